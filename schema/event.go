@@ -1,0 +1,89 @@
+package schema
+
+// Lifecycle event types, the "type" key of an [Event]. RunStarted is first and
+// RunFinished last in every run that was not interrupted.
+const (
+	RunStarted       = "run_started"
+	RunFinished      = "run_finished"
+	ProcessStarted   = "process_started"
+	ProcessExited    = "process_exited"
+	StartFailed      = "start_failed"
+	SignalForwarded  = "signal_forwarded"
+	Stopped          = "stopped"
+	Continued        = "continued"
+	Timeout          = "timeout"
+	Cancelled        = "cancelled"
+	LimitHit         = "limit_hit"
+	OOMKill          = "oom_kill"
+	LeftoversKilled  = "leftovers_killed"
+	CaptureTruncated = "capture_truncated"
+	RecorderError    = "recorder_error"
+	CheckStarted     = "check_started"
+	CheckCompleted   = "check_completed"
+)
+
+// Event is one line of events.ndjson. Fields that a type does not use are left
+// out of its line.
+type Event struct {
+	Schema string `json:"schema"` // EventV0
+	RunID  string `json:"run_id"`
+	Seq    uint64 `json:"seq"`
+	Type   string `json:"type"`
+	// TNS is nanoseconds of CLOCK_BOOTTIME since run_started.
+	TNS int64 `json:"t_ns"`
+
+	// run_started
+	AgentShim *string  `json:"agent_shim,omitempty"`
+	Command   []string `json:"command,omitempty"`
+	EnvKeys   []string `json:"env_keys,omitzero"`
+
+	// run_finished and process_exited. ExitCode is null and Signal set when a
+	// signal ended the child; both are null when it never ran.
+	ExitCode *Nullable[int]    `json:"exit_code,omitempty"`
+	Signal   *Nullable[string] `json:"signal,omitempty"`
+	Success  *bool             `json:"success,omitempty"`
+
+	// run_started and run_finished: milliseconds since run_started.
+	WindowElapsedMS *int64 `json:"window_elapsed_ms,omitempty"`
+
+	// PID is the process the event is about: started, exited or signalled.
+	PID int `json:"pid,omitempty"`
+	// SignalName is the forwarded or sent signal (SIGTERM, ...).
+	SignalName string `json:"signal_name,omitempty"`
+	// Limit names the limit that was hit: memory, pids or cpus.
+	Limit string `json:"limit,omitempty"`
+	// Count is how many times (oom_kill, limit_hit) or how many (leftovers).
+	Count int64 `json:"count,omitempty"`
+	// Processes names the leftovers that were killed, 64 at the most.
+	Processes []Leftover `json:"processes,omitempty"`
+	// Stream and Bytes tell which capture was cut and after how many bytes.
+	Stream string `json:"stream,omitempty"`
+	Bytes  int64  `json:"bytes,omitempty"`
+	// Code and Message explain start_failed and recorder_error.
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Check is the name of an outcome contract's check.
+	Check string `json:"check,omitempty"`
+	// Passed and DurationMS are check_completed's.
+	Passed     *bool  `json:"passed,omitempty"`
+	DurationMS *int64 `json:"duration_ms,omitempty"`
+}
+
+// Leftover is a process that outlived the main child.
+type Leftover struct {
+	PID  int    `json:"pid"`
+	Name string `json:"name"`
+}
+
+// Nullable is a JSON value that is written as null when not Valid. Behind a
+// pointer with omitempty it tells "null" from "absent".
+type Nullable[T any] struct {
+	Value T
+	Valid bool
+}
+
+// Some is a Nullable that holds v; None one that is null.
+func Some[T any](v T) *Nullable[T] { return &Nullable[T]{Value: v, Valid: true} }
+
+// None is a Nullable that is written as null.
+func None[T any]() *Nullable[T] { return &Nullable[T]{} }

@@ -1,0 +1,119 @@
+package schema
+
+// Values of the v0 observation health vocabulary.
+const (
+	Complete             = "complete"
+	PartialRingbufDrops  = "partial_ringbuf_drops"
+	Absent               = "absent"
+	Present              = "present"
+	SelfReported         = "self_reported"
+	Clean                = "clean"
+	Partial              = "partial"
+	Failed               = "failed"
+	Unknown              = "unknown"
+	NotApplicable        = "not_applicable"
+	ConnectOnly          = "connect_only"
+	DatagramPeerObserved = "datagram_peer_observed"
+	ConnectAndDatagram   = "connect_and_datagram_peer_observed"
+	DiagnosticOnly       = "diagnostic_only"
+	PeerSet              = "peer_set"
+)
+
+// ObservationHealth is observation-health.json: what may be claimed from the
+// bundle's layers, and why not more.
+type ObservationHealth struct {
+	Schema   string `json:"schema"` // ObservationHealthV0
+	RunID    string `json:"run_id"`
+	Platform string `json:"platform"`
+	// KernelLayer is complete, partial_ringbuf_drops or absent.
+	KernelLayer  string `json:"kernel_layer"`
+	RingbufDrops uint64 `json:"ringbuf_drops"`
+	PolicyLayer  string `json:"policy_layer"`
+	SDKLayer     string `json:"sdk_layer"`
+	// CgroupCorrelation is clean, partial or failed.
+	CgroupCorrelation         string `json:"cgroup_correlation"`
+	NetworkProtocolCoverage   string `json:"network_protocol_coverage"`
+	NetworkEndpointClaimScope string `json:"network_endpoint_claim_scope"`
+	// Notes are "code: message" strings with stable codes.
+	Notes []string `json:"notes"`
+
+	// Reasons say why a layer is less than complete.
+	Reasons []Reason `json:"reasons"`
+	// Hooks are the kernel hooks of the run; empty when none was loaded.
+	Hooks []Hook `json:"hooks"`
+	// Coverage tells, dimension by dimension, what was and was not watched.
+	Coverage []Coverage `json:"coverage"`
+	// Layers counts every layer's events by its name (lifecycle, kernel,
+	// policy, sdk, turns, audit): seen = written + coalesced + filtered + dropped.
+	Layers map[string]LayerCounts `json:"layers"`
+	// Kernel is the kernel layer's account, stage by stage; null when absent.
+	Kernel *KernelAccount `json:"kernel,omitempty"`
+	// LeftOut counts the kernel events that the capability surface leaves out,
+	// by class.
+	LeftOut map[string]uint64 `json:"left_out,omitempty"`
+}
+
+// Reason is one cause for claiming less, with what would fix it.
+type Reason struct {
+	// Subject is the layer or thing concerned: kernel, cgroup, limits, ...
+	Subject string `json:"subject"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Remedy  string `json:"remedy,omitempty"`
+}
+
+// Hook is one kernel hook and its account over all CPUs:
+// fired = filtered + coalesced + emitted + dropped.
+type Hook struct {
+	Name       string `json:"name"`
+	Required   bool   `json:"required"`
+	Attached   bool   `json:"attached"`
+	SelfTested bool   `json:"self_tested"`
+	// Seen is how often the program ran for a task of the session.
+	Seen            uint64 `json:"seen"`
+	Filtered        uint64 `json:"filtered"`
+	Coalesced       uint64 `json:"coalesced"`
+	Emitted         uint64 `json:"emitted"`
+	Dropped         uint64 `json:"dropped"`
+	FailedReads     uint64 `json:"failed_reads"`
+	RecursionMisses uint64 `json:"recursion_misses"`
+}
+
+// KernelAccount follows kernel events through user space:
+// emitted = received, received = decoded + malformed, decoded = written + left.
+type KernelAccount struct {
+	Emitted    uint64 `json:"emitted"`
+	Received   uint64 `json:"received"`
+	Decoded    uint64 `json:"decoded"`
+	Malformed  uint64 `json:"malformed"`
+	Written    uint64 `json:"written"`
+	Filtered   uint64 `json:"filtered"`
+	Dropped    uint64 `json:"dropped"`
+	Forks      uint64 `json:"forks"`
+	Exits      uint64 `json:"exits"`
+	LeftCgroup uint64 `json:"left_cgroup"`
+}
+
+// Coverage is one dimension of observation (filesystem, process, network, ...).
+type Coverage struct {
+	Dimension       string      `json:"dimension"`
+	Method          string      `json:"method"`
+	Observes        []string    `json:"observes"`
+	KnownBlindSpots []BlindSpot `json:"known_blind_spots"`
+}
+
+// BlindSpot is something a method cannot see. Exercised tells whether the run
+// did it; null when that could not be told.
+type BlindSpot struct {
+	Name      string `json:"name"`
+	Exercised *bool  `json:"exercised"`
+}
+
+// LayerCounts is one layer's account: Seen = Written + Coalesced + Filtered + Dropped.
+type LayerCounts struct {
+	Seen      uint64 `json:"seen"`
+	Written   uint64 `json:"written"`
+	Coalesced uint64 `json:"coalesced"`
+	Filtered  uint64 `json:"filtered"`
+	Dropped   uint64 `json:"dropped"`
+}

@@ -1,0 +1,34 @@
+package schema
+
+// PolicyEvent is one line of layers/policy.ndjson.
+type PolicyEvent struct {
+	Schema          string `json:"schema"` // PolicyEventV0
+	RunID           string `json:"run_id"`
+	Seq             uint64 `json:"seq"`
+	SourceEventType string `json:"source_event_type"`
+	Source          string `json:"source"`
+	ToolCallID      string `json:"tool_call_id"`
+	Tool            string `json:"tool"`
+	Decision        string `json:"decision"`
+	// TNS is the arrival on the runner's clock, nanoseconds since run_started.
+	TNS int64 `json:"t_ns,omitempty"`
+	// Rule is the rule that decided, where one did.
+	Rule string `json:"rule,omitempty"`
+}
+
+// SDKEvent is one line of layers/sdk.ndjson.
+type SDKEvent struct {
+	Schema     string `json:"schema"` // SDKEventV0
+	RunID      string `json:"run_id"`
+	Seq        uint64 `json:"seq"`
+	EventType  string `json:"event_type"`
+	Source     string `json:"source"`
+	SDKName    string `json:"sdk_name"`
+	SDKVersion string `json:"sdk_version"`
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	Tool       string `json:"tool,omitempty"`
+	// TNS is the arrival on the runner's clock, nanoseconds since run_started.
+	TNS int64 `json:"t_ns,omitempty"`
+	// Timestamp is what the SDK sent, kept as information and never joined on.
+	Timestamp string `json:"timestamp,omitempty"`
+}

@@ -1,0 +1,41 @@
+package schema
+
+// Schema identifiers, the value of the "schema" key of each artifact.
+const (
+	ManifestV0          = "assay.runner.archive_manifest.v0"
+	EventV0             = "assay.runner.event.v0"
+	KernelEventV0       = "assay.runner.kernel_event.v0"
+	KernelEventV1       = "assay.runner.kernel_event.v1"
+	PolicyEventV0       = "assay.runner.policy_event.v0"
+	SDKEventV0          = "assay.runner.sdk_event.v0"
+	TurnV0              = "assay.runner.turn.v0"
+	CallEventV2         = "assay.runner.call_event.v2"
+	CapabilitySurfaceV0 = "assay.runner.capability_surface.v0"
+	ObservationHealthV0 = "assay.runner.observation_health.v0"
+	CorrelationReportV0 = "assay.runner.correlation_report.v0"
+	ResultV0            = "assay.runner.result.v0"
+	RunV0               = "assay.runner.run.v0"
+)
+
+// Paths of a bundle's members. The layers and documents are in every bundle,
+// empty layers included; the stdio members only when something was captured.
+const (
+	ManifestPath    = "manifest.json"
+	RunPath         = "run.json"
+	EventsPath      = "events.ndjson"
+	KernelPath      = "layers/kernel.ndjson"
+	PolicyPath      = "layers/policy.ndjson"
+	SDKPath         = "layers/sdk.ndjson"
+	TurnsPath       = "layers/turns.ndjson"
+	AuditPath       = "layers/audit.ndjson"
+	SurfacePath     = "capability-surface.json"
+	HealthPath      = "observation-health.json"
+	CorrelationPath = "correlation-report.json"
+	ResultPath      = "result.json"
+	StdoutPath      = "stdio/stdout"
+	StderrPath      = "stdio/stderr"
+	TerminalPath    = "stdio/terminal.cast"
+)
+
+// Layers lists the NDJSON members in the order they are created and verified.
+var Layers = []string{EventsPath, KernelPath, PolicyPath, SDKPath, TurnsPath, AuditPath}

@@ -1,0 +1,97 @@
+package schema
+
+// Outcomes of a run.
+const (
+	OutcomeExited       = "exited"
+	OutcomeSignaled     = "signaled"
+	OutcomeTimeout      = "timeout"
+	OutcomeOOM          = "oom"
+	OutcomeLimit        = "limit"
+	OutcomeCancelled    = "cancelled"
+	OutcomePolicyKilled = "policy_killed"
+	OutcomeInfraError   = "infra_error"
+	OutcomeIncomplete   = "incomplete"
+)
+
+// Error sources: whose failure made a run end otherwise than by its child's
+// own exit.
+const (
+	SourceChild    = "child"    // the command: not found, not executable
+	SourceRunner   = "runner"   // assay-run itself or the host under it
+	SourceSandbox  = "sandbox"  // containment could not be set up
+	SourceContract = "contract" // an outcome contract failed or was inconclusive
+)
+
+// Result is result.json: how the run ended and what it used.
+type Result struct {
+	Schema  string `json:"schema"` // ResultV0
+	RunID   string `json:"run_id"`
+	Outcome string `json:"outcome"`
+	// ErrorSource is null when nothing went wrong but the child's own exit.
+	ErrorSource *string      `json:"error_source"`
+	Error       *ResultError `json:"error,omitempty"`
+	// ExitCode is the child's own; null when it was killed or never ran.
+	ExitCode *int `json:"exit_code"`
+	// Signal is the name of the signal that ended the child, else null.
+	Signal *string `json:"signal"`
+	// RunnerExitCode is what assay-run exited with; null in a recovered bundle.
+	RunnerExitCode *int `json:"runner_exit_code"`
+	// LimitsHit names the limits the kernel enforced during the run.
+	LimitsHit []string `json:"limits_hit"`
+	Limits    Limits   `json:"limits"`
+	Usage     Usage    `json:"usage"`
+	Stdio     Stdio    `json:"stdio"`
+	Timings   Timings  `json:"timings"`
+	// Leftovers is how many processes outlived the main child.
+	Leftovers int `json:"leftovers"`
+	// Contract is the outcome contract's verdict, null without a contract.
+	Contract *string `json:"contract"`
+}
+
+// ResultError says what went wrong and what to do.
+type ResultError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// Usage is what the run consumed, from the kernel's accounting of its cgroup.
+// What the host cannot tell is null, never 0.
+type Usage struct {
+	CPUUserNS       *int64 `json:"cpu_user_ns"`
+	CPUSystemNS     *int64 `json:"cpu_system_ns"`
+	MemoryPeakBytes *int64 `json:"memory_peak_bytes"`
+	PidsPeak        *int64 `json:"pids_peak"`
+	IOReadBytes     *int64 `json:"io_read_bytes"`
+	IOWriteBytes    *int64 `json:"io_write_bytes"`
+	// Processes is how many processes the run started in all.
+	Processes *int64 `json:"processes"`
+	// OOMKills is how many processes the kernel's OOM killer ended.
+	OOMKills *int64 `json:"oom_kills"`
+}
+
+// Stdio tells how much passed through each stream and how much of it is kept.
+type Stdio struct {
+	// Mode is pipe, terminal or passthrough (--no-capture).
+	Mode     string  `json:"mode"`
+	Stdout   *Stream `json:"stdout"`
+	Stderr   *Stream `json:"stderr"`
+	Terminal *Stream `json:"terminal"`
+}
+
+// Stream counts one captured stream, in bytes.
+type Stream struct {
+	Bytes     int64 `json:"bytes"`
+	Captured  int64 `json:"captured"`
+	Truncated bool  `json:"truncated"`
+}
+
+// Timings are durations in nanoseconds on CLOCK_BOOTTIME.
+type Timings struct {
+	// SetupNS is from the runner's start to the child's exec.
+	SetupNS int64 `json:"setup_ns"`
+	// ChildNS is from the child's exec to its exit.
+	ChildNS int64 `json:"child_ns"`
+	// CleanupNS is from the child's exit until its cgroup was empty.
+	CleanupNS int64 `json:"cleanup_ns"`
+}

@@ -1,0 +1,50 @@
+package schema
+
+// Run is run.json: the effective RunSpec as it was when the run began.
+// Environment values are never part of it.
+type Run struct {
+	Schema string `json:"schema"` // RunV0
+	RunID  string `json:"run_id"`
+	// Platform is the operating system's name as Go spells it (runtime.GOOS).
+	Platform  string   `json:"platform"`
+	AgentShim string   `json:"agent_shim"`
+	Command   []string `json:"command"`
+	// EnvKeys are the sorted names of the variables the spec set for the
+	// child, on top of the inherited environment.
+	EnvKeys []string `json:"env_keys"`
+	// Workdir is the absolute directory the child starts in.
+	Workdir string `json:"workdir"`
+	// TimeoutMS is the wall clock budget in milliseconds; 0 means none.
+	TimeoutMS int64 `json:"timeout_ms"`
+	// GraceMS is the time between SIGTERM and SIGKILL in milliseconds.
+	GraceMS int64             `json:"grace_ms"`
+	Limits  Limits            `json:"limits"`
+	Labels  map[string]string `json:"labels,omitzero"`
+	// CaptureBytes caps each captured stream; 0 with Capture false.
+	Capture      bool  `json:"capture"`
+	CaptureBytes int64 `json:"capture_bytes"`
+	// Kernel is auto, require or off, as asked for.
+	Kernel string `json:"kernel"`
+	// Compat is "v0" when the closed v0 kernel form was asked for, else absent.
+	Compat string `json:"compat,omitempty"`
+	// StartedAt is the wall clock at the start, RFC 3339 in UTC. It is
+	// information: nothing is ordered by it.
+	StartedAt string `json:"started_at"`
+	// Recorder names the program and version that recorded the run.
+	Recorder string `json:"recorder"`
+	// Output is the absolute path the bundle is meant for. It stands in the
+	// spool only; sealing removes it, so that a bundle's identity does not
+	// depend on where it was written.
+	Output string `json:"output,omitempty"`
+}
+
+// Limits are the resource limits of a run. Zero means no limit.
+type Limits struct {
+	MemoryBytes int64 `json:"memory_bytes"`
+	Pids        int64 `json:"pids"`
+	// CPUMilli is the CPU bandwidth in thousandths of one CPU.
+	CPUMilli int64 `json:"cpu_milli"`
+	// Unenforced names the limits asked for that this host could not enforce
+	// (memory, pids, cpus), allowed by --best-effort-limits.
+	Unenforced []string `json:"unenforced,omitempty"`
+}
