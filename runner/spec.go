@@ -1,0 +1,211 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// What Validate finds, one error value each, in the order it looks for them.
+// They come back wrapped with what was found.
+var (
+	ErrEmptyCommand     = errors.New("no command given")
+	ErrEmptyRunID       = errors.New("run id is empty")
+	ErrRunIDSeparator   = errors.New(`run id contains ":", which separates policy decisions such as allow:read_file`)
+	ErrRunIDCharacter   = errors.New("run id may only contain ASCII letters, digits, _ and -")
+	ErrRunIDTooLong     = fmt.Errorf("run id is longer than %d bytes", maxRunID)
+	ErrUnsupportedShim  = errors.New("unsupported agent shim")
+	ErrNUL              = errors.New("NUL byte in a string that the kernel ends at NUL")
+	ErrEmptyProgramName = errors.New("program name is empty")
+	ErrEnvKey           = errors.New("malformed environment variable name")
+	ErrNegative         = errors.New("limit is negative")
+	ErrChoice           = errors.New("value is not one of the choices")
+)
+
+const maxRunID = 128
+
+// Agent shims: how an agent's SDK reports its tool calls.
+const (
+	ShimNone         = "none"
+	ShimOpenAIAgents = "openai-agents"
+	ShimGoogleGenAI  = "gemini-google-genai"
+)
+
+// Shims lists the agent shims that a Spec may name.
+var Shims = []string{ShimNone, ShimOpenAIAgents, ShimGoogleGenAI}
+
+// How a run treats the kernel layer.
+const (
+	KernelAuto    = "auto"    // observe where the host allows it
+	KernelRequire = "require" // fail before the command starts where it does not
+	KernelOff     = "off"     // do not try
+)
+
+// Defaults of a Spec.
+const (
+	DefaultGrace        = 5 * time.Second
+	DefaultCaptureBytes = 64 << 20
+)
+
+// Spec says what to run and how. It is plain data: nothing in it depends on
+// the host, and it validates anywhere. New gives one with the defaults.
+type Spec struct {
+	// RunID names the run in every artifact: ASCII letters, digits, _ and -.
+	RunID string
+	// Platform is the operating system's name as Go spells it.
+	Platform string
+	// AgentShim is one of Shims.
+	AgentShim string
+	// Command is the argument vector. Command[0] is looked up in the child's
+	// PATH unless it contains a slash.
+	Command []string
+	// Env is set on top of the inherited environment. Only its keys are ever
+	// recorded.
+	Env map[string]string
+	// Workdir is where the command starts; empty means the current directory.
+	Workdir string
+	// Timeout is the wall clock budget; zero means none.
+	Timeout time.Duration
+	// Grace is the time between SIGTERM and SIGKILL.
+	Grace  time.Duration
+	Limits Limits
+	// Labels are kept in the bundle and mean nothing to the runner.
+	Labels map[string]string
+	// NoCapture hands our descriptors to the command and keeps no copies.
+	NoCapture bool
+	// CaptureBytes caps the copy kept of each stream, in bytes.
+	CaptureBytes int64
+	// Kernel is KernelAuto, KernelRequire or KernelOff.
+	Kernel string
+	// Compat is empty, or "v0" for a kernel layer in the closed v0 form.
+	Compat string
+}
+
+// Limits of the whole run: all its processes together. Zero means no limit.
+type Limits struct {
+	// MemoryBytes bounds memory, page cache included, in bytes.
+	MemoryBytes int64
+	// Pids bounds the number of processes and threads alive at once.
+	Pids int64
+	// CPUMilli bounds CPU bandwidth, in thousandths of one CPU.
+	CPUMilli int64
+	// BestEffort records a limit that the host cannot enforce instead of
+	// refusing to start.
+	BestEffort bool
+}
+
+// New returns a Spec for command with a fresh run id and the defaults.
+func New(command ...string) *Spec {
+	return &Spec{
+		RunID:        "run_" + strings.ToLower(ulid.Make().String()),
+		Platform:     runtime.GOOS,
+		AgentShim:    ShimNone,
+		Command:      command,
+		Grace:        DefaultGrace,
+		CaptureBytes: DefaultCaptureBytes,
+		Kernel:       KernelAuto,
+	}
+}
+
+// Validate reports everything that is wrong with s, in a fixed order, joined
+// into one error that errors.Is can take apart. It returns nil for a Spec that
+// can be run.
+func (s *Spec) Validate() error {
+	var errs []error
+	add := func(err error, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err))
+	}
+
+	if len(s.Command) == 0 {
+		errs = append(errs, ErrEmptyCommand)
+	}
+	s.validateRunID(add)
+	if !slices.Contains(Shims, s.AgentShim) {
+		add(ErrUnsupportedShim, "agent shim %q (supported: %s)", s.AgentShim, strings.Join(Shims, ", "))
+	}
+	for i, arg := range s.Command {
+		if strings.ContainsRune(arg, 0) {
+			add(ErrNUL, "command argument %d", i)
+		}
+	}
+	if len(s.Command) > 0 && s.Command[0] == "" {
+		errs = append(errs, ErrEmptyProgramName)
+	}
+	if strings.ContainsRune(s.Workdir, 0) {
+		add(ErrNUL, "working directory %q", s.Workdir)
+	}
+	s.validateEnv(add)
+	s.validateNumbers(add)
+	if !slices.Contains([]string{KernelAuto, KernelRequire, KernelOff}, s.Kernel) {
+		add(ErrChoice, "kernel layer %q (auto, require, off)", s.Kernel)
+	}
+	if s.Compat != "" && s.Compat != "v0" {
+		add(ErrChoice, "compat form %q (v0)", s.Compat)
+	}
+	return errors.Join(errs...)
+}
+
+type addError func(err error, format string, args ...any)
+
+func (s *Spec) validateRunID(add addError) {
+	switch {
+	case s.RunID == "":
+		add(ErrEmptyRunID, "run id %q", s.RunID)
+		return
+	case strings.Contains(s.RunID, ":"):
+		add(ErrRunIDSeparator, "run id %q", s.RunID)
+	}
+	for _, c := range []byte(s.RunID) {
+		word := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
+		if !word && c != ':' {
+			add(ErrRunIDCharacter, "run id %q", s.RunID)
+			break
+		}
+	}
+	if len(s.RunID) > maxRunID {
+		add(ErrRunIDTooLong, "run id of %d bytes", len(s.RunID))
+	}
+}
+
+func (s *Spec) validateEnv(add addError) {
+	for _, k := range sortedKeys(s.Env) {
+		switch {
+		case k == "" || strings.ContainsAny(k, "=\x00"):
+			add(ErrEnvKey, "environment variable %q", k)
+		case strings.ContainsRune(s.Env[k], 0):
+			add(ErrNUL, "value of environment variable %q", k)
+		}
+	}
+}
+
+func (s *Spec) validateNumbers(add addError) {
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{
+		{"timeout", int64(s.Timeout)},
+		{"grace", int64(s.Grace)},
+		{"memory", s.Limits.MemoryBytes},
+		{"pids", s.Limits.Pids},
+		{"cpus", s.Limits.CPUMilli},
+		{"capture bytes", s.CaptureBytes},
+	} {
+		if n.value < 0 {
+			add(ErrNegative, "%s %d", n.name, n.value)
+		}
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

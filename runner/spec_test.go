@@ -1,0 +1,194 @@
+package runner_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/runner"
+)
+
+func TestNewSpecHasDefaultsAndIsValid(t *testing.T) {
+	s := runner.New("true")
+	if err := s.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`^run_[0-9a-z]{26}$`).MatchString(s.RunID) {
+		t.Errorf("run id %q is not run_ and a lower-case ULID", s.RunID)
+	}
+	if s.Platform != runtime.GOOS || s.AgentShim != "none" || s.Grace != 5*time.Second || s.CaptureBytes != 64<<20 {
+		t.Errorf("defaults: %+v", s)
+	}
+	if other := runner.New("true"); other.RunID == s.RunID {
+		t.Error("two specs share a run id")
+	}
+}
+
+func TestShimsAreAnExplicitList(t *testing.T) {
+	if diff := cmp.Diff([]string{"none", "openai-agents", "gemini-google-genai"}, runner.Shims); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestValidateNamesEachFault(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*runner.Spec)
+		want   error
+		text   string
+	}{
+		"no command":                   {func(s *runner.Spec) { s.Command = nil }, runner.ErrEmptyCommand, ""},
+		"empty run id":                 {func(s *runner.Spec) { s.RunID = "" }, runner.ErrEmptyRunID, ""},
+		"separator in run id":          {func(s *runner.Spec) { s.RunID = "a:b" }, runner.ErrRunIDSeparator, "a:b"},
+		"slash in run id":              {func(s *runner.Spec) { s.RunID = "../x" }, runner.ErrRunIDCharacter, "../x"},
+		"letter beyond ASCII":          {func(s *runner.Spec) { s.RunID = "rün" }, runner.ErrRunIDCharacter, ""},
+		"newline in run id":            {func(s *runner.Spec) { s.RunID = "a\n" }, runner.ErrRunIDCharacter, ""},
+		"run id of 129 bytes":          {func(s *runner.Spec) { s.RunID = strings.Repeat("a", 129) }, runner.ErrRunIDTooLong, "129"},
+		"unknown shim":                 {func(s *runner.Spec) { s.AgentShim = "langchain" }, runner.ErrUnsupportedShim, "langchain"},
+		"NUL in an argument":           {func(s *runner.Spec) { s.Command = []string{"a", "b\x00"} }, runner.ErrNUL, "argument 1"},
+		"empty program name":           {func(s *runner.Spec) { s.Command = []string{""} }, runner.ErrEmptyProgramName, ""},
+		"NUL in the working directory": {func(s *runner.Spec) { s.Workdir = "/\x00" }, runner.ErrNUL, ""},
+		"empty env key":                {func(s *runner.Spec) { s.Env = map[string]string{"": "x"} }, runner.ErrEnvKey, ""},
+		"equals sign in an env key":    {func(s *runner.Spec) { s.Env = map[string]string{"A=B": "x"} }, runner.ErrEnvKey, "A=B"},
+		"NUL in an env value":          {func(s *runner.Spec) { s.Env = map[string]string{"SECRET": "se\x00cret"} }, runner.ErrNUL, "SECRET"},
+		"negative timeout":             {func(s *runner.Spec) { s.Timeout = -1 }, runner.ErrNegative, "timeout"},
+		"negative grace":               {func(s *runner.Spec) { s.Grace = -1 }, runner.ErrNegative, "grace"},
+		"negative memory":              {func(s *runner.Spec) { s.Limits.MemoryBytes = -1 }, runner.ErrNegative, "memory"},
+		"negative pids":                {func(s *runner.Spec) { s.Limits.Pids = -1 }, runner.ErrNegative, "pids"},
+		"negative cpus":                {func(s *runner.Spec) { s.Limits.CPUMilli = -1 }, runner.ErrNegative, "cpus"},
+		"negative capture":             {func(s *runner.Spec) { s.CaptureBytes = -1 }, runner.ErrNegative, "capture"},
+		"unknown kernel choice":        {func(s *runner.Spec) { s.Kernel = "maybe" }, runner.ErrChoice, "maybe"},
+		"unknown compat form":          {func(s *runner.Spec) { s.Compat = "v9" }, runner.ErrChoice, "v9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := runner.New("true")
+			c.change(s)
+			err := s.Validate()
+			if !errors.Is(err, c.want) {
+				t.Fatalf("got %v, want %v", err, c.want)
+			}
+			if !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%q does not name %q", err, c.text)
+			}
+			if strings.Contains(err.Error(), "se\x00cret") {
+				t.Errorf("%q quotes an environment value", err)
+			}
+		})
+	}
+}
+
+func TestValidateReportsFaultsInTheDocumentedOrder(t *testing.T) {
+	s := &runner.Spec{RunID: strings.Repeat("ü:", 100), AgentShim: "x", Kernel: "auto"}
+	lines := strings.Split(s.Validate().Error(), "\n")
+	want := []error{runner.ErrEmptyCommand, runner.ErrRunIDSeparator, runner.ErrRunIDCharacter, runner.ErrRunIDTooLong, runner.ErrUnsupportedShim}
+	if len(lines) != len(want) {
+		t.Fatalf("%d faults, want %d: %q", len(lines), len(want), lines)
+	}
+	for i, w := range want {
+		if !strings.HasSuffix(strings.SplitN(lines[i], " (supported", 2)[0], w.Error()) && !strings.Contains(lines[i], w.Error()) {
+			t.Errorf("fault %d is %q, want %q", i, lines[i], w)
+		}
+	}
+}
+
+func TestRunIDOf128BytesIsValid(t *testing.T) {
+	s := runner.New("true")
+	s.RunID = strings.Repeat("a", 128)
+	if err := s.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLoadFileOverlaysTheSpec(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"run.yaml": "command: [make, -j2]\nenv: {A: b}\nworkdir: sub\ntimeout: 1m30s\ngrace: 2s\n" +
+			"limits: {memory: 512M, pids: 64, cpus: 1.5, best_effort: true}\nlabels: {team: x}\ncapture: false\ncapture_bytes: 1024\nkernel: 'off'\n",
+		"run.json": `{"command":["make","-j2"],"env":{"A":"b"},"workdir":"sub","timeout":"1m30s","grace":"2s",
+			"limits":{"memory":"512M","pids":64,"cpus":1.5,"best_effort":true},"labels":{"team":"x"},"capture":false,"capture_bytes":1024,"kernel":"off"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(dir, name)
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got := runner.New()
+			want := *got
+			want.Command = []string{"make", "-j2"}
+			want.Env = map[string]string{"A": "b"}
+			want.Workdir = filepath.Join(dir, "sub")
+			want.Timeout, want.Grace = 90*time.Second, 2*time.Second
+			want.Limits = runner.Limits{MemoryBytes: 512 << 20, Pids: 64, CPUMilli: 1500, BestEffort: true}
+			want.Labels = map[string]string{"team": "x"}
+			want.NoCapture, want.CaptureBytes, want.Kernel = true, 1024, "off"
+			if err := got.LoadFile(path); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestLoadFileRefusesWhatItDoesNotUnderstand(t *testing.T) {
+	for name, c := range map[string]struct{ file, text, want string }{
+		"unknown key in YAML":       {"a.yaml", "command: [x]\ncomand: [y]\n", "line 2"},
+		"key given twice in YAML":   {"a.yaml", "kernel: auto\nkernel: off\n", "line 2"},
+		"unknown key in JSON":       {"a.json", `{"comand":["x"]}`, "comand"},
+		"key given twice in JSON":   {"a.json", `{"kernel":"auto","kernel":"off"}`, "kernel"},
+		"bad duration":              {"a.yaml", "timeout: soon\n", "soon"},
+		"bad size":                  {"a.yaml", "limits: {memory: lots}\n", "lots"},
+		"trailing text after JSON":  {"a.json", `{} {}`, "a.json"},
+		"a list instead of a table": {"a.yaml", "- x\n", "line 1"},
+		"a file that is not there":  {"", "", "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "missing.yaml")
+			if c.file != "" {
+				path = filepath.Join(t.TempDir(), c.file)
+				if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := runner.New("x").LoadFile(path)
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+				t.Errorf("error %v does not name %q and %q", err, path, c.want)
+			}
+		})
+	}
+}
+
+func TestParseBytes(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "1024": 1024, "1K": 1024, "1.5m": 3 << 19, "2GiB": 2 << 30, "1tb": 1 << 40, " 7 B ": 7} {
+		if got, err := runner.ParseBytes(text); err != nil || got != want {
+			t.Errorf("ParseBytes(%q) = %d, %v, want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "K", "1X", "1e400", "9999999T", "nan", "1 2"} {
+		if got, err := runner.ParseBytes(text); err == nil {
+			t.Errorf("ParseBytes(%q) = %d, want an error", text, got)
+		}
+	}
+}
+
+func FuzzLoadFile(f *testing.F) {
+	f.Add([]byte("command: [a]\nlimits: {memory: 1G}\n"))
+	f.Add([]byte("a: &a [*a]\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(t.TempDir(), "run.yaml")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := runner.New("x")
+		if s.LoadFile(path) == nil {
+			_ = s.Validate()
+		}
+	})
+}

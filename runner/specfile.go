@@ -1,0 +1,150 @@
+package runner
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/goccy/go-yaml"
+)
+
+// maxSpecFile bounds a spec file, in bytes: no command line is longer than
+// the kernel's own 2 MiB for arguments and environment.
+const maxSpecFile = 4 << 20
+
+// specFile is a Spec as it is written in a file. Absent keys leave the Spec as
+// it is.
+type specFile struct {
+	RunID        *string           `json:"run_id" yaml:"run_id"`
+	AgentShim    *string           `json:"agent_shim" yaml:"agent_shim"`
+	Command      []string          `json:"command" yaml:"command"`
+	Env          map[string]string `json:"env" yaml:"env"`
+	Workdir      *string           `json:"workdir" yaml:"workdir"`
+	Timeout      *duration         `json:"timeout" yaml:"timeout"`
+	Grace        *duration         `json:"grace" yaml:"grace"`
+	Limits       *limitsFile       `json:"limits" yaml:"limits"`
+	Labels       map[string]string `json:"labels" yaml:"labels"`
+	Capture      *bool             `json:"capture" yaml:"capture"`
+	CaptureBytes *byteSize         `json:"capture_bytes" yaml:"capture_bytes"`
+	Kernel       *string           `json:"kernel" yaml:"kernel"`
+	Compat       *string           `json:"compat" yaml:"compat"`
+}
+
+type limitsFile struct {
+	Memory     *byteSize `json:"memory" yaml:"memory"`
+	Pids       *int64    `json:"pids" yaml:"pids"`
+	CPUs       *float64  `json:"cpus" yaml:"cpus"`
+	BestEffort *bool     `json:"best_effort" yaml:"best_effort"`
+}
+
+type duration time.Duration
+
+func (d *duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	*d = duration(v)
+	return err
+}
+
+type byteSize int64
+
+// UnmarshalJSON takes a number of bytes as well as a string.
+func (n *byteSize) UnmarshalJSON(b []byte) error {
+	return n.UnmarshalText(bytes.Trim(b, `"`))
+}
+
+func (n *byteSize) UnmarshalText(b []byte) error {
+	v, err := ParseBytes(string(b))
+	*n = byteSize(v)
+	return err
+}
+
+// LoadFile overlays s with the file at path: JSON when its name ends in .json,
+// else YAML. Keys it does not know and keys given twice are errors that name
+// the file and the line. A relative workdir is relative to the file.
+func (s *Spec) LoadFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read spec: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSpecFile+1))
+	if err != nil {
+		return fmt.Errorf("read spec %s: %w", path, err)
+	}
+	if len(data) > maxSpecFile {
+		return fmt.Errorf("read spec %s: larger than %d bytes", path, maxSpecFile)
+	}
+	var file specFile
+	if err := decodeStrict(path, data, &file); err != nil {
+		return fmt.Errorf("spec %s: %w", path, err)
+	}
+	if file.Workdir != nil && !filepath.IsAbs(*file.Workdir) {
+		dir, err := filepath.Abs(filepath.Dir(path))
+		if err != nil {
+			return fmt.Errorf("spec %s: workdir: %w", path, err)
+		}
+		*file.Workdir = filepath.Join(dir, *file.Workdir)
+	}
+	file.overlay(s)
+	return nil
+}
+
+func decodeStrict(path string, data []byte, into any) error {
+	if filepath.Ext(path) == ".json" {
+		return json.Unmarshal(data, into, json.RejectUnknownMembers(true))
+	}
+	err := yaml.UnmarshalWithOptions(data, into, yaml.Strict())
+	var pretty yaml.Error
+	if errors.As(err, &pretty) {
+		return fmt.Errorf("line %d: %s", pretty.GetToken().Position.Line, pretty.GetMessage())
+	}
+	return err
+}
+
+func (f *specFile) overlay(s *Spec) {
+	set(&s.RunID, f.RunID)
+	set(&s.AgentShim, f.AgentShim)
+	if f.Command != nil {
+		s.Command = f.Command
+	}
+	s.Env = merge(s.Env, f.Env)
+	set(&s.Workdir, f.Workdir)
+	set((*duration)(&s.Timeout), f.Timeout)
+	set((*duration)(&s.Grace), f.Grace)
+	if l := f.Limits; l != nil {
+		set((*byteSize)(&s.Limits.MemoryBytes), l.Memory)
+		set(&s.Limits.Pids, l.Pids)
+		if l.CPUs != nil {
+			s.Limits.CPUMilli = int64(*l.CPUs * 1000)
+		}
+		set(&s.Limits.BestEffort, l.BestEffort)
+	}
+	s.Labels = merge(s.Labels, f.Labels)
+	if f.Capture != nil {
+		s.NoCapture = !*f.Capture
+	}
+	set((*byteSize)(&s.CaptureBytes), f.CaptureBytes)
+	set(&s.Kernel, f.Kernel)
+	set(&s.Compat, f.Compat)
+}
+
+func set[T any](dst *T, src *T) {
+	if src != nil {
+		*dst = *src
+	}
+}
+
+func merge(dst, src map[string]string) map[string]string {
+	if dst == nil && len(src) > 0 {
+		dst = make(map[string]string, len(src))
+	}
+	for k, v := range src {
+		dst[k] = v
+	}
+	return dst
+}
