@@ -1,0 +1,225 @@
+package kernel
+
+import "net/netip"
+
+// Kind is what an [Event] is about.
+type Kind uint16
+
+// Kinds of event. The numbers are shared with bpf/assay.h.
+const (
+	KindExec       Kind = 1 + iota // a program image was committed
+	KindExecFailed                 // execve or execveat returned an error
+	KindFork                       // a process or thread was made
+	KindExit                       // the last thread of a process went
+	KindOpen                       // open openat openat2 creat open_by_handle_at
+	KindWrite                      // bytes written to a regular file (aggregated)
+	KindMmap                       // MAP_SHARED and PROT_WRITE mapping of a file
+	KindRename                     // Path to Path2
+	KindUnlink
+	KindRmdir
+	KindLink    // Path is the existing name, Path2 the new one
+	KindSymlink // Path is the new name, Path2 the target as written
+	KindMkdir
+	KindMknod
+	KindTruncate // Bytes is the new length
+	KindChmod
+	KindChown
+	KindSetxattr // Name is the attribute's name
+	KindRemovexattr
+	KindChdir
+	KindChroot
+	KindConnect
+	KindBind
+	KindListen
+	KindAccept     // Remote is the peer
+	KindSend       // datagram to Remote
+	KindDNS        // Payload is one DNS message as on the wire, UDP or TCP
+	KindTLSHello   // Payload is the start of a TLS ClientHello record
+	KindTraffic    // Bytes sent to and BytesIn received from Remote
+	KindSetID      // setuid family; Args as passed
+	KindCapset     // Args as passed
+	KindPtrace     // Args: request, pid
+	KindMount      // mount, umount2, pivot_root and the new mount API; see Syscall
+	KindNamespace  // unshare, setns; Flags is CLONE_*
+	KindBPF        // Args[0] is the command
+	KindMemfd      // Path is the name passed
+	KindModule     // init_module, finit_module, delete_module
+	KindIOUring    // io_uring_setup; Args[0] is the number of entries
+	KindIOUringOp  // one submitted request; Args[0] is the opcode, Path its file name
+	KindLeftCgroup // a task was moved out of the session cgroup
+	KindCompat     // a 32-bit or x32 system call that is not decoded; Syscall is its number
+	kindExecArgs   // part of an exec's argv; joined by the decoder
+	kindExecEnv    // an exec's environment keys; joined by the decoder
+	kindRepeat     // a flushed coalescing slot; joined by the decoder
+	kindMax
+)
+
+// PathSource tells where a path comes from, and so how far it can be trusted.
+type PathSource uint8
+
+const (
+	// PathNone: the event has no path.
+	PathNone PathSource = iota
+	// PathKernelObject: walked from the kernel's own dentry and mount.
+	PathKernelObject
+	// PathUserMemory: the name as it stood in the caller's memory when the
+	// call returned. Another thread could have changed it. It is made
+	// absolute with the kernel's own path of the directory it was relative
+	// to, cleaned lexically; symbolic links in it are not resolved.
+	PathUserMemory
+)
+
+// String is the value of path_source in kernel_event.v1, empty for PathNone.
+func (s PathSource) String() string {
+	switch s {
+	case PathKernelObject:
+		return "kernel_object"
+	case PathUserMemory:
+		return "user_memory"
+	}
+	return ""
+}
+
+// Event is one decoded kernel record.
+//
+// One Event is reused for all calls of the function given to
+// [Observer.Read]: it, and every slice in it, is valid only until that function
+// returns. Copy what you keep. Fields that a kind does not use are zero.
+//
+// Times are nanoseconds of CLOCK_BOOTTIME. Pids are those of the initial pid
+// namespace (see coverage.go).
+type Event struct {
+	Kind Kind
+	// Hook indexes [Report].Hooks and names the hook that saw it.
+	Hook HookID
+	// Syscall is the name of the system call ("openat2"), empty for events
+	// that come from another hook.
+	Syscall string
+	// ID is unique within a run and never 0. A Repeat carries the ID of the event it repeats.
+	ID uint64
+
+	// Time is when the record was made: after the call it describes, or, for
+	// a Repeat, when the slot was flushed. Records of one CPU come in order of
+	// Time; records of different CPUs interleave by at most a few
+	// milliseconds.
+	Time uint64
+	// Count is 1, or in a Repeat the number of further occurrences beyond the
+	// event with the same ID, which was delivered before it. So the number of
+	// times something happened is the sum of Count over its events.
+	Count uint64
+	// Repeat marks an event that stands for Count coalesced repeats: same
+	// process, kind, file or peer, flags and result. All other fields are those
+	// of the first occurrence, except Time, Count, First, Last, Bytes and TID (the first's).
+	Repeat bool
+	// First and Last are the times of the first and last occurrence that Count
+	// counts. Equal to Time when Repeat is false.
+	First, Last uint64
+
+	// PID is the process (tgid) that acted, TID its thread, PPID the parent
+	// process at that moment.
+	PID, TID, PPID uint32
+	// Start is the boot time at which the process's leader started, in
+	// nanoseconds. (PID, Start) identifies a process and survives exec; pids
+	// may be reused, pairs are not. It is also what field 22 of
+	// /proc/pid/stat shows, there in clock ticks.
+	Start uint64
+	// CgroupID is the id of the task's cgroup2 directory (its inode number).
+	CgroupID uint64
+
+	// Ret is the system call's result: -errno, or what it returned (an fd, a
+	// byte count). Zero for events of other hooks.
+	Ret int32
+	// Errno is -Ret when the call failed, else 0.
+	Errno int32
+	// NoResult marks an event taken before its outcome was known (a connect
+	// seen only by the cgroup hook, an io_uring request).
+	NoResult bool
+
+	// Path is the file the event is about: absolute and clean, no trailing
+	// slash, unless RelativePath is set. Empty when it could not be read
+	// (Unreadable) or the kind has none. For unix sockets it is the socket's
+	// name as bound: abstract ones begin with '@', unnamed ones are empty.
+	Path []byte
+	// Path2 is the second path of rename, link, symlink, mount (target) and pivot_root.
+	Path2 []byte
+	// PathSource applies to Path, Path2 alike.
+	PathSource PathSource
+	// Truncated: some path, argv, or payload is longer than what was kept
+	// (4096 bytes, 256 components, 128 KiB of argv, the payload cap).
+	Truncated bool
+	// RelativePath: the directory that Path or Path2 is relative to could not
+	// be walked, so it stands as the caller wrote it.
+	RelativePath bool
+	// Unreadable: a read of user or kernel memory failed, so some field is missing.
+	Unreadable bool
+	// Deleted: the file had no name any more (unlinked, or its directory was). Path is its last one.
+	Deleted bool
+	// Memfd: the file lives in anonymous memory (memfd_create); Path is
+	// "/memfd:NAME". For an exec this and Deleted speak of Exe.
+	Memfd bool
+	// Unreachable: the file is not below the root of the caller's mount
+	// namespace (a lazily unmounted or another namespace's mount); Path starts at that mount.
+	Unreachable bool
+	// Device (kernel's dev_t: major<<20 | minor), Inode and FileMode (S_IFMT
+	// and permissions) identify the file when PathSource is PathKernelObject.
+	Device   uint32
+	Inode    uint64
+	FileMode uint32
+
+	// Flags are the call's flags: O_* for open, AT_* for unlinkat, RENAME_*
+	// for renameat2, MS_* for mount, CLONE_* for fork and namespaces, MAP_*
+	// for mmap, MSG_* for send.
+	Flags uint64
+	// Mode is the mode argument of open, mkdir, mknod, chmod; PROT_* of mmap.
+	Mode uint32
+	// Resolve is openat2's RESOLVE_* flags.
+	Resolve uint32
+	// UID and GID are chown's arguments (-1 is "leave") as passed.
+	UID, GID uint32
+	// Name is an extended attribute's name.
+	Name []byte
+	// Args are the raw arguments of the privilege kinds.
+	Args [6]uint64
+
+	// Fork: the new task. ChildPID equals PID for a thread (Thread is true).
+	ChildPID, ChildTID uint32
+	ChildStart         uint64
+	ChildCgroupID      uint64
+	Thread             bool
+
+	// ExitCode and Signal of KindExit: exactly one is meaningful; Signal is 0
+	// for an ordinary exit.
+	ExitCode int
+	Signal   int
+	Core     bool // a core was dumped
+
+	// Exec. Exe is the kernel's path of the image (Deleted, Memfd,
+	// Device, Inode and FileMode speak of it), Filename what was passed to execve, Interp the
+	// file that the kernel finally ran for a script (else equal to
+	// Filename). OldTID is the tid of the calling thread when it was not the
+	// leader (it takes over the leader's), else 0.
+	Exe, Cwd, Filename, Interp []byte
+	OldTID                     uint32
+	// Argv is the committed argument vector, empty arguments kept. EnvKeys are
+	// names only, in order, entries without '=' left out. ArgvTruncated and EnvTruncated say when
+	// the kernel held more.
+	Argv, EnvKeys               [][]byte
+	ArgvTruncated, EnvTruncated bool
+	// ToolCallID and Traceparent are the values of ASSAY_TOOL_CALL_ID and
+	// TRACEPARENT, at most 128 bytes, empty when absent.
+	ToolCallID, Traceparent []byte
+
+	// Network. Family is AF_*, Proto IPPROTO_*, SockType SOCK_*. Remote is the
+	// peer, Local the own address where known; invalid for AF_UNIX (see Path) and when unknown.
+	Family, Proto, SockType uint16
+	Local, Remote           netip.AddrPort
+	// FromUser marks a Remote that was read from user memory rather than the kernel's copy.
+	FromUser bool
+
+	// Bytes: written to the file by the calls that Count counts; sent to
+	// Remote; or the length argument of truncate. BytesIn: received.
+	Bytes, BytesIn uint64
+	// Payload is a DNS message or the start of a ClientHello; Ingress tells its direction.
+	Payload []byte
+	Ingress bool
+}
