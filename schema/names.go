@@ -15,6 +15,7 @@ const (
 	CorrelationReportV0 = "assay.runner.correlation_report.v0"
 	ResultV0            = "assay.runner.result.v0"
 	RunV0               = "assay.runner.run.v0"
+	ContractV0          = "assay.runner.contract.v0"
 )
 
 // Paths of a bundle's members. The layers and documents are in every bundle,
@@ -35,6 +36,8 @@ const (
 	StdoutPath      = "stdio/stdout"
 	StderrPath      = "stdio/stderr"
 	TerminalPath    = "stdio/terminal.cast"
+	ContractPath    = "contract.json" // only with an outcome contract
+	ChecksDir       = "checks/"       // see CheckOutputPath
 )
 
 // Layers lists the NDJSON members in the order they are created and verified.

@@ -1,0 +1,139 @@
+package schema
+
+import "strings"
+
+// Verdicts of an outcome contract, apart from how the agent itself ended.
+const (
+	// VerdictPassed: every check ran and passed.
+	VerdictPassed = "passed"
+	// VerdictFailed: at least one check ran and did not pass.
+	VerdictFailed = "failed"
+	// VerdictInconclusive: no check is known to have failed, but one could not
+	// run, a protected path could not be restored, or the agent never ran.
+	VerdictInconclusive = "inconclusive"
+)
+
+// Contract is contract.json: the outcome contract of a run and what the
+// runner found when it evaluated it.
+type Contract struct {
+	Schema string `json:"schema"` // ContractV0
+	// RunID is the run's; empty in the report of a contract that was checked
+	// without a run.
+	RunID string `json:"run_id"`
+	// Digest is "sha256:" and the hex digest of the contract file's bytes as
+	// they were read before the agent started.
+	Digest string `json:"digest"`
+	// FileAfter tells what became of the contract file by the time the agent
+	// was gone: unchanged, changed, missing or unreadable. The contract read at
+	// the start is the one that was evaluated in any case.
+	FileAfter string `json:"file_after"`
+	// Contract is what was evaluated, with every default filled in.
+	Contract ContractDefinition `json:"contract"`
+	// Verdict is passed, failed or inconclusive; Reasons say why it is not
+	// passed, or what a reader should know about it. Never null.
+	Verdict string   `json:"verdict"`
+	Reasons []string `json:"reasons"`
+	// Results has one entry for each check, in the contract's order.
+	Results []CheckResult `json:"results"`
+	// Baseline are the results from before the agent started; absent when no
+	// baseline was asked for. Their output is kept as a tail only.
+	Baseline []CheckResult `json:"baseline,omitempty"`
+	// ProtectedChanges are the protected paths that were not as they had been
+	// at the start, sorted by path. Never null.
+	ProtectedChanges []ProtectedChange `json:"protected_changes"`
+}
+
+// ContractDefinition is an outcome contract as its author wrote it.
+type ContractDefinition struct {
+	Description string  `json:"description"`
+	Checks      []Check `json:"checks"`
+	// Protected are globs, relative to the working directory, of paths that are
+	// restored to their state at the start before checking.
+	Protected []string `json:"protected,omitempty"`
+}
+
+// Check is one shell command that must pass in the workspace.
+type Check struct {
+	Name    string `json:"name"`
+	Command string `json:"command"`
+	// ExpectExitZero asks for exit status 0. It is true unless said otherwise.
+	ExpectExitZero bool `json:"expect_exit_zero"`
+	// OutputContains must occur in the combined stdout and stderr; null asks
+	// for nothing.
+	OutputContains *string `json:"output_contains"`
+	// TimeoutSecs is the wall clock limit in seconds, 120 unless said otherwise.
+	TimeoutSecs int64 `json:"timeout_secs"`
+}
+
+// CheckResult is how one check went.
+type CheckResult struct {
+	Name   string `json:"name"`
+	Passed bool   `json:"passed"`
+	// Ran is false when the command could not be run at all or was cancelled.
+	Ran bool `json:"ran"`
+	// ExitCode is null when the command could not run or a signal ended it.
+	ExitCode *int `json:"exit_code"`
+	// Signal is the name of the signal that ended the command, else null.
+	Signal   *string `json:"signal"`
+	TimedOut bool    `json:"timed_out"`
+	// OutputMatched tells whether the text of output_contains was seen, in all
+	// of the output and not only the kept part; null when none was asked for.
+	OutputMatched *bool `json:"output_matched"`
+	// DurationMS is milliseconds on the runner's clock.
+	DurationMS int64 `json:"duration_ms"`
+	// OutputTail is the last 4 KiB of the combined output, invalid UTF-8
+	// replaced; or "check failed to run: " and the reason.
+	OutputTail string `json:"output_tail"`
+	// OutputBytes is what the command wrote; OutputKept how much of that, from
+	// its beginning, is in OutputPath, a path in the bundle. OutputPath is
+	// empty when no output was kept.
+	OutputBytes int64  `json:"output_bytes"`
+	OutputKept  int64  `json:"output_kept"`
+	OutputPath  string `json:"output_path"`
+	// OutputError says why less was kept than the cap allows, else absent.
+	OutputError string `json:"output_error,omitempty"`
+	// GatesNothing is set when the check had passed before the agent started.
+	// Absent without a baseline.
+	GatesNothing *bool `json:"gates_nothing,omitempty"`
+	// Rerun is a shell command line that reruns the check by hand.
+	Rerun string `json:"rerun"`
+}
+
+// ProtectedChange is a protected path that had been changed.
+type ProtectedChange struct {
+	// Path is relative to the working directory, with slashes.
+	Path string `json:"path"`
+	// Change is added, deleted, modified, replaced (another kind of file),
+	// linked (given another hard link), or permissions.
+	Change string `json:"change"`
+	// During is agent, or baseline for what the baseline checks did.
+	During string `json:"during"`
+	// Restored is false when the path could not be put back; Error says why.
+	Restored bool   `json:"restored"`
+	Error    string `json:"error,omitempty"`
+}
+
+// CheckOutputPath is the bundle member that holds a check's output:
+// "checks/<name>/output", where every byte of the name but ASCII letters,
+// digits, "_", "-" and "." is written as "%" and two upper-case hex digits, and
+// so is a leading ".". Different names give different paths, and no name gives
+// one that leaves the folder.
+func CheckOutputPath(name string) string {
+	const hex = "0123456789ABCDEF"
+	var b strings.Builder
+	b.WriteString(ChecksDir)
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
+			c == '_', c == '-', c == '.' && i > 0:
+			b.WriteByte(c)
+		default:
+			b.WriteByte('%')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		}
+	}
+	b.WriteString("/output")
+	return b.String()
+}
