@@ -1,5 +1,10 @@
 package schema
 
+import (
+	"path"
+	"strings"
+)
+
 // Schema identifiers, the value of the "schema" key of each artifact.
 const (
 	ManifestV0          = "assay.runner.archive_manifest.v0"
@@ -42,3 +47,12 @@ const (
 
 // Layers lists the NDJSON members in the order they are created and verified.
 var Layers = []string{EventsPath, KernelPath, PolicyPath, SDKPath, TurnsPath, AuditPath}
+
+// LayerName is the name of the layer at path in observation-health.json:
+// lifecycle for events.ndjson, else the file's name without its ending.
+func LayerName(layerPath string) string {
+	if layerPath == EventsPath {
+		return "lifecycle"
+	}
+	return strings.TrimSuffix(path.Base(layerPath), ".ndjson")
+}
