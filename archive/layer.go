@@ -1,0 +1,223 @@
+package archive
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// layer appends one NDJSON file. Its lock orders the lines and stamps seq.
+type layer struct {
+	spool   *Spool
+	path    string
+	batched bool // lines wait for a full or old batch
+	final   bool // may use the reserved space: the lifecycle
+
+	mu      sync.Mutex
+	file    *os.File // nil until the first line
+	buf     []byte   // whole lines that are not yet written
+	pending uint64   // lines in buf
+	seq     uint64   // of the next line
+	size    int64    // bytes of whole lines in file
+	written uint64
+	dropped uint64
+	dirty   bool
+	closed  bool
+	err     error // sticky
+}
+
+func (l *layer) append(encode func(dst []byte, seq uint64) []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil && l.closed {
+		l.err = fmt.Errorf("append to %s: %w", l.path, os.ErrClosed)
+	}
+	if l.err != nil {
+		l.dropped++
+		return l.err
+	}
+	start := len(l.buf)
+	l.buf = encode(l.buf, l.seq)
+	line := l.buf[start:]
+	if len(line) == 0 || len(line) >= maxLine || bytes.IndexByte(line, '\n') >= 0 {
+		n := len(line)
+		l.buf = l.buf[:start]
+		l.dropped++
+		return fmt.Errorf("append to %s: a line of %d bytes (1 to %d without a newline allowed) was dropped", l.path, n, maxLine-1)
+	}
+	l.buf = append(l.buf, '\n')
+	l.seq++
+	l.pending++
+	if l.batched && len(l.buf) < batchBytes {
+		if l.pending == 1 {
+			l.spool.touched()
+		}
+		return nil
+	}
+	return l.flush()
+}
+
+// flush writes buf. After an error the file is cut back to its last whole
+// line, and what was not written is counted as dropped. l.mu is held.
+func (l *layer) flush() error {
+	if len(l.buf) == 0 || l.err != nil {
+		return l.err
+	}
+	n, err := l.write(l.buf)
+	lines := l.pending
+	if err != nil {
+		whole := bytes.LastIndexByte(l.buf[:n], '\n') + 1
+		lines = uint64(bytes.Count(l.buf[:whole], []byte{'\n'}))
+		if l.file != nil && whole != n {
+			l.file.Truncate(l.size + int64(whole))
+		}
+		n = whole
+		l.err = fmt.Errorf("write %s: %w", l.path, err)
+	}
+	l.size += int64(n)
+	l.written += lines
+	l.dropped += l.pending - lines
+	l.pending = 0
+	l.buf = l.buf[:0]
+	if cap(l.buf) > 4*batchBytes {
+		l.buf = nil
+	}
+	if n > 0 && !l.dirty {
+		l.dirty = true
+		l.spool.touched()
+	}
+	return l.err
+}
+
+// write appends b to the file in one write(2), in two when the first one found
+// the disk full and the layer may use the reserve.
+func (l *layer) write(b []byte) (n int, err error) {
+	if !l.final && l.spool.full.Load() {
+		return 0, errReserved
+	}
+	if n, err = l.tryWrite(b); !isFull(err) {
+		return n, err
+	}
+	if !l.final || !l.spool.useReserve() {
+		return n, err
+	}
+	more, err := l.tryWrite(b[n:])
+	return n + more, err
+}
+
+func (l *layer) tryWrite(b []byte) (int, error) {
+	if l.file == nil {
+		f, err := l.spool.openFile(l.path, os.O_APPEND)
+		if err != nil {
+			return 0, err
+		}
+		l.file = f
+	}
+	return l.file.Write(b)
+}
+
+func (l *layer) sync() error {
+	l.mu.Lock()
+	err := l.flush()
+	f, dirty := l.file, l.dirty
+	l.dirty = false
+	l.mu.Unlock()
+	if f == nil || !dirty {
+		return err
+	}
+	// Outside the lock: appending goes on while the disk works.
+	if serr := datasync(f); serr != nil && !errors.Is(serr, os.ErrClosed) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.err == nil {
+			l.err = fmt.Errorf("sync %s: %w", l.path, serr)
+		}
+		return l.err
+	}
+	return err
+}
+
+func (l *layer) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.flush()
+	l.closed = true
+	l.buf = nil
+	if l.file != nil {
+		if cerr := l.file.Close(); err == nil && cerr != nil {
+			err = fmt.Errorf("close %s: %w", l.path, cerr)
+		}
+	}
+	return err
+}
+
+// errReserved is a full disk for all but the end of the run.
+var errReserved = fmt.Errorf("the space left is kept for the end of the run: %w", syscall.ENOSPC)
+
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+func isNotEmpty(err error) bool { return errors.Is(err, syscall.ENOTEMPTY) }
+
+// memberFile is captured bytes on their way into the spool.
+type memberFile struct {
+	spool *Spool
+	path  string
+
+	mu    sync.Mutex // Write against sync and Close
+	file  *os.File
+	dirty bool
+	err   error // sticky
+}
+
+func (m *memberFile) Write(b []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return 0, m.err
+	}
+	var n int
+	err := error(errReserved)
+	if !m.spool.full.Load() {
+		n, err = m.file.Write(b)
+	}
+	if n > 0 && !m.dirty {
+		m.dirty = true
+		m.spool.touched()
+	}
+	if err != nil {
+		m.err = fmt.Errorf("write %s: %w", m.path, err)
+	}
+	return n, m.err
+}
+
+// Close closes the file; a second Close does nothing.
+func (m *memberFile) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err == nil {
+		m.err = fmt.Errorf("write %s: %w", m.path, os.ErrClosed)
+	}
+	if err := m.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+func (m *memberFile) sync() error {
+	m.mu.Lock()
+	dirty := m.dirty
+	m.dirty = false
+	m.mu.Unlock()
+	if !dirty {
+		return nil
+	}
+	if err := datasync(m.file); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("sync %s: %w", m.path, err)
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package archive
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Limits of the format. The writer keeps them and the readers refuse more.
+const (
+	maxPath     = 100      // bytes of a member's path: the name field of ustar
+	maxMembers  = 256      // members of a bundle, manifest included
+	maxManifest = 1 << 20  // bytes of manifest.json
+	maxDocument = 64 << 20 // bytes of one JSON document
+	maxLine     = 1 << 20  // bytes of one layer line, newline included
+)
+
+// MaxLine is the longest layer line in bytes, its newline included. Append
+// refuses a longer one and counts it as dropped.
+const MaxLine = maxLine
+
+// safePath tells whether p may name a member: segments of ASCII letters,
+// digits, '.', '_' and '-', none starting with a dot or a dash, joined by
+// single slashes, 100 bytes at the most. So no path is absolute, climbs, or
+// needs escaping in tar, JSON or a shell.
+func safePath(p string) bool {
+	if p == "" || len(p) > maxPath {
+		return false
+	}
+	start := true
+	for i := range len(p) {
+		c := p[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_':
+			start = false
+		case (c == '.' || c == '-') && !start:
+		case c == '/' && !start:
+			start = true
+		default:
+			return false
+		}
+	}
+	return !start
+}
+
+// safeRunID tells whether id may name a spool directory and a run.
+func safeRunID(id string) bool {
+	if id == "" || len(id) > 128 {
+		return false
+	}
+	return strings.IndexFunc(id, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-')
+	}) < 0
+}
+
+// documents are the JSON members that every bundle holds beside its layers.
+var documents = []string{
+	schema.RunPath, schema.ResultPath, schema.HealthPath, schema.SurfacePath, schema.CorrelationPath,
+}
+
+func isLayer(p string) bool { return slices.Contains(schema.Layers, p) }
+
+func isDocument(p string) bool { return slices.Contains(documents, p) }
+
+// layerName is a layer's name in [schema.ObservationHealth.Layers]: "lifecycle"
+// for events.ndjson, else the file's name without folder and suffix.
+func layerName(p string) string {
+	if p == schema.EventsPath {
+		return "lifecycle"
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(p, "layers/"), ".ndjson")
+}

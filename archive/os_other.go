@@ -1,0 +1,14 @@
+//go:build !linux
+
+package archive
+
+import (
+	"errors"
+	"os"
+)
+
+func datasync(f *os.File) error { return f.Sync() }
+
+// reserveSpace is not done here: a full disk may then lose final documents,
+// which recover makes anew.
+func reserveSpace(string, int64) error { return errors.ErrUnsupported }

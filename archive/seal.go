@@ -1,0 +1,292 @@
+package archive
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Sealed is a finished bundle.
+type Sealed struct {
+	Path     string // where it is
+	Identity string // "sha256:" and 64 hex digits: the digest of its manifest
+	Bytes    int64  // its size on disk
+}
+
+// source is one member to be sealed.
+type source struct {
+	path string
+	size int64
+	data []byte // the member's bytes, or
+	file string // the file that holds them, the first size bytes of it
+}
+
+// Seal ends the spool and writes the bundle to the run's output. The output
+// appears under its name whole and synced, by way of <output>.tmp beside it; a
+// regular file or symbolic link of that name is replaced, as tar would, and
+// anything else there is an error. On success the spool is gone. On an error
+// nothing is left at the output's name that was not there before, nor at the
+// .tmp, and the spool stays for [Recover]. Layers and documents that were never
+// written are sealed as empty layers and as what Recover would make of them.
+func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
+	// A layer that broke has told so to its writers and in its counts; what is
+	// in its file is whole lines and is sealed.
+	s.finish()
+	defer s.lock.Close()
+	sizes := map[string]int64{}
+	for p, l := range s.layers {
+		sizes[p] = l.size
+	}
+	sources, err := spoolSources(s.dir, sizes)
+	if err == nil {
+		sources, err = complete(s.dir, s.run, sources)
+	}
+	var sealed Sealed
+	if err == nil {
+		sealed, err = writeBundle(ctx, s.run, sources)
+	}
+	if err != nil {
+		return Sealed{}, fmt.Errorf("seal run %s: %w (its spool %s is kept: \"assay-run recover %s\" seals it)", s.run.RunID, err, s.dir, s.run.RunID)
+	}
+	return sealed, removeSpool(s.dir)
+}
+
+// removeSpool takes the spool's name away before its files, so that a half
+// removed spool is never taken for an interrupted run.
+func removeSpool(dir string) error {
+	away := filepath.Join(filepath.Dir(dir), donePrefix+filepath.Base(dir))
+	os.RemoveAll(away)
+	err := os.Rename(dir, away)
+	if err == nil {
+		err = os.RemoveAll(away)
+	}
+	if err != nil {
+		return fmt.Errorf("the bundle is sealed, but its spool could not be removed: %w", err)
+	}
+	return nil
+}
+
+// spoolSources lists the members in a spool: every regular file with a
+// member's path, except run.json. sizes says how much of a layer to take.
+func spoolSources(dir string, sizes map[string]int64) ([]source, error) {
+	var sources []source
+	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		path := filepath.ToSlash(rel)
+		if !d.Type().IsRegular() || !safePath(path) || path == schema.RunPath || path == schema.ManifestPath {
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		src := source{path: path, size: info.Size(), file: name}
+		if size, ok := sizes[path]; ok {
+			if size > src.size {
+				return fmt.Errorf("%s is %d bytes, %d were written to it", name, src.size, size)
+			}
+			src.size = size
+		}
+		sources = append(sources, src)
+		return nil
+	})
+	return sources, err
+}
+
+// writeBundle seals the members to run.Output in one pass over their bytes:
+// the space for the manifest, whose length is known, is left at the start and
+// filled at the end.
+func writeBundle(ctx context.Context, run schema.Run, sources []source) (_ Sealed, err error) {
+	slices.SortFunc(sources, func(a, b source) int { return cmp.Compare(a.path, b.path) })
+	if len(sources) >= maxMembers {
+		return Sealed{}, fmt.Errorf("%d members are more than a bundle may hold (%d)", len(sources), maxMembers-1)
+	}
+	output := run.Output
+	if info, err := os.Lstat(output); err == nil && !info.Mode().IsRegular() && info.Mode()&os.ModeSymlink == 0 {
+		return Sealed{}, fmt.Errorf("output %s is there and is no regular file", output)
+	}
+	tmp := output + ".tmp"
+	f, err := createTemp(tmp)
+	if err != nil {
+		return Sealed{}, err
+	}
+	defer f.Close()
+	defer func() {
+		if err != nil {
+			os.Remove(tmp)
+		}
+	}()
+	c := codecOf(output)
+	m := schema.Manifest{Schema: schema.ManifestV0, RunID: run.RunID, Files: make(map[string]schema.ManifestFile, len(sources))}
+	for _, src := range sources {
+		m.Files[src.path] = manifestFile(src.path, src.size, [sha256.Size]byte{})
+	}
+	_, head, err := manifestChunk(c, m)
+	if err != nil {
+		return Sealed{}, err
+	}
+	if _, err := f.Write(head); err != nil {
+		return Sealed{}, err
+	}
+	if err := writeMembers(ctx, f, c, sources, m.Files); err != nil {
+		return Sealed{}, err
+	}
+	doc, head, err := manifestChunk(c, m)
+	if err != nil {
+		return Sealed{}, err
+	}
+	if _, err := f.WriteAt(head, 0); err != nil {
+		return Sealed{}, err
+	}
+	if err := f.Sync(); err != nil {
+		return Sealed{}, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return Sealed{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Sealed{}, err
+	}
+	if err := os.Rename(tmp, output); err != nil {
+		return Sealed{}, err
+	}
+	if err := syncDir(filepath.Dir(output)); err != nil {
+		return Sealed{}, err
+	}
+	return Sealed{Path: output, Identity: digest(sha256.Sum256(doc)), Bytes: info.Size()}, nil
+}
+
+// createTemp opens and locks <output>.tmp. One that a killed seal left is
+// taken over; one that is being written is an error.
+func createTemp(tmp string) (*os.File, error) {
+	if info, err := os.Lstat(tmp); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is there and is no regular file", tmp)
+	}
+	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|noFollow, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(f); errors.Is(err, errLocked) || !sameFile(f, tmp) {
+		f.Close()
+		return nil, fmt.Errorf("%s is being written by another seal", tmp)
+	}
+	if err := f.Truncate(0); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// manifestChunk is the manifest's canonical bytes, and the framed start of the
+// archive: its header, itself, its padding.
+func manifestChunk(c codec, m schema.Manifest) (doc, head []byte, err error) {
+	if doc, err = schema.Document(m); err != nil {
+		return nil, nil, err
+	}
+	b := appendHeaders(nil, schema.ManifestPath, int64(len(doc)))
+	b = append(b, doc...)
+	b = append(b, zeros[:padding(int64(len(doc)))]...)
+	return doc, c.stored(b), nil
+}
+
+func manifestFile(path string, size int64, sum [sha256.Size]byte) schema.ManifestFile {
+	return schema.ManifestFile{Path: path, SHA256: digest(sum), Bytes: size}
+}
+
+func digest(sum [sha256.Size]byte) string { return "sha256:" + hex.EncodeToString(sum[:]) }
+
+// writeMembers appends the compressed members and the end of the tar to f, and
+// puts their digests in files. What is hashed is what is packed, whatever
+// happens to the files meanwhile.
+func writeMembers(ctx context.Context, f io.Writer, c codec, sources []source, files map[string]schema.ManifestFile) error {
+	out := bufio.NewWriterSize(f, 64<<10)
+	z, err := c.compressor(out)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 128<<10)
+	for _, src := range sources {
+		if _, err := z.Write(appendHeaders(nil, src.path, src.size)); err != nil {
+			return err
+		}
+		sum, err := copyMember(ctx, z, src, buf)
+		if err != nil {
+			return fmt.Errorf("pack %s: %w", src.path, err)
+		}
+		files[src.path] = manifestFile(src.path, src.size, sum)
+		if err := writePadding(z, src.size); err != nil {
+			return err
+		}
+	}
+	if _, err := z.Write(zeros[:]); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+func copyMember(ctx context.Context, w io.Writer, src source, buf []byte) (sum [sha256.Size]byte, err error) {
+	var r io.Reader = bytes.NewReader(src.data)
+	if src.file != "" {
+		f, err := os.OpenFile(src.file, os.O_RDONLY|noFollow, 0)
+		if err != nil {
+			return sum, err
+		}
+		defer f.Close()
+		r = f
+	}
+	h := sha256.New()
+	for left := src.size; left > 0; {
+		if err := ctx.Err(); err != nil {
+			return sum, err
+		}
+		n, err := io.ReadFull(r, buf[:min(left, int64(len(buf)))])
+		if err != nil {
+			return sum, fmt.Errorf("%d of its %d bytes are missing: %w", left, src.size, err)
+		}
+		h.Write(buf[:n])
+		if _, err := w.Write(buf[:n]); err != nil {
+			return sum, err
+		}
+		left -= int64(n)
+	}
+	h.Sum(sum[:0])
+	return sum, nil
+}
+
+// sweep removes what died while it was created or removed.
+func sweep(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		name := filepath.Join(dir, e.Name())
+		switch {
+		case strings.HasPrefix(e.Name(), donePrefix):
+			os.RemoveAll(name)
+		case strings.HasPrefix(e.Name(), newPrefix):
+			if info, err := e.Info(); err == nil && isOld(info) && !isLocked(filepath.Join(name, schema.RunPath)) {
+				os.RemoveAll(name)
+			}
+		}
+	}
+}

@@ -1,0 +1,366 @@
+package archive
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// ErrExists is returned by [CreateSpool], wrapped with the path, when a spool
+// of that run id is there already: a live run's, or one to recover.
+var ErrExists = errors.New("a spool of this run exists")
+
+// reserveBytes is set aside on the spool's disk while the run lives and given
+// back when the disk is full, so that the end of the run can still be written.
+const reserveBytes = 512 << 10
+
+const (
+	batchBytes    = 64 << 10               // a kernel batch is written when this full
+	batchInterval = 250 * time.Millisecond // or this old
+	syncInterval  = time.Second            // dirty files reach the disk this often
+)
+
+// Names inside the spool's state that are no members: they start with a dot.
+const (
+	newPrefix   = ".new-"    // a spool being created
+	donePrefix  = ".sealed-" // a sealed spool being removed
+	reserveName = ".reserve"
+)
+
+// Spool is the directory of a live run. It satisfies the runner's Recorder and
+// is safe for concurrent use. Whoever creates it ends it with exactly one of
+// [Spool.Seal] and [Spool.Close]; when the process dies first, [Recover] seals
+// what is there.
+type Spool struct {
+	dir  string // <spool dir>/<run id>
+	run  schema.Run
+	lock *os.File // run.json, locked while this process lives
+
+	layers map[string]*layer
+
+	mu      sync.Mutex // guards what follows
+	members map[string]*memberFile
+	reserve bool // the reserve is still held
+	closed  bool
+
+	full atomic.Bool // the disk was full: only the end of the run is written
+
+	wake chan struct{} // something is buffered or dirty
+	stop chan struct{}
+	done sync.WaitGroup
+}
+
+// DefaultSpoolDir is $XDG_STATE_HOME/assay-run/spool, or the same below
+// ~/.local/state. A relative XDG_STATE_HOME is ignored, as the base directory
+// specification asks.
+func DefaultSpoolDir() (string, error) {
+	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "assay-run", "spool"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find the spool directory: %w (set XDG_STATE_HOME or name one with --spool-dir)", err)
+	}
+	return filepath.Join(home, ".local", "state", "assay-run", "spool"), nil
+}
+
+// CreateSpool makes dir/<run.RunID>/ (0700) and puts run.json in it, both on
+// disk when it returns. dir is created when missing. The spool appears under
+// its name complete and locked, so a concurrent recover never meets half of
+// one. The error is [ErrExists] when the run id is taken.
+func CreateSpool(dir string, run schema.Run) (_ *Spool, err error) {
+	if !safeRunID(run.RunID) {
+		return nil, fmt.Errorf("create spool: run id %q is not 1 to 128 ASCII letters, digits, '_' or '-'", run.RunID)
+	}
+	if run.Output == "" || !filepath.IsAbs(run.Output) {
+		return nil, fmt.Errorf("create spool of %s: output %q is not an absolute path", run.RunID, run.Output)
+	}
+	run.Schema = schema.RunV0
+	doc, err := schema.Document(run)
+	if err != nil {
+		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create spool directory: %w", err)
+	}
+	sweep(dir)
+	final := filepath.Join(dir, run.RunID)
+	tmp, err := os.MkdirTemp(dir, newPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
+	}
+	made := tmp
+	defer func() {
+		if err != nil {
+			os.RemoveAll(made)
+		}
+	}()
+	lock, err := os.OpenFile(filepath.Join(tmp, schema.RunPath), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
+	}
+	defer func() {
+		if err != nil {
+			lock.Close()
+		}
+	}()
+	if err := flock(lock); err != nil {
+		return nil, fmt.Errorf("lock spool %s: %w (the spool needs a file system with locks: choose one with --spool-dir)", final, err)
+	}
+	if _, err := lock.Write(doc); err != nil {
+		return nil, fmt.Errorf("write %s: %w", filepath.Join(final, schema.RunPath), err)
+	}
+	reserved := reserveSpace(filepath.Join(tmp, reserveName), reserveBytes) == nil
+	// Renaming onto an existing spool fails, since no spool is empty.
+	if err := os.Rename(tmp, final); err != nil {
+		if errors.Is(err, os.ErrExist) || isNotEmpty(err) {
+			return nil, fmt.Errorf("create spool %s: %w", final, ErrExists)
+		}
+		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
+	}
+	made = final
+	// The first of these commits the whole transaction on journalling file
+	// systems; the others then cost little.
+	if err := errors.Join(lock.Sync(), syncDir(final), syncDir(dir)); err != nil {
+		return nil, fmt.Errorf("sync spool %s: %w", final, err)
+	}
+	s := &Spool{
+		dir: final, run: run, lock: lock, reserve: reserved,
+		layers: make(map[string]*layer, len(schema.Layers)), members: map[string]*memberFile{},
+		wake: make(chan struct{}, 1), stop: make(chan struct{}),
+	}
+	for _, p := range schema.Layers {
+		s.layers[p] = &layer{spool: s, path: p, batched: p == schema.KernelPath, final: p == schema.EventsPath}
+	}
+	s.done.Go(s.flusher)
+	return s, nil
+}
+
+// Dir is the spool's directory.
+func (s *Spool) Dir() string { return s.dir }
+
+// Append adds one line to a layer; see the runner's Recorder. Lines of the
+// kernel layer are written in batches, all others at once. An encode that
+// yields nothing, a newline, or more than [MaxLine] loses its line: it is
+// counted as dropped, takes no sequence number, and does not break the layer.
+// Append allocates nothing once the layer's buffer has grown.
+func (s *Spool) Append(path string, encode func(dst []byte, seq uint64) []byte) error {
+	l := s.layers[path]
+	if l == nil {
+		return fmt.Errorf("append to %s: not a layer", path)
+	}
+	return l.append(encode)
+}
+
+// Counts tells what a layer has written and dropped so far, batched lines
+// included: it writes them first, so that what it calls written is.
+func (s *Spool) Counts(path string) schema.LayerCounts {
+	l := s.layers[path]
+	if l == nil {
+		return schema.LayerCounts{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flush()
+	return schema.LayerCounts{Seen: l.written + l.dropped, Written: l.written, Dropped: l.dropped}
+}
+
+// Create opens a member for captured bytes. The path must be new, and no layer
+// or document. The writer is not safe for concurrent use; after a write error
+// it stays broken.
+func (s *Spool) Create(path string) (io.WriteCloser, error) {
+	if !safePath(path) || isLayer(path) || isDocument(path) || path == schema.ManifestPath {
+		return nil, fmt.Errorf("create member %q: not a path for captured bytes", path)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("create member %s: %w", path, os.ErrClosed)
+	}
+	if s.members[path] != nil || len(s.members) >= maxMembers-32 {
+		return nil, fmt.Errorf("create member %s: %w", path, os.ErrExist)
+	}
+	f, err := s.openFile(path, os.O_EXCL)
+	if err != nil {
+		return nil, err
+	}
+	m := &memberFile{spool: s, path: path, file: f}
+	s.members[path] = m
+	return m, nil
+}
+
+// Put writes a whole document, replacing an earlier one. After a crash the
+// spool holds the old or the new one, never half of one. On a full disk it
+// uses the space that the spool set aside.
+func (s *Spool) Put(path string, data []byte) error {
+	if !safePath(path) || isLayer(path) || path == schema.RunPath || path == schema.ManifestPath {
+		return fmt.Errorf("put %q: not a path for a document", path)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("put %s: %w", path, os.ErrClosed)
+	}
+	name := filepath.Join(s.dir, filepath.FromSlash(path))
+	tmp := filepath.Join(s.dir, ".put")
+	write := func() error {
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(tmp, data, 0o600); err != nil {
+			return err
+		}
+		return os.Rename(tmp, name)
+	}
+	err := write()
+	if isFull(err) && s.giveReserve() {
+		err = write()
+	}
+	if err != nil {
+		os.Remove(tmp)
+		return fmt.Errorf("put %s: %w", path, err)
+	}
+	return nil
+}
+
+// Sync writes what is batched and puts everything appended so far on disk.
+func (s *Spool) Sync() error {
+	var errs []error
+	for _, p := range schema.Layers {
+		errs = append(errs, s.layers[p].sync())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.members {
+		errs = append(errs, m.sync())
+	}
+	return errors.Join(errs...)
+}
+
+// Close ends the spool without sealing it and leaves it for [Recover].
+// It does nothing after Seal or another Close.
+func (s *Spool) Close() error {
+	err := s.finish()
+	if cerr := s.lock.Close(); err == nil && cerr != nil && !errors.Is(cerr, os.ErrClosed) {
+		err = cerr
+	}
+	return err
+}
+
+// finish stops the flusher, writes what is batched and closes the files. The
+// lock stays held.
+func (s *Spool) finish() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	close(s.stop)
+	s.done.Wait()
+	var errs []error
+	for _, p := range schema.Layers {
+		errs = append(errs, s.layers[p].close())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.members {
+		m.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// flusher writes batches when they are old and syncs dirty files every second.
+// It sleeps while there is nothing to do.
+func (s *Spool) flusher() {
+	tick := time.NewTicker(batchInterval)
+	defer tick.Stop()
+	for {
+		tick.Stop()
+		select {
+		case <-s.stop:
+			return
+		case <-s.wake:
+		}
+		tick.Reset(batchInterval)
+		for range int(syncInterval / batchInterval) {
+			select {
+			case <-s.stop:
+				return
+			case <-tick.C:
+				l := s.layers[schema.KernelPath]
+				l.mu.Lock()
+				l.flush()
+				l.mu.Unlock()
+			}
+		}
+		// A failed sync breaks its layer, which then reports it.
+		s.Sync()
+	}
+}
+
+// touched tells the flusher that there is something to write or sync.
+func (s *Spool) touched() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// openFile opens a member's file for appending, making its folder.
+func (s *Spool) openFile(path string, flag int) (*os.File, error) {
+	name := filepath.Join(s.dir, filepath.FromSlash(path))
+	if strings.Contains(path, "/") {
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			return nil, fmt.Errorf("create %s: %w", path, err)
+		}
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|flag, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// giveReserve frees the reserved space once, and from then on keeps the disk
+// for the end of the run: it reports whether there is new space. s.mu is held.
+func (s *Spool) giveReserve() bool {
+	s.full.Store(true)
+	if !s.reserve {
+		return false
+	}
+	s.reserve = false
+	return os.Remove(filepath.Join(s.dir, reserveName)) == nil
+}
+
+// useReserve is giveReserve for a caller without s.mu.
+func (s *Spool) useReserve() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.giveReserve()
+}
+
+// readRun decodes a spool's run.json.
+func readRun(f io.Reader) (run schema.Run, err error) {
+	data, err := io.ReadAll(io.LimitReader(f, maxDocument))
+	if err != nil {
+		return run, err
+	}
+	if err := json.Unmarshal(data, &run); err != nil {
+		return run, err
+	}
+	if run.Schema != schema.RunV0 || !safeRunID(run.RunID) {
+		return run, fmt.Errorf("not a %s document", schema.RunV0)
+	}
+	return run, nil
+}
