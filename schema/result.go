@@ -77,6 +77,9 @@ type Stdio struct {
 	Stdout   *Stream `json:"stdout"`
 	Stderr   *Stream `json:"stderr"`
 	Terminal *Stream `json:"terminal"`
+	// StderrInStdout says that stderr was the very file of stdout (2>&1): both
+	// are in the stdout member, in the order they were written, and Stderr is null.
+	StderrInStdout bool `json:"stderr_in_stdout"`
 }
 
 // Stream counts one captured stream, in bytes.
