@@ -1,0 +1,274 @@
+package stdio
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/assay-run/assay-run/schema"
+	"golang.org/x/sys/unix"
+)
+
+// Streams are one run's standard streams, used in the order Open, Attach,
+// exec.Cmd.Start, Started, Finish. Finish must be called whatever became of the
+// others. Abort, Resize, Suspend and Resume may come from any goroutine.
+type Streams struct {
+	cfg  Config
+	mode string
+
+	pumps  []*pump
+	merged bool      // stderr shares stdout's pipe
+	term   *terminal // nil but in terminal mode
+
+	childIn, childOut, childErr *os.File   // what the child gets
+	ends                        []*os.File // those of them that are ours to close
+
+	drain, abort int // eventfds, set once and never read
+	signals      sync.Mutex
+	closed       bool // guarded by signals
+	copying      sync.WaitGroup
+	attached     bool
+	started      bool
+	once         sync.Once
+	result       schema.Stdio
+}
+
+// Open decides the mode and makes the pipes or the pseudo-terminal. On an error
+// nothing stays open.
+func Open(cfg Config) (s *Streams, err error) {
+	s = &Streams{
+		cfg: cfg, mode: ModePassthrough,
+		childIn: cfg.Stdin, childOut: cfg.Stdout, childErr: cfg.Stderr,
+		drain: -1, abort: -1,
+	}
+	if !cfg.Capture {
+		return s, nil
+	}
+	defer func() {
+		if err != nil {
+			s.closeAll()
+			s = nil
+			err = fmt.Errorf("open standard streams: %w", err)
+		}
+	}()
+	if s.drain, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return s, fmt.Errorf("eventfd: %w", err)
+	}
+	if s.abort, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return s, fmt.Errorf("eventfd: %w", err)
+	}
+	s.mode = ModePipe
+	outTTY, errTTY := isTerminal(cfg.Stdout), isTerminal(cfg.Stderr)
+	if outTTY || errTTY {
+		s.mode = ModeTerminal
+		if err := s.openTerminal(outTTY, errTTY); err != nil {
+			return s, err
+		}
+	}
+	if cfg.Stdout != nil && !outTTY {
+		if s.childOut, err = s.openPipe(Stdout, schema.StdoutPath, cfg.Stdout); err != nil {
+			return s, err
+		}
+	}
+	if cfg.Stderr != nil && !errTTY {
+		if !outTTY && sameFile(cfg.Stdout, cfg.Stderr) {
+			s.childErr, s.merged = s.childOut, true
+		} else if s.childErr, err = s.openPipe(Stderr, schema.StderrPath, cfg.Stderr); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// openPipe makes the pipe of one stream and returns the child's end.
+func (s *Streams) openPipe(stream, member string, to *os.File) (*os.File, error) {
+	dst, err := newOutlet(to)
+	if err != nil {
+		return nil, fmt.Errorf("look at %s: %w", stream, err)
+	}
+	var ends, scratch [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("pipe for %s: %w", stream, err)
+	}
+	if err := unix.Pipe2(scratch[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		unix.Close(ends[0])
+		unix.Close(ends[1])
+		return nil, fmt.Errorf("pipe for %s: %w", stream, err)
+	}
+	p := &pump{s: s, stream: stream, src: ends[0], dst: dst, scratch: scratch, buf: make([]byte, chunk)}
+	p.cap = capture{cfg: &s.cfg, stream: stream, member: member}
+	s.pumps = append(s.pumps, p)
+	end := os.NewFile(uintptr(ends[1]), "the child's "+stream)
+	s.ends = append(s.ends, end)
+	// Only our end: the child's is another open file description.
+	if err := unix.SetNonblock(p.src, true); err != nil {
+		return nil, fmt.Errorf("pipe for %s: %w", stream, err)
+	}
+	return end, nil
+}
+
+// Mode returns ModePassthrough, ModePipe or ModeTerminal.
+func (s *Streams) Mode() string { return s.mode }
+
+// OwnSession tells whether Attach makes the child the leader of a new session
+// on a pseudo-terminal. Where it is false and one of our own streams is a
+// terminal, the child must stay in our process group: it would be stopped, or
+// get EIO, for reading a terminal whose foreground it is not in.
+func (s *Streams) OwnSession() bool { return s.term != nil && s.term.full }
+
+// Attach sets cmd's Stdin, Stdout and Stderr, and adds to its SysProcAttr what
+// a pseudo-terminal needs. It leaves the rest of SysProcAttr as it is.
+func (s *Streams) Attach(cmd *exec.Cmd) {
+	s.attached = true
+	// Never a typed nil: exec.Cmd would take it for a reader.
+	if s.childIn != nil {
+		cmd.Stdin = s.childIn
+	}
+	if s.childOut != nil {
+		cmd.Stdout = s.childOut
+	}
+	if s.childErr != nil {
+		cmd.Stderr = s.childErr
+	}
+	if s.term != nil {
+		s.term.attach(cmd)
+	}
+}
+
+// Started is to be called as soon as the child runs: it closes the child's ends
+// in us and starts to copy. In terminal mode it makes our terminal raw.
+func (s *Streams) Started() error {
+	if s.started {
+		return errors.New("standard streams: started twice")
+	}
+	s.started = true
+	s.closeEnds()
+	for _, p := range s.pumps {
+		s.copying.Go(p.run)
+	}
+	if s.term != nil {
+		return s.term.start()
+	}
+	return nil
+}
+
+// Finish ends the copying once nothing of the child writes any more: what is in
+// the pipes at this moment still goes out, what a process that kept one open
+// writes later does not. It waits for a slow reader of our output as long as
+// the child would have, or until Abort; a grace above zero ends the waiting.
+// Then it restores the terminal and closes everything. Later calls return the
+// first one's result.
+func (s *Streams) Finish(grace time.Duration) schema.Stdio {
+	s.once.Do(func() {
+		if grace > 0 {
+			defer time.AfterFunc(grace, s.Abort).Stop()
+		}
+		s.closeEnds()
+		s.set(s.drain)
+		if s.term != nil {
+			s.term.finish()
+		}
+		s.copying.Wait()
+		s.result = s.account()
+		s.closeAll()
+	})
+	return s.result
+}
+
+// Abort ends the copying at once, whatever is still in the pipes: for a run that
+// must be over although nobody reads its output.
+func (s *Streams) Abort() { s.set(s.abort) }
+
+func (s *Streams) set(eventfd int) {
+	s.signals.Lock()
+	defer s.signals.Unlock()
+	if !s.closed && eventfd >= 0 {
+		// Cannot fail: the counter is far from its limit.
+		unix.Write(eventfd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+func (s *Streams) account() schema.Stdio {
+	r := schema.Stdio{Mode: s.mode, StderrInStdout: s.merged}
+	for _, p := range s.pumps {
+		st := p.cap.finish(p.bytes)
+		if p.stream == Stdout {
+			r.Stdout = st
+		} else {
+			r.Stderr = st
+		}
+	}
+	if s.term != nil {
+		r.Terminal = s.term.account()
+	}
+	return r
+}
+
+func (s *Streams) closeEnds() {
+	for _, f := range s.ends {
+		f.Close()
+	}
+	s.ends = nil
+}
+
+// closeAll closes what Open opened. The goroutines are gone or never began.
+func (s *Streams) closeAll() {
+	s.closeEnds()
+	if !s.started {
+		for _, p := range s.pumps {
+			p.close()
+		}
+	}
+	if s.term != nil {
+		s.term.close()
+	}
+	s.signals.Lock()
+	defer s.signals.Unlock()
+	if !s.closed {
+		s.closed = true
+		for _, fd := range []int{s.drain, s.abort} {
+			if fd >= 0 {
+				unix.Close(fd)
+			}
+		}
+	}
+}
+
+// sameFile tells whether two descriptors lead to one stream, where the order
+// of writes means something: one open file description, or one pipe or socket.
+func sameFile(a, b *os.File) bool {
+	if a == nil || b == nil {
+		return false
+	}
+	fa, errA := rawFD(a)
+	fb, errB := rawFD(b)
+	if errA != nil || errB != nil {
+		return false
+	}
+	var sa, sb unix.Stat_t
+	if unix.Fstat(fa, &sa) != nil || unix.Fstat(fb, &sb) != nil || sa.Dev != sb.Dev || sa.Ino != sb.Ino {
+		return false
+	}
+	if t := sa.Mode & unix.S_IFMT; t == unix.S_IFIFO || t == unix.S_IFSOCK {
+		return true
+	}
+	const kcmpFile = 0 // linux/kcmp.h
+	pid := uintptr(os.Getpid())
+	r, _, errno := unix.Syscall6(unix.SYS_KCMP, pid, pid, kcmpFile, uintptr(fa), uintptr(fb), 0)
+	return errno == 0 && r == 0
+}
+
+func isTerminal(f *os.File) bool {
+	if f == nil {
+		return false
+	}
+	fd, err := rawFD(f)
+	if err != nil {
+		return false
+	}
+	_, err = unix.IoctlGetTermios(fd, unix.TCGETS)
+	return err == nil
+}
