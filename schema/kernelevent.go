@@ -1,0 +1,257 @@
+package schema
+
+// KernelEvent is one line of layers/kernel.ndjson in kernel_event.v1, a
+// superset of kernel_event.v0. The struct holds only what cannot be derived:
+// "kind", "errno", "access_mode", "operation_flags", "status",
+// "network_destination" and "network_port" follow from Kind, Result, Flags and
+// Value when a line is written, and are checked against them when one is read.
+//
+// A field that holds its default is left out of the line; the default stands
+// at each field. Facts about a process stand once, on the event that began the
+// process instance (fork, exec, join); every other event refers to it by
+// ExecID. Strings are the kernel's bytes, which need not be UTF-8; see
+// [AppendJSON] for how they are written.
+type KernelEvent struct {
+	RunID string // run_id
+	// Seq is stamped by the recorder: contiguous from 0.
+	Seq uint64 // seq
+	// TNS is nanoseconds of CLOCK_BOOTTIME since run_started. It is negative
+	// for what was observed just before (the self-test is never recorded).
+	TNS int64 // t_ns
+	// Kind gives both "event_type" (its number) and "kind" (its name).
+	Kind KernelKind
+	// PID is the process (thread group) that acted, in the initial pid
+	// namespace; on fork it is the child. It may be reused within a run;
+	// ExecID is not.
+	PID uint32 // pid
+	// TID is the acting thread; left out when 0 or equal to PID.
+	TID uint32 // tid
+	// PPID is the parent's pid; on fork, exec and join events.
+	PPID uint32 // ppid
+	// ExecID is the process instance: a new one begins at every fork and at
+	// every successful exec. Counted from 1; 0 (left out) is unknown.
+	ExecID uint64 // exec_id
+	// ParentExecID is, on fork, the instance that forked; on exec, the instance
+	// of the same process that this one replaces. 0 (left out) is unknown.
+	ParentExecID uint64 // parent_exec_id
+	// CgroupID is the acting task's cgroup2 id; on fork, exec, join and
+	// connect_blocked events, 0 (left out) elsewhere.
+	CgroupID uint64 // cgroup_id
+	// Class tells the program's own work from its start-up noise; agent is the
+	// default and left out.
+	Class Class // class
+
+	// Value is the object acted on: a path, an endpoint ("ip:port",
+	// "[ip6]:port", "unix:/path", "unix:@abstract"), a host name (dns, tls).
+	// Empty is written as null.
+	Value string // value
+	// Target is the second name: rename's and link's new path, symlink's
+	// content, the cgroup that a leave went to.
+	Target string // target
+	// Flags are the call's own flags (open flags, clone flags, unlinkat's...).
+	// Always written on openat, else left out when 0.
+	Flags uint64 // flags
+	// Mode is the create mode (openat with O_CREAT or O_TMPFILE, mkdir, mknod)
+	// or the new mode (chmod). Left out when 0, except where O_CREAT asks.
+	Mode uint32 // mode
+	// Resolve is openat2's resolve flags; left out when 0.
+	Resolve uint64 // resolve
+	// HasResult tells that Result is known; without it return_value, status
+	// and errno are left out.
+	HasResult bool
+	// Result is the call's return value: negative is -errno.
+	Result int64 // return_value, status, errno
+	// UserMemory tells that Value was read from the caller's memory and could
+	// have changed under the kernel: path_source "user_memory". The default,
+	// left out, is "kernel_object".
+	UserMemory bool // path_source
+	// Truncated names the fields that were cut, by their JSON names.
+	Truncated Fields // truncated
+	// Marks say what else is known about Value (on exec: about Exe). 0 is
+	// left out.
+	Marks Marks // marks
+	// Repeat tells that this line stands for Count further occurrences of an
+	// earlier event of the same instance with equal fields, coalesced in the
+	// kernel; the first happened at TFirstNS, the last at TLastNS, and TNS is
+	// when the count was given out. How often something happened is the sum of
+	// "count" over its lines. The three are left out when false; Count is then
+	// 1, and not read from this struct; see Times.
+	Repeat   bool
+	Count    uint64 // count
+	TFirstNS int64  // t_first_ns
+	TLastNS  int64  // t_last_ns
+	// BytesOut and BytesIn are bytes written or sent, read or received; left
+	// out when 0.
+	BytesOut uint64 // bytes_out
+	BytesIn  uint64 // bytes_in
+
+	// Protocol is tcp, udp, unix, ...; left out when empty.
+	Protocol string // protocol
+	// Local is the local endpoint of a network event, where it is known.
+	Local string // local
+	// Remote is the server that a dns or tls event was exchanged with.
+	Remote string // remote
+	// Names are the host names that DNS or TLS gave Value's address, sorted.
+	Names []string // names
+	// DNS is the message of a dns event.
+	DNS *DNSMessage // dns
+
+	// Exe, Cwd, Argv and EnvKeys describe a process; on exec and join events
+	// (exec_failed has Argv too where it is known). Nil Argv and EnvKeys are
+	// left out, empty ones written as [].
+	Exe     string   // exe
+	Cwd     string   // cwd
+	Argv    []string // argv
+	EnvKeys []string // env_keys
+
+	// WaitStatus is an exit event's status as wait(2) encodes it, written as
+	// exit_code, or as signal and core_dumped.
+	WaitStatus uint32
+
+	// Call is the system call's name where a kind covers several of them
+	// (setresuid for setuid, ...); left out when empty.
+	Call string // call
+	// Args are the raw arguments of a privileged call; nil is left out.
+	Args []uint64 // args
+	// RuleID is the policy rule that denied; 0 is left out.
+	RuleID uint64 // rule_id
+	// ToolCallID is the tool call this event belongs to, and BoundBy how that
+	// is known: cgroup, env, lineage or window. Left out when empty.
+	ToolCallID string // tool_call_id
+	BoundBy    string // bound_by
+	// Late tells that the event reached the recorder after its place in time
+	// had been written, so its line is out of order. Left out when false.
+	Late bool // late
+}
+
+// Marks qualify a path.
+type Marks uint8
+
+// Members of [Marks], in the order they are written.
+const (
+	MarkDeleted     Marks = 1 << iota // "deleted": the file had no name any more
+	MarkMemfd                         // "memfd": the file lives in anonymous memory
+	MarkRelative                      // "relative": relative to a directory that could not be told
+	MarkUnreachable                   // "unreachable": outside the mount namespace's root
+	MarkUnreadable                    // "unreadable": a field is missing, its memory could not be read
+)
+
+var markNames = [...]string{"deleted", "memfd", "relative", "unreachable", "unreadable"}
+
+// DNSMessage is what a dns event saw: a query, or an answer to one.
+type DNSMessage struct {
+	// Type is the question's record type (A, AAAA, ...).
+	Type string `json:"type"`
+	// Response is false for a query, true for an answer.
+	Response bool `json:"response,omitempty"`
+	// RCode is the answer's response code (NOERROR, NXDOMAIN, ...).
+	RCode string `json:"rcode,omitempty"`
+	// Answers are the answer's records in their order, CNAME chains included.
+	Answers []DNSAnswer `json:"answers,omitempty"`
+}
+
+// DNSAnswer is one record of an answer.
+type DNSAnswer struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+	// Data is the address or the canonical name; empty for other types.
+	Data string `json:"data,omitempty"`
+}
+
+// Fields is a set of names of string fields of a [KernelEvent].
+type Fields uint8
+
+// Members of [Fields].
+const (
+	FieldValue Fields = 1 << iota
+	FieldTarget
+	FieldExe
+	FieldCwd
+	FieldArgv
+	FieldEnvKeys
+)
+
+var fieldNames = [...]string{"value", "target", "exe", "cwd", "argv", "env_keys"}
+
+// Class tells why an event happened. The rules are kernel/layer's.
+type Class uint8
+
+// Classes. The capability surface keeps ClassAgent alone.
+const (
+	ClassAgent         Class = iota // the program's own doing: the default
+	ClassLoader                     // the dynamic loader starting a program
+	ClassLocale                     // libc's locale and character set tables
+	ClassRuntime                    // a language runtime looking for its own parts
+	ClassIntrospection              // a program reading about itself and the host
+	NumClasses         = iota
+)
+
+var classNames = [...]string{"agent", "loader", "locale", "runtime", "introspection"}
+
+// String returns the class's name in JSON.
+func (c Class) String() string {
+	if int(c) < len(classNames) {
+		return classNames[c]
+	}
+	return "agent"
+}
+
+// ParseClass is the inverse of String; ok is false for any other name.
+func ParseClass(s string) (c Class, ok bool) {
+	for i, n := range classNames {
+		if n == s {
+			return Class(i), true
+		}
+	}
+	return 0, false
+}
+
+// Times is how many occurrences the line stands for.
+func (e *KernelEvent) Times() uint64 {
+	if e.Repeat {
+		return e.Count
+	}
+	return 1
+}
+
+// Failed reports whether the call is known to have failed. A connect that goes
+// on in the background (EINPROGRESS) has not.
+func (e *KernelEvent) Failed() bool {
+	return e.HasResult && e.Result < 0 && (e.Kind != KindConnect || e.Result != -115)
+}
+
+// Errno returns the name of the error that the call failed with (ENOENT, ...),
+// or "" when it did not.
+func (e *KernelEvent) Errno() string {
+	if !e.HasResult || e.Result >= 0 {
+		return ""
+	}
+	return ErrnoName(-e.Result)
+}
+
+// Blocked reports whether the event is a policy denial.
+func (e *KernelEvent) Blocked() bool {
+	return e.Kind == KindFileBlocked || e.Kind == KindConnectBlocked
+}
+
+// Open flags of Linux on x86-64 and arm64 that this package derives from. The
+// two differ in O_DIRECTORY, O_NOFOLLOW and O_DIRECT alone; none is used here
+// but O_TMPFILE's own bit (fcntl.h: __O_TMPFILE), which is common.
+const (
+	openWrOnly  = 0o1
+	openRdWr    = 0o2
+	openCreat   = 0o100
+	openExcl    = 0o200
+	openTrunc   = 0o1000
+	openAppend  = 0o2000
+	openTmpfile = 0o20000000
+)
+
+// Writes reports whether an openat's flags ask for more than reading: write
+// access, creation, truncation, or a mode that does not exist.
+func (e *KernelEvent) Writes() bool {
+	return e.Flags&(openWrOnly|openRdWr|openCreat|openTrunc|openAppend|openTmpfile) != 0
+}
+
+// Creates reports whether an openat's flags ask for creation.
+func (e *KernelEvent) Creates() bool { return e.Flags&(openCreat|openTmpfile) != 0 }
