@@ -1,0 +1,83 @@
+// Command summary reads the output of go test -json and ends with how many
+// tests passed, failed and were skipped, the failures' output and the reasons
+// of the skips before that. It exits 1 when something failed.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+)
+
+type event struct {
+	Action, Package, Test, Output, ImportPath string
+	Elapsed                                   float64
+}
+
+func main() {
+	counts := map[string]int{}
+	output := map[string]*strings.Builder{}
+	var failed, skipped []string
+	broken := false
+
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 16<<20)
+	for in.Scan() {
+		var e event
+		if json.Unmarshal(in.Bytes(), &e) != nil {
+			fmt.Println(in.Text()) // not of go test: a build's own words
+			continue
+		}
+		key := e.Package + "\t" + e.Test
+		switch e.Action {
+		case "output", "build-output":
+			if e.Action == "build-output" {
+				fmt.Print(e.Output)
+			}
+			if output[key] == nil {
+				output[key] = &strings.Builder{}
+			}
+			output[key].WriteString(e.Output)
+		case "pass", "fail", "skip":
+			if e.Test == "" {
+				fmt.Printf("%-5s %s %.1fs\n", e.Action, e.Package, e.Elapsed)
+				broken = broken || e.Action == "fail"
+				if e.Action == "fail" {
+					failed = append(failed, key)
+				}
+				continue
+			}
+			counts[e.Action]++
+			if e.Action == "fail" {
+				failed = append(failed, key)
+			}
+			if e.Action == "skip" {
+				skipped = append(skipped, key)
+			}
+			if e.Action == "pass" {
+				delete(output, key)
+			}
+		}
+	}
+	sort.Strings(skipped)
+	for _, key := range skipped {
+		fmt.Printf("skipped: %s\n%s", strings.ReplaceAll(key, "\t", " "), output[key])
+	}
+	for _, key := range failed {
+		fmt.Printf("failed: %s\n%s", strings.ReplaceAll(key, "\t", " "), output[key])
+	}
+	if err := in.Err(); err != nil {
+		fmt.Println("summary: read go test's output:", err)
+		broken = true
+	}
+	if broken && counts["fail"] == 0 {
+		counts["fail"] = 1 // a package that did not build or whose TestMain failed
+	}
+	fmt.Printf("%d passed, %d failed, %d skipped\n", counts["pass"], counts["fail"], counts["skip"])
+	if broken || counts["fail"] > 0 {
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,42 @@
+# Each target does its own set-up. `make test` needs only Go on a Debian or
+# Ubuntu machine; as root it installs the programs that the tests drive.
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+LDFLAGS  := -s -w -X main.release=$(VERSION)
+FUZZTIME ?= 10s
+export CGO_ENABLED := 0
+
+.PHONY: build test lint bench fuzz generate clean deps man
+
+build:
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/assay-run ./cmd/assay-run
+
+man: build
+	bin/assay-run man dist/man
+
+# Every test, as root where we are root, and then once more as an ordinary user
+# without any writable cgroup.
+test: deps
+	bash .ci/test
+
+lint: deps
+	test -z "$$(gofmt -l $$(git ls-files '*.go'))"
+	$(GO) vet ./... ./.ci/...
+	$(GO) tool staticcheck ./...
+
+# Paired with the bare command in the same run; medians and ratios.
+bench: deps
+	bash .ci/bench
+
+fuzz:
+	FUZZTIME=$(FUZZTIME) bash .ci/fuzz
+
+# Compiles the BPF programs with the pinned compiler. The result is committed.
+generate: deps
+	$(GO) generate ./bpf
+
+clean:
+	rm -rf bin dist
+
+deps:
+	bash .ci/deps
