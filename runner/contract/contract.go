@@ -1,0 +1,140 @@
+package contract
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/assay-run/assay-run/runner/internal/strict"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// MaxFileBytes bounds a contract file. Commands belong in scripts of the
+// repository, not in the contract.
+const MaxFileBytes = 256 << 10
+
+// DefaultTimeoutSecs is the wall clock limit of a check that names none.
+const DefaultTimeoutSecs = 120
+
+// Contract is an outcome contract with every default filled in. It is plain
+// data: what [Parse] returns may still have problems, see [Contract.Validate].
+type Contract schema.ContractDefinition
+
+// Check is one shell command that must pass.
+type Check = schema.Check
+
+// Format is the notation of a contract file.
+type Format = strict.Format
+
+// The formats of a contract file.
+const (
+	JSON = strict.JSON
+	YAML = strict.YAML
+)
+
+// file is a contract as it is written: what is absent or null takes its
+// default.
+type file struct {
+	Description string      `json:"description"`
+	Checks      []fileCheck `json:"checks"`
+	Protected   []string    `json:"protected"`
+}
+
+type fileCheck struct {
+	Name           string  `json:"name"`
+	Command        string  `json:"command"`
+	ExpectExitZero *bool   `json:"expect_exit_zero"`
+	OutputContains *string `json:"output_contains"`
+	TimeoutSecs    *int64  `json:"timeout_secs"`
+}
+
+// Load reads the contract at path, which must be a regular file, and returns
+// it with the digest of its bytes, "sha256:" and hex. The notation is told by
+// the name (.json, .yaml, .yml), else by the first character. Load does not
+// validate.
+func Load(path string) (*Contract, string, error) {
+	data, err := readRegular(path)
+	if err != nil {
+		return nil, "", err
+	}
+	c, err := Parse(data, formatOf(path, data))
+	if err != nil {
+		return nil, "", fmt.Errorf("contract %s: %w", path, err)
+	}
+	return c, Digest(data), nil
+}
+
+// Parse decodes a contract and fills in the defaults. Unknown keys, keys given
+// twice and values of another type are errors that name the line and the key.
+func Parse(data []byte, format Format) (*Contract, error) {
+	if len(data) > MaxFileBytes {
+		return nil, fmt.Errorf("larger than %d bytes; move long commands into scripts", MaxFileBytes)
+	}
+	var f file
+	if err := strict.Decode(data, format, &f); err != nil {
+		return nil, err
+	}
+	c := &Contract{Description: f.Description, Protected: f.Protected, Checks: make([]Check, len(f.Checks))}
+	for i, fc := range f.Checks {
+		c.Checks[i] = Check{
+			Name:           strings.TrimSpace(fc.Name),
+			Command:        fc.Command,
+			ExpectExitZero: fc.ExpectExitZero == nil || *fc.ExpectExitZero,
+			OutputContains: fc.OutputContains,
+			TimeoutSecs:    DefaultTimeoutSecs,
+		}
+		if fc.TimeoutSecs != nil {
+			c.Checks[i].TimeoutSecs = *fc.TimeoutSecs
+		}
+	}
+	return c, nil
+}
+
+// Digest is the identity of a contract file: "sha256:" and the hex digest of
+// its bytes.
+func Digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+func formatOf(path string, data []byte) Format {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".json":
+		return JSON
+	case ".yaml", ".yml":
+		return YAML
+	}
+	if bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) {
+		return JSON
+	}
+	return YAML
+}
+
+// readRegular reads a file of at most MaxFileBytes. It neither waits for a
+// FIFO's writer nor reads a device.
+func readRegular(path string) ([]byte, error) {
+	f, err := openNonblock(path)
+	if err != nil {
+		return nil, fmt.Errorf("read contract: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read contract: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("read contract %s: not a regular file; save the contract in one", path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read contract: %w", err)
+	}
+	if len(data) > MaxFileBytes {
+		return nil, fmt.Errorf("read contract %s: larger than %d bytes; move long commands into scripts", path, MaxFileBytes)
+	}
+	return data, nil
+}

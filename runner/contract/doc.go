@@ -1,0 +1,28 @@
+// Package contract holds outcome contracts: a definition of done that the
+// runner verifies itself, whatever the agent says about its own work.
+//
+// A [Contract] is a list of shell commands, the checks, that must pass in the
+// working directory after the agent has finished. [Load] reads one, strictly;
+// [Contract.Validate] lists everything that would make it prove nothing;
+// [Render] shows it to people and prompts; [Derive] has a model write one.
+//
+// [Evaluate] runs the checks through an [Executor], which contains each one,
+// and gives a verdict: passed, failed or inconclusive. Failed is never weaker
+// than inconclusive: one check that ran and did not pass decides, whatever
+// happened to the others.
+//
+// A run uses a [Gate], in three calls:
+//
+//	gate, err := contract.Prepare(ctx, opts)  // before the agent starts
+//	defer gate.Release()
+//	doc, err := gate.Settle(ctx, agentRan)    // once the agent's cgroup is empty
+//
+// Prepare reads the contract and keeps its digest, takes a snapshot of the
+// protected paths into an unlinked file, and evaluates the baseline if asked.
+// Settle reports whether the contract file was edited meanwhile, restores the
+// protected paths, evaluates what Prepare read, and returns contract.json. A
+// SIGKILL between them leaves nothing behind: the snapshot has no name.
+//
+// The package imports neither runner nor cgroup: whoever runs the checks in
+// cgroups passes an Executor for it. [Shell] is one for a plain directory.
+package contract

@@ -1,0 +1,174 @@
+package contract
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// DefaultOutputCap is how much of one check's output is kept, in bytes.
+const DefaultOutputCap = 4 << 20
+
+// Executor runs one check's command, contained.
+//
+// Run starts the command with a shell in the working directory, without a
+// terminal and with an empty standard input, and writes its combined stdout
+// and stderr to out, from one goroutine at a time. It returns when the command
+// has ended and nothing of it is left: at check.TimeoutSecs, or when ctx is
+// done, it kills everything the command started. index is 1 for the first
+// check that a gate runs and grows by one with each, the baseline's included,
+// so that it can name a cgroup (check-<n>).
+//
+// An error means that the command could not be run, or was cut off by ctx; a
+// command that fails, dies of a signal or runs out of time is a status.
+type Executor interface {
+	Run(ctx context.Context, check Check, index int, out io.Writer) (ExitStatus, error)
+}
+
+// ExitStatus is how a command ended.
+type ExitStatus struct {
+	// Code is the exit status; meaningless when Signal is set.
+	Code int
+	// Signal is the name of the signal that ended the command (SIGSEGV, ...).
+	Signal string
+	// TimedOut is set when the command was killed at its timeout.
+	TimedOut bool
+}
+
+// Options tune an evaluation. The zero value keeps no output and tells nobody.
+type Options struct {
+	// Workdir is named in the command lines that rerun a check by hand.
+	Workdir string
+	// Output opens the bundle member at path, of schema.CheckOutputPath, for a
+	// check's output. Nil keeps the tail only.
+	Output func(path string) (io.WriteCloser, error)
+	// OutputCap is how many bytes of one check's output are kept; 0 means
+	// DefaultOutputCap.
+	OutputCap int64
+	// Started and Completed are called as each check begins and ends, for the
+	// lifecycle events. Either may be nil.
+	Started   func(check Check)
+	Completed func(check Check, result schema.CheckResult)
+	// Clock is the runner's clock. Nil means Go's monotonic one.
+	Clock func() time.Duration
+
+	firstIndex int
+}
+
+// Evaluation is what a contract's checks gave.
+type Evaluation struct {
+	Verdict string
+	Reasons []string
+	Results []schema.CheckResult
+}
+
+// Evaluate runs every check, also after a failure, one after the other. c must
+// have no problems. The error is ctx's, when it ended the evaluation early: the
+// evaluation is complete all the same, with the checks that did not run.
+func Evaluate(ctx context.Context, c *Contract, exec Executor, opts Options) (*Evaluation, error) {
+	if opts.Clock == nil {
+		begin := time.Now()
+		opts.Clock = func() time.Duration { return time.Since(begin) }
+	}
+	if opts.OutputCap == 0 {
+		opts.OutputCap = DefaultOutputCap
+	}
+	e := &Evaluation{}
+	for i, check := range c.Checks {
+		if opts.Started != nil {
+			opts.Started(check)
+		}
+		result := runCheck(ctx, check, opts.firstIndex+i+1, exec, opts)
+		e.Results = append(e.Results, result)
+		if opts.Completed != nil {
+			opts.Completed(check, result)
+		}
+	}
+	e.conclude()
+	return e, ctx.Err()
+}
+
+// NotRun is the evaluation of a contract whose checks were not run: every one
+// is reported, and the verdict is inconclusive for the reason given.
+func NotRun(c *Contract, workdir, reason string) *Evaluation {
+	e := &Evaluation{}
+	for _, check := range c.Checks {
+		r := newResult(check, workdir)
+		r.OutputTail = failedToRun + reason
+		e.Results = append(e.Results, r)
+	}
+	e.Verdict, e.Reasons = schema.VerdictInconclusive, []string{reason}
+	return e
+}
+
+const failedToRun = "check failed to run: "
+
+func newResult(check Check, workdir string) schema.CheckResult {
+	return schema.CheckResult{Name: check.Name, Rerun: Rerun(check, workdir)}
+}
+
+func runCheck(ctx context.Context, check Check, index int, exec Executor, opts Options) schema.CheckResult {
+	r := newResult(check, opts.Workdir)
+	begin := opts.Clock()
+	out := newSink(check, opts)
+	err := ctx.Err()
+	var status ExitStatus
+	if err == nil {
+		status, err = exec.Run(ctx, check, index, out)
+	}
+	out.close(&r)
+	r.DurationMS = max(0, (opts.Clock() - begin).Milliseconds())
+	if err != nil {
+		r.OutputTail = failedToRun + err.Error()
+		return r
+	}
+	r.Ran, r.TimedOut = true, status.TimedOut
+	if status.Signal != "" {
+		r.Signal = &status.Signal
+	} else {
+		r.ExitCode = &status.Code
+	}
+	if check.OutputContains != nil {
+		r.OutputMatched = &out.matched
+	}
+	exited := !check.ExpectExitZero || r.ExitCode != nil && *r.ExitCode == 0
+	r.Passed = exited && !r.TimedOut && (r.OutputMatched == nil || *r.OutputMatched)
+	return r
+}
+
+// conclude sets the verdict from the results. A check that failed decides,
+// since no further run of the others could make the contract pass.
+func (e *Evaluation) conclude() {
+	e.Verdict, e.Reasons = schema.VerdictPassed, []string{}
+	for _, r := range e.Results {
+		switch {
+		case r.Passed:
+		case r.Ran:
+			e.Verdict = schema.VerdictFailed
+			e.Reasons = append(e.Reasons, fmt.Sprintf("check %s failed: %s", r.Name, why(r)))
+		default:
+			if e.Verdict == schema.VerdictPassed {
+				e.Verdict = schema.VerdictInconclusive
+			}
+			e.Reasons = append(e.Reasons, fmt.Sprintf("check %s: %s", r.Name, r.OutputTail))
+		}
+	}
+	if len(e.Results) == 0 {
+		e.Verdict, e.Reasons = schema.VerdictInconclusive, []string{"the contract has no checks"}
+	}
+}
+
+func why(r schema.CheckResult) string {
+	switch {
+	case r.TimedOut:
+		return "it ran out of time"
+	case r.Signal != nil:
+		return "killed by " + *r.Signal
+	case r.OutputMatched != nil && !*r.OutputMatched:
+		return fmt.Sprintf("exit status %d, and the output does not contain the text", *r.ExitCode)
+	}
+	return fmt.Sprintf("exit status %d", *r.ExitCode)
+}

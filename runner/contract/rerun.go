@@ -1,0 +1,22 @@
+package contract
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Rerun is a POSIX shell command line that runs the check by hand as the
+// runner did: the same shell, directory, time limit and empty standard input.
+// It needs timeout(1) and exits with 137 when the time is up.
+func Rerun(check Check, workdir string) string {
+	cd := ""
+	if workdir != "" {
+		cd = "cd " + quote(workdir) + " && "
+	}
+	return fmt.Sprintf("(%stimeout -s KILL %d sh -c %s) </dev/null 2>&1", cd, check.TimeoutSecs, quote(check.Command))
+}
+
+// quote makes one shell word of s.
+func quote(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,103 @@
+package contract
+
+import (
+	"bytes"
+	"io"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// tailBytes is how much of the end of a check's output its result holds.
+const tailBytes = 4 << 10
+
+// sink takes a check's output: the beginning to a file, up to a cap, the end
+// into the result, and all of it past the search for output_contains. Its
+// memory does not grow with the output.
+type sink struct {
+	file    io.WriteCloser // nil when nothing is kept, or no longer
+	err     error          // why file was given up
+	path    string
+	left    int64 // how much more the file takes
+	kept    int64
+	total   int64
+	tail    []byte // the last tailBytes, or a little more
+	text    []byte // what to look for; nil for nothing
+	seam    []byte // the last len(text)-1 bytes seen
+	matched bool
+}
+
+func newSink(check Check, opts Options) *sink {
+	s := &sink{left: opts.OutputCap}
+	if check.OutputContains != nil {
+		s.text = []byte(*check.OutputContains)
+		s.matched = len(s.text) == 0
+	}
+	if opts.Output != nil {
+		path := schema.CheckOutputPath(check.Name)
+		if s.file, s.err = opts.Output(path); s.err == nil {
+			s.path = path
+		} else {
+			s.file = nil
+		}
+	}
+	return s
+}
+
+// Write never fails: a file that cannot be written costs the copy, and the
+// result says so, but not the check.
+func (s *sink) Write(p []byte) (int, error) {
+	s.total += int64(len(p))
+	s.search(p)
+	if len(p) >= tailBytes {
+		s.tail = append(s.tail[:0], p[len(p)-tailBytes:]...)
+	} else {
+		s.tail = append(s.tail, p...)
+		if over := len(s.tail) - tailBytes; over > 0 {
+			s.tail = append(s.tail[:0], s.tail[over:]...)
+		}
+	}
+	if s.file != nil && s.left > 0 {
+		n, err := s.file.Write(p[:min(int64(len(p)), s.left)])
+		s.kept += int64(n)
+		s.left -= int64(n)
+		if err != nil {
+			s.giveUp(err)
+		}
+	}
+	return len(p), nil
+}
+
+func (s *sink) search(p []byte) {
+	if s.text == nil || s.matched {
+		return
+	}
+	over := len(s.text) - 1
+	joint := append(s.seam, p[:min(len(p), over)]...)
+	s.matched = bytes.Contains(joint, s.text) || bytes.Contains(p, s.text)
+	if len(p) >= over {
+		s.seam = append(s.seam[:0], p[len(p)-over:]...)
+	} else {
+		s.seam = append(s.seam[:0], joint[max(0, len(joint)-over):]...)
+	}
+}
+
+func (s *sink) giveUp(err error) {
+	s.err = err
+	s.file.Close()
+	s.file = nil
+}
+
+// close ends the copy and fills in what the result says about the output.
+func (s *sink) close(r *schema.CheckResult) {
+	if s.file != nil {
+		if err := s.file.Close(); err != nil {
+			s.err = err
+		}
+	}
+	r.OutputBytes, r.OutputKept, r.OutputPath = s.total, s.kept, s.path
+	r.OutputTail = strings.ToValidUTF8(string(s.tail), "\uFFFD")
+	if s.err != nil {
+		r.OutputError = s.err.Error()
+	}
+}

@@ -1,0 +1,184 @@
+package contract
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// Bounds of a contract. Those on names keep the folder of a check's output
+// within 255 bytes; see schema.CheckOutputPath.
+const (
+	MaxChecks         = 256
+	MaxNameBytes      = 80
+	MaxCommandBytes   = 64 << 10
+	MaxContainsBytes  = 16 << 10
+	MaxTimeoutSecs    = 24 * 60 * 60
+	MaxProtectedGlobs = 64
+)
+
+// placeholder is the name in the shape that a deriving model is shown.
+const placeholder = "unique_snake_case_label"
+
+// Problem is one reason why a contract cannot be used.
+type Problem struct {
+	// Check is the check's index, or -1 for the contract as a whole.
+	Check int
+	// Name is the check's name; empty when it has none.
+	Name string
+	// Code is stable: no_checks, too_many_checks, empty_name, bad_name,
+	// placeholder_name, duplicate_name, empty_command, bad_command,
+	// toolchain_only, asserts_nothing, bad_output_contains, bad_timeout or
+	// bad_protected.
+	Code string
+	// Message says what was found and what to do.
+	Message string
+}
+
+func (p Problem) String() string {
+	switch {
+	case p.Check < 0:
+		return p.Message
+	case p.Name == "":
+		return fmt.Sprintf("check %d: %s", p.Check+1, p.Message)
+	}
+	return fmt.Sprintf("check %d (%s): %s", p.Check+1, printable(p.Name), p.Message)
+}
+
+// InvalidError is returned for a contract that has problems.
+type InvalidError struct{ Problems []Problem }
+
+func (e *InvalidError) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.String()
+	}
+	return "invalid contract: " + strings.Join(lines, "; ")
+}
+
+// Validate lists every problem of the contract, in its order; none means that
+// it can be evaluated.
+func (c *Contract) Validate() []Problem {
+	v := &validation{first: make(map[string]int)}
+	v.check = -1
+	switch n := len(c.Checks); {
+	case n == 0:
+		v.add("no_checks", "no checks: a contract needs at least one command that proves the task is done")
+	case n > MaxChecks:
+		v.add("too_many_checks", "%d checks; at most %d are allowed", n, MaxChecks)
+	}
+	v.protected(c.Protected)
+	for i, check := range c.Checks {
+		v.check, v.label = i, strings.TrimSpace(check.Name)
+		v.name()
+		v.command(check.Command)
+		v.expectations(check)
+	}
+	return v.problems
+}
+
+// validation collects problems; check and label say which check is looked at.
+type validation struct {
+	problems []Problem
+	check    int
+	label    string
+	first    map[string]int
+}
+
+func (v *validation) add(code, format string, args ...any) {
+	v.problems = append(v.problems, Problem{Check: v.check, Name: v.label, Code: code, Message: fmt.Sprintf(format, args...)})
+}
+
+func (v *validation) name() {
+	switch name := v.label; {
+	case name == "":
+		v.add("empty_name", "empty name; give the check a short label such as tests_pass")
+		return
+	case len(name) > MaxNameBytes:
+		v.add("bad_name", "the name has %d bytes; at most %d are allowed", len(name), MaxNameBytes)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		v.add("bad_name", "the name %+q has control characters; use letters, digits and _", name)
+	case name == placeholder:
+		v.add("placeholder_name", "the name is the placeholder %s; name what the check proves", placeholder)
+	}
+	if first, ok := v.first[v.label]; ok {
+		v.add("duplicate_name", "check %d has the same name; give each its own", first+1)
+		return
+	}
+	v.first[v.label] = v.check
+}
+
+func (v *validation) command(command string) {
+	switch {
+	case strings.TrimSpace(command) == "":
+		v.add("empty_command", "empty command; write the shell command that must pass")
+	case len(command) > MaxCommandBytes:
+		v.add("bad_command", "the command has %d bytes; at most %d are allowed: move it into a script", len(command), MaxCommandBytes)
+	case strings.ContainsRune(command, 0):
+		v.add("bad_command", "the command contains a NUL character, which no command line can")
+	case !utf8.ValidString(command):
+		v.add("bad_command", "the command is not valid UTF-8")
+	case toolchainOnly(command):
+		v.add("toolchain_only", "%q proves that a tool is installed, not that the task is done; run the tool on the result", strings.TrimSpace(command))
+	}
+}
+
+func (v *validation) expectations(c Check) {
+	if !c.ExpectExitZero && (c.OutputContains == nil || *c.OutputContains == "") {
+		v.add("asserts_nothing", "asserts nothing: expect_exit_zero is false and there is no output_contains; set one of them")
+	}
+	if c.OutputContains != nil {
+		switch text := *c.OutputContains; {
+		case len(text) > MaxContainsBytes:
+			v.add("bad_output_contains", "output_contains has %d bytes; at most %d are allowed", len(text), MaxContainsBytes)
+		case !utf8.ValidString(text):
+			v.add("bad_output_contains", "output_contains is not valid UTF-8")
+		}
+	}
+	if c.TimeoutSecs < 1 || c.TimeoutSecs > MaxTimeoutSecs {
+		v.add("bad_timeout", "timeout_secs is %d; allowed are 1 to %d", c.TimeoutSecs, MaxTimeoutSecs)
+	}
+}
+
+func (v *validation) protected(globs []string) {
+	if len(globs) > MaxProtectedGlobs {
+		v.add("bad_protected", "%d protected globs; at most %d are allowed", len(globs), MaxProtectedGlobs)
+	}
+	for _, g := range globs {
+		switch {
+		case g == "" || strings.ContainsFunc(g, unicode.IsControl) || !utf8.ValidString(g) || !doublestar.ValidatePattern(g):
+			v.add("bad_protected", "protected: %+q is not a glob", g)
+		case path.IsAbs(g) || slices.Contains(strings.Split(g, "/"), ".."):
+			v.add("bad_protected", "protected: %q leaves the working directory; name paths inside it", g)
+		}
+	}
+}
+
+// toolchainOnly tells whether command does no more than ask a build tool for
+// its version or help: exactly two words, and so no shell composition.
+func toolchainOnly(command string) bool {
+	command = strings.TrimSpace(command)
+	if strings.ContainsAny(command, "\r\n") {
+		return false // the shell sees more than one command
+	}
+	words := strings.Fields(command)
+	if len(words) != 2 {
+		return false
+	}
+	switch words[0] {
+	case "cargo", "rustc", "rustup", "node", "npm", "npx", "yarn", "pnpm", "python", "python3", "pip", "pip3",
+		"go", "java", "javac", "ruby", "gem", "dotnet", "deno", "bun", "tsc", "gcc", "clang", "make", "cmake":
+	default:
+		return false
+	}
+	switch words[1] {
+	case "--version", "-V", "-v", "--help", "-h", "version":
+		return true
+	}
+	return false
+}
