@@ -1,0 +1,201 @@
+package cgroup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Guard is the runner's handle of a session's guard process.
+type Guard struct {
+	pid  int
+	once sync.Once
+	pipe *os.File
+}
+
+// guardLook is how often the guard of a session in mode None looks for new
+// descendants: one that clears its environment, calls setsid and loses its
+// parent within that time, just before the runner is killed, is not found.
+const guardLook = 50 * time.Millisecond
+
+// Guard starts the session's guard: a process in a session of its own, in the
+// runner's cgroup, with /dev/null for stdio, that holds nothing of the runner's
+// but the read end of a pipe. When the pipe closes because the runner is gone,
+// it kills the session, waits until it is empty and removes it. Start it before
+// the command: once Guard returns, the session cannot outlive the runner.
+//
+// SIGINT, SIGTERM, SIGHUP and the terminal's other signals do not touch it.
+func (s *Session) Guard() (*Guard, error) {
+	if !reexecReady.Load() {
+		return nil, fmt.Errorf("start guard: %w", errNoReexec)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start guard: %w", err)
+	}
+	defer r.Close()
+	args := []string{"assay-run", guardArg, s.runID, strconv.Itoa(os.Getpid())}
+	for _, d := range s.dirs {
+		kind := "v1"
+		switch {
+		case d.v2:
+			kind = "v2"
+		case d.freezer:
+			kind = "freezer"
+		}
+		args = append(args, kind+":"+d.path)
+	}
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", Args: args, Dir: "/",
+		// One thread's worth of Go is enough, and nothing of the runner's
+		// environment is its business.
+		Env:         []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
+		ExtraFiles:  []*os.File{r},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if err := startNative(cmd); err != nil {
+		w.Close()
+		return nil, fmt.Errorf("start guard: %w", err)
+	}
+	go waitNative(cmd)
+	g := &Guard{pid: cmd.Process.Pid, pipe: w}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, group := range s.groups {
+		if group.tree != nil {
+			group.tree.report(w)
+		}
+	}
+	s.guard = g
+	return g, nil
+}
+
+// PID is the guard's process id.
+func (g *Guard) PID() int { return g.pid }
+
+// Release tells the guard to go, after Remove. It does not wait for it.
+func (g *Guard) Release() error {
+	var err error
+	g.once.Do(func() {
+		_, err = g.pipe.Write([]byte("q\n"))
+		err = errors.Join(err, g.pipe.Close())
+	})
+	if err != nil {
+		return fmt.Errorf("release guard %d: %w", g.pid, err)
+	}
+	return nil
+}
+
+// GuardMain is the guard process; see Session.Guard. Reexec calls it.
+func GuardMain(args []string) int {
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE,
+		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGUSR1, unix.SIGUSR2)
+	if len(args) < 4 {
+		return 125
+	}
+	runner, err := strconv.Atoi(args[3])
+	if err != nil {
+		return 125
+	}
+	var dirs []dir
+	for _, a := range args[4:] {
+		kind, path, _ := strings.Cut(a, ":")
+		dirs = append(dirs, dir{path: path, v2: kind == "v2", freezer: kind == "freezer"})
+	}
+	const pipe = 3
+	if len(dirs) > 0 {
+		if released(pipe, -1, nil) {
+			return 0
+		}
+		return guardCgroups(dirs)
+	}
+	t := &tree{
+		marker: []byte(MarkerKey + "=" + args[2]), runner: runner,
+		started: map[int]bool{}, known: map[int]uint64{}, sids: map[int]bool{}, foreign: map[int]uint64{},
+	}
+	look := func(told []byte) {
+		for line := range bytes.Lines(told) {
+			var pid int
+			var start uint64
+			if n, _ := fmt.Sscanf(string(line), "p %d %d\n", &pid, &start); n == 2 {
+				t.known[pid] = start
+			}
+		}
+		t.scan(func(st stat) bool { return st.ppid == runner && !isGuard(st.pid) })
+	}
+	if released(pipe, guardLook, look) {
+		return 0
+	}
+	list := func() []int { return t.scan(func(stat) bool { return false }) }
+	if err := signalRounds(list, unix.SIGKILL); err != nil {
+		return 1
+	}
+	if err := waitEmpty(context.Background(), list); err != nil {
+		return 1
+	}
+	return 0
+}
+
+func guardCgroups(dirs []dir) int {
+	_ = kill(dirs) // if that failed, remove tries again
+	if err := waitEmpty(context.Background(), func() []int {
+		if empty(dirs) {
+			return nil
+		}
+		return pids(dirs)
+	}); err != nil {
+		return 1
+	}
+	if err := remove(dirs); err != nil {
+		return 1
+	}
+	for _, d := range dirs {
+		_ = unix.Rmdir(filepath.Dir(d.path))
+	}
+	return 0
+}
+
+// released reads the pipe until the runner says to go (true) or is gone
+// (false). With an interval it calls look that often, with what was said.
+func released(pipe int, every time.Duration, look func(told []byte)) bool {
+	buf := make([]byte, 4096)
+	for {
+		if look != nil {
+			fds := []unix.PollFd{{Fd: int32(pipe), Events: unix.POLLIN}}
+			n, err := unix.Poll(fds, int(every/time.Millisecond))
+			if n == 0 || errors.Is(err, unix.EINTR) {
+				look(nil)
+				continue
+			}
+		}
+		n, err := unix.Read(pipe, buf)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil || n == 0:
+			return false
+		case bytes.HasPrefix(buf[:n], []byte("q")) || bytes.Contains(buf[:n], []byte("\nq")):
+			return true
+		case look != nil:
+			look(buf[:n])
+		}
+	}
+}
+
+// isGuard: another session's guard is a child of the runner in a session of
+// its own as well.
+func isGuard(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	return err == nil && bytes.HasPrefix(b, []byte("assay-run\x00"+guardArg+"\x00"))
+}

@@ -1,0 +1,160 @@
+//go:build linux
+
+package cgroup_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/assay-run/assay-run/cgroup"
+)
+
+func TestMain(m *testing.M) {
+	if code, ok := cgroup.Reexec(os.Args); ok {
+		os.Exit(code)
+	}
+	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "role=") {
+		os.Exit(play(strings.TrimPrefix(os.Args[1], "role="), os.Args[2:]))
+	}
+	code := m.Run()
+	if left := leftovers(); len(left) > 0 {
+		fmt.Println("FAIL: left behind:", strings.Join(left, ", "))
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// leftovers names the cgroups and child processes that the tests left behind.
+func leftovers() []string {
+	var left []string
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.Contains(path, "/"+testID()) {
+			left = append(left, path)
+		}
+		return nil
+	})
+	// Guards go on their own; wait for the last of them.
+	deadline := time.Now().Add(2 * time.Second)
+	for {
+		var kids []string
+		tasks, _ := filepath.Glob("/proc/self/task/*/children")
+		for _, f := range tasks {
+			b, _ := os.ReadFile(f)
+			kids = append(kids, strings.Fields(string(b))...)
+		}
+		if len(kids) == 0 || time.Now().After(deadline) {
+			for _, pid := range kids {
+				cmdline, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+				stat, _ := os.ReadFile("/proc/" + pid + "/stat")
+				left = append(left, fmt.Sprintf("process %s %q (%s)", pid, cmdline, stat))
+			}
+			return left
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func testID() string { return "test-" + strconv.Itoa(os.Getpid()) }
+
+var sessions atomic.Int64
+
+// newSession makes a session that the test's end removes.
+func newSession(t testing.TB, l cgroup.Limits) *cgroup.Session {
+	t.Helper()
+	s, err := cgroup.Probe().NewSession(fmt.Sprintf("%s-%d", testID(), sessions.Add(1)), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Remove(); err != nil {
+			t.Error(err)
+		}
+		if p := s.Path(); p != "" {
+			if _, err := os.Stat(p); !os.IsNotExist(err) {
+				t.Errorf("session directory %s is still there: %v", p, err)
+			}
+		}
+	})
+	return s
+}
+
+// role is a command that plays a role in this test binary.
+func role(s *cgroup.Session, name string, args ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", append([]string{"role=" + name}, args...)...)
+	cmd.Env = append(os.Environ(), cgroup.MarkerKey+"="+s.RunID())
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// start starts a role in a group and reads the first line that it prints: it
+// is where it should be by then. The test's end waits for it.
+func start(t testing.TB, g *cgroup.Group, cmd *exec.Cmd) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = w
+	err = g.Start(cmd)
+	w.Close()
+	if err != nil {
+		r.Close()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		t.Fatalf("%v printed no line: %v", cmd.Args, err)
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+// gone kills the group and fails unless it is empty soon.
+func gone(t testing.TB, g *cgroup.Group) {
+	t.Helper()
+	if err := g.Kill(); err != nil {
+		t.Error(err)
+	}
+	drained(t, g)
+}
+
+func drained(t testing.TB, g *cgroup.Group) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := g.Wait(ctx); err != nil {
+		ps, _ := g.Procs()
+		t.Errorf("group is not empty: %v: %v", err, ps)
+	}
+}
+
+// running tells whether a process exists and is no zombie.
+func running(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	return rest != "" && rest[0] != 'Z' && rest[0] != 'X'
+}
+
+func atoi(t testing.TB, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+var _ = syscall.SIGTERM

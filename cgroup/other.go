@@ -1,0 +1,73 @@
+//go:build !linux
+
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"syscall"
+)
+
+// Host is what this machine allows: on this operating system, nothing.
+type Host struct{}
+
+// Session cannot be had on this operating system.
+type Session struct{}
+
+// Group cannot be had on this operating system.
+type Group struct{}
+
+// Guard cannot be had on this operating system.
+type Guard struct{}
+
+var errNotLinux = errors.Join(ErrNotSupported, errors.New("cgroups and process trees need Linux"))
+
+func Probe() *Host { return &Host{} }
+
+func (h *Host) Mode() Mode { return None }
+
+func (h *Host) Reasons() []Reason {
+	return []Reason{{Code: "not_linux", Message: "this operating system has no cgroups", Remedy: "run on Linux"}}
+}
+
+func (h *Host) Controllers() []Controller {
+	var cs []Controller
+	for _, k := range []string{"memory", "pids", "cpu", "io"} {
+		cs = append(cs, Controller{Name: k, Reason: "this operating system has no cgroups", Remedy: "run on Linux"})
+	}
+	return cs
+}
+
+func (h *Host) NewSession(string, Limits) (*Session, error) { return nil, errNotLinux }
+func (h *Host) Sweep() ([]Swept, error)                     { return nil, nil }
+
+func (s *Session) Agent() *Group                   { return &Group{} }
+func (s *Session) RunID() string                   { return "" }
+func (s *Session) Path() string                    { return "" }
+func (s *Session) Unenforced() []string            { return nil }
+func (s *Session) NewGroup(string) (*Group, error) { return nil, errNotLinux }
+func (s *Session) Usage() Usage                    { return Usage{} }
+func (s *Session) Events() Events                  { return Events{} }
+func (s *Session) Guard() (*Guard, error)          { return nil, errNotLinux }
+func (s *Session) Remove() error                   { return nil }
+
+func (g *Group) Name() string                { return "" }
+func (g *Group) Path() string                { return "" }
+func (g *Group) ID() uint64                  { return 0 }
+func (g *Group) Start(*exec.Cmd) error       { return errNotLinux }
+func (g *Group) Procs() ([]Proc, error)      { return nil, errNotLinux }
+func (g *Group) Signal(syscall.Signal) error { return errNotLinux }
+func (g *Group) Freeze() error               { return errNotLinux }
+func (g *Group) Thaw() error                 { return errNotLinux }
+func (g *Group) Kill() error                 { return errNotLinux }
+func (g *Group) Wait(context.Context) error  { return errNotLinux }
+
+func (g *Guard) PID() int       { return 0 }
+func (g *Guard) Release() error { return nil }
+
+// Reexec has nothing to run on this operating system.
+func Reexec([]string) (code int, ok bool) { return 0, false }
+
+// GuardMain has nothing to guard on this operating system.
+func GuardMain([]string) int { return 125 }

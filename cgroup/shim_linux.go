@@ -1,0 +1,156 @@
+package cgroup
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The first arguments by which Reexec knows its calls.
+const (
+	shimArg  = "__cgroup-join"
+	guardArg = "__guard"
+)
+
+var reexecReady atomic.Bool
+
+// Reexec runs what this package starts the own binary for, the guard and the
+// shim that joins a cgroup. Call it first thing in main, before anything is
+// opened or parsed:
+//
+//	if code, ok := cgroup.Reexec(os.Args); ok {
+//		os.Exit(code)
+//	}
+//
+// Without that call Guard, and Start where it needs the shim, refuse to work.
+func Reexec(args []string) (code int, ok bool) {
+	reexecReady.Store(true)
+	if len(args) < 2 {
+		return 0, false
+	}
+	switch args[1] {
+	case guardArg:
+		return GuardMain(args), true
+	case shimArg:
+		return shimMain(args), true
+	}
+	return 0, false
+}
+
+var errNoReexec = fmt.Errorf("this program does not call cgroup.Reexec first thing in main: %w", ErrNotSupported)
+
+// startShim starts a re-exec of this binary that joins the group by writing
+// "0" to files, opened here, and then becomes the command. The argument
+// vector is: name, shimArg, first descriptor, number of files, path, argv...
+// After the files' descriptors comes a pipe that closes when the command runs,
+// or brings the errno when it cannot.
+func (g *Group) startShim(cmd *exec.Cmd, files []string) error {
+	if cmd.Err != nil {
+		return cmd.Err
+	}
+	if !reexecReady.Load() {
+		return fmt.Errorf("start in cgroup: %w", errNoReexec)
+	}
+	path, args, extra := cmd.Path, cmd.Args, cmd.ExtraFiles
+	defer func() { cmd.Path, cmd.Args, cmd.ExtraFiles = path, args, extra }()
+	var opened []*os.File
+	defer func() {
+		for _, f := range opened {
+			f.Close()
+		}
+	}()
+	for _, name := range files {
+		f, err := os.OpenFile(name, os.O_WRONLY, 0)
+		if err != nil {
+			return fmt.Errorf("start in cgroup: %w", err)
+		}
+		opened = append(opened, f)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start in cgroup: %w", err)
+	}
+	defer r.Close()
+	opened = append(opened, w)
+	argv := args
+	if len(argv) == 0 {
+		argv = []string{path}
+	}
+	cmd.Path = "/proc/self/exe"
+	cmd.Args = append([]string{"assay-run", shimArg, strconv.Itoa(3 + len(extra)), strconv.Itoa(len(files)), path}, argv...)
+	cmd.ExtraFiles = append(append([]*os.File(nil), extra...), opened...)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	w.Close()
+	var answer [8]byte
+	n, err := r.Read(answer[:])
+	if n == 0 {
+		// Closed by the exec, or by the shim's death, which Wait will tell.
+		g.session.noteOurTasks()
+		return nil
+	}
+	if cmd.WaitDelay == 0 {
+		cmd.WaitDelay = time.Millisecond // nobody will use the pipes
+	}
+	_ = cmd.Wait()
+	if n < 8 || err != nil {
+		return fmt.Errorf("start in cgroup: broken answer from the shim: %v", err)
+	}
+	errno := syscall.Errno(binary.NativeEndian.Uint32(answer[4:]))
+	if i := int(binary.NativeEndian.Uint32(answer[:4])); i < len(files) {
+		return fmt.Errorf("join cgroup: %w", &os.PathError{Op: "write to", Path: files[i], Err: errno})
+	}
+	return &os.PathError{Op: "fork/exec", Path: path, Err: errno}
+}
+
+// shimMain is the re-exec's side of startShim. Its thread, and no other of the
+// Go runtime, joins: exec ends the others, so that the command alone is ever
+// counted in the group.
+func shimMain(args []string) int {
+	runtime.LockOSThread()
+	if len(args) < 6 {
+		return 125
+	}
+	first, err1 := strconv.Atoi(args[2])
+	files, err2 := strconv.Atoi(args[3])
+	if err := errors.Join(err1, err2); err != nil || first < 3 || files < 0 || files > 64 {
+		return 125
+	}
+	answer := func(step int, err error) int {
+		var b [8]byte
+		var errno syscall.Errno
+		errors.As(err, &errno)
+		binary.NativeEndian.PutUint32(b[:4], uint32(step))
+		binary.NativeEndian.PutUint32(b[4:], uint32(errno))
+		_, _ = unix.Write(first+files, b[:])
+		return 125
+	}
+	for i := range files + 1 {
+		unix.CloseOnExec(first + i)
+	}
+	// Exactly the environment that was given, which os.Environ would tidy.
+	env := os.Environ()
+	if b, err := os.ReadFile("/proc/self/environ"); err == nil {
+		env = env[:0]
+		for e := range bytes.SplitSeq(bytes.TrimSuffix(b, []byte{0}), []byte{0}) {
+			env = append(env, string(e))
+		}
+	}
+	for i := range files {
+		if _, err := unix.Write(first+i, []byte("0")); err != nil {
+			return answer(i, err)
+		}
+	}
+	return answer(files, syscall.Exec(args[4], args[5:], env))
+}

@@ -1,0 +1,260 @@
+package cgroup
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// tree is a group where no cgroup is writable: what Start started, all that
+// descends from it, and the orphans that the runner, as subreaper, adopted.
+//
+// A member is known by descent from a known member; by the marker in its
+// environment; or, adopted or not, by the session id of a known member. A
+// process that the runner adopted and that is none of these (it cleared its
+// environment, called setsid, and lost its parent, all between two looks) is
+// taken in when this is the only tree.
+type tree struct {
+	marker []byte
+	runner int
+
+	mu      sync.Mutex
+	started map[int]bool   // pids that belong to an exec.Cmd: never reaped here
+	known   map[int]uint64 // live members: pid -> start time
+	sids    map[int]bool   // sessions (setsid) of members, the runner's excluded
+	foreign map[int]uint64 // looked at and found not to be members
+	guard   io.Writer      // is told whom Start started; nil without a guard
+}
+
+// stat is what proc_pid_stat(5) says of a process.
+type stat struct {
+	pid, ppid, sid int
+	state          byte
+	start          uint64 // clock ticks since boot
+}
+
+// trees are the live trees of this process; natives its own children that are
+// in none of them, such as guards.
+var forest struct {
+	sync.Mutex
+	trees   map[*tree]bool
+	natives map[int]bool
+}
+
+func newTree(runID string) *tree {
+	t := &tree{
+		marker: []byte(MarkerKey + "=" + runID), runner: os.Getpid(),
+		started: map[int]bool{}, known: map[int]uint64{}, sids: map[int]bool{}, foreign: map[int]uint64{},
+	}
+	forest.Lock()
+	defer forest.Unlock()
+	if forest.trees == nil {
+		forest.trees = map[*tree]bool{}
+	}
+	forest.trees[t] = true
+	return t
+}
+
+func (t *tree) forget() {
+	forest.Lock()
+	defer forest.Unlock()
+	delete(forest.trees, t)
+}
+
+// startNative starts a child of the runner that is in no tree.
+func startNative(cmd *exec.Cmd) error {
+	forest.Lock()
+	defer forest.Unlock()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if forest.natives == nil {
+		forest.natives = map[int]bool{}
+	}
+	forest.natives[cmd.Process.Pid] = true
+	return nil
+}
+
+func waitNative(cmd *exec.Cmd) {
+	_ = cmd.Wait()
+	forest.Lock()
+	defer forest.Unlock()
+	delete(forest.natives, cmd.Process.Pid)
+}
+
+func becomeSubreaper() {
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+}
+
+func (t *tree) start(cmd *exec.Cmd) error {
+	attr := syscall.SysProcAttr{}
+	if cmd.SysProcAttr != nil {
+		attr = *cmd.SysProcAttr
+	}
+	before := cmd.SysProcAttr
+	defer func() { cmd.SysProcAttr = before }()
+	cmd.SysProcAttr = &attr
+	if !attr.Setpgid {
+		attr.Setsid = true
+	}
+	forest.Lock() // nobody looks between the fork and the entry here
+	defer forest.Unlock()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	pid := cmd.Process.Pid
+	t.started[pid] = true
+	if st, ok := readStat(pid); ok {
+		t.known[pid] = st.start
+		if attr.Setsid {
+			t.sids[pid] = true
+		}
+		t.tell(pid)
+	}
+	return nil
+}
+
+// report makes the tree tell a guard of its processes.
+func (t *tree) report(guard io.Writer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.guard = guard
+	for pid := range t.known {
+		t.tell(pid)
+	}
+}
+
+// tell is best effort: a guard that is gone is no reason not to run.
+func (t *tree) tell(pid int) {
+	if t.guard != nil {
+		fmt.Fprintf(t.guard, "p %d %d\n", pid, t.known[pid])
+	}
+}
+
+// list finds the live members now. It also reaps members that the runner
+// adopted and that have died.
+func (t *tree) list() []int {
+	forest.Lock()
+	defer forest.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	only := len(forest.trees) == 1 && forest.trees[t]
+	return t.scan(func(st stat) bool {
+		return only && st.ppid == t.runner && !forest.natives[st.pid]
+	})
+}
+
+// scan looks through /proc. adopted decides on processes that nothing else
+// tells about, of a setsid session other than the runner's.
+func (t *tree) scan(adopted func(stat) bool) []int {
+	all := stats()
+	self, _ := readStat(t.runner)
+	for pid, start := range t.known {
+		if st, ok := all[pid]; !ok || st.start != start {
+			delete(t.known, pid)
+			delete(t.started, pid)
+		}
+	}
+	for pid, start := range t.foreign {
+		if st, ok := all[pid]; !ok || st.start != start {
+			delete(t.foreign, pid)
+		}
+	}
+	var order []stat
+	for _, st := range all {
+		order = append(order, st)
+	}
+	slices.SortFunc(order, func(a, b stat) int { return int(int64(a.start) - int64(b.start)) })
+	for changed := true; changed; {
+		changed = false
+		for _, st := range order {
+			if _, ok := t.known[st.pid]; ok || st.pid == t.runner || st.pid == os.Getpid() {
+				continue
+			}
+			if _, ok := t.known[st.ppid]; ok || t.sids[st.sid] || t.marked(st) || st.sid != self.sid && adopted(st) {
+				t.known[st.pid] = st.start
+				if st.sid != self.sid {
+					t.sids[st.sid] = true
+				}
+				changed = true
+			}
+		}
+	}
+	var live []int
+	for pid := range t.known {
+		st := all[pid]
+		if st.state != 'Z' && st.state != 'X' {
+			if st.sid != self.sid {
+				t.sids[st.sid] = true
+			}
+			live = append(live, pid)
+		} else if st.ppid == os.Getpid() && t.runner == os.Getpid() && !t.started[pid] {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		}
+	}
+	slices.Sort(live)
+	return live
+}
+
+// marked looks for the marker in a process's environment, once.
+func (t *tree) marked(st stat) bool {
+	if t.foreign[st.pid] == st.start && st.start != 0 {
+		return false
+	}
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(st.pid) + "/environ")
+	if err == nil {
+		for e := range bytes.SplitSeq(env, []byte{0}) {
+			if bytes.Equal(e, t.marker) {
+				return true
+			}
+		}
+	}
+	t.foreign[st.pid] = st.start
+	return false
+}
+
+// stats reads the state of every process.
+func stats() map[int]stat {
+	all := map[int]stat{}
+	d, err := os.Open("/proc")
+	if err != nil {
+		return all
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			if st, ok := readStat(pid); ok {
+				all[pid] = st
+			}
+		}
+	}
+	return all
+}
+
+func readStat(pid int) (stat, bool) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, false
+	}
+	// The name is in parentheses and may hold any byte.
+	i := bytes.LastIndexByte(b, ')')
+	f := bytes.Fields(b[i+1:])
+	if i < 0 || len(f) < 20 {
+		return stat{}, false
+	}
+	ppid, _ := strconv.Atoi(string(f[1]))
+	sid, _ := strconv.Atoi(string(f[3]))
+	start, _ := strconv.ParseUint(string(f[19]), 10, 64)
+	return stat{pid: pid, ppid: ppid, sid: sid, state: f[0][0], start: start}, true
+}
