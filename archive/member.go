@@ -9,9 +9,9 @@ import (
 
 // Limits of the format. The writer keeps them and the readers refuse more.
 const (
-	maxPath     = 100      // bytes of a member's path: the name field of ustar
-	maxMembers  = 256      // members of a bundle, manifest included
-	maxManifest = 1 << 20  // bytes of manifest.json
+	maxPath     = 255      // bytes of a member's path
+	maxMembers  = 16384    // members of a bundle, manifest included
+	maxManifest = 16 << 20 // bytes of manifest.json
 	maxDocument = 64 << 20 // bytes of one JSON document
 	maxLine     = 1 << 20  // bytes of one layer line, newline included
 )
@@ -21,9 +21,9 @@ const (
 const MaxLine = maxLine
 
 // safePath tells whether p may name a member: segments of ASCII letters,
-// digits, '.', '_' and '-', none starting with a dot or a dash, joined by
-// single slashes, 100 bytes at the most. So no path is absolute, climbs, or
-// needs escaping in tar, JSON or a shell.
+// digits, '.', '_', '-' and '%', none starting with a dot, joined by single
+// slashes, 255 bytes at the most. So no path is absolute, climbs, or needs
+// escaping in tar or JSON.
 func safePath(p string) bool {
 	if p == "" || len(p) > maxPath {
 		return false
@@ -32,9 +32,9 @@ func safePath(p string) bool {
 	for i := range len(p) {
 		c := p[i]
 		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_':
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-', c == '%':
 			start = false
-		case (c == '.' || c == '-') && !start:
+		case c == '.' && !start:
 		case c == '/' && !start:
 			start = true
 		default:
@@ -62,12 +62,3 @@ var documents = []string{
 func isLayer(p string) bool { return slices.Contains(schema.Layers, p) }
 
 func isDocument(p string) bool { return slices.Contains(documents, p) }
-
-// layerName is a layer's name in [schema.ObservationHealth.Layers]: "lifecycle"
-// for events.ndjson, else the file's name without folder and suffix.
-func layerName(p string) string {
-	if p == schema.EventsPath {
-		return "lifecycle"
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(p, "layers/"), ".ndjson")
-}

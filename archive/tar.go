@@ -3,6 +3,7 @@ package archive
 import (
 	"fmt"
 	"io"
+	"strconv"
 )
 
 const (
@@ -34,34 +35,47 @@ func header(path string, size int64, typeflag byte) (h [blockSize]byte) {
 	return h
 }
 
-// paxName is the path in the header of a member's PAX record, cut to fit.
-func paxName(path string) string {
-	const prefix = "PaxHeaders.0/"
-	return prefix + path[max(0, len(path)-(maxPath-len(prefix))):]
-}
+// maxName is the room for a path in the ustar header.
+const maxName = 100
 
 // appendHeaders appends the header blocks of a member: one ustar block, and
-// before it a PAX record of the size where ustar cannot say it (the ustar size
-// is 0 then).
+// before it a PAX record of the path or size that ustar cannot say. What PAX
+// says is cut to fit, or 0, in the ustar block.
 func appendHeaders(dst []byte, path string, size int64) []byte {
-	if size <= maxOctal {
-		h := header(path, size, '0')
-		return append(dst, h[:]...)
+	var pax string
+	name, ustarSize := path, size
+	if len(path) > maxName {
+		pax = paxRecord("path", path)
+		name = path[:maxName]
 	}
-	rec := paxSize(size)
-	h := header(paxName(path), int64(len(rec)), 'x')
-	dst = append(dst, h[:]...)
-	dst = append(dst, rec...)
-	dst = append(dst, make([]byte, padding(int64(len(rec))))...)
-	h = header(path, 0, '0')
+	if size > maxOctal {
+		pax += paxRecord("size", strconv.FormatInt(size, 10))
+		ustarSize = 0
+	}
+	if pax != "" {
+		h := header(paxName, int64(len(pax)), 'x')
+		dst = append(dst, h[:]...)
+		dst = append(dst, pax...)
+		dst = append(dst, zeros[:padding(int64(len(pax)))]...)
+	}
+	h := header(name, ustarSize, '0')
 	return append(dst, h[:]...)
 }
 
-// paxSize is the PAX record "LEN size=N\n", LEN counting itself.
-func paxSize(size int64) string {
-	body := fmt.Sprintf(" size=%d\n", size)
-	n := len(body) + 2 // a size above maxOctal makes the record 18 to 27 bytes
-	return fmt.Sprintf("%d%s", n, body)
+// paxName is the path in the header of every PAX record.
+const paxName = "PaxHeaders.0/member"
+
+// paxRecord is "LEN key=value\n", LEN counting the whole record.
+func paxRecord(key, value string) string {
+	body := " " + key + "=" + value + "\n"
+	n := len(body)
+	for {
+		s := strconv.Itoa(n) + body
+		if len(s) == n {
+			return s
+		}
+		n = len(s)
+	}
 }
 
 // padding is the number of zero bytes that fill size up to a block.

@@ -1,0 +1,238 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// LineInfo is what every layer line has. The slices point into the line, or
+// are empty when the line was refused.
+type LineInfo struct {
+	Schema string
+	RunID  []byte
+	Seq    uint64
+	// Type is the "type" of a lifecycle event, else empty.
+	Type []byte
+}
+
+// LineChecker checks the lines of one layer against their schema. It is made
+// for one goroutine; its answers are those of [Validate].
+//
+// It is fast because lines repeat: two lines that differ only in values that
+// no schema keyword looks into (any string where a string is asked for) are
+// accepted or refused alike. So a line is reduced to its shape, and only a
+// shape that is new goes through the schema.
+type LineChecker struct {
+	profiles []*profile
+	cur      *profile // of the line before
+	sig      []byte
+}
+
+// NewLineChecker makes a checker for a layer whose lines are of one of the
+// given schemas.
+func NewLineChecker(ids ...string) (*LineChecker, error) {
+	c := &LineChecker{}
+	for _, id := range ids {
+		p, err := newProfile(id)
+		if err != nil {
+			return nil, err
+		}
+		c.profiles = append(c.profiles, p)
+	}
+	c.cur = c.profiles[0]
+	return c, nil
+}
+
+// Check checks one line without its newline.
+func (c *LineChecker) Check(line []byte) (LineInfo, error) {
+	if info, ok := c.fast(line); ok {
+		return info, nil
+	}
+	return c.full(line)
+}
+
+// fast accepts a line whose shape the schema accepted before.
+func (c *LineChecker) fast(line []byte) (LineInfo, bool) {
+	info, ok := c.scan(line)
+	return info, ok && c.cur.accepted(c.sig)
+}
+
+func (c *LineChecker) full(line []byte) (LineInfo, error) {
+	var head struct {
+		Schema string `json:"schema"`
+	}
+	json.Unmarshal(line, &head) // its errors are validate's to report
+	i := slices.IndexFunc(c.profiles, func(p *profile) bool { return p.id == head.Schema })
+	if i < 0 {
+		if err := checkSyntax(line); err != nil {
+			return LineInfo{}, err
+		}
+		return LineInfo{}, fmt.Errorf("%w: schema %.100q is not one of this layer", ErrSchema, head.Schema)
+	}
+	c.cur = c.profiles[i]
+	m, err := validate(c.cur.schema, line)
+	if err != nil {
+		return LineInfo{}, err
+	}
+	var seq uint64
+	switch n := m["seq"].(type) {
+	case int64:
+		seq = uint64(n) // the schemas refuse negative ones
+	case uint64:
+		seq = n
+	default:
+		return LineInfo{}, fmt.Errorf("%w: seq %v is not a plain 64-bit number", ErrSchema, n)
+	}
+	runID, _ := m["run_id"].(string)
+	kind, _ := m["type"].(string)
+	if _, ok := c.scan(line); ok {
+		c.cur.remember(c.sig)
+	}
+	return LineInfo{Schema: c.cur.id, RunID: []byte(runID), Seq: seq, Type: []byte(kind)}, nil
+}
+
+// profile is what the fast path knows of one schema.
+type profile struct {
+	id     string
+	schema *jsonschema.Resolved
+	keys   map[string]int // index of each known property
+	free   []bool         // by index: the schema looks at the value's class only
+	order  []int          // the keys of the line before, by position
+	names  []string
+	shapes map[string]struct{}
+	last   []byte // the shape of the line before
+}
+
+const (
+	maxShapes = 1 << 14 // remembered shapes of a schema
+	maxShape  = 1 << 10 // bytes of one
+	maxKeys   = 128     // properties of a schema: the bits of the duplicate check
+)
+
+func newProfile(id string) (*profile, error) {
+	s, err := compiled(id)
+	if err != nil {
+		return nil, err
+	}
+	p := &profile{id: id, schema: s, keys: map[string]int{}, shapes: map[string]struct{}{}}
+	src, err := JSONSchema(id)
+	if err != nil {
+		return nil, err
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(src, &doc); err != nil {
+		return nil, err
+	}
+	if !p.learn(doc) || len(p.names) > maxKeys {
+		p.keys = nil // no fast path
+	}
+	return p, nil
+}
+
+// learn walks all subschemas that apply to the line itself and notes which
+// properties they constrain beyond their class. It reports false for a schema
+// that uses a keyword this reasoning does not cover.
+func (p *profile) learn(s map[string]any) bool {
+	for key, v := range s {
+		switch key {
+		case "$schema", "$id", "$comment", "title", "description", "examples", "default", "type",
+			"required", "dependentRequired", "minProperties", "maxProperties":
+			// Functions of the object's keys, which are part of its shape.
+		case "additionalProperties", "unevaluatedProperties":
+			if _, ok := v.(bool); !ok {
+				return false
+			}
+		case "properties":
+			for name, sub := range v.(map[string]any) {
+				p.constrain(name, isFree(sub))
+			}
+		case "allOf", "anyOf", "oneOf":
+			for _, sub := range v.([]any) {
+				if m, ok := sub.(map[string]any); ok && !p.learn(m) {
+					return false
+				}
+			}
+		case "if", "then", "else", "not":
+			if m, ok := v.(map[string]any); ok && !p.learn(m) {
+				return false
+			}
+		case "$defs":
+			// Reached by $ref only: inside a property it makes the property's
+			// whole value part of the shape, elsewhere it ends up below.
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func (p *profile) constrain(name string, free bool) {
+	i, ok := p.keys[name]
+	if !ok {
+		i = len(p.names)
+		p.keys[name] = i
+		p.names = append(p.names, name)
+		p.free = append(p.free, true)
+	}
+	p.free[i] = p.free[i] && free
+}
+
+// isFree tells that a property's schema looks at no more than the class that
+// scanValue gives: its type, its sign, whether all its items are strings.
+func isFree(s any) bool {
+	m, ok := s.(map[string]any)
+	if !ok {
+		return true // true and false
+	}
+	for key, v := range m {
+		switch key {
+		case "type", "title", "description", "$comment", "examples", "default":
+		case "minimum":
+			if n, ok := v.(float64); !ok || n != 0 {
+				return false
+			}
+		case "items":
+			items, ok := v.(map[string]any)
+			if !ok || len(items) != 1 || items["type"] != "string" {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func (p *profile) accepted(sig []byte) bool {
+	if bytes.Equal(sig, p.last) {
+		return len(sig) > 0
+	}
+	if _, ok := p.shapes[string(sig)]; !ok {
+		return false
+	}
+	p.last = append(p.last[:0], sig...)
+	return true
+}
+
+func (p *profile) remember(sig []byte) {
+	if len(p.shapes) < maxShapes && len(sig) <= maxShape {
+		p.shapes[string(sig)] = struct{}{}
+	}
+}
+
+// index finds a key, most often where the line before had it.
+func (p *profile) index(key []byte, pos int) int {
+	if pos < len(p.order) && string(key) == p.names[p.order[pos]] {
+		return p.order[pos]
+	}
+	i, ok := p.keys[string(key)]
+	if !ok {
+		return -1
+	}
+	p.order = append(p.order[:min(pos, len(p.order))], i)
+	return i
+}

@@ -1,0 +1,222 @@
+package schema
+
+import (
+	"strconv"
+	"unicode/utf8"
+)
+
+// Classes of values in a line's shape.
+const (
+	classString  = 's'
+	classNatural = 'u' // a whole number of at most 18 digits
+	classMinus   = 'i' // the same below zero
+	classTrue    = 't'
+	classFalse   = 'f'
+	classNull    = 'n'
+	classEmpty   = 'e' // []
+	classStrings = 'S' // an array of one or more strings
+	classOther   = 'o' // the raw value follows in the shape
+)
+
+// scan reduces a compact line to its shape in c.sig: each key's index and its
+// value's class, or the whole value where the schema looks into it. It accepts
+// a part of JSON only: an object without spaces, its keys known and not
+// repeated, its values scalars or arrays of scalars. All else is not ok, which
+// says nothing about the line.
+func (c *LineChecker) scan(line []byte) (info LineInfo, ok bool) {
+	p := c.cur
+	sig := c.sig[:0]
+	defer func() { c.sig = sig }()
+	if len(line) < 2 || line[0] != '{' || p.keys == nil {
+		return info, false
+	}
+	var seen [maxKeys / 64]uint64
+	have := 0
+	for i, pos := 1, 0; ; pos++ {
+		if i >= len(line) || line[i] != '"' {
+			return info, false
+		}
+		end := scanString(line, i)
+		if end < 0 || end >= len(line) || line[end] != ':' {
+			return info, false
+		}
+		k := p.index(line[i+1:end-1], pos)
+		if k < 0 || seen[k>>6]&(1<<(k&63)) != 0 {
+			return info, false
+		}
+		seen[k>>6] |= 1 << (k & 63)
+		start := end + 1
+		end, class := scanValue(line, start)
+		if end < 0 || end >= len(line) {
+			return info, false
+		}
+		raw := line[start:end]
+		switch p.names[k] {
+		case "schema":
+			if class != classString || string(raw[1:len(raw)-1]) != p.id {
+				return info, false
+			}
+			info.Schema = p.id
+			have |= 1
+		case "run_id":
+			if class != classString {
+				return info, false
+			}
+			info.RunID = raw[1 : len(raw)-1]
+			have |= 2
+		case "seq":
+			seq, err := strconv.ParseUint(string(raw), 10, 64)
+			if class != classNatural || err != nil {
+				return info, false
+			}
+			info.Seq = seq
+			have |= 4
+		case "type":
+			if class == classString {
+				info.Type = raw[1 : len(raw)-1]
+			}
+		}
+		sig = append(sig, byte(k), class)
+		if !p.free[k] || class == classOther {
+			sig = append(sig, raw...)
+			sig = append(sig, 0) // no value holds a NUL
+		}
+		switch line[end] {
+		case ',':
+			i = end + 1
+		case '}':
+			return info, have == 7 && end == len(line)-1
+		default:
+			return info, false
+		}
+	}
+}
+
+// scanValue finds the end of the scalar or flat array that starts at i, and its
+// class. The end is -1 for what it does not cover.
+func scanValue(b []byte, i int) (end int, class byte) {
+	if i >= len(b) {
+		return -1, 0
+	}
+	switch b[i] {
+	case '"':
+		return scanString(b, i), classString
+	case 't':
+		return scanWord(b, i, "true"), classTrue
+	case 'f':
+		return scanWord(b, i, "false"), classFalse
+	case 'n':
+		return scanWord(b, i, "null"), classNull
+	case '[':
+		return scanArray(b, i)
+	}
+	return scanInteger(b, i)
+}
+
+func scanWord(b []byte, i int, word string) int {
+	if len(b)-i < len(word) || string(b[i:i+len(word)]) != word {
+		return -1
+	}
+	return i + len(word)
+}
+
+func scanInteger(b []byte, i int) (end int, class byte) {
+	class = classNatural
+	if b[i] == '-' {
+		class = classMinus
+		i++
+	}
+	start := i
+	for i < len(b) && b[i] >= '0' && b[i] <= '9' {
+		i++
+	}
+	n := i - start
+	if n == 0 || n > 18 || b[start] == '0' && (n > 1 || class == classMinus) {
+		return -1, 0
+	}
+	// A fraction or exponent is refused by the caller, who expects , or }.
+	return i, class
+}
+
+func scanArray(b []byte, i int) (end int, class byte) {
+	i++
+	if i < len(b) && b[i] == ']' {
+		return i + 1, classEmpty
+	}
+	class = classStrings
+	for {
+		if i >= len(b) || b[i] == '[' {
+			return -1, 0
+		}
+		end, item := scanValue(b, i)
+		if end < 0 || end >= len(b) {
+			return -1, 0
+		}
+		if item != classString {
+			class = classOther
+		}
+		switch b[end] {
+		case ',':
+			i = end + 1
+		case ']':
+			return end + 1, class
+		default:
+			return -1, 0
+		}
+	}
+}
+
+// stops marks the bytes that end the plain run of a string.
+var stops = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c < 0x20 || c == '"' || c == '\\' || c >= 0x80
+	}
+	return t
+}()
+
+// scanString finds the end of the string that starts at i, past its closing
+// quote, or -1: valid UTF-8, no control characters, and of the escapes only
+// those of one letter and \u00XX.
+func scanString(b []byte, i int) int {
+	i++
+	start, wide := i, false
+	for i < len(b) {
+		c := b[i]
+		if !stops[c] {
+			i++
+			continue
+		}
+		switch {
+		case c == '"':
+			if wide && !utf8.Valid(b[start:i]) {
+				return -1
+			}
+			return i + 1
+		case c >= 0x80:
+			wide = true
+			i++
+		case c == '\\':
+			if i+1 >= len(b) {
+				return -1
+			}
+			switch b[i+1] {
+			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+				i += 2
+			case 'u':
+				if i+6 > len(b) || b[i+2] != '0' || b[i+3] != '0' || !isHex(b[i+4]) || !isHex(b[i+5]) {
+					return -1
+				}
+				i += 6
+			default:
+				return -1
+			}
+		default:
+			return -1
+		}
+	}
+	return -1
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}

@@ -1,0 +1,207 @@
+package schema
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+//go:embed json/*.schema.json
+var schemaFiles embed.FS
+
+// Errors of [Validate] and [LineChecker.Check], wrapped with the place.
+var (
+	// ErrSyntax: not one JSON value in UTF-8, or a number beyond reason.
+	ErrSyntax = errors.New("not valid JSON")
+	// ErrDuplicateKey: an object names a key twice, so that readers may differ
+	// about what it says.
+	ErrDuplicateKey = errors.New("duplicate key")
+	// ErrSchema: valid JSON that its schema refuses.
+	ErrSchema = errors.New("does not match its schema")
+	// ErrUnknownSchema: no schema of that identifier.
+	ErrUnknownSchema = errors.New("unknown schema")
+)
+
+// JSONSchema is the JSON Schema (2020-12) of an artifact, by its identifier
+// such as [RunV0]. The error is ErrUnknownSchema.
+func JSONSchema(id string) ([]byte, error) {
+	b, err := schemaFiles.ReadFile("json/" + strings.TrimPrefix(id, "assay.runner.") + ".schema.json")
+	if err != nil {
+		return nil, fmt.Errorf("%w %.100q", ErrUnknownSchema, id)
+	}
+	return b, nil
+}
+
+// IDs lists the identifiers that have a JSON Schema, sorted.
+func IDs() []string {
+	entries, _ := schemaFiles.ReadDir("json")
+	ids := make([]string, 0, len(entries))
+	for _, e := range entries {
+		ids = append(ids, "assay.runner."+strings.TrimSuffix(e.Name(), ".schema.json"))
+	}
+	return ids
+}
+
+// Validate checks one JSON document, or a layer's line, against the schema of
+// that identifier. It is safe for concurrent use, and each schema is compiled
+// on its first use.
+func Validate(id string, doc []byte) error {
+	s, err := compiled(id)
+	if err != nil {
+		return err
+	}
+	_, err = validate(s, doc)
+	return err
+}
+
+func validate(s *jsonschema.Resolved, doc []byte) (map[string]any, error) {
+	if err := checkSyntax(doc); err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(doc))
+	d.UseNumber() // float64 would round what the schema compares
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrSyntax, err)
+	}
+	if err := s.Validate(numbers(v)); err != nil {
+		return nil, fmt.Errorf("%w: %s", ErrSchema, oneLine(err.Error()))
+	}
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%w: not an object", ErrSchema)
+	}
+	return m, nil
+}
+
+// numbers turns the numbers in v into those the validator knows, in place for
+// arrays and objects.
+func numbers(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		return number(string(v))
+	case []any:
+		for i := range v {
+			v[i] = numbers(v[i])
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = numbers(v[k])
+		}
+	}
+	return v
+}
+
+// number is n as an integer where it is one, else as a float that is not.
+func number(n string) any {
+	if i, err := strconv.ParseInt(n, 10, 64); err == nil {
+		return i
+	}
+	if u, err := strconv.ParseUint(n, 10, 64); err == nil {
+		return u
+	}
+	f, _ := strconv.ParseFloat(n, 64)
+	if _, frac := math.Modf(f); frac == 0 {
+		if r, ok := new(big.Rat).SetString(n); ok && !r.IsInt() {
+			return math.Copysign(0.5, f) // rounding must not make it whole
+		}
+	}
+	return f
+}
+
+// oneLine makes a message about hostile input fit to print.
+func oneLine(msg string) string {
+	const most = 300
+	if len(msg) > most {
+		msg = strings.ToValidUTF8(msg[:most], "") + "..."
+	}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, msg)
+}
+
+// checkSyntax accepts one JSON value in valid UTF-8 without duplicate keys, and
+// refuses numbers whose exact value would take unreasonable memory.
+func checkSyntax(doc []byte) error {
+	d := jsontext.NewDecoder(bytes.NewBuffer(doc))
+	for ended := false; ; ended = d.StackDepth() == 0 {
+		tok, err := d.ReadToken()
+		switch {
+		case err == io.EOF && ended:
+			return nil
+		case err == nil && ended:
+			return fmt.Errorf("%w: more than one value", ErrSyntax)
+		case errors.Is(err, jsontext.ErrDuplicateName):
+			return fmt.Errorf("%w at byte %d", ErrDuplicateKey, d.InputOffset())
+		case err != nil:
+			return fmt.Errorf("%w at byte %d: %v", ErrSyntax, d.InputOffset(), err)
+		}
+		if tok.Kind() == '0' {
+			if err := checkNumber(tok.String()); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// checkNumber bounds a number's digits and exponent: 1e999999999 is ten bytes
+// that an exact decoder turns into a gigabyte.
+func checkNumber(n string) error {
+	const maxDigits, maxExponent = 300, 300
+	if i := strings.IndexAny(n, "eE"); i >= 0 {
+		exp, err := strconv.Atoi(n[i+1:])
+		if err != nil || exp > maxExponent || exp < -maxExponent {
+			return fmt.Errorf("%w: number %.40s has an exponent beyond %d", ErrSyntax, n, maxExponent)
+		}
+	}
+	if len(n) > maxDigits {
+		return fmt.Errorf("%w: number %.40s... has more than %d digits", ErrSyntax, n, maxDigits)
+	}
+	return nil
+}
+
+var schemas struct {
+	sync.Mutex
+	m map[string]*jsonschema.Resolved
+}
+
+// compiled compiles a schema once. Nothing is ever loaded from elsewhere.
+func compiled(id string) (*jsonschema.Resolved, error) {
+	src, err := JSONSchema(id)
+	if err != nil {
+		return nil, err
+	}
+	schemas.Lock()
+	defer schemas.Unlock()
+	if s := schemas.m[id]; s != nil {
+		return s, nil
+	}
+	var doc jsonschema.Schema
+	if err := json.Unmarshal(src, &doc); err != nil {
+		return nil, fmt.Errorf("schema %s: %w", id, err)
+	}
+	s, err := doc.Resolve(&jsonschema.ResolveOptions{BaseURI: "assay:///" + id})
+	if err != nil {
+		return nil, fmt.Errorf("schema %s: %w", id, err)
+	}
+	if schemas.m == nil {
+		schemas.m = map[string]*jsonschema.Resolved{}
+	}
+	schemas.m[id] = s
+	return s, nil
+}

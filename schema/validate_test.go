@@ -1,0 +1,185 @@
+package schema
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestGoldenContractsAreValid(t *testing.T) {
+	files, err := filepath.Glob("testdata/golden/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no golden files: %v", err)
+	}
+	for _, name := range files {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			b, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var head struct{ Schema string }
+			if err := json.Unmarshal(b, &head); err != nil {
+				t.Fatal(err)
+			}
+			if err := Validate(head.Schema, b); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The examples in a schema are documentation that must not rot.
+func TestSchemaExamplesAreValid(t *testing.T) {
+	for _, id := range IDs() {
+		src, err := JSONSchema(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := compiled(id); err != nil {
+			t.Errorf("%s: %v", id, err)
+			continue
+		}
+		var doc struct{ Examples []json.RawMessage }
+		if err := json.Unmarshal(src, &doc); err != nil {
+			t.Fatal(err)
+		}
+		for i, ex := range doc.Examples {
+			if err := Validate(id, ex); err != nil {
+				t.Errorf("%s: example %d: %v", id, i, err)
+			}
+		}
+	}
+}
+
+func TestValidateTellsItsErrorsApart(t *testing.T) {
+	for name, c := range map[string]struct {
+		id, doc string
+		want    error
+	}{
+		"an unknown schema":           {"assay.runner.nothing.v9", `{}`, ErrUnknownSchema},
+		"an empty document":           {SDKEventV0, ``, ErrSyntax},
+		"two documents":               {SDKEventV0, `{}{}`, ErrSyntax},
+		"half a document":             {SDKEventV0, `{"schema":`, ErrSyntax},
+		"invalid UTF-8":               {SDKEventV0, "{\"a\":\"\xff\"}", ErrSyntax},
+		"a number that fills memory":  {SDKEventV0, `{"seq":1e999999999}`, ErrSyntax},
+		"a key that is there twice":   {SDKEventV0, `{"seq":0,"seq":1}`, ErrDuplicateKey},
+		"a key twice, deep down":      {SDKEventV0, `{"a":[{"b":0,"b":1}]}`, ErrDuplicateKey},
+		"a key twice, once escaped":   {SDKEventV0, `{"seq":0,"s\u0065q":1}`, ErrDuplicateKey},
+		"a missing property":          {SDKEventV0, `{"schema":"assay.runner.sdk_event.v0"}`, ErrSchema},
+		"an added key of a closed v0": {KernelEventV0, `{"schema":"assay.runner.kernel_event.v0","run_id":"r","seq":0,"pid":1,"event_type":4,"kind":"exec","value":"/x","more":1}`, ErrSchema},
+		"an added key of an open v0":  {SDKEventV0, `{"schema":"assay.runner.sdk_event.v0","run_id":"r","seq":0,"event_type":"x","source":"","sdk_name":"","sdk_version":"","more":1}`, nil},
+	} {
+		if err := Validate(c.id, []byte(c.doc)); !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// lineSeeds are lines of all layers, good and bad.
+func lineSeeds() []string {
+	lines := []string{
+		`{"schema":"assay.runner.event.v0","run_id":"run_1","seq":0,"type":"run_started","t_ns":0,"agent_shim":"none","command":["/bin/true"],"env_keys":[],"window_elapsed_ms":0}`,
+		`{"schema":"assay.runner.event.v0","run_id":"run_1","seq":1,"type":"run_finished","t_ns":9,"exit_code":0,"signal":null,"success":true,"window_elapsed_ms":3}`,
+		`{"schema":"assay.runner.event.v0","run_id":"run_1","seq":2,"type":"leftovers_killed","count":1,"processes":[{"pid":3,"name":"x"}]}`,
+		`{"schema":"assay.runner.sdk_event.v0","run_id":"run_1","seq":0,"event_type":"x","source":"\u00e9\n","sdk_name":"é","sdk_version":"1"}`,
+		`{"schema":"assay.runner.policy_event.v0","run_id":"run_1","seq":0,"source_event_type":"a","source":"b","tool_call_id":"c","tool":"d","decision":"allow"}`,
+		`{"schema":"assay.runner.kernel_event.v0","run_id":"run_1","seq":7,"pid":1,"event_type":1,"kind":"openat","value":"/x","flags":577,"mode":420,"return_value":-2,"access_mode":"write","operation_flags":["create","truncate"],"status":"error"}`,
+		`{"schema":"assay.runner.kernel_event.v0","run_id":"run_1","seq":8,"pid":1,"event_type":2,"kind":"openat","value":null}`,
+		`{"schema":"assay.runner.kernel_event.v0","run_id":"run_1","seq":8.0,"pid":1,"event_type":999,"kind":"event_999","value":null,"resolve":0}`,
+	}
+	for _, id := range IDs() {
+		src, _ := JSONSchema(id)
+		var doc struct{ Examples []json.RawMessage }
+		json.Unmarshal(src, &doc)
+		for _, ex := range doc.Examples {
+			line, _ := Line(ex)
+			lines = append(lines, strings.TrimSuffix(string(line), "\n"))
+		}
+	}
+	return lines
+}
+
+var lineIDs = []string{EventV0, KernelEventV0, SDKEventV0, PolicyEventV0, TurnV0, CallEventV2}
+
+func newLineChecker(t testing.TB) *LineChecker {
+	ids := lineIDs
+	if _, err := JSONSchema(KernelEventV1); err == nil {
+		ids = append(ids[:len(ids):len(ids)], KernelEventV1)
+	}
+	c, err := NewLineChecker(ids...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestRepeatedLinesTakeTheFastPath(t *testing.T) {
+	for _, line := range lineSeeds() {
+		c := newLineChecker(t)
+		info, err := c.Check([]byte(line))
+		if err != nil || strings.Contains(line, "leftovers") {
+			continue
+		}
+		if !strings.Contains(line, `\u00`) && c.cur.keys == nil {
+			t.Errorf("%s has no fast path", info.Schema)
+		}
+		again := strings.Replace(line, `"pid":1`, `"pid":22`, 1)
+		if _, ok := c.fast([]byte(again)); !ok {
+			t.Errorf("slow: %s", again)
+		}
+	}
+}
+
+// FuzzLine holds that the fast path accepts nothing that the schema refuses,
+// and that both read the same out of a line. The checker has seen the seeds, so
+// that its shapes are there to be abused.
+func FuzzLine(f *testing.F) {
+	seeds := lineSeeds()
+	for _, s := range seeds {
+		f.Add([]byte(s))
+	}
+	c := newLineChecker(f)
+	for _, s := range seeds {
+		c.Check([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		for _, p := range c.profiles {
+			c.cur = p
+			info, ok := c.fast(line)
+			if !ok {
+				continue
+			}
+			if err := Validate(p.id, line); err != nil {
+				t.Fatalf("fast path accepts %q: %v", line, err)
+			}
+			full, err := c.full(line)
+			if err != nil || full.Seq != info.Seq || string(full.RunID) != string(info.RunID) || full.Schema != info.Schema {
+				t.Fatalf("%q: fast %+v, full %+v, %v", line, info, full, err)
+			}
+		}
+		c.Check(line)
+	})
+}
+
+func BenchmarkLineCheck(b *testing.B) {
+	c := newLineChecker(b)
+	line := []byte(lineSeeds()[5])
+	b.SetBytes(int64(len(line)))
+	for b.Loop() {
+		if _, err := c.Check(line); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkLineFull(b *testing.B) {
+	line := []byte(lineSeeds()[5])
+	for b.Loop() {
+		if err := Validate(KernelEventV0, line); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
