@@ -21,6 +21,8 @@ const (
 	ResultV0            = "assay.runner.result.v0"
 	RunV0               = "assay.runner.run.v0"
 	ContractV0          = "assay.runner.contract.v0"
+	PolicyV0            = "assay.runner.policy.v0"
+	GatewaySessionV0    = "assay.runner.gateway_session.v0"
 )
 
 // Paths of a bundle's members. The layers and documents are in every bundle,
@@ -43,6 +45,9 @@ const (
 	TerminalPath    = "stdio/terminal.cast"
 	ContractPath    = "contract.json" // only with an outcome contract
 	ChecksDir       = "checks/"       // see CheckOutputPath
+	PolicyFilePath  = "policy.json"   // only with a policy
+	SessionPath     = "session.json"  // only when a client opened recording
+	BlobsDir        = "blobs/sha256/" // texts that turns refer to, by hex digest
 )
 
 // Layers lists the NDJSON members in the order they are created and verified.

@@ -1,0 +1,118 @@
+package schema
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Kinds of a call's outcome.
+const (
+	CallSuccess          = "success"
+	CallExecutionFailed  = "execution_failed"
+	CallInvalidArgs      = "invalid_args"
+	CallCapabilityDenied = "capability_denied"
+	CallRateLimited      = "rate_limited"
+	CallToolNotFound     = "tool_not_found"
+	CallPolicyDenied     = "policy_denied"
+)
+
+// Codes of execution_failed.
+const (
+	FailToolError    = "tool_error"    // the client answered with an error
+	FailCallbackLost = "callback_lost" // the connection ended before the answer
+	FailDeadline     = "deadline"      // no answer in time
+	FailCancelled    = "cancelled"     // the client or the end of the run took it back
+)
+
+// DefaultTier is the tier of a tool that names none.
+const DefaultTier = "standard"
+
+// CallEvent is one line of layers/audit.ndjson: how one call ended. There is
+// exactly one for every call.
+type CallEvent struct {
+	Schema string `json:"schema"` // CallEventV2
+	RunID  string `json:"run_id"`
+	Seq    uint64 `json:"seq"`
+	CallEventBody
+}
+
+// CallEventBody is a [CallEvent] without what the recorder stamps.
+type CallEventBody struct {
+	// TS is the wall clock when the call ended, RFC 3339 in UTC.
+	TS string `json:"ts"`
+	// CallID is a ULID, made by the gateway.
+	CallID     string `json:"call_id"`
+	ToolID     string `json:"tool_id"`
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	// CallerID is the proposal's source.
+	CallerID            string      `json:"caller_id,omitempty"`
+	GrantedCapabilities []string    `json:"granted_capabilities"`
+	DurationMS          float64     `json:"duration_ms"`
+	Outcome             CallOutcome `json:"outcome"`
+	Tier                string      `json:"tier"`
+	DryRun              bool        `json:"dry_run"`
+	SchemaVersion       int         `json:"schema_version"` // 2
+	// SecretsResolved names the secrets that the call was given: none yet.
+	SecretsResolved []string `json:"secrets_resolved"`
+	CursorPage      *int     `json:"cursor_page,omitempty"`
+}
+
+// CallOutcome is how a call ended. Kind says which of the other fields it has.
+type CallOutcome struct {
+	Kind string `json:"kind"`
+	// Code and Retryable are execution_failed's.
+	Code      string `json:"code,omitempty"`
+	Retryable *bool  `json:"retryable,omitempty"`
+	// Message is invalid_args's.
+	Message string `json:"message,omitempty"`
+	// Missing, sorted, is capability_denied's.
+	Missing []string `json:"missing,omitempty"`
+	// RetryAfterMS is rate_limited's, where it can be told.
+	RetryAfterMS *int64 `json:"retry_after_ms,omitempty"`
+	// Rule is policy_denied's.
+	Rule string `json:"rule,omitempty"`
+}
+
+// ErrCallEvent is wrapped by every error of [ParseCallEvent].
+var ErrCallEvent = errors.New("not a call event")
+
+// ParseCallEvent reads a call_event line of version 2, or of version 1, whose
+// missing fields get their defaults: tier "standard", no dry run, no secrets.
+// SchemaVersion stays what the line said, 1 when it said nothing.
+func ParseCallEvent(line []byte) (CallEvent, error) {
+	var e CallEvent
+	if err := json.Unmarshal(line, &e); err != nil {
+		return CallEvent{}, fmt.Errorf("%w: %w", ErrCallEvent, err)
+	}
+	if e.SchemaVersion == 0 {
+		e.SchemaVersion = 1
+	}
+	switch {
+	case e.SchemaVersion > 2 || e.SchemaVersion < 0:
+		return CallEvent{}, fmt.Errorf("%w: schema_version %d, known are 1 and 2", ErrCallEvent, e.SchemaVersion)
+	case e.CallID == "" || e.ToolID == "":
+		return CallEvent{}, fmt.Errorf("%w: call_id and tool_id must be there", ErrCallEvent)
+	case !knownOutcome(e.Outcome.Kind):
+		return CallEvent{}, fmt.Errorf("%w: outcome kind %.100q", ErrCallEvent, e.Outcome.Kind)
+	}
+	if e.Tier == "" {
+		e.Tier = DefaultTier
+	}
+	if e.GrantedCapabilities == nil {
+		e.GrantedCapabilities = []string{}
+	}
+	if e.SecretsResolved == nil {
+		e.SecretsResolved = []string{}
+	}
+	return e, nil
+}
+
+func knownOutcome(kind string) bool {
+	switch kind {
+	case CallSuccess, CallExecutionFailed, CallInvalidArgs, CallCapabilityDenied,
+		CallRateLimited, CallToolNotFound, CallPolicyDenied:
+		return true
+	}
+	return false
+}

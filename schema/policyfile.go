@@ -1,0 +1,65 @@
+package schema
+
+// Policy is policy.json: the policy that was in force, in its effective form.
+// It is there when the run had a policy file or a client added rules.
+type Policy struct {
+	Schema string `json:"schema"` // PolicyV0
+	RunID  string `json:"run_id"`
+	// Digest is "sha256:" and 64 hex digits of the policy file's bytes; null
+	// without a file.
+	Digest *string `json:"digest"`
+	// Version is the version of the file's format: 1.
+	Version int         `json:"version"`
+	Tools   PolicyTools `json:"tools"`
+	// Capabilities are those that tools may be granted; null means any.
+	Capabilities []string `json:"capabilities"`
+	// Rules are the file's, in its order.
+	Rules []PolicyRule `json:"rules"`
+	// ClientRules are those that clients added while the run went on.
+	ClientRules []PolicyRule `json:"client_rules"`
+}
+
+// PolicyTools lists tool names. A null Allow allows every tool; one that is
+// there denies the rest, also when it is empty. Deny wins.
+type PolicyTools struct {
+	Allow []string `json:"allow"`
+	Deny  []string `json:"deny"`
+}
+
+// PolicyRule is one rule. Which keys it uses depends on Rule.
+type PolicyRule struct {
+	Name    string   `json:"name"`
+	Rule    string   `json:"rule"`
+	Target  string   `json:"target,omitempty"`
+	Key     string   `json:"key,omitempty"`
+	Pattern string   `json:"pattern,omitempty"`
+	Values  []string `json:"value,omitempty"`
+	// Limit and WindowMS are rate_limit_tool's: calls in any such window.
+	Limit    int64 `json:"limit,omitempty"`
+	WindowMS int64 `json:"window_ms,omitempty"`
+	// TNS is when a client added the rule, on the runner's clock.
+	TNS int64 `json:"t_ns,omitempty"`
+	// Broken says why the rule cannot be evaluated: it then denies every call
+	// of its target.
+	Broken string `json:"broken,omitempty"`
+}
+
+// GatewaySession is session.json: who spoke to the gateway, what they called
+// the run's end, and the gateway's own account. It is there when a client
+// opened recording.
+type GatewaySession struct {
+	Schema             string `json:"schema"` // GatewaySessionV0
+	RunID              string `json:"run_id"`
+	AgentID            string `json:"agent_id"`
+	Intent             string `json:"intent"`
+	OutcomeDescription string `json:"outcome_description,omitempty"`
+	// State is completed or incomplete.
+	State string `json:"state"`
+	// Outcome is the client's own word for how the run went; a claim.
+	Outcome  string `json:"outcome,omitempty"`
+	TStartNS int64  `json:"t_start_ns"`
+	TEndNS   int64  `json:"t_end_ns"`
+	Turns    uint64 `json:"turns"`
+	// Calls counts the lines of the audit layer by the kind of their outcome.
+	Calls map[string]uint64 `json:"calls"`
+}

@@ -1,0 +1,96 @@
+package schema
+
+import "encoding/json"
+
+// Verifier verdicts of a turn.
+const (
+	VerdictPass   = "pass"
+	VerdictFail   = "fail"
+	VerdictNotRun = "not_run"
+)
+
+// Turn is one line of layers/turns.ndjson: one action of the agent and what
+// came of it. The recorder alone stamps seq and index; they are equal.
+type Turn struct {
+	Schema string `json:"schema"` // TurnV0
+	RunID  string `json:"run_id"`
+	Seq    uint64 `json:"seq"`
+	Index  uint64 `json:"index"`
+	TurnBody
+}
+
+// TurnBody is a [Turn] without what the recorder stamps.
+type TurnBody struct {
+	// Prompt is what a turn of the command-line tool was asked.
+	Prompt *string `json:"prompt,omitempty"`
+	Tool   string  `json:"tool"`
+	// Parameters are the call's parameters as they were sent, up to the caps.
+	Parameters json.RawMessage `json:"parameters,omitempty"`
+	// Output is the tool's result as it was sent, up to the caps. A rejected
+	// action and one whose tool failed have none.
+	Output     json.RawMessage `json:"output,omitempty"`
+	CLIOutcome *CLIOutcome     `json:"cli_outcome,omitempty"`
+	// VerifierVerdict is pass, fail or not_run.
+	VerifierVerdict string `json:"verifier_verdict"`
+	// PolicyRejected is set when the action was rejected: its tool never ran.
+	PolicyRejected *PolicyRejected `json:"policy_rejected,omitempty"`
+	// RejectedBy is the step that rejected: tool, schema, capability, policy
+	// or rate_limit.
+	RejectedBy string `json:"rejected_by,omitempty"`
+	// Error is the code of a call that was dispatched and failed.
+	Error string `json:"error,omitempty"`
+	// DryRun says that the action was checked and not dispatched.
+	DryRun bool `json:"dry_run,omitempty"`
+	// Source is "gateway" for an action that the gateway itself dispatched or
+	// rejected, "reported" for one that a client only told of.
+	Source     string `json:"source"`
+	ActionID   string `json:"action_id,omitempty"`
+	ToolCallID string `json:"tool_call_id"`
+	// TStartNS and TEndNS are nanoseconds since run_started on the runner's
+	// clock. Both are the arrival for a reported turn.
+	TStartNS int64 `json:"t_start_ns"`
+	TEndNS   int64 `json:"t_end_ns"`
+	// Reported are the times that the client sent, kept as information.
+	Reported *ReportedTimes `json:"reported,omitempty"`
+	// Cut lists the values that were cut, Blobs those stored elsewhere.
+	Cut   []Cut     `json:"cut,omitempty"`
+	Blobs []BlobRef `json:"blobs,omitempty"`
+}
+
+// CLIOutcome is how a command line ended: kind "exited" with a code, or
+// "timeout" without.
+type CLIOutcome struct {
+	Kind string `json:"kind"`
+	Code *int64 `json:"code,omitempty"`
+}
+
+// PolicyRejected names the rule that rejected an action, and the parameter it
+// looked at. The rules gateway.tool, gateway.schema, gateway.capability and
+// gateway.rate_limit are the gateway's own steps.
+type PolicyRejected struct {
+	Rule  string `json:"rule"`
+	Param string `json:"param,omitempty"`
+}
+
+// ReportedTimes are a client's own times, on a clock that is not the runner's.
+type ReportedTimes struct {
+	TStartNS *int64 `json:"t_start_ns,omitempty"`
+	TEndNS   *int64 `json:"t_end_ns,omitempty"`
+}
+
+// Cut tells of a value that is not whole. Path is a JSON pointer into the
+// turn. A text keeps its first Kept bytes; any other value is null and Kept 0.
+type Cut struct {
+	Path   string `json:"path"`
+	Bytes  int    `json:"bytes"`
+	Kept   int    `json:"kept"`
+	SHA256 string `json:"sha256"`
+}
+
+// BlobRef tells of a text that is stored once for several turns. The value at
+// Path is the name of the bundle's member that holds it.
+type BlobRef struct {
+	Path   string `json:"path"`
+	Bytes  int    `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
