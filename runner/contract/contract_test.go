@@ -311,7 +311,11 @@ func FuzzParse(f *testing.F) {
 		if isYAML {
 			format = YAML
 		}
+		begin := time.Now()
 		c, err := Parse(data, format)
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("took %v for %d bytes", took, len(data))
+		}
 		if err != nil {
 			if err.Error() == "" {
 				t.Error("an error that says nothing")

@@ -1,0 +1,96 @@
+package contract
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// DefaultMaxAttempts is how often a generator is asked when nothing is said.
+const DefaultMaxAttempts = 3
+
+// Generator gives a model's answer to a prompt.
+type Generator func(ctx context.Context, prompt string) (string, error)
+
+// DeriveOptions say what to derive a contract from.
+type DeriveOptions struct {
+	// Intent is the task, in the words of whoever wants it done.
+	Intent string
+	// Generator answers the prompts.
+	Generator Generator
+	// MaxAttempts is how often the generator is asked; 0 means
+	// DefaultMaxAttempts.
+	MaxAttempts int
+	// RepoDir is the repository the prompt summarises; empty for none.
+	RepoDir string
+	// Failed, unless nil, is told of each attempt that gave no contract, the
+	// first being 1.
+	Failed func(attempt int, err error)
+}
+
+// DeriveError is returned when no attempt gave a valid contract.
+type DeriveError struct {
+	Attempts int
+	// Last is why the last attempt failed: the generator's error, what was
+	// wrong with its answer, or an *[InvalidError].
+	Last error
+}
+
+func (e *DeriveError) Error() string {
+	times := "attempts"
+	if e.Attempts == 1 {
+		times = "attempt"
+	}
+	return fmt.Sprintf("no valid contract after %d %s: %v", e.Attempts, times, e.Last)
+}
+
+func (e *DeriveError) Unwrap() error { return e.Last }
+
+// Derive has the generator write a contract for the intent. An answer that is
+// no valid contract goes into the next prompt with the list of what to mend; a
+// generator that fails is asked again with the same prompt, and both count as
+// attempts. The contract returned has no problems. Errors are a *[DeriveError],
+// ctx's, or about RepoDir.
+func Derive(ctx context.Context, opts DeriveOptions) (*Contract, error) {
+	if strings.TrimSpace(opts.Intent) == "" {
+		return nil, errors.New("derive a contract: the intent is empty; say what the task is")
+	}
+	task, err := taskPrompt(opts.Intent, opts.RepoDir)
+	if err != nil {
+		return nil, err
+	}
+	attempts := opts.MaxAttempts
+	if attempts <= 0 {
+		attempts = DefaultMaxAttempts
+	}
+	prompt := task
+	var last error
+	for n := 1; n <= attempts; n++ {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		answer, err := opts.Generator(ctx, prompt)
+		if err == nil {
+			var c *Contract
+			if c, err = extract(answer); err == nil {
+				if problems := c.Validate(); len(problems) == 0 {
+					return c, nil
+				} else {
+					err = &InvalidError{problems}
+				}
+			}
+			prompt = task + mendPrompt(answer, err)
+		} else {
+			err = fmt.Errorf("the generator failed: %w", err)
+		}
+		last = err
+		if opts.Failed != nil {
+			opts.Failed(n, err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return nil, &DeriveError{Attempts: attempts, Last: last}
+}

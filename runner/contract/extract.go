@@ -1,0 +1,105 @@
+package contract
+
+import (
+	"errors"
+	"strings"
+)
+
+// MaxAnswerBytes bounds a model's answer.
+const MaxAnswerBytes = 1 << 20
+
+// answerDepth is how deep the objects nest that are looked at in an answer. A
+// contract nests three deep and may stand in wrappers. The bound also keeps
+// the search linear: no byte is passed more often than this.
+const answerDepth = 8
+
+// errNoObject is why an answer without any JSON object is refused.
+var errNoObject = errors.New("the answer contains no complete JSON object; answer with the contract as one JSON object")
+
+// extract takes a contract out of a model's answer: the first complete JSON
+// object in it that fits, whatever prose, fences or other objects stand around
+// it. When none fits, the error is that of the object that came nearest: the
+// first with a "checks" key, else the first.
+func extract(answer string) (*Contract, error) {
+	if len(answer) > MaxAnswerBytes {
+		return nil, errors.New("the answer is larger than 1 MiB; answer with the contract alone")
+	}
+	var first, nearest error
+	for start := 0; ; start++ {
+		at := strings.IndexByte(answer[start:], '{')
+		if at < 0 {
+			break
+		}
+		start += at
+		end := objectEnd(answer[start:])
+		if end < 0 {
+			continue
+		}
+		object := answer[start : start+end]
+		hasChecks := strings.Contains(object, `"checks"`)
+		c, err := Parse([]byte(object), JSON)
+		if err == nil && hasChecks {
+			return c, nil
+		}
+		if err == nil { // such as {}
+			err = errors.New(`the JSON object has no "checks"`)
+		}
+		if first == nil {
+			first = err
+		}
+		if nearest == nil && hasChecks {
+			nearest = err
+		}
+	}
+	switch {
+	case nearest != nil:
+		return nil, nearest
+	case first != nil:
+		return nil, first
+	}
+	return nil, errNoObject
+}
+
+// objectEnd is the length of the JSON object at the beginning of s, by its
+// brackets and strings alone, or -1 when it has no end.
+func objectEnd(s string) int {
+	var open [answerDepth]byte
+	depth := 0
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; c {
+		case '"':
+			n := stringEnd(s[i:])
+			if n < 0 {
+				return -1
+			}
+			i += n - 1
+		case '{', '[':
+			if depth == answerDepth {
+				return -1
+			}
+			open[depth] = c
+			depth++
+		case '}', ']':
+			if open[depth-1] != c-2 { // '{'+2 is '}', '['+2 is ']'
+				return -1
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return -1
+}
+
+// stringEnd is the length of the JSON string at the beginning of s, or -1.
+func stringEnd(s string) int {
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return -1
+}

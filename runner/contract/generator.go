@@ -1,0 +1,60 @@
+//go:build linux || darwin
+
+package contract
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// CommandGenerator asks a shell command: the prompt is its standard input and
+// the answer its standard output. What it writes to stderr goes to stderr. Its
+// whole process group is killed when ctx is done.
+func CommandGenerator(command string, stderr io.Writer) Generator {
+	return func(ctx context.Context, prompt string) (string, error) {
+		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", command)
+		answer := &capped{left: MaxAnswerBytes}
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(prompt), answer, stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+		cmd.WaitDelay = time.Second // for what keeps the pipes open
+		err := cmd.Run()
+		var exit *exec.ExitError
+		switch {
+		case ctx.Err() != nil:
+			return "", ctx.Err()
+		case answer.over:
+			return "", fmt.Errorf("its answer is larger than %d bytes", MaxAnswerBytes)
+		case errors.As(err, &exit):
+			return "", fmt.Errorf("%s: %v", command, exit)
+		case err != nil && !errors.Is(err, exec.ErrWaitDelay):
+			return "", fmt.Errorf("%s: %w", command, err)
+		}
+		return answer.kept.String(), nil
+	}
+}
+
+// capped keeps the first left bytes, refuses more, and remembers that it did.
+type capped struct {
+	kept bytes.Buffer // not embedded: its ReadFrom knows no bound
+	left int
+	over bool
+}
+
+func (c *capped) Write(p []byte) (int, error) {
+	if len(p) > c.left {
+		c.over = true
+		return 0, errors.New("too much output")
+	}
+	c.left -= len(p)
+	return c.kept.Write(p)
+}
