@@ -119,7 +119,7 @@ func TestRepeatedLinesTakeTheFastPath(t *testing.T) {
 	for _, line := range lineSeeds() {
 		c := newLineChecker(t)
 		_, err := c.Check([]byte(line))
-		nested := strings.Contains(line, "{\"pid") || strings.Contains(line, `"raw"`) || strings.Contains(line, `"dns"`)
+		nested := strings.Contains(line[1:], "{") // lines with objects in them go the long way
 		if err != nil || nested || strings.Contains(line, `\u`) {
 			continue
 		}
