@@ -1,7 +1,6 @@
 package stdio
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -423,19 +422,10 @@ func TestFlagsOfOurStreamsStay(t *testing.T) {
 // runShell runs a bash script with $R the runner, and $D its spool.
 func runShell(t testing.TB, dir, script string) (string, error) {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	wrapper := filepath.Join(t.TempDir(), "runner")
-	body := fmt.Sprintf("#!/bin/sh\n%s='%s' exec '%s' \"$@\"\n", spoolEnv, dir, exe)
-	if err := os.WriteFile(wrapper, []byte(body), 0o700); err != nil {
-		t.Fatal(err)
-	}
 	cmd := exec.Command("bash", "-c", script)
-	cmd.Env = append(os.Environ(), "R="+wrapper, "D="+dir)
+	cmd.Env = append(os.Environ(), "R="+wrapper(t, dir), "D="+dir)
 	var errs bytes.Buffer
-	cmd.Stderr = bufio.NewWriter(&errs)
+	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if errs.Len() > 0 {
 		t.Logf("stderr: %s", errs.String())

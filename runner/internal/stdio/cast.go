@@ -1,0 +1,151 @@
+package stdio
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// cast writes an asciicast v3 (https://docs.asciinema.org/manual/asciicast/v3/):
+// a header line, then one array for each event, whose time is the interval since
+// the event before. Events are "o" (output), "r" (resize) and "x" (exit status).
+// "i" (input) is never written: a password typed without echo would be in it.
+//
+// Its text is UTF-8. A character that two reads cut in half is put together; a
+// byte that is no UTF-8 becomes U+FFFD, so that such output is not kept exactly.
+// Config.CaptureBytes caps the file, in whole lines; what is counted as captured
+// are bytes of output, before they became JSON. After a failed write the last
+// line may be torn.
+type cast struct {
+	mu    sync.Mutex
+	cap   capture // kept counts bytes of output
+	size  int64   // bytes of the file
+	tail  []byte  // a character's first bytes, its last are still to come
+	last  time.Time
+	cols  int
+	rows  int
+	bytes int64 // output seen
+	exit  string
+	head  castHeader // written before the first event
+	full  bool       // a line did not fit: only the exit event still may follow
+	// broken: a write failed, and nothing may follow.
+	broken bool
+}
+
+// exitRoom is kept free below the cap for the exit event.
+const exitRoom = 48
+
+type castHeader struct {
+	Version   int      `json:"version"`
+	Term      castTerm `json:"term"`
+	Timestamp int64    `json:"timestamp"`
+}
+
+type castTerm struct {
+	Cols int    `json:"cols"`
+	Rows int    `json:"rows"`
+	Type string `json:"type,omitempty"`
+}
+
+// begin sets the header; intervals count from here.
+func (c *cast) begin(cols, rows int, term string, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last, c.cols, c.rows = now, cols, rows
+	c.head = castHeader{3, castTerm{cols, rows, term}, now.Unix()}
+}
+
+func (c *cast) output(p []byte, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bytes += int64(len(p))
+	text := append(c.tail, p...)
+	cut := len(text) - partialRune(text)
+	c.tail = append([]byte(nil), text[cut:]...)
+	c.event(now, "o", string(text[:cut]), cut, exitRoom)
+}
+
+func (c *cast) resize(cols, rows int, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cols == c.cols && rows == c.rows {
+		return
+	}
+	c.cols, c.rows = cols, rows
+	c.event(now, "r", fmt.Sprintf("%dx%d", cols, rows), 0, exitRoom)
+}
+
+func (c *cast) setExit(code int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.exit = strconv.Itoa(code)
+}
+
+func (c *cast) finish(now time.Time) *schema.Stream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.event(now, "o", string(c.tail), len(c.tail), exitRoom)
+	c.tail = nil
+	if c.size > 0 {
+		c.event(now, "x", c.exit, 0, 0)
+	}
+	return c.cap.finish(c.bytes)
+}
+
+// event writes one event that stands for n bytes of output.
+func (c *cast) event(now time.Time, code, data string, n int, room int64) {
+	if data == "" {
+		return
+	}
+	// Rounded intervals must add up to the true time.
+	d := now.Sub(c.last).Round(time.Microsecond)
+	c.last = c.last.Add(d)
+	if c.size == 0 {
+		c.line(c.head, 0, room)
+	}
+	interval := json.Number(strconv.FormatFloat(d.Seconds(), 'f', 6, 64))
+	c.line([]any{interval, code, data}, n, room)
+}
+
+// line appends v unless fewer than room bytes would then be free.
+func (c *cast) line(v any, n int, room int64) {
+	if c.cap.done && room > 0 || c.broken {
+		return
+	}
+	b, err := schema.Line(v)
+	if err == nil {
+		if c.full = c.full || c.size+int64(len(b))+room > c.cap.cfg.CaptureBytes; c.full && room > 0 {
+			if n > 0 {
+				c.cap.truncate()
+			}
+			return
+		}
+		_, err = c.cap.append(b)
+	}
+	if err != nil {
+		c.broken = true
+		c.cap.fail(err)
+		return
+	}
+	c.size += int64(len(b))
+	c.cap.kept += int64(n)
+}
+
+// partialRune returns how many bytes at the end of p begin a character that p
+// does not hold whole.
+func partialRune(p []byte) int {
+	for i := 1; i < utf8.UTFMax && i <= len(p); i++ {
+		if tail := p[len(p)-i:]; utf8.RuneStart(tail[0]) {
+			if utf8.FullRune(tail) {
+				return 0
+			}
+			return i
+		}
+	}
+	return 0
+}
