@@ -1,4 +1,94 @@
 package kernel
 
-// HookID indexes the hooks of this package: [Report].Hooks and [Probe] list them in this order.
+// HookID indexes [Report].Hooks and the result of [Probe], which list the hooks
+// in this order.
 type HookID uint16
+
+// Hooks, in the order of enum hook in bpf/record.h. A hook is a group of calls
+// with one account, not one attachment: all "syscall/" hooks hang on sys_exit.
+const (
+	HookExec HookID = iota
+	HookFork
+	HookExit
+	HookMoved
+	HookOpen
+	HookExecFailed
+	HookWrite
+	HookMmap
+	HookRename
+	HookUnlink
+	HookLink
+	HookMkdir
+	HookTruncate
+	HookAttr
+	HookChdir
+	HookSocket
+	HookPrivilege
+	HookIOUring
+	HookConnect4
+	HookConnect6
+	HookBind4
+	HookBind6
+	HookSendmsg4
+	HookSendmsg6
+	HookSkbIn
+	HookSkbOut
+	HookExecArgs
+	HookFlush
+	HookCompat
+	hookCount
+)
+
+// hookCells is the number of counter cells per CPU (H_CELLS).
+const hookCells = 32
+
+// hookInfo is what is known of a hook before anything is loaded.
+type hookInfo struct {
+	name string
+	// progs are the programs the hook needs, in the object.
+	progs []string
+	// required: without it the kernel layer is not complete.
+	required bool
+	// selfTested: the self-test must see it fire.
+	selfTested bool
+}
+
+var hooks = [hookCount]hookInfo{
+	HookExec:       {"sched_process_exec", []string{"execed"}, true, true},
+	HookFork:       {"sched_process_fork", []string{"forked"}, true, true},
+	HookExit:       {"sched_process_exit", []string{"exited"}, true, true},
+	HookMoved:      {"cgroup_attach_task", []string{"moved"}, true, true},
+	HookOpen:       {"syscall/open", []string{"sys_exit", "on_open"}, true, true},
+	HookExecFailed: {"syscall/exec_failed", []string{"sys_exit", "on_path"}, true, true},
+	HookWrite:      {"syscall/write", []string{"sys_exit", "on_write"}, true, true},
+	HookMmap:       {"syscall/mmap_shared", []string{"sys_exit", "on_mmap"}, true, true},
+	HookRename:     {"syscall/rename", []string{"sys_exit", "on_path"}, true, true},
+	HookUnlink:     {"syscall/unlink", []string{"sys_exit", "on_path"}, true, true},
+	HookLink:       {"syscall/link", []string{"sys_exit", "on_path"}, true, true},
+	HookMkdir:      {"syscall/mkdir", []string{"sys_exit", "on_path"}, true, true},
+	HookTruncate:   {"syscall/truncate", []string{"sys_exit", "on_path", "on_fd"}, true, true},
+	HookAttr:       {"syscall/attributes", []string{"sys_exit", "on_path", "on_fd"}, true, true},
+	HookChdir:      {"syscall/chdir", []string{"sys_exit", "on_cwd"}, true, true},
+	HookSocket:     {"syscall/socket", []string{"sys_exit", "on_socket"}, true, true},
+	HookPrivilege:  {"syscall/privilege", []string{"sys_exit", "on_args", "on_path"}, true, true},
+	HookIOUring:    {"io_uring_submit_req", []string{"submitted"}, false, false},
+	HookConnect4:   {"cgroup/connect4", []string{"connect4"}, true, true},
+	HookConnect6:   {"cgroup/connect6", []string{"connect6"}, true, false},
+	HookBind4:      {"cgroup/bind4", []string{"bind4"}, true, true},
+	HookBind6:      {"cgroup/bind6", []string{"bind6"}, true, false},
+	HookSendmsg4:   {"cgroup/sendmsg4", []string{"sendmsg4"}, true, true},
+	HookSendmsg6:   {"cgroup/sendmsg6", []string{"sendmsg6"}, true, false},
+	HookSkbIn:      {"cgroup_skb/ingress", []string{"skb_in"}, false, false},
+	HookSkbOut:     {"cgroup_skb/egress", []string{"skb_out"}, false, false},
+	HookExecArgs:   {"exec_arguments", []string{"execed"}, true, false},
+	HookFlush:      {"coalescing_flush", []string{"on_open"}, true, false},
+	HookCompat:     {"syscall/compat", []string{"sys_exit"}, true, false},
+}
+
+// String is the hook's name in observation-health.json.
+func (h HookID) String() string {
+	if h < hookCount {
+		return hooks[h].name
+	}
+	return "unknown"
+}

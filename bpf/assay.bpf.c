@@ -1,0 +1,5 @@
+//go:build ignore
+
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The observer's programs. See the headers, one thing each. */
+#include "syscalls.h"

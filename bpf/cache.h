@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Coalescing: a two-way cache of keys per CPU. The first occurrence of an
+ * event is sent whole and takes a slot; repeats are counted in the slot; when
+ * another event needs it, its count is sent as a K_REPEAT record first. At the
+ * end of the run user space reads what the slots still hold. Nothing is ever
+ * evicted uncounted: if the K_REPEAT finds no room, the slot stays. */
+#ifndef ASSAY_CACHE_H
+#define ASSAY_CACHE_H
+#include "state.h"
+
+static __always_inline u64 mix(u64 h, u64 v)
+{
+	h = (h ^ v) * 0x9E3779B97F4A7C15ULL;
+	return h ^ h >> 29;
+}
+
+static __always_inline int same(struct slot *e, u64 *key)
+{
+	return e->id && e->key[2] == key[2] && e->key[0] == key[0] && e->key[1] == key[1] && e->key[3] == key[3] &&
+	       e->key[4] == key[4] && e->key[5] == key[5] && e->key[6] == key[6] && e->key[7] == key[7];
+}
+
+/* Fills in the words of the key that say who, what and how it ended. Words 2
+ * to 5 are the caller's: the object. */
+static __always_inline void key_who(struct scratch *s, u16 kind, u64 detail)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+
+	s->key[0] = t->group_leader->start_boottime;
+	s->key[1] = (u64)(u32)t->tgid << 32 | (u64)kind << 16 | (u16)s->nr;
+	s->key[6] = detail << 20 ^ (s->ret < 0 ? (u64)-s->ret : 0);
+	s->key[7] = generation;
+}
+
+static __always_inline int flush(struct scratch *s, struct slot *e, u32 index)
+{
+	struct counter *c = cell(H_FLUSH);
+
+	if (!c)
+		return -1;
+	c->fired++;
+	begin(s, CTX_SYSCALL, K_REPEAT, H_FLUSH);
+	s->r.id = e->id;
+	s->r.slot = index;
+	s->r.arg[0] = e->count;
+	s->r.arg[1] = e->first;
+	s->r.arg[2] = e->last;
+	s->r.arg[3] = e->bytes;
+	s->r.arg[4] = e->bytes_in;
+	return emit(s, c, 0);
+}
+
+/* Returns 1 when s->key repeats what a slot holds: it is counted and done.
+ * Else 0, with a slot to keep in s if one could be had. */
+static __always_inline int coalesce(struct scratch *s, struct counter *c, u64 bytes)
+{
+	u64 now = bpf_ktime_get_boot_ns(), h = seed;
+	struct slot *a, *b, *hit, *old;
+	u32 i, j;
+
+	s->has_slot = 0;
+	s->t = now;
+#pragma unroll
+	for (i = 0; i < KEY_WORDS; i++)
+		h = mix(h, s->key[i]);
+	i = s->cpu * (slot_mask + 1) + (h & slot_mask);
+	j = i ^ 1;
+	a = bpf_map_lookup_elem(&slots, &i);
+	b = bpf_map_lookup_elem(&slots, &j);
+	if (!a || !b)
+		return 0;
+	if (same(a, s->key))
+		hit = a;
+	else if (same(b, s->key))
+		hit = b;
+	else
+		goto miss;
+	if (!hit->count++)
+		hit->first = now;
+	hit->last = now;
+	hit->bytes += bytes;
+	c->coalesced++;
+	return 1;
+miss:
+	old = a;
+	if (a->id && (!b->id || b->last < a->last)) {
+		old = b;
+		i = j;
+	}
+	if (old->id && old->count && flush(s, old, i))
+		return 0;
+	old->id = 0;
+	s->slot = i;
+	s->has_slot = 1;
+	return 0;
+}
+
+/* Sends the record and, if that worked, gives it the slot. */
+static __always_inline void emit_keyed(struct scratch *s, struct counter *c, u32 len)
+{
+	struct slot *e;
+	u32 i = s->slot;
+
+	if (s->has_slot) {
+		s->r.bits |= B_SLOT;
+		s->r.slot = i;
+	}
+	if (emit(s, c, len) || !s->has_slot)
+		return;
+	e = bpf_map_lookup_elem(&slots, &i);
+	if (!e)
+		return;
+	__builtin_memcpy(e->key, s->key, sizeof(e->key));
+	e->id = s->r.id;
+	e->count = e->first = e->bytes = e->bytes_in = 0;
+	e->last = e->t0 = s->r.t;
+}
+
+#endif

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The parts of the kernel's types that the programs read. Field offsets are
+ * relocated at load time against the running kernel's BTF (CO-RE), so only
+ * names and types matter here, not layout. */
+#ifndef ASSAY_CORE_H
+#define ASSAY_CORE_H
+
+typedef unsigned char __u8;
+typedef signed char __s8;
+typedef unsigned short __u16;
+typedef short __s16;
+typedef unsigned int __u32;
+typedef int __s32;
+typedef unsigned long long __u64;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef __u16 __sum16;
+typedef _Bool bool;
+
+typedef __u8 u8;
+typedef __s8 s8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __s32 s32;
+typedef __u64 u64;
+typedef __s64 s64;
+
+/* include/uapi/linux/bpf.h */
+enum {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PROG_ARRAY = 3,
+	BPF_MAP_TYPE_CGROUP_ARRAY = 8,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_ANY = 0,
+	BPF_NOEXIST = 1,
+	BPF_F_NO_PREALLOC = 1,
+	BPF_F_MMAPABLE = 1024,
+	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_FORCE_WAKEUP = 2,
+	BPF_RB_AVAIL_DATA = 0,
+};
+
+struct bpf_sock {
+	__u32 bound_dev_if, family, type, protocol, mark, priority;
+	__u32 src_ip4, src_ip6[4], src_port;
+	__be16 dst_port;
+	__u16 : 16;
+	__u32 dst_ip4, dst_ip6[4], state;
+	__s32 rx_queue_mapping;
+};
+
+struct bpf_sock_addr {
+	__u32 user_family, user_ip4, user_ip6[4], user_port, family, type, protocol, msg_src_ip4, msg_src_ip6[4];
+	union {
+		struct bpf_sock *sk;
+		__u64 : 64;
+	} __attribute__((aligned(8)));
+};
+
+struct __sk_buff {
+	__u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority, ingress_ifindex,
+		ifindex, tc_index, cb[5], hash, tc_classid, data, data_end, napi_id, family, remote_ip4, local_ip4,
+		remote_ip6[4], local_ip6[4], remote_port, local_port, data_meta;
+	union {
+		void *flow_keys;
+		__u64 : 64;
+	} __attribute__((aligned(8)));
+	__u64 tstamp;
+	__u32 wire_len, gso_segs;
+	union {
+		struct bpf_sock *sk;
+		__u64 : 64;
+	} __attribute__((aligned(8)));
+	__u32 gso_size;
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct kernfs_node {
+	u64 id;
+};
+
+struct cgroup {
+	int level;
+	struct kernfs_node *kn;
+	struct cgroup *ancestors[0];
+};
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+
+struct qstr {
+	union {
+		struct {
+			u32 hash;
+			u32 len;
+		};
+		u64 hash_len;
+	};
+	const unsigned char *name;
+};
+
+struct super_block {
+	u32 s_dev;
+	unsigned long s_magic;
+};
+
+struct inode {
+	u16 i_mode;
+	unsigned long i_ino;
+	struct super_block *i_sb;
+	u32 i_generation;
+};
+
+struct hlist_bl_node {
+	struct hlist_bl_node *next, **pprev;
+};
+
+struct dentry {
+	struct hlist_bl_node d_hash;
+	struct dentry *d_parent;
+	struct qstr d_name;
+	struct inode *d_inode;
+};
+
+struct vfsmount {
+	struct dentry *mnt_root;
+};
+
+struct mount {
+	struct mount *mnt_parent;
+	struct dentry *mnt_mountpoint;
+	struct vfsmount mnt;
+};
+
+struct path {
+	struct vfsmount *mnt;
+	struct dentry *dentry;
+};
+
+struct file {
+	struct path f_path;
+	struct inode *f_inode;
+	void *private_data;
+	unsigned int f_mode;
+	unsigned int f_flags;
+};
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
+struct fs_struct {
+	struct path root;
+	struct path pwd;
+};
+
+struct mm_struct {
+	unsigned long arg_start, arg_end, env_start, env_end;
+	struct file *exe_file;
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live;
+	unsigned int flags;
+	int group_exit_code;
+};
+
+struct thread_info {
+	unsigned long flags;
+	u32 status;
+};
+
+struct task_struct {
+	struct thread_info thread_info;
+	unsigned int flags;
+	struct mm_struct *mm;
+	int exit_code;
+	int pid;
+	int tgid;
+	struct task_struct *real_parent;
+	struct task_struct *group_leader;
+	u64 start_boottime;
+	struct fs_struct *fs;
+	struct files_struct *files;
+	struct signal_struct *signal;
+	struct css_set *cgroups;
+};
+
+struct linux_binprm {
+	struct file *file;
+	const char *filename;
+	const char *interp;
+};
+
+struct sockaddr_un_name {
+	u16 sun_family;
+	char sun_path[108];
+};
+
+struct unix_address {
+	int len;
+	struct sockaddr_un_name name[0];
+};
+
+struct in6_addr {
+	u8 in6_u[16];
+};
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	u16 skc_num;
+	u16 skc_family;
+	volatile unsigned char skc_state;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	u16 sk_type;
+	u16 sk_protocol;
+};
+
+struct unix_sock {
+	struct unix_address *addr;
+	struct path path;
+	struct sock *peer;
+};
+
+struct socket {
+	short type;
+	struct sock *sk;
+};
+
+struct io_kiocb {
+	u8 opcode;
+	struct file *file;
+};
+
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+	unsigned long bp, bx, r10, r9, r8, cx, dx, si, di, orig_ax;
+};
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs {
+	unsigned long regs[31];
+	unsigned long orig_x0;
+	s32 syscallno;
+};
+#endif
+
+#pragma clang attribute pop
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#endif

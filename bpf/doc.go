@@ -1,0 +1,14 @@
+// Package bpf holds the observer's eBPF programs: C sources, the objects
+// compiled from them, and the Go bindings that bpf2go generates. It has no
+// logic of its own; package kernel loads and attaches what is here.
+//
+// The programs are CO-RE: compiled once per instruction set against the few
+// kernel types in core.h and relocated to the running kernel when loaded. They
+// need kernel BTF and Linux 6.1 (bpf_loop came with 5.17, cgroup.ancestors with
+// 6.1). An object for older kernels would be a second compilation of the same
+// sources with unrolled loops, chosen in package kernel where LoadAssay is called.
+//
+// record.h is the contract with package kernel.
+package bpf
+
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Werror -mcpu=v3" -target amd64,arm64 -no-global-types -type record -type counter -type slot -type syscall -go-package bpf Assay assay.bpf.c -- -I/usr/include

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What the programs and package kernel share: the record on the ring, the
+ * counters, the coalescing slots and the table of system calls. The Go side's
+ * copies are checked against this file's BTF by TestLayout. */
+#ifndef ASSAY_RECORD_H
+#define ASSAY_RECORD_H
+
+/* Kinds, in the order of kernel.Kind. */
+enum kind {
+	K_NONE,
+	K_EXEC, K_EXEC_FAILED, K_FORK, K_EXIT, K_OPEN, K_WRITE, K_MMAP, K_RENAME, K_UNLINK, K_RMDIR, K_LINK, K_SYMLINK,
+	K_MKDIR, K_MKNOD, K_TRUNCATE, K_CHMOD, K_CHOWN, K_SETXATTR, K_REMOVEXATTR, K_CHDIR, K_CHROOT, K_CONNECT, K_BIND,
+	K_LISTEN, K_ACCEPT, K_SEND, K_DNS, K_TLS_HELLO, K_TRAFFIC, K_SETID, K_CAPSET, K_PTRACE, K_MOUNT, K_NAMESPACE,
+	K_BPF, K_MEMFD, K_MODULE, K_IOURING, K_IOURING_OP, K_LEFT_CGROUP, K_JOINED_CGROUP, K_COMPAT,
+	K_EXEC_ARGS, K_EXEC_ENV, K_REPEAT,
+};
+
+/* Hooks, in the order of kernel.hooks. One cell of counters for each, per CPU. */
+enum hook {
+	H_EXEC, H_FORK, H_EXIT, H_MOVED,
+	H_OPEN, H_EXEC_FAILED, H_WRITE, H_MMAP, H_RENAME, H_UNLINK, H_LINK, H_MKDIR, H_TRUNCATE, H_ATTR, H_CHDIR,
+	H_SOCKET, H_PRIVILEGE, H_IOURING,
+	H_CONNECT4, H_CONNECT6, H_BIND4, H_BIND6, H_SENDMSG4, H_SENDMSG6, H_SKB_IN, H_SKB_OUT,
+	H_EXEC_ARGS, H_FLUSH, H_COMPAT,
+	H_COUNT,
+	H_CELLS = 32, /* cells per CPU: a power of two, so that an index is a shift */
+};
+
+/* record.bits */
+enum {
+	B_TRUNCATED = 1 << 0,   /* a path or payload was cut */
+	B_FAILED_READ = 1 << 1, /* some field is missing */
+	B_WALKED = 1 << 2,      /* seg 0 is a kernel walk, leaf first */
+	B_DELETED = 1 << 3,
+	B_UNREACHABLE = 1 << 4,
+	B_ARGS_CUT = 1 << 5,
+	B_ENV_CUT = 1 << 6,
+	B_THREAD = 1 << 7,
+	B_NO_RESULT = 1 << 8,
+	B_INGRESS = 1 << 9,
+	B_FROM_USER = 1 << 10,
+	B_SLOT = 1 << 11, /* slot holds this record's key: repeats may follow */
+	B_BASE_UNREACHABLE = 1 << 12, /* a base directory is deleted or unreachable */
+	B_IA32 = 1 << 13,
+};
+
+/* Segments: variable data behind the record, in this order. */
+enum {
+	S_PATH,  /* walk (B_WALKED) or user string; exec: walk of the image */
+	S_BASE,  /* walk of the directory that S_PATH is relative to; exec: cwd */
+	S_PATH2, /* user string; exec: filename */
+	S_BASE2, /* walk for S_PATH2; exec: interpreter */
+	S_NAME,  /* xattr or memfd name, sun_path, payload; exec: argv */
+	S_ENV,
+	S_TOOL,
+	S_TRACE,
+	S_COUNT,
+};
+
+struct record {
+	u64 t;      /* CLOCK_BOOTTIME */
+	u64 start;  /* the process leader's start_boottime */
+	u64 cgroup; /* cgroup2 id */
+	u64 id;
+	u32 tgid, tid, ppid;
+	s32 ret;
+	u16 kind, hook;
+	u32 bits;
+	u64 arg[6]; /* raw system call arguments, or what the kind says */
+	u64 ino;
+	u32 dev, mode;
+	u16 seg[S_COUNT]; /* lengths */
+	u32 slot;
+	u16 nr, cpu;
+};
+
+struct counter {
+	u64 fired, filtered, coalesced, emitted, dropped, failed_reads;
+	u64 pad[2];
+};
+
+#define KEY_WORDS 8
+
+/* One place of the coalescing cache. A repeat of the event in key is only
+ * counted here, until the place is needed or the run ends. */
+struct slot {
+	u64 key[KEY_WORDS];
+	u64 id; /* of the first occurrence's record, 0 when free */
+	u64 count, first, last;
+	u64 bytes, bytes_in;
+	u64 t0; /* the first occurrence's time */
+	u64 pad;
+};
+
+/* How to treat a system call. Argument indexes count from 0; NOARG is none. */
+#define NOARG 7
+struct syscall {
+	u8 prog, kind, hook;
+	u8 fd;         /* argument that is the file descriptor the call is about */
+	u8 dfd, path;  /* directory descriptor and string; no dfd means cwd */
+	u8 dfd2, path2;
+	u8 name;       /* further string: xattr name, file system type */
+	u8 keys;       /* bit mask of arguments that tell repeats apart */
+	u8 pad[6];
+};
+
+enum prog {
+	P_NONE, P_OPEN, P_PATH, P_FD, P_CWD, P_WRITE, P_ARGS, P_SOCKET, P_MMAP,
+	P_COUNT,
+};
+
+#define NSYS 512
+
+#endif

@@ -1,0 +1,306 @@
+package kernel
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+)
+
+// errMalformed is wrapped by every decoding error.
+var errMalformed = errors.New("malformed record")
+
+// maxPendingArgs bounds the execs whose arguments are under way, which is one
+// per CPU in practice, so that lost final records cannot pile up.
+const maxPendingArgs = 64
+
+// decoder turns raw records into events. It owns the one Event it fills and
+// every buffer behind it. Not safe for concurrent use.
+type decoder struct {
+	native, ia32 *sysTable
+	// slots holds, for each coalescing slot, a copy of the record that took it.
+	slots map[uint32][]byte
+	// pending holds the argv of execs whose final record has not come yet, by id.
+	pending map[uint64]*pendingArgs
+
+	ev         Event
+	rec        record
+	path       [4][]byte // buffers of Path, Path2, Exe, Cwd
+	joinBuf    []byte
+	argv, keys [][]byte
+}
+
+type pendingArgs struct {
+	b       []byte
+	missing bool
+}
+
+func newDecoder() *decoder {
+	native, ia32 := sysTables()
+	return &decoder{native: native, ia32: ia32, slots: map[uint32][]byte{}, pending: map[uint64]*pendingArgs{}}
+}
+
+// decode fills the decoder's event from one record. It returns nil without an
+// error for a record that only completes a later one. The event is valid until
+// the next call; raw is not kept, but the event may point into it.
+func (d *decoder) decode(raw []byte) (*Event, error) {
+	r := &d.rec
+	if !r.parse(raw) {
+		return nil, fmt.Errorf("%w: %d bytes", errMalformed, len(raw))
+	}
+	switch kind := Kind(r.u16(offKind)); kind {
+	case kindExecArgs:
+		return nil, d.addArgs(r)
+	case kindRepeat:
+		return d.repeat(r)
+	case 0, kindExecEnv, kindMax:
+		return nil, fmt.Errorf("%w: kind %d", errMalformed, kind)
+	default:
+		if kind > kindMax {
+			return nil, fmt.Errorf("%w: kind %d", errMalformed, kind)
+		}
+	}
+	if r.u32(offBits)&bitSlot != 0 {
+		slot := r.u32(offSlot)
+		d.slots[slot] = append(d.slots[slot][:0], raw...)
+	}
+	d.fill(r)
+	return &d.ev, nil
+}
+
+// repeat replays the record that took a slot, with the counts gathered since.
+func (d *decoder) repeat(r *record) (*Event, error) {
+	t, cpuTime := r.u64(offTime), [5]uint64{r.arg(0), r.arg(1), r.arg(2), r.arg(3), r.arg(4)}
+	return d.replay(r.u32(offSlot), r.u64(offID), t, cpuTime)
+}
+
+// replay delivers what a slot has counted: count, first, last, bytes, bytes in.
+func (d *decoder) replay(slot uint32, id, t uint64, sums [5]uint64) (*Event, error) {
+	var first record
+	raw := d.slots[slot]
+	if !first.parse(raw) || first.u64(offID) != id {
+		return nil, fmt.Errorf("%w: repeat of unknown event %d", errMalformed, id)
+	}
+	d.fill(&first)
+	e := &d.ev
+	e.Repeat = true
+	e.Time = t
+	e.Count, e.First, e.Last = sums[0], sums[1], sums[2]
+	if e.Kind == KindWrite || e.Kind == KindTraffic || e.Kind == KindSend {
+		e.Bytes, e.BytesIn = sums[3], sums[4]
+	}
+	return e, nil
+}
+
+// fill decodes a record that parse accepted.
+func (d *decoder) fill(r *record) {
+	bits := r.u32(offBits)
+	e := &d.ev
+	*e = Event{
+		Kind: Kind(r.u16(offKind)), Hook: HookID(r.u16(offHook)),
+		ID: r.u64(offID), Time: r.u64(offTime), Count: 1,
+		PID: r.u32(offTgid), TID: r.u32(offTid), PPID: r.u32(offPpid),
+		Start: r.u64(offStart), CgroupID: r.u64(offCgroup),
+		Ret:    int32(r.u32(offRet)),
+		Device: r.u32(offDev), Inode: r.u64(offIno), FileMode: r.u32(offMode),
+		Truncated:   bits&bitTruncated != 0,
+		Unreadable:  bits&bitFailedRead != 0,
+		Deleted:     bits&bitDeleted != 0,
+		Unreachable: bits&(bitUnreachable|bitBaseUnreachable) != 0,
+		NoResult:    bits&bitNoResult != 0,
+		Ingress:     bits&bitIngress != 0,
+		FromUser:    bits&bitFromUser != 0,
+	}
+	e.First, e.Last = e.Time, e.Time
+	if e.Ret < 0 && e.Ret >= -4095 {
+		e.Errno = -e.Ret
+	}
+	call := d.call(r.u16(offNr), bits)
+	if call != nil {
+		e.Syscall = call.name
+	}
+	switch e.Kind {
+	case KindExec:
+		d.exec(r, bits)
+	case KindFork:
+		e.ChildPID, e.ChildTID = uint32(r.arg(0)), uint32(r.arg(1))
+		e.ChildStart, e.ChildCgroupID = r.arg(2), r.arg(3)
+		e.Thread = r.arg(4) != 0
+	case KindExit:
+		status := r.arg(0)
+		e.ExitCode, e.Signal, e.Core = int(status>>8&0xff), int(status&0x7f), status&0x80 != 0
+		if e.Signal != 0 {
+			e.ExitCode = 0
+		}
+	case KindConnect, KindBind, KindListen, KindAccept, KindSend, KindDNS, KindTLSHello, KindTraffic:
+		d.network(r, bits)
+	default:
+		d.file(r, bits)
+	}
+	if call != nil {
+		d.arguments(r, call)
+	}
+}
+
+// call finds the table entry of a record's system call, nil when it has none.
+func (d *decoder) call(nr uint16, bits uint32) *sysCall {
+	t := d.native
+	if bits&bitIA32 != 0 {
+		t = d.ia32
+	}
+	if t == nil || int(nr) >= len(t) {
+		return nil
+	}
+	return t[nr]
+}
+
+// arguments sets what follows from a system call's arguments.
+func (d *decoder) arguments(r *record, call *sysCall) {
+	e := &d.ev
+	// Arguments that are ints come with arbitrary upper halves.
+	if call.flagsArg != noArg {
+		e.Flags = r.arg(call.flagsArg)
+		if call.name != "openat2" && call.name != "unshare" {
+			e.Flags = uint64(uint32(e.Flags))
+		}
+	}
+	if call.modeArg != noArg {
+		e.Mode = uint32(r.arg(call.modeArg))
+	}
+	switch call.name {
+	case "openat2":
+		e.Resolve = uint32(r.arg(4))
+	case "creat":
+		e.Flags = 0x241 // O_CREAT|O_WRONLY|O_TRUNC
+	case "unlinkat":
+		if e.Flags&0x200 != 0 { // AT_REMOVEDIR
+			e.Kind = KindRmdir
+		}
+	case "chown", "lchown", "fchown":
+		e.UID, e.GID = uint32(r.arg(1)), uint32(r.arg(2))
+	case "fchownat":
+		e.UID, e.GID = uint32(r.arg(2)), uint32(r.arg(3))
+	case "truncate", "ftruncate":
+		e.Bytes = r.arg(1)
+	}
+	switch e.Kind {
+	case KindWrite:
+		if !e.Repeat {
+			e.Bytes = r.arg(5)
+		}
+	case KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindBPF, KindModule, KindIOUring, KindMknod, KindCompat:
+		for i := range e.Args {
+			e.Args[i] = r.arg(uint8(i))
+		}
+	}
+}
+
+// file sets the paths of a record about files.
+func (d *decoder) file(r *record, bits uint32) {
+	e := &d.ev
+	if bits&bitWalked != 0 {
+		e.PathSource = PathKernelObject
+		d.path[0] = d.kernelPath(d.path[0][:0], r.seg[segPath])
+		e.Path = d.path[0]
+		e.Memfd = isMemfd(e)
+		e.Name = r.seg[segName]
+		return
+	}
+	e.Name = r.seg[segName]
+	if e.Kind == KindMemfd {
+		e.Path, e.Name = e.Name, nil
+		e.PathSource = PathUserMemory
+		return
+	}
+	if e.Kind == KindIOUringOp {
+		e.Args[0] = r.arg(0)
+	}
+	if len(r.seg[segPath]) > 0 || len(r.seg[segBase]) > 0 {
+		e.PathSource = PathUserMemory
+		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], r.seg[segPath])
+		e.Path = d.path[0]
+	}
+	if len(r.seg[segPath2]) > 0 || len(r.seg[segBase2]) > 0 {
+		e.PathSource = PathUserMemory
+		d.path[1] = d.join(d.path[1][:0], r.seg[segBase2], r.seg[segPath2])
+		e.Path2 = d.path[1]
+	}
+	if e.Kind == KindSymlink {
+		e.Path2, e.Name = e.Name, nil
+	}
+}
+
+func isMemfd(e *Event) bool {
+	return e.Unreachable && bytes.HasPrefix(e.Path, []byte("/memfd:"))
+}
+
+// kernelPath turns a walk (names leaf first, each followed by '/') into an
+// absolute path. Objects without a name (pipes, sockets) get the one that
+// /proc/pid/fd shows.
+func (d *decoder) kernelPath(dst, walk []byte) []byte {
+	start := len(dst)
+	for end := len(walk) - 1; end >= 0; {
+		i := bytes.LastIndexByte(walk[:end], '/')
+		if name := walk[i+1 : end]; len(name) > 0 {
+			dst = append(append(dst, '/'), name...)
+		}
+		end = i
+	}
+	if len(dst) > start {
+		return dst
+	}
+	e := &d.ev
+	switch {
+	case e.Unreachable && e.FileMode&0xf000 == 0x1000:
+		return fmt.Appendf(dst, "pipe:[%d]", e.Inode)
+	case e.Unreachable && e.FileMode&0xf000 == 0xc000:
+		return fmt.Appendf(dst, "socket:[%d]", e.Inode)
+	}
+	return append(dst, '/')
+}
+
+// join makes a name from user memory absolute and lexically clean. base is a
+// walk of the directory it is relative to: the root for an absolute name.
+func (d *decoder) join(dst, base, name []byte) []byte {
+	if len(base) == 0 && (len(name) == 0 || name[0] != '/') {
+		// The root of a tree walks to nothing, so an absolute name without
+		// a base is right, and a relative one is below "/" only if the walk
+		// succeeded.
+		if d.ev.Unreadable {
+			d.ev.RelativePath = true
+			return append(dst, name...)
+		}
+	}
+	d.joinBuf = d.kernelPath(d.joinBuf[:0], base)
+	d.joinBuf = append(append(d.joinBuf, '/'), name...)
+	return clean(dst, d.joinBuf)
+}
+
+// clean appends the lexically shortest form of an absolute path, without
+// allocating; path.Clean would on every path that is not clean already.
+func clean(dst, p []byte) []byte {
+	start := len(dst)
+	for i := 0; i < len(p); {
+		if p[i] == '/' {
+			i++
+			continue
+		}
+		j := i
+		for j < len(p) && p[j] != '/' {
+			j++
+		}
+		switch name := p[i:j]; {
+		case len(name) == 1 && name[0] == '.':
+		case len(name) == 2 && name[0] == '.' && name[1] == '.':
+			if k := bytes.LastIndexByte(dst[start:], '/'); k >= 0 {
+				dst = dst[:start+k]
+			}
+		default:
+			dst = append(append(dst, '/'), name...)
+		}
+		i = j
+	}
+	if len(dst) == start {
+		dst = append(dst, '/')
+	}
+	return dst
+}

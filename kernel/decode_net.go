@@ -1,0 +1,57 @@
+package kernel
+
+import "net/netip"
+
+// A struct address in segAddr: family, protocol, socket type, padding, local
+// and remote port (all u16, ports in host order), local and remote address of 16 bytes each.
+const addressSize = 44
+
+func (d *decoder) network(r *record, bits uint32) {
+	e := &d.ev
+	if a := r.seg[segAddr]; len(a) == addressSize {
+		e.Family, e.Proto, e.SockType = le.Uint16(a), le.Uint16(a[2:]), le.Uint16(a[4:])
+		e.Local = addrPort(e.Family, a[12:28], le.Uint16(a[8:]))
+		e.Remote = addrPort(e.Family, a[28:44], le.Uint16(a[10:]))
+	}
+	switch e.Kind {
+	case KindDNS, KindTLSHello:
+		e.Payload = r.seg[segName]
+	case KindTraffic, KindSend:
+		e.Bytes, e.BytesIn = r.arg(4), r.arg(5)
+	default:
+		if name := r.seg[segName]; len(name) > 0 {
+			d.unixPath(r, name)
+		}
+	}
+}
+
+// unixPath sets Path to a unix socket's name.
+func (d *decoder) unixPath(r *record, name []byte) {
+	e := &d.ev
+	e.PathSource = PathKernelObject
+	if e.FromUser {
+		e.PathSource = PathUserMemory
+	}
+	if name[0] == 0 { // abstract: shown as ss and /proc/net/unix do
+		d.path[0] = append(append(d.path[0][:0], '@'), name[1:]...)
+	} else {
+		for i, c := range name {
+			if c == 0 {
+				name = name[:i]
+				break
+			}
+		}
+		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], name)
+	}
+	e.Path = d.path[0]
+}
+
+func addrPort(family uint16, a []byte, port uint16) netip.AddrPort {
+	switch family {
+	case 2: // AF_INET
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(a[:4])), port)
+	case 10: // AF_INET6
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(a)), port)
+	}
+	return netip.AddrPort{}
+}

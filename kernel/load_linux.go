@@ -1,0 +1,260 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/bpf"
+)
+
+const (
+	defaultRing = 4 << 20
+	// slotsPerCPU bounds what coalescing keeps: 128 bytes each in the kernel,
+	// one record each in user space.
+	slotsPerCPU = 2048
+	// wakeFraction of the ring must be full before the reader is woken ahead of its poll.
+	wakeFraction = 8
+)
+
+type (
+	slot    = bpf.AssaySlot
+	counter = bpf.AssayCounter
+)
+
+// loaded is what a session has in the kernel.
+type loaded struct {
+	coll   *ebpf.Collection
+	links  map[string]link.Link // by program
+	failed map[string]error     // programs that did not load or attach, and why
+	cpus   int
+}
+
+// attachments are the programs that are attached themselves; the others are
+// reached by tail calls from sys_exit.
+var attachments = []struct {
+	prog   string
+	cgroup ebpf.AttachType // AttachNone: to the tracepoint its section names
+}{
+	{"execed", ebpf.AttachNone},
+	{"forked", ebpf.AttachNone},
+	{"exited", ebpf.AttachNone},
+	{"moved", ebpf.AttachNone},
+	{"sys_exit", ebpf.AttachNone},
+}
+
+// load creates maps and programs for cfg, and attaches them.
+func load(cfg Config) (_ *loaded, err error) {
+	dir, id, err := openCgroup(cfg.CgroupPath)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	spec, err := bpf.LoadAssay()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded programs: %w", err)
+	}
+	l := &loaded{links: map[string]link.Link{}, failed: map[string]error{}}
+	if l.cpus, err = ebpf.PossibleCPU(); err != nil {
+		return nil, fmt.Errorf("count CPUs: %w", err)
+	}
+	if err := l.configure(spec, cfg, id); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	if err := l.create(spec); err != nil {
+		return nil, classify(err)
+	}
+	if err := l.coll.Maps["session"].Put(uint32(0), uint32(dir.Fd())); err != nil {
+		return nil, fmt.Errorf("watch cgroup %s: %w", cfg.CgroupPath, err)
+	}
+	for i, name := range handlers {
+		p := l.coll.Programs[name]
+		if p == nil {
+			continue
+		}
+		if err := l.coll.Maps["progs"].Put(uint32(i), p); err != nil {
+			return nil, fmt.Errorf("register program %s: %w", name, err)
+		}
+	}
+	l.attach(dir)
+	if len(l.links) == 0 {
+		return nil, classify(l.failed["sys_exit"])
+	}
+	return l, nil
+}
+
+// openCgroup opens the session's directory and returns its cgroup id, which
+// is its inode number (kernfs ids on 64-bit hosts).
+func openCgroup(path string) (*os.File, uint64, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open cgroup %q: %w", path, err)
+	}
+	var fs unix.Statfs_t
+	var st unix.Stat_t
+	err = errors.Join(unix.Fstatfs(int(dir.Fd()), &fs), unix.Fstat(int(dir.Fd()), &st))
+	if err != nil {
+		dir.Close()
+		return nil, 0, fmt.Errorf("stat cgroup %q: %w", path, err)
+	}
+	if fs.Type != unix.CGROUP2_SUPER_MAGIC {
+		dir.Close()
+		return nil, 0, &Unavailable{Reasons: []Reason{{
+			Code:    CodeNoCgroup2,
+			Message: fmt.Sprintf("%s is not in a cgroup2 file system", path),
+			Remedy:  "mount cgroup2, or boot without systemd.unified_cgroup_hierarchy=0",
+		}}}
+	}
+	return dir, st.Ino, nil
+}
+
+// configure sets the constants and sizes that the programs are loaded with.
+func (l *loaded) configure(spec *ebpf.CollectionSpec, cfg Config, id uint64) error {
+	ring := cfg.RingBytes
+	if ring == 0 {
+		ring = defaultRing
+	}
+	native, ia32 := sysTables()
+	var seed [8]byte
+	rand.Read(seed[:])
+	for name, v := range map[string]any{
+		"session_id": id,
+		"slot_mask":  uint32(slotsPerCPU - 1),
+		"wake_bytes": uint32(ring / wakeFraction),
+		"seed":       le.Uint64(seed[:]),
+		"syscalls":   kernelTable(native),
+		"syscalls32": kernelTable(ia32),
+	} {
+		if err := spec.Variables[name].Set(v); err != nil {
+			return fmt.Errorf("set %s in the programs: %w", name, err)
+		}
+	}
+	spec.Maps["ring"].MaxEntries = uint32(ring)
+	spec.Maps["counters"].MaxEntries = uint32(l.cpus * hookCells)
+	spec.Maps["slots"].MaxEntries = uint32(l.cpus * slotsPerCPU)
+	spec.Maps["scratches"].MaxEntries = uint32(l.cpus * 2)
+	return nil
+}
+
+func kernelTable(t *sysTable) []bpf.AssaySyscall {
+	out := make([]bpf.AssaySyscall, len(t))
+	for i, c := range t {
+		if c != nil {
+			out[i] = bpf.AssaySyscall{
+				Prog: c.prog, Kind: c.kind, Hook: c.hook, Fd: c.fd, Dfd: c.dfd, Path: c.path,
+				Dfd2: c.dfd2, Path2: c.path2, Name: c.str, Keys: c.key,
+			}
+		}
+	}
+	return out
+}
+
+// create loads everything, or, where some program is refused, everything else.
+func (l *loaded) create(spec *ebpf.CollectionSpec) error {
+	var err error
+	for range len(spec.Programs) {
+		l.coll, err = ebpf.NewCollection(spec)
+		if err == nil {
+			return nil
+		}
+		name := refused(spec, err)
+		if name == "" || name == "sys_exit" {
+			return err
+		}
+		l.failed[name] = err
+		delete(spec.Programs, name)
+	}
+	return err
+}
+
+func (l *loaded) attach(dir *os.File) {
+	for _, a := range attachments {
+		p := l.coll.Programs[a.prog]
+		if p == nil {
+			continue
+		}
+		var ln link.Link
+		var err error
+		if a.cgroup == ebpf.AttachNone {
+			ln, err = link.AttachTracing(link.TracingOptions{Program: p})
+		} else {
+			ln, err = link.AttachRawLink(link.RawLinkOptions{Target: int(dir.Fd()), Program: p, Attach: a.cgroup})
+		}
+		if err != nil {
+			l.failed[a.prog] = err
+			continue
+		}
+		l.links[a.prog] = ln
+	}
+}
+
+// lostLinks names the programs that were attached and no longer are.
+func (l *loaded) lostLinks() []string {
+	var lost []string
+	for name, ln := range l.links {
+		if _, err := ln.Info(); err != nil {
+			lost = append(lost, name)
+		}
+	}
+	return lost
+}
+
+func (l *loaded) detach() error {
+	var errs []error
+	for _, ln := range l.links {
+		errs = append(errs, ln.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (l *loaded) close() error {
+	err := l.detach()
+	if l.coll != nil {
+		l.coll.Close()
+	}
+	return err
+}
+
+// readArray copies an mmapable array.
+func readArray[T any](m *ebpf.Map) ([]T, error) {
+	mem, err := m.Memory()
+	if err != nil {
+		return nil, fmt.Errorf("map %s: %w", m, err)
+	}
+	out := make([]T, m.MaxEntries())
+	size := len(out) * int(unsafe.Sizeof(out[0]))
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(out))), size)
+	if _, err := mem.ReadAt(raw, 0); err != nil && err != io.EOF {
+		return nil, fmt.Errorf("read map %s: %w", m, err)
+	}
+	return out, nil
+}
+
+func (l *loaded) eachSlot(fn func(i uint32, s *slot) error) error {
+	slots, err := readArray[slot](l.coll.Maps["slots"])
+	if err != nil {
+		return err
+	}
+	for i := range slots {
+		if s := &slots[i]; s.Id != 0 && s.Count != 0 {
+			if err := fn(uint32(i), s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

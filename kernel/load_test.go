@@ -1,0 +1,35 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// TestVerifier says what the kernel thinks of each program.
+func TestVerifier(t *testing.T) {
+	l, err := load(Config{CgroupPath: newCgroup(t)})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer l.close()
+	for name, err := range l.failed {
+		var ve *ebpf.VerifierError
+		if errors.As(err, &ve) && len(ve.Log) > 80 {
+			ve.Log = ve.Log[len(ve.Log)-80:]
+			t.Errorf("%s: %s", name, strings.Join(ve.Log, "\n"))
+			continue
+		}
+		t.Errorf("%s: %+v", name, err)
+	}
+	for name, p := range l.coll.Programs {
+		if info, err := p.Info(); err == nil {
+			n, _ := info.VerifiedInstructions()
+			t.Logf("%s: %d instructions verified", name, n)
+		}
+	}
+}

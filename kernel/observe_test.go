@@ -1,0 +1,242 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const cgroupRoot = "/sys/fs/cgroup/unified"
+
+// session is a cgroup, an observer on it and the events read so far.
+type session struct {
+	t    testing.TB
+	path string
+	dir  *os.File
+	o    *Observer
+	done chan error
+
+	events []*Event // valid after end
+	report Report
+}
+
+func newCgroup(t testing.TB) string {
+	root := cgroupRoot
+	if _, err := os.Stat(root + "/cgroup.procs"); err != nil {
+		root = "/sys/fs/cgroup"
+	}
+	path, err := os.MkdirTemp(root, "assay-test-")
+	if err != nil {
+		t.Skipf("cannot make a cgroup2 directory: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(path); err != nil {
+			t.Errorf("session cgroup: %v", err)
+		}
+	})
+	return path
+}
+
+func observe(t testing.TB, cfg Config) *session {
+	t.Helper()
+	s := &session{t: t, path: newCgroup(t), done: make(chan error, 1)}
+	cfg.CgroupPath = s.path
+	o, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.o = o
+	t.Cleanup(func() { o.Close() })
+	s.dir, err = os.Open(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.dir.Close() })
+	go func() {
+		s.done <- o.Read(func(e *Event) error {
+			s.events = append(s.events, clone(e))
+			return nil
+		})
+	}()
+	return s
+}
+
+// command prepares a program to run in the session.
+func (s *session) command(name string, args ...string) *exec.Cmd {
+	c := exec.Command(name, args...)
+	c.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(s.dir.Fd())}
+	c.Stderr = os.Stderr
+	return c
+}
+
+// child runs one of the children of this test binary in the session.
+func (s *session) child(name string, args ...string) *exec.Cmd {
+	c := s.command("/proc/self/exe", args...)
+	c.Env = append(os.Environ(), "KERNEL_TEST_CHILD="+name)
+	c.Dir = s.t.TempDir()
+	return c
+}
+
+func (s *session) run(c *exec.Cmd) {
+	s.t.Helper()
+	if out, err := c.Output(); err != nil {
+		s.t.Fatalf("%v: %v\n%s", c.Args, err, out)
+	}
+}
+
+// end stops the observer and checks the account.
+func (s *session) end() {
+	s.t.Helper()
+	if err := s.o.Stop(); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := <-s.done; err != nil {
+		s.t.Fatal(err)
+	}
+	s.report = s.o.Report()
+	checkAccount(s.t, s.report)
+}
+
+func checkAccount(t testing.TB, r Report) {
+	t.Helper()
+	var emitted, coalesced uint64
+	for _, h := range r.Hooks {
+		emitted += h.Emitted
+		coalesced += h.Coalesced
+		for cpu, c := range h.PerCPU {
+			if c.Fired != c.Filtered+c.Coalesced+c.Emitted+c.Dropped {
+				t.Errorf("%s on CPU %d: fired %d != filtered %d + coalesced %d + emitted %d + dropped %d",
+					h.Name, cpu, c.Fired, c.Filtered, c.Coalesced, c.Emitted, c.Dropped)
+			}
+		}
+	}
+	if r.Received != emitted {
+		t.Errorf("received %d of %d emitted", r.Received, emitted)
+	}
+	if r.Received != r.Decoded+r.Malformed || r.Malformed != 0 {
+		t.Errorf("received %d != decoded %d + malformed %d", r.Received, r.Decoded, r.Malformed)
+	}
+	if r.Decoded+r.FinalRepeats != r.Delivered+r.Joined+r.SelfTest {
+		t.Errorf("decoded %d + %d final != delivered %d + joined %d + self-test %d",
+			r.Decoded, r.FinalRepeats, r.Delivered, r.Joined, r.SelfTest)
+	}
+	if r.Repeats != coalesced {
+		t.Errorf("%d repeats delivered, %d coalesced", r.Repeats, coalesced)
+	}
+}
+
+func (s *session) dump() string {
+	var b strings.Builder
+	for _, e := range s.events {
+		fmt.Fprintln(&b, describe(e))
+	}
+	for _, h := range s.report.Hooks {
+		if h.Fired > 0 || !h.Attached {
+			fmt.Fprintf(&b, "%+v\n", h)
+		}
+	}
+	fmt.Fprintf(&b, "%+v\n", s.report.Reasons)
+	return b.String()
+}
+
+func describe(e *Event) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s pid=%d tid=%d n=%d ret=%d", e.Kind, e.Syscall, e.PID, e.TID, e.Count, e.Ret)
+	for _, f := range []struct {
+		name string
+		v    any
+	}{
+		{"path", string(e.Path)}, {"path2", string(e.Path2)}, {"src", e.PathSource.String()}, {"exe", string(e.Exe)},
+		{"cwd", string(e.Cwd)}, {"filename", string(e.Filename)}, {"interp", string(e.Interp)}, {"flags", e.Flags},
+		{"mode", e.Mode}, {"name", string(e.Name)}, {"bytes", e.Bytes}, {"bytes_in", e.BytesIn}, {"child", e.ChildPID}, {"thread", e.Thread},
+		{"exit", e.ExitCode}, {"signal", e.Signal}, {"remote", e.Remote}, {"local", e.Local}, {"truncated", e.Truncated},
+		{"unreadable", e.Unreadable}, {"deleted", e.Deleted}, {"memfd", e.Memfd}, {"repeat", e.Repeat},
+		{"tool", string(e.ToolCallID)}, {"trace", string(e.Traceparent)},
+	} {
+		switch f.v {
+		case "", uint64(0), uint32(0), int(0), false:
+			continue
+		case netip.AddrPort{}:
+			continue
+		}
+		fmt.Fprintf(&b, " %s=%v", f.name, f.v)
+	}
+	if e.Argv != nil {
+		fmt.Fprintf(&b, " argv=%q", e.Argv)
+	}
+	return b.String()
+}
+
+func clone(e *Event) *Event {
+	c := *e
+	for _, p := range []*[]byte{&c.Path, &c.Path2, &c.Name, &c.Exe, &c.Cwd, &c.Filename, &c.Interp, &c.ToolCallID, &c.Traceparent, &c.Payload} {
+		*p = bytes.Clone(*p)
+	}
+	c.Argv, c.EnvKeys = slices.Clone(e.Argv), slices.Clone(e.EnvKeys)
+	for i := range c.Argv {
+		c.Argv[i] = bytes.Clone(c.Argv[i])
+	}
+	for i := range c.EnvKeys {
+		c.EnvKeys[i] = bytes.Clone(c.EnvKeys[i])
+	}
+	return &c
+}
+
+// find returns the events of a kind that match.
+func (s *session) find(k Kind, match func(*Event) bool) []*Event {
+	var out []*Event
+	for _, e := range s.events {
+		if e.Kind == k && (match == nil || match(e)) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func path(p string) func(*Event) bool {
+	return func(e *Event) bool { return string(e.Path) == p }
+}
+
+func TestShell(t *testing.T) {
+	s := observe(t, Config{})
+	dir := t.TempDir()
+	c := s.command("/bin/sh", "-c", "echo hi > out; cat out nope; ls '' >/dev/null; mv out in; true; exit 3", "", "arg")
+	c.Dir = dir
+	c.Env = append(os.Environ(), "ASSAY_TOOL_CALL_ID=call-1")
+	c.Stderr = nil
+	c.Run()
+	s.end()
+	if testing.Verbose() {
+		t.Log(s.dump())
+	}
+	out := filepath.Join(dir, "out")
+	if got := s.find(KindOpen, path(out)); len(got) != 2 || got[0].Flags&syscall.O_CREAT == 0 || got[0].PathSource != PathKernelObject {
+		t.Errorf("opens of %s: %d", out, len(got))
+	}
+	if got := s.find(KindOpen, path(filepath.Join(dir, "nope"))); len(got) != 1 || got[0].Errno != int32(syscall.ENOENT) || got[0].PathSource != PathUserMemory {
+		t.Errorf("opens of nope: %d", len(got))
+	}
+	execs := s.find(KindExec, nil)
+	if len(execs) != 4 {
+		t.Fatalf("%d execs, want sh, cat, ls, mv", len(execs))
+	}
+	if got := string(bytes.Join(execs[0].Argv, []byte("|"))); !strings.HasSuffix(got, "exit 3||arg") || string(execs[0].Cwd) != dir || string(execs[0].ToolCallID) != "call-1" {
+		t.Errorf("exec of the shell: %s", describe(execs[0]))
+	}
+	if got := string(bytes.Join(execs[2].Argv, []byte("|"))); got != "ls|" {
+		t.Errorf("exec of ls: %q", got)
+	}
+	exits := s.find(KindExit, nil)
+	if last := exits[len(exits)-1]; last.ExitCode != 3 || last.PID != execs[0].PID || last.Start != execs[0].Start {
+		t.Errorf("last exit: %s", describe(last))
+	}
+}

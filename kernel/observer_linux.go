@@ -1,0 +1,194 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// pollInterval bounds how long a record waits in a ring that is too empty to
+// wake the reader.
+const pollInterval = 20 * time.Millisecond
+
+// Observer observes one session. Open makes it, Read drains it on a goroutine
+// of the caller's, Stop ends it, Close frees it. Report may be called at any
+// time from any goroutine; Read only once.
+//
+// Everything it holds in the kernel hangs on file descriptors, so the kernel
+// frees it all when this process dies, however it dies.
+type Observer struct {
+	loaded *loaded
+	rd     *ringbuf.Reader
+	dec    *decoder
+
+	selfCgroup uint64   // cgroup id of the self-test, 0 without one
+	early      [][]byte // records of others that the self-test's drain met
+
+	mu       sync.Mutex // guards what follows
+	stopped  bool
+	closed   bool
+	lost     []string // links found gone at the end
+	tested   [hookCount]bool
+	testErr  error
+	testTime time.Duration
+	final    []HookStatus // counters as they stood at Close
+
+	tally tally
+}
+
+// tally counts on the user side. Only Read writes it.
+type tally struct {
+	received, decoded, malformed, delivered, joined, selfTest atomic.Uint64
+	repeats, finalRepeats                                     atomic.Uint64
+	left, entered, ioUring                                    atomic.Uint64
+}
+
+// Open loads and attaches the programs for the cgroup in cfg and tests them in
+// it. Errors are an [*Unavailable] when this host cannot observe. ctx bounds
+// the self-test.
+func Open(ctx context.Context, cfg Config) (_ *Observer, err error) {
+	l, err := load(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	rd, err := ringbuf.NewReader(l.coll.Maps["ring"])
+	if err != nil {
+		return nil, fmt.Errorf("map the ring buffer: %w", err)
+	}
+	o := &Observer{loaded: l, rd: rd, dec: newDecoder()}
+	if cfg.SelfTest {
+		o.selfTest(ctx, cfg.CgroupPath)
+	}
+	return o, nil
+}
+
+// Read hands every event to fn until Stop has been called and everything
+// observed before it has been delivered, the slots' repeats last. It returns
+// early with fn's error, or with one of the ring's. The Event is reused: see there.
+func (o *Observer) Read(fn func(*Event) error) error {
+	for _, raw := range o.early {
+		if err := o.one(raw, fn); err != nil {
+			return err
+		}
+	}
+	o.early = nil
+	var rec ringbuf.Record
+	for {
+		o.rd.SetDeadline(time.Now().Add(pollInterval))
+		for {
+			err := o.rd.ReadInto(&rec)
+			if err == nil {
+				if err = o.one(rec.RawSample, fn); err != nil {
+					return err
+				}
+				continue
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if errors.Is(err, ringbuf.ErrFlushed) {
+				return o.readSlots(fn)
+			}
+			return fmt.Errorf("read the ring buffer: %w", err)
+		}
+	}
+}
+
+// one decodes and delivers one raw record.
+func (o *Observer) one(raw []byte, fn func(*Event) error) error {
+	o.tally.received.Add(1)
+	e, err := o.dec.decode(raw)
+	if err != nil {
+		o.tally.malformed.Add(1)
+		return nil
+	}
+	o.tally.decoded.Add(1)
+	if e == nil {
+		o.tally.joined.Add(1)
+		return nil
+	}
+	return o.deliver(e, fn)
+}
+
+// deliver hands over an event unless it is the self-test's.
+func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
+	if e.Repeat {
+		o.tally.repeats.Add(e.Count)
+	}
+	if o.isSelfTest(e) {
+		o.tally.selfTest.Add(1)
+		return nil
+	}
+	switch e.Kind {
+	case KindLeftCgroup:
+		o.tally.left.Add(1)
+	case KindJoinedCgroup:
+		o.tally.entered.Add(1)
+	case KindIOUringOp:
+		o.tally.ioUring.Add(1)
+	}
+	o.tally.delivered.Add(1)
+	return fn(e)
+}
+
+func (o *Observer) isSelfTest(e *Event) bool {
+	if o.selfCgroup == 0 {
+		return false
+	}
+	return e.CgroupID == o.selfCgroup || e.Kind == KindFork && e.ChildCgroupID == o.selfCgroup
+}
+
+// readSlots delivers what the coalescing slots still count.
+func (o *Observer) readSlots(fn func(*Event) error) error {
+	return o.loaded.eachSlot(func(i uint32, s *slot) error {
+		e, err := o.dec.replay(i, s.Id, s.Last, [5]uint64{s.Count, s.First, s.Last, s.Bytes, s.BytesIn})
+		if err != nil {
+			o.tally.malformed.Add(1)
+			o.tally.received.Add(1)
+			return nil
+		}
+		o.tally.finalRepeats.Add(1)
+		return o.deliver(e, fn)
+	})
+}
+
+// Stop detaches the programs, after a look at whether all are still attached,
+// and lets Read deliver what is left and return. Call it when the session's
+// tasks are gone: what they do later is not seen.
+func (o *Observer) Stop() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.stopped {
+		return nil
+	}
+	o.stopped = true
+	o.lost = o.loaded.lostLinks()
+	err := o.loaded.detach()
+	return errors.Join(err, o.rd.Flush())
+}
+
+// Close frees everything. Read must have returned. Report keeps working.
+func (o *Observer) Close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return nil
+	}
+	o.final = o.hooks()
+	o.closed = true
+	o.stopped = true
+	return errors.Join(o.rd.Close(), o.loaded.close())
+}

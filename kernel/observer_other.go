@@ -1,0 +1,29 @@
+//go:build !linux || (!amd64 && !arm64)
+
+package kernel
+
+import "context"
+
+// Observer cannot be made on this system.
+type Observer struct{}
+
+// Open returns an [*Unavailable]: there is no eBPF observer for this system.
+func Open(context.Context, Config) (*Observer, error) {
+	return nil, &Unavailable{Reasons: []Reason{{
+		Code:    CodeNotLinux,
+		Message: "there is no kernel observer for this system",
+		Remedy:  "run on Linux, x86-64 or arm64",
+	}}}
+}
+
+// Read, Stop, Report and Close exist so that callers build everywhere.
+func (o *Observer) Read(func(*Event) error) error { return nil }
+
+// Stop does nothing.
+func (o *Observer) Stop() error { return nil }
+
+// Report is empty.
+func (o *Observer) Report() Report { return Report{} }
+
+// Close does nothing.
+func (o *Observer) Close() error { return nil }

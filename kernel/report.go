@@ -1,0 +1,143 @@
+package kernel
+
+import (
+	"errors"
+	"strings"
+)
+
+// ErrNotSupported is what an [Unavailable] unwraps to: this host, or this
+// process on it, cannot observe through eBPF.
+var ErrNotSupported = errors.New("kernel observation is not supported")
+
+// Config says what to observe. Only CgroupPath is needed.
+type Config struct {
+	// CgroupPath is the cgroup2 directory of the session. Every task in it or
+	// below, now and later, is observed.
+	CgroupPath string
+	// RingBytes is the size of the ring buffer, a power of two. Zero means 4 MiB.
+	RingBytes int
+	// SelfTest makes Open trigger every required hook, in a child process in
+	// CgroupPath/selftest, and see it. False leaves HookStatus.SelfTested false.
+	SelfTest bool
+}
+
+// Reason codes of an [Unavailable] and of [Report].Reasons.
+const (
+	CodeNotLinux     = "not_linux"
+	CodeNotPermitted = "not_permitted"
+	CodeBlocked      = "bpf_blocked"
+	CodeLockdown     = "lockdown"
+	CodeNoBTF        = "no_btf"
+	CodeNoCgroup2    = "no_cgroup2"
+	CodeOldKernel    = "old_kernel"
+	CodeLoadFailed   = "load_failed"
+	CodeHookMissing  = "hook_missing"
+	CodeHookSilent   = "hook_silent"
+	CodeHookLost     = "hook_lost"
+	CodeDrops        = "ringbuf_drops"
+	CodeMisses       = "recursion_misses"
+	CodeFailedReads  = "failed_reads"
+	CodeMalformed    = "malformed_records"
+	CodeUnmatched    = "forks_unmatched"
+	CodeLeftCgroup   = "left_cgroup"
+	CodeSelfTest     = "self_test_failed"
+)
+
+// Reason is one cause for seeing less, and what would fix it.
+type Reason struct {
+	Code, Message, Remedy string
+}
+
+// Unavailable says why [Open] cannot observe anything here. It unwraps to
+// [ErrNotSupported] and to the error of the system that decided it.
+type Unavailable struct {
+	Reasons []Reason
+	Err     error
+}
+
+func (u *Unavailable) Error() string {
+	var m []string
+	for _, r := range u.Reasons {
+		m = append(m, r.Message)
+	}
+	return ErrNotSupported.Error() + ": " + strings.Join(m, "; ")
+}
+
+// Unwrap makes errors.Is find ErrNotSupported and the cause.
+func (u *Unavailable) Unwrap() []error {
+	if u.Err == nil {
+		return []error{ErrNotSupported}
+	}
+	return []error{ErrNotSupported, u.Err}
+}
+
+// Counts is the account of a hook: Fired = Filtered + Coalesced + Emitted + Dropped.
+type Counts struct {
+	// Fired: the hook ran for a task of the session.
+	Fired uint64
+	// Filtered: of no interest (a write to a pipe, the exit of one thread of several).
+	Filtered uint64
+	// Coalesced: counted in the slot of an earlier event of the same kind.
+	Coalesced uint64
+	// Emitted: a record went into the ring.
+	Emitted uint64
+	// Dropped: there was no room in the ring.
+	Dropped uint64
+	// FailedReads: emitted or dropped records that miss a field. Not part of the sum.
+	FailedReads uint64
+}
+
+func (c *Counts) add(o Counts) {
+	c.Fired += o.Fired
+	c.Filtered += o.Filtered
+	c.Coalesced += o.Coalesced
+	c.Emitted += o.Emitted
+	c.Dropped += o.Dropped
+	c.FailedReads += o.FailedReads
+}
+
+// HookStatus is one hook, its state and account.
+type HookStatus struct {
+	Hook     HookID
+	Name     string
+	Required bool
+	// Attached: loaded and attached, and, once Stop has run, still so at the end.
+	Attached bool
+	// Detail says why it is not Attached, empty otherwise.
+	Detail string
+	// SelfTested: seen to fire by the self-test.
+	SelfTested bool
+	Counts
+	// PerCPU is the same account CPU by CPU, nil before something was loaded.
+	PerCPU []Counts
+	// RecursionMisses: the kernel skipped the program because it was already running on that CPU.
+	RecursionMisses uint64
+}
+
+// Report is the account of an observation. It is exact once Read has returned
+// after Stop; before that it is a snapshot in which the sums can be off by what
+// is under way.
+type Report struct {
+	// Hooks are in the order of HookID.
+	Hooks []HookStatus
+	// Received = Decoded + Malformed; Received equals the sum of Emitted over Hooks.
+	Received, Decoded, Malformed uint64
+	// Delivered is how many events Read has handed over; Decoded = Delivered
+	// + Joined + SelfTest, where Joined are parts of an event's argv.
+	Delivered, Joined, SelfTest uint64
+	// Repeats is the sum of Count over the Repeat events handed over (or held
+	// back as part of the self-test); it equals the sum of Coalesced over
+	// Hooks. FinalRepeats is how many of those events were taken from the
+	// slots at the end rather than received through the ring.
+	Repeats, FinalRepeats uint64
+	// Forks, Exits count tasks (threads included) of the session.
+	Forks, Exits uint64
+	// LeftCgroup and JoinedCgroup count tasks moved out of and into the session.
+	LeftCgroup, JoinedCgroup uint64
+	// IOUringUsed: the run submitted io_uring requests.
+	IOUringUsed bool
+	// Reasons say, one by one, why the layer is less than complete; empty when it is.
+	Reasons []Reason
+	// SelfTestNS is how long the self-test took.
+	SelfTestNS int64
+}

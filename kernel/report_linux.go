@@ -1,0 +1,121 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import "fmt"
+
+// Report returns the account so far.
+func (o *Observer) Report() Report {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	hooks := o.final
+	if !o.closed {
+		hooks = o.hooks()
+	}
+	t := &o.tally
+	r := Report{
+		Hooks:    append([]HookStatus(nil), hooks...),
+		Received: t.received.Load(), Decoded: t.decoded.Load(), Malformed: t.malformed.Load(),
+		Delivered: t.delivered.Load(), Joined: t.joined.Load(), SelfTest: t.selfTest.Load(),
+		Repeats: t.repeats.Load(), FinalRepeats: t.finalRepeats.Load(),
+		Forks: hooks[HookFork].Fired, Exits: hooks[HookExit].Fired,
+		LeftCgroup: t.left.Load(), JoinedCgroup: t.entered.Load(),
+		IOUringUsed: t.ioUring.Load() > 0,
+		SelfTestNS:  int64(o.testTime),
+	}
+	r.Reasons = o.reasons(&r)
+	return r
+}
+
+// hooks reads the counters. The caller holds mu.
+func (o *Observer) hooks() []HookStatus {
+	out := make([]HookStatus, hookCount)
+	cells, err := readArray[counter](o.loaded.coll.Maps["counters"])
+	misses := o.loaded.misses()
+	for h := range out {
+		s := &out[h]
+		*s = o.loaded.status(HookID(h))
+		s.SelfTested = o.tested[h]
+		s.RecursionMisses = misses[hooks[h].progs[0]]
+		if err != nil {
+			s.Detail = err.Error()
+			continue
+		}
+		s.PerCPU = make([]Counts, o.loaded.cpus)
+		for cpu := range s.PerCPU {
+			c := &cells[cpu*hookCells+h]
+			s.PerCPU[cpu] = Counts{c.Fired, c.Filtered, c.Coalesced, c.Emitted, c.Dropped, c.FailedReads}
+			s.Counts.add(s.PerCPU[cpu])
+		}
+	}
+	return out
+}
+
+// status tells whether everything a hook needs is in place.
+func (l *loaded) status(h HookID) HookStatus {
+	s := HookStatus{Hook: h, Name: hooks[h].name, Required: hooks[h].required, Attached: true}
+	for i, name := range hooks[h].progs {
+		if err := l.failed[name]; err != nil {
+			s.Attached, s.Detail = false, fmt.Sprintf("program %s: %v", name, err)
+		} else if l.coll.Programs[name] == nil || i == 0 && l.links[name] == nil {
+			s.Attached, s.Detail = false, fmt.Sprintf("program %s is not loaded", name)
+		}
+	}
+	return s
+}
+
+// misses counts, by program, how often the kernel skipped it.
+func (l *loaded) misses() map[string]uint64 {
+	out := map[string]uint64{}
+	for name := range l.links {
+		if st, err := l.coll.Programs[name].Stats(); err == nil {
+			out[name] = st.RecursionMisses
+		}
+	}
+	return out
+}
+
+// reasons judges the report.
+func (o *Observer) reasons(r *Report) []Reason {
+	var out []Reason
+	add := func(code, remedy, format string, args ...any) {
+		out = append(out, Reason{code, fmt.Sprintf(format, args...), remedy})
+	}
+	var dropped, misses, unread uint64
+	for i := range r.Hooks {
+		h := &r.Hooks[i]
+		dropped += h.Dropped
+		unread += h.FailedReads
+		misses += h.RecursionMisses
+		if h.Required && !h.Attached {
+			add(CodeHookMissing, "", "hook %s is not attached: %s", h.Name, h.Detail)
+		} else if hooks[i].selfTested && o.testTime > 0 && !h.SelfTested {
+			add(CodeHookSilent, "", "hook %s did not fire in the self-test", h.Name)
+		}
+	}
+	if o.testErr != nil {
+		add(CodeSelfTest, "", "the self-test could not run: %v", o.testErr)
+	}
+	if dropped > 0 {
+		add(CodeDrops, "use a larger ring buffer", "%d events found no room in the ring buffer", dropped)
+	}
+	if misses > 0 {
+		add(CodeMisses, "", "the kernel skipped a program %d times because it was already running", misses)
+	}
+	if unread > 0 {
+		add(CodeFailedReads, "", "%d events miss a field that could not be read", unread)
+	}
+	if r.Malformed > 0 {
+		add(CodeMalformed, "", "%d records could not be decoded", r.Malformed)
+	}
+	for _, name := range o.lost {
+		add(CodeHookLost, "", "program %s was detached before the run ended", name)
+	}
+	if o.stopped && r.Forks+r.JoinedCgroup != r.Exits+r.LeftCgroup {
+		add(CodeUnmatched, "", "%d tasks began and %d ended", r.Forks+r.JoinedCgroup, r.Exits+r.LeftCgroup)
+	}
+	if r.LeftCgroup > 0 {
+		add(CodeLeftCgroup, "", "%d tasks were moved out of the session cgroup", r.LeftCgroup)
+	}
+	return out
+}

@@ -1,0 +1,217 @@
+package kernel
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Handlers, in the order of enum prog in bpf/record.h, and the programs that
+// stand for them in the tail-call table.
+const (
+	progNone = iota
+	progOpen
+	progPath
+	progFD
+	progCwd
+	progWrite
+	progArgs
+	progSocket
+	progMmap
+	progCount
+)
+
+var handlers = [progCount]string{
+	progOpen: "on_open", progPath: "on_path", progFD: "on_fd", progCwd: "on_cwd", progWrite: "on_write",
+	progArgs: "on_args", progSocket: "on_socket", progMmap: "on_mmap",
+}
+
+// noArg is NOARG of bpf/record.h.
+const noArg = 7
+
+// sysRow is how one system call is read. spec names the arguments that matter
+// by a letter and their index: F file descriptor the call is about; d directory
+// descriptor and p path, D and P the second pair; n another string; f flags, m
+// mode, k neither, but, as f and m, part of what tells repeats apart.
+type sysRow struct {
+	name string
+	prog uint8
+	kind Kind
+	hook HookID
+	spec string
+}
+
+// sysRows is every system call that is observed, by name. Those that an
+// architecture lacks are left out there.
+var sysRows = []sysRow{
+	{"open", progOpen, KindOpen, HookOpen, "p0f1m2"},
+	{"openat", progOpen, KindOpen, HookOpen, "d0p1f2m3"},
+	{"openat2", progOpen, KindOpen, HookOpen, "d0p1f2m3k4"}, // struct open_how is spread over 2 to 4
+	{"creat", progOpen, KindOpen, HookOpen, "p0m1"},
+	{"open_by_handle_at", progOpen, KindOpen, HookOpen, "f2"},
+
+	{"execve", progPath, KindExecFailed, HookExecFailed, "p0"},
+	{"execveat", progPath, KindExecFailed, HookExecFailed, "d0p1f4"},
+
+	{"rename", progPath, KindRename, HookRename, "p0P1"},
+	{"renameat", progPath, KindRename, HookRename, "d0p1D2P3"},
+	{"renameat2", progPath, KindRename, HookRename, "d0p1D2P3f4"},
+	{"unlink", progPath, KindUnlink, HookUnlink, "p0"},
+	{"unlinkat", progPath, KindUnlink, HookUnlink, "d0p1f2"}, // KindRmdir with AT_REMOVEDIR
+	{"rmdir", progPath, KindRmdir, HookUnlink, "p0"},
+	{"link", progPath, KindLink, HookLink, "p0P1"},
+	{"linkat", progPath, KindLink, HookLink, "d0p1D2P3f4"},
+	{"symlink", progPath, KindSymlink, HookLink, "n0p1"},
+	{"symlinkat", progPath, KindSymlink, HookLink, "n0d1p2"},
+	{"mkdir", progPath, KindMkdir, HookMkdir, "p0m1"},
+	{"mkdirat", progPath, KindMkdir, HookMkdir, "d0p1m2"},
+	{"mknod", progPath, KindMknod, HookMkdir, "p0m1k2"},
+	{"mknodat", progPath, KindMknod, HookMkdir, "d0p1m2k3"},
+	{"truncate", progPath, KindTruncate, HookTruncate, "p0k1"},
+	{"ftruncate", progFD, KindTruncate, HookTruncate, "F0k1"},
+
+	{"chmod", progPath, KindChmod, HookAttr, "p0m1"},
+	{"fchmod", progFD, KindChmod, HookAttr, "F0m1"},
+	{"fchmodat", progPath, KindChmod, HookAttr, "d0p1m2"},
+	{"fchmodat2", progPath, KindChmod, HookAttr, "d0p1m2f3"},
+	{"chown", progPath, KindChown, HookAttr, "p0k1k2"},
+	{"lchown", progPath, KindChown, HookAttr, "p0k1k2"},
+	{"fchown", progFD, KindChown, HookAttr, "F0k1k2"},
+	{"fchownat", progPath, KindChown, HookAttr, "d0p1k2k3f4"},
+	{"setxattr", progPath, KindSetxattr, HookAttr, "p0n1f4"},
+	{"lsetxattr", progPath, KindSetxattr, HookAttr, "p0n1f4"},
+	{"fsetxattr", progFD, KindSetxattr, HookAttr, "F0n1f4"},
+	{"setxattrat", progPath, KindSetxattr, HookAttr, "d0p1f2n3"},
+	{"removexattr", progPath, KindRemovexattr, HookAttr, "p0n1"},
+	{"lremovexattr", progPath, KindRemovexattr, HookAttr, "p0n1"},
+	{"fremovexattr", progFD, KindRemovexattr, HookAttr, "F0n1"},
+	{"removexattrat", progPath, KindRemovexattr, HookAttr, "d0p1f2n3"},
+
+	{"chdir", progCwd, KindChdir, HookChdir, "p0"},
+	{"fchdir", progCwd, KindChdir, HookChdir, "F0"},
+	{"chroot", progCwd, KindChroot, HookChdir, "p0"},
+
+	{"write", progWrite, KindWrite, HookWrite, "F0"},
+	{"pwrite64", progWrite, KindWrite, HookWrite, "F0"},
+	{"writev", progWrite, KindWrite, HookWrite, "F0"},
+	{"pwritev", progWrite, KindWrite, HookWrite, "F0"},
+	{"pwritev2", progWrite, KindWrite, HookWrite, "F0"},
+	{"sendfile", progWrite, KindWrite, HookWrite, "F0"},
+	{"copy_file_range", progWrite, KindWrite, HookWrite, "F2"},
+	{"splice", progWrite, KindWrite, HookWrite, "F2"},
+	{"mmap", progMmap, KindMmap, HookMmap, "F4m2f3"},
+
+	{"connect", progSocket, KindConnect, HookSocket, "F0"},
+	{"bind", progSocket, KindBind, HookSocket, "F0"},
+	{"listen", progSocket, KindListen, HookSocket, "F0"},
+	{"accept", progSocket, KindAccept, HookSocket, "F0"},
+	{"accept4", progSocket, KindAccept, HookSocket, "F0"},
+	{"sendto", progSocket, KindSend, HookSocket, "F0f3"},
+	{"sendmsg", progSocket, KindSend, HookSocket, "F0f2"},
+	{"sendmmsg", progSocket, KindSend, HookSocket, "F0f3"},
+
+	{"setuid", progArgs, KindSetID, HookPrivilege, "k0"},
+	{"setgid", progArgs, KindSetID, HookPrivilege, "k0"},
+	{"setreuid", progArgs, KindSetID, HookPrivilege, "k0k1"},
+	{"setregid", progArgs, KindSetID, HookPrivilege, "k0k1"},
+	{"setresuid", progArgs, KindSetID, HookPrivilege, "k0k1k2"},
+	{"setresgid", progArgs, KindSetID, HookPrivilege, "k0k1k2"},
+	{"setfsuid", progArgs, KindSetID, HookPrivilege, "k0"},
+	{"setfsgid", progArgs, KindSetID, HookPrivilege, "k0"},
+	{"setgroups", progArgs, KindSetID, HookPrivilege, "k0"},
+	{"capset", progArgs, KindCapset, HookPrivilege, ""},
+	{"ptrace", progArgs, KindPtrace, HookPrivilege, "k0k1"},
+	{"process_vm_readv", progArgs, KindPtrace, HookPrivilege, "k0"},
+	{"process_vm_writev", progArgs, KindPtrace, HookPrivilege, "k0"},
+	{"pidfd_getfd", progArgs, KindPtrace, HookPrivilege, "k0k1"},
+	{"mount", progPath, KindMount, HookPrivilege, "n0p1f3"},
+	{"umount2", progPath, KindMount, HookPrivilege, "p0f1"},
+	{"pivot_root", progPath, KindMount, HookPrivilege, "p0P1"},
+	{"open_tree", progPath, KindMount, HookPrivilege, "d0p1f2"},
+	{"open_tree_attr", progPath, KindMount, HookPrivilege, "d0p1f2"},
+	{"move_mount", progPath, KindMount, HookPrivilege, "d0p1D2P3f4"},
+	{"mount_setattr", progPath, KindMount, HookPrivilege, "d0p1f2"},
+	{"fspick", progPath, KindMount, HookPrivilege, "d0p1f2"},
+	{"fsopen", progPath, KindMount, HookPrivilege, "n0f1"},
+	{"fsconfig", progArgs, KindMount, HookPrivilege, "k0k1"},
+	{"fsmount", progArgs, KindMount, HookPrivilege, "k0f1"},
+	{"unshare", progArgs, KindNamespace, HookPrivilege, "f0"},
+	{"setns", progArgs, KindNamespace, HookPrivilege, "k0f1"},
+	{"bpf", progArgs, KindBPF, HookPrivilege, "k0"},
+	{"memfd_create", progPath, KindMemfd, HookPrivilege, "n0f1"},
+	{"init_module", progArgs, KindModule, HookPrivilege, "k1"},
+	{"finit_module", progFD, KindModule, HookPrivilege, "F0f2"},
+	{"delete_module", progPath, KindModule, HookPrivilege, "n0f1"},
+	{"io_uring_setup", progArgs, KindIOUring, HookPrivilege, "k0"},
+}
+
+// sysCall is one entry of the table the programs read (struct syscall), and
+// where the decoder finds flags and mode.
+type sysCall struct {
+	name                                 string
+	prog, kind, hook                     uint8
+	fd, dfd, path, dfd2, path2, str, key uint8
+	flagsArg, modeArg                    uint8
+}
+
+// sysTable maps the numbers of one instruction set to calls.
+type sysTable [512]*sysCall
+
+// sysTables returns the native table and that of 32-bit programs, which is
+// empty where none is decoded.
+var sysTables = sync.OnceValues(func() (*sysTable, *sysTable) {
+	byName := make(map[string]*sysCall, len(sysRows))
+	for _, r := range sysRows {
+		byName[r.name] = r.parse()
+	}
+	fill := func(nos []sysNo) *sysTable {
+		t := new(sysTable)
+		for _, n := range nos {
+			if c := byName[n.name]; c != nil && int(n.nr) < len(t) {
+				t[n.nr] = c
+			}
+		}
+		return t
+	}
+	return fill(sysNos), fill(sysNos32)
+})
+
+// sysNo is the number of a system call on one instruction set.
+type sysNo struct {
+	name string
+	nr   uint16
+}
+
+func (r sysRow) parse() *sysCall {
+	c := &sysCall{
+		name: r.name, prog: r.prog, kind: uint8(r.kind), hook: uint8(r.hook),
+		fd: noArg, dfd: noArg, path: noArg, dfd2: noArg, path2: noArg, str: noArg, flagsArg: noArg, modeArg: noArg,
+	}
+	for i := 0; i+1 < len(r.spec); i += 2 {
+		n := r.spec[i+1] - '0'
+		switch r.spec[i] {
+		case 'F':
+			c.fd = n
+		case 'd':
+			c.dfd = n
+		case 'p':
+			c.path = n
+		case 'D':
+			c.dfd2 = n
+		case 'P':
+			c.path2 = n
+		case 'n':
+			c.str = n
+		case 'f':
+			c.flagsArg = n
+			c.key |= 1 << n
+		case 'm':
+			c.modeArg = n
+			c.key |= 1 << n
+		case 'k':
+			c.key |= 1 << n
+		default:
+			panic(fmt.Sprintf("kernel: system call %s: bad spec %q", r.name, r.spec))
+		}
+	}
+	return c
+}
