@@ -1,0 +1,132 @@
+package policy
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/assay-run/assay-run/runner/internal/strict"
+)
+
+// MaxFileBytes bounds a policy file.
+const MaxFileBytes = 256 << 10
+
+// File is a policy as an operator wrote it, read once and never again. The
+// zero File forbids nothing.
+type File struct {
+	Tools Tools
+	// Capabilities are those that tools may be granted; nil means any.
+	Capabilities *[]string
+	Rules        []Rule
+	// Digest is "sha256:" and 64 hex digits of the file's bytes.
+	Digest string
+	// Warnings say which rules deny everything because their pattern cannot
+	// be used.
+	Warnings []string
+
+	compiled []*rule
+}
+
+// Tools lists tools by name. A nil Allow allows all of them; one that is there
+// denies the rest. Deny wins.
+type Tools struct {
+	Allow *[]string `json:"allow"`
+	Deny  []string  `json:"deny"`
+}
+
+// fileKeys is a policy file's top level.
+type fileKeys struct {
+	Version      *int64    `json:"version"`
+	Tools        Tools     `json:"tools"`
+	Capabilities *[]string `json:"capabilities"`
+	Rules        []Rule    `json:"rules"`
+}
+
+// Load reads the policy at path, JSON when its name ends in .json or its first
+// character is a brace, else YAML. Keys that it does not know and keys given
+// twice are errors that name the file and the line.
+func Load(path string) (*File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read policy: %w", err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("read policy %s: not a regular file", path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read policy %s: %w", path, err)
+	}
+	format := strict.YAML
+	if filepath.Ext(path) == ".json" || bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+		format = strict.JSON
+	}
+	p, err := parse(data, format)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", path, err)
+	}
+	return p, nil
+}
+
+// ParseYAML reads a policy in YAML, ParseJSON one in JSON.
+func ParseYAML(data []byte) (*File, error) { return parse(data, strict.YAML) }
+
+// ParseJSON reads a policy in JSON.
+func ParseJSON(data []byte) (*File, error) { return parse(data, strict.JSON) }
+
+func parse(data []byte, format strict.Format) (*File, error) {
+	if len(data) > MaxFileBytes {
+		return nil, fmt.Errorf("larger than %d bytes", MaxFileBytes)
+	}
+	var keys fileKeys
+	if err := strict.Decode(data, format, &keys); err != nil {
+		return nil, err
+	}
+	if keys.Version != nil && *keys.Version != 1 {
+		return nil, fmt.Errorf("version: found %d, this program knows 1", *keys.Version)
+	}
+	sum := sha256.Sum256(data)
+	f := &File{
+		Tools: keys.Tools, Capabilities: keys.Capabilities, Rules: keys.Rules,
+		Digest: "sha256:" + hex.EncodeToString(sum[:]),
+	}
+	if len(f.Rules) > MaxRules {
+		return nil, fmt.Errorf("rules: %d of them, at most %d are allowed", len(f.Rules), MaxRules)
+	}
+	lists := [][]string{f.Tools.Deny}
+	if f.Tools.Allow != nil {
+		lists = append(lists, *f.Tools.Allow)
+	}
+	for _, names := range lists {
+		for _, n := range names {
+			if n == "" || len(n) > maxName {
+				return nil, fmt.Errorf("tools: %.40q is not a tool's name of 1 to %d bytes", n, maxName)
+			}
+		}
+	}
+	seen := map[string]int{}
+	for i, r := range f.Rules {
+		c, err := compile(r)
+		if err != nil {
+			return nil, fmt.Errorf("rules[%d]: %w", i, err)
+		}
+		if first, twice := seen[r.Name]; twice {
+			return nil, fmt.Errorf("rules[%d]: the name %q is that of rules[%d] already", i, r.Name, first)
+		}
+		if r.Name == AllowList || r.Name == DenyList || strings.HasPrefix(r.Name, "gateway.") {
+			return nil, fmt.Errorf("rules[%d]: the name %q is reserved", i, r.Name)
+		}
+		seen[r.Name] = i
+		if c.broken != "" {
+			f.Warnings = append(f.Warnings, fmt.Sprintf("rule %q denies every call of %s: %s", r.Name, r.Target, c.broken))
+		}
+		f.compiled = append(f.compiled, c)
+	}
+	return f, nil
+}

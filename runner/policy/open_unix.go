@@ -1,0 +1,8 @@
+//go:build unix
+
+package policy
+
+import "syscall"
+
+// nonblock keeps the opening of a FIFO from waiting for a writer.
+const nonblock = syscall.O_NONBLOCK

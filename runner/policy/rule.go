@@ -1,0 +1,297 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Kinds of rules, the "rule" key.
+const (
+	DenyTool              = "deny_tool"                // the target may not be called
+	DenyToolParam         = "deny_tool_param"          // not with a value in the parameter
+	DenyToolParamMatching = "deny_tool_param_matching" // not with a parameter that matches
+	AllowToolParam        = "allow_tool_param"         // only with one of the values
+	DenyKeyword           = "deny_keyword"             // not with the word anywhere
+	RateLimitTool         = "rate_limit_tool"          // not more often
+	RequireState          = "require_state"            // only in a state of the run
+)
+
+// Kinds lists the kinds of rules.
+var Kinds = []string{DenyTool, DenyToolParam, DenyToolParamMatching, AllowToolParam, DenyKeyword, RateLimitTool, RequireState}
+
+// AnyTool is the target that means every tool.
+const AnyTool = "*"
+
+// Bounds of a rule, in bytes unless they say otherwise.
+const (
+	maxName       = 128
+	maxPattern    = 4 << 10
+	maxProgram    = 4096 // instructions of a compiled pattern
+	maxValue      = 4 << 10
+	maxValues     = 1024
+	maxRateLimit  = 100_000 // calls in a window
+	defaultWindow = time.Minute
+	maxWindow     = 24 * time.Hour
+)
+
+// ErrRule is wrapped by every error about a rule that cannot be used at all.
+var ErrRule = errors.New("bad rule")
+
+// Rule forbids calls. Which fields it uses depends on Rule:
+//
+//	deny_tool                 target
+//	deny_tool_param           target, key, value: any of them is in the parameter
+//	deny_tool_param_matching  target, key, pattern (RE2)
+//	allow_tool_param          target, key, value: the parameter must be one of them
+//	deny_keyword              value, target (every tool when empty): case does not matter
+//	rate_limit_tool           target, value: "10" a minute, or "10/30s"
+//	require_state             target, key, value: the state must be one of them
+//
+// Target is a tool's name or "*". Key names a parameter, or is a JSON pointer
+// when it starts with a slash. Texts in lists and objects below the parameter
+// count as in it.
+type Rule struct {
+	Name    string `json:"name"`
+	Rule    string `json:"rule"`
+	Target  string `json:"target"`
+	Key     string `json:"key"`
+	Pattern string `json:"pattern"`
+	Value   Values `json:"value"`
+}
+
+// Values is one value or a list of them, each a string, number or boolean.
+type Values []string
+
+// UnmarshalJSON takes a scalar or a list of scalars.
+func (v *Values) UnmarshalJSON(b []byte) error {
+	raw := jsontext.Value(b)
+	switch raw.Kind() {
+	case 'n':
+		*v = nil
+		return nil
+	case '[':
+		var list []jsontext.Value
+		if err := json.Unmarshal(b, &list); err != nil {
+			return err
+		}
+		*v = make(Values, 0, len(list))
+		for _, item := range list {
+			s, ok := scalar(item)
+			if !ok {
+				return errors.New("a list of values holds strings, numbers and booleans only")
+			}
+			*v = append(*v, s)
+		}
+		return nil
+	}
+	s, ok := scalar(raw)
+	if !ok {
+		return errors.New("want a string, a number, a boolean, or a list of them")
+	}
+	*v = Values{s}
+	return nil
+}
+
+// scalar is the text of a string, number or boolean.
+func scalar(raw jsontext.Value) (string, bool) {
+	switch raw.Kind() {
+	case '"':
+		var s string
+		err := json.Unmarshal(raw, &s)
+		return s, err == nil
+	case '0', 't', 'f':
+		return strings.TrimSpace(string(raw)), true
+	}
+	return "", false
+}
+
+// rule is a Rule ready to be evaluated. eval reports how call violates it; it
+// may panic.
+type rule struct {
+	Rule
+	eval   func(c *Call) (reason string, violated bool)
+	rate   *window
+	broken string
+	added  time.Duration // by a client, on the run's clock
+}
+
+// compile checks r. A pattern that cannot be used gives a rule that denies
+// every call of its target; anything else that is wrong is an error.
+func compile(r Rule) (*rule, error) {
+	c := &rule{Rule: r}
+	if err := r.check(); err != nil {
+		return nil, fmt.Errorf("%w %.*q: %w", ErrRule, maxName, r.Name, err)
+	}
+	switch r.Rule {
+	case DenyTool:
+		c.eval = func(*Call) (string, bool) { return "the tool is denied", true }
+	case DenyToolParam:
+		c.eval = func(call *Call) (string, bool) {
+			hit := call.params().anyText(r.Key, func(s string) bool {
+				return slices.ContainsFunc(r.Value, func(v string) bool { return strings.Contains(s, v) })
+			})
+			return "the parameter contains a denied text", hit
+		}
+	case DenyToolParamMatching:
+		re, err := compilePattern(r.Pattern)
+		if err != nil {
+			c.broken = err.Error()
+			c.eval = func(*Call) (string, bool) { return "the rule's pattern cannot be used, so it denies every call", true }
+			break
+		}
+		c.eval = func(call *Call) (string, bool) {
+			return "the parameter matches a denied pattern", call.params().anyText(r.Key, re.MatchString)
+		}
+	case AllowToolParam:
+		c.eval = func(call *Call) (string, bool) {
+			v, ok := call.params().scalar(r.Key)
+			switch {
+			case !ok:
+				return "the parameter is absent or no plain value", true
+			case v == "":
+				return "the parameter is empty", true
+			}
+			return "the parameter's value is not one of those allowed", !slices.Contains(r.Value, v)
+		}
+	case DenyKeyword:
+		words := make([]string, len(r.Value))
+		for i, v := range r.Value {
+			words[i] = strings.ToLower(v)
+		}
+		c.eval = func(call *Call) (string, bool) {
+			hit := call.params().anyText("", func(s string) bool {
+				s = strings.ToLower(s)
+				return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(s, w) })
+			})
+			return "the parameters contain a denied keyword", hit
+		}
+	case RateLimitTool:
+		limit, every, err := parseRate(r.Value)
+		if err != nil {
+			return nil, fmt.Errorf("%w %q: %w", ErrRule, r.Name, err)
+		}
+		c.rate = newWindow(limit, every)
+	case RequireState:
+		c.eval = func(call *Call) (string, bool) {
+			var got string
+			if call.State != nil {
+				got = call.State(r.Key)
+			}
+			if len(r.Value) == 0 {
+				return "the required state is not set", got == ""
+			}
+			return "the run is not in the required state", !slices.Contains(r.Value, got)
+		}
+	}
+	return c, nil
+}
+
+// check finds what makes a rule unusable.
+func (r *Rule) check() error {
+	needs := func(what string, ok bool) error {
+		if ok {
+			return nil
+		}
+		return fmt.Errorf("%s needs %s", r.Rule, what)
+	}
+	var errs []error
+	if r.Name == "" || len(r.Name) > maxName {
+		errs = append(errs, fmt.Errorf("a rule needs a name of 1 to %d bytes", maxName))
+	}
+	if !slices.Contains(Kinds, r.Rule) {
+		return errors.Join(append(errs, fmt.Errorf("unknown rule %.100q; known are %s", r.Rule, strings.Join(Kinds, ", ")))...)
+	}
+	if r.Rule != DenyKeyword {
+		errs = append(errs, needs("a target: a tool's name or \"*\"", r.Target != ""))
+	}
+	switch r.Rule {
+	case DenyToolParam, AllowToolParam:
+		errs = append(errs, needs("a key", r.Key != ""), needs("a value", len(r.Value) > 0))
+	case DenyToolParamMatching:
+		errs = append(errs, needs("a key", r.Key != ""), needs("a pattern", r.Pattern != ""))
+	case DenyKeyword:
+		errs = append(errs, needs("a value", len(r.Value) > 0))
+	case RequireState:
+		errs = append(errs, needs("a key", r.Key != ""))
+	}
+	if r.Rule == DenyToolParam || r.Rule == DenyKeyword {
+		errs = append(errs, needs("values that are not empty", !slices.Contains(r.Value, "")))
+	}
+	if r.Pattern != "" && r.Rule != DenyToolParamMatching {
+		errs = append(errs, fmt.Errorf("%s takes no pattern", r.Rule))
+	}
+	if r.Rule == DenyTool && (r.Key != "" || len(r.Value) > 0) {
+		errs = append(errs, fmt.Errorf("%s takes no key and no value", r.Rule))
+	}
+	if len(r.Value) > maxValues || slices.ContainsFunc(r.Value, func(v string) bool { return len(v) > maxValue }) {
+		errs = append(errs, fmt.Errorf("at most %d values of %d bytes each", maxValues, maxValue))
+	}
+	if len(r.Target) > maxName || len(r.Key) > maxName {
+		errs = append(errs, fmt.Errorf("target and key have at most %d bytes", maxName))
+	}
+	return errors.Join(errs...)
+}
+
+// compilePattern bounds the work of a match: it is linear in the text times
+// the size of the program.
+func compilePattern(pattern string) (*regexp.Regexp, error) {
+	if len(pattern) > maxPattern {
+		return nil, fmt.Errorf("the pattern has %d bytes, at most %d are allowed", len(pattern), maxPattern)
+	}
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return nil, fmt.Errorf("the pattern is not valid RE2: %w", err)
+	}
+	prog, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, fmt.Errorf("the pattern cannot be compiled: %w", err)
+	}
+	if len(prog.Inst) > maxProgram {
+		return nil, fmt.Errorf("the pattern compiles to %d instructions, at most %d are allowed: use smaller repeat counts", len(prog.Inst), maxProgram)
+	}
+	return regexp.Compile(pattern)
+}
+
+// parseRate reads "10" (a minute) or "10/30s".
+func parseRate(v Values) (limit int, every time.Duration, err error) {
+	const want = `rate_limit_tool needs a value such as 10 (a minute) or "10/30s"`
+	if len(v) != 1 {
+		return 0, 0, errors.New(want)
+	}
+	count, per, given := strings.Cut(v[0], "/")
+	limit, err = strconv.Atoi(strings.TrimSpace(count))
+	if err != nil || limit < 0 || limit > maxRateLimit {
+		return 0, 0, fmt.Errorf("%s, with 0 to %d calls", want, maxRateLimit)
+	}
+	every = defaultWindow
+	if given {
+		every, err = time.ParseDuration(strings.TrimSpace(per))
+		if err != nil || every < time.Millisecond || every > maxWindow {
+			return 0, 0, fmt.Errorf("%s, with a window of 1ms to %v", want, maxWindow)
+		}
+	}
+	return limit, every, nil
+}
+
+// document is the rule as policy.json has it.
+func (r *rule) document() schema.PolicyRule {
+	d := schema.PolicyRule{
+		Name: r.Name, Rule: r.Rule.Rule, Target: r.Target, Key: r.Key, Pattern: r.Pattern,
+		Values: r.Value, Broken: r.broken, TNS: int64(r.added),
+	}
+	if r.rate != nil {
+		d.Limit, d.WindowMS = int64(r.rate.limit), r.rate.every.Milliseconds()
+	}
+	return d
+}

@@ -1,0 +1,217 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Names of the rules that stand for a file's lists of tools.
+const (
+	AllowList = "tools.allow"
+	DenyList  = "tools.deny"
+)
+
+// MaxRules bounds the rules of a set.
+const MaxRules = 1024
+
+// Call is a tool call to be decided. It is for one goroutine.
+type Call struct {
+	Tool string
+	// Params is a valid JSON value without duplicate keys; empty means none.
+	Params []byte
+	// State tells the run's state by key, "" where there is none. Nil has none.
+	State func(key string) string
+	// Now is the time on the run's clock, which rate limits count by.
+	Now time.Duration
+	// DryRun decides without counting the call against a rate limit.
+	DryRun bool
+
+	parsed *params
+}
+
+// Violation is one reason why a call may not be made.
+type Violation struct {
+	Rule string `json:"rule"` // its name
+	Kind string `json:"kind"`
+	// Param is the parameter that the rule looked at, where it looks at one.
+	Param string `json:"param,omitempty"`
+	// Reason is fit to be shown: it never quotes a parameter's value.
+	Reason string `json:"reason"`
+	// RetryAfter is when a rate limit has room again; 0 when that is unknown.
+	RetryAfter time.Duration `json:"-"`
+}
+
+// Set is a policy in force. All methods are safe for concurrent use.
+type Set struct {
+	file *File
+	deny map[string]bool
+	// allow is nil when every tool is allowed.
+	allow map[string]bool
+
+	mu    sync.Mutex // one Add at a time
+	rules atomic.Pointer[[]*rule]
+}
+
+// NewSet puts a file in force. A nil file forbids nothing.
+func NewSet(f *File) *Set {
+	if f == nil {
+		f = &File{}
+	}
+	s := &Set{file: f, deny: nameSet(f.Tools.Deny)}
+	if f.Tools.Allow != nil {
+		s.allow = nameSet(*f.Tools.Allow)
+	}
+	rules := make([]*rule, len(f.compiled))
+	for i, r := range f.compiled {
+		// Rate limits count for each set.
+		own := *r
+		if own.rate != nil {
+			own.rate = newWindow(own.rate.limit, own.rate.every)
+		}
+		rules[i] = &own
+	}
+	s.rules.Store(&rules)
+	return s
+}
+
+func nameSet(names []string) map[string]bool {
+	m := make(map[string]bool, len(names))
+	for _, n := range names {
+		m[n] = true
+	}
+	return m
+}
+
+// Add puts a client's rule in force at time now. The name must be new. The
+// error is ErrRule.
+func (s *Set) Add(r Rule, now time.Duration) error {
+	c, err := compile(r)
+	if err != nil {
+		return err
+	}
+	c.added = now
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := *s.rules.Load()
+	if len(old) >= MaxRules {
+		return fmt.Errorf("%w %q: there are %d rules already, more are not allowed", ErrRule, r.Name, MaxRules)
+	}
+	if r.Name == AllowList || r.Name == DenyList || strings.HasPrefix(r.Name, "gateway.") ||
+		slices.ContainsFunc(old, func(o *rule) bool { return o.Name == r.Name }) {
+		return fmt.Errorf("%w %q: the name is taken, and a rule in force is never replaced", ErrRule, r.Name)
+	}
+	rules := append(slices.Clip(old), c)
+	s.rules.Store(&rules)
+	return nil
+}
+
+// Forbidden tells whether a tool may not be called whatever its parameters.
+func (s *Set) Forbidden(tool string) bool {
+	if len(s.listed(tool)) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(*s.rules.Load(), func(r *rule) bool { return r.Rule.Rule == DenyTool && r.covers(tool) })
+}
+
+// Granted tells whether a tool may be given a capability.
+func (s *Set) Granted(capability string) bool {
+	return s.file.Capabilities == nil || slices.Contains(*s.file.Capabilities, capability)
+}
+
+// Check decides a call: no violation means that it may be made, and only then
+// does it count against the rate limits.
+func (s *Set) Check(c *Call) []Violation {
+	found := s.listed(c.Tool)
+	rules := *s.rules.Load()
+	for _, r := range rules {
+		if r.rate == nil && r.covers(c.Tool) {
+			if v, violated := r.check1(c); violated {
+				found = append(found, v)
+			}
+		}
+	}
+	var taken []*window
+	for _, r := range rules {
+		if r.rate == nil || !r.covers(c.Tool) {
+			continue
+		}
+		// A call that is denied anyway counts nowhere.
+		dry := c.DryRun || len(found) > 0
+		wait, ok := r.rate.take(c.Now, dry)
+		switch {
+		case !ok:
+			found = append(found, Violation{Rule: r.Name, Kind: r.Rule.Rule, Reason: "the tool was called too often", RetryAfter: wait})
+		case !dry:
+			taken = append(taken, r.rate)
+		}
+	}
+	if len(found) > 0 {
+		for _, w := range taken {
+			w.untake()
+		}
+	}
+	return found
+}
+
+// listed applies the lists of tools. Deny wins over allow.
+func (s *Set) listed(tool string) []Violation {
+	switch {
+	case s.deny[tool] || s.deny[AnyTool]:
+		return []Violation{{Rule: DenyList, Kind: DenyTool, Reason: "the tool is on the list of denied tools"}}
+	case s.allow != nil && !s.allow[tool] && !s.allow[AnyTool]:
+		return []Violation{{Rule: AllowList, Kind: DenyTool, Reason: "the tool is not on the list of allowed tools"}}
+	}
+	return nil
+}
+
+func (r *rule) covers(tool string) bool {
+	return r.Target == tool || r.Target == AnyTool || r.Target == "" && r.Rule.Rule == DenyKeyword
+}
+
+// check1 evaluates one rule. One that panics is violated.
+func (r *rule) check1(c *Call) (v Violation, violated bool) {
+	v = Violation{Rule: r.Name, Kind: r.Rule.Rule}
+	if r.Rule.Rule != RequireState {
+		v.Param = r.Key
+	}
+	defer func() {
+		if recover() != nil {
+			v.Reason, violated = "the rule could not be evaluated", true
+		}
+	}()
+	v.Reason, violated = r.eval(c)
+	return v, violated
+}
+
+// Document is the policy in force as policy.json has it, and whether there is
+// anything to tell.
+func (s *Set) Document(runID string) (schema.Policy, bool) {
+	d := schema.Policy{
+		Schema: schema.PolicyV0, RunID: runID, Version: 1,
+		Tools: schema.PolicyTools{Deny: append([]string{}, s.file.Tools.Deny...)},
+		Rules: []schema.PolicyRule{}, ClientRules: []schema.PolicyRule{},
+	}
+	if s.file.Digest != "" {
+		d.Digest = &s.file.Digest
+	}
+	if s.file.Tools.Allow != nil {
+		d.Tools.Allow = append([]string{}, *s.file.Tools.Allow...)
+	}
+	if s.file.Capabilities != nil {
+		d.Capabilities = append([]string{}, *s.file.Capabilities...)
+	}
+	for i, r := range *s.rules.Load() {
+		if i < len(s.file.compiled) {
+			d.Rules = append(d.Rules, r.document())
+		} else {
+			d.ClientRules = append(d.ClientRules, r.document())
+		}
+	}
+	return d, s.file.Digest != "" || len(d.ClientRules) > 0
+}
