@@ -1,0 +1,262 @@
+package layer
+
+import (
+	"time"
+
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Options are what a [Builder] needs. RunID and Sink must be set.
+type Options struct {
+	RunID string
+	// Start is run_started on CLOCK_BOOTTIME, in nanoseconds; t_ns counts from it.
+	Start uint64
+	// Sink takes the lines in order. The event and its slices are reused after
+	// it returns. After it has failed once it is not called again: every
+	// further event is counted as dropped.
+	Sink func(*schema.KernelEvent) error
+	// Surface gathers what is class agent; nil for none.
+	Surface *Surface
+	// CompatV0 hands to Sink only what the closed v0 form has a line for; the
+	// rest is counted as filtered (classes) or coalesced (repeats).
+	CompatV0 bool
+	// Bind may set ToolCallID and BoundBy of an event before it goes to Sink;
+	// where the environment or the lineage of the process has told, they are
+	// set already. Nil changes nothing.
+	Bind func(ev *kernel.Event, e *schema.KernelEvent)
+	// Window is how long an event is held for earlier ones from other CPUs;
+	// 0 means 20 ms. MaxHeld bounds their number; 0 means 4096. Whatever
+	// reaches its limit first lets the oldest go.
+	Window  time.Duration
+	MaxHeld int
+}
+
+// maxHeldBytes bounds what held events refer to: paths, long argvs.
+const maxHeldBytes = 4 << 20
+
+// Stats are a builder's counts besides [Builder.Counts].
+type Stats struct {
+	// Received is how many events were pushed, Joined how many lines the
+	// builder added for processes that it had not seen forking. So
+	// Received + Joined = written + filtered + dropped + left out as repeats.
+	Received, Joined uint64
+	// Late is how many came after their place in time was written.
+	Late uint64
+	// Forks and Exits are processes, not threads; Threads are the others.
+	// Joins came in otherwise, MissedExits ended unseen, Alive have not ended.
+	Forks, Threads, Exits, Joins, MissedExits uint64
+	Alive                                     int
+	// LeftOut counts occurrences by class, agent included.
+	ByClass [schema.NumClasses]uint64
+	// ByKind counts occurrences by kind.
+	ByKind map[schema.KernelKind]uint64
+	// DatagramPeers counts sendto events with a remote endpoint, Connects
+	// connects to one (unix sockets are neither).
+	DatagramPeers, Connects uint64
+	// Resolved is how many names are known to belong to addresses;
+	// ForgottenNames were beyond the bound.
+	Resolved       int
+	ForgottenNames uint64
+	// Unparsed is how many DNS and TLS payloads could not be read.
+	Unparsed uint64
+	// IOUring, Escaped and Compat count what the observation is partly blind
+	// to: io_uring requests, tasks that left, 32-bit calls.
+	IOUring, Escaped, Compat uint64
+}
+
+// Builder makes lines from events. It is not safe for concurrent use.
+type Builder struct {
+	o     Options
+	win   window
+	procs *table
+	names *nameTable
+	paths stringCache
+
+	newest   uint64 // latest time seen
+	released uint64 // latest time handed out
+	out      schema.KernelEvent
+	args     [6]uint64
+	texts    []string
+
+	counts schema.LayerCounts
+	stats  Stats
+	kinds  [256]uint64
+	err    error
+}
+
+// NewBuilder returns an empty builder.
+func NewBuilder(o Options) *Builder {
+	if o.Window <= 0 {
+		o.Window = 20 * time.Millisecond
+	}
+	if o.MaxHeld <= 0 {
+		o.MaxHeld = 4096
+	}
+	return &Builder{o: o, procs: newTable(), names: newNameTable()}
+}
+
+// Push takes one event, which may be reused when Push returns, and hands out
+// those whose time has come. The error is the sink's or the surface's first
+// one; it comes back from every later call as well, while counting goes on.
+func (b *Builder) Push(ev *kernel.Event) error {
+	b.stats.Received++
+	b.newest = max(b.newest, ev.Time)
+	if ev.Time < b.released {
+		b.stats.Late++
+		b.line(ev, true)
+	} else {
+		b.win.add(ev)
+	}
+	return b.release(b.newest)
+}
+
+// Tick hands out what has been held for the window at now, CLOCK_BOOTTIME in
+// nanoseconds. Call it when no event has come for a while.
+func (b *Builder) Tick(now uint64) error {
+	b.newest = max(b.newest, now)
+	return b.release(now)
+}
+
+// Close hands out everything that is still held.
+func (b *Builder) Close() error {
+	for b.win.len() > 0 {
+		b.next()
+	}
+	return b.err
+}
+
+func (b *Builder) release(now uint64) error {
+	w := uint64(b.o.Window)
+	for b.win.len() > 0 && (b.win.len() > b.o.MaxHeld || b.win.bytes > maxHeldBytes || b.win.oldest().ev.Time+w <= now) {
+		b.next()
+	}
+	return b.err
+}
+
+func (b *Builder) next() {
+	h := b.win.pop()
+	b.released = max(b.released, h.ev.Time)
+	b.line(&h.ev, false)
+	b.win.done(h)
+}
+
+// line makes the line of ev, and before it one for its process if that is new.
+func (b *Builder) line(ev *kernel.Event, late bool) {
+	p, parent, joined := b.process(ev)
+	if joined && ev.Kind != kernel.KindJoinedCgroup {
+		b.begin(ev, p, late)
+		b.out.Kind, b.out.PPID, b.out.CgroupID = schema.KindJoin, ev.PPID, ev.CgroupID
+		b.stats.Joined++
+		b.finish(ev)
+	}
+	b.begin(ev, p, late)
+	b.out.ParentExecID = parent
+	b.convert(ev, p)
+	b.class(ev, p)
+	b.finish(ev)
+	if ev.Kind == kernel.KindExit && p != nil {
+		b.procs.exit(p)
+	}
+}
+
+// process finds or makes the instance that ev belongs to, and tells which one
+// forked it. It is nil only for what comes after a process was forgotten.
+func (b *Builder) process(ev *kernel.Event) (p *process, parent uint64, joined bool) {
+	p = b.procs.find(ev)
+	switch {
+	case ev.Kind == kernel.KindFork && !ev.Thread:
+		if p != nil { // the first process is forked by the runner
+			parent = p.execID
+		}
+		return b.procs.fork(ev, p), parent, false
+	case p != nil, ev.Repeat, ev.Kind == kernel.KindTraffic:
+		return p, 0, false
+	}
+	return b.procs.join(ev), 0, true
+}
+
+// begin sets what all events have.
+func (b *Builder) begin(ev *kernel.Event, p *process, late bool) {
+	b.out = schema.KernelEvent{RunID: b.o.RunID, TNS: b.rel(ev.Time), PID: ev.PID, TID: ev.TID, Late: late}
+	if b.out.TID == 0 {
+		b.out.TID = ev.PID
+	}
+	if p != nil {
+		b.out.ExecID, b.out.ToolCallID, b.out.BoundBy = p.execID, p.toolCall, p.boundBy
+	}
+	if ev.Repeat {
+		b.out.Repeat, b.out.Count, b.out.TFirstNS, b.out.TLastNS = true, max(ev.Count, 1), b.rel(ev.First), b.rel(ev.Last)
+	}
+}
+
+func (b *Builder) rel(t uint64) int64 { return int64(t - b.o.Start) }
+
+// class classifies b.out. A repeat has the class and the instance of the event
+// it repeats, as far as that is remembered.
+func (b *Builder) class(ev *kernel.Event, p *process) {
+	slot := b.procs.slot(ev.ID)
+	if ev.Repeat && slot.id == ev.ID {
+		b.out.ExecID, b.out.Class = slot.execID, schema.Class(slot.class)
+		return
+	}
+	if p != nil {
+		b.out.Class = classify(&b.out, p)
+	}
+	if !ev.Repeat {
+		*slot = eventID{ev.ID, b.out.ExecID, uint8(b.out.Class)}
+	}
+}
+
+// finish counts b.out, adds it to the surface and hands it out.
+func (b *Builder) finish(ev *kernel.Event) {
+	e := &b.out
+	if b.o.Bind != nil {
+		b.o.Bind(ev, e)
+	}
+	n := e.Times()
+	b.counts.Seen += n
+	b.stats.ByClass[e.Class] += n
+	b.kinds[e.Kind&255] += n
+	if b.o.Surface != nil {
+		if err := b.o.Surface.Add(e); err != nil && b.err == nil {
+			b.err = err
+		}
+	}
+	switch {
+	case b.err != nil:
+		b.counts.Dropped += n
+	case b.o.CompatV0 && e.Class != schema.ClassAgent:
+		b.counts.Filtered += n
+	case b.o.CompatV0 && e.Repeat:
+		b.counts.Coalesced += n
+	default:
+		if b.err = b.o.Sink(e); b.err != nil {
+			b.counts.Dropped += n
+			return
+		}
+		b.counts.Written++
+		b.counts.Coalesced += n - 1
+	}
+}
+
+// Counts is the layer's account in occurrences: Seen = Written + Coalesced +
+// Filtered + Dropped, where Written is lines.
+func (b *Builder) Counts() schema.LayerCounts { return b.counts }
+
+// Stats returns the other counts so far.
+func (b *Builder) Stats() Stats {
+	s, t := b.stats, b.procs
+	s.Forks, s.Threads, s.Exits, s.Joins, s.MissedExits, s.Alive = t.forks, t.threads, t.exits, t.joins, t.missedExits, t.alive()
+	s.Resolved, s.ForgottenNames = b.names.size(), b.names.forgotten
+	s.ByKind = make(map[schema.KernelKind]uint64)
+	for k, n := range b.kinds {
+		if n > 0 {
+			s.ByKind[schema.KernelKind(k)] = n
+		}
+	}
+	s.IOUring = s.ByKind[schema.KindIOUringOp]
+	s.Escaped = s.ByKind[schema.KindLeave]
+	s.Compat = s.ByKind[schema.KindCompatSyscall]
+	return s
+}

@@ -1,0 +1,314 @@
+package layer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/google/go-cmp/cmp"
+)
+
+const start = 1_000_000_000
+
+// collect returns a builder and the lines it hands out, as decoded from their
+// JSON: nothing is compared that isn't written.
+func collect(t testing.TB, o Options) (*Builder, *[]schema.KernelEvent) {
+	t.Helper()
+	var lines []schema.KernelEvent
+	o.RunID, o.Start = "run_1", start
+	o.Sink = func(e *schema.KernelEvent) error {
+		e.Seq = uint64(len(lines))
+		var got schema.KernelEvent
+		if err := schema.DecodeKernelEvent(schema.AppendJSON(nil, e), &got); err != nil {
+			t.Fatalf("%+v: %v", e, err)
+		}
+		lines = append(lines, got)
+		return nil
+	}
+	return NewBuilder(o), &lines
+}
+
+func push(t testing.TB, b *Builder, evs ...kernel.Event) {
+	t.Helper()
+	for i := range evs {
+		ev := evs[i]
+		if ev.Count == 0 {
+			ev.Count = 1
+		}
+		if err := b.Push(&ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func at(t uint64) uint64 { return start + t }
+
+func forkEvent(t uint64, parent, child uint32) kernel.Event {
+	return kernel.Event{Kind: kernel.KindFork, Time: at(t), PID: parent, TID: parent, Start: uint64(parent), ChildPID: child, ChildTID: child, ChildStart: uint64(child), ChildCgroupID: 7}
+}
+
+func execEvent(t uint64, pid uint32, exe string, argv ...string) kernel.Event {
+	ev := kernel.Event{Kind: kernel.KindExec, Time: at(t), PID: pid, TID: pid, PPID: 1, Start: uint64(pid), CgroupID: 7, Exe: []byte(exe), Filename: []byte(exe), Cwd: []byte("/work")}
+	for _, a := range argv {
+		ev.Argv = append(ev.Argv, []byte(a))
+	}
+	return ev
+}
+
+func exitEvent(t uint64, pid uint32, code int) kernel.Event {
+	return kernel.Event{Kind: kernel.KindExit, Time: at(t), PID: pid, TID: pid, Start: uint64(pid), ExitCode: code}
+}
+
+func openEvent(t uint64, pid uint32, path string, flags uint64, errno int32) kernel.Event {
+	ev := kernel.Event{Kind: kernel.KindOpen, Syscall: "openat", Time: at(t), PID: pid, TID: pid, Start: uint64(pid), Path: []byte(path), Flags: flags, PathSource: kernel.PathKernelObject, Ret: 3, ID: t + 1}
+	if errno != 0 {
+		ev.Ret, ev.Errno, ev.PathSource = -errno, errno, kernel.PathUserMemory
+	}
+	return ev
+}
+
+const cloexec = 0o2000000
+
+func TestBuilderKeepsTheProcessTable(t *testing.T) {
+	b, lines := collect(t, Options{})
+	failed := kernel.Event{Kind: kernel.KindExecFailed, Syscall: "execve", Time: at(25), PID: 10, TID: 10, Start: 10, Path: []byte("/x"), Errno: 2, Ret: -2, PathSource: kernel.PathUserMemory}
+	push(t, b, forkEvent(10, 5, 10), execEvent(20, 10, "/bin/sh", "sh", "", "-c"), failed, forkEvent(30, 10, 11), execEvent(40, 11, "/bin/ls", "ls"),
+		exitEvent(50, 11, 3), execEvent(60, 10, "/bin/cat", "cat"), openEvent(61, 10, "/a", 0, 0), exitEvent(70, 10, 0),
+		// the pid of the first child comes back, in another process
+		kernel.Event{Kind: kernel.KindOpen, Syscall: "open", Time: at(80), PID: 11, TID: 12, Start: 999, Path: []byte("/b"), PathSource: kernel.PathKernelObject})
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range *lines {
+		got = append(got, fmt.Sprintf("%d %s pid=%d ppid=%d id=%d from=%d %s %q", e.TNS, e.Kind, e.PID, e.PPID, e.ExecID, e.ParentExecID, e.Value, e.Argv))
+	}
+	want := []string{
+		`10 fork pid=10 ppid=5 id=1 from=0  []`,
+		`20 exec pid=10 ppid=1 id=2 from=1 /bin/sh ["sh" "" "-c"]`,
+		`25 exec_failed pid=10 ppid=0 id=2 from=0 /x []`,
+		`30 fork pid=11 ppid=10 id=3 from=2  []`,
+		`40 exec pid=11 ppid=1 id=4 from=3 /bin/ls ["ls"]`,
+		`50 exit pid=11 ppid=0 id=4 from=0  []`,
+		`60 exec pid=10 ppid=1 id=5 from=2 /bin/cat ["cat"]`,
+		`61 openat pid=10 ppid=0 id=5 from=0 /a []`,
+		`70 exit pid=10 ppid=0 id=5 from=0  []`,
+		`80 join pid=11 ppid=0 id=6 from=0  []`,
+		`80 openat pid=11 ppid=0 id=6 from=0 /b []`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	if e := (*lines)[5]; e.WaitStatus != 3<<8 {
+		t.Errorf("exit status is %#x, want exit code 3", e.WaitStatus)
+	}
+	s := b.Stats()
+	if s.Forks != 2 || s.Exits != 2 || s.Joins != 1 || s.Alive != 1 || s.Joined != 1 || s.MissedExits != 0 {
+		t.Errorf("stats are %+v", s)
+	}
+	if c, want := b.Counts(), (schema.LayerCounts{Seen: 11, Written: 11}); c != want {
+		t.Errorf("counts are %+v, want %+v", c, want)
+	}
+}
+
+func TestBuilderOrdersEventsOfAllCPUs(t *testing.T) {
+	b, lines := collect(t, Options{Window: 100})
+	push(t, b, forkEvent(0, 1, 10))
+	for _, at := range []uint64{50, 30, 40, 30, 90, 20, 200, 150, 140, 260} {
+		push(t, b, openEvent(at, 10, fmt.Sprint("/", at), 0, 0))
+	}
+	push(t, b, openEvent(60, 10, "/late", 0, 0)) // 150 has been written
+	if err := b.Tick(at(300)); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(*lines); n != 11 {
+		t.Errorf("%d lines at 300, want all but the one of 260", n)
+	}
+	b.Close()
+	var got []int64
+	for _, e := range *lines {
+		if e.Late {
+			if e.Value != "/late" {
+				t.Errorf("%s is late", e.Value)
+			}
+			continue
+		}
+		got = append(got, e.TNS)
+	}
+	if want := []int64{0, 20, 30, 30, 40, 50, 90, 140, 150, 200, 260}; !slices.Equal(got, want) {
+		t.Errorf("order is %v, want %v", got, want)
+	}
+	if s := b.Stats(); s.Late != 1 {
+		t.Errorf("%d late, want 1", s.Late)
+	}
+}
+
+func TestBuilderHoldsNoMoreThanItMay(t *testing.T) {
+	b, lines := collect(t, Options{Window: time.Hour, MaxHeld: 10})
+	push(t, b, forkEvent(0, 1, 10))
+	for i := range uint64(100) {
+		push(t, b, openEvent(i, 10, "/x", 0, 0))
+	}
+	if held := 101 - len(*lines); held != 10 {
+		t.Errorf("%d events are held, want 10", held)
+	}
+	big := execEvent(200, 10, "/bin/x", string(make([]byte, 128<<10)))
+	for range 100 {
+		push(t, b, big)
+	}
+	if b.win.bytes > maxHeldBytes+256<<10 {
+		t.Errorf("%d bytes are held", b.win.bytes)
+	}
+}
+
+func TestBuilderCopiesWhatTheReaderReuses(t *testing.T) {
+	b, lines := collect(t, Options{Window: time.Hour})
+	ev := execEvent(5, 10, "/bin/sh", "one", "two")
+	ev.EnvKeys = [][]byte{[]byte("HOME")}
+	push(t, b, forkEvent(0, 1, 10), ev)
+	for _, p := range [][]byte{ev.Exe, ev.Cwd, ev.Argv[0], ev.Argv[1], ev.EnvKeys[0]} {
+		for i := range p {
+			p[i] = 'X'
+		}
+	}
+	ev.Argv[0] = nil
+	b.Close()
+	e := (*lines)[1]
+	if e.Value != "/bin/sh" || e.Cwd != "/work" || !slices.Equal(e.Argv, []string{"one", "two"}) || !slices.Equal(e.EnvKeys, []string{"HOME"}) {
+		t.Errorf("the line is %+v", e)
+	}
+}
+
+func TestRepeatsBelongToWhatTheyRepeat(t *testing.T) {
+	b, lines := collect(t, Options{})
+	cache := openEvent(11, 10, "/etc/ld.so.cache", cloexec, 0)
+	lib := openEvent(12, 10, "/usr/lib/x86_64-linux-gnu/libc.so.6", cloexec, 0)
+	repeat := lib
+	repeat.Repeat, repeat.Time, repeat.Count, repeat.First, repeat.Last = true, at(500), 41, at(13), at(400)
+	push(t, b, forkEvent(0, 1, 10), execEvent(10, 10, "/bin/cat"), cache, lib, openEvent(20, 10, "/data", 0, 0), execEvent(30, 10, "/bin/dog"), repeat)
+	b.Close()
+	e := (*lines)[len(*lines)-1]
+	if !e.Repeat || e.Count != 41 || e.TFirstNS != 13 || e.TLastNS != 400 || e.ExecID != 2 || e.Class != schema.ClassLoader {
+		t.Errorf("the repeat is %+v", e)
+	}
+	if c, want := b.Counts(), (schema.LayerCounts{Seen: 47, Written: 7, Coalesced: 40}); c != want {
+		t.Errorf("counts are %+v, want %+v", c, want)
+	}
+}
+
+func TestCountsAddUpWhateverHappensToALine(t *testing.T) {
+	full := errors.New("no space")
+	for name, o := range map[string]Options{
+		"all is written":     {},
+		"the disk is full":   {Sink: func(e *schema.KernelEvent) error { return full }},
+		"the closed v0 form": {CompatV0: true},
+	} {
+		b, _ := collect(t, o)
+		if o.Sink != nil {
+			b.o.Sink = o.Sink
+		}
+		repeat := openEvent(20, 10, "/x", 0, 0)
+		repeat.Repeat, repeat.Count, repeat.Time = true, 7, at(40)
+		for _, ev := range []kernel.Event{forkEvent(0, 1, 10), execEvent(1, 10, "/bin/x"), openEvent(5, 10, "/etc/ld.so.cache", cloexec, 0), openEvent(20, 10, "/x", 0, 0), repeat, openEvent(50, 77, "/y", 0, 0)} {
+			if ev.Count == 0 {
+				ev.Count = 1
+			}
+			b.Push(&ev)
+		}
+		if err := b.Close(); o.Sink != nil && !errors.Is(err, full) {
+			t.Errorf("%s: the sink's error is %v", name, err)
+		}
+		c := b.Counts()
+		if c.Seen != 13 || c.Seen != c.Written+c.Coalesced+c.Filtered+c.Dropped {
+			t.Errorf("%s: %+v does not add up to 13", name, c)
+		}
+		if o.CompatV0 && (c.Filtered != 1 || c.Coalesced != 7) {
+			t.Errorf("%s: %+v, want 1 filtered and 7 coalesced", name, c)
+		}
+		if o.Sink != nil && c.Dropped != 13 {
+			t.Errorf("%s: %+v, want all dropped", name, c)
+		}
+	}
+}
+
+func TestToolCallsPassToDescendants(t *testing.T) {
+	b, lines := collect(t, Options{})
+	ex := execEvent(5, 10, "/bin/tool")
+	ex.ToolCallID = []byte("tc_1")
+	push(t, b, forkEvent(0, 1, 10), ex, forkEvent(6, 10, 11), openEvent(7, 11, "/x", 0, 0), execEvent(8, 11, "/bin/sub"))
+	b.Close()
+	for i, want := range []string{"", "env", "lineage", "lineage", "lineage"} {
+		if e := (*lines)[i]; e.BoundBy != want || (want != "") != (e.ToolCallID == "tc_1") {
+			t.Errorf("line %d is bound to %q by %q, want by %q", i, e.ToolCallID, e.BoundBy, want)
+		}
+	}
+}
+
+func TestEndedProcessesAreForgotten(t *testing.T) {
+	b := NewBuilder(Options{RunID: "r", Sink: func(*schema.KernelEvent) error { return nil }})
+	for i := range uint64(100_000) {
+		pid := uint32(i%30000) + 10
+		f := forkEvent(i*10, 1, pid)
+		f.ChildStart = i
+		x := exitEvent(i*10+1, pid, 0)
+		x.Start = i
+		push(t, b, f, x)
+	}
+	b.Close()
+	if n := len(b.procs.byPID); n > keptExits+1 {
+		t.Errorf("%d processes are remembered after 100,000 spawns", n)
+	}
+	if s := b.Stats(); s.Forks != 100_000 || s.Exits != 100_000 || s.MissedExits != 0 || s.Joins != 0 || s.Alive != 0 {
+		t.Errorf("stats are %+v", s)
+	}
+	// Bytes of a connection whose process was forgotten still have a line.
+	ev := kernel.Event{Kind: kernel.KindTraffic, Time: at(9e9), PID: 12, Start: 2, Count: 1, Remote: netip.MustParseAddrPort("1.2.3.4:5"), Bytes: 9}
+	push(t, b, ev)
+	b.Close()
+	if b.out.ExecID != 0 || b.out.Kind != schema.KindFlow || b.out.BytesOut != 9 {
+		t.Errorf("the flow's line is %+v", b.out)
+	}
+}
+
+func TestEveryKindOfTheObserverHasOneOfTheLayer(t *testing.T) {
+	for k := kernel.KindExec; k <= kernel.KindCompat; k++ {
+		if int(k) >= len(kinds) || kinds[k] == 0 {
+			t.Errorf("kind %d has none", k)
+		}
+	}
+}
+
+func BenchmarkBuilderAndAppender(b *testing.B) {
+	var buf bytes.Buffer
+	line := make([]byte, 0, 4096)
+	bl := NewBuilder(Options{RunID: "run_01JABCDEFGHJKMNPQRSTVWXYZ0", Start: start, Surface: NewSurface("r", b.TempDir(), 0), Sink: func(e *schema.KernelEvent) error {
+		line = append(schema.AppendJSON(line[:0], e), '\n')
+		buf.Write(line)
+		if buf.Len() > 1<<20 {
+			buf.Reset()
+		}
+		return nil
+	}})
+	paths := make([][]byte, 20000)
+	for i := range paths {
+		paths[i] = fmt.Appendf(nil, "/home/user/project/node_modules/package-%d/lib/file_%d.js", i/50, i)
+	}
+	push(b, bl, forkEvent(0, 1, 10), execEvent(1, 10, "/usr/bin/node"))
+	ev := openEvent(2, 10, "/x", cloexec, 0)
+	b.ReportAllocs()
+	i := uint64(0)
+	for b.Loop() {
+		i++
+		ev.Time, ev.ID, ev.Count = at(2000*i^(i&3)*1500), i, 1
+		ev.Path = paths[i%uint64(len(paths))]
+		if err := bl.Push(&ev); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package layer
+
+import (
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// This file is the whole of what decides an event's class. Everything is
+// agent, unless one of the rules below says otherwise. They follow from one
+// concern: calling an agent's action noise hides it from a reviewer, calling
+// noise an action merely lengthens a list. So noise is only
+//
+//   - an open: no other kind of event ever is;
+//   - that cannot change anything: read access, no create, no truncate;
+//   - that succeeded on the kernel's own path, or found nothing (ENOENT,
+//     ENOTDIR): a denial is evidence and stays agent;
+//   - of a file in a system directory, or of /proc and /sys, that the rule
+//     names: a library or module beside the agent's own files is the agent's;
+//   - with the flags of the library that is known to do it, where those tell
+//     it from cat(1).
+//
+// The layer keeps the event either way; only the capability surface leaves
+// noise out, and counts it.
+
+// rule is one row. Every condition that is not empty must hold.
+type rule struct {
+	class schema.Class
+	// exe is a prefix of the executable's base name; the executable must lie
+	// in a system directory, so that an agent's own "python" gets no rule.
+	exe string
+	// loading: the thread has opened the loader's cache and since then nothing
+	// but libraries.
+	loading bool
+	// cloexec: O_CLOEXEC must be set, as libc's own opens have it.
+	cloexec bool
+	// in are directories (with a final slash); path is below one of them.
+	in []string
+	// is are whole paths.
+	is []string
+	// like further restricts the path.
+	like func(path string) bool
+}
+
+var libraryDirs = []string{"/lib/", "/lib32/", "/lib64/", "/usr/lib/", "/usr/lib32/", "/usr/lib64/", "/usr/local/lib/"}
+
+var rules = [...]rule{
+	// ld.so reads its cache, then maps the libraries it names; musl reads its
+	// search path instead. Opening the cache begins loading, at start-up as
+	// in a later dlopen; see classifier.open.
+	{class: schema.ClassLoader, cloexec: true, like: beginsLoading},
+	{class: schema.ClassLoader, cloexec: true, loading: true, in: libraryDirs, like: isLibrary},
+
+	// libc: setlocale, gettext, iconv, time zones.
+	{class: schema.ClassLocale, cloexec: true, in: []string{"/usr/lib/locale/", "/usr/share/zoneinfo/"}},
+	{class: schema.ClassLocale, cloexec: true, is: []string{"/etc/localtime", "/usr/share/locale/locale.alias"}},
+	{class: schema.ClassLocale, cloexec: true, in: libraryDirs, like: func(p string) bool { return strings.Contains(p, "/gconv/") }},
+	{class: schema.ClassLocale, in: []string{"/usr/share/locale/", "/usr/share/locale-langpack/"},
+		like: func(p string) bool { return strings.HasSuffix(p, ".mo") }},
+
+	// Interpreters and their standard libraries, as the distribution
+	// installed them. Packages of a project or a virtual environment are not.
+	{class: schema.ClassRuntime, exe: "python3", cloexec: true, in: []string{"/usr/lib/python3", "/usr/local/lib/python3"}},
+	{class: schema.ClassRuntime, exe: "python3", cloexec: true, is: []string{"/usr/bin/pyvenv.cfg", "/usr/pyvenv.cfg", "/usr/local/bin/pyvenv.cfg", "/usr/local/pyvenv.cfg"}},
+	{class: schema.ClassRuntime, exe: "perl", cloexec: true, in: []string{"/usr/share/perl/", "/usr/share/perl5/", "/etc/perl/", "/usr/local/share/perl/", "/usr/local/lib/site_perl/"}},
+	{class: schema.ClassRuntime, exe: "perl", cloexec: true, in: libraryDirs, like: func(p string) bool {
+		return strings.Contains(p, "/perl/") || strings.Contains(p, "/perl5/") || strings.Contains(p, "/perl-base/")
+	}},
+	{class: schema.ClassRuntime, exe: "node", in: []string{"/usr/share/nodejs/", "/usr/share/node_modules/"}},
+	{class: schema.ClassRuntime, exe: "node", is: []string{"/etc/ssl/openssl.cnf", "/usr/lib/ssl/openssl.cnf"}},
+	{class: schema.ClassRuntime, exe: "python3", is: []string{"/etc/ssl/openssl.cnf", "/usr/lib/ssl/openssl.cnf"}},
+	{class: schema.ClassRuntime, is: []string{"/dev/urandom", "/dev/random"}},
+
+	// A program asking about itself and the machine. environ, mem, root, cwd
+	// and the files behind fd/ are not in the list: they hold other things.
+	{class: schema.ClassIntrospection, in: []string{"/proc/self/"}, like: isOwnStatus},
+	{class: schema.ClassIntrospection, is: []string{"/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/version",
+		"/proc/loadavg", "/proc/uptime", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/cap_last_cap", "/proc/sys/kernel/ngroups_max",
+		"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/proc/sys/vm/overcommit_memory", "/proc/sys/net/core/somaxconn",
+		"/proc/sys/fs/pipe-max-size", "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"}},
+	{class: schema.ClassIntrospection, in: []string{"/sys/devices/system/cpu/", "/sys/devices/system/node/"}},
+	{class: schema.ClassIntrospection, in: []string{"/sys/fs/cgroup/"}, like: isCgroupLimit},
+}
+
+func beginsLoading(p string) bool {
+	return p == "/etc/ld.so.cache" || p == "/etc/ld.so.preload" || strings.HasPrefix(p, "/etc/ld-musl-") && strings.HasSuffix(p, ".path")
+}
+
+// isLibrary reports whether the last part is NAME.so or NAME.so.VERSION.
+func isLibrary(p string) bool {
+	base := p[strings.LastIndexByte(p, '/')+1:]
+	i := strings.Index(base, ".so")
+	return i > 0 && (len(base) == i+3 || base[i+3] == '.')
+}
+
+// isOwnStatus is asked about the process's own /proc/self/NAME.
+func isOwnStatus(p string) bool {
+	switch strings.TrimPrefix(p, "/proc/self/") {
+	case "maps", "stat", "statm", "status", "cgroup", "mountinfo", "mounts", "auxv", "limits", "cpuset", "comm", "cmdline",
+		"oom_score_adj", "fd", "task", "uid_map", "gid_map", "setgroups", "coredump_filter":
+		return true
+	}
+	return false
+}
+
+// isCgroupLimit reports whether a file of a cgroup tells a limit or a use.
+func isCgroupLimit(p string) bool {
+	switch p[strings.LastIndexByte(p, '/')+1:] {
+	case "cpu.max", "cpu.stat", "cpu.weight", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpuset.cpus", "cpuset.cpus.effective",
+		"memory.max", "memory.high", "memory.current", "memory.stat", "memory.limit_in_bytes", "memory.usage_in_bytes",
+		"memory.swap.max", "pids.max", "pids.current", "cgroup.controllers":
+		return true
+	}
+	return false
+}
+
+const (
+	openCloexec = 0o2000000 // fcntl.h, the same on x86-64 and arm64
+	enoent      = -2
+	enotdir     = -20
+)
+
+// classify gives the class of e, an event of p. loading is p's state on entry
+// to the loader's phase and is kept up to date.
+func classify(e *schema.KernelEvent, p *process) schema.Class {
+	c := schema.ClassAgent
+	if e.Kind == schema.KindOpen && harmless(e) {
+		c = classifyOpen(e.Value, e.Flags, e.PID, e.TID, p)
+	}
+	switch {
+	case c == schema.ClassLoader && beginsLoading(e.Value):
+		p.loadTID = e.TID
+	case c != schema.ClassLoader && p.loadTID == e.TID:
+		p.loadTID = 0 // the thread does something of its own again
+	}
+	return c
+}
+
+// harmless holds the conditions that every rule shares.
+func harmless(e *schema.KernelEvent) bool {
+	if !e.HasResult || e.Writes() || e.Flags&3 != 0 || e.Truncated != 0 || e.Marks != 0 {
+		return false
+	}
+	if e.Result >= 0 {
+		return !e.UserMemory
+	}
+	return e.Result == enoent || e.Result == enotdir
+}
+
+func classifyOpen(path string, flags uint64, pid, tid uint32, p *process) schema.Class {
+	if !systemPath(path) {
+		return schema.ClassAgent
+	}
+	path = ownProc(path, pid)
+	for i := range rules {
+		r := &rules[i]
+		if r.cloexec && flags&openCloexec == 0 || r.loading && (p.loadTID == 0 || p.loadTID != tid) {
+			continue
+		}
+		if r.matches(path) && (r.exe == "" || isProgram(p.exe, r.exe)) {
+			return r.class
+		}
+	}
+	return schema.ClassAgent
+}
+
+func (r *rule) matches(path string) bool {
+	if r.in != nil || r.is != nil {
+		if !oneOf(r.is, path) && !below(r.in, path) {
+			return false
+		}
+	}
+	return r.like == nil || r.like(path)
+}
+
+func oneOf(paths []string, path string) bool {
+	for _, p := range paths {
+		if p == path {
+			return true
+		}
+	}
+	return false
+}
+
+func below(dirs []string, path string) bool {
+	for _, d := range dirs {
+		if strings.HasPrefix(path, d) {
+			return true
+		}
+	}
+	return false
+}
+
+// systemPath spares most paths the walk through the rules.
+func systemPath(p string) bool {
+	if len(p) < 5 || p[0] != '/' {
+		return false
+	}
+	switch p[1] {
+	case 'u', 'l', 'e', 'p', 's', 'd':
+		return strings.HasPrefix(p, "/usr/") || strings.HasPrefix(p, "/lib") || strings.HasPrefix(p, "/etc/") ||
+			strings.HasPrefix(p, "/proc/") || strings.HasPrefix(p, "/sys/") || strings.HasPrefix(p, "/dev/")
+	}
+	return false
+}
+
+// isProgram reports whether exe is a program of the system named name, perhaps
+// with a version after it (python3, python3.13).
+func isProgram(exe, name string) bool {
+	i := strings.LastIndexByte(exe, '/')
+	switch exe[:i+1] {
+	case "/usr/bin/", "/bin/", "/usr/local/bin/", "/usr/sbin/":
+	default:
+		return false
+	}
+	rest, ok := strings.CutPrefix(exe[i+1:], name)
+	return ok && strings.Trim(rest, "0123456789.") == ""
+}

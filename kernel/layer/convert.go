@@ -1,0 +1,284 @@
+package layer
+
+import (
+	"net/netip"
+	"unicode/utf8"
+
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// kinds maps the observer's kinds to those of the layer.
+var kinds = [...]schema.KernelKind{
+	kernel.KindExec: schema.KindExec, kernel.KindExecFailed: schema.KindExecFailed, kernel.KindFork: schema.KindFork,
+	kernel.KindExit: schema.KindExit, kernel.KindOpen: schema.KindOpen, kernel.KindWrite: schema.KindWrite,
+	kernel.KindMmap: schema.KindMmapShared, kernel.KindRename: schema.KindRename, kernel.KindUnlink: schema.KindUnlink,
+	kernel.KindRmdir: schema.KindRmdir, kernel.KindLink: schema.KindLink, kernel.KindSymlink: schema.KindSymlink,
+	kernel.KindMkdir: schema.KindMkdir, kernel.KindMknod: schema.KindMknod, kernel.KindTruncate: schema.KindTruncate,
+	kernel.KindChmod: schema.KindChmod, kernel.KindChown: schema.KindChown, kernel.KindSetxattr: schema.KindSetxattr,
+	kernel.KindRemovexattr: schema.KindRemovexattr, kernel.KindChdir: schema.KindChdir, kernel.KindChroot: schema.KindChroot,
+	kernel.KindConnect: schema.KindConnect, kernel.KindBind: schema.KindBind, kernel.KindListen: schema.KindListen,
+	kernel.KindAccept: schema.KindAccept, kernel.KindSend: schema.KindSendto, kernel.KindDNS: schema.KindDNS,
+	kernel.KindTLSHello: schema.KindTLS, kernel.KindTraffic: schema.KindFlow, kernel.KindSetID: schema.KindSetID,
+	kernel.KindCapset: schema.KindCapset, kernel.KindPtrace: schema.KindPtrace, kernel.KindMount: schema.KindMount,
+	kernel.KindNamespace: schema.KindNamespace, kernel.KindBPF: schema.KindBPF, kernel.KindMemfd: schema.KindMemfd,
+	kernel.KindModule: schema.KindModule, kernel.KindIOUring: schema.KindIOUring, kernel.KindIOUringOp: schema.KindIOUringOp,
+	kernel.KindLeftCgroup: schema.KindLeave, kernel.KindJoinedCgroup: schema.KindJoin, kernel.KindCompat: schema.KindCompatSyscall,
+}
+
+// convert fills b.out from ev, whose process is p; begin has been called.
+func (b *Builder) convert(ev *kernel.Event, p *process) {
+	e := &b.out
+	if int(ev.Kind) < len(kinds) {
+		e.Kind = kinds[ev.Kind]
+	}
+	e.Value, e.Target = b.paths.get(ev.Path), string(ev.Path2)
+	e.UserMemory = ev.PathSource == kernel.PathUserMemory
+	e.Marks = marks(ev)
+	if ev.Truncated {
+		e.Truncated |= schema.FieldValue
+		if len(ev.Path2) > 0 {
+			e.Truncated |= schema.FieldTarget
+		}
+	}
+	e.Flags = ev.Flags
+	if ev.Syscall != "" && !ev.NoResult {
+		e.HasResult, e.Result = true, int64(ev.Ret)
+		if ev.Errno != 0 {
+			e.Result = -int64(ev.Errno)
+		}
+	}
+	switch ev.Kind {
+	case kernel.KindOpen:
+		e.Mode, e.Resolve = ev.Mode, uint64(ev.Resolve)
+	case kernel.KindMkdir, kernel.KindMknod, kernel.KindChmod:
+		e.Mode = ev.Mode
+	case kernel.KindTruncate:
+		e.Args = b.arg(ev.Bytes)
+	case kernel.KindChown:
+		e.Args = b.arg(uint64(ev.UID), uint64(ev.GID))
+	case kernel.KindSetxattr, kernel.KindRemovexattr:
+		e.Target = string(ev.Name)
+	case kernel.KindWrite:
+		e.BytesOut, e.HasResult = ev.Bytes, ev.Errno != 0
+	case kernel.KindFork:
+		b.fork(ev)
+	case kernel.KindExec, kernel.KindExecFailed:
+		b.exec(ev, p)
+	case kernel.KindExit:
+		e.WaitStatus = uint32(ev.ExitCode&0xff) << 8
+		if ev.Signal != 0 {
+			e.WaitStatus = uint32(ev.Signal & 0x7f)
+			if ev.Core {
+				e.WaitStatus |= 0x80
+			}
+		}
+	case kernel.KindConnect, kernel.KindSend, kernel.KindBind, kernel.KindListen, kernel.KindAccept, kernel.KindTraffic:
+		b.network(ev)
+	case kernel.KindDNS:
+		b.dns(ev)
+	case kernel.KindTLSHello:
+		b.tls(ev)
+	case kernel.KindLeftCgroup, kernel.KindJoinedCgroup:
+		e.PPID, e.CgroupID = ev.PPID, ev.CgroupID
+	case kernel.KindIOUringOp:
+		e.Args = b.arg(ev.Args[0])
+	case kernel.KindCompat:
+		e.Call = ev.Syscall
+	case kernel.KindSetID, kernel.KindCapset, kernel.KindPtrace, kernel.KindMount, kernel.KindNamespace, kernel.KindBPF,
+		kernel.KindMemfd, kernel.KindModule, kernel.KindIOUring:
+		e.Call = ev.Syscall
+		e.Args = b.arg(ev.Args[:]...)
+	}
+}
+
+func marks(ev *kernel.Event) (m schema.Marks) {
+	if ev.Deleted {
+		m |= schema.MarkDeleted
+	}
+	if ev.Memfd {
+		m |= schema.MarkMemfd
+	}
+	if ev.RelativePath {
+		m |= schema.MarkRelative
+	}
+	if ev.Unreachable {
+		m |= schema.MarkUnreachable
+	}
+	if ev.Unreadable {
+		m |= schema.MarkUnreadable
+	}
+	return m
+}
+
+// arg returns args in memory that the next event reuses, without the zeroes
+// at the end.
+func (b *Builder) arg(args ...uint64) []uint64 {
+	n := copy(b.args[:], args)
+	for n > 1 && b.args[n-1] == 0 {
+		n--
+	}
+	return b.args[:n:n]
+}
+
+// fork makes the event the child's own.
+func (b *Builder) fork(ev *kernel.Event) {
+	e := &b.out
+	if ev.Thread {
+		b.procs.threads++
+		e.Kind, e.TID = schema.KindThread, ev.ChildTID
+		return
+	}
+	e.PID, e.TID, e.PPID, e.CgroupID = ev.ChildPID, ev.ChildPID, ev.PID, ev.ChildCgroupID
+}
+
+// exec begins a new instance of p, or reports the call that did not.
+func (b *Builder) exec(ev *kernel.Event, p *process) {
+	e := &b.out
+	n := len(ev.Argv)
+	b.texts = b.texts[:0]
+	for _, a := range ev.Argv {
+		b.texts = append(b.texts, string(a))
+	}
+	for _, k := range ev.EnvKeys {
+		b.texts = append(b.texts, string(k))
+	}
+	if ev.Argv != nil || ev.Kind == kernel.KindExec {
+		e.Argv = b.texts[:n:n]
+	}
+	if ev.ArgvTruncated {
+		e.Truncated |= schema.FieldArgv
+	}
+	if ev.EnvTruncated {
+		e.Truncated |= schema.FieldEnvKeys
+	}
+	if ev.Kind == kernel.KindExecFailed {
+		return
+	}
+	e.EnvKeys = b.texts[n:]
+	e.Value, e.Cwd = string(ev.Exe), string(ev.Cwd)
+	if f := string(ev.Filename); f != e.Value {
+		e.Target = f
+	}
+	e.PPID, e.CgroupID = ev.PPID, ev.CgroupID
+	if ev.OldTID != 0 {
+		e.TID = ev.OldTID
+	}
+	e.ParentExecID, p.execID = p.execID, b.procs.nextID()
+	e.ExecID = p.execID
+	p.exe, p.loadTID = e.Value, 0
+	if id := string(ev.ToolCallID); id != "" && utf8.ValidString(id) {
+		p.toolCall, p.boundBy = id, "env"
+	} else if p.toolCall != "" {
+		p.boundBy = "lineage"
+	}
+	e.ToolCallID, e.BoundBy = p.toolCall, p.boundBy
+}
+
+// network fills the endpoints.
+func (b *Builder) network(ev *kernel.Event) {
+	e := &b.out
+	e.Protocol = protocol(ev)
+	e.UserMemory = ev.FromUser
+	if ev.Family == afUnix {
+		e.Value = "unix:" + e.Value
+	} else {
+		e.Local, e.Value = endpoint(ev.Local), endpoint(ev.Remote)
+		if ev.Kind == kernel.KindBind || ev.Kind == kernel.KindListen {
+			e.Value, e.Local = e.Local, ""
+		}
+	}
+	switch ev.Kind {
+	case kernel.KindConnect:
+		if ev.Remote.IsValid() {
+			b.stats.Connects++
+		}
+	case kernel.KindSend:
+		e.BytesOut = ev.Bytes
+		if ev.Remote.IsValid() {
+			b.stats.DatagramPeers++
+		}
+	case kernel.KindTraffic:
+		e.BytesOut, e.BytesIn, e.HasResult = ev.Bytes, ev.BytesIn, false
+	}
+	if ev.Kind != kernel.KindBind && ev.Kind != kernel.KindListen {
+		e.Names = b.names.of(unmap(ev.Remote))
+	}
+}
+
+// Address families of socket(7), from linux/socket.h.
+const (
+	afUnix    = 1
+	afNetlink = 16
+	afPacket  = 17
+	afVsock   = 40
+)
+
+// protocol names the transport; "" when it isn't known.
+func protocol(ev *kernel.Event) string {
+	switch ev.Family {
+	case afUnix:
+		return "unix"
+	case afNetlink:
+		return "netlink"
+	case afPacket:
+		return "packet"
+	case afVsock:
+		return "vsock"
+	}
+	switch ev.Proto {
+	case 1, 58:
+		return "icmp"
+	case 6:
+		return "tcp"
+	case 17:
+		return "udp"
+	case 33:
+		return "dccp"
+	case 132:
+		return "sctp"
+	case 136:
+		return "udplite"
+	case 262:
+		return "mptcp"
+	}
+	switch ev.SockType {
+	case 1:
+		return "tcp"
+	case 2:
+		return "udp"
+	case 3:
+		return "raw"
+	}
+	return ""
+}
+
+// unmap makes an IPv4 address that a socket of IPv6 uses an IPv4 address.
+func unmap(ap netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
+}
+
+func endpoint(ap netip.AddrPort) string {
+	if !ap.IsValid() {
+		return ""
+	}
+	return unmap(ap).String()
+}
+
+// stringCache spares a copy of a path that was used a moment ago.
+type stringCache [512]string
+
+func (c *stringCache) get(p []byte) string {
+	if len(p) == 0 || len(p) > 256 {
+		return string(p)
+	}
+	h := uint32(2166136261)
+	for _, x := range p[max(0, len(p)-24):] {
+		h = (h ^ uint32(x)) * 16777619
+	}
+	s := &c[(h^uint32(len(p)))%uint32(len(c))]
+	if *s != string(p) {
+		*s = string(p)
+	}
+	return *s
+}

@@ -1,0 +1,208 @@
+package layer
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+)
+
+func answer(t testing.TB, question string, records ...string) []byte {
+	t.Helper()
+	var m dns.Msg
+	m.SetQuestion(question, dns.TypeA)
+	m.Response = true
+	for _, r := range records {
+		rr, err := dns.NewRR(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Answer = append(m.Answer, rr)
+	}
+	p, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func dnsEvent(t uint64, p []byte, proto uint16, ingress bool) kernel.Event {
+	return kernel.Event{Kind: kernel.KindDNS, Time: at(t), PID: 10, TID: 10, Start: 10, Family: 2, Proto: proto, Remote: netip.MustParseAddrPort("10.0.0.1:53"), Payload: p, Ingress: ingress}
+}
+
+func connectEvent(t uint64, remote string) kernel.Event {
+	return kernel.Event{Kind: kernel.KindConnect, Syscall: "connect", Time: at(t), PID: 10, TID: 10, Start: 10, Family: 2, SockType: 1, Proto: 6, Remote: netip.MustParseAddrPort(remote)}
+}
+
+func TestNamesComeFromDNSAnswers(t *testing.T) {
+	b, lines := collect(t, Options{})
+	chain := answer(t, "WWW.Example.com.", "b.example. 1 A 203.0.113.2", "www.example.com. 1 CNAME a.example.", "a.example. 1 CNAME b.example.",
+		"evil.example. 1 A 203.0.113.66", "b.example. 1 AAAA 2001:db8::2", "b.example. 1 TXT x")
+	tcp := answer(t, "tcp.example.", "tcp.example. 1 A 203.0.113.2")
+	tcp = append([]byte{byte(len(tcp) >> 8), byte(len(tcp))}, tcp...)
+	sent := answer(t, "forged.example.", "forged.example. 1 A 203.0.113.2")
+	push(t, b, forkEvent(0, 1, 10), dnsEvent(1, chain, 17, true), dnsEvent(2, tcp, 6, true), dnsEvent(3, sent, 17, false),
+		connectEvent(4, "203.0.113.2:443"), connectEvent(5, "203.0.113.66:443"), connectEvent(6, "[::ffff:203.0.113.2]:80"), connectEvent(7, "[2001:db8::2]:80"))
+	b.Close()
+	got := *lines
+	if e := got[1]; e.Value != "www.example.com" || e.Protocol != "udp" || e.Remote != "10.0.0.1:53" || len(e.DNS.Answers) != 6 || e.DNS.RCode != "NOERROR" {
+		t.Errorf("the answer is %+v, %+v", e, e.DNS)
+	}
+	want := []schema.DNSAnswer{{Name: "b.example", Type: "A", Data: "203.0.113.2"}, {Name: "www.example.com", Type: "CNAME", Data: "a.example"}}
+	if diff := cmp.Diff(want, got[1].DNS.Answers[:2]); diff != "" {
+		t.Error(diff)
+	}
+	for i, want := range map[int][]string{4: {"tcp.example", "www.example.com"}, 5: nil, 6: {"tcp.example", "www.example.com"}, 7: {"www.example.com"}} {
+		if !slices.Equal(got[i].Names, want) {
+			t.Errorf("%s has the names %q, want %q", got[i].Value, got[i].Names, want)
+		}
+	}
+	if got[6].Value != "203.0.113.2:80" {
+		t.Errorf("a mapped address is written as %s", got[6].Value)
+	}
+}
+
+func TestTornAndHostileDNS(t *testing.T) {
+	whole := answer(t, "a.example.", "a.example. 1 A 203.0.113.1", "a.example. 1 A 203.0.113.2")
+	name, m := parseDNS(whole[:len(whole)-3], false)
+	if name != "a.example" || m == nil || len(m.Answers) != 1 {
+		t.Errorf("a message cut in its second answer gives %q, %+v", name, m)
+	}
+	b, lines := collect(t, Options{})
+	push(t, b, forkEvent(0, 1, 10), dnsEvent(1, []byte("GET / HTTP/1.1\r\n\r\n"), 17, true), dnsEvent(2, nil, 17, true))
+	b.Close()
+	for _, e := range (*lines)[1:] {
+		if e.DNS != nil || e.Marks != schema.MarkUnreadable {
+			t.Errorf("no message at all gives %+v", e)
+		}
+	}
+	if s := b.Stats(); s.Unparsed != 2 {
+		t.Errorf("%d unparsed, want 2", s.Unparsed)
+	}
+}
+
+func TestNamesAreBounded(t *testing.T) {
+	n := newNameTable()
+	for i := range 3 * maxAddresses {
+		learn(n, n.byAddr, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), "x")
+	}
+	a := netip.AddrFrom4([4]byte{10, 0, 0, 1})
+	for i := range 100 {
+		learn(n, n.byAddr, a, string(rune('a'+i)))
+	}
+	if len(n.byAddr) != maxAddresses || len(n.byAddr[a]) != maxNamesEach || n.forgotten != 2*maxAddresses+99-(maxNamesEach-1) {
+		t.Errorf("%d addresses, %d names, %d forgotten", len(n.byAddr), len(n.byAddr[a]), n.forgotten)
+	}
+}
+
+// hello is a ClientHello as crypto/tls sends it.
+func hello(t testing.TB, name string) []byte {
+	t.Helper()
+	a, b := net.Pipe()
+	defer a.Close()
+	go func() {
+		tls.Client(b, &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake()
+		b.Close()
+	}()
+	var head [5]byte
+	if _, err := io.ReadFull(a, head[:]); err != nil {
+		t.Fatal(err)
+	}
+	body := make([]byte, int(head[3])<<8|int(head[4]))
+	if _, err := io.ReadFull(a, body); err != nil {
+		t.Fatal(err)
+	}
+	return append(head[:], body...)
+}
+
+func TestServerName(t *testing.T) {
+	real := hello(t, "API.Example.com")
+	if name, ok := serverName(real); !ok || name != "api.example.com" {
+		t.Errorf("crypto/tls's hello gives %q, %v", name, ok)
+	}
+	if name, ok := serverName(hello(t, "")); !ok || name != "" {
+		t.Errorf("a hello without a name gives %q, %v", name, ok)
+	}
+	for i := range real { // cut anywhere: the name or a plain no, never another
+		if name, ok := serverName(real[:i]); ok && name != "api.example.com" {
+			t.Errorf("cut at %d: %q", i, name)
+		}
+	}
+	i := slices.Index(real, 'A') // may be random bytes' A
+	for ; i < len(real)-3 && string(real[i:i+3]) != "API"; i++ {
+	}
+	bad := slices.Clone(real)
+	bad[i] = 0x1b
+	if name, ok := serverName(bad); ok {
+		t.Errorf("a name with an escape gives %q", name)
+	}
+	if name, ok := serverName([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")); ok {
+		t.Errorf("HTTP gives %q", name)
+	}
+}
+
+func TestServerNamesBelongToTheirEndpoint(t *testing.T) {
+	b, lines := collect(t, Options{})
+	ev := kernel.Event{Kind: kernel.KindTLSHello, Time: at(1), PID: 10, TID: 10, Start: 10, Family: 2, Proto: 6, Remote: netip.MustParseAddrPort("203.0.113.2:443"), Payload: hello(t, "api.example.com")}
+	in := ev
+	in.Ingress, in.Time, in.Remote = true, at(2), netip.MustParseAddrPort("203.0.113.3:5555")
+	flow := kernel.Event{Kind: kernel.KindTraffic, Time: at(3), PID: 10, TID: 10, Start: 10, Family: 2, Proto: 6, Remote: ev.Remote, Bytes: 1, BytesIn: 2}
+	other := flow
+	other.Time, other.Remote = at(4), in.Remote
+	push(t, b, forkEvent(0, 1, 10), ev, in, flow, other)
+	b.Close()
+	if e := (*lines)[1]; e.Value != "api.example.com" || e.Remote != "203.0.113.2:443" {
+		t.Errorf("the hello is %+v", e)
+	}
+	if e := (*lines)[3]; !slices.Equal(e.Names, []string{"api.example.com"}) || e.BytesOut != 1 || e.BytesIn != 2 {
+		t.Errorf("the flow is %+v", e)
+	}
+	if e := (*lines)[4]; e.Names != nil {
+		t.Errorf("a client's hello names the client: %q", e.Names)
+	}
+}
+
+func FuzzServerName(f *testing.F) {
+	f.Add(hello(f, "api.example.com"))
+	f.Add(hello(f, ""))
+	f.Add([]byte{22, 3, 1, 0, 4, 1, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, p []byte) {
+		name, ok := serverName(p)
+		if !ok && name != "" {
+			t.Errorf("%q although not ok", name)
+		}
+		for _, c := range []byte(name) {
+			if c <= ' ' || c >= 0x7f || c >= 'A' && c <= 'Z' {
+				t.Errorf("the name %q", name)
+			}
+		}
+	})
+}
+
+func FuzzParseDNS(f *testing.F) {
+	f.Add(answer(f, "www.example.com.", "www.example.com. 1 CNAME a.example.", "a.example. 1 A 203.0.113.1"), false)
+	f.Add([]byte{}, true)
+	f.Fuzz(func(t *testing.T, p []byte, tcp bool) {
+		name, m := parseDNS(p, tcp)
+		if m == nil {
+			return
+		}
+		resolved(name, m.Answers)
+		e := schema.KernelEvent{RunID: "r", Kind: schema.KindDNS, PID: 1, TID: 1, Value: name, DNS: m}
+		line := schema.AppendJSON(nil, &e)
+		var got schema.KernelEvent
+		if err := schema.DecodeKernelEvent(line, &got); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if diff := cmp.Diff(e, got); diff != "" {
+			t.Fatalf("%s: %s", line, diff)
+		}
+	})
+}

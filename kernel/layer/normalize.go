@@ -1,0 +1,170 @@
+package layer
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// What the capability surface makes of names that differ between two runs of
+// the same workload. The layer always keeps the exact name. The rules look at
+// the name alone, so the same name always gives the same entry:
+//
+//   - /proc/PID becomes /proc/self for the process itself and /proc/<pid> for
+//     any other; below it, task/TID becomes task/<tid> and fd/N fd/<fd>;
+//   - /dev/pts/N becomes /dev/pts/<n>;
+//   - below /tmp, /var/tmp and /dev/shm, and in the temporary names git uses
+//     inside .git, a part made by a known generator has its random piece
+//     replaced by <random>; the table is generated.
+//
+// Two entries can so fall together; none ever disappears.
+
+// normalizePath returns path as the surface has it; pid is who used it.
+func normalizePath(path string, pid uint32) string {
+	if !utf8.ValidString(path) {
+		path = escapeBytes(path)
+	}
+	switch {
+	case strings.HasPrefix(path, "/proc/"):
+		return normalizeProc(ownProc(path, pid))
+	case strings.HasPrefix(path, "/dev/pts/") && isDigits(path[9:]):
+		return "/dev/pts/<n>"
+	case strings.HasPrefix(path, "/tmp/"), strings.HasPrefix(path, "/var/tmp/"), strings.HasPrefix(path, "/dev/shm/"):
+		return normalizeTemp(path)
+	}
+	if i := strings.Index(path, "/.git/"); i >= 0 {
+		return path[:i] + normalizeTemp(path[i:])
+	}
+	return path
+}
+
+// escapeBytes writes each byte that is not UTF-8 as \xHH.
+func escapeBytes(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && n == 1 {
+			const hex = "0123456789abcdef"
+			b.WriteString(`\x`)
+			b.WriteByte(hex[s[i]>>4])
+			b.WriteByte(hex[s[i]&15])
+		} else {
+			b.WriteString(s[i : i+n])
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// ownProc turns /proc/PID into /proc/self where PID is the process's own: the
+// kernel's path of what was opened as /proc/self has the number.
+func ownProc(path string, pid uint32) string {
+	rest, ok := strings.CutPrefix(path, "/proc/")
+	if !ok || pid == 0 || rest == "" || rest[0] < '1' || rest[0] > '9' {
+		return path
+	}
+	num, tail, _ := cutSlash(rest)
+	if n, err := strconv.ParseUint(num, 10, 32); err != nil || uint32(n) != pid {
+		return path
+	}
+	return "/proc/self" + tail
+}
+
+// cutSlash cuts before the first slash: "a/b" is "a" and "/b".
+func cutSlash(s string) (head, tail string, found bool) {
+	if i := strings.IndexByte(s, '/'); i >= 0 {
+		return s[:i], s[i:], true
+	}
+	return s, "", false
+}
+
+func normalizeProc(path string) string {
+	parts := strings.Split(path, "/") // "", "proc", PID, ...
+	if len(parts) < 3 {
+		return path
+	}
+	if isDigits(parts[2]) {
+		parts[2] = "<pid>"
+	} else if parts[2] != "self" {
+		return path
+	}
+	for i := 3; i+1 < len(parts); i++ {
+		switch parts[i] {
+		case "task":
+			if isDigits(parts[i+1]) {
+				parts[i+1] = "<tid>"
+			}
+		case "fd", "fdinfo":
+			if isDigits(parts[i+1]) {
+				parts[i+1] = "<fd>"
+			}
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+func isDigits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// generated lists generators of temporary names by what precedes the random
+// piece, its length (0: six or more), its alphabet, and what may follow.
+var generated = []struct {
+	prefix   string
+	length   int
+	alphabet string
+	after    []string
+	who      string
+}{
+	{"tmp.", 10, alnum, []string{""}, "mktemp(1)"},
+	{"tmp", 8, lower, []string{"", "*"}, "python tempfile"},
+	{"tmp_obj_", 6, alnum, []string{""}, "git objects"},
+	{"tmp_pack_", 6, alnum, []string{""}, "git packs"},
+	{"tmp_idx_", 6, alnum, []string{""}, "git pack indexes"},
+	{"cc", 6, alnum, []string{".s", ".o", ".c", ".i", ".ii", ".res", ".le", ".ld", ".ltrans_args", ".cdtor.c", ".cdtor.o"}, "gcc, collect2"},
+	{"sed", 6, alnum, []string{""}, "sed -i"},
+	{"sort", 6, alnum, []string{""}, "sort"},
+	{"sh-thd.", 6, alnum, []string{""}, "bash here-documents"},
+}
+
+const (
+	lower = "abcdefghijklmnopqrstuvwxyz0123456789_"
+	alnum = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+)
+
+func normalizeTemp(path string) string {
+	parts := strings.Split(path, "/")
+	for i, p := range parts {
+		parts[i] = normalizePart(p)
+	}
+	return strings.Join(parts, "/")
+}
+
+func normalizePart(p string) string {
+	for _, g := range generated {
+		rest, ok := strings.CutPrefix(p, g.prefix)
+		if !ok || len(rest) < g.length || strings.Trim(rest[:g.length], g.alphabet) != "" {
+			continue
+		}
+		tail := rest[g.length:]
+		for _, a := range g.after {
+			if tail == a || a == "*" && strings.IndexAny(tail, ".-") == 0 {
+				return g.prefix + "<random>" + tail
+			}
+		}
+	}
+	// Go's os.MkdirTemp and os.CreateTemp: a decimal number of six digits and
+	// more in place of the star; and names made of a pid.
+	end := len(p)
+	for end > 0 && (p[end-1] < '0' || p[end-1] > '9') {
+		end--
+	}
+	start := end
+	for start > 0 && '0' <= p[start-1] && p[start-1] <= '9' {
+		start--
+	}
+	if end-start >= 6 {
+		return p[:start] + "<random>" + p[end:]
+	}
+	return p
+}

@@ -1,0 +1,119 @@
+package layer
+
+import "github.com/assay-run/assay-run/kernel"
+
+// process is the current instance of one process.
+type process struct {
+	pid    uint32
+	start  uint64 // boot time of its leader's start: tells reused pids apart
+	execID uint64
+	exe    string
+	// toolCall is the tool call it belongs to, bound how.
+	toolCall, boundBy string
+	// loadTID is the thread that is loading libraries, see classify; 0: none.
+	loadTID uint32
+	exited  bool
+}
+
+// keptExits is how many ended processes are remembered, for events that come
+// after the exit: byte counts of connections, coalesced repeats.
+const keptExits = 4096
+
+// table is the process table: who is alive, and the last who were.
+type table struct {
+	byPID  map[uint32]*process
+	ended  []*process // a ring, once full
+	oldest int
+	lastID uint64
+	// ids remembers the instance and class of recent events for the repeats
+	// that refer to them. Direct-mapped: a later event takes an earlier's place.
+	ids [1 << 13]eventID
+
+	forks, threads, joins, exits, missedExits uint64
+}
+
+type eventID struct {
+	id     uint64
+	execID uint64
+	class  uint8
+}
+
+func newTable() *table { return &table{byPID: make(map[uint32]*process)} }
+
+func (t *table) slot(id uint64) *eventID {
+	return &t.ids[id*0x9e3779b97f4a7c15>>(64-13)]
+}
+
+func (t *table) nextID() uint64 {
+	t.lastID++
+	return t.lastID
+}
+
+// find returns the process of an event, nil when it isn't known.
+func (t *table) find(ev *kernel.Event) *process {
+	p := t.byPID[ev.PID]
+	if p == nil || ev.Start != 0 && p.start != 0 && p.start != ev.Start {
+		return nil
+	}
+	return p
+}
+
+// put makes p the holder of its pid.
+func (t *table) put(p *process) {
+	if old := t.byPID[p.pid]; old != nil && !old.exited {
+		t.missedExits++ // its pid is in use again, so it has gone
+	}
+	t.byPID[p.pid] = p
+}
+
+// fork adds the child of a fork event; parent may be nil.
+func (t *table) fork(ev *kernel.Event, parent *process) *process {
+	t.forks++
+	p := &process{pid: ev.ChildPID, start: ev.ChildStart, execID: t.nextID()}
+	if parent != nil {
+		p.exe, p.toolCall = parent.exe, parent.toolCall
+		if p.toolCall != "" {
+			p.boundBy = "lineage"
+		}
+	}
+	t.put(p)
+	return p
+}
+
+// join adds a process that was not seen forking.
+func (t *table) join(ev *kernel.Event) *process {
+	t.joins++
+	p := &process{pid: ev.PID, start: ev.Start, execID: t.nextID()}
+	t.put(p)
+	return p
+}
+
+// exit marks p as ended, and forgets the one that ended keptExits before it.
+func (t *table) exit(p *process) {
+	if p.exited {
+		return
+	}
+	t.exits++
+	p.exited = true
+	if len(t.ended) < keptExits {
+		t.ended = append(t.ended, p)
+		return
+	}
+	old := t.ended[t.oldest]
+	if t.byPID[old.pid] == old {
+		delete(t.byPID, old.pid)
+	}
+	t.ended[t.oldest] = p
+	t.oldest = (t.oldest + 1) % keptExits
+}
+
+// alive is how many processes have not ended.
+func (t *table) alive() int {
+	n := 0
+	for _, p := range t.byPID {
+		if !p.exited {
+			n++
+		}
+	}
+	return n
+}

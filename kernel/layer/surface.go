@@ -1,0 +1,306 @@
+package layer
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Surface gathers the capability surface: what events of class agent touched,
+// as sorted sets. Equal workloads give equal bytes; normalize.go says which
+// parts of a name count as equal.
+//
+//   - filesystem_paths: the object of every file event, both names of a rename
+//     and a link, whatever the outcome: what was denied or not there was tried.
+//   - network_endpoints: "ip:port" of every connect and datagram, followed by
+//     " (name,name)" with the names that DNS and TLS gave it; "unix:/path";
+//     "bind ip:port" for a local endpoint as it was asked for, port 0 meaning
+//     any. A port of loopback that the kernel chose for the run itself is
+//     <ephemeral>. Peers of accepted connections are not listed: their ports
+//     are chance, and the bind says that they could come.
+//   - process_execs: the executable of every successful exec.
+//
+// It is not safe for concurrent use.
+type Surface struct {
+	runID                         string
+	paths, hosts, execs           *sortedSet
+	tools, decisions              map[string]struct{}
+	leftOut                       [schema.NumClasses]uint64
+	explicitPorts, ephemeralPorts portSet
+}
+
+// surfaceMemory is the default bound of each set in memory, in bytes.
+const surfaceMemory = 4 << 20
+
+// NewSurface returns an empty surface. What is over memory bytes in a set (0
+// means 4 MiB) is kept in files in dir until Close; with an empty dir
+// everything stays in memory.
+func NewSurface(runID, dir string, memory int) *Surface {
+	if memory <= 0 {
+		memory = surfaceMemory
+	}
+	return &Surface{
+		runID: runID, tools: make(map[string]struct{}), decisions: make(map[string]struct{}),
+		paths: newSortedSet(dir, "surface-paths", memory),
+		hosts: newSortedSet(dir, "surface-hosts", memory),
+		execs: newSortedSet(dir, "surface-execs", memory),
+	}
+}
+
+// AddTool adds to mcp_tools, AddDecision to policy_decisions ("allow:tool").
+func (s *Surface) AddTool(name string)  { s.tools[name] = struct{}{} }
+func (s *Surface) AddDecision(d string) { s.decisions[d] = struct{}{} }
+
+// LeftOut is how many occurrences were of another class than agent, by class;
+// classes without any are left out.
+func (s *Surface) LeftOut() map[string]uint64 {
+	m := make(map[string]uint64)
+	for c, n := range s.leftOut {
+		if n > 0 {
+			m[schema.Class(c).String()] = n
+		}
+	}
+	return m
+}
+
+// Close removes the files of the surface.
+func (s *Surface) Close() {
+	s.paths.close()
+	s.hosts.close()
+	s.execs.close()
+}
+
+// Add takes one event of the layer. Only a failure to spill is an error. It
+// keeps nothing of e but its strings.
+func (s *Surface) Add(e *schema.KernelEvent) error {
+	if e.Class != schema.ClassAgent {
+		s.leftOut[e.Class] += e.Times()
+		return nil
+	}
+	switch e.Kind {
+	case schema.KindOpen, schema.KindUnlink, schema.KindRmdir, schema.KindMkdir, schema.KindMknod, schema.KindTruncate, schema.KindChmod,
+		schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr, schema.KindWrite, schema.KindMmapShared, schema.KindFileBlocked,
+		schema.KindExecFailed, schema.KindChroot, schema.KindIOUringOp, schema.KindSymlink:
+		return s.path(e.Value, e.PID)
+	case schema.KindRename, schema.KindLink:
+		if err := s.path(e.Value, e.PID); err != nil {
+			return err
+		}
+		return s.path(e.Target, e.PID)
+	case schema.KindExec:
+		if e.Value == "" {
+			return nil
+		}
+		return s.execs.add(normalizePath(e.Value, e.PID))
+	case schema.KindConnect, schema.KindSendto, schema.KindConnectBlocked:
+		return s.endpoint(e.Value, e)
+	case schema.KindFlow:
+		return s.nameOf(e.Value, e.Names...)
+	case schema.KindTLS:
+		return s.nameOf(e.Remote, e.Value)
+	case schema.KindBind:
+		return s.bind(e)
+	case schema.KindListen:
+		if ap, err := netip.ParseAddrPort(e.Value); err == nil && !s.explicitPorts.has(ap.Port()) {
+			s.ephemeralPorts.add(ap.Port())
+		}
+	}
+	return nil
+}
+
+func (s *Surface) path(p string, pid uint32) error {
+	if p == "" {
+		return nil
+	}
+	return s.paths.add(normalizePath(p, pid))
+}
+
+// The set of endpoints holds "endpoint\x00" for each that was used and
+// "endpoint\x00name" for each name of one: a name that is learned late, or of
+// an endpoint that only flowed in, finds its endpoint when they are merged.
+const nameMark = "\x00"
+
+func (s *Surface) endpoint(ep string, e *schema.KernelEvent) error {
+	if path, ok := strings.CutPrefix(ep, "unix:"); ok {
+		if path == "" {
+			return nil
+		}
+		return s.hosts.add("unix:" + socketName(path, e.PID) + nameMark)
+	}
+	if ep == "" {
+		return nil
+	}
+	if ap, err := netip.ParseAddrPort(ep); err == nil && ap.Addr().IsLoopback() && s.ephemeral(ap.Port(), e.Protocol == "udp") {
+		ep = strings.TrimSuffix(ep, ep[strings.LastIndexByte(ep, ':'):]) + ":<ephemeral>"
+	}
+	if err := s.hosts.add(ep + nameMark); err != nil {
+		return err
+	}
+	return s.nameOf(ep, e.Names...)
+}
+
+// socketName is normalizePath for abstract names too, which may hold zeroes.
+func socketName(path string, pid uint32) string {
+	return normalizePath(strings.ReplaceAll(path, "\x00", `\x00`), pid)
+}
+
+// ephemeral reports whether a loopback port is one that the kernel chose: one
+// the run listens on without having asked for it, or the other end of a
+// datagram in the range that ip(7) gives to clients.
+func (s *Surface) ephemeral(port uint16, datagram bool) bool {
+	return s.ephemeralPorts.has(port) || datagram && port >= 32768 && !s.explicitPorts.has(port)
+}
+
+func (s *Surface) nameOf(ep string, names ...string) error {
+	for _, n := range names {
+		if n == "" || ep == "" {
+			continue
+		}
+		if err := s.hosts.add(ep + nameMark + n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Surface) bind(e *schema.KernelEvent) error {
+	if path, ok := strings.CutPrefix(e.Value, "unix:"); ok {
+		if path == "" {
+			return nil
+		}
+		return s.hosts.add("bind unix:" + socketName(path, e.PID) + nameMark)
+	}
+	ap, err := netip.ParseAddrPort(e.Value)
+	if err != nil {
+		return nil
+	}
+	if ap.Port() != 0 {
+		s.explicitPorts.add(ap.Port())
+	}
+	return s.hosts.add("bind " + e.Value + nameMark)
+}
+
+// portSet is a set of ports.
+type portSet [1 << 16 / 64]uint64
+
+func (p *portSet) add(port uint16)      { p[port/64] |= 1 << (port % 64) }
+func (p *portSet) has(port uint16) bool { return p[port/64]&(1<<(port%64)) != 0 }
+
+// endpoints yields the endpoints with their names, in the order of their bytes.
+func (s *Surface) endpoints() iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		var ep string
+		var names []string
+		flush := func() bool {
+			if ep == "" {
+				return true
+			}
+			out := ep
+			if len(names) > 0 {
+				out += " (" + strings.Join(names, ",") + ")"
+			}
+			ep, names = "", nil
+			return yield(out, nil)
+		}
+		for v, err := range s.hosts.all() {
+			if err != nil {
+				yield("", err)
+				return
+			}
+			at, name, _ := strings.Cut(v, nameMark)
+			switch {
+			case name == "":
+				if !flush() {
+					return
+				}
+				ep = at
+			case at == ep:
+				names = append(names, name)
+			}
+		}
+		flush()
+	}
+}
+
+// WriteTo streams capability-surface.json in the form of [schema.Document].
+func (s *Surface) WriteTo(w io.Writer) (int64, error) {
+	c := &countWriter{w: bufio.NewWriterSize(w, 64<<10)}
+	c.text("{\n  \"schema\": ")
+	c.value(schema.CapabilitySurfaceV0)
+	c.text(",\n  \"run_id\": ")
+	c.value(s.runID)
+	c.list("filesystem_paths", s.paths.all())
+	c.list("network_endpoints", s.endpoints())
+	c.list("process_execs", s.execs.all())
+	c.list("mcp_tools", ascending(s.tools))
+	c.list("policy_decisions", ascending(s.decisions))
+	c.text("\n}\n")
+	if c.err == nil {
+		c.err = c.w.Flush()
+	}
+	return c.n, c.err
+}
+
+func ascending(m map[string]struct{}) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, v := range slices.Sorted(maps.Keys(m)) {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// countWriter writes JSON by hand and keeps the first error.
+type countWriter struct {
+	w   *bufio.Writer
+	buf bytes.Buffer
+	n   int64
+	err error
+}
+
+func (c *countWriter) text(s string) {
+	if c.err == nil {
+		var n int
+		n, c.err = c.w.WriteString(s)
+		c.n += int64(n)
+	}
+}
+
+func (c *countWriter) value(s string) {
+	c.buf.Reset()
+	enc := json.NewEncoder(&c.buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil && c.err == nil {
+		c.err = err
+	}
+	c.text(strings.TrimSuffix(c.buf.String(), "\n"))
+}
+
+func (c *countWriter) list(key string, values iter.Seq2[string, error]) {
+	c.text(",\n  \"" + key + "\": [")
+	sep := "\n    "
+	for v, err := range values {
+		if err != nil {
+			c.err = err
+		}
+		if c.err != nil {
+			return
+		}
+		c.text(sep)
+		c.value(v)
+		sep = ",\n    "
+	}
+	if sep != "\n    " {
+		c.text("\n  ")
+	}
+	c.text("]")
+}

@@ -1,0 +1,183 @@
+package layer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/assay-run/assay-run/schema"
+	"github.com/google/go-cmp/cmp"
+)
+
+func fileEvent(kind schema.KernelKind, value, target string) *schema.KernelEvent {
+	return &schema.KernelEvent{Kind: kind, PID: 10, Value: value, Target: target}
+}
+
+func netEvent(kind schema.KernelKind, value, proto string, names ...string) *schema.KernelEvent {
+	return &schema.KernelEvent{Kind: kind, PID: 10, Value: value, Protocol: proto, Names: names}
+}
+
+func surfaceOf(t testing.TB, evs ...*schema.KernelEvent) schema.CapabilitySurface {
+	t.Helper()
+	s := NewSurface("run_1", t.TempDir(), 0)
+	defer s.Close()
+	for _, e := range evs {
+		if err := s.Add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var b bytes.Buffer
+	if _, err := s.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got schema.CapabilitySurface
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+		t.Fatalf("%v in %s", err, &b)
+	}
+	return got
+}
+
+func TestSurfaceListsWhatTheAgentDid(t *testing.T) {
+	noise := fileEvent(schema.KindOpen, "/etc/ld.so.cache", "")
+	noise.Class = schema.ClassLoader
+	tls := netEvent(schema.KindTLS, "tls.example", "tcp")
+	tls.Remote = "203.0.113.1:443"
+	alien := netEvent(schema.KindTLS, "other.example", "tcp")
+	alien.Remote = "203.0.113.99:443"
+	got := surfaceOf(t,
+		noise, fileEvent(schema.KindOpen, "/b", ""), fileEvent(schema.KindOpen, "/b", ""), fileEvent(schema.KindRename, "/a", "/c"),
+		fileEvent(schema.KindSymlink, "/link", "content is no path"), fileEvent(schema.KindChdir, "/no", ""), fileEvent(schema.KindOpen, "", ""),
+		fileEvent(schema.KindOpen, "/bad\xff", ""), fileEvent(schema.KindExec, "/bin/sh", ""), fileEvent(schema.KindExecFailed, "/bin/nosh", ""),
+		netEvent(schema.KindConnect, "203.0.113.1:443", "tcp", "a.example"), tls, alien, netEvent(schema.KindFlow, "203.0.113.1:443", "tcp", "late.example"),
+		netEvent(schema.KindFlow, "198.51.100.1:4000", "tcp"), netEvent(schema.KindAccept, "198.51.100.1:4000", "tcp"),
+		netEvent(schema.KindSendto, "10.0.0.1:53", "udp"), netEvent(schema.KindConnect, "unix:@a\x00b", "unix"), netEvent(schema.KindConnect, "unix:", "unix"),
+		netEvent(schema.KindBind, "127.0.0.1:8080", "tcp"), netEvent(schema.KindListen, "127.0.0.1:8080", "tcp"), netEvent(schema.KindConnect, "127.0.0.1:8080", "tcp"),
+		netEvent(schema.KindBind, "127.0.0.1:0", "tcp"), netEvent(schema.KindListen, "127.0.0.1:41234", "tcp"), netEvent(schema.KindConnect, "127.0.0.1:41234", "tcp"),
+		netEvent(schema.KindConnect, "127.0.0.1:45555", "tcp"), netEvent(schema.KindSendto, "[::1]:50000", "udp"),
+	)
+	want := schema.CapabilitySurface{
+		Schema: schema.CapabilitySurfaceV0, RunID: "run_1",
+		FilesystemPaths: []string{"/a", "/b", `/bad\xff`, "/bin/nosh", "/c", "/link"},
+		NetworkEndpoints: []string{"10.0.0.1:53", "127.0.0.1:45555", "127.0.0.1:8080", "127.0.0.1:<ephemeral>",
+			"203.0.113.1:443 (a.example,late.example,tls.example)", "[::1]:<ephemeral>", "bind 127.0.0.1:0", "bind 127.0.0.1:8080", `unix:@a\x00b`},
+		ProcessExecs: []string{"/bin/sh"}, MCPTools: []string{}, PolicyDecisions: []string{},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("surface (-want +got):\n%s", diff)
+	}
+}
+
+func TestSurfaceCountsWhatItLeavesOut(t *testing.T) {
+	s := NewSurface("r", "", 0)
+	for _, c := range []schema.Class{schema.ClassLoader, schema.ClassLoader, schema.ClassLocale, schema.ClassAgent} {
+		s.Add(&schema.KernelEvent{Kind: schema.KindOpen, Value: "/x", Class: c, Repeat: c == schema.ClassLocale, Count: 5})
+	}
+	if diff := cmp.Diff(map[string]uint64{"loader": 2, "locale": 5}, s.LeftOut()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The streamed document is byte for byte the one that schema.Document makes,
+// however often the sets were spilled and in whatever order they were filled.
+func TestSurfaceIsCanonicalHoweverItWasSpilled(t *testing.T) {
+	const n = 5000
+	want := schema.CapabilitySurface{Schema: schema.CapabilitySurfaceV0, RunID: "run_1", FilesystemPaths: []string{}, NetworkEndpoints: []string{}, ProcessExecs: []string{}, MCPTools: []string{"t"}, PolicyDecisions: []string{"allow:t"}}
+	for i := range n {
+		want.FilesystemPaths = append(want.FilesystemPaths, fmt.Sprintf("/dir/<&\"é>/%05d", i))
+	}
+	golden, err := schema.Document(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, memory := range []int{500, 20_000, 10 << 20} { // 500 makes far more runs than are merged at once
+		dir := t.TempDir()
+		s := NewSurface("run_1", dir, memory)
+		s.AddTool("t")
+		s.AddDecision("allow:t")
+		for _, i := range append(rand.Perm(n), rand.Perm(n)...) {
+			if err := s.Add(fileEvent(schema.KindOpen, want.FilesystemPaths[i], "")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got bytes.Buffer
+		written, err := s.WriteTo(&got)
+		if err != nil || written != int64(got.Len()) {
+			t.Fatalf("%d bytes, %v", written, err)
+		}
+		if !bytes.Equal(got.Bytes(), golden) {
+			t.Errorf("with %d bytes of memory the document differs: %s", memory, cmp.Diff(string(golden), got.String()))
+		}
+		s.Close()
+		if left, _ := os.ReadDir(dir); len(left) > 0 {
+			t.Errorf("%d files are left behind", len(left))
+		}
+	}
+	var empty bytes.Buffer
+	NewSurface("run_1", "", 0).WriteTo(&empty)
+	want.FilesystemPaths, want.MCPTools, want.PolicyDecisions = []string{}, []string{}, []string{}
+	if golden, _ = schema.Document(want); !bytes.Equal(empty.Bytes(), golden) {
+		t.Errorf("an empty surface is %s", &empty)
+	}
+}
+
+func TestSurfaceSaysThatItCannotSpill(t *testing.T) {
+	s := NewSurface("r", t.TempDir()+"/gone", 100)
+	var err error
+	for i := range 100 {
+		err = errors.Join(err, s.Add(fileEvent(schema.KindOpen, fmt.Sprint("/", i), "")))
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestSurfaceNoticesADamagedRun(t *testing.T) {
+	dir := t.TempDir()
+	s := NewSurface("r", dir, 100)
+	for i := range 10 {
+		s.Add(fileEvent(schema.KindOpen, fmt.Sprint("/", i), ""))
+	}
+	if err := os.Truncate(s.paths.runs[0], 5); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.WriteTo(&bytes.Buffer{}); err == nil {
+		t.Error("a truncated run goes unnoticed")
+	}
+}
+
+func TestNormalizedPaths(t *testing.T) {
+	for path, want := range map[string]string{
+		"/proc/10/status":                       "/proc/self/status",
+		"/proc/11/status":                       "/proc/<pid>/status",
+		"/proc/11":                              "/proc/<pid>",
+		"/proc/10/task/12/comm":                 "/proc/self/task/<tid>/comm",
+		"/proc/11/fd/3":                         "/proc/<pid>/fd/<fd>",
+		"/proc/meminfo":                         "/proc/meminfo",
+		"/proc/sys/kernel/1":                    "/proc/sys/kernel/1",
+		"/proc/1x/y":                            "/proc/1x/y",
+		"/dev/pts/3":                            "/dev/pts/<n>",
+		"/dev/pts/ptmx":                         "/dev/pts/ptmx",
+		"/tmp/tmp.AbCdEfGhIj/x":                 "/tmp/tmp.<random>/x",
+		"/tmp/tmpab12_cd9":                      "/tmp/tmp<random>",
+		"/tmp/tmpab12_cd9.py":                   "/tmp/tmp<random>.py",
+		"/tmp/go-build1234567890/b001/exe/main": "/tmp/go-build<random>/b001/exe/main",
+		"/tmp/ccAbC123.o":                       "/tmp/cc<random>.o",
+		"/tmp/ccAbC123.txt":                     "/tmp/ccAbC123.txt",
+		"/tmp/secret.txt":                       "/tmp/secret.txt",
+		"/tmp/report-2024.txt":                  "/tmp/report-2024.txt",
+		"/home/u/tmp.AbCdEfGhIj":                "/home/u/tmp.AbCdEfGhIj",
+		"/w/.git/objects/12/tmp_obj_aB3dE6":     "/w/.git/objects/12/tmp_obj_<random>",
+		"/w/go-build1234567890":                 "/w/go-build1234567890",
+	} {
+		if got := normalizePath(path, 10); got != want {
+			t.Errorf("%s becomes %s, want %s", path, got, want)
+		}
+		if again := normalizePath(want, 10); again != want {
+			t.Errorf("%s is not stable: %s", want, again)
+		}
+	}
+}
