@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,11 +28,13 @@ type Session struct {
 	agent      *Group
 	undo       func()
 
-	mu        sync.Mutex
-	groups    []*Group
-	guard     *Guard
-	pidsFloor int64 // pids peak up to which our own tasks may have been counted
-	removed   bool
+	// pidsFloor is the pids peak up to which our own tasks may have been counted.
+	pidsFloor atomic.Int64
+
+	mu      sync.Mutex
+	groups  []*Group
+	guard   *Guard
+	removed bool
 }
 
 // NewSession creates a session with its agent group. The errors to tell apart

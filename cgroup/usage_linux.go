@@ -37,11 +37,9 @@ func (s *Session) Usage() Usage {
 		g.left()
 	}
 	if peak, ok := number(s.on("pids.peak")); ok {
-		s.mu.Lock()
-		if peak > s.pidsFloor {
+		if peak > s.pidsFloor.Load() {
 			u.PidsPeak = &peak
 		}
-		s.mu.Unlock()
 	}
 	if path := s.on("io.stat"); path != "" {
 		u.IOReadBytes, u.IOWriteBytes = ioStat(path)
@@ -98,9 +96,9 @@ func (g *Group) left() {
 // this peak they may have been counted.
 func (s *Session) noteOurTasks() {
 	if peak, ok := number(s.on("pids.peak")); ok {
-		s.mu.Lock()
-		s.pidsFloor = max(s.pidsFloor, peak)
-		s.mu.Unlock()
+		for old := s.pidsFloor.Load(); peak > old && !s.pidsFloor.CompareAndSwap(old, peak); {
+			old = s.pidsFloor.Load()
+		}
 	}
 }
 
