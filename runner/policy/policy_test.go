@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -356,19 +357,17 @@ func FuzzRule(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, value, text string) {
 		s := NewSet(nil)
 		err := s.Add(Rule{Name: "r", Rule: DenyToolParam, Target: "t", Key: key, Value: Values{value}}, 0)
-		if err != nil || strings.HasPrefix(key, "/") {
+		if err != nil || strings.HasPrefix(key, "/") || !utf8.ValidString(key) || !utf8.ValidString(text) {
 			return
 		}
 		line, err := schema.Line(map[string]any{key: []any{1, map[string]string{"x": text}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(string(line), "\ufffd") && !strings.Contains(text, "\ufffd") {
-			got := s.Check(&Call{Tool: "t", Params: line})
-			in := strings.Contains(text, value) || strings.Contains("1", value) || strings.Contains("x", value)
-			if (len(got) > 0) != in {
-				t.Errorf("violations %+v of %s with %q", got, line, value)
-			}
+		got := s.Check(&Call{Tool: "t", Params: line})
+		in := strings.Contains(text, value) || strings.Contains("1", value) || strings.Contains("x", value)
+		if (len(got) > 0) != in {
+			t.Errorf("violations %+v of %s with %q", got, line, value)
 		}
 	})
 }
