@@ -121,7 +121,7 @@ func scalar(raw jsontext.Value) (string, bool) {
 type rule struct {
 	Rule
 	eval   func(c *Call) (reason string, violated bool)
-	rate   *window
+	rate   *RateLimit
 	broken string
 	added  time.Duration // by a client, on the run's clock
 }
@@ -181,7 +181,7 @@ func compile(r Rule) (*rule, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w %q: %w", ErrRule, r.Name, err)
 		}
-		c.rate = newWindow(limit, every)
+		c.rate = NewRateLimit(limit, every)
 	case RequireState:
 		c.eval = func(call *Call) (string, bool) {
 			var got string

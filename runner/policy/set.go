@@ -72,7 +72,7 @@ func NewSet(f *File) *Set {
 		// Rate limits count for each set.
 		own := *r
 		if own.rate != nil {
-			own.rate = newWindow(own.rate.limit, own.rate.every)
+			own.rate = NewRateLimit(own.rate.limit, own.rate.every)
 		}
 		rules[i] = &own
 	}
@@ -136,14 +136,14 @@ func (s *Set) Check(c *Call) []Violation {
 			}
 		}
 	}
-	var taken []*window
+	var taken []*RateLimit
 	for _, r := range rules {
 		if r.rate == nil || !r.covers(c.Tool) {
 			continue
 		}
 		// A call that is denied anyway counts nowhere.
 		dry := c.DryRun || len(found) > 0
-		wait, ok := r.rate.take(c.Now, dry)
+		wait, ok := r.rate.Take(c.Now, dry)
 		switch {
 		case !ok:
 			found = append(found, Violation{Rule: r.Name, Kind: r.Rule.Rule, Reason: "the tool was called too often", RetryAfter: wait})

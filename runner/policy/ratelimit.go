@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// window counts calls in a sliding window. Its memory grows with the calls in
-// one window and never beyond its limit.
-type window struct {
+// RateLimit counts calls in a sliding window. Its memory grows with the calls in
+// one window and never beyond its limit. It is safe for concurrent use.
+type RateLimit struct {
 	limit int
 	every time.Duration
 
@@ -15,13 +15,14 @@ type window struct {
 	times []time.Duration // of the calls in the window, oldest first
 }
 
-func newWindow(limit int, every time.Duration) *window {
-	return &window{limit: limit, every: every}
+// NewRateLimit allows limit calls in any window of length every.
+func NewRateLimit(limit int, every time.Duration) *RateLimit {
+	return &RateLimit{limit: limit, every: every}
 }
 
-// take counts a call at now, or tells when there will be room for one.
+// Take counts a call at now, or tells when there will be room for one.
 // A dry run counts nothing. A limit of 0 never has room.
-func (w *window) take(now time.Duration, dry bool) (wait time.Duration, ok bool) {
+func (w *RateLimit) Take(now time.Duration, dry bool) (wait time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	old := 0
@@ -42,7 +43,7 @@ func (w *window) take(now time.Duration, dry bool) (wait time.Duration, ok bool)
 }
 
 // untake takes the newest call back: another rule refused it.
-func (w *window) untake() {
+func (w *RateLimit) untake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := len(w.times); n > 0 {
