@@ -10,7 +10,7 @@ const (
 	classString  = 's' // not empty
 	classNoText  = 'S'
 	classZero    = '0'
-	classNatural = 'u' // a whole number from 1, of at most 18 digits
+	classNatural = 'u' // a whole number from 1, of at most 60 digits
 	classMinus   = 'i' // the same below zero
 	classTrue    = 't'
 	classFalse   = 'f'
@@ -136,7 +136,7 @@ func scanInteger(b []byte, i int) (end int, class byte) {
 		i++
 	}
 	n := i - start
-	if n == 0 || n > 18 || b[start] == '0' && (n > 1 || class == classMinus) {
+	if n == 0 || n > 60 || b[start] == '0' && (n > 1 || class == classMinus) {
 		return -1, 0
 	}
 	if class == classNatural && b[start] == '0' {
