@@ -62,10 +62,10 @@ func isOld(info os.FileInfo) bool { return time.Since(info.ModTime()) > time.Min
 
 // isLocked tells whether a process that lives holds the file.
 func isLocked(name string) bool {
-	f, err := os.OpenFile(name, os.O_RDWR|noFollow, 0)
+	f, err := os.OpenFile(name, os.O_RDONLY|noFollow, 0)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	return errors.Is(flock(f), errLocked)
+	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == unix.EWOULDBLOCK
 }

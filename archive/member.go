@@ -62,3 +62,44 @@ var documents = []string{
 func isLayer(p string) bool { return slices.Contains(schema.Layers, p) }
 
 func isDocument(p string) bool { return slices.Contains(documents, p) }
+
+// documentSchema is the schema of a JSON member, empty for other members.
+func documentSchema(p string) string {
+	switch p {
+	case schema.RunPath:
+		return schema.RunV0
+	case schema.ResultPath:
+		return schema.ResultV0
+	case schema.HealthPath:
+		return schema.ObservationHealthV0
+	case schema.SurfacePath:
+		return schema.CapabilitySurfaceV0
+	case schema.CorrelationPath:
+		return schema.CorrelationReportV0
+	case schema.ContractPath:
+		return schema.ContractV0
+	}
+	return ""
+}
+
+// lineSchemas are the schemas that the lines of a layer may have.
+func lineSchemas(layer string) []string {
+	switch layer {
+	case schema.EventsPath:
+		return []string{schema.EventV0}
+	case schema.KernelPath:
+		return []string{schema.KernelEventV1, schema.KernelEventV0}
+	case schema.PolicyPath:
+		return []string{schema.PolicyEventV0}
+	case schema.SDKPath:
+		return []string{schema.SDKEventV0}
+	case schema.TurnsPath:
+		return []string{schema.TurnV0}
+	}
+	return []string{schema.CallEventV2}
+}
+
+// isCapture tells a member of captured bytes, which have no schema.
+func isCapture(p string) bool {
+	return strings.HasPrefix(p, "stdio/") || strings.HasPrefix(p, schema.ChecksDir)
+}

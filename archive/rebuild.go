@@ -1,29 +1,259 @@
 package archive
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
 	"github.com/assay-run/assay-run/schema"
 )
 
-// complete adds what a bundle must hold and the spool does not: empty layers,
-// run.json without its output, and missing documents.
-func complete(dir string, run schema.Run, sources []source) ([]source, error) {
+// complete adds what a bundle must hold and the spool may not: empty layers,
+// run.json without its output, and documents that an interrupted run never
+// came to write. The notes say what was cut or made up.
+func complete(dir string, run schema.Run, sources []source, scans map[string]*layerScan) (_ []source, notes []string, err error) {
 	have := map[string]bool{}
 	for _, src := range sources {
 		have[src.path] = true
-	}
-	add := func(path string, v any) error {
-		data, err := schema.Document(v)
-		sources = append(sources, source{path: path, size: int64(len(data)), data: data})
-		return err
 	}
 	for _, p := range schema.Layers {
 		if !have[p] {
 			sources = append(sources, source{path: p})
 		}
 	}
+	made, notes, err := madeDocuments(dir, run, have, scans)
+	if err != nil {
+		return nil, nil, err
+	}
+	sources = slices.DeleteFunc(sources, func(src source) bool { _, ok := made[src.path]; return ok })
 	run.Output = ""
-	if err := add(schema.RunPath, run); err != nil {
+	made[schema.RunPath] = run
+	for path, v := range made {
+		data, err := schema.Document(v)
+		if err != nil {
+			return nil, nil, fmt.Errorf("make %s: %w", path, err)
+		}
+		sources = append(sources, source{path: path, size: int64(len(data)), data: data})
+	}
+	return sources, notes, nil
+}
+
+// madeDocuments makes the documents that are missing, and corrects those that
+// claim a run ended which did not. scans is nil when the spool's own process
+// seals: then only what is missing is made.
+func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[string]*layerScan) (made map[string]any, notes []string, err error) {
+	made = map[string]any{}
+	missing := slices.ContainsFunc(documents, func(p string) bool { return p != schema.RunPath && !have[p] })
+	if scans == nil && !missing {
+		return made, nil, nil
+	}
+	if scans == nil {
+		if scans, err = scanLayers(dir, run.RunID); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, p := range schema.Layers {
+		notes = append(notes, scans[p].notes...)
+	}
+	r := rebuild{run: run, scans: scans, result: readDocument[schema.Result](dir, run, schema.ResultPath),
+		health: readDocument[schema.ObservationHealth](dir, run, schema.HealthPath)}
+	surface := readDocument[schema.CapabilitySurface](dir, run, schema.SurfacePath)
+	correlation := readDocument[schema.CorrelationReport](dir, run, schema.CorrelationPath)
+	if r.result != nil && r.health != nil && surface != nil && correlation != nil && r.ended() {
+		return made, notes, nil
+	}
+	notes = append(notes, "the run is sealed as incomplete")
+	if surface == nil {
+		if surface, err = surfaceOf(dir, run.RunID, scans); err != nil {
+			return nil, nil, err
+		}
+	}
+	if correlation == nil {
+		correlation = &schema.CorrelationReport{Bindings: []schema.Binding{}, Ambiguities: []string{"run_interrupted"}}
+	}
+	correlation.Schema, correlation.RunID, correlation.Status = schema.CorrelationReportV0, run.RunID, schema.Partial
+	made[schema.SurfacePath] = surface
+	made[schema.CorrelationPath] = correlation
+	made[schema.HealthPath] = r.incompleteHealth(notes)
+	made[schema.ResultPath] = r.incompleteResult(dir, have)
+	return made, notes, nil
+}
+
+// readDocument reads a document of the spool; nil when it is missing, torn, not
+// valid, or of another run.
+func readDocument[T any](dir string, run schema.Run, path string) *T {
+	data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(path)))
+	if err != nil || schema.Validate(documentSchema(path), data) != nil {
+		return nil
+	}
+	var head struct {
+		RunID string `json:"run_id"`
+	}
+	d := new(T)
+	if json.Unmarshal(data, d) != nil || json.Unmarshal(data, &head) != nil || head.RunID != run.RunID {
+		return nil
+	}
+	return d
+}
+
+// rebuild makes documents from what is in a spool.
+type rebuild struct {
+	run    schema.Run
+	scans  map[string]*layerScan
+	result *schema.Result            // nil: never written
+	health *schema.ObservationHealth // nil: never written
+}
+
+// ended tells that the run came to its end and all of it is in the spool: only
+// the sealing was interrupted.
+func (r *rebuild) ended() bool {
+	if r.scans[schema.EventsPath].last.Type != schema.RunFinished {
+		return false
+	}
+	for _, p := range schema.Layers {
+		c, ok := r.health.Layers[schema.LayerName(p)]
+		if !ok || c.Written != r.scans[p].lines || r.scans[p].torn > 0 || r.scans[p].bad > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *rebuild) incompleteResult(dir string, have map[string]bool) *schema.Result {
+	res := r.result
+	if res == nil {
+		res = &schema.Result{LimitsHit: []string{}, Limits: r.run.Limits, Stdio: schema.Stdio{Mode: "none"}}
+		for _, s := range []struct {
+			path, mode string
+			stream     **schema.Stream
+		}{{schema.StdoutPath, "pipe", &res.Stdio.Stdout}, {schema.StderrPath, "pipe", &res.Stdio.Stderr}, {schema.TerminalPath, "terminal", &res.Stdio.Terminal}} {
+			if info, err := os.Stat(filepath.Join(dir, filepath.FromSlash(s.path))); err == nil && have[s.path] {
+				res.Stdio.Mode = s.mode
+				*s.stream = &schema.Stream{Bytes: info.Size(), Captured: info.Size()}
+			}
+		}
+	}
+	source := schema.SourceRunner
+	res.Schema, res.RunID, res.Outcome, res.ErrorSource = schema.ResultV0, r.run.RunID, schema.OutcomeIncomplete, &source
+	res.RunnerExitCode = nil
+	res.Error = &schema.ResultError{
+		Code:    "interrupted",
+		Message: "the recorder ended before the run was sealed; the bundle holds what it had written until then",
+	}
+	if last := r.scans[schema.EventsPath].last; last.Type == schema.RunFinished {
+		res.ExitCode, res.Signal = pointer(last.ExitCode), pointer(last.Signal)
+	}
+	return res
+}
+
+func pointer[T any](n *schema.Nullable[T]) *T {
+	if n == nil || !n.Valid {
+		return nil
+	}
+	return &n.Value
+}
+
+func (r *rebuild) incompleteHealth(notes []string) *schema.ObservationHealth {
+	h := r.health
+	if h == nil {
+		h = &schema.ObservationHealth{
+			NetworkProtocolCoverage: schema.Unknown, NetworkEndpointClaimScope: schema.Unknown,
+			Notes: []string{}, Hooks: []schema.Hook{}, Coverage: []schema.Coverage{},
+		}
+	}
+	h.Schema, h.RunID, h.Platform = schema.ObservationHealthV0, r.run.RunID, r.run.Platform
+	h.KernelLayer = schema.PartialRingbufDrops
+	if r.scans[schema.KernelPath].lines == 0 && h.RingbufDrops == 0 || h.Platform != "linux" {
+		h.KernelLayer = schema.Absent
+		h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope = schema.Absent, schema.NotApplicable
+		if !slices.ContainsFunc(h.Notes, func(n string) bool { return strings.HasPrefix(n, "contract_only_mode:") }) {
+			h.Notes = append(h.Notes, "contract_only_mode: no kernel events were recorded")
+		}
+	}
+	h.PolicyLayer, h.SDKLayer = schema.Absent, schema.Absent
+	if r.scans[schema.PolicyPath].lines > 0 {
+		h.PolicyLayer = schema.Present
+	}
+	if r.scans[schema.SDKPath].lines > 0 {
+		h.SDKLayer = schema.SelfReported
+	}
+	h.CgroupCorrelation = schema.Partial
+	h.Kernel = nil // its account was never closed
+	h.Layers = map[string]schema.LayerCounts{}
+	for _, p := range schema.Layers {
+		s := r.scans[p]
+		c := schema.LayerCounts{Written: s.lines}
+		if s.torn > 0 {
+			c.Dropped = 1
+		}
+		c.Seen = c.Written + c.Dropped
+		h.Layers[schema.LayerName(p)] = c
+	}
+	reason := schema.Reason{
+		Subject: "run", Code: "interrupted",
+		Message: "the recorder ended before the run was sealed: what was not yet written is lost and not counted",
+	}
+	h.Reasons = slices.DeleteFunc(h.Reasons, func(x schema.Reason) bool { return x.Code == reason.Code || x.Code == "spool_damaged" })
+	h.Reasons = append(h.Reasons, reason)
+	for _, n := range notes[:len(notes)-1] {
+		h.Reasons = append(h.Reasons, schema.Reason{Subject: "spool", Code: "spool_damaged", Message: n})
+	}
+	return h
+}
+
+// maxSurface bounds the memory of a surface that is made anew, in bytes of its
+// items.
+const maxSurface = 32 << 20
+
+// surfaceOf collects what the layers in a spool touched: opened files, peers,
+// executables, tools and decisions. It knows less than the recorder of the run
+// does: failed calls and all kinds of event but openat, connect and exec are
+// left out.
+func surfaceOf(dir, runID string, scans map[string]*layerScan) (*schema.CapabilitySurface, error) {
+	files, peers, execs, tools, decisions := set{}, set{}, set{}, set{}, set{}
+	size := 0
+	add := func(s set, item string) {
+		if _, ok := s[item]; !ok && item != "" && size < maxSurface {
+			s[item] = struct{}{}
+			size += len(item) + 16
+		}
+	}
+	var e schema.KernelEvent
+	err := eachLine(filepath.Join(dir, filepath.FromSlash(schema.KernelPath)), scans[schema.KernelPath].size, func(line []byte) {
+		if schema.DecodeKernelEvent(line, &e) != nil || e.Failed() || e.Class != schema.ClassAgent {
+			return
+		}
+		switch e.Kind {
+		case schema.KindOpen:
+			add(files, e.Value)
+		case schema.KindConnect:
+			add(peers, e.Value)
+		case schema.KindExec:
+			add(execs, e.Value)
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
-	return sources, nil
+	err = eachLine(filepath.Join(dir, filepath.FromSlash(schema.PolicyPath)), scans[schema.PolicyPath].size, func(line []byte) {
+		var p schema.PolicyEvent
+		if json.Unmarshal(line, &p) == nil && p.Tool != "" {
+			add(tools, p.Tool)
+			add(decisions, p.Decision+":"+p.Tool)
+		}
+	})
+	return &schema.CapabilitySurface{
+		Schema: schema.CapabilitySurfaceV0, RunID: runID, FilesystemPaths: files.sorted(), NetworkEndpoints: peers.sorted(),
+		ProcessExecs: execs.sorted(), MCPTools: tools.sorted(), PolicyDecisions: decisions.sorted(),
+	}, err
+}
+
+type set map[string]struct{}
+
+func (s set) sorted() []string {
+	return slices.AppendSeq(make([]string, 0, len(s)), slices.Values(slices.Sorted(maps.Keys(s))))
 }

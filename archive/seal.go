@@ -23,6 +23,8 @@ type Sealed struct {
 	Path     string // where it is
 	Identity string // "sha256:" and 64 hex digits: the digest of its manifest
 	Bytes    int64  // its size on disk
+	// Notes say what a recovery cut, found bad, or had to make up.
+	Notes []string
 }
 
 // source is one member to be sealed.
@@ -50,8 +52,9 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 		sizes[p] = l.size
 	}
 	sources, err := spoolSources(s.dir, sizes)
+	var notes []string
 	if err == nil {
-		sources, err = complete(s.dir, s.run, sources)
+		sources, notes, err = complete(s.dir, s.run, sources, nil)
 	}
 	var sealed Sealed
 	if err == nil {
@@ -60,6 +63,7 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	if err != nil {
 		return Sealed{}, fmt.Errorf("seal run %s: %w (its spool %s is kept: \"assay-run recover %s\" seals it)", s.run.RunID, err, s.dir, s.run.RunID)
 	}
+	sealed.Notes = notes
 	return sealed, removeSpool(s.dir)
 }
 
@@ -143,11 +147,15 @@ func writeBundle(ctx context.Context, run schema.Run, sources []source) (_ Seale
 	if err != nil {
 		return Sealed{}, err
 	}
-	if _, err := f.Write(head); err != nil {
+	if err := writeMembers(ctx, f, head, c.compressor, sources, m.Files); err != nil {
 		return Sealed{}, err
 	}
-	if err := writeMembers(ctx, f, c, sources, m.Files); err != nil {
-		return Sealed{}, err
+	// What packs too well would look like a decompression bomb.
+	if size, total := fileSize(f), totalSize(sources); total > bombFloor && total > bombRatio*size {
+		store := func(w io.Writer) (io.WriteCloser, error) { return c.storing(w), nil }
+		if err := writeMembers(ctx, f, head, store, sources, m.Files); err != nil {
+			return Sealed{}, err
+		}
 	}
 	doc, head, err := manifestChunk(c, m)
 	if err != nil {
@@ -159,10 +167,7 @@ func writeBundle(ctx context.Context, run schema.Run, sources []source) (_ Seale
 	if err := f.Sync(); err != nil {
 		return Sealed{}, err
 	}
-	info, err := f.Stat()
-	if err != nil {
-		return Sealed{}, err
-	}
+	size := fileSize(f)
 	if err := ctx.Err(); err != nil {
 		return Sealed{}, err
 	}
@@ -172,7 +177,7 @@ func writeBundle(ctx context.Context, run schema.Run, sources []source) (_ Seale
 	if err := syncDir(filepath.Dir(output)); err != nil {
 		return Sealed{}, err
 	}
-	return Sealed{Path: output, Identity: digest(sha256.Sum256(doc)), Bytes: info.Size()}, nil
+	return Sealed{Path: output, Identity: digest(sha256.Sum256(doc)), Bytes: size}, nil
 }
 
 // createTemp opens and locks <output>.tmp. One that a killed seal left is
@@ -214,12 +219,38 @@ func manifestFile(path string, size int64, sum [sha256.Size]byte) schema.Manifes
 
 func digest(sum [sha256.Size]byte) string { return "sha256:" + hex.EncodeToString(sum[:]) }
 
-// writeMembers appends the compressed members and the end of the tar to f, and
-// puts their digests in files. What is hashed is what is packed, whatever
+// fileSize is the size of an open file, 0 when it cannot be told.
+func fileSize(f *os.File) int64 {
+	info, err := f.Stat()
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// totalSize is more than the members' tar takes.
+func totalSize(sources []source) (n int64) {
+	for _, src := range sources {
+		n += src.size + 4*blockSize
+	}
+	return n + maxManifest
+}
+
+// writeMembers writes head, the packed members and the end of the tar to f,
+// and puts their digests in files. What is hashed is what is packed, whatever
 // happens to the files meanwhile.
-func writeMembers(ctx context.Context, f io.Writer, c codec, sources []source, files map[string]schema.ManifestFile) error {
+func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Writer) (io.WriteCloser, error), sources []source, files map[string]schema.ManifestFile) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
 	out := bufio.NewWriterSize(f, 64<<10)
-	z, err := c.compressor(out)
+	if _, err := out.Write(head); err != nil {
+		return err
+	}
+	z, err := pack(out)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,247 @@
+package archive
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// ErrAlive is returned by [Recover], wrapped with the run id, when the process
+// that records the run still lives, or another recover is at work on it.
+var ErrAlive = errors.New("the run is alive, or is being recovered by another process")
+
+// Interrupted is a spool: of a run that is alive, or of one to recover.
+type Interrupted struct {
+	RunID     string   `json:"run_id"`
+	Dir       string   `json:"dir"`    // the spool's directory
+	Output    string   `json:"output"` // where its bundle is meant to go
+	StartedAt string   `json:"started_at"`
+	Command   []string `json:"command"`
+	Alive     bool     `json:"alive"` // a process holds it: not to be recovered
+	// Damage says why the spool cannot be recovered, empty when it can.
+	Damage string `json:"damage,omitempty"`
+}
+
+// ListSpools lists the spools in dir, sorted by run id, and removes what is
+// left of spools that were sealed or never begun. A missing dir holds none.
+func ListSpools(dir string) ([]Interrupted, error) {
+	sweep(dir)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list spools: %w", err)
+	}
+	list := []Interrupted{}
+	for _, e := range entries {
+		if !e.IsDir() || !safeRunID(e.Name()) {
+			continue
+		}
+		in := Interrupted{RunID: e.Name(), Dir: filepath.Join(dir, e.Name())}
+		name := filepath.Join(in.Dir, schema.RunPath)
+		f, err := os.OpenFile(name, os.O_RDONLY|noFollow, 0)
+		if errors.Is(err, os.ErrNotExist) {
+			if _, err := os.Stat(in.Dir); err != nil {
+				continue // sealed meanwhile
+			}
+		}
+		if err != nil {
+			in.Damage = err.Error()
+			list = append(list, in)
+			continue
+		}
+		in.Alive = isLocked(name)
+		run, err := readRun(f)
+		f.Close()
+		if err == nil && run.RunID != in.RunID {
+			err = fmt.Errorf("it is of run %s", run.RunID)
+		}
+		if err != nil {
+			in.Damage = fmt.Sprintf("%s: %v", name, err)
+		}
+		in.Output, in.StartedAt, in.Command = run.Output, run.StartedAt, run.Command
+		list = append(list, in)
+	}
+	return list, nil
+}
+
+// Recover seals what an interrupted run left in dir to the output it was meant
+// for; see [RecoverTo].
+func Recover(ctx context.Context, dir, runID string) (Sealed, error) {
+	return RecoverTo(ctx, dir, runID, "")
+}
+
+// RecoverTo seals what an interrupted run left to output, or to where it was
+// meant to go when output is empty. Of each layer only a torn last line is cut;
+// documents that are missing are made, and the run is marked incomplete, unless
+// it had come to its end and only its sealing was interrupted. Sealed.Notes
+// says what was found. Killed at any point it can be run again; of two at a
+// time one gets [ErrAlive]. The error is os.ErrNotExist when there is no such
+// spool. On any error the spool stays as it is.
+func RecoverTo(ctx context.Context, dir, runID, output string) (_ Sealed, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("recover run %s: %w", runID, err)
+		}
+	}()
+	if !safeRunID(runID) {
+		return Sealed{}, errors.New("not a run id")
+	}
+	spool := filepath.Join(dir, runID)
+	name := filepath.Join(spool, schema.RunPath)
+	lock, err := os.OpenFile(name, os.O_RDWR|noFollow, 0)
+	if err != nil {
+		return Sealed{}, err
+	}
+	defer lock.Close()
+	if err := flockSoon(lock); errors.Is(err, errLocked) {
+		return Sealed{}, ErrAlive
+	} else if err != nil {
+		return Sealed{}, err
+	}
+	if !sameFile(lock, name) {
+		return Sealed{}, fmt.Errorf("%s: %w: it was sealed meanwhile", spool, os.ErrNotExist)
+	}
+	run, err := readRun(lock)
+	if err == nil && run.RunID != runID {
+		err = fmt.Errorf("it is of run %s", run.RunID)
+	}
+	if err != nil {
+		return Sealed{}, fmt.Errorf("%s: %w (the run had not begun, or its spool was damaged; remove %s to forget it)", name, err, spool)
+	}
+	if output != "" {
+		if run.Output, err = filepath.Abs(output); err != nil {
+			return Sealed{}, err
+		}
+	}
+	scans, err := scanLayers(spool, runID)
+	if err != nil {
+		return Sealed{}, err
+	}
+	sizes := map[string]int64{}
+	for p, s := range scans {
+		sizes[p] = s.size
+	}
+	sources, err := spoolSources(spool, sizes)
+	if err != nil {
+		return Sealed{}, err
+	}
+	sources, notes, err := complete(spool, run, sources, scans)
+	if err != nil {
+		return Sealed{}, err
+	}
+	sealed, err := writeBundle(ctx, run, sources)
+	if err != nil {
+		return Sealed{}, err
+	}
+	sealed.Notes = notes
+	return sealed, removeSpool(spool)
+}
+
+// flockSoon waits a moment for a lock that a listing holds in passing.
+func flockSoon(f *os.File) (err error) {
+	for range 5 {
+		if err = flock(f); !errors.Is(err, errLocked) {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return err
+}
+
+// layerScan is what a layer's file in a spool holds.
+type layerScan struct {
+	lines uint64       // whole lines
+	size  int64        // their bytes
+	torn  int64        // bytes of a torn last line, to be cut
+	bad   uint64       // lines that verify will refuse
+	last  schema.Event // the last lifecycle line
+	notes []string
+}
+
+// scanLayers reads all layers of a spool. Missing ones are empty.
+func scanLayers(dir, runID string) (map[string]*layerScan, error) {
+	scans := map[string]*layerScan{}
+	for _, p := range schema.Layers {
+		s, err := scanLayer(filepath.Join(dir, filepath.FromSlash(p)), p, runID)
+		if err != nil {
+			return nil, err
+		}
+		scans[p] = s
+	}
+	return scans, nil
+}
+
+func scanLayer(name, path, runID string) (*layerScan, error) {
+	s := &layerScan{}
+	info, err := os.Lstat(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	check, err := schema.NewLineChecker(lineSchemas(path)...)
+	if err != nil {
+		return nil, err
+	}
+	err = eachLine(name, info.Size(), func(line []byte) {
+		got, err := check.Check(line)
+		switch {
+		case err == nil && got.Seq != s.lines:
+			err = fmt.Errorf("seq is %d where %d is due", got.Seq, s.lines)
+		case err == nil && string(got.RunID) != runID:
+			err = fmt.Errorf("run_id is %.128q", got.RunID)
+		}
+		if err != nil {
+			if s.bad++; s.bad == 1 {
+				s.notes = append(s.notes, fmt.Sprintf("%s:%d: %v; the line is sealed as it is", path, s.lines+1, err))
+			}
+		}
+		s.lines++
+		s.size += int64(len(line)) + 1
+		if path == schema.EventsPath {
+			s.last = schema.Event{}
+			json.Unmarshal(line, &s.last)
+		}
+	})
+	if s.torn = info.Size() - s.size; s.torn > 0 && err == nil {
+		s.notes = append(s.notes, fmt.Sprintf("%s: a torn last line of %d bytes was cut", path, s.torn))
+	}
+	return s, err
+}
+
+// eachLine calls f with each whole line in the first size bytes of a file,
+// without its newline, valid until f returns. A missing file has none. A line
+// longer than any that Append writes is an error.
+func eachLine(name string, size int64, f func(line []byte)) error {
+	file, err := os.OpenFile(name, os.O_RDONLY|noFollow, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	r := bufio.NewReaderSize(io.LimitReader(file, size), maxLine+1)
+	for {
+		line, err := r.ReadSlice('\n')
+		switch {
+		case err == nil:
+			f(bytes.TrimSuffix(line, []byte{'\n'}))
+		case err == io.EOF:
+			return nil
+		case errors.Is(err, bufio.ErrBufferFull):
+			return fmt.Errorf("%s holds a line of more than %d bytes, which this program never writes", name, maxLine)
+		default:
+			return err
+		}
+	}
+}

@@ -1,0 +1,275 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// maxProblems is how many problems a report keeps; the rest are counted.
+const maxProblems = 100
+
+// Report is what [Verify] found.
+type Report struct {
+	Identity string `json:"identity"` // "sha256:..." of the manifest; empty when there is none to read
+	RunID    string `json:"run_id"`
+	Members  int    `json:"members"` // manifest included
+	Bytes    int64  `json:"bytes"`   // of all members, unpacked
+	// Lines counts each layer's lines by the layer's path.
+	Lines map[string]uint64 `json:"lines"`
+	// Unchecked names members this version knows nothing about: their digests
+	// were checked, their meaning was not.
+	Unchecked []string `json:"unchecked,omitempty"`
+	// Problems are in the order of the archive, 100 at the most; More counts
+	// those beyond.
+	Problems []Problem `json:"problems"`
+	More     uint64    `json:"more_problems,omitempty"`
+
+	worst [3]bool // classes seen, in the order of Class
+}
+
+// OK tells that nothing is wrong.
+func (r *Report) OK() bool { return len(r.Problems) == 0 }
+
+// Class is the gravest class of the report's problems, empty when there are
+// none: unreadable before damaged before invalid, since in a damaged bundle
+// what is invalid may follow from the damage.
+func (r *Report) Class() Class {
+	for i, c := range []Class{Unreadable, Damaged, Invalid} {
+		if r.worst[i] {
+			return c
+		}
+	}
+	return ""
+}
+
+func (r *Report) add(p *Problem) {
+	r.worst[slices.Index([]Class{Unreadable, Damaged, Invalid}, p.Class)] = true
+	if len(r.Problems) >= maxProblems {
+		r.More++
+		return
+	}
+	r.Problems = append(r.Problems, *p)
+}
+
+// Verify checks a bundle from its first to its last byte: the form of the
+// archive, every digest and size, every document and line against its schema,
+// and all that the artifacts say about each other (schema/SPEC.md lists it by
+// code). It streams in bounded memory, uses all cores, and never the network.
+// What is wrong is in the report; the error is the context's alone.
+func Verify(ctx context.Context, path string) (*Report, error) {
+	v := &verifier{
+		report:    &Report{Lines: map[string]uint64{}, Problems: []Problem{}},
+		documents: map[string][]byte{},
+	}
+	in, err := openInput(ctx, path)
+	if err == nil {
+		defer in.Close()
+		v.lines = newLineVerifier(v.report)
+		err = v.archive(in)
+		v.lines.close()
+	}
+	var p *Problem
+	switch {
+	case err == nil:
+		v.documentsAgree()
+	case errors.As(err, &p):
+		v.report.add(p)
+		// A manifest that makes no sense may be one that was damaged: the
+		// checksums behind it tell.
+		if p.Class == Invalid && in != nil {
+			if _, err := io.Copy(io.Discard, in); errors.As(err, &p) && p.Class == Damaged {
+				v.report.add(p)
+			}
+		}
+	default:
+		return nil, fmt.Errorf("verify %s: %w", path, err)
+	}
+	return v.report, ctx.Err()
+}
+
+// verifier holds one verification. Its archive part stops at the first problem
+// of the archive's form, all else goes on.
+type verifier struct {
+	report    *Report
+	manifest  schema.Manifest
+	lines     *lineVerifier
+	documents map[string][]byte // without those that are no valid JSON of their schema
+}
+
+func (v *verifier) archive(in io.Reader) error {
+	w := newWalker(in)
+	if err := v.readManifest(w); err != nil {
+		return err
+	}
+	for {
+		path, size, err := w.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		entry, ok := v.manifest.Files[path]
+		if !ok {
+			v.report.add(problem(CodeExtra, path, "the member is not in the manifest"))
+			continue
+		}
+		if err := v.member(w, path, size, entry); err != nil {
+			return err
+		}
+	}
+	v.report.Members = len(w.seen)
+	for _, path := range slices.Sorted(maps.Keys(v.manifest.Files)) {
+		if !w.seen[path] {
+			v.report.add(problem(CodeMissing, path, "the manifest lists the member, the archive does not have it"))
+		}
+	}
+	return nil
+}
+
+// readManifest reads the first member and checks it by itself.
+func (v *verifier) readManifest(w *walker) error {
+	path, size, err := w.next()
+	if err == io.EOF {
+		return problem(CodeManifestFirst, "", "the archive is empty")
+	}
+	if err != nil {
+		return err
+	}
+	doc, err := manifestBytes(w, path, size)
+	if err != nil {
+		return err
+	}
+	v.report.Identity = digest(sha256.Sum256(doc))
+	v.report.Bytes = size
+	if v.manifest, err = parseManifest(doc); err != nil {
+		return err
+	}
+	v.report.RunID = v.manifest.RunID
+	v.lines.runID = []byte(v.manifest.RunID)
+	for _, p := range slices.Concat(schema.Layers, documents) {
+		if _, ok := v.manifest.Files[p]; !ok {
+			v.report.add(problem(CodeRequired, p, "every bundle has this member, this one's manifest does not list it"))
+		}
+	}
+	return nil
+}
+
+func manifestBytes(w *walker, path string, size int64) ([]byte, error) {
+	if path != schema.ManifestPath {
+		return nil, problem(CodeManifestFirst, path, "the first member is not %s", schema.ManifestPath)
+	}
+	if size > maxManifest {
+		return nil, problem(CodeLimit, path, "%d bytes, at most %d are allowed", size, maxManifest)
+	}
+	return readAll(w, size)
+}
+
+// readAll reads a member of a size that was checked; what it says of itself is
+// not believed before the bytes are there.
+func readAll(r io.Reader, size int64) ([]byte, error) {
+	var b bytes.Buffer
+	b.Grow(int(min(size, 1<<20)))
+	_, err := b.ReadFrom(r)
+	return b.Bytes(), err
+}
+
+// parseManifest decodes a manifest that is valid, canonical, and lists only
+// members that a bundle may have.
+func parseManifest(doc []byte) (m schema.Manifest, err error) {
+	if err := schema.Validate(schema.ManifestV0, doc); err != nil {
+		return m, problem(CodeManifest, schema.ManifestPath, "%v", err)
+	}
+	if err := json.Unmarshal(doc, &m); err != nil {
+		return m, problem(CodeManifest, schema.ManifestPath, "%v", err)
+	}
+	if len(m.Files) >= maxMembers {
+		return m, problem(CodeLimit, schema.ManifestPath, "%d members, at most %d are allowed", len(m.Files), maxMembers-1)
+	}
+	for path, f := range m.Files {
+		if !safePath(path) || path == schema.ManifestPath {
+			return m, problem(CodeUnsafePath, schema.ManifestPath, "it lists the path %.300q", path)
+		}
+		if f.Path != path {
+			return m, problem(CodeManifest, schema.ManifestPath, "the entry %s has the path %.300q", path, f.Path)
+		}
+	}
+	canonical, err := schema.Document(m)
+	if err != nil || !bytes.Equal(canonical, doc) {
+		return m, problem(CodeManifestForm, schema.ManifestPath, "its bytes are not the canonical form of what it says")
+	}
+	return m, nil
+}
+
+// member checks one member against its manifest entry, and its content.
+func (v *verifier) member(w *walker, path string, size int64, entry schema.ManifestFile) error {
+	v.report.Bytes += size
+	if size != entry.Bytes {
+		v.report.add(problem(CodeSize, path, "%d bytes, the manifest says %d", size, entry.Bytes))
+	}
+	h := sha256.New()
+	var err error
+	switch {
+	case isLayer(path):
+		v.report.Lines[path], err = v.lines.layer(io.TeeReader(w, h), path)
+	case documentSchema(path) != "":
+		err = v.document(io.TeeReader(w, h), path, size)
+	default:
+		if !isCapture(path) {
+			v.report.Unchecked = append(v.report.Unchecked, path)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return v.checkDigest(w, h, path, entry)
+}
+
+func (v *verifier) checkDigest(w *walker, h hash.Hash, path string, entry schema.ManifestFile) error {
+	if _, err := io.Copy(h, w); err != nil {
+		return err
+	}
+	if got := digest([sha256.Size]byte(h.Sum(nil))); got != entry.SHA256 {
+		v.report.add(problem(CodeDigest, path, "its digest is %s, the manifest says %s", got, entry.SHA256))
+	}
+	return nil
+}
+
+// document validates one JSON member and keeps it for documentsAgree.
+func (v *verifier) document(r io.Reader, path string, size int64) error {
+	if size > maxDocument {
+		v.report.add(problem(CodeLimit, path, "%d bytes, at most %d are allowed", size, maxDocument))
+		return nil
+	}
+	doc, err := readAll(r, size)
+	if err != nil {
+		return err
+	}
+	if err := schema.Validate(documentSchema(path), doc); err != nil {
+		v.report.add(problem(schemaCode(err), path, "%v", err))
+		return nil
+	}
+	v.documents[path] = doc
+	return nil
+}
+
+// schemaCode is the code for an error of package schema.
+func schemaCode(err error) Code {
+	switch {
+	case errors.Is(err, schema.ErrDuplicateKey):
+		return CodeDuplicateKey
+	case errors.Is(err, schema.ErrSyntax):
+		return CodeJSON
+	}
+	return CodeSchema
+}

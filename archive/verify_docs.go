@@ -1,0 +1,235 @@
+package archive
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// facts are the documents of a bundle; those that are missing or invalid are
+// nil, and the rules about them have been reported already.
+type facts struct {
+	run         *schema.Run
+	result      *schema.Result
+	health      *schema.ObservationHealth
+	surface     *schema.CapabilitySurface
+	correlation *schema.CorrelationReport
+}
+
+// documentsAgree checks what the artifacts say about each other.
+func (v *verifier) documentsAgree() {
+	f := facts{
+		run:         decodeDocument[schema.Run](v, schema.RunPath),
+		result:      decodeDocument[schema.Result](v, schema.ResultPath),
+		health:      decodeDocument[schema.ObservationHealth](v, schema.HealthPath),
+		surface:     decodeDocument[schema.CapabilitySurface](v, schema.SurfacePath),
+		correlation: decodeDocument[schema.CorrelationReport](v, schema.CorrelationPath),
+	}
+	if f.surface != nil {
+		v.surface(f.surface)
+	}
+	if f.health != nil {
+		v.health(f)
+		v.counts(f.health)
+	}
+	v.lifecycle(f)
+	if f.result != nil {
+		v.result(f.result)
+	}
+}
+
+// decodeDocument decodes a valid document and checks whose it is.
+func decodeDocument[T any](v *verifier, path string) *T {
+	data, ok := v.documents[path]
+	if !ok {
+		return nil
+	}
+	var head struct {
+		RunID string `json:"run_id"`
+	}
+	d := new(T)
+	if err := json.Unmarshal(data, d); err != nil {
+		v.report.add(problem(CodeSchema, path, "%v", err))
+		return nil
+	}
+	json.Unmarshal(data, &head)
+	if head.RunID != v.manifest.RunID {
+		v.report.add(problem(CodeRunID, path, "run_id is %.128q, the manifest says %q", head.RunID, v.manifest.RunID))
+	}
+	return d
+}
+
+func (v *verifier) count(path string) uint64 { return v.report.Lines[path] }
+
+func (v *verifier) surface(s *schema.CapabilitySurface) {
+	for _, set := range []struct {
+		name  string
+		items []string
+	}{
+		{"filesystem_paths", s.FilesystemPaths}, {"network_endpoints", s.NetworkEndpoints}, {"process_execs", s.ProcessExecs},
+		{"mcp_tools", s.MCPTools}, {"policy_decisions", s.PolicyDecisions},
+	} {
+		for i := 1; i < len(set.items); i++ {
+			if set.items[i-1] >= set.items[i] {
+				v.report.add(problem(CodeSurface, schema.SurfacePath, "%s[%d] does not come after the one before it: a sorted set is due", set.name, i))
+				break
+			}
+		}
+	}
+}
+
+// health checks the rules of observation health.
+func (v *verifier) health(f facts) {
+	h := f.health
+	rule := func(broken bool, format string, args ...any) {
+		if broken {
+			v.report.add(problem(CodeHealth, schema.HealthPath, format, args...))
+		}
+	}
+	absent := h.KernelLayer == schema.Absent
+	complete := h.KernelLayer == schema.Complete
+	rule(h.RingbufDrops > 0 && h.KernelLayer != schema.PartialRingbufDrops, "%d ringbuf drops, and kernel_layer is %s", h.RingbufDrops, h.KernelLayer)
+	rule(h.Platform != "linux" && !absent, "kernel_layer is %s on %s", h.KernelLayer, h.Platform)
+	rule(absent && h.NetworkProtocolCoverage != schema.Absent, "kernel_layer is absent, and network_protocol_coverage is %s", h.NetworkProtocolCoverage)
+	rule(absent && h.NetworkEndpointClaimScope != schema.NotApplicable, "kernel_layer is absent, and network_endpoint_claim_scope is %s", h.NetworkEndpointClaimScope)
+	rule(absent && v.count(schema.KernelPath) > 0, "kernel_layer is absent, and the layer has %d lines", v.count(schema.KernelPath))
+	rule(h.PolicyLayer == schema.Absent && v.count(schema.PolicyPath) > 0, "policy_layer is absent, and the layer has %d lines", v.count(schema.PolicyPath))
+	rule(h.SDKLayer == schema.Absent && v.count(schema.SDKPath) > 0, "sdk_layer is absent, and the layer has %d lines", v.count(schema.SDKPath))
+	if f.run != nil {
+		rule(f.run.Platform != h.Platform, "platform is %s, %s says %s", h.Platform, schema.RunPath, f.run.Platform)
+		rule(f.run.AgentShim == "none" && h.SDKLayer != schema.Absent, "the agent shim is none, and sdk_layer is %s", h.SDKLayer)
+	}
+	if f.result != nil {
+		rule(f.result.Outcome == schema.OutcomeIncomplete && complete, "the run is incomplete, and kernel_layer is complete")
+	}
+	if f.correlation != nil {
+		rule(h.CgroupCorrelation != schema.Clean && f.correlation.Status == schema.Clean, "cgroup_correlation is %s, and %s says clean", h.CgroupCorrelation, schema.CorrelationPath)
+	}
+	if !complete {
+		return
+	}
+	for _, k := range h.Hooks {
+		rule(k.Required && !(k.Attached && k.SelfTested), "kernel_layer is complete, and the required hook %.100q was not attached and self-tested", k.Name)
+		rule(k.Dropped+k.FailedReads+k.RecursionMisses > 0, "kernel_layer is complete, and the hook %.100q lost something", k.Name)
+	}
+	if c, ok := h.Layers[schema.LayerName(schema.KernelPath)]; ok {
+		rule(c.Dropped > 0, "kernel_layer is complete, and %d of its events were dropped", c.Dropped)
+	}
+	if k := h.Kernel; k != nil {
+		rule(k.Dropped+k.Malformed > 0, "kernel_layer is complete, and %d of its events were dropped or malformed", k.Dropped+k.Malformed)
+		rule(k.Forks != k.Exits, "kernel_layer is complete, and %d forks are not matched by %d exits", k.Forks, k.Exits)
+		rule(k.LeftCgroup > 0, "kernel_layer is complete, and %d processes left the cgroup", k.LeftCgroup)
+	}
+}
+
+// counts checks that nothing is lost without being counted.
+func (v *verifier) counts(h *schema.ObservationHealth) {
+	equal := func(what string, a uint64, is string, b uint64) {
+		if a != b {
+			v.report.add(problem(CodeCounts, schema.HealthPath, "%s is %d, %s is %d", what, a, is, b))
+		}
+	}
+	if h.Layers != nil {
+		for _, path := range schema.Layers {
+			name := schema.LayerName(path)
+			c, ok := h.Layers[name]
+			if !ok {
+				v.report.add(problem(CodeCounts, schema.HealthPath, "layers has no account of %s", name))
+				continue
+			}
+			equal(name+".seen", c.Seen, "written + coalesced + filtered + dropped", c.Written+c.Coalesced+c.Filtered+c.Dropped)
+			equal(name+".written", c.Written, "the number of its lines", v.count(path))
+		}
+		for name := range h.Layers {
+			if !slices.ContainsFunc(schema.Layers, func(p string) bool { return schema.LayerName(p) == name }) {
+				v.report.add(problem(CodeCounts, schema.HealthPath, "layers accounts for %.100q, which is no layer", name))
+			}
+		}
+	}
+	k := h.Kernel
+	if k == nil {
+		return
+	}
+	var emitted uint64
+	for _, hook := range h.Hooks {
+		equal("seen of hook "+hook.Name, hook.Seen, "filtered + coalesced + emitted + dropped", hook.Filtered+hook.Coalesced+hook.Emitted+hook.Dropped)
+		emitted += hook.Emitted
+	}
+	equal("kernel.emitted", k.Emitted, "the sum over the hooks", emitted)
+	equal("kernel.received", k.Received, "kernel.emitted", k.Emitted)
+	equal("kernel.received", k.Received, "decoded + malformed", k.Decoded+k.Malformed)
+	equal("kernel.decoded", k.Decoded, "written + filtered + dropped", k.Written+k.Filtered+k.Dropped)
+	equal("kernel.written", k.Written, "the number of the layer's lines", v.count(schema.KernelPath))
+}
+
+// lifecycle checks how events.ndjson ends, and that it and result.json tell
+// the same end.
+func (v *verifier) lifecycle(f facts) {
+	if f.result == nil {
+		return
+	}
+	bad := func(code Code, member, format string, args ...any) {
+		v.report.add(problem(code, member, format, args...))
+	}
+	var last struct {
+		Type     string          `json:"type"`
+		ExitCode json.RawMessage `json:"exit_code"`
+		Signal   json.RawMessage `json:"signal"`
+	}
+	if err := json.Unmarshal(v.lines.lastEvent, &last); err != nil || last.Type != schema.RunFinished {
+		if f.result.Outcome != schema.OutcomeIncomplete {
+			p := problem(CodeLifecycle, schema.EventsPath, "the last line is not %s, and the outcome is %s", schema.RunFinished, f.result.Outcome)
+			p.Line = v.count(schema.EventsPath)
+			v.report.add(p)
+		}
+		return
+	}
+	if !sameJSON(last.ExitCode, f.result.ExitCode) {
+		bad(CodeResult, schema.ResultPath, "exit_code is not the %s of %s", last.ExitCode, schema.RunFinished)
+	}
+	if !sameJSON(last.Signal, f.result.Signal) {
+		bad(CodeResult, schema.ResultPath, "signal is not the %s of %s", last.Signal, schema.RunFinished)
+	}
+}
+
+// sameJSON compares a value of a lifecycle line with one of a document.
+func sameJSON[T comparable](raw json.RawMessage, p *T) bool {
+	var q *T
+	if err := json.Unmarshal(raw, &q); err != nil {
+		return true // another kind of value, as old recorders wrote it
+	}
+	return p == nil && q == nil || p != nil && q != nil && *p == *q
+}
+
+// result checks result.json by itself and against the captured streams.
+func (v *verifier) result(r *schema.Result) {
+	bad := func(format string, args ...any) {
+		v.report.add(problem(CodeResult, schema.ResultPath, format, args...))
+	}
+	switch {
+	case r.ExitCode != nil && r.Signal != nil:
+		bad("there is both an exit_code and a signal")
+	case r.Outcome == schema.OutcomeExited && r.ExitCode == nil:
+		bad("outcome is exited, and exit_code is null")
+	case r.Outcome == schema.OutcomeSignaled && r.Signal == nil:
+		bad("outcome is signaled, and signal is null")
+	}
+	if (r.Outcome == schema.OutcomeIncomplete || r.Outcome == schema.OutcomeInfraError) && r.ErrorSource == nil {
+		bad("outcome is %s, and error_source is null", r.Outcome)
+	}
+	for _, s := range []struct {
+		path   string
+		stream *schema.Stream
+	}{{schema.StdoutPath, r.Stdio.Stdout}, {schema.StderrPath, r.Stdio.Stderr}} {
+		file, kept := v.manifest.Files[s.path]
+		switch {
+		case s.stream == nil && kept:
+			bad("%s is in the bundle, and the stream is null", s.path)
+		case s.stream != nil && file.Bytes != s.stream.Captured:
+			bad("%d bytes of %s were captured, the bundle has %d", s.stream.Captured, s.path, file.Bytes)
+		case s.stream != nil && (s.stream.Captured > s.stream.Bytes || s.stream.Truncated != (s.stream.Captured < s.stream.Bytes)):
+			bad("%s: captured %d of %d bytes, truncated %t", s.path, s.stream.Captured, s.stream.Bytes, s.stream.Truncated)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+func TestEveryCodecIsSoundAndHasOneIdentity(t *testing.T) {
+	identities := map[string]bool{}
+	for _, name := range []string{"a.tar.gz", "b.tar.zst", "c.tar", "d.bundle"} {
+		sealed := sealSample(t, name, 2000)
+		r := mustBeSound(t, sealed.Path)
+		if r.Identity != sealed.Identity || r.RunID != testRunID || r.Lines[schema.KernelPath] != 2000 || r.Members != 13 {
+			t.Errorf("%s: report %+v of %+v", name, r, sealed)
+		}
+		identities[sealed.Identity] = true
+	}
+	if len(identities) != 1 {
+		t.Errorf("identities differ: %v", identities)
+	}
+}
+
+// A bundle's bytes are a function of what was recorded.
+func TestSealingIsDeterministic(t *testing.T) {
+	for _, name := range []string{"a.tar.gz", "b.tar.zst"} {
+		a, err := os.ReadFile(sealSample(t, name, 5000).Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(sealSample(t, name, 5000).Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(a, b) {
+			t.Errorf("%s: two sealings of the same run differ", name)
+		}
+	}
+}
+
+func TestReaderGivesBackWhatWasSealed(t *testing.T) {
+	r, err := Open(sealSample(t, "a.tar.zst", 1000).Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := r.Documents(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Run.RunID != testRunID || d.Result.Outcome != schema.OutcomeExited || d.Contract != nil {
+		t.Errorf("documents %+v", d)
+	}
+	n := 0
+	for line, err := range r.Lines(context.Background(), schema.KernelPath) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := kernelLine(nil, testRunID, uint64(n)); !bytes.Equal(line, want) {
+			t.Fatalf("line %d is %s", n, line)
+		}
+		n++
+	}
+	if n != 1000 {
+		t.Errorf("%d lines", n)
+	}
+}
+
+// Every single changed byte of a plain tar is noticed, and so is every cut.
+func TestNoChangeGoesUnnoticed(t *testing.T) {
+	b, err := os.ReadFile(sealSample(t, "a.tar", 3).Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := t.TempDir() + "/b.tar"
+	const step = 17 // all offsets within a header come by, over its repeats
+	for i := 0; i < len(b); i += step {
+		b[i] ^= 1
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if verified(t, name).OK() {
+			t.Errorf("byte %d changed: nothing noticed", i)
+		}
+		b[i] ^= 1
+	}
+	for i := 0; i < len(b); i += 97 * step {
+		if err := os.WriteFile(name, b[:i], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := verified(t, name); r.Class() != Damaged && r.Class() != Unreadable {
+			t.Errorf("cut at %d: %v", i, r.Problems)
+		}
+	}
+}
+
+func TestVerifyStopsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := Verify(ctx, sealSample(t, "a.tar.gz", 10).Path); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
