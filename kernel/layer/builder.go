@@ -201,7 +201,7 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 		return
 	}
 	if p != nil {
-		b.out.Class = classify(&b.out, p)
+		b.out.Class = classify(&b.out, p.exe)
 	}
 	if !ev.Repeat {
 		*slot = eventID{ev.ID, b.out.ExecID, uint8(b.out.Class)}

@@ -20,6 +20,13 @@ import (
 //   - with the flags of the library that is known to do it, where those tell
 //     it from cat(1).
 //
+// The rules look at one event and the executable alone. What a process did
+// before must not count: repeats of an event are coalesced in the kernel, and
+// threads interleave, so a rule with a memory would give two runs of the same
+// workload two surfaces. The price: a program that reads a library of the
+// distribution, as data and with O_CLOEXEC, looks like one that loads it. A
+// library that somebody could have put there is not in a directory below.
+//
 // The layer keeps the event either way; only the capability surface leaves
 // noise out, and counts it.
 
@@ -29,9 +36,6 @@ type rule struct {
 	// exe is a prefix of the executable's base name; the executable must lie
 	// in a system directory, so that an agent's own "python" gets no rule.
 	exe string
-	// loading: the thread has opened the loader's cache and since then nothing
-	// but libraries.
-	loading bool
 	// cloexec: O_CLOEXEC must be set, as libc's own opens have it.
 	cloexec bool
 	// in are directories (with a final slash); path is below one of them.
@@ -42,26 +46,26 @@ type rule struct {
 	like func(path string) bool
 }
 
-var libraryDirs = []string{"/lib/", "/lib32/", "/lib64/", "/usr/lib/", "/usr/lib32/", "/usr/lib64/", "/usr/local/lib/"}
+var libraryDirs = []string{"/lib/", "/lib32/", "/lib64/", "/usr/lib/", "/usr/lib32/", "/usr/lib64/"}
 
 var rules = [...]rule{
-	// ld.so reads its cache, then maps the libraries it names; musl reads its
-	// search path instead. Opening the cache begins loading, at start-up as
-	// in a later dlopen; see classifier.open.
-	{class: schema.ClassLoader, cloexec: true, like: beginsLoading},
-	{class: schema.ClassLoader, cloexec: true, loading: true, in: libraryDirs, like: isLibrary},
+	// ld.so reads its cache, then maps the libraries it names, at start-up as
+	// in a later dlopen; musl reads its search path instead.
+	{class: schema.ClassLoader, cloexec: true, like: isLoaderConfig},
+	{class: schema.ClassLoader, cloexec: true, in: libraryDirs, like: isLibrary},
 
 	// libc: setlocale, gettext, iconv, time zones.
 	{class: schema.ClassLocale, cloexec: true, in: []string{"/usr/lib/locale/", "/usr/share/zoneinfo/"}},
-	{class: schema.ClassLocale, cloexec: true, is: []string{"/etc/localtime", "/usr/share/locale/locale.alias"}},
+	{class: schema.ClassLocale, cloexec: true, is: []string{"/etc/localtime", "/etc/locale.alias", "/usr/share/locale/locale.alias"}},
 	{class: schema.ClassLocale, cloexec: true, in: libraryDirs, like: func(p string) bool { return strings.Contains(p, "/gconv/") }},
+	{class: schema.ClassLocale, in: libraryDirs, like: func(p string) bool { return strings.HasSuffix(p, "/gconv/gconv-modules.cache") }},
 	{class: schema.ClassLocale, in: []string{"/usr/share/locale/", "/usr/share/locale-langpack/"},
 		like: func(p string) bool { return strings.HasSuffix(p, ".mo") }},
 
 	// Interpreters and their standard libraries, as the distribution
 	// installed them. Packages of a project or a virtual environment are not.
 	{class: schema.ClassRuntime, exe: "python3", cloexec: true, in: []string{"/usr/lib/python3", "/usr/local/lib/python3"}},
-	{class: schema.ClassRuntime, exe: "python3", cloexec: true, is: []string{"/usr/bin/pyvenv.cfg", "/usr/pyvenv.cfg", "/usr/local/bin/pyvenv.cfg", "/usr/local/pyvenv.cfg"}},
+	{class: schema.ClassRuntime, exe: "python3", like: isPythonConfig},
 	{class: schema.ClassRuntime, exe: "perl", cloexec: true, in: []string{"/usr/share/perl/", "/usr/share/perl5/", "/etc/perl/", "/usr/local/share/perl/", "/usr/local/lib/site_perl/"}},
 	{class: schema.ClassRuntime, exe: "perl", cloexec: true, in: libraryDirs, like: func(p string) bool {
 		return strings.Contains(p, "/perl/") || strings.Contains(p, "/perl5/") || strings.Contains(p, "/perl-base/")
@@ -82,7 +86,7 @@ var rules = [...]rule{
 	{class: schema.ClassIntrospection, in: []string{"/sys/fs/cgroup/"}, like: isCgroupLimit},
 }
 
-func beginsLoading(p string) bool {
+func isLoaderConfig(p string) bool {
 	return p == "/etc/ld.so.cache" || p == "/etc/ld.so.preload" || strings.HasPrefix(p, "/etc/ld-musl-") && strings.HasSuffix(p, ".path")
 }
 
@@ -91,6 +95,17 @@ func isLibrary(p string) bool {
 	base := p[strings.LastIndexByte(p, '/')+1:]
 	i := strings.Index(base, ".so")
 	return i > 0 && (len(base) == i+3 || base[i+3] == '.')
+}
+
+// isPythonConfig reports whether p is what getpath looks for beside the
+// executable and above it.
+func isPythonConfig(p string) bool {
+	dir, base := p[:strings.LastIndexByte(p, '/')], p[strings.LastIndexByte(p, '/')+1:]
+	switch dir {
+	case "/usr", "/usr/bin", "/usr/local", "/usr/local/bin":
+		return base == "pyvenv.cfg" || base == "pybuilddir.txt" || strings.HasPrefix(base, "python3") && strings.HasSuffix(base, "._pth")
+	}
+	return false
 }
 
 // isOwnStatus is asked about the process's own /proc/self/NAME.
@@ -120,20 +135,20 @@ const (
 	enotdir     = -20
 )
 
-// classify gives the class of e, an event of p. loading is p's state on entry
-// to the loader's phase and is kept up to date.
-func classify(e *schema.KernelEvent, p *process) schema.Class {
-	c := schema.ClassAgent
-	if e.Kind == schema.KindOpen && harmless(e) {
-		c = classifyOpen(e.Value, e.Flags, e.PID, e.TID, p)
+// classify gives the class of e, an event of a process that executes exe.
+func classify(e *schema.KernelEvent, exe string) schema.Class {
+	if e.Kind != schema.KindOpen || !systemPath(e.Value) || !harmless(e) {
+		return schema.ClassAgent
 	}
-	switch {
-	case c == schema.ClassLoader && beginsLoading(e.Value):
-		p.loadTID = e.TID
-	case c != schema.ClassLoader && p.loadTID == e.TID:
-		p.loadTID = 0 // the thread does something of its own again
+	path := ownProc(e.Value, e.PID)
+	for i := range rules {
+		r := &rules[i]
+		if r.cloexec && e.Flags&openCloexec == 0 || !r.matches(path) || r.exe != "" && !isProgram(exe, r.exe) {
+			continue
+		}
+		return r.class
 	}
-	return c
+	return schema.ClassAgent
 }
 
 // harmless holds the conditions that every rule shares.
@@ -145,23 +160,6 @@ func harmless(e *schema.KernelEvent) bool {
 		return !e.UserMemory
 	}
 	return e.Result == enoent || e.Result == enotdir
-}
-
-func classifyOpen(path string, flags uint64, pid, tid uint32, p *process) schema.Class {
-	if !systemPath(path) {
-		return schema.ClassAgent
-	}
-	path = ownProc(path, pid)
-	for i := range rules {
-		r := &rules[i]
-		if r.cloexec && flags&openCloexec == 0 || r.loading && (p.loadTID == 0 || p.loadTID != tid) {
-			continue
-		}
-		if r.matches(path) && (r.exe == "" || isProgram(p.exe, r.exe)) {
-			return r.class
-		}
-	}
-	return schema.ClassAgent
 }
 
 func (r *rule) matches(path string) bool {

@@ -166,7 +166,7 @@ func (b *Builder) exec(ev *kernel.Event, p *process) {
 	}
 	e.ParentExecID, p.execID = p.execID, b.procs.nextID()
 	e.ExecID = p.execID
-	p.exe, p.loadTID = e.Value, 0
+	p.exe = e.Value
 	if id := string(ev.ToolCallID); id != "" && utf8.ValidString(id) {
 		p.toolCall, p.boundBy = id, "env"
 	} else if p.toolCall != "" {

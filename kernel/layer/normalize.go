@@ -1,21 +1,25 @@
 package layer
 
 import (
+	"runtime"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
 // What the capability surface makes of names that differ between two runs of
-// the same workload. The layer always keeps the exact name. The rules look at
-// the name alone, so the same name always gives the same entry:
+// the same workload. The layer always keeps the exact name. All rules but the
+// last look at the name alone:
 //
 //   - /proc/PID becomes /proc/self for the process itself and /proc/<pid> for
 //     any other; below it, task/TID becomes task/<tid> and fd/N fd/<fd>;
 //   - /dev/pts/N becomes /dev/pts/<n>;
 //   - below /tmp, /var/tmp and /dev/shm, and in the temporary names git uses
 //     inside .git, a part made by a known generator has its random piece
-//     replaced by <random>; the table is generated.
+//     replaced by <random>; the table is generated;
+//   - below the same directories, a file that was made as mkstemp(3) and its
+//     kin make theirs (O_RDWR, O_CREAT, O_EXCL, mode 0600) has, for as long as
+//     it is there, the end of its name replaced by <random>.
 //
 // Two entries can so fall together; none ever disappears.
 
@@ -125,6 +129,35 @@ var generated = []struct {
 	{"sed", 6, alnum, []string{""}, "sed -i"},
 	{"sort", 6, alnum, []string{""}, "sort"},
 	{"sh-thd.", 6, alnum, []string{""}, "bash here-documents"},
+}
+
+// madeByMkstemp returns the name that the surface has for a file in a temporary
+// directory which an open has made under a random name, "" if it has not.
+// Python puts eight characters where the C library puts six; it says
+// O_NOFOLLOW besides (0o400000 on x86-64, 0o100000 on arm64).
+func madeByMkstemp(path string, flags uint64, mode uint32) string {
+	const rdwr, creat, excl = 0o2, 0o100, 0o200
+	nofollow := uint64(0o400000)
+	if runtime.GOARCH == "arm64" {
+		nofollow = 0o100000
+	}
+	if flags&(3|creat|excl) != rdwr|creat|excl || mode != 0o600 || strings.Contains(path, "<random>") ||
+		!below([]string{"/tmp/", "/var/tmp/", "/dev/shm/"}, path) {
+		return ""
+	}
+	n, alphabet := 6, alnum
+	if flags&nofollow != 0 {
+		n, alphabet = 8, lower
+	}
+	base := strings.LastIndexByte(path, '/') + 1
+	end := len(path)
+	if dot := strings.LastIndexByte(path[base:], '.'); dot >= n {
+		end = base + dot // mkstemps: a suffix
+	}
+	if end-base < n || strings.Trim(path[end-n:end], alphabet) != "" {
+		return ""
+	}
+	return path[:end-n] + "<random>" + path[end:]
 }
 
 const (

@@ -10,9 +10,7 @@ type process struct {
 	exe    string
 	// toolCall is the tool call it belongs to, bound how.
 	toolCall, boundBy string
-	// loadTID is the thread that is loading libraries, see classify; 0: none.
-	loadTID uint32
-	exited  bool
+	exited            bool
 }
 
 // keptExits is how many ended processes are remembered, for events that come

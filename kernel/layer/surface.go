@@ -35,6 +35,9 @@ type Surface struct {
 	tools, decisions              map[string]struct{}
 	leftOut                       [schema.NumClasses]uint64
 	explicitPorts, ephemeralPorts portSet
+	// temp holds, by exact path, what mkstemp made under a name that only its
+	// making tells from a chosen one; see normalize.go.
+	temp map[string]string
 }
 
 // surfaceMemory is the default bound of each set in memory, in bytes.
@@ -48,7 +51,7 @@ func NewSurface(runID, dir string, memory int) *Surface {
 		memory = surfaceMemory
 	}
 	return &Surface{
-		runID: runID, tools: make(map[string]struct{}), decisions: make(map[string]struct{}),
+		runID: runID, tools: make(map[string]struct{}), decisions: make(map[string]struct{}), temp: make(map[string]string),
 		paths: newSortedSet(dir, "surface-paths", memory),
 		hosts: newSortedSet(dir, "surface-hosts", memory),
 		execs: newSortedSet(dir, "surface-execs", memory),
@@ -86,7 +89,18 @@ func (s *Surface) Add(e *schema.KernelEvent) error {
 		return nil
 	}
 	switch e.Kind {
-	case schema.KindOpen, schema.KindUnlink, schema.KindRmdir, schema.KindMkdir, schema.KindMknod, schema.KindTruncate, schema.KindChmod,
+	case schema.KindOpen:
+		if e.Creates() {
+			s.remember(e)
+		}
+		return s.path(e.Value, e.PID)
+	case schema.KindUnlink:
+		err := s.path(e.Value, e.PID)
+		if len(s.temp) > 0 && !e.Failed() {
+			delete(s.temp, normalizePath(e.Value, e.PID))
+		}
+		return err
+	case schema.KindRmdir, schema.KindMkdir, schema.KindMknod, schema.KindTruncate, schema.KindChmod,
 		schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr, schema.KindWrite, schema.KindMmapShared, schema.KindFileBlocked,
 		schema.KindExecFailed, schema.KindChroot, schema.KindIOUringOp, schema.KindSymlink:
 		return s.path(e.Value, e.PID)
@@ -120,7 +134,25 @@ func (s *Surface) path(p string, pid uint32) error {
 	if p == "" {
 		return nil
 	}
-	return s.paths.add(normalizePath(p, pid))
+	n := normalizePath(p, pid)
+	if t, ok := s.temp[n]; ok {
+		n = t
+	}
+	return s.paths.add(n)
+}
+
+// maxTemp bounds how many names of mkstemp are remembered at a time.
+const maxTemp = 8192
+
+// remember takes note of a file that mkstemp made.
+func (s *Surface) remember(e *schema.KernelEvent) {
+	if len(s.temp) >= maxTemp || e.Result < 0 {
+		return
+	}
+	n := normalizePath(e.Value, e.PID)
+	if t := madeByMkstemp(n, e.Flags, e.Mode); t != "" {
+		s.temp[n] = t
+	}
 }
 
 // The set of endpoints holds "endpoint\x00" for each that was used and

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"testing"
 
 	"github.com/assay-run/assay-run/schema"
@@ -146,6 +147,23 @@ func TestSurfaceNoticesADamagedRun(t *testing.T) {
 	}
 	if _, err := s.WriteTo(&bytes.Buffer{}); err == nil {
 		t.Error("a truncated run goes unnoticed")
+	}
+}
+
+func TestFilesOfMkstempLoseTheirRandomPart(t *testing.T) {
+	made := func(path string, flags uint64, mode uint32) *schema.KernelEvent {
+		return &schema.KernelEvent{Kind: schema.KindOpen, Value: path, Flags: flags, Mode: mode, HasResult: true, Result: 3}
+	}
+	nofollow := uint64(0o400000)
+	if runtime.GOARCH == "arm64" {
+		nofollow = 0o100000
+	}
+	got := surfaceOf(t, made("/tmp/a7_x9q2z", 0o2000302|nofollow, 0o600), fileEvent(schema.KindWrite, "/tmp/a7_x9q2z", ""), fileEvent(schema.KindUnlink, "/tmp/a7_x9q2z", ""),
+		fileEvent(schema.KindOpen, "/tmp/a7_x9q2z", ""), // now somebody else's
+		made("/tmp/fooAbCdEf", 0o302, 0o600), made("/tmp/barAbCdEf.txt", 0o302, 0o600), made("/tmp/chosen", 0o302, 0o644), made("/home/chosen", 0o302, 0o600), made("/tmp/ab", 0o302, 0o600))
+	want := []string{"/home/chosen", "/tmp/<random>", "/tmp/a7_x9q2z", "/tmp/ab", "/tmp/bar<random>.txt", "/tmp/chosen", "/tmp/foo<random>"}
+	if diff := cmp.Diff(want, got.FilesystemPaths); diff != "" {
+		t.Error(diff)
 	}
 }
 
