@@ -77,7 +77,7 @@ func playRunner(dir string, argv []string) int {
 		return fail(err)
 	}
 	sigs := make(chan os.Signal, 16)
-	signal.Notify(sigs, syscall.SIGWINCH, syscall.SIGTERM, syscall.SIGCONT)
+	signal.Notify(sigs, syscall.SIGWINCH, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGCONT)
 	go func() {
 		for sig := range sigs {
 			switch sig {

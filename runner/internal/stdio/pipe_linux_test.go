@@ -246,7 +246,7 @@ func TestGrandchildHoldsThePipe(t *testing.T) {
 func TestGrandchildWritesForever(t *testing.T) {
 	dir := t.TempDir()
 	within(t, 10*time.Second, "a run whose grandchild writes for ever", func() {
-		out, err := runShell(t, dir, `"$R" sh -c 'yes & echo $! >&2' 2>$D/pid | wc -c >$D/n; cat $D/pid`)
+		out, err := runShell(t, dir, `"$R" sh -c 'yes & sleep 0.2; echo $! >&2' 2>$D/pid | wc -c >$D/n; cat $D/pid`)
 		if err != nil {
 			t.Error(err)
 		}

@@ -9,10 +9,6 @@ import (
 // Suspend gives our terminal back to whoever started us. The runner calls it
 // when the child has stopped, before it stops itself. Nothing to do, and
 // harmless, in the other modes, before Started and after Finish.
-//
-// A runner that is killed by SIGKILL, or by a fatal error of the Go runtime,
-// cannot restore the terminal; `stty sane` or `reset` does. A panic elsewhere
-// does not reach us either: whoever holds a Streams defers Finish.
 func (s *Streams) Suspend() { s.setSuspended(true) }
 
 // Resume takes our terminal again, with its present settings as those to

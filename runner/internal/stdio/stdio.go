@@ -33,6 +33,20 @@
 //   - A write error of ours other than a closed pipe (a full disk under `> file`)
 //     reaches Config.OnError, and the child as EPIPE: a pipe cannot carry ENOSPC.
 //   - Under `> file` the child cannot seek its output, nor see its size.
+//   - On a terminal of its own, a program that handles the suspend key itself
+//     (vim, less) does not stop: the kernel drops SIGTSTP in a group whose parent
+//     is in another session, as under script(1) and docker run. Programs that
+//     leave the key to the kernel do stop, and a shell inside has its job control.
+//   - Keys that we have read and the child has not are lost when it ends.
+//   - A job in the background that reads its terminal waits for `fg`; it is not
+//     stopped by SIGTTIN.
+//
+// # For the runner
+//
+// The kernel raises SIGPIPE in us when our reader has left: it is not to be
+// forwarded. A terminal that we made raw stays so when we are killed by SIGKILL
+// or by a fatal error of the Go runtime: `stty sane` or `reset` helps. A panic in
+// a goroutine of this package restores it; for any other, defer Finish.
 package stdio
 
 import (
@@ -78,7 +92,8 @@ type Config struct {
 	// stream that carried a byte counts as truncated.
 	CaptureBytes int64
 	// Create opens a member of the spool: schema.StdoutPath, schema.StderrPath
-	// or schema.TerminalPath, each at most once and only for its first byte.
+	// or schema.TerminalPath, each at most once and only for its first byte. It
+	// may be nil only if nothing is captured.
 	Create func(member string) (io.WriteCloser, error)
 	// OnTruncate is called once for a stream whose copy hit CaptureBytes, with
 	// the number of the stream's bytes that the copy holds.

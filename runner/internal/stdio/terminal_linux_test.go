@@ -45,6 +45,11 @@ func start(t testing.TB, cmd *exec.Cmd, dir string) *outer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	fd, err := rawFD(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.SetNonblock(fd, true) // package pty made it blocking: Close would wait for Read
 	o := &outer{t: t, master: m, cmd: cmd, dir: dir, more: make(chan struct{}, 1), eof: make(chan struct{})}
 	go func() {
 		defer close(o.eof)
@@ -73,7 +78,7 @@ func (o *outer) output() string {
 	return o.seen.String()
 }
 
-// expect waits until want appears behind the first skip bytes.
+// expect waits until want appears.
 func (o *outer) expect(want string) {
 	o.t.Helper()
 	deadline := time.After(10 * time.Second)
@@ -245,6 +250,23 @@ func TestKeysThatTheChildNeverReads(t *testing.T) {
 	}
 	if code := o.wait(); code != 4 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// Our terminal's end is the child's SIGHUP, if the runner forwards it, and no
+// error of ours. What the child still says is recorded.
+func TestOurTerminalGoesAway(t *testing.T) {
+	o := onTerminal(t, nil, "sh", "-c", `trap 'echo bye; exit 8' HUP; echo ready; while :; do sleep 0.05; done`)
+	o.expect("ready")
+	o.master.Close()
+	if code := o.wait(); code != 8 {
+		t.Errorf("exit code %d", code)
+	}
+	if p := o.cast(); p.Output != "ready\r\nbye\r\n" || p.Exit != "8" {
+		t.Errorf("%+v", p)
+	}
+	if r := readReport(t, o.dir); len(r.Errors) != 0 {
+		t.Error(r.Errors)
 	}
 }
 

@@ -160,9 +160,8 @@ func TestJobControlOfAShellInside(t *testing.T) {
 
 func TestInTheBackground(t *testing.T) {
 	x := newTmux(t)
-	x.line(`before=$(stty -g); set -m; clear; "$R" sh -c 'sleep 0.3; echo from behind; read l; echo "<$l>"' &`)
+	x.line(`before=$(stty -g); set -m; clear; "$R" sh -c 'sleep 0.3; echo from behind; read l; echo "<$l>"' & until test -s $D/stdio/terminal.cast; do sleep 0.05; done; [ "$(stty -g)" = "$before" ] && echo same`)
 	x.expect(`(?m)from behind$`)
-	x.line(`[ "$(stty -g)" = "$before" ] && echo same`)
 	x.expect(`(?m)^same$`)
 	x.line("fg")
 	x.expect(`(?m)^"\$R" sh`)
@@ -173,11 +172,11 @@ func TestInTheBackground(t *testing.T) {
 	x.line(`[ "$(stty -g)" = "$before" ] && echo restored`)
 	x.expect(`(?m)^restored$`)
 	// From the start to the end, and as a stopped job that bg continues.
-	x.line(`clear; "$R" sh -c 'echo ready; sleep 0.5; echo done'`)
+	x.line(`clear; "$R" sh -c 'echo ready; until test -e $D/go; do sleep 0.05; done; echo done'`)
 	x.expect(`(?m)^ready$`)
 	x.key("C-z")
 	x.expect(`Stopped`)
-	x.line("bg; wait; echo waited")
+	x.line("bg; touch $D/go; wait; echo waited")
 	x.expect(`(?m)^waited$`)
 	x.expect(`(?m)done$`)
 	x.line(`[ "$(stty -g)" = "$before" ] && echo again`)
