@@ -50,13 +50,23 @@ type Options struct {
 	OutputCap int64
 	// Started and Completed are called as each check begins and ends, for the
 	// lifecycle events. Either may be nil.
-	Started   func(check Check)
-	Completed func(check Check, result schema.CheckResult)
+	Started   func(phase Phase, check Check)
+	Completed func(phase Phase, check Check, result schema.CheckResult)
 	// Clock is the runner's clock. Nil means Go's monotonic one.
 	Clock func() time.Duration
 
+	phase      Phase
 	firstIndex int
 }
+
+// Phase tells the checks before the agent from those after it.
+type Phase string
+
+// The phases of a run. The zero value stands for Final.
+const (
+	Baseline Phase = "baseline"
+	Final    Phase = "final"
+)
 
 // Evaluation is what a contract's checks gave.
 type Evaluation struct {
@@ -76,15 +86,18 @@ func Evaluate(ctx context.Context, c *Contract, exec Executor, opts Options) (*E
 	if opts.OutputCap == 0 {
 		opts.OutputCap = DefaultOutputCap
 	}
+	if opts.phase == "" {
+		opts.phase = Final
+	}
 	e := &Evaluation{}
 	for i, check := range c.Checks {
 		if opts.Started != nil {
-			opts.Started(check)
+			opts.Started(opts.phase, check)
 		}
 		result := runCheck(ctx, check, opts.firstIndex+i+1, exec, opts)
 		e.Results = append(e.Results, result)
 		if opts.Completed != nil {
-			opts.Completed(check, result)
+			opts.Completed(opts.phase, check, result)
 		}
 	}
 	e.conclude()

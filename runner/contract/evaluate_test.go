@@ -70,7 +70,7 @@ func TestOneCheckInARealDirectory(t *testing.T) {
 	}{
 		"a passing check":                         {check("c", "cat answer"), "passed", code(0), "forty-two\n"},
 		"a failing check":                         {check("c", "echo no; exit 3"), "failed", code(3), "no\n"},
-		"a missing command":                       {check("c", "no-such-command-here"), "failed", code(127), "not found"},
+		"a missing command":                       {check("c", "no-such-command-here"), "failed", code(127), "no-such-command-here"},
 		"a missing file":                          {check("c", "cat nothing"), "failed", code(1), "nothing"},
 		"output that contains the text":           {expecting(check("c", "cat answer"), "ty-tw"), "passed", code(0), "forty-two\n"},
 		"output without the text":                 {expecting(check("c", "cat answer"), "fifty"), "failed", code(0), "forty-two\n"},
@@ -229,8 +229,8 @@ func TestTheVerdictOfSeveralChecks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var started, completed []string
 			e, err := Evaluate(t.Context(), &Contract{Checks: c.checks}, brokenExecutor{map[string]bool{"broken": true}}, Options{
-				Started:   func(c Check) { started = append(started, c.Name) },
-				Completed: func(c Check, r schema.CheckResult) { completed = append(completed, r.Name) },
+				Started:   func(_ Phase, c Check) { started = append(started, c.Name) },
+				Completed: func(_ Phase, c Check, r schema.CheckResult) { completed = append(completed, r.Name) },
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -253,7 +253,7 @@ func TestCancellingCutsTheEvaluationShort(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	dir := t.TempDir()
 	c := &Contract{Checks: []Check{check("first", "true"), check("second", "sleep 1000"), check("third", "true")}}
-	e, err := Evaluate(ctx, c, Shell{Dir: dir}, Options{Started: func(c Check) {
+	e, err := Evaluate(ctx, c, Shell{Dir: dir}, Options{Started: func(_ Phase, c Check) {
 		if c.Name == "second" {
 			cancel()
 		}

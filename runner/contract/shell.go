@@ -10,31 +10,55 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// drainTime is how long the output of a command that has ended is waited for.
-// All of it is in the pipe by then; only a process that has left the group can
-// hold the pipe open longer.
-const drainTime = 250 * time.Millisecond
+const (
+	// drainTime is how long the output of a command that has ended is waited
+	// for. All of it is in the pipe by then; only a process that has left the
+	// group can hold the pipe open longer.
+	drainTime = 250 * time.Millisecond
+	// deathTime is how long a killed group may take to be gone.
+	deathTime = 10 * time.Second
+)
 
-// Shell is an [Executor] for a plain directory: each check is a session and
-// process group of its own, which is killed whole. A process that leaves the
-// group with setsid(2) outlives its check, which is why a run uses cgroups
-// instead. On Linux the shell itself dies with this process. Shell is safe for
-// concurrent use.
+// Group is what holds a check's processes together. A *cgroup.Group is one.
+type Group interface {
+	// Start starts the command inside the group.
+	Start(cmd *exec.Cmd) error
+	// Kill ends every member with SIGKILL.
+	Kill() error
+	// Wait returns when the group has no live member, or with ctx's error.
+	Wait(ctx context.Context) error
+}
+
+// Shell is an [Executor] that runs each check with sh -c in a session and
+// process group of its own, and, where it can, in a cgroup of its own. It is
+// safe for concurrent use.
 type Shell struct {
 	// Dir is the working directory.
 	Dir string
 	// Env is the whole environment, as in exec.Cmd; nil means our own.
 	Env []string
+	// Group gives the fresh group of a check, named check-<index>. With nil it
+	// is the process group: then a process that leaves it with setsid(2)
+	// outlives its check. On Linux the shell itself dies with this process.
+	Group func(name string) (Group, error)
 }
 
 // Run implements [Executor].
-func (s Shell) Run(ctx context.Context, check Check, _ int, out io.Writer) (ExitStatus, error) {
+func (s Shell) Run(ctx context.Context, check Check, index int, out io.Writer) (ExitStatus, error) {
+	var group Group = &processGroup{}
+	var err error
+	if s.Group != nil {
+		if group, err = s.Group("check-" + strconv.Itoa(index)); err != nil {
+			return ExitStatus{}, fmt.Errorf("make its group: %w", err)
+		}
+	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return ExitStatus{}, fmt.Errorf("make the output pipe: %w", err)
@@ -47,59 +71,56 @@ func (s Shell) Run(ctx context.Context, check Check, _ int, out io.Writer) (Exit
 	// The parent-death signal is tied to the thread that forks.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err = cmd.Start()
+	err = group.Start(cmd)
 	w.Close()
 	if err != nil {
 		return ExitStatus{}, startError(err, s.Dir)
 	}
-	group := cmd.Process.Pid
-
 	copied := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(out, r)
 		copied <- err
 	}()
-	// The timer and ctx kill while the shell is not yet reaped, so that the
-	// group's number cannot have become another's.
-	watched := make(chan bool, 1)
-	timer := time.NewTimer(time.Duration(check.TimeoutSecs) * time.Second)
-	defer timer.Stop()
+	late, killErr := s.await(ctx, cmd, group, time.Duration(check.TimeoutSecs)*time.Second)
+	r.SetReadDeadline(time.Now().Add(drainTime))
+	if err := <-copied; err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return ExitStatus{}, fmt.Errorf("read the output: %w", err)
+	}
+	if killErr != nil {
+		return ExitStatus{}, fmt.Errorf("end what it started: %w", killErr)
+	}
+	return exitStatus(ctx, cmd.ProcessState, late)
+}
+
+// await returns when the command has ended, at its timeout or by ctx if need
+// be, and its group is gone.
+func (s Shell) await(ctx context.Context, cmd *exec.Cmd, group Group, timeout time.Duration) (late bool, err error) {
+	// The group is killed while the shell is not yet reaped, so that its
+	// number cannot have become another's.
 	exited := make(chan struct{})
+	killed := make(chan struct{})
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
 	go func() {
-		late := false
+		defer close(killed)
 		select {
 		case <-timer.C:
 			late = true
 		case <-ctx.Done():
 		case <-exited:
 		}
-		unix.Kill(-group, unix.SIGKILL)
-		watched <- late
+		err = group.Kill()
 	}()
-	waitExited(group)
+	waitExited(cmd.Process.Pid)
 	close(exited)
-	late := <-watched
+	<-killed
 	_ = cmd.Wait() // the state says more than the error
-	awaitGone(group)
-	r.SetReadDeadline(time.Now().Add(drainTime))
-	if err := <-copied; err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		return ExitStatus{}, fmt.Errorf("read the output: %w", err)
-	}
-	return s.status(ctx, cmd.ProcessState, late)
+	dying, cancel := context.WithTimeout(context.WithoutCancel(ctx), deathTime)
+	defer cancel()
+	return late, errors.Join(err, group.Wait(dying))
 }
 
-// awaitGone gives the killed group the time to die, so that a process in the
-// midst of a system call does not meddle with the next check. The dead that
-// init is slow to reap still count, hence the limit.
-func awaitGone(group int) {
-	for deadline := time.Now().Add(drainTime); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if unix.Kill(-group, 0) == unix.ESRCH {
-			return
-		}
-	}
-}
-
-func (s Shell) status(ctx context.Context, state *os.ProcessState, late bool) (ExitStatus, error) {
+func exitStatus(ctx context.Context, state *os.ProcessState, late bool) (ExitStatus, error) {
 	ws, _ := state.Sys().(syscall.WaitStatus)
 	switch {
 	case late:
@@ -121,4 +142,29 @@ func startError(err error, dir string) error {
 		}
 	}
 	return err
+}
+
+// processGroup is the group of a command that leads its own.
+type processGroup struct{ pid int }
+
+func (g *processGroup) Start(cmd *exec.Cmd) error {
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	g.pid = cmd.Process.Pid
+	return nil
+}
+
+func (g *processGroup) Kill() error { return unix.Kill(-g.pid, unix.SIGKILL) }
+
+// Wait gives the killed group the time to die, so that a process in the midst
+// of a system call does not meddle with the next check. The dead that init is
+// slow to reap still count, hence the limit.
+func (g *processGroup) Wait(context.Context) error {
+	for deadline := time.Now().Add(drainTime); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if unix.Kill(-g.pid, 0) == unix.ESRCH {
+			break
+		}
+	}
+	return nil
 }

@@ -1,0 +1,207 @@
+//go:build linux || darwin
+
+package contract
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// PrepareOptions say what gates a run.
+type PrepareOptions struct {
+	// Path is the contract file.
+	Path string
+	// RunID goes into contract.json; empty without a run.
+	RunID string
+	// Workdir is the run's working directory. The checks run in it and the
+	// protected globs are relative to it.
+	Workdir string
+	// TempDir is where the snapshot of the protected paths takes its room, as
+	// a file without a name: the spool's folder. Empty means the system's.
+	TempDir string
+	// Baseline asks for an evaluation before the agent starts.
+	Baseline bool
+	// Executor runs the checks of both evaluations.
+	Executor Executor
+	// Options are those of both evaluations. Workdir is filled in, and Output
+	// is used for the final one only.
+	Options Options
+}
+
+// Gate is a contract between the start and the end of a run. Its methods are
+// not safe for concurrent use.
+type Gate struct {
+	opts     PrepareOptions
+	contract *Contract
+	digest   string
+	baseline *Evaluation
+	before   Restoration // what restoring after the baseline did
+	snapshot *Snapshot   // nil without protected globs
+}
+
+// Prepare is called before the agent starts. It reads the contract, which is
+// evaluated as it is now whatever happens to the file; refuses one that has
+// problems with an *[InvalidError]; takes the snapshot of the protected paths;
+// and evaluates the baseline, undoing what that did to protected paths. The
+// agent must not be started after an error.
+func Prepare(ctx context.Context, opts PrepareOptions) (_ *Gate, err error) {
+	// Both may be given relative to a directory that is no longer the current
+	// one when they are needed again.
+	if opts.Path, err = filepath.Abs(opts.Path); err != nil {
+		return nil, fmt.Errorf("read contract: %w", err)
+	}
+	if opts.Workdir, err = filepath.Abs(opts.Workdir); err != nil {
+		return nil, fmt.Errorf("find the working directory: %w", err)
+	}
+	opts.Options.Workdir = opts.Workdir
+	g := &Gate{opts: opts}
+	if g.contract, g.digest, err = Load(opts.Path); err != nil {
+		return nil, err
+	}
+	if problems := g.contract.Validate(); len(problems) > 0 {
+		return nil, fmt.Errorf("contract %s: %w", opts.Path, &InvalidError{problems})
+	}
+	defer func() {
+		if err != nil {
+			g.Release()
+		}
+	}()
+	if len(g.contract.Protected) > 0 {
+		if g.snapshot, err = Protect(ctx, opts.Workdir, g.contract.Protected, opts.TempDir); err != nil {
+			return nil, err
+		}
+	}
+	if !opts.Baseline {
+		return g, nil
+	}
+	o := opts.Options
+	o.phase, o.Output = Baseline, nil
+	if g.baseline, err = Evaluate(ctx, g.contract, opts.Executor, o); err != nil {
+		return nil, fmt.Errorf("evaluate the baseline: %w", err)
+	}
+	if g.snapshot != nil {
+		g.before = g.snapshot.Restore("baseline")
+	}
+	return g, nil
+}
+
+// Contract is what will be evaluated, and its digest.
+func (g *Gate) Contract() (*Contract, string) { return g.contract, g.digest }
+
+// Settle is called once the agent and everything it started is gone. notRun is
+// empty, or says why the agent never ran: then no check runs either, and the
+// verdict is inconclusive. Settle restores the protected paths, runs every
+// check, and returns contract.json. The document is whole also with an error,
+// which is ctx's: it ended the evaluation early.
+func (g *Gate) Settle(ctx context.Context, notRun string) (*schema.Contract, error) {
+	doc := &schema.Contract{
+		Schema:           schema.ContractV0,
+		RunID:            g.opts.RunID,
+		Digest:           g.digest,
+		FileAfter:        g.fileAfter(),
+		Contract:         schema.ContractDefinition(*g.contract),
+		ProtectedChanges: []schema.ProtectedChange{},
+	}
+	after := Restoration{}
+	var e *Evaluation
+	var err error
+	if notRun != "" {
+		e = NotRun(g.contract, g.opts.Workdir, "the agent never ran: "+notRun)
+	} else {
+		if g.snapshot != nil {
+			after = g.snapshot.Restore("agent")
+		}
+		o := g.opts.Options
+		if g.baseline != nil {
+			o.firstIndex = len(g.contract.Checks)
+		}
+		e, err = Evaluate(ctx, g.contract, g.opts.Executor, o)
+	}
+	doc.Verdict, doc.Reasons, doc.Results = e.Verdict, e.Reasons, e.Results
+	g.noteFile(doc)
+	g.noteProtected(doc, after)
+	g.noteBaseline(doc)
+	return doc, err
+}
+
+// Release frees what Prepare holds. It may be called twice.
+func (g *Gate) Release() {
+	if g.snapshot != nil {
+		g.snapshot.Release()
+	}
+}
+
+func (g *Gate) fileAfter() string {
+	switch data, err := readRegular(g.opts.Path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return "missing"
+	case err != nil:
+		return "unreadable"
+	case Digest(data) != g.digest:
+		return "changed"
+	}
+	return "unchanged"
+}
+
+func (g *Gate) noteFile(doc *schema.Contract) {
+	if doc.FileAfter != "unchanged" {
+		doc.Reasons = append(doc.Reasons, "the contract file was edited during the run (now "+doc.FileAfter+"); the one read at the start was evaluated")
+	}
+}
+
+// noteProtected lists what had been changed. What could not be undone may have
+// made any check pass or fail, so that no verdict holds.
+func (g *Gate) noteProtected(doc *schema.Contract, after Restoration) {
+	for _, r := range []Restoration{g.before, after} {
+		doc.ProtectedChanges = append(doc.ProtectedChanges, r.Changes...)
+		if n := r.Unlisted; n > 0 {
+			doc.Reasons = append(doc.Reasons, fmt.Sprintf("%d further protected paths had been changed that are not listed", n))
+		}
+		if n := r.Failed; n > 0 {
+			doc.Verdict = schema.VerdictInconclusive
+			doc.Reasons = append(doc.Reasons, fmt.Sprintf("%d protected paths could not be restored, so that the checks prove nothing", n))
+		}
+	}
+	if n := len(after.Changes) + after.Unlisted; n > after.Failed {
+		doc.Reasons = append(doc.Reasons, fmt.Sprintf("%d protected paths had been changed during the run and were restored before checking", n-after.Failed))
+	}
+}
+
+func (g *Gate) noteBaseline(doc *schema.Contract) {
+	if g.baseline == nil {
+		return
+	}
+	doc.Baseline = g.baseline.Results
+	for i := range doc.Results {
+		passed := doc.Baseline[i].Passed
+		doc.Results[i].GatesNothing = &passed
+		if passed {
+			doc.Reasons = append(doc.Reasons, fmt.Sprintf("check %s gates nothing: it had passed before the agent started", doc.Results[i].Name))
+		}
+	}
+}
+
+// The exit codes of a run whose agent exited with 0, by its contract's verdict.
+const (
+	ExitFailed       = 122
+	ExitInconclusive = 123
+)
+
+// ExitCode is what a run exits with: the agent's own code unless that is 0 and
+// the verdict says otherwise.
+func ExitCode(agent int, verdict string) int {
+	switch {
+	case agent != 0:
+		return agent
+	case verdict == schema.VerdictFailed:
+		return ExitFailed
+	case verdict == schema.VerdictInconclusive:
+		return ExitInconclusive
+	}
+	return 0
+}

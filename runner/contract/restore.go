@@ -1,0 +1,316 @@
+//go:build linux || darwin
+
+package contract
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// maxReported bounds the changes that are listed one by one.
+const maxReported = 1000
+
+// Restoration is what restoring found and did.
+type Restoration struct {
+	// Changes are sorted by path, at most 1000 of them; those that could not be
+	// undone come first to be kept. Unlisted counts the others.
+	Changes  []schema.ProtectedChange
+	Unlisted int
+	// Failed counts the changes that could not be undone.
+	Failed int
+}
+
+// restorer is one pass over a snapshot.
+type restorer struct {
+	*Snapshot
+	during  string
+	changes []schema.ProtectedChange
+	modes   map[string]stat // directories as they were found
+}
+
+// Restore puts every protected path back as it was, and removes what was
+// added. Nothing may be writing meanwhile. Files are never written in place: a
+// new one takes the name, so that a link that was laid there does not lead the
+// content elsewhere. during says whose changes these are.
+func (s *Snapshot) Restore(during string) Restoration {
+	r := &restorer{Snapshot: s, during: during, modes: make(map[string]stat)}
+	now, err := os.Stat(s.dir)
+	if err == nil && !os.SameFile(now, s.self) {
+		err = errors.New("another directory has taken its place")
+	}
+	if err != nil {
+		r.report(".", "replaced", fmt.Errorf("the working directory is gone: %w", err))
+		return r.result()
+	}
+	for _, e := range s.entries {
+		switch e.mode.Type() {
+		case fs.ModeDir:
+			r.directory(e)
+		case fs.ModeSymlink:
+			r.link(e)
+		default:
+			r.file(e)
+		}
+	}
+	r.removeAdded()
+	for _, e := range slices.Backward(s.entries) {
+		if e.mode.IsDir() {
+			r.finishDirectory(e)
+		}
+	}
+	return r.result()
+}
+
+func (r *restorer) report(p, change string, err error) {
+	c := schema.ProtectedChange{Path: p, Change: change, During: r.during, Restored: err == nil}
+	if err != nil {
+		c.Error = err.Error()
+	}
+	r.changes = append(r.changes, c)
+}
+
+func (r *restorer) result() Restoration {
+	var out Restoration
+	slices.SortFunc(r.changes, func(a, b schema.ProtectedChange) int {
+		if a.Restored != b.Restored { // so that the cut spares the failures
+			if b.Restored {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.Path, b.Path)
+	})
+	for _, c := range r.changes {
+		if !c.Restored {
+			out.Failed++
+		}
+	}
+	listed := r.changes[:min(len(r.changes), maxReported)]
+	out.Unlisted = len(r.changes) - len(listed)
+	out.Changes = slices.SortedFunc(slices.Values(listed), func(a, b schema.ProtectedChange) int { return strings.Compare(a.Path, b.Path) })
+	return out
+}
+
+// directory makes e a directory again that we can work in. Its permissions are
+// put back at the end.
+func (r *restorer) directory(e *entry) {
+	info, err := r.root.Lstat(e.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err := r.root.Mkdir(e.path, 0o700)
+		if err == nil {
+			err = r.permissions(e)
+		}
+		if !e.parent || err != nil {
+			r.report(e.path, "deleted", err)
+		}
+	case err != nil:
+		r.report(e.path, "deleted", err)
+	case !info.IsDir():
+		err := r.root.RemoveAll(e.path)
+		if err == nil {
+			err = r.root.Mkdir(e.path, 0o700)
+		}
+		if err == nil {
+			err = r.permissions(e)
+		}
+		r.report(e.path, "replaced", err)
+	default:
+		r.modes[e.path] = statOf(info)
+		if info.Mode()&0o700 != 0o700 {
+			err = r.root.Chmod(e.path, info.Mode()&modeBits|0o700)
+		}
+		if err != nil {
+			r.report(e.path, "permissions", err)
+		}
+	}
+}
+
+// finishDirectory puts a directory's permissions back.
+func (r *restorer) finishDirectory(e *entry) {
+	was, found := r.modes[e.path]
+	if !found {
+		r.permissions(e) // made anew, and reported
+		return
+	}
+	if !was.samePermissions(e.stat) && !e.parent {
+		r.report(e.path, "permissions", r.permissions(e))
+		return
+	}
+	if was.mode&0o700 != 0o700 {
+		r.permissions(e)
+	}
+}
+
+// permissions gives e's path the owner and mode it had. The path must not be a
+// symbolic link.
+func (r *restorer) permissions(e *entry) error {
+	if err := r.root.Lchown(e.path, e.uid, e.gid); err != nil {
+		info, serr := r.root.Lstat(e.path)
+		if now := statOfOrZero(info, serr); now.uid != e.uid || now.gid != e.gid {
+			return err
+		}
+	}
+	return r.root.Chmod(e.path, e.mode&modeBits) // after chown, which clears setuid
+}
+
+func statOfOrZero(info fs.FileInfo, err error) stat {
+	if err != nil {
+		return stat{uid: -1}
+	}
+	return statOf(info)
+}
+
+func (r *restorer) link(e *entry) {
+	change := ""
+	info, err := r.root.Lstat(e.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		change = "deleted"
+	case err != nil:
+		r.report(e.path, "deleted", err)
+		return
+	case info.Mode().Type() != fs.ModeSymlink:
+		change = "replaced"
+	default:
+		if target, err := r.root.Readlink(e.path); err == nil && target == e.target {
+			return
+		}
+		change = "modified"
+	}
+	err = r.remove(e.path)
+	if err == nil {
+		err = r.root.Symlink(e.target, e.path)
+	}
+	r.report(e.path, change, err)
+}
+
+func (r *restorer) file(e *entry) {
+	info, err := r.root.Lstat(e.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		r.report(e.path, "deleted", r.rewrite(e))
+		return
+	}
+	if err != nil {
+		r.report(e.path, "deleted", err)
+		return
+	}
+	now := statOf(info)
+	other := now.dev != e.dev || now.ino != e.ino
+	switch {
+	case !info.Mode().IsRegular():
+		err := r.remove(e.path)
+		if err == nil {
+			err = r.rewrite(e)
+		}
+		r.report(e.path, "replaced", err)
+	case now.links > 1 && (other || now.links > e.links):
+		// Another name leads to this file: leave it alone and take a new one.
+		r.report(e.path, "linked", r.rewrite(e))
+	case now.size != e.size || !r.unchanged(e, now):
+		r.report(e.path, "modified", r.rewrite(e))
+	case !now.samePermissions(e.stat):
+		r.report(e.path, "permissions", r.permissions(e))
+	}
+}
+
+// unchanged compares the content. A file that only its mode keeps us from
+// reading is made readable; its permissions are put back with its content.
+func (r *restorer) unchanged(e *entry, now stat) bool {
+	f, err := r.open(e.path)
+	if errors.Is(err, fs.ErrPermission) && r.root.Chmod(e.path, now.mode&modeBits|0o400) == nil {
+		f, err = r.open(e.path)
+	}
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, io.LimitReader(f, e.size+1)); err != nil {
+		return false
+	}
+	return bytes.Equal(sum.Sum(nil), e.sum[:])
+}
+
+// rewrite makes a new file of e and gives it e's name.
+func (r *restorer) rewrite(e *entry) (err error) {
+	temp := &entry{path: path.Join(path.Dir(e.path), ".assay-restore-"+rand.Text()), stat: e.stat}
+	f, err := r.root.OpenFile(temp.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		f.Close()
+		if err != nil {
+			r.root.Remove(temp.path)
+		}
+	}()
+	sum := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(f, sum), io.NewSectionReader(r.blob, e.offset, e.size)); err != nil {
+		return err
+	}
+	if !bytes.Equal(sum.Sum(nil), e.sum[:]) {
+		return errors.New("the snapshot itself was tampered with")
+	}
+	if err := r.permissions(temp); err != nil {
+		return err
+	}
+	if err := r.root.Chtimes(temp.path, e.mtime, e.mtime); err != nil {
+		return err
+	}
+	return r.root.Rename(temp.path, e.path)
+}
+
+// remove removes whatever is at p, directories that were made inaccessible
+// included.
+func (r *restorer) remove(p string) error {
+	err := r.root.RemoveAll(p)
+	if err == nil || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	r.open700(p)
+	return r.root.RemoveAll(p)
+}
+
+// open700 makes a tree of directories accessible, as far as it can.
+func (r *restorer) open700(p string) {
+	info, err := r.root.Lstat(p)
+	if err != nil || !info.IsDir() {
+		return
+	}
+	r.root.Chmod(p, 0o700)
+	f, err := r.root.Open(p)
+	if err != nil {
+		return
+	}
+	names, _ := f.Readdirnames(-1)
+	f.Close()
+	for _, name := range names {
+		r.open700(path.Join(p, name))
+	}
+}
+
+// removeAdded removes the covered paths that the snapshot does not have.
+func (r *restorer) removeAdded() {
+	err := r.walk(".", false, func(p string, covered bool, _ fs.FileInfo) (bool, error) {
+		if e := r.index[p]; !covered || e != nil && !e.parent {
+			return true, nil
+		}
+		r.report(p, "added", r.remove(p))
+		return false, nil
+	})
+	if we := (*walkError)(nil); errors.As(err, &we) {
+		r.report(we.path, "permissions", fmt.Errorf("cannot look for added paths: %w", we.err))
+	}
+}

@@ -1,0 +1,282 @@
+//go:build linux || darwin
+
+package contract
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of what can be protected.
+const (
+	MaxProtectedBytes = 256 << 20
+	MaxProtectedPaths = 100_000
+)
+
+// Snapshot is the state of a contract's protected paths at one moment. Their
+// content is in a file without a name, which only this process holds and which
+// the kernel frees with it; each content's digest is in memory, so that
+// nothing that was tampered with is ever restored. Not safe for concurrent use.
+//
+// What a glob matches is protected, and everything below a directory that it
+// matches. Links are never followed. All access stays inside the working
+// directory (os.Root).
+type Snapshot struct {
+	root    *os.Root
+	self    fs.FileInfo // of the working directory
+	dir     string
+	globs   []string
+	bases   []string // the part of each glob before its first meta character
+	blob    *os.File
+	size    int64
+	entries []*entry // a directory before what is in it
+	index   map[string]*entry
+}
+
+// entry is one path as it was.
+type entry struct {
+	path   string
+	parent bool // not protected itself, but on the way to what is
+	stat
+	target string // of a symbolic link
+	offset int64  // of a file's content in the blob
+	sum    [sha256.Size]byte
+}
+
+// stat is what is compared and restored of a path's metadata.
+type stat struct {
+	mode     fs.FileMode
+	size     int64
+	mtime    time.Time
+	uid, gid int
+	dev, ino uint64
+	links    uint64
+}
+
+func statOf(info fs.FileInfo) stat {
+	s := stat{mode: info.Mode(), size: info.Size(), mtime: info.ModTime()}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.uid, s.gid = int(sys.Uid), int(sys.Gid)
+		s.dev, s.ino, s.links = uint64(sys.Dev), uint64(sys.Ino), uint64(sys.Nlink)
+	}
+	return s
+}
+
+const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
+
+// samePermissions compares mode bits and owner.
+func (s stat) samePermissions(o stat) bool {
+	return s.mode&modeBits == o.mode&modeBits && s.uid == o.uid && s.gid == o.gid
+}
+
+// Protect takes a snapshot of what globs match in workdir. The content goes to
+// an unlinked file in tempDir ("" is the system's), which must lie outside
+// workdir and needs room for it. Nothing matched is no error: paths that
+// appear later are then removed by [Snapshot.Restore].
+func Protect(ctx context.Context, workdir string, globs []string, tempDir string) (_ *Snapshot, err error) {
+	s := &Snapshot{dir: workdir, index: make(map[string]*entry)}
+	defer func() {
+		if err != nil {
+			s.Release()
+			err = fmt.Errorf("protect paths in %s: %w", workdir, err)
+		}
+	}()
+	for _, g := range globs {
+		g = path.Clean(g)
+		base, _ := doublestar.SplitPattern(g)
+		s.globs, s.bases = append(s.globs, g), append(s.bases, base)
+	}
+	if s.root, err = os.OpenRoot(workdir); err != nil {
+		return nil, err
+	}
+	if s.self, err = s.root.Stat("."); err != nil {
+		return nil, err
+	}
+	if s.blob, err = os.CreateTemp(tempDir, ".assay-protected-*"); err != nil {
+		return nil, err
+	}
+	if err = os.Remove(s.blob.Name()); err != nil {
+		return nil, err
+	}
+	return s, s.walk(".", false, func(p string, covered bool, info fs.FileInfo) (bool, error) {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		if !covered {
+			return true, nil
+		}
+		return true, s.take(p, info)
+	})
+}
+
+// Release frees the snapshot. It may be called twice.
+func (s *Snapshot) Release() {
+	if s.blob != nil {
+		s.blob.Close()
+	}
+	if s.root != nil {
+		s.root.Close()
+	}
+}
+
+// walk visits every directory that can lead to a protected path and every
+// path in it. visit is told whether the path is covered by a glob, and says
+// whether to go on below it.
+func (s *Snapshot) walk(dir string, covered bool, visit func(p string, covered bool, info fs.FileInfo) (bool, error)) error {
+	f, err := s.root.Open(dir)
+	if err != nil {
+		return &walkError{dir, err}
+	}
+	names, err := f.Readdirnames(-1)
+	f.Close()
+	if err != nil {
+		return &walkError{dir, err}
+	}
+	for _, name := range names {
+		p := path.Join(dir, name)
+		in := covered || s.matches(p)
+		if !in && !s.leadsTo(p) {
+			continue
+		}
+		info, err := s.root.Lstat(p)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return &walkError{p, err}
+		}
+		down, err := visit(p, in, info)
+		if err != nil {
+			return err
+		}
+		if down && info.IsDir() {
+			if err := s.walk(p, in, visit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// walkError is a path that could not be looked at.
+type walkError struct {
+	path string
+	err  error
+}
+
+func (e *walkError) Error() string { return fmt.Sprintf("look at %s: %v", e.path, e.err) }
+func (e *walkError) Unwrap() error { return e.err }
+
+func (s *Snapshot) matches(p string) bool {
+	for _, g := range s.globs {
+		if ok, _ := doublestar.Match(g, p); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// leadsTo tells whether a glob could match something below p.
+func (s *Snapshot) leadsTo(p string) bool {
+	for _, base := range s.bases {
+		if base == "." || strings.HasPrefix(base+"/", p+"/") || strings.HasPrefix(p+"/", base+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// take adds a protected path, after the directories on the way to it.
+func (s *Snapshot) take(p string, info fs.FileInfo) error {
+	if len(s.entries) >= MaxProtectedPaths {
+		return fmt.Errorf("more than %d protected paths; narrow the globs", MaxProtectedPaths)
+	}
+	if err := s.takeParents(path.Dir(p)); err != nil {
+		return err
+	}
+	e := &entry{path: p, stat: statOf(info)}
+	var err error
+	switch e.mode.Type() {
+	case 0:
+		err = s.store(e)
+	case fs.ModeDir:
+	case fs.ModeSymlink:
+		e.target, err = s.root.Readlink(p)
+	default:
+		err = fmt.Errorf("%s is neither a file, a directory nor a link, and nothing else can be protected", p)
+	}
+	if err != nil {
+		return err
+	}
+	s.entries = append(s.entries, e)
+	s.index[p] = e
+	return nil
+}
+
+func (s *Snapshot) takeParents(dir string) error {
+	if dir == "." || s.index[dir] != nil {
+		return nil
+	}
+	if err := s.takeParents(path.Dir(dir)); err != nil {
+		return err
+	}
+	info, err := s.root.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	e := &entry{path: dir, parent: true, stat: statOf(info)}
+	s.entries = append(s.entries, e)
+	s.index[dir] = e
+	return nil
+}
+
+// store copies a file's content into the blob.
+func (s *Snapshot) store(e *entry) error {
+	f, err := s.open(e.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	left := MaxProtectedBytes - s.size
+	n, err := io.Copy(io.MultiWriter(io.NewOffsetWriter(s.blob, s.size), sum), io.LimitReader(f, left+1))
+	if err != nil {
+		return fmt.Errorf("copy %s: %w", e.path, err)
+	}
+	if n > left {
+		return fmt.Errorf("the protected paths hold more than %d bytes; narrow the globs", MaxProtectedBytes)
+	}
+	e.offset, e.size = s.size, n
+	sum.Sum(e.sum[:0])
+	s.size += n
+	return nil
+}
+
+// open opens a regular file for reading, whatever it has become since it was
+// looked at.
+func (s *Snapshot) open(p string) (*os.File, error) {
+	f, err := s.root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no longer a file", p)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
