@@ -3,3 +3,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* The observer's programs. See the headers, one thing each. */
 #include "syscalls.h"
+#include "socket.h"
+#include "cgroup.h"
+#include "uring.h"
+
+char _license[] SEC("license") = "Dual BSD/GPL";

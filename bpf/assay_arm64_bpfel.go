@@ -13,6 +13,18 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type AssayAddress struct {
+	_      structs.HostLayout
+	Family uint16
+	Proto  uint16
+	Type   uint16
+	Pad    uint16
+	Lport  uint16
+	Rport  uint16
+	Local  [16]uint8
+	Remote [16]uint8
+}
+
 type AssayCounter struct {
 	_           structs.HostLayout
 	Fired       uint64
@@ -22,6 +34,15 @@ type AssayCounter struct {
 	Dropped     uint64
 	FailedReads uint64
 	Pad         [2]uint64
+}
+
+type AssayEndpoint struct {
+	_      structs.HostLayout
+	Family uint16
+	Proto  uint16
+	Port   uint16
+	Pad    uint16
+	Addr   [16]uint8
 }
 
 type AssayRecord struct {
@@ -75,26 +96,53 @@ type AssaySyscall struct {
 	Pad   [6]uint8
 }
 
+type AssayTraffic struct {
+	_       structs.HostLayout
+	Out     uint64
+	In      uint64
+	Packets uint64
+	First   uint64
+	Last    uint64
+	Cgroup  uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	AssayMapCounters   = "counters"
+	AssayMapEndpoints  = "endpoints"
 	AssayMapMembers    = "members"
+	AssayMapOwners     = "owners"
+	AssayMapPendings   = "pendings"
 	AssayMapProgs      = "progs"
 	AssayMapRing       = "ring"
 	AssayMapScratches  = "scratches"
 	AssayMapSession    = "session"
 	AssayMapSlots      = "slots"
+	AssayProgConnect4  = "connect4"
+	AssayProgConnect6  = "connect6"
 	AssayProgExeced    = "execed"
 	AssayProgExited    = "exited"
 	AssayProgForked    = "forked"
 	AssayProgMoved     = "moved"
+	AssayProgOnArgs    = "on_args"
+	AssayProgOnCwd     = "on_cwd"
+	AssayProgOnFd      = "on_fd"
+	AssayProgOnMmap    = "on_mmap"
 	AssayProgOnOpen    = "on_open"
 	AssayProgOnPath    = "on_path"
+	AssayProgOnSocket  = "on_socket"
+	AssayProgOnWrite   = "on_write"
+	AssayProgSendmsg4  = "sendmsg4"
+	AssayProgSendmsg6  = "sendmsg6"
+	AssayProgSkbIn     = "skb_in"
+	AssayProgSkbOut    = "skb_out"
+	AssayProgSubmitted = "submitted"
 	AssayProgSysExit   = "sys_exit"
 	AssayVarGeneration = "generation"
 	AssayVarLastWake   = "last_wake"
+	AssayVarNetIds     = "net_ids"
 	AssayVarSeed       = "seed"
 	AssayVarSessionId  = "session_id"
 	AssayVarSlotMask   = "slot_mask"
@@ -145,13 +193,26 @@ type AssaySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type AssayProgramSpecs struct {
-	Execed  *ebpf.ProgramSpec `ebpf:"execed"`
-	Exited  *ebpf.ProgramSpec `ebpf:"exited"`
-	Forked  *ebpf.ProgramSpec `ebpf:"forked"`
-	Moved   *ebpf.ProgramSpec `ebpf:"moved"`
-	OnOpen  *ebpf.ProgramSpec `ebpf:"on_open"`
-	OnPath  *ebpf.ProgramSpec `ebpf:"on_path"`
-	SysExit *ebpf.ProgramSpec `ebpf:"sys_exit"`
+	Connect4  *ebpf.ProgramSpec `ebpf:"connect4"`
+	Connect6  *ebpf.ProgramSpec `ebpf:"connect6"`
+	Execed    *ebpf.ProgramSpec `ebpf:"execed"`
+	Exited    *ebpf.ProgramSpec `ebpf:"exited"`
+	Forked    *ebpf.ProgramSpec `ebpf:"forked"`
+	Moved     *ebpf.ProgramSpec `ebpf:"moved"`
+	OnArgs    *ebpf.ProgramSpec `ebpf:"on_args"`
+	OnCwd     *ebpf.ProgramSpec `ebpf:"on_cwd"`
+	OnFd      *ebpf.ProgramSpec `ebpf:"on_fd"`
+	OnMmap    *ebpf.ProgramSpec `ebpf:"on_mmap"`
+	OnOpen    *ebpf.ProgramSpec `ebpf:"on_open"`
+	OnPath    *ebpf.ProgramSpec `ebpf:"on_path"`
+	OnSocket  *ebpf.ProgramSpec `ebpf:"on_socket"`
+	OnWrite   *ebpf.ProgramSpec `ebpf:"on_write"`
+	Sendmsg4  *ebpf.ProgramSpec `ebpf:"sendmsg4"`
+	Sendmsg6  *ebpf.ProgramSpec `ebpf:"sendmsg6"`
+	SkbIn     *ebpf.ProgramSpec `ebpf:"skb_in"`
+	SkbOut    *ebpf.ProgramSpec `ebpf:"skb_out"`
+	Submitted *ebpf.ProgramSpec `ebpf:"submitted"`
+	SysExit   *ebpf.ProgramSpec `ebpf:"sys_exit"`
 }
 
 // AssayMapSpecs contains maps before they are loaded into the kernel.
@@ -159,7 +220,10 @@ type AssayProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type AssayMapSpecs struct {
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	Endpoints *ebpf.MapSpec `ebpf:"endpoints"`
 	Members   *ebpf.MapSpec `ebpf:"members"`
+	Owners    *ebpf.MapSpec `ebpf:"owners"`
+	Pendings  *ebpf.MapSpec `ebpf:"pendings"`
 	Progs     *ebpf.MapSpec `ebpf:"progs"`
 	Ring      *ebpf.MapSpec `ebpf:"ring"`
 	Scratches *ebpf.MapSpec `ebpf:"scratches"`
@@ -173,6 +237,7 @@ type AssayMapSpecs struct {
 type AssayVariableSpecs struct {
 	Generation *ebpf.VariableSpec `ebpf:"generation"`
 	LastWake   *ebpf.VariableSpec `ebpf:"last_wake"`
+	NetIds     *ebpf.VariableSpec `ebpf:"net_ids"`
 	Seed       *ebpf.VariableSpec `ebpf:"seed"`
 	SessionId  *ebpf.VariableSpec `ebpf:"session_id"`
 	SlotMask   *ebpf.VariableSpec `ebpf:"slot_mask"`
@@ -202,7 +267,10 @@ func (o *AssayObjects) Close() error {
 // It can be passed to LoadAssayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type AssayMaps struct {
 	Counters  *ebpf.Map `ebpf:"counters"`
+	Endpoints *ebpf.Map `ebpf:"endpoints"`
 	Members   *ebpf.Map `ebpf:"members"`
+	Owners    *ebpf.Map `ebpf:"owners"`
+	Pendings  *ebpf.Map `ebpf:"pendings"`
 	Progs     *ebpf.Map `ebpf:"progs"`
 	Ring      *ebpf.Map `ebpf:"ring"`
 	Scratches *ebpf.Map `ebpf:"scratches"`
@@ -213,7 +281,10 @@ type AssayMaps struct {
 func (m *AssayMaps) Close() error {
 	return _AssayClose(
 		m.Counters,
+		m.Endpoints,
 		m.Members,
+		m.Owners,
+		m.Pendings,
 		m.Progs,
 		m.Ring,
 		m.Scratches,
@@ -228,6 +299,7 @@ func (m *AssayMaps) Close() error {
 type AssayVariables struct {
 	Generation *ebpf.Variable `ebpf:"generation"`
 	LastWake   *ebpf.Variable `ebpf:"last_wake"`
+	NetIds     *ebpf.Variable `ebpf:"net_ids"`
 	Seed       *ebpf.Variable `ebpf:"seed"`
 	SessionId  *ebpf.Variable `ebpf:"session_id"`
 	SlotMask   *ebpf.Variable `ebpf:"slot_mask"`
@@ -240,23 +312,49 @@ type AssayVariables struct {
 //
 // It can be passed to LoadAssayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type AssayPrograms struct {
-	Execed  *ebpf.Program `ebpf:"execed"`
-	Exited  *ebpf.Program `ebpf:"exited"`
-	Forked  *ebpf.Program `ebpf:"forked"`
-	Moved   *ebpf.Program `ebpf:"moved"`
-	OnOpen  *ebpf.Program `ebpf:"on_open"`
-	OnPath  *ebpf.Program `ebpf:"on_path"`
-	SysExit *ebpf.Program `ebpf:"sys_exit"`
+	Connect4  *ebpf.Program `ebpf:"connect4"`
+	Connect6  *ebpf.Program `ebpf:"connect6"`
+	Execed    *ebpf.Program `ebpf:"execed"`
+	Exited    *ebpf.Program `ebpf:"exited"`
+	Forked    *ebpf.Program `ebpf:"forked"`
+	Moved     *ebpf.Program `ebpf:"moved"`
+	OnArgs    *ebpf.Program `ebpf:"on_args"`
+	OnCwd     *ebpf.Program `ebpf:"on_cwd"`
+	OnFd      *ebpf.Program `ebpf:"on_fd"`
+	OnMmap    *ebpf.Program `ebpf:"on_mmap"`
+	OnOpen    *ebpf.Program `ebpf:"on_open"`
+	OnPath    *ebpf.Program `ebpf:"on_path"`
+	OnSocket  *ebpf.Program `ebpf:"on_socket"`
+	OnWrite   *ebpf.Program `ebpf:"on_write"`
+	Sendmsg4  *ebpf.Program `ebpf:"sendmsg4"`
+	Sendmsg6  *ebpf.Program `ebpf:"sendmsg6"`
+	SkbIn     *ebpf.Program `ebpf:"skb_in"`
+	SkbOut    *ebpf.Program `ebpf:"skb_out"`
+	Submitted *ebpf.Program `ebpf:"submitted"`
+	SysExit   *ebpf.Program `ebpf:"sys_exit"`
 }
 
 func (p *AssayPrograms) Close() error {
 	return _AssayClose(
+		p.Connect4,
+		p.Connect6,
 		p.Execed,
 		p.Exited,
 		p.Forked,
 		p.Moved,
+		p.OnArgs,
+		p.OnCwd,
+		p.OnFd,
+		p.OnMmap,
 		p.OnOpen,
 		p.OnPath,
+		p.OnSocket,
+		p.OnWrite,
+		p.Sendmsg4,
+		p.Sendmsg6,
+		p.SkbIn,
+		p.SkbOut,
+		p.Submitted,
 		p.SysExit,
 	)
 }

@@ -20,7 +20,7 @@ enum hook {
 	H_EXEC, H_FORK, H_EXIT, H_MOVED,
 	H_OPEN, H_EXEC_FAILED, H_WRITE, H_MMAP, H_RENAME, H_UNLINK, H_LINK, H_MKDIR, H_TRUNCATE, H_ATTR, H_CHDIR,
 	H_SOCKET, H_PRIVILEGE, H_IOURING,
-	H_CONNECT4, H_CONNECT6, H_BIND4, H_BIND6, H_SENDMSG4, H_SENDMSG6, H_SKB_IN, H_SKB_OUT,
+	H_CONNECT4, H_CONNECT6, H_SENDMSG4, H_SENDMSG6, H_SKB_IN, H_SKB_OUT,
 	H_EXEC_ARGS, H_FLUSH, H_COMPAT,
 	H_COUNT,
 	H_CELLS = 32, /* cells per CPU: a power of two, so that an index is a shift */
@@ -42,6 +42,8 @@ enum {
 	B_SLOT = 1 << 11, /* slot holds this record's key: repeats may follow */
 	B_BASE_UNREACHABLE = 1 << 12, /* a base directory is deleted or unreachable */
 	B_IA32 = 1 << 13,
+	B_ADDRESS_FIRST = 1 << 15, /* S_ENV comes before S_NAME */
+	B_NO_BASE = 1 << 14, /* a directory that a name is relative to could not be found */
 };
 
 /* Segments: variable data behind the record, in this order. */
@@ -107,6 +109,27 @@ struct syscall {
 enum prog {
 	P_NONE, P_OPEN, P_PATH, P_FD, P_CWD, P_WRITE, P_ARGS, P_SOCKET, P_MMAP,
 	P_COUNT,
+};
+
+/* Behind a network record, in S_ENV. Ports in host order. */
+struct address {
+	u16 family, proto, type, pad;
+	u16 lport, rport;
+	u8 local[16], remote[16];
+};
+
+/* Traffic with one remote endpoint, the key and value of a map that user space
+ * reads at the end. */
+struct endpoint {
+	u16 family, proto, port, pad;
+	u8 addr[16];
+};
+
+struct traffic {
+	u64 out, in; /* bytes of payload */
+	u64 packets;
+	u64 first, last;
+	u64 cgroup;
 };
 
 #define NSYS 512

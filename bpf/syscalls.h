@@ -25,8 +25,18 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	nr = (u32)regs->syscallno;
 	is32 = t->thread_info.flags >> 22 & 1; /* TIF_32BIT */
 #endif
-	if (nr >= NSYS)
+	if (nr >= NSYS) {
+		/* The x32 calls have this bit. They are counted, not decoded. */
+		if (nr & 0x40000000 && in_scope()) {
+			struct counter *c = cell(H_COMPAT);
+
+			if (c) {
+				c->fired++;
+				c->filtered++;
+			}
+		}
 		return 0;
+	}
 	d = is32 ? &syscalls32[nr] : &syscalls[nr];
 	prog = d->prog;
 	if (!prog)
@@ -125,11 +135,15 @@ static __always_inline void begin_call(struct call *k)
 		s->r.bits |= B_IA32;
 }
 
-/* Reports the call with the kernel's own path of p. */
-static __always_inline int report_path(struct call *k, struct path *p, u64 how, u64 bytes)
+#define NAME_AT 16384 /* where in the scratch's data a further string waits */
+
+/* Reports the call with the kernel's own path of p and, behind it, the string
+ * of that length at NAME_AT. */
+static __always_inline int report_path(struct call *k, struct path *p, u64 how, u64 bytes, u16 name)
 {
 	struct scratch *s = k->s;
 	struct where w = {};
+	u32 n;
 
 	if (where_is(p, &w)) {
 		begin_call(k);
@@ -149,8 +163,27 @@ static __always_inline int report_path(struct call *k, struct path *p, u64 how, 
 	identify(&s->r, w.inode);
 	if (bytes)
 		s->r.arg[5] = bytes;
-	s->r.seg[S_PATH] = walk(s, 0, w.mnt, w.dentry, &s->r.bits);
-	emit_keyed(s, k->c, s->r.seg[S_PATH]);
+	n = s->r.seg[S_PATH] = walk(s, 0, w.mnt, w.dentry, &s->r.bits);
+	if (name) {
+		s->r.seg[S_NAME] = name;
+		bpf_probe_read_kernel(&s->data[n & (DATA - 1)], name & 4095, &s->data[NAME_AT]);
+		n += name;
+	}
+	emit_keyed(s, k->c, n);
+	return 0;
+}
+
+/* Reports the call without any path. */
+static __always_inline int report_args(struct call *k, u64 how)
+{
+	struct scratch *s = k->s;
+
+	key_who(s, k->d->kind, how);
+	s->key[2] = s->key[3] = s->key[4] = s->key[5] = 0;
+	if (coalesce(s, k->c, 0))
+		return 0;
+	begin_call(k);
+	emit_keyed(s, k->c, 0);
 	return 0;
 }
 
@@ -183,9 +216,13 @@ static __noinline u32 take_string(struct scratch *s, u32 off, u32 seg, u64 from)
 	long n;
 
 	s->r.seg[seg & (S_COUNT - 1)] = 0;
+	s->data[off & (DATA - 1)] = 0;
+	if (!from)
+		return off;
 	n = bpf_probe_read_user_str(&s->data[off & (DATA - 1)], 4096, (void *)from);
 	if (n <= 0) {
-		s->bits |= B_FAILED_READ;
+		if (s->ret != -14) /* EFAULT: the kernel could not read it either */
+			s->bits |= B_FAILED_READ;
 		return off;
 	}
 	s->r.seg[seg & (S_COUNT - 1)] = n - 1;
@@ -226,10 +263,14 @@ static __always_inline int report_names(struct call *k, u64 how)
 	h->b = how;
 	s->bits = 0;
 	s->r.seg[S_PATH2] = s->r.seg[S_NAME] = 0;
-	end = take_string(s, 0, S_PATH, arg(s, k->d->path));
-	base_of(s, 0, k->d->dfd, &base);
-	h->a = mix(h->a, (u64)base.dentry);
-	h->b = mix(h->b, (u64)base.mnt);
+	s->r.seg[S_PATH] = 0;
+	end = 0;
+	if (k->d->path != NOARG) {
+		end = take_string(s, 0, S_PATH, arg(s, k->d->path));
+		base_of(s, 0, k->d->dfd, &base);
+		h->a = mix(h->a, (u64)base.dentry);
+		h->b = mix(h->b, (u64)base.mnt);
+	}
 	/* Strings are 8-aligned for the hash and moved together below. */
 	two = 8192;
 	if (k->d->path2 != NOARG) {
@@ -239,7 +280,7 @@ static __always_inline int report_names(struct call *k, u64 how)
 		h->b = mix(h->b, (u64)base2.mnt);
 	}
 	if (k->d->name != NOARG)
-		take_string(s, 2 * two, S_NAME, arg(s, k->d->name));
+		take_string(s, NAME_AT, S_NAME, arg(s, k->d->name));
 	n0 = s->r.seg[S_PATH];
 	n2 = s->r.seg[S_PATH2];
 	n4 = s->r.seg[S_NAME];
@@ -257,22 +298,28 @@ static __always_inline int report_names(struct call *k, u64 how)
 	s->r.seg[S_PATH] = n0;
 
 	bits = 0;
-	next = walk(s, end, (u64)base.mnt, (u64)base.dentry, &bits);
-	s->r.seg[S_BASE] = next - end;
-	end = next;
+	if (base.dentry) {
+		next = walk(s, end, (u64)base.mnt, (u64)base.dentry, &bits);
+		s->r.seg[S_BASE] = next - end;
+		end = next;
+	} else if (k->d->path != NOARG) {
+		s->r.bits |= B_NO_BASE;
+	}
 	if (n2) {
 		s->r.seg[S_PATH2] = n2;
 		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n2 & 4095, &s->data[two]);
 		end += n2;
 	}
-	if (k->d->path2 != NOARG) {
+	if (base2.dentry) {
 		next = walk(s, end, (u64)base2.mnt, (u64)base2.dentry, &bits);
 		s->r.seg[S_BASE2] = next - end;
 		end = next;
+	} else if (k->d->path2 != NOARG) {
+		s->r.bits |= B_NO_BASE;
 	}
 	if (n4) {
 		s->r.seg[S_NAME] = n4;
-		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n4 & 4095, &s->data[2 * two]);
+		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n4 & 4095, &s->data[NAME_AT]);
 		end += n4;
 	}
 	if (bits & (B_DELETED | B_UNREACHABLE))
@@ -299,7 +346,7 @@ int BPF_PROG(on_open, struct pt_regs *regs, long ret)
 	f = file_of(k.s->ret);
 	if (!f) /* closed by another thread before we looked */
 		return report_names(&k, detail(k.s, k.d->keys));
-	return report_path(&k, &f->f_path, detail(k.s, k.d->keys), 0);
+	return report_path(&k, &f->f_path, detail(k.s, k.d->keys), 0, 0);
 }
 
 /* Calls that take names. */
@@ -319,6 +366,102 @@ int BPF_PROG(on_path, struct pt_regs *regs, long ret)
 	return report_names(&k, detail(k.s, k.d->keys));
 }
 
-char _license[] SEC("license") = "Dual BSD/GPL";
+/* Calls on a descriptor. */
+SEC("tp_btf/sys_exit")
+int BPF_PROG(on_fd, struct pt_regs *regs, long ret)
+{
+	struct call k;
+	struct file *f;
+	u16 name = 0;
+	u64 how;
+
+	if (enter(&k))
+		return 0;
+	how = detail(k.s, k.d->keys);
+	if (k.d->name != NOARG) {
+		k.s->hash.a = seed;
+		take_string(k.s, NAME_AT, S_NAME, arg(k.s, k.d->name));
+		name = k.s->r.seg[S_NAME];
+		how = mix(how, k.s->hash.a);
+	}
+	f = file_of(arg(k.s, k.d->fd));
+	if (!f)
+		return report_args(&k, mix(how, arg(k.s, k.d->fd)));
+	return report_path(&k, &f->f_path, how, 0, name);
+}
+
+/* A change of directory or root: where the process is now. */
+SEC("tp_btf/sys_exit")
+int BPF_PROG(on_cwd, struct pt_regs *regs, long ret)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct call k;
+
+	if (enter(&k))
+		return 0;
+	if (k.s->ret < 0)
+		return report_names(&k, k.d->path == NOARG ? arg(k.s, k.d->fd) : 0);
+	if (k.d->kind == K_CHROOT)
+		return report_path(&k, &t->fs->root, 0, 0, 0);
+	return report_path(&k, &t->fs->pwd, 0, 0, 0);
+}
+
+static __always_inline int is_regular(struct file *f)
+{
+	return (BPF_CORE_READ(f, f_inode, i_mode) & 0170000) == 0100000;
+}
+
+/* Bytes into regular files. */
+SEC("tp_btf/sys_exit")
+int BPF_PROG(on_write, struct pt_regs *regs, long ret)
+{
+	struct call k;
+	struct file *f;
+
+	if (enter(&k))
+		return 0;
+	if (k.s->ret <= 0)
+		goto filtered;
+	f = file_of(arg(k.s, k.d->fd));
+	if (!f || !is_regular(f))
+		goto filtered;
+	return report_path(&k, &f->f_path, 0, k.s->ret, 0);
+filtered:
+	k.c->filtered++;
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(on_mmap, struct pt_regs *regs, long ret)
+{
+	struct call k;
+	struct file *f;
+	u64 type;
+
+	if (enter(&k))
+		return 0;
+	type = k.s->arg[3] & 15;
+	if ((type != 1 && type != 3) || !(k.s->arg[2] & 2) || (k.s->ret < 0 && k.s->ret > -4096))
+		goto filtered; /* MAP_SHARED, MAP_SHARED_VALIDATE; PROT_WRITE */
+	f = file_of(k.s->arg[4]);
+	if (k.s->arg[3] & 32 || !f) /* MAP_ANONYMOUS */
+		goto filtered;
+	k.s->ret = 0;
+	return report_path(&k, &f->f_path, detail(k.s, k.d->keys), 0, 0);
+filtered:
+	k.c->filtered++;
+	return 0;
+}
+
+/* Calls whose arguments say it all. */
+SEC("tp_btf/sys_exit")
+int BPF_PROG(on_args, struct pt_regs *regs, long ret)
+{
+	struct call k;
+
+	if (enter(&k))
+		return 0;
+	return report_args(&k, detail(k.s, k.d->keys));
+}
 
 #endif

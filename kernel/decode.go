@@ -102,13 +102,14 @@ func (d *decoder) fill(r *record) {
 		Start: r.u64(offStart), CgroupID: r.u64(offCgroup),
 		Ret:    int32(r.u32(offRet)),
 		Device: r.u32(offDev), Inode: r.u64(offIno), FileMode: r.u32(offMode),
-		Truncated:   bits&bitTruncated != 0,
-		Unreadable:  bits&bitFailedRead != 0,
-		Deleted:     bits&bitDeleted != 0,
-		Unreachable: bits&(bitUnreachable|bitBaseUnreachable) != 0,
-		NoResult:    bits&bitNoResult != 0,
-		Ingress:     bits&bitIngress != 0,
-		FromUser:    bits&bitFromUser != 0,
+		Truncated:    bits&bitTruncated != 0,
+		Unreadable:   bits&bitFailedRead != 0,
+		Deleted:      bits&bitDeleted != 0,
+		Unreachable:  bits&(bitUnreachable|bitBaseUnreachable) != 0,
+		NoResult:     bits&bitNoResult != 0,
+		Ingress:      bits&bitIngress != 0,
+		FromUser:     bits&bitFromUser != 0,
+		RelativePath: bits&bitNoBase != 0,
 	}
 	e.First, e.Last = e.Time, e.Time
 	if e.Ret < 0 && e.Ret >= -4095 {
@@ -138,6 +139,9 @@ func (d *decoder) fill(r *record) {
 	}
 	if call != nil {
 		d.arguments(r, call)
+	}
+	if e.RelativePath && (len(e.Path) == 0 || e.Path[0] == '/') && (len(e.Path2) == 0 || e.Path2[0] == '/') {
+		e.RelativePath = false // the directory did not matter
 	}
 }
 
@@ -261,14 +265,8 @@ func (d *decoder) kernelPath(dst, walk []byte) []byte {
 // join makes a name from user memory absolute and lexically clean. base is a
 // walk of the directory it is relative to: the root for an absolute name.
 func (d *decoder) join(dst, base, name []byte) []byte {
-	if len(base) == 0 && (len(name) == 0 || name[0] != '/') {
-		// The root of a tree walks to nothing, so an absolute name without
-		// a base is right, and a relative one is below "/" only if the walk
-		// succeeded.
-		if d.ev.Unreadable {
-			d.ev.RelativePath = true
-			return append(dst, name...)
-		}
+	if d.ev.RelativePath && len(base) == 0 && (len(name) == 0 || name[0] != '/') {
+		return append(dst, name...)
 	}
 	d.joinBuf = d.kernelPath(d.joinBuf[:0], base)
 	d.joinBuf = append(append(d.joinBuf, '/'), name...)

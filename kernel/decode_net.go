@@ -1,6 +1,9 @@
 package kernel
 
-import "net/netip"
+import (
+	"bytes"
+	"net/netip"
+)
 
 // A struct address in segAddr: family, protocol, socket type, padding, local
 // and remote port (all u16, ports in host order), local and remote address of 16 bytes each.
@@ -18,30 +21,34 @@ func (d *decoder) network(r *record, bits uint32) {
 		e.Payload = r.seg[segName]
 	case KindTraffic, KindSend:
 		e.Bytes, e.BytesIn = r.arg(4), r.arg(5)
-	default:
-		if name := r.seg[segName]; len(name) > 0 {
-			d.unixPath(r, name)
-		}
+	}
+	if e.Family == 1 { // AF_UNIX
+		d.unixPath(r, bits)
 	}
 }
 
 // unixPath sets Path to a unix socket's name.
-func (d *decoder) unixPath(r *record, name []byte) {
+func (d *decoder) unixPath(r *record, bits uint32) {
 	e := &d.ev
-	e.PathSource = PathKernelObject
+	name := r.seg[segName]
+	switch {
+	case bits&bitWalked != 0:
+		e.PathSource = PathKernelObject
+		d.path[0] = d.kernelPath(d.path[0][:0], r.seg[segPath])
+	case len(name) == 0:
+		return
+	case name[0] == 0: // abstract: shown as ss and /proc/net/unix do
+		e.PathSource = PathKernelObject
+		d.path[0] = append(append(d.path[0][:0], '@'), name[1:]...)
+	default:
+		if i := bytes.IndexByte(name, 0); i >= 0 {
+			name = name[:i]
+		}
+		e.PathSource = PathUserMemory
+		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], name)
+	}
 	if e.FromUser {
 		e.PathSource = PathUserMemory
-	}
-	if name[0] == 0 { // abstract: shown as ss and /proc/net/unix do
-		d.path[0] = append(append(d.path[0][:0], '@'), name[1:]...)
-	} else {
-		for i, c := range name {
-			if c == 0 {
-				name = name[:i]
-				break
-			}
-		}
-		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], name)
 	}
 	e.Path = d.path[0]
 }

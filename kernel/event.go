@@ -141,7 +141,8 @@ type Event struct {
 	// (Unreadable) or the kind has none. For unix sockets it is the socket's
 	// name as bound: abstract ones begin with '@', unnamed ones are empty.
 	Path []byte
-	// Path2 is the second path of rename, link, symlink, mount (target) and pivot_root.
+	// Path2 is the second path of rename, link, symlink, move_mount and
+	// pivot_root. Path of mount is the target, and Name the source as written.
 	Path2 []byte
 	// PathSource applies to Path, Path2 alike.
 	PathSource PathSource
@@ -177,7 +178,8 @@ type Event struct {
 	Resolve uint32
 	// UID and GID are chown's arguments (-1 is "leave") as passed.
 	UID, GID uint32
-	// Name is an extended attribute's name.
+	// Name is an extended attribute's name, the source of mount, the file
+	// system of fsopen, the name of delete_module.
 	Name []byte
 	// Args are the raw arguments of the privilege kinds.
 	Args [6]uint64

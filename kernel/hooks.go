@@ -27,8 +27,6 @@ const (
 	HookIOUring
 	HookConnect4
 	HookConnect6
-	HookBind4
-	HookBind6
 	HookSendmsg4
 	HookSendmsg6
 	HookSkbIn
@@ -74,14 +72,12 @@ var hooks = [hookCount]hookInfo{
 	HookIOUring:    {"io_uring_submit_req", []string{"submitted"}, false, false},
 	HookConnect4:   {"cgroup/connect4", []string{"connect4"}, true, true},
 	HookConnect6:   {"cgroup/connect6", []string{"connect6"}, true, false},
-	HookBind4:      {"cgroup/bind4", []string{"bind4"}, true, true},
-	HookBind6:      {"cgroup/bind6", []string{"bind6"}, true, false},
 	HookSendmsg4:   {"cgroup/sendmsg4", []string{"sendmsg4"}, true, true},
 	HookSendmsg6:   {"cgroup/sendmsg6", []string{"sendmsg6"}, true, false},
 	HookSkbIn:      {"cgroup_skb/ingress", []string{"skb_in"}, false, false},
 	HookSkbOut:     {"cgroup_skb/egress", []string{"skb_out"}, false, false},
 	HookExecArgs:   {"exec_arguments", []string{"execed"}, true, false},
-	HookFlush:      {"coalescing_flush", []string{"on_open"}, true, false},
+	HookFlush:      {"coalescing_flush", []string{"sys_exit", "on_open"}, true, false},
 	HookCompat:     {"syscall/compat", []string{"sys_exit"}, true, false},
 }
 

@@ -27,8 +27,10 @@ const (
 )
 
 type (
-	slot    = bpf.AssaySlot
-	counter = bpf.AssayCounter
+	slot     = bpf.AssaySlot
+	counter  = bpf.AssayCounter
+	endpoint = bpf.AssayEndpoint
+	traffic  = bpf.AssayTraffic
 )
 
 // loaded is what a session has in the kernel.
@@ -43,13 +45,21 @@ type loaded struct {
 // reached by tail calls from sys_exit.
 var attachments = []struct {
 	prog   string
-	cgroup ebpf.AttachType // AttachNone: to the tracepoint its section names
+	cgroup bool            // to the session's cgroup; else to the tracepoint its section names
+	as     ebpf.AttachType // for a cgroup
 }{
-	{"execed", ebpf.AttachNone},
-	{"forked", ebpf.AttachNone},
-	{"exited", ebpf.AttachNone},
-	{"moved", ebpf.AttachNone},
-	{"sys_exit", ebpf.AttachNone},
+	{prog: "execed"},
+	{prog: "forked"},
+	{prog: "exited"},
+	{prog: "moved"},
+	{prog: "submitted"},
+	{"connect4", true, ebpf.AttachCGroupInet4Connect},
+	{"connect6", true, ebpf.AttachCGroupInet6Connect},
+	{"sendmsg4", true, ebpf.AttachCGroupUDP4Sendmsg},
+	{"sendmsg6", true, ebpf.AttachCGroupUDP6Sendmsg},
+	{"skb_in", true, ebpf.AttachCGroupInetIngress},
+	{"skb_out", true, ebpf.AttachCGroupInetEgress},
+	{prog: "sys_exit"},
 }
 
 // load creates maps and programs for cfg, and attaches them.
@@ -189,10 +199,10 @@ func (l *loaded) attach(dir *os.File) {
 		}
 		var ln link.Link
 		var err error
-		if a.cgroup == ebpf.AttachNone {
+		if !a.cgroup {
 			ln, err = link.AttachTracing(link.TracingOptions{Program: p})
 		} else {
-			ln, err = link.AttachRawLink(link.RawLinkOptions{Target: int(dir.Fd()), Program: p, Attach: a.cgroup})
+			ln, err = link.AttachRawLink(link.RawLinkOptions{Target: int(dir.Fd()), Program: p, Attach: a.as})
 		}
 		if err != nil {
 			l.failed[a.prog] = err
@@ -227,6 +237,22 @@ func (l *loaded) close() error {
 		l.coll.Close()
 	}
 	return err
+}
+
+// eachEndpoint calls fn for every remote endpoint that packets went to or came from.
+func (l *loaded) eachEndpoint(fn func(*endpoint, *traffic) error) error {
+	var k endpoint
+	var v traffic
+	it := l.coll.Maps["endpoints"].Iterate()
+	for it.Next(&k, &v) {
+		if err := fn(&k, &v); err != nil {
+			return err
+		}
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("read map endpoints: %w", err)
+	}
+	return nil
 }
 
 // readArray copies an mmapable array.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 )
 
 // pollInterval bounds how long a record waits in a ring that is too empty to
@@ -47,7 +48,7 @@ type Observer struct {
 // tally counts on the user side. Only Read writes it.
 type tally struct {
 	received, decoded, malformed, delivered, joined, selfTest atomic.Uint64
-	repeats, finalRepeats                                     atomic.Uint64
+	repeats, finalRepeats, endpoints                          atomic.Uint64
 	left, entered, ioUring                                    atomic.Uint64
 }
 
@@ -100,7 +101,7 @@ func (o *Observer) Read(fn func(*Event) error) error {
 				break
 			}
 			if errors.Is(err, ringbuf.ErrFlushed) {
-				return o.readSlots(fn)
+				return errors.Join(o.readSlots(fn), o.readEndpoints(fn))
 			}
 			return fmt.Errorf("read the ring buffer: %w", err)
 		}
@@ -161,6 +162,25 @@ func (o *Observer) readSlots(fn func(*Event) error) error {
 			return nil
 		}
 		o.tally.finalRepeats.Add(1)
+		return o.deliver(e, fn)
+	})
+}
+
+// readEndpoints delivers the bytes that went to and came from each remote
+// endpoint. Which process of the session they belong to is not known.
+func (o *Observer) readEndpoints(fn func(*Event) error) error {
+	var now unix.Timespec
+	unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
+	id := uint64(1)<<62 + 1
+	return o.loaded.eachEndpoint(func(k *endpoint, v *traffic) error {
+		o.tally.endpoints.Add(1)
+		e := &o.dec.ev
+		*e = Event{
+			Kind: KindTraffic, Hook: HookSkbOut, ID: id, Time: uint64(now.Nano()), CgroupID: v.Cgroup,
+			Count: v.Packets, First: v.First, Last: v.Last, Bytes: v.Out, BytesIn: v.In,
+			Family: k.Family, Proto: k.Proto, Remote: addrPort(k.Family, k.Addr[:], k.Port),
+		}
+		id++
 		return o.deliver(e, fn)
 	})
 }

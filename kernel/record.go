@@ -42,6 +42,8 @@ const (
 	bitSlot            = 1 << 11
 	bitBaseUnreachable = 1 << 12
 	bitIA32            = 1 << 13
+	bitNoBase          = 1 << 14
+	bitAddressFirst    = 1 << 15
 
 	segPath  = 0
 	segBase  = 1
@@ -73,6 +75,19 @@ func (r *record) parse(b []byte) bool {
 	}
 	r.b = b
 	rest := b[recordSize:]
+	if r.u32(offBits)&bitAddressFirst != 0 {
+		if len(rest) < addressSize || r.u16(offSeg+2*segAddr) != addressSize {
+			return false
+		}
+		r.seg = [segCount][]byte{segAddr: rest[:addressSize]}
+		rest = rest[addressSize:]
+		n := int(r.u16(offSeg + 2*segName))
+		if n > len(rest) {
+			return false
+		}
+		r.seg[segName] = rest[:n:n]
+		return true
+	}
 	for i := range r.seg {
 		n := int(le.Uint16(b[offSeg+2*i:]))
 		if n > len(rest) {

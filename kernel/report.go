@@ -122,14 +122,16 @@ type Report struct {
 	Hooks []HookStatus
 	// Received = Decoded + Malformed; Received equals the sum of Emitted over Hooks.
 	Received, Decoded, Malformed uint64
-	// Delivered is how many events Read has handed over; Decoded = Delivered
-	// + Joined + SelfTest, where Joined are parts of an event's argv.
+	// Delivered is how many events Read has handed over: Decoded + FinalRepeats
+	// + Endpoints = Delivered + Joined + SelfTest, where Joined are parts of an
+	// event's argv and Endpoints the KindTraffic events, one for each remote
+	// endpoint, taken from a table at the end.
 	Delivered, Joined, SelfTest uint64
 	// Repeats is the sum of Count over the Repeat events handed over (or held
 	// back as part of the self-test); it equals the sum of Coalesced over
 	// Hooks. FinalRepeats is how many of those events were taken from the
 	// slots at the end rather than received through the ring.
-	Repeats, FinalRepeats uint64
+	Repeats, FinalRepeats, Endpoints uint64
 	// Forks, Exits count tasks (threads included) of the session.
 	Forks, Exits uint64
 	// LeftCgroup and JoinedCgroup count tasks moved out of and into the session.

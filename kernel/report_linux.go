@@ -17,7 +17,7 @@ func (o *Observer) Report() Report {
 		Hooks:    append([]HookStatus(nil), hooks...),
 		Received: t.received.Load(), Decoded: t.decoded.Load(), Malformed: t.malformed.Load(),
 		Delivered: t.delivered.Load(), Joined: t.joined.Load(), SelfTest: t.selfTest.Load(),
-		Repeats: t.repeats.Load(), FinalRepeats: t.finalRepeats.Load(),
+		Repeats: t.repeats.Load(), FinalRepeats: t.finalRepeats.Load(), Endpoints: t.endpoints.Load(),
 		Forks: hooks[HookFork].Fired, Exits: hooks[HookExit].Fired,
 		LeftCgroup: t.left.Load(), JoinedCgroup: t.entered.Load(),
 		IOUringUsed: t.ioUring.Load() > 0,

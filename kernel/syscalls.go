@@ -31,7 +31,8 @@ const noArg = 7
 // sysRow is how one system call is read. spec names the arguments that matter
 // by a letter and their index: F file descriptor the call is about; d directory
 // descriptor and p path, D and P the second pair; n another string; f flags, m
-// mode, k neither, but, as f and m, part of what tells repeats apart.
+// mode, k neither, but, as f and m, part of what tells repeats apart. For socket
+// calls p is a sockaddr, followed by its length, and P a msghdr.
 type sysRow struct {
 	name string
 	prog uint8
@@ -100,14 +101,16 @@ var sysRows = []sysRow{
 	{"splice", progWrite, KindWrite, HookWrite, "F2"},
 	{"mmap", progMmap, KindMmap, HookMmap, "F4m2f3"},
 
-	{"connect", progSocket, KindConnect, HookSocket, "F0"},
-	{"bind", progSocket, KindBind, HookSocket, "F0"},
+	{"connect", progSocket, KindConnect, HookSocket, "F0p1"},
+	{"bind", progSocket, KindBind, HookSocket, "F0p1"},
 	{"listen", progSocket, KindListen, HookSocket, "F0"},
 	{"accept", progSocket, KindAccept, HookSocket, "F0"},
 	{"accept4", progSocket, KindAccept, HookSocket, "F0"},
-	{"sendto", progSocket, KindSend, HookSocket, "F0f3"},
-	{"sendmsg", progSocket, KindSend, HookSocket, "F0f2"},
+	{"sendto", progSocket, KindSend, HookSocket, "F0f3p4"},
+	{"sendmsg", progSocket, KindSend, HookSocket, "F0P1f2"},
 	{"sendmmsg", progSocket, KindSend, HookSocket, "F0f3"},
+
+	{"socketcall", progArgs, KindCompat, HookCompat, "k0"}, // 32-bit only: args in user memory
 
 	{"setuid", progArgs, KindSetID, HookPrivilege, "k0"},
 	{"setgid", progArgs, KindSetID, HookPrivilege, "k0"},

@@ -100,6 +100,7 @@ var sysNos = []sysNo{
 // sysNos32 are their numbers in 32-bit programs (syscall_32.tbl). Where a call
 // changed its width, both numbers stand under the later name's row.
 var sysNos32 = []sysNo{
+	{"socketcall", 102},
 	{"write", 4},
 	{"open", 5},
 	{"creat", 8},

@@ -1,0 +1,237 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	children["variants"] = func([]string) {
+		for _, v := range variants {
+			if v.do != nil {
+				v.do()
+			}
+		}
+	}
+}
+
+// variant is one system call and the event it must give: kind, name, paths
+// relative to the working directory (a leading '=' marks an absolute one) and errno.
+type variant struct {
+	want string
+	do   func()
+}
+
+func cstr(s string) uintptr {
+	b, err := syscall.BytePtrFromString(s)
+	check(s, err)
+	return uintptr(unsafe.Pointer(b))
+}
+
+// raw makes a system call by its name in the table.
+func raw(name string, args ...uintptr) uintptr {
+	for _, n := range sysNos {
+		if n.name == name {
+			var a [6]uintptr
+			copy(a[:], args)
+			r, _, e := syscall.RawSyscall6(uintptr(n.nr), a[0], a[1], a[2], a[3], a[4], a[5])
+			if e != 0 {
+				return ^uintptr(e) + 1
+			}
+			return r
+		}
+	}
+	check(name, fmt.Errorf("not on this architecture"))
+	return 0
+}
+
+const atFDCWD = ^uintptr(99)
+
+func dirfd(path string) uintptr {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	check(path, err)
+	return uintptr(fd)
+}
+
+// variants run one after the other in an empty directory.
+var variants = []variant{
+	{"mkdir mkdirat a -", func() { raw("mkdirat", atFDCWD, cstr("a"), 0o755) }},
+	{"mkdir mkdirat a/sub -", func() { raw("mkdirat", dirfd("a"), cstr("sub"), 0o755) }},
+	{"mkdir mkdirat nope/x - ENOENT", func() { raw("mkdirat", atFDCWD, cstr("nope/x"), 0o755) }},
+	{"open openat a/one -", func() { raw("openat", atFDCWD, cstr("a/./sub/../one"), unix.O_CREAT|unix.O_RDWR, 0o600) }},
+	{"open openat a/two -", func() { raw("openat", dirfd("a/sub"), cstr("../two"), unix.O_CREAT|unix.O_RDWR, 0o600) }},
+	{"open openat a/none - ENOENT", func() { raw("openat", dirfd("a"), cstr("none"), 0, 0) }},
+	{"open openat2 a/three -", func() {
+		how := unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: 0o644, Resolve: unix.RESOLVE_BENEATH}
+		raw("openat2", dirfd("a"), cstr("three"), uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how))
+	}},
+	{"open openat2 =/etc/passwd - EXDEV", func() {
+		how := unix.OpenHow{Resolve: unix.RESOLVE_BENEATH}
+		raw("openat2", dirfd("a"), cstr("/etc/passwd"), uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how))
+	}},
+	{"link linkat a/one a/linked", func() { raw("linkat", atFDCWD, cstr("a/one"), dirfd("a"), cstr("linked"), 0) }},
+	{"symlink symlinkat a/sym =one", func() { raw("symlinkat", cstr("one"), dirfd("a"), cstr("sym")) }},
+	{"open openat a/one -", func() { raw("openat", atFDCWD, cstr("a/sym"), 0, 0) }},
+	{"open openat a/sym - ELOOP", func() { raw("openat", atFDCWD, cstr("a/sym"), unix.O_NOFOLLOW, 0) }},
+	{"rename renameat a/two a/sub/two", func() { raw("renameat", dirfd("a"), cstr("two"), dirfd("a/sub"), cstr("two")) }},
+	{"rename renameat2 a/sub/two a/four", func() { raw("renameat2", atFDCWD, cstr("a/sub/two"), atFDCWD, cstr("a/four"), unix.RENAME_NOREPLACE) }},
+	{"rename renameat2 a/four a/one EEXIST", func() { raw("renameat2", atFDCWD, cstr("a/four"), atFDCWD, cstr("a/one"), unix.RENAME_NOREPLACE) }},
+	{"truncate truncate a/one -", func() { raw("truncate", cstr("a/one"), 10) }},
+	{"truncate ftruncate a/one -", func() {
+		fd, err := unix.Open("a/one", unix.O_RDWR, 0)
+		check("a/one", err)
+		raw("ftruncate", uintptr(fd), 5)
+	}},
+	{"chmod fchmodat a/one -", func() { raw("fchmodat", atFDCWD, cstr("a/one"), 0o640) }},
+	{"chmod fchmodat2 a/one -", func() { raw("fchmodat2", atFDCWD, cstr("a/one"), 0o644, 0) }},
+	{"chmod fchmod a/three -", func() {
+		fd, err := unix.Open("a/three", unix.O_RDWR, 0)
+		check("a/three", err)
+		raw("fchmod", uintptr(fd), 0o600)
+	}},
+	{"chown fchownat a/one -", func() { raw("fchownat", atFDCWD, cstr("a/one"), 0, ^uintptr(0), 0) }},
+	{"chown fchown a/sub -", func() { raw("fchown", dirfd("a/sub"), 0, 0) }},
+	{"setxattr setxattr a/one -", func() { raw("setxattr", cstr("a/one"), cstr("user.k"), cstr("v"), 1, 0) }},
+	{"setxattr lsetxattr a/one -", func() { raw("lsetxattr", cstr("a/one"), cstr("user.l"), cstr("v"), 1, 0) }},
+	{"setxattr fsetxattr a -", func() { raw("fsetxattr", dirfd("a"), cstr("user.f"), cstr("v"), 1, 0) }},
+	{"removexattr removexattr a/one -", func() { raw("removexattr", cstr("a/one"), cstr("user.k")) }},
+	{"removexattr lremovexattr a/one -", func() { raw("lremovexattr", cstr("a/one"), cstr("user.l")) }},
+	{"removexattr fremovexattr a -", func() { raw("fremovexattr", dirfd("a"), cstr("user.f")) }},
+	{"mknod mknodat a/fifo -", func() { raw("mknodat", atFDCWD, cstr("a/fifo"), unix.S_IFIFO|0o600, 0) }},
+	{"write write a/w -", func() { writeWith("a/w", func(fd uintptr) { raw("write", fd, cstr("hello"), 5) }) }},
+	{"write pwrite64 a/w -", func() { writeWith("a/w", func(fd uintptr) { raw("pwrite64", fd, cstr("hello"), 5, 0) }) }},
+	{"write writev a/w -", func() {
+		writeWith("a/w", func(fd uintptr) {
+			iov := [2]unix.Iovec{{Base: &[]byte("hello")[0], Len: 5}, {Base: &[]byte("x")[0], Len: 1}}
+			raw("writev", fd, uintptr(unsafe.Pointer(&iov)), 2)
+		})
+	}},
+	{"write pwritev a/w -", func() {
+		writeWith("a/w", func(fd uintptr) {
+			iov := unix.Iovec{Base: &[]byte("hello")[0], Len: 5}
+			raw("pwritev", fd, uintptr(unsafe.Pointer(&iov)), 1, 0, 0)
+		})
+	}},
+	{"write pwritev2 a/w -", func() {
+		writeWith("a/w", func(fd uintptr) {
+			iov := unix.Iovec{Base: &[]byte("hello")[0], Len: 5}
+			raw("pwritev2", fd, uintptr(unsafe.Pointer(&iov)), 1, 0, 0, 0)
+		})
+	}},
+	{"write sendfile a/w -", func() { writeWith("a/w", func(fd uintptr) { raw("sendfile", fd, open("a/w"), 0, 5) }) }},
+	{"write copy_file_range a/copy -", func() {
+		writeWith("a/copy", func(fd uintptr) { raw("copy_file_range", open("a/w"), 0, fd, 0, 5, 0) })
+	}},
+	{"mmap mmap a/w -", func() {
+		writeWith("a/w", func(fd uintptr) { raw("mmap", 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED, fd, 0) })
+	}},
+	{"unlink unlinkat a/linked -", func() { raw("unlinkat", atFDCWD, cstr("a/linked"), 0) }},
+	{"unlink unlinkat a/gone - ENOENT", func() { raw("unlinkat", atFDCWD, cstr("a/gone"), 0) }},
+	{"rmdir unlinkat a/sub -", func() { raw("unlinkat", dirfd("a"), cstr("sub"), unix.AT_REMOVEDIR) }},
+	{"exec_failed execve a/nope - ENOENT", func() { raw("execve", cstr("a/nope"), 0, 0) }},
+	{"exec_failed execveat a/three - EACCES", func() { raw("execveat", dirfd("a"), cstr("three"), 0, 0, 0) }},
+	{"memfd memfd_create =secret -", func() { raw("memfd_create", cstr("secret"), 0) }},
+	{"namespace unshare - - EINVAL", func() { raw("unshare", 1) }},
+	{"namespace setns - - EBADF", func() { raw("setns", ^uintptr(0), 0) }},
+	{"setid setuid - -", func() { raw("setuid", 0) }},
+	{"setid setgid - -", func() { raw("setgid", 0) }},
+	{"setid setresuid - -", func() { raw("setresuid", 0, 0, 0) }},
+	{"setid setresgid - -", func() { raw("setresgid", 0, 0, 0) }},
+	{"setid setreuid - -", func() { raw("setreuid", 0, 0) }},
+	{"setid setregid - -", func() { raw("setregid", 0, 0) }},
+	{"setid setfsuid - -", func() { raw("setfsuid", 0) }},
+	{"setid setfsgid - -", func() { raw("setfsgid", 0) }},
+	{"setid setgroups - - EINVAL", func() { raw("setgroups", 1<<20, 0) }},
+	{"capset capset - - EFAULT", func() { raw("capset", 0, 0) }},
+	{"ptrace ptrace - - ESRCH", func() { raw("ptrace", 16, 0x7ffffff0) }},
+	{"mount mount a - ENODEV", func() { raw("mount", cstr("none"), cstr("a"), cstr("nofs"), 0, 0) }},
+	{"mount umount2 a - EINVAL", func() { raw("umount2", cstr("a"), 0) }},
+	{"mount pivot_root a a *", func() { raw("pivot_root", cstr("a"), cstr("a")) }},
+	{"mount fsopen - - ENODEV", func() { raw("fsopen", cstr("nofs"), 0) }},
+	{"mount open_tree a/zzz - ENOENT", func() { raw("open_tree", atFDCWD, cstr("a/zzz"), 0) }},
+	{"mount move_mount a/zzz a ENOENT", func() { raw("move_mount", atFDCWD, cstr("a/zzz"), atFDCWD, cstr("a"), 0) }},
+	{"bpf bpf - - EINVAL", func() { raw("bpf", 9999, 0, 0) }},
+	{"module init_module - - *", func() { raw("init_module", 0, 0, 0) }},
+	{"module delete_module - - *", func() { raw("delete_module", cstr("no_such_module"), unix.O_NONBLOCK) }},
+	{"io_uring io_uring_setup - - EFAULT", func() { raw("io_uring_setup", 4, 0) }},
+	{"chdir chdir a -", func() { raw("chdir", cstr("a")) }},
+	{"open openat a/here -", func() { raw("openat", atFDCWD, cstr("here"), unix.O_CREAT, 0o600) }},
+	{"chdir chdir a/nowhere - ENOENT", func() { raw("chdir", cstr("nowhere")) }},
+	{"chdir fchdir  -", func() { raw("fchdir", dirfd("..")) }},
+	{"open openat below -", func() { raw("openat", atFDCWD, cstr("below"), unix.O_CREAT, 0o600) }},
+	{"chroot chroot a -", func() { raw("chroot", cstr("a")) }},
+	{"open openat a/inroot -", func() { raw("openat", atFDCWD, cstr("/inroot"), unix.O_CREAT, 0o600) }},
+	{"unlink unlinkat a/inroot -", func() { raw("unlinkat", atFDCWD, cstr("/inroot"), 0) }},
+}
+
+func writeWith(path string, fn func(fd uintptr)) {
+	fd, err := unix.Open(path, unix.O_CREAT|unix.O_RDWR, 0o600)
+	check(path, err)
+	fn(uintptr(fd))
+	unix.Close(fd)
+}
+
+func open(path string) uintptr {
+	fd, err := unix.Open(path, unix.O_RDONLY, 0)
+	check(path, err)
+	return uintptr(fd)
+}
+
+func TestVariants(t *testing.T) {
+	s := observe(t, Config{})
+	c := s.child("variants")
+	s.run(c)
+	s.end()
+	dir, _ := filepath.EvalSymlinks(c.Dir)
+	abs := func(p string) string {
+		switch {
+		case p == "-":
+			return ""
+		case strings.HasPrefix(p, "="):
+			return p[1:]
+		}
+		return filepath.Join(dir, p)
+	}
+	seen := map[string]int{}
+	for _, e := range s.events {
+		name := ""
+		if e.Errno != 0 {
+			name = unix.ErrnoName(syscall.Errno(e.Errno))
+		}
+		seen[fmt.Sprintf("%s %s %s %s %s", e.Kind, e.Syscall, e.Path, e.Path2, name)]++
+		seen[fmt.Sprintf("%s %s %s %s *", e.Kind, e.Syscall, e.Path, e.Path2)]++ // whatever this kernel answers
+		if e.Unreadable || e.Truncated {
+			t.Errorf("flawed: %s", describe(e))
+		}
+	}
+	want := map[string]int{}
+	for _, v := range variants {
+		f := append(strings.Split(v.want, " "), "")
+		want[fmt.Sprintf("%s %s %s %s %s", f[0], f[1], abs(f[2]), abs(f[3]), f[4])]++
+	}
+	for w, n := range want {
+		if seen[w] < n {
+			t.Errorf("missing: %s (%d of %d)", w, seen[w], n)
+		}
+	}
+	for _, e := range s.find(KindWrite, func(e *Event) bool { return e.Syscall == "writev" }) {
+		if e.Bytes != 6 {
+			t.Errorf("bytes of %s", describe(e))
+		}
+	}
+	if t.Failed() {
+		t.Log(s.dump())
+	}
+	if _, err := os.Stat(filepath.Join(dir, "below")); err != nil {
+		t.Error(err)
+	}
+}
