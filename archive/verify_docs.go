@@ -159,7 +159,8 @@ func (v *verifier) counts(h *schema.ObservationHealth) {
 	equal("kernel.emitted", k.Emitted, "the sum over the hooks", emitted)
 	equal("kernel.received", k.Received, "kernel.emitted", k.Emitted)
 	equal("kernel.received", k.Received, "decoded + malformed", k.Decoded+k.Malformed)
-	equal("kernel.decoded", k.Decoded, "written + filtered + dropped", k.Written+k.Filtered+k.Dropped)
+	equal("kernel.decoded + drained + added", k.Decoded+k.Drained+k.Added, "written + filtered + coalesced + dropped + parts + self_test",
+		k.Written+k.Filtered+k.Coalesced+k.Dropped+k.Parts+k.SelfTest)
 	equal("kernel.written", k.Written, "the number of the layer's lines", v.count(schema.KernelPath))
 }
 

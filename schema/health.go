@@ -79,16 +79,34 @@ type Hook struct {
 	RecursionMisses uint64 `json:"recursion_misses"`
 }
 
-// KernelAccount follows kernel events through user space:
-// emitted = received, received = decoded + malformed, decoded = written + left.
+// KernelAccount follows kernel events through user space, in records and lines:
+//
+//	emitted = received
+//	received = decoded + malformed
+//	decoded + drained + added = written + filtered + coalesced + dropped + parts + self_test
 type KernelAccount struct {
-	Emitted    uint64 `json:"emitted"`
-	Received   uint64 `json:"received"`
-	Decoded    uint64 `json:"decoded"`
-	Malformed  uint64 `json:"malformed"`
-	Written    uint64 `json:"written"`
-	Filtered   uint64 `json:"filtered"`
-	Dropped    uint64 `json:"dropped"`
+	Emitted   uint64 `json:"emitted"`
+	Received  uint64 `json:"received"`
+	Decoded   uint64 `json:"decoded"`
+	Malformed uint64 `json:"malformed"`
+	// Drained is how many repeats were taken from the coalescing slots at the
+	// end instead of through the ring.
+	Drained uint64 `json:"drained,omitempty"`
+	// Added is how many lines the recorder added for processes that it had not
+	// seen forking.
+	Added   uint64 `json:"added,omitempty"`
+	Written uint64 `json:"written"`
+	// Filtered and Coalesced are left out by --compat v0: other classes than
+	// agent, and repeats.
+	Filtered  uint64 `json:"filtered"`
+	Coalesced uint64 `json:"coalesced,omitempty"`
+	Dropped   uint64 `json:"dropped"`
+	// Parts are records that were joined into others (a long argv), SelfTest
+	// those of the self-test.
+	Parts    uint64 `json:"parts,omitempty"`
+	SelfTest uint64 `json:"self_test,omitempty"`
+	// Forks are tasks, threads included, that began in the session or were
+	// moved into it; Exits those that ended there.
 	Forks      uint64 `json:"forks"`
 	Exits      uint64 `json:"exits"`
 	LeftCgroup uint64 `json:"left_cgroup"`
