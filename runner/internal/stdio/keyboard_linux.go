@@ -102,7 +102,8 @@ func (t *terminal) writeKeys(p []byte) int {
 // group is orphaned in the sense of POSIX, its parent being in another session,
 // and the kernel drops the default action of SIGTSTP there. A child with a
 // handler has just been asked by the line discipline, and one that ignores the
-// signal is left alone; both go unstopped, as under script(1) or docker run.
+// signal is left alone; both go unstopped, as under script(1) or docker run. One
+// that blocks it is stopped: shells do for a moment whenever they fork.
 // A group that a shell inside made has that shell for a parent: the kernel stops it.
 func (t *terminal) stopChild() {
 	pid := t.cmd.Process.Pid
@@ -115,7 +116,7 @@ func (t *terminal) stopChild() {
 	}
 	for line := range strings.Lines(string(status)) {
 		name, value, _ := strings.Cut(line, ":")
-		if name == "SigCgt" || name == "SigIgn" || name == "SigBlk" {
+		if name == "SigCgt" || name == "SigIgn" {
 			var mask uint64
 			fmt.Sscanf(strings.TrimSpace(value), "%x", &mask)
 			if mask&(1<<(unix.SIGTSTP-1)) != 0 {
@@ -123,5 +124,8 @@ func (t *terminal) stopChild() {
 			}
 		}
 	}
-	unix.Kill(-pid, unix.SIGSTOP)
+	// The leader alone at first: one that is in vfork(2) stops only when its
+	// child has called exec, which a stopped child never does. Suspend stops the rest.
+	t.stopKey.Store(true)
+	unix.Kill(pid, unix.SIGSTOP)
 }

@@ -30,6 +30,9 @@ func (s *Streams) setSuspended(suspended bool) {
 	if t.in < 0 || !t.begun {
 		return
 	}
+	if suspended && t.stopKey.Swap(false) {
+		unix.Kill(-t.cmd.Process.Pid, unix.SIGSTOP)
+	}
 	t.suspended = suspended
 	t.adjust()
 	t.poke()

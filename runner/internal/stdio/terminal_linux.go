@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,6 +38,8 @@ type terminal struct {
 	cmd        *exec.Cmd
 	wake       int // eventfd: the keyboard has to look again
 	cast       cast
+
+	stopKey atomic.Bool // stopChild stopped the leader, not yet its group
 
 	mu        sync.Mutex
 	saved     unix.Termios // our terminal's own settings, while raw is true

@@ -168,7 +168,7 @@ func TestInTheBackground(t *testing.T) {
 	// Nothing tells when we noticed that we are in front but our taking keys; the
 	// line waits for that in the terminal.
 	x.line("typed")
-	x.expect(`(?m)^<typed>$`)
+	x.expect(`(?m)^<typed>\n0 >`)
 	x.line(`[ "$(stty -g)" = "$before" ] && echo restored`)
 	x.expect(`(?m)^restored$`)
 	// From the start to the end, and as a stopped job that bg continues.
