@@ -2,15 +2,13 @@ package runner
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/goccy/go-yaml"
+	"github.com/assay-run/assay-run/runner/internal/strict"
 )
 
 // maxSpecFile bounds a spec file, in bytes: no command line is longer than
@@ -20,26 +18,26 @@ const maxSpecFile = 4 << 20
 // specFile is a Spec as it is written in a file. Absent keys leave the Spec as
 // it is.
 type specFile struct {
-	RunID        *string           `json:"run_id" yaml:"run_id"`
-	AgentShim    *string           `json:"agent_shim" yaml:"agent_shim"`
-	Command      []string          `json:"command" yaml:"command"`
-	Env          map[string]string `json:"env" yaml:"env"`
-	Workdir      *string           `json:"workdir" yaml:"workdir"`
-	Timeout      *duration         `json:"timeout" yaml:"timeout"`
-	Grace        *duration         `json:"grace" yaml:"grace"`
-	Limits       *limitsFile       `json:"limits" yaml:"limits"`
-	Labels       map[string]string `json:"labels" yaml:"labels"`
-	Capture      *bool             `json:"capture" yaml:"capture"`
-	CaptureBytes *byteSize         `json:"capture_bytes" yaml:"capture_bytes"`
-	Kernel       *string           `json:"kernel" yaml:"kernel"`
-	Compat       *string           `json:"compat" yaml:"compat"`
+	RunID        *string           `json:"run_id"`
+	AgentShim    *string           `json:"agent_shim"`
+	Command      []string          `json:"command"`
+	Env          map[string]string `json:"env"`
+	Workdir      *string           `json:"workdir"`
+	Timeout      *duration         `json:"timeout"`
+	Grace        *duration         `json:"grace"`
+	Limits       *limitsFile       `json:"limits"`
+	Labels       map[string]string `json:"labels"`
+	Capture      *bool             `json:"capture"`
+	CaptureBytes *byteSize         `json:"capture_bytes"`
+	Kernel       *string           `json:"kernel"`
+	Compat       *string           `json:"compat"`
 }
 
 type limitsFile struct {
-	Memory     *byteSize `json:"memory" yaml:"memory"`
-	Pids       *int64    `json:"pids" yaml:"pids"`
-	CPUs       *float64  `json:"cpus" yaml:"cpus"`
-	BestEffort *bool     `json:"best_effort" yaml:"best_effort"`
+	Memory     *byteSize `json:"memory"`
+	Pids       *int64    `json:"pids"`
+	CPUs       *float64  `json:"cpus"`
+	BestEffort *bool     `json:"best_effort"`
 }
 
 type duration time.Duration
@@ -80,7 +78,11 @@ func (s *Spec) LoadFile(path string) error {
 		return fmt.Errorf("read spec %s: larger than %d bytes", path, maxSpecFile)
 	}
 	var file specFile
-	if err := decodeStrict(path, data, &file); err != nil {
+	format := strict.YAML
+	if filepath.Ext(path) == ".json" {
+		format = strict.JSON
+	}
+	if err := strict.Decode(data, format, &file); err != nil {
 		return fmt.Errorf("spec %s: %w", path, err)
 	}
 	if file.Workdir != nil && !filepath.IsAbs(*file.Workdir) {
@@ -92,18 +94,6 @@ func (s *Spec) LoadFile(path string) error {
 	}
 	file.overlay(s)
 	return nil
-}
-
-func decodeStrict(path string, data []byte, into any) error {
-	if filepath.Ext(path) == ".json" {
-		return json.Unmarshal(data, into, json.RejectUnknownMembers(true))
-	}
-	err := yaml.UnmarshalWithOptions(data, into, yaml.Strict())
-	var pretty yaml.Error
-	if errors.As(err, &pretty) {
-		return fmt.Errorf("line %d: %s", pretty.GetToken().Position.Line, pretty.GetMessage())
-	}
-	return err
 }
 
 func (f *specFile) overlay(s *Spec) {

@@ -11,6 +11,7 @@ package strict
 
 import (
 	"bytes"
+	"encoding"
 	"errors"
 	"fmt"
 	"reflect"
@@ -87,6 +88,8 @@ func explain(err error, into reflect.Type, lineOf func(jsontext.Pointer, int64) 
 		switch {
 		case errors.Is(semantic.Err, json.ErrUnknownName):
 			e.Problem = "unknown key" + allowedAt(into, semantic.JSONPointer)
+		case semantic.Err != nil && reflect.PointerTo(orAny(semantic.GoType)).Implements(textUnmarshaler):
+			e.Problem = semantic.Err.Error() // the type's own words
 		case semantic.GoType != nil && kindName(semantic.GoType) != "":
 			e.Problem = "found a " + kindOf(semantic.JSONKind) + ", want " + kindName(semantic.GoType)
 		default:
@@ -103,6 +106,15 @@ func explain(err error, into reflect.Type, lineOf func(jsontext.Pointer, int64) 
 		return e
 	}
 	return &Error{Problem: "not valid JSON: " + err.Error()}
+}
+
+var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+
+func orAny(t reflect.Type) reflect.Type {
+	if t == nil {
+		return reflect.TypeFor[any]()
+	}
+	return t
 }
 
 // allowedAt lists the keys of the struct that holds the unknown key at p.

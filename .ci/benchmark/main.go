@@ -1,0 +1,170 @@
+// Command benchmark measures assay-run against the bare command, the two taking
+// turns in one run, and prints medians, ratios and the floors that the project
+// promises. It exits 1 when a floor is missed. Run it on an otherwise idle
+// machine: make bench.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+func main() {
+	only := flag.String("only", "", "measure the cases whose name matches this `regexp`")
+	quick := flag.Bool("quick", false, "one round of each: does it run at all")
+	assayRun := flag.String("assay-run", "bin/assay-run", "the `binary` to measure")
+	flag.Parse()
+	match := regexp.MustCompile(*only)
+
+	dir, err := os.MkdirTemp("", "assay-run-bench-*")
+	check(err)
+	defer os.RemoveAll(dir)
+	bin, err := filepath.Abs(*assayRun)
+	check(err)
+	b := &bench{dir: dir, bin: bin, quick: *quick}
+	check(os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")))
+
+	table := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "case\tbare\tassay-run\tover\tratio\tfloor\t")
+	missed := 0
+	for _, c := range cases(b) {
+		if !match.MatchString(c.name) {
+			continue
+		}
+		r := b.measure(c)
+		verdict := "ok"
+		if !r.ok(c) {
+			verdict = "MISSED"
+			missed++
+		}
+		fmt.Fprintf(table, "%s\t%v\t%v\t%v\t%.3f\t%s\t%s\n", c.name, r.bare, r.ours, r.ours-r.bare, r.ratio, c.floor(), verdict)
+		check(table.Flush())
+	}
+	if missed > 0 && !*quick {
+		fmt.Printf("%d floors missed\n", missed)
+		os.Exit(1)
+	}
+}
+
+// benchCase is one paired measurement. At most one of maxOver and maxRatio is
+// set; neither means that the figure is only shown.
+type benchCase struct {
+	name     string
+	rounds   int
+	bare     func() *exec.Cmd
+	ours     func() *exec.Cmd
+	maxOver  time.Duration
+	maxRatio float64
+}
+
+func (c benchCase) floor() string {
+	switch {
+	case c.maxOver > 0:
+		return fmt.Sprintf("+%v", c.maxOver)
+	case c.maxRatio > 0:
+		return fmt.Sprintf("x%.2f", c.maxRatio)
+	}
+	return "-"
+}
+
+type figures struct {
+	bare, ours time.Duration // medians
+	ratio      float64       // median of the rounds' ratios
+}
+
+func (f figures) ok(c benchCase) bool {
+	switch {
+	case c.maxOver > 0:
+		return f.ours-f.bare <= c.maxOver
+	case c.maxRatio > 0:
+		return f.ratio <= c.maxRatio
+	}
+	return true
+}
+
+type bench struct {
+	dir, bin string
+	quick    bool
+}
+
+// measure runs the two commands by turns, which of them first changing from
+// round to round.
+func (b *bench) measure(c benchCase) figures {
+	rounds := c.rounds
+	if b.quick {
+		rounds = 1
+	}
+	var bare, ours []time.Duration
+	var ratios []float64
+	for i := range rounds + 1 {
+		var tb, to time.Duration
+		if i%2 == 0 {
+			tb, to = b.time(c.bare()), b.time(c.ours())
+		} else {
+			to, tb = b.time(c.ours()), b.time(c.bare())
+		}
+		if i == 0 && !b.quick {
+			continue // warms the caches
+		}
+		bare, ours = append(bare, tb), append(ours, to)
+		ratios = append(ratios, float64(to)/float64(tb))
+	}
+	return figures{median(bare), median(ours), median(ratios)}
+}
+
+func (b *bench) time(cmd *exec.Cmd) time.Duration {
+	if cmd.Dir == "" {
+		cmd.Dir = b.dir
+	}
+	var out strings.Builder
+	if cmd.Stdout == nil {
+		cmd.Stderr = &out
+	}
+	start := time.Now()
+	err := cmd.Run()
+	took := time.Since(start)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "benchmark: %v: %v\n%s", cmd.Args, err, out.String())
+		os.Exit(1)
+	}
+	for _, f := range glob(filepath.Join(b.dir, "*.tar.*")) {
+		check(os.Remove(f))
+	}
+	return took
+}
+
+// run is the command under assay-run with extra flags.
+func (b *bench) run(flags []string, args ...string) func() *exec.Cmd {
+	all := append(append([]string{"-q"}, flags...), "--")
+	return func() *exec.Cmd { return exec.Command(b.bin, append(all, args...)...) }
+}
+
+func bare(args ...string) func() *exec.Cmd {
+	return func() *exec.Cmd { return exec.Command(args[0], args[1:]...) }
+}
+
+func median[T float64 | time.Duration](v []T) T {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+func glob(pattern string) []string {
+	files, err := filepath.Glob(pattern)
+	check(err)
+	return files
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "benchmark:", err)
+		os.Exit(1)
+	}
+}

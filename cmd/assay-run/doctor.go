@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/runner"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor [--json]",
+		Short: "Tell what this host can contain, limit and observe, and what would fix the rest",
+		Long: `doctor tries what a run needs, and tells for each thing missing why that is and
+what would fix it. It changes nothing. Exit status 0 when a run would work at
+all, 1 when it would not.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := archive.DefaultSpoolDir()
+			if err != nil {
+				dir = ""
+			}
+			d := runner.Diagnose(dir)
+			if asJSON {
+				err = a.printDocument(d)
+			} else {
+				err = a.printDiagnosis(d)
+			}
+			if err == nil && !d.Works {
+				err = exitError{code: 1}
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}
+
+func (a *app) printDiagnosis(d runner.Diagnosis) error {
+	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	for _, f := range d.Findings {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Subject, f.Name, f.State, printable(f.Detail))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, f := range d.Findings {
+		for _, r := range f.Reasons {
+			fmt.Fprintf(a.stdout, "\n%s/%s: %s (%s)\n", f.Subject, f.Name, printable(r.Message), r.Code)
+			if r.Remedy != "" {
+				fmt.Fprintf(a.stdout, "  fix: %s\n", printable(r.Remedy))
+			}
+		}
+	}
+	verdict := "a run works here"
+	if !d.Works {
+		verdict = "a run would not work here"
+	}
+	_, err := fmt.Fprintf(a.stdout, "\n%s\n", verdict)
+	return err
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/archive"
+)
+
+func (a *app) recoverCommand() *cobra.Command {
+	var dir string
+	var all, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "recover [flags] [RUN_ID...]",
+		Short: "Seal interrupted runs to the bundle they were meant for",
+		Long: `recover seals what runs that were interrupted (killed, out of power, out of
+disk) had recorded, each to the bundle it was meant for, marked incomplete. A
+torn last line is cut; everything before it is kept. The spool of a run that is
+alive is never touched. Without a run id it lists what there is.`,
+		Example: "  assay-run recover            list interrupted runs\n  assay-run recover --all      seal them all",
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			if dir == "" {
+				var err error
+				if dir, err = archive.DefaultSpoolDir(); err != nil {
+					return withHint(err, "name the directory with --spool-dir")
+				}
+			}
+			spools, err := archive.ListSpools(dir)
+			if err != nil {
+				return err
+			}
+			if !all && len(ids) == 0 {
+				return a.listSpools(spools, asJSON)
+			}
+			if all {
+				for _, s := range spools {
+					if !s.Alive {
+						ids = append(ids, s.RunID)
+					}
+				}
+			}
+			var errs []error
+			for _, id := range ids {
+				sealed, err := archive.Recover(cmd.Context(), dir, id)
+				if err != nil {
+					errs = append(errs, fmt.Errorf("recover %s: %w", id, err))
+					continue
+				}
+				fmt.Fprintf(a.stdout, "%s\t%s\n", id, printable(sealed.Path))
+			}
+			return errors.Join(errs...)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "spool-dir", "", "where live runs are kept, `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
+	cmd.Flags().BoolVar(&all, "all", false, "seal every interrupted run")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "list as JSON")
+	return cmd
+}
+
+func (a *app) listSpools(spools []archive.Interrupted, asJSON bool) error {
+	if asJSON {
+		return a.printDocument(spools)
+	}
+	if len(spools) == 0 {
+		a.say.info("no interrupted runs")
+		return nil
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "RUN\tSTATE\tOUTPUT")
+	for _, s := range spools {
+		state := "interrupted"
+		switch {
+		case s.Alive:
+			state = "running"
+		case s.Damage != "":
+			state = "damaged: " + s.Damage
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", printable(s.RunID), printable(state), printable(s.Output))
+	}
+	return w.Flush()
+}

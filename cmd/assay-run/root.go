@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/runner"
+)
+
+// app is one invocation: its streams and its exit code.
+type app struct {
+	stdin, stdout, stderr *os.File
+	say                   *messages
+}
+
+// Main runs the command line args with the given streams and returns the exit
+// code. It installs signal handlers only while a command runs.
+func Main(args []string, stdin, stdout, stderr *os.File) int {
+	if code, ours := helperProcess(); ours {
+		return code
+	}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, say: newMessages(stderr)}
+	root := a.rootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+
+	err := root.ExecuteContext(context.Background())
+	var exit exitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		if exit.err != nil {
+			a.say.failure(exit.err)
+		}
+		return exit.code
+	}
+	a.say.failure(err)
+	return runner.ExitRunner
+}
+
+// exitError ends the program with a code; err, if any, is told to the user.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string { return fmt.Sprintf("exit %d: %v", e.code, e.err) }
+func (e exitError) Unwrap() error { return e.err }
+
+// hintError is an error with something to do about it.
+type hintError struct {
+	error
+	hint string
+}
+
+func (e hintError) Unwrap() error { return e.error }
+
+func withHint(err error, format string, args ...any) error {
+	return hintError{err, fmt.Sprintf(format, args...)}
+}
+
+func (a *app) rootCommand() *cobra.Command {
+	run := a.runCommand()
+	root := &cobra.Command{
+		Use:     "assay-run [flags] -- CMD [ARG...]",
+		Short:   "Run a command, record what it did, seal the evidence",
+		Long:    longHelp,
+		Example: examples,
+		Args:    run.Args,
+		RunE:    run.RunE,
+		Version: version(),
+
+		SilenceErrors: true, SilenceUsage: true,
+		SuggestionsMinimumDistance: 2,
+		DisableFlagsInUseLine:      true,
+	}
+	root.SetVersionTemplate("assay-run {{.Version}}\n")
+	root.Flags().AddFlagSet(run.Flags())
+	root.Flags().SortFlags = false
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return withHint(err, "%s", flagHint(cmd, err))
+	})
+	root.AddCommand(run, a.verifyCommand(), a.recoverCommand(), a.doctorCommand(), a.manCommand())
+	return root
+}
+
+// commandAfterDash accepts words only after "--" and refuses, with a hint, a
+// word before it that is no subcommand.
+func commandAfterDash(cmd *cobra.Command, args []string) error {
+	dash := cmd.ArgsLenAtDash()
+	if dash == -1 {
+		dash = len(args)
+	}
+	if dash > 0 {
+		word := args[0]
+		hint := fmt.Sprintf("to run it, write: assay-run -- %s", strings.Join(args, " "))
+		if near := cmd.Root().SuggestionsFor(word); len(near) > 0 {
+			hint = fmt.Sprintf("did you mean %q? %s", near[0], hint)
+		}
+		return withHint(fmt.Errorf("unknown command %q", word), "%s", hint)
+	}
+	return nil
+}
+
+const longHelp = `assay-run runs a command unchanged (same stdin, stdout, stderr and exit code) in
+a cgroup of its own, records what happened, and seals it into one bundle: what
+the run did, what the kernel saw, and what may honestly be claimed from it.
+
+The command comes after "--". Everything that assay-run itself has to say goes
+to stderr; stdout belongs to the command.
+
+Exit codes: the command's own; 128+n when signal n ended it; 122 its outcome
+contract failed; 123 the contract was inconclusive; 124 it timed out; 125
+assay-run itself failed; 126 the command is not executable; 127 not found.
+Since a command may use the same numbers, result.json tells them apart.`
+
+const examples = `  assay-run -- make test                     run it, leave assay-run-<run_id>.tar.gz
+  assay-run -o run.tar.zst -- ./agent.sh     choose the bundle's name and codec
+  assay-run --timeout 10m --memory 2G -- ./agent.sh
+  assay-run verify run.tar.zst               check a bundle, offline
+  assay-run inspect run.tar.zst              read it`

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/schema"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	f := &runFlags{}
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- CMD [ARG...]",
+		Short: "Run a command, record it and seal the bundle (the default command)",
+		Args:  commandAfterDash,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && f.specFile == "" {
+				if cmd.Flags().NFlag() == 0 && cmd == cmd.Root() {
+					return cmd.Help()
+				}
+				return withHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run -- make test")
+			}
+			a.say.quiet = f.quiet
+			spec, err := f.spec(cmd.Flags(), args)
+			if err != nil {
+				return withHint(err, "see assay-run run --help")
+			}
+			return a.run(cmd.Context(), spec, f)
+		},
+		DisableFlagsInUseLine: true,
+	}
+	f.register(cmd.Flags())
+	return cmd
+}
+
+// run records one run and ends with its exit code.
+func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
+	output := f.output
+	if output == "" {
+		output = "assay-run-" + spec.RunID + ".tar.gz"
+	}
+	output, err := filepath.Abs(output)
+	if err != nil {
+		return err
+	}
+	record, err := spec.Record(time.Now(), "assay-run "+version(), output)
+	if err != nil {
+		return err
+	}
+	if f.dryRun {
+		return a.printDocument(record)
+	}
+	spool, err := a.createSpool(f.spoolDir, record)
+	if err != nil {
+		return err
+	}
+	defer spool.Close()
+
+	signals, restore := catchSignals()
+	defer restore()
+
+	result, recording := runner.Run(ctx, spec, runner.Options{
+		Recorder: spool,
+		Stdin:    a.stdin, Stdout: a.stdout, Stderr: a.stderr,
+		Signals: signals,
+	})
+	return a.seal(ctx, spool, result, recording, f)
+}
+
+func (a *app) createSpool(dir string, record schema.Run) (*archive.Spool, error) {
+	if dir == "" {
+		var err error
+		if dir, err = archive.DefaultSpoolDir(); err != nil {
+			return nil, withHint(err, "choose a directory with --spool-dir")
+		}
+	}
+	spool, err := archive.CreateSpool(dir, record)
+	if err != nil {
+		return nil, withHint(fmt.Errorf("nothing was run: %w", err), "choose another directory with --spool-dir")
+	}
+	return spool, nil
+}
+
+// seal turns the spool into the bundle, tells the user, and gives the exit
+// code as an error. Evidence that could not be kept is the runner's failure,
+// whatever the command did.
+func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Result, recording error, f *runFlags) error {
+	sealed, err := spool.Seal(context.WithoutCancel(ctx))
+	if f.result != "" {
+		if werr := writeResult(f.result, result); werr != nil && err == nil {
+			err = withHint(werr, "the bundle is whole: %s", sealed.Path)
+		}
+	}
+	switch {
+	case err != nil && sealed.Path == "":
+		return exitError{runner.ExitRunner, withHint(err, "the evidence is kept: make room, then run assay-run recover %s", result.RunID)}
+	case err != nil:
+		return exitError{runner.ExitRunner, err}
+	case recording != nil:
+		return exitError{runner.ExitRunner, withHint(fmt.Errorf("the bundle is incomplete: %w", recording), "see %s", sealed.Path)}
+	}
+	if result.Error != nil {
+		err := fmt.Errorf("%s", result.Error.Message)
+		if result.Error.Hint != "" {
+			err = withHint(err, "%s", result.Error.Hint)
+		}
+		a.say.failure(err)
+	}
+	a.say.info("%s; bundle %s", ending(result), sealed.Path)
+	if code := *result.RunnerExitCode; code != 0 {
+		return exitError{code: code}
+	}
+	return nil
+}
+
+// ending says in a few words how a run went.
+func ending(r *schema.Result) string {
+	took := time.Duration(r.Timings.ChildNS).Round(time.Millisecond)
+	switch {
+	case r.ExitCode != nil && r.Outcome == schema.OutcomeExited:
+		return fmt.Sprintf("exited %d after %v", *r.ExitCode, took)
+	case r.Signal != nil && r.Outcome == schema.OutcomeSignaled:
+		return fmt.Sprintf("ended by %s after %v", *r.Signal, took)
+	case r.Outcome == schema.OutcomeInfraError:
+		return "not run"
+	}
+	return fmt.Sprintf("%s after %v", strings.ReplaceAll(r.Outcome, "_", " "), took)
+}
+
+// writeResult puts result.json where a harness wants it, whole or not at all.
+func writeResult(path string, result *schema.Result) error {
+	data, err := schema.Document(result)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write result: %w", err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(data)
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Chmod(tmp.Name(), 0o644)
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write result %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/assay-run/assay-run/cgroup"
+)
+
+func TestMain(m *testing.M) {
+	// The binary re-executes itself for its helper processes.
+	if code, ours := helperProcess(); ours {
+		os.Exit(code)
+	}
+	testscript.Main(m, map[string]func(){"assay-run": main})
+}
+
+// TestScripts runs every script of testdata/script: what a user sees, one
+// behaviour a file.
+//
+// Conditions: [root]; [cgroup] a session cgroup can be made; [limit:NAME] the
+// host can enforce that limit. Commands: "field FILE KEY WANT" compares a
+// value of a JSON document (a.b.0.c), "unpack BUNDLE DIR" extracts one.
+func TestScripts(t *testing.T) {
+	host := cgroup.Probe()
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", "script"),
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
+			env.Setenv("GOCACHE", os.Getenv("GOCACHE"))
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			switch name, arg, _ := strings.Cut(cond, ":"); name {
+			case "root":
+				return os.Geteuid() == 0, nil
+			case "cgroup":
+				return host.Mode() != cgroup.None, nil
+			case "limit":
+				for _, c := range host.Controllers() {
+					if c.Name == arg {
+						return c.Available, nil
+					}
+				}
+				return false, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"field":  field,
+			"unpack": unpack,
+		},
+	})
+}
+
+func field(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: field FILE KEY WANT")
+	}
+	var v any
+	if err := json.Unmarshal([]byte(ts.ReadFile(args[0])), &v); err != nil {
+		ts.Fatalf("%s: %v", args[0], err)
+	}
+	for _, key := range strings.Split(args[1], ".") {
+		switch at := v.(type) {
+		case map[string]any:
+			v = at[key]
+		case []any:
+			i, err := strconv.Atoi(key)
+			if err != nil || i >= len(at) {
+				ts.Fatalf("%s: no element %s in %v", args[0], key, at)
+			}
+			v = at[i]
+		default:
+			ts.Fatalf("%s: nothing at %s", args[0], key)
+		}
+	}
+	got, _ := json.Marshal(v)
+	text := strings.Trim(string(got), `"`)
+	if (text == args[2]) == neg {
+		ts.Fatalf("%s: %s is %s, want %s (negated: %v)", args[0], args[1], text, args[2], neg)
+	}
+}
+
+func unpack(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: unpack BUNDLE DIR")
+	}
+	dir := ts.MkAbs(args[1])
+	ts.Check(os.MkdirAll(dir, 0o755))
+	out, err := exec.Command("tar", "-C", dir, "-xf", ts.MkAbs(args[0])).CombinedOutput()
+	if err != nil {
+		ts.Fatalf("tar: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,108 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Diagnose tries what a run needs: a spool directory, a session cgroup, each
+// limit, a pseudo-terminal, the kernel layer. An empty spoolDir means that
+// none could be determined. It leaves nothing behind.
+func Diagnose(spoolDir string) Diagnosis {
+	host := cgroup.Probe()
+	spool := diagnoseSpool(spoolDir)
+	d := Diagnosis{Platform: runtime.GOOS, Works: spool.State == StateOK}
+	d.Findings = append(d.Findings, spool, diagnoseCgroup(host))
+	d.Findings = append(d.Findings, diagnoseLimits(host)...)
+	d.Findings = append(d.Findings, diagnoseTerminal(), diagnoseKernel())
+	return d
+}
+
+func diagnoseSpool(dir string) Finding {
+	f := Finding{Subject: "run", Name: "spool", State: StateOK, Detail: dir}
+	fail := func(err error) Finding {
+		f.State = StateMissing
+		f.Reasons = []schema.Reason{{Subject: "run", Code: "spool_unwritable", Message: err.Error(),
+			Remedy: "choose a directory with --spool-dir, or set XDG_STATE_HOME"}}
+		return f
+	}
+	if dir == "" {
+		return fail(fmt.Errorf("neither XDG_STATE_HOME nor HOME is set"))
+	}
+	at := dir
+	for { // the nearest directory that exists is the one that must be writable
+		info, err := os.Stat(at)
+		if err == nil && info.IsDir() {
+			break
+		}
+		if parent := filepath.Dir(at); parent != at {
+			at = parent
+			continue
+		}
+		return fail(err)
+	}
+	probe, err := os.MkdirTemp(at, ".assay-run-doctor-*")
+	if err != nil {
+		return fail(err)
+	}
+	if err := os.Remove(probe); err != nil {
+		return fail(err)
+	}
+	return f
+}
+
+func diagnoseCgroup(host *cgroup.Host) Finding {
+	f := Finding{Subject: "cgroup", Name: "session", State: StateOK, Detail: string(host.Mode())}
+	if host.Mode() == cgroup.None {
+		f.State = StateDegraded
+		f.Detail = "processes are kept together by descent"
+	}
+	f.Reasons = hostReasons(host)
+	return f
+}
+
+// hostReasons are the cgroup package's reasons in the bundle's form.
+func hostReasons(host *cgroup.Host) []schema.Reason {
+	var reasons []schema.Reason
+	for _, why := range host.Reasons() {
+		reasons = append(reasons, schema.Reason{Subject: "cgroup", Code: why.Code, Message: why.Message, Remedy: why.Remedy})
+	}
+	return reasons
+}
+
+func diagnoseLimits(host *cgroup.Host) []Finding {
+	var findings []Finding
+	for _, c := range host.Controllers() {
+		f := Finding{Subject: "limits", Name: c.Name, State: StateOK, Detail: c.Hierarchy}
+		if !c.Available {
+			f.State, f.Detail = StateMissing, ""
+			f.Reasons = []schema.Reason{{Subject: "limits", Code: "controller_missing", Message: c.Reason, Remedy: c.Remedy}}
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+func diagnoseTerminal() Finding {
+	f := Finding{Subject: "terminal", Name: "pty", State: StateOK, Detail: "/dev/ptmx"}
+	ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		f.State = StateMissing
+		f.Reasons = []schema.Reason{{Subject: "terminal", Code: "pty_unavailable", Message: err.Error(),
+			Remedy: "mount devpts on /dev/pts; until then runs in a terminal need --no-capture"}}
+		return f
+	}
+	ptmx.Close()
+	return f
+}
+
+func diagnoseKernel() Finding {
+	return Finding{Subject: "kernel", Name: "ebpf", State: StateMissing, Reasons: []schema.Reason{{
+		Subject: "kernel", Code: "kernel_layer_off", Message: "this build has no kernel layer",
+	}}}
+}

@@ -1,0 +1,119 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// finish settles the result, takes the session apart and writes the closing
+// event and the documents. why is what kept the command from running, or nil.
+func (r *run) finish(why error) (*schema.Result, error) {
+	exit := r.settle(why)
+	r.release()
+
+	event := schema.Event{
+		Type: schema.RunFinished, ExitCode: schema.None[int](), Signal: schema.None[string](),
+	}
+	elapsed := r.rec.elapsed().Milliseconds()
+	success := r.result.Outcome == schema.OutcomeExited && r.exit.code == 0
+	event.WindowElapsedMS, event.Success = &elapsed, &success
+	if r.result.ExitCode != nil {
+		event.ExitCode = schema.Some(*r.result.ExitCode)
+	}
+	if r.result.Signal != nil {
+		event.Signal = schema.Some(*r.result.Signal)
+	}
+	r.rec.event(event)
+
+	r.result.RunnerExitCode = &exit
+	err := errors.Join(
+		r.rec.failed(),
+		r.put(schema.ResultPath, &r.result),
+		r.put(schema.SurfacePath, r.surface()),
+		r.put(schema.CorrelationPath, r.correlation()),
+		r.put(schema.HealthPath, r.health()), // last: it counts what the others wrote
+	)
+	return &r.result, err
+}
+
+// settle fills the outcome fields of the result and gives the exit code.
+func (r *run) settle(why error) int {
+	res := &r.result
+	var failure *runError
+	switch {
+	case errors.As(why, &failure):
+		if failure.source != schema.SourceChild || res.Outcome == "" {
+			res.Outcome = schema.OutcomeInfraError
+		}
+		res.ErrorSource, res.Error = &failure.source, &failure.ResultError
+		r.rec.event(schema.Event{Type: schema.StartFailed, Code: failure.Code, Message: failure.Message})
+		return failure.exit
+	case why != nil:
+		panic("runner: unsorted failure: " + why.Error())
+	}
+	if r.exit.signal != "" {
+		res.Signal = &r.exit.signal
+	} else {
+		res.ExitCode = &r.exit.code
+	}
+	if res.Outcome == schema.OutcomeTimeout {
+		return ExitTimeout
+	}
+	return r.exit.code
+}
+
+func (r *run) put(path string, doc any) error {
+	data, err := schema.Document(doc)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	return r.opt.Recorder.Put(path, data)
+}
+
+func (r *run) surface() *schema.CapabilitySurface {
+	return &schema.CapabilitySurface{
+		Schema: schema.CapabilitySurfaceV0, RunID: r.spec.RunID,
+		FilesystemPaths: []string{}, NetworkEndpoints: []string{}, ProcessExecs: []string{},
+		MCPTools: []string{}, PolicyDecisions: []string{},
+	}
+}
+
+func (r *run) correlation() *schema.CorrelationReport {
+	return &schema.CorrelationReport{
+		Schema: schema.CorrelationReportV0, RunID: r.spec.RunID,
+		Status: schema.Partial, Bindings: []schema.Binding{}, Ambiguities: []string{},
+	}
+}
+
+// health claims what this run may claim: without kernel observation, nothing
+// about files, processes or the network.
+func (r *run) health() *schema.ObservationHealth {
+	h := &schema.ObservationHealth{
+		Schema: schema.ObservationHealthV0, RunID: r.spec.RunID, Platform: runtime.GOOS,
+		KernelLayer: schema.Absent, PolicyLayer: schema.Absent, SDKLayer: schema.Absent,
+		CgroupCorrelation:         schema.Partial,
+		NetworkProtocolCoverage:   schema.Absent,
+		NetworkEndpointClaimScope: schema.NotApplicable,
+		Notes:                     []string{"contract_only_mode: kernel layer absent; lifecycle and stdio were recorded, kernel events were not"},
+		Reasons: append(r.reasons, schema.Reason{
+			Subject: "kernel", Code: "kernel_layer_off",
+			Message: "no kernel events were recorded",
+		}),
+		Hooks: []schema.Hook{}, Coverage: []schema.Coverage{},
+		Layers: map[string]schema.LayerCounts{},
+	}
+	if r.session != nil && r.opt.Host.Mode() == cgroup.None {
+		h.Reasons = append(h.Reasons, schema.Reason{
+			Subject: "cgroup", Code: "no_session_cgroup",
+			Message: "the run's processes were kept together by descent, not by a cgroup",
+		})
+	}
+	for _, path := range schema.Layers {
+		h.Layers[schema.LayerName(path)] = r.opt.Recorder.Counts(path)
+	}
+	return h
+}

@@ -1,0 +1,264 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/runner/internal/stdio"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Options are what a run needs from the world around it.
+type Options struct {
+	// Host is what cgroup.Probe found; nil probes.
+	Host *cgroup.Host
+	// Recorder takes the layers and documents.
+	Recorder Recorder
+	// Stdin, Stdout and Stderr are the child's. Nothing of ours is written
+	// there.
+	Stdin, Stdout, Stderr *os.File
+	// Signals are forwarded to the child as they arrive; a second SIGINT or
+	// SIGTERM kills the run. Nil forwards none.
+	Signals <-chan os.Signal
+}
+
+// Run runs the command of spec and leaves every artifact of the run with the
+// recorder. The Result is what result.json says and never nil, also when the
+// command could not be started; its RunnerExitCode is what a command line
+// should exit with. The error tells of evidence that could not be recorded:
+// the layers then count what is missing, but the process should not exit 0.
+//
+// Cancelling ctx ends the run as a timeout does, with the outcome cancelled.
+// On return nothing of the run is left: no process, cgroup or descriptor.
+func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
+	r := newRun(spec, opt)
+	defer r.release()
+
+	r.recordStart()
+	if err := r.contain(); err != nil {
+		return r.finish(err)
+	}
+	if err := r.openStdio(); err != nil {
+		return r.finish(err)
+	}
+	if err := r.start(); err != nil {
+		return r.finish(err)
+	}
+	r.supervise(ctx)
+	r.account()
+	return r.finish(nil)
+}
+
+// run is a run in progress. It belongs to the goroutine of Run; only the
+// recorder is shared.
+type run struct {
+	spec  *Spec
+	opt   Options
+	rec   *lifecycle
+	began time.Duration // on the boot clock
+
+	session *cgroup.Session
+	agent   *cgroup.Group
+	guard   *cgroup.Guard
+	streams *stdio.Streams
+	cmd     *exec.Cmd
+
+	result   schema.Result
+	reasons  []schema.Reason
+	exit     exitState
+	released bool
+}
+
+func newRun(spec *Spec, opt Options) *run {
+	if opt.Host == nil {
+		opt.Host = cgroup.Probe()
+	}
+	r := &run{spec: spec, opt: opt, began: bootTime()}
+	r.rec = newLifecycle(spec.RunID, opt.Recorder)
+	r.result = schema.Result{
+		Schema: schema.ResultV0, RunID: spec.RunID, Outcome: schema.OutcomeInfraError,
+		LimitsHit: []string{},
+		Limits: schema.Limits{
+			MemoryBytes: spec.Limits.MemoryBytes, Pids: spec.Limits.Pids, CPUMilli: spec.Limits.CPUMilli,
+		},
+	}
+	return r
+}
+
+func (r *run) recordStart() {
+	shim, zero := r.spec.AgentShim, int64(0)
+	keys := sortedKeys(r.spec.Env)
+	r.rec.event(schema.Event{
+		Type: schema.RunStarted, AgentShim: &shim, Command: r.spec.Command, EnvKeys: keys, WindowElapsedMS: &zero,
+	})
+}
+
+// contain makes the session cgroup and the guard that outlives us.
+func (r *run) contain() error {
+	if _, err := r.opt.Host.Sweep(); err != nil {
+		r.reasons = append(r.reasons, schema.Reason{
+			Subject: "cgroup", Code: "sweep_failed", Message: fmt.Sprintf("sessions of dead runners could not be removed: %v", err),
+		})
+	}
+	l := r.spec.Limits
+	session, err := r.opt.Host.NewSession(r.spec.RunID, cgroup.Limits{
+		MemoryBytes: l.MemoryBytes, Pids: l.Pids, CPUMilli: l.CPUMilli, BestEffort: l.BestEffort,
+	})
+	if err != nil {
+		e := schema.ResultError{Code: "containment_failed", Message: err.Error()}
+		var limit *cgroup.LimitError
+		if errors.As(err, &limit) {
+			e.Code, e.Hint = "limit_unenforceable", limit.Remedy+"; or allow it with --best-effort-limits"
+		}
+		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: e}
+	}
+	r.session, r.agent = session, session.Agent()
+	r.result.Limits.Unenforced = session.Unenforced()
+	for _, name := range session.Unenforced() {
+		r.reasons = append(r.reasons, schema.Reason{
+			Subject: "limits", Code: "limit_unenforced",
+			Message: fmt.Sprintf("the %s limit was asked for and not enforced", name),
+			Remedy:  "run assay-run doctor to see what enforcing it needs",
+		})
+	}
+	r.reasons = append(r.reasons, hostReasons(r.opt.Host)...)
+	if r.guard, err = session.Guard(); err != nil {
+		return sandboxError("guard_failed", fmt.Errorf("start the guard process: %w", err))
+	}
+	return nil
+}
+
+func (r *run) openStdio() error {
+	streams, err := stdio.Open(stdio.Config{
+		Stdin: r.opt.Stdin, Stdout: r.opt.Stdout, Stderr: r.opt.Stderr,
+		Capture: !r.spec.NoCapture, CaptureBytes: r.spec.CaptureBytes,
+		Create: r.opt.Recorder.Create,
+		OnTruncate: func(stream string, at int64) {
+			r.rec.event(schema.Event{Type: schema.CaptureTruncated, Stream: stream, Bytes: at})
+		},
+		OnError: func(stream string, err error) {
+			r.rec.event(schema.Event{Type: schema.RecorderError, Stream: stream, Code: "capture_failed", Message: err.Error()})
+		},
+	})
+	if err != nil {
+		return sandboxError("stdio_failed", err)
+	}
+	r.streams = streams
+	return nil
+}
+
+// start executes the command inside the agent's cgroup.
+func (r *run) start() error {
+	env := r.spec.environ()
+	dir, err := r.spec.workdir()
+	if err != nil {
+		return sandboxError("workdir_unusable", err)
+	}
+	name := r.spec.Command[0]
+	path, err := lookPath(name, dir, env)
+	if err == nil {
+		r.cmd = &exec.Cmd{Path: path, Args: r.spec.Command, Env: env, Dir: dir}
+		r.streams.Attach(r.cmd)
+		if !r.sharesTerminal() {
+			r.cmd.SysProcAttr = sessionLeader(r.cmd.SysProcAttr)
+		}
+		err = r.agent.Start(r.cmd)
+	}
+	if err != nil {
+		source, exit, e := startFailure(name, dir, err)
+		return &runError{source: source, exit: exit, ResultError: e}
+	}
+	r.result.Timings.SetupNS = int64(bootTime() - r.began)
+	r.rec.event(schema.Event{Type: schema.ProcessStarted, PID: r.cmd.Process.Pid})
+	if err := r.streams.Started(); err != nil {
+		r.rec.event(schema.Event{Type: schema.RecorderError, Code: "stdio_failed", Message: err.Error()})
+	}
+	return nil
+}
+
+// sharesTerminal tells whether the command must stay in our process group to
+// be able to use a terminal of ours. It then gets what the terminal sends on
+// its own.
+func (r *run) sharesTerminal() bool {
+	if r.streams.OwnSession() || r.opt.Host.Mode() == cgroup.None {
+		return false
+	}
+	for _, f := range []*os.File{r.opt.Stdin, r.opt.Stdout, r.opt.Stderr} {
+		if f != nil && term.IsTerminal(int(f.Fd())) {
+			return true
+		}
+	}
+	return false
+}
+
+func sessionLeader(attr *syscall.SysProcAttr) *syscall.SysProcAttr {
+	if attr == nil {
+		attr = &syscall.SysProcAttr{}
+	}
+	attr.Setsid = true
+	return attr
+}
+
+// account takes in the kernel's counters of the processes that are gone.
+func (r *run) account() {
+	u := r.session.Usage()
+	ev := r.session.Events()
+	r.result.Usage = schema.Usage{
+		CPUUserNS: u.CPUUserNS, CPUSystemNS: u.CPUSystemNS, MemoryPeakBytes: u.MemoryPeakBytes,
+		PidsPeak: u.PidsPeak, IOReadBytes: u.IOReadBytes, IOWriteBytes: u.IOWriteBytes,
+		Processes: u.Processes, OOMKills: ev.OOMKills,
+	}
+	if n := ev.OOMKills; n != nil && *n > 0 {
+		r.result.LimitsHit = append(r.result.LimitsHit, "memory")
+		r.rec.event(schema.Event{Type: schema.OOMKill, Limit: "memory", Count: *n})
+		if r.exit.signal == "SIGKILL" && r.result.Outcome == schema.OutcomeSignaled {
+			r.result.Outcome = schema.OutcomeOOM
+		}
+	}
+	if n := ev.PidsMaxHits; n != nil && *n > 0 {
+		r.result.LimitsHit = append(r.result.LimitsHit, "pids")
+		r.rec.event(schema.Event{Type: schema.LimitHit, Limit: "pids", Count: *n})
+	}
+}
+
+// release gives back what the run holds of the host, and is done once: the
+// guard goes last, so that it covers everything before it.
+func (r *run) release() {
+	if r.streams != nil {
+		r.streams.Abort()
+		r.result.Stdio = r.streams.Finish(0)
+	}
+	if r.session != nil && !r.released {
+		r.released = true
+		if err := r.session.Remove(); err != nil {
+			r.reasons = append(r.reasons, schema.Reason{
+				Subject: "cgroup", Code: "cgroup_left", Message: err.Error(),
+				Remedy: "the next run on this host sweeps it",
+			})
+		}
+		if r.guard != nil {
+			r.guard.Release()
+		}
+	}
+}
+
+// runError is a failure of the run itself, as result.json tells it.
+type runError struct {
+	source string
+	exit   int
+	schema.ResultError
+}
+
+func (e *runError) Error() string { return e.Message }
+
+func sandboxError(code string, err error) *runError {
+	return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{Code: code, Message: err.Error()}}
+}

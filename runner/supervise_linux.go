@@ -1,0 +1,286 @@
+package runner
+
+import (
+	"context"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// exitState is how the main child ended.
+type exitState struct {
+	code   int
+	signal string // empty when it exited
+	at     time.Duration
+}
+
+// supervise waits until the main child is gone and its cgroup is empty,
+// passing on signals and enforcing the deadline on the way.
+func (r *run) supervise(ctx context.Context) {
+	s := &supervisor{run: r, states: waitStates(r.cmd.Process.Pid), shared: r.sharesTerminal()}
+	if t := r.spec.Timeout; t > 0 {
+		timer := time.NewTimer(t - (r.rec.elapsed()))
+		defer timer.Stop()
+		s.deadline = timer.C
+	}
+	started := bootTime()
+	for !s.exited {
+		s.step(ctx)
+	}
+	r.result.Timings.ChildNS = int64(r.exit.at - started)
+	s.endLeftovers(ctx)
+	r.result.Timings.CleanupNS = int64(bootTime() - r.exit.at)
+	s.drain(ctx)
+}
+
+// supervisor is the state of one supervise call.
+type supervisor struct {
+	*run
+	states   <-chan unix.WaitStatus
+	empty    <-chan error // the cgroup has no process left, or cannot be watched
+	written  <-chan schema.Stdio
+	deadline <-chan time.Time
+	killAt   <-chan time.Time
+
+	shared    bool // the child is in our process group
+	exited    bool
+	emptied   bool   // nothing of the run is left
+	drained   bool   // and what it wrote went where it was going
+	ending    string // why we are ending the run ourselves: an outcome
+	interrupt bool   // a SIGINT or SIGTERM was forwarded
+}
+
+// step waits for one thing to happen and deals with it.
+func (s *supervisor) step(ctx context.Context) {
+	done := ctx.Done()
+	if s.ending != "" {
+		done = nil
+	}
+	select {
+	case st := <-s.states:
+		s.childChanged(st)
+	case err := <-s.empty:
+		s.emptied, s.empty = true, nil
+		if err != nil {
+			s.rec.event(schema.Event{Type: schema.RecorderError, Code: "wait_failed", Message: err.Error()})
+		}
+	case s.result.Stdio = <-s.written:
+		s.drained, s.written = true, nil
+	case sig := <-s.opt.Signals:
+		s.signal(sig.(syscall.Signal))
+	case <-s.deadline:
+		s.deadline = nil
+		s.rec.event(schema.Event{Type: schema.Timeout})
+		s.end(schema.OutcomeTimeout)
+	case <-done:
+		s.rec.event(schema.Event{Type: schema.Cancelled, Message: context.Cause(ctx).Error()})
+		s.end(schema.OutcomeCancelled)
+	case <-s.killAt:
+		s.killAt = nil
+		s.kill()
+	}
+}
+
+func (s *supervisor) childChanged(st unix.WaitStatus) {
+	pid := s.cmd.Process.Pid
+	switch {
+	case st.Stopped():
+		s.rec.event(schema.Event{Type: schema.Stopped, PID: pid, SignalName: unix.SignalName(st.StopSignal())})
+		s.suspend()
+	case st.Continued():
+		s.rec.event(schema.Event{Type: schema.Continued, PID: pid})
+	default:
+		s.exited = true
+		s.run.exit.at = bootTime()
+		e := schema.Event{Type: schema.ProcessExited, PID: pid, ExitCode: schema.None[int](), Signal: schema.None[string]()}
+		s.result.Outcome = schema.OutcomeExited
+		if st.Signaled() {
+			s.run.exit.signal = unix.SignalName(st.Signal())
+			s.run.exit.code = exitSignalBase + int(st.Signal())
+			e.Signal = schema.Some(s.run.exit.signal)
+			s.result.Outcome = schema.OutcomeSignaled
+		} else {
+			s.run.exit.code = st.ExitStatus()
+			e.ExitCode = schema.Some(s.run.exit.code)
+		}
+		if s.ending != "" {
+			s.result.Outcome = s.ending
+		}
+		s.rec.event(e)
+	}
+}
+
+// suspend follows a stopped child in the terminal: the user who typed ^Z wants
+// the shell back. Everywhere else a stopped child is the caller's business.
+func (s *supervisor) suspend() {
+	if !s.streams.OwnSession() || s.ending != "" {
+		return
+	}
+	s.streams.Suspend()
+	stopSelf()
+	s.streams.Resume()
+	s.killGroup(syscall.SIGCONT)
+}
+
+// signal passes on a signal that we got. What a terminal sends goes to the
+// child's process group, as the terminal would have, unless the child shares
+// ours and so has it already; the rest goes to the child.
+func (s *supervisor) signal(sig syscall.Signal) {
+	switch sig {
+	case syscall.SIGWINCH:
+		if s.streams.OwnSession() {
+			s.streams.Resize()
+			return
+		}
+	case syscall.SIGINT, syscall.SIGTERM:
+		if s.interrupt {
+			s.rec.event(schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig), Message: "second interrupt"})
+			s.ending = schema.OutcomeCancelled
+			s.kill()
+			return
+		}
+		s.interrupt = true
+	}
+	if s.exited {
+		return // leftovers already have their SIGTERM
+	}
+	switch sig {
+	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGWINCH:
+		if !s.shared {
+			s.killGroup(sig)
+		}
+	case syscall.SIGHUP, syscall.SIGCONT:
+		s.killGroup(sig)
+	default:
+		_ = unix.Kill(s.cmd.Process.Pid, sig)
+	}
+	s.rec.event(schema.Event{Type: schema.SignalForwarded, SignalName: unix.SignalName(sig), PID: s.cmd.Process.Pid})
+	if sig == syscall.SIGTSTP {
+		stopSelf()
+		s.killGroup(syscall.SIGCONT)
+	}
+}
+
+// killGroup signals the child's process group, or the child alone when the
+// group is ours.
+func (s *supervisor) killGroup(sig syscall.Signal) {
+	if s.exited {
+		return
+	}
+	pid := s.cmd.Process.Pid
+	if !s.shared {
+		pid = -pid
+	}
+	_ = unix.Kill(pid, sig)
+}
+
+// end asks everything in the cgroup to stop, and kills it after the grace.
+func (s *supervisor) end(outcome string) {
+	s.ending = outcome
+	if s.exited && !s.emptied {
+		s.result.Outcome = outcome
+	}
+	s.terminate()
+}
+
+// terminate sends SIGTERM to all, wakes what is stopped so that it can act on
+// it, and sets the time of the kill.
+func (s *supervisor) terminate() {
+	if s.emptied {
+		s.kill()
+		return
+	}
+	_ = s.agent.Signal(syscall.SIGTERM)
+	_ = s.agent.Signal(syscall.SIGCONT)
+	s.killAt = time.After(s.spec.Grace)
+}
+
+// kill ends everything at once. Once nothing is left to kill, what is being
+// waited for is a reader of our own output: that ends too.
+func (s *supervisor) kill() {
+	s.killAt = nil
+	if s.emptied {
+		s.streams.Abort()
+		return
+	}
+	if err := s.agent.Kill(); err != nil {
+		s.rec.event(schema.Event{Type: schema.RecorderError, Code: "kill_failed", Message: err.Error()})
+	}
+}
+
+// endLeftovers ends what outlived the main child and waits until nothing is
+// left. A run that is being ended already has its SIGTERM and its kill time.
+func (s *supervisor) endLeftovers(ctx context.Context) {
+	left, _ := s.agent.Procs()
+	if len(left) > 0 && s.killAt == nil {
+		s.terminate()
+	}
+	waiting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	empty := make(chan error, 1)
+	go func() { empty <- s.agent.Wait(waiting) }()
+	s.empty = empty
+	for !s.emptied {
+		s.step(ctx)
+	}
+	if len(left) > 0 {
+		s.result.Leftovers = len(left)
+		s.rec.event(schema.Event{Type: schema.LeftoversKilled, Count: int64(len(left)), Processes: leftovers(left)})
+	}
+}
+
+// drain waits until what the command wrote has gone where it was going. A slow
+// reader of our output may take its time, as it may with a bare command; the
+// deadline and a second interrupt end the waiting.
+func (s *supervisor) drain(ctx context.Context) {
+	written := make(chan schema.Stdio, 1)
+	s.streams.SetExit(s.run.exit.code)
+	go func() { written <- s.streams.Finish(0) }()
+	s.written = written
+	for !s.drained {
+		s.step(ctx)
+	}
+}
+
+const maxLeftoversNamed = 64
+
+func leftovers(procs []cgroup.Proc) []schema.Leftover {
+	named := make([]schema.Leftover, 0, min(len(procs), maxLeftoversNamed))
+	for _, p := range procs[:min(len(procs), maxLeftoversNamed)] {
+		named = append(named, schema.Leftover{PID: p.PID, Name: p.Name})
+	}
+	return named
+}
+
+// waitStates reports every change of the child until it is gone. It owns the
+// reaping: nobody else may wait for pid.
+func waitStates(pid int) <-chan unix.WaitStatus {
+	states := make(chan unix.WaitStatus)
+	go func() {
+		for {
+			var st unix.WaitStatus
+			_, err := unix.Wait4(pid, &st, unix.WUNTRACED|unix.WCONTINUED, nil)
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil {
+				panic("wait4: " + err.Error()) // our own child, reaped here alone
+			}
+			states <- st
+			if st.Exited() || st.Signaled() {
+				return
+			}
+		}
+	}()
+	return states
+}
+
+// stopSelf stops our whole job, as the terminal's ^Z would have, and returns
+// when it is continued. It uses SIGSTOP because we catch SIGTSTP.
+func stopSelf() {
+	_ = unix.Kill(0, unix.SIGSTOP)
+}
