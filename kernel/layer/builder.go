@@ -37,20 +37,24 @@ const maxHeldBytes = 4 << 20
 
 // Stats are a builder's counts besides [Builder.Counts].
 type Stats struct {
-	// Received is how many events were pushed, Joined how many lines the
-	// builder added for processes that it had not seen forking. So
-	// Received + Joined = written + filtered + dropped + left out as repeats.
-	Received, Joined uint64
+	// Received is how many events were pushed, Added how many lines the
+	// builder added for processes that it had not seen forking. What became of
+	// them, each counted once however often it happened:
+	// Received + Added = Written + Filtered + Coalesced + Dropped, after Close.
+	Received, Added, Written, Filtered, Coalesced, Dropped uint64
 	// Late is how many came after their place in time was written.
 	Late uint64
 	// Forks and Exits are processes, not threads; Threads are the others.
 	// Joins came in otherwise, MissedExits ended unseen, Alive have not ended.
 	Forks, Threads, Exits, Joins, MissedExits uint64
 	Alive                                     int
-	// LeftOut counts occurrences by class, agent included.
+	// ByClass counts occurrences by class, agent included.
 	ByClass [schema.NumClasses]uint64
 	// ByKind counts occurrences by kind.
 	ByKind map[schema.KernelKind]uint64
+	// UserPaths counts opens that succeeded with a path that could only be read
+	// from the caller's memory, Cut lines with something truncated.
+	UserPaths, Cut uint64
 	// DatagramPeers counts sendto events with a remote endpoint, Connects
 	// connects to one (unix sockets are neither).
 	DatagramPeers, Connects uint64
@@ -60,9 +64,6 @@ type Stats struct {
 	ForgottenNames uint64
 	// Unparsed is how many DNS and TLS payloads could not be read.
 	Unparsed uint64
-	// IOUring, Escaped and Compat count what the observation is partly blind
-	// to: io_uring requests, tasks that left, 32-bit calls.
-	IOUring, Escaped, Compat uint64
 }
 
 // Builder makes lines from events. It is not safe for concurrent use.
@@ -147,7 +148,7 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	if joined && ev.Kind != kernel.KindJoinedCgroup {
 		b.begin(ev, p, late)
 		b.out.Kind, b.out.PPID, b.out.CgroupID = schema.KindJoin, ev.PPID, ev.CgroupID
-		b.stats.Joined++
+		b.stats.Added++
 		b.finish(ev)
 	}
 	b.begin(ev, p, late)
@@ -218,6 +219,12 @@ func (b *Builder) finish(ev *kernel.Event) {
 	b.counts.Seen += n
 	b.stats.ByClass[e.Class] += n
 	b.kinds[e.Kind&255] += n
+	if e.Truncated != 0 {
+		b.stats.Cut++
+	}
+	if e.UserMemory && e.Kind == schema.KindOpen && e.Result >= 0 {
+		b.stats.UserPaths++
+	}
 	if b.o.Surface != nil {
 		if err := b.o.Surface.Add(e); err != nil && b.err == nil {
 			b.err = err
@@ -226,16 +233,21 @@ func (b *Builder) finish(ev *kernel.Event) {
 	switch {
 	case b.err != nil:
 		b.counts.Dropped += n
+		b.stats.Dropped++
 	case b.o.CompatV0 && e.Class != schema.ClassAgent:
 		b.counts.Filtered += n
+		b.stats.Filtered++
 	case b.o.CompatV0 && e.Repeat:
 		b.counts.Coalesced += n
+		b.stats.Coalesced++
 	default:
 		if b.err = b.o.Sink(e); b.err != nil {
 			b.counts.Dropped += n
+			b.stats.Dropped++
 			return
 		}
 		b.counts.Written++
+		b.stats.Written++
 		b.counts.Coalesced += n - 1
 	}
 }
@@ -255,8 +267,5 @@ func (b *Builder) Stats() Stats {
 			s.ByKind[schema.KernelKind(k)] = n
 		}
 	}
-	s.IOUring = s.ByKind[schema.KindIOUringOp]
-	s.Escaped = s.ByKind[schema.KindLeave]
-	s.Compat = s.ByKind[schema.KindCompatSyscall]
 	return s
 }

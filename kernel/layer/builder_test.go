@@ -109,7 +109,7 @@ func TestBuilderKeepsTheProcessTable(t *testing.T) {
 		t.Errorf("exit status is %#x, want exit code 3", e.WaitStatus)
 	}
 	s := b.Stats()
-	if s.Forks != 2 || s.Exits != 2 || s.Joins != 1 || s.Alive != 1 || s.Joined != 1 || s.MissedExits != 0 {
+	if s.Forks != 2 || s.Exits != 2 || s.Joins != 1 || s.Alive != 1 || s.Added != 1 || s.MissedExits != 0 {
 		t.Errorf("stats are %+v", s)
 	}
 	if c, want := b.Counts(), (schema.LayerCounts{Seen: 11, Written: 11}); c != want {
@@ -224,7 +224,10 @@ func TestCountsAddUpWhateverHappensToALine(t *testing.T) {
 		if err := b.Close(); o.Sink != nil && !errors.Is(err, full) {
 			t.Errorf("%s: the sink's error is %v", name, err)
 		}
-		c := b.Counts()
+		c, s := b.Counts(), b.Stats()
+		if s.Received+s.Added != 7 || s.Received+s.Added != s.Written+s.Filtered+s.Coalesced+s.Dropped {
+			t.Errorf("%s: %+v does not add up to 7 records", name, s)
+		}
 		if c.Seen != 13 || c.Seen != c.Written+c.Coalesced+c.Filtered+c.Dropped {
 			t.Errorf("%s: %+v does not add up to 13", name, c)
 		}

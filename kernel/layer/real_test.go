@@ -109,6 +109,12 @@ func observe(t testing.TB, dir, script string) real {
 		t.Fatal(err)
 	}
 	r.surface = doc.String()
+	r.health = schema.ObservationHealth{CgroupCorrelation: schema.Clean}
+	Health(&r.health, Account{Report: &r.report, Counts: b.Counts(), Stats: r.stats, LeftOut: s.LeftOut()})
+	k := r.health.Kernel
+	if k.Emitted != k.Received || k.Received != k.Decoded+k.Malformed || k.Decoded+k.Drained+k.Added != k.Written+k.Filtered+k.Coalesced+k.Dropped+k.Parts+k.SelfTest {
+		t.Errorf("the account does not add up: %+v", k)
+	}
 	return r
 }
 
@@ -127,6 +133,9 @@ func TestRealShell(t *testing.T) {
 	r := observe(t, dir, `cat in > out; mv out moved; mkdir d; ln -s nowhere l; rm moved; cat /nonexistent 2>/dev/null; (exit 3); exec /bin/echo last`)
 	if len(r.lines) == 0 {
 		t.Fatal("no lines")
+	}
+	for _, reason := range r.health.Reasons {
+		t.Logf("less than complete: %+v", reason)
 	}
 	for i := 1; i < len(r.lines); i++ {
 		if a, b := r.lines[i-1], r.lines[i]; b.TNS < a.TNS && !b.Late {

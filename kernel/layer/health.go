@@ -1,0 +1,185 @@
+package layer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Account is what [Health] judges by.
+type Account struct {
+	// Report is the observer's, taken after Read has returned; nil when
+	// nothing was observed, and then Unavailable says why. A nil Unavailable
+	// means that observation was switched off.
+	Report      *kernel.Report
+	Unavailable error
+	// Counts, Stats and LeftOut are the builder's and the surface's, after Close.
+	Counts  schema.LayerCounts
+	Stats   Stats
+	LeftOut map[string]uint64
+}
+
+// Reason codes that this package adds to those of package kernel.
+const (
+	CodeOff            = "kernel_off"
+	CodeNoSelfTest     = "self_test_missing"
+	CodeLayerDropped   = "layer_write_failed"
+	CodeMissedExits    = "exits_unseen"
+	CodeStillAlive     = "processes_alive"
+	CodeIOUring        = "io_uring_used"
+	CodeCompatSyscalls = "compat_syscalls_used"
+	CodeAccount        = "account_does_not_add_up"
+)
+
+// Health fills in what h says about the kernel layer: kernel_layer,
+// ringbuf_drops, network_protocol_coverage, network_endpoint_claim_scope,
+// hooks, coverage, the account, left_out, and what is appended to reasons and
+// notes. cgroup_correlation is only ever lowered.
+//
+// complete is earned: no reason of the observer's or of ours against it. The
+// v0 vocabulary has one word for everything between complete and absent, so a
+// layer that is incomplete for another cause than drops is
+// partial_ringbuf_drops as well, with 0 drops and the cause in reasons.
+func Health(h *schema.ObservationHealth, a Account) {
+	h.Hooks, h.Coverage = []schema.Hook{}, []schema.Coverage{}
+	if a.Report == nil {
+		absent(h, a.Unavailable)
+		return
+	}
+	r := a.Report
+	reasons := observed(r, a)
+	h.Reasons = append(h.Reasons, reasons...)
+	h.KernelLayer = schema.Complete
+	if len(reasons) > 0 {
+		h.KernelLayer = schema.PartialRingbufDrops
+	}
+	h.RingbufDrops = 0
+	for _, k := range r.Hooks {
+		h.RingbufDrops += k.Dropped
+		h.Hooks = append(h.Hooks, hook(k, r))
+	}
+	if r.LeftCgroup > 0 && h.CgroupCorrelation == schema.Clean {
+		h.CgroupCorrelation = schema.Partial
+	}
+	h.Coverage = coverage(a)
+	h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope = network(h, a)
+	if h.Layers == nil {
+		h.Layers = make(map[string]schema.LayerCounts)
+	}
+	h.Layers[schema.LayerName(schema.KernelPath)] = a.Counts
+	h.Kernel = account(h, a)
+	h.LeftOut = a.LeftOut
+	h.Notes = append(h.Notes, fmt.Sprintf("s2_kernel_capture: monitor_events=%d ringbuf_drops=%d network_protocol_coverage=%s network_endpoint_claim_scope=%s",
+		a.Counts.Written, h.RingbufDrops, h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope))
+}
+
+func absent(h *schema.ObservationHealth, why error) {
+	h.KernelLayer, h.RingbufDrops = schema.Absent, 0
+	h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope = schema.Absent, schema.NotApplicable
+	h.Kernel, h.LeftOut = nil, nil
+	var u *kernel.Unavailable
+	switch {
+	case why == nil:
+		h.Reasons = append(h.Reasons, schema.Reason{Subject: "kernel", Code: CodeOff, Message: "kernel observation was switched off", Remedy: "run with --kernel auto or --kernel require"})
+	case errors.As(why, &u) && len(u.Reasons) > 0:
+		h.Reasons = append(h.Reasons, convertReasons(u.Reasons)...)
+	default:
+		h.Reasons = append(h.Reasons, schema.Reason{Subject: "kernel", Code: kernel.CodeLoadFailed, Message: why.Error()})
+	}
+}
+
+func convertReasons(rs []kernel.Reason) (out []schema.Reason) {
+	for _, r := range rs {
+		out = append(out, schema.Reason{Subject: "kernel", Code: r.Code, Message: r.Message, Remedy: r.Remedy})
+	}
+	return out
+}
+
+// observed collects everything that speaks against complete.
+func observed(r *kernel.Report, a Account) []schema.Reason {
+	out := convertReasons(r.Reasons)
+	add := func(bad bool, code, remedy, format string, args ...any) {
+		if bad {
+			out = append(out, schema.Reason{Subject: "kernel", Code: code, Message: fmt.Sprintf(format, args...), Remedy: remedy})
+		}
+	}
+	s := a.Stats
+	add(r.SelfTestNS == 0, CodeNoSelfTest, "let the self-test run", "no self-test has shown that the hooks fire")
+	add(s.Dropped > 0, CodeLayerDropped, "make room on the disk that holds the spool", "%d events could not be written", s.Dropped)
+	add(s.MissedExits > 0, CodeMissedExits, "", "%d processes ended without being seen", s.MissedExits)
+	add(s.Alive > 0, CodeStillAlive, "", "%d processes had not ended when observation stopped", s.Alive)
+	add(r.IOUringUsed, CodeIOUring, "use a kernel with the LSM tier", "the run used io_uring, whose requests are seen but not their results")
+	add(s.ByKind[schema.KindCompatSyscall] > 0, CodeCompatSyscalls, "", "%d system calls came through the 32-bit entry and were not decoded", s.ByKind[schema.KindCompatSyscall])
+	add(s.Received != r.Delivered, CodeAccount, "", "%d events were delivered, %d received", r.Delivered, s.Received)
+	add(s.Received+s.Added != s.Written+s.Filtered+s.Coalesced+s.Dropped, CodeAccount, "", "%d events and %d added ones gave %d lines, %d filtered, %d coalesced, %d dropped",
+		s.Received, s.Added, s.Written, s.Filtered, s.Coalesced, s.Dropped)
+	return out
+}
+
+// hook is a hook's state and account. Required marks those that complete
+// depends on: attached and seen to fire. A hook that the self-test has no way
+// to fire (a variant for another protocol family) must be attached, which the
+// observer's reasons watch over, and is not marked.
+func hook(k kernel.HookStatus, r *kernel.Report) schema.Hook {
+	untestable := k.Attached && !k.SelfTested && r.SelfTestNS > 0
+	for _, reason := range r.Reasons {
+		if reason.Code == kernel.CodeHookSilent && strings.Contains(reason.Message, k.Name) || reason.Code == kernel.CodeSelfTest {
+			untestable = false
+		}
+	}
+	return schema.Hook{
+		Name: k.Name, Required: k.Required && !untestable, Attached: k.Attached, SelfTested: k.SelfTested,
+		Seen: k.Fired, Filtered: k.Filtered, Coalesced: k.Coalesced, Emitted: k.Emitted, Dropped: k.Dropped,
+		FailedReads: k.FailedReads, RecursionMisses: k.RecursionMisses,
+	}
+}
+
+func account(h *schema.ObservationHealth, a Account) *schema.KernelAccount {
+	r, s := a.Report, a.Stats
+	k := &schema.KernelAccount{
+		Received: r.Received, Decoded: r.Decoded, Malformed: r.Malformed, Drained: r.FinalRepeats, Added: s.Added,
+		Written: s.Written, Filtered: s.Filtered, Coalesced: s.Coalesced, Dropped: s.Dropped, Parts: r.Joined, SelfTest: r.SelfTest,
+		Forks: r.Forks + r.JoinedCgroup, Exits: r.Exits, LeftCgroup: r.LeftCgroup,
+	}
+	for _, x := range h.Hooks {
+		k.Emitted += x.Emitted
+	}
+	return k
+}
+
+// live reports whether a hook was attached and is known to fire, by the
+// self-test or by the run itself.
+func live(r *kernel.Report, id kernel.HookID) bool {
+	for _, k := range r.Hooks {
+		if k.Hook == id {
+			return k.Attached && (k.SelfTested || k.Fired > 0)
+		}
+	}
+	return false
+}
+
+// network judges what the hooks say of the network: which kinds of peers were
+// watched, and whether the list of them is the set of all. That set may be
+// claimed only of a complete layer that saw connects and datagrams; otherwise
+// it serves diagnosis.
+func network(h *schema.ObservationHealth, a Account) (coverage, scope string) {
+	connect := live(a.Report, kernel.HookConnect4)
+	datagram := live(a.Report, kernel.HookSendmsg4)
+	switch {
+	case connect && datagram:
+		coverage = schema.ConnectAndDatagram
+	case connect:
+		coverage = schema.ConnectOnly
+	case datagram:
+		coverage = schema.DatagramPeerObserved
+	default:
+		return schema.Unknown, schema.Unknown
+	}
+	if connect && datagram && h.KernelLayer == schema.Complete {
+		return coverage, schema.PeerSet
+	}
+	return coverage, schema.DiagnosticOnly
+}

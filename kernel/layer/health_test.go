@@ -1,0 +1,140 @@
+package layer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// earned is an account against which nothing can be said.
+func earned() Account {
+	hook := func(id kernel.HookID, n uint64) kernel.HookStatus {
+		return kernel.HookStatus{Hook: id, Name: id.String(), Required: true, Attached: true, SelfTested: true, Counts: kernel.Counts{Fired: n, Emitted: n}}
+	}
+	r := &kernel.Report{SelfTestNS: 1, Received: 4, Decoded: 4, Delivered: 4, Forks: 1, Exits: 1}
+	for id := kernel.HookExec; id <= kernel.HookCompat; id++ {
+		r.Hooks = append(r.Hooks, hook(id, 0))
+	}
+	r.Hooks[kernel.HookOpen].Counts = kernel.Counts{Fired: 4, Emitted: 4}
+	return Account{Report: r, Counts: schema.LayerCounts{Seen: 4, Written: 4},
+		Stats: Stats{Received: 4, Written: 4, Forks: 1, Exits: 1, ByKind: map[schema.KernelKind]uint64{schema.KindOpen: 4}}, LeftOut: map[string]uint64{"loader": 2}}
+}
+
+func judge(a Account) schema.ObservationHealth {
+	h := schema.ObservationHealth{Schema: schema.ObservationHealthV0, RunID: "run_1", Platform: "linux", PolicyLayer: schema.Absent, SDKLayer: schema.Absent, CgroupCorrelation: schema.Clean}
+	Health(&h, a)
+	return h
+}
+
+func TestCompleteIsEarned(t *testing.T) {
+	h := judge(earned())
+	if h.KernelLayer != schema.Complete || len(h.Reasons) != 0 || h.NetworkProtocolCoverage != schema.ConnectAndDatagram || h.NetworkEndpointClaimScope != schema.PeerSet || h.LeftOut["loader"] != 2 {
+		t.Errorf("an account without fault gives %+v", h)
+	}
+	for name, c := range map[string]struct {
+		change func(*Account)
+		code   string
+	}{
+		"a drop": {func(a *Account) {
+			a.Report.Hooks[0].Dropped = 3
+			a.Report.Reasons = []kernel.Reason{{Code: kernel.CodeDrops}}
+		}, kernel.CodeDrops},
+		"no self-test":             {func(a *Account) { a.Report.SelfTestNS = 0 }, CodeNoSelfTest},
+		"a full disk":              {func(a *Account) { a.Stats.Dropped, a.Stats.Written = 1, 3 }, CodeLayerDropped},
+		"an exit unseen":           {func(a *Account) { a.Stats.MissedExits = 1 }, CodeMissedExits},
+		"a survivor":               {func(a *Account) { a.Stats.Alive = 1 }, CodeStillAlive},
+		"io_uring":                 {func(a *Account) { a.Report.IOUringUsed = true }, CodeIOUring},
+		"32-bit calls":             {func(a *Account) { a.Stats.ByKind[schema.KindCompatSyscall] = 1 }, CodeCompatSyscalls},
+		"an event lost on the way": {func(a *Account) { a.Stats.Received, a.Stats.Written = 3, 3 }, CodeAccount},
+		"a line lost":              {func(a *Account) { a.Stats.Written = 3 }, CodeAccount},
+	} {
+		a := earned()
+		c.change(&a)
+		h := judge(a)
+		if h.KernelLayer != schema.PartialRingbufDrops || !slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == c.code }) {
+			t.Errorf("%s: %s, %+v", name, h.KernelLayer, h.Reasons)
+		}
+		if h.NetworkEndpointClaimScope != schema.DiagnosticOnly {
+			t.Errorf("%s: the scope is %s", name, h.NetworkEndpointClaimScope)
+		}
+	}
+}
+
+func TestDropsAreCounted(t *testing.T) {
+	a := earned()
+	a.Report.Hooks[0].Dropped, a.Report.Hooks[3].Dropped = 3, 4
+	a.Report.Reasons = []kernel.Reason{{Code: kernel.CodeDrops, Message: "m", Remedy: "r"}}
+	h := judge(a)
+	if h.RingbufDrops != 7 || h.KernelLayer != schema.PartialRingbufDrops || h.Reasons[0].Remedy != "r" {
+		t.Errorf("health is %+v", h)
+	}
+}
+
+func TestTheNoteIsWordedAsInTheContract(t *testing.T) {
+	a := earned()
+	a.Report.Hooks[kernel.HookSendmsg4].Attached = false
+	h := judge(a)
+	want := "s2_kernel_capture: monitor_events=4 ringbuf_drops=0 network_protocol_coverage=connect_only network_endpoint_claim_scope=diagnostic_only"
+	if !slices.Equal(h.Notes, []string{want}) {
+		t.Errorf("notes are %q, want %q", h.Notes, want)
+	}
+}
+
+func TestNetworkCoverageNeedsHooksThatFire(t *testing.T) {
+	for _, c := range []struct {
+		connect, datagram bool
+		want              string
+	}{{true, true, schema.ConnectAndDatagram}, {true, false, schema.ConnectOnly}, {false, true, schema.DatagramPeerObserved}, {false, false, schema.Unknown}} {
+		a := earned()
+		a.Report.Hooks[kernel.HookConnect4].SelfTested = c.connect
+		a.Report.Hooks[kernel.HookSendmsg4].SelfTested = c.datagram
+		if h := judge(a); h.NetworkProtocolCoverage != c.want {
+			t.Errorf("connect %v, datagram %v: %s, want %s", c.connect, c.datagram, h.NetworkProtocolCoverage, c.want)
+		}
+	}
+}
+
+func TestAbsentSaysWhy(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		code string
+	}{
+		"off":              {nil, CodeOff},
+		"no permission":    {fmt.Errorf("open: %w", &kernel.Unavailable{Reasons: []kernel.Reason{{Code: kernel.CodeNotPermitted, Message: "m", Remedy: "run as root"}}}), kernel.CodeNotPermitted},
+		"something else":   {errors.New("boom"), kernel.CodeLoadFailed},
+		"no reason at all": {&kernel.Unavailable{}, kernel.CodeLoadFailed},
+	} {
+		h := judge(Account{Unavailable: c.err})
+		if h.KernelLayer != schema.Absent || h.NetworkProtocolCoverage != schema.Absent || h.NetworkEndpointClaimScope != schema.NotApplicable || h.Kernel != nil || len(h.Reasons) != 1 || h.Reasons[0].Code != c.code || len(h.Notes) != 0 {
+			t.Errorf("%s: %+v", name, h)
+		}
+	}
+}
+
+func TestBlindSpotsSayWhetherTheyWereExercised(t *testing.T) {
+	a := earned()
+	a.Report.IOUringUsed = true
+	a.Report.Hooks[kernel.HookSkbIn].Attached = false
+	h := judge(a)
+	for _, c := range h.Coverage {
+		if c.Dimension == "dns" && (c.Method != "none" || len(c.Observes) != 0) {
+			t.Errorf("dns is covered without a hook: %+v", c)
+		}
+		for _, s := range c.KnownBlindSpots {
+			if s.Name == "requests through io_uring" && (s.Exercised == nil || !*s.Exercised) {
+				t.Errorf("%s: io_uring is not marked as used", c.Dimension)
+			}
+		}
+	}
+	doc, err := schema.Document(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(schema.ObservationHealthV0, doc); err != nil {
+		t.Errorf("%v in %s", err, doc)
+	}
+}
