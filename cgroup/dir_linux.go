@@ -36,9 +36,11 @@ func nested(path string) []string {
 
 // pids lists the processes in the directories and below them, each once.
 // A threaded cgroup2 refuses to list processes: its threads' ids do as well,
-// since a signal to one thread's id by pidfd is for its whole process.
+// since a signal to one thread's id by pidfd is for its whole process. This
+// process is left out: v1 lists it while one of its threads is a launcher.
 func pids(dirs []dir) []int {
 	var found []int
+	self := os.Getpid()
 	for _, d := range dirs {
 		for _, path := range nested(d.path) {
 			b, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
@@ -52,7 +54,7 @@ func pids(dirs []dir) []int {
 					n = n*10 + int(b[i]-'0')
 				}
 				b = b[min(i+1, len(b)):]
-				if n > 0 { // 0 is a process outside our pid namespace
+				if n > 0 && n != self { // 0 is a process outside our pid namespace
 					found = append(found, n)
 				}
 			}
