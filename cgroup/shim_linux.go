@@ -86,9 +86,14 @@ func (g *Group) startShim(cmd *exec.Cmd, files []string) error {
 	if len(argv) == 0 {
 		argv = []string{path}
 	}
+	passed, closePassed, err := inherited(extra)
+	if err != nil {
+		return fmt.Errorf("start in cgroup: %w", err)
+	}
+	defer closePassed()
 	cmd.Path = "/proc/self/exe"
-	cmd.Args = append([]string{"assay-run", shimArg, strconv.Itoa(3 + len(extra)), strconv.Itoa(len(files)), path}, argv...)
-	cmd.ExtraFiles = append(append([]*os.File(nil), extra...), opened...)
+	cmd.Args = append([]string{"assay-run", shimArg, strconv.Itoa(3 + len(passed)), strconv.Itoa(len(files)), path}, argv...)
+	cmd.ExtraFiles = append(passed, opened...)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -112,6 +117,44 @@ func (g *Group) startShim(cmd *exec.Cmd, files []string) error {
 		return fmt.Errorf("join cgroup: %w", &os.PathError{Op: "write to", Path: files[i], Err: errno})
 	}
 	return &os.PathError{Op: "fork/exec", Path: path, Err: errno}
+}
+
+// inherited extends extra, which become descriptors 3 and up, by the
+// descriptors that the runner inherited itself without close-on-exec, each at
+// its own number: they pass through to the child (a make job server's, say),
+// and the shim's own must come after them.
+func inherited(extra []*os.File) (files []*os.File, closeAll func(), err error) {
+	files = append(files, extra...)
+	var dups []*os.File
+	closeAll = func() {
+		for _, f := range dups {
+			f.Close()
+		}
+	}
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return files, closeAll, nil // without /proc the common case must do
+	}
+	for _, name := range names {
+		fd, err := strconv.Atoi(name.Name())
+		if err != nil || fd < 3+len(extra) {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
+			continue
+		}
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		dups = append(dups, os.NewFile(uintptr(dup), "inherited"))
+		for len(files) <= fd-3 {
+			files = append(files, nil)
+		}
+		files[fd-3] = dups[len(dups)-1]
+	}
+	return files, closeAll, nil
 }
 
 // shimMain is the re-exec's side of startShim. Its thread, and no other of the
