@@ -44,12 +44,19 @@ type Gate struct {
 	snapshot *Snapshot   // nil without protected globs
 }
 
-// Prepare is called before the agent starts. It reads the contract, which is
-// evaluated as it is now whatever happens to the file; refuses one that has
-// problems with an *[InvalidError]; takes the snapshot of the protected paths;
-// and evaluates the baseline, undoing what that did to protected paths. The
-// agent must not be started after an error.
-func Prepare(ctx context.Context, opts PrepareOptions) (_ *Gate, err error) {
+// EvaluateFile evaluates a contract without an agent and returns what
+// contract.json would say. Nothing is restored, TempDir and Baseline are not
+// used. The document is whole also with ctx's error.
+func EvaluateFile(ctx context.Context, opts PrepareOptions) (*schema.Contract, error) {
+	g, err := open(opts)
+	if err != nil {
+		return nil, err
+	}
+	return g.Settle(ctx, "")
+}
+
+// open loads the contract and refuses one that has problems.
+func open(opts PrepareOptions) (_ *Gate, err error) {
 	// Both may be given relative to a directory that is no longer the current
 	// one when they are needed again.
 	if opts.Path, err = filepath.Abs(opts.Path); err != nil {
@@ -66,6 +73,20 @@ func Prepare(ctx context.Context, opts PrepareOptions) (_ *Gate, err error) {
 	if problems := g.contract.Validate(); len(problems) > 0 {
 		return nil, fmt.Errorf("contract %s: %w", opts.Path, &InvalidError{problems})
 	}
+	return g, nil
+}
+
+// Prepare is called before the agent starts. It reads the contract, which is
+// evaluated as it is now whatever happens to the file; refuses one that has
+// problems with an *[InvalidError]; takes the snapshot of the protected paths;
+// and evaluates the baseline, undoing what that did to protected paths. The
+// agent must not be started after an error.
+func Prepare(ctx context.Context, opts PrepareOptions) (_ *Gate, err error) {
+	g, err := open(opts)
+	if err != nil {
+		return nil, err
+	}
+	opts = g.opts // with absolute paths
 	defer func() {
 		if err != nil {
 			g.Release()
