@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/runner/contract"
+	"github.com/assay-run/assay-run/schema"
+)
+
+func (a *app) contractCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "contract validate|render|derive|check",
+		Short: "Write, read and evaluate outcome contracts",
+		Long: `An outcome contract is a list of shell commands that must pass once the work is
+done. Files are JSON or YAML:
+
+  description: the parser handles empty input
+  checks:
+    - name: tests_pass
+      command: go test ./...
+    - name: says_empty
+      command: printf '' | ./parser
+      expect_exit_zero: false      # true unless said otherwise
+      output_contains: empty input # nothing is looked for unless said
+      timeout_secs: 10             # 120 unless said otherwise
+  protected: ["**/*_test.go"]      # restored before checking`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.contractValidateCommand(), a.contractRenderCommand(), a.contractDeriveCommand(), a.contractCheckCommand())
+	return cmd
+}
+
+func (a *app) contractValidateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "validate FILE",
+		Short: "List everything that makes a contract prove nothing",
+		Long:  "validate lists all problems of a contract. Exit status 0 when there are none, 1\nwhen there are, 125 when the file cannot be read as a contract.",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, digest, err := contract.Load(args[0])
+			if err != nil {
+				return err
+			}
+			if problems := c.Validate(); len(problems) > 0 {
+				for _, p := range problems {
+					fmt.Fprintf(a.stdout, "%s: %s\n", printable(args[0]), p)
+				}
+				return exitError{code: 1}
+			}
+			_, err = fmt.Fprintf(a.stdout, "%s: valid, %s, %s\n", printable(args[0]), count(len(c.Checks), "check"), digest)
+			return err
+		},
+	}
+}
+
+func (a *app) contractRenderCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "render FILE",
+		Short: "Print a contract for people and prompts",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, _, err := contract.Load(args[0])
+			if err != nil {
+				return err
+			}
+			return contract.Render(a.stdout, c)
+		},
+	}
+}
+
+func (a *app) contractDeriveCommand() *cobra.Command {
+	var o contract.DeriveOptions
+	var generator, output string
+	cmd := &cobra.Command{
+		Use:   "derive --intent TEXT --generator 'CMD' [-o FILE]",
+		Short: "Have a model write a contract, and mend it until it is valid",
+		Long: `derive asks a generator, a shell command that gets the prompt on stdin and prints
+the model's answer, for a contract. An answer that is none, or one with
+problems, goes into the next prompt as a list of what to mend.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if generator == "" {
+				return withHint(errors.New("no generator"), "give a command that reads a prompt and prints an answer: --generator 'llm --no-stream'")
+			}
+			if o.MaxAttempts < 1 {
+				return withHint(fmt.Errorf("--max-attempts is %d", o.MaxAttempts), "allowed are 1 and more")
+			}
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			o.Generator = contract.CommandGenerator(generator, a.stderr)
+			o.Failed = func(attempt int, err error) { a.say.info("attempt %d: %v", attempt, err) }
+			c, err := contract.Derive(ctx, o)
+			if errors.Is(err, context.Canceled) {
+				return exitError{code: 128 + int(syscall.SIGINT), err: errors.New("interrupted")}
+			} else if err != nil {
+				return err
+			}
+			return a.writeContract(c, output)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Intent, "intent", "", "the task, in words")
+	f.StringVar(&generator, "generator", "", "shell command: prompt on stdin, answer on stdout")
+	f.IntVar(&o.MaxAttempts, "max-attempts", contract.DefaultMaxAttempts, "how often the generator is asked")
+	f.StringVar(&o.RepoDir, "repo", "", "directory whose top level the prompt summarises")
+	f.StringVarP(&output, "output", "o", "", "file to write, JSON or YAML by its name (default stdout, as JSON)")
+	return cmd
+}
+
+// writeContract writes c whole or not at all.
+func (a *app) writeContract(c *contract.Contract, output string) error {
+	format := contract.JSON
+	if ext := strings.ToLower(filepath.Ext(output)); ext == ".yaml" || ext == ".yml" {
+		format = contract.YAML
+	}
+	data, err := contract.Encode(c, format)
+	if err != nil {
+		return err
+	}
+	if output == "" || output == "-" {
+		_, err = a.stdout.Write(data)
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(output), ".assay-contract-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", output, err)
+	}
+	defer os.Remove(temp.Name())
+	_, err = temp.Write(data)
+	err = errors.Join(err, temp.Chmod(0o644), temp.Close())
+	if err == nil {
+		err = os.Rename(temp.Name(), output)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", output, err)
+	}
+	return nil
+}
+
+func (a *app) contractCheckCommand() *cobra.Command {
+	var workdir string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check FILE [--workdir DIR]",
+		Short: "Evaluate a contract now, without an agent",
+		Long: `check runs every check of a contract in a directory, each in a cgroup of its own
+where the host allows. Exit status 0 when all pass, 122 when one fails, 123 when
+one could not be run, 125 when the contract cannot be evaluated at all.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			return a.checkContract(ctx, args[0], workdir, asJSON)
+		},
+	}
+	cmd.Flags().StringVar(&workdir, "workdir", ".", "directory to check")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the results as JSON, in the form of a bundle's contract.json")
+	return cmd
+}
+
+func (a *app) checkContract(ctx context.Context, file, workdir string, asJSON bool) (err error) {
+	dir, err := filepath.Abs(workdir)
+	if err != nil {
+		return err
+	}
+	session, err := newCheckSession()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, session.close()) }()
+	opts := contract.PrepareOptions{Path: file, Workdir: dir, Executor: session.executor(dir)}
+	if !asJSON {
+		opts.Options.Completed = a.printCheck
+	}
+	doc, err := contract.EvaluateFile(ctx, opts)
+	if doc == nil {
+		return err
+	}
+	if err != nil {
+		return exitError{code: 128 + int(syscall.SIGINT), err: errors.New("interrupted")}
+	}
+	if asJSON {
+		err = a.printDocument(doc)
+	} else {
+		_, err = fmt.Fprintf(a.stdout, "verdict: %s\n", doc.Verdict)
+	}
+	if code := contract.ExitCode(0, doc.Verdict); err == nil && code != 0 {
+		return exitError{code: code}
+	}
+	return err
+}
+
+// printCheck tells of one check, with the end of its output unless it passed.
+func (a *app) printCheck(_ contract.Phase, c contract.Check, r schema.CheckResult) {
+	state := "failed"
+	switch {
+	case r.Passed:
+		state = "passed"
+	case !r.Ran:
+		state = "not run"
+	case r.TimedOut:
+		state = "timeout"
+	}
+	fmt.Fprintf(a.stdout, "%-8s %s (%v)\n", state, printable(c.Name), time.Duration(r.DurationMS)*time.Millisecond)
+	if r.Passed {
+		return
+	}
+	for line := range strings.SplitSeq(strings.TrimRight(r.OutputTail, "\n"), "\n") {
+		fmt.Fprintf(a.stdout, "    %s\n", printable(line))
+	}
+	fmt.Fprintf(a.stdout, "  rerun: %s\n", printable(r.Rerun))
+}
+
+// checkSession is a cgroup session for checks without an agent.
+type checkSession struct {
+	*cgroup.Session
+	guard *cgroup.Guard
+}
+
+func newCheckSession() (*checkSession, error) {
+	session, err := cgroup.Probe().NewSession("check_"+strings.ToLower(ulid.Make().String()), cgroup.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	guard, err := session.Guard()
+	if err != nil {
+		return nil, errors.Join(err, session.Remove())
+	}
+	return &checkSession{session, guard}, nil
+}
+
+func (s *checkSession) executor(dir string) contract.Executor {
+	return contract.Shell{
+		Dir:   dir,
+		Env:   append(os.Environ(), cgroup.MarkerKey+"="+s.RunID()),
+		Group: func(name string) (contract.Group, error) { return s.NewGroup(name) },
+	}
+}
+
+func (s *checkSession) close() error {
+	return errors.Join(s.Remove(), s.guard.Release())
+}
+
+// interruptible is ended by the signals that ask a program to go.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+}
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
