@@ -65,3 +65,16 @@ func BenchmarkSeal(b *testing.B) {
 	}
 	b.ReportMetric(float64(sealed.Bytes)/float64(lines), "B/line")
 }
+
+// BenchmarkVerify checks a bundle of a million kernel lines.
+func BenchmarkVerify(b *testing.B) {
+	const lines = 1_000_000
+	sealed := sealSample(b, "a.tar.gz", lines)
+	for b.Loop() {
+		r, err := Verify(context.Background(), sealed.Path)
+		if err != nil || !r.OK() {
+			b.Fatal(err, r.Problems)
+		}
+	}
+	b.ReportMetric(b.Elapsed().Seconds()/float64(b.N), "s/Mlines")
+}

@@ -94,6 +94,7 @@ func RecoverTo(ctx context.Context, dir, runID, output string) (_ Sealed, err er
 	if !safeRunID(runID) {
 		return Sealed{}, errors.New("not a run id")
 	}
+	sweep(dir)
 	spool := filepath.Join(dir, runID)
 	name := filepath.Join(spool, schema.RunPath)
 	lock, err := os.OpenFile(name, os.O_RDWR|noFollow, 0)

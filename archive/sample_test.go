@@ -8,6 +8,21 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
+func appendEvent(t testing.TB, s *Spool, e schema.Event) {
+	t.Helper()
+	err := s.Append(schema.EventsPath, func(b []byte, seq uint64) []byte {
+		e.Schema, e.RunID, e.Seq = schema.EventV0, testRunID, seq
+		line, err := schema.Line(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(b, line[:len(line)-1]...)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // record plays a whole run of n kernel events into a spool, all but the sealing.
 func record(t testing.TB, s *Spool, n int) {
 	t.Helper()
@@ -17,19 +32,22 @@ func record(t testing.TB, s *Spool, n int) {
 			t.Fatal(err)
 		}
 	}
-	event := func(e schema.Event) {
-		t.Helper()
-		must(s.Append(schema.EventsPath, func(b []byte, seq uint64) []byte {
-			e.Schema, e.RunID, e.Seq = schema.EventV0, testRunID, seq
-			line, err := schema.Line(e)
-			must(err)
-			return append(b, line[:len(line)-1]...)
-		}))
-	}
-	shim, ms, yes := "none", int64(0), true
-	event(schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"/bin/true"}, EnvKeys: []string{}, WindowElapsedMS: &ms})
+	shim, ms := "none", int64(0)
+	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"/bin/true"}, EnvKeys: []string{}, WindowElapsedMS: &ms})
 	for range n {
 		must(s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte { return kernelLine(b, testRunID, seq) }))
+	}
+	finish(t, s)
+}
+
+// finish is the end of a run whose lifecycle and kernel layers were begun.
+func finish(t testing.TB, s *Spool) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	must(s.Append(schema.PolicyPath, func(b []byte, seq uint64) []byte {
 		line, err := schema.Line(schema.PolicyEvent{Schema: schema.PolicyEventV0, RunID: testRunID, Seq: seq, SourceEventType: "assay.tool.decision", Source: "test", ToolCallID: "tc_1", Tool: "read_file", Decision: "allow"})
@@ -40,7 +58,20 @@ func record(t testing.TB, s *Spool, n int) {
 	must(err)
 	w.Write([]byte("hello\n"))
 	must(w.Close())
-	event(schema.Event{Type: schema.RunFinished, ExitCode: schema.Some(0), Signal: schema.None[string](), Success: &yes, WindowElapsedMS: &ms})
+	end(t, s, schema.Stdio{Mode: "pipe", Stdout: &schema.Stream{Bytes: 6, Captured: 6}})
+}
+
+// end is what must still be written when all else cannot.
+func end(t testing.TB, s *Spool, stdio schema.Stdio) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ms, yes := int64(0), true
+	appendEvent(t, s, schema.Event{Type: schema.RunFinished, ExitCode: schema.Some(0), Signal: schema.None[string](), Success: &yes, WindowElapsedMS: &ms})
 	zero := 0
 	health := schema.ObservationHealth{
 		Schema: schema.ObservationHealthV0, RunID: testRunID, Platform: "linux", KernelLayer: schema.PartialRingbufDrops, RingbufDrops: 1,
@@ -51,12 +82,15 @@ func record(t testing.TB, s *Spool, n int) {
 	for _, p := range schema.Layers {
 		health.Layers[schema.LayerName(p)] = s.Counts(p)
 	}
+	if s.Counts(schema.PolicyPath).Written == 0 {
+		health.PolicyLayer = schema.Absent
+	}
 	for path, v := range map[string]any{
 		schema.HealthPath:      health,
 		schema.SurfacePath:     schema.CapabilitySurface{Schema: schema.CapabilitySurfaceV0, RunID: testRunID, FilesystemPaths: []string{}, NetworkEndpoints: []string{}, ProcessExecs: []string{}, MCPTools: []string{"read_file"}, PolicyDecisions: []string{"allow:read_file"}},
 		schema.CorrelationPath: schema.CorrelationReport{Schema: schema.CorrelationReportV0, RunID: testRunID, Status: schema.Partial, Bindings: []schema.Binding{}, Ambiguities: []string{}},
 		schema.ResultPath: schema.Result{Schema: schema.ResultV0, RunID: testRunID, Outcome: schema.OutcomeExited, ExitCode: &zero, RunnerExitCode: &zero, LimitsHit: []string{},
-			Stdio: schema.Stdio{Mode: "pipe", Stdout: &schema.Stream{Bytes: 6, Captured: 6}}},
+			Stdio: stdio},
 	} {
 		doc, err := schema.Document(v)
 		must(err)

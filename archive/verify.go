@@ -70,6 +70,7 @@ func Verify(ctx context.Context, path string) (*Report, error) {
 	v := &verifier{
 		report:    &Report{Lines: map[string]uint64{}, Problems: []Problem{}},
 		documents: map[string][]byte{},
+		sizes:     map[string]int64{},
 	}
 	in, err := openInput(ctx, path)
 	if err == nil {
@@ -104,6 +105,7 @@ type verifier struct {
 	manifest  schema.Manifest
 	lines     *lineVerifier
 	documents map[string][]byte // without those that are no valid JSON of their schema
+	sizes     map[string]int64  // of the members that are there
 }
 
 func (v *verifier) archive(in io.Reader) error {
@@ -214,6 +216,7 @@ func parseManifest(doc []byte) (m schema.Manifest, err error) {
 // member checks one member against its manifest entry, and its content.
 func (v *verifier) member(w *walker, path string, size int64, entry schema.ManifestFile) error {
 	v.report.Bytes += size
+	v.sizes[path] = size
 	if size != entry.Bytes {
 		v.report.add(problem(CodeSize, path, "%d bytes, the manifest says %d", size, entry.Bytes))
 	}

@@ -223,12 +223,15 @@ func (v *verifier) result(r *schema.Result) {
 		path   string
 		stream *schema.Stream
 	}{{schema.StdoutPath, r.Stdio.Stdout}, {schema.StderrPath, r.Stdio.Stderr}} {
-		file, kept := v.manifest.Files[s.path]
+		size, kept := v.sizes[s.path]
+		if _, listed := v.manifest.Files[s.path]; listed && !kept {
+			continue // missing, as was reported
+		}
 		switch {
-		case s.stream == nil && kept:
+		case s.stream == nil && kept && size > 0:
 			bad("%s is in the bundle, and the stream is null", s.path)
-		case s.stream != nil && file.Bytes != s.stream.Captured:
-			bad("%d bytes of %s were captured, the bundle has %d", s.stream.Captured, s.path, file.Bytes)
+		case s.stream != nil && size != s.stream.Captured:
+			bad("%d bytes of %s were captured, the bundle has %d", s.stream.Captured, s.path, size)
 		case s.stream != nil && (s.stream.Captured > s.stream.Bytes || s.stream.Truncated != (s.stream.Captured < s.stream.Bytes)):
 			bad("%s: captured %d of %d bytes, truncated %t", s.path, s.stream.Captured, s.stream.Bytes, s.stream.Truncated)
 		}

@@ -106,8 +106,8 @@ func (v *lineVerifier) cut(r io.Reader, path string, lines *uint64) error {
 				return nil
 			}
 			if len(rest) >= maxLine {
-				v.problem(problem(CodeLimit, path, "a line of more than %d bytes; the rest of the layer was not checked", maxLine), *lines)
-				return nil
+				v.problem(problem(CodeLimit, path, "a line of more than %d bytes; the rest of the layer was counted, not checked", maxLine), *lines)
+				return countLines(r, lines)
 			}
 			continue
 		}
@@ -121,6 +121,21 @@ func (v *lineVerifier) cut(r io.Reader, path string, lines *uint64) error {
 		*lines += n
 		if err == io.EOF {
 			return nil
+		}
+	}
+}
+
+// countLines counts the rest of a layer.
+func countLines(r io.Reader, lines *uint64) error {
+	buf := make([]byte, chunkBytes)
+	for {
+		n, err := r.Read(buf)
+		*lines += uint64(bytes.Count(buf[:n], []byte{'\n'}))
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
 		}
 	}
 }

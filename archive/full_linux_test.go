@@ -1,0 +1,162 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// smallDisk mounts a tmpfs of so many bytes.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		if errors.Is(err, unix.EPERM) && os.Geteuid() != 0 {
+			t.Skipf("mounting a small tmpfs needs root: %v", err)
+		}
+		t.Fatalf("mount a small tmpfs: %v", err)
+	}
+	t.Cleanup(func() { // after the spool's own
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	return dir
+}
+
+// A full spool breaks the kernel layer and the capture, each counted, and the
+// run is still recorded to its end and sealed elsewhere.
+func TestAFullSpoolKeepsRoomForTheEnd(t *testing.T) {
+	dir := smallDisk(t, "2m")
+	s, err := CreateSpool(dir, testRun(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	shim, ms := "none", int64(0)
+	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"x"}, EnvKeys: []string{}, WindowElapsedMS: &ms})
+	var full error
+	const lines = 20000
+	for range lines {
+		if err := s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte { return kernelLine(b, testRunID, seq) }); err != nil {
+			full = err
+		}
+	}
+	if !errors.Is(full, syscall.ENOSPC) || !strings.Contains(full.Error(), schema.KernelPath) {
+		t.Fatalf("the spool never became full: %v", full)
+	}
+	w, err := s.Create(schema.StderrPath)
+	if err == nil {
+		// Whatever is still free goes to the capture, which breaks as well.
+		for range 100 {
+			if _, err = w.Write(make([]byte, 32<<10)); err != nil {
+				break
+			}
+		}
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("the capture: %v", err)
+	}
+	if err := os.Truncate(filepath.Join(s.Dir(), schema.StderrPath), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 4<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("filling the disk: %v", err)
+	}
+	for range 200 {
+		appendEvent(t, s, schema.Event{Type: schema.SignalForwarded, SignalName: strings.Repeat("x", 500)})
+	}
+	end(t, s, schema.Stdio{Mode: "pipe", Stderr: &schema.Stream{}})
+	c := s.Counts(schema.KernelPath)
+	if c.Dropped == 0 || c.Written == 0 || c.Written+c.Dropped != lines || c.Seen != lines {
+		t.Errorf("kernel counts %+v of %d lines", c, lines)
+	}
+	sealed, err := s.Seal(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := mustBeSound(t, sealed.Path)
+	if r.Lines[schema.KernelPath] != c.Written || r.Lines[schema.EventsPath] != 202 {
+		t.Errorf("lines %v", r.Lines)
+	}
+}
+
+// A full output disk leaves nothing there, and the spool for recover.
+func TestAFullOutputLeavesNothing(t *testing.T) {
+	out := smallDisk(t, "64k")
+	run := testRun(t)
+	run.Output = filepath.Join(out, "b.tar")
+	s, dir := newSpool(t, run)
+	record(t, s, 5000)
+	_, err := s.Seal(context.Background())
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "recover "+testRunID) {
+		t.Fatalf("seal: %v", err)
+	}
+	if left, _ := os.ReadDir(out); len(left) != 0 {
+		t.Errorf("left on the full disk: %v", left)
+	}
+	if _, err := Recover(context.Background(), dir, testRunID); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("recover to the full disk: %v", err)
+	}
+	if left, _ := os.ReadDir(out); len(left) != 0 {
+		t.Errorf("left on the full disk: %v", left)
+	}
+	sealed, err := RecoverTo(context.Background(), dir, testRunID, filepath.Join(t.TempDir(), "b.tar.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustBeSound(t, sealed.Path)
+	if want := sealSample(t, "a.tar.gz", 5000).Identity; sealed.Identity != want {
+		t.Errorf("identity %s, want %s", sealed.Identity, want)
+	}
+}
+
+func TestOutputsThatCannotBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(output string) error
+		want    string
+	}{
+		"a directory of the output's name": {func(o string) error { return os.Mkdir(o, 0o700) }, "no regular file"},
+		"a missing directory":              {func(o string) error { return os.Remove(filepath.Dir(o)) }, "no such file or directory"},
+		"a .tmp that is a symlink":         {func(o string) error { return os.Symlink("/dev/null", o+".tmp") }, "no regular file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := testRun(t)
+			s, dir := newSpool(t, run)
+			record(t, s, 3)
+			if err := c.prepare(run.Output); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Seal(context.Background()); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("seal: %v", err)
+			}
+			if list, _ := ListSpools(dir); len(list) != 1 || list[0].Alive {
+				t.Errorf("spools %+v", list)
+			}
+		})
+	}
+}
+
+func TestAnEarlierOutputIsReplaced(t *testing.T) {
+	run := testRun(t)
+	for _, p := range []string{run.Output, run.Output + ".tmp"} { // the second as a killed seal leaves it
+		if err := os.WriteFile(p, bytes.Repeat([]byte("old"), 100000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, _ := newSpool(t, run)
+	record(t, s, 3)
+	if _, err := s.Seal(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	mustBeSound(t, run.Output)
+}

@@ -1,0 +1,459 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+var update = flag.Bool("update", false, "write testdata/hostile anew")
+
+const hostileDir = "testdata/hostile"
+
+// entry is one member as it goes into a hostile tar: any header, any body.
+type entry struct {
+	path   string
+	header []byte
+	body   []byte // padding included
+}
+
+func plainEntry(path string, body []byte) entry {
+	return entry{path, appendHeaders(nil, path, int64(len(body))), padded(body)}
+}
+
+func padded(b []byte) []byte { return append(bytes.Clone(b), zeros[:padding(int64(len(b)))]...) }
+
+// typed is an entry without a body and of another type.
+func typed(path string, kind byte, change func(h []byte)) entry {
+	h := header(path, 0, kind)
+	if change != nil {
+		change(h[:])
+	}
+	return entry{path, resum(h[:]), nil}
+}
+
+// resum corrects the checksum of a changed header.
+func resum(h []byte) []byte {
+	copy(h[148:156], "        ")
+	sum := 0
+	for _, c := range h[:blockSize] {
+		sum += int(c)
+	}
+	copy(h[148:156], fmt.Sprintf("%06o\x00 ", sum))
+	return h
+}
+
+// files are a bundle's members without the manifest.
+type files map[string][]byte
+
+// edit replaces text that must be there.
+func (f files) edit(path, old, new string) {
+	if !bytes.Contains(f[path], []byte(old)) {
+		panic(fmt.Sprintf("%s does not contain %s: %s", path, old, f[path]))
+	}
+	f[path] = bytes.Replace(f[path], []byte(old), []byte(new), 1)
+}
+
+func (f files) manifest() schema.Manifest {
+	m := schema.Manifest{Schema: schema.ManifestV0, RunID: testRunID, Files: map[string]schema.ManifestFile{}}
+	for p, b := range f {
+		m.Files[p] = manifestFile(p, int64(len(b)), sha256.Sum256(b))
+	}
+	return m
+}
+
+// entries is the tar of a sound bundle, to be spoiled.
+func (f files) entries(manifest []byte) []entry {
+	list := []entry{plainEntry(schema.ManifestPath, manifest)}
+	for _, p := range slices.Sorted(maps.Keys(f)) {
+		list = append(list, plainEntry(p, f[p]))
+	}
+	return list
+}
+
+func joined(list []entry) []byte {
+	var b []byte
+	for _, e := range list {
+		b = append(append(b, e.header...), e.body...)
+	}
+	return append(b, zeros[:]...)
+}
+
+func gzipped(b []byte) []byte {
+	var out bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	w.Write(b)
+	w.Close()
+	return out.Bytes()
+}
+
+func canonical(v any) []byte {
+	b, err := schema.Document(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// hostile is one file of the corpus: one fault, one code.
+type hostile struct {
+	name string
+	code Code
+	make func(f files) []byte
+}
+
+// inFiles spoils what the members say; the archive around them is sound.
+func inFiles(spoil func(f files)) func(f files) []byte {
+	return func(f files) []byte {
+		spoil(f)
+		return gzipped(joined(f.entries(canonical(f.manifest()))))
+	}
+}
+
+// inManifest spoils the manifest alone.
+func inManifest(spoil func(m *schema.Manifest)) func(f files) []byte {
+	return func(f files) []byte {
+		m := f.manifest()
+		spoil(&m)
+		return gzipped(joined(f.entries(canonical(m))))
+	}
+}
+
+// inTar spoils the list of members.
+func inTar(spoil func(list []entry) []entry) func(f files) []byte {
+	return func(f files) []byte {
+		return gzipped(joined(spoil(f.entries(canonical(f.manifest())))))
+	}
+}
+
+// inBytes spoils the packed archive.
+func inBytes(spoil func(packed []byte) []byte) func(f files) []byte {
+	return func(f files) []byte { return spoil(gzipped(joined(f.entries(canonical(f.manifest()))))) }
+}
+
+func insertLast(e entry) func(f files) []byte {
+	return inTar(func(l []entry) []entry { return append(l, e) })
+}
+
+// changeHeader spoils the header of the second member, with a right checksum.
+func changeHeader(change func(h []byte)) func(f files) []byte {
+	return inTar(func(l []entry) []entry { change(l[1].header); resum(l[1].header); return l })
+}
+
+func pax(records string) []byte {
+	h := header(paxName, int64(len(records)), 'x')
+	return append(h[:], padded([]byte(records))...)
+}
+
+func hostileCorpus() []hostile {
+	list := []hostile{
+		{"empty-file", CodeTruncated, func(files) []byte { return nil }},
+		{"text-file", CodeUnsupportedFormat, func(files) []byte { return []byte("this is no bundle\n") }},
+		{"zip-file", CodeUnsupportedFormat, func(files) []byte { return []byte("PK\x05\x06" + strings.Repeat("\x00", 18)) }},
+		{"gzip-cut-in-the-middle", CodeTruncated, inBytes(func(b []byte) []byte { return b[:len(b)/2] })},
+		{"gzip-cut-in-the-trailer", CodeTruncated, inBytes(func(b []byte) []byte { return b[:len(b)-3] })},
+		{"gzip-cut-in-the-header", CodeTruncated, inBytes(func(b []byte) []byte { return b[:7] })},
+		{"gzip-flipped-byte-in-the-checksum", CodeCompression, inBytes(func(b []byte) []byte { b[len(b)-6] ^= 1; return b })},
+		{"tar-without-an-end", CodeTruncated, func(f files) []byte {
+			b := joined(f.entries(canonical(f.manifest())))
+			return gzipped(b[:len(b)-len(zeros)])
+		}},
+		{"tar-cut-in-a-member", CodeTruncated, func(f files) []byte {
+			b := joined(f.entries(canonical(f.manifest())))
+			return gzipped(b[:len(b)-len(zeros)-100])
+		}},
+		{"garbage-after-the-gzip", CodeTrailing, inBytes(func(b []byte) []byte { return append(b, "garbage, longer than a gzip header"...) })},
+		{"garbage-after-the-tar", CodeTrailing, func(f files) []byte {
+			return gzipped(append(joined(f.entries(canonical(f.manifest()))), "garbage"...))
+		}},
+		{"a-second-gzip-after-the-first", CodeTrailing, inBytes(func(b []byte) []byte { return append(b, gzipped([]byte("more"))...) })},
+		{"empty-tar", CodeManifestFirst, func(files) []byte { return gzipped(zeros[:]) }},
+
+		{"flipped-byte-in-a-member", CodeDigest, inTar(func(l []entry) []entry { l[len(l)-1].body[0] ^= 1; return l })},
+		{"size-differs-from-the-manifest", CodeSize, inManifest(func(m *schema.Manifest) {
+			e := m.Files[schema.StdoutPath]
+			e.Bytes++
+			m.Files[schema.StdoutPath] = e
+		})},
+		{"member-missing", CodeMissing, inTar(func(l []entry) []entry { return l[:len(l)-1] })},
+		{"member-extra", CodeExtra, insertLast(plainEntry("stdio/zz", []byte("x")))},
+		{"header-checksum-wrong", CodeHeaderChecksum, inTar(func(l []entry) []entry { l[1].header[148] ^= 1; return l })},
+
+		{"manifest-second", CodeManifestFirst, inTar(func(l []entry) []entry { l[0], l[1] = l[1], l[0]; return l })},
+		{"manifest-of-another-schema", CodeManifest, inManifest(func(m *schema.Manifest) { m.Schema += "x" })},
+		{"manifest-entry-with-another-path", CodeManifest, inManifest(func(m *schema.Manifest) {
+			e := m.Files[schema.StdoutPath]
+			e.Path = "stdio/other"
+			m.Files[schema.StdoutPath] = e
+		})},
+		{"manifest-with-a-key-twice", CodeManifest, func(f files) []byte {
+			doc := strings.Replace(string(canonical(f.manifest())), `"run_id"`, `"run_id": "x", "run_id"`, 1)
+			return gzipped(joined(f.entries([]byte(doc))))
+		}},
+		{"manifest-compact", CodeManifestForm, func(f files) []byte {
+			doc, _ := json.Marshal(f.manifest())
+			return gzipped(joined(f.entries(doc)))
+		}},
+		{"manifest-lists-a-climbing-path", CodeUnsafePath, inManifest(func(m *schema.Manifest) {
+			m.Files["../x"] = manifestFile("../x", 0, sha256.Sum256(nil))
+		})},
+		{"layer-not-in-the-bundle", CodeRequired, inFiles(func(f files) { delete(f, schema.TurnsPath) })},
+
+		{"member-twice", CodeDuplicateMember, inTar(func(l []entry) []entry { return append(l, l[len(l)-1]) })},
+		{"members-out-of-order", CodeOrder, inTar(func(l []entry) []entry { l[1], l[2] = l[2], l[1]; return l })},
+		{"pax-global-header", CodeHeaderExtension, insertLast(typed("x", 'g', nil))},
+		{"gnu-long-name", CodeHeaderExtension, insertLast(typed("././@LongLink", 'L', nil))},
+		{"gnu-sparse", CodeHeaderExtension, insertLast(typed("stdio/zz", 'S', nil))},
+		{"pax-sparse", CodeHeaderExtension, inTar(func(l []entry) []entry {
+			l[1].header = append(pax(paxRecord("GNU.sparse.major", "1")), l[1].header...)
+			return l
+		})},
+		{"pax-mtime", CodeHeaderExtension, inTar(func(l []entry) []entry {
+			l[1].header = append(pax(paxRecord("mtime", "1.5")), l[1].header...)
+			return l
+		})},
+		{"pax-path-not-needed", CodeHeaderForm, inTar(func(l []entry) []entry {
+			l[1].header = append(pax(paxRecord("path", l[1].path)), l[1].header...)
+			return l
+		})},
+		{"pax-path-that-climbs", CodeUnsafePath, inTar(func(l []entry) []entry {
+			l[1].header = append(pax(paxRecord("path", "../../etc/passwd")), l[1].header...)
+			return l
+		})},
+		{"pax-header-of-a-gigabyte", CodeHeaderExtension, inTar(func(l []entry) []entry {
+			h := header(paxName, 1<<30, 'x')
+			l[1].header = append(h[:], l[1].header...)
+			return l
+		})},
+		{"pax-record-with-a-wrong-length", CodeHeaderExtension, inTar(func(l []entry) []entry {
+			l[1].header = append(pax("99 path=x\n"), l[1].header...)
+			return l
+		})},
+		{"size-in-base-256", CodeHeaderForm, changeHeader(func(h []byte) { copy(h[124:136], "\x80\x00\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff") })},
+		{"uid-of-somebody", CodeHeaderForm, changeHeader(func(h []byte) { copy(h[108:116], "0001750\x00") })},
+		{"mtime-of-today", CodeHeaderForm, changeHeader(func(h []byte) { copy(h[136:148], "15000000000\x00") })},
+		{"mode-setuid", CodeHeaderForm, changeHeader(func(h []byte) { copy(h[100:108], "0004755\x00") })},
+		{"user-name", CodeHeaderForm, changeHeader(func(h []byte) { copy(h[265:], "root") })},
+		{"old-style-header", CodeHeaderForm, changeHeader(func(h []byte) { clear(h[257:]); h[156] = 0 })},
+		{"data-in-the-padding", CodeHeaderForm, inTar(func(l []entry) []entry { b := l[len(l)-1].body; b[len(b)-1] = 1; return l })},
+		{"nul-within-a-name", CodeHeaderForm, insertLast(typed("stdio/zz", '0', func(h []byte) { copy(h[20:], "hidden") }))},
+
+		{"document-too-large", CodeLimit, inFiles(func(f files) { f[schema.SurfacePath] = bytes.Repeat([]byte{' '}, maxDocument+1) })},
+		{"line-too-long", CodeLimit, inFiles(func(f files) {
+			f.edit(schema.PolicyPath, `"tool":"read_file"`, `"tool":"`+strings.Repeat("x", maxLine)+`"`)
+		})},
+		{"decompression-bomb", CodeBomb, bomb},
+
+		{"line-that-is-no-json", CodeJSON, inFiles(func(f files) { f.edit(schema.KernelPath, `"value":"`, `"value":`) })},
+		{"document-that-is-no-json", CodeJSON, inFiles(func(f files) { f.edit(schema.SurfacePath, `{`, `[`) })},
+		{"line-with-a-number-that-fills-memory", CodeJSON, inFiles(func(f files) { f.edit(schema.KernelPath, `"mode":0`, `"mode":1e999999999`) })},
+		{"line-with-a-key-twice", CodeDuplicateKey, inFiles(func(f files) { f.edit(schema.KernelPath, `"mode":0`, `"mode":0,"mode":0`) })},
+		{"document-with-a-key-twice", CodeDuplicateKey, inFiles(func(f files) { f.edit(schema.ResultPath, `"outcome"`, `"outcome": "limit", "outcome"`) })},
+		{"line-of-no-known-kind", CodeSchema, inFiles(func(f files) { f.edit(schema.KernelPath, `"kind":"openat"`, `"kind":"opened"`) })},
+		{"line-with-an-added-key-in-v0", CodeSchema, inFiles(func(f files) { f.edit(schema.KernelPath, `"mode":0`, `"mode":0,"more":0`) })},
+		{"line-that-is-empty", CodeJSON, inFiles(func(f files) {
+			b := bytes.TrimSuffix(f[schema.KernelPath], []byte("\n"))
+			f[schema.KernelPath] = append(b[:bytes.LastIndexByte(b, '\n')+1], '\n')
+		})},
+		{"layer-of-another-schema", CodeSchema, inFiles(func(f files) { f.edit(schema.PolicyPath, schema.PolicyEventV0, schema.SDKEventV0) })},
+		{"document-with-a-bad-value", CodeSchema, inFiles(func(f files) { f.edit(schema.HealthPath, `"sdk_layer": "absent"`, `"sdk_layer": "some"`) })},
+		{"run-that-tells-its-output", CodeSchema, inFiles(func(f files) { f.edit(schema.RunPath, `"kernel"`, `"output": "/tmp/x", "kernel"`) })},
+		{"last-line-without-a-newline", CodeUnterminated, inFiles(func(f files) {
+			f[schema.PolicyPath] = bytes.TrimSuffix(f[schema.PolicyPath], []byte("\n"))
+			f.edit(schema.HealthPath, `"policy": {
+      "seen": 1,
+      "written": 1`, `"policy": {
+      "seen": 0,
+      "written": 0`)
+		})},
+		{"seq-with-a-gap", CodeSeq, inFiles(func(f files) { f.edit(schema.KernelPath, `"seq":1`, `"seq":9`) })},
+		{"seq-that-starts-at-1", CodeSeq, inFiles(func(f files) { f.edit(schema.PolicyPath, `"seq":0`, `"seq":1`) })},
+		{"line-of-another-run", CodeRunID, inFiles(func(f files) { f.edit(schema.KernelPath, testRunID, "run_other") })},
+		{"document-of-another-run", CodeRunID, inFiles(func(f files) { f.edit(schema.SurfacePath, testRunID, "run_other") })},
+		{"run-started-missing", CodeLifecycle, inFiles(func(f files) {
+			f.edit(schema.EventsPath, `"type":"run_started"`, `"type":"process_started"`)
+		})},
+		{"run-finished-missing", CodeLifecycle, inFiles(func(f files) {
+			f.edit(schema.EventsPath, `"type":"run_finished"`, `"type":"process_exited"`)
+		})},
+		{"surface-not-sorted", CodeSurface, inFiles(func(f files) {
+			f.edit(schema.SurfacePath, `"filesystem_paths": []`, `"filesystem_paths": ["/b", "/a"]`)
+		})},
+		{"drops-in-a-complete-layer", CodeHealth, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"kernel_layer": "partial_ringbuf_drops"`, `"kernel_layer": "complete"`)
+		})},
+		{"sdk-layer-without-a-shim", CodeHealth, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"sdk_layer": "absent"`, `"sdk_layer": "self_reported"`)
+		})},
+		{"policy-absent-with-lines", CodeHealth, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"policy_layer": "present"`, `"policy_layer": "absent"`)
+		})},
+		{"kernel-layer-not-on-linux", CodeHealth, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"platform": "linux"`, `"platform": "darwin"`)
+			f.edit(schema.RunPath, `"platform": "linux"`, `"platform": "darwin"`)
+		})},
+		{"written-is-not-the-number-of-lines", CodeCounts, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"seen": 3,
+      "written": 3`, `"seen": 4,
+      "written": 4`)
+		})},
+		{"seen-is-not-the-sum", CodeCounts, inFiles(func(f files) { f.edit(schema.HealthPath, `"seen": 3`, `"seen": 4`) })},
+		{"hook-that-loses-silently", CodeCounts, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"hooks": []`, `"hooks": [{"name": "sys_exit", "attached": true, "self_tested": true, "seen": 5, "filtered": 1, "coalesced": 1, "emitted": 1, "dropped": 1}]`)
+			f.edit(schema.HealthPath, `"layers"`, `"kernel": {"emitted": 1, "received": 1, "decoded": 1, "malformed": 0, "written": 3, "filtered": 0, "dropped": 0, "forks": 0, "exits": 0, "left_cgroup": 0}, "layers"`)
+		})},
+		{"exit-code-differs-from-the-lifecycle", CodeResult, inFiles(func(f files) { f.edit(schema.ResultPath, `"exit_code": 0`, `"exit_code": 1`) })},
+		{"exited-without-an-exit-code", CodeResult, inFiles(func(f files) {
+			f.edit(schema.ResultPath, `"exit_code": 0`, `"exit_code": null`)
+			f.edit(schema.EventsPath, `"exit_code":0`, `"exit_code":null`)
+		})},
+		{"captured-bytes-that-are-not-there", CodeResult, inFiles(func(f files) { f.edit(schema.ResultPath, `"captured": 6`, `"captured": 5`) })},
+	}
+	for name, kind := range map[string]byte{
+		"hard-link": '1', "symlink": '2', "character-device": '3', "block-device": '4', "directory": '5', "fifo": '6', "contiguous-file": '7',
+	} {
+		list = append(list, hostile{"member-is-a-" + name, CodeMemberType, insertLast(typed("stdio/zz", kind, func(h []byte) {
+			if kind == '1' || kind == '2' {
+				copy(h[157:], "/etc/passwd")
+			}
+		}))})
+	}
+	for name, path := range map[string]string{
+		"climbing": "../zz", "climbing-within": "stdio/../../zz", "absolute": "/zz", "empty": "", "backslash": `stdio\zz`,
+		"doubled-slash": "stdio//zz", "trailing-slash": "stdio/", "hidden": ".zz", "control-character": "z\nz", "not-ascii": "zé",
+	} {
+		list = append(list, hostile{"path-" + name, CodeUnsafePath, insertLast(plainEntry(path, nil))})
+	}
+	return list
+}
+
+// bomb is a sound bundle but for a member of 1 GiB of zeros, packed by zstd's
+// run-length blocks (RFC 8878, 3.1.1.2.2) into some 36 KB.
+func bomb(f files) []byte {
+	const blocks, blockLen = 8192, 128 << 10
+	h := sha256.New()
+	for range blocks {
+		h.Write(make([]byte, blockLen))
+	}
+	const path = "stdio/zz"
+	m := f.manifest()
+	m.Files[path] = manifestFile(path, blocks*blockLen, [sha256.Size]byte(h.Sum(nil)))
+	b := joined(append(f.entries(canonical(m)), entry{path, appendHeaders(nil, path, blocks*blockLen), nil}))
+	out := zstdCodec.stored(b[:len(b)-len(zeros)])
+	out = append(out, "\x28\xb5\x2f\xfd\x00\x50"...) // no content size, a window of 1 MiB
+	for i := range blocks {
+		head := uint32(blockLen<<3 | 1<<1)
+		if i == blocks-1 {
+			head |= 1
+		}
+		out = append(append(out, binary.LittleEndian.AppendUint32(nil, head)[:3]...), 0)
+	}
+	return append(out, zstdCodec.stored(zeros[:])...)
+}
+
+func hostileName(h hostile) string {
+	ext := ".tar.gz"
+	if h.name == "decompression-bomb" {
+		ext = ".tar.zst"
+	}
+	return filepath.Join(hostileDir, h.name+ext)
+}
+
+// TestHostileCorpusIsRefused verifies the committed files, one fault in each.
+// With -update it writes them anew, with a table of what is expected of each
+// for other implementations.
+func TestHostileCorpusIsRefused(t *testing.T) {
+	corpus := hostileCorpus()
+	slices.SortFunc(corpus, func(a, b hostile) int { return strings.Compare(a.name, b.name) })
+	if *update {
+		writeCorpus(t, corpus)
+	}
+	codes := map[Code]bool{CodeUnreadable: true}
+	for _, h := range corpus {
+		t.Run(h.name, func(t *testing.T) {
+			codes[h.code] = true
+			name := hostileName(h)
+			if _, err := os.Stat(name); err != nil {
+				t.Fatal(err)
+			}
+			r := verified(t, name)
+			if r.OK() {
+				t.Fatalf("accepted; %s is due", h.code)
+			}
+			for _, p := range r.Problems {
+				if p.Code != h.code || p.Class != h.code.Class() {
+					t.Errorf("%v; only %s is due", &p, h.code)
+				}
+			}
+			if rd, err := Open(name); err == nil {
+				for m, err := range rd.Members(context.Background()) {
+					if err == nil {
+						_, _ = readAll(m, 0)
+					}
+				}
+			}
+		})
+	}
+	files, _ := os.ReadDir(hostileDir)
+	if len(files) != len(corpus)+1 {
+		t.Errorf("%d files for %d cases", len(files)-1, len(corpus))
+	}
+	src, err := os.ReadFile("problem.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := os.ReadFile("../schema/SPEC.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(src)) {
+		_, quoted, ok := strings.Cut(line, ` Code = "`)
+		if code := strings.TrimSuffix(strings.TrimSpace(quoted), `"`); ok {
+			if !codes[Code(code)] {
+				t.Errorf("no hostile file for %s", code)
+			}
+			if !strings.Contains(string(spec), "`"+code+"`") {
+				t.Errorf("SPEC.md does not list %s", code)
+			}
+		}
+	}
+}
+
+func writeCorpus(t *testing.T, corpus []hostile) {
+	sealed := sealSample(t, "base.tar", 3)
+	_, content := members(t, sealed.Path)
+	delete(content, schema.ManifestPath)
+	os.RemoveAll(hostileDir)
+	if err := os.MkdirAll(hostileDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var index strings.Builder
+	index.WriteString("# file class code; written by TestHostileCorpusIsRefused -update\n")
+	for _, h := range corpus {
+		f := files{}
+		for p, b := range content {
+			f[p] = []byte(b)
+		}
+		if err := os.WriteFile(hostileName(h), h.make(f), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&index, "%s %s %s\n", filepath.Base(hostileName(h)), h.code.Class(), h.code)
+	}
+	if err := os.WriteFile(filepath.Join(hostileDir, "expected.txt"), []byte(index.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

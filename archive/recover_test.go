@@ -1,0 +1,291 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// childEnv makes the test binary play a process that is killed: "record" or
+// "recover", then the spool directory and the output.
+const childEnv = "ARCHIVE_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if args := strings.Split(os.Getenv(childEnv), ":"); len(args) == 3 {
+		if err := playChild(args[0], args[1], args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// playChild records a run, writing one byte to stdout for every lifecycle line
+// that was accepted, or recovers one.
+func playChild(what, dir, output string) error {
+	if what == "recover" {
+		_, err := Recover(context.Background(), dir, testRunID)
+		return err
+	}
+	t := &testing.T{}
+	run := schema.Run{
+		RunID: testRunID, Platform: "linux", AgentShim: "none", Command: []string{"x"}, EnvKeys: []string{},
+		Kernel: "auto", Output: output,
+	}
+	s, err := CreateSpool(dir, run)
+	if err != nil {
+		return err
+	}
+	for i := range 300 {
+		err := s.Append(schema.EventsPath, func(b []byte, seq uint64) []byte {
+			if seq == 0 {
+				return fmt.Appendf(b, `{"schema":%q,"run_id":%q,"seq":0,"type":"run_started","agent_shim":"none","command":["x"],"env_keys":[],"window_elapsed_ms":0}`, schema.EventV0, testRunID)
+			}
+			return fmt.Appendf(b, `{"schema":%q,"run_id":%q,"seq":%d,"type":"signal_forwarded"}`, schema.EventV0, testRunID, seq)
+		})
+		if err != nil {
+			return err
+		}
+		os.Stdout.Write([]byte{'.'})
+		for range 40 {
+			s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte { return kernelLine(b, testRunID, seq) })
+		}
+		if i%100 == 99 {
+			s.Sync()
+		}
+	}
+	finish(t, s)
+	_, err = s.Seal(context.Background())
+	return err
+}
+
+func childCmd(what, dir, output string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+what+":"+dir+":"+output)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// killAfter runs the child for so long, then SIGKILLs it, and returns what it
+// had written.
+func killAfter(t *testing.T, cmd *exec.Cmd, d time.Duration) (acked int) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(d, func() { cmd.Process.Kill() })
+	cmd.Wait()
+	timer.Stop()
+	return out.Len()
+}
+
+func TestAKilledRecorderIsAlwaysRecovered(t *testing.T) {
+	base := t.TempDir()
+	start := time.Now()
+	if n := killAfter(t, childCmd("record", filepath.Join(base, "whole"), filepath.Join(base, "whole.tar.gz")), time.Minute); n != 300 {
+		t.Fatalf("undisturbed, the child wrote %d lines", n)
+	}
+	mustBeSound(t, filepath.Join(base, "whole.tar.gz"))
+	whole := time.Since(start)
+	rounds := 40
+	if testing.Short() {
+		rounds = 10
+	}
+	how := map[string]int{}
+	for i := range rounds {
+		dir, output := filepath.Join(base, fmt.Sprint("spool", i)), filepath.Join(base, fmt.Sprint(i, ".tar.gz"))
+		acked := killAfter(t, childCmd("record", dir, output), time.Duration(rand.Int64N(int64(whole)*5/4)))
+		if _, err := os.Stat(output); err == nil {
+			mustBeSound(t, output)
+		}
+		list, err := ListSpools(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) > 0 {
+			// A recover that is killed too changes nothing.
+			killAfter(t, childCmd("recover", dir, ""), time.Duration(rand.Int64N(int64(whole))))
+			if _, err := os.Stat(output); err == nil {
+				mustBeSound(t, output)
+			}
+			if _, err := Recover(context.Background(), dir, testRunID); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+		}
+		_, err = os.Stat(output)
+		switch {
+		case err != nil && acked == 0:
+			how["never began"]++
+			continue
+		case err != nil:
+			t.Fatalf("%d lines were written, and there is no bundle: %v", acked, err)
+		}
+		r := mustBeSound(t, output)
+		if r.Lines[schema.EventsPath] < uint64(acked) {
+			t.Errorf("%d lifecycle lines were written, %d are in the bundle", acked, r.Lines[schema.EventsPath])
+		}
+		rd, err := Open(output)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := rd.Documents(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		how[d.Result.Outcome]++
+		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 0 {
+			t.Errorf("left behind: %v", left)
+		}
+		if _, err := os.Stat(output + ".tmp"); err == nil {
+			t.Errorf("%s.tmp is left behind", output)
+		}
+	}
+	t.Logf("ends: %v", how)
+}
+
+func TestALiveRunIsNotRecovered(t *testing.T) {
+	s, dir := newSpool(t, testRun(t))
+	record(t, s, 10)
+	if _, err := Recover(context.Background(), dir, testRunID); !errors.Is(err, ErrAlive) {
+		t.Errorf("recover of a live run: %v", err)
+	}
+	list, err := ListSpools(dir)
+	if err != nil || len(list) != 1 || !list[0].Alive || list[0].RunID != testRunID {
+		t.Errorf("list %+v, %v", list, err)
+	}
+	s.Close()
+	if list, _ = ListSpools(dir); len(list) != 1 || list[0].Alive {
+		t.Errorf("list after the end %+v", list)
+	}
+}
+
+func TestOfTwoRecoversOneWins(t *testing.T) {
+	s, dir := newSpool(t, testRun(t))
+	record(t, s, 20000)
+	s.Close()
+	var wg sync.WaitGroup
+	errs := make([]error, 4)
+	for i := range errs {
+		wg.Go(func() { _, errs[i] = Recover(context.Background(), dir, testRunID) })
+	}
+	wg.Wait()
+	won := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			won++
+		case !errors.Is(err, ErrAlive) && !errors.Is(err, os.ErrNotExist):
+			t.Error(err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d won: %v", won, errs)
+	}
+	mustBeSound(t, s.run.Output)
+}
+
+// A run that was over when its recorder died is sealed as it is.
+func TestAFinishedRunIsRecoveredWhole(t *testing.T) {
+	s, dir := newSpool(t, testRun(t))
+	record(t, s, 100)
+	s.Close()
+	sealed, err := Recover(context.Background(), dir, testRunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := sealSample(t, "a.tar.gz", 100).Identity; sealed.Identity != want || len(sealed.Notes) != 0 {
+		t.Errorf("recovered %+v, an undisturbed seal gives %s", sealed, want)
+	}
+}
+
+func TestATornLineIsCutAndABadOneReported(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(b []byte) []byte
+		lines uint64
+		code  Code // of the bundle; empty: sound
+		note  string
+	}{
+		"half a last line":        {func(b []byte) []byte { return b[:len(b)-10] }, 99, "", "torn last line"},
+		"zeros after a power cut": {func(b []byte) []byte { return append(b, make([]byte, 5000)...) }, 100, "", "torn last line of 5000 bytes"},
+		"a bad line in the middle": {func(b []byte) []byte {
+			return bytes.Replace(b, []byte(`"seq":50,`), []byte(`"seq":xx,`), 1)
+		}, 100, CodeJSON, "kernel.ndjson:51"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, dir := newSpool(t, testRun(t))
+			record(t, s, 100)
+			s.Close()
+			file := filepath.Join(s.dir, schema.KernelPath)
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, c.spoil(b), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			sealed, err := Recover(context.Background(), dir, testRunID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(strings.Join(sealed.Notes, "\n"), c.note) {
+				t.Errorf("notes %q do not tell of %q", sealed.Notes, c.note)
+			}
+			r := verified(t, sealed.Path)
+			if r.Lines[schema.KernelPath] != c.lines {
+				t.Errorf("%d lines", r.Lines[schema.KernelPath])
+			}
+			if c.code == "" {
+				mustBeSound(t, sealed.Path)
+			} else if r.OK() || r.Problems[0].Code != c.code {
+				t.Errorf("problems %v", r.Problems)
+			}
+			rd, err := Open(sealed.Path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := rd.Documents(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Result.Outcome != schema.OutcomeIncomplete || *d.Result.ErrorSource != schema.SourceRunner {
+				t.Errorf("result %+v", d.Result)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeRecoveredStays(t *testing.T) {
+	dir := t.TempDir()
+	spool := filepath.Join(dir, testRunID)
+	os.MkdirAll(spool, 0o700)
+	os.WriteFile(filepath.Join(spool, schema.RunPath), nil, 0o600) // a power cut before the first sync
+	if _, err := Recover(context.Background(), dir, testRunID); err == nil || !strings.Contains(err.Error(), "had not begun") {
+		t.Errorf("error %v", err)
+	}
+	if list, err := ListSpools(dir); err != nil || len(list) != 1 || list[0].Damage == "" {
+		t.Errorf("list %+v, %v", list, err)
+	}
+	if _, err := Recover(context.Background(), dir, "../x"); err == nil {
+		t.Error("a run id that climbs was taken")
+	}
+	if _, err := Recover(context.Background(), dir, "run_none"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error %v", err)
+	}
+	if list, err := ListSpools(filepath.Join(dir, "none")); err != nil || len(list) != 0 {
+		t.Errorf("list %+v, %v", list, err)
+	}
+}
