@@ -89,8 +89,8 @@ type KernelAccount struct {
 	Received  uint64 `json:"received"`
 	Decoded   uint64 `json:"decoded"`
 	Malformed uint64 `json:"malformed"`
-	// Drained is how many repeats were taken from the coalescing slots at the
-	// end instead of through the ring.
+	// Drained is how many were taken from the coalescing slots (repeats) and
+	// the table of endpoints (flows) at the end instead of through the ring.
 	Drained uint64 `json:"drained,omitempty"`
 	// Added is how many lines the recorder added for processes that it had not
 	// seen forking.

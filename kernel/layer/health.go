@@ -140,7 +140,7 @@ func hook(k kernel.HookStatus, r *kernel.Report) schema.Hook {
 func account(h *schema.ObservationHealth, a Account) *schema.KernelAccount {
 	r, s := a.Report, a.Stats
 	k := &schema.KernelAccount{
-		Received: r.Received, Decoded: r.Decoded, Malformed: r.Malformed, Drained: r.FinalRepeats, Added: s.Added,
+		Received: r.Received, Decoded: r.Decoded, Malformed: r.Malformed, Drained: r.FinalRepeats + r.Endpoints, Added: s.Added,
 		Written: s.Written, Filtered: s.Filtered, Coalesced: s.Coalesced, Dropped: s.Dropped, Parts: r.Joined, SelfTest: r.SelfTest,
 		Forks: r.Forks + r.JoinedCgroup, Exits: r.Exits, LeftCgroup: r.LeftCgroup,
 	}

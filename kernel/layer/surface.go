@@ -22,19 +22,20 @@ import (
 //     and a link, whatever the outcome: what was denied or not there was tried.
 //   - network_endpoints: "ip:port" of every connect and datagram, followed by
 //     " (name,name)" with the names that DNS and TLS gave it; "unix:/path";
-//     "bind ip:port" for a local endpoint as it was asked for, port 0 meaning
-//     any. A port of loopback that the kernel chose for the run itself is
-//     <ephemeral>. Peers of accepted connections are not listed: their ports
-//     are chance, and the bind says that they could come.
+//     "bind ip:port" for a local endpoint. A bound port in the range from which
+//     the kernel chooses (32768 and up, ip(7)) is <ephemeral>, and so is that
+//     port where the run itself connects to it over loopback, and the peer of
+//     a datagram there. Peers of accepted connections are not listed: their
+//     ports are chance, and the bind says that they could come.
 //   - process_execs: the executable of every successful exec.
 //
 // It is not safe for concurrent use.
 type Surface struct {
-	runID                         string
-	paths, hosts, execs           *sortedSet
-	tools, decisions              map[string]struct{}
-	leftOut                       [schema.NumClasses]uint64
-	explicitPorts, ephemeralPorts portSet
+	runID               string
+	paths, hosts, execs *sortedSet
+	tools, decisions    map[string]struct{}
+	leftOut             [schema.NumClasses]uint64
+	bound               portSet // of those from firstEphemeral on
 	// temp holds, by exact path, what mkstemp made under a name that only its
 	// making tells from a chosen one; see normalize.go.
 	temp map[string]string
@@ -123,9 +124,7 @@ func (s *Surface) Add(e *schema.KernelEvent) error {
 	case schema.KindBind:
 		return s.bind(e)
 	case schema.KindListen:
-		if ap, err := netip.ParseAddrPort(e.Value); err == nil && !s.explicitPorts.has(ap.Port()) {
-			s.ephemeralPorts.add(ap.Port())
-		}
+		s.note(e.Value)
 	}
 	return nil
 }
@@ -170,8 +169,9 @@ func (s *Surface) endpoint(ep string, e *schema.KernelEvent) error {
 	if ep == "" {
 		return nil
 	}
-	if ap, err := netip.ParseAddrPort(ep); err == nil && ap.Addr().IsLoopback() && s.ephemeral(ap.Port(), e.Protocol == "udp") {
-		ep = strings.TrimSuffix(ep, ep[strings.LastIndexByte(ep, ':'):]) + ":<ephemeral>"
+	if ap, err := netip.ParseAddrPort(ep); err == nil && ap.Addr().IsLoopback() && ap.Port() >= firstEphemeral &&
+		(e.Protocol == "udp" || s.bound.has(ap.Port())) {
+		ep = anyPort(ep)
 	}
 	if err := s.hosts.add(ep + nameMark); err != nil {
 		return err
@@ -184,11 +184,22 @@ func socketName(path string, pid uint32) string {
 	return normalizePath(strings.ReplaceAll(path, "\x00", `\x00`), pid)
 }
 
-// ephemeral reports whether a loopback port is one that the kernel chose: one
-// the run listens on without having asked for it, or the other end of a
-// datagram in the range that ip(7) gives to clients.
-func (s *Surface) ephemeral(port uint16, datagram bool) bool {
-	return s.ephemeralPorts.has(port) || datagram && port >= 32768 && !s.explicitPorts.has(port)
+// firstEphemeral is the least port that Linux chooses for a socket that asks
+// for none, unless net.ipv4.ip_local_port_range says otherwise.
+const firstEphemeral = 32768
+
+// anyPort replaces the port.
+func anyPort(ep string) string { return ep[:strings.LastIndexByte(ep, ':')] + ":<ephemeral>" }
+
+// note remembers an own port that the kernel may have chosen, and reports
+// whether it is one.
+func (s *Surface) note(ep string) bool {
+	ap, err := netip.ParseAddrPort(ep)
+	if err != nil || ap.Port() < firstEphemeral {
+		return false
+	}
+	s.bound.add(ap.Port())
+	return true
 }
 
 func (s *Surface) nameOf(ep string, names ...string) error {
@@ -210,12 +221,11 @@ func (s *Surface) bind(e *schema.KernelEvent) error {
 		}
 		return s.hosts.add("bind unix:" + socketName(path, e.PID) + nameMark)
 	}
-	ap, err := netip.ParseAddrPort(e.Value)
-	if err != nil {
+	if e.Value == "" {
 		return nil
 	}
-	if ap.Port() != 0 {
-		s.explicitPorts.add(ap.Port())
+	if s.note(e.Value) {
+		return s.hosts.add("bind " + anyPort(e.Value) + nameMark)
 	}
 	return s.hosts.add("bind " + e.Value + nameMark)
 }

@@ -57,14 +57,14 @@ func TestSurfaceListsWhatTheAgentDid(t *testing.T) {
 		netEvent(schema.KindFlow, "198.51.100.1:4000", "tcp"), netEvent(schema.KindAccept, "198.51.100.1:4000", "tcp"),
 		netEvent(schema.KindSendto, "10.0.0.1:53", "udp"), netEvent(schema.KindConnect, "unix:@a\x00b", "unix"), netEvent(schema.KindConnect, "unix:", "unix"),
 		netEvent(schema.KindBind, "127.0.0.1:8080", "tcp"), netEvent(schema.KindListen, "127.0.0.1:8080", "tcp"), netEvent(schema.KindConnect, "127.0.0.1:8080", "tcp"),
-		netEvent(schema.KindBind, "127.0.0.1:0", "tcp"), netEvent(schema.KindListen, "127.0.0.1:41234", "tcp"), netEvent(schema.KindConnect, "127.0.0.1:41234", "tcp"),
+		netEvent(schema.KindBind, "0.0.0.0:41234", "tcp"), netEvent(schema.KindBind, "", "netlink"), netEvent(schema.KindConnect, "127.0.0.1:41234", "tcp"),
 		netEvent(schema.KindConnect, "127.0.0.1:45555", "tcp"), netEvent(schema.KindSendto, "[::1]:50000", "udp"),
 	)
 	want := schema.CapabilitySurface{
 		Schema: schema.CapabilitySurfaceV0, RunID: "run_1",
 		FilesystemPaths: []string{"/a", "/b", `/bad\xff`, "/bin/nosh", "/c", "/link"},
 		NetworkEndpoints: []string{"10.0.0.1:53", "127.0.0.1:45555", "127.0.0.1:8080", "127.0.0.1:<ephemeral>",
-			"203.0.113.1:443 (a.example,late.example,tls.example)", "[::1]:<ephemeral>", "bind 127.0.0.1:0", "bind 127.0.0.1:8080", `unix:@a\x00b`},
+			"203.0.113.1:443 (a.example,late.example,tls.example)", "[::1]:<ephemeral>", "bind 0.0.0.0:<ephemeral>", "bind 127.0.0.1:8080", `unix:@a\x00b`},
 		ProcessExecs: []string{"/bin/sh"}, MCPTools: []string{}, PolicyDecisions: []string{},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
