@@ -1,0 +1,134 @@
+// Package vmtest boots a Debian cloud kernel under qemu (software emulation)
+// to run a static test binary where the kernel is not the host's: on pure
+// cgroup2 with every controller, or with the BPF LSM. A Machine is what boots;
+// its Files make up the whole of its memory-only root file system, beside
+// busybox, and its Script is what it does before it powers off.
+//
+// Only tests use it. What it needs are the Debian packages qemu-system-x86,
+// busybox-static and a linux-image-*-cloud-amd64, whose kernel it finds in
+// /boot, or unpacks from Debian's archive into the user's cache directory.
+package vmtest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ErrMissing is wrapped when the host lacks what a machine needs; the message
+// names the Debian package.
+var ErrMissing = errors.New("missing on this host")
+
+// Machine is a virtual machine to boot once.
+type Machine struct {
+	// Kernel is the path of a bzImage; see Kernel.
+	Kernel string
+	// Cmdline is added to the kernel's command line, such as "lsm=bpf".
+	Cmdline string
+	// MemoryMiB is 512 when zero.
+	MemoryMiB int
+	// Files are put into the root file system: path in the machine -> path on
+	// the host. All of them are executable.
+	Files map[string]string
+	// Script is run by /bin/sh as the first process, with /proc, /sys, /dev and
+	// /tmp mounted and busybox's commands in PATH.
+	Script string
+}
+
+const doneMark = "vmtest: script ended with status "
+
+// Run boots the machine, waits until its script has ended, and returns what
+// was printed on its console, with lines ended by "\n". The error tells a
+// script that failed, a kernel that crashed or ctx's end; output comes with it.
+func (m *Machine) Run(ctx context.Context) (output string, err error) {
+	qemu, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		return "", fmt.Errorf("%w: qemu-system-x86_64 (Debian package qemu-system-x86)", ErrMissing)
+	}
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		return "", fmt.Errorf("%w: busybox (Debian package busybox-static)", ErrMissing)
+	}
+	dir, err := os.MkdirTemp("", "vmtest-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	initrd := filepath.Join(dir, "initrd.gz")
+	if err := m.writeInitrd(initrd, busybox); err != nil {
+		return "", fmt.Errorf("build the initial file system: %w", err)
+	}
+	memory := m.MemoryMiB
+	if memory == 0 {
+		memory = 512
+	}
+	cmd := exec.CommandContext(ctx, qemu, "-accel", "tcg", "-cpu", "max", "-m", strconv.Itoa(memory),
+		"-kernel", m.Kernel, "-initrd", initrd, "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
+		"-append", "console=ttyS0 quiet panic=-1 no_timer_check rdinit=/init mitigations=off "+m.Cmdline)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err = cmd.Run()
+	output = strings.ReplaceAll(out.String(), "\r\n", "\n")
+	if ctx.Err() != nil {
+		return output, fmt.Errorf("virtual machine: %w", ctx.Err())
+	}
+	if err != nil {
+		return output, fmt.Errorf("virtual machine: %w", err)
+	}
+	_, status, ok := strings.Cut(output, doneMark)
+	if !ok {
+		return output, errors.New("virtual machine: it stopped before its script ended")
+	}
+	if status, _, _ = strings.Cut(status, "\n"); status != "0" {
+		return output, fmt.Errorf("virtual machine: the script ended with status %s", status)
+	}
+	return output, nil
+}
+
+func (m *Machine) writeInitrd(path, busybox string) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	z, err := gzip.NewWriterLevel(f, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	a := &archive{w: z}
+	for _, d := range []string{"bin", "dev", "proc", "sys", "tmp", "etc"} {
+		a.add(d, 0o040755, nil)
+	}
+	a.add("tmp", 0o041777, nil)
+	a.add("etc/passwd", 0o100644, []byte("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"))
+	a.file("bin/busybox", busybox)
+	for _, applet := range []string{"sh", "mount", "poweroff"} {
+		a.add("bin/"+applet, 0o120777, []byte("busybox"))
+	}
+	a.add("init", 0o100755, []byte("#!/bin/sh\nexport PATH=/bin\n/bin/busybox --install -s /bin\n"+
+		"mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev; mount -t tmpfs -o mode=1777 none /tmp\n"+
+		"ip link set lo up\n/bin/sh /script\necho \""+doneMark+"$?\"\npoweroff -f\n"))
+	a.add("script", 0o100755, []byte(m.Script))
+	for _, to := range slices.Sorted(maps.Keys(m.Files)) {
+		a.file(strings.TrimPrefix(to, "/"), m.Files[to])
+	}
+	a.add("TRAILER!!!", 0, nil)
+	return errors.Join(a.err, z.Close())
+}
