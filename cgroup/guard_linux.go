@@ -26,8 +26,9 @@ type Guard struct {
 }
 
 // guardLook is how often the guard of a session in mode None looks for new
-// descendants: one that clears its environment, calls setsid and loses its
-// parent within that time, just before the runner is killed, is not found.
+// descendants. Most are found without, by their marks; one that removed all of
+// them, and lost its parent, within that time just before the runner is killed
+// is not.
 const guardLook = 50 * time.Millisecond
 
 // Guard starts the session's guard: a process in a session of its own, in the
@@ -121,10 +122,7 @@ func GuardMain(args []string) int {
 		}
 		return guardCgroups(dirs)
 	}
-	t := &tree{
-		marker: []byte(MarkerKey + "=" + args[2]), runner: runner,
-		started: map[int]bool{}, known: map[int]uint64{}, sids: map[int]bool{}, foreign: map[int]uint64{},
-	}
+	t := bareTree(args[2], runner)
 	look := func(told []byte) {
 		for line := range bytes.Lines(told) {
 			var pid int

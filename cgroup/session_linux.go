@@ -106,7 +106,7 @@ func (s *Session) NewGroup(name string) (*Group, error) {
 	}
 	g := &Group{session: s, name: name}
 	if len(s.dirs) == 0 {
-		g.tree = newTree(s.runID)
+		g.tree = newTree(s.runID, len(s.groups) == 0)
 		if s.guard != nil {
 			g.tree.report(s.guard.pipe)
 		}

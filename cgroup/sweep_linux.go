@@ -57,6 +57,9 @@ func (l *hierarchy) sweep(parent string, found map[string]*Swept) error {
 	}
 	stale := map[string]int{}
 	entries, err := os.ReadDir(parent)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // the last session just went, and this with it
+	}
 	for _, e := range entries {
 		if e.IsDir() {
 			if lock, err := lockDir(filepath.Join(parent, e.Name())); err == nil {

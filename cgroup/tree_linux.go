@@ -17,16 +17,18 @@ import (
 // tree is a group where no cgroup is writable: what Start started, all that
 // descends from it, and the orphans that the runner, as subreaper, adopted.
 //
-// A member is known by descent from a known member; by the marker in its
-// environment; or, adopted or not, by the session id of a known member. A
-// process that the runner adopted and that is none of these (it cleared its
-// environment, called setsid, and lost its parent, all between two looks) is
-// taken in when this is the only tree.
+// A member is known by descent from a known member, by the marker in its
+// environment, by the limit that marks the run (see limitMark), or by the
+// session id of a known member. A child of the runner that is none of these
+// and in a session of its own was adopted, and is taken in when this is the
+// only tree.
 type tree struct {
 	marker []byte
+	mark   uint64 // see limitMark
 	runner int
+	first  bool // of its session: the agent's
 
-	mu      sync.Mutex
+	// All below is guarded by forest.
 	started map[int]bool   // pids that belong to an exec.Cmd: never reaped here
 	known   map[int]uint64 // live members: pid -> start time
 	sids    map[int]bool   // sessions (setsid) of members, the runner's excluded
@@ -49,11 +51,9 @@ var forest struct {
 	natives map[int]bool
 }
 
-func newTree(runID string) *tree {
-	t := &tree{
-		marker: []byte(MarkerKey + "=" + runID), runner: os.Getpid(),
-		started: map[int]bool{}, known: map[int]uint64{}, sids: map[int]bool{}, foreign: map[int]uint64{},
-	}
+func newTree(runID string, first bool) *tree {
+	t := bareTree(runID, os.Getpid())
+	t.first = first
 	forest.Lock()
 	defer forest.Unlock()
 	if forest.trees == nil {
@@ -61,6 +61,13 @@ func newTree(runID string) *tree {
 	}
 	forest.trees[t] = true
 	return t
+}
+
+func bareTree(runID string, runner int) *tree {
+	return &tree{
+		marker: []byte(MarkerKey + "=" + runID), mark: limitMark(runID), runner: runner,
+		started: map[int]bool{}, known: map[int]uint64{}, sids: map[int]bool{}, foreign: map[int]uint64{},
+	}
 }
 
 func (t *tree) forget() {
@@ -107,11 +114,9 @@ func (t *tree) start(cmd *exec.Cmd) error {
 	}
 	forest.Lock() // nobody looks between the fork and the entry here
 	defer forest.Unlock()
-	if err := cmd.Start(); err != nil {
+	if err := withMark(t.mark, cmd.Start); err != nil {
 		return err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	pid := cmd.Process.Pid
 	t.started[pid] = true
 	if st, ok := readStat(pid); ok {
@@ -126,8 +131,8 @@ func (t *tree) start(cmd *exec.Cmd) error {
 
 // report makes the tree tell a guard of its processes.
 func (t *tree) report(guard io.Writer) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	forest.Lock()
+	defer forest.Unlock()
 	t.guard = guard
 	for pid := range t.known {
 		t.tell(pid)
@@ -146,8 +151,6 @@ func (t *tree) tell(pid int) {
 func (t *tree) list() []int {
 	forest.Lock()
 	defer forest.Unlock()
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	only := len(forest.trees) == 1 && forest.trees[t]
 	return t.scan(func(st stat) bool {
 		return only && st.ppid == t.runner && !forest.natives[st.pid]
@@ -181,7 +184,8 @@ func (t *tree) scan(adopted func(stat) bool) []int {
 			if _, ok := t.known[st.pid]; ok || st.pid == t.runner || st.pid == os.Getpid() {
 				continue
 			}
-			if _, ok := t.known[st.ppid]; ok || t.sids[st.sid] || t.marked(st) || st.sid != self.sid && adopted(st) {
+			_, child := t.known[st.ppid]
+			if child || t.sids[st.sid] || !t.belongsToAnother(st, all) && (t.marked(st) || st.sid != self.sid && adopted(st)) {
 				t.known[st.pid] = st.start
 				if st.sid != self.sid {
 					t.sids[st.sid] = true
@@ -198,7 +202,7 @@ func (t *tree) scan(adopted func(stat) bool) []int {
 				t.sids[st.sid] = true
 			}
 			live = append(live, pid)
-		} else if st.ppid == os.Getpid() && t.runner == os.Getpid() && !t.started[pid] {
+		} else if st.ppid == os.Getpid() && t.runner == os.Getpid() && !startedByUs(pid) {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}
 	}
@@ -206,7 +210,37 @@ func (t *tree) scan(adopted func(stat) bool) []int {
 	return live
 }
 
-// marked looks for the marker in a process's environment, once.
+// belongsToAnother: groups of one session have the same marks. What descends
+// from another group's members, or is in a session of theirs, is theirs; the
+// orphans that nothing else tells about are the agent's, the first group's.
+func (t *tree) belongsToAnother(st stat, all map[int]stat) bool {
+	for other := range forest.trees {
+		if other == t {
+			continue
+		}
+		if other.sids[st.sid] || other.first && !t.first && bytes.Equal(other.marker, t.marker) {
+			return true
+		}
+		for p, ok := st, true; ok && p.pid != t.runner; p, ok = all[p.ppid] {
+			if start, known := other.known[p.pid]; known && start == p.start {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// startedByUs: the exit status of a command is for its exec.Cmd alone.
+func startedByUs(pid int) bool {
+	for t := range forest.trees {
+		if t.started[pid] {
+			return true
+		}
+	}
+	return forest.natives[pid]
+}
+
+// marked looks for the run's marks on a process, once.
 func (t *tree) marked(st stat) bool {
 	if t.foreign[st.pid] == st.start && st.start != 0 {
 		return false
@@ -218,6 +252,9 @@ func (t *tree) marked(st stat) bool {
 				return true
 			}
 		}
+	}
+	if hasMark(st.pid, t.mark) {
+		return true
 	}
 	t.foreign[st.pid] = st.start
 	return false
