@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -156,5 +155,3 @@ func atoi(t testing.TB, s string) int {
 	}
 	return n
 }
-
-var _ = syscall.SIGTERM

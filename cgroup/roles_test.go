@@ -3,13 +3,24 @@
 package cgroup_test
 
 import (
+	"bufio"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup"
 )
 
 // play is the main function of the programs that the tests start.
@@ -29,12 +40,41 @@ func play(role string, args []string) int {
 		fmt.Println(os.Getpid())
 		forever()
 	case "daemon":
-		// Fork, and leave a setsid'ed grandchild with nothing in its environment.
+		// Fork twice, and leave a setsid'ed process with nothing in its environment.
 		return run(self("daemon2", &syscall.SysProcAttr{Setsid: true}))
 	case "daemon2":
 		if err := self("sleep", &syscall.SysProcAttr{Setsid: true}).Start(); err != nil {
 			return 1
 		}
+	case "burn":
+		fmt.Println(os.Getpid())
+		for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		}
+	case "hog":
+		fmt.Println(os.Getpid())
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+		var kept [][]byte
+		for range 512 {
+			b := make([]byte, 1<<20)
+			for i := 0; i < len(b); i += 4096 {
+				b[i] = 1
+			}
+			kept = append(kept, b)
+		}
+		runtime.KeepAlive(kept)
+	case "nest":
+		return nest(args)
+	case "describe":
+		return describe(args)
+	case "sweep":
+		swept, err := cgroup.Probe().Sweep()
+		fmt.Println(swept, err)
+	case "noclone3":
+		return noClone3(args)
+	case "nobody":
+		return asNobody(args)
+	case "runner":
+		return runnerRole(args[0])
 	}
 	return 0
 }
@@ -48,3 +88,124 @@ func run(cmd *exec.Cmd) int {
 }
 
 func forever() { time.Sleep(time.Hour) }
+
+// nest makes cgroups two deep inside each of the given ones, and moves there.
+func nest(dirs []string) int {
+	for _, d := range dirs {
+		deep := filepath.Join(d, "made by the agent", "deep")
+		err := os.MkdirAll(deep, 0o755)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(deep, "cgroup.procs"), []byte("0"), 0)
+		}
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+	}
+	fmt.Println(os.Getpid())
+	forever()
+	return 0
+}
+
+// description is what a program can see of how it was started.
+type description struct {
+	Args, Env []string
+	Dir       string
+	FDs       []string
+	Leader    bool // of its session
+	Group     bool // leader of its process group
+	Ignored   string
+	Blocked   string
+	NoFile    unix.Rlimit
+}
+
+func describe(args []string) int {
+	var d description
+	cmdline, _ := os.ReadFile("/proc/self/cmdline")
+	env, _ := os.ReadFile("/proc/self/environ")
+	d.Args, d.Env = strings.Split(string(cmdline), "\x00"), strings.Split(string(env), "\x00")
+	d.Dir, _ = os.Getwd()
+	for fd := range 64 {
+		if name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil && !strings.HasPrefix(name, "anon_inode") && !strings.HasPrefix(name, "/sys/fs/cgroup") { // the Go runtime's own
+			kind, _, _ := strings.Cut(name, ":")
+			d.FDs = append(d.FDs, fmt.Sprintf("%d %s", fd, kind))
+		}
+	}
+	sid, _ := unix.Getsid(0)
+	d.Leader, d.Group = sid == os.Getpid(), unix.Getpgrp() == os.Getpid()
+	status, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(status)) {
+		if v, ok := strings.CutPrefix(line, "SigIgn:"); ok {
+			d.Ignored = strings.TrimSpace(v)
+		}
+		if v, ok := strings.CutPrefix(line, "SigBlk:"); ok {
+			d.Blocked = strings.TrimSpace(v)
+		}
+	}
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &d.NoFile)
+	b, _ := json.Marshal(d)
+	fmt.Println(string(b))
+	return 0
+}
+
+// noClone3 makes clone3 fail with ENOSYS, as Docker's seccomp profile does,
+// and becomes this test binary again.
+func noClone3(args []string) int {
+	runtime.LockOSThread()
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // seccomp_data.nr
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_CLONE3, Jt: 0, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0x00050000 | uint32(unix.ENOSYS)}, // SECCOMP_RET_ERRNO
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0x7fff0000},                       // SECCOMP_RET_ALLOW
+	}
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if err == nil {
+		if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, 1 /* SECCOMP_SET_MODE_FILTER */, 0, uintptr(unsafe.Pointer(&prog))); errno != 0 {
+			err = errno
+		}
+	}
+	if err == nil {
+		err = syscall.Exec("/proc/self/exe", args, os.Environ())
+	}
+	fmt.Fprintln(os.Stderr, "seccomp:", err)
+	return 1
+}
+
+// asNobody becomes a program as an ordinary user.
+func asNobody(args []string) int {
+	err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody))
+	if err == nil {
+		err = syscall.Exec(args[0], args, os.Environ())
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// runnerRole does what the runner does, and waits to be killed. Whatever it
+// starts holds its stdout, and nothing else does.
+func runnerRole(id string) int {
+	h := cgroup.Probe()
+	s, err := h.NewSession(id, cgroup.Limits{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if _, err := s.Guard(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	for _, name := range []string{"stubborn", "daemon", "sleep"} {
+		cmd := role(s, name)
+		cmd.Stdout = os.Stdout
+		if err := s.Agent().Start(cmd); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		if name == "daemon" {
+			_ = cmd.Wait()
+		}
+	}
+	forever()
+	return 0
+}

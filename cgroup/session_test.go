@@ -3,12 +3,42 @@
 package cgroup_test
 
 import (
+	"context"
+	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/assay-run/assay-run/cgroup"
 )
+
+// TestHostIsAsExpected: where the outer test knows what the host offers, the
+// probe finds just that. CGROUP_TEST_WANT is a mode and controllers, "-" before
+// those that are not to be had.
+func TestHostIsAsExpected(t *testing.T) {
+	h := cgroup.Probe()
+	t.Logf("mode %s, reasons %v, controllers %v", h.Mode(), h.Reasons(), h.Controllers())
+	want := strings.Fields(os.Getenv("CGROUP_TEST_WANT"))
+	if len(want) == 0 {
+		return
+	}
+	if string(h.Mode()) != want[0] {
+		t.Errorf("mode is %s, want %s", h.Mode(), want[0])
+	}
+	for _, c := range h.Controllers() {
+		if c.Available != slices.Contains(want, c.Name) {
+			t.Errorf("controller %+v, want %v", c, want)
+		}
+		if !c.Available && (c.Reason == "" || c.Remedy == "") {
+			t.Errorf("controller %s is missing without a reason or a remedy", c.Name)
+		}
+	}
+}
 
 func TestChildStartsInsideItsGroup(t *testing.T) {
 	s := newSession(t, cgroup.Limits{})
@@ -46,8 +76,196 @@ func TestDaemonDoesNotEscape(t *testing.T) {
 	if !running(pid) {
 		t.Fatal("the daemon is not running")
 	}
+	if ps, err := s.Agent().Procs(); err != nil || len(ps) != 1 || ps[0].PID != pid {
+		t.Errorf("procs are %v, %v; want the daemon, %d", ps, err, pid)
+	}
 	gone(t, s.Agent())
 	if running(pid) {
 		t.Error("the daemon lives on")
+	}
+}
+
+func TestSignalReachesAllAndKillEndsTheRest(t *testing.T) {
+	s := newSession(t, cgroup.Limits{})
+	polite, stubborn := role(s, "sleep"), role(s, "stubborn")
+	start(t, s.Agent(), polite)
+	pid := atoi(t, start(t, s.Agent(), stubborn))
+	if err := s.Agent().Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	if err := polite.Wait(); err == nil || err.Error() != "signal: terminated" {
+		t.Errorf("the polite child ended with %v", err)
+	}
+	if !running(pid) {
+		t.Error("the child that ignores SIGTERM is gone")
+	}
+	gone(t, s.Agent())
+	if err := stubborn.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the stubborn child ended with %v", err)
+	}
+}
+
+func TestStoppedChildIsKilled(t *testing.T) {
+	s := newSession(t, cgroup.Limits{})
+	cmd := role(s, "sleep")
+	start(t, s.Agent(), cmd)
+	if err := s.Agent().Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, s.Agent())
+	_ = cmd.Wait()
+}
+
+func TestFrozenChildIsKilled(t *testing.T) {
+	s := newSession(t, cgroup.Limits{})
+	cmd := role(s, "sleep")
+	pid := start(t, s.Agent(), cmd)
+	if err := s.Agent().Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	frozen := func() bool {
+		if b, err := os.ReadFile(filepath.Join(s.Agent().Path(), "cgroup.events")); err == nil {
+			return strings.Contains(string(b), "frozen 1")
+		}
+		b, _ := os.ReadFile("/proc/" + pid + "/stat")
+		return strings.Contains(string(b), ") T ")
+	}
+	for end := time.Now().Add(5 * time.Second); !frozen(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the child does not freeze")
+		}
+	}
+	gone(t, s.Agent())
+	_ = cmd.Wait()
+}
+
+func TestExitStatusIsNeverStolen(t *testing.T) {
+	s := newSession(t, cgroup.Limits{})
+	for i := range 30 {
+		cmd := role(s, "exit", "7")
+		if err := s.Agent().Start(cmd); err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			drained(t, s.Agent()) // looks while the child is a zombie
+		}
+		var exit *exec.ExitError
+		if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
+			t.Fatalf("the child ended with %v, want exit status 7", err)
+		}
+	}
+}
+
+func TestWaitEndsWithItsContext(t *testing.T) {
+	s := newSession(t, cgroup.Limits{})
+	cmd := role(s, "sleep")
+	start(t, s.Agent(), cmd)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Agent().Wait(ctx) }()
+	cancel()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Wait returned %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("Wait goes on after its context")
+	}
+	gone(t, s.Agent())
+	_ = cmd.Wait()
+}
+
+func TestRemoveTakesNestedCgroupsWithIt(t *testing.T) {
+	s := newSession(t, cgroup.Limits{})
+	if s.Path() == "" {
+		t.Skip("no writable cgroup: there is nothing to nest")
+	}
+	var dirs []string
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
+		if strings.HasSuffix(path, s.RunID()+"/agent") {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	if !slices.Contains(dirs, s.Agent().Path()) {
+		t.Fatalf("%s is not among %v", s.Agent().Path(), dirs)
+	}
+	cmd := role(s, "nest", dirs...)
+	pid := atoi(t, start(t, s.Agent(), cmd))
+	if ps, err := s.Agent().Procs(); err != nil || len(ps) != 1 || ps[0].PID != pid {
+		t.Errorf("procs are %v, %v; want %d", ps, err, pid)
+	}
+	if err := s.Remove(); err != nil { // with the process still in it
+		t.Error(err)
+	}
+	_ = cmd.Wait()
+	for _, d := range dirs {
+		if _, err := os.Stat(d); !os.IsNotExist(err) {
+			t.Errorf("%s is still there", d)
+		}
+	}
+}
+
+func TestTwoSessionsKeepApart(t *testing.T) {
+	a, b := newSession(t, cgroup.Limits{}), newSession(t, cgroup.Limits{})
+	inA, inB := role(a, "sleep"), role(b, "sleep")
+	start(t, a.Agent(), inA)
+	pid := atoi(t, start(t, b.Agent(), inB))
+	gone(t, a.Agent())
+	if err := a.Remove(); err != nil {
+		t.Error(err)
+	}
+	if !running(pid) {
+		t.Error("killing one session killed the other's process")
+	}
+	if _, err := cgroup.Probe().NewSession(b.RunID(), cgroup.Limits{}); b.Path() != "" && !errors.Is(err, cgroup.ErrInUse) {
+		t.Errorf("a second session of the same run id: %v", err)
+	}
+	gone(t, b.Agent())
+	_, _ = inA.Process.Wait()
+	_, _ = inB.Process.Wait()
+}
+
+func TestGroupsOfOneSession(t *testing.T) {
+	s := newSession(t, cgroup.Limits{})
+	check, err := s.NewGroup("check-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, tool := role(s, "sleep"), role(s, "sleep")
+	start(t, s.Agent(), agent)
+	pid := atoi(t, start(t, check, tool))
+	gone(t, s.Agent())
+	if !running(pid) {
+		t.Error("killing the agent killed the check")
+	}
+	if s.Path() != "" {
+		if check.ID() == s.Agent().ID() && check.ID() != 0 {
+			t.Error("two groups have one id")
+		}
+	}
+	if err := s.Remove(); err != nil {
+		t.Error(err)
+	}
+	_ = agent.Wait()
+	if err := tool.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the check ended with %v", err)
+	}
+}
+
+func TestBadNamesAreRefused(t *testing.T) {
+	h := cgroup.Probe()
+	for _, id := range []string{"", ".", "..", "a/b", "../x", "a\x00b"} {
+		if s, err := h.NewSession(id, cgroup.Limits{}); err == nil {
+			t.Errorf("run id %q is accepted", id)
+			_ = s.Remove()
+		}
+	}
+	s := newSession(t, cgroup.Limits{})
+	for _, name := range []string{"", "..", "a/b", "agent"} {
+		if _, err := s.NewGroup(name); err == nil && (name != "agent" || s.Path() != "") {
+			t.Errorf("group name %q is accepted", name)
+		}
 	}
 }

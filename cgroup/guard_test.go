@@ -1,0 +1,173 @@
+//go:build linux
+
+package cgroup_test
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup"
+)
+
+func TestNothingOutlivesAKilledRunner(t *testing.T) {
+	rounds := 60
+	if testing.Short() {
+		rounds = 10
+	}
+	for i := range rounds {
+		id := fmt.Sprintf("%s-killed-%d", testID(), i)
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("/proc/self/exe", "role=runner", id)
+		cmd.Stdout = w
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		time.Sleep(time.Duration(rand.Int64N(int64(40 * time.Millisecond))))
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		died := time.Now()
+		// Only the run's processes hold the pipe: its end is theirs.
+		if err := r.SetReadDeadline(died.Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		out, err := io.ReadAll(r)
+		r.Close()
+		if err != nil {
+			t.Fatalf("round %d: a second after the runner's death something lives on: %v (output %q)", i, err, out)
+		}
+		if _, err := cgroup.Probe().Sweep(); err != nil {
+			t.Error(err)
+		}
+		for end := died.Add(2 * time.Second); ; time.Sleep(time.Millisecond) {
+			left := dirsOf(id)
+			if len(left) == 0 {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("round %d: cgroups are left: %v", i, left)
+			}
+		}
+	}
+}
+
+func dirsOf(id string) (dirs []string) {
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
+		if err == nil && filepath.Base(path) == id {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	return dirs
+}
+
+func TestSweepTakesTheDeadAndLeavesTheLive(t *testing.T) {
+	live := newSession(t, cgroup.Limits{})
+	if live.Path() == "" {
+		t.Skip("no writable cgroup: there is nothing to sweep")
+	}
+	cmd := role(live, "sleep")
+	pid := atoi(t, start(t, live.Agent(), cmd))
+	// What a runner leaves that was killed before it had a guard.
+	id := testID() + "-stale"
+	stale := filepath.Join(filepath.Dir(live.Path()), id)
+	if err := os.MkdirAll(filepath.Join(stale, "agent", "nested"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	orphan := exec.Command("/proc/self/exe", "role=sleep")
+	if err := orphan.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(stale, "agent", "nested", "cgroup.procs"), fmt.Append(nil, orphan.Process.Pid), 0); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("/proc/self/exe", "role=sweep").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "{"+id+" 1 <nil>}") || strings.Contains(string(out), live.RunID()+" ") {
+		t.Errorf("sweeping: %v: %s", err, out)
+	}
+	if err := orphan.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the orphan ended with %v", err)
+	}
+	if left := dirsOf(id); len(left) > 0 {
+		t.Errorf("sweeping left %v", left)
+	}
+	if !running(pid) {
+		t.Error("sweeping killed a live run")
+	}
+	gone(t, live.Agent())
+	_ = cmd.Wait()
+}
+
+func TestGuardKeepsItself(t *testing.T) {
+	s := newSession(t, cgroup.Limits{})
+	g, err := s.Guard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := role(s, "sleep")
+	pid := atoi(t, start(t, s.Agent(), cmd))
+	ignores := func() bool { // it is past its start-up
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.PID()))
+		return strings.Contains(string(b), "SigIgn:\t0000000000") && !strings.Contains(string(b), "SigIgn:\t0000000000000000")
+	}
+	for end := time.Now().Add(5 * time.Second); !ignores(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the guard does not come up")
+		}
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGTSTP} {
+		if err := syscall.Kill(g.PID(), sig); err != nil {
+			t.Error(err)
+		}
+	}
+	if sid, _ := unix.Getsid(g.PID()); sid != g.PID() {
+		t.Errorf("the guard's session is %d", sid)
+	}
+	ours := map[string]bool{}
+	own, _ := filepath.Glob("/proc/self/fd/*")
+	for _, fd := range own {
+		n := atoi(t, filepath.Base(fd))
+		// What go test hands down without close-on-exec is for everybody.
+		if flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC != 0 {
+			if to, _ := os.Readlink(fd); strings.HasPrefix(to, "pipe:") || strings.Contains(to, s.RunID()) {
+				ours[to] = true
+			}
+		}
+	}
+	if len(ours) == 0 {
+		t.Error("the test holds nothing that a guard could hold")
+	}
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", g.PID()))
+	for _, fd := range fds {
+		to, _ := os.Readlink(fd)
+		if n := filepath.Base(fd); n != "3" && ours[to] || n < "3" && len(n) == 1 && to != os.DevNull {
+			t.Errorf("the guard's descriptor %s is %s", n, to)
+		}
+	}
+	if err := g.Release(); err != nil {
+		t.Error(err)
+	}
+	for end := time.Now().Add(5 * time.Second); running(g.PID()); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the released guard stays")
+		}
+	}
+	if !running(pid) {
+		t.Error("the released guard killed the run")
+	}
+	gone(t, s.Agent())
+	_ = cmd.Wait()
+}
