@@ -22,13 +22,13 @@ static __always_inline int same(struct slot *e, u64 *key)
 
 /* Fills in the words of the key that say who, what and how it ended. Words 2
  * to 5 are the caller's: the object. */
-static __always_inline void key_who(struct scratch *s, u16 kind, u64 detail)
+static __always_inline void key_who(struct scratch *s, u32 kind)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 
-	s->key[0] = t->group_leader->start_boottime;
+	s->key[0] = started(t);
 	s->key[1] = (u64)(u32)t->tgid << 32 | (u64)kind << 16 | (u16)s->nr;
-	s->key[6] = detail << 20 ^ (s->ret < 0 ? (u64)-s->ret : 0);
+	s->key[6] = s->how << 20 ^ (s->ret < 0 ? (u64)-s->ret : 0);
 	s->key[7] = generation;
 }
 
@@ -52,12 +52,14 @@ static __always_inline int flush(struct scratch *s, struct slot *e, u32 index)
 
 /* Returns 1 when s->key repeats what a slot holds: it is counted and done.
  * Else 0, with a slot to keep in s if one could be had. */
-static __always_inline int coalesce(struct scratch *s, struct counter *c, u64 bytes)
+__noinline int coalesce(struct scratch *s, struct counter *c)
 {
 	u64 now = bpf_ktime_get_boot_ns(), h = seed;
 	struct slot *a, *b, *hit, *old;
 	u32 i, j;
 
+	if (!s || !c)
+		return 0;
 	s->has_slot = 0;
 	s->t = now;
 #pragma unroll
@@ -78,7 +80,7 @@ static __always_inline int coalesce(struct scratch *s, struct counter *c, u64 by
 	if (!hit->count++)
 		hit->first = now;
 	hit->last = now;
-	hit->bytes += bytes;
+	hit->bytes += s->bytes;
 	c->coalesced++;
 	return 1;
 miss:
@@ -96,24 +98,28 @@ miss:
 }
 
 /* Sends the record and, if that worked, gives it the slot. */
-static __always_inline void emit_keyed(struct scratch *s, struct counter *c, u32 len)
+__noinline int emit_keyed(struct scratch *s, struct counter *c, u32 len)
 {
 	struct slot *e;
-	u32 i = s->slot;
+	u32 i;
 
+	if (!s || !c)
+		return 0;
+	i = s->slot;
 	if (s->has_slot) {
 		s->r.bits |= B_SLOT;
 		s->r.slot = i;
 	}
 	if (emit(s, c, len) || !s->has_slot)
-		return;
+		return 0;
 	e = bpf_map_lookup_elem(&slots, &i);
 	if (!e)
-		return;
+		return 0;
 	__builtin_memcpy(e->key, s->key, sizeof(e->key));
 	e->id = s->r.id;
 	e->count = e->first = e->bytes = e->bytes_in = 0;
 	e->last = e->t0 = s->r.t;
+	return 0;
 }
 
 #endif

@@ -76,11 +76,11 @@ static __always_inline int on_peer(struct bpf_sock_addr *ctx, u16 family, u16 ki
 	if (!c)
 		return 1;
 	count(c->fired);
-	o.start = t->group_leader->start_boottime;
+	o.start = started(t);
 	o.cgroup = bpf_get_current_cgroup_id();
 	o.tgid = t->tgid;
 	o.tid = tid;
-	o.ppid = t->real_parent->tgid;
+	o.ppid = BPF_CORE_READ(t, real_parent, tgid);
 	cookie = bpf_get_socket_cookie(ctx);
 	bpf_map_update_elem(&owners, &cookie, &o, BPF_ANY);
 

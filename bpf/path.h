@@ -58,19 +58,22 @@ static long step(u32 i, void *arg)
 }
 
 /* Appends the path of (mnt, dentry) at offset off of s->data and returns the
- * offset behind it. What went wrong is in *bits. */
-static __noinline u32 walk(struct scratch *s, u32 off, u64 mnt, u64 dentry, u32 *bits)
+ * offset behind it. What went wrong is in s->walk.bits. */
+__noinline u32 walk(struct scratch *s, u32 off, u64 mnt, u64 dentry)
 {
-	struct walk *w = &s->walk;
 	struct vfsmount *v = (void *)mnt;
 	struct dentry *d = (void *)dentry;
+	struct walk *w;
 
-	if (!v || !d) {
-		*bits |= B_FAILED_READ;
-		return off;
-	}
+	if (!s)
+		return 0;
+	w = &s->walk;
 	w->off = w->start = off;
 	w->names = w->bits = 0;
+	if (!v || !d) {
+		w->bits = B_FAILED_READ;
+		return off;
+	}
 	w->dentry = d;
 	w->mnt = (void *)v - bpf_core_field_offset(struct mount, mnt);
 	w->root = BPF_CORE_READ(v, mnt_root);
@@ -78,16 +81,41 @@ static __noinline u32 walk(struct scratch *s, u32 off, u64 mnt, u64 dentry, u32 
 		w->bits |= B_TRUNCATED;
 	if (d != BPF_CORE_READ(d, d_parent) && !BPF_CORE_READ(d, d_hash.pprev))
 		w->bits |= B_DELETED;
-	*bits |= w->bits;
 	return w->off;
 }
 
-/* The open file of a descriptor of the current task. */
-static __always_inline struct file *file_of(u32 fd)
+/* The same for a directory that a name is relative to. */
+static __always_inline u32 walk_base(struct scratch *s, u32 off, struct path *p)
+{
+	u32 end = walk(s, off, (u64)p->mnt, (u64)p->dentry);
+
+	s->r.bits |= s->walk.bits & (B_TRUNCATED | B_FAILED_READ);
+	if (s->walk.bits & (B_DELETED | B_UNREACHABLE))
+		s->r.bits |= B_BASE_UNREACHABLE;
+	return end;
+}
+
+static __always_inline int here(struct task_struct *t, struct path *p)
+{
+	struct fs_struct *fs = BPF_CORE_READ(t, fs);
+
+	return bpf_core_read(p, sizeof(*p), &fs->pwd);
+}
+
+static __always_inline int root_of(struct task_struct *t, struct path *p)
+{
+	struct fs_struct *fs = BPF_CORE_READ(t, fs);
+
+	return bpf_core_read(p, sizeof(*p), &fs->root);
+}
+
+/* The open file of a descriptor of the current task, as an address. */
+__noinline u64 file_of(u32 fd)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct fdtable *fdt = BPF_CORE_READ(t, files, fdt);
-	struct file **table, *f = 0;
+	struct file **table;
+	u64 f = 0;
 
 	if (fd >= BPF_CORE_READ(fdt, max_fds))
 		return 0;
@@ -96,30 +124,19 @@ static __always_inline struct file *file_of(u32 fd)
 	return f;
 }
 
-/* Identifies a file for the key: where it hangs and what it is. */
-struct where {
-	u64 mnt, dentry;
-	u64 hash, parent, ino;
-	struct inode *inode;
-};
-
-static __always_inline int where_is(struct path *p, struct where *w)
+static __always_inline void where_is(struct scratch *s, struct path *p)
 {
-	struct path here = {};
+	struct dentry *d = p->dentry;
+	struct where *w = &s->where;
 	struct inode *inode;
-	struct dentry *d;
 
-	if (bpf_core_read(&here, sizeof(here), p))
-		return -1;
-	d = here.dentry;
-	w->mnt = (u64)here.mnt;
+	w->mnt = (u64)p->mnt;
 	w->dentry = (u64)d;
 	w->hash = BPF_CORE_READ(d, d_name.hash_len);
 	w->parent = (u64)BPF_CORE_READ(d, d_parent);
 	inode = BPF_CORE_READ(d, d_inode);
-	w->inode = inode;
+	w->inode = (u64)inode;
 	w->ino = BPF_CORE_READ(inode, i_ino);
-	return 0;
 }
 
 static __always_inline void identify(struct record *r, struct inode *inode)

@@ -106,9 +106,14 @@ bad:
 	return 1;
 }
 
-static __always_inline u32 user_str(struct scratch *s, u32 off, u32 seg, u64 from, u32 max)
+__noinline u32 user_str(struct scratch *s, u32 off, u32 seg, u64 from)
 {
-	long n = bpf_probe_read_user_str(&s->data[off & (DATA - 1)], max, (void *)from);
+	const u32 max = 129;
+	long n;
+
+	if (!s)
+		return 0;
+	n = bpf_probe_read_user_str(&s->data[off & (DATA - 1)], max, (void *)from);
 
 	if (n < 0) {
 		s->r.bits |= B_FAILED_READ;
@@ -118,19 +123,23 @@ static __always_inline u32 user_str(struct scratch *s, u32 off, u32 seg, u64 fro
 		n--;
 	if (n >= max - 1)
 		s->r.bits |= B_TRUNCATED;
-	s->r.seg[seg] = n;
+	s->r.seg[seg & (S_COUNT - 1)] = n;
 	return off + n;
 }
 
-static __always_inline u32 kernel_str(struct scratch *s, u32 off, u32 seg, const char *from)
+__noinline u32 kernel_str(struct scratch *s, u32 off, u32 seg, u64 from)
 {
-	long n = bpf_probe_read_kernel_str(&s->data[off & (DATA - 1)], 4096, from);
+	long n;
+
+	if (!s)
+		return 0;
+	n = bpf_probe_read_kernel_str(&s->data[off & (DATA - 1)], 4096, (void *)from);
 
 	if (n <= 0) {
 		s->r.bits |= B_FAILED_READ;
 		return off;
 	}
-	s->r.seg[seg] = n - 1;
+	s->r.seg[seg & (S_COUNT - 1)] = n - 1;
 	return off + n - 1;
 }
 
@@ -140,10 +149,12 @@ int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bp
 	struct counter *c;
 	struct scratch *s;
 	struct mm_struct *mm;
+	struct fs_struct *fs;
+	struct file *file;
 	struct path at = {};
 	struct inode *inode;
 	struct env *e;
-	u32 off = 0, next, ignored = 0;
+	u32 off = 0, next;
 	u64 from, len;
 
 	if (!in_scope())
@@ -154,7 +165,9 @@ int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bp
 		return 0;
 	c->fired++;
 	begin(s, CTX_TASK, K_EXEC, H_EXEC);
-	mm = p->mm;
+	mm = BPF_CORE_READ(p, mm);
+	file = BPF_CORE_READ(bprm, file);
+	fs = BPF_CORE_READ(p, fs);
 	from = s->args.from = BPF_CORE_READ(mm, arg_start);
 	s->args.to = BPF_CORE_READ(mm, arg_end);
 	s->args.done = 0;
@@ -171,24 +184,22 @@ int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bp
 	s->r.arg[0] = old_pid;
 	s->r.arg[1] = len;
 
-	inode = BPF_CORE_READ(bprm, file, f_inode);
+	inode = BPF_CORE_READ(file, f_inode);
 	identify(&s->r, inode);
-	bpf_core_read(&at, sizeof(at), &bprm->file->f_path);
-	next = walk(s, off, (u64)at.mnt, (u64)at.dentry, &s->r.bits);
+	bpf_core_read(&at, sizeof(at), &file->f_path);
+	next = walk(s, off, (u64)at.mnt, (u64)at.dentry);
+	s->r.bits |= s->walk.bits;
 	s->r.seg[S_PATH] = next - off;
 	off = next;
 
 	__builtin_memset(&at, 0, sizeof(at));
-	bpf_core_read(&at, sizeof(at), &p->fs->pwd);
-	next = walk(s, off, (u64)at.mnt, (u64)at.dentry, &ignored);
-	s->r.bits |= ignored & (B_TRUNCATED | B_FAILED_READ);
-	if (ignored & (B_DELETED | B_UNREACHABLE))
-		s->r.bits |= B_BASE_UNREACHABLE;
+	bpf_core_read(&at, sizeof(at), &fs->pwd);
+	next = walk_base(s, off, &at);
 	s->r.seg[S_BASE] = next - off;
 	off = next;
 
-	off = kernel_str(s, off, S_PATH2, BPF_CORE_READ(bprm, filename));
-	off = kernel_str(s, off, S_BASE2, BPF_CORE_READ(bprm, interp));
+	off = kernel_str(s, off, S_PATH2, (u64)BPF_CORE_READ(bprm, filename));
+	off = kernel_str(s, off, S_BASE2, (u64)BPF_CORE_READ(bprm, interp));
 
 	if (len <= INLINE_ARGS) {
 		if (bpf_probe_read_user(&s->data[off & (DATA - 1)], len & (2 * INLINE_ARGS - 1), (void *)from))
@@ -208,9 +219,9 @@ int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bp
 	s->r.seg[S_ENV] = e->off - e->start;
 	off = e->off;
 	if (e->tool)
-		off = user_str(s, off, S_TOOL, e->tool, 129);
+		off = user_str(s, off, S_TOOL, e->tool);
 	if (e->trace)
-		off = user_str(s, off, S_TRACE, e->trace, 129);
+		off = user_str(s, off, S_TRACE, e->trace);
 	emit(s, c, off);
 	return 0;
 }
@@ -218,7 +229,7 @@ int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bp
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 {
-	struct cgroup *cg = child->cgroups->dfl_cgrp;
+	struct cgroup *cg = BPF_CORE_READ(child, cgroups, dfl_cgrp);
 	struct counter *c;
 	struct scratch *s;
 	struct record *r;
@@ -239,9 +250,9 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 		r->tgid = r->tid = r->ppid = r->start = r->cgroup = 0;
 	r->arg[0] = child->tgid;
 	r->arg[1] = child->pid;
-	r->arg[2] = child->group_leader->start_boottime;
+	r->arg[2] = started(child);
 	r->arg[3] = BPF_CORE_READ(cg, kn, id);
-	r->arg[4] = child->group_leader != child;
+	r->arg[4] = child->pid != child->tgid;
 	tgid = child->tgid;
 	if (!r->arg[4] && bpf_map_update_elem(&members, &tgid, &one, BPF_ANY))
 		r->bits |= B_FAILED_READ;
@@ -264,8 +275,8 @@ int BPF_PROG(exited, struct task_struct *p)
 	if (!c || !s)
 		return 0;
 	c->fired++;
-	sig = p->signal;
-	if (sig->live.counter) { /* a process ends with its last thread */
+	sig = BPF_CORE_READ(p, signal);
+	if (BPF_CORE_READ(sig, live.counter)) { /* a process ends with its last thread */
 		c->filtered++;
 		return 0;
 	}
@@ -273,7 +284,7 @@ int BPF_PROG(exited, struct task_struct *p)
 	tgid = p->tgid;
 	bpf_map_delete_elem(&members, &tgid);
 	/* As wait_task_zombie in kernel/exit.c; 4 is SIGNAL_GROUP_EXIT. */
-	s->r.arg[0] = sig->flags & 4 ? sig->group_exit_code : p->group_leader->exit_code;
+	s->r.arg[0] = BPF_CORE_READ(sig, flags) & 4 ? BPF_CORE_READ(sig, group_exit_code) : BPF_CORE_READ(p, group_leader, exit_code);
 	emit(s, c, 0);
 	return 0;
 }
@@ -303,8 +314,8 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 	begin(s, CTX_TASK, inside ? K_JOINED_CGROUP : K_LEFT_CGROUP, H_MOVED);
 	s->r.tgid = tgid;
 	s->r.tid = task->pid;
-	s->r.ppid = task->real_parent->tgid;
-	s->r.start = task->group_leader->start_boottime;
+	s->r.ppid = BPF_CORE_READ(task, real_parent, tgid);
+	s->r.start = started(task);
 	s->r.cgroup = BPF_CORE_READ(dst, kn, id);
 	if (inside)
 		bpf_map_update_elem(&members, &tgid, &one, BPF_ANY);

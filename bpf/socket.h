@@ -31,13 +31,17 @@ static __always_inline u16 swap16(u16 v)
 }
 
 /* Local and remote address of an internet socket. */
-static __always_inline void addresses(struct sock *sk, struct address *a)
+__noinline int addresses(u64 sock, struct address *a)
 {
+	struct sock *sk = (void *)sock;
+
+	if (!a)
+		return 0;
 	a->family = BPF_CORE_READ(sk, __sk_common.skc_family);
 	a->type = BPF_CORE_READ(sk, sk_type);
 	a->proto = BPF_CORE_READ(sk, sk_protocol);
 	if (a->family != AF_INET && a->family != AF_INET6)
-		return;
+		return 0;
 	a->lport = BPF_CORE_READ(sk, __sk_common.skc_num);
 	a->rport = swap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
 	if (a->family == AF_INET) {
@@ -47,14 +51,16 @@ static __always_inline void addresses(struct sock *sk, struct address *a)
 		bpf_core_read(a->local, 16, &sk->__sk_common.skc_v6_rcv_saddr);
 		bpf_core_read(a->remote, 16, &sk->__sk_common.skc_v6_daddr);
 	}
+	return 0;
 }
 
 static __always_inline struct sock *sock_of(u32 fd)
 {
-	struct file *f = file_of(fd);
+	u64 file = file_of(fd);
+	struct file *f = (void *)file;
 	struct socket *so;
 
-	if (!f || (BPF_CORE_READ(f, f_inode, i_mode) & 0170000) != 0140000)
+	if (!f || !is_a(file, 0140000))
 		return 0;
 	so = BPF_CORE_READ(f, private_data);
 	return BPF_CORE_READ(so, sk);
@@ -62,28 +68,35 @@ static __always_inline struct sock *sock_of(u32 fd)
 
 /* Reads a sockaddr from user memory: into a for internet addresses, else the
  * bytes behind the family to NAME_AT. Returns how many those are. */
-static __always_inline u32 user_address(struct scratch *s, u64 from, u32 len, struct address *a, int own)
+__noinline u32 user_address(struct scratch *s, u64 from, u32 len, struct address *a, int own)
 {
 	struct {
 		u16 family, port;
 		u32 v4;
 		u8 v6[16], rest[8]; /* to 32 bytes */
 	} u = {};
-	u8 *addr = own ? a->local : a->remote;
+	u32 head;
 
-	if (!from || len < 2 || bpf_probe_read_user(&u, len > 28 ? 28 : len, (void *)from))
+	if (!s || !a)
+		return 0;
+	head = len > 28 ? 28 : len;
+	asm volatile("" : "+r"(head)); /* or the compiler proves the mask away */
+	if (!from || len < 2 || bpf_probe_read_user(&u, head & 31, (void *)from))
 		return 0;
 	s->bits |= B_FROM_USER;
 	a->family = u.family;
 	if (u.family == AF_INET || u.family == AF_INET6) {
-		if (own)
+		if (u.family == AF_INET) {
+			__builtin_memset(u.v6, 0, 16);
+			__builtin_memcpy(u.v6, &u.v4, 4);
+		}
+		if (own) {
 			a->lport = swap16(u.port);
-		else
+			__builtin_memcpy(a->local, u.v6, 16);
+		} else {
 			a->rport = swap16(u.port);
-		if (u.family == AF_INET)
-			__builtin_memcpy(addr, &u.v4, 4);
-		else
-			__builtin_memcpy(addr, u.v6, 16);
+			__builtin_memcpy(a->remote, u.v6, 16);
+		}
 	}
 	if (u.family != AF_UNIX || len <= 2)
 		return 0;
@@ -97,11 +110,14 @@ static __always_inline u32 user_address(struct scratch *s, u64 from, u32 len, st
 
 /* A unix socket's name: its path where it has one in the file system, else the
  * bound bytes at NAME_AT. Returns how many those are. */
-static __always_inline u32 unix_name(struct scratch *s, struct unix_sock *u, struct path *p)
+__noinline u32 unix_name(struct scratch *s, u64 sock, struct path *p)
 {
+	struct unix_sock *u = (void *)sock;
 	struct unix_address *a = BPF_CORE_READ(u, addr);
 	int len;
 
+	if (!s || !p)
+		return 0;
 	bpf_core_read(p, sizeof(*p), &u->path);
 	if (p->dentry || !a)
 		return 0;
@@ -119,45 +135,50 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(on_socket, struct pt_regs *regs, long ret)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
-	u32 tid = t->pid, n = 0, end, bits = 0, kind;
-	struct pending *p;
+	u32 tid = t->pid, n = 0, end = 0, kind, user_len = 0, walked = 0;
+	struct scratch *s = enter();
 	struct address a = {};
 	struct path at = {};
-	struct scratch *s;
+	struct pending *p;
+	struct counter *c;
 	struct sock *sk;
-	struct call k;
-	u64 user = 0, bytes = 0, h;
-	u32 user_len = 0, walked = 0, fastopen = 0;
+	u64 user = 0, h;
 
-	if (enter(&k))
+	if (!s || !(c = cell(row(s)->hook)))
 		return 0;
-	s = k.s;
-	s->bits = 0;
-	kind = k.d->kind;
-	if (kind == K_SEND)
-		fastopen = (k.d->path2 != NOARG ? s->arg[2] : s->arg[3]) & 0x20000000; /* MSG_FASTOPEN */
-	if (kind == K_ACCEPT && s->ret < 0 && s->ret != -11)
-		goto fail;
-	if (kind == K_ACCEPT && s->ret < 0)
-		goto filtered; /* nobody there yet */
-	sk = sock_of(kind == K_ACCEPT ? s->ret : s->arg[0]);
-	if (!sk)
-		goto fail;
-	addresses(sk, &a);
-
-	if (kind == K_SEND && a.type == SOCK_STREAM && !fastopen)
-		goto filtered; /* bytes of a connection */
-	if (k.d->path != NOARG) {
-		user = arg(s, k.d->path);
-		user_len = arg(s, k.d->path + 1);
-	} else if (k.d->path2 != NOARG) { /* struct msghdr */
-		u64 msg = arg(s, k.d->path2);
-
-		bpf_probe_read_user(&user, s->is32 ? 4 : 8, (void *)msg);
-		bpf_probe_read_user(&user_len, 4, (void *)msg + (s->is32 ? 4 : 8));
+	kind = row(s)->kind;
+	if (kind == K_ACCEPT && s->ret == -11)
+		return filter(s); /* nobody there yet */
+	sk = kind == K_ACCEPT && s->ret < 0 ? 0 : sock_of(kind == K_ACCEPT ? s->ret : s->arg[0]);
+	if (!sk) {
+		s->how = mix(s->how, s->arg[0]);
+		s->arg[4] = s->arg[5] = 0;
+		return report_args(s);
 	}
-	if (kind == K_SEND && s->ret > 0 && (k.d->path != NOARG || k.d->path2 != NOARG))
-		bytes = s->ret;
+	addresses((u64)sk, &a);
+
+	if (kind == K_SEND) {
+		u64 flags = row(s)->path2 != NOARG ? s->arg[2] : s->arg[3];
+
+		if (a.type == SOCK_STREAM && !(flags & 0x20000000)) /* MSG_FASTOPEN */
+			return filter(s); /* bytes of a connection */
+		if (s->ret > 0 && (row(s)->path != NOARG || row(s)->path2 != NOARG))
+			s->bytes = s->ret;
+	}
+	if (row(s)->path != NOARG) {
+		user = arg(s, row(s)->path);
+		user_len = arg(s, row(s)->path + 1);
+	} else if (row(s)->path2 != NOARG) { /* struct msghdr */
+		u64 msg = arg(s, row(s)->path2);
+
+		if (s->is32) {
+			bpf_probe_read_user(&user, 4, (void *)msg);
+			bpf_probe_read_user(&user_len, 4, (void *)msg + 4);
+		} else {
+			bpf_probe_read_user(&user, 8, (void *)msg);
+			bpf_probe_read_user(&user_len, 4, (void *)msg + 8);
+		}
+	}
 	p = bpf_map_lookup_elem(&pendings, &tid);
 	if (p && p->set && (kind == K_CONNECT || kind == K_SEND)) {
 		a.rport = p->at.rport;
@@ -170,46 +191,37 @@ int BPF_PROG(on_socket, struct pt_regs *regs, long ret)
 		if (kind == K_CONNECT)
 			u = (void *)BPF_CORE_READ(u, peer);
 		if (u)
-			n = unix_name(s, u, &at);
+			n = unix_name(s, (u64)u, &at);
 		walked = at.dentry != 0;
 	} else if (user && (s->ret < 0 || kind == K_SEND)) {
 		n = user_address(s, user, user_len, &a, kind == K_BIND);
+		if (n)
+			here(t, &at);
 	}
-	if (n && s->bits & B_FROM_USER)
-		bpf_core_read(&at, sizeof(at), &t->fs->pwd);
 
 	h = mix(a.rport, a.family);
 	if (kind == K_BIND || kind == K_LISTEN)
 		h = mix(mix(mix(h, a.lport), *(u64 *)&a.local[0]), *(u64 *)&a.local[8]);
 	h = mix(mix(h, *(u64 *)&a.remote[0]), *(u64 *)&a.remote[8]);
-	key_who(s, kind, detail(s, k.d->keys));
+	key_who(s, kind);
+	s->hash.a = s->hash.b = seed;
+	hash_string(s, NAME_AT, n);
 	s->key[2] = mix(h, (u64)a.type << 16 | a.proto);
 	s->key[3] = (u64)at.dentry;
-	s->hash.a = n;
-	s->hash.b = seed;
-	s->hash.off = NAME_AT;
-	if (n) {
-		*(u64 *)&s->data[(NAME_AT + n) & (DATA - 1)] = 0;
-		bpf_loop((n + 7) / 8, hash_word, &s, 0);
-	}
 	s->key[4] = s->hash.a;
 	s->key[5] = s->hash.b;
-	if (coalesce(s, k.c, bytes))
+	if (coalesce(s, c))
 		return 0;
-	begin_call(&k);
-	s->r.bits |= s->bits;
-	s->r.arg[4] = bytes;
+	begin_call(s);
+	s->r.arg[4] = s->bytes;
 	s->r.arg[5] = 0;
-	end = 0;
-	if (at.dentry) {
-		end = walk(s, 0, (u64)at.mnt, (u64)at.dentry, &bits);
-		if (walked) {
-			s->r.bits |= B_WALKED | bits;
-			s->r.seg[S_PATH] = end;
-		} else {
-			s->r.bits |= bits & (B_TRUNCATED | B_FAILED_READ);
-			s->r.seg[S_BASE] = end;
-		}
+	if (walked) {
+		end = walk(s, 0, (u64)at.mnt, (u64)at.dentry);
+		s->r.bits |= B_WALKED | s->walk.bits;
+		s->r.seg[S_PATH] = end;
+	} else if (at.dentry) {
+		end = walk_base(s, 0, &at);
+		s->r.seg[S_BASE] = end;
 	}
 	if (n) {
 		s->r.seg[S_NAME] = n;
@@ -217,14 +229,8 @@ int BPF_PROG(on_socket, struct pt_regs *regs, long ret)
 		end += n;
 	}
 	s->r.seg[S_ENV] = sizeof(a);
-	__builtin_memcpy(&s->data[end & (DATA - 1)], &a, sizeof(a));
-	emit_keyed(s, k.c, end + sizeof(a));
-	return 0;
-fail:
-	s->arg[4] = s->arg[5] = 0;
-	return report_args(&k, mix(detail(s, k.d->keys), s->arg[0]));
-filtered:
-	k.c->filtered++;
+	bpf_probe_read_kernel(&s->data[end & (DATA - 1)], sizeof(a), &a);
+	emit_keyed(s, c, end + sizeof(a));
 	return 0;
 }
 

@@ -81,28 +81,12 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-/* What every handler starts with. */
-struct call {
-	struct scratch *s;
-	volatile const struct syscall *d;
-	struct counter *c;
-};
-
-static __always_inline int enter(struct call *k)
+/* How the call in s is treated. */
+static __always_inline volatile const struct syscall *row(struct scratch *s)
 {
-	struct scratch *s = scratch(CTX_SYSCALL);
-	u32 nr;
+	u32 nr = s->sel & (NSYS - 1);
 
-	if (!s)
-		return -1;
-	nr = s->sel & (NSYS - 1);
-	k->s = s;
-	k->d = s->is32 ? &syscalls32[nr] : &syscalls[nr];
-	k->c = cell(k->d->hook);
-	if (!k->c)
-		return -1;
-	k->c->fired++;
-	return 0;
+	return s->is32 ? &syscalls32[nr] : &syscalls[nr];
 }
 
 static __always_inline u64 arg(struct scratch *s, u32 i)
@@ -110,81 +94,110 @@ static __always_inline u64 arg(struct scratch *s, u32 i)
 	return i < 6 ? s->arg[i] : 0;
 }
 
-/* Hashes the arguments that tell repeats apart. */
-static __always_inline u64 detail(struct scratch *s, u32 keys)
+/* What every handler starts with. Counts the call and hashes the arguments
+ * that tell repeats apart. */
+static __always_inline struct scratch *enter(void)
 {
+	struct scratch *s = scratch(CTX_SYSCALL);
+	struct counter *c;
+	u32 keys, i;
 	u64 h = 0;
-	u32 i;
 
+	if (!s)
+		return 0;
+	c = cell(row(s)->hook);
+	if (!c)
+		return 0;
+	c->fired++;
+	s->bits = s->name = s->bytes = 0;
+	keys = row(s)->keys;
 #pragma unroll
 	for (i = 0; i < 6; i++)
-		if (keys & 1 << i)
-			h = mix(h, s->arg[i]);
-	return h;
+		h = keys & 1 << i ? mix(h, s->arg[i]) : h;
+	s->how = h;
+	return s;
 }
 
-static __always_inline void begin_call(struct call *k)
+static __always_inline int filter(struct scratch *s)
 {
-	struct scratch *s = k->s;
+	struct counter *c = cell(row(s)->hook);
 
-	begin(s, CTX_SYSCALL, k->d->kind, k->d->hook);
+	if (c)
+		c->filtered++;
+	return 0;
+}
+
+static __always_inline void begin_call(struct scratch *s)
+{
+	begin(s, CTX_SYSCALL, row(s)->kind, row(s)->hook);
 	__builtin_memcpy(s->r.arg, s->arg, sizeof(s->r.arg));
 	s->r.ret = s->ret;
 	s->r.nr = s->nr;
+	s->r.bits = s->bits;
 	if (s->is32)
 		s->r.bits |= B_IA32;
 }
 
-#define NAME_AT 16384 /* where in the scratch's data a further string waits */
-
-/* Reports the call with the kernel's own path of p and, behind it, the string
- * of that length at NAME_AT. */
-static __always_inline int report_path(struct call *k, struct path *p, u64 how, u64 bytes, u16 name)
+/* Reports the call in s without any path. */
+__noinline int report_args(struct scratch *s)
 {
-	struct scratch *s = k->s;
-	struct where w = {};
-	u32 n;
+	struct counter *c;
 
-	if (where_is(p, &w)) {
-		begin_call(k);
-		s->r.bits |= B_FAILED_READ;
-		emit(s, k->c, 0);
+	if (!s || !(c = cell(row(s)->hook)))
 		return 0;
-	}
-	key_who(s, k->d->kind, how);
-	s->key[2] = w.dentry;
-	s->key[3] = w.mnt;
-	s->key[4] = w.hash;
-	s->key[5] = mix(w.parent, w.ino);
-	if (coalesce(s, k->c, bytes))
+	key_who(s, row(s)->kind);
+	s->key[2] = s->key[3] = s->key[4] = s->key[5] = 0;
+	if (coalesce(s, c))
 		return 0;
-	begin_call(k);
-	s->r.bits |= B_WALKED;
-	identify(&s->r, w.inode);
-	if (bytes)
-		s->r.arg[5] = bytes;
-	n = s->r.seg[S_PATH] = walk(s, 0, w.mnt, w.dentry, &s->r.bits);
-	if (name) {
-		s->r.seg[S_NAME] = name;
-		bpf_probe_read_kernel(&s->data[n & (DATA - 1)], name & 4095, &s->data[NAME_AT]);
-		n += name;
-	}
-	emit_keyed(s, k->c, n);
+	begin_call(s);
+	emit_keyed(s, c, 0);
 	return 0;
 }
 
-/* Reports the call without any path. */
-static __always_inline int report_args(struct call *k, u64 how)
-{
-	struct scratch *s = k->s;
+#define NAME_AT 16384 /* where in the scratch's data a further string waits */
 
-	key_who(s, k->d->kind, how);
-	s->key[2] = s->key[3] = s->key[4] = s->key[5] = 0;
-	if (coalesce(s, k->c, 0))
+/* Reports the call in s with the kernel's own path of (mnt, dentry) and, behind
+ * it, the string of length s->name at NAME_AT. */
+__noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
+{
+	struct path p = {(void *)mnt, (void *)dentry};
+	struct counter *c;
+	u32 n;
+
+	if (!s || !(c = cell(row(s)->hook)))
 		return 0;
-	begin_call(k);
-	emit_keyed(s, k->c, 0);
+	where_is(s, &p);
+	key_who(s, row(s)->kind);
+	s->key[2] = s->where.dentry;
+	s->key[3] = s->where.mnt;
+	s->key[4] = s->where.hash;
+	s->key[5] = mix(s->where.parent, s->where.ino);
+	if (coalesce(s, c))
+		return 0;
+	begin_call(s);
+	s->r.bits |= B_WALKED;
+	identify(&s->r, (void *)s->where.inode);
+	if (s->bytes)
+		s->r.arg[5] = s->bytes;
+	n = walk(s, 0, mnt, dentry);
+	s->r.bits |= s->walk.bits;
+	s->r.seg[S_PATH] = n;
+	if (s->name) {
+		s->r.seg[S_NAME] = s->name;
+		bpf_probe_read_kernel(&s->data[n & (DATA - 1)], s->name & 4095, &s->data[NAME_AT]);
+		n += s->name;
+	}
+	emit_keyed(s, c, n);
 	return 0;
+}
+
+static __always_inline int report_file(struct scratch *s, u64 file)
+{
+	struct file *f = (void *)file;
+	struct path p = {};
+
+	bpf_core_read(&p, sizeof(p), &f->f_path);
+	return report_path(s, (u64)p.mnt, (u64)p.dentry);
 }
 
 /* openat2's struct open_how replaces the arguments that follow the path, so
@@ -197,6 +210,7 @@ static __always_inline void read_how(struct scratch *s)
 	s->arg[2] = how[0];
 	s->arg[3] = how[1];
 	s->arg[4] = how[2];
+	s->how = mix(mix(how[0], how[1]), how[2]);
 }
 
 static long hash_word(u32 i, void *arg)
@@ -210,122 +224,114 @@ static long hash_word(u32 i, void *arg)
 	return 0;
 }
 
-/* Reads a user string to off, pads it with zeros to a word and hashes it. */
-static __noinline u32 take_string(struct scratch *s, u32 off, u32 seg, u64 from)
+/* Mixes n bytes at off into s->hash, after padding them with zeros to a word. */
+__noinline int hash_string(struct scratch *s, u32 off, u32 n)
 {
-	long n;
-
-	s->r.seg[seg & (S_COUNT - 1)] = 0;
-	s->data[off & (DATA - 1)] = 0;
-	if (!from)
-		return off;
-	n = bpf_probe_read_user_str(&s->data[off & (DATA - 1)], 4096, (void *)from);
-	if (n <= 0) {
-		if (s->ret != -14) /* EFAULT: the kernel could not read it either */
-			s->bits |= B_FAILED_READ;
-		return off;
-	}
-	s->r.seg[seg & (S_COUNT - 1)] = n - 1;
+	if (!s)
+		return 0;
 	*(u64 *)&s->data[(off + n) & (DATA - 1)] = 0;
 	s->hash.off = off;
 	s->hash.a = mix(s->hash.a, n);
 	bpf_loop((n + 7) / 8, hash_word, &s, 0);
-	return off + n - 1;
+	return 0;
 }
 
-/* The directory that an unresolved name is relative to. */
-static __always_inline int base_of(struct scratch *s, u32 path, u32 dfd_index, struct path *p)
+/* Reads a user string to off, hashes it, and returns its length. */
+__noinline u32 take_string(struct scratch *s, u32 off, u64 from)
+{
+	long n;
+
+	if (!s)
+		return 0;
+	s->data[off & (DATA - 1)] = 0;
+	if (!from)
+		return 0;
+	n = bpf_probe_read_user_str(&s->data[off & (DATA - 1)], 4096, (void *)from);
+	if (n <= 0) {
+		if (s->ret != -14) /* EFAULT: the kernel could not read it either */
+			s->bits |= B_FAILED_READ;
+		return 0;
+	}
+	hash_string(s, off, n - 1);
+	return n - 1;
+}
+
+/* The directory that the name at offset name is relative to. */
+static __always_inline int base_of(struct scratch *s, u32 name, u32 dfd_index, struct path *p)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct file *f;
 	s32 dfd;
 
-	if (s->data[path & (DATA - 1)] == '/')
-		return bpf_core_read(p, sizeof(*p), &t->fs->root);
+	if (s->data[name & (DATA - 1)] == '/')
+		return root_of(t, p);
 	if (dfd_index == NOARG || (dfd = (s32)arg(s, dfd_index)) == -100 /* AT_FDCWD */)
-		return bpf_core_read(p, sizeof(*p), &t->fs->pwd);
-	f = file_of(dfd);
+		return here(t, p);
+	f = (void *)file_of(dfd);
 	if (!f)
 		return -1;
 	return bpf_core_read(p, sizeof(*p), &f->f_path);
 }
 
-/* Reports the call with the names in the caller's memory. */
-static __always_inline int report_names(struct call *k, u64 how)
+#define NAME2_AT 8192
+
+/* Reports the call in s with the names in the caller's memory. */
+__noinline int report_names(struct scratch *s)
 {
-	struct scratch *s = k->s;
-	struct hash_at *h = &s->hash;
 	struct path base = {}, base2 = {};
-	u32 end, next, two, bits = 0;
-	u16 n0, n2, n4;
+	struct counter *c;
+	u32 end, next, n = 0, n2 = 0;
 
-	h->a = seed;
-	h->b = how;
-	s->bits = 0;
-	s->r.seg[S_PATH2] = s->r.seg[S_NAME] = 0;
-	s->r.seg[S_PATH] = 0;
-	end = 0;
-	if (k->d->path != NOARG) {
-		end = take_string(s, 0, S_PATH, arg(s, k->d->path));
-		base_of(s, 0, k->d->dfd, &base);
-		h->a = mix(h->a, (u64)base.dentry);
-		h->b = mix(h->b, (u64)base.mnt);
-	}
-	/* Strings are 8-aligned for the hash and moved together below. */
-	two = 8192;
-	if (k->d->path2 != NOARG) {
-		take_string(s, two, S_PATH2, arg(s, k->d->path2));
-		base_of(s, two, k->d->dfd2, &base2);
-		h->a = mix(h->a, (u64)base2.dentry);
-		h->b = mix(h->b, (u64)base2.mnt);
-	}
-	if (k->d->name != NOARG)
-		take_string(s, NAME_AT, S_NAME, arg(s, k->d->name));
-	n0 = s->r.seg[S_PATH];
-	n2 = s->r.seg[S_PATH2];
-	n4 = s->r.seg[S_NAME];
-	bits = s->bits;
-
-	key_who(s, k->d->kind, how);
-	s->key[2] = h->a;
-	s->key[3] = h->b;
-	s->key[4] = (u64)base.dentry;
-	s->key[5] = (u64)base2.dentry;
-	if (coalesce(s, k->c, 0))
+	if (!s || !(c = cell(row(s)->hook)))
 		return 0;
-	begin_call(k);
-	s->r.bits |= bits;
-	s->r.seg[S_PATH] = n0;
+	s->hash.a = seed;
+	s->hash.b = s->how;
+	if (row(s)->path != NOARG) {
+		n = take_string(s, 0, arg(s, row(s)->path));
+		base_of(s, 0, row(s)->dfd, &base);
+	}
+	if (row(s)->path2 != NOARG) {
+		n2 = take_string(s, NAME2_AT, arg(s, row(s)->path2));
+		base_of(s, NAME2_AT, row(s)->dfd2, &base2);
+	}
+	if (row(s)->name != NOARG)
+		s->name = take_string(s, NAME_AT, arg(s, row(s)->name));
 
-	bits = 0;
+	key_who(s, row(s)->kind);
+	s->key[2] = s->hash.a;
+	s->key[3] = s->hash.b;
+	s->key[4] = mix((u64)base.dentry, (u64)base.mnt);
+	s->key[5] = mix((u64)base2.dentry, (u64)base2.mnt);
+	if (coalesce(s, c))
+		return 0;
+	begin_call(s);
+	s->r.seg[S_PATH] = end = n;
 	if (base.dentry) {
-		next = walk(s, end, (u64)base.mnt, (u64)base.dentry, &bits);
+		next = walk_base(s, end, &base);
 		s->r.seg[S_BASE] = next - end;
 		end = next;
-	} else if (k->d->path != NOARG) {
+	} else if (row(s)->path != NOARG) {
 		s->r.bits |= B_NO_BASE;
 	}
 	if (n2) {
 		s->r.seg[S_PATH2] = n2;
-		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n2 & 4095, &s->data[two]);
+		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n2 & 4095, &s->data[NAME2_AT]);
 		end += n2;
 	}
 	if (base2.dentry) {
-		next = walk(s, end, (u64)base2.mnt, (u64)base2.dentry, &bits);
+		next = walk_base(s, end, &base2);
 		s->r.seg[S_BASE2] = next - end;
 		end = next;
-	} else if (k->d->path2 != NOARG) {
+	} else if (row(s)->path2 != NOARG) {
 		s->r.bits |= B_NO_BASE;
 	}
-	if (n4) {
-		s->r.seg[S_NAME] = n4;
-		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n4 & 4095, &s->data[NAME_AT]);
-		end += n4;
+	n = s->name;
+	if (n) {
+		s->r.seg[S_NAME] = n;
+		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n & 4095, &s->data[NAME_AT]);
+		end += n;
 	}
-	if (bits & (B_DELETED | B_UNREACHABLE))
-		s->r.bits |= B_BASE_UNREACHABLE;
-	s->r.bits |= bits & (B_TRUNCATED | B_FAILED_READ);
-	emit_keyed(s, k->c, end);
+	emit_keyed(s, c, end);
 	return 0;
 }
 
@@ -334,60 +340,58 @@ static __always_inline int report_names(struct call *k, u64 how)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_open, struct pt_regs *regs, long ret)
 {
-	struct call k;
-	struct file *f;
+	struct scratch *s = enter();
+	u64 f;
 
-	if (enter(&k))
+	if (!s)
 		return 0;
-	if (k.s->nr == OPENAT2)
-		read_how(k.s);
-	if (k.s->ret < 0)
-		return report_names(&k, detail(k.s, k.d->keys));
-	f = file_of(k.s->ret);
+	if (s->nr == OPENAT2)
+		read_how(s);
+	if (s->ret < 0)
+		return report_names(s);
+	f = file_of(s->ret);
 	if (!f) /* closed by another thread before we looked */
-		return report_names(&k, detail(k.s, k.d->keys));
-	return report_path(&k, &f->f_path, detail(k.s, k.d->keys), 0, 0);
+		return report_names(s);
+	return report_file(s, f);
 }
 
 /* Calls that take names. */
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_path, struct pt_regs *regs, long ret)
 {
-	struct call k;
+	struct scratch *s = enter();
+	u32 kind;
 
-	if (enter(&k))
+	if (!s)
 		return 0;
-	if (k.d->kind == K_EXEC_FAILED && k.s->ret >= 0) {
-		k.c->filtered++; /* sched_process_exec has it */
-		return 0;
-	}
-	if (k.s->ret >= 0 && (k.d->kind == K_RENAME || k.d->kind == K_RMDIR || k.d->kind == K_UNLINK || k.d->kind == K_MOUNT))
+	kind = row(s)->kind;
+	if (kind == K_EXEC_FAILED && s->ret >= 0)
+		return filter(s); /* sched_process_exec has it */
+	if (s->ret >= 0 && (kind == K_RENAME || kind == K_RMDIR || kind == K_UNLINK || kind == K_MOUNT))
 		generation++;
-	return report_names(&k, detail(k.s, k.d->keys));
+	return report_names(s);
 }
 
 /* Calls on a descriptor. */
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_fd, struct pt_regs *regs, long ret)
 {
-	struct call k;
-	struct file *f;
-	u16 name = 0;
-	u64 how;
+	struct scratch *s = enter();
+	u64 f;
 
-	if (enter(&k))
+	if (!s)
 		return 0;
-	how = detail(k.s, k.d->keys);
-	if (k.d->name != NOARG) {
-		k.s->hash.a = seed;
-		take_string(k.s, NAME_AT, S_NAME, arg(k.s, k.d->name));
-		name = k.s->r.seg[S_NAME];
-		how = mix(how, k.s->hash.a);
+	if (row(s)->name != NOARG) {
+		s->hash.a = s->hash.b = seed;
+		s->name = take_string(s, NAME_AT, arg(s, row(s)->name));
+		s->how = mix(s->how, s->hash.a);
 	}
-	f = file_of(arg(k.s, k.d->fd));
-	if (!f)
-		return report_args(&k, mix(how, arg(k.s, k.d->fd)));
-	return report_path(&k, &f->f_path, how, 0, name);
+	f = file_of(arg(s, row(s)->fd));
+	if (!f) {
+		s->how = mix(s->how, arg(s, row(s)->fd));
+		return report_args(s);
+	}
+	return report_file(s, f);
 }
 
 /* A change of directory or root: where the process is now. */
@@ -395,73 +399,73 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(on_cwd, struct pt_regs *regs, long ret)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
-	struct call k;
+	struct scratch *s = enter();
+	struct path p = {};
 
-	if (enter(&k))
+	if (!s)
 		return 0;
-	if (k.s->ret < 0)
-		return report_names(&k, k.d->path == NOARG ? arg(k.s, k.d->fd) : 0);
-	if (k.d->kind == K_CHROOT)
-		return report_path(&k, &t->fs->root, 0, 0, 0);
-	return report_path(&k, &t->fs->pwd, 0, 0, 0);
+	if (s->ret < 0) {
+		if (row(s)->path == NOARG)
+			s->how = arg(s, row(s)->fd);
+		return report_names(s);
+	}
+	if (row(s)->kind == K_CHROOT)
+		root_of(t, &p);
+	else
+		here(t, &p);
+	return report_path(s, (u64)p.mnt, (u64)p.dentry);
 }
 
-static __always_inline int is_regular(struct file *f)
+static __always_inline int is_a(u64 file, u32 type)
 {
-	return (BPF_CORE_READ(f, f_inode, i_mode) & 0170000) == 0100000;
+	struct file *f = (void *)file;
+
+	return (BPF_CORE_READ(f, f_inode, i_mode) & 0170000) == type;
 }
 
 /* Bytes into regular files. */
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_write, struct pt_regs *regs, long ret)
 {
-	struct call k;
-	struct file *f;
+	struct scratch *s = enter();
+	u64 f;
 
-	if (enter(&k))
+	if (!s)
 		return 0;
-	if (k.s->ret <= 0)
-		goto filtered;
-	f = file_of(arg(k.s, k.d->fd));
-	if (!f || !is_regular(f))
-		goto filtered;
-	return report_path(&k, &f->f_path, 0, k.s->ret, 0);
-filtered:
-	k.c->filtered++;
-	return 0;
+	if (s->ret <= 0)
+		return filter(s);
+	f = file_of(arg(s, row(s)->fd));
+	if (!f || !is_a(f, 0100000))
+		return filter(s);
+	s->bytes = s->ret;
+	return report_file(s, f);
 }
 
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_mmap, struct pt_regs *regs, long ret)
 {
-	struct call k;
-	struct file *f;
-	u64 type;
+	struct scratch *s = enter();
+	u64 type, f;
 
-	if (enter(&k))
+	if (!s)
 		return 0;
-	type = k.s->arg[3] & 15;
-	if ((type != 1 && type != 3) || !(k.s->arg[2] & 2) || (k.s->ret < 0 && k.s->ret > -4096))
-		goto filtered; /* MAP_SHARED, MAP_SHARED_VALIDATE; PROT_WRITE */
-	f = file_of(k.s->arg[4]);
-	if (k.s->arg[3] & 32 || !f) /* MAP_ANONYMOUS */
-		goto filtered;
-	k.s->ret = 0;
-	return report_path(&k, &f->f_path, detail(k.s, k.d->keys), 0, 0);
-filtered:
-	k.c->filtered++;
-	return 0;
+	type = s->arg[3] & 15; /* MAP_SHARED, MAP_SHARED_VALIDATE; PROT_WRITE */
+	if ((type != 1 && type != 3) || !(s->arg[2] & 2) || (s->ret < 0 && s->ret > -4096))
+		return filter(s);
+	f = file_of(s->arg[4]);
+	if (s->arg[3] & 32 || !f) /* MAP_ANONYMOUS */
+		return filter(s);
+	s->ret = 0;
+	return report_file(s, f);
 }
 
 /* Calls whose arguments say it all. */
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_args, struct pt_regs *regs, long ret)
 {
-	struct call k;
+	struct scratch *s = enter();
 
-	if (enter(&k))
-		return 0;
-	return report_args(&k, detail(k.s, k.d->keys));
+	return s ? report_args(s) : 0;
 }
 
 #endif

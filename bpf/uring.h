@@ -32,7 +32,7 @@ int BPF_PROG(submitted, struct io_kiocb *req)
 	struct filename *name = 0;
 	struct counter *c;
 	struct scratch *s;
-	u32 tid = t->pid, end = 0, n;
+	u32 tid = t->pid, n;
 	u8 op;
 
 	if (!in_scope())
@@ -64,22 +64,19 @@ int BPF_PROG(submitted, struct io_kiocb *req)
 		name = BPF_CORE_READ(o, oldpath);
 	}
 	if (name)
-		end = kernel_str(s, 0, S_PATH, BPF_CORE_READ(name, name));
+		kernel_str(s, 0, S_PATH, (u64)BPF_CORE_READ(name, name));
 	n = s->r.seg[S_PATH];
-	s->hash.a = n;
-	s->hash.b = seed;
-	s->hash.off = 0;
-	if (n) {
-		*(u64 *)&s->data[end & (DATA - 1)] = 0;
-		bpf_loop((n + 7) / 8, hash_word, &s, 0);
-	}
+	s->hash.a = s->hash.b = seed;
+	hash_string(s, 0, n);
 	s->nr = 0;
 	s->ret = 0;
-	key_who(s, K_IOURING_OP, op);
+	s->how = op;
+	s->bytes = 0;
+	key_who(s, K_IOURING_OP);
 	s->key[2] = s->hash.a;
 	s->key[3] = s->hash.b;
 	s->key[4] = s->key[5] = 0;
-	if (coalesce(s, c, 0))
+	if (coalesce(s, c))
 		return 0;
 	begin(s, CTX_TASK, K_IOURING_OP, H_IOURING);
 	s->r.bits |= B_NO_RESULT;
