@@ -124,20 +124,14 @@ const (
 	AssayProgConnect6  = "connect6"
 	AssayProgExeced    = "execed"
 	AssayProgExited    = "exited"
+	AssayProgFiles     = "files"
 	AssayProgForked    = "forked"
 	AssayProgMoved     = "moved"
-	AssayProgOnArgs    = "on_args"
-	AssayProgOnCwd     = "on_cwd"
-	AssayProgOnFd      = "on_fd"
-	AssayProgOnMmap    = "on_mmap"
-	AssayProgOnOpen    = "on_open"
-	AssayProgOnPath    = "on_path"
-	AssayProgOnSocket  = "on_socket"
-	AssayProgOnWrite   = "on_write"
 	AssayProgSendmsg4  = "sendmsg4"
 	AssayProgSendmsg6  = "sendmsg6"
 	AssayProgSkbIn     = "skb_in"
 	AssayProgSkbOut    = "skb_out"
+	AssayProgSockets   = "sockets"
 	AssayProgSubmitted = "submitted"
 	AssayProgSysExit   = "sys_exit"
 	AssayVarGeneration = "generation"
@@ -197,20 +191,14 @@ type AssayProgramSpecs struct {
 	Connect6  *ebpf.ProgramSpec `ebpf:"connect6"`
 	Execed    *ebpf.ProgramSpec `ebpf:"execed"`
 	Exited    *ebpf.ProgramSpec `ebpf:"exited"`
+	Files     *ebpf.ProgramSpec `ebpf:"files"`
 	Forked    *ebpf.ProgramSpec `ebpf:"forked"`
 	Moved     *ebpf.ProgramSpec `ebpf:"moved"`
-	OnArgs    *ebpf.ProgramSpec `ebpf:"on_args"`
-	OnCwd     *ebpf.ProgramSpec `ebpf:"on_cwd"`
-	OnFd      *ebpf.ProgramSpec `ebpf:"on_fd"`
-	OnMmap    *ebpf.ProgramSpec `ebpf:"on_mmap"`
-	OnOpen    *ebpf.ProgramSpec `ebpf:"on_open"`
-	OnPath    *ebpf.ProgramSpec `ebpf:"on_path"`
-	OnSocket  *ebpf.ProgramSpec `ebpf:"on_socket"`
-	OnWrite   *ebpf.ProgramSpec `ebpf:"on_write"`
 	Sendmsg4  *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6  *ebpf.ProgramSpec `ebpf:"sendmsg6"`
 	SkbIn     *ebpf.ProgramSpec `ebpf:"skb_in"`
 	SkbOut    *ebpf.ProgramSpec `ebpf:"skb_out"`
+	Sockets   *ebpf.ProgramSpec `ebpf:"sockets"`
 	Submitted *ebpf.ProgramSpec `ebpf:"submitted"`
 	SysExit   *ebpf.ProgramSpec `ebpf:"sys_exit"`
 }
@@ -316,20 +304,14 @@ type AssayPrograms struct {
 	Connect6  *ebpf.Program `ebpf:"connect6"`
 	Execed    *ebpf.Program `ebpf:"execed"`
 	Exited    *ebpf.Program `ebpf:"exited"`
+	Files     *ebpf.Program `ebpf:"files"`
 	Forked    *ebpf.Program `ebpf:"forked"`
 	Moved     *ebpf.Program `ebpf:"moved"`
-	OnArgs    *ebpf.Program `ebpf:"on_args"`
-	OnCwd     *ebpf.Program `ebpf:"on_cwd"`
-	OnFd      *ebpf.Program `ebpf:"on_fd"`
-	OnMmap    *ebpf.Program `ebpf:"on_mmap"`
-	OnOpen    *ebpf.Program `ebpf:"on_open"`
-	OnPath    *ebpf.Program `ebpf:"on_path"`
-	OnSocket  *ebpf.Program `ebpf:"on_socket"`
-	OnWrite   *ebpf.Program `ebpf:"on_write"`
 	Sendmsg4  *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6  *ebpf.Program `ebpf:"sendmsg6"`
 	SkbIn     *ebpf.Program `ebpf:"skb_in"`
 	SkbOut    *ebpf.Program `ebpf:"skb_out"`
+	Sockets   *ebpf.Program `ebpf:"sockets"`
 	Submitted *ebpf.Program `ebpf:"submitted"`
 	SysExit   *ebpf.Program `ebpf:"sys_exit"`
 }
@@ -340,20 +322,14 @@ func (p *AssayPrograms) Close() error {
 		p.Connect6,
 		p.Execed,
 		p.Exited,
+		p.Files,
 		p.Forked,
 		p.Moved,
-		p.OnArgs,
-		p.OnCwd,
-		p.OnFd,
-		p.OnMmap,
-		p.OnOpen,
-		p.OnPath,
-		p.OnSocket,
-		p.OnWrite,
 		p.Sendmsg4,
 		p.Sendmsg6,
 		p.SkbIn,
 		p.SkbOut,
+		p.Sockets,
 		p.Submitted,
 		p.SysExit,
 	)

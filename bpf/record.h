@@ -132,6 +132,9 @@ struct traffic {
 	u64 cgroup;
 };
 
+/* Tail calls. */
+enum { T_FILES, T_SOCKETS, T_COUNT };
+
 #define NSYS 512
 
 #endif

@@ -132,7 +132,7 @@ __noinline u32 unix_name(struct scratch *s, u64 sock, struct path *p)
 }
 
 SEC("tp_btf/sys_exit")
-int BPF_PROG(on_socket, struct pt_regs *regs, long ret)
+int BPF_PROG(sockets, struct pt_regs *regs, long ret)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	u32 tid = t->pid, n = 0, end = 0, kind, user_len = 0, walked = 0;

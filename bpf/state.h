@@ -100,7 +100,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, P_COUNT);
+	__uint(max_entries, T_COUNT);
 	__type(key, u32);
 	__type(value, u32);
 } progs SEC(".maps");

@@ -77,7 +77,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	if (is32)
 		s->ret = (s32)ret;
 #endif
-	bpf_tail_call(ctx, &progs, prog);
+	bpf_tail_call(ctx, &progs, prog == P_SOCKET ? T_SOCKETS : T_FILES);
 	return 0;
 }
 
@@ -337,10 +337,8 @@ __noinline int report_names(struct scratch *s)
 
 #define OPENAT2 437
 
-SEC("tp_btf/sys_exit")
-int BPF_PROG(on_open, struct pt_regs *regs, long ret)
+__noinline int on_open(struct scratch *s)
 {
-	struct scratch *s = enter();
 	u64 f;
 
 	if (!s)
@@ -356,10 +354,8 @@ int BPF_PROG(on_open, struct pt_regs *regs, long ret)
 }
 
 /* Calls that take names. */
-SEC("tp_btf/sys_exit")
-int BPF_PROG(on_path, struct pt_regs *regs, long ret)
+__noinline int on_path(struct scratch *s)
 {
-	struct scratch *s = enter();
 	u32 kind;
 
 	if (!s)
@@ -373,10 +369,8 @@ int BPF_PROG(on_path, struct pt_regs *regs, long ret)
 }
 
 /* Calls on a descriptor. */
-SEC("tp_btf/sys_exit")
-int BPF_PROG(on_fd, struct pt_regs *regs, long ret)
+__noinline int on_fd(struct scratch *s)
 {
-	struct scratch *s = enter();
 	u64 f;
 
 	if (!s)
@@ -395,11 +389,9 @@ int BPF_PROG(on_fd, struct pt_regs *regs, long ret)
 }
 
 /* A change of directory or root: where the process is now. */
-SEC("tp_btf/sys_exit")
-int BPF_PROG(on_cwd, struct pt_regs *regs, long ret)
+__noinline int on_cwd(struct scratch *s)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
-	struct scratch *s = enter();
 	struct path p = {};
 
 	if (!s)
@@ -424,10 +416,8 @@ static __always_inline int is_a(u64 file, u32 type)
 }
 
 /* Bytes into regular files. */
-SEC("tp_btf/sys_exit")
-int BPF_PROG(on_write, struct pt_regs *regs, long ret)
+__noinline int on_write(struct scratch *s)
 {
-	struct scratch *s = enter();
 	u64 f;
 
 	if (!s)
@@ -441,10 +431,8 @@ int BPF_PROG(on_write, struct pt_regs *regs, long ret)
 	return report_file(s, f);
 }
 
-SEC("tp_btf/sys_exit")
-int BPF_PROG(on_mmap, struct pt_regs *regs, long ret)
+__noinline int on_mmap(struct scratch *s)
 {
-	struct scratch *s = enter();
 	u64 type, f;
 
 	if (!s)
@@ -459,13 +447,30 @@ int BPF_PROG(on_mmap, struct pt_regs *regs, long ret)
 	return report_file(s, f);
 }
 
-/* Calls whose arguments say it all. */
+/* Every call but those on sockets. One program for all of them, since what they
+ * share is most of what there is to verify. */
 SEC("tp_btf/sys_exit")
-int BPF_PROG(on_args, struct pt_regs *regs, long ret)
+int BPF_PROG(files, struct pt_regs *regs, long ret)
 {
 	struct scratch *s = enter();
 
-	return s ? report_args(s) : 0;
+	if (!s)
+		return 0;
+	switch (row(s)->prog) {
+	case P_OPEN:
+		return on_open(s);
+	case P_PATH:
+		return on_path(s);
+	case P_FD:
+		return on_fd(s);
+	case P_CWD:
+		return on_cwd(s);
+	case P_WRITE:
+		return on_write(s);
+	case P_MMAP:
+		return on_mmap(s);
+	}
+	return report_args(s); /* P_ARGS: the arguments say it all */
 }
 
 #endif

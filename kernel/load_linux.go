@@ -91,7 +91,7 @@ func load(cfg Config) (_ *loaded, err error) {
 	if err := l.coll.Maps["session"].Put(uint32(0), uint32(dir.Fd())); err != nil {
 		return nil, fmt.Errorf("watch cgroup %s: %w", cfg.CgroupPath, err)
 	}
-	for i, name := range handlers {
+	for i, name := range tailCalls {
 		p := l.coll.Programs[name]
 		if p == nil {
 			continue

@@ -5,8 +5,7 @@ import (
 	"sync"
 )
 
-// Handlers, in the order of enum prog in bpf/record.h, and the programs that
-// stand for them in the tail-call table.
+// Handlers, in the order of enum prog in bpf/record.h.
 const (
 	progNone = iota
 	progOpen
@@ -17,13 +16,11 @@ const (
 	progArgs
 	progSocket
 	progMmap
-	progCount
 )
 
-var handlers = [progCount]string{
-	progOpen: "on_open", progPath: "on_path", progFD: "on_fd", progCwd: "on_cwd", progWrite: "on_write",
-	progArgs: "on_args", progSocket: "on_socket", progMmap: "on_mmap",
-}
+// tailCalls are the programs that sys_exit jumps to, in the order of T_FILES
+// and T_SOCKETS there.
+var tailCalls = []string{"files", "sockets"}
 
 // noArg is NOARG of bpf/record.h.
 const noArg = 7
