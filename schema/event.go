@@ -64,6 +64,9 @@ type Event struct {
 	Message string `json:"message,omitempty"`
 	// Check is the name of an outcome contract's check.
 	Check string `json:"check,omitempty"`
+	// Phase tells the check_* events of a baseline from those of the final
+	// evaluation: baseline or final.
+	Phase string `json:"phase,omitempty"`
 	// Passed and DurationMS are check_completed's.
 	Passed     *bool  `json:"passed,omitempty"`
 	DurationMS *int64 `json:"duration_ms,omitempty"`
