@@ -13,9 +13,18 @@
 //
 // A run uses a [Gate], in three calls:
 //
-//	gate, err := contract.Prepare(ctx, opts)  // before the agent starts
+//	gate, err := contract.Prepare(ctx, contract.PrepareOptions{
+//		Path: file, RunID: id, Workdir: dir, TempDir: spoolDir, Baseline: asked,
+//		Executor: contract.Shell{Dir: dir, Env: agentEnv, Group: func(name string) (contract.Group, error) {
+//			return session.NewGroup(name) // check-<n>, under the session's limits
+//		}},
+//		Options: contract.Options{Output: recorder.Create, Clock: sinceRunStarted, Started: ..., Completed: ...},
+//	})                                        // before the agent starts
 //	defer gate.Release()
-//	doc, err := gate.Settle(ctx, agentRan)    // once the agent's cgroup is empty
+//	doc, err := gate.Settle(ctx, whyNotRun)   // once the agent's cgroup is empty
+//
+// and exits with [ExitCode]. The document goes to contract.json whatever the
+// error is, and its verdict to result.json.
 //
 // Prepare reads the contract and keeps its digest, takes a snapshot of the
 // protected paths into an unlinked file, and evaluates the baseline if asked.

@@ -1,0 +1,146 @@
+package contract
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Whatever an agent does to a protected path, it is back as it was, and
+// nothing outside is written through it.
+func TestAnAgentThatEditsProtectedPaths(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		want   []string
+	}{
+		"nothing":                        {":", nil},
+		"an edited test":                 {"echo true >tests/run.sh", []string{"modified tests/run.sh"}},
+		"an edited test of equal size":   {"printf FIXTURE >tests/data/one", []string{"modified tests/data/one"}},
+		"a deleted test":                 {"rm tests/run.sh", []string{"deleted tests/run.sh"}},
+		"all tests deleted":              {"rm -r tests", []string{"deleted tests", "deleted tests/data", "deleted tests/data/one", "deleted tests/link", "deleted tests/run.sh"}},
+		"an added test":                  {"echo x >tests/data/two", []string{"added tests/data/two"}},
+		"an added folder":                {"mkdir -p tests/new/sub; echo x >tests/new/sub/x", []string{"added tests/new"}},
+		"an added link":                  {"ln -s / tests/root", []string{"added tests/root"}},
+		"an added match of a glob":       {"echo x >src/deep/b_test.txt", []string{"added src/deep/b_test.txt"}},
+		"permissions of a file":          {"chmod 000 tests/run.sh", []string{"permissions tests/run.sh"}},
+		"setuid":                         {"chmod 4755 tests/run.sh", []string{"permissions tests/run.sh"}},
+		"permissions of a folder":        {"chmod 000 tests/data", []string{"permissions tests/data"}},
+		"a folder hidden and edited":     {"echo x >tests/data/one; chmod 000 tests/data tests", []string{"modified tests/data/one", "permissions tests", "permissions tests/data"}},
+		"a file for a folder":            {"rm -r tests/data; echo x >tests/data", []string{"deleted tests/data/one", "replaced tests/data"}},
+		"a folder for a file":            {"rm tests/run.sh; mkdir -p tests/run.sh/x/y", []string{"replaced tests/run.sh"}},
+		"a FIFO for a file":              {"rm tests/run.sh; mkfifo tests/run.sh", []string{"replaced tests/run.sh"}},
+		"a link for a file":              {"rm tests/run.sh; ln -s /bin/true tests/run.sh", []string{"replaced tests/run.sh"}},
+		"a link to a file outside":       {"rm tests/run.sh; ln -s ../../outside tests/run.sh", []string{"replaced tests/run.sh"}},
+		"a hard link to a file outside":  {"ln -f ../outside tests/run.sh", []string{"linked tests/run.sh"}},
+		"a hard link of equal content":   {"cp -p tests/run.sh src/copy; ln -f src/copy tests/run.sh", []string{"linked tests/run.sh"}},
+		"another name for a test":        {"ln tests/run.sh src/other", []string{"linked tests/run.sh"}},
+		"a link for a folder":            {"mv tests/data src/moved; ln -s ../src/moved tests/data", []string{"deleted tests/data/one", "replaced tests/data"}},
+		"a link to a folder outside":     {"rm -r tests; ln -s ../temp tests", []string{"deleted tests/data", "deleted tests/data/one", "deleted tests/link", "deleted tests/run.sh", "replaced tests"}},
+		"a link moved elsewhere":         {"ln -sf run.sh tests/link", []string{"modified tests/link"}},
+		"a file for a link":              {"rm tests/link; echo x >tests/link", []string{"replaced tests/link"}},
+		"a parent replaced by a link":    {"mv src/deep src/far; ln -s far src/deep", []string{"added src/far/a_test.txt", "deleted src/deep/a_test.txt", "replaced src/deep"}},
+		"a parent deleted":               {"rm -r src/deep", []string{"deleted src/deep/a_test.txt"}},
+		"a test rewritten as it was":     {"cp -p tests/run.sh x; mv x tests/run.sh", nil},
+		"changes to what is unprotected": {"echo x >src/deep/other; echo y >README", nil},
+		"another owner":                  {"chown 12345 tests/run.sh", []string{"permissions tests/run.sh"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorkspace(t)
+			if strings.HasPrefix(c.script, "chown") && os.Getuid() != 0 {
+				t.Skip("only root can give a file away")
+			}
+			outside := filepath.Join(filepath.Dir(w.dir), "outside")
+			g := w.prepare(PrepareOptions{})
+			keep := func() string { // the protected part
+				var lines []string
+				for line := range strings.SplitSeq(w.state(), "\n") {
+					if strings.Contains(line, "./tests") || strings.Contains(line, "_test.txt") {
+						lines = append(lines, line)
+					}
+				}
+				return strings.Join(lines, "\n")
+			}
+			before := keep()
+			w.sh(w.dir, c.script)
+			doc := w.settle(g)
+			var got []string
+			for _, ch := range doc.ProtectedChanges {
+				got = append(got, ch.Change+" "+ch.Path)
+				if !ch.Restored || ch.During != "agent" {
+					t.Errorf("change %+v", ch)
+				}
+			}
+			slices.Sort(got)
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Errorf("changes (-want +got):\n%s", d)
+			}
+			if d := cmp.Diff(before, keep()); d != "" {
+				t.Errorf("protected paths (-at the start +now):\n%s", d)
+			}
+			if doc.Verdict != schema.VerdictFailed { // the answer is still 41
+				t.Errorf("verdict %s, reasons %q", doc.Verdict, doc.Reasons)
+			}
+			if text, err := os.ReadFile(outside); string(text) != "outside" {
+				t.Errorf("the file outside holds %q, %v", text, err)
+			}
+			if left, _ := os.ReadDir(w.temp); len(left) > 0 {
+				t.Errorf("written outside: %v", left)
+			}
+			if again := g.snapshot.Restore("agent"); len(again.Changes) > 0 {
+				t.Errorf("not all was restored: %+v", again)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeRestoredMakesTheVerdictInconclusive(t *testing.T) {
+	t.Run("a working directory that another has replaced", func(t *testing.T) {
+		w := newWorkspace(t)
+		g := w.prepare(PrepareOptions{})
+		w.sh(filepath.Dir(w.dir), "mv work elsewhere; ln -s temp work")
+		doc := w.settle(g)
+		if doc.Verdict != schema.VerdictInconclusive || len(doc.ProtectedChanges) != 1 || doc.ProtectedChanges[0].Restored {
+			t.Errorf("verdict %s, changes %+v", doc.Verdict, doc.ProtectedChanges)
+		}
+		if left, _ := os.ReadDir(w.temp); len(left) > 0 {
+			t.Errorf("written through the link: %v", left)
+		}
+	})
+	t.Run("a snapshot that was tampered with", func(t *testing.T) {
+		w := newWorkspace(t)
+		g := w.prepare(PrepareOptions{})
+		if _, err := g.snapshot.blob.WriteAt(bytes.Repeat([]byte("x"), 50), 0); err != nil {
+			t.Fatal(err)
+		}
+		w.sh(w.dir, "echo true >tests/run.sh; echo echo 42 >src/answer.sh")
+		doc := w.settle(g)
+		if doc.Verdict != schema.VerdictInconclusive || !strings.Contains(doc.ProtectedChanges[0].Error, "tampered") {
+			t.Errorf("verdict %s, changes %+v", doc.Verdict, doc.ProtectedChanges)
+		}
+	})
+	t.Run("a file that cannot be changed", func(t *testing.T) {
+		w := newWorkspace(t)
+		if err := exec.Command("chattr", "+i", filepath.Join(w.dir, "tests/link")).Run(); err == nil {
+			t.Fatal("links cannot be immutable")
+		}
+		g := w.prepare(PrepareOptions{})
+		w.sh(w.dir, "echo true >tests/run.sh")
+		file := filepath.Join(w.dir, "tests/run.sh")
+		if out, err := exec.Command("chattr", "+i", file).CombinedOutput(); err != nil {
+			t.Skipf("chattr +i: %s", out)
+		}
+		defer exec.Command("chattr", "-i", file).Run()
+		doc := w.settle(g)
+		if doc.Verdict != schema.VerdictInconclusive || doc.ProtectedChanges[0].Restored {
+			t.Errorf("verdict %s, changes %+v", doc.Verdict, doc.ProtectedChanges)
+		}
+	})
+}
