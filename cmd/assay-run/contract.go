@@ -203,25 +203,32 @@ func (a *app) checkContract(ctx context.Context, file, workdir string, asJSON bo
 	return err
 }
 
-// printCheck tells of one check, with the end of its output unless it passed.
+// printCheck tells of one check; unless it passed also why, with the end of its
+// output and how to run it by hand.
 func (a *app) printCheck(_ contract.Phase, c contract.Check, r schema.CheckResult) {
-	state := "failed"
-	switch {
-	case r.Passed:
-		state = "passed"
-	case !r.Ran:
-		state = "not run"
-	case r.TimedOut:
-		state = "timeout"
-	}
-	fmt.Fprintf(a.stdout, "%-8s %s (%v)\n", state, printable(c.Name), time.Duration(r.DurationMS)*time.Millisecond)
+	took := time.Duration(r.DurationMS) * time.Millisecond
 	if r.Passed {
+		fmt.Fprintf(a.stdout, "passed   %s (%v)\n", printable(c.Name), took)
 		return
 	}
-	for line := range strings.SplitSeq(strings.TrimRight(r.OutputTail, "\n"), "\n") {
-		fmt.Fprintf(a.stdout, "    %s\n", printable(line))
+	state := "failed"
+	if !r.Ran {
+		state = "not run"
 	}
-	fmt.Fprintf(a.stdout, "  rerun: %s\n", printable(r.Rerun))
+	fmt.Fprintf(a.stdout, "%-8s %s (%v): %s\n", state, printable(c.Name), took, contract.Why(r))
+	a.indented("    ", r.OutputTail)
+	a.indented("    rerun: ", r.Rerun)
+}
+
+// indented prints text line by line, the first after label.
+func (a *app) indented(label, text string) {
+	if text == "" {
+		return
+	}
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		fmt.Fprintf(a.stdout, "%s%s\n", label, printable(line))
+		label = strings.Repeat(" ", len(label))
+	}
 }
 
 // checkSession is a cgroup session for checks without an agent.
@@ -265,4 +272,3 @@ func count(n int, what string) string {
 	}
 	return fmt.Sprintf("%d %s", n, what)
 }
-

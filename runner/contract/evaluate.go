@@ -161,7 +161,7 @@ func (e *Evaluation) conclude() {
 		case r.Passed:
 		case r.Ran:
 			e.Verdict = schema.VerdictFailed
-			e.Reasons = append(e.Reasons, fmt.Sprintf("check %s failed: %s", r.Name, why(r)))
+			e.Reasons = append(e.Reasons, fmt.Sprintf("check %s failed: %s", r.Name, Why(r)))
 		default:
 			if e.Verdict == schema.VerdictPassed {
 				e.Verdict = schema.VerdictInconclusive
@@ -174,8 +174,13 @@ func (e *Evaluation) conclude() {
 	}
 }
 
-func why(r schema.CheckResult) string {
+// Why says in a few words why a check did not pass; empty when it did.
+func Why(r schema.CheckResult) string {
 	switch {
+	case r.Passed:
+		return ""
+	case !r.Ran:
+		return "it could not run"
 	case r.TimedOut:
 		return "it ran out of time"
 	case r.Signal != nil:
