@@ -174,12 +174,14 @@ func (s *Spool) Counts(path string) schema.LayerCounts {
 	return schema.LayerCounts{Seen: l.written + l.dropped, Written: l.written, Dropped: l.dropped}
 }
 
-// Create opens a member for captured bytes. The path must be new, and no layer
-// or document. The writer is not safe for concurrent use; after a write error
+// Create opens a member for bytes that are written piece by piece: captured
+// streams, and of the documents the capability surface, which may be large.
+// The path must be new. The writer is not safe for concurrent use; after a write error
 // it stays broken.
 func (s *Spool) Create(path string) (io.WriteCloser, error) {
-	if !safePath(path) || isLayer(path) || isDocument(path) || path == schema.ManifestPath {
-		return nil, fmt.Errorf("create member %q: not a path for captured bytes", path)
+	document := isDocument(path) && path != schema.SurfacePath
+	if !safePath(path) || isLayer(path) || document || path == schema.ManifestPath {
+		return nil, fmt.Errorf("create member %q: not a path for a stream of bytes", path)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -113,7 +113,7 @@ func startFailure(command, dir string, err error) (source string, exit int, e sc
 		return schema.SourceChild, ExitNotFound, e
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOEXEC), errors.Is(err, syscall.EISDIR),
 		errors.Is(err, syscall.ETXTBSY), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.E2BIG),
-		errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ELIBBAD):
+		errors.Is(err, syscall.ENAMETOOLONG):
 		e.Code = "command_not_executable"
 		e.Hint = "check that it is an executable file for this machine (chmod +x; a script needs a #! line)"
 		return schema.SourceChild, ExitNotExecutable, e

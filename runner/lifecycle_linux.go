@@ -46,6 +46,13 @@ func (l *lifecycle) event(e schema.Event) {
 	}
 }
 
+// start is run_started on the boot clock.
+func (l *lifecycle) start() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.zero
+}
+
 // elapsed is the time since run_started.
 func (l *lifecycle) elapsed() time.Duration {
 	l.mu.Lock()

@@ -15,7 +15,8 @@ type Recorder interface {
 	// layer. After a write error the layer stays broken: every further line is
 	// counted as dropped and the same error comes back.
 	Append(layer string, encode func(dst []byte, seq uint64) []byte) error
-	// Create opens a member for bytes, such as schema.StdoutPath.
+	// Create opens a member that is written piece by piece:
+	// schema.StdoutPath and its like, and schema.SurfacePath.
 	Create(path string) (io.WriteCloser, error)
 	// Put writes a whole document.
 	Put(path string, data []byte) error

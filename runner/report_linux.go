@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"runtime"
 
-	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -33,7 +33,7 @@ func (r *run) finish(why error) (*schema.Result, error) {
 	err := errors.Join(
 		r.rec.failed(),
 		r.put(schema.ResultPath, &r.result),
-		r.put(schema.SurfacePath, r.surface()),
+		r.writeSurface(),
 		r.put(schema.CorrelationPath, r.correlation()),
 		r.put(schema.HealthPath, r.health()), // last: it counts what the others wrote
 	)
@@ -74,46 +74,40 @@ func (r *run) put(path string, doc any) error {
 	return r.opt.Recorder.Put(path, data)
 }
 
-func (r *run) surface() *schema.CapabilitySurface {
-	return &schema.CapabilitySurface{
-		Schema: schema.CapabilitySurfaceV0, RunID: r.spec.RunID,
-		FilesystemPaths: []string{}, NetworkEndpoints: []string{}, ProcessExecs: []string{},
-		MCPTools: []string{}, PolicyDecisions: []string{},
-	}
-}
-
 func (r *run) correlation() *schema.CorrelationReport {
 	return &schema.CorrelationReport{
 		Schema: schema.CorrelationReportV0, RunID: r.spec.RunID,
-		Status: schema.Partial, Bindings: []schema.Binding{}, Ambiguities: []string{},
+		Status: r.cgroupCorrelation(), Bindings: []schema.Binding{}, Ambiguities: []string{},
 	}
 }
 
-// health claims what this run may claim: without kernel observation, nothing
-// about files, processes or the network.
+// cgroupCorrelation is clean when the kernel layer saw the session's cgroup
+// and nobody left it.
+func (r *run) cgroupCorrelation() string {
+	if rep := r.kernelAccount.Report; rep != nil && rep.LeftCgroup == 0 {
+		return schema.Clean
+	}
+	return schema.Partial
+}
+
+// health claims what this run may claim, and gives the reasons for what it may
+// not.
 func (r *run) health() *schema.ObservationHealth {
 	h := &schema.ObservationHealth{
 		Schema: schema.ObservationHealthV0, RunID: r.spec.RunID, Platform: runtime.GOOS,
-		KernelLayer: schema.Absent, PolicyLayer: schema.Absent, SDKLayer: schema.Absent,
-		CgroupCorrelation:         schema.Partial,
-		NetworkProtocolCoverage:   schema.Absent,
-		NetworkEndpointClaimScope: schema.NotApplicable,
-		Notes:                     []string{"contract_only_mode: kernel layer absent; lifecycle and stdio were recorded, kernel events were not"},
-		Reasons: append(r.reasons, schema.Reason{
-			Subject: "kernel", Code: "kernel_layer_off",
-			Message: "no kernel events were recorded",
-		}),
-		Hooks: []schema.Hook{}, Coverage: []schema.Coverage{},
-		Layers: map[string]schema.LayerCounts{},
-	}
-	if r.session != nil && r.opt.Host.Mode() == cgroup.None {
-		h.Reasons = append(h.Reasons, schema.Reason{
-			Subject: "cgroup", Code: "no_session_cgroup",
-			Message: "the run's processes were kept together by descent, not by a cgroup",
-		})
+		PolicyLayer: schema.Absent, SDKLayer: schema.Absent,
+		CgroupCorrelation: r.cgroupCorrelation(),
+		Notes:             []string{},
+		Reasons:           append([]schema.Reason{}, r.reasons...),
+		Layers:            map[string]schema.LayerCounts{},
 	}
 	for _, path := range schema.Layers {
 		h.Layers[schema.LayerName(path)] = r.opt.Recorder.Counts(path)
+	}
+	r.kernelAccount.Unavailable = r.unobserved
+	layer.Health(h, r.kernelAccount)
+	if h.KernelLayer == schema.Absent {
+		h.Notes = append(h.Notes, "contract_only_mode: kernel layer absent; lifecycle and stdio were recorded, kernel events were not")
 	}
 	return h
 }

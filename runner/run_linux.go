@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/internal/stdio"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -22,6 +23,9 @@ type Options struct {
 	Host *cgroup.Host
 	// Recorder takes the layers and documents.
 	Recorder Recorder
+	// ScratchDir is an existing directory for files that do not outlive the
+	// run; whoever made it removes it. Empty keeps everything in memory.
+	ScratchDir string
 	// Stdin, Stdout and Stderr are the child's. Nothing of ours is written
 	// there.
 	Stdin, Stdout, Stderr *os.File
@@ -44,6 +48,9 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 
 	r.recordStart()
 	if err := r.contain(); err != nil {
+		return r.finish(err)
+	}
+	if err := r.observe(ctx); err != nil {
 		return r.finish(err)
 	}
 	if err := r.openStdio(); err != nil {
@@ -70,6 +77,11 @@ type run struct {
 	guard   *cgroup.Guard
 	streams *stdio.Streams
 	cmd     *exec.Cmd
+
+	observation   *observation // nil when the kernel layer is off or absent
+	unobserved    error        // why it is absent
+	surface       *layer.Surface
+	kernelAccount layer.Account
 
 	result   schema.Result
 	reasons  []schema.Reason
@@ -209,12 +221,13 @@ func sessionLeader(attr *syscall.SysProcAttr) *syscall.SysProcAttr {
 
 // account takes in the kernel's counters of the processes that are gone.
 func (r *run) account() {
+	r.endObservation()
 	u := r.session.Usage()
 	ev := r.session.Events()
 	r.result.Usage = schema.Usage{
 		CPUUserNS: u.CPUUserNS, CPUSystemNS: u.CPUSystemNS, MemoryPeakBytes: u.MemoryPeakBytes,
 		PidsPeak: u.PidsPeak, IOReadBytes: u.IOReadBytes, IOWriteBytes: u.IOWriteBytes,
-		Processes: u.Processes, OOMKills: ev.OOMKills,
+		Processes: r.processes(), OOMKills: ev.OOMKills,
 	}
 	if n := ev.OOMKills; n != nil && *n > 0 {
 		r.result.LimitsHit = append(r.result.LimitsHit, "memory")
@@ -229,9 +242,20 @@ func (r *run) account() {
 	}
 }
 
+// processes is how many processes the run started in all: only the kernel
+// layer has seen them all.
+func (r *run) processes() *int64 {
+	if r.kernelAccount.Report == nil {
+		return nil
+	}
+	n := int64(r.kernelAccount.Stats.Forks)
+	return &n
+}
+
 // release gives back what the run holds of the host, and is done once: the
 // guard goes last, so that it covers everything before it.
 func (r *run) release() {
+	r.endObservation()
 	if r.streams != nil {
 		r.streams.Abort()
 		r.result.Stdio = r.streams.Finish(0)

@@ -23,7 +23,7 @@ type exitState struct {
 func (r *run) supervise(ctx context.Context) {
 	s := &supervisor{run: r, states: waitStates(r.cmd.Process.Pid), shared: r.sharesTerminal()}
 	if t := r.spec.Timeout; t > 0 {
-		timer := time.NewTimer(t - (r.rec.elapsed()))
+		timer := time.NewTimer(t)
 		defer timer.Stop()
 		s.deadline = timer.C
 	}

@@ -68,7 +68,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	defer restore()
 
 	result, recording := runner.Run(ctx, spec, runner.Options{
-		Recorder: spool,
+		Recorder: spool, ScratchDir: spool.Dir(),
 		Stdin:    a.stdin, Stdout: a.stdout, Stderr: a.stderr,
 		Signals: signals,
 	})
