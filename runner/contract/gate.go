@@ -178,6 +178,11 @@ func (g *Gate) noteFile(doc *schema.Contract) {
 // noteProtected lists what had been changed. What could not be undone may have
 // made any check pass or fail, so that no verdict holds.
 func (g *Gate) noteProtected(doc *schema.Contract, after Restoration) {
+	if g.snapshot != nil {
+		for _, glob := range g.snapshot.Unmatched() {
+			doc.Reasons = append(doc.Reasons, fmt.Sprintf("protected: %q matched nothing at the start", glob))
+		}
+	}
 	for _, r := range []Restoration{g.before, after} {
 		doc.ProtectedChanges = append(doc.ProtectedChanges, r.Changes...)
 		if n := r.Unlisted; n > 0 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -143,4 +144,54 @@ func TestWhatCannotBeRestoredMakesTheVerdictInconclusive(t *testing.T) {
 			t.Errorf("verdict %s, changes %+v", doc.Verdict, doc.ProtectedChanges)
 		}
 	})
+}
+
+func TestWhatAGlobProtects(t *testing.T) {
+	for glob, want := range map[string]string{
+		".":                "a[1]/t a[1] b b/c b/c/t t ü/t ü",
+		"./":               "a[1]/t a[1] b b/c b/c/t t ü/t ü",
+		"**":               "a[1]/t a[1] b b/c b/c/t t ü/t ü",
+		"b":                "b b/c b/c/t",
+		"./b/":             "b b/c b/c/t",
+		"b//c":             "b/c b/c/t",
+		"**/t":             "a[1]/t b/c/t t ü/t",
+		"*/t":              "a[1]/t ü/t",
+		`a\[1\]/t`:         "a[1]/t",
+		"{a\\[1\\],b/c}/t": "a[1]/t b/c/t",
+		"ü":                "ü/t ü",
+		"t/nothing":        "",
+		"nothing":          "",
+	} {
+		dir := t.TempDir()
+		for _, d := range []string{"a[1]", "b/c", "ü"} {
+			if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, f := range []string{"t", "a[1]/t", "b/c/t", "ü/t"} {
+			if err := os.WriteFile(filepath.Join(dir, f), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := Protect(t.Context(), dir, []string{glob}, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range s.entries {
+			if !e.parent {
+				got = append(got, e.path)
+			}
+		}
+		wanted := strings.Fields(want)
+		slices.Sort(got)
+		slices.Sort(wanted)
+		if d := cmp.Diff(wanted, got, cmpopts.EquateEmpty()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", glob, d)
+		}
+		if unmatched := s.Unmatched(); (len(unmatched) == 1) != (want == "") {
+			t.Errorf("%s: unmatched %q", glob, unmatched)
+		}
+		s.Release()
+	}
 }

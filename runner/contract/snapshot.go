@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -94,7 +95,9 @@ func Protect(ctx context.Context, workdir string, globs []string, tempDir string
 		}
 	}()
 	for _, g := range globs {
-		g = path.Clean(g)
+		if g = path.Clean(g); g == "." {
+			g = "**"
+		}
 		base, _ := doublestar.SplitPattern(g)
 		s.globs, s.bases = append(s.globs, g), append(s.bases, base)
 	}
@@ -119,6 +122,22 @@ func Protect(ctx context.Context, workdir string, globs []string, tempDir string
 		}
 		return true, s.take(p, info)
 	})
+}
+
+// Unmatched lists the globs, as they are matched, that no path met when the
+// snapshot was taken: they may be misspelt.
+func (s *Snapshot) Unmatched() []string {
+	var out []string
+	for _, g := range s.globs {
+		met := slices.ContainsFunc(s.entries, func(e *entry) bool {
+			ok, _ := doublestar.Match(g, e.path)
+			return ok && !e.parent
+		})
+		if !met {
+			out = append(out, g)
+		}
+	}
+	return out
 }
 
 // Release frees the snapshot. It may be called twice.
