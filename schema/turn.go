@@ -25,10 +25,10 @@ type TurnBody struct {
 	Prompt *string `json:"prompt,omitempty"`
 	Tool   string  `json:"tool"`
 	// Parameters are the call's parameters as they were sent, up to the caps.
-	Parameters json.RawMessage `json:"parameters,omitempty"`
+	Parameters json.RawMessage `json:"parameters,omitzero"`
 	// Output is the tool's result as it was sent, up to the caps. A rejected
 	// action and one whose tool failed have none.
-	Output     json.RawMessage `json:"output,omitempty"`
+	Output     json.RawMessage `json:"output,omitzero"`
 	CLIOutcome *CLIOutcome     `json:"cli_outcome,omitempty"`
 	// VerifierVerdict is pass, fail or not_run.
 	VerifierVerdict string `json:"verifier_verdict"`
@@ -40,7 +40,7 @@ type TurnBody struct {
 	// Error is the code of a call that was dispatched and failed.
 	Error string `json:"error,omitempty"`
 	// DryRun says that the action was checked and not dispatched.
-	DryRun bool `json:"dry_run,omitempty"`
+	DryRun bool `json:"dry_run,omitzero"`
 	// Source is "gateway" for an action that the gateway itself dispatched or
 	// rejected, "reported" for one that a client only told of.
 	Source     string `json:"source"`

@@ -50,3 +50,11 @@ func (w *RateLimit) untake() {
 		w.times = w.times[:n-1]
 	}
 }
+
+// Relimit gives next the calls that w has counted, and returns it.
+func (w *RateLimit) Relimit(next *RateLimit) *RateLimit {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next.times = append(next.times, w.times...)
+	return next
+}

@@ -1,0 +1,172 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Bounds of the notes about what was cut: how many in a turn, and the bytes of
+// a path.
+const (
+	maxNotes    = 256
+	maxNotePath = 256
+)
+
+// maxSeen bounds the texts that are remembered to see them again.
+const maxSeen = 4096
+
+// blobStore keeps large repeated texts of a recording once.
+type blobStore struct {
+	rec    Recorder
+	limits *Limits
+
+	mu     sync.Mutex
+	seen   map[[sha256.Size]byte]bool // true: stored
+	stored int
+}
+
+func newBlobStore(rec Recorder, l *Limits) *blobStore {
+	return &blobStore{rec: rec, limits: l, seen: map[[sha256.Size]byte]bool{}}
+}
+
+// store tells whether text has a blob, making one when it is seen again.
+func (b *blobStore) store(sum [sha256.Size]byte, text string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	stored, again := b.seen[sum]
+	switch {
+	case stored:
+		return true
+	case !again:
+		if len(b.seen) < maxSeen {
+			b.seen[sum] = false
+		}
+		return false
+	case b.stored >= b.limits.Blobs:
+		return false
+	}
+	if err := b.rec.Put(schema.BlobsDir+hex.EncodeToString(sum[:]), []byte(text)); err != nil {
+		return false // the text stays in the turn, up to its cap
+	}
+	b.seen[sum] = true
+	b.stored++
+	return true
+}
+
+// trim brings a turn's values under their caps and notes what it did.
+func (b *blobStore) trim(t *schema.TurnBody) {
+	if t.Prompt != nil {
+		p := b.text(t, "/prompt", *t.Prompt)
+		t.Prompt = &p
+	}
+	t.Parameters = b.value(t, "/parameters", t.Parameters)
+	t.Output = b.value(t, "/output", t.Output)
+	// What is still too much goes whole, the largest value first.
+	for {
+		var prompt int
+		if t.Prompt != nil {
+			prompt = len(*t.Prompt)
+		}
+		values := len(t.Parameters) + len(t.Output)
+		if prompt+values <= b.limits.TurnBytes || values <= 2*len("null") {
+			return
+		}
+		value, path := &t.Parameters, "/parameters"
+		if len(t.Output) > len(t.Parameters) {
+			value, path = &t.Output, "/output"
+		}
+		sum := sha256.Sum256(*value)
+		t.Cut = append(t.Cut, schema.Cut{Path: path, Bytes: len(*value), SHA256: digest(sum)})
+		*value = []byte("null")
+	}
+}
+
+// text is a text as a turn keeps it.
+func (b *blobStore) text(t *schema.TurnBody, path, text string) string {
+	if len(text) < b.limits.BlobMin && len(text) <= b.limits.FieldBytes {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	if len(text) >= b.limits.BlobMin && b.store(sum, text) {
+		t.Blobs = append(t.Blobs, schema.BlobRef{Path: path, Bytes: len(text), SHA256: digest(sum)})
+		return schema.BlobsDir + hex.EncodeToString(sum[:])
+	}
+	if len(text) <= b.limits.FieldBytes {
+		return text
+	}
+	kept := b.limits.FieldBytes
+	for kept > 0 && !utf8.RuneStart(text[kept]) {
+		kept--
+	}
+	t.Cut = append(t.Cut, schema.Cut{Path: path, Bytes: len(text), Kept: kept, SHA256: digest(sum)})
+	return text[:kept]
+}
+
+// value is a JSON value as a turn keeps it: the texts in it are cut or stored
+// apart, one by one. raw is valid.
+func (b *blobStore) value(t *schema.TurnBody, path string, raw []byte) []byte {
+	if len(raw) <= min(b.limits.BlobMin, b.limits.FieldBytes) {
+		return raw
+	}
+	cuts, blobs := len(t.Cut), len(t.Blobs)
+	var out bytes.Buffer
+	out.Grow(min(len(raw), b.limits.TurnBytes))
+	d, e := jsontext.NewDecoder(bytes.NewBuffer(raw)), jsontext.NewEncoder(&out)
+	for {
+		kind := d.PeekKind()
+		if kind == 0 {
+			break
+		}
+		if len(t.Cut)+len(t.Blobs) > maxNotes {
+			t.Cut, t.Blobs = t.Cut[:cuts], t.Blobs[:blobs]
+			sum := sha256.Sum256(raw)
+			t.Cut = append(t.Cut, schema.Cut{Path: path, Bytes: len(raw), SHA256: digest(sum)})
+			return []byte("null")
+		}
+		switch kind {
+		case '{', '}', '[', ']':
+			tok, err := d.ReadToken()
+			if err != nil || e.WriteToken(tok) != nil {
+				return []byte("null")
+			}
+			continue
+		}
+		isName := false
+		if k, n := d.StackIndex(d.StackDepth()); k == '{' && n%2 == 0 {
+			isName = true
+		}
+		v, err := d.ReadValue()
+		if err != nil {
+			return []byte("null")
+		}
+		if kind == '"' && !isName && len(v) > min(b.limits.BlobMin, b.limits.FieldBytes) {
+			plain, err := jsontext.AppendUnquote(nil, v)
+			if err != nil {
+				return []byte("null")
+			}
+			at := path + string(d.StackPointer())
+			if len(at) > maxNotePath {
+				at = strings.ToValidUTF8(at[:maxNotePath], "") + "..."
+			}
+			err = e.WriteToken(jsontext.String(b.text(t, at, string(plain))))
+			if err != nil {
+				return []byte("null")
+			}
+			continue
+		}
+		if err := e.WriteValue(v); err != nil {
+			return []byte("null")
+		}
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+}
+
+func digest(sum [sha256.Size]byte) string { return "sha256:" + hex.EncodeToString(sum[:]) }

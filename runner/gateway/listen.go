@@ -1,0 +1,263 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Names in the environment of an agent.
+const (
+	EnvSocket = "ASSAY_RUN_SOCKET" // path of the unix socket
+	EnvURL    = "ASSAY_RUN_URL"    // ws://host:port
+	EnvToken  = "ASSAY_RUN_TOKEN"  // bearer token of the WebSocket
+)
+
+// listener is one address that a gateway listens on.
+type listener struct {
+	g    *Gateway
+	ln   net.Listener
+	http *http.Server
+	dir  *socketDir // that we made, if any
+	env  string
+	done sync.WaitGroup // the accepting goroutine
+}
+
+// Listen serves clients at an address until Close, and returns what a client
+// has to know: the path of a "unix" socket, or the URL of a "ws" one. An empty
+// unix address makes a socket in a fresh 0700 directory, which Close removes; a
+// path must not exist, but for a socket that nobody serves any more. A ws
+// address is host:port; it needs a token unless the host is a loopback address.
+func (g *Gateway) Listen(network, address string) (string, error) {
+	l := &listener{g: g}
+	var err error
+	switch network {
+	case "unix":
+		err = l.listenUnix(address)
+	case "ws":
+		err = l.listenWS(address)
+	default:
+		err = fmt.Errorf("listen on %s %q: the networks are unix and ws", network, address)
+	}
+	if err != nil {
+		return "", err
+	}
+	g.mu.Lock()
+	closed := g.closed
+	g.listeners = append(g.listeners, l)
+	g.mu.Unlock()
+	if closed {
+		l.stop()
+		l.remove()
+		return "", net.ErrClosed
+	}
+	l.done.Go(l.accept)
+	_, at, _ := strings.Cut(l.env, "=")
+	return at, nil
+}
+
+// Env are the variables that tell an agent where the gateway listens.
+func (g *Gateway) Env() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var env []string
+	for _, l := range g.listeners {
+		env = append(env, l.env)
+		if l.http != nil && g.cfg.Token != "" {
+			env = append(env, EnvToken+"="+g.cfg.Token)
+		}
+	}
+	return env
+}
+
+func (l *listener) listenUnix(path string) (err error) {
+	if path == "" {
+		if l.dir, err = newSocketDir(); err != nil {
+			return err
+		}
+		path = l.dir.socket()
+	} else if err := clearSocket(path); err != nil {
+		return err
+	}
+	if l.ln, err = net.Listen("unix", path); err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		if l.ln != nil {
+			l.ln.Close()
+		}
+		l.dir.remove()
+		return fmt.Errorf("listen on unix socket %s: %w", path, err)
+	}
+	l.env = EnvSocket + "=" + path
+	return nil
+}
+
+// clearSocket removes a socket that nobody serves.
+func clearSocket(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("listen on unix socket: %w", err)
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("listen on unix socket %s: there is something that is no socket", path)
+	}
+	if conn, err := net.Dial("unix", path); err == nil {
+		conn.Close()
+		return fmt.Errorf("listen on unix socket %s: another program serves it", path)
+	}
+	return os.Remove(path)
+}
+
+func (l *listener) listenWS(address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("listen on %q: %w", address, err)
+	}
+	if l.g.cfg.Token == "" && !isLoopback(host) {
+		return fmt.Errorf("listen on %q: without a token only a loopback address is allowed, such as 127.0.0.1:0", address)
+	}
+	if l.ln, err = net.Listen("tcp", address); err != nil {
+		return fmt.Errorf("listen on %q: %w", address, err)
+	}
+	l.http = l.g.httpServer()
+	l.env = EnvURL + "=ws://" + l.ln.Addr().String()
+	return nil
+}
+
+func (l *listener) accept() {
+	if l.http != nil {
+		l.http.Serve(l.ln)
+		return
+	}
+	for {
+		conn, err := l.ln.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) || isTimeout(err) {
+				return
+			}
+			continue // a client that was gone again, or no descriptors for a moment
+		}
+		if !l.g.enter() {
+			conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+			conn.Write(append(appendResponse(nil, nil, nil, l.g.full()), '\n'))
+			conn.Close()
+			continue
+		}
+		go l.serve(conn)
+	}
+}
+
+func isTimeout(err error) bool {
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// stop takes no more clients. Those of a unix socket that had connected
+// already are served: what they sent before they went away counts.
+func (l *listener) stop() {
+	if u, ok := l.ln.(*net.UnixListener); ok {
+		l.interrupt(u)
+		l.done.Wait()
+		for _, conn := range backlog(u) {
+			l.g.enterLate()
+			go l.serve(conn)
+		}
+	}
+	l.ln.Close()
+	l.done.Wait()
+}
+
+// serve serves one client that has a place.
+func (l *listener) serve(conn net.Conn) {
+	defer l.g.leave()
+	l.g.serve(newLineWire(conn, &l.g.limits))
+}
+
+// full says that there are too many clients.
+func (g *Gateway) full() *rpcError {
+	return errorf(codeBusy, "more than %d connections", g.limits.Connections)
+}
+
+// enterLate takes a place also when there is none.
+func (g *Gateway) enterLate() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.slots++
+}
+
+// remove frees what the listener made on disk.
+func (l *listener) remove() error {
+	if l.http != nil {
+		l.http.Close()
+	}
+	return l.dir.remove()
+}
+
+// socketDir is a 0700 directory for one socket. It is flocked by its owner, so
+// that those of dead owners can be told and removed.
+type socketDir struct {
+	path string
+	lock *os.File
+}
+
+const (
+	socketDirPrefix = "assay-run-sock-"
+	socketName      = "gateway"
+	lockName        = "lock"
+)
+
+// socketRoot is where socket directories are made. The path of a socket is at
+// most 107 bytes long.
+func socketRoot() string {
+	if d := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(d) && len(d) < 60 {
+		if info, err := os.Stat(d); err == nil && info.IsDir() {
+			return d
+		}
+	}
+	if d := os.TempDir(); len(d) < 60 {
+		return d
+	}
+	return "/tmp"
+}
+
+func newSocketDir() (_ *socketDir, err error) {
+	root := socketRoot()
+	sweepSocketDirs(root)
+	dir, err := os.MkdirTemp(root, socketDirPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for the gateway's socket: %w", err)
+	}
+	d := &socketDir{path: dir}
+	d.lock, err = os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		err = flock(d.lock)
+	}
+	if err != nil {
+		d.remove()
+		return nil, fmt.Errorf("lock the directory of the gateway's socket: %w", err)
+	}
+	return d, nil
+}
+
+func (d *socketDir) socket() string { return filepath.Join(d.path, socketName) }
+
+func (d *socketDir) remove() error {
+	if d == nil {
+		return nil
+	}
+	err := os.RemoveAll(d.path)
+	if d.lock != nil {
+		d.lock.Close()
+	}
+	return err
+}

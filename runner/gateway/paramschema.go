@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// paramSchema checks a tool's parameters. It is safe for concurrent use.
+type paramSchema struct {
+	resolved *jsonschema.Resolved
+	work     int // see boundWork
+}
+
+// maxCheckWork bounds one check: the bytes of the parameters times the schema's
+// work. It is about a second.
+const maxCheckWork = 200_000_000
+
+// compileParams makes the checker of a client's JSON Schema (2020-12 or
+// draft-07). An absent, null, true or empty schema accepts anything and gives
+// nil. References go inside the schema only, nothing is ever loaded, and a
+// schema that could make a check run away is refused.
+func compileParams(raw jsontext.Value) (*paramSchema, error) {
+	switch raw.Kind() {
+	case 0, 'n', 't':
+		return nil, nil
+	case '{':
+	default:
+		return nil, errors.New("a JSON Schema is an object")
+	}
+	var doc any
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return nil, err
+	}
+	root := doc.(map[string]any)
+	if len(root) == 0 {
+		return nil, nil
+	}
+	work, err := boundWork(root)
+	if err != nil {
+		return nil, err
+	}
+	p, err := resolveSchema(raw)
+	if err != nil {
+		return nil, err
+	}
+	p.work = work
+	return p, nil
+}
+
+// resolveSchema compiles. The library may panic on what it did not foresee.
+func resolveSchema(raw []byte) (p *paramSchema, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			p, err = nil, fmt.Errorf("the schema cannot be compiled: %v", r)
+		}
+	}()
+	var s jsonschema.Schema
+	if err := stdjson.Unmarshal(raw, &s); err != nil {
+		return nil, err
+	}
+	resolved, err := s.Resolve(&jsonschema.ResolveOptions{BaseURI: "assay:///tool"})
+	if err != nil {
+		return nil, err
+	}
+	return &paramSchema{resolved: resolved}, nil
+}
+
+// check tells what is wrong with parameters: where, and which keyword refused
+// them, but never their values.
+func (p *paramSchema) check(raw jsontext.Value) (problem string, ok bool) {
+	if p.work*len(raw) > maxCheckWork {
+		return "parameters: too large to be checked against this schema", false
+	}
+	var v any
+	if err := json.Unmarshal(raw, &v, exactNumbers()); err != nil {
+		return "not valid JSON", false
+	}
+	defer func() {
+		if recover() != nil {
+			problem, ok = "the schema cannot be evaluated", false
+		}
+	}()
+	if err := p.resolved.Validate(v); err != nil {
+		return describe(err.Error()), false
+	}
+	return "", true
+}
+
+// exactNumbers decodes numbers as the validator knows them: whole ones as
+// integers where they fit.
+func exactNumbers() json.Options {
+	return json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {
+		if d.PeekKind() != '0' {
+			return errors.ErrUnsupported
+		}
+		raw, err := d.ReadValue()
+		if err == nil {
+			*v = number(string(raw))
+		}
+		return err
+	}))
+}
+
+func number(n string) any {
+	if i, err := strconv.ParseInt(n, 10, 64); err == nil {
+		return i
+	}
+	if u, err := strconv.ParseUint(n, 10, 64); err == nil {
+		return u
+	}
+	f, _ := strconv.ParseFloat(n, 64)
+	if _, frac := math.Modf(f); frac == 0 {
+		if r, ok := new(big.Rat).SetString(n); ok && !r.IsInt() {
+			return math.Copysign(0.5, f) // rounding must not make it whole
+		}
+	}
+	return f
+}
+
+// describe takes from a validator's message what does not depend on values:
+// the places in the schema, the keyword, and names that the schema requires.
+func describe(msg string) string {
+	place := "root"
+	for {
+		rest, ok := strings.CutPrefix(msg, "validating ")
+		if !ok {
+			break
+		}
+		at, rest, ok := strings.Cut(rest, ": ")
+		if !ok {
+			break
+		}
+		place, msg = at, rest
+	}
+	keyword, detail, _ := strings.Cut(msg, ":")
+	place = "parameters" + strings.TrimPrefix(place, "root")
+	if len(place) > 200 {
+		place = place[:200] + "..."
+	}
+	switch {
+	case keyword == "required":
+		return brief(fmt.Errorf("%s: required:%s", place, detail))
+	case len(keyword) > 40 || strings.ContainsAny(keyword, " \"'"):
+		return place + ": does not match the schema"
+	}
+	return place + ": does not satisfy " + keyword
+}

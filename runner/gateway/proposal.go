@@ -1,0 +1,192 @@
+package gateway
+
+import (
+	"context"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// maxIdentifier bounds the identifiers that clients choose, in bytes.
+const maxIdentifier = 256
+
+// proposalParams are the parameters of proposal.submit.
+type proposalParams struct {
+	// RunID is for a client that did not start or join the run itself.
+	RunID    string    `json:"run_id"`
+	Proposal *proposal `json:"proposal"`
+	// DryRun checks the actions and dispatches none.
+	DryRun bool `json:"dry_run"`
+}
+
+type proposal struct {
+	ID      string   `json:"id"`
+	Source  string   `json:"source"`
+	Actions []action `json:"actions"`
+	// Capabilities, when there, narrow those that tools are granted.
+	Capabilities *[]string `json:"capabilities"`
+}
+
+type action struct {
+	ID         string         `json:"id"`
+	Type       string         `json:"type"`
+	Tool       string         `json:"tool"`
+	Parameters jsontext.Value `json:"parameters"`
+	// ToolCallID is the SDK's name for the call; the gateway makes one up for
+	// an action without.
+	ToolCallID string `json:"tool_call_id"`
+}
+
+// proposalResult is the answer to proposal.submit.
+type proposalResult struct {
+	ID      string         `json:"id"`
+	RunID   string         `json:"run_id,omitempty"`
+	Actions []actionResult `json:"actions"`
+}
+
+// actionResult is what came of one action.
+type actionResult struct {
+	ID         string             `json:"id"`
+	Tool       string             `json:"tool"`
+	ToolCallID string             `json:"tool_call_id"`
+	CallID     string             `json:"call_id"`
+	Outcome    schema.CallOutcome `json:"outcome"`
+	RejectedBy string             `json:"rejected_by,omitempty"`
+	Output     jsontext.Value     `json:"output,omitzero"`
+	// Error is the client's own error, verbatim, when its tool failed.
+	Error      jsontext.Value     `json:"error,omitzero"`
+	Violations []policy.Violation `json:"violations,omitempty"`
+	DryRun     bool               `json:"dry_run,omitzero"`
+	// Recorded tells whether the call became a turn.
+	Recorded bool `json:"recorded"`
+}
+
+// submit handles proposal.submit. What it needs of the connection's state it
+// takes before the next message is read; the rest happens in a goroutine.
+func (c *conn) submit(r *request) {
+	var p proposalParams
+	if err := decodeParams(r.params, &p); err != nil {
+		r.done(nil, err)
+		return
+	}
+	if err := p.check(&c.g.limits); err != nil {
+		r.done(nil, err)
+		return
+	}
+	rec, err := c.recordingFor(p.RunID)
+	if err != nil {
+		r.done(nil, err)
+		return
+	}
+	s := &submission{conn: c, params: &p, rec: rec}
+	s.scopes = []*scope{c.scopeNow()}
+	if rec != nil {
+		if broken := rec.failure(); broken != nil {
+			r.done(nil, errorf(codeNotRecorded, "nothing was called: the run cannot be recorded any more: %s", brief(broken)))
+			return
+		}
+		if rec.scope != s.scopes[0] {
+			s.scopes = append(s.scopes, rec.scope)
+		}
+		s.turns = rec.enter()
+		if !s.turns && c.g.run == nil {
+			s.rec = nil // it has been sealed
+		}
+	}
+	if !c.async(r, func(ctx context.Context) { r.done(s.run(ctx)) }) {
+		// Too much at once. The answer is written right here, so that a
+		// client that floods is slowed down and no call goes unaudited.
+		s.busy = true
+		r.done(s.run(c.ctx))
+	}
+}
+
+func (p *proposalParams) check(l *Limits) *rpcError {
+	if p.Proposal == nil {
+		return errorf(codeInvalidParams, "params/proposal is missing")
+	}
+	pr := p.Proposal
+	switch {
+	case len(pr.ID) > maxIdentifier || len(pr.Source) > maxIdentifier:
+		return errorf(codeInvalidParams, "params/proposal: id and source have at most %d bytes", maxIdentifier)
+	case len(pr.Actions) == 0 || len(pr.Actions) > l.Actions:
+		return errorf(codeInvalidParams, "params/proposal/actions: 1 to %d actions, found %d", l.Actions, len(pr.Actions))
+	case pr.Capabilities != nil && len(*pr.Capabilities) > maxCapabilities:
+		return errorf(codeInvalidParams, "params/proposal/capabilities: at most %d", maxCapabilities)
+	}
+	seen := make(map[string]bool, len(pr.Actions))
+	for i := range pr.Actions {
+		a := &pr.Actions[i]
+		switch {
+		case a.ID == "" || len(a.ID) > maxIdentifier || len(a.ToolCallID) > maxIdentifier:
+			return errorf(codeInvalidParams, "params/proposal/actions/%d: an id has 1 to %d bytes, a tool_call_id at most so many", i, maxIdentifier)
+		case seen[a.ID]:
+			return errorf(codeInvalidParams, "params/proposal/actions/%d: the id is that of an action before", i)
+		case a.Type != "tool_call":
+			return errorf(codeInvalidParams, `params/proposal/actions/%d/type: must be "tool_call"`, i)
+		case a.Tool == "" || len(a.Tool) > maxToolName:
+			return errorf(codeInvalidParams, "params/proposal/actions/%d/tool: a tool's name has 1 to %d bytes", i, maxToolName)
+		}
+		seen[a.ID] = true
+		if a.Parameters == nil || a.Parameters.Kind() == 'n' {
+			a.Parameters = jsontext.Value("{}")
+		}
+	}
+	return nil
+}
+
+// submission is a proposal on its way. Its actions run one after another.
+type submission struct {
+	conn   *conn
+	params *proposalParams
+	rec    *recording // nil when there is none (in serve)
+	scopes []*scope   // whose rules apply
+	turns  bool       // the calls are turns of rec, which waits for them
+	busy   bool       // reject everything: too much at once
+}
+
+func (s *submission) run(ctx context.Context) (any, *rpcError) {
+	if s.turns {
+		defer s.rec.exit()
+	}
+	p := s.params.Proposal
+	res := &proposalResult{ID: p.ID, Actions: make([]actionResult, len(p.Actions))}
+	if s.rec != nil {
+		res.RunID = s.rec.id
+	}
+	var broken error
+	for i := range p.Actions {
+		c := &call{submission: s, action: &p.Actions[i]}
+		if err := c.run(ctx, &res.Actions[i]); err != nil {
+			broken = err
+			break // nothing more is called that could not be recorded
+		}
+	}
+	if broken != nil {
+		return nil, errorf(codeNotRecorded, "a call could not be recorded: %s", brief(broken))
+	}
+	return res, nil
+}
+
+// grant is the capabilities that a tool gets, sorted, and those it lacks.
+func (s *submission) grant(t *tool) (granted, missing []string) {
+	granted = []string{}
+	for _, name := range t.caps {
+		ok := s.scopes[0].rules.Granted(name)
+		if narrowed := s.params.Proposal.Capabilities; narrowed != nil && !slices.Contains(*narrowed, name) {
+			ok = false
+		}
+		if ok {
+			granted = append(granted, name)
+		} else {
+			missing = append(missing, name)
+		}
+	}
+	return granted, missing
+}
+
+func newCallID() string { return ulid.Make().String() }

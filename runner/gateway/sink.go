@@ -1,0 +1,88 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+// sinkQueue is how many call events wait for a slow sink.
+const sinkQueue = 1024
+
+// Sink writes call events somewhere beside the bundle: a file, stdout, stderr.
+// It never makes a call wait: what finds its queue full is dropped and counted.
+type Sink struct {
+	name  string
+	w     io.Writer
+	queue chan []byte
+	done  chan struct{}
+
+	mu      sync.RWMutex // offering against closing
+	closed  bool
+	written atomic.Uint64
+	dropped atomic.Uint64
+	failed  atomic.Pointer[error]
+}
+
+// NewSink starts a sink that writes lines to w. The name is used in metrics.
+func NewSink(name string, w io.Writer) *Sink {
+	s := &Sink{name: name, w: w, queue: make(chan []byte, sinkQueue), done: make(chan struct{})}
+	go s.run()
+	return s
+}
+
+func (s *Sink) run() {
+	defer close(s.done)
+	for line := range s.queue {
+		if s.failed.Load() != nil {
+			s.dropped.Add(1)
+			continue
+		}
+		if _, err := s.w.Write(line); err != nil {
+			err = fmt.Errorf("audit sink %s: %w", s.name, err)
+			s.failed.Store(&err)
+			s.dropped.Add(1)
+			continue
+		}
+		s.written.Add(1)
+	}
+}
+
+// offer queues a line that ends in a newline, or drops it.
+func (s *Sink) offer(line []byte) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if !s.closed {
+		select {
+		case s.queue <- line:
+			return
+		default:
+		}
+	}
+	s.dropped.Add(1)
+}
+
+// Counts tells how many lines were written and dropped.
+func (s *Sink) Counts() (written, dropped uint64) { return s.written.Load(), s.dropped.Load() }
+
+// Close takes no more lines and waits until those queued are written, or ctx
+// ends. The error tells of what could not be written.
+func (s *Sink) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.queue)
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+		return fmt.Errorf("audit sink %s: %d lines are still waiting: %w", s.name, len(s.queue), ctx.Err())
+	}
+	if err := s.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"time"
+)
+
+// wire carries messages to and from one client. One goroutine reads; writes
+// come one at a time. close ends both.
+type wire interface {
+	// read returns the next message. It is the caller's to keep.
+	read() ([]byte, error)
+	// write sends messages, each ending in a newline.
+	write(lines []byte) error
+	// finish ends the connection after what was written; close at once.
+	finish(reason string)
+	close()
+}
+
+var (
+	errTooLarge = errors.New("message is larger than allowed")
+	errTooSlow  = errors.New("message was not whole in time")
+	errNotText  = errors.New("messages are text frames")
+)
+
+// lineWire is one message a line over a stream.
+type lineWire struct {
+	conn   net.Conn
+	br     *bufio.Reader
+	limits *Limits
+}
+
+func newLineWire(conn net.Conn, l *Limits) *lineWire {
+	return &lineWire{conn, bufio.NewReaderSize(conn, 32<<10), l}
+}
+
+func (w *lineWire) read() ([]byte, error) {
+	for {
+		// A client may think as long as it likes between messages, but not
+		// within one.
+		if _, err := w.br.Peek(1); err != nil {
+			return nil, err
+		}
+		line, err := w.readLine()
+		if err != nil {
+			return nil, err
+		}
+		if len(bytes.TrimSpace(line)) > 0 {
+			return line, nil
+		}
+	}
+}
+
+func (w *lineWire) readLine() ([]byte, error) {
+	if buffered, _ := w.br.Peek(w.br.Buffered()); bytes.IndexByte(buffered, '\n') < 0 {
+		w.conn.SetReadDeadline(time.Now().Add(w.limits.MessageTimeout))
+		defer w.conn.SetReadDeadline(time.Time{})
+	}
+	var line []byte
+	for {
+		part, err := w.br.ReadSlice('\n')
+		if len(line)+len(part) > w.limits.Message+1 {
+			return nil, errTooLarge
+		}
+		line = append(line, part...)
+		var timeout net.Error
+		switch {
+		case err == nil:
+			return line[:len(line)-1], nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.As(err, &timeout) && timeout.Timeout():
+			return nil, errTooSlow
+		case err == io.EOF && len(line) > 0:
+			return line, nil // a last message without a newline
+		default:
+			return nil, err
+		}
+	}
+}
+
+func (w *lineWire) write(lines []byte) error {
+	w.conn.SetWriteDeadline(time.Now().Add(w.limits.WriteTimeout))
+	_, err := w.conn.Write(lines)
+	return err
+}
+
+func (w *lineWire) finish(string) { w.conn.Close() }
+func (w *lineWire) close()        { w.conn.Close() }
