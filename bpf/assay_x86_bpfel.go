@@ -23,6 +23,7 @@ type AssayAddress struct {
 	Rport  uint16
 	Local  [16]uint8
 	Remote [16]uint8
+	Pad2   uint32
 }
 
 type AssayCounter struct {

@@ -116,6 +116,7 @@ struct address {
 	u16 family, proto, type, pad;
 	u16 lport, rport;
 	u8 local[16], remote[16];
+	u32 pad2; /* to a multiple of 8 */
 };
 
 /* Traffic with one remote endpoint, the key and value of a map that user space

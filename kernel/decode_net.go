@@ -6,8 +6,9 @@ import (
 )
 
 // A struct address in segAddr: family, protocol, socket type, padding, local
-// and remote port (all u16, ports in host order), local and remote address of 16 bytes each.
-const addressSize = 44
+// and remote port (all u16, ports in host order), local and remote address of 16
+// bytes each, padding.
+const addressSize = 48
 
 func (d *decoder) network(r *record, bits uint32) {
 	e := &d.ev

@@ -55,7 +55,7 @@ var hooks = [hookCount]hookInfo{
 	HookExec:       {"sched_process_exec", []string{"execed"}, true, true},
 	HookFork:       {"sched_process_fork", []string{"forked"}, true, true},
 	HookExit:       {"sched_process_exit", []string{"exited"}, true, true},
-	HookMoved:      {"cgroup_attach_task", []string{"moved"}, true, true},
+	HookMoved:      {"cgroup_attach_task", []string{"moved"}, true, false},
 	HookOpen:       {"syscall/open", []string{"sys_exit", "files"}, true, true},
 	HookExecFailed: {"syscall/exec_failed", []string{"sys_exit", "files"}, true, true},
 	HookWrite:      {"syscall/write", []string{"sys_exit", "files"}, true, true},

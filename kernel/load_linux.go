@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -69,6 +70,7 @@ func load(cfg Config) (_ *loaded, err error) {
 		return nil, err
 	}
 	defer dir.Close()
+	Preload()
 	spec, err := bpf.LoadAssay()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded programs: %w", err)
@@ -85,7 +87,8 @@ func load(cfg Config) (_ *loaded, err error) {
 			l.close()
 		}
 	}()
-	if err := l.create(spec); err != nil {
+	err = withTypes(func(types *btf.Cache) error { return l.create(spec, types) })
+	if err != nil {
 		return nil, classify(err)
 	}
 	if err := l.coll.Maps["session"].Put(uint32(0), uint32(dir.Fd())); err != nil {
@@ -174,10 +177,10 @@ func kernelTable(t *sysTable) []bpf.AssaySyscall {
 }
 
 // create loads everything, or, where some program is refused, everything else.
-func (l *loaded) create(spec *ebpf.CollectionSpec) error {
+func (l *loaded) create(spec *ebpf.CollectionSpec, types *btf.Cache) error {
 	var err error
 	for range len(spec.Programs) {
-		l.coll, err = ebpf.NewCollection(spec)
+		l.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: types})
 		if err == nil {
 			return nil
 		}

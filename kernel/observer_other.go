@@ -4,6 +4,9 @@ package kernel
 
 import "context"
 
+// Preload does nothing.
+func Preload() {}
+
 // Observer cannot be made on this system.
 type Observer struct{}
 

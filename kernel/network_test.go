@@ -1,0 +1,139 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	children["network"] = func(args []string) {
+		// A listener of its own, a connection to it, and its acceptance.
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		check("listen", err)
+		os.WriteFile("tcp", []byte(l.Addr().String()), 0o600)
+		go func() {
+			c, err := l.Accept()
+			check("accept", err)
+			c.Write([]byte("pong"))
+			c.Close()
+		}()
+		c, err := net.Dial("tcp", l.Addr().String())
+		check("dial", err)
+		c.Write(hello)
+		c.Read(make([]byte, 4))
+		c.Close()
+		l.Close()
+		// Nobody listens there any more.
+		raddr := l.Addr().(*net.TCPAddr)
+		fd, _ := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		unix.Connect(fd, &unix.SockaddrInet4{Port: raddr.Port, Addr: [4]byte{127, 0, 0, 1}})
+		unix.Close(fd)
+		// Datagrams: unconnected, connected, several in one call.
+		fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		for range 3 {
+			unix.Sendto(fd, []byte("abc"), 0, &unix.SockaddrInet4{Port: 40001, Addr: [4]byte{127, 0, 0, 1}})
+		}
+		unix.SendmsgN(fd, []byte("abcd"), nil, &unix.SockaddrInet4{Port: 40002, Addr: [4]byte{127, 0, 0, 1}}, 0)
+		unix.Connect(fd, &unix.SockaddrInet4{Port: 40003, Addr: [4]byte{127, 0, 0, 1}})
+		unix.Send(fd, []byte("x"), 0)
+		unix.Close(fd)
+		fd, _ = unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM, 0)
+		unix.Sendto(fd, []byte("abc"), 0, &unix.SockaddrInet6{Port: 40006, Addr: [16]byte{15: 1}})
+		unix.Connect(fd, &unix.SockaddrInet6{Port: 40007, Addr: [16]byte{15: 1}})
+		unix.Close(fd)
+		// DNS to a port where nobody listens.
+		fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		unix.Sendto(fd, query, 0, &unix.SockaddrInet4{Port: 53, Addr: [4]byte{127, 0, 0, 1}})
+		unix.Close(fd)
+		// Unix sockets: by path, abstract, missing.
+		u, err := net.Listen("unix", "sock")
+		check("unix listen", err)
+		uc, err := net.Dial("unix", "sock")
+		check("unix dial", err)
+		uc.Close()
+		u.Close()
+		a, err := net.Listen("unix", "@assay-test-"+filepath.Base(args[0]))
+		check("abstract", err)
+		ac, err := net.Dial("unix", "@assay-test-"+filepath.Base(args[0]))
+		check("abstract dial", err)
+		ac.Close()
+		a.Close()
+		net.Dial("unix", "missing")
+	}
+}
+
+// hello is the start of a TLS ClientHello record.
+var hello = append([]byte{0x16, 3, 1, 0, 100, 1, 0, 0, 96, 3, 3}, bytes.Repeat([]byte{7}, 94)...)
+
+// query asks for the address of a.test.
+var query = []byte("\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x04test\x00\x00\x01\x00\x01")
+
+func TestNetwork(t *testing.T) {
+	s := observe(t, Config{})
+	dir := t.TempDir()
+	c := s.child("network", dir)
+	c.Dir = dir
+	s.run(c)
+	s.end()
+	addr, err := os.ReadFile(filepath.Join(dir, "tcp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcp := netip.MustParseAddrPort(string(addr))
+	local := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port) }
+	six := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.IPv6Loopback(), port) }
+	pid := s.find(KindExec, nil)[0].PID
+
+	for _, w := range []struct {
+		what string
+		kind Kind
+		ok   func(*Event) bool
+	}{
+		{"bind", KindBind, func(e *Event) bool { return e.Local == tcp && e.Errno == 0 }},
+		{"listen", KindListen, func(e *Event) bool { return e.Local == tcp }},
+		{"connect", KindConnect, func(e *Event) bool {
+			return e.Remote == tcp && e.Proto == unix.IPPROTO_TCP && (e.Errno == 0 || e.Errno == int32(unix.EINPROGRESS))
+		}},
+		{"refused connect", KindConnect, func(e *Event) bool { return e.Remote == tcp && e.Errno == int32(syscall.ECONNREFUSED) }},
+		{"accept", KindAccept, func(e *Event) bool { return e.Local == tcp && e.Remote.Addr() == tcp.Addr() && e.Ret >= 0 }},
+		{"sendto", KindSend, func(e *Event) bool { return e.Remote == local(40001) && !e.Repeat && e.Bytes == 3 && e.Ret == 3 }},
+		{"sendto again", KindSend, func(e *Event) bool { return e.Remote == local(40001) && e.Repeat && e.Count == 2 && e.Bytes == 6 }},
+		{"sendmsg", KindSend, func(e *Event) bool { return e.Remote == local(40002) && e.Bytes == 4 }},
+		{"connected datagram", KindConnect, func(e *Event) bool { return e.Remote == local(40003) && e.SockType == unix.SOCK_DGRAM }},
+		{"send on it", KindSend, func(e *Event) bool { return e.Remote == local(40003) && e.Ret == 1 }},
+		{"sendto v6", KindSend, func(e *Event) bool { return e.Remote == six(40006) }},
+		{"connect v6", KindConnect, func(e *Event) bool { return e.Remote == six(40007) }},
+		{"DNS query", KindDNS, func(e *Event) bool {
+			return bytes.Equal(e.Payload, query) && e.Remote == local(53) && !e.Ingress && e.PID == pid
+		}},
+		{"ClientHello", KindTLSHello, func(e *Event) bool { return bytes.Equal(e.Payload, hello) && e.Remote == tcp && e.PID == pid }},
+		{"traffic", KindTraffic, func(e *Event) bool { return e.Remote == tcp && e.Bytes == uint64(len(hello)) && e.BytesIn == 4 }},
+		{"unix bind", KindBind, func(e *Event) bool {
+			return string(e.Path) == filepath.Join(dir, "sock") && e.PathSource == PathKernelObject && e.Family == unix.AF_UNIX
+		}},
+		{"unix connect", KindConnect, func(e *Event) bool {
+			return string(e.Path) == filepath.Join(dir, "sock") && e.PathSource == PathKernelObject && e.Errno == 0
+		}},
+		{"abstract connect", KindConnect, func(e *Event) bool { return strings.HasPrefix(string(e.Path), "@assay-test-") }},
+		{"missing unix socket", KindConnect, func(e *Event) bool {
+			return string(e.Path) == filepath.Join(dir, "missing") && e.Errno == int32(syscall.ENOENT) && e.PathSource == PathUserMemory
+		}},
+	} {
+		if len(s.find(w.kind, w.ok)) == 0 {
+			t.Errorf("missing: %s", w.what)
+		}
+	}
+	if t.Failed() {
+		t.Log(s.dump())
+	}
+}
