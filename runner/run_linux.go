@@ -67,10 +67,11 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 // run is a run in progress. It belongs to the goroutine of Run; only the
 // recorder is shared.
 type run struct {
-	spec  *Spec
-	opt   Options
-	rec   *lifecycle
-	began time.Duration // on the boot clock
+	spec *Spec
+	opt  Options
+	rec  *lifecycle
+
+	began, started time.Duration // the run and its command, on the boot clock
 
 	session *cgroup.Session
 	agent   *cgroup.Group
@@ -182,13 +183,14 @@ func (r *run) start() error {
 		if !r.sharesTerminal() {
 			r.cmd.SysProcAttr = sessionLeader(r.cmd.SysProcAttr)
 		}
+		r.started = bootTime()
 		err = r.agent.Start(r.cmd)
 	}
 	if err != nil {
 		source, exit, e := startFailure(name, dir, err)
 		return &runError{source: source, exit: exit, ResultError: e}
 	}
-	r.result.Timings.SetupNS = int64(bootTime() - r.began)
+	r.result.Timings.SetupNS = int64(r.started - r.began)
 	r.rec.event(schema.Event{Type: schema.ProcessStarted, PID: r.cmd.Process.Pid})
 	if err := r.streams.Started(); err != nil {
 		r.rec.event(schema.Event{Type: schema.RecorderError, Code: "stdio_failed", Message: err.Error()})

@@ -27,11 +27,10 @@ func (r *run) supervise(ctx context.Context) {
 		defer timer.Stop()
 		s.deadline = timer.C
 	}
-	started := bootTime()
 	for !s.exited {
 		s.step(ctx)
 	}
-	r.result.Timings.ChildNS = int64(r.exit.at - started)
+	r.result.Timings.ChildNS = int64(r.exit.at - r.started)
 	s.endLeftovers(ctx)
 	r.result.Timings.CleanupNS = int64(bootTime() - r.exit.at)
 	s.drain(ctx)

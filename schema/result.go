@@ -91,9 +91,9 @@ type Stream struct {
 
 // Timings are durations in nanoseconds on CLOCK_BOOTTIME.
 type Timings struct {
-	// SetupNS is from the runner's start to the child's exec.
+	// SetupNS is from the runner's start to that of the child.
 	SetupNS int64 `json:"setup_ns"`
-	// ChildNS is from the child's exec to its exit.
+	// ChildNS is from the child's start (fork and exec included) to its exit.
 	ChildNS int64 `json:"child_ns"`
 	// CleanupNS is from the child's exit until its cgroup was empty.
 	CleanupNS int64 `json:"cleanup_ns"`
