@@ -1,0 +1,143 @@
+package query
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/assay-run/assay-run/schema"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSummary(t *testing.T) {
+	b := sample()
+	code := 0
+	b.docs.Run.RunID, b.docs.Result.Outcome, b.docs.Result.ExitCode, b.docs.Result.Timings.ChildNS = "run_1", "exited", &code, int64(1500*time.Millisecond)
+	b.docs.Health.KernelLayer, b.docs.Health.NetworkProtocolCoverage, b.docs.Health.NetworkEndpointClaimScope = "complete", "connect_only", "diagnostic_only"
+	s, err := Summarize(t.Context(), b, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := s.WriteText(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := `run        run_1
+command    sh -c 'x y'
+outcome    exited 0 after 1.5s
+kernel     complete, 0 drops; network connect_only, endpoints diagnostic_only
+events     57 (agent 56, loader 1)
+
+processes (4)
+  10 sh -c x  not ended
+    11 curl 'https://api.example.com/a b'  exit 7
+      12 helper  not ended
+    13 cat /w/in  not ended
+
+denied (1)
+  1× openat EACCES /etc/shadow by /usr/lib/helper
+
+hosts (1)
+  1× out 100 B in 4.9 KiB 203.0.113.1:443 (api.example.com)
+
+commands (4)
+  1× /usr/bin/cat    cat /w/in
+  1× /usr/bin/curl   curl 'https://api.example.com/a b'
+  1× /usr/bin/dash   sh -c x
+  1× /usr/lib/helper helper
+
+files created (2)
+  1× /w/final by /usr/bin/cat
+  1× /w/out   by /usr/bin/cat
+
+files written (1)
+  1× /w/out by /usr/bin/cat
+
+files deleted (1)
+  1× /w/out by /usr/bin/cat
+
+files read (1)
+  41× /w/in by /usr/bin/cat
+
+failed (1)
+  1× openat ENOENT /w/missing by /usr/bin/cat
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+	doc, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Summary
+	if err := json.Unmarshal(doc, &back); err != nil || back.Processes.Total != 4 || back.Read.Items[0].Count != 41 || back.ByKind["exec"] != 4 {
+		t.Errorf("%v: %s", err, doc)
+	}
+}
+
+// storm is n processes under one shell, each touching a file of its own.
+func storm(n int, argv func(int) string) *memory {
+	evs := []schema.KernelEvent{begin(schema.KindFork, 10, 1, 0, ""), begin(schema.KindExec, 10, 2, 1, "/bin/sh", "sh")}
+	for i := range n {
+		id := uint64(3 + 2*i)
+		pid := uint32(100 + i)
+		evs = append(evs, begin(schema.KindFork, pid, id, 2, ""), begin(schema.KindExec, pid, id+1, id, "/bin/true", "true", argv(i)),
+			schema.KernelEvent{Kind: schema.KindOpen, PID: pid, TID: pid, ExecID: id + 1, Value: fmt.Sprint("/f/", i), HasResult: true},
+			schema.KernelEvent{Kind: schema.KindExit, PID: pid, TID: pid, ExecID: id + 1})
+	}
+	return bundle(evs...)
+}
+
+func TestEqualProcessesAreOne(t *testing.T) {
+	s, err := Summarize(t.Context(), storm(5000, func(int) string { return "same" }), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := s.Processes; p.Total != 5001 || p.Shown != 5001 || len(p.Roots) != 1 || len(p.Roots[0].Children) != 1 || p.Roots[0].Children[0].Count != 5000 {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestSummaryIsBounded(t *testing.T) {
+	b := storm(60_000, func(i int) string { return fmt.Sprint(i) })
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	g := newGatherer(200)
+	var e schema.KernelEvent
+	for line := range b.Lines(t.Context(), schema.KernelPath) {
+		if err := schema.DecodeKernelEvent(line, &e); err != nil {
+			t.Fatal(err)
+		}
+		g.event(&e)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 48<<20 {
+		t.Errorf("%d bytes are held", grown)
+	}
+	s := g.summary(20)
+	if s.Processes.Total != 60_001 || s.Processes.Shown != 200 || len(s.Read.Items) != 20 || s.Read.Total != maxDistinct || s.Read.Beyond != 10_000 {
+		t.Errorf("%d processes, %d shown, %d files, %d beyond", s.Processes.Total, s.Processes.Shown, s.Read.Total, s.Read.Beyond)
+	}
+	if len(g.tree.live) != 1 {
+		t.Errorf("%d processes are thought to live", len(g.tree.live))
+	}
+}
+
+func BenchmarkEvents(b *testing.B) {
+	m := storm(10_000, func(int) string { return "x" })
+	n := len(m.layers[schema.KernelPath])
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, err := range Events(b.Context(), m, Filter{Path: "/nothing/**", Process: "true"}) {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/line")
+}

@@ -1,0 +1,163 @@
+package query
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"iter"
+	"unicode/utf8"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// WriteNDJSON writes the lines of events as they stand in the bundle, but for
+// DEL and the C1 control characters, which a foreign bundle may hold unescaped
+// and a terminal would obey: those are written as \u00xx, the same JSON. It
+// returns how many it wrote, and the first error of events or of w.
+func WriteNDJSON(w io.Writer, events iter.Seq2[*Event, error]) (n int, err error) {
+	b := bufio.NewWriterSize(w, 64<<10)
+	for ev, err := range events {
+		if err != nil {
+			return n, firstError(b.Flush(), err)
+		}
+		writeLine(b, ev.Line)
+		if err := b.WriteByte('\n'); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, b.Flush()
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeLine(b *bufio.Writer, line []byte) {
+	start := 0
+	for i := 0; i < len(line); {
+		c := line[i]
+		if c < 0x7f {
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRune(line[i:])
+		if r >= 0x7f && r < 0xa0 {
+			b.Write(line[start:i])
+			fmt.Fprintf(b, `\u%04x`, r)
+			start = i + n
+		}
+		i += n
+	}
+	b.Write(line[start:])
+}
+
+// WriteTable writes events as one line each, in columns, fit for a terminal:
+// seconds since the start, pid, kind, result, and what it was about. It
+// returns how many it wrote, and the first error of events or of w.
+func WriteTable(w io.Writer, events iter.Seq2[*Event, error]) (n int, err error) {
+	b := bufio.NewWriterSize(w, 64<<10)
+	for ev, err := range events {
+		if err != nil {
+			return n, firstError(b.Flush(), err)
+		}
+		if n == 0 {
+			fmt.Fprintf(b, "%12s %8s  %-14s %-10s %s\n", "TIME", "PID", "KIND", "RESULT", "WHAT")
+		}
+		n++
+		if ev.Kernel == nil {
+			_, err = fmt.Fprintf(b, "%12s %8s  %-14s %-10s %s\n", seconds(ev.TNS), "-", cut(clean(ev.Kind), 14), ev.Layer, clean(string(ev.Line)))
+		} else {
+			e := ev.Kernel
+			_, err = fmt.Fprintf(b, "%12s %8d  %-14s %-10s %s\n", seconds(e.TNS), e.PID, ev.Kind, outcome(e), what(e))
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, b.Flush()
+}
+
+// outcome is a word for how it ended.
+func outcome(e *schema.KernelEvent) string {
+	switch {
+	case e.Blocked():
+		return "blocked"
+	case e.Kind == schema.KindExit && e.WaitStatus&0x7f != 0:
+		return schema.SignalName(e.WaitStatus & 0x7f)
+	case e.Kind == schema.KindExit:
+		return fmt.Sprintf("exit %d", e.WaitStatus>>8&0xff)
+	case !e.HasResult:
+		return "-"
+	case e.Result < 0:
+		return e.Errno()
+	}
+	return "ok"
+}
+
+// what is the event's object and what else matters about it, fit for a terminal.
+func what(e *schema.KernelEvent) string {
+	s := clean(e.Value)
+	switch e.Kind {
+	case schema.KindExec:
+		if len(e.Argv) > 0 {
+			s += "  " + cut(quoteArgs(e.Argv), 200)
+		}
+	case schema.KindFork:
+		s = fmt.Sprintf("from pid %d", e.PPID)
+	case schema.KindRename, schema.KindLink, schema.KindSymlink:
+		s += " -> " + clean(e.Target)
+	case schema.KindOpen:
+		s += "  " + mode(e)
+	}
+	for i, n := range e.Names {
+		if i == 0 {
+			s += " ("
+		} else {
+			s += ", "
+		}
+		s += clean(n)
+		if i == len(e.Names)-1 {
+			s += ")"
+		}
+	}
+	if e.Remote != "" {
+		s += "  at " + clean(e.Remote)
+	}
+	if e.DNS != nil {
+		s += "  " + clean(e.DNS.Type)
+		for _, a := range e.DNS.Answers {
+			s += " " + clean(a.Data)
+		}
+	}
+	if e.Call != "" {
+		s += " " + clean(e.Call)
+	}
+	if e.BytesOut > 0 {
+		s += "  out " + size(e.BytesOut)
+	}
+	if e.BytesIn > 0 {
+		s += "  in " + size(e.BytesIn)
+	}
+	if e.Repeat {
+		s += fmt.Sprintf("  ×%d", e.Count)
+	}
+	if e.Class != schema.ClassAgent {
+		s += "  [" + e.Class.String() + "]"
+	}
+	return s
+}
+
+// mode is what an open asked for: r, w or rw, and c for create.
+func mode(e *schema.KernelEvent) string {
+	m := [...]string{"r", "w", "rw", "?"}[e.Flags&3]
+	if e.Creates() {
+		m += "c"
+	}
+	return m
+}
