@@ -22,6 +22,12 @@ type dir struct {
 // nested lists path and every cgroup below it, parents first.
 func nested(path string) []string {
 	all := []string{path}
+	// kernfs counts subdirectories as links: 2 is none, and saves reading dozens
+	// of control files' names (fs/kernfs/inode.c, kernfs_refresh_inode).
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil || st.Nlink == 2 {
+		return all
+	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
 		return all
@@ -155,7 +161,15 @@ func freeze(dirs []dir, on bool) (done bool) {
 		case d.v2:
 			done = write(filepath.Join(d.path, "cgroup.freeze"), map[bool]string{true: "1", false: "0"}[on]) == nil || done
 		case d.freezer:
-			done = write(filepath.Join(d.path, "freezer.state"), map[bool]string{true: "FROZEN", false: "THAWED"}[on]) == nil || done
+			if on {
+				done = write(filepath.Join(d.path, "freezer.state"), "FROZEN") == nil || done
+				continue
+			}
+			// What was frozen below, by whomever, stays so, and on v1 nothing
+			// frozen dies.
+			for _, path := range nested(d.path) {
+				done = write(filepath.Join(path, "freezer.state"), "THAWED") == nil || done
+			}
 		}
 	}
 	return done
