@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -66,8 +65,7 @@ type launcher struct {
 	left chan struct{} // closed when the thread is out of the group again
 }
 
-// warm readies the launcher while the runner does other things: the first
-// attach on a quiet host waits for an RCU grace period, some 5 ms.
+// warm readies the launcher while the runner does other things.
 func (g *Group) warm() {
 	if g.session.viaShim || g.session.host.mode == None || len(g.joinFiles("tasks")) == 0 ||
 		g.session.host.mode == Hybrid && g.session.host.clone != nil {
@@ -120,7 +118,10 @@ func (l *launcher) run(cmds <-chan *exec.Cmd, g *Group, prev *launcher) {
 		<-prev.left
 	}
 	runtime.LockOSThread()
-	var tid = strconv.Itoa(unix.Gettid())
+	// "0" is the calling thread, and the one form for which the kernel does
+	// without a lock that waits for an RCU grace period, some 10 ms (since 5.4,
+	// cgroup_procs_write_start in kernel/cgroup/cgroup.c).
+	const tid = "0"
 	var err error
 	for _, f := range g.joinFiles("tasks") {
 		if err = write(f, tid); err != nil {
