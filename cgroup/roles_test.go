@@ -71,6 +71,8 @@ func play(role string, args []string) int {
 		fmt.Println(swept, err)
 	case "noclone3":
 		return noClone3(args)
+	case "legacy":
+		return asLegacy(args)
 	case "nobody":
 		return asNobody(args)
 	case "runner":
@@ -169,6 +171,20 @@ func noClone3(args []string) int {
 		err = syscall.Exec("/proc/self/exe", args, os.Environ())
 	}
 	fmt.Fprintln(os.Stderr, "seccomp:", err)
+	return 1
+}
+
+// asLegacy takes cgroup2 away, in a mount namespace of its own, and becomes
+// this test binary again.
+func asLegacy(args []string) int {
+	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	if err == nil {
+		err = unix.Unmount("/sys/fs/cgroup/unified", 0)
+	}
+	if err == nil {
+		err = syscall.Exec("/proc/self/exe", args, os.Environ())
+	}
+	fmt.Fprintln(os.Stderr, err)
 	return 1
 }
 

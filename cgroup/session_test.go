@@ -127,6 +127,9 @@ func TestFrozenChildIsKilled(t *testing.T) {
 		if b, err := os.ReadFile(filepath.Join(s.Agent().Path(), "cgroup.events")); err == nil {
 			return strings.Contains(string(b), "frozen 1")
 		}
+		if b, err := os.ReadFile(filepath.Join(s.Agent().Path(), "freezer.state")); err == nil {
+			return string(b) == "FROZEN\n"
+		}
 		b, _ := os.ReadFile("/proc/" + pid + "/stat")
 		return strings.Contains(string(b), ") T ")
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -154,11 +155,26 @@ func TestOrdinaryUser(t *testing.T) {
 	innerSuite(t, cmd)
 }
 
+// TestLegacy runs the suite where only v1 hierarchies are to be seen.
+func TestLegacy(t *testing.T) {
+	if os.Getenv("CGROUP_TEST_INNER") != "" {
+		t.Skip("this is the inner run")
+	}
+	if os.Geteuid() != 0 || cgroup.Probe().Mode() != cgroup.Hybrid {
+		t.Skip("it takes root and v1 hierarchies")
+	}
+	cmd := exec.Command("/proc/self/exe", "role=legacy", "inner", "-test.short", "-test.v", "-test.timeout=30s")
+	cmd.Env = append(os.Environ(), "CGROUP_TEST_INNER=legacy", "CGROUP_TEST_WANT=legacy memory pids cpu io")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	innerSuite(t, cmd)
+}
+
 const nobody = 65534
 
 // innerSuite runs this test binary in another way.
 func innerSuite(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
+	cmd.WaitDelay = time.Second // what it leaves behind is a failure, not a wait
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestChildStartsInsideItsGroup") {
 		t.Fatalf("%v\n%s", err, out)
