@@ -154,20 +154,16 @@ func (r *restorer) finishDirectory(e *entry) {
 // permissions gives e's path the owner and mode it had. The path must not be a
 // symbolic link.
 func (r *restorer) permissions(e *entry) error {
-	if err := r.root.Lchown(e.path, e.uid, e.gid); err != nil {
-		info, serr := r.root.Lstat(e.path)
-		if now := statOfOrZero(info, serr); now.uid != e.uid || now.gid != e.gid {
+	info, err := r.root.Lstat(e.path)
+	if err != nil {
+		return err
+	}
+	if now := statOf(info); now.uid != e.uid || now.gid != e.gid {
+		if err := r.root.Lchown(e.path, e.uid, e.gid); err != nil {
 			return err
 		}
 	}
 	return r.root.Chmod(e.path, e.mode&modeBits) // after chown, which clears setuid
-}
-
-func statOfOrZero(info fs.FileInfo, err error) stat {
-	if err != nil {
-		return stat{uid: -1}
-	}
-	return statOf(info)
 }
 
 func (r *restorer) link(e *entry) {

@@ -29,6 +29,7 @@ func TestAnAgentThatEditsProtectedPaths(t *testing.T) {
 		"all tests deleted":              {"rm -r tests", []string{"deleted tests", "deleted tests/data", "deleted tests/data/one", "deleted tests/link", "deleted tests/run.sh"}},
 		"an added test":                  {"echo x >tests/data/two", []string{"added tests/data/two"}},
 		"an added folder":                {"mkdir -p tests/new/sub; echo x >tests/new/sub/x", []string{"added tests/new"}},
+		"an added folder that is closed": {"mkdir -p tests/x/y/z; echo x >tests/x/y/f; chmod 000 tests/x/y tests/x", []string{"added tests/x"}},
 		"an added link":                  {"ln -s / tests/root", []string{"added tests/root"}},
 		"an added match of a glob":       {"echo x >src/deep/b_test.txt", []string{"added src/deep/b_test.txt"}},
 		"permissions of a file":          {"chmod 000 tests/run.sh", []string{"permissions tests/run.sh"}},
