@@ -1,9 +1,11 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/assay-run/assay-run/kernel"
@@ -104,16 +106,79 @@ func (r *run) endObservation() {
 	}
 }
 
-// writeSurface streams the capability surface: it may be larger than memory.
+// settleKernelAccount takes into account the lines that the recorder accepted
+// and could not keep: they were written for the builder, and are dropped.
+func (r *run) settleKernelAccount() {
+	a := &r.kernelAccount
+	if a.Report == nil {
+		return
+	}
+	kept := r.opt.Recorder.Counts(schema.KernelPath).Written
+	lost := a.Counts.Written - kept
+	a.Counts.Written -= lost
+	a.Counts.Dropped += lost
+	a.Stats.Written -= lost
+	a.Stats.Dropped += lost
+}
+
+// smallSurface is up to where the surface is one document like the others,
+// in bytes: only such a one fits into the space kept for a full disk.
+const smallSurface = 256 << 10
+
+// writeSurface writes the capability surface, piece by piece when it is large.
+// When that fails the bundle gets an empty one, and a reason that says so.
 func (r *run) writeSurface() error {
-	w, err := r.opt.Recorder.Create(schema.SurfacePath)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", schema.SurfacePath, err)
+	defer r.surface.Close()
+	w := &spillWriter{limit: smallSurface, open: func() (io.WriteCloser, error) {
+		return r.opt.Recorder.Create(schema.SurfacePath)
+	}}
+	_, err := r.surface.WriteTo(w)
+	if err = errors.Join(err, w.Close()); err == nil && w.spilled == nil {
+		err = r.opt.Recorder.Put(schema.SurfacePath, w.small.Bytes())
 	}
-	_, err = r.surface.WriteTo(w)
-	r.surface.Close()
-	if err := errors.Join(err, w.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", schema.SurfacePath, err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	r.reasons = append(r.reasons, schema.Reason{
+		Subject: "surface", Code: "surface_not_written", Message: fmt.Sprintf("capability-surface.json is empty because it could not be written: %v", err),
+		Remedy: "make room on the disk that holds the spool",
+	})
+	empty := layer.NewSurface(r.spec.RunID, "", 0)
+	defer empty.Close()
+	w.small.Reset()
+	_, _ = empty.WriteTo(&w.small) // a buffer cannot fail
+	return errors.Join(fmt.Errorf("write %s: %w", schema.SurfacePath, err), r.opt.Recorder.Put(schema.SurfacePath, w.small.Bytes()))
+}
+
+// spillWriter keeps up to limit bytes in memory, and once there are more has
+// all of them in the file that open gives.
+type spillWriter struct {
+	limit   int
+	open    func() (io.WriteCloser, error)
+	small   bytes.Buffer
+	spilled io.WriteCloser
+}
+
+func (w *spillWriter) Write(b []byte) (int, error) {
+	if w.spilled == nil && w.small.Len()+len(b) <= w.limit {
+		return w.small.Write(b)
+	}
+	if w.spilled == nil {
+		f, err := w.open()
+		if err != nil {
+			return 0, err
+		}
+		w.spilled = f
+		if _, err := f.Write(w.small.Bytes()); err != nil {
+			return 0, err
+		}
+	}
+	return w.spilled.Write(b)
+}
+
+func (w *spillWriter) Close() error {
+	if w.spilled == nil {
+		return nil
+	}
+	return w.spilled.Close()
 }

@@ -105,6 +105,7 @@ func (r *run) health() *schema.ObservationHealth {
 		h.Layers[schema.LayerName(path)] = r.opt.Recorder.Counts(path)
 	}
 	r.kernelAccount.Unavailable = r.unobserved
+	r.settleKernelAccount()
 	layer.Health(h, r.kernelAccount)
 	if h.KernelLayer == schema.Absent {
 		h.Notes = append(h.Notes, "contract_only_mode: kernel layer absent; lifecycle and stdio were recorded, kernel events were not")
