@@ -45,7 +45,9 @@ type source struct {
 func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	// A layer that broke has told so to its writers and in its counts; what is
 	// in its file is whole lines and is sealed.
-	s.finish()
+	if err := s.finish(); errors.Is(err, errEnded) {
+		return Sealed{}, fmt.Errorf("seal run %s: %w", s.run.RunID, err)
+	}
 	defer s.lock.Close()
 	sizes := map[string]int64{}
 	for p, l := range s.layers {

@@ -252,19 +252,21 @@ func (s *Spool) Sync() error {
 // It does nothing after Seal or another Close.
 func (s *Spool) Close() error {
 	err := s.finish()
-	if cerr := s.lock.Close(); err == nil && cerr != nil && !errors.Is(cerr, os.ErrClosed) {
-		err = cerr
+	if errors.Is(err, errEnded) {
+		return nil
 	}
-	return err
+	return errors.Join(err, s.lock.Close())
 }
 
+var errEnded = fmt.Errorf("the spool was sealed or closed before: %w", os.ErrClosed)
+
 // finish stops the flusher, writes what is batched and closes the files. The
-// lock stays held.
+// lock stays held. The second time it does nothing and returns errEnded.
 func (s *Spool) finish() error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return nil
+		return errEnded
 	}
 	s.closed = true
 	s.mu.Unlock()
