@@ -54,6 +54,9 @@ func TestAFullSpoolKeepsRoomForTheEnd(t *testing.T) {
 	if !errors.Is(full, syscall.ENOSPC) || !strings.Contains(full.Error(), schema.KernelPath) {
 		t.Fatalf("the spool never became full: %v", full)
 	}
+	if b, err := os.ReadFile(filepath.Join(s.Dir(), schema.KernelPath)); err != nil || !bytes.HasSuffix(b, []byte("}\n")) {
+		t.Errorf("the broken layer ends in half a line: %q, %v", b[max(0, len(b)-50):], err)
+	}
 	w, err := s.Create(schema.StderrPath)
 	if err == nil {
 		// Whatever is still free goes to the capture, which breaks as well.
@@ -74,6 +77,9 @@ func TestAFullSpoolKeepsRoomForTheEnd(t *testing.T) {
 	}
 	for range 200 {
 		appendEvent(t, s, schema.Event{Type: schema.SignalForwarded, SignalName: strings.Repeat("x", 500)})
+	}
+	if err := s.Append(schema.PolicyPath, func(b []byte, _ uint64) []byte { return append(b, "{}"...) }); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("another layer was given the space kept for the end: %v", err)
 	}
 	end(t, s, schema.Stdio{Mode: "pipe", Stderr: &schema.Stream{}})
 	c := s.Counts(schema.KernelPath)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"testing"
@@ -29,7 +31,28 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	if r, w, err := os.Pipe(); err == nil { // the runtime's own poller stays open
+		r.Close()
+		w.Close()
+	}
+	files := openFiles()
+	code := m.Run()
+	if left := openFiles() - files; code == 0 && left > 0 {
+		fmt.Fprintf(os.Stderr, "%d file descriptors are left open\n", left)
+		code = 1
+	}
+	if left := runtime.NumGoroutine() - 1; code == 0 && left > 0 {
+		fmt.Fprintf(os.Stderr, "%d goroutines are left\n", left)
+		pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// openFiles counts this process's open files; 0 where /proc cannot tell.
+func openFiles() int {
+	entries, _ := os.ReadDir("/proc/self/fd")
+	return len(entries)
 }
 
 // playChild records a run, writing one byte to stdout for every lifecycle line
@@ -198,6 +221,35 @@ func TestOfTwoRecoversOneWins(t *testing.T) {
 	mustBeSound(t, s.run.Output)
 }
 
+// A lock on a spool that was sealed meanwhile is worth nothing: without this
+// the late one would replace a good bundle by an empty one.
+func TestALockOnAMovedSpoolIsNoLock(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "a", schema.RunPath)
+	os.Mkdir(filepath.Dir(name), 0o700)
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if !sameFile(f, name) {
+		t.Error("a file is not itself")
+	}
+	if err := os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "b")); err != nil {
+		t.Fatal(err)
+	}
+	if sameFile(f, name) {
+		t.Error("a file that was moved away is still there")
+	}
+	os.Mkdir(filepath.Dir(name), 0o700)
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if sameFile(f, name) {
+		t.Error("a new file of the name is the old one")
+	}
+}
+
 // A run that was over when its recorder died is sealed as it is.
 func TestAFinishedRunIsRecoveredWhole(t *testing.T) {
 	s, dir := newSpool(t, testRun(t))
@@ -221,6 +273,9 @@ func TestATornLineIsCutAndABadOneReported(t *testing.T) {
 	}{
 		"half a last line":        {func(b []byte) []byte { return b[:len(b)-10] }, 99, "", "torn last line"},
 		"zeros after a power cut": {func(b []byte) []byte { return append(b, make([]byte, 5000)...) }, 100, "", "torn last line of 5000 bytes"},
+		"whole lines that never reached the disk": {func(b []byte) []byte {
+			return b[:bytes.LastIndexByte(b[:len(b)/2], '\n')+1]
+		}, 50, "", "incomplete"},
 		"a bad line in the middle": {func(b []byte) []byte {
 			return bytes.Replace(b, []byte(`"seq":50,`), []byte(`"seq":xx,`), 1)
 		}, 100, CodeJSON, "kernel.ndjson:51"},

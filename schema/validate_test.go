@@ -138,6 +138,15 @@ func FuzzLine(f *testing.F) {
 	for _, s := range seeds {
 		f.Add([]byte(s))
 	}
+	// Lines of an accepted shape that are not JSON, or not what the schema asks.
+	for _, value := range []string{
+		"\"\xff\"", "\"\xed\xa0\x80\"", "\"a\x01\"", `"\x"`, `"\u00g0"`, `"\ud800"`, "\"a", "nul", "[]", "1", "{}",
+	} {
+		f.Add([]byte(strings.Replace(seeds[5], `"/x"`, value, 1)))
+	}
+	for _, pid := range []string{"01", "-0", "-1", "1.5", "1e2", "0x1", "+1", "", "true"} {
+		f.Add([]byte(strings.Replace(seeds[5], `"pid":1`, `"pid":`+pid, 1)))
+	}
 	c := newLineChecker(f)
 	for _, s := range seeds {
 		c.Check([]byte(s))
