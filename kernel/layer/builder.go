@@ -102,12 +102,16 @@ func NewBuilder(o Options) *Builder {
 // one; it comes back from every later call as well, while counting goes on.
 func (b *Builder) Push(ev *kernel.Event) error {
 	b.stats.Received++
-	b.newest = max(b.newest, ev.Time)
-	if ev.Time < b.released {
+	t := ev.Time
+	if ev.Repeat {
+		t = max(t, b.newest) // its place is where the count is given out
+	}
+	b.newest = max(b.newest, t)
+	if t < b.released {
 		b.stats.Late++
 		b.line(ev, true)
 	} else {
-		b.win.add(ev)
+		b.win.add(ev, t)
 	}
 	return b.release(b.newest)
 }

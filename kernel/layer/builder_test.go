@@ -192,12 +192,18 @@ func TestRepeatsBelongToWhatTheyRepeat(t *testing.T) {
 	repeat := lib
 	repeat.Repeat, repeat.Time, repeat.Count, repeat.First, repeat.Last = true, at(500), 41, at(13), at(400)
 	push(t, b, forkEvent(0, 1, 10), execEvent(10, 10, "/bin/cat"), cache, lib, openEvent(20, 10, "/data", 0, 0), execEvent(30, 10, "/bin/dog"), repeat)
+	drained := repeat // at the end, when its own time is long past
+	drained.Time = at(14)
+	push(t, b, openEvent(600e6, 10, "/z", 0, 0), drained)
 	b.Close()
-	e := (*lines)[len(*lines)-1]
+	if e := (*lines)[len(*lines)-1]; e.Late || e.TNS != 600e6 || !e.Repeat {
+		t.Errorf("the drained repeat is %+v", e)
+	}
+	e := (*lines)[len(*lines)-3]
 	if !e.Repeat || e.Count != 41 || e.TFirstNS != 13 || e.TLastNS != 400 || e.ExecID != 2 || e.Class != schema.ClassLoader {
 		t.Errorf("the repeat is %+v", e)
 	}
-	if c, want := b.Counts(), (schema.LayerCounts{Seen: 47, Written: 7, Coalesced: 40}); c != want {
+	if c, want := b.Counts(), (schema.LayerCounts{Seen: 89, Written: 9, Coalesced: 80}); c != want {
 		t.Errorf("counts are %+v, want %+v", c, want)
 	}
 }

@@ -71,9 +71,7 @@ var rules = [...]rule{
 		return strings.Contains(p, "/perl/") || strings.Contains(p, "/perl5/") || strings.Contains(p, "/perl-base/")
 	}},
 	{class: schema.ClassRuntime, exe: "node", in: []string{"/usr/share/nodejs/", "/usr/share/node_modules/"}},
-	{class: schema.ClassRuntime, exe: "node", is: []string{"/etc/ssl/openssl.cnf", "/usr/lib/ssl/openssl.cnf"}},
-	{class: schema.ClassRuntime, exe: "python3", is: []string{"/etc/ssl/openssl.cnf", "/usr/lib/ssl/openssl.cnf"}},
-	{class: schema.ClassRuntime, is: []string{"/dev/urandom", "/dev/random"}},
+	{class: schema.ClassRuntime, is: []string{"/etc/ssl/openssl.cnf", "/usr/lib/ssl/openssl.cnf", "/dev/urandom", "/dev/random"}},
 
 	// A program asking about itself and the machine. environ, mem, root, cwd
 	// and the files behind fd/ are not in the list: they hold other things.
@@ -122,7 +120,7 @@ func isOwnStatus(p string) bool {
 func isCgroupLimit(p string) bool {
 	switch p[strings.LastIndexByte(p, '/')+1:] {
 	case "cpu.max", "cpu.stat", "cpu.weight", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpuset.cpus", "cpuset.cpus.effective",
-		"memory.max", "memory.high", "memory.current", "memory.stat", "memory.limit_in_bytes", "memory.usage_in_bytes",
+		"memory.max", "memory.high", "memory.current", "memory.stat", "memory.limit_in_bytes", "memory.soft_limit_in_bytes", "memory.usage_in_bytes",
 		"memory.swap.max", "pids.max", "pids.current", "cgroup.controllers":
 		return true
 	}

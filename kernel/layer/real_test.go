@@ -182,7 +182,7 @@ func TestRealShell(t *testing.T) {
 			t.Errorf("line %d refers to the unknown instance %d", i, e.ExecID)
 		}
 	}
-	if s := r.stats; s.Forks != s.Exits || s.Alive != 0 || s.Joins != 0 || s.MissedExits != 0 {
+	if s := r.stats; s.Forks != s.Exits || s.Alive != 0 || s.Joins != 0 || s.MissedExits != 0 || s.Late != 0 {
 		t.Errorf("stats are %+v", s)
 	}
 	if strings.Contains(r.surface, "ld.so.cache") || strings.Contains(r.surface, "libc.so") {

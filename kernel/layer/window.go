@@ -77,7 +77,8 @@ func (w *window) len() int { return len(w.held) - w.first }
 
 func (w *window) oldest() *held { return w.held[w.first] }
 
-func (w *window) add(src *kernel.Event) {
+// add takes a copy of src in, as of time t.
+func (w *window) add(src *kernel.Event, t uint64) {
 	var h *held
 	if n := len(w.free); n > 0 {
 		h = w.free[n-1]
@@ -86,6 +87,7 @@ func (w *window) add(src *kernel.Event) {
 		h = new(held)
 	}
 	h.keep(src)
+	h.ev.Time = t
 	w.bytes += cap(h.buf)
 	if w.first > 0 && len(w.held) == cap(w.held) {
 		n := copy(w.held, w.held[w.first:])
@@ -95,10 +97,10 @@ func (w *window) add(src *kernel.Event) {
 	w.held = append(w.held, h)
 	live := w.held[w.first:]
 	n := len(live) - 1
-	if n == 0 || live[n-1].ev.Time <= src.Time {
+	if n == 0 || live[n-1].ev.Time <= t {
 		return
 	}
-	i := sort.Search(n, func(i int) bool { return live[i].ev.Time > src.Time })
+	i := sort.Search(n, func(i int) bool { return live[i].ev.Time > t })
 	copy(live[i+1:], live[i:n])
 	live[i] = h
 }
