@@ -52,6 +52,14 @@ func TestChildStartsInsideItsGroup(t *testing.T) {
 		if !strings.Contains(string(b), s.RunID()+"/agent") {
 			t.Errorf("the child's cgroups are %s", b)
 		}
+		line := "0::"
+		if cgroup.Probe().Mode() == cgroup.Legacy {
+			line = "freezer:"
+		}
+		_, rest, _ := strings.Cut(string(b), line)
+		if first, _, _ := strings.Cut(rest, "\n"); !strings.HasSuffix(p+"/agent", first) || !strings.HasSuffix(first, "/agent") {
+			t.Errorf("on the primary hierarchy the child is in %q", first)
+		}
 		if procs, err := os.ReadFile(p + "/cgroup.procs"); err != nil || len(procs) > 0 {
 			t.Errorf("the session directory itself holds %q, %v", procs, err)
 		}

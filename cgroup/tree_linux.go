@@ -237,7 +237,7 @@ func startedByUs(pid int) bool {
 			return true
 		}
 	}
-	return forest.natives[pid]
+	return false
 }
 
 // marked looks for the run's marks on a process, once.
