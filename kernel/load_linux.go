@@ -228,8 +228,11 @@ func (l *loaded) lostLinks() []string {
 
 func (l *loaded) detach() error {
 	var errs []error
-	for _, ln := range l.links {
-		errs = append(errs, ln.Close())
+	for name, ln := range l.links {
+		if ln != nil {
+			errs = append(errs, ln.Close())
+			l.links[name] = nil
+		}
 	}
 	return errors.Join(errs...)
 }

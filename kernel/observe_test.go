@@ -40,6 +40,7 @@ func newCgroup(t testing.TB) string {
 	if err != nil {
 		t.Skipf("cannot make a cgroup2 directory: %v", err)
 	}
+	os.Chmod(path, 0o755)
 	t.Cleanup(func() {
 		if err := os.Remove(path); err != nil {
 			t.Errorf("session cgroup: %v", err)

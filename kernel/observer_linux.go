@@ -49,6 +49,8 @@ type Observer struct {
 type tally struct {
 	received, decoded, malformed, delivered, joined, selfTest atomic.Uint64
 	repeats, finalRepeats, endpoints                          atomic.Uint64
+	threads, errors, quic                                     atomic.Uint64
+	kinds                                                     [kindMax]atomic.Uint64
 	left, entered, ioUring                                    atomic.Uint64
 }
 
@@ -134,6 +136,14 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 		return nil
 	}
 	switch e.Kind {
+	case KindFork:
+		if e.Thread {
+			o.tally.threads.Add(1)
+		}
+	case KindTraffic:
+		if e.Proto == unix.IPPROTO_UDP && e.Remote.Port() == 443 {
+			o.tally.quic.Add(1)
+		}
 	case KindLeftCgroup:
 		o.tally.left.Add(1)
 	case KindJoinedCgroup:
@@ -141,6 +151,10 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 	case KindIOUringOp:
 		o.tally.ioUring.Add(1)
 	}
+	if e.Errno != 0 {
+		o.tally.errors.Add(1)
+	}
+	o.tally.kinds[e.Kind].Add(1)
 	o.tally.delivered.Add(1)
 	return fn(e)
 }

@@ -138,6 +138,11 @@ type Report struct {
 	LeftCgroup, JoinedCgroup uint64
 	// IOUringUsed: the run submitted io_uring requests.
 	IOUringUsed bool
+	// Kinds counts the events delivered, by Kind. Threads are the forks of
+	// threads, Errors the events with an Errno, QUICPeers the remote endpoints
+	// of UDP port 443.
+	Kinds                      [kindMax]uint64
+	Threads, Errors, QUICPeers uint64
 	// Reasons say, one by one, why the layer is less than complete; empty when it is.
 	Reasons []Reason
 	// SelfTestNS is how long the self-test took.

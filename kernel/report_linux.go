@@ -2,7 +2,10 @@
 
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Report returns the account so far.
 func (o *Observer) Report() Report {
@@ -21,7 +24,11 @@ func (o *Observer) Report() Report {
 		Forks: hooks[HookFork].Fired, Exits: hooks[HookExit].Fired,
 		LeftCgroup: t.left.Load(), JoinedCgroup: t.entered.Load(),
 		IOUringUsed: t.ioUring.Load() > 0,
-		SelfTestNS:  int64(o.testTime),
+		Threads:     t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
+		SelfTestNS: int64(o.testTime),
+	}
+	for k := range r.Kinds {
+		r.Kinds[k] = t.kinds[k].Load()
 	}
 	r.Reasons = o.reasons(&r)
 	return r
@@ -36,6 +43,9 @@ func (o *Observer) hooks() []HookStatus {
 		s := &out[h]
 		*s = o.loaded.status(HookID(h))
 		s.SelfTested = o.tested[h]
+		if slices.Contains(o.lost, hooks[h].progs[0]) {
+			s.Attached, s.Detail = false, "detached before the run ended"
+		}
 		s.RecursionMisses = misses[hooks[h].progs[0]]
 		if err != nil {
 			s.Detail = err.Error()
@@ -57,7 +67,7 @@ func (l *loaded) status(h HookID) HookStatus {
 	for i, name := range hooks[h].progs {
 		if err := l.failed[name]; err != nil {
 			s.Attached, s.Detail = false, fmt.Sprintf("program %s: %v", name, err)
-		} else if l.coll.Programs[name] == nil || i == 0 && l.links[name] == nil {
+		} else if _, attached := l.links[name]; l.coll.Programs[name] == nil || i == 0 && !attached {
 			s.Attached, s.Detail = false, fmt.Sprintf("program %s is not loaded", name)
 		}
 	}
