@@ -1,6 +1,10 @@
 package archive
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
 
 // Class is what kind of failure a problem is; see the constants.
 type Class string
@@ -91,6 +95,19 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s%s (%s)", where, p.Message, p.Code)
 }
 
+// problem makes a Problem. What the bundle says comes into the message as far
+// as it is fit to print.
 func problem(code Code, member, format string, args ...any) *Problem {
-	return &Problem{Code: code, Class: code.Class(), Member: member, Message: fmt.Sprintf(format, args...)}
+	msg := fmt.Sprintf(format, args...)
+	const most = 1000
+	if len(msg) > most {
+		msg = msg[:most] + "..."
+	}
+	msg = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, msg)
+	return &Problem{Code: code, Class: code.Class(), Member: member, Message: msg}
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/assay-run/assay-run/schema"
@@ -102,5 +104,30 @@ func TestVerifyStopsWithItsContext(t *testing.T) {
 	cancel()
 	if _, err := Verify(ctx, sealSample(t, "a.tar.gz", 10).Path); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestSealStopsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	run := testRun(t)
+	s, dir := newSpool(t, run)
+	record(t, s, 10)
+	if _, err := s.Seal(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(run.Output)); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if list, _ := ListSpools(dir); len(list) != 1 || list[0].Alive {
+		t.Errorf("spools %+v", list)
+	}
+}
+
+// What a bundle says reaches a terminal only as far as it is fit to print.
+func TestProblemsAreFitToPrint(t *testing.T) {
+	p := problem(CodeHealth, "", "hook %s", "\x1b[31mred\n\u202eevil"+strings.Repeat("x", 5000))
+	if strings.ContainsAny(p.Error(), "\x1b\n\u202e") || len(p.Error()) > 1200 {
+		t.Errorf("message %q", p.Error())
 	}
 }
