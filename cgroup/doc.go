@@ -17,8 +17,10 @@
 //     CPU time, v1 hierarchies have the limits and the other counters;
 //   - legacy: only v1 hierarchies; killing is freeze-and-kill;
 //   - none: no cgroup is writable. A group is then a tree of processes, found
-//     by descent through /proc and by the environment marker [MarkerKey], with
-//     the runner as its subreaper.
+//     by descent through /proc, by the environment marker [MarkerKey] and by a
+//     slightly lowered soft limit on queued signals, with the runner as its
+//     subreaper. Children that the program starts by other ways than a Group,
+//     in a session (setsid) of their own, are taken for adopted members there.
 //
 // The base is the cgroup that the runner itself is in, so that a run never
 // escapes the limits, or the end, of what the runner belongs to. On cgroup2,

@@ -111,6 +111,26 @@ func TestSweepTakesTheDeadAndLeavesTheLive(t *testing.T) {
 	_ = cmd.Wait()
 }
 
+// TestRunnersLeaveEachOtherAlone: the parent directory comes and goes between
+// them, and all of them sweep.
+func TestRunnersLeaveEachOtherAlone(t *testing.T) {
+	var runners []*exec.Cmd
+	var outs [3]strings.Builder
+	for i := range outs {
+		cmd := exec.Command("/proc/self/exe", "role=churn", fmt.Sprintf("%s-churn-%d", testID(), i))
+		cmd.Stdout, cmd.Stderr = &outs[i], &outs[i]
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		runners = append(runners, cmd)
+	}
+	for i, cmd := range runners {
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("runner %d: %v: %s", i, err, outs[i].String())
+		}
+	}
+}
+
 func TestGuardKeepsItself(t *testing.T) {
 	s := newSession(t, cgroup.Limits{})
 	g, err := s.Guard()

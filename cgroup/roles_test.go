@@ -69,6 +69,8 @@ func play(role string, args []string) int {
 	case "sweep":
 		swept, err := cgroup.Probe().Sweep()
 		fmt.Println(swept, err)
+	case "churn":
+		return churn(args[0])
 	case "noclone3":
 		return noClone3(args)
 	case "legacy":
@@ -172,6 +174,36 @@ func noClone3(args []string) int {
 	}
 	fmt.Fprintln(os.Stderr, "seccomp:", err)
 	return 1
+}
+
+// churn makes and removes sessions and sweeps, as runners do that come and go.
+func churn(id string) int {
+	for i := range 40 {
+		h := cgroup.Probe()
+		swept, err := h.Sweep()
+		if err != nil || len(swept) > 0 {
+			fmt.Println("sweep:", swept, err)
+			return 1
+		}
+		s, err := h.NewSession(fmt.Sprintf("%s-%d", id, i), cgroup.Limits{})
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		cmd := role(s, "exit", "7")
+		err = s.Agent().Start(cmd)
+		if err == nil {
+			_ = cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code != 7 {
+				err = fmt.Errorf("exit code %d", code)
+			}
+		}
+		if err = errors.Join(err, s.Remove()); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+	}
+	return 0
 }
 
 // asLegacy takes cgroup2 away, in a mount namespace of its own, and becomes

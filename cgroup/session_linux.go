@@ -229,12 +229,22 @@ func (p place) open(parent string) (int, error) {
 	return fd, nil
 }
 
+// lockDir takes a session directory's lock, or fails with EWOULDBLOCK where a
+// live runner has it.
 func lockDir(path string) (int, error) {
 	fd, err := unix.Open(path, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
-	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		// It may have been removed, and unlocked, after it was opened.
+		var opened, there unix.Stat_t
+		if err = errors.Join(unix.Fstat(fd, &opened), unix.Stat(path, &there)); err == nil && opened.Ino != there.Ino {
+			err = unix.ENOENT
+		}
+	}
+	if err != nil {
 		unix.Close(fd)
 		return -1, err
 	}

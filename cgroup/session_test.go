@@ -265,6 +265,21 @@ func TestGroupsOfOneSession(t *testing.T) {
 	}
 }
 
+func TestStartLeavesTheRunnersLimitsAlone(t *testing.T) {
+	before, err := os.ReadFile("/proc/self/limits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSession(t, cgroup.Limits{})
+	cmd := role(s, "sleep")
+	start(t, s.Agent(), cmd)
+	if after, err := os.ReadFile("/proc/self/limits"); err != nil || string(after) != string(before) {
+		t.Errorf("the runner's limits were\n%s\nand are\n%s%v", before, after, err)
+	}
+	gone(t, s.Agent())
+	_ = cmd.Wait()
+}
+
 func TestBadNamesAreRefused(t *testing.T) {
 	h := cgroup.Probe()
 	for _, id := range []string{"", ".", "..", "a/b", "../x", "a\x00b"} {
