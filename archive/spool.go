@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,10 +13,6 @@ import (
 
 	"github.com/assay-run/assay-run/schema"
 )
-
-// ErrExists is returned by [CreateSpool], wrapped with the path, when a spool
-// of that run id is there already: a live run's, or one to recover.
-var ErrExists = errors.New("a spool of this run exists")
 
 // reserveBytes is set aside on the spool's disk while the run lives and given
 // back when the disk is full, so that the end of the run can still be written.
@@ -57,92 +52,6 @@ type Spool struct {
 	wake chan struct{} // something is buffered or dirty
 	stop chan struct{}
 	done sync.WaitGroup
-}
-
-// DefaultSpoolDir is $XDG_STATE_HOME/assay-run/spool, or the same below
-// ~/.local/state. A relative XDG_STATE_HOME is ignored, as the base directory
-// specification asks.
-func DefaultSpoolDir() (string, error) {
-	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
-		return filepath.Join(d, "assay-run", "spool"), nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("find the spool directory: %w (set XDG_STATE_HOME or name one with --spool-dir)", err)
-	}
-	return filepath.Join(home, ".local", "state", "assay-run", "spool"), nil
-}
-
-// CreateSpool makes dir/<run.RunID>/ (0700) and puts run.json in it, both on
-// disk when it returns. dir is created when missing. The spool appears under
-// its name complete and locked, so a concurrent recover never meets half of
-// one. The error is [ErrExists] when the run id is taken.
-func CreateSpool(dir string, run schema.Run) (_ *Spool, err error) {
-	if !safeRunID(run.RunID) {
-		return nil, fmt.Errorf("create spool: run id %q is not 1 to 128 ASCII letters, digits, '_' or '-'", run.RunID)
-	}
-	if run.Output == "" || !filepath.IsAbs(run.Output) {
-		return nil, fmt.Errorf("create spool of %s: output %q is not an absolute path", run.RunID, run.Output)
-	}
-	run.Schema = schema.RunV0
-	doc, err := schema.Document(run)
-	if err != nil {
-		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create spool directory: %w", err)
-	}
-	sweep(dir)
-	final := filepath.Join(dir, run.RunID)
-	tmp, err := os.MkdirTemp(dir, newPrefix)
-	if err != nil {
-		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
-	}
-	made := tmp
-	defer func() {
-		if err != nil {
-			os.RemoveAll(made)
-		}
-	}()
-	lock, err := os.OpenFile(filepath.Join(tmp, schema.RunPath), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
-	}
-	defer func() {
-		if err != nil {
-			lock.Close()
-		}
-	}()
-	if err := flock(lock); err != nil {
-		return nil, fmt.Errorf("lock spool %s: %w (the spool needs a file system with locks: choose one with --spool-dir)", final, err)
-	}
-	if _, err := lock.Write(doc); err != nil {
-		return nil, fmt.Errorf("write %s: %w", filepath.Join(final, schema.RunPath), err)
-	}
-	reserved := reserveSpace(filepath.Join(tmp, reserveName), reserveBytes) == nil
-	// Renaming onto an existing spool fails, since no spool is empty.
-	if err := os.Rename(tmp, final); err != nil {
-		if errors.Is(err, os.ErrExist) || isNotEmpty(err) {
-			return nil, fmt.Errorf("create spool %s: %w", final, ErrExists)
-		}
-		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
-	}
-	made = final
-	// The first of these commits the whole transaction on journalling file
-	// systems; the others then cost little.
-	if err := errors.Join(lock.Sync(), syncDir(final), syncDir(dir)); err != nil {
-		return nil, fmt.Errorf("sync spool %s: %w", final, err)
-	}
-	s := &Spool{
-		dir: final, run: run, lock: lock, reserve: reserved,
-		layers: make(map[string]*layer, len(schema.Layers)), members: map[string]*memberFile{},
-		wake: make(chan struct{}, 1), stop: make(chan struct{}),
-	}
-	for _, p := range schema.Layers {
-		s.layers[p] = &layer{spool: s, path: p, batched: p == schema.KernelPath, final: p == schema.EventsPath}
-	}
-	s.done.Go(s.flusher)
-	return s, nil
 }
 
 // Dir is the spool's directory.
@@ -352,19 +261,4 @@ func (s *Spool) useReserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.giveReserve()
-}
-
-// readRun decodes a spool's run.json.
-func readRun(f io.Reader) (run schema.Run, err error) {
-	data, err := io.ReadAll(io.LimitReader(f, maxDocument))
-	if err != nil {
-		return run, err
-	}
-	if err := json.Unmarshal(data, &run); err != nil {
-		return run, err
-	}
-	if run.Schema != schema.RunV0 || !safeRunID(run.RunID) {
-		return run, fmt.Errorf("not a %s document", schema.RunV0)
-	}
-	return run, nil
 }

@@ -1,0 +1,217 @@
+package archive
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// source is one member to be sealed.
+type source struct {
+	path string
+	size int64
+	data []byte // the member's bytes, or
+	file string // the file that holds them, the first size bytes of it
+}
+
+// writeBundle seals the members to run.Output in one pass over their bytes:
+// the space for the manifest, whose length is known, is left at the start and
+// filled at the end.
+func writeBundle(ctx context.Context, run schema.Run, sources []source) (_ Sealed, err error) {
+	slices.SortFunc(sources, func(a, b source) int { return cmp.Compare(a.path, b.path) })
+	if len(sources) >= maxMembers {
+		return Sealed{}, fmt.Errorf("%d members are more than a bundle may hold (%d)", len(sources), maxMembers-1)
+	}
+	output := run.Output
+	if info, err := os.Lstat(output); err == nil && !info.Mode().IsRegular() && info.Mode()&os.ModeSymlink == 0 {
+		return Sealed{}, fmt.Errorf("output %s is there and is no regular file", output)
+	}
+	tmp := output + ".tmp"
+	f, err := createTemp(tmp)
+	if err != nil {
+		return Sealed{}, err
+	}
+	defer f.Close()
+	defer func() {
+		if err != nil {
+			os.Remove(tmp)
+		}
+	}()
+	c := codecOf(output)
+	m := schema.Manifest{Schema: schema.ManifestV0, RunID: run.RunID, Files: make(map[string]schema.ManifestFile, len(sources))}
+	for _, src := range sources {
+		m.Files[src.path] = manifestFile(src.path, src.size, [sha256.Size]byte{})
+	}
+	_, head, err := manifestChunk(c, m)
+	if err != nil {
+		return Sealed{}, err
+	}
+	if err := writeMembers(ctx, f, head, c.compressor, sources, m.Files); err != nil {
+		return Sealed{}, err
+	}
+	// What packs too well would look like a decompression bomb.
+	if size, total := fileSize(f), totalSize(sources); total > bombFloor && total > bombRatio*size {
+		store := func(w io.Writer) (io.WriteCloser, error) { return c.storing(w), nil }
+		if err := writeMembers(ctx, f, head, store, sources, m.Files); err != nil {
+			return Sealed{}, err
+		}
+	}
+	doc, head, err := manifestChunk(c, m)
+	if err != nil {
+		return Sealed{}, err
+	}
+	if _, err := f.WriteAt(head, 0); err != nil {
+		return Sealed{}, err
+	}
+	if err := f.Sync(); err != nil {
+		return Sealed{}, err
+	}
+	size := fileSize(f)
+	if err := ctx.Err(); err != nil {
+		return Sealed{}, err
+	}
+	if err := os.Rename(tmp, output); err != nil {
+		return Sealed{}, err
+	}
+	if err := syncDir(filepath.Dir(output)); err != nil {
+		return Sealed{}, err
+	}
+	return Sealed{Path: output, Identity: digest(sha256.Sum256(doc)), Bytes: size}, nil
+}
+
+// createTemp opens and locks <output>.tmp. One that a killed seal left is
+// taken over; one that is being written is an error.
+func createTemp(tmp string) (*os.File, error) {
+	if info, err := os.Lstat(tmp); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is there and is no regular file", tmp)
+	}
+	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|noFollow, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(f); errors.Is(err, errLocked) || !sameFile(f, tmp) {
+		f.Close()
+		return nil, fmt.Errorf("%s is being written by another seal", tmp)
+	}
+	if err := f.Truncate(0); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// manifestChunk is the manifest's canonical bytes, and the framed start of the
+// archive: its header, itself, its padding.
+func manifestChunk(c codec, m schema.Manifest) (doc, head []byte, err error) {
+	if doc, err = schema.Document(m); err != nil {
+		return nil, nil, err
+	}
+	b := appendHeaders(nil, schema.ManifestPath, int64(len(doc)))
+	b = append(b, doc...)
+	b = append(b, zeros[:padding(int64(len(doc)))]...)
+	return doc, c.stored(b), nil
+}
+
+func manifestFile(path string, size int64, sum [sha256.Size]byte) schema.ManifestFile {
+	return schema.ManifestFile{Path: path, SHA256: digest(sum), Bytes: size}
+}
+
+func digest(sum [sha256.Size]byte) string { return "sha256:" + hex.EncodeToString(sum[:]) }
+
+// fileSize is the size of an open file, 0 when it cannot be told.
+func fileSize(f *os.File) int64 {
+	info, err := f.Stat()
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// totalSize is more than the members' tar takes.
+func totalSize(sources []source) (n int64) {
+	for _, src := range sources {
+		n += src.size + 4*blockSize
+	}
+	return n + maxManifest
+}
+
+// writeMembers writes head, the packed members and the end of the tar to f,
+// and puts their digests in files. What is hashed is what is packed, whatever
+// happens to the files meanwhile.
+func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Writer) (io.WriteCloser, error), sources []source, files map[string]schema.ManifestFile) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	out := bufio.NewWriterSize(f, 64<<10)
+	if _, err := out.Write(head); err != nil {
+		return err
+	}
+	z, err := pack(out)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 128<<10)
+	for _, src := range sources {
+		if _, err := z.Write(appendHeaders(nil, src.path, src.size)); err != nil {
+			return err
+		}
+		sum, err := copyMember(ctx, z, src, buf)
+		if err != nil {
+			return fmt.Errorf("pack %s: %w", src.path, err)
+		}
+		files[src.path] = manifestFile(src.path, src.size, sum)
+		if err := writePadding(z, src.size); err != nil {
+			return err
+		}
+	}
+	if _, err := z.Write(zeros[:]); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+func copyMember(ctx context.Context, w io.Writer, src source, buf []byte) (sum [sha256.Size]byte, err error) {
+	var r io.Reader = bytes.NewReader(src.data)
+	if src.file != "" {
+		f, err := os.OpenFile(src.file, os.O_RDONLY|noFollow, 0)
+		if err != nil {
+			return sum, err
+		}
+		defer f.Close()
+		r = f
+	}
+	h := sha256.New()
+	for left := src.size; left > 0; {
+		if err := ctx.Err(); err != nil {
+			return sum, err
+		}
+		n, err := io.ReadFull(r, buf[:min(left, int64(len(buf)))])
+		if err != nil {
+			return sum, fmt.Errorf("%d of its %d bytes are missing: %w", left, src.size, err)
+		}
+		h.Write(buf[:n])
+		if _, err := w.Write(buf[:n]); err != nil {
+			return sum, err
+		}
+		left -= int64(n)
+	}
+	h.Sum(sum[:0])
+	return sum, nil
+}
