@@ -142,6 +142,25 @@ func (w *schemaWork) each(s map[string]any, p string, f func(sub any, at, keywor
 	return nil
 }
 
+// checkType refuses a type that no value has: a typing error, most likely.
+func checkType(v any) error {
+	switch v := v.(type) {
+	case string:
+		switch v {
+		case "object", "array", "string", "number", "integer", "boolean", "null":
+			return nil
+		}
+		return fmt.Errorf("type %.40q is none of JSON Schema's", v)
+	case []any:
+		for _, e := range v {
+			if err := checkType(e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // same follows what applies to one place and refuses a circle.
 func (w *schemaWork) same(v any, p string) error {
 	s, ok := v.(map[string]any)
@@ -175,6 +194,9 @@ func (w *schemaWork) down(v any, p string, depth int) (int, error) {
 		return n, nil
 	}
 	if err := w.same(s, p); err != nil {
+		return 0, err
+	}
+	if err := checkType(s["type"]); err != nil {
 		return 0, err
 	}
 	total, worst := 1, map[string]int{}
