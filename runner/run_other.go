@@ -5,7 +5,6 @@ package runner
 import (
 	"context"
 	"errors"
-	"os"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -13,14 +12,12 @@ import (
 // ErrPlatform is what Run returns where runs cannot be contained.
 var ErrPlatform = errors.New("assay-run runs commands on Linux only; verify, inspect, events and recover work here")
 
-// Options are what a run needs from the world around it.
-type Options struct {
-	Recorder              Recorder
-	Stdin, Stdout, Stderr *os.File
-	Signals               <-chan os.Signal
-}
-
-// Run fails with ErrPlatform.
-func Run(context.Context, *Spec, Options) (*schema.Result, error) {
-	return nil, ErrPlatform
+// Run fails with ErrPlatform and records it: the kernel layer is absent, as is
+// everything else.
+func Run(_ context.Context, spec *Spec, _ Options) (*schema.Result, error) {
+	source, exit := schema.SourceRunner, ExitRunner
+	return &schema.Result{
+		Schema: schema.ResultV0, RunID: spec.RunID, Outcome: schema.OutcomeInfraError, ErrorSource: &source,
+		Error: &schema.ResultError{Code: "not_linux", Message: ErrPlatform.Error()}, RunnerExitCode: &exit, LimitsHit: []string{},
+	}, ErrPlatform
 }

@@ -69,7 +69,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 
 	result, recording := runner.Run(ctx, spec, runner.Options{
 		Recorder: spool, ScratchDir: spool.Dir(),
-		Stdin:    a.stdin, Stdout: a.stdout, Stderr: a.stderr,
+		Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr,
 		Signals: signals,
 	})
 	return a.seal(ctx, spool, result, recording, f)

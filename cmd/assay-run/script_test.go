@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -26,7 +27,8 @@ func TestMain(m *testing.M) {
 // TestScripts runs every script of testdata/script: what a user sees, one
 // behaviour a file.
 //
-// Conditions: [root]; [cgroup] a session cgroup can be made; [limit:NAME] the
+// Conditions: [root]; [cgroup] a session cgroup can be made; [kernel] a kernel
+// layer can be recorded; [limit:NAME] the
 // host can enforce that limit. Commands: "field FILE KEY WANT" compares a
 // value of a JSON document (a.b.0.c), "unpack BUNDLE DIR" extracts one.
 func TestScripts(t *testing.T) {
@@ -44,6 +46,8 @@ func TestScripts(t *testing.T) {
 				return os.Geteuid() == 0, nil
 			case "cgroup":
 				return host.Mode() != cgroup.None, nil
+			case "kernel":
+				return observes(), nil
 			case "limit":
 				for _, c := range host.Controllers() {
 					if c.Name == arg {
@@ -60,6 +64,23 @@ func TestScripts(t *testing.T) {
 		},
 	})
 }
+
+// observes tells whether this host can record a kernel layer: whether a run
+// that requires one works.
+var observes = sync.OnceValue(func() bool {
+	dir, err := os.MkdirTemp("", "assay-run-observes-*")
+	if err != nil {
+		return false
+	}
+	defer os.RemoveAll(dir)
+	exe, err := os.Executable()
+	if err != nil {
+		return false
+	}
+	cmd := exec.Command(exe, "-q", "--kernel", "require", "--spool-dir", dir, "-o", filepath.Join(dir, "x.tar.gz"), "--", "true")
+	cmd.Args[0] = "assay-run"
+	return cmd.Run() == nil
+})
 
 func field(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 3 {

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/query"
+)
+
+func (a *app) inspectCommand() *cobra.Command {
+	var asJSON bool
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "inspect [flags] BUNDLE",
+		Short: "Show what ran, what it touched and what may be claimed",
+		Long: `inspect prints one page about a run: the command, how it ended, what it used, its
+layers and their health with the reasons, the process tree, and the files, hosts
+and commands that mattered. It trusts the bundle: run assay-run verify first.`,
+		Example: "  assay-run inspect run.tar.gz\n  assay-run inspect --json run.tar.gz | jq .hosts",
+		Args:    oneBundle,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			bundle, err := archive.Open(args[0])
+			if err != nil {
+				return exitError{exitStatus[archive.Unreadable], err}
+			}
+			s, err := query.Summarize(cmd.Context(), bundle, limit)
+			if err != nil {
+				return withHint(err, "run assay-run verify %s", args[0])
+			}
+			if asJSON {
+				return a.printDocument(s)
+			}
+			return s.WriteText(a.stdout)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON")
+	cmd.Flags().IntVar(&limit, "limit", query.DefaultLimit, "list at most `N` of each kind of thing")
+	return cmd
+}
+
+func (a *app) eventsCommand() *cobra.Command {
+	var f query.Filter
+	var table bool
+	var pids, execIDs []uint
+	cmd := &cobra.Command{
+		Use:   "events [filters] BUNDLE",
+		Short: "Print the events of a bundle, filtered, as NDJSON or a table",
+		Long: `events prints the events of one layer or of several, the kernel layer by default,
+as the NDJSON that stands in the bundle or as a table. Filters are combined: an
+event must pass them all.`,
+		Example: `  assay-run events --kind exec --table run.tar.gz
+  assay-run events --path '/etc/**' --result error run.tar.gz
+  assay-run events --process git --descendants --host '*.example.com' run.tar.gz
+  assay-run events --layer lifecycle run.tar.gz`,
+		Args: oneBundle,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			bundle, err := archive.Open(args[0])
+			if err != nil {
+				return exitError{exitStatus[archive.Unreadable], err}
+			}
+			for _, id := range pids {
+				f.PIDs = append(f.PIDs, uint32(id))
+			}
+			for _, id := range execIDs {
+				f.ExecIDs = append(f.ExecIDs, uint64(id))
+			}
+			write := query.WriteNDJSON
+			if table {
+				write = query.WriteTable
+			}
+			_, err = write(a.stdout, query.Events(cmd.Context(), bundle, f))
+			return err
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVar(&table, "table", false, "print a table for people")
+	fs.StringSliceVar(&f.Layers, "layer", nil, "of these `LAYERS`: lifecycle, kernel, policy, sdk, turns, audit (default kernel)")
+	fs.StringSliceVar(&f.Kinds, "kind", nil, "of these `KINDS`: openat, exec, connect, run_started, ...")
+	fs.UintSliceVar(&pids, "pid", nil, "of the processes with these `PIDS`")
+	fs.UintSliceVar(&execIDs, "exec-id", nil, "of these process instances, by exec_id: `IDS`")
+	fs.StringVar(&f.Process, "process", "", "of processes whose executable, its base name or arguments match `GLOB`")
+	fs.BoolVar(&f.Descendants, "descendants", false, "and of what those processes started")
+	fs.StringVar(&f.Path, "path", "", "about a path that matches `GLOB` (** crosses directories)")
+	fs.StringVar(&f.Host, "host", "", "about a host: `NAME`, glob, address, prefix or address:port")
+	fs.StringVar(&f.Result, "result", "", "with this `RESULT`: ok, error, blocked, or an errno such as ENOENT")
+	fs.StringSliceVar(&f.Classes, "class", nil, "of these `CLASSES`: agent, loader, locale, runtime, introspection")
+	fs.DurationVar(&f.Since, "since", 0, "from this `TIME` of the run on (1.5s)")
+	fs.DurationVar(&f.Until, "until", 0, "up to this `TIME` of the run")
+	fs.StringVar(&f.ToolCall, "tool-call", "", "that belong to the tool call `ID`")
+	return cmd
+}

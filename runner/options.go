@@ -1,0 +1,24 @@
+package runner
+
+import (
+	"os"
+
+	"github.com/assay-run/assay-run/cgroup"
+)
+
+// Options are what a run needs from the world around it.
+type Options struct {
+	// Host is what cgroup.Probe found; nil probes.
+	Host *cgroup.Host
+	// Recorder takes the layers and documents.
+	Recorder Recorder
+	// ScratchDir is an existing directory for files that do not outlive the
+	// run; whoever made it removes it. Empty keeps everything in memory.
+	ScratchDir string
+	// Stdin, Stdout and Stderr are the child's. Nothing of ours is written
+	// there.
+	Stdin, Stdout, Stderr *os.File
+	// Signals are forwarded to the child as they arrive; a second SIGINT or
+	// SIGTERM kills the run. Nil forwards none.
+	Signals <-chan os.Signal
+}
