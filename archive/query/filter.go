@@ -24,7 +24,8 @@ type Filter struct {
 	// other layers.
 	Kinds []string
 	// PIDs and ExecIDs pick processes; Process is a glob over the executable,
-	// its base name, or the arguments joined with spaces. With Descendants what
+	// its base name, the base name it was called by, or the arguments joined
+	// with spaces. With Descendants what
 	// they started, directly or not, is picked as well.
 	PIDs        []uint32
 	ExecIDs     []uint64
@@ -187,7 +188,8 @@ func (m *matcher) picks(e *schema.KernelEvent) bool {
 	if e.Kind == schema.KindJoin {
 		exe = e.Exe
 	}
-	return glob(m.Process, exe) || glob(m.Process, path.Base(exe)) || len(e.Argv) > 0 && wildcard(m.Process, strings.Join(e.Argv, " "))
+	return glob(m.Process, exe) || glob(m.Process, path.Base(exe)) ||
+		len(e.Argv) > 0 && (glob(m.Process, path.Base(e.Argv[0])) || wildcard(m.Process, strings.Join(e.Argv, " ")))
 }
 
 func (m *matcher) result(e *schema.KernelEvent) bool {

@@ -79,7 +79,7 @@ event must pass them all.`,
 	fs.StringSliceVar(&f.Kinds, "kind", nil, "of these `KINDS`: openat, exec, connect, run_started, ...")
 	fs.UintSliceVar(&pids, "pid", nil, "of the processes with these `PIDS`")
 	fs.UintSliceVar(&execIDs, "exec-id", nil, "of these process instances, by exec_id: `IDS`")
-	fs.StringVar(&f.Process, "process", "", "of processes whose executable, its base name or arguments match `GLOB`")
+	fs.StringVar(&f.Process, "process", "", "of processes whose executable, name or arguments match `GLOB`")
 	fs.BoolVar(&f.Descendants, "descendants", false, "and of what those processes started")
 	fs.StringVar(&f.Path, "path", "", "about a path that matches `GLOB` (** crosses directories)")
 	fs.StringVar(&f.Host, "host", "", "about a host: `NAME`, glob, address, prefix or address:port")

@@ -49,7 +49,7 @@ func TestFullScreenProgramInATerminal(t *testing.T) {
 	}
 
 	result := filepath.Join(dir, "result.json")
-	cmd := "XDG_STATE_HOME=" + dir + " " + link + " -q -o " + filepath.Join(dir, "a.tar.gz") + " --result " + result +
+	cmd := "XDG_STATE_HOME=" + filepath.Join(dir, ".state") + " " + link + " -q -o " + filepath.Join(dir, "a.tar.gz") + " --result " + result +
 		" -- sh -c 'stty size; LESS= less " + text + "; exit 5'; echo status $?; cat"
 	tmux("new-session", "-d", "-x", "80", "-y", "24", "sh", "-c", cmd)
 	defer exec.Command("tmux", "-S", socket, "kill-server").Run()
