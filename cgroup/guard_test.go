@@ -114,10 +114,14 @@ func TestSweepTakesTheDeadAndLeavesTheLive(t *testing.T) {
 // TestRunnersLeaveEachOtherAlone: the parent directory comes and goes between
 // them, and all of them sweep.
 func TestRunnersLeaveEachOtherAlone(t *testing.T) {
+	times := "40"
+	if testing.Short() {
+		times = "6"
+	}
 	var runners []*exec.Cmd
 	var outs [3]strings.Builder
 	for i := range outs {
-		cmd := exec.Command("/proc/self/exe", "role=churn", fmt.Sprintf("%s-churn-%d", testID(), i))
+		cmd := exec.Command("/proc/self/exe", "role=churn", fmt.Sprintf("%s-churn-%d", testID(), i), times)
 		cmd.Stdout, cmd.Stderr = &outs[i], &outs[i]
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -70,7 +70,8 @@ func play(role string, args []string) int {
 		swept, err := cgroup.Probe().Sweep()
 		fmt.Println(swept, err)
 	case "churn":
-		return churn(args[0])
+		n, _ := strconv.Atoi(args[1])
+		return churn(args[0], n)
 	case "noclone3":
 		return noClone3(args)
 	case "legacy":
@@ -177,8 +178,8 @@ func noClone3(args []string) int {
 }
 
 // churn makes and removes sessions and sweeps, as runners do that come and go.
-func churn(id string) int {
-	for i := range 40 {
+func churn(id string, times int) int {
+	for i := range times {
 		h := cgroup.Probe()
 		swept, err := h.Sweep()
 		if err != nil || len(swept) > 0 {
