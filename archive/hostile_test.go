@@ -290,6 +290,16 @@ func hostileCorpus() []hostile {
 		{"run-finished-missing", CodeLifecycle, inFiles(func(f files) {
 			f.edit(schema.EventsPath, `"type":"run_finished"`, `"type":"process_exited"`)
 		})},
+		{"contract-of-another-run", CodeRunID, inFiles(func(f files) {
+			f[schema.ContractPath] = canonical(schema.Contract{
+				Schema: schema.ContractV0, RunID: "run_other", Digest: digest(sha256.Sum256(nil)), FileAfter: "unchanged",
+				Contract: schema.ContractDefinition{Checks: []schema.Check{{Name: "a", Command: "true", TimeoutSecs: 1}}},
+				Verdict:  schema.VerdictPassed, Reasons: []string{}, Results: []schema.CheckResult{}, ProtectedChanges: []schema.ProtectedChange{},
+			})
+		})},
+		{"blob-of-another-name", CodeBlobName, inFiles(func(f files) {
+			f[schema.BlobsDir+strings.Repeat("0", 64)] = []byte("text")
+		})},
 		{"surface-not-sorted", CodeSurface, inFiles(func(f files) {
 			f.edit(schema.SurfacePath, `"filesystem_paths": []`, `"filesystem_paths": ["/b", "/a"]`)
 		})},

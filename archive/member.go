@@ -78,6 +78,10 @@ func documentSchema(p string) string {
 		return schema.CorrelationReportV0
 	case schema.ContractPath:
 		return schema.ContractV0
+	case schema.PolicyFilePath:
+		return schema.PolicyV0
+	case schema.SessionPath:
+		return schema.GatewaySessionV0
 	}
 	return ""
 }
@@ -99,7 +103,7 @@ func lineSchemas(layer string) []string {
 	return []string{schema.CallEventV2}
 }
 
-// isCapture tells a member of captured bytes, which have no schema.
+// isCapture tells a member of captured or referred-to bytes, which have no schema.
 func isCapture(p string) bool {
-	return strings.HasPrefix(p, "stdio/") || strings.HasPrefix(p, schema.ChecksDir)
+	return strings.HasPrefix(p, "stdio/") || strings.HasPrefix(p, schema.ChecksDir) || strings.HasPrefix(p, schema.BlobsDir)
 }

@@ -55,6 +55,7 @@ const (
 	CodeSeq             Code = "seq_gap"
 	CodeRunID           Code = "foreign_run_id"
 	CodeLifecycle       Code = "lifecycle_order"
+	CodeBlobName        Code = "blob_misnamed"
 	CodeSurface         Code = "surface_not_sorted"
 	CodeHealth          Code = "health_rule"
 	CodeCounts          Code = "count_mismatch"

@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -219,6 +220,9 @@ func (v *verifier) member(w *walker, path string, size int64, entry schema.Manif
 	v.sizes[path] = size
 	if size != entry.Bytes {
 		v.report.add(problem(CodeSize, path, "%d bytes, the manifest says %d", size, entry.Bytes))
+	}
+	if name, ok := strings.CutPrefix(path, schema.BlobsDir); ok && entry.SHA256 != "sha256:"+name {
+		v.report.add(problem(CodeBlobName, path, "the name is not the hex digest of the bytes, %s", entry.SHA256))
 	}
 	h := sha256.New()
 	var err error

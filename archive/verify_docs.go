@@ -26,6 +26,9 @@ func (v *verifier) documentsAgree() {
 		surface:     decodeDocument[schema.CapabilitySurface](v, schema.SurfacePath),
 		correlation: decodeDocument[schema.CorrelationReport](v, schema.CorrelationPath),
 	}
+	for _, path := range []string{schema.ContractPath, schema.PolicyFilePath, schema.SessionPath} {
+		decodeDocument[struct{}](v, path)
+	}
 	if f.surface != nil {
 		v.surface(f.surface)
 	}
@@ -54,7 +57,7 @@ func decodeDocument[T any](v *verifier, path string) *T {
 		return nil
 	}
 	json.Unmarshal(data, &head)
-	if head.RunID != v.manifest.RunID {
+	if head.RunID != v.manifest.RunID && (head.RunID != "" || isDocument(path)) {
 		v.report.add(problem(CodeRunID, path, "run_id is %.128q, the manifest says %q", head.RunID, v.manifest.RunID))
 	}
 	return d
