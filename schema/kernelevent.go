@@ -119,6 +119,13 @@ type KernelEvent struct {
 	// is known: cgroup, env, lineage or window. Left out when empty.
 	ToolCallID string // tool_call_id
 	BoundBy    string // bound_by
+	// Check is the outcome contract's check that the process was started for,
+	// on the event that began the instance (fork, exec, join); every event of
+	// it has ClassCheck. Left out when empty.
+	Check string // check
+	// Baseline tells that the check ran before the agent did: phase
+	// "baseline", left out when false.
+	Baseline bool // phase
 	// Late tells that the event reached the recorder after its place in time
 	// had been written, so its line is out of order. Left out when false.
 	Late bool // late
@@ -183,10 +190,11 @@ const (
 	ClassLocale                     // libc's locale and character set tables
 	ClassRuntime                    // a language runtime looking for its own parts
 	ClassIntrospection              // a program reading about itself and the host
+	ClassCheck                      // a check of the outcome contract: the runner's doing
 	NumClasses         = iota
 )
 
-var classNames = [...]string{"agent", "loader", "locale", "runtime", "introspection"}
+var classNames = [...]string{"agent", "loader", "locale", "runtime", "introspection", "check"}
 
 // String returns the class's name in JSON.
 func (c Class) String() string {

@@ -63,6 +63,8 @@ type kernelLine struct {
 	Truncated    []string          `json:"truncated"`
 	ToolCallID   string            `json:"tool_call_id"`
 	BoundBy      string            `json:"bound_by"`
+	Check        string            `json:"check"`
+	Phase        *string           `json:"phase"`
 	Late         bool              `json:"late"`
 	Raw          map[string]string `json:"raw"`
 }
@@ -110,7 +112,7 @@ func (l *kernelLine) event(e *KernelEvent) error {
 		Flags: l.Flags, Mode: l.Mode, Resolve: l.Resolve, BytesOut: l.BytesOut, BytesIn: l.BytesIn,
 		PPID: l.PPID, ParentExecID: l.ParentExecID, CgroupID: l.CgroupID, Target: l.Target, Exe: l.Exe, Cwd: l.Cwd,
 		Argv: l.Argv, EnvKeys: l.EnvKeys, RuleID: l.RuleID, Protocol: l.Protocol, Local: l.Local, Remote: l.Remote,
-		Names: l.Names, DNS: l.DNS, Call: l.Call, Args: l.Args, ToolCallID: l.ToolCallID, BoundBy: l.BoundBy, Late: l.Late,
+		Names: l.Names, DNS: l.DNS, Call: l.Call, Args: l.Args, ToolCallID: l.ToolCallID, BoundBy: l.BoundBy, Late: l.Late, Check: l.Check,
 	}
 	e.TID = e.PID
 	if l.TNS != nil {
@@ -202,6 +204,12 @@ func (l *kernelLine) details(e *KernelEvent) error {
 		}
 	} else if l.ExitCode != nil {
 		e.WaitStatus = uint32(*l.ExitCode) << 8
+	}
+	if l.Phase != nil {
+		if *l.Phase != "baseline" || l.Check == "" {
+			return fmt.Errorf("phase %q is not known, or stands without a check", *l.Phase)
+		}
+		e.Baseline = true
 	}
 	set, err := parseNames(l.Marks, markNames[:])
 	if err != nil {

@@ -11,7 +11,7 @@ func (e *KernelEvent) rare() bool {
 	return e.PPID != 0 || e.ParentExecID != 0 || e.CgroupID != 0 || e.Target != "" || e.Truncated != 0 || e.Marks != 0 ||
 		e.Kind == KindExit || e.Kind == KindConnectBlocked || e.Protocol != "" || e.Local != "" || e.Remote != "" ||
 		e.Names != nil || e.DNS != nil || e.Exe != "" || e.Cwd != "" || e.Argv != nil || e.EnvKeys != nil ||
-		e.Call != "" || e.Args != nil || e.RuleID != 0 || e.ToolCallID != "" || e.BoundBy != "" || e.Late
+		e.Call != "" || e.Args != nil || e.RuleID != 0 || e.ToolCallID != "" || e.BoundBy != "" || e.Check != "" || e.Late
 }
 
 func appendRare(dst []byte, e *KernelEvent, valid bool) []byte {
@@ -53,6 +53,10 @@ func appendRare(dst []byte, e *KernelEvent, valid bool) []byte {
 	dst = appendNames(dst, `,"truncated":["`, uint8(e.Truncated), fieldNames[:])
 	dst = appendText(dst, `,"tool_call_id":`, e.ToolCallID, &ours)
 	dst = appendText(dst, `,"bound_by":`, e.BoundBy, &ours)
+	dst = appendText(dst, `,"check":`, e.Check, &ours)
+	if e.Baseline {
+		dst = append(dst, `,"phase":"baseline"`...)
+	}
 	if e.Late {
 		dst = append(dst, `,"late":true`...)
 	}

@@ -84,6 +84,7 @@ func cases() map[string]KernelEvent {
 		"a truncated path":                    with(func(e *KernelEvent) { e.Truncated = FieldValue | FieldTarget }),
 		"a deleted file in memory":            with(func(e *KernelEvent) { e.Marks = MarkDeleted | MarkMemfd }),
 		"bound to a tool call, late":          with(func(e *KernelEvent) { e.ToolCallID, e.BoundBy, e.Late = "tc_1", "env", true }),
+		"an event of a check":                 with(func(e *KernelEvent) { e.Class = ClassCheck }),
 		"a kind nobody knows":                 kind(999, ""),
 		"a rename to a name that is not UTF8": func() KernelEvent { e := kind(KindRename, "/a"); e.Target = "/b\x80"; return e }(),
 	}
@@ -91,6 +92,10 @@ func cases() map[string]KernelEvent {
 	e.PPID, e.ParentExecID, e.CgroupID = 8, 1, 77
 	e.Target, e.Cwd, e.Argv, e.EnvKeys = "env", "/home/\xe9", []string{"env", "", "a\xff", "b"}, []string{}
 	m["an exec with empty and wrong arguments"] = e
+	e.Class, e.Check, e.Baseline = ClassCheck, "tests \"pass\"", true
+	m["an exec of a baseline check"] = e
+	e.Check, e.Baseline = "tests_pass", false
+	m["an exec of a check"] = e
 	e = kind(KindExit, "")
 	e.WaitStatus = 3 << 8
 	m["an exit"] = e

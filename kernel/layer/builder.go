@@ -25,6 +25,8 @@ type Options struct {
 	// where the environment or the lineage of the process has told, they are
 	// set already. Nil changes nothing.
 	Bind func(ev *kernel.Event, e *schema.KernelEvent)
+	// Checks are told from the agent by it; nil for a run without a contract.
+	Checks *Checks
 	// Window is how long an event is held for earlier ones from other CPUs;
 	// 0 means 20 ms. MaxHeld bounds their number; 0 means 4096. Whatever
 	// reaches its limit first lets the oldest go.
@@ -46,8 +48,9 @@ type Stats struct {
 	Late uint64
 	// Forks and Exits are processes, not threads; Threads are the others.
 	// Joins came in otherwise, MissedExits ended unseen, Alive have not ended.
-	Forks, Threads, Exits, Joins, MissedExits uint64
-	Alive                                     int
+	// CheckForks are those of Forks that belong to an outcome contract's checks.
+	Forks, CheckForks, Threads, Exits, Joins, MissedExits uint64
+	Alive                                                 int
 	// ByClass counts occurrences by class, agent included.
 	ByClass [schema.NumClasses]uint64
 	// ByKind counts occurrences by kind.
@@ -152,12 +155,14 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	if joined && ev.Kind != kernel.KindJoinedCgroup {
 		b.begin(ev, p, late)
 		b.out.Kind, b.out.PPID, b.out.CgroupID = schema.KindJoin, ev.PPID, ev.CgroupID
+		b.check(p, ev.CgroupID)
 		b.stats.Added++
 		b.finish(ev)
 	}
 	b.begin(ev, p, late)
 	b.out.ParentExecID = parent
 	b.convert(ev, p)
+	b.check(p, ev.CgroupID)
 	b.class(ev, p)
 	b.finish(ev)
 	if ev.Kind == kernel.KindExit && p != nil {
@@ -174,11 +179,20 @@ func (b *Builder) process(ev *kernel.Event) (p *process, parent uint64, joined b
 		if p != nil { // the first process is forked by the runner
 			parent = p.execID
 		}
-		return b.procs.fork(ev, p), parent, false
+		child := b.procs.fork(ev, p)
+		if p == nil {
+			child.check = b.o.Checks.of(ev.ChildCgroupID, ev.Time)
+		}
+		if child.check != nil {
+			b.stats.CheckForks++
+		}
+		return child, parent, false
 	case p != nil, ev.Repeat, ev.Kind == kernel.KindTraffic:
 		return p, 0, false
 	}
-	return b.procs.join(ev), 0, true
+	p = b.procs.join(ev)
+	p.check = b.o.Checks.of(ev.CgroupID, ev.Time)
+	return p, 0, true
 }
 
 // begin sets what all events have.
@@ -205,7 +219,7 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 		b.out.ExecID, b.out.Class = slot.execID, schema.Class(slot.class)
 		return
 	}
-	if p != nil {
+	if p != nil && b.out.Class != schema.ClassCheck {
 		b.out.Class = classify(&b.out, p.exe)
 	}
 	if !ev.Repeat {

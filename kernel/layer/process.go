@@ -10,6 +10,7 @@ type process struct {
 	exe    string
 	// toolCall is the tool call it belongs to, bound how.
 	toolCall, boundBy string
+	check             *Check // nil for the agent's
 	exited            bool
 }
 
@@ -69,7 +70,7 @@ func (t *table) fork(ev *kernel.Event, parent *process) *process {
 	t.forks++
 	p := &process{pid: ev.ChildPID, start: ev.ChildStart, execID: t.nextID()}
 	if parent != nil {
-		p.exe, p.toolCall = parent.exe, parent.toolCall
+		p.exe, p.toolCall, p.check = parent.exe, parent.toolCall, parent.check
 		if p.toolCall != "" {
 			p.boundBy = "lineage"
 		}

@@ -1,0 +1,86 @@
+package layer
+
+import (
+	"sync"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Checks tells which cgroups belong to the checks of an outcome contract, so
+// that what those do is not taken for the agent's. A process is a check's when
+// it was started into the check's cgroup, by nobody whom the layer knows and
+// before the check was over, or when its parent is one: an agent that moves
+// into such a cgroup stays the agent. The zero value is ready, nil has no
+// checks, and both are safe for concurrent use.
+type Checks struct {
+	mu   sync.Mutex
+	byID map[uint64]*Check
+}
+
+// Check is one evaluation of one check.
+type Check struct {
+	Name string
+	// Baseline tells that it ran before the agent.
+	Baseline bool
+
+	until uint64 // when it was over; 0 while it runs
+}
+
+// Begin is called before anything runs in the cgroup with this id (its
+// directory's inode number). An id of 0 is not noted.
+func (c *Checks) Begin(cgroupID uint64, check Check) {
+	if cgroupID == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byID == nil {
+		c.byID = make(map[uint64]*Check)
+	}
+	c.byID[cgroupID] = &check
+}
+
+// End is called when nothing runs in the cgroup any more; now is CLOCK_BOOTTIME
+// in nanoseconds.
+func (c *Checks) End(cgroupID, now uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if check := c.byID[cgroupID]; check != nil {
+		over := *check
+		over.until = now
+		c.byID[cgroupID] = &over // a builder may hold the other
+	}
+}
+
+// of returns the check that a process belongs to which began in a cgroup at
+// time t, nil for none; with t 0 the time does not count.
+func (c *Checks) of(cgroupID, t uint64) *Check {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	check := c.byID[cgroupID]
+	if check == nil || check.until != 0 && t > check.until {
+		return nil
+	}
+	return check
+}
+
+// check marks b.out, which is an event of p, as a check's where it is one.
+func (b *Builder) check(p *process, cgroupID uint64) {
+	c := (*Check)(nil)
+	if p != nil {
+		c = p.check
+	} else {
+		c = b.o.Checks.of(cgroupID, 0) // byte counts of a connection
+	}
+	if c == nil {
+		return
+	}
+	b.out.Class = schema.ClassCheck
+	switch b.out.Kind {
+	case schema.KindFork, schema.KindExec, schema.KindJoin:
+		b.out.Check, b.out.Baseline = c.Name, c.Baseline
+	}
+}
