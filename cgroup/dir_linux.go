@@ -95,6 +95,7 @@ func signalAll(dirs []dir, sig unix.Signal) error {
 func signalRounds(list func() []int, sig unix.Signal) error {
 	sent := map[int]bool{}
 	var failed error
+	quiet := 0 // a look at a moving set can miss one: two in a row do not
 	for range 1000 {
 		fds := map[int]int{}
 		for _, pid := range list() {
@@ -108,8 +109,12 @@ func signalRounds(list func() []int, sig unix.Signal) error {
 			}
 		}
 		if len(fds) == 0 {
-			break
+			if quiet++; quiet == 2 {
+				break
+			}
+			continue
 		}
+		quiet = 0
 		still := list()
 		for pid, fd := range fds {
 			if slices.Contains(still, pid) {

@@ -137,10 +137,11 @@ func GuardMain(args []string) int {
 		return 0
 	}
 	list := func() []int { return t.scan(func(stat) bool { return false }) }
-	if err := signalRounds(list, unix.SIGKILL); err != nil {
-		return 1
-	}
-	if err := waitEmpty(context.Background(), list); err != nil {
+	// Looking and killing go on together until nobody is found.
+	if err := waitEmpty(context.Background(), func() []int {
+		_ = signalRounds(list, unix.SIGKILL)
+		return list()
+	}); err != nil {
 		return 1
 	}
 	return 0
