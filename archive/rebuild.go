@@ -126,7 +126,7 @@ func (r *rebuild) ended() bool {
 func (r *rebuild) incompleteResult(dir string, have map[string]bool) *schema.Result {
 	res := r.result
 	if res == nil {
-		res = &schema.Result{LimitsHit: []string{}, Limits: r.run.Limits, Stdio: schema.Stdio{Mode: "none"}}
+		res = &schema.Result{LimitsHit: []string{}, Limits: r.run.Limits, Stdio: schema.Stdio{Mode: schema.StdioNone}}
 		for _, s := range []struct {
 			path, mode string
 			stream     **schema.Stream

@@ -29,7 +29,6 @@ const openTimeout = 5 * time.Second
 
 // observe starts the kernel layer, or notes why there is none.
 func (r *run) observe(ctx context.Context) error {
-	r.surface = layer.NewSurface(r.spec.RunID, r.opt.ScratchDir, 0)
 	if r.spec.Kernel == KernelOff {
 		return nil
 	}

@@ -79,9 +79,10 @@ func newRun(spec *Spec, opt Options) *run {
 	}
 	r := &run{spec: spec, opt: opt, began: bootTime()}
 	r.rec = newLifecycle(spec.RunID, opt.Recorder)
+	r.surface = layer.NewSurface(spec.RunID, opt.ScratchDir, 0)
 	r.result = schema.Result{
 		Schema: schema.ResultV0, RunID: spec.RunID, Outcome: schema.OutcomeInfraError,
-		LimitsHit: []string{},
+		LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone},
 		Limits: schema.Limits{
 			MemoryBytes: spec.Limits.MemoryBytes, Pids: spec.Limits.Pids, CPUMilli: spec.Limits.CPUMilli,
 		},

@@ -18,6 +18,6 @@ func Run(_ context.Context, spec *Spec, _ Options) (*schema.Result, error) {
 	source, exit := schema.SourceRunner, ExitRunner
 	return &schema.Result{
 		Schema: schema.ResultV0, RunID: spec.RunID, Outcome: schema.OutcomeInfraError, ErrorSource: &source,
-		Error: &schema.ResultError{Code: "not_linux", Message: ErrPlatform.Error()}, RunnerExitCode: &exit, LimitsHit: []string{},
+		Error: &schema.ResultError{Code: "not_linux", Message: ErrPlatform.Error()}, RunnerExitCode: &exit, LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone},
 	}, ErrPlatform
 }

@@ -72,7 +72,7 @@ type Usage struct {
 
 // Stdio tells how much passed through each stream and how much of it is kept.
 type Stdio struct {
-	// Mode is pipe, terminal or passthrough (--no-capture).
+	// Mode is pipe, terminal or passthrough (--no-capture), or StdioNone.
 	Mode     string  `json:"mode"`
 	Stdout   *Stream `json:"stdout"`
 	Stderr   *Stream `json:"stderr"`
@@ -81,6 +81,9 @@ type Stdio struct {
 	// are in the stdout member, in the order they were written, and Stderr is null.
 	StderrInStdout bool `json:"stderr_in_stdout"`
 }
+
+// StdioNone is the mode of a run that ended before its streams were set up.
+const StdioNone = "none"
 
 // Stream counts one captured stream, in bytes.
 type Stream struct {
