@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/containerd/cgroups/v3"
 	"golang.org/x/sys/unix"
@@ -151,7 +152,8 @@ func (l *hierarchy) useful() bool {
 // may be put there: that needs write access to the own cgroup.procs, the
 // common ancestor's (cgroup-v2.rst, "Delegation Containment").
 func (l *hierarchy) writable() error {
-	dir := filepath.Join(l.own, "assay-run-probe-"+strconv.Itoa(os.Getpid()))
+	l.sweepProbes()
+	dir := filepath.Join(l.own, probePrefix+strconv.Itoa(os.Getpid()))
 	err := os.Mkdir(dir, 0o755)
 	if errors.Is(err, fs.ErrExist) { // of a dead process with our pid
 		err = nil
@@ -172,6 +174,22 @@ func (l *hierarchy) writable() error {
 		}
 	}
 	return nil
+}
+
+const probePrefix = "assay-run-probe-"
+
+// sweepProbes removes what a process left that was killed in writable: a probe
+// takes microseconds, so one of a minute ago is nobody's.
+func (l *hierarchy) sweepProbes() {
+	entries, _ := os.ReadDir(l.own)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), probePrefix) {
+			continue
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > time.Minute {
+			_ = os.Remove(filepath.Join(l.own, e.Name()))
+		}
+	}
 }
 
 // cloneIntoCgroup tells whether clone3 takes a cgroup, without ever creating

@@ -56,9 +56,13 @@ func TestFullScreenProgramInATerminal(t *testing.T) {
 	waitFor("the first page", shows("the first line"))
 	tmux("send-keys", "G")
 	waitFor("the last page", shows("the last line"))
-	tmux("resize-window", "-x", "60", "-y", "12")
 	tmux("send-keys", "g")
 	waitFor("the first page again", shows("the first line"))
+	tmux("resize-window", "-x", "60", "-y", "12")
+	waitFor("a page of eleven lines", func() bool {
+		screen := strings.Split(strings.TrimRight(tmux("capture-pane", "-p"), "\n"), "\n")
+		return len(screen) == 12 && screen[11] == ":" && strings.Count(strings.Join(screen, " "), "more") == 10
+	})
 	tmux("send-keys", "q")
 	waitFor("the exit code", shows("status 5"))
 
