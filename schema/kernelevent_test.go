@@ -145,6 +145,14 @@ func TestKernelEventSurvivesTheLine(t *testing.T) {
 	}
 }
 
+func TestLinesHoldNoControlCharacters(t *testing.T) {
+	for name, e := range cases() {
+		if i := bytes.IndexFunc(AppendJSON(nil, &e), func(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }); i >= 0 {
+			t.Errorf("%s: one at %d", name, i)
+		}
+	}
+}
+
 func TestFastPathTakesTheCommonLines(t *testing.T) {
 	for _, name := range []string{"an open for reading", "an open that creates", "a failed open from user memory", "coalesced repeats", "loader noise"} {
 		e := cases()[name]
@@ -184,6 +192,7 @@ func TestDecodeKernelEventRefuses(t *testing.T) {
 		"a class nobody knows":          edit(`"status"`, `"class":"noise","status"`),
 		"half a repeat":                 edit(`"status":"success"`, `"status":"success","count":5`),
 		"raw that contradicts":          edit(`"status":"success"`, `"status":"success","raw":{"value":"/w=="}`),
+		"raw of a field that is UTF-8":  edit("/home/user/project/src/internal/module/file_0001.go\"", "/x\",\"raw\":{\"value\":\"L3g=\"}"),
 		"raw of no field":               edit(`"status":"success"`, `"status":"success","raw":{"argv.0":"/w=="}`),
 		"bytes that are not UTF-8":      edit("/home", "/ho\xffme"),
 	} {

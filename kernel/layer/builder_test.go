@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -182,6 +183,19 @@ func TestBuilderCopiesWhatTheReaderReuses(t *testing.T) {
 	e := (*lines)[1]
 	if e.Value != "/bin/sh" || e.Cwd != "/work" || !slices.Equal(e.Argv, []string{"one", "two"}) || !slices.Equal(e.EnvKeys, []string{"HOME"}) {
 		t.Errorf("the line is %+v", e)
+	}
+}
+
+// A slot that is reused for a longer event keeps every slice of it in place.
+func TestASlotGrowsBeforeItIsFilled(t *testing.T) {
+	var h held
+	for _, n := range []int{10, 15, 200, 5000} {
+		ev := execEvent(0, 1, "/bin/"+strings.Repeat("x", n), strings.Repeat("y", n), strings.Repeat("z", n))
+		h.keep(&ev)
+		first := &h.buf[:1][0]
+		if &h.ev.Exe[0] != first || string(h.ev.Argv[1]) != strings.Repeat("z", n) || len(h.buf) > cap(h.buf) {
+			t.Errorf("%d: the slices are not of one buffer", n)
+		}
 	}
 }
 
