@@ -24,8 +24,9 @@ type Contract struct {
 	// they were read before the agent started.
 	Digest string `json:"digest"`
 	// FileAfter tells what became of the contract file by the time the agent
-	// was gone: unchanged, changed, missing or unreadable. The contract read at
-	// the start is the one that was evaluated in any case.
+	// was gone: unchanged, changed, missing or unreadable; unknown in the bundle of
+	// a run that was cut short. The contract read at the start is the one that
+	// was evaluated in any case.
 	FileAfter string `json:"file_after"`
 	// Contract is what was evaluated, with every default filled in.
 	Contract ContractDefinition `json:"contract"`

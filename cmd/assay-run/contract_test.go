@@ -38,9 +38,12 @@ func TestTheChecksSeeNothingOfTheAgentsProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer session.close()
-	gate, err := contract.Prepare(t.Context(), contract.PrepareOptions{
+	gate, err := contract.Open(contract.PrepareOptions{
 		Path: filepath.Join(dir, "c.yaml"), Workdir: work, TempDir: dir, Executor: session.executor(work),
 	})
+	if err == nil {
+		err = gate.Prepare(t.Context())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,6 +68,19 @@ func Load(path string) (*Contract, string, error) {
 	return c, Digest(data), nil
 }
 
+// LoadValid is Load for a contract that is to be evaluated: one that has
+// problems is an *[InvalidError], which lists all of them.
+func LoadValid(path string) (*Contract, string, error) {
+	c, digest, err := Load(path)
+	if err != nil {
+		return nil, "", err
+	}
+	if problems := c.Validate(); len(problems) > 0 {
+		return nil, "", fmt.Errorf("contract %s: %w", path, &InvalidError{problems})
+	}
+	return c, digest, nil
+}
+
 // Parse decodes a contract and fills in the defaults. Unknown keys, keys given
 // twice and values of another type are errors that name the line and the key.
 func Parse(data []byte, format Format) (*Contract, error) {

@@ -11,26 +11,29 @@
 // than inconclusive: one check that ran and did not pass decides, whatever
 // happened to the others.
 //
-// A run uses a [Gate], in three calls:
+// A run uses a [Gate], in four calls:
 //
-//	gate, err := contract.Prepare(ctx, contract.PrepareOptions{
+//	gate, err := contract.Open(contract.PrepareOptions{
 //		Path: file, RunID: id, Workdir: dir, TempDir: spoolDir, Baseline: asked,
 //		Executor: contract.Shell{Dir: dir, Env: agentEnv, Group: func(name string) (contract.Group, error) {
 //			return session.NewGroup(name) // check-<n>, under the session's limits
 //		}},
 //		Options: contract.Options{Output: recorder.Create, Clock: sinceRunStarted, Started: ..., Completed: ...},
-//	})                                        // before the agent starts
+//	})                                        // before anything is started
+//	err = gate.Prepare(ctx)                   // before the agent starts
 //	defer gate.Release()
 //	doc, err := gate.Settle(ctx, whyNotRun)   // once the agent's cgroup is empty
 //
 // and exits with [ExitCode]. The document goes to contract.json whatever the
-// error is, and its verdict to result.json.
+// error is, and its verdict to result.json. Until then Pending is what
+// contract.json says, should the run be cut short.
 //
-// Prepare reads the contract and keeps its digest, takes a snapshot of the
-// protected paths into an unlinked file, and evaluates the baseline if asked.
-// Settle reports whether the contract file was edited meanwhile, restores the
-// protected paths, evaluates what Prepare read, and returns contract.json. A
-// SIGKILL between them leaves nothing behind: the snapshot has no name.
+// Open reads the contract and keeps its digest. Prepare takes a snapshot of
+// the protected paths into an unlinked file, and evaluates the baseline if
+// asked. Settle reports whether the contract file was edited meanwhile,
+// restores the protected paths, evaluates what Open read, and returns
+// contract.json. A SIGKILL between them leaves nothing behind: the snapshot
+// has no name.
 //
 // The package imports neither runner nor cgroup: whoever runs the checks in
 // cgroups passes an Executor for it. [Shell] is one for a plain directory.

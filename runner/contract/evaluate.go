@@ -91,6 +91,12 @@ func Evaluate(ctx context.Context, c *Contract, exec Executor, opts Options) (*E
 	}
 	e := &Evaluation{}
 	for i, check := range c.Checks {
+		if ctx.Err() != nil {
+			r := newResult(check, opts.Workdir)
+			r.OutputTail = failedToRun + context.Cause(ctx).Error()
+			e.Results = append(e.Results, r)
+			continue
+		}
 		if opts.Started != nil {
 			opts.Started(opts.phase, check)
 		}
@@ -127,11 +133,7 @@ func runCheck(ctx context.Context, check Check, index int, exec Executor, opts O
 	r := newResult(check, opts.Workdir)
 	begin := opts.Clock()
 	out := newSink(check, opts)
-	err := ctx.Err()
-	var status ExitStatus
-	if err == nil {
-		status, err = exec.Run(ctx, check, index, out)
-	}
+	status, err := exec.Run(ctx, check, index, out)
 	out.close(&r)
 	r.DurationMS = max(0, (opts.Clock() - begin).Milliseconds())
 	if err != nil {

@@ -48,15 +48,17 @@ type Gate struct {
 // contract.json would say. Nothing is restored, TempDir and Baseline are not
 // used. The document is whole also with ctx's error.
 func EvaluateFile(ctx context.Context, opts PrepareOptions) (*schema.Contract, error) {
-	g, err := open(opts)
+	g, err := Open(opts)
 	if err != nil {
 		return nil, err
 	}
 	return g.Settle(ctx, "")
 }
 
-// open loads the contract and refuses one that has problems.
-func open(opts PrepareOptions) (_ *Gate, err error) {
+// Open reads the contract, which is evaluated as it is now whatever happens to
+// the file, and refuses one that has problems with an *[InvalidError]. It
+// starts nothing and holds nothing.
+func Open(opts PrepareOptions) (_ *Gate, err error) {
 	// Both may be given relative to a directory that is no longer the current
 	// one when they are needed again.
 	if opts.Path, err = filepath.Abs(opts.Path); err != nil {
@@ -67,72 +69,80 @@ func open(opts PrepareOptions) (_ *Gate, err error) {
 	}
 	opts.Options.Workdir = opts.Workdir
 	g := &Gate{opts: opts}
-	if g.contract, g.digest, err = Load(opts.Path); err != nil {
+	if g.contract, g.digest, err = LoadValid(opts.Path); err != nil {
 		return nil, err
-	}
-	if problems := g.contract.Validate(); len(problems) > 0 {
-		return nil, fmt.Errorf("contract %s: %w", opts.Path, &InvalidError{problems})
 	}
 	return g, nil
 }
 
-// Prepare is called before the agent starts. It reads the contract, which is
-// evaluated as it is now whatever happens to the file; refuses one that has
-// problems with an *[InvalidError]; takes the snapshot of the protected paths;
-// and evaluates the baseline, undoing what that did to protected paths. The
-// agent must not be started after an error.
-func Prepare(ctx context.Context, opts PrepareOptions) (_ *Gate, err error) {
-	g, err := open(opts)
-	if err != nil {
-		return nil, err
-	}
-	opts = g.opts // with absolute paths
+// Prepare is called once, before the agent starts. It takes the snapshot of
+// the protected paths and evaluates the baseline if asked, undoing what that
+// did to protected paths. The agent must not be started after an error.
+func (g *Gate) Prepare(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
 			g.Release()
 		}
 	}()
 	if len(g.contract.Protected) > 0 {
-		if g.snapshot, err = Protect(ctx, opts.Workdir, g.contract.Protected, opts.TempDir); err != nil {
-			return nil, err
+		if g.snapshot, err = Protect(ctx, g.opts.Workdir, g.contract.Protected, g.opts.TempDir); err != nil {
+			return err
 		}
 	}
-	if !opts.Baseline {
-		return g, nil
+	if !g.opts.Baseline {
+		return nil
 	}
-	o := opts.Options
+	o := g.opts.Options
 	o.phase, o.Output = Baseline, nil
-	if g.baseline, err = Evaluate(ctx, g.contract, opts.Executor, o); err != nil {
-		return nil, fmt.Errorf("evaluate the baseline: %w", err)
+	baseline, err := Evaluate(ctx, g.contract, g.opts.Executor, o)
+	if err != nil {
+		return fmt.Errorf("evaluate the baseline: %w", err)
 	}
+	g.baseline = baseline
 	if g.snapshot != nil {
 		g.before = g.snapshot.Restore("baseline")
 	}
-	return g, nil
+	return nil
 }
 
 // Contract is what will be evaluated, and its digest.
 func (g *Gate) Contract() (*Contract, string) { return g.contract, g.digest }
 
-// Settle is called once the agent and everything it started is gone. notRun is
-// empty, or says why the agent never ran: then no check runs either, and the
-// verdict is inconclusive. Settle restores the protected paths, runs every
-// check, and returns contract.json. The document is whole also with an error,
-// which is ctx's: it ended the evaluation early.
-func (g *Gate) Settle(ctx context.Context, notRun string) (*schema.Contract, error) {
-	doc := &schema.Contract{
+// Pending is what contract.json says until Settle has returned: nothing has
+// been found yet, for the reason given.
+func (g *Gate) Pending(reason string) *schema.Contract {
+	doc := g.document(NotRun(g.contract, g.opts.Workdir, reason))
+	doc.FileAfter = "unknown"
+	g.noteProtected(doc, Restoration{})
+	g.noteBaseline(doc)
+	return doc
+}
+
+func (g *Gate) document(e *Evaluation) *schema.Contract {
+	return &schema.Contract{
 		Schema:           schema.ContractV0,
 		RunID:            g.opts.RunID,
 		Digest:           g.digest,
-		FileAfter:        g.fileAfter(),
 		Contract:         schema.ContractDefinition(*g.contract),
+		Verdict:          e.Verdict,
+		Reasons:          e.Reasons,
+		Results:          e.Results,
 		ProtectedChanges: []schema.ProtectedChange{},
 	}
+}
+
+// Settle is called once the agent and everything it started is gone. notRun is
+// empty, or says why there is nothing to evaluate, such as that the agent never
+// ran: then no check runs, and the verdict is inconclusive. Settle restores the protected paths, runs every
+// check, and returns contract.json. The document is whole also with an error,
+// which is ctx's: it ended the evaluation early.
+func (g *Gate) Settle(ctx context.Context, notRun string) (*schema.Contract, error) {
+	fileAfter := g.fileAfter() // before a check can touch it
 	after := Restoration{}
 	var e *Evaluation
 	var err error
 	if notRun != "" {
-		e = NotRun(g.contract, g.opts.Workdir, "the agent never ran: "+notRun)
+		e = NotRun(g.contract, g.opts.Workdir, notRun)
 	} else {
 		if g.snapshot != nil {
 			after = g.snapshot.Restore("agent")
@@ -143,7 +153,8 @@ func (g *Gate) Settle(ctx context.Context, notRun string) (*schema.Contract, err
 		}
 		e, err = Evaluate(ctx, g.contract, g.opts.Executor, o)
 	}
-	doc.Verdict, doc.Reasons, doc.Results = e.Verdict, e.Reasons, e.Results
+	doc := g.document(e)
+	doc.FileAfter = fileAfter
 	g.noteFile(doc)
 	g.noteProtected(doc, after)
 	g.noteBaseline(doc)

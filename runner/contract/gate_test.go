@@ -76,7 +76,7 @@ func (w *workspace) prepare(opts PrepareOptions) *Gate {
 	w.t.Helper()
 	opts.Path, opts.Workdir, opts.TempDir = w.contract, w.dir, w.temp
 	opts.Executor = Shell{Dir: w.dir}
-	g, err := Prepare(w.t.Context(), opts)
+	g, err := prepared(w.t.Context(), opts)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -85,6 +85,14 @@ func (w *workspace) prepare(opts PrepareOptions) *Gate {
 		w.t.Errorf("the snapshot has a name: %v", left)
 	}
 	return g
+}
+
+func prepared(ctx context.Context, opts PrepareOptions) (*Gate, error) {
+	g, err := Open(opts)
+	if err != nil {
+		return nil, err
+	}
+	return g, g.Prepare(ctx)
 }
 
 func (w *workspace) settle(g *Gate) *schema.Contract {
@@ -201,7 +209,12 @@ func TestTheBaselineLeavesProtectedPathsAlone(t *testing.T) {
 func TestAnAgentThatNeverRanIsInconclusive(t *testing.T) {
 	w := newWorkspace(t)
 	g := w.prepare(PrepareOptions{Baseline: true})
-	doc, err := g.Settle(t.Context(), "the command was not found")
+	pending := g.Pending("the runner ended")
+	w.valid(pending)
+	if pending.Verdict != schema.VerdictInconclusive || pending.FileAfter != "unknown" || pending.Reasons[0] != "the runner ended" || len(pending.Baseline) != 2 {
+		t.Errorf("pending %+v", pending)
+	}
+	doc, err := g.Settle(t.Context(), "the agent never ran: the command was not found")
 	if err != nil || doc.Verdict != schema.VerdictInconclusive || doc.Results[0].Ran || !strings.Contains(doc.Reasons[0], "never ran: the command was not found") {
 		t.Errorf("%+v, %v", doc, err)
 	}
@@ -219,7 +232,7 @@ func (x *indexes) Run(_ context.Context, _ Check, index int, _ io.Writer) (ExitS
 func TestEveryCheckOfAGateHasItsOwnIndex(t *testing.T) {
 	w := newWorkspace(t)
 	x := &indexes{}
-	g, err := Prepare(t.Context(), PrepareOptions{Path: w.contract, Workdir: w.dir, Executor: x, Baseline: true})
+	g, err := prepared(t.Context(), PrepareOptions{Path: w.contract, Workdir: w.dir, Executor: x, Baseline: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +259,7 @@ func TestPrepareRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.sh(w.dir, c.script)
-			_, err := Prepare(t.Context(), PrepareOptions{Path: w.contract, Workdir: w.dir, TempDir: w.temp, Executor: Shell{Dir: w.dir}})
+			_, err := prepared(t.Context(), PrepareOptions{Path: w.contract, Workdir: w.dir, TempDir: w.temp, Executor: Shell{Dir: w.dir}})
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("error %v, want %q", err, c.says)
 			}
