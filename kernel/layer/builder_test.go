@@ -189,7 +189,7 @@ func TestBuilderCopiesWhatTheReaderReuses(t *testing.T) {
 // A slot that is reused for a longer event keeps every slice of it in place.
 func TestASlotGrowsBeforeItIsFilled(t *testing.T) {
 	var h held
-	for _, n := range []int{10, 15, 200, 5000} {
+	for _, n := range []int{10, 15, 200, 300, 5000} {
 		ev := execEvent(0, 1, "/bin/"+strings.Repeat("x", n), strings.Repeat("y", n), strings.Repeat("z", n))
 		h.keep(&ev)
 		first := &h.buf[:1][0]

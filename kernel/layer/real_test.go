@@ -134,8 +134,8 @@ func TestRealShell(t *testing.T) {
 	if len(r.lines) == 0 {
 		t.Fatal("no lines")
 	}
-	for _, reason := range r.health.Reasons {
-		t.Logf("less than complete: %+v", reason)
+	if r.health.KernelLayer != schema.Complete {
+		t.Errorf("the layer is %s: %+v", r.health.KernelLayer, r.health.Reasons)
 	}
 	for i := 1; i < len(r.lines); i++ {
 		if a, b := r.lines[i-1], r.lines[i]; b.TNS < a.TNS && !b.Late {
