@@ -76,8 +76,9 @@ type Limits struct {
 	Connections    int           // at once; 256
 	Message        int           // of one message from a client; 4 MiB
 	Depth          int           // nesting of a message; 64
-	InFlight       int           // proposals and other slow requests of a connection at once; 1,024
-	InFlightBytes  int           // their messages together; 64 MiB
+	InFlight       int           // proposals and other slow requests of a connection that run at once; 1,024
+	InFlightBytes  int           // of those that run or wait, of a connection; 96 MiB
+	HeldBytes      int           // the same of all connections; 384 MiB
 	Actions        int           // of a proposal; 1,000
 	Tools          int           // of a connection; 1,024
 	Turns          int           // of a runs.record_turns; 10,000
@@ -100,7 +101,8 @@ func (l *Limits) setDefaults() {
 	def(&l.Message, 4<<20)
 	def(&l.Depth, 64)
 	def(&l.InFlight, 1024)
-	def(&l.InFlightBytes, 64<<20)
+	def(&l.InFlightBytes, 96<<20)
+	def(&l.HeldBytes, 384<<20)
 	def(&l.Actions, 1000)
 	def(&l.Tools, 1024)
 	def(&l.Turns, 10_000)

@@ -32,11 +32,12 @@ type conn struct {
 	scope    *scope
 	pending  map[uint64]chan callback // our requests
 	lastID   uint64
-	lost     bool // no answer can come any more
-	draining bool // nothing new is taken on
-	inflight map[string]context.CancelFunc
-	requests int
-	bytes    int
+	lost     bool            // no answer can come any more
+	draining bool            // nothing new is taken on
+	inflight map[string]*job // by request id
+	queue    []*job          // waiting for a worker, in order
+	workers  int
+	bytes    int // of the jobs queued and running
 	subs     map[string]*subscription
 	lastSub  uint64
 }
@@ -52,7 +53,7 @@ type callback struct {
 func (g *Gateway) serve(w wire) {
 	c := &conn{
 		g: g, wire: w, out: newOutbox(w, g.limits.Outbox),
-		tools: map[string]*tool{}, pending: map[uint64]chan callback{}, inflight: map[string]context.CancelFunc{},
+		tools: map[string]*tool{}, pending: map[uint64]chan callback{}, inflight: map[string]*job{},
 		subs: map[string]*subscription{},
 	}
 	c.ctx, c.cancel = context.WithCancel(g.ctx)
@@ -228,40 +229,6 @@ func (c *conn) send(msg []byte) {
 func (c *conn) refuse(id jsontext.Value, failure *rpcError) {
 	c.g.count.add(func(m *Metrics) { m.Refused++ })
 	c.send(appendResponse(nil, id, nil, failure))
-}
-
-// async runs f in a goroutine of its own, within the bounds of the connection.
-// It tells whether it does.
-func (c *conn) async(r *request, f func(ctx context.Context)) bool {
-	id := string(r.id)
-	c.mu.Lock()
-	if c.draining || c.requests >= c.g.limits.InFlight || c.bytes+r.size > c.g.limits.InFlightBytes {
-		c.mu.Unlock()
-		return false
-	}
-	ctx, cancel := context.WithCancel(c.ctx)
-	c.requests++
-	c.bytes += r.size
-	if r.id != nil {
-		c.inflight[id] = cancel // a repeated id cancels the newest
-	}
-	c.g.count.add(func(m *Metrics) { m.InFlight++ })
-	defer c.mu.Unlock()
-	c.work.Go(func() {
-		defer func() {
-			cancel()
-			c.mu.Lock()
-			c.requests--
-			c.bytes -= r.size
-			if r.id != nil {
-				delete(c.inflight, id)
-			}
-			c.mu.Unlock()
-			c.g.count.add(func(m *Metrics) { m.InFlight-- })
-		}()
-		f(ctx)
-	})
-	return true
 }
 
 // call sends the client a request and waits for the answer. outcome is nil

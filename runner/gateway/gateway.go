@@ -20,6 +20,7 @@ type Gateway struct {
 	cancel context.CancelFunc
 	count  *counters
 	events atomic.Uint64 // lines offered to sinks
+	held   atomic.Int64  // bytes of requests that run or wait
 	run    *recording    // the run's own; nil in serve
 
 	opening sync.Mutex // one runs.start at a time in serve

@@ -52,7 +52,7 @@ func (c *conn) dispatch(r *request) {
 // slow runs a method in a goroutine.
 func (c *conn) slow(r *request, f func(ctx context.Context, params jsontext.Value) (any, *rpcError)) {
 	if !c.async(r, func(ctx context.Context) { r.done(f(ctx, r.params)) }) {
-		r.done(nil, errorf(codeBusy, "too many requests at once: at most %d, or %d bytes", c.g.limits.InFlight, c.g.limits.InFlightBytes))
+		r.done(nil, errorf(codeBusy, "too many requests at once: at most %d bytes of a connection, %d of all", c.g.limits.InFlightBytes, c.g.limits.HeldBytes))
 	}
 }
 
@@ -160,13 +160,7 @@ func (c *conn) cancelRequest(raw jsontext.Value) (any, *rpcError) {
 	if err := decodeParams(raw, &p); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	cancel := c.inflight[string(bytes.TrimSpace(p.ID))]
-	c.mu.Unlock()
-	if cancel != nil {
-		cancel()
-	}
-	return map[string]any{"cancelled": cancel != nil}, nil
+	return map[string]any{"cancelled": c.cancelJob(string(bytes.TrimSpace(p.ID)))}, nil
 }
 
 // scopeNow is the scope that the connection's own rules are in.

@@ -30,7 +30,8 @@ type Metrics struct {
 	// no call.
 	LateResults uint64 `json:"late_results"`
 	Connections int    `json:"connections"`
-	InFlight    int    `json:"in_flight"`
+	// InFlightBytes is what requests that run or wait hold.
+	InFlightBytes int64 `json:"in_flight_bytes"`
 }
 
 // counters are the live numbers behind Metrics. One lock keeps a snapshot
@@ -75,6 +76,7 @@ func (g *Gateway) Metrics() Metrics {
 	g.count.mu.Lock()
 	defer g.count.mu.Unlock()
 	m := g.count.m
+	m.InFlightBytes = g.held.Load()
 	m.Outcomes, m.Errors, m.Drops = clone(m.Outcomes), clone(m.Errors), map[string]uint64{}
 	for _, s := range g.cfg.Sinks {
 		_, m.Drops[s.name] = s.Counts()

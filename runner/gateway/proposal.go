@@ -65,44 +65,59 @@ type actionResult struct {
 	Recorded bool `json:"recorded"`
 }
 
-// submit handles proposal.submit. What it needs of the connection's state it
-// takes before the next message is read; the rest happens in a goroutine.
+// submit handles proposal.submit. Its calls belong to the recording that is
+// open now, whatever the client sends next; the rest happens in a job.
 func (c *conn) submit(r *request) {
-	var p proposalParams
-	if err := decodeParams(r.params, &p); err != nil {
-		r.done(nil, err)
-		return
-	}
-	if err := p.check(&c.g.limits); err != nil {
-		r.done(nil, err)
-		return
-	}
-	rec, err := c.recordingFor(p.RunID)
-	if err != nil {
-		r.done(nil, err)
-		return
-	}
-	s := &submission{conn: c, params: &p, rec: rec}
-	s.scopes = []*scope{c.scopeNow()}
-	if rec != nil {
-		if broken := rec.failure(); broken != nil {
-			r.done(nil, errorf(codeNotRecorded, "nothing was called: the run cannot be recorded any more: %s", brief(broken)))
-			return
-		}
-		if rec.scope != s.scopes[0] {
-			s.scopes = append(s.scopes, rec.scope)
-		}
-		s.turns = rec.enter()
-		if !s.turns && c.g.run == nil {
-			s.rec = nil // it has been sealed
-		}
-	}
-	if !c.async(r, func(ctx context.Context) { r.done(s.run(ctx)) }) {
+	c.mu.Lock()
+	rec := c.rec
+	c.mu.Unlock()
+	s := &submission{conn: c, rec: rec}
+	s.turns = rec != nil && rec.enter()
+	if !c.async(r, func(ctx context.Context) { r.done(s.start(ctx, r)) }) {
 		// Too much at once. The answer is written right here, so that a
 		// client that floods is slowed down and no call goes unaudited.
 		s.busy = true
-		r.done(s.run(c.ctx))
+		r.done(s.start(c.ctx, r))
 	}
+}
+
+// start decodes the proposal, and runs it.
+func (s *submission) start(ctx context.Context, r *request) (any, *rpcError) {
+	defer func() {
+		if s.turns {
+			s.rec.exit()
+		}
+	}()
+	c := s.conn
+	if err := decodeParams(r.params, &s.params); err != nil {
+		return nil, err
+	}
+	if err := s.params.check(&c.g.limits); err != nil {
+		return nil, err
+	}
+	if id := s.params.RunID; id != "" && (s.rec == nil || s.rec.id != id) {
+		named, err := c.recordingFor(id)
+		if err != nil {
+			return nil, err
+		}
+		if s.turns {
+			s.rec.exit()
+		}
+		s.rec, s.turns = named, named.enter()
+	}
+	s.scopes = []*scope{c.scopeNow()}
+	if s.rec != nil && s.rec.scope != s.scopes[0] {
+		s.scopes = append(s.scopes, s.rec.scope)
+	}
+	if !s.turns && c.g.run == nil {
+		s.rec = nil // it has been sealed
+	}
+	if s.rec != nil {
+		if broken := s.rec.failure(); broken != nil {
+			return nil, errorf(codeNotRecorded, "nothing was called: the run cannot be recorded any more: %s", brief(broken))
+		}
+	}
+	return s.run(ctx)
 }
 
 func (p *proposalParams) check(l *Limits) *rpcError {
@@ -142,7 +157,7 @@ func (p *proposalParams) check(l *Limits) *rpcError {
 // submission is a proposal on its way. Its actions run one after another.
 type submission struct {
 	conn   *conn
-	params *proposalParams
+	params proposalParams
 	rec    *recording // nil when there is none (in serve)
 	scopes []*scope   // whose rules apply
 	turns  bool       // the calls are turns of rec, which waits for them
@@ -150,9 +165,6 @@ type submission struct {
 }
 
 func (s *submission) run(ctx context.Context) (any, *rpcError) {
-	if s.turns {
-		defer s.rec.exit()
-	}
 	p := s.params.Proposal
 	res := &proposalResult{ID: p.ID, Actions: make([]actionResult, len(p.Actions))}
 	if s.rec != nil {
