@@ -11,6 +11,9 @@ const (
 	OutcomePolicyKilled = "policy_killed"
 	OutcomeInfraError   = "infra_error"
 	OutcomeIncomplete   = "incomplete"
+	// OutcomeReported is a run that had no command of ours: a client of
+	// assay-run serve told of its end, in session.json.
+	OutcomeReported = "reported"
 )
 
 // Error sources: whose failure made a run end otherwise than by its child's
