@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/gateway"
+	"github.com/assay-run/assay-run/runner/policy"
+)
+
+// serveFlags are the flags of serve.
+type serveFlags struct {
+	listen      []string
+	dir         string
+	policy      string
+	audit       []string
+	noAuth      bool
+	grace       time.Duration
+	cli, check  string
+	field, turn string
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	f := &serveFlags{}
+	cmd := &cobra.Command{
+		Use:   "serve --dir DIR [flags]",
+		Short: "Record what many agents report, without starting them",
+		Long: `serve offers the gateway without a command: agents register tools, propose
+calls and record turns over a socket, many at a time. Each run has a live record
+in DIR/<agent_id>/<run_id>.jsonl, and leaves one bundle beside it when a client
+completes it; a run whose client vanished is sealed as incomplete.
+
+It prints the addresses it listens on, one a line. A WebSocket asks for the
+bearer token in ASSAY_RUN_TOKEN; when that is not set, serve makes one up and
+prints it as a last line. A unix socket is for its owner alone.
+
+SIGINT or SIGTERM ends it: what is open is sealed as incomplete. Runs that a
+killed serve left in DIR are sealed when the next one starts.`,
+		Example: `  assay-run serve --dir runs --listen ws:127.0.0.1:0
+  assay-run serve --dir runs --listen unix:/run/agents.sock --policy policy.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), f) },
+
+		DisableFlagsInUseLine: true,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.dir, "dir", "", "keep live records and bundles in `DIR`")
+	fs.StringArrayVar(&f.listen, "listen", nil, "`ADDRESS` to listen on, unix:PATH or ws:HOST:PORT (default ws:127.0.0.1:0); may be repeated")
+	fs.StringVar(&f.policy, "policy", "", "policy `FILE` in YAML or JSON, read once")
+	fs.BoolVar(&f.noAuth, "no-auth", false, "ask for no token; only on a loopback address")
+	fs.StringArrayVar(&f.audit, "audit", nil, "also write every call event to `FILE`, or to - for stdout; may be repeated")
+	fs.DurationVar(&f.grace, "grace", 30*time.Second, "how long a run waits for a client that vanished")
+	fs.StringVar(&f.cli, "cli-tool", "drive_cli", "`NAME` of the tool whose output is classified by exit code")
+	fs.StringVar(&f.check, "check-tool", "check_outcome", "`NAME` of the tool whose output is a verdict")
+	fs.StringVar(&f.field, "max-field", "16K", "keep at most `SIZE` of one text in a turn")
+	fs.StringVar(&f.turn, "max-turn", "256K", "keep at most `SIZE` of a turn's values together")
+	return cmd
+}
+
+// serve runs until a signal ends it.
+func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
+	if f.dir == "" {
+		return withHint(errors.New("no directory given"), "name one with --dir; live records and bundles go there")
+	}
+	cfg, err := a.gatewayConfig(f)
+	if err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(f.dir)
+	if err != nil {
+		return err
+	}
+	runs := &servedRuns{dir: dir, recorder: "assay-run " + version()}
+	if err := runs.recover(ctx, a.say.warning); err != nil {
+		return err
+	}
+	cfg.Open, cfg.Seal = runs.open, runs.seal
+	g, err := gateway.New(*cfg)
+	if err != nil {
+		return err
+	}
+	signals, restore := catchSignals()
+	defer restore()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		err = errors.Join(err, g.Close(ctx))
+	}()
+	if len(f.listen) == 0 {
+		f.listen = []string{"ws:127.0.0.1:0"}
+	}
+	for _, address := range f.listen {
+		network, at, _ := strings.Cut(address, ":")
+		at = strings.TrimPrefix(at, "//") // ws://host:port is what it prints
+		if network == "unix" && at == "" {
+			return fmt.Errorf("--listen %s: a unix socket needs a path", address)
+		}
+		told, err := g.Listen(network, at)
+		if err != nil {
+			return withHint(fmt.Errorf("--listen %s: %w", address, err), "write unix:PATH or ws:HOST:PORT, as in ws:127.0.0.1:0")
+		}
+		if network == "unix" {
+			told = "unix:" + told
+		}
+		fmt.Fprintln(a.stdout, told)
+	}
+	if !f.noAuth && os.Getenv(gateway.EnvToken) == "" {
+		fmt.Fprintf(a.stdout, "%s=%s\n", gateway.EnvToken, cfg.Token)
+	}
+	for s := range signals {
+		if s == syscall.SIGINT || s == syscall.SIGTERM {
+			break
+		}
+	}
+	return nil
+}
+
+// gatewayConfig is what the flags say, without the recordings.
+func (a *app) gatewayConfig(f *serveFlags) (*gateway.Config, error) {
+	cfg := &gateway.Config{
+		Now: gateway.BootTime, CLITool: f.cli, CheckTool: f.check,
+		Warn: func(message string) { a.say.warning("%s", message) },
+	}
+	cfg.Limits.Grace = f.grace
+	for _, size := range []struct {
+		flag, text string
+		into       *int
+	}{{"--max-field", f.field, &cfg.Limits.FieldBytes}, {"--max-turn", f.turn, &cfg.Limits.TurnBytes}} {
+		n, err := runner.ParseBytes(size.text)
+		if err != nil || n < 1 || n > 512<<10 {
+			return nil, fmt.Errorf("%s %q: 1 to 512K bytes", size.flag, size.text)
+		}
+		*size.into = int(n)
+	}
+	if !f.noAuth {
+		if cfg.Token = os.Getenv(gateway.EnvToken); cfg.Token == "" {
+			cfg.Token = rand.Text()
+		}
+	}
+	if f.policy != "" {
+		file, err := policy.Load(f.policy)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range file.Warnings {
+			a.say.warning("%s: %s", f.policy, w)
+		}
+		cfg.Policy = file
+	}
+	for _, name := range f.audit {
+		if name == "-" {
+			cfg.Sinks = append(cfg.Sinks, gateway.NewSink("stdout", a.stdout))
+			continue
+		}
+		out, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("--audit: %w", err)
+		}
+		cfg.Sinks = append(cfg.Sinks, gateway.NewSink(name, out))
+	}
+	return cfg, nil
+}

@@ -1,0 +1,16 @@
+package gateway
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// BootTime reads CLOCK_BOOTTIME, the runner's clock: a [Config.Now] for serve.
+func BootTime() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic("clock_gettime(CLOCK_BOOTTIME): " + err.Error()) // Linux 2.6.39 and later have it
+	}
+	return time.Duration(ts.Nano())
+}
