@@ -1,12 +1,14 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -19,7 +21,8 @@ func Diagnose(spoolDir string) Diagnosis {
 	d := Diagnosis{Platform: runtime.GOOS, Works: spool.State == StateOK}
 	d.Findings = append(d.Findings, spool, diagnoseCgroup(host))
 	d.Findings = append(d.Findings, diagnoseLimits(host)...)
-	d.Findings = append(d.Findings, diagnoseTerminal(), diagnoseKernel())
+	d.Findings = append(d.Findings, diagnoseTerminal())
+	d.Findings = append(d.Findings, diagnoseKernel()...)
 	return d
 }
 
@@ -101,8 +104,36 @@ func diagnoseTerminal() Finding {
 	return f
 }
 
-func diagnoseKernel() Finding {
-	return Finding{Subject: "kernel", Name: "ebpf", State: StateMissing, Reasons: []schema.Reason{{
-		Subject: "kernel", Code: "kernel_layer_off", Message: "this build has no kernel layer",
-	}}}
+// diagnoseKernel tells first what there is as a whole, then hook by hook.
+func diagnoseKernel() []Finding {
+	hooks, err := kernel.Probe()
+	whole := Finding{Subject: "kernel", Name: "observer", State: StateOK, Detail: "eBPF, tracepoint tier"}
+	if err != nil {
+		whole.State, whole.Detail = StateMissing, ""
+		whole.Reasons = kernelReasons(err)
+	}
+	findings := []Finding{whole}
+	for _, h := range hooks {
+		f := Finding{Subject: "kernel", Name: h.Name, State: StateOK}
+		if !h.Attached {
+			f.State, f.Detail = StateMissing, h.Detail
+			if err == nil {
+				findings[0].State = StateDegraded
+			}
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+func kernelReasons(err error) []schema.Reason {
+	var u *kernel.Unavailable
+	if !errors.As(err, &u) {
+		return []schema.Reason{{Subject: "kernel", Code: kernel.CodeLoadFailed, Message: err.Error()}}
+	}
+	var reasons []schema.Reason
+	for _, why := range u.Reasons {
+		reasons = append(reasons, schema.Reason{Subject: "kernel", Code: why.Code, Message: why.Message, Remedy: why.Remedy})
+	}
+	return reasons
 }
