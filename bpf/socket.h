@@ -195,7 +195,9 @@ int BPF_PROG(sockets, struct pt_regs *regs, long ret)
 		walked = at.dentry != 0;
 	} else if (user && (s->ret < 0 || kind == K_SEND)) {
 		n = user_address(s, user, user_len, &a, kind == K_BIND);
-		if (n)
+		if (n && s->data[NAME_AT] == '/')
+			root_of(t, &at);
+		else if (n)
 			here(t, &at);
 	}
 

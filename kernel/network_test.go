@@ -69,6 +69,7 @@ func init() {
 		ac.Close()
 		a.Close()
 		net.Dial("unix", "missing")
+		net.Dial("unix", "/missing/from/root")
 	}
 }
 
@@ -127,6 +128,9 @@ func TestNetwork(t *testing.T) {
 		{"abstract connect", KindConnect, func(e *Event) bool { return strings.HasPrefix(string(e.Path), "@assay-test-") }},
 		{"missing unix socket", KindConnect, func(e *Event) bool {
 			return string(e.Path) == filepath.Join(dir, "missing") && e.Errno == int32(syscall.ENOENT) && e.PathSource == PathUserMemory
+		}},
+		{"missing unix socket by an absolute path", KindConnect, func(e *Event) bool {
+			return string(e.Path) == "/missing/from/root" && e.Errno == int32(syscall.ENOENT) && e.PathSource == PathUserMemory
 		}},
 	} {
 		if len(s.find(w.kind, w.ok)) == 0 {
