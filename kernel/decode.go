@@ -269,6 +269,14 @@ func (d *decoder) join(dst, base, name []byte) []byte {
 		return append(dst, name...)
 	}
 	d.joinBuf = d.kernelPath(d.joinBuf[:0], base)
+	if len(name) > 0 && name[0] == '/' && len(d.joinBuf) > 1 { // ".." ends at the caller's own root
+		dst = append(dst, d.joinBuf...)
+		n := len(dst)
+		if dst = clean(dst, name); len(dst) == n+1 {
+			return dst[:n]
+		}
+		return dst
+	}
 	d.joinBuf = append(append(d.joinBuf, '/'), name...)
 	return clean(dst, d.joinBuf)
 }

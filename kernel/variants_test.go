@@ -170,6 +170,8 @@ var variants = []variant{
 	{"open openat below -", func() { raw("openat", atFDCWD, cstr("below"), unix.O_CREAT, 0o600) }},
 	{"chroot chroot a -", func() { raw("chroot", cstr("a")) }},
 	{"open openat a/inroot -", func() { raw("openat", atFDCWD, cstr("/inroot"), unix.O_CREAT, 0o600) }},
+	{"unlink unlinkat a/above - ENOENT", func() { raw("unlinkat", atFDCWD, cstr("/../../above"), 0) }},
+	{"open openat a - EISDIR", func() { raw("openat", atFDCWD, cstr("/.."), unix.O_WRONLY, 0) }},
 	{"unlink unlinkat a/inroot -", func() { raw("unlinkat", atFDCWD, cstr("/inroot"), 0) }},
 }
 
