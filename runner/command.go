@@ -139,12 +139,19 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 	if err != nil {
 		return schema.Run{}, err
 	}
+	file := s.Contract
+	if file != "" {
+		if file, err = filepath.Abs(file); err != nil {
+			return schema.Run{}, fmt.Errorf("contract %q: %w", s.Contract, err)
+		}
+	}
 	keys := sortedKeys(s.Env)
 	return schema.Run{
 		Schema: schema.RunV0, RunID: s.RunID, Platform: s.Platform, AgentShim: s.AgentShim,
 		Command: s.Command, EnvKeys: keys, Workdir: dir,
 		TimeoutMS: s.Timeout.Milliseconds(), GraceMS: s.Grace.Milliseconds(),
-		Limits: schema.Limits{MemoryBytes: s.Limits.MemoryBytes, Pids: s.Limits.Pids, CPUMilli: s.Limits.CPUMilli},
+		Limits:   schema.Limits{MemoryBytes: s.Limits.MemoryBytes, Pids: s.Limits.Pids, CPUMilli: s.Limits.CPUMilli},
+		Contract: file, ContractBaseline: s.ContractBaseline,
 		Labels: s.Labels, Capture: !s.NoCapture, CaptureBytes: s.CaptureBytes,
 		Kernel: s.Kernel, Compat: s.Compat,
 		StartedAt: startedAt.UTC().Format(time.RFC3339Nano), Recorder: recorder, Output: output,

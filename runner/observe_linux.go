@@ -48,7 +48,7 @@ func (r *run) observe(ctx context.Context) error {
 	o := &observation{observer: observer, surface: r.surface, done: make(chan error, 1)}
 	o.builder = layer.NewBuilder(layer.Options{
 		RunID: r.spec.RunID, Start: uint64(r.rec.start()), Surface: r.surface,
-		CompatV0: r.spec.Compat == "v0", Sink: r.kernelSink(),
+		CompatV0: r.spec.Compat == "v0", Sink: r.kernelSink(), Checks: r.gate.cgroups(),
 	})
 	go func() {
 		readErr := observer.Read(o.builder.Push)
@@ -100,6 +100,7 @@ func (r *run) endObservation() {
 	r.kernelAccount = layer.Account{
 		Report: &report, Counts: o.builder.Counts(), Stats: o.builder.Stats(), LeftOut: o.surface.LeftOut(),
 	}
+	r.result.Usage.Processes = r.processes()
 	if err := o.observer.Close(); err != nil {
 		r.rec.event(schema.Event{Type: schema.RecorderError, Code: "kernel_layer_failed", Message: err.Error()})
 	}

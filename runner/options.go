@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Options are what a run needs from the world around it.
@@ -21,4 +22,7 @@ type Options struct {
 	// Signals are forwarded to the child as they arrive; a second SIGINT or
 	// SIGTERM kills the run. Nil forwards none.
 	Signals <-chan os.Signal
+	// OnContract is given contract.json once the outcome contract has been
+	// evaluated; nil tells nobody.
+	OnContract func(*schema.Contract)
 }

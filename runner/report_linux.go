@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 // finish settles the result, takes the session apart and writes the closing
 // event and the documents. why is what kept the command from running, or nil.
 func (r *run) finish(why error) (*schema.Result, error) {
+	r.settleContract(context.Background(), why)
 	exit := r.settle(why)
 	r.release()
 
@@ -32,6 +34,7 @@ func (r *run) finish(why error) (*schema.Result, error) {
 	r.result.RunnerExitCode = &exit
 	err := errors.Join(
 		r.rec.failed(),
+		r.gate.recorded(),
 		r.put(schema.ResultPath, &r.result),
 		r.writeSurface(),
 		r.put(schema.CorrelationPath, r.correlation()),
@@ -49,6 +52,9 @@ func (r *run) settle(why error) int {
 		if failure.source != schema.SourceChild || res.Outcome == "" {
 			res.Outcome = schema.OutcomeInfraError
 		}
+		if failure.outcome != "" {
+			res.Outcome = failure.outcome
+		}
 		res.ErrorSource, res.Error = &failure.source, &failure.ResultError
 		r.rec.event(schema.Event{Type: schema.StartFailed, Code: failure.Code, Message: failure.Message})
 		return failure.exit
@@ -63,7 +69,7 @@ func (r *run) settle(why error) int {
 	if res.Outcome == schema.OutcomeTimeout {
 		return ExitTimeout
 	}
-	return r.exit.code
+	return r.judge(r.exit.code)
 }
 
 func (r *run) put(path string, doc any) error {

@@ -34,10 +34,16 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	defer r.release()
 
 	r.recordStart()
+	if err := r.openContract(); err != nil {
+		return r.finish(err)
+	}
 	if err := r.contain(); err != nil {
 		return r.finish(err)
 	}
 	if err := r.observe(ctx); err != nil {
+		return r.finish(err)
+	}
+	if err := r.prepareContract(ctx); err != nil {
 		return r.finish(err)
 	}
 	if err := r.openStdio(); err != nil {
@@ -48,6 +54,7 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	}
 	r.supervise(ctx)
 	r.account()
+	r.settleContract(ctx, nil)
 	return r.finish(nil)
 }
 
@@ -70,6 +77,9 @@ type run struct {
 	unobserved    error        // why it is absent
 	surface       *layer.Surface
 	kernelAccount layer.Account
+
+	gate      *gate // nil without an outcome contract
+	interrupt bool  // a SIGINT or SIGTERM was forwarded
 
 	result   schema.Result
 	reasons  []schema.Reason
@@ -211,13 +221,13 @@ func sessionLeader(attr *syscall.SysProcAttr) *syscall.SysProcAttr {
 
 // account takes in the kernel's counters of the processes that are gone.
 func (r *run) account() {
-	r.endObservation()
 	u := r.session.Usage()
 	ev := r.session.Events()
+	r.gate.discount(&u, &ev)
 	r.result.Usage = schema.Usage{
 		CPUUserNS: u.CPUUserNS, CPUSystemNS: u.CPUSystemNS, MemoryPeakBytes: u.MemoryPeakBytes,
 		PidsPeak: u.PidsPeak, IOReadBytes: u.IOReadBytes, IOWriteBytes: u.IOWriteBytes,
-		Processes: r.processes(), OOMKills: ev.OOMKills,
+		OOMKills: ev.OOMKills,
 	}
 	if n := ev.OOMKills; n != nil && *n > 0 {
 		r.result.LimitsHit = append(r.result.LimitsHit, "memory")
@@ -232,13 +242,13 @@ func (r *run) account() {
 	}
 }
 
-// processes is how many processes the run started in all: only the kernel
+// processes is how many processes the command started in all: only the kernel
 // layer has seen them all.
 func (r *run) processes() *int64 {
 	if r.kernelAccount.Report == nil {
 		return nil
 	}
-	n := int64(r.kernelAccount.Stats.Forks)
+	n := int64(r.kernelAccount.Stats.Forks - r.kernelAccount.Stats.CheckForks)
 	return &n
 }
 
@@ -266,8 +276,9 @@ func (r *run) release() {
 
 // runError is a failure of the run itself, as result.json tells it.
 type runError struct {
-	source string
-	exit   int
+	source  string
+	exit    int
+	outcome string // empty: infra_error
 	schema.ResultError
 }
 

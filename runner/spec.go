@@ -25,6 +25,7 @@ var (
 	ErrEnvKey           = errors.New("malformed environment variable name")
 	ErrNegative         = errors.New("limit is negative")
 	ErrChoice           = errors.New("value is not one of the choices")
+	ErrNoContract       = errors.New("there is no contract to evaluate before the command; name one with --contract")
 )
 
 const maxRunID = 128
@@ -74,6 +75,12 @@ type Spec struct {
 	// Grace is the time between SIGTERM and SIGKILL.
 	Grace  time.Duration
 	Limits Limits
+	// Contract is the file of an outcome contract that the runner evaluates
+	// once the command and all it started is gone; empty for none. Timeout does
+	// not bound the checks: they have timeouts of their own.
+	Contract string
+	// ContractBaseline also evaluates it before the command starts.
+	ContractBaseline bool
 	// Labels are kept in the bundle and mean nothing to the runner.
 	Labels map[string]string
 	// NoCapture hands our descriptors to the command and keeps no copies.
@@ -138,6 +145,12 @@ func (s *Spec) Validate() error {
 	}
 	if strings.ContainsRune(s.Workdir, 0) {
 		add(ErrNUL, "working directory %q", s.Workdir)
+	}
+	if strings.ContainsRune(s.Contract, 0) {
+		add(ErrNUL, "contract %q", s.Contract)
+	}
+	if s.ContractBaseline && s.Contract == "" {
+		add(ErrNoContract, "contract baseline")
 	}
 	s.validateEnv(add)
 	s.validateNumbers(add)

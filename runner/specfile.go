@@ -26,6 +26,8 @@ type specFile struct {
 	Timeout      *duration         `json:"timeout"`
 	Grace        *duration         `json:"grace"`
 	Limits       *limitsFile       `json:"limits"`
+	Contract     *string           `json:"contract"`
+	Baseline     *bool             `json:"contract_baseline"`
 	Labels       map[string]string `json:"labels"`
 	Capture      *bool             `json:"capture"`
 	CaptureBytes *byteSize         `json:"capture_bytes"`
@@ -63,7 +65,8 @@ func (n *byteSize) UnmarshalText(b []byte) error {
 
 // LoadFile overlays s with the file at path: JSON when its name ends in .json,
 // else YAML. Keys it does not know and keys given twice are errors that name
-// the file and the line. A relative workdir is relative to the file.
+// the file and the line. A relative workdir or contract is relative to
+// the file.
 func (s *Spec) LoadFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -85,12 +88,15 @@ func (s *Spec) LoadFile(path string) error {
 	if err := strict.Decode(data, format, &file); err != nil {
 		return fmt.Errorf("spec %s: %w", path, err)
 	}
-	if file.Workdir != nil && !filepath.IsAbs(*file.Workdir) {
+	for _, p := range []*string{file.Workdir, file.Contract} {
+		if p == nil || *p == "" || filepath.IsAbs(*p) {
+			continue
+		}
 		dir, err := filepath.Abs(filepath.Dir(path))
 		if err != nil {
-			return fmt.Errorf("spec %s: workdir: %w", path, err)
+			return fmt.Errorf("spec %s: %s: %w", path, *p, err)
 		}
-		*file.Workdir = filepath.Join(dir, *file.Workdir)
+		*p = filepath.Join(dir, *p)
 	}
 	file.overlay(s)
 	return nil
@@ -114,6 +120,8 @@ func (f *specFile) overlay(s *Spec) {
 		}
 		set(&s.Limits.BestEffort, l.BestEffort)
 	}
+	set(&s.Contract, f.Contract)
+	set(&s.ContractBaseline, f.Baseline)
 	s.Labels = merge(s.Labels, f.Labels)
 	if f.Capture != nil {
 		s.NoCapture = !*f.Capture

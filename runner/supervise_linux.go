@@ -45,12 +45,11 @@ type supervisor struct {
 	deadline <-chan time.Time
 	killAt   <-chan time.Time
 
-	shared    bool // the child is in our process group
-	exited    bool
-	emptied   bool   // nothing of the run is left
-	drained   bool   // and what it wrote went where it was going
-	ending    string // why we are ending the run ourselves: an outcome
-	interrupt bool   // a SIGINT or SIGTERM was forwarded
+	shared  bool // the child is in our process group
+	exited  bool
+	emptied bool   // nothing of the run is left
+	drained bool   // and what it wrote went where it was going
+	ending  string // why we are ending the run ourselves: an outcome
 }
 
 // step waits for one thing to happen and deals with it.

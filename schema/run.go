@@ -17,9 +17,14 @@ type Run struct {
 	// TimeoutMS is the wall clock budget in milliseconds; 0 means none.
 	TimeoutMS int64 `json:"timeout_ms"`
 	// GraceMS is the time between SIGTERM and SIGKILL in milliseconds.
-	GraceMS int64             `json:"grace_ms"`
-	Limits  Limits            `json:"limits"`
-	Labels  map[string]string `json:"labels,omitzero"`
+	GraceMS int64  `json:"grace_ms"`
+	Limits  Limits `json:"limits"`
+	// Contract is the absolute path of the outcome contract's file, absent
+	// without one; contract.json holds what it said. ContractBaseline tells
+	// that it was also evaluated before the command started.
+	Contract         string            `json:"contract,omitempty"`
+	ContractBaseline bool              `json:"contract_baseline,omitempty"`
+	Labels           map[string]string `json:"labels,omitzero"`
 	// CaptureBytes caps each captured stream; 0 with Capture false.
 	Capture      bool  `json:"capture"`
 	CaptureBytes int64 `json:"capture_bytes"`

@@ -30,6 +30,8 @@ type runFlags struct {
 	noCapture            bool
 	captureBytes         string
 	kernel, compat       string
+	contract             string
+	baseline             bool
 }
 
 func (f *runFlags) register(fs *pflag.FlagSet) {
@@ -54,6 +56,8 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.noCapture, "no-capture", false, "hand our own descriptors to the command and keep no copies")
 	fs.StringVar(&f.captureBytes, "capture-bytes", "64MiB", "keep at most `SIZE` of each stream")
 	fs.StringVar(&f.kernel, "kernel", runner.KernelAuto, "observe through eBPF: auto, require or off")
+	fs.StringVar(&f.contract, "contract", "", "evaluate the outcome contract in `FILE` once the command is gone")
+	fs.BoolVar(&f.baseline, "contract-baseline", false, "evaluate it before the command starts, too: checks that pass then gate nothing")
 	fs.StringVar(&f.compat, "compat", "", "write the kernel layer in the closed form `v0`")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing when all goes well")
 }
@@ -88,6 +92,8 @@ func (f *runFlags) spec(fs *pflag.FlagSet, command []string) (*runner.Spec, erro
 		{"capture-bytes", func() (err error) { s.CaptureBytes, err = runner.ParseBytes(f.captureBytes); return }},
 		{"kernel", func() error { s.Kernel = f.kernel; return nil }},
 		{"compat", func() error { s.Compat = f.compat; return nil }},
+		{"contract", func() error { s.Contract = f.contract; return nil }},
+		{"contract-baseline", func() error { s.ContractBaseline = f.baseline; return nil }},
 		{"env-file", func() error { return f.readEnvFiles(s) }},
 		{"env", func() error { return f.setEnv(s) }},
 		{"label", func() error { return f.setLabels(s) }},

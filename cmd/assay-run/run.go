@@ -12,6 +12,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -55,6 +56,11 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if err != nil {
 		return err
 	}
+	if spec.Contract != "" {
+		if _, _, err := contract.LoadValid(spec.Contract); err != nil {
+			return withHint(fmt.Errorf("nothing was run: %w", err), "mend it until assay-run contract validate finds nothing")
+		}
+	}
 	if f.dryRun {
 		return a.printDocument(record)
 	}
@@ -70,7 +76,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	result, recording := runner.Run(ctx, spec, runner.Options{
 		Recorder: spool, ScratchDir: spool.Dir(),
 		Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr,
-		Signals: signals,
+		Signals: signals, OnContract: a.tellContract,
 	})
 	return a.seal(ctx, spool, result, recording, f)
 }
@@ -114,11 +120,22 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 		}
 		a.say.failure(err)
 	}
-	a.say.info("%s; bundle %s", ending(result), sealed.Path)
+	verdict := ""
+	if result.Contract != nil {
+		verdict = "contract " + *result.Contract + "; "
+	}
+	a.say.info("%s; %sbundle %s", ending(result), verdict, sealed.Path)
 	if code := *result.RunnerExitCode; code != 0 {
 		return exitError{code: code}
 	}
 	return nil
+}
+
+// tellContract says what a reader of the verdict should know.
+func (a *app) tellContract(c *schema.Contract) {
+	for _, reason := range c.Reasons {
+		a.say.warning("contract: %s", reason)
+	}
 }
 
 // ending says in a few words how a run went.

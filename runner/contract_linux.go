@@ -1,0 +1,323 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/kernel/layer"
+	"github.com/assay-run/assay-run/runner/contract"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// gate is the outcome contract of a run. It is the executor of the contract's
+// checks as well: each runs in a cgroup of its own of the run's session, with
+// the agent's environment and under its limits.
+type gate struct {
+	*contract.Gate
+	run    *run
+	checks layer.Checks // tells the kernel layer which cgroups are checks'
+	doc    *schema.Contract
+	err    error // the first failure to record contract.json
+
+	// What the baseline used is not the agent's.
+	usage  cgroup.Usage
+	events cgroup.Events
+
+	mu       sync.Mutex // below: shared with the goroutine that evaluates
+	phase    contract.Phase
+	group    *cgroup.Group // of the check that runs; nil between checks
+	signaled string        // the signal that it was sent
+}
+
+// openContract reads the outcome contract before anything is started.
+func (r *run) openContract() error {
+	if r.spec.Contract == "" {
+		return nil
+	}
+	g := &gate{run: r, phase: contract.Final}
+	if r.spec.ContractBaseline {
+		g.phase = contract.Baseline
+	}
+	dir, err := r.spec.workdir()
+	if err == nil {
+		g.Gate, err = contract.Open(contract.PrepareOptions{
+			Path: r.spec.Contract, RunID: r.spec.RunID, Workdir: dir, TempDir: r.opt.ScratchDir,
+			Baseline: r.spec.ContractBaseline, Executor: g,
+			Options: contract.Options{Output: r.opt.Recorder.Create, Clock: r.rec.elapsed, Started: g.started, Completed: g.completed},
+		})
+	}
+	if err != nil {
+		e := schema.ResultError{Code: "contract_unusable", Message: err.Error(), Hint: "see assay-run contract validate " + r.spec.Contract}
+		return &runError{source: schema.SourceContract, exit: ExitRunner, ResultError: e}
+	}
+	r.gate = g
+	g.put(g.Pending(interrupted))
+	return nil
+}
+
+// interrupted is the reason in contract.json of a run that was killed.
+const interrupted = "the runner ended before the contract was evaluated"
+
+// prepareContract notes the state of the protected paths and evaluates the
+// baseline. Nothing of the agent runs yet, so that one signal to end ends it.
+func (r *run) prepareContract(ctx context.Context) error {
+	g := r.gate
+	if g == nil {
+		return nil
+	}
+	err := g.attended(ctx, g.Prepare)
+	g.phase = contract.Final
+	if r.spec.ContractBaseline && err == nil {
+		g.usage, g.events = r.session.Usage(), r.session.Events()
+		g.put(g.Pending(interrupted))
+	}
+	var end *interruption
+	switch {
+	case errors.As(err, &end):
+		return &runError{source: schema.SourceRunner, exit: end.exit(), outcome: schema.OutcomeCancelled,
+			ResultError: schema.ResultError{Code: "cancelled", Message: "while the contract's baseline was evaluated: " + err.Error()}}
+	case err != nil:
+		return &runError{source: schema.SourceContract, exit: ExitRunner,
+			ResultError: schema.ResultError{Code: "contract_unusable", Message: err.Error()}}
+	}
+	return nil
+}
+
+// settleContract evaluates the contract, unless something kept the command
+// from running or the run was cancelled. Nothing of the command is left.
+func (r *run) settleContract(ctx context.Context, why error) {
+	g := r.gate
+	if g == nil || g.doc != nil {
+		return
+	}
+	defer g.Release()
+	reason := ""
+	switch {
+	case why != nil:
+		reason = "the agent never ran: " + why.Error()
+	case r.result.Outcome == schema.OutcomeCancelled:
+		reason = "the run was cancelled"
+	}
+	settle := func(ctx context.Context) (err error) {
+		g.doc, err = g.Settle(ctx, reason)
+		return err
+	}
+	var err error
+	if reason != "" {
+		err = settle(ctx)
+	} else {
+		err = g.attended(ctx, settle)
+	}
+	if reason == "" && err != nil && (r.result.Outcome == schema.OutcomeExited || r.result.Outcome == schema.OutcomeSignaled) {
+		r.result.Outcome = schema.OutcomeCancelled
+	}
+	r.result.Contract = &g.doc.Verdict
+	g.put(g.doc)
+	if r.opt.OnContract != nil {
+		r.opt.OnContract(g.doc)
+	}
+}
+
+// judge turns the exit code of a command that succeeded into the contract's.
+func (r *run) judge(exit int) int {
+	if r.gate == nil || r.gate.doc == nil {
+		return exit
+	}
+	doc := r.gate.doc
+	code := contract.ExitCode(exit, doc.Verdict)
+	if code == exit {
+		return exit
+	}
+	source := schema.SourceContract
+	e := schema.ResultError{Code: "contract_" + doc.Verdict, Message: "the outcome contract failed",
+		Hint: "contract.json in the bundle has every check's result, and a command line that runs it by hand"}
+	if doc.Verdict == schema.VerdictInconclusive {
+		e.Message = "the outcome contract was inconclusive"
+	}
+	r.result.ErrorSource, r.result.Error = &source, &e
+	return code
+}
+
+func (g *gate) put(doc *schema.Contract) {
+	if err := g.run.put(schema.ContractPath, doc); err != nil && g.err == nil {
+		g.err = err
+	}
+}
+
+// cgroups tells which cgroups are checks'; nil without a contract.
+func (g *gate) cgroups() *layer.Checks {
+	if g == nil {
+		return nil
+	}
+	return &g.checks
+}
+
+// recorded is the first failure to write contract.json.
+func (g *gate) recorded() error {
+	if g == nil {
+		return nil
+	}
+	return g.err
+}
+
+// discount takes off what the baseline used. A peak that was the baseline's
+// says nothing about the command.
+func (g *gate) discount(u *cgroup.Usage, e *cgroup.Events) {
+	if g == nil {
+		return
+	}
+	for _, n := range []struct{ total, before *int64 }{
+		{u.CPUUserNS, g.usage.CPUUserNS}, {u.CPUSystemNS, g.usage.CPUSystemNS}, {u.IOReadBytes, g.usage.IOReadBytes},
+		{u.IOWriteBytes, g.usage.IOWriteBytes}, {e.OOMKills, g.events.OOMKills}, {e.PidsMaxHits, g.events.PidsMaxHits},
+	} {
+		if n.total != nil && n.before != nil {
+			*n.total = max(0, *n.total-*n.before)
+		}
+	}
+	for _, p := range []struct {
+		peak   **int64
+		before *int64
+	}{{&u.MemoryPeakBytes, g.usage.MemoryPeakBytes}, {&u.PidsPeak, g.usage.PidsPeak}} {
+		if *p.peak != nil && p.before != nil && **p.peak <= *p.before {
+			*p.peak = nil
+		}
+	}
+}
+
+func (g *gate) started(phase contract.Phase, c contract.Check) {
+	g.run.rec.event(schema.Event{Type: schema.CheckStarted, Check: c.Name, Phase: string(phase)})
+}
+
+func (g *gate) completed(phase contract.Phase, c contract.Check, r schema.CheckResult) {
+	e := schema.Event{Type: schema.CheckCompleted, Check: c.Name, Phase: string(phase), Passed: &r.Passed, DurationMS: &r.DurationMS}
+	if !r.Passed {
+		e.Message = contract.Why(r)
+	}
+	g.run.rec.event(e)
+}
+
+// Run runs one check; it implements [contract.Executor]. A check that a signal
+// of the user's cut off has not failed: it could not run.
+func (g *gate) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus, error) {
+	var id uint64
+	shell := contract.Shell{Dir: g.workdir(), Env: g.run.spec.environ(), Group: func(name string) (contract.Group, error) {
+		group, err := g.run.session.NewGroup(name)
+		if err != nil {
+			return nil, err
+		}
+		id = group.ID()
+		g.checks.Begin(id, layer.Check{Name: check.Name, Baseline: g.phase == contract.Baseline})
+		g.enter(group)
+		return group, nil
+	}}
+	status, err := shell.Run(ctx, check, index, out)
+	g.checks.End(id, uint64(bootTime()))
+	if sig := g.leave(); sig != "" && err == nil && (status.Signal != "" || status.Code != 0) {
+		return status, fmt.Errorf("interrupted by %s", sig)
+	}
+	return status, err
+}
+
+func (g *gate) workdir() string {
+	dir, _ := g.run.spec.workdir() // openContract has asked before
+	return dir
+}
+
+func (g *gate) enter(group *cgroup.Group) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.group, g.signaled = group, ""
+}
+
+func (g *gate) leave() (signaled string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.group = nil
+	return g.signaled
+}
+
+// interruption is why an evaluation was ended.
+type interruption struct{ sig syscall.Signal } // 0: the context's end
+
+func (i *interruption) Error() string {
+	if i.sig == 0 {
+		return "the run was cancelled"
+	}
+	return "interrupted by " + unix.SignalName(i.sig)
+}
+
+func (i *interruption) exit() int {
+	if i.sig == 0 {
+		return ExitRunner
+	}
+	return exitSignalBase + int(i.sig)
+}
+
+// attended runs f, and passes on the signals that come meanwhile. The error is
+// f's, or an *interruption that ended it: a second SIGINT or SIGTERM, and for
+// the baseline the first, or the end of ctx.
+func (g *gate) attended(ctx context.Context, f func(context.Context) error) error {
+	done := ctx.Done()
+	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	ended := make(chan error, 1)
+	go func() { ended <- f(inner) }()
+	for {
+		select {
+		case err := <-ended:
+			var end *interruption
+			if err != nil && errors.As(context.Cause(inner), &end) {
+				return end
+			}
+			return err
+		case <-done:
+			done = nil
+			g.run.rec.event(schema.Event{Type: schema.Cancelled, Message: context.Cause(ctx).Error()})
+			cancel(&interruption{})
+		case sig := <-g.run.opt.Signals:
+			g.signal(sig, cancel)
+		}
+	}
+}
+
+// signal passes on a signal that we got to the check that runs. Signals that
+// are an agent's own affair, such as SIGUSR1, come too late for it and mean
+// nothing to a check.
+func (g *gate) signal(s os.Signal, cancel context.CancelCauseFunc) {
+	sig := s.(syscall.Signal)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch sig {
+	case syscall.SIGTSTP:
+		if g.group != nil {
+			_ = g.group.Freeze()
+			defer g.group.Thaw()
+		}
+		stopSelf()
+		return
+	case syscall.SIGINT, syscall.SIGTERM:
+		if g.run.interrupt || g.phase == contract.Baseline {
+			g.run.rec.event(schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig), Message: "interrupted while checking"})
+			cancel(&interruption{sig})
+			return
+		}
+		g.run.interrupt = true
+	case syscall.SIGHUP, syscall.SIGQUIT:
+	default:
+		return
+	}
+	if g.group == nil {
+		return
+	}
+	g.signaled = unix.SignalName(sig)
+	_ = g.group.Signal(sig)
+	g.run.rec.event(schema.Event{Type: schema.SignalForwarded, SignalName: g.signaled})
+}
