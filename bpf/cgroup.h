@@ -142,7 +142,7 @@ static __always_inline void emit_payload(struct __sk_buff *skb, struct counter *
 	} *out;
 	u64 cookie = bpf_get_socket_cookie(skb);
 	struct owner *o = bpf_map_lookup_elem(&owners, &cookie);
-	u32 keep = len;
+	s64 keep = len;
 
 	out = bpf_ringbuf_reserve(&ring, sizeof(struct net_record) + size, 0);
 	if (!out) {
@@ -161,7 +161,7 @@ static __always_inline void emit_payload(struct __sk_buff *skb, struct counter *
 		out->n.r.ppid = o->ppid;
 	}
 	out->n.r.cgroup = bpf_skb_cgroup_id(skb);
-	if (keep > size) {
+	if (keep > (s64)size) {
 		keep = size;
 		bits |= B_TRUNCATED;
 	}
@@ -170,7 +170,13 @@ static __always_inline void emit_payload(struct __sk_buff *skb, struct counter *
 	out->n.r.bits = bits | B_ADDRESS_FIRST;
 	out->n.r.arg[0] = len;
 	out->n.a = *a;
-	if (keep == 0 || bpf_skb_load_bytes(skb, off, ((u8 *)out) + sizeof(struct net_record), keep)) {
+	/* Compared once more, one bound at a time, where the compiler cannot see
+	 * that it was: older verifiers need it so. */
+	asm volatile("" : "+r"(keep));
+	if (keep > (s64)size)
+		keep = size;
+	asm volatile("" : "+r"(keep));
+	if (keep < 1 || bpf_skb_load_bytes(skb, off, ((u8 *)out) + sizeof(struct net_record), keep)) {
 		out->n.r.bits |= B_FAILED_READ;
 		count(c->failed_reads);
 		keep = 0;

@@ -133,6 +133,8 @@ static __always_inline void where_is(struct scratch *s, struct path *p)
 	w->mnt = (u64)p->mnt;
 	w->dentry = (u64)d;
 	w->hash = BPF_CORE_READ(d, d_name.hash_len);
+	if (!BPF_CORE_READ(d, d_hash.pprev)) /* deleted */
+		w->hash = ~w->hash;
 	w->parent = (u64)BPF_CORE_READ(d, d_parent);
 	inode = BPF_CORE_READ(d, d_inode);
 	w->inode = (u64)inode;

@@ -75,15 +75,21 @@ static long env_entry(u32 i, void *arg)
 	}
 	if (e->inside) {
 		n = bpf_probe_read_user_str(p, 4096, (void *)e->at);
-		if (n <= 0)
+		if (n < 0)
 			goto bad;
+		if (n == 0)
+			n = 1;
 		e->inside = n == 4096;
 		e->at += n - e->inside;
 		return 0;
 	}
 	n = bpf_probe_read_user_str(p, PEEK, (void *)e->at);
-	if (n <= 0)
+	if (n < 0)
 		goto bad;
+	if (n == 0) { /* an empty entry, on older kernels */
+		e->at++;
+		return 0;
+	}
 	if (bpf_loop(n, find_equals, arg, 0) == n) /* the last byte is the NUL */
 		e->len = PEEK;
 	len = e->len;

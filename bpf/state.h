@@ -13,7 +13,7 @@ volatile const u64 seed;       /* of the key hashes */
 volatile const struct syscall syscalls[NSYS];
 volatile const struct syscall syscalls32[NSYS]; /* ia32; all P_NONE elsewhere */
 
-/* A session process renamed, removed, mounted or changed its root: pointers to
+/* Counts the session's renames, mounts and removals of directories: pointers to
  * dentries seen before may now mean another path. Part of every key. */
 u64 generation;
 u64 last_wake;

@@ -247,7 +247,9 @@ __noinline u32 take_string(struct scratch *s, u32 off, u64 from)
 	if (!from)
 		return 0;
 	n = bpf_probe_read_user_str(&s->data[off & (DATA - 1)], 4096, (void *)from);
-	if (n <= 0) {
+	if (n == 0) /* older kernels say so of an empty string, newer ones 1 */
+		return 0;
+	if (n < 0) {
 		if (s->ret != -14) /* EFAULT: the kernel could not read it either */
 			s->bits |= B_FAILED_READ;
 		return 0;
@@ -363,7 +365,9 @@ __noinline int on_path(struct scratch *s)
 	kind = row(s)->kind;
 	if (kind == K_EXEC_FAILED && s->ret >= 0)
 		return filter(s); /* sched_process_exec has it */
-	if (s->ret >= 0 && (kind == K_RENAME || kind == K_RMDIR || kind == K_UNLINK || kind == K_MOUNT))
+	if (kind == K_UNLINK && row(s)->dfd != NOARG && s->arg[2] & 0x200)
+		kind = K_RMDIR; /* unlinkat with AT_REMOVEDIR */
+	if (s->ret >= 0 && (kind == K_RENAME || kind == K_RMDIR || kind == K_MOUNT))
 		generation++;
 	return report_names(s);
 }

@@ -219,8 +219,11 @@ func (l *loaded) attach(dir *os.File) {
 func (l *loaded) lostLinks() []string {
 	var lost []string
 	for name, ln := range l.links {
-		if _, err := ln.Info(); err != nil {
+		info, err := ln.Info()
+		if err != nil {
 			lost = append(lost, name)
+		} else if cg := info.Cgroup(); cg != nil && cg.CgroupId == 0 {
+			lost = append(lost, name) // its cgroup is gone
 		}
 	}
 	return lost

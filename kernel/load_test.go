@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -18,6 +19,9 @@ func TestVerifier(t *testing.T) {
 	}
 	defer l.close()
 	for name, err := range l.failed {
+		if name == "submitted" && os.Getenv("KERNEL_TEST_INNER") != "" {
+			continue // the tracepoint came with Linux 6.4
+		}
 		var ve *ebpf.VerifierError
 		if errors.As(err, &ve) && len(ve.Log) > 80 {
 			ve.Log = ve.Log[len(ve.Log)-80:]

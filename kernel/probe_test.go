@@ -2,7 +2,10 @@
 
 package kernel
 
-import "testing"
+import (
+	"os"
+	"testing"
+)
 
 func TestProbe(t *testing.T) {
 	hooks, err := Probe()
@@ -10,7 +13,7 @@ func TestProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, h := range hooks {
-		if !h.Attached {
+		if !h.Attached && (h.Required || os.Getenv("KERNEL_TEST_INNER") == "") {
 			t.Errorf("%s: %s", h.Name, h.Detail)
 		}
 	}

@@ -23,7 +23,7 @@ func (o *Observer) Report() Report {
 		Repeats: t.repeats.Load(), FinalRepeats: t.finalRepeats.Load(), Endpoints: t.endpoints.Load(),
 		Forks: hooks[HookFork].Fired, Exits: hooks[HookExit].Fired,
 		LeftCgroup: t.left.Load(), JoinedCgroup: t.entered.Load(),
-		IOUringUsed: t.ioUring.Load() > 0,
+		IOUringUsed: t.ioUring.Load() > 0 || !hooks[HookIOUring].Attached && t.kinds[KindIOUring].Load() > 0,
 		Threads:     t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
 		SelfTestNS: int64(o.testTime),
 	}

@@ -1,0 +1,62 @@
+//go:build linux && amd64
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/assay-run/assay-run/cgroup/vmtest"
+)
+
+// TestOtherKernels runs this suite on kernels of Debian: the verifiers and the
+// kernel's types differ from this host's. Left out are the tests of coreutils,
+// of file systems and calls that the machine lacks, and of io_uring, whose
+// tracepoint came with Linux 6.4.
+func TestOtherKernels(t *testing.T) {
+	if os.Getenv("KERNEL_TEST_INNER") != "" {
+		t.Skip("this is the inner run")
+	}
+	if testing.Short() {
+		t.Skip("boots two kernels under emulation")
+	}
+	binary := filepath.Join(t.TempDir(), "suite")
+	build := exec.Command("go", "test", "-c", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go test -c: %v\n%s", err, out)
+	}
+	for _, series := range []string{"6.1", "6.12"} {
+		t.Run("Linux "+series, func(t *testing.T) {
+			kernel, err := vmtest.Kernel(series)
+			if errors.Is(err, vmtest.ErrMissing) {
+				t.Skip(err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 150*time.Second)
+			defer cancel()
+			m := vmtest.Machine{Kernel: kernel, MemoryMiB: 1024, Files: map[string]string{"/suite": binary}, Script: `
+export PATH=/bin KERNEL_TEST_INNER=1 TMPDIR=/tmp
+mount -t cgroup2 none /sys/fs/cgroup || exit 1
+ip link set lo up
+cd /tmp && exec /suite -test.short -test.v -test.skip "TestShell|TestVariants|TestIOUring"
+`}
+			out, err := m.Run(ctx)
+			if errors.Is(err, vmtest.ErrMissing) {
+				t.Skip(err)
+			}
+			passed := strings.Count(out, "\n--- PASS: ")
+			t.Logf("%s: %d passed, %d skipped", filepath.Base(kernel), passed, strings.Count(out, "\n--- SKIP: "))
+			if err != nil || passed < 15 {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		})
+	}
+}
