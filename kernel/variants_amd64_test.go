@@ -1,0 +1,27 @@
+package kernel
+
+import "golang.org/x/sys/unix"
+
+// The calls without a directory descriptor, which arm64 never had. CPython and
+// others use them still. They run before those of variants.
+func init() {
+	legacy := []variant{
+		{"mkdir mkdir l -", func() { raw("mkdir", cstr("l"), 0o755) }},
+		{"open open l/one -", func() { raw("open", cstr("l/one"), unix.O_CREAT|unix.O_RDWR, 0o600) }},
+		{"open open l/nope - ENOENT", func() { raw("open", cstr("l/nope"), 0, 0) }},
+		{"open creat l/two -", func() { raw("creat", cstr("l/two"), 0o600) }},
+		{"link link l/one l/linked", func() { raw("link", cstr("l/one"), cstr("l/linked")) }},
+		{"symlink symlink l/sym =one", func() { raw("symlink", cstr("one"), cstr("l/sym")) }},
+		{"rename rename l/two l/three", func() { raw("rename", cstr("l/two"), cstr("l/three")) }},
+		{"rename rename l/nope l/x ENOENT", func() { raw("rename", cstr("l/nope"), cstr("l/x")) }},
+		{"mknod mknod l/fifo -", func() { raw("mknod", cstr("l/fifo"), unix.S_IFIFO|0o600, 0) }},
+		{"chmod chmod l/one -", func() { raw("chmod", cstr("l/one"), 0o640) }},
+		{"chown chown l/one -", func() { raw("chown", cstr("l/one"), 0, 0) }},
+		{"chown lchown l/sym -", func() { raw("lchown", cstr("l/sym"), 0, 0) }},
+		{"unlink unlink l/three -", func() { raw("unlink", cstr("l/three")) }},
+		{"mkdir mkdir l/sub -", func() { raw("mkdir", cstr("l/sub"), 0o755) }},
+		{"rmdir rmdir l/sub -", func() { raw("rmdir", cstr("l/sub")) }},
+		{"rmdir rmdir l - ENOTEMPTY", func() { raw("rmdir", cstr("l")) }},
+	}
+	variants = append(legacy, variants...)
+}
