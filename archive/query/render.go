@@ -7,28 +7,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 )
 
 // WriteText writes the summary for people: plain, aligned, fit for a terminal.
 func (s *Summary) WriteText(w io.Writer) error {
 	b := bufio.NewWriter(w)
-	row := func(key, format string, args ...any) { fmt.Fprintf(b, "%-10s %s\n", key, fmt.Sprintf(format, args...)) }
-	row("run", "%s", clean(s.RunID))
-	row("command", "%s", cut(quoteArgs(s.Command), 200))
-	end := clean(s.Outcome)
-	if s.ExitCode != nil {
-		end += fmt.Sprintf(" %d", *s.ExitCode)
-	}
-	if s.Signal != nil {
-		end += " " + clean(*s.Signal)
-	}
-	row("outcome", "%s after %v", end, time.Duration(s.ChildNS).Round(time.Millisecond))
-	row("kernel", "%s, %d drops; network %s, endpoints %s", clean(s.KernelLayer), s.RingbufDrops, clean(s.Network), clean(s.EndpointScope))
-	for _, r := range s.Reasons {
-		row("", "%s: %s", clean(r.Code), clean(r.Message))
-	}
-	row("events", "%d%s", s.Events, counts(s.ByClass))
+	s.writeAbout(b)
 	if s.Processes.Total > 0 {
 		fmt.Fprintf(b, "\nprocesses (%d)\n", s.Processes.Total)
 		writeTree(b, s.Processes.Roots, "  ")

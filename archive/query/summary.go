@@ -20,14 +20,27 @@ type Summary struct {
 	ExitCode *int     `json:"exit_code"`
 	Signal   *string  `json:"signal"`
 	// ChildNS is how long the command ran.
-	ChildNS int64 `json:"child_ns"`
+	ChildNS   int64               `json:"child_ns"`
+	Error     *schema.ResultError `json:"error,omitempty"`
+	Workdir   string              `json:"workdir"`
+	StartedAt string              `json:"started_at"`
+	Usage     schema.Usage        `json:"usage"`
+	Stdio     schema.Stdio        `json:"stdio"`
+	Limits    schema.Limits       `json:"limits"`
+	LimitsHit []string            `json:"limits_hit"`
+	Leftovers int                 `json:"leftovers"`
+	Contract  *string             `json:"contract"`
 
 	// What may be claimed, from observation-health.json.
-	KernelLayer   string          `json:"kernel_layer"`
-	RingbufDrops  uint64          `json:"ringbuf_drops"`
-	Network       string          `json:"network_protocol_coverage"`
-	EndpointScope string          `json:"network_endpoint_claim_scope"`
-	Reasons       []schema.Reason `json:"reasons"`
+	KernelLayer   string                        `json:"kernel_layer"`
+	PolicyLayer   string                        `json:"policy_layer"`
+	SDKLayer      string                        `json:"sdk_layer"`
+	Correlation   string                        `json:"cgroup_correlation"`
+	Layers        map[string]schema.LayerCounts `json:"layers"`
+	RingbufDrops  uint64                        `json:"ringbuf_drops"`
+	Network       string                        `json:"network_protocol_coverage"`
+	EndpointScope string                        `json:"network_endpoint_claim_scope"`
+	Reasons       []schema.Reason               `json:"reasons"`
 
 	// Events is how often anything was observed, ByKind and ByClass how often
 	// of each sort: repeats that were coalesced into one line included.
@@ -133,10 +146,8 @@ func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 		g.event(&e)
 	}
 	s := g.summary(limit)
-	s.RunID, s.Identity, s.Command = docs.Run.RunID, src.Identity(), docs.Run.Command
-	s.Outcome, s.ExitCode, s.Signal, s.ChildNS = docs.Result.Outcome, docs.Result.ExitCode, docs.Result.Signal, docs.Result.Timings.ChildNS
-	h := docs.Health
-	s.KernelLayer, s.RingbufDrops, s.Network, s.EndpointScope, s.Reasons = h.KernelLayer, h.RingbufDrops, h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope, h.Reasons
+	s.about(docs)
+	s.Identity = src.Identity()
 	return s, nil
 }
 

@@ -17,6 +17,13 @@ func TestSummary(t *testing.T) {
 	code := 0
 	b.docs.Run.RunID, b.docs.Result.Outcome, b.docs.Result.ExitCode, b.docs.Result.Timings.ChildNS = "run_1", "exited", &code, int64(1500*time.Millisecond)
 	b.docs.Health.KernelLayer, b.docs.Health.NetworkProtocolCoverage, b.docs.Health.NetworkEndpointClaimScope = "complete", "connect_only", "diagnostic_only"
+	b.docs.Health.PolicyLayer, b.docs.Health.SDKLayer, b.docs.Health.CgroupCorrelation = "present", "absent", "clean"
+	b.docs.Health.Layers = map[string]schema.LayerCounts{"policy": {Seen: 3, Written: 3}}
+	b.docs.Run.StartedAt, b.docs.Run.Workdir = "2026-01-02T03:04:05Z", "/w"
+	ns, peak := int64(20*time.Millisecond), int64(3<<20)
+	b.docs.Result.Usage = schema.Usage{CPUUserNS: &ns, CPUSystemNS: &ns, MemoryPeakBytes: &peak}
+	b.docs.Result.Stdio = schema.Stdio{Mode: "pipe", Stdout: &schema.Stream{Bytes: 2048, Captured: 1024, Truncated: true}}
+	b.docs.Result.LimitsHit, b.docs.Result.Leftovers = []string{"pids"}, 2
 	s, err := Summarize(t.Context(), b, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -26,9 +33,17 @@ func TestSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `run        run_1
+started    2026-01-02T03:04:05Z in /w
 command    sh -c 'x y'
 outcome    exited 0 after 1.5s
+used       cpu 20ms user 20ms system, memory 3.0 MiB
+limits     pids hit
+leftovers  2 processes outlived the command and were ended
+output     stdout 2.0 KiB (1.0 KiB kept)
 kernel     complete, 0 drops; network connect_only, endpoints diagnostic_only
+policy     present, 3 events
+sdk        absent
+cgroup     clean
 events     57 (agent 56, loader 1)
 
 processes (4)

@@ -1,0 +1,118 @@
+package query
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// about takes over what the documents say of the run as a whole.
+func (s *Summary) about(docs *archive.Documents) {
+	run, res, h := docs.Run, docs.Result, docs.Health
+	s.RunID, s.Command, s.Workdir, s.StartedAt, s.Limits = run.RunID, run.Command, run.Workdir, run.StartedAt, res.Limits
+	s.Outcome, s.ExitCode, s.Signal, s.ChildNS, s.Error = res.Outcome, res.ExitCode, res.Signal, res.Timings.ChildNS, res.Error
+	s.Usage, s.Stdio, s.LimitsHit, s.Leftovers, s.Contract = res.Usage, res.Stdio, res.LimitsHit, res.Leftovers, res.Contract
+	s.KernelLayer, s.PolicyLayer, s.SDKLayer = h.KernelLayer, h.PolicyLayer, h.SDKLayer
+	s.Correlation, s.Layers, s.RingbufDrops = h.CgroupCorrelation, h.Layers, h.RingbufDrops
+	s.Network, s.EndpointScope, s.Reasons = h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope, h.Reasons
+}
+
+// writeAbout writes what the page begins with: a row for each fact, and none
+// for what is not known.
+func (s *Summary) writeAbout(w io.Writer) {
+	row := func(key, format string, args ...any) { fmt.Fprintf(w, "%-10s %s\n", key, fmt.Sprintf(format, args...)) }
+	row("run", "%s", clean(s.RunID))
+	row("started", "%s in %s", clean(s.StartedAt), clean(s.Workdir))
+	row("command", "%s", cut(quoteArgs(s.Command), 200))
+	end := clean(s.Outcome)
+	if s.ExitCode != nil {
+		end += fmt.Sprintf(" %d", *s.ExitCode)
+	}
+	if s.Signal != nil {
+		end += " " + clean(*s.Signal)
+	}
+	row("outcome", "%s after %v", end, time.Duration(s.ChildNS).Round(time.Millisecond))
+	if s.Error != nil {
+		row("", "%s (%s)", clean(s.Error.Message), clean(s.Error.Code))
+	}
+	if s.Contract != nil {
+		row("contract", "%s", clean(*s.Contract))
+	}
+	if used := s.used(); used != "" {
+		row("used", "%s", used)
+	}
+	if len(s.LimitsHit) > 0 {
+		row("limits", "%s hit", clean(strings.Join(s.LimitsHit, ", ")))
+	}
+	if len(s.Limits.Unenforced) > 0 {
+		row("limits", "%s not enforced", clean(strings.Join(s.Limits.Unenforced, ", ")))
+	}
+	if s.Leftovers > 0 {
+		row("leftovers", "%d processes outlived the command and were ended", s.Leftovers)
+	}
+	row("output", "%s", s.output())
+	row("kernel", "%s, %d drops; network %s, endpoints %s", clean(s.KernelLayer), s.RingbufDrops, clean(s.Network), clean(s.EndpointScope))
+	row("policy", "%s", s.layer(s.PolicyLayer, "policy"))
+	row("sdk", "%s", s.layer(s.SDKLayer, "sdk"))
+	row("cgroup", "%s", clean(s.Correlation))
+	for _, r := range s.Reasons {
+		row("", "%s: %s", clean(r.Code), clean(r.Message))
+	}
+	row("events", "%d%s", s.Events, counts(s.ByClass))
+}
+
+// used tells what the host could tell of the run's resource use.
+func (s *Summary) used() string {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	u := s.Usage
+	if u.CPUUserNS != nil && u.CPUSystemNS != nil {
+		add("cpu %v user %v system", time.Duration(*u.CPUUserNS).Round(time.Millisecond), time.Duration(*u.CPUSystemNS).Round(time.Millisecond))
+	}
+	if u.MemoryPeakBytes != nil {
+		add("memory %s", size(uint64(*u.MemoryPeakBytes)))
+	}
+	if u.Processes != nil {
+		add("%d processes", *u.Processes)
+	}
+	if u.IOReadBytes != nil && u.IOWriteBytes != nil {
+		add("disk %s read %s written", size(uint64(*u.IOReadBytes)), size(uint64(*u.IOWriteBytes)))
+	}
+	if u.OOMKills != nil && *u.OOMKills > 0 {
+		add("%d OOM kills", *u.OOMKills)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// output tells what went through the standard streams.
+func (s *Summary) output() string {
+	var parts []string
+	for _, st := range []struct {
+		name string
+		*schema.Stream
+	}{{"stdout", s.Stdio.Stdout}, {"stderr", s.Stdio.Stderr}, {"terminal", s.Stdio.Terminal}} {
+		if st.Stream == nil {
+			continue
+		}
+		text := st.name + " " + size(uint64(st.Bytes))
+		if st.Truncated {
+			text += fmt.Sprintf(" (%s kept)", size(uint64(st.Captured)))
+		}
+		parts = append(parts, text)
+	}
+	if len(parts) == 0 {
+		return "not captured (" + clean(s.Stdio.Mode) + ")"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (s *Summary) layer(state, name string) string {
+	if n := s.Layers[name].Written; n > 0 {
+		return fmt.Sprintf("%s, %d events", clean(state), n)
+	}
+	return clean(state)
+}
