@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"text/tabwriter"
@@ -11,7 +12,7 @@ import (
 )
 
 func (a *app) recoverCommand() *cobra.Command {
-	var dir string
+	var dir, output string
 	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "recover [flags] [RUN_ID...]",
@@ -42,22 +43,41 @@ alive is never touched. Without a run id it lists what there is.`,
 					}
 				}
 			}
-			var errs []error
-			for _, id := range ids {
-				sealed, err := archive.Recover(cmd.Context(), dir, id)
-				if err != nil {
-					errs = append(errs, fmt.Errorf("recover %s: %w", id, err))
-					continue
-				}
-				fmt.Fprintf(a.stdout, "%s\t%s\n", id, printable(sealed.Path))
+			if output != "" && len(ids) != 1 {
+				return withHint(fmt.Errorf("--output is for one run, %d are to be recovered", len(ids)), "recover them one by one")
 			}
-			return errors.Join(errs...)
+			return a.recoverRuns(cmd.Context(), dir, ids, output)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "spool-dir", "", "where live runs are kept, `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "write the bundle to `FILE` instead of where it was meant to be")
 	cmd.Flags().BoolVar(&all, "all", false, "seal every interrupted run")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "list as JSON")
 	return cmd
+}
+
+// recoverRuns seals each run; what keeps one from it does not keep the others.
+func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output string) error {
+	var errs []error
+	for _, id := range ids {
+		seal := func() (archive.Sealed, error) { return archive.Recover(ctx, dir, id) }
+		if output != "" {
+			seal = func() (archive.Sealed, error) { return archive.RecoverTo(ctx, dir, id, output) }
+		}
+		sealed, err := seal()
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, note := range sealed.Notes {
+			a.say.info("%s: %s", id, note)
+		}
+		fmt.Fprintf(a.stdout, "%s\t%s\n", id, printable(sealed.Path))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return withHint(err, "a bundle that cannot be written where it was meant to be can go elsewhere with --output")
+	}
+	return nil
 }
 
 func (a *app) listSpools(spools []archive.Interrupted, asJSON bool) error {
