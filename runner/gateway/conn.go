@@ -36,8 +36,11 @@ type conn struct {
 	draining bool            // nothing new is taken on
 	inflight map[string]*job // by request id
 	queue    []*job          // waiting for a worker, in order
-	workers  int
-	bytes    int // of the jobs queued and running
+	workers  int             // parked ones included
+	parked   int
+	handoff  chan *job     // to a parked worker; has room for all of them
+	over     chan struct{} // closed when no job can come any more
+	bytes    int           // of the jobs queued and running
 	subs     map[string]*subscription
 	lastSub  uint64
 }
@@ -54,8 +57,9 @@ func (g *Gateway) serve(w wire) {
 	c := &conn{
 		g: g, wire: w, out: newOutbox(w, g.limits.Outbox),
 		tools: map[string]*tool{}, pending: map[uint64]chan callback{}, inflight: map[string]*job{},
-		subs: map[string]*subscription{},
+		subs: map[string]*subscription{}, handoff: make(chan *job, maxParked), over: make(chan struct{}),
 	}
+	defer close(c.over)
 	c.ctx, c.cancel = context.WithCancel(g.ctx)
 	defer c.cancel()
 	if g.run != nil {

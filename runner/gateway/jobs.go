@@ -30,18 +30,29 @@ func (c *conn) async(r *request, f func(ctx context.Context)) bool {
 	if r.id != nil {
 		c.inflight[string(r.id)] = j // a repeated id means the newest
 	}
-	if c.workers >= c.g.limits.InFlight {
+	if c.workers-c.parked >= c.g.limits.InFlight {
+		c.work.Add(1)
 		c.queue = append(c.queue, j)
 		return true
 	}
+	c.work.Add(1)
+	if c.parked > 0 {
+		c.parked--
+		c.handoff <- j
+		return true
+	}
 	c.workers++
-	c.work.Go(func() { c.worker(j) })
+	go c.worker(j)
 	return true
 }
 
-// worker runs a job, and then those that wait.
+// maxParked is how many workers of a connection wait for more to do: a fresh
+// goroutine has to grow its stack first, which takes longer than a call.
+const maxParked = 4
+
+// worker runs a job, then those that wait, and then those to come.
 func (c *conn) worker(j *job) {
-	for j != nil {
+	for {
 		ctx, cancel := context.WithCancel(c.ctx)
 		c.mu.Lock()
 		j.cancel = cancel
@@ -51,12 +62,23 @@ func (c *conn) worker(j *job) {
 		c.mu.Unlock()
 		j.run(ctx)
 		cancel()
-		j = c.finished(j)
+		next, park := c.finished(j)
+		c.work.Done()
+		if j = next; park {
+			select {
+			case j = <-c.handoff:
+			case <-c.over:
+			}
+		}
+		if j == nil {
+			return
+		}
 	}
 }
 
-// finished forgets a job and gives its worker the next one, nil for none.
-func (c *conn) finished(j *job) (next *job) {
+// finished forgets a job and gives its worker the next one. Without one, the
+// worker parks or ends.
+func (c *conn) finished(j *job) (next *job, park bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bytes -= j.size()
@@ -70,10 +92,14 @@ func (c *conn) finished(j *job) (next *job) {
 		if c.queue = c.queue[1:]; len(c.queue) == 0 {
 			c.queue = nil
 		}
-		return next
+		return next, false
+	}
+	if c.parked < maxParked {
+		c.parked++
+		return nil, true
 	}
 	c.workers--
-	return nil
+	return nil, false
 }
 
 // cancelJob cancels the request with an id, and tells whether there is one.
