@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	defaultRing = 4 << 20
+	defaultRing = 8 << 20
 	// slotsPerCPU bounds what coalescing keeps: 128 bytes each in the kernel,
 	// one record each in user space.
 	slotsPerCPU = 2048

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,9 @@ import (
 // pollInterval bounds how long a record waits in a ring that is too empty to
 // wake the reader.
 const pollInterval = 20 * time.Millisecond
+
+// readerNice is the nice value of the thread that empties the ring.
+const readerNice = -10
 
 // Observer observes one session. Open makes it, Read drains it on a goroutine
 // of the caller's, Stop ends it, Close frees it. Report may be called at any
@@ -81,7 +85,15 @@ func Open(ctx context.Context, cfg Config) (_ *Observer, err error) {
 // Read hands every event to fn until Stop has been called and everything
 // observed before it has been delivered, the slots' repeats last. It returns
 // early with fn's error, or with one of the ring's. The Event is reused: see there.
+//
+// It keeps to one thread and asks for a higher priority for it, so that a busy
+// session cannot starve its own reader; without the right to, it goes on as it is.
 func (o *Observer) Read(fn func(*Event) error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if was, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && unix.Setpriority(unix.PRIO_PROCESS, 0, readerNice) == nil {
+		defer unix.Setpriority(unix.PRIO_PROCESS, 0, 20-was) // the system call returns 20 minus nice
+	}
 	for _, raw := range o.early {
 		if err := o.one(raw, fn); err != nil {
 			return err
