@@ -159,6 +159,30 @@ func pax(records string) []byte {
 	return append(h[:], padded([]byte(records))...)
 }
 
+// contract adds an outcome contract that passed, as change leaves it.
+func (f files) contract(change func(c *schema.Contract)) {
+	f.edit(schema.ResultPath, `"contract": null`, `"contract": "passed"`)
+	f[schema.CheckOutputPath("a")] = []byte("ok\n")
+	c := schema.Contract{
+		Schema: schema.ContractV0, RunID: testRunID, Digest: digest(sha256.Sum256(nil)), FileAfter: "unchanged",
+		Contract: schema.ContractDefinition{Checks: []schema.Check{{Name: "a", Command: "echo ok", ExpectExitZero: true, TimeoutSecs: 1}}},
+		Verdict:  schema.VerdictPassed, Reasons: []string{}, ProtectedChanges: []schema.ProtectedChange{},
+		Results: []schema.CheckResult{{
+			Name: "a", Passed: true, Ran: true, ExitCode: pointerTo(0), OutputTail: "ok\n", OutputBytes: 3, OutputKept: 3,
+			OutputPath: schema.CheckOutputPath("a"), Rerun: "sh -c 'echo ok'",
+		}},
+	}
+	change(&c)
+	f[schema.ContractPath] = canonical(c)
+}
+
+func pointerTo[T any](v T) *T { return &v }
+
+// withContract spoils what a bundle says about a contract.
+func withContract(spoil func(f files, c *schema.Contract)) func(f files) []byte {
+	return inFiles(func(f files) { f.contract(func(c *schema.Contract) { spoil(f, c) }) })
+}
+
 func hostileCorpus() []hostile {
 	list := []hostile{
 		{"empty-file", CodeTruncated, func(files) []byte { return nil }},
@@ -291,11 +315,42 @@ func hostileCorpus() []hostile {
 			f.edit(schema.EventsPath, `"type":"run_finished"`, `"type":"process_exited"`)
 		})},
 		{"contract-of-another-run", CodeRunID, inFiles(func(f files) {
-			f[schema.ContractPath] = canonical(schema.Contract{
-				Schema: schema.ContractV0, RunID: "run_other", Digest: digest(sha256.Sum256(nil)), FileAfter: "unchanged",
-				Contract: schema.ContractDefinition{Checks: []schema.Check{{Name: "a", Command: "true", TimeoutSecs: 1}}},
-				Verdict:  schema.VerdictPassed, Reasons: []string{}, Results: []schema.CheckResult{}, ProtectedChanges: []schema.ProtectedChange{},
-			})
+			f.contract(func(c *schema.Contract) { c.RunID = "run_other" })
+		})},
+		{"contract-of-no-run", CodeContract, withContract(func(f files, c *schema.Contract) { c.RunID = "" })},
+		{"contract-with-another-verdict", CodeContract, withContract(func(f files, c *schema.Contract) {
+			f.edit(schema.ResultPath, `"contract": "passed"`, `"contract": "failed"`)
+		})},
+		{"contract-without-a-verdict-in-the-result", CodeContract, withContract(func(f files, c *schema.Contract) {
+			f.edit(schema.ResultPath, `"contract": "passed"`, `"contract": null`)
+		})},
+		{"contract-missing", CodeContract, inFiles(func(f files) { f.edit(schema.ResultPath, `"contract": null`, `"contract": "passed"`) })},
+		{"contract-missing-with-output", CodeContract, inFiles(func(f files) { f[schema.CheckOutputPath("a")] = []byte("ok\n") })},
+		{"contract-verdict-not-of-its-results", CodeContract, withContract(func(f files, c *schema.Contract) {
+			c.Results[0].Passed, c.Results[0].ExitCode = false, pointerTo(1)
+		})},
+		{"contract-passed-with-paths-not-restored", CodeContract, withContract(func(f files, c *schema.Contract) {
+			c.ProtectedChanges = []schema.ProtectedChange{{Path: "t", Change: "modified", During: "agent"}}
+		})},
+		{"contract-result-passed-by-a-signal", CodeContract, withContract(func(f files, c *schema.Contract) {
+			c.Results[0].ExitCode, c.Results[0].Signal = nil, pointerTo("SIGKILL")
+		})},
+		{"contract-result-without-an-end", CodeContract, withContract(func(f files, c *schema.Contract) {
+			c.Contract.Checks[0].ExpectExitZero, c.Results[0].ExitCode = false, nil
+		})},
+		{"contract-result-of-another-check", CodeContract, withContract(func(f files, c *schema.Contract) { c.Results[0].Name = "b" })},
+		{"contract-with-a-result-missing", CodeContract, withContract(func(f files, c *schema.Contract) { c.Results = []schema.CheckResult{} })},
+		{"contract-output-missing", CodeContract, withContract(func(f files, c *schema.Contract) { delete(f, schema.CheckOutputPath("a")) })},
+		{"contract-output-of-another-size", CodeContract, withContract(func(f files, c *schema.Contract) { f[schema.CheckOutputPath("a")] = []byte("longer\n") })},
+		{"contract-output-of-another-check", CodeContract, withContract(func(f files, c *schema.Contract) { c.Results[0].OutputPath = schema.CheckOutputPath("b") })},
+		{"contract-output-kept-exceeds-written", CodeContract, withContract(func(f files, c *schema.Contract) { c.Results[0].OutputBytes = 2 })},
+		{"output-of-no-check", CodeContract, withContract(func(f files, c *schema.Contract) { f[schema.CheckOutputPath("b")] = []byte("ok\n") })},
+		{"contract-failed-and-exit-code-0", CodeContract, withContract(func(f files, c *schema.Contract) {
+			c.Results[0].Passed, c.Results[0].ExitCode, c.Verdict = false, pointerTo(1), schema.VerdictFailed
+			f.edit(schema.ResultPath, `"contract": "passed"`, `"contract": "failed"`)
+		})},
+		{"contract-baseline-gates-nothing", CodeContract, withContract(func(f files, c *schema.Contract) {
+			c.Baseline, c.Results[0].GatesNothing = append(c.Baseline, c.Results[0]), pointerTo(false)
 		})},
 		{"blob-of-another-name", CodeBlobName, inFiles(func(f files) {
 			f[schema.BlobsDir+strings.Repeat("0", 64)] = []byte("text")

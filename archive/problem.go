@@ -60,6 +60,7 @@ const (
 	CodeHealth          Code = "health_rule"
 	CodeCounts          Code = "count_mismatch"
 	CodeResult          Code = "result_inconsistent"
+	CodeContract        Code = "contract_inconsistent"
 )
 
 // Class is the class of every problem with this code.

@@ -137,6 +137,11 @@ func (r *rebuild) incompleteResult(dir string, have map[string]bool) *schema.Res
 			}
 		}
 	}
+	if c := readDocument[schema.Contract](dir, r.run, schema.ContractPath); c != nil {
+		res.Contract = &c.Verdict
+	} else {
+		res.Contract = nil
+	}
 	source := schema.SourceRunner
 	res.Schema, res.RunID, res.Outcome, res.ErrorSource = schema.ResultV0, r.run.RunID, schema.OutcomeIncomplete, &source
 	res.RunnerExitCode = nil

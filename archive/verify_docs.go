@@ -26,7 +26,7 @@ func (v *verifier) documentsAgree() {
 		surface:     decodeDocument[schema.CapabilitySurface](v, schema.SurfacePath),
 		correlation: decodeDocument[schema.CorrelationReport](v, schema.CorrelationPath),
 	}
-	for _, path := range []string{schema.ContractPath, schema.PolicyFilePath, schema.SessionPath} {
+	for _, path := range []string{schema.PolicyFilePath, schema.SessionPath} {
 		decodeDocument[struct{}](v, path)
 	}
 	if f.surface != nil {
@@ -40,6 +40,7 @@ func (v *verifier) documentsAgree() {
 	if f.result != nil {
 		v.result(f.result)
 	}
+	v.contract(decodeDocument[schema.Contract](v, schema.ContractPath), f.result)
 }
 
 // decodeDocument decodes a valid document and checks whose it is.
