@@ -25,7 +25,7 @@ type gate struct {
 	run    *run
 	checks layer.Checks // tells the kernel layer which cgroups are checks'
 	doc    *schema.Contract
-	err    error // the first failure to record contract.json
+	err    error // the last failure to record contract.json
 
 	// What the baseline used is not the agent's.
 	usage  cgroup.Usage
@@ -59,7 +59,7 @@ func (r *run) openContract() error {
 		return &runError{source: schema.SourceContract, exit: ExitRunner, ResultError: e}
 	}
 	r.gate = g
-	g.put(g.Pending(interrupted))
+	g.err = r.put(schema.ContractPath, g.Pending(interrupted))
 	return nil
 }
 
@@ -77,7 +77,7 @@ func (r *run) prepareContract(ctx context.Context) error {
 	g.phase = contract.Final
 	if r.spec.ContractBaseline && err == nil {
 		g.usage, g.events = r.session.Usage(), r.session.Events()
-		g.put(g.Pending(interrupted))
+		_ = r.put(schema.ContractPath, g.Pending(interrupted)) // the one before it says no less
 	}
 	var end *interruption
 	switch {
@@ -119,8 +119,7 @@ func (r *run) settleContract(ctx context.Context, why error) {
 	if reason == "" && err != nil && (r.result.Outcome == schema.OutcomeExited || r.result.Outcome == schema.OutcomeSignaled) {
 		r.result.Outcome = schema.OutcomeCancelled
 	}
-	r.result.Contract = &g.doc.Verdict
-	g.put(g.doc)
+	g.record()
 	if r.opt.OnContract != nil {
 		r.opt.OnContract(g.doc)
 	}
@@ -146,9 +145,26 @@ func (r *run) judge(exit int) int {
 	return code
 }
 
-func (g *gate) put(doc *schema.Contract) {
-	if err := g.run.put(schema.ContractPath, doc); err != nil && g.err == nil {
-		g.err = err
+// record writes contract.json, on a full disk without the ends of the outputs.
+// Where even that fails, the one that was written first stands.
+func (g *gate) record() {
+	pending := g.err == nil
+	g.run.result.Contract = &g.doc.Verdict
+	if g.err = g.run.put(schema.ContractPath, g.doc); g.err == nil {
+		return
+	}
+	for _, results := range [][]schema.CheckResult{g.doc.Results, g.doc.Baseline} {
+		for i := range results {
+			results[i].OutputTail = ""
+		}
+	}
+	if g.run.put(schema.ContractPath, g.doc) == nil {
+		return
+	}
+	g.run.result.Contract = nil
+	if pending {
+		verdict := schema.VerdictInconclusive
+		g.run.result.Contract = &verdict
 	}
 }
 
@@ -160,7 +176,7 @@ func (g *gate) cgroups() *layer.Checks {
 	return &g.checks
 }
 
-// recorded is the first failure to write contract.json.
+// recorded is why contract.json is missing or less than whole.
 func (g *gate) recorded() error {
 	if g == nil {
 		return nil
