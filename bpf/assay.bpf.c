@@ -2,6 +2,7 @@
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* The observer's programs. See the headers, one thing each. */
+#include "process.h"
 #include "syscalls.h"
 #include "socket.h"
 #include "cgroup.h"

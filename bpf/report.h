@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* How a system call becomes a record: with the kernel's own path, with the
+ * names in the caller's memory, or with its arguments alone. */
+#ifndef ASSAY_REPORT_H
+#define ASSAY_REPORT_H
+#include "cache.h"
+#include "path.h"
+
+/* How the call in s is treated. */
+static __always_inline volatile const struct syscall *row(struct scratch *s)
+{
+	u32 nr = s->sel & (NSYS - 1);
+
+	return s->is32 ? &syscalls32[nr] : &syscalls[nr];
+}
+
+static __always_inline u64 arg(struct scratch *s, u32 i)
+{
+	return i < 6 ? s->arg[i] : 0;
+}
+
+/* What every handler starts with. Counts the call and hashes the arguments
+ * that tell repeats apart. */
+static __always_inline struct scratch *enter(void)
+{
+	struct scratch *s = scratch(CTX_SYSCALL);
+	struct counter *c;
+	u32 keys, i;
+	u64 h = 0;
+
+	if (!s)
+		return 0;
+	c = cell(row(s)->hook);
+	if (!c)
+		return 0;
+	c->fired++;
+	s->bits = s->name = s->bytes = 0;
+	keys = row(s)->keys;
+#pragma unroll
+	for (i = 0; i < 6; i++)
+		h = keys & 1 << i ? mix(h, s->arg[i]) : h;
+	s->how = h;
+	return s;
+}
+
+static __always_inline int filter(struct scratch *s)
+{
+	struct counter *c = cell(row(s)->hook);
+
+	if (c)
+		c->filtered++;
+	return 0;
+}
+
+static __always_inline void begin_call(struct scratch *s)
+{
+	begin(s, CTX_SYSCALL, row(s)->kind, row(s)->hook);
+	__builtin_memcpy(s->r.arg, s->arg, sizeof(s->r.arg));
+	s->r.ret = s->ret;
+	s->r.nr = s->nr;
+	s->r.bits = s->bits;
+	if (s->is32)
+		s->r.bits |= B_IA32;
+}
+
+/* Reports the call in s without any path. */
+__noinline int report_args(struct scratch *s)
+{
+	struct counter *c;
+
+	if (!s || !(c = cell(row(s)->hook)))
+		return 0;
+	key_who(s, row(s)->kind);
+	s->key[2] = s->key[3] = s->key[4] = s->key[5] = 0;
+	if (coalesce(s, c))
+		return 0;
+	begin_call(s);
+	emit_keyed(s, c, 0);
+	return 0;
+}
+
+#define NAME_AT 16384 /* where in the scratch's data a further string waits */
+
+/* Reports the call in s with the kernel's own path of (mnt, dentry) and, behind
+ * it, the string of length s->name at NAME_AT. */
+__noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
+{
+	struct path p = {(void *)mnt, (void *)dentry};
+	struct counter *c;
+	u32 n;
+
+	if (!s || !(c = cell(row(s)->hook)))
+		return 0;
+	where_is(s, &p);
+	key_who(s, row(s)->kind);
+	s->key[2] = s->where.dentry;
+	s->key[3] = s->where.mnt;
+	s->key[4] = s->where.hash;
+	s->key[5] = mix(s->where.parent, s->where.ino);
+	if (coalesce(s, c))
+		return 0;
+	begin_call(s);
+	s->r.bits |= B_WALKED;
+	identify(&s->r, (void *)s->where.inode);
+	if (s->bytes)
+		s->r.arg[5] = s->bytes;
+	n = walk(s, 0, mnt, dentry);
+	s->r.bits |= s->walk.bits;
+	s->r.seg[S_PATH] = n;
+	if (s->name) {
+		s->r.seg[S_NAME] = s->name;
+		bpf_probe_read_kernel(&s->data[n & (DATA - 1)], s->name & 4095, &s->data[NAME_AT]);
+		n += s->name;
+	}
+	emit_keyed(s, c, n);
+	return 0;
+}
+
+static __always_inline int report_file(struct scratch *s, u64 file)
+{
+	struct file *f = (void *)file;
+	struct path p = {};
+
+	bpf_core_read(&p, sizeof(p), &f->f_path);
+	return report_path(s, (u64)p.mnt, (u64)p.dentry);
+}
+
+/* openat2's struct open_how replaces the arguments that follow the path, so
+ * that flags, mode and resolve stand in arg[2] to arg[4]. */
+static __always_inline void read_how(struct scratch *s)
+{
+	u64 how[3] = {};
+
+	bpf_probe_read_user(how, sizeof(how), (void *)s->arg[2]);
+	s->arg[2] = how[0];
+	s->arg[3] = how[1];
+	s->arg[4] = how[2];
+	s->how = mix(mix(how[0], how[1]), how[2]);
+}
+
+static long hash_word(u32 i, void *arg)
+{
+	struct scratch *s = *(struct scratch **)arg;
+	struct hash_at *h = &s->hash;
+	u64 w = *(u64 *)&s->data[(h->off + i * 8) & (DATA - 1)];
+
+	h->a = mix(h->a, w);
+	h->b = mix(h->b + i, w ^ h->a);
+	return 0;
+}
+
+/* Mixes n bytes at off into s->hash, after padding them with zeros to a word. */
+__noinline int hash_string(struct scratch *s, u32 off, u32 n)
+{
+	if (!s)
+		return 0;
+	*(u64 *)&s->data[(off + n) & (DATA - 1)] = 0;
+	s->hash.off = off;
+	s->hash.a = mix(s->hash.a, n);
+	bpf_loop((n + 7) / 8, hash_word, &s, 0);
+	return 0;
+}
+
+/* Reads a user string to off, hashes it, and returns its length. */
+__noinline u32 take_string(struct scratch *s, u32 off, u64 from)
+{
+	long n;
+
+	if (!s)
+		return 0;
+	s->data[off & (DATA - 1)] = 0;
+	if (!from)
+		return 0;
+	n = bpf_probe_read_user_str(&s->data[off & (DATA - 1)], 4096, (void *)from);
+	if (n == 0) /* older kernels say so of an empty string, newer ones 1 */
+		return 0;
+	if (n < 0) {
+		if (s->ret != -14) /* EFAULT: the kernel could not read it either */
+			s->bits |= B_FAILED_READ;
+		return 0;
+	}
+	hash_string(s, off, n - 1);
+	return n - 1;
+}
+
+/* The directory that the name at offset name is relative to. */
+static __always_inline int base_of(struct scratch *s, u32 name, u32 dfd_index, struct path *p)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct file *f;
+	s32 dfd;
+
+	if (s->data[name & (DATA - 1)] == '/')
+		return root_of(t, p);
+	if (dfd_index == NOARG || (dfd = (s32)arg(s, dfd_index)) == -100 /* AT_FDCWD */)
+		return here(t, p);
+	f = (void *)file_of(dfd);
+	if (!f)
+		return -1;
+	return bpf_core_read(p, sizeof(*p), &f->f_path);
+}
+
+#define NAME2_AT 8192
+
+/* Reports the call in s with the names in the caller's memory. */
+__noinline int report_names(struct scratch *s)
+{
+	struct path base = {}, base2 = {};
+	struct counter *c;
+	u32 end, next, n = 0, n2 = 0;
+
+	if (!s || !(c = cell(row(s)->hook)))
+		return 0;
+	s->hash.a = seed;
+	s->hash.b = s->how;
+	if (row(s)->path != NOARG) {
+		n = take_string(s, 0, arg(s, row(s)->path));
+		base_of(s, 0, row(s)->dfd, &base);
+	}
+	if (row(s)->path2 != NOARG) {
+		n2 = take_string(s, NAME2_AT, arg(s, row(s)->path2));
+		base_of(s, NAME2_AT, row(s)->dfd2, &base2);
+	}
+	if (row(s)->name != NOARG)
+		s->name = take_string(s, NAME_AT, arg(s, row(s)->name));
+
+	key_who(s, row(s)->kind);
+	s->key[2] = s->hash.a;
+	s->key[3] = s->hash.b;
+	s->key[4] = mix((u64)base.dentry, (u64)base.mnt);
+	s->key[5] = mix((u64)base2.dentry, (u64)base2.mnt);
+	if (coalesce(s, c))
+		return 0;
+	begin_call(s);
+	s->r.seg[S_PATH] = end = n;
+	if (base.dentry) {
+		next = walk_base(s, end, &base);
+		s->r.seg[S_BASE] = next - end;
+		end = next;
+	} else if (row(s)->path != NOARG) {
+		s->r.bits |= B_NO_BASE;
+	}
+	if (n2) {
+		s->r.seg[S_PATH2] = n2;
+		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n2 & 4095, &s->data[NAME2_AT]);
+		end += n2;
+	}
+	if (base2.dentry) {
+		next = walk_base(s, end, &base2);
+		s->r.seg[S_BASE2] = next - end;
+		end = next;
+	} else if (row(s)->path2 != NOARG) {
+		s->r.bits |= B_NO_BASE;
+	}
+	n = s->name;
+	if (n) {
+		s->r.seg[S_NAME] = n;
+		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n & 4095, &s->data[NAME_AT]);
+		end += n;
+	}
+	emit_keyed(s, c, end);
+	return 0;
+}
+
+#endif
