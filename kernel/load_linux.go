@@ -176,24 +176,6 @@ func kernelTable(t *sysTable) []bpf.AssaySyscall {
 	return out
 }
 
-// create loads everything, or, where some program is refused, everything else.
-func (l *loaded) create(spec *ebpf.CollectionSpec, types *btf.Cache) error {
-	var err error
-	for range len(spec.Programs) {
-		l.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: types})
-		if err == nil {
-			return nil
-		}
-		name := refused(spec, err)
-		if name == "" || name == "sys_exit" {
-			return err
-		}
-		l.failed[name] = err
-		delete(spec.Programs, name)
-	}
-	return err
-}
-
 func (l *loaded) attach(dir *os.File) {
 	for _, a := range attachments {
 		p := l.coll.Programs[a.prog]
