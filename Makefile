@@ -21,7 +21,7 @@ test: deps
 
 lint: deps
 	test -z "$$(gofmt -l $$(git ls-files '*.go'))"
-	$(GO) vet ./... ./.ci/...
+	$(GO) vet ./... ./.ci/benchmark ./.ci/summary
 	$(GO) tool staticcheck ./...
 
 # Paired with the bare command in the same run; medians and ratios.

@@ -1,11 +1,114 @@
 package main
 
-import "time"
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
 
+const opens = 300_000
+
+// cases are the paired measurements. b.files holds what they work on.
 func cases(b *bench) []benchCase {
 	off := []string{"--kernel", "off"}
+	self, err := os.Executable()
+	check(err)
+	one := filepath.Join(b.files, "0")
+	module, err := os.Getwd()
+	check(err)
+	spawns := []string{"sh", "-c", "i=0; while [ $i -lt 1000 ]; do /bin/true; i=$((i+1)); done"}
+	openOne := []string{self, "open-one", one, "300000"}
+	openMany := []string{self, "open-distinct", b.files, "300000"}
+
 	return []benchCase{
 		{name: "true, kernel layer off", rounds: 100, bare: bare("/bin/true"), ours: b.run(off, "/bin/true"), maxOver: 12 * time.Millisecond},
 		{name: "true", rounds: 100, bare: bare("/bin/true"), ours: b.run(nil, "/bin/true"), maxOver: 40 * time.Millisecond},
+		b.paired("1,000 spawns", 11, 1.25, spawns),
+		b.paired("300,000 opens of one file", 11, 1.5, openOne),
+		b.paired("300,000 opens of distinct files", 11, 2.5, openMany),
+		b.prepared("go build, cold cache", 3, 1.05, func(dir string) *exec.Cmd {
+			cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "out"), "./cmd/assay-run")
+			cmd.Dir, cmd.Env = module, append(os.Environ(), "GOCACHE="+filepath.Join(dir, "cache"))
+			return cmd
+		}),
+		b.prepared("git clone", 15, 1.05, func(dir string) *exec.Cmd {
+			return exec.Command("git", "clone", "-q", "--no-local", module, filepath.Join(dir, "clone"))
+		}),
+		b.prepared("npm install", 7, 1.05, func(dir string) *exec.Cmd {
+			check(os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"dependencies":{"express":"4"}}`), 0o644))
+			cmd := exec.Command("npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "--silent")
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "npm_config_cache="+filepath.Join(b.dir, "npm"))
+			return cmd
+		}),
+		b.prepared("pytest", 9, 1.05, func(dir string) *exec.Cmd {
+			check(os.WriteFile(filepath.Join(dir, "test_it.py"), []byte(pytest), 0o644))
+			cmd := exec.Command("/usr/bin/python3", "-m", "pytest", "-q")
+			cmd.Dir = dir
+			return cmd
+		}),
 	}
+}
+
+// pytest is a suite that computes, writes files and starts processes, in the
+// proportion of a small project's.
+const pytest = `
+import hashlib, subprocess, pytest
+
+@pytest.mark.parametrize("n", range(200))
+def test_work(n, tmp_path):
+    f = tmp_path / "f"
+    f.write_bytes(bytes(1000))
+    d = f.read_bytes()
+    for _ in range(200):
+        d = hashlib.sha256(d * 8).digest()
+    if n % 20 == 0:
+        assert subprocess.run(["true"]).returncode == 0
+    assert len(d) == 32
+`
+
+// paired measures one command, bare and observed, and shows strace and
+// bpftrace on it as well.
+func (b *bench) paired(name string, rounds int, maxRatio float64, args []string) benchCase {
+	return benchCase{
+		name: name, rounds: rounds, maxRatio: maxRatio, bare: bare(args...), ours: b.run(nil, args...),
+		others: map[string]func() *exec.Cmd{
+			"strace":   bare(append([]string{"strace", "-f", "-o", "/dev/null", "-e", "trace=open,openat,openat2,creat,execve,execveat"}, args...)...),
+			"bpftrace": func() *exec.Cmd { return b.underBpftrace(args) },
+		},
+	}
+}
+
+// prepared measures a command that needs a fresh directory each time.
+func (b *bench) prepared(name string, rounds int, maxRatio float64, command func(dir string) *exec.Cmd) benchCase {
+	fresh := func() string {
+		dir := filepath.Join(b.dir, "fresh")
+		check(os.RemoveAll(dir))
+		check(os.MkdirAll(dir, 0o755))
+		return dir
+	}
+	return benchCase{
+		name: name, rounds: rounds, maxRatio: maxRatio,
+		bare: func() *exec.Cmd { return command(fresh()) },
+		ours: func() *exec.Cmd {
+			cmd := command(fresh())
+			args := append([]string{b.bin, "-q", "-o", filepath.Join(b.dir, "run.tar.gz"), "--"}, cmd.Args...)
+			cmd.Path, cmd.Args = b.bin, args
+			return cmd
+		},
+	}
+}
+
+// underBpftrace is args run by bpftrace, which prints every open and exec.
+func (b *bench) underBpftrace(args []string) *exec.Cmd {
+	const script = `tracepoint:syscalls:sys_enter_openat /pid == cpid/ { printf("%d open %s\n", pid, str(args->filename)); }
+tracepoint:syscalls:sys_enter_execve { printf("%d exec %s\n", pid, str(args->filename)); }`
+	line := ""
+	for _, a := range args {
+		line += "'" + a + "' "
+	}
+	file := filepath.Join(b.dir, "command.sh")
+	check(os.WriteFile(file, []byte("#!/bin/sh\nexec "+line+"\n"), 0o755))
+	// It looks for the tracepoints in debugfs: mounted here for it alone.
+	return exec.Command("unshare", "--mount", "sh", "-c", `mount -t debugfs none /sys/kernel/debug && mount -t tracefs none /sys/kernel/tracing && exec bpftrace -o /dev/null -e "$1" -c "/bin/sh $2"`, "sh", script, file)
 }

@@ -18,6 +18,10 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && roles[os.Args[1]] != nil {
+		roles[os.Args[1]](os.Args[2:])
+		return
+	}
 	only := flag.String("only", "", "measure the cases whose name matches this `regexp`")
 	quick := flag.Bool("quick", false, "one round of each: does it run at all")
 	assayRun := flag.String("assay-run", "bin/assay-run", "the `binary` to measure")
@@ -29,29 +33,48 @@ func main() {
 	defer os.RemoveAll(dir)
 	bin, err := filepath.Abs(*assayRun)
 	check(err)
-	b := &bench{dir: dir, bin: bin, quick: *quick}
+	files, err := os.MkdirTemp("/dev/shm", "assay-run-bench-*")
+	check(err)
+	defer os.RemoveAll(files)
+	manyFiles(files, opens)
+	b := &bench{dir: dir, bin: bin, files: files, quick: *quick}
 	check(os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")))
+	defer func() {
+		if b.missed > 0 && !b.quick {
+			fmt.Printf("%d floors missed\n", b.missed)
+			os.RemoveAll(dir)
+			os.RemoveAll(files)
+			os.Exit(1)
+		}
+	}()
 
 	table := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(table, "case\tbare\tassay-run\tover\tratio\tfloor\t")
-	missed := 0
 	for _, c := range cases(b) {
 		if !match.MatchString(c.name) {
 			continue
 		}
 		r := b.measure(c)
-		verdict := "ok"
-		if !r.ok(c) {
-			verdict = "MISSED"
-			missed++
+		fmt.Fprintf(table, "%s\t%v\t%v\t%v\t%.3f\t%s\t%s\n", c.name, r.bare, r.ours, r.ours-r.bare, r.ratio, c.floor(), b.verdict(r.ok(c)))
+		for name, ratio := range r.others {
+			fmt.Fprintf(table, "  %s\t\t\t\t%.3f\t\t\n", name, ratio)
 		}
-		fmt.Fprintf(table, "%s\t%v\t%v\t%v\t%.3f\t%s\t%s\n", c.name, r.bare, r.ours, r.ours-r.bare, r.ratio, c.floor(), verdict)
 		check(table.Flush())
 	}
-	if missed > 0 && !*quick {
-		fmt.Printf("%d floors missed\n", missed)
-		os.Exit(1)
+	for _, s := range singles(b) {
+		if match.MatchString(s.name) {
+			v := s.measure()
+			fmt.Printf("%s: %.1f %s, floor %g: %s\n", s.name, v, s.unit, s.floor, b.verdict(v <= s.floor))
+		}
 	}
+}
+
+func (b *bench) verdict(ok bool) string {
+	if ok {
+		return "ok"
+	}
+	b.missed++
+	return "MISSED"
 }
 
 // benchCase is one paired measurement. At most one of maxOver and maxRatio is
@@ -63,6 +86,8 @@ type benchCase struct {
 	ours     func() *exec.Cmd
 	maxOver  time.Duration
 	maxRatio float64
+	// others are other tools on the same command, shown for comparison.
+	others map[string]func() *exec.Cmd
 }
 
 func (c benchCase) floor() string {
@@ -78,6 +103,7 @@ func (c benchCase) floor() string {
 type figures struct {
 	bare, ours time.Duration // medians
 	ratio      float64       // median of the rounds' ratios
+	others     map[string]float64
 }
 
 func (f figures) ok(c benchCase) bool {
@@ -92,16 +118,23 @@ func (f figures) ok(c benchCase) bool {
 
 type bench struct {
 	dir, bin string
+	files    string // many empty files, in memory
 	quick    bool
+	missed   int
+}
+
+// rounds is n, or 1 when only trying.
+func (b *bench) rounds(n int) int {
+	if b.quick {
+		return 1
+	}
+	return n
 }
 
 // measure runs the two commands by turns, which of them first changing from
 // round to round.
 func (b *bench) measure(c benchCase) figures {
-	rounds := c.rounds
-	if b.quick {
-		rounds = 1
-	}
+	rounds := b.rounds(c.rounds)
 	var bare, ours []time.Duration
 	var ratios []float64
 	for i := range rounds + 1 {
@@ -117,7 +150,11 @@ func (b *bench) measure(c benchCase) figures {
 		bare, ours = append(bare, tb), append(ours, to)
 		ratios = append(ratios, float64(to)/float64(tb))
 	}
-	return figures{median(bare), median(ours), median(ratios)}
+	f := figures{bare: median(bare), ours: median(ours), ratio: median(ratios), others: map[string]float64{}}
+	for name, other := range c.others {
+		f.others[name] = float64(b.time(other())) / float64(f.bare)
+	}
+	return f
 }
 
 func (b *bench) time(cmd *exec.Cmd) time.Duration {
@@ -135,10 +172,15 @@ func (b *bench) time(cmd *exec.Cmd) time.Duration {
 		fmt.Fprintf(os.Stderr, "benchmark: %v: %v\n%s", cmd.Args, err, out.String())
 		os.Exit(1)
 	}
+	b.clean()
+	return took
+}
+
+// clean removes the bundles.
+func (b *bench) clean() {
 	for _, f := range glob(filepath.Join(b.dir, "*.tar.*")) {
 		check(os.Remove(f))
 	}
-	return took
 }
 
 // run is the command under assay-run with extra flags.

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// roles are what this binary does when a case runs it: loops that do one kind
+// of system call and little else.
+var roles = map[string]func(args []string){
+	"open-one":      openOne,
+	"open-distinct": openDistinct,
+	"getpid":        getpid,
+	"flood":         flood,
+	"exit-time":     exitTime,
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	check(err)
+	return n
+}
+
+func open(path []byte) {
+	fd, err := syscall.Open(string(path), syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	check(err)
+	check(syscall.Close(fd))
+}
+
+// openOne FILE N opens one file N times.
+func openOne(args []string) {
+	path := []byte(args[0])
+	for range number(args[1]) {
+		open(path)
+	}
+}
+
+// openDistinct DIR N opens the N files of manyFiles once each.
+func openDistinct(args []string) {
+	buf := []byte(args[0] + "/")
+	for i := range number(args[1]) {
+		open(strconv.AppendInt(buf, int64(i), 10))
+	}
+}
+
+// manyFiles makes n empty files in dir, named by their number.
+func manyFiles(dir string, n int) {
+	check(os.MkdirAll(dir, 0o755))
+	for i := range n {
+		check(os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o644))
+	}
+}
+
+// getpid N prints the nanoseconds that one getpid takes, over N of them.
+func getpid(args []string) {
+	n := number(args[0])
+	start := time.Now()
+	for range n {
+		syscall.RawSyscall(syscall.SYS_GETPID, 0, 0, 0)
+	}
+	fmt.Println(float64(time.Since(start).Nanoseconds()) / float64(n))
+}
+
+// flood DIR RATE SECONDS opens files of manyFiles(DIR, 100,000), RATE in a
+// second, each again only after all the others.
+func flood(args []string) {
+	rate, seconds := number(args[1]), number(args[2])
+	buf := []byte(args[0] + "/")
+	start := time.Now()
+	for done := 0; done < rate*seconds; {
+		due := int(time.Since(start).Seconds() * float64(rate))
+		for ; done < min(due, rate*seconds); done++ {
+			open(strconv.AppendInt(buf, int64(done%floodFiles), 10))
+		}
+	}
+	fmt.Fprintf(os.Stderr, "flood: %d opens in %v\n", rate*seconds, time.Since(start))
+}
+
+const floodFiles = 100_000
+
+// exitTime FILE writes the time to FILE and ends.
+func exitTime(args []string) {
+	check(os.WriteFile(args[0], strconv.AppendInt(nil, time.Now().UnixNano(), 10), 0o644))
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// single is a measurement that has no bare counterpart in the same form. value
+// is in unit, and at most floor.
+type single struct {
+	name    string
+	unit    string
+	floor   float64
+	measure func() float64
+}
+
+func singles(b *bench) []single {
+	self, err := os.Executable()
+	check(err)
+	return []single{
+		{"an unrelated getpid while a run is on, over one without", "ns", 120, func() float64 { return b.unrelated(self) }},
+		{"from an idle child's exit to ours", "ms", 15, func() float64 { return b.exitToExit(self) }},
+		{"dropped at 300,000 events/s for 10 s", "events", 0, func() float64 { return b.drops(self) }},
+		{"recorder RSS, 10 million events", "MiB", 64, func() float64 { return b.rss(self) }},
+		{"bundle, git clone", "bytes/event", 35, func() float64 {
+			return b.bytesPerEvent("git", "clone", "-q", "--no-local", ".", filepath.Join(b.dir, "clone"))
+		}},
+		{"bundle, go build with a cold cache", "bytes/event", 35, func() float64 {
+			return b.bytesPerEvent("env", "GOCACHE="+filepath.Join(b.dir, "cache"), "go", "build", "-o", filepath.Join(b.dir, "out"), "./cmd/assay-run")
+		}},
+	}
+}
+
+// unrelated is the median of what a run elsewhere adds to getpid.
+func (b *bench) unrelated(self string) float64 {
+	loop := func() float64 {
+		out, err := exec.Command(self, "getpid", "5000000").Output()
+		check(err)
+		ns, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+		check(err)
+		return ns
+	}
+	var over []float64
+	for range b.rounds(9) {
+		before := loop()
+		run := b.run(nil, "sh", "-c", "echo ready; exec sleep 1000")()
+		run.Dir = b.dir
+		out, err := run.StdoutPipe()
+		check(err)
+		check(run.Start())
+		_, err = io.ReadFull(out, make([]byte, 5))
+		check(err)
+		over = append(over, loop()-before)
+		check(run.Process.Signal(syscall.SIGTERM))
+		_ = run.Wait() // 143
+		b.clean()
+	}
+	return median(over)
+}
+
+// exitToExit is the median time from the child's last act to our end.
+func (b *bench) exitToExit(self string) float64 {
+	var took []float64
+	stamp := filepath.Join(b.dir, "stamp")
+	for range b.rounds(31) {
+		cmd := b.run(nil, self, "exit-time", stamp)()
+		cmd.Dir = b.dir
+		check(cmd.Run())
+		end := time.Now().UnixNano()
+		data, err := os.ReadFile(stamp)
+		check(err)
+		took = append(took, float64(end-int64(number(string(data))))/1e6)
+		b.clean()
+	}
+	return median(took)
+}
+
+func (b *bench) drops(self string) float64 {
+	h := b.health(self, "flood", b.files, "300000", strconv.Itoa(b.rounds(10)))
+	return float64(h.RingbufDrops)
+}
+
+// rss is the recorder's largest resident set while a child opens ten million
+// times among a hundred thousand files.
+func (b *bench) rss(self string) float64 {
+	cmd := b.run(nil, "sh", "-c", fmt.Sprintf("for i in $(seq %d); do %s open-distinct %s 100000; done", b.rounds(100), self, b.files))()
+	cmd.Dir = b.dir
+	check(cmd.Run())
+	b.clean()
+	return float64(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) / 1024
+}
+
+// health runs a command and reads what its bundle claims.
+func (b *bench) health(args ...string) schema.ObservationHealth {
+	var h schema.ObservationHealth
+	cmd := b.run(nil, args...)()
+	cmd.Dir = b.dir
+	check(cmd.Run())
+	b.eachMember(func(name string, r io.Reader) {
+		if name == schema.HealthPath {
+			check(json.NewDecoder(r).Decode(&h))
+		}
+	})
+	b.clean()
+	return h
+}
+
+// bytesPerEvent is the size of a bundle by the events it holds, output not
+// captured.
+func (b *bench) bytesPerEvent(args ...string) float64 {
+	out := filepath.Join(b.dir, "size.tar.gz")
+	cmd := exec.Command(b.bin, append([]string{"-q", "--capture-bytes", "0", "-o", out, "--"}, args...)...)
+	check(cmd.Run())
+	info, err := os.Stat(out)
+	check(err)
+	events := 0
+	b.eachMember(func(name string, r io.Reader) {
+		if strings.HasSuffix(name, ".ndjson") {
+			data, err := io.ReadAll(r)
+			check(err)
+			events += strings.Count(string(data), "\n")
+		}
+	})
+	check(os.RemoveAll(filepath.Join(b.dir, "clone")))
+	b.clean()
+	return float64(info.Size()) / float64(events)
+}
+
+// eachMember calls f for the members of the one bundle in b.dir.
+func (b *bench) eachMember(f func(name string, r io.Reader)) {
+	for _, path := range glob(filepath.Join(b.dir, "*.tar.gz")) {
+		file, err := os.Open(path)
+		check(err)
+		defer file.Close()
+		z, err := gzip.NewReader(file)
+		check(err)
+		for t := tar.NewReader(z); ; {
+			h, err := t.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			check(err)
+			f(h.Name, t)
+		}
+	}
+}
