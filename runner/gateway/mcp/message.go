@@ -1,0 +1,219 @@
+package mcp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/assay-run/assay-run/runner/policy"
+)
+
+// Error codes of our own answers.
+const (
+	codeParse          = -32700
+	codeInvalidRequest = -32600
+	codeInvalidParams  = -32602
+	codeDenied         = -32001
+)
+
+// message is a JSON-RPC message, as far as the proxy looks at it.
+type message struct {
+	ID     jsontext.Value `json:"id"`
+	Method string         `json:"method"`
+	Params jsontext.Value `json:"params"`
+	Result jsontext.Value `json:"result"`
+	Error  jsontext.Value `json:"error"`
+}
+
+// split takes a line apart: one message, or those of a batch. It refuses what
+// is not valid JSON without duplicate keys.
+func split(line []byte) (list []jsontext.Value, batch bool, err error) {
+	raw := jsontext.Value(bytes.TrimSpace(line))
+	if !raw.IsValid() {
+		return nil, false, errors.New("the message is not valid JSON, or has a key twice")
+	}
+	if raw.Kind() != '[' {
+		return []jsontext.Value{raw}, false, nil
+	}
+	err = json.Unmarshal(raw, &list)
+	return list, true, err
+}
+
+func join(list []jsontext.Value) []byte {
+	out := []byte{'['}
+	for i, one := range list {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, one...)
+	}
+	return append(out, ']')
+}
+
+// decode reads a message. Its id is set also with most errors.
+func decode(raw jsontext.Value) (*message, error) {
+	m := &message{}
+	if raw.Kind() != '{' {
+		return m, errors.New("a message is an object")
+	}
+	if err := exactKeys(raw, "id", "method", "params", "result", "error", "jsonrpc"); err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(raw, m); err != nil {
+		return m, fmt.Errorf("not a JSON-RPC message: %w", err)
+	}
+	switch m.ID.Kind() {
+	case 0, '"', '0', 'n':
+		return m, nil
+	}
+	m.ID = nil
+	return m, errors.New("an id is a string or a number")
+}
+
+// exactKeys refuses keys that only a parser that is lax about case would take
+// for one of names.
+func exactKeys(object jsontext.Value, names ...string) error {
+	if object.Kind() != '{' {
+		return nil
+	}
+	var keys map[string]jsontext.Value
+	if err := json.Unmarshal(object, &keys); err != nil {
+		return err
+	}
+	for k := range keys {
+		if !slices.Contains(names, k) && slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, k) }) {
+			return fmt.Errorf("the key %q is ambiguous: keys are written in lower case", k)
+		}
+	}
+	return nil
+}
+
+// toolCall is a tools/call.
+type toolCall struct {
+	Name      string         `json:"name"`
+	Arguments jsontext.Value `json:"arguments"`
+	Meta      jsontext.Value `json:"_meta"`
+
+	id string // of the tool call
+}
+
+// maxToolCallID bounds a client's tool call id, in bytes.
+const maxToolCallID = 256
+
+func decodeCall(m *message) (*toolCall, error) {
+	c := &toolCall{}
+	if m.Params.Kind() != '{' {
+		return nil, errors.New("tools/call needs params")
+	}
+	if err := exactKeys(m.Params, "name", "arguments", "_meta"); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(m.Params, c); err != nil {
+		return nil, fmt.Errorf("tools/call: %w", err)
+	}
+	if c.Name == "" || len(c.Name) > 128 {
+		return nil, errors.New("tools/call: a tool's name has 1 to 128 bytes")
+	}
+	if c.id = metaID(c.Meta); c.id == "" {
+		var a struct {
+			Meta jsontext.Value `json:"_meta"`
+		}
+		if c.Arguments.Kind() == '{' && json.Unmarshal(c.Arguments, &a) == nil {
+			c.id = metaID(a.Meta)
+		}
+	}
+	if c.id == "" {
+		c.id = strings.Trim(string(m.ID), `"`)
+	}
+	if len(c.id) > maxToolCallID {
+		return nil, fmt.Errorf("tools/call: a tool_call_id has at most %d bytes", maxToolCallID)
+	}
+	return c, nil
+}
+
+func metaID(meta jsontext.Value) string {
+	var m struct {
+		ToolCallID jsontext.Value `json:"tool_call_id"`
+	}
+	var id string
+	if meta.Kind() != '{' || json.Unmarshal(meta, &m) != nil || m.ToolCallID.Kind() != '"' || json.Unmarshal(m.ToolCallID, &id) != nil {
+		return ""
+	}
+	return id
+}
+
+// denial answers a call that the policy denies.
+func denial(id jsontext.Value, found []policy.Violation) []byte {
+	data, err := json.Marshal(map[string]any{"violations": found})
+	if err != nil {
+		data = nil
+	}
+	return errorResponse(id, codeDenied, fmt.Sprintf("denied by policy rule %q: %s", found[0].Rule, found[0].Reason), data)
+}
+
+// errorResponse is a JSON-RPC error response as the MCP SDK writes it.
+func errorResponse(id jsontext.Value, code int64, text string, data []byte) []byte {
+	var v any
+	if id != nil && json.Unmarshal(id, &v) != nil {
+		v = nil
+	}
+	rid, err := jsonrpc.MakeID(v)
+	if err != nil {
+		rid = jsonrpc.ID{}
+	}
+	b, err := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: rid, Error: &jsonrpc.Error{Code: code, Message: text, Data: data}})
+	if err != nil || !rid.IsValid() {
+		// Without an id there is nothing that the SDK would encode.
+		quoted, _ := jsontext.AppendQuote(nil, text)
+		return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":%s}}`, code, quoted)
+	}
+	return b
+}
+
+// filter leaves the tools that may not be called out of the answer to
+// tools/list. All other bytes of the answer stay.
+func (p *Proxy) filter(raw, result jsontext.Value) (jsontext.Value, bool) {
+	var r struct {
+		Tools []jsontext.Value `json:"tools"`
+	}
+	if result.Kind() != '{' || json.Unmarshal(result, &r) != nil {
+		return nil, false
+	}
+	kept := make([]jsontext.Value, 0, len(r.Tools))
+	for _, t := range r.Tools {
+		var tool struct {
+			Name string `json:"name"`
+		}
+		if json.Unmarshal(t, &tool) != nil || !p.rules.Forbidden(tool.Name) {
+			kept = append(kept, t)
+		}
+	}
+	if len(kept) == len(r.Tools) {
+		return nil, false
+	}
+	// The array's place in the message is found by its own decoder.
+	d := jsontext.NewDecoder(bytes.NewReader(raw))
+	for {
+		if d.StackPointer() == "/result/tools" && d.PeekKind() == '[' {
+			if k, n := d.StackIndex(d.StackDepth()); k == '{' && n%2 == 1 {
+				v, err := d.ReadValue()
+				if err != nil {
+					return nil, false
+				}
+				end := d.InputOffset()
+				out := append([]byte{}, raw[:end-int64(len(v))]...)
+				out = append(out, join(kept)...)
+				return append(out, raw[end:]...), true
+			}
+		}
+		if _, err := d.ReadToken(); err != nil {
+			return nil, false
+		}
+	}
+}
