@@ -127,18 +127,18 @@ func (r *run) settleContract(ctx context.Context, why error) {
 
 // judge turns the exit code of a command that succeeded into the contract's.
 func (r *run) judge(exit int) int {
-	if r.gate == nil || r.gate.doc == nil {
+	if r.result.Contract == nil {
 		return exit
 	}
-	doc := r.gate.doc
-	code := contract.ExitCode(exit, doc.Verdict)
+	verdict := *r.result.Contract
+	code := contract.ExitCode(exit, verdict)
 	if code == exit {
 		return exit
 	}
 	source := schema.SourceContract
-	e := schema.ResultError{Code: "contract_" + doc.Verdict, Message: "the outcome contract failed",
+	e := schema.ResultError{Code: "contract_" + verdict, Message: "the outcome contract failed",
 		Hint: "contract.json in the bundle has every check's result, and a command line that runs it by hand"}
-	if doc.Verdict == schema.VerdictInconclusive {
+	if verdict == schema.VerdictInconclusive {
 		e.Message = "the outcome contract was inconclusive"
 	}
 	r.result.ErrorSource, r.result.Error = &source, &e

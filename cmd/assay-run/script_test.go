@@ -37,7 +37,11 @@ func TestScripts(t *testing.T) {
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
-			env.Setenv("GOCACHE", os.Getenv("GOCACHE"))
+			cache := os.Getenv("GOCACHE")
+			if dir, err := os.UserCacheDir(); cache == "" && err == nil {
+				cache = filepath.Join(dir, "go-build")
+			}
+			env.Setenv("GOCACHE", cache)
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
