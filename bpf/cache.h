@@ -29,7 +29,8 @@ static __always_inline void key_who(struct scratch *s, u32 kind)
 	s->key[0] = started(t);
 	s->key[1] = (u64)(u32)t->tgid << 32 | (u64)kind << 16 | (u16)s->nr;
 	s->key[6] = s->how << 20 ^ (s->ret < 0 ? (u64)-s->ret : 0);
-	s->key[7] = generation;
+	/* A process that executes something else starts over. */
+	s->key[7] = generation ^ (u64)t->self_exec_id << 32;
 }
 
 static __always_inline int flush(struct scratch *s, struct slot *e, u32 index)

@@ -186,6 +186,7 @@ struct thread_info {
 };
 
 struct task_struct {
+	u64 self_exec_id;
 	struct thread_info thread_info;
 	unsigned int flags;
 	struct mm_struct *mm;
