@@ -173,6 +173,7 @@ func (t *tree) scan(adopted func(stat) bool) []int {
 			delete(t.foreign, pid)
 		}
 	}
+	t.keepSessions(all)
 	var order []stat
 	for _, st := range all {
 		order = append(order, st)
@@ -208,6 +209,20 @@ func (t *tree) scan(adopted func(stat) bool) []int {
 	}
 	slices.Sort(live)
 	return live
+}
+
+// keepSessions forgets the session ids that no live member is in any more: the
+// kernel may give such a number to somebody else.
+func (t *tree) keepSessions(all map[int]stat) {
+	held := map[int]bool{}
+	for pid := range t.known {
+		held[all[pid].sid] = true
+	}
+	for sid := range t.sids {
+		if !held[sid] {
+			delete(t.sids, sid)
+		}
+	}
 }
 
 // belongsToAnother: groups of one session have the same marks. What descends
