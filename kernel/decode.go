@@ -112,6 +112,12 @@ func (d *decoder) fill(r *record) {
 		RelativePath: bits&bitNoBase != 0,
 	}
 	e.First, e.Last = e.Time, e.Time
+	switch e.Ret {
+	case -512, -513, -514, -516: // ERESTARTSYS and its kin, see include/linux/errno.h
+		// A signal came. Whether the call begins anew or returns EINTR is
+		// decided after the tracepoint; a program can only ever see EINTR.
+		e.Ret = -4
+	}
 	if e.Ret < 0 && e.Ret >= -4095 {
 		e.Errno = -e.Ret
 	}
