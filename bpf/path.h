@@ -89,7 +89,9 @@ static __always_inline u32 walk_base(struct scratch *s, u32 off, struct path *p)
 {
 	u32 end = walk(s, off, (u64)p->mnt, (u64)p->dentry);
 
-	s->r.bits |= s->walk.bits & (B_TRUNCATED | B_FAILED_READ);
+	s->r.bits |= s->walk.bits & B_FAILED_READ;
+	if (s->walk.bits & B_TRUNCATED)
+		s->r.bits |= B_BASE_CUT;
 	if (s->walk.bits & (B_DELETED | B_UNREACHABLE))
 		s->r.bits |= B_BASE_UNREACHABLE;
 	return end;
@@ -107,6 +109,25 @@ static __always_inline int root_of(struct task_struct *t, struct path *p)
 	struct fs_struct *fs = BPF_CORE_READ(t, fs);
 
 	return bpf_core_read(p, sizeof(*p), &fs->root);
+}
+
+/* Whether the task's root is another than its mount namespace's, whose mount is
+ * on the one that the kernel began with, or its own parent. */
+static __always_inline int has_own_root(struct task_struct *t, struct path *root)
+{
+	struct mount *m, *up;
+	struct vfsmount *v;
+
+	if (root_of(t, root) || !root->mnt)
+		return 0;
+	v = root->mnt;
+	if (root->dentry != BPF_CORE_READ(v, mnt_root))
+		return 1;
+	m = (void *)v - bpf_core_field_offset(struct mount, mnt);
+	up = BPF_CORE_READ(m, mnt_parent);
+	if (up == m)
+		return 0;
+	return BPF_CORE_READ(m, mnt_mountpoint) != BPF_CORE_READ(up, mnt.mnt_root) || BPF_CORE_READ(up, mnt_parent) != up;
 }
 
 /* The open file of a descriptor of the current task, as an address. */

@@ -128,7 +128,7 @@ __noinline u32 user_str(struct scratch *s, u32 off, u32 seg, u64 from)
 	if (n > 0)
 		n--;
 	if (n >= max - 1)
-		s->r.bits |= B_TRUNCATED;
+		s->r.bits |= B_ENV_CUT;
 	s->r.seg[seg & (S_COUNT - 1)] = n;
 	return off + n;
 }
@@ -270,7 +270,7 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(exited, struct task_struct *p)
 {
 	struct signal_struct *sig;
-	struct counter *c;
+	struct counter *c, *made;
 	struct scratch *s;
 	u32 tgid;
 
@@ -281,6 +281,11 @@ int BPF_PROG(exited, struct task_struct *p)
 	if (!c || !s)
 		return 0;
 	c->fired++;
+	if (p->flags & 0x10 /* PF_IO_WORKER */ && (made = cell(H_FORK))) {
+		/* A thread of io_uring's, which is made without the tracepoint. */
+		made->fired++;
+		made->filtered++;
+	}
 	sig = BPF_CORE_READ(p, signal);
 	if (BPF_CORE_READ(sig, live.counter)) { /* a process ends with its last thread */
 		c->filtered++;

@@ -43,6 +43,7 @@ enum {
 	B_BASE_UNREACHABLE = 1 << 12, /* a base directory is deleted or unreachable */
 	B_IA32 = 1 << 13,
 	B_ADDRESS_FIRST = 1 << 15, /* S_ENV comes before S_NAME */
+	B_BASE_CUT = 1 << 16, /* a base directory's path was cut */
 	B_NO_BASE = 1 << 14, /* a directory that a name is relative to could not be found */
 };
 
@@ -53,7 +54,7 @@ enum {
 	S_PATH2, /* user string; exec: filename */
 	S_BASE2, /* walk for S_PATH2; exec: interpreter */
 	S_NAME,  /* xattr or memfd name, sun_path, payload; exec: argv */
-	S_ENV,
+	S_ENV,   /* exec: environment names; names: walk of a root that isn't the mount namespace's */
 	S_TOOL,
 	S_TRACE,
 	S_COUNT,

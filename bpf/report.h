@@ -207,7 +207,7 @@ __noinline int report_names(struct scratch *s)
 {
 	struct path base = {}, base2 = {};
 	struct counter *c;
-	u32 end, next, n = 0, n2 = 0;
+	u32 end, next, relative, n = 0, n2 = 0;
 
 	if (!s || !(c = cell(row(s)->hook)))
 		return 0;
@@ -223,6 +223,7 @@ __noinline int report_names(struct scratch *s)
 	}
 	if (row(s)->name != NOARG)
 		s->name = take_string(s, NAME_AT, arg(s, row(s)->name));
+	relative = (n && s->data[0] != '/') || (n2 && s->data[NAME2_AT] != '/');
 
 	key_who(s, row(s)->kind);
 	s->key[2] = s->hash.a;
@@ -257,6 +258,11 @@ __noinline int report_names(struct scratch *s)
 		s->r.seg[S_NAME] = n;
 		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n & 4095, &s->data[NAME_AT]);
 		end += n;
+	}
+	if (relative && has_own_root(bpf_get_current_task_btf(), &base)) {
+		next = walk_base(s, end, &base); /* where ".." ends */
+		s->r.seg[S_ENV] = next - end;
+		end = next;
 	}
 	emit_keyed(s, c, end);
 	return 0;

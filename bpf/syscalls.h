@@ -147,9 +147,10 @@ __noinline int on_cwd(struct scratch *s)
 			s->how = arg(s, row(s)->fd);
 		return report_names(s);
 	}
-	if (row(s)->kind == K_CHROOT)
+	if (row(s)->kind == K_CHROOT) {
 		root_of(t, &p);
-	else
+		generation++; /* the same names mean other files now */
+	} else
 		here(t, &p);
 	return report_path(s, (u64)p.mnt, (u64)p.dentry);
 }

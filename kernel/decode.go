@@ -102,7 +102,7 @@ func (d *decoder) fill(r *record) {
 		Start: r.u64(offStart), CgroupID: r.u64(offCgroup),
 		Ret:    int32(r.u32(offRet)),
 		Device: r.u32(offDev), Inode: r.u64(offIno), FileMode: r.u32(offMode),
-		Truncated:    bits&bitTruncated != 0,
+		Truncated:    bits&(bitTruncated|bitBaseCut) != 0,
 		Unreadable:   bits&bitFailedRead != 0,
 		Deleted:      bits&bitDeleted != 0,
 		Unreachable:  bits&(bitUnreachable|bitBaseUnreachable) != 0,
@@ -226,12 +226,12 @@ func (d *decoder) file(r *record, bits uint32) {
 	}
 	if len(r.seg[segPath]) > 0 || len(r.seg[segBase]) > 0 {
 		e.PathSource = PathUserMemory
-		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], r.seg[segPath])
+		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], r.seg[segRoot], r.seg[segPath])
 		e.Path = d.path[0]
 	}
 	if len(r.seg[segPath2]) > 0 || len(r.seg[segBase2]) > 0 {
 		e.PathSource = PathUserMemory
-		d.path[1] = d.join(d.path[1][:0], r.seg[segBase2], r.seg[segPath2])
+		d.path[1] = d.join(d.path[1][:0], r.seg[segBase2], r.seg[segRoot], r.seg[segPath2])
 		e.Path2 = d.path[1]
 	}
 	if e.Kind == KindSymlink {
@@ -269,22 +269,36 @@ func (d *decoder) kernelPath(dst, walk []byte) []byte {
 }
 
 // join makes a name from user memory absolute and lexically clean. base is a
-// walk of the directory it is relative to: the root for an absolute name.
-func (d *decoder) join(dst, base, name []byte) []byte {
+// walk of the directory it is relative to: the root for an absolute name. root
+// is one of the caller's root where that is not the mount namespace's; ".." does
+// not lead out of either.
+func (d *decoder) join(dst, base, root, name []byte) []byte {
 	if d.ev.RelativePath && len(base) == 0 && (len(name) == 0 || name[0] != '/') {
 		return append(dst, name...)
 	}
 	d.joinBuf = d.kernelPath(d.joinBuf[:0], base)
-	if len(name) > 0 && name[0] == '/' && len(d.joinBuf) > 1 { // ".." ends at the caller's own root
-		dst = append(dst, d.joinBuf...)
-		n := len(dst)
-		if dst = clean(dst, name); len(dst) == n+1 {
-			return dst[:n]
+	n := len(d.joinBuf)
+	keep := 0 // bytes that stay whatever name says
+	if len(name) > 0 && name[0] == '/' {
+		keep = n
+	} else if len(root) > 0 {
+		d.joinBuf = d.kernelPath(d.joinBuf, root)
+		dir, root := d.joinBuf[:n], d.joinBuf[n:]
+		if bytes.HasPrefix(dir, root) && (len(dir) == len(root) || dir[len(root)] == '/') {
+			keep = len(root)
 		}
-		return dst
 	}
-	d.joinBuf = append(append(d.joinBuf, '/'), name...)
-	return clean(dst, d.joinBuf)
+	if keep == 1 { // "/"
+		keep = 0
+	}
+	d.joinBuf = append(append(d.joinBuf[:n], '/'), name...)
+	dst = append(dst, d.joinBuf[:keep]...)
+	start := len(dst)
+	dst = clean(dst, d.joinBuf[keep:])
+	if keep > 0 && len(dst) == start+1 {
+		return dst[:start]
+	}
+	return dst
 }
 
 // clean appends the lexically shortest form of an absolute path, without

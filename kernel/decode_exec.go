@@ -55,7 +55,7 @@ func (d *decoder) exec(r *record, bits uint32) {
 	e.EnvKeys = d.keys
 	e.EnvTruncated = bits&bitEnvCut != 0
 	e.ToolCallID, e.Traceparent = r.seg[segTool], r.seg[segTrace]
-	e.Truncated = e.Truncated || e.ArgvTruncated || e.EnvTruncated
+	e.Truncated, e.CwdTruncated = bits&bitTruncated != 0, bits&bitBaseCut != 0
 }
 
 // split cuts an area of NUL-terminated strings; empty ones count. A last

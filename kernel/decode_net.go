@@ -46,7 +46,7 @@ func (d *decoder) unixPath(r *record, bits uint32) {
 			name = name[:i]
 		}
 		e.PathSource = PathUserMemory
-		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], name)
+		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], nil, name)
 	}
 	if e.FromUser {
 		e.PathSource = PathUserMemory

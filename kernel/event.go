@@ -146,8 +146,8 @@ type Event struct {
 	Path2 []byte
 	// PathSource applies to Path, Path2 alike.
 	PathSource PathSource
-	// Truncated: some path, argv, or payload is longer than what was kept
-	// (4096 bytes, 256 components, 128 KiB of argv, the payload cap).
+	// Truncated: a path or payload is longer than what was kept (4096 bytes,
+	// 256 components, the payload cap). Of an exec: Exe; the rest has its own.
 	Truncated bool
 	// RelativePath: the directory that Path or Path2 is relative to could not
 	// be walked, so it stands as the caller wrote it.
@@ -208,6 +208,7 @@ type Event struct {
 	// the kernel held more.
 	Argv, EnvKeys               [][]byte
 	ArgvTruncated, EnvTruncated bool
+	CwdTruncated                bool
 	// ToolCallID and Traceparent are the values of ASSAY_TOOL_CALL_ID and
 	// TRACEPARENT, at most 128 bytes, empty when absent.
 	ToolCallID, Traceparent []byte

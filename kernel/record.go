@@ -44,6 +44,7 @@ const (
 	bitIA32            = 1 << 13
 	bitNoBase          = 1 << 14
 	bitAddressFirst    = 1 << 15
+	bitBaseCut         = 1 << 16
 
 	segPath  = 0
 	segBase  = 1
@@ -55,8 +56,9 @@ const (
 	segTrace = 7
 	segCount = 8
 
-	// Network records use these segments for other things.
-	segAddr = segEnv // struct address
+	// Other records use a segment for other things.
+	segAddr = segEnv // network: struct address
+	segRoot = segEnv // names: walk of a root that is not the mount namespace's
 )
 
 // Both instruction sets are little-endian.

@@ -172,6 +172,8 @@ var variants = []variant{
 	{"open openat a/inroot -", func() { raw("openat", atFDCWD, cstr("/inroot"), unix.O_CREAT, 0o600) }},
 	{"unlink unlinkat a/above - ENOENT", func() { raw("unlinkat", atFDCWD, cstr("/../../above"), 0) }},
 	{"open openat a - EISDIR", func() { raw("openat", atFDCWD, cstr("/.."), unix.O_WRONLY, 0) }},
+	{"chdir chdir a -", func() { raw("chdir", cstr("/")) }},
+	{"unlink unlinkat a/low - ENOENT", func() { raw("unlinkat", atFDCWD, cstr("../../low"), 0) }},
 	{"unlink unlinkat a/inroot -", func() { raw("unlinkat", atFDCWD, cstr("/inroot"), 0) }},
 }
 

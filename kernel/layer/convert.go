@@ -149,6 +149,9 @@ func (b *Builder) exec(ev *kernel.Event, p *process) {
 	if ev.ArgvTruncated {
 		e.Truncated |= schema.FieldArgv
 	}
+	if ev.CwdTruncated {
+		e.Truncated |= schema.FieldCwd
+	}
 	if ev.EnvTruncated {
 		e.Truncated |= schema.FieldEnvKeys
 	}
