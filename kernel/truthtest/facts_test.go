@@ -1,0 +1,341 @@
+//go:build linux && amd64
+
+package truthtest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// A fact is one thing that happened, as text; pid is the process.
+type fact struct {
+	pid  int
+	text string
+}
+
+// facts counts how often each happened.
+type facts map[fact]uint64
+
+func (f facts) add(pid int, kind string, words ...string) { f.addTimes(1, pid, kind, words...) }
+
+// addTimes says that something happened n times. All words but the last one can
+// be anything and are quoted.
+func (f facts) addTimes(n uint64, pid int, kind string, words ...string) {
+	var b strings.Builder
+	b.WriteString(kind)
+	for i, w := range words {
+		if i < len(words)-1 {
+			w = strconv.Quote(w)
+		}
+		b.WriteString(" " + w)
+	}
+	f[fact{pid, b.String()}] += n
+}
+
+// resolver makes the paths of strace's arguments absolute. It follows the working
+// directory of every process, since the old calls (rename, mkdir) take names
+// relative to it and strace prints it with the *at calls only.
+type resolver struct {
+	group map[int]int     // tid to process
+	cwd   map[int]*string // tid to a directory, shared by CLONE_FS
+}
+
+const (
+	cloneFS     = 0x200
+	cloneThread = 0x10000
+)
+
+// join is what the layer documents for names in the caller's memory: absolute
+// and lexically clean, symbolic links not resolved.
+func join(base, name string) string {
+	if strings.HasPrefix(name, "/") {
+		return filepath.Clean(name)
+	}
+	return filepath.Clean(base + "/" + name)
+}
+
+// traceFacts says what the calls of a trace did. The first process starts in dir.
+func traceFacts(calls []*call, ends []ending, dir string) (facts, error) {
+	r := &resolver{group: map[int]int{}, cwd: map[int]*string{}}
+	f := facts{}
+	// A child's calls may stand before the line that tells of its birth.
+	births := map[int]*call{}
+	for _, c := range calls {
+		switch c.name {
+		case "fork", "vfork", "clone", "clone3":
+			if c.errno() == "" {
+				births[int(number(c.ret))] = c
+			}
+		}
+	}
+	sort.SliceStable(calls, func(i, j int) bool { return calls[i].line < calls[j].line })
+	var born func(tid int) error
+	born = func(tid int) error {
+		if r.group[tid] != 0 {
+			return nil
+		}
+		c := births[tid]
+		if c == nil {
+			if len(r.group) > 0 {
+				return fmt.Errorf("nobody made thread %d", tid)
+			}
+			first := dir
+			r.group[tid], r.cwd[tid] = tid, &first
+			return nil
+		}
+		if err := born(c.tid); err != nil {
+			return err
+		}
+		flags := cloneFlags(c)
+		r.group[tid], r.cwd[tid] = tid, r.cwd[c.tid]
+		if flags&cloneThread != 0 {
+			r.group[tid] = r.group[c.tid]
+		} else {
+			f.add(tid, "fork", fmt.Sprint("of ", r.group[c.tid]))
+		}
+		if flags&cloneFS == 0 {
+			own := *r.cwd[c.tid]
+			r.cwd[tid] = &own
+		}
+		return nil
+	}
+	for _, c := range calls {
+		if err := born(c.tid); err != nil {
+			return nil, err
+		}
+		switch c.name {
+		case "fork", "vfork", "clone", "clone3":
+			if c.errno() == "" {
+				if err := born(int(number(c.ret))); err != nil {
+					return nil, err
+				}
+			}
+			continue
+		}
+		if err := r.call(f, c); err != nil {
+			return nil, fmt.Errorf("line %d: %s%q: %w", c.line, c.name, c.args, err)
+		}
+	}
+	for _, e := range ends {
+		if r.group[e.tid] == e.tid {
+			f.add(e.tid, "exit", e.how)
+		}
+	}
+	return f, nil
+}
+
+func cloneFlags(c *call) uint64 {
+	switch c.name {
+	case "clone":
+		for _, a := range c.args {
+			if v, ok := strings.CutPrefix(a, "flags="); ok {
+				return number(v)
+			}
+		}
+	case "clone3":
+		s, _, _ := strings.Cut(c.args[0], " => ")
+		return number(fields(s)["flags"])
+	}
+	return 0
+}
+
+// path makes the name at argument i absolute; dfd is the index of its directory
+// or -1. ok is false for a name that is not readable memory.
+func (r *resolver) path(c *call, dfd, i int) (string, bool) {
+	if i >= len(c.args) {
+		return "", false
+	}
+	name, ok := str(c.args[i])
+	if !ok {
+		return "", false
+	}
+	cwd := r.cwd[c.tid]
+	base := *cwd
+	if dfd >= 0 {
+		fd, at, _ := descriptor(c.args[dfd])
+		base = at
+		if fd == -100 && at != "" { // AT_FDCWD, printed with the directory
+			*cwd = at
+		}
+	}
+	return join(base, name), true
+}
+
+// openFlags are O_CREAT and __O_TMPFILE: the mode argument counts.
+const openCreates = 0o100 | 0o20000000
+
+func (r *resolver) call(f facts, c *call) error {
+	errno, pid := c.errno(), r.group[c.tid]
+	if errno == "?" && c.name != "execve" {
+		return nil
+	}
+	named := func(kind string, dfd, i int, more ...string) {
+		if p, ok := r.path(c, dfd, i); ok {
+			f.add(pid, kind, append(append([]string{p}, more...), result(errno))...)
+		}
+	}
+	twice := func(kind string, d1, p1, d2, p2 int) {
+		a, ok1 := r.path(c, d1, p1)
+		b, ok2 := r.path(c, d2, p2)
+		if ok1 && ok2 {
+			f.add(pid, kind, a, b, result(errno))
+		}
+	}
+	arg := func(i int) uint64 {
+		if i < len(c.args) {
+			return number(c.args[i])
+		}
+		return 0
+	}
+	switch c.name {
+	case "open", "openat", "openat2", "creat":
+		dfd, at, flags, mode := 0, 1, arg(2), arg(3)
+		switch c.name {
+		case "open":
+			dfd, at, flags, mode = -1, 0, arg(1), arg(2)
+		case "creat":
+			dfd, at, flags, mode = -1, 0, 0o1101, arg(1)
+		case "openat2":
+			how := fields(c.args[2])
+			flags, mode = number(how["flags"]), number(how["mode"])
+		}
+		if flags&openCreates == 0 {
+			mode = 0
+		}
+		words := []string{fmt.Sprintf("flags=%#x mode=%#o", flags, mode)}
+		if errno != "" {
+			named("open", dfd, at, words...)
+			break
+		}
+		_, p, deleted := descriptor(c.ret)
+		if deleted {
+			words = append(words, "deleted")
+		}
+		f.add(pid, "open", append(append([]string{p}, words...), result(""))...)
+	case "execve", "execveat":
+		at, dfd, argv := 0, -1, 1
+		if c.name == "execveat" {
+			at, dfd, argv = 1, 0, 2
+		}
+		if errno != "" && errno != "?" {
+			named("exec_failed", dfd, at)
+			break
+		}
+		name, _ := str(c.args[at])
+		p, _ := r.path(c, dfd, at)
+		exe, args := image(p, name, list(c.args[argv]))
+		f.add(pid, "exec", exe, fmt.Sprintf("%q", args))
+	case "rename":
+		twice("rename", -1, 0, -1, 1)
+	case "renameat", "renameat2":
+		twice("rename", 0, 1, 2, 3)
+	case "link":
+		twice("link", -1, 0, -1, 1)
+	case "linkat":
+		twice("link", 0, 1, 2, 3)
+	case "unlink", "rmdir":
+		named(c.name, -1, 0)
+	case "unlinkat":
+		kind := "unlink"
+		if arg(2)&0x200 != 0 {
+			kind = "rmdir"
+		}
+		named(kind, 0, 1)
+	case "mkdir":
+		named("mkdir", -1, 0, fmt.Sprintf("mode=%#o", arg(1)))
+	case "mkdirat":
+		named("mkdir", 0, 1, fmt.Sprintf("mode=%#o", arg(2)))
+	case "symlink", "symlinkat":
+		dfd, at := -1, 1
+		if c.name == "symlinkat" {
+			dfd, at = 1, 2
+		}
+		if to, ok := str(c.args[0]); ok {
+			named("symlink", dfd, at, to)
+		}
+	case "chmod":
+		named("chmod", -1, 0, fmt.Sprintf("mode=%#o", arg(1)))
+	case "fchmodat", "fchmodat2":
+		named("chmod", 0, 1, fmt.Sprintf("mode=%#o", arg(2)))
+	case "truncate":
+		named("truncate", -1, 0, fmt.Sprintf("length=%d", arg(1)))
+	case "fchmod":
+		r.onFD(f, c, "chmod", fmt.Sprintf("mode=%#o", arg(1)))
+	case "ftruncate":
+		r.onFD(f, c, "truncate", fmt.Sprintf("length=%d", arg(1)))
+	case "chdir", "fchdir":
+		p := ""
+		if c.name == "chdir" {
+			p, _ = r.path(c, -1, 0)
+		} else {
+			_, p, _ = descriptor(c.args[0])
+		}
+		if errno == "" {
+			p = resolve(p)
+			*r.cwd[c.tid] = p
+		}
+		f.add(pid, "chdir", p, result(errno))
+	case "connect", "bind":
+		if a := address(c.args[1], *r.cwd[c.tid]); a != "" {
+			f.add(pid, c.name, a, result(errno))
+		}
+	}
+	return nil
+}
+
+func (r *resolver) onFD(f facts, c *call, kind, what string) {
+	_, p, deleted := descriptor(c.args[0])
+	if p == "" {
+		return
+	}
+	words := []string{p, what}
+	if deleted {
+		words = append(words, "deleted")
+	}
+	f.add(r.group[c.tid], kind, append(words, result(c.errno()))...)
+}
+
+func result(errno string) string {
+	if errno == "" {
+		return "= ok"
+	}
+	return "= " + errno
+}
+
+// address is a sockaddr as the layer writes it, "" for the families outside of
+// the agreed set. Under -X raw, numbers in it are bytes in network order.
+func address(s, cwd string) string {
+	a := fields(s)
+	text := func(key string) []byte {
+		t, _ := str(a[key])
+		return []byte(t)
+	}
+	port := func(key string) uint16 {
+		if b := text(key); len(b) == 2 {
+			return binary.BigEndian.Uint16(b)
+		}
+		return 0
+	}
+	switch number(a["sa_family"]) {
+	case 1:
+		if abstract, ok := strings.CutPrefix(a["sun_path"], "@"); ok {
+			t, _ := str(abstract)
+			return "unix:@" + t
+		}
+		if t, ok := str(a["sun_path"]); ok {
+			return "unix:" + join(cwd, t)
+		}
+	case 2:
+		ip, _ := netip.AddrFromSlice(text("sin_addr"))
+		return netip.AddrPortFrom(ip, port("sin_port")).String()
+	case 10:
+		ip, _ := netip.AddrFromSlice(text("sin6_addr"))
+		return netip.AddrPortFrom(ip.Unmap(), port("sin6_port")).String()
+	}
+	return ""
+}

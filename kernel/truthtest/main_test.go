@@ -1,0 +1,62 @@
+//go:build linux && amd64
+
+package truthtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// program is the built assay-run, helper the built testdata/nasty.c.
+var program, helper string
+
+// children are what this test binary does as a process of a run, by name.
+var children = map[string]func(args []string){}
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv("TRUTH_TEST_CHILD"); name != "" {
+		children[name](os.Args[1:])
+		os.Exit(0)
+	}
+	os.Exit(build(m))
+}
+
+func build(m *testing.M) int {
+	tmp, err := os.MkdirTemp("", "truth-")
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer os.RemoveAll(tmp)
+	program, helper = filepath.Join(tmp, "assay-run"), filepath.Join(tmp, "nasty")
+	for _, c := range []*exec.Cmd{
+		exec.Command("go", "build", "-o", program, "../../cmd/assay-run"),
+		exec.Command("gcc", "-O1", "-Wall", "-Werror", "-pthread", "-o", helper, "testdata/nasty.c", "testdata/uring.c"),
+	} {
+		c.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := c.CombinedOutput(); err != nil {
+			fmt.Printf("%v: %v\n%s", c.Args, err, out)
+			return 1
+		}
+	}
+	return m.Run()
+}
+
+// need skips a test where observing is impossible or a program is missing.
+func need(t *testing.T, programs ...string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("observing needs root")
+	}
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
+		t.Skip("the kernel has no BTF: ", err)
+	}
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skip(err)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+//go:build linux && amd64
+
+package truthtest
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// say is an event in one line, W standing for dir: kind, value, second name,
+// error, marks, what was cut. Strings are quoted where they need it.
+func say(e *schema.KernelEvent, dir string) string {
+	home := func(s string) string {
+		if rest, ok := strings.CutPrefix(s, dir); ok {
+			return "W" + rest
+		}
+		return s
+	}
+	b := e.Kind.String() + " " + home(e.Value)
+	if e.Target != "" {
+		b += " -> " + home(e.Target)
+	}
+	if e.Failed() {
+		b += " " + e.Errno()
+	}
+	for i, name := range []string{"deleted", "memfd", "relative", "unreachable", "unreadable"} {
+		if e.Marks&(1<<i) != 0 {
+			b += " (" + name + ")"
+		}
+	}
+	for i, name := range []string{"value", "target", "exe", "cwd", "argv", "env_keys"} {
+		if e.Truncated&(1<<i) != 0 {
+			b += " (cut " + name + ")"
+		}
+	}
+	return b
+}
+
+// story is what a run did from its second exec on (the first is the runner's of
+// the command), line by line in the order of first occurrence, each with how
+// often it happened if that is not once. What every program does to start, and
+// the kinds that the case is not about, are left out.
+func (r *recording) story(dir string, without ...schema.KernelKind) []string {
+	var lines []string
+	times := map[string]uint64{}
+	began := false
+events:
+	for i := range r.events {
+		e := &r.events[i]
+		if !began {
+			began = e.Kind == schema.KindExec
+			continue
+		}
+		if e.Class == schema.ClassLoader || e.Class == schema.ClassLocale {
+			continue
+		}
+		for _, k := range without {
+			if e.Kind == k {
+				continue events
+			}
+		}
+		s := say(e, dir)
+		if times[s] == 0 {
+			lines = append(lines, s)
+		}
+		times[s] += e.Times()
+	}
+	for i, s := range lines {
+		if n := times[s]; n != 1 {
+			lines[i] = fmt.Sprintf("%s ×%d", s, n)
+		}
+	}
+	return lines
+}
+
+// dull are the kinds that stories leave out unless they are about them.
+var dull = []schema.KernelKind{schema.KindFork, schema.KindThread, schema.KindExit, schema.KindWrite, schema.KindMmapShared, schema.KindFlow}
+
+// TestNasty runs one program for each case. Its whole story must be the expected
+// one: nothing is missing and nothing is there that did not happen.
+func TestNasty(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		what string
+		want []string
+	}{
+		{"deleted-cwd", "names in a directory that is gone", []string{
+			"mkdir W/gone", "chdir W/gone", "rmdir W/gone (unreachable)",
+			"openat W/gone/file ENOENT (unreachable)", "openat W/gone (deleted)", "mkdir W/gone/dir ENOENT (unreachable)",
+			"unlink W/over ENOENT (unreachable)",
+		}},
+		{"chroot", ".. ends at the process's own root, absolute and relative", []string{
+			"openat W", "mkdir W/jail", "mkdir W/jail/in", "chroot W/jail", "chdir W/jail/in", "openat W/jail/made",
+			"openat W/jail/absent ENOENT", "rename W/jail/made -> W/jail/moved",
+			"openat W/jail/climbing ENOENT", "unlink W/jail/climbed ENOENT", "openat W/outside", "unlink W/outside",
+		}},
+		{"thread-exec", "exec from another thread than the leader", []string{"exec /usr/bin/true -> /bin/true"}},
+		{"memfd-exec", "a program in anonymous memory", []string{
+			"memfd_create secret", "openat /usr/bin/true", "exec /memfd:secret -> /dev/fd/3 (memfd) (unreachable)",
+		}},
+		{"deleted-exec", "a program without a name", []string{
+			"openat W/prog ×2", "openat /usr/bin/true", "unlink W/prog", "exec W/prog -> /dev/fd/4 (deleted)",
+		}},
+		{"compat", "32-bit calls of a 64-bit program", []string{"openat W/thirty-two", "unlink W/thirty-two"}},
+		{"shared", "a process that shares directory and descriptors with its parent", []string{
+			"mkdir W/shared", "chdir W/shared", "openat W/shared/by-child", "mkdir W/shared/by-parent",
+		}},
+		{"uring", "requests through io_uring", []string{
+			"io_uring_setup ", "io_uring_op uring-file (relative) ×2", "io_uring_op uring-dir (relative)", "io_uring_op uring-new (relative)",
+			"io_uring_op ", "connect 127.0.0.1:1", "connect 127.0.0.1:1 ECONNREFUSED",
+		}},
+		{"sqpoll", "requests that a kernel thread picks up", []string{"io_uring_setup ", "io_uring_op polled-file (relative)"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			need(t)
+			dir := t.TempDir()
+			r := record(t, dir, nil, helper, c.name)
+			// openat's repeats differ in their flags, exec's in nothing here.
+			if d := cmp.Diff(c.want, r.story(dir, dull...)); d != "" {
+				t.Errorf("%s (-want +got):\n%s", c.what, d)
+			}
+			var reasons []string
+			if strings.HasPrefix(r.story(dir, dull...)[0], "io_uring") {
+				reasons = []string{"io_uring_used"}
+			}
+			r.claims(t, reasons...)
+			if got := blindSpot(t, r, "results of requests through io_uring"); got != (reasons != nil) {
+				t.Errorf("the blind spot of io_uring is exercised: %v", got)
+			}
+		})
+	}
+}
+
+func blindSpot(t *testing.T, r recording, name string) bool {
+	t.Helper()
+	for _, c := range r.health.Coverage {
+		for _, b := range c.KnownBlindSpots {
+			if b.Name == name {
+				return b.Exercised != nil && *b.Exercised
+			}
+		}
+	}
+	t.Errorf("no blind spot %s", name)
+	return false
+}
+
+// sum counts the occurrences of a line.
+func (r *recording) sum(dir, line string) (n uint64) {
+	for i := range r.events {
+		if say(&r.events[i], dir) == line {
+			n += r.events[i].Times()
+		}
+	}
+	return n
+}
+
+func TestNameRewrittenDuringTheCall(t *testing.T) {
+	need(t)
+	dir := t.TempDir()
+	r := record(t, dir, nil, helper, "toctou")
+	r.claims(t)
+	var a, b uint64
+	if _, err := fmt.Sscan(r.out, &a, &b); err != nil {
+		t.Fatalf("%q: %v", r.out, err)
+	}
+	if a == 0 || b == 0 {
+		t.Fatalf("no race: %d and %d opens", a, b)
+	}
+	a, b = a+1, b+1 // to make them
+	if gotA, gotB := r.sum(dir, "openat W/race-a"), r.sum(dir, "openat W/race-b"); gotA != a || gotB != b {
+		t.Errorf("opened by inode: %d and %d; in the layer: %d and %d", a, b, gotA, gotB)
+	}
+}
+
+func TestDeepAndLongPathsAreMarked(t *testing.T) {
+	need(t)
+	for _, c := range []struct {
+		name, component string
+		last            []string // "kind base" of the last events
+	}{
+		{"deep", "d", []string{"openat leaf", "rename leaf", "openat nothing", "unlink fruit"}},
+		{"longest", strings.Repeat("n", 255), []string{"openat leaf", "unlink leaf"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := record(t, dir, nil, helper, c.name)
+			r.claims(t)
+			var last []string
+			began := false
+			depth := 0 // that the program is at
+			for i := range r.events {
+				e := &r.events[i]
+				if !began || e.Class != schema.ClassAgent {
+					began = began || e.Kind == schema.KindExec
+					continue
+				}
+				whole := dir + strings.Repeat("/"+c.component, depth)
+				switch e.Kind {
+				case schema.KindExec:
+					// The program's own path is whole, its directory is not.
+					if e.Value != "/usr/bin/true" || e.Truncated != schema.FieldCwd {
+						t.Errorf("exec: %s, cwd of %d bytes", say(e, dir), len(e.Cwd))
+					}
+					continue
+				case schema.KindMkdir:
+					depth++
+					whole += "/" + c.component
+				case schema.KindChdir:
+				case schema.KindExit:
+					continue
+				default:
+					last = append(last, e.Kind.String()+" "+filepath.Base(e.Value))
+					whole += "/" + filepath.Base(e.Value)
+				}
+				// A path is either whole or marked; one that fits is never marked.
+				cut := e.Truncated&schema.FieldValue != 0
+				fits := strings.Count(whole, "/") <= 256 && len(whole) <= 4096-256
+				if (e.Value != whole) != cut || cut && fits {
+					t.Fatalf("at depth %d: %d bytes and %d components of %d are kept, cut: %v", depth, len(e.Value), strings.Count(e.Value, "/"), len(whole), cut)
+				}
+				if cut && !strings.HasSuffix(whole, e.Value) {
+					t.Fatalf("at depth %d: what is kept of a path is not its end", depth)
+				}
+			}
+			if d := cmp.Diff(c.last, last); d != "" {
+				t.Error(d)
+			}
+			if r.sum(dir, "chdir W") != 1 {
+				t.Error("nothing fits any more")
+			}
+		})
+	}
+}
+
+func TestInterruptedCalls(t *testing.T) {
+	need(t)
+	dir := t.TempDir()
+	r := record(t, dir, nil, helper, "interrupted")
+	r.claims(t)
+	// Every interruption is EINTR, whether the call began anew or not: that is
+	// decided after it was seen. How many signals came is a matter of time.
+	if n := r.sum(dir, "openat W/ended EINTR"); n != 1 {
+		t.Errorf("%d opens of ended were interrupted, want 1", n)
+	}
+	if n := r.sum(dir, "openat W/restarted EINTR"); n == 0 {
+		t.Error("no open of restarted was interrupted")
+	}
+	if n := r.sum(dir, "openat W/restarted"); n != 2 {
+		t.Errorf("%d opens of restarted, want one of either end", n)
+	}
+}
