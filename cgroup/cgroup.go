@@ -28,6 +28,10 @@ var ErrNotSupported = errors.New("not supported on this host")
 // session of that run id.
 var ErrInUse = errors.New("run id is in use by a live runner")
 
+// ErrNotMember is wrapped by Nested.Adopt's error for a process that is not in
+// the group.
+var ErrNotMember = errors.New("not a process of this run")
+
 // Reason is one cause for offering less, with what would fix it.
 type Reason struct {
 	Code    string // stable, snake case

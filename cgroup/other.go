@@ -63,6 +63,14 @@ func (g *Group) Thaw() error                 { return errNotLinux }
 func (g *Group) Kill() error                 { return errNotLinux }
 func (g *Group) Wait(context.Context) error  { return errNotLinux }
 
+// Nested cannot be had on this operating system.
+type Nested struct{}
+
+func (g *Group) Nest(string) (*Nested, error) { return nil, errNotLinux }
+func (n *Nested) ID() uint64                  { return 0 }
+func (n *Nested) Adopt(pid, pidfd int) error  { return errNotLinux }
+func (n *Nested) Remove() error               { return nil }
+
 func (g *Guard) PID() int       { return 0 }
 func (g *Guard) Release() error { return nil }
 
