@@ -29,6 +29,9 @@ type SDKEvent struct {
 	Tool       string `json:"tool,omitempty"`
 	// TNS is the arrival on the runner's clock, nanoseconds since run_started.
 	TNS int64 `json:"t_ns,omitempty"`
+	// SpanID is the W3C span of the call, 16 hex digits, by which processes
+	// that were executed with its TRACEPARENT belong to the call.
+	SpanID string `json:"span_id,omitempty"`
 	// Timestamp is what the SDK sent, kept as information and never joined on.
 	Timestamp string `json:"timestamp,omitempty"`
 }

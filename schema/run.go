@@ -32,6 +32,10 @@ type Run struct {
 	Kernel string `json:"kernel"`
 	// Compat is "v0" when the closed v0 kernel form was asked for, else absent.
 	Compat string `json:"compat,omitempty"`
+	// SDKEventLog and PolicyDecisionLog are the absolute paths of the logs that
+	// the command was asked to write; absent when it was not.
+	SDKEventLog       string `json:"sdk_event_log,omitempty"`
+	PolicyDecisionLog string `json:"policy_decision_log,omitempty"`
 	// StartedAt is the wall clock at the start, RFC 3339 in UTC. It is
 	// information: nothing is ordered by it.
 	StartedAt string `json:"started_at"`
