@@ -23,7 +23,9 @@ type Options struct {
 	CompatV0 bool
 	// Bind may set ToolCallID and BoundBy of an event before it goes to Sink;
 	// where the environment or the lineage of the process has told, they are
-	// set already. Nil changes nothing.
+	// set already. What it sets on a fork, an exec or a join holds for the
+	// process and its descendants from there on, unless it is bound by window.
+	// Nil changes nothing.
 	Bind func(ev *kernel.Event, e *schema.KernelEvent)
 	// Checks are told from the agent by it; nil for a run without a contract.
 	Checks *Checks
@@ -157,14 +159,14 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 		b.out.Kind, b.out.PPID, b.out.CgroupID = schema.KindJoin, ev.PPID, ev.CgroupID
 		b.check(p, ev.CgroupID)
 		b.stats.Added++
-		b.finish(ev)
+		b.finish(ev, p)
 	}
 	b.begin(ev, p, late)
 	b.out.ParentExecID = parent
 	b.convert(ev, p)
 	b.check(p, ev.CgroupID)
 	b.class(ev, p)
-	b.finish(ev)
+	b.finish(ev, p)
 	if ev.Kind == kernel.KindExit && p != nil {
 		b.procs.exit(p)
 	}
@@ -211,27 +213,31 @@ func (b *Builder) begin(ev *kernel.Event, p *process, late bool) {
 
 func (b *Builder) rel(t uint64) int64 { return int64(t - b.o.Start) }
 
-// class classifies b.out. A repeat has the class and the instance of the event
-// it repeats, as far as that is remembered.
+// class classifies b.out. A repeat has the class, the instance and the tool
+// call of the event it repeats, as far as that is remembered.
 func (b *Builder) class(ev *kernel.Event, p *process) {
 	slot := b.procs.slot(ev.ID)
 	if ev.Repeat && slot.id == ev.ID {
 		b.out.ExecID, b.out.Class = slot.execID, schema.Class(slot.class)
+		b.out.ToolCallID, b.out.BoundBy = slot.toolCall, slot.boundBy
 		return
 	}
 	if p != nil && b.out.Class != schema.ClassCheck {
 		b.out.Class = classify(&b.out, p.exe)
 	}
 	if !ev.Repeat {
-		*slot = eventID{ev.ID, b.out.ExecID, uint8(b.out.Class)}
+		*slot = eventID{ev.ID, b.out.ExecID, uint8(b.out.Class), b.out.ToolCallID, b.out.BoundBy}
 	}
 }
 
 // finish counts b.out, adds it to the surface and hands it out.
-func (b *Builder) finish(ev *kernel.Event) {
+func (b *Builder) finish(ev *kernel.Event, p *process) {
 	e := &b.out
 	if b.o.Bind != nil {
 		b.o.Bind(ev, e)
+		if p != nil && (e.Kind == schema.KindFork || e.Kind == schema.KindExec || e.Kind == schema.KindJoin) && e.BoundBy != schema.BoundByWindow {
+			p.toolCall, p.boundBy = e.ToolCallID, e.BoundBy
+		}
 	}
 	n := e.Times()
 	b.counts.Seen += n

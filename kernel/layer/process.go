@@ -35,6 +35,8 @@ type eventID struct {
 	id     uint64
 	execID uint64
 	class  uint8
+
+	toolCall, boundBy string
 }
 
 func newTable() *table { return &table{byPID: make(map[uint32]*process)} }
