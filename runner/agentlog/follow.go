@@ -1,0 +1,180 @@
+package agentlog
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"unicode"
+)
+
+// Bounds of what is taken from one log.
+const (
+	maxLine     = 1 << 20   // bytes of a line
+	maxBytes    = 256 << 20 // bytes of all lines
+	maxLines    = 1_000_000
+	maxProblems = 16 // that are kept with their text
+)
+
+// Codes of problems.
+const (
+	CodeMissing   = "missing"    // there is no log
+	CodeEmpty     = "empty"      // it has no lines
+	CodeStale     = "stale"      // it had content before the command started
+	CodeNotFile   = "not_a_file" // a link, a pipe, a device, a directory
+	CodeUnread    = "unreadable" // it cannot be opened or read
+	CodeLine      = "bad_line"   // a line is not what is due
+	CodeTruncated = "truncated"  // it was cut after it had been read
+	CodeReplaced  = "replaced"   // another file has its name
+	CodeLimit     = "too_large"  // it is over the bounds; the rest was not read
+)
+
+// Arrival is when a line was written, on the runner's clock: it was not there
+// at After, and it was at At.
+type Arrival struct{ After, At int64 }
+
+// Problem is something that is wrong with a log. Line counts from 1; 0 when
+// the problem is of no line.
+type Problem struct {
+	Code    string
+	Path    string
+	Line    int
+	Message string
+}
+
+func (p *Problem) Error() string {
+	at := p.Path
+	if bytes.ContainsFunc([]byte(at), func(r rune) bool { return !unicode.IsPrint(r) }) {
+		at = strconv.Quote(at)
+	}
+	if p.Line > 0 {
+		at += ":" + strconv.Itoa(p.Line)
+	}
+	return at + ": " + p.Message
+}
+
+// Account is what became of a log.
+type Account struct {
+	// Lines is how many lines were offered, Bad how many of them were refused,
+	// Bytes how many bytes were read.
+	Lines, Bad uint64
+	Bytes      int64
+	// Problems are the first ones, More how many there were besides.
+	Problems []*Problem
+	More     uint64
+}
+
+// Wrong tells whether evidence of the log may be missing: whether any problem
+// is more than that the log is not there, or had been there before.
+func (a *Account) Wrong() bool {
+	for _, p := range a.Problems {
+		switch p.Code {
+		case CodeMissing, CodeEmpty, CodeStale:
+		default:
+			return true
+		}
+	}
+	return a.More > 0
+}
+
+// splitter cuts what is read of a file into lines.
+type splitter struct {
+	path    string
+	take    func(line []byte, n int, at Arrival) error
+	account *Account
+
+	n       int    // lines of this file so far
+	torn    []byte // the line that has not ended
+	skip    bool   // it is too long; its rest is passed over
+	stopped bool   // the bounds were reached
+}
+
+// restart begins a file anew.
+func (s *splitter) restart() { s.n, s.torn, s.skip = 0, s.torn[:0], false }
+
+func (s *splitter) problem(code string, line int, format string, args ...any) {
+	if len(s.account.Problems) >= maxProblems {
+		s.account.More++
+		return
+	}
+	s.account.Problems = append(s.account.Problems, &Problem{Code: code, Path: s.path, Line: line, Message: fmt.Sprintf(format, args...)})
+}
+
+// add takes what was read.
+func (s *splitter) add(b []byte, at Arrival) {
+	for len(b) > 0 && !s.stopped {
+		i := bytes.IndexByte(b, '\n')
+		rest := b[len(b):]
+		part := b
+		if i >= 0 {
+			part, rest = b[:i], b[i+1:]
+		}
+		if s.account.Bytes += int64(len(b) - len(rest)); s.account.Bytes > maxBytes {
+			s.limit()
+			return
+		}
+		if !s.skip && len(s.torn)+len(part) > maxLine {
+			s.account.Lines++
+			s.account.Bad++
+			s.problem(CodeLine, s.n+1, "the line is longer than %d bytes", maxLine)
+			s.skip, s.torn = true, s.torn[:0]
+		}
+		switch {
+		case i < 0:
+			if !s.skip {
+				s.torn = append(s.torn, part...)
+			}
+		case s.skip:
+			s.n, s.skip = s.n+1, false
+		case len(s.torn) > 0:
+			s.torn = append(s.torn, part...)
+			s.line(s.torn, at)
+			s.torn = s.torn[:0]
+		default:
+			s.line(part, at)
+		}
+		b = rest
+	}
+}
+
+func (s *splitter) line(b []byte, at Arrival) {
+	s.n++
+	b = bytes.TrimSpace(b)
+	if len(b) == 0 {
+		return
+	}
+	if s.account.Lines >= maxLines {
+		s.limit()
+		return
+	}
+	s.account.Lines++
+	if err := s.take(b, s.n, at); err != nil {
+		s.account.Bad++
+		s.problem(CodeLine, s.n, "%v", err)
+	}
+}
+
+func (s *splitter) limit() {
+	s.stopped = true
+	s.torn = nil
+	s.problem(CodeLimit, s.n, "more than %d lines or %d bytes; the rest was not read", maxLines, maxBytes)
+}
+
+// end takes a last line that has no newline, if it is whole.
+func (s *splitter) end(at Arrival) {
+	if len(s.torn) == 0 || s.stopped {
+		return
+	}
+	b := s.torn
+	s.torn = nil
+	s.line(b, at)
+}
+
+// splitPath splits the path of a log.
+func splitPath(path string) (dir, base string, err error) {
+	dir, base = filepath.Split(filepath.Clean(path))
+	if base == "" || base == "." || base == ".." || !filepath.IsAbs(path) {
+		return "", "", fmt.Errorf("%q is not the absolute path of a file", path)
+	}
+	return dir, base, nil
+}

@@ -1,0 +1,296 @@
+package agentlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options say what to follow. All must be set.
+type Options struct {
+	// Path is the log's absolute path. Its directory must exist when Follow is
+	// called and is held open: a directory that takes its name later is not
+	// looked at.
+	Path string
+	// Now is the runner's clock.
+	Now func() int64
+	// Line takes each line but blank ones, from one goroutine at a time: its
+	// number in the file, counted from 1, and when it was written. The bytes
+	// are reused. An error makes it a bad line.
+	Line func(line []byte, n int, at Arrival) error
+	// Restart is told before lines of another file come, or of the same after
+	// it was cut.
+	Restart func()
+}
+
+// interval is the longest time between two looks at a log. It bounds how far
+// apart the moments of an Arrival are when the log is quiet.
+const interval = 2 * time.Millisecond
+
+// Follower reads a log while it is written. Its methods are safe for
+// concurrent use.
+type Follower struct {
+	opt  Options
+	base string
+	dir  int // the directory, O_PATH
+	wake int // an eventfd that ends the goroutine
+	note int // inotify, or -1: then only the interval wakes it
+	done chan struct{}
+
+	mu      sync.Mutex
+	split   splitter
+	account Account
+	file    int // or -1
+	st      unix.Stat_t
+	offset  int64
+	checked int64 // everything written before is known
+	refused string
+	closed  bool
+	buf     []byte
+}
+
+// Follow starts following. The error is of the directory alone: all that is
+// wrong with the log itself becomes part of the Account.
+func Follow(opt Options) (*Follower, error) {
+	dir, base, err := splitPath(opt.Path)
+	if err != nil {
+		return nil, err
+	}
+	f := &Follower{opt: opt, base: base, dir: -1, wake: -1, note: -1, file: -1, done: make(chan struct{}), buf: make([]byte, 64<<10)}
+	f.split = splitter{path: opt.Path, take: opt.Line, account: &f.account}
+	if f.dir, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, &os.PathError{Op: "open directory", Path: dir, Err: err}
+	}
+	if f.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		unix.Close(f.dir)
+		return nil, fmt.Errorf("follow %s: %w", opt.Path, err)
+	}
+	if f.note, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK); err != nil {
+		f.note = -1 // all instances of the user are in use
+	} else {
+		f.watch(f.dir, unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
+	}
+	f.checked = opt.Now()
+	f.mu.Lock()
+	f.look(false)
+	if f.account.Bytes > 0 {
+		f.split.problem(CodeStale, 0, "it had %d bytes before the command started, which were taken in", f.account.Bytes)
+	}
+	f.mu.Unlock()
+	go f.run()
+	return f, nil
+}
+
+// watch makes changes of what fd refers to wake the goroutine.
+func (f *Follower) watch(fd int, mask uint32) {
+	if f.note >= 0 {
+		_, _ = unix.InotifyAddWatch(f.note, procFD(fd), mask)
+	}
+}
+
+func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// Known makes sure that everything written to the log before t is known, and
+// tells whether that is so: it is not when the log is faster than it can be
+// read, or after Close.
+func (f *Follower) Known(t int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.checked < t && !f.closed {
+		f.look(false)
+	}
+	return f.checked >= t
+}
+
+// Close takes in the rest and ends. Nobody may be writing any more for the
+// rest to be all.
+func (f *Follower) Close() Account {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return f.account
+	}
+	for !f.look(true) {
+	}
+	f.split.end(Arrival{f.checked, f.opt.Now()})
+	switch {
+	case f.account.Bytes == 0 && f.refused == "" && f.file < 0:
+		f.split.problem(CodeMissing, 0, "the command has not written it")
+	case f.account.Lines == 0 && f.refused == "":
+		f.split.problem(CodeEmpty, 0, "it has no lines")
+	}
+	f.closed = true
+	f.drop()
+	_, _ = unix.Write(f.wake, binary.NativeEndian.AppendUint64(nil, 1))
+	<-f.done // it never waits for mu once closed is to be set: see run
+	unix.Close(f.dir)
+	unix.Close(f.wake)
+	if f.note >= 0 {
+		unix.Close(f.note)
+	}
+	return f.account
+}
+
+// run looks whenever something happened, and every interval.
+func (f *Follower) run() {
+	defer close(f.done)
+	fds := []unix.PollFd{{Fd: int32(f.wake), Events: unix.POLLIN}, {Fd: int32(f.note), Events: unix.POLLIN}}
+	var junk [4096]byte
+	for {
+		n, err := unix.Poll(fds, int(interval/time.Millisecond))
+		if fds[0].Revents != 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+		if n > 0 && fds[1].Revents != 0 {
+			_, _ = unix.Read(f.note, junk[:])
+		}
+		if f.mu.TryLock() { // else somebody is looking just now
+			if !f.closed {
+				f.look(false)
+			}
+			f.mu.Unlock()
+		}
+	}
+}
+
+// maxLook bounds one look, in bytes, so that who waits for one need not wait
+// for an endless log.
+const maxLook = 4 << 20
+
+// look reads what is new, and tells whether it came to the end of the log.
+func (f *Follower) look(final bool) bool {
+	start := f.opt.Now()
+	for range 8 { // files that replaced one another since
+		if f.file < 0 && !f.open() {
+			f.checked = start
+			return true
+		}
+		if !f.read() {
+			return f.split.stopped
+		}
+		if !f.replaced() {
+			f.checked = start
+			return true
+		}
+		// What came before the name was taken away is in by now.
+		if !f.read() {
+			return f.split.stopped
+		}
+		f.split.problem(CodeReplaced, 0, "another file has taken its place after %d lines", f.split.n)
+		f.drop()
+	}
+	return final // an agent that replaces it all the time gets no more
+}
+
+// open opens the log if it is there and a regular file. Nothing else is ever
+// opened: that alone could have an effect on whoever is at its other end.
+func (f *Follower) open() bool {
+	path, err := unix.Openat(f.dir, f.base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return false
+	}
+	if err != nil {
+		f.refuse(CodeUnread, "cannot be opened: "+err.Error())
+		return false
+	}
+	defer unix.Close(path)
+	if err := unix.Fstat(path, &f.st); err != nil {
+		f.refuse(CodeUnread, "cannot be examined: "+err.Error())
+		return false
+	}
+	if f.st.Mode&unix.S_IFMT != unix.S_IFREG {
+		f.refuse(CodeNotFile, "it is "+kindOf(f.st.Mode)+", not a regular file, and was not read")
+		return false
+	}
+	fd, err := unix.Open(procFD(path), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if err != nil {
+		f.refuse(CodeUnread, "cannot be opened: "+err.Error())
+		return false
+	}
+	f.file, f.offset = fd, 0
+	f.watch(fd, unix.IN_MODIFY)
+	if f.split.n > 0 {
+		f.opt.Restart()
+	}
+	f.split.restart()
+	return true
+}
+
+// refuse notes once what stands in the place of the log.
+func (f *Follower) refuse(code, message string) {
+	if message != f.refused {
+		f.refused = message
+		f.split.problem(code, 0, "%s", message)
+	}
+}
+
+func kindOf(mode uint32) string {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return "a symbolic link"
+	case unix.S_IFIFO:
+		return "a pipe"
+	case unix.S_IFDIR:
+		return "a directory"
+	case unix.S_IFSOCK:
+		return "a socket"
+	}
+	return "a device"
+}
+
+// read takes what is there, and tells whether that was all.
+func (f *Follower) read() bool {
+	if f.split.stopped {
+		return true
+	}
+	if err := unix.Fstat(f.file, &f.st); err == nil && f.st.Size < f.offset {
+		f.split.problem(CodeTruncated, 0, "it was cut from %d to %d bytes after %d lines had been read", f.offset, f.st.Size, f.split.n)
+		f.offset = 0
+		f.split.restart()
+		f.opt.Restart()
+	}
+	for left := maxLook; left > 0; {
+		n, err := unix.Pread(f.file, f.buf, f.offset)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			f.refuse(CodeUnread, fmt.Sprintf("cannot be read: %v", &fs.PathError{Op: "read", Path: f.base, Err: err}))
+			return true
+		}
+		if n == 0 {
+			return true
+		}
+		f.split.add(f.buf[:n], Arrival{f.checked, f.opt.Now()})
+		f.offset += int64(n)
+		left -= n
+		if f.split.stopped {
+			return true
+		}
+	}
+	return false
+}
+
+// replaced tells whether the log's name belongs to another file by now. A name
+// that is gone does not count: the file may still be written to.
+func (f *Follower) replaced() bool {
+	var st unix.Stat_t
+	if err := unix.Fstatat(f.dir, f.base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false
+	}
+	return st.Ino != f.st.Ino || st.Dev != f.st.Dev
+}
+
+func (f *Follower) drop() {
+	if f.file >= 0 {
+		unix.Close(f.file) // and with it its watch, once the file is gone
+		f.file = -1
+	}
+}
