@@ -1,0 +1,156 @@
+package binding
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/assay-run/assay-run/runner/agentlog"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// methods in the order of their strength.
+var methods = [...]string{schema.BoundByCgroup, schema.BoundByEnv, schema.BoundByLineage, schema.BoundByWindow}
+
+const window = 3 // index of the weakest method
+
+// call is one tool call and what is known of it.
+type call struct {
+	id, tool, decision string
+
+	sdk, policy bool // reported by
+	attached    bool // it got a cgroup
+	denied      bool
+
+	start, end             agentlog.Arrival
+	started, ended         bool // open from start, until end
+	begun, completed, orph bool // the SDK said so; orph: completed before it began
+	twice, conflict        bool
+
+	cgroupID uint64
+	bound    [len(methods)]uint64
+	kinds    map[schema.KernelKind]uint64
+	effects  effects
+
+	edge        uint64 // events at its edges
+	edgeEffects effects
+	overlap     uint64 // events while it and others were open
+}
+
+// reported tells whether anybody said that there is such a call.
+func (c *call) reported() bool { return c.sdk || c.policy || c.attached }
+
+func (c *call) events() (n uint64) {
+	for _, k := range c.bound {
+		n += k
+	}
+	return n
+}
+
+// stronger is how many events were bound by more than time.
+func (c *call) stronger() uint64 { return c.events() - c.bound[window] }
+
+// possible tells whether the call can have been open at some time of a span,
+// certain whether it was open all of it. Until its end is known it is open.
+func (c *call) possible(first, last int64) bool {
+	return c.started && last > c.start.After && (!c.ended || first <= c.end.At)
+}
+
+func (c *call) certain(first, last int64) bool {
+	return c.started && first >= c.start.At && (!c.ended || last <= c.end.After)
+}
+
+func (c *call) add(method int, e *schema.KernelEvent, b *budget) {
+	n := e.Times()
+	c.bound[method] += n
+	if c.kinds == nil {
+		c.kinds = make(map[schema.KernelKind]uint64)
+	}
+	if _, known := c.kinds[e.Kind]; known || len(c.kinds) < 64 {
+		c.kinds[e.Kind] += n
+	}
+	c.effects.add(e, b, true)
+}
+
+func (c *call) binding() schema.Binding {
+	b := schema.Binding{
+		ToolCallID: c.id, Tool: c.tool, PolicyDecision: c.decision, CgroupID: c.cgroupID, KernelEventCount: c.events(),
+		Window: schema.Window{Start: schema.RunStarted, End: schema.RunFinished}, Effects: c.effects.list(),
+	}
+	for i, n := range c.bound {
+		if n == 0 {
+			continue
+		}
+		if b.Method == "" {
+			b.Method, b.Methods = methods[i], make(map[string]uint64)
+		}
+		b.Methods[methods[i]] = n
+	}
+	if len(c.kinds) > 0 {
+		b.Kinds = make(map[string]uint64, len(c.kinds))
+		for k, n := range c.kinds {
+			b.Kinds[k.String()] += n
+		}
+	}
+	if c.started {
+		b.TStartNS = &c.start.At
+	}
+	if c.ended {
+		b.TEndNS = &c.end.At
+	}
+	return b
+}
+
+// beyondClaim is what the call did that its tool's name rules out.
+func (c *call) beyondClaim() (schema.Effects, bool) {
+	reads, network := claim(c.tool)
+	if !reads {
+		return schema.Effects{}, false
+	}
+	all := c.effects.list()
+	found := schema.Effects{Written: all.Written}
+	if !network {
+		found.Hosts = all.Hosts
+	}
+	return found, len(found.Written)+len(found.Hosts) > 0
+}
+
+var (
+	readWords = []string{"read", "get", "list", "ls", "view", "show", "search", "find", "grep", "glob", "stat", "cat", "head", "tail",
+		"query", "describe", "lookup", "inspect", "fetch", "browse"}
+	networkWords = []string{"fetch", "browse", "web", "http", "url", "download", "internet", "online", "remote", "api"}
+	writeWords   = []string{"write", "edit", "create", "delete", "remove", "update", "patch", "move", "rename", "copy", "make", "save", "put", "post",
+		"set", "add", "append", "insert", "replace", "run", "exec", "execute", "shell", "bash", "command", "install", "build", "apply", "commit", "push",
+		"download", "upload", "send", "mkdir", "touch", "notebook"}
+)
+
+// claim tells whether a tool's name says that it only reads, and whether over
+// the network. A name that says nothing claims nothing.
+func claim(tool string) (reads, network bool) {
+	for _, w := range words(tool) {
+		switch {
+		case slices.Contains(writeWords, w):
+			return false, false
+		case slices.Contains(readWords, w):
+			reads = true
+		}
+		network = network || slices.Contains(networkWords, w)
+	}
+	return reads, network
+}
+
+// words splits a name at what is no letter, and before capitals.
+func words(name string) []string {
+	var b strings.Builder
+	lower := false
+	for _, r := range name {
+		if lower && unicode.IsUpper(r) || !unicode.IsLetter(r) {
+			b.WriteByte(' ')
+		}
+		lower = unicode.IsLower(r)
+		if unicode.IsLetter(r) {
+			b.WriteRune(unicode.ToLower(r))
+		}
+	}
+	return strings.Fields(b.String())
+}

@@ -1,0 +1,322 @@
+package binding
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner/agentlog"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// MaxCalls bounds how many calls are told apart.
+const MaxCalls = 10_000
+
+// maxScan bounds how many calls are looked at for one event.
+const maxScan = 256
+
+// Options are what a [Correlator] needs.
+type Options struct {
+	// Known makes sure that everything reported before t, nanoseconds since
+	// run_started, has been handed in, and tells whether that is so. It is
+	// called without a lock held. Nil when there is no log.
+	Known func(t int64) bool
+	// Own are the paths and endpoints by which an agent reports, as values of
+	// kernel events. What is done with them is class runtime: neither the
+	// capability surface nor the report lists it.
+	Own []string
+}
+
+// Correlator files kernel events under tool calls. All methods are safe for
+// concurrent use.
+type Correlator struct {
+	known func(int64) bool
+	own   map[string]bool
+
+	mu      sync.Mutex
+	budget  budget
+	calls   map[string]*call
+	order   []*call
+	cgroups map[uint64]*call
+	spans   map[string]*call
+	open    []*call // started and not ended
+	past    []*call // ended, in the order of it
+	lost    uint64  // calls beyond the bound
+
+	counts         map[string]uint64 // events by how they were bound
+	overlapped     uint64
+	overlapCalls   []string
+	overlapEffects effects
+	outsideEffects effects
+	sdkCalls       int
+}
+
+// Events that no call got, as [schema.CorrelationReport].Events has them.
+const (
+	notEdge    = "edge"
+	notOverlap = "overlap"
+	notAny     = "none"
+)
+
+// New returns a Correlator that has heard of no call.
+func New(o Options) *Correlator {
+	c := &Correlator{
+		known: o.Known, budget: budget{left: maxEffects}, own: map[string]bool{},
+		calls: map[string]*call{}, cgroups: map[uint64]*call{}, spans: map[string]*call{}, counts: map[string]uint64{},
+	}
+	for _, p := range o.Own {
+		c.own[p] = true
+	}
+	return c
+}
+
+// call finds or makes a call; nil when there are too many.
+func (c *Correlator) call(id string) *call {
+	if k := c.calls[id]; k != nil {
+		return k
+	}
+	if len(c.calls) >= MaxCalls {
+		c.lost++
+		return nil
+	}
+	k := &call{id: id}
+	c.calls[id] = k
+	c.order = append(c.order, k)
+	return k
+}
+
+// SDK takes in a line of the SDK's log.
+func (c *Correlator) SDK(e *schema.SDKEvent, at agentlog.Arrival) {
+	if e.ToolCallID == "" || e.EventType != agentlog.ToolCallStarted && e.EventType != agentlog.ToolCallCompleted {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.call(e.ToolCallID)
+	if k == nil {
+		return
+	}
+	if !k.sdk {
+		k.sdk = true
+		c.sdkCalls++
+	}
+	k.tool = cmp.Or(k.tool, e.Tool)
+	if e.SpanID != "" {
+		c.spans[e.SpanID] = k
+	}
+	if e.EventType == agentlog.ToolCallStarted {
+		k.twice = k.twice || k.begun
+		if k.ended && !k.orph { // a repeated call is open once more, from its first start
+			k.ended = false
+			c.past = slices.DeleteFunc(c.past, func(x *call) bool { return x == k })
+			c.open = append(c.open, k)
+		}
+		if !k.begun && !k.ended {
+			c.opens(k, at)
+		}
+		k.begun = true
+		return
+	}
+	k.completed, k.orph = true, k.orph || !k.begun
+	if !k.ended {
+		k.end, k.ended = at, true
+		c.open = slices.DeleteFunc(c.open, func(x *call) bool { return x == k })
+		if k.started {
+			c.past = append(c.past, k)
+		}
+	}
+}
+
+// opens makes k open from at on. What the SDK says takes the place of what the
+// policy's decision gave.
+func (c *Correlator) opens(k *call, at agentlog.Arrival) {
+	k.start = at
+	if !k.started {
+		k.started = true
+		c.open = append(c.open, k)
+	}
+}
+
+// Decision takes in a line of the policy's log. A call that is not denied is
+// open from then on, unless the SDK says better.
+func (c *Correlator) Decision(e *schema.PolicyEvent, at agentlog.Arrival) {
+	if e.ToolCallID == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.call(e.ToolCallID)
+	if k == nil {
+		return
+	}
+	k.policy, k.tool = true, cmp.Or(k.tool, e.Tool)
+	if !k.denied { // a denial is not undone by a later line
+		k.decision = e.Decision
+	}
+	switch e.Decision {
+	case "deny", "denied", "block", "blocked", "reject", "rejected":
+		k.denied = true
+	default:
+		if !k.started && !k.ended {
+			c.opens(k, at)
+		}
+	}
+}
+
+// Cgroup tells that the processes of a call are those in a cgroup. It is told
+// before the first one is there. False: there are too many.
+func (c *Correlator) Cgroup(id string, cgroup uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.call(id)
+	if k == nil || len(c.cgroups) >= 2*MaxCalls {
+		return false
+	}
+	k.attached, k.cgroupID = true, cgroup
+	c.cgroups[cgroup] = k
+	return true
+}
+
+// Bind binds one event of the kernel layer, whose line is e, and counts it. It
+// is [layer.Options].Bind. One goroutine calls it, in the order of time.
+func (c *Correlator) Bind(ev *kernel.Event, e *schema.KernelEvent) {
+	if e.Class == schema.ClassCheck {
+		return
+	}
+	if c.own[e.Value] && e.Kind != schema.KindExec {
+		e.Class = schema.ClassRuntime
+	}
+	if e.Kind == schema.KindExec && e.BoundBy != schema.BoundByEnv && len(ev.Traceparent) > 0 {
+		c.bindSpan(ev, e)
+	}
+	at := ev.CgroupID
+	if ev.Kind == kernel.KindFork && !ev.Thread {
+		at = ev.ChildCgroupID
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.cgroups[at]; k != nil && at != 0 {
+		k.conflict = k.conflict || e.ToolCallID != "" && e.ToolCallID != k.id
+		e.ToolCallID, e.BoundBy = k.id, schema.BoundByCgroup
+	}
+	if e.ToolCallID != "" {
+		c.file(c.call(e.ToolCallID), e)
+		return
+	}
+	if len(c.calls) == 0 && c.known == nil || e.Kind == schema.KindFlow { // a flow's time is when it was counted
+		c.counts[notAny] += e.Times()
+		return
+	}
+	c.bindWindow(e)
+}
+
+// bindSpan binds a process that was executed with the TRACEPARENT of a call.
+func (c *Correlator) bindSpan(ev *kernel.Event, e *schema.KernelEvent) {
+	span := agentlog.Span(string(ev.Traceparent))
+	if span == "" || c.known == nil {
+		return
+	}
+	c.known(e.TNS)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.spans[span]; k != nil {
+		e.ToolCallID, e.BoundBy = k.id, schema.BoundByEnv
+	}
+}
+
+// file counts a bound event.
+func (c *Correlator) file(k *call, e *schema.KernelEvent) {
+	i := slices.Index(methods[:], e.BoundBy)
+	if k == nil || i < 0 {
+		c.counts[notAny] += e.Times()
+		return
+	}
+	c.counts[e.BoundBy] += e.Times()
+	k.add(i, e, &c.budget)
+}
+
+// bindWindow binds an event by its time, if that tells.
+func (c *Correlator) bindWindow(e *schema.KernelEvent) {
+	first, last := e.TNS, e.TNS
+	if e.Repeat {
+		first, last = e.TFirstNS, e.TLastNS
+	}
+	sure := true
+	if c.known != nil {
+		c.mu.Unlock() // the logs are handed in under the lock
+		sure = c.known(last + 1)
+		c.mu.Lock()
+	}
+	n := e.Times()
+	only, several := c.candidates(first, last, n, &sure)
+	switch {
+	case several:
+		c.counts[notOverlap] += n
+		c.overlapped += n
+		c.overlapEffects.add(e, &c.budget, false)
+	case only == nil && sure:
+		c.counts[notAny] += n
+		if len(c.calls) > 0 || c.known != nil {
+			c.outsideEffects.add(e, &c.budget, false)
+		}
+	case only == nil:
+		c.counts[notEdge] += n
+		c.outsideEffects.add(e, &c.budget, false)
+	case sure && only.certain(first, last):
+		e.ToolCallID, e.BoundBy = only.id, schema.BoundByWindow
+		c.file(only, e)
+	default:
+		c.counts[notEdge] += n
+		only.edge += n
+		only.edgeEffects.add(e, &c.budget, false)
+	}
+}
+
+// candidates finds the call that can have been open in a span, or tells that
+// there were several. sure is unset when not all were looked at.
+func (c *Correlator) candidates(first, last int64, n uint64, sure *bool) (only *call, several bool) {
+	var all [16]*call
+	found := all[:0]
+	count := 0
+	look := func(k *call) {
+		if !k.possible(first, last) {
+			return
+		}
+		if count++; len(found) < len(all) {
+			found = append(found, k)
+		} else {
+			k.overlap += n
+		}
+	}
+	for i, k := range slices.Backward(c.open) {
+		if len(c.open)-i > maxScan {
+			*sure = false
+			break
+		}
+		look(k)
+	}
+	for i, k := range slices.Backward(c.past) {
+		if k.end.At < first {
+			break // and so did all before it
+		}
+		if len(c.past)-i > maxScan {
+			*sure = false
+			break
+		}
+		look(k)
+	}
+	switch count {
+	case 0:
+		return nil, false
+	case 1:
+		return found[0], false
+	}
+	for _, k := range found {
+		k.overlap += n
+		if len(c.overlapCalls) < 16 && !slices.Contains(c.overlapCalls, k.id) {
+			c.overlapCalls = append(c.overlapCalls, k.id)
+		}
+	}
+	return nil, true
+}

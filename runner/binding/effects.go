@@ -1,0 +1,103 @@
+package binding
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Bounds of the lists of one call, and of the bytes in those of all calls.
+const (
+	maxFiles    = 64
+	maxWritten  = 64
+	maxHosts    = 32
+	maxCommands = 32
+	maxCommand  = 256
+	maxEffects  = 8 << 20
+)
+
+// budget is what the lists of all calls may still take, in bytes.
+type budget struct{ left int }
+
+// effects are what a call, or nobody's call, touched.
+type effects struct {
+	files, written, hosts, commands map[string]struct{}
+	beyond                          uint64
+}
+
+// add files an event of class agent that succeeded, or tried to connect. What
+// was only read is left out unless reads is set.
+func (f *effects) add(e *schema.KernelEvent, b *budget, reads bool) {
+	if e.Class != schema.ClassAgent || e.Failed() && e.Kind != schema.KindConnect {
+		return
+	}
+	switch e.Kind {
+	case schema.KindOpen:
+		if e.Writes() {
+			f.write(e.Value, e, b)
+		} else if reads {
+			f.put(&f.files, maxFiles, e.Value, e, b)
+		}
+	case schema.KindWrite, schema.KindMmapShared, schema.KindTruncate, schema.KindMkdir, schema.KindMknod, schema.KindSymlink,
+		schema.KindUnlink, schema.KindRmdir, schema.KindChmod, schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr:
+		f.write(e.Value, e, b)
+	case schema.KindLink:
+		f.write(e.Target, e, b)
+	case schema.KindRename:
+		f.write(e.Value, e, b)
+		f.write(e.Target, e, b)
+	case schema.KindConnect, schema.KindSendto, schema.KindConnectBlocked:
+		f.put(&f.hosts, maxHosts, e.Value, e, b)
+	case schema.KindExec:
+		cmd := strings.Join(e.Argv, " ")
+		if len(cmd) > maxCommand {
+			cmd = strings.ToValidUTF8(cmd[:maxCommand], "") + "…"
+		}
+		f.put(&f.commands, maxCommands, cmd, e, b)
+	}
+}
+
+func (f *effects) write(path string, e *schema.KernelEvent, b *budget) {
+	if path != "/dev/null" && path != "/dev/tty" {
+		f.put(&f.written, maxWritten, path, e, b)
+	}
+}
+
+func (f *effects) put(set *map[string]struct{}, limit int, v string, e *schema.KernelEvent, b *budget) {
+	if v == "" {
+		return
+	}
+	if _, there := (*set)[v]; there {
+		return
+	}
+	if len(*set) >= limit || b.left < len(v) {
+		f.beyond += e.Times()
+		return
+	}
+	if *set == nil {
+		*set = make(map[string]struct{})
+	}
+	b.left -= len(v)
+	(*set)[strings.Clone(v)] = struct{}{}
+}
+
+// some tells whether there is anything but reading.
+func (f *effects) some() bool {
+	return len(f.written)+len(f.hosts)+len(f.commands) > 0 || f.beyond > 0
+}
+
+func (f *effects) list() schema.Effects {
+	e := schema.Effects{
+		Files: sorted(f.files), Written: sorted(f.written), Hosts: sorted(f.hosts), Commands: sorted(f.commands), Beyond: f.beyond,
+	}
+	if len(f.files) > 0 || len(f.written) > 0 {
+		e.Files = slices.Concat(e.Files, e.Written)
+		slices.Sort(e.Files)
+		e.Files = slices.Compact(e.Files)
+	}
+	return e
+}
+
+func sorted(m map[string]struct{}) []string { return slices.Sorted(maps.Keys(m)) }
