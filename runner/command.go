@@ -16,10 +16,23 @@ import (
 // Environment that every child gets on top of its own.
 const envRunID = "ASSAY_RUNNER_RUN_ID"
 
+// Environment that an agent gets where it has something to report to.
+const (
+	envSDKLog    = "ASSAY_RUNNER_SDK_EVENT_LOG"
+	envSDKSchema = "ASSAY_RUNNER_SDK_EVENT_SCHEMA"
+	envPolicyLog = "ASSAY_RUNNER_POLICY_DECISION_LOG"
+)
+
+// agentEnv are the keys that are never inherited.
+var agentEnv = []string{envSDKLog, envSDKSchema, envPolicyLog, EnvCallSocket, EnvToolCall}
+
 // environ returns the child's environment: ours, what the spec sets, and the
 // run id. A later setting of a key wins.
 func (s *Spec) environ() []string {
 	own := map[string]string{envRunID: s.RunID}
+	for _, key := range agentEnv {
+		own[key] = "" // of a run around this one: it has no meaning in ours
+	}
 	env := make([]string, 0, len(os.Environ())+len(s.Env)+1)
 	for _, kv := range os.Environ() {
 		key, _, _ := strings.Cut(kv, "=")
@@ -29,7 +42,7 @@ func (s *Spec) environ() []string {
 		}
 	}
 	for _, k := range sortedKeys(s.Env) {
-		if _, ours := own[k]; !ours {
+		if k != envRunID {
 			env = append(env, k+"="+s.Env[k])
 		}
 	}
@@ -132,6 +145,18 @@ func rootCause(err error) error {
 	return err
 }
 
+// absLog makes the path of a log absolute: the command may start elsewhere.
+func absLog(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("log %q: %w", path, err)
+	}
+	return abs, nil
+}
+
 // Record is the spec in the form it has in run.json, values of environment
 // variables left out. The wall clock start is startedAt.
 func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run, error) {
@@ -146,6 +171,14 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 		}
 	}
 	keys := sortedKeys(s.Env)
+	sdkLog, err := absLog(s.SDKEventLog)
+	if err != nil {
+		return schema.Run{}, err
+	}
+	policyLog, err := absLog(s.PolicyDecisionLog)
+	if err != nil {
+		return schema.Run{}, err
+	}
 	return schema.Run{
 		Schema: schema.RunV0, RunID: s.RunID, Platform: s.Platform, AgentShim: s.AgentShim,
 		Command: s.Command, EnvKeys: keys, Workdir: dir,
@@ -153,7 +186,7 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 		Limits:   schema.Limits{MemoryBytes: s.Limits.MemoryBytes, Pids: s.Limits.Pids, CPUMilli: s.Limits.CPUMilli},
 		Contract: file, ContractBaseline: s.ContractBaseline,
 		Labels: s.Labels, Capture: !s.NoCapture, CaptureBytes: s.CaptureBytes,
-		Kernel: s.Kernel, Compat: s.Compat,
+		Kernel: s.Kernel, Compat: s.Compat, SDKEventLog: sdkLog, PolicyDecisionLog: policyLog,
 		StartedAt: startedAt.UTC().Format(time.RFC3339Nano), Recorder: recorder, Output: output,
 	}, nil
 }

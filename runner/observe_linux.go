@@ -49,6 +49,7 @@ func (r *run) observe(ctx context.Context) error {
 	o.builder = layer.NewBuilder(layer.Options{
 		RunID: r.spec.RunID, Start: uint64(r.rec.start()), Surface: r.surface,
 		CompatV0: r.spec.Compat == "v0", Sink: r.kernelSink(), Checks: r.gate.cgroups(),
+		Bind: r.agentSide.correlator.Bind,
 	})
 	go func() {
 		readErr := observer.Read(o.builder.Push)

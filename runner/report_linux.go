@@ -34,6 +34,7 @@ func (r *run) finish(why error) (*schema.Result, error) {
 	r.result.RunnerExitCode = &exit
 	err := errors.Join(
 		r.rec.failed(),
+		r.unheard(),
 		r.gate.recorded(),
 		r.put(schema.ResultPath, &r.result),
 		r.writeSurface(),
@@ -80,13 +81,6 @@ func (r *run) put(path string, doc any) error {
 	return r.opt.Recorder.Put(path, data)
 }
 
-func (r *run) correlation() *schema.CorrelationReport {
-	return &schema.CorrelationReport{
-		Schema: schema.CorrelationReportV0, RunID: r.spec.RunID,
-		Status: r.cgroupCorrelation(), Bindings: []schema.Binding{}, Ambiguities: []string{},
-	}
-}
-
 // cgroupCorrelation is clean when the kernel layer saw the session's cgroup
 // and nobody left it.
 func (r *run) cgroupCorrelation() string {
@@ -113,6 +107,7 @@ func (r *run) health() *schema.ObservationHealth {
 	r.kernelAccount.Unavailable = r.unobserved
 	r.settleKernelAccount()
 	layer.Health(h, r.kernelAccount)
+	r.agentHealth(h)
 	if h.KernelLayer == schema.Absent {
 		h.Notes = append(h.Notes, "contract_only_mode: kernel layer absent; lifecycle and stdio were recorded, kernel events were not")
 	}

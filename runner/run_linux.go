@@ -40,6 +40,9 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	if err := r.contain(); err != nil {
 		return r.finish(err)
 	}
+	if err := r.openAgent(); err != nil {
+		return r.finish(err)
+	}
 	if err := r.observe(ctx); err != nil {
 		return r.finish(err)
 	}
@@ -77,6 +80,8 @@ type run struct {
 	unobserved    error        // why it is absent
 	surface       *layer.Surface
 	kernelAccount layer.Account
+
+	agentSide *agentSide // nil until it is open
 
 	gate      *gate // nil without an outcome contract
 	interrupt bool  // a SIGINT or SIGTERM was forwarded
@@ -168,7 +173,7 @@ func (r *run) openStdio() error {
 
 // start executes the command inside the agent's cgroup.
 func (r *run) start() error {
-	env := r.spec.environ()
+	env := append(r.spec.environ(), r.agentSide.env()...)
 	dir, err := r.spec.workdir()
 	if err != nil {
 		return sandboxError("workdir_unusable", err)
@@ -256,6 +261,7 @@ func (r *run) processes() *int64 {
 // guard goes last, so that it covers everything before it.
 func (r *run) release() {
 	r.endObservation()
+	r.endAgent()
 	if r.streams != nil {
 		r.streams.Abort()
 		r.result.Stdio = r.streams.Finish(0)

@@ -20,6 +20,8 @@ var (
 	ErrRunIDCharacter   = errors.New("run id may only contain ASCII letters, digits, _ and -")
 	ErrRunIDTooLong     = fmt.Errorf("run id is longer than %d bytes", maxRunID)
 	ErrUnsupportedShim  = errors.New("unsupported agent shim")
+	ErrShimNeeded       = errors.New("an SDK event log needs an agent shim that writes it")
+	ErrSameLog          = errors.New("the SDK event log and the policy decision log are the same file")
 	ErrNUL              = errors.New("NUL byte in a string that the kernel ends at NUL")
 	ErrEmptyProgramName = errors.New("program name is empty")
 	ErrEnvKey           = errors.New("malformed environment variable name")
@@ -89,6 +91,10 @@ type Spec struct {
 	CaptureBytes int64
 	// Kernel is KernelAuto, KernelRequire or KernelOff.
 	Kernel string
+	// SDKEventLog and PolicyDecisionLog are files that the command writes, its
+	// SDK's events and the decisions of a policy, which are followed and taken
+	// into the bundle. Empty means none. The first needs an AgentShim.
+	SDKEventLog, PolicyDecisionLog string
 	// Compat is empty, or "v0" for a kernel layer in the closed v0 form.
 	Compat string
 }
@@ -135,6 +141,7 @@ func (s *Spec) Validate() error {
 	if !slices.Contains(Shims, s.AgentShim) {
 		add(ErrUnsupportedShim, "agent shim %q (supported: %s)", s.AgentShim, strings.Join(Shims, ", "))
 	}
+	s.validateLogs(add)
 	for i, arg := range s.Command {
 		if strings.ContainsRune(arg, 0) {
 			add(ErrNUL, "command argument %d", i)
@@ -161,6 +168,20 @@ func (s *Spec) Validate() error {
 		add(ErrChoice, "compat form %q (v0)", s.Compat)
 	}
 	return errors.Join(errs...)
+}
+
+func (s *Spec) validateLogs(add addError) {
+	if s.SDKEventLog != "" && s.AgentShim == ShimNone {
+		add(ErrShimNeeded, "agent shim %q with SDK event log %q (name one with --agent-shim: %s)", s.AgentShim, s.SDKEventLog, strings.Join(Shims[1:], ", "))
+	}
+	if s.SDKEventLog != "" && s.SDKEventLog == s.PolicyDecisionLog {
+		add(ErrSameLog, "log %q", s.SDKEventLog)
+	}
+	for _, log := range []string{s.SDKEventLog, s.PolicyDecisionLog} {
+		if strings.ContainsRune(log, 0) {
+			add(ErrNUL, "log %q", log)
+		}
+	}
 }
 
 type addError func(err error, format string, args ...any)

@@ -33,6 +33,9 @@ type specFile struct {
 	CaptureBytes *byteSize         `json:"capture_bytes"`
 	Kernel       *string           `json:"kernel"`
 	Compat       *string           `json:"compat"`
+
+	SDKEventLog       *string `json:"sdk_event_log"`
+	PolicyDecisionLog *string `json:"policy_decision_log"`
 }
 
 type limitsFile struct {
@@ -65,7 +68,7 @@ func (n *byteSize) UnmarshalText(b []byte) error {
 
 // LoadFile overlays s with the file at path: JSON when its name ends in .json,
 // else YAML. Keys it does not know and keys given twice are errors that name
-// the file and the line. A relative workdir or contract is relative to
+// the file and the line. A relative workdir, contract or log is relative to
 // the file.
 func (s *Spec) LoadFile(path string) error {
 	f, err := os.Open(path)
@@ -88,7 +91,7 @@ func (s *Spec) LoadFile(path string) error {
 	if err := strict.Decode(data, format, &file); err != nil {
 		return fmt.Errorf("spec %s: %w", path, err)
 	}
-	for _, p := range []*string{file.Workdir, file.Contract} {
+	for _, p := range []*string{file.Workdir, file.Contract, file.SDKEventLog, file.PolicyDecisionLog} {
 		if p == nil || *p == "" || filepath.IsAbs(*p) {
 			continue
 		}
@@ -129,6 +132,8 @@ func (f *specFile) overlay(s *Spec) {
 	set((*byteSize)(&s.CaptureBytes), f.CaptureBytes)
 	set(&s.Kernel, f.Kernel)
 	set(&s.Compat, f.Compat)
+	set(&s.SDKEventLog, f.SDKEventLog)
+	set(&s.PolicyDecisionLog, f.PolicyDecisionLog)
 }
 
 func set[T any](dst *T, src *T) {

@@ -30,6 +30,7 @@ type runFlags struct {
 	noCapture            bool
 	captureBytes         string
 	kernel, compat       string
+	sdkLog, policyLog    string
 	contract             string
 	baseline             bool
 }
@@ -59,6 +60,8 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.contract, "contract", "", "evaluate the outcome contract in `FILE` once the command is gone")
 	fs.BoolVar(&f.baseline, "contract-baseline", false, "evaluate it before the command starts, too: checks that pass then gate nothing")
 	fs.StringVar(&f.compat, "compat", "", "write the kernel layer in the closed form `v0`")
+	fs.StringVar(&f.sdkLog, "sdk-event-log", "", "take in the events that the agent's SDK writes to `FILE`; needs --agent-shim")
+	fs.StringVar(&f.policyLog, "policy-decision-log", "", "take in the decisions that a policy writes to `FILE`")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing when all goes well")
 }
 
@@ -94,6 +97,8 @@ func (f *runFlags) spec(fs *pflag.FlagSet, command []string) (*runner.Spec, erro
 		{"compat", func() error { s.Compat = f.compat; return nil }},
 		{"contract", func() error { s.Contract = f.contract; return nil }},
 		{"contract-baseline", func() error { s.ContractBaseline = f.baseline; return nil }},
+		{"sdk-event-log", func() error { s.SDKEventLog = f.sdkLog; return nil }},
+		{"policy-decision-log", func() error { s.PolicyDecisionLog = f.policyLog; return nil }},
 		{"env-file", func() error { return f.readEnvFiles(s) }},
 		{"env", func() error { return f.setEnv(s) }},
 		{"label", func() error { return f.setLabels(s) }},

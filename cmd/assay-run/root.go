@@ -88,7 +88,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return withHint(err, "%s", flagHint(cmd, err))
 	})
-	root.AddCommand(run, a.verifyCommand(), a.inspectCommand(), a.eventsCommand(), a.recoverCommand(), a.contractCommand(), a.doctorCommand(), a.serveCommand(), a.mcpCommand(), a.manCommand())
+	root.AddCommand(run, a.callCommand(), a.verifyCommand(), a.inspectCommand(), a.eventsCommand(), a.recoverCommand(), a.contractCommand(), a.doctorCommand(), a.serveCommand(), a.mcpCommand(), a.manCommand())
 	return root
 }
 

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/runner"
+)
+
+func (a *app) callCommand() *cobra.Command {
+	var id string
+	cmd := &cobra.Command{
+		Use:   "call --id ID -- CMD [ARG...]",
+		Short: "Run a command as a tool call of the run that this is in",
+		Long: `call replaces itself by CMD, in a cgroup that the run makes for the tool call, so
+that everything CMD does is told from what the agent does otherwise. Where there
+is no such cgroup to be had, and outside of a run, CMD is told by its environment
+alone: ` + runner.EnvToolCall + ` is set in either case.
+
+Exit codes: the command's own; 125 call itself failed; 126 the command is not
+executable; 127 not found.`,
+		Example: `  assay-run call --id call_123 -- grep -rn TODO src`,
+		Args:    commandAfterDash,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := runner.CheckCallID(id); err != nil {
+				return withHint(fmt.Errorf("--id: %w", err), "give the id that the SDK or the model has for the call")
+			}
+			if len(args) == 0 {
+				return withHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run call --id call_123 -- ls")
+			}
+			return call(id, args)
+		},
+		DisableFlagsInUseLine: true,
+	}
+	cmd.Flags().StringVar(&id, "id", "", "the tool call's `ID`, 1 to 128 bytes")
+	return cmd
+}
+
+// call becomes the command. It returns only when that fails.
+func call(id string, args []string) error {
+	path, err := exec.LookPath(args[0])
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return callFailure(args[0], err)
+	}
+	if socket := os.Getenv(runner.EnvCallSocket); socket != "" {
+		_ = runner.JoinCall(socket, id) // the environment, then, and the report says so
+	}
+	env := make([]string, 0, len(os.Environ())+1)
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, runner.EnvToolCall+"=") {
+			env = append(env, kv)
+		}
+	}
+	return callFailure(args[0], syscall.Exec(path, args, append(env, runner.EnvToolCall+"="+id)))
+}
+
+func callFailure(command string, err error) error {
+	code := runner.ExitNotExecutable
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		code = runner.ExitNotFound
+	}
+	return exitError{code, fmt.Errorf("start %q: %w", command, err)}
+}
