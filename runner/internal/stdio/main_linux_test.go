@@ -147,7 +147,6 @@ func runner(t testing.TB, env []string, argv ...string) (*exec.Cmd, string) {
 	t.Helper()
 	dir := t.TempDir()
 	cmd := exec.Command("/proc/self/exe", argv...)
-	cmd.Stderr = os.Stderr // what a failing one has to say, unless the test takes it
 	cmd.Env = append(append(os.Environ(), spoolEnv+"="+dir), env...)
 	return cmd, dir
 }
