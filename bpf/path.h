@@ -22,8 +22,11 @@ static long step(u32 i, void *arg)
 	if (d == w->root) {
 		struct mount *up = BPF_CORE_READ(m, mnt_parent);
 
-		if (up == m || !up)
+		if (up == m || !up) {
+			if (!BPF_CORE_READ(m, mnt_ns)) /* unmounted, but still in use */
+				w->bits |= B_UNREACHABLE;
 			return 1;
+		}
 		w->dentry = BPF_CORE_READ(m, mnt_mountpoint);
 		w->mnt = up;
 		w->root = BPF_CORE_READ(up, mnt.mnt_root);
