@@ -69,7 +69,7 @@ func traceFacts(calls []*call, ends []ending, dir string) (facts, error) {
 		switch c.name {
 		case "fork", "vfork", "clone", "clone3":
 			if c.errno() == "" {
-				births[int(number(c.ret))] = c
+				births[c.child()] = c
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func traceFacts(calls []*call, ends []ending, dir string) (facts, error) {
 		switch c.name {
 		case "fork", "vfork", "clone", "clone3":
 			if c.errno() == "" {
-				if err := born(int(number(c.ret))); err != nil {
+				if err := born(c.child()); err != nil {
 					return nil, err
 				}
 			}

@@ -111,6 +111,11 @@ func TestNasty(t *testing.T) {
 		{"shared", "a process that shares directory and descriptors with its parent", []string{
 			"mkdir W/shared", "chdir W/shared", "openat W/shared/by-child", "mkdir W/shared/by-parent",
 		}},
+		{"detached", "below a mount that is nowhere any more", []string{
+			"namespace ", "mount /", "mkdir W/top", "mount W/top", "chdir W/top", "mkdir W/top/low", "mount /top (unreachable)",
+			"openat /low/file (unreachable)", "rename /low/file -> /file (unreachable)", "chdir /low (unreachable)",
+			"openat /nothing ENOENT (unreachable)", "unlink /file (unreachable)",
+		}},
 		{"uring", "requests through io_uring", []string{
 			"io_uring_setup ", "io_uring_op uring-file (relative) ×2", "io_uring_op uring-dir (relative)", "io_uring_op uring-new (relative)",
 			"io_uring_op ", "connect 127.0.0.1:1", "connect 127.0.0.1:1 ECONNREFUSED",

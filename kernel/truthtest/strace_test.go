@@ -232,6 +232,15 @@ func number(s string) uint64 {
 	return v
 }
 
+// child is the pid, in strace's namespace, that a fork returned.
+func (c *call) child() int {
+	pid, outer, inside := strings.Cut(c.ret, " /* ")
+	if inside {
+		pid, _, _ = strings.Cut(outer, " ")
+	}
+	return int(number(pid))
+}
+
 // errno is the error of a call, "" when it succeeded and "?" when it never
 // returned.
 func (c *call) errno() string {

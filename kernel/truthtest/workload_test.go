@@ -59,7 +59,7 @@ var always = []replacement{
 func (w *workload) traced(t *testing.T, dir string) (facts, recording) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "trace")
-	r := record(t, dir, w.env(), strace, "-f", "-q", "-v", "-s", "65536", "-yy", "-X", "raw", "--seccomp-bpf",
+	r := record(t, dir, w.env(), strace, "-f", "-q", "-v", "-s", "65536", "-yy", "-X", "raw", "--seccomp-bpf", "--pidns-translation",
 		"-o", out, "-e", "trace="+strings.Join(agreed, ","), "--", "/bin/sh", "-c", w.script)
 	calls, ends, err := readTrace(out)
 	if err != nil {

@@ -137,4 +137,21 @@ while [ $i -lt 60 ]; do p=node_modules/p$i; mkdir -p $p/lib; echo '{}' > $p/pack
 	ln -s ../p$i/lib/index.js node_modules/bin$i; i=$((i+1)); done
 cp -a node_modules copy; mv copy moved; rm -rf moved; tar cf - node_modules | gzip -1 > n.tgz; ls -R node_modules > listing`,
 	},
+	{
+		name: "mounts",
+		script: `exec unshare -m /bin/sh -ec '
+mkdir a b c low up wk m; echo in a > a/f; echo low > low/lower; echo two > low/second
+mount --bind a b; cat b/f; echo new > b/g; mv b/g b/h; rm b/h
+mount -t tmpfs none c; mkdir c/d; echo t > c/d/t; ln -s t c/d/s; cat c/d/s
+mount --bind c/d b; cat b/t b/s
+mount -t overlay none -o lowerdir=low,upperdir=up,workdir=wk m
+cat m/lower; echo more >> m/second; mv m/lower m/moved; rm m/moved; mkdir m/new; cp /bin/true m/new/prog; m/new/prog; chmod 600 m/second
+cd b; cat t; mkdir e; cd ../b/e; echo > here; mv here ../there; cd ../../c/d; rm there; rmdir e'`,
+	},
+	{
+		name: "pid namespace",
+		script: `exec unshare -p -f --mount-proc /bin/sh -ec '
+echo $$ > first; (echo inner > second; cat second); cat /proc/self/status > status; i=0
+while [ $i -lt 20 ]; do /bin/true; echo $i > at$i; i=$((i+1)); done'`,
+	},
 }

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -279,6 +280,19 @@ static void shared(void)
 	mkdir("by-parent", 0700);
 }
 
+/* A mount that is nowhere any more, but still where we are. */
+static void detached(void)
+{
+	must(!unshare(CLONE_NEWNS) && !mount("none", "/", 0, MS_REC | MS_PRIVATE, 0), "unshare");
+	must(!mkdir("top", 0700) && !mount("none", "top", "tmpfs", 0, 0), "mount");
+	must(!chdir("top") && !mkdir("low", 0700) && !umount2("../top", MNT_DETACH), "umount");
+	close(touch("low/file"));
+	rename("low/file", "file");
+	must(!chdir("low"), "low");
+	open("../nothing", O_RDONLY);
+	unlink("../file");
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -287,7 +301,7 @@ int main(int argc, char **argv)
 	} all[] = {{"toctou", toctou}, {"deleted-cwd", deleted_cwd}, {"deep", deep}, {"longest", longest}, {"chroot", chrooted},
 		   {"thread-exec", thread_exec}, {"leader-exit", leader_exit}, {"memfd-exec", memfd_exec},
 		   {"deleted-exec", deleted_exec}, {"interrupted", interrupted}, {"pid-reuse", pid_reuse},
-		   {"compat", compat}, {"shared", shared}, {"uring", uring}, {"sqpoll", sqpoll}};
+		   {"compat", compat}, {"shared", shared}, {"detached", detached}, {"uring", uring}, {"sqpoll", sqpoll}};
 
 	must(argc > 1, "which");
 	if (!strcmp(argv[1], "exec-chain")) {
