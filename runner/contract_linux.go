@@ -119,9 +119,23 @@ func (r *run) settleContract(ctx context.Context, why error) {
 	if reason == "" && err != nil && (r.result.Outcome == schema.OutcomeExited || r.result.Outcome == schema.OutcomeSignaled) {
 		r.result.Outcome = schema.OutcomeCancelled
 	}
+	g.noteEscapes()
 	g.record()
 	if r.opt.OnContract != nil {
 		r.opt.OnContract(g.doc)
+	}
+}
+
+// noteEscapes says when the checks may not have been alone: what is moved out
+// of the session is not ended with the command.
+func (g *gate) noteEscapes() {
+	g.run.endObservation() // only then it has told all
+	rep := g.run.kernelAccount.Report
+	if rep == nil {
+		return
+	}
+	if n := rep.LeftCgroup; n > 0 {
+		g.doc.Reasons = append(g.doc.Reasons, fmt.Sprintf("tasks were moved out of the run's cgroup (%d): they may have been there while the checks ran", n))
 	}
 }
 

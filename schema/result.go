@@ -58,8 +58,10 @@ type ResultError struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// Usage is what the run consumed, from the kernel's accounting of its cgroup.
-// What the host cannot tell is null, never 0.
+// Usage is what the command and all it started consumed, from the kernel's
+// accounting of their cgroup; an outcome contract's checks are not in it. What
+// the host cannot tell is null, never 0, and so is a peak that a contract's
+// baseline had reached before.
 type Usage struct {
 	CPUUserNS       *int64 `json:"cpu_user_ns"`
 	CPUSystemNS     *int64 `json:"cpu_system_ns"`
@@ -67,7 +69,7 @@ type Usage struct {
 	PidsPeak        *int64 `json:"pids_peak"`
 	IOReadBytes     *int64 `json:"io_read_bytes"`
 	IOWriteBytes    *int64 `json:"io_write_bytes"`
-	// Processes is how many processes the run started in all.
+	// Processes is how many processes there were in all.
 	Processes *int64 `json:"processes"`
 	// OOMKills is how many processes the kernel's OOM killer ended.
 	OOMKills *int64 `json:"oom_kills"`
