@@ -60,3 +60,13 @@ func need(t *testing.T, programs ...string) {
 		}
 	}
 }
+
+// source is this folder.
+func source(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

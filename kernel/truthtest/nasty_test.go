@@ -17,7 +17,10 @@ import (
 // error, marks, what was cut. Strings are quoted where they need it.
 func say(e *schema.KernelEvent, dir string) string {
 	home := func(s string) string {
-		if rest, ok := strings.CutPrefix(s, dir); ok {
+		path, socket := strings.CutPrefix(s, "unix:")
+		if rest, ok := strings.CutPrefix(path, dir); ok && socket {
+			return "unix:W" + rest
+		} else if ok {
 			return "W" + rest
 		}
 		return s

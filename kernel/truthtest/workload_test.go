@@ -59,7 +59,7 @@ var always = []replacement{
 func (w *workload) traced(t *testing.T, dir string) (facts, recording) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "trace")
-	r := record(t, dir, w.env(), strace, "-f", "-q", "-v", "-s", "65536", "-yy", "-X", "raw", "--seccomp-bpf", "--pidns-translation",
+	r := record(t, dir, w.env(t), strace, "-f", "-q", "-v", "-s", "65536", "-yy", "-X", "raw", "--seccomp-bpf", "--pidns-translation",
 		"-o", out, "-e", "trace="+strings.Join(agreed, ","), "--", "/bin/sh", "-c", w.script)
 	calls, ends, err := readTrace(out)
 	if err != nil {
@@ -76,8 +76,8 @@ func (w *workload) traced(t *testing.T, dir string) (facts, recording) {
 	return want, r
 }
 
-func (w *workload) env() []string {
-	return []string{"SERVER=" + server.URL, "SRC=" + source, "NASTY=" + helper}
+func (w *workload) env(t *testing.T) []string {
+	return []string{"SERVER=" + server.URL, "SRC=" + source(t), "NASTY=" + helper}
 }
 
 // alike makes the facts of one run comparable with those of another.
@@ -123,10 +123,7 @@ func compare(want, got facts) (both, wanted, had uint64, diff []string) {
 	return both, wanted, had, diff
 }
 
-var (
-	server *httptest.Server
-	source string // this folder
-)
+var server *httptest.Server
 
 func TestGroundTruth(t *testing.T) {
 	need(t, "strace")
@@ -138,10 +135,6 @@ func TestGroundTruth(t *testing.T) {
 		fmt.Fprintln(w, "hello from", r.URL.Path)
 	}))
 	defer server.Close()
-	var err error
-	if source, err = filepath.Abs("."); err != nil {
-		t.Fatal(err)
-	}
 	for _, o := range outside {
 		t.Logf("outside of the agreed set: %s: %s", o.what, o.why)
 	}
@@ -188,7 +181,7 @@ func (w *workload) check(t *testing.T) {
 	}
 	// Without strace, which so is seen to have changed nothing.
 	fresh()
-	alone := record(t, dir, w.env(), "/bin/sh", "-c", w.script)
+	alone := record(t, dir, w.env(t), "/bin/sh", "-c", w.script)
 	alone.claims(t)
 	score("alone", w.alike(trace), w.alike(alone.facts()))
 }
