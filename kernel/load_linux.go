@@ -11,7 +11,6 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -70,16 +69,16 @@ func load(cfg Config) (_ *loaded, err error) {
 		return nil, err
 	}
 	defer dir.Close()
-	Preload()
-	spec, err := bpf.LoadAssay()
-	if err != nil {
-		return nil, fmt.Errorf("read the embedded programs: %w", err)
+	pre := takePreloaded()
+	spec := <-pre.spec
+	if spec.err != nil {
+		return nil, fmt.Errorf("read the embedded programs: %w", spec.err)
 	}
 	l := &loaded{links: map[string]link.Link{}, failed: map[string]error{}}
 	if l.cpus, err = ebpf.PossibleCPU(); err != nil {
 		return nil, fmt.Errorf("count CPUs: %w", err)
 	}
-	if err := l.configure(spec, cfg, id); err != nil {
+	if err := l.configure(spec.CollectionSpec, cfg, id); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -87,8 +86,7 @@ func load(cfg Config) (_ *loaded, err error) {
 			l.close()
 		}
 	}()
-	err = withTypes(func(types *btf.Cache) error { return l.create(spec, types) })
-	if err != nil {
+	if err := l.create(spec.CollectionSpec, <-pre.types); err != nil {
 		return nil, classify(err)
 	}
 	if err := l.coll.Maps["session"].Put(uint32(0), uint32(dir.Fd())); err != nil {

@@ -5,27 +5,24 @@ package kernel
 import (
 	"fmt"
 
-	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
-
-	"github.com/assay-run/assay-run/bpf"
 )
 
 // Probe loads every program and attaches those that need no cgroup, for no
 // session, and takes everything away again. It says of each hook whether it
 // works here and, if not, why. The error is an [*Unavailable] when nothing does.
 func Probe() ([]HookStatus, error) {
-	Preload()
-	spec, err := bpf.LoadAssay()
-	if err != nil {
-		return nil, fmt.Errorf("read the embedded programs: %w", err)
+	pre := takePreloaded()
+	spec := <-pre.spec
+	if spec.err != nil {
+		return nil, fmt.Errorf("read the embedded programs: %w", spec.err)
 	}
 	l := &loaded{links: map[string]link.Link{}, failed: map[string]error{}, cpus: 1}
-	if err := l.configure(spec, Config{RingBytes: 64 << 10}, 0); err != nil {
+	if err := l.configure(spec.CollectionSpec, Config{RingBytes: 64 << 10}, 0); err != nil {
 		return nil, err
 	}
 	defer l.close()
-	loadErr := withTypes(func(types *btf.Cache) error { return l.create(spec, types) })
+	loadErr := l.create(spec.CollectionSpec, <-pre.types)
 	out := make([]HookStatus, hookCount)
 	if loadErr != nil {
 		loadErr = classify(loadErr)
@@ -43,6 +40,7 @@ func Probe() ([]HookStatus, error) {
 			l.links[a.prog] = nil
 			continue
 		}
+		var err error
 		if l.links[a.prog], err = link.AttachTracing(link.TracingOptions{Program: p}); err != nil {
 			delete(l.links, a.prog)
 			l.failed[a.prog] = err

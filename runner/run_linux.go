@@ -12,7 +12,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/assay-run/assay-run/cgroup"
-	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/internal/stdio"
 	"github.com/assay-run/assay-run/schema"
@@ -27,9 +26,7 @@ import (
 // Cancelling ctx ends the run as a timeout does, with the outcome cancelled.
 // On return nothing of the run is left: no process, cgroup or descriptor.
 func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
-	if spec.Kernel != KernelOff {
-		kernel.Preload()
-	}
+	spec.Preload()
 	r := newRun(spec, opt)
 	defer r.release()
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+
+	"github.com/assay-run/assay-run/kernel"
 )
 
 // What Validate finds, one error value each, in the order it looks for them.
@@ -181,6 +183,15 @@ func (s *Spec) validateLogs(add addError) {
 		if strings.ContainsRune(log, 0) {
 			add(ErrNUL, "log %q", log)
 		}
+	}
+}
+
+// Preload begins in the background with what Run will need and that depends on
+// nothing. Run does the same first thing: call it when there is other work to
+// do before that.
+func (s *Spec) Preload() {
+	if s.Kernel != KernelOff {
+		kernel.Preload()
 	}
 }
 

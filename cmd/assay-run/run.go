@@ -64,6 +64,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if f.dryRun {
 		return a.printDocument(record)
 	}
+	spec.Preload()
 	spool, err := a.createSpool(f.spoolDir, record)
 	if err != nil {
 		return err
