@@ -33,9 +33,8 @@ func (g *Gateway) open(ctx context.Context, c *conn, start Start, key string) (*
 	now := g.cfg.Now()
 	rec := newRecording(made, now, c.scopeNow(), &g.limits)
 	rec.begin(start, key, now)
-	if err := rec.putPolicy(); err == nil {
-		err = rec.putSession()
-	}
+	rec.putPolicy()
+	rec.putSession()
 	if err := rec.failure(); err != nil {
 		g.cfg.Seal(ctx, made, rec.session())
 		return nil, errorf(codeNotRecorded, "the run cannot be recorded: %s", brief(err))

@@ -48,6 +48,40 @@ def authentication():
             raise AssertionError(f"let in with {token} {more}")
 
 
+def frames():
+    """What a WebSocket can carry besides one text frame a message."""
+    w = WebSocket(URL, TOKEN)
+    ask = b'{"jsonrpc":"2.0","id":1,"method":"runs.list"}'
+    w.frame(9, b"are you there")  # a ping, whose pong recv skips
+    w.frame(1, ask[:10], fin=False)
+    w.frame(9, b"")
+    w.frame(0, ask[10:20], fin=False)
+    w.frame(0, ask[20:])
+    assert "runs" in json.loads(w.recv())["result"]
+    w.send("\n {\n\"jsonrpc\" : \"2.0\",\r\n \"id\":2,\"method\":\"runs.list\"}\n")
+    assert json.loads(w.recv())["id"] == 2
+    w.close()
+
+    def ends(code, *sent):
+        w = WebSocket(URL, TOKEN)
+        try:
+            for args in sent:
+                w.frame(*args)
+            while True:
+                w.recv()
+        except Gone:
+            assert int.from_bytes(w.closed[:2], "big") == code, w.closed
+        except OSError:
+            pass  # it was cut off while it sent
+        w.close()
+
+    ends(1003, (2, ask))  # binary
+    ends(1009, (1, b"x" * (5 << 20)))  # too large
+    ends(1009, *[(1 if i == 0 else 0, b"x" * (1 << 20), False) for i in range(6)])  # too large in pieces
+    ends(1002, (3, b"x"))  # no such opcode
+    ends(1002, (0, b"x"))  # goes on with nothing
+
+
 def before_the_run(c):
     """Calls without an open run are audited and no turns."""
     assert c.register("echo", lambda p: result(p["parameters"])) == {"registered": ["echo"]}
@@ -389,6 +423,7 @@ def complete(c):
 
 def main():
     authentication()
+    frames()
     c = ws()
     before_the_run(c)
     start(c)
