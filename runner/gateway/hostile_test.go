@@ -380,8 +380,9 @@ func TestNothingIsCalledOnceItCannotBeRecorded(t *testing.T) {
 	f.rec.mu.Lock()
 	f.rec.fail = errors.New("disk full")
 	f.rec.mu.Unlock()
-	for range 3 {
-		if _, err := c.call("proposal.submit", oneCall("t", "{}")); err == nil || err.Code != codeNotRecorded {
+	for i := range 3 {
+		if _, err := c.call("proposal.submit", oneCall("t", "{}")); err == nil || err.Code != codeNotRecorded ||
+			i > 0 && !strings.Contains(err.Message, "nothing was called") {
 			t.Fatalf("error %v, want not recorded", err)
 		}
 		if _, err := c.call("runs.record_turns", `{"turns":[{"tool":"x"}]}`); err == nil || err.Code != codeNotRecorded {
@@ -395,6 +396,65 @@ func TestNothingIsCalledOnceItCannotBeRecorded(t *testing.T) {
 	defer cancel()
 	if err := f.Close(ctx); err == nil || !strings.Contains(err.Error(), "disk full") {
 		t.Errorf("Close says %v", err)
+	}
+}
+
+// stuckWire writes nothing until it is released.
+type stuckWire struct {
+	memWire
+	release chan struct{}
+}
+
+func (w *stuckWire) write(b []byte) error { <-w.release; return w.memWire.write(b) }
+
+func TestSendersWaitForAClientThatDoesNotRead(t *testing.T) {
+	w := &stuckWire{release: make(chan struct{})}
+	o := newOutbox(w, 1000)
+	var sent atomic.Int64
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() { o.send(make([]byte, 99)); sent.Add(1) })
+	}
+	held := func() int { o.mu.Lock(); defer o.mu.Unlock(); return len(o.buf) }
+	for held() <= 1000 {
+		runtime.Gosched()
+	}
+	if n := held(); n > 1100 {
+		t.Errorf("%d bytes wait, 1,000 may", n)
+	}
+	if n := sent.Load(); n > 11 {
+		t.Errorf("%d senders went on", n)
+	}
+	close(w.release)
+	wg.Wait()
+	if n := w.out.Len(); n != 100*100 {
+		t.Errorf("%d bytes were written", n)
+	}
+}
+
+func TestCompletingWaitsForTheCallsInFlight(t *testing.T) {
+	f := start(t, nil)
+	c := dial(t, f.path)
+	entered, release := make(chan struct{}), make(chan struct{})
+	c.tool = func(toolsExecute) (string, string) { close(entered); <-release; return "1", "" }
+	c.must("runs.start", `{"agent_id":"a","intent":""}`)
+	c.must("tools.register", `[{"name":"t"}]`)
+	call := c.start("proposal.submit", oneCall("t", "{}"))
+	<-entered
+	end := c.start("runs.complete", `{"outcome":"success"}`)
+	for f.run.stateNow() != stateClosing {
+		time.Sleep(time.Millisecond)
+	}
+	close(release)
+	r, err := c.wait(call)
+	if err != nil || !c.outcome(r).Recorded {
+		t.Errorf("%s, %v", r, err)
+	}
+	if r, err := c.wait(end); err != nil || !strings.Contains(r, `"turns":1`) {
+		t.Errorf("runs.complete: %s, %v", r, err)
+	}
+	if got := f.rec.lines(t, schema.TurnsPath, schema.TurnV0); len(got) != 1 {
+		t.Errorf("%d turns", len(got))
 	}
 }
 

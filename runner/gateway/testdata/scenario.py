@@ -254,6 +254,12 @@ def rates(c):
     outcome(c.propose("single", {}), "rate_limited", "rate_limit")
     release.set()
     outcome(c.finish(first)["actions"][0], "success")
+    release.clear()
+    entered.clear()
+    second = c.start("proposal.submit", {"proposal": {"id": "p", "source": "", "actions": [{"id": "a", "type": "tool_call", "tool": "single", "parameters": {}}]}})
+    assert entered.wait(10)  # its place is free again
+    release.set()
+    outcome(c.finish(second)["actions"][0], "success")
 
 
 def failures(c):
