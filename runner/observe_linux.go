@@ -52,7 +52,10 @@ func (r *run) observe(ctx context.Context) error {
 		Bind: r.agentSide.correlator.Bind,
 	})
 	go func() {
-		readErr := observer.Read(o.builder.Push)
+		readErr := observer.Read(func(ev *kernel.Event) error {
+			_ = o.builder.Push(ev) // it counts on, and Close tells: reading must not end
+			return nil
+		})
 		o.done <- errors.Join(readErr, o.builder.Close())
 	}()
 	r.observation = o

@@ -168,3 +168,34 @@ func TestRunnerKilledWhileChecking(t *testing.T) {
 		})
 	}
 }
+
+// Checks fill the disk under the spool: copies of their output are lost, and
+// lines of layers, but neither the verdict nor a valid bundle. The second time
+// contract.json itself is larger than what is kept for the end.
+func TestChecksFillTheDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small tmpfs needs root")
+	}
+	for name, checks := range map[string]int{"a few": 3, "many": 150} {
+		t.Run(name, func(t *testing.T) {
+			dir, disk := t.TempDir(), smallDisk(t, "2m")
+			var list []string
+			for i := range checks {
+				list = append(list, fmt.Sprintf("{name: c%d, command: 'head -c 1000000 /dev/urandom | base64; test %d != 1'}", i, i))
+			}
+			if err := os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("checks: ["+strings.Join(list, ",\n ")+"]"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			out, _ := self(t, dir, "-q", "--spool-dir", disk, "--contract", "c.yaml", "-o", "run.tar.gz", "--", "true").CombinedOutput()
+			verifyBundle(t, filepath.Join(dir, "run.tar.gz"), 0)
+			doc := decodeMember[schema.Contract](t, dir, schema.ContractPath)
+			res := decodeMember[schema.Result](t, dir, schema.ResultPath)
+			if doc.Verdict != schema.VerdictFailed || res.Contract == nil || *res.Contract != schema.VerdictFailed {
+				t.Errorf("verdict %s, result %v\n%s", doc.Verdict, res.Contract, out)
+			}
+			if r := doc.Results[2]; !r.Passed || r.OutputError == "" || r.OutputBytes < 1000000 || r.OutputKept >= r.OutputBytes {
+				t.Errorf("result %+v", r)
+			}
+		})
+	}
+}
