@@ -20,6 +20,7 @@ func (s *Summary) WriteText(w io.Writer) error {
 			fmt.Fprintf(b, "  … and %d more\n", more)
 		}
 	}
+	s.writeCalls(b)
 	section(b, "denied", s.Denied, failureRow)
 	section(b, "privileged", s.Privileged, failureRow)
 	section(b, "hosts", s.Hosts, func(h Host) []string {

@@ -48,6 +48,13 @@ type Summary struct {
 	ByKind  map[string]uint64 `json:"by_kind"`
 	ByClass map[string]uint64 `json:"by_class"`
 
+	// Calls are the tool calls, Unreported what was done outside of them, and
+	// CallStatus how far the two could be told apart, with what could not be.
+	CallStatus  string              `json:"calls_status"`
+	Calls       List[Call]          `json:"calls"`
+	Unreported  []schema.Unreported `json:"unreported,omitempty"`
+	Ambiguities []string            `json:"ambiguities"`
+
 	Processes Processes     `json:"processes"`
 	Commands  List[Command] `json:"commands"`
 	// Files are those that class agent touched: created under a new name or
@@ -147,6 +154,7 @@ func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 	}
 	s := g.summary(limit)
 	s.about(docs)
+	s.correlate(&docs.Correlation, limit)
 	s.Identity = src.Identity()
 	return s, nil
 }
