@@ -44,7 +44,7 @@ type Correlator struct {
 	past    []*call // ended, in the order of it
 	lost    uint64  // calls beyond the bound
 
-	counts         map[string]uint64 // events by how they were bound
+	counts         [len(methods) + 3]uint64 // events by method, or not bound
 	overlapped     uint64
 	overlapCalls   []string
 	overlapEffects effects
@@ -52,18 +52,20 @@ type Correlator struct {
 	sdkCalls       int
 }
 
-// Events that no call got, as [schema.CorrelationReport].Events has them.
+// Events that no call got, after those by method.
 const (
-	notEdge    = "edge"
-	notOverlap = "overlap"
-	notAny     = "none"
+	notEdge = len(methods) + iota
+	notOverlap
+	notAny
 )
+
+var countNames = append(methods[:], "edge", "overlap", "none")
 
 // New returns a Correlator that has heard of no call.
 func New(o Options) *Correlator {
 	c := &Correlator{
 		known: o.Known, budget: budget{left: maxEffects}, own: map[string]bool{},
-		calls: map[string]*call{}, cgroups: map[uint64]*call{}, spans: map[string]*call{}, counts: map[string]uint64{},
+		calls: map[string]*call{}, cgroups: map[uint64]*call{}, spans: map[string]*call{},
 	}
 	for _, p := range o.Own {
 		c.own[p] = true
@@ -232,7 +234,7 @@ func (c *Correlator) file(k *call, e *schema.KernelEvent) {
 		c.counts[notAny] += e.Times()
 		return
 	}
-	c.counts[e.BoundBy] += e.Times()
+	c.counts[i] += e.Times()
 	k.add(i, e, &c.budget)
 }
 

@@ -38,7 +38,12 @@ func (c *Correlator) Report(f Facts) *schema.CorrelationReport {
 	if len(c.order) == 0 && c.lost == 0 {
 		return r // nothing was reported, so nothing can differ from it
 	}
-	r.Events = c.counts
+	r.Events = make(map[string]uint64)
+	for i, n := range c.counts {
+		if n > 0 {
+			r.Events[countNames[i]] = n
+		}
+	}
 	for _, k := range c.order {
 		r.Bindings = append(r.Bindings, k.binding())
 		c.compare(k, f, r)
