@@ -183,6 +183,9 @@ __noinline u32 take_string(struct scratch *s, u32 off, u64 from)
 	return n - 1;
 }
 
+#define OPENAT2 437
+#define RESOLVE_IN_ROOT 16
+
 /* The directory that the name at offset name is relative to. */
 static __always_inline int base_of(struct scratch *s, u32 name, u32 dfd_index, struct path *p)
 {
@@ -190,7 +193,7 @@ static __always_inline int base_of(struct scratch *s, u32 name, u32 dfd_index, s
 	struct file *f;
 	s32 dfd;
 
-	if (s->data[name & (DATA - 1)] == '/')
+	if (s->data[name & (DATA - 1)] == '/' && !(s->nr == OPENAT2 && s->arg[4] & RESOLVE_IN_ROOT))
 		return root_of(t, p);
 	if (dfd_index == NOARG || (dfd = (s32)arg(s, dfd_index)) == -100 /* AT_FDCWD */)
 		return here(t, p);

@@ -79,8 +79,6 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	return 0;
 }
 
-#define OPENAT2 437
-
 __noinline int on_open(struct scratch *s)
 {
 	u64 f;

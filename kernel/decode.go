@@ -124,6 +124,9 @@ func (d *decoder) fill(r *record) {
 	call := d.call(r.u16(offNr), bits)
 	if call != nil {
 		e.Syscall = call.name
+		if call.name == "openat2" {
+			e.Resolve = uint32(r.arg(4)) // which tells how its path is made
+		}
 	}
 	switch e.Kind {
 	case KindExec:
@@ -177,8 +180,6 @@ func (d *decoder) arguments(r *record, call *sysCall) {
 		e.Mode = uint32(r.arg(call.modeArg))
 	}
 	switch call.name {
-	case "openat2":
-		e.Resolve = uint32(r.arg(4))
 	case "creat":
 		e.Flags = 0x241 // O_CREAT|O_WRONLY|O_TRUNC
 	case "unlinkat":
@@ -268,10 +269,13 @@ func (d *decoder) kernelPath(dst, walk []byte) []byte {
 	return append(dst, '/')
 }
 
+// resolveInRoot is RESOLVE_IN_ROOT of linux/openat2.h.
+const resolveInRoot = 16
+
 // join makes a name from user memory absolute and lexically clean. base is a
 // walk of the directory it is relative to: the root for an absolute name. root
 // is one of the caller's root where that is not the mount namespace's; ".." does
-// not lead out of either.
+// not lead out of either, nor out of openat2's own root.
 func (d *decoder) join(dst, base, root, name []byte) []byte {
 	if d.ev.RelativePath && len(base) == 0 && (len(name) == 0 || name[0] != '/') {
 		return append(dst, name...)
@@ -279,7 +283,7 @@ func (d *decoder) join(dst, base, root, name []byte) []byte {
 	d.joinBuf = d.kernelPath(d.joinBuf[:0], base)
 	n := len(d.joinBuf)
 	keep := 0 // bytes that stay whatever name says
-	if len(name) > 0 && name[0] == '/' {
+	if d.ev.Resolve&resolveInRoot != 0 || len(name) > 0 && name[0] == '/' {
 		keep = n
 	} else if len(root) > 0 {
 		d.joinBuf = d.kernelPath(d.joinBuf, root)
