@@ -264,6 +264,22 @@ func (r *resolver) call(f facts, c *call) error {
 		named("chmod", 0, 1, fmt.Sprintf("mode=%#o", arg(2)))
 	case "truncate":
 		named("truncate", -1, 0, fmt.Sprintf("length=%d", arg(1)))
+	case "mknod":
+		named("mknod", -1, 0, fmt.Sprintf("mode=%#o", arg(1)))
+	case "mknodat":
+		named("mknod", 0, 1, fmt.Sprintf("mode=%#o", arg(2)))
+	case "chown", "lchown":
+		named("chown", -1, 0, owner(arg(1), arg(2)))
+	case "fchownat":
+		named("chown", 0, 1, owner(arg(2), arg(3)))
+	case "fchown":
+		r.onFD(f, c, "chown", owner(arg(1), arg(2)))
+	case "setxattr", "lsetxattr", "removexattr", "lremovexattr":
+		key, _ := str(c.args[1])
+		named(strings.TrimPrefix(c.name, "l"), -1, 0, key)
+	case "fsetxattr", "fremovexattr":
+		key, _ := str(c.args[1])
+		r.onFD(f, c, c.name[1:], key)
 	case "fchmod":
 		r.onFD(f, c, "chmod", fmt.Sprintf("mode=%#o", arg(1)))
 	case "ftruncate":
@@ -298,6 +314,10 @@ func (r *resolver) onFD(f facts, c *call, kind, what string) {
 		words = append(words, "deleted")
 	}
 	f.add(r.group[c.tid], kind, append(words, result(c.errno()))...)
+}
+
+func owner(uid, gid uint64) string {
+	return fmt.Sprintf("owner=%d:%d", int32(uid), int32(gid)) // -1 leaves as it is
 }
 
 func result(errno string) string {

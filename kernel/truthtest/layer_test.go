@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -170,7 +171,10 @@ func words(e *schema.KernelEvent) (w []string, ok bool) {
 		w = append(w, fmt.Sprintf("flags=%#x %s", e.Flags, mode))
 	case schema.KindMkdir:
 		w = append(w, mode)
-	case schema.KindChmod:
+	case schema.KindChown:
+		a := append(slices.Clone(e.Args), 0, 0)
+		w = append(w, owner(a[0], a[1]))
+	case schema.KindChmod, schema.KindMknod:
 		w = append(w, mode)
 	case schema.KindTruncate:
 		n := uint64(0)
@@ -178,7 +182,7 @@ func words(e *schema.KernelEvent) (w []string, ok bool) {
 			n = e.Args[0]
 		}
 		w = append(w, fmt.Sprintf("length=%d", n))
-	case schema.KindSymlink, schema.KindRename, schema.KindLink:
+	case schema.KindSymlink, schema.KindRename, schema.KindLink, schema.KindSetxattr, schema.KindRemovexattr:
 		w = append(w, e.Target)
 	case schema.KindConnect, schema.KindBind:
 		if e.Protocol == "netlink" || e.Value == "" {
@@ -213,7 +217,11 @@ func image(path, name string, argv []string) (string, []string) {
 	if arg = strings.TrimSpace(arg); arg != "" {
 		head = append(head, arg)
 	}
-	return resolve(interp), append(append(head, name), args[min(1, len(args)):]...)
+	args = append(append(head, name), args[min(1, len(args)):]...)
+	for i, a := range args { // for the interpreter that is a script itself
+		args[i] = strconv.Quote(a)
+	}
+	return image(interp, interp, args)
 }
 
 // resolve follows symbolic links as the kernel did when the file was there.

@@ -114,6 +114,14 @@ func TestNasty(t *testing.T) {
 		{"shared", "a process that shares directory and descriptors with its parent", []string{
 			"mkdir W/shared", "chdir W/shared", "openat W/shared/by-child", "mkdir W/shared/by-parent",
 		}},
+		{"renamed", "the same file by other names", []string{
+			"mkdir W/a", "mkdir W/other", "openat W/a/f ×4", "rename W/a -> W/b", "openat W/b/f ×3", "rename W/b -> W/other",
+			"openat W/other/f ×9", "rename W/other/f -> W/other/g", "link W/other/g -> W/other/f", "openat W/other/g ×3",
+			"unlink W/other/f ×3",
+		}},
+		{"rooted", "a directory as the root of one call, and a file by its handle", []string{
+			"openat W", "mkdir W/root", "openat W/root/file ×3", "openat W/root", "openat W/root/none ENOENT", "openat W/root/up ENOENT",
+		}},
 		{"detached", "below a mount that is nowhere any more", []string{
 			"namespace ", "mount /", "mkdir W/top", "mount W/top", "chdir W/top", "mkdir W/top/low", "mount /top (unreachable)",
 			"openat /low/file (unreachable)", "rename /low/file -> /file (unreachable)", "chdir /low (unreachable)",

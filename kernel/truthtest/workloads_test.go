@@ -17,6 +17,8 @@ seq 1 2000 | grep 7 | awk '{s += $1} END {print s}' > sum
 (no-such-program) 2>/dev/null || true
 /bin/sh -c 'exec ./not-executable' 2>/dev/null || true
 sed -i s/a/z/ list
+printf '#!/bin/sh -e\necho "$@" > by-script\n' > script; printf "#!$PWD/script two words\n" > script2; chmod +x script script2
+./script 'a b' ''; ./script2 c; ln -s script link; ./link
 head -c 100000 /dev/zero | gzip -c | gunzip -c | cksum > sumz`,
 		varies: []replacement{{`/sed[A-Za-z0-9]{6}`, "/sedTMP", "sed -i makes a temporary name"}},
 	},
@@ -33,6 +35,7 @@ mkdir e 2>/dev/null || true; rmdir e 2>/dev/null || true
 rm -r e; ln -s . loop; cat loop/loop/a loop/../d/a > /dev/null
 cd ..; mkdir x y; rmdir x; mv y z; touch z/1 z/2 z/3; cp -a z copy; rm -rf z; (cd copy && cd .. && mkdir again)
 ln -s copy dir; echo x > dir/4; rm dir/4; mv dir/1 dir/one
+touch owned; chown 12:34 owned; chown -h :0 d/dangling 2>/dev/null || true; chown 1 gone 2>/dev/null || true
 mkfifo pipe; (echo through > pipe &) ; cat pipe
 install -m 700 -d made/by/install; unlink d/hard`,
 	},

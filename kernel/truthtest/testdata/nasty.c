@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "nasty.h"
 
+#include <linux/openat2.h>
 #include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
@@ -280,6 +281,49 @@ static void shared(void)
 	mkdir("by-parent", 0700);
 }
 
+/* The same file by other names: what was counted before must not count under
+ * the old one. */
+static void renamed(void)
+{
+	must(!mkdir("a", 0700) && !mkdir("other", 0700), "mkdir");
+	close(touch("a/f"));
+	for (int i = 0; i < 3; i++)
+		close(open("a/f", O_RDONLY));
+	must(!rename("a", "b"), "rename");
+	for (int i = 0; i < 3; i++)
+		close(open("b/f", O_RDONLY));
+	must(!syscall(SYS_renameat2, AT_FDCWD, "b", AT_FDCWD, "other", 2 /* RENAME_EXCHANGE */), "exchange");
+	for (int i = 0; i < 3; i++)
+		close(open("other/f", O_RDONLY));
+	must(!rename("other/f", "other/g") && !link("other/g", "other/f"), "link");
+	for (int i = 0; i < 3; i++) {
+		close(open("other/f", O_RDONLY));
+		close(open("other/g", O_RDONLY));
+	}
+	for (int i = 0; i < 3; i++) {
+		unlink("other/f");
+		close(touch("other/f"));
+	}
+}
+
+/* openat2 with a root of its own, and files by handle. */
+static void rooted(void)
+{
+	struct open_how how = {.flags = O_RDONLY, .resolve = RESOLVE_IN_ROOT};
+	struct file_handle *h = malloc(sizeof(*h) + MAX_HANDLE_SZ);
+	int dir, id, here = open(".", O_RDONLY | O_DIRECTORY);
+
+	must(!mkdir("root", 0700), "mkdir");
+	close(touch("root/file"));
+	dir = open("root", O_PATH | O_DIRECTORY);
+	must(syscall(SYS_openat2, dir, "/file", &how, sizeof(how)) >= 0, "file");
+	must(syscall(SYS_openat2, dir, "/none", &how, sizeof(how)) < 0, "none");
+	must(syscall(SYS_openat2, dir, "../../up", &how, sizeof(how)) < 0, "up");
+	h->handle_bytes = MAX_HANDLE_SZ;
+	must(!name_to_handle_at(AT_FDCWD, "root/file", h, &id, 0), "name_to_handle_at");
+	must(open_by_handle_at(here, h, O_RDONLY) >= 0, "open_by_handle_at");
+}
+
 /* A mount that is nowhere any more, but still where we are. */
 static void detached(void)
 {
@@ -301,7 +345,8 @@ int main(int argc, char **argv)
 	} all[] = {{"toctou", toctou}, {"deleted-cwd", deleted_cwd}, {"deep", deep}, {"longest", longest}, {"chroot", chrooted},
 		   {"thread-exec", thread_exec}, {"leader-exit", leader_exit}, {"memfd-exec", memfd_exec},
 		   {"deleted-exec", deleted_exec}, {"interrupted", interrupted}, {"pid-reuse", pid_reuse},
-		   {"compat", compat}, {"shared", shared}, {"detached", detached}, {"uring", uring}, {"sqpoll", sqpoll}};
+		   {"compat", compat}, {"shared", shared}, {"detached", detached},
+		   {"renamed", renamed}, {"rooted", rooted}, {"uring", uring}, {"sqpoll", sqpoll}};
 
 	must(argc > 1, "which");
 	if (!strcmp(argv[1], "exec-chain")) {

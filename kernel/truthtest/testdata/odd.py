@@ -47,6 +47,22 @@ m = os.memfd_create("anonymous")
 os.ftruncate(m, 10)
 os.open("/proc/self/fd/%d" % m, os.O_RDONLY)
 os.open("/dev/null", os.O_WRONLY)
+# Attributes and owners, by name and by descriptor.
+open("l2", "w").close()
+os.setxattr("l2", b"user.k\xff", b"v")
+os.removexattr("l2", b"user.k\xff")
+q = os.open("l2", os.O_RDWR)
+os.setxattr(q, "user.f", b"v")
+os.removexattr(q, "user.f")
+os.fchown(q, 5, -1)
+os.chown("l2", -1, 6)
+os.lchown("l2", 0, 0)
+os.mknod("l3", 0o600)
+os.mknod("l4", 0o020600, os.makedev(1, 3))
+try:
+    os.setxattr("no/file", "user.x", b"v")
+except OSError:
+    pass
 # Directories as descriptors.
 d = os.open("/usr", os.O_RDONLY | os.O_DIRECTORY)
 os.open("bin", os.O_RDONLY, dir_fd=d)
