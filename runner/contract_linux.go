@@ -19,7 +19,8 @@ import (
 
 // gate is the outcome contract of a run. It is the executor of the contract's
 // checks as well: each runs in a cgroup of its own of the run's session, with
-// the agent's environment and under its limits.
+// the agent's environment and under its limits. Only where an agent is to
+// report (its logs, the socket for its tool calls) they are not told.
 type gate struct {
 	*contract.Gate
 	run    *run
