@@ -121,6 +121,57 @@ func TestInterruptsWhileChecking(t *testing.T) {
 	}
 }
 
+// ^Z stops the check with the runner, and fg lets both go on.
+func TestSuspendWhileChecking(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("checks: [{name: slow, command: 'echo >ready; n=0; while test ! -e go; do n=$((n+1)); echo $n >count; done'}]"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fifo(t, filepath.Join(dir, "ready"))
+	cmd := self(t, dir, "-q", "--contract", "c.yaml", "-o", "run.tar.gz", "--", "true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	heard(t, filepath.Join(dir, "ready"))
+	if err := cmd.Process.Signal(syscall.SIGTSTP); err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("status %v, %v", status, err)
+	}
+	count := func() string {
+		data, err := os.ReadFile(filepath.Join(dir, "count"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	before := ""
+	for deadline := time.Now().Add(5 * time.Second); ; { // freezing takes a moment
+		before = count()
+		time.Sleep(50 * time.Millisecond)
+		if count() == before {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the check goes on while the runner is stopped")
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the run ended with %v", err)
+	}
+	verifyBundle(t, filepath.Join(dir, "run.tar.gz"), 0)
+}
+
 // The runner is killed while a check, and a daemon that the check has started,
 // run: nothing survives, and what there is can be recovered and is no verdict.
 func TestRunnerKilledWhileChecking(t *testing.T) {
