@@ -2,6 +2,8 @@ package runner
 
 import (
 	"context"
+	"os"
+	"os/signal"
 	"syscall"
 	"time"
 
@@ -280,5 +282,9 @@ func waitStates(pid int) <-chan unix.WaitStatus {
 // stopSelf stops our whole job, as the terminal's ^Z would have, and returns
 // when it is continued. It uses SIGSTOP because we catch SIGTSTP.
 func stopSelf() {
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, unix.SIGCONT)
+	defer signal.Stop(continued)
 	_ = unix.Kill(0, unix.SIGSTOP)
+	<-continued // another thread may take the stop, and this one run on for a while
 }
