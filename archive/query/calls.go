@@ -60,7 +60,7 @@ var beyondWords = map[string]string{
 }
 
 var unreportedWords = map[string]string{
-	"edge":    "around its start or end, and not surely part of it",
+	"edge":    "around a start or an end, and not surely part of a call",
 	"overlap": "while several calls were open",
 	"outside": "while no call was open",
 }
@@ -88,8 +88,8 @@ func (s *Summary) writeCalls(b *bufio.Writer) {
 	fmt.Fprintf(b, "\nnot part of any reported tool call\n")
 	for _, u := range s.Unreported {
 		title := unreportedWords[u.Code]
-		if u.Code == "edge" && len(u.ToolCallIDs) == 1 {
-			title = clean(u.ToolCallIDs[0]) + ": " + title
+		if u.Code == "edge" && len(u.ToolCallIDs) > 0 {
+			title = cut(clean(strings.Join(u.ToolCallIDs, ", ")), 120) + ": " + title
 		}
 		fmt.Fprintf(b, "  %s\n", cmp.Or(title, clean(u.Code)))
 		writeEffects(b, "    ", &u.Effects)

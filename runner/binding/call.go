@@ -23,8 +23,9 @@ type call struct {
 	denied      bool
 
 	start, end             agentlog.Arrival
-	started, ended         bool // open from start, until end
-	begun, completed, orph bool // the SDK said so; orph: completed before it began
+	started, ended         bool   // open from start, until end
+	begun, completed, orph bool   // the SDK said so; orph: completed before it began
+	first, last            uint64 // the lines that opened and ended it, in the order of arrival
 	twice, conflict        bool
 
 	cgroupID uint64
@@ -49,6 +50,12 @@ func (c *call) events() (n uint64) {
 
 // stronger is how many events were bound by more than time.
 func (c *call) stronger() uint64 { return c.events() - c.bound[window] }
+
+// meets tells whether two calls were open at one time. The order of their
+// lines tells that also of lines that were found in one look.
+func (c *call) meets(d *call) bool {
+	return (!c.ended || d.first < c.last) && (!d.ended || c.first < d.last)
+}
 
 // possible tells whether the call can have been open at some time of a span,
 // certain whether it was open all of it. Until its end is known it is open.

@@ -42,14 +42,31 @@ type Correlator struct {
 	spans   map[string]*call
 	open    []*call // started and not ended
 	past    []*call // ended, in the order of it
+	lines   uint64  // taken in so far
 	lost    uint64  // calls beyond the bound
 
 	counts         [len(methods) + 3]uint64 // events by method, or not bound
-	overlapped     uint64
-	overlapCalls   []string
-	overlapEffects effects
+	overlap        group                    // while several calls were open
+	between        group                    // at the edges of several calls that followed one another
 	outsideEffects effects
 	sdkCalls       int
+}
+
+// group is events that belong to one of several calls, or to none.
+type group struct {
+	events  uint64
+	calls   []string // some of them
+	effects effects
+}
+
+func (g *group) add(calls []*call, e *schema.KernelEvent, b *budget) {
+	g.events += e.Times()
+	for _, k := range calls {
+		if len(g.calls) < 16 && !slices.Contains(g.calls, k.id) {
+			g.calls = append(g.calls, k.id)
+		}
+	}
+	g.effects.add(e, b, false)
 }
 
 // Events that no call got, after those by method.
@@ -107,6 +124,7 @@ func (c *Correlator) SDK(e *schema.SDKEvent, at agentlog.Arrival) {
 	if e.SpanID != "" {
 		c.spans[e.SpanID] = k
 	}
+	c.lines++
 	if e.EventType == agentlog.ToolCallStarted {
 		k.twice = k.twice || k.begun
 		if k.ended && !k.orph { // a repeated call is open once more, from its first start
@@ -122,7 +140,7 @@ func (c *Correlator) SDK(e *schema.SDKEvent, at agentlog.Arrival) {
 	}
 	k.completed, k.orph = true, k.orph || !k.begun
 	if !k.ended {
-		k.end, k.ended = at, true
+		k.end, k.ended, k.last = at, true, c.lines
 		c.open = slices.DeleteFunc(c.open, func(x *call) bool { return x == k })
 		if k.started {
 			c.past = append(c.past, k)
@@ -133,7 +151,7 @@ func (c *Correlator) SDK(e *schema.SDKEvent, at agentlog.Arrival) {
 // opens makes k open from at on. What the SDK says takes the place of what the
 // policy's decision gave.
 func (c *Correlator) opens(k *call, at agentlog.Arrival) {
-	k.start = at
+	k.start, k.first = at, c.lines
 	if !k.started {
 		k.started = true
 		c.open = append(c.open, k)
@@ -161,6 +179,7 @@ func (c *Correlator) Decision(e *schema.PolicyEvent, at agentlog.Arrival) {
 		k.denied = true
 	default:
 		if !k.started && !k.ended {
+			c.lines++
 			c.opens(k, at)
 		}
 	}
@@ -251,74 +270,75 @@ func (c *Correlator) bindWindow(e *schema.KernelEvent) {
 		c.mu.Lock()
 	}
 	n := e.Times()
-	only, several := c.candidates(first, last, n, &sure)
+	var room [maxFound]*call
+	found := c.candidates(room[:0], first, last, &sure)
 	switch {
-	case several:
+	case len(found) > 1 && meet(found):
 		c.counts[notOverlap] += n
-		c.overlapped += n
-		c.overlapEffects.add(e, &c.budget, false)
-	case only == nil && sure:
-		c.counts[notAny] += n
-		if len(c.calls) > 0 || c.known != nil {
-			c.outsideEffects.add(e, &c.budget, false)
+		for _, k := range found {
+			k.overlap += n
 		}
-	case only == nil:
+		c.overlap.add(found, e, &c.budget)
+	case len(found) > 1:
+		c.counts[notEdge] += n
+		for _, k := range found {
+			k.edge += n
+		}
+		c.between.add(found, e, &c.budget)
+	case len(found) == 0 && sure:
+		c.counts[notAny] += n
+		c.outsideEffects.add(e, &c.budget, false)
+	case len(found) == 0:
 		c.counts[notEdge] += n
 		c.outsideEffects.add(e, &c.budget, false)
-	case sure && only.certain(first, last):
-		e.ToolCallID, e.BoundBy = only.id, schema.BoundByWindow
-		c.file(only, e)
+	case sure && found[0].certain(first, last):
+		e.ToolCallID, e.BoundBy = found[0].id, schema.BoundByWindow
+		c.file(found[0], e)
 	default:
 		c.counts[notEdge] += n
-		only.edge += n
-		only.edgeEffects.add(e, &c.budget, false)
+		found[0].edge += n
+		found[0].edgeEffects.add(e, &c.budget, false)
 	}
 }
 
-// candidates finds the call that can have been open in a span, or tells that
-// there were several. sure is unset when not all were looked at.
-func (c *Correlator) candidates(first, last int64, n uint64, sure *bool) (only *call, several bool) {
-	var all [16]*call
-	found := all[:0]
-	count := 0
-	look := func(k *call) {
-		if !k.possible(first, last) {
-			return
-		}
-		if count++; len(found) < len(all) {
-			found = append(found, k)
-		} else {
-			k.overlap += n
-		}
-	}
+// maxFound bounds how many calls one event is said to overlap.
+const maxFound = maxScan
+
+// candidates finds the calls that can have been open in a span. sure is unset
+// when not all were looked at.
+func (c *Correlator) candidates(found []*call, first, last int64, sure *bool) []*call {
 	for i, k := range slices.Backward(c.open) {
-		if len(c.open)-i > maxScan {
+		if len(c.open)-i > maxScan || len(found) == maxFound {
 			*sure = false
 			break
 		}
-		look(k)
+		if k.possible(first, last) {
+			found = append(found, k)
+		}
 	}
 	for i, k := range slices.Backward(c.past) {
 		if k.end.At < first {
 			break // and so did all before it
 		}
-		if len(c.past)-i > maxScan {
+		if len(c.past)-i > maxScan || len(found) == maxFound {
 			*sure = false
 			break
 		}
-		look(k)
-	}
-	switch count {
-	case 0:
-		return nil, false
-	case 1:
-		return found[0], false
-	}
-	for _, k := range found {
-		k.overlap += n
-		if len(c.overlapCalls) < 16 && !slices.Contains(c.overlapCalls, k.id) {
-			c.overlapCalls = append(c.overlapCalls, k.id)
+		if k.possible(first, last) {
+			found = append(found, k)
 		}
 	}
-	return nil, true
+	return found
+}
+
+// meet tells whether any two of the calls were open at one time.
+func meet(calls []*call) bool {
+	for i, k := range calls {
+		for _, other := range calls[i+1:] {
+			if k.meets(other) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -167,6 +167,18 @@ func TestWindowsBindOnlyWhatIsCertain(t *testing.T) {
 			s.decide("a", "x", "allow", 100)
 			s.start("a", "x", 200, 210)
 		}, 150, "none"},
+		{"between calls that followed one another in one look", func(s scene) {
+			s.start("a", "x", 100, 110)
+			s.end("a", "x", 200, 210)
+			s.start("b", "x", 200, 210)
+			s.end("b", "x", 200, 210)
+		}, 205, "edge"},
+		{"between calls that overlapped in one look", func(s scene) {
+			s.start("a", "x", 100, 110)
+			s.start("b", "x", 200, 210)
+			s.end("a", "x", 200, 210)
+			s.end("b", "x", 200, 210)
+		}, 205, "overlap"},
 		{"a call that is only said to have ended", func(s scene) { s.end("a", "x", 100, 110) }, 90, "none"},
 		{"a call that was started twice", func(s scene) {
 			s.start("a", "x", 100, 110)

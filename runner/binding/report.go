@@ -48,10 +48,11 @@ func (c *Correlator) Report(f Facts) *schema.CorrelationReport {
 		r.Bindings = append(r.Bindings, k.binding())
 		c.compare(k, f, r)
 	}
-	if c.overlapped > 0 && (c.overlapEffects.some() || c.unresolved()) {
-		r.ObservedNotReported = append(r.ObservedNotReported, schema.Unreported{
-			Code: "overlap", ToolCallIDs: c.overlapCalls, KernelEventCount: c.overlapped, Effects: c.overlapEffects.list(),
-		})
+	if c.overlap.effects.some() || c.overlap.events > 0 && c.unresolved() {
+		r.ObservedNotReported = append(r.ObservedNotReported, c.overlap.list("overlap"))
+	}
+	if c.between.effects.some() {
+		r.ObservedNotReported = append(r.ObservedNotReported, c.between.list("edge"))
 	}
 	if c.outsideEffects.some() {
 		r.ObservedNotReported = append(r.ObservedNotReported, schema.Unreported{
@@ -63,6 +64,10 @@ func (c *Correlator) Report(f Facts) *schema.CorrelationReport {
 		r.Status = schema.Partial
 	}
 	return r
+}
+
+func (g *group) list(code string) schema.Unreported {
+	return schema.Unreported{Code: code, ToolCallIDs: g.calls, KernelEventCount: g.events, Effects: g.effects.list()}
 }
 
 // compare lists where the reports about a call and its events disagree.

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// overlap starts 100 tool calls that are all open before the first one does
+// anything, and each has short-lived processes touch files named after it. $1
+// is how a tool's command is started: by environment or by assay-run call.
+const overlap = `
+n=0
+emit() {
+	printf '{"schema":"%s","run_id":"%s","seq":%d,"event_type":"%s","source":"sh","tool_call_id":"%s","tool":"touch"}\n' \
+		"$ASSAY_RUNNER_SDK_EVENT_SCHEMA" "$ASSAY_RUNNER_RUN_ID" $n $1 $2 >> "$ASSAY_RUNNER_SDK_EVENT_LOG"
+	n=$((n+1))
+}
+tool='until [ -e go ]; do sleep 0.01; done
+	cat file-$0 file-$0 > /dev/null; sh -c "echo > out-$0"; touch made-$0; (rm made-$0; env -i cat file-$0 > copy-$0)'
+for i in $(seq 100); do
+	echo > file-$i-
+	emit tool_call_started call-$i
+done
+for i in $(seq 100); do
+	case $1 in
+	env) ASSAY_TOOL_CALL_ID=call-$i sh -c "$tool" $i- & ;;
+	cgroup) assay-run call --id call-$i -- sh -c "$tool" $i- & ;;
+	esac
+done
+echo > go
+wait
+for i in $(seq 100); do emit tool_call_completed call-$i; done
+`
+
+// runBundle runs assay-run, under that name for its children as well, and opens
+// the bundle.
+func runBundle(t *testing.T, dir string, args ...string) *archive.Reader {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(t.TempDir(), "assay-run")
+	if err := os.Symlink(exe, bin); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, append([]string{"-q", "--spool-dir", t.TempDir(), "-o", filepath.Join(dir, "b.tar.gz")}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r, err := archive.Open(filepath.Join(dir, "b.tar.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func kernelEvents(t *testing.T, r *archive.Reader, f func(*schema.KernelEvent)) {
+	t.Helper()
+	var e schema.KernelEvent
+	for line, err := range r.Lines(context.Background(), schema.KernelPath) {
+		if err == nil {
+			err = schema.DecodeKernelEvent(line, &e)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(&e)
+	}
+}
+
+// TestHundredOverlappingCalls: every event that names a call's file is bound to
+// that call, by the environment as by cgroups.
+func TestHundredOverlappingCalls(t *testing.T) {
+	if !observes() {
+		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
+	}
+	named := regexp.MustCompile(`/(?:file|out|made|copy)-([0-9]+)-$`)
+	for _, how := range []string{"env", "cgroup"} {
+		t.Run(how, func(t *testing.T) {
+			dir := t.TempDir()
+			r := runBundle(t, dir, "--kernel", "require", "--agent-shim", "openai-agents", "--sdk-event-log", "sdk.ndjson", "--", "sh", "-c", overlap, "agent", how)
+			docs, err := r.Documents(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if docs.Health.KernelLayer != schema.Complete {
+				t.Errorf("kernel layer %s: %v", docs.Health.KernelLayer, docs.Health.Reasons)
+			}
+			agent := map[uint64]bool{} // the agent's own instance makes the file-N- itself
+			right, wrong := map[string]int{}, 0
+			kernelEvents(t, r, func(e *schema.KernelEvent) {
+				m := named.FindStringSubmatch(e.Value)
+				if len(agent) == 0 && e.Kind == schema.KindExec {
+					agent[e.ExecID] = true
+				}
+				if m == nil || agent[e.ExecID] {
+					return
+				}
+				ok := e.ToolCallID == "call-"+m[1] && e.BoundBy == how
+				if how == "env" { // "env -i" takes the variable away, not the call
+					ok = ok || e.ToolCallID == "call-"+m[1] && e.BoundBy == "lineage"
+				}
+				if !ok {
+					if wrong++; wrong < 5 {
+						t.Errorf("%s of %s is bound to %q by %q", e.Kind, e.Value, e.ToolCallID, e.BoundBy)
+					}
+					return
+				}
+				right[e.ToolCallID]++
+			})
+			if wrong > 0 || len(right) != 100 {
+				t.Errorf("%d events bound wrongly, %d calls have events of their own", wrong, len(right))
+			}
+			c := docs.Correlation
+			if len(c.Bindings) != 100 || len(c.ReportedNotObserved) != 0 || c.Status != schema.Clean {
+				t.Errorf("%d bindings, status %s, ambiguities %v, not observed %v", len(c.Bindings), c.Status, c.Ambiguities, c.ReportedNotObserved)
+			}
+			for _, b := range c.Bindings {
+				if b.Method != how || b.Tool != "touch" || how == "cgroup" && b.CgroupID == 0 {
+					t.Errorf("%s: method %s, tool %s, cgroup %d", b.ToolCallID, b.Method, b.Tool, b.CgroupID)
+				}
+				id := strings.TrimPrefix(b.ToolCallID, "call-")
+				for _, want := range []string{"out", "made", "copy"} {
+					if !strings.Contains(strings.Join(b.Written, "\n")+"\n", fmt.Sprintf("/%s-%s-\n", want, id)) {
+						t.Errorf("%s: %s-%s- is not among %v", b.ToolCallID, want, id, b.Written)
+					}
+				}
+				for _, f := range b.Files {
+					if m := named.FindStringSubmatch(f); m != nil && m[1] != id {
+						t.Errorf("%s has another call's file %s", b.ToolCallID, f)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestShimExamples runs the examples of testdata/shims as a reader of its
+// README would.
+func TestShimExamples(t *testing.T) {
+	shims, err := filepath.Abs(filepath.Join("..", "..", "testdata", "shims"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, shim string
+		command    func(t *testing.T) []string
+		tool       string
+		prefix     string
+		observed   bool
+	}{
+		{"OpenAI Agents SDK", "openai-agents", func(t *testing.T) []string {
+			return []string{"node", filepath.Join(openAIAgents(t, filepath.Join(shims, "node")), "openai-agents.mjs")}
+		}, "read_file", "tc_runner_00", true},
+		{"google-genai", "gemini-google-genai", func(t *testing.T) []string {
+			need(t, "python3")
+			return []string{"python3", filepath.Join(shims, "python", "google_genai.py")}
+		}, "read_file", "fc_", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			command := c.command(t)
+			dir := t.TempDir()
+			one, two := filepath.Join(dir, "one.txt"), filepath.Join(dir, "two.txt")
+			for _, f := range []string{one, two} {
+				if err := os.WriteFile(f, []byte(f), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
+			r := runBundle(t, dir, append([]string{"--agent-shim", c.shim, "--sdk-event-log", "sdk.ndjson", "--", command[0]}, append(command[1:], one, two)...)...)
+			docs, err := r.Documents(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if docs.Health.SDKLayer != schema.SelfReported || !strings.Contains(strings.Join(docs.Health.Notes, "\n"), "s5_sdk_capture: sdk_events=5 sdk_tool_calls=2") {
+				t.Errorf("sdk layer %s, notes %v, reasons %v", docs.Health.SDKLayer, docs.Health.Notes, docs.Health.Reasons)
+			}
+			b := docs.Correlation.Bindings
+			if len(b) != 2 || len(docs.Correlation.Ambiguities) != 0 {
+				t.Fatalf("bindings %+v, ambiguities %v", b, docs.Correlation.Ambiguities)
+			}
+			for i, file := range []string{one, two} {
+				if b[i].ToolCallID != c.prefix+fmt.Sprint(i+1) || b[i].Tool != c.tool {
+					t.Errorf("call %d is %s of %s", i, b[i].ToolCallID, b[i].Tool)
+				}
+				if observes() && (b[i].Method != "env" || strings.Join(b[i].Files, " ") != file || strings.Join(b[i].Commands, " ") != "cat -- "+file) {
+					t.Errorf("%s: by %s, files %v, commands %v; want %s by env", b[i].ToolCallID, b[i].Method, b[i].Files, b[i].Commands, file)
+				}
+			}
+		})
+	}
+}
+
+func need(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("%s is not installed", program)
+	}
+}
+
+// openAIAgents copies the Node shim and installs the packages that its lock
+// file names beside it.
+func openAIAgents(t *testing.T, from string) string {
+	t.Helper()
+	need(t, "node")
+	need(t, "npm")
+	dir := t.TempDir()
+	for _, f := range []string{"package.json", "package-lock.json", "assay-shim.mjs", "openai-agents.mjs"} {
+		data, err := os.ReadFile(filepath.Join(from, f))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, f), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	npm := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
+	npm.Dir = dir
+	if out, err := npm.CombinedOutput(); err != nil {
+		t.Skipf("@openai/agents cannot be installed from the npm registry: %v\n%.2000s", err, out)
+	}
+	return dir
+}
