@@ -12,20 +12,23 @@ import (
 	"strings"
 )
 
-// A fact is one thing that happened, as text; pid is the process.
+// A fact is one thing that happened, as text, and who did it.
 type fact struct {
-	pid  int
+	who
 	text string
 }
+
+// who is a process instance: the process and how many programs it has executed.
+type who struct{ pid, execs int }
 
 // facts counts how often each happened.
 type facts map[fact]uint64
 
-func (f facts) add(pid int, kind string, words ...string) { f.addTimes(1, pid, kind, words...) }
+func (f facts) add(by who, kind string, words ...string) { f.addTimes(1, by, kind, words...) }
 
 // addTimes says that something happened n times. All words but the last one can
 // be anything and are quoted.
-func (f facts) addTimes(n uint64, pid int, kind string, words ...string) {
+func (f facts) addTimes(n uint64, by who, kind string, words ...string) {
 	var b strings.Builder
 	b.WriteString(kind)
 	for i, w := range words {
@@ -34,7 +37,7 @@ func (f facts) addTimes(n uint64, pid int, kind string, words ...string) {
 		}
 		b.WriteString(" " + w)
 	}
-	f[fact{pid, b.String()}] += n
+	f[fact{by, b.String()}] += n
 }
 
 // resolver makes the paths of strace's arguments absolute. It follows the working
@@ -43,6 +46,12 @@ func (f facts) addTimes(n uint64, pid int, kind string, words ...string) {
 type resolver struct {
 	group map[int]int     // tid to process
 	cwd   map[int]*string // tid to a directory, shared by CLONE_FS
+	execs map[int]int     // process to the number of its execs so far
+}
+
+func (r *resolver) who(c *call) who {
+	pid := r.group[c.tid]
+	return who{pid, r.execs[pid]}
 }
 
 const (
@@ -61,7 +70,7 @@ func join(base, name string) string {
 
 // traceFacts says what the calls of a trace did. The first process starts in dir.
 func traceFacts(calls []*call, ends []ending, dir string) (facts, error) {
-	r := &resolver{group: map[int]int{}, cwd: map[int]*string{}}
+	r := &resolver{group: map[int]int{}, cwd: map[int]*string{}, execs: map[int]int{}}
 	f := facts{}
 	// A child's calls may stand before the line that tells of its birth.
 	births := map[int]*call{}
@@ -96,7 +105,7 @@ func traceFacts(calls []*call, ends []ending, dir string) (facts, error) {
 		if flags&cloneThread != 0 {
 			r.group[tid] = r.group[c.tid]
 		} else {
-			f.add(tid, "fork", fmt.Sprint("of ", r.group[c.tid]))
+			f.add(who{pid: tid}, "fork", fmt.Sprint("of ", r.group[c.tid]))
 		}
 		if flags&cloneFS == 0 {
 			own := *r.cwd[c.tid]
@@ -123,7 +132,7 @@ func traceFacts(calls []*call, ends []ending, dir string) (facts, error) {
 	}
 	for _, e := range ends {
 		if r.group[e.tid] == e.tid {
-			f.add(e.tid, "exit", e.how)
+			f.add(who{e.tid, r.execs[e.tid]}, "exit", e.how)
 		}
 	}
 	return f, nil
@@ -170,20 +179,20 @@ func (r *resolver) path(c *call, dfd, i int) (string, bool) {
 const openCreates = 0o100 | 0o20000000
 
 func (r *resolver) call(f facts, c *call) error {
-	errno, pid := c.errno(), r.group[c.tid]
+	errno, by := c.errno(), r.who(c)
 	if errno == "?" && c.name != "execve" {
 		return nil
 	}
 	named := func(kind string, dfd, i int, more ...string) {
 		if p, ok := r.path(c, dfd, i); ok {
-			f.add(pid, kind, append(append([]string{p}, more...), result(errno))...)
+			f.add(by, kind, append(append([]string{p}, more...), result(errno))...)
 		}
 	}
 	twice := func(kind string, d1, p1, d2, p2 int) {
 		a, ok1 := r.path(c, d1, p1)
 		b, ok2 := r.path(c, d2, p2)
 		if ok1 && ok2 {
-			f.add(pid, kind, a, b, result(errno))
+			f.add(by, kind, a, b, result(errno))
 		}
 	}
 	arg := func(i int) uint64 {
@@ -216,7 +225,7 @@ func (r *resolver) call(f facts, c *call) error {
 		if deleted {
 			words = append(words, "deleted")
 		}
-		f.add(pid, "open", append(append([]string{p}, words...), result(""))...)
+		f.add(by, "open", append(append([]string{p}, words...), result(""))...)
 	case "execve", "execveat":
 		at, dfd, argv := 0, -1, 1
 		if c.name == "execveat" {
@@ -229,7 +238,9 @@ func (r *resolver) call(f facts, c *call) error {
 		name, _ := str(c.args[at])
 		p, _ := r.path(c, dfd, at)
 		exe, args := image(p, name, list(c.args[argv]))
-		f.add(pid, "exec", exe, fmt.Sprintf("%q", args))
+		r.execs[by.pid]++
+		by.execs++
+		f.add(by, "exec", exe, fmt.Sprintf("%q", args))
 	case "rename":
 		twice("rename", -1, 0, -1, 1)
 	case "renameat", "renameat2":
@@ -295,10 +306,10 @@ func (r *resolver) call(f facts, c *call) error {
 			p = resolve(p)
 			*r.cwd[c.tid] = p
 		}
-		f.add(pid, "chdir", p, result(errno))
+		f.add(by, "chdir", p, result(errno))
 	case "connect", "bind":
 		if a := address(c.args[1], *r.cwd[c.tid]); a != "" {
-			f.add(pid, c.name, a, result(errno))
+			f.add(by, c.name, a, result(errno))
 		}
 	}
 	return nil
@@ -313,7 +324,7 @@ func (r *resolver) onFD(f facts, c *call, kind, what string) {
 	if deleted {
 		words = append(words, "deleted")
 	}
-	f.add(r.group[c.tid], kind, append(words, result(c.errno()))...)
+	f.add(r.who(c), kind, append(words, result(c.errno()))...)
 }
 
 func owner(uid, gid uint64) string {

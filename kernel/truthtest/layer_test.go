@@ -24,9 +24,10 @@ import (
 
 // recording is what a run left.
 type recording struct {
-	events []schema.KernelEvent
-	health schema.ObservationHealth
-	out    string // what the command printed
+	events  []schema.KernelEvent
+	health  schema.ObservationHealth
+	surface schema.CapabilitySurface
+	out     string // what the command printed
 }
 
 // environment is what every workload sees, under strace and without it.
@@ -112,7 +113,7 @@ func readBundle(t *testing.T, bundle string) recording {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.health = docs.Health
+	r.health, r.surface = docs.Health, docs.Surface
 	return r
 }
 
@@ -124,6 +125,7 @@ const strace = "/usr/bin/strace"
 func (r *recording) facts() facts {
 	f := facts{}
 	exe := map[uint32]string{}
+	execs := map[uint64]int{} // of an instance
 	for i := range r.events {
 		e := &r.events[i]
 		before := exe[e.PID]
@@ -132,6 +134,11 @@ func (r *recording) facts() facts {
 			exe[e.PID] = exe[e.PPID]
 			before = exe[e.PPID]
 		case schema.KindExec:
+			// strace and the runner's child are not counted among them.
+			execs[e.ExecID] = execs[e.ParentExecID] + 1
+			if e.Value == strace {
+				execs[e.ExecID] = 0
+			}
 			exe[e.PID] = e.Value
 			before = e.Value
 		}
@@ -139,7 +146,7 @@ func (r *recording) facts() facts {
 			continue
 		}
 		if words, ok := words(e); ok {
-			f.addTimes(e.Times(), int(e.PID), kindOf(e), words...)
+			f.addTimes(e.Times(), who{int(e.PID), execs[e.ExecID]}, kindOf(e), words...)
 		}
 	}
 	return f

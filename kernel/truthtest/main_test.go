@@ -13,18 +13,14 @@ import (
 // program is the built assay-run, helper the built testdata/nasty.c.
 var program, helper string
 
-// children are what this test binary does as a process of a run, by name.
-var children = map[string]func(args []string){}
-
 func TestMain(m *testing.M) {
-	if name := os.Getenv("TRUTH_TEST_CHILD"); name != "" {
-		children[name](os.Args[1:])
-		os.Exit(0)
-	}
 	os.Exit(build(m))
 }
 
 func build(m *testing.M) int {
+	if missing() != "" {
+		return m.Run() // every test skips
+	}
 	tmp, err := os.MkdirTemp("", "truth-")
 	if err != nil {
 		fmt.Println(err)
@@ -45,14 +41,25 @@ func build(m *testing.M) int {
 	return m.Run()
 }
 
+// missing says why nothing can be tested here, "" where it can.
+func missing() string {
+	if os.Geteuid() != 0 {
+		return "observing needs root"
+	}
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
+		return "the kernel has no BTF: " + err.Error()
+	}
+	if _, err := exec.LookPath("gcc"); err != nil {
+		return "the nasty programs cannot be compiled: " + err.Error()
+	}
+	return ""
+}
+
 // need skips a test where observing is impossible or a program is missing.
 func need(t *testing.T, programs ...string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("observing needs root")
-	}
-	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
-		t.Skip("the kernel has no BTF: ", err)
+	if m := missing(); m != "" {
+		t.Skip(m)
 	}
 	for _, p := range programs {
 		if _, err := exec.LookPath(p); err != nil {

@@ -39,6 +39,8 @@ var outside = []struct{ what, why string }{
 type workload struct {
 	name   string
 	script string // of sh, in an empty directory
+	// programs it needs beyond those of every Debian system.
+	programs []string
 	// sets compares the run alone with the trace as sets instead of as multisets;
 	// the reason why the numbers differ from run to run.
 	sets string
@@ -111,13 +113,13 @@ func compare(want, got facts) (both, wanted, had uint64, diff []string) {
 		wanted += n
 		both += min(n, got[k])
 		if got[k] < n {
-			diff = append(diff, fmt.Sprintf("missing %d of %d: %d %s", n-got[k], n, k.pid, k.text))
+			diff = append(diff, fmt.Sprintf("missing %d of %d: %v %s", n-got[k], n, k.who, k.text))
 		}
 	}
 	for k, n := range got {
 		had += n
 		if want[k] < n {
-			diff = append(diff, fmt.Sprintf("invented %d of %d: %d %s", n-want[k], n, k.pid, k.text))
+			diff = append(diff, fmt.Sprintf("invented %d of %d: %v %s", n-want[k], n, k.who, k.text))
 		}
 	}
 	sort.Strings(diff)
@@ -127,7 +129,6 @@ func compare(want, got facts) (both, wanted, had uint64, diff []string) {
 var server *httptest.Server
 
 func TestGroundTruth(t *testing.T) {
-	need(t, "strace")
 	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/missing" {
 			http.NotFound(w, r)
@@ -145,17 +146,9 @@ func TestGroundTruth(t *testing.T) {
 }
 
 func (w *workload) check(t *testing.T) {
+	need(t, append(w.programs, "strace")...)
 	base := t.TempDir()
 	dir := filepath.Join(base, "w")
-	fresh := func() {
-		t.Helper()
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
 	score := func(what string, want, got facts) {
 		t.Helper()
 		both, wanted, had, diff := compare(want, got)
@@ -173,7 +166,7 @@ func (w *workload) check(t *testing.T) {
 		}
 	}
 	// The same processes, as both saw them: nothing to make comparable.
-	fresh()
+	fresh(t, dir)
 	trace, r := w.traced(t, dir)
 	score("observed", trace, r.facts())
 	r.claims(t)
@@ -181,8 +174,19 @@ func (w *workload) check(t *testing.T) {
 		t.Errorf("correlation is %s: %+v", c, r.health.Reasons)
 	}
 	// Without strace, which so is seen to have changed nothing.
-	fresh()
+	fresh(t, dir)
 	alone := record(t, dir, w.env(t), "/bin/sh", "-c", w.script)
 	alone.claims(t)
 	score("alone", w.alike(trace), w.alike(alone.facts()))
+}
+
+// fresh makes dir an empty directory.
+func fresh(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 }

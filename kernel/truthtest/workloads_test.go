@@ -18,7 +18,9 @@ seq 1 2000 | grep 7 | awk '{s += $1} END {print s}' > sum
 /bin/sh -c 'exec ./not-executable' 2>/dev/null || true
 sed -i s/a/z/ list
 printf '#!/bin/sh -e\necho "$@" > by-script\n' > script; printf "#!$PWD/script two words\n" > script2; chmod +x script script2
+printf '#!/nowhere/interpreter\n' > bad; chmod +x bad; ./bad 2>/dev/null || true; sh -c 'kill -SEGV $$' || true
 ./script 'a b' ''; ./script2 c; ln -s script link; ./link
+for i in 1 2 3; do : > same; done; sh -c 'for i in 1 2 3; do : < same; done; exec sh -c "for i in 1 2; do : < same; done; exec cat same"'
 head -c 100000 /dev/zero | gzip -c | gunzip -c | cksum > sumz`,
 		varies: []replacement{{`/sed[A-Za-z0-9]{6}`, "/sedTMP", "sed -i makes a temporary name"}},
 	},
@@ -40,13 +42,15 @@ mkfifo pipe; (echo through > pipe &) ; cat pipe
 install -m 700 -d made/by/install; unlink d/hard`,
 	},
 	{
-		name:   "odd names",
-		script: `exec /usr/bin/python3 "$SRC/testdata/odd.py"`,
-		varies: []replacement{{`/#\d+"`, `/#INODE"`, "a file without a name is called by its inode"}},
+		name:     "odd names",
+		programs: []string{"python3"},
+		script:   `exec /usr/bin/python3 "$SRC/testdata/odd.py"`,
+		varies:   []replacement{{`/#\d+"`, `/#INODE"`, "a file without a name is called by its inode"}},
 	},
 	{
-		name: "git",
-		sets: "git reads a file again when it is as new as its index, which is a matter of milliseconds",
+		name:     "git",
+		programs: []string{"git"},
+		sets:     "git reads a file again when it is as new as its index, which is a matter of milliseconds",
 		script: `set -e
 git init -q -b main r; cd r
 git config gc.auto 0; git config core.fsmonitor false
@@ -65,7 +69,8 @@ cd far; git fetch -q; git diff HEAD~1 --stat > ../stat`,
 		},
 	},
 	{
-		name: "make",
+		name:     "make",
+		programs: []string{"make", "gcc", "ar"},
 		script: `set -e
 for i in 1 2 3 4; do echo "int f$i(void) { return $i; }" > f$i.c; done
 printf '%s\n' 'int f1(void), f2(void), f3(void), f4(void);' 'int main(void) { return f1() + f2() + f3() + f4() - 10; }' > main.c
@@ -78,8 +83,9 @@ make -s -j2 && ./prog && touch f1.c && make -s && make -s -n && ar rc lib.a f1.o
 		},
 	},
 	{
-		name:   "python",
-		script: `exec /usr/bin/python3 "$SRC/testdata/work.py"`,
+		name:     "python",
+		programs: []string{"python3"},
+		script:   `exec /usr/bin/python3 "$SRC/testdata/work.py"`,
 		varies: []replacement{
 			{`/tmp[a-z0-9_]{8}`, "/tmpTMP", "tempfile makes random names"},
 			{`/w/[a-z0-9_]{8}" "flags=0xa00c2`, `/w/TMP" "flags=0xa00c2`, "tempfile tries a directory with a random name"},
@@ -89,23 +95,26 @@ make -s -j2 && ./prog && touch f1.c && make -s && make -s -n && ar rc lib.a f1.o
 		},
 	},
 	{
-		name:   "node",
-		sets:   "V8 looks at its own mappings and image as often as its threads get to",
-		script: `exec node "$SRC/testdata/work.js"`,
+		name:     "node",
+		programs: []string{"node"},
+		sets:     "V8 looks at its own mappings and image as often as its threads get to",
+		script:   `exec node "$SRC/testdata/work.js"`,
 		varies: []replacement{
 			{`/t-[A-Za-z0-9]{6}`, "/t-TMP", "mkdtemp makes a random name"},
 			{`(/sys/fs/cgroup/[^"]*?)assay-run[^"/]*(/run_[a-z0-9]+)?`, "${1}SESSION", "node reads the limits of its cgroup, which is named after the run"},
 		},
 	},
 	{
-		name: "curl",
+		name:     "curl",
+		programs: []string{"curl"},
 		script: `set -e
 curl -s -o page "$SERVER/page"; curl -s -f "$SERVER/missing" || true
 curl -s -o a "$SERVER/a" -o b "$SERVER/b"; curl -s http://127.0.0.1:1/ || true
 curl -s --unix-socket ./no.sock http://x/ || true; curl -s http://[::1]:1/ || true`,
 	},
 	{
-		name: "sqlite",
+		name:     "sqlite",
+		programs: []string{"sqlite3"},
 		script: `set -e
 sqlite3 db 'create table t(a, b); create index i on t(a);'
 sqlite3 db 'begin; insert into t values (1, 2); insert into t values (3, 4); commit; select count(*) from t;'
@@ -141,7 +150,8 @@ while [ $i -lt 60 ]; do p=node_modules/p$i; mkdir -p $p/lib; echo '{}' > $p/pack
 cp -a node_modules copy; mv copy moved; rm -rf moved; tar cf - node_modules | gzip -1 > n.tgz; ls -R node_modules > listing`,
 	},
 	{
-		name: "mounts",
+		name:     "mounts",
+		programs: []string{"unshare"},
 		script: `exec unshare -m /bin/sh -ec '
 mkdir a b c low up wk m; echo in a > a/f; echo low > low/lower; echo two > low/second
 mount --bind a b; cat b/f; echo new > b/g; mv b/g b/h; rm b/h
@@ -152,7 +162,8 @@ cat m/lower; echo more >> m/second; mv m/lower m/moved; rm m/moved; mkdir m/new;
 cd b; cat t; mkdir e; cd ../b/e; echo > here; mv here ../there; cd ../../c/d; rm there; rmdir e'`,
 	},
 	{
-		name: "pid namespace",
+		name:     "pid namespace",
+		programs: []string{"unshare"},
 		script: `exec unshare -p -f --mount-proc /bin/sh -ec '
 echo $$ > first; (echo inner > second; cat second); cat /proc/self/status > status; i=0
 while [ $i -lt 20 ]; do /bin/true; echo $i > at$i; i=$((i+1)); done'`,
