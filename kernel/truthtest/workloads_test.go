@@ -61,6 +61,7 @@ git tag v1; git branch -d side 2>/dev/null >&2; git stash list; git log --onelin
 git repack -q -a -d; cd ..; git clone -q r clone; git clone -q --no-local r far
 cd far; git fetch -q; git diff HEAD~1 --stat > ../stat`,
 		varies: []replacement{
+			{`(open "[^"]*/w/r/)[a-z]\d?(" "flags=0x80000 mode=0" = ok)`, "${1}FILE$2", "which files it reads again, the same"},
 			{`/tmp_(obj|pack|idx|rev|mtimes)_[A-Za-z0-9]{6}`, "/tmp_$1_TMP", "git writes objects under temporary names"},
 			{`/info/(packs|refs)_[A-Za-z0-9]{6}`, "/info/$1_TMP", "git update-server-info makes temporary names"},
 			{`/\.git/t[A-Za-z0-9]{6}"`, `/.git/tTMP"`, "git init tries links under a temporary name"},

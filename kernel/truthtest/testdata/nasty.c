@@ -3,14 +3,12 @@
 #define _GNU_SOURCE
 #include "nasty.h"
 
-#include <linux/openat2.h>
 #include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -21,93 +19,6 @@ void must(int ok, const char *what)
 		return;
 	perror(what);
 	exit(1);
-}
-
-static int touch(const char *name)
-{
-	int fd = open(name, O_CREAT | O_RDWR, 0600);
-
-	must(fd >= 0, name);
-	return fd;
-}
-
-/* A thread rewrites the name while the other opens it. */
-static char racing[] = "race-a";
-static volatile int over;
-
-static void *rewrite(void *unused)
-{
-	while (!over)
-		*(volatile char *)&racing[5] ^= 'a' ^ 'b';
-	return 0;
-}
-
-static void toctou(void)
-{
-	long count[2] = {0, 0}, want = 20000;
-	struct stat a, b, st;
-	pthread_t t;
-
-	fstat(touch("race-a"), &a);
-	fstat(touch("race-b"), &b);
-	must(!pthread_create(&t, 0, rewrite, 0), "pthread_create");
-	for (long n = 0; n < want || (n < 100 * want && (!count[0] || !count[1])); n++) {
-		int fd = open(racing, O_RDONLY);
-
-		must(fd >= 0, "racing");
-		fstat(fd, &st);
-		count[st.st_ino == b.st_ino]++;
-		close(fd);
-	}
-	over = 1;
-	pthread_join(t, 0);
-	printf("%ld %ld\n", count[0], count[1]);
-}
-
-static void deleted_cwd(void)
-{
-	must(!mkdir("gone", 0700) && !chdir("gone") && !rmdir("../gone"), "gone");
-	open("file", O_CREAT | O_WRONLY, 0600);
-	open(".", O_RDONLY);
-	mkdir("dir", 0700);
-	unlink("../over");
-}
-
-static void deep(void)
-{
-	for (int i = 0; i < 300; i++)
-		must(!mkdir("d", 0700) && !chdir("d"), "d");
-	close(touch("leaf"));
-	rename("leaf", "fruit");
-	open("nothing", O_RDONLY);
-	unlink("fruit");
-	must(!execl("/bin/true", "true", NULL), "exec");
-}
-
-static void longest(void)
-{
-	char name[256];
-
-	memset(name, 'n', 255);
-	name[255] = 0;
-	for (int i = 0; i < 20; i++)
-		must(!mkdir(name, 0700) && !chdir(name), "n");
-	close(touch("leaf"));
-	unlink("leaf");
-}
-
-static void chrooted(void)
-{
-	int host = open(".", O_RDONLY | O_DIRECTORY);
-
-	must(!mkdir("jail", 0700) && !mkdir("jail/in", 0700) && !chroot("jail") && !chdir("/in"), "jail");
-	close(touch("../../../made"));
-	open("/../../absent", O_RDONLY);
-	rename("/../made", "/moved");
-	open("../../../climbing", O_RDONLY);
-	unlink("../../../climbed");
-	close(openat(host, "outside", O_CREAT | O_WRONLY, 0600));
-	unlinkat(host, "outside", 0);
 }
 
 static void *exec_true(void *unused)
@@ -279,62 +190,6 @@ static void shared(void)
 	must(clone(sharing, stack + sizeof(stack), CLONE_FS | CLONE_FILES | CLONE_VM | SIGCHLD, 0) > 0, "clone");
 	wait(0);
 	mkdir("by-parent", 0700);
-}
-
-/* The same file by other names: what was counted before must not count under
- * the old one. */
-static void renamed(void)
-{
-	must(!mkdir("a", 0700) && !mkdir("other", 0700), "mkdir");
-	close(touch("a/f"));
-	for (int i = 0; i < 3; i++)
-		close(open("a/f", O_RDONLY));
-	must(!rename("a", "b"), "rename");
-	for (int i = 0; i < 3; i++)
-		close(open("b/f", O_RDONLY));
-	must(!syscall(SYS_renameat2, AT_FDCWD, "b", AT_FDCWD, "other", 2 /* RENAME_EXCHANGE */), "exchange");
-	for (int i = 0; i < 3; i++)
-		close(open("other/f", O_RDONLY));
-	must(!rename("other/f", "other/g") && !link("other/g", "other/f"), "link");
-	for (int i = 0; i < 3; i++) {
-		close(open("other/f", O_RDONLY));
-		close(open("other/g", O_RDONLY));
-	}
-	for (int i = 0; i < 3; i++) {
-		unlink("other/f");
-		close(touch("other/f"));
-	}
-}
-
-/* openat2 with a root of its own, and files by handle. */
-static void rooted(void)
-{
-	struct open_how how = {.flags = O_RDONLY, .resolve = RESOLVE_IN_ROOT};
-	struct file_handle *h = malloc(sizeof(*h) + MAX_HANDLE_SZ);
-	int dir, id, here = open(".", O_RDONLY | O_DIRECTORY);
-
-	must(!mkdir("root", 0700), "mkdir");
-	close(touch("root/file"));
-	dir = open("root", O_PATH | O_DIRECTORY);
-	must(syscall(SYS_openat2, dir, "/file", &how, sizeof(how)) >= 0, "file");
-	must(syscall(SYS_openat2, dir, "/none", &how, sizeof(how)) < 0, "none");
-	must(syscall(SYS_openat2, dir, "../../up", &how, sizeof(how)) < 0, "up");
-	h->handle_bytes = MAX_HANDLE_SZ;
-	must(!name_to_handle_at(AT_FDCWD, "root/file", h, &id, 0), "name_to_handle_at");
-	must(open_by_handle_at(here, h, O_RDONLY) >= 0, "open_by_handle_at");
-}
-
-/* A mount that is nowhere any more, but still where we are. */
-static void detached(void)
-{
-	must(!unshare(CLONE_NEWNS) && !mount("none", "/", 0, MS_REC | MS_PRIVATE, 0), "unshare");
-	must(!mkdir("top", 0700) && !mount("none", "top", "tmpfs", 0, 0), "mount");
-	must(!chdir("top") && !mkdir("low", 0700) && !umount2("../top", MNT_DETACH), "umount");
-	close(touch("low/file"));
-	rename("low/file", "file");
-	must(!chdir("low"), "low");
-	open("../nothing", O_RDONLY);
-	unlink("../file");
 }
 
 int main(int argc, char **argv)

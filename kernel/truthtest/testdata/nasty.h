@@ -7,5 +7,15 @@
 #include <unistd.h>
 
 void must(int ok, const char *what);
+int touch(const char *name); /* creates, and returns a descriptor */
+
+void toctou(void);
+void deleted_cwd(void);
+void deep(void);
+void longest(void);
+void chrooted(void);
+void renamed(void);
+void rooted(void);
+void detached(void);
 void uring(void);
 void sqpoll(void);

@@ -1,0 +1,108 @@
+//go:build linux && amd64
+
+package truthtest
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"path/filepath"
+	"strings"
+)
+
+// resolver makes the paths of strace's arguments absolute. It follows the working
+// directory of every process, since the old calls (rename, mkdir) take names
+// relative to it and strace prints it with the *at calls only.
+type resolver struct {
+	group map[int]int     // tid to process
+	cwd   map[int]*string // tid to a directory, shared by CLONE_FS
+	execs map[int]int     // process to the number of its execs so far
+}
+
+func (r *resolver) who(c *call) who {
+	pid := r.group[c.tid]
+	return who{pid, r.execs[pid]}
+}
+
+const (
+	cloneFS     = 0x200
+	cloneThread = 0x10000
+)
+
+// join is what the layer documents for names in the caller's memory: absolute
+// and lexically clean, symbolic links not resolved.
+func join(base, name string) string {
+	if strings.HasPrefix(name, "/") {
+		return filepath.Clean(name)
+	}
+	return filepath.Clean(base + "/" + name)
+}
+
+func cloneFlags(c *call) uint64 {
+	switch c.name {
+	case "clone":
+		for _, a := range c.args {
+			if v, ok := strings.CutPrefix(a, "flags="); ok {
+				return number(v)
+			}
+		}
+	case "clone3":
+		s, _, _ := strings.Cut(c.args[0], " => ")
+		return number(fields(s)["flags"])
+	}
+	return 0
+}
+
+// path makes the name at argument i absolute; dfd is the index of its directory
+// or -1. ok is false for a name that is not readable memory.
+func (r *resolver) path(c *call, dfd, i int) (string, bool) {
+	if i >= len(c.args) {
+		return "", false
+	}
+	name, ok := str(c.args[i])
+	if !ok {
+		return "", false
+	}
+	cwd := r.cwd[c.tid]
+	base := *cwd
+	if dfd >= 0 {
+		fd, at, _ := descriptor(c.args[dfd])
+		base = at
+		if fd == -100 && at != "" { // AT_FDCWD, printed with the directory
+			*cwd = at
+		}
+	}
+	return join(base, name), true
+}
+
+// address is a sockaddr as the layer writes it, "" for the families outside of
+// the agreed set. Under -X raw, numbers in it are bytes in network order.
+func address(s, cwd string) string {
+	a := fields(s)
+	text := func(key string) []byte {
+		t, _ := str(a[key])
+		return []byte(t)
+	}
+	port := func(key string) uint16 {
+		if b := text(key); len(b) == 2 {
+			return binary.BigEndian.Uint16(b)
+		}
+		return 0
+	}
+	switch number(a["sa_family"]) {
+	case 1:
+		if abstract, ok := strings.CutPrefix(a["sun_path"], "@"); ok {
+			t, _ := str(abstract)
+			return "unix:@" + t
+		}
+		if t, ok := str(a["sun_path"]); ok {
+			return "unix:" + join(cwd, t)
+		}
+	case 2:
+		ip, _ := netip.AddrFromSlice(text("sin_addr"))
+		return netip.AddrPortFrom(ip, port("sin_port")).String()
+	case 10:
+		ip, _ := netip.AddrFromSlice(text("sin6_addr"))
+		return netip.AddrPortFrom(ip.Unmap(), port("sin6_port")).String()
+	}
+	return ""
+}
