@@ -61,12 +61,16 @@ func (r *run) openAgent() error {
 		}
 	}
 	if sdkPath != "" {
-		if a.sdk, err = agentlog.Follow(agentlog.Options{Path: sdkPath, Now: r.now, Line: a.sdkLine, Restart: a.restart}); err != nil {
+		if a.sdk, err = agentlog.Follow(agentlog.Options{Path: sdkPath, Now: r.now, Line: a.sdkLine, Restart: a.restart, Precise: a.correlator.Open}); err != nil {
 			return logError("sdk_event_log_unusable", err)
 		}
 	}
 	if policyPath != "" {
-		if a.policy, err = agentlog.Follow(agentlog.Options{Path: policyPath, Now: r.now, Line: a.decision, Restart: func() {}}); err != nil {
+		var precise func() bool
+		if a.sdk == nil { // else decisions do not begin or end anything
+			precise = a.correlator.Open
+		}
+		if a.policy, err = agentlog.Follow(agentlog.Options{Path: policyPath, Now: r.now, Line: a.decision, Restart: func() {}, Precise: precise}); err != nil {
 			return logError("policy_decision_log_unusable", err)
 		}
 	}

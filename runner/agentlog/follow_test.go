@@ -54,6 +54,7 @@ func follow(t *testing.T, path string) *tail {
 			return nil
 		},
 		Restart: func() { f.restarts++ },
+		Precise: func() bool { return true },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -105,6 +105,13 @@ func (c *Correlator) call(id string) *call {
 	return k
 }
 
+// Open tells whether a call is open, as far as is known.
+func (c *Correlator) Open() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open) > 0
+}
+
 // SDK takes in a line of the SDK's log.
 func (c *Correlator) SDK(e *schema.SDKEvent, at agentlog.Arrival) {
 	if e.ToolCallID == "" || e.EventType != agentlog.ToolCallStarted && e.EventType != agentlog.ToolCallCompleted {

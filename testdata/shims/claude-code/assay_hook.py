@@ -4,9 +4,10 @@ settings.json. Standard library only; does nothing outside of a run, and never
 stands in the way of a tool call.
 
 With --bind it also has Bash commands executed with ASSAY_TOOL_CALL_ID, by
-putting an export before them, so that what they do is bound to their call also
-when calls overlap. That changes what Claude Code shows as the command; without
-it calls are told by time."""
+putting an export before them, so that what they execute is bound to their call
+also when calls overlap. What the shell does itself (its redirections, its
+builtins) and all other tools are told by time, and so is everything without
+--bind, which changes the command that Claude Code shows."""
 
 import json
 import os

@@ -1,0 +1,244 @@
+package runner
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/kernel/layer"
+	"github.com/assay-run/assay-run/runner/agentlog"
+	"github.com/assay-run/assay-run/runner/binding"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// memory is a Recorder that keeps everything.
+type memory struct {
+	mu    sync.Mutex
+	files map[string][]byte
+	lines map[string]uint64
+}
+
+func (m *memory) Append(layer string, encode func(dst []byte, seq uint64) []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.files[layer] = append(encode(m.files[layer], m.lines[layer]), '\n')
+	m.lines[layer]++
+	return nil
+}
+
+func (m *memory) Create(string) (io.WriteCloser, error) { return nil, os.ErrInvalid }
+func (m *memory) Sync() error                           { return nil }
+
+func (m *memory) Put(path string, data []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.files[path] = bytes.Clone(data)
+	return nil
+}
+
+func (m *memory) Counts(layer string) schema.LayerCounts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return schema.LayerCounts{Seen: m.lines[layer], Written: m.lines[layer]}
+}
+
+// TestGoldenRun feeds a run what the v0 contract's example was made from, an
+// agent of the OpenAI Agents SDK behind a policy, and gets the example's
+// documents: all its keys and values, with others beside them.
+func TestGoldenRun(t *testing.T) {
+	const id, work = "run_openai_agents_kernel_policy_determinism", "/tmp/assay-runner-openai-agents-kernel-policy/work/"
+	dir := t.TempDir()
+	spec := New("node", "agent.js")
+	spec.RunID, spec.AgentShim = id, ShimOpenAIAgents
+	spec.SDKEventLog, spec.PolicyDecisionLog = filepath.Join(dir, "sdk"), filepath.Join(dir, "policy")
+	rec := &memory{files: map[string][]byte{}, lines: map[string]uint64{}}
+	r := newRun(spec, Options{Host: cgroup.Probe(), Recorder: rec})
+	r.recordStart()
+	if err := r.openAgent(); err != nil {
+		t.Fatal(err)
+	}
+	say := func(path, format string, args ...any) {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if err == nil {
+			_, err = fmt.Fprintf(f, format+"\n", args...)
+			f.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	sdk := func(seq int, event, rest string) {
+		say(spec.SDKEventLog, `{"schema":"assay.runner.sdk_event.v0","run_id":%q,"seq":%d,"event_type":%q,"source":"openai-agents","sdk_name":"@openai/agents","sdk_version":"0.0.0"%s}`, id, seq, event, rest)
+	}
+	observe := func(path string, class schema.Class) {
+		e := schema.KernelEvent{RunID: id, Kind: schema.KindOpen, Value: path, HasResult: true, TNS: r.now(), Class: class}
+		r.agentSide.correlator.Bind(&kernel.Event{Kind: kernel.KindOpen}, &e)
+		if err := r.surface.Add(&e); err != nil {
+			t.Fatal(err)
+		}
+		_ = rec.Append(schema.KernelPath, func(dst []byte, seq uint64) []byte { e.Seq = seq; return schema.AppendJSON(dst, &e) })
+	}
+	const call = `,"tool_call_id":"tc_runner_policy_001","tool":"read_file"`
+	observe("/lib/x86_64-linux-gnu/libc.so.6", schema.ClassLoader)
+	observe("/usr/lib/locale/C.utf8", schema.ClassLocale)
+	sdk(0, "tool_call_started", call)
+	say(spec.PolicyDecisionLog, `{"specversion":"1.0","type":"assay.tool.decision","source":"assay://run","data":{"tool":"read_file","decision":"allow","tool_call_id":"tc_runner_policy_001"}}`)
+	r.agentSide.known(r.now()) // as the first event of the tool would have made it
+	observe(work+"openai-agents-input.txt", schema.ClassAgent)
+	observe(work+"policy-input.txt", schema.ClassAgent)
+	sdk(1, "tool_call_completed", call)
+	sdk(2, "run_finished", "")
+
+	r.kernelAccount = layer.Account{
+		Report: &kernel.Report{SelfTestNS: 1, Delivered: 4, Hooks: []kernel.HookStatus{{Hook: kernel.HookConnect4, Name: "connect4", Required: true, Attached: true, SelfTested: true}}},
+		Counts: schema.LayerCounts{Seen: 4, Written: 4}, Stats: layer.Stats{Received: 4, Written: 4},
+	}
+	if _, err := r.finish(nil); err != nil {
+		t.Fatal(err)
+	}
+	for golden, path := range map[string]string{
+		"capability-surface": schema.SurfacePath, "correlation-report": schema.CorrelationPath, "observation-health": schema.HealthPath,
+	} {
+		var want, got map[string]any
+		data, err := os.ReadFile(filepath.Join("..", "schema", "testdata", "golden", golden+"-openai-agents-kernel-policy-v0.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(data, &want); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(rec.files[path], &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, within(got, want)); diff != "" {
+			t.Errorf("%s (-golden +ours):\n%s", path, diff)
+		}
+	}
+}
+
+// within drops the keys that v has and like has not.
+func within(v, like any) any {
+	switch like := like.(type) {
+	case map[string]any:
+		m, _ := v.(map[string]any)
+		out := map[string]any{}
+		for k, l := range like {
+			out[k] = within(m[k], l)
+		}
+		return out
+	case []any:
+		list, _ := v.([]any)
+		out := []any{}
+		for i, x := range list {
+			if i < len(like) {
+				x = within(x, like[i])
+			}
+			out = append(out, x)
+		}
+		return out
+	}
+	return v
+}
+
+// TestSequenceOfAnSDKLog: which numbers are accepted, and which lines are kept.
+func TestSequenceOfAnSDKLog(t *testing.T) {
+	spec := New("x")
+	rec := &memory{files: map[string][]byte{}, lines: map[string]uint64{}}
+	r := newRun(spec, Options{Host: cgroup.Probe(), Recorder: rec})
+	defer r.release()
+	r.recordStart()
+	if err := r.openAgent(); err != nil {
+		t.Fatal(err)
+	}
+	a := r.agentSide
+	for _, c := range []struct {
+		seq     int // -1: a line that is not JSON; -2: the log begins anew
+		problem bool
+		kept    bool
+	}{
+		{0, false, true}, {1, false, true},
+		{1, true, false},  // again
+		{-1, true, false}, // counts as any number
+		{3, false, true}, {4, false, true},
+		{7, true, true}, // lines are missing, this one is not
+		{8, false, true},
+		{-2, false, false},
+		{0, false, true}, {1, false, true},
+		{0, true, false},
+	} {
+		before := rec.Counts(schema.SDKPath).Written
+		var err error
+		switch c.seq {
+		case -2:
+			a.restart()
+			continue
+		case -1:
+			err = a.sdkLine([]byte("{"), 1, agentlog.Arrival{})
+		default:
+			err = a.sdkLine(fmt.Appendf(nil, `{"schema":"assay.runner.sdk_event.v0","run_id":%q,"seq":%d,"event_type":"run_finished","source":"s"}`, spec.RunID, c.seq), 1, agentlog.Arrival{})
+		}
+		if kept := rec.Counts(schema.SDKPath).Written > before; (err != nil) != c.problem || kept != c.kept {
+			t.Errorf("seq %d: kept %v, %v; want kept %v, a problem: %v", c.seq, kept, err, c.kept, c.problem)
+		}
+	}
+	var last schema.SDKEvent
+	lines := bytes.Split(bytes.TrimSpace(rec.files[schema.SDKPath]), []byte("\n"))
+	if err := json.Unmarshal(lines[len(lines)-1], &last); err != nil || last.Seq != uint64(len(lines)-1) {
+		t.Errorf("the last of %d lines has seq %d, %v: the recorder numbers them", len(lines), last.Seq, err)
+	}
+}
+
+// TestOnlyTheRunsProcessesGetCgroups: whoever else connects, and whatever is
+// sent, moves nobody.
+func TestOnlyTheRunsProcessesGetCgroups(t *testing.T) {
+	host := cgroup.Probe()
+	if m := host.Mode(); m != cgroup.Unified && m != cgroup.Hybrid {
+		t.Skipf("no writable cgroup2: the host's mode is %s", m)
+	}
+	session, err := host.NewSession("call_test", cgroup.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Remove()
+	s, err := newCallServer(callSocket(), session.Agent(), binding.New(binding.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	before, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := JoinCall(s.addr(), "x"); err == nil || !strings.Contains(err.Error(), "not a process of this run") {
+		t.Errorf("joined from outside: %v", err)
+	}
+	for _, msg := range []string{"\n", "{\n", `{"tool_call_id":"a","pid":1}` + "\n", `{"tool_call_id":"` + strings.Repeat("x", 200) + "\"}\n", strings.Repeat("y", 10_000)} {
+		conn, err := net.Dial("unix", s.addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, msg) // it may have hung up before the end
+		reply, _ := io.ReadAll(conn)
+		if len(reply) > 0 && !bytes.Contains(reply, []byte(`"error"`)) {
+			t.Errorf("%.20q was answered with %s", msg, reply)
+		}
+		conn.Close()
+	}
+	if after, err := os.ReadFile("/proc/self/cgroup"); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("our cgroups were %s and are %s, %v", before, after, err)
+	}
+	if left, err := filepath.Glob(session.Agent().Path() + "/tool-*"); err != nil || len(left) > 0 {
+		t.Errorf("cgroups %v are left of refused calls", left)
+	}
+}
