@@ -127,19 +127,6 @@ func TestHostileLogs(t *testing.T) {
 				}
 			},
 		), []string{"1:a", "2:b", "1:c"}, []string{"replaced"}},
-		{"it is removed, written to, and made anew", acts(
-			func(t *testing.T, p string) {
-				f, err := os.Create(p)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { f.Close() })
-				f.WriteString("a\n")
-				os.Remove(p)
-				f.WriteString("lost\n")
-			},
-			func(t *testing.T, p string) { write(t, p, "b\n") },
-		), []string{"1:b"}, nil},
 		{"it is a link", acts(func(t *testing.T, p string) {
 			write(t, p+".target", "secret\n")
 			if err := os.Symlink(p+".target", p); err != nil {
