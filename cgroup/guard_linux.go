@@ -47,7 +47,11 @@ func (s *Session) Guard() (*Guard, error) {
 		return nil, fmt.Errorf("start guard: %w", err)
 	}
 	defer r.Close()
-	args := []string{"assay-run", guardArg, s.runID, strconv.Itoa(os.Getpid())}
+	self, ok := readStat(os.Getpid())
+	if !ok && len(s.dirs) == 0 {
+		return nil, errors.New("start guard: /proc does not tell of this process")
+	}
+	args := []string{"assay-run", guardArg, s.runID, fmt.Sprintf("%d/%d/%d", self.pid, self.sid, self.start)}
 	for _, d := range s.dirs {
 		kind := "v1"
 		switch {
@@ -106,8 +110,8 @@ func GuardMain(args []string) int {
 	if len(args) < 4 {
 		return 125
 	}
-	runner, err := strconv.Atoi(args[3])
-	if err != nil {
+	var runner stat
+	if n, _ := fmt.Sscanf(args[3], "%d/%d/%d", &runner.pid, &runner.sid, &runner.start); n != 3 {
 		return 125
 	}
 	var dirs []dir
@@ -131,7 +135,7 @@ func GuardMain(args []string) int {
 				t.known[pid] = start
 			}
 		}
-		t.scan(func(st stat) bool { return st.ppid == runner && !isGuard(st.pid) })
+		t.scan(func(st stat) bool { return st.ppid == runner.pid && !isGuard(st.pid) })
 	}
 	if released(pipe, guardLook, look) {
 		return 0

@@ -3,6 +3,7 @@
 package cgroup_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -62,6 +63,59 @@ func TestNothingOutlivesAKilledRunner(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The end of a run is not the end of the session it was started from, even
+// where the command was in that session too.
+func TestGuardSparesTheSessionOfTheRunner(t *testing.T) {
+	shell := exec.Command("/proc/self/exe", "role=shell", testID()+"-homely")
+	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := shell.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = shell.Process.Kill()
+		_ = shell.Wait()
+	}()
+	var bystander, runner, command int
+	if n, err := fmt.Fscan(out, &bystander, &runner, &command); n != 3 {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(bystander, syscall.SIGKILL) }()
+	if err := syscall.Kill(runner, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(out); err != nil { // the command's end closes it
+		t.Fatal(err)
+	}
+	// The guard goes on looking for a moment: what it would kill, it kills now.
+	for end := time.Now().Add(2 * time.Second); guards(testID()+"-homely") > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the guard does not end")
+		}
+	}
+	if running(command) {
+		t.Error("the command lives on")
+	}
+	if !running(bystander) || !running(shell.Process.Pid) {
+		t.Errorf("bystander runs: %v, shell runs: %v", running(bystander), running(shell.Process.Pid))
+	}
+}
+
+// guards counts the guards of a run.
+func guards(id string) (n int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		b, _ := os.ReadFile(f)
+		if bytes.HasPrefix(b, []byte("assay-run\x00__guard\x00"+id+"\x00")) {
+			n++
+		}
+	}
+	return n
 }
 
 func dirsOf(id string) (dirs []string) {

@@ -80,6 +80,22 @@ func play(role string, args []string) int {
 		return asNobody(args)
 	case "runner":
 		return runnerRole(args[0])
+	case "shell":
+		// A session like a user's: a bystander, and a runner whose command stays in it.
+		bystander := self("sleep", nil)
+		bystander.Stdout = nil
+		runner := exec.Command("/proc/self/exe", "role=homely runner", args[0])
+		runner.Stdout = os.Stdout
+		if err := errors.Join(bystander.Start(), runner.Start()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		go func() { _ = runner.Wait() }() // a zombie would still tell of its session
+		fmt.Println(bystander.Process.Pid, runner.Process.Pid)
+		os.Stdout.Close()
+		forever()
+	case "homely runner":
+		return homelyRunner(args[0])
 	}
 	return 0
 }
@@ -254,6 +270,27 @@ func runnerRole(id string) int {
 		if name == "daemon" {
 			_ = cmd.Wait()
 		}
+	}
+	forever()
+	return 0
+}
+
+// homelyRunner starts a command that stays in the runner's session, prints its
+// pid and waits to be killed.
+func homelyRunner(id string) int {
+	s, err := cgroup.Probe().NewSession(id, cgroup.Limits{})
+	if err == nil {
+		_, err = s.Guard()
+	}
+	if err == nil {
+		cmd := role(s, "sleep")
+		cmd.Stdout = os.Stdout
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		err = s.Agent().Start(cmd)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	forever()
 	return 0

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"slices"
@@ -25,8 +26,8 @@ import (
 type tree struct {
 	marker []byte
 	mark   uint64 // see limitMark
-	runner int
-	first  bool // of its session: the agent's
+	runner stat   // as it was when the tree was made: it may be gone
+	first  bool   // of its session: the agent's
 
 	// All below is guarded by forest.
 	started map[int]bool   // pids that belong to an exec.Cmd: never reaped here
@@ -52,7 +53,11 @@ var forest struct {
 }
 
 func newTree(runID string, first bool) *tree {
-	t := bareTree(runID, os.Getpid())
+	self, ok := readStat(os.Getpid())
+	if !ok {
+		self = stat{pid: os.Getpid(), start: math.MaxUint64} // without /proc there is no scan either
+	}
+	t := bareTree(runID, self)
 	t.first = first
 	forest.Lock()
 	defer forest.Unlock()
@@ -63,7 +68,8 @@ func newTree(runID string, first bool) *tree {
 	return t
 }
 
-func bareTree(runID string, runner int) *tree {
+// bareTree is a tree of this process or, in the guard, of the runner.
+func bareTree(runID string, runner stat) *tree {
 	return &tree{
 		marker: []byte(MarkerKey + "=" + runID), mark: limitMark(runID), runner: runner,
 		started: map[int]bool{}, known: map[int]uint64{}, sids: map[int]bool{}, foreign: map[int]uint64{},
@@ -153,15 +159,16 @@ func (t *tree) list() []int {
 	defer forest.Unlock()
 	only := len(forest.trees) == 1 && forest.trees[t]
 	return t.scan(func(st stat) bool {
-		return only && st.ppid == t.runner && !forest.natives[st.pid]
+		return only && st.ppid == t.runner.pid && !forest.natives[st.pid]
 	})
 }
 
-// scan looks through /proc. adopted decides on processes that nothing else
+// scan looks through /proc. What began before the runner, or is in its
+// session and nothing else, is never a member: taking a stranger for one would
+// kill it. adopted decides on processes that nothing else
 // tells about, of a setsid session other than the runner's.
 func (t *tree) scan(adopted func(stat) bool) []int {
 	all := stats()
-	self, _ := readStat(t.runner)
 	for pid, start := range t.known {
 		if st, ok := all[pid]; !ok || st.start != start {
 			delete(t.known, pid)
@@ -182,13 +189,13 @@ func (t *tree) scan(adopted func(stat) bool) []int {
 	for changed := true; changed; {
 		changed = false
 		for _, st := range order {
-			if _, ok := t.known[st.pid]; ok || st.pid == t.runner || st.pid == os.Getpid() {
+			if _, ok := t.known[st.pid]; ok || st.pid == t.runner.pid || st.pid == os.Getpid() || st.start < t.runner.start {
 				continue
 			}
 			_, child := t.known[st.ppid]
-			if child || t.sids[st.sid] || !t.belongsToAnother(st, all) && (t.marked(st) || st.sid != self.sid && adopted(st)) {
+			if child || t.sids[st.sid] || !t.belongsToAnother(st, all) && (t.marked(st) || st.sid != t.runner.sid && adopted(st)) {
 				t.known[st.pid] = st.start
-				if st.sid != self.sid {
+				if st.sid != t.runner.sid {
 					t.sids[st.sid] = true
 				}
 				changed = true
@@ -199,11 +206,11 @@ func (t *tree) scan(adopted func(stat) bool) []int {
 	for pid := range t.known {
 		st := all[pid]
 		if st.state != 'Z' && st.state != 'X' {
-			if st.sid != self.sid {
+			if st.sid != t.runner.sid {
 				t.sids[st.sid] = true
 			}
 			live = append(live, pid)
-		} else if st.ppid == os.Getpid() && t.runner == os.Getpid() && !startedByUs(pid) {
+		} else if st.ppid == os.Getpid() && t.runner.pid == os.Getpid() && !startedByUs(pid) {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}
 	}
@@ -236,7 +243,7 @@ func (t *tree) belongsToAnother(st stat, all map[int]stat) bool {
 		if other.sids[st.sid] || other.first && !t.first && bytes.Equal(other.marker, t.marker) {
 			return true
 		}
-		for p, ok := st, true; ok && p.pid != t.runner; p, ok = all[p.ppid] {
+		for p, ok := st, true; ok && p.pid != t.runner.pid; p, ok = all[p.ppid] {
 			if start, known := other.known[p.pid]; known && start == p.start {
 				return true
 			}
