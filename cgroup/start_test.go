@@ -98,7 +98,7 @@ func TestStartErrorsAreExecs(t *testing.T) {
 				t.Errorf("%s: cmd.Path is now %s", name, cmd.Path)
 			}
 		}
-		if err := s.Agent().Start(exec.Command("no such command in the path")); !errors.Is(err, exec.ErrNotFound) {
+		if err := s.Agent().Start(exec.Command("no-such-command-in-the-path")); !errors.Is(err, exec.ErrNotFound) {
 			t.Errorf("%s: starting an unknown command: %v", name, err)
 		}
 		drained(t, s.Agent())

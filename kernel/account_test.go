@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -235,7 +236,7 @@ func init() {
 		check("setgroups", unix.Setgroups(nil))
 		check("setgid", unix.Setresgid(65534, 65534, 65534))
 		check("setuid", unix.Setresuid(65534, 65534, 65534))
-		_, err := Open(nil, Config{CgroupPath: args[0]})
+		_, err := Open(context.Background(), Config{CgroupPath: args[0]})
 		var u *Unavailable
 		if !errors.As(err, &u) || u.Reasons[0].Code != CodeNotPermitted {
 			check("open", errors.Join(errors.New("want not_permitted"), err))

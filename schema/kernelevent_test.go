@@ -336,7 +336,7 @@ func BenchmarkDecodeKernelEvent(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if !decode(line, &e) {
-					b.Fatal(fmt.Sprintf("%s: not read", line))
+					b.Fatalf("%s: not read", line)
 				}
 			}
 		})

@@ -47,7 +47,7 @@ func Kernel(series string) (bzImage string, err error) {
 	}
 	images, _ := filepath.Glob(filepath.Join(tmp, "boot", "vmlinuz-*"))
 	if len(images) != 1 {
-		return "", fmt.Errorf("Debian package %s has %d kernels", pkg, len(images))
+		return "", fmt.Errorf("the Debian package %s has %d kernels", pkg, len(images))
 	}
 	data, err := os.ReadFile(images[0])
 	if err != nil {
