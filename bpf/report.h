@@ -186,21 +186,25 @@ __noinline u32 take_string(struct scratch *s, u32 off, u64 from)
 #define OPENAT2 437
 #define RESOLVE_IN_ROOT 16
 
-/* The directory that the name at offset name is relative to. */
-static __always_inline int base_of(struct scratch *s, u32 name, u32 dfd_index, struct path *p)
+/* The directory that a name is relative to. */
+static __always_inline int dir_of(s32 dfd, struct path *p)
 {
-	struct task_struct *t = bpf_get_current_task_btf();
 	struct file *f;
-	s32 dfd;
 
-	if (s->data[name & (DATA - 1)] == '/' && !(s->nr == OPENAT2 && s->arg[4] & RESOLVE_IN_ROOT))
-		return root_of(t, p);
-	if (dfd_index == NOARG || (dfd = (s32)arg(s, dfd_index)) == -100 /* AT_FDCWD */)
-		return here(t, p);
+	if (dfd == -100 /* AT_FDCWD */)
+		return here(bpf_get_current_task_btf(), p);
 	f = (void *)file_of(dfd);
 	if (!f)
 		return -1;
 	return bpf_core_read(p, sizeof(*p), &f->f_path);
+}
+
+/* The directory that the name at offset name is relative to. */
+static __always_inline int base_of(struct scratch *s, u32 name, u32 dfd_index, struct path *p)
+{
+	if (s->data[name & (DATA - 1)] == '/' && !(s->nr == OPENAT2 && s->arg[4] & RESOLVE_IN_ROOT))
+		return root_of(bpf_get_current_task_btf(), p);
+	return dir_of(dfd_index == NOARG ? -100 : (s32)arg(s, dfd_index), p);
 }
 
 #define NAME2_AT 8192

@@ -14,25 +14,79 @@ struct io_open {
 	struct filename *filename;
 };
 struct io_unlink {
+	int dfd;
 	struct filename *filename;
 };
 struct io_mkdir {
+	int dfd;
 	struct filename *filename;
 };
 struct io_rename {
+	int old_dfd, new_dfd;
+	struct filename *oldpath, *newpath;
+};
+struct io_link {
+	int old_dfd, new_dfd;
 	struct filename *oldpath, *newpath;
 };
 #pragma clang attribute pop
+
+/* A name of a request and where it begins. */
+struct request_name {
+	struct filename *name;
+	struct path base;
+	u32 len;
+	s32 dfd;
+};
+
+/* Reads the name to off and hashes it. */
+__noinline int take_name(struct scratch *s, u32 off, struct request_name *r)
+{
+	struct filename *f;
+	long n;
+
+	if (!s || !r)
+		return 0;
+	f = r->name; /* in a local: see step() */
+	if (!f)
+		return 0;
+	n = bpf_probe_read_kernel_str(&s->data[off & (DATA - 1)], 4096, BPF_CORE_READ(f, name));
+	if (n <= 0) {
+		s->bits |= B_FAILED_READ;
+		return 0;
+	}
+	r->len = n - 1;
+	hash_string(s, off, r->len);
+	if (s->data[off & (DATA - 1)] == '/')
+		root_of(bpf_get_current_task_btf(), &r->base);
+	else
+		dir_of(r->dfd, &r->base);
+	return 0;
+}
+
+/* Puts the name's directory at end. */
+static __always_inline u32 put_base(struct scratch *s, u32 end, u32 seg, struct request_name *r)
+{
+	u32 next;
+
+	if (!r->base.dentry) {
+		s->r.bits |= B_NO_BASE;
+		return end;
+	}
+	next = walk_base(s, end, &r->base);
+	s->r.seg[seg & (S_COUNT - 1)] = next - end;
+	return next;
+}
 
 SEC("tp_btf/io_uring_submit_req")
 int BPF_PROG(submitted, struct io_kiocb *req)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct pending mark = {.uring = 1};
-	struct filename *name = 0;
+	struct request_name a = {}, b = {};
 	struct counter *c;
 	struct scratch *s;
-	u32 tid = t->pid, n;
+	u32 tid = t->pid, end;
 	u8 op;
 
 	if (!in_scope())
@@ -43,31 +97,47 @@ int BPF_PROG(submitted, struct io_kiocb *req)
 		return 0;
 	c->fired++;
 	op = req->opcode;
-	s->r.seg[S_PATH] = 0;
 	if (op == 16 || op == 9 || op == 26) { /* CONNECT, SENDMSG, SEND: see on_peer */
 		bpf_map_update_elem(&pendings, &tid, &mark, BPF_ANY);
 	} else if ((op == 18 || op == 28) && bpf_core_field_exists(struct io_open, filename)) {
 		struct io_open *o = (void *)req;
 
-		name = BPF_CORE_READ(o, filename); /* OPENAT, OPENAT2 */
+		a.name = BPF_CORE_READ(o, filename); /* OPENAT, OPENAT2 */
+		a.dfd = BPF_CORE_READ(o, dfd);
 	} else if (op == 36 && bpf_core_field_exists(struct io_unlink, filename)) {
 		struct io_unlink *o = (void *)req;
 
-		name = BPF_CORE_READ(o, filename);
+		a.name = BPF_CORE_READ(o, filename);
+		a.dfd = BPF_CORE_READ(o, dfd);
 	} else if (op == 37 && bpf_core_field_exists(struct io_mkdir, filename)) {
 		struct io_mkdir *o = (void *)req;
 
-		name = BPF_CORE_READ(o, filename);
+		a.name = BPF_CORE_READ(o, filename);
+		a.dfd = BPF_CORE_READ(o, dfd);
 	} else if (op == 35 && bpf_core_field_exists(struct io_rename, oldpath)) {
 		struct io_rename *o = (void *)req;
 
-		name = BPF_CORE_READ(o, oldpath);
+		a.name = BPF_CORE_READ(o, oldpath);
+		a.dfd = BPF_CORE_READ(o, old_dfd);
+		b.name = BPF_CORE_READ(o, newpath);
+		b.dfd = BPF_CORE_READ(o, new_dfd);
+	} else if ((op == 38 || op == 39) && bpf_core_field_exists(struct io_link, oldpath)) {
+		struct io_link *o = (void *)req;
+
+		if (op == 39) { /* SYMLINKAT has its content there */
+			a.name = BPF_CORE_READ(o, oldpath);
+			a.dfd = BPF_CORE_READ(o, old_dfd);
+			b.name = BPF_CORE_READ(o, newpath);
+			b.dfd = BPF_CORE_READ(o, new_dfd);
+		} else {
+			a.name = BPF_CORE_READ(o, newpath);
+			a.dfd = BPF_CORE_READ(o, new_dfd);
+		}
 	}
-	if (name)
-		kernel_str(s, 0, S_PATH, (u64)BPF_CORE_READ(name, name));
-	n = s->r.seg[S_PATH];
+	s->bits = 0;
 	s->hash.a = s->hash.b = seed;
-	hash_string(s, 0, n);
+	take_name(s, 0, &a);
+	take_name(s, NAME2_AT, &b);
 	s->nr = 0;
 	s->ret = 0;
 	s->how = op;
@@ -75,15 +145,24 @@ int BPF_PROG(submitted, struct io_kiocb *req)
 	key_who(s, K_IOURING_OP);
 	s->key[2] = s->hash.a;
 	s->key[3] = s->hash.b;
-	s->key[4] = s->key[5] = 0;
+	s->key[4] = mix((u64)a.base.dentry, (u64)a.base.mnt);
+	s->key[5] = mix((u64)b.base.dentry, (u64)b.base.mnt);
 	if (coalesce(s, c))
 		return 0;
 	begin(s, CTX_TASK, K_IOURING_OP, H_IOURING);
-	s->r.bits |= B_NO_RESULT;
+	s->r.bits |= B_NO_RESULT | s->bits;
 	s->r.arg[0] = op;
-	s->r.seg[S_PATH] = n;
-	s->r.bits |= B_NO_BASE;
-	emit_keyed(s, c, n);
+	s->r.seg[S_PATH] = end = a.len;
+	if (a.name)
+		end = put_base(s, end, S_BASE, &a);
+	if (b.len) {
+		s->r.seg[S_PATH2] = b.len;
+		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], b.len & 4095, &s->data[NAME2_AT]);
+		end += b.len;
+	}
+	if (b.name)
+		end = put_base(s, end, S_BASE2, &b);
+	emit_keyed(s, c, end);
 	return 0;
 }
 

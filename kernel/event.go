@@ -45,7 +45,7 @@ const (
 	KindMemfd        // Path is the name passed
 	KindModule       // init_module, finit_module, delete_module
 	KindIOUring      // io_uring_setup; Args[0] is the number of entries
-	KindIOUringOp    // one submitted request; Args[0] is the opcode, Path its file name
+	KindIOUringOp    // one submitted request; Args[0] is the opcode, Path (and Path2) its file names
 	KindLeftCgroup   // a task was moved out of the session cgroup
 	KindJoinedCgroup // a task from outside was moved in
 	KindCompat       // a 32-bit or x32 system call that is not decoded; Syscall is its number

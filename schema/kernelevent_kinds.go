@@ -56,7 +56,7 @@ const (
 	KindMemfd         KernelKind = 156 // the name
 	KindModule        KernelKind = 157 // kernel modules; Call
 	KindIOUring       KernelKind = 158 // io_uring_setup; Args: entries
-	KindIOUringOp     KernelKind = 159 // a request's file; Args: opcode
+	KindIOUringOp     KernelKind = 159 // a request's file; Target: the second; Args: opcode
 	KindCompatSyscall KernelKind = 160 // a 32-bit or x32 call, not decoded; Call
 
 	maxKind = 161

@@ -70,8 +70,9 @@ void uring(void)
 	fd = submit(IORING_OP_OPENAT, AT_FDCWD, "uring-file", 0600, 0, O_CREAT | O_RDWR);
 	must(fd >= 0, "openat");
 	must(submit(IORING_OP_MKDIRAT, AT_FDCWD, "uring-dir", 0700, 0, 0) == 0, "mkdirat");
-	must(submit(IORING_OP_RENAMEAT, AT_FDCWD, "uring-file", AT_FDCWD, (unsigned long)"uring-new", 0) == 0, "renameat");
-	must(submit(IORING_OP_UNLINKAT, AT_FDCWD, "uring-new", 0, 0, 0) == 0, "unlinkat");
+	fd = open("uring-dir", O_RDONLY | O_DIRECTORY);
+	must(submit(IORING_OP_RENAMEAT, AT_FDCWD, "uring-file", fd, (unsigned long)"new", 0) == 0, "renameat");
+	must(submit(IORING_OP_UNLINKAT, fd, "new", 0, 0, 0) == 0, "unlinkat");
 	must(submit(IORING_OP_CONNECT, socket(AF_INET, SOCK_STREAM, 0), &to, 0, sizeof(to), 0) == -ECONNREFUSED, "connect");
 	/* The thread's own calls afterwards are its own. */
 	must(connect(socket(AF_INET, SOCK_STREAM, 0), (void *)&to, sizeof(to)) < 0, "refused");
