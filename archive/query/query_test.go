@@ -239,6 +239,17 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 	b := bundle(hostileEvents()...)
 	b.docs.Run.RunID, b.docs.Run.Command, b.docs.Result.Outcome = hostile, []string{hostile}, hostile
 	b.docs.Health.KernelLayer, b.docs.Health.Reasons = hostile, []schema.Reason{{Code: hostile, Message: hostile}}
+	effects := schema.Effects{Files: []string{hostile}, Written: []string{hostile}, Hosts: []string{hostile}, Commands: []string{hostile}}
+	b.docs.Correlation = schema.CorrelationReport{
+		Status: hostile, Ambiguities: []string{hostile},
+		Bindings: []schema.Binding{
+			{ToolCallID: hostile, Tool: hostile, PolicyDecision: hostile, Method: hostile, Effects: effects}, {ToolCallID: "unseen", Tool: hostile},
+		},
+		ReportedNotObserved: []schema.Unobserved{{ToolCallID: "unseen", Code: hostile}},
+		ObservedNotReported: []schema.Unreported{
+			{Code: "beyond_claim", ToolCallIDs: []string{hostile}, Tool: hostile, Effects: effects}, {Code: "edge", ToolCallIDs: []string{hostile}, Effects: effects}, {Code: hostile},
+		},
+	}
 	b.layers[schema.SDKPath] = []string{`{"event_type":"a\u001b[2J","x":"` + "\u009b" + `"}`}
 	check := func(what, text string) {
 		t.Helper()

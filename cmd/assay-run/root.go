@@ -119,7 +119,8 @@ to stderr; stdout belongs to the command.
 
 Exit codes: the command's own; 128+n when signal n ended it; 122 its outcome
 contract failed; 123 the contract was inconclusive; 124 it timed out; 125
-assay-run itself failed; 126 the command is not executable; 127 not found.
+assay-run itself failed, or evidence that was asked for is missing or wrong; 126
+the command is not executable; 127 not found.
 Since a command may use the same numbers, result.json tells them apart.`
 
 const examples = `  assay-run -- make test                     run it, leave assay-run-<run_id>.tar.gz

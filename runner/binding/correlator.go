@@ -49,6 +49,7 @@ type Correlator struct {
 	overlap        group                    // while several calls were open
 	between        group                    // at the edges of several calls that followed one another
 	outsideEffects effects
+	began          bool // the run's command was executed
 	sdkCalls       int
 }
 
@@ -294,6 +295,10 @@ func (c *Correlator) bindWindow(e *schema.KernelEvent) {
 		c.between.add(found, e, &c.budget)
 	case len(found) == 0 && sure:
 		c.counts[notAny] += n
+		if e.Kind == schema.KindExec && !c.began {
+			c.began = true // the run's own command is nobody's secret
+			return
+		}
 		c.outsideEffects.add(e, &c.budget, false)
 	case len(found) == 0:
 		c.counts[notEdge] += n
