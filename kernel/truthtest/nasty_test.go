@@ -138,7 +138,6 @@ func TestNasty(t *testing.T) {
 			need(t)
 			dir := t.TempDir()
 			r := record(t, dir, nil, helper, c.name)
-			// openat's repeats differ in their flags, exec's in nothing here.
 			if d := cmp.Diff(c.want, r.story(dir, dull...)); d != "" {
 				t.Errorf("%s (-want +got):\n%s", c.what, d)
 			}

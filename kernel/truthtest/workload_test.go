@@ -34,8 +34,8 @@ var outside = []struct{ what, why string }{
 	{"reads, stats, directory listings and other calls that change nothing", "the layer does not record them (coverage: reads_and_queries)"},
 }
 
-// workload is something real that is run three ways: traced within a run, alone
-// in a run, and the first compared with both.
+// workload is something real that is run twice: traced within a run, and alone in
+// one. What the trace tells is compared with the layers of both.
 type workload struct {
 	name   string
 	script string // of sh, in an empty directory
