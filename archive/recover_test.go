@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -37,6 +38,9 @@ func TestMain(m *testing.M) {
 	}
 	files := openFiles()
 	code := m.Run()
+	if flag.Lookup("test.fuzz").Value.String() != "" {
+		os.Exit(code) // the fuzzing engine keeps a goroutine for signals
+	}
 	if left := openFiles() - files; code == 0 && left > 0 {
 		fmt.Fprintf(os.Stderr, "%d file descriptors are left open\n", left)
 		code = 1

@@ -125,7 +125,7 @@ func (g *gate) signal(s os.Signal, cancel context.CancelCauseFunc) {
 			_ = g.group.Freeze()
 			defer g.group.Thaw()
 		}
-		stopSelf()
+		stopSelf(false)
 		return
 	case syscall.SIGINT, syscall.SIGTERM:
 		if g.run.interrupt || g.phase == contract.Baseline {

@@ -121,7 +121,7 @@ func (s *supervisor) suspend() {
 		return
 	}
 	s.streams.Suspend()
-	stopSelf()
+	stopSelf(true)
 	s.streams.Resume()
 	s.killGroup(syscall.SIGCONT)
 }
@@ -160,7 +160,7 @@ func (s *supervisor) signal(sig syscall.Signal) {
 	}
 	s.rec.event(schema.Event{Type: schema.SignalForwarded, SignalName: unix.SignalName(sig), PID: s.cmd.Process.Pid})
 	if sig == syscall.SIGTSTP {
-		stopSelf()
+		stopSelf(false)
 		s.killGroup(syscall.SIGCONT)
 	}
 }
@@ -279,12 +279,17 @@ func waitStates(pid int) <-chan unix.WaitStatus {
 	return states
 }
 
-// stopSelf stops our whole job, as the terminal's ^Z would have, and returns
-// when it is continued. It uses SIGSTOP because we catch SIGTSTP.
-func stopSelf() {
+// stopSelf stops this process, or with it our whole process group as the
+// terminal's ^Z would have, and returns when it is continued. It uses SIGSTOP
+// because we catch SIGTSTP.
+func stopSelf(group bool) {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, unix.SIGCONT)
 	defer signal.Stop(continued)
-	_ = unix.Kill(0, unix.SIGSTOP)
+	pid := os.Getpid()
+	if group {
+		pid = 0
+	}
+	_ = unix.Kill(pid, unix.SIGSTOP)
 	<-continued // another thread may take the stop, and this one run on for a while
 }
