@@ -151,6 +151,10 @@ func (c *call) execute(ctx context.Context) {
 		c.outcome = failedWith(schema.FailCancelled, true)
 		return
 	}
+	if o := c.observer(); o != nil {
+		o.CallStarted(c.action.ToolCallID, c.action.Tool, c.conn.g.cfg.Now()-c.rec.zero)
+		defer func() { o.CallEnded(c.action.ToolCallID, c.conn.g.cfg.Now()-c.rec.zero) }()
+	}
 	result, toolErr, failure := c.conn.call(ctx, "tools.execute", &toolsExecute{
 		ActionID: c.action.ID, Tool: c.action.Tool, Parameters: c.action.Parameters, ToolCallID: c.action.ToolCallID,
 	}, c.tool.deadline)
@@ -171,6 +175,14 @@ func (c *call) execute(ctx context.Context) {
 	}
 }
 
+// observer is who is told of the run's own calls, if anybody is.
+func (c *call) observer() Observer {
+	if c.rec == nil {
+		return nil
+	}
+	return c.conn.g.cfg.Observer
+}
+
 // recordDecision writes the policy layer's line, if the policy decided.
 func (c *call) recordDecision() error {
 	if !c.decided || c.rec == nil {
@@ -183,6 +195,9 @@ func (c *call) recordDecision() error {
 	}
 	if len(c.found) > 0 {
 		e.Decision, e.Rule = "deny", c.found[0].Rule
+	}
+	if o := c.observer(); o != nil {
+		o.CallDecided(e.ToolCallID, e.Tool, e.Decision, time.Duration(e.TNS))
 	}
 	body, err := json.Marshal(&e)
 	if err != nil {

@@ -66,8 +66,22 @@ type Config struct {
 	CLITool, CheckTool string
 	// Limits bound what clients can ask for; zero fields take their defaults.
 	Limits Limits
+	// Observer, if set, is told of the run's calls as they happen.
+	Observer Observer
 	// Warn, if set, is told what an operator should know. It must not block.
 	Warn func(message string)
+}
+
+// Observer learns of calls on the recording's clock, so that what the kernel
+// sees can be told apart by them. Its methods are called concurrently and must
+// not block.
+type Observer interface {
+	// CallDecided: the policy allows or denies a call.
+	CallDecided(id, tool, decision string, at time.Duration)
+	// CallStarted is told before a client is asked to run a tool, CallEnded
+	// after it has answered, or need not any more.
+	CallStarted(id, tool string, at time.Duration)
+	CallEnded(id string, at time.Duration)
 }
 
 // Limits bound what clients can make the gateway hold or wait for. Sizes are
