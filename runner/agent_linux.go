@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/agentlog"
@@ -25,6 +27,8 @@ type agentSide struct {
 	due              uint64 // seq of the SDK's next line
 	resync           bool   // lines were refused, so seq may jump
 	sdkErr, policErr error  // the first failure to record a line
+
+	mu               sync.Mutex // guards what follows
 	tools, decisions map[string]bool
 	crowded          bool // more of them than are kept
 
@@ -157,13 +161,30 @@ func (a *agentSide) decision(line []byte, _ int, at agentlog.Arrival) error {
 	if err := a.append(schema.PolicyPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && a.policErr == nil {
 		a.policErr = err
 	}
-	a.name(a.tools, e.Tool)
-	a.name(a.decisions, e.Decision+":"+e.Tool)
-	a.correlator.Decision(&e, at)
+	a.decided(&e, at)
 	return nil
 }
 
+func (a *agentSide) decided(e *schema.PolicyEvent, at agentlog.Arrival) {
+	a.name(a.tools, e.Tool)
+	a.name(a.decisions, e.Decision+":"+e.Tool)
+	a.correlator.Decision(e, at)
+}
+
+// CallDecided, CallStarted and CallEnded make it a [gateway.Observer].
+func (a *agentSide) CallDecided(id, tool, decision string, at time.Duration) {
+	a.decided(&schema.PolicyEvent{ToolCallID: id, Tool: tool, Decision: decision}, agentlog.Arrival{After: int64(at), At: int64(at)})
+}
+
+func (a *agentSide) CallStarted(id, tool string, at time.Duration) {
+	a.correlator.Begin(id, tool, int64(at))
+}
+
+func (a *agentSide) CallEnded(id string, at time.Duration) { a.correlator.End(id, int64(at)) }
+
 func (a *agentSide) name(set map[string]bool, s string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if len(set) < maxNames {
 		set[s] = true
 	} else if !set[s] {
@@ -194,6 +215,8 @@ func (r *run) endAgent() {
 	}
 	a.endLog(a.sdk, "sdk", "sdk event log", a.sdkErr)
 	a.endLog(a.policy, "policy", "policy decision log", a.policErr)
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for t := range a.tools {
 		r.surface.AddTool(t)
 	}

@@ -19,14 +19,16 @@ type call struct {
 	id, tool, decision string
 
 	sdk, policy bool // reported by
+	gateway     bool // dispatched by the runner's own gateway
 	attached    bool // it got a cgroup
 	denied      bool
 
-	start, end             agentlog.Arrival
-	started, ended         bool   // open from start, until end
-	begun, completed, orph bool   // the SDK said so; orph: completed before it began
-	first, last            uint64 // the lines that opened and ended it, in the order of arrival
-	twice, conflict        bool
+	start, end      agentlog.Arrival
+	started, ended  bool   // open from start, until end
+	begun           uint8  // who said that it began
+	orph            bool   // it was said to end before that
+	first, last     uint64 // the lines that opened and ended it, in the order of arrival
+	twice, conflict bool
 
 	cgroupID uint64
 	bound    [len(methods)]uint64
@@ -39,7 +41,7 @@ type call struct {
 }
 
 // reported tells whether anybody said that there is such a call.
-func (c *call) reported() bool { return c.sdk || c.policy || c.attached }
+func (c *call) reported() bool { return c.sdk || c.policy || c.gateway || c.attached }
 
 func (c *call) events() (n uint64) {
 	for _, k := range c.bound {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/agentlog"
@@ -33,6 +34,7 @@ type Options struct {
 type Correlator struct {
 	known func(int64) bool
 	own   map[string]bool
+	heard bool // somebody reports calls
 
 	mu      sync.Mutex
 	budget  budget
@@ -82,7 +84,7 @@ var countNames = append(methods[:], "edge", "overlap", "none")
 // New returns a Correlator that has heard of no call.
 func New(o Options) *Correlator {
 	c := &Correlator{
-		known: o.Known, budget: budget{left: maxEffects}, own: map[string]bool{},
+		known: o.Known, heard: o.Known != nil, budget: budget{left: maxEffects}, own: map[string]bool{},
 		calls: map[string]*call{}, cgroups: map[uint64]*call{}, spans: map[string]*call{},
 	}
 	for _, p := range o.Own {
@@ -132,21 +134,62 @@ func (c *Correlator) SDK(e *schema.SDKEvent, at agentlog.Arrival) {
 	if e.SpanID != "" {
 		c.spans[e.SpanID] = k
 	}
-	c.lines++
 	if e.EventType == agentlog.ToolCallStarted {
-		k.twice = k.twice || k.begun
-		if k.ended && !k.orph { // a repeated call is open once more, from its first start
-			k.ended = false
-			c.past = slices.DeleteFunc(c.past, func(x *call) bool { return x == k })
-			c.open = append(c.open, k)
-		}
-		if !k.begun && !k.ended {
-			c.opens(k, at)
-		}
-		k.begun = true
-		return
+		c.begin(k, at, bySDK)
+	} else {
+		c.end(k, at)
 	}
-	k.completed, k.orph = true, k.orph || !k.begun
+}
+
+// Begin tells of a call that the runner's own gateway dispatches, and so of the
+// very time.
+func (c *Correlator) Begin(id, tool string, t int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = true
+	if k := c.call(id); k != nil {
+		k.gateway, k.tool = true, cmp.Or(k.tool, tool)
+		c.begin(k, agentlog.Arrival{After: t, At: t}, byGateway)
+	}
+}
+
+// answerMargin is how long the answer of a tool is taken to be on its way: what
+// happens so shortly before it is here may come after the call.
+const answerMargin = int64(time.Millisecond)
+
+// End tells that the gateway has the answer, or expects none any more.
+func (c *Correlator) End(id string, t int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.calls[id]; k != nil {
+		c.end(k, agentlog.Arrival{After: t - answerMargin, At: t})
+	}
+}
+
+// Who said that a call began.
+const (
+	bySDK = 1 << iota
+	byGateway
+)
+
+func (c *Correlator) begin(k *call, at agentlog.Arrival, by uint8) {
+	c.lines++
+	again, first := k.begun&by != 0, k.begun == 0
+	k.begun |= by
+	k.twice = k.twice || again
+	switch {
+	case again && k.ended && !k.orph: // it is open once more, from its first start
+		k.ended = false
+		c.past = slices.DeleteFunc(c.past, func(x *call) bool { return x == k })
+		c.open = append(c.open, k)
+	case first && !k.ended:
+		c.opens(k, at)
+	}
+}
+
+func (c *Correlator) end(k *call, at agentlog.Arrival) {
+	c.lines++
+	k.orph = k.orph || k.begun == 0
 	if !k.ended {
 		k.end, k.ended, k.last = at, true, c.lines
 		c.open = slices.DeleteFunc(c.open, func(x *call) bool { return x == k })

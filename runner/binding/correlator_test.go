@@ -274,6 +274,27 @@ func TestStrongerMethodsWin(t *testing.T) {
 	}
 }
 
+func TestCallsOfTheGateway(t *testing.T) {
+	s := scene{binding.New(binding.Options{})} // without a log
+	const ms = 1_000_000
+	s.Begin("g", "x", 100*ms)
+	s.End("g", 200*ms)
+	for at, want := range map[int64]string{99 * ms: "", 101 * ms: "g", 198 * ms: "g", 199*ms + 1: "", 201 * ms: ""} {
+		if e := s.open("/w/f", 0, at); e.ToolCallID != want {
+			t.Errorf("%d ms: bound to %q, want %q", at/ms, e.ToolCallID, want)
+		}
+	}
+	s.Begin("both", "x", 300*ms) // and its SDK has a log as well
+	s.start("both", "x", 300*ms, 310*ms)
+	s.end("both", "x", 390*ms, 400*ms)
+	s.End("both", 401*ms)
+	s.decide("both", "x", "allow", 300*ms)
+	r := s.report(binding.Facts{PolicyLines: 1, KernelLines: 1, Observed: true, Correlation: schema.Clean})
+	if len(r.Bindings) != 2 || len(r.Ambiguities) != 0 || s.SDKCalls() != 1 {
+		t.Errorf("bindings %v, ambiguities %v, %d calls of an SDK", r.Bindings, r.Ambiguities, s.SDKCalls())
+	}
+}
+
 func TestTraceparentOfANamedSpan(t *testing.T) {
 	s := newScene()
 	s.SDK(&schema.SDKEvent{EventType: agentlog.ToolCallStarted, ToolCallID: "a", Tool: "x", SpanID: "00f067aa0ba902b7"}, agentlog.Arrival{After: 1, At: 2})

@@ -92,7 +92,7 @@ func (c *Correlator) compare(k *call, f Facts, r *schema.CorrelationReport) {
 	if e, yes := k.beyondClaim(); yes {
 		unreported("beyond_claim", k.events(), e)
 	}
-	if n := k.stronger(); n > 0 && (k.denied || !k.reported() && c.known != nil) {
+	if n := k.stronger(); n > 0 && (k.denied || !k.reported() && c.heard) {
 		code := "unknown_call"
 		if k.denied {
 			code = "denied_call"
@@ -137,7 +137,7 @@ func (c *Correlator) ambiguities(f Facts) []string {
 		is   func(*call) bool
 	}{
 		{schema.AmbiguousSDKWithoutPolicy, func(k *call) bool { return k.sdk && !k.policy && f.PolicyLines > 0 }},
-		{schema.AmbiguousNeverEnded, func(k *call) bool { return k.begun && !k.ended && !k.denied }},
+		{schema.AmbiguousNeverEnded, func(k *call) bool { return k.begun != 0 && !k.ended && !k.denied }},
 		{schema.AmbiguousNeverStarted, func(k *call) bool { return k.orph }},
 		{schema.AmbiguousTwice, func(k *call) bool { return k.twice }},
 		{schema.AmbiguousConflict, func(k *call) bool { return k.conflict }},
