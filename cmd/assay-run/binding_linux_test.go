@@ -16,29 +16,31 @@ import (
 
 // overlap starts 100 tool calls that are all open before the first one does
 // anything, and each has short-lived processes touch files named after it. $1
-// is how a tool's command is started: by environment or by assay-run call.
+// is how a tool's command is started: with an id or a span in its environment,
+// or by assay-run call.
 const overlap = `
 n=0
 emit() {
-	printf '{"schema":"%s","run_id":"%s","seq":%d,"event_type":"%s","source":"sh","tool_call_id":"%s","tool":"touch"}\n' \
-		"$ASSAY_RUNNER_SDK_EVENT_SCHEMA" "$ASSAY_RUNNER_RUN_ID" $n $1 $2 >> "$ASSAY_RUNNER_SDK_EVENT_LOG"
+	printf '{"schema":"%s","run_id":"%s","seq":%d,"event_type":"%s","source":"sh","tool_call_id":"call-%s","tool":"touch","span_id":"%016x"}\n' \
+		"$ASSAY_RUNNER_SDK_EVENT_SCHEMA" "$ASSAY_RUNNER_RUN_ID" $n $1 $2 $2 >> "$ASSAY_RUNNER_SDK_EVENT_LOG"
 	n=$((n+1))
 }
 tool='until [ -e go ]; do sleep 0.01; done
 	cat file-$0 file-$0 > /dev/null; sh -c "echo > out-$0"; touch made-$0; (rm made-$0; env -i cat file-$0 > copy-$0)'
 for i in $(seq 100); do
 	echo > file-$i-
-	emit tool_call_started call-$i
+	emit tool_call_started $i
 done
 for i in $(seq 100); do
 	case $1 in
 	env) ASSAY_TOOL_CALL_ID=call-$i sh -c "$tool" $i- & ;;
+	span) TRACEPARENT=00-4bf92f3577b34da6a3ce929d0e0e4736-$(printf %016x $i)-01 sh -c "$tool" $i- & ;;
 	cgroup) assay-run call --id call-$i -- sh -c "$tool" $i- & ;;
 	esac
 done
 echo > go
 wait
-for i in $(seq 100); do emit tool_call_completed call-$i; done
+for i in $(seq 100); do emit tool_call_completed $i; done
 `
 
 // runBundle runs assay-run, under that name for its children as well, and opens
@@ -87,8 +89,12 @@ func TestHundredOverlappingCalls(t *testing.T) {
 		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
 	}
 	named := regexp.MustCompile(`/(?:file|out|made|copy)-([0-9]+)-$`)
-	for _, how := range []string{"env", "cgroup"} {
+	for _, how := range []string{"env", "span", "cgroup"} {
 		t.Run(how, func(t *testing.T) {
+			method := how
+			if how == "span" {
+				method = "env"
+			}
 			dir := t.TempDir()
 			r := runBundle(t, dir, "--kernel", "require", "--agent-shim", "openai-agents", "--sdk-event-log", "sdk.ndjson", "--", "sh", "-c", overlap, "agent", how)
 			docs, err := r.Documents(context.Background())
@@ -108,8 +114,8 @@ func TestHundredOverlappingCalls(t *testing.T) {
 				if m == nil || agent[e.ExecID] {
 					return
 				}
-				ok := e.ToolCallID == "call-"+m[1] && e.BoundBy == how
-				if how == "env" { // "env -i" takes the variable away, not the call
+				ok := e.ToolCallID == "call-"+m[1] && e.BoundBy == method
+				if method == "env" { // "env -i" takes the variable away, not the call
 					ok = ok || e.ToolCallID == "call-"+m[1] && e.BoundBy == "lineage"
 				}
 				if !ok {
@@ -128,7 +134,7 @@ func TestHundredOverlappingCalls(t *testing.T) {
 				t.Errorf("%d bindings, status %s, ambiguities %v, not observed %v", len(c.Bindings), c.Status, c.Ambiguities, c.ReportedNotObserved)
 			}
 			for _, b := range c.Bindings {
-				if b.Method != how || b.Tool != "touch" || how == "cgroup" && b.CgroupID == 0 {
+				if b.Method != method || b.Tool != "touch" || how == "cgroup" && b.CgroupID == 0 {
 					t.Errorf("%s: method %s, tool %s, cgroup %d", b.ToolCallID, b.Method, b.Tool, b.CgroupID)
 				}
 				id := strings.TrimPrefix(b.ToolCallID, "call-")
