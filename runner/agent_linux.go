@@ -65,7 +65,7 @@ func (r *run) openAgent() error {
 		}
 	}
 	if sdkPath != "" {
-		if a.sdk, err = agentlog.Follow(agentlog.Options{Path: sdkPath, Now: r.now, Line: a.sdkLine, Restart: a.restart, Precise: a.correlator.Open}); err != nil {
+		if a.sdk, err = agentlog.Follow(agentlog.Options{Path: sdkPath, Now: r.now, Line: a.sdkLine, Restart: a.restart, Old: true, Precise: a.correlator.Open}); err != nil {
 			return logError("sdk_event_log_unusable", err)
 		}
 	}

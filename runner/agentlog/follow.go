@@ -20,7 +20,7 @@ const (
 const (
 	CodeMissing   = "missing"    // there is no log
 	CodeEmpty     = "empty"      // it has no lines
-	CodeStale     = "stale"      // it had content before the command started
+	CodeStale     = "stale"      // it had lines before the command started
 	CodeNotFile   = "not_a_file" // a link, a pipe, a device, a directory
 	CodeUnread    = "unreadable" // it cannot be opened or read
 	CodeLine      = "bad_line"   // a line is not what is due
@@ -83,6 +83,9 @@ type splitter struct {
 	take    func(line []byte, n int, at Arrival) error
 	account *Account
 
+	old     bool   // what comes was there before the command started
+	takeOld bool   // and good lines of that are taken in
+	passed  uint64 // lines of that which were not
 	n       int    // lines of this file so far
 	torn    []byte // the line that has not ended
 	skip    bool   // it is too long; its rest is passed over
@@ -112,6 +115,10 @@ func (s *splitter) add(b []byte, at Arrival) {
 		if s.account.Bytes += int64(len(b) - len(rest)); s.account.Bytes > maxBytes {
 			s.limit()
 			return
+		}
+		if !s.skip && len(s.torn)+len(part) > maxLine && s.old {
+			s.passed++
+			s.skip, s.torn = true, s.torn[:0]
 		}
 		if !s.skip && len(s.torn)+len(part) > maxLine {
 			s.account.Lines++
@@ -147,8 +154,17 @@ func (s *splitter) line(b []byte, at Arrival) {
 		s.limit()
 		return
 	}
+	if s.old && !s.takeOld {
+		s.passed++
+		return
+	}
 	s.account.Lines++
 	if err := s.take(b, s.n, at); err != nil {
+		if s.old { // of an earlier run
+			s.account.Lines--
+			s.passed++
+			return
+		}
 		s.account.Bad++
 		s.problem(CodeLine, s.n, "%v", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say what to follow. All but Precise must be set.
+// Options say what to follow. Path, Now, Line and Restart must be set.
 type Options struct {
 	// Path is the log's absolute path. Its directory must exist when Follow is
 	// called and is held open: a directory that takes its name later is not
@@ -25,6 +25,10 @@ type Options struct {
 	// number in the file, counted from 1, and when it was written. The bytes
 	// are reused. An error makes it a bad line.
 	Line func(line []byte, n int, at Arrival) error
+	// Old has lines that are there before the command starts taken in as well,
+	// where Line accepts them: they tell by themselves which run they are of.
+	// Other lines from before are passed over.
+	Old bool
 	// Precise asks for short intervals between looks, which cost about 2 % of a
 	// CPU: whether it matters now when exactly a line is written. Nil: never.
 	Precise func() bool
@@ -56,6 +60,7 @@ type Follower struct {
 	file    int // or -1
 	st      unix.Stat_t
 	offset  int64
+	before  int64 // how much of the file was there before the command
 	checked int64 // everything written before is known
 	refused string
 	closed  bool
@@ -85,10 +90,13 @@ func Follow(opt Options) (*Follower, error) {
 	}
 	f.checked = opt.Now()
 	f.mu.Lock()
-	f.look(false)
-	if f.account.Bytes > 0 {
-		f.split.problem(CodeStale, 0, "it had %d bytes before the command started, which were taken in", f.account.Bytes)
+	f.split.old, f.split.takeOld = true, opt.Old
+	for !f.look(true) {
 	}
+	if n := f.account.Lines + f.split.passed; n > 0 {
+		f.split.problem(CodeStale, 0, "it had %d lines before the command started, of which %d are of this run and were taken in", n, f.account.Lines)
+	}
+	f.split.old, f.before = false, f.offset
 	f.mu.Unlock()
 	go f.run()
 	return f, nil
@@ -193,7 +201,9 @@ func (f *Follower) look(final bool) bool {
 		if !f.read() {
 			return f.split.stopped
 		}
-		f.split.problem(CodeReplaced, 0, "another file has taken its place after %d lines", f.split.n)
+		if f.offset > f.before {
+			f.split.problem(CodeReplaced, 0, "another file has taken its place after %d lines", f.split.n)
+		}
 		f.drop()
 	}
 	return final // an agent that replaces it all the time gets no more
@@ -224,7 +234,7 @@ func (f *Follower) open() bool {
 		f.refuse(CodeUnread, "cannot be opened: "+err.Error())
 		return false
 	}
-	f.file, f.offset = fd, 0
+	f.file, f.offset, f.before = fd, 0, 0
 	f.watch(fd, unix.IN_MODIFY)
 	if f.split.n > 0 {
 		f.opt.Restart()
@@ -261,8 +271,10 @@ func (f *Follower) read() bool {
 		return true
 	}
 	if err := unix.Fstat(f.file, &f.st); err == nil && f.st.Size < f.offset {
-		f.split.problem(CodeTruncated, 0, "it was cut from %d to %d bytes after %d lines had been read", f.offset, f.st.Size, f.split.n)
-		f.offset = 0
+		if f.offset > f.before {
+			f.split.problem(CodeTruncated, 0, "it was cut from %d to %d bytes after %d lines had been read", f.offset, f.st.Size, f.split.n)
+		}
+		f.offset, f.before = 0, 0
 		f.split.restart()
 		f.opt.Restart()
 	}

@@ -55,6 +55,7 @@ func follow(t *testing.T, path string) *tail {
 		},
 		Restart: func() { f.restarts++ },
 		Precise: func() bool { return true },
+		Old:     true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -212,14 +213,36 @@ func TestProblemsNameFileAndLine(t *testing.T) {
 	}
 }
 
+// TestWhatWasThereBefore: lines of an earlier run are passed over, and are no
+// reason to complain, nor is it when the command cuts or replaces them.
 func TestWhatWasThereBefore(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	write(t, path, "a\n")
-	f := follow(t, path)
-	write(t, path, "b\n")
-	a := f.Close()
-	if !slices.Equal(f.lines, []string{"1:a", "2:b"}) || !slices.Equal(codes(a), []string{"stale"}) || a.Wrong() {
-		t.Errorf("lines %v, problems %v", f.lines, a.Problems)
+	old := "bad of another run\nof this one\nbad\n"
+	for _, c := range []struct {
+		name  string
+		then  func(t *testing.T, path string)
+		lines []string
+		codes []string
+	}{
+		{"and is appended to", func(t *testing.T, p string) { write(t, p, "new\nbad\n") },
+			[]string{"1:bad of another run", "2:of this one", "3:bad", "4:new", "5:bad"}, []string{"stale", "bad_line"}},
+		{"and is cut first", func(t *testing.T, p string) { os.Truncate(p, 0); write(t, p, "new\n") },
+			[]string{"1:bad of another run", "2:of this one", "3:bad", "1:new"}, []string{"stale"}},
+		{"and is replaced", func(t *testing.T, p string) { os.Remove(p); write(t, p, "new\n") },
+			[]string{"1:bad of another run", "2:of this one", "3:bad", "1:new"}, []string{"stale"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log")
+			write(t, path, old)
+			f := follow(t, path)
+			c.then(t, path)
+			a := f.Close()
+			if !slices.Equal(f.lines, c.lines) || !slices.Equal(codes(a), c.codes) {
+				t.Errorf("lines %q, problems %v; want %q and %v", f.lines, a.Problems, c.lines, c.codes)
+			}
+			if want := "it had 3 lines before the command started, of which 1 are of this run and were taken in"; a.Problems[0].Message != want {
+				t.Errorf("%q, want %q", a.Problems[0].Message, want)
+			}
+		})
 	}
 }
 
