@@ -27,10 +27,8 @@ emit() {
 }
 tool='until [ -e go ]; do sleep 0.01; done
 	cat file-$0 file-$0 > /dev/null; sh -c "echo > out-$0"; touch made-$0; (rm made-$0; env -i cat file-$0 > copy-$0)'
-for i in $(seq 100); do
-	echo > file-$i-
-	emit tool_call_started $i
-done
+for i in $(seq 100); do echo > file-$i-; done # before any call is open
+for i in $(seq 100); do emit tool_call_started $i; done
 for i in $(seq 100); do
 	case $1 in
 	env) ASSAY_TOOL_CALL_ID=call-$i sh -c "$tool" $i- & ;;
