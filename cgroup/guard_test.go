@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -199,7 +200,10 @@ func TestGuardKeepsItself(t *testing.T) {
 	pid := atoi(t, start(t, s.Agent(), cmd))
 	ignores := func() bool { // it is past its start-up
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.PID()))
-		return strings.Contains(string(b), "SigIgn:\t0000000000") && !strings.Contains(string(b), "SigIgn:\t0000000000000000")
+		_, mask, _ := strings.Cut(string(b), "SigIgn:\t")
+		mask, _, _ = strings.Cut(mask, "\n")
+		ignored, err := strconv.ParseUint(mask, 16, 64)
+		return err == nil && ignored&(1<<(syscall.SIGTSTP-1)) != 0
 	}
 	for end := time.Now().Add(5 * time.Second); !ignores(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
