@@ -11,8 +11,8 @@ export CGO_ENABLED := 0
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/assay-run ./cmd/assay-run
 
-man: build
-	bin/assay-run man dist/man
+man:
+	$(GO) run -tags man -ldflags '$(LDFLAGS)' ./cmd/assay-run man dist/man
 
 # Every test, as root where we are root, and then once more as an ordinary user
 # without any writable cgroup.

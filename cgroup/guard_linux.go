@@ -39,9 +39,6 @@ const guardLook = 50 * time.Millisecond
 //
 // SIGINT, SIGTERM, SIGHUP and the terminal's other signals do not touch it.
 func (s *Session) Guard() (*Guard, error) {
-	if !reexecReady.Load() {
-		return nil, fmt.Errorf("start guard: %w", errNoReexec)
-	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start guard: %w", err)
@@ -51,7 +48,7 @@ func (s *Session) Guard() (*Guard, error) {
 	if !ok && len(s.dirs) == 0 {
 		return nil, errors.New("start guard: /proc does not tell of this process")
 	}
-	args := []string{"assay-run", guardArg, s.runID, fmt.Sprintf("%d/%d/%d", self.pid, self.sid, self.start)}
+	args := []string{reexecName, guardArg, s.runID, fmt.Sprintf("%d/%d/%d", self.pid, self.sid, self.start)}
 	for _, d := range s.dirs {
 		kind := "v1"
 		switch {
@@ -103,8 +100,8 @@ func (g *Guard) Release() error {
 	return nil
 }
 
-// GuardMain is the guard process; see Session.Guard. Reexec calls it.
-func GuardMain(args []string) int {
+// guardMain is the guard process; see Session.Guard.
+func guardMain(args []string) int {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE,
 		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGUSR1, unix.SIGUSR2)
 	if len(args) < 4 {
@@ -200,5 +197,5 @@ func released(pipe int, every time.Duration, look func(told []byte)) bool {
 // its own as well.
 func isGuard(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	return err == nil && bytes.HasPrefix(b, []byte("assay-run\x00"+guardArg+"\x00"))
+	return err == nil && bytes.HasPrefix(b, []byte(reexecName+"\x00"+guardArg+"\x00"))
 }

@@ -73,9 +73,3 @@ func (n *Nested) Remove() error               { return nil }
 
 func (g *Guard) PID() int       { return 0 }
 func (g *Guard) Release() error { return nil }
-
-// Reexec has nothing to run on this operating system.
-func Reexec([]string) (code int, ok bool) { return 0, false }
-
-// GuardMain has nothing to guard on this operating system.
-func GuardMain([]string) int { return 125 }

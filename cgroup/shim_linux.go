@@ -9,45 +9,32 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// The first arguments by which Reexec knows its calls.
+// The name and first arguments of what this package starts the own binary for,
+// the guard and the shim that joins a cgroup. init runs them: most of a
+// program's start is not theirs to wait for.
 const (
-	shimArg  = "__cgroup-join"
-	guardArg = "__guard"
+	reexecName = "assay-run"
+	shimArg    = "__cgroup-join"
+	guardArg   = "__guard"
 )
 
-var reexecReady atomic.Bool
-
-// Reexec runs what this package starts the own binary for, the guard and the
-// shim that joins a cgroup. Call it first thing in main, before anything is
-// opened or parsed:
-//
-//	if code, ok := cgroup.Reexec(os.Args); ok {
-//		os.Exit(code)
-//	}
-//
-// Without that call Guard, and Start where it needs the shim, refuse to work.
-func Reexec(args []string) (code int, ok bool) {
-	reexecReady.Store(true)
-	if len(args) < 2 {
-		return 0, false
+func init() {
+	if len(os.Args) < 2 || os.Args[0] != reexecName {
+		return
 	}
-	switch args[1] {
+	switch os.Args[1] {
 	case guardArg:
-		return GuardMain(args), true
+		os.Exit(guardMain(os.Args))
 	case shimArg:
-		return shimMain(args), true
+		os.Exit(shimMain(os.Args))
 	}
-	return 0, false
 }
-
-var errNoReexec = fmt.Errorf("this program does not call cgroup.Reexec first thing in main: %w", ErrNotSupported)
 
 // startShim starts a re-exec of this binary that joins the group by writing
 // "0" to files, opened here, and then becomes the command. The argument
@@ -57,9 +44,6 @@ var errNoReexec = fmt.Errorf("this program does not call cgroup.Reexec first thi
 func (g *Group) startShim(cmd *exec.Cmd, files []string) error {
 	if cmd.Err != nil {
 		return cmd.Err
-	}
-	if !reexecReady.Load() {
-		return fmt.Errorf("start in cgroup: %w", errNoReexec)
 	}
 	path, args, extra := cmd.Path, cmd.Args, cmd.ExtraFiles
 	defer func() { cmd.Path, cmd.Args, cmd.ExtraFiles = path, args, extra }()
@@ -92,7 +76,7 @@ func (g *Group) startShim(cmd *exec.Cmd, files []string) error {
 	}
 	defer closePassed()
 	cmd.Path = "/proc/self/exe"
-	cmd.Args = append([]string{"assay-run", shimArg, strconv.Itoa(3 + len(passed)), strconv.Itoa(len(files)), path}, argv...)
+	cmd.Args = append([]string{reexecName, shimArg, strconv.Itoa(3 + len(passed)), strconv.Itoa(len(files)), path}, argv...)
 	cmd.ExtraFiles = append(passed, opened...)
 	if err := cmd.Start(); err != nil {
 		return err

@@ -21,9 +21,6 @@ type app struct {
 // Main runs the command line args with the given streams and returns the exit
 // code. It installs signal handlers only while a command runs.
 func Main(args []string, stdin, stdout, stderr *os.File) int {
-	if code, ours := helperProcess(); ours {
-		return code
-	}
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, say: newMessages(stderr)}
 	root := a.rootCommand()
 	root.SetArgs(args)
@@ -88,9 +85,15 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return withHint(err, "%s", flagHint(cmd, err))
 	})
-	root.AddCommand(run, a.callCommand(), a.verifyCommand(), a.inspectCommand(), a.eventsCommand(), a.recoverCommand(), a.contractCommand(), a.doctorCommand(), a.serveCommand(), a.mcpCommand(), a.manCommand())
+	root.AddCommand(run, a.callCommand(), a.verifyCommand(), a.inspectCommand(), a.eventsCommand(), a.recoverCommand(), a.contractCommand(), a.doctorCommand(), a.serveCommand(), a.mcpCommand())
+	for _, command := range packaging {
+		root.AddCommand(command(a))
+	}
 	return root
 }
+
+// packaging are the commands of builds that package the program.
+var packaging []func(*app) *cobra.Command
 
 // commandAfterDash accepts words only after "--" and refuses, with a hint, a
 // word before it that is no subcommand.

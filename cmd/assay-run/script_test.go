@@ -17,10 +17,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The binary re-executes itself for its helper processes.
-	if code, ours := helperProcess(); ours {
-		os.Exit(code)
-	}
 	testscript.Main(m, map[string]func(){"assay-run": main})
 }
 

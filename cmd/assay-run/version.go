@@ -1,13 +1,7 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"runtime/debug"
-
-	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -26,25 +20,6 @@ func version() string {
 		return "devel"
 	}
 	return info.Main.Version
-}
-
-func (a *app) manCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "man DIR",
-		Short:  "Write the manual pages to DIR",
-		Hidden: true,
-		Args:   cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return err
-			}
-			header := &doc.GenManHeader{Title: "ASSAY-RUN", Section: "1", Source: "assay-run " + version()}
-			if err := doc.GenManTree(cmd.Root(), header, args[0]); err != nil {
-				return fmt.Errorf("write manual pages to %s: %w", filepath.Clean(args[0]), err)
-			}
-			return nil
-		},
-	}
 }
 
 // printDocument writes a JSON document to stdout.
