@@ -22,6 +22,10 @@ type Options struct {
 	// Signals are forwarded to the child as they arrive; a second SIGINT or
 	// SIGTERM kills the run. Nil forwards none.
 	Signals <-chan os.Signal
+	// Ready is called once, before the first command of the run starts, and may
+	// take its time: what must be so by then, such as signals being caught, can
+	// be made so while the run is prepared. Nil is ready.
+	Ready func()
 	// OnContract is given contract.json once the outcome contract has been
 	// evaluated; nil tells nobody.
 	OnContract func(*schema.Contract)

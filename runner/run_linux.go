@@ -43,6 +43,9 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	if err := r.observe(ctx); err != nil {
 		return r.finish(err)
 	}
+	if r.opt.Ready != nil {
+		r.opt.Ready()
+	}
 	if err := r.prepareContract(ctx); err != nil {
 		return r.finish(err)
 	}

@@ -93,8 +93,8 @@ func (a *app) mcp(cfg mcp.Config, args []string) error {
 	}
 	defer out.Close()
 	server.Stdout = outW
-	signals, restore := catchSignals()
-	defer restore()
+	signals := catchSignals()
+	signals.wait()
 	err = server.Start()
 	outW.Close()
 	if err != nil {
@@ -111,7 +111,7 @@ func (a *app) mcp(cfg mcp.Config, args []string) error {
 	go func() {
 		for {
 			select {
-			case s := <-signals:
+			case s := <-signals.C:
 				server.Process.Signal(s)
 			case <-ended:
 				return

@@ -65,19 +65,17 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		return a.printDocument(record)
 	}
 	spec.Preload()
+	signals := catchSignals()
 	spool, err := a.createSpool(f.spoolDir, record)
 	if err != nil {
 		return err
 	}
 	defer spool.Close()
 
-	signals, restore := catchSignals()
-	defer restore()
-
 	result, recording := runner.Run(ctx, spec, runner.Options{
 		Recorder: spool, ScratchDir: spool.Dir(),
 		Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr,
-		Signals: signals, OnContract: a.tellContract,
+		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract,
 	})
 	return a.seal(ctx, spool, result, recording, f)
 }

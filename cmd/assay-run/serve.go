@@ -90,8 +90,8 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	signals, restore := catchSignals()
-	defer restore()
+	signals := catchSignals()
+	signals.wait()
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
@@ -118,7 +118,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 	if !f.noAuth && os.Getenv(gateway.EnvToken) == "" {
 		fmt.Fprintf(a.stdout, "%s=%s\n", gateway.EnvToken, cfg.Token)
 	}
-	for s := range signals {
+	for s := range signals.C {
 		if s == syscall.SIGINT || s == syscall.SIGTERM {
 			break
 		}
