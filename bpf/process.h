@@ -149,7 +149,7 @@ __noinline u32 kernel_str(struct scratch *s, u32 off, u32 seg, u64 from)
 	return off + n - 1;
 }
 
-SEC("tp_btf/sched_process_exec")
+SEC("raw_tp/sched_process_exec")
 int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bprm)
 {
 	struct counter *c;
@@ -232,14 +232,14 @@ int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bp
 	return 0;
 }
 
-SEC("tp_btf/sched_process_fork")
+SEC("raw_tp/sched_process_fork")
 int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 {
 	struct cgroup *cg = BPF_CORE_READ(child, cgroups, dfl_cgrp);
 	struct counter *c;
 	struct scratch *s;
 	struct record *r;
-	u32 tgid;
+	u32 tgid = BPF_CORE_READ(child, tgid), tid = BPF_CORE_READ(child, pid);
 	u8 one = 1;
 
 	/* The child's cgroup counts: CLONE_INTO_CGROUP starts a run. */
@@ -254,21 +254,21 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 	r = &s->r;
 	if (!in_scope()) /* the recorder is no part of the run */
 		r->tgid = r->tid = r->ppid = r->start = r->cgroup = 0;
-	r->arg[0] = child->tgid;
-	r->arg[1] = child->pid;
-	r->arg[2] = started(child);
+	r->arg[0] = tgid;
+	r->arg[1] = tid;
+	r->arg[2] = BPF_CORE_READ(child, group_leader, start_boottime);
 	r->arg[3] = BPF_CORE_READ(cg, kn, id);
-	r->arg[4] = child->pid != child->tgid;
-	tgid = child->tgid;
+	r->arg[4] = tid != tgid;
 	if (!r->arg[4] && bpf_map_update_elem(&members, &tgid, &one, BPF_ANY))
 		r->bits |= B_FAILED_READ;
 	emit(s, c, 0);
 	return 0;
 }
 
-SEC("tp_btf/sched_process_exit")
-int BPF_PROG(exited, struct task_struct *p)
+SEC("raw_tp/sched_process_exit")
+int BPF_PROG(exited)
 {
+	struct task_struct *p = bpf_get_current_task_btf();
 	struct signal_struct *sig;
 	struct counter *c, *made;
 	struct scratch *s;
@@ -302,10 +302,10 @@ int BPF_PROG(exited, struct task_struct *p)
 
 /* The tracepoint fires when the migration is done and the task's former cgroup
  * is no longer known, so members remembers who belonged to the session. */
-SEC("tp_btf/cgroup_attach_task")
+SEC("raw_tp/cgroup_attach_task")
 int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *task)
 {
-	u32 tgid = task->tgid;
+	u32 tgid = BPF_CORE_READ(task, tgid);
 	u8 *member = bpf_map_lookup_elem(&members, &tgid), one = 1;
 	int inside = cgroup_in_scope(dst);
 	struct counter *c;
@@ -324,9 +324,9 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 	}
 	begin(s, CTX_TASK, inside ? K_JOINED_CGROUP : K_LEFT_CGROUP, H_MOVED);
 	s->r.tgid = tgid;
-	s->r.tid = task->pid;
+	s->r.tid = BPF_CORE_READ(task, pid);
 	s->r.ppid = BPF_CORE_READ(task, real_parent, tgid);
-	s->r.start = started(task);
+	s->r.start = BPF_CORE_READ(task, group_leader, start_boottime);
 	s->r.cgroup = BPF_CORE_READ(dst, kn, id);
 	if (inside)
 		bpf_map_update_elem(&members, &tgid, &one, BPF_ANY);

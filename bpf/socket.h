@@ -131,8 +131,8 @@ __noinline u32 unix_name(struct scratch *s, u64 sock, struct path *p)
 	return len;
 }
 
-SEC("tp_btf/sys_exit")
-int BPF_PROG(sockets, struct pt_regs *regs, long ret)
+SEC("raw_tp/sys_exit")
+int BPF_PROG(sockets, u64 entry, long ret)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	u32 tid = t->pid, n = 0, end = 0, kind, user_len = 0, walked = 0;

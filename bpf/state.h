@@ -6,12 +6,14 @@
 #include "record.h"
 
 /* Set before load. */
-volatile const u64 session_id; /* cgroup2 id of the session's directory */
 volatile const u32 slot_mask;  /* coalescing slots per CPU, minus one */
 volatile const u32 wake_bytes; /* wake the reader when this much waits */
 volatile const u64 seed;       /* of the key hashes */
 volatile const struct syscall syscalls[NSYS];
 volatile const struct syscall syscalls32[NSYS]; /* ia32; all P_NONE elsewhere */
+
+/* The cgroup2 id of the session's directory. Set before anything is attached. */
+u64 session_id;
 
 /* Counts the session's renames, mounts and removals of directories: pointers to
  * dentries seen before may now mean another path. Part of every key. */
@@ -173,7 +175,7 @@ static __always_inline u64 next_id(struct scratch *s, u32 context)
  * verifier checks each direct step by searching all of the kernel's types by
  * name, which takes it a millisecond. */
 
-/* When a task's process started. */
+/* When the current task's process started. */
 static __always_inline u64 started(struct task_struct *t)
 {
 	return t->pid == t->tgid ? t->start_boottime : BPF_CORE_READ(t, group_leader, start_boottime);

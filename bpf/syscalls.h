@@ -7,11 +7,12 @@
 #define ASSAY_SYSCALLS_H
 #include "report.h"
 
-SEC("tp_btf/sys_exit")
-int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
+SEC("raw_tp/sys_exit")
+int BPF_PROG(sys_exit, u64 entry, long ret)
 {
 	volatile const struct syscall *d;
 	struct task_struct *t = bpf_get_current_task_btf();
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(t); /* entry, but of a known type */
 	struct scratch *s;
 	u32 is32 = 0, prog;
 	u64 nr;
@@ -194,8 +195,8 @@ __noinline int on_mmap(struct scratch *s)
 
 /* Every call but those on sockets. One program for all of them, since what they
  * share is most of what there is to verify. */
-SEC("tp_btf/sys_exit")
-int BPF_PROG(files, struct pt_regs *regs, long ret)
+SEC("raw_tp/sys_exit")
+int BPF_PROG(files, u64 entry, long ret)
 {
 	struct scratch *s = enter();
 

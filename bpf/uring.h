@@ -78,7 +78,7 @@ static __always_inline u32 put_base(struct scratch *s, u32 end, u32 seg, struct 
 	return next;
 }
 
-SEC("tp_btf/io_uring_submit_req")
+SEC("raw_tp/io_uring_submit_req")
 int BPF_PROG(submitted, struct io_kiocb *req)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
@@ -96,7 +96,7 @@ int BPF_PROG(submitted, struct io_kiocb *req)
 	if (!c || !s)
 		return 0;
 	c->fired++;
-	op = req->opcode;
+	op = BPF_CORE_READ(req, opcode);
 	if (op == 16 || op == 9 || op == 26) { /* CONNECT, SENDMSG, SEND: see on_peer */
 		bpf_map_update_elem(&pendings, &tid, &mark, BPF_ANY);
 	} else if ((op == 18 || op == 28) && bpf_core_field_exists(struct io_open, filename)) {

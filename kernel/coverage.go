@@ -63,7 +63,7 @@ func Coverage() []Dimension { return coverage }
 
 var coverage = []Dimension{
 	{
-		Name: "filesystem", Method: "tp_btf/sys_exit with paths from kernel objects",
+		Name: "filesystem", Method: "raw_tp/sys_exit with paths from kernel objects",
 		Observes: []string{"opens", "creations", "renames", "removals", "links", "truncations", "attribute changes",
 			"bytes written per file", "shared writable mappings", "changes of directory and root"},
 		Hooks: []HookID{HookOpen, HookWrite, HookMmap, HookRename, HookUnlink, HookLink, HookMkdir, HookTruncate, HookAttr, HookChdir},
@@ -84,7 +84,7 @@ var coverage = []Dimension{
 		},
 	},
 	{
-		Name: "process", Method: "tp_btf/sched_process_exec, _fork, _exit and cgroup_attach_task",
+		Name: "process", Method: "raw_tp/sched_process_exec, _fork, _exit and cgroup_attach_task",
 		Observes: []string{"executions with argv and environment names", "failed executions", "forks and threads", "exit codes and signals",
 			"tasks leaving the session"},
 		Hooks: []HookID{HookExec, HookExecFailed, HookFork, HookExit, HookMoved, HookExecArgs},
@@ -130,7 +130,7 @@ var coverage = []Dimension{
 		},
 	},
 	{
-		Name: "privilege", Method: "tp_btf/sys_exit",
+		Name: "privilege", Method: "raw_tp/sys_exit",
 		Observes: []string{"changes of user and group", "capset", "ptrace", "mounts", "namespaces", "bpf", "memfd", "kernel modules", "io_uring"},
 		Hooks:    []HookID{HookPrivilege},
 		BlindSpots: []BlindSpot{

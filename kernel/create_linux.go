@@ -16,13 +16,15 @@ import (
 var heavy = []string{"files", "execed", "skb_in", "skb_out"}
 
 // create loads everything, or, where some program is refused, everything else.
-func (l *loaded) create(spec *ebpf.CollectionSpec, types *btf.Cache) error {
-	if l.createHalves(spec, types) == nil {
+// types are those of the kernel's that the programs refer to; nil looks them up.
+func (l *loaded) create(spec *ebpf.CollectionSpec, types *btf.Spec) error {
+	if types != nil && l.createHalves(spec, types) == nil {
 		return nil
 	}
 	var err error
+	cache := btf.NewCache()
 	for range len(spec.Programs) {
-		l.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: types})
+		l.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: cache})
 		if err == nil {
 			return nil
 		}
@@ -37,10 +39,10 @@ func (l *loaded) create(spec *ebpf.CollectionSpec, types *btf.Cache) error {
 }
 
 // createHalves loads the programs on two threads, around the same maps.
-func (l *loaded) createHalves(spec *ebpf.CollectionSpec, types *btf.Cache) error {
+func (l *loaded) createHalves(spec *ebpf.CollectionSpec, types *btf.Spec) error {
 	empty := *spec
 	empty.Programs = nil
-	all, err := ebpf.NewCollectionWithOptions(&empty, ebpf.CollectionOptions{Cache: types})
+	all, err := ebpf.NewCollection(&empty)
 	if err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func (l *loaded) createHalves(spec *ebpf.CollectionSpec, types *btf.Cache) error
 	var g errgroup.Group
 	for i := range halves {
 		g.Go(func() (err error) {
-			colls[i], err = ebpf.NewCollectionWithOptions(&halves[i], ebpf.CollectionOptions{Cache: types, MapReplacements: all.Maps})
+			colls[i], err = ebpf.NewCollectionWithOptions(&halves[i], ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{KernelTypes: types}, MapReplacements: all.Maps})
 			return err
 		})
 	}

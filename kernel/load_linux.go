@@ -44,41 +44,43 @@ type loaded struct {
 // attachments are the programs that are attached themselves; the others are
 // reached by tail calls from sys_exit.
 var attachments = []struct {
-	prog   string
-	cgroup bool            // to the session's cgroup; else to the tracepoint its section names
-	as     ebpf.AttachType // for a cgroup
+	prog       string
+	tracepoint string          // empty: to the session's cgroup
+	as         ebpf.AttachType // for a cgroup
 }{
-	{prog: "execed"},
-	{prog: "forked"},
-	{prog: "exited"},
-	{prog: "moved"},
-	{prog: "submitted"},
-	{"connect4", true, ebpf.AttachCGroupInet4Connect},
-	{"connect6", true, ebpf.AttachCGroupInet6Connect},
-	{"sendmsg4", true, ebpf.AttachCGroupUDP4Sendmsg},
-	{"sendmsg6", true, ebpf.AttachCGroupUDP6Sendmsg},
-	{"skb_in", true, ebpf.AttachCGroupInetIngress},
-	{"skb_out", true, ebpf.AttachCGroupInetEgress},
-	{prog: "sys_exit"},
+	{prog: "execed", tracepoint: "sched_process_exec"},
+	{prog: "forked", tracepoint: "sched_process_fork"},
+	{prog: "exited", tracepoint: "sched_process_exit"},
+	{prog: "moved", tracepoint: "cgroup_attach_task"},
+	{prog: "submitted", tracepoint: "io_uring_submit_req"},
+	{prog: "connect4", as: ebpf.AttachCGroupInet4Connect},
+	{prog: "connect6", as: ebpf.AttachCGroupInet6Connect},
+	{prog: "sendmsg4", as: ebpf.AttachCGroupUDP4Sendmsg},
+	{prog: "sendmsg6", as: ebpf.AttachCGroupUDP6Sendmsg},
+	{prog: "skb_in", as: ebpf.AttachCGroupInetIngress},
+	{prog: "skb_out", as: ebpf.AttachCGroupInetEgress},
+	{prog: "sys_exit", tracepoint: "sys_exit"},
 }
 
-// load creates maps and programs for cfg, and attaches them.
+// attachTracepoint attaches a program as a raw tracepoint: like tp_btf, without
+// the kernel's index of types, at loading, to find the tracepoint in.
+func attachTracepoint(p *ebpf.Program, name string) (link.Link, error) {
+	return link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: p})
+}
+
+// load gets maps and programs, and attaches them for cfg.
 func load(cfg Config) (_ *loaded, err error) {
 	dir, id, err := openCgroup(cfg.CgroupPath)
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
-	pre := takePreloaded()
-	spec := <-pre.spec
-	if spec.err != nil {
-		return nil, fmt.Errorf("read the embedded programs: %w", spec.err)
+	ring := cfg.RingBytes
+	if ring == 0 {
+		ring = defaultRing
 	}
-	l := &loaded{links: map[string]link.Link{}, failed: map[string]error{}}
-	if l.cpus, err = ebpf.PossibleCPU(); err != nil {
-		return nil, fmt.Errorf("count CPUs: %w", err)
-	}
-	if err := l.configure(spec.CollectionSpec, cfg, id); err != nil {
+	l, err := prepared(ring)
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -86,8 +88,8 @@ func load(cfg Config) (_ *loaded, err error) {
 			l.close()
 		}
 	}()
-	if err := l.create(spec.CollectionSpec, <-pre.types); err != nil {
-		return nil, classify(err)
+	if err := l.coll.Variables["session_id"].Set(id); err != nil {
+		return nil, fmt.Errorf("set session_id in the programs: %w", err)
 	}
 	if err := l.coll.Maps["session"].Put(uint32(0), uint32(dir.Fd())); err != nil {
 		return nil, fmt.Errorf("watch cgroup %s: %w", cfg.CgroupPath, err)
@@ -134,16 +136,11 @@ func openCgroup(path string) (*os.File, uint64, error) {
 }
 
 // configure sets the constants and sizes that the programs are loaded with.
-func (l *loaded) configure(spec *ebpf.CollectionSpec, cfg Config, id uint64) error {
-	ring := cfg.RingBytes
-	if ring == 0 {
-		ring = defaultRing
-	}
+func (l *loaded) configure(spec *ebpf.CollectionSpec, ring int) error {
 	native, ia32 := sysTables()
 	var seed [8]byte
 	rand.Read(seed[:])
 	for name, v := range map[string]any{
-		"session_id": id,
 		"slot_mask":  uint32(slotsPerCPU - 1),
 		"wake_bytes": uint32(ring / wakeFraction),
 		"seed":       le.Uint64(seed[:]),
@@ -182,8 +179,8 @@ func (l *loaded) attach(dir *os.File) {
 		}
 		var ln link.Link
 		var err error
-		if !a.cgroup {
-			ln, err = link.AttachTracing(link.TracingOptions{Program: p})
+		if a.tracepoint != "" {
+			ln, err = attachTracepoint(p, a.tracepoint)
 		} else {
 			ln, err = link.AttachRawLink(link.RawLinkOptions{Target: int(dir.Fd()), Program: p, Attach: a.as})
 		}

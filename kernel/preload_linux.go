@@ -3,67 +3,102 @@
 package kernel
 
 import (
+	"fmt"
 	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
 
 	"github.com/assay-run/assay-run/bpf"
 )
 
-// preloaded is what Open needs and that depends on nothing: the running
-// kernel's BTF, whose index takes 6 to 12 ms to build, and the embedded
-// programs. Each serves one Open, which changes the programs and lets the BTF
-// go.
+// preloaded is what Open needs and that depends on no session: the programs
+// and maps, in the kernel, with the default ring. It serves one Open.
 type preloaded struct {
-	types chan *btf.Cache
-	spec  chan parsed
-}
-
-type parsed struct {
-	*ebpf.CollectionSpec
+	*loaded
 	err error
 }
 
-// ready is what has been read ahead for the next Open.
+// ready is what has been loaded ahead for the next Open.
 var ready struct {
 	mu   sync.Mutex
-	next *preloaded
+	next chan preloaded
 }
 
-// Preload begins, on goroutines of its own, with the part of [Open] that
-// depends on nothing. Call it as early as it is known that a run will be
-// observed; Open waits for it. Calling it twice does nothing more.
+// Preload begins in the background with the part of [Open] that depends on no
+// session, which is most of it. Call it as early as it is known that a run will
+// be observed; Open waits for it. Calling it twice does nothing more. Without
+// an Open the kernel keeps what was loaded, attached to nothing, until this
+// process ends.
 func Preload() {
 	ready.mu.Lock()
 	defer ready.mu.Unlock()
-	if ready.next == nil {
-		ready.next = preload()
+	if ready.next != nil {
+		return
 	}
+	next := make(chan preloaded, 1)
+	ready.next = next
+	go func() {
+		l, err := prepare(defaultRing)
+		next <- preloaded{l, err}
+	}()
 }
 
-func preload() *preloaded {
-	p := &preloaded{types: make(chan *btf.Cache, 1), spec: make(chan parsed, 1)}
-	go func() {
-		types := btf.NewCache()
-		types.Kernel() // without BTF the cache is empty, and loading will say so
-		p.types <- types
-	}()
-	go func() {
-		spec, err := bpf.LoadAssay()
-		p.spec <- parsed{spec, err}
-	}()
-	return p
+// prepared is what Preload loaded, if that is of the right size, or what is
+// loaded now.
+func prepared(ring int) (*loaded, error) {
+	if ring == defaultRing {
+		ready.mu.Lock()
+		next := ready.next
+		ready.next = nil
+		ready.mu.Unlock()
+		if next != nil {
+			p := <-next
+			return p.loaded, p.err
+		}
+	}
+	return prepare(ring)
 }
 
-// takePreloaded is what Preload read, or begins to read it now.
-func takePreloaded() *preloaded {
-	ready.mu.Lock()
-	defer ready.mu.Unlock()
-	p := ready.next
-	if p == nil {
-		return preload()
+// prepare loads maps and programs.
+func prepare(ring int) (*loaded, error) {
+	types := make(chan *rawTypes, 1)
+	go func() {
+		t, _ := readKernelTypes() // without, the loader looks for itself, and says what is missing
+		types <- t
+	}()
+	spec, err := bpf.LoadAssay()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded programs: %w", err)
 	}
-	ready.next = nil
-	return p
+	l := &loaded{links: map[string]link.Link{}, failed: map[string]error{}}
+	if l.cpus, err = ebpf.PossibleCPU(); err != nil {
+		return nil, fmt.Errorf("count CPUs: %w", err)
+	}
+	if err := l.configure(spec, ring); err != nil {
+		return nil, err
+	}
+	if err := l.create(spec, neededTypes(<-types, spec)); err != nil {
+		return nil, classify(err)
+	}
+	return l, nil
+}
+
+// neededTypes are the kernel's types that spec may refer to, or nil when they
+// cannot be told.
+func neededTypes(all *rawTypes, spec *ebpf.CollectionSpec) *btf.Spec {
+	if all == nil {
+		return nil
+	}
+	defer all.close()
+	names, err := structNames(spec.Types)
+	if err != nil {
+		return nil
+	}
+	types, err := all.cut(names)
+	if err != nil {
+		return nil
+	}
+	return types
 }

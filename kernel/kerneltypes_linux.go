@@ -1,0 +1,266 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+)
+
+// The kernel describes some 130,000 types; the programs read fields of thirty.
+// Indexing all of them, and those of every module, is most of what loading a
+// program costs, so what the programs need is cut out first: what bpftool's
+// "gen min_core_btf" does, at run time. The format is that of
+// Documentation/bpf/btf.rst.
+
+// rawTypes is a BTF blob, with the offset of every type.
+type rawTypes struct {
+	types, names []byte
+	at           []uint32 // by type id; 0 is void
+	mapped       []byte   // nil when it was read
+}
+
+func (t *rawTypes) close() {
+	if t.mapped != nil {
+		_ = unix.Munmap(t.mapped)
+	}
+}
+
+// typeKinds are how many bytes follow a type's header, for each kind: some and
+// some for each of its vlen members.
+var typeKinds = [...]struct{ fixed, each uint32 }{
+	kindInt: {4, 0}, kindPtr: {}, kindArray: {12, 0}, kindStruct: {0, 12}, kindUnion: {0, 12}, kindEnum: {0, 8},
+	kindFwd: {}, kindTypedef: {}, kindVolatile: {}, kindConst: {}, kindRestrict: {}, kindFunc: {}, kindFuncProto: {0, 8},
+	kindVar: {4, 0}, kindDatasec: {0, 12}, kindFloat: {}, kindDeclTag: {4, 0}, kindTypeTag: {}, kindEnum64: {0, 12},
+}
+
+const (
+	_ = iota
+	kindInt
+	kindPtr
+	kindArray
+	kindStruct
+	kindUnion
+	kindEnum
+	kindFwd
+	kindTypedef
+	kindVolatile
+	kindConst
+	kindRestrict
+	kindFunc
+	kindFuncProto
+	kindVar
+	kindDatasec
+	kindFloat
+	kindDeclTag
+	kindTypeTag
+	kindEnum64
+
+	typeHeader = 12 // name, info, size or type
+	btfHeader  = 24
+	btfMagic   = 0xeb9f
+)
+
+var errBTF = errors.New("broken BTF")
+
+// readKernelTypes reads the running kernel's BTF. Close it.
+func readKernelTypes() (*rawTypes, error) {
+	f, err := os.Open("/sys/kernel/btf/vmlinux")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_PRIVATE) // since 6.16
+	if err != nil {
+		if raw, err = io.ReadAll(f); err != nil {
+			return nil, err
+		}
+		return parseTypes(raw)
+	}
+	t, err := parseTypes(raw)
+	if err != nil {
+		_ = unix.Munmap(raw)
+		return nil, err
+	}
+	t.mapped = raw
+	return t, nil
+}
+
+func parseTypes(raw []byte) (*rawTypes, error) {
+	ne := binary.NativeEndian
+	if len(raw) < btfHeader || ne.Uint16(raw) != btfMagic {
+		return nil, errBTF
+	}
+	section := func(at int) []byte {
+		off, n := uint64(ne.Uint32(raw[4:]))+uint64(ne.Uint32(raw[at:])), uint64(ne.Uint32(raw[at+4:]))
+		if off+n > uint64(len(raw)) {
+			return nil
+		}
+		return raw[off : off+n]
+	}
+	t := &rawTypes{types: section(8), names: section(16)}
+	if t.types == nil || t.names == nil {
+		return nil, errBTF
+	}
+	t.at = make([]uint32, 1, len(t.types)/24)
+	for off := uint32(0); off < uint32(len(t.types)); {
+		if int(off)+typeHeader > len(t.types) {
+			return nil, errBTF
+		}
+		kind, vlen := t.info(off)
+		if int(kind) >= len(typeKinds) {
+			return nil, fmt.Errorf("%w: type %d is of kind %d", errBTF, len(t.at), kind)
+		}
+		t.at = append(t.at, off)
+		off += typeHeader + typeKinds[kind].fixed + vlen*typeKinds[kind].each
+		if off > uint32(len(t.types)) {
+			return nil, errBTF
+		}
+	}
+	return t, nil
+}
+
+func (t *rawTypes) u32(off uint32) uint32 { return binary.NativeEndian.Uint32(t.types[off:]) }
+
+func (t *rawTypes) info(off uint32) (kind, vlen uint32) {
+	info := t.u32(off + 4)
+	return info >> 24 & 0x1f, info & 0xffff
+}
+
+func (t *rawTypes) name(off uint32) []byte {
+	if off >= uint32(len(t.names)) {
+		return nil
+	}
+	name, _, _ := bytes.Cut(t.names[off:], []byte{0})
+	return name
+}
+
+// cut returns the structs and unions called one of names, and what they consist
+// of. What a pointer points to is left out.
+func (t *rawTypes) cut(names map[string]bool) (*btf.Spec, error) {
+	c := cutter{from: t, ids: map[uint32]uint32{}, texts: map[uint32]uint32{0: 0}, names: []byte{0}}
+	for id := 1; id < len(t.at); id++ {
+		off := t.at[id]
+		if kind, _ := t.info(off); kind != kindStruct && kind != kindUnion {
+			continue
+		}
+		if name := t.u32(off); name != 0 && names[string(t.name(name))] {
+			c.keep(uint32(id))
+		}
+	}
+	for i := 0; i < len(c.kept); i++ { // it grows
+		if err := c.copy(t.at[c.kept[i]]); err != nil {
+			return nil, err
+		}
+	}
+	var raw bytes.Buffer
+	n := uint32(len(c.types))
+	for _, v := range []any{uint16(btfMagic), uint8(1), uint8(0), uint32(btfHeader), uint32(0), n, n, uint32(len(c.names)), c.types, c.names} {
+		_ = binary.Write(&raw, binary.NativeEndian, v) // a buffer cannot fail
+	}
+	return btf.LoadSpecFromReader(bytes.NewReader(raw.Bytes()))
+}
+
+// cutter copies types into a blob of their own, under new numbers.
+type cutter struct {
+	from         *rawTypes
+	kept         []uint32          // old ids, in the order of the new
+	ids, texts   map[uint32]uint32 // new for old: type ids and offsets of names
+	types, names []byte
+}
+
+func (c *cutter) keep(id uint32) uint32 {
+	if id == 0 || id >= uint32(len(c.from.at)) {
+		return 0
+	}
+	if _, ok := c.ids[id]; !ok {
+		c.kept = append(c.kept, id)
+		c.ids[id] = uint32(len(c.kept))
+	}
+	return c.ids[id]
+}
+
+func (c *cutter) text(off uint32) uint32 {
+	if _, ok := c.texts[off]; !ok {
+		c.texts[off] = uint32(len(c.names))
+		c.names = append(append(c.names, c.from.name(off)...), 0)
+	}
+	return c.texts[off]
+}
+
+func (c *cutter) put(v uint32) { c.types = binary.NativeEndian.AppendUint32(c.types, v) }
+
+// copy appends the type at off.
+func (c *cutter) copy(off uint32) error {
+	u32 := c.from.u32
+	kind, vlen := c.from.info(off)
+	c.put(c.text(u32(off)))
+	c.put(u32(off + 4))
+	switch kind {
+	case kindPtr:
+		c.put(0)
+	case kindTypedef, kindVolatile, kindConst, kindRestrict, kindTypeTag:
+		c.put(c.keep(u32(off + 8)))
+	default: // its size
+		c.put(u32(off + 8))
+	}
+	off += typeHeader
+	switch kind {
+	case kindInt:
+		c.put(u32(off))
+	case kindArray:
+		c.put(c.keep(u32(off)))
+		c.put(c.keep(u32(off + 4)))
+		c.put(u32(off + 8))
+	case kindStruct, kindUnion:
+		for i := range vlen {
+			m := off + 12*i
+			c.put(c.text(u32(m)))
+			c.put(c.keep(u32(m + 4)))
+			c.put(u32(m + 8))
+		}
+	case kindEnum, kindEnum64:
+		each := typeKinds[kind].each
+		for i := range vlen {
+			v := off + each*i
+			c.put(c.text(u32(v)))
+			for w := uint32(4); w < each; w += 4 {
+				c.put(u32(v + w))
+			}
+		}
+	case kindPtr, kindFwd, kindTypedef, kindVolatile, kindConst, kindRestrict, kindFloat, kindTypeTag:
+	default:
+		return fmt.Errorf("%w: a struct with a member of kind %d", errBTF, kind)
+	}
+	return nil
+}
+
+// structNames are the names of the structs and unions in types, without the
+// "___flavour" that tells two forms of one type of the kernel's apart.
+func structNames(types *btf.Spec) (map[string]bool, error) {
+	names := map[string]bool{}
+	for typ, err := range types.All() {
+		if err != nil {
+			return nil, err
+		}
+		switch typ.(type) {
+		case *btf.Struct, *btf.Union:
+			name, _, _ := strings.Cut(typ.TypeName(), "___")
+			names[name] = true
+		}
+	}
+	delete(names, "")
+	return names, nil
+}

@@ -1,0 +1,127 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/cilium/ebpf/btf"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/bpf"
+)
+
+// layout is what relocations are made from.
+type layout struct {
+	Name   string
+	Offset btf.Bits
+	Size   int
+}
+
+func layoutOf(t *testing.T, s *btf.Struct) []layout {
+	t.Helper()
+	var out []layout
+	for _, m := range s.Members {
+		size, err := btf.Sizeof(m.Type)
+		if err != nil {
+			size = -1
+		}
+		out = append(out, layout{m.Name, m.Offset, size})
+	}
+	return out
+}
+
+// Every struct that is cut out of the kernel's types is as it is there, and
+// only those that the kernel lacks are missing.
+func TestNeededTypesAreTheKernels(t *testing.T) {
+	spec, err := bpf.LoadAssay()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := structNames(spec.Types)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := btf.LoadKernelSpec()
+	if err != nil {
+		t.Skipf("no kernel BTF: %v", err)
+	}
+	raw, err := readKernelTypes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	needed := neededTypes(raw, spec)
+	if needed == nil {
+		t.Fatal("the kernel's types could not be cut")
+	}
+	structs := 0
+	for name := range names {
+		theirs, err := whole.AnyTypesByName(name)
+		if errors.Is(err, btf.ErrNotFound) {
+			continue
+		}
+		ours, err := needed.AnyTypesByName(name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var want, got [][]layout
+		for _, typ := range theirs {
+			if s, ok := typ.(*btf.Struct); ok {
+				want = append(want, layoutOf(t, s))
+			}
+		}
+		for _, typ := range ours {
+			if s, ok := typ.(*btf.Struct); ok {
+				got = append(got, layoutOf(t, s))
+				structs++
+			}
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s (-kernel +cut):\n%s", name, d)
+		}
+	}
+	if structs < 20 {
+		t.Errorf("only %d structs were cut", structs)
+	}
+}
+
+// A kernel that loads our programs at all loads them the fast way.
+func TestLoadsWithNeededTypes(t *testing.T) {
+	newCgroup(t) // skips where nothing can be loaded
+	spec, err := bpf.LoadAssay()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := readKernelTypes()
+	if err != nil {
+		t.Skipf("no kernel BTF: %v", err)
+	}
+	l := &loaded{cpus: 1}
+	if err := l.configure(spec, 64<<10); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.createHalves(spec, neededTypes(raw, spec)); err != nil {
+		t.Fatal(err)
+	}
+	l.close()
+}
+
+// BTF comes from the kernel, but a broken one must not take the run down.
+func TestBrokenTypes(t *testing.T) {
+	raw, err := readKernelTypes()
+	if err != nil {
+		t.Skipf("no kernel BTF: %v", err)
+	}
+	head := raw.mapped
+	if head == nil {
+		t.Skip("not mapped here")
+	}
+	defer raw.close()
+	for _, n := range []int{0, 1, 23, 24, 25, 36, 37, 100, 4096, len(head) / 2, len(head) - 1} {
+		if _, err := parseTypes(head[:n]); err == nil {
+			t.Errorf("%d bytes of %d pass for whole", n, len(head))
+		}
+	}
+}
