@@ -12,20 +12,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/assay-run/assay-run/kernel/internal/exercise"
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 )
-
-// selfTestName is argv[0] of the self-test's child: this very program, which
-// the init function below turns into the exerciser before anything else runs.
-const selfTestName = "assay-run-self-test"
-
-func init() {
-	if len(os.Args) == 1 && os.Args[0] == selfTestName {
-		exercise()
-		os.Exit(0)
-	}
-}
 
 // selfTest runs the exerciser in its own cgroup below the session's and notes
 // which hooks saw it. What it cannot do is kept for the report; it never fails
@@ -62,7 +51,7 @@ func (o *Observer) runSelfTest(ctx context.Context, session string) (err error) 
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	c := exec.CommandContext(ctx, "/proc/self/exe")
-	c.Args = []string{selfTestName}
+	c.Args = []string{exercise.Name}
 	c.Env = []string{"GOMAXPROCS=1", "GOGC=off"} // it lives for a millisecond
 	c.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
 	if out, err := c.CombinedOutput(); err != nil {
@@ -102,47 +91,4 @@ func (o *Observer) drainSelfTest() (received [hookCount]bool, err error) {
 		}
 		return ends.Delete(k)
 	})
-}
-
-// exercise makes every required hook fire and changes nothing: names are empty,
-// so that the calls fail after the hook's point, and files are anonymous. A
-// move between cgroups is left out: it takes the kernel 20 ms.
-func exercise() {
-	if fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
-		unix.Close(fd)
-	}
-	unix.Exec("", nil, nil)
-	unix.Renameat(unix.AT_FDCWD, "", unix.AT_FDCWD, "")
-	unix.Unlinkat(unix.AT_FDCWD, "", 0)
-	unix.Linkat(unix.AT_FDCWD, "", unix.AT_FDCWD, "", 0)
-	unix.Mkdirat(unix.AT_FDCWD, "", 0)
-	unix.Truncate("", 0)
-	unix.Fchmodat(unix.AT_FDCWD, "", 0, 0)
-	unix.Chdir(".")
-	unix.Unshare(0)
-	if fd, err := unix.MemfdCreate(selfTestName, unix.MFD_CLOEXEC); err == nil {
-		unix.Write(fd, []byte{0})
-		if b, err := unix.Mmap(fd, 0, 1, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
-			unix.Munmap(b)
-		}
-		unix.Close(fd)
-	}
-	datagram(unix.AF_INET, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
-	datagram(unix.AF_INET6, &unix.SockaddrInet6{Addr: [16]byte{15: 1}})
-}
-
-// datagram sends one byte to itself over loopback, unconnected and connected.
-func datagram(family int, any unix.Sockaddr) {
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return
-	}
-	defer unix.Close(fd)
-	unix.Bind(fd, any)
-	self, err := unix.Getsockname(fd)
-	if err != nil {
-		return
-	}
-	unix.Sendto(fd, []byte{0}, 0, self)
-	unix.Connect(fd, self)
 }
