@@ -4,7 +4,6 @@
 /* The observer's programs. See the headers, one thing each. */
 #include "process.h"
 #include "syscalls.h"
-#include "socket.h"
 #include "cgroup.h"
 #include "uring.h"
 

@@ -79,7 +79,7 @@ type AssaySlot struct {
 	Bytes   uint64
 	BytesIn uint64
 	T0      uint64
-	Pad     uint64
+	Tick    uint64
 }
 
 type AssaySyscall struct {
@@ -116,7 +116,6 @@ const (
 	AssayMapMembers    = "members"
 	AssayMapOwners     = "owners"
 	AssayMapPendings   = "pendings"
-	AssayMapProgs      = "progs"
 	AssayMapRing       = "ring"
 	AssayMapScratches  = "scratches"
 	AssayMapSession    = "session"
@@ -125,14 +124,12 @@ const (
 	AssayProgConnect6  = "connect6"
 	AssayProgExeced    = "execed"
 	AssayProgExited    = "exited"
-	AssayProgFiles     = "files"
 	AssayProgForked    = "forked"
 	AssayProgMoved     = "moved"
 	AssayProgSendmsg4  = "sendmsg4"
 	AssayProgSendmsg6  = "sendmsg6"
 	AssayProgSkbIn     = "skb_in"
 	AssayProgSkbOut    = "skb_out"
-	AssayProgSockets   = "sockets"
 	AssayProgSubmitted = "submitted"
 	AssayProgSysExit   = "sys_exit"
 	AssayVarGeneration = "generation"
@@ -192,14 +189,12 @@ type AssayProgramSpecs struct {
 	Connect6  *ebpf.ProgramSpec `ebpf:"connect6"`
 	Execed    *ebpf.ProgramSpec `ebpf:"execed"`
 	Exited    *ebpf.ProgramSpec `ebpf:"exited"`
-	Files     *ebpf.ProgramSpec `ebpf:"files"`
 	Forked    *ebpf.ProgramSpec `ebpf:"forked"`
 	Moved     *ebpf.ProgramSpec `ebpf:"moved"`
 	Sendmsg4  *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6  *ebpf.ProgramSpec `ebpf:"sendmsg6"`
 	SkbIn     *ebpf.ProgramSpec `ebpf:"skb_in"`
 	SkbOut    *ebpf.ProgramSpec `ebpf:"skb_out"`
-	Sockets   *ebpf.ProgramSpec `ebpf:"sockets"`
 	Submitted *ebpf.ProgramSpec `ebpf:"submitted"`
 	SysExit   *ebpf.ProgramSpec `ebpf:"sys_exit"`
 }
@@ -213,7 +208,6 @@ type AssayMapSpecs struct {
 	Members   *ebpf.MapSpec `ebpf:"members"`
 	Owners    *ebpf.MapSpec `ebpf:"owners"`
 	Pendings  *ebpf.MapSpec `ebpf:"pendings"`
-	Progs     *ebpf.MapSpec `ebpf:"progs"`
 	Ring      *ebpf.MapSpec `ebpf:"ring"`
 	Scratches *ebpf.MapSpec `ebpf:"scratches"`
 	Session   *ebpf.MapSpec `ebpf:"session"`
@@ -260,7 +254,6 @@ type AssayMaps struct {
 	Members   *ebpf.Map `ebpf:"members"`
 	Owners    *ebpf.Map `ebpf:"owners"`
 	Pendings  *ebpf.Map `ebpf:"pendings"`
-	Progs     *ebpf.Map `ebpf:"progs"`
 	Ring      *ebpf.Map `ebpf:"ring"`
 	Scratches *ebpf.Map `ebpf:"scratches"`
 	Session   *ebpf.Map `ebpf:"session"`
@@ -274,7 +267,6 @@ func (m *AssayMaps) Close() error {
 		m.Members,
 		m.Owners,
 		m.Pendings,
-		m.Progs,
 		m.Ring,
 		m.Scratches,
 		m.Session,
@@ -305,14 +297,12 @@ type AssayPrograms struct {
 	Connect6  *ebpf.Program `ebpf:"connect6"`
 	Execed    *ebpf.Program `ebpf:"execed"`
 	Exited    *ebpf.Program `ebpf:"exited"`
-	Files     *ebpf.Program `ebpf:"files"`
 	Forked    *ebpf.Program `ebpf:"forked"`
 	Moved     *ebpf.Program `ebpf:"moved"`
 	Sendmsg4  *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6  *ebpf.Program `ebpf:"sendmsg6"`
 	SkbIn     *ebpf.Program `ebpf:"skb_in"`
 	SkbOut    *ebpf.Program `ebpf:"skb_out"`
-	Sockets   *ebpf.Program `ebpf:"sockets"`
 	Submitted *ebpf.Program `ebpf:"submitted"`
 	SysExit   *ebpf.Program `ebpf:"sys_exit"`
 }
@@ -323,14 +313,12 @@ func (p *AssayPrograms) Close() error {
 		p.Connect6,
 		p.Execed,
 		p.Exited,
-		p.Files,
 		p.Forked,
 		p.Moved,
 		p.Sendmsg4,
 		p.Sendmsg6,
 		p.SkbIn,
 		p.SkbOut,
-		p.Sockets,
 		p.Submitted,
 		p.SysExit,
 	)

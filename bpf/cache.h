@@ -8,12 +8,6 @@
 #define ASSAY_CACHE_H
 #include "state.h"
 
-static __always_inline u64 mix(u64 h, u64 v)
-{
-	h = (h ^ v) * 0x9E3779B97F4A7C15ULL;
-	return h ^ h >> 29;
-}
-
 static __always_inline int same(struct slot *e, u64 *key)
 {
 	return e->id && e->key[2] == key[2] && e->key[0] == key[0] && e->key[1] == key[1] && e->key[3] == key[3] &&
@@ -55,14 +49,13 @@ static __always_inline int flush(struct scratch *s, struct slot *e, u32 index)
  * Else 0, with a slot to keep in s if one could be had. */
 __noinline int coalesce(struct scratch *s, struct counter *c)
 {
-	u64 now = bpf_ktime_get_boot_ns(), h = seed;
+	u64 h = seed, tick;
 	struct slot *a, *b, *hit, *old;
 	u32 i, j;
 
 	if (!s || !c)
 		return 0;
 	s->has_slot = 0;
-	s->t = now;
 #pragma unroll
 	for (i = 0; i < KEY_WORDS; i++)
 		h = mix(h, s->key[i]);
@@ -78,13 +71,19 @@ __noinline int coalesce(struct scratch *s, struct counter *c)
 		hit = b;
 	else
 		goto miss;
+	/* Reading the clock takes as long as all else here, its last tick nothing. */
+	tick = bpf_jiffies64();
+	if (!hit->count || hit->tick != tick) {
+		hit->last = bpf_ktime_get_boot_ns();
+		hit->tick = tick;
+	}
 	if (!hit->count++)
-		hit->first = now;
-	hit->last = now;
+		hit->first = hit->last;
 	hit->bytes += s->bytes;
 	c->coalesced++;
 	return 1;
 miss:
+	s->t = bpf_ktime_get_boot_ns();
 	old = a;
 	if (a->id && (!b->id || b->last < a->last)) {
 		old = b;

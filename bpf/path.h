@@ -8,6 +8,50 @@
 
 #define MAX_COMPONENTS 256
 #define MAX_PATH 4096
+#define SHORT_NAME 40 /* DNAME_INLINE_LEN */
+
+/* Reads all that is wanted of a dentry at once. */
+static __always_inline int behead(struct walk *w, u64 dentry)
+{
+	return bpf_probe_read_kernel(w->head, HEAD, (void *)dentry);
+}
+
+/* A word of the dentry that behead has read. Which way is known at load time. */
+#define HEAD_WORD(w, d, field)                                                               \
+	({                                                                                   \
+		u32 __at = bpf_core_field_offset(struct dentry, field);                      \
+		u64 __word = 0;                                                              \
+		if (__at <= HEAD - 8)                                                        \
+			__word = *(u64 *)((u8 *)(w)->head + __at);                           \
+		else                                                                         \
+			bpf_core_read(&__word, 8, &(d)->field);                              \
+		__word;                                                                      \
+	})
+
+/* Copies a dentry's name of n bytes to dst, which has room for more. */
+static __always_inline int copy_name(struct walk *w, u8 *dst, u32 n, u64 name, u64 dentry)
+{
+	u64 at = name - dentry;
+
+	if (n > SHORT_NAME || at > HEAD - SHORT_NAME)
+		return bpf_probe_read_kernel(dst, n, (void *)name);
+	__builtin_memcpy(dst, (u8 *)w->head + at, SHORT_NAME);
+	return 0;
+}
+
+static __always_inline void enter_mount(struct walk *w, struct mount *m)
+{
+	u32 at = bpf_core_field_offset(struct mount, mnt_parent);
+
+	w->mnt = m;
+	if (bpf_core_field_offset(struct mount, mnt_mountpoint) == at + 8 && bpf_core_field_offset(struct mount, mnt.mnt_root) == at + 16) {
+		bpf_probe_read_kernel(&w->tree, sizeof(w->tree), (void *)m + at);
+	} else {
+		w->tree.parent = BPF_CORE_READ(m, mnt_parent);
+		w->tree.mountpoint = BPF_CORE_READ(m, mnt_mountpoint);
+		w->tree.root = BPF_CORE_READ(m, mnt.mnt_root);
+	}
+}
 
 static long step(u32 i, void *arg)
 {
@@ -15,35 +59,33 @@ static long step(u32 i, void *arg)
 	struct walk *w = &s->walk;
 	/* In locals: an expression inside BPF_CORE_READ is relocated as a whole. */
 	struct dentry *d = w->dentry, *parent;
-	struct mount *m = w->mnt;
-	struct qstr name;
 	u32 n, off;
 
-	if (d == w->root) {
-		struct mount *up = BPF_CORE_READ(m, mnt_parent);
+	if (d == w->tree.root) {
+		struct mount *m = w->mnt, *up = w->tree.parent;
 
 		if (up == m || !up) {
 			if (!BPF_CORE_READ(m, mnt_ns)) /* unmounted, but still in use */
 				w->bits |= B_UNREACHABLE;
 			return 1;
 		}
-		w->dentry = BPF_CORE_READ(m, mnt_mountpoint);
-		w->mnt = up;
-		w->root = BPF_CORE_READ(up, mnt.mnt_root);
-		return 0;
+		d = w->dentry = w->tree.mountpoint;
+		enter_mount(w, up);
+		if (d == w->tree.root)
+			return 0;
 	}
-	parent = BPF_CORE_READ(d, d_parent);
-	if (bpf_core_read(&name, sizeof(name), &d->d_name) || !parent) {
+	if (behead(w, (u64)d)) {
 		w->bits |= B_FAILED_READ;
 		return 1;
 	}
-	n = name.len & 0xff;
+	parent = (void *)HEAD_WORD(w, d, d_parent);
+	n = HEAD_WORD(w, d, d_name.hash_len) >> 32 & 0xff;
 	if (w->names >= MAX_COMPONENTS || w->off - w->start + n >= MAX_PATH) {
 		w->bits |= B_TRUNCATED;
 		return 1;
 	}
 	off = w->off;
-	if (bpf_probe_read_kernel(&s->data[off & (DATA - 1)], n, name.name)) {
+	if (copy_name(w, &s->data[off & (DATA - 1)], n, HEAD_WORD(w, d, d_name.name), (u64)d)) {
 		w->bits |= B_FAILED_READ;
 		return 1;
 	}
@@ -78,8 +120,7 @@ __noinline u32 walk(struct scratch *s, u32 off, u64 mnt, u64 dentry)
 		return off;
 	}
 	w->dentry = d;
-	w->mnt = (void *)v - bpf_core_field_offset(struct mount, mnt);
-	w->root = BPF_CORE_READ(v, mnt_root);
+	enter_mount(w, (void *)v - bpf_core_field_offset(struct mount, mnt));
 	if (bpf_loop(MAX_COMPONENTS + 64, step, &s, 0) > MAX_COMPONENTS + 63)
 		w->bits |= B_TRUNCATED;
 	if (d != BPF_CORE_READ(d, d_parent) && !BPF_CORE_READ(d, d_hash.pprev))
@@ -138,31 +179,44 @@ __noinline u64 file_of(u32 fd)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct fdtable *fdt = BPF_CORE_READ(t, files, fdt);
+	struct {
+		u32 max_fds;
+		struct file **fd;
+	} head;
 	struct file **table;
 	u64 f = 0;
 
-	if (fd >= BPF_CORE_READ(fdt, max_fds))
+	if (bpf_core_field_offset(fdt->max_fds) == 0 && bpf_core_field_offset(fdt->fd) == 8) {
+		bpf_probe_read_kernel(&head, sizeof(head), fdt);
+	} else {
+		head.max_fds = BPF_CORE_READ(fdt, max_fds);
+		head.fd = BPF_CORE_READ(fdt, fd);
+	}
+	if (fd >= head.max_fds)
 		return 0;
-	table = BPF_CORE_READ(fdt, fd);
+	table = head.fd;
 	bpf_probe_read_kernel(&f, sizeof(f), table + fd);
 	return f;
 }
 
-static __always_inline void where_is(struct scratch *s, struct path *p)
+/* The words of the coalescing key that say which file, and its inode. */
+static __always_inline u64 key_file(struct scratch *s, u64 mnt, u64 dentry)
 {
-	struct dentry *d = p->dentry;
-	struct where *w = &s->where;
+	struct dentry *d = (void *)dentry;
+	struct walk *w = &s->walk;
 	struct inode *inode;
+	u64 hash;
 
-	w->mnt = (u64)p->mnt;
-	w->dentry = (u64)d;
-	w->hash = BPF_CORE_READ(d, d_name.hash_len);
-	if (!BPF_CORE_READ(d, d_hash.pprev)) /* deleted */
-		w->hash = ~w->hash;
-	w->parent = (u64)BPF_CORE_READ(d, d_parent);
-	inode = BPF_CORE_READ(d, d_inode);
-	w->inode = (u64)inode;
-	w->ino = BPF_CORE_READ(inode, i_ino);
+	s->key[2] = dentry;
+	s->key[3] = mnt;
+	s->key[4] = s->key[5] = 0;
+	if (behead(w, dentry))
+		return 0;
+	hash = HEAD_WORD(w, d, d_name.hash_len);
+	s->key[4] = HEAD_WORD(w, d, d_hash.pprev) ? hash : ~hash; /* deleted */
+	inode = (void *)HEAD_WORD(w, d, d_inode);
+	s->key[5] = mix(HEAD_WORD(w, d, d_parent), BPF_CORE_READ(inode, i_ino));
+	return (u64)inode;
 }
 
 static __always_inline void identify(struct record *r, struct inode *inode)

@@ -91,8 +91,8 @@ struct slot {
 	u64 id; /* of the first occurrence's record, 0 when free */
 	u64 count, first, last;
 	u64 bytes, bytes_in;
-	u64 t0; /* the first occurrence's time */
-	u64 pad;
+	u64 t0;   /* the first occurrence's time */
+	u64 tick; /* jiffies at last, which is set once a tick */
 };
 
 /* How to treat a system call. Argument indexes count from 0; NOARG is none. */
@@ -133,9 +133,6 @@ struct traffic {
 	u64 first, last;
 	u64 cgroup;
 };
-
-/* Tail calls. */
-enum { T_FILES, T_SOCKETS, T_COUNT };
 
 #define NSYS 512
 

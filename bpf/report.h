@@ -19,20 +19,16 @@ static __always_inline u64 arg(struct scratch *s, u32 i)
 	return i < 6 ? s->arg[i] : 0;
 }
 
-/* What every handler starts with. Counts the call and hashes the arguments
+/* What comes before every handler. Counts the call and hashes the arguments
  * that tell repeats apart. */
-static __always_inline struct scratch *enter(void)
+static __always_inline int enter(struct scratch *s)
 {
-	struct scratch *s = scratch(CTX_SYSCALL);
-	struct counter *c;
+	struct counter *c = cell(row(s)->hook);
 	u32 keys, i;
 	u64 h = 0;
 
-	if (!s)
-		return 0;
-	c = cell(row(s)->hook);
 	if (!c)
-		return 0;
+		return -1;
 	c->fired++;
 	s->bits = s->name = s->bytes = 0;
 	keys = row(s)->keys;
@@ -40,7 +36,7 @@ static __always_inline struct scratch *enter(void)
 	for (i = 0; i < 6; i++)
 		h = keys & 1 << i ? mix(h, s->arg[i]) : h;
 	s->how = h;
-	return s;
+	return 0;
 }
 
 static __always_inline int filter(struct scratch *s)
@@ -85,23 +81,19 @@ __noinline int report_args(struct scratch *s)
  * it, the string of length s->name at NAME_AT. */
 __noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
 {
-	struct path p = {(void *)mnt, (void *)dentry};
 	struct counter *c;
+	u64 inode;
 	u32 n;
 
 	if (!s || !(c = cell(row(s)->hook)))
 		return 0;
-	where_is(s, &p);
 	key_who(s, row(s)->kind);
-	s->key[2] = s->where.dentry;
-	s->key[3] = s->where.mnt;
-	s->key[4] = s->where.hash;
-	s->key[5] = mix(s->where.parent, s->where.ino);
+	inode = key_file(s, mnt, dentry);
 	if (coalesce(s, c))
 		return 0;
 	begin_call(s);
 	s->r.bits |= B_WALKED;
-	identify(&s->r, (void *)s->where.inode);
+	identify(&s->r, (void *)inode);
 	if (s->bytes)
 		s->r.arg[5] = s->bytes;
 	n = walk(s, 0, mnt, dentry);

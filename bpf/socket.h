@@ -3,7 +3,7 @@
  * address that the cgroup hook saw during the call, and the call's result. */
 #ifndef ASSAY_SOCKET_H
 #define ASSAY_SOCKET_H
-#include "syscalls.h"
+#include "files.h"
 
 #define AF_UNIX 1
 #define AF_INET 2
@@ -131,12 +131,10 @@ __noinline u32 unix_name(struct scratch *s, u64 sock, struct path *p)
 	return len;
 }
 
-SEC("raw_tp/sys_exit")
-int BPF_PROG(sockets, u64 entry, long ret)
+__noinline int on_socket(struct scratch *s)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	u32 tid = t->pid, n = 0, end = 0, kind, user_len = 0, walked = 0;
-	struct scratch *s = enter();
 	struct address a = {};
 	struct path at = {};
 	struct pending *p;

@@ -22,13 +22,19 @@ u64 last_wake;
 
 #define DATA 65536       /* a power of two */
 #define DATA_SLACK 8192  /* what one copy may write beyond a masked offset */
+#define HEAD 96          /* of a dentry: the fields that matter, and a short name */
 
 /* State of loops lives here rather than on the stack: the verifier does not
  * follow the values of map memory, so one pass over a loop's body is enough. */
 struct walk {
 	u32 off, start, names, bits;
-	struct dentry *dentry, *root;
+	struct dentry *dentry;
 	struct mount *mnt;
+	struct { /* of mnt */
+		struct mount *parent;
+		struct dentry *mountpoint, *root;
+	} tree;
+	u64 head[HEAD / 8]; /* of the dentry at hand */
 };
 
 struct copy_args {
@@ -43,12 +49,6 @@ struct env {
 	u64 tool, trace;
 };
 
-/* A file in the coalescing key: where it hangs and what it is. */
-struct where {
-	u64 mnt, dentry;
-	u64 hash, parent, ino, inode;
-};
-
 struct hash_at {
 	u64 a, b;
 	u32 off;
@@ -59,7 +59,6 @@ struct scratch {
 	struct copy_args args;
 	struct env env;
 	struct hash_at hash;
-	struct where where;
 	u64 how;   /* what else tells repeats apart: see key_who */
 	u64 bytes; /* that this occurrence adds */
 	u32 name;  /* length of a further string at NAME_AT */
@@ -73,7 +72,7 @@ struct scratch {
 	u32 slot;     /* to fill after emission */
 	u32 has_slot;
 	u64 seq;
-	u64 t;
+	u64 t; /* now, for the next record */
 	struct record r;
 	u8 data[DATA + DATA_SLACK];
 };
@@ -101,13 +100,6 @@ struct {
 } ring SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, T_COUNT);
-	__type(key, u32);
-	__type(value, u32);
-} progs SEC(".maps");
-
-struct {
 	__uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
@@ -118,6 +110,12 @@ struct {
 static __always_inline int in_scope(void)
 {
 	return bpf_current_task_under_cgroup(&session, 0) == 1;
+}
+
+static __always_inline u64 mix(u64 h, u64 v)
+{
+	h = (h ^ v) * 0x9E3779B97F4A7C15ULL;
+	return h ^ h >> 29;
 }
 
 struct ancestry {
@@ -184,7 +182,8 @@ static __always_inline u64 started(struct task_struct *t)
 /* The functions that are not static are verified once on their own instead of
  * along every way that leads to them. It makes loading ten times faster. */
 
-/* Starts the record in s with the current task as the actor. */
+/* Starts the record in s with the current task as the actor. A system call's is
+ * as of s->t. */
 __noinline int begin(struct scratch *s, u32 context, u32 kind, u32 hook)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
@@ -195,7 +194,7 @@ __noinline int begin(struct scratch *s, u32 context, u32 kind, u32 hook)
 	r = &s->r;
 
 	__builtin_memset(r, 0, sizeof(*r));
-	r->t = bpf_ktime_get_boot_ns();
+	r->t = context == CTX_SYSCALL ? s->t : bpf_ktime_get_boot_ns();
 	r->start = started(t);
 	r->cgroup = bpf_get_current_cgroup_id();
 	r->id = next_id(s, context);
@@ -208,11 +207,12 @@ __noinline int begin(struct scratch *s, u32 context, u32 kind, u32 hook)
 	return 0;
 }
 
-static __always_inline u64 wakeup(u64 now)
+static __always_inline u64 wakeup(u64 seq, u64 now)
 {
-	/* Once past the mark, wake at most every millisecond: a reader that is
-	 * at work needs no further interrupt. It polls besides. */
-	if (bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) < wake_bytes)
+	/* Looked at for every 16th record, since the reader keeps writing to what
+	 * tells. Once past the mark, wake at most every millisecond: a reader that
+	 * is at work needs no further interrupt. It polls besides. */
+	if (seq & 15 || bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) < wake_bytes)
 		return BPF_RB_NO_WAKEUP;
 	if (now - last_wake < 1000000)
 		return BPF_RB_NO_WAKEUP;
@@ -229,7 +229,7 @@ __noinline int emit(struct scratch *s, struct counter *c, u32 len)
 		c->failed_reads++;
 	if (len > DATA)
 		len = DATA;
-	if (bpf_ringbuf_output(&ring, &s->r, sizeof(s->r) + len, wakeup(s->r.t))) {
+	if (bpf_ringbuf_output(&ring, &s->r, sizeof(s->r) + len, wakeup(s->seq, s->r.t))) {
 		c->dropped++;
 		return -1;
 	}

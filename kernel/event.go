@@ -113,7 +113,8 @@ type Event struct {
 	// of the first occurrence, except Time, Count, First, Last, Bytes and TID (the first's).
 	Repeat bool
 	// First and Last are the times of the first and last occurrence that Count
-	// counts. Equal to Time when Repeat is false.
+	// counts. Equal to Time when Repeat is false. Last is the time of one in the
+	// same tick of the kernel's timer as the last, so up to 10 ms early.
 	First, Last uint64
 
 	// PID is the process (tgid) that acted, TID its thread, PPID the parent

@@ -41,8 +41,7 @@ type loaded struct {
 	cpus   int
 }
 
-// attachments are the programs that are attached themselves; the others are
-// reached by tail calls from sys_exit.
+// attachments are the programs and what they are attached to.
 var attachments = []struct {
 	prog       string
 	tracepoint string          // empty: to the session's cgroup
@@ -93,15 +92,6 @@ func load(cfg Config) (_ *loaded, err error) {
 	}
 	if err := l.coll.Maps["session"].Put(uint32(0), uint32(dir.Fd())); err != nil {
 		return nil, fmt.Errorf("watch cgroup %s: %w", cfg.CgroupPath, err)
-	}
-	for i, name := range tailCalls {
-		p := l.coll.Programs[name]
-		if p == nil {
-			continue
-		}
-		if err := l.coll.Maps["progs"].Put(uint32(i), p); err != nil {
-			return nil, fmt.Errorf("register program %s: %w", name, err)
-		}
 	}
 	l.attach(dir)
 	if len(l.links) == 0 {

@@ -18,10 +18,6 @@ const (
 	progMmap
 )
 
-// tailCalls are the programs that sys_exit jumps to, in the order of T_FILES
-// and T_SOCKETS there.
-var tailCalls = []string{"files", "sockets"}
-
 // noArg is NOARG of bpf/record.h.
 const noArg = 7
 

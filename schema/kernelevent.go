@@ -72,8 +72,9 @@ type KernelEvent struct {
 	Marks Marks // marks
 	// Repeat tells that this line stands for Count further occurrences of an
 	// earlier event of the same instance with equal fields, coalesced in the
-	// kernel; the first happened at TFirstNS, the last at TLastNS, and TNS is
-	// when the count was given out. How often something happened is the sum of
+	// kernel; the first happened at TFirstNS, the last at TLastNS or in the
+	// timer tick (at most 10 ms) after it, and TNS is when the count was given
+	// out. How often something happened is the sum of
 	// "count" over its lines. The three are left out when false; Count is then
 	// 1, and not read from this struct; see Times.
 	Repeat   bool

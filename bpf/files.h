@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* System calls on files, by what they take: names, a descriptor, the current
+ * directory. Each handler gets a call that is in scope, and reports it. */
+#ifndef ASSAY_FILES_H
+#define ASSAY_FILES_H
+#include "report.h"
+
+__noinline int on_open(struct scratch *s)
+{
+	u64 f;
+
+	if (!s)
+		return 0;
+	if (s->nr == OPENAT2)
+		read_how(s);
+	if (s->ret < 0)
+		return report_names(s);
+	f = file_of(s->ret);
+	if (!f) /* closed by another thread before we looked */
+		return report_names(s);
+	return report_file(s, f);
+}
+
+/* Calls that take names. */
+__noinline int on_path(struct scratch *s)
+{
+	u32 kind;
+
+	if (!s)
+		return 0;
+	kind = row(s)->kind;
+	if (kind == K_EXEC_FAILED && s->ret >= 0)
+		return filter(s); /* sched_process_exec has it */
+	if (kind == K_UNLINK && row(s)->dfd != NOARG && s->arg[2] & 0x200)
+		kind = K_RMDIR; /* unlinkat with AT_REMOVEDIR */
+	if (s->ret >= 0 && (kind == K_RENAME || kind == K_RMDIR || kind == K_MOUNT))
+		generation++;
+	return report_names(s);
+}
+
+/* Calls on a descriptor. */
+__noinline int on_fd(struct scratch *s)
+{
+	u64 f;
+
+	if (!s)
+		return 0;
+	if (row(s)->name != NOARG) {
+		s->hash.a = s->hash.b = seed;
+		s->name = take_string(s, NAME_AT, arg(s, row(s)->name));
+		s->how = mix(s->how, s->hash.a);
+	}
+	f = file_of(arg(s, row(s)->fd));
+	if (!f) {
+		s->how = mix(s->how, arg(s, row(s)->fd));
+		return report_args(s);
+	}
+	return report_file(s, f);
+}
+
+/* A change of directory or root: where the process is now. */
+__noinline int on_cwd(struct scratch *s)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct path p = {};
+
+	if (!s)
+		return 0;
+	if (s->ret < 0) {
+		if (row(s)->path == NOARG)
+			s->how = arg(s, row(s)->fd);
+		return report_names(s);
+	}
+	if (row(s)->kind == K_CHROOT) {
+		root_of(t, &p);
+		generation++; /* the same names mean other files now */
+	} else
+		here(t, &p);
+	return report_path(s, (u64)p.mnt, (u64)p.dentry);
+}
+
+static __always_inline int is_a(u64 file, u32 type)
+{
+	struct file *f = (void *)file;
+
+	return (BPF_CORE_READ(f, f_inode, i_mode) & 0170000) == type;
+}
+
+/* Bytes into regular files. */
+__noinline int on_write(struct scratch *s)
+{
+	u64 f;
+
+	if (!s)
+		return 0;
+	if (s->ret <= 0)
+		return filter(s);
+	f = file_of(arg(s, row(s)->fd));
+	if (!f || !is_a(f, 0100000))
+		return filter(s);
+	s->bytes = s->ret;
+	return report_file(s, f);
+}
+
+__noinline int on_mmap(struct scratch *s)
+{
+	u64 type, f;
+
+	if (!s)
+		return 0;
+	type = s->arg[3] & 15; /* MAP_SHARED, MAP_SHARED_VALIDATE; PROT_WRITE */
+	if ((type != 1 && type != 3) || !(s->arg[2] & 2) || (s->ret < 0 && s->ret > -4096))
+		return filter(s);
+	f = file_of(s->arg[4]);
+	if (s->arg[3] & 32 || !f) /* MAP_ANONYMOUS */
+		return filter(s);
+	s->ret = 0;
+	return report_file(s, f);
+}
+
+#endif
