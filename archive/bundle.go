@@ -57,13 +57,13 @@ func writeBundle(ctx context.Context, run schema.Run, sources []source) (_ Seale
 	if err != nil {
 		return Sealed{}, err
 	}
-	if err := writeMembers(ctx, f, head, c.compressor, sources, m.Files); err != nil {
+	pack := func(w io.Writer) io.WriteCloser { return newPacker(w, c) }
+	if err := writeMembers(ctx, f, head, pack, sources, m.Files); err != nil {
 		return Sealed{}, err
 	}
 	// What packs too well would look like a decompression bomb.
 	if size, total := fileSize(f), totalSize(sources); total > bombFloor && total > bombRatio*size {
-		store := func(w io.Writer) (io.WriteCloser, error) { return c.storing(w), nil }
-		if err := writeMembers(ctx, f, head, store, sources, m.Files); err != nil {
+		if err := writeMembers(ctx, f, head, c.storing, sources, m.Files); err != nil {
 			return Sealed{}, err
 		}
 	}
@@ -149,7 +149,7 @@ func totalSize(sources []source) (n int64) {
 // writeMembers writes head, the packed members and the end of the tar to f,
 // and puts their digests in files. What is hashed is what is packed, whatever
 // happens to the files meanwhile.
-func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Writer) (io.WriteCloser, error), sources []source, files map[string]schema.ManifestFile) error {
+func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Writer) io.WriteCloser, sources []source, files map[string]schema.ManifestFile) error {
 	if err := f.Truncate(0); err != nil {
 		return err
 	}
@@ -160,10 +160,8 @@ func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Wri
 	if _, err := out.Write(head); err != nil {
 		return err
 	}
-	z, err := pack(out)
-	if err != nil {
-		return err
-	}
+	z := pack(out)
+	defer z.Close()
 	buf := make([]byte, 128<<10)
 	for _, src := range sources {
 		if _, err := z.Write(appendHeaders(nil, src.path, src.size)); err != nil {

@@ -36,17 +36,49 @@ func codecOf(name string) codec {
 	return gzipCodec
 }
 
-// compressor wraps w. Its settings are fixed, so that equal input gives equal
-// output everywhere, whatever the number of CPUs.
-func (c codec) compressor(w io.Writer) (io.WriteCloser, error) {
+// encoder packs with fixed settings, so that equal blocks give equal bytes.
+func (c codec) encoder() encoder {
 	switch c {
 	case gzipCodec:
-		return gzip.NewWriterLevel(w, gzipLevel)
+		z, err := gzip.NewWriterLevel(nil, gzipLevel)
+		if err != nil {
+			panic(err) // the level is wrong
+		}
+		return gzipEncoder{z}
 	case zstdCodec:
-		return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20),
+		z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(packBlock),
 			zstd.WithEncoderLevel(zstd.SpeedFastest))
+		if err != nil {
+			panic(err) // an option is wrong
+		}
+		return zstdEncoder{z}
 	}
-	return nopCloser{w}, nil
+	return plainEncoder{}
+}
+
+type gzipEncoder struct{ z *gzip.Writer }
+
+func (e gzipEncoder) encode(dst *bytes.Buffer, src []byte) error {
+	e.z.Reset(dst)
+	if _, err := e.z.Write(src); err != nil {
+		return err
+	}
+	return e.z.Close()
+}
+
+type zstdEncoder struct{ z *zstd.Encoder }
+
+func (e zstdEncoder) encode(dst *bytes.Buffer, src []byte) error {
+	dst.Grow(len(src) / 4)
+	_, err := dst.Write(e.z.EncodeAll(src, dst.AvailableBuffer()))
+	return err
+}
+
+type plainEncoder struct{}
+
+func (plainEncoder) encode(dst *bytes.Buffer, src []byte) error {
+	_, err := dst.Write(src)
+	return err
 }
 
 // storing packs nothing: each Write becomes frames of its own.
@@ -65,10 +97,6 @@ func (s storer) Write(b []byte) (int, error) {
 }
 
 func (storer) Close() error { return nil }
-
-type nopCloser struct{ io.Writer }
-
-func (nopCloser) Close() error { return nil }
 
 // stored frames data without compressing it, as a gzip member or zstd frame of
 // its own that others may follow. The length depends on len(data) alone: that
