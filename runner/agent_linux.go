@@ -1,27 +1,23 @@
 package runner
 
 import (
-	"errors"
 	"fmt"
-	"path/filepath"
-	"slices"
 	"sync"
-	"time"
 
-	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/binding"
+	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/schema"
 )
 
-// agentSide is what the agent tells about itself: its logs, and its tool calls
-// as far as they ask for cgroups.
+// agentSide is what the agent tells about itself, in its logs and through the
+// gateway.
 type agentSide struct {
 	run        *run
 	correlator *binding.Correlator
 	sdk        *agentlog.Follower // nil without a log
 	policy     *agentlog.Follower
-	calls      *callServer // nil where there are no cgroups for them
+	gateway    *gateway.Gateway // nil where it cannot listen
 
 	// Of the followers' goroutines, until they are closed.
 	due              uint64 // seq of the SDK's next line
@@ -33,69 +29,23 @@ type agentSide struct {
 	crowded          bool // more of them than are kept
 
 	closed  bool
-	accused error // what is wrong with the logs
+	accused error // what is wrong with what it told, or could not be kept of it
 }
 
 // maxNames bounds the tools, and the decisions, of the capability surface.
 const maxNames = 10_000
 
-// openAgent starts to follow the logs and to listen for tool calls.
+// openAgent lets the agent tell about itself.
 func (r *run) openAgent() error {
 	a := &agentSide{run: r, correlator: binding.New(binding.Options{}), tools: map[string]bool{}, decisions: map[string]bool{}}
 	r.agentSide = a
-	sdkPath, err := absLog(r.spec.SDKEventLog)
-	if err != nil {
-		return sandboxError("sdk_event_log_unusable", err)
+	if r.spec.SDKEventLog != "" || r.spec.PolicyDecisionLog != "" {
+		a.correlator = binding.New(binding.Options{Known: a.known})
 	}
-	policyPath, err := absLog(r.spec.PolicyDecisionLog)
-	if err != nil {
-		return sandboxError("policy_decision_log_unusable", err)
+	if err := a.openGateway(); err != nil {
+		return err
 	}
-	socket := callSocket()
-	o := binding.Options{Own: slices.Concat([]string{"unix:" + socket}, realPath(sdkPath), realPath(policyPath))}
-	if sdkPath != "" || policyPath != "" {
-		o.Known = a.known
-	}
-	a.correlator = binding.New(o)
-	if m := r.opt.Host.Mode(); m == cgroup.Unified || m == cgroup.Hybrid {
-		if a.calls, err = newCallServer(socket, r.agent, a.correlator); err != nil {
-			r.reasons = append(r.reasons, schema.Reason{
-				Subject: "binding", Code: "no_call_cgroups", Message: err.Error(), Remedy: "tool calls are told by their environment instead",
-			})
-		}
-	}
-	if sdkPath != "" {
-		if a.sdk, err = agentlog.Follow(agentlog.Options{Path: sdkPath, Now: r.now, Line: a.sdkLine, Restart: a.restart, Old: true, Precise: a.correlator.Open}); err != nil {
-			return logError("sdk_event_log_unusable", err)
-		}
-	}
-	if policyPath != "" {
-		var precise func() bool
-		if a.sdk == nil { // else decisions do not begin or end anything
-			precise = a.correlator.Open
-		}
-		if a.policy, err = agentlog.Follow(agentlog.Options{Path: policyPath, Now: r.now, Line: a.decision, Restart: func() {}, Precise: precise}); err != nil {
-			return logError("policy_decision_log_unusable", err)
-		}
-	}
-	return nil
-}
-
-// realPath is a log's path as the kernel has it.
-func realPath(path string) []string {
-	if path == "" {
-		return nil
-	}
-	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-		path = filepath.Join(dir, filepath.Base(path))
-	}
-	return []string{path}
-}
-
-func logError(code string, err error) *runError {
-	return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{
-		Code: code, Message: "follow the log: " + err.Error(), Hint: "the log's directory must exist before the command starts",
-	}}
+	return a.followLogs()
 }
 
 // now is nanoseconds since run_started.
@@ -112,75 +62,17 @@ func (a *agentSide) env() []string {
 		path, _ := absLog(a.run.spec.PolicyDecisionLog)
 		env = append(env, envPolicyLog+"="+path)
 	}
-	if a.calls != nil {
-		env = append(env, EnvCallSocket+"="+a.calls.addr())
+	if a.gateway != nil {
+		env = append(env, a.gateway.Env()...)
 	}
 	return env
 }
 
-// known reads the logs up to t.
-func (a *agentSide) known(t int64) bool {
-	sdk := a.sdk == nil || a.sdk.Known(t)
-	policy := a.policy == nil || a.policy.Known(t)
-	return sdk && policy
+// decidedOn is told of every decision about a tool.
+func (a *agentSide) decidedOn(tool, decision string) {
+	a.name(a.tools, tool)
+	a.name(a.decisions, decision+":"+tool)
 }
-
-// restart is told that the SDK's log begins anew, as its numbers then may.
-func (a *agentSide) restart() { a.due, a.resync = 0, true }
-
-// sdkLine takes in a line of the SDK's log.
-func (a *agentSide) sdkLine(line []byte, _ int, at agentlog.Arrival) error {
-	var e schema.SDKEvent
-	if err := agentlog.DecodeSDK(line, a.run.spec.RunID, &e); err != nil {
-		a.resync = true
-		return err
-	}
-	var gap error
-	switch {
-	case e.Seq < a.due:
-		return fmt.Errorf("seq is %d, which was there before: %d is due", e.Seq, a.due)
-	case e.Seq > a.due && !a.resync:
-		gap = fmt.Errorf("seq is %d: %d is due, so lines are missing before this one, which was kept", e.Seq, a.due)
-	}
-	a.due, a.resync = e.Seq+1, false
-	e.TNS = at.At
-	if err := a.append(schema.SDKPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && a.sdkErr == nil {
-		a.sdkErr = err
-	}
-	a.correlator.SDK(&e, at)
-	return gap
-}
-
-// decision takes in a line of the policy's log.
-func (a *agentSide) decision(line []byte, _ int, at agentlog.Arrival) error {
-	var e schema.PolicyEvent
-	if err := agentlog.DecodeDecision(line, a.run.spec.RunID, &e); err != nil {
-		return err
-	}
-	e.TNS = at.At
-	if err := a.append(schema.PolicyPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && a.policErr == nil {
-		a.policErr = err
-	}
-	a.decided(&e, at)
-	return nil
-}
-
-func (a *agentSide) decided(e *schema.PolicyEvent, at agentlog.Arrival) {
-	a.name(a.tools, e.Tool)
-	a.name(a.decisions, e.Decision+":"+e.Tool)
-	a.correlator.Decision(e, at)
-}
-
-// CallDecided, CallStarted and CallEnded make it a [gateway.Observer].
-func (a *agentSide) CallDecided(id, tool, decision string, at time.Duration) {
-	a.decided(&schema.PolicyEvent{ToolCallID: id, Tool: tool, Decision: decision}, agentlog.Arrival{After: int64(at), At: int64(at)})
-}
-
-func (a *agentSide) CallStarted(id, tool string, at time.Duration) {
-	a.correlator.Begin(id, tool, int64(at))
-}
-
-func (a *agentSide) CallEnded(id string, at time.Duration) { a.correlator.End(id, int64(at)) }
 
 func (a *agentSide) name(set map[string]bool, s string) {
 	a.mu.Lock()
@@ -192,17 +84,7 @@ func (a *agentSide) name(set map[string]bool, s string) {
 	}
 }
 
-func (a *agentSide) append(layer string, stamp func(seq uint64) any) error {
-	return a.run.opt.Recorder.Append(layer, func(dst []byte, seq uint64) []byte {
-		line, err := schema.Line(stamp(seq))
-		if err != nil {
-			panic("encode line: " + err.Error()) // plain data always encodes
-		}
-		return append(dst, line[:len(line)-1]...)
-	})
-}
-
-// endAgent takes in the rest of the logs, once nothing of the run is left and
+// endAgent takes in the rest of what the agent told, once nothing of the run is left and
 // the kernel layer has seen its last event.
 func (r *run) endAgent() {
 	a := r.agentSide
@@ -210,9 +92,7 @@ func (r *run) endAgent() {
 		return
 	}
 	a.closed = true
-	if a.calls != nil {
-		a.calls.close()
-	}
+	a.closeGateway()
 	a.endLog(a.sdk, "sdk", "sdk event log", a.sdkErr)
 	a.endLog(a.policy, "policy", "policy decision log", a.policErr)
 	a.mu.Lock()
@@ -230,52 +110,8 @@ func (r *run) endAgent() {
 	}
 }
 
-// endLog closes a log and tells what is wrong with it. unwritten is why lines
-// of it could not be recorded.
-func (a *agentSide) endLog(f *agentlog.Follower, subject, name string, unwritten error) {
-	if f == nil {
-		return
-	}
-	account := f.Close()
-	for _, p := range account.Problems {
-		a.run.reasons = append(a.run.reasons, schema.Reason{
-			Subject: subject, Code: subject + "_log_" + p.Code, Message: p.Error(), Remedy: remedies[p.Code],
-		})
-	}
-	if account.More > 0 {
-		a.run.reasons = append(a.run.reasons, schema.Reason{
-			Subject: subject, Code: subject + "_log_more", Message: fmt.Sprintf("and %d more problems; %d of %d lines had one", account.More, account.Bad, account.Lines),
-		})
-	}
-	if account.Wrong() {
-		first, others := account.Problems[0], len(account.Problems)-1+int(account.More)
-		for _, p := range account.Problems {
-			if p.Code == agentlog.CodeLine {
-				first = p
-				break
-			}
-		}
-		err := fmt.Errorf("%s: %w", name, first)
-		if others > 0 {
-			err = fmt.Errorf("%w (and %d more)", err, others)
-		}
-		a.accused = errors.Join(a.accused, err)
-	}
-	if unwritten != nil {
-		a.accused = errors.Join(a.accused, fmt.Errorf("record the %s: %w", name, unwritten))
-	}
-}
-
-var remedies = map[string]string{
-	agentlog.CodeMissing:   "let the command write it: its path is in the command's environment",
-	agentlog.CodeStale:     "remove it before the run",
-	agentlog.CodeNotFile:   "name a path where the command makes a regular file",
-	agentlog.CodeTruncated: "let the command only append to it",
-	agentlog.CodeReplaced:  "let the command only append to it",
-}
-
-// unheard is what is wrong with the logs: evidence that was to be kept and is
-// not.
+// unheard is what is wrong with what the agent told: evidence that was to be
+// kept and is not.
 func (r *run) unheard() error {
 	if r.agentSide == nil {
 		return nil

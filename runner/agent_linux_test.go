@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/binding"
+	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -211,24 +214,32 @@ func TestOnlyTheRunsProcessesGetCgroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer session.Remove()
-	s, err := newCallServer(callSocket(), session.Agent(), binding.New(binding.Options{}))
+	g, err := gateway.New(gateway.Config{
+		Run:  &gateway.Recording{RunID: "call_test", Recorder: &memory{files: map[string][]byte{}, lines: map[string]uint64{}}},
+		Now:  func() time.Duration { return 0 },
+		Join: newCallGroups(session.Agent(), binding.New(binding.Options{})).join,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
+	defer g.Close(t.Context())
+	socket, err := g.Listen("unix", "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	before := cgroup2(t)
-	if err := JoinCall(s.addr(), "x"); err == nil || !strings.Contains(err.Error(), "not a process of this run") {
+	if err := JoinCall(socket, "x"); err == nil || !strings.Contains(err.Error(), "not a process of this run") {
 		t.Errorf("joined from outside: %v", err)
 	}
-	for _, msg := range []string{"\n", "{\n", `{"tool_call_id":"a","pid":1}` + "\n", `{"tool_call_id":"` + strings.Repeat("x", 200) + "\"}\n", strings.Repeat("y", 10_000)} {
-		conn, err := net.Dial("unix", s.addr())
+	for _, params := range []string{`{}`, `[]`, `{"tool_call_id":7}`, `{"tool_call_id":"a","pid":1}`, `{"tool_call_id":"` + strings.Repeat("x", 200) + `"}`, `{"tool_call_id":"a\nb"}`} {
+		conn, err := net.Dial("unix", socket)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.WriteString(conn, msg) // it may have hung up before the end
-		reply, _ := io.ReadAll(conn)
-		if len(reply) > 0 && !bytes.Contains(reply, []byte(`"error"`)) {
-			t.Errorf("%.20q was answered with %s", msg, reply)
+		fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":1,"method":"calls.join","params":%s}`+"\n", params)
+		reply, err := bufio.NewReader(conn).ReadString('\n')
+		if err != nil || !strings.Contains(reply, `"error"`) {
+			t.Errorf("%.40q was answered with %s, %v", params, reply, err)
 		}
 		conn.Close()
 	}

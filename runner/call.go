@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -13,16 +14,12 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/runner/agentlog"
+	"github.com/assay-run/assay-run/runner/gateway"
 )
 
-// Environment of the processes of a run.
-const (
-	// EnvToolCall names the tool call that a process and its descendants work
-	// for. The kernel layer reads it when the process is executed.
-	EnvToolCall = "ASSAY_TOOL_CALL_ID"
-	// EnvCallSocket is where JoinCall finds the runner.
-	EnvCallSocket = "ASSAY_RUN_CALL_SOCKET"
-)
+// EnvToolCall names, in the environment, the tool call that a process and its
+// descendants work for. The kernel layer reads it when the process is executed.
+const EnvToolCall = "ASSAY_TOOL_CALL_ID"
 
 // CheckCallID reports why id cannot name a tool call: it is 1 to 128 bytes of
 // printable UTF-8.
@@ -38,51 +35,60 @@ func CheckCallID(id string) error {
 	return nil
 }
 
-// callTimeout bounds both sides of JoinCall.
-const callTimeout = 2 * time.Second
-
-// The one message each way, a line of JSON.
-type (
-	joinRequest struct {
-		ToolCallID string `json:"tool_call_id"`
-	}
-	joinReply struct {
-		Error string `json:"error,omitempty"`
-	}
+// Bounds of JoinCall.
+const (
+	joinTimeout = 2 * time.Second
+	joinAgain   = 20 * time.Millisecond // when the gateway has no place for another client
 )
 
 const maxJoinMessage = 4096
 
-// JoinCall asks the runner that listens at socket, the value of EnvCallSocket,
-// to move this process into the cgroup of a tool call. After an error the
-// process is where it was, and its environment must do.
+// JoinCall asks the gateway at socket, the value of [gateway.EnvSocket], to move
+// this process into the cgroup of a tool call. After an error the process is
+// where it was, and its environment must do.
 func JoinCall(socket, id string) error {
 	if err := CheckCallID(id); err != nil {
 		return err
 	}
-	conn, err := net.DialTimeout("unix", socket, callTimeout)
+	deadline := time.Now().Add(joinTimeout)
+	for {
+		busy, err := joinCall(socket, id, deadline)
+		if err == nil || !busy || time.Now().Add(joinAgain).After(deadline) {
+			return err
+		}
+		time.Sleep(joinAgain)
+	}
+}
+
+func joinCall(socket, id string, deadline time.Time) (busy bool, err error) {
+	conn, err := net.DialTimeout("unix", socket, time.Until(deadline))
 	if err != nil {
-		return fmt.Errorf("ask the runner: %w", err)
+		return errors.Is(err, syscall.EAGAIN), fmt.Errorf("ask the runner: %w", err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(callTimeout))
-	msg, err := json.Marshal(joinRequest{id})
+	_ = conn.SetDeadline(deadline)
+	msg, err := json.Marshal(map[string]any{
+		"jsonrpc": "2.0", "id": 1, "method": "calls.join", "params": map[string]string{"tool_call_id": id},
+	})
 	if err != nil {
-		return err
+		return false, err
 	}
-	if _, err := conn.Write(append(msg, '\n')); err != nil {
-		return fmt.Errorf("ask the runner: %w", err)
-	}
+	_, werr := conn.Write(append(msg, '\n'))
 	line, err := bufio.NewReaderSize(conn, maxJoinMessage).ReadSlice('\n')
 	if err != nil {
-		return fmt.Errorf("ask the runner: %w", err)
+		return true, fmt.Errorf("ask the runner: %w", errors.Join(werr, err))
 	}
-	var reply joinReply
+	var reply struct {
+		Error *struct {
+			Code    int    `json:"code"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
 	if err := json.Unmarshal(line, &reply); err != nil {
-		return fmt.Errorf("ask the runner: %w", err)
+		return false, fmt.Errorf("ask the runner: %w", err)
 	}
-	if reply.Error != "" {
-		return errors.New(reply.Error)
+	if reply.Error != nil {
+		return reply.Error.Code == gateway.CodeBusy, errors.New(reply.Error.Message)
 	}
-	return nil
+	return false, nil
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -24,7 +25,7 @@ const (
 )
 
 // agentEnv are the keys that are never inherited.
-var agentEnv = []string{envSDKLog, envSDKSchema, envPolicyLog, EnvCallSocket, EnvToolCall}
+var agentEnv = []string{envSDKLog, envSDKSchema, envPolicyLog, gateway.EnvSocket, gateway.EnvURL, gateway.EnvToken, EnvToolCall}
 
 // environ returns the child's environment: ours, what the spec sets, and the
 // run id. A later setting of a key wins.
@@ -179,6 +180,13 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 	if err != nil {
 		return schema.Run{}, err
 	}
+	rules := s.Policy
+	if rules != "" {
+		if rules, err = filepath.Abs(rules); err != nil {
+			return schema.Run{}, fmt.Errorf("policy %q: %w", s.Policy, err)
+		}
+	}
+	turns := s.Turns.Effective()
 	return schema.Run{
 		Schema: schema.RunV0, RunID: s.RunID, Platform: s.Platform, AgentShim: s.AgentShim,
 		Command: s.Command, EnvKeys: keys, Workdir: dir,
@@ -187,6 +195,9 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 		Contract: file, ContractBaseline: s.ContractBaseline,
 		Labels: s.Labels, Capture: !s.NoCapture, CaptureBytes: s.CaptureBytes,
 		Kernel: s.Kernel, Compat: s.Compat, SDKEventLog: sdkLog, PolicyDecisionLog: policyLog,
+		Policy: rules, Gateway: s.Gateway, Turns: &schema.RunTurns{
+			CLITool: turns.CLITool, CheckTool: turns.CheckTool, FieldBytes: turns.FieldBytes, TurnBytes: turns.TurnBytes,
+		},
 		StartedAt: startedAt.UTC().Format(time.RFC3339Nano), Recorder: recorder, Output: output,
 	}, nil
 }

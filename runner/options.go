@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -13,6 +14,11 @@ type Options struct {
 	Host *cgroup.Host
 	// Recorder takes the layers and documents.
 	Recorder Recorder
+	// TurnsFile is the file that Recorder appends the turns layer to. The
+	// gateway's traces and subscriptions read it; empty refuses them.
+	TurnsFile string
+	// Policy is what the file that Spec.Policy names says; nil reads it.
+	Policy *policy.File
 	// ScratchDir is an existing directory for files that do not outlive the
 	// run; whoever made it removes it. Empty keeps everything in memory.
 	ScratchDir string

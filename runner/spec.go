@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner/gateway"
 )
 
 // What Validate finds, one error value each, in the order it looks for them.
@@ -29,6 +30,7 @@ var (
 	ErrEnvKey           = errors.New("malformed environment variable name")
 	ErrNegative         = errors.New("limit is negative")
 	ErrChoice           = errors.New("value is not one of the choices")
+	ErrTurns            = errors.New("turns cannot be recorded so")
 	ErrNoContract       = errors.New("there is no contract to evaluate before the command; name one with --contract")
 )
 
@@ -49,6 +51,12 @@ const (
 	KernelAuto    = "auto"    // observe where the host allows it
 	KernelRequire = "require" // fail before the command starts where it does not
 	KernelOff     = "off"     // do not try
+)
+
+// Where the gateway of a run listens: always on a unix socket.
+const (
+	GatewayUnix = "unix" // and nowhere else
+	GatewayWS   = "ws"   // also for WebSockets, on a port of the loopback address
 )
 
 // Defaults of a Spec.
@@ -97,6 +105,14 @@ type Spec struct {
 	// SDK's events and the decisions of a policy, which are followed and taken
 	// into the bundle. Empty means none. The first needs an AgentShim.
 	SDKEventLog, PolicyDecisionLog string
+	// Policy is the file of the rules for the tool calls that come through the
+	// gateway; empty for none. It is read once, before the command starts.
+	Policy string
+	// Gateway is where it listens: GatewayUnix, which is also the zero value's
+	// meaning, or GatewayWS.
+	Gateway string
+	// Turns says how its calls become turns; zero fields are defaults.
+	Turns gateway.Turns
 	// Compat is empty, or "v0" for a kernel layer in the closed v0 form.
 	Compat string
 }
@@ -124,6 +140,7 @@ func New(command ...string) *Spec {
 		Grace:        DefaultGrace,
 		CaptureBytes: DefaultCaptureBytes,
 		Kernel:       KernelAuto,
+		Gateway:      GatewayUnix,
 	}
 }
 
@@ -166,6 +183,7 @@ func (s *Spec) Validate() error {
 	if !slices.Contains([]string{KernelAuto, KernelRequire, KernelOff}, s.Kernel) {
 		add(ErrChoice, "kernel layer %q (auto, require, off)", s.Kernel)
 	}
+	s.validateGateway(add)
 	if s.Compat != "" && s.Compat != "v0" {
 		add(ErrChoice, "compat form %q (v0)", s.Compat)
 	}
@@ -183,6 +201,18 @@ func (s *Spec) validateLogs(add addError) {
 		if strings.ContainsRune(log, 0) {
 			add(ErrNUL, "log %q", log)
 		}
+	}
+}
+
+func (s *Spec) validateGateway(add addError) {
+	if strings.ContainsRune(s.Policy, 0) {
+		add(ErrNUL, "policy %q", s.Policy)
+	}
+	if s.Gateway != "" && s.Gateway != GatewayUnix && s.Gateway != GatewayWS {
+		add(ErrChoice, "gateway %q (unix, ws)", s.Gateway)
+	}
+	if err := s.Turns.Check(); err != nil {
+		add(ErrTurns, "%v", err)
 	}
 }
 

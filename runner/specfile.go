@@ -36,6 +36,17 @@ type specFile struct {
 
 	SDKEventLog       *string `json:"sdk_event_log"`
 	PolicyDecisionLog *string `json:"policy_decision_log"`
+
+	Policy  *string    `json:"policy"`
+	Gateway *string    `json:"gateway"`
+	Turns   *turnsFile `json:"turns"`
+}
+
+type turnsFile struct {
+	CLITool   *string   `json:"cli_tool"`
+	CheckTool *string   `json:"check_tool"`
+	MaxField  *byteSize `json:"max_field"`
+	MaxTurn   *byteSize `json:"max_turn"`
 }
 
 type limitsFile struct {
@@ -68,8 +79,8 @@ func (n *byteSize) UnmarshalText(b []byte) error {
 
 // LoadFile overlays s with the file at path: JSON when its name ends in .json,
 // else YAML. Keys it does not know and keys given twice are errors that name
-// the file and the line. A relative workdir, contract or log is relative to
-// the file.
+// the file and the line. A relative workdir, contract, policy or log is relative
+// to the file.
 func (s *Spec) LoadFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -91,7 +102,7 @@ func (s *Spec) LoadFile(path string) error {
 	if err := strict.Decode(data, format, &file); err != nil {
 		return fmt.Errorf("spec %s: %w", path, err)
 	}
-	for _, p := range []*string{file.Workdir, file.Contract, file.SDKEventLog, file.PolicyDecisionLog} {
+	for _, p := range []*string{file.Workdir, file.Contract, file.SDKEventLog, file.PolicyDecisionLog, file.Policy} {
 		if p == nil || *p == "" || filepath.IsAbs(*p) {
 			continue
 		}
@@ -134,11 +145,25 @@ func (f *specFile) overlay(s *Spec) {
 	set(&s.Compat, f.Compat)
 	set(&s.SDKEventLog, f.SDKEventLog)
 	set(&s.PolicyDecisionLog, f.PolicyDecisionLog)
+	set(&s.Policy, f.Policy)
+	set(&s.Gateway, f.Gateway)
+	if t := f.Turns; t != nil {
+		set(&s.Turns.CLITool, t.CLITool)
+		set(&s.Turns.CheckTool, t.CheckTool)
+		setInt(&s.Turns.FieldBytes, t.MaxField)
+		setInt(&s.Turns.TurnBytes, t.MaxTurn)
+	}
 }
 
 func set[T any](dst *T, src *T) {
 	if src != nil {
 		*dst = *src
+	}
+}
+
+func setInt(dst *int, src *byteSize) {
+	if src != nil {
+		*dst = int(*src)
 	}
 }
 

@@ -36,6 +36,13 @@ type Run struct {
 	// the command was asked to write; absent when it was not.
 	SDKEventLog       string `json:"sdk_event_log,omitempty"`
 	PolicyDecisionLog string `json:"policy_decision_log,omitempty"`
+	// Policy is the absolute path of the policy's file, absent without one;
+	// policy.json holds what it said.
+	Policy string `json:"policy,omitempty"`
+	// Gateway is where the run's gateway listened, unix or ws (both), and Turns
+	// how its calls became turns; absent where there was none.
+	Gateway string    `json:"gateway,omitempty"`
+	Turns   *RunTurns `json:"turns,omitempty"`
 	// StartedAt is the wall clock at the start, RFC 3339 in UTC. It is
 	// information: nothing is ordered by it.
 	StartedAt string `json:"started_at"`
@@ -45,6 +52,16 @@ type Run struct {
 	// spool only; sealing removes it, so that a bundle's identity does not
 	// depend on where it was written.
 	Output string `json:"output,omitempty"`
+}
+
+// RunTurns says how the calls of a run's gateway became turns.
+type RunTurns struct {
+	// CLITool and CheckTool are the tools whose outputs were classified.
+	CLITool   string `json:"cli_tool"`
+	CheckTool string `json:"check_tool"`
+	// FieldBytes was kept of one text, TurnBytes of a turn's values together.
+	FieldBytes int `json:"field_bytes"`
+	TurnBytes  int `json:"turn_bytes"`
 }
 
 // Limits are the resource limits of a run. Zero means no limit.

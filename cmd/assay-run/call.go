@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/gateway"
 )
 
 func (a *app) callCommand() *cobra.Command {
@@ -48,7 +49,7 @@ func call(id string, args []string) error {
 	if err != nil && !errors.Is(err, exec.ErrDot) {
 		return callFailure(args[0], err)
 	}
-	if socket := os.Getenv(runner.EnvCallSocket); socket != "" {
+	if socket := os.Getenv(gateway.EnvSocket); socket != "" {
 		_ = runner.JoinCall(socket, id) // the environment, then, and the report says so
 	}
 	env := make([]string, 0, len(os.Environ())+1)

@@ -31,6 +31,8 @@ type runFlags struct {
 	captureBytes         string
 	kernel, compat       string
 	sdkLog, policyLog    string
+	policy, gateway      string
+	turns                turnFlags
 	contract             string
 	baseline             bool
 }
@@ -62,6 +64,9 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.compat, "compat", "", "write the kernel layer in the closed form `v0`")
 	fs.StringVar(&f.sdkLog, "sdk-event-log", "", "take in the events that the agent's SDK writes to `FILE`; needs --agent-shim")
 	fs.StringVar(&f.policyLog, "policy-decision-log", "", "take in the decisions that a policy writes to `FILE`")
+	fs.StringVar(&f.policy, "policy", "", "put the policy in `FILE` in force for the tool calls that come through the gateway")
+	fs.StringVar(&f.gateway, "gateway", runner.GatewayUnix, "where the gateway listens: unix, or ws for WebSockets as well")
+	f.turns.register(fs)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing when all goes well")
 }
 
@@ -99,6 +104,8 @@ func (f *runFlags) spec(fs *pflag.FlagSet, command []string) (*runner.Spec, erro
 		{"contract-baseline", func() error { s.ContractBaseline = f.baseline; return nil }},
 		{"sdk-event-log", func() error { s.SDKEventLog = f.sdkLog; return nil }},
 		{"policy-decision-log", func() error { s.PolicyDecisionLog = f.policyLog; return nil }},
+		{"policy", func() error { s.Policy = f.policy; return nil }},
+		{"gateway", func() error { s.Gateway = f.gateway; return nil }},
 		{"env-file", func() error { return f.readEnvFiles(s) }},
 		{"env", func() error { return f.setEnv(s) }},
 		{"label", func() error { return f.setLabels(s) }},
@@ -109,6 +116,7 @@ func (f *runFlags) spec(fs *pflag.FlagSet, command []string) (*runner.Spec, erro
 			}
 		}
 	}
+	errs = append(errs, f.turns.set(fs, &s.Turns))
 	return s, errors.Join(append(errs, s.Validate())...)
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/gateway/mcp"
-	"github.com/assay-run/assay-run/runner/policy"
 )
 
 // envDecisionLog names the decision log of the run that mcp is part of.
@@ -43,11 +42,8 @@ the server's exit code.`,
 			}
 			cfg := mcp.Config{Source: source, Warn: func(m string) { a.say.warning("%s", m) }}
 			var err error
-			if cfg.Policy, err = policy.Load(policyFile); err != nil {
+			if cfg.Policy, err = a.loadPolicy(policyFile); err != nil {
 				return err
-			}
-			for _, w := range cfg.Policy.Warnings {
-				a.say.warning("%s: %s", policyFile, w)
 			}
 			if decisionLog == "" {
 				decisionLog = os.Getenv(envDecisionLog)

@@ -61,6 +61,10 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 			return withHint(fmt.Errorf("nothing was run: %w", err), "mend it until assay-run contract validate finds nothing")
 		}
 	}
+	rules, err := a.loadPolicy(spec.Policy)
+	if err != nil {
+		return withHint(fmt.Errorf("nothing was run: %w", err), "mend the file, or leave --policy away")
+	}
 	if f.dryRun {
 		return a.printDocument(record)
 	}
@@ -73,8 +77,9 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	defer spool.Close()
 
 	result, recording := runner.Run(ctx, spec, runner.Options{
-		Recorder: spool, ScratchDir: spool.Dir(),
-		Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr,
+		Recorder: spool, ScratchDir: spool.Dir(), Policy: rules,
+		TurnsFile: filepath.Join(spool.Dir(), filepath.FromSlash(schema.TurnsPath)),
+		Stdin:     a.stdin, Stdout: a.stdout, Stderr: a.stderr,
 		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract,
 	})
 	return a.seal(ctx, spool, result, recording, f)

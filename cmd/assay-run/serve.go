@@ -12,22 +12,20 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
-	"github.com/assay-run/assay-run/runner/policy"
 )
 
 // serveFlags are the flags of serve.
 type serveFlags struct {
-	listen      []string
-	dir         string
-	policy      string
-	audit       []string
-	noAuth      bool
-	grace       time.Duration
-	cli, check  string
-	field, turn string
+	listen []string
+	dir    string
+	policy string
+	audit  []string
+	noAuth bool
+	grace  time.Duration
+	turns  turnFlags
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -49,7 +47,7 @@ killed serve left in DIR are sealed when the next one starts.`,
 		Example: `  assay-run serve --dir runs --listen ws:127.0.0.1:0
   assay-run serve --dir runs --listen unix:/run/agents.sock --policy policy.yaml`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), cmd.Flags(), f) },
 
 		DisableFlagsInUseLine: true,
 	}
@@ -61,19 +59,16 @@ killed serve left in DIR are sealed when the next one starts.`,
 	fs.BoolVar(&f.noAuth, "no-auth", false, "ask for no token; only on a loopback address")
 	fs.StringArrayVar(&f.audit, "audit", nil, "also write every call event to `FILE`, or to - for stdout; may be repeated")
 	fs.DurationVar(&f.grace, "grace", 30*time.Second, "how long a run waits for a client that vanished")
-	fs.StringVar(&f.cli, "cli-tool", "drive_cli", "`NAME` of the tool whose output is classified by exit code")
-	fs.StringVar(&f.check, "check-tool", "check_outcome", "`NAME` of the tool whose output is a verdict")
-	fs.StringVar(&f.field, "max-field", "16K", "keep at most `SIZE` of one text in a turn")
-	fs.StringVar(&f.turn, "max-turn", "256K", "keep at most `SIZE` of a turn's values together")
+	f.turns.register(fs)
 	return cmd
 }
 
 // serve runs until a signal ends it.
-func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
+func (a *app) serve(ctx context.Context, fs *pflag.FlagSet, f *serveFlags) (err error) {
 	if f.dir == "" {
 		return withHint(errors.New("no directory given"), "name one with --dir; live records and bundles go there")
 	}
-	cfg, err := a.gatewayConfig(f)
+	cfg, err := a.gatewayConfig(fs, f)
 	if err != nil {
 		return err
 	}
@@ -81,7 +76,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	runs := &servedRuns{dir: dir, recorder: "assay-run " + version()}
+	runs := &servedRuns{dir: dir, recorder: "assay-run " + version(), turns: cfg.Turns}
 	if err := runs.recover(ctx, a.say.warning); err != nil {
 		return err
 	}
@@ -127,36 +122,23 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 }
 
 // gatewayConfig is what the flags say, without the recordings.
-func (a *app) gatewayConfig(f *serveFlags) (*gateway.Config, error) {
+func (a *app) gatewayConfig(fs *pflag.FlagSet, f *serveFlags) (*gateway.Config, error) {
 	cfg := &gateway.Config{
-		Now: gateway.BootTime, CLITool: f.cli, CheckTool: f.check,
+		Now:  gateway.BootTime,
 		Warn: func(message string) { a.say.warning("%s", message) },
 	}
 	cfg.Limits.Grace = f.grace
-	for _, size := range []struct {
-		flag, text string
-		into       *int
-	}{{"--max-field", f.field, &cfg.Limits.FieldBytes}, {"--max-turn", f.turn, &cfg.Limits.TurnBytes}} {
-		n, err := runner.ParseBytes(size.text)
-		if err != nil || n < 1 || n > 512<<10 {
-			return nil, fmt.Errorf("%s %q: 1 to 512K bytes", size.flag, size.text)
-		}
-		*size.into = int(n)
+	if err := f.turns.set(fs, &cfg.Turns); err != nil {
+		return nil, err
 	}
 	if !f.noAuth {
 		if cfg.Token = os.Getenv(gateway.EnvToken); cfg.Token == "" {
 			cfg.Token = rand.Text()
 		}
 	}
-	if f.policy != "" {
-		file, err := policy.Load(f.policy)
-		if err != nil {
-			return nil, err
-		}
-		for _, w := range file.Warnings {
-			a.say.warning("%s: %s", f.policy, w)
-		}
-		cfg.Policy = file
+	var err error
+	if cfg.Policy, err = a.loadPolicy(f.policy); err != nil {
+		return nil, err
 	}
 	for _, name := range f.audit {
 		if name == "-" {

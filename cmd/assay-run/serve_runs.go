@@ -24,6 +24,7 @@ import (
 type servedRuns struct {
 	dir      string
 	recorder string
+	turns    gateway.Turns
 }
 
 // servedSpool is a run's spool and when it began.
@@ -61,6 +62,7 @@ func (s *servedRuns) recover(ctx context.Context, warn func(string, ...any)) err
 func (s *servedRuns) open(_ context.Context, start gateway.Start) (_ gateway.Recording, err error) {
 	spec := runner.New("assay-run", "serve")
 	spec.NoCapture, spec.CaptureBytes, spec.Kernel = true, 0, runner.KernelOff
+	spec.Gateway, spec.Turns = "", s.turns
 	spec.Labels = map[string]string{"agent_id": start.AgentID}
 	home := filepath.Join(s.dir, start.AgentID)
 	if err := os.MkdirAll(home, 0o700); err != nil {

@@ -20,6 +20,7 @@ type call struct {
 
 	sdk, policy bool // reported by
 	gateway     bool // dispatched by the runner's own gateway
+	decided     bool // decided by it
 	attached    bool // it got a cgroup
 	denied      bool
 
@@ -42,6 +43,10 @@ type call struct {
 
 // reported tells whether anybody said that there is such a call.
 func (c *call) reported() bool { return c.sdk || c.policy || c.gateway || c.attached }
+
+// ran tells whether the call can have run: not when the gateway decided about it
+// and then did not dispatch it, as in a dry run.
+func (c *call) ran() bool { return !c.denied && !(c.decided && c.begun == 0 && !c.attached) }
 
 func (c *call) events() (n uint64) {
 	for _, k := range c.bound {

@@ -23,7 +23,9 @@ import (
 type scene struct{ *binding.Correlator }
 
 func newScene() scene {
-	return scene{binding.New(binding.Options{Known: func(int64) bool { return true }, Own: []string{"/w/sdk.ndjson"}})}
+	c := binding.New(binding.Options{Known: func(int64) bool { return true }})
+	c.Own("/w/sdk.ndjson")
+	return scene{c}
 }
 
 func (s scene) sdk(kind, id, tool string, after, at int64) {
@@ -277,20 +279,30 @@ func TestStrongerMethodsWin(t *testing.T) {
 func TestCallsOfTheGateway(t *testing.T) {
 	s := scene{binding.New(binding.Options{})} // without a log
 	const ms = 1_000_000
-	s.Begin("g", "x", 100*ms)
-	s.End("g", 200*ms)
-	for at, want := range map[int64]string{99 * ms: "", 101 * ms: "g", 198 * ms: "g", 199*ms + 1: "", 201 * ms: ""} {
+	at := func(t int64) func() int64 { return func() int64 { return t } }
+	s.Begin("g", "x", at(100*ms))
+	s.End("g", at(200*ms))
+	for at, want := range map[int64]string{100 * ms: "", 100*ms + 1: "g", 200 * ms: "g", 200*ms + 1: ""} {
 		if e := s.open("/w/f", 0, at); e.ToolCallID != want {
 			t.Errorf("%d ms: bound to %q, want %q", at/ms, e.ToolCallID, want)
 		}
 	}
-	s.Begin("both", "x", 300*ms) // and its SDK has a log as well
+	s.Begin("both", "x", at(300*ms)) // and its SDK has a log as well
 	s.start("both", "x", 300*ms, 310*ms)
 	s.end("both", "x", 390*ms, 400*ms)
-	s.End("both", 401*ms)
+	s.End("both", at(401*ms))
 	s.decide("both", "x", "allow", 300*ms)
+	s.Decided("rate-limited", "x", "allow") // and so it never began
+	if e := s.open("/w/f", 0, 500*ms); e.ToolCallID != "" {
+		t.Errorf("bound to %q, which never began", e.ToolCallID)
+	}
 	r := s.report(binding.Facts{PolicyLines: 1, KernelLines: 1, Observed: true, Correlation: schema.Clean})
-	if len(r.Bindings) != 2 || len(r.Ambiguities) != 0 || s.SDKCalls() != 1 {
+	for _, u := range r.ReportedNotObserved {
+		if u.ToolCallID == "rate-limited" {
+			t.Error("a call that was not dispatched is missed")
+		}
+	}
+	if len(r.Bindings) != 3 || len(r.Ambiguities) != 0 || s.SDKCalls() != 1 {
 		t.Errorf("bindings %v, ambiguities %v, %d calls of an SDK", r.Bindings, r.Ambiguities, s.SDKCalls())
 	}
 }

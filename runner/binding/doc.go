@@ -1,7 +1,7 @@
 // Package binding tells which kernel events belong to which tool call.
 //
-// A [Correlator] hears of tool calls from the SDK's log, the policy's log and
-// from "assay-run call", and sees every kernel event once, in the order of
+// A [Correlator] hears of tool calls from the SDK's log, the policy's log, the
+// runner's own gateway and from "assay-run call", and sees every kernel event once, in the order of
 // time, before its line is written. Each event is bound by the strongest of:
 //
 //   - cgroup: its process is in the cgroup that was made for the call;
@@ -23,6 +23,10 @@
 // call by its window when it lies within the certain part and no other call was
 // possibly open. In the possible part alone it is at the edge, with several
 // possible calls in an overlap: both are counted and listed, and never bound.
+//
+// A call that the gateway dispatches is open from just before its client is
+// asked until its answer has been read: both moments are the runner's own, and
+// exact. What the client does between sending the answer and that counts to it.
 //
 // That can be decided when the event is seen, because the logs are read up to
 // the event's time first: nothing that comes later can have been written

@@ -77,7 +77,7 @@ func (c *Correlator) compare(k *call, f Facts, r *schema.CorrelationReport) {
 			Code: code, ToolCallIDs: []string{k.id}, Tool: k.tool, KernelEventCount: n, Effects: e,
 		})
 	}
-	if k.reported() && !k.denied && k.events() == 0 {
+	if k.reported() && k.ran() && k.events() == 0 {
 		code := "no_events"
 		switch {
 		case !f.Observed:

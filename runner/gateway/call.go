@@ -151,13 +151,14 @@ func (c *call) execute(ctx context.Context) {
 		c.outcome = failedWith(schema.FailCancelled, true)
 		return
 	}
+	ended := func() {}
 	if o := c.observer(); o != nil {
-		o.CallStarted(c.action.ToolCallID, c.action.Tool, c.conn.g.cfg.Now()-c.rec.zero)
-		defer func() { o.CallEnded(c.action.ToolCallID, c.conn.g.cfg.Now()-c.rec.zero) }()
+		o.CallStarted(c.action.ToolCallID, c.action.Tool)
+		ended = func() { o.CallEnded(c.action.ToolCallID) }
 	}
 	result, toolErr, failure := c.conn.call(ctx, "tools.execute", &toolsExecute{
 		ActionID: c.action.ID, Tool: c.action.Tool, Parameters: c.action.Parameters, ToolCallID: c.action.ToolCallID,
-	}, c.tool.deadline)
+	}, c.tool.deadline, ended)
 	c.output, c.toolErr = result, toolErr
 	if failure == nil {
 		c.outcome = schema.CallOutcome{Kind: schema.CallSuccess}
@@ -197,7 +198,7 @@ func (c *call) recordDecision() error {
 		e.Decision, e.Rule = "deny", c.found[0].Rule
 	}
 	if o := c.observer(); o != nil {
-		o.CallDecided(e.ToolCallID, e.Tool, e.Decision, time.Duration(e.TNS))
+		o.CallDecided(e.ToolCallID, e.Tool, e.Decision)
 	}
 	body, err := json.Marshal(&e)
 	if err != nil {
@@ -259,8 +260,8 @@ func (c *call) turn() schema.TurnBody {
 		DryRun: c.params.DryRun, Source: "gateway", ActionID: c.action.ID, ToolCallID: c.action.ToolCallID,
 		TStartNS: int64(c.began - c.rec.zero), TEndNS: int64(c.finished - c.rec.zero),
 	}
-	cfg := &c.conn.g.cfg
-	if c.action.Tool == cfg.CLITool {
+	turns := &c.conn.g.cfg.Turns
+	if c.action.Tool == turns.CLITool {
 		t.Prompt = textMember(c.action.Parameters, "prompt")
 	}
 	switch {
@@ -272,9 +273,9 @@ func (c *call) turn() schema.TurnBody {
 	case !c.params.DryRun:
 		t.Output = rawValue(c.output)
 		switch c.action.Tool {
-		case cfg.CLITool:
+		case turns.CLITool:
 			t.CLIOutcome = cliOutcome(c.output)
-		case cfg.CheckTool:
+		case turns.CheckTool:
 			t.VerifierVerdict = checkVerdict(c.output)
 		}
 	}

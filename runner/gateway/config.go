@@ -3,7 +3,9 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"time"
 
 	"github.com/assay-run/assay-run/runner/policy"
@@ -61,27 +63,28 @@ type Config struct {
 	// Sinks get every call event, beside the recording's own audit layer. The
 	// gateway closes them.
 	Sinks []*Sink
-	// CLITool and CheckTool are the names of the tools whose outputs are
-	// classified; empty means drive_cli and check_outcome.
-	CLITool, CheckTool string
+	// Turns says how calls are told as turns.
+	Turns Turns
 	// Limits bound what clients can ask for; zero fields take their defaults.
 	Limits Limits
 	// Observer, if set, is told of the run's calls as they happen.
 	Observer Observer
+	// Join, if set, moves the process that connected to the cgroup of a tool
+	// call. It is called concurrently.
+	Join func(conn *net.UnixConn, toolCallID string) error
 	// Warn, if set, is told what an operator should know. It must not block.
 	Warn func(message string)
 }
 
-// Observer learns of calls on the recording's clock, so that what the kernel
-// sees can be told apart by them. Its methods are called concurrently and must
-// not block.
+// Observer learns of calls as they happen, so that what the kernel sees can be
+// told apart by them. Its methods are called concurrently and must not block.
 type Observer interface {
 	// CallDecided: the policy allows or denies a call.
-	CallDecided(id, tool, decision string, at time.Duration)
+	CallDecided(id, tool, decision string)
 	// CallStarted is told before a client is asked to run a tool, CallEnded
-	// after it has answered, or need not any more.
-	CallStarted(id, tool string, at time.Duration)
-	CallEnded(id string, at time.Duration)
+	// once its answer has been read, or need not come any more.
+	CallStarted(id, tool string)
+	CallEnded(id string)
 }
 
 // Limits bound what clients can make the gateway hold or wait for. Sizes are
@@ -98,8 +101,6 @@ type Limits struct {
 	Turns          int           // of a runs.record_turns; 10,000
 	Subscriptions  int           // of a connection; 16
 	Runs           int           // open at once in serve; 1,024
-	FieldBytes     int           // kept of one text in a turn; 16 KiB
-	TurnBytes      int           // kept of a turn's values together; 256 KiB
 	Blobs          int           // texts of a run stored apart; 128
 	BlobMin        int           // of a text that is stored apart when it repeats; 4 KiB
 	Outbox         int           // waiting for a client that does not read; 1 MiB
@@ -122,8 +123,6 @@ func (l *Limits) setDefaults() {
 	def(&l.Turns, 10_000)
 	def(&l.Subscriptions, 16)
 	def(&l.Runs, 1024)
-	def(&l.FieldBytes, 16<<10)
-	def(&l.TurnBytes, 256<<10)
 	def(&l.Blobs, 128)
 	def(&l.BlobMin, 4<<10)
 	def(&l.Outbox, 1<<20)
@@ -149,8 +148,9 @@ func (c *Config) check() error {
 		return errors.New("gateway: Open needs Seal")
 	case c.Now == nil:
 		return errors.New("gateway: Now must be set")
-	case c.Limits.TurnBytes > 512<<10 || c.Limits.FieldBytes > c.Limits.TurnBytes:
-		return errors.New("gateway: a turn keeps at most 512 KiB, and a field no more than its turn")
+	}
+	if err := c.Turns.Check(); err != nil {
+		return fmt.Errorf("gateway: %w", err)
 	}
 	return nil
 }

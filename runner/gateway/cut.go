@@ -27,14 +27,15 @@ const maxSeen = 4096
 type blobStore struct {
 	rec    Recorder
 	limits *Limits
+	turns  *Turns
 
 	mu     sync.Mutex
 	seen   map[[sha256.Size]byte]bool // true: stored
 	stored int
 }
 
-func newBlobStore(rec Recorder, l *Limits) *blobStore {
-	return &blobStore{rec: rec, limits: l, seen: map[[sha256.Size]byte]bool{}}
+func newBlobStore(rec Recorder, cfg *Config) *blobStore {
+	return &blobStore{rec: rec, limits: &cfg.Limits, turns: &cfg.Turns, seen: map[[sha256.Size]byte]bool{}}
 }
 
 // store tells whether text has a blob, making one when it is seen again.
@@ -76,7 +77,7 @@ func (b *blobStore) trim(t *schema.TurnBody) {
 			prompt = len(*t.Prompt)
 		}
 		values := len(t.Parameters) + len(t.Output)
-		if prompt+values <= b.limits.TurnBytes || values <= 2*len("null") {
+		if prompt+values <= b.turns.TurnBytes || values <= 2*len("null") {
 			return
 		}
 		value, path := &t.Parameters, "/parameters"
@@ -91,7 +92,7 @@ func (b *blobStore) trim(t *schema.TurnBody) {
 
 // text is a text as a turn keeps it.
 func (b *blobStore) text(t *schema.TurnBody, path, text string) string {
-	if len(text) < b.limits.BlobMin && len(text) <= b.limits.FieldBytes {
+	if len(text) < b.limits.BlobMin && len(text) <= b.turns.FieldBytes {
 		return text
 	}
 	sum := sha256.Sum256([]byte(text))
@@ -99,10 +100,10 @@ func (b *blobStore) text(t *schema.TurnBody, path, text string) string {
 		t.Blobs = append(t.Blobs, schema.BlobRef{Path: path, Bytes: len(text), SHA256: digest(sum)})
 		return schema.BlobsDir + hex.EncodeToString(sum[:])
 	}
-	if len(text) <= b.limits.FieldBytes {
+	if len(text) <= b.turns.FieldBytes {
 		return text
 	}
-	kept := b.limits.FieldBytes
+	kept := b.turns.FieldBytes
 	for kept > 0 && !utf8.RuneStart(text[kept]) {
 		kept--
 	}
@@ -113,12 +114,12 @@ func (b *blobStore) text(t *schema.TurnBody, path, text string) string {
 // value is a JSON value as a turn keeps it: the texts in it are cut or stored
 // apart, one by one. raw is valid.
 func (b *blobStore) value(t *schema.TurnBody, path string, raw []byte) []byte {
-	if len(raw) <= min(b.limits.BlobMin, b.limits.FieldBytes) {
+	if len(raw) <= min(b.limits.BlobMin, b.turns.FieldBytes) {
 		return raw
 	}
 	cuts, blobs := len(t.Cut), len(t.Blobs)
 	var out bytes.Buffer
-	out.Grow(min(len(raw), b.limits.TurnBytes))
+	out.Grow(min(len(raw), b.turns.TurnBytes))
 	d, e := jsontext.NewDecoder(bytes.NewBuffer(raw)), jsontext.NewEncoder(&out)
 	for {
 		kind := d.PeekKind()
@@ -147,7 +148,7 @@ func (b *blobStore) value(t *schema.TurnBody, path string, raw []byte) []byte {
 		if err != nil {
 			return []byte("null")
 		}
-		if kind == '"' && !isName && len(v) > min(b.limits.BlobMin, b.limits.FieldBytes) {
+		if kind == '"' && !isName && len(v) > min(b.limits.BlobMin, b.turns.FieldBytes) {
 			plain, err := jsontext.AppendUnquote(nil, v)
 			if err != nil {
 				return []byte("null")

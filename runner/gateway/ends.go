@@ -24,14 +24,14 @@ func (g *Gateway) open(ctx context.Context, c *conn, start Start, key string) (*
 	open := len(g.runs) - g.ended
 	g.mu.Unlock()
 	if open >= g.limits.Runs {
-		return nil, errorf(codeBusy, "%d runs are open, more are not allowed", open)
+		return nil, errorf(CodeBusy, "%d runs are open, more are not allowed", open)
 	}
 	made, err := g.cfg.Open(ctx, start)
 	if err != nil {
 		return nil, errorf(codeNotRecorded, "the run cannot be recorded: %s", brief(err))
 	}
 	now := g.cfg.Now()
-	rec := newRecording(made, now, c.scopeNow(), &g.limits)
+	rec := newRecording(made, now, c.scopeNow(), &g.cfg)
 	rec.begin(start, key, now)
 	rec.putPolicy()
 	rec.putSession()
@@ -134,7 +134,7 @@ func (g *Gateway) seal(r *recording) error {
 	bundle, err := g.cfg.Seal(ctx, made, session)
 	r.mu.Lock()
 	r.bundle = bundle
-	r.blobs = newBlobStore(r.rec, &g.limits)
+	r.blobs = newBlobStore(r.rec, &g.cfg)
 	r.mu.Unlock()
 	if err != nil {
 		g.warn("run " + r.id + ": " + err.Error())

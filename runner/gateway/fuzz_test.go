@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -27,9 +28,10 @@ func (w *memWire) read() ([]byte, error) {
 	return b, nil
 }
 
-func (w *memWire) write(b []byte) error { w.out.Write(b); return nil }
-func (w *memWire) finish(string)        {}
-func (w *memWire) close()               {}
+func (w *memWire) write(b []byte) error  { w.out.Write(b); return nil }
+func (w *memWire) socket() *net.UnixConn { return nil }
+func (w *memWire) finish(string)         {}
+func (w *memWire) close()                {}
 
 // FuzzMessage holds that whatever a client says, it gets valid answers, the
 // layers stay valid, and the numbers agree.

@@ -48,15 +48,14 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, err
 	}
 	cfg.Limits.setDefaults()
-	def(&cfg.CLITool, "drive_cli")
-	def(&cfg.CheckTool, "check_outcome")
+	cfg.Turns = cfg.Turns.Effective()
 	g := &Gateway{
 		cfg: cfg, limits: cfg.Limits, count: newCounters(),
 		conns: map[*conn]bool{}, byID: map[string]*recording{}, byKey: map[string]*recording{},
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if cfg.Run != nil {
-		g.run = newRecording(*cfg.Run, 0, newScope(cfg.Policy), &g.limits)
+		g.run = newRecording(*cfg.Run, 0, newScope(cfg.Policy), &g.cfg)
 		g.runs, g.byID[cfg.Run.RunID] = []*recording{g.run}, g.run
 		if err := g.run.putPolicy(); err != nil {
 			return nil, err

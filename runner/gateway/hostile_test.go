@@ -562,8 +562,8 @@ func toolOf(line string) string {
 func TestATurnStaysUnderItsCapsWhateverItHolds(t *testing.T) {
 	rec := newFileRecorder(t.TempDir())
 	defer rec.close()
-	l := Limits{}
-	l.setDefaults()
+	cfg := Config{Turns: Turns{}.Effective()}
+	cfg.Limits.setDefaults()
 	long := strings.Repeat("k", 100_000)
 	for name, value := range map[string]string{
 		"one long text":               `"` + strings.Repeat("é", 100_000) + `"`,
@@ -572,14 +572,14 @@ func TestATurnStaysUnderItsCapsWhateverItHolds(t *testing.T) {
 		"many texts of one kind":      "[" + strings.Repeat(`"`+strings.Repeat("a", 17_000)+`",`, 200) + "1]",
 		"texts of control characters": `["` + strings.Repeat(`\u0001`, 100_000) + `"]`,
 	} {
-		r := newRecording(Recording{RunID: "run_1", Recorder: rec}, 0, newScope(nil), &l)
+		r := newRecording(Recording{RunID: "run_1", Recorder: rec}, 0, newScope(nil), &cfg)
 		for range 3 {
 			body := schema.TurnBody{Tool: "t", Parameters: []byte(value), Output: []byte(value), VerifierVerdict: "not_run", Source: "gateway", Prompt: &long}
 			r.blobs.trim(&body)
 			if _, err := r.record([]schema.TurnBody{body}); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			if n := len(body.Parameters) + len(body.Output) + len(*body.Prompt); n > l.TurnBytes {
+			if n := len(body.Parameters) + len(body.Output) + len(*body.Prompt); n > cfg.Turns.TurnBytes {
 				t.Errorf("%s: %d bytes", name, n)
 			}
 			if len(body.Cut)+len(body.Blobs) == 0 {
@@ -622,36 +622,3 @@ func TestASinkDropsRatherThanWaitsAndDrainsOnClose(t *testing.T) {
 type writer func([]byte) (int, error)
 
 func (w writer) Write(b []byte) (int, error) { return w(b) }
-
-func TestStaleSocketDirectoriesAreRemovedAndLiveOnesAreNot(t *testing.T) {
-	root := t.TempDir()
-	t.Setenv("XDG_RUNTIME_DIR", root)
-	live, err := newSocketDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead, err := newSocketDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.lock.Close() // as if its process had died
-	old := time.Now().Add(-time.Hour)
-	for _, d := range []string{live.path, dead.path} {
-		if err := os.Chtimes(d, old, old); err != nil {
-			t.Fatal(err)
-		}
-	}
-	other, err := newSocketDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(dead.path); !os.IsNotExist(err) {
-		t.Errorf("the dead owner's directory is there: %v", err)
-	}
-	for _, d := range []*socketDir{live, other} {
-		if info, err := os.Stat(d.path); err != nil || info.Mode().Perm() != 0o700 {
-			t.Errorf("%v, %v", info, err)
-		}
-		d.remove()
-	}
-}

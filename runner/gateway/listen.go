@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -85,7 +84,8 @@ func (l *listener) listenUnix(path string) (err error) {
 	} else if err := clearSocket(path); err != nil {
 		return err
 	}
-	if l.ln, err = net.Listen("unix", path); err == nil {
+	l.ln, err = net.Listen("unix", path)
+	if err == nil && l.dir == nil { // else nobody gets so far
 		err = os.Chmod(path, 0o600)
 	}
 	if err != nil {
@@ -166,7 +166,7 @@ func isTimeout(err error) bool {
 // already are served: what they sent before they went away counts.
 func (l *listener) stop() {
 	if u, ok := l.ln.(*net.UnixListener); ok {
-		l.interrupt(u)
+		u.SetDeadline(time.Unix(1, 0)) // ends the accepting
 		l.done.Wait()
 		for _, conn := range backlog(u) {
 			l.g.enterLate()
@@ -185,7 +185,7 @@ func (l *listener) serve(conn net.Conn) {
 
 // full says that there are too many clients.
 func (g *Gateway) full() *rpcError {
-	return errorf(codeBusy, "more than %d connections", g.limits.Connections)
+	return errorf(CodeBusy, "more than %d connections", g.limits.Connections)
 }
 
 // enterLate takes a place also when there is none.
@@ -201,63 +201,4 @@ func (l *listener) remove() error {
 		l.http.Close()
 	}
 	return l.dir.remove()
-}
-
-// socketDir is a 0700 directory for one socket. It is flocked by its owner, so
-// that those of dead owners can be told and removed.
-type socketDir struct {
-	path string
-	lock *os.File
-}
-
-const (
-	socketDirPrefix = "assay-run-sock-"
-	socketName      = "gateway"
-	lockName        = "lock"
-)
-
-// socketRoot is where socket directories are made. The path of a socket is at
-// most 107 bytes long.
-func socketRoot() string {
-	if d := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(d) && len(d) < 60 {
-		if info, err := os.Stat(d); err == nil && info.IsDir() {
-			return d
-		}
-	}
-	if d := os.TempDir(); len(d) < 60 {
-		return d
-	}
-	return "/tmp"
-}
-
-func newSocketDir() (_ *socketDir, err error) {
-	root := socketRoot()
-	sweepSocketDirs(root)
-	dir, err := os.MkdirTemp(root, socketDirPrefix)
-	if err != nil {
-		return nil, fmt.Errorf("make a directory for the gateway's socket: %w", err)
-	}
-	d := &socketDir{path: dir}
-	d.lock, err = os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err == nil {
-		err = flock(d.lock)
-	}
-	if err != nil {
-		d.remove()
-		return nil, fmt.Errorf("lock the directory of the gateway's socket: %w", err)
-	}
-	return d, nil
-}
-
-func (d *socketDir) socket() string { return filepath.Join(d.path, socketName) }
-
-func (d *socketDir) remove() error {
-	if d == nil {
-		return nil
-	}
-	err := os.RemoveAll(d.path)
-	if d.lock != nil {
-		d.lock.Close()
-	}
-	return err
 }

@@ -38,6 +38,8 @@ func (c *conn) dispatch(r *request) {
 		c.subscribe(r)
 	case "runs.unsubscribe":
 		r.done(c.unsubscribe(r.params))
+	case "calls.join":
+		r.done(c.joinCall(r.params))
 	case "metrics.snapshot":
 		var none struct{}
 		err := decodeParams(r.params, &none)
@@ -52,7 +54,7 @@ func (c *conn) dispatch(r *request) {
 // slow runs a method in a goroutine.
 func (c *conn) slow(r *request, f func(ctx context.Context, params jsontext.Value) (any, *rpcError)) {
 	if !c.async(r, func(ctx context.Context) { r.done(f(ctx, r.params)) }) {
-		r.done(nil, errorf(codeBusy, "too many requests at once: at most %d bytes of a connection, %d of all", c.g.limits.InFlightBytes, c.g.limits.HeldBytes))
+		r.done(nil, errorf(CodeBusy, "too many requests at once: at most %d bytes of a connection, %d of all", c.g.limits.InFlightBytes, c.g.limits.HeldBytes))
 	}
 }
 
@@ -161,6 +163,25 @@ func (c *conn) cancelRequest(raw jsontext.Value) (any, *rpcError) {
 		return nil, err
 	}
 	return map[string]any{"cancelled": c.cancelJob(string(bytes.TrimSpace(p.ID)))}, nil
+}
+
+// joinCall handles calls.join {tool_call_id}: the process that connected, and
+// what it starts from then on, works for a tool call.
+func (c *conn) joinCall(raw jsontext.Value) (any, *rpcError) {
+	var p struct {
+		ToolCallID string `json:"tool_call_id"`
+	}
+	if err := decodeParams(raw, &p); err != nil {
+		return nil, err
+	}
+	socket := c.wire.socket()
+	if socket == nil || c.g.cfg.Join == nil {
+		return nil, errorf(codeNotJoined, "tool calls have no cgroups here")
+	}
+	if err := c.g.cfg.Join(socket, p.ToolCallID); err != nil {
+		return nil, errorf(codeNotJoined, "%s", brief(err))
+	}
+	return map[string]any{"tool_call_id": p.ToolCallID}, nil
 }
 
 // scopeNow is the scope that the connection's own rules are in.

@@ -5,37 +5,33 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 )
 
 type observer struct {
 	mu  sync.Mutex
 	got []string
-	at  []time.Duration
 }
 
-func (o *observer) note(at time.Duration, format string, args ...any) {
+func (o *observer) note(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.got, o.at = append(o.got, fmt.Sprintf(format, args...)), append(o.at, at)
+	o.got = append(o.got, fmt.Sprintf(format, args...))
 }
 
-func (o *observer) CallDecided(id, tool, decision string, at time.Duration) {
-	o.note(at, "decided %s %s %s", id, tool, decision)
+func (o *observer) CallDecided(id, tool, decision string) {
+	o.note("decided %s %s %s", id, tool, decision)
 }
-func (o *observer) CallStarted(id, tool string, at time.Duration) {
-	o.note(at, "started %s %s", id, tool)
-}
-func (o *observer) CallEnded(id string, at time.Duration) { o.note(at, "ended %s", id) }
+func (o *observer) CallStarted(id, tool string) { o.note("started %s %s", id, tool) }
+func (o *observer) CallEnded(id string)         { o.note("ended %s", id) }
 
-// TestObserver: who watches the run hears of each call in the order and at the
-// time that it happens, and nothing of calls that never got to a tool.
+// TestObserver: who watches the run hears of each call in the order that it
+// happens, and nothing of calls that never got to a tool.
 func TestObserver(t *testing.T) {
 	o := &observer{}
 	f := start(t, func(c *Config) { c.Observer = o })
 	c := dial(t, f.path)
 	c.tool = func(p toolsExecute) (string, string) {
-		o.note(f.cfg.Now(), "tool %s", p.ToolCallID)
+		o.note("tool %s", p.ToolCallID)
 		return `{}`, ""
 	}
 	c.must("tools.register", `[{"name":"yes","description":"","parameters":{}},{"name":"no","description":"","parameters":{}}]`)
@@ -46,7 +42,7 @@ func TestObserver(t *testing.T) {
 	want := []string{"decided tc_1 yes allow", "started tc_1 yes", "tool tc_1", "ended tc_1", "decided tc_2 no deny"}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !slices.Equal(o.got, want) || !slices.IsSorted(o.at) {
-		t.Errorf("heard %q at %v, want %q", o.got, o.at, want)
+	if !slices.Equal(o.got, want) {
+		t.Errorf("heard %q, want %q", o.got, want)
 	}
 }

@@ -53,10 +53,10 @@ type recording struct {
 	appended chan struct{} // closed, and replaced, when there are more turns
 }
 
-func newRecording(r Recording, zero time.Duration, sc *scope, l *Limits) *recording {
+func newRecording(r Recording, zero time.Duration, sc *scope, cfg *Config) *recording {
 	return &recording{
 		id: r.RunID, rec: r.Recorder, file: r.TurnsFile, zero: zero, scope: sc,
-		blobs: newBlobStore(r.Recorder, l), state: stateReady, conns: map[*conn]bool{},
+		blobs: newBlobStore(r.Recorder, cfg), state: stateReady, conns: map[*conn]bool{},
 		calls: map[string]uint64{}, appended: make(chan struct{}),
 	}
 }

@@ -17,13 +17,17 @@ const (
 	codeMethodNotFound = -32601
 	codeInvalidParams  = -32602
 	codeInternal       = -32603
-	codeBusy           = -32001 // too much at once: try again
 	codeNoRun          = -32002 // no such run, or none is open
 	codeRunState       = -32003 // the run's state does not allow it
 	codeNotRecorded    = -32004 // the evidence could not be written
 	codeClosing        = -32005 // the gateway is going away
+	codeNotJoined      = -32006 // the process stays where it is
 	codeCancelled      = -32800
 )
+
+// CodeBusy answers a client when there is too much at once, or too many of them:
+// it may try again.
+const CodeBusy = -32001
 
 // rpcError is the error of a response.
 type rpcError struct {

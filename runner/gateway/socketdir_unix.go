@@ -3,43 +3,39 @@
 package gateway
 
 import (
-	"net"
+	"errors"
+	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
-	"time"
 )
 
-// flock locks a file for as long as this process has it open.
-func flock(f *os.File) error {
-	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-}
+var errLocked = errors.New("another process holds the lock")
 
-// sweepSocketDirs removes directories of ours whose owner died. One that is
-// being made has no lock for a moment: only old ones are taken for left.
-func sweepSocketDirs(root string) {
-	dirs, _ := filepath.Glob(filepath.Join(root, socketDirPrefix+"*"))
-	for _, dir := range dirs {
-		info, err := os.Lstat(dir)
-		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < time.Minute {
-			continue
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Getuid() {
-			continue
-		}
-		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-		if err == nil && flock(f) != nil {
-			f.Close()
-			continue // its owner lives
-		}
-		if err == nil || os.IsNotExist(err) {
-			os.RemoveAll(dir)
-		}
-		if f != nil {
-			f.Close()
-		}
+// lockDir opens a directory and locks it for as long as it is open.
+func lockDir(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
 	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = errLocked
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return f, nil
 }
 
-// interrupt makes Accept return.
-func (l *listener) interrupt(u *net.UnixListener) { u.SetDeadline(time.Unix(1, 0)) }
+// isOwnDir reports why a directory is not ours alone.
+func isOwnDir(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() || int(st.Uid) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s is not a directory of ours alone: remove it, or set XDG_RUNTIME_DIR", path)
+	}
+	return nil
+}

@@ -180,7 +180,7 @@ func (c *conn) subscribe(r *request) {
 	if len(c.subs) >= c.g.limits.Subscriptions || c.draining {
 		c.mu.Unlock()
 		cancel()
-		r.done(nil, errorf(codeBusy, "at most %d subscriptions on a connection", c.g.limits.Subscriptions))
+		r.done(nil, errorf(CodeBusy, "at most %d subscriptions on a connection", c.g.limits.Subscriptions))
 		return
 	}
 	defer c.mu.Unlock()

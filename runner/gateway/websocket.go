@@ -71,6 +71,8 @@ func (w *wsWire) finish(reason string) {
 	w.close()
 }
 
+func (w *wsWire) socket() *net.UnixConn { return nil }
+
 func (w *wsWire) close() {
 	w.cancel()
 	w.conn.CloseNow()

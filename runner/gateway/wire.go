@@ -19,6 +19,8 @@ type wire interface {
 	// finish ends the connection after what was written; close at once.
 	finish(reason string)
 	close()
+	// socket is the unix socket below, which tells who the client is, or nil.
+	socket() *net.UnixConn
 }
 
 var (
@@ -86,6 +88,11 @@ func (w *lineWire) write(lines []byte) error {
 	w.conn.SetWriteDeadline(time.Now().Add(w.limits.WriteTimeout))
 	_, err := w.conn.Write(lines)
 	return err
+}
+
+func (w *lineWire) socket() *net.UnixConn {
+	u, _ := w.conn.(*net.UnixConn)
+	return u
 }
 
 func (w *lineWire) finish(string) { w.conn.Close() }

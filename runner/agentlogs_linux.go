@@ -1,0 +1,158 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/assay-run/assay-run/runner/agentlog"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// followLogs starts to follow the logs that there are.
+func (a *agentSide) followLogs() error {
+	r := a.run
+	sdkPath, err := absLog(r.spec.SDKEventLog)
+	if err != nil {
+		return sandboxError("sdk_event_log_unusable", err)
+	}
+	policyPath, err := absLog(r.spec.PolicyDecisionLog)
+	if err != nil {
+		return sandboxError("policy_decision_log_unusable", err)
+	}
+	a.correlator.Own(realPath(sdkPath), realPath(policyPath))
+	if sdkPath != "" {
+		if a.sdk, err = agentlog.Follow(agentlog.Options{Path: sdkPath, Now: r.now, Line: a.sdkLine, Restart: a.restart, Old: true, Precise: a.correlator.Open}); err != nil {
+			return logError("sdk_event_log_unusable", err)
+		}
+	}
+	if policyPath != "" {
+		var precise func() bool
+		if a.sdk == nil { // else decisions do not begin or end anything
+			precise = a.correlator.Open
+		}
+		if a.policy, err = agentlog.Follow(agentlog.Options{Path: policyPath, Now: r.now, Line: a.decision, Restart: func() {}, Precise: precise}); err != nil {
+			return logError("policy_decision_log_unusable", err)
+		}
+	}
+	return nil
+}
+
+// realPath is a log's path as the kernel has it.
+func realPath(path string) string {
+	if path == "" {
+		return ""
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(dir, filepath.Base(path))
+	}
+	return path
+}
+
+func logError(code string, err error) *runError {
+	return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{
+		Code: code, Message: "follow the log: " + err.Error(), Hint: "the log's directory must exist before the command starts",
+	}}
+}
+
+// known reads the logs up to t.
+func (a *agentSide) known(t int64) bool {
+	sdk := a.sdk == nil || a.sdk.Known(t)
+	policy := a.policy == nil || a.policy.Known(t)
+	return sdk && policy
+}
+
+// restart is told that the SDK's log begins anew, as its numbers then may.
+func (a *agentSide) restart() { a.due, a.resync = 0, true }
+
+// sdkLine takes in a line of the SDK's log.
+func (a *agentSide) sdkLine(line []byte, _ int, at agentlog.Arrival) error {
+	var e schema.SDKEvent
+	if err := agentlog.DecodeSDK(line, a.run.spec.RunID, &e); err != nil {
+		a.resync = true
+		return err
+	}
+	var gap error
+	switch {
+	case e.Seq < a.due:
+		return fmt.Errorf("seq is %d, which was there before: %d is due", e.Seq, a.due)
+	case e.Seq > a.due && !a.resync:
+		gap = fmt.Errorf("seq is %d: %d is due, so lines are missing before this one, which was kept", e.Seq, a.due)
+	}
+	a.due, a.resync = e.Seq+1, false
+	e.TNS = at.At
+	if err := a.append(schema.SDKPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && a.sdkErr == nil {
+		a.sdkErr = err
+	}
+	a.correlator.SDK(&e, at)
+	return gap
+}
+
+// decision takes in a line of the policy's log.
+func (a *agentSide) decision(line []byte, _ int, at agentlog.Arrival) error {
+	var e schema.PolicyEvent
+	if err := agentlog.DecodeDecision(line, a.run.spec.RunID, &e); err != nil {
+		return err
+	}
+	e.TNS = at.At
+	if err := a.append(schema.PolicyPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && a.policErr == nil {
+		a.policErr = err
+	}
+	a.decidedOn(e.Tool, e.Decision)
+	a.correlator.Decision(&e, at)
+	return nil
+}
+
+func (a *agentSide) append(layer string, stamp func(seq uint64) any) error {
+	return a.run.opt.Recorder.Append(layer, func(dst []byte, seq uint64) []byte {
+		line, err := schema.Line(stamp(seq))
+		if err != nil {
+			panic("encode line: " + err.Error()) // plain data always encodes
+		}
+		return append(dst, line[:len(line)-1]...)
+	})
+}
+
+// endLog closes a log and tells what is wrong with it. unwritten is why lines
+// of it could not be recorded.
+func (a *agentSide) endLog(f *agentlog.Follower, subject, name string, unwritten error) {
+	if f == nil {
+		return
+	}
+	account := f.Close()
+	for _, p := range account.Problems {
+		a.run.reasons = append(a.run.reasons, schema.Reason{
+			Subject: subject, Code: subject + "_log_" + p.Code, Message: p.Error(), Remedy: remedies[p.Code],
+		})
+	}
+	if account.More > 0 {
+		a.run.reasons = append(a.run.reasons, schema.Reason{
+			Subject: subject, Code: subject + "_log_more", Message: fmt.Sprintf("and %d more problems; %d of %d lines had one", account.More, account.Bad, account.Lines),
+		})
+	}
+	if account.Wrong() {
+		first, others := account.Problems[0], len(account.Problems)-1+int(account.More)
+		for _, p := range account.Problems {
+			if p.Code == agentlog.CodeLine {
+				first = p
+				break
+			}
+		}
+		err := fmt.Errorf("%s: %w", name, first)
+		if others > 0 {
+			err = fmt.Errorf("%w (and %d more)", err, others)
+		}
+		a.accused = errors.Join(a.accused, err)
+	}
+	if unwritten != nil {
+		a.accused = errors.Join(a.accused, fmt.Errorf("record the %s: %w", name, unwritten))
+	}
+}
+
+var remedies = map[string]string{
+	agentlog.CodeMissing:   "let the command write it: its path is in the command's environment",
+	agentlog.CodeStale:     "remove it before the run",
+	agentlog.CodeNotFile:   "name a path where the command makes a regular file",
+	agentlog.CodeTruncated: "let the command only append to it",
+	agentlog.CodeReplaced:  "let the command only append to it",
+}

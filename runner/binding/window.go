@@ -1,0 +1,114 @@
+package binding
+
+import (
+	"slices"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// bindWindow binds an event by its time, if that tells.
+func (c *Correlator) bindWindow(e *schema.KernelEvent) {
+	first, last := e.TNS, e.TNS
+	if e.Repeat {
+		first, last = e.TFirstNS, e.TLastNS
+	}
+	sure := true
+	if c.known != nil {
+		c.mu.Unlock() // the logs are handed in under the lock
+		sure = c.known(last + 1)
+		c.mu.Lock()
+	}
+	n := e.Times()
+	var room [maxFound]*call
+	found := c.candidates(room[:0], first, last, &sure)
+	switch {
+	case len(found) > 1 && meet(found):
+		c.counts[notOverlap] += n
+		for _, k := range found {
+			k.overlap += n
+		}
+		c.overlap.add(found, e, &c.budget)
+	case len(found) > 1:
+		c.counts[notEdge] += n
+		for _, k := range found {
+			k.edge += n
+		}
+		c.between.add(found, e, &c.budget)
+	case len(found) == 0 && sure:
+		c.counts[notAny] += n
+		if e.Kind == schema.KindExec && !c.began {
+			c.began = true // the run's own command is nobody's secret
+			return
+		}
+		c.outsideEffects.add(e, &c.budget, false)
+	case len(found) == 0:
+		c.counts[notEdge] += n
+		c.outsideEffects.add(e, &c.budget, false)
+	case sure && found[0].certain(first, last):
+		e.ToolCallID, e.BoundBy = found[0].id, schema.BoundByWindow
+		c.file(found[0], e)
+	default:
+		c.counts[notEdge] += n
+		found[0].edge += n
+		found[0].edgeEffects.add(e, &c.budget, false)
+	}
+}
+
+// maxFound bounds how many calls one event is said to overlap.
+const maxFound = maxScan
+
+// candidates finds the calls that can have been open in a span. sure is unset
+// when not all were looked at.
+func (c *Correlator) candidates(found []*call, first, last int64, sure *bool) []*call {
+	for i, k := range slices.Backward(c.open) {
+		if len(c.open)-i > maxScan || len(found) == maxFound {
+			*sure = false
+			break
+		}
+		if k.possible(first, last) {
+			found = append(found, k)
+		}
+	}
+	for i, k := range slices.Backward(c.past) {
+		if k.end.At < first {
+			break // and so did all before it
+		}
+		if len(c.past)-i > maxScan || len(found) == maxFound {
+			*sure = false
+			break
+		}
+		if k.possible(first, last) {
+			found = append(found, k)
+		}
+	}
+	return found
+}
+
+// meet tells whether any two of the calls were open at one time.
+func meet(calls []*call) bool {
+	for i, k := range calls {
+		for _, other := range calls[i+1:] {
+			if k.meets(other) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// group is events that belong to one of several calls, or to none.
+type group struct {
+	events  uint64
+	calls   []string // some of them
+	effects effects
+}
+
+func (g *group) add(calls []*call, e *schema.KernelEvent, b *budget) {
+	g.events += e.Times()
+	for _, k := range calls {
+		if len(g.calls) < 16 && !slices.Contains(g.calls, k.id) {
+			g.calls = append(g.calls, k.id)
+		}
+	}
+	g.effects.add(e, b, false)
+}
