@@ -55,7 +55,7 @@ func TestStalledReader(t *testing.T) {
 			opens += int(e.Count)
 		}
 		return nil
-	}); err != nil {
+	}, func(uint64) {}); err != nil {
 		t.Fatal(err)
 	}
 	r := o.Report()

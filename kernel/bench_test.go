@@ -173,7 +173,7 @@ func BenchmarkOpenClose(b *testing.B) {
 			b.Fatal(err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- o.Read(func(*Event) error { return nil }) }()
+		go func() { done <- o.Read(func(*Event) error { return nil }, func(uint64) {}) }()
 		opened := time.Now()
 		o.Stop()
 		<-done

@@ -77,7 +77,7 @@ func start(s *session, cfg Config) *session {
 				s.events = append(s.events, clone(e))
 			}
 			return nil
-		})
+		}, func(uint64) {})
 	}()
 	return s
 }

@@ -86,9 +86,12 @@ func Open(ctx context.Context, cfg Config) (_ *Observer, err error) {
 // observed before it has been delivered, the slots' repeats last. It returns
 // early with fn's error, or with one of the ring's. The Event is reused: see there.
 //
+// Whenever nothing has come for 20 ms, idle is called with the time, nanoseconds
+// of CLOCK_BOOTTIME: whoever holds events back for their order can let them go.
+//
 // It keeps to one thread and asks for a higher priority for it, so that a busy
 // session cannot starve its own reader; without the right to, it goes on as it is.
-func (o *Observer) Read(fn func(*Event) error) error {
+func (o *Observer) Read(fn func(*Event) error, idle func(now uint64)) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if was, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && unix.Setpriority(unix.PRIO_PROCESS, 0, readerNice) == nil {
@@ -112,6 +115,7 @@ func (o *Observer) Read(fn func(*Event) error) error {
 				continue
 			}
 			if errors.Is(err, os.ErrDeadlineExceeded) {
+				idle(bootTime())
 				break
 			}
 			if errors.Is(err, ringbuf.ErrFlushed) {
@@ -195,20 +199,25 @@ func (o *Observer) readSlots(fn func(*Event) error) error {
 // readEndpoints delivers the bytes that went to and came from each remote
 // endpoint. Which process of the session they belong to is not known.
 func (o *Observer) readEndpoints(fn func(*Event) error) error {
-	var now unix.Timespec
-	unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
+	now := bootTime()
 	id := uint64(1)<<62 + 1
 	return o.loaded.eachEndpoint(func(k *endpoint, v *traffic) error {
 		o.tally.endpoints.Add(1)
 		e := &o.dec.ev
 		*e = Event{
-			Kind: KindTraffic, Hook: HookSkbOut, ID: id, Time: uint64(now.Nano()), CgroupID: v.Cgroup,
+			Kind: KindTraffic, Hook: HookSkbOut, ID: id, Time: now, CgroupID: v.Cgroup,
 			Count: v.Packets, First: v.First, Last: v.Last, Bytes: v.Out, BytesIn: v.In,
 			Family: k.Family, Proto: k.Proto, Remote: addrPort(k.Family, k.Addr[:], k.Port),
 		}
 		id++
 		return o.deliver(e, fn)
 	})
+}
+
+func bootTime() uint64 {
+	var now unix.Timespec
+	unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // cannot fail
+	return uint64(now.Nano())
 }
 
 // Stop detaches the programs, after a look at whether all are still attached,

@@ -20,7 +20,7 @@ func Open(context.Context, Config) (*Observer, error) {
 }
 
 // Read, Stop, Report and Close exist so that callers build everywhere.
-func (o *Observer) Read(func(*Event) error) error { return nil }
+func (o *Observer) Read(func(*Event) error, func(uint64)) error { return nil }
 
 // Stop does nothing.
 func (o *Observer) Stop() error { return nil }

@@ -55,7 +55,7 @@ func (r *run) observe(ctx context.Context) error {
 		readErr := observer.Read(func(ev *kernel.Event) error {
 			_ = o.builder.Push(ev) // it counts on, and Close tells: reading must not end
 			return nil
-		})
+		}, func(now uint64) { _ = o.builder.Tick(now) })
 		o.done <- errors.Join(readErr, o.builder.Close())
 	}()
 	r.observation = o

@@ -82,7 +82,7 @@ func observe(t testing.TB, dir, script string) real {
 		return nil
 	}})
 	done := make(chan error, 1)
-	go func() { done <- o.Read(b.Push) }()
+	go func() { done <- o.Read(b.Push, func(now uint64) { _ = b.Tick(now) }) }()
 	fd, err := os.Open(cg)
 	if err != nil {
 		t.Fatal(err)
