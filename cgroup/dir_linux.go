@@ -49,9 +49,9 @@ func pids(dirs []dir) []int {
 	self := os.Getpid()
 	for _, d := range dirs {
 		for _, path := range nested(d.path) {
-			b, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+			b, err := readFile(filepath.Join(path, "cgroup.procs"))
 			if errors.Is(err, unix.EOPNOTSUPP) {
-				b, _ = os.ReadFile(filepath.Join(path, "cgroup.threads"))
+				b, _ = readFile(filepath.Join(path, "cgroup.threads"))
 			}
 			for len(b) > 0 {
 				n := 0
@@ -193,11 +193,13 @@ func remove(dirs []dir) error {
 }
 
 func removeOne(d dir) error {
+	if unix.Rmdir(d.path) == nil {
+		return nil
+	}
 	wait := 50 * time.Microsecond
 	deadline := time.Now().Add(2 * time.Second)
 	for {
 		var last error
-		// Most sessions have no more than the agent's directory below.
 		all := nested(d.path)
 		for _, path := range slices.Backward(all) {
 			if err := unix.Rmdir(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -214,6 +216,29 @@ func removeOne(d dir) error {
 		}
 		time.Sleep(wait)
 		wait = min(2*wait, 20*time.Millisecond)
+	}
+}
+
+// readFile reads a file of /proc or of a cgroup whole, with half of the system
+// calls that os.ReadFile makes.
+func readFile(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 0, 4096)
+	for {
+		n, err := unix.Read(fd, b[len(b):cap(b)])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return b, &os.PathError{Op: "read", Path: path, Err: err}
+		case n == 0:
+			return b, nil
+		default:
+			b = slices.Grow(b[:len(b)+n], 512)
+		}
 	}
 }
 

@@ -67,7 +67,7 @@ func (g *Group) Procs() ([]Proc, error) {
 	}
 	ps := []Proc{}
 	for _, pid := range g.list() {
-		comm, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+		comm, _ := readFile("/proc/" + strconv.Itoa(pid) + "/comm")
 		ps = append(ps, Proc{PID: pid, Name: string(bytes.TrimSuffix(comm, []byte("\n")))})
 	}
 	return ps, nil

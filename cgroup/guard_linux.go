@@ -196,6 +196,6 @@ func released(pipe int, every time.Duration, look func(told []byte)) bool {
 // isGuard: another session's guard is a child of the runner in a session of
 // its own as well.
 func isGuard(pid int) bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	b, err := readFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	return err == nil && bytes.HasPrefix(b, []byte(reexecName+"\x00"+guardArg+"\x00"))
 }

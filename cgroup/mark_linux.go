@@ -3,7 +3,6 @@ package cgroup
 import (
 	"bytes"
 	"hash/fnv"
-	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -46,7 +45,7 @@ func hasMark(pid int, mark uint64) bool {
 	if mark == 0 {
 		return false
 	}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
+	b, err := readFile("/proc/" + strconv.Itoa(pid) + "/limits")
 	if err != nil {
 		return false
 	}

@@ -32,7 +32,7 @@ func hierarchies() (v2 *hierarchy, v1 []*hierarchy, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := readFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -102,7 +102,7 @@ func unescape(s string) string {
 
 // words reads a file of words; nil when it cannot be read.
 func words(path string) []string {
-	b, err := os.ReadFile(path)
+	b, err := readFile(path)
 	if err != nil {
 		return nil
 	}

@@ -141,7 +141,7 @@ func (s *Session) Remove() error {
 			}
 			g.tree.forget()
 		}
-	} else if !empty(s.dirs) {
+	} else if !s.removeGroups() && !empty(s.dirs) {
 		_ = kill(s.dirs)
 	}
 	if err := remove(s.dirs); err != nil {
@@ -159,6 +159,19 @@ func (s *Session) Remove() error {
 		s.undo()
 	}
 	return nil
+}
+
+// removeGroups removes the groups' directories if they are empty, as they are
+// at the end of nearly every run, and tells whether they were.
+func (s *Session) removeGroups() bool {
+	done := true
+	for _, g := range s.groups {
+		for _, d := range g.dirs {
+			err := unix.Rmdir(d.path)
+			done = done && (err == nil || errors.Is(err, fs.ErrNotExist))
+		}
+	}
+	return done
 }
 
 // create makes the session directory in one place and locks it. The lock is

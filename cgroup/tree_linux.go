@@ -267,7 +267,7 @@ func (t *tree) marked(st stat) bool {
 	if t.foreign[st.pid] == st.start && st.start != 0 {
 		return false
 	}
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(st.pid) + "/environ")
+	env, err := readFile("/proc/" + strconv.Itoa(st.pid) + "/environ")
 	if err == nil {
 		for e := range bytes.SplitSeq(env, []byte{0}) {
 			if bytes.Equal(e, t.marker) {
@@ -302,7 +302,7 @@ func stats() map[int]stat {
 }
 
 func readStat(pid int) (stat, bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	b, err := readFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return stat{}, false
 	}

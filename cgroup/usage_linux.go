@@ -1,7 +1,6 @@
 package cgroup
 
 import (
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -105,7 +104,7 @@ func (s *Session) noteOurTasks() {
 // ioStat sums the lines ("8:0 rbytes=4096 wbytes=0 ...") of io.stat. An empty
 // file means that nothing was read or written.
 func ioStat(path string) (read, written *int64) {
-	b, err := os.ReadFile(path)
+	b, err := readFile(path)
 	if err != nil {
 		return nil, nil
 	}
@@ -125,7 +124,7 @@ func ioStat(path string) (read, written *int64) {
 
 // blkio sums the Read and Write lines ("8:0 Read 4096") of a v1 file.
 func blkio(path string) (read, written *int64) {
-	b, err := os.ReadFile(path)
+	b, err := readFile(path)
 	if err != nil {
 		return nil, nil
 	}
