@@ -103,14 +103,19 @@ func (c *Correlator) opens(k *call, at agentlog.Arrival) {
 	}
 }
 
-// Decision takes in a line of the policy's log. A call that is not denied is
-// open from then on, unless the SDK says better.
+// Decision takes in a line of the policy's log. A call that nobody denied is
+// open from then on, unless the SDK or the gateway says better.
 func (c *Correlator) Decision(e *schema.PolicyEvent, at agentlog.Arrival) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k := c.decide(e.ToolCallID, e.Tool, e.Decision); k != nil && !denies(e.Decision) && !k.started && !k.ended {
+	k := c.decide(e.ToolCallID, e.Tool, e.Decision)
+	switch {
+	case k == nil:
+	case k.ran() && !k.started && !k.ended:
 		c.lines++
 		c.opens(k, at)
+	case !k.ran():
+		c.unopen(k)
 	}
 }
 
@@ -122,6 +127,15 @@ func (c *Correlator) Decided(id, tool, decision string) {
 	c.heard = true
 	if k := c.decide(id, tool, decision); k != nil {
 		k.decided = true
+		c.unopen(k)
+	}
+}
+
+// unopen takes back that a decision opened a call.
+func (c *Correlator) unopen(k *call) {
+	if k.begun == 0 && k.started && !k.ended {
+		k.started = false
+		c.open = slices.DeleteFunc(c.open, func(x *call) bool { return x == k })
 	}
 }
 
