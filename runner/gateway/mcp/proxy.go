@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/policy"
@@ -44,15 +45,15 @@ type Proxy struct {
 	toClient, toServer lockedWriter
 
 	mu    sync.Mutex
-	lists map[string]bool   // ids of tools/list requests on their way
-	calls map[string]string // ids of tools/call requests, and the run's for them
+	lists map[string]bool    // ids of tools/list requests on their way
+	calls map[string]*ticket // ids of tools/call requests, and the run's for them
 }
 
 // New makes a proxy.
 func New(cfg Config) *Proxy {
 	return &Proxy{
 		cfg: cfg, rules: policy.NewSet(cfg.Policy), began: time.Now(),
-		lists: map[string]bool{}, calls: map[string]string{},
+		lists: map[string]bool{}, calls: map[string]*ticket{},
 	}
 }
 
@@ -154,6 +155,8 @@ func (p *Proxy) check(raw jsontext.Value) (answer []byte, refused bool) {
 		p.remember(p.lists, m.ID)
 	case "tools/call":
 		return p.call(m)
+	case "notifications/cancelled":
+		p.cancelled(m)
 	}
 	return nil, false
 }
@@ -176,9 +179,13 @@ func (p *Proxy) call(m *message) (answer []byte, refused bool) {
 		return nil, true // nobody could be told what came of it
 	}
 	p.mu.Lock()
+	_, twice := p.calls[string(m.ID)]
 	full := len(p.calls) >= maxPending
 	p.mu.Unlock()
-	if full {
+	switch {
+	case twice:
+		return errorResponse(m.ID, codeInvalidRequest, "assay-run: the id is that of a call on its way", nil), true
+	case full:
 		return errorResponse(m.ID, codeDenied, fmt.Sprintf("assay-run: %d calls are on their way, more are not allowed", maxPending), nil), true
 	}
 	found := p.rules.Check(&policy.Call{Tool: c.Name, Params: c.Arguments, Now: time.Since(p.began)})
@@ -200,6 +207,29 @@ func (p *Proxy) call(m *message) (answer []byte, refused bool) {
 	return nil, false
 }
 
+// cancelled forgets a call that the client takes back: the server need not answer
+// it any more.
+func (p *Proxy) cancelled(m *message) {
+	var params struct {
+		ID jsontext.Value `json:"requestId"`
+	}
+	if m.Params.Kind() != '{' || json.Unmarshal(m.Params, &params) != nil {
+		return
+	}
+	if t, waiting := p.take(params.ID); waiting {
+		p.cfg.Run.finished(t, &message{Error: jsontext.Value(`{"code":-32800,"message":"the client cancelled the call"}`)})
+	}
+}
+
+// take forgets a call on its way, and tells whether it was one.
+func (p *Proxy) take(id jsontext.Value) (t *ticket, waiting bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, waiting = p.calls[string(id)]
+	delete(p.calls, string(id))
+	return t, waiting
+}
+
 // fromServer handles one line of the server. What cannot be parsed goes on as
 // it is: the client is not ours to protect from its server.
 func (p *Proxy) fromServer(line []byte) error {
@@ -216,17 +246,14 @@ func (p *Proxy) fromServer(line []byte) error {
 		id := string(m.ID)
 		p.mu.Lock()
 		isList := p.lists[id]
-		ticket, isCall := p.calls[id]
 		delete(p.lists, id)
-		delete(p.calls, id)
 		p.mu.Unlock()
-		switch {
-		case isList:
+		if isList {
 			if filtered, ok := p.filter(one, m.Result); ok {
 				list[i], changed = filtered, true
 			}
-		case isCall:
-			p.cfg.Run.finished(ticket, m)
+		} else if t, isCall := p.take(m.ID); isCall {
+			p.cfg.Run.finished(t, m)
 		}
 	}
 	switch {

@@ -131,19 +131,27 @@ type request struct {
 	Params  any            `json:"params"`
 }
 
+// ticket is a call that the run's gateway let go on and waits for: the id of its
+// request, and where its answer to our proposal comes.
+type ticket struct {
+	id     jsontext.Value
+	answer <-chan message
+}
+
 // propose asks the run's gateway about a call. It returns a ticket for its
-// result when the call may go on, or why it may not.
-func (r *Run) propose(c *toolCall, warn func(string)) (ticket, rejection string) {
+// result when the call may go on, or why it may not; nil when there is nobody
+// to tell.
+func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection string) {
 	if r == nil {
-		return "", ""
+		return nil, ""
 	}
-	lost := func(err error) (string, string) {
+	lost := func(err error) (*ticket, string) {
 		warn("the gateway of the run is gone, calls are no longer reported to it: " + err.Error())
-		return "", ""
+		return nil, ""
 	}
 	select {
 	case <-r.gone:
-		return "", ""
+		return nil, ""
 	default:
 	}
 	r.mu.Lock()
@@ -175,16 +183,15 @@ func (r *Run) propose(c *toolCall, warn func(string)) (ticket, rejection string)
 	select {
 	case m := <-ch:
 		if m.Method == "tools.execute" {
-			r.forget("answer " + id)
-			return string(m.ID), ""
+			return &ticket{m.ID, ch}, ""
 		}
 		r.forget("call " + id)
-		return "", rejected(m)
+		return nil, rejected(m)
 	case <-r.gone:
 		return lost(net.ErrClosed)
 	case <-timer.C:
 		r.forget("answer "+id, "call "+id)
-		return "", "the gateway of the run did not answer in time"
+		return nil, "the gateway of the run did not answer in time"
 	}
 }
 
@@ -223,16 +230,26 @@ type response struct {
 	Error   jsontext.Value `json:"error,omitzero"`
 }
 
-// finished tells the run's gateway what the server answered.
-func (r *Run) finished(ticket string, m *message) {
-	if r == nil || ticket == "" {
+// finished tells the run's gateway what the server answered, and waits until it
+// has recorded that: what the client does next comes after the call.
+func (r *Run) finished(t *ticket, m *message) {
+	if r == nil || t == nil {
 		return
 	}
-	res := response{JSONRPC: "2.0", ID: jsontext.Value(ticket), Result: m.Result, Error: m.Error}
+	res := response{JSONRPC: "2.0", ID: t.id, Result: m.Result, Error: m.Error}
 	if n := len(m.Result); n > maxResult {
 		res.Result = fmt.Appendf(nil, `{"assay_result_left_out":true,"bytes":%d}`, n)
 	}
-	r.send(res)
+	if r.send(res) != nil {
+		return
+	}
+	timer := time.NewTimer(runTimeout)
+	defer timer.Stop()
+	select {
+	case <-t.answer:
+	case <-r.gone:
+	case <-timer.C:
+	}
 }
 
 // denied tells the run's gateway of a call that never got so far.
