@@ -48,7 +48,7 @@ func BenchmarkSession(b *testing.B) {
 				}
 				var g *cgroup.Guard
 				if f.guard {
-					if g, err = s.Guard(); err != nil {
+					if g, err = s.Guard(nil); err != nil {
 						b.Fatal(err)
 					}
 				}

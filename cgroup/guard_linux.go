@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -33,12 +32,13 @@ const guardLook = 50 * time.Millisecond
 
 // Guard starts the session's guard: a process in a session of its own, in the
 // runner's cgroup, with /dev/null for stdio, that holds nothing of the runner's
-// but the read end of a pipe. When the pipe closes because the runner is gone,
-// it kills the session, waits until it is empty and removes it. Start it before
-// the command: once Guard returns, the session cannot outlive the runner.
+// but the read end of a pipe and a terminal, if that is not nil. When the pipe
+// closes because the runner is gone, it restores the terminal (see
+// TerminalChanged), kills the session, waits until it is empty and removes it. Start it
+// before the command: once Guard returns, the session cannot outlive the runner.
 //
 // SIGINT, SIGTERM, SIGHUP and the terminal's other signals do not touch it.
-func (s *Session) Guard() (*Guard, error) {
+func (s *Session) Guard(terminal *os.File) (*Guard, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start guard: %w", err)
@@ -64,7 +64,7 @@ func (s *Session) Guard() (*Guard, error) {
 		// One thread's worth of Go is enough, and nothing of the runner's
 		// environment is its business.
 		Env:         []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
-		ExtraFiles:  []*os.File{r},
+		ExtraFiles:  []*os.File{r, terminal},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err := startNative(cmd); err != nil {
@@ -102,8 +102,7 @@ func (g *Guard) Release() error {
 
 // guardMain is the guard process; see Session.Guard.
 func guardMain(args []string) int {
-	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE,
-		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGUSR1, unix.SIGUSR2)
+	ignoreSignals()
 	if len(args) < 4 {
 		return 125
 	}
@@ -117,27 +116,30 @@ func guardMain(args []string) int {
 		dirs = append(dirs, dir{path: path, v2: kind == "v2", freezer: kind == "freezer"})
 	}
 	const pipe = 3
+	tty := terminal{fd: 4}
 	if len(dirs) > 0 {
-		if released(pipe, -1, nil) {
+		if released(pipe, -1, tty.hear) {
 			return 0
 		}
+		tty.restore()  // before a shell, which has just been told as well, looks at it
+		_ = kill(dirs) // if that failed, remove tries again
 		return guardCgroups(dirs)
 	}
 	t := bareTree(args[2], runner)
-	look := func(told []byte) {
-		for line := range bytes.Lines(told) {
-			var pid int
-			var start uint64
-			if n, _ := fmt.Sscanf(string(line), "p %d %d\n", &pid, &start); n == 2 {
-				t.known[pid] = start
-			}
+	hear := func(line []byte) {
+		var pid int
+		var start uint64
+		if n, _ := fmt.Sscanf(string(line), "p %d %d\n", &pid, &start); n == 2 {
+			t.known[pid] = start
 		}
-		t.scan(func(st stat) bool { return st.ppid == runner.pid && !isGuard(st.pid) })
+		tty.hear(line)
+		t.scan(func(st stat) bool { return st.ppid == runner.pid && !isHelper(st.pid) })
 	}
-	if released(pipe, guardLook, look) {
+	if released(pipe, guardLook, hear) {
 		return 0
 	}
 	list := func() []int { return t.scan(func(stat) bool { return false }) }
+	tty.restore()
 	// Looking and killing go on together until nobody is found.
 	if err := waitEmpty(context.Background(), func() []int {
 		_ = signalRounds(list, unix.SIGKILL)
@@ -148,8 +150,8 @@ func guardMain(args []string) int {
 	return 0
 }
 
+// guardCgroups waits until what was killed is gone, and removes the cgroups.
 func guardCgroups(dirs []dir) int {
-	_ = kill(dirs) // if that failed, remove tries again
 	if err := waitEmpty(context.Background(), func() []int {
 		if empty(dirs) {
 			return nil
@@ -168,34 +170,38 @@ func guardCgroups(dirs []dir) int {
 }
 
 // released reads the pipe until the runner says to go (true) or is gone
-// (false). With an interval it calls look that often, with what was said.
-func released(pipe int, every time.Duration, look func(told []byte)) bool {
+// (false). What else it says goes to hear, line by line; with an interval, so
+// does nothing, that often.
+func released(pipe int, every time.Duration, hear func(line []byte)) bool {
 	buf := make([]byte, 4096)
 	for {
-		if look != nil {
+		if every > 0 {
 			fds := []unix.PollFd{{Fd: int32(pipe), Events: unix.POLLIN}}
 			n, err := unix.Poll(fds, int(every/time.Millisecond))
 			if n == 0 || errors.Is(err, unix.EINTR) {
-				look(nil)
+				hear(nil)
 				continue
 			}
 		}
 		n, err := unix.Read(pipe, buf)
 		switch {
 		case errors.Is(err, unix.EINTR):
+			continue
 		case err != nil || n == 0:
 			return false
-		case bytes.HasPrefix(buf[:n], []byte("q")) || bytes.Contains(buf[:n], []byte("\nq")):
-			return true
-		case look != nil:
-			look(buf[:n])
+		}
+		for line := range bytes.Lines(buf[:n]) {
+			if line[0] == 'q' {
+				return true
+			}
+			hear(line)
 		}
 	}
 }
 
-// isGuard: another session's guard is a child of the runner in a session of
-// its own as well.
-func isGuard(pid int) bool {
+// isHelper: another session's guard is a child of the runner in a session of
+// its own as well, and so is the leader of a job.
+func isHelper(pid int) bool {
 	b, err := readFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	return err == nil && bytes.HasPrefix(b, []byte(reexecName+"\x00"+guardArg+"\x00"))
+	return err == nil && (bytes.HasPrefix(b, []byte(reexecName+"\x00"+guardArg+"\x00")) || bytes.HasPrefix(b, []byte(reexecName+"\x00"+leaderArg+"\x00")))
 }

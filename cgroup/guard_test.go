@@ -192,7 +192,7 @@ func TestRunnersLeaveEachOtherAlone(t *testing.T) {
 
 func TestGuardKeepsItself(t *testing.T) {
 	s := newSession(t, cgroup.Limits{})
-	g, err := s.Guard()
+	g, err := s.Guard(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

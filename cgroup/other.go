@@ -5,6 +5,7 @@ package cgroup
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"syscall"
 )
@@ -49,7 +50,7 @@ func (s *Session) Unenforced() []string            { return nil }
 func (s *Session) NewGroup(string) (*Group, error) { return nil, errNotLinux }
 func (s *Session) Usage() Usage                    { return Usage{} }
 func (s *Session) Events() Events                  { return Events{} }
-func (s *Session) Guard() (*Guard, error)          { return nil, errNotLinux }
+func (s *Session) Guard(*os.File) (*Guard, error)  { return nil, errNotLinux }
 func (s *Session) Remove() error                   { return nil }
 
 func (g *Group) Name() string                { return "" }

@@ -256,7 +256,7 @@ func runnerRole(id string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if _, err := s.Guard(); err != nil {
+	if _, err := s.Guard(nil); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -280,7 +280,7 @@ func runnerRole(id string) int {
 func homelyRunner(id string) int {
 	s, err := cgroup.Probe().NewSession(id, cgroup.Limits{})
 	if err == nil {
-		_, err = s.Guard()
+		_, err = s.Guard(nil)
 	}
 	if err == nil {
 		cmd := role(s, "sleep")

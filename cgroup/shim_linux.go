@@ -16,12 +16,13 @@ import (
 )
 
 // The name and first arguments of what this package starts the own binary for,
-// the guard and the shim that joins a cgroup. init runs them: most of a
+// the guard, the shim that joins a cgroup, and the leader of a job. init runs them: most of a
 // program's start is not theirs to wait for.
 const (
 	reexecName = "assay-run"
 	shimArg    = "__cgroup-join"
 	guardArg   = "__guard"
+	leaderArg  = "__job"
 )
 
 func init() {
@@ -33,15 +34,17 @@ func init() {
 		os.Exit(guardMain(os.Args))
 	case shimArg:
 		os.Exit(shimMain(os.Args))
+	case leaderArg:
+		os.Exit(leaderMain(os.Args))
 	}
 }
 
-// startShim starts a re-exec of this binary that joins the group by writing
+// startShim spawns a re-exec of this binary that joins the group by writing
 // "0" to files, opened here, and then becomes the command. The argument
 // vector is: name, shimArg, first descriptor, number of files, path, argv...
 // After the files' descriptors comes a pipe that closes when the command runs,
 // or brings the errno when it cannot.
-func (g *Group) startShim(cmd *exec.Cmd, files []string) error {
+func (g *Group) startShim(cmd *exec.Cmd, files []string, spawn spawner) error {
 	if cmd.Err != nil {
 		return cmd.Err
 	}
@@ -78,7 +81,7 @@ func (g *Group) startShim(cmd *exec.Cmd, files []string) error {
 	cmd.Path = "/proc/self/exe"
 	cmd.Args = append([]string{reexecName, shimArg, strconv.Itoa(3 + len(passed)), strconv.Itoa(len(files)), path}, argv...)
 	cmd.ExtraFiles = append(passed, opened...)
-	if err := cmd.Start(); err != nil {
+	if err := spawn(cmd); err != nil {
 		return err
 	}
 	w.Close()
@@ -166,18 +169,23 @@ func shimMain(args []string) int {
 	for i := range files + 1 {
 		unix.CloseOnExec(first + i)
 	}
-	// Exactly the environment that was given, which os.Environ would tidy.
-	env := os.Environ()
-	if b, err := os.ReadFile("/proc/self/environ"); err == nil {
-		env = env[:0]
-		for e := range bytes.SplitSeq(bytes.TrimSuffix(b, []byte{0}), []byte{0}) {
-			env = append(env, string(e))
-		}
-	}
 	for i := range files {
 		if _, err := unix.Write(first+i, []byte("0")); err != nil {
 			return answer(i, err)
 		}
 	}
-	return answer(files, syscall.Exec(args[4], args[5:], env))
+	return answer(files, syscall.Exec(args[4], args[5:], exactEnviron()))
+}
+
+// exactEnviron is the environment that was given, which os.Environ would tidy.
+func exactEnviron() []string {
+	b, err := os.ReadFile("/proc/self/environ")
+	if err != nil {
+		return os.Environ()
+	}
+	env := []string{}
+	for e := range bytes.SplitSeq(bytes.TrimSuffix(b, []byte{0}), []byte{0}) {
+		env = append(env, string(e))
+	}
+	return env
 }

@@ -18,11 +18,20 @@ import (
 // command gets a session of its own unless cmd.SysProcAttr asks for Setsid or
 // Setpgid itself.
 func (g *Group) Start(cmd *exec.Cmd) error {
+	return g.startBy(cmd, (*exec.Cmd).Start, g.launch)
+}
+
+// spawner forks and executes a command.
+type spawner func(*exec.Cmd) error
+
+// startBy starts a command that spawn forks, or launch where the v1 directories
+// are to be joined before the fork.
+func (g *Group) startBy(cmd *exec.Cmd, spawn, launch spawner) error {
 	if cmd.Process != nil {
 		return errors.New("exec: already started")
 	}
 	if g.tree != nil {
-		return g.tree.start(cmd)
+		return g.tree.start(cmd, spawn)
 	}
 	attr := syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {
@@ -41,20 +50,20 @@ func (g *Group) Start(cmd *exec.Cmd) error {
 		defer unix.Close(fd)
 		attr.UseCgroupFD, attr.CgroupFD = true, fd
 		if len(g.dirs) == 1 {
-			return cmd.Start()
+			return spawn(cmd)
 		}
 		if !s.viaShim {
-			return g.launch(cmd)
+			return launch(cmd)
 		}
-		return g.startShim(cmd, g.joinFiles("tasks"))
+		return g.startShim(cmd, g.joinFiles("tasks"), spawn)
 	}
 	files := g.joinFiles("tasks")
 	if g.dirs[0].v2 {
 		files = append(files, filepath.Join(g.dirs[0].path, "cgroup.procs"))
 	} else if !s.viaShim {
-		return g.launch(cmd) // legacy
+		return launch(cmd) // legacy
 	}
-	return g.startShim(cmd, files)
+	return g.startShim(cmd, files, spawn)
 }
 
 // launcher is an OS thread of ours that has joined a group's v1 directories,
@@ -136,8 +145,8 @@ func (l *launcher) run(cmds <-chan *exec.Cmd, g *Group, prev *launcher) {
 		l.err <- err
 	}
 	home := true
-	for _, h := range g.session.v1() {
-		if err := write(filepath.Join(h.own, "tasks"), tid); err != nil {
+	for _, f := range g.session.homeFiles() {
+		if err := write(f, tid); err != nil {
 			home = false
 		}
 	}
@@ -147,15 +156,15 @@ func (l *launcher) run(cmds <-chan *exec.Cmd, g *Group, prev *launcher) {
 	}
 }
 
-// v1 lists the v1 hierarchies that the session is on.
-func (s *Session) v1() []*hierarchy {
-	var hs []*hierarchy
+// homeFiles are the v1 files that a thread leaves the session by.
+func (s *Session) homeFiles() []string {
+	var files []string
 	for _, h := range s.host.v1 {
 		for _, d := range s.dirs {
 			if !d.v2 && d.path == filepath.Join(h.own, parentName, s.runID) {
-				hs = append(hs, h)
+				files = append(files, filepath.Join(h.own, "tasks"))
 			}
 		}
 	}
-	return hs
+	return files
 }

@@ -82,10 +82,16 @@ func (t *tree) forget() {
 	delete(forest.trees, t)
 }
 
-// startNative starts a child of the runner that is in no tree.
+// startNative starts a child of the runner that is in no tree, whatever it shares
+// with a member.
 func startNative(cmd *exec.Cmd) error {
 	forest.Lock()
 	defer forest.Unlock()
+	return forkNative(cmd)
+}
+
+// forkNative is startNative for one who holds forest already.
+func forkNative(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -107,7 +113,7 @@ func becomeSubreaper() {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-func (t *tree) start(cmd *exec.Cmd) error {
+func (t *tree) start(cmd *exec.Cmd, spawn spawner) error {
 	attr := syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {
 		attr = *cmd.SysProcAttr
@@ -120,15 +126,15 @@ func (t *tree) start(cmd *exec.Cmd) error {
 	}
 	forest.Lock() // nobody looks between the fork and the entry here
 	defer forest.Unlock()
-	if err := withMark(t.mark, cmd.Start); err != nil {
+	if err := withMark(t.mark, func() error { return spawn(cmd) }); err != nil {
 		return err
 	}
 	pid := cmd.Process.Pid
 	t.started[pid] = true
 	if st, ok := readStat(pid); ok {
 		t.known[pid] = st.start
-		if attr.Setsid {
-			t.sids[pid] = true
+		if st.sid != t.runner.sid {
+			t.sids[st.sid] = true
 		}
 		t.tell(pid)
 	}
@@ -189,7 +195,7 @@ func (t *tree) scan(adopted func(stat) bool) []int {
 	for changed := true; changed; {
 		changed = false
 		for _, st := range order {
-			if _, ok := t.known[st.pid]; ok || st.pid == t.runner.pid || st.pid == os.Getpid() || st.start < t.runner.start {
+			if _, ok := t.known[st.pid]; ok || st.pid == t.runner.pid || st.pid == os.Getpid() || forest.natives[st.pid] || st.start < t.runner.start {
 				continue
 			}
 			_, child := t.known[st.ppid]

@@ -57,7 +57,9 @@ func (r *run) settle(why error) int {
 			res.Outcome = failure.outcome
 		}
 		res.ErrorSource, res.Error = &failure.source, &failure.ResultError
-		r.rec.event(schema.Event{Type: schema.StartFailed, Code: failure.Code, Message: failure.Message})
+		if why != r.lost {
+			r.rec.event(schema.Event{Type: schema.StartFailed, Code: failure.Code, Message: failure.Message})
+		}
 		return failure.exit
 	case why != nil:
 		panic("runner: unsorted failure: " + why.Error())

@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"syscall"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel/layer"
@@ -58,7 +54,7 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	r.supervise(ctx)
 	r.account()
 	r.settleContract(ctx, nil)
-	return r.finish(nil)
+	return r.finish(r.lost)
 }
 
 // run is a run in progress. It belongs to the goroutine of Run; only the
@@ -75,6 +71,8 @@ type run struct {
 	guard   *cgroup.Guard
 	streams *stdio.Streams
 	cmd     *exec.Cmd
+	job     *cgroup.Job // nil but on a terminal of the command's own
+	lost    error       // how the command ended cannot be told
 
 	observation   *observation // nil when the kernel layer is off or absent
 	unobserved    error        // why it is absent
@@ -146,7 +144,7 @@ func (r *run) contain() error {
 		})
 	}
 	r.reasons = append(r.reasons, hostReasons(r.opt.Host)...)
-	if r.guard, err = session.Guard(); err != nil {
+	if r.guard, err = session.Guard(r.terminal()); err != nil {
 		return sandboxError("guard_failed", fmt.Errorf("start the guard process: %w", err))
 	}
 	return nil
@@ -156,7 +154,8 @@ func (r *run) openStdio() error {
 	streams, err := stdio.Open(stdio.Config{
 		Stdin: r.opt.Stdin, Stdout: r.opt.Stdout, Stderr: r.opt.Stderr,
 		Capture: !r.spec.NoCapture, CaptureBytes: r.spec.CaptureBytes,
-		Create: r.opt.Recorder.Create,
+		Create:   r.opt.Recorder.Create,
+		Settings: r.guard.TerminalChanged,
 		OnTruncate: func(stream string, at int64) {
 			r.rec.event(schema.Event{Type: schema.CaptureTruncated, Stream: stream, Bytes: at})
 		},
@@ -169,59 +168,6 @@ func (r *run) openStdio() error {
 	}
 	r.streams = streams
 	return nil
-}
-
-// start executes the command inside the agent's cgroup.
-func (r *run) start() error {
-	env := append(r.spec.environ(), r.agentSide.env()...)
-	dir, err := r.spec.workdir()
-	if err != nil {
-		return sandboxError("workdir_unusable", err)
-	}
-	name := r.spec.Command[0]
-	path, err := lookPath(name, dir, env)
-	if err == nil {
-		r.cmd = &exec.Cmd{Path: path, Args: r.spec.Command, Env: env, Dir: dir}
-		r.streams.Attach(r.cmd)
-		if !r.sharesTerminal() {
-			r.cmd.SysProcAttr = sessionLeader(r.cmd.SysProcAttr)
-		}
-		r.started = bootTime()
-		err = r.agent.Start(r.cmd)
-	}
-	if err != nil {
-		source, exit, e := startFailure(name, dir, err)
-		return &runError{source: source, exit: exit, ResultError: e}
-	}
-	r.result.Timings.SetupNS = int64(r.started - r.began)
-	r.rec.event(schema.Event{Type: schema.ProcessStarted, PID: r.cmd.Process.Pid})
-	if err := r.streams.Started(); err != nil {
-		r.rec.event(schema.Event{Type: schema.RecorderError, Code: "stdio_failed", Message: err.Error()})
-	}
-	return nil
-}
-
-// sharesTerminal tells whether the command must stay in our process group to
-// be able to use a terminal of ours. It then gets what the terminal sends on
-// its own.
-func (r *run) sharesTerminal() bool {
-	if r.streams.OwnSession() || r.opt.Host.Mode() == cgroup.None {
-		return false
-	}
-	for _, f := range []*os.File{r.opt.Stdin, r.opt.Stdout, r.opt.Stderr} {
-		if f != nil && term.IsTerminal(int(f.Fd())) {
-			return true
-		}
-	}
-	return false
-}
-
-func sessionLeader(attr *syscall.SysProcAttr) *syscall.SysProcAttr {
-	if attr == nil {
-		attr = &syscall.SysProcAttr{}
-	}
-	attr.Setsid = true
-	return attr
 }
 
 // account takes in the kernel's counters of the processes that are gone.
@@ -265,6 +211,9 @@ func (r *run) release() {
 	if r.streams != nil {
 		r.streams.Abort()
 		r.result.Stdio = r.streams.Finish(0)
+	}
+	if r.job != nil {
+		r.job.Close()
 	}
 	if r.session != nil && !r.released {
 		r.released = true

@@ -2,8 +2,6 @@ package runner
 
 import (
 	"context"
-	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
@@ -23,7 +21,7 @@ type exitState struct {
 // supervise waits until the main child is gone and its cgroup is empty,
 // passing on signals and enforcing the deadline on the way.
 func (r *run) supervise(ctx context.Context) {
-	s := &supervisor{run: r, states: waitStates(r.cmd.Process.Pid), shared: r.sharesTerminal()}
+	s := &supervisor{run: r, states: r.waitStates(), shared: r.sharesTerminal()}
 	if t := r.spec.Timeout; t > 0 {
 		timer := time.NewTimer(t)
 		defer timer.Stop()
@@ -61,7 +59,11 @@ func (s *supervisor) step(ctx context.Context) {
 		done = nil
 	}
 	select {
-	case st := <-s.states:
+	case st, ok := <-s.states:
+		if !ok {
+			s.loseChild()
+			return
+		}
 		s.childChanged(st)
 	case err := <-s.empty:
 		s.emptied, s.empty = true, nil
@@ -114,6 +116,15 @@ func (s *supervisor) childChanged(st unix.WaitStatus) {
 	}
 }
 
+// loseChild ends a run of which it will never be known how the command ended.
+func (s *supervisor) loseChild() {
+	s.exited, s.states = true, nil
+	s.run.exit.at = bootTime()
+	s.run.lost = sandboxError("terminal_session_lost", cgroup.ErrLeaderGone)
+	s.rec.event(schema.Event{Type: schema.RecorderError, Code: "terminal_session_lost", Message: cgroup.ErrLeaderGone.Error()})
+	s.kill()
+}
+
 // suspend follows a stopped child in the terminal: the user who typed ^Z wants
 // the shell back. Everywhere else a stopped child is the caller's business.
 func (s *supervisor) suspend() {
@@ -159,7 +170,7 @@ func (s *supervisor) signal(sig syscall.Signal) {
 		_ = unix.Kill(s.cmd.Process.Pid, sig)
 	}
 	s.rec.event(schema.Event{Type: schema.SignalForwarded, SignalName: unix.SignalName(sig), PID: s.cmd.Process.Pid})
-	if sig == syscall.SIGTSTP {
+	if sig == syscall.SIGTSTP && !s.streams.OwnSession() { // there we follow the child
 		stopSelf(false)
 		s.killGroup(syscall.SIGCONT)
 	}
@@ -254,42 +265,4 @@ func leftovers(procs []cgroup.Proc) []schema.Leftover {
 		named = append(named, schema.Leftover{PID: p.PID, Name: p.Name})
 	}
 	return named
-}
-
-// waitStates reports every change of the child until it is gone. It owns the
-// reaping: nobody else may wait for pid.
-func waitStates(pid int) <-chan unix.WaitStatus {
-	states := make(chan unix.WaitStatus)
-	go func() {
-		for {
-			var st unix.WaitStatus
-			_, err := unix.Wait4(pid, &st, unix.WUNTRACED|unix.WCONTINUED, nil)
-			if err == unix.EINTR {
-				continue
-			}
-			if err != nil {
-				panic("wait4: " + err.Error()) // our own child, reaped here alone
-			}
-			states <- st
-			if st.Exited() || st.Signaled() {
-				return
-			}
-		}
-	}()
-	return states
-}
-
-// stopSelf stops this process, or with it our whole process group as the
-// terminal's ^Z would have, and returns when it is continued. It uses SIGSTOP
-// because we catch SIGTSTP.
-func stopSelf(group bool) {
-	continued := make(chan os.Signal, 1)
-	signal.Notify(continued, unix.SIGCONT)
-	defer signal.Stop(continued)
-	pid := os.Getpid()
-	if group {
-		pid = 0
-	}
-	_ = unix.Kill(pid, unix.SIGSTOP)
-	<-continued // another thread may take the stop, and this one run on for a while
 }

@@ -242,7 +242,7 @@ func newCheckSession() (*checkSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	guard, err := session.Guard()
+	guard, err := session.Guard(nil)
 	if err != nil {
 		return nil, errors.Join(err, session.Remove())
 	}

@@ -6,86 +6,197 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
-	"time"
 )
 
 // A full-screen program in a terminal: it is drawn, resized, typed at and left,
 // and the session is kept as a cast.
 func TestFullScreenProgramInATerminal(t *testing.T) {
-	dir := t.TempDir()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	link := filepath.Join(dir, "assay-run")
-	if err := os.Symlink(exe, link); err != nil {
-		t.Fatal(err)
-	}
-	text := filepath.Join(dir, "text")
-	if err := os.WriteFile(text, []byte("the first line\n"+strings.Repeat("more\n", 200)+"the last line\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	socket := filepath.Join(dir, "tmux")
-	tmux := func(args ...string) string {
-		t.Helper()
-		out, err := exec.Command("tmux", append([]string{"-S", socket, "-f", "/dev/null"}, args...)...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("tmux %q: %v\n%s", args, err, out)
-		}
-		return string(out)
-	}
-	waitFor := func(what string, ok func() bool) {
-		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("waited in vain for %s; the screen is\n%s", what, tmux("capture-pane", "-p"))
-			}
-		}
-	}
-	shows := func(s string) func() bool {
-		return func() bool { return strings.Contains(tmux("capture-pane", "-p"), s) }
-	}
-
-	result := filepath.Join(dir, "result.json")
-	cmd := "XDG_STATE_HOME=" + filepath.Join(dir, ".state") + " " + link + " -q -o " + filepath.Join(dir, "a.tar.gz") + " --result " + result +
-		" -- sh -c 'stty size; LESS= less " + text + "; exit 5'; echo status $?; cat"
-	tmux("new-session", "-d", "-x", "80", "-y", "24", "sh", "-c", cmd)
-	defer exec.Command("tmux", "-S", socket, "kill-server").Run()
-	waitFor("the first page", shows("the first line"))
-	tmux("send-keys", "G")
-	waitFor("the last page", shows("the last line"))
-	tmux("send-keys", "g")
-	waitFor("the first page again", shows("the first line"))
-	tmux("resize-window", "-x", "60", "-y", "12")
-	waitFor("a page of eleven lines", func() bool {
-		screen := strings.Split(strings.TrimRight(tmux("capture-pane", "-p"), "\n"), "\n")
+	x := prepareTmux(t)
+	text := x.file("text", "the first line\n"+strings.Repeat("more\n", 200)+"the last line\n")
+	result, bundle := filepath.Join(x.dir, "result.json"), filepath.Join(x.dir, "a.tar.gz")
+	x.start("sh", "-c", filepath.Join(x.dir, "assay-run")+" -q -o "+bundle+" --result "+result+
+		" -- sh -c 'stty size; less "+text+"; exit 5'; echo status $?; cat")
+	x.expect("the first line")
+	x.key("G")
+	x.expect("the last line")
+	x.key("g")
+	x.expect("the first line")
+	x.run("resize-window", "-x", "60", "-y", "12")
+	x.waitFor("a page of eleven lines", func(s string) bool {
+		screen := strings.Split(strings.TrimRight(s, "\n"), "\n")
 		return len(screen) == 12 && screen[11] == ":" && strings.Count(strings.Join(screen, " "), "more") == 10
 	})
-	tmux("send-keys", "q")
-	waitFor("the exit code", shows("status 5"))
+	x.key("q")
+	x.expect("status 5")
 
 	if r := readResult(t, result); r.Stdio.Mode != "terminal" || r.Stdio.Terminal == nil || r.Stdio.Terminal.Bytes == 0 {
 		t.Errorf("stdio: %+v", r.Stdio)
 	}
-	cast := readCast(t, filepath.Join(dir, "a.tar.gz"))
+	cast := readCast(t, bundle)
 	for _, want := range []string{"24 80", "the first line", "the last line", "60x12"} {
 		if !strings.Contains(cast, want) {
 			t.Errorf("the cast does not hold %q", want)
 		}
 	}
-	verifyBundle(t, filepath.Join(dir, "a.tar.gz"), 0)
+	verifyBundle(t, bundle, 0)
+}
+
+// ^Z gives the shell back, and fg the program, also where the program handles
+// the key itself: it restores its screen and then stops by the signal's default
+// action, which the kernel takes only in a group with a parent in its session.
+func TestSuspendKey(t *testing.T) {
+	const catcher = `
+import os, signal, sys
+def stop(*_):
+    print("caught", flush=True)
+    signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTSTP)
+    signal.signal(signal.SIGTSTP, stop)
+    print("back", flush=True)
+signal.signal(signal.SIGTSTP, stop)
+print("ready", flush=True)
+for line in sys.stdin:
+    print("<" + line.strip() + ">", flush=True)
+sys.exit(3)
+`
+	for _, c := range []struct {
+		name    string
+		command string
+		shows   string // when it has started
+		again   string // after fg
+		use     func(x *tmux)
+		exit    string
+	}{
+		{"vim", "vim -u NONE text", `(?m)^7\n8\n9$`, `(?m)^7\n8\n9$`, func(x *tmux) { x.line(":cq 4") }, "4"},
+		{"less", "less text", `(?m)^7\n8\n9$`, `(?m)^7\n8\n9$`, func(x *tmux) { x.key("q") }, "0"},
+		{"a program that catches SIGTSTP", "python3 catcher.py", `(?m)^ready$`, `(?m)^back$`, func(x *tmux) { x.line("hello"); x.expect("<hello>"); x.key("C-d") }, "3"},
+		{"one that does not", "sh -c 'echo ready; cat; exit 3'", `(?m)^ready$`, `(?m)^\./assay-run`, func(x *tmux) { x.line("hello"); x.expect(`(?m)^hello\nhello$`); x.key("C-d") }, "3"},
+		{"a shell's pipeline", "bash -c 'echo ready; cat | cat; exit 3'", `(?m)^ready$`, `(?m)^\./assay-run`, func(x *tmux) { x.line("hello"); x.expect(`(?m)^hello\nhello$`); x.key("C-d") }, "3"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := prepareTmux(t)
+			x.file("text", "7\n8\n9\n")
+			x.file("catcher.py", catcher)
+			x.bash()
+			x.line(`before=$(stty -g); clear; ./assay-run -q -o a.tar.gz -- ` + c.command)
+			x.expect(c.shows)
+			for range 2 {
+				x.key("C-z")
+				x.expect(`Stopped +./assay-run`)
+				x.line(`clear; [ "$(stty -g)" = "$before" ] && echo "the same"`)
+				x.expect(`(?m)^the same$`)
+				x.line("clear; fg")
+				x.expect(c.again)
+			}
+			c.use(x)
+			x.expect(`(?m)^` + c.exit + ` >`)
+			x.line(`clear; [ "$(stty -g)" = "$before" ] && echo "the same"`)
+			x.expect(`(?m)^the same$`)
+			bundle := filepath.Join(x.dir, "a.tar.gz")
+			verifyBundle(t, bundle, 0)
+			events := member(t, bundle, "events.ndjson")
+			for _, kind := range []string{`"stopped"`, `"continued"`} {
+				if n := strings.Count(events, kind); n != 2 {
+					t.Errorf("%d events %s in\n%s", n, kind, events)
+				}
+			}
+		})
+	}
+}
+
+// A shell inside has its own jobs, and is one itself.
+func TestShellInside(t *testing.T) {
+	x := prepareTmux(t)
+	x.bash()
+	x.line(`clear; ./assay-run -q -o a.tar.gz -- bash --noprofile --norc -i`)
+	x.expect(`bash-[0-9.]+[#$]`)
+	x.line(`PS1='in $? > '; clear`)
+	x.expect(`(?m)^in 0 >`)
+	x.line(`less /proc/self/limits`)
+	x.expect(`Max cpu time`)
+	x.key("C-z")
+	x.expect(`(?m)Stopped +less`)
+	x.line(`clear; suspend`)
+	x.expect(`(?m)Stopped +./assay-run`)
+	x.line(`clear; fg`)
+	x.expect(`(?m)^in [0-9]+ >`)
+	x.line(`fg`)
+	x.expect(`Max cpu time`)
+	x.key("q")
+	x.expect(`(?m)^in 0 >`)
+	x.line(`clear; exit 9`)
+	x.expect(`(?m)^9 >`)
+}
+
+// A runner that is SIGKILLed leaves the terminal as it found it, also where a
+// shell without job control, which restores nothing, goes on with its script.
+func TestKilledRunnerRestoresTheTerminal(t *testing.T) {
+	for _, wrap := range []string{"%s", "sh -c '%s; sleep 0.3'"} {
+		x := prepareTmux(t)
+		x.bash()
+		x.line(`before=$(stty -g); clear; ` + strings.Replace(wrap, "%s", `./assay-run -q -- sh -c "echo \$PPID >leader; stty -g >inside; echo ready; exec sleep 1000"`, 1))
+		x.expect(`(?m)^ready$`)
+		pid := runnerOf(t, x.dir)
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		x.expect(`[0-9]+ >`)
+		x.line(`clear; stty -a | tr " ;" "\n\n" | grep -x -e -icanon -e icanon -e -echo -e echo; [ "$(stty -g)" = "$before" ] && echo "the same"`)
+		x.expect(`(?m)^icanon\necho\nthe same$`)
+	}
+}
+
+// The helper in the place of a shell can be killed by the command. How that ends
+// cannot be told then, so the run is over, and says why.
+func TestKilledLeader(t *testing.T) {
+	x := prepareTmux(t)
+	x.bash()
+	x.line(`clear; ./assay-run -q -o a.tar.gz -- sh -c 'sleep 1000 & echo $$ $! >pids; sleep 0.2; kill -9 $PPID; exec sleep 1000'`)
+	x.expect(`(?s)the leader of the command's terminal session is go.*125 >`)
+	bundle := filepath.Join(x.dir, "a.tar.gz")
+	verifyBundle(t, bundle, 0)
+	if n := strings.Count(member(t, bundle, "events.ndjson"), "terminal_session_lost"); n != 1 {
+		t.Errorf("%d events tell of it", n)
+	}
+	if result := member(t, bundle, "result.json"); !strings.Contains(result, `"outcome": "infra_error"`) {
+		t.Error(result)
+	}
+	pids, _ := os.ReadFile(filepath.Join(x.dir, "pids"))
+	for _, pid := range strings.Fields(string(pids)) {
+		stat, err := os.ReadFile("/proc/" + pid + "/stat")
+		if _, state, _ := strings.Cut(string(stat), ") "); err == nil && state[0] != 'Z' {
+			t.Errorf("process %s is left: %s", pid, stat)
+		}
+	}
+}
+
+// runnerOf finds the runner by the helper process that is the command's parent.
+func runnerOf(t *testing.T, dir string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "leader"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(text)) + "/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	pid, err := strconv.Atoi(strings.Fields(rest)[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
 }
 
 // readCast returns what a player of the bundle's asciicast would be given.
 func readCast(t *testing.T, bundle string) string {
 	t.Helper()
-	out, err := exec.Command("tar", "-xOf", bundle, "stdio/terminal.cast").Output()
-	if err != nil {
-		t.Fatalf("tar: %v", err)
-	}
-	lines := bufio.NewScanner(strings.NewReader(string(out)))
+	lines := bufio.NewScanner(strings.NewReader(member(t, bundle, "stdio/terminal.cast")))
 	if !lines.Scan() {
 		t.Fatal("the cast is empty")
 	}
@@ -102,4 +213,14 @@ func readCast(t *testing.T, bundle string) string {
 		all.WriteString(event[2].(string))
 	}
 	return all.String()
+}
+
+// member returns a member of a bundle.
+func member(t *testing.T, bundle, name string) string {
+	t.Helper()
+	out, err := exec.Command("tar", "-xOf", bundle, name).Output()
+	if err != nil {
+		t.Fatalf("tar: %v", err)
+	}
+	return string(out)
 }

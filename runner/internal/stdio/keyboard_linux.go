@@ -1,13 +1,6 @@
 package stdio
 
-import (
-	"bytes"
-	"fmt"
-	"os"
-	"strings"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // lookAgain is how often, in milliseconds, the keyboard looks for what no event
 // tells: that we came to the foreground (`fg` of a job that was running sends
@@ -81,51 +74,9 @@ func (t *terminal) readKeys(buf []byte) (int, error) {
 
 // writeKeys writes to the master what it takes, and returns how much that was.
 func (t *terminal) writeKeys(p []byte) int {
-	tio, err := unix.IoctlGetTermios(t.mfd, unix.TCGETS) // the slave's
-	suspend := false
-	if err == nil && t.full && tio.Lflag&unix.ISIG != 0 && tio.Cc[unix.VSUSP] != 0 {
-		if i := bytes.IndexByte(p, tio.Cc[unix.VSUSP]); i >= 0 {
-			p, suspend = p[:i+1], true
-		}
-	}
 	n, err := unix.Write(t.mfd, p)
 	if err == unix.EIO {
 		return len(p) // nobody will ever read them
 	}
-	if suspend && n == len(p) {
-		t.stopChild()
-	}
 	return max(n, 0)
-}
-
-// stopChild does what the kernel will not do for the suspend key. The child's
-// group is orphaned in the sense of POSIX, its parent being in another session,
-// and the kernel drops the default action of SIGTSTP there. A child with a
-// handler has just been asked by the line discipline, and one that ignores the
-// signal is left alone; both go unstopped, as under script(1) or docker run. One
-// that blocks it is stopped: shells do for a moment whenever they fork.
-// A group that a shell inside made has that shell for a parent: the kernel stops it.
-func (t *terminal) stopChild() {
-	pid := t.cmd.Process.Pid
-	if group, err := unix.IoctlGetInt(t.mfd, unix.TIOCGPGRP); err != nil || group != pid {
-		return
-	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return
-	}
-	for line := range strings.Lines(string(status)) {
-		name, value, _ := strings.Cut(line, ":")
-		if name == "SigCgt" || name == "SigIgn" {
-			var mask uint64
-			fmt.Sscanf(strings.TrimSpace(value), "%x", &mask)
-			if mask&(1<<(unix.SIGTSTP-1)) != 0 {
-				return
-			}
-		}
-	}
-	// The leader alone at first: one that is in vfork(2) stops only when its
-	// child has called exec, which a stopped child never does. Suspend stops the rest.
-	t.stopKey.Store(true)
-	unix.Kill(pid, unix.SIGSTOP)
 }

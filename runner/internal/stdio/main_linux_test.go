@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -72,7 +75,8 @@ func playRunner(dir string, argv []string) int {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = childEnv()
 	s.Attach(cmd)
-	if err := cmd.Start(); err != nil {
+	next, end, err := startChild(s, cmd)
+	if err != nil {
 		s.Finish(grace)
 		return fail(err)
 	}
@@ -97,8 +101,8 @@ func playRunner(dir string, argv []string) int {
 	}
 	code := 0
 	for {
-		var ws syscall.WaitStatus
-		if _, err := syscall.Wait4(cmd.Process.Pid, &ws, syscall.WUNTRACED, nil); errors.Is(err, syscall.EINTR) {
+		ws, err := next()
+		if errors.Is(err, syscall.EINTR) {
 			continue
 		} else if err != nil {
 			return fail(err)
@@ -108,6 +112,9 @@ func playRunner(dir string, argv []string) int {
 			syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 			continue
 		}
+		if ws.Continued() {
+			continue
+		}
 		if code = ws.ExitStatus(); ws.Signaled() {
 			code = 128 + int(ws.Signal())
 		}
@@ -115,6 +122,7 @@ func playRunner(dir string, argv []string) int {
 	}
 	s.SetExit(code)
 	rep.Stdio = s.Finish(grace)
+	end()
 	if again := s.Finish(grace); again != rep.Stdio {
 		return fail(fmt.Errorf("second Finish returned %+v", again))
 	}
@@ -124,11 +132,44 @@ func playRunner(dir string, argv []string) int {
 	}
 	signal.Stop(sigs)
 	close(sigs)
-	if n := runtime.NumGoroutine(); n > 3 { // main, os/signal's, the closing loop above
-		pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
-		return fail(fmt.Errorf("%d goroutines left", n))
+	if !ended(3) { // main, os/signal's, the closing loop above
+		return fail(errors.New("goroutines are left"))
 	}
 	return code
+}
+
+// ended tells whether at most n goroutines are left, once the runtime has had the
+// time to finish what is exiting.
+func ended(n int) bool {
+	for range 100 {
+		if runtime.NumGoroutine() <= n {
+			return true
+		}
+		runtime.Gosched()
+		time.Sleep(time.Millisecond)
+	}
+	pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+	return false
+}
+
+// startChild starts cmd as the runner does. next waits for a change of its state.
+func startChild(s *Streams, cmd *exec.Cmd) (next func() (unix.WaitStatus, error), end func(), err error) {
+	if !s.OwnSession() {
+		next = func() (ws unix.WaitStatus, err error) {
+			_, err = unix.Wait4(cmd.Process.Pid, &ws, unix.WUNTRACED, nil)
+			return ws, err
+		}
+		return next, func() {}, cmd.Start()
+	}
+	session, err := cgroup.Probe().NewSession(fmt.Sprintf("stdio-test-%d", os.Getpid()), cgroup.Limits{})
+	if err != nil {
+		return nil, nil, err
+	}
+	job, err := session.Agent().StartJob(cmd)
+	if err != nil {
+		return nil, nil, errors.Join(err, session.Remove())
+	}
+	return job.Wait, func() { job.Close(); session.Remove() }, nil
 }
 
 // childEnv is the environment without what makes the test binary a runner.
@@ -205,14 +246,8 @@ func leaks(before map[string]string) int {
 			code = 1
 		}
 	}
-	// The runtime finishes what is exiting; nothing else may be there.
-	for range 100 {
-		if runtime.NumGoroutine() <= 2 {
-			return code
-		}
-		runtime.Gosched()
-		time.Sleep(time.Millisecond)
+	if !ended(2) {
+		code = 1
 	}
-	pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
-	return 1
+	return code
 }

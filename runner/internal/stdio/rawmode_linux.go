@@ -2,6 +2,7 @@ package stdio
 
 import (
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,17 +26,36 @@ func (s *Streams) setSuspended(suspended bool) {
 	if t == nil {
 		return
 	}
+	if suspended {
+		t.catchUp()
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.in < 0 || !t.begun {
 		return
 	}
-	if suspended && t.stopKey.Swap(false) {
-		unix.Kill(-t.cmd.Process.Pid, unix.SIGSTOP)
-	}
 	t.suspended = suspended
 	t.adjust()
 	t.poke()
+}
+
+// catchUp lets what the child wrote before it stopped reach our terminal before
+// the shell's prompt does. A terminal that takes nothing (Ctrl-S) is not waited for.
+func (t *terminal) catchUp() {
+	t.mu.Lock()
+	mfd := int32(t.mfd)
+	t.mu.Unlock()
+	for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if !t.showing.TryLock() {
+			continue
+		}
+		fds := []unix.PollFd{{Fd: mfd, Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, 0)
+		t.showing.Unlock()
+		if n == 0 && err == nil {
+			return
+		}
+	}
 }
 
 // Resize passes our terminal's size on to the child. The runner calls it on
@@ -89,6 +109,7 @@ func (t *terminal) adjust() bool {
 		settings.Lflag &^= unix.ECHO | unix.ECHONL
 	}
 	if settings != t.applied {
+		t.s.cfg.settings(&settings, &t.saved)
 		setTermios(t.in, settings)
 		t.applied = settings
 	}
@@ -105,6 +126,7 @@ func (t *terminal) restore() {
 	if foreground(t.in) {
 		setTermios(t.in, t.saved)
 	}
+	t.s.cfg.settings(nil, nil)
 }
 
 // foreground tells whether we may read the terminal and change its settings. A

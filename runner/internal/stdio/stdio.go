@@ -33,10 +33,8 @@
 //   - A write error of ours other than a closed pipe (a full disk under `> file`)
 //     reaches Config.OnError, and the child as EPIPE: a pipe cannot carry ENOSPC.
 //   - Under `> file` the child cannot seek its output, nor see its size.
-//   - On a terminal of its own, a program that handles the suspend key itself
-//     (vim, less) does not stop: the kernel drops SIGTSTP in a group whose parent
-//     is in another session, as under script(1) and docker run. Programs that
-//     leave the key to the kernel do stop, and a shell inside has its job control.
+//   - On a terminal of its own the child's parent is not the runner but a helper
+//     process in the place of a shell, so that ^Z works; see [cgroup.Job].
 //   - Keys that we have read and the child has not are lost when it ends.
 //   - A job in the background that reads its terminal waits for `fg`; it is not
 //     stopped by SIGTTIN.
@@ -45,14 +43,16 @@
 //
 // The kernel raises SIGPIPE in us when our reader has left: it is not to be
 // forwarded. A terminal that we made raw stays so when we are killed by SIGKILL
-// or by a fatal error of the Go runtime: `stty sane` or `reset` helps. A panic in
-// a goroutine of this package restores it; for any other, defer Finish.
+// or by a fatal error of the Go runtime, unless whom Config.Settings told restores
+// it. A panic in a goroutine of this package does; for any other, defer Finish.
 package stdio
 
 import (
 	"errors"
 	"io"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // Modes of a run's standard streams, as schema.Stdio.Mode has them.
@@ -95,6 +95,9 @@ type Config struct {
 	// or schema.TerminalPath, each at most once and only for its first byte. It
 	// may be nil only if nothing is captured.
 	Create func(member string) (io.WriteCloser, error)
+	// Settings, which may be nil, is told before our terminal gets settings other
+	// than its own, with both; and, with nil, after it has its own again.
+	Settings func(set, own *unix.Termios)
 	// OnTruncate is called once for a stream whose copy hit CaptureBytes, with
 	// the number of the stream's bytes that the copy holds.
 	OnTruncate func(stream string, at int64)
@@ -106,6 +109,12 @@ type Config struct {
 func (c *Config) truncated(stream string, at int64) {
 	if c.OnTruncate != nil {
 		c.OnTruncate(stream, at)
+	}
+}
+
+func (c *Config) settings(set, own *unix.Termios) {
+	if c.Settings != nil {
+		c.Settings(set, own)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // Streams are one run's standard streams, used in the order Open, Attach,
-// exec.Cmd.Start, Started, Finish. Finish must be called whatever became of the
+// start of the command, Started, Finish. Finish must be called whatever became of the
 // others. Abort, Resize, Suspend and Resume may come from any goroutine.
 type Streams struct {
 	cfg  Config
@@ -30,7 +30,6 @@ type Streams struct {
 	signals      sync.Mutex
 	closed       bool // guarded by signals
 	copying      sync.WaitGroup
-	attached     bool
 	started      bool
 	once         sync.Once
 	result       schema.Stdio
@@ -61,7 +60,7 @@ func Open(cfg Config) (s *Streams, err error) {
 		return s, fmt.Errorf("eventfd: %w", err)
 	}
 	s.mode = ModePipe
-	outTTY, errTTY := isTerminal(cfg.Stdout), isTerminal(cfg.Stderr)
+	outTTY, errTTY := IsTerminal(cfg.Stdout), IsTerminal(cfg.Stderr)
 	if outTTY || errTTY {
 		s.mode = ModeTerminal
 		if err := s.openTerminal(outTTY, errTTY); err != nil {
@@ -113,16 +112,15 @@ func (s *Streams) openPipe(stream, member string, to *os.File) (*os.File, error)
 // Mode returns ModePassthrough, ModePipe or ModeTerminal.
 func (s *Streams) Mode() string { return s.mode }
 
-// OwnSession tells whether Attach makes the child the leader of a new session
-// on a pseudo-terminal. Where it is false and one of our own streams is a
-// terminal, the child must stay in our process group: it would be stopped, or
-// get EIO, for reading a terminal whose foreground it is not in.
+// OwnSession tells whether the child's stdin is a pseudo-terminal of its own: then
+// start it as the foreground job of a new session there ([cgroup.Group.StartJob]).
+// Where it is false and one of our own streams is a terminal, the child must stay
+// in our process group: it would be stopped, or get EIO, for reading a terminal
+// whose foreground it is not in.
 func (s *Streams) OwnSession() bool { return s.term != nil && s.term.full }
 
-// Attach sets cmd's Stdin, Stdout and Stderr, and adds to its SysProcAttr what
-// a pseudo-terminal needs. It leaves the rest of SysProcAttr as it is.
+// Attach sets cmd's Stdin, Stdout and Stderr, and nothing else.
 func (s *Streams) Attach(cmd *exec.Cmd) {
-	s.attached = true
 	// Never a typed nil: exec.Cmd would take it for a reader.
 	if s.childIn != nil {
 		cmd.Stdin = s.childIn
@@ -132,9 +130,6 @@ func (s *Streams) Attach(cmd *exec.Cmd) {
 	}
 	if s.childErr != nil {
 		cmd.Stderr = s.childErr
-	}
-	if s.term != nil {
-		s.term.attach(cmd)
 	}
 }
 
@@ -261,7 +256,9 @@ func sameFile(a, b *os.File) bool {
 	return errno == 0 && r == 0
 }
 
-func isTerminal(f *os.File) bool {
+// IsTerminal tells whether f, which may be nil, is a terminal, and leaves its flags
+// as they are.
+func IsTerminal(f *os.File) bool {
 	if f == nil {
 		return false
 	}

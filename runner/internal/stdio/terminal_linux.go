@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/assay-run/assay-run/schema"
@@ -35,11 +32,10 @@ type terminal struct {
 	ours       []*os.File // our terminal, opened anew
 	out        *outlet
 	in         int // where keys and settings are; negative without a keyboard
-	cmd        *exec.Cmd
 	wake       int // eventfd: the keyboard has to look again
 	cast       cast
 
-	stopKey atomic.Bool // stopChild stopped the leader, not yet its group
+	showing sync.Mutex // held while the screen goroutine has bytes in hand
 
 	mu        sync.Mutex
 	saved     unix.Termios // our terminal's own settings, while raw is true
@@ -50,7 +46,7 @@ type terminal struct {
 }
 
 func (s *Streams) openTerminal(outTTY, errTTY bool) (err error) {
-	inTTY := isTerminal(s.cfg.Stdin)
+	inTTY := IsTerminal(s.cfg.Stdin)
 	t := &terminal{s: s, full: inTTY && outTTY, lazy: !inTTY, in: -1, mfd: -1, wake: -1}
 	t.cast.cap = capture{cfg: &s.cfg, stream: Terminal, member: schema.TerminalPath}
 	s.term = t
@@ -121,19 +117,6 @@ func (t *terminal) reopen(f *os.File) *os.File {
 	return own
 }
 
-func (t *terminal) attach(cmd *exec.Cmd) {
-	t.cmd = cmd
-	if !t.full {
-		return
-	}
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	a := cmd.SysProcAttr
-	a.Setsid, a.Setctty, a.Ctty = true, true, 0
-	a.Setpgid, a.Foreground = false, false // a session leader has its own group
-}
-
 func (t *terminal) start() error {
 	ws, err := unix.IoctlGetWinsize(t.mfd, unix.TIOCGWINSZ)
 	if err != nil {
@@ -181,8 +164,10 @@ func (t *terminal) screen() {
 		if fds[2].Revents != 0 {
 			fds[2].Fd, draining, timeout = -1, true, 0
 		}
-		n, err := unix.Read(t.mfd, buf)
+		n, err := t.show(buf, &shown)
 		switch {
+		case err == errAborted:
+			return
 		case err == unix.EINTR, err == unix.EAGAIN && !draining:
 			continue
 		case n <= 0: // EIO: the last slave is closed
@@ -191,22 +176,35 @@ func (t *terminal) screen() {
 		if draining {
 			left -= n
 		}
-		t.cast.output(buf[:n], time.Now())
-		if shown {
-			// A terminal that went away takes the output with it, and SIGHUP tells.
-			if err := t.out.writeAll(t.uncook(buf[:n]), t.s.abort); err == errAborted {
-				return
-			} else if err != nil {
-				shown = false
-				if err != unix.EIO {
-					t.s.cfg.failed(Terminal, fmt.Errorf("%w: write to the terminal: %w", ErrOutput, err))
-				}
-			}
-		}
 		if t.lazy {
 			t.poke()
 		}
 	}
+}
+
+// show carries one read's worth to the recording and, while that works (shown),
+// to our terminal.
+func (t *terminal) show(buf []byte, shown *bool) (int, error) {
+	t.showing.Lock()
+	defer t.showing.Unlock()
+	n, err := unix.Read(t.mfd, buf)
+	if n <= 0 {
+		return n, err
+	}
+	t.cast.output(buf[:n], time.Now())
+	if !*shown {
+		return n, nil
+	}
+	// A terminal that went away takes the output with it, and SIGHUP tells.
+	if err := t.out.writeAll(t.uncook(buf[:n]), t.s.abort); err == errAborted {
+		return n, err
+	} else if err != nil {
+		*shown = false
+		if err != unix.EIO {
+			t.s.cfg.failed(Terminal, fmt.Errorf("%w: write to the terminal: %w", ErrOutput, err))
+		}
+	}
+	return n, nil
 }
 
 // uncook takes out the carriage returns that the slave put before newlines, where
