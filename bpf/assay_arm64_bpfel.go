@@ -140,6 +140,7 @@ const (
 	AssayVarSlotMask   = "slot_mask"
 	AssayVarSyscalls   = "syscalls"
 	AssayVarSyscalls32 = "syscalls32"
+	AssayVarUnsettled  = "unsettled"
 	AssayVarWakeBytes  = "wake_bytes"
 )
 
@@ -226,6 +227,7 @@ type AssayVariableSpecs struct {
 	SlotMask   *ebpf.VariableSpec `ebpf:"slot_mask"`
 	Syscalls   *ebpf.VariableSpec `ebpf:"syscalls"`
 	Syscalls32 *ebpf.VariableSpec `ebpf:"syscalls32"`
+	Unsettled  *ebpf.VariableSpec `ebpf:"unsettled"`
 	WakeBytes  *ebpf.VariableSpec `ebpf:"wake_bytes"`
 }
 
@@ -286,6 +288,7 @@ type AssayVariables struct {
 	SlotMask   *ebpf.Variable `ebpf:"slot_mask"`
 	Syscalls   *ebpf.Variable `ebpf:"syscalls"`
 	Syscalls32 *ebpf.Variable `ebpf:"syscalls32"`
+	Unsettled  *ebpf.Variable `ebpf:"unsettled"`
 	WakeBytes  *ebpf.Variable `ebpf:"wake_bytes"`
 }
 

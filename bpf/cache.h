@@ -25,6 +25,8 @@ static __always_inline void key_who(struct scratch *s, u32 kind)
 	s->key[6] = s->how << 20 ^ (s->ret < 0 ? (u64)-s->ret : 0);
 	/* A process that executes something else starts over. */
 	s->key[7] = generation ^ (u64)t->self_exec_id << 32;
+	if (unsettled)
+		s->key[7] ^= bpf_jiffies64() << 8;
 }
 
 static __always_inline int flush(struct scratch *s, struct slot *e, u32 index)

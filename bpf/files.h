@@ -86,19 +86,20 @@ static __always_inline int is_a(u64 file, u32 type)
 	return (BPF_CORE_READ(f, f_inode, i_mode) & 0170000) == type;
 }
 
-/* Bytes into regular files. */
+/* Bytes into regular files, and what kept them out. */
 __noinline int on_write(struct scratch *s)
 {
 	u64 f;
 
 	if (!s)
 		return 0;
-	if (s->ret <= 0)
+	if (s->ret == 0)
 		return filter(s);
 	f = file_of(arg(s, row(s)->fd));
 	if (!f || !is_a(f, 0100000))
 		return filter(s);
-	s->bytes = s->ret;
+	if (s->ret > 0)
+		s->bytes = s->ret;
 	return report_file(s, f);
 }
 

@@ -286,14 +286,15 @@ int BPF_PROG(exited)
 		made->fired++;
 		made->filtered++;
 	}
+	/* A process ends with its last thread. Two that go at the same time may both
+	 * find nobody left: whoever takes the process out of members was the last. */
 	sig = BPF_CORE_READ(p, signal);
-	if (BPF_CORE_READ(sig, live.counter)) { /* a process ends with its last thread */
+	tgid = p->tgid;
+	if (BPF_CORE_READ(sig, live.counter) || bpf_map_delete_elem(&members, &tgid)) {
 		c->filtered++;
 		return 0;
 	}
 	begin(s, CTX_TASK, K_EXIT, H_EXIT);
-	tgid = p->tgid;
-	bpf_map_delete_elem(&members, &tgid);
 	/* As wait_task_zombie in kernel/exit.c; 4 is SIGNAL_GROUP_EXIT. */
 	s->r.arg[0] = BPF_CORE_READ(sig, flags) & 4 ? BPF_CORE_READ(sig, group_exit_code) : BPF_CORE_READ(p, group_leader, exit_code);
 	emit(s, c, 0);
@@ -301,13 +302,15 @@ int BPF_PROG(exited)
 }
 
 /* The tracepoint fires when the migration is done and the task's former cgroup
- * is no longer known, so members remembers who belonged to the session. */
+ * is no longer known, so members remembers who belonged to the session. It fires
+ * for every hierarchy, dst being of that one; the task's own cgroup2 decides. */
 SEC("raw_tp/cgroup_attach_task")
 int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *task)
 {
 	u32 tgid = BPF_CORE_READ(task, tgid);
 	u8 *member = bpf_map_lookup_elem(&members, &tgid), one = 1;
-	int inside = cgroup_in_scope(dst);
+	struct cgroup *now = BPF_CORE_READ(task, cgroups, dfl_cgrp);
+	int inside = cgroup_in_scope(now);
 	struct counter *c;
 	struct scratch *s;
 
@@ -327,12 +330,12 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 	s->r.tid = BPF_CORE_READ(task, pid);
 	s->r.ppid = BPF_CORE_READ(task, real_parent, tgid);
 	s->r.start = BPF_CORE_READ(task, group_leader, start_boottime);
-	s->r.cgroup = BPF_CORE_READ(dst, kn, id);
+	s->r.cgroup = BPF_CORE_READ(now, kn, id);
 	if (inside)
 		bpf_map_update_elem(&members, &tgid, &one, BPF_ANY);
 	else
 		bpf_map_delete_elem(&members, &tgid);
-	emit(s, c, 0);
+	emit(s, c, kernel_str(s, 0, S_NAME, (u64)path));
 	return 0;
 }
 

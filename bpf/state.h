@@ -18,6 +18,9 @@ u64 session_id;
 /* Counts the session's renames, mounts and removals of directories: pointers to
  * dentries seen before may now mean another path. Part of every key. */
 u64 generation;
+/* A rename through io_uring was asked for: when it happens is not seen, so from
+ * then on no repeat is counted beyond a timer tick. */
+u32 unsettled;
 u64 last_wake;
 
 #define DATA 65536       /* a power of two */

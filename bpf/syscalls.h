@@ -7,6 +7,27 @@
 #define ASSAY_SYSCALLS_H
 #include "socket.h"
 
+#define CLONE3 435
+#define NEW_NAMESPACES 0x7E020080ULL /* the CLONE_NEW* flags */
+
+/* A clone is of interest where it makes namespaces. */
+__noinline int on_clone(struct scratch *s)
+{
+	u64 flags;
+
+	if (!s)
+		return 0;
+	flags = s->arg[0] & ~0xffULL; /* the exit signal */
+	if (s->nr == CLONE3) {
+		flags = 0;
+		bpf_probe_read_user(&flags, sizeof(flags), (void *)s->arg[0]);
+	}
+	if (s->ret == 0 /* the child's return */ || !(flags & NEW_NAMESPACES))
+		return filter(s);
+	s->arg[0] = s->how = flags;
+	return report_args(s);
+}
+
 SEC("raw_tp/sys_exit")
 int BPF_PROG(sys_exit, u64 entry, long ret)
 {
@@ -93,6 +114,8 @@ int BPF_PROG(sys_exit, u64 entry, long ret)
 		return on_mmap(s);
 	case P_SOCKET:
 		return on_socket(s);
+	case P_CLONE:
+		return on_clone(s);
 	}
 	return report_args(s); /* P_ARGS: the arguments say it all */
 }

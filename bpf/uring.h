@@ -121,6 +121,7 @@ int BPF_PROG(submitted, struct io_kiocb *req)
 		a.dfd = BPF_CORE_READ(o, old_dfd);
 		b.name = BPF_CORE_READ(o, newpath);
 		b.dfd = BPF_CORE_READ(o, new_dfd);
+		unsettled = 1;
 	} else if ((op == 38 || op == 39) && bpf_core_field_exists(struct io_link, oldpath)) {
 		struct io_link *o = (void *)req;
 

@@ -39,6 +39,13 @@ func init() {
 	}
 }
 
+// IsShim reports whether argv is that of the program by which [Group.Start] puts
+// a command into a cgroup where clone cannot, and which then becomes the command.
+// It does not tell whose program it is: compare the executable.
+func IsShim(argv []string) bool {
+	return len(argv) > 1 && argv[0] == reexecName && argv[1] == shimArg
+}
+
 // startShim spawns a re-exec of this binary that joins the group by writing
 // "0" to files, opened here, and then becomes the command. The argument
 // vector is: name, shimArg, first descriptor, number of files, path, argv...

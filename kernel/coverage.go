@@ -6,16 +6,15 @@ type Dimension struct {
 	Name     string // filesystem, process, network, names, privilege
 	Method   string
 	Observes []string
-	// Hooks all have to be attached and self-tested for the dimension to count
-	// as watched.
+	// Hooks all have to be attached, and one of them seen to fire, for the
+	// dimension to count as watched.
 	Hooks      []HookID
 	BlindSpots []BlindSpot
 }
 
 // A BlindSpot is something this tier cannot see.
 type BlindSpot struct {
-	Code string // stable
-	Text string // one sentence for people
+	Text string // one sentence, stable
 	// exercised tells whether the run did it; nil where nothing can tell.
 	exercised func(*Report) *bool
 }
@@ -54,7 +53,7 @@ func namedByUser(r *Report) bool {
 			return true
 		}
 	}
-	return r.Kinds[KindExecFailed] > 0 || r.Errors > 0
+	return r.Kinds[KindExecFailed]+r.Kinds[KindUtime] > 0 || r.Errors > 0
 }
 
 // Coverage is what the tracepoint tier watches, dimension by dimension. The
@@ -64,37 +63,42 @@ func Coverage() []Dimension { return coverage }
 var coverage = []Dimension{
 	{
 		Name: "filesystem", Method: "raw_tp/sys_exit with paths from kernel objects",
-		Observes: []string{"opens", "creations", "renames", "removals", "links", "truncations", "attribute changes",
-			"bytes written per file", "shared writable mappings", "changes of directory and root"},
+		Observes: []string{"opens", "creations", "renames", "removals", "links", "truncations and allocations", "changes of attributes and times",
+			"bytes written per file, and writes that failed", "shared writable mappings", "changes of directory and root"},
 		Hooks: []HookID{HookOpen, HookWrite, HookMmap, HookRename, HookUnlink, HookLink, HookMkdir, HookTruncate, HookAttr, HookChdir},
 		BlindSpots: []BlindSpot{
-			{"io_uring_files", "files opened or changed through io_uring: the request and its name are seen, its result and the file are not",
+			{"files opened or changed through io_uring: the request and its name are seen, its result and the file are not",
 				exactly(func(r *Report) bool { return r.IOUringUsed })},
-			{"user_memory_names", "names of failed opens, renames, removals and attribute changes are read from the caller's memory after the call, and symbolic links in them are not resolved",
+			{"names of failed opens, renames, removals and attribute changes are read from the caller's memory after the call, and symbolic links in them are not resolved",
 				onlyIf(namedByUser)},
-			{"descriptor_race", "a descriptor that another thread closed and reused before the call had returned names the wrong file",
+			{"a descriptor that another thread closed and reused before the call had returned names the wrong file",
 				onlyIf(threads)},
-			{"mapped_writes", "bytes written through a shared mapping are not counted, only that the mapping was made",
+			{"bytes written through a shared mapping are not counted, only that the mapping was made",
 				exactly(func(r *Report) bool { return r.Kinds[KindMmap] > 0 })},
-			{"mprotect_upgrade", "a shared mapping made read-only and made writable later", nil},
-			{"inherited_descriptors", "files that were opened before the run or handed over a socket: their opening is not seen, writes to them are", nil},
-			{"reads_and_queries", "reads, stat, access, readlink and directory listings are not recorded", nil},
-			{"other_changes", "fallocate, utimensat, FICLONE and other ioctls that change a file", nil},
-			{"outside_renames", "a repeat of an event keeps the first one's path when a process outside the run renames a directory above it", nil},
+			{"a shared mapping made read-only and made writable later", nil},
+			{"files that were opened before the run or handed over a socket: their opening is not seen, writes to them are", nil},
+			{"reads, stat, access, readlink and directory listings are not recorded", nil},
+			{"which times a file was given",
+				exactly(func(r *Report) bool { return r.Kinds[KindUtime] > 0 })},
+			{"FICLONE and other ioctls that change a file", nil},
+			{"a repeat of an event keeps the first one's path when a process outside the run renames a directory above it", nil},
 		},
 	},
 	{
 		Name: "process", Method: "raw_tp/sched_process_exec, _fork, _exit and cgroup_attach_task",
 		Observes: []string{"executions with argv and environment names", "failed executions", "forks and threads", "exit codes and signals",
-			"tasks leaving the session"},
+			"tasks leaving and joining the session"},
 		Hooks: []HookID{HookExec, HookExecFailed, HookFork, HookExit, HookMoved, HookExecArgs},
 		BlindSpots: []BlindSpot{
-			{"compat_calls", "system calls of x32 programs, 32-bit socketcall, and all calls of 32-bit programs on arm64 are counted but not decoded",
+			{"system calls of x32 programs, 32-bit socketcall, and all calls of 32-bit programs on arm64 are counted but not decoded",
 				exactly(func(r *Report) bool { return int(HookCompat) < len(r.Hooks) && r.Hooks[HookCompat].Fired > 0 })},
-			{"pid_namespaces", "pids are those of the initial pid namespace, not those that processes in a container see",
+			{"pids are those of the initial pid namespace, not those that processes in a container see",
 				onlyIf(func(r *Report) bool { return r.Kinds[KindNamespace] > 0 })},
-			{"clone_flags", "namespaces made by clone itself, rather than unshare, are not recorded", nil},
-			{"late_argv", "a program that overwrites its own argv after exec", nil},
+			{"what tasks do before they are moved into the session, and after they are moved out",
+				exactly(func(r *Report) bool { return r.LeftCgroup+r.JoinedCgroup > 0 })},
+			{"code brought in by ptrace or a shared mapping rather than exec",
+				onlyIf(func(r *Report) bool { return r.Kinds[KindPtrace]+r.Kinds[KindMmap] > 0 })},
+			{"a program that overwrites its own argv after exec", nil},
 		},
 	},
 	{
@@ -103,14 +107,16 @@ var coverage = []Dimension{
 			"bytes per remote endpoint"},
 		Hooks: []HookID{HookSocket, HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6},
 		BlindSpots: []BlindSpot{
-			{"io_uring_sockets", "results of connections made through io_uring: the peer is seen",
+			{"results of connections made through io_uring: the peer is seen",
 				exactly(func(r *Report) bool { return r.IOUringUsed })},
-			{"inherited_sockets", "packets of sockets that were made before the run or handed to it belong to their maker's cgroup", nil},
-			{"other_families", "peers on packet, netlink, vsock and raw sockets",
+			{"the address of a bind or connect that failed otherwise than by the network is read from the caller's memory after the call",
+				onlyIf(func(r *Report) bool { return r.Kinds[KindBind]+r.Kinds[KindConnect] > 0 && r.Errors > 0 })},
+			{"packets of sockets that were made before the run or handed to it belong to their maker's cgroup", nil},
+			{"peers on packet, netlink, vsock and raw sockets",
 				nil},
-			{"traffic_owner", "bytes are counted per remote endpoint, not per process",
+			{"bytes are counted per remote endpoint, not per process",
 				exactly(func(r *Report) bool { return r.Kinds[KindTraffic] > 0 })},
-			{"endpoint_table", "traffic with more than 8,192 remote endpoints is not counted for the rest",
+			{"traffic with more than 8,192 remote endpoints is not counted for the rest",
 				exactly(func(r *Report) bool {
 					return len(r.Hooks) > int(HookSkbOut) && r.Hooks[HookSkbIn].FailedReads+r.Hooks[HookSkbOut].FailedReads > 0
 				})},
@@ -121,12 +127,12 @@ var coverage = []Dimension{
 		Observes: []string{"DNS questions and answers", "TLS server names"},
 		Hooks:    []HookID{HookSkbIn, HookSkbOut},
 		BlindSpots: []BlindSpot{
-			{"quic", "server names inside QUIC", exactly(func(r *Report) bool { return r.QUICPeers > 0 })},
-			{"encrypted_dns", "names asked over TLS or HTTPS", onlyIf(func(r *Report) bool { return r.Kinds[KindTLSHello] > 0 })},
-			{"local_resolver", "names asked of a local daemon over a unix socket",
+			{"server names inside QUIC", exactly(func(r *Report) bool { return r.QUICPeers > 0 })},
+			{"names asked over TLS or HTTPS", onlyIf(func(r *Report) bool { return r.Kinds[KindTLSHello] > 0 })},
+			{"names asked of a local daemon over a unix socket",
 				onlyIf(func(r *Report) bool { return r.Kinds[KindConnect] > 0 })},
-			{"split_messages", "a ClientHello or DNS message beyond the first TCP segment or 2,048 bytes is cut, and marked so", nil},
-			{"encrypted_hello", "the true name in an encrypted ClientHello", onlyIf(func(r *Report) bool { return r.Kinds[KindTLSHello] > 0 })},
+			{"a ClientHello or DNS message beyond the first TCP segment or 2,048 bytes is cut, and marked so", nil},
+			{"the true name in an encrypted ClientHello", onlyIf(func(r *Report) bool { return r.Kinds[KindTLSHello] > 0 })},
 		},
 	},
 	{
@@ -134,9 +140,9 @@ var coverage = []Dimension{
 		Observes: []string{"changes of user and group", "capset", "ptrace", "mounts", "namespaces", "bpf", "memfd", "kernel modules", "io_uring"},
 		Hooks:    []HookID{HookPrivilege},
 		BlindSpots: []BlindSpot{
-			{"pointer_arguments", "what capset, ptrace and bpf find behind their pointers is not read",
+			{"what capset, ptrace and bpf find behind their pointers is not read",
 				exactly(func(r *Report) bool { return r.Kinds[KindCapset]+r.Kinds[KindPtrace]+r.Kinds[KindBPF] > 0 })},
-			{"setuid_programs", "a change of identity by executing a set-user-id file is seen as an execution only",
+			{"a change of identity by executing a set-user-id file is seen as an execution only",
 				onlyIf(func(r *Report) bool { return r.Kinds[KindExec] > 0 })},
 		},
 	},

@@ -172,7 +172,7 @@ func (d *decoder) arguments(r *record, call *sysCall) {
 	// Arguments that are ints come with arbitrary upper halves.
 	if call.flagsArg != noArg {
 		e.Flags = r.arg(call.flagsArg)
-		if call.name != "openat2" && call.name != "unshare" {
+		if call.name != "openat2" && call.name != "unshare" && call.name != "clone3" {
 			e.Flags = uint64(uint32(e.Flags))
 		}
 	}
@@ -192,15 +192,22 @@ func (d *decoder) arguments(r *record, call *sysCall) {
 		e.UID, e.GID = uint32(r.arg(2)), uint32(r.arg(3))
 	case "truncate", "ftruncate":
 		e.Bytes = r.arg(1)
+	case "fallocate":
+		e.Args = [6]uint64{r.arg(1), r.arg(2), r.arg(3)}
+		if r.u32(offBits)&bitIA32 != 0 { // in halves
+			e.Args = [6]uint64{r.arg(1), r.arg(2) | r.arg(3)<<32, r.arg(4) | r.arg(5)<<32}
+		}
 	}
 	switch e.Kind {
 	case KindWrite:
-		if !e.Repeat {
+		if !e.Repeat && e.Errno == 0 {
 			e.Bytes = r.arg(5)
 		}
 	case KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindBPF, KindModule, KindIOUring, KindMknod, KindCompat:
 		for i := range e.Args {
-			e.Args[i] = r.arg(uint8(i))
+			if call.numbers&(1<<i) != 0 {
+				e.Args[i] = r.arg(uint8(i))
+			}
 		}
 	}
 }

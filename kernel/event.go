@@ -49,6 +49,7 @@ const (
 	KindLeftCgroup   // a task was moved out of the session cgroup
 	KindJoinedCgroup // a task from outside was moved in
 	KindCompat       // a 32-bit or x32 system call that is not decoded; Syscall is its number
+	KindUtime        // the times of a file were set
 	kindExecArgs     // part of an exec's argv; joined by the decoder
 	kindExecEnv      // an exec's environment keys; joined by the decoder
 	kindRepeat       // a flushed coalescing slot; joined by the decoder
@@ -180,9 +181,11 @@ type Event struct {
 	// UID and GID are chown's arguments (-1 is "leave") as passed.
 	UID, GID uint32
 	// Name is an extended attribute's name, the source of mount, the file
-	// system of fsopen, the name of delete_module.
+	// system of fsopen, the name of delete_module, the path of the cgroup2
+	// directory that a task was moved to.
 	Name []byte
-	// Args are the raw arguments of the privilege kinds.
+	// Args are the arguments of the privilege kinds that are numbers; those that
+	// are addresses are 0.
 	Args [6]uint64
 
 	// Fork: the new task. ChildPID equals PID for a thread (Thread is true).

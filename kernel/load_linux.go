@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -97,7 +100,30 @@ func load(cfg Config) (_ *loaded, err error) {
 	if len(l.links) == 0 {
 		return nil, classify(l.failed["sys_exit"])
 	}
-	return l, nil
+	return l, l.enroll(cfg.CgroupPath)
+}
+
+// enroll makes the processes that are in the session already its members, so
+// that their exits are told from those of threads. It is called when forks are
+// being seen.
+func (l *loaded) enroll(session string) error {
+	return filepath.WalkDir(session, func(path string, d os.DirEntry, err error) error {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // removed meanwhile
+		}
+		if err != nil || d.Name() != "cgroup.procs" {
+			return err
+		}
+		list, _ := os.ReadFile(path) // a threaded cgroup has none: its processes are in the one above
+		for _, pid := range strings.Fields(string(list)) {
+			if n, err := strconv.ParseUint(pid, 10, 32); err == nil && n > 0 {
+				if err := l.coll.Maps["members"].Put(uint32(n), uint8(1)); err != nil {
+					return fmt.Errorf("enroll process %d: %w", n, err)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // openCgroup opens the session's directory and returns its cgroup id, which

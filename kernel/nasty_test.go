@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -44,6 +45,27 @@ func init() {
 		check("chdir", os.Chdir("gone"))
 		check("rmdir", unix.Rmdir("../gone"))
 		unix.Open("x", unix.O_CREAT, 0o600)
+	}
+	children["exit-together"] = func([]string) {
+		if len(os.Args) > 1 {
+			var ready, done sync.WaitGroup
+			done.Add(1)
+			for range 8 {
+				ready.Add(1)
+				go func() {
+					runtime.LockOSThread()
+					ready.Done()
+					done.Wait()
+					unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+				}()
+			}
+			ready.Wait()
+			done.Done()
+			unix.Exit(0)
+		}
+		for range 200 {
+			check("child", exec.Command("/proc/self/exe", "again").Run())
+		}
 	}
 	children["mounts"] = func([]string) { // in a mount namespace of its own
 		check("private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
@@ -242,6 +264,67 @@ func TestLeaderExitsFirst(t *testing.T) {
 	}
 	if len(s.find(KindOpen, path("/dev/zero"))) != 1 {
 		t.Error("the open after the leader's exit was not seen")
+	}
+}
+
+// Threads that end at the same moment may each find that nobody is left.
+func TestThreadsThatExitTogether(t *testing.T) {
+	s, _, err := observed(t, "exit-together", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exits := map[uint32]int{}
+	for _, e := range s.find(KindExit, nil) {
+		exits[e.PID]++
+	}
+	forks := 0
+	for _, e := range s.find(KindFork, func(e *Event) bool { return !e.Thread }) {
+		forks++
+		if n := exits[e.ChildPID]; n != 1 {
+			t.Errorf("process %d has %d exits", e.ChildPID, n)
+		}
+	}
+	if forks < 200 || len(exits) != forks {
+		t.Errorf("%d forks, %d processes that ended", forks, len(exits))
+	}
+}
+
+// A process that was in the session before it was observed ends like any other.
+func TestProcessThatWasThereBefore(t *testing.T) {
+	cg := newCgroup(t)
+	dir, err := os.Open(cg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	c := exec.Command("sleep", "1000")
+	c.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	o, err := Open(t.Context(), Config{CgroupPath: cg})
+	if err != nil {
+		c.Process.Kill()
+		c.Wait()
+		t.Fatal(err)
+	}
+	defer o.Close()
+	c.Process.Kill()
+	c.Wait()
+	if err := o.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	var exits []string
+	if err := o.Read(func(e *Event) error {
+		if e.Kind == KindExit {
+			exits = append(exits, fmt.Sprint(int(e.PID) == c.Process.Pid, " ", e.Signal))
+		}
+		return nil
+	}, func(uint64) {}); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(exits) != "[true 9]" {
+		t.Errorf("exits: %q, want one, by signal 9", exits)
 	}
 }
 

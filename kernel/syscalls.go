@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 )
 
@@ -16,6 +17,7 @@ const (
 	progArgs
 	progSocket
 	progMmap
+	progClone
 )
 
 // noArg is NOARG of bpf/record.h.
@@ -62,6 +64,7 @@ var sysRows = []sysRow{
 	{"mknodat", progPath, KindMknod, HookMkdir, "d0p1m2k3"},
 	{"truncate", progPath, KindTruncate, HookTruncate, "p0k1"},
 	{"ftruncate", progFD, KindTruncate, HookTruncate, "F0k1"},
+	{"fallocate", progFD, KindTruncate, HookTruncate, "F0k1k2k3"},
 
 	{"chmod", progPath, KindChmod, HookAttr, "p0m1"},
 	{"fchmod", progFD, KindChmod, HookAttr, "F0m1"},
@@ -79,6 +82,11 @@ var sysRows = []sysRow{
 	{"lremovexattr", progPath, KindRemovexattr, HookAttr, "p0n1"},
 	{"fremovexattr", progFD, KindRemovexattr, HookAttr, "F0n1"},
 	{"removexattrat", progPath, KindRemovexattr, HookAttr, "d0p1f2n3"},
+
+	{"utimensat", progPath, KindUtime, HookAttr, "d0p1f3"},
+	{"utimes", progPath, KindUtime, HookAttr, "p0"},
+	{"utime", progPath, KindUtime, HookAttr, "p0"},
+	{"futimesat", progPath, KindUtime, HookAttr, "d0p1"},
 
 	{"chdir", progCwd, KindChdir, HookChdir, "p0"},
 	{"fchdir", progCwd, KindChdir, HookChdir, "F0"},
@@ -130,6 +138,8 @@ var sysRows = []sysRow{
 	{"fsopen", progPath, KindMount, HookPrivilege, "n0f1"},
 	{"fsconfig", progArgs, KindMount, HookPrivilege, "k0k1"},
 	{"fsmount", progArgs, KindMount, HookPrivilege, "k0f1"},
+	{"clone", progClone, KindNamespace, HookPrivilege, "f0"},
+	{"clone3", progClone, KindNamespace, HookPrivilege, "f0"},
 	{"unshare", progArgs, KindNamespace, HookPrivilege, "f0"},
 	{"setns", progArgs, KindNamespace, HookPrivilege, "k0f1"},
 	{"bpf", progArgs, KindBPF, HookPrivilege, "k0"},
@@ -147,6 +157,7 @@ type sysCall struct {
 	prog, kind, hook                     uint8
 	fd, dfd, path, dfd2, path2, str, key uint8
 	flagsArg, modeArg                    uint8
+	numbers                              uint8 // bit mask of arguments that are no addresses
 }
 
 // sysTable maps the numbers of one instruction set to calls.
@@ -184,6 +195,9 @@ func (r sysRow) parse() *sysCall {
 	}
 	for i := 0; i+1 < len(r.spec); i += 2 {
 		n := r.spec[i+1] - '0'
+		if !strings.ContainsRune("pPn", rune(r.spec[i])) {
+			c.numbers |= 1 << n
+		}
 		switch r.spec[i] {
 		case 'F':
 			c.fd = n

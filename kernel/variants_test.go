@@ -91,6 +91,14 @@ var variants = []variant{
 		check("a/one", err)
 		raw("ftruncate", uintptr(fd), 5)
 	}},
+	{"truncate fallocate a/one -", func() {
+		fd, err := unix.Open("a/one", unix.O_RDWR, 0)
+		check("a/one", err)
+		raw("fallocate", uintptr(fd), unix.FALLOC_FL_KEEP_SIZE, 4096, 8192)
+	}},
+	{"utime utimensat a/one -", func() { raw("utimensat", atFDCWD, cstr("a/one"), 0, 0) }},
+	{"utime utimensat a/sub -", func() { raw("utimensat", dirfd("a/sub"), 0, 0, 0) }}, // as futimens does
+	{"utime utimensat a/nope - ENOENT", func() { raw("utimensat", dirfd("a"), cstr("nope"), 0, 0) }},
 	{"chmod fchmodat a/one -", func() { raw("fchmodat", atFDCWD, cstr("a/one"), 0o640) }},
 	{"chmod fchmodat2 a/one -", func() { raw("fchmodat2", atFDCWD, cstr("a/one"), 0o644, 0) }},
 	{"chmod fchmod a/three -", func() {
@@ -131,6 +139,16 @@ var variants = []variant{
 	{"write copy_file_range a/copy -", func() {
 		writeWith("a/copy", func(fd uintptr) { raw("copy_file_range", open("a/w"), 0, fd, 0, 5, 0) })
 	}},
+	{"write write a/w - EBADF", func() { raw("write", open("a/w"), cstr("hello"), 5) }},
+	{"write write a/limited - EFBIG", func() {
+		writeWith("a/limited", func(fd uintptr) {
+			var was unix.Rlimit
+			check("rlimit", unix.Getrlimit(unix.RLIMIT_FSIZE, &was))
+			check("rlimit", unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: was.Max}))
+			raw("write", fd, cstr("hello"), 5)
+			check("rlimit", unix.Setrlimit(unix.RLIMIT_FSIZE, &was))
+		})
+	}},
 	{"mmap mmap a/w -", func() {
 		writeWith("a/w", func(fd uintptr) { raw("mmap", 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED, fd, 0) })
 	}},
@@ -140,6 +158,11 @@ var variants = []variant{
 	{"exec_failed execve a/nope - ENOENT", func() { raw("execve", cstr("a/nope"), 0, 0) }},
 	{"exec_failed execveat a/three - EACCES", func() { raw("execveat", dirfd("a"), cstr("three"), 0, 0, 0) }},
 	{"memfd memfd_create =secret -", func() { raw("memfd_create", cstr("secret"), 0) }},
+	{"namespace clone - - EINVAL", func() { raw("clone", unix.CLONE_NEWNS|unix.CLONE_FS, 0, 0, 0, 0) }},
+	{"namespace clone3 - - EINVAL", func() {
+		a := [8]uint64{unix.CLONE_NEWUSER | unix.CLONE_FS}
+		raw("clone3", uintptr(unsafe.Pointer(&a)), unsafe.Sizeof(a))
+	}},
 	{"namespace unshare - - EINVAL", func() { raw("unshare", 1) }},
 	{"namespace setns - - EBADF", func() { raw("setns", ^uintptr(0), 0) }},
 	{"setid setuid - -", func() { raw("setuid", 0) }},
@@ -227,9 +250,19 @@ func TestVariants(t *testing.T) {
 			t.Errorf("missing: %s (%d of %d)", w, seen[w], n)
 		}
 	}
-	for _, e := range s.find(KindWrite, func(e *Event) bool { return e.Syscall == "writev" }) {
-		if e.Bytes != 6 {
+	for _, e := range s.find(KindWrite, func(e *Event) bool { return e.Syscall == "writev" || e.Errno != 0 }) {
+		if e.Errno == 0 && e.Bytes != 6 || e.Errno != 0 && e.Bytes != 0 {
 			t.Errorf("bytes of %s", describe(e))
+		}
+	}
+	for _, e := range s.find(KindTruncate, func(e *Event) bool { return e.Syscall == "fallocate" }) {
+		if want := [6]uint64{unix.FALLOC_FL_KEEP_SIZE, 4096, 8192}; e.Args != want {
+			t.Errorf("arguments of fallocate are %v, want %v", e.Args, want)
+		}
+	}
+	for _, e := range s.find(KindNamespace, func(e *Event) bool { return strings.HasPrefix(e.Syscall, "clone") }) {
+		if e.Flags&(unix.CLONE_NEWNS|unix.CLONE_NEWUSER) == 0 {
+			t.Errorf("flags of %s are %#x", e.Syscall, e.Flags)
 		}
 	}
 	if t.Failed() {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/schema"
@@ -49,7 +50,7 @@ func (r *run) observe(ctx context.Context) error {
 	o.builder = layer.NewBuilder(layer.Options{
 		RunID: r.spec.RunID, Start: uint64(r.rec.start()), Surface: r.surface,
 		CompatV0: r.spec.Compat == "v0", Sink: r.kernelSink(), Checks: r.gate.cgroups(),
-		Bind: r.agentSide.correlator.Bind,
+		Bind: r.agentSide.correlator.Bind, Shim: cgroup.IsShim,
 	})
 	go func() {
 		readErr := observer.Read(func(ev *kernel.Event) error {

@@ -192,10 +192,11 @@ const (
 	ClassRuntime                    // a language runtime looking for its own parts
 	ClassIntrospection              // a program reading about itself and the host
 	ClassCheck                      // a check of the outcome contract: the runner's doing
+	ClassRunner                     // what the runner did in the run's process before the command
 	NumClasses         = iota
 )
 
-var classNames = [...]string{"agent", "loader", "locale", "runtime", "introspection", "check"}
+var classNames = [...]string{"agent", "loader", "locale", "runtime", "introspection", "check", "runner"}
 
 // String returns the class's name in JSON.
 func (c Class) String() string {

@@ -19,7 +19,7 @@ const (
 	KindExit       KernelKind = 101 // a process ended: its last thread went
 	KindExecFailed KernelKind = 102 // the path that was to be executed
 	KindJoin       KernelKind = 103 // a process first seen without its fork
-	KindLeave      KernelKind = 104 // a task was moved out of the session cgroup
+	KindLeave      KernelKind = 104 // a task was moved out of the session cgroup: the cgroup's path
 	KindThread     KernelKind = 105 // a new thread; the event is its own
 	KindChdir      KernelKind = 106 // the new directory
 	KindChroot     KernelKind = 107 // the new root
@@ -31,13 +31,14 @@ const (
 	KindMkdir       KernelKind = 114 // the path
 	KindRmdir       KernelKind = 115 // the path
 	KindMknod       KernelKind = 116 // the path
-	KindTruncate    KernelKind = 117 // the path; Args: the new length
+	KindTruncate    KernelKind = 117 // the path; Args: the new length, or fallocate's mode, offset, length (Call)
 	KindChmod       KernelKind = 118 // the path
 	KindChown       KernelKind = 119 // the path; Args: uid, gid as passed
 	KindSetxattr    KernelKind = 120 // the path; Target: attribute name
 	KindRemovexattr KernelKind = 121 // the path; Target: attribute name
 	KindWrite       KernelKind = 122 // bytes written to a file: the path
 	KindMmapShared  KernelKind = 123 // a writable shared mapping: the path
+	KindUtime       KernelKind = 124 // its times were set: the path
 
 	KindBind   KernelKind = 130 // the local endpoint as asked for
 	KindListen KernelKind = 131 // the local endpoint
@@ -50,8 +51,8 @@ const (
 	KindSetID         KernelKind = 150 // the set*id family; Call, Args
 	KindCapset        KernelKind = 151 // Args
 	KindPtrace        KernelKind = 152 // Args: request, pid
-	KindMount         KernelKind = 153 // mount and its kin; Call
-	KindNamespace     KernelKind = 154 // unshare, setns; Call, Flags
+	KindMount         KernelKind = 153 // mount and its kin: where; Target: the source, or the second path; Call
+	KindNamespace     KernelKind = 154 // unshare, setns, a clone that makes some; Call, Flags
 	KindBPF           KernelKind = 155 // Args: command
 	KindMemfd         KernelKind = 156 // the name
 	KindModule        KernelKind = 157 // kernel modules; Call
@@ -73,8 +74,8 @@ var kindNames = [maxKind]string{
 	KindMknod: "mknod", KindTruncate: "truncate", KindChmod: "chmod",
 	KindChown: "chown", KindSetxattr: "setxattr",
 	KindRemovexattr: "removexattr", KindWrite: "write",
-	KindMmapShared: "mmap_shared",
-	KindBind:       "bind", KindListen: "listen", KindAccept: "accept",
+	KindMmapShared: "mmap_shared", KindUtime: "utime",
+	KindBind: "bind", KindListen: "listen", KindAccept: "accept",
 	KindSendto: "sendto", KindDNS: "dns", KindTLS: "tls", KindFlow: "flow",
 	KindSetID: "setid", KindCapset: "capset", KindPtrace: "ptrace",
 	KindMount: "mount", KindNamespace: "namespace", KindBPF: "bpf",

@@ -209,7 +209,7 @@ func isPath(k schema.KernelKind) bool {
 	switch k {
 	case schema.KindOpen, schema.KindExec, schema.KindExecFailed, schema.KindFileBlocked, schema.KindChdir, schema.KindChroot,
 		schema.KindUnlink, schema.KindRename, schema.KindLink, schema.KindSymlink, schema.KindMkdir, schema.KindRmdir,
-		schema.KindMknod, schema.KindTruncate, schema.KindChmod, schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr,
+		schema.KindMknod, schema.KindTruncate, schema.KindChmod, schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr, schema.KindUtime,
 		schema.KindWrite, schema.KindMmapShared, schema.KindMount, schema.KindIOUringOp:
 		return true
 	}

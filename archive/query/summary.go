@@ -218,7 +218,7 @@ func (g *gatherer) event(e *schema.KernelEvent) {
 		g.file(g.deleted, e.Value, e, n, 0)
 	case schema.KindUnlink, schema.KindRmdir:
 		g.file(g.deleted, e.Value, e, n, 0)
-	case schema.KindChmod, schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr:
+	case schema.KindChmod, schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr, schema.KindUtime:
 		g.file(g.changed, e.Value, e, n, 0)
 	case schema.KindConnect, schema.KindSendto, schema.KindFlow, schema.KindConnectBlocked:
 		g.host(e, n)

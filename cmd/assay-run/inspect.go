@@ -84,7 +84,7 @@ event must pass them all.`,
 	fs.StringVar(&f.Path, "path", "", "about a path that matches `GLOB` (** crosses directories)")
 	fs.StringVar(&f.Host, "host", "", "about a host: `NAME`, glob, address, prefix or address:port")
 	fs.StringVar(&f.Result, "result", "", "with this `RESULT`: ok, error, blocked, or an errno such as ENOENT")
-	fs.StringSliceVar(&f.Classes, "class", nil, "of these `CLASSES`: agent, loader, locale, runtime, introspection")
+	fs.StringSliceVar(&f.Classes, "class", nil, "of these `CLASSES`: agent, loader, locale, runtime, introspection, check, runner")
 	fs.DurationVar(&f.Since, "since", 0, "from this `TIME` of the run on (1.5s)")
 	fs.DurationVar(&f.Until, "until", 0, "up to this `TIME` of the run")
 	fs.StringVar(&f.ToolCall, "tool-call", "", "that belong to the tool call `ID`")

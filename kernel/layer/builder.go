@@ -27,6 +27,9 @@ type Options struct {
 	// process and its descendants from there on, unless it is bound by window.
 	// Nil changes nothing.
 	Bind func(ev *kernel.Event, e *schema.KernelEvent)
+	// Shim tells by its arguments whether a program is the runner's own, executed
+	// through /proc/self/exe on the way to a command; nil for none.
+	Shim func(argv []string) bool
 	// Checks are told from the agent by it; nil for a run without a contract.
 	Checks *Checks
 	// Window is how long an event is held for earlier ones from other CPUs;
@@ -222,7 +225,11 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 		b.out.ToolCallID, b.out.BoundBy = slot.toolCall, slot.boundBy
 		return
 	}
-	if p != nil && b.out.Class != schema.ClassCheck {
+	switch {
+	case p == nil || b.out.Class == schema.ClassCheck:
+	case p.starting && b.out.Kind != schema.KindFork && b.out.Kind != schema.KindExecFailed && b.out.Kind != schema.KindExit:
+		b.out.Class = schema.ClassRunner
+	default:
 		b.out.Class = classify(&b.out, p.exe)
 	}
 	if !ev.Repeat {

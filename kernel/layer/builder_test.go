@@ -118,6 +118,37 @@ func TestBuilderKeepsTheProcessTable(t *testing.T) {
 	}
 }
 
+// Between fork and exec the first process is the runner's, and so is the shim
+// that may come before the command.
+func TestWhatTheRunnerDoesBeforeTheCommand(t *testing.T) {
+	b, lines := collect(t, Options{Shim: func(argv []string) bool { return len(argv) > 1 && argv[1] == "join" }})
+	fork := forkEvent(0, 0, 10) // by somebody outside of the run
+	chdir := openEvent(10, 10, "/work", 0, 0)
+	chdir.Kind = kernel.KindChdir
+	push(t, b, fork, chdir, shimEvent(20), openEvent(30, 10, "/sys/fs/cgroup/pids/x/cgroup.procs", 1, 0),
+		execEvent(40, 10, "/bin/sh", "sh"), openEvent(50, 10, "/work/a", 0, 0),
+		shimEvent(60), openEvent(70, 10, "/work/b", 0, 0))
+	b.Close()
+	var got []string
+	for _, e := range *lines {
+		got = append(got, fmt.Sprint(e.Kind, " ", e.Value, " ", e.Class))
+	}
+	want := []string{
+		"fork  agent", "chdir /work runner", "exec /bin/assay-run runner", "openat /sys/fs/cgroup/pids/x/cgroup.procs runner",
+		"exec /bin/sh agent", "openat /work/a agent",
+		"exec /bin/assay-run agent", "openat /work/b agent", // whoever pretends later is the agent
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func shimEvent(at uint64) kernel.Event {
+	ev := execEvent(at, 10, "/bin/assay-run", "assay-run", "join")
+	ev.Filename = []byte("/proc/self/exe")
+	return ev
+}
+
 func TestBuilderOrdersEventsOfAllCPUs(t *testing.T) {
 	b, lines := collect(t, Options{Window: 100})
 	push(t, b, forkEvent(0, 1, 10))

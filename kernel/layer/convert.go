@@ -24,6 +24,7 @@ var kinds = [...]schema.KernelKind{
 	kernel.KindNamespace: schema.KindNamespace, kernel.KindBPF: schema.KindBPF, kernel.KindMemfd: schema.KindMemfd,
 	kernel.KindModule: schema.KindModule, kernel.KindIOUring: schema.KindIOUring, kernel.KindIOUringOp: schema.KindIOUringOp,
 	kernel.KindLeftCgroup: schema.KindLeave, kernel.KindJoinedCgroup: schema.KindJoin, kernel.KindCompat: schema.KindCompatSyscall,
+	kernel.KindUtime: schema.KindUtime,
 }
 
 // convert fills b.out from ev, whose process is p; begin has been called.
@@ -55,6 +56,9 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 		e.Mode = ev.Mode
 	case kernel.KindTruncate:
 		e.Args = b.arg(ev.Bytes)
+		if ev.Syscall == "fallocate" {
+			e.Call, e.Args = ev.Syscall, b.arg(ev.Args[:3]...)
+		}
 	case kernel.KindChown:
 		e.Args = b.arg(uint64(ev.UID), uint64(ev.GID))
 	case kernel.KindSetxattr, kernel.KindRemovexattr:
@@ -80,7 +84,7 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 	case kernel.KindTLSHello:
 		b.tls(ev)
 	case kernel.KindLeftCgroup, kernel.KindJoinedCgroup:
-		e.PPID, e.CgroupID = ev.PPID, ev.CgroupID
+		e.PPID, e.CgroupID, e.Value = ev.PPID, ev.CgroupID, string(ev.Name)
 	case kernel.KindIOUringOp:
 		e.Args = b.arg(ev.Args[0])
 	case kernel.KindCompat:
@@ -89,6 +93,9 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 		kernel.KindMemfd, kernel.KindModule, kernel.KindIOUring:
 		e.Call = ev.Syscall
 		e.Args = b.arg(ev.Args[:]...)
+		if len(ev.Name) > 0 {
+			e.Target = string(ev.Name)
+		}
 	}
 }
 
@@ -170,6 +177,7 @@ func (b *Builder) exec(ev *kernel.Event, p *process) {
 	e.ParentExecID, p.execID = p.execID, b.procs.nextID()
 	e.ExecID = p.execID
 	p.exe = e.Value
+	p.starting = p.starting && b.o.Shim != nil && string(ev.Filename) == "/proc/self/exe" && b.o.Shim(e.Argv)
 	if id := string(ev.ToolCallID); id != "" && utf8.ValidString(id) {
 		p.toolCall, p.boundBy = id, "env"
 	} else if p.toolCall != "" {

@@ -186,6 +186,9 @@ func normalizePart(p string) string {
 			}
 		}
 	}
+	if isHash(p) {
+		return p
+	}
 	// Go's os.MkdirTemp and os.CreateTemp: a decimal number of six digits and
 	// more in place of the star; and names made of a pid.
 	end := len(p)
@@ -200,4 +203,12 @@ func normalizePart(p string) string {
 		return p[:start] + "<random>" + p[end:]
 	}
 	return p
+}
+
+// isHash reports whether p begins or ends with a hash in hexadecimal: the end of
+// one may be all digits, but it is no random number.
+func isHash(p string) bool {
+	const hex = "0123456789abcdef"
+	n := max(len(p)-len(strings.TrimLeft(p, hex)), len(p)-len(strings.TrimRight(p, hex)))
+	return n >= 32 && strings.ContainsAny(p, "abcdef")
 }

@@ -11,7 +11,9 @@ type process struct {
 	// toolCall is the tool call it belongs to, bound how.
 	toolCall, boundBy string
 	check             *Check // nil for the agent's
-	exited            bool
+	// starting: the runner forked it, and it has not executed the command yet.
+	starting bool
+	exited   bool
 }
 
 // keptExits is how many ended processes are remembered, for events that come
@@ -70,7 +72,7 @@ func (t *table) put(p *process) {
 // fork adds the child of a fork event; parent may be nil.
 func (t *table) fork(ev *kernel.Event, parent *process) *process {
 	t.forks++
-	p := &process{pid: ev.ChildPID, start: ev.ChildStart, execID: t.nextID()}
+	p := &process{pid: ev.ChildPID, start: ev.ChildStart, execID: t.nextID(), starting: ev.PID == 0}
 	if parent != nil {
 		p.exe, p.toolCall, p.check = parent.exe, parent.toolCall, parent.check
 		if p.toolCall != "" {

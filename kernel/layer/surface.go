@@ -102,7 +102,7 @@ func (s *Surface) Add(e *schema.KernelEvent) error {
 		}
 		return err
 	case schema.KindRmdir, schema.KindMkdir, schema.KindMknod, schema.KindTruncate, schema.KindChmod,
-		schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr, schema.KindWrite, schema.KindMmapShared, schema.KindFileBlocked,
+		schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr, schema.KindUtime, schema.KindWrite, schema.KindMmapShared, schema.KindFileBlocked,
 		schema.KindExecFailed, schema.KindChroot, schema.KindIOUringOp, schema.KindSymlink:
 		return s.path(e.Value, e.PID)
 	case schema.KindRename, schema.KindLink:

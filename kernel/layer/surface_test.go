@@ -190,6 +190,9 @@ func TestNormalizedPaths(t *testing.T) {
 		"/home/u/tmp.AbCdEfGhIj":                "/home/u/tmp.AbCdEfGhIj",
 		"/w/.git/objects/12/tmp_obj_aB3dE6":     "/w/.git/objects/12/tmp_obj_<random>",
 		"/w/go-build1234567890":                 "/w/go-build1234567890",
+		// hashes, whose end is digits by chance
+		"/w/.git/objects/1a/496d8482142c84ebb60214d3cc5897d1234567": "/w/.git/objects/1a/496d8482142c84ebb60214d3cc5897d1234567",
+		"/tmp/cache/5c/5c496d8482142c84ebb60214d3cc58971234567-d":   "/tmp/cache/5c/5c496d8482142c84ebb60214d3cc58971234567-d",
 	} {
 		if got := normalizePath(path, 10); got != want {
 			t.Errorf("%s becomes %s, want %s", path, got, want)

@@ -80,6 +80,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
+const movedTasks = "what tasks do before they are moved into the session, and after they are moved out"
+
 func TestLeavingIsSeen(t *testing.T) {
 	need(t)
 	dir := t.TempDir()
@@ -90,13 +92,16 @@ func TestLeavingIsSeen(t *testing.T) {
 	if c := r.health.CgroupCorrelation; c != schema.Partial {
 		t.Errorf("correlation is %s", c)
 	}
-	if len(about(r, dir, "leave")) != 1 || len(about(r, dir, "unseen")) != 0 {
-		t.Errorf("%q, %q", about(r, dir, "leave"), about(r, dir, "unseen"))
+	if got := about(r, dir, "leave"); len(got) != 1 || got[0] != "leave /" {
+		t.Errorf("%q, want one leave to the top", got)
+	}
+	if got := about(r, dir, "unseen"); len(got) != 0 {
+		t.Errorf("%q was seen", got)
 	}
 	if r.sum(dir, "mkdir W/before") != 1 || r.sum(dir, "mkdir W/after") != 1 {
 		t.Error("what happened in the session is missing")
 	}
-	if !blindSpot(t, r, "tasks after they left the session cgroup") {
+	if !blindSpot(t, r, movedTasks) {
 		t.Error("the blind spot was not exercised")
 	}
 	r.claims(t, "left_cgroup", "processes_alive")
@@ -139,7 +144,7 @@ func TestJoiningLate(t *testing.T) {
 	if r.sum(dir, "mkdir W/late") != 1 || r.sum(dir, "mkdir W/nope/late ENOENT") != 1 || len(about(r, dir, "early")) != 0 {
 		t.Errorf("late: %q, early: %q", about(r, dir, "late"), about(r, dir, "early"))
 	}
-	if !blindSpot(t, r, "what a process did before it was moved into the session cgroup") {
+	if !blindSpot(t, r, movedTasks) {
 		t.Error("the blind spot was not exercised")
 	}
 	r.claims(t)

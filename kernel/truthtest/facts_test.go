@@ -223,6 +223,14 @@ func (r *resolver) call(f facts, c *call) error {
 	case "fsetxattr", "fremovexattr":
 		key, _ := str(c.args[1])
 		r.onFD(f, c, c.name[1:], key)
+	case "utimensat":
+		if c.args[1] == "NULL" {
+			r.onFD(f, c, "utime", "")
+		} else {
+			named("utime", 0, 1, "")
+		}
+	case "fallocate":
+		r.onFD(f, c, "truncate", fmt.Sprintf("fallocate=%d", []uint64{arg(1), arg(2), arg(3)}))
 	case "fchmod":
 		r.onFD(f, c, "chmod", fmt.Sprintf("mode=%#o", arg(1)))
 	case "ftruncate":

@@ -184,11 +184,14 @@ func words(e *schema.KernelEvent) (w []string, ok bool) {
 	case schema.KindChmod, schema.KindMknod:
 		w = append(w, mode)
 	case schema.KindTruncate:
-		n := uint64(0)
-		if len(e.Args) > 0 {
-			n = e.Args[0]
+		a := append(slices.Clone(e.Args), 0, 0, 0)
+		if e.Call == "fallocate" {
+			w = append(w, fmt.Sprintf("fallocate=%d", a[:3]))
+		} else {
+			w = append(w, fmt.Sprintf("length=%d", a[0]))
 		}
-		w = append(w, fmt.Sprintf("length=%d", n))
+	case schema.KindUtime:
+		w = append(w, "")
 	case schema.KindSymlink, schema.KindRename, schema.KindLink, schema.KindSetxattr, schema.KindRemovexattr:
 		w = append(w, e.Target)
 	case schema.KindConnect, schema.KindBind:

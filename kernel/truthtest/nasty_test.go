@@ -123,7 +123,7 @@ func TestNasty(t *testing.T) {
 			"openat W", "mkdir W/root", "openat W/root/file ×3", "openat W/root", "openat W/root/none ENOENT", "openat W/root/up ENOENT",
 		}},
 		{"detached", "below a mount that is nowhere any more", []string{
-			"namespace ", "mount /", "mkdir W/top", "mount W/top", "chdir W/top", "mkdir W/top/low", "mount /top (unreachable)",
+			"namespace ", "mount / -> none", "mkdir W/top", "mount W/top -> none", "chdir W/top", "mkdir W/top/low", "mount /top (unreachable)",
 			"openat /low/file (unreachable)", "rename /low/file -> /file (unreachable)", "chdir /low (unreachable)",
 			"openat /nothing ENOENT (unreachable)", "unlink /file (unreachable)",
 		}},
@@ -131,6 +131,9 @@ func TestNasty(t *testing.T) {
 			"io_uring_setup ", "io_uring_op W/uring-file", "io_uring_op W/uring-dir", "openat W/uring-dir", "io_uring_op W/uring-file -> W/uring-dir/new",
 			"io_uring_op W/uring-dir/new",
 			"io_uring_op ", "connect 127.0.0.1:1", "connect 127.0.0.1:1 ECONNREFUSED",
+		}},
+		{"uring-renamed", "a directory's new name, given through io_uring", []string{
+			"io_uring_setup ", "mkdir W/a", "openat W/a/f ×4", "io_uring_op W/a -> W/b", "openat W/b/f ×3",
 		}},
 		{"sqpoll", "requests that a kernel thread picks up", []string{"io_uring_setup ", "io_uring_op W/polled-file"}},
 	} {
@@ -146,7 +149,7 @@ func TestNasty(t *testing.T) {
 				reasons = []string{"io_uring_used"}
 			}
 			r.claims(t, reasons...)
-			if got := blindSpot(t, r, "results of requests through io_uring"); got != (reasons != nil) {
+			if got := blindSpot(t, r, "files opened or changed through io_uring: the request and its name are seen, its result and the file are not"); got != (reasons != nil) {
 				t.Errorf("the blind spot of io_uring is exercised: %v", got)
 			}
 		})

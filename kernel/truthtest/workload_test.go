@@ -22,7 +22,7 @@ var agreed = []string{
 	"open", "openat", "openat2", "creat", "execve", "execveat", "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir",
 	"mkdir", "mkdirat", "link", "linkat", "symlink", "symlinkat", "chmod", "fchmod", "fchmodat", "truncate", "ftruncate",
 	"mknod", "mknodat", "chown", "fchown", "lchown", "fchownat", "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr",
-	"fremovexattr", "connect", "bind", "chdir", "fchdir", "fork", "vfork", "clone", "clone3",
+	"fremovexattr", "utimensat", "fallocate", "connect", "bind", "chdir", "fchdir", "fork", "vfork", "clone", "clone3",
 }
 
 // outside is what the comparison leaves out of the agreed set, and why.

@@ -41,7 +41,7 @@ func (f *effects) add(e *schema.KernelEvent, b *budget, reads bool) {
 			f.put(&f.files, maxFiles, e.Value, e, b)
 		}
 	case schema.KindWrite, schema.KindMmapShared, schema.KindTruncate, schema.KindMkdir, schema.KindMknod, schema.KindSymlink,
-		schema.KindUnlink, schema.KindRmdir, schema.KindChmod, schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr:
+		schema.KindUnlink, schema.KindRmdir, schema.KindChmod, schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr, schema.KindUtime:
 		f.write(e.Value, e, b)
 	case schema.KindLink:
 		f.write(e.Target, e, b)

@@ -18,4 +18,5 @@ void renamed(void);
 void rooted(void);
 void detached(void);
 void uring(void);
+void uring_renamed(void);
 void sqpoll(void);

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 static struct io_uring_params params;
 static struct io_uring_sqe *sqes;
@@ -76,6 +77,19 @@ void uring(void)
 	must(submit(IORING_OP_CONNECT, socket(AF_INET, SOCK_STREAM, 0), &to, 0, sizeof(to), 0) == -ECONNREFUSED, "connect");
 	/* The thread's own calls afterwards are its own. */
 	must(connect(socket(AF_INET, SOCK_STREAM, 0), (void *)&to, sizeof(to)) < 0, "refused");
+}
+
+/* The directory of a file that is opened over and over changes its name. */
+void uring_renamed(void)
+{
+	start(0);
+	must(!mkdir("a", 0700), "mkdir");
+	close(touch("a/f"));
+	for (int i = 0; i < 3; i++)
+		close(open("a/f", O_RDONLY));
+	must(submit(IORING_OP_RENAMEAT, AT_FDCWD, "a", AT_FDCWD, (unsigned long)"b", 0) == 0, "renameat");
+	for (int i = 0; i < 3; i++)
+		close(open("b/f", O_RDONLY));
 }
 
 void sqpoll(void)
