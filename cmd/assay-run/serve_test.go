@@ -45,11 +45,100 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// writers are clients that write turns in batches, each numbering its own.
+type writers struct {
+	acked []int    // batches that each client was told are recorded
+	ids   []string // the run that each wrote to
+	total atomic.Int64
+	wg    sync.WaitGroup
+}
+
+const perBatch = 100
+
+// writeTurns starts clients that write so many turns each to runs many runs, and
+// returns when half of all turns are acknowledged.
+func writeTurns(t *testing.T, socket string, clients, perClient, runs int) *writers {
+	t.Helper()
+	w := &writers{acked: make([]int, clients), ids: make([]string, clients)}
+	half := make(chan struct{})
+	for i := range clients {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		w.wg.Go(func() {
+			br := bufio.NewReaderSize(conn, 1<<16)
+			var answer struct {
+				Result struct {
+					RunID string `json:"run_id"`
+					Count int    `json:"count"`
+				} `json:"result"`
+			}
+			ask := func(method, params string) bool {
+				if _, err := fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`+"\n", method, params); err != nil {
+					return false
+				}
+				line, err := br.ReadBytes('\n')
+				return err == nil && json.Unmarshal(line, &answer) == nil && answer.Result.RunID != ""
+			}
+			if !ask("runs.start", fmt.Sprintf(`{"agent_id":"agent","intent":"","idempotency_key":"k%d"}`, i%runs)) {
+				t.Errorf("client %d could not start", i)
+				return
+			}
+			w.ids[i] = answer.Result.RunID
+			var turns strings.Builder
+			for b := range perClient / perBatch {
+				turns.Reset()
+				for n := range perBatch {
+					if n > 0 {
+						turns.WriteByte(',')
+					}
+					fmt.Fprintf(&turns, `{"index":0,"tool":"t","parameters":{"w":%d,"n":%d}}`, i, b*perBatch+n)
+				}
+				if !ask("runs.record_turns", `{"turns":[`+turns.String()+`]}`) {
+					return
+				}
+				w.acked[i] = b + 1
+				if w.total.Add(perBatch) == int64(clients*perClient/2) {
+					close(half)
+				}
+			}
+		})
+	}
+	select {
+	case <-half:
+	case <-time.After(3 * time.Minute):
+		t.Fatal("the clients got nowhere")
+	}
+	return w
+}
+
+// killed waits for the clients after their server was, and gives the writers of
+// each run.
+func (w *writers) killed(t *testing.T, all int) map[string][]int {
+	t.Helper()
+	w.wg.Wait()
+	if n := w.total.Load(); n == int64(all) {
+		t.Fatalf("all %d turns were acknowledged: the server was not killed in the middle", n)
+	}
+	byRun := map[string][]int{}
+	for i, id := range w.ids {
+		byRun[id] = append(byRun[id], i)
+	}
+	return byRun
+}
+
+const (
+	crashClients = 64
+	crashTurns   = 10_000 // of each
+)
+
 // 64 clients write 10,000 turns each to 4 runs; somewhere in the middle the
 // server is killed. What was acknowledged is on disk, contiguous and valid, and
 // the next serve seals it.
 func TestServeKilledKeepsWhatItAcknowledged(t *testing.T) {
-	const clients, perClient, batch, runs = 64, 10_000, 100, 4
+	const runs = 4
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
 	serve := func() (*exec.Cmd, *bytes.Buffer) {
@@ -70,80 +159,17 @@ func TestServeKilledKeepsWhatItAcknowledged(t *testing.T) {
 	}
 	server, _ := serve()
 	defer server.Process.Kill()
-
-	var total atomic.Int64
-	acked := make([]int, clients) // batches of each client
-	ids := make([]string, clients)
-	var wg sync.WaitGroup
-	half := make(chan struct{})
-	for w := range clients {
-		conn, err := net.Dial("unix", socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		wg.Go(func() {
-			br := bufio.NewReaderSize(conn, 1<<16)
-			var answer struct {
-				Result struct {
-					RunID string `json:"run_id"`
-					Count int    `json:"count"`
-				} `json:"result"`
-			}
-			ask := func(method, params string) bool {
-				if _, err := fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`+"\n", method, params); err != nil {
-					return false
-				}
-				line, err := br.ReadBytes('\n')
-				return err == nil && json.Unmarshal(line, &answer) == nil && answer.Result.RunID != ""
-			}
-			if !ask("runs.start", fmt.Sprintf(`{"agent_id":"agent","intent":"","idempotency_key":"k%d"}`, w%runs)) {
-				t.Errorf("client %d could not start", w)
-				return
-			}
-			ids[w] = answer.Result.RunID
-			var turns strings.Builder
-			for b := range perClient / batch {
-				turns.Reset()
-				for i := range batch {
-					if i > 0 {
-						turns.WriteByte(',')
-					}
-					fmt.Fprintf(&turns, `{"index":0,"tool":"t","parameters":{"w":%d,"n":%d}}`, w, b*batch+i)
-				}
-				if !ask("runs.record_turns", `{"turns":[`+turns.String()+`]}`) {
-					return
-				}
-				acked[w] = b + 1
-				if total.Add(batch) == clients*perClient/2 {
-					close(half)
-				}
-			}
-		})
-	}
-	select {
-	case <-half:
-	case <-time.After(3 * time.Minute):
-		t.Fatal("the clients got nowhere")
-	}
+	w := writeTurns(t, socket, crashClients, crashTurns, runs)
 	if err := server.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	server.Wait()
-	wg.Wait()
-	if n := total.Load(); n < clients*perClient/2 || n == clients*perClient {
-		t.Fatalf("%d turns were acknowledged: the server was not killed in the middle", n)
-	}
-
-	byRun := map[string][]int{}
-	for w, id := range ids {
-		byRun[id] = append(byRun[id], w)
-	}
+	byRun := w.killed(t, crashClients*crashTurns)
 	if len(byRun) != runs {
 		t.Fatalf("%d runs, want %d", len(byRun), runs)
 	}
 	for id, writers := range byRun {
-		checkLiveRecord(t, filepath.Join(dir, "agent", id+".jsonl"), writers, acked, batch)
+		checkLiveRecord(t, filepath.Join(dir, "agent", id+".jsonl"), writers, w.acked)
 	}
 
 	// The next one seals them.
@@ -163,10 +189,64 @@ func TestServeKilledKeepsWhatItAcknowledged(t *testing.T) {
 	}
 }
 
+// The same under a run: the runner is killed, and what it had acknowledged is
+// what assay-run recover seals. The socket's directory goes with the next run.
+func TestRunKilledKeepsTheTurnsItAcknowledged(t *testing.T) {
+	dir := t.TempDir()
+	runtime, err := os.MkdirTemp("/dev/shm", "")
+	if err != nil {
+		t.Skipf("the socket's directory is elsewhere here: %v", err)
+	}
+	defer os.RemoveAll(runtime)
+	t.Setenv("XDG_RUNTIME_DIR", runtime)
+	run := self(t, dir, "-q", "-o", "run.tar.gz", "--", "sh", "-c", "echo $ASSAY_RUN_SOCKET > at.new; mv at.new at; sleep 600")
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer run.Process.Kill()
+	at := filepath.Join(dir, "at")
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(at); err == nil {
+			break
+		}
+		if time.Since(began) > 20*time.Second {
+			t.Fatal("the run does not begin")
+		}
+	}
+	socket, err := os.ReadFile(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := writeTurns(t, strings.TrimSpace(string(socket)), crashClients, crashTurns, 1)
+	if err := run.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	run.Wait()
+	for _, writers := range w.killed(t, crashClients*crashTurns) {
+		if out, err := self(t, dir, "recover", "--all").CombinedOutput(); err != nil {
+			t.Fatalf("recover: %v, %s", err, out)
+		}
+		verifyBundle(t, filepath.Join(dir, "run.tar.gz"), 0)
+		if out, err := exec.Command("tar", "-C", dir, "-xf", filepath.Join(dir, "run.tar.gz"), schema.TurnsPath, schema.SessionPath).CombinedOutput(); err != nil {
+			t.Fatalf("tar: %v, %s", err, out)
+		}
+		checkLiveRecord(t, filepath.Join(dir, schema.TurnsPath), writers, w.acked)
+	}
+	if left, _ := filepath.Glob(filepath.Join(runtime, "*", "*")); len(left) != 1 {
+		t.Errorf("left of the killed run: %q", left)
+	}
+	if out, err := self(t, dir, "-q", "-o", "next.tar.gz", "--", "true").CombinedOutput(); err != nil {
+		t.Errorf("%v, %s", err, out)
+	}
+	if left, _ := os.ReadDir(runtime); len(left) != 0 {
+		t.Errorf("left after the next run: %v", left)
+	}
+}
+
 // checkLiveRecord holds a live record against what its writers were told: each
 // writer's turns in order and without a gap, at least as many as acknowledged,
 // no batch torn apart, and only a last line that may be half.
-func checkLiveRecord(t *testing.T, path string, writers, acked []int, batch int) {
+func checkLiveRecord(t *testing.T, path string, writers, acked []int) {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -201,8 +281,8 @@ func checkLiveRecord(t *testing.T, path string, writers, acked []int, batch int)
 		next[turn.Parameters.W]++
 	}
 	for _, w := range writers {
-		if next[w] < acked[w]*batch {
-			t.Errorf("%s: client %d was acknowledged %d turns, %d are there", path, w, acked[w]*batch, next[w])
+		if next[w] < acked[w]*perBatch {
+			t.Errorf("%s: client %d was acknowledged %d turns, %d are there", path, w, acked[w]*perBatch, next[w])
 		}
 	}
 }
