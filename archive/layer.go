@@ -171,6 +171,7 @@ type memberFile struct {
 	mu    sync.Mutex // Write against sync and Close
 	file  *os.File
 	dirty bool
+	done  bool  // it is closed
 	err   error // sticky
 }
 
@@ -199,6 +200,7 @@ func (m *memberFile) Write(b []byte) (int, error) {
 func (m *memberFile) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.done = true
 	if m.err == nil {
 		m.err = fmt.Errorf("write %s: %w", m.path, os.ErrClosed)
 	}
@@ -216,8 +218,14 @@ func (m *memberFile) sync() error {
 	if !dirty {
 		return nil
 	}
-	if err := datasync(m.file); err != nil && !errors.Is(err, os.ErrClosed) {
-		return fmt.Errorf("sync %s: %w", m.path, err)
+	err := datasync(m.file)
+	if err == nil {
+		return nil
 	}
-	return nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.done { // and so it could not be
+		return nil
+	}
+	return fmt.Errorf("sync %s: %w", m.path, err)
 }

@@ -157,6 +157,23 @@ func TestLinesAreWrittenThrough(t *testing.T) {
 	}
 }
 
+func TestSyncPassesOverWhatIsClosed(t *testing.T) {
+	s, _ := newSpool(t, testRun(t))
+	w, err := s.Create(schema.StdoutPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(w, "text"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Sync(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestARunIDIsTakenOnce(t *testing.T) {
 	run := testRun(t)
 	_, dir := newSpool(t, run)
