@@ -95,7 +95,7 @@ type Limits struct {
 	Depth          int           // nesting of a message; 64
 	InFlight       int           // proposals and other slow requests of a connection that run at once; 1,024
 	InFlightBytes  int           // of those that run or wait, of a connection; 96 MiB
-	HeldBytes      int           // the same of all connections; 384 MiB
+	HeldBytes      int           // the same of all connections, and what is half read; 128 MiB
 	Actions        int           // of a proposal; 1,000
 	Tools          int           // of a connection; 1,024
 	Turns          int           // of a runs.record_turns; 10,000
@@ -117,7 +117,7 @@ func (l *Limits) setDefaults() {
 	def(&l.Depth, 64)
 	def(&l.InFlight, 1024)
 	def(&l.InFlightBytes, 96<<20)
-	def(&l.HeldBytes, 384<<20)
+	def(&l.HeldBytes, 128<<20)
 	def(&l.Actions, 1000)
 	def(&l.Tools, 1024)
 	def(&l.Turns, 10_000)

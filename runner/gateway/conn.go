@@ -91,6 +91,9 @@ func (c *conn) readAll() (reason string) {
 		case errors.Is(err, errTooSlow):
 			c.refuse(nil, errorf(codeInvalidRequest, "%v: within %v", err, c.g.limits.MessageTimeout))
 			return err.Error()
+		case errors.Is(err, errNoRoom):
+			c.refuse(nil, c.g.noRoom())
+			return err.Error()
 		case errors.Is(err, errNotText):
 			c.refuse(nil, errorf(codeInvalidRequest, "%v", err))
 			return err.Error()

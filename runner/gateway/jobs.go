@@ -2,8 +2,12 @@ package gateway
 
 import "context"
 
-// jobOverhead is what a waiting request costs beside its message, in bytes.
-const jobOverhead = 512
+// What a request costs, in bytes: its message, the parameters that are decoded
+// from it and the request that they are sent on with, and what keeps account.
+const (
+	jobCopies   = 3
+	jobOverhead = 256
+)
 
 // job is a request that takes its time. Up to Limits.InFlight of a connection
 // run at once, the others wait in order. What runs and waits is bounded in
@@ -15,7 +19,7 @@ type job struct {
 	cancelled bool
 }
 
-func (j *job) size() int { return j.request.size + jobOverhead }
+func (j *job) size() int { return jobCopies*j.request.size + jobOverhead }
 
 // async runs f in another goroutine, now or later, unless there is too much
 // already. It tells whether it does.

@@ -180,7 +180,7 @@ func (l *listener) stop() {
 // serve serves one client that has a place.
 func (l *listener) serve(conn net.Conn) {
 	defer l.g.leave()
-	l.g.serve(newLineWire(conn, &l.g.limits))
+	l.g.serve(l.g.newLineWire(conn))
 }
 
 // full says that there are too many clients.

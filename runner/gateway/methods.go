@@ -54,8 +54,13 @@ func (c *conn) dispatch(r *request) {
 // slow runs a method in a goroutine.
 func (c *conn) slow(r *request, f func(ctx context.Context, params jsontext.Value) (any, *rpcError)) {
 	if !c.async(r, func(ctx context.Context) { r.done(f(ctx, r.params)) }) {
-		r.done(nil, errorf(CodeBusy, "too many requests at once: at most %d bytes of a connection, %d of all", c.g.limits.InFlightBytes, c.g.limits.HeldBytes))
+		r.done(nil, c.g.noRoom())
 	}
+}
+
+// noRoom says that clients hold too much.
+func (g *Gateway) noRoom() *rpcError {
+	return errorf(CodeBusy, "too many requests at once: at most %d bytes of a connection, %d of all", g.limits.InFlightBytes, g.limits.HeldBytes)
 }
 
 // inOrder runs a method before the next message is read.

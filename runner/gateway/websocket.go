@@ -21,9 +21,16 @@ type wsWire struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	limits *Limits
+	in     incoming
 }
 
-func (w *wsWire) read() ([]byte, error) {
+func (w *wsWire) read() (_ []byte, err error) {
+	w.in.free()
+	defer func() {
+		if err != nil {
+			w.in.free()
+		}
+	}()
 	ctx, cancel := context.WithCancelCause(w.ctx)
 	defer cancel(nil)
 	kind, r, err := w.conn.Reader(ctx)
@@ -36,7 +43,7 @@ func (w *wsWire) read() ([]byte, error) {
 	}
 	timer := time.AfterFunc(w.limits.MessageTimeout, func() { cancel(errTooSlow) })
 	defer timer.Stop()
-	b, err := io.ReadAll(r)
+	b, err := w.readAll(r)
 	switch {
 	case err != nil && context.Cause(ctx) == errTooSlow:
 		return nil, errTooSlow
@@ -44,6 +51,23 @@ func (w *wsWire) read() ([]byte, error) {
 		return nil, errTooLarge
 	}
 	return b, err
+}
+
+// readAll is [io.ReadAll] as far as there is room.
+func (w *wsWire) readAll(r io.Reader) ([]byte, error) {
+	var part [4096]byte
+	for {
+		n, err := r.Read(part[:])
+		if err := w.in.add(part[:n]); err != nil {
+			return nil, err
+		}
+		switch {
+		case err == io.EOF:
+			return w.in.message(), nil
+		case err != nil:
+			return nil, err
+		}
+	}
 }
 
 func (w *wsWire) write(lines []byte) error {
@@ -105,7 +129,7 @@ func (g *Gateway) upgrade(rw http.ResponseWriter, r *http.Request) {
 		return // it has answered
 	}
 	conn.SetReadLimit(int64(g.limits.Message))
-	w := &wsWire{conn: conn, limits: &g.limits}
+	w := &wsWire{conn: conn, limits: &g.limits, in: incoming{g: g}}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	g.serve(w)
 }

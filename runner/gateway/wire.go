@@ -12,7 +12,8 @@ import (
 // wire carries messages to and from one client. One goroutine reads; writes
 // come one at a time. close ends both.
 type wire interface {
-	// read returns the next message. It is the caller's to keep.
+	// read returns the next message. It is the caller's to keep. What its
+	// bytes take is given back with the next read, or its error.
 	read() ([]byte, error)
 	// write sends messages, each ending in a newline.
 	write(lines []byte) error
@@ -26,6 +27,7 @@ type wire interface {
 var (
 	errTooLarge = errors.New("message is larger than allowed")
 	errTooSlow  = errors.New("message was not whole in time")
+	errNoRoom   = errors.New("too much is being sent at once")
 	errNotText  = errors.New("messages are text frames")
 )
 
@@ -34,14 +36,21 @@ type lineWire struct {
 	conn   net.Conn
 	br     *bufio.Reader
 	limits *Limits
+	in     incoming
 }
 
-func newLineWire(conn net.Conn, l *Limits) *lineWire {
-	return &lineWire{conn, bufio.NewReaderSize(conn, 32<<10), l}
+func (g *Gateway) newLineWire(conn net.Conn) *lineWire {
+	return &lineWire{conn, bufio.NewReaderSize(conn, 32<<10), &g.limits, incoming{g: g}}
 }
 
-func (w *lineWire) read() ([]byte, error) {
+func (w *lineWire) read() (_ []byte, err error) {
+	defer func() {
+		if err != nil {
+			w.in.free()
+		}
+	}()
 	for {
+		w.in.free()
 		// A client may think as long as it likes between messages, but not
 		// within one.
 		if _, err := w.br.Peek(1); err != nil {
@@ -62,22 +71,24 @@ func (w *lineWire) readLine() ([]byte, error) {
 		w.conn.SetReadDeadline(time.Now().Add(w.limits.MessageTimeout))
 		defer w.conn.SetReadDeadline(time.Time{})
 	}
-	var line []byte
 	for {
 		part, err := w.br.ReadSlice('\n')
-		if len(line)+len(part) > w.limits.Message+1 {
+		if w.in.len()+len(part) > w.limits.Message+1 {
 			return nil, errTooLarge
 		}
-		line = append(line, part...)
+		if err := w.in.add(part); err != nil {
+			return nil, err
+		}
 		var timeout net.Error
 		switch {
 		case err == nil:
+			line := w.in.message()
 			return line[:len(line)-1], nil
 		case errors.Is(err, bufio.ErrBufferFull):
 		case errors.As(err, &timeout) && timeout.Timeout():
 			return nil, errTooSlow
-		case err == io.EOF && len(line) > 0:
-			return line, nil // a last message without a newline
+		case err == io.EOF && w.in.len() > 0:
+			return w.in.message(), nil // a last one without a newline
 		default:
 			return nil, err
 		}

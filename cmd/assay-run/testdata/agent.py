@@ -202,15 +202,17 @@ def halves():
         s = socket.socket(socket.AF_UNIX)
         s.connect(SOCKET)
         try:
-            s.sendall(b'{"jsonrpc":"2.0","id":1,"method":"runs.list","params":{"x":"' + b"x" * (200 << 10))
+            s.sendall(b'{"jsonrpc":"2.0","id":1,"method":"runs.list","params":{"x":"' + b"x" * (3 << 20))
         except OSError:
-            pass  # there was no place, and it was told so
+            pass  # there was no place or no room, and it was told so
         conns.append(s)
-    refused = 0
+    refused = full = 0
     for s in conns:
         s.setblocking(False)
         try:
-            refused += b"more than 256 connections" in s.recv(1 << 16)
+            said = s.recv(1 << 16)
+            refused += b"more than 256 connections" in said
+            full += b"too many requests at once" in said
         except OSError:
             pass
     for s in conns[:8]:
@@ -232,7 +234,7 @@ def halves():
     except OSError:
         pass
     assert b"larger than allowed" in s.recv(1 << 16)
-    print(json.dumps({"refused": refused, "peak": peak()}))
+    print(json.dumps({"refused": refused, "full": full, "peak": peak()}))
     sys.stdout.flush()
     os._exit(0)  # all of them with us
 
