@@ -36,18 +36,16 @@ func classify(err error) error {
 	case errors.Is(err, unix.ENOSYS):
 		add(CodeBlocked, "the kernel, or a seccomp filter, does not know the bpf system call",
 			"allow bpf() in the container's seccomp profile")
-	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
-		switch {
-		case !capable():
-			add(CodeNotPermitted, "this process may not load eBPF programs",
-				"run as root, or grant CAP_BPF and CAP_PERFMON (and CAP_NET_ADMIN for network events)")
-		case lockedDown():
-			add(CodeLockdown, "the kernel is locked down for confidentiality, which forbids reading kernel memory",
-				"boot with lockdown=integrity or none")
-		default:
-			add(CodeBlocked, "bpf() is refused although this process has the capabilities for it",
-				"allow bpf() in the container's seccomp profile, and use the host's user namespace")
-		}
+	case !denied(err):
+	case !capable():
+		add(CodeNotPermitted, "this process may not load eBPF programs",
+			"run as root, or grant CAP_BPF and CAP_PERFMON (and CAP_NET_ADMIN for network events)")
+	case lockedDown() || unreadable(err):
+		add(CodeLockdown, "the kernel is locked down for confidentiality, which forbids reading kernel memory",
+			"boot with lockdown=integrity or none")
+	default:
+		add(CodeBlocked, "bpf() is refused although this process has the capabilities for it",
+			"allow bpf() in the container's seccomp profile, and use the host's user namespace")
 	}
 	if len(u.Reasons) == 0 {
 		var ve *ebpf.VerifierError
@@ -58,6 +56,19 @@ func classify(err error) error {
 		}
 	}
 	return u
+}
+
+func denied(err error) bool {
+	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || unreadable(err)
+}
+
+// unreadable reports whether the verifier withheld the helpers that read kernel
+// memory: for want of CAP_PERFMON, or under lockdown (bpf_tracing_func_proto in
+// kernel/trace/bpf_trace.c). That is told by the error alone, since securityfs
+// need not be mounted.
+func unreadable(err error) bool {
+	var ve *ebpf.VerifierError
+	return errors.As(err, &ve) && strings.Contains(strings.Join(ve.Log, "\n"), "bpf_probe_read")
 }
 
 // capable reports whether this process has what bpf(2) asks for: CAP_SYS_ADMIN,

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"assay-run": main, "mcp-files": mcpFiles, "mcp-agent": mcpAgent})
+	testscript.Main(m, map[string]func(){"assay-run": main, "mcp-files": mcpFiles, "mcp-agent": mcpAgent, "without-bpf": withoutBPF})
 }
 
 // TestScripts runs every script of testdata/script: what a user sees, one
