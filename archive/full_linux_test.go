@@ -110,13 +110,13 @@ func TestAFullOutputLeavesNothing(t *testing.T) {
 	if left, _ := os.ReadDir(out); len(left) != 0 {
 		t.Errorf("left on the full disk: %v", left)
 	}
-	if _, err := Recover(context.Background(), dir, testRunID); !errors.Is(err, syscall.ENOSPC) {
+	if _, err := Recover(context.Background(), dir, testRunID, RecoverOptions{}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("recover to the full disk: %v", err)
 	}
 	if left, _ := os.ReadDir(out); len(left) != 0 {
 		t.Errorf("left on the full disk: %v", left)
 	}
-	sealed, err := RecoverTo(context.Background(), dir, testRunID, filepath.Join(t.TempDir(), "b.tar.gz"))
+	sealed, err := Recover(context.Background(), dir, testRunID, RecoverOptions{Output: filepath.Join(t.TempDir(), "b.tar.gz")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package archive
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +14,7 @@ import (
 // complete adds what a bundle must hold and the spool may not: empty layers,
 // run.json without its output, and documents that an interrupted run never
 // came to write. The notes say what was cut or made up.
-func complete(dir string, run schema.Run, sources []source, scans map[string]*layerScan) (_ []source, notes []string, err error) {
+func complete(dir string, run schema.Run, sources []source, scans map[string]*layerScan, newSurface NewSurface) (_ []source, notes []string, err error) {
 	have := map[string]bool{}
 	for _, src := range sources {
 		have[src.path] = true
@@ -25,7 +24,7 @@ func complete(dir string, run schema.Run, sources []source, scans map[string]*la
 			sources = append(sources, source{path: p})
 		}
 	}
-	made, notes, err := madeDocuments(dir, run, have, scans)
+	made, notes, err := madeDocuments(dir, run, have, scans, newSurface)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -33,9 +32,11 @@ func complete(dir string, run schema.Run, sources []source, scans map[string]*la
 	run.Output = ""
 	made[schema.RunPath] = run
 	for path, v := range made {
-		data, err := schema.Document(v)
-		if err != nil {
-			return nil, nil, fmt.Errorf("make %s: %w", path, err)
+		data, ready := v.([]byte)
+		if !ready {
+			if data, err = schema.Document(v); err != nil {
+				return nil, nil, fmt.Errorf("make %s: %w", path, err)
+			}
 		}
 		sources = append(sources, source{path: path, size: int64(len(data)), data: data})
 	}
@@ -45,7 +46,7 @@ func complete(dir string, run schema.Run, sources []source, scans map[string]*la
 // madeDocuments makes the documents that are missing, and corrects those that
 // claim a run ended which did not. scans is nil when the spool's own process
 // seals: then only what is missing is made.
-func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[string]*layerScan) (made map[string]any, notes []string, err error) {
+func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[string]*layerScan, newSurface NewSurface) (made map[string]any, notes []string, err error) {
 	made = map[string]any{}
 	missing := slices.ContainsFunc(documents, func(p string) bool { return p != schema.RunPath && !have[p] })
 	if scans == nil && !missing {
@@ -67,8 +68,9 @@ func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[s
 		return made, notes, nil
 	}
 	notes = append(notes, "the run is sealed as incomplete")
+	var about []schema.Reason // the surface
 	if surface == nil {
-		if surface, err = surfaceOf(dir, run.RunID, scans); err != nil {
+		if made[schema.SurfacePath], about, err = surfaceOf(dir, run.RunID, scans, newSurface); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -76,9 +78,8 @@ func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[s
 		correlation = &schema.CorrelationReport{Bindings: []schema.Binding{}, Ambiguities: []string{"run_interrupted"}}
 	}
 	correlation.Schema, correlation.RunID, correlation.Status = schema.CorrelationReportV0, run.RunID, schema.Partial
-	made[schema.SurfacePath] = surface
 	made[schema.CorrelationPath] = correlation
-	made[schema.HealthPath] = r.incompleteHealth(notes)
+	made[schema.HealthPath] = r.incompleteHealth(notes, about)
 	made[schema.ResultPath] = r.incompleteResult(dir, have)
 	return made, notes, nil
 }
@@ -162,7 +163,7 @@ func pointer[T any](n *schema.Nullable[T]) *T {
 	return &n.Value
 }
 
-func (r *rebuild) incompleteHealth(notes []string) *schema.ObservationHealth {
+func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schema.ObservationHealth {
 	h := r.health
 	if h == nil {
 		h = &schema.ObservationHealth{
@@ -208,57 +209,4 @@ func (r *rebuild) incompleteHealth(notes []string) *schema.ObservationHealth {
 		h.Reasons = append(h.Reasons, schema.Reason{Subject: "spool", Code: "spool_damaged", Message: n})
 	}
 	return h
-}
-
-// maxSurface bounds the memory of a surface that is made anew, in bytes of its
-// items.
-const maxSurface = 32 << 20
-
-// surfaceOf collects what the layers in a spool touched: opened files, peers,
-// executables, tools and decisions. It knows less than the recorder of the run
-// does: failed calls and all kinds of event but openat, connect and exec are
-// left out.
-func surfaceOf(dir, runID string, scans map[string]*layerScan) (*schema.CapabilitySurface, error) {
-	files, peers, execs, tools, decisions := set{}, set{}, set{}, set{}, set{}
-	size := 0
-	add := func(s set, item string) {
-		if _, ok := s[item]; !ok && item != "" && size < maxSurface {
-			s[item] = struct{}{}
-			size += len(item) + 16
-		}
-	}
-	var e schema.KernelEvent
-	err := eachLine(filepath.Join(dir, filepath.FromSlash(schema.KernelPath)), scans[schema.KernelPath].size, func(line []byte) {
-		if schema.DecodeKernelEvent(line, &e) != nil || e.Failed() || e.Class != schema.ClassAgent {
-			return
-		}
-		switch e.Kind {
-		case schema.KindOpen:
-			add(files, e.Value)
-		case schema.KindConnect:
-			add(peers, e.Value)
-		case schema.KindExec:
-			add(execs, e.Value)
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = eachLine(filepath.Join(dir, filepath.FromSlash(schema.PolicyPath)), scans[schema.PolicyPath].size, func(line []byte) {
-		var p schema.PolicyEvent
-		if json.Unmarshal(line, &p) == nil && p.Tool != "" {
-			add(tools, p.Tool)
-			add(decisions, p.Decision+":"+p.Tool)
-		}
-	})
-	return &schema.CapabilitySurface{
-		Schema: schema.CapabilitySurfaceV0, RunID: runID, FilesystemPaths: files.sorted(), NetworkEndpoints: peers.sorted(),
-		ProcessExecs: execs.sorted(), MCPTools: tools.sorted(), PolicyDecisions: decisions.sorted(),
-	}, err
-}
-
-type set map[string]struct{}
-
-func (s set) sorted() []string {
-	return slices.AppendSeq(make([]string, 0, len(s)), slices.Values(slices.Sorted(maps.Keys(s))))
 }

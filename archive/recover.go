@@ -72,20 +72,22 @@ func ListSpools(dir string) ([]Interrupted, error) {
 	return list, nil
 }
 
-// Recover seals what an interrupted run left in dir to the output it was meant
-// for; see [RecoverTo].
-func Recover(ctx context.Context, dir, runID string) (Sealed, error) {
-	return RecoverTo(ctx, dir, runID, "")
+// RecoverOptions say how to recover. The zero value will do.
+type RecoverOptions struct {
+	// Output is where the bundle goes. Empty means where it was meant to go.
+	Output string
+	// Surface makes the capability surface of a run that had not written its own.
+	// Without it that document is empty, and a reason says so.
+	Surface NewSurface
 }
 
-// RecoverTo seals what an interrupted run left to output, or to where it was
-// meant to go when output is empty. Of each layer only a torn last line is cut;
-// documents that are missing are made, and the run is marked incomplete, unless
-// it had come to its end and only its sealing was interrupted. Sealed.Notes
-// says what was found. Killed at any point it can be run again; of two at a
-// time one gets [ErrAlive]. The error is os.ErrNotExist when there is no such
-// spool. On any error the spool stays as it is.
-func RecoverTo(ctx context.Context, dir, runID, output string) (_ Sealed, err error) {
+// Recover seals what an interrupted run left in dir. Of each layer only a torn
+// last line is cut; documents that are missing are made, and the run is marked
+// incomplete, unless it had come to its end and only its sealing was interrupted.
+// Sealed.Notes says what was found. Killed at any point it can be run again; of
+// two at a time one gets [ErrAlive]. The error is os.ErrNotExist when there is no
+// such spool. On any error the spool stays as it is.
+func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Sealed, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("recover run %s: %w", runID, err)
@@ -117,8 +119,8 @@ func RecoverTo(ctx context.Context, dir, runID, output string) (_ Sealed, err er
 	if err != nil {
 		return Sealed{}, fmt.Errorf("%s: %w (the run had not begun, or its spool was damaged; remove %s to forget it)", name, err, spool)
 	}
-	if output != "" {
-		if run.Output, err = filepath.Abs(output); err != nil {
+	if opt.Output != "" {
+		if run.Output, err = filepath.Abs(opt.Output); err != nil {
 			return Sealed{}, err
 		}
 	}
@@ -134,7 +136,7 @@ func RecoverTo(ctx context.Context, dir, runID, output string) (_ Sealed, err er
 	if err != nil {
 		return Sealed{}, err
 	}
-	sources, notes, err := complete(spool, run, sources, scans)
+	sources, notes, err := complete(spool, run, sources, scans, opt.Surface)
 	if err != nil {
 		return Sealed{}, err
 	}

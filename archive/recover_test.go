@@ -63,7 +63,7 @@ func openFiles() int {
 // that was accepted, or recovers one.
 func playChild(what, dir, output string) error {
 	if what == "recover" {
-		_, err := Recover(context.Background(), dir, testRunID)
+		_, err := Recover(context.Background(), dir, testRunID, RecoverOptions{})
 		return err
 	}
 	t := &testing.T{}
@@ -149,7 +149,7 @@ func TestAKilledRecorderIsAlwaysRecovered(t *testing.T) {
 			if _, err := os.Stat(output); err == nil {
 				mustBeSound(t, output)
 			}
-			if _, err := Recover(context.Background(), dir, testRunID); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if _, err := Recover(context.Background(), dir, testRunID, RecoverOptions{}); err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Fatal(err)
 			}
 		}
@@ -187,7 +187,7 @@ func TestAKilledRecorderIsAlwaysRecovered(t *testing.T) {
 func TestALiveRunIsNotRecovered(t *testing.T) {
 	s, dir := newSpool(t, testRun(t))
 	record(t, s, 10)
-	if _, err := Recover(context.Background(), dir, testRunID); !errors.Is(err, ErrAlive) {
+	if _, err := Recover(context.Background(), dir, testRunID, RecoverOptions{}); !errors.Is(err, ErrAlive) {
 		t.Errorf("recover of a live run: %v", err)
 	}
 	list, err := ListSpools(dir)
@@ -207,7 +207,7 @@ func TestOfTwoRecoversOneWins(t *testing.T) {
 	var wg sync.WaitGroup
 	errs := make([]error, 4)
 	for i := range errs {
-		wg.Go(func() { _, errs[i] = Recover(context.Background(), dir, testRunID) })
+		wg.Go(func() { _, errs[i] = Recover(context.Background(), dir, testRunID, RecoverOptions{}) })
 	}
 	wg.Wait()
 	won := 0
@@ -259,7 +259,7 @@ func TestAFinishedRunIsRecoveredWhole(t *testing.T) {
 	s, dir := newSpool(t, testRun(t))
 	record(t, s, 100)
 	s.Close()
-	sealed, err := Recover(context.Background(), dir, testRunID)
+	sealed, err := Recover(context.Background(), dir, testRunID, RecoverOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func TestATornLineIsCutAndABadOneReported(t *testing.T) {
 			if err := os.WriteFile(file, c.spoil(b), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			sealed, err := Recover(context.Background(), dir, testRunID)
+			sealed, err := Recover(context.Background(), dir, testRunID, RecoverOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -332,16 +332,16 @@ func TestWhatCannotBeRecoveredStays(t *testing.T) {
 	spool := filepath.Join(dir, testRunID)
 	os.MkdirAll(spool, 0o700)
 	os.WriteFile(filepath.Join(spool, schema.RunPath), nil, 0o600) // a power cut before the first sync
-	if _, err := Recover(context.Background(), dir, testRunID); err == nil || !strings.Contains(err.Error(), "had not begun") {
+	if _, err := Recover(context.Background(), dir, testRunID, RecoverOptions{}); err == nil || !strings.Contains(err.Error(), "had not begun") {
 		t.Errorf("error %v", err)
 	}
 	if list, err := ListSpools(dir); err != nil || len(list) != 1 || list[0].Damage == "" {
 		t.Errorf("list %+v, %v", list, err)
 	}
-	if _, err := Recover(context.Background(), dir, "../x"); err == nil {
+	if _, err := Recover(context.Background(), dir, "../x", RecoverOptions{}); err == nil {
 		t.Error("a run id that climbs was taken")
 	}
-	if _, err := Recover(context.Background(), dir, "run_none"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Recover(context.Background(), dir, "run_none", RecoverOptions{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error %v", err)
 	}
 	if list, err := ListSpools(filepath.Join(dir, "none")); err != nil || len(list) != 0 {

@@ -142,6 +142,7 @@ func (r *run) writeSurface() error {
 		err = r.opt.Recorder.Put(schema.SurfacePath, w.small.Bytes())
 	}
 	if err == nil {
+		r.reasons = append(r.reasons, r.surface.Reasons()...)
 		return nil
 	}
 	r.reasons = append(r.reasons, schema.Reason{

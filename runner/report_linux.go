@@ -109,6 +109,9 @@ func (r *run) health() *schema.ObservationHealth {
 	r.kernelAccount.Unavailable = r.unobserved
 	r.settleKernelAccount()
 	layer.Health(h, r.kernelAccount)
+	if h.NetworkEndpointClaimScope == schema.PeerSet && r.surface.EndpointsCut() {
+		h.NetworkEndpointClaimScope = schema.DiagnosticOnly
+	}
 	r.agentHealth(h)
 	if h.KernelLayer == schema.Absent {
 		h.Notes = append(h.Notes, "contract_only_mode: kernel layer absent; lifecycle and stdio were recorded, kernel events were not")

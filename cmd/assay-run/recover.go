@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/kernel/layer"
 )
 
 func (a *app) recoverCommand() *cobra.Command {
@@ -56,15 +57,14 @@ alive is never touched. Without a run id it lists what there is.`,
 	return cmd
 }
 
+// newSurface makes a recovered run's capability surface by the rules of a live one.
+func newSurface(runID, dir string) archive.Surface { return layer.NewSurface(runID, dir, 0) }
+
 // recoverRuns seals each run; what keeps one from it does not keep the others.
 func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output string) error {
 	var errs []error
 	for _, id := range ids {
-		seal := func() (archive.Sealed, error) { return archive.Recover(ctx, dir, id) }
-		if output != "" {
-			seal = func() (archive.Sealed, error) { return archive.RecoverTo(ctx, dir, id, output) }
-		}
-		sealed, err := seal()
+		sealed, err := archive.Recover(ctx, dir, id, archive.RecoverOptions{Output: output, Surface: newSurface})
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -48,7 +48,7 @@ func (s *servedRuns) recover(ctx context.Context, warn func(string, ...any)) err
 		if info.Alive {
 			continue
 		}
-		sealed, err := archive.Recover(ctx, s.spoolDir(), info.RunID)
+		sealed, err := archive.Recover(ctx, s.spoolDir(), info.RunID, archive.RecoverOptions{Surface: newSurface})
 		if err != nil {
 			warn("the interrupted run %s is kept in %s: %v", info.RunID, s.spoolDir(), err)
 			continue

@@ -1,14 +1,8 @@
 package layer
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
-	"io"
 	"iter"
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
@@ -39,23 +33,26 @@ type Surface struct {
 	// temp holds, by exact path, what mkstemp made under a name that only its
 	// making tells from a chosen one; see normalize.go.
 	temp map[string]string
+
+	room map[string]int64  // bytes of each list in the document
+	cut  map[string]uint64 // by list: what WriteTo had no room for
 }
 
 // surfaceMemory is the default bound of each set in memory, in bytes.
 const surfaceMemory = 4 << 20
 
 // NewSurface returns an empty surface. What is over memory bytes in a set (0
-// means 4 MiB) is kept in files in dir until Close; with an empty dir
-// everything stays in memory.
+// means 4 MiB) is kept in files in dir, with names that start with a dot, until
+// Close; with an empty dir everything stays in memory.
 func NewSurface(runID, dir string, memory int) *Surface {
 	if memory <= 0 {
 		memory = surfaceMemory
 	}
 	return &Surface{
-		runID: runID, tools: make(map[string]struct{}), decisions: make(map[string]struct{}), temp: make(map[string]string),
-		paths: newSortedSet(dir, "surface-paths", memory),
-		hosts: newSortedSet(dir, "surface-hosts", memory),
-		execs: newSortedSet(dir, "surface-execs", memory),
+		runID: runID, room: surfaceRoom, tools: make(map[string]struct{}), decisions: make(map[string]struct{}), temp: make(map[string]string),
+		paths: newSortedSet(dir, ".surface-paths", memory),
+		hosts: newSortedSet(dir, ".surface-hosts", memory),
+		execs: newSortedSet(dir, ".surface-execs", memory),
 	}
 }
 
@@ -270,79 +267,4 @@ func (s *Surface) endpoints() iter.Seq2[string, error] {
 		}
 		flush()
 	}
-}
-
-// WriteTo streams capability-surface.json in the form of [schema.Document].
-func (s *Surface) WriteTo(w io.Writer) (int64, error) {
-	c := &countWriter{w: bufio.NewWriterSize(w, 64<<10)}
-	c.text("{\n  \"schema\": ")
-	c.value(schema.CapabilitySurfaceV0)
-	c.text(",\n  \"run_id\": ")
-	c.value(s.runID)
-	c.list("filesystem_paths", s.paths.all())
-	c.list("network_endpoints", s.endpoints())
-	c.list("process_execs", s.execs.all())
-	c.list("mcp_tools", ascending(s.tools))
-	c.list("policy_decisions", ascending(s.decisions))
-	c.text("\n}\n")
-	if c.err == nil {
-		c.err = c.w.Flush()
-	}
-	return c.n, c.err
-}
-
-func ascending(m map[string]struct{}) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		for _, v := range slices.Sorted(maps.Keys(m)) {
-			if !yield(v, nil) {
-				return
-			}
-		}
-	}
-}
-
-// countWriter writes JSON by hand and keeps the first error.
-type countWriter struct {
-	w   *bufio.Writer
-	buf bytes.Buffer
-	n   int64
-	err error
-}
-
-func (c *countWriter) text(s string) {
-	if c.err == nil {
-		var n int
-		n, c.err = c.w.WriteString(s)
-		c.n += int64(n)
-	}
-}
-
-func (c *countWriter) value(s string) {
-	c.buf.Reset()
-	enc := json.NewEncoder(&c.buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(s); err != nil && c.err == nil {
-		c.err = err
-	}
-	c.text(strings.TrimSuffix(c.buf.String(), "\n"))
-}
-
-func (c *countWriter) list(key string, values iter.Seq2[string, error]) {
-	c.text(",\n  \"" + key + "\": [")
-	sep := "\n    "
-	for v, err := range values {
-		if err != nil {
-			c.err = err
-		}
-		if c.err != nil {
-			return
-		}
-		c.text(sep)
-		c.value(v)
-		sep = ",\n    "
-	}
-	if sep != "\n    " {
-		c.text("\n  ")
-	}
-	c.text("]")
 }
