@@ -8,6 +8,8 @@
 // back with tools.execute on the same connection, so the gateway never runs a
 // tool itself.
 //
+// PROTOCOL.md beside this file lists the methods for those who write a client.
+//
 // Vocabulary: a call is one action that was submitted; it ends in exactly one
 // way and leaves exactly one line in the audit layer. A recording is what
 // runs.start opens: while it is open, each call is also one turn. A scope is a
