@@ -1,0 +1,170 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	children["exit-together"] = func([]string) {
+		if len(os.Args) > 1 {
+			var ready, done sync.WaitGroup
+			done.Add(1)
+			for range 8 {
+				ready.Add(1)
+				go func() {
+					runtime.LockOSThread()
+					ready.Done()
+					done.Wait()
+					unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+				}()
+			}
+			ready.Wait()
+			done.Done()
+			unix.Exit(0)
+		}
+		for range 200 {
+			check("child", exec.Command("/proc/self/exe", "again").Run())
+		}
+	}
+}
+
+func TestExecFromThread(t *testing.T) {
+	s, _, err := observed(t, "thread-exec", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	execs := s.find(KindExec, nil)
+	last := execs[len(execs)-1]
+	if last.OldTID == 0 || last.OldTID == last.TID || last.PID != execs[0].PID || len(last.Argv) != 3 || len(last.Argv[1]) != 0 {
+		t.Errorf("%s old tid %d", describe(last), last.OldTID)
+	}
+	if last.Start != execs[0].Start {
+		t.Errorf("the process changed its identity: %d, then %d", execs[0].Start, last.Start)
+	}
+}
+
+func TestLeaderExitsFirst(t *testing.T) {
+	s, _, err := observed(t, "leader-gone", nil)
+	if exit := (*exec.ExitError)(nil); !asExit(err, &exit) || exit.ExitCode() != 7 {
+		t.Fatalf("child: %v", err)
+	}
+	if got := s.find(KindExit, nil); len(got) != 1 || got[0].ExitCode != 7 {
+		t.Errorf("%d exits: %s", len(got), describe(got[0]))
+	}
+	if len(s.find(KindOpen, path("/dev/zero"))) != 1 {
+		t.Error("the open after the leader's exit was not seen")
+	}
+}
+
+// Threads that end at the same moment may each find that nobody is left.
+func TestThreadsThatExitTogether(t *testing.T) {
+	s, _, err := observed(t, "exit-together", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exits := map[uint32]int{}
+	for _, e := range s.find(KindExit, nil) {
+		exits[e.PID]++
+	}
+	forks := 0
+	for _, e := range s.find(KindFork, func(e *Event) bool { return !e.Thread }) {
+		forks++
+		if n := exits[e.ChildPID]; n != 1 {
+			t.Errorf("process %d has %d exits", e.ChildPID, n)
+		}
+	}
+	if forks < 200 || len(exits) != forks {
+		t.Errorf("%d forks, %d processes that ended", forks, len(exits))
+	}
+}
+
+// A process that was in the session before it was observed ends like any other.
+func TestProcessThatWasThereBefore(t *testing.T) {
+	cg := newCgroup(t)
+	dir, err := os.Open(cg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	c := exec.Command("sleep", "1000")
+	c.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	o, err := Open(t.Context(), Config{CgroupPath: cg})
+	if err != nil {
+		c.Process.Kill()
+		c.Wait()
+		t.Fatal(err)
+	}
+	defer o.Close()
+	c.Process.Kill()
+	c.Wait()
+	if err := o.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	var exits []string
+	if err := o.Read(func(e *Event) error {
+		if e.Kind == KindExit {
+			exits = append(exits, fmt.Sprint(int(e.PID) == c.Process.Pid, " ", e.Signal))
+		}
+		return nil
+	}, func(uint64) {}); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(exits) != "[true 9]" {
+		t.Errorf("exits: %q, want one, by signal 9", exits)
+	}
+}
+
+func asExit(err error, to **exec.ExitError) bool {
+	e, ok := err.(*exec.ExitError)
+	*to = e
+	return ok
+}
+
+func TestNestedCgroup(t *testing.T) {
+	s, _, err := observed(t, "nested", func(s *session, c *exec.Cmd) { c.Args = append(c.Args, s.path) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.find(KindOpen, path("/dev/zero")); len(got) != 1 || got[0].CgroupID == s.find(KindExec, nil)[0].CgroupID {
+		t.Errorf("%d opens in the nested cgroup", len(got))
+	}
+	if s.report.LeftCgroup != 0 || len(s.report.Reasons) != 0 {
+		t.Errorf("a move inside the session counts as leaving: %+v", s.report.Reasons)
+	}
+}
+
+func TestJoinsLateAndLeaves(t *testing.T) {
+	s, _, err := observed(t, "joins", func(s *session, c *exec.Cmd) {
+		c.Args = append(c.Args, s.path)
+		c.SysProcAttr = nil // starts outside
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.find(KindOpen, path("/dev/zero"))) != 1 || len(s.find(KindOpen, path("/dev/full"))) != 0 {
+		t.Error("not exactly what happened inside was seen")
+	}
+	if s.report.JoinedCgroup != 1 || s.report.LeftCgroup != 1 {
+		t.Errorf("joined %d, left %d", s.report.JoinedCgroup, s.report.LeftCgroup)
+	}
+}
+
+func TestSignalDeath(t *testing.T) {
+	s, _, _ := observed(t, "signal", nil)
+	if got := s.find(KindExit, nil); len(got) != 1 || got[0].Signal != int(unix.SIGKILL) || got[0].ExitCode != 0 {
+		t.Errorf("%d exits", len(got))
+	}
+}
