@@ -32,7 +32,8 @@ const guardLook = 50 * time.Millisecond
 
 // Guard starts the session's guard: a process in a session of its own, in the
 // runner's cgroup, with /dev/null for stdio, that holds nothing of the runner's
-// but the read end of a pipe and a terminal, if that is not nil. When the pipe
+// but the read end of a pipe, a terminal, if that is not nil, and in mode None the
+// lock on the run id. When the pipe
 // closes because the runner is gone, it restores the terminal (see
 // TerminalChanged), kills the session, waits until it is empty and removes it. Start it
 // before the command: once Guard returns, the session cannot outlive the runner.
@@ -66,6 +67,16 @@ func (s *Session) Guard(terminal *os.File) (*Guard, error) {
 		Env:         []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
 		ExtraFiles:  []*os.File{r, terminal},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if len(s.dirs) == 0 {
+		lock, err := unix.FcntlInt(uintptr(s.locks[0]), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			w.Close()
+			return nil, fmt.Errorf("start guard: %w", err)
+		}
+		f := os.NewFile(uintptr(lock), "lock")
+		defer f.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
 	if err := startNative(cmd); err != nil {
 		w.Close()

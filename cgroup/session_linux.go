@@ -23,7 +23,7 @@ type Session struct {
 	limits     Limits
 	unenforced []string
 	dirs       []dir // the session directories, the primary first; nil in mode None
-	locks      []int // one per dir: a dead runner's are free
+	locks      []int // one per dir, or one in mode None: a dead runner's are free
 	viaShim    bool  // the v1 pids limit is exact only if nothing of ours is counted
 	agent      *Group
 	undo       func()
@@ -56,6 +56,11 @@ func (h *Host) NewSession(runID string, l Limits) (_ *Session, err error) {
 	}()
 	if h.mode == None {
 		becomeSubreaper()
+		lock, err := lockRunID(runID)
+		if err != nil {
+			return nil, fmt.Errorf("create session %s: %w", runID, err)
+		}
+		s.locks = append(s.locks, lock)
 	}
 	if s.undo, err = h.prepare(places); err != nil {
 		return nil, fmt.Errorf("create session %s: %w", runID, err)

@@ -132,6 +132,9 @@ func (r *run) contain() error {
 		if errors.As(err, &limit) {
 			e.Code, e.Hint = "limit_unenforceable", limit.Remedy+"; or allow it with --best-effort-limits"
 		}
+		if errors.Is(err, cgroup.ErrInUse) {
+			e.Code, e.Hint = "run_id_in_use", "wait for that run to end, or choose another --run-id"
+		}
 		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: e}
 	}
 	r.session, r.agent = session, session.Agent()

@@ -36,7 +36,7 @@ func prepareTmux(t testing.TB) *tmux {
 
 func (x *tmux) start(argv ...string) {
 	x.t.Helper()
-	env := []string{"env", "XDG_STATE_HOME=" + filepath.Join(x.dir, ".state"), "D=" + x.dir, "LESS="}
+	env := []string{"env", "XDG_STATE_HOME=" + filepath.Join(x.dir, ".state"), "D=" + x.dir, "LESS=", "SHELL=/bin/sh"}
 	x.run(append(append([]string{"-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24"}, env...), argv...)...)
 	x.t.Cleanup(func() { exec.Command("tmux", "-S", x.socket, "kill-server").Run() })
 }
