@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -30,11 +31,15 @@ type single struct {
 func singles(b *bench) []single {
 	self, err := os.Executable()
 	check(err)
+	verify := sync.OnceValues(b.verifyLarge)
 	return []single{
 		{"an unrelated getpid while a run is on, over one without", "ns", 120, func() float64 { return b.unrelated(self) }},
 		{"from an idle child's exit to ours", "ms", 15, func() float64 { return b.exitToExit(self) }},
 		{"dropped at 300,000 events/s for 10 s", "events", 0, func() float64 { return b.drops(self) }},
 		{"recorder RSS, 10 million events", "MiB", 64, func() float64 { return b.rss(self) }},
+		{"recorder RSS, 10 million lines", "MiB", 40, b.linesRSS},
+		{"verify, 10 million lines", "s", 100, func() float64 { s, _ := verify(); return s }},
+		{"verify RSS, 10 million lines", "MiB", 128, func() float64 { _, mib := verify(); return mib }},
 		{"bundle, git clone", "bytes/event", 35, func() float64 {
 			return b.bytesPerEvent("git", "clone", "-q", "--no-local", ".", filepath.Join(b.dir, "clone"))
 		}},
@@ -100,7 +105,7 @@ func (b *bench) rss(self string) float64 {
 	cmd.Dir = b.dir
 	check(cmd.Run())
 	b.clean()
-	return float64(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) / 1024
+	return mebibytes(cmd)
 }
 
 // health runs a command and reads what its bundle claims.

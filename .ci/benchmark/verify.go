@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// linesRSS is the recorder's largest resident set while a child writes ten
+// million lines.
+func (b *bench) linesRSS() float64 {
+	cmd := b.run([]string{"--capture-bytes", "1G"}, "seq", fmt.Sprint(b.rounds(10)*1_000_000))()
+	cmd.Dir = b.dir
+	check(cmd.Run())
+	b.clean()
+	return mebibytes(cmd)
+}
+
+// verifyLarge measures verify on a bundle of ten million kernel lines: the time
+// and the largest resident set.
+func (b *bench) verifyLarge() (seconds, mib float64) {
+	path := b.largeBundle(b.rounds(10) * 1_000_000)
+	defer b.clean()
+	cmd := exec.Command(b.bin, "verify", "-q", path)
+	cmd.Stderr = os.Stderr
+	start := time.Now()
+	check(cmd.Run())
+	return time.Since(start).Seconds(), mebibytes(cmd)
+}
+
+func mebibytes(cmd *exec.Cmd) float64 {
+	return float64(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) / 1024
+}
+
+// largeBundle seals a bundle of so many kernel lines, written as a run writes them.
+func (b *bench) largeBundle(lines int) string {
+	run := schema.Run{
+		RunID: "large", Platform: "linux", AgentShim: "none", Command: []string{"none"}, EnvKeys: []string{}, Workdir: "/",
+		Kernel: "auto", StartedAt: "2026-01-02T03:04:05Z", Recorder: "assay-run benchmark",
+		Output: filepath.Join(b.dir, "large.tar.gz"),
+	}
+	spool, err := archive.CreateSpool(filepath.Join(b.dir, "spool"), run)
+	check(err)
+	for i := range lines {
+		e := schema.KernelEvent{
+			RunID: run.RunID, TNS: int64(i) * 1700, PID: uint32(1000 + i/1000), TID: uint32(1000 + i/1000), ExecID: uint64(1 + i/1000),
+			Kind: schema.KindOpen, Value: fmt.Sprintf("/usr/lib/python3/package-%d/module_%d.py", i/977%5000, i%977), HasResult: true, Result: int64(i % 40),
+		}
+		check(spool.Append(schema.KernelPath, func(dst []byte, seq uint64) []byte {
+			e.Seq = seq
+			return schema.AppendJSON(dst, &e)
+		}))
+	}
+	sealed, err := spool.Seal(context.Background()) // makes the documents
+	check(err)
+	return sealed.Path
+}
