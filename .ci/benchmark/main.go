@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 )
@@ -37,7 +38,7 @@ func main() {
 	check(err)
 	defer os.RemoveAll(files)
 	manyFiles(files, opens)
-	b := &bench{dir: dir, bin: bin, files: files, quick: *quick}
+	b := &bench{dir: dir, bin: bin, files: files, quick: *quick, repository: sync.OnceValue(repository)}
 	check(os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")))
 	defer func() {
 		if b.missed > 0 && !b.quick {
@@ -121,6 +122,8 @@ type bench struct {
 	files    string // many empty files, in memory
 	quick    bool
 	missed   int
+
+	repository func() string // to clone
 }
 
 // rounds is n, or 1 when only trying.

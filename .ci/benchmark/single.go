@@ -41,7 +41,7 @@ func singles(b *bench) []single {
 		{"verify, 10 million lines", "s", 100, func() float64 { s, _ := verify(); return s }},
 		{"verify RSS, 10 million lines", "MiB", 128, func() float64 { _, mib := verify(); return mib }},
 		{"bundle, git clone", "bytes/event", 35, func() float64 {
-			return b.bytesPerEvent("git", "clone", "-q", "--no-local", ".", filepath.Join(b.dir, "clone"))
+			return b.bytesPerEvent("git", "clone", "-q", "--no-local", b.repository(), filepath.Join(b.dir, "clone"))
 		}},
 		{"bundle, go build with a cold cache", "bytes/event", 35, func() float64 {
 			return b.bytesPerEvent("env", "GOCACHE="+filepath.Join(b.dir, "cache"), "go", "build", "-o", filepath.Join(b.dir, "out"), "./cmd/assay-run")
