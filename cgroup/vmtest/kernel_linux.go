@@ -5,37 +5,67 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 )
 
-// Kernel finds a Debian cloud kernel of a series, such as "6.1" or "6.12":
-// installed in /boot, or unpacked in the cache directory, or else fetched with
-// apt-get download and unpacked there, without installing it.
-func Kernel(series string) (bzImage string, err error) {
+// Kernel finds a Debian cloud kernel of a series, such as "6.1" or "6.12", for
+// this host's instruction set: installed in /boot, or unpacked in the cache
+// directory, or else fetched with apt-get download and unpacked there, without
+// installing it.
+func Kernel(series string) (image string, err error) { return KernelFor(series, runtime.GOARCH) }
+
+// KernelFor is Kernel for any instruction set, by its GOARCH.
+func KernelFor(series, arch string) (image string, err error) {
+	name := "vmlinuz-" + series + ".*-cloud-" + arch
+	if found, _ := filepath.Glob(filepath.Join("/boot", name)); len(found) > 0 {
+		return found[len(found)-1], nil
+	}
+	return unpacked(arch, filepath.Join("boot", name), func(apt apt) (string, error) {
+		pkg, err := apt.candidate("linux-image-"+series+".", "-cloud-"+arch)
+		if err != nil {
+			return "", fmt.Errorf("a kernel %s (Debian package linux-image-%s*-cloud-%s): %w", series, series, arch, err)
+		}
+		return pkg, nil
+	})
+}
+
+// busyboxFor finds a static busybox for an instruction set, as KernelFor does.
+func busyboxFor(arch string) (string, error) {
+	if arch == runtime.GOARCH {
+		if path, err := exec.LookPath("busybox"); err == nil {
+			return path, nil
+		}
+	}
+	return unpacked(arch, "bin/busybox", func(apt) (string, error) { return "busybox-static", nil })
+}
+
+// unpacked is a file of a Debian package for an instruction set, by its path's
+// pattern in the package. It is kept in the user's cache directory.
+func unpacked(arch, pattern string, pick func(apt) (pkg string, err error)) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
 	}
-	cache = filepath.Join(cache, "assay-run-vmtest")
-	for _, dir := range []string{"/boot", filepath.Join(cache, "boot")} {
-		found, _ := filepath.Glob(filepath.Join(dir, "vmlinuz-"+series+".*-cloud-amd64"))
-		if len(found) > 0 {
-			return found[len(found)-1], nil
-		}
+	cache = filepath.Join(cache, "assay-run-vmtest", arch)
+	if found, _ := filepath.Glob(filepath.Join(cache, pattern)); len(found) > 0 {
+		return found[len(found)-1], nil
 	}
-	pkg, err := candidate(series)
+	apt, err := newApt(arch, cache)
 	if err != nil {
-		return "", fmt.Errorf("%w: a kernel %s (Debian package linux-image-%s*-cloud-amd64): %w", ErrMissing, series, series, err)
+		return "", fmt.Errorf("%w: packages for %s: %w", ErrMissing, arch, err)
 	}
-	tmp, err := os.MkdirTemp("", "vmtest-kernel-")
+	pkg, err := pick(apt)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrMissing, err)
+	}
+	tmp, err := os.MkdirTemp("", "vmtest-package-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(tmp)
-	get := exec.Command("apt-get", "download", pkg)
-	get.Dir = tmp
-	if out, err := get.CombinedOutput(); err != nil {
+	if out, err := apt.get(tmp, "download", pkg); err != nil {
 		return "", fmt.Errorf("%w: Debian package %s: apt-get download: %w: %s", ErrMissing, pkg, err, out)
 	}
 	debs, _ := filepath.Glob(filepath.Join(tmp, "*.deb"))
@@ -45,34 +75,61 @@ func Kernel(series string) (bzImage string, err error) {
 	if out, err := exec.Command("dpkg-deb", "-x", debs[0], tmp).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("unpack %s: %w: %s", debs[0], err, out)
 	}
-	images, _ := filepath.Glob(filepath.Join(tmp, "boot", "vmlinuz-*"))
-	if len(images) != 1 {
-		return "", fmt.Errorf("the Debian package %s has %d kernels", pkg, len(images))
+	files, _ := filepath.Glob(filepath.Join(tmp, pattern))
+	if len(files) != 1 {
+		return "", fmt.Errorf("the Debian package %s has %d of %s", pkg, len(files), pattern)
 	}
-	data, err := os.ReadFile(images[0])
+	data, err := os.ReadFile(files[0])
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(filepath.Join(cache, "boot"), 0o755); err != nil {
+	path := filepath.Join(cache, filepath.Dir(pattern), filepath.Base(files[0]))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
-	bzImage = filepath.Join(cache, "boot", filepath.Base(images[0]))
-	part := fmt.Sprintf("%s.%d", bzImage, os.Getpid()) // another test may do the same
-	if err := os.WriteFile(part, data, 0o644); err != nil {
+	part := filepath.Join(cache, fmt.Sprintf("part-%d", os.Getpid())) // another test may do the same
+	if err := os.WriteFile(part, data, 0o755); err != nil {
 		return "", err
 	}
-	return bzImage, os.Rename(part, bzImage)
+	return path, os.Rename(part, path)
 }
 
-// candidate names the newest package of a series that apt knows.
-func candidate(series string) (string, error) {
-	out, err := exec.Command("apt-cache", "pkgnames", "linux-image-"+series+".").Output()
+// apt is the options by which apt looks at the packages of an instruction set.
+type apt []string
+
+// newApt prepares to fetch packages for arch. Where that is not this host's,
+// the lists of packages are kept in dir, and the host's own stay as they are.
+func newApt(arch, dir string) (apt, error) {
+	if arch == runtime.GOARCH {
+		return nil, nil
+	}
+	lists := filepath.Join(dir, "lists")
+	if err := os.MkdirAll(filepath.Join(lists, "partial"), 0o755); err != nil {
+		return nil, err
+	}
+	a := apt{"-o", "APT::Architecture=" + arch, "-o", "APT::Architectures=" + arch, "-o", "Dir::State::Lists=" + lists,
+		"-o", "Dir::Cache=" + filepath.Join(dir, "cache"), "-o", "APT::Sandbox::User="}
+	if out, err := a.get(dir, "update", "-qq"); err != nil {
+		return nil, fmt.Errorf("apt-get update: %w: %s", err, out)
+	}
+	return a, nil
+}
+
+func (a apt) get(dir string, args ...string) ([]byte, error) {
+	cmd := exec.Command("apt-get", append(slices.Clone(a), args...)...)
+	cmd.Dir = dir
+	return cmd.CombinedOutput()
+}
+
+// candidate names the newest package with this prefix and suffix that apt knows.
+func (a apt) candidate(prefix, suffix string) (string, error) {
+	out, err := exec.Command("apt-cache", append(slices.Clone(a), "pkgnames", prefix)...).Output()
 	if err != nil {
 		return "", fmt.Errorf("apt-cache pkgnames: %w", err)
 	}
 	var names []string
 	for _, n := range strings.Fields(string(out)) {
-		if strings.HasSuffix(n, "-cloud-amd64") {
+		if strings.HasSuffix(n, suffix) {
 			names = append(names, n)
 		}
 	}

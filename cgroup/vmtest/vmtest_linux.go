@@ -4,9 +4,10 @@
 // its Files make up the whole of its memory-only root file system, beside
 // busybox, and its Script is what it does before it powers off.
 //
-// Only tests use it. What it needs are the Debian packages qemu-system-x86,
-// busybox-static and a linux-image-*-cloud-amd64, whose kernel it finds in
-// /boot, or unpacks from Debian's archive into the user's cache directory.
+// Only tests use it. What it needs are the Debian packages qemu-system-x86 (or
+// -arm for a machine with that instruction set), busybox-static and a
+// linux-image-*-cloud-*: a kernel is found in /boot, or unpacked from Debian's
+// archive into the user's cache directory.
 package vmtest
 
 import (
@@ -19,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,9 +32,17 @@ import (
 // names the Debian package.
 var ErrMissing = errors.New("missing on this host")
 
+// platforms are the machines that can be emulated, by GOARCH.
+var platforms = map[string]struct{ qemu, pkg, machine, cpu, console string }{
+	"amd64": {"qemu-system-x86_64", "qemu-system-x86", "pc", "max", "ttyS0"},
+	"arm64": {"qemu-system-aarch64", "qemu-system-arm", "virt", "cortex-a72", "ttyAMA0"},
+}
+
 // Machine is a virtual machine to boot once.
 type Machine struct {
-	// Kernel is the path of a bzImage; see Kernel.
+	// Arch is its instruction set, as GOARCH; empty is this host's.
+	Arch string
+	// Kernel is the path of a kernel image; see Kernel.
 	Kernel string
 	// Cmdline is added to the kernel's command line, such as "lsm=bpf".
 	Cmdline string
@@ -52,13 +62,21 @@ const doneMark = "vmtest: script ended with status "
 // was printed on its console, with lines ended by "\n". The error tells a
 // script that failed, a kernel that crashed or ctx's end; output comes with it.
 func (m *Machine) Run(ctx context.Context) (output string, err error) {
-	qemu, err := exec.LookPath("qemu-system-x86_64")
-	if err != nil {
-		return "", fmt.Errorf("%w: qemu-system-x86_64 (Debian package qemu-system-x86)", ErrMissing)
+	arch := m.Arch
+	if arch == "" {
+		arch = runtime.GOARCH
 	}
-	busybox, err := exec.LookPath("busybox")
+	p, ok := platforms[arch]
+	if !ok {
+		return "", fmt.Errorf("%w: an emulator for %s", ErrMissing, arch)
+	}
+	qemu, err := exec.LookPath(p.qemu)
 	if err != nil {
-		return "", fmt.Errorf("%w: busybox (Debian package busybox-static)", ErrMissing)
+		return "", fmt.Errorf("%w: %s (Debian package %s)", ErrMissing, p.qemu, p.pkg)
+	}
+	busybox, err := busyboxFor(arch)
+	if err != nil {
+		return "", err
 	}
 	dir, err := os.MkdirTemp("", "vmtest-")
 	if err != nil {
@@ -73,9 +91,9 @@ func (m *Machine) Run(ctx context.Context) (output string, err error) {
 	if memory == 0 {
 		memory = 512
 	}
-	cmd := exec.CommandContext(ctx, qemu, "-accel", "tcg", "-cpu", "max", "-m", strconv.Itoa(memory),
+	cmd := exec.CommandContext(ctx, qemu, "-machine", p.machine, "-accel", "tcg", "-cpu", p.cpu, "-m", strconv.Itoa(memory),
 		"-kernel", m.Kernel, "-initrd", initrd, "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
-		"-append", "console=ttyS0 quiet panic=-1 no_timer_check rdinit=/init mitigations=off "+m.Cmdline)
+		"-append", "console="+p.console+" quiet panic=-1 no_timer_check rdinit=/init mitigations=off "+m.Cmdline)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer

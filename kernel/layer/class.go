@@ -193,9 +193,18 @@ func systemPath(p string) bool {
 		return false
 	}
 	switch p[1] {
-	case 'u', 'l', 'e', 'p', 's', 'd':
-		return strings.HasPrefix(p, "/usr/") || strings.HasPrefix(p, "/lib") || strings.HasPrefix(p, "/etc/") ||
-			strings.HasPrefix(p, "/proc/") || strings.HasPrefix(p, "/sys/") || strings.HasPrefix(p, "/dev/")
+	case 'u':
+		return strings.HasPrefix(p, "/usr/")
+	case 'l':
+		return strings.HasPrefix(p, "/lib")
+	case 'e':
+		return strings.HasPrefix(p, "/etc/")
+	case 'p':
+		return strings.HasPrefix(p, "/proc/")
+	case 's':
+		return strings.HasPrefix(p, "/sys/")
+	case 'd':
+		return p == "/dev/urandom" || p == "/dev/random" // no rule has another
 	}
 	return false
 }

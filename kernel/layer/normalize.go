@@ -165,12 +165,21 @@ const (
 	alnum = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 )
 
+// normalizeTemp normalizes each part of path. Most paths have none that changes,
+// and are not copied.
 func normalizeTemp(path string) string {
-	parts := strings.Split(path, "/")
-	for i, p := range parts {
-		parts[i] = normalizePart(p)
+	for start := 0; start < len(path); {
+		end := len(path)
+		if i := strings.IndexByte(path[start:], '/'); i >= 0 {
+			end = start + i
+		}
+		if part := normalizePart(path[start:end]); part != path[start:end] {
+			path = path[:start] + part + path[end:]
+			end = start + len(part)
+		}
+		start = end + 1
 	}
-	return strings.Join(parts, "/")
+	return path
 }
 
 func normalizePart(p string) string {
@@ -186,9 +195,6 @@ func normalizePart(p string) string {
 			}
 		}
 	}
-	if isHash(p) {
-		return p
-	}
 	// Go's os.MkdirTemp and os.CreateTemp: a decimal number of six digits and
 	// more in place of the star; and names made of a pid.
 	end := len(p)
@@ -199,7 +205,7 @@ func normalizePart(p string) string {
 	for start > 0 && '0' <= p[start-1] && p[start-1] <= '9' {
 		start--
 	}
-	if end-start >= 6 {
+	if end-start >= 6 && !isHash(p) {
 		return p[:start] + "<random>" + p[end:]
 	}
 	return p
