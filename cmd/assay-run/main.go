@@ -15,12 +15,16 @@ func main() {
 
 // lazyCollection keeps a program that is done in a moment from collecting
 // garbage at all: what preparing and sealing a run leave is about 15 MB, and
-// a collection costs more than the run of a short command. A GOGC that the user
-// set holds.
+// a collection costs more than the run of a short command. The limit keeps one
+// that is busy from its first moment as small as it is later. What the user set
+// holds.
 func lazyCollection() {
-	if os.Getenv("GOGC") != "" {
+	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	usual := debug.SetGCPercent(400) // a first collection at 16 MB instead of 4
-	time.AfterFunc(time.Second, func() { debug.SetGCPercent(usual) })
+	usual, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(24<<20)
+	time.AfterFunc(time.Second, func() {
+		debug.SetGCPercent(usual)
+		debug.SetMemoryLimit(limit)
+	})
 }
