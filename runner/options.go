@@ -32,6 +32,12 @@ type Options struct {
 	// take its time: what must be so by then, such as signals being caught, can
 	// be made so while the run is prepared. Nil is ready.
 	Ready func()
+	// OnOutputError is told once for each of Stdout and Stderr (and for the
+	// terminal) that could not be written, for another reason than that its reader
+	// left: the command's own next write then fails with EPIPE, or SIGPIPE ends
+	// it. It is called while the command runs, from any goroutine; nil tells
+	// nobody.
+	OnOutputError func(stream string, err error)
 	// OnContract is given contract.json once the outcome contract has been
 	// evaluated; nil tells nobody.
 	OnContract func(*schema.Contract)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"sync"
 	"time"
 
 	"github.com/assay-run/assay-run/cgroup"
@@ -84,6 +85,9 @@ type run struct {
 	gate      *gate // nil without an outcome contract
 	interrupt bool  // a SIGINT or SIGTERM was forwarded
 
+	streamMu      sync.Mutex
+	streamReasons []schema.Reason
+
 	result   schema.Result
 	reasons  []schema.Reason
 	exit     exitState
@@ -162,15 +166,32 @@ func (r *run) openStdio() error {
 		OnTruncate: func(stream string, at int64) {
 			r.rec.event(schema.Event{Type: schema.CaptureTruncated, Stream: stream, Bytes: at})
 		},
-		OnError: func(stream string, err error) {
-			r.rec.event(schema.Event{Type: schema.RecorderError, Stream: stream, Code: "capture_failed", Message: err.Error()})
-		},
+		OnError: r.streamFailed,
 	})
 	if err != nil {
 		return sandboxError("stdio_failed", err)
 	}
 	r.streams = streams
 	return nil
+}
+
+// streamFailed is told by the goroutines that copy.
+func (r *run) streamFailed(stream string, err error) {
+	reason := schema.Reason{
+		Subject: "stdio", Code: "capture_failed", Message: fmt.Sprintf("the copy of %s is not whole: %v", stream, err),
+		Remedy: "make room on the disk that holds the spool",
+	}
+	if errors.Is(err, stdio.ErrOutput) {
+		reason.Code, reason.Remedy = "output_failed", "make room where the command's output goes"
+		reason.Message = fmt.Sprintf("%v; the command could not write to %s any more (EPIPE)", err, stream)
+		if r.opt.OnOutputError != nil {
+			r.opt.OnOutputError(stream, err)
+		}
+	}
+	r.rec.event(schema.Event{Type: schema.RecorderError, Stream: stream, Code: reason.Code, Message: err.Error()})
+	r.streamMu.Lock()
+	defer r.streamMu.Unlock()
+	r.streamReasons = append(r.streamReasons, reason)
 }
 
 // account takes in the kernel's counters of the processes that are gone.
@@ -214,6 +235,7 @@ func (r *run) release() {
 	if r.streams != nil {
 		r.streams.Abort()
 		r.result.Stdio = r.streams.Finish(0)
+		r.reasons, r.streamReasons = append(r.reasons, r.streamReasons...), nil // nobody copies any more
 	}
 	if r.job != nil {
 		r.job.Close()

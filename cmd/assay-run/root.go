@@ -118,7 +118,9 @@ a cgroup of its own, records what happened, and seals it into one bundle: what
 the run did, what the kernel saw, and what may honestly be claimed from it.
 
 The command comes after "--". Everything that assay-run itself has to say goes
-to stderr; stdout belongs to the command.
+to stderr; stdout belongs to the command. Where output goes through assay-run and
+cannot be written (a full disk under "> file"), the command gets EPIPE in place of
+the error, which a pipe cannot carry; --no-capture hands it the file itself.
 
 Exit codes: the command's own; 128+n when signal n ended it; 122 its outcome
 contract failed; 123 the contract was inconclusive; 124 it timed out; 125

@@ -80,7 +80,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		Recorder: spool, ScratchDir: spool.Dir(), Policy: rules,
 		TurnsFile: filepath.Join(spool.Dir(), filepath.FromSlash(schema.TurnsPath)),
 		Stdin:     a.stdin, Stdout: a.stdout, Stderr: a.stderr,
-		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract,
+		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract, OnOutputError: a.tellOutput,
 	})
 	return a.seal(ctx, spool, result, recording, f)
 }
@@ -133,6 +133,11 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 		return exitError{code: code}
 	}
 	return nil
+}
+
+// tellOutput says why the command could not write any more.
+func (a *app) tellOutput(_ string, err error) {
+	a.say.warning("%v: the command gets EPIPE from now on", err)
 }
 
 // tellContract says what a reader of the verdict should know.
