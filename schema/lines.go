@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -100,7 +101,7 @@ type profile struct {
 	id     string
 	schema *jsonschema.Resolved
 	keys   map[string]int // index of each known property
-	free   []bool         // by index: the schema looks at the value's class only
+	rules  []rule         // by index
 	order  []int          // the keys of the line before, by position
 	names  []string
 	shapes map[string]struct{}
@@ -148,7 +149,7 @@ func (p *profile) learn(s map[string]any) bool {
 			}
 		case "properties":
 			for name, sub := range v.(map[string]any) {
-				p.constrain(name, isFree(sub))
+				p.constrain(name, sub)
 			}
 		case "allOf", "anyOf", "oneOf":
 			for _, sub := range v.([]any) {
@@ -170,20 +171,69 @@ func (p *profile) learn(s map[string]any) bool {
 	return true
 }
 
-func (p *profile) constrain(name string, free bool) {
+// rule is what the schema looks at in a property.
+type rule struct {
+	any      bool             // at nothing
+	free     bool             // at its class, and whether it matches the patterns
+	patterns []*regexp.Regexp // of a string
+	last     []byte           // the text before, and whether each of them matched
+	matched  []byte
+}
+
+// appendShape appends what the schema can tell a value by.
+func (r *rule) appendShape(sig []byte, class byte, raw []byte) []byte {
+	if r.any {
+		return append(sig, classAny)
+	}
+	sig = append(sig, class)
+	plain := bytes.IndexByte(raw, '\\') < 0
+	if !r.free || class == classOther || class == classString && len(r.patterns) > 0 && !plain {
+		return append(append(sig, raw...), 0) // no value holds a NUL
+	}
+	if class == classString || class == classNoText {
+		sig = append(sig, r.matches(raw[1:len(raw)-1])...)
+	}
+	return sig
+}
+
+// matches tells which patterns match a text. Texts repeat.
+func (r *rule) matches(text []byte) []byte {
+	if len(r.patterns) == 0 || len(r.matched) > 0 && bytes.Equal(text, r.last) {
+		return r.matched
+	}
+	r.last, r.matched = append(r.last[:0], text...), r.matched[:0]
+	for _, p := range r.patterns {
+		m := byte('0')
+		if p.Match(text) {
+			m = '1'
+		}
+		r.matched = append(r.matched, m)
+	}
+	return r.matched
+}
+
+func (p *profile) constrain(name string, s any) {
 	i, ok := p.keys[name]
 	if !ok {
 		i = len(p.names)
 		p.keys[name] = i
 		p.names = append(p.names, name)
-		p.free = append(p.free, true)
+		p.rules = append(p.rules, rule{any: true, free: true})
 	}
-	p.free[i] = p.free[i] && free
+	m, _ := s.(map[string]any)
+	r := &p.rules[i]
+	r.any = r.any && m != nil && len(m) == 0
+	r.free = r.free && isFree(s)
+	if pattern, ok := m["pattern"].(string); ok && r.free {
+		re, err := regexp.Compile(pattern)
+		r.patterns = append(r.patterns, re)
+		r.free = err == nil
+	}
 }
 
 // isFree tells that a property's schema looks at no more than the class that
-// scanValue gives: its type, its sign, whether it is 0 or empty, whether all
-// its items are strings.
+// scanValue gives, and a pattern: its type, its sign, whether it is 0 or empty,
+// whether all its items are strings.
 func isFree(s any) bool {
 	m, ok := s.(map[string]any)
 	if !ok {
@@ -191,6 +241,10 @@ func isFree(s any) bool {
 	}
 	for key, v := range m {
 		switch key {
+		case "pattern":
+			if _, ok := v.(string); !ok {
+				return false
+			}
 		case "type", "title", "description", "$comment", "examples", "default":
 		case "minimum", "minLength", "minItems":
 			if n, ok := v.(float64); !ok || n != 0 && n != 1 {

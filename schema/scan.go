@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"bytes"
 	"strconv"
 	"unicode/utf8"
 )
@@ -12,19 +13,24 @@ const (
 	classZero    = '0'
 	classNatural = 'u' // a whole number from 1, of at most 60 digits
 	classMinus   = 'i' // the same below zero
+	classPart    = 'd' // between 0 and 1, at most 15 digits: so far a float64 is exact
+	classMixed   = 'D' // the same above 1 and not whole
+	classBelow   = 'm' // the same below zero and not whole
 	classTrue    = 't'
 	classFalse   = 'f'
 	classNull    = 'n'
 	classEmpty   = 'e' // []
 	classStrings = 'a' // an array of one or more strings
+	classObject  = 'O'
+	classAny     = 'v' // whatever it is, no keyword looks at it
 	classOther   = 'o' // the raw value follows in the shape
 )
 
 // scan reduces a compact line to its shape in c.sig: each key's index and its
 // value's class, or the whole value where the schema looks into it. It accepts
 // a part of JSON only: an object without spaces, its keys known and not
-// repeated, its values scalars or arrays of scalars. All else is not ok, which
-// says nothing about the line.
+// repeated, its values plain ones (see scanValue). All else is not ok, which says
+// nothing about the line.
 func (c *LineChecker) scan(line []byte) (info LineInfo, ok bool) {
 	p := c.cur
 	sig := c.sig[:0]
@@ -48,7 +54,7 @@ func (c *LineChecker) scan(line []byte) (info LineInfo, ok bool) {
 		}
 		seen[k>>6] |= 1 << (k & 63)
 		start := end + 1
-		end, class := scanValue(line, start)
+		end, class := scanValue(line, start, 0)
 		if end < 0 || end >= len(line) {
 			return info, false
 		}
@@ -78,10 +84,8 @@ func (c *LineChecker) scan(line []byte) (info LineInfo, ok bool) {
 				info.Type = raw[1 : len(raw)-1]
 			}
 		}
-		sig = append(sig, byte(k), class)
-		if !p.free[k] || class == classOther {
-			sig = append(sig, raw...)
-			sig = append(sig, 0) // no value holds a NUL
+		if sig = p.rules[k].appendShape(append(sig, byte(k)), class, raw); len(sig) > maxShape {
+			return info, false
 		}
 		switch line[end] {
 		case ',':
@@ -94,9 +98,13 @@ func (c *LineChecker) scan(line []byte) (info LineInfo, ok bool) {
 	}
 }
 
-// scanValue finds the end of the scalar or flat array that starts at i, and its
-// class. The end is -1 for what it does not cover.
-func scanValue(b []byte, i int) (end int, class byte) {
+// maxDepth is how deep scanValue goes.
+const maxDepth = 16
+
+// scanValue finds the end of the value that starts at i, and its class. The end
+// is -1 for what it does not cover: exponents, unusual escapes, objects with
+// many keys, and what is nested deeply.
+func scanValue(b []byte, i, depth int) (end int, class byte) {
 	if i >= len(b) {
 		return -1, 0
 	}
@@ -113,9 +121,11 @@ func scanValue(b []byte, i int) (end int, class byte) {
 	case 'n':
 		return scanWord(b, i, "null"), classNull
 	case '[':
-		return scanArray(b, i)
+		return scanArray(b, i, depth+1)
+	case '{':
+		return scanObject(b, i, depth+1), classObject
 	}
-	return scanInteger(b, i)
+	return scanNumber(b, i)
 }
 
 func scanWord(b []byte, i int, word string) int {
@@ -125,7 +135,7 @@ func scanWord(b []byte, i int, word string) int {
 	return i + len(word)
 }
 
-func scanInteger(b []byte, i int) (end int, class byte) {
+func scanNumber(b []byte, i int) (end int, class byte) {
 	class = classNatural
 	if b[i] == '-' {
 		class = classMinus
@@ -136,27 +146,52 @@ func scanInteger(b []byte, i int) (end int, class byte) {
 		i++
 	}
 	n := i - start
-	if n == 0 || n > 60 || b[start] == '0' && (n > 1 || class == classMinus) {
+	if n == 0 || n > 60 || b[start] == '0' && n > 1 {
 		return -1, 0
 	}
-	if class == classNatural && b[start] == '0' {
+	zero := b[start] == '0'
+	if i < len(b) && b[i] == '.' {
+		return scanFraction(b, i+1, n, zero, class == classMinus)
+	}
+	if zero {
+		if class == classMinus {
+			return -1, 0
+		}
 		class = classZero
 	}
-	// A fraction or exponent is refused by the caller, who expects , or }.
+	// An exponent is refused by the caller, who expects , or an end.
 	return i, class
 }
 
-func scanArray(b []byte, i int) (end int, class byte) {
+// scanFraction finds the end of a fraction that makes a number no whole one.
+func scanFraction(b []byte, i, digits int, zero, minus bool) (end int, class byte) {
+	start := i
+	for i < len(b) && b[i] >= '0' && b[i] <= '9' {
+		i++
+	}
+	if n := i - start; n == 0 || digits+n > 15 || b[i-1] == '0' {
+		return -1, 0
+	}
+	switch {
+	case minus:
+		return i, classBelow
+	case zero:
+		return i, classPart
+	}
+	return i, classMixed
+}
+
+func scanArray(b []byte, i, depth int) (end int, class byte) {
 	i++
 	if i < len(b) && b[i] == ']' {
 		return i + 1, classEmpty
 	}
 	class = classStrings
 	for {
-		if i >= len(b) || b[i] == '[' {
+		if depth > maxDepth {
 			return -1, 0
 		}
-		end, item := scanValue(b, i)
+		end, item := scanValue(b, i, depth)
 		if end < 0 || end >= len(b) {
 			return -1, 0
 		}
@@ -170,6 +205,47 @@ func scanArray(b []byte, i int) (end int, class byte) {
 			return end + 1, class
 		default:
 			return -1, 0
+		}
+	}
+}
+
+// scanObject finds the end of the object that starts at i, which has at most 32
+// keys, none twice and none with an escape.
+func scanObject(b []byte, i, depth int) (end int) {
+	var keys [32][]byte
+	i++
+	if i < len(b) && b[i] == '}' {
+		return i + 1
+	}
+	for n := 0; ; n++ {
+		if n == len(keys) || depth > maxDepth || i >= len(b) || b[i] != '"' {
+			return -1
+		}
+		end := scanString(b, i)
+		if end < 0 || end >= len(b) || b[end] != ':' {
+			return -1
+		}
+		key := b[i:end]
+		if bytes.IndexByte(key, '\\') >= 0 {
+			return -1
+		}
+		for _, k := range keys[:n] {
+			if bytes.Equal(k, key) {
+				return -1
+			}
+		}
+		keys[n] = key
+		end, _ = scanValue(b, end+1, depth)
+		if end < 0 || end >= len(b) {
+			return -1
+		}
+		switch b[end] {
+		case ',':
+			i = end + 1
+		case '}':
+			return end + 1
+		default:
+			return -1
 		}
 	}
 }

@@ -119,11 +119,16 @@ func TestRepeatedLinesTakeTheFastPath(t *testing.T) {
 	for _, line := range lineSeeds() {
 		c := newLineChecker(t)
 		_, err := c.Check([]byte(line))
-		nested := strings.Contains(line[1:], "{") // lines with objects in them go the long way
-		if err != nil || nested || strings.Contains(line, `\u`) {
+		if err != nil || strings.Contains(line, `\u`) {
 			continue
 		}
-		again := strings.Replace(line, `"pid":1`, `"pid":22`, 1)
+		again := line
+		for old, other := range map[string]string{
+			`"pid":1`: `"pid":22`, `"t_start_ns":5`: `"t_start_ns":6`, `"duration_ms":0.25`: `"duration_ms":0.1234`,
+			`"call_id":"01J`: `"call_id":"01K`, `"parameters":{"prompt":`: `"parameters":{"n":[1.5,-2,{"x":null}],"other":`,
+		} {
+			again = strings.Replace(again, old, other, 1)
+		}
 		if _, ok := c.fast([]byte(again)); !ok {
 			t.Errorf("slow: %s", again)
 		}
@@ -146,6 +151,22 @@ func FuzzLine(f *testing.F) {
 	}
 	for _, pid := range []string{"01", "-0", "-1", "1.5", "1e2", "0x1", "+1", "", "true"} {
 		f.Add([]byte(strings.Replace(seeds[5], `"pid":1`, `"pid":`+pid, 1)))
+	}
+	change := func(s, old, value string) {
+		if t := strings.Replace(s, old, value, 1); t != s {
+			f.Add([]byte(t))
+		}
+	}
+	for _, s := range seeds {
+		for _, value := range []string{`{"a":1,"a":2}`, `{"a":{"b":1,"b":1}}`, `{"a":01}`, `{"a":1.}`, `{"a":.5}`, `{"a":-0.5,"b":[[],{}]}`, `{"a"}`, `{"a":1,}`, `[{"a":[1,]}]`, `{"\u0061":1,"a":2}`, `"x"`, `{`} {
+			change(s, `{"prompt":"fix it"}`, value)
+		}
+		for _, value := range []string{"0.0", "0.250", "1.5", "-0.25", "1e-3", "123456789012345.5", "1.0", ".5", "5.", "00.5", `"x"`} {
+			change(s, `"duration_ms":0.25`, `"duration_ms":`+value)
+		}
+		for _, value := range []string{`"81JABCDEFGHJKMNPQRSTVWXYZ0"`, `"01jabcdefghjkmnpqrstvwxyz0"`, `""`, `"\u0030\u0031JABCDEFGHJKMNPQRSTVWXYZ0"`, "1", "null"} {
+			change(s, `"01JABCDEFGHJKMNPQRSTVWXYZ0"`, value)
+		}
 	}
 	c := newLineChecker(f)
 	for _, s := range seeds {
