@@ -17,6 +17,8 @@ var roles = map[string]func(args []string){
 	"getpid":        getpid,
 	"flood":         flood,
 	"exit-time":     exitTime,
+	"dispatch":      dispatch,
+	"calls":         calls,
 }
 
 func number(s string) int {

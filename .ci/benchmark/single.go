@@ -40,6 +40,10 @@ func singles(b *bench) []single {
 		{"recorder RSS, 10 million lines", "MiB", 40, b.linesRSS},
 		{"verify, 10 million lines", "s", 100, func() float64 { s, _ := verify(); return s }},
 		{"verify RSS, 10 million lines", "MiB", 128, func() float64 { _, mib := verify(); return mib }},
+		{"gateway, a call over the unix socket, median", "us", 50, func() float64 { return b.gateway(self, "dispatch", "unix", 20_000) }},
+		{"gateway, a call over a WebSocket, median", "us", 50, func() float64 { return b.gateway(self, "dispatch", "ws", 20_000) }},
+		{"gateway, a call of many over unix sockets (50 us are 20,000/s)", "us", 50, func() float64 { return b.gateway(self, "calls", "unix", 20_000) }},
+		{"gateway, a call of many over WebSockets", "us", 50, func() float64 { return b.gateway(self, "calls", "ws", 20_000) }},
 		{"bundle, git clone", "bytes/event", 35, func() float64 {
 			return b.bytesPerEvent("git", "clone", "-q", "--no-local", b.repository(), filepath.Join(b.dir, "clone"))
 		}},

@@ -32,11 +32,8 @@ type conn struct {
 	draining bool            // nothing new is taken on
 	inflight map[string]*job // by request id
 	queue    []*job          // waiting for a worker, in order
-	workers  int             // parked ones included
-	parked   int
-	handoff  chan *job     // to a parked worker; has room for all of them
-	over     chan struct{} // closed when no job can come any more
-	bytes    int           // of the jobs queued and running
+	running  int             // jobs that have a worker
+	bytes    int             // of the jobs queued and running
 	subs     map[string]*subscription
 	lastSub  uint64
 }
@@ -46,9 +43,8 @@ func (g *Gateway) serve(w wire) {
 	c := &conn{
 		g: g, wire: w, out: newOutbox(w, g.limits.Outbox),
 		tools: map[string]*tool{}, pending: map[uint64]*callback{}, inflight: map[string]*job{},
-		subs: map[string]*subscription{}, handoff: make(chan *job, maxParked), over: make(chan struct{}),
+		subs: map[string]*subscription{},
 	}
-	defer close(c.over)
 	c.ctx, c.cancel = context.WithCancel(g.ctx)
 	defer c.cancel()
 	if g.run != nil {

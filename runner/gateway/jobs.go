@@ -34,29 +34,29 @@ func (c *conn) async(r *request, f func(ctx context.Context)) bool {
 	if r.id != nil {
 		c.inflight[string(r.id)] = j // a repeated id means the newest
 	}
-	if c.workers-c.parked >= c.g.limits.InFlight {
-		c.work.Add(1)
+	c.work.Add(1)
+	if c.running >= c.g.limits.InFlight {
 		c.queue = append(c.queue, j)
 		return true
 	}
-	c.work.Add(1)
-	if c.parked > 0 {
-		c.parked--
-		c.handoff <- j
-		return true
+	c.running++
+	select {
+	case c.g.handoff <- j:
+	default: // nobody is parked
+		go c.g.worker(j)
 	}
-	c.workers++
-	go c.worker(j)
 	return true
 }
 
-// maxParked is how many workers of a connection wait for more to do: a fresh
-// goroutine has to grow its stack first, which takes longer than a call.
-const maxParked = 4
+// maxParked is how many workers wait for more to do: a fresh goroutine has to
+// grow its stack first, which takes longer than a call.
+const maxParked = 64
 
-// worker runs a job, then those that wait, and then those to come.
-func (c *conn) worker(j *job) {
-	for {
+// worker runs a job, then those of its connection that wait, and then those to
+// come.
+func (g *Gateway) worker(j *job) {
+	for j != nil {
+		c := j.request.conn
 		ctx, cancel := context.WithCancel(c.ctx)
 		c.mu.Lock()
 		j.cancel = cancel
@@ -66,23 +66,32 @@ func (c *conn) worker(j *job) {
 		c.mu.Unlock()
 		j.run(ctx)
 		cancel()
-		next, park := c.finished(j)
+		next := c.finished(j)
 		c.work.Done()
-		if j = next; park {
-			select {
-			case j = <-c.handoff:
-			case <-c.over:
-			}
+		if next == nil {
+			next = g.park()
 		}
-		if j == nil {
-			return
-		}
+		j = next
 	}
 }
 
-// finished forgets a job and gives its worker the next one. Without one, the
-// worker parks or ends.
-func (c *conn) finished(j *job) (next *job, park bool) {
+// park waits for a job of any connection. There is none when enough wait
+// already, or the gateway ends.
+func (g *Gateway) park() *job {
+	defer g.parked.Add(-1)
+	if g.parked.Add(1) > maxParked {
+		return nil
+	}
+	select {
+	case j := <-g.handoff:
+		return j
+	case <-g.ctx.Done():
+		return nil
+	}
+}
+
+// finished forgets a job and gives its connection's next one.
+func (c *conn) finished(j *job) (next *job) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bytes -= j.size()
@@ -90,20 +99,16 @@ func (c *conn) finished(j *job) (next *job, park bool) {
 	if id := string(j.request.id); c.inflight[id] == j {
 		delete(c.inflight, id)
 	}
-	if len(c.queue) > 0 {
-		next = c.queue[0]
-		c.queue[0] = nil
-		if c.queue = c.queue[1:]; len(c.queue) == 0 {
-			c.queue = nil
-		}
-		return next, false
+	if len(c.queue) == 0 {
+		c.running--
+		return nil
 	}
-	if c.parked < maxParked {
-		c.parked++
-		return nil, true
+	next = c.queue[0]
+	c.queue[0] = nil
+	if c.queue = c.queue[1:]; len(c.queue) == 0 {
+		c.queue = nil
 	}
-	c.workers--
-	return nil, false
+	return next
 }
 
 // cancelJob cancels the request with an id, and tells whether there is one.

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// What a client of the gateway sends for one call. It answers a callback with
+// the least work that a client can do, so that the figures are the gateway's.
+const (
+	proposal = `{"jsonrpc":"2.0","id":7,"method":"proposal.submit","params":{"proposal":{"id":"p1","source":"agent","actions":[{"id":"a1","type":"tool_call","tool":"read_file","parameters":{"path":"/home/user/project/main.go"}}]}}}`
+	openRun  = `{"jsonrpc":"2.0","id":1,"method":"runs.start","params":{"agent_id":"bench","intent":""}}`
+	register = `{"jsonrpc":"2.0","id":2,"method":"tools.register","params":[{"name":"read_file","description":"","parameters":{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}}]}`
+)
+
+// wire carries messages to and from the gateway of the run that we are in.
+type wire interface {
+	send(messages ...[]byte)
+	next() []byte
+	waiting() bool // another message is here already
+}
+
+type unixWire struct {
+	net.Conn
+	br *bufio.Reader
+}
+
+func (w *unixWire) send(messages ...[]byte) {
+	_, err := w.Write(append(bytes.Join(messages, []byte("\n")), '\n'))
+	check(err)
+}
+
+func (w *unixWire) next() []byte {
+	line, err := w.br.ReadSlice('\n')
+	check(err)
+	return line
+}
+
+func (w *unixWire) waiting() bool { return w.br.Buffered() > 0 }
+
+type webSocketWire struct{ *websocket.Conn }
+
+func (w webSocketWire) send(messages ...[]byte) {
+	for _, m := range messages {
+		check(w.Write(context.Background(), websocket.MessageText, m))
+	}
+}
+
+func (w webSocketWire) next() []byte {
+	_, m, err := w.Read(context.Background())
+	check(err)
+	return m
+}
+
+func (w webSocketWire) waiting() bool { return false }
+
+// connect opens a connection, by unix or ws, with a tool.
+func connect(network string) wire {
+	var w wire
+	if network == "unix" {
+		conn, err := net.Dial("unix", os.Getenv("ASSAY_RUN_SOCKET"))
+		check(err)
+		w = &unixWire{conn, bufio.NewReaderSize(conn, 1<<16)}
+	} else {
+		conn, _, err := websocket.Dial(context.Background(), os.Getenv("ASSAY_RUN_URL")+"/?token="+os.Getenv("ASSAY_RUN_TOKEN"), nil)
+		check(err)
+		w = webSocketWire{conn}
+	}
+	for _, m := range []string{openRun, register} {
+		w.send([]byte(m))
+		w.next()
+	}
+	return w
+}
+
+// answerTo is the answer to a tools.execute; nil when the message is none.
+func answerTo(message []byte) []byte {
+	if !bytes.Contains(message, []byte(`"method":"tools.execute"`)) {
+		return nil
+	}
+	_, rest, _ := bytes.Cut(message, []byte(`"id":`))
+	id, _, _ := bytes.Cut(rest, []byte(","))
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"content":"package main"}}`, id)
+}
+
+// dispatch NETWORK N prints the median of the microseconds that a call takes,
+// from the proposal to its result, the client's own part included.
+func dispatch(args []string) {
+	w := connect(args[0])
+	took := make([]float64, number(args[1]))
+	for i := range took {
+		began := time.Now()
+		w.send([]byte(proposal))
+		w.send(answerTo(w.next()))
+		w.next()
+		took[i] = float64(time.Since(began).Nanoseconds()) / 1000
+	}
+	slices.Sort(took)
+	fmt.Println(took[len(took)/2])
+}
+
+// calls NETWORK N prints the microseconds a call, over N of them on each of 4
+// connections with 64 in flight.
+func calls(args []string) {
+	const conns, window = 4, 64
+	n := number(args[1])
+	wires := make([]wire, conns)
+	for i := range wires {
+		wires[i] = connect(args[0])
+	}
+	began := time.Now()
+	var work sync.WaitGroup
+	for _, w := range wires {
+		work.Go(func() {
+			var out [][]byte
+			for sent, got := 0, 0; got < n; {
+				for ; sent < n && sent-got < window; sent++ {
+					out = append(out, []byte(proposal))
+				}
+				if len(out) > 0 {
+					w.send(out...)
+					out = out[:0]
+				}
+				for more := true; more; more = w.waiting() {
+					if answer := answerTo(w.next()); answer != nil {
+						out = append(out, answer)
+					} else {
+						got++
+					}
+				}
+			}
+		})
+	}
+	work.Wait()
+	fmt.Println(float64(time.Since(began).Nanoseconds()) / 1000 / float64(conns*n))
+}
+
+// gateway runs a role in a run, and gives what it printed: the median of a few.
+func (b *bench) gateway(self, role, network string, n int) float64 {
+	var got []float64
+	for range b.rounds(5) {
+		cmd := b.run([]string{"--kernel", "off", "--gateway", "ws"}, self, role, network, strconv.Itoa(n))()
+		cmd.Dir = b.dir
+		out, err := cmd.Output()
+		check(err)
+		v, err := strconv.ParseFloat(string(bytes.TrimSpace(out)), 64)
+		check(err)
+		got = append(got, v)
+		b.clean()
+	}
+	return median(got)
+}
