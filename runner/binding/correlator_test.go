@@ -1,10 +1,7 @@
 package binding_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -57,69 +54,6 @@ func (s scene) report(f binding.Facts) *schema.CorrelationReport {
 	}
 	f.RunID = "run_1"
 	return s.Report(f)
-}
-
-// TestGolden makes the report of the v0 contract's example: the same keys and
-// values, with others beside them.
-func TestGolden(t *testing.T) {
-	const name = "correlation-report-openai-agents-kernel-policy-v0.json"
-	data, err := os.ReadFile(filepath.Join("..", "..", "schema", "testdata", "golden", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want map[string]any
-	if err := json.Unmarshal(data, &want); err != nil {
-		t.Fatal(err)
-	}
-	s := newScene()
-	const id = "tc_runner_policy_001"
-	s.start(id, "read_file", 100, 110)
-	s.decide(id, "read_file", "allow", 120)
-	const work = "/tmp/assay-runner-openai-agents-kernel-policy/work/"
-	s.open(work+"openai-agents-input.txt", 0, 130)
-	s.open(work+"policy-input.txt", 0, 140)
-	s.end(id, "read_file", 200, 210)
-	report := s.Report(binding.Facts{
-		RunID: want["run_id"].(string), Correlation: schema.Clean, Observed: true, KernelLines: 2, PolicyLines: 1,
-	})
-	doc, err := schema.Document(report)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := schema.Validate(schema.CorrelationReportV0, doc); err != nil {
-		t.Error(err)
-	}
-	var got map[string]any
-	if err := json.Unmarshal(doc, &got); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, only(got, want)); diff != "" {
-		t.Errorf("report (-golden +ours):\n%s", diff)
-	}
-}
-
-// only drops what v has and like has not.
-func only(v, like any) any {
-	switch like := like.(type) {
-	case map[string]any:
-		m, _ := v.(map[string]any)
-		out := map[string]any{}
-		for k, l := range like {
-			out[k] = only(m[k], l)
-		}
-		return out
-	case []any:
-		list, _ := v.([]any)
-		out := []any{}
-		for i, x := range list {
-			if i < len(like) {
-				x = only(x, like[i])
-			}
-			out = append(out, x)
-		}
-		return out
-	}
-	return v
 }
 
 func TestWindowsBindOnlyWhatIsCertain(t *testing.T) {

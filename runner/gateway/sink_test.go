@@ -1,0 +1,38 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestASinkDropsRatherThanWaitsAndDrainsOnClose(t *testing.T) {
+	release := make(chan struct{})
+	var got bytes.Buffer
+	s := NewSink("slow", writer(func(b []byte) (int, error) { <-release; return got.Write(b) }))
+	for i := range 3000 {
+		s.offer(fmt.Appendf(nil, "%d\n", i))
+	}
+	_, dropped := s.Counts()
+	if dropped < 3000-sinkQueue-1 {
+		t.Errorf("%d dropped", dropped)
+	}
+	close(release)
+	if err := s.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	written, dropped := s.Counts()
+	if written+dropped != 3000 || int(written) != strings.Count(got.String(), "\n") {
+		t.Errorf("%d written, %d dropped, %d lines", written, dropped, strings.Count(got.String(), "\n"))
+	}
+	s.offer([]byte("late\n"))
+	if _, now := s.Counts(); now != dropped+1 {
+		t.Errorf("a line after Close is not counted")
+	}
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(b []byte) (int, error) { return w(b) }
