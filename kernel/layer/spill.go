@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"os"
-	"slices"
 )
 
 // sortedSet is a set of strings of any size: what is over limit bytes goes to
@@ -18,33 +16,25 @@ type sortedSet struct {
 	dir   string // "" keeps everything in memory
 	name  string
 	limit int
-	mem   map[string]struct{}
-	bytes int
+	mem   stringSet
 	runs  []string // paths of the runs
 }
-
-// entryCost is about what a map entry takes beside its bytes.
-const entryCost = 48
 
 // maxRuns is how many runs are merged at once, each with an open file.
 const maxRuns = 64
 
 func newSortedSet(dir, name string, limit int) *sortedSet {
-	return &sortedSet{dir: dir, name: name, limit: limit, mem: make(map[string]struct{})}
+	return &sortedSet{dir: dir, name: name, limit: limit}
 }
 
 func (s *sortedSet) add(v string) error {
-	if _, ok := s.mem[v]; ok {
+	if !s.mem.add(v) || s.mem.bytes() <= s.limit || s.dir == "" {
 		return nil
 	}
-	s.mem[v] = struct{}{}
-	if s.bytes += len(v) + entryCost; s.bytes <= s.limit || s.dir == "" {
-		return nil
-	}
-	if err := s.spill(slices.Values(slices.Sorted(maps.Keys(s.mem)))); err != nil {
+	if err := s.spill(s.mem.sorted()); err != nil {
 		return err
 	}
-	s.mem, s.bytes = make(map[string]struct{}), 0
+	s.mem.clear()
 	if len(s.runs) < maxRuns {
 		return nil
 	}
@@ -55,7 +45,7 @@ func (s *sortedSet) add(v string) error {
 func (s *sortedSet) compact() (err error) {
 	old := s.runs
 	err = s.spill(func(yield func(string) bool) {
-		for v, e := range mergeRuns(old, nil) {
+		for v, e := range mergeRuns(old, new(stringSet)) {
 			if e != nil {
 				err = e
 				return
@@ -102,7 +92,7 @@ func (s *sortedSet) spill(values iter.Seq[string], also ...*error) (err error) {
 
 // all yields every member once, ascending by bytes.
 func (s *sortedSet) all() iter.Seq2[string, error] {
-	return mergeRuns(s.runs, slices.Sorted(maps.Keys(s.mem)))
+	return mergeRuns(s.runs, &s.mem)
 }
 
 // close removes the runs.
@@ -110,14 +100,15 @@ func (s *sortedSet) close() {
 	for _, path := range s.runs {
 		os.Remove(path)
 	}
-	s.runs, s.mem, s.bytes = nil, make(map[string]struct{}), 0
+	s.runs, s.mem = nil, stringSet{}
 }
 
-// mergeRuns merges runs and a sorted list. There are few of them, so the least
+// mergeRuns merges runs and a set. There are few of them, so the least
 // is found by looking at each.
-func mergeRuns(paths, list []string) iter.Seq2[string, error] {
+func mergeRuns(paths []string, mem *stringSet) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		var srcs []*run
+		order := mem.order()
 		defer func() {
 			for _, r := range srcs {
 				r.f.Close()
@@ -137,8 +128,8 @@ func mergeRuns(paths, list []string) iter.Seq2[string, error] {
 		}
 		for {
 			best, ok := "", false
-			if len(list) > 0 {
-				best, ok = list[0], true
+			if len(order) > 0 {
+				best, ok = mem.at(order[0]), true
 			}
 			for _, r := range srcs {
 				if !r.end && (!ok || r.v < best) {
@@ -148,8 +139,8 @@ func mergeRuns(paths, list []string) iter.Seq2[string, error] {
 			if !ok || !yield(best, nil) {
 				return
 			}
-			for len(list) > 0 && list[0] == best {
-				list = list[1:]
+			if len(order) > 0 && mem.at(order[0]) == best {
+				order = order[1:]
 			}
 			for _, r := range srcs {
 				if r.end || r.v != best {
