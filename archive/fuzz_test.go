@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,7 +27,7 @@ func FuzzBundle(f *testing.F) {
 			}
 			f.Add(b)
 			if in, err := openInput(context.Background(), name); err == nil {
-				plain, _ := readAll(in, 0)
+				plain, _ := io.ReadAll(in)
 				in.Close()
 				if len(plain) < 64<<10 {
 					f.Add(plain) // mutations get behind the checksums of gzip
@@ -54,7 +55,7 @@ func FuzzBundle(f *testing.F) {
 		if err == nil {
 			for m, merr := range r.Members(context.Background()) {
 				if err = merr; err == nil {
-					_, err = readAll(m, 0)
+					_, err = io.ReadAll(m)
 				}
 				if err != nil {
 					break

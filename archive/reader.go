@@ -230,10 +230,7 @@ func (r *Reader) Documents(ctx context.Context) (*Documents, error) {
 }
 
 func (m *Member) decode(v any) error {
-	if m.Size > maxDocument {
-		return problem(CodeLimit, m.Path, "%d bytes, at most %d are allowed", m.Size, maxDocument)
-	}
-	doc, err := readAll(m, m.Size)
+	doc, err := readAll(m, m.Path, m.Size, maxDocument)
 	if err != nil {
 		return err
 	}

@@ -172,15 +172,15 @@ func manifestBytes(w *walker, path string, size int64) ([]byte, error) {
 	if path != schema.ManifestPath {
 		return nil, problem(CodeManifestFirst, path, "the first member is not %s", schema.ManifestPath)
 	}
-	if size > maxManifest {
-		return nil, problem(CodeLimit, path, "%d bytes, at most %d are allowed", size, maxManifest)
-	}
-	return readAll(w, size)
+	return readAll(w, path, size, maxManifest)
 }
 
-// readAll reads a member of a size that was checked; what it says of itself is
-// not believed before the bytes are there.
-func readAll(r io.Reader, size int64) ([]byte, error) {
+// readAll reads a member of at most most bytes; what it says of itself is not
+// believed before the bytes are there.
+func readAll(r io.Reader, path string, size, most int64) ([]byte, error) {
+	if size > most {
+		return nil, problem(CodeLimit, path, "%d bytes, at most %d are allowed", size, most)
+	}
 	var b bytes.Buffer
 	b.Grow(int(min(size, 1<<20)))
 	_, err := b.ReadFrom(r)
@@ -254,11 +254,11 @@ func (v *verifier) checkDigest(w *walker, h hash.Hash, path string, entry schema
 
 // document validates one JSON member and keeps it for documentsAgree.
 func (v *verifier) document(r io.Reader, path string, size int64) error {
-	if size > maxDocument {
-		v.report.add(problem(CodeLimit, path, "%d bytes, at most %d are allowed", size, maxDocument))
+	doc, err := readAll(r, path, size, maxDocument)
+	if p := (*Problem)(nil); errors.As(err, &p) && p.Code == CodeLimit {
+		v.report.add(p) // the rest can be checked all the same
 		return nil
 	}
-	doc, err := readAll(r, size)
 	if err != nil {
 		return err
 	}

@@ -78,6 +78,8 @@ func play(role string, args []string) int {
 		return asLegacy(args)
 	case "nobody":
 		return asNobody(args)
+	case "container":
+		return asContainer(args)
 	case "runner":
 		return runnerRole(args[0])
 	case "shell":

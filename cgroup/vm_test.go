@@ -3,11 +3,7 @@
 package cgroup_test
 
 import (
-	"context"
-	"errors"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -64,32 +60,11 @@ func TestUnified(t *testing.T) {
 	if os.Getenv("CGROUP_TEST_INNER") != "" {
 		t.Skip("this is the inner run")
 	}
-	binary := filepath.Join(t.TempDir(), "suite")
-	build := exec.Command("go", "test", "-c", "-o", binary, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go test -c: %v\n%s", err, out)
-	}
 	for _, series := range []string{"6.1", "6.12"} {
 		t.Run("Linux "+series, func(t *testing.T) {
-			kernel, err := vmtest.Kernel(series)
-			if errors.Is(err, vmtest.ErrMissing) {
-				t.Skip(err)
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
-			defer cancel()
-			m := vmtest.Machine{Kernel: kernel, Files: map[string]string{"/suite": binary}, Script: vmForms}
-			begin := time.Now()
-			out, err := m.Run(ctx)
-			if errors.Is(err, vmtest.ErrMissing) {
-				t.Skip(err)
-			}
-			passed := strings.Count(out, "\n--- PASS: ")
-			t.Logf("%s: %d passed, %d skipped in %v", filepath.Base(kernel), passed, strings.Count(out, "\n--- SKIP: "), time.Since(begin).Round(time.Second))
-			if err != nil || passed < 30 || !strings.Contains(out, "form: end") {
-				t.Fatalf("%v\n%s", err, out)
+			out := vmtest.Suite(t, vmtest.Machine{Script: vmForms}, series, 90*time.Second, 30)
+			if !strings.Contains(out, "form: end") {
+				t.Fatal(out)
 			}
 		})
 	}

@@ -3,8 +3,6 @@
 package kernel
 
 import (
-	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,15 +28,7 @@ func TestLockdown(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	kernel, err := vmtest.Kernel("6.12")
-	if errors.Is(err, vmtest.ErrMissing) {
-		t.Skip(err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
-	defer cancel()
-	m := vmtest.Machine{Kernel: kernel, Cmdline: "lsm=lockdown,capability lockdown=confidentiality", Files: map[string]string{"/assay-run": binary}, Script: `
+	m := vmtest.Machine{Cmdline: "lsm=lockdown,capability lockdown=confidentiality", Files: map[string]string{"/assay-run": binary}, Script: `
 export HOME=/tmp
 mount -t cgroup2 none /sys/fs/cgroup || exit 1
 cd /tmp
@@ -50,12 +40,7 @@ cat no yes
 /assay-run verify yes.tar.gz
 tar xzOf yes.tar.gz observation-health.json
 `}
-	out, err := m.Run(ctx)
-	if errors.Is(err, vmtest.ErrMissing) {
-		t.Skip(err)
-	} else if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out := vmtest.Boot(t, m, "6.12", 100*time.Second)
 	for _, want := range []string{"require: 125, started: \n", "auto: 0, started: started\n", "yes.tar.gz: ok\n",
 		`"kernel_layer": "absent"`, `"code": "lockdown"`, `"remedy": "boot with lockdown=integrity or none"`} {
 		if !strings.Contains(out, want) {

@@ -11,13 +11,10 @@ import (
 )
 
 // Kernel finds a Debian cloud kernel of a series, such as "6.1" or "6.12", for
-// this host's instruction set: installed in /boot, or unpacked in the cache
+// an instruction set, by its GOARCH: installed in /boot, or unpacked in the cache
 // directory, or else fetched with apt-get download and unpacked there, without
 // installing it.
-func Kernel(series string) (image string, err error) { return KernelFor(series, runtime.GOARCH) }
-
-// KernelFor is Kernel for any instruction set, by its GOARCH.
-func KernelFor(series, arch string) (image string, err error) {
+func Kernel(series, arch string) (image string, err error) {
 	name := "vmlinuz-" + series + ".*-cloud-" + arch
 	if found, _ := filepath.Glob(filepath.Join("/boot", name)); len(found) > 0 {
 		return found[len(found)-1], nil

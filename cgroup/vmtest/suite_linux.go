@@ -1,0 +1,58 @@
+package vmtest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Boot runs a machine with a Debian kernel of a series and returns what it
+// printed. Any error fails the test; what the host lacks skips it.
+func Boot(t *testing.T, m Machine, series string, timeout time.Duration) (output string) {
+	t.Helper()
+	if m.Arch == "" {
+		m.Arch = runtime.GOARCH
+	}
+	var err error
+	if m.Kernel, err = Kernel(series, m.Arch); err == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		defer cancel()
+		output, err = m.Run(ctx)
+	}
+	if errors.Is(err, ErrMissing) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	return output
+}
+
+// Suite boots a machine in which the test binary of the caller's package, the
+// working directory's, is /suite; m.Script is to run it with -test.v. Fewer than
+// least passed tests are a failure.
+func Suite(t *testing.T, m Machine, series string, timeout time.Duration, least int) (output string) {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "suite")
+	build := exec.Command("go", "test", "-c", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if m.Arch != "" {
+		build.Env = append(build.Env, "GOARCH="+m.Arch)
+	}
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go test -c: %v\n%s", err, out)
+	}
+	m.Files = map[string]string{"/suite": binary}
+	output = Boot(t, m, series, timeout)
+	passed := strings.Count(output, "\n--- PASS: ")
+	t.Logf("%d passed, %d skipped", passed, strings.Count(output, "\n--- SKIP: "))
+	if passed < least {
+		t.Fatalf("at least %d should pass\n%s", least, output)
+	}
+	return output
+}
