@@ -41,6 +41,9 @@ func openInput(ctx context.Context, path string) (*input, error) {
 	// Without waiting for the writer of a pipe that has none.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
+		if e := (*os.PathError)(nil); errors.As(err, &e) {
+			err = e.Err // the caller names the file
+		}
 		return nil, problem(CodeUnreadable, "", "%v", err)
 	}
 	fail := func(code Code, format string, args ...any) (*input, error) {
@@ -48,7 +51,7 @@ func openInput(ctx context.Context, path string) (*input, error) {
 		return nil, problem(code, "", format, args...)
 	}
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return fail(CodeUnreadable, "%s is no regular file", path)
+		return fail(CodeUnreadable, "not a regular file")
 	}
 	head := make([]byte, blockSize)
 	n, err := f.ReadAt(head, 0)

@@ -19,6 +19,10 @@ import (
 // that records the run still lives, or another recover is at work on it.
 var ErrAlive = errors.New("the run is alive, or is being recovered by another process")
 
+// ErrNoSpool is returned by [Recover], wrapped, when no run of the id left a spool,
+// or it was sealed meanwhile. It is os.ErrNotExist too.
+var ErrNoSpool = fmt.Errorf("there is no interrupted run of this id: %w", os.ErrNotExist)
+
 // Interrupted is a spool: of a run that is alive, or of one to recover.
 type Interrupted struct {
 	RunID     string   `json:"run_id"`
@@ -85,7 +89,7 @@ type RecoverOptions struct {
 // last line is cut; documents that are missing are made, and the run is marked
 // incomplete, unless it had come to its end and only its sealing was interrupted.
 // Sealed.Notes says what was found. Killed at any point it can be run again; of
-// two at a time one gets [ErrAlive]. The error is os.ErrNotExist when there is no
+// two at a time one gets [ErrAlive]. The error is [ErrNoSpool] when there is no
 // such spool. On any error the spool stays as it is.
 func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Sealed, err error) {
 	defer func() {
@@ -100,6 +104,9 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	spool := filepath.Join(dir, runID)
 	name := filepath.Join(spool, schema.RunPath)
 	lock, err := os.OpenFile(name, os.O_RDWR|noFollow, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return Sealed{}, fmt.Errorf("%s: %w", spool, ErrNoSpool)
+	}
 	if err != nil {
 		return Sealed{}, err
 	}
@@ -110,7 +117,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		return Sealed{}, err
 	}
 	if !sameFile(lock, name) {
-		return Sealed{}, fmt.Errorf("%s: %w: it was sealed meanwhile", spool, os.ErrNotExist)
+		return Sealed{}, fmt.Errorf("%s: %w: it was sealed meanwhile", spool, ErrNoSpool)
 	}
 	run, err := readRun(lock)
 	if err == nil && run.RunID != runID {

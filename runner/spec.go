@@ -260,18 +260,19 @@ func (s *Spec) validateEnv(add addError) {
 
 func (s *Spec) validateNumbers(add addError) {
 	for _, n := range []struct {
-		name  string
-		value int64
+		name     string
+		negative bool
+		value    any
 	}{
-		{"timeout", int64(s.Timeout)},
-		{"grace", int64(s.Grace)},
-		{"memory", s.Limits.MemoryBytes},
-		{"pids", s.Limits.Pids},
-		{"cpus", s.Limits.CPUMilli},
-		{"capture bytes", s.CaptureBytes},
+		{"timeout", s.Timeout < 0, s.Timeout},
+		{"grace", s.Grace < 0, s.Grace},
+		{"memory", s.Limits.MemoryBytes < 0, s.Limits.MemoryBytes},
+		{"pids", s.Limits.Pids < 0, s.Limits.Pids},
+		{"cpus", s.Limits.CPUMilli < 0, float64(s.Limits.CPUMilli) / 1000},
+		{"capture bytes", s.CaptureBytes < 0, s.CaptureBytes},
 	} {
-		if n.value < 0 {
-			add(ErrNegative, "%s %d", n.name, n.value)
+		if n.negative {
+			add(ErrNegative, "%s %v", n.name, n.value)
 		}
 	}
 }

@@ -35,7 +35,10 @@ func (s *Summary) writeAbout(w io.Writer) {
 	if s.Signal != nil {
 		end += " " + clean(*s.Signal)
 	}
-	row("outcome", "%s after %v", end, time.Duration(s.ChildNS).Round(time.Millisecond))
+	if s.ChildNS > 0 { // else it never ran, or nobody saw it end
+		end += fmt.Sprintf(" after %v", time.Duration(s.ChildNS).Round(time.Millisecond))
+	}
+	row("outcome", "%s", end)
 	if s.Error != nil {
 		row("", "%s (%s)", clean(s.Error.Message), clean(s.Error.Code))
 	}

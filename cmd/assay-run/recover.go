@@ -74,7 +74,13 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output 
 		}
 		fmt.Fprintf(a.stdout, "%s\t%s\n", id, printable(sealed.Path))
 	}
-	if err := errors.Join(errs...); err != nil {
+	err := errors.Join(errs...)
+	switch {
+	case errors.Is(err, archive.ErrAlive):
+		return withHint(err, "end the run, or wait for its end: then it is sealed without recover")
+	case errors.Is(err, archive.ErrNoSpool):
+		return withHint(err, "assay-run recover lists the interrupted runs")
+	case err != nil:
 		return withHint(err, "a bundle that cannot be written where it was meant to be can go elsewhere with --output")
 	}
 	return nil

@@ -33,7 +33,7 @@ that were sealed); 2 invalid (well-formed, but not what a bundle may contain);
 				}
 			}
 			for _, p := range report.Problems {
-				a.say.line(red, "error: ", p.Error())
+				a.say.line(red, "error: ", args[0]+": "+p.Error())
 			}
 			if report.More > 0 {
 				a.say.warning("%d more problems are not listed", report.More)
