@@ -6,7 +6,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// This file is the whole of what decides an event's class. Everything is
+// This file is the whole of what decides an event's class, but for check and
+// runner, which follow from whose process it is (builder.go). Everything is
 // agent, unless one of the rules below says otherwise. They follow from one
 // concern: calling an agent's action noise hides it from a reviewer, calling
 // noise an action merely lengthens a list. So noise is only
