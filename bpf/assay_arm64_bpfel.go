@@ -120,6 +120,8 @@ const (
 	AssayMapScratches  = "scratches"
 	AssayMapSession    = "session"
 	AssayMapSlots      = "slots"
+	AssayProgBind4     = "bind4"
+	AssayProgBind6     = "bind6"
 	AssayProgConnect4  = "connect4"
 	AssayProgConnect6  = "connect6"
 	AssayProgExeced    = "execed"
@@ -186,6 +188,8 @@ type AssaySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type AssayProgramSpecs struct {
+	Bind4     *ebpf.ProgramSpec `ebpf:"bind4"`
+	Bind6     *ebpf.ProgramSpec `ebpf:"bind6"`
 	Connect4  *ebpf.ProgramSpec `ebpf:"connect4"`
 	Connect6  *ebpf.ProgramSpec `ebpf:"connect6"`
 	Execed    *ebpf.ProgramSpec `ebpf:"execed"`
@@ -296,6 +300,8 @@ type AssayVariables struct {
 //
 // It can be passed to LoadAssayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type AssayPrograms struct {
+	Bind4     *ebpf.Program `ebpf:"bind4"`
+	Bind6     *ebpf.Program `ebpf:"bind6"`
 	Connect4  *ebpf.Program `ebpf:"connect4"`
 	Connect6  *ebpf.Program `ebpf:"connect6"`
 	Execed    *ebpf.Program `ebpf:"execed"`
@@ -312,6 +318,8 @@ type AssayPrograms struct {
 
 func (p *AssayPrograms) Close() error {
 	return _AssayClose(
+		p.Bind4,
+		p.Bind6,
 		p.Connect4,
 		p.Connect6,
 		p.Execed,

@@ -64,11 +64,32 @@ static __always_inline void emit_peer(struct counter *c, struct owner *o, struct
 		count(c->emitted);
 }
 
+static __always_inline void whose(struct owner *o, struct task_struct *t)
+{
+	o->start = started(t);
+	o->cgroup = bpf_get_current_cgroup_id();
+	o->tgid = t->tgid;
+	o->tid = t->pid;
+	o->ppid = BPF_CORE_READ(t, real_parent, tgid);
+}
+
+static __always_inline void put_address(u8 *to, struct bpf_sock_addr *ctx, u16 family)
+{
+	if (family == AF_INET) {
+		*(u32 *)to = ctx->user_ip4;
+	} else {
+		((u32 *)to)[0] = ctx->user_ip6[0];
+		((u32 *)to)[1] = ctx->user_ip6[1];
+		((u32 *)to)[2] = ctx->user_ip6[2];
+		((u32 *)to)[3] = ctx->user_ip6[3];
+	}
+}
+
 static __always_inline int on_peer(struct bpf_sock_addr *ctx, u16 family, u16 kind, u16 hook)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct counter *c = cell(hook);
-	struct pending now = {.set = 1}, *p;
+	struct pending now = {.set = SET_PEER}, *p;
 	struct owner o = {};
 	u32 tid = t->pid;
 	u64 cookie;
@@ -76,11 +97,7 @@ static __always_inline int on_peer(struct bpf_sock_addr *ctx, u16 family, u16 ki
 	if (!c)
 		return 1;
 	count(c->fired);
-	o.start = started(t);
-	o.cgroup = bpf_get_current_cgroup_id();
-	o.tgid = t->tgid;
-	o.tid = tid;
-	o.ppid = BPF_CORE_READ(t, real_parent, tgid);
+	whose(&o, t);
 	cookie = bpf_get_socket_cookie(ctx);
 	bpf_map_update_elem(&owners, &cookie, &o, BPF_ANY);
 
@@ -88,14 +105,7 @@ static __always_inline int on_peer(struct bpf_sock_addr *ctx, u16 family, u16 ki
 	now.at.proto = ctx->protocol;
 	now.at.type = ctx->type;
 	now.at.rport = swap16(ctx->user_port);
-	if (family == AF_INET) {
-		*(u32 *)now.at.remote = ctx->user_ip4;
-	} else {
-		((u32 *)now.at.remote)[0] = ctx->user_ip6[0];
-		((u32 *)now.at.remote)[1] = ctx->user_ip6[1];
-		((u32 *)now.at.remote)[2] = ctx->user_ip6[2];
-		((u32 *)now.at.remote)[3] = ctx->user_ip6[3];
-	}
+	put_address(now.at.remote, ctx, family);
 	p = bpf_map_lookup_elem(&pendings, &tid);
 	if (t->flags & 0x10 /* PF_IO_WORKER */ || (p && p->uring)) {
 		/* No system call of its own will report this one. */
@@ -104,7 +114,7 @@ static __always_inline int on_peer(struct bpf_sock_addr *ctx, u16 family, u16 ki
 		emit_peer(c, &o, &now.at, kind, hook);
 		return 1;
 	}
-	if (p && p->set && (p->at.rport != now.at.rport || p->at.family != family ||
+	if (p && p->set == SET_PEER && (p->at.rport != now.at.rport || p->at.family != family ||
 			    __builtin_memcmp(p->at.remote, now.at.remote, 16))) {
 		/* Several peers in one call, as sendmmsg can have. */
 		emit_peer(c, &o, &p->at, kind, hook);
@@ -127,6 +137,44 @@ int sendmsg4(struct bpf_sock_addr *ctx) { return on_peer(ctx, AF_INET, K_SEND, H
 
 SEC("cgroup/sendmsg6")
 int sendmsg6(struct bpf_sock_addr *ctx) { return on_peer(ctx, AF_INET6, K_SEND, H_SENDMSG6); }
+
+/* The address that a socket asks for, also where it does not get it. */
+static __always_inline int on_bind(struct bpf_sock_addr *ctx, u16 family, u16 hook)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct pending now = {.set = SET_OWN}, *p;
+	struct counter *c = cell(hook);
+	u32 tid = t->pid;
+
+	if (!c)
+		return 1;
+	count(c->fired);
+	now.at.family = family;
+	now.at.proto = ctx->protocol;
+	now.at.type = ctx->type;
+	now.at.lport = swap16(ctx->user_port);
+	put_address(now.at.local, ctx, family);
+	p = bpf_map_lookup_elem(&pendings, &tid);
+	if (t->flags & 0x10 /* PF_IO_WORKER */ || (p && p->uring)) {
+		struct owner o = {};
+
+		if (p)
+			bpf_map_delete_elem(&pendings, &tid);
+		whose(&o, t);
+		emit_peer(c, &o, &now.at, K_BIND, hook);
+		return 1;
+	}
+	count(c->filtered); /* the call's exit reports it */
+	if (bpf_map_update_elem(&pendings, &tid, &now, BPF_ANY))
+		count(c->failed_reads);
+	return 1;
+}
+
+SEC("cgroup/bind4")
+int bind4(struct bpf_sock_addr *ctx) { return on_bind(ctx, AF_INET, H_BIND4); }
+
+SEC("cgroup/bind6")
+int bind6(struct bpf_sock_addr *ctx) { return on_bind(ctx, AF_INET6, H_BIND6); }
 
 /* Packets. The payload is kept only of DNS and of TLS ClientHellos. */
 

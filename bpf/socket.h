@@ -17,6 +17,8 @@ struct pending {
 	u32 set;
 };
 
+enum { SET_PEER = 1, SET_OWN }; /* which of at's addresses is set */
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -178,10 +180,16 @@ __noinline int on_socket(struct scratch *s)
 		}
 	}
 	p = bpf_map_lookup_elem(&pendings, &tid);
-	if (p && p->set && (kind == K_CONNECT || kind == K_SEND)) {
+	if (p && p->set == SET_PEER && (kind == K_CONNECT || kind == K_SEND)) {
 		a.rport = p->at.rport;
 		a.family = p->at.family;
 		__builtin_memcpy(a.remote, p->at.remote, 16);
+		bpf_map_delete_elem(&pendings, &tid);
+	} else if (p && p->set == SET_OWN && kind == K_BIND) {
+		if (s->ret < 0) { /* else the socket knows, and which port it got */
+			a.lport = p->at.lport;
+			__builtin_memcpy(a.local, p->at.local, 16);
+		}
 		bpf_map_delete_elem(&pendings, &tid);
 	} else if (a.family == AF_UNIX && kind != K_SEND && s->ret >= 0) {
 		struct unix_sock *u = (void *)sk;

@@ -97,7 +97,7 @@ int BPF_PROG(submitted, struct io_kiocb *req)
 		return 0;
 	c->fired++;
 	op = BPF_CORE_READ(req, opcode);
-	if (op == 16 || op == 9 || op == 26) { /* CONNECT, SENDMSG, SEND: see on_peer */
+	if (op == 16 || op == 9 || op == 26 || op == 56) { /* CONNECT, SENDMSG, SEND, BIND: see on_peer */
 		bpf_map_update_elem(&pendings, &tid, &mark, BPF_ANY);
 	} else if ((op == 18 || op == 28) && bpf_core_field_exists(struct io_open, filename)) {
 		struct io_open *o = (void *)req;

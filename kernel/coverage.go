@@ -102,14 +102,14 @@ var coverage = []Dimension{
 		},
 	},
 	{
-		Name: "network", Method: "cgroup/connect, cgroup/sendmsg, cgroup_skb and socket calls",
+		Name: "network", Method: "cgroup/connect, cgroup/sendmsg, cgroup/bind, cgroup_skb and socket calls",
 		Observes: []string{"connections and their results", "binds, listens and accepts", "datagram peers", "unix sockets by path",
 			"bytes per remote endpoint"},
-		Hooks: []HookID{HookSocket, HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6},
+		Hooks: []HookID{HookSocket, HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6, HookBind4, HookBind6},
 		BlindSpots: []BlindSpot{
 			{"results of connections made through io_uring: the peer is seen",
 				exactly(func(r *Report) bool { return r.IOUringUsed })},
-			{"the address of a bind or connect that failed otherwise than by the network is read from the caller's memory after the call",
+			{"the address of a bind or connect that the kernel did not come to look at is read from the caller's memory after the call",
 				onlyIf(func(r *Report) bool { return r.Kinds[KindBind]+r.Kinds[KindConnect] > 0 && r.Errors > 0 })},
 			{"packets of sockets that were made before the run or handed to it belong to their maker's cgroup", nil},
 			{"peers on packet, netlink, vsock and raw sockets",

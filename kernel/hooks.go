@@ -29,6 +29,8 @@ const (
 	HookConnect6
 	HookSendmsg4
 	HookSendmsg6
+	HookBind4
+	HookBind6
 	HookSkbIn
 	HookSkbOut
 	HookExecArgs
@@ -74,6 +76,8 @@ var hooks = [hookCount]hookInfo{
 	HookConnect6:   {"cgroup/connect6", []string{"connect6"}, true, false},
 	HookSendmsg4:   {"cgroup/sendmsg4", []string{"sendmsg4"}, true, true},
 	HookSendmsg6:   {"cgroup/sendmsg6", []string{"sendmsg6"}, true, false},
+	HookBind4:      {"cgroup/bind4", []string{"bind4"}, true, true},
+	HookBind6:      {"cgroup/bind6", []string{"bind6"}, true, false},
 	HookSkbIn:      {"cgroup_skb/ingress", []string{"skb_in"}, false, false},
 	HookSkbOut:     {"cgroup_skb/egress", []string{"skb_out"}, false, false},
 	HookExecArgs:   {"exec_arguments", []string{"execed"}, true, false},

@@ -59,6 +59,8 @@ var attachments = []struct {
 	{prog: "connect6", as: ebpf.AttachCGroupInet6Connect},
 	{prog: "sendmsg4", as: ebpf.AttachCGroupUDP4Sendmsg},
 	{prog: "sendmsg6", as: ebpf.AttachCGroupUDP6Sendmsg},
+	{prog: "bind4", as: ebpf.AttachCGroupInet4Bind},
+	{prog: "bind6", as: ebpf.AttachCGroupInet6Bind},
 	{prog: "skb_in", as: ebpf.AttachCGroupInetIngress},
 	{prog: "skb_out", as: ebpf.AttachCGroupInetEgress},
 	{prog: "sys_exit", tracepoint: "sys_exit"},

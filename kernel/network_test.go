@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,6 +51,19 @@ func init() {
 		fd, _ = unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM, 0)
 		unix.Sendto(fd, []byte("abc"), 0, &unix.SockaddrInet6{Port: 40006, Addr: [16]byte{15: 1}})
 		unix.Connect(fd, &unix.SockaddrInet6{Port: 40007, Addr: [16]byte{15: 1}})
+		unix.Close(fd)
+		// An address that is taken, one that is nobody's here, and one of the
+		// wrong length, which the kernel does not look at.
+		taken, err := net.ListenPacket("udp", "127.0.0.1:40010")
+		check("listen", err)
+		fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		unix.Bind(fd, &unix.SockaddrInet4{Port: 40010, Addr: [4]byte{127, 0, 0, 1}})
+		own := unix.RawSockaddrInet4{Family: unix.AF_INET, Port: 0x439c /* 40003, in network order */, Addr: [4]byte{127, 0, 0, 1}}
+		raw("bind", uintptr(fd), uintptr(unsafe.Pointer(&own)), 8)
+		unix.Close(fd)
+		taken.Close()
+		fd, _ = unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM, 0)
+		unix.Bind(fd, &unix.SockaddrInet6{Port: 40011, Addr: [16]byte{0x20, 1, 0xd, 0xb8, 15: 1}})
 		unix.Close(fd)
 		// DNS to a port where nobody listens.
 		fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
@@ -101,6 +115,15 @@ func TestNetwork(t *testing.T) {
 		ok   func(*Event) bool
 	}{
 		{"bind", KindBind, func(e *Event) bool { return e.Local == tcp && e.Errno == 0 }},
+		{"bind of an address in use", KindBind, func(e *Event) bool {
+			return e.Local == local(40010) && e.Errno == int32(unix.EADDRINUSE) && !e.FromUser
+		}},
+		{"bind v6 of an address elsewhere", KindBind, func(e *Event) bool {
+			return e.Local == netip.MustParseAddrPort("[2001:db8::1]:40011") && e.Errno == int32(unix.EADDRNOTAVAIL) && !e.FromUser
+		}},
+		{"bind that the kernel did not look at", KindBind, func(e *Event) bool {
+			return e.Local.Port() == 40003 && e.Errno == int32(unix.EINVAL) && e.FromUser
+		}},
 		{"listen", KindListen, func(e *Event) bool { return e.Local == tcp }},
 		{"connect", KindConnect, func(e *Event) bool {
 			return e.Remote == tcp && e.Proto == unix.IPPROTO_TCP && (e.Errno == 0 || e.Errno == int32(unix.EINPROGRESS))

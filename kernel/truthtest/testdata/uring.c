@@ -75,6 +75,7 @@ void uring(void)
 	must(submit(IORING_OP_RENAMEAT, AT_FDCWD, "uring-file", fd, (unsigned long)"new", 0) == 0, "renameat");
 	must(submit(IORING_OP_UNLINKAT, fd, "new", 0, 0, 0) == 0, "unlinkat");
 	must(submit(IORING_OP_CONNECT, socket(AF_INET, SOCK_STREAM, 0), &to, 0, sizeof(to), 0) == -ECONNREFUSED, "connect");
+	must(submit(56 /* IORING_OP_BIND */, socket(AF_INET, SOCK_STREAM, 0), &to, 0, sizeof(to), 0) == 0, "bind");
 	/* The thread's own calls afterwards are its own. */
 	must(connect(socket(AF_INET, SOCK_STREAM, 0), (void *)&to, sizeof(to)) < 0, "refused");
 }
