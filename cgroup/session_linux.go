@@ -27,6 +27,7 @@ type Session struct {
 	viaShim    bool  // the v1 pids limit is exact only if nothing of ours is counted
 	agent      *Group
 	undo       func()
+	reaper     *reaper // nil where orphans go elsewhere
 
 	// pidsFloor is the pids peak up to which our own tasks may have been counted.
 	pidsFloor atomic.Int64
@@ -77,6 +78,9 @@ func (h *Host) NewSession(runID string, l Limits) (_ *Session, err error) {
 		return nil, err
 	}
 	s.agent.warm()
+	if h.needsReaper() {
+		s.reaper = newReaper(s)
+	}
 	return s, nil
 }
 
@@ -131,6 +135,9 @@ func (s *Session) NewGroup(name string) (*Group, error) {
 // hierarchy, with all cgroups that were made inside. It returns when they are
 // gone. Removing twice is no error.
 func (s *Session) Remove() error {
+	if s.reaper != nil {
+		s.reaper.stop() // it needs mu
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.removed {

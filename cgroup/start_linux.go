@@ -33,6 +33,15 @@ func (g *Group) startBy(cmd *exec.Cmd, spawn, launch spawner) error {
 	if g.tree != nil {
 		return g.tree.start(cmd, spawn)
 	}
+	start := func() error { return g.startIn(cmd, spawn, launch) }
+	if r := g.session.reaper; r != nil {
+		return r.start(cmd, start)
+	}
+	return start()
+}
+
+// startIn is startBy in a cgroup.
+func (g *Group) startIn(cmd *exec.Cmd, spawn, launch spawner) error {
 	attr := syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {
 		attr = *cmd.SysProcAttr

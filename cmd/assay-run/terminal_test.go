@@ -99,10 +99,12 @@ sys.exit(3)
 			bundle := filepath.Join(x.dir, "a.tar.gz")
 			verifyBundle(t, bundle, 0)
 			events := member(t, bundle, "events.ndjson")
-			for _, kind := range []string{`"stopped"`, `"continued"`} {
-				if n := strings.Count(events, kind); n != 2 {
-					t.Errorf("%d events %s in\n%s", n, kind, events)
-				}
+			if n := strings.Count(events, `"stopped"`); n != 2 {
+				t.Errorf("%d stops in\n%s", n, events)
+			}
+			// wait(2) forgets a continuation that nobody waited for before the next stop.
+			if n := strings.Count(events, `"continued"`); n < 1 || n > 2 {
+				t.Errorf("%d continuations in\n%s", n, events)
 			}
 		})
 	}
