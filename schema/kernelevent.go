@@ -112,7 +112,8 @@ type KernelEvent struct {
 	// Call is the system call's name where a kind covers several of them
 	// (setresuid for setuid, ...); left out when empty.
 	Call string // call
-	// Args are the raw arguments of a privileged call; nil is left out.
+	// Args are the arguments of a privileged call as passed, addresses as 0; nil
+	// is left out.
 	Args []uint64 // args
 	// RuleID is the policy rule that denied; 0 is left out.
 	RuleID uint64 // rule_id
