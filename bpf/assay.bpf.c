@@ -4,7 +4,7 @@
 /* The observer's programs. See the headers, one thing each. */
 #include "process.h"
 #include "syscalls.h"
-#include "cgroup.h"
+#include "packets.h"
 #include "uring.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
