@@ -40,7 +40,8 @@ type call struct {
 	found    []policy.Violation
 	output   jsontext.Value
 	toolErr  jsontext.Value
-	decided  bool // the policy looked at it
+	decided  bool  // the policy looked at it
+	broken   error // of recording the decision
 	finished time.Duration
 }
 
@@ -52,41 +53,47 @@ type toolsExecute struct {
 	ToolCallID string         `json:"tool_call_id"`
 }
 
-// run takes the call to its end. The error is one of recording.
-func (c *call) run(ctx context.Context, res *actionResult) error {
-	g := c.conn.g
-	c.began = g.cfg.Now()
+// begin takes the call to its end, or to where its tool runs: then it is not
+// over, and resume gets the answer.
+func (c *call) begin(ctx context.Context, resume func(answer)) (over bool) {
+	c.began = c.conn.g.cfg.Now()
 	c.id = newCallID()
 	if c.action.ToolCallID == "" {
 		c.action.ToolCallID = c.id
 	}
-	var recording error
-	if c.check() {
-		// The decision is on record before the tool runs.
-		recording = c.recordDecision()
-		switch {
-		case recording != nil:
-			c.outcome = failedWith(schema.FailCancelled, true)
-			c.tool.end()
-		case c.params.DryRun:
-			c.outcome = schema.CallOutcome{Kind: schema.CallSuccess}
-			c.tool.end()
-		default:
-			c.execute(ctx)
-		}
-	} else {
-		recording = c.recordDecision()
+	allowed := c.check()
+	c.broken = c.recordDecision() // before the tool runs
+	switch {
+	case !allowed:
+		return true
+	case c.broken != nil:
+		c.outcome = failedWith(schema.FailCancelled, true)
+	case c.params.DryRun:
+		c.outcome = schema.CallOutcome{Kind: schema.CallSuccess}
+	case ctx.Err() != nil:
+		c.outcome = failedWith(schema.FailCancelled, true)
+	case c.dispatch(ctx, resume):
+		return false
+	default:
+		c.outcome = failedWith(schema.FailCallbackLost, true)
 	}
-	c.finished = g.cfg.Now()
-	if err := c.record(); recording == nil {
-		recording = err
-	}
+	c.tool.end()
+	return true
+}
+
+// end records the call. The error is one of recording.
+func (c *call) end(res *actionResult) error {
+	c.finished = c.conn.g.cfg.Now()
+	err := c.record()
 	*res = actionResult{
 		ID: c.action.ID, Tool: c.action.Tool, ToolCallID: c.action.ToolCallID, CallID: c.id,
 		Outcome: c.outcome, RejectedBy: c.by, Output: c.output, Error: c.toolErr,
 		Violations: c.found, DryRun: c.params.DryRun, Recorded: c.turns,
 	}
-	return recording
+	if c.broken != nil {
+		return c.broken
+	}
+	return err
 }
 
 func failedWith(code string, retryable bool) schema.CallOutcome {
@@ -103,7 +110,7 @@ func (c *call) check() bool {
 		}
 		return false
 	}
-	now := c.conn.g.cfg.Now()
+	now := c.began
 	if c.busy {
 		soon := int64(100)
 		return reject(byRateLimit, "", schema.CallOutcome{Kind: schema.CallRateLimited, RetryAfterMS: &soon})
@@ -144,35 +151,39 @@ func (c *call) check() bool {
 	return true
 }
 
-// execute has the client run the tool, and gives its place back.
-func (c *call) execute(ctx context.Context) {
-	defer c.tool.end()
-	if ctx.Err() != nil {
-		c.outcome = failedWith(schema.FailCancelled, true)
-		return
-	}
+// dispatch asks the client to run the tool. False: it is gone.
+func (c *call) dispatch(ctx context.Context, resume func(answer)) bool {
 	ended := func() {}
 	if o := c.observer(); o != nil {
 		o.CallStarted(c.action.ToolCallID, c.action.Tool)
 		ended = func() { o.CallEnded(c.action.ToolCallID) }
 	}
-	result, toolErr, failure := c.conn.call(ctx, "tools.execute", &toolsExecute{
+	return c.conn.call(ctx, "tools.execute", &toolsExecute{
 		ActionID: c.action.ID, Tool: c.action.Tool, Parameters: c.action.Parameters, ToolCallID: c.action.ToolCallID,
-	}, c.tool.deadline, ended)
-	c.output, c.toolErr = result, toolErr
-	if failure == nil {
+	}, c.tool.deadline, ended, resume)
+}
+
+// answered takes what became of the tool, and gives its place back.
+func (c *call) answered(a answer) {
+	c.tool.end()
+	c.output, c.toolErr = a.result, a.err
+	switch {
+	case a.failed != "":
+		c.outcome = failedWith(a.failed, true)
+	case a.err != nil:
+		c.outcome = failedWith(schema.FailToolError, false)
+	default:
 		c.outcome = schema.CallOutcome{Kind: schema.CallSuccess}
+	}
+	if a.failed != schema.FailDeadline && a.failed != schema.FailCancelled {
 		return
 	}
-	c.outcome = *failure
-	if failure.Code == schema.FailDeadline || failure.Code == schema.FailCancelled {
-		// The client may want to stop; it need not answer.
-		msg, err := appendRequest(nil, 0, "tools.cancel", map[string]string{
-			"action_id": c.action.ID, "tool_call_id": c.action.ToolCallID, "reason": failure.Code,
-		})
-		if err == nil {
-			c.conn.send(msg)
-		}
+	// The client may want to stop; it need not answer.
+	msg, err := appendRequest(nil, 0, "tools.cancel", map[string]string{
+		"action_id": c.action.ID, "tool_call_id": c.action.ToolCallID, "reason": a.failed,
+	})
+	if err == nil {
+		c.conn.send(msg)
 	}
 }
 

@@ -10,66 +10,62 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// callback is a request of ours that waits for its answer. Whoever takes it
-// out of the connection's pending ones calls ended.
+// callback is a request of ours that waits for its answer. Whoever takes it out
+// of the connection's pending ones ends the waiting and hands it what became of
+// it.
 type callback struct {
-	answer chan answer // has room for the one that comes
-	ended  func()
+	ended   func()
+	resume  func(answer)
+	timer   *time.Timer
+	unwatch func() bool // the context
 }
 
 // answer is what became of a callback.
 type answer struct {
 	result jsontext.Value
 	err    jsontext.Value
-	lost   bool
+	failed string // the code, when the client did not answer
 }
 
-// call sends the client a request and waits for the answer. outcome is nil
-// when the client answered with a result. ended is called once, when the answer
-// has been read or is not waited for any more.
-func (c *conn) call(ctx context.Context, method string, params any, deadline time.Duration, ended func()) (result, failure jsontext.Value, outcome *schema.CallOutcome) {
-	failed := func(code string, retryable bool) *schema.CallOutcome {
-		return &schema.CallOutcome{Kind: schema.CallExecutionFailed, Code: code, Retryable: &retryable}
-	}
-	cb := &callback{make(chan answer, 1), ended}
-	id, ok := c.expect(cb)
+// call sends the client a request. It returns false when that cannot be done;
+// else resume is called once, in any goroutine and maybe before call returns.
+// ended is called before that, when the answer has been read or is not waited
+// for any more.
+func (c *conn) call(ctx context.Context, method string, params any, deadline time.Duration, ended func(), resume func(answer)) bool {
+	id, ok := c.expect(ctx, &callback{ended: ended, resume: resume}, deadline)
 	if !ok {
 		ended()
-		return nil, nil, failed(schema.FailCallbackLost, true)
+		return false
 	}
-	defer c.take(id)
 	msg, err := appendRequest(nil, id, method, params)
-	if err != nil || c.out.send(msg) != nil {
-		return nil, nil, failed(schema.FailCallbackLost, true)
+	if err == nil {
+		err = c.out.send(msg)
 	}
-	timer := time.NewTimer(deadline)
-	defer timer.Stop()
-	select {
-	case a := <-cb.answer:
-		switch {
-		case a.lost:
-			return nil, nil, failed(schema.FailCallbackLost, true)
-		case a.err != nil:
-			return nil, a.err, failed(schema.FailToolError, false)
-		}
-		return a.result, nil, nil
-	case <-timer.C:
-		return nil, nil, failed(schema.FailDeadline, true)
-	case <-ctx.Done():
-		return nil, nil, failed(schema.FailCancelled, true)
-	}
+	// Without a client, whoever noticed first has taken it.
+	return err == nil || c.take(id) == nil
 }
 
-// expect gives a callback its id, unless no answer can come any more.
-func (c *conn) expect(cb *callback) (id uint64, ok bool) {
+// expect gives a callback its id and its end, unless no answer can come any
+// more.
+func (c *conn) expect(ctx context.Context, cb *callback, deadline time.Duration) (id uint64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lost {
 		return 0, false
 	}
 	c.lastID++
-	c.pending[c.lastID] = cb
-	return c.lastID, true
+	id = c.lastID
+	fail := func(code string) func() {
+		return func() {
+			if cb := c.take(id); cb != nil {
+				cb.resume(answer{failed: code})
+			}
+		}
+	}
+	c.pending[id] = cb
+	cb.timer = time.AfterFunc(deadline, fail(schema.FailDeadline))
+	cb.unwatch = context.AfterFunc(ctx, fail(schema.FailCancelled))
+	return id, true
 }
 
 // take ends a callback that is still waited for; else it returns nil.
@@ -79,18 +75,20 @@ func (c *conn) take(id uint64) *callback {
 	delete(c.pending, id) // a second answer finds nobody
 	c.mu.Unlock()
 	if cb != nil {
+		cb.timer.Stop()
+		cb.unwatch()
 		cb.ended()
 	}
 	return cb
 }
 
-// answered hands a response to whoever waits for it. The call has then ended:
-// also what waits for it wakes up only later.
+// answered resumes whoever waits for a response, right here: another goroutine
+// would have to be woken.
 func (c *conn) answered(m *message) {
 	var id uint64
 	if err := json.Unmarshal(m.ID, &id); err == nil {
 		if cb := c.take(id); cb != nil {
-			cb.answer <- answer{result: m.Result, err: m.Error}
+			cb.resume(answer{result: m.Result, err: m.Error})
 			return
 		}
 	}
@@ -112,7 +110,7 @@ func (c *conn) lose() {
 	c.mu.Unlock()
 	for _, id := range lost {
 		if cb := c.take(id); cb != nil {
-			cb.answer <- answer{lost: true}
+			cb.resume(answer{failed: schema.FailCallbackLost})
 		}
 	}
 }

@@ -32,7 +32,7 @@ type conn struct {
 	draining bool            // nothing new is taken on
 	inflight map[string]*job // by request id
 	queue    []*job          // waiting for a worker, in order
-	running  int             // jobs that have a worker
+	running  int             // jobs that have begun
 	bytes    int             // of the jobs queued and running
 	subs     map[string]*subscription
 	lastSub  uint64

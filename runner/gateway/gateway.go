@@ -14,16 +14,14 @@ import (
 // Gateway serves clients until it is closed. All methods are safe for
 // concurrent use.
 type Gateway struct {
-	cfg     Config
-	limits  Limits
-	ctx     context.Context
-	cancel  context.CancelFunc
-	count   *counters
-	events  atomic.Uint64 // lines offered to sinks
-	held    atomic.Int64  // bytes of requests that run or wait
-	parked  atomic.Int64  // workers that wait for a job
-	handoff chan *job     // to one of them
-	run     *recording    // the run's own; nil in serve
+	cfg    Config
+	limits Limits
+	ctx    context.Context
+	cancel context.CancelFunc
+	count  *counters
+	events atomic.Uint64 // lines offered to sinks
+	held   atomic.Int64  // bytes of requests that run or wait
+	run    *recording    // the run's own; nil in serve
 
 	opening sync.Mutex // one runs.start at a time in serve
 
@@ -53,7 +51,7 @@ func New(cfg Config) (*Gateway, error) {
 	cfg.Turns = cfg.Turns.Effective()
 	g := &Gateway{
 		cfg: cfg, limits: cfg.Limits, count: newCounters(),
-		handoff: make(chan *job), conns: map[*conn]bool{}, byID: map[string]*recording{}, byKey: map[string]*recording{},
+		conns: map[*conn]bool{}, byID: map[string]*recording{}, byKey: map[string]*recording{},
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if cfg.Run != nil {

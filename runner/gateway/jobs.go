@@ -13,92 +13,86 @@ const (
 // run at once, the others wait in order. What runs and waits is bounded in
 // bytes, of a connection and of all of them.
 type job struct {
-	request   *request
-	run       func(ctx context.Context)
-	cancel    context.CancelFunc // while it runs
+	request *request
+	// begin does it, and tells whether it is done. One that waits for an
+	// answer instead goes on elsewhere, and calls conn.resumed in the end.
+	begin func(ctx context.Context) (done bool)
+	// slow is one whose begin may take long: it gets a goroutine.
+	slow      bool
+	cancel    context.CancelFunc // once it has begun
 	cancelled bool
+	freed     bool
 }
 
 func (j *job) size() int { return jobCopies*j.request.size + jobOverhead }
 
-// async runs f in another goroutine, now or later, unless there is too much
-// already. It tells whether it does.
-func (c *conn) async(r *request, f func(ctx context.Context)) bool {
-	j := &job{request: r, run: f}
+// async begins a job, now or later, unless there is too much already. It tells
+// whether it does.
+func (c *conn) async(j *job) bool {
+	admitted, now := c.admit(j)
+	if now {
+		c.drive(j)
+	}
+	return admitted
+}
+
+func (c *conn) admit(j *job) (admitted, now bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.draining || c.bytes+j.size() > c.g.limits.InFlightBytes || !c.g.reserve(j.size()) {
-		return false
+		return false, false
 	}
 	c.bytes += j.size()
-	if r.id != nil {
-		c.inflight[string(r.id)] = j // a repeated id means the newest
+	if id := j.request.id; id != nil {
+		c.inflight[string(id)] = j // a repeated id means the newest
 	}
 	c.work.Add(1)
 	if c.running >= c.g.limits.InFlight {
 		c.queue = append(c.queue, j)
-		return true
+		return true, false
 	}
 	c.running++
-	select {
-	case c.g.handoff <- j:
-	default: // nobody is parked
-		go c.g.worker(j)
-	}
-	return true
+	return true, true
 }
 
-// maxParked is how many workers wait for more to do: a fresh goroutine has to
-// grow its stack first, which takes longer than a call.
-const maxParked = 64
-
-// worker runs a job, then those of its connection that wait, and then those to
-// come.
-func (g *Gateway) worker(j *job) {
+// drive begins a job, and when it is done at once the next that waits.
+func (c *conn) drive(j *job) {
 	for j != nil {
-		c := j.request.conn
-		ctx, cancel := context.WithCancel(c.ctx)
-		c.mu.Lock()
-		j.cancel = cancel
-		if j.cancelled {
-			cancel()
+		if j.slow {
+			go func() {
+				c.start(j)
+				c.drive(c.finished(j))
+			}()
+			return
 		}
-		c.mu.Unlock()
-		j.run(ctx)
+		if !c.start(j) {
+			return
+		}
+		j = c.finished(j)
+	}
+}
+
+func (c *conn) start(j *job) (done bool) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	c.mu.Lock()
+	j.cancel = cancel
+	if j.cancelled {
 		cancel()
-		next := c.finished(j)
-		c.work.Done()
-		if next == nil {
-			next = g.park()
-		}
-		j = next
 	}
+	c.mu.Unlock()
+	return j.begin(ctx)
 }
 
-// park waits for a job of any connection. There is none when enough wait
-// already, or the gateway ends.
-func (g *Gateway) park() *job {
-	defer g.parked.Add(-1)
-	if g.parked.Add(1) > maxParked {
-		return nil
-	}
-	select {
-	case j := <-g.handoff:
-		return j
-	case <-g.ctx.Done():
-		return nil
-	}
-}
+// resumed is told of the end of a job that had to wait.
+func (c *conn) resumed(j *job) { c.drive(c.finished(j)) }
 
-// finished forgets a job and gives its connection's next one.
+// finished forgets a job and gives the connection's next one.
 func (c *conn) finished(j *job) (next *job) {
+	defer c.work.Done()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.bytes -= j.size()
-	c.g.release(j.size())
-	if id := string(j.request.id); c.inflight[id] == j {
-		delete(c.inflight, id)
-	}
+	j.cancel()
+	c.freeLocked(j)
 	if len(c.queue) == 0 {
 		c.running--
 		return nil
@@ -109,6 +103,26 @@ func (c *conn) finished(j *job) (next *job) {
 		c.queue = nil
 	}
 	return next
+}
+
+// free gives back what a job holds, so that a client which has its answer finds
+// room again.
+func (c *conn) free(j *job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.freeLocked(j)
+}
+
+func (c *conn) freeLocked(j *job) {
+	if j.freed {
+		return
+	}
+	j.freed = true
+	c.bytes -= j.size()
+	c.g.release(j.size())
+	if id := string(j.request.id); c.inflight[id] == j {
+		delete(c.inflight, id)
+	}
 }
 
 // cancelJob cancels the request with an id, and tells whether there is one.

@@ -53,7 +53,11 @@ func (c *conn) dispatch(r *request) {
 
 // slow runs a method in a goroutine.
 func (c *conn) slow(r *request, f func(ctx context.Context, params jsontext.Value) (any, *rpcError)) {
-	if !c.async(r, func(ctx context.Context) { r.done(f(ctx, r.params)) }) {
+	j := &job{request: r, slow: true, begin: func(ctx context.Context) bool {
+		r.done(f(ctx, r.params))
+		return true
+	}}
+	if !c.async(j) {
 		r.done(nil, c.g.noRoom())
 	}
 }

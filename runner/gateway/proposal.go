@@ -66,39 +66,45 @@ type actionResult struct {
 }
 
 // submit handles proposal.submit. Its calls belong to the recording that is
-// open now, whatever the client sends next; the rest happens in a job.
+// open now, whatever the client sends next.
 func (c *conn) submit(r *request) {
 	c.mu.Lock()
 	rec := c.rec
 	c.mu.Unlock()
-	s := &submission{conn: c, rec: rec}
+	s := &submission{conn: c, request: r, rec: rec}
 	s.turns = rec != nil && rec.enter()
-	if !c.async(r, func(ctx context.Context) { r.done(s.start(ctx, r)) }) {
+	s.job = &job{request: r, begin: s.begin}
+	if !c.async(s.job) {
 		// Too much at once. The answer is written right here, so that a
 		// client that floods is slowed down and no call goes unaudited.
 		s.busy = true
-		r.done(s.start(c.ctx, r))
+		s.begin(c.ctx)
 	}
 }
 
-// start decodes the proposal, and runs it.
-func (s *submission) start(ctx context.Context, r *request) (any, *rpcError) {
-	defer func() {
-		if s.turns {
-			s.rec.exit()
-		}
-	}()
+// begin takes the proposal as far as it goes, and tells whether it is done.
+func (s *submission) begin(ctx context.Context) (done bool) {
+	s.ctx = ctx
+	if err := s.open(); err != nil {
+		s.reply(nil, err)
+		return true
+	}
+	return s.advance()
+}
+
+// open decodes the proposal, and finds where its calls are recorded.
+func (s *submission) open() *rpcError {
 	c := s.conn
-	if err := decodeParams(r.params, &s.params); err != nil {
-		return nil, err
+	if err := decodeParams(s.request.params, &s.params); err != nil {
+		return err
 	}
 	if err := s.params.check(&c.g.limits); err != nil {
-		return nil, err
+		return err
 	}
 	if id := s.params.RunID; id != "" && (s.rec == nil || s.rec.id != id) {
 		named, err := c.recordingFor(id)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if s.turns {
 			s.rec.exit()
@@ -114,10 +120,26 @@ func (s *submission) start(ctx context.Context, r *request) (any, *rpcError) {
 	}
 	if s.rec != nil {
 		if broken := s.rec.failure(); broken != nil {
-			return nil, errorf(codeNotRecorded, "nothing was called: the run cannot be recorded any more: %s", brief(broken))
+			return errorf(codeNotRecorded, "nothing was called: the run cannot be recorded any more: %s", brief(broken))
 		}
 	}
-	return s.run(ctx)
+	p := s.params.Proposal
+	s.result = proposalResult{ID: p.ID, Actions: make([]actionResult, len(p.Actions))}
+	if s.rec != nil {
+		s.result.RunID = s.rec.id
+	}
+	return nil
+}
+
+// reply answers, when all that it tells is on record.
+func (s *submission) reply(result any, err *rpcError) {
+	if s.turns {
+		s.rec.exit()
+	}
+	if !s.busy {
+		s.conn.free(s.job)
+	}
+	s.request.done(result, err)
 }
 
 func (p *proposalParams) check(l *Limits) *rpcError {
@@ -154,34 +176,56 @@ func (p *proposalParams) check(l *Limits) *rpcError {
 	return nil
 }
 
-// submission is a proposal on its way. Its actions run one after another.
+// submission is a proposal on its way. Its actions run one after another, and
+// wherever the answer to the one before was read.
 type submission struct {
-	conn   *conn
-	params proposalParams
-	rec    *recording // nil when there is none (in serve)
-	scopes []*scope   // whose rules apply
-	turns  bool       // the calls are turns of rec, which waits for them
-	busy   bool       // reject everything: too much at once
+	conn    *conn
+	request *request
+	job     *job
+	ctx     context.Context
+	params  proposalParams
+	rec     *recording // nil when there is none (in serve)
+	scopes  []*scope   // whose rules apply
+	turns   bool       // the calls are turns of rec, which waits for them
+	busy    bool       // reject everything: too much at once
+	result  proposalResult
+	next    int // action
 }
 
-func (s *submission) run(ctx context.Context) (any, *rpcError) {
-	p := s.params.Proposal
-	res := &proposalResult{ID: p.ID, Actions: make([]actionResult, len(p.Actions))}
-	if s.rec != nil {
-		res.RunID = s.rec.id
-	}
-	var broken error
-	for i := range p.Actions {
-		c := &call{submission: s, action: &p.Actions[i]}
-		if err := c.run(ctx, &res.Actions[i]); err != nil {
-			broken = err
-			break // nothing more is called that could not be recorded
+// advance takes the actions to their end, until one waits for its tool. It tells
+// whether all are done and answered.
+func (s *submission) advance() (done bool) {
+	for s.next < len(s.params.Proposal.Actions) {
+		c := &call{submission: s, action: &s.params.Proposal.Actions[s.next]}
+		if !c.begin(s.ctx, func(a answer) { s.resume(c, a) }) {
+			return false
+		}
+		if !s.over(c) {
+			return true
 		}
 	}
-	if broken != nil {
-		return nil, errorf(codeNotRecorded, "a call could not be recorded: %s", brief(broken))
+	s.reply(&s.result, nil)
+	return true
+}
+
+// over ends a call. False: it could not be recorded, and nothing more is called
+// that could not be either.
+func (s *submission) over(c *call) bool {
+	err := c.end(&s.result.Actions[s.next])
+	s.next++
+	if err != nil {
+		s.reply(nil, errorf(codeNotRecorded, "a call could not be recorded: %s", brief(err)))
 	}
-	return res, nil
+	return err == nil
+}
+
+// resume goes on with the answer to a call.
+func (s *submission) resume(c *call, a answer) {
+	c.answered(a)
+	if s.over(c) && !s.advance() {
+		return
+	}
+	s.conn.resumed(s.job)
 }
 
 // grant is the capabilities that a tool gets, sorted, and those it lacks.
