@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // A full-screen program in a terminal: it is drawn, resized, typed at and left,
@@ -140,12 +141,13 @@ func TestKilledRunnerRestoresTheTerminal(t *testing.T) {
 	for _, wrap := range []string{"%s", "sh -c '%s; sleep 0.3'"} {
 		x := prepareTmux(t)
 		x.bash()
-		x.line(`before=$(stty -g); clear; ` + strings.Replace(wrap, "%s", `./assay-run -q -- sh -c "echo \$PPID >leader; stty -g >inside; echo ready; exec sleep 1000"`, 1))
+		x.line(`before=$(stty -g); clear; ` + strings.Replace(wrap, "%s", `./assay-run -q -- sh -c "echo \$PPID \$\$ >pids; echo ready; exec sleep 1000"`, 1))
 		x.expect(`(?m)^ready$`)
-		pid := runnerOf(t, x.dir)
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		pids := pidsIn(t, x.dir)
+		if err := syscall.Kill(parentOf(t, pids[0]), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
+		gone(t, pids, time.Second)
 		x.expect(`[0-9]+ >`)
 		x.line(`clear; stty -a | tr " ;" "\n\n" | grep -x -e -icanon -e icanon -e -echo -e echo; [ "$(stty -g)" = "$before" ] && echo "the same"`)
 		x.expect(`(?m)^icanon\necho\nthe same$`)
@@ -167,32 +169,56 @@ func TestKilledLeader(t *testing.T) {
 	if result := member(t, bundle, "result.json"); !strings.Contains(result, `"outcome": "infra_error"`) {
 		t.Error(result)
 	}
-	pids, _ := os.ReadFile(filepath.Join(x.dir, "pids"))
-	for _, pid := range strings.Fields(string(pids)) {
-		stat, err := os.ReadFile("/proc/" + pid + "/stat")
-		if _, state, _ := strings.Cut(string(stat), ") "); err == nil && state[0] != 'Z' {
-			t.Errorf("process %s is left: %s", pid, stat)
-		}
-	}
+	gone(t, pidsIn(t, x.dir), 0)
 }
 
-// runnerOf finds the runner by the helper process that is the command's parent.
-func runnerOf(t *testing.T, dir string) int {
+// pidsIn reads what a command wrote to its file pids.
+func pidsIn(t *testing.T, dir string) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, "leader"))
+	text, err := os.ReadFile(filepath.Join(dir, "pids"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(text)) + "/stat")
+	return strings.Fields(string(text))
+}
+
+// stat returns what follows the name in proc_pid_stat(5): state, ppid, ...; nil
+// for a process that is gone or a zombie.
+func stat(pid string) []string {
+	text, err := os.ReadFile("/proc/" + pid + "/stat")
+	_, rest, _ := strings.Cut(string(text), ") ")
+	if err != nil || strings.HasPrefix(rest, "Z") {
+		return nil
+	}
+	return strings.Fields(rest)
+}
+
+func parentOf(t *testing.T, pid string) int {
+	t.Helper()
+	st := stat(pid)
+	if st == nil {
+		t.Fatalf("process %s is gone", pid)
+	}
+	ppid, err := strconv.Atoi(st[1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	pid, err := strconv.Atoi(strings.Fields(rest)[1])
-	if err != nil {
-		t.Fatal(err)
+	return ppid
+}
+
+// gone fails unless the processes end within a time.
+func gone(t *testing.T, pids []string, within time.Duration) {
+	t.Helper()
+	end := time.Now().Add(within)
+	for _, pid := range pids {
+		for stat(pid) != nil {
+			if time.Now().After(end) {
+				t.Errorf("process %s is left: %v", pid, stat(pid))
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
 	}
-	return pid
 }
 
 // readCast returns what a player of the bundle's asciicast would be given.
