@@ -44,6 +44,7 @@ type report struct {
 	Stdio     schema.Stdio
 	Truncated map[string]int64
 	Errors    []string
+	Left      int // processes of a job that outlived Finish
 }
 
 func playRunner(dir string, argv []string) int {
@@ -122,7 +123,7 @@ func playRunner(dir string, argv []string) int {
 	}
 	s.SetExit(code)
 	rep.Stdio = s.Finish(grace)
-	end()
+	rep.Left = end()
 	if again := s.Finish(grace); again != rep.Stdio {
 		return fail(fmt.Errorf("second Finish returned %+v", again))
 	}
@@ -153,13 +154,13 @@ func ended(n int) bool {
 }
 
 // startChild starts cmd as the runner does. next waits for a change of its state.
-func startChild(s *Streams, cmd *exec.Cmd) (next func() (unix.WaitStatus, error), end func(), err error) {
+func startChild(s *Streams, cmd *exec.Cmd) (next func() (unix.WaitStatus, error), end func() (left int), err error) {
 	if !s.OwnSession() {
 		next = func() (ws unix.WaitStatus, err error) {
 			_, err = unix.Wait4(cmd.Process.Pid, &ws, unix.WUNTRACED, nil)
 			return ws, err
 		}
-		return next, func() {}, cmd.Start()
+		return next, func() int { return 0 }, cmd.Start()
 	}
 	session, err := cgroup.Probe().NewSession(fmt.Sprintf("stdio-test-%d", os.Getpid()), cgroup.Limits{})
 	if err != nil {
@@ -169,7 +170,13 @@ func startChild(s *Streams, cmd *exec.Cmd) (next func() (unix.WaitStatus, error)
 	if err != nil {
 		return nil, nil, errors.Join(err, session.Remove())
 	}
-	return job.Wait, func() { job.Close(); session.Remove() }, nil
+	end = func() int {
+		left, _ := session.Agent().Procs()
+		job.Close()
+		session.Remove()
+		return len(left)
+	}
+	return job.Wait, end, nil
 }
 
 // childEnv is the environment without what makes the test binary a runner.
