@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -260,4 +261,60 @@ func cgroup2(t *testing.T) string {
 	}
 	_, own, _ := strings.Cut("\n"+string(all), "\n0::")
 	return own
+}
+
+// TestJoinCallWaitsForAPlace: that all places are taken for a moment does not
+// leave a call to its environment.
+func TestJoinCallWaitsForAPlace(t *testing.T) {
+	g, err := gateway.New(gateway.Config{
+		Run:    &gateway.Recording{RunID: "call_test", Recorder: &memory{files: map[string][]byte{}, lines: map[string]uint64{}}},
+		Now:    func() time.Duration { return 0 },
+		Limits: gateway.Limits{Connections: 1},
+		Join:   func(_ *net.UnixConn, id string) error { return fmt.Errorf("got %s", id) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close(t.Context())
+	socket, err := g.Listen("unix", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(other, `{"jsonrpc":"2.0","id":1,"method":"runs.list"}`)
+	if _, err := bufio.NewReader(other).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(5*joinAgain, func() { other.Close() })
+	if err := JoinCall(socket, "x"); err == nil || err.Error() != "got x" {
+		t.Errorf("joined with %v", err)
+	}
+}
+
+// TestPolicyOfASpec: a library's user need not load the policy, and a bad one
+// keeps the command from running.
+func TestPolicyOfASpec(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	for text, want := range map[string]string{"tools: {deny: [x]}": "", "toolz: {}": "policy_unusable"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		spec := New("x")
+		spec.Policy = file
+		rec := &memory{files: map[string][]byte{}, lines: map[string]uint64{}}
+		r := newRun(spec, Options{Host: cgroup.Probe(), Recorder: rec})
+		r.recordStart()
+		err := r.openAgent()
+		var failure *runError
+		if errors.As(err, &failure) != (want != "") || failure != nil && (failure.Code != want || failure.exit != ExitRunner) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+		r.release()
+		if _, there := rec.files[schema.PolicyFilePath]; there != (want == "") {
+			t.Errorf("%s: policy.json is there: %v", text, there)
+		}
+	}
 }
