@@ -50,8 +50,9 @@
 // A child is in its group before its first instruction: it is cloned into it
 // (clone3 with CLONE_INTO_CGROUP), or, where the kernel refuses that or a v1
 // pids limit must be exact, a re-exec of this binary joins the group itself
-// and then becomes the command. This package's init function is that re-exec's
-// main, and the guard's. Removing a session leaves nothing behind on any
+// and then becomes the command. On a terminal it is the child of another re-exec,
+// which is in no group (see [Job]). This package's init function is the main of
+// both, and of the guard. Removing a session leaves nothing behind on any
 // hierarchy. Every method is safe for concurrent use.
 //
 // containerd/cgroups supplies the mode detection; the rest is written to
