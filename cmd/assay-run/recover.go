@@ -10,6 +10,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/kernel/layer"
+	"github.com/assay-run/assay-run/runner/gateway"
 )
 
 func (a *app) recoverCommand() *cobra.Command {
@@ -47,6 +48,7 @@ alive is never touched. Without a run id it lists what there is.`,
 			if output != "" && len(ids) != 1 {
 				return withHint(fmt.Errorf("--output is for one run, %d are to be recovered", len(ids)), "recover them one by one")
 			}
+			gateway.Sweep()
 			return a.recoverRuns(cmd.Context(), dir, ids, output)
 		},
 	}

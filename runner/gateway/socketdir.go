@@ -98,6 +98,20 @@ func swept(err error) error {
 	return err
 }
 
+// Sweep removes the socket directories of runs that were killed. The next run
+// does the same.
+func Sweep() {
+	for _, root := range socketRoots() {
+		homes, _ := filepath.Glob(filepath.Join(root, fmt.Sprintf("assay-run-%d*", os.Getuid())))
+		for _, home := range homes {
+			if isOwnDir(home) == nil {
+				sweepSocketDirs(home)
+				os.Remove(home) // unless there are live ones
+			}
+		}
+	}
+}
+
 // sweepSocketDirs removes directories whose owner died.
 func sweepSocketDirs(home string) {
 	dirs, _ := os.ReadDir(home)
