@@ -2,26 +2,29 @@ package layer
 
 import (
 	"bufio"
+	"bytes"
+	"container/heap"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"os"
+	"slices"
 )
 
-// sortedSet is a set of strings of any size: what is over limit bytes goes to
-// dir as sorted runs, which all merges into one ascending sequence.
+// sortedSet is a set of strings of any size: what is over limit bytes goes to a
+// file in dir as sorted runs, which all merges into one ascending sequence. The
+// file has no name, so that nothing has to remove it. Adding never merges: it
+// is done by who empties the kernel's ring, and may not take long.
 type sortedSet struct {
 	dir   string // "" keeps everything in memory
 	name  string
 	limit int
 	mem   stringSet
-	runs  []string // paths of the runs
+	file  *os.File // nil until the first run
+	ends  []int64  // of the runs in file
 }
-
-// maxRuns is how many runs are merged at once, each with an open file.
-const maxRuns = 64
 
 func newSortedSet(dir, name string, limit int) *sortedSet {
 	return &sortedSet{dir: dir, name: name, limit: limit}
@@ -31,154 +34,177 @@ func (s *sortedSet) add(v string) error {
 	if !s.mem.add(v) || s.mem.bytes() <= s.limit || s.dir == "" {
 		return nil
 	}
-	if err := s.spill(s.mem.sorted()); err != nil {
-		return err
+	if err := s.spill(); err != nil {
+		return fmt.Errorf("spill the capability surface: %w", err)
 	}
 	s.mem.clear()
-	if len(s.runs) < maxRuns {
-		return nil
-	}
-	return s.compact()
-}
-
-// compact makes one run of all.
-func (s *sortedSet) compact() (err error) {
-	old := s.runs
-	err = s.spill(func(yield func(string) bool) {
-		for v, e := range mergeRuns(old, new(stringSet)) {
-			if e != nil {
-				err = e
-				return
-			}
-			if !yield(v) {
-				return
-			}
-		}
-	}, &err)
-	if err != nil {
-		return err
-	}
-	s.runs = s.runs[len(old):]
-	for _, path := range old {
-		os.Remove(path)
-	}
 	return nil
 }
 
-// spill writes values, which ascend, as a further run. also is an error of the
-// values' source, known once they have ended.
-func (s *sortedSet) spill(values iter.Seq[string], also ...*error) (err error) {
-	f, err := os.CreateTemp(s.dir, s.name+"-*.run")
-	if err != nil {
-		return fmt.Errorf("spill the capability surface: %w", err)
+// size is where the next run begins.
+func (s *sortedSet) size() int64 {
+	if len(s.ends) == 0 {
+		return 0
 	}
-	w := bufio.NewWriterSize(f, 64<<10)
+	return s.ends[len(s.ends)-1]
+}
+
+// spill appends what is in memory as a further run.
+func (s *sortedSet) spill() error {
+	if s.file == nil {
+		f, err := os.CreateTemp(s.dir, s.name+"-*")
+		if err != nil {
+			return err
+		}
+		if err := os.Remove(f.Name()); err != nil {
+			f.Close()
+			return err
+		}
+		s.file = f
+	}
+	out := &countingWriter{w: io.NewOffsetWriter(s.file, s.size())}
+	w := bufio.NewWriterSize(out, 64<<10)
 	var n [binary.MaxVarintLen64]byte
-	for v := range values {
+	for v := range s.mem.sorted() {
 		w.Write(n[:binary.PutUvarint(n[:], uint64(len(v)))])
 		w.WriteString(v) // Flush tells of any error
 	}
-	err = w.Flush()
-	for _, e := range also {
-		err = errors.Join(err, *e)
+	if err := w.Flush(); err != nil {
+		return err
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("spill the capability surface: %w", err)
-	}
-	s.runs = append(s.runs, f.Name())
+	s.ends = append(s.ends, s.size()+out.n)
 	return nil
+}
+
+type countingWriter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *countingWriter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	return n, err
+}
+
+// close frees the runs.
+func (s *sortedSet) close() {
+	if s.file != nil {
+		s.file.Close()
+	}
+	s.file, s.ends, s.mem = nil, nil, stringSet{}
 }
 
 // all yields every member once, ascending by bytes.
 func (s *sortedSet) all() iter.Seq2[string, error] {
-	return mergeRuns(s.runs, &s.mem)
-}
-
-// close removes the runs.
-func (s *sortedSet) close() {
-	for _, path := range s.runs {
-		os.Remove(path)
-	}
-	s.runs, s.mem = nil, stringSet{}
-}
-
-// mergeRuns merges runs and a set. There are few of them, so the least
-// is found by looking at each.
-func mergeRuns(paths []string, mem *stringSet) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		var srcs []*run
-		order := mem.order()
-		defer func() {
-			for _, r := range srcs {
-				r.f.Close()
-			}
-		}()
-		for _, path := range paths {
-			f, err := os.Open(path)
-			if err != nil {
-				yield("", fmt.Errorf("merge the capability surface: %w", err))
-				return
-			}
-			srcs = append(srcs, &run{f: f, r: bufio.NewReaderSize(f, 16<<10)})
-			if err := srcs[len(srcs)-1].next(); err != nil {
-				yield("", err)
-				return
-			}
+		sources, err := s.sources()
+		if err != nil {
+			yield("", err)
+			return
 		}
-		for {
-			best, ok := "", false
-			if len(order) > 0 {
-				best, ok = mem.at(order[0]), true
-			}
-			for _, r := range srcs {
-				if !r.end && (!ok || r.v < best) {
-					best, ok = r.v, true
-				}
-			}
-			if !ok || !yield(best, nil) {
-				return
-			}
-			if len(order) > 0 && mem.at(order[0]) == best {
-				order = order[1:]
-			}
-			for _, r := range srcs {
-				if r.end || r.v != best {
-					continue
-				}
-				if err := r.next(); err != nil {
-					yield("", err)
+		heap.Init(&sources)
+		var last []byte
+		for begun := false; len(sources) > 0; {
+			c := sources[0]
+			if !begun || !bytes.Equal(c.v, last) {
+				begun, last = true, append(last[:0], c.v...)
+				if !yield(string(last), nil) {
 					return
 				}
 			}
+			switch err := c.next(); {
+			case err == nil:
+				heap.Fix(&sources, 0)
+			case errors.Is(err, io.EOF):
+				heap.Pop(&sources)
+			default:
+				yield("", fmt.Errorf("merge the capability surface: %w", err))
+				return
+			}
 		}
 	}
 }
 
-// run reads one run; v is its current value, until end.
-type run struct {
-	f   *os.File
-	r   *bufio.Reader
-	v   string
-	end bool
-}
+// mergeBuffers is what the runs' buffers take together, in bytes, as long as
+// each has the least that is of use.
+const mergeBuffers = 2 << 20
 
-func (r *run) next() error {
-	n, err := binary.ReadUvarint(r.r)
-	if err == io.EOF {
-		r.end = true
+// sources are the runs and what is in memory, each at its first member.
+func (s *sortedSet) sources() (sourceHeap, error) {
+	var all sourceHeap
+	add := func(c *source) error {
+		err := c.next()
+		if err == nil {
+			all = append(all, c)
+		} else if !errors.Is(err, io.EOF) {
+			return fmt.Errorf("merge the capability surface: %w", err)
+		}
 		return nil
 	}
-	if err == nil && n > 1<<20 {
-		err = errors.New("a length is impossible")
+	start := int64(0)
+	for _, end := range s.ends {
+		size := min(max(mergeBuffers/len(s.ends), 4<<10), 64<<10)
+		section := io.NewSectionReader(s.file, start, end-start)
+		r := bufio.NewReaderSize(section, size)
+		c := &source{}
+		c.next = func() error {
+			err := c.read(r)
+			if at, _ := section.Seek(0, io.SeekCurrent); err == io.EOF && at < section.Size() {
+				err = io.ErrUnexpectedEOF // somebody cut the file
+			}
+			return err
+		}
+		if err := add(c); err != nil {
+			return nil, err
+		}
+		start = end
 	}
-	if err == nil {
-		b := make([]byte, n)
-		_, err = io.ReadFull(r.r, b)
-		r.v = string(b)
+	order := s.mem.order()
+	c := &source{}
+	c.next = func() error {
+		if len(order) == 0 {
+			return io.EOF
+		}
+		c.v, order = append(c.v[:0], s.mem.at(order[0])...), order[1:]
+		return nil
 	}
+	return all, add(c)
+}
+
+// source goes through members in ascending order; v is where it is. At the end
+// next gives io.EOF.
+type source struct {
+	v    []byte
+	next func() error
+}
+
+// read takes the next member from a run.
+func (c *source) read(r *bufio.Reader) error {
+	n, err := binary.ReadUvarint(r)
 	if err != nil {
-		return fmt.Errorf("merge the capability surface: run %s: %w", r.f.Name(), err)
+		return err
+	}
+	if n > 1<<20 {
+		return errors.New("a length is impossible")
+	}
+	c.v = slices.Grow(c.v[:0], int(n))[:n]
+	if _, err := io.ReadFull(r, c.v); err != nil {
+		return io.ErrUnexpectedEOF
 	}
 	return nil
+}
+
+// sourceHeap has the source with the least member first.
+type sourceHeap []*source
+
+func (h sourceHeap) Len() int           { return len(h) }
+func (h sourceHeap) Less(i, j int) bool { return bytes.Compare(h[i].v, h[j].v) < 0 }
+func (h sourceHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *sourceHeap) Push(c any)        { *h = append(*h, c.(*source)) }
+func (h *sourceHeap) Pop() any {
+	last := len(*h) - 1
+	c := (*h)[last]
+	*h = (*h)[:last]
+	return c
 }

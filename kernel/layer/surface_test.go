@@ -94,7 +94,7 @@ func TestSurfaceIsCanonicalHoweverItWasSpilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, memory := range []int{500, 20_000, 10 << 20} { // 500 makes far more runs than are merged at once
+	for _, memory := range []int{500, 20_000, 10 << 20} { // 500 makes more runs than there are buffers for
 		dir := t.TempDir()
 		s := NewSurface("run_1", dir, memory)
 		s.AddTool("t")
@@ -142,11 +142,14 @@ func TestSurfaceNoticesADamagedRun(t *testing.T) {
 	for i := range 10 {
 		s.Add(fileEvent(schema.KindOpen, fmt.Sprint("/", i), ""))
 	}
-	if err := os.Truncate(s.paths.runs[0], 5); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.WriteTo(&bytes.Buffer{}); err == nil {
-		t.Error("a truncated run goes unnoticed")
+	size := s.paths.size()
+	for cut := range size {
+		if err := s.paths.file.Truncate(size - 1 - cut); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.WriteTo(&bytes.Buffer{}); err == nil {
+			t.Errorf("a run cut to %d of %d bytes goes unnoticed", size-1-cut, size)
+		}
 	}
 }
 
