@@ -55,7 +55,7 @@ func forkEvent(t uint64, parent, child uint32) kernel.Event {
 }
 
 func execEvent(t uint64, pid uint32, exe string, argv ...string) kernel.Event {
-	ev := kernel.Event{Kind: kernel.KindExec, Time: at(t), PID: pid, TID: pid, PPID: 1, Start: uint64(pid), CgroupID: 7, Exe: []byte(exe), Filename: []byte(exe), Cwd: []byte("/work")}
+	ev := kernel.Event{Kind: kernel.KindExec, Time: at(t), PID: pid, TID: pid, PPID: 1, Start: uint64(pid), CgroupID: 7, Exe: []byte(exe), Filename: []byte(exe), Cwd: []byte("/srv")}
 	for _, a := range argv {
 		ev.Argv = append(ev.Argv, []byte(a))
 	}
@@ -123,20 +123,20 @@ func TestBuilderKeepsTheProcessTable(t *testing.T) {
 func TestWhatTheRunnerDoesBeforeTheCommand(t *testing.T) {
 	b, lines := collect(t, Options{Shim: func(argv []string) bool { return len(argv) > 1 && argv[1] == "join" }})
 	fork := forkEvent(0, 0, 10) // by somebody outside of the run
-	chdir := openEvent(10, 10, "/work", 0, 0)
+	chdir := openEvent(10, 10, "/srv", 0, 0)
 	chdir.Kind = kernel.KindChdir
 	push(t, b, fork, chdir, shimEvent(20), openEvent(30, 10, "/sys/fs/cgroup/pids/x/cgroup.procs", 1, 0),
-		execEvent(40, 10, "/bin/sh", "sh"), openEvent(50, 10, "/work/a", 0, 0),
-		shimEvent(60), openEvent(70, 10, "/work/b", 0, 0))
+		execEvent(40, 10, "/bin/sh", "sh"), openEvent(50, 10, "/srv/a", 0, 0),
+		shimEvent(60), openEvent(70, 10, "/srv/b", 0, 0))
 	b.Close()
 	var got []string
 	for _, e := range *lines {
 		got = append(got, fmt.Sprint(e.Kind, " ", e.Value, " ", e.Class))
 	}
 	want := []string{
-		"fork  agent", "chdir /work runner", "exec /bin/assay-run runner", "openat /sys/fs/cgroup/pids/x/cgroup.procs runner",
-		"exec /bin/sh agent", "openat /work/a agent",
-		"exec /bin/assay-run agent", "openat /work/b agent", // whoever pretends later is the agent
+		"fork  agent", "chdir /srv runner", "exec /bin/assay-run runner", "openat /sys/fs/cgroup/pids/x/cgroup.procs runner",
+		"exec /bin/sh agent", "openat /srv/a agent",
+		"exec /bin/assay-run agent", "openat /srv/b agent", // whoever pretends later is the agent
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -212,7 +212,7 @@ func TestBuilderCopiesWhatTheReaderReuses(t *testing.T) {
 	ev.Argv[0] = nil
 	b.Close()
 	e := (*lines)[1]
-	if e.Value != "/bin/sh" || e.Cwd != "/work" || !slices.Equal(e.Argv, []string{"one", "two"}) || !slices.Equal(e.EnvKeys, []string{"HOME"}) {
+	if e.Value != "/bin/sh" || e.Cwd != "/srv" || !slices.Equal(e.Argv, []string{"one", "two"}) || !slices.Equal(e.EnvKeys, []string{"HOME"}) {
 		t.Errorf("the line is %+v", e)
 	}
 }

@@ -42,7 +42,7 @@ line = ask({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 assert [t["name"] for t in json.loads(line)["result"]["tools"]] == ["read_file", "write_file"], line
 assert line.endswith(' , "nextCursor" :  "x"}}\n') and '"id" :  1' in line, line
 
-line = ask(call(2, "read_file", {"path": "/work/a"}))
+line = ask(call(2, "read_file", {"path": "/srv/a"}))
 assert '"id" :  2' in line and "done" in line, line
 denied(ask(call(3, "shell", {"cmd": "secret"})), 3, "tools.deny")
 denied(ask(call("four", "read_file", {"path": "/etc/secret"})), "four", "no_etc")
@@ -68,7 +68,7 @@ for text, says in (
 send({"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "read_file", "arguments": {"path": "/nobody"}}})
 
 # A batch is checked message by message.
-send([call(10, "shell"), call(11, "read_file", {"path": "/work/b"}), {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "shell"}}])
+send([call(10, "shell"), call(11, "read_file", {"path": "/srv/b"}), {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "shell"}}])
 answers = sorted((p.stdout.readline() for _ in range(2)), key=lambda line: json.loads(line)["id"])
 denied(answers[0], 10, "tools.deny")
 assert json.loads(answers[1])["id"] == 11 and "done" in answers[1], answers
@@ -80,8 +80,8 @@ p.stdin.close()
 out, err = p.stdout.read(), p.stderr.read()
 assert out == "" and p.wait(30) == 7, (out, err, p.returncode)
 ran = [line for line in err.splitlines() if line.startswith("ran ")]
-assert ran == ['ran read_file {"path": "/work/a"}', 'ran write_file {"_meta": {"tool_call_id": "from_arguments"}}', "ran write_file {}",
-               'ran read_file {"path": "/work/b"}'], ran
+assert ran == ['ran read_file {"path": "/srv/a"}', 'ran write_file {"_meta": {"tool_call_id": "from_arguments"}}', "ran write_file {}",
+               'ran read_file {"path": "/srv/b"}'], ran
 with open(log) as f:
     events = [json.loads(line) for line in f]
 assert all(e["type"] == "assay.tool.decision" and e["source"] == "urn:test" for e in events), events
