@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"sync"
@@ -26,8 +27,14 @@ const (
 // wire carries messages to and from the gateway of the run that we are in.
 type wire interface {
 	send(messages ...[]byte)
-	next() []byte
-	waiting() bool // another message is here already
+	read() ([]byte, error) // valid until the next
+	waiting() bool         // another message is here already
+}
+
+func next(w wire) []byte {
+	message, err := w.read()
+	check(err)
+	return message
 }
 
 type unixWire struct {
@@ -40,11 +47,7 @@ func (w *unixWire) send(messages ...[]byte) {
 	check(err)
 }
 
-func (w *unixWire) next() []byte {
-	line, err := w.br.ReadSlice('\n')
-	check(err)
-	return line
-}
+func (w *unixWire) read() ([]byte, error) { return w.br.ReadSlice('\n') }
 
 func (w *unixWire) waiting() bool { return w.br.Buffered() > 0 }
 
@@ -56,10 +59,9 @@ func (w webSocketWire) send(messages ...[]byte) {
 	}
 }
 
-func (w webSocketWire) next() []byte {
+func (w webSocketWire) read() ([]byte, error) {
 	_, m, err := w.Read(context.Background())
-	check(err)
-	return m
+	return m, err
 }
 
 func (w webSocketWire) waiting() bool { return false }
@@ -78,7 +80,7 @@ func connect(network string) wire {
 	}
 	for _, m := range []string{openRun, register} {
 		w.send([]byte(m))
-		w.next()
+		next(w)
 	}
 	return w
 }
@@ -101,8 +103,8 @@ func dispatch(args []string) {
 	for i := range took {
 		began := time.Now()
 		w.send([]byte(proposal))
-		w.send(answerTo(w.next()))
-		w.next()
+		w.send(answerTo(next(w)))
+		next(w)
 		took[i] = float64(time.Since(began).Nanoseconds()) / 1000
 	}
 	slices.Sort(took)
@@ -132,7 +134,7 @@ func calls(args []string) {
 					out = out[:0]
 				}
 				for more := true; more; more = w.waiting() {
-					if answer := answerTo(w.next()); answer != nil {
+					if answer := answerTo(next(w)); answer != nil {
 						out = append(out, answer)
 					} else {
 						got++
@@ -149,14 +151,33 @@ func calls(args []string) {
 func (b *bench) gateway(self, role, network string, n int) float64 {
 	var got []float64
 	for range b.rounds(5) {
-		cmd := b.run([]string{"--kernel", "off", "--gateway", "ws"}, self, role, network, strconv.Itoa(n))()
-		cmd.Dir = b.dir
-		out, err := cmd.Output()
-		check(err)
-		v, err := strconv.ParseFloat(string(bytes.TrimSpace(out)), 64)
-		check(err)
-		got = append(got, v)
-		b.clean()
+		got = append(got, b.printed(b.run([]string{"--kernel", "off", "--gateway", "ws"}, self, role, network, strconv.Itoa(n))()))
 	}
 	return median(got)
+}
+
+// dispatched times calls under a run and, by turns with them, the bare exchange
+// of their messages: medians of the rounds' medians, and of their differences.
+func (b *bench) dispatched(self, network string) func() (total, over float64) {
+	return func() (float64, float64) {
+		role := []string{self, "dispatch", network, "20000"}
+		var totals, overs []float64
+		for range b.rounds(7) {
+			bare := b.printed(exec.Command(self, append([]string{"exchange"}, role...)...))
+			total := b.printed(b.run([]string{"--kernel", "off", "--gateway", "ws"}, role...)())
+			totals, overs = append(totals, total), append(overs, total-bare)
+		}
+		return median(totals), median(overs)
+	}
+}
+
+// printed runs a command and gives the number that it prints.
+func (b *bench) printed(cmd *exec.Cmd) float64 {
+	cmd.Dir, cmd.Stderr = b.dir, os.Stderr
+	out, err := cmd.Output()
+	check(err)
+	v, err := strconv.ParseFloat(string(bytes.TrimSpace(out)), 64)
+	check(err)
+	b.clean()
+	return v
 }

