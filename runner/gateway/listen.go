@@ -136,7 +136,7 @@ func (l *listener) listenWS(address string) error {
 
 func (l *listener) accept() {
 	if l.http != nil {
-		l.http.Serve(l.ln)
+		l.http.Serve(timedListener{l.ln, &l.g.limits})
 		return
 	}
 	for {

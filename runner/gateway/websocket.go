@@ -15,13 +15,14 @@ import (
 	"github.com/coder/websocket"
 )
 
-// wsWire is one message a text frame over a WebSocket.
+// wsWire is one message a text frame over a WebSocket. The contexts that it
+// reads and writes with never end: they would cost a timer or a watcher for
+// every frame. The connection below keeps the times.
 type wsWire struct {
-	conn   *websocket.Conn
-	ctx    context.Context
-	cancel context.CancelFunc
-	limits *Limits
-	in     incoming
+	conn *websocket.Conn
+	tcp  *timedConn
+	in   incoming
+	part [4096]byte // of a message
 }
 
 func (w *wsWire) read() (_ []byte, err error) {
@@ -31,9 +32,7 @@ func (w *wsWire) read() (_ []byte, err error) {
 			w.in.free()
 		}
 	}()
-	ctx, cancel := context.WithCancelCause(w.ctx)
-	defer cancel(nil)
-	kind, r, err := w.conn.Reader(ctx)
+	kind, r, err := w.conn.Reader(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -41,11 +40,12 @@ func (w *wsWire) read() (_ []byte, err error) {
 		w.conn.Close(websocket.StatusUnsupportedData, errNotText.Error())
 		return nil, errNotText
 	}
-	timer := time.AfterFunc(w.limits.MessageTimeout, func() { cancel(errTooSlow) })
-	defer timer.Stop()
+	w.tcp.begin()
 	b, err := w.readAll(r)
 	switch {
-	case err != nil && context.Cause(ctx) == errTooSlow:
+	case err == nil:
+		w.tcp.end() // else its end is not waited for when closing, either
+	case isTimeout(err):
 		return nil, errTooSlow
 	case errors.Is(err, websocket.ErrMessageTooBig):
 		return nil, errTooLarge
@@ -55,10 +55,9 @@ func (w *wsWire) read() (_ []byte, err error) {
 
 // readAll is [io.ReadAll] as far as there is room.
 func (w *wsWire) readAll(r io.Reader) ([]byte, error) {
-	var part [4096]byte
 	for {
-		n, err := r.Read(part[:])
-		if err := w.in.add(part[:n]); err != nil {
+		n, err := r.Read(w.part[:])
+		if err := w.in.add(w.part[:n]); err != nil {
 			return nil, err
 		}
 		switch {
@@ -71,16 +70,15 @@ func (w *wsWire) readAll(r io.Reader) ([]byte, error) {
 }
 
 func (w *wsWire) write(lines []byte) error {
-	ctx, cancel := context.WithTimeout(w.ctx, w.limits.WriteTimeout)
-	defer cancel()
+	w.tcp.cork()
 	for len(lines) > 0 {
 		line, rest, _ := bytes.Cut(lines, []byte{'\n'})
-		if err := w.conn.Write(ctx, websocket.MessageText, line); err != nil {
+		if err := w.conn.Write(context.Background(), websocket.MessageText, line); err != nil {
 			return err
 		}
 		lines = rest
 	}
-	return nil
+	return w.tcp.uncork()
 }
 
 func (w *wsWire) finish(reason string) {
@@ -98,8 +96,25 @@ func (w *wsWire) finish(reason string) {
 func (w *wsWire) socket() *net.UnixConn { return nil }
 
 func (w *wsWire) close() {
-	w.cancel()
+	w.tcp.Close() // whatever the WebSocket waits for
 	w.conn.CloseNow()
+}
+
+// connKey is the key of a request's *timedConn in its context.
+type connKey struct{}
+
+// timedListener accepts a *timedConn for each client.
+type timedListener struct {
+	net.Listener
+	limits *Limits
+}
+
+func (l timedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &timedConn{Conn: conn, limits: l.limits}, nil
 }
 
 // httpServer upgrades requests to WebSockets.
@@ -109,6 +124,9 @@ func (g *Gateway) httpServer() *http.Server {
 		ReadHeaderTimeout: 5 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          discardLog(),
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, conn)
+		},
 	}
 }
 
@@ -129,9 +147,7 @@ func (g *Gateway) upgrade(rw http.ResponseWriter, r *http.Request) {
 		return // it has answered
 	}
 	conn.SetReadLimit(int64(g.limits.Message))
-	w := &wsWire{conn: conn, limits: &g.limits, in: incoming{g: g}}
-	w.ctx, w.cancel = context.WithCancel(context.Background())
-	g.serve(w)
+	g.serve(&wsWire{conn: conn, tcp: r.Context().Value(connKey{}).(*timedConn), in: incoming{g: g}})
 }
 
 // admit checks the bearer token. Without one, only requests for a loopback

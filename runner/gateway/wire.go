@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"time"
 )
 
 // wire carries messages to and from one client. One goroutine reads; writes
@@ -33,14 +32,15 @@ var (
 
 // lineWire is one message a line over a stream.
 type lineWire struct {
-	conn   net.Conn
+	conn   *timedConn
 	br     *bufio.Reader
 	limits *Limits
 	in     incoming
 }
 
 func (g *Gateway) newLineWire(conn net.Conn) *lineWire {
-	return &lineWire{conn, bufio.NewReaderSize(conn, 32<<10), &g.limits, incoming{g: g}}
+	timed := &timedConn{Conn: conn, limits: &g.limits}
+	return &lineWire{timed, bufio.NewReaderSize(timed, 32<<10), &g.limits, incoming{g: g}}
 }
 
 func (w *lineWire) read() (_ []byte, err error) {
@@ -67,10 +67,8 @@ func (w *lineWire) read() (_ []byte, err error) {
 }
 
 func (w *lineWire) readLine() ([]byte, error) {
-	if buffered, _ := w.br.Peek(w.br.Buffered()); bytes.IndexByte(buffered, '\n') < 0 {
-		w.conn.SetReadDeadline(time.Now().Add(w.limits.MessageTimeout))
-		defer w.conn.SetReadDeadline(time.Time{})
-	}
+	w.conn.begin()
+	defer w.conn.end()
 	for {
 		part, err := w.br.ReadSlice('\n')
 		if w.in.len()+len(part) > w.limits.Message+1 {
@@ -79,13 +77,12 @@ func (w *lineWire) readLine() ([]byte, error) {
 		if err := w.in.add(part); err != nil {
 			return nil, err
 		}
-		var timeout net.Error
 		switch {
 		case err == nil:
 			line := w.in.message()
 			return line[:len(line)-1], nil
 		case errors.Is(err, bufio.ErrBufferFull):
-		case errors.As(err, &timeout) && timeout.Timeout():
+		case isTimeout(err):
 			return nil, errTooSlow
 		case err == io.EOF && w.in.len() > 0:
 			return w.in.message(), nil // a last one without a newline
@@ -96,13 +93,12 @@ func (w *lineWire) readLine() ([]byte, error) {
 }
 
 func (w *lineWire) write(lines []byte) error {
-	w.conn.SetWriteDeadline(time.Now().Add(w.limits.WriteTimeout))
 	_, err := w.conn.Write(lines)
 	return err
 }
 
 func (w *lineWire) socket() *net.UnixConn {
-	u, _ := w.conn.(*net.UnixConn)
+	u, _ := w.conn.Conn.(*net.UnixConn)
 	return u
 }
 
