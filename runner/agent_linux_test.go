@@ -61,7 +61,7 @@ func (m *memory) Counts(layer string) schema.LayerCounts {
 // agent of the OpenAI Agents SDK behind a policy, and gets the example's
 // documents: all its keys and values, with others beside them.
 func TestGoldenRun(t *testing.T) {
-	const id, work = "run_openai_agents_kernel_policy_determinism", "/tmp/assay-runner-openai-agents-kernel-policy/srv/"
+	const id, work = "run_openai_agents_kernel_policy_determinism", "/tmp/assay-runner-openai-agents-kernel-policy/work/"
 	dir := t.TempDir()
 	spec := New("node", "agent.js")
 	spec.RunID, spec.AgentShim = id, ShimOpenAIAgents

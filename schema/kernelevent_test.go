@@ -224,9 +224,9 @@ func TestAppendJSONv0KeepsTheClosedForm(t *testing.T) {
 			t.Errorf("%s: %s reads as %v %d %d", name, line, got.Kind, got.Seq, got.PID)
 		}
 	}
-	e := KernelEvent{RunID: "run_001", PID: 1234, Kind: KindOpen, Value: "/tmp/srv/fixture-output.txt", Flags: 577, Mode: 420, HasResult: true, Result: 4}
+	e := KernelEvent{RunID: "run_001", PID: 1234, Kind: KindOpen, Value: "/tmp/work/fixture-output.txt", Flags: 577, Mode: 420, HasResult: true, Result: 4}
 	got, _ := AppendJSONv0(nil, &e)
-	want := `{"schema":"assay.runner.kernel_event.v0","run_id":"run_001","seq":0,"pid":1234,"event_type":1,"kind":"openat","value":"/tmp/srv/fixture-output.txt","flags":577,"mode":420,"return_value":4,"access_mode":"write","operation_flags":["create","truncate"],"status":"success"}`
+	want := `{"schema":"assay.runner.kernel_event.v0","run_id":"run_001","seq":0,"pid":1234,"event_type":1,"kind":"openat","value":"/tmp/work/fixture-output.txt","flags":577,"mode":420,"return_value":4,"access_mode":"write","operation_flags":["create","truncate"],"status":"success"}`
 	if string(got) != want {
 		t.Errorf("the contract's own example is written as\n%s\nwant\n%s", got, want)
 	}
