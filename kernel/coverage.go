@@ -107,6 +107,8 @@ var coverage = []Dimension{
 			"bytes per remote endpoint"},
 		Hooks: []HookID{HookSocket, HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6, HookBind4, HookBind6},
 		BlindSpots: []BlindSpot{
+			{"how a connection ended up that went on in the background (EINPROGRESS)",
+				onlyIf(func(r *Report) bool { return r.Kinds[KindConnect] > 0 && r.Errors > 0 })},
 			{"results of connections made through io_uring: the peer is seen",
 				exactly(func(r *Report) bool { return r.IOUringUsed })},
 			{"the address of a bind or connect that the kernel did not come to look at is read from the caller's memory after the call",
