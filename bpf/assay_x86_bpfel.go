@@ -130,6 +130,7 @@ const (
 	AssayProgMoved     = "moved"
 	AssayProgSendmsg4  = "sendmsg4"
 	AssayProgSendmsg6  = "sendmsg6"
+	AssayProgSettled   = "settled"
 	AssayProgSkbIn     = "skb_in"
 	AssayProgSkbOut    = "skb_out"
 	AssayProgSubmitted = "submitted"
@@ -198,6 +199,7 @@ type AssayProgramSpecs struct {
 	Moved     *ebpf.ProgramSpec `ebpf:"moved"`
 	Sendmsg4  *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6  *ebpf.ProgramSpec `ebpf:"sendmsg6"`
+	Settled   *ebpf.ProgramSpec `ebpf:"settled"`
 	SkbIn     *ebpf.ProgramSpec `ebpf:"skb_in"`
 	SkbOut    *ebpf.ProgramSpec `ebpf:"skb_out"`
 	Submitted *ebpf.ProgramSpec `ebpf:"submitted"`
@@ -310,6 +312,7 @@ type AssayPrograms struct {
 	Moved     *ebpf.Program `ebpf:"moved"`
 	Sendmsg4  *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6  *ebpf.Program `ebpf:"sendmsg6"`
+	Settled   *ebpf.Program `ebpf:"settled"`
 	SkbIn     *ebpf.Program `ebpf:"skb_in"`
 	SkbOut    *ebpf.Program `ebpf:"skb_out"`
 	Submitted *ebpf.Program `ebpf:"submitted"`
@@ -328,6 +331,7 @@ func (p *AssayPrograms) Close() error {
 		p.Moved,
 		p.Sendmsg4,
 		p.Sendmsg6,
+		p.Settled,
 		p.SkbIn,
 		p.SkbOut,
 		p.Submitted,

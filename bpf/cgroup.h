@@ -56,6 +56,43 @@ static __always_inline void emit_peer(struct counter *c, struct owner *o, struct
 		count(c->emitted);
 }
 
+/* How the opening of a TCP connection ended, which may be long after connect
+ * returned EINPROGRESS, and in whatever context a packet or a timer came. The
+ * session's sockets are those that connect4 and connect6 saw. */
+SEC("raw_tp/inet_sock_set_state")
+int BPF_PROG(settled, struct sock *sk, int old, int state)
+{
+	struct net_record n = {};
+	struct counter *c;
+	struct owner *o;
+	u64 cookie;
+
+	if (old != 2 /* TCP_SYN_SENT */ || (state != 1 /* TCP_ESTABLISHED */ && state != 7 /* TCP_CLOSE */))
+		return 0;
+	cookie = BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
+	if (!cookie || !(o = bpf_map_lookup_elem(&owners, &cookie)) || !(c = cell(H_TCP)))
+		return 0;
+	count(c->fired);
+	n.r.t = bpf_ktime_get_boot_ns();
+	n.r.id = net_id();
+	n.r.start = o->start;
+	n.r.cgroup = o->cgroup;
+	n.r.tgid = o->tgid;
+	n.r.tid = o->tid;
+	n.r.ppid = o->ppid;
+	n.r.kind = K_CONNECT_RESULT;
+	n.r.hook = H_TCP;
+	if (state == 7) /* without an error the process itself gave it up: ECONNABORTED */
+		n.r.ret = -(BPF_CORE_READ(sk, sk_err) ?: 103);
+	n.r.seg[S_ENV] = sizeof(n.a);
+	addresses((u64)sk, &n.a);
+	if (bpf_ringbuf_output(&ring, &n, sizeof(n), BPF_RB_NO_WAKEUP))
+		count(c->dropped);
+	else
+		count(c->emitted);
+	return 0;
+}
+
 static __always_inline void whose(struct owner *o, struct task_struct *t)
 {
 	o->start = started(t);

@@ -223,7 +223,12 @@ struct in6_addr {
 	u8 in6_u[16];
 };
 
+typedef struct {
+	s64 counter;
+} atomic64_t;
+
 struct sock_common {
+	atomic64_t skc_cookie;
 	__be32 skc_daddr;
 	__be32 skc_rcv_saddr;
 	__be16 skc_dport;
@@ -238,6 +243,7 @@ struct sock {
 	struct sock_common __sk_common;
 	u16 sk_type;
 	u16 sk_protocol;
+	int sk_err;
 };
 
 struct unix_sock {

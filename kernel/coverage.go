@@ -102,14 +102,12 @@ var coverage = []Dimension{
 		},
 	},
 	{
-		Name: "network", Method: "cgroup/connect, cgroup/sendmsg, cgroup/bind, cgroup_skb and socket calls",
-		Observes: []string{"connections and their results", "binds, listens and accepts", "datagram peers", "unix sockets by path",
+		Name: "network", Method: "cgroup/connect, cgroup/sendmsg, cgroup/bind, cgroup_skb, inet_sock_set_state and socket calls",
+		Observes: []string{"connections and their results, of TCP also in the background", "binds, listens and accepts", "datagram peers", "unix sockets by path",
 			"bytes per remote endpoint"},
-		Hooks: []HookID{HookSocket, HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6, HookBind4, HookBind6},
+		Hooks: []HookID{HookSocket, HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6, HookBind4, HookBind6, HookTCP},
 		BlindSpots: []BlindSpot{
-			{"how a connection ended up that went on in the background (EINPROGRESS)",
-				onlyIf(func(r *Report) bool { return r.Kinds[KindConnect] > 0 && r.Errors > 0 })},
-			{"results of connections made through io_uring: the peer is seen",
+			{"results of binds, and of connections other than TCP, made through io_uring: the address is seen",
 				exactly(func(r *Report) bool { return r.IOUringUsed })},
 			{"the address of a bind or connect that the kernel did not come to look at is read from the caller's memory after the call",
 				onlyIf(func(r *Report) bool { return r.Kinds[KindBind]+r.Kinds[KindConnect] > 0 && r.Errors > 0 })},

@@ -140,7 +140,7 @@ func (d *decoder) fill(r *record) {
 		if e.Signal != 0 {
 			e.ExitCode = 0
 		}
-	case KindConnect, KindBind, KindListen, KindAccept, KindSend, KindDNS, KindTLSHello, KindTraffic:
+	case KindConnect, KindBind, KindListen, KindAccept, KindSend, KindConnectResult, KindDNS, KindTLSHello, KindTraffic:
 		d.network(r, bits)
 	default:
 		d.file(r, bits)

@@ -90,5 +90,5 @@ var kindNames = [kindMax]string{
 	KindSetID: "setid", KindCapset: "capset", KindPtrace: "ptrace", KindMount: "mount", KindNamespace: "namespace",
 	KindBPF: "bpf", KindMemfd: "memfd", KindModule: "module", KindIOUring: "io_uring", KindIOUringOp: "io_uring_op",
 	KindLeftCgroup: "left_cgroup", KindJoinedCgroup: "joined_cgroup", KindCompat: "compat",
-	KindUtime: "utime",
+	KindUtime: "utime", KindConnectResult: "connect_result",
 }

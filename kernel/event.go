@@ -31,28 +31,29 @@ const (
 	KindConnect
 	KindBind
 	KindListen
-	KindAccept       // Remote is the peer
-	KindSend         // datagram to Remote
-	KindDNS          // Payload is one DNS message as on the wire, UDP or TCP
-	KindTLSHello     // Payload is the start of a TLS ClientHello record
-	KindTraffic      // Bytes sent to and BytesIn received from Remote
-	KindSetID        // setuid family; Args as passed
-	KindCapset       // Args as passed
-	KindPtrace       // Args: request, pid
-	KindMount        // mount, umount2, pivot_root and the new mount API; see Syscall
-	KindNamespace    // unshare, setns; Flags is CLONE_*
-	KindBPF          // Args[0] is the command
-	KindMemfd        // Path is the name passed
-	KindModule       // init_module, finit_module, delete_module
-	KindIOUring      // io_uring_setup; Args[0] is the number of entries
-	KindIOUringOp    // one submitted request; Args[0] is the opcode, Path (and Path2) its file names
-	KindLeftCgroup   // a task was moved out of the session cgroup
-	KindJoinedCgroup // a task from outside was moved in
-	KindCompat       // a 32-bit or x32 system call that is not decoded; Syscall is its number
-	KindUtime        // the times of a file were set
-	kindExecArgs     // part of an exec's argv; joined by the decoder
-	kindExecEnv      // an exec's environment keys; joined by the decoder
-	kindRepeat       // a flushed coalescing slot; joined by the decoder
+	KindAccept        // Remote is the peer
+	KindSend          // datagram to Remote
+	KindDNS           // Payload is one DNS message as on the wire, UDP or TCP
+	KindTLSHello      // Payload is the start of a TLS ClientHello record
+	KindTraffic       // Bytes sent to and BytesIn received from Remote
+	KindSetID         // setuid family; Args as passed
+	KindCapset        // Args as passed
+	KindPtrace        // Args: request, pid
+	KindMount         // mount, umount2, pivot_root and the new mount API; see Syscall
+	KindNamespace     // unshare, setns; Flags is CLONE_*
+	KindBPF           // Args[0] is the command
+	KindMemfd         // Path is the name passed
+	KindModule        // init_module, finit_module, delete_module
+	KindIOUring       // io_uring_setup; Args[0] is the number of entries
+	KindIOUringOp     // one submitted request; Args[0] is the opcode, Path (and Path2) its file names
+	KindLeftCgroup    // a task was moved out of the session cgroup
+	KindJoinedCgroup  // a task from outside was moved in
+	KindCompat        // a 32-bit or x32 system call that is not decoded; Syscall is its number
+	KindUtime         // the times of a file were set
+	KindConnectResult // how the opening of a TCP connection to Remote ended, maybe in the background
+	kindExecArgs      // part of an exec's argv; joined by the decoder
+	kindExecEnv       // an exec's environment keys; joined by the decoder
+	kindRepeat        // a flushed coalescing slot; joined by the decoder
 	kindMax
 )
 

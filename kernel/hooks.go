@@ -31,6 +31,7 @@ const (
 	HookSendmsg6
 	HookBind4
 	HookBind6
+	HookTCP
 	HookSkbIn
 	HookSkbOut
 	HookExecArgs
@@ -78,6 +79,7 @@ var hooks = [hookCount]hookInfo{
 	HookSendmsg6:   {"cgroup/sendmsg6", []string{"sendmsg6"}, true, false},
 	HookBind4:      {"cgroup/bind4", []string{"bind4"}, true, true},
 	HookBind6:      {"cgroup/bind6", []string{"bind6"}, true, false},
+	HookTCP:        {"inet_sock_set_state", []string{"settled"}, true, false},
 	HookSkbIn:      {"cgroup_skb/ingress", []string{"skb_in"}, false, false},
 	HookSkbOut:     {"cgroup_skb/egress", []string{"skb_out"}, false, false},
 	HookExecArgs:   {"exec_arguments", []string{"execed"}, true, false},

@@ -55,6 +55,7 @@ var attachments = []struct {
 	{prog: "exited", tracepoint: "sched_process_exit"},
 	{prog: "moved", tracepoint: "cgroup_attach_task"},
 	{prog: "submitted", tracepoint: "io_uring_submit_req"},
+	{prog: "settled", tracepoint: "inet_sock_set_state"},
 	{prog: "connect4", as: ebpf.AttachCGroupInet4Connect},
 	{prog: "connect6", as: ebpf.AttachCGroupInet6Connect},
 	{prog: "sendmsg4", as: ebpf.AttachCGroupUDP4Sendmsg},

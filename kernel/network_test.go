@@ -129,6 +129,10 @@ func TestNetwork(t *testing.T) {
 			return e.Remote == tcp && e.Proto == unix.IPPROTO_TCP && (e.Errno == 0 || e.Errno == int32(unix.EINPROGRESS))
 		}},
 		{"refused connect", KindConnect, func(e *Event) bool { return e.Remote == tcp && e.Errno == int32(syscall.ECONNREFUSED) }},
+		{"the connection's result", KindConnectResult, func(e *Event) bool {
+			return e.Remote == tcp && e.Ret == 0 && e.Local.Port() != 0 && e.PID == pid
+		}},
+		{"the refused one's", KindConnectResult, func(e *Event) bool { return e.Remote == tcp && e.Errno == int32(syscall.ECONNREFUSED) }},
 		{"accept", KindAccept, func(e *Event) bool { return e.Local == tcp && e.Remote.Addr() == tcp.Addr() && e.Ret >= 0 }},
 		{"sendto", KindSend, func(e *Event) bool { return e.Remote == local(40001) && !e.Repeat && e.Bytes == 3 && e.Ret == 3 }},
 		{"sendto again", KindSend, func(e *Event) bool { return e.Remote == local(40001) && e.Repeat && e.Count == 2 && e.Bytes == 6 }},

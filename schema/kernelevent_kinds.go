@@ -48,6 +48,11 @@ const (
 	KindTLS    KernelKind = 135 // the server name of a ClientHello
 	KindFlow   KernelKind = 136 // bytes exchanged with the remote endpoint
 
+	// KindConnectResult tells how the opening of a TCP connection to the remote
+	// endpoint ended: 0, or the error, ECONNABORTED when its process gave it up.
+	// A connect that goes on in the background (EINPROGRESS) has no other end.
+	KindConnectResult KernelKind = 137
+
 	KindSetID         KernelKind = 150 // the set*id family; Call, Args
 	KindCapset        KernelKind = 151 // Args
 	KindPtrace        KernelKind = 152 // Args: request, pid
@@ -76,7 +81,7 @@ var kindNames = [maxKind]string{
 	KindRemovexattr: "removexattr", KindWrite: "write",
 	KindMmapShared: "mmap_shared", KindUtime: "utime",
 	KindBind: "bind", KindListen: "listen", KindAccept: "accept",
-	KindSendto: "sendto", KindDNS: "dns", KindTLS: "tls", KindFlow: "flow",
+	KindSendto: "sendto", KindDNS: "dns", KindTLS: "tls", KindFlow: "flow", KindConnectResult: "connect_result",
 	KindSetID: "setid", KindCapset: "capset", KindPtrace: "ptrace",
 	KindMount: "mount", KindNamespace: "namespace", KindBPF: "bpf",
 	KindMemfd: "memfd_create", KindModule: "module",

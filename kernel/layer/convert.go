@@ -24,7 +24,7 @@ var kinds = [...]schema.KernelKind{
 	kernel.KindNamespace: schema.KindNamespace, kernel.KindBPF: schema.KindBPF, kernel.KindMemfd: schema.KindMemfd,
 	kernel.KindModule: schema.KindModule, kernel.KindIOUring: schema.KindIOUring, kernel.KindIOUringOp: schema.KindIOUringOp,
 	kernel.KindLeftCgroup: schema.KindLeave, kernel.KindJoinedCgroup: schema.KindJoin, kernel.KindCompat: schema.KindCompatSyscall,
-	kernel.KindUtime: schema.KindUtime,
+	kernel.KindUtime: schema.KindUtime, kernel.KindConnectResult: schema.KindConnectResult,
 }
 
 // convert fills b.out from ev, whose process is p; begin has been called.
@@ -77,7 +77,7 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 				e.WaitStatus |= 0x80
 			}
 		}
-	case kernel.KindConnect, kernel.KindSend, kernel.KindBind, kernel.KindListen, kernel.KindAccept, kernel.KindTraffic:
+	case kernel.KindConnect, kernel.KindSend, kernel.KindBind, kernel.KindListen, kernel.KindAccept, kernel.KindTraffic, kernel.KindConnectResult:
 		b.network(ev)
 	case kernel.KindDNS:
 		b.dns(ev)
@@ -209,6 +209,8 @@ func (b *Builder) network(ev *kernel.Event) {
 		if ev.Remote.IsValid() {
 			b.stats.DatagramPeers++
 		}
+	case kernel.KindConnectResult:
+		e.HasResult, e.Result = true, int64(ev.Ret)
 	case kernel.KindTraffic:
 		e.BytesOut, e.BytesIn, e.HasResult = ev.Bytes, ev.BytesIn, false
 	}

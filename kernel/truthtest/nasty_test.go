@@ -130,7 +130,7 @@ func TestNasty(t *testing.T) {
 		{"uring", "requests through io_uring", []string{
 			"io_uring_setup ", "io_uring_op W/uring-file", "io_uring_op W/uring-dir", "openat W/uring-dir", "io_uring_op W/uring-file -> W/uring-dir/new",
 			"io_uring_op W/uring-dir/new",
-			"io_uring_op  ×2", "connect 127.0.0.1:1", "bind 127.0.0.1:1", "connect 127.0.0.1:1 ECONNREFUSED",
+			"io_uring_op  ×2", "connect 127.0.0.1:1", "connect_result 127.0.0.1:1 ECONNREFUSED ×2", "bind 127.0.0.1:1", "connect 127.0.0.1:1 ECONNREFUSED",
 		}},
 		{"uring-renamed", "a directory's new name, given through io_uring", []string{
 			"io_uring_setup ", "mkdir W/a", "openat W/a/f ×4", "io_uring_op W/a -> W/b", "openat W/b/f ×3",
