@@ -33,8 +33,8 @@ struct net_record {
 	struct address a;
 };
 
-/* Sends a peer without waiting for a result. */
-static __always_inline void emit_peer(struct counter *c, struct owner *o, struct address *a, u16 kind, u16 hook)
+/* Sends what is known of a peer and of how it went: bits may be B_NO_RESULT. */
+static __always_inline void emit_result(struct counter *c, struct owner *o, struct address *a, u16 kind, u16 hook, u32 bits, s32 ret)
 {
 	struct net_record n = {};
 
@@ -45,9 +45,10 @@ static __always_inline void emit_peer(struct counter *c, struct owner *o, struct
 	n.r.tgid = o->tgid;
 	n.r.tid = o->tid;
 	n.r.ppid = o->ppid;
+	n.r.ret = ret;
 	n.r.kind = kind;
 	n.r.hook = hook;
-	n.r.bits = B_NO_RESULT;
+	n.r.bits = bits;
 	n.r.seg[S_ENV] = sizeof(n.a);
 	n.a = *a;
 	if (bpf_ringbuf_output(&ring, &n, sizeof(n), BPF_RB_NO_WAKEUP))
@@ -56,16 +57,23 @@ static __always_inline void emit_peer(struct counter *c, struct owner *o, struct
 		count(c->emitted);
 }
 
+/* Sends a peer without waiting for a result. */
+static __always_inline void emit_peer(struct counter *c, struct owner *o, struct address *a, u16 kind, u16 hook)
+{
+	emit_result(c, o, a, kind, hook, B_NO_RESULT, 0);
+}
+
 /* How the opening of a TCP connection ended, which may be long after connect
  * returned EINPROGRESS, and in whatever context a packet or a timer came. The
  * session's sockets are those that connect4 and connect6 saw. */
 SEC("raw_tp/inet_sock_set_state")
 int BPF_PROG(settled, struct sock *sk, int old, int state)
 {
-	struct net_record n = {};
+	struct address a = {};
 	struct counter *c;
 	struct owner *o;
 	u64 cookie;
+	s32 err = 0;
 
 	if (old != 2 /* TCP_SYN_SENT */ || (state != 1 /* TCP_ESTABLISHED */ && state != 7 /* TCP_CLOSE */))
 		return 0;
@@ -73,23 +81,12 @@ int BPF_PROG(settled, struct sock *sk, int old, int state)
 	if (!cookie || !(o = bpf_map_lookup_elem(&owners, &cookie)) || !(c = cell(H_TCP)))
 		return 0;
 	count(c->fired);
-	n.r.t = bpf_ktime_get_boot_ns();
-	n.r.id = net_id();
-	n.r.start = o->start;
-	n.r.cgroup = o->cgroup;
-	n.r.tgid = o->tgid;
-	n.r.tid = o->tid;
-	n.r.ppid = o->ppid;
-	n.r.kind = K_CONNECT_RESULT;
-	n.r.hook = H_TCP;
-	if (state == 7) /* without an error the process itself gave it up: ECONNABORTED */
-		n.r.ret = -(BPF_CORE_READ(sk, sk_err) ?: 103);
-	n.r.seg[S_ENV] = sizeof(n.a);
-	addresses((u64)sk, &n.a);
-	if (bpf_ringbuf_output(&ring, &n, sizeof(n), BPF_RB_NO_WAKEUP))
-		count(c->dropped);
-	else
-		count(c->emitted);
+	if (state == 7)
+		err = BPF_CORE_READ(sk, sk_err);
+	addresses((u64)sk, &a);
+	/* Closed without an error of the socket's: its process gave it up, or
+	 * connect itself failed and says why. */
+	emit_result(c, o, &a, K_CONNECT_RESULT, H_TCP, state == 7 && !err ? B_NO_RESULT : 0, -err);
 	return 0;
 }
 

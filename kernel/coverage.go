@@ -107,6 +107,8 @@ var coverage = []Dimension{
 			"bytes per remote endpoint"},
 		Hooks: []HookID{HookSocket, HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6, HookBind4, HookBind6, HookTCP},
 		BlindSpots: []BlindSpot{
+			{"how connections in the background ended among more than 2,000 sockets of the run, and those of MPTCP",
+				onlyIf(func(r *Report) bool { return r.Kinds[KindConnect] > 0 })},
 			{"results of binds, and of connections other than TCP, made through io_uring: the address is seen",
 				exactly(func(r *Report) bool { return r.IOUringUsed })},
 			{"the address of a bind or connect that the kernel did not come to look at is read from the caller's memory after the call",

@@ -50,7 +50,7 @@ const (
 	KindJoinedCgroup  // a task from outside was moved in
 	KindCompat        // a 32-bit or x32 system call that is not decoded; Syscall is its number
 	KindUtime         // the times of a file were set
-	KindConnectResult // how the opening of a TCP connection to Remote ended, maybe in the background
+	KindConnectResult // how the opening of a TCP connection to Remote ended, maybe in the background; NoResult: given up
 	kindExecArgs      // part of an exec's argv; joined by the decoder
 	kindExecEnv       // an exec's environment keys; joined by the decoder
 	kindRepeat        // a flushed coalescing slot; joined by the decoder

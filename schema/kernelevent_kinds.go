@@ -49,8 +49,10 @@ const (
 	KindFlow   KernelKind = 136 // bytes exchanged with the remote endpoint
 
 	// KindConnectResult tells how the opening of a TCP connection to the remote
-	// endpoint ended: 0, or the error, ECONNABORTED when its process gave it up.
-	// A connect that goes on in the background (EINPROGRESS) has no other end.
+	// endpoint ended: 0, the error, or without a result when the socket was closed
+	// and had no error of its own: its process gave it up, or connect itself failed
+	// and says why. A connect that goes on in the background (EINPROGRESS) has no
+	// other end.
 	KindConnectResult KernelKind = 137
 
 	KindSetID         KernelKind = 150 // the set*id family; Call, Args

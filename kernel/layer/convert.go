@@ -210,7 +210,7 @@ func (b *Builder) network(ev *kernel.Event) {
 			b.stats.DatagramPeers++
 		}
 	case kernel.KindConnectResult:
-		e.HasResult, e.Result = true, int64(ev.Ret)
+		e.HasResult, e.Result = !ev.NoResult, int64(ev.Ret)
 	case kernel.KindTraffic:
 		e.BytesOut, e.BytesIn, e.HasResult = ev.Bytes, ev.BytesIn, false
 	}
