@@ -48,6 +48,10 @@ func opened(t *testing.T, dir string) *archive.Reader {
 	return r
 }
 
+// nameServiceCache is where glibc asks first for who a user is, as python does
+// where HOME is not set.
+const nameServiceCache = "unix:/var/run/nscd/socket"
+
 func layerLines(t *testing.T, r *archive.Reader, layer string, f func(line []byte)) (n uint64) {
 	t.Helper()
 	for line, err := range r.Lines(context.Background(), layer) {
@@ -148,7 +152,9 @@ rules:
 		t.Errorf("the capability surface has %d decisions, the layer %d", len(docs.Surface.PolicyDecisions), len(decisions))
 	}
 	for _, e := range docs.Surface.NetworkEndpoints {
-		t.Errorf("the way to the gateway is taken for the agent's: %s", e)
+		if e != nameServiceCache {
+			t.Errorf("the way to the gateway is taken for the agent's: %s", e)
+		}
 	}
 	// A call that was allowed and then not dispatched is not one that ran
 	// unseen, and none is open for ever.
