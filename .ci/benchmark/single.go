@@ -35,7 +35,9 @@ func singles(b *bench) []single {
 	self, err := os.Executable()
 	check(err)
 	verify := sync.OnceValues(b.verifyLarge)
-	onUnix, onWS := sync.OnceValues(b.dispatched(self, "unix")), sync.OnceValues(b.dispatched(self, "ws"))
+	one := []string{"taskset", "-c", "0"}
+	unixOne, wsOne := b.dispatched(self, "unix", one...), b.dispatched(self, "ws", one...)
+	unix, ws := b.dispatched(self, "unix"), b.dispatched(self, "ws")
 	return []single{
 		{"an unrelated getpid while a run is on, over one without", "ns", 120, func() float64 { return b.unrelated(self) }},
 		{"from an idle child's exit to ours", "ms", 15, func() float64 { return b.exitToExit(self) }},
@@ -44,10 +46,12 @@ func singles(b *bench) []single {
 		{"recorder RSS, 10 million lines", "MiB", 40, b.linesRSS},
 		{"verify, 10 million lines", "s", 100, func() float64 { s, _ := verify(); return s }},
 		{"verify RSS, 10 million lines", "MiB", 128, func() float64 { _, mib := verify(); return mib }},
-		{"gateway, a call over the unix socket, median over the bare exchange of its messages", "us", 50, func() float64 { _, over := onUnix(); return over }},
-		{"gateway, a call over the unix socket, median in all with client and sockets", "us", noFloor, func() float64 { total, _ := onUnix(); return total }},
-		{"gateway, a call over a WebSocket, median over the bare exchange of its messages", "us", 50, func() float64 { _, over := onWS(); return over }},
-		{"gateway, a call over a WebSocket, median in all with client and sockets", "us", noFloor, func() float64 { total, _ := onWS(); return total }},
+		{"gateway, a call over the unix socket, over the bare exchange of its messages, on one CPU", "us", 50, func() float64 { return unixOne().over }},
+		{"gateway, a call over a WebSocket, over the bare exchange of its messages, on one CPU", "us", 50, func() float64 { return wsOne().over }},
+		{"gateway, a call over the unix socket, in all with client and sockets, on any CPU", "us", noFloor, func() float64 { return unix().total }},
+		{"gateway, the bare exchange of its messages, on any CPU", "us", noFloor, func() float64 { return unix().bare }},
+		{"gateway, a call over a WebSocket, in all with client and sockets, on any CPU", "us", noFloor, func() float64 { return ws().total }},
+		{"gateway, the bare exchange of its messages over a WebSocket, on any CPU", "us", noFloor, func() float64 { return ws().bare }},
 		{"gateway, a call of many over unix sockets (50 us are 20,000/s)", "us", 50, func() float64 { return b.gateway(self, "calls", "unix", 20_000) }},
 		{"gateway, a call of many over WebSockets", "us", 50, func() float64 { return b.gateway(self, "calls", "ws", 20_000) }},
 		{"bundle, git clone", "bytes/event", 35, func() float64 {
