@@ -1,0 +1,137 @@
+package binding_test
+
+import (
+	"testing"
+
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner/binding"
+	"github.com/assay-run/assay-run/schema"
+)
+
+func TestWindowsBindOnlyWhatIsCertain(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		setup func(s scene)
+		t     int64
+		want  string // the call, or how it was counted
+	}{
+		{"between the look that found the start and the last that found no end", func(s scene) {
+			s.start("a", "x", 100, 110)
+			s.end("a", "x", 200, 210)
+		}, 150, "a"},
+		{"at the moment of the start", func(s scene) { s.start("a", "x", 100, 110) }, 110, "a"},
+		{"before the start was written", func(s scene) { s.start("a", "x", 100, 110) }, 100, "none"},
+		{"when the start may have been written", func(s scene) { s.start("a", "x", 100, 110) }, 105, "edge"},
+		{"when the end may have been written", func(s scene) {
+			s.start("a", "x", 100, 110)
+			s.end("a", "x", 200, 210)
+		}, 205, "edge"},
+		{"after the end", func(s scene) {
+			s.start("a", "x", 100, 110)
+			s.end("a", "x", 200, 210)
+		}, 211, "none"},
+		{"in a call that has not ended", func(s scene) { s.start("a", "x", 100, 110) }, 1e9, "a"},
+		{"while another is certainly open", func(s scene) {
+			s.start("a", "x", 100, 110)
+			s.start("b", "x", 120, 130)
+		}, 140, "overlap"},
+		{"while another may have begun", func(s scene) {
+			s.start("a", "x", 100, 110)
+			s.start("b", "x", 120, 130)
+		}, 125, "overlap"},
+		{"while another may not have ended", func(s scene) {
+			s.start("a", "x", 100, 110)
+			s.start("b", "x", 120, 130)
+			s.end("b", "x", 140, 150)
+		}, 145, "overlap"},
+		{"after the other has ended", func(s scene) {
+			s.start("a", "x", 100, 110)
+			s.start("b", "x", 120, 130)
+			s.end("b", "x", 140, 150)
+		}, 151, "a"},
+		{"after a decision that allows", func(s scene) { s.decide("a", "x", "allow", 100) }, 150, "a"},
+		{"after a decision that denies", func(s scene) { s.decide("a", "x", "deny", 100) }, 150, "none"},
+		{"between a decision and the start", func(s scene) {
+			s.decide("a", "x", "allow", 100)
+			s.start("a", "x", 200, 210)
+		}, 150, "none"},
+		{"between calls that followed one another in one look", func(s scene) {
+			s.start("a", "x", 100, 110)
+			s.end("a", "x", 200, 210)
+			s.start("b", "x", 200, 210)
+			s.end("b", "x", 200, 210)
+		}, 205, "edge"},
+		{"between calls that overlapped in one look", func(s scene) {
+			s.start("a", "x", 100, 110)
+			s.start("b", "x", 200, 210)
+			s.end("a", "x", 200, 210)
+			s.end("b", "x", 200, 210)
+		}, 205, "overlap"},
+		{"a call that is only said to have ended", func(s scene) { s.end("a", "x", 100, 110) }, 90, "none"},
+		{"a call that was started twice", func(s scene) {
+			s.start("a", "x", 100, 110)
+			s.end("a", "x", 120, 130)
+			s.start("a", "x", 200, 210)
+		}, 220, "a"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene()
+			c.setup(s)
+			e := s.open("/w/f", 0, c.t)
+			r := s.report(binding.Facts{})
+			got := e.ToolCallID
+			if got == "" {
+				for _, k := range []string{"edge", "overlap", "none"} {
+					if r.Events[k] == 1 {
+						got = k
+					}
+				}
+			} else if e.BoundBy != schema.BoundByWindow || r.Events[schema.BoundByWindow] != 1 {
+				t.Errorf("bound by %s, counted %v", e.BoundBy, r.Events)
+			}
+			if got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestARepeatIsInAWindowAsAWhole(t *testing.T) {
+	s := newScene()
+	s.start("a", "x", 100, 110)
+	s.end("a", "x", 200, 210)
+	s.start("b", "x", 300, 310)
+	for _, c := range []struct {
+		first, last int64
+		want        string
+	}{{120, 180, "a"}, {120, 320, ""}, {120, 250, ""}, {320, 330, "b"}} {
+		e := &schema.KernelEvent{Kind: schema.KindOpen, Repeat: true, Count: 5, TFirstNS: c.first, TLastNS: c.last, TNS: 400}
+		s.Bind(&kernel.Event{Kind: kernel.KindOpen, Repeat: true}, e)
+		if e.ToolCallID != c.want {
+			t.Errorf("%d to %d: bound to %q, want %q", c.first, c.last, e.ToolCallID, c.want)
+		}
+	}
+}
+
+func TestNothingIsBoundByTimeThatIsNotKnownYet(t *testing.T) {
+	s := scene{binding.New(binding.Options{Known: func(int64) bool { return false }})}
+	s.start("a", "x", 100, 110)
+	if e := s.open("/w/f", 0, 150); e.ToolCallID != "" {
+		t.Errorf("bound to %q although the log has not been read that far", e.ToolCallID)
+	}
+}
+
+// TestLogsAreReadBeforeAnEventIsBound: a line that is there when an event is
+// looked at counts, however late the follower is otherwise.
+func TestLogsAreReadBeforeAnEventIsBound(t *testing.T) {
+	var s scene
+	s = scene{binding.New(binding.Options{Known: func(at int64) bool {
+		if at > 100 {
+			s.start("a", "x", 90, 95)
+		}
+		return true
+	}})}
+	if e := s.open("/w/f", 0, 120); e.ToolCallID != "a" {
+		t.Errorf("bound to %q, want a", e.ToolCallID)
+	}
+}
