@@ -42,38 +42,6 @@ type Options struct {
 // maxHeldBytes bounds what held events refer to: paths, long argvs.
 const maxHeldBytes = 4 << 20
 
-// Stats are a builder's counts besides [Builder.Counts].
-type Stats struct {
-	// Received is how many events were pushed, Added how many lines the
-	// builder added for processes that it had not seen forking. What became of
-	// them, each counted once however often it happened:
-	// Received + Added = Written + Filtered + Coalesced + Dropped, after Close.
-	Received, Added, Written, Filtered, Coalesced, Dropped uint64
-	// Late is how many came after their place in time was written.
-	Late uint64
-	// Forks and Exits are processes, not threads; Threads are the others.
-	// Joins came in otherwise, MissedExits ended unseen, Alive have not ended.
-	// CheckForks are those of Forks that belong to an outcome contract's checks.
-	Forks, CheckForks, Threads, Exits, Joins, MissedExits uint64
-	Alive                                                 int
-	// ByClass counts occurrences by class, agent included.
-	ByClass [schema.NumClasses]uint64
-	// ByKind counts occurrences by kind.
-	ByKind map[schema.KernelKind]uint64
-	// UserPaths counts opens that succeeded with a path that could only be read
-	// from the caller's memory, Cut lines with something truncated.
-	UserPaths, Cut uint64
-	// DatagramPeers counts sendto events with a remote endpoint, Connects
-	// connects to one (unix sockets are neither).
-	DatagramPeers, Connects uint64
-	// Resolved is how many names are known to belong to addresses;
-	// ForgottenNames were beyond the bound.
-	Resolved       int
-	ForgottenNames uint64
-	// Unparsed is how many DNS and TLS payloads could not be read.
-	Unparsed uint64
-}
-
 // Builder makes lines from events. It is not safe for concurrent use.
 type Builder struct {
 	o     Options
@@ -281,22 +249,4 @@ func (b *Builder) finish(ev *kernel.Event, p *process) {
 		b.stats.Written++
 		b.counts.Coalesced += n - 1
 	}
-}
-
-// Counts is the layer's account in occurrences: Seen = Written + Coalesced +
-// Filtered + Dropped, where Written is lines.
-func (b *Builder) Counts() schema.LayerCounts { return b.counts }
-
-// Stats returns the other counts so far.
-func (b *Builder) Stats() Stats {
-	s, t := b.stats, b.procs
-	s.Forks, s.Threads, s.Exits, s.Joins, s.MissedExits, s.Alive = t.forks, t.threads, t.exits, t.joins, t.missedExits, t.alive()
-	s.Resolved, s.ForgottenNames = b.names.size(), b.names.forgotten
-	s.ByKind = make(map[schema.KernelKind]uint64)
-	for k, n := range b.kinds {
-		if n > 0 {
-			s.ByKind[schema.KernelKind(k)] = n
-		}
-	}
-	return s
 }
