@@ -252,3 +252,23 @@ func TestShell(t *testing.T) {
 		t.Errorf("last exit: %s", describe(last))
 	}
 }
+
+// observed runs a child in a session and returns the finished session and where it ran.
+func observed(t *testing.T, name string, prepare func(s *session, c *exec.Cmd)) (*session, string, error) {
+	t.Helper()
+	s := observe(t, Config{})
+	c := s.child(name)
+	if prepare != nil {
+		prepare(s, c)
+	}
+	c.Stdout = os.Stdout
+	err := c.Run()
+	s.end()
+	dir, _ := filepath.EvalSymlinks(c.Dir)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(s.dump())
+		}
+	})
+	return s, dir, err
+}

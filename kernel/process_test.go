@@ -3,13 +3,16 @@
 package kernel
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,6 +38,50 @@ func init() {
 		for range 200 {
 			check("child", exec.Command("/proc/self/exe", "again").Run())
 		}
+	}
+	children["thread-exec"] = func([]string) {
+		runtime.LockOSThread()
+		done := make(chan bool)
+		go func() { // not the main thread, which is locked
+			runtime.LockOSThread()
+			check("exec", syscall.Exec("/bin/true", []string{"true", "", "x"}, nil))
+		}()
+		<-done
+	}
+	if os.Getenv("KERNEL_TEST_CHILD") == "leader-gone" {
+		runtime.LockOSThread() // init functions run on the leader
+	}
+	children["leader-gone"] = func([]string) {
+		go func() {
+			runtime.LockOSThread()
+			for {
+				b, err := os.ReadFile("/proc/self/stat")
+				if err == nil && bytes.Contains(b, []byte(") Z ")) {
+					break
+				}
+			}
+			open("/dev/zero")
+			syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 7, 0, 0)
+		}()
+		syscall.Syscall(syscall.SYS_EXIT, 5, 0, 0) // not the group
+	}
+	children["nested"] = func(args []string) {
+		sub := filepath.Join(args[0], "sub")
+		check("mkdir", os.Mkdir(sub, 0o755))
+		check("move", os.WriteFile(sub+"/cgroup.procs", []byte("0"), 0))
+		open("/dev/zero")
+		check("move", os.WriteFile(args[0]+"/cgroup.procs", []byte("0"), 0))
+		check("rmdir", os.Remove(sub))
+	}
+	children["joins"] = func(args []string) {
+		check("join", os.WriteFile(args[0]+"/cgroup.procs", []byte("0"), 0))
+		open("/dev/zero")
+		check("leave", os.WriteFile(filepath.Dir(args[0])+"/cgroup.procs", []byte("0"), 0))
+		open("/dev/full")
+	}
+	children["signal"] = func([]string) {
+		unix.Kill(os.Getpid(), unix.SIGKILL)
+		time.Sleep(time.Minute)
 	}
 }
 

@@ -1,0 +1,83 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	children["memfd-exec"] = func([]string) {
+		fd, err := unix.MemfdCreate("payload", 0)
+		check("memfd", err)
+		b, err := os.ReadFile("/bin/true")
+		check("read", err)
+		unix.Write(fd, b)
+		check("exec", syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", fd), []string{"true"}, nil))
+	}
+}
+
+func TestLongArguments(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		bytes int
+		cut   bool
+	}{{"inline", 3000, false}, {"one chunk", 9000, false}, {"100 KiB", 100 << 10, false}, {"200 KiB", 200 << 10, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := observe(t, Config{})
+			args := []string{"", strings.Repeat("x", 70000%c.bytes), ""}
+			for n := len(args[1]); n < c.bytes; n += 100 {
+				args = append(args, strings.Repeat("y", 99))
+			}
+			s.run(s.command("/bin/true", args...))
+			s.end()
+			e := s.find(KindExec, nil)[0]
+			if e.ArgvTruncated != c.cut {
+				t.Errorf("truncated %v, want %v", e.ArgvTruncated, c.cut)
+			}
+			want := append([]string{"/bin/true"}, args...)
+			for i, a := range e.Argv {
+				if i >= len(want) || string(a) != want[i] && !(c.cut && i == len(e.Argv)-1) {
+					t.Fatalf("argument %d: %.20q", i, a)
+				}
+			}
+			if !c.cut && len(e.Argv) != len(want) {
+				t.Errorf("%d arguments of %d", len(e.Argv), len(want))
+			}
+		})
+	}
+}
+
+func TestEnvironmentKeysOnly(t *testing.T) {
+	s := observe(t, Config{})
+	c := s.command("/bin/true")
+	c.Env = []string{"A=secret1", "EMPTY=", "LONG=" + strings.Repeat("secret2", 2000), "TRACEPARENT=00-ab-cd-01", "B=secret3=x", "noequals",
+		"ASSAY_TOOL_CALL_ID=call-7"}
+	s.run(c)
+	s.end()
+	e := s.find(KindExec, nil)[0]
+	if got := string(bytes.Join(e.EnvKeys, []byte(" "))); got != "A EMPTY LONG TRACEPARENT B ASSAY_TOOL_CALL_ID" {
+		t.Errorf("keys %q", got)
+	}
+	if string(e.ToolCallID) != "call-7" || string(e.Traceparent) != "00-ab-cd-01" || e.EnvTruncated || e.Unreadable {
+		t.Errorf("%s", describe(e))
+	}
+}
+
+func TestMemfdExec(t *testing.T) {
+	s, _, err := observed(t, "memfd-exec", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	execs := s.find(KindExec, nil)
+	if last := execs[len(execs)-1]; !last.Memfd || string(last.Exe) != "/memfd:payload" {
+		t.Errorf("%s", describe(last))
+	}
+}

@@ -1,0 +1,109 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	children["deep"] = func([]string) {
+		fd := unix.AT_FDCWD
+		for i := range 300 {
+			check("mkdirat", unix.Mkdirat(fd, "d", 0o755))
+			next, err := unix.Openat(fd, "d", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+			check("openat", err)
+			if i == 199 || i == 299 {
+				f, err := unix.Openat(next, fmt.Sprintf("file%d", i+1), unix.O_CREAT, 0o600)
+				check("openat", err)
+				unix.Close(f)
+			}
+			fd = next
+		}
+	}
+	children["deleted"] = func([]string) {
+		check("write", os.WriteFile("f", []byte("x"), 0o600))
+		f, err := unix.Open("f", unix.O_RDONLY, 0)
+		check("open", err)
+		check("unlink", unix.Unlink("f"))
+		_, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", f), unix.O_RDONLY, 0)
+		check("reopen", err)
+		check("mkdir", os.Mkdir("gone", 0o755))
+		check("chdir", os.Chdir("gone"))
+		check("rmdir", unix.Rmdir("../gone"))
+		unix.Open("x", unix.O_CREAT, 0o600)
+	}
+	children["mounts"] = func([]string) { // in a mount namespace of its own
+		check("private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+		for _, d := range []string{"a", "b", "low", "up", "work", "over"} {
+			check("mkdir", os.Mkdir(d, 0o755))
+		}
+		check("write", os.WriteFile("a/f", nil, 0o600))
+		check("write", os.WriteFile("low/g", nil, 0o600))
+		check("bind", unix.Mount("a", "b", "", unix.MS_BIND, ""))
+		open("b/f")
+		check("tmpfs", unix.Mount("tmpfs", "work", "tmpfs", 0, ""))
+		check("mkdir", os.MkdirAll("work/up", 0o755))
+		check("mkdir", os.MkdirAll("work/work", 0o755))
+		err := unix.Mount("overlay", "over", "overlay", 0, "lowerdir=low,upperdir=work/up,workdir=work/work")
+		if err == unix.ENODEV { // this kernel has no overlayfs
+			return
+		}
+		check("overlay", err)
+		open("over/g")
+	}
+}
+
+func TestDeepDirectories(t *testing.T) {
+	s, dir, err := observed(t, "deep", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := dir + strings.Repeat("/d", 200) + "/file200"
+	if got := s.find(KindOpen, path(whole)); len(got) != 1 || got[0].Truncated {
+		t.Errorf("the 200 deep file: %d events", len(got))
+	}
+	got := s.find(KindOpen, func(e *Event) bool { return strings.HasSuffix(string(e.Path), "/file300") })
+	if len(got) != 1 || !got[0].Truncated {
+		t.Errorf("the 300 deep file is not marked: %d events", len(got))
+	}
+}
+
+func TestDeletedFiles(t *testing.T) {
+	s, dir, err := observed(t, "deleted", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.find(KindOpen, func(e *Event) bool { return e.Deleted && string(e.Path) == dir+"/f" }); len(got) != 1 {
+		t.Errorf("reopening a deleted file: %d events", len(got))
+	}
+	if got := s.find(KindOpen, path(dir+"/gone/x")); len(got) != 1 || got[0].Errno != int32(unix.ENOENT) || !got[0].Unreachable {
+		t.Errorf("open in a deleted directory: %d events", len(got))
+	}
+}
+
+func TestMounts(t *testing.T) {
+	s, dir, err := observed(t, "mounts", func(_ *session, c *exec.Cmd) { c.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{"/b/f", "/over/g"} {
+		if p == "/over/g" && len(s.find(KindMount, func(e *Event) bool { return e.Errno == int32(unix.ENODEV) })) > 0 {
+			t.Log("this kernel has no overlayfs")
+			continue
+		}
+		if len(s.find(KindOpen, path(dir+p))) != 1 {
+			t.Errorf("open of %s was not seen", p)
+		}
+	}
+	if got := s.find(KindMount, nil); len(got) != 4 {
+		t.Errorf("%d mounts, want 4", len(got))
+	}
+}
