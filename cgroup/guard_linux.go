@@ -127,30 +127,32 @@ func guardMain(args []string) int {
 		dirs = append(dirs, dir{path: path, v2: kind == "v2", freezer: kind == "freezer"})
 	}
 	const pipe = 3
-	tty := terminal{fd: 4}
+	left := estate{tty: terminal{fd: 4}}
 	if len(dirs) > 0 {
-		if released(pipe, -1, tty.hear) {
+		if released(pipe, -1, left.hear) {
 			return 0
 		}
-		tty.restore()  // before a shell, which has just been told as well, looks at it
-		_ = kill(dirs) // if that failed, remove tries again
+		left.tty.restore() // before a shell, which has just been told as well, looks at it
+		_ = kill(dirs)     // if that failed, remove tries again
+		left.remove()
 		return guardCgroups(dirs)
 	}
 	t := bareTree(args[2], runner)
 	hear := func(line []byte) {
 		var pid int
 		var start uint64
-		if n, _ := fmt.Sscanf(string(line), "p %d %d\n", &pid, &start); n == 2 {
+		if n, _ := fmt.Sscanf(string(line), "p %d %d", &pid, &start); n == 2 {
 			t.known[pid] = start
 		}
-		tty.hear(line)
+		left.hear(line)
 		t.scan(func(st stat) bool { return st.ppid == runner.pid && !isHelper(st.pid) })
 	}
 	if released(pipe, guardLook, hear) {
 		return 0
 	}
 	list := func() []int { return t.scan(func(stat) bool { return false }) }
-	tty.restore()
+	left.tty.restore()
+	left.remove()
 	// Looking and killing go on together until nobody is found.
 	if err := waitEmpty(context.Background(), func() []int {
 		_ = signalRounds(list, unix.SIGKILL)
@@ -185,6 +187,7 @@ func guardCgroups(dirs []dir) int {
 // does nothing, that often.
 func released(pipe int, every time.Duration, hear func(line []byte)) bool {
 	buf := make([]byte, 4096)
+	var said []byte // and not whole yet
 	for {
 		if every > 0 {
 			fds := []unix.PollFd{{Fd: int32(pipe), Events: unix.POLLIN}}
@@ -201,11 +204,17 @@ func released(pipe int, every time.Duration, hear func(line []byte)) bool {
 		case err != nil || n == 0:
 			return false
 		}
-		for line := range bytes.Lines(buf[:n]) {
-			if line[0] == 'q' {
+		said = append(said, buf[:n]...)
+		for {
+			line, rest, whole := bytes.Cut(said, []byte{'\n'})
+			if !whole {
+				break
+			}
+			if string(line) == "q" {
 				return true
 			}
 			hear(line)
+			said = rest
 		}
 	}
 }
