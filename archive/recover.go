@@ -155,9 +155,10 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	return sealed, removeSpool(spool)
 }
 
-// flockSoon waits a moment for a lock that a listing holds in passing.
+// flockSoon waits a moment for a lock that a listing holds in passing, or that
+// goes with the last child of a runner that was killed as it forked.
 func flockSoon(f *os.File) (err error) {
-	for range 5 {
+	for range 10 {
 		if err = flock(f); !errors.Is(err, errLocked) {
 			return err
 		}

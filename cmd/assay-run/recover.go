@@ -39,17 +39,13 @@ alive is never touched. Without a run id it lists what there is.`,
 				return a.listSpools(spools, asJSON)
 			}
 			if all {
-				for _, s := range spools {
-					if !s.Alive {
-						ids = append(ids, s.RunID)
-					}
-				}
+				ids = interrupted(spools, output == "")
 			}
 			if output != "" && len(ids) != 1 {
 				return withHint(fmt.Errorf("--output is for one run, %d are to be recovered", len(ids)), "recover them one by one")
 			}
 			gateway.Sweep()
-			return a.recoverRuns(cmd.Context(), dir, ids, output)
+			return a.recoverRuns(cmd.Context(), dir, ids, output, all)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "spool-dir", "", "where live runs are kept, `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
@@ -62,12 +58,31 @@ alive is never touched. Without a run id it lists what there is.`,
 // newSurface makes a recovered run's capability surface by the rules of a live one.
 func newSurface(runID, dir string) archive.Surface { return layer.NewSurface(runID, dir, 0) }
 
+// interrupted are the runs to recover. One that looks alive may just have been
+// killed, and its lock be about to go: recovering it tells.
+func interrupted(spools []archive.Interrupted, doubtful bool) (ids []string) {
+	for _, s := range spools {
+		if !s.Alive || doubtful {
+			ids = append(ids, s.RunID)
+		}
+	}
+	return ids
+}
+
 // recoverRuns seals each run; what keeps one from it does not keep the others.
-func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output string) error {
+// Of all runs, those that are alive and those that were sealed meanwhile are none
+// to recover.
+func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output string, all bool) error {
 	var errs []error
 	for _, id := range ids {
 		sealed, err := archive.Recover(ctx, dir, id, archive.RecoverOptions{Output: output, Surface: newSurface})
-		if err != nil {
+		switch {
+		case all && errors.Is(err, archive.ErrAlive):
+			a.say.info("%s: left alone, it is alive or being recovered", id)
+			continue
+		case all && errors.Is(err, archive.ErrNoSpool):
+			continue
+		case err != nil:
 			errs = append(errs, err)
 			continue
 		}
