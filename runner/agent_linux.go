@@ -27,6 +27,7 @@ type agentSide struct {
 	mu               sync.Mutex // guards what follows
 	tools, decisions map[string]bool
 	crowded          bool // more of them than are kept
+	warnings         []string
 
 	closed  bool
 	accused error // what is wrong with what it told, or could not be kept of it
@@ -102,6 +103,9 @@ func (r *run) endAgent() {
 	}
 	for d := range a.decisions {
 		r.surface.AddDecision(d)
+	}
+	for _, w := range a.warnings {
+		r.reasons = append(r.reasons, schema.Reason{Subject: "gateway", Code: "gateway_warning", Message: w})
 	}
 	if a.crowded {
 		r.reasons = append(r.reasons, schema.Reason{

@@ -28,7 +28,10 @@ func (a *agentSide) openGateway() error {
 	}
 	cfg := gateway.Config{
 		Run: &gateway.Recording{RunID: r.spec.RunID, Recorder: r.opt.Recorder, TurnsFile: r.opt.TurnsFile},
-		Now: r.rec.elapsed, Policy: rules, Turns: r.spec.Turns, Observer: a,
+		Now: r.rec.elapsed, Policy: rules, Turns: r.spec.Turns, Observer: a, Warn: a.warned,
+	}
+	for _, s := range r.opt.Audit {
+		cfg.Sinks = append(cfg.Sinks, gateway.NewSink(s.Name, s.Writer))
 	}
 	if r.spec.Gateway == GatewayWS {
 		cfg.Token = rand.Text()
@@ -44,7 +47,7 @@ func (a *agentSide) openGateway() error {
 	if err == nil {
 		return nil
 	}
-	if rules != nil || r.spec.Gateway == GatewayWS {
+	if rules != nil || r.spec.Gateway == GatewayWS || len(r.opt.Audit) > 0 {
 		return sandboxError("gateway_failed", err)
 	}
 	r.reasons = append(r.reasons, schema.Reason{
@@ -73,6 +76,13 @@ func (a *agentSide) listen() error {
 	}
 	a.correlator.Own(strings.TrimPrefix(url, "ws://"))
 	return nil
+}
+
+// warned is told by the gateway's goroutines what a reader should know.
+func (a *agentSide) warned(message string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.warnings = append(a.warnings, message)
 }
 
 // CallDecided, CallStarted and CallEnded make it a [gateway.Observer].

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"io"
 	"os"
 
 	"github.com/assay-run/assay-run/cgroup"
@@ -19,6 +20,10 @@ type Options struct {
 	TurnsFile string
 	// Policy is what the file that Spec.Policy names says; nil reads it.
 	Policy *policy.File
+	// Audit are written every call event that comes through the gateway, besides
+	// the bundle. What one of them takes too slowly or not at all is dropped
+	// there, and observation-health.json tells how much.
+	Audit []AuditSink
 	// ScratchDir is an existing directory for files that do not outlive the
 	// run; whoever made it removes it. Empty keeps everything in memory.
 	ScratchDir string
@@ -41,4 +46,11 @@ type Options struct {
 	// OnContract is given contract.json once the outcome contract has been
 	// evaluated; nil tells nobody.
 	OnContract func(*schema.Contract)
+}
+
+// AuditSink is a place for call events, a line each. The Writer is used by one
+// goroutine at a time, and not closed.
+type AuditSink struct {
+	Name   string // in metrics and messages
+	Writer io.Writer
 }

@@ -32,6 +32,7 @@ type runFlags struct {
 	kernel, compat       string
 	sdkLog, policyLog    string
 	policy, gateway      string
+	audit                []string
 	turns                turnFlags
 	contract             string
 	baseline             bool
@@ -67,6 +68,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.policy, "policy", "", "put the policy in `FILE` in force for the tool calls that come through the gateway")
 	fs.StringVar(&f.gateway, "gateway", runner.GatewayUnix, "where the gateway listens: unix, or ws for WebSockets as well")
 	f.turns.register(fs)
+	auditFlag(fs, &f.audit)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing when all goes well")
 }
 

@@ -68,6 +68,10 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if f.dryRun {
 		return a.printDocument(record)
 	}
+	audit, err := a.openAudit(f.audit)
+	if err != nil {
+		return withHint(fmt.Errorf("nothing was run: %w", err), "name a file that can be written")
+	}
 	spec.Preload()
 	signals := catchSignals()
 	spool, err := a.createSpool(f.spoolDir, record)
@@ -77,7 +81,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	defer spool.Close()
 
 	result, recording := runner.Run(ctx, spec, runner.Options{
-		Recorder: spool, ScratchDir: spool.Dir(), Policy: rules,
+		Recorder: spool, ScratchDir: spool.Dir(), Policy: rules, Audit: audit,
 		TurnsFile: filepath.Join(spool.Dir(), filepath.FromSlash(schema.TurnsPath)),
 		Stdin:     a.stdin, Stdout: a.stdout, Stderr: a.stderr,
 		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract, OnOutputError: a.tellOutput,

@@ -57,7 +57,7 @@ killed serve left in DIR are sealed when the next one starts.`,
 	fs.StringArrayVar(&f.listen, "listen", nil, "`ADDRESS` to listen on, unix:PATH or ws:HOST:PORT (default ws:127.0.0.1:0); may be repeated")
 	fs.StringVar(&f.policy, "policy", "", "policy `FILE` in YAML or JSON, read once")
 	fs.BoolVar(&f.noAuth, "no-auth", false, "ask for no token; only on a loopback address")
-	fs.StringArrayVar(&f.audit, "audit", nil, "also write every call event to `FILE`, or to - for stdout; may be repeated")
+	auditFlag(fs, &f.audit)
 	fs.DurationVar(&f.grace, "grace", 30*time.Second, "how long a run waits for a client that vanished")
 	f.turns.register(fs)
 	return cmd
@@ -140,16 +140,9 @@ func (a *app) gatewayConfig(fs *pflag.FlagSet, f *serveFlags) (*gateway.Config, 
 	if cfg.Policy, err = a.loadPolicy(f.policy); err != nil {
 		return nil, err
 	}
-	for _, name := range f.audit {
-		if name == "-" {
-			cfg.Sinks = append(cfg.Sinks, gateway.NewSink("stdout", a.stdout))
-			continue
-		}
-		out, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-		if err != nil {
-			return nil, fmt.Errorf("--audit: %w", err)
-		}
-		cfg.Sinks = append(cfg.Sinks, gateway.NewSink(name, out))
+	outs, err := a.openAudit(f.audit)
+	for _, out := range outs {
+		cfg.Sinks = append(cfg.Sinks, gateway.NewSink(out.Name, out.Writer))
 	}
-	return cfg, nil
+	return cfg, err
 }

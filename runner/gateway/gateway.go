@@ -191,7 +191,9 @@ func (g *Gateway) close(ctx context.Context) error {
 		}
 	}
 	for _, s := range g.cfg.Sinks {
-		errs = append(errs, s.Close(ctx))
+		if err := s.Close(ctx); err != nil {
+			g.warn(err.Error()) // the bundle has them all
+		}
 	}
 	for _, l := range listeners {
 		errs = append(errs, l.remove())

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -41,7 +42,6 @@ func (s *Sink) run() {
 			continue
 		}
 		if _, err := s.w.Write(line); err != nil {
-			err = fmt.Errorf("audit sink %s: %w", s.name, err)
 			s.failed.Store(&err)
 			s.dropped.Add(1)
 			continue
@@ -68,7 +68,7 @@ func (s *Sink) offer(line []byte) {
 func (s *Sink) Counts() (written, dropped uint64) { return s.written.Load(), s.dropped.Load() }
 
 // Close takes no more lines and waits until those queued are written, or ctx
-// ends. The error tells of what could not be written.
+// ends. The error tells how many lines are missing, and why.
 func (s *Sink) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closed {
@@ -76,13 +76,22 @@ func (s *Sink) Close(ctx context.Context) error {
 		close(s.queue)
 	}
 	s.mu.Unlock()
+	waiting := 0
 	select {
 	case <-s.done:
 	case <-ctx.Done():
-		return fmt.Errorf("audit sink %s: %d lines are still waiting: %w", s.name, len(s.queue), ctx.Err())
+		waiting = len(s.queue)
 	}
+	written, dropped := s.Counts()
+	missing := dropped + uint64(waiting)
+	why := error(errTooSlowSink)
 	if err := s.failed.Load(); err != nil {
-		return *err
+		why = *err
 	}
-	return nil
+	if missing == 0 {
+		return nil
+	}
+	return fmt.Errorf("audit sink %s: %d of %d call events are missing there: %w", s.name, missing, written+missing, why)
 }
+
+var errTooSlowSink = errors.New("it takes them too slowly")
