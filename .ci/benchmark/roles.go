@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// roles are what this binary does when a case runs it: loops that do one kind
-// of system call and little else.
+// roles are what this binary does when it runs itself: to measure, and when a
+// case runs it, loops that do one kind of system call and little else.
 var roles = map[string]func(args []string){
+	"measure":       measure,
 	"open-one":      openOne,
 	"open-distinct": openDistinct,
 	"getpid":        getpid,

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+const scratchName = "assay-run-bench-*"
+
+// supervise measures in a process of its own, so that its directories are removed
+// however that ends. It gives its exit code, or 128+n after signal n.
+func supervise(args []string) int {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
+	own := []string{"measure"}
+	for _, parent := range []string{os.TempDir(), "/dev/shm"} {
+		sweep(parent)
+		dir, err := os.MkdirTemp(parent, scratchName)
+		check(err)
+		lock := locked(dir)
+		defer lock.Close()
+		defer os.RemoveAll(dir)
+		own = append(own, dir)
+	}
+	self, err := os.Executable()
+	check(err)
+	cmd := exec.Command(self, append(own, args...)...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	runtime.LockOSThread() // its end is the parent's death
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	check(cmd.Start())
+	defer end(cmd.Process.Pid)
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-ended:
+		return cmd.ProcessState.ExitCode()
+	case s := <-signals:
+		return 128 + int(s.(syscall.Signal))
+	}
+}
+
+// end ends what is left of a process group: a run under way has time to clean up
+// behind itself.
+func end(group int) {
+	_ = syscall.Kill(-group, syscall.SIGTERM)
+	for range 100 {
+		if errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	_ = syscall.Kill(-group, syscall.SIGKILL)
+}
+
+// sweep removes the directories that killed benchmarks have left in parent.
+func sweep(parent string) {
+	for _, dir := range glob(filepath.Join(parent, scratchName)) {
+		if lock := locked(dir); lock != nil {
+			check(os.RemoveAll(dir))
+			lock.Close()
+		}
+	}
+}
+
+// locked is dir with a lock that ends with this process, or nil where another
+// has it.
+func locked(dir string) *os.File {
+	f, err := os.Open(dir)
+	check(err)
+	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		f.Close()
+		return nil
+	}
+	return f
+}
