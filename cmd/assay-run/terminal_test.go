@@ -18,21 +18,21 @@ import (
 func TestFullScreenProgramInATerminal(t *testing.T) {
 	x := prepareTmux(t)
 	text := x.file("text", "the first line\n"+strings.Repeat("more\n", 200)+"the last line\n")
-	result, bundle := filepath.Join(x.dir, "result.json"), filepath.Join(x.dir, "a.tar.gz")
-	x.start("sh", "-c", filepath.Join(x.dir, "assay-run")+" -q -o "+bundle+" --result "+result+
+	result, bundle := filepath.Join(x.Dir, "result.json"), filepath.Join(x.Dir, "a.tar.gz")
+	x.start("sh", "-c", filepath.Join(x.Dir, "assay-run")+" -q -o "+bundle+" --result "+result+
 		" -- sh -c 'stty size; less "+text+"; exit 5'; echo status $?; cat")
-	x.expect("the first line")
-	x.key("G")
-	x.expect("the last line")
-	x.key("g")
-	x.expect("the first line")
-	x.run("resize-window", "-x", "60", "-y", "12")
-	x.waitFor("a page of eleven lines", func(s string) bool {
+	x.Expect("the first line")
+	x.Key("G")
+	x.Expect("the last line")
+	x.Key("g")
+	x.Expect("the first line")
+	x.Run("resize-window", "-x", "60", "-y", "12")
+	x.WaitFor("a page of eleven lines", func(s string) bool {
 		screen := strings.Split(strings.TrimRight(s, "\n"), "\n")
 		return len(screen) == 12 && screen[11] == ":" && strings.Count(strings.Join(screen, " "), "more") == 10
 	})
-	x.key("q")
-	x.expect("status 5")
+	x.Key("q")
+	x.Expect("status 5")
 
 	if r := readResult(t, result); r.Stdio.Mode != "terminal" || r.Stdio.Terminal == nil || r.Stdio.Terminal.Bytes == 0 {
 		t.Errorf("stdio: %+v", r.Stdio)
@@ -72,32 +72,32 @@ sys.exit(3)
 		use     func(x *tmux)
 		exit    string
 	}{
-		{"vim", "vim -u NONE text", `(?m)^7\n8\n9$`, `(?m)^7\n8\n9$`, func(x *tmux) { x.line(":cq 4") }, "4"},
-		{"less", "less text", `(?m)^7\n8\n9$`, `(?m)^7\n8\n9$`, func(x *tmux) { x.key("q") }, "0"},
-		{"a program that catches SIGTSTP", "python3 catcher.py", `(?m)^ready$`, `(?m)^back$`, func(x *tmux) { x.line("hello"); x.expect("<hello>"); x.key("C-d") }, "3"},
-		{"one that does not", "sh -c 'echo ready; cat; exit 3'", `(?m)^ready$`, `(?m)^\./assay-run`, func(x *tmux) { x.line("hello"); x.expect(`(?m)^hello\nhello$`); x.key("C-d") }, "3"},
-		{"a shell's pipeline", "bash -c 'echo ready; cat | cat; exit 3'", `(?m)^ready$`, `(?m)^\./assay-run`, func(x *tmux) { x.line("hello"); x.expect(`(?m)^hello\nhello$`); x.key("C-d") }, "3"},
+		{"vim", "vim -u NONE text", `(?m)^7\n8\n9$`, `(?m)^7\n8\n9$`, func(x *tmux) { x.Line(":cq 4") }, "4"},
+		{"less", "less text", `(?m)^7\n8\n9$`, `(?m)^7\n8\n9$`, func(x *tmux) { x.Key("q") }, "0"},
+		{"a program that catches SIGTSTP", "python3 catcher.py", `(?m)^ready$`, `(?m)^back$`, func(x *tmux) { x.Line("hello"); x.Expect("<hello>"); x.Key("C-d") }, "3"},
+		{"one that does not", "sh -c 'echo ready; cat; exit 3'", `(?m)^ready$`, `(?m)^\./assay-run`, func(x *tmux) { x.Line("hello"); x.Expect(`(?m)^hello\nhello$`); x.Key("C-d") }, "3"},
+		{"a shell's pipeline", "bash -c 'echo ready; cat | cat; exit 3'", `(?m)^ready$`, `(?m)^\./assay-run`, func(x *tmux) { x.Line("hello"); x.Expect(`(?m)^hello\nhello$`); x.Key("C-d") }, "3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := prepareTmux(t)
 			x.file("text", "7\n8\n9\n")
 			x.file("catcher.py", catcher)
 			x.bash()
-			x.line(`before=$(stty -g); clear; ./assay-run -q -o a.tar.gz -- ` + c.command)
-			x.expect(c.shows)
+			x.Line(`before=$(stty -g); clear; ./assay-run -q -o a.tar.gz -- ` + c.command)
+			x.Expect(c.shows)
 			for range 2 {
-				x.key("C-z")
-				x.expect(`Stopped +./assay-run`)
-				x.line(`clear; [ "$(stty -g)" = "$before" ] && echo "the same"`)
-				x.expect(`(?m)^the same$`)
-				x.line("clear; fg")
-				x.expect(c.again)
+				x.Key("C-z")
+				x.Expect(`Stopped +./assay-run`)
+				x.Line(`clear; [ "$(stty -g)" = "$before" ] && echo "the same"`)
+				x.Expect(`(?m)^the same$`)
+				x.Line("clear; fg")
+				x.Expect(c.again)
 			}
 			c.use(x)
-			x.expect(`(?m)^` + c.exit + ` >`)
-			x.line(`clear; [ "$(stty -g)" = "$before" ] && echo "the same"`)
-			x.expect(`(?m)^the same$`)
-			bundle := filepath.Join(x.dir, "a.tar.gz")
+			x.Expect(`(?m)^` + c.exit + ` >`)
+			x.Line(`clear; [ "$(stty -g)" = "$before" ] && echo "the same"`)
+			x.Expect(`(?m)^the same$`)
+			bundle := filepath.Join(x.Dir, "a.tar.gz")
 			verifyBundle(t, bundle, 0)
 			events := member(t, bundle, "events.ndjson")
 			if n := strings.Count(events, `"stopped"`); n != 2 {
@@ -115,24 +115,24 @@ sys.exit(3)
 func TestShellInside(t *testing.T) {
 	x := prepareTmux(t)
 	x.bash()
-	x.line(`clear; ./assay-run -q -o a.tar.gz -- bash --noprofile --norc -i`)
-	x.expect(`bash-[0-9.]+[#$]`)
-	x.line(`PS1='in $? > '; clear`)
-	x.expect(`(?m)^in 0 >`)
-	x.line(`less /proc/self/limits`)
-	x.expect(`Max cpu time`)
-	x.key("C-z")
-	x.expect(`(?m)Stopped +less`)
-	x.line(`clear; suspend`)
-	x.expect(`(?m)Stopped +./assay-run`)
-	x.line(`clear; fg`)
-	x.expect(`(?m)^in [0-9]+ >`)
-	x.line(`fg`)
-	x.expect(`Max cpu time`)
-	x.key("q")
-	x.expect(`(?m)^in 0 >`)
-	x.line(`clear; exit 9`)
-	x.expect(`(?m)^9 >`)
+	x.Line(`clear; ./assay-run -q -o a.tar.gz -- bash --noprofile --norc -i`)
+	x.Expect(`bash-[0-9.]+[#$]`)
+	x.Line(`PS1='in $? > '; clear`)
+	x.Expect(`(?m)^in 0 >`)
+	x.Line(`less /proc/self/limits`)
+	x.Expect(`Max cpu time`)
+	x.Key("C-z")
+	x.Expect(`(?m)Stopped +less`)
+	x.Line(`clear; suspend`)
+	x.Expect(`(?m)Stopped +./assay-run`)
+	x.Line(`clear; fg`)
+	x.Expect(`(?m)^in [0-9]+ >`)
+	x.Line(`fg`)
+	x.Expect(`Max cpu time`)
+	x.Key("q")
+	x.Expect(`(?m)^in 0 >`)
+	x.Line(`clear; exit 9`)
+	x.Expect(`(?m)^9 >`)
 }
 
 // A runner that is SIGKILLed leaves the terminal as it found it, also where a
@@ -141,16 +141,16 @@ func TestKilledRunnerRestoresTheTerminal(t *testing.T) {
 	for _, wrap := range []string{"%s", "sh -c '%s; sleep 0.3'"} {
 		x := prepareTmux(t)
 		x.bash()
-		x.line(`before=$(stty -g); clear; ` + strings.Replace(wrap, "%s", `./assay-run -q -- sh -c "echo \$PPID \$\$ >pids; echo ready; exec sleep 1000"`, 1))
-		x.expect(`(?m)^ready$`)
-		pids := pidsIn(t, x.dir)
+		x.Line(`before=$(stty -g); clear; ` + strings.Replace(wrap, "%s", `./assay-run -q -- sh -c "echo \$PPID \$\$ >pids; echo ready; exec sleep 1000"`, 1))
+		x.Expect(`(?m)^ready$`)
+		pids := pidsIn(t, x.Dir)
 		if err := syscall.Kill(parentOf(t, pids[0]), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		gone(t, pids, time.Second)
-		x.expect(`[0-9]+ >`)
-		x.line(`clear; stty -a | tr " ;" "\n\n" | grep -x -e -icanon -e icanon -e -echo -e echo; [ "$(stty -g)" = "$before" ] && echo "the same"`)
-		x.expect(`(?m)^icanon\necho\nthe same$`)
+		x.Expect(`[0-9]+ >`)
+		x.Line(`clear; stty -a | tr " ;" "\n\n" | grep -x -e -icanon -e icanon -e -echo -e echo; [ "$(stty -g)" = "$before" ] && echo "the same"`)
+		x.Expect(`(?m)^icanon\necho\nthe same$`)
 	}
 }
 
@@ -159,9 +159,9 @@ func TestKilledRunnerRestoresTheTerminal(t *testing.T) {
 func TestKilledLeader(t *testing.T) {
 	x := prepareTmux(t)
 	x.bash()
-	x.line(`clear; ./assay-run -q -o a.tar.gz -- sh -c 'sleep 1000 & echo $$ $! >pids; sleep 0.2; kill -9 $PPID; exec sleep 1000'`)
-	x.expect(`(?s)the leader of the command's terminal session is go.*125 >`)
-	bundle := filepath.Join(x.dir, "a.tar.gz")
+	x.Line(`clear; ./assay-run -q -o a.tar.gz -- sh -c 'sleep 1000 & echo $$ $! >pids; sleep 0.2; kill -9 $PPID; exec sleep 1000'`)
+	x.Expect(`(?s)the leader of the command's terminal session is go.*125 >`)
+	bundle := filepath.Join(x.Dir, "a.tar.gz")
 	verifyBundle(t, bundle, 0)
 	if n := strings.Count(member(t, bundle, "events.ndjson"), "terminal_session_lost"); n != 1 {
 		t.Errorf("%d events tell of it", n)
@@ -169,7 +169,7 @@ func TestKilledLeader(t *testing.T) {
 	if result := member(t, bundle, "result.json"); !strings.Contains(result, `"outcome": "infra_error"`) {
 		t.Error(result)
 	}
-	gone(t, pidsIn(t, x.dir), 0)
+	gone(t, pidsIn(t, x.Dir), 0)
 }
 
 // pidsIn reads what a command wrote to its file pids.

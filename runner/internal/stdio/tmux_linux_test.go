@@ -1,84 +1,38 @@
 package stdio
 
 import (
-	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/assay-run/assay-run/runner/tmuxtest"
 	"github.com/assay-run/assay-run/schema"
 )
 
-// tmux is a real terminal with an interactive bash in it; $R is the runner.
-type tmux struct {
-	t    testing.TB
-	sock string
-	dir  string
-}
-
-func newTmux(t testing.TB) *tmux {
+// newTmux is a terminal with an interactive bash in it; $R is the runner.
+func newTmux(t testing.TB) *tmuxtest.Terminal {
 	t.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil {
 		t.Skip("tmux is not installed: ", err)
 	}
-	x := &tmux{t: t, dir: t.TempDir()}
-	x.sock = filepath.Join(x.dir, "tmux.sock")
-	rc := filepath.Join(x.dir, "rc")
-	os.WriteFile(rc, []byte("PS1='$? > '\nset +o history\n"), 0o600)
-	cmd := exec.Command("tmux", "-S", x.sock, "-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24",
-		"env", "R="+wrapper(t, x.dir), "D="+x.dir, "LESS=", "bash", "--noprofile", "--rcfile", rc)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("tmux: %v %s", err, out)
-	}
-	t.Cleanup(func() { exec.Command("tmux", "-S", x.sock, "kill-server").Run() })
-	x.expect(`(?m)^0 >`)
+	x := tmuxtest.New(t)
+	x.Bash("R=" + wrapper(t, x.Dir))
 	return x
-}
-
-func (x *tmux) run(args ...string) string {
-	x.t.Helper()
-	out, err := exec.Command("tmux", append([]string{"-S", x.sock}, args...)...).CombinedOutput()
-	if err != nil {
-		x.t.Fatalf("tmux %v: %v %s", args, err, out)
-	}
-	return string(out)
-}
-
-func (x *tmux) screen() string { return x.run("capture-pane", "-p") }
-
-// line types a line, and key a key by tmux's name for it.
-func (x *tmux) line(s string)   { x.t.Helper(); x.run("send-keys", "-l", s); x.key("Enter") }
-func (x *tmux) key(name string) { x.t.Helper(); x.run("send-keys", name) }
-
-// expect waits until the screen matches.
-func (x *tmux) expect(pattern string) {
-	x.t.Helper()
-	re := regexp.MustCompile(pattern)
-	deadline := time.Now().Add(10 * time.Second)
-	for !re.MatchString(x.screen()) {
-		if time.Now().After(deadline) {
-			x.t.Fatalf("no %q on\n%s", pattern, x.screen())
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 func TestTUIInTmux(t *testing.T) {
 	x := newTmux(t)
-	x.line(`before=$(stty -g); seq 1000 >$D/f; clear; "$R" less $D/f; [ "$(stty -g)" = "$before" ] && echo same`)
-	x.expect(`(?m)^23$`)
-	x.key("Space")
-	x.expect(`(?m)^46$`)
-	x.run("resize-window", "-x", "100", "-y", "40")
-	x.expect(`(?m)^62$`)
-	x.line("/777")
-	x.expect(`(?m)^777$`)
-	x.key("q")
-	x.expect(`(?m)^same$`)
-	p, err := play(member(t, x.dir, schema.TerminalPath))
+	x.Line(`before=$(stty -g); seq 1000 >$D/f; clear; "$R" less $D/f; [ "$(stty -g)" = "$before" ] && echo same`)
+	x.Expect(`(?m)^23$`)
+	x.Key("Space")
+	x.Expect(`(?m)^46$`)
+	x.Run("resize-window", "-x", "100", "-y", "40")
+	x.Expect(`(?m)^62$`)
+	x.Line("/777")
+	x.Expect(`(?m)^777$`)
+	x.Key("q")
+	x.Expect(`(?m)^same$`)
+	p, err := play(member(t, x.Dir, schema.TerminalPath))
 	if err != nil || !strings.Contains(p.Output, "777") || len(p.Resizes) != 1 || p.Resizes[0] != "100x40" || p.Exit != "0" {
 		t.Errorf("%v %v %q", err, p.Resizes, p.Exit)
 	}
@@ -89,53 +43,53 @@ func TestVimWithStdinFromAPipe(t *testing.T) {
 		t.Skip("vim is not installed: ", err)
 	}
 	x := newTmux(t)
-	x.line(`before=$(stty -g); clear; echo hello | "$R" vim -u NONE -; [ "$(stty -g)" = "$before" ] && echo same`)
-	x.expect(`(?m)^hello$`)
-	x.run("send-keys", "-l", "ihi there ")
-	x.key("Escape")
-	x.expect(`(?m)^hi there hello$`)
-	x.line(":w! " + x.dir + "/out")
-	x.line(":q!")
-	x.expect(`(?m)^same$`)
-	if got := string(member(t, x.dir, "out")); got != "hi there hello\n" {
+	x.Line(`before=$(stty -g); clear; echo hello | "$R" vim -u NONE -; [ "$(stty -g)" = "$before" ] && echo same`)
+	x.Expect(`(?m)^hello$`)
+	x.Run("send-keys", "-l", "ihi there ")
+	x.Key("Escape")
+	x.Expect(`(?m)^hi there hello$`)
+	x.Line(":w! " + x.Dir + "/out")
+	x.Line(":q!")
+	x.Expect(`(?m)^same$`)
+	if got := string(member(t, x.Dir, "out")); got != "hi there hello\n" {
 		t.Errorf("%q", got)
 	}
 }
 
 func TestPagerBehindUs(t *testing.T) {
 	x := newTmux(t)
-	x.line(`clear; "$R" seq 1000 | less`)
-	x.expect(`(?m)^23$`)
-	x.key("Space")
-	x.expect(`(?m)^46$`)
-	x.key("q")
-	x.expect(`(?m)^0 >`)
+	x.Line(`clear; "$R" seq 1000 | less`)
+	x.Expect(`(?m)^23$`)
+	x.Key("Space")
+	x.Expect(`(?m)^46$`)
+	x.Key("q")
+	x.Expect(`(?m)^0 >`)
 }
 
 func TestSuspendAndForeground(t *testing.T) {
 	x := newTmux(t)
-	x.line(`before=$(stty -g); "$R" sh -c 'echo ready; while read l; do echo "<$l>"; done; exit 6'`)
-	x.expect(`(?m)^ready$`)
-	x.line("one")
-	x.expect(`(?m)^<one>$`)
-	x.key("C-z")
-	x.expect(`Stopped`)
-	x.line(`clear; [ "$(stty -g)" = "$before" ] && echo same; jobs | wc -l`)
-	x.expect(`(?s)same\n1\n`)
-	x.run("resize-window", "-x", "90", "-y", "30")
-	x.line("fg")
-	x.line("two")
-	x.expect(`(?m)^<two>$`)
-	x.key("C-z")
-	x.expect(`Stopped`)
-	x.line("clear; fg")
-	x.line("three")
-	x.expect(`(?m)^<three>$`)
-	x.key("C-d")
-	x.expect(`(?m)^6 >`)
-	x.line(`[ "$(stty -g)" = "$before" ] && echo restored`)
-	x.expect(`(?m)^restored$`)
-	p, err := play(member(t, x.dir, schema.TerminalPath))
+	x.Line(`before=$(stty -g); "$R" sh -c 'echo ready; while read l; do echo "<$l>"; done; exit 6'`)
+	x.Expect(`(?m)^ready$`)
+	x.Line("one")
+	x.Expect(`(?m)^<one>$`)
+	x.Key("C-z")
+	x.Expect(`Stopped`)
+	x.Line(`clear; [ "$(stty -g)" = "$before" ] && echo same; jobs | wc -l`)
+	x.Expect(`(?s)same\n1\n`)
+	x.Run("resize-window", "-x", "90", "-y", "30")
+	x.Line("fg")
+	x.Line("two")
+	x.Expect(`(?m)^<two>$`)
+	x.Key("C-z")
+	x.Expect(`Stopped`)
+	x.Line("clear; fg")
+	x.Line("three")
+	x.Expect(`(?m)^<three>$`)
+	x.Key("C-d")
+	x.Expect(`(?m)^6 >`)
+	x.Line(`[ "$(stty -g)" = "$before" ] && echo restored`)
+	x.Expect(`(?m)^restored$`)
+	p, err := play(member(t, x.Dir, schema.TerminalPath))
 	if err != nil || len(p.Resizes) != 1 || p.Resizes[0] != "90x30" {
 		t.Errorf("%v %v", err, p.Resizes)
 	}
@@ -143,43 +97,43 @@ func TestSuspendAndForeground(t *testing.T) {
 
 func TestJobControlOfAShellInside(t *testing.T) {
 	x := newTmux(t)
-	x.line(`clear; "$R" bash --norc --noprofile -i`)
-	x.expect(`bash-[0-9.]+#|bash-[0-9.]+\$`)
-	x.line(`PS1='in $? > '; clear`)
-	x.expect(`(?m)^in 0 >`)
-	x.line(`sh -c 'echo r""uns; exec sleep 100'`)
-	x.expect(`(?m)^runs$`)
-	x.key("C-z")
-	x.expect(`Stopped +sh -c`)
-	x.line("clear; fg")
-	x.expect(`(?m)^sh -c .*sleep 100`)
-	x.key("C-c")
-	x.expect(`(?m)^in 130 >`)
-	x.line("clear; exit 9")
-	x.expect(`(?m)^9 >`)
+	x.Line(`clear; "$R" bash --norc --noprofile -i`)
+	x.Expect(`bash-[0-9.]+#|bash-[0-9.]+\$`)
+	x.Line(`PS1='in $? > '; clear`)
+	x.Expect(`(?m)^in 0 >`)
+	x.Line(`sh -c 'echo r""uns; exec sleep 100'`)
+	x.Expect(`(?m)^runs$`)
+	x.Key("C-z")
+	x.Expect(`Stopped +sh -c`)
+	x.Line("clear; fg")
+	x.Expect(`(?m)^sh -c .*sleep 100`)
+	x.Key("C-c")
+	x.Expect(`(?m)^in 130 >`)
+	x.Line("clear; exit 9")
+	x.Expect(`(?m)^9 >`)
 }
 
 func TestInTheBackground(t *testing.T) {
 	x := newTmux(t)
-	x.line(`before=$(stty -g); set -m; clear; "$R" sh -c 'sleep 0.3; echo from behind; read l; echo "<$l>"' & until test -s $D/stdio/terminal.cast; do sleep 0.05; done; [ "$(stty -g)" = "$before" ] && echo same`)
-	x.expect(`(?m)from behind$`)
-	x.expect(`(?m)^same$`)
-	x.line("fg")
-	x.expect(`(?m)^"\$R" sh`)
+	x.Line(`before=$(stty -g); set -m; clear; "$R" sh -c 'sleep 0.3; echo from behind; read l; echo "<$l>"' & until test -s $D/stdio/terminal.cast; do sleep 0.05; done; [ "$(stty -g)" = "$before" ] && echo same`)
+	x.Expect(`(?m)from behind$`)
+	x.Expect(`(?m)^same$`)
+	x.Line("fg")
+	x.Expect(`(?m)^"\$R" sh`)
 	// Nothing tells when we noticed that we are in front but our taking keys; the
 	// line waits for that in the terminal.
-	x.line("typed")
-	x.expect(`(?m)^<typed>\n0 >`)
-	x.line(`[ "$(stty -g)" = "$before" ] && echo restored`)
-	x.expect(`(?m)^restored$`)
+	x.Line("typed")
+	x.Expect(`(?m)^<typed>\n0 >`)
+	x.Line(`[ "$(stty -g)" = "$before" ] && echo restored`)
+	x.Expect(`(?m)^restored$`)
 	// From the start to the end, and as a stopped job that bg continues.
-	x.line(`clear; "$R" sh -c 'echo ready; until test -e $D/go; do sleep 0.05; done; echo done'`)
-	x.expect(`(?m)^ready$`)
-	x.key("C-z")
-	x.expect(`Stopped`)
-	x.line("bg; touch $D/go; wait; echo waited")
-	x.expect(`(?m)^waited$`)
-	x.expect(`(?m)done$`)
-	x.line(`[ "$(stty -g)" = "$before" ] && echo again`)
-	x.expect(`(?m)^again$`)
+	x.Line(`clear; "$R" sh -c 'echo ready; until test -e $D/go; do sleep 0.05; done; echo done'`)
+	x.Expect(`(?m)^ready$`)
+	x.Key("C-z")
+	x.Expect(`Stopped`)
+	x.Line("bg; touch $D/go; wait; echo waited")
+	x.Expect(`(?m)^waited$`)
+	x.Expect(`(?m)done$`)
+	x.Line(`[ "$(stty -g)" = "$before" ] && echo again`)
+	x.Expect(`(?m)^again$`)
 }
