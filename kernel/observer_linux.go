@@ -42,6 +42,7 @@ type Observer struct {
 	closed   bool
 	lost     []string // links found gone at the end
 	tested   [hookCount]bool
+	spared   [hookCount]bool // what the host lacks would fire them
 	testErr  error
 	testTime time.Duration
 	final    []HookStatus // counters as they stood at Close

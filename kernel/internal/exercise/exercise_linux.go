@@ -6,25 +6,38 @@ package exercise
 
 import (
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Name is argv[0], and all of the arguments, of the process that exercises the
-// hooks and exits.
+// Name is argv[0] of the process that exercises the hooks and exits.
 const Name = "assay-run-self-test"
 
+// What the host does not have, and the process's exit status is the sum of.
+const (
+	NoIPv6 = 1 << iota
+	NoTCP  // over loopback
+)
+
+// Args are its arguments: more than one record of the exec hook's holds.
+func Args() []string { return []string{Name, strings.Repeat(".", 4096)} }
+
+// Threads is the descriptor of its own cgroup's cgroup.threads.
+const Threads = 3
+
 func init() {
-	if len(os.Args) == 1 && os.Args[0] == Name {
-		run()
-		os.Exit(0)
+	if len(os.Args) == 2 && os.Args[0] == Name {
+		os.Exit(run())
 	}
 }
 
 // run makes every required hook fire and changes nothing: names are empty,
-// so that the calls fail after the hook's point, and files are anonymous. A
-// move between cgroups is left out: it takes the kernel 20 ms.
-func run() {
+// so that the calls fail after the hook's point, files are anonymous, and the
+// cgroup that it moves to is its own. One of its threads moves: for a whole
+// process the kernel would first stop all forks on the host, which takes it 20 ms.
+func run() (lacks int) {
+	unix.Write(Threads, []byte("0"))
 	if fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
 		unix.Close(fd)
 	}
@@ -44,22 +57,61 @@ func run() {
 		}
 		unix.Close(fd)
 	}
-	datagram(unix.AF_INET, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
-	datagram(unix.AF_INET6, &unix.SockaddrInet6{Addr: [16]byte{15: 1}})
+	datagram(unix.AF_INET, loopback, &unix.SockaddrInet4{Addr: loopback.Addr, Port: discard})
+	if !datagram(unix.AF_INET6, loopback6, &unix.SockaddrInet6{Addr: loopback6.Addr, Port: discard}) {
+		lacks |= NoIPv6
+	}
+	if !refused() {
+		lacks |= NoTCP
+	}
+	return lacks
 }
 
-// datagram sends one byte to itself over loopback, unconnected and connected.
-func datagram(family int, any unix.Sockaddr) {
+var (
+	loopback  = &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}
+	loopback6 = &unix.SockaddrInet6{Addr: [16]byte{15: 1}}
+)
+
+const discard = 9 // RFC 863
+
+// datagram sends one byte to itself over loopback, unconnected and connected, or
+// to away where it can have no address. False: there are no such sockets.
+func datagram(family int, any, away unix.Sockaddr) bool {
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return
+		return false
 	}
 	defer unix.Close(fd)
-	unix.Bind(fd, any)
-	self, err := unix.Getsockname(fd)
-	if err != nil {
-		return
+	to := away
+	if unix.Bind(fd, any) == nil {
+		if self, err := unix.Getsockname(fd); err == nil {
+			to = self
+		}
 	}
-	unix.Sendto(fd, []byte{0}, 0, self)
-	unix.Connect(fd, self)
+	unix.Sendto(fd, []byte{0}, 0, to)
+	unix.Connect(fd, to)
+	return true
+}
+
+// refused connects to a port of its own where nobody listens. False: no
+// connection was even begun.
+func refused() bool {
+	const kind = unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
+	port, err := unix.Socket(unix.AF_INET, kind, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(port)
+	fd, err := unix.Socket(unix.AF_INET, kind, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd) // which ends what a firewall left unanswered
+	unix.Bind(port, loopback)
+	to, err := unix.Getsockname(port)
+	if err != nil {
+		return false
+	}
+	err = unix.Connect(fd, to)
+	return err == unix.EINPROGRESS || err == unix.ECONNREFUSED
 }
