@@ -4,14 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"runtime/pprof"
 	"strings"
 	"sync"
 	"testing"
@@ -19,106 +15,6 @@ import (
 
 	"github.com/assay-run/assay-run/schema"
 )
-
-// childEnv makes the test binary play a process that is killed: "record" or
-// "recover", then the spool directory and the output.
-const childEnv = "ARCHIVE_TEST_CHILD"
-
-func TestMain(m *testing.M) {
-	if args := strings.Split(os.Getenv(childEnv), ":"); len(args) == 3 {
-		if err := playChild(args[0], args[1], args[2]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	if r, w, err := os.Pipe(); err == nil { // the runtime's own poller stays open
-		r.Close()
-		w.Close()
-	}
-	files := openFiles()
-	code := m.Run()
-	if flag.Lookup("test.fuzz").Value.String() != "" {
-		os.Exit(code) // the fuzzing engine keeps a goroutine for signals
-	}
-	if left := openFiles() - files; code == 0 && left > 0 {
-		fmt.Fprintf(os.Stderr, "%d file descriptors are left open\n", left)
-		code = 1
-	}
-	if left := runtime.NumGoroutine() - 1; code == 0 && left > 0 {
-		fmt.Fprintf(os.Stderr, "%d goroutines are left\n", left)
-		pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// openFiles counts this process's open files; 0 where /proc cannot tell.
-func openFiles() int {
-	entries, _ := os.ReadDir("/proc/self/fd")
-	return len(entries)
-}
-
-// playChild records a run, writing one byte to stdout for every lifecycle line
-// that was accepted, or recovers one.
-func playChild(what, dir, output string) error {
-	if what == "recover" {
-		_, err := Recover(context.Background(), dir, testRunID, RecoverOptions{})
-		return err
-	}
-	t := &testing.T{}
-	run := schema.Run{
-		RunID: testRunID, Platform: "linux", AgentShim: "none", Command: []string{"x"}, EnvKeys: []string{},
-		Kernel: "auto", Output: output,
-	}
-	s, err := CreateSpool(dir, run)
-	if err != nil {
-		return err
-	}
-	for i := range 300 {
-		err := s.Append(schema.EventsPath, func(b []byte, seq uint64) []byte {
-			if seq == 0 {
-				return fmt.Appendf(b, `{"schema":%q,"run_id":%q,"seq":0,"type":"run_started","agent_shim":"none","command":["x"],"env_keys":[],"window_elapsed_ms":0}`, schema.EventV0, testRunID)
-			}
-			return fmt.Appendf(b, `{"schema":%q,"run_id":%q,"seq":%d,"type":"signal_forwarded"}`, schema.EventV0, testRunID, seq)
-		})
-		if err != nil {
-			return err
-		}
-		os.Stdout.Write([]byte{'.'})
-		for range 40 {
-			s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte { return kernelLine(b, testRunID, seq) })
-		}
-		if i%100 == 99 {
-			s.Sync()
-		}
-	}
-	finish(t, s)
-	_, err = s.Seal(context.Background())
-	return err
-}
-
-func childCmd(what, dir, output string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+what+":"+dir+":"+output)
-	cmd.Stderr = os.Stderr
-	return cmd
-}
-
-// killAfter runs the child for so long, then SIGKILLs it, and returns what it
-// had written.
-func killAfter(t *testing.T, cmd *exec.Cmd, d time.Duration) (acked int) {
-	t.Helper()
-	var out bytes.Buffer
-	cmd.Stdout = &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	timer := time.AfterFunc(d, func() { cmd.Process.Kill() })
-	cmd.Wait()
-	timer.Stop()
-	return out.Len()
-}
 
 func TestAKilledRecorderIsAlwaysRecovered(t *testing.T) {
 	base := t.TempDir()

@@ -10,13 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/assay-run/assay-run/schema"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func exitCode(err error) int {
@@ -169,47 +169,6 @@ func TestCaptureCap(t *testing.T) {
 	}
 }
 
-// The child must learn of a reader that left as it would without us: yes by
-// SIGPIPE, and a child that ignores it by EPIPE.
-func TestReaderLeaves(t *testing.T) {
-	dir := t.TempDir()
-	out, err := runShell(t, dir, `"$R" yes | head -1; echo "${PIPESTATUS[@]}"`)
-	if err != nil || out != "y\n141 0\n" {
-		t.Errorf("%q %v", out, err)
-	}
-	out, err = runShell(t, t.TempDir(), `"$R" bash -c 'trap "" PIPE; sleep 0.2; for i in 1 2 3; do echo x 2>/dev/null || exit 9; done' | true; echo "${PIPESTATUS[@]}"`)
-	if err != nil || out != "9 0\n" {
-		t.Errorf("%q %v", out, err)
-	}
-}
-
-// The very first write after the reader has left must fail already.
-func TestReaderLeavesWhileTheChildIsQuiet(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd, _ := runner(t, nil, "bash", "-c", `read; trap "" PIPE; echo x || exit 9`)
-	cmd.Stdout = w
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	w.Close()
-	r.Close()
-	// No event tells from outside that the runner has noticed; its poll returns
-	// within microseconds of the close.
-	time.Sleep(200 * time.Millisecond)
-	io.WriteString(stdin, "go\n")
-	stdin.Close()
-	if code := exitCode(cmd.Wait()); code != 9 {
-		t.Errorf("exit code %d, want 9", code)
-	}
-}
-
 func TestGrandchildHoldsThePipe(t *testing.T) {
 	cmd, dir := runner(t, nil, "sh", "-c", `sleep 1000 & echo $! >&2; echo out`)
 	var errs bytes.Buffer
@@ -256,167 +215,6 @@ func TestGrandchildWritesForever(t *testing.T) {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 	})
-}
-
-// A stopped reader stops the child, after at most the pipes in between, and
-// loses nothing, even if the child is long gone when it comes back.
-func TestSlowReader(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	cmd, dir := runner(t, nil, "dd", "if=/dev/zero", "bs=4096", "count=100", "status=none")
-	cmd.Stdout = w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	w.Close()
-	// Read nothing until the copy stands still: the child is blocked.
-	var size, last int64 = 0, -1
-	for size != last {
-		last = size
-		time.Sleep(200 * time.Millisecond)
-		if st, err := os.Stat(filepath.Join(dir, schema.StdoutPath)); err == nil {
-			size = st.Size()
-		}
-	}
-	if size > 2*64<<10+chunk || size < 64<<10 {
-		t.Errorf("the child ran %d bytes ahead", size)
-	}
-	n, err := io.Copy(io.Discard, r)
-	if err != nil || n != 409600 {
-		t.Errorf("%d bytes, %v", n, err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestChildIsGoneBeforeItsReaderReads(t *testing.T) {
-	// 100 kB fit into the two pipes: the child exits at once.
-	out, err := runShell(t, t.TempDir(), `"$R" head -c 100000 /dev/zero | (sleep 1; wc -c)`)
-	if err != nil || strings.TrimSpace(out) != "100000" {
-		t.Errorf("%q %v", out, err)
-	}
-}
-
-// The grace ends the waiting for a reader that never reads.
-func TestReaderNeverReads(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	for _, to := range []string{"pipe", "socket"} {
-		out := w
-		if to == "socket" {
-			fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			out = os.NewFile(uintptr(fds[0]), "a")
-			defer syscall.Close(fds[1])
-		}
-		cmd, _ := runner(t, []string{"STDIO_TEST_GRACE=300ms"}, "timeout", "-s", "KILL", "0.5", "yes")
-		cmd.Stdout = out
-		within(t, 10*time.Second, "a run whose reader never reads", func() {
-			if code := exitCode(cmd.Run()); code != 137 {
-				t.Errorf("exit code %d", code)
-			}
-		})
-		out.Close()
-	}
-}
-
-func TestStdinIsNotConsumed(t *testing.T) {
-	const lines = "one\ntwo\nthree\n"
-	for _, from := range []string{`printf 'one\ntwo\nthree\n' |`, `cat $D/in |`, ``} {
-		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "in"), []byte(lines), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		script := from + ` { "$R" bash -c 'read l; echo "child $l"'; while read l; do echo "next $l"; done; }`
-		if from == "" {
-			script += ` <$D/in`
-		}
-		out, err := runShell(t, dir, script)
-		if want := "child one\nnext two\nnext three\n"; err != nil || out != want {
-			t.Errorf("%s: %q %v", from, out, err)
-		}
-	}
-}
-
-func TestStdinEnds(t *testing.T) {
-	out, err := runShell(t, t.TempDir(), `head -c 10000000 /dev/zero | "$R" wc -c; "$R" cat </dev/null; "$R" sh -c 'cat; echo closed' <&-`)
-	if err != nil || strings.TrimSpace(out) != "10000000\nclosed" {
-		t.Errorf("%q %v", out, err)
-	}
-}
-
-func TestSameFileKeepsOrder(t *testing.T) {
-	const script = `"$R" sh -c 'for i in 1 2 3 4 5 6 7 8 9; do echo out$i; echo err$i >&2; done'`
-	var want strings.Builder
-	for i := 1; i <= 9; i++ {
-		fmt.Fprintf(&want, "out%d\nerr%d\n", i, i)
-	}
-	for _, to := range []string{` 2>&1 | cat`, ` >$D/out 2>&1; cat $D/out`, ` >>$D/out 2>&1; cat $D/out`} {
-		dir := t.TempDir()
-		out, err := runShell(t, dir, script+to)
-		if err != nil || out != want.String() {
-			t.Errorf("%s: %q %v", to, out, err)
-		}
-		if got := string(member(t, dir, schema.StdoutPath)); got != want.String() {
-			t.Errorf("%s: copy %q", to, got)
-		}
-		n := int64(want.Len())
-		wantIO := schema.Stdio{Mode: ModePipe, Stdout: &schema.Stream{Bytes: n, Captured: n}, StderrInStdout: true}
-		if d := cmp.Diff(wantIO, readReport(t, dir).Stdio); d != "" {
-			t.Error(d)
-		}
-	}
-	// Two open file descriptions of one file have an offset each: no merging.
-	dir := t.TempDir()
-	if _, err := runShell(t, dir, script+` >$D/out 2>$D/out`); err != nil {
-		t.Fatal(err)
-	}
-	if r := readReport(t, dir).Stdio; r.StderrInStdout || r.Stderr == nil || r.Stderr.Bytes != 45 {
-		t.Errorf("%+v", r)
-	}
-}
-
-func TestPassthroughLeavesTheDescriptorsAlone(t *testing.T) {
-	dir := t.TempDir()
-	out, err := runShell(t, dir, `export STDIO_TEST_NO_CAPTURE=1; readlink /proc/self/fd/2 >&2; "$R" readlink /proc/self/fd/1 >$D/out 2>&1 </dev/null; cat $D/out; ls $D`)
-	if err != nil || !strings.Contains(out, filepath.Join(dir, "out")) {
-		t.Errorf("%q %v", out, err)
-	}
-	if d := cmp.Diff(schema.Stdio{Mode: ModePassthrough}, readReport(t, dir).Stdio); d != "" {
-		t.Error(d)
-	}
-}
-
-func TestFlagsOfOurStreamsStay(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	defer w.Close()
-	flags := func() uintptr {
-		fd, _ := rawFD(w)
-		f, _, _ := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFL, 0)
-		return f
-	}
-	before := flags() // os.Pipe made it non-blocking, as node makes its children's pipes
-	s, err := Open(Config{Stdout: w, Capture: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Finish(0)
-	if after := flags(); after != before || before&syscall.O_NONBLOCK == 0 {
-		t.Errorf("flags were %#x, are %#x", before, after)
-	}
 }
 
 // runShell runs a bash script with $R the runner, and $D its spool.

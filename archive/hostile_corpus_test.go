@@ -1,0 +1,265 @@
+package archive
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// hostile is one file of the corpus: one fault, one code.
+type hostile struct {
+	name string
+	code Code
+	make func(f files) []byte
+}
+
+func hostileCorpus() []hostile {
+	list := []hostile{
+		{"empty-file", CodeTruncated, func(files) []byte { return nil }},
+		{"text-file", CodeUnsupportedFormat, func(files) []byte { return []byte("this is no bundle\n") }},
+		{"zip-file", CodeUnsupportedFormat, func(files) []byte { return []byte("PK\x05\x06" + strings.Repeat("\x00", 18)) }},
+		{"gzip-cut-in-the-middle", CodeTruncated, inBytes(func(b []byte) []byte { return b[:len(b)/2] })},
+		{"gzip-cut-in-the-trailer", CodeTruncated, inBytes(func(b []byte) []byte { return b[:len(b)-3] })},
+		{"gzip-cut-in-the-header", CodeTruncated, inBytes(func(b []byte) []byte { return b[:7] })},
+		{"gzip-flipped-byte-in-the-checksum", CodeCompression, inBytes(func(b []byte) []byte { b[len(b)-6] ^= 1; return b })},
+		{"tar-without-an-end", CodeTruncated, func(f files) []byte {
+			b := joined(f.entries(canonical(f.manifest())))
+			return gzipped(b[:len(b)-len(zeros)])
+		}},
+		{"tar-cut-in-a-member", CodeTruncated, func(f files) []byte {
+			b := joined(f.entries(canonical(f.manifest())))
+			return gzipped(b[:len(b)-len(zeros)-100])
+		}},
+		{"garbage-after-the-gzip", CodeTrailing, inBytes(func(b []byte) []byte { return append(b, "garbage, longer than a gzip header"...) })},
+		{"garbage-after-the-tar", CodeTrailing, func(f files) []byte {
+			return gzipped(append(joined(f.entries(canonical(f.manifest()))), "garbage"...))
+		}},
+		{"a-second-gzip-after-the-first", CodeTrailing, inBytes(func(b []byte) []byte { return append(b, gzipped([]byte("more"))...) })},
+		{"empty-tar", CodeManifestFirst, func(files) []byte { return gzipped(zeros[:]) }},
+
+		{"flipped-byte-in-a-member", CodeDigest, inTar(func(l []entry) []entry { l[len(l)-1].body[0] ^= 1; return l })},
+		{"size-differs-from-the-manifest", CodeSize, inManifest(func(m *schema.Manifest) {
+			e := m.Files[schema.StdoutPath]
+			e.Bytes++
+			m.Files[schema.StdoutPath] = e
+		})},
+		{"member-missing", CodeMissing, inTar(func(l []entry) []entry { return l[:len(l)-1] })},
+		{"member-extra", CodeExtra, insertLast(plainEntry("stdio/zz", []byte("x")))},
+		{"header-checksum-wrong", CodeHeaderChecksum, inTar(func(l []entry) []entry { l[1].header[148] ^= 1; return l })},
+
+		{"manifest-second", CodeManifestFirst, inTar(func(l []entry) []entry { l[0], l[1] = l[1], l[0]; return l })},
+		{"manifest-of-another-schema", CodeManifest, inManifest(func(m *schema.Manifest) { m.Schema += "x" })},
+		{"manifest-entry-with-another-path", CodeManifest, inManifest(func(m *schema.Manifest) {
+			e := m.Files[schema.StdoutPath]
+			e.Path = "stdio/other"
+			m.Files[schema.StdoutPath] = e
+		})},
+		{"manifest-with-a-key-twice", CodeManifest, func(f files) []byte {
+			doc := strings.Replace(string(canonical(f.manifest())), `"run_id"`, `"run_id": "x", "run_id"`, 1)
+			return gzipped(joined(f.entries([]byte(doc))))
+		}},
+		{"manifest-compact", CodeManifestForm, func(f files) []byte {
+			doc, _ := json.Marshal(f.manifest())
+			return gzipped(joined(f.entries(doc)))
+		}},
+		{"manifest-lists-a-climbing-path", CodeUnsafePath, inManifest(func(m *schema.Manifest) {
+			m.Files["../x"] = manifestFile("../x", 0, sha256.Sum256(nil))
+		})},
+		{"layer-not-in-the-bundle", CodeRequired, inFiles(func(f files) { delete(f, schema.TurnsPath) })},
+
+		{"member-twice", CodeDuplicateMember, inTar(func(l []entry) []entry { return append(l, l[len(l)-1]) })},
+		{"members-out-of-order", CodeOrder, inTar(func(l []entry) []entry { l[1], l[2] = l[2], l[1]; return l })},
+		{"pax-global-header", CodeHeaderExtension, insertLast(typed("x", 'g', nil))},
+		{"gnu-long-name", CodeHeaderExtension, insertLast(typed("././@LongLink", 'L', nil))},
+		{"gnu-sparse", CodeHeaderExtension, insertLast(typed("stdio/zz", 'S', nil))},
+		{"pax-sparse", CodeHeaderExtension, inTar(func(l []entry) []entry {
+			l[1].header = append(pax(paxRecord("GNU.sparse.major", "1")), l[1].header...)
+			return l
+		})},
+		{"pax-mtime", CodeHeaderExtension, inTar(func(l []entry) []entry {
+			l[1].header = append(pax(paxRecord("mtime", "1.5")), l[1].header...)
+			return l
+		})},
+		{"pax-path-not-needed", CodeHeaderForm, inTar(func(l []entry) []entry {
+			l[1].header = append(pax(paxRecord("path", l[1].path)), l[1].header...)
+			return l
+		})},
+		{"pax-path-that-climbs", CodeUnsafePath, inTar(func(l []entry) []entry {
+			l[1].header = append(pax(paxRecord("path", "../../etc/passwd")), l[1].header...)
+			return l
+		})},
+		{"pax-header-of-a-gigabyte", CodeHeaderExtension, inTar(func(l []entry) []entry {
+			h := header(paxName, 1<<30, 'x')
+			l[1].header = append(h[:], l[1].header...)
+			return l
+		})},
+		{"pax-record-with-a-wrong-length", CodeHeaderExtension, inTar(func(l []entry) []entry {
+			l[1].header = append(pax("99 path=x\n"), l[1].header...)
+			return l
+		})},
+		{"size-in-base-256", CodeHeaderForm, changeHeader(func(h []byte) { copy(h[124:136], "\x80\x00\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff") })},
+		{"uid-of-somebody", CodeHeaderForm, changeHeader(func(h []byte) { copy(h[108:116], "0001750\x00") })},
+		{"mtime-of-today", CodeHeaderForm, changeHeader(func(h []byte) { copy(h[136:148], "15000000000\x00") })},
+		{"mode-setuid", CodeHeaderForm, changeHeader(func(h []byte) { copy(h[100:108], "0004755\x00") })},
+		{"user-name", CodeHeaderForm, changeHeader(func(h []byte) { copy(h[265:], "root") })},
+		{"old-style-header", CodeHeaderForm, changeHeader(func(h []byte) { clear(h[257:]); h[156] = 0 })},
+		{"data-in-the-padding", CodeHeaderForm, inTar(func(l []entry) []entry { b := l[len(l)-1].body; b[len(b)-1] = 1; return l })},
+		{"nul-within-a-name", CodeHeaderForm, insertLast(typed("stdio/zz", '0', func(h []byte) { copy(h[20:], "hidden") }))},
+
+		{"document-too-large", CodeLimit, inFiles(func(f files) { f[schema.SurfacePath] = bytes.Repeat([]byte{' '}, maxDocument+1) })},
+		{"line-too-long", CodeLimit, inFiles(func(f files) {
+			f.edit(schema.PolicyPath, `"tool":"read_file"`, `"tool":"`+strings.Repeat("x", maxLine)+`"`)
+		})},
+		{"decompression-bomb", CodeBomb, bomb},
+
+		{"line-that-is-no-json", CodeJSON, inFiles(func(f files) { f.edit(schema.KernelPath, `"value":"`, `"value":`) })},
+		{"document-that-is-no-json", CodeJSON, inFiles(func(f files) { f.edit(schema.SurfacePath, `{`, `[`) })},
+		{"line-with-a-number-that-fills-memory", CodeJSON, inFiles(func(f files) { f.edit(schema.KernelPath, `"mode":0`, `"mode":1e999999999`) })},
+		{"line-with-a-key-twice", CodeDuplicateKey, inFiles(func(f files) { f.edit(schema.KernelPath, `"mode":0`, `"mode":0,"mode":0`) })},
+		{"document-with-a-key-twice", CodeDuplicateKey, inFiles(func(f files) { f.edit(schema.ResultPath, `"outcome"`, `"outcome": "limit", "outcome"`) })},
+		{"line-of-no-known-kind", CodeSchema, inFiles(func(f files) { f.edit(schema.KernelPath, `"kind":"openat"`, `"kind":"opened"`) })},
+		{"line-with-an-added-key-in-v0", CodeSchema, inFiles(func(f files) { f.edit(schema.KernelPath, `"mode":0`, `"mode":0,"more":0`) })},
+		{"line-that-is-empty", CodeJSON, inFiles(func(f files) {
+			b := bytes.TrimSuffix(f[schema.KernelPath], []byte("\n"))
+			f[schema.KernelPath] = append(b[:bytes.LastIndexByte(b, '\n')+1], '\n')
+		})},
+		{"layer-of-another-schema", CodeSchema, inFiles(func(f files) { f.edit(schema.PolicyPath, schema.PolicyEventV0, schema.SDKEventV0) })},
+		{"document-with-a-bad-value", CodeSchema, inFiles(func(f files) { f.edit(schema.HealthPath, `"sdk_layer": "absent"`, `"sdk_layer": "some"`) })},
+		{"run-that-tells-its-output", CodeSchema, inFiles(func(f files) { f.edit(schema.RunPath, `"kernel"`, `"output": "/tmp/x", "kernel"`) })},
+		{"last-line-without-a-newline", CodeUnterminated, inFiles(func(f files) {
+			f[schema.PolicyPath] = bytes.TrimSuffix(f[schema.PolicyPath], []byte("\n"))
+			f.edit(schema.HealthPath, `"policy": {
+      "seen": 1,
+      "written": 1`, `"policy": {
+      "seen": 0,
+      "written": 0`)
+		})},
+		{"seq-with-a-gap", CodeSeq, inFiles(func(f files) { f.edit(schema.KernelPath, `"seq":1`, `"seq":9`) })},
+		{"seq-that-starts-at-1", CodeSeq, inFiles(func(f files) { f.edit(schema.PolicyPath, `"seq":0`, `"seq":1`) })},
+		{"line-of-another-run", CodeRunID, inFiles(func(f files) { f.edit(schema.KernelPath, testRunID, "run_other") })},
+		{"document-of-another-run", CodeRunID, inFiles(func(f files) { f.edit(schema.SurfacePath, testRunID, "run_other") })},
+		{"run-started-missing", CodeLifecycle, inFiles(func(f files) {
+			f.edit(schema.EventsPath, `"type":"run_started"`, `"type":"process_started"`)
+		})},
+		{"run-finished-missing", CodeLifecycle, inFiles(func(f files) {
+			f.edit(schema.EventsPath, `"type":"run_finished"`, `"type":"process_exited"`)
+		})},
+		{"contract-of-another-run", CodeRunID, inFiles(func(f files) {
+			f.contract(func(c *schema.Contract) { c.RunID = "run_other" })
+		})},
+		{"contract-of-no-run", CodeContract, withContract(func(f files, c *schema.Contract) { c.RunID = "" })},
+		{"contract-with-another-verdict", CodeContract, withContract(func(f files, c *schema.Contract) {
+			f.edit(schema.ResultPath, `"contract": "passed"`, `"contract": "failed"`)
+		})},
+		{"contract-without-a-verdict-in-the-result", CodeContract, withContract(func(f files, c *schema.Contract) {
+			f.edit(schema.ResultPath, `"contract": "passed"`, `"contract": null`)
+		})},
+		{"contract-missing", CodeContract, inFiles(func(f files) { f.edit(schema.ResultPath, `"contract": null`, `"contract": "passed"`) })},
+		{"contract-missing-with-output", CodeContract, inFiles(func(f files) { f[schema.CheckOutputPath("a")] = []byte("ok\n") })},
+		{"contract-verdict-not-of-its-results", CodeContract, withContract(func(f files, c *schema.Contract) {
+			c.Results[0].Passed, c.Results[0].ExitCode = false, pointerTo(1)
+		})},
+		{"contract-passed-with-paths-not-restored", CodeContract, withContract(func(f files, c *schema.Contract) {
+			c.ProtectedChanges = []schema.ProtectedChange{{Path: "t", Change: "modified", During: "agent"}}
+		})},
+		{"contract-result-passed-by-a-signal", CodeContract, withContract(func(f files, c *schema.Contract) {
+			c.Results[0].ExitCode, c.Results[0].Signal = nil, pointerTo("SIGKILL")
+		})},
+		{"contract-result-without-an-end", CodeContract, withContract(func(f files, c *schema.Contract) {
+			c.Contract.Checks[0].ExpectExitZero, c.Results[0].ExitCode = false, nil
+		})},
+		{"contract-result-of-another-check", CodeContract, withContract(func(f files, c *schema.Contract) { c.Results[0].Name = "b" })},
+		{"contract-with-a-result-missing", CodeContract, withContract(func(f files, c *schema.Contract) { c.Results = []schema.CheckResult{} })},
+		{"contract-output-missing", CodeContract, withContract(func(f files, c *schema.Contract) { delete(f, schema.CheckOutputPath("a")) })},
+		{"contract-output-of-another-size", CodeContract, withContract(func(f files, c *schema.Contract) { f[schema.CheckOutputPath("a")] = []byte("longer\n") })},
+		{"contract-output-of-another-check", CodeContract, withContract(func(f files, c *schema.Contract) { c.Results[0].OutputPath = schema.CheckOutputPath("b") })},
+		{"contract-output-kept-exceeds-written", CodeContract, withContract(func(f files, c *schema.Contract) { c.Results[0].OutputBytes = 2 })},
+		{"output-of-no-check", CodeContract, withContract(func(f files, c *schema.Contract) { f[schema.CheckOutputPath("b")] = []byte("ok\n") })},
+		{"contract-failed-and-exit-code-0", CodeContract, withContract(func(f files, c *schema.Contract) {
+			c.Results[0].Passed, c.Results[0].ExitCode, c.Verdict = false, pointerTo(1), schema.VerdictFailed
+			f.edit(schema.ResultPath, `"contract": "passed"`, `"contract": "failed"`)
+		})},
+		{"contract-baseline-gates-nothing", CodeContract, withContract(func(f files, c *schema.Contract) {
+			c.Baseline, c.Results[0].GatesNothing = append(c.Baseline, c.Results[0]), pointerTo(false)
+		})},
+		{"blob-of-another-name", CodeBlobName, inFiles(func(f files) {
+			f[schema.BlobsDir+strings.Repeat("0", 64)] = []byte("text")
+		})},
+		{"surface-not-sorted", CodeSurface, inFiles(func(f files) {
+			f.edit(schema.SurfacePath, `"filesystem_paths": []`, `"filesystem_paths": ["/b", "/a"]`)
+		})},
+		{"drops-in-a-complete-layer", CodeHealth, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"kernel_layer": "partial_ringbuf_drops"`, `"kernel_layer": "complete"`)
+		})},
+		{"sdk-layer-without-a-shim", CodeHealth, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"sdk_layer": "absent"`, `"sdk_layer": "self_reported"`)
+		})},
+		{"policy-absent-with-lines", CodeHealth, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"policy_layer": "present"`, `"policy_layer": "absent"`)
+		})},
+		{"kernel-layer-not-on-linux", CodeHealth, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"platform": "linux"`, `"platform": "darwin"`)
+			f.edit(schema.RunPath, `"platform": "linux"`, `"platform": "darwin"`)
+		})},
+		{"written-is-not-the-number-of-lines", CodeCounts, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"seen": 3,
+      "written": 3`, `"seen": 4,
+      "written": 4`)
+		})},
+		{"seen-is-not-the-sum", CodeCounts, inFiles(func(f files) { f.edit(schema.HealthPath, `"seen": 3`, `"seen": 4`) })},
+		{"hook-that-loses-silently", CodeCounts, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"hooks": []`, `"hooks": [{"name": "sys_exit", "attached": true, "self_tested": true, "seen": 5, "filtered": 1, "coalesced": 1, "emitted": 1, "dropped": 1}]`)
+			f.edit(schema.HealthPath, `"layers"`, `"kernel": {"emitted": 1, "received": 1, "decoded": 1, "malformed": 0, "written": 3, "filtered": 0, "dropped": 0, "forks": 0, "exits": 0, "left_cgroup": 0}, "layers"`)
+		})},
+		{"exit-code-differs-from-the-lifecycle", CodeResult, inFiles(func(f files) { f.edit(schema.ResultPath, `"exit_code": 0`, `"exit_code": 1`) })},
+		{"exited-without-an-exit-code", CodeResult, inFiles(func(f files) {
+			f.edit(schema.ResultPath, `"exit_code": 0`, `"exit_code": null`)
+			f.edit(schema.EventsPath, `"exit_code":0`, `"exit_code":null`)
+		})},
+		{"captured-bytes-that-are-not-there", CodeResult, inFiles(func(f files) { f.edit(schema.ResultPath, `"captured": 6`, `"captured": 5`) })},
+	}
+	for name, kind := range map[string]byte{
+		"hard-link": '1', "symlink": '2', "character-device": '3', "block-device": '4', "directory": '5', "fifo": '6', "contiguous-file": '7',
+	} {
+		list = append(list, hostile{"member-is-a-" + name, CodeMemberType, insertLast(typed("stdio/zz", kind, func(h []byte) {
+			if kind == '1' || kind == '2' {
+				copy(h[157:], "/etc/passwd")
+			}
+		}))})
+	}
+	for name, path := range map[string]string{
+		"climbing": "../zz", "climbing-within": "stdio/../../zz", "absolute": "/zz", "empty": "", "backslash": `stdio\zz`,
+		"doubled-slash": "stdio//zz", "trailing-slash": "stdio/", "hidden": ".zz", "control-character": "z\nz", "not-ascii": "zé",
+	} {
+		list = append(list, hostile{"path-" + name, CodeUnsafePath, insertLast(plainEntry(path, nil))})
+	}
+	return list
+}
+
+// bomb is a sound bundle but for a member of 1 GiB of zeros, packed by zstd's
+// run-length blocks (RFC 8878, 3.1.1.2.2) into some 36 KB.
+func bomb(f files) []byte {
+	const blocks, blockLen = 8192, 128 << 10
+	h := sha256.New()
+	for range blocks {
+		h.Write(make([]byte, blockLen))
+	}
+	const path = "stdio/zz"
+	m := f.manifest()
+	m.Files[path] = manifestFile(path, blocks*blockLen, [sha256.Size]byte(h.Sum(nil)))
+	b := joined(append(f.entries(canonical(m)), entry{path, appendHeaders(nil, path, blocks*blockLen), nil}))
+	out := zstdCodec.stored(b[:len(b)-len(zeros)])
+	out = append(out, "\x28\xb5\x2f\xfd\x00\x50"...) // no content size, a window of 1 MiB
+	for i := range blocks {
+		head := uint32(blockLen<<3 | 1<<1)
+		if i == blocks-1 {
+			head |= 1
+		}
+		out = append(append(out, binary.LittleEndian.AppendUint32(nil, head)[:3]...), 0)
+	}
+	return append(out, zstdCodec.stored(zeros[:])...)
+}

@@ -1,0 +1,165 @@
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+const example = `
+version: 1
+tools:
+  allow: [read_file, shell, drive_cli]
+  deny: [shell]
+capabilities: [fs.read]
+rules:
+- name: no_etc
+  rule: deny_tool_param
+  target: read_file
+  key: path
+  value: /etc
+- name: few
+  rule: rate_limit_tool
+  target: drive_cli
+  value: 10/30s
+- name: broken
+  rule: deny_tool_param_matching
+  target: drive_cli
+  key: prompt
+  pattern: "("
+`
+
+func TestFile(t *testing.T) {
+	f, err := ParseYAML([]byte(example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewSet(f)
+	for tool, want := range map[string][]string{
+		"shell": {DenyList}, "read_file": nil, "other": {AllowList}, "drive_cli": {"broken"},
+	} {
+		if got := violated(s, Call{Tool: tool}); !cmp.Equal(got, want) {
+			t.Errorf("%s: violations %q, want %q", tool, got, want)
+		}
+		if got := s.Forbidden(tool); got != (tool == "shell" || tool == "other") {
+			t.Errorf("Forbidden(%s) = %v", tool, got)
+		}
+	}
+	if !s.Granted("fs.read") || s.Granted("net") {
+		t.Error("capabilities are not those of the file")
+	}
+	if len(f.Warnings) != 1 || !strings.Contains(f.Warnings[0], "broken") {
+		t.Errorf("warnings %q", f.Warnings)
+	}
+	if err := s.Add(Rule{Name: "mine", Rule: DenyTool, Target: "read_file"}, 7); err != nil {
+		t.Fatal(err)
+	}
+	if got := violated(s, Call{Tool: "read_file"}); !cmp.Equal(got, []string{"mine"}) {
+		t.Errorf("violations %q after adding a rule", got)
+	}
+	doc, ok := s.Document("run_1")
+	if !ok {
+		t.Fatal("there is nothing to tell")
+	}
+	data, err := schema.Document(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(schema.PolicyV0, data); err != nil {
+		t.Errorf("%v\n%s", err, data)
+	}
+	if doc.Digest == nil || *doc.Digest != f.Digest || len(doc.Rules) != 3 || len(doc.ClientRules) != 1 || doc.Rules[1].Limit != 10 || doc.Rules[1].WindowMS != 30000 {
+		t.Errorf("document %+v", doc)
+	}
+	// Sets of one file do not share what they count or what clients added.
+	if got := violated(NewSet(f), Call{Tool: "read_file"}); got != nil {
+		t.Errorf("violations %q in a second set", got)
+	}
+}
+
+func TestFileRefuses(t *testing.T) {
+	for name, c := range map[string]struct{ data, says string }{
+		"an unknown key":           {"version: 1\ntool: {}\n", "line 2"},
+		"an unknown key of a rule": {"rules:\n- name: a\n  rule: deny_tool\n  target: x\n  tool: x\n", "line 5"},
+		"a key given twice":        {"tools: {}\ntools: {}\n", "line 2"},
+		"another version":          {"version: 2\n", "version: found 2"},
+		"an unknown rule":          {"rules: [{name: a, rule: allow_tool, target: x}]", "unknown rule"},
+		"a rule without a name":    {"rules: [{rule: deny_tool, target: x}]", "needs a name"},
+		"a rule without a target":  {"rules: [{name: a, rule: deny_tool}]", "needs a target"},
+		"a rule without a key":     {"rules: [{name: a, rule: allow_tool_param, target: x, value: 1}]", "needs a key"},
+		"an empty substring":       {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: ''}]", "not empty"},
+		"a rate that is none":      {"rules: [{name: a, rule: rate_limit_tool, target: x, value: often}]", "10/30s"},
+		"a rate of no time":        {"rules: [{name: a, rule: rate_limit_tool, target: x, value: 1/0s}]", "10/30s"},
+		"a name given twice":       {"rules: [{name: a, rule: deny_tool, target: x}, {name: a, rule: deny_tool, target: y}]", "rules[1]"},
+		"a reserved name":          {"rules: [{name: tools.deny, rule: deny_tool, target: x}]", "reserved"},
+		"an object as a value":     {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: {a: 1}}]", "line 1"},
+		"a tool without a name":    {"tools: {deny: ['']}", "not a tool's name"},
+		"a useless pattern":        {"rules: [{name: a, rule: deny_tool, target: x, pattern: y}]", "takes no pattern"},
+		"an empty file":            {"", "empty"},
+	} {
+		_, err := ParseYAML([]byte(c.data))
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: error %v, want one that says %q", name, err, c.says)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, data string) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for _, p := range []string{write("p.yaml", example), write("p.json", `{"tools":{"deny":["shell"]}}`), write("p", ` {"tools":{"deny":["shell"]}}`)} {
+		f, err := Load(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !NewSet(f).Forbidden("shell") {
+			t.Errorf("%s does not forbid shell", p)
+		}
+	}
+	for _, p := range []string{dir, filepath.Join(dir, "none"), write("big.yaml", strings.Repeat("#\n", MaxFileBytes)), write("dup.json", `{"tools":{},"tools":{}}`)} {
+		if _, err := Load(p); err == nil || !strings.Contains(err.Error(), p) {
+			t.Errorf("%s: error %v, want one that names it", p, err)
+		}
+	}
+}
+
+func FuzzFile(f *testing.F) {
+	f.Add([]byte(example), false)
+	f.Add([]byte(`{"version":1,"tools":{"allow":["a"],"deny":[]},"rules":[{"name":"k","rule":"deny_keyword","value":["x",1,true]}]}`), true)
+	f.Add([]byte("rules:\n- {name: s, rule: require_state, target: t, key: verdict, value: pass}\n"), false)
+	f.Fuzz(func(t *testing.T, data []byte, isJSON bool) {
+		parse := ParseYAML
+		if isJSON {
+			parse = ParseJSON
+		}
+		p, err := parse(data)
+		if err != nil {
+			return
+		}
+		s := NewSet(p)
+		doc, _ := s.Document("run_1")
+		b, err := schema.Document(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(schema.PolicyV0, b); err != nil {
+			t.Fatalf("%v\n%s", err, b)
+		}
+		for _, tool := range append([]string{"t"}, p.Tools.Deny...) {
+			if got := s.Check(&Call{Tool: tool, Params: []byte(`{"a":"b"}`)}); tool != "t" && len(got) == 0 {
+				t.Errorf("%q is on the list of denied tools and allowed", tool)
+			}
+		}
+	})
+}
