@@ -145,10 +145,6 @@ static __always_inline int on_packet(struct __sk_buff *skb, u16 hook, int in)
 	if (len < 12)
 		goto filtered;
 	if (a.rport == 53 || (in && a.lport == 53)) {
-		if (a.proto == 6) { /* a length comes first */
-			off += 2;
-			len -= 2;
-		}
 		if (len <= SMALL)
 			emit_payload(skb, c, &a, off, len, K_DNS, hook, in ? B_INGRESS : 0, SMALL);
 		else

@@ -228,7 +228,8 @@ type Event struct {
 	// Bytes: written to the file by the calls that Count counts; sent to
 	// Remote; or the length argument of truncate. BytesIn: received.
 	Bytes, BytesIn uint64
-	// Payload is a DNS message or the start of a ClientHello; Ingress tells its direction.
+	// Payload is the start of a ClientHello, or a DNS message, of TCP a segment
+	// that has one or a part of one. Ingress tells its direction.
 	Payload []byte
 	Ingress bool
 }

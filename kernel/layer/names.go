@@ -82,13 +82,20 @@ func (b *Builder) dns(ev *kernel.Event) {
 	}
 }
 
-// parseDNS reads one message; with prefixed, TCP's two bytes of length may
-// precede it. It returns nil for anything but exactly one question. Of a
-// message that was cut, the records before the cut are kept.
-func parseDNS(p []byte, prefixed bool) (name string, _ *schema.DNSMessage) {
-	if prefixed && len(p) > 2 && int(p[0])<<8|int(p[1]) >= len(p)-2 {
-		p = p[2:]
+// parseDNS reads the first message of a datagram or a TCP segment. TCP puts its
+// length before it (RFC 1035, section 4.2.2), as a rule in the same segment; read
+// as a message, what begins with a length has flags for its number of questions.
+func parseDNS(p []byte, tcp bool) (name string, msg *schema.DNSMessage) {
+	name, msg = parseMessage(p)
+	if msg == nil && tcp && len(p) > 2 {
+		name, msg = parseMessage(p[2:min(len(p), 2+int(p[0])<<8+int(p[1]))])
 	}
+	return name, msg
+}
+
+// parseMessage returns nil for anything but exactly one question. Of a message
+// that was cut, the records before the cut are kept.
+func parseMessage(p []byte) (name string, _ *schema.DNSMessage) {
 	var m dns.Msg
 	if m.Unpack(p) != nil {
 		unpackHead(&m, p)

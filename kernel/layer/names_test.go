@@ -1,7 +1,9 @@
 package layer
 
 import (
+	"bytes"
 	"crypto/tls"
+	"encoding/binary"
 	"io"
 	"net"
 	"net/netip"
@@ -66,6 +68,35 @@ func TestNamesComeFromDNSAnswers(t *testing.T) {
 	}
 	if got[6].Value != "203.0.113.2:80" {
 		t.Errorf("a mapped address is written as %s", got[6].Value)
+	}
+}
+
+// A segment has a message with its length, as a rule; without, where the length
+// was sent first; with others behind it, or only its first part.
+func TestDNSOverTCP(t *testing.T) {
+	whole := answer(t, "a.example.", "a.example. 1 A 203.0.113.1", "a.example. 1 A 203.0.113.2")
+	framed := append([]byte{byte(len(whole) >> 8), byte(len(whole))}, whole...)
+	for name, c := range map[string]struct {
+		segment []byte
+		answers int
+	}{
+		"with its length": {framed, 2}, "without": {whole, 2}, "two at once": {slices.Concat(framed, framed), 2},
+		"the first part": {framed[:len(framed)-3], 1},
+	} {
+		for _, id := range []uint16{0, 1, uint16(len(whole)), 0x1234, 0xffff} {
+			p := bytes.Clone(c.segment)
+			if at := len(p) - len(whole); at == 0 {
+				binary.BigEndian.PutUint16(p, id)
+			} else {
+				binary.BigEndian.PutUint16(p[2:], id)
+			}
+			b, lines := collect(t, Options{})
+			push(t, b, forkEvent(0, 1, 10), dnsEvent(1, p, 6, true))
+			b.Close()
+			if e := (*lines)[1]; e.Value != "a.example" || e.DNS == nil || len(e.DNS.Answers) != c.answers {
+				t.Errorf("%s, id %d: %+v, %+v", name, id, e, e.DNS)
+			}
+		}
 	}
 }
 

@@ -112,6 +112,7 @@ func TestSockets(t *testing.T) {
 		"sendto 127.0.53.53:53 out=28", "dns alias.test A  at 127.0.53.53:53", "dns alias.test A NOERROR " + real + " at 127.0.53.53:53",
 		"connect 127.0.53.53:53", "sendto 127.0.53.53:53 out=30", "dns missing.test AAAA  at 127.0.53.53:53", "dns missing.test AAAA NXDOMAIN at 127.0.53.53:53",
 		"connect 127.0.53.53:53", "dns tcp.test A  at 127.0.53.53:53", "dns tcp.test A NOERROR tcp.test=127.0.0.1 at 127.0.53.53:53",
+		"dns parts.test A  at 127.0.53.53:53", "dns parts.test A NXDOMAIN at 127.0.53.53:53",
 		"connect " + host + " alias alias.test,tcp.test",
 		"bind unix:W/sock", "listen unix:W/sock", "connect unix:W/sock", "accept unix:W/sock",
 		"bind unix:@truth-abstract", "listen unix:@truth-abstract", "connect unix:@truth-abstract", "accept unix:@truth-abstract",

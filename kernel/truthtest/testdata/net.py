@@ -9,7 +9,7 @@ lo = "127.0.0.1"
 
 def query(name, kind=1):
     labels = b"".join(bytes([len(p)]) + p.encode() for p in name.split("."))
-    return struct.pack(">HHHHHH", 7, 0x100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">HH", kind, 1)
+    return struct.pack(">HHHHHH", 0xbeef, 0x100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">HH", kind, 1)
 
 
 # Datagrams: unconnected, connected, by message, over IPv6. Nobody listens.
@@ -33,6 +33,10 @@ e.send(query("missing.test", 28))
 e.recv(512)
 t = socket.create_connection((dns, 53))
 t.send(struct.pack(">H", len(query("tcp.test"))) + query("tcp.test"))
+t.recv(512)
+t.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+for part in (struct.pack(">H", len(query("parts.test"))), query("parts.test")):
+    t.send(part)
 t.recv(512)
 socket.create_connection((lo, port)).close()
 
