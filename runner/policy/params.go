@@ -2,7 +2,9 @@ package policy
 
 import (
 	"errors"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -105,8 +107,18 @@ func (p *params) scalar(key string) (string, bool) {
 	return "", false
 }
 
+// usual is how a number is usually written, as far as tools tell numbers apart.
+func usual(number string) string {
+	f, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		return number
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64)
+}
+
 // anyText tells whether match holds for any text in a parameter: strings,
-// numbers, booleans and keys, however deep.
+// numbers, booleans and keys, however deep. A number counts as it is written
+// and as it is usually: 2.2e1 is 22 to a tool.
 func (p *params) anyText(key string, match func(string) bool) bool {
 	v, ok := p.at(key)
 	return ok && anyText(v, match)
@@ -117,7 +129,7 @@ func anyText(v any, match func(string) bool) bool {
 	case string:
 		return match(v)
 	case literal:
-		return match(string(v))
+		return match(string(v)) || strings.ContainsAny(string(v), ".eE") && match(usual(string(v)))
 	case []any:
 		for _, e := range v {
 			if anyText(e, match) {
@@ -132,4 +144,16 @@ func anyText(v any, match func(string) bool) bool {
 		}
 	}
 	return false
+}
+
+// fold makes texts the same that differ in case alone, whatever the script: Σ, σ
+// and ς, or s and ſ.
+func fold(s string) string {
+	return strings.Map(func(r rune) rune {
+		least := r
+		for o := unicode.SimpleFold(r); o != r; o = unicode.SimpleFold(o) {
+			least = min(least, o)
+		}
+		return least
+	}, s)
 }

@@ -167,11 +167,11 @@ func compile(r Rule) (*rule, error) {
 	case DenyKeyword:
 		words := make([]string, len(r.Value))
 		for i, v := range r.Value {
-			words[i] = strings.ToLower(v)
+			words[i] = fold(v)
 		}
 		c.eval = func(call *Call) (string, bool) {
 			hit := call.params().anyText("", func(s string) bool {
-				s = strings.ToLower(s)
+				s = fold(s)
 				return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(s, w) })
 			})
 			return "the parameters contain a denied keyword", hit

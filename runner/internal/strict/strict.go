@@ -88,7 +88,7 @@ func explain(err error, into reflect.Type, lineOf func(jsontext.Pointer, int64) 
 		switch {
 		case errors.Is(semantic.Err, json.ErrUnknownName):
 			e.Problem = "unknown key" + allowedAt(into, semantic.JSONPointer)
-		case semantic.Err != nil && reflect.PointerTo(orAny(semantic.GoType)).Implements(textUnmarshaler):
+		case semantic.Err != nil && ownWords(reflect.PointerTo(orAny(semantic.GoType))):
 			e.Problem = semantic.Err.Error() // the type's own words
 		case semantic.GoType != nil && kindName(semantic.GoType) != "":
 			e.Problem = "found a " + kindOf(semantic.JSONKind) + ", want " + kindName(semantic.GoType)
@@ -108,7 +108,11 @@ func explain(err error, into reflect.Type, lineOf func(jsontext.Pointer, int64) 
 	return &Error{Problem: "not valid JSON: " + err.Error()}
 }
 
-var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+// ownWords tells whether a type reads its values itself, and so tells best what
+// is wrong with them.
+func ownWords(t reflect.Type) bool {
+	return t.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) || t.Implements(reflect.TypeFor[json.Unmarshaler]())
+}
 
 func orAny(t reflect.Type) reflect.Type {
 	if t == nil {
