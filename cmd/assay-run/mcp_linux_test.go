@@ -64,7 +64,11 @@ func TestMCPInARun(t *testing.T) {
 	})
 	want := []string{
 		"read_file 2 success urn:test", "write_file from_arguments success urn:test", "write_file from_params success urn:test",
-		"read_file 11 success urn:test", "write_file 12 policy_denied urn:test",
+		"read_file 11 success urn:test", "write_file 12 policy_denied urn:test", "write_file ü success urn:test",
+		// What the proxy denied, or the gateway could not look at.
+		"shell odd policy_denied urn:test", "shell odd policy_denied urn:test", "shell odd policy_denied urn:test", "shell odd policy_denied urn:test",
+		"shell 3 policy_denied urn:test", "read_file four policy_denied urn:test", "shell 10 policy_denied urn:test",
+		"write_file 13 policy_denied urn:test", "write_file 14 policy_denied urn:test", "write_file 15 policy_denied urn:test",
 	}
 	slices.Sort(want) // calls that came together end in any order
 	slices.Sort(got)
@@ -105,11 +109,11 @@ func TestMCPOfTheSDKInARun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		outcomes[e.ToolCallID] = e.Outcome.Kind
+		outcomes[e.ToolCallID] += e.Outcome.Kind + e.Outcome.Code
 	})
 	want := map[string]string{
-		"tc_read": schema.CallSuccess, "tc_touch": schema.CallSuccess, "tc_run_denies": schema.CallPolicyDenied,
-		"tc_wait": schema.CallExecutionFailed, "tc_again": schema.CallSuccess,
+		"tc_read": schema.CallSuccess, "tc_touch": schema.CallSuccess, "tc_mcp_denies": schema.CallPolicyDenied, "tc_run_denies": schema.CallPolicyDenied,
+		"tc_wait": schema.CallExecutionFailed + schema.FailCancelled, "tc_again": schema.CallSuccess,
 	}
 	if d := cmp.Diff(want, outcomes); d != "" {
 		t.Errorf("call events (-want +got):\n%s", d)
@@ -126,7 +130,7 @@ func TestMCPOfTheSDKInARun(t *testing.T) {
 		decisions[e.Source+" "+e.Decision+" "+e.ToolCallID]++
 	})
 	wantDecisions := map[string]int{
-		"assay-run:mcp allow tc_read": 1, "assay-run:mcp allow tc_touch": 1, "assay-run:mcp deny tc_mcp_denies": 1, "assay-run:mcp allow tc_run_denies": 1, "assay-run:mcp allow tc_wait": 1, "assay-run:mcp allow tc_again": 1,
+		"assay-run:mcp allow tc_read": 1, "assay-run:mcp allow tc_touch": 1, "assay-run:mcp deny tc_mcp_denies": 2, "assay-run:mcp allow tc_run_denies": 1, "assay-run:mcp allow tc_wait": 1, "assay-run:mcp allow tc_again": 1,
 		"assay-run:gateway allow tc_read": 1, "assay-run:gateway allow tc_touch": 1, "assay-run:gateway deny tc_run_denies": 1, "assay-run:gateway allow tc_wait": 1, "assay-run:gateway allow tc_again": 1,
 	}
 	if d := cmp.Diff(wantDecisions, decisions); d != "" {

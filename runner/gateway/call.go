@@ -40,7 +40,7 @@ type call struct {
 	found    []policy.Violation
 	output   jsontext.Value
 	toolErr  jsontext.Value
-	decided  bool  // the policy looked at it
+	decided  bool  // a policy looked at it
 	broken   error // of recording the decision
 	finished time.Duration
 }
@@ -114,6 +114,10 @@ func (c *call) check() bool {
 	if c.busy {
 		soon := int64(100)
 		return reject(byRateLimit, "", schema.CallOutcome{Kind: schema.CallRateLimited, RetryAfterMS: &soon})
+	}
+	if d := c.action.Denied; d != nil {
+		c.decided, c.rule = true, d.Rule
+		return reject(byPolicy, d.Param, schema.CallOutcome{Kind: schema.CallPolicyDenied, Rule: d.Rule})
 	}
 	if c.tool = c.conn.toolNamed(c.action.Tool); c.tool == nil {
 		return reject(byTool, "", schema.CallOutcome{Kind: schema.CallToolNotFound})
@@ -205,8 +209,11 @@ func (c *call) recordDecision() error {
 		ToolCallID: c.action.ToolCallID, Tool: c.action.Tool, Decision: "allow",
 		TNS: int64(c.conn.g.cfg.Now() - c.rec.zero),
 	}
-	if len(c.found) > 0 {
-		e.Decision, e.Rule = "deny", c.found[0].Rule
+	if c.by == byPolicy {
+		e.Decision, e.Rule = "deny", c.rule
+	}
+	if c.action.Denied != nil && c.params.Proposal.Source != "" {
+		e.Source = c.params.Proposal.Source
 	}
 	if o := c.observer(); o != nil {
 		o.CallDecided(e.ToolCallID, e.Tool, e.Decision)

@@ -111,10 +111,15 @@ type Limits struct {
 	DrainTimeout   time.Duration // Close waits for clients to end by themselves; 200 ms
 }
 
+const (
+	defaultMessage = 4 << 20
+	defaultDepth   = 64
+)
+
 func (l *Limits) setDefaults() {
 	def(&l.Connections, 256)
-	def(&l.Message, 4<<20)
-	def(&l.Depth, 64)
+	def(&l.Message, defaultMessage)
+	def(&l.Depth, defaultDepth)
 	def(&l.InFlight, 1024)
 	def(&l.InFlightBytes, 96<<20)
 	def(&l.HeldBytes, 128<<20)

@@ -39,6 +39,9 @@ type action struct {
 	// ToolCallID is the SDK's name for the call; the gateway makes one up for
 	// an action without.
 	ToolCallID string `json:"tool_call_id"`
+	// Denied, when there, says that the client's own policy denied the call: it
+	// goes on record and no further.
+	Denied *schema.PolicyRejected `json:"denied"`
 }
 
 // proposalResult is the answer to proposal.submit.
@@ -167,6 +170,8 @@ func (p *proposalParams) check(l *Limits) *rpcError {
 			return errorf(codeInvalidParams, `params/proposal/actions/%d/type: must be "tool_call"`, i)
 		case a.Tool == "" || len(a.Tool) > maxToolName:
 			return errorf(codeInvalidParams, "params/proposal/actions/%d/tool: a tool's name has 1 to %d bytes", i, maxToolName)
+		case a.Denied != nil && !named(a.Denied):
+			return errorf(codeInvalidParams, "params/proposal/actions/%d/denied: a rule of 1 to %d bytes, and a param of at most so many", i, maxToolName)
 		}
 		seen[a.ID] = true
 		if a.Parameters == nil || a.Parameters.Kind() == 'n' {
@@ -174,6 +179,11 @@ func (p *proposalParams) check(l *Limits) *rpcError {
 		}
 	}
 	return nil
+}
+
+// named tells whether a client's rejection names its rule.
+func named(p *schema.PolicyRejected) bool {
+	return p.Rule != "" && len(p.Rule) <= maxToolName && len(p.Param) <= maxToolName
 }
 
 // submission is a proposal on its way. Its actions run one after another, and

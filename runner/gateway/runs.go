@@ -155,7 +155,7 @@ func (t *reportedTurn) body(now int64) (schema.TurnBody, *rpcError) {
 		return b, errorf(codeInvalidParams, "verifier_verdict: pass, fail or not_run")
 	case o != nil && !(o.Kind == "exited" && o.Code != nil || o.Kind == "timeout" && o.Code == nil):
 		return b, errorf(codeInvalidParams, `cli_outcome: {"kind":"exited","code":N} or {"kind":"timeout"}`)
-	case p != nil && (p.Rule == "" || len(p.Rule) > maxToolName || len(p.Param) > maxToolName):
+	case p != nil && !named(p):
 		return b, errorf(codeInvalidParams, "policy_rejected: a rule of 1 to %d bytes, and a param of at most so many", maxToolName)
 	case p != nil && (o != nil || v != schema.VerdictNotRun || t.Output != nil):
 		return b, errorf(codeInvalidParams, "policy_rejected: a rejected action has no output, no cli_outcome and the verdict not_run")

@@ -9,6 +9,15 @@ const (
 	maxExponent = 300
 )
 
+// CheckMessage reports why a gateway with the default limits would not look at a
+// message.
+func CheckMessage(b []byte) error {
+	if len(b) > defaultMessage {
+		return fmt.Errorf("larger than %d bytes", defaultMessage)
+	}
+	return scan(b, defaultDepth)
+}
+
 // scan bounds the nesting and the numbers of a JSON text before anything else
 // looks at it. It does not tell whether the text is valid.
 func scan(b []byte, maxDepth int) error {

@@ -42,6 +42,15 @@ line = ask({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 assert [t["name"] for t in json.loads(line)["result"]["tools"]] == ["read_file", "write_file"], line
 assert line.endswith(' , "nextCursor" :  "x"}}\n') and '"id" :  1' in line, line
 
+# An id is the same however it is written, and a denial repeats it as it was.
+line = ask('{"jsonrpc":"2.0","id":"\\u00fc","method":"tools/list"}')
+assert '"id" :  "ü"' in line and "shell" not in line, line
+for id in "9007199254740993", "1.5", '"\\u00fc"', "null":
+    line = ask('{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"shell","_meta":{"tool_call_id":"odd"}}}' % id)
+    assert '"id":%s,' % id in line and "tools.deny" in line, line
+line = ask('{"jsonrpc":"2.0","id":"\\u00fc","method":"tools/call","params":{"name":"write_file"}}')
+assert '"id" :  "ü"' in line and "done" in line, line
+
 line = ask(call(2, "read_file", {"path": "/srv/a"}))
 assert '"id" :  2' in line and "done" in line, line
 denied(ask(call(3, "shell", {"cmd": "secret"})), 3, "tools.deny")
@@ -75,18 +84,25 @@ assert json.loads(answers[1])["id"] == 11 and "done" in answers[1], answers
 
 if in_run:
     denied(ask(call(12, "write_file", {"path": "/run/forbidden"})), 12, "of_the_run")
+    # What the run's policy cannot look at does not get past it, nor what follows.
+    deep = {"path": "/run/forbidden"}
+    for _ in range(60):
+        deep = {"d": deep}
+    denied(ask(call(13, "write_file", deep)), 13, "deeper")
+    denied(ask(call(14, "write_file", {"path": "/run/forbidden", "text": "x" * (5 << 20)})), 14, "larger")
+    denied(ask(call(15, "write_file", {"path": "/run/forbidden"})), 15, "of_the_run")
 
 p.stdin.close()
 out, err = p.stdout.read(), p.stderr.read()
 assert out == "" and p.wait(30) == 7, (out, err, p.returncode)
 ran = [line for line in err.splitlines() if line.startswith("ran ")]
-assert ran == ['ran read_file {"path": "/srv/a"}', 'ran write_file {"_meta": {"tool_call_id": "from_arguments"}}', "ran write_file {}",
+assert ran == ["ran write_file null", 'ran read_file {"path": "/srv/a"}', 'ran write_file {"_meta": {"tool_call_id": "from_arguments"}}', "ran write_file {}",
                'ran read_file {"path": "/srv/b"}'], ran
 with open(log) as f:
     events = [json.loads(line) for line in f]
 assert all(e["type"] == "assay.tool.decision" and e["source"] == "urn:test" for e in events), events
 got = [(e["data"]["tool"], e["data"]["tool_call_id"], e["data"]["decision"]) for e in events]
-want = [("read_file", "2", "allow"), ("shell", "3", "deny"), ("read_file", "four", "deny"), ("write_file", "from_arguments", "allow"),
+want = [("shell", "odd", "deny")] * 4 + [("write_file", "ü", "allow"), ("read_file", "2", "allow"), ("shell", "3", "deny"), ("read_file", "four", "deny"), ("write_file", "from_arguments", "allow"),
         ("write_file", "from_params", "allow"), ("shell", "10", "deny"), ("read_file", "11", "allow")]
-assert got == want + ([("write_file", "12", "allow")] if in_run else []), got
+assert got == want + ([("write_file", str(id), "allow") for id in range(12, 16)] if in_run else []), got
 print("ok")

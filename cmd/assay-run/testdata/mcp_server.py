@@ -17,6 +17,7 @@ for line in sys.stdin:
             print("ran", m["params"]["name"], json.dumps(m["params"].get("arguments")), file=sys.stderr, flush=True)
             answer = {"content": [{"type": "text", "text": "done"}], "isError": False}
         if "id" in m and method and answer is not None:
-            # Odd spacing, so that a test can tell whether bytes were touched.
-            print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": answer}, separators=(" , ", " :  ")), flush=True)
+            # Odd spacing, so that a test can tell whether bytes were touched, and
+            # ids in a notation of its own.
+            print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": answer}, separators=(" , ", " :  "), ensure_ascii=False), flush=True)
 sys.exit(7)

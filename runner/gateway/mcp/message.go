@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/oklog/ulid/v2"
 
+	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/policy"
 )
 
@@ -103,8 +107,9 @@ type toolCall struct {
 	id string // of the tool call
 }
 
-// maxToolCallID bounds a client's tool call id, in bytes.
-const maxToolCallID = 256
+// maxToolCallID bounds a client's tool call id, in bytes: no more is taken of one
+// from a decision log or an environment.
+const maxToolCallID = agentlog.MaxID
 
 func decodeCall(m *message) (*toolCall, error) {
 	c := &toolCall{}
@@ -129,7 +134,10 @@ func decodeCall(m *message) (*toolCall, error) {
 		}
 	}
 	if c.id == "" {
-		c.id = strings.Trim(string(m.ID), `"`)
+		c.id = idText(m.ID)
+	}
+	if strings.TrimSpace(c.id) == "" {
+		c.id = ulid.Make().String() // a decision names its call
 	}
 	if len(c.id) > maxToolCallID {
 		return nil, fmt.Errorf("tools/call: a tool_call_id has at most %d bytes", maxToolCallID)
@@ -157,23 +165,40 @@ func denial(id jsontext.Value, found []policy.Violation) []byte {
 	return errorResponse(id, codeDenied, fmt.Sprintf("denied by policy rule %q: %s", found[0].Rule, found[0].Reason), data)
 }
 
-// errorResponse is a JSON-RPC error response as the MCP SDK writes it.
+// errorResponse is a JSON-RPC error response with the id as it was written: a
+// client may tell its calls apart by ids that few programs can decode.
 func errorResponse(id jsontext.Value, code int64, text string, data []byte) []byte {
-	var v any
-	if id != nil && json.Unmarshal(id, &v) != nil {
-		v = nil
+	if id == nil {
+		id = jsontext.Value("null")
 	}
-	rid, err := jsonrpc.MakeID(v)
+	b, err := json.Marshal(&jsonrpc.Error{Code: code, Message: text, Data: data})
 	if err != nil {
-		rid = jsonrpc.ID{}
+		b = fmt.Appendf(nil, `{"code":%d,"message":"assay-run: the call was refused"}`, code)
 	}
-	b, err := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: rid, Error: &jsonrpc.Error{Code: code, Message: text, Data: data}})
-	if err != nil || !rid.IsValid() {
-		// Without an id there is nothing that the SDK would encode.
-		quoted, _ := jsontext.AppendQuote(nil, text)
-		return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":%s}}`, code, quoted)
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":%s}`, id, b)
+}
+
+// idText is what an id says, however it is written.
+func idText(id jsontext.Value) string {
+	switch id.Kind() {
+	case '"':
+		if s, err := jsontext.AppendUnquote(nil, id); err == nil {
+			return string(s)
+		}
+	case '0':
+		if f, err := strconv.ParseFloat(string(id), 64); err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+			return strconv.FormatInt(int64(f), 10)
+		}
 	}
-	return b
+	return string(id)
+}
+
+// idKey is the same for all ways to write an id: a server repeats it in its own.
+func idKey(id jsontext.Value) string {
+	if id.Kind() == '"' {
+		return `"` + idText(id)
+	}
+	return idText(id)
 }
 
 // filter leaves the tools that may not be called out of the answer to

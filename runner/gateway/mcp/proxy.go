@@ -165,7 +165,7 @@ func (p *Proxy) remember(set map[string]bool, id jsontext.Value) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if id != nil && len(set) < maxPending {
-		set[string(id)] = true
+		set[idKey(id)] = true
 	}
 }
 
@@ -179,7 +179,7 @@ func (p *Proxy) call(m *message) (answer []byte, refused bool) {
 		return nil, true // nobody could be told what came of it
 	}
 	p.mu.Lock()
-	_, twice := p.calls[string(m.ID)]
+	_, twice := p.calls[idKey(m.ID)]
 	full := len(p.calls) >= maxPending
 	p.mu.Unlock()
 	switch {
@@ -202,7 +202,7 @@ func (p *Proxy) call(m *message) (answer []byte, refused bool) {
 		return errorResponse(m.ID, codeDenied, "denied by the policy of the run: "+rejection, nil), true
 	}
 	p.mu.Lock()
-	p.calls[string(m.ID)] = ticket
+	p.calls[idKey(m.ID)] = ticket
 	p.mu.Unlock()
 	return nil, false
 }
@@ -217,7 +217,7 @@ func (p *Proxy) cancelled(m *message) {
 		return
 	}
 	if t, waiting := p.take(params.ID); waiting {
-		p.cfg.Run.finished(t, &message{Error: jsontext.Value(`{"code":-32800,"message":"the client cancelled the call"}`)})
+		p.cfg.Run.cancelled(t)
 	}
 }
 
@@ -225,8 +225,8 @@ func (p *Proxy) cancelled(m *message) {
 func (p *Proxy) take(id jsontext.Value) (t *ticket, waiting bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t, waiting = p.calls[string(id)]
-	delete(p.calls, string(id))
+	t, waiting = p.calls[idKey(id)]
+	delete(p.calls, idKey(id))
 	return t, waiting
 }
 
@@ -243,7 +243,7 @@ func (p *Proxy) fromServer(line []byte) error {
 		if err != nil || m.Method != "" || m.ID == nil {
 			continue
 		}
-		id := string(m.ID)
+		id := idKey(m.ID)
 		p.mu.Lock()
 		isList := p.lists[id]
 		delete(p.lists, id)

@@ -2,16 +2,18 @@ package mcp
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/schema"
 )
 
 const (
@@ -112,10 +114,17 @@ func (r *Run) next() string {
 	return fmt.Sprint(r.last)
 }
 
+// errLimits is wrapped by send when the gateway would not look at a message, and
+// maybe hang up on who sends it. Nothing has been sent then.
+var errLimits = errors.New("the gateway of the run cannot look at it")
+
 func (r *Run) send(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
 		return err
+	}
+	if err := gateway.CheckMessage(line); err != nil {
+		return fmt.Errorf("%w: %w", errLimits, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,18 +133,12 @@ func (r *Run) send(v any) error {
 	return err
 }
 
-type request struct {
-	JSONRPC string         `json:"jsonrpc"`
-	ID      jsontext.Value `json:"id"`
-	Method  string         `json:"method"`
-	Params  any            `json:"params"`
-}
-
 // ticket is a call that the run's gateway let go on and waits for: the id of its
 // request, and where its answer to our proposal comes.
 type ticket struct {
-	id     jsontext.Value
-	answer <-chan message
+	id       jsontext.Value
+	proposal string // its id
+	answer   <-chan message
 }
 
 // propose asks the run's gateway about a call. It returns a ticket for its
@@ -168,14 +171,12 @@ func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection stri
 	ch := make(chan message, 2)
 	r.expect(ch, "answer "+id)
 	r.expect(ch, "call "+id)
-	action := map[string]any{"id": id, "type": "tool_call", "tool": c.Name, "tool_call_id": c.id}
-	if c.Arguments != nil {
-		action["parameters"] = c.Arguments
-	}
-	err := r.send(request{"2.0", jsontext.Value(id), "proposal.submit", map[string]any{
-		"proposal": map[string]any{"id": id, "source": r.source, "actions": []any{action}},
-	}})
-	if err != nil {
+	switch err := r.send(r.proposal(id, c, nil)); {
+	case errors.Is(err, errLimits):
+		r.forget("answer "+id, "call "+id)
+		r.denied(c, policy.Violation{Rule: limitsRule})
+		return nil, err.Error()
+	case err != nil:
 		return lost(err)
 	}
 	timer := time.NewTimer(runTimeout)
@@ -183,7 +184,7 @@ func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection stri
 	select {
 	case m := <-ch:
 		if m.Method == "tools.execute" {
-			return &ticket{m.ID, ch}, ""
+			return &ticket{m.ID, id, ch}, ""
 		}
 		r.forget("call " + id)
 		return nil, rejected(m)
@@ -195,41 +196,6 @@ func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection stri
 	}
 }
 
-// rejected says why the run's gateway did not execute a call.
-func rejected(m message) string {
-	var failure struct {
-		Message string `json:"message"`
-	}
-	if m.Error != nil && json.Unmarshal(m.Error, &failure) == nil {
-		return failure.Message
-	}
-	var res struct {
-		Actions []struct {
-			RejectedBy string `json:"rejected_by"`
-			Outcome    struct {
-				Kind string `json:"kind"`
-				Rule string `json:"rule"`
-			} `json:"outcome"`
-			Violations []policy.Violation `json:"violations"`
-		} `json:"actions"`
-	}
-	if json.Unmarshal(m.Result, &res) != nil || len(res.Actions) != 1 {
-		return "the gateway of the run gave no reason"
-	}
-	a := res.Actions[0]
-	if len(a.Violations) > 0 {
-		return fmt.Sprintf("rule %q: %s", a.Violations[0].Rule, a.Violations[0].Reason)
-	}
-	return strings.ReplaceAll(a.Outcome.Kind, "_", " ")
-}
-
-type response struct {
-	JSONRPC string         `json:"jsonrpc"`
-	ID      jsontext.Value `json:"id"`
-	Result  jsontext.Value `json:"result,omitzero"`
-	Error   jsontext.Value `json:"error,omitzero"`
-}
-
 // finished tells the run's gateway what the server answered, and waits until it
 // has recorded that: what the client does next comes after the call.
 func (r *Run) finished(t *ticket, m *message) {
@@ -237,12 +203,35 @@ func (r *Run) finished(t *ticket, m *message) {
 		return
 	}
 	res := response{JSONRPC: "2.0", ID: t.id, Result: m.Result, Error: m.Error}
-	if n := len(m.Result); n > maxResult {
-		res.Result = fmt.Appendf(nil, `{"assay_result_left_out":true,"bytes":%d}`, n)
+	err := errLimits
+	if len(m.Result) <= maxResult {
+		err = r.send(res)
 	}
-	if r.send(res) != nil {
+	if errors.Is(err, errLimits) {
+		leftOut := fmt.Appendf(nil, `{"assay_result_left_out":true,"bytes":%d}`, len(m.Result)+len(m.Error))
+		if res.Result = leftOut; m.Error != nil {
+			res.Result, res.Error = nil, leftOut
+		}
+		err = r.send(res)
+	}
+	if err == nil {
+		r.await(t)
+	}
+}
+
+// cancelled tells the run's gateway that nobody waits for a call any more.
+func (r *Run) cancelled(t *ticket) {
+	if r == nil || t == nil {
 		return
 	}
+	params := map[string]any{"id": jsontext.Value(t.proposal)}
+	if r.send(request{"2.0", jsontext.Value(r.next()), "$/cancelRequest", params}) == nil {
+		r.await(t)
+	}
+}
+
+// await waits until the run's gateway has recorded a call.
+func (r *Run) await(t *ticket) {
 	timer := time.NewTimer(runTimeout)
 	defer timer.Stop()
 	select {
@@ -257,12 +246,10 @@ func (r *Run) denied(c *toolCall, v policy.Violation) {
 	if r == nil {
 		return
 	}
-	turn := map[string]any{
-		"tool": c.Name, "tool_call_id": c.id,
-		"policy_rejected": map[string]any{"rule": v.Rule, "param": v.Param},
+	rejected := &schema.PolicyRejected{Rule: v.Rule, Param: v.Param}
+	if errors.Is(r.send(r.proposal(r.next(), c, rejected)), errLimits) {
+		short := *c
+		short.Arguments = fmt.Appendf(nil, `{"assay_arguments_left_out":true,"bytes":%d}`, len(c.Arguments))
+		r.send(r.proposal(r.next(), &short, rejected))
 	}
-	if c.Arguments != nil {
-		turn["parameters"] = c.Arguments
-	}
-	r.send(request{"2.0", jsontext.Value(r.next()), "runs.record_turns", map[string]any{"turns": []any{turn}}})
 }

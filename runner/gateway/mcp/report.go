@@ -1,0 +1,74 @@
+package mcp
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/schema"
+)
+
+type request struct {
+	JSONRPC string         `json:"jsonrpc"`
+	ID      jsontext.Value `json:"id"`
+	Method  string         `json:"method"`
+	Params  any            `json:"params"`
+}
+
+// limitsRule is the rule that stands for what the run's gateway cannot look at.
+const limitsRule = "gateway.limits"
+
+type action struct {
+	ID         string                 `json:"id"`
+	Type       string                 `json:"type"`
+	Tool       string                 `json:"tool"`
+	ToolCallID string                 `json:"tool_call_id"`
+	Parameters jsontext.Value         `json:"parameters,omitzero"`
+	Denied     *schema.PolicyRejected `json:"denied,omitzero"`
+}
+
+// proposal proposes a call to the run's gateway, or tells it that it is denied.
+func (r *Run) proposal(id string, c *toolCall, denied *schema.PolicyRejected) request {
+	a := action{ID: id, Type: "tool_call", Tool: c.Name, ToolCallID: c.id, Parameters: c.Arguments, Denied: denied}
+	return request{"2.0", jsontext.Value(id), "proposal.submit", map[string]any{
+		"proposal": map[string]any{"id": id, "source": r.source, "actions": []action{a}},
+	}}
+}
+
+type response struct {
+	JSONRPC string         `json:"jsonrpc"`
+	ID      jsontext.Value `json:"id"`
+	Result  jsontext.Value `json:"result,omitzero"`
+	Error   jsontext.Value `json:"error,omitzero"`
+}
+
+// rejected says why the run's gateway did not execute a call.
+func rejected(m message) string {
+	var failure struct {
+		Message string `json:"message"`
+	}
+	if m.Error != nil && json.Unmarshal(m.Error, &failure) == nil {
+		return failure.Message
+	}
+	var res struct {
+		Actions []struct {
+			RejectedBy string `json:"rejected_by"`
+			Outcome    struct {
+				Kind string `json:"kind"`
+				Rule string `json:"rule"`
+			} `json:"outcome"`
+			Violations []policy.Violation `json:"violations"`
+		} `json:"actions"`
+	}
+	if json.Unmarshal(m.Result, &res) != nil || len(res.Actions) != 1 {
+		return "the gateway of the run gave no reason"
+	}
+	a := res.Actions[0]
+	if len(a.Violations) > 0 {
+		return fmt.Sprintf("rule %q: %s", a.Violations[0].Rule, a.Violations[0].Reason)
+	}
+	return strings.ReplaceAll(a.Outcome.Kind, "_", " ")
+}
