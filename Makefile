@@ -6,7 +6,7 @@ LDFLAGS  := -s -w -X main.release=$(VERSION)
 FUZZTIME ?= 10s
 export CGO_ENABLED := 0
 
-.PHONY: build test lint bench fuzz generate clean deps man
+.PHONY: build test test-claude-code lint bench fuzz generate clean deps man
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/assay-run ./cmd/assay-run
@@ -18,6 +18,14 @@ man:
 # without any writable cgroup.
 test: deps
 	bash .ci/test
+
+# The hooks of testdata/shims with Claude Code itself, of CLAUDE_CODE_VERSION
+# from npm. It is not free software: see its licence first.
+CLAUDE_CODE_VERSION ?= 2.1.330
+test-claude-code: deps
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	npm install --prefix "$$dir" --no-audit --no-fund @anthropic-ai/claude-code@$(CLAUDE_CODE_VERSION) && \
+	ASSAY_TEST_CLAUDE_CODE="$$dir/node_modules/.bin/claude" $(GO) test -count 1 -v -timeout 5m -run '^TestClaudeCode$$' ./cmd/assay-run
 
 lint: deps
 	test -z "$$(gofmt -l $$(git ls-files '*.go'))"

@@ -207,65 +207,6 @@ func TestShimExamples(t *testing.T) {
 	}
 }
 
-// claude does with hooks and a Bash tool what Claude Code does: it gives the
-// hook each event on stdin, and takes over the input that the hook changed.
-const claude = `
-import json, subprocess, sys
-
-def hook(**event):
-    event = {"session_id": "s", "cwd": ".", **event}
-    done = subprocess.run([sys.executable, sys.argv[1], *sys.argv[2:]], input=json.dumps(event), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)["hookSpecificOutput"]["updatedInput"] if done.stdout else event.get("tool_input")
-
-def bash(id, command):
-    given = hook(hook_event_name="PreToolUse", tool_name="Bash", tool_use_id=id, tool_input={"command": command, "timeout": 1000})
-    assert given["timeout"] == 1000
-    return id, subprocess.Popen(["bash", "-c", given["command"]])
-
-for id, tool in [bash("toolu_1", "touch by-1"), bash("toolu_2", "touch by-2")]:
-    tool.wait()
-    hook(hook_event_name="PostToolUse", tool_name="Bash", tool_use_id=id, tool_input={}, tool_response={})
-hook(hook_event_name="Stop")
-hook(hook_event_name="SessionEnd", reason="exit")
-`
-
-func TestClaudeCodeHooks(t *testing.T) {
-	need(t, "python3")
-	hook, err := filepath.Abs(filepath.Join("..", "..", "testdata", "shims", "claude-code", "assay_hook.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
-	for _, bind := range []bool{true, false} {
-		t.Run(fmt.Sprintf("bind %v", bind), func(t *testing.T) {
-			command := []string{"python3", "-c", claude, hook}
-			if bind {
-				command = append(command, "--bind")
-			}
-			r := runBundle(t, t.TempDir(), append([]string{"--agent-shim", "openai-agents", "--sdk-event-log", "sdk.ndjson", "--"}, command...)...)
-			docs, err := r.Documents(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !strings.Contains(strings.Join(docs.Health.Notes, "\n"), "s5_sdk_capture: sdk_events=5 sdk_tool_calls=2") {
-				t.Errorf("notes %v, reasons %v", docs.Health.Notes, docs.Health.Reasons)
-			}
-			bound := map[string]string{}
-			kernelEvents(t, r, func(e *schema.KernelEvent) {
-				if e.BoundBy == "env" || e.BoundBy == "lineage" {
-					bound[filepath.Base(e.Value)] = e.ToolCallID
-				}
-			})
-			for file, want := range map[string]string{"by-1": "toolu_1", "by-2": "toolu_2"} {
-				if bind && observes() && bound[file] != want {
-					t.Errorf("%s is bound to %q, want %s", file, bound[file], want)
-				}
-			}
-		})
-	}
-}
-
 func need(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {

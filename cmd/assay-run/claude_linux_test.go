@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// claude does with hooks and a Bash tool what Claude Code 2.1.330 was seen to
+// do: every command line goes to the shell that it is told to put before it,
+// and the hook gets each event on stdin and may change a tool's input.
+const claude = `
+import json, os, subprocess, sys
+
+settings = json.load(open(".claude/settings.json"))["hooks"]
+prefix = os.environ.get("CLAUDE_CODE_SHELL_PREFIX")
+env = {**os.environ, "CLAUDE_PROJECT_DIR": os.getcwd(), "AI_AGENT": "claude-code_2-1-330_harness"}
+
+def line(command, shell):
+    return [shell, "-c", f"'{prefix}' " + "'" + command.replace("'", "'\"'\"'") + "'" if prefix else command]
+
+def hook(name, **event):
+    event = {"session_id": "s", "transcript_path": "/t.jsonl", "cwd": os.getcwd(), "prompt_id": "p", "permission_mode": "default",
+             "effort": {"level": "medium"}, "hook_event_name": name, **event}
+    answer = ""
+    for matcher in settings.get(name, []):
+        assert matcher.get("matcher", "*") == "*"
+        for h in matcher["hooks"]:
+            done = subprocess.run(line(h["command"], "/bin/sh"), input=json.dumps(event), capture_output=True, text=True, env=env)
+            assert done.returncode == 0, done.stderr
+            answer += done.stdout
+    return json.loads(answer)["hookSpecificOutput"] if answer else {}
+
+def pre(id, tool, **input):
+    answer = hook("PreToolUse", tool_name=tool, tool_input=input, tool_use_id=id)
+    assert "permissionDecision" not in answer, answer
+    return answer.get("updatedInput", input)
+
+def start(id, command):
+    given = pre(id, "Bash", command=command, description="d")
+    assert given["description"] == "d"
+    quoted = given["command"].replace("'", "'\"'\"'")
+    return subprocess.Popen(line(f"eval '{quoted}' < /dev/null && pwd -P >| {os.getcwd()}/cwd-{id}", "/bin/bash"), env=env)
+
+def end(id, tool, error=None, **more):
+    if error:
+        return hook("PostToolUseFailure", tool_name=tool, tool_use_id=id, error=error, is_interrupt=False, duration_ms=1, tool_input={})
+    hook("PostToolUse", tool_name=tool, tool_use_id=id, tool_response={}, duration_ms=1, tool_input={})
+
+def batch(*ids):
+    hook("PostToolBatch", tool_calls=[{"tool_name": "Bash", "tool_input": {}, "tool_use_id": id, "tool_response": "r"} for id in ids])
+
+hook("SessionStart", source="startup")
+one, two = start("toolu_1", "echo \"it's\" > shell-1; sleep 0.1; touch child-1"), start("toolu_2", "cat <<E > shell-2\nx\nE\nsleep 0.1; touch child-2; cd /")
+assert one.wait() == 0 and two.wait() == 0
+end("toolu_1", "Bash")
+end("toolu_2", "Bash")
+batch("toolu_1", "toolu_2")
+assert open("cwd-toolu_2").read() == "/\n"  # a command's last directory is the next one's
+pre("toolu_denied", "Bash", command="touch denied")
+hook("PermissionRequest", tool_name="Bash", tool_input={}, permission_suggestions=[])
+batch("toolu_denied")
+assert start("toolu_3", "touch child-3; exit 3").wait() == 3
+end("toolu_3", "Bash", error="Exit code 3")
+batch("toolu_3")
+pre("toolu_4", "Write", file_path="written-4", content="x")
+open("written-4", "w").write("x")
+end("toolu_4", "Write")
+batch("toolu_4")
+hook("Stop", stop_hook_active=False)
+hook("SessionEnd", reason="clear")
+hook("SessionStart", source="clear")
+hook("SessionEnd", reason="other")
+`
+
+// claudeProject is a directory that is set up as the README of the shims says.
+func claudeProject(t *testing.T) string {
+	t.Helper()
+	need(t, "python3")
+	need(t, "bash")
+	dir := t.TempDir()
+	shims := filepath.Join(dir, ".claude", "shims")
+	if err := os.CopyFS(shims, os.DirFS(filepath.Join("..", "..", "testdata", "shims"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(shims, "claude-code", "settings.json"), filepath.Join(dir, ".claude", "settings.json")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// changed is which call was the first to change each file of a directory, and
+// how that is known.
+func changed(t *testing.T, r *archive.Reader, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	kernelEvents(t, r, func(e *schema.KernelEvent) {
+		name, here := strings.CutPrefix(e.Value, dir+"/")
+		if here && (e.Kind == schema.KindWrite || e.Kind == schema.KindUtime) && found[name] == "" {
+			found[name] = fmt.Sprintf("%s by %s", e.ToolCallID, e.BoundBy)
+		}
+	})
+	return found
+}
+
+func wantSDK(t *testing.T, docs *archive.Documents, events, calls int) {
+	t.Helper()
+	want := fmt.Sprintf("s5_sdk_capture: sdk_events=%d sdk_tool_calls=%d", events, calls)
+	if docs.Health.SDKLayer != schema.SelfReported || !strings.Contains(strings.Join(docs.Health.Notes, "\n"), want) {
+		t.Errorf("sdk layer %s, notes %v, reasons %v; want %s", docs.Health.SDKLayer, docs.Health.Notes, docs.Health.Reasons, want)
+	}
+	for _, b := range docs.Correlation.Bindings {
+		if b.TStartNS == nil || b.TEndNS == nil {
+			t.Errorf("%s was not seen to start and to end", b.ToolCallID)
+		}
+	}
+}
+
+func TestClaudeCodeHooks(t *testing.T) {
+	for _, shell := range []bool{true, false} {
+		t.Run(fmt.Sprintf("assay_shell %v", shell), func(t *testing.T) {
+			dir := claudeProject(t)
+			want := map[string]string{"child-3": "toolu_3 by window", "written-4": "toolu_4 by window"}
+			if shell {
+				t.Setenv("CLAUDE_CODE_SHELL_PREFIX", filepath.Join(dir, ".claude", "shims", "claude-code", "assay_shell"))
+				want = map[string]string{
+					"shell-1": "toolu_1 by env", "child-1": "toolu_1 by env", "shell-2": "toolu_2 by env", "child-2": "toolu_2 by env",
+					"child-3": "toolu_3 by env", "written-4": "toolu_4 by window",
+				}
+			}
+			r := runBundle(t, dir, "--agent-shim", "openai-agents", "--sdk-event-log", "sdk.ndjson", "--", "python3", "-c", claude)
+			docs, err := r.Documents(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantSDK(t, docs, 11, 5)
+			if !observes() {
+				return
+			}
+			got := changed(t, r, dir)
+			for file, call := range want {
+				if got[file] != call {
+					t.Errorf("%s is changed in %q, want %q", file, got[file], call)
+				}
+			}
+		})
+	}
+}
+
+// TestClaudeCode runs Claude Code itself against a scripted model. It is not
+// free software and takes some hundred megabytes, so that who wants this test
+// names the program; "make test-claude-code" gets it from npm.
+func TestClaudeCode(t *testing.T) {
+	program := os.Getenv("ASSAY_TEST_CLAUDE_CODE")
+	if program == "" {
+		t.Skip("ASSAY_TEST_CLAUDE_CODE does not name Claude Code's program")
+	}
+	if !observes() {
+		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
+	}
+	dir := claudeProject(t)
+	shim := filepath.Join(dir, ".claude", "shims", "claude-code")
+	for name, value := range map[string]string{
+		"CLAUDE_CODE_SHELL_PREFIX": filepath.Join(shim, "assay_shell"), "HOME": t.TempDir(), "CLAUDE_CONFIG_DIR": "", "CLAUDECODE": "", "SHELL": "/bin/bash",
+	} {
+		t.Setenv(name, value)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(t.TempDir(), "assay-run")
+	if err := os.Symlink(exe, bin); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("python3", filepath.Join(shim, "model.py"), filepath.Join(shim, "turns.json"),
+		bin, "-q", "--kernel", "require", "--timeout", "60s", "-o", "b.tar.gz", "--agent-shim", "openai-agents", "--sdk-event-log", "sdk.ndjson",
+		"--", program, "-p", "Follow the script.", "--permission-mode", "acceptEdits", "--allowedTools", "Bash(cat:*)", "Bash(sleep:*)")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "done\n" {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	verify := exec.Command(bin, "verify", filepath.Join(dir, "b.tar.gz"))
+	if out, err := verify.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r, err := archive.Open(filepath.Join(dir, "b.tar.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := r.Documents(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSDK(t, docs, 15, 7)
+	got := changed(t, r, dir)
+	for file, want := range map[string]string{"shell.txt": "toolu_shell by env", "child.txt": "toolu_child by env"} {
+		if got[file] != want {
+			t.Errorf("%s is changed in %q, want %q", file, got[file], want)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "denied.txt")); err == nil {
+		t.Error("the call that was not permitted was made")
+	}
+	reads := map[string]int{}
+	kernelEvents(t, r, func(e *schema.KernelEvent) {
+		if e.Kind == schema.KindExec && slices.Contains([]string{"toolu_read1", "toolu_read2"}, e.ToolCallID) && e.BoundBy == schema.BoundByEnv {
+			reads[e.ToolCallID]++
+		}
+		if strings.HasPrefix(e.Value, filepath.Join(dir, "note.txt")) && e.Kind == schema.KindWrite && e.ToolCallID != "toolu_write" {
+			t.Errorf("%s of %s is bound to %q", e.Kind, e.Value, e.ToolCallID)
+		}
+	})
+	if len(reads) != 2 {
+		t.Errorf("of two calls at a time these have processes by env: %v", slices.Sorted(maps.Keys(reads)))
+	}
+}
