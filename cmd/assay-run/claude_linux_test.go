@@ -112,19 +112,6 @@ func changed(t *testing.T, r *archive.Reader, dir string) map[string]string {
 	return found
 }
 
-func wantSDK(t *testing.T, docs *archive.Documents, events, calls int) {
-	t.Helper()
-	want := fmt.Sprintf("s5_sdk_capture: sdk_events=%d sdk_tool_calls=%d", events, calls)
-	if docs.Health.SDKLayer != schema.SelfReported || !strings.Contains(strings.Join(docs.Health.Notes, "\n"), want) {
-		t.Errorf("sdk layer %s, notes %v, reasons %v; want %s", docs.Health.SDKLayer, docs.Health.Notes, docs.Health.Reasons, want)
-	}
-	for _, b := range docs.Correlation.Bindings {
-		if b.TStartNS == nil || b.TEndNS == nil {
-			t.Errorf("%s was not seen to start and to end", b.ToolCallID)
-		}
-	}
-}
-
 func TestClaudeCodeHooks(t *testing.T) {
 	for _, shell := range []bool{true, false} {
 		t.Run(fmt.Sprintf("assay_shell %v", shell), func(t *testing.T) {

@@ -41,6 +41,16 @@ export class AssayShim {
   // The environment for processes that a tool call starts.
   env(id, env = process.env) { return { ...env, ASSAY_TOOL_CALL_ID: id }; }
 
+  // Reports a call around run, which gets the environment for its processes.
+  async call(id, tool, run) {
+    this.started(id, tool);
+    try {
+      return await run(this.env(id));
+    } finally {
+      this.completed(id, tool);
+    }
+  }
+
   // Reports every tool call of a Runner of @openai/agents.
   attach(runner) {
     runner.on('agent_tool_start', (_ctx, _agent, tool, { toolCall }) => this.started(toolCall.callId, tool.name));

@@ -3,12 +3,17 @@ nothing outside of a run. Safe for threads, and for several processes that
 write to one log."""
 
 import contextlib
+import contextvars
 import datetime
 import fcntl
+import functools
+import inspect
 import json
 import os
+import uuid
 
 _TAIL = 1 << 20  # no line is longer
+_current = contextvars.ContextVar("assay_tool_call_id")
 
 
 class AssayShim:
@@ -54,14 +59,42 @@ class AssayShim:
         """Reports a call around a block, and gives the environment for the
         processes that it starts."""
         self.started(tool_call_id, tool)
+        token = _current.set(tool_call_id)
         try:
-            yield self.env(tool_call_id)
+            yield self.env()
         finally:
+            _current.reset(token)
             self.completed(tool_call_id, tool)
 
+    def tool(self, function):
+        """Reports every call of a function, or coroutine function, that an SDK
+        calls by itself and without a call's id. The id is made here; the
+        function gets it into its processes with env()."""
+        name = function.__name__
+
+        def call():
+            return self.call(f"{name}-{uuid.uuid4().hex}", name)
+
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def reported(*args, **kwargs):
+                with call():
+                    return await function(*args, **kwargs)
+
+        else:
+
+            @functools.wraps(function)
+            def reported(*args, **kwargs):
+                with call():
+                    return function(*args, **kwargs)
+
+        return reported
+
     @staticmethod
-    def env(tool_call_id, env=None):
-        return {**(os.environ if env is None else env), "ASSAY_TOOL_CALL_ID": tool_call_id}
+    def env(tool_call_id=None, env=None):
+        """The environment for processes of a call, or of the one that runs."""
+        return {**(os.environ if env is None else env), "ASSAY_TOOL_CALL_ID": tool_call_id or _current.get()}
 
 
 def _next_seq(fd):
