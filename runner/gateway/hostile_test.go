@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coder/websocket"
 )
 
 func TestAMessageTooLargeIsAnsweredAndEndsTheConnection(t *testing.T) {
@@ -109,4 +111,17 @@ func TestMoreConnectionsThanAllowedAreToldSo(t *testing.T) {
 		t.Errorf("answer %q, %v", line, err)
 	}
 	a.must("runs.list", "{}")
+}
+
+// The answer comes before the end, and is not lost with what nobody reads.
+func TestAWebSocketMessageTooLargeIsAnswered(t *testing.T) {
+	conn := dialWS(t, func(c *Config) { c.Limits.Message = 1 << 16 })
+	go conn.Write(t.Context(), websocket.MessageText, make([]byte, 8<<20))
+	_, answer, err := conn.Read(t.Context())
+	if err != nil || !strings.Contains(string(answer), "larger than allowed") {
+		t.Errorf("answer %q, %v", answer, err)
+	}
+	if _, _, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusMessageTooBig {
+		t.Errorf("then %v, want a close that says so", err)
+	}
 }

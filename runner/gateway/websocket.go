@@ -47,8 +47,6 @@ func (w *wsWire) read() (_ []byte, err error) {
 		w.tcp.end() // else its end is not waited for when closing, either
 	case isTimeout(err):
 		return nil, errTooSlow
-	case errors.Is(err, websocket.ErrMessageTooBig):
-		return nil, errTooLarge
 	}
 	return b, err
 }
@@ -57,6 +55,9 @@ func (w *wsWire) read() (_ []byte, err error) {
 func (w *wsWire) readAll(r io.Reader) ([]byte, error) {
 	for {
 		n, err := r.Read(w.part[:])
+		if w.in.len()+n > w.tcp.limits.Message {
+			return nil, errTooLarge
+		}
 		if err := w.in.add(w.part[:n]); err != nil {
 			return nil, err
 		}
@@ -85,9 +86,12 @@ func (w *wsWire) finish(reason string) {
 	if len(reason) > 120 {
 		reason = reason[:120] // a close frame has room for 123 bytes
 	}
-	code := websocket.StatusNormalClosure
-	if reason != "" {
-		code = websocket.StatusPolicyViolation
+	code := websocket.StatusPolicyViolation
+	switch reason {
+	case "":
+		code = websocket.StatusNormalClosure
+	case errTooLarge.Error():
+		code = websocket.StatusMessageTooBig
 	}
 	w.conn.Close(code, reason)
 	w.close()
@@ -146,7 +150,7 @@ func (g *Gateway) upgrade(rw http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // it has answered
 	}
-	conn.SetReadLimit(int64(g.limits.Message))
+	conn.SetReadLimit(-1) // readAll has one, which leaves room for an answer
 	g.serve(&wsWire{conn: conn, tcp: r.Context().Value(connKey{}).(*timedConn), in: incoming{g: g}})
 }
 
@@ -159,8 +163,8 @@ func (g *Gateway) admit(r *http.Request) error {
 		}
 		return nil
 	}
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
 		token = r.URL.Query().Get("token")
 	}
 	if subtle.ConstantTimeCompare([]byte(token), []byte(g.cfg.Token)) != 1 {

@@ -38,6 +38,7 @@ def outcome(got, kind, by=None, **more):
 def authentication():
     for how in ("header", "query"):
         Client(WebSocket(URL, TOKEN, how)).close()
+    Client(WebSocket(URL, headers=["authorization: bearer " + TOKEN])).close()
     for token, more in ((None, {}), ("wrong", {}), ("wrong", {"how": "query"}), (TOKEN + "x", {}),
                         (TOKEN, {"headers": ["Origin: http://evil.example"]})):
         try:
