@@ -1,12 +1,9 @@
 package contract
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
-	"path/filepath"
 	"strings"
 
 	"github.com/assay-run/assay-run/runner/internal/strict"
@@ -57,11 +54,11 @@ type fileCheck struct {
 // the name (.json, .yaml, .yml), else by the first character. Load does not
 // validate.
 func Load(path string) (*Contract, string, error) {
-	data, err := readRegular(path)
+	data, err := strict.ReadFile(path, MaxFileBytes)
 	if err != nil {
-		return nil, "", err
+		return nil, "", fmt.Errorf("read contract: %w", err)
 	}
-	c, err := Parse(data, formatOf(path, data))
+	c, err := Parse(data, strict.FormatOf(path, data))
 	if err != nil {
 		return nil, "", fmt.Errorf("contract %s: %w", path, err)
 	}
@@ -112,42 +109,4 @@ func Parse(data []byte, format Format) (*Contract, error) {
 func Digest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-func formatOf(path string, data []byte) Format {
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".json":
-		return JSON
-	case ".yaml", ".yml":
-		return YAML
-	}
-	if bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) {
-		return JSON
-	}
-	return YAML
-}
-
-// readRegular reads a file of at most MaxFileBytes. It neither waits for a
-// FIFO's writer nor reads a device.
-func readRegular(path string) ([]byte, error) {
-	f, err := openNonblock(path)
-	if err != nil {
-		return nil, fmt.Errorf("read contract: %w", err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("read contract: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("read contract %s: not a regular file; save the contract in one", path)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read contract: %w", err)
-	}
-	if len(data) > MaxFileBytes {
-		return nil, fmt.Errorf("read contract %s: larger than %d bytes; move long commands into scripts", path, MaxFileBytes)
-	}
-	return data, nil
 }

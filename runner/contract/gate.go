@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -169,7 +170,7 @@ func (g *Gate) Release() {
 }
 
 func (g *Gate) fileAfter() string {
-	switch data, err := readRegular(g.opts.Path); {
+	switch data, err := strict.ReadFile(g.opts.Path, MaxFileBytes); {
 	case errors.Is(err, fs.ErrNotExist):
 		return "missing"
 	case err != nil:

@@ -1,13 +1,9 @@
 package policy
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/assay-run/assay-run/runner/internal/strict"
@@ -47,27 +43,16 @@ type fileKeys struct {
 	Rules        []Rule    `json:"rules"`
 }
 
-// Load reads the policy at path, JSON when its name ends in .json or its first
-// character is a brace, else YAML. Keys that it does not know and keys given
-// twice are errors that name the file and the line.
+// Load reads the policy at path, which must be a regular file. The notation is
+// told by the name (.json, .yaml, .yml), else by the first character. Keys that
+// it does not know and keys given twice are errors that name the file and the
+// line.
 func Load(path string) (*File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
+	data, err := strict.ReadFile(path, MaxFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read policy: %w", err)
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("read policy %s: not a regular file", path)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read policy %s: %w", path, err)
-	}
-	format := strict.YAML
-	if filepath.Ext(path) == ".json" || bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
-		format = strict.JSON
-	}
-	p, err := parse(data, format)
+	p, err := parse(data, strict.FormatOf(path, data))
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", path, err)
 	}

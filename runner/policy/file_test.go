@@ -119,7 +119,7 @@ func TestLoad(t *testing.T) {
 		}
 		return p
 	}
-	for _, p := range []string{write("p.yaml", example), write("p.json", `{"tools":{"deny":["shell"]}}`), write("p", ` {"tools":{"deny":["shell"]}}`)} {
+	for _, p := range []string{write("p.yaml", example), write("flow.yaml", `{tools: {deny: [shell]}}`), write("p.json", `{"tools":{"deny":["shell"]}}`), write("p", ` {"tools":{"deny":["shell"]}}`)} {
 		f, err := Load(p)
 		if err != nil {
 			t.Fatal(err)

@@ -1,5 +1,5 @@
 //go:build !unix
 
-package policy
+package strict
 
 const nonblock = 0

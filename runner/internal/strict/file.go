@@ -1,0 +1,46 @@
+package strict
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+var errNotRegular = errors.New("not a regular file; save it in one")
+
+// ReadFile reads a regular file: whole, or most+1 bytes of a larger one, so that
+// its length tells. It neither waits for a pipe's writer nor reads a device.
+// Errors name the file.
+func ReadFile(path string, most int) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &os.PathError{Op: "read", Path: path, Err: errNotRegular}
+	}
+	return io.ReadAll(io.LimitReader(f, int64(most)+1))
+}
+
+// FormatOf tells a file's format by its name, where that ends in .json, .yaml or
+// .yml, else by its first character: JSON begins with a brace.
+func FormatOf(path string, data []byte) Format {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".json":
+		return JSON
+	case ".yaml", ".yml":
+		return YAML
+	}
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+		return JSON
+	}
+	return YAML
+}
