@@ -86,9 +86,6 @@ type Usage struct {
 	PidsPeak     *int64
 	IOReadBytes  *int64
 	IOWriteBytes *int64
-	// Processes is how many processes ran in all. No cgroup controller counts
-	// that, so it is always nil: an observer of forks may know.
-	Processes *int64
 }
 
 // Events are the kernel's own counters of limits that struck. A field is nil

@@ -29,7 +29,6 @@ const (
 	CodeLockdown     = "lockdown"
 	CodeNoBTF        = "no_btf"
 	CodeNoCgroup2    = "no_cgroup2"
-	CodeOldKernel    = "old_kernel"
 	CodeLoadFailed   = "load_failed"
 	CodeHookMissing  = "hook_missing"
 	CodeHookSilent   = "hook_silent"

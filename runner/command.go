@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -101,8 +102,8 @@ func lookPath(name, dir string, env []string) (string, error) {
 // Exit codes of assay-run itself. A child may use the same numbers:
 // result.json tells them apart.
 const (
-	ExitContractFailed       = 122
-	ExitContractInconclusive = 123
+	ExitContractFailed       = contract.ExitFailed
+	ExitContractInconclusive = contract.ExitInconclusive
 	ExitTimeout              = 124
 	ExitRunner               = 125
 	ExitNotExecutable        = 126

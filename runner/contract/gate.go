@@ -106,9 +106,6 @@ func (g *Gate) Prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// Contract is what will be evaluated, and its digest.
-func (g *Gate) Contract() (*Contract, string) { return g.contract, g.digest }
-
 // Pending is what contract.json says until Settle has returned: nothing has
 // been found yet, for the reason given.
 func (g *Gate) Pending(reason string) *schema.Contract {

@@ -109,9 +109,6 @@ func (s *Streams) openPipe(stream, member string, to *os.File) (*os.File, error)
 	return end, nil
 }
 
-// Mode returns ModePassthrough, ModePipe or ModeTerminal.
-func (s *Streams) Mode() string { return s.mode }
-
 // OwnSession tells whether the child's stdin is a pseudo-terminal of its own: then
 // start it as the foreground job of a new session there ([cgroup.Group.StartJob]).
 // Where it is false and one of our own streams is a terminal, the child must stay

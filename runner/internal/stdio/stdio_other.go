@@ -16,9 +16,6 @@ type Streams struct{ cfg Config }
 // Open never fails here.
 func Open(cfg Config) (*Streams, error) { return &Streams{cfg: cfg}, nil }
 
-// Mode returns ModePassthrough.
-func (s *Streams) Mode() string { return ModePassthrough }
-
 // OwnSession returns false.
 func (s *Streams) OwnSession() bool { return false }
 
