@@ -157,7 +157,7 @@ func TestClaudeCode(t *testing.T) {
 	dir := claudeProject(t)
 	shim := filepath.Join(dir, ".claude", "shims", "claude-code")
 	for name, value := range map[string]string{
-		"CLAUDE_CODE_SHELL_PREFIX": filepath.Join(shim, "assay_shell"), "HOME": t.TempDir(), "CLAUDE_CONFIG_DIR": "", "CLAUDECODE": "", "SHELL": "/bin/bash",
+		"CLAUDE_CODE_SHELL_PREFIX": filepath.Join(shim, "assay_shell"), "HOME": t.TempDir(), "CLAUDE_CODE_TMPDIR": t.TempDir(), "CLAUDE_CONFIG_DIR": "", "CLAUDECODE": "", "SHELL": "/bin/bash",
 	} {
 		t.Setenv(name, value)
 	}
