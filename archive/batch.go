@@ -1,9 +1,7 @@
 package archive
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 )
 
 // AppendBatch adds n lines to a layer, in one write and without another's line
@@ -16,25 +14,18 @@ func (s *Spool) AppendBatch(path string, n int, encode func(dst []byte, seq uint
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err == nil && l.closed {
-		l.err = fmt.Errorf("append to %s: %w", l.path, os.ErrClosed)
-	}
-	if l.err != nil {
-		l.dropped += uint64(n)
-		return l.err
+	if err := l.takes(uint64(n)); err != nil {
+		return err
 	}
 	start := len(l.buf)
 	for i := range n {
 		at := len(l.buf)
 		l.buf = encode(l.buf, l.seq+uint64(i), i)
-		line := l.buf[at:]
-		if len(line) == 0 || len(line) >= maxLine || bytes.IndexByte(line, '\n') >= 0 {
-			size := len(line)
+		if err := l.endLine(at); err != nil {
 			l.buf = l.buf[:start]
 			l.dropped += uint64(n)
-			return fmt.Errorf("append to %s: a batch was dropped for a line of %d bytes (1 to %d without a newline allowed)", l.path, size, maxLine-1)
+			return fmt.Errorf("append to %s: a batch was dropped for %w", l.path, err)
 		}
-		l.buf = append(l.buf, '\n')
 	}
 	l.seq += uint64(n)
 	l.pending += uint64(n)

@@ -29,26 +29,41 @@ type layer struct {
 	err     error // sticky
 }
 
-func (l *layer) append(encode func(dst []byte, seq uint64) []byte) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// takes is nil where n more lines may be appended; else they are dropped.
+func (l *layer) takes(n uint64) error {
 	if l.err == nil && l.closed {
 		l.err = fmt.Errorf("append to %s: %w", l.path, os.ErrClosed)
 	}
 	if l.err != nil {
-		l.dropped++
-		return l.err
+		l.dropped += n
+	}
+	return l.err
+}
+
+// endLine ends the line that begins at this place of the buffer. The error tells
+// what is there instead of one.
+func (l *layer) endLine(at int) error {
+	line := l.buf[at:]
+	if len(line) == 0 || len(line) >= maxLine || bytes.IndexByte(line, '\n') >= 0 {
+		return fmt.Errorf("a line of %d bytes (1 to %d without a newline allowed)", len(line), maxLine-1)
+	}
+	l.buf = append(l.buf, '\n')
+	return nil
+}
+
+func (l *layer) append(encode func(dst []byte, seq uint64) []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.takes(1); err != nil {
+		return err
 	}
 	start := len(l.buf)
 	l.buf = encode(l.buf, l.seq)
-	line := l.buf[start:]
-	if len(line) == 0 || len(line) >= maxLine || bytes.IndexByte(line, '\n') >= 0 {
-		n := len(line)
+	if err := l.endLine(start); err != nil {
 		l.buf = l.buf[:start]
 		l.dropped++
-		return fmt.Errorf("append to %s: a line of %d bytes (1 to %d without a newline allowed) was dropped", l.path, n, maxLine-1)
+		return fmt.Errorf("append to %s: %w was dropped", l.path, err)
 	}
-	l.buf = append(l.buf, '\n')
 	l.seq++
 	l.pending++
 	if l.batched && len(l.buf) < batchBytes {
