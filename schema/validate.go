@@ -91,7 +91,7 @@ func check(s *jsonschema.Resolved, doc []byte) (map[string]any, error) {
 func numbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
-		return number(string(v))
+		return Number(string(v))
 	case []any:
 		for i := range v {
 			v[i] = numbers(v[i])
@@ -104,8 +104,9 @@ func numbers(v any) any {
 	return v
 }
 
-// number is n as an integer where it is one, else as a float that is not.
-func number(n string) any {
+// Number is a JSON number as package jsonschema tells integers from others: n as
+// an integer where it is one, else as a float that is not.
+func Number(n string) any {
 	if i, err := strconv.ParseInt(n, 10, 64); err == nil {
 		return i
 	}

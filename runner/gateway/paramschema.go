@@ -4,14 +4,13 @@ import (
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
-	"math"
-	"math/big"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // paramSchema checks a tool's parameters. It is safe for concurrent use.
@@ -104,26 +103,10 @@ func exactNumbers() json.Options {
 		}
 		raw, err := d.ReadValue()
 		if err == nil {
-			*v = number(string(raw))
+			*v = schema.Number(string(raw))
 		}
 		return err
 	}))
-}
-
-func number(n string) any {
-	if i, err := strconv.ParseInt(n, 10, 64); err == nil {
-		return i
-	}
-	if u, err := strconv.ParseUint(n, 10, 64); err == nil {
-		return u
-	}
-	f, _ := strconv.ParseFloat(n, 64)
-	if _, frac := math.Modf(f); frac == 0 {
-		if r, ok := new(big.Rat).SetString(n); ok && !r.IsInt() {
-			return math.Copysign(0.5, f) // rounding must not make it whole
-		}
-	}
-	return f
 }
 
 // describe takes from a validator's message what does not depend on values:
