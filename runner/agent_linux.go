@@ -23,6 +23,7 @@ type agentSide struct {
 	due              uint64 // seq of the SDK's next line
 	resync           bool   // lines were refused, so seq may jump
 	sdkErr, policErr error  // the first failure to record a line
+	kept             uint64 // lines of the SDK that have something wrong
 
 	mu               sync.Mutex // guards what follows
 	tools, decisions map[string]bool
@@ -30,7 +31,8 @@ type agentSide struct {
 	warnings         []string
 
 	closed  bool
-	accused error // what is wrong with what it told, or could not be kept of it
+	refused map[string]uint64 // lines that were not taken in, by layer
+	accused error             // what is wrong with what it told, or could not be kept of it
 }
 
 // maxNames bounds the tools, and the decisions, of the capability surface.
@@ -94,8 +96,11 @@ func (r *run) endAgent() {
 	}
 	a.closed = true
 	a.closeGateway()
-	a.endLog(a.sdk, "sdk", "sdk event log", a.sdkErr)
-	a.endLog(a.policy, "policy", "policy decision log", a.policErr)
+	a.refused = map[string]uint64{
+		"sdk":    a.endLog(a.sdk, "sdk", "sdk event log", a.sdkErr),
+		"policy": a.endLog(a.policy, "policy", "policy decision log", a.policErr),
+	}
+	a.refused["sdk"] -= min(a.kept, a.refused["sdk"])
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for t := range a.tools {
@@ -135,8 +140,16 @@ func (r *run) correlation() *schema.CorrelationReport {
 	return r.agentSide.correlator.Report(f)
 }
 
-// agentHealth says what is there of the layers that the agent writes.
+// agentHealth says what is there of the layers that the agent writes. What was
+// in its logs and not taken in is dropped.
 func (r *run) agentHealth(h *schema.ObservationHealth) {
+	if r.agentSide != nil {
+		for name, n := range r.agentSide.refused {
+			c := h.Layers[name]
+			c.Seen, c.Dropped = c.Seen+n, c.Dropped+n
+			h.Layers[name] = c
+		}
+	}
 	if n := h.Layers[schema.LayerName(schema.PolicyPath)].Written; n > 0 {
 		h.PolicyLayer = schema.Present
 		h.Notes = append(h.Notes, fmt.Sprintf("s4_policy_capture: policy_events=%d", n))

@@ -85,6 +85,9 @@ func (a *agentSide) sdkLine(line []byte, _ int, at agentlog.Arrival) error {
 		a.sdkErr = err
 	}
 	a.correlator.SDK(&e, at)
+	if gap != nil {
+		a.kept++
+	}
 	return gap
 }
 
@@ -113,11 +116,11 @@ func (a *agentSide) append(layer string, stamp func(seq uint64) any) error {
 	})
 }
 
-// endLog closes a log and tells what is wrong with it. unwritten is why lines
-// of it could not be recorded.
-func (a *agentSide) endLog(f *agentlog.Follower, subject, name string, unwritten error) {
+// endLog closes a log and tells what is wrong with it, and with how many lines.
+// unwritten is why lines of it could not be recorded.
+func (a *agentSide) endLog(f *agentlog.Follower, subject, name string, unwritten error) (bad uint64) {
 	if f == nil {
-		return
+		return 0
 	}
 	account := f.Close()
 	for _, p := range account.Problems {
@@ -147,6 +150,7 @@ func (a *agentSide) endLog(f *agentlog.Follower, subject, name string, unwritten
 	if unwritten != nil {
 		a.accused = errors.Join(a.accused, fmt.Errorf("record the %s: %w", name, unwritten))
 	}
+	return account.Bad
 }
 
 var remedies = map[string]string{

@@ -114,8 +114,12 @@ func (s *Summary) output() string {
 }
 
 func (s *Summary) layer(state, name string) string {
-	if n := s.Layers[name].Written; n > 0 {
-		return fmt.Sprintf("%s, %d events", clean(state), n)
+	text, c := clean(state), s.Layers[name]
+	if c.Written > 0 {
+		text += fmt.Sprintf(", %d events", c.Written)
 	}
-	return clean(state)
+	if c.Dropped > 0 {
+		text += fmt.Sprintf(", %d lost", c.Dropped)
+	}
+	return text
 }
