@@ -90,6 +90,12 @@ struct cgroup {
 	struct cgroup *ancestors[0];
 };
 
+struct mnt_namespace;
+
+struct nsproxy {
+	struct mnt_namespace *mnt_ns;
+};
+
 struct css_set {
 	struct cgroup *dfl_cgrp;
 };
@@ -199,6 +205,7 @@ struct task_struct {
 	u64 start_boottime;
 	struct fs_struct *fs;
 	struct files_struct *files;
+	struct nsproxy *nsproxy;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
 };

@@ -103,6 +103,48 @@ __noinline int on_write(struct scratch *s)
 	return report_file(s, f);
 }
 
+/* A request for io_submit, linux/aio_abi.h. */
+struct iocb {
+	u64 data, key;
+	u16 opcode, prio;
+	u32 fd;
+	u64 buf, bytes;
+};
+
+static long aio_request(u32 i, void *arg)
+{
+	struct scratch *s = *(struct scratch **)arg;
+	struct counter *c = cell(row(s)->hook);
+	struct iocb b = {};
+	u32 size = s->is32 ? 4 : 8;
+	u64 at = 0, f;
+
+	bpf_probe_read_user(&at, size, (void *)s->arg[2] + i * size);
+	bpf_probe_read_user(&b, sizeof(b), (void *)at);
+	if (!c || (b.opcode != 1 && b.opcode != 8)) /* PWRITE, PWRITEV */
+		return 0;
+	f = file_of(b.fd);
+	if (!f || !is_a(f, 0100000))
+		return 0;
+	c->fired++;
+	s->bytes = b.opcode == 1 ? b.bytes : 0;
+	report_file(s, f);
+	return 0;
+}
+
+/* Writes that go on in the background: s->ret is how many requests were taken. */
+__noinline int on_aio(struct scratch *s)
+{
+	u32 n;
+
+	if (!s)
+		return 0;
+	n = s->ret > 0 ? s->ret : 0;
+	s->ret = s->arg[5] = 0;
+	bpf_loop(n, aio_request, &s, 0);
+	return filter(s); /* the call itself */
+}
+
 __noinline int on_mmap(struct scratch *s)
 {
 	u64 type, f;

@@ -65,7 +65,7 @@ static long step(u32 i, void *arg)
 		struct mount *m = w->mnt, *up = w->tree.parent;
 
 		if (up == m || !up) {
-			if (!BPF_CORE_READ(m, mnt_ns)) /* unmounted, but still in use */
+			if (BPF_CORE_READ(m, mnt_ns) != w->ns) /* another's, or of a tree that is mounted nowhere */
 				w->bits |= B_UNREACHABLE;
 			return 1;
 		}
@@ -115,6 +115,7 @@ __noinline u32 walk(struct scratch *s, u32 off, u64 mnt, u64 dentry)
 	w = &s->walk;
 	w->off = w->start = off;
 	w->names = w->bits = 0;
+	w->ns = BPF_CORE_READ(bpf_get_current_task_btf(), nsproxy, mnt_ns);
 	if (!v || !d) {
 		w->bits = B_FAILED_READ;
 		return off;

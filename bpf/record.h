@@ -109,7 +109,7 @@ struct syscall {
 };
 
 enum prog {
-	P_NONE, P_OPEN, P_PATH, P_FD, P_CWD, P_WRITE, P_ARGS, P_SOCKET, P_MMAP, P_CLONE,
+	P_NONE, P_OPEN, P_PATH, P_FD, P_CWD, P_WRITE, P_ARGS, P_SOCKET, P_MMAP, P_CLONE, P_PACKED, P_AIO,
 	P_COUNT,
 };
 

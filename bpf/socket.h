@@ -191,10 +191,12 @@ __noinline int on_socket(struct scratch *s)
 			__builtin_memcpy(a.local, p->at.local, 16);
 		}
 		bpf_map_delete_elem(&pendings, &tid);
-	} else if (a.family == AF_UNIX && kind != K_SEND && s->ret >= 0) {
+	} else if (kind == K_CONNECT && s->ret >= 0 && !a.rport && (a.family == AF_INET || a.family == AF_INET6)) {
+		a.family = 0; /* AF_UNSPEC was asked for: no peer any more */
+	} else if (a.family == AF_UNIX && (kind != K_SEND || !user) && s->ret >= 0) {
 		struct unix_sock *u = (void *)sk;
 
-		if (kind == K_CONNECT)
+		if (kind == K_CONNECT || kind == K_SEND)
 			u = (void *)BPF_CORE_READ(u, peer);
 		if (u)
 			n = unix_name(s, (u64)u, &at);

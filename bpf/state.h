@@ -33,6 +33,7 @@ struct walk {
 	u32 off, start, names, bits;
 	struct dentry *dentry;
 	struct mount *mnt;
+	struct mnt_namespace *ns; /* the current task's */
 	struct { /* of mnt */
 		struct mount *parent;
 		struct dentry *mountpoint, *root;

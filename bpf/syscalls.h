@@ -8,7 +8,62 @@
 #include "socket.h"
 
 #define CLONE3 435
+#define SOCKETCALL 102
 #define NEW_NAMESPACES 0x7E020080ULL /* the CLONE_NEW* flags */
+
+/* 32-bit programs have calls whose arguments stand in memory. Puts in their place
+ * the call that they stand for, with its arguments. Returns 1 when that is none
+ * to look at, less than 0 when the arguments could not be read. */
+__noinline int unpack(struct scratch *s)
+{
+	u32 args[6] = {}, nr = 192 /* mmap2 */, n = 6;
+	u64 from;
+
+	if (!s)
+		return -1;
+	from = s->arg[0];
+	if (s->nr == SOCKETCALL) { /* include/uapi/linux/net.h */
+		from = s->arg[1];
+		switch (s->arg[0]) {
+		case 2:
+			nr = 361, n = 3; /* bind */
+			break;
+		case 3:
+			nr = 362, n = 3; /* connect */
+			break;
+		case 4:
+			nr = 363, n = 2; /* listen */
+			break;
+		case 5:
+			nr = 364, n = 3; /* accept */
+			break;
+		case 9:
+			nr = 369, n = 4; /* send */
+			break;
+		case 11:
+			nr = 369, n = 6; /* sendto */
+			break;
+		case 16:
+			nr = 370, n = 3; /* sendmsg */
+			break;
+		case 18:
+			nr = 364, n = 4; /* accept4 */
+			break;
+		case 20:
+			nr = 345, n = 4; /* sendmmsg */
+			break;
+		default:
+			return 1;
+		}
+	}
+	if (bpf_probe_read_user(args, n * 4, (void *)from))
+		return -1;
+	s->nr = s->sel = nr;
+#pragma unroll
+	for (n = 0; n < 6; n++)
+		s->arg[n] = args[n];
+	return 0;
+}
 
 /* A clone is of interest where it makes namespaces. */
 __noinline int on_clone(struct scratch *s)
@@ -28,6 +83,18 @@ __noinline int on_clone(struct scratch *s)
 	return report_args(s);
 }
 
+/* Calls of another instruction set are counted only. */
+static __always_inline int undecoded(void)
+{
+	struct counter *c;
+
+	if (in_scope() && (c = cell(H_COMPAT))) {
+		c->fired++;
+		c->filtered++;
+	}
+	return 0;
+}
+
 SEC("raw_tp/sys_exit")
 int BPF_PROG(sys_exit, u64 entry, long ret)
 {
@@ -45,18 +112,17 @@ int BPF_PROG(sys_exit, u64 entry, long ret)
 	nr = (u32)regs->syscallno;
 	is32 = t->thread_info.flags >> 22 & 1; /* TIF_32BIT */
 #endif
-	if (nr >= NSYS) {
-		/* The x32 calls have this bit. They are counted, not decoded. */
-		if (nr & 0x40000000 && in_scope()) {
-			struct counter *c = cell(H_COMPAT);
-
-			if (c) {
-				c->fired++;
-				c->filtered++;
-			}
-		}
+#if defined(__TARGET_ARCH_x86)
+	/* The x32 calls have this bit; -1 is the end of a signal handler, and -ENOSYS
+	 * what a kernel without them answers. */
+	if (nr >> 30 == 1 && ret != -38)
+		return undecoded();
+#else
+	if (is32)
+		return undecoded();
+#endif
+	if (nr >= NSYS)
 		return 0;
-	}
 	d = is32 ? &syscalls32[nr] : &syscalls[nr];
 	prog = d->prog;
 	if (!prog)
@@ -97,6 +163,16 @@ int BPF_PROG(sys_exit, u64 entry, long ret)
 	if (is32)
 		s->ret = (s32)ret;
 #endif
+	if (prog == P_PACKED) {
+		int none = unpack(s);
+
+		if (none) {
+			if (enter(s))
+				return 0;
+			return none < 0 ? report_args(s) : filter(s);
+		}
+		prog = row(s)->prog;
+	}
 	if (enter(s))
 		return 0;
 	switch (prog) {
@@ -112,6 +188,8 @@ int BPF_PROG(sys_exit, u64 entry, long ret)
 		return on_write(s);
 	case P_MMAP:
 		return on_mmap(s);
+	case P_AIO:
+		return on_aio(s);
 	case P_SOCKET:
 		return on_socket(s);
 	case P_CLONE:

@@ -191,6 +191,8 @@ func (d *decoder) arguments(r *record, call *sysCall) {
 		e.UID, e.GID = uint32(r.arg(2)), uint32(r.arg(3))
 	case "truncate", "ftruncate":
 		e.Bytes = r.arg(1)
+	case "truncate64", "ftruncate64":
+		e.Bytes = r.arg(1) | r.arg(2)<<32
 	case "fallocate":
 		e.Args = [6]uint64{r.arg(1), r.arg(2), r.arg(3)}
 		if r.u32(offBits)&bitIA32 != 0 { // in halves

@@ -25,13 +25,11 @@ func (d *decoder) file(r *record, bits uint32) {
 	if e.Kind == KindIOUringOp {
 		e.Args[0] = r.arg(0)
 	}
-	if len(r.seg[segPath]) > 0 || len(r.seg[segBase]) > 0 {
-		e.PathSource = PathUserMemory
+	if d.named(r.seg[segPath], r.seg[segBase]) {
 		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], r.seg[segRoot], r.seg[segPath])
 		e.Path = d.path[0]
 	}
-	if len(r.seg[segPath2]) > 0 || len(r.seg[segBase2]) > 0 {
-		e.PathSource = PathUserMemory
+	if d.named(r.seg[segPath2], r.seg[segBase2]) {
 		d.path[1] = d.join(d.path[1][:0], r.seg[segBase2], r.seg[segRoot], r.seg[segPath2])
 		e.Path2 = d.path[1]
 	}
@@ -39,6 +37,23 @@ func (d *decoder) file(r *record, bits uint32) {
 		e.Path2, e.Name = e.Name, nil
 	}
 }
+
+// named reports whether the event has a path that begins at base. The kernel says
+// of a name that it could not read that the address is bad: base is not the path.
+func (d *decoder) named(name, base []byte) bool {
+	e := &d.ev
+	if len(name) == 0 && len(base) > 0 && e.Errno == efault {
+		e.Unreadable = true
+		return false
+	}
+	if len(name) == 0 && len(base) == 0 {
+		return false
+	}
+	e.PathSource = PathUserMemory
+	return true
+}
+
+const efault = 14
 
 func isMemfd(e *Event) bool {
 	return e.Unreachable && bytes.HasPrefix(e.Path, []byte("/memfd:"))

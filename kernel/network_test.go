@@ -48,6 +48,10 @@ func init() {
 		unix.Connect(fd, &unix.SockaddrInet4{Port: 40003, Addr: [4]byte{127, 0, 0, 1}})
 		unix.Send(fd, []byte("x"), 0)
 		unix.Close(fd)
+		fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		unix.Connect(fd, &unix.SockaddrInet4{Port: 40004, Addr: [4]byte{127, 0, 0, 1}})
+		raw("connect", uintptr(fd), uintptr(unsafe.Pointer(&[16]byte{})), 16) // AF_UNSPEC: from everybody
+		unix.Close(fd)
 		fd, _ = unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM, 0)
 		unix.Sendto(fd, []byte("abc"), 0, &unix.SockaddrInet6{Port: 40006, Addr: [16]byte{15: 1}})
 		unix.Connect(fd, &unix.SockaddrInet6{Port: 40007, Addr: [16]byte{15: 1}})
@@ -82,6 +86,13 @@ func init() {
 		check("abstract dial", err)
 		ac.Close()
 		a.Close()
+		gram, err := net.ListenPacket("unixgram", "gram")
+		check("unix datagrams", err)
+		fd, _ = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+		check("unix connect", unix.Connect(fd, &unix.SockaddrUnix{Name: "gram"}))
+		unix.Send(fd, []byte("abc"), 0)
+		unix.Close(fd)
+		gram.Close()
 		net.Dial("unix", "missing")
 		net.Dial("unix", "/missing/from/root")
 	}
@@ -139,6 +150,7 @@ func TestNetwork(t *testing.T) {
 		{"sendmsg", KindSend, func(e *Event) bool { return e.Remote == local(40002) && e.Bytes == 4 }},
 		{"connected datagram", KindConnect, func(e *Event) bool { return e.Remote == local(40003) && e.SockType == unix.SOCK_DGRAM }},
 		{"send on it", KindSend, func(e *Event) bool { return e.Remote == local(40003) && e.Ret == 1 }},
+		{"a connection dissolved", KindConnect, func(e *Event) bool { return !e.Remote.IsValid() && e.Ret == 0 && e.Proto == unix.IPPROTO_UDP }},
 		{"sendto v6", KindSend, func(e *Event) bool { return e.Remote == six(40006) }},
 		{"connect v6", KindConnect, func(e *Event) bool { return e.Remote == six(40007) }},
 		{"DNS query", KindDNS, func(e *Event) bool {
@@ -152,6 +164,9 @@ func TestNetwork(t *testing.T) {
 		{"unix connect", KindConnect, func(e *Event) bool {
 			return string(e.Path) == filepath.Join(dir, "sock") && e.PathSource == PathKernelObject && e.Errno == 0
 		}},
+		{"unix datagram on a connected socket", KindSend, func(e *Event) bool {
+			return string(e.Path) == filepath.Join(dir, "gram") && e.PathSource == PathKernelObject && e.Bytes == 3
+		}},
 		{"abstract connect", KindConnect, func(e *Event) bool { return strings.HasPrefix(string(e.Path), "@assay-test-") }},
 		{"missing unix socket", KindConnect, func(e *Event) bool {
 			return string(e.Path) == filepath.Join(dir, "missing") && e.Errno == int32(syscall.ENOENT) && e.PathSource == PathUserMemory
@@ -163,6 +178,9 @@ func TestNetwork(t *testing.T) {
 		if len(s.find(w.kind, w.ok)) == 0 {
 			t.Errorf("missing: %s", w.what)
 		}
+	}
+	if n := len(s.find(KindConnect, func(e *Event) bool { return e.Remote.IsValid() && e.Remote.Port() == 0 })); n > 0 {
+		t.Errorf("%d connects to nobody", n)
 	}
 	if t.Failed() {
 		t.Log(s.dump())

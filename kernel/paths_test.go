@@ -59,6 +59,25 @@ func init() {
 		check("overlay", err)
 		open("over/g")
 	}
+	children["elsewhere"] = func([]string) { // in a mount namespace of its own
+		before := int(os.NewFile(3, "").Fd()) // of the one that the test is in
+		check("private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+		_, err := unix.Openat(before, "before", unix.O_CREAT, 0o600)
+		check("openat", err)
+		check("mkdir", os.Mkdir("tree", 0o755))
+		tree, err := unix.OpenTree(unix.AT_FDCWD, "tree", unix.OPEN_TREE_CLONE)
+		check("open_tree", err)
+		_, err = unix.Openat(tree, "detached", unix.O_CREAT, 0o600)
+		check("openat", err)
+		check("mkdirat", unix.Mkdirat(tree, "dir", 0o700))
+		check("move_mount", unix.MoveMount(tree, "", unix.AT_FDCWD, "tree", unix.MOVE_MOUNT_F_EMPTY_PATH))
+		_, err = unix.Openat(tree, "attached", unix.O_CREAT, 0o600)
+		check("openat", err)
+	}
+	children["unreadable"] = func([]string) {
+		raw("openat", atFDCWD, 8, 0, 0)
+		raw("renameat", atFDCWD, cstr("there"), atFDCWD, 8)
+	}
 }
 
 func TestDeepDirectories(t *testing.T) {
@@ -105,5 +124,53 @@ func TestMounts(t *testing.T) {
 	}
 	if got := s.find(KindMount, nil); len(got) != 4 {
 		t.Errorf("%d mounts, want 4", len(got))
+	}
+}
+
+// What is not below the root of the caller's mount namespace is marked: its path
+// begins at a mount which is nowhere that the caller could name.
+func TestOtherNamespacesAndDetachedMounts(t *testing.T) {
+	s, dir, err := observed(t, "elsewhere", func(_ *session, c *exec.Cmd) {
+		c.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS
+		f, err := os.Open(c.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		c.ExtraFiles = []*os.File{f}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []struct {
+		kind        Kind
+		path        string
+		unreachable bool
+	}{
+		{KindOpen, dir + "/before", true}, {KindOpen, "/detached", true}, {KindMkdir, "/dir", true},
+		{KindOpen, dir + "/tree/attached", false}, {KindMkdir, dir + "/tree", false},
+	} {
+		if got := s.find(w.kind, path(w.path)); len(got) != 1 || got[0].Unreachable != w.unreachable {
+			t.Errorf("%s: %d events", w.path, len(got))
+		}
+	}
+}
+
+// A name that the kernel could not read is no name for the directory that it
+// would have been relative to.
+func TestUnreadableNames(t *testing.T) {
+	s, dir, err := observed(t, "unreadable", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := func(e *Event) bool { return e.Errno == int32(unix.EFAULT) && e.Unreadable }
+	if got := s.find(KindOpen, bad); len(got) != 1 || len(got[0].Path) != 0 {
+		t.Errorf("%d opens", len(got))
+	}
+	if got := s.find(KindRename, bad); len(got) != 1 || string(got[0].Path) != dir+"/there" || len(got[0].Path2) != 0 {
+		t.Errorf("%d renames", len(got))
+	}
+	if n := s.report.Hooks[HookOpen].FailedReads; n != 0 {
+		t.Errorf("%d reads failed that the kernel's own had failed before", n)
 	}
 }

@@ -18,6 +18,8 @@ const (
 	progSocket
 	progMmap
 	progClone
+	progPacked
+	progAIO
 )
 
 // noArg is NOARG of bpf/record.h.
@@ -64,6 +66,8 @@ var sysRows = []sysRow{
 	{"mknodat", progPath, KindMknod, HookMkdir, "d0p1m2k3"},
 	{"truncate", progPath, KindTruncate, HookTruncate, "p0k1"},
 	{"ftruncate", progFD, KindTruncate, HookTruncate, "F0k1"},
+	{"truncate64", progPath, KindTruncate, HookTruncate, "p0k1k2"}, // 32-bit only: the length in halves
+	{"ftruncate64", progFD, KindTruncate, HookTruncate, "F0k1k2"},
 	{"fallocate", progFD, KindTruncate, HookTruncate, "F0k1k2k3"},
 
 	{"chmod", progPath, KindChmod, HookAttr, "p0m1"},
@@ -100,6 +104,7 @@ var sysRows = []sysRow{
 	{"sendfile", progWrite, KindWrite, HookWrite, "F0"},
 	{"copy_file_range", progWrite, KindWrite, HookWrite, "F2"},
 	{"splice", progWrite, KindWrite, HookWrite, "F2"},
+	{"io_submit", progAIO, KindWrite, HookWrite, ""},
 	{"mmap", progMmap, KindMmap, HookMmap, "F4m2f3"},
 
 	{"connect", progSocket, KindConnect, HookSocket, "F0p1"},
@@ -111,7 +116,9 @@ var sysRows = []sysRow{
 	{"sendmsg", progSocket, KindSend, HookSocket, "F0P1f2"},
 	{"sendmmsg", progSocket, KindSend, HookSocket, "F0f3"},
 
-	{"socketcall", progArgs, KindCompat, HookCompat, "k0"}, // 32-bit only: args in user memory
+	// Of 32-bit programs only: the arguments are in user memory.
+	{"socketcall", progPacked, KindCompat, HookSocket, "k0"},
+	{"old_mmap", progPacked, KindCompat, HookMmap, ""},
 
 	{"setuid", progArgs, KindSetID, HookPrivilege, "k0"},
 	{"setgid", progArgs, KindSetID, HookPrivilege, "k0"},
@@ -128,6 +135,7 @@ var sysRows = []sysRow{
 	{"process_vm_writev", progArgs, KindPtrace, HookPrivilege, "k0"},
 	{"pidfd_getfd", progArgs, KindPtrace, HookPrivilege, "k0k1"},
 	{"mount", progPath, KindMount, HookPrivilege, "n0p1f3"},
+	{"umount", progPath, KindMount, HookPrivilege, "p0"}, // 32-bit only
 	{"umount2", progPath, KindMount, HookPrivilege, "p0f1"},
 	{"pivot_root", progPath, KindMount, HookPrivilege, "p0P1"},
 	{"open_tree", progPath, KindMount, HookPrivilege, "d0p1f2"},

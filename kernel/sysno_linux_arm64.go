@@ -3,6 +3,7 @@ package kernel
 // sysNos are the system calls of sysRows by their arm64 numbers
 // (include/uapi/asm-generic/unistd.h).
 var sysNos = []sysNo{
+	{"io_submit", 2},
 	{"setxattr", 5},
 	{"lsetxattr", 6},
 	{"fsetxattr", 7},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -139,6 +140,29 @@ var variants = []variant{
 	{"write copy_file_range a/copy -", func() {
 		writeWith("a/copy", func(fd uintptr) { raw("copy_file_range", open("a/w"), 0, fd, 0, 5, 0) })
 	}},
+	{"write io_submit a/aio -", func() {
+		writeWith("a/aio", func(fd uintptr) {
+			var ctx uintptr
+			if _, _, e := syscall.RawSyscall(unix.SYS_IO_SETUP, 2, uintptr(unsafe.Pointer(&ctx)), 0); e != 0 {
+				check("io_setup", e)
+			}
+			buf := uint64(cstr("hello"))
+			request := func(opcode uint16, n uint64) *[64]byte { // struct iocb of linux/aio_abi.h
+				b := new([64]byte)
+				le.PutUint16(b[16:], opcode)
+				le.PutUint32(b[20:], uint32(fd))
+				le.PutUint64(b[24:], buf)
+				le.PutUint64(b[32:], n)
+				return b
+			}
+			requests := [2]*[64]byte{request(0, 1), request(1, 5)} // a read, a write
+			if n := raw("io_submit", ctx, 2, uintptr(unsafe.Pointer(&requests))); n != 2 {
+				check("io_submit", fmt.Errorf("took %d", int(n)))
+			}
+			syscall.RawSyscall(unix.SYS_IO_DESTROY, ctx, 0, 0) // waits
+			runtime.KeepAlive(&requests)
+		})
+	}},
 	{"write write a/w - EBADF", func() { raw("write", open("a/w"), cstr("hello"), 5) }},
 	{"write write a/limited - EFBIG", func() {
 		writeWith("a/limited", func(fd uintptr) {
@@ -252,6 +276,11 @@ func TestVariants(t *testing.T) {
 	}
 	for _, e := range s.find(KindWrite, func(e *Event) bool { return e.Syscall == "writev" || e.Errno != 0 }) {
 		if e.Errno == 0 && e.Bytes != 6 || e.Errno != 0 && e.Bytes != 0 {
+			t.Errorf("bytes of %s", describe(e))
+		}
+	}
+	for _, e := range s.find(KindWrite, func(e *Event) bool { return e.Syscall == "io_submit" }) {
+		if e.Bytes != 5 {
 			t.Errorf("bytes of %s", describe(e))
 		}
 	}

@@ -112,7 +112,13 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	add(s.MissedExits > 0, CodeMissedExits, "", "%d processes ended without being seen", s.MissedExits)
 	add(s.Alive > 0, CodeStillAlive, "", "%d processes had not ended when observation stopped", s.Alive)
 	add(r.IOUringUsed, CodeIOUring, "use a kernel with the LSM tier", "the run used io_uring, whose requests are seen but not their results")
-	add(s.ByKind[schema.KindCompatSyscall] > 0, CodeCompatSyscalls, "", "%d system calls came through the 32-bit entry and were not decoded", s.ByKind[schema.KindCompatSyscall])
+	compat := s.ByKind[schema.KindCompatSyscall]
+	for _, k := range r.Hooks {
+		if k.Hook == kernel.HookCompat {
+			compat += k.Fired
+		}
+	}
+	add(compat > 0, CodeCompatSyscalls, "", "%d system calls were of another instruction set and not decoded", compat)
 	add(s.Received != r.Delivered, CodeAccount, "", "%d events were delivered, %d received", r.Delivered, s.Received)
 	add(s.Received+s.Added != s.Written+s.Filtered+s.Coalesced+s.Dropped, CodeAccount, "", "%d events and %d added ones gave %d lines, %d filtered, %d coalesced, %d dropped",
 		s.Received, s.Added, s.Written, s.Filtered, s.Coalesced, s.Dropped)

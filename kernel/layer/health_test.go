@@ -44,12 +44,15 @@ func TestCompleteIsEarned(t *testing.T) {
 			a.Report.Hooks[0].Dropped = 3
 			a.Report.Reasons = []kernel.Reason{{Code: kernel.CodeDrops}}
 		}, kernel.CodeDrops},
-		"no self-test":             {func(a *Account) { a.Report.SelfTestNS = 0 }, CodeNoSelfTest},
-		"a full disk":              {func(a *Account) { a.Stats.Dropped, a.Stats.Written = 1, 3 }, CodeLayerDropped},
-		"an exit unseen":           {func(a *Account) { a.Stats.MissedExits = 1 }, CodeMissedExits},
-		"a survivor":               {func(a *Account) { a.Stats.Alive = 1 }, CodeStillAlive},
-		"io_uring":                 {func(a *Account) { a.Report.IOUringUsed = true }, CodeIOUring},
-		"32-bit calls":             {func(a *Account) { a.Stats.ByKind[schema.KindCompatSyscall] = 1 }, CodeCompatSyscalls},
+		"no self-test":   {func(a *Account) { a.Report.SelfTestNS = 0 }, CodeNoSelfTest},
+		"a full disk":    {func(a *Account) { a.Stats.Dropped, a.Stats.Written = 1, 3 }, CodeLayerDropped},
+		"an exit unseen": {func(a *Account) { a.Stats.MissedExits = 1 }, CodeMissedExits},
+		"a survivor":     {func(a *Account) { a.Stats.Alive = 1 }, CodeStillAlive},
+		"io_uring":       {func(a *Account) { a.Report.IOUringUsed = true }, CodeIOUring},
+		"32-bit calls":   {func(a *Account) { a.Stats.ByKind[schema.KindCompatSyscall] = 1 }, CodeCompatSyscalls},
+		"x32 calls": {func(a *Account) {
+			a.Report.Hooks[kernel.HookCompat].Counts = kernel.Counts{Fired: 1, Filtered: 1}
+		}, CodeCompatSyscalls},
 		"an event lost on the way": {func(a *Account) { a.Stats.Received, a.Stats.Written = 3, 3 }, CodeAccount},
 		"a line lost":              {func(a *Account) { a.Stats.Written = 3 }, CodeAccount},
 	} {
