@@ -16,12 +16,7 @@ import (
 // TestLockdown runs the real command on a kernel that is locked down for
 // confidentiality, where no program may read kernel memory.
 func TestLockdown(t *testing.T) {
-	if os.Getenv("KERNEL_TEST_INNER") != "" {
-		t.Skip("this is the inner run")
-	}
-	if testing.Short() {
-		t.Skip("boots a kernel under emulation")
-	}
+	bootsKernels(t)
 	binary := filepath.Join(t.TempDir(), "assay-run")
 	build := exec.Command("go", "build", "-o", binary, "../cmd/assay-run")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

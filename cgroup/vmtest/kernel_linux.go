@@ -28,7 +28,7 @@ func Kernel(series, arch string) (image string, err error) {
 	})
 }
 
-// busyboxFor finds a static busybox for an instruction set, as KernelFor does.
+// busyboxFor finds a static busybox for an instruction set, as Kernel does.
 func busyboxFor(arch string) (string, error) {
 	if arch == runtime.GOARCH {
 		if path, err := exec.LookPath("busybox"); err == nil {
