@@ -53,8 +53,9 @@ func decodeTermios(text []byte, tio *unix.Termios) bool {
 // restore acts on the runner's death. A shell that notices it puts the settings
 // back by itself, or makes others for its line editor; the guard leaves those
 // alone, also where an editor was quicker and has made them from ours: it would
-// return to ours after the line, whatever the guard did meanwhile. The guard is in another session than the terminal's, so that the kernel
-// never stops it for this, whoever is in the foreground.
+// return to ours after the line, whatever the guard did meanwhile. The guard is
+// in another session than the terminal's, so that the kernel never stops it for
+// this, whoever is in the foreground.
 func (t *terminal) restore() {
 	if !t.changed {
 		return

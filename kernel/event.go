@@ -157,7 +157,8 @@ type Event struct {
 	RelativePath bool
 	// Unreadable: a read of user or kernel memory failed, so some field is missing.
 	Unreadable bool
-	// Deleted: the file had no name any more (unlinked, or its directory was). Path is its last one.
+	// Deleted: the file had no name any more (unlinked, or its directory was).
+	// Path is its last one.
 	Deleted bool
 	// Memfd: the file lives in anonymous memory (memfd_create); Path is
 	// "/memfd:NAME". For an exec this and Deleted speak of Exe.

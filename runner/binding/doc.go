@@ -1,8 +1,9 @@
 // Package binding tells which kernel events belong to which tool call.
 //
 // A [Correlator] hears of tool calls from the SDK's log, the policy's log, the
-// runner's own gateway and from "assay-run call", and sees every kernel event once, in the order of
-// time, before its line is written. Each event is bound by the strongest of:
+// runner's own gateway and "assay-run call", and sees every kernel event once,
+// in the order of time, before its line is written. Each event is bound by the
+// strongest of:
 //
 //   - cgroup: its process is in the cgroup that was made for the call;
 //   - env: the process was executed with ASSAY_TOOL_CALL_ID, or with a

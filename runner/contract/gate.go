@@ -131,9 +131,9 @@ func (g *Gate) document(e *Evaluation) *schema.Contract {
 
 // Settle is called once the agent and everything it started is gone. notRun is
 // empty, or says why there is nothing to evaluate, such as that the agent never
-// ran: then no check runs, and the verdict is inconclusive. Settle restores the protected paths, runs every
-// check, and returns contract.json. The document is whole also with an error,
-// which is ctx's: it ended the evaluation early.
+// ran: then no check runs, and the verdict is inconclusive. Settle restores the
+// protected paths, runs every check, and returns contract.json. The document is
+// whole also with an error, which is ctx's: it ended the evaluation early.
 func (g *Gate) Settle(ctx context.Context, notRun string) (*schema.Contract, error) {
 	fileAfter := g.fileAfter() // before a check can touch it
 	after := Restoration{}
