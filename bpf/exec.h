@@ -8,6 +8,8 @@
 #define CHUNK 16384
 #define MAX_ARGS (128 << 10)
 #define MAX_ENV_KEYS 8192
+#define MAX_ENV 32768 /* entries that are looked at */
+#define MAX_ID 128
 
 /* One K_EXEC_ARGS record: arg[0] is its offset in the argument area. */
 static long send_args(u32 i, void *arg)
@@ -49,7 +51,9 @@ static long find_equals(u32 i, void *arg)
 }
 
 /* Reads one environment entry behind the names kept so far, and keeps its name
- * only: what follows the '=' is overwritten by the next entry or cut off. */
+ * only: what follows the '=' is overwritten by the next entry or cut off. Where
+ * there is no room for more names, entries are still looked at: a tool call's
+ * is often the last. */
 static long env_entry(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
@@ -60,10 +64,6 @@ static long env_entry(u32 i, void *arg)
 
 	if (e->at >= e->end)
 		return 1;
-	if (e->off - e->start > MAX_ENV_KEYS - PEEK) {
-		s->r.bits |= B_ENV_CUT;
-		return 1;
-	}
 	if (e->inside) {
 		n = bpf_probe_read_user_str(p, 4096, (void *)e->at);
 		if (n < 0)
@@ -89,9 +89,13 @@ static long env_entry(u32 i, void *arg)
 			e->tool = e->at + 19;
 		if (len == 11 && !__builtin_memcmp(p, "TRACEPARENT", 11))
 			e->trace = e->at + 12;
-		e->off += len;
-		s->data[e->off & (DATA - 1)] = 0;
-		e->off++;
+		if (e->off - e->start > MAX_ENV_KEYS - PEEK) {
+			s->r.bits |= B_ENV_CUT;
+		} else {
+			e->off += len;
+			s->data[e->off & (DATA - 1)] = 0;
+			e->off++;
+		}
 	} else if (n == PEEK) {
 		s->r.bits |= B_ENV_CUT; /* a name longer than we look */
 	}
@@ -103,9 +107,11 @@ bad:
 	return 1;
 }
 
+/* Reads an id behind what is kept. A longer one is none: cut, it might be that of
+ * another call. */
 __noinline u32 user_str(struct scratch *s, u32 off, u32 seg, u64 from)
 {
-	const u32 max = 129;
+	const u32 max = MAX_ID + 2; /* with its NUL, and one byte too much */
 	long n;
 
 	if (!s)
@@ -118,8 +124,10 @@ __noinline u32 user_str(struct scratch *s, u32 off, u32 seg, u64 from)
 	}
 	if (n > 0)
 		n--;
-	if (n >= max - 1)
+	if (n > MAX_ID) {
 		s->r.bits |= B_ENV_CUT;
+		return off;
+	}
 	s->r.seg[seg & (S_COUNT - 1)] = n;
 	return off + n;
 }
@@ -211,7 +219,7 @@ int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bp
 	e->inside = e->tool = e->trace = 0;
 	e->at = BPF_CORE_READ(mm, env_start);
 	e->end = BPF_CORE_READ(mm, env_end);
-	if (bpf_loop(4096, env_entry, &s, 0) >= 4096)
+	if (bpf_loop(MAX_ENV, env_entry, &s, 0) >= MAX_ENV)
 		s->r.bits |= B_ENV_CUT;
 	s->r.seg[S_ENV] = e->off - e->start;
 	off = e->off;

@@ -216,7 +216,7 @@ type Event struct {
 	ArgvTruncated, EnvTruncated bool
 	CwdTruncated                bool
 	// ToolCallID and Traceparent are the values of ASSAY_TOOL_CALL_ID and
-	// TRACEPARENT, at most 128 bytes, empty when absent.
+	// TRACEPARENT, at most 128 bytes, empty when absent or longer.
 	ToolCallID, Traceparent []byte
 
 	// Network. Family is AF_*, Proto IPPROTO_*, SockType SOCK_*. Remote is the

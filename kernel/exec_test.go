@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,6 +69,36 @@ func TestEnvironmentKeysOnly(t *testing.T) {
 	}
 	if string(e.ToolCallID) != "call-7" || string(e.Traceparent) != "00-ab-cd-01" || e.EnvTruncated || e.Unreadable {
 		t.Errorf("%s", describe(e))
+	}
+}
+
+// A tool call's id is read whole and wherever it stands, or not at all.
+func TestToolCallIDInALargeEnvironment(t *testing.T) {
+	many := make([]string, 20_000)
+	for i := range many {
+		many[i] = fmt.Sprintf("NAME_%05d=value", i)
+	}
+	longest := strings.Repeat("x", 128)
+	for name, c := range map[string]struct {
+		env []string
+		id  string
+		cut bool
+	}{
+		"after more names than are kept": {append(slices.Clip(many[:1000]), "ASSAY_TOOL_CALL_ID=call-7"), "call-7", true},
+		"after many more":                {append(slices.Clip(many), "ASSAY_TOOL_CALL_ID=call-7"), "call-7", true},
+		"of the longest there is":        {[]string{"ASSAY_TOOL_CALL_ID=" + longest}, longest, false},
+		"longer than that":               {[]string{"ASSAY_TOOL_CALL_ID=" + longest + "x"}, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := observe(t, Config{})
+			cmd := s.command("/bin/true")
+			cmd.Env = c.env
+			s.run(cmd)
+			s.end()
+			if e := s.find(KindExec, nil)[0]; string(e.ToolCallID) != c.id || e.EnvTruncated != c.cut || e.Unreadable {
+				t.Errorf("id %q, truncated %v; want %q, %v", e.ToolCallID, e.EnvTruncated, c.id, c.cut)
+			}
+		})
 	}
 }
 
