@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -162,8 +163,8 @@ func (p *proposalParams) check(l *Limits) *rpcError {
 	for i := range pr.Actions {
 		a := &pr.Actions[i]
 		switch {
-		case a.ID == "" || len(a.ID) > maxIdentifier || len(a.ToolCallID) > maxIdentifier:
-			return errorf(codeInvalidParams, "params/proposal/actions/%d: an id has 1 to %d bytes, a tool_call_id at most so many", i, maxIdentifier)
+		case a.ID == "" || len(a.ID) > maxIdentifier || len(a.ToolCallID) > agentlog.MaxID:
+			return errorf(codeInvalidParams, "params/proposal/actions/%d: an id has 1 to %d bytes, a tool_call_id at most %d", i, maxIdentifier, agentlog.MaxID)
 		case seen[a.ID]:
 			return errorf(codeInvalidParams, "params/proposal/actions/%d: the id is that of an action before", i)
 		case a.Type != "tool_call":

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -149,8 +150,8 @@ func (t *reportedTurn) body(now int64) (schema.TurnBody, *rpcError) {
 	}
 	o, p := t.CLIOutcome, t.PolicyRejected
 	switch v := b.VerifierVerdict; {
-	case t.Tool == "" || len(t.Tool) > maxToolName || len(t.ToolCallID) > maxIdentifier:
-		return b, errorf(codeInvalidParams, "tool: 1 to %d bytes, and a tool_call_id of at most %d", maxToolName, maxIdentifier)
+	case t.Tool == "" || len(t.Tool) > maxToolName || len(t.ToolCallID) > agentlog.MaxID:
+		return b, errorf(codeInvalidParams, "tool: 1 to %d bytes, and a tool_call_id of at most %d", maxToolName, agentlog.MaxID)
 	case v != schema.VerdictPass && v != schema.VerdictFail && v != schema.VerdictNotRun:
 		return b, errorf(codeInvalidParams, "verifier_verdict: pass, fail or not_run")
 	case o != nil && !(o.Kind == "exited" && o.Code != nil || o.Kind == "timeout" && o.Code == nil):

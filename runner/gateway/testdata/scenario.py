@@ -330,6 +330,8 @@ def proposals(c):
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "type": "shell"}]}}, "tool_call"),
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "id": ""}]}}, "id has"),
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "x": 1}]}}, "unknown key"),
+        ({"proposal": {"id": "p", "source": "", "actions": [{**action, "tool_call_id": "x" * 129}]}}, "at most 128"),
+        ({"proposal": {"id": "p", "source": "", "actions": [{**action, "denied": {"rule": ""}}]}}, "a rule of"),
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "id": str(i)} for i in range(1001)]}}, "1 to 1000"),
     ):
         refused(-32602, says, c.call, "proposal.submit", params)
@@ -340,6 +342,12 @@ def proposals(c):
     assert got["id"] == "p9" and got["run_id"] == RUN and [a["id"] for a in got["actions"]] == ["a1", "a2", "a3", "a4"], got
     for a, kind, by in zip(got["actions"], ("success", "policy_denied", "execution_failed", "success"), (None, "policy", None, None)):
         outcome(a, kind, by)
+    # What the client's own policy denied is on record, registered or not.
+    n = len(c.executed)
+    got = c.call("proposal.submit", {"proposal": {"id": "p10", "source": "proxy", "actions": [
+        {**action, "tool": "unheard_of", "denied": {"rule": "its_rule", "param": "path"}}]}})["actions"][0]
+    outcome(got, "policy_denied", "policy")
+    assert got["outcome"]["rule"] == "its_rule" and got["recorded"] and len(c.executed) == n, got
 
 
 def protocol(c):
