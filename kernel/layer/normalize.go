@@ -13,13 +13,15 @@ import (
 //
 //   - /proc/PID becomes /proc/self for the process itself and /proc/<pid> for
 //     any other; below it, task/TID becomes task/<tid> and fd/N fd/<fd>;
-//   - /dev/pts/N becomes /dev/pts/<n>;
+//   - /dev/pts/N becomes /dev/pts/<n>, and a pipe or socket that was opened by
+//     way of /proc/PID/fd loses its inode's number;
 //   - below /tmp, /var/tmp and /dev/shm, and in the temporary names git uses
-//     inside .git, a part made by a known generator has its random piece
+//     in a directory NAME.git, a part made by a known generator has its random piece
 //     replaced by <random>; the table is generated;
 //   - below the same directories, a file that was made as mkstemp(3) and its
 //     kin make theirs (O_RDWR, O_CREAT, O_EXCL, mode 0600) has, for as long as
-//     it is there, the end of its name replaced by <random>.
+//     it is there, the end of its name replaced by <random>; anywhere else, as
+//     with sed -i, only where the table has its generator.
 //
 // Two entries can so fall together; none ever disappears.
 
@@ -33,11 +35,19 @@ func normalizePath(path string, pid uint32) string {
 		return normalizeProc(ownProc(path, pid))
 	case strings.HasPrefix(path, "/dev/pts/") && isDigits(path[9:]):
 		return "/dev/pts/<n>"
+	case strings.HasPrefix(path, "pipe:["):
+		return "pipe:[<n>]"
+	case strings.HasPrefix(path, "socket:["):
+		return "socket:[<n>]"
 	case strings.HasPrefix(path, "/tmp/"), strings.HasPrefix(path, "/var/tmp/"), strings.HasPrefix(path, "/dev/shm/"):
-		return normalizeTemp(path)
+		path = normalizeTemp(path)
 	}
-	if i := strings.Index(path, "/.git/"); i >= 0 {
-		return path[:i] + normalizeTemp(path[i:])
+	if i := strings.Index(path, ".git/"); i >= 0 {
+		dir, rest := path[:i], normalizeTemp(path[i:])
+		if try := strings.TrimPrefix(rest, ".git/t"); len(try) == 6 && strings.Trim(try, alnum) == "" {
+			rest = ".git/t<random>" // git init tries whether there are symbolic links
+		}
+		return dir + rest
 	}
 	return path
 }
@@ -112,7 +122,7 @@ func isDigits(s string) bool {
 }
 
 // generated lists generators of temporary names by what precedes the random
-// piece, its length (0: six or more), its alphabet, and what may follow.
+// piece, its length (0: any), its alphabet, and what may follow.
 var generated = []struct {
 	prefix   string
 	length   int
@@ -125,6 +135,10 @@ var generated = []struct {
 	{"tmp_obj_", 6, alnum, []string{""}, "git objects"},
 	{"tmp_pack_", 6, alnum, []string{""}, "git packs"},
 	{"tmp_idx_", 6, alnum, []string{""}, "git pack indexes"},
+	{"tmp_objdir-incoming-", 6, alnum, []string{""}, "git receive-pack"},
+	{"refs_", 6, alnum, []string{""}, "git update-server-info"},
+	{"packs_", 6, alnum, []string{""}, "git update-server-info"},
+	{".tmp-", 0, digits, []string{"*"}, "git repack"},
 	{"cc", 6, alnum, []string{".s", ".o", ".c", ".i", ".ii", ".res", ".le", ".ld", ".ltrans_args", ".cdtor.c", ".cdtor.o"}, "gcc, collect2"},
 	{"sed", 6, alnum, []string{""}, "sed -i"},
 	{"sort", 6, alnum, []string{""}, "sort"},
@@ -141,15 +155,20 @@ func madeByMkstemp(path string, flags uint64, mode uint32) string {
 	if runtime.GOARCH == "arm64" {
 		nofollow = 0o100000
 	}
-	if flags&(3|creat|excl) != rdwr|creat|excl || mode != 0o600 || strings.Contains(path, "<random>") ||
-		!below([]string{"/tmp/", "/var/tmp/", "/dev/shm/"}, path) {
+	base := strings.LastIndexByte(path, '/') + 1
+	if flags&(3|creat|excl) != rdwr|creat|excl || mode != 0o600 || strings.Contains(path, "<random>") {
+		return ""
+	}
+	if !below([]string{"/tmp/", "/var/tmp/", "/dev/shm/"}, path) {
+		if name := byGenerator(path[base:]); name != "" {
+			return path[:base] + name
+		}
 		return ""
 	}
 	n, alphabet := 6, alnum
 	if flags&nofollow != 0 {
 		n, alphabet = 8, lower
 	}
-	base := strings.LastIndexByte(path, '/') + 1
 	end := len(path)
 	if dot := strings.LastIndexByte(path[base:], '.'); dot >= n {
 		end = base + dot // mkstemps: a suffix
@@ -161,6 +180,8 @@ func madeByMkstemp(path string, flags uint64, mode uint32) string {
 }
 
 const (
+	digits = "0123456789"
+
 	lower = "abcdefghijklmnopqrstuvwxyz0123456789_"
 	alnum = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 )
@@ -182,18 +203,31 @@ func normalizeTemp(path string) string {
 	return path
 }
 
-func normalizePart(p string) string {
+// byGenerator returns p without its random piece, "" where no known generator
+// made it.
+func byGenerator(p string) string {
 	for _, g := range generated {
 		rest, ok := strings.CutPrefix(p, g.prefix)
-		if !ok || len(rest) < g.length || strings.Trim(rest[:g.length], g.alphabet) != "" {
+		n := g.length
+		if n == 0 {
+			n = len(rest) - len(strings.TrimLeft(rest, g.alphabet))
+		}
+		if !ok || n == 0 || len(rest) < n || strings.Trim(rest[:n], g.alphabet) != "" {
 			continue
 		}
-		tail := rest[g.length:]
+		tail := rest[n:]
 		for _, a := range g.after {
 			if tail == a || a == "*" && strings.IndexAny(tail, ".-") == 0 {
 				return g.prefix + "<random>" + tail
 			}
 		}
+	}
+	return ""
+}
+
+func normalizePart(p string) string {
+	if name := byGenerator(p); name != "" {
+		return name
 	}
 	// Go's os.MkdirTemp and os.CreateTemp: a decimal number of six digits and
 	// more in place of the star; and names made of a pid.

@@ -163,8 +163,9 @@ func TestFilesOfMkstempLoseTheirRandomPart(t *testing.T) {
 	}
 	got := surfaceOf(t, made("/tmp/a7_x9q2z", 0o2000302|nofollow, 0o600), fileEvent(schema.KindWrite, "/tmp/a7_x9q2z", ""), fileEvent(schema.KindUnlink, "/tmp/a7_x9q2z", ""),
 		fileEvent(schema.KindOpen, "/tmp/a7_x9q2z", ""), // now somebody else's
-		made("/tmp/fooAbCdEf", 0o302, 0o600), made("/tmp/barAbCdEf.txt", 0o302, 0o600), made("/tmp/chosen", 0o302, 0o644), made("/home/chosen", 0o302, 0o600), made("/tmp/ab", 0o302, 0o600))
-	want := []string{"/home/chosen", "/tmp/<random>", "/tmp/a7_x9q2z", "/tmp/ab", "/tmp/bar<random>.txt", "/tmp/chosen", "/tmp/foo<random>"}
+		made("/tmp/fooAbCdEf", 0o302, 0o600), made("/tmp/barAbCdEf.txt", 0o302, 0o600), made("/tmp/chosen", 0o302, 0o644), made("/home/chosen", 0o302, 0o600), made("/tmp/ab", 0o302, 0o600),
+		made("/home/sedAbCdEf", 0o302, 0o600), fileEvent(schema.KindRename, "/home/sedAbCdEf", "/home/f"), made("/home/sedAbCdEg", 0o302, 0o644))
+	want := []string{"/home/chosen", "/home/f", "/home/sed<random>", "/home/sedAbCdEg", "/tmp/<random>", "/tmp/a7_x9q2z", "/tmp/ab", "/tmp/bar<random>.txt", "/tmp/chosen", "/tmp/foo<random>"}
 	if diff := cmp.Diff(want, got.FilesystemPaths); diff != "" {
 		t.Error(diff)
 	}
@@ -192,7 +193,16 @@ func TestNormalizedPaths(t *testing.T) {
 		"/tmp/report-2024.txt":                  "/tmp/report-2024.txt",
 		"/home/u/tmp.AbCdEfGhIj":                "/home/u/tmp.AbCdEfGhIj",
 		"/w/.git/objects/12/tmp_obj_aB3dE6":     "/w/.git/objects/12/tmp_obj_<random>",
-		"/w/go-build1234567890":                 "/w/go-build1234567890",
+		"/w/bare.git/objects/12/tmp_obj_aB3dE6": "/w/bare.git/objects/12/tmp_obj_<random>",
+		"/w/b.git/objects/tmp_objdir-incoming-FlUuYb/0c/fb": "/w/b.git/objects/tmp_objdir-incoming-<random>/0c/fb",
+		"/w/.git/objects/pack/.tmp-25840-pack-3258ce4.idx":  "/w/.git/objects/pack/.tmp-<random>-pack-3258ce4.idx",
+		"/w/.git/tMi5gmV":                  "/w/.git/t<random>",
+		"/tmp/tmp.AbCdEfGhIj/.git/tMi5gmV": "/tmp/tmp.<random>/.git/t<random>",
+		"/w/.git/refs/tMi5gmV":             "/w/.git/refs/tMi5gmV",
+		"/tmp/testing":                     "/tmp/testing",
+		"/w/go-build1234567890":            "/w/go-build1234567890",
+		"pipe:[5767729]":                   "pipe:[<n>]",
+		"socket:[5767729]":                 "socket:[<n>]",
 		// hashes, whose end is digits by chance
 		"/w/.git/objects/1a/496d8482142c84ebb60214d3cc5897d1234567": "/w/.git/objects/1a/496d8482142c84ebb60214d3cc5897d1234567",
 		"/tmp/cache/5c/5c496d8482142c84ebb60214d3cc58971234567-d":   "/tmp/cache/5c/5c496d8482142c84ebb60214d3cc58971234567-d",
