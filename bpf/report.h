@@ -191,12 +191,56 @@ static __always_inline int dir_of(s32 dfd, struct path *p)
 	return bpf_core_read(p, sizeof(*p), &f->f_path);
 }
 
-/* The directory that the name at offset name is relative to. */
-static __always_inline int base_of(struct scratch *s, u32 name, u32 dfd_index, struct path *p)
+/* Whether the name at off is /proc/self/fd/N/NAME, below a descriptor of the
+ * caller's own, which would tell nobody else where: N and, 32 bits up, where NAME
+ * begins, or 0. */
+__noinline u64 below_fd(struct scratch *s, u32 off)
 {
-	if (s->data[name & (DATA - 1)] == '/' && !(s->nr == OPENAT2 && s->arg[4] & RESOLVE_IN_ROOT))
-		return root_of(bpf_get_current_task_btf(), p);
-	return dir_of(dfd_index == NOARG ? -100 : (s32)arg(s, dfd_index), p);
+	const u32 first = 14, digits = 8;
+	u32 fd = 0, i;
+	u64 *w;
+
+	if (!s)
+		return 0;
+	w = (u64 *)&s->data[off & (DATA - 1)];
+	if (w[0] != *(u64 *)"/proc/se" || (w[1] ^ *(u64 *)"lf/fd/\0\0") << 16)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (i = first; i < first + digits; i++) {
+		u8 c = s->data[(off + i) & (DATA - 1)];
+
+		if (c == '/' && i > first)
+			return s->data[(off + i + 1) & (DATA - 1)] == '/' ? 0 : (u64)(i + 1) << 32 | fd;
+		if (c < '0' || c > '9')
+			return 0;
+		fd = fd * 10 + c - '0';
+	}
+	return 0;
+}
+
+/* The directory that the name of n bytes at offset at is relative to. Returns
+ * how long the name is that is relative to it. */
+static __always_inline u32 base_of(struct scratch *s, u32 at, u32 n, u32 dfd_index, struct path *p)
+{
+	s32 dfd = dfd_index == NOARG ? -100 : (s32)arg(s, dfd_index);
+	u32 skip = 0;
+
+	if (s->data[at] == '/' && !(s->nr == OPENAT2 && s->arg[4] & RESOLVE_IN_ROOT)) {
+		u64 below = below_fd(s, at);
+
+		skip = below >> 32;
+		dfd = (u32)below;
+		if (!skip || n <= skip) {
+			root_of(bpf_get_current_task_btf(), p);
+			return n;
+		}
+	}
+	dir_of(dfd, p);
+	if (skip && p->dentry) {
+		n = (n - skip) & 4095;
+		bpf_probe_read_kernel(&s->data[at], n, &s->data[at + skip]);
+	}
+	return n;
 }
 
 #define NAME2_AT 8192
@@ -214,11 +258,11 @@ __noinline int report_names(struct scratch *s)
 	s->hash.b = s->how;
 	if (row(s)->path != NOARG) {
 		n = take_string(s, 0, arg(s, row(s)->path));
-		base_of(s, 0, row(s)->dfd, &base);
+		n = base_of(s, 0, n, row(s)->dfd, &base);
 	}
 	if (row(s)->path2 != NOARG) {
 		n2 = take_string(s, NAME2_AT, arg(s, row(s)->path2));
-		base_of(s, NAME2_AT, row(s)->dfd2, &base2);
+		n2 = base_of(s, NAME2_AT, n2, row(s)->dfd2, &base2);
 	}
 	if (row(s)->name != NOARG)
 		s->name = take_string(s, NAME_AT, arg(s, row(s)->name));

@@ -122,6 +122,12 @@ func TestNasty(t *testing.T) {
 		{"rooted", "a directory as the root of one call, and a file by its handle", []string{
 			"openat W", "mkdir W/root", "openat W/root/file ×3", "openat W/root", "openat W/root/none ENOENT", "openat W/root/up ENOENT",
 		}},
+		{"below-fd", "names below a descriptor in /proc/self/fd", []string{
+			"mkdir W/below", "openat W/below", "openat W/below/draft", "rename W/below/draft -> W/below/final",
+			"rename W/below/final -> /proc/self/fd/99999999999/x ENOENT", "rename /proc/self/fd/777/x -> W/below/final ENOENT",
+			"link W/below/final -> W/outside", "unlink W/outside", "unlink /proc/self/fd/3/final", "unlink /proc/self/fd/3 EPERM",
+			"openat W/below/none ENOENT",
+		}},
 		{"detached", "below a mount that is nowhere any more", []string{
 			"namespace ", "mount / -> none", "mkdir W/top", "mount W/top -> none", "chdir W/top", "mkdir W/top/low", "mount /top (unreachable)",
 			"openat /low/file (unreachable)", "rename /low/file -> /file (unreachable)", "chdir /low (unreachable)",

@@ -201,7 +201,7 @@ int main(int argc, char **argv)
 		   {"thread-exec", thread_exec}, {"leader-exit", leader_exit}, {"memfd-exec", memfd_exec},
 		   {"deleted-exec", deleted_exec}, {"interrupted", interrupted}, {"pid-reuse", pid_reuse},
 		   {"compat", compat}, {"shared", shared}, {"detached", detached},
-		   {"renamed", renamed}, {"rooted", rooted}, {"uring", uring}, {"uring-renamed", uring_renamed}, {"sqpoll", sqpoll}};
+		   {"renamed", renamed}, {"rooted", rooted}, {"below-fd", below_fd}, {"uring", uring}, {"uring-renamed", uring_renamed}, {"sqpoll", sqpoll}};
 
 	must(argc > 1, "which");
 	if (!strcmp(argv[1], "exec-chain")) {

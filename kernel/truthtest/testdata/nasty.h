@@ -16,6 +16,7 @@ void longest(void);
 void chrooted(void);
 void renamed(void);
 void rooted(void);
+void below_fd(void);
 void detached(void);
 void uring(void);
 void uring_renamed(void);

@@ -138,6 +138,30 @@ void rooted(void)
 	must(open_by_handle_at(here, h, O_RDONLY) >= 0, "open_by_handle_at");
 }
 
+/* Names below a descriptor of our own, as some runtimes write them. */
+void below_fd(void)
+{
+	char a[64], b[64];
+	int fd;
+
+	must(!mkdir("below", 0700), "below");
+	fd = open("below", O_RDONLY | O_DIRECTORY);
+	close(touch("below/draft"));
+	snprintf(a, sizeof(a), "/proc/self/fd/%d/draft", fd);
+	snprintf(b, sizeof(b), "/proc/self/fd/%d/final", fd);
+	must(!rename(a, b), "rename");
+	must(rename(b, "/proc/self/fd/99999999999/x"), "no such number");
+	must(rename("/proc/self/fd/777/x", b), "no such descriptor");
+	snprintf(a, sizeof(a), "/proc/self/fd/%d/../outside", fd);
+	must(!link(b, a) && !unlink(a), "outside");
+	snprintf(a, sizeof(a), "/proc/self/fd/%d//final", fd);
+	must(!unlink(a), "two slashes");
+	snprintf(a, sizeof(a), "/proc/self/fd/%d", fd);
+	must(unlink(a), "the descriptor itself");
+	snprintf(a, sizeof(a), "/proc/self/fd/%d/none", fd);
+	must(open(a, O_RDONLY) < 0, "none");
+}
+
 /* A mount that is nowhere any more, but still where we are. */
 void detached(void)
 {
