@@ -34,7 +34,7 @@ func writeBundle(ctx context.Context, run schema.Run, sources []source) (_ Seale
 		return Sealed{}, fmt.Errorf("%d members are more than a bundle may hold (%d)", len(sources), maxMembers-1)
 	}
 	output := run.Output
-	if info, err := os.Lstat(output); err == nil && !info.Mode().IsRegular() && info.Mode()&os.ModeSymlink == 0 {
+	if info, err := os.Stat(output); err == nil && !info.Mode().IsRegular() {
 		return Sealed{}, fmt.Errorf("output %s is there and is no regular file", output)
 	}
 	tmp := output + ".tmp"

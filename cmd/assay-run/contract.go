@@ -120,7 +120,7 @@ problems, goes into the next prompt as a list of what to mend.`,
 	return cmd
 }
 
-// writeContract writes c whole or not at all.
+// writeContract writes c to a file, or to stdout.
 func (a *app) writeContract(c *contract.Contract, output string) error {
 	format := contract.JSON
 	if ext := strings.ToLower(filepath.Ext(output)); ext == ".yaml" || ext == ".yml" {
@@ -134,17 +134,7 @@ func (a *app) writeContract(c *contract.Contract, output string) error {
 		_, err = a.stdout.Write(data)
 		return err
 	}
-	temp, err := os.CreateTemp(filepath.Dir(output), ".assay-contract-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", output, err)
-	}
-	defer os.Remove(temp.Name())
-	_, err = temp.Write(data)
-	err = errors.Join(err, temp.Chmod(0o644), temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), output)
-	}
-	if err != nil {
+	if err := writeFile(output, data); err != nil {
 		return fmt.Errorf("write %s: %w", output, err)
 	}
 	return nil

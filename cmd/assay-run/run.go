@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -51,6 +50,11 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	output, err := filepath.Abs(output)
 	if err != nil {
 		return err
+	}
+	for _, path := range []string{output, f.result} {
+		if err := replaceable(path); err != nil {
+			return withHint(fmt.Errorf("nothing was run: %w", err), "name a file")
+		}
 	}
 	record, err := spec.Record(time.Now(), "assay-run "+version(), output)
 	if err != nil {
@@ -165,29 +169,14 @@ func ending(r *schema.Result) string {
 	return fmt.Sprintf("%s after %v", strings.ReplaceAll(r.Outcome, "_", " "), took)
 }
 
-// writeResult puts result.json where a harness wants it, whole or not at all.
+// writeResult puts result.json where a harness wants it.
 func writeResult(path string, result *schema.Result) error {
 	data, err := schema.Document(result)
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
+	if err := writeFile(path, data); err != nil {
 		return fmt.Errorf("write result: %w", err)
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(data)
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Chmod(tmp.Name(), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write result %s: %w", path, err)
 	}
 	return nil
 }
