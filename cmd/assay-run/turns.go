@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/pflag"
@@ -40,6 +41,9 @@ func (f *turnFlags) set(fs *pflag.FlagSet, t *gateway.Turns) error {
 			continue
 		}
 		n, err := runner.ParseBytes(size.text)
+		if err == nil && n < 1 {
+			err = errors.New("at least 1 byte is kept")
+		}
 		if err != nil {
 			return fmt.Errorf("--%s: %w", size.flag, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -68,8 +69,9 @@ func (b *blobStore) trim(t *schema.TurnBody) {
 		p := b.text(t, "/prompt", *t.Prompt)
 		t.Prompt = &p
 	}
-	t.Parameters = b.value(t, "/parameters", t.Parameters)
-	t.Output = b.value(t, "/output", t.Output)
+	parameters, output := t.Parameters, t.Output
+	t.Parameters = b.value(t, "/parameters", parameters)
+	t.Output = b.value(t, "/output", output)
 	// What is still too much goes whole, the largest value first.
 	for {
 		var prompt int
@@ -80,14 +82,22 @@ func (b *blobStore) trim(t *schema.TurnBody) {
 		if prompt+values <= b.turns.TurnBytes || values <= 2*len("null") {
 			return
 		}
-		value, path := &t.Parameters, "/parameters"
 		if len(t.Output) > len(t.Parameters) {
-			value, path = &t.Output, "/output"
+			t.Output = whole(t, "/output", output)
+		} else {
+			t.Parameters = whole(t, "/parameters", parameters)
 		}
-		sum := sha256.Sum256(*value)
-		t.Cut = append(t.Cut, schema.Cut{Path: path, Bytes: len(*value), SHA256: digest(sum)})
-		*value = []byte("null")
 	}
+}
+
+// whole cuts a value as a whole, and takes back what was noted of its parts.
+func whole(t *schema.TurnBody, path string, raw []byte) []byte {
+	in := func(part string) bool { return part == path || strings.HasPrefix(part, path+"/") }
+	t.Cut = slices.DeleteFunc(t.Cut, func(c schema.Cut) bool { return in(c.Path) })
+	t.Blobs = slices.DeleteFunc(t.Blobs, func(b schema.BlobRef) bool { return in(b.Path) })
+	sum := sha256.Sum256(raw)
+	t.Cut = append(t.Cut, schema.Cut{Path: path, Bytes: len(raw), SHA256: digest(sum)})
+	return []byte("null")
 }
 
 // text is a text as a turn keeps it.
@@ -117,7 +127,6 @@ func (b *blobStore) value(t *schema.TurnBody, path string, raw []byte) []byte {
 	if len(raw) <= min(b.limits.BlobMin, b.turns.FieldBytes) {
 		return raw
 	}
-	cuts, blobs := len(t.Cut), len(t.Blobs)
 	var out bytes.Buffer
 	out.Grow(min(len(raw), b.turns.TurnBytes))
 	d, e := jsontext.NewDecoder(bytes.NewBuffer(raw)), jsontext.NewEncoder(&out)
@@ -127,10 +136,7 @@ func (b *blobStore) value(t *schema.TurnBody, path string, raw []byte) []byte {
 			break
 		}
 		if len(t.Cut)+len(t.Blobs) > maxNotes {
-			t.Cut, t.Blobs = t.Cut[:cuts], t.Blobs[:blobs]
-			sum := sha256.Sum256(raw)
-			t.Cut = append(t.Cut, schema.Cut{Path: path, Bytes: len(raw), SHA256: digest(sum)})
-			return []byte("null")
+			return whole(t, path, raw)
 		}
 		switch kind {
 		case '{', '}', '[', ']':

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"sync"
@@ -139,6 +140,51 @@ func TestATurnStaysUnderItsCapsWhateverItHolds(t *testing.T) {
 	for _, line := range rec.lines(t, schema.TurnsPath, schema.TurnV0) {
 		if len(line) > 512<<10 {
 			t.Errorf("a line of %d bytes", len(line))
+		}
+	}
+}
+
+// What is said of a value that was cut as a whole is about all of it, and nothing
+// else is said of it.
+func TestAValueThatIsCutAsAWhole(t *testing.T) {
+	rec := newFileRecorder(t.TempDir())
+	defer rec.close()
+	cfg := Config{Turns: Turns{FieldBytes: 64, TurnBytes: 200}.Effective()}
+	cfg.Limits.setDefaults()
+	long := strings.Repeat("x", 5000)
+	for name, value := range map[string]string{
+		"cut texts":     `{"a":"` + long + `","b":"` + long[:100] + `","c":"` + long[:100] + `","d":"` + long[:100] + `"}`,
+		"too many":      "[" + strings.Repeat(`"`+long+`",`, 300) + "1]",
+		"a long key":    `{"` + long + `":"` + long + `"}`,
+		"one long text": `"` + long + `"`,
+	} {
+		blobs := newBlobStore(rec, &cfg)
+		for range 3 { // texts seen again are blobs
+			body := schema.TurnBody{Parameters: []byte(value), Output: []byte(`"` + long[:100] + `"`), Prompt: &long}
+			blobs.trim(&body)
+			said := map[string]bool{}
+			for _, c := range body.Cut {
+				if c.Path == "/parameters" && string(body.Parameters) == "null" {
+					if sum := sha256.Sum256([]byte(value)); c.Bytes != len(value) || c.Kept != 0 || c.SHA256 != digest(sum) {
+						t.Errorf("%s: %+v is not about the value of %d bytes", name, c, len(value))
+					}
+				}
+				said[c.Path] = true
+			}
+			for _, b := range body.Blobs {
+				said[b.Path] = true
+			}
+			if string(body.Parameters) != "null" {
+				if name != "one long text" {
+					t.Errorf("%s: it is not cut", name)
+				}
+				continue
+			}
+			for path := range said {
+				if strings.HasPrefix(path, "/parameters/") {
+					t.Errorf("%s: %s is told of, and not there", name, path)
+				}
+			}
 		}
 	}
 }
