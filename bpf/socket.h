@@ -133,6 +133,17 @@ __noinline u32 unix_name(struct scratch *s, u64 sock, struct path *p)
 	return len;
 }
 
+/* Requests are submitted: what they left was for hooks that did not come. */
+__noinline int on_uring_enter(struct scratch *s)
+{
+	u32 tid = bpf_get_current_task_btf()->pid;
+
+	if (!s)
+		return 0;
+	bpf_map_delete_elem(&pendings, &tid);
+	return filter(s);
+}
+
 __noinline int on_socket(struct scratch *s)
 {
 	struct task_struct *t = bpf_get_current_task_btf();

@@ -190,6 +190,8 @@ int BPF_PROG(sys_exit, u64 entry, long ret)
 		return on_mmap(s);
 	case P_AIO:
 		return on_aio(s);
+	case P_URING:
+		return on_uring_enter(s);
 	case P_SOCKET:
 		return on_socket(s);
 	case P_CLONE:

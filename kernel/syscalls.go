@@ -20,6 +20,7 @@ const (
 	progClone
 	progPacked
 	progAIO
+	progURing
 )
 
 // noArg is NOARG of bpf/record.h.
@@ -155,6 +156,7 @@ var sysRows = []sysRow{
 	{"init_module", progArgs, KindModule, HookPrivilege, "k1"},
 	{"finit_module", progFD, KindModule, HookPrivilege, "F0f2"},
 	{"delete_module", progPath, KindModule, HookPrivilege, "n0f1"},
+	{"io_uring_enter", progURing, KindIOUring, HookPrivilege, ""}, // only for what it leaves behind
 	{"io_uring_setup", progArgs, KindIOUring, HookPrivilege, "k0"},
 }
 

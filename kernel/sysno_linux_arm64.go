@@ -74,6 +74,7 @@ var sysNos = []sysNo{
 	{"copy_file_range", 285},
 	{"pwritev2", 287},
 	{"io_uring_setup", 425},
+	{"io_uring_enter", 426},
 	{"open_tree", 428},
 	{"move_mount", 429},
 	{"fsopen", 430},
