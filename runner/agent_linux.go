@@ -63,7 +63,7 @@ func (a *agentSide) env() []string {
 	}
 	if a.policy != nil {
 		path, _ := absLog(a.run.spec.PolicyDecisionLog)
-		env = append(env, envPolicyLog+"="+path)
+		env = append(env, EnvDecisionLog+"="+path)
 	}
 	if a.gateway != nil {
 		env = append(env, a.gateway.Env()...)

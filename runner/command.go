@@ -22,11 +22,14 @@ const envRunID = "ASSAY_RUNNER_RUN_ID"
 const (
 	envSDKLog    = "ASSAY_RUNNER_SDK_EVENT_LOG"
 	envSDKSchema = "ASSAY_RUNNER_SDK_EVENT_SCHEMA"
-	envPolicyLog = "ASSAY_RUNNER_POLICY_DECISION_LOG"
 )
 
+// EnvDecisionLog names the file that takes in policy decisions, for whatever
+// decides inside of the run.
+const EnvDecisionLog = "ASSAY_RUNNER_POLICY_DECISION_LOG"
+
 // agentEnv are the keys that are never inherited.
-var agentEnv = []string{envSDKLog, envSDKSchema, envPolicyLog, gateway.EnvSocket, gateway.EnvURL, gateway.EnvToken, EnvToolCall}
+var agentEnv = []string{envSDKLog, envSDKSchema, EnvDecisionLog, gateway.EnvSocket, gateway.EnvURL, gateway.EnvToken, EnvToolCall}
 
 // environ returns the child's environment: ours, what the spec sets, and the
 // run id. A later setting of a key wins.

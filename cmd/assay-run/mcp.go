@@ -15,9 +15,6 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/mcp"
 )
 
-// envDecisionLog names the decision log of the run that mcp is part of.
-const envDecisionLog = "ASSAY_RUNNER_POLICY_DECISION_LOG"
-
 func (a *app) mcpCommand() *cobra.Command {
 	var policyFile, decisionLog, source string
 	cmd := &cobra.Command{
@@ -46,7 +43,7 @@ the server's exit code.`,
 				return err
 			}
 			if decisionLog == "" {
-				decisionLog = os.Getenv(envDecisionLog)
+				decisionLog = os.Getenv(runner.EnvDecisionLog)
 			}
 			if decisionLog != "" {
 				f, err := os.OpenFile(decisionLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -69,7 +66,7 @@ the server's exit code.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&policyFile, "policy", "", "policy `FILE` in YAML or JSON, read once")
-	fs.StringVar(&decisionLog, "decision-log", "", "append each decision to `FILE` (default $"+envDecisionLog+")")
+	fs.StringVar(&decisionLog, "decision-log", "", "append each decision to `FILE` (default $"+runner.EnvDecisionLog+")")
 	fs.StringVar(&source, "event-source", "assay-run:mcp", "`URI` that decisions name as their source")
 	return cmd
 }
