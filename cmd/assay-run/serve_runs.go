@@ -2,15 +2,14 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/assay-run/assay-run/archive"
@@ -123,10 +122,9 @@ func (s *servedRuns) seal(ctx context.Context, rec gateway.Recording, session sc
 		Type: schema.RunFinished, RunID: rec.RunID, ExitCode: schema.None[int](), Signal: schema.None[string](),
 		Success: &no, WindowElapsedMS: &elapsed,
 	})
-	surface, serr := spool.surface(rec.RunID)
-	err = errors.Join(err, serr,
+	err = errors.Join(err,
 		spool.put(schema.ResultPath, servedResult(rec.RunID, session)),
-		spool.put(schema.SurfacePath, surface),
+		spool.writeSurface(rec.RunID),
 		spool.put(schema.CorrelationPath, schema.CorrelationReport{
 			Schema: schema.CorrelationReportV0, RunID: rec.RunID, Status: schema.Partial,
 			Bindings: []schema.Binding{}, Ambiguities: []string{},
@@ -181,36 +179,28 @@ func (s *servedSpool) health(runID string) *schema.ObservationHealth {
 	return h
 }
 
-// surface is what the policy layer says that the run called.
-func (s *servedSpool) surface(runID string) (*schema.CapabilitySurface, error) {
-	out := &schema.CapabilitySurface{
-		Schema: schema.CapabilitySurfaceV0, RunID: runID, FilesystemPaths: []string{}, NetworkEndpoints: []string{},
-		ProcessExecs: []string{}, MCPTools: []string{}, PolicyDecisions: []string{},
-	}
+// writeSurface makes capability-surface.json of the policy layer, by the rules of
+// any other run.
+func (s *servedSpool) writeSurface(runID string) error {
+	surface := newSurface(runID, s.Dir())
+	defer surface.Close()
 	f, err := os.Open(filepath.Join(s.Dir(), filepath.FromSlash(schema.PolicyPath)))
-	if errors.Is(err, os.ErrNotExist) {
-		return out, nil
-	}
-	if err != nil {
-		return out, err
-	}
-	defer f.Close()
-	tools, decisions := map[string]bool{}, map[string]bool{}
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, archive.MaxLine)
-	for lines.Scan() {
-		var e schema.PolicyEvent
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return out, err
+	if err == nil {
+		defer f.Close()
+		lines := bufio.NewScanner(f)
+		lines.Buffer(nil, archive.MaxLine)
+		for lines.Scan() && err == nil {
+			var e schema.PolicyEvent
+			if err = json.Unmarshal(lines.Bytes(), &e); err == nil {
+				surface.AddTool(e.Tool)
+				surface.AddDecision(e.Decision + ":" + e.Tool)
+			}
 		}
-		decisions[e.Decision+":"+e.Tool] = true
-		if e.Decision == "allow" {
-			tools[e.Tool] = true
-		}
+		err = errors.Join(err, lines.Err())
+	} else if errors.Is(err, os.ErrNotExist) {
+		err = nil
 	}
-	out.MCPTools = slices.AppendSeq(out.MCPTools, maps.Keys(tools))
-	out.PolicyDecisions = slices.AppendSeq(out.PolicyDecisions, maps.Keys(decisions))
-	slices.Sort(out.MCPTools)
-	slices.Sort(out.PolicyDecisions)
-	return out, lines.Err()
+	var document bytes.Buffer
+	_, werr := surface.WriteTo(&document)
+	return errors.Join(err, werr, s.Put(schema.SurfacePath, document.Bytes()))
 }

@@ -41,11 +41,14 @@ def turns(path):
     return got
 
 
+def document(bundle, name):
+    return json.loads(subprocess.run(["tar", "-xOf", bundle, name], capture_output=True, text=True, check=True).stdout)
+
+
 def verify(bundle):
     p = subprocess.run(["assay-run", "verify", bundle], capture_output=True, text=True)
     assert p.returncode == 0, p.stdout + p.stderr
-    p = subprocess.run(["tar", "-xOf", bundle, "result.json"], capture_output=True, text=True, check=True)
-    return json.loads(p.stdout)
+    return document(bundle, "result.json")
 
 
 def agent(wire, name, n, done):
@@ -65,9 +68,13 @@ def agent(wire, name, n, done):
     assert got["rejected_by"] == "policy", got
     got = c.propose("echo", {"who": "all"})
     assert got["outcome"]["kind"] == "success", got
+    c.call("policy.register", {"name": "never", "rule": "deny_tool", "target": "shell"})
+    c.register("shell", lambda p: result(None))
+    got = c.propose("shell", {})
+    assert got["rejected_by"] == "policy", got
     got = c.call("runs.complete", {"outcome": "success"})
-    assert got["turns"] == n + 2, got
-    done[name] = (live, got["bundle"], n + 2)
+    assert got["turns"] == n + 3, got
+    done[name] = (live, got["bundle"], n + 3)
     try:
         c.call("runs.complete", {"outcome": "success"})
         raise AssertionError("completed twice")
@@ -75,7 +82,7 @@ def agent(wire, name, n, done):
         assert err.code == -32003, err.message
     # Without a run, calls go on and are nobody's turns.
     assert not c.propose("echo", {})["recorded"]
-    assert len(c.call("runs.get_trace", {"run_id": run})["turns"]) == n + 2
+    assert len(c.call("runs.get_trace", {"run_id": run})["turns"]) == n + 3
     c.close()
 
 
@@ -120,6 +127,10 @@ for live, bundle, n in done.values():
     assert len(turns(live)) == n
     res = verify(bundle)
     assert res["outcome"] == "reported" and res["exit_code"] is None, res
+    # What was denied was asked for, too, as in any other run.
+    surface = document(bundle, "capability-surface.json")
+    assert surface["mcp_tools"] == ["echo", "shell"], surface
+    assert surface["policy_decisions"] == ["allow:echo", "deny:echo", "deny:shell"], surface
 
 # A client that vanishes: sealed as incomplete after the grace time.
 c = Client(Unix(sock))
