@@ -35,6 +35,7 @@ func (r *run) observe(ctx context.Context) error {
 	}
 	observer, err := r.openObserver(ctx)
 	if err != nil {
+		r.unobserved = err
 		if r.spec.Kernel == KernelRequire {
 			e := schema.ResultError{Code: "kernel_layer_unavailable", Message: err.Error(), Hint: "run assay-run doctor; without --kernel require the run goes on and says what it could not see"}
 			var u *kernel.Unavailable
@@ -43,7 +44,6 @@ func (r *run) observe(ctx context.Context) error {
 			}
 			return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
 		}
-		r.unobserved = err
 		return nil
 	}
 	o := &observation{observer: observer, surface: r.surface, done: make(chan error, 1)}

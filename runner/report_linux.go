@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 
+	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -105,6 +106,11 @@ func (r *run) health() *schema.ObservationHealth {
 	}
 	for _, path := range schema.Layers {
 		h.Layers[schema.LayerName(path)] = r.opt.Recorder.Counts(path)
+	}
+	if r.unobserved == nil && r.observation == nil && r.spec.Kernel != KernelOff {
+		r.unobserved = &kernel.Unavailable{Reasons: []kernel.Reason{{
+			Code: "not_started", Message: "the run failed before observation began", Remedy: "see error in result.json",
+		}}}
 	}
 	r.kernelAccount.Unavailable = r.unobserved
 	r.settleKernelAccount()
