@@ -32,37 +32,6 @@ type variant struct {
 	do   func()
 }
 
-func cstr(s string) uintptr {
-	b, err := syscall.BytePtrFromString(s)
-	check(s, err)
-	return uintptr(unsafe.Pointer(b))
-}
-
-// raw makes a system call by its name in the table.
-func raw(name string, args ...uintptr) uintptr {
-	for _, n := range sysNos {
-		if n.name == name {
-			var a [6]uintptr
-			copy(a[:], args)
-			r, _, e := syscall.RawSyscall6(uintptr(n.nr), a[0], a[1], a[2], a[3], a[4], a[5])
-			if e != 0 {
-				return ^uintptr(e) + 1
-			}
-			return r
-		}
-	}
-	check(name, fmt.Errorf("not on this architecture"))
-	return 0
-}
-
-const atFDCWD = ^uintptr(99)
-
-func dirfd(path string) uintptr {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	check(path, err)
-	return uintptr(fd)
-}
-
 // variants run one after the other in an empty directory.
 var variants = []variant{
 	{"mkdir mkdirat a -", func() { raw("mkdirat", atFDCWD, cstr("a"), 0o755) }},
@@ -222,19 +191,6 @@ var variants = []variant{
 	{"chdir chdir a -", func() { raw("chdir", cstr("/")) }},
 	{"unlink unlinkat a/low - ENOENT", func() { raw("unlinkat", atFDCWD, cstr("../../low"), 0) }},
 	{"unlink unlinkat a/inroot -", func() { raw("unlinkat", atFDCWD, cstr("/inroot"), 0) }},
-}
-
-func writeWith(path string, fn func(fd uintptr)) {
-	fd, err := unix.Open(path, unix.O_CREAT|unix.O_RDWR, 0o600)
-	check(path, err)
-	fn(uintptr(fd))
-	unix.Close(fd)
-}
-
-func open(path string) uintptr {
-	fd, err := unix.Open(path, unix.O_RDONLY, 0)
-	check(path, err)
-	return uintptr(fd)
 }
 
 func TestVariants(t *testing.T) {

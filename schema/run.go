@@ -1,6 +1,6 @@
 package schema
 
-// Run is run.json: the effective RunSpec as it was when the run began.
+// Run is run.json: the effective spec as it was when the run began.
 // Environment values are never part of it.
 type Run struct {
 	Schema string `json:"schema"` // RunV0

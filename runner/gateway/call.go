@@ -5,7 +5,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/policy"
@@ -197,43 +196,6 @@ func (c *call) observer() Observer {
 		return nil
 	}
 	return c.conn.g.cfg.Observer
-}
-
-// recordDecision writes the policy layer's line, if the policy decided.
-func (c *call) recordDecision() error {
-	if !c.decided || c.rec == nil {
-		return nil
-	}
-	e := policyEvent{
-		SourceEventType: "assay.tool.decision", Source: "assay-run:gateway",
-		ToolCallID: c.action.ToolCallID, Tool: c.action.Tool, Decision: "allow",
-		TNS: int64(c.conn.g.cfg.Now() - c.rec.zero),
-	}
-	if c.by == byPolicy {
-		e.Decision, e.Rule = "deny", c.rule
-	}
-	if c.action.Denied != nil && c.params.Proposal.Source != "" {
-		e.Source = c.params.Proposal.Source
-	}
-	if o := c.observer(); o != nil {
-		o.CallDecided(e.ToolCallID, e.Tool, e.Decision)
-	}
-	body, err := json.Marshal(&e)
-	if err != nil {
-		return err
-	}
-	return c.rec.append(schema.PolicyPath, schema.PolicyEventV0, body)
-}
-
-// policyEvent is a [schema.PolicyEvent] without what the recorder stamps.
-type policyEvent struct {
-	SourceEventType string `json:"source_event_type"`
-	Source          string `json:"source"`
-	ToolCallID      string `json:"tool_call_id"`
-	Tool            string `json:"tool"`
-	Decision        string `json:"decision"`
-	TNS             int64  `json:"t_ns"`
-	Rule            string `json:"rule,omitempty"`
 }
 
 // record writes the call's turn and its call event. The event is written also

@@ -76,7 +76,6 @@ func (c *conn) inOrder(r *request, f func(ctx context.Context, params jsontext.V
 // that is registered already gets the new registration; its calls in flight
 // keep the old one.
 func (c *conn) registerTools(raw jsontext.Value) (any, *rpcError) {
-	var specs []toolSpec
 	if raw.Kind() == '[' {
 		// The list may stand for the parameters themselves.
 		raw = append(append([]byte(`{"tools":`), raw...), '}')
@@ -87,7 +86,7 @@ func (c *conn) registerTools(raw jsontext.Value) (any, *rpcError) {
 	if err := decodeParams(raw, &p); err != nil {
 		return nil, err
 	}
-	specs = p.Tools
+	specs := p.Tools
 	if len(specs) == 0 {
 		return nil, errorf(codeInvalidParams, "params/tools: a list of at least one tool")
 	}

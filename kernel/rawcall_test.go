@@ -1,0 +1,55 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"fmt"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func cstr(s string) uintptr {
+	b, err := syscall.BytePtrFromString(s)
+	check(s, err)
+	return uintptr(unsafe.Pointer(b))
+}
+
+// raw makes a system call by its name in the table.
+func raw(name string, args ...uintptr) uintptr {
+	for _, n := range sysNos {
+		if n.name == name {
+			var a [6]uintptr
+			copy(a[:], args)
+			r, _, e := syscall.RawSyscall6(uintptr(n.nr), a[0], a[1], a[2], a[3], a[4], a[5])
+			if e != 0 {
+				return ^uintptr(e) + 1
+			}
+			return r
+		}
+	}
+	check(name, fmt.Errorf("not on this architecture"))
+	return 0
+}
+
+const atFDCWD = ^uintptr(99)
+
+func dirfd(path string) uintptr {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	check(path, err)
+	return uintptr(fd)
+}
+
+func writeWith(path string, fn func(fd uintptr)) {
+	fd, err := unix.Open(path, unix.O_CREAT|unix.O_RDWR, 0o600)
+	check(path, err)
+	fn(uintptr(fd))
+	unix.Close(fd)
+}
+
+func open(path string) uintptr {
+	fd, err := unix.Open(path, unix.O_RDONLY, 0)
+	check(path, err)
+	return uintptr(fd)
+}
