@@ -85,14 +85,30 @@ func (c *conn) take(id uint64) *callback {
 // answered resumes whoever waits for a response, right here: another goroutine
 // would have to be woken.
 func (c *conn) answered(m *message) {
-	var id uint64
-	if err := json.Unmarshal(m.ID, &id); err == nil {
-		if cb := c.take(id); cb != nil {
-			cb.resume(answer{result: m.Result, err: m.Error})
-			return
-		}
+	if cb := c.takeByID(m.ID); cb != nil {
+		cb.resume(answer{result: m.Result, err: m.Error})
+		return
 	}
 	c.g.count.add(func(m *Metrics) { m.LateResults++ })
+}
+
+// spoiled fails the call whose answer was refused: no other one may come.
+func (c *conn) spoiled(id jsontext.Value, failure *rpcError) {
+	if cb := c.takeByID(id); cb != nil {
+		body, err := json.Marshal(failure)
+		if err != nil {
+			body = []byte("{}") // plain data always encodes
+		}
+		cb.resume(answer{err: body})
+	}
+}
+
+func (c *conn) takeByID(raw jsontext.Value) *callback {
+	var id uint64
+	if json.Unmarshal(raw, &id) != nil {
+		return nil
+	}
+	return c.take(id)
 }
 
 // lose ends the waiting for answers, as none can come any more, and the

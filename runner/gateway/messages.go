@@ -80,9 +80,10 @@ func (c *conn) handleOne(b []byte, respond func([]byte)) {
 	m, failure := decodeMessage(b, c.g.limits.Depth)
 	if failure != nil {
 		c.g.count.add(func(m *Metrics) { m.Refused++ })
-		var id jsontext.Value
-		if m != nil {
-			id = m.ID
+		id, response := idOf(b)
+		if response {
+			c.spoiled(id, failure)
+			id = nil // it is one of ours
 		}
 		respond(appendResponse(nil, id, nil, failure))
 		return

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -70,23 +71,51 @@ func decodeMessage(b []byte, maxDepth int) (*message, *rpcError) {
 	switch m.ID.Kind() {
 	case 0, '"', '0', 'n':
 	default:
-		m.ID = nil
-		return m, errorf(codeInvalidRequest, "id must be a string, a number or null")
+		return nil, errorf(codeInvalidRequest, "id must be a string, a number or null")
 	}
 	switch {
 	case len(m.ID) > maxID:
-		m.ID = nil
-		return m, errorf(codeInvalidRequest, "id has more than %d bytes", maxID)
+		return nil, errorf(codeInvalidRequest, "id has more than %d bytes", maxID)
 	case m.JSONRPC != "2.0":
-		return m, errorf(codeInvalidRequest, `jsonrpc must be "2.0"`)
+		return nil, errorf(codeInvalidRequest, `jsonrpc must be "2.0"`)
 	case m.Method != nil && (m.Result != nil || m.Error != nil):
-		return m, errorf(codeInvalidRequest, "a message has a method, a result or an error: one of them")
+		return nil, errorf(codeInvalidRequest, "a message has a method, a result or an error: one of them")
 	case m.Method == nil && (m.Result == nil) == (m.Error == nil):
-		return m, errorf(codeInvalidRequest, "a message has a method, a result or an error: one of them")
+		return nil, errorf(codeInvalidRequest, "a message has a method, a result or an error: one of them")
 	case m.Method == nil && m.ID == nil:
-		return m, errorf(codeInvalidRequest, "a response needs the id of its request")
+		return nil, errorf(codeInvalidRequest, "a response needs the id of its request")
 	}
 	return m, nil
+}
+
+// idOf finds the id of a message that decodeMessage refuses, so that whoever waits
+// for it is told: the client, or for a response the call that it answers.
+func idOf(b []byte) (id jsontext.Value, response bool) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
+		return nil, false
+	}
+	response = true
+	for d.PeekKind() == '"' {
+		t, err := d.ReadToken()
+		if err != nil {
+			return nil, false
+		}
+		name := t.String()
+		v, err := d.ReadValue()
+		switch {
+		case err != nil, name == "id" && id != nil:
+			return nil, false
+		case name == "id":
+			id = v.Clone()
+		case name == "method":
+			response = false
+		}
+	}
+	if k := id.Kind(); k != '"' && k != '0' || len(id) > maxID {
+		return nil, false
+	}
+	return id, response
 }
 
 // brief is an error fit for a message to a client.

@@ -268,6 +268,17 @@ def failures(c):
     got = outcome(c.propose("fails", {}), "execution_failed", code="tool_error", retryable=False)
     assert got["error"] == {"code": 7, "message": "no such file"} and "output" not in got, got
 
+    # An answer that cannot be taken ends its call, a request that cannot has one.
+    deep = 1
+    for _ in range(70):
+        deep = [deep]
+    c.register("deep", lambda p: {"result": deep})
+    got = outcome(c.propose("deep", {}), "execution_failed", code="tool_error", retryable=False)
+    assert "nested deeper" in got["error"]["message"], got
+    note = c.notes.get(timeout=10)
+    assert note["id"] is None and note["error"]["code"] == -32600, note
+    refused(-32600, "nested deeper", c.propose, "deep", {"deep": deep})
+
     c.register("never", lambda p: None, deadline_ms=100)
     outcome(c.propose("never", {}), "execution_failed", code="deadline", retryable=True)
     note = c.notes.get(timeout=10)
