@@ -21,10 +21,12 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 	struct scratch *s;
 	struct record *r;
 	u32 tgid = BPF_CORE_READ(child, tgid), tid = BPF_CORE_READ(child, pid);
+	int inside = cgroup_in_scope(cg);
 	u8 one = 1;
 
-	/* The child's cgroup counts: CLONE_INTO_CGROUP starts a run. */
-	if (!cgroup_in_scope(cg))
+	/* The child's cgroup counts: CLONE_INTO_CGROUP starts a run. It also leads
+	 * out of one, without a move. */
+	if (!inside && !in_scope())
 		return 0;
 	c = cell(H_FORK);
 	s = scratch(CTX_TASK);
@@ -40,8 +42,18 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 	r->arg[2] = BPF_CORE_READ(child, group_leader, start_boottime);
 	r->arg[3] = BPF_CORE_READ(cg, kn, id);
 	r->arg[4] = tid != tgid;
-	if (!r->arg[4] && bpf_map_update_elem(&members, &tgid, &one, BPF_ANY))
+	if (inside && !r->arg[4] && bpf_map_update_elem(&members, &tgid, &one, BPF_ANY))
 		r->bits |= B_FAILED_READ;
+	emit(s, c, 0);
+	if (inside || !(c = cell(H_MOVED)))
+		return 0;
+	c->fired++;
+	begin(s, CTX_TASK, K_LEFT_CGROUP, H_MOVED);
+	r->ppid = r->tgid;
+	r->tgid = tgid;
+	r->tid = tid;
+	r->start = BPF_CORE_READ(child, group_leader, start_boottime);
+	r->cgroup = BPF_CORE_READ(cg, kn, id);
 	emit(s, c, 0);
 	return 0;
 }

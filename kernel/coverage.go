@@ -100,6 +100,8 @@ var coverage = []Dimension{
 				onlyIf(func(r *Report) bool { return r.Kinds[KindNamespace] > 0 })},
 			{"what tasks do before they are moved into the session, and after they are moved out",
 				exactly(func(r *Report) bool { return r.LeftCgroup+r.JoinedCgroup > 0 })},
+			{"what processes outside do for the run when it asks them over a socket, as a container daemon does",
+				onlyIf(func(r *Report) bool { return r.Kinds[KindConnect]+r.Kinds[KindSend] > 0 })},
 			{"code brought in by ptrace or a shared mapping rather than exec",
 				onlyIf(func(r *Report) bool { return r.Kinds[KindPtrace]+r.Kinds[KindMmap] > 0 })},
 			{"a program that overwrites its own argv after exec", nil},

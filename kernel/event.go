@@ -46,7 +46,7 @@ const (
 	KindModule        // init_module, finit_module, delete_module
 	KindIOUring       // io_uring_setup; Args[0] is the number of entries
 	KindIOUringOp     // one submitted request; Args[0] is the opcode, Path (and Path2) its file names
-	KindLeftCgroup    // a task was moved out of the session cgroup
+	KindLeftCgroup    // a task was moved out of the session cgroup, or forked to begin outside
 	KindJoinedCgroup  // a task from outside was moved in
 	KindCompat        // a 32-bit or x32 system call that is not decoded; Syscall is its number
 	KindUtime         // the times of a file were set

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -78,6 +79,14 @@ func init() {
 		open("/dev/zero")
 		check("leave", os.WriteFile(filepath.Dir(args[0])+"/cgroup.procs", []byte("0"), 0))
 		open("/dev/full")
+	}
+	children["forks away"] = func(args []string) {
+		dir, err := os.Open(filepath.Dir(args[0]))
+		check("open", err)
+		c := exec.Command("/bin/true")
+		c.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+		check("fork into the parent cgroup", c.Run())
+		os.WriteFile("pid", []byte(strconv.Itoa(c.Process.Pid)), 0o600)
 	}
 	children["signal"] = func([]string) {
 		unix.Kill(os.Getpid(), unix.SIGKILL)
@@ -206,6 +215,28 @@ func TestJoinsLateAndLeaves(t *testing.T) {
 	}
 	if s.report.JoinedCgroup != 1 || s.report.LeftCgroup != 1 {
 		t.Errorf("joined %d, left %d", s.report.JoinedCgroup, s.report.LeftCgroup)
+	}
+}
+
+// A child that begins outside of the session has left it, although nothing was moved.
+func TestForksAway(t *testing.T) {
+	s, dir, err := observed(t, "forks away", func(s *session, c *exec.Cmd) { c.Args = append(c.Args, s.path) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, _ := strconv.Atoi(string(b))
+	parent := s.find(KindExec, nil)[0].PID
+	forks := s.find(KindFork, func(e *Event) bool { return int(e.ChildPID) == pid && e.PID == parent })
+	left := s.find(KindLeftCgroup, func(e *Event) bool { return int(e.PID) == pid && e.PPID == parent })
+	if len(forks) != 1 || len(left) != 1 || forks[0].ChildCgroupID != left[0].CgroupID || forks[0].ChildStart != left[0].Start {
+		t.Errorf("%d forks, %d that left", len(forks), len(left))
+	}
+	if s.report.LeftCgroup != 1 {
+		t.Errorf("%d left", s.report.LeftCgroup)
 	}
 }
 

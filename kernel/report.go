@@ -133,7 +133,8 @@ type Report struct {
 	Repeats, FinalRepeats, Endpoints uint64
 	// Forks, Exits count tasks (threads included) of the session.
 	Forks, Exits uint64
-	// LeftCgroup and JoinedCgroup count tasks moved out of and into the session.
+	// LeftCgroup and JoinedCgroup count tasks moved, or forked, out of the session
+	// and moved into it.
 	LeftCgroup, JoinedCgroup uint64
 	// IOUringUsed: the run submitted io_uring requests.
 	IOUringUsed bool

@@ -125,7 +125,7 @@ func (o *Observer) reasons(r *Report) []Reason {
 		add(CodeUnmatched, "", "%d tasks began and %d ended", r.Forks+r.JoinedCgroup, r.Exits+r.LeftCgroup)
 	}
 	if r.LeftCgroup > 0 {
-		add(CodeLeftCgroup, "", "%d tasks were moved out of the session cgroup", r.LeftCgroup)
+		add(CodeLeftCgroup, "", "%d tasks were moved or forked out of the session cgroup", r.LeftCgroup)
 	}
 	return out
 }
