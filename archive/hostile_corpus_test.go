@@ -112,7 +112,7 @@ func hostileCorpus() []hostile {
 
 		{"document-too-large", CodeLimit, inFiles(func(f files) { f[schema.SurfacePath] = bytes.Repeat([]byte{' '}, maxDocument+1) })},
 		{"line-too-long", CodeLimit, inFiles(func(f files) {
-			f.edit(schema.PolicyPath, `"tool":"read_file"`, `"tool":"`+strings.Repeat("x", maxLine)+`"`)
+			f.edit(schema.PolicyPath, `"tool":"read_file"`, `"tool":"`+strings.Repeat("x", MaxLine)+`"`)
 		})},
 		{"decompression-bomb", CodeBomb, bomb},
 

@@ -44,8 +44,8 @@ func (l *layer) takes(n uint64) error {
 // what is there instead of one.
 func (l *layer) endLine(at int) error {
 	line := l.buf[at:]
-	if len(line) == 0 || len(line) >= maxLine || bytes.IndexByte(line, '\n') >= 0 {
-		return fmt.Errorf("a line of %d bytes (1 to %d without a newline allowed)", len(line), maxLine-1)
+	if len(line) == 0 || len(line) >= MaxLine || bytes.IndexByte(line, '\n') >= 0 {
+		return fmt.Errorf("a line of %d bytes (1 to %d without a newline allowed)", len(line), MaxLine-1)
 	}
 	l.buf = append(l.buf, '\n')
 	return nil

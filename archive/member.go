@@ -13,12 +13,11 @@ const (
 	maxMembers  = 16384    // members of a bundle, manifest included
 	maxManifest = 16 << 20 // bytes of manifest.json
 	maxDocument = 64 << 20 // bytes of one JSON document
-	maxLine     = 1 << 20  // bytes of one layer line, newline included
 )
 
 // MaxLine is the longest layer line in bytes, its newline included. Append
 // refuses a longer one and counts it as dropped.
-const MaxLine = maxLine
+const MaxLine = 1 << 20
 
 // safePath tells whether p may name a member: segments of ASCII letters,
 // digits, '.', '_', '-' and '%', none starting with a dot, joined by single

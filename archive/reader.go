@@ -113,14 +113,14 @@ func (m *Member) Read(b []byte) (int, error) {
 // until the next one. After an error there are no more.
 func (m *Member) Lines() iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		r := bufio.NewReaderSize(m, maxLine+1)
+		r := bufio.NewReaderSize(m, MaxLine+1)
 		for n := uint64(1); ; n++ {
 			line, err := r.ReadSlice('\n')
 			if err == io.EOF && len(line) == 0 {
 				return
 			}
 			if err == io.EOF || errors.Is(err, bufio.ErrBufferFull) {
-				p := problem(CodeUnterminated, m.Path, "a line without a newline, or of more than %d bytes", maxLine)
+				p := problem(CodeUnterminated, m.Path, "a line without a newline, or of more than %d bytes", MaxLine)
 				p.Line = n
 				err = p
 			}

@@ -241,7 +241,7 @@ func eachLine(name string, size int64, f func(line []byte)) error {
 		return err
 	}
 	defer file.Close()
-	r := bufio.NewReaderSize(io.LimitReader(file, size), maxLine+1)
+	r := bufio.NewReaderSize(io.LimitReader(file, size), MaxLine+1)
 	for {
 		line, err := r.ReadSlice('\n')
 		switch {
@@ -250,7 +250,7 @@ func eachLine(name string, size int64, f func(line []byte)) error {
 		case err == io.EOF:
 			return nil
 		case errors.Is(err, bufio.ErrBufferFull):
-			return fmt.Errorf("%s holds a line of more than %d bytes, which this program never writes", name, maxLine)
+			return fmt.Errorf("%s holds a line of more than %d bytes, which this program never writes", name, MaxLine)
 		default:
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // chunkBytes is how much of a layer one worker takes at a time. A chunk is
-// whole lines; a longer line makes its buffer grow, up to maxLine.
+// whole lines; a longer line makes its buffer grow, up to MaxLine.
 const chunkBytes = 256 << 10
 
 // lineVerifier checks layers on all cores: one goroutine cuts them into
@@ -105,8 +105,8 @@ func (v *lineVerifier) cut(r io.Reader, path string, lines *uint64) error {
 			if err == io.EOF {
 				return nil
 			}
-			if len(rest) >= maxLine {
-				v.problem(problem(CodeLimit, path, "a line of more than %d bytes; the rest of the layer was counted, not checked", maxLine), *lines)
+			if len(rest) >= MaxLine {
+				v.problem(problem(CodeLimit, path, "a line of more than %d bytes; the rest of the layer was counted, not checked", MaxLine), *lines)
 				return countLines(r, lines)
 			}
 			continue
@@ -142,7 +142,7 @@ func countLines(r io.Reader, lines *uint64) error {
 
 // fill reads until buf holds a chunk, or longer while it holds no newline.
 func fill(r io.Reader, buf []byte) ([]byte, error) {
-	want := max(chunkBytes, min(2*len(buf), maxLine))
+	want := max(chunkBytes, min(2*len(buf), MaxLine))
 	buf = slices.Grow(buf, want-len(buf))
 	for len(buf) < want {
 		n, err := r.Read(buf[len(buf):want])
@@ -200,8 +200,8 @@ func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 		end := bytes.IndexByte(data, '\n')
 		line := data[:end]
 		data = data[end+1:]
-		if len(line) >= maxLine {
-			v.problem(problem(CodeLimit, c.layer, "a line of %d bytes, at most %d are allowed", len(line), maxLine-1), n)
+		if len(line) >= MaxLine {
+			v.problem(problem(CodeLimit, c.layer, "a line of %d bytes, at most %d are allowed", len(line), MaxLine-1), n)
 			continue
 		}
 		info, err := k.Check(line)
