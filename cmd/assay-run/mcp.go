@@ -95,7 +95,7 @@ func (a *app) mcp(cfg mcp.Config, args []string) error {
 		switch {
 		case errors.Is(err, os.ErrNotExist), errors.Is(err, exec.ErrNotFound):
 			code = runner.ExitNotFound
-		case errors.Is(err, os.ErrPermission):
+		case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.ENOEXEC):
 			code = runner.ExitNotExecutable
 		}
 		return exitError{code, fmt.Errorf("start the MCP server %q: %w", args[0], err)}

@@ -77,6 +77,7 @@ func (p *Proxy) Relay(clientIn io.Reader, clientOut io.Writer, serverIn io.Write
 	go func() {
 		if err := eachLine(clientIn, p.fromClient); err != nil {
 			p.warn("read from the client: " + err.Error())
+			p.toClient.line(errorResponse(nil, codeInvalidRequest, "assay-run: "+err.Error(), nil)) // if it is still there
 		}
 		closeServer()
 	}()
