@@ -86,7 +86,13 @@ static __always_inline int is_a(u64 file, u32 type)
 	return (BPF_CORE_READ(f, f_inode, i_mode) & 0170000) == type;
 }
 
-/* Bytes into regular files, and what kept them out. */
+/* What keeps what is written to it: regular files and block devices. */
+static __always_inline int keeps(u64 file)
+{
+	return is_a(file, 0100000) || is_a(file, 0060000);
+}
+
+/* Bytes into such files, and what kept them out. */
 __noinline int on_write(struct scratch *s)
 {
 	u64 f;
@@ -96,7 +102,7 @@ __noinline int on_write(struct scratch *s)
 	if (s->ret == 0)
 		return filter(s);
 	f = file_of(arg(s, row(s)->fd));
-	if (!f || !is_a(f, 0100000))
+	if (!f || !keeps(f))
 		return filter(s);
 	if (s->ret > 0)
 		s->bytes = s->ret;
@@ -124,7 +130,7 @@ static long aio_request(u32 i, void *arg)
 	if (!c || (b.opcode != 1 && b.opcode != 8)) /* PWRITE, PWRITEV */
 		return 0;
 	f = file_of(b.fd);
-	if (!f || !is_a(f, 0100000))
+	if (!f || !keeps(f))
 		return 0;
 	c->fired++;
 	s->bytes = b.opcode == 1 ? b.bytes : 0;

@@ -79,6 +79,7 @@ var coverage = []Dimension{
 			{"paths are those of the mount namespace that a process is in: what a container calls /etc is not the host's",
 				onlyIf(func(r *Report) bool { return r.Kinds[KindNamespace] > 0 })},
 			{"what came of writes by io_submit is not seen, and of vectored ones not how many bytes were asked for", nil},
+			{"bytes written to character devices and pipes", nil},
 			{"files that were opened before the run or handed over a socket: their opening is not seen, writes to them are", nil},
 			{"reads, stat, access, readlink and directory listings are not recorded", nil},
 			{"which times a file was given",
@@ -136,7 +137,8 @@ var coverage = []Dimension{
 		Hooks:    []HookID{HookSkbIn, HookSkbOut},
 		BlindSpots: []BlindSpot{
 			{"server names inside QUIC", exactly(func(r *Report) bool { return r.QUICPeers > 0 })},
-			{"names asked over TLS or HTTPS", onlyIf(func(r *Report) bool { return r.Kinds[KindTLSHello] > 0 })},
+			{"names asked over TLS or HTTPS, or on another port",
+				onlyIf(func(r *Report) bool { return r.Kinds[KindTLSHello]+r.Kinds[KindConnect]+r.Kinds[KindSend] > 0 })},
 			{"names asked of a local daemon over a unix socket",
 				onlyIf(func(r *Report) bool { return r.Kinds[KindConnect] > 0 })},
 			{"a ClientHello or DNS message beyond the first TCP segment or 2,048 bytes is cut, and marked so; one whose first segment has less than 12 bytes is not seen", nil},

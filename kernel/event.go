@@ -12,7 +12,7 @@ const (
 	KindFork                       // a process or thread was made
 	KindExit                       // the last thread of a process went
 	KindOpen                       // open openat openat2 creat open_by_handle_at
-	KindWrite                      // bytes written to a regular file (aggregated)
+	KindWrite                      // bytes written to a regular file or a block device (aggregated)
 	KindMmap                       // MAP_SHARED and PROT_WRITE mapping of a file
 	KindRename                     // Path to Path2
 	KindUnlink
