@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/gateway/mcp"
+	"github.com/assay-run/assay-run/runner/policy"
 )
 
 func (a *app) mcpCommand() *cobra.Command {
@@ -41,6 +43,11 @@ the server's exit code.`,
 			var err error
 			if cfg.Policy, err = a.loadPolicy(policyFile); err != nil {
 				return err
+			}
+			for _, r := range cfg.Policy.Rules {
+				if r.Rule == policy.RequireState && !slices.Contains(r.Value, "") {
+					a.say.warning("%s: rule %q denies every call of %s: only a run knows its state, so it belongs into a run's policy", policyFile, r.Name, r.Target)
+				}
 			}
 			if decisionLog == "" {
 				decisionLog = os.Getenv(runner.EnvDecisionLog)
