@@ -2,6 +2,7 @@ package gateway
 
 import (
 	stdjson "encoding/json"
+	"math"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -37,8 +38,14 @@ func cliOutcome(output jsontext.Value) *schema.CLIOutcome {
 	if o.TimedOut.Kind() == 't' {
 		return &schema.CLIOutcome{Kind: "timeout"}
 	}
-	var code int64
-	if o.ExitCode.Kind() != '0' || json.Unmarshal(o.ExitCode, &code) != nil {
+	if o.ExitCode.Kind() != '0' {
+		return nil
+	}
+	code, ok := number(string(o.ExitCode)).(int64)
+	if f, is := number(string(o.ExitCode)).(float64); is && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		code, ok = int64(f), true // 3.0, where a language knows no integers
+	}
+	if !ok {
 		return nil
 	}
 	return &schema.CLIOutcome{Kind: "exited", Code: &code}
