@@ -3,6 +3,7 @@ package gateway
 import (
 	stdjson "encoding/json"
 	"math"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -41,12 +42,13 @@ func cliOutcome(output jsontext.Value) *schema.CLIOutcome {
 	if o.ExitCode.Kind() != '0' {
 		return nil
 	}
-	code, ok := number(string(o.ExitCode)).(int64)
-	if f, is := number(string(o.ExitCode)).(float64); is && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
-		code, ok = int64(f), true // 3.0, where a language knows no integers
-	}
-	if !ok {
-		return nil
+	code, err := strconv.ParseInt(string(o.ExitCode), 10, 64)
+	if err != nil {
+		f, err := strconv.ParseFloat(string(o.ExitCode), 64)
+		if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<53 {
+			return nil
+		}
+		code = int64(f) // 3.0, where a language knows no integers
 	}
 	return &schema.CLIOutcome{Kind: "exited", Code: &code}
 }
