@@ -26,6 +26,7 @@ func hostileCorpus() []hostile {
 		{"gzip-cut-in-the-trailer", CodeTruncated, inBytes(func(b []byte) []byte { return b[:len(b)-3] })},
 		{"gzip-cut-in-the-header", CodeTruncated, inBytes(func(b []byte) []byte { return b[:7] })},
 		{"gzip-flipped-byte-in-the-checksum", CodeCompression, inBytes(func(b []byte) []byte { b[len(b)-6] ^= 1; return b })},
+		{"gzip-of-an-unknown-method", CodeCompression, inBytes(func(b []byte) []byte { b[2] = 7; return b })},
 		{"tar-without-an-end", CodeTruncated, func(f files) []byte {
 			b := joined(f.entries(canonical(f.manifest())))
 			return gzipped(b[:len(b)-len(zeros)])
@@ -147,6 +148,34 @@ func hostileCorpus() []hostile {
 		})},
 		{"run-finished-missing", CodeLifecycle, inFiles(func(f files) {
 			f.edit(schema.EventsPath, `"type":"run_finished"`, `"type":"process_exited"`)
+		})},
+		{"run-finished-twice", CodeLifecycle, inFiles(func(f files) {
+			_, last, _ := bytes.Cut(f[schema.EventsPath], []byte("\n"))
+			f[schema.EventsPath] = append(f[schema.EventsPath], bytes.Replace(last, []byte(`"seq":1`), []byte(`"seq":2`), 1)...)
+			f.edit(schema.HealthPath, `"lifecycle": {
+      "seen": 2,
+      "written": 2`, `"lifecycle": {
+      "seen": 3,
+      "written": 3`)
+		})},
+		{"exit-code-hidden-by-a-key-of-another-case", CodeResult, inFiles(func(f files) {
+			f.edit(schema.ResultPath, `"exit_code": 0`, `"exit_code": 1, "Exit_Code": 0`)
+		})},
+		{"counts-that-wrap-around", CodeCounts, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"coalesced": 0,
+      "filtered": 0`, `"coalesced": 9223372036854775808,
+      "filtered": 9223372036854775808`)
+		})},
+		{"hook-counts-without-a-kernel-account", CodeCounts, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"hooks": []`, `"hooks": [{"name": "x", "required": false, "attached": true, "self_tested": false,
+				"seen": 2, "filtered": 0, "coalesced": 0, "emitted": 1, "dropped": 0, "failed_reads": 0, "recursion_misses": 0}]`)
+		})},
+		{"losses-that-wrap-around-in-a-complete-layer", CodeHealth, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"kernel_layer": "partial_ringbuf_drops"`, `"kernel_layer": "complete"`)
+			f.edit(schema.HealthPath, `"ringbuf_drops": 1`, `"ringbuf_drops": 0`)
+			f.edit(schema.HealthPath, `"hooks": []`, `"hooks": [{"name": "x", "required": false, "attached": true, "self_tested": false,
+				"seen": 0, "filtered": 0, "coalesced": 0, "emitted": 0, "dropped": 0,
+				"failed_reads": 9223372036854775808, "recursion_misses": 9223372036854775808}]`)
 		})},
 		{"contract-of-another-run", CodeRunID, inFiles(func(f files) {
 			f.contract(func(c *schema.Contract) { c.RunID = "run_other" })

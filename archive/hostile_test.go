@@ -86,10 +86,18 @@ func TestHostileCorpusIsRefused(t *testing.T) {
 	}
 }
 
-func writeCorpus(t *testing.T, corpus []hostile) {
-	sealed := sealSample(t, "base.tar", 3)
-	_, content := members(t, sealed.Path)
+// sampleFiles are the members of a sound bundle.
+func sampleFiles(t *testing.T) files {
+	_, content := members(t, sealSample(t, "base.tar", 3).Path)
 	delete(content, schema.ManifestPath)
+	f := files{}
+	for p, b := range content {
+		f[p] = []byte(b)
+	}
+	return f
+}
+
+func writeCorpus(t *testing.T, corpus []hostile) {
 	os.RemoveAll(hostileDir)
 	if err := os.MkdirAll(hostileDir, 0o755); err != nil {
 		t.Fatal(err)
@@ -97,11 +105,7 @@ func writeCorpus(t *testing.T, corpus []hostile) {
 	var index strings.Builder
 	index.WriteString("# file class code; written by TestHostileCorpusIsRefused -update\n")
 	for _, h := range corpus {
-		f := files{}
-		for p, b := range content {
-			f[p] = []byte(b)
-		}
-		if err := os.WriteFile(hostileName(h), h.make(f), 0o644); err != nil {
+		if err := os.WriteFile(hostileName(h), h.make(sampleFiles(t)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&index, "%s %s %s\n", filepath.Base(hostileName(h)), h.code.Class(), h.code)

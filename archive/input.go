@@ -73,8 +73,11 @@ func openInput(ctx context.Context, path string) (*input, error) {
 		return fail(CodeUnsupportedFormat, "neither gzip, nor zstd, nor a tar of the ustar kind")
 	}
 	in := &input{ctx: ctx, file: f, packed: &counter{r: f}}
-	if in.z, err = c.decompressor(in.packed); err != nil {
-		return fail(CodeTruncated, "the %d bytes of the file end within the first header", n)
+	switch in.z, err = c.decompressor(in.packed); {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fail(CodeTruncated, "the %d bytes of the file end within the first header", in.packed.n)
+	case err != nil:
+		return fail(CodeCompression, "%v, in the first header of the compressed stream", err)
 	}
 	return in, nil
 }

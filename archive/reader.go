@@ -5,12 +5,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"iter"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/schema"
 )

@@ -1,8 +1,11 @@
 package archive
 
 import (
-	"encoding/json"
+	"math/big"
 	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -115,13 +118,13 @@ func (v *verifier) health(f facts) {
 	}
 	for _, k := range h.Hooks {
 		rule(k.Required && !(k.Attached && k.SelfTested), "kernel_layer is complete, and the required hook %.100q was not attached and self-tested", k.Name)
-		rule(k.Dropped+k.FailedReads+k.RecursionMisses > 0, "kernel_layer is complete, and the hook %.100q lost something", k.Name)
+		rule(max(k.Dropped, k.FailedReads, k.RecursionMisses) > 0, "kernel_layer is complete, and the hook %.100q lost something", k.Name)
 	}
 	if c, ok := h.Layers[schema.LayerName(schema.KernelPath)]; ok {
 		rule(c.Dropped > 0, "kernel_layer is complete, and %d of its events were dropped", c.Dropped)
 	}
 	if k := h.Kernel; k != nil {
-		rule(k.Dropped+k.Malformed > 0, "kernel_layer is complete, and %d of its events were dropped or malformed", k.Dropped+k.Malformed)
+		rule(max(k.Dropped, k.Malformed) > 0, "kernel_layer is complete, and %d of its events were dropped, %d malformed", k.Dropped, k.Malformed)
 		rule(k.Forks != k.Exits, "kernel_layer is complete, and %d forks are not matched by %d exits", k.Forks, k.Exits)
 		rule(k.LeftCgroup > 0, "kernel_layer is complete, and %d processes left the cgroup", k.LeftCgroup)
 	}
@@ -129,8 +132,8 @@ func (v *verifier) health(f facts) {
 
 // counts checks that nothing is lost without being counted.
 func (v *verifier) counts(h *schema.ObservationHealth) {
-	equal := func(what string, a uint64, is string, b uint64) {
-		if a != b {
+	equal := func(what string, a *big.Int, is string, b *big.Int) {
+		if a.Cmp(b) != 0 {
 			v.report.add(problem(CodeCounts, schema.HealthPath, "%s is %d, %s is %d", what, a, is, b))
 		}
 	}
@@ -142,8 +145,8 @@ func (v *verifier) counts(h *schema.ObservationHealth) {
 				v.report.add(problem(CodeCounts, schema.HealthPath, "layers has no account of %s", name))
 				continue
 			}
-			equal(name+".seen", c.Seen, "written + coalesced + filtered + dropped", c.Written+c.Coalesced+c.Filtered+c.Dropped)
-			equal(name+".written", c.Written, "the number of its lines", v.count(path))
+			equal(name+".seen", sum(c.Seen), "written + coalesced + filtered + dropped", sum(c.Written, c.Coalesced, c.Filtered, c.Dropped))
+			equal(name+".written", sum(c.Written), "the number of its lines", sum(v.count(path)))
 		}
 		for name := range h.Layers {
 			if !slices.ContainsFunc(schema.Layers, func(p string) bool { return schema.LayerName(p) == name }) {
@@ -151,21 +154,30 @@ func (v *verifier) counts(h *schema.ObservationHealth) {
 			}
 		}
 	}
+	var emitted []uint64
+	for _, hook := range h.Hooks {
+		equal("seen of hook "+hook.Name, sum(hook.Seen), "filtered + coalesced + emitted + dropped", sum(hook.Filtered, hook.Coalesced, hook.Emitted, hook.Dropped))
+		emitted = append(emitted, hook.Emitted)
+	}
 	k := h.Kernel
 	if k == nil {
 		return
 	}
-	var emitted uint64
-	for _, hook := range h.Hooks {
-		equal("seen of hook "+hook.Name, hook.Seen, "filtered + coalesced + emitted + dropped", hook.Filtered+hook.Coalesced+hook.Emitted+hook.Dropped)
-		emitted += hook.Emitted
+	equal("kernel.emitted", sum(k.Emitted), "the sum over the hooks", sum(emitted...))
+	equal("kernel.received", sum(k.Received), "kernel.emitted", sum(k.Emitted))
+	equal("kernel.received", sum(k.Received), "decoded + malformed", sum(k.Decoded, k.Malformed))
+	equal("kernel.decoded + drained + added", sum(k.Decoded, k.Drained, k.Added), "written + filtered + coalesced + dropped + parts + self_test",
+		sum(k.Written, k.Filtered, k.Coalesced, k.Dropped, k.Parts, k.SelfTest))
+	equal("kernel.written", sum(k.Written), "the number of the layer's lines", sum(v.count(schema.KernelPath)))
+}
+
+// sum does not wrap around: counts that are nearly 2^64 would hide each other.
+func sum(counts ...uint64) *big.Int {
+	total := new(big.Int)
+	for _, n := range counts {
+		total.Add(total, new(big.Int).SetUint64(n))
 	}
-	equal("kernel.emitted", k.Emitted, "the sum over the hooks", emitted)
-	equal("kernel.received", k.Received, "kernel.emitted", k.Emitted)
-	equal("kernel.received", k.Received, "decoded + malformed", k.Decoded+k.Malformed)
-	equal("kernel.decoded + drained + added", k.Decoded+k.Drained+k.Added, "written + filtered + coalesced + dropped + parts + self_test",
-		k.Written+k.Filtered+k.Coalesced+k.Dropped+k.Parts+k.SelfTest)
-	equal("kernel.written", k.Written, "the number of the layer's lines", v.count(schema.KernelPath))
+	return total
 }
 
 // lifecycle checks how events.ndjson ends, and that it and result.json tell
@@ -178,9 +190,9 @@ func (v *verifier) lifecycle(f facts) {
 		v.report.add(problem(code, member, format, args...))
 	}
 	var last struct {
-		Type     string          `json:"type"`
-		ExitCode json.RawMessage `json:"exit_code"`
-		Signal   json.RawMessage `json:"signal"`
+		Type     string         `json:"type"`
+		ExitCode jsontext.Value `json:"exit_code"`
+		Signal   jsontext.Value `json:"signal"`
 	}
 	if err := json.Unmarshal(v.lines.lastEvent, &last); err != nil || last.Type != schema.RunFinished {
 		if f.result.Outcome != schema.OutcomeIncomplete {
@@ -199,7 +211,7 @@ func (v *verifier) lifecycle(f facts) {
 }
 
 // sameJSON compares a value of a lifecycle line with one of a document.
-func sameJSON[T comparable](raw json.RawMessage, p *T) bool {
+func sameJSON[T comparable](raw jsontext.Value, p *T) bool {
 	var q *T
 	if err := json.Unmarshal(raw, &q); err != nil {
 		return true // another kind of value, as old recorders wrote it

@@ -30,6 +30,7 @@ type lineVerifier struct {
 	found []*Problem // of the current layer
 	more  uint64
 	kinds map[string]uint64 // lines of the current layer by schema
+	ended uint64            // line of the first run_finished, from 1; 0: there is none
 
 	// The lifecycle's first and last line, for the checks between artifacts.
 	firstEvent, lastEvent []byte
@@ -65,6 +66,10 @@ func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error)
 	v.kinds = map[string]uint64{}
 	err = v.cut(r, path, &lines)
 	v.busy.Wait()
+	if v.ended > 0 && v.ended < lines && err == nil {
+		v.problem(problem(CodeLifecycle, path, "%s is not the last line", schema.RunFinished), v.ended-1)
+	}
+	v.ended = 0
 	slices.SortFunc(v.found, func(a, b *Problem) int { return cmp.Compare(a.Line, b.Line) })
 	gap := false
 	for _, p := range v.found {
@@ -195,6 +200,7 @@ func (v *lineVerifier) worker() {
 
 func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 	kinds := map[string]uint64{}
+	var ended uint64
 	var shift uint64 // how far seq is from where it should be
 	for n, data := c.line, c.data; len(data) > 0; n++ {
 		end := bytes.IndexByte(data, '\n')
@@ -220,10 +226,16 @@ func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 		if c.layer == schema.EventsPath && (string(info.Type) == schema.RunStarted) != (n == 0) {
 			v.problem(problem(CodeLifecycle, c.layer, "type is %.64q: the first line, and no other, is %s", info.Type, schema.RunStarted), n)
 		}
+		if c.layer == schema.EventsPath && ended == 0 && string(info.Type) == schema.RunFinished {
+			ended = n + 1
+		}
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for id, n := range kinds {
 		v.kinds[id] += n
+	}
+	if ended > 0 && (v.ended == 0 || ended < v.ended) {
+		v.ended = ended
 	}
 }

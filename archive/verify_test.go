@@ -71,6 +71,31 @@ func TestReaderGivesBackWhatWasSealed(t *testing.T) {
 	}
 }
 
+// Keys that differ in case are other keys, which a reader does not know.
+func TestReaderTellsKeysApartByCase(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "a.tar.gz")
+	bundle := inFiles(func(f files) {
+		f.edit(schema.RunPath, `"env_keys"`, `"COMMAND": ["rm", "-rf", "/"], "env_keys"`)
+		f.edit(schema.RunPath, `"timeout_ms"`, `"Workdir": "/elsewhere", "timeout_ms"`)
+		f.edit(schema.PolicyPath, `"run_id"`, `"SCHEMA":"x","run_id"`)
+	})
+	if err := os.WriteFile(name, bundle(sampleFiles(t)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustBeSound(t, name)
+	r, err := Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := r.Documents(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Run.Command) != 1 || d.Run.Command[0] == "rm" || d.Run.Workdir != "/" {
+		t.Errorf("run %+v", d.Run)
+	}
+}
+
 // Every single changed byte of a plain tar is noticed, and so is every cut.
 func TestNoChangeGoesUnnoticed(t *testing.T) {
 	b, err := os.ReadFile(sealSample(t, "a.tar", 3).Path)
