@@ -109,9 +109,9 @@ func TestLoadFileOverlaysTheSpec(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"run.yaml": "command: [make, -j2]\nenv: {A: b}\nworkdir: sub\ntimeout: 1m30s\ngrace: 2s\n" +
-			"limits: {memory: 512M, pids: 64, cpus: 1.5, best_effort: true}\nlabels: {team: x}\ncapture: false\ncapture_bytes: 1024\nkernel: 'off'\n",
+			"limits: {memory: 512M, pids: 64, cpus: 1.001, best_effort: true}\nlabels: {team: x}\ncapture: false\ncapture_bytes: 1024\nkernel: 'off'\n",
 		"run.json": `{"command":["make","-j2"],"env":{"A":"b"},"workdir":"sub","timeout":"1m30s","grace":"2s",
-			"limits":{"memory":"512M","pids":64,"cpus":1.5,"best_effort":true},"labels":{"team":"x"},"capture":false,"capture_bytes":1024,"kernel":"off"}`,
+			"limits":{"memory":"512M","pids":64,"cpus":1.001,"best_effort":true},"labels":{"team":"x"},"capture":false,"capture_bytes":1024,"kernel":"off"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(dir, name)
@@ -124,7 +124,7 @@ func TestLoadFileOverlaysTheSpec(t *testing.T) {
 			want.Env = map[string]string{"A": "b"}
 			want.Workdir = filepath.Join(dir, "sub")
 			want.Timeout, want.Grace = 90*time.Second, 2*time.Second
-			want.Limits = runner.Limits{MemoryBytes: 512 << 20, Pids: 64, CPUMilli: 1500, BestEffort: true}
+			want.Limits = runner.Limits{MemoryBytes: 512 << 20, Pids: 64, CPUMilli: 1001, BestEffort: true}
 			want.Labels = map[string]string{"team": "x"}
 			want.NoCapture, want.CaptureBytes, want.Kernel = true, 1024, "off"
 			if err := got.LoadFile(path); err != nil {
@@ -139,15 +139,18 @@ func TestLoadFileOverlaysTheSpec(t *testing.T) {
 
 func TestLoadFileRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	for name, c := range map[string]struct{ file, text, want string }{
-		"unknown key in YAML":       {"a.yaml", "command: [x]\ncomand: [y]\n", "line 2"},
-		"key given twice in YAML":   {"a.yaml", "kernel: auto\nkernel: off\n", "line 2"},
-		"unknown key in JSON":       {"a.json", `{"comand":["x"]}`, "comand"},
-		"key given twice in JSON":   {"a.json", `{"kernel":"auto","kernel":"off"}`, "kernel"},
-		"bad duration":              {"a.yaml", "timeout: soon\n", "soon"},
-		"bad size":                  {"a.yaml", "limits: {memory: lots}\n", "lots"},
-		"trailing text after JSON":  {"a.json", `{} {}`, "a.json"},
-		"a list instead of a table": {"a.yaml", "- x\n", "line 1"},
-		"a file that is not there":  {"", "", "no such file"},
+		"unknown key in YAML":        {"a.yaml", "command: [x]\ncomand: [y]\n", "line 2"},
+		"key given twice in YAML":    {"a.yaml", "kernel: auto\nkernel: off\n", "line 2"},
+		"unknown key in JSON":        {"a.json", `{"comand":["x"]}`, "comand"},
+		"key given twice in JSON":    {"a.json", `{"kernel":"auto","kernel":"off"}`, "kernel"},
+		"bad duration":               {"a.yaml", "timeout: soon\n", "soon"},
+		"bad size":                   {"a.yaml", "limits: {memory: lots}\n", "lots"},
+		"a size that rounds to none": {"a.yaml", "limits: {memory: 0.5}\n", "less than a byte"},
+		"CPUs that round to none":    {"a.yaml", "limits: {cpus: 0.0005}\n", "minimum of 0.01"},
+		"more CPUs than a number":    {"a.json", `{"limits":{"cpus":1e300}}`, "not a number of CPUs"},
+		"trailing text after JSON":   {"a.json", `{} {}`, "a.json"},
+		"a list instead of a table":  {"a.yaml", "- x\n", "line 1"},
+		"a file that is not there":   {"", "", "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "missing.yaml")
@@ -171,7 +174,7 @@ func TestParseBytes(t *testing.T) {
 			t.Errorf("ParseBytes(%q) = %d, %v, want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "K", "1X", "1e400", "9999999T", "nan", "1 2"} {
+	for _, text := range []string{"", "K", "1X", "1e400", "9999999T", "nan", "1 2", "0.5", "-0.5"} {
 		if got, err := runner.ParseBytes(text); err == nil {
 			t.Errorf("ParseBytes(%q) = %d, want an error", text, got)
 		}

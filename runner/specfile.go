@@ -52,7 +52,7 @@ type turnsFile struct {
 type limitsFile struct {
 	Memory     *byteSize `json:"memory"`
 	Pids       *int64    `json:"pids"`
-	CPUs       *float64  `json:"cpus"`
+	CPUs       *cpuMilli `json:"cpus"`
 	BestEffort *bool     `json:"best_effort"`
 }
 
@@ -74,6 +74,19 @@ func (n *byteSize) UnmarshalJSON(b []byte) error {
 func (n *byteSize) UnmarshalText(b []byte) error {
 	v, err := ParseBytes(string(b))
 	*n = byteSize(v)
+	return err
+}
+
+type cpuMilli int64
+
+// UnmarshalJSON takes a number of CPUs as well as a string.
+func (n *cpuMilli) UnmarshalJSON(b []byte) error {
+	return n.UnmarshalText(bytes.Trim(b, `"`))
+}
+
+func (n *cpuMilli) UnmarshalText(b []byte) error {
+	v, err := ParseCPUs(string(b))
+	*n = cpuMilli(v)
 	return err
 }
 
@@ -129,9 +142,7 @@ func (f *specFile) overlay(s *Spec) {
 	if l := f.Limits; l != nil {
 		set((*byteSize)(&s.Limits.MemoryBytes), l.Memory)
 		set(&s.Limits.Pids, l.Pids)
-		if l.CPUs != nil {
-			s.Limits.CPUMilli = int64(*l.CPUs * 1000)
-		}
+		set((*cpuMilli)(&s.Limits.CPUMilli), l.CPUs)
 		set(&s.Limits.BestEffort, l.BestEffort)
 	}
 	set(&s.Contract, f.Contract)

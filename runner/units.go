@@ -28,6 +28,9 @@ func ParseBytes(s string) (int64, error) {
 	if math.Abs(n) >= math.MaxInt64 {
 		return 0, fmt.Errorf("size %q is too large", s)
 	}
+	if n != 0 && int64(n) == 0 {
+		return 0, fmt.Errorf("size %q is less than a byte", s)
+	}
 	return int64(n), nil
 }
 
@@ -37,7 +40,7 @@ func ParseCPUs(s string) (int64, error) {
 	if err != nil || math.IsNaN(n) || math.Abs(n) > 1e6 {
 		return 0, fmt.Errorf("cpus %q is not a number of CPUs such as 0.5 or 2", s)
 	}
-	if n > 0 && n < 0.01 {
+	if n > 0 && n < 0.01 || n < 0 && n > -0.001 {
 		return 0, fmt.Errorf("cpus %q is below the kernel's minimum of 0.01", s)
 	}
 	return int64(math.Round(n * 1000)), nil
