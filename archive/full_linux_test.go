@@ -104,7 +104,7 @@ func TestAFullOutputLeavesNothing(t *testing.T) {
 	s, dir := newSpool(t, run)
 	record(t, s, 5000)
 	_, err := s.Seal(context.Background())
-	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "recover "+testRunID) {
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "recover --spool-dir "+dir+" "+testRunID) {
 		t.Fatalf("seal: %v", err)
 	}
 	if left, _ := os.ReadDir(out); len(left) != 0 {

@@ -48,7 +48,7 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 		sealed, err = writeBundle(ctx, s.run, sources)
 	}
 	if err != nil {
-		return Sealed{}, fmt.Errorf("seal run %s: %w (its spool %s is kept: \"assay-run recover %s\" seals it)", s.run.RunID, err, s.dir, s.run.RunID)
+		return Sealed{}, fmt.Errorf("seal run %s: %w (its spool %s is kept: \"assay-run recover --spool-dir %s %s\" seals it)", s.run.RunID, err, s.dir, filepath.Dir(s.dir), s.run.RunID)
 	}
 	sealed.Notes = notes
 	return sealed, removeSpool(s.dir)

@@ -43,6 +43,10 @@ type Options struct {
 	// it. It is called while the command runs, from any goroutine; nil tells
 	// nobody.
 	OnOutputError func(stream string, err error)
+	// OnLoss is told of evidence that could not be written, for want of space or
+	// otherwise, and is missing from the bundle; observation-health.json has the same
+	// reason. It is called from any goroutine; nil tells nobody.
+	OnLoss func(schema.Reason)
 	// OnContract is given contract.json once the outcome contract has been
 	// evaluated; nil tells nobody.
 	OnContract func(*schema.Contract)

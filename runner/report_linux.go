@@ -115,6 +115,11 @@ func (r *run) health() *schema.ObservationHealth {
 	r.kernelAccount.Unavailable = r.unobserved
 	r.settleKernelAccount()
 	layer.Health(h, r.kernelAccount)
+	for _, reason := range h.Reasons {
+		if reason.Code == layer.CodeLayerDropped {
+			r.lose(reason)
+		}
+	}
 	if h.NetworkEndpointClaimScope == schema.PeerSet && r.surface.EndpointsCut() {
 		h.NetworkEndpointClaimScope = schema.DiagnosticOnly
 	}

@@ -189,9 +189,19 @@ func (r *run) streamFailed(stream string, err error) {
 		}
 	}
 	r.rec.event(schema.Event{Type: schema.RecorderError, Stream: stream, Code: reason.Code, Message: err.Error()})
+	if reason.Code == "capture_failed" {
+		r.lose(reason)
+	}
 	r.streamMu.Lock()
 	defer r.streamMu.Unlock()
 	r.streamReasons = append(r.streamReasons, reason)
+}
+
+// lose tells the caller of evidence that the bundle will lack.
+func (r *run) lose(reason schema.Reason) {
+	if r.opt.OnLoss != nil {
+		r.opt.OnLoss(reason)
+	}
 }
 
 // account takes in the kernel's counters of the processes that are gone.

@@ -98,6 +98,9 @@ func TestFullDisks(t *testing.T) {
 		if !r.Stdio.Stdout.Truncated {
 			t.Errorf("stdout: %+v, want it marked truncated\n%s", r.Stdio.Stdout, &stderr)
 		}
+		if !strings.Contains(stderr.String(), "warning: the bundle lacks evidence: the copy of stdout is not whole") {
+			t.Errorf("no warning that evidence is missing:\n%s", &stderr)
+		}
 		verifyBundle(t, filepath.Join(dir, "a.tar.gz"), 0)
 		if left, _ := filepath.Glob(filepath.Join(disk, "*")); len(left) != 0 {
 			t.Errorf("left on the spool's disk: %q", left)
@@ -113,7 +116,7 @@ func TestFullDisks(t *testing.T) {
 		if code := cmd.ProcessState.ExitCode(); code != 125 {
 			t.Errorf("exit code %d, want 125\n%s", code, &stderr)
 		}
-		if !strings.Contains(stderr.String(), "no space left") || !strings.Contains(stderr.String(), "assay-run recover full") {
+		if !strings.Contains(stderr.String(), "no space left") || !strings.Contains(stderr.String(), "recover --spool-dir") {
 			t.Errorf("message does not say what happened and what to do:\n%s", &stderr)
 		}
 		if left, _ := filepath.Glob(filepath.Join(disk, "*")); len(left) != 0 {

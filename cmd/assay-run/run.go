@@ -89,6 +89,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		TurnsFile: filepath.Join(spool.Dir(), filepath.FromSlash(schema.TurnsPath)),
 		Stdin:     a.stdin, Stdout: a.stdout, Stderr: a.stderr,
 		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract, OnOutputError: a.tellOutput,
+		OnLoss: func(reason schema.Reason) { a.say.warning("the bundle lacks evidence: %s", reason.Message) },
 	})
 	return a.seal(ctx, spool, result, recording, f)
 }
@@ -119,7 +120,7 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 	}
 	switch {
 	case err != nil && sealed.Path == "":
-		return exitError{runner.ExitRunner, withHint(err, "the evidence is kept: make room, then run assay-run recover %s", result.RunID)}
+		return exitError{runner.ExitRunner, withHint(err, "the evidence is kept: make room, or give that command --output FILE to seal it elsewhere")}
 	case err != nil:
 		return exitError{runner.ExitRunner, err}
 	case recording != nil:
