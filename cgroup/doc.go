@@ -32,7 +32,9 @@
 //     entry point) it moves itself, never anybody else, into the leaf
 //     <base>/assay-run-runner, and back when the last session is removed;
 //   - else the nearest writable ancestor that hands it out already becomes the
-//     base, unless a cgroup in between sets a limit that would be escaped;
+//     base, unless a cgroup in between sets a limit that would be escaped. The
+//     guard is in <base>/assay-run/<run id>.guard then: what ends the runner's
+//     cgroup as a whole, as systemd ends a unit, leaves the guard to end the session;
 //   - else the limit is refused, naming the controller and how to get it.
 //
 // # Limits
@@ -44,6 +46,14 @@
 // kills are counted by the kernel (memory.events, memory.oom_control), so they
 // are told from any other SIGKILL. A pids limit counts threads, and is exact:
 // nothing of ours is ever counted against it.
+//
+// # systemd
+//
+// A session below the runner's own cgroup is part of the unit that the runner is
+// in, and goes with it. systemd leaves it alone, in units that are not delegated
+// as well, but for one thing: there it stops the unit when the kernel kills one
+// of its processes for want of memory. Controllers says so of root's units; a
+// user's systemd leaves no mark on its own by which they could be told apart.
 //
 // # Promises
 //

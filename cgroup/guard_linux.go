@@ -22,6 +22,7 @@ type Guard struct {
 	pid  int
 	once sync.Once
 	pipe *os.File
+	post post
 }
 
 // guardLook is how often the guard of a session in mode None looks for new
@@ -31,15 +32,15 @@ type Guard struct {
 const guardLook = 50 * time.Millisecond
 
 // Guard starts the session's guard: a process in a session of its own, in the
-// runner's cgroup, with /dev/null for stdio, that holds nothing of the runner's
-// but the read end of a pipe, a terminal, if that is not nil, and in mode None the
-// lock on the run id. When the pipe
+// runner's cgroup or one of its own (see post), with /dev/null for stdio, that
+// holds nothing of the runner's but the read end of a pipe, a terminal, if that is
+// not nil, and the lock on its cgroup or in mode None on the run id. When the pipe
 // closes because the runner is gone, it restores the terminal (see
 // TerminalChanged), kills the session, waits until it is empty and removes it. Start it
 // before the command: once Guard returns, the session cannot outlive the runner.
 //
 // SIGINT, SIGTERM, SIGHUP and the terminal's other signals do not touch it.
-func (s *Session) Guard(terminal *os.File) (*Guard, error) {
+func (s *Session) Guard(terminal *os.File) (_ *Guard, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start guard: %w", err)
@@ -60,6 +61,22 @@ func (s *Session) Guard(terminal *os.File) (*Guard, error) {
 		}
 		args = append(args, kind+":"+d.path)
 	}
+	post, err := s.post()
+	defer func() {
+		if err != nil {
+			w.Close()
+			post.leave(0)
+		}
+	}()
+	if err != nil {
+		return nil, fmt.Errorf("start guard: %w", err)
+	}
+	if post.path != "" {
+		args = append(args, "post:"+post.path)
+	}
+	for _, home := range post.homes {
+		args = append(args, "home:"+home)
+	}
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: args, Dir: "/",
 		// One thread's worth of Go is enough, and nothing of the runner's
@@ -71,19 +88,22 @@ func (s *Session) Guard(terminal *os.File) (*Guard, error) {
 	if len(s.dirs) == 0 {
 		lock, err := unix.FcntlInt(uintptr(s.locks[0]), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
-			w.Close()
 			return nil, fmt.Errorf("start guard: %w", err)
 		}
 		f := os.NewFile(uintptr(lock), "lock")
 		defer f.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+	} else if post.lock != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, post.lock)
 	}
 	if err := startNative(cmd); err != nil {
-		w.Close()
 		return nil, fmt.Errorf("start guard: %w", err)
 	}
 	go waitNative(cmd)
-	g := &Guard{pid: cmd.Process.Pid, pipe: w}
+	if err := post.take(cmd.Process.Pid); err != nil {
+		return nil, fmt.Errorf("start guard: %w", err)
+	}
+	g := &Guard{pid: cmd.Process.Pid, pipe: w, post: post}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, group := range s.groups {
@@ -102,6 +122,7 @@ func (g *Guard) PID() int { return g.pid }
 func (g *Guard) Release() error {
 	var err error
 	g.once.Do(func() {
+		g.post.leave(g.pid)
 		_, err = g.pipe.Write([]byte("q\n"))
 		err = errors.Join(err, g.pipe.Close())
 	})
@@ -122,9 +143,16 @@ func guardMain(args []string) int {
 		return 125
 	}
 	var dirs []dir
+	var own post
 	for _, a := range args[4:] {
-		kind, path, _ := strings.Cut(a, ":")
-		dirs = append(dirs, dir{path: path, v2: kind == "v2", freezer: kind == "freezer"})
+		switch kind, path, _ := strings.Cut(a, ":"); kind {
+		case "post":
+			own.path = path
+		case "home":
+			own.homes = append(own.homes, path)
+		default:
+			dirs = append(dirs, dir{path: path, v2: kind == "v2", freezer: kind == "freezer"})
+		}
 	}
 	const pipe = 3
 	left := estate{tty: terminal{fd: 4}}
@@ -135,6 +163,7 @@ func guardMain(args []string) int {
 		left.tty.restore() // before a shell, which has just been told as well, looks at it
 		_ = kill(dirs)     // if that failed, remove tries again
 		left.remove()
+		defer own.leave(0)
 		return guardCgroups(dirs)
 	}
 	t := bareTree(args[2], runner)

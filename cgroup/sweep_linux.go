@@ -68,11 +68,12 @@ func (l *hierarchy) sweep(parent string, found map[string]*Swept) error {
 		}
 	}
 	unix.Close(fd)
-	for id, lock := range stale {
+	for name, lock := range stale {
+		id := strings.TrimSuffix(name, postSuffix)
 		if found[id] == nil {
 			found[id] = &Swept{RunID: id}
 		}
-		d := dir{path: filepath.Join(parent, id), v2: l.v2, freezer: l.has("freezer")}
+		d := dir{path: filepath.Join(parent, name), v2: l.v2, freezer: l.has("freezer")}
 		found[id].Killed += len(pids([]dir{d}))
 		if err := sweepDir(d); err != nil {
 			found[id].Err = errors.Join(found[id].Err, err)
