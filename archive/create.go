@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"path/filepath"
 
 	"github.com/go-json-experiment/json"
@@ -17,13 +18,19 @@ import (
 var ErrExists = errors.New("a spool of this run exists")
 
 // DefaultSpoolDir is $XDG_STATE_HOME/assay-run/spool, or the same below
-// ~/.local/state. A relative XDG_STATE_HOME is ignored, as the base directory
-// specification asks.
+// ~/.local/state, where ~ is $HOME or else, as in a service of systemd's, what the
+// password database says. A relative XDG_STATE_HOME is ignored, as the base
+// directory specification asks.
 func DefaultSpoolDir() (string, error) {
 	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
 		return filepath.Join(d, "assay-run", "spool"), nil
 	}
 	home, err := os.UserHomeDir()
+	if err != nil {
+		if u, uerr := user.Current(); uerr == nil && filepath.IsAbs(u.HomeDir) {
+			home, err = u.HomeDir, nil
+		}
+	}
 	if err != nil {
 		return "", fmt.Errorf("find the spool directory: %w (set XDG_STATE_HOME or name one with --spool-dir)", err)
 	}

@@ -45,7 +45,7 @@ type Controller struct {
 	Available bool   // a limit on it can be enforced and its use be told
 	Hierarchy string // v1 or v2; empty when unavailable
 	Reason    string // why it is unavailable, or under what condition it is available
-	Remedy    string
+	Remedy    string // empty when nothing is wrong or nothing would help
 }
 
 // Limits hold for all groups of a session together. Zero means no limit.

@@ -111,10 +111,14 @@ func (h *Host) controller(kind string) Controller {
 	}
 	if h.v2.has(kind) {
 		how, err := h.v2.source(kind)
-		if err == nil {
-			return Controller{Name: kind, Available: true, Hierarchy: "v2", Reason: how.note()}
+		if err != nil {
+			c.Reason, c.Remedy = err.Error(), remedyUnit
+			return c
 		}
-		c.Reason, c.Remedy = err.Error(), "systemd-run --scope -p Delegate=yes assay-run ... (with --user unless root)"
+		c.Available, c.Hierarchy, c.Reason = true, "v2", how.note()
+		if why := h.v2.oomStops(how.base); kind == "memory" && why != "" {
+			c.Reason, c.Remedy = why, remedyUnit+"; or set OOMPolicy=continue for the unit"
+		}
 		return c
 	}
 	if l := h.onV1(kind); l != nil {
@@ -127,6 +131,9 @@ func (h *Host) controller(kind string) Controller {
 	}
 	if h.v2 != nil && len(h.v1) == 0 {
 		c.Reason = fmt.Sprintf("%s does not list it in cgroup.controllers", h.v2.own)
+		if h.v2.delegable(kind) {
+			c.Remedy = remedyUnit
+		}
 	}
 	return c
 }

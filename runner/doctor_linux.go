@@ -35,7 +35,7 @@ func diagnoseSpool(dir string) Finding {
 		return f
 	}
 	if dir == "" {
-		return fail(fmt.Errorf("neither XDG_STATE_HOME nor HOME is set"))
+		return fail(fmt.Errorf("neither XDG_STATE_HOME nor HOME is set, and the password database names no home directory"))
 	}
 	at := dir
 	for { // the nearest directory that exists is the one that must be writable
@@ -82,13 +82,21 @@ func diagnoseLimits(host *cgroup.Host) []Finding {
 	var findings []Finding
 	for _, c := range host.Controllers() {
 		f := Finding{Subject: "limits", Name: c.Name, State: StateOK, Detail: c.Hierarchy}
-		if !c.Available {
+		switch {
+		case !c.Available:
 			f.State, f.Detail = StateMissing, ""
 			f.Reasons = []schema.Reason{{Subject: "limits", Code: "controller_missing", Message: c.Reason, Remedy: c.Remedy}}
+		case c.Remedy != "":
+			f.State, f.Reasons = StateDegraded, []schema.Reason{caveat(c)}
 		}
 		findings = append(findings, f)
 	}
 	return findings
+}
+
+// caveat is the reason of a controller that is available, but not as it should be.
+func caveat(c cgroup.Controller) schema.Reason {
+	return schema.Reason{Subject: "limits", Code: "unit_not_delegated", Message: c.Reason, Remedy: c.Remedy}
 }
 
 func diagnoseTerminal() Finding {

@@ -150,6 +150,11 @@ func (r *run) contain() error {
 			Remedy:  "run assay-run doctor to see what enforcing it needs",
 		})
 	}
+	for _, c := range r.opt.Host.Controllers() {
+		if c.Name == "memory" && l.MemoryBytes > 0 && c.Available && c.Remedy != "" {
+			r.reasons = append(r.reasons, caveat(c))
+		}
+	}
 	r.reasons = append(r.reasons, hostReasons(r.opt.Host)...)
 	if r.guard, err = session.Guard(r.terminal()); err != nil {
 		return sandboxError("guard_failed", fmt.Errorf("start the guard process: %w", err))
