@@ -47,7 +47,10 @@ func Suite(t *testing.T, m Machine, series string, timeout time.Duration, least 
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go test -c: %v\n%s", err, out)
 	}
-	m.Files = map[string]string{"/suite": binary}
+	if m.Files == nil {
+		m.Files = map[string]string{}
+	}
+	m.Files["/suite"] = binary
 	output = Boot(t, m, series, timeout)
 	passed := strings.Count(output, "\n--- PASS: ")
 	t.Logf("%d passed, %d skipped", passed, strings.Count(output, "\n--- SKIP: "))

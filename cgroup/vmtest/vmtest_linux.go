@@ -54,6 +54,9 @@ type Machine struct {
 	// Script is run by /bin/sh as the first process, with /proc, /sys, /dev and
 	// /tmp mounted and busybox's commands in PATH.
 	Script string
+	// Systemd boots Debian's systemd with dbus and logind instead: the script is
+	// a service of it then, and the users are root and user (1000).
+	Systemd bool
 }
 
 const doneMark = "vmtest: script ended with status "
@@ -84,16 +87,20 @@ func (m *Machine) Run(ctx context.Context) (output string, err error) {
 	}
 	defer os.RemoveAll(dir)
 	initrd := filepath.Join(dir, "initrd.gz")
-	if err := m.writeInitrd(initrd, busybox); err != nil {
+	if err := m.writeInitrd(initrd, busybox, arch); err != nil {
 		return "", fmt.Errorf("build the initial file system: %w", err)
 	}
 	memory := m.MemoryMiB
 	if memory == 0 {
 		memory = 512
 	}
+	cmdline := m.Cmdline
+	if m.Systemd {
+		cmdline += " systemd.wants=vmtest.service systemd.getty_auto=no"
+	}
 	cmd := exec.CommandContext(ctx, qemu, "-machine", p.machine, "-accel", "tcg", "-cpu", p.cpu, "-m", strconv.Itoa(memory),
 		"-kernel", m.Kernel, "-initrd", initrd, "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
-		"-append", "console="+p.console+" quiet panic=-1 no_timer_check rdinit=/init mitigations=off "+m.Cmdline)
+		"-append", "console="+p.console+" quiet panic=-1 no_timer_check rdinit=/init mitigations=off "+cmdline)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
@@ -116,7 +123,7 @@ func (m *Machine) Run(ctx context.Context) (output string, err error) {
 	return output, nil
 }
 
-func (m *Machine) writeInitrd(path, busybox string) (err error) {
+func (m *Machine) writeInitrd(path, busybox, arch string) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
@@ -131,18 +138,24 @@ func (m *Machine) writeInitrd(path, busybox string) (err error) {
 		return err
 	}
 	a := &archive{w: z}
-	for _, d := range []string{"bin", "dev", "proc", "sys", "tmp", "etc"} {
+	init := "#!/bin/busybox sh\nexport PATH=/bin\n/bin/busybox --install -s /bin\n"
+	if m.Systemd {
+		if err := a.systemd(arch, filepath.Dir(path)); err != nil {
+			return err
+		}
+		init += "exec /lib/systemd/systemd\n"
+	} else {
+		a.parents("etc")
+		a.add("etc/passwd", 0o100644, []byte("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"))
+		init += "mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev; mount -t tmpfs -o mode=1777 none /tmp\n" +
+			"ip link set lo up\n/bin/sh /script\necho \"" + doneMark + "$?\"\npoweroff -f\n"
+	}
+	for _, d := range []string{"dev", "proc", "sys"} {
 		a.add(d, 0o040755, nil)
 	}
 	a.add("tmp", 0o041777, nil)
-	a.add("etc/passwd", 0o100644, []byte("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"))
 	a.file("bin/busybox", busybox)
-	for _, applet := range []string{"sh", "mount", "poweroff"} {
-		a.add("bin/"+applet, 0o120777, []byte("busybox"))
-	}
-	a.add("init", 0o100755, []byte("#!/bin/sh\nexport PATH=/bin\n/bin/busybox --install -s /bin\n"+
-		"mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev; mount -t tmpfs -o mode=1777 none /tmp\n"+
-		"ip link set lo up\n/bin/sh /script\necho \""+doneMark+"$?\"\npoweroff -f\n"))
+	a.add("init", 0o100755, []byte(init))
 	a.add("script", 0o100755, []byte(m.Script))
 	for _, to := range slices.Sorted(maps.Keys(m.Files)) {
 		a.file(strings.TrimPrefix(to, "/"), m.Files[to])
