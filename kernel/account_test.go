@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -265,4 +266,20 @@ func TestUnprivileged(t *testing.T) {
 	c.Env = append(os.Environ(), "KERNEL_TEST_CHILD=unprivileged")
 	s.run(c)
 	s.end()
+}
+
+// A link that somebody took off is missed at the end, and so is its hook.
+func TestDetachedLink(t *testing.T) {
+	s := observe(t, Config{})
+	if err := s.o.loaded.links["connect4"].Detach(); err != nil {
+		t.Fatal(err)
+	}
+	s.run(s.command("/bin/true"))
+	s.end()
+	if !slices.ContainsFunc(s.report.Reasons, func(r Reason) bool { return r.Code == CodeHookLost }) || s.report.Hooks[HookConnect4].Attached {
+		t.Errorf("%+v, %+v", s.report.Reasons, s.report.Hooks[HookConnect4])
+	}
+	if !s.report.Hooks[HookConnect6].Attached {
+		t.Error("the one beside it is missed as well")
+	}
 }

@@ -215,14 +215,28 @@ func (l *loaded) attach(dir *os.File) {
 func (l *loaded) lostLinks() []string {
 	var lost []string
 	for name, ln := range l.links {
-		info, err := ln.Info()
-		if err != nil {
+		if !stillAttached(ln) {
 			lost = append(lost, name)
-		} else if cg := info.Cgroup(); cg != nil && cg.CgroupId == 0 {
-			lost = append(lost, name) // its cgroup is gone
 		}
 	}
 	return lost
+}
+
+// stillAttached asks the kernel. A link to a cgroup outlives its being detached,
+// by force or because the cgroup is gone, and has none then; any other that there
+// is is attached.
+func stillAttached(ln link.Link) bool {
+	info, err := ln.Info()
+	if err != nil || info.Type != link.CgroupType {
+		return err == nil
+	}
+	typed, err := link.NewFromID(info.ID) // a raw link does not tell its cgroup
+	if err != nil {
+		return false
+	}
+	defer typed.Close()
+	info, err = typed.Info()
+	return err == nil && info.Cgroup() != nil && info.Cgroup().CgroupId != 0
 }
 
 func (l *loaded) detach() error {
