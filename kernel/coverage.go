@@ -152,6 +152,8 @@ var coverage = []Dimension{
 		BlindSpots: []BlindSpot{
 			{"what capset, ptrace and bpf find behind their pointers is not read",
 				exactly(func(r *Report) bool { return r.Kinds[KindCapset]+r.Kinds[KindPtrace]+r.Kinds[KindBPF] > 0 })},
+			{"what a process that may use bpf() does to the observer's own maps",
+				exactly(func(r *Report) bool { return r.Kinds[KindBPF] > 0 })},
 			{"a change of identity by executing a set-user-id file is seen as an execution only",
 				onlyIf(func(r *Report) bool { return r.Kinds[KindExec] > 0 })},
 		},

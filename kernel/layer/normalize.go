@@ -132,6 +132,7 @@ var generated = []struct {
 }{
 	{"tmp.", 10, alnum, []string{""}, "mktemp(1)"},
 	{"tmp", 8, lower, []string{"", "*"}, "python tempfile"},
+	{".tmp", 6, alnum, []string{"", "*"}, "the Rust crate tempfile"},
 	{"tmp_obj_", 6, alnum, []string{""}, "git objects"},
 	{"tmp_pack_", 6, alnum, []string{""}, "git packs"},
 	{"tmp_idx_", 6, alnum, []string{""}, "git pack indexes"},

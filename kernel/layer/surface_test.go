@@ -187,6 +187,7 @@ func TestNormalizedPaths(t *testing.T) {
 		"/tmp/tmpab12_cd9":                      "/tmp/tmp<random>",
 		"/tmp/tmpab12_cd9.py":                   "/tmp/tmp<random>.py",
 		"/tmp/go-build1234567890/b001/exe/main": "/tmp/go-build<random>/b001/exe/main",
+		"/tmp/.tmpAbC123/x":                     "/tmp/.tmp<random>/x",
 		"/tmp/ccAbC123.o":                       "/tmp/cc<random>.o",
 		"/tmp/ccAbC123.txt":                     "/tmp/ccAbC123.txt",
 		"/tmp/secret.txt":                       "/tmp/secret.txt",
