@@ -1,5 +1,7 @@
 package schema
 
+import "strings"
+
 // KernelEvent is one line of layers/kernel.ndjson in kernel_event.v1, a
 // superset of kernel_event.v0. The struct holds only what cannot be derived:
 // "kind", "errno", "access_mode", "operation_flags", "status",
@@ -146,6 +148,17 @@ const (
 )
 
 var markNames = [...]string{"deleted", "memfd", "relative", "unreachable", "unreadable"}
+
+// String lists the members, separated by commas.
+func (m Marks) String() string {
+	var names []string
+	for i, n := range markNames {
+		if m&(1<<i) != 0 {
+			names = append(names, n)
+		}
+	}
+	return strings.Join(names, ",")
+}
 
 // DNSMessage is what a dns event saw: a query, or an answer to one.
 type DNSMessage struct {

@@ -79,9 +79,9 @@ func (g *gatherer) event(e *schema.KernelEvent) {
 		}
 	case schema.KindExec:
 		argv := e.Argv
-		if c := g.commands.at(e.Value+"\x00"+cut(strings.Join(argv, "\x00"), 4096), n); c != nil {
+		if c := g.commands.at(marked(e)+"\x00"+cut(strings.Join(argv, "\x00"), 4096), n); c != nil {
 			if c.Count == 0 {
-				c.Argv, c.Exe = shortArgs(argv), e.Value
+				c.Argv, c.Exe = shortArgs(argv), marked(e)
 			}
 			c.Count += n
 		}

@@ -298,3 +298,30 @@ func TestTable(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// What is known of a path is told beside it.
+func TestMarksAreShown(t *testing.T) {
+	gone := begin(schema.KindExec, 10, 2, 1, "/tmp/a", "a")
+	gone.Marks = schema.MarkDeleted
+	cut := ev(schema.KindOpen, 2, "/d/e")
+	cut.Marks, cut.Truncated = schema.MarkMemfd|schema.MarkUnreachable, schema.FieldValue
+	nameless := ev(schema.KindOpen, 2, "")
+	nameless.Marks = schema.MarkUnreadable
+	b := bundle(begin(schema.KindFork, 10, 1, 0, ""), gone, cut, nameless)
+	var out bytes.Buffer
+	if _, err := WriteTable(&out, Events(t.Context(), b, Filter{Kinds: []string{"exec", "openat"}})); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"/tmp/a (deleted)  a\n", "/d/e (memfd,unreachable,truncated)  r\n", " (unreadable)  r\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+	s, err := Summarize(t.Context(), b, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Commands.Items[0].Exe; got != "/tmp/a (deleted)" {
+		t.Errorf("the command is %q", got)
+	}
+}

@@ -82,7 +82,7 @@ func (t *tree) event(e *schema.KernelEvent) {
 		}
 		delete(t.live, e.ParentExecID)
 		t.live[e.ExecID] = p
-		p.Exe, p.Argv = e.Value, shortArgs(e.Argv)
+		p.Exe, p.Argv = marked(e), shortArgs(e.Argv)
 		p.Execs++
 	case schema.KindExit:
 		if p := t.live[e.ExecID]; p != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/assay-run/assay-run/schema"
@@ -100,9 +101,22 @@ func outcome(e *schema.KernelEvent) string {
 	return "ok"
 }
 
+// marked is the event's path with what is known of it besides, as /proc/PID/exe
+// has it of a program that was deleted.
+func marked(e *schema.KernelEvent) string {
+	s, marks := e.Value, e.Marks.String()
+	if e.Truncated&schema.FieldValue != 0 {
+		marks = strings.TrimPrefix(marks+",truncated", ",")
+	}
+	if marks != "" {
+		s = strings.TrimPrefix(s+" ("+marks+")", " ")
+	}
+	return s
+}
+
 // what is the event's object and what else matters about it, fit for a terminal.
 func what(e *schema.KernelEvent) string {
-	s := clean(e.Value)
+	s := clean(marked(e))
 	switch e.Kind {
 	case schema.KindExec:
 		if len(e.Argv) > 0 {
