@@ -193,6 +193,10 @@ func (d *decoder) arguments(r *record, call *sysCall) {
 		e.Bytes = r.arg(1)
 	case "truncate64", "ftruncate64":
 		e.Bytes = r.arg(1) | r.arg(2)<<32
+	case "mknod":
+		e.Args[0] = r.arg(2)
+	case "mknodat":
+		e.Args[0] = r.arg(3)
 	case "fallocate":
 		e.Args = [6]uint64{r.arg(1), r.arg(2), r.arg(3)}
 		if r.u32(offBits)&bitIA32 != 0 { // in halves
@@ -204,7 +208,7 @@ func (d *decoder) arguments(r *record, call *sysCall) {
 		if !e.Repeat && e.Errno == 0 {
 			e.Bytes = r.arg(5)
 		}
-	case KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindBPF, KindModule, KindIOUring, KindMknod, KindCompat:
+	case KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindBPF, KindModule, KindIOUring, KindCompat:
 		for i := range e.Args {
 			if call.numbers&(1<<i) != 0 {
 				e.Args[i] = r.arg(uint8(i))

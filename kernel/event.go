@@ -187,7 +187,7 @@ type Event struct {
 	// directory that a task was moved to.
 	Name []byte
 	// Args are the arguments of the privilege kinds that are numbers; those that
-	// are addresses are 0.
+	// are addresses are 0. Args[0] of mknod is the device, as the call has it.
 	Args [6]uint64
 
 	// Fork: the new task. ChildPID equals PID for a thread (Thread is true).

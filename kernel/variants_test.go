@@ -85,6 +85,7 @@ var variants = []variant{
 	{"removexattr lremovexattr a/one -", func() { raw("lremovexattr", cstr("a/one"), cstr("user.l")) }},
 	{"removexattr fremovexattr a -", func() { raw("fremovexattr", dirfd("a"), cstr("user.f")) }},
 	{"mknod mknodat a/fifo -", func() { raw("mknodat", atFDCWD, cstr("a/fifo"), unix.S_IFIFO|0o600, 0) }},
+	{"mknod mknodat a/null -", func() { raw("mknodat", atFDCWD, cstr("a/null"), unix.S_IFCHR|0o600, 0x103) }},
 	{"write write a/w -", func() { writeWith("a/w", func(fd uintptr) { raw("write", fd, cstr("hello"), 5) }) }},
 	{"write pwrite64 a/w -", func() { writeWith("a/w", func(fd uintptr) { raw("pwrite64", fd, cstr("hello"), 5, 0) }) }},
 	{"write writev a/w -", func() {
@@ -233,6 +234,11 @@ func TestVariants(t *testing.T) {
 	for _, e := range s.find(KindWrite, func(e *Event) bool { return e.Syscall == "writev" || e.Errno != 0 }) {
 		if e.Errno == 0 && e.Bytes != 6 || e.Errno != 0 && e.Bytes != 0 {
 			t.Errorf("bytes of %s", describe(e))
+		}
+	}
+	for _, e := range s.find(KindMknod, path(abs("a/null"))) {
+		if e.Args[0] != 0x103 {
+			t.Errorf("the device of %s is %#x", describe(e), e.Args[0])
 		}
 	}
 	for _, e := range s.find(KindWrite, func(e *Event) bool { return e.Syscall == "io_submit" }) {

@@ -270,3 +270,19 @@ func TestEveryKindOfTheObserverHasOneOfTheLayer(t *testing.T) {
 		}
 	}
 }
+
+func TestDevicesHaveTheirNumber(t *testing.T) {
+	b, lines := collect(t, Options{})
+	made := func(n uint64, mode uint32) kernel.Event {
+		return kernel.Event{Kind: kernel.KindMknod, Syscall: "mknod", Time: at(n), PID: 10, TID: 10, Start: 10, Path: []byte("/x"), Mode: mode, Args: [6]uint64{0x103}}
+	}
+	push(t, b, forkEvent(0, 1, 10), made(1, 0o20600), made(2, 0o60600), made(3, 0o10600))
+	b.Close()
+	var got []int
+	for _, e := range (*lines)[1:] {
+		got = append(got, len(e.Args))
+	}
+	if fmt.Sprint(got) != "[1 1 0]" {
+		t.Errorf("arguments: %v, want one of the two devices and none of the pipe", got)
+	}
+}

@@ -54,6 +54,9 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 		e.Mode, e.Resolve = ev.Mode, uint64(ev.Resolve)
 	case kernel.KindMkdir, kernel.KindMknod, kernel.KindChmod:
 		e.Mode = ev.Mode
+		if t := ev.Mode & 0o170000; ev.Kind == kernel.KindMknod && (t == 0o20000 || t == 0o60000) {
+			e.Args = b.arg(ev.Args[0]) // the device
+		}
 	case kernel.KindTruncate:
 		e.Args = b.arg(ev.Bytes)
 		if ev.Syscall == "fallocate" {
