@@ -15,6 +15,8 @@ import (
 //     any other; below it, task/TID becomes task/<tid> and fd/N fd/<fd>;
 //   - /dev/pts/N becomes /dev/pts/<n>, and a pipe or socket that was opened by
 //     way of /proc/PID/fd loses its inode's number;
+//   - #N, as the kernel calls a file made with O_TMPFILE after its inode, becomes
+//     #<random>;
 //   - below /tmp, /var/tmp and /dev/shm, and in the temporary names git uses
 //     in a directory NAME.git, a part made by a known generator has its random piece
 //     replaced by <random>; the table is generated;
@@ -29,6 +31,9 @@ import (
 func normalizePath(path string, pid uint32) string {
 	if !utf8.ValidString(path) {
 		path = escapeBytes(path)
+	}
+	if i := strings.LastIndexByte(path, '#'); i > 0 && path[i-1] == '/' && isDigits(path[i+1:]) {
+		path = path[:i] + "#<random>"
 	}
 	switch {
 	case strings.HasPrefix(path, "/proc/"):
