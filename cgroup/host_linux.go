@@ -95,6 +95,19 @@ func (h *Host) because(code, message, remedy string) {
 // Mode says what holds a session together here.
 func (h *Host) Mode() Mode { return h.mode }
 
+// Usable is nil, or tells why no session can be held together here. Where no
+// cgroup is writable that takes a /proc with this process's own pids: by the one of
+// another pid namespace, strangers would be taken for the session's and killed.
+func (h *Host) Usable() error {
+	if h.mode != None {
+		return nil
+	}
+	if self, _ := os.Readlink("/proc/self"); self != strconv.Itoa(os.Getpid()) {
+		return fmt.Errorf("no cgroup is writable, and /proc is not mounted or of another pid namespace: %w", ErrNotSupported)
+	}
+	return nil
+}
+
 // Reasons say why Mode is not better than it is, and what else falls short.
 // Empty when nothing does.
 func (h *Host) Reasons() []Reason { return slices.Clone(h.reasons) }

@@ -28,6 +28,9 @@ func Probe() *Host { return &Host{} }
 
 func (h *Host) Mode() Mode { return None }
 
+// Usable tells that no session can be had.
+func (h *Host) Usable() error { return errNotLinux }
+
 func (h *Host) Reasons() []Reason {
 	return []Reason{{Code: "not_linux", Message: "this operating system has no cgroups", Remedy: "run on Linux"}}
 }

@@ -55,6 +55,9 @@ func (h *Host) NewSession(runID string, l Limits) (_ *Session, err error) {
 			_ = s.Remove()
 		}
 	}()
+	if err := h.Usable(); err != nil {
+		return nil, fmt.Errorf("create session %s: %w", runID, err)
+	}
 	if h.mode == None {
 		becomeSubreaper()
 		lock, err := lockRunID(runID)

@@ -18,7 +18,7 @@ import (
 func Diagnose(spoolDir string) Diagnosis {
 	host := cgroup.Probe()
 	spool := diagnoseSpool(spoolDir)
-	d := Diagnosis{Platform: runtime.GOOS, Works: spool.State == StateOK}
+	d := Diagnosis{Platform: runtime.GOOS, Works: spool.State == StateOK && host.Usable() == nil}
 	d.Findings = append(d.Findings, spool, diagnoseCgroup(host))
 	d.Findings = append(d.Findings, diagnoseLimits(host)...)
 	d.Findings = append(d.Findings, diagnoseTerminal())
@@ -66,8 +66,14 @@ func diagnoseCgroup(host *cgroup.Host) Finding {
 		f.Detail = "processes are kept together by descent"
 	}
 	f.Reasons = hostReasons(host)
+	if err := host.Usable(); err != nil {
+		f.State, f.Detail = StateMissing, ""
+		f.Reasons = append(f.Reasons, schema.Reason{Subject: "cgroup", Code: "proc_unusable", Message: err.Error(), Remedy: remedyProc})
+	}
 	return f
 }
+
+const remedyProc = "mount -t proc proc /proc in the pid namespace (unshare --mount-proc, bwrap --proc /proc)"
 
 // hostReasons are the cgroup package's reasons in the bundle's form.
 func hostReasons(host *cgroup.Host) []schema.Reason {

@@ -136,6 +136,9 @@ func (r *run) contain() error {
 		if errors.As(err, &limit) {
 			e.Code, e.Hint = "limit_unenforceable", limit.Remedy+"; or allow it with --best-effort-limits"
 		}
+		if r.opt.Host.Usable() != nil {
+			e.Code, e.Hint = "proc_unusable", remedyProc
+		}
 		if errors.Is(err, cgroup.ErrInUse) {
 			e.Code, e.Hint = "run_id_in_use", "wait for that run to end, or choose another --run-id"
 		}
