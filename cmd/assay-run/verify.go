@@ -42,10 +42,10 @@ that were sealed); 2 invalid (well-formed, but not what a bundle may contain);
 				return exitError{code: exitStatus[report.Class()]}
 			}
 			if !asJSON && !quiet {
-				fmt.Fprintf(a.stdout, "%s: ok\nrun %s\nidentity %s\n%d members, %d lines\n",
+				_, err = fmt.Fprintf(a.stdout, "%s: ok\nrun %s\nidentity %s\n%d members, %d lines\n",
 					printable(args[0]), report.RunID, report.Identity, report.Members, lines(report))
 			}
-			return nil
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
