@@ -21,7 +21,6 @@ import (
 )
 
 const (
-	defaultRing = 8 << 20
 	// slotsPerCPU bounds what coalescing keeps: 128 bytes each in the kernel,
 	// one record each in user space.
 	slotsPerCPU = 2048
@@ -80,11 +79,7 @@ func load(cfg Config) (_ *loaded, err error) {
 		return nil, err
 	}
 	defer dir.Close()
-	ring := cfg.RingBytes
-	if ring == 0 {
-		ring = defaultRing
-	}
-	l, err := prepared(ring)
+	l, err := prepared(ringSize(cfg.RingBytes))
 	if err != nil {
 		return nil, err
 	}

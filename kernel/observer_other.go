@@ -5,7 +5,7 @@ package kernel
 import "context"
 
 // Preload does nothing.
-func Preload() {}
+func Preload(int) {}
 
 // Observer cannot be made on this system.
 type Observer struct{}

@@ -14,7 +14,7 @@ import (
 )
 
 // preloaded is what Open needs and that depends on no session: the programs
-// and maps, in the kernel, with the default ring. It serves one Open.
+// and maps, in the kernel. It serves one Open.
 type preloaded struct {
 	*loaded
 	err error
@@ -24,23 +24,25 @@ type preloaded struct {
 var ready struct {
 	mu   sync.Mutex
 	next chan preloaded
+	ring int // its size
 }
 
 // Preload begins in the background with the part of [Open] that depends on no
 // session, which is most of it. Call it as early as it is known that a run will
-// be observed; Open waits for it. Calling it twice does nothing more. Without
+// be observed, with its Config.RingBytes; Open waits for it. Calling it twice does nothing more. Without
 // an Open the kernel keeps what was loaded, attached to nothing, until this
 // process ends.
-func Preload() {
+func Preload(ringBytes int) {
 	ready.mu.Lock()
 	defer ready.mu.Unlock()
 	if ready.next != nil {
 		return
 	}
 	next := make(chan preloaded, 1)
-	ready.next = next
+	ring := ringSize(ringBytes)
+	ready.next, ready.ring = next, ring
 	go func() {
-		l, err := prepare(defaultRing)
+		l, err := prepare(ring)
 		next <- preloaded{l, err}
 	}()
 }
@@ -48,15 +50,18 @@ func Preload() {
 // prepared is what Preload loaded, if that is of the right size, or what is
 // loaded now.
 func prepared(ring int) (*loaded, error) {
-	if ring == defaultRing {
-		ready.mu.Lock()
-		next := ready.next
+	ready.mu.Lock()
+	next := ready.next
+	if ready.ring != ring {
+		next = nil
+	}
+	if next != nil {
 		ready.next = nil
-		ready.mu.Unlock()
-		if next != nil {
-			p := <-next
-			return p.loaded, p.err
-		}
+	}
+	ready.mu.Unlock()
+	if next != nil {
+		p := <-next
+		return p.loaded, p.err
 	}
 	return prepare(ring)
 }

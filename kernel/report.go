@@ -9,12 +9,32 @@ import (
 // process on it, cannot observe through eBPF.
 var ErrNotSupported = errors.New("kernel observation is not supported")
 
+// Sizes of the ring buffer, in bytes.
+const (
+	DefaultRing = 8 << 20
+	MinRing     = 64 << 10
+	MaxRing     = 1 << 30
+)
+
+// ringSize is the size that is made for one that was asked for.
+func ringSize(asked int) int {
+	if asked == 0 {
+		return DefaultRing
+	}
+	size := MinRing
+	for size < min(asked, MaxRing) {
+		size *= 2
+	}
+	return size
+}
+
 // Config says what to observe. Only CgroupPath is needed.
 type Config struct {
 	// CgroupPath is the cgroup2 directory of the session. Every task in it or
 	// below, now and later, is observed.
 	CgroupPath string
-	// RingBytes is the size of the ring buffer, a power of two. Zero means 4 MiB.
+	// RingBytes is the size of the ring buffer, rounded up to a power of two from
+	// MinRing to MaxRing. Zero means DefaultRing.
 	RingBytes int
 	// SelfTest makes Open trigger every required hook, in a child process in
 	// CgroupPath/selftest, and see it. False leaves HookStatus.SelfTested false.

@@ -107,7 +107,7 @@ func (o *Observer) reasons(r *Report) []Reason {
 		add(CodeSelfTest, "", "the self-test could not run: %v", o.testErr)
 	}
 	if dropped > 0 {
-		add(CodeDrops, "use a larger ring buffer", "%d events found no room in the ring buffer", dropped)
+		add(CodeDrops, "leave the recorder more CPU time, or use a larger --kernel-buffer", "%d events found no room in the ring buffer", dropped)
 	}
 	if misses > 0 {
 		add(CodeMisses, "", "the kernel skipped a program %d times because it was already running", misses)

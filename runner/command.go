@@ -198,7 +198,7 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 		Limits:   schema.Limits{MemoryBytes: s.Limits.MemoryBytes, Pids: s.Limits.Pids, CPUMilli: s.Limits.CPUMilli},
 		Contract: file, ContractBaseline: s.ContractBaseline,
 		Labels: s.Labels, Capture: !s.NoCapture, CaptureBytes: s.CaptureBytes,
-		Kernel: s.Kernel, Compat: s.Compat, SDKEventLog: sdkLog, PolicyDecisionLog: policyLog,
+		Kernel: s.Kernel, KernelBufferBytes: s.KernelBuffer, Compat: s.Compat, SDKEventLog: sdkLog, PolicyDecisionLog: policyLog,
 		Policy: rules, Gateway: s.Gateway, Turns: &schema.RunTurns{
 			CLITool: turns.CLITool, CheckTool: turns.CheckTool, FieldBytes: turns.FieldBytes, TurnBytes: turns.TurnBytes,
 		},

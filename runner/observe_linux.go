@@ -72,7 +72,7 @@ func (r *run) openObserver(ctx context.Context) (*kernel.Observer, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	return kernel.Open(ctx, kernel.Config{CgroupPath: r.session.Path(), SelfTest: true})
+	return kernel.Open(ctx, kernel.Config{CgroupPath: r.session.Path(), RingBytes: int(r.spec.KernelBuffer), SelfTest: true})
 }
 
 // kernelSink appends lines to the kernel layer in the form that was asked for.

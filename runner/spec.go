@@ -113,6 +113,9 @@ type Spec struct {
 	Gateway string
 	// Turns says how its calls become turns; zero fields are defaults.
 	Turns gateway.Turns
+	// KernelBuffer is how many bytes of events wait between the kernel and the
+	// recorder, rounded up to a power of two; zero means kernel.DefaultRing.
+	KernelBuffer int64
 	// Compat is empty, or "v0" for a kernel layer in the closed v0 form.
 	Compat string
 }
@@ -183,6 +186,9 @@ func (s *Spec) Validate() error {
 	if !slices.Contains([]string{KernelAuto, KernelRequire, KernelOff}, s.Kernel) {
 		add(ErrChoice, "kernel layer %q (auto, require, off)", s.Kernel)
 	}
+	if n := s.KernelBuffer; n != 0 && (n < kernel.MinRing || n > kernel.MaxRing) {
+		add(ErrChoice, "kernel buffer of %d bytes (%d to %d)", n, kernel.MinRing, kernel.MaxRing)
+	}
 	s.validateGateway(add)
 	if s.Compat != "" && s.Compat != "v0" {
 		add(ErrChoice, "compat form %q (v0)", s.Compat)
@@ -221,7 +227,7 @@ func (s *Spec) validateGateway(add addError) {
 // do before that.
 func (s *Spec) Preload() {
 	if s.Kernel != KernelOff {
-		kernel.Preload()
+		kernel.Preload(int(s.KernelBuffer))
 	}
 }
 

@@ -32,6 +32,7 @@ type specFile struct {
 	Capture      *bool             `json:"capture"`
 	CaptureBytes *byteSize         `json:"capture_bytes"`
 	Kernel       *string           `json:"kernel"`
+	KernelBuffer *byteSize         `json:"kernel_buffer"`
 	Compat       *string           `json:"compat"`
 
 	SDKEventLog       *string `json:"sdk_event_log"`
@@ -153,6 +154,7 @@ func (f *specFile) overlay(s *Spec) {
 	}
 	set((*byteSize)(&s.CaptureBytes), f.CaptureBytes)
 	set(&s.Kernel, f.Kernel)
+	set((*byteSize)(&s.KernelBuffer), f.KernelBuffer)
 	set(&s.Compat, f.Compat)
 	set(&s.SDKEventLog, f.SDKEventLog)
 	set(&s.PolicyDecisionLog, f.PolicyDecisionLog)

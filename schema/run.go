@@ -30,6 +30,9 @@ type Run struct {
 	CaptureBytes int64 `json:"capture_bytes"`
 	// Kernel is auto, require or off, as asked for.
 	Kernel string `json:"kernel"`
+	// KernelBufferBytes is the size of the kernel layer's buffer that was asked
+	// for; absent for the default.
+	KernelBufferBytes int64 `json:"kernel_buffer_bytes,omitempty"`
 	// Compat is "v0" when the closed v0 kernel form was asked for, else absent.
 	Compat string `json:"compat,omitempty"`
 	// SDKEventLog and PolicyDecisionLog are the absolute paths of the logs that

@@ -30,6 +30,7 @@ type runFlags struct {
 	noCapture            bool
 	captureBytes         string
 	kernel, compat       string
+	kernelBuffer         string
 	sdkLog, policyLog    string
 	policy, gateway      string
 	audit                []string
@@ -60,6 +61,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.noCapture, "no-capture", false, "hand our own descriptors to the command and keep no copies")
 	fs.StringVar(&f.captureBytes, "capture-bytes", "64MiB", "keep at most `SIZE` of each stream")
 	fs.StringVar(&f.kernel, "kernel", runner.KernelAuto, "observe through eBPF: auto, require or off")
+	fs.StringVar(&f.kernelBuffer, "kernel-buffer", "8MiB", "let `SIZE` of kernel events wait for the recorder: more when some were dropped")
 	fs.StringVar(&f.contract, "contract", "", "evaluate the outcome contract in `FILE` once the command is gone")
 	fs.BoolVar(&f.baseline, "contract-baseline", false, "evaluate it before the command starts, too: checks that pass then gate nothing")
 	fs.StringVar(&f.compat, "compat", "", "write the kernel layer in the closed form `v0`")
@@ -101,6 +103,7 @@ func (f *runFlags) spec(fs *pflag.FlagSet, command []string) (*runner.Spec, erro
 		{"no-capture", func() error { s.NoCapture = f.noCapture; return nil }},
 		{"capture-bytes", func() (err error) { s.CaptureBytes, err = runner.ParseBytes(f.captureBytes); return }},
 		{"kernel", func() error { s.Kernel = f.kernel; return nil }},
+		{"kernel-buffer", func() (err error) { s.KernelBuffer, err = runner.ParseBytes(f.kernelBuffer); return }},
 		{"compat", func() error { s.Compat = f.compat; return nil }},
 		{"contract", func() error { s.Contract = f.contract; return nil }},
 		{"contract-baseline", func() error { s.ContractBaseline = f.baseline; return nil }},
