@@ -43,7 +43,7 @@ func (r *run) openAgent() error {
 	a := &agentSide{run: r, correlator: binding.New(binding.Options{}), tools: map[string]bool{}, decisions: map[string]bool{}}
 	r.agentSide = a
 	if r.spec.SDKEventLog != "" || r.spec.PolicyDecisionLog != "" {
-		a.correlator = binding.New(binding.Options{Known: a.known})
+		a.correlator = binding.New(binding.Options{Known: a.known, SDK: r.spec.SDKEventLog != ""})
 	}
 	if err := a.openGateway(); err != nil {
 		return err

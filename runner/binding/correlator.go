@@ -21,12 +21,16 @@ type Options struct {
 	// run_started, has been handed in, and tells whether that is so. It is
 	// called without a lock held. Nil when there is no log.
 	Known func(t int64) bool
+	// SDK tells that there is an SDK's log: calls begin when it says so, and a
+	// decision alone opens none.
+	SDK bool
 }
 
 // Correlator files kernel events under tool calls. All methods are safe for
 // concurrent use.
 type Correlator struct {
 	known func(int64) bool
+	sdk   bool
 	own   map[string]bool
 	heard bool // somebody reports calls
 
@@ -61,7 +65,7 @@ var countNames = append(methods[:], "edge", "overlap", "none")
 // New returns a Correlator that has heard of no call.
 func New(o Options) *Correlator {
 	return &Correlator{
-		known: o.Known, heard: o.Known != nil, budget: budget{left: maxEffects}, own: map[string]bool{},
+		known: o.Known, sdk: o.SDK, heard: o.Known != nil, budget: budget{left: maxEffects}, own: map[string]bool{},
 		calls: map[string]*call{}, cgroups: map[uint64]*call{}, spans: map[string]*call{},
 	}
 }

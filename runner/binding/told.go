@@ -104,14 +104,15 @@ func (c *Correlator) opens(k *call, at agentlog.Arrival) {
 }
 
 // Decision takes in a line of the policy's log. A call that nobody denied is
-// open from then on, unless the SDK or the gateway says better.
+// open from then on, unless there is an SDK to say when, or the gateway says
+// better.
 func (c *Correlator) Decision(e *schema.PolicyEvent, at agentlog.Arrival) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.decide(e.ToolCallID, e.Tool, e.Decision)
 	switch {
 	case k == nil:
-	case k.ran() && !k.started && !k.ended:
+	case k.ran() && !k.started && !k.ended && !c.sdk:
 		c.lines++
 		c.opens(k, at)
 	case !k.ran():

@@ -8,6 +8,21 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
+// Where an SDK tells of its calls, one that was allowed and never started takes
+// nothing from the others.
+func TestADecisionOpensNoCallOfAnSDKs(t *testing.T) {
+	s := scene{binding.New(binding.Options{SDK: true, Known: func(int64) bool { return true }})}
+	s.decide("allowed-only", "x", "allow", 100)
+	if e := s.open("/w/a", 1, 150); e.ToolCallID != "" {
+		t.Errorf("bound to %s, which nobody started", e.ToolCallID)
+	}
+	s.decide("a", "x", "allow", 200)
+	s.start("a", "x", 209, 210)
+	if e := s.open("/w/b", 1, 250); e.ToolCallID != "a" {
+		t.Errorf("bound to %q, want a", e.ToolCallID)
+	}
+}
+
 func TestWindowsBindOnlyWhatIsCertain(t *testing.T) {
 	for _, c := range []struct {
 		name  string
