@@ -90,7 +90,7 @@ func end(t testing.TB, s *Spool, stdio schema.Stdio) {
 		schema.SurfacePath:     schema.CapabilitySurface{Schema: schema.CapabilitySurfaceV0, RunID: testRunID, FilesystemPaths: []string{}, NetworkEndpoints: []string{}, ProcessExecs: []string{}, MCPTools: []string{"read_file"}, PolicyDecisions: []string{"allow:read_file"}},
 		schema.CorrelationPath: schema.CorrelationReport{Schema: schema.CorrelationReportV0, RunID: testRunID, Status: schema.Partial, Bindings: []schema.Binding{}, Ambiguities: []string{}},
 		schema.ResultPath: schema.Result{Schema: schema.ResultV0, RunID: testRunID, Outcome: schema.OutcomeExited, ExitCode: &zero, RunnerExitCode: &zero, LimitsHit: []string{},
-			Stdio: stdio},
+			Stdio: stdio, Timings: schema.Timings{SetupNS: new(int64), ChildNS: new(int64), CleanupNS: new(int64)}, Leftovers: &zero},
 	} {
 		doc, err := schema.Document(v)
 		must(err)

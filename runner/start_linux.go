@@ -29,7 +29,7 @@ func (r *run) start() error {
 		source, exit, e := startFailure(name, dir, err)
 		return &runError{source: source, exit: exit, ResultError: e}
 	}
-	r.result.Timings.SetupNS = int64(r.started - r.began)
+	r.result.Timings.SetupNS = new(int64(r.started - r.began))
 	r.rec.event(schema.Event{Type: schema.ProcessStarted, PID: r.cmd.Process.Pid})
 	if err := r.streams.Started(); err != nil {
 		r.rec.event(schema.Event{Type: schema.RecorderError, Code: "stdio_failed", Message: err.Error()})

@@ -30,9 +30,9 @@ func (r *run) supervise(ctx context.Context) {
 	for !s.exited {
 		s.step(ctx)
 	}
-	r.result.Timings.ChildNS = int64(r.exit.at - r.started)
+	r.result.Timings.ChildNS = new(int64(r.exit.at - r.started))
 	s.endLeftovers(ctx)
-	r.result.Timings.CleanupNS = int64(bootTime() - r.exit.at)
+	r.result.Timings.CleanupNS = new(int64(bootTime() - r.exit.at))
 	s.drain(ctx)
 }
 
@@ -238,8 +238,8 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 	for !s.emptied {
 		s.step(ctx)
 	}
+	s.result.Leftovers = new(len(left))
 	if len(left) > 0 {
-		s.result.Leftovers = len(left)
 		s.rec.event(schema.Event{Type: schema.LeftoversKilled, Count: int64(len(left)), Processes: leftovers(left)})
 	}
 }

@@ -45,8 +45,9 @@ type Result struct {
 	Usage     Usage    `json:"usage"`
 	Stdio     Stdio    `json:"stdio"`
 	Timings   Timings  `json:"timings"`
-	// Leftovers is how many processes outlived the main child.
-	Leftovers int `json:"leftovers"`
+	// Leftovers is how many processes outlived the main child, null when nobody
+	// looked.
+	Leftovers *int `json:"leftovers"`
 	// Contract is the outcome contract's verdict, null without a contract.
 	Contract *string `json:"contract"`
 }
@@ -97,12 +98,13 @@ type Stream struct {
 	Truncated bool  `json:"truncated"`
 }
 
-// Timings are durations in nanoseconds on CLOCK_BOOTTIME.
+// Timings are durations in nanoseconds on CLOCK_BOOTTIME, null for what did not
+// come to its end before the recorder's eyes.
 type Timings struct {
 	// SetupNS is from the runner's start to that of the child.
-	SetupNS int64 `json:"setup_ns"`
+	SetupNS *int64 `json:"setup_ns"`
 	// ChildNS is from the child's start (fork and exec included) to its exit.
-	ChildNS int64 `json:"child_ns"`
+	ChildNS *int64 `json:"child_ns"`
 	// CleanupNS is from the child's exit until its cgroup was empty.
-	CleanupNS int64 `json:"cleanup_ns"`
+	CleanupNS *int64 `json:"cleanup_ns"`
 }

@@ -35,8 +35,8 @@ func (s *Summary) writeAbout(w io.Writer) {
 	if s.Signal != nil {
 		end += " " + clean(*s.Signal)
 	}
-	if s.ChildNS > 0 { // else it never ran, or nobody saw it end
-		end += fmt.Sprintf(" after %v", time.Duration(s.ChildNS).Round(time.Millisecond))
+	if s.ChildNS != nil { // else it never ran, or nobody saw it end
+		end += fmt.Sprintf(" after %v", time.Duration(*s.ChildNS).Round(time.Millisecond))
 	}
 	row("outcome", "%s", end)
 	if s.Error != nil {
@@ -54,8 +54,8 @@ func (s *Summary) writeAbout(w io.Writer) {
 	if len(s.Limits.Unenforced) > 0 {
 		row("limits", "%s not enforced", clean(strings.Join(s.Limits.Unenforced, ", ")))
 	}
-	if s.Leftovers > 0 {
-		row("leftovers", "%d processes outlived the command and were ended", s.Leftovers)
+	if s.Leftovers != nil && *s.Leftovers > 0 {
+		row("leftovers", "%d processes outlived the command and were ended", *s.Leftovers)
 	}
 	row("output", "%s", s.output())
 	row("kernel", "%s, %d drops; network %s, endpoints %s", clean(s.KernelLayer), s.RingbufDrops, clean(s.Network), clean(s.EndpointScope))

@@ -17,8 +17,8 @@ type Summary struct {
 	Outcome  string   `json:"outcome"`
 	ExitCode *int     `json:"exit_code"`
 	Signal   *string  `json:"signal"`
-	// ChildNS is how long the command ran.
-	ChildNS   int64               `json:"child_ns"`
+	// ChildNS is how long the command ran, null when nobody saw it end.
+	ChildNS   *int64              `json:"child_ns"`
 	Error     *schema.ResultError `json:"error,omitempty"`
 	Workdir   string              `json:"workdir"`
 	StartedAt string              `json:"started_at"`
@@ -26,7 +26,7 @@ type Summary struct {
 	Stdio     schema.Stdio        `json:"stdio"`
 	Limits    schema.Limits       `json:"limits"`
 	LimitsHit []string            `json:"limits_hit"`
-	Leftovers int                 `json:"leftovers"`
+	Leftovers *int                `json:"leftovers"`
 	Contract  *string             `json:"contract"`
 
 	// What may be claimed, from observation-health.json.

@@ -15,7 +15,7 @@ import (
 func TestSummary(t *testing.T) {
 	b := sample()
 	code := 0
-	b.docs.Run.RunID, b.docs.Result.Outcome, b.docs.Result.ExitCode, b.docs.Result.Timings.ChildNS = "run_1", "exited", &code, int64(1500*time.Millisecond)
+	b.docs.Run.RunID, b.docs.Result.Outcome, b.docs.Result.ExitCode, b.docs.Result.Timings.ChildNS = "run_1", "exited", &code, new(int64(1500*time.Millisecond))
 	b.docs.Health.KernelLayer, b.docs.Health.NetworkProtocolCoverage, b.docs.Health.NetworkEndpointClaimScope = "complete", "connect_only", "diagnostic_only"
 	b.docs.Health.PolicyLayer, b.docs.Health.SDKLayer, b.docs.Health.CgroupCorrelation = "present", "absent", "clean"
 	b.docs.Health.Layers = map[string]schema.LayerCounts{"policy": {Seen: 3, Written: 3}}
@@ -23,7 +23,7 @@ func TestSummary(t *testing.T) {
 	ns, peak := int64(20*time.Millisecond), int64(3<<20)
 	b.docs.Result.Usage = schema.Usage{CPUUserNS: &ns, CPUSystemNS: &ns, MemoryPeakBytes: &peak}
 	b.docs.Result.Stdio = schema.Stdio{Mode: "pipe", Stdout: &schema.Stream{Bytes: 2048, Captured: 1024, Truncated: true}}
-	b.docs.Result.LimitsHit, b.docs.Result.Leftovers = []string{"pids"}, 2
+	b.docs.Result.LimitsHit, b.docs.Result.Leftovers = []string{"pids"}, new(2)
 	s, err := Summarize(t.Context(), b, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -158,7 +158,10 @@ func (a *app) tellContract(c *schema.Contract) {
 
 // ending says in a few words how a run went.
 func ending(r *schema.Result) string {
-	took := time.Duration(r.Timings.ChildNS).Round(time.Millisecond)
+	var took time.Duration
+	if ns := r.Timings.ChildNS; ns != nil {
+		took = time.Duration(*ns).Round(time.Millisecond)
+	}
 	switch {
 	case r.ExitCode != nil && r.Outcome == schema.OutcomeExited:
 		return fmt.Sprintf("exited %d after %v", *r.ExitCode, took)

@@ -148,7 +148,7 @@ func servedResult(runID string, session schema.GatewaySession) *schema.Result {
 	res := &schema.Result{
 		Schema: schema.ResultV0, RunID: runID, Outcome: schema.OutcomeReported,
 		LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone},
-		Timings: schema.Timings{ChildNS: session.TEndNS},
+		Timings: schema.Timings{ChildNS: &session.TEndNS},
 	}
 	if session.Outcome == "" {
 		source := schema.SourceRunner
