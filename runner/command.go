@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/gateway"
@@ -193,7 +194,7 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 	turns := s.Turns.Effective()
 	return schema.Run{
 		Schema: schema.RunV0, RunID: s.RunID, Platform: s.Platform, AgentShim: s.AgentShim,
-		Command: s.Command, EnvKeys: keys, Workdir: dir,
+		Command: s.Command, CommandRaw: rawArgs(s.Command), EnvKeys: keys, Workdir: dir,
 		TimeoutMS: s.Timeout.Milliseconds(), GraceMS: s.Grace.Milliseconds(),
 		Limits:   schema.Limits{MemoryBytes: s.Limits.MemoryBytes, Pids: s.Limits.Pids, CPUMilli: s.Limits.CPUMilli},
 		Contract: file, ContractBaseline: s.ContractBaseline,
@@ -204,4 +205,18 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 		},
 		StartedAt: startedAt.UTC().Format(time.RFC3339Nano), Recorder: recorder, Output: output,
 	}, nil
+}
+
+// rawArgs are the arguments that JSON cannot hold.
+func rawArgs(argv []string) map[int][]byte {
+	var raw map[int][]byte
+	for i, arg := range argv {
+		if !utf8.ValidString(arg) {
+			if raw == nil {
+				raw = map[int][]byte{}
+			}
+			raw[i] = []byte(arg)
+		}
+	}
+	return raw
 }

@@ -9,6 +9,8 @@ type Run struct {
 	Platform  string   `json:"platform"`
 	AgentShim string   `json:"agent_shim"`
 	Command   []string `json:"command"`
+	// CommandRaw has the bytes of the arguments that are not UTF-8, by index.
+	CommandRaw map[int][]byte `json:"command_raw,omitzero"`
 	// EnvKeys are the sorted names of the variables the spec set for the
 	// child, on top of the inherited environment.
 	EnvKeys []string `json:"env_keys"`
