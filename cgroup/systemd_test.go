@@ -87,7 +87,7 @@ func systemdLimits(t *testing.T) {
 		{"a delegated scope", unit("--scope", "-p", "Delegate=yes"), both, "hog-and-bomb", bitten},
 		{"a service", unit("--wait", "--pipe"), pids, "bomb", onlyPids},
 		{"a scope", unit("--scope"), pids, "bomb", onlyPids},
-		{"a service that is stopped by systemd when the kernel kills for want of memory", unit("--wait", "--pipe", "-G"), both, "hog",
+		{"a service that is stopped by systemd when the kernel kills for want of memory", unit("--wait", "--pipe", "--collect"), both, "hog",
 			ended{Code: 1, Outcome: "signaled", LimitsHit: []string{"memory"}, Reasons: []string{"unit_not_delegated"}}},
 		{"a session of root's, with a shell around", unit("--wait", "--pipe", "-p", "User=root", "-p", "PAMName=login", "sh", "-c", `"$@"; exit $?`, "sh"), both, "hog-and-bomb", bitten},
 		{"a user's delegated scope", login("systemd-run", "--user", "-q", "--scope", "-p", "Delegate=yes"), both, "hog-and-bomb", bitten},
@@ -95,7 +95,7 @@ func systemdLimits(t *testing.T) {
 		{"a user's scope", login("systemd-run", "--user", "-q", "--scope"), pids, "bomb", onlyPids},
 		{"a user's session, which is nobody's to change", login(), nil, "daemon",
 			ended{Outcome: "exited", LimitsHit: []string{}, Left: true, Reasons: []string{"cgroup2_not_writable"}}},
-		{"a user's session, where a limit is refused", login("-G"), pids, "bomb", ended{Code: 125, Outcome: "infra_error", LimitsHit: []string{}}},
+		{"a user's session, where a limit is refused", login("--collect"), pids, "bomb", ended{Code: 125, Outcome: "infra_error", LimitsHit: []string{}}},
 		{"a service around which systemd is reloaded", unit("--wait", "--pipe", "--unit", "reloaded"), pids, "reload", onlyPids},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -108,6 +108,9 @@ func systemdLimits(t *testing.T) {
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("%s\n%s", diff, out)
+			}
+			if left := assayCgroups(); len(left) > 0 {
+				t.Errorf("cgroups outlive the run: %q", left)
 			}
 		})
 	}
@@ -170,14 +173,14 @@ func systemdKilled(t *testing.T) {
 		place []string
 		kill  func(t *testing.T, runner int)
 	}{
-		{"the runner", login("systemd-run", "--user", "-q", "--scope", "-p", "Delegate=yes"), func(t *testing.T, runner int) {
+		{"the runner", login("--collect", "systemd-run", "--user", "-q", "--scope", "-p", "Delegate=yes"), func(t *testing.T, runner int) {
 			must(t, "kill", "-KILL", strconv.Itoa(runner))
 		}},
-		{"a service by its end", unit("-p", "TimeoutStopSec=1s"), func(t *testing.T, runner int) {
+		{"a service by its end", unit("--collect", "-p", "TimeoutStopSec=1s"), func(t *testing.T, runner int) {
 			must(t, "systemctl", "stop", unitOf(t, runner))
 		}},
 		// The limit puts the session beside the scope: what kills all in there kills the guard too, unless that is elsewhere.
-		{"a session of root's with a shell around", unit(append([]string{"-p", "User=root", "-p", "PAMName=login"}, wrapped...)...), func(t *testing.T, runner int) {
+		{"a session of root's with a shell around", unit(append([]string{"--collect", "-p", "User=root", "-p", "PAMName=login"}, wrapped...)...), func(t *testing.T, runner int) {
 			must(t, "systemctl", "kill", "-s", "KILL", unitOf(t, runner))
 		}},
 	} {
@@ -206,7 +209,6 @@ func systemdKilled(t *testing.T) {
 	must(t, "assay-run", "recover", "--all")
 	args := login("assay-run", "recover", "--all")
 	must(t, args[0], args[1:]...)
-	must(t, "systemctl", "reset-failed") // they were killed
 }
 
 // systemdClean tells what all of it has left behind.

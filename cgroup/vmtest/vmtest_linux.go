@@ -96,7 +96,8 @@ func (m *Machine) Run(ctx context.Context) (output string, err error) {
 	}
 	cmdline := m.Cmdline
 	if m.Systemd {
-		cmdline += " systemd.wants=vmtest.service systemd.getty_auto=no"
+		// The masked ones want what installing the packages would have set up.
+		cmdline += " systemd.wants=vmtest.service systemd.getty_auto=no systemd.mask=ldconfig.service systemd.mask=systemd-modules-load.service"
 	}
 	cmd := exec.CommandContext(ctx, qemu, "-machine", p.machine, "-accel", "tcg", "-cpu", p.cpu, "-m", strconv.Itoa(memory),
 		"-kernel", m.Kernel, "-initrd", initrd, "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
