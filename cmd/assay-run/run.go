@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -49,7 +50,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	}
 	output, err := filepath.Abs(output)
 	if err != nil {
-		return err
+		return nowhere(err)
 	}
 	for _, path := range []string{output, f.result} {
 		if err := replaceable(path); err != nil {
@@ -58,7 +59,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	}
 	record, err := spec.Record(time.Now(), "assay-run "+version(), output)
 	if err != nil {
-		return err
+		return nowhere(err)
 	}
 	if spec.Contract != "" {
 		if _, _, err := contract.LoadValid(spec.Contract); err != nil {
@@ -92,6 +93,14 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		OnLoss: func(reason schema.Reason) { a.say.warning("the bundle lacks evidence: %s", reason.Message) },
 	})
 	return a.seal(ctx, spool, result, recording, f)
+}
+
+// nowhere says what to do when the cause of err is that our own directory is gone.
+func nowhere(err error) error {
+	if _, here := os.Getwd(); here == nil {
+		return err
+	}
+	return withHint(fmt.Errorf("nothing was run: %w", err), "the current directory is gone: change to another, or name absolute paths with -o and --workdir")
 }
 
 func (a *app) createSpool(dir string, record schema.Run) (*archive.Spool, error) {
