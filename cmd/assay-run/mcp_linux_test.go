@@ -90,6 +90,7 @@ func TestMCPOfTheSDKInARun(t *testing.T) {
 		}
 	}
 	cmd := self(t, dir, "-q", "-o", "run.tar.gz", "--policy", "run.yaml", "--policy-decision-log", "decisions.ndjson", "--", "mcp-agent")
+	cmd.Env = append(cmd.Env, "MCPGODEBUG=blockingcancelnotify=1") // or it tells of a cancelled call after the next has begun
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
