@@ -22,6 +22,7 @@ type Sink struct {
 
 	mu      sync.RWMutex // offering against closing
 	closed  bool
+	offered atomic.Uint64
 	written atomic.Uint64
 	dropped atomic.Uint64
 	failed  atomic.Pointer[error]
@@ -54,6 +55,7 @@ func (s *Sink) run() {
 func (s *Sink) offer(line []byte) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	s.offered.Add(1)
 	if !s.closed {
 		select {
 		case s.queue <- line:
@@ -76,22 +78,20 @@ func (s *Sink) Close(ctx context.Context) error {
 		close(s.queue)
 	}
 	s.mu.Unlock()
-	waiting := 0
 	select {
 	case <-s.done:
 	case <-ctx.Done():
-		waiting = len(s.queue)
 	}
-	written, dropped := s.Counts()
-	missing := dropped + uint64(waiting)
-	why := error(errTooSlowSink)
-	if err := s.failed.Load(); err != nil {
-		why = *err
-	}
+	offered := s.offered.Load()
+	missing := offered - s.written.Load() // dropped, waiting, or being written
 	if missing == 0 {
 		return nil
 	}
-	return fmt.Errorf("audit sink %s: %d of %d call events are missing there: %w", s.name, missing, written+missing, why)
+	why := errTooSlowSink
+	if err := s.failed.Load(); err != nil {
+		why = *err
+	}
+	return fmt.Errorf("audit sink %s: %d of %d call events are missing there: %w", s.name, missing, offered, why)
 }
 
 var errTooSlowSink = errors.New("it takes them too slowly")

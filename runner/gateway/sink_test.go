@@ -34,6 +34,20 @@ func TestASinkDropsRatherThanWaitsAndDrainsOnClose(t *testing.T) {
 	}
 }
 
+func TestASinkThatNeverTakesALineIsMissingIt(t *testing.T) {
+	stuck := make(chan struct{})
+	defer close(stuck)
+	taken := make(chan struct{})
+	s := NewSink("stuck", writer(func(b []byte) (int, error) { close(taken); <-stuck; return len(b), nil }))
+	s.offer([]byte("1\n"))
+	<-taken // none is in the queue any more
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err, want := s.Close(ctx), "audit sink stuck: 1 of 1 call events are missing there: it takes them too slowly"; err == nil || err.Error() != want {
+		t.Errorf("it says %v, want %s", err, want)
+	}
+}
+
 type writer func([]byte) (int, error)
 
 func (w writer) Write(b []byte) (int, error) { return w(b) }

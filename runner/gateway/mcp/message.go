@@ -168,7 +168,7 @@ func denial(id jsontext.Value, found []policy.Violation) []byte {
 // errorResponse is a JSON-RPC error response with the id as it was written: a
 // client may tell its calls apart by ids that few programs can decode.
 func errorResponse(id jsontext.Value, code int64, text string, data []byte) []byte {
-	if id == nil {
+	if k := id.Kind(); k != '"' && k != '0' {
 		id = jsontext.Value("null")
 	}
 	b, err := json.Marshal(&jsonrpc.Error{Code: code, Message: text, Data: data})

@@ -23,6 +23,18 @@ func TestAMessageTooLarge(t *testing.T) {
 	}
 }
 
+func TestARefusalRepeatsNoIDThatIsNone(t *testing.T) {
+	serverOut, closed := io.Pipe()
+	var told bytes.Buffer
+	text := strings.NewReader(`{"jsonrpc":"2.0","id":{"a":1},"method":5}` + "\n")
+	if err := New(Config{}).Relay(text, &told, io.Discard, serverOut, func() { closed.Close() }); err != nil {
+		t.Error(err)
+	}
+	if !strings.HasPrefix(told.String(), `{"jsonrpc":"2.0","id":null,"error":`) {
+		t.Errorf("the client was told %q", told.String())
+	}
+}
+
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte("x"), len(p))), nil }
