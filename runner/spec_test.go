@@ -109,9 +109,9 @@ func TestLoadFileOverlaysTheSpec(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"run.yaml": "command: [make, -j2]\nenv: {A: b}\nworkdir: sub\ntimeout: 1m30s\ngrace: 2s\n" +
-			"limits: {memory: 512M, pids: 64, cpus: 1.001, best_effort: true}\nlabels: {team: x}\ncapture: false\ncapture_bytes: 1024\nkernel: 'off'\n",
+			"limits: {memory: 512M, pids: 64, cpus: 1.001, best_effort: true}\nlabels: {team: x}\ncapture: false\ncapture_bytes: 1024\nkernel: 'off'\nkernel_buffer: 1M\n",
 		"run.json": `{"command":["make","-j2"],"env":{"A":"b"},"workdir":"sub","timeout":"1m30s","grace":"2s",
-			"limits":{"memory":"512M","pids":64,"cpus":1.001,"best_effort":true},"labels":{"team":"x"},"capture":false,"capture_bytes":1024,"kernel":"off"}`,
+			"limits":{"memory":"512M","pids":64,"cpus":1.001,"best_effort":true},"labels":{"team":"x"},"capture":false,"capture_bytes":1024,"kernel":"off","kernel_buffer":1048576}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(dir, name)
@@ -126,7 +126,7 @@ func TestLoadFileOverlaysTheSpec(t *testing.T) {
 			want.Timeout, want.Grace = 90*time.Second, 2*time.Second
 			want.Limits = runner.Limits{MemoryBytes: 512 << 20, Pids: 64, CPUMilli: 1001, BestEffort: true}
 			want.Labels = map[string]string{"team": "x"}
-			want.NoCapture, want.CaptureBytes, want.Kernel = true, 1024, "off"
+			want.NoCapture, want.CaptureBytes, want.Kernel, want.KernelBuffer = true, 1024, "off", 1<<20
 			if err := got.LoadFile(path); err != nil {
 				t.Fatal(err)
 			}

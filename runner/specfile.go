@@ -69,11 +69,7 @@ type byteSize int64
 
 // UnmarshalJSON takes a number of bytes as well as a string.
 func (n *byteSize) UnmarshalJSON(b []byte) error {
-	return n.UnmarshalText(bytes.Trim(b, `"`))
-}
-
-func (n *byteSize) UnmarshalText(b []byte) error {
-	v, err := ParseBytes(string(b))
+	v, err := ParseBytes(string(bytes.Trim(b, `"`)))
 	*n = byteSize(v)
 	return err
 }
@@ -82,19 +78,15 @@ type cpuMilli int64
 
 // UnmarshalJSON takes a number of CPUs as well as a string.
 func (n *cpuMilli) UnmarshalJSON(b []byte) error {
-	return n.UnmarshalText(bytes.Trim(b, `"`))
-}
-
-func (n *cpuMilli) UnmarshalText(b []byte) error {
-	v, err := ParseCPUs(string(b))
+	v, err := ParseCPUs(string(bytes.Trim(b, `"`)))
 	*n = cpuMilli(v)
 	return err
 }
 
-// LoadFile overlays s with the file at path: JSON when its name ends in .json,
-// else YAML. Keys it does not know and keys given twice are errors that name
-// the file and the line. A relative workdir, contract, policy or log is relative
-// to the file.
+// LoadFile overlays s with the file at path, which may be a pipe. The notation
+// is told by the name (.json, .yaml, .yml), else by the first character. Keys it
+// does not know and keys given twice are errors that name the file and the line.
+// A relative workdir, contract, policy or log is relative to the file.
 func (s *Spec) LoadFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -109,11 +101,7 @@ func (s *Spec) LoadFile(path string) error {
 		return fmt.Errorf("read spec %s: larger than %d bytes", path, maxSpecFile)
 	}
 	var file specFile
-	format := strict.YAML
-	if filepath.Ext(path) == ".json" {
-		format = strict.JSON
-	}
-	if err := strict.Decode(data, format, &file); err != nil {
+	if err := strict.Decode(data, strict.FormatOf(path, data), &file); err != nil {
 		return fmt.Errorf("spec %s: %w", path, err)
 	}
 	for _, p := range []*string{file.Workdir, file.Contract, file.SDKEventLog, file.PolicyDecisionLog, file.Policy} {

@@ -40,7 +40,7 @@ func ParseCPUs(s string) (int64, error) {
 	if err != nil || math.IsNaN(n) || math.Abs(n) > 1e6 {
 		return 0, fmt.Errorf("cpus %q is not a number of CPUs such as 0.5 or 2", s)
 	}
-	if n > 0 && n < 0.01 || n < 0 && n > -0.001 {
+	if n != 0 && math.Abs(n) < 0.01 {
 		return 0, fmt.Errorf("cpus %q is below the kernel's minimum of 0.01", s)
 	}
 	return int64(math.Round(n * 1000)), nil
