@@ -23,7 +23,8 @@ func supervise(args []string) int {
 		sweep(parent)
 		dir, err := os.MkdirTemp(parent, scratchName)
 		check(err)
-		lock := locked(dir)
+		lock, err := locked(dir)
+		check(err)
 		defer lock.Close()
 		defer os.RemoveAll(dir)
 		own = append(own, dir)
@@ -59,24 +60,26 @@ func end(group int) {
 	_ = syscall.Kill(-group, syscall.SIGKILL)
 }
 
-// sweep removes the directories that killed benchmarks have left in parent.
+// sweep removes the directories that killed benchmarks have left in parent, but
+// for those of others, who are at work or another user.
 func sweep(parent string) {
 	for _, dir := range glob(filepath.Join(parent, scratchName)) {
-		if lock := locked(dir); lock != nil {
-			check(os.RemoveAll(dir))
+		if lock, err := locked(dir); err == nil {
+			_ = os.RemoveAll(dir)
 			lock.Close()
 		}
 	}
 }
 
-// locked is dir with a lock that ends with this process, or nil where another
-// has it.
-func locked(dir string) *os.File {
+// locked is dir with a lock that ends with this process.
+func locked(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
-	check(err)
-	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		f.Close()
-		return nil
+	if err != nil {
+		return nil, err
 	}
-	return f
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
