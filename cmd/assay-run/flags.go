@@ -61,7 +61,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.noCapture, "no-capture", false, "hand our own descriptors to the command and keep no copies")
 	fs.StringVar(&f.captureBytes, "capture-bytes", "64MiB", "keep at most `SIZE` of each stream")
 	fs.StringVar(&f.kernel, "kernel", runner.KernelAuto, "observe through eBPF: auto, require or off")
-	fs.StringVar(&f.kernelBuffer, "kernel-buffer", "8MiB", "let `SIZE` of kernel events wait for the recorder: more when some were dropped")
+	fs.StringVar(&f.kernelBuffer, "kernel-buffer", "8MiB", "let `SIZE` of kernel events wait to be recorded; raise it when some were dropped")
 	fs.StringVar(&f.contract, "contract", "", "evaluate the outcome contract in `FILE` once the command is gone")
 	fs.BoolVar(&f.baseline, "contract-baseline", false, "evaluate it before the command starts, too: checks that pass then gate nothing")
 	fs.StringVar(&f.compat, "compat", "", "write the kernel layer in the closed form `v0`")

@@ -46,7 +46,7 @@ the server's exit code.`,
 			}
 			for _, r := range cfg.Policy.Rules {
 				if r.Rule == policy.RequireState && !slices.Contains(r.Value, "") {
-					a.say.warning("%s: rule %q denies every call of %s: only a run knows its state, so it belongs into a run's policy", policyFile, r.Name, r.Target)
+					a.say.warning("%s: rule %q denies every call of %s: only a run knows its state, so it belongs in a run's policy", policyFile, r.Name, r.Target)
 				}
 			}
 			if decisionLog == "" {
