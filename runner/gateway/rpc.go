@@ -89,33 +89,37 @@ func decodeMessage(b []byte, maxDepth int) (*message, *rpcError) {
 }
 
 // idOf finds the id of a message that decodeMessage refuses, so that whoever waits
-// for it is told: the client, or for a response the call that it answers.
+// for it is told: the client, or for a response the call that it answers. It looks
+// as far as the message is JSON.
 func idOf(b []byte) (id jsontext.Value, response bool) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
 		return nil, false
 	}
-	response = true
+	request := false
 	for d.PeekKind() == '"' {
 		t, err := d.ReadToken()
 		if err != nil {
-			return nil, false
+			break
 		}
 		name := t.String()
+		request = request || name == "method"
+		response = response || name == "result" || name == "error"
 		v, err := d.ReadValue()
-		switch {
-		case err != nil, name == "id" && id != nil:
-			return nil, false
-		case name == "id":
+		if err != nil {
+			break
+		}
+		if name == "id" {
+			if id != nil {
+				return nil, false
+			}
 			id = v.Clone()
-		case name == "method":
-			response = false
 		}
 	}
 	if k := id.Kind(); k != '"' && k != '0' || len(id) > maxID {
 		return nil, false
 	}
-	return id, response
+	return id, response && !request
 }
 
 // brief is an error fit for a message to a client.

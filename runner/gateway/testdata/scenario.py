@@ -277,6 +277,11 @@ def failures(c):
     assert "nested deeper" in got["error"]["message"], got
     note = c.notes.get(timeout=10)
     assert note["id"] is None and note["error"]["code"] == -32600, note
+    c.register("nan", lambda p: {"result": float("nan")})  # which json.dumps writes, and JSON does not have
+    got = outcome(c.propose("nan", {}), "execution_failed", code="tool_error", retryable=False)
+    assert "not valid JSON" in got["error"]["message"], got
+    note = c.notes.get(timeout=10)
+    assert note["id"] is None and note["error"]["code"] == -32700, note
     refused(-32600, "nested deeper", c.propose, "deep", {"deep": deep})
 
     c.register("never", lambda p: None, deadline_ms=100)
