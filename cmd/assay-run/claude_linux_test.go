@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,14 +20,21 @@ import (
 // do: every command line goes to the shell that it is told to put before it,
 // and the hook gets each event on stdin and may change a tool's input.
 const claude = `
-import json, os, subprocess, sys
+import json, os, subprocess, sys, time
 
+spool, observed = sys.argv[1], sys.argv[2] == "true"
 settings = json.load(open(".claude/settings.json"))["hooks"]
 prefix = os.environ.get("CLAUDE_CODE_SHELL_PREFIX")
 env = {**os.environ, "CLAUDE_PROJECT_DIR": os.getcwd(), "AI_AGENT": "claude-code_2-1-330_harness"}
 
 def line(command, shell):
     return [shell, "-c", f"'{prefix}' " + "'" + command.replace("'", "'\"'\"'") + "'" if prefix else command]
+
+def recorded(layer, *texts):
+    """A window's edges are when the runner heard of the call: what is to be inside waits for that."""
+    path = f"{spool}/{os.environ['ASSAY_RUNNER_RUN_ID']}/layers/{layer}.ndjson"
+    while not os.path.exists(path) or not any(all(t in l for t in texts) for l in open(path)):
+        time.sleep(0.005)
 
 def hook(name, **event):
     event = {"session_id": "s", "transcript_path": "/t.jsonl", "cwd": os.getcwd(), "prompt_id": "p", "permission_mode": "default",
@@ -43,6 +51,7 @@ def hook(name, **event):
 def pre(id, tool, **input):
     answer = hook("PreToolUse", tool_name=tool, tool_input=input, tool_use_id=id)
     assert "permissionDecision" not in answer, answer
+    recorded("sdk", "tool_call_started", f'"{id}"')
     return answer.get("updatedInput", input)
 
 def start(id, command):
@@ -70,10 +79,14 @@ pre("toolu_denied", "Bash", command="touch denied")
 hook("PermissionRequest", tool_name="Bash", tool_input={}, permission_suggestions=[])
 batch("toolu_denied")
 assert start("toolu_3", "touch child-3; exit 3").wait() == 3
+if observed:
+    recorded("kernel", '/child-3"', '"utime"')
 end("toolu_3", "Bash", error="Exit code 3")
 batch("toolu_3")
 pre("toolu_4", "Write", file_path="written-4", content="x")
 open("written-4", "w").write("x")
+if observed:
+    recorded("kernel", '/written-4"', '"write"')
 end("toolu_4", "Write")
 batch("toolu_4")
 hook("Stop", stop_hook_active=False)
@@ -124,7 +137,8 @@ func TestClaudeCodeHooks(t *testing.T) {
 					"child-3": "toolu_3 by env", "written-4": "toolu_4 by window",
 				}
 			}
-			r := runBundle(t, dir, "--agent-shim", "openai-agents", "--sdk-event-log", "sdk.ndjson", "--", "python3", "-c", claude)
+			spool := t.TempDir()
+			r := runBundle(t, dir, "--spool-dir", spool, "--agent-shim", "openai-agents", "--sdk-event-log", "sdk.ndjson", "--", "python3", "-c", claude, spool, strconv.FormatBool(observes()))
 			docs, err := r.Documents(context.Background())
 			if err != nil {
 				t.Fatal(err)

@@ -114,16 +114,22 @@ def logs():
         with open(os.environ["ASSAY_RUNNER_POLICY_DECISION_LOG"], "a") as f:
             f.write(json.dumps({"type": "assay.tool.decision", "source": "log", "data": {"tool": "echo", "tool_call_id": f"tc_{i}", "decision": "allow"}}) + "\n")
 
+    def recorded(layer, text):
+        """A line's time is when the runner heard of it."""
+        path = os.path.join(os.environ["XDG_STATE_HOME"], "assay-run", "spool", RUN, "layers", layer + ".ndjson")
+        while not os.path.exists(path) or text not in open(path).read():
+            time.sleep(0.001)
+
     c = connect()
     begin(c)
     c.register("echo", lambda p: (time.sleep(0.02), result(1))[1])
     for i in range(20):
         sdk("tool_call_started", tool_call_id=f"tc_{i}", tool="echo")
         decide(i)
-        time.sleep(0.02)
+        for layer in ("sdk", "policy"):
+            recorded(layer, f'"tool_call_id":"tc_{i}"')
         assert c.propose("echo", {}, action={"tool_call_id": f"tc_{i}"})["recorded"]
         sdk("tool_call_completed", tool_call_id=f"tc_{i}", tool="echo")
-        time.sleep(0.02)
     sdk("run_finished")
     c.call("runs.complete", {"outcome": "done"})
 
