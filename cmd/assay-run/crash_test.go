@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -79,19 +78,19 @@ func TestRunnerKilledAtRandomPoints(t *testing.T) {
 	}
 }
 
-const crashMarker = "assay-run-crash-test"
+// crashMarker tells the processes of a run from those of all others on the machine.
+func crashMarker(i int) string { return fmt.Sprintf("assay-run-crash-test-%d-%d;", os.Getpid(), i) }
 
 // crashArgs is a run that starts a daemon, writes lines and ends by itself.
 func crashArgs(i int) []string {
-	script := fmt.Sprintf(`: %s-%d; setsid sh -c ': %s-%d; sleep 600' & for n in 1 2 3 4 5 6 7 8 9 10; do echo line $n; sleep 0.005; done`,
-		crashMarker, i, crashMarker, i)
-	return []string{"-q", "-o", "run.tar.gz", "--run-id", "crash-" + strconv.Itoa(i), "--grace", "50ms", "--", "sh", "-c", script}
+	script := fmt.Sprintf(`: %s setsid sh -c ': %[1]s sleep 600' & for n in 1 2 3 4 5 6 7 8 9 10; do echo line $n; sleep 0.005; done`, crashMarker(i))
+	return []string{"-q", "-o", "run.tar.gz", "--run-id", fmt.Sprintf("crash-%d-%d", os.Getpid(), i), "--grace", "50ms", "--", "sh", "-c", script}
 }
 
 func killAt(t *testing.T, i int, after time.Duration) (end string) {
 	t.Helper()
 	dir := t.TempDir()
-	marker := fmt.Sprintf("%s-%d;", crashMarker, i)
+	marker := crashMarker(i)
 	cmd := self(t, dir, crashArgs(i)...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
