@@ -123,12 +123,14 @@ func (c codec) stored(data []byte) []byte {
 		b.Write(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(data)))
 		b.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(data))))
 	case zstdCodec:
-		const magic, singleSegment4 = "\x28\xb5\x2f\xfd", 0xa0 // RFC 8878, 3.1.1
+		// RFC 8878, 3.1.1. A window, since in a single segment that is all of
+		// the data, which readers bound.
+		const magic, size4, window128K, block = "\x28\xb5\x2f\xfd", 0x80, 0x38, 128 << 10
 		b.WriteString(magic)
-		b.WriteByte(singleSegment4)
+		b.Write([]byte{size4, window128K})
 		b.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(data))))
 		for rest := data; ; {
-			n := min(len(rest), 128<<10)
+			n := min(len(rest), block)
 			head := uint32(n) << 3
 			if n == len(rest) {
 				head |= 1

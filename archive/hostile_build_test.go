@@ -3,6 +3,7 @@ package archive
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -162,4 +163,28 @@ func pointerTo[T any](v T) *T { return &v }
 // withContract spoils what a bundle says about a contract.
 func withContract(spoil func(f files, c *schema.Contract)) func(f files) []byte {
 	return inFiles(func(f files) { f.contract(func(c *schema.Contract) { spoil(f, c) }) })
+}
+
+// bomb is a sound bundle but for a member of 1 GiB of zeros, packed by zstd's
+// run-length blocks (RFC 8878, 3.1.1.2.2) into some 36 KB.
+func bomb(f files) []byte {
+	const blocks, blockLen = 8192, 128 << 10
+	h := sha256.New()
+	for range blocks {
+		h.Write(make([]byte, blockLen))
+	}
+	const path = "stdio/zz"
+	m := f.manifest()
+	m.Files[path] = manifestFile(path, blocks*blockLen, [sha256.Size]byte(h.Sum(nil)))
+	b := joined(append(f.entries(canonical(m)), entry{path, appendHeaders(nil, path, blocks*blockLen), nil}))
+	out := zstdCodec.stored(b[:len(b)-len(zeros)])
+	out = append(out, "\x28\xb5\x2f\xfd\x00\x50"...) // no content size, a window of 1 MiB
+	for i := range blocks {
+		head := uint32(blockLen<<3 | 1<<1)
+		if i == blocks-1 {
+			head |= 1
+		}
+		out = append(append(out, binary.LittleEndian.AppendUint32(nil, head)[:3]...), 0)
+	}
+	return append(out, zstdCodec.stored(zeros[:])...)
 }

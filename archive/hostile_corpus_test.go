@@ -3,7 +3,6 @@ package archive
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"strings"
 
@@ -69,6 +68,9 @@ func hostileCorpus() []hostile {
 		}},
 		{"manifest-lists-a-climbing-path", CodeUnsafePath, inManifest(func(m *schema.Manifest) {
 			m.Files["../x"] = manifestFile("../x", 0, sha256.Sum256(nil))
+		})},
+		{"manifest-lists-itself", CodeManifest, inManifest(func(m *schema.Manifest) {
+			m.Files[schema.ManifestPath] = manifestFile(schema.ManifestPath, 0, sha256.Sum256(nil))
 		})},
 		{"layer-not-in-the-bundle", CodeRequired, inFiles(func(f files) { delete(f, schema.TurnsPath) })},
 
@@ -245,6 +247,11 @@ func hostileCorpus() []hostile {
 			f.edit(schema.HealthPath, `"layers"`, `"kernel": {"emitted": 1, "received": 1, "decoded": 1, "malformed": 0, "written": 3, "filtered": 0, "dropped": 0, "forks": 0, "exits": 0, "left_cgroup": 0}, "layers"`)
 		})},
 		{"exit-code-differs-from-the-lifecycle", CodeResult, inFiles(func(f files) { f.edit(schema.ResultPath, `"exit_code": 0`, `"exit_code": 1`) })},
+		{"exit-code-differs-from-a-lifecycle-beyond-64-bits", CodeResult, inFiles(func(f files) {
+			f.edit(schema.EventsPath, `"exit_code":0`, `"exit_code":18446744073709551615`)
+		})},
+		{"exit-code-with-a-fraction", CodeSchema, inFiles(func(f files) { f.edit(schema.EventsPath, `"exit_code":0`, `"exit_code":1.0`) })},
+		{"signal-number-of-a-run-that-exited", CodeResult, inFiles(func(f files) { f.edit(schema.EventsPath, `"signal":null`, `"signal":9`) })},
 		{"exited-without-an-exit-code", CodeResult, inFiles(func(f files) {
 			f.edit(schema.ResultPath, `"exit_code": 0`, `"exit_code": null`)
 			f.edit(schema.EventsPath, `"exit_code":0`, `"exit_code":null`)
@@ -267,28 +274,4 @@ func hostileCorpus() []hostile {
 		list = append(list, hostile{"path-" + name, CodeUnsafePath, insertLast(plainEntry(path, nil))})
 	}
 	return list
-}
-
-// bomb is a sound bundle but for a member of 1 GiB of zeros, packed by zstd's
-// run-length blocks (RFC 8878, 3.1.1.2.2) into some 36 KB.
-func bomb(f files) []byte {
-	const blocks, blockLen = 8192, 128 << 10
-	h := sha256.New()
-	for range blocks {
-		h.Write(make([]byte, blockLen))
-	}
-	const path = "stdio/zz"
-	m := f.manifest()
-	m.Files[path] = manifestFile(path, blocks*blockLen, [sha256.Size]byte(h.Sum(nil)))
-	b := joined(append(f.entries(canonical(m)), entry{path, appendHeaders(nil, path, blocks*blockLen), nil}))
-	out := zstdCodec.stored(b[:len(b)-len(zeros)])
-	out = append(out, "\x28\xb5\x2f\xfd\x00\x50"...) // no content size, a window of 1 MiB
-	for i := range blocks {
-		head := uint32(blockLen<<3 | 1<<1)
-		if i == blocks-1 {
-			head |= 1
-		}
-		out = append(append(out, binary.LittleEndian.AppendUint32(nil, head)[:3]...), 0)
-	}
-	return append(out, zstdCodec.stored(zeros[:])...)
 }

@@ -90,3 +90,21 @@ func TestPackerStopsAtTheFirstWriteError(t *testing.T) {
 		}
 	}
 }
+
+// TestStoredOfAnySizeIsRead: a manifest may be larger than the window that
+// readers grant a zstd frame.
+func TestStoredOfAnySizeIsRead(t *testing.T) {
+	want := bytes.Repeat([]byte("manifest"), maxManifest/8)
+	for _, c := range []codec{gzipCodec, zstdCodec, plainCodec} {
+		for _, n := range []int{0, 1, 128 << 10, 128<<10 + 1, maxManifest} {
+			r, err := c.decompressor(bytes.NewReader(c.stored(want[:n])))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, want[:n]) {
+				t.Errorf("codec %d: of %d bytes stored, %d read: %v", c, n, len(got), err)
+			}
+			r.Close()
+		}
+	}
+}

@@ -201,10 +201,12 @@ func parseManifest(doc []byte) (m schema.Manifest, err error) {
 		return m, problem(CodeLimit, schema.ManifestPath, "%d members, at most %d are allowed", len(m.Files), maxMembers-1)
 	}
 	for path, f := range m.Files {
-		if !safePath(path) || path == schema.ManifestPath {
+		switch {
+		case !safePath(path):
 			return m, problem(CodeUnsafePath, schema.ManifestPath, "it lists the path %.300q", path)
-		}
-		if f.Path != path {
+		case path == schema.ManifestPath:
+			return m, problem(CodeManifest, schema.ManifestPath, "it lists itself")
+		case f.Path != path:
 			return m, problem(CodeManifest, schema.ManifestPath, "the entry %s has the path %.300q", path, f.Path)
 		}
 	}

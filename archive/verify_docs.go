@@ -189,12 +189,11 @@ func (v *verifier) lifecycle(f facts) {
 	bad := func(code Code, member, format string, args ...any) {
 		v.report.add(problem(code, member, format, args...))
 	}
-	var last struct {
-		Type     string         `json:"type"`
-		ExitCode jsontext.Value `json:"exit_code"`
-		Signal   jsontext.Value `json:"signal"`
+	last, ended, err := v.lines.end()
+	if err != nil {
+		return // reported with its line
 	}
-	if err := json.Unmarshal(v.lines.lastEvent, &last); err != nil || last.Type != schema.RunFinished {
+	if !ended {
 		if f.result.Outcome != schema.OutcomeIncomplete {
 			p := problem(CodeLifecycle, schema.EventsPath, "the last line is not %s, and the outcome is %s", schema.RunFinished, f.result.Outcome)
 			p.Line = v.count(schema.EventsPath)
@@ -205,16 +204,39 @@ func (v *verifier) lifecycle(f facts) {
 	if !sameJSON(last.ExitCode, f.result.ExitCode) {
 		bad(CodeResult, schema.ResultPath, "exit_code is not the %s of %s", last.ExitCode, schema.RunFinished)
 	}
-	if !sameJSON(last.Signal, f.result.Signal) {
+	// A number is what older recorders wrote: that of a signal, whose name is the
+	// result's.
+	numbered := last.Signal.Kind() == '0' && f.result.Signal != nil
+	if !numbered && !sameJSON(last.Signal, f.result.Signal) {
 		bad(CodeResult, schema.ResultPath, "signal is not the %s of %s", last.Signal, schema.RunFinished)
 	}
+}
+
+// runEnd is what run_finished tells.
+type runEnd struct {
+	Type     string         `json:"type"`
+	ExitCode jsontext.Value `json:"exit_code"`
+	Signal   jsontext.Value `json:"signal"`
+}
+
+// end is the lifecycle's last line, and whether that is run_finished; the error
+// is the line's.
+func (v *lineVerifier) end() (last runEnd, ended bool, err error) {
+	if len(v.lastEvent) == 0 {
+		return last, false, nil
+	}
+	if err := schema.Validate(schema.EventV0, v.lastEvent); err != nil {
+		return last, false, err
+	}
+	err = json.Unmarshal(v.lastEvent, &last)
+	return last, last.Type == schema.RunFinished, err
 }
 
 // sameJSON compares a value of a lifecycle line with one of a document.
 func sameJSON[T comparable](raw jsontext.Value, p *T) bool {
 	var q *T
 	if err := json.Unmarshal(raw, &q); err != nil {
-		return true // another kind of value, as old recorders wrote it
+		return false // another kind of value
 	}
 	return p == nil && q == nil || p != nil && q != nil && *p == *q
 }

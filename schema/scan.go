@@ -10,7 +10,7 @@ const (
 	classString  = 's' // not empty
 	classNoText  = 'S'
 	classZero    = '0'
-	classNatural = 'u' // a whole number from 1, of at most 60 digits
+	classNatural = 'u' // a whole number from 1, of 64 bits
 	classMinus   = 'i' // the same below zero
 	classPart    = 'd' // between 0 and 1, at most 15 digits: so far a float64 is exact
 	classMixed   = 'D' // the same above 1 and not whole
@@ -145,7 +145,7 @@ func scanNumber(b []byte, i int) (end int, class byte) {
 		i++
 	}
 	n := i - start
-	if n == 0 || n > 60 || b[start] == '0' && n > 1 {
+	if n == 0 || b[start] == '0' && n > 1 {
 		return -1, 0
 	}
 	zero := b[start] == '0'
@@ -157,6 +157,13 @@ func scanNumber(b []byte, i int) (end int, class byte) {
 			return -1, 0
 		}
 		class = classZero
+	}
+	most := "18446744073709551615"
+	if class == classMinus {
+		most = "9223372036854775808"
+	}
+	if n > len(most) || n == len(most) && string(b[start:i]) > most {
+		return -1, 0
 	}
 	// An exponent is refused by the caller, who expects , or an end.
 	return i, class

@@ -91,7 +91,7 @@ func check(s *jsonschema.Resolved, doc []byte) (map[string]any, error) {
 func numbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
-		return Number(string(v))
+		return plainNumber(string(v))
 	case []any:
 		for i := range v {
 			v[i] = numbers(v[i])
@@ -120,6 +120,20 @@ func Number(n string) any {
 		}
 	}
 	return f
+}
+
+// plainNumber is Number for artifacts, where an integer is plain digits of 64
+// bits: what is whole otherwise (1.0, 1e2, -0, 2^64) is no integer to a schema,
+// since readers would not take it for one.
+func plainNumber(n string) any {
+	v := Number(n)
+	switch f, ok := v.(float64); {
+	case ok && f < 0 && f == math.Trunc(f):
+		return -0.5
+	case ok && f == math.Trunc(f), n == "-0":
+		return 0.5
+	}
+	return v
 }
 
 // oneLine makes a message about hostile input fit to print.
@@ -160,18 +174,18 @@ func checkSyntax(doc []byte) error {
 	}
 }
 
-// checkNumber bounds a number's digits and exponent: 1e999999999 is ten bytes
+// checkNumber bounds a number's length and exponent: 1e999999999 is ten bytes
 // that an exact decoder turns into a gigabyte.
 func checkNumber(n string) error {
-	const maxDigits, maxExponent = 300, 300
+	const maxBytes, maxExponent = 300, 300
 	if i := strings.IndexAny(n, "eE"); i >= 0 {
 		exp, err := strconv.Atoi(n[i+1:])
 		if err != nil || exp > maxExponent || exp < -maxExponent {
 			return fmt.Errorf("%w: number %.40s has an exponent beyond %d", ErrSyntax, n, maxExponent)
 		}
 	}
-	if len(n) > maxDigits {
-		return fmt.Errorf("%w: number %.40s... has more than %d digits", ErrSyntax, n, maxDigits)
+	if len(strings.TrimPrefix(n, "-")) > maxBytes {
+		return fmt.Errorf("%w: number %.40s... has more than %d bytes", ErrSyntax, n, maxBytes)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package schema
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,6 +66,8 @@ func TestValidateTellsItsErrorsApart(t *testing.T) {
 		"half a document":             {SDKEventV0, `{"schema":`, ErrSyntax},
 		"invalid UTF-8":               {SDKEventV0, "{\"a\":\"\xff\"}", ErrSyntax},
 		"a number that fills memory":  {SDKEventV0, `{"seq":1e999999999}`, ErrSyntax},
+		"a number too long":           {SDKEventV0, `{"seq":-1` + strings.Repeat("0", 300) + `}`, ErrSyntax},
+		"the longest number":          {SDKEventV0, `{"seq":-1` + strings.Repeat("0", 299) + `}`, ErrSchema},
 		"a key that is there twice":   {SDKEventV0, `{"seq":0,"seq":1}`, ErrDuplicateKey},
 		"a key twice, deep down":      {SDKEventV0, `{"a":[{"b":0,"b":1}]}`, ErrDuplicateKey},
 		"a key twice, once escaped":   {SDKEventV0, `{"seq":0,"s\u0065q":1}`, ErrDuplicateKey},
@@ -74,6 +77,36 @@ func TestValidateTellsItsErrorsApart(t *testing.T) {
 	} {
 		if err := Validate(c.id, []byte(c.doc)); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// TestIntegersArePlain: an integer that a reader of 64 bits does not take is none
+// to the schema, in a document, in a line, and behind lines that were accepted.
+func TestIntegersArePlain(t *testing.T) {
+	const line = `{"schema":"assay.runner.call_event.v2","run_id":"r","seq":0,"ts":"2026-01-02T03:04:05Z","call_id":"01JABCDEFGHJKMNPQRSTVWXYZ0","tool_id":"x","granted_capabilities":[],"duration_ms":%s,"outcome":{"kind":"success"},"tier":"t","dry_run":false,"schema_version":%s,"secrets_resolved":[],"cursor_page":%s%s}`
+	k := newLineChecker(t)
+	for _, c := range []struct {
+		n       string
+		integer bool
+	}{
+		{"2", true}, {"0", true}, {"-9223372036854775808", true}, {"18446744073709551615", true},
+		{"2.0", false}, {"2e0", false}, {"-0", false}, {"0.0", false}, {"-9223372036854775809", false}, {"18446744073709551616", false},
+		{"1e300", false}, {"1" + strings.Repeat("0", 50), false}, {"-2.0", false}, {"2.5", false},
+	} {
+		for place, l := range map[string]string{
+			"an integer":     fmt.Sprintf(line, "1", "2", c.n, ""),
+			"a constant":     fmt.Sprintf(line, "1", c.n, "1", ""),
+			"a number":       fmt.Sprintf(line, strings.TrimPrefix(c.n, "-"), "2", "1", ""),
+			"a key not ours": fmt.Sprintf(line, "1", "2", "1", `,"more":`+c.n),
+		} {
+			want := place == "a number" || place == "a key not ours" || place == "an integer" && c.integer || place == "a constant" && c.n == "2"
+			if err := Validate(CallEventV2, []byte(l)); (err == nil) != want {
+				t.Errorf("%s %s: %v", place, c.n, err)
+			}
+			if _, err := k.Check([]byte(l)); (err == nil) != want {
+				t.Errorf("%s %s of a line: %v", place, c.n, err)
+			}
 		}
 	}
 }
