@@ -101,6 +101,9 @@ func TestFullDisks(t *testing.T) {
 		if !strings.Contains(stderr.String(), "warning: the bundle lacks evidence: the copy of stdout is not whole") {
 			t.Errorf("no warning that evidence is missing:\n%s", &stderr)
 		}
+		if observes() && !strings.Contains(stderr.String(), "events could not be written") {
+			t.Errorf("no warning that kernel events are missing:\n%s", &stderr)
+		}
 		verifyBundle(t, filepath.Join(dir, "a.tar.gz"), 0)
 		if left, _ := filepath.Glob(filepath.Join(disk, "*")); len(left) != 0 {
 			t.Errorf("left on the spool's disk: %q", left)
