@@ -195,6 +195,11 @@ func (t *terminal) show(buf []byte, shown *bool) (int, error) {
 	if !*shown {
 		return n, nil
 	}
+	if t.lazy { // who sees a program that wants keys may type at it
+		t.mu.Lock()
+		t.adjust()
+		t.mu.Unlock()
+	}
 	// A terminal that went away takes the output with it, and SIGHUP tells.
 	if err := t.out.writeAll(t.uncook(buf[:n]), t.s.abort); err == errAborted {
 		return n, err
@@ -235,10 +240,10 @@ func (t *terminal) resize() {
 	if err == nil && *old == *ws {
 		return
 	}
-	unix.IoctlSetWinsize(t.mfd, unix.TIOCSWINSZ, ws)
-	if t.begun {
+	if t.begun { // before the child can answer to it
 		t.cast.resize(int(ws.Col), int(ws.Row), time.Now())
 	}
+	unix.IoctlSetWinsize(t.mfd, unix.TIOCSWINSZ, ws)
 }
 
 // finish lets the master hang up once no process of the child has the slave.
