@@ -57,6 +57,16 @@ func (f files) edit(path, old, new string) {
 	f[path] = bytes.Replace(f[path], []byte(old), []byte(new), 1)
 }
 
+// turn adds a turn, and its account.
+func (f files) turn(rest string) {
+	f[schema.TurnsPath] = fmt.Appendf(nil, `{"schema":%q,"run_id":%q,"seq":0,"tool":"x","source":"gateway","tool_call_id":"c","t_start_ns":0,"t_end_ns":0,%s}`+"\n", schema.TurnV0, testRunID, rest)
+	f.edit(schema.HealthPath, `"turns": {
+      "seen": 0,
+      "written": 0`, `"turns": {
+      "seen": 1,
+      "written": 1`)
+}
+
 func (f files) manifest() schema.Manifest {
 	m := schema.Manifest{Schema: schema.ManifestV0, RunID: testRunID, Files: map[string]schema.ManifestFile{}}
 	for p, b := range f {

@@ -236,6 +236,21 @@ func hostileCorpus() []hostile {
 			f.edit(schema.HealthPath, `"platform": "linux"`, `"platform": "darwin"`)
 			f.edit(schema.RunPath, `"platform": "linux"`, `"platform": "darwin"`)
 		})},
+		{"clean-correlation-with-ambiguities", CodeHealth, inFiles(func(f files) {
+			f.edit(schema.HealthPath, `"cgroup_correlation": "partial"`, `"cgroup_correlation": "clean"`)
+			f.edit(schema.CorrelationPath, `"status": "partial"`, `"status": "clean"`)
+			f.edit(schema.CorrelationPath, `"ambiguities": []`, `"ambiguities": ["run_interrupted"]`)
+		})},
+		{"turn-of-another-index", CodeSeq, inFiles(func(f files) { f.turn(`"index":1,"verifier_verdict":"pass"`) })},
+		{"turn-rejected-with-output", CodeSchema, inFiles(func(f files) {
+			f.turn(`"index":0,"verifier_verdict":"not_run","policy_rejected":{"rule":"x"},"rejected_by":"policy","output":1`)
+		})},
+		{"turn-rejected-and-verified", CodeSchema, inFiles(func(f files) {
+			f.turn(`"index":0,"verifier_verdict":"pass","policy_rejected":{"rule":"x"},"rejected_by":"policy"`)
+		})},
+		{"turn-rejected-by-nothing", CodeSchema, inFiles(func(f files) {
+			f.turn(`"index":0,"verifier_verdict":"not_run","policy_rejected":{"rule":"x"}`)
+		})},
 		{"written-is-not-the-number-of-lines", CodeCounts, inFiles(func(f files) {
 			f.edit(schema.HealthPath, `"seen": 3,
       "written": 3`, `"seen": 4,

@@ -110,8 +110,9 @@ func (v *verifier) health(f facts) {
 	if f.result != nil {
 		rule(f.result.Outcome == schema.OutcomeIncomplete && complete, "the run is incomplete, and kernel_layer is complete")
 	}
-	if f.correlation != nil {
-		rule(h.CgroupCorrelation != schema.Clean && f.correlation.Status == schema.Clean, "cgroup_correlation is %s, and %s says clean", h.CgroupCorrelation, schema.CorrelationPath)
+	if c := f.correlation; c != nil {
+		rule(h.CgroupCorrelation != schema.Clean && c.Status == schema.Clean, "cgroup_correlation is %s, and %s says clean", h.CgroupCorrelation, schema.CorrelationPath)
+		rule(len(c.Ambiguities) > 0 && c.Status == schema.Clean, "%s is clean, and has %d ambiguities", schema.CorrelationPath, len(c.Ambiguities))
 	}
 	if !complete {
 		return

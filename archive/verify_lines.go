@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -220,6 +222,9 @@ func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 			shift = info.Seq - n
 			v.problem(problem(CodeSeq, c.layer, "seq is %d where %d is due", info.Seq, n), n)
 		}
+		if c.layer == schema.TurnsPath && !isIndexed(line, info.Seq) {
+			v.problem(problem(CodeSeq, c.layer, "index is not seq, %d", info.Seq), n)
+		}
 		if !bytes.Equal(info.RunID, v.runID) {
 			v.problem(problem(CodeRunID, c.layer, "run_id is %.128q, the manifest says %q", info.RunID, v.runID), n)
 		}
@@ -238,4 +243,12 @@ func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 	if ended > 0 && (v.ended == 0 || ended < v.ended) {
 		v.ended = ended
 	}
+}
+
+// isIndexed tells that a turn's index is its seq.
+func isIndexed(turn []byte, seq uint64) bool {
+	var t struct {
+		Index uint64 `json:"index"`
+	}
+	return json.Unmarshal(turn, &t) == nil && t.Index == seq
 }
