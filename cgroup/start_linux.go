@@ -76,7 +76,8 @@ func (g *Group) startIn(cmd *exec.Cmd, spawn, launch spawner) error {
 }
 
 // launcher is an OS thread of ours that has joined a group's v1 directories,
-// so that what it clones is born there. v1 attaches single threads.
+// so that what it clones is born there. v1 attaches single threads. It is never
+// the main thread, by whose cgroups /proc tells those of the process.
 type launcher struct {
 	cmd  chan *exec.Cmd
 	err  chan error
@@ -131,11 +132,17 @@ func (g *Group) newLauncher() *launcher {
 }
 
 func (l *launcher) run(cmds <-chan *exec.Cmd, g *Group, prev *launcher) {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		go l.run(cmds, g, prev) // on another, as this goroutine keeps the main thread
+		<-l.left
+		runtime.UnlockOSThread()
+		return
+	}
 	defer close(l.left)
 	if prev != nil {
 		<-prev.left
 	}
-	runtime.LockOSThread()
 	// "0" is the calling thread, and the one form for which the kernel does
 	// without a lock that waits for an RCU grace period, some 10 ms (since 5.4,
 	// cgroup_procs_write_start in kernel/cgroup/cgroup.c).

@@ -105,6 +105,41 @@ func TestStartErrorsAreExecs(t *testing.T) {
 	}
 }
 
+// TestStartLeavesTheProcessWhereItIs: on v1 a thread of ours joins the group to
+// start a command, and whoever asks meanwhile where we are is not misled.
+func TestStartLeavesTheProcessWhereItIs(t *testing.T) {
+	where := func() string {
+		b, err := os.ReadFile("/proc/self/cgroup")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	before := where()
+	for range 50 {
+		s := newSession(t, cgroup.Limits{})
+		cmd := role(s, "exit", "0")
+		started := make(chan error, 1)
+		go func() { started <- s.Agent().Start(cmd) }()
+		for waiting := true; waiting; {
+			select {
+			case err := <-started:
+				if err != nil {
+					t.Fatal(err)
+				}
+				waiting = false
+			default:
+			}
+			if now := where(); now != before {
+				t.Fatalf("we are in\n%s, not in\n%s", now, before)
+			}
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestWithoutClone3 runs the suite where clone3 fails, as under Docker's
 // seccomp profile, so that every start goes through the shim.
 func TestWithoutClone3(t *testing.T) {
