@@ -1,5 +1,6 @@
 """Drives assay-run serve as agents do: argument 1 is a scratch directory."""
 
+import atexit
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ class Serve:
         own = {k: v for k, v in os.environ.items() if k != "ASSAY_RUN_TOKEN"}
         self.p = subprocess.Popen(["assay-run", "serve", "--dir", runs, *args], env={**own, **(env or {})},
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        atexit.register(self.p.kill)  # whatever fails
         self.said = [self.p.stdout.readline().strip() for _ in range(lines)]
 
     def end(self, how=signal.SIGTERM):
