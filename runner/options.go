@@ -20,9 +20,9 @@ type Options struct {
 	TurnsFile string
 	// Policy is what the file that Spec.Policy names says; nil reads it.
 	Policy *policy.File
-	// Audit are written every call event that comes through the gateway, besides
-	// the bundle. What one of them takes too slowly or not at all is dropped
-	// there, and observation-health.json tells how much.
+	// Audit gets every call event that comes through the gateway, besides the
+	// bundle. What a sink takes too slowly or not at all is missing there, and
+	// observation-health.json tells how much.
 	Audit []AuditSink
 	// ScratchDir is an existing directory for files that do not outlive the
 	// run; whoever made it removes it. Empty keeps everything in memory.
@@ -53,7 +53,8 @@ type Options struct {
 }
 
 // AuditSink is a place for call events, a line each. The Writer is used by one
-// goroutine at a time, and not closed.
+// goroutine at a time, and not closed. Run waits 5 s for it; a Write that blocks
+// for longer outlives Run.
 type AuditSink struct {
 	Name   string // in metrics and messages
 	Writer io.Writer

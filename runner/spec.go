@@ -114,7 +114,8 @@ type Spec struct {
 	// Turns says how its calls become turns; zero fields are defaults.
 	Turns gateway.Turns
 	// KernelBuffer is how many bytes of events wait between the kernel and the
-	// recorder, rounded up to a power of two; zero means kernel.DefaultRing.
+	// recorder, kernel.MinRing to kernel.MaxRing, rounded up to a power of two;
+	// zero means kernel.DefaultRing.
 	KernelBuffer int64
 	// Compat is empty, or "v0" for a kernel layer in the closed v0 form.
 	Compat string

@@ -8,7 +8,8 @@ import (
 )
 
 // ParseBytes reads a size: a number of bytes, or one with a binary suffix
-// (K, M, G, T, each also as KiB, KB, Kb: all mean 1024).
+// (K, M, G, T, each also as KiB, KB, Kb: all mean 1024). A fraction of a byte is
+// cut off, and alone is an error.
 func ParseBytes(s string) (int64, error) {
 	t := strings.TrimSpace(s)
 	digits := strings.TrimRight(t, "KMGTiBbkmgt")
@@ -34,7 +35,8 @@ func ParseBytes(s string) (int64, error) {
 	return int64(n), nil
 }
 
-// ParseCPUs reads a CPU bandwidth such as 1.5 into thousandths of one CPU.
+// ParseCPUs reads a CPU bandwidth such as 1.5 into thousandths of one CPU. Less
+// than 0.01 that is not zero is an error.
 func ParseCPUs(s string) (int64, error) {
 	n, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if err != nil || math.IsNaN(n) || math.Abs(n) > 1e6 {

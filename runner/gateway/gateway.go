@@ -131,8 +131,9 @@ func (g *Gateway) recordings() []*recording {
 // the others a moment to end by themselves, cancels the calls in flight, ends
 // open recordings as incomplete, drains the sinks, and removes the socket
 // directory. When ctx ends, what clients still have to say is dropped. The
-// error tells of evidence that could not be recorded. A second Close waits for
-// the first and returns the same.
+// error tells of evidence that could not be recorded; what is missing in a sink
+// alone is told to Config.Warn. A second Close waits for the first and returns
+// the same.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.closing.Do(func() { g.result = g.close(ctx) })
 	return g.result

@@ -70,7 +70,8 @@ func (s *Sink) offer(line []byte) {
 func (s *Sink) Counts() (written, dropped uint64) { return s.written.Load(), s.dropped.Load() }
 
 // Close takes no more lines and waits until those queued are written, or ctx
-// ends. The error tells how many lines are missing, and why.
+// ends; what is still being written then goes on. The error tells how many lines
+// are missing, and why.
 func (s *Sink) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closed {
