@@ -87,8 +87,8 @@ func (a *agentSide) name(set map[string]bool, s string) {
 	}
 }
 
-// endAgent takes in the rest of what the agent told, once nothing of the run is left and
-// the kernel layer has seen its last event.
+// endAgent takes in the rest of what the agent told, once nothing of the run is
+// left and the kernel layer has seen its last event.
 func (r *run) endAgent() {
 	a := r.agentSide
 	if a == nil || a.closed {
@@ -102,15 +102,20 @@ func (r *run) endAgent() {
 	}
 	a.refused["sdk"] -= min(a.kept, a.refused["sdk"])
 	a.mu.Lock()
+	warnings := a.warnings
+	a.mu.Unlock()
+	for _, w := range warnings {
+		reason := schema.Reason{Subject: "gateway", Code: "gateway_warning", Message: w}
+		r.reasons = append(r.reasons, reason)
+		r.lose(reason)
+	}
+	a.mu.Lock()
 	defer a.mu.Unlock()
 	for t := range a.tools {
 		r.surface.AddTool(t)
 	}
 	for d := range a.decisions {
 		r.surface.AddDecision(d)
-	}
-	for _, w := range a.warnings {
-		r.reasons = append(r.reasons, schema.Reason{Subject: "gateway", Code: "gateway_warning", Message: w})
 	}
 	if a.crowded {
 		r.reasons = append(r.reasons, schema.Reason{

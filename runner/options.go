@@ -44,8 +44,8 @@ type Options struct {
 	// nobody.
 	OnOutputError func(stream string, err error)
 	// OnLoss is told of evidence that could not be written, for want of space or
-	// otherwise, and is missing from the bundle; observation-health.json has the same
-	// reason. It is called from any goroutine; nil tells nobody.
+	// otherwise, and is missing from the bundle or a sink; observation-health.json
+	// has the same reason. It is called from any goroutine; nil tells nobody.
 	OnLoss func(schema.Reason)
 	// OnContract is given contract.json once the outcome contract has been
 	// evaluated; nil tells nobody.

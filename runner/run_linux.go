@@ -205,7 +205,7 @@ func (r *run) streamFailed(stream string, err error) {
 	r.streamReasons = append(r.streamReasons, reason)
 }
 
-// lose tells the caller of evidence that the bundle will lack.
+// lose tells the caller of evidence that is missing.
 func (r *run) lose(reason schema.Reason) {
 	if r.opt.OnLoss != nil {
 		r.opt.OnLoss(reason)

@@ -90,7 +90,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		TurnsFile: filepath.Join(spool.Dir(), filepath.FromSlash(schema.TurnsPath)),
 		Stdin:     a.stdin, Stdout: a.stdout, Stderr: a.stderr,
 		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract, OnOutputError: a.tellOutput,
-		OnLoss: func(reason schema.Reason) { a.say.warning("the bundle lacks evidence: %s", reason.Message) },
+		OnLoss: func(reason schema.Reason) { a.say.warning("evidence is missing: %s", reason.Message) },
 	})
 	return a.seal(ctx, spool, result, recording, f)
 }
