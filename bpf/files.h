@@ -79,17 +79,19 @@ __noinline int on_cwd(struct scratch *s)
 	return report_path(s, (u64)p.mnt, (u64)p.dentry);
 }
 
-static __always_inline int is_a(u64 file, u32 type)
+static __always_inline u32 type_of(u64 file)
 {
 	struct file *f = (void *)file;
 
-	return (BPF_CORE_READ(f, f_inode, i_mode) & 0170000) == type;
+	return BPF_CORE_READ(f, f_inode, i_mode) & 0170000;
 }
 
 /* What keeps what is written to it: regular files and block devices. */
 static __always_inline int keeps(u64 file)
 {
-	return is_a(file, 0100000) || is_a(file, 0060000);
+	u32 type = type_of(file);
+
+	return type == 0100000 || type == 0060000;
 }
 
 /* Bytes into such files, and what kept them out. */
@@ -125,9 +127,13 @@ static long aio_request(u32 i, void *arg)
 	u32 size = s->is32 ? 4 : 8;
 	u64 at = 0, f;
 
-	bpf_probe_read_user(&at, size, (void *)s->arg[2] + i * size);
-	bpf_probe_read_user(&b, sizeof(b), (void *)at);
-	if (!c || (b.opcode != 1 && b.opcode != 8)) /* PWRITE, PWRITEV */
+	if (!c)
+		return 1;
+	if (bpf_probe_read_user(&at, size, (void *)s->arg[2] + i * size) || bpf_probe_read_user(&b, sizeof(b), (void *)at)) {
+		c->failed_reads++;
+		return 0;
+	}
+	if (b.opcode != 1 && b.opcode != 8) /* PWRITE, PWRITEV */
 		return 0;
 	f = file_of(b.fd);
 	if (!f || !keeps(f))

@@ -56,13 +56,22 @@ __noinline int addresses(u64 sock, struct address *a)
 	return 0;
 }
 
+/* Whether an internet socket is connected to nobody. TCP keeps the address of
+ * its last peer but no port; others may have peers without ports. */
+static __always_inline int no_peer(struct address *a)
+{
+	if (a->rport || (a->family != AF_INET && a->family != AF_INET6))
+		return 0;
+	return a->type == SOCK_STREAM || !(*(u64 *)&a->remote[0] | *(u64 *)&a->remote[8]);
+}
+
 static __always_inline struct sock *sock_of(u32 fd)
 {
 	u64 file = file_of(fd);
 	struct file *f = (void *)file;
 	struct socket *so;
 
-	if (!f || !is_a(file, 0140000))
+	if (!f || type_of(file) != 0140000)
 		return 0;
 	so = BPF_CORE_READ(f, private_data);
 	return BPF_CORE_READ(so, sk);
@@ -179,8 +188,8 @@ __noinline int on_socket(struct scratch *s)
 	if (row(s)->path != NOARG) {
 		user = arg(s, row(s)->path);
 		user_len = arg(s, row(s)->path + 1);
-	} else if (row(s)->path2 != NOARG) { /* struct msghdr */
-		u64 msg = arg(s, row(s)->path2);
+	} else if (row(s)->path2 != NOARG || kind == K_SEND) { /* struct msghdr, sendmmsg's first */
+		u64 msg = arg(s, row(s)->path2 != NOARG ? row(s)->path2 : 1);
 
 		if (s->is32) {
 			bpf_probe_read_user(&user, 4, (void *)msg);
@@ -202,8 +211,8 @@ __noinline int on_socket(struct scratch *s)
 			__builtin_memcpy(a.local, p->at.local, 16);
 		}
 		bpf_map_delete_elem(&pendings, &tid);
-	} else if (kind == K_CONNECT && s->ret >= 0 && !a.rport && (a.family == AF_INET || a.family == AF_INET6)) {
-		a.family = 0; /* AF_UNSPEC was asked for: no peer any more */
+	} else if (kind == K_CONNECT && s->ret >= 0 && no_peer(&a)) {
+		a.family = 0; /* AF_UNSPEC was asked for */
 	} else if (a.family == AF_UNIX && (kind != K_SEND || !user) && s->ret >= 0) {
 		struct unix_sock *u = (void *)sk;
 

@@ -200,5 +200,4 @@ int BPF_PROG(sys_exit, u64 entry, long ret)
 	return report_args(s); /* P_ARGS: the arguments say it all */
 }
 
-
 #endif

@@ -56,6 +56,9 @@ func init() {
 		unix.Sendto(fd, []byte("abc"), 0, &unix.SockaddrInet6{Port: 40006, Addr: [16]byte{15: 1}})
 		unix.Connect(fd, &unix.SockaddrInet6{Port: 40007, Addr: [16]byte{15: 1}})
 		unix.Close(fd)
+		fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
+		unix.Connect(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 9}})
+		unix.Close(fd)
 		// An address that is taken, one that is nobody's here, and one of the
 		// wrong length, which the kernel does not look at.
 		taken, err := net.ListenPacket("udp", "127.0.0.1:40010")
@@ -91,6 +94,16 @@ func init() {
 		fd, _ = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
 		check("unix connect", unix.Connect(fd, &unix.SockaddrUnix{Name: "gram"}))
 		unix.Send(fd, []byte("abc"), 0)
+		other, err := net.ListenPacket("unixgram", "other")
+		check("unix datagrams", err)
+		to := unix.RawSockaddrUnix{Family: unix.AF_UNIX}
+		copy(to.Path[:], []int8{'o', 't', 'h', 'e', 'r'})
+		message := []struct { // struct mmsghdr
+			unix.Msghdr
+			sent uint32
+		}{{Msghdr: unix.Msghdr{Name: (*byte)(unsafe.Pointer(&to)), Namelen: 8}}}
+		raw("sendmmsg", uintptr(fd), uintptr(unsafe.Pointer(&message[0])), 1, 0)
+		other.Close()
 		unix.Close(fd)
 		gram.Close()
 		net.Dial("unix", "missing")
@@ -151,6 +164,7 @@ func TestNetwork(t *testing.T) {
 		{"connected datagram", KindConnect, func(e *Event) bool { return e.Remote == local(40003) && e.SockType == unix.SOCK_DGRAM }},
 		{"send on it", KindSend, func(e *Event) bool { return e.Remote == local(40003) && e.Ret == 1 }},
 		{"a connection dissolved", KindConnect, func(e *Event) bool { return !e.Remote.IsValid() && e.Ret == 0 && e.Proto == unix.IPPROTO_UDP }},
+		{"a connection without ports", KindConnect, func(e *Event) bool { return e.Remote == netip.MustParseAddrPort("127.0.0.9:0") && e.Ret == 0 }},
 		{"sendto v6", KindSend, func(e *Event) bool { return e.Remote == six(40006) }},
 		{"connect v6", KindConnect, func(e *Event) bool { return e.Remote == six(40007) }},
 		{"DNS query", KindDNS, func(e *Event) bool {
@@ -167,6 +181,9 @@ func TestNetwork(t *testing.T) {
 		{"unix datagram on a connected socket", KindSend, func(e *Event) bool {
 			return string(e.Path) == filepath.Join(dir, "gram") && e.PathSource == PathKernelObject && e.Bytes == 3
 		}},
+		{"unix datagram by sendmmsg to another than it is connected to", KindSend, func(e *Event) bool {
+			return string(e.Path) == filepath.Join(dir, "other") && e.PathSource == PathUserMemory && e.Syscall == "sendmmsg" && e.Ret == 1
+		}},
 		{"abstract connect", KindConnect, func(e *Event) bool { return strings.HasPrefix(string(e.Path), "@assay-test-") }},
 		{"missing unix socket", KindConnect, func(e *Event) bool {
 			return string(e.Path) == filepath.Join(dir, "missing") && e.Errno == int32(syscall.ENOENT) && e.PathSource == PathUserMemory
@@ -179,7 +196,7 @@ func TestNetwork(t *testing.T) {
 			t.Errorf("missing: %s", w.what)
 		}
 	}
-	if n := len(s.find(KindConnect, func(e *Event) bool { return e.Remote.IsValid() && e.Remote.Port() == 0 })); n > 0 {
+	if n := len(s.find(KindConnect, func(e *Event) bool { return e.Remote.IsValid() && e.Remote.Port() == 0 && e.SockType != unix.SOCK_RAW })); n > 0 {
 		t.Errorf("%d connects to nobody", n)
 	}
 	if t.Failed() {
