@@ -194,9 +194,9 @@ func (d *decoder) arguments(r *record, call *sysCall) {
 	case "truncate64", "ftruncate64":
 		e.Bytes = r.arg(1) | r.arg(2)<<32
 	case "mknod":
-		e.Args[0] = r.arg(2)
+		e.Args[0] = uint64(uint32(r.arg(2)))
 	case "mknodat":
-		e.Args[0] = r.arg(3)
+		e.Args[0] = uint64(uint32(r.arg(3)))
 	case "fallocate":
 		e.Args = [6]uint64{r.arg(1), r.arg(2), r.arg(3)}
 		if r.u32(offBits)&bitIA32 != 0 { // in halves
