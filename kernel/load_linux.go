@@ -221,16 +221,21 @@ func (l *loaded) lostLinks() []string {
 // by force or because the cgroup is gone, and has none then; any other that there
 // is is attached.
 func stillAttached(ln link.Link) bool {
-	info, err := ln.Info()
-	if err != nil || info.Type != link.CgroupType {
+	raw, cgroup := ln.(*link.RawLink)
+	if !cgroup {
+		_, err := ln.Info()
 		return err == nil
 	}
-	typed, err := link.NewFromID(info.ID) // a raw link does not tell its cgroup
+	fd, err := unix.FcntlInt(uintptr(raw.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	typed, err := link.NewFromFD(fd) // a raw link does not tell its cgroup
 	if err != nil {
 		return false
 	}
 	defer typed.Close()
-	info, err = typed.Info()
+	info, err := typed.Info()
 	return err == nil && info.Cgroup() != nil && info.Cgroup().CgroupId != 0
 }
 
