@@ -29,9 +29,9 @@ var ready struct {
 
 // Preload begins in the background with the part of [Open] that depends on no
 // session, which is most of it. Call it as early as it is known that a run will
-// be observed, with its Config.RingBytes; Open waits for it. Calling it twice does nothing more. Without
-// an Open the kernel keeps what was loaded, attached to nothing, until this
-// process ends.
+// be observed, with its Config.RingBytes; Open waits for it. Calling it twice does
+// nothing more. Without an Open of that size the kernel keeps what was loaded,
+// attached to nothing, until this process ends.
 func Preload(ringBytes int) {
 	ready.mu.Lock()
 	defer ready.mu.Unlock()
