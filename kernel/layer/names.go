@@ -83,12 +83,22 @@ func (b *Builder) dns(ev *kernel.Event) {
 }
 
 // parseDNS reads the first message of a datagram or a TCP segment. TCP puts its
-// length before it (RFC 1035, section 4.2.2), as a rule in the same segment; read
-// as a message, what begins with a length has flags for its number of questions.
+// length before it (RFC 1035, section 4.2.2), as a rule in the same segment: where
+// the segment ends with it for certain. Elsewhere, what begins with a length and is
+// read as a message has flags for its number of questions.
 func parseDNS(p []byte, tcp bool) (name string, msg *schema.DNSMessage) {
-	name, msg = parseMessage(p)
-	if msg == nil && tcp && len(p) > 2 {
-		name, msg = parseMessage(p[2:min(len(p), 2+int(p[0])<<8+int(p[1]))])
+	if !tcp || len(p) <= 2 {
+		return parseMessage(p)
+	}
+	end := 2 + int(p[0])<<8 + int(p[1])
+	ways := [][]byte{p, p[2:min(len(p), end)]}
+	if end == len(p) {
+		slices.Reverse(ways)
+	}
+	for _, p := range ways {
+		if name, msg = parseMessage(p); msg != nil {
+			break
+		}
 	}
 	return name, msg
 }

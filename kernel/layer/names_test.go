@@ -100,6 +100,16 @@ func TestDNSOverTCP(t *testing.T) {
 	}
 }
 
+// A query whose flags could be the number of questions of one without a length.
+func TestDNSOverTCPByItsLength(t *testing.T) {
+	q := bytes.Clone(answer(t, "hidden.example."))
+	binary.BigEndian.PutUint16(q[2:], 1)
+	p := append([]byte{byte(len(q) >> 8), byte(len(q))}, q...)
+	if name, m := parseDNS(p, true); m == nil || name != "hidden.example" {
+		t.Errorf("read as %q, %+v", name, m)
+	}
+}
+
 func TestTornAndHostileDNS(t *testing.T) {
 	whole := answer(t, "a.example.", "a.example. 1 A 203.0.113.1", "a.example. 1 A 203.0.113.2")
 	name, m := parseDNS(whole[:len(whole)-3], false)
