@@ -5,21 +5,23 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // What the capability surface makes of names that differ between two runs of
 // the same workload. The layer always keeps the exact name. All rules but the
-// last look at the name alone:
+// last two look at the name alone:
 //
 //   - /proc/PID becomes /proc/self for the process itself and /proc/<pid> for
 //     any other; below it, task/TID becomes task/<tid> and fd/N fd/<fd>;
 //   - /dev/pts/N becomes /dev/pts/<n>, and a pipe or socket that was opened by
 //     way of /proc/PID/fd loses its inode's number;
-//   - #N, as the kernel calls a file made with O_TMPFILE after its inode, becomes
-//     #<random>;
 //   - below /tmp, /var/tmp and /dev/shm, and in the temporary names git uses
 //     in a directory NAME.git, a part made by a known generator has its random piece
 //     replaced by <random>; the table is generated;
+//   - #N, as the kernel calls a file made with O_TMPFILE after its inode, becomes
+//     #<random> where the file has no name;
 //   - below the same directories, a file that was made as mkstemp(3) and its
 //     kin make theirs (O_RDWR, O_CREAT, O_EXCL, mode 0600) has, for as long as
 //     it is there, the end of its name replaced by <random>; anywhere else, as
@@ -32,18 +34,13 @@ func normalizePath(path string, pid uint32) string {
 	if !utf8.ValidString(path) {
 		path = escapeBytes(path)
 	}
-	if i := strings.LastIndexByte(path, '#'); i > 0 && path[i-1] == '/' && isDigits(path[i+1:]) {
-		path = path[:i] + "#<random>"
-	}
 	switch {
 	case strings.HasPrefix(path, "/proc/"):
 		return normalizeProc(ownProc(path, pid))
 	case strings.HasPrefix(path, "/dev/pts/") && isDigits(path[9:]):
 		return "/dev/pts/<n>"
-	case strings.HasPrefix(path, "pipe:["):
-		return "pipe:[<n>]"
-	case strings.HasPrefix(path, "socket:["):
-		return "socket:[<n>]"
+	case isInode(path, "pipe:["), isInode(path, "socket:["):
+		return path[:strings.IndexByte(path, '[')] + "[<n>]"
 	case strings.HasPrefix(path, "/tmp/"), strings.HasPrefix(path, "/var/tmp/"), strings.HasPrefix(path, "/dev/shm/"):
 		path = normalizeTemp(path)
 	}
@@ -120,6 +117,22 @@ func normalizeProc(path string) string {
 		}
 	}
 	return strings.Join(parts, "/")
+}
+
+// isInode reports whether path is what the kernel calls a pipe or socket.
+func isInode(path, prefix string) bool {
+	n, ok := strings.CutPrefix(path, prefix)
+	n, closed := strings.CutSuffix(n, "]")
+	return ok && closed && isDigits(n)
+}
+
+// nameless returns the path of a file that may have been made with O_TMPFILE, as
+// one that has a name never is: the kernel calls it #N after its inode.
+func nameless(path string, marks schema.Marks) string {
+	if i := strings.LastIndexByte(path, '/') + 1; marks&(schema.MarkDeleted|schema.MarkUnreachable) != 0 && path[i:] != "" && path[i] == '#' && isDigits(path[i+1:]) {
+		return path[:i] + "#<random>"
+	}
+	return path
 }
 
 func isDigits(s string) bool {

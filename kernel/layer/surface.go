@@ -85,9 +85,9 @@ func (s *Surface) Add(e *schema.KernelEvent) error {
 		if e.Creates() {
 			s.remember(e)
 		}
-		return s.path(e.Value, e.PID)
+		return s.path(e, e.Value)
 	case schema.KindUnlink:
-		err := s.path(e.Value, e.PID)
+		err := s.path(e, e.Value)
 		if len(s.temp) > 0 && !e.Failed() {
 			delete(s.temp, normalizePath(e.Value, e.PID))
 		}
@@ -95,17 +95,17 @@ func (s *Surface) Add(e *schema.KernelEvent) error {
 	case schema.KindRmdir, schema.KindMkdir, schema.KindMknod, schema.KindTruncate, schema.KindChmod,
 		schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr, schema.KindUtime, schema.KindWrite, schema.KindMmapShared, schema.KindFileBlocked,
 		schema.KindExecFailed, schema.KindChroot, schema.KindIOUringOp, schema.KindSymlink:
-		return s.path(e.Value, e.PID)
+		return s.path(e, e.Value)
 	case schema.KindRename, schema.KindLink:
-		if err := s.path(e.Value, e.PID); err != nil {
+		if err := s.path(e, e.Value); err != nil {
 			return err
 		}
-		return s.path(e.Target, e.PID)
+		return s.path(e, e.Target)
 	case schema.KindExec:
 		if e.Value == "" {
 			return nil
 		}
-		return s.execs.add(normalizePath(e.Value, e.PID))
+		return s.execs.add(nameless(normalizePath(e.Value, e.PID), e.Marks))
 	case schema.KindConnect, schema.KindSendto, schema.KindConnectBlocked:
 		return s.endpoint(e.Value, e)
 	case schema.KindFlow:
@@ -120,11 +120,12 @@ func (s *Surface) Add(e *schema.KernelEvent) error {
 	return nil
 }
 
-func (s *Surface) path(p string, pid uint32) error {
+// path adds a path of an event.
+func (s *Surface) path(e *schema.KernelEvent, p string) error {
 	if p == "" {
 		return nil
 	}
-	n := normalizePath(p, pid)
+	n := nameless(normalizePath(p, e.PID), e.Marks)
 	if t, ok := s.temp[n]; ok {
 		n = t
 	}

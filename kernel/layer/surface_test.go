@@ -171,6 +171,25 @@ func TestFilesOfMkstempLoseTheirRandomPart(t *testing.T) {
 	}
 }
 
+// What the kernel calls a file that was made without a name is no name that
+// somebody gave a file.
+func TestFilesWithoutNames(t *testing.T) {
+	marked := func(kind schema.KernelKind, path string, marks schema.Marks) *schema.KernelEvent {
+		return &schema.KernelEvent{Kind: kind, PID: 10, Value: path, Marks: marks}
+	}
+	linked := marked(schema.KindLink, "/w/#3", schema.MarkUnreachable)
+	linked.Target = "/w/named"
+	got := surfaceOf(t, marked(schema.KindOpen, "/w/#1", schema.MarkDeleted), marked(schema.KindWrite, "/w/#2", schema.MarkDeleted), linked,
+		marked(schema.KindOpen, "/w/#4", 0), marked(schema.KindUnlink, "/w/#5", 0), marked(schema.KindOpen, "/w/#6#", schema.MarkDeleted),
+		marked(schema.KindOpen, "/w/a#7", schema.MarkDeleted), marked(schema.KindOpen, "/w/", schema.MarkDeleted), marked(schema.KindExec, "/w/#8", schema.MarkDeleted))
+	if diff := cmp.Diff([]string{"/w/", "/w/#4", "/w/#5", "/w/#6#", "/w/#<random>", "/w/a#7", "/w/named"}, got.FilesystemPaths); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"/w/#<random>"}, got.ProcessExecs); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestNormalizedPaths(t *testing.T) {
 	for path, want := range map[string]string{
 		"/proc/10/status":                       "/proc/self/status",
@@ -200,14 +219,12 @@ func TestNormalizedPaths(t *testing.T) {
 		"/w/.git/tMi5gmV":                  "/w/.git/t<random>",
 		"/tmp/tmp.AbCdEfGhIj/.git/tMi5gmV": "/tmp/tmp.<random>/.git/t<random>",
 		"/w/.git/refs/tMi5gmV":             "/w/.git/refs/tMi5gmV",
-		"/w/#10028946":                     "/w/#<random>",
-		"/tmp/#42":                         "/tmp/#<random>",
-		"/w/#42#":                          "/w/#42#",
-		"/w/a#42":                          "/w/a#42",
+		"/w/#42":                           "/w/#42",
 		"/tmp/testing":                     "/tmp/testing",
 		"/w/go-build1234567890":            "/w/go-build1234567890",
 		"pipe:[5767729]":                   "pipe:[<n>]",
 		"socket:[5767729]":                 "socket:[<n>]",
+		"pipe:[1]/../chosen":               "pipe:[1]/../chosen",
 		// hashes, whose end is digits by chance
 		"/w/.git/objects/1a/496d8482142c84ebb60214d3cc5897d1234567": "/w/.git/objects/1a/496d8482142c84ebb60214d3cc5897d1234567",
 		"/tmp/cache/5c/5c496d8482142c84ebb60214d3cc58971234567-d":   "/tmp/cache/5c/5c496d8482142c84ebb60214d3cc58971234567-d",
