@@ -23,6 +23,7 @@ type Guard struct {
 	once sync.Once
 	pipe *os.File
 	post post
+	done chan struct{} // closed when the guard is gone
 }
 
 // guardLook is how often the guard of a session in mode None looks for new
@@ -34,8 +35,8 @@ const guardLook = 50 * time.Millisecond
 // Guard starts the session's guard: a process in a session of its own, in the
 // runner's cgroup or one of its own (see post), with /dev/null for stdio, that
 // holds nothing of the runner's but the read end of a pipe, a terminal, if that is
-// not nil, and the lock on its cgroup or in mode None on the run id. When the pipe
-// closes because the runner is gone, it restores the terminal (see
+// not nil, and the session's locks: until it is done, the run id is in use. When the
+// pipe closes because the runner is gone, it restores the terminal (see
 // TerminalChanged), kills the session, waits until it is empty and removes it. Start it
 // before the command: once Guard returns, the session cannot outlive the runner.
 //
@@ -65,7 +66,7 @@ func (s *Session) Guard(terminal *os.File) (_ *Guard, err error) {
 	defer func() {
 		if err != nil {
 			w.Close()
-			post.leave(0)
+			post.remove()
 		}
 	}()
 	if err != nil {
@@ -85,25 +86,27 @@ func (s *Session) Guard(terminal *os.File) (_ *Guard, err error) {
 		ExtraFiles:  []*os.File{r, terminal},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
-	if len(s.dirs) == 0 {
-		lock, err := unix.FcntlInt(uintptr(s.locks[0]), unix.F_DUPFD_CLOEXEC, 0)
+	for _, lock := range s.locks {
+		lock, err := unix.FcntlInt(uintptr(lock), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			return nil, fmt.Errorf("start guard: %w", err)
 		}
 		f := os.NewFile(uintptr(lock), "lock")
 		defer f.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
-	} else if post.lock != nil {
+	}
+	if post.lock != nil {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, post.lock)
 	}
-	if err := startNative(cmd); err != nil {
+	err = post.start(cmd, s.host.clone == nil)
+	g := &Guard{pipe: w, post: post, done: make(chan struct{})}
+	if cmd.Process != nil {
+		g.pid = cmd.Process.Pid
+		go func() { waitNative(cmd); close(g.done) }()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("start guard: %w", err)
 	}
-	go waitNative(cmd)
-	if err := post.take(cmd.Process.Pid); err != nil {
-		return nil, fmt.Errorf("start guard: %w", err)
-	}
-	g := &Guard{pid: cmd.Process.Pid, pipe: w, post: post}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, group := range s.groups {
@@ -118,13 +121,20 @@ func (s *Session) Guard(terminal *os.File) (_ *Guard, err error) {
 // PID is the guard's process id.
 func (g *Guard) PID() int { return g.pid }
 
-// Release tells the guard to go, after Remove. It does not wait for it.
+// Release tells the guard to go, after Remove. It waits for it only where the
+// guard has a cgroup of its own, which goes after it.
 func (g *Guard) Release() error {
 	var err error
 	g.once.Do(func() {
-		g.post.leave(g.pid)
 		_, err = g.pipe.Write([]byte("q\n"))
 		err = errors.Join(err, g.pipe.Close())
+		if g.post.path != "" {
+			select {
+			case <-g.done:
+			case <-time.After(time.Second): // it is stopped: a sweep finds the cgroup
+			}
+			g.post.remove()
+		}
 	})
 	if err != nil {
 		return fmt.Errorf("release guard %d: %w", g.pid, err)
@@ -163,7 +173,7 @@ func guardMain(args []string) int {
 		left.tty.restore() // before a shell, which has just been told as well, looks at it
 		_ = kill(dirs)     // if that failed, remove tries again
 		left.remove()
-		defer own.leave(0)
+		defer own.leave()
 		return guardCgroups(dirs)
 	}
 	t := bareTree(args[2], runner)

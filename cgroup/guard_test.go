@@ -94,7 +94,7 @@ func TestGuardSparesTheSessionOfTheRunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The guard goes on looking for a moment: what it would kill, it kills now.
-	for end := time.Now().Add(2 * time.Second); guards(testID()+"-homely") > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Second); len(guards(testID()+"-homely")) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the guard does not end")
 		}
@@ -107,16 +107,17 @@ func TestGuardSparesTheSessionOfTheRunner(t *testing.T) {
 	}
 }
 
-// guards counts the guards of a run.
-func guards(id string) (n int) {
+// guards are the process ids of the guards of a run.
+func guards(id string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
 		b, _ := os.ReadFile(f)
 		if bytes.HasPrefix(b, []byte("assay-run\x00__guard\x00"+id+"\x00")) {
-			n++
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+			pids = append(pids, pid)
 		}
 	}
-	return n
+	return pids
 }
 
 func dirsOf(id string) (dirs []string) {
@@ -224,7 +225,7 @@ func TestGuardKeepsItself(t *testing.T) {
 		n := atoi(t, filepath.Base(fd))
 		// What go test hands down without close-on-exec is for everybody.
 		if flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC != 0 {
-			if to, _ := os.Readlink(fd); strings.HasPrefix(to, "pipe:") || strings.Contains(to, s.RunID()) {
+			if to, _ := os.Readlink(fd); strings.HasPrefix(to, "pipe:") || strings.Contains(to, s.RunID()+"/") {
 				ours[to] = true
 			}
 		}

@@ -10,8 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockWait is how long a guard may still be at work for a run that is over.
-const lockWait = 500 * time.Millisecond
+// lockWait is how long a guard may still be at work for a run that is over, and
+// lockLook how often a new run with the same id looks whether it is.
+const (
+	lockWait = 500 * time.Millisecond
+	lockLook = 10 * time.Millisecond
+)
 
 // lockRunID takes the user's lock on a run id where no directory stands for the
 // session: two runs with one id have the same marks, and would end each other. It
@@ -24,7 +28,7 @@ func lockRunID(runID string) (int, error) {
 	}
 	sum := sha256.Sum256([]byte(runID)) // an address is shorter than a run id may be
 	address := &unix.SockaddrUnix{Name: fmt.Sprintf("@assay-run/%d/%x", os.Getuid(), sum[:16])}
-	for end := time.Now().Add(lockWait); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(lockWait); ; time.Sleep(lockLook) {
 		err = unix.Bind(fd, address)
 		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(end) {
 			break

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 
@@ -49,23 +50,36 @@ func (s *Session) post() (post, error) {
 	return post{path: path, homes: []string{l.own, l.mount}, lock: os.NewFile(uintptr(lock), path)}, nil
 }
 
-// take moves the guard in.
-func (p post) take(pid int) error {
+// start starts the guard there: in it from the first instruction where the host
+// can do that, which takes no time, or moved, which can take it 20 ms.
+func (p post) start(cmd *exec.Cmd, clone bool) error {
 	if p.path == "" {
-		return nil
+		return startNative(cmd)
 	}
-	return write(filepath.Join(p.path, "cgroup.procs"), strconv.Itoa(pid))
+	if clone {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(p.lock.Fd())
+		return startNative(cmd)
+	}
+	if err := startNative(cmd); err != nil {
+		return err
+	}
+	return write(filepath.Join(p.path, "cgroup.procs"), strconv.Itoa(cmd.Process.Pid))
 }
 
-// leave moves the guard, 0 for the caller itself, out again and removes the post.
+// leave moves the caller, which is the guard, out again and removes the post.
 // The runner's cgroup may be gone with its unit by then, and the root take only
 // root's processes: then the next sweep removes what is an empty directory.
-func (p post) leave(pid int) {
+func (p post) leave() {
 	for _, home := range p.homes {
-		if write(filepath.Join(home, "cgroup.procs"), strconv.Itoa(pid)) == nil {
+		if write(filepath.Join(home, "cgroup.procs"), "0") == nil {
 			break
 		}
 	}
+	p.remove()
+}
+
+// remove removes the post once the guard is not there any more.
+func (p post) remove() {
 	if p.path != "" {
 		_ = unix.Rmdir(p.path)
 		_ = unix.Rmdir(filepath.Dir(p.path)) // fails while another session is there

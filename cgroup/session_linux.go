@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,7 +24,7 @@ type Session struct {
 	limits     Limits
 	unenforced []string
 	dirs       []dir // the session directories, the primary first; nil in mode None
-	locks      []int // one per dir, or one in mode None: a dead runner's are free
+	locks      []int // one per dir, or one in mode None: free when runner and guard are dead
 	viaShim    bool  // the v1 pids limit is exact only if nothing of ours is counted
 	agent      *Group
 	undo       func()
@@ -45,6 +46,9 @@ func (h *Host) NewSession(runID string, l Limits) (_ *Session, err error) {
 	if runID == "" || runID == "." || runID == ".." || strings.ContainsAny(runID, "/\x00\n") {
 		return nil, fmt.Errorf("create session: invalid run id %q", runID)
 	}
+	if err := h.Usable(); err != nil {
+		return nil, fmt.Errorf("create session %s: %w", runID, err)
+	}
 	s := &Session{host: h, runID: runID, limits: l}
 	places, err := s.plan()
 	if err != nil {
@@ -55,9 +59,6 @@ func (h *Host) NewSession(runID string, l Limits) (_ *Session, err error) {
 			_ = s.Remove()
 		}
 	}()
-	if err := h.Usable(); err != nil {
-		return nil, fmt.Errorf("create session %s: %w", runID, err)
-	}
 	if h.mode == None {
 		becomeSubreaper()
 		lock, err := lockRunID(runID)
@@ -191,10 +192,12 @@ func (s *Session) removeGroups() bool {
 
 // create makes the session directory in one place and locks it. The lock is
 // what tells a live session from a stale one (see Sweep): it goes with the
-// runner, however that ends.
+// runner and the guard, however they end. A guard at work would not tell
+// another run's session under the same id from its own.
 func (s *Session) create(p place) error {
 	parent := filepath.Join(p.base, parentName)
 	path := filepath.Join(parent, s.runID)
+	end := time.Now().Add(lockWait)
 	for range 100 {
 		fd, err := p.open(parent)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -221,6 +224,8 @@ func (s *Session) create(p place) error {
 				if err != nil {
 					return err
 				}
+			} else if errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(end) {
+				time.Sleep(lockLook)
 			} else if errors.Is(err, unix.EWOULDBLOCK) {
 				return fmt.Errorf("cgroup %s: %w", path, ErrInUse)
 			} else if !errors.Is(err, fs.ErrNotExist) {

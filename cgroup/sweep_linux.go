@@ -14,9 +14,9 @@ import (
 )
 
 // Sweep kills and removes the sessions that dead runners left behind, in the
-// runner's own cgroup and those above it. A live runner holds a lock on its
-// session directories, on every hierarchy, so its sessions are never touched.
-// In mode None there is nothing to find: Swept is empty.
+// runner's own cgroup and those above it. A live runner and a live guard hold
+// locks on the session's directories, on every hierarchy, so their sessions are
+// never touched. In mode None there is nothing to find: Swept is empty.
 func (h *Host) Sweep() ([]Swept, error) {
 	found := map[string]*Swept{}
 	var failed error
