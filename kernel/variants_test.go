@@ -85,7 +85,7 @@ var variants = []variant{
 	{"removexattr lremovexattr a/one -", func() { raw("lremovexattr", cstr("a/one"), cstr("user.l")) }},
 	{"removexattr fremovexattr a -", func() { raw("fremovexattr", dirfd("a"), cstr("user.f")) }},
 	{"mknod mknodat a/fifo -", func() { raw("mknodat", atFDCWD, cstr("a/fifo"), unix.S_IFIFO|0o600, 0) }},
-	{"mknod mknodat a/null -", func() { raw("mknodat", atFDCWD, cstr("a/null"), unix.S_IFCHR|0o600, 0x103) }},
+	{"mknod mknodat a/null -", func() { raw("mknodat", atFDCWD, cstr("a/null"), unix.S_IFCHR|0o600, 0xff<<32|0x103) }}, // it takes 32 bits
 	{"write write a/w -", func() { writeWith("a/w", func(fd uintptr) { raw("write", fd, cstr("hello"), 5) }) }},
 	{"write pwrite64 a/w -", func() { writeWith("a/w", func(fd uintptr) { raw("pwrite64", fd, cstr("hello"), 5, 0) }) }},
 	{"write writev a/w -", func() {
