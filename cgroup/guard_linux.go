@@ -172,8 +172,8 @@ func guardMain(args []string) int {
 		}
 		left.tty.restore() // before a shell, which has just been told as well, looks at it
 		_ = kill(dirs)     // if that failed, remove tries again
-		left.remove()
 		defer own.leave()
+		defer left.remove() // once nobody is there who could put something in its place
 		return guardCgroups(dirs)
 	}
 	t := bareTree(args[2], runner)
@@ -191,7 +191,7 @@ func guardMain(args []string) int {
 	}
 	list := func() []int { return t.scan(func(stat) bool { return false }) }
 	left.tty.restore()
-	left.remove()
+	defer left.remove()
 	// Looking and killing go on together until nobody is found.
 	if err := waitEmpty(context.Background(), func() []int {
 		_ = signalRounds(list, unix.SIGKILL)
