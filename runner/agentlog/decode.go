@@ -31,6 +31,10 @@ var eventTypes = []string{ToolCallStarted, ToolCallCompleted, RunFinished, RunFa
 // from a process's environment.
 const MaxID = 128
 
+// GatewaySource is the source of the decisions that the run's own gateway makes,
+// and of nobody else's.
+const GatewaySource = "assay-run:gateway"
+
 // maxText bounds the other strings that are kept of a line, in bytes.
 const maxText = 1024
 
@@ -122,6 +126,9 @@ func DecodeDecision(line []byte, runID string, e *schema.PolicyEvent) error {
 	}
 	if l.Data == nil {
 		return errors.New("data is missing: an object is due")
+	}
+	if l.Source != nil && *l.Source == GatewaySource {
+		return fmt.Errorf("source is %q: that of the run's gateway alone", GatewaySource)
 	}
 	*e = schema.PolicyEvent{Schema: schema.PolicyEventV0, RunID: runID, SourceEventType: DecisionType}
 	return cmp.Or(

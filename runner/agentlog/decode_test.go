@@ -89,6 +89,7 @@ func TestDecodeDecision(t *testing.T) {
 		{"another type", "assay.tool.decision", "assay.tool.other", `type is "assay.tool.other"`},
 		{"no type", `"type":"assay.tool.decision",`, "", "type is missing"},
 		{"no source", `"source":"assay://run",`, "", "source is missing"},
+		{"the gateway's source", "assay://run", "assay-run:gateway", "that of the run's gateway alone"},
 		{"no data", `"data"`, `"date"`, "data is missing"},
 		{"no tool", `"tool":"read_file",`, "", "data.tool is missing"},
 		{"no decision", `"decision":"allow",`, "", "data.decision is missing"},

@@ -240,6 +240,9 @@ func (c *call) turn() schema.TurnBody {
 		DryRun: c.params.DryRun, Source: "gateway", ActionID: c.action.ID, ToolCallID: c.action.ToolCallID,
 		TStartNS: int64(c.began - c.rec.zero), TEndNS: int64(c.finished - c.rec.zero),
 	}
+	if c.action.Denied != nil {
+		t.Source = "reported"
+	}
 	turns := &c.conn.g.cfg.Turns
 	if c.action.Tool == turns.CLITool {
 		t.Prompt = textMember(c.action.Parameters, "prompt")

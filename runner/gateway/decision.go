@@ -3,6 +3,7 @@ package gateway
 import (
 	"github.com/go-json-experiment/json"
 
+	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -12,14 +13,14 @@ func (c *call) recordDecision() error {
 		return nil
 	}
 	e := policyEvent{
-		SourceEventType: "assay.tool.decision", Source: "assay-run:gateway",
+		SourceEventType: agentlog.DecisionType, Source: agentlog.GatewaySource,
 		ToolCallID: c.action.ToolCallID, Tool: c.action.Tool, Decision: "allow",
 		TNS: int64(c.conn.g.cfg.Now() - c.rec.zero),
 	}
 	if c.by == byPolicy {
 		e.Decision, e.Rule = "deny", c.rule
 	}
-	if c.action.Denied != nil && c.params.Proposal.Source != "" {
+	if c.action.Denied != nil {
 		e.Source = c.params.Proposal.Source
 	}
 	if o := c.observer(); o != nil {

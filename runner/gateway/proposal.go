@@ -173,6 +173,8 @@ func (p *proposalParams) check(l *Limits) *rpcError {
 			return errorf(codeInvalidParams, "params/proposal/actions/%d/tool: a tool's name has 1 to %d bytes", i, maxToolName)
 		case a.Denied != nil && !named(a.Denied):
 			return errorf(codeInvalidParams, "params/proposal/actions/%d/denied: a rule of 1 to %d bytes, and a param of at most so many", i, maxToolName)
+		case a.Denied != nil && pr.Source == agentlog.GatewaySource:
+			return errorf(codeInvalidParams, "params/proposal/actions/%d/denied: not by %s, the proposal's source", i, pr.Source)
 		}
 		seen[a.ID] = true
 		if a.Parameters == nil || a.Parameters.Kind() == 'n' {

@@ -109,6 +109,21 @@ func TestScriptedClient(t *testing.T) {
 		t.Error("the policy layer is empty or quotes a value")
 	}
 	checkTurns(t, turns)
+	// What the client's own policy denied is told as the client's word.
+	its := func(lines []string) (source string) {
+		var e struct{ Tool, Source string }
+		for _, line := range lines {
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatal(err)
+			} else if e.Tool == "unheard_of" {
+				source += e.Source
+			}
+		}
+		return source
+	}
+	if turn, decision := its(turns), its(decisions); turn != "reported" || decision != "proxy" {
+		t.Errorf("a client's denial is told by %q as a turn, as a decision by %q", turn, decision)
+	}
 
 	// The sink has the same events.
 	data, err := os.ReadFile(sinkFile.Name())

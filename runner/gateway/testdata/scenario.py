@@ -348,6 +348,7 @@ def proposals(c):
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "x": 1}]}}, "unknown key"),
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "tool_call_id": "x" * 129}]}}, "at most 128"),
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "denied": {"rule": ""}}]}}, "a rule of"),
+        ({"proposal": {"id": "p", "source": "assay-run:gateway", "actions": [{**action, "denied": {"rule": "r"}}]}}, "not by assay-run:gateway"),
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "id": str(i)} for i in range(1001)]}}, "1 to 1000"),
     ):
         refused(-32602, says, c.call, "proposal.submit", params)
