@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/gateway/mcp"
 	"github.com/assay-run/assay-run/runner/policy"
@@ -38,6 +39,9 @@ the server's exit code.`,
 			}
 			if policyFile == "" {
 				return withHint(errors.New("no policy given"), "name one with --policy FILE")
+			}
+			if source == agentlog.GatewaySource {
+				return withHint(fmt.Errorf("--event-source %s is that of a run's gateway", source), "name another URI")
 			}
 			cfg := mcp.Config{Source: source, Warn: func(m string) { a.say.warning("%s", m) }}
 			var err error
