@@ -35,9 +35,10 @@ func CheckCallID(id string) error {
 	return nil
 }
 
-// Bounds of JoinCall.
+// Bounds of JoinCall. A runner that has died refuses at once; one that lives may
+// need seconds for a hundred calls at a time on a busy machine.
 const (
-	joinTimeout = 2 * time.Second
+	joinTimeout = 10 * time.Second
 	joinAgain   = 20 * time.Millisecond // when the gateway has no place for another client
 )
 
