@@ -271,6 +271,14 @@ func hostileCorpus() []hostile {
 			f.edit(schema.ResultPath, `"exit_code": 0`, `"exit_code": null`)
 			f.edit(schema.EventsPath, `"exit_code":0`, `"exit_code":null`)
 		})},
+		{"path-below-a-file", CodeUnsafePath, inFiles(func(f files) { f["events.ndjson/x"] = []byte("x") })},
+		{"path-below-the-manifest", CodeUnsafePath, inFiles(func(f files) { f["manifest.json/x"] = []byte("x") })},
+		{"raw-argument-of-another-command", CodeSchema, inFiles(func(f files) {
+			f.edit(schema.RunPath, `"command": [`, `"command_raw": {"0": "/w=="}, "command": [`)
+		})},
+		{"raw-argument-beyond-the-command", CodeSchema, inFiles(func(f files) {
+			f.edit(schema.RunPath, `"command": [`, `"command_raw": {"9": "/w=="}, "command": [`)
+		})},
 		{"captured-bytes-that-are-not-there", CodeResult, inFiles(func(f files) { f.edit(schema.ResultPath, `"captured": 6`, `"captured": 5`) })},
 	}
 	for name, kind := range map[string]byte{

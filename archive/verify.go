@@ -209,12 +209,26 @@ func parseManifest(doc []byte) (m schema.Manifest, err error) {
 		case f.Path != path:
 			return m, problem(CodeManifest, schema.ManifestPath, "the entry %s has the path %.300q", path, f.Path)
 		}
+		if file := fileAbove(m, path); file != "" {
+			return m, problem(CodeUnsafePath, schema.ManifestPath, "it lists %.300q below the file %s", path, file)
+		}
 	}
 	canonical, err := schema.Document(m)
 	if err != nil || !bytes.Equal(canonical, doc) {
 		return m, problem(CodeManifestForm, schema.ManifestPath, "its bytes are not the canonical form of what it says")
 	}
 	return m, nil
+}
+
+// fileAbove is the member that would have to be a directory for path to be
+// extracted, or empty.
+func fileAbove(m schema.Manifest, path string) string {
+	for i, c := range []byte(path) {
+		if _, file := m.Files[path[:i]]; c == '/' && (file || path[:i] == schema.ManifestPath) {
+			return path[:i]
+		}
+	}
+	return ""
 }
 
 // member checks one member against its manifest entry, and its content.

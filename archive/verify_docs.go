@@ -3,6 +3,8 @@ package archive
 import (
 	"math/big"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -32,6 +34,9 @@ func (v *verifier) documentsAgree() {
 	for _, path := range []string{schema.PolicyFilePath, schema.SessionPath} {
 		decodeDocument[struct{}](v, path)
 	}
+	if f.run != nil {
+		v.command(f.run)
+	}
 	if f.surface != nil {
 		v.surface(f.surface)
 	}
@@ -44,6 +49,24 @@ func (v *verifier) documentsAgree() {
 		v.result(f.result)
 	}
 	v.contract(decodeDocument[schema.Contract](v, schema.ContractPath), f.result)
+}
+
+// command checks that command_raw says what command does.
+func (v *verifier) command(r *schema.Run) {
+	for i, raw := range r.CommandRaw {
+		if i >= len(r.Command) || utf8.Valid(raw) || readable(string(raw)) != readable(r.Command[i]) {
+			v.report.add(problem(CodeSchema, schema.RunPath, "command_raw has an argument %d that command has not", i))
+		}
+	}
+}
+
+// readable is s with one U+FFFD for each run of them, or of bytes that are not UTF-8.
+func readable(s string) string {
+	s = strings.ToValidUTF8(s, "\ufffd")
+	for strings.Contains(s, "\ufffd\ufffd") {
+		s = strings.ReplaceAll(s, "\ufffd\ufffd", "\ufffd")
+	}
+	return s
 }
 
 // decodeDocument decodes a valid document and checks whose it is.
