@@ -117,5 +117,5 @@ tracepoint:syscalls:sys_enter_execve { printf("%d exec %s\n", pid, str(args->fil
 	file := filepath.Join(b.dir, "command.sh")
 	check(os.WriteFile(file, []byte("#!/bin/sh\nexec "+line+"\n"), 0o755))
 	// It looks for the tracepoints in debugfs: mounted here for it alone.
-	return exec.Command("unshare", "--mount", "sh", "-c", `mount -t debugfs none /sys/kernel/debug && mount -t tracefs none /sys/kernel/tracing && exec bpftrace -o /dev/null -e "$1" -c "/bin/sh $2"`, "sh", script, file)
+	return exec.Command("unshare", "--mount", "sh", "-c", `mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug && mountpoint -q /sys/kernel/tracing || mount -t tracefs none /sys/kernel/tracing && exec bpftrace -o /dev/null -e "$1" -c "/bin/sh $2"`, "sh", script, file)
 }
