@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -116,7 +117,7 @@ func idOf(b []byte) (id jsontext.Value, response bool) {
 			id = v.Clone()
 		}
 	}
-	if k := id.Kind(); k != '"' && k != '0' || len(id) > maxID {
+	if k := id.Kind(); k != '"' && k != '0' || len(id) > maxID || !utf8.Valid(id) {
 		return nil, false
 	}
 	return id, response && !request
