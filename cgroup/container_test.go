@@ -77,13 +77,16 @@ func TestDelegatedSubtree(t *testing.T) {
 	nothingInside(t, dir)
 }
 
+// nothingInside looks for cgroups below dir. A runner that the suite killed in the
+// microseconds of its probe leaves that one, which a Probe removes a minute later:
+// see TestProbeRemovesWhatAKilledProbeLeft.
 func nothingInside(t *testing.T, dir string) {
 	t.Helper()
-	if left, _ := filepath.Glob(filepath.Join(dir, "*/")); len(left) > 0 {
-		for _, l := range left {
-			if st, err := os.Stat(l); err == nil && st.IsDir() {
-				t.Errorf("left behind: %s", l)
-			}
+	left, _ := filepath.Glob(filepath.Join(dir, "*/"))
+	for _, l := range left {
+		st, err := os.Stat(l)
+		if err == nil && st.IsDir() && !strings.HasPrefix(filepath.Base(l), "assay-run-probe-") {
+			t.Errorf("left behind: %s", l)
 		}
 	}
 }
