@@ -205,7 +205,8 @@ func (s *Session) create(p place) error {
 		} else if err != nil {
 			return err
 		}
-		err = unix.Mkdir(path, 0o755)
+		// In the very directory that is locked, which may be another by now.
+		err = unix.Mkdirat(fd, s.runID, 0o755)
 		var lock int
 		if err == nil {
 			lock, err = lockDir(path)
@@ -216,7 +217,7 @@ func (s *Session) create(p place) error {
 			s.dirs = append(s.dirs, dir{path: path, v2: p.h.v2, freezer: !p.h.v2 && p.h.has("freezer")})
 			s.locks = append(s.locks, lock)
 			return nil
-		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
 		case errors.Is(err, fs.ErrExist):
 			if lock, err := lockDir(path); err == nil {
 				err = sweepDir(dir{path: path, v2: p.h.v2, freezer: p.h.has("freezer")})

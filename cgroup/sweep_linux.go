@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -56,13 +57,14 @@ func (l *hierarchy) sweep(parent string, found map[string]*Swept) error {
 		return nil
 	}
 	stale := map[string]int{}
-	entries, err := os.ReadDir(parent)
+	locked := "/proc/self/fd/" + strconv.Itoa(fd) // parent may be another by now
+	entries, err := os.ReadDir(locked)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the last session just went, and this with it
 	}
 	for _, e := range entries {
 		if e.IsDir() {
-			if lock, err := lockDir(filepath.Join(parent, e.Name())); err == nil {
+			if lock, err := lockDir(filepath.Join(locked, e.Name())); err == nil {
 				stale[e.Name()] = lock
 			}
 		}
