@@ -15,7 +15,7 @@ import (
 // complete adds what a bundle must hold and the spool may not: empty layers,
 // run.json without its output, and documents that an interrupted run never
 // came to write. The notes say what was cut or made up.
-func complete(dir string, run schema.Run, sources []source, scans map[string]*layerScan, newSurface NewSurface) (_ []source, notes []string, err error) {
+func complete(dir string, run schema.Run, sources []source, scans map[string]*layerScan) (_ []source, notes []string, err error) {
 	have := map[string]bool{}
 	for _, src := range sources {
 		have[src.path] = true
@@ -25,7 +25,7 @@ func complete(dir string, run schema.Run, sources []source, scans map[string]*la
 			sources = append(sources, source{path: p})
 		}
 	}
-	made, notes, err := madeDocuments(dir, run, have, scans, newSurface)
+	made, notes, err := madeDocuments(dir, run, have, scans)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -47,7 +47,7 @@ func complete(dir string, run schema.Run, sources []source, scans map[string]*la
 // madeDocuments makes the documents that are missing, and corrects those that
 // claim a run ended which did not. scans is nil when the spool's own process
 // seals: then only what is missing is made.
-func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[string]*layerScan, newSurface NewSurface) (made map[string]any, notes []string, err error) {
+func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[string]*layerScan) (made map[string]any, notes []string, err error) {
 	made = map[string]any{}
 	missing := slices.ContainsFunc(documents, func(p string) bool { return p != schema.RunPath && !have[p] })
 	if scans == nil && !missing {
@@ -69,9 +69,9 @@ func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[s
 		return made, notes, nil
 	}
 	notes = append(notes, "the run is sealed as incomplete")
-	var about []schema.Reason // the surface
+	var about []schema.Reason // about the surface
 	if surface == nil {
-		if made[schema.SurfacePath], about, err = surfaceOf(dir, run.RunID, scans, newSurface); err != nil {
+		if made[schema.SurfacePath], about, err = surfaceOf(dir, run.RunID, scans); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -81,9 +81,6 @@ func ListSpools(dir string) ([]Interrupted, error) {
 type RecoverOptions struct {
 	// Output is where the bundle goes. Empty means where it was meant to go.
 	Output string
-	// Surface makes the capability surface of a run that had not written its own.
-	// Without it that document is empty, and a reason says so.
-	Surface NewSurface
 }
 
 // Recover seals what an interrupted run left in dir. Of each layer only a torn
@@ -144,7 +141,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	if err != nil {
 		return Sealed{}, err
 	}
-	sources, notes, err := complete(spool, run, sources, scans, opt.Surface)
+	sources, notes, err := complete(spool, run, sources, scans)
 	if err != nil {
 		return Sealed{}, err
 	}

@@ -41,7 +41,7 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	sources, err := spoolSources(s.dir, sizes)
 	var notes []string
 	if err == nil {
-		sources, notes, err = complete(s.dir, s.run, sources, nil, nil)
+		sources, notes, err = complete(s.dir, s.run, sources, nil)
 	}
 	var sealed Sealed
 	if err == nil {

@@ -3,43 +3,18 @@ package archive
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"path/filepath"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/surface"
 )
 
-// Surface makes capability-surface.json of a run from what is in its layers. It
-// is kernel/layer's Surface: a run that is recovered has the same rules as one
-// that ended.
-type Surface interface {
-	Add(*schema.KernelEvent) error
-	AddTool(name string)
-	AddDecision(decision string)
-	// WriteTo writes the document, of at most 64 MiB. Reasons then says what it
-	// does not hold.
-	WriteTo(io.Writer) (int64, error)
-	Reasons() []schema.Reason
-	Close()
-}
-
-// NewSurface makes a Surface of a run, which may keep files in dir, with names
-// that start with a dot, until it is closed.
-type NewSurface func(runID, dir string) Surface
-
-// surfaceOf feeds what is in a spool's layers to a new surface, and returns its
-// document. Without newSurface the document is empty, and a reason says so.
-func surfaceOf(dir, runID string, scans map[string]*layerScan, newSurface NewSurface) (document []byte, _ []schema.Reason, err error) {
-	if newSurface == nil {
-		document, err = schema.Document(schema.CapabilitySurface{
-			Schema: schema.CapabilitySurfaceV0, RunID: runID, FilesystemPaths: []string{}, NetworkEndpoints: []string{},
-			ProcessExecs: []string{}, MCPTools: []string{}, PolicyDecisions: []string{},
-		})
-		return document, []schema.Reason{{Subject: "surface", Code: "surface_not_written", Message: "capability-surface.json is empty: nothing made it from the layers"}}, err
-	}
-	s := newSurface(runID, dir)
+// surfaceOf makes capability-surface.json from a spool's layers, by the rules of
+// a live run. The reasons say what the document has no room for.
+func surfaceOf(dir, runID string, scans map[string]*layerScan) (document []byte, _ []schema.Reason, err error) {
+	s := surface.New(runID, dir)
 	defer s.Close()
 	var e schema.KernelEvent
 	var failed error
@@ -56,9 +31,8 @@ func surfaceOf(dir, runID string, scans map[string]*layerScan, newSurface NewSur
 	}
 	err = eachLine(layerFile(dir, schema.PolicyPath), scans[schema.PolicyPath].size, func(line []byte) {
 		var p schema.PolicyEvent
-		if json.Unmarshal(line, &p) == nil && p.Tool != "" {
-			s.AddTool(p.Tool)
-			s.AddDecision(p.Decision + ":" + p.Tool)
+		if json.Unmarshal(line, &p) == nil {
+			s.AddPolicy(&p)
 		}
 	})
 	if err != nil {

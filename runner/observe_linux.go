@@ -12,6 +12,7 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/surface"
 )
 
 // observation is the kernel layer of one run: the observer, and a goroutine
@@ -20,7 +21,7 @@ import (
 type observation struct {
 	observer *kernel.Observer
 	builder  *layer.Builder
-	surface  *layer.Surface
+	surface  *surface.Builder
 	done     chan error
 	closed   bool
 }
@@ -149,7 +150,7 @@ func (r *run) writeSurface() error {
 		Subject: "surface", Code: "surface_not_written", Message: fmt.Sprintf("capability-surface.json is empty because it could not be written: %v", err),
 		Remedy: "make room on the disk that holds the spool",
 	})
-	empty := layer.NewSurface(r.spec.RunID, "", 0)
+	empty := surface.New(r.spec.RunID, "")
 	defer empty.Close()
 	w.small.Reset()
 	_, _ = empty.WriteTo(&w.small) // a buffer cannot fail

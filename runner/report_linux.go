@@ -120,7 +120,7 @@ func (r *run) health() *schema.ObservationHealth {
 			r.lose(reason)
 		}
 	}
-	if h.NetworkEndpointClaimScope == schema.PeerSet && r.surface.EndpointsCut() {
+	if h.NetworkEndpointClaimScope == schema.PeerSet && r.surface.EndpointsOmitted() {
 		h.NetworkEndpointClaimScope = schema.DiagnosticOnly
 	}
 	r.agentHealth(h)

@@ -12,6 +12,7 @@ import (
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/internal/stdio"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/surface"
 )
 
 // Run runs the command of spec and leaves every artifact of the run with the
@@ -77,7 +78,7 @@ type run struct {
 
 	observation   *observation // nil when the kernel layer is off or absent
 	unobserved    error        // why it is absent
-	surface       *layer.Surface
+	surface       *surface.Builder
 	kernelAccount layer.Account
 
 	agentSide *agentSide // nil until it is open
@@ -100,7 +101,7 @@ func newRun(spec *Spec, opt Options) *run {
 	}
 	r := &run{spec: spec, opt: opt, began: bootTime()}
 	r.rec = newLifecycle(spec.RunID, opt.Recorder)
-	r.surface = layer.NewSurface(spec.RunID, opt.ScratchDir, 0)
+	r.surface = surface.New(spec.RunID, opt.ScratchDir)
 	r.result = schema.Result{
 		Schema: schema.ResultV0, RunID: spec.RunID, Outcome: schema.OutcomeInfraError,
 		LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone},

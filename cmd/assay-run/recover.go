@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
-	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/gateway"
 )
 
@@ -55,9 +54,6 @@ alive is never touched. Without a run id it lists what there is.`,
 	return cmd
 }
 
-// newSurface makes a recovered run's capability surface by the rules of a live one.
-func newSurface(runID, dir string) archive.Surface { return layer.NewSurface(runID, dir, 0) }
-
 // interrupted are the runs to recover. One that looks alive may just have been
 // killed, and its lock be about to go: recovering it tells.
 func interrupted(spools []archive.Interrupted, doubtful bool) (ids []string) {
@@ -75,7 +71,7 @@ func interrupted(spools []archive.Interrupted, doubtful bool) (ids []string) {
 func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output string, all bool) error {
 	var errs []error
 	for _, id := range ids {
-		sealed, err := archive.Recover(ctx, dir, id, archive.RecoverOptions{Output: output, Surface: newSurface})
+		sealed, err := archive.Recover(ctx, dir, id, archive.RecoverOptions{Output: output})
 		switch {
 		case all && errors.Is(err, archive.ErrAlive):
 			a.say.info("%s: left alone, it is alive or being recovered", id)

@@ -16,6 +16,7 @@ import (
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/surface"
 )
 
 // servedRuns keeps the runs of serve: each in a spool below dir/.spool, whose
@@ -47,7 +48,7 @@ func (s *servedRuns) recover(ctx context.Context, warn func(string, ...any)) err
 		if info.Alive {
 			continue
 		}
-		sealed, err := archive.Recover(ctx, s.spoolDir(), info.RunID, archive.RecoverOptions{Surface: newSurface})
+		sealed, err := archive.Recover(ctx, s.spoolDir(), info.RunID, archive.RecoverOptions{})
 		if err != nil {
 			warn("the interrupted run %s is kept in %s: %v", info.RunID, s.spoolDir(), err)
 			continue
@@ -182,8 +183,8 @@ func (s *servedSpool) health(runID string) *schema.ObservationHealth {
 // writeSurface makes capability-surface.json of the policy layer, by the rules of
 // any other run.
 func (s *servedSpool) writeSurface(runID string) error {
-	surface := newSurface(runID, s.Dir())
-	defer surface.Close()
+	touched := surface.New(runID, s.Dir())
+	defer touched.Close()
 	f, err := os.Open(filepath.Join(s.Dir(), filepath.FromSlash(schema.PolicyPath)))
 	if err == nil {
 		defer f.Close()
@@ -192,8 +193,7 @@ func (s *servedSpool) writeSurface(runID string) error {
 		for lines.Scan() && err == nil {
 			var e schema.PolicyEvent
 			if err = json.Unmarshal(lines.Bytes(), &e); err == nil {
-				surface.AddTool(e.Tool)
-				surface.AddDecision(e.Decision + ":" + e.Tool)
+				touched.AddPolicy(&e)
 			}
 		}
 		err = errors.Join(err, lines.Err())
@@ -201,6 +201,6 @@ func (s *servedSpool) writeSurface(runID string) error {
 		err = nil
 	}
 	var document bytes.Buffer
-	_, werr := surface.WriteTo(&document)
+	_, werr := touched.WriteTo(&document)
 	return errors.Join(err, werr, s.Put(schema.SurfacePath, document.Bytes()))
 }

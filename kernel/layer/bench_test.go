@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/surface"
 )
 
 func BenchmarkBuilderAndAppender(b *testing.B) {
 	var buf bytes.Buffer
 	line := make([]byte, 0, 4096)
-	bl := NewBuilder(Options{RunID: "run_01JABCDEFGHJKMNPQRSTVWXYZ0", Start: start, Surface: NewSurface("r", b.TempDir(), 0), Sink: func(e *schema.KernelEvent) error {
+	bl := NewBuilder(Options{RunID: "run_01JABCDEFGHJKMNPQRSTVWXYZ0", Start: start, Surface: surface.New("r", b.TempDir()), Sink: func(e *schema.KernelEvent) error {
 		line = append(schema.AppendJSON(line[:0], e), '\n')
 		buf.Write(line)
 		if buf.Len() > 1<<20 {

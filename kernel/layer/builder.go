@@ -5,6 +5,7 @@ import (
 
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/surface"
 )
 
 // Options are what a [Builder] needs. RunID and Sink must be set.
@@ -17,7 +18,7 @@ type Options struct {
 	// further event is counted as dropped.
 	Sink func(*schema.KernelEvent) error
 	// Surface gathers what is class agent; nil for none.
-	Surface *Surface
+	Surface *surface.Builder
 	// CompatV0 hands to Sink only what the closed v0 form has a line for; the
 	// rest is counted as filtered (classes) or coalesced (repeats).
 	CompatV0 bool
@@ -198,7 +199,7 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 	case p.starting && b.out.Kind != schema.KindFork && b.out.Kind != schema.KindExecFailed && b.out.Kind != schema.KindExit:
 		b.out.Class = schema.ClassRunner
 	default:
-		b.out.Class = classify(&b.out, p.exe)
+		b.out.Class = surface.Classify(&b.out, p.exe)
 	}
 	if !ev.Repeat {
 		*slot = eventID{ev.ID, b.out.ExecID, uint8(b.out.Class), b.out.ToolCallID, b.out.BoundBy}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/surface"
 )
 
 // A baseline check, the agent, which moves into the baseline's cgroup, and the
@@ -16,8 +17,8 @@ func TestChecksAreToldFromTheAgent(t *testing.T) {
 	checks.Begin(90, Check{Name: "tests_pass"})
 	checks.Begin(0, Check{Name: "nowhere"})
 
-	surface := NewSurface("run_1", "", 0)
-	b, lines := collect(t, Options{Checks: checks, Surface: surface})
+	listed := surface.New("run_1", "")
+	b, lines := collect(t, Options{Checks: checks, Surface: listed})
 	in := func(cgroup uint64, ev ...any) {
 		t.Helper()
 		for _, e := range ev {
@@ -67,15 +68,15 @@ func TestChecksAreToldFromTheAgent(t *testing.T) {
 		t.Errorf("not seen: %v", want)
 	}
 	var out strings.Builder
-	if _, err := surface.WriteTo(&out); err != nil {
+	if _, err := listed.WriteTo(&out); err != nil {
 		t.Fatal(err)
 	}
 	if s := out.String(); strings.Contains(s, "final") || strings.Contains(s, "baseline") || !strings.Contains(s, "/agent-hiding") || strings.Contains(s, "/bin/true") {
 		t.Errorf("surface %s", s)
 	}
 	// Four forks, five opens or so: everything of the checks, and nothing else.
-	if s := b.Stats(); s.CheckForks != 4 || surface.LeftOut()["check"] != s.ByClass[schema.ClassCheck] || s.ByClass[schema.ClassCheck] != 10 {
-		t.Errorf("%d forks of checks, %v left out, %v by class", s.CheckForks, surface.LeftOut(), s.ByClass)
+	if s := b.Stats(); s.CheckForks != 4 || listed.LeftOut()["check"] != s.ByClass[schema.ClassCheck] || s.ByClass[schema.ClassCheck] != 10 {
+		t.Errorf("%d forks of checks, %v left out, %v by class", s.CheckForks, listed.LeftOut(), s.ByClass)
 	}
 }
 

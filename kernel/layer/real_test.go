@@ -15,6 +15,7 @@ import (
 
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/surface"
 	"golang.org/x/sys/unix"
 )
 
@@ -61,7 +62,7 @@ func observe(t testing.TB, dir, script string) real {
 	}
 	defer o.Close()
 	var r real
-	s := NewSurface("run_1", t.TempDir(), 0)
+	s := surface.New("run_1", t.TempDir())
 	defer s.Close()
 	b := NewBuilder(Options{RunID: "run_1", Start: bootTime(t), Surface: s, Sink: func(e *schema.KernelEvent) error {
 		e.Seq = uint64(len(r.lines))

@@ -1,13 +1,14 @@
-package layer
+package surface
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
 )
 
 // This file is the whole of what decides an event's class, but for check and
-// runner, which follow from whose process it is (builder.go). Everything is
+// runner, which follow from whose process it is (kernel/layer). Everything is
 // agent, unless one of the rules below says otherwise. They follow from one
 // concern: calling an agent's action noise hides it from a reviewer, calling
 // noise an action merely lengthens a list. So noise is only
@@ -134,8 +135,9 @@ const (
 	enotdir     = -20
 )
 
-// classify gives the class of e, an event of a process that executes exe.
-func classify(e *schema.KernelEvent, exe string) schema.Class {
+// Classify returns the class of e, an event of a process that executes exe:
+// agent, or one of the four kinds of noise.
+func Classify(e *schema.KernelEvent, exe string) schema.Class {
 	if e.Kind != schema.KindOpen || !systemPath(e.Value) || !harmless(e) {
 		return schema.ClassAgent
 	}
@@ -163,20 +165,11 @@ func harmless(e *schema.KernelEvent) bool {
 
 func (r *rule) matches(path string) bool {
 	if r.in != nil || r.is != nil {
-		if !oneOf(r.is, path) && !below(r.in, path) {
+		if !slices.Contains(r.is, path) && !below(r.in, path) {
 			return false
 		}
 	}
 	return r.like == nil || r.like(path)
-}
-
-func oneOf(paths []string, path string) bool {
-	for _, p := range paths {
-		if p == path {
-			return true
-		}
-	}
-	return false
 }
 
 func below(dirs []string, path string) bool {

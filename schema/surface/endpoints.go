@@ -1,4 +1,4 @@
-package layer
+package surface
 
 import (
 	"iter"
@@ -13,24 +13,24 @@ import (
 // an endpoint that only flowed in, finds its endpoint when they are merged.
 const nameMark = "\x00"
 
-func (s *Surface) endpoint(ep string, e *schema.KernelEvent) error {
+func (b *Builder) endpoint(ep string, e *schema.KernelEvent) error {
 	if path, ok := strings.CutPrefix(ep, "unix:"); ok {
 		if path == "" {
 			return nil
 		}
-		return s.hosts.add("unix:" + socketName(path, e.PID) + nameMark)
+		return b.hosts.add("unix:" + socketName(path, e.PID) + nameMark)
 	}
 	if ep == "" {
 		return nil
 	}
 	if ap, err := netip.ParseAddrPort(ep); err == nil && ap.Addr().IsLoopback() && ap.Port() >= firstEphemeral &&
-		(e.Protocol == "udp" || s.bound.has(ap.Port())) {
+		(e.Protocol == "udp" || b.bound.has(ap.Port())) {
 		ep = anyPort(ep)
 	}
-	if err := s.hosts.add(ep + nameMark); err != nil {
+	if err := b.hosts.add(ep + nameMark); err != nil {
 		return err
 	}
-	return s.nameOf(ep, e.Names...)
+	return b.nameOf(ep, e.Names...)
 }
 
 // socketName is normalizePath for abstract names too, which may hold zeroes.
@@ -47,41 +47,41 @@ func anyPort(ep string) string { return ep[:strings.LastIndexByte(ep, ':')] + ":
 
 // note remembers an own port that the kernel may have chosen, and reports
 // whether it is one.
-func (s *Surface) note(ep string) bool {
+func (b *Builder) note(ep string) bool {
 	ap, err := netip.ParseAddrPort(ep)
 	if err != nil || ap.Port() < firstEphemeral {
 		return false
 	}
-	s.bound.add(ap.Port())
+	b.bound.add(ap.Port())
 	return true
 }
 
-func (s *Surface) nameOf(ep string, names ...string) error {
+func (b *Builder) nameOf(ep string, names ...string) error {
 	for _, n := range names {
 		if n == "" || ep == "" {
 			continue
 		}
-		if err := s.hosts.add(ep + nameMark + n); err != nil {
+		if err := b.hosts.add(ep + nameMark + n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Surface) bind(e *schema.KernelEvent) error {
+func (b *Builder) bind(e *schema.KernelEvent) error {
 	if path, ok := strings.CutPrefix(e.Value, "unix:"); ok {
 		if path == "" {
 			return nil
 		}
-		return s.hosts.add("bind unix:" + socketName(path, e.PID) + nameMark)
+		return b.hosts.add("bind unix:" + socketName(path, e.PID) + nameMark)
 	}
 	if e.Value == "" {
 		return nil
 	}
-	if s.note(e.Value) {
-		return s.hosts.add("bind " + anyPort(e.Value) + nameMark)
+	if b.note(e.Value) {
+		return b.hosts.add("bind " + anyPort(e.Value) + nameMark)
 	}
-	return s.hosts.add("bind " + e.Value + nameMark)
+	return b.hosts.add("bind " + e.Value + nameMark)
 }
 
 // portSet is a set of ports.
@@ -91,7 +91,7 @@ func (p *portSet) add(port uint16)      { p[port/64] |= 1 << (port % 64) }
 func (p *portSet) has(port uint16) bool { return p[port/64]&(1<<(port%64)) != 0 }
 
 // endpoints yields the endpoints with their names, in the order of their bytes.
-func (s *Surface) endpoints() iter.Seq2[string, error] {
+func (b *Builder) endpoints() iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		var ep string
 		var names []string
@@ -106,7 +106,7 @@ func (s *Surface) endpoints() iter.Seq2[string, error] {
 			ep, names = "", nil
 			return yield(out, nil)
 		}
-		for v, err := range s.hosts.all() {
+		for v, err := range b.hosts.all() {
 			if err != nil {
 				yield("", err)
 				return

@@ -1,4 +1,4 @@
-package layer
+package surface
 
 import (
 	"bufio"
@@ -23,30 +23,30 @@ const (
 	listDecisions = "policy_decisions"
 )
 
-// surfaceRoom is how many bytes each list takes in the document at most: together
+// listRoom is how many bytes each list takes in the document at most: together
 // less than the 64 MiB that readers accept of one (schema/SPEC.md).
-var surfaceRoom = map[string]int64{
+var listRoom = map[string]int64{
 	listPaths: 40 << 20, listEndpoints: 6 << 20, listExecs: 6 << 20, listTools: 4 << 20, listDecisions: 4 << 20,
 }
 
 // WriteTo streams capability-surface.json in the form of [schema.Document]. What a
 // list has no room for, the last by its order, is left out; Reasons tells.
-func (s *Surface) WriteTo(w io.Writer) (int64, error) {
+func (b *Builder) WriteTo(w io.Writer) (int64, error) {
 	c := &countWriter{w: bufio.NewWriterSize(w, 64<<10)}
 	c.text("{\n  \"schema\": ")
 	c.value(schema.CapabilitySurfaceV0)
 	c.text(",\n  \"run_id\": ")
-	c.value(s.runID)
-	s.cut = make(map[string]uint64)
+	c.value(b.runID)
+	b.omitted = make(map[string]uint64)
 	for _, l := range []struct {
 		key    string
 		values iter.Seq2[string, error]
 	}{
-		{listPaths, s.paths.all()}, {listEndpoints, s.endpoints()}, {listExecs, s.execs.all()},
-		{listTools, ascending(s.tools)}, {listDecisions, ascending(s.decisions)},
+		{listPaths, b.paths.all()}, {listEndpoints, b.endpoints()}, {listExecs, b.execs.all()},
+		{listTools, ascending(b.tools)}, {listDecisions, ascending(b.decisions)},
 	} {
-		if n := c.list(l.key, l.values, s.room[l.key]); n > 0 {
-			s.cut[l.key] = n
+		if n := c.list(l.key, l.values, b.room[l.key]); n > 0 {
+			b.omitted[l.key] = n
 		}
 	}
 	c.text("\n}\n")
@@ -56,23 +56,20 @@ func (s *Surface) WriteTo(w io.Writer) (int64, error) {
 	return c.n, c.err
 }
 
-// CodeSurfaceCut is the reason of a surface that WriteTo had no room for.
-const CodeSurfaceCut = "surface_cut"
-
 // Reasons says, after WriteTo, what the document does not list.
-func (s *Surface) Reasons() []schema.Reason {
+func (b *Builder) Reasons() []schema.Reason {
 	var reasons []schema.Reason
-	for _, list := range slices.Sorted(maps.Keys(s.cut)) {
+	for _, list := range slices.Sorted(maps.Keys(b.omitted)) {
 		reasons = append(reasons, schema.Reason{
-			Subject: "surface", Code: CodeSurfaceCut,
-			Message: fmt.Sprintf("%s holds %d MiB at the most: the last %d by their order are left out; the layers have them", list, s.room[list]>>20, s.cut[list]),
+			Subject: "surface", Code: "surface_cut",
+			Message: fmt.Sprintf("%s holds %d MiB at the most: the last %d by their order are left out; the layers have them", list, b.room[list]>>20, b.omitted[list]),
 		})
 	}
 	return reasons
 }
 
-// EndpointsCut tells, after WriteTo, that not every endpoint is listed.
-func (s *Surface) EndpointsCut() bool { return s.cut[listEndpoints] > 0 }
+// EndpointsOmitted reports, after WriteTo, whether there was no room for some endpoints.
+func (b *Builder) EndpointsOmitted() bool { return b.omitted[listEndpoints] > 0 }
 
 func ascending(m map[string]struct{}) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
@@ -114,7 +111,7 @@ func (c *countWriter) encode(s string) string {
 
 // list writes values as long as there is room for them, and returns how many it
 // left out.
-func (c *countWriter) list(key string, values iter.Seq2[string, error], room int64) (cut uint64) {
+func (c *countWriter) list(key string, values iter.Seq2[string, error], room int64) (omitted uint64) {
 	c.text(",\n  \"" + key + "\": [")
 	sep, end := "\n    ", c.n+room
 	for v, err := range values {
@@ -122,11 +119,11 @@ func (c *countWriter) list(key string, values iter.Seq2[string, error], room int
 			c.err = err
 		}
 		if c.err != nil {
-			return cut
+			return omitted
 		}
 		text := c.encode(v)
-		if cut > 0 || c.n+int64(len(sep)+len(text)) > end {
-			cut++
+		if omitted > 0 || c.n+int64(len(sep)+len(text)) > end {
+			omitted++
 			continue
 		}
 		c.text(sep)
@@ -137,5 +134,5 @@ func (c *countWriter) list(key string, values iter.Seq2[string, error], room int
 		c.text("\n  ")
 	}
 	c.text("]")
-	return cut
+	return omitted
 }

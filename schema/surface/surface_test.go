@@ -1,4 +1,4 @@
-package layer
+package surface
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ func netEvent(kind schema.KernelKind, value, proto string, names ...string) *sch
 
 func surfaceOf(t testing.TB, evs ...*schema.KernelEvent) schema.CapabilitySurface {
 	t.Helper()
-	s := NewSurface("run_1", t.TempDir(), 0)
+	s := New("run_1", t.TempDir())
 	defer s.Close()
 	for _, e := range evs {
 		if err := s.Add(e); err != nil {
@@ -73,7 +73,7 @@ func TestSurfaceListsWhatTheAgentDid(t *testing.T) {
 }
 
 func TestSurfaceCountsWhatItLeavesOut(t *testing.T) {
-	s := NewSurface("r", "", 0)
+	s := New("r", "")
 	for _, c := range []schema.Class{schema.ClassLoader, schema.ClassLoader, schema.ClassLocale, schema.ClassAgent} {
 		s.Add(&schema.KernelEvent{Kind: schema.KindOpen, Value: "/x", Class: c, Repeat: c == schema.ClassLocale, Count: 5})
 	}
@@ -96,7 +96,7 @@ func TestSurfaceIsCanonicalHoweverItWasSpilled(t *testing.T) {
 	}
 	for _, memory := range []int{500, 20_000, 10 << 20} { // 500 makes more runs than there are buffers for
 		dir := t.TempDir()
-		s := NewSurface("run_1", dir, memory)
+		s := newBuilder("run_1", dir, memory)
 		s.AddTool("t")
 		s.AddDecision("allow:t")
 		for _, i := range append(rand.Perm(n), rand.Perm(n)...) {
@@ -118,7 +118,7 @@ func TestSurfaceIsCanonicalHoweverItWasSpilled(t *testing.T) {
 		}
 	}
 	var empty bytes.Buffer
-	NewSurface("run_1", "", 0).WriteTo(&empty)
+	New("run_1", "").WriteTo(&empty)
 	want.FilesystemPaths, want.MCPTools, want.PolicyDecisions = []string{}, []string{}, []string{}
 	if golden, _ = schema.Document(want); !bytes.Equal(empty.Bytes(), golden) {
 		t.Errorf("an empty surface is %s", &empty)
@@ -126,7 +126,7 @@ func TestSurfaceIsCanonicalHoweverItWasSpilled(t *testing.T) {
 }
 
 func TestSurfaceSaysThatItCannotSpill(t *testing.T) {
-	s := NewSurface("r", t.TempDir()+"/gone", 100)
+	s := newBuilder("r", t.TempDir()+"/gone", 100)
 	var err error
 	for i := range 100 {
 		err = errors.Join(err, s.Add(fileEvent(schema.KindOpen, fmt.Sprint("/", i), "")))
@@ -138,7 +138,7 @@ func TestSurfaceSaysThatItCannotSpill(t *testing.T) {
 
 func TestSurfaceNoticesADamagedRun(t *testing.T) {
 	dir := t.TempDir()
-	s := NewSurface("r", dir, 100)
+	s := newBuilder("r", dir, 100)
 	for i := range 10 {
 		s.Add(fileEvent(schema.KindOpen, fmt.Sprint("/", i), ""))
 	}
