@@ -94,7 +94,9 @@ type AssaySyscall struct {
 	Path2 uint8
 	Name  uint8
 	Keys  uint8
-	Pad   [6]uint8
+	Flags uint8
+	Mode  uint8
+	Pad   [4]uint8
 }
 
 type AssayTraffic struct {

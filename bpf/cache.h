@@ -21,7 +21,7 @@ static __always_inline void key_who(struct scratch *s, u32 kind)
 	struct task_struct *t = bpf_get_current_task_btf();
 
 	s->key[0] = started(t);
-	s->key[1] = (u64)(u32)t->tgid << 32 | (u64)kind << 16 | (u16)s->nr;
+	s->key[1] = (u64)(u32)t->tgid << 32 | (u64)kind << 16 | (u16)s->nr | s->is32 << 15;
 	s->key[6] = s->how << 20 ^ (s->ret < 0 ? (u64)-s->ret : 0);
 	/* A process that executes something else starts over. */
 	s->key[7] = generation ^ (u64)t->self_exec_id << 32;

@@ -200,24 +200,103 @@ __noinline u64 file_of(u32 fd)
 	return f;
 }
 
+static long hash_word(u32 i, void *arg)
+{
+	struct scratch *s = *(struct scratch **)arg;
+	struct hash_at *h = &s->hash;
+	u64 w = *(u64 *)&s->data[(h->off + i * 8) & (DATA - 1)];
+
+	h->a = mix(h->a, w);
+	h->b = mix(h->b + i, w ^ h->a);
+	return 0;
+}
+
+/* Mixes n bytes at off into s->hash, after padding them with zeros to a word. */
+__noinline int hash_string(struct scratch *s, u32 off, u32 n)
+{
+	if (!s)
+		return 0;
+	*(u64 *)&s->data[(off + n) & (DATA - 1)] = 0;
+	s->hash.off = off;
+	s->hash.a = mix(s->hash.a, n);
+	bpf_loop((n + 7) / 8, hash_word, &s, 0);
+	return 0;
+}
+
+/* A coalescing key must never say of two objects that they are one. Addresses do:
+ * the kernel gives the memory of a dentry or an inode to the next as soon as it is
+ * short of it, on tmpfs at once. So an object is its number on its file system,
+ * with the generation that tells it from the number's former holders, and its name
+ * is its bytes. */
+__noinline u64 identity(u64 inode)
+{
+	struct inode *i = (void *)inode;
+	u64 h;
+
+	if (!i)
+		return 0;
+	h = mix(seed, BPF_CORE_READ(i, i_ino));
+	h = mix(h, (u64)BPF_CORE_READ(i, i_generation) << 32 | BPF_CORE_READ(i, i_sb, s_dev));
+	return h;
+}
+
+/* The same of the directory that a name is relative to, with the mount that it
+ * was reached by. */
+static __always_inline u64 place(struct path *p)
+{
+	struct dentry *d = p->dentry;
+
+	return d ? mix(identity((u64)BPF_CORE_READ(d, d_inode)), (u64)p->mnt) : 0;
+}
+
+/* Hashes the name of the dentry that behead has read. */
+__noinline u64 hash_name(struct scratch *s, u64 dentry)
+{
+	struct dentry *d = (void *)dentry;
+	struct walk *w;
+	u64 name, h, mask, *words;
+	u32 n, i;
+
+	if (!s)
+		return 0;
+	w = &s->walk;
+	name = HEAD_WORD(w, d, d_name.name);
+	n = HEAD_WORD(w, d, d_name.hash_len) >> 32 & 0xff;
+	if (n <= SHORT_NAME && name - dentry <= HEAD - SHORT_NAME) {
+		h = mix(seed, n);
+		words = (u64 *)((u8 *)w->head + ((name - dentry) & (HEAD - SHORT_NAME)));
+#pragma unroll
+		for (i = 0; i < SHORT_NAME / 8; i++) {
+			mask = n >= i * 8 + 8 ? ~0ULL : n > i * 8 ? (1ULL << (n - i * 8) * 8) - 1 : 0;
+			h = mix(h, words[i] & mask);
+		}
+		return h;
+	}
+	s->hash.a = s->hash.b = seed;
+	if (bpf_probe_read_kernel(s->data, n, (void *)name))
+		return HEAD_WORD(w, d, d_name.hash_len);
+	hash_string(s, 0, n);
+	return s->hash.a;
+}
+
 /* The words of the coalescing key that say which file, and its inode. */
 static __always_inline u64 key_file(struct scratch *s, u64 mnt, u64 dentry)
 {
-	struct dentry *d = (void *)dentry;
+	struct dentry *d = (void *)dentry, *parent;
 	struct walk *w = &s->walk;
-	struct inode *inode;
-	u64 hash;
+	u64 inode, hash;
 
-	s->key[2] = dentry;
+	s->key[2] = s->key[4] = s->key[5] = 0;
 	s->key[3] = mnt;
-	s->key[4] = s->key[5] = 0;
 	if (behead(w, dentry))
 		return 0;
-	hash = HEAD_WORD(w, d, d_name.hash_len);
+	hash = hash_name(s, dentry);
 	s->key[4] = HEAD_WORD(w, d, d_hash.pprev) ? hash : ~hash; /* deleted */
-	inode = (void *)HEAD_WORD(w, d, d_inode);
-	s->key[5] = mix(HEAD_WORD(w, d, d_parent), BPF_CORE_READ(inode, i_ino));
-	return (u64)inode;
+	parent = (void *)HEAD_WORD(w, d, d_parent);
+	inode = HEAD_WORD(w, d, d_inode);
+	s->key[2] = identity(inode);
+	s->key[5] = parent == d ? 0 : identity((u64)BPF_CORE_READ(parent, d_inode));
+	return inode;
 }
 
 static __always_inline void identify(struct record *r, struct inode *inode)

@@ -105,7 +105,8 @@ struct syscall {
 	u8 dfd2, path2;
 	u8 name;       /* further string: xattr name, file system type */
 	u8 keys;       /* bit mask of arguments that tell repeats apart */
-	u8 pad[6];
+	u8 flags, mode;
+	u8 pad[4];
 };
 
 enum prog {

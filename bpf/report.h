@@ -6,6 +6,8 @@
 #include "cache.h"
 #include "path.h"
 
+#define OPENAT2 437
+
 /* How the call in s is treated. */
 static __always_inline volatile const struct syscall *row(struct scratch *s)
 {
@@ -24,13 +26,22 @@ static __always_inline u64 arg(struct scratch *s, u32 i)
 static __always_inline int enter(struct scratch *s)
 {
 	struct counter *c = cell(row(s)->hook);
-	u32 keys, i;
+	u32 keys, i, flags = row(s)->flags, mode = row(s)->mode;
 	u64 h = 0;
 
 	if (!c)
 		return -1;
 	c->fired++;
 	s->bits = s->name = s->bytes = 0;
+	/* The upper halves of ints are whatever the register held, and so is all of
+	 * a mode where nothing is made. */
+	if (mode < 6)
+		s->arg[mode] = (u32)s->arg[mode];
+	if (row(s)->prog == P_OPEN && flags < 6) {
+		s->arg[flags] = (u32)s->arg[flags];
+		if (mode < 6 && s->nr != OPENAT2 && !(s->arg[flags] & (0100 | 020000000 /* O_CREAT, __O_TMPFILE */)))
+			s->arg[mode] = 0;
+	}
 	keys = row(s)->keys;
 #pragma unroll
 	for (i = 0; i < 6; i++)
@@ -74,8 +85,6 @@ __noinline int report_args(struct scratch *s)
 	emit_keyed(s, c, 0);
 	return 0;
 }
-
-#define NAME_AT 16384 /* where in the scratch's data a further string waits */
 
 /* Reports the call in s with the kernel's own path of (mnt, dentry) and, behind
  * it, the string of length s->name at NAME_AT. */
@@ -130,29 +139,6 @@ static __always_inline void read_how(struct scratch *s)
 	s->how = mix(mix(how[0], how[1]), how[2]);
 }
 
-static long hash_word(u32 i, void *arg)
-{
-	struct scratch *s = *(struct scratch **)arg;
-	struct hash_at *h = &s->hash;
-	u64 w = *(u64 *)&s->data[(h->off + i * 8) & (DATA - 1)];
-
-	h->a = mix(h->a, w);
-	h->b = mix(h->b + i, w ^ h->a);
-	return 0;
-}
-
-/* Mixes n bytes at off into s->hash, after padding them with zeros to a word. */
-__noinline int hash_string(struct scratch *s, u32 off, u32 n)
-{
-	if (!s)
-		return 0;
-	*(u64 *)&s->data[(off + n) & (DATA - 1)] = 0;
-	s->hash.off = off;
-	s->hash.a = mix(s->hash.a, n);
-	bpf_loop((n + 7) / 8, hash_word, &s, 0);
-	return 0;
-}
-
 /* Reads a user string to off, hashes it, and returns its length. */
 __noinline u32 take_string(struct scratch *s, u32 off, u64 from)
 {
@@ -175,7 +161,6 @@ __noinline u32 take_string(struct scratch *s, u32 off, u64 from)
 	return n - 1;
 }
 
-#define OPENAT2 437
 #define RESOLVE_IN_ROOT 16
 
 /* The directory that a name is relative to. */
@@ -243,8 +228,6 @@ static __always_inline u32 base_of(struct scratch *s, u32 at, u32 n, u32 dfd_ind
 	return n;
 }
 
-#define NAME2_AT 8192
-
 /* Reports the call in s with the names in the caller's memory. */
 __noinline int report_names(struct scratch *s)
 {
@@ -257,26 +240,27 @@ __noinline int report_names(struct scratch *s)
 	s->hash.a = seed;
 	s->hash.b = s->how;
 	if (row(s)->path != NOARG) {
-		n = take_string(s, 0, arg(s, row(s)->path));
-		n = base_of(s, 0, n, row(s)->dfd, &base);
+		n = take_string(s, IN_AT, arg(s, row(s)->path));
+		n = base_of(s, IN_AT, n, row(s)->dfd, &base);
 	}
 	if (row(s)->path2 != NOARG) {
-		n2 = take_string(s, NAME2_AT, arg(s, row(s)->path2));
-		n2 = base_of(s, NAME2_AT, n2, row(s)->dfd2, &base2);
+		n2 = take_string(s, IN2_AT, arg(s, row(s)->path2));
+		n2 = base_of(s, IN2_AT, n2, row(s)->dfd2, &base2);
 	}
 	if (row(s)->name != NOARG)
 		s->name = take_string(s, NAME_AT, arg(s, row(s)->name));
-	relative = (n && s->data[0] != '/') || (n2 && s->data[NAME2_AT] != '/');
+	relative = (n && s->data[IN_AT] != '/') || (n2 && s->data[IN2_AT] != '/');
 
 	key_who(s, row(s)->kind);
 	s->key[2] = s->hash.a;
 	s->key[3] = s->hash.b;
-	s->key[4] = mix((u64)base.dentry, (u64)base.mnt);
-	s->key[5] = mix((u64)base2.dentry, (u64)base2.mnt);
+	s->key[4] = place(&base);
+	s->key[5] = place(&base2);
 	if (coalesce(s, c))
 		return 0;
 	begin_call(s);
 	s->r.seg[S_PATH] = end = n;
+	bpf_probe_read_kernel(s->data, n & 4095, &s->data[IN_AT]);
 	if (base.dentry) {
 		next = walk_base(s, end, &base);
 		s->r.seg[S_BASE] = next - end;
@@ -286,7 +270,7 @@ __noinline int report_names(struct scratch *s)
 	}
 	if (n2) {
 		s->r.seg[S_PATH2] = n2;
-		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n2 & 4095, &s->data[NAME2_AT]);
+		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n2 & 4095, &s->data[IN2_AT]);
 		end += n2;
 	}
 	if (base2.dentry) {

@@ -233,13 +233,19 @@ __noinline int on_socket(struct scratch *s)
 	if (kind == K_BIND || kind == K_LISTEN)
 		h = mix(mix(mix(h, a.lport), *(u64 *)&a.local[0]), *(u64 *)&a.local[8]);
 	h = mix(mix(h, *(u64 *)&a.remote[0]), *(u64 *)&a.remote[8]);
+	h = mix(h, (u64)a.type << 16 | a.proto);
 	key_who(s, kind);
-	s->hash.a = s->hash.b = seed;
-	hash_string(s, NAME_AT, n);
-	s->key[2] = mix(h, (u64)a.type << 16 | a.proto);
-	s->key[3] = (u64)at.dentry;
-	s->key[4] = s->hash.a;
-	s->key[5] = s->hash.b;
+	if (walked) {
+		key_file(s, (u64)at.mnt, (u64)at.dentry);
+		s->key[2] = mix(s->key[2], h);
+	} else {
+		s->hash.a = s->hash.b = seed;
+		hash_string(s, NAME_AT, n);
+		s->key[2] = h;
+		s->key[3] = place(&at);
+		s->key[4] = s->hash.a;
+		s->key[5] = s->hash.b;
+	}
 	if (coalesce(s, c))
 		return 0;
 	begin_call(s);

@@ -53,6 +53,12 @@ struct env {
 	u64 tool, trace;
 };
 
+/* The parts of the data where names are read to. What is sent is put together
+ * below them. */
+#define IN_AT 36864   /* the first name of a call */
+#define IN2_AT 45056  /* the second */
+#define NAME_AT 53248 /* a further string */
+
 struct hash_at {
 	u64 a, b;
 	u32 off;

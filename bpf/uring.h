@@ -137,8 +137,8 @@ int BPF_PROG(submitted, struct io_kiocb *req)
 	}
 	s->bits = 0;
 	s->hash.a = s->hash.b = seed;
-	take_name(s, 0, &a);
-	take_name(s, NAME2_AT, &b);
+	take_name(s, IN_AT, &a);
+	take_name(s, IN2_AT, &b);
 	s->nr = 0;
 	s->ret = 0;
 	s->how = op;
@@ -146,19 +146,20 @@ int BPF_PROG(submitted, struct io_kiocb *req)
 	key_who(s, K_IOURING_OP);
 	s->key[2] = s->hash.a;
 	s->key[3] = s->hash.b;
-	s->key[4] = mix((u64)a.base.dentry, (u64)a.base.mnt);
-	s->key[5] = mix((u64)b.base.dentry, (u64)b.base.mnt);
+	s->key[4] = place(&a.base);
+	s->key[5] = place(&b.base);
 	if (coalesce(s, c))
 		return 0;
 	begin(s, CTX_TASK, K_IOURING_OP, H_IOURING);
 	s->r.bits |= B_NO_RESULT | s->bits;
 	s->r.arg[0] = op;
 	s->r.seg[S_PATH] = end = a.len;
+	bpf_probe_read_kernel(s->data, a.len & 4095, &s->data[IN_AT]);
 	if (a.name)
 		end = put_base(s, end, S_BASE, &a);
 	if (b.len) {
 		s->r.seg[S_PATH2] = b.len;
-		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], b.len & 4095, &s->data[NAME2_AT]);
+		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], b.len & 4095, &s->data[IN2_AT]);
 		end += b.len;
 	}
 	if (b.name)
