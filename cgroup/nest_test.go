@@ -18,7 +18,7 @@ func TestNestedTakesProcessesOfItsGroupAlone(t *testing.T) {
 	if host.Mode() != cgroup.Unified && host.Mode() != cgroup.Hybrid {
 		t.Skipf("no writable cgroup2: the host's mode is %s", host.Mode())
 	}
-	s, err := host.NewSession("nest_test", cgroup.Limits{})
+	s, err := host.NewSession(testID()+"-nest", cgroup.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

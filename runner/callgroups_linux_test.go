@@ -40,7 +40,7 @@ func TestOnlyTheRunsProcessesGetCgroups(t *testing.T) {
 	if m := host.Mode(); m != cgroup.Unified && m != cgroup.Hybrid {
 		t.Skipf("no writable cgroup2: the host's mode is %s", m)
 	}
-	session, err := host.NewSession("call_test", cgroup.Limits{})
+	session, err := host.NewSession(fmt.Sprintf("call-test-%d", os.Getpid()), cgroup.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,8 @@ func TestFullDisks(t *testing.T) {
 	t.Run("under the output", func(t *testing.T) {
 		dir, disk := t.TempDir(), smallDisk(t, "256k")
 		output := filepath.Join(disk, "a.tar.gz")
-		cmd := self(t, dir, "-o", output, "--run-id", "full", "--", "head", "-c", "3000000", "/dev/urandom")
+		id := uniqueID()
+		cmd := self(t, dir, "-o", output, "--run-id", id, "--", "head", "-c", "3000000", "/dev/urandom")
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		_ = cmd.Run()
@@ -128,7 +129,7 @@ func TestFullDisks(t *testing.T) {
 		if out, err := exec.Command("mount", "-o", "remount,size=16m", disk).CombinedOutput(); err != nil {
 			t.Fatalf("remount: %v\n%s", err, out)
 		}
-		if out, err := self(t, dir, "recover", "full").CombinedOutput(); err != nil {
+		if out, err := self(t, dir, "recover", id).CombinedOutput(); err != nil {
 			t.Fatalf("recover: %v\n%s", err, out)
 		}
 		verifyBundle(t, output, 0)

@@ -179,7 +179,7 @@ func TestRunnerKilledWhileChecking(t *testing.T) {
 			dir := t.TempDir()
 			marker := fmt.Sprintf("assay-check-%s-%d;", phase, os.Getpid())
 			script := ": " + marker + ` setsid sh -c ": ` + marker + ` echo >ready; sleep 600" & echo begun; sleep 600`
-			flags := []string{"--run-id", "killed-" + phase}
+			flags := []string{"--run-id", uniqueID()}
 			if phase == "baseline" {
 				flags = append(flags, "--contract-baseline")
 			}

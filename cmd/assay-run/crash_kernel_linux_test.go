@@ -21,7 +21,7 @@ func TestLastEventBeforeAKillIsRecovered(t *testing.T) {
 	dir := t.TempDir()
 	mark := filepath.Join(dir, "the-last-event")
 	// The pause lets the batch that the start filled be written before.
-	cmd := self(t, dir, "-q", "-o", "run.tar.gz", "--run-id", "idle", "--kernel", "require", "--",
+	cmd := self(t, dir, "-q", "-o", "run.tar.gz", "--run-id", uniqueID(), "--kernel", "require", "--",
 		"sh", "-c", `sleep 0.4; : > "$1"; exec sleep 600`, "sh", mark)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -75,7 +75,8 @@ rules:
 	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := underRun(t, dir, []string{"--run-id", "run_1", "--gateway", "ws", "--policy", "policy.yaml", "--env", "RUN_ID=run_1"},
+	id := uniqueID()
+	cmd := underRun(t, dir, []string{"--run-id", id, "--gateway", "ws", "--policy", "policy.yaml", "--env", "RUN_ID=" + id},
 		"../../runner/gateway/testdata/scenario.py")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,5 +68,43 @@ func TestImportsPointOneWayAndPackagesAreDocumented(t *testing.T) {
 	}
 	if len(comments) < 10 {
 		t.Errorf("%d packages were found", len(comments))
+	}
+}
+
+// A run id is held by one run at a time on a host, so one that a test spells
+// out makes two test suites that run at the same time refuse each other's runs.
+var fixedID = []*regexp.Regexp{
+	regexp.MustCompile(`--run-id[= ][^\s$]*(?:\s|$)`),         // scripts: without $ID
+	regexp.MustCompile(`"--run-id(?:=\w|", ")[^"]*"[,})]`),    // Go tests: nothing but a literal
+	regexp.MustCompile(`\bNewSession\("[^"]*",`),              // Go tests of sessions
+	regexp.MustCompile(`(?m)^\s*(?:- )?run_id: *[^\s$]+\s*$`), // spec files in scripts
+}
+
+// refusedID is an id that no run can have.
+var refusedID = regexp.MustCompile(`--run-id (?:a:b) `)
+
+func TestRunIDsOfTestsAreUnique(t *testing.T) {
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		script := strings.HasSuffix(path, ".txtar")
+		if err != nil || d.IsDir() || !script && !strings.HasSuffix(path, "_test.go") || filepath.Base(path) == "layout_test.go" {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for i, line := range bytes.Split(b, []byte("\n")) {
+			line = refusedID.ReplaceAll(append(line, '\n'), nil)
+			for n, r := range fixedID {
+				if (script || n == 1 || n == 2) && r.Match(line) {
+					t.Errorf("%s:%d: the run id is the same in every test process; use $ID or uniqueID: %s", path, i+1, line)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

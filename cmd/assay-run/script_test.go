@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -27,11 +28,15 @@ func TestMain(m *testing.M) {
 // layer can be recorded; [limit:NAME] the
 // host can enforce that limit. Commands: "field FILE KEY WANT" compares a
 // value of a JSON document (a.b.0.c), "unpack BUNDLE DIR" extracts one.
+//
+// $ID is different for each script of each test process: every --run-id has it
+// in it, so that suites that run at the same time do not meet.
 func TestScripts(t *testing.T) {
 	host := cgroup.Probe()
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(env *testscript.Env) error {
+			env.Setenv("ID", uniqueID())
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
 			cache := os.Getenv("GOCACHE")
 			if dir, err := os.UserCacheDir(); cache == "" && err == nil {
@@ -64,6 +69,9 @@ func TestScripts(t *testing.T) {
 		},
 	})
 }
+
+// uniqueID returns a word of lower case letters and digits that nobody else has.
+func uniqueID() string { return strings.ToLower(rand.Text()[:12]) }
 
 // observes tells whether this host can record a kernel layer: whether a run
 // that requires one works.

@@ -38,12 +38,12 @@ except OSError: pass
 // runUnsealed runs a command whose bundle cannot be written, and returns its spool.
 func runUnsealed(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	state := filepath.Join(dir, "state")
-	cmd := self(t, dir, append([]string{"-q", "--kernel", "require", "--run-id", "r", "--spool-dir", state, "-o", filepath.Join(dir, "missing", "a.tar.gz"), "--"}, args...)...)
+	id, state := uniqueID(), filepath.Join(dir, "state")
+	cmd := self(t, dir, append([]string{"-q", "--kernel", "require", "--run-id", id, "--spool-dir", state, "-o", filepath.Join(dir, "missing", "a.tar.gz"), "--"}, args...)...)
 	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(out), "the evidence is kept") {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	return filepath.Join(state, "r")
+	return filepath.Join(state, id)
 }
 
 // What recover makes of a run's lines is what the run had made of its events.
@@ -73,7 +73,7 @@ func TestRecoveredSurfaceIsTheLiveOne(t *testing.T) {
 		}
 	}
 	bundle := filepath.Join(dir, "b.tar.gz")
-	if out, err := self(t, dir, "recover", "--spool-dir", filepath.Dir(spool), "-o", bundle, "r").CombinedOutput(); err != nil {
+	if out, err := self(t, dir, "recover", "--spool-dir", filepath.Dir(spool), "-o", bundle, filepath.Base(spool)).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if diff := cmp.Diff(string(live), member(t, bundle, surface)); diff != "" {
