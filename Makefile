@@ -9,7 +9,7 @@ export CGO_ENABLED := 0
 .PHONY: build test test-claude-code lint bench fuzz generate clean deps man
 
 build:
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/assay-run ./cmd/assay-run
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/assay-run ./cmd/assay-review
 
 man:
 	$(GO) run -tags man -ldflags '$(LDFLAGS)' ./cmd/assay-run man dist/man

@@ -80,3 +80,10 @@ func size(n uint64) string {
 
 // seconds writes nanoseconds since the run's start.
 func seconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e9, 'f', 6, 64) }
+
+// Clean, QuoteArgs, Cut and Size write what a bundle says for others than this
+// package.
+func Clean(s string) string          { return clean(s) }
+func QuoteArgs(args []string) string { return quoteArgs(args) }
+func Cut(s string, n int) string     { return cut(s, n) }
+func Size(n uint64) string           { return size(n) }

@@ -1,0 +1,331 @@
+package diff
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/query"
+	"github.com/assay-run/assay-run/archive/review"
+	"github.com/assay-run/assay-run/archive/review/claim"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// RunDiffV0 is the schema of a [Diff].
+const RunDiffV0 = "assay.runner.run_diff.v0"
+
+// Answers of a diff.
+const (
+	Equal     = "equal"
+	Different = "different"
+	Unknown   = "unknown"
+)
+
+// Diff is what differs between two runs.
+type Diff struct {
+	Schema string `json:"schema"` // RunDiffV0
+	Base   Side   `json:"base"`
+	Head   Side   `json:"head"`
+	// Answer is different when something surely differs, unknown when nothing
+	// does and something could not be compared, else equal.
+	Answer string `json:"answer"`
+	// Verdict has the facts about the runs' ends that differ.
+	Verdict []Change `json:"verdict"`
+	// Sections compare what the runs did.
+	Sections []Section `json:"sections"`
+	// Observed has the facts about what could be observed that differ. They are
+	// no difference of what the runs did; see each Section's Gaps for what
+	// follows from them.
+	Observed []Change `json:"observed"`
+	// Capability is the same in the parent format.
+	Capability *Capability `json:"capability_diff"`
+}
+
+// Side is one of the two runs.
+type Side struct {
+	Name      string   `json:"name"`
+	RunID     string   `json:"run_id"`
+	Identity  string   `json:"identity"`
+	Verified  bool     `json:"verified"`
+	StartedAt string   `json:"started_at"`
+	Command   []string `json:"command"`
+}
+
+// Change is a fact that differs. Empty is a fact that one side does not have.
+type Change struct {
+	What string `json:"what"`
+	Base string `json:"base"`
+	Head string `json:"head"`
+}
+
+// Section compares one set of what the runs did.
+type Section struct {
+	Name string `json:"name"`
+	// Compared is false when one side was not observed at all; Sets then holds
+	// what is known of the other.
+	Compared bool `json:"compared"`
+	Sets
+	// BaseGaps and HeadGaps say why that side's set may not be whole. With gaps
+	// in the base what is added may have been there before; with gaps in the
+	// head what is removed may be there still.
+	BaseGaps []string `json:"base_gaps,omitempty"`
+	HeadGaps []string `json:"head_gaps,omitempty"`
+}
+
+// answer is the section's own answer.
+func (s *Section) answer() string {
+	switch {
+	case len(s.Added) > 0 && len(s.BaseGaps) == 0, len(s.Removed) > 0 && len(s.HeadGaps) == 0:
+		return Different
+	case len(s.BaseGaps) > 0 || len(s.HeadGaps) > 0:
+		return Unknown
+	}
+	return Equal
+}
+
+// maxListed bounds each set that is compared.
+const maxListed = 50_000
+
+// Of compares two bundles. Paths below each run's working directory are
+// compared relative to it when the two differ, and a run's own id stands as
+// RUN_ID.
+func Of(ctx context.Context, base, head *review.Bundle) (*Diff, error) {
+	b, err := gather(ctx, base)
+	if err != nil {
+		return nil, err
+	}
+	h, err := gather(ctx, head)
+	if err != nil {
+		return nil, err
+	}
+	b.relative, h.relative = b.workdir != h.workdir, b.workdir != h.workdir
+	d := &Diff{
+		Schema: RunDiffV0, Base: side(base), Head: side(head),
+		Verdict: changes(verdict(base.Docs), verdict(head.Docs)), Observed: changes(observed(base.Docs), observed(head.Docs)),
+		Capability: CapabilityOf(base.Docs, head.Docs),
+	}
+	for _, s := range []struct {
+		name  string
+		about claim.Subject
+		get   func(*facts) ([]string, bool)
+	}{
+		{"programs", claim.Programs, (*facts).programs},
+		{"commands", claim.Programs, (*facts).commands},
+		{"hosts", claim.Hosts, (*facts).hosts},
+		{"names asked for", claim.Hosts, (*facts).lookups},
+		{"files written", claim.Files, (*facts).writes},
+		{"files touched", claim.Files, (*facts).files},
+		{"denied", claim.Files, (*facts).denied},
+		{"privileged", claim.Privilege, (*facts).privileged},
+		{"tool calls", claim.Calls, (*facts).tools},
+		{"policy outcomes", claim.Calls, (*facts).outcomes},
+	} {
+		inBase, allBase := s.get(b)
+		inHead, allHead := s.get(h)
+		sec := Section{Name: s.name, Sets: compare(inBase, inHead), BaseGaps: gaps(base.Docs, s.about, allBase), HeadGaps: gaps(head.Docs, s.about, allHead)}
+		sec.Compared = s.about == claim.Calls || !unobserved(base.Docs) && !unobserved(head.Docs)
+		if s.about == claim.Calls && noCalls(base.Docs) && noCalls(head.Docs) {
+			sec.BaseGaps, sec.HeadGaps = nil, nil // neither run was one that reports calls
+		}
+		d.Sections = append(d.Sections, sec)
+	}
+	d.Answer = d.answer()
+	return d, nil
+}
+
+func unobserved(d *archive.Documents) bool { return d.Health.KernelLayer == schema.Absent }
+
+func noCalls(d *archive.Documents) bool {
+	return d.Health.SDKLayer == schema.Absent && d.Health.PolicyLayer == schema.Absent && d.Health.Layers["turns"].Written == 0
+}
+
+func (d *Diff) answer() string {
+	answer := Equal
+	if len(d.Verdict) > 0 {
+		return Different
+	}
+	for i := range d.Sections {
+		switch d.Sections[i].answer() {
+		case Different:
+			return Different
+		case Unknown:
+			answer = Unknown
+		}
+	}
+	if len(d.Observed) > 0 {
+		answer = Unknown
+	}
+	return answer
+}
+
+func gaps(d *archive.Documents, about claim.Subject, all bool) []string {
+	g := claim.Gaps(d, about)
+	if !all {
+		g = append(g, fmt.Sprintf("there were more than the %d that are compared", maxListed))
+	}
+	return g
+}
+
+func side(b *review.Bundle) Side {
+	return Side{Name: b.Name, RunID: b.RunID(), Identity: b.Identity(), Verified: b.Verified(), StartedAt: b.Docs.Run.StartedAt, Command: b.Docs.Run.Command}
+}
+
+// changes pairs facts of the same name and keeps those that differ.
+func changes(base, head []Change) []Change {
+	all := []Change{}
+	for i := range base {
+		if c := (Change{base[i].What, base[i].Base, head[i].Base}); c.Base != c.Head {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// verdict are the facts about a run's end, as Base.
+func verdict(d *archive.Documents) []Change {
+	r := &d.Result
+	exit, signal, contract := "", "", ""
+	if r.ExitCode != nil {
+		exit = fmt.Sprint(*r.ExitCode)
+	}
+	if r.Signal != nil {
+		signal = *r.Signal
+	}
+	if r.Contract != nil {
+		contract = *r.Contract
+	}
+	return []Change{
+		{What: "outcome", Base: r.Outcome}, {What: "exit code", Base: exit}, {What: "signal", Base: signal},
+		{What: "contract", Base: contract}, {What: "limits hit", Base: strings.Join(r.LimitsHit, ", ")},
+	}
+}
+
+// observed are the facts about what could be observed, as Base.
+func observed(d *archive.Documents) []Change {
+	h := &d.Health
+	spots := func(about claim.Subject) string { return strings.Join(claim.Exercised(d, about), "; ") }
+	return []Change{
+		{What: "kernel layer", Base: h.KernelLayer}, {What: "policy layer", Base: h.PolicyLayer}, {What: "sdk layer", Base: h.SDKLayer},
+		{What: "cgroup correlation", Base: h.CgroupCorrelation}, {What: "network coverage", Base: h.NetworkProtocolCoverage},
+		{What: "network endpoints", Base: h.NetworkEndpointClaimScope},
+		{What: "blind spots used: programs", Base: spots(claim.Programs)},
+		{What: "blind spots used: files", Base: spots(claim.Files)},
+		{What: "blind spots used: hosts", Base: spots(claim.Hosts)},
+	}
+}
+
+// facts is what a run did, as far as it is recorded.
+type facts struct {
+	*query.Summary
+	surface  []string
+	calls    []string
+	decided  []string
+	workdir  string
+	relative bool
+}
+
+func gather(ctx context.Context, b *review.Bundle) (*facts, error) {
+	s, err := query.Summarize(ctx, b, maxListed)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", b.Name, err)
+	}
+	f := &facts{Summary: s, surface: b.Docs.Surface.FilesystemPaths, workdir: b.Docs.Run.Workdir}
+	for _, c := range b.Docs.Correlation.Bindings {
+		tool := c.Tool
+		if tool == "" {
+			tool = c.ToolCallID
+		}
+		f.calls = append(f.calls, tool)
+		if c.PolicyDecision != "" {
+			f.decided = append(f.decided, c.PolicyDecision+" "+tool)
+		}
+	}
+	return f, nil
+}
+
+// same writes what differs between two runs of one command by their nature alike.
+func (f *facts) same(s string) string {
+	if f.relative && f.workdir != "" && f.workdir != "/" {
+		s = strings.ReplaceAll(s, f.workdir+"/", "./")
+		if s == f.workdir {
+			s = "."
+		}
+	}
+	return strings.ReplaceAll(s, f.RunID, "RUN_ID")
+}
+
+func (f *facts) alike(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = f.same(s)
+	}
+	return out
+}
+
+func listed[T any](f *facts, l query.List[T], text func(T) string) ([]string, bool) {
+	out := make([]string, len(l.Items))
+	for i, v := range l.Items {
+		out[i] = f.same(text(v))
+	}
+	return out, l.Beyond == 0 && l.Total == uint64(len(l.Items))
+}
+
+func (f *facts) programs() ([]string, bool) {
+	return listed(f, f.Commands, func(c query.Command) string { return c.Exe })
+}
+
+func (f *facts) commands() ([]string, bool) {
+	return listed(f, f.Commands, func(c query.Command) string { return query.QuoteArgs(c.Argv) })
+}
+
+// hosts are by name where a name is known, since addresses change.
+func (f *facts) hosts() ([]string, bool) {
+	return listed(f, f.Hosts, func(h query.Host) string {
+		if i := strings.LastIndexByte(h.Endpoint, ':'); i >= 0 && len(h.Names) > 0 {
+			return strings.Join(h.Names, ",") + h.Endpoint[i:]
+		}
+		return h.Endpoint
+	})
+}
+
+func (f *facts) lookups() ([]string, bool) {
+	return listed(f, f.Lookups, func(n query.Name) string { return n.Name })
+}
+
+func (f *facts) writes() ([]string, bool) {
+	var all []string
+	whole := true
+	for _, l := range []query.List[query.File]{f.Created, f.Written, f.Changed, f.Deleted} {
+		paths, ok := listed(f, l, func(x query.File) string { return x.Path })
+		all, whole = append(all, paths...), whole && ok
+	}
+	return all, whole
+}
+
+func (f *facts) files() ([]string, bool) { return f.alike(f.surface), true }
+
+func (f *facts) denied() ([]string, bool) { return listed(f, f.Denied, failure) }
+
+func (f *facts) privileged() ([]string, bool) { return listed(f, f.Privileged, failure) }
+
+func failure(x query.Failure) string { return strings.Join([]string{x.Kind, x.Value, x.Result}, " ") }
+
+// tools are the calls by tool, numbered, so that one more call of a tool is a
+// difference.
+func (f *facts) tools() ([]string, bool) { return numbered(f.alike(f.calls)), true }
+
+func (f *facts) outcomes() ([]string, bool) { return numbered(f.alike(f.decided)), true }
+
+// numbered makes repeats of a list distinct.
+func numbered(list []string) []string {
+	seen := map[string]int{}
+	out := slices.Clone(list)
+	for i, s := range list {
+		if seen[s]++; seen[s] > 1 {
+			out[i] = fmt.Sprintf("%s (%d)", s, seen[s])
+		}
+	}
+	return out
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/archive/review"
+	"github.com/assay-run/assay-run/archive/review/diff"
+	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// diffCodes are the exit codes of diff, by its answer.
+var diffCodes = map[string]int{diff.Equal: 0, diff.Different: 1, diff.Unknown: 2}
+
+func (a *app) diffCommand() *cobra.Command {
+	var format, against string
+	var unverified bool
+	cmd := &cobra.Command{
+		Use:   "diff [flags] BASE HEAD",
+		Short: "Tell what differs between two runs",
+		Long: `diff compares two bundles: programs, commands, hosts, files, tool calls, policy
+outcomes, how the runs ended, and what of that could be observed. What one run's
+record may be missing is marked with "?" and is never called equal.
+
+Formats: text; markdown; json, everything; capability-diff, the document
+assay.runner.capability_diff.v0 alone.
+
+Exit status: 0 equal; 1 different; 2 it cannot be told, or something went wrong.`,
+		Example: `  assay-run diff monday.tar.gz tuesday.tar.gz
+  assay-run diff --against nightly/ run.tar.gz
+  assay-run diff --format markdown base.tar.gz head.tar.gz >> "$GITHUB_STEP_SUMMARY"`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if want := 2; len(args) != want && (against == "" || len(args) != 1) {
+				return a.usage(cmd, fmt.Errorf("diff takes two bundles, or one with --against; got %d", len(args)))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			write, ok := diffFormats[format]
+			if !ok {
+				return a.usage(cmd, fmt.Errorf("--format is %q, want text, json, markdown or capability-diff", format))
+			}
+			set, err := a.open(cmd.Context(), args, !unverified)
+			if err != nil {
+				return err
+			}
+			defer set.Close()
+			head := set.Bundles[len(set.Bundles)-1]
+			base := set.Bundles[0]
+			if against != "" {
+				closeBase, b, err := a.lastGood(cmd.Context(), against, head)
+				if err != nil {
+					return err
+				}
+				defer closeBase()
+				base = b
+			}
+			d, err := diff.Of(cmd.Context(), base, head)
+			if err != nil {
+				return err
+			}
+			if err := write(d, a.stdout); err != nil {
+				return err
+			}
+			if code := diffCodes[d.Answer]; code != 0 {
+				return console.ExitError{Code: code}
+			}
+			return nil
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&format, "format", "text", "write `FORMAT`: text, json, markdown, capability-diff")
+	fs.StringVar(&against, "against", "", "compare with the last good run in `DIR` that has the same labels")
+	fs.BoolVar(&unverified, "unverified", false, "also compare bundles that do not verify")
+	return cmd
+}
+
+var diffFormats = map[string]func(*diff.Diff, io.Writer) error{
+	"text":            (*diff.Diff).WriteText,
+	"markdown":        (*diff.Diff).WriteMarkdown,
+	"json":            func(d *diff.Diff, w io.Writer) error { return writeDocument(w, d) },
+	"capability-diff": func(d *diff.Diff, w io.Writer) error { return writeDocument(w, d.Capability) },
+}
+
+func (a *app) lastGood(ctx context.Context, dir string, head *review.Bundle) (func() error, *review.Bundle, error) {
+	path, err := diff.Last(ctx, dir, head)
+	if errors.Is(err, diff.ErrNoBase) {
+		err = console.WithHint(err, "name the base: assay-run diff BASE %s", head.Name)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	a.say.Info("base is %s", path)
+	set, err := a.open(ctx, []string{path}, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	return set.Close, set.Bundles[0], nil
+}
+
+// writeDocument writes a JSON document.
+func writeDocument(w io.Writer, v any) error {
+	data, err := schema.Document(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return err
+}

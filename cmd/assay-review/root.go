@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/archive/review"
+	"github.com/assay-run/assay-run/cmd/internal/console"
+)
+
+// release is set by the linker for released builds.
+var release = ""
+
+// exitFailed is the exit code for what went wrong, where a command has no code
+// of its own for it: of grep and diff.
+const exitFailed = 2
+
+// app is one invocation: its streams.
+type app struct {
+	stdin, stdout, stderr *os.File
+	say                   *console.Messages
+}
+
+// Main runs the command line args with the given streams and returns the exit
+// code.
+func Main(args []string, stdin, stdout, stderr *os.File) int {
+	// Like other filters, end quietly when the reader of the output is gone.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, say: console.New("assay-run", stderr)}
+	root := a.rootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+
+	err := root.ExecuteContext(ctx)
+	var exit console.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, syscall.EPIPE):
+		return exitFailed
+	case errors.As(err, &exit):
+		if exit.Err != nil {
+			a.say.Failure(exit.Err)
+		}
+		return exit.Code
+	}
+	a.say.Failure(err)
+	return exitFailed
+}
+
+func (a *app) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "assay-run",
+		Short: "Show, query, compare and judge bundles",
+		Long: `assay-review is the reviewer's bench of assay-run. It reads bundles, offline,
+and changes none. "assay-run show" and its like run it.
+
+"-" stands for a bundle on standard input.`,
+		Version:           version(),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.SetVersionTemplate("assay-review {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return a.usage(cmd, err)
+	})
+	root.AddCommand(a.diffCommand())
+	return root
+}
+
+// usageCodes are the exit codes of commands that were called wrongly, where it
+// is another than exitFailed.
+var usageCodes = map[string]int{}
+
+// usage is the error of a command that was called wrongly.
+func (a *app) usage(cmd *cobra.Command, err error) error {
+	code := exitFailed
+	if c, ok := usageCodes[cmd.Name()]; ok {
+		code = c
+	}
+	return console.ExitError{Code: code, Err: console.WithHint(err, "see %s --help", cmd.CommandPath())}
+}
+
+// open opens bundles for a command. needVerified refuses one that does not
+// verify unless the user allowed it; otherwise it is taken with a warning.
+func (a *app) open(ctx context.Context, names []string, needVerified bool) (*review.Set, error) {
+	bar := a.progress("verifying")
+	defer bar.Done()
+	set, err := review.Open(ctx, names, review.Options{Unverified: !needVerified, Stdin: a.stdin, Stage: bar.Step})
+	bar.Done()
+	switch {
+	case errors.Is(err, review.ErrUnverified):
+		return nil, console.WithHint(err, "assay-run verify lists what is wrong with it; --unverified reads it all the same")
+	case err != nil:
+		return nil, err
+	}
+	for _, b := range set.Bundles {
+		if !b.Verified() {
+			a.say.Warning("%s does not verify: %v; what follows is what it says, and proves nothing", b.Name, &b.Report.Problems[0])
+		}
+	}
+	return set, nil
+}
+
+// version is the release, or the module version or revision of a build from
+// source.
+func version() string {
+	if release != "" {
+		return release
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "devel"
+	}
+	return info.Main.Version
+}
+
+func (a *app) progress(what string) *console.Progress {
+	return console.NewProgress(a.stderr, what)
+}

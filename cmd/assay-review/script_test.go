@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"assay-review": main})
+}
+
+// recorder builds assay-run, which makes the bundles that these tests read.
+var recorder = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "assay-review-test-*")
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "assay-run"), "../assay-run").CombinedOutput()
+	if err != nil {
+		return dir, fmt.Errorf("build assay-run: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+// TestScripts runs every script of testdata/script, on bundles that assay-run
+// itself records there. Condition [kernel]: a kernel layer can be recorded.
+func TestScripts(t *testing.T) {
+	dir, err := recorder()
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel := sync.OnceValue(func() bool {
+		tmp := t.TempDir()
+		return exec.Command(filepath.Join(dir, "assay-run"), "-q", "--kernel", "require", "--spool-dir", tmp, "-o", filepath.Join(tmp, "x.tar.gz"), "--", "true").Run() == nil
+	})
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", "script"),
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
+			env.Setenv("PATH", env.Getenv("PATH")+string(os.PathListSeparator)+dir)
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond == "kernel" {
+				return kernel(), nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status},
+	})
+}
+
+// status runs a command and checks its exit status: status N COMMAND ARG...
+func status(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N COMMAND [ARG...]")
+	}
+	got := "0"
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := err.(*exec.ExitError)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		got = fmt.Sprint(exit.ExitCode())
+	}
+	if got != args[0] {
+		ts.Fatalf("%s exited with %s, want %s", args[1], got, args[0])
+	}
+}

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestTheReviewersLibrariesAreNotInARun looks at what the program links: the
+// reviewer is a program of its own so that a run starts fast and stays small.
+func TestTheReviewersLibrariesAreNotInARun(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dep := range strings.Lines(string(out)) {
+		for _, heavy := range []string{"cel.dev/", "github.com/antlr4-go/", "go.opentelemetry.io/", "google.golang.org/protobuf", "github.com/chromedp/", "github.com/assay-run/assay-run/archive/review"} {
+			if strings.HasPrefix(dep, heavy) {
+				t.Errorf("assay-run links %s", strings.TrimSpace(dep))
+			}
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// reviewer is the program that looks at bundles. It is a program of its own so
+// that its libraries cost a run neither size nor start-up.
+const reviewer = "assay-review"
+
+// reviewCommands hand over to the reviewer, as git does to its parts.
+func (a *app) reviewCommands() []*cobra.Command {
+	var all []*cobra.Command
+	for _, c := range []struct{ name, short string }{
+		{"show", "Tell the story of a run in the order of time"},
+		{"query", "Find events, processes, calls or runs in bundles"},
+		{"diff", "Tell what differs between two runs"},
+		{"gate", "Judge bundles by rules"},
+		{"report", "Write one HTML page about bundles"},
+		{"export", "Convert a bundle to the format of another tool"},
+		{"store", "List, fetch and prune the bundles that were kept"},
+	} {
+		all = append(all, &cobra.Command{
+			Use:                c.name,
+			Short:              c.short,
+			DisableFlagParsing: true,
+			RunE: func(_ *cobra.Command, args []string) error {
+				return review(append([]string{c.name}, args...))
+			},
+		})
+	}
+	return all
+}
+
+// review becomes the reviewer. It returns only when that cannot be done.
+func review(args []string) error {
+	path, err := findReviewer()
+	if err != nil {
+		return withHint(fmt.Errorf("%q needs the program %s, which is not installed: %w", args[0], reviewer, err),
+			"put it beside %s or into a directory of PATH; releases carry both, and \"make build\" builds both", executable())
+	}
+	return fmt.Errorf("run %s: %w", path, syscall.Exec(path, append([]string{reviewer}, args...), os.Environ()))
+}
+
+// findReviewer looks beside this program, then in PATH.
+func findReviewer() (string, error) {
+	exe, err := os.Executable()
+	if err == nil {
+		exe, err = filepath.EvalSymlinks(exe)
+	}
+	if err == nil {
+		beside := filepath.Join(filepath.Dir(exe), reviewer)
+		if path, err := exec.LookPath(beside); err == nil {
+			return path, nil
+		}
+	}
+	path, err := exec.LookPath(reviewer)
+	var lookup *exec.Error
+	if errors.As(err, &lookup) {
+		err = lookup.Err
+	}
+	return path, err
+}
+
+// executable names this program in a hint.
+func executable() string {
+	exe, err := os.Executable()
+	if err != nil {
+		return "assay-run"
+	}
+	return exe
+}

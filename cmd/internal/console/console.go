@@ -1,0 +1,100 @@
+// Package console is how the programs of this module talk to the person who
+// runs them: lines on stderr with one prefix, errors with a hint and an exit
+// code, and a progress bar on a terminal. Text from evidence never reaches the
+// terminal raw.
+package console
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// Messages writes what the program itself has to say: every line with one
+// prefix, coloured only on a terminal that wants it. The zero Colour and Quiet
+// mean plain text and all messages.
+type Messages struct {
+	W io.Writer
+	// Name is the prefix of every line.
+	Name string
+	// Colour colours the labels of errors and warnings.
+	Colour bool
+	// Quiet silences Info.
+	Quiet bool
+}
+
+// New makes Messages that go to w.
+func New(name string, w *os.File) *Messages {
+	return &Messages{W: w, Name: name, Colour: Colours(w)}
+}
+
+// Terminal reports whether f is a terminal.
+func Terminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// Colours reports whether f is a terminal that wants colours (no-color.org).
+func Colours(f *os.File) bool {
+	return Terminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+const (
+	red    = "\x1b[31m"
+	yellow = "\x1b[33m"
+	reset  = "\x1b[0m"
+)
+
+// Failure tells of an error, and its hint on a line of its own.
+func (m *Messages) Failure(err error) {
+	m.line(red, "error: ", err.Error())
+	var h hintError
+	if errors.As(err, &h) {
+		m.line(yellow, "hint: ", h.hint)
+	}
+}
+
+// Warning tells of something that the user should know and that did not stop
+// the program.
+func (m *Messages) Warning(format string, args ...any) {
+	m.line(yellow, "warning: ", fmt.Sprintf(format, args...))
+}
+
+// Info tells how things went. It is silent when Quiet.
+func (m *Messages) Info(format string, args ...any) {
+	if !m.Quiet {
+		m.line("", "", fmt.Sprintf(format, args...))
+	}
+}
+
+func (m *Messages) line(colour, label, text string) {
+	if m.Colour && label != "" {
+		label = colour + label + reset
+	}
+	for l := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		fmt.Fprintf(m.W, "%s: %s%s\n", m.Name, label, Printable(l))
+	}
+}
+
+// Printable keeps text from outside from driving the terminal: control
+// characters and bidirectional overrides are shown escaped.
+func Printable(s string) string {
+	if strings.IndexFunc(s, isControl) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if isControl(r) {
+			fmt.Fprintf(&b, "\\x%02x", r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func isControl(r rune) bool {
+	return r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 ||
+		r == 0x200e || r == 0x200f || r == 0x61c
+}
