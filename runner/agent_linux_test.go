@@ -19,12 +19,12 @@ func TestSequenceOfAnSDKLog(t *testing.T) {
 	spec := New("x")
 	rec := newMemory()
 	r := newRun(spec, Options{Host: cgroup.Probe(), Recorder: rec})
-	defer r.release()
-	r.recordStart()
-	if err := r.openAgent(); err != nil {
+	r.log.Event(r.started())
+	a := r.agent
+	if err := a.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	a := r.agentSide
+	defer a.close(nil)
 	for _, c := range []struct {
 		seq     int // -1: a line that is not JSON; -2: the log begins anew
 		problem bool
@@ -74,13 +74,13 @@ func TestPolicyOfASpec(t *testing.T) {
 		spec.Policy = file
 		rec := newMemory()
 		r := newRun(spec, Options{Host: cgroup.Probe(), Recorder: rec})
-		r.recordStart()
-		err := r.openAgent()
+		r.log.Event(r.started())
+		err := r.agent.open(t.Context())
 		var failure *runError
 		if errors.As(err, &failure) != (want != "") || failure != nil && (failure.Code != want || failure.exit != ExitRunner) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
-		r.release()
+		r.agent.close(nil)
 		if _, there := rec.files[schema.PolicyFilePath]; there != (want == "") {
 			t.Errorf("%s: policy.json is there: %v", text, there)
 		}

@@ -17,7 +17,7 @@ import (
 // the agent's cgroup, and only by itself: the kernel tells who connected. Where
 // a sandbox cuts it off, the environment must do.
 type callGroups struct {
-	agent      *cgroup.Group
+	nest       func(name string) (*cgroup.Nested, error) // makes one below the agent's
 	correlator *binding.Correlator
 
 	mu     sync.Mutex
@@ -31,8 +31,8 @@ const (
 	tidyCallGroups = 64  // how many there are before unused ones are removed
 )
 
-func newCallGroups(agent *cgroup.Group, c *binding.Correlator) *callGroups {
-	return &callGroups{agent: agent, correlator: c, groups: map[string]*cgroup.Nested{}}
+func newCallGroups(nest func(name string) (*cgroup.Nested, error), c *binding.Correlator) *callGroups {
+	return &callGroups{nest: nest, correlator: c, groups: map[string]*cgroup.Nested{}}
 }
 
 // join moves the process that connected. The cgroups go with the session.
@@ -76,7 +76,7 @@ func (s *callGroups) group(id string) (*cgroup.Nested, error) {
 		return nil, fmt.Errorf("%d tool calls have cgroups already", len(s.groups))
 	}
 	s.made++
-	g, err := s.agent.Nest(fmt.Sprintf("tool-%d", s.made))
+	g, err := s.nest(fmt.Sprintf("tool-%d", s.made))
 	if err != nil {
 		return nil, err
 	}

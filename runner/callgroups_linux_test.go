@@ -45,7 +45,7 @@ func TestOnlyTheRunsProcessesGetCgroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { session.Remove() })
-	socket := listen(t, gateway.Config{Join: newCallGroups(session.Agent(), binding.New(binding.Options{})).join})
+	socket := listen(t, gateway.Config{Join: newCallGroups(session.Agent().Nest, binding.New(binding.Options{})).join})
 	before := cgroup2(t)
 	if err := JoinCall(socket, "x"); err == nil || !strings.Contains(err.Error(), "not a process of this run") {
 		t.Errorf("joined from outside: %v", err)

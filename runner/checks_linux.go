@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -13,59 +14,73 @@ import (
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/contract"
+	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/schema"
 )
 
-func (g *gate) started(phase contract.Phase, c contract.Check) {
-	g.run.rec.event(schema.Event{Type: schema.CheckStarted, Check: c.Name, Phase: string(phase)})
+// checks runs the checks of a contract, each in a cgroup of its own of the run's
+// session, with the agent's environment and under its limits. Only where an
+// agent is to report (its logs, the socket for its tool calls) they are not
+// told.
+type checks struct {
+	log     *evidence.Log
+	dir     string
+	env     []string
+	signals *inbox
+	session *containment
+	marked  *layer.Checks
+
+	mu       sync.Mutex // below: shared with the goroutine that evaluates
+	phase    contract.Phase
+	group    *cgroup.Group // of the check that runs; nil between checks
+	signaled string        // the signal that it was sent
 }
 
-func (g *gate) completed(phase contract.Phase, c contract.Check, r schema.CheckResult) {
-	e := schema.Event{Type: schema.CheckCompleted, Check: c.Name, Phase: string(phase), Passed: &r.Passed, DurationMS: &r.DurationMS}
+func (c *checks) started(phase contract.Phase, check contract.Check) {
+	c.log.Event(schema.Event{Type: schema.CheckStarted, Check: check.Name, Phase: string(phase)})
+}
+
+func (c *checks) completed(phase contract.Phase, check contract.Check, r schema.CheckResult) {
+	e := schema.Event{Type: schema.CheckCompleted, Check: check.Name, Phase: string(phase), Passed: &r.Passed, DurationMS: &r.DurationMS}
 	if !r.Passed {
 		e.Message = contract.Why(r)
 	}
-	g.run.rec.event(e)
+	c.log.Event(e)
 }
 
 // Run runs one check; it implements [contract.Executor]. A check that a signal
 // of the user's cut off has not failed: it could not run.
-func (g *gate) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus, error) {
+func (c *checks) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus, error) {
 	var id uint64
-	shell := contract.Shell{Dir: g.workdir(), Env: g.run.spec.environ(), Group: func(name string) (contract.Group, error) {
-		group, err := g.run.session.NewGroup(name)
+	shell := contract.Shell{Dir: c.dir, Env: c.env, Group: func(name string) (contract.Group, error) {
+		group, err := c.session.NewGroup(name)
 		if err != nil {
 			return nil, err
 		}
 		id = group.ID()
-		g.checks.Begin(id, layer.Check{Name: check.Name, Baseline: g.phase == contract.Baseline})
-		g.enter(group)
+		c.marked.Begin(id, layer.Check{Name: check.Name, Baseline: c.phase == contract.Baseline})
+		c.enter(group)
 		return group, nil
 	}}
 	status, err := shell.Run(ctx, check, index, out)
-	g.checks.End(id, uint64(bootTime()))
-	if sig := g.leave(); sig != "" && err == nil && (status.Signal != "" || status.Code != 0) {
+	c.marked.End(id, uint64(bootTime()))
+	if sig := c.leave(); sig != "" && err == nil && (status.Signal != "" || status.Code != 0) {
 		return status, fmt.Errorf("interrupted by %s", sig)
 	}
 	return status, err
 }
 
-func (g *gate) workdir() string {
-	dir, _ := g.run.spec.workdir() // openContract has asked before
-	return dir
+func (c *checks) enter(group *cgroup.Group) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.group, c.signaled = group, ""
 }
 
-func (g *gate) enter(group *cgroup.Group) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.group, g.signaled = group, ""
-}
-
-func (g *gate) leave() (signaled string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.group = nil
-	return g.signaled
+func (c *checks) leave() (signaled string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.group = nil
+	return c.signaled
 }
 
 // interruption is why an evaluation was ended.
@@ -88,7 +103,7 @@ func (i *interruption) exit() int {
 // attended runs f, and passes on the signals that come meanwhile. The error is
 // f's, or an *interruption that ended it: a second SIGINT or SIGTERM, and for
 // the baseline the first, or the end of ctx.
-func (g *gate) attended(ctx context.Context, f func(context.Context) error) error {
+func (c *checks) attended(ctx context.Context, f func(context.Context) error) error {
 	done := ctx.Done()
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -104,10 +119,10 @@ func (g *gate) attended(ctx context.Context, f func(context.Context) error) erro
 			return err
 		case <-done:
 			done = nil
-			g.run.rec.event(schema.Event{Type: schema.Cancelled, Message: context.Cause(ctx).Error()})
+			c.log.Event(schema.Event{Type: schema.Cancelled, Message: context.Cause(ctx).Error()})
 			cancel(&interruption{})
-		case sig := <-g.run.opt.Signals:
-			g.signal(sig, cancel)
+		case sig := <-c.signals.C:
+			c.signal(sig, cancel)
 		}
 	}
 }
@@ -115,33 +130,33 @@ func (g *gate) attended(ctx context.Context, f func(context.Context) error) erro
 // signal passes on a signal that we got to the check that runs. Signals that
 // are an agent's own affair, such as SIGUSR1, come too late for it and mean
 // nothing to a check.
-func (g *gate) signal(s os.Signal, cancel context.CancelCauseFunc) {
+func (c *checks) signal(s os.Signal, cancel context.CancelCauseFunc) {
 	sig := s.(syscall.Signal)
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch sig {
 	case syscall.SIGTSTP:
-		if g.group != nil {
-			_ = g.group.Freeze()
-			defer g.group.Thaw()
+		if c.group != nil {
+			_ = c.group.Freeze()
+			defer c.group.Thaw()
 		}
 		stopSelf(false)
 		return
 	case syscall.SIGINT, syscall.SIGTERM:
-		if g.run.interrupt || g.phase == contract.Baseline {
-			g.run.rec.event(schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig), Message: "interrupted while checking"})
+		if c.signals.interrupted || c.phase == contract.Baseline {
+			c.log.Event(schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig), Message: "interrupted while checking"})
 			cancel(&interruption{sig})
 			return
 		}
-		g.run.interrupt = true
+		c.signals.interrupted = true
 	case syscall.SIGHUP, syscall.SIGQUIT:
 	default:
 		return
 	}
-	if g.group == nil {
+	if c.group == nil {
 		return
 	}
-	g.signaled = unix.SignalName(sig)
-	_ = g.group.Signal(sig)
-	g.run.rec.event(schema.Event{Type: schema.SignalForwarded, SignalName: g.signaled})
+	c.signaled = unix.SignalName(sig)
+	_ = c.group.Signal(sig)
+	c.log.Event(schema.Event{Type: schema.SignalForwarded, SignalName: c.signaled})
 }

@@ -4,4 +4,29 @@
 // stdio and signals, enforces its limits, and leaves the layers and documents
 // of a bundle with a [Recorder]. The package never exits the process and never
 // writes to its standard streams except for the child's own bytes.
+//
+// # Parts
+//
+// A run is made of parts of one shape (type part, in part_linux.go): the
+// contract, the containment, the agent's side, the observation, the standard
+// streams, the command. newRun makes them and gives each just what it needs.
+// Run opens them in order, supervises the command, and closes them in reverse.
+// A part adds what it knows to result.json when it is closed, and to
+// observation-health.json after all are closed; what it appends to a layer goes
+// through the run's evidence.Log.
+//
+// To add a part:
+//
+//   - Write a type with open, close and health in a file of its own. It gets the
+//     fields of the Spec and the other parts that it needs as arguments, never
+//     the run. An error of open is a *runError and keeps the command from
+//     starting. An error of close tells of evidence that is missing, and makes
+//     the process exit with 125.
+//   - Add one line to the list of parts in newRun. What is opened before it is
+//     still open when it is closed.
+//   - If it changes how the command starts (environment, attributes, a program
+//     in front of it), give it the method shape, which gets the *exec.Cmd just
+//     before the start.
+//   - Something to do before the command starts, with nothing to undo and
+//     nothing to tell, is a step.
 package runner

@@ -26,8 +26,8 @@ func TestGoldenRun(t *testing.T) {
 	spec.SDKEventLog, spec.PolicyDecisionLog = filepath.Join(dir, "sdk"), filepath.Join(dir, "policy")
 	rec := newMemory()
 	r := newRun(spec, Options{Host: cgroup.Probe(), Recorder: rec})
-	r.recordStart()
-	if err := r.openAgent(); err != nil {
+	r.log.Event(r.started())
+	if err := r.agent.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	say := func(path, format string, args ...any) {
@@ -44,9 +44,9 @@ func TestGoldenRun(t *testing.T) {
 		say(spec.SDKEventLog, `{"schema":"assay.runner.sdk_event.v0","run_id":%q,"seq":%d,"event_type":%q,"source":"openai-agents","sdk_name":"@openai/agents","sdk_version":"0.0.0"%s}`, id, seq, event, rest)
 	}
 	observe := func(path string, class schema.Class) {
-		e := schema.KernelEvent{RunID: id, Kind: schema.KindOpen, Value: path, HasResult: true, TNS: r.now(), Class: class}
-		r.agentSide.correlator.Bind(&kernel.Event{Kind: kernel.KindOpen}, &e)
-		if err := r.surface.Add(&e); err != nil {
+		e := schema.KernelEvent{RunID: id, Kind: schema.KindOpen, Value: path, HasResult: true, TNS: r.log.Now(), Class: class}
+		r.agent.calls.Bind(&kernel.Event{Kind: kernel.KindOpen}, &e)
+		if err := r.log.Surface.Add(&e); err != nil {
 			t.Fatal(err)
 		}
 		_ = rec.Append(schema.KernelPath, func(dst []byte, seq uint64) []byte { e.Seq = seq; return schema.AppendJSON(dst, &e) })
@@ -56,17 +56,17 @@ func TestGoldenRun(t *testing.T) {
 	observe("/usr/lib/locale/C.utf8", schema.ClassLocale)
 	sdk(0, "tool_call_started", call)
 	say(spec.PolicyDecisionLog, `{"specversion":"1.0","type":"assay.tool.decision","source":"assay://run","data":{"tool":"read_file","decision":"allow","tool_call_id":"tc_runner_policy_001"}}`)
-	r.agentSide.known(r.now()) // as the first event of the tool would have made it
+	r.agent.known(r.log.Now()) // as the first event of the tool would have made it
 	observe(work+"openai-agents-input.txt", schema.ClassAgent)
 	observe(work+"policy-input.txt", schema.ClassAgent)
 	sdk(1, "tool_call_completed", call)
 	sdk(2, "run_finished", "")
 
-	r.kernelAccount = layer.Account{
+	r.kernel.account = layer.Account{
 		Report: &kernel.Report{SelfTestNS: 1, Delivered: 4, Hooks: []kernel.HookStatus{{Hook: kernel.HookConnect4, Name: "connect4", Required: true, Attached: true, SelfTested: true}}},
 		Counts: schema.LayerCounts{Seen: 4, Written: 4}, Stats: layer.Stats{Received: 4, Written: 4},
 	}
-	if _, err := r.finish(nil); err != nil {
+	if _, err := r.finish(parts{r.agent}, nil); err != nil {
 		t.Fatal(err)
 	}
 	for golden, path := range map[string]string{

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"io"
 	"os"
 
@@ -58,4 +59,12 @@ type Options struct {
 type AuditSink struct {
 	Name   string // in metrics and messages
 	Writer io.Writer
+}
+
+// ready is a run's step that calls Ready.
+func (o *Options) ready(context.Context) error {
+	if o.Ready != nil {
+		o.Ready()
+	}
+	return nil
 }

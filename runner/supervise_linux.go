@@ -11,45 +11,41 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// exitState is how the main child ended.
-type exitState struct {
-	code   int
-	signal string // empty when it exited
-	at     time.Duration
-}
-
-// supervise waits until the main child is gone and its cgroup is empty,
-// passing on signals and enforcing the deadline on the way.
-func (r *run) supervise(ctx context.Context) {
-	s := &supervisor{run: r, states: r.waitStates(), shared: r.sharesTerminal()}
-	if t := r.spec.Timeout; t > 0 {
-		timer := time.NewTimer(t)
+// supervise waits until the command is gone and its cgroup is empty, passing on
+// signals and enforcing the deadline on the way. The error, a *runError, says
+// that it cannot be told how the command ended.
+func (c *command) supervise(ctx context.Context) error {
+	s := &supervisor{command: c, agent: c.session.Agent(), changes: c.states()}
+	if c.timeout > 0 {
+		timer := time.NewTimer(c.timeout)
 		defer timer.Stop()
 		s.deadline = timer.C
 	}
 	for !s.exited {
 		s.step(ctx)
 	}
-	r.result.Timings.ChildNS = new(int64(r.exit.at - r.started))
+	c.timings.ChildNS = new(int64(c.ended - c.started))
 	s.endLeftovers(ctx)
-	r.result.Timings.CleanupNS = new(int64(bootTime() - r.exit.at))
+	c.timings.CleanupNS = new(int64(bootTime() - c.ended))
 	s.drain(ctx)
+	return s.lost
 }
 
 // supervisor is the state of one supervise call.
 type supervisor struct {
-	*run
-	states   <-chan unix.WaitStatus
+	*command
+	agent    *cgroup.Group
+	changes  <-chan unix.WaitStatus
 	empty    <-chan error // the cgroup has no process left, or cannot be watched
 	written  <-chan schema.Stdio
 	deadline <-chan time.Time
 	killAt   <-chan time.Time
 
-	shared  bool // the child is in our process group
 	exited  bool
 	emptied bool   // nothing of the run is left
 	drained bool   // and what it wrote went where it was going
 	ending  string // why we are ending the run ourselves: an outcome
+	lost    error  // how the command ended cannot be told
 }
 
 // step waits for one thing to happen and deals with it.
@@ -59,7 +55,7 @@ func (s *supervisor) step(ctx context.Context) {
 		done = nil
 	}
 	select {
-	case st, ok := <-s.states:
+	case st, ok := <-s.changes:
 		if !ok {
 			s.loseChild()
 			return
@@ -68,18 +64,18 @@ func (s *supervisor) step(ctx context.Context) {
 	case err := <-s.empty:
 		s.emptied, s.empty = true, nil
 		if err != nil {
-			s.rec.event(schema.Event{Type: schema.RecorderError, Code: "wait_failed", Message: err.Error()})
+			s.log.Event(schema.Event{Type: schema.RecorderError, Code: "wait_failed", Message: err.Error()})
 		}
-	case s.result.Stdio = <-s.written:
+	case <-s.written:
 		s.drained, s.written = true, nil
-	case sig := <-s.opt.Signals:
-		s.signal(sig.(syscall.Signal))
+	case sig := <-s.signals.C:
+		s.pass(sig.(syscall.Signal))
 	case <-s.deadline:
 		s.deadline = nil
-		s.rec.event(schema.Event{Type: schema.Timeout})
+		s.log.Event(schema.Event{Type: schema.Timeout})
 		s.end(schema.OutcomeTimeout)
 	case <-done:
-		s.rec.event(schema.Event{Type: schema.Cancelled, Message: context.Cause(ctx).Error()})
+		s.log.Event(schema.Event{Type: schema.Cancelled, Message: context.Cause(ctx).Error()})
 		s.end(schema.OutcomeCancelled)
 	case <-s.killAt:
 		s.killAt = nil
@@ -91,37 +87,37 @@ func (s *supervisor) childChanged(st unix.WaitStatus) {
 	pid := s.cmd.Process.Pid
 	switch {
 	case st.Stopped():
-		s.rec.event(schema.Event{Type: schema.Stopped, PID: pid, SignalName: unix.SignalName(st.StopSignal())})
+		s.log.Event(schema.Event{Type: schema.Stopped, PID: pid, SignalName: unix.SignalName(st.StopSignal())})
 		s.suspend()
 	case st.Continued():
-		s.rec.event(schema.Event{Type: schema.Continued, PID: pid})
+		s.log.Event(schema.Event{Type: schema.Continued, PID: pid})
 	default:
 		s.exited = true
-		s.run.exit.at = bootTime()
+		s.ended = bootTime()
 		e := schema.Event{Type: schema.ProcessExited, PID: pid, ExitCode: schema.None[int](), Signal: schema.None[string]()}
-		s.result.Outcome = schema.OutcomeExited
+		s.outcome = schema.OutcomeExited
 		if st.Signaled() {
-			s.run.exit.signal = unix.SignalName(st.Signal())
-			s.run.exit.code = exitSignalBase + int(st.Signal())
-			e.Signal = schema.Some(s.run.exit.signal)
-			s.result.Outcome = schema.OutcomeSignaled
+			s.command.signal = unix.SignalName(st.Signal())
+			s.exit = exitSignalBase + int(st.Signal())
+			e.Signal = schema.Some(s.command.signal)
+			s.outcome = schema.OutcomeSignaled
 		} else {
-			s.run.exit.code = st.ExitStatus()
-			e.ExitCode = schema.Some(s.run.exit.code)
+			s.exit = st.ExitStatus()
+			e.ExitCode = schema.Some(s.exit)
 		}
 		if s.ending != "" {
-			s.result.Outcome = s.ending
+			s.outcome = s.ending
 		}
-		s.rec.event(e)
+		s.log.Event(e)
 	}
 }
 
 // loseChild ends a run of which it will never be known how the command ended.
 func (s *supervisor) loseChild() {
-	s.exited, s.states = true, nil
-	s.run.exit.at = bootTime()
-	s.run.lost = sandboxError("terminal_session_lost", cgroup.ErrLeaderGone)
-	s.rec.event(schema.Event{Type: schema.RecorderError, Code: "terminal_session_lost", Message: cgroup.ErrLeaderGone.Error()})
+	s.exited, s.changes = true, nil
+	s.ended = bootTime()
+	s.lost = sandboxError("terminal_session_lost", cgroup.ErrLeaderGone)
+	s.log.Event(schema.Event{Type: schema.RecorderError, Code: "terminal_session_lost", Message: cgroup.ErrLeaderGone.Error()})
 	s.kill()
 }
 
@@ -137,10 +133,10 @@ func (s *supervisor) suspend() {
 	s.killGroup(syscall.SIGCONT)
 }
 
-// signal passes on a signal that we got. What a terminal sends goes to the
+// pass passes on a signal that we got. What a terminal sends goes to the
 // child's process group, as the terminal would have, unless the child shares
 // ours and so has it already; the rest goes to the child.
-func (s *supervisor) signal(sig syscall.Signal) {
+func (s *supervisor) pass(sig syscall.Signal) {
 	switch sig {
 	case syscall.SIGWINCH:
 		if s.streams.OwnSession() {
@@ -148,13 +144,13 @@ func (s *supervisor) signal(sig syscall.Signal) {
 			return
 		}
 	case syscall.SIGINT, syscall.SIGTERM:
-		if s.interrupt {
-			s.rec.event(schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig), Message: "second interrupt"})
+		if s.signals.interrupted {
+			s.log.Event(schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig), Message: "second interrupt"})
 			s.ending = schema.OutcomeCancelled
 			s.kill()
 			return
 		}
-		s.interrupt = true
+		s.signals.interrupted = true
 	}
 	if s.exited {
 		return // leftovers already have their SIGTERM
@@ -169,7 +165,7 @@ func (s *supervisor) signal(sig syscall.Signal) {
 	default:
 		_ = unix.Kill(s.cmd.Process.Pid, sig)
 	}
-	s.rec.event(schema.Event{Type: schema.SignalForwarded, SignalName: unix.SignalName(sig), PID: s.cmd.Process.Pid})
+	s.log.Event(schema.Event{Type: schema.SignalForwarded, SignalName: unix.SignalName(sig), PID: s.cmd.Process.Pid})
 	if sig == syscall.SIGTSTP && !s.streams.OwnSession() { // there we follow the child
 		stopSelf(false)
 		s.killGroup(syscall.SIGCONT)
@@ -193,7 +189,7 @@ func (s *supervisor) killGroup(sig syscall.Signal) {
 func (s *supervisor) end(outcome string) {
 	s.ending = outcome
 	if s.exited && !s.emptied {
-		s.result.Outcome = outcome
+		s.outcome = outcome
 	}
 	s.terminate()
 }
@@ -207,7 +203,7 @@ func (s *supervisor) terminate() {
 	}
 	_ = s.agent.Signal(syscall.SIGTERM)
 	_ = s.agent.Signal(syscall.SIGCONT)
-	s.killAt = time.After(s.spec.Grace)
+	s.killAt = time.After(s.grace)
 }
 
 // kill ends everything at once. Once nothing is left to kill, what is being
@@ -219,7 +215,7 @@ func (s *supervisor) kill() {
 		return
 	}
 	if err := s.agent.Kill(); err != nil {
-		s.rec.event(schema.Event{Type: schema.RecorderError, Code: "kill_failed", Message: err.Error()})
+		s.log.Event(schema.Event{Type: schema.RecorderError, Code: "kill_failed", Message: err.Error()})
 	}
 }
 
@@ -238,9 +234,9 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 	for !s.emptied {
 		s.step(ctx)
 	}
-	s.result.Leftovers = new(len(left))
+	s.leftovers = new(len(left))
 	if len(left) > 0 {
-		s.rec.event(schema.Event{Type: schema.LeftoversKilled, Count: int64(len(left)), Processes: leftovers(left)})
+		s.log.Event(schema.Event{Type: schema.LeftoversKilled, Count: int64(len(left)), Processes: named(left)})
 	}
 }
 
@@ -249,7 +245,7 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 // deadline and a second interrupt end the waiting.
 func (s *supervisor) drain(ctx context.Context) {
 	written := make(chan schema.Stdio, 1)
-	s.streams.SetExit(s.run.exit.code)
+	s.streams.SetExit(s.exit)
 	go func() { written <- s.streams.Finish(0) }()
 	s.written = written
 	for !s.drained {
@@ -259,10 +255,10 @@ func (s *supervisor) drain(ctx context.Context) {
 
 const maxLeftoversNamed = 64
 
-func leftovers(procs []cgroup.Proc) []schema.Leftover {
-	named := make([]schema.Leftover, 0, min(len(procs), maxLeftoversNamed))
+func named(procs []cgroup.Proc) []schema.Leftover {
+	list := make([]schema.Leftover, 0, min(len(procs), maxLeftoversNamed))
 	for _, p := range procs[:min(len(procs), maxLeftoversNamed)] {
-		named = append(named, schema.Leftover{PID: p.PID, Name: p.Name})
+		list = append(list, schema.Leftover{PID: p.PID, Name: p.Name})
 	}
-	return named
+	return list
 }

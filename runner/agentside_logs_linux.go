@@ -11,27 +11,26 @@ import (
 
 // followLogs starts to follow the logs that there are.
 func (a *agentSide) followLogs() error {
-	r := a.run
-	sdkPath, err := absLog(r.spec.SDKEventLog)
+	sdkPath, err := absLog(a.sdkLog)
 	if err != nil {
 		return sandboxError("sdk_event_log_unusable", err)
 	}
-	policyPath, err := absLog(r.spec.PolicyDecisionLog)
+	policyPath, err := absLog(a.polLog)
 	if err != nil {
 		return sandboxError("policy_decision_log_unusable", err)
 	}
-	a.correlator.Own(realPath(sdkPath), realPath(policyPath))
+	a.calls.Own(realPath(sdkPath), realPath(policyPath))
 	if sdkPath != "" {
-		if a.sdk, err = agentlog.Follow(agentlog.Options{Path: sdkPath, Now: r.now, Line: a.sdkLine, Restart: a.restart, Old: true, Precise: a.correlator.Open}); err != nil {
+		if a.sdk, err = agentlog.Follow(agentlog.Options{Path: sdkPath, Now: a.log.Now, Line: a.sdkLine, Restart: a.restart, Old: true, Precise: a.calls.Open}); err != nil {
 			return logError("sdk_event_log_unusable", err)
 		}
 	}
 	if policyPath != "" {
 		var precise func() bool
 		if a.sdk == nil { // else decisions do not begin or end anything
-			precise = a.correlator.Open
+			precise = a.calls.Open
 		}
-		if a.policy, err = agentlog.Follow(agentlog.Options{Path: policyPath, Now: r.now, Line: a.decision, Restart: func() {}, Precise: precise}); err != nil {
+		if a.policy, err = agentlog.Follow(agentlog.Options{Path: policyPath, Now: a.log.Now, Line: a.decision, Restart: func() {}, Precise: precise}); err != nil {
 			return logError("policy_decision_log_unusable", err)
 		}
 	}
@@ -68,7 +67,7 @@ func (a *agentSide) restart() { a.due, a.resync = 0, true }
 // sdkLine takes in a line of the SDK's log.
 func (a *agentSide) sdkLine(line []byte, _ int, at agentlog.Arrival) error {
 	var e schema.SDKEvent
-	if err := agentlog.DecodeSDK(line, a.run.spec.RunID, &e); err != nil {
+	if err := agentlog.DecodeSDK(line, a.log.RunID, &e); err != nil {
 		a.resync = true
 		return err
 	}
@@ -81,10 +80,10 @@ func (a *agentSide) sdkLine(line []byte, _ int, at agentlog.Arrival) error {
 	}
 	a.due, a.resync = e.Seq+1, false
 	e.TNS = at.At
-	if err := a.append(schema.SDKPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && a.sdkErr == nil {
+	if err := a.log.Append(schema.SDKPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && a.sdkErr == nil {
 		a.sdkErr = err
 	}
-	a.correlator.SDK(&e, at)
+	a.calls.SDK(&e, at)
 	if gap != nil {
 		a.kept++
 	}
@@ -94,26 +93,16 @@ func (a *agentSide) sdkLine(line []byte, _ int, at agentlog.Arrival) error {
 // decision takes in a line of the policy's log.
 func (a *agentSide) decision(line []byte, _ int, at agentlog.Arrival) error {
 	var e schema.PolicyEvent
-	if err := agentlog.DecodeDecision(line, a.run.spec.RunID, &e); err != nil {
+	if err := agentlog.DecodeDecision(line, a.log.RunID, &e); err != nil {
 		return err
 	}
 	e.TNS = at.At
-	if err := a.append(schema.PolicyPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && a.policErr == nil {
+	if err := a.log.Append(schema.PolicyPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && a.policErr == nil {
 		a.policErr = err
 	}
-	a.decidedOn(e.Tool, e.Decision)
-	a.correlator.Decision(&e, at)
+	a.calls.DecidedOn(e.Tool, e.Decision)
+	a.calls.Decision(&e, at)
 	return nil
-}
-
-func (a *agentSide) append(layer string, stamp func(seq uint64) any) error {
-	return a.run.opt.Recorder.Append(layer, func(dst []byte, seq uint64) []byte {
-		line, err := schema.Line(stamp(seq))
-		if err != nil {
-			panic("encode line: " + err.Error()) // plain data always encodes
-		}
-		return append(dst, line[:len(line)-1]...)
-	})
 }
 
 // endLog closes a log and tells what is wrong with it, and with how many lines.
@@ -124,12 +113,12 @@ func (a *agentSide) endLog(f *agentlog.Follower, subject, name string, unwritten
 	}
 	account := f.Close()
 	for _, p := range account.Problems {
-		a.run.reasons = append(a.run.reasons, schema.Reason{
+		a.reasons = append(a.reasons, schema.Reason{
 			Subject: subject, Code: subject + "_log_" + p.Code, Message: p.Error(), Remedy: remedies[p.Code],
 		})
 	}
 	if account.More > 0 {
-		a.run.reasons = append(a.run.reasons, schema.Reason{
+		a.reasons = append(a.reasons, schema.Reason{
 			Subject: subject, Code: subject + "_log_more", Message: fmt.Sprintf("and %d more problems; %d of %d lines had one", account.More, account.Bad, account.Lines),
 		})
 	}
@@ -145,10 +134,10 @@ func (a *agentSide) endLog(f *agentlog.Follower, subject, name string, unwritten
 		if others > 0 {
 			err = fmt.Errorf("%w (and %d more)", err, others)
 		}
-		a.accused = errors.Join(a.accused, err)
+		a.missing = errors.Join(a.missing, err)
 	}
 	if unwritten != nil {
-		a.accused = errors.Join(a.accused, fmt.Errorf("record the %s: %w", name, unwritten))
+		a.missing = errors.Join(a.missing, fmt.Errorf("record the %s: %w", name, unwritten))
 	}
 	return account.Bad
 }

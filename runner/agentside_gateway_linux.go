@@ -18,26 +18,25 @@ import (
 // openGateway lets the agent in, under the policy that is in force from now on.
 // A run that asks for neither goes on without a gateway, and says so.
 func (a *agentSide) openGateway() error {
-	r := a.run
-	rules := r.opt.Policy
-	if rules == nil && r.spec.Policy != "" {
+	rules := a.access.rules
+	if rules == nil && a.access.policyFile != "" {
 		var err error
-		if rules, err = policy.Load(r.spec.Policy); err != nil {
+		if rules, err = policy.Load(a.access.policyFile); err != nil {
 			return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{Code: "policy_unusable", Message: err.Error()}}
 		}
 	}
 	cfg := gateway.Config{
-		Run: &gateway.Recording{RunID: r.spec.RunID, Recorder: r.opt.Recorder, TurnsFile: r.opt.TurnsFile},
-		Now: r.rec.elapsed, Policy: rules, Turns: r.spec.Turns, Observer: a, Warn: a.warned,
+		Run: &gateway.Recording{RunID: a.log.RunID, Recorder: a.log.Recorder, TurnsFile: a.access.turnsFile},
+		Now: a.log.Elapsed, Policy: rules, Turns: a.access.turns, Observer: a.calls, Warn: a.warned,
 	}
-	for _, s := range r.opt.Audit {
+	for _, s := range a.access.audit {
 		cfg.Sinks = append(cfg.Sinks, gateway.NewSink(s.Name, s.Writer))
 	}
-	if r.spec.Gateway == GatewayWS {
+	if a.access.websocket {
 		cfg.Token = rand.Text()
 	}
-	if m := r.opt.Host.Mode(); m == cgroup.Unified || m == cgroup.Hybrid {
-		cfg.Join = newCallGroups(r.agent, a.correlator).join
+	if m := a.access.mode; m == cgroup.Unified || m == cgroup.Hybrid {
+		cfg.Join = newCallGroups(a.session.nest, a.calls.Correlator).join
 	}
 	g, err := gateway.New(cfg)
 	if err == nil {
@@ -47,10 +46,10 @@ func (a *agentSide) openGateway() error {
 	if err == nil {
 		return nil
 	}
-	if rules != nil || r.spec.Gateway == GatewayWS || len(r.opt.Audit) > 0 {
+	if rules != nil || a.access.websocket || len(a.access.audit) > 0 {
 		return sandboxError("gateway_failed", err)
 	}
-	r.reasons = append(r.reasons, schema.Reason{
+	a.reasons = append(a.reasons, schema.Reason{
 		Subject: "gateway", Code: "no_gateway", Message: err.Error(), Remedy: "the agent's logs, and the environment of its tools, tell of its calls instead",
 	})
 	return nil
@@ -62,21 +61,19 @@ func (a *agentSide) listen() error {
 	if err != nil {
 		return err
 	}
-	if guard := a.run.guard; guard != nil { // a run that is only tested in part has none
-		guard.Inherit(filepath.Dir(socket))
-	}
-	a.correlator.Own("unix:" + socket)
+	a.session.outlive(filepath.Dir(socket))
+	a.calls.Own("unix:" + socket)
 	if real, err := filepath.EvalSymlinks(filepath.Dir(socket)); err == nil {
-		a.correlator.Own("unix:" + filepath.Join(real, filepath.Base(socket)))
+		a.calls.Own("unix:" + filepath.Join(real, filepath.Base(socket)))
 	}
-	if a.run.spec.Gateway != GatewayWS {
+	if !a.access.websocket {
 		return nil
 	}
 	url, err := a.gateway.Listen("ws", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	a.correlator.Own(strings.TrimPrefix(url, "ws://"))
+	a.calls.Own(strings.TrimPrefix(url, "ws://"))
 	return nil
 }
 
@@ -86,16 +83,6 @@ func (a *agentSide) warned(message string) {
 	defer a.mu.Unlock()
 	a.warnings = append(a.warnings, message)
 }
-
-// CallDecided, CallStarted and CallEnded make it a [gateway.Observer].
-func (a *agentSide) CallDecided(id, tool, decision string) {
-	a.decidedOn(tool, decision)
-	a.correlator.Decided(id, tool, decision)
-}
-
-func (a *agentSide) CallStarted(id, tool string) { a.correlator.Begin(id, tool, a.run.now) }
-
-func (a *agentSide) CallEnded(id string) { a.correlator.End(id, a.run.now) }
 
 // closeTimeout bounds what clients that are no processes of the run may still
 // have to say.
@@ -109,6 +96,6 @@ func (a *agentSide) closeGateway() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if err := a.gateway.Close(ctx); err != nil {
-		a.accused = errors.Join(a.accused, fmt.Errorf("record what came through the gateway: %w", err))
+		a.missing = errors.Join(a.missing, fmt.Errorf("record what came through the gateway: %w", err))
 	}
 }

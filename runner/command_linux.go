@@ -1,0 +1,150 @@
+package runner
+
+import (
+	"context"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// command is the command of a run, from its start inside the agent's cgroup to
+// the end of everything it started.
+type command struct {
+	log     *evidence.Log
+	argv    []string
+	env     []string
+	workdir func() (string, error)
+	timeout time.Duration // 0: none
+	grace   time.Duration
+	signals *inbox
+	session *containment
+	streams *streams
+	shape   func() shaper // what changes the command before it starts
+	began   time.Duration // the run, on the boot clock
+
+	cmd     *exec.Cmd
+	job     *cgroup.Job   // nil but on a terminal of the command's own
+	shared  bool          // the command is in our process group
+	started time.Duration // on the boot clock
+
+	outcome   string // empty until it has ended
+	exit      int    // its own, or 128 and the signal's number
+	signal    string // that ended it; empty when it exited
+	ended     time.Duration
+	leftovers *int // how many processes outlived it
+	timings   schema.Timings
+}
+
+func newCommand(log *evidence.Log, spec *Spec, signals *inbox, session *containment, streams *streams, began time.Duration) *command {
+	return &command{
+		log: log, argv: spec.Command, env: spec.environ(), workdir: spec.workdir, timeout: spec.Timeout, grace: spec.Grace,
+		signals: signals, session: session, streams: streams, began: began,
+	}
+}
+
+// open starts the command.
+func (c *command) open(context.Context) error {
+	dir, err := c.workdir()
+	if err != nil {
+		return sandboxError("workdir_unusable", err)
+	}
+	c.cmd = &exec.Cmd{Args: c.argv, Env: c.env, Dir: dir}
+	if err := c.shape().shape(c.cmd); err != nil {
+		return err
+	}
+	c.cmd.Path, err = lookPath(c.argv[0], dir, c.cmd.Env)
+	if err == nil {
+		c.streams.Attach(c.cmd)
+		c.started = bootTime()
+		err = c.execute()
+	}
+	if err != nil {
+		source, exit, e := startFailure(c.argv[0], dir, err)
+		return &runError{source: source, exit: exit, ResultError: e}
+	}
+	c.timings.SetupNS = new(int64(c.started - c.began))
+	c.log.Event(schema.Event{Type: schema.ProcessStarted, PID: c.cmd.Process.Pid})
+	if err := c.streams.Started(); err != nil {
+		c.log.Event(schema.Event{Type: schema.RecorderError, Code: "stdio_failed", Message: err.Error()})
+	}
+	return nil
+}
+
+func (c *command) execute() (err error) {
+	if c.streams.OwnSession() {
+		c.job, err = c.session.Agent().StartJob(c.cmd)
+		return err
+	}
+	if c.shared = c.sharesTerminal(); !c.shared {
+		if c.cmd.SysProcAttr == nil {
+			c.cmd.SysProcAttr = &syscall.SysProcAttr{}
+		}
+		c.cmd.SysProcAttr.Setsid = true
+	}
+	return c.session.Agent().Start(c.cmd)
+}
+
+// sharesTerminal tells whether the command must stay in our process group to
+// be able to use a terminal of ours. It then gets what the terminal sends on
+// its own.
+func (c *command) sharesTerminal() bool {
+	return c.session.host.Mode() != cgroup.None && c.session.terminal != nil
+}
+
+// close lets go of the command's terminal session, and tells how it ended.
+func (c *command) close(res *schema.Result) error {
+	if c.job != nil {
+		c.job.Close()
+	}
+	res.Timings, res.Leftovers = c.timings, c.leftovers
+	if c.outcome == "" || res.Error != nil {
+		return nil
+	}
+	res.Outcome = c.outcome
+	if c.signal != "" {
+		res.Signal = &c.signal
+	} else {
+		res.ExitCode = &c.exit
+	}
+	return nil
+}
+
+func (*command) health(*schema.ObservationHealth) {}
+
+// states reports every change of the command until it is gone, or is closed
+// when that cannot be told. It owns the reaping: nobody else may wait for it.
+func (c *command) states() <-chan unix.WaitStatus {
+	next := func() (st unix.WaitStatus, err error) {
+		for err = unix.EINTR; err == unix.EINTR; {
+			_, err = unix.Wait4(c.cmd.Process.Pid, &st, unix.WUNTRACED|unix.WCONTINUED, nil)
+		}
+		if err != nil {
+			panic("wait4: " + err.Error()) // our own child, reaped here alone
+		}
+		return st, nil
+	}
+	if c.job != nil {
+		next = c.job.Wait
+	}
+	states := make(chan unix.WaitStatus)
+	go func() {
+		for {
+			st, err := next()
+			if err != nil {
+				close(states)
+				return
+			}
+			states <- st
+			if st.Exited() || st.Signaled() {
+				return
+			}
+		}
+	}()
+	return states
+}

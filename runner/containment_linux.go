@@ -1,0 +1,177 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/internal/stdio"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// containment keeps the run's processes together: the session's cgroups, their
+// limits, and the guard that outlives us.
+type containment struct {
+	log      *evidence.Log
+	host     *cgroup.Host
+	limits   Limits
+	terminal *os.File // whose settings will be changed; nil if there is none
+
+	*cgroup.Session // nil until it is open
+	guard           *cgroup.Guard
+
+	// What was used before the command started is not the command's.
+	usage, usageBefore   cgroup.Usage
+	events, eventsBefore cgroup.Events
+
+	reasons []schema.Reason
+}
+
+func newContainment(log *evidence.Log, opt Options, limits Limits) *containment {
+	c := &containment{log: log, host: opt.Host, limits: limits}
+	for _, f := range []*os.File{opt.Stdin, opt.Stdout, opt.Stderr} {
+		if c.terminal == nil && stdio.IsTerminal(f) {
+			c.terminal = f
+		}
+	}
+	return c
+}
+
+// open makes the session and its guard.
+func (c *containment) open(context.Context) error {
+	if _, err := c.host.Sweep(); err != nil {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "cgroup", Code: "sweep_failed", Message: fmt.Sprintf("sessions of dead runners could not be removed: %v", err),
+		})
+	}
+	session, err := c.host.NewSession(c.log.RunID, cgroup.Limits{
+		MemoryBytes: c.limits.MemoryBytes, Pids: c.limits.Pids, CPUMilli: c.limits.CPUMilli, BestEffort: c.limits.BestEffort,
+	})
+	if err != nil {
+		return c.uncontained(err)
+	}
+	c.Session = session
+	for _, name := range session.Unenforced() {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "limits", Code: "limit_unenforced",
+			Message: fmt.Sprintf("the %s limit was asked for and not enforced", name),
+			Remedy:  "run assay-run doctor to see what enforcing it needs",
+		})
+	}
+	for _, k := range c.host.Controllers() {
+		if k.Name == "memory" && c.limits.MemoryBytes > 0 && k.Available && k.Remedy != "" {
+			c.reasons = append(c.reasons, caveat(k))
+		}
+	}
+	c.reasons = append(c.reasons, hostReasons(c.host)...)
+	if c.guard, err = session.Guard(c.terminal); err != nil {
+		return sandboxError("guard_failed", fmt.Errorf("start the guard process: %w", err))
+	}
+	return nil
+}
+
+// uncontained sorts why there is no session.
+func (c *containment) uncontained(err error) *runError {
+	e := schema.ResultError{Code: "containment_failed", Message: err.Error()}
+	var limit *cgroup.LimitError
+	if errors.As(err, &limit) {
+		e.Code, e.Hint = "limit_unenforceable", limit.Remedy+"; or allow it with --best-effort-limits"
+	}
+	if c.host.Usable() != nil {
+		e.Code, e.Hint = "proc_unusable", remedyProc
+	}
+	if errors.Is(err, cgroup.ErrInUse) {
+		e.Code, e.Hint = "run_id_in_use", "wait for that run to end, or choose another --run-id"
+	}
+	return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: e}
+}
+
+// outlive names a directory that the guard removes if we cannot.
+func (c *containment) outlive(dir string) {
+	if c.guard != nil {
+		c.guard.Inherit(dir)
+	}
+}
+
+// nest makes a cgroup below the agent's.
+func (c *containment) nest(name string) (*cgroup.Nested, error) { return c.Agent().Nest(name) }
+
+// startAccount begins to count for the command: what was used until now was not its.
+func (c *containment) startAccount() {
+	c.usageBefore, c.eventsBefore = c.Usage(), c.Events()
+}
+
+// account reads the kernel's counters once the command's processes are gone. A
+// peak that had been reached before says nothing about the command.
+func (c *containment) account() {
+	c.usage, c.events = c.Usage(), c.Events()
+	u, e := &c.usage, &c.events
+	for _, n := range []struct{ total, before *int64 }{
+		{u.CPUUserNS, c.usageBefore.CPUUserNS}, {u.CPUSystemNS, c.usageBefore.CPUSystemNS},
+		{u.IOReadBytes, c.usageBefore.IOReadBytes}, {u.IOWriteBytes, c.usageBefore.IOWriteBytes},
+		{e.OOMKills, c.eventsBefore.OOMKills}, {e.PidsMaxHits, c.eventsBefore.PidsMaxHits},
+	} {
+		if n.total != nil && n.before != nil {
+			*n.total = max(0, *n.total-*n.before)
+		}
+	}
+	for _, p := range []struct {
+		peak   **int64
+		before *int64
+	}{{&u.MemoryPeakBytes, c.usageBefore.MemoryPeakBytes}, {&u.PidsPeak, c.usageBefore.PidsPeak}} {
+		if *p.peak != nil && p.before != nil && **p.peak <= *p.before {
+			*p.peak = nil
+		}
+	}
+	if n := e.OOMKills; n != nil && *n > 0 {
+		c.log.Event(schema.Event{Type: schema.OOMKill, Limit: "memory", Count: *n})
+	}
+	if n := e.PidsMaxHits; n != nil && *n > 0 {
+		c.log.Event(schema.Event{Type: schema.LimitHit, Limit: "pids", Count: *n})
+	}
+}
+
+// close removes the session. The guard goes last: it covers everything before.
+func (c *containment) close(res *schema.Result) error {
+	c.tell(res)
+	if c.Session == nil {
+		return nil
+	}
+	res.Limits.Unenforced = c.Unenforced()
+	if err := c.Remove(); err != nil {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "cgroup", Code: "cgroup_left", Message: err.Error(),
+			Remedy: "the next run on this host sweeps it",
+		})
+	}
+	if c.guard != nil {
+		c.guard.Release()
+	}
+	return nil
+}
+
+// tell adds what the command used, and which limits it met.
+func (c *containment) tell(res *schema.Result) {
+	processes := res.Usage.Processes
+	res.Usage = schema.Usage{
+		CPUUserNS: c.usage.CPUUserNS, CPUSystemNS: c.usage.CPUSystemNS, MemoryPeakBytes: c.usage.MemoryPeakBytes,
+		PidsPeak: c.usage.PidsPeak, IOReadBytes: c.usage.IOReadBytes, IOWriteBytes: c.usage.IOWriteBytes,
+		OOMKills: c.events.OOMKills, Processes: processes,
+	}
+	if n := c.events.OOMKills; n != nil && *n > 0 {
+		res.LimitsHit = append(res.LimitsHit, "memory")
+		if res.Outcome == schema.OutcomeSignaled && res.Signal != nil && *res.Signal == "SIGKILL" {
+			res.Outcome = schema.OutcomeOOM
+		}
+	}
+	if n := c.events.PidsMaxHits; n != nil && *n > 0 {
+		res.LimitsHit = append(res.LimitsHit, "pids")
+	}
+}
+
+func (c *containment) health(h *schema.ObservationHealth) {
+	h.Reasons = append(h.Reasons, c.reasons...)
+}

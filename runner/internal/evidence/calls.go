@@ -1,0 +1,95 @@
+package evidence
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/assay-run/assay-run/runner/binding"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/surface"
+)
+
+// maxNames bounds the tools, and the decisions, of the capability surface.
+const maxNames = 10_000
+
+// Calls are the tool calls of a run: what was reported and decided of them, and
+// which kernel events belong to which. It is a gateway.Observer. All methods
+// are safe for concurrent use.
+type Calls struct {
+	*binding.Correlator
+	now func() int64
+
+	mu               sync.Mutex
+	tools, decisions map[string]bool
+	crowded          bool // more of them than are kept
+}
+
+// NewCalls follows the calls of the run of l.
+func NewCalls(l *Log, o binding.Options) *Calls {
+	return &Calls{Correlator: binding.New(o), now: l.Now, tools: map[string]bool{}, decisions: map[string]bool{}}
+}
+
+// DecidedOn is told of every decision about a tool.
+func (c *Calls) DecidedOn(tool, decision string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.name(c.tools, tool)
+	c.name(c.decisions, decision+":"+tool)
+}
+
+func (c *Calls) name(set map[string]bool, s string) {
+	if len(set) < maxNames {
+		set[s] = true
+	} else if !set[s] {
+		c.crowded = true
+	}
+}
+
+// CallDecided, CallStarted and CallEnded make it a gateway.Observer.
+func (c *Calls) CallDecided(id, tool, decision string) {
+	c.DecidedOn(tool, decision)
+	c.Decided(id, tool, decision)
+}
+
+func (c *Calls) CallStarted(id, tool string) { c.Begin(id, tool, c.now) }
+
+func (c *Calls) CallEnded(id string) { c.End(id, c.now) }
+
+// surface puts the tools and the decisions about them into the surface.
+func (c *Calls) surface(s *surface.Builder) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for t := range c.tools {
+		s.AddTool(t)
+	}
+	for d := range c.decisions {
+		s.AddDecision(d)
+	}
+}
+
+// report says which kernel events belong to which call.
+func (c *Calls) report(l *Log, f Findings) *schema.CorrelationReport {
+	return c.Report(binding.Facts{
+		RunID: l.RunID, Correlation: f.Correlation, Observed: f.Observed,
+		KernelLines: l.Recorder.Counts(schema.KernelPath).Written, PolicyLines: l.Recorder.Counts(schema.PolicyPath).Written,
+	})
+}
+
+// health says what is there of the layers that tell of calls.
+func (c *Calls) health(h *schema.ObservationHealth) {
+	if n := h.Layers[schema.LayerName(schema.PolicyPath)].Written; n > 0 {
+		h.PolicyLayer = schema.Present
+		h.Notes = append(h.Notes, fmt.Sprintf("s4_policy_capture: policy_events=%d", n))
+	}
+	if n := h.Layers[schema.LayerName(schema.SDKPath)].Written; n > 0 {
+		h.SDKLayer = schema.SelfReported
+		h.Notes = append(h.Notes, fmt.Sprintf("s5_sdk_capture: sdk_events=%d sdk_tool_calls=%d", n, c.SDKCalls()))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.crowded {
+		h.Reasons = append(h.Reasons, schema.Reason{
+			Subject: "surface", Code: "too_many_names", Message: fmt.Sprintf("only the first %d tools and decisions are in the capability surface", maxNames),
+		})
+	}
+}

@@ -1,0 +1,75 @@
+package evidence
+
+import (
+	"errors"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Findings are what is known of a run at its end.
+type Findings struct {
+	Result *schema.Result
+	// Success is run_finished's: what was asked for was done.
+	Success bool
+	// Calls are the run's tool calls.
+	Calls *Calls
+	// Observed tells that there is a kernel layer, and Correlation is what may
+	// be said of its cgroup: health's cgroup_correlation.
+	Observed    bool
+	Correlation string
+	// Unobserved is what health notes where there is no kernel layer.
+	Unobserved string
+	// Health adds to observation-health.json, which has the counts of all
+	// layers by then. Nil adds nothing.
+	Health func(*schema.ObservationHealth)
+}
+
+// Finish writes run_finished and the documents of the run. The error tells of
+// evidence that could not be recorded, now or before. It is called once.
+func (l *Log) Finish(f Findings) error {
+	l.finished(f)
+	f.Calls.surface(l.Surface)
+	var file surfaceFile
+	return errors.Join(
+		l.failed(),
+		l.Put(schema.ResultPath, f.Result),
+		file.write(l),
+		l.Put(schema.CorrelationPath, f.Calls.report(l, f)),
+		l.Put(schema.HealthPath, l.claims(f, file)), // last: it counts what the others wrote
+	)
+}
+
+func (l *Log) finished(f Findings) {
+	elapsed := l.Elapsed().Milliseconds()
+	e := schema.Event{
+		Type: schema.RunFinished, ExitCode: schema.None[int](), Signal: schema.None[string](),
+		WindowElapsedMS: &elapsed, Success: &f.Success,
+	}
+	if f.Result.ExitCode != nil {
+		e.ExitCode = schema.Some(*f.Result.ExitCode)
+	}
+	if f.Result.Signal != nil {
+		e.Signal = schema.Some(*f.Result.Signal)
+	}
+	l.Event(e)
+}
+
+// claims is observation-health.json.
+func (l *Log) claims(f Findings, file surfaceFile) *schema.ObservationHealth {
+	h := l.health()
+	if f.Correlation != "" {
+		h.CgroupCorrelation = f.Correlation
+	}
+	if f.Health != nil {
+		f.Health(h)
+	}
+	f.Calls.health(h)
+	h.Reasons = append(h.Reasons, file.reasons...)
+	if h.NetworkEndpointClaimScope == schema.PeerSet && l.Surface.EndpointsOmitted() {
+		h.NetworkEndpointClaimScope = schema.DiagnosticOnly
+	}
+	if h.KernelLayer == schema.Absent {
+		h.Notes = append(h.Notes, "contract_only_mode: kernel layer absent; "+f.Unobserved)
+	}
+	return h
+}

@@ -1,0 +1,126 @@
+package evidence
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/surface"
+)
+
+// Config says where a run's evidence goes.
+type Config struct {
+	RunID    string
+	Recorder Recorder
+	// ScratchDir is where a large surface keeps what does not fit in memory;
+	// empty keeps everything there.
+	ScratchDir string
+	// Clock is CLOCK_BOOTTIME, or any other clock that never goes back.
+	Clock func() time.Duration
+	// OnLoss is told of evidence that could not be kept, from any goroutine;
+	// nil tells nobody.
+	OnLoss func(schema.Reason)
+}
+
+// Log writes the evidence of one run. Its methods are safe for concurrent use,
+// but for Finish, which is the last.
+type Log struct {
+	Config
+	// Surface is the capability surface. Finish writes and closes it.
+	Surface *surface.Builder
+
+	mu      sync.Mutex
+	zero    time.Duration // the clock at run_started
+	started bool
+	err     error // the first failure to record
+}
+
+// New returns a Log in which nothing has been written yet.
+func New(c Config) *Log {
+	return &Log{Config: c, Surface: surface.New(c.RunID, c.ScratchDir)}
+}
+
+// Event stamps e with the run, the time and a sequence number and appends it to
+// events.ndjson. Finish returns the first error that this met.
+func (l *Log) Event(e schema.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.Clock()
+	if !l.started {
+		l.started, l.zero = true, now
+	}
+	e.Schema, e.RunID, e.TNS = schema.EventV0, l.RunID, int64(now-l.zero)
+	err := l.Append(schema.EventsPath, func(seq uint64) any { e.Seq = seq; return &e })
+	if err != nil && l.err == nil {
+		l.err = err
+	}
+}
+
+// Append adds the line that stamp makes for a sequence number to a layer.
+func (l *Log) Append(layer string, stamp func(seq uint64) any) error {
+	return l.Recorder.Append(layer, func(dst []byte, seq uint64) []byte {
+		line, err := schema.Line(stamp(seq))
+		if err != nil {
+			panic("encode line: " + err.Error()) // plain data always encodes
+		}
+		return append(dst, line[:len(line)-1]...)
+	})
+}
+
+// Put writes a document.
+func (l *Log) Put(path string, doc any) error {
+	data, err := schema.Document(doc)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	return l.Recorder.Put(path, data)
+}
+
+// Lose tells the caller of evidence that is missing.
+func (l *Log) Lose(reason schema.Reason) {
+	if l.OnLoss != nil {
+		l.OnLoss(reason)
+	}
+}
+
+// Start is when run_started was written, on the Log's clock.
+func (l *Log) Start() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.zero
+}
+
+// Elapsed is the time since run_started.
+func (l *Log) Elapsed() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Clock() - l.zero
+}
+
+// Now is the same in nanoseconds, as lines have it.
+func (l *Log) Now() int64 { return int64(l.Elapsed()) }
+
+// failed is the first error that recording an event met.
+func (l *Log) failed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// health is observation-health.json before anybody has added to it: no claims,
+// and the lines that each layer has.
+func (l *Log) health() *schema.ObservationHealth {
+	h := &schema.ObservationHealth{
+		Schema: schema.ObservationHealthV0, RunID: l.RunID, Platform: runtime.GOOS,
+		KernelLayer: schema.Absent, PolicyLayer: schema.Absent, SDKLayer: schema.Absent,
+		CgroupCorrelation: schema.Partial, NetworkProtocolCoverage: schema.Absent, NetworkEndpointClaimScope: schema.NotApplicable,
+		Notes: []string{}, Reasons: []schema.Reason{}, Hooks: []schema.Hook{}, Coverage: []schema.Coverage{},
+		Layers: map[string]schema.LayerCounts{},
+	}
+	for _, path := range schema.Layers {
+		h.Layers[schema.LayerName(path)] = l.Recorder.Counts(path)
+	}
+	return h
+}

@@ -1,0 +1,164 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/kernel/layer"
+	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// observation is the kernel layer of one run: the observer, and a goroutine
+// that takes every event from the ring to the recorder. The goroutine owns the
+// builder and the surface until done delivers.
+type observation struct {
+	log     *evidence.Log
+	session *containment
+	mode    string // Spec.Kernel
+	ring    int    // bytes
+	v0      bool   // the closed form
+	checks  *layer.Checks
+	bind    func(*kernel.Event, *schema.KernelEvent)
+
+	observer *kernel.Observer // nil when the layer is off or absent
+	builder  *layer.Builder
+	done     chan error
+	account  layer.Account
+}
+
+// openTimeout bounds the self-test.
+const openTimeout = 5 * time.Second
+
+func newObservation(log *evidence.Log, spec *Spec, session *containment, checks *layer.Checks, bind func(*kernel.Event, *schema.KernelEvent)) *observation {
+	o := &observation{log: log, session: session, mode: spec.Kernel, ring: int(spec.KernelBuffer), v0: spec.Compat == "v0", checks: checks, bind: bind}
+	if o.mode != KernelOff {
+		o.account.Unavailable = &kernel.Unavailable{Reasons: []kernel.Reason{{
+			Code: "not_started", Message: "the run failed before observation began", Remedy: "see error in result.json",
+		}}}
+	}
+	return o
+}
+
+// open starts the kernel layer, or notes why there is none.
+func (o *observation) open(ctx context.Context) error {
+	if o.mode == KernelOff {
+		return nil
+	}
+	observer, err := o.openObserver(ctx)
+	if err != nil {
+		o.account.Unavailable = err
+		if o.mode == KernelRequire {
+			return unobserved(err)
+		}
+		return nil
+	}
+	o.observer, o.done, o.account.Unavailable = observer, make(chan error, 1), nil
+	o.builder = layer.NewBuilder(layer.Options{
+		RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
+		CompatV0: o.v0, Sink: o.sink, Checks: o.checks, Bind: o.bind, Shim: cgroup.IsShim,
+	})
+	go func() {
+		readErr := observer.Read(func(ev *kernel.Event) error {
+			_ = o.builder.Push(ev) // it counts on, and Close tells: reading must not end
+			return nil
+		}, func(now uint64) { _ = o.builder.Tick(now) })
+		o.done <- errors.Join(readErr, o.builder.Close())
+	}()
+	return nil
+}
+
+func (o *observation) openObserver(ctx context.Context) (*kernel.Observer, error) {
+	if o.session.Path() == "" {
+		return nil, &kernel.Unavailable{Reasons: []kernel.Reason{{
+			Code: kernel.CodeNoCgroup2, Message: "the run has no cgroup2 directory of its own to observe",
+			Remedy: "run as root, or in a delegated cgroup2 subtree",
+		}}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	return kernel.Open(ctx, kernel.Config{CgroupPath: o.session.Path(), RingBytes: o.ring, SelfTest: true})
+}
+
+// unobserved is why a run that requires the kernel layer does not start.
+func unobserved(err error) *runError {
+	e := schema.ResultError{Code: "kernel_layer_unavailable", Message: err.Error(), Hint: "run assay-run doctor; without --kernel require the run goes on and says what it could not see"}
+	var u *kernel.Unavailable
+	if errors.As(err, &u) && len(u.Reasons) > 0 && u.Reasons[0].Remedy != "" {
+		e.Hint = u.Reasons[0].Remedy
+	}
+	return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
+}
+
+// sink appends a line to the kernel layer in the form that was asked for.
+func (o *observation) sink(e *schema.KernelEvent) error {
+	return o.log.Recorder.Append(schema.KernelPath, func(dst []byte, seq uint64) []byte {
+		e.Seq = seq
+		if o.v0 {
+			dst, _ = schema.AppendJSONv0(dst, e) // the builder hands on only what v0 has a line for
+			return dst
+		}
+		return schema.AppendJSON(dst, e)
+	})
+}
+
+// close takes in what is left in the kernel once nothing of the run runs any more.
+func (o *observation) close(res *schema.Result) error {
+	if o.observer == nil {
+		return nil
+	}
+	if err := errors.Join(o.observer.Stop(), <-o.done); err != nil {
+		o.log.Event(schema.Event{Type: schema.RecorderError, Code: "kernel_layer_failed", Message: err.Error()})
+	}
+	report := o.observer.Report()
+	o.account = layer.Account{
+		Report: &report, Counts: o.builder.Counts(), Stats: o.builder.Stats(), LeftOut: o.log.Surface.LeftOut(),
+	}
+	res.Usage.Processes = new(int64(o.account.Stats.Forks - o.account.Stats.CheckForks)) // only the kernel layer has seen them all
+	if err := o.observer.Close(); err != nil {
+		o.log.Event(schema.Event{Type: schema.RecorderError, Code: "kernel_layer_failed", Message: err.Error()})
+	}
+	return nil
+}
+
+// observed tells that there is a kernel layer.
+func (o *observation) observed() bool { return o.account.Report != nil }
+
+// escaped is how many tasks were moved out of the session, as far as was seen.
+func (o *observation) escaped() uint64 {
+	if !o.observed() {
+		return 0
+	}
+	return uint64(o.account.Report.LeftCgroup)
+}
+
+// correlation is clean when the kernel layer saw the session's cgroup and
+// nobody left it.
+func (o *observation) correlation() string {
+	if o.observed() && o.escaped() == 0 {
+		return schema.Clean
+	}
+	return schema.Partial
+}
+
+// health says what the kernel layer may claim. Lines that the recorder accepted
+// and could not keep were written for the builder, and are dropped.
+func (o *observation) health(h *schema.ObservationHealth) {
+	if a := &o.account; o.observed() {
+		lost := a.Counts.Written - h.Layers[schema.LayerName(schema.KernelPath)].Written
+		a.Counts.Written -= lost
+		a.Counts.Dropped += lost
+		a.Stats.Written -= lost
+		a.Stats.Dropped += lost
+	}
+	before := len(h.Reasons)
+	layer.Health(h, o.account)
+	for _, reason := range h.Reasons[before:] {
+		if reason.Code == layer.CodeLayerDropped {
+			o.log.Lose(reason)
+		}
+	}
+}
