@@ -1,0 +1,163 @@
+package sign
+
+import (
+	"context"
+	"crypto"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	"golang.org/x/crypto/ssh"
+)
+
+// Errors of [Check], wrapped with the bundle's or the envelopes' name.
+var (
+	// ErrUnsigned: no envelope is about this bundle.
+	ErrUnsigned = errors.New("not signed")
+	// ErrUntrusted: none of the envelopes about it carries a valid signature by
+	// somebody who is accepted now.
+	ErrUntrusted = errors.New("not signed by an accepted key")
+	// ErrContradicts: an accepted key signed a statement about it that the bundle
+	// itself contradicts.
+	ErrContradicts = errors.New("the signed statement contradicts the bundle")
+)
+
+// Origin is who vouches for a bundle.
+type Origin struct {
+	// KeyID is the key's OpenSSH fingerprint, "SHA256:...".
+	KeyID string `json:"key_id"`
+	// Principals are the patterns of the allowed-signers line; absent for a
+	// plain key.
+	Principals []string `json:"principals,omitempty"`
+}
+
+// Check looks in the file of envelopes (empty: the one beside the bundle) for a
+// signature of the bundle at path by one whom trust accepts at the time now, and
+// compares the signed statement with the bundle. The bundle's own consistency is
+// [archive.Verify]'s to check. An Origin is returned only without an error.
+func Check(ctx context.Context, path, envelopes string, trust *Trust, now time.Time) (*Origin, error) {
+	if envelopes == "" {
+		envelopes = path + Suffix
+	}
+	actual, err := Describe(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	identity := "sha256:" + actual.Subject[0].Digest["sha256"]
+	all, err := readEnvelopes(envelopes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w: there is no %s", path, ErrUnsigned, envelopes)
+	} else if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrUnsigned, err)
+	}
+	signed := false
+	var expired error
+	for _, e := range all {
+		statement, err := statementOf(&e)
+		if err != nil || !statement.about(identity) {
+			continue
+		}
+		signed = true
+		for _, s := range trust.signers {
+			if !s.signed(ctx, &e) {
+				continue
+			}
+			if err := s.valid(now); err != nil {
+				expired = err
+				continue
+			}
+			if field := contradiction(&e, actual); field != "" {
+				return nil, fmt.Errorf("%s: %w: they differ in %s", path, ErrContradicts, field)
+			}
+			return &Origin{KeyID: s.id(), Principals: s.principals}, nil
+		}
+	}
+	switch {
+	case !signed:
+		return nil, fmt.Errorf("%s: %w: no signature in %s is of this bundle, %s", path, ErrUnsigned, envelopes, identity)
+	case expired != nil:
+		return nil, fmt.Errorf("%s: %w of %s: %w", path, ErrUntrusted, trust.source, expired)
+	}
+	return nil, fmt.Errorf("%s: %w of %s", path, ErrUntrusted, trust.source)
+}
+
+// contradiction names the first field of the signed predicate that the bundle
+// has otherwise. Fields that this version does not know are left out.
+func contradiction(e *dsse.Envelope, actual *Statement) string {
+	var signed, ours struct {
+		Predicate map[string]any `json:"predicate"`
+	}
+	body, err := e.DecodeB64Payload()
+	if err == nil {
+		err = json.Unmarshal(body, &signed)
+	}
+	if err == nil {
+		body, err = json.Marshal(actual)
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &ours)
+	}
+	if err != nil {
+		return "predicate"
+	}
+	for _, field := range slices.Sorted(maps.Keys(signed.Predicate)) {
+		if is, known := ours.Predicate[field]; known && !reflect.DeepEqual(signed.Predicate[field], is) {
+			return field
+		}
+	}
+	return ""
+}
+
+// signed tells whether one of the envelope's signatures is by this key. The key
+// ids in it are hints that anyone can write, and left out.
+func (s signer) signed(ctx context.Context, e *dsse.Envelope) bool {
+	v, err := dsse.NewEnvelopeVerifier(verifier{s.key})
+	if err != nil {
+		return false
+	}
+	unnamed := *e
+	unnamed.Signatures = slices.Clone(e.Signatures)
+	for i := range unnamed.Signatures {
+		unnamed.Signatures[i].KeyID = ""
+	}
+	_, err = v.Verify(ctx, &unnamed)
+	return err == nil
+}
+
+func (s signer) valid(now time.Time) error {
+	switch {
+	case !s.after.IsZero() && now.Before(s.after):
+		return fmt.Errorf("key %s is valid from %s", s.id(), s.after.Format(time.RFC3339))
+	case !s.before.IsZero() && !now.Before(s.before):
+		return fmt.Errorf("key %s was valid until %s", s.id(), s.before.Format(time.RFC3339))
+	}
+	return nil
+}
+
+func (s signer) id() string {
+	key, err := ssh.NewPublicKey(s.key)
+	if err != nil {
+		return ""
+	}
+	return ssh.FingerprintSHA256(key)
+}
+
+// verifier is a key as the envelope library takes it.
+type verifier struct{ key ed25519.PublicKey }
+
+func (v verifier) Verify(_ context.Context, data, signature []byte) error {
+	if !ed25519.Verify(v.key, data, signature) {
+		return errors.New("the signature does not verify")
+	}
+	return nil
+}
+
+func (v verifier) KeyID() (string, error)   { return "", nil }
+func (v verifier) Public() crypto.PublicKey { return v.key }

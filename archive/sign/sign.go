@@ -1,0 +1,147 @@
+package sign
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+)
+
+// Suffix is what the file of a bundle's envelopes has after the bundle's name.
+const Suffix = ".intoto.jsonl"
+
+// maxEnvelopes bounds a file of envelopes, in bytes.
+const maxEnvelopes = 4 << 20
+
+// Bundle signs the bundle at path, whose identity must be the given one, and
+// puts the envelope into the file beside it, whose name it returns. Envelopes
+// about the same bundle by other keys stay there; others are replaced. The file
+// is written whole or not at all.
+func Bundle(ctx context.Context, path, identity string, by Signer) (string, error) {
+	statement, err := Describe(ctx, path)
+	if err != nil {
+		return "", err
+	}
+	if !statement.about(identity) {
+		return "", fmt.Errorf("%s is another bundle than the one to sign, %s", path, identity)
+	}
+	body, err := json.Marshal(statement)
+	if err != nil {
+		return "", err
+	}
+	signer, err := dsse.NewEnvelopeSigner(by)
+	if err != nil {
+		return "", err
+	}
+	made, err := signer.SignPayload(ctx, PayloadType, body)
+	if err != nil {
+		return "", fmt.Errorf("sign %s: %w", path, err)
+	}
+	file := path + Suffix
+	kept, err := readEnvelopes(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%w; remove it to sign anew", err)
+	}
+	var lines bytes.Buffer
+	kept = slices.DeleteFunc(kept, func(e dsse.Envelope) bool { return !about(&e, identity) || sameKey(&e, made) })
+	for _, e := range append(kept, *made) {
+		line, err := json.Marshal(e)
+		if err != nil {
+			return "", err
+		}
+		lines.Write(append(line, '\n'))
+	}
+	if err := replace(file, lines.Bytes()); err != nil {
+		return "", fmt.Errorf("write %s: %w", file, err)
+	}
+	return file, nil
+}
+
+func about(e *dsse.Envelope, identity string) bool {
+	s, err := statementOf(e)
+	return err == nil && s.about(identity)
+}
+
+// sameKey tells whether two envelopes are by one key, as far as they say. A
+// signing command names none; equal signatures are by one key in any case.
+func sameKey(a, b *dsse.Envelope) bool {
+	if len(a.Signatures) == 0 || len(b.Signatures) == 0 {
+		return false
+	}
+	x, y := a.Signatures[0], b.Signatures[0]
+	return x.Sig == y.Sig || x.KeyID != "" && x.KeyID == y.KeyID
+}
+
+// statementOf reads an envelope's payload, which nobody has verified yet.
+func statementOf(e *dsse.Envelope) (*Statement, error) {
+	if e.PayloadType != PayloadType {
+		return nil, fmt.Errorf("payload type %q", e.PayloadType)
+	}
+	body, err := e.DecodeB64Payload()
+	if err != nil {
+		return nil, err
+	}
+	var s Statement
+	if err := json.Unmarshal(body, &s); err != nil {
+		return nil, err
+	}
+	if s.Type != StatementType || s.PredicateType != PredicateType {
+		return nil, fmt.Errorf("a statement %q with predicate %q", s.Type, s.PredicateType)
+	}
+	return &s, nil
+}
+
+// readEnvelopes reads one envelope a line.
+func readEnvelopes(file string) ([]dsse.Envelope, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxEnvelopes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxEnvelopes {
+		return nil, fmt.Errorf("%s is larger than %d bytes", file, maxEnvelopes)
+	}
+	var all []dsse.Envelope
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var e dsse.Envelope
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, fmt.Errorf("%s, line %d: not a DSSE envelope: %w", file, i+1, err)
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// replace writes a file whole or not at all.
+func replace(file string, data []byte) (err error) {
+	temp, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(temp.Name())
+		}
+	}()
+	_, err = temp.Write(data)
+	err = errors.Join(err, temp.Chmod(0o644), temp.Sync(), temp.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), file)
+}

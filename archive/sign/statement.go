@@ -1,0 +1,109 @@
+package sign
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Types in an envelope. See https://github.com/in-toto/attestation, spec v1.
+const (
+	PayloadType   = "application/vnd.in-toto+json"
+	StatementType = "https://in-toto.io/Statement/v1"
+	PredicateType = "https://github.com/assay-run/assay-run/run/v0"
+)
+
+// Statement is what is signed.
+type Statement struct {
+	Type          string    `json:"_type"` // StatementType
+	Subject       []Subject `json:"subject"`
+	PredicateType string    `json:"predicateType"` // PredicateType
+	Predicate     Predicate `json:"predicate"`
+}
+
+// Subject names the bundle: its file name when it was signed, which proves
+// nothing, and its identity as {"sha256": 64 hex digits}.
+type Subject struct {
+	Name   string            `json:"name"`
+	Digest map[string]string `json:"digest"`
+}
+
+// Predicate repeats what the bundle says and a gate asks first. Every field
+// follows from the bundle, so a reader can hold it against the bundle.
+type Predicate struct {
+	RunID   string `json:"run_id"`
+	Outcome string `json:"outcome"`
+	// ExitCode is the command's own, null when it has none; RunnerExitCode is
+	// what assay-run ended with, null in a recovered bundle.
+	ExitCode       *int `json:"exit_code"`
+	RunnerExitCode *int `json:"runner_exit_code"`
+	// Verdict is the outcome contract's, null without a contract.
+	Verdict *string `json:"verdict"`
+	// ContractDigest is "sha256:..." of the contract's file as it was read
+	// before the command started, PolicyDigest that of policy.json; null
+	// without one.
+	ContractDigest *string `json:"contract_digest"`
+	PolicyDigest   *string `json:"policy_digest"`
+	Health         Health  `json:"health"`
+	// Recorder names the program and version that recorded the run.
+	Recorder string `json:"recorder"`
+}
+
+// Health is the part of observation-health.json that a claim rests on.
+type Health struct {
+	KernelLayer       string `json:"kernel_layer"`
+	PolicyLayer       string `json:"policy_layer"`
+	SDKLayer          string `json:"sdk_layer"`
+	CgroupCorrelation string `json:"cgroup_correlation"`
+	RingbufDrops      uint64 `json:"ringbuf_drops"`
+	// Reasons are the codes of all reasons for claiming less, in the bundle's
+	// order. Never null.
+	Reasons []string `json:"reasons"`
+}
+
+// Describe makes the statement about a bundle, which is read once and need not
+// have been verified.
+func Describe(ctx context.Context, path string) (*Statement, error) {
+	r, err := archive.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	docs, err := r.Documents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := Predicate{
+		RunID: r.RunID(), Outcome: docs.Result.Outcome, ExitCode: docs.Result.ExitCode,
+		RunnerExitCode: docs.Result.RunnerExitCode, Verdict: docs.Result.Contract, Recorder: docs.Run.Recorder,
+		Health: Health{
+			KernelLayer: docs.Health.KernelLayer, PolicyLayer: docs.Health.PolicyLayer, SDKLayer: docs.Health.SDKLayer,
+			CgroupCorrelation: docs.Health.CgroupCorrelation, RingbufDrops: docs.Health.RingbufDrops, Reasons: []string{},
+		},
+	}
+	for _, reason := range docs.Health.Reasons {
+		p.Health.Reasons = append(p.Health.Reasons, reason.Code)
+	}
+	if docs.Contract != nil {
+		p.ContractDigest = &docs.Contract.Digest
+	}
+	if policy, ok := r.Manifest().Files[schema.PolicyFilePath]; ok {
+		p.PolicyDigest = &policy.SHA256
+	}
+	return &Statement{
+		Type: StatementType, PredicateType: PredicateType, Predicate: p,
+		Subject: []Subject{{Name: filepath.Base(path), Digest: map[string]string{"sha256": strings.TrimPrefix(r.Identity(), "sha256:")}}},
+	}, nil
+}
+
+// about tells whether the statement's subject is the bundle of that identity.
+func (s *Statement) about(identity string) bool {
+	for _, subject := range s.Subject {
+		if hexDigest, ok := strings.CutPrefix(identity, "sha256:"); ok && strings.EqualFold(subject.Digest["sha256"], hexDigest) {
+			return true
+		}
+	}
+	return false
+}

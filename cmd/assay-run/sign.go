@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/sign"
+)
+
+func (a *app) signCommand() *cobra.Command {
+	var key signingKey
+	cmd := &cobra.Command{
+		Use:   "sign (--key KEY | --command CMD) BUNDLE...",
+		Short: "Sign bundles: who vouches for them",
+		Long: `sign verifies each bundle and writes a signature beside it, in
+BUNDLE.intoto.jsonl: a DSSE envelope around an in-toto statement that names the
+bundle's identity, its verdict, the digests of its contract and policy, and its
+observation health. The bundle is not changed. Signing again with the same key
+replaces that key's signature; signatures by other keys stay.
+
+KEY is the file of an ed25519 private key, PKCS#8 or OpenSSH, that only you can
+read; "agent" for the one ed25519 key in your ssh-agent; or agent:FINGERPRINT.
+CMD is a shell command that gets the bytes to sign on its standard input and
+prints the signature, 64 raw bytes or base64.`,
+		Example: `  ssh-keygen -t ed25519 -f ci-key
+  assay-run sign --key ci-key run.tar.gz
+  assay-run verify --key ci-key.pub run.tar.gz`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return withHint(fmt.Errorf("sign needs a bundle"), "as in: assay-run sign --key KEY run.tar.gz")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			signer, err := key.load()
+			if err != nil {
+				return err
+			}
+			if signer == nil {
+				return withHint(fmt.Errorf("sign needs a key"), "give --key FILE, --key agent or --command CMD")
+			}
+			for _, path := range args {
+				if err := a.sign(cmd.Context(), path, signer); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&key.key, "key", "", "sign with the private key in `FILE`, or with \"agent\"")
+	cmd.Flags().StringVar(&key.command, "command", "", "sign with the shell command `CMD`")
+	return cmd
+}
+
+func (a *app) sign(ctx context.Context, path string, signer sign.Signer) error {
+	report, err := archive.Verify(ctx, path)
+	if err != nil {
+		return err
+	}
+	if !report.OK() {
+		return exitError{exitStatus[report.Class()], withHint(fmt.Errorf("%s does not verify and was not signed: %w", path, &report.Problems[0]), "assay-run verify %s lists every problem", path)}
+	}
+	file, err := sign.Bundle(ctx, path, report.Identity, signer)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "%s: signed %s\n", printable(file), report.Identity)
+	return err
+}
+
+// signingKey is where a signature comes from, as flags name it.
+type signingKey struct{ key, command string }
+
+// load makes the signer, nil when no flag names one.
+func (k signingKey) load() (sign.Signer, error) {
+	switch name, fingerprint, _ := strings.Cut(k.key, ":"); {
+	case k.key != "" && k.command != "":
+		return nil, fmt.Errorf("two keys were given: a key and a signing command")
+	case k.command != "":
+		return sign.Command(k.command), nil
+	case k.key == "":
+		return nil, nil
+	case name == "agent":
+		return sign.Agent(os.Getenv("SSH_AUTH_SOCK"), fingerprint)
+	}
+	return sign.LoadKey(k.key)
+}
+
+// origin is whom verify accepts signatures of, as flags name them.
+type origin struct{ key, allowed, principal, signature string }
+
+func (o *origin) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.key, "key", "", "require a signature by a public key in `FILE` (PEM or OpenSSH)")
+	f.StringVar(&o.allowed, "allowed-signers", "", "require a signature by someone in `FILE` (OpenSSH's allowed signers)")
+	f.StringVar(&o.principal, "principal", "", "of the allowed signers, accept only those with this principal `NAME`")
+	f.StringVar(&o.signature, "signature", "", "read the signatures from `FILE` (default BUNDLE"+sign.Suffix+")")
+}
+
+// trust reads the keys; nil when no signature is asked for.
+func (o *origin) trust() (*sign.Trust, error) {
+	switch {
+	case o.key != "" && o.allowed != "":
+		return nil, withHint(fmt.Errorf("--key and --allowed-signers exclude each other"), "put the key into the allowed signers' file")
+	case o.principal != "" && o.allowed == "":
+		return nil, withHint(fmt.Errorf("--principal needs --allowed-signers"), "name the file that says which key the principal has")
+	case o.key != "":
+		return sign.Keys(o.key)
+	case o.allowed != "":
+		return sign.AllowedSigners(o.allowed, o.principal)
+	case o.signature != "":
+		return nil, withHint(fmt.Errorf("--signature needs --key or --allowed-signers"), "say whose signature to accept")
+	}
+	return nil, nil
+}
+
+func (o *origin) check(ctx context.Context, bundle string, trust *sign.Trust) (*sign.Origin, error) {
+	return sign.Check(ctx, bundle, o.signature, trust, time.Now())
+}
