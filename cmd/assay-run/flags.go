@@ -17,6 +17,7 @@ import (
 // runFlags are the flags of a run as they were given.
 type runFlags struct {
 	output, spoolDir, result string
+	sign                     signingKey
 	specFile                 string
 	dryRun, quiet            bool
 
@@ -43,6 +44,8 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.SortFlags = false
 	fs.StringVarP(&f.output, "output", "o", "", "write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
 	fs.StringVar(&f.result, "result", "", "also write result.json to `FILE`")
+	fs.StringVar(&f.sign.key, "sign", "", "sign the bundle with the private key in `FILE`, or with \"agent\" (see assay-run sign --help)")
+	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")
 	fs.StringVar(&f.spoolDir, "spool-dir", "", "keep the live run's evidence under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
 	fs.StringVar(&f.specFile, "spec", "", "read the run from `FILE` (YAML or JSON); flags win")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "print the effective run as JSON and stop")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -106,7 +107,8 @@ func commandAfterDash(cmd *cobra.Command, args []string) error {
 	if dash > 0 {
 		word := args[0]
 		hint := fmt.Sprintf("to run it, write: assay-run -- %s", strings.Join(args, " "))
-		if near := cmd.Root().SuggestionsFor(word); len(near) > 0 {
+		_, notFound := exec.LookPath(word)
+		if near := cmd.Root().SuggestionsFor(word); len(near) > 0 && notFound != nil {
 			hint = fmt.Sprintf("did you mean %q? %s", near[0], hint)
 		}
 		return withHint(fmt.Errorf("unknown command %q", word), "%s", hint)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/sign"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/schema"
@@ -77,6 +78,11 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if err != nil {
 		return withHint(fmt.Errorf("nothing was run: %w", err), "name a file that can be written")
 	}
+	signer, err := f.sign.load()
+	if err != nil {
+		return withHint(fmt.Errorf("nothing was run: %w", err), "see assay-run sign --help")
+	}
+	f.sign.hide()
 	spec.Preload()
 	signals := catchSignals()
 	spool, err := a.createSpool(f.spoolDir, record)
@@ -92,7 +98,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract, OnOutputError: a.tellOutput,
 		OnLoss: func(reason schema.Reason) { a.say.warning("evidence is missing: %s", reason.Message) },
 	})
-	return a.seal(ctx, spool, result, recording, f)
+	return a.seal(ctx, spool, result, recording, f, signer)
 }
 
 // nowhere says what to do when the cause of err is that our own directory is gone.
@@ -120,11 +126,16 @@ func (a *app) createSpool(dir string, record schema.Run) (*archive.Spool, error)
 // seal turns the spool into the bundle, tells the user, and gives the exit
 // code as an error. Evidence that could not be kept is the runner's failure,
 // whatever the command did.
-func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Result, recording error, f *runFlags) error {
+func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Result, recording error, f *runFlags, signer sign.Signer) error {
 	sealed, err := spool.Seal(context.WithoutCancel(ctx))
 	if f.result != "" {
 		if werr := writeResult(f.result, result); werr != nil && err == nil {
 			err = withHint(werr, "the bundle is whole: %s", sealed.Path)
+		}
+	}
+	if err == nil && signer != nil {
+		if _, serr := sign.Bundle(context.WithoutCancel(ctx), sealed.Path, sealed.Identity, signer); serr != nil {
+			err = withHint(fmt.Errorf("the bundle is whole and not signed: %w", serr), "sign it with assay-run sign: %s", sealed.Path)
 		}
 	}
 	switch {

@@ -92,6 +92,14 @@ func (k signingKey) load() (sign.Signer, error) {
 	return sign.LoadKey(k.key)
 }
 
+// hide keeps a command from signing with the agent that signs its bundle: the
+// agent's socket is not in what it inherits.
+func (k signingKey) hide() {
+	if name, _, _ := strings.Cut(k.key, ":"); name == "agent" {
+		os.Unsetenv("SSH_AUTH_SOCK")
+	}
+}
+
 // origin is whom verify accepts signatures of, as flags name them.
 type origin struct{ key, allowed, principal, signature string }
 

@@ -27,7 +27,7 @@ An unsigned bundle proves that it is consistent, and not where it comes from:
 anyone can make one. --key or --allowed-signers requires a signature.`,
 		Example: `  assay-run verify run.tar.gz
   assay-run verify --key ci-key.pub run.tar.gz`,
-		Args:    oneBundle,
+		Args: oneBundle,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.say.quiet = quiet
 			trust, err := from.trust()
