@@ -46,6 +46,15 @@ type AssayEndpoint struct {
 	Addr   [16]uint8
 }
 
+type AssayPlaceOf struct {
+	_       structs.HostLayout
+	Fd      uint32
+	Hash    uint32
+	HangsOn uint64
+	Flags   uint32
+	Below   uint32
+}
+
 type AssayRecord struct {
 	_      structs.HostLayout
 	T      uint64
@@ -129,6 +138,7 @@ const (
 	AssayProgExeced    = "execed"
 	AssayProgExited    = "exited"
 	AssayProgForked    = "forked"
+	AssayProgLocate    = "locate"
 	AssayProgMoved     = "moved"
 	AssayProgSendmsg4  = "sendmsg4"
 	AssayProgSendmsg6  = "sendmsg6"
@@ -137,8 +147,11 @@ const (
 	AssayProgSkbOut    = "skb_out"
 	AssayProgSubmitted = "submitted"
 	AssayProgSysExit   = "sys_exit"
+	AssayVarCacheAt    = "cache_at"
+	AssayVarCacheShift = "cache_shift"
 	AssayVarGeneration = "generation"
 	AssayVarLastWake   = "last_wake"
+	AssayVarMountedBit = "mounted_bit"
 	AssayVarNetIds     = "net_ids"
 	AssayVarSeed       = "seed"
 	AssayVarSessionId  = "session_id"
@@ -198,6 +211,7 @@ type AssayProgramSpecs struct {
 	Execed    *ebpf.ProgramSpec `ebpf:"execed"`
 	Exited    *ebpf.ProgramSpec `ebpf:"exited"`
 	Forked    *ebpf.ProgramSpec `ebpf:"forked"`
+	Locate    *ebpf.ProgramSpec `ebpf:"locate"`
 	Moved     *ebpf.ProgramSpec `ebpf:"moved"`
 	Sendmsg4  *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6  *ebpf.ProgramSpec `ebpf:"sendmsg6"`
@@ -227,8 +241,11 @@ type AssayMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type AssayVariableSpecs struct {
+	CacheAt    *ebpf.VariableSpec `ebpf:"cache_at"`
+	CacheShift *ebpf.VariableSpec `ebpf:"cache_shift"`
 	Generation *ebpf.VariableSpec `ebpf:"generation"`
 	LastWake   *ebpf.VariableSpec `ebpf:"last_wake"`
+	MountedBit *ebpf.VariableSpec `ebpf:"mounted_bit"`
 	NetIds     *ebpf.VariableSpec `ebpf:"net_ids"`
 	Seed       *ebpf.VariableSpec `ebpf:"seed"`
 	SessionId  *ebpf.VariableSpec `ebpf:"session_id"`
@@ -288,8 +305,11 @@ func (m *AssayMaps) Close() error {
 //
 // It can be passed to LoadAssayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type AssayVariables struct {
+	CacheAt    *ebpf.Variable `ebpf:"cache_at"`
+	CacheShift *ebpf.Variable `ebpf:"cache_shift"`
 	Generation *ebpf.Variable `ebpf:"generation"`
 	LastWake   *ebpf.Variable `ebpf:"last_wake"`
+	MountedBit *ebpf.Variable `ebpf:"mounted_bit"`
 	NetIds     *ebpf.Variable `ebpf:"net_ids"`
 	Seed       *ebpf.Variable `ebpf:"seed"`
 	SessionId  *ebpf.Variable `ebpf:"session_id"`
@@ -311,6 +331,7 @@ type AssayPrograms struct {
 	Execed    *ebpf.Program `ebpf:"execed"`
 	Exited    *ebpf.Program `ebpf:"exited"`
 	Forked    *ebpf.Program `ebpf:"forked"`
+	Locate    *ebpf.Program `ebpf:"locate"`
 	Moved     *ebpf.Program `ebpf:"moved"`
 	Sendmsg4  *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6  *ebpf.Program `ebpf:"sendmsg6"`
@@ -330,6 +351,7 @@ func (p *AssayPrograms) Close() error {
 		p.Execed,
 		p.Exited,
 		p.Forked,
+		p.Locate,
 		p.Moved,
 		p.Sendmsg4,
 		p.Sendmsg6,

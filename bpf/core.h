@@ -121,6 +121,11 @@ struct inode {
 	unsigned long i_ino;
 	struct super_block *i_sb;
 	u32 i_generation;
+	const char *i_link; /* a symbolic link's content, where it is at hand */
+};
+
+struct list_head {
+	struct list_head *next;
 };
 
 struct hlist_bl_node {
@@ -128,6 +133,7 @@ struct hlist_bl_node {
 };
 
 struct dentry {
+	u32 d_flags;
 	struct hlist_bl_node d_hash;
 	struct dentry *d_parent;
 	struct qstr d_name;
@@ -143,6 +149,7 @@ struct mount {
 	struct dentry *mnt_mountpoint;
 	struct vfsmount mnt;
 	struct mnt_namespace *mnt_ns;
+	struct list_head mnt_mounts, mnt_child;
 };
 
 struct path {

@@ -33,8 +33,8 @@ __noinline int on_path(struct scratch *s)
 		return filter(s); /* sched_process_exec has it */
 	if (kind == K_UNLINK && row(s)->dfd != NOARG && s->arg[2] & 0x200)
 		kind = K_RMDIR; /* unlinkat with AT_REMOVEDIR */
-	if (s->ret >= 0 && (kind == K_RENAME || kind == K_RMDIR || kind == K_MOUNT))
-		generation++;
+	if (s->ret >= 0 && (kind == K_RENAME || kind == K_RMDIR || kind == K_MOUNT || kind == K_SYMLINK || kind == K_LINK))
+		generation++; /* the same names may mean other files now */
 	return report_names(s);
 }
 

@@ -156,25 +156,6 @@ static __always_inline int root_of(struct task_struct *t, struct path *p)
 	return bpf_core_read(p, sizeof(*p), &fs->root);
 }
 
-/* Whether the task's root is another than its mount namespace's, whose mount is
- * on the one that the kernel began with, or its own parent. */
-static __always_inline int has_own_root(struct task_struct *t, struct path *root)
-{
-	struct mount *m, *up;
-	struct vfsmount *v;
-
-	if (root_of(t, root) || !root->mnt)
-		return 0;
-	v = root->mnt;
-	if (root->dentry != BPF_CORE_READ(v, mnt_root))
-		return 1;
-	m = (void *)v - bpf_core_field_offset(struct mount, mnt);
-	up = BPF_CORE_READ(m, mnt_parent);
-	if (up == m)
-		return 0;
-	return BPF_CORE_READ(m, mnt_mountpoint) != BPF_CORE_READ(up, mnt.mnt_root) || BPF_CORE_READ(up, mnt_parent) != up;
-}
-
 /* The open file of a descriptor of the current task, as an address. */
 __noinline u64 file_of(u32 fd)
 {

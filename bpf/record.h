@@ -45,19 +45,20 @@ enum {
 	B_IA32 = 1 << 13,
 	B_ADDRESS_FIRST = 1 << 15, /* S_ENV comes before S_NAME */
 	B_BASE_CUT = 1 << 16, /* a base directory's path was cut */
+	B_UNRESOLVED = 1 << 17, /* a name's directory could not be told from the kernel's objects */
 	B_NO_BASE = 1 << 14, /* a directory that a name is relative to could not be found */
 };
 
 /* Segments: variable data behind the record, in this order. */
 enum {
-	S_PATH,  /* walk (B_WALKED) or user string; exec: walk of the image */
+	S_PATH,  /* walk (B_WALKED), or what of a name remains below S_BASE; exec: walk of the image */
 	S_BASE,  /* walk of the directory that S_PATH is relative to; exec: cwd */
-	S_PATH2, /* user string; exec: filename */
+	S_PATH2, /* the same of a second name; exec: filename */
 	S_BASE2, /* walk for S_PATH2; exec: interpreter */
 	S_NAME,  /* xattr or memfd name, sun_path, payload; exec: argv */
-	S_ENV,   /* exec: environment names; names: walk of a root that isn't the mount namespace's */
-	S_TOOL,
-	S_TRACE,
+	S_ENV,   /* exec: environment names; network: struct address */
+	S_TOOL,  /* exec: the tool call's id; names: the first as given, where S_PATH is not it */
+	S_TRACE, /* exec: the trace's parent; names: the second */
 	S_COUNT,
 };
 

@@ -4,7 +4,7 @@
 #ifndef ASSAY_REPORT_H
 #define ASSAY_REPORT_H
 #include "cache.h"
-#include "path.h"
+#include "resolve.h"
 
 #define OPENAT2 437
 
@@ -35,11 +35,13 @@ static __always_inline int enter(struct scratch *s)
 	s->bits = s->name = s->bytes = 0;
 	/* The upper halves of ints are whatever the register held, and so is all of
 	 * a mode where nothing is made. */
+	if (s->nr == OPENAT2)
+		mode = flags = NOARG; /* a pointer and a length still */
 	if (mode < 6)
 		s->arg[mode] = (u32)s->arg[mode];
 	if (row(s)->prog == P_OPEN && flags < 6) {
 		s->arg[flags] = (u32)s->arg[flags];
-		if (mode < 6 && s->nr != OPENAT2 && !(s->arg[flags] & (0100 | 020000000 /* O_CREAT, __O_TMPFILE */)))
+		if (mode < 6 && !(s->arg[flags] & (0100 | 020000000 /* O_CREAT, __O_TMPFILE */)))
 			s->arg[mode] = 0;
 	}
 	keys = row(s)->keys;
@@ -203,94 +205,118 @@ __noinline u64 below_fd(struct scratch *s, u32 off)
 	return 0;
 }
 
-/* The directory that the name of n bytes at offset at is relative to. Returns
- * how long the name is that is relative to it. */
-static __always_inline u32 base_of(struct scratch *s, u32 at, u32 n, u32 dfd_index, struct path *p)
+/* A name in the caller's memory and where it begins. */
+struct given {
+	struct path base, root;
+	u32 at, len;    /* of the name as given */
+	u32 from, skip; /* where the part that is relative to base begins */
+};
+
+/* Reads the name from user memory to g->at and finds its base. */
+__noinline int take_given(struct scratch *s, struct given *g, u64 from, s32 dfd)
 {
-	s32 dfd = dfd_index == NOARG ? -100 : (s32)arg(s, dfd_index);
-	u32 skip = 0;
+	u64 below;
 
-	if (s->data[at] == '/' && !(s->nr == OPENAT2 && s->arg[4] & RESOLVE_IN_ROOT)) {
-		u64 below = below_fd(s, at);
+	if (!s || !g)
+		return 0;
+	g->len = take_string(s, g->at, from);
+	g->from = g->at;
+	root_of(bpf_get_current_task_btf(), &g->root);
+	if (s->nr == OPENAT2 && s->arg[4] & RESOLVE_IN_ROOT) {
+		dir_of(dfd, &g->base);
+		g->root = g->base;
+		return 0;
+	}
+	if (s->data[g->at & (DATA - 1)] != '/')
+		return dir_of(dfd, &g->base);
+	below = below_fd(s, g->at);
+	if (below >> 32 && g->len > below >> 32 && !dir_of((u32)below, &g->base)) {
+		g->skip = below >> 32;
+		g->from = g->at + g->skip;
+		return 0;
+	}
+	g->base = g->root;
+	return 0;
+}
 
-		skip = below >> 32;
-		dfd = (u32)below;
-		if (!skip || n <= skip) {
-			root_of(bpf_get_current_task_btf(), p);
-			return n;
-		}
+/* Puts what is known of the name at end of the record: what remains of it, and the
+ * directory that this is in. */
+__noinline u32 put_given(struct scratch *s, u32 end, u32 seg, u32 room, struct given *g)
+{
+	u32 from, next;
+	long n;
+
+	if (!s || !g)
+		return end;
+	from = resolve(s, g->from, room, &g->base, &g->root);
+	if (s->resolve.changed)
+		g->skip = 1;
+	s->r.bits |= s->resolve.bits;
+	n = bpf_probe_read_kernel_str(&s->data[end & (DATA - 1)], 4096, &s->data[from & (DATA - 1)]);
+	n = n > 0 ? n - 1 : 0;
+	if (!n && g->len) { /* the directory itself */
+		s->data[end & (DATA - 1)] = '.';
+		n = 1;
 	}
-	dir_of(dfd, p);
-	if (skip && p->dentry) {
-		n = (n - skip) & 4095;
-		bpf_probe_read_kernel(&s->data[at], n, &s->data[at + skip]);
+	s->r.seg[seg & (S_COUNT - 1)] = n;
+	end += n;
+	if (!g->base.dentry) {
+		s->r.bits |= B_NO_BASE;
+		return end;
 	}
-	return n;
+	next = walk_base(s, end, &g->base);
+	s->r.seg[(seg + 1) & (S_COUNT - 1)] = next - end;
+	return next;
+}
+
+/* Puts the name as given at end, where put_given has put another. */
+static __always_inline u32 put_original(struct scratch *s, u32 end, u32 seg, struct given *g)
+{
+	if (!g->skip)
+		return end;
+	s->r.seg[seg] = g->len;
+	bpf_probe_read_kernel(&s->data[end & (DATA - 1)], g->len & 4095, &s->data[g->at & (DATA - 1)]);
+	return end + g->len;
 }
 
 /* Reports the call in s with the names in the caller's memory. */
 __noinline int report_names(struct scratch *s)
 {
-	struct path base = {}, base2 = {};
+	struct given a = {.at = IN_AT}, b = {.at = IN2_AT};
 	struct counter *c;
-	u32 end, next, relative, n = 0, n2 = 0;
+	u32 end = 0, n;
 
 	if (!s || !(c = cell(row(s)->hook)))
 		return 0;
 	s->hash.a = seed;
 	s->hash.b = s->how;
-	if (row(s)->path != NOARG) {
-		n = take_string(s, IN_AT, arg(s, row(s)->path));
-		n = base_of(s, IN_AT, n, row(s)->dfd, &base);
-	}
-	if (row(s)->path2 != NOARG) {
-		n2 = take_string(s, IN2_AT, arg(s, row(s)->path2));
-		n2 = base_of(s, IN2_AT, n2, row(s)->dfd2, &base2);
-	}
+	if (row(s)->path != NOARG)
+		take_given(s, &a, arg(s, row(s)->path), row(s)->dfd == NOARG ? -100 : (s32)arg(s, row(s)->dfd));
+	if (row(s)->path2 != NOARG)
+		take_given(s, &b, arg(s, row(s)->path2), row(s)->dfd2 == NOARG ? -100 : (s32)arg(s, row(s)->dfd2));
 	if (row(s)->name != NOARG)
 		s->name = take_string(s, NAME_AT, arg(s, row(s)->name));
-	relative = (n && s->data[IN_AT] != '/') || (n2 && s->data[IN2_AT] != '/');
 
 	key_who(s, row(s)->kind);
 	s->key[2] = s->hash.a;
 	s->key[3] = s->hash.b;
-	s->key[4] = place(&base);
-	s->key[5] = place(&base2);
+	s->key[4] = place(&a.base);
+	s->key[5] = place(&b.base);
 	if (coalesce(s, c))
 		return 0;
 	begin_call(s);
-	s->r.seg[S_PATH] = end = n;
-	bpf_probe_read_kernel(s->data, n & 4095, &s->data[IN_AT]);
-	if (base.dentry) {
-		next = walk_base(s, end, &base);
-		s->r.seg[S_BASE] = next - end;
-		end = next;
-	} else if (row(s)->path != NOARG) {
-		s->r.bits |= B_NO_BASE;
-	}
-	if (n2) {
-		s->r.seg[S_PATH2] = n2;
-		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n2 & 4095, &s->data[IN2_AT]);
-		end += n2;
-	}
-	if (base2.dentry) {
-		next = walk_base(s, end, &base2);
-		s->r.seg[S_BASE2] = next - end;
-		end = next;
-	} else if (row(s)->path2 != NOARG) {
-		s->r.bits |= B_NO_BASE;
-	}
+	if (row(s)->path != NOARG)
+		end = put_given(s, end, S_PATH, ROOM_AT, &a);
+	if (row(s)->path2 != NOARG)
+		end = put_given(s, end, S_PATH2, ROOM2_AT, &b);
 	n = s->name;
 	if (n) {
 		s->r.seg[S_NAME] = n;
 		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n & 4095, &s->data[NAME_AT]);
 		end += n;
 	}
-	if (relative && has_own_root(bpf_get_current_task_btf(), &base)) {
-		next = walk_base(s, end, &base); /* where ".." ends */
-		s->r.seg[S_ENV] = next - end;
-		end = next;
-	}
+	end = put_original(s, end, S_TOOL, &a);
+	end = put_original(s, end, S_TRACE, &b);
 	emit_keyed(s, c, end);
 	return 0;
 }

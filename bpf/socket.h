@@ -159,6 +159,7 @@ __noinline int on_socket(struct scratch *s)
 	u32 tid = t->pid, n = 0, end = 0, kind, user_len = 0, walked = 0;
 	struct address a = {};
 	struct path at = {};
+	struct given g = {};
 	struct pending *p;
 	struct counter *c;
 	struct sock *sk;
@@ -255,18 +256,20 @@ __noinline int on_socket(struct scratch *s)
 		end = walk(s, 0, (u64)at.mnt, (u64)at.dentry);
 		s->r.bits |= B_WALKED | s->walk.bits;
 		s->r.seg[S_PATH] = end;
-	} else if (at.dentry) {
-		end = walk_base(s, 0, &at);
-		s->r.seg[S_BASE] = end;
-	}
-	if (n) {
+	} else if (at.dentry && s->data[NAME_AT]) {
+		g.at = g.from = NAME_AT;
+		g.len = n;
+		g.base = at;
+		root_of(t, &g.root);
+		end = put_given(s, 0, S_PATH, ROOM_AT, &g);
+	} else if (n) { /* abstract */
 		s->r.seg[S_NAME] = n;
-		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n & 127, &s->data[NAME_AT]);
-		end += n;
+		bpf_probe_read_kernel(s->data, n & 127, &s->data[NAME_AT]);
+		end = n;
 	}
 	s->r.seg[S_ENV] = sizeof(a);
 	bpf_probe_read_kernel(&s->data[end & (DATA - 1)], sizeof(a), &a);
-	emit_keyed(s, c, end + sizeof(a));
+	emit_keyed(s, c, put_original(s, end + sizeof(a), S_TOOL, &g));
 	return 0;
 }
 

@@ -56,7 +56,9 @@ struct env {
 /* The parts of the data where names are read to. What is sent is put together
  * below them. */
 #define IN_AT 36864   /* the first name of a call */
+#define ROOM_AT 40960 /* what remains of it when links were followed */
 #define IN2_AT 45056  /* the second */
+#define ROOM2_AT 49152
 #define NAME_AT 53248 /* a further string */
 
 struct hash_at {
@@ -64,8 +66,18 @@ struct hash_at {
 	u32 off;
 };
 
+struct resolve {
+	struct dentry *dentry, *root, *found;
+	struct mount *mnt, *root_mnt;
+	u64 x, y, node, head;
+	u32 at, len, end, hash, room, links;
+	u32 changed; /* by ".." or a link: what is reported is not what was given */
+	u32 missing, lost, bits;
+};
+
 struct scratch {
 	struct walk walk;
+	struct resolve resolve;
 	struct copy_args args;
 	struct env env;
 	struct hash_at hash;

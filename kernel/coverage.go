@@ -69,7 +69,7 @@ var coverage = []Dimension{
 		BlindSpots: []BlindSpot{
 			{"files opened or changed through io_uring: the request and its name are seen, its result and the file are not",
 				exactly(func(r *Report) bool { return r.IOUringUsed })},
-			{"names of failed opens, renames, removals and attribute changes are read from the caller's memory after the call, and symbolic links in them are not resolved",
+			{"names of failed opens, renames, removals and attribute changes are read from the caller's memory after the call; a symbolic link as the last part is not followed",
 				onlyIf(namedByUser)},
 			{"a descriptor that another thread closed and reused before the call had returned names the wrong file",
 				onlyIf(threads)},

@@ -24,7 +24,6 @@ type decoder struct {
 	ev         Event
 	rec        record
 	path       [4][]byte // buffers of Path, Path2, Exe, Cwd
-	joinBuf    []byte
 	argv, keys [][]byte
 }
 
@@ -109,6 +108,7 @@ func (d *decoder) fill(r *record) {
 		Ingress:      bits&bitIngress != 0,
 		FromUser:     bits&bitFromUser != 0,
 		RelativePath: bits&bitNoBase != 0,
+		Unresolved:   bits&bitUnresolved != 0,
 	}
 	e.First, e.Last = e.Time, e.Time
 	switch e.Ret {
@@ -124,7 +124,7 @@ func (d *decoder) fill(r *record) {
 	if call != nil {
 		e.Syscall = call.name
 		if call.name == "openat2" {
-			e.Resolve = uint32(r.arg(4)) // which tells how its path is made
+			e.Resolve = uint32(r.arg(4))
 		}
 	}
 	switch e.Kind {

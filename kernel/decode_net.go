@@ -32,6 +32,13 @@ func (d *decoder) network(r *record, bits uint32) {
 func (d *decoder) unixPath(r *record, bits uint32) {
 	e := &d.ev
 	name := r.seg[segName]
+	if rest := r.seg[segPath]; len(rest)+len(r.seg[segBase]) > 0 && bits&bitWalked == 0 {
+		e.PathSource = PathUserMemory
+		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], rest)
+		e.Path = d.path[0]
+		e.Given, _, _ = bytes.Cut(r.seg[segGiven], []byte{0})
+		return
+	}
 	switch {
 	case bits&bitWalked != 0:
 		e.PathSource = PathKernelObject
@@ -46,7 +53,7 @@ func (d *decoder) unixPath(r *record, bits uint32) {
 			name = name[:i]
 		}
 		e.PathSource = PathUserMemory
-		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], nil, name)
+		d.path[0] = append(d.path[0][:0], name...)
 	}
 	if e.FromUser {
 		e.PathSource = PathUserMemory

@@ -26,12 +26,12 @@ func (d *decoder) file(r *record, bits uint32) {
 		e.Args[0] = r.arg(0)
 	}
 	if d.named(r.seg[segPath], r.seg[segBase]) {
-		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], r.seg[segRoot], r.seg[segPath])
-		e.Path = d.path[0]
+		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], r.seg[segPath])
+		e.Path, e.Given = d.path[0], r.seg[segGiven]
 	}
 	if d.named(r.seg[segPath2], r.seg[segBase2]) {
-		d.path[1] = d.join(d.path[1][:0], r.seg[segBase2], r.seg[segRoot], r.seg[segPath2])
-		e.Path2 = d.path[1]
+		d.path[1] = d.join(d.path[1][:0], r.seg[segBase2], r.seg[segPath2])
+		e.Path2, e.Given2 = d.path[1], r.seg[segGiven2]
 	}
 	if e.Kind == KindSymlink {
 		e.Path2, e.Name = e.Name, nil
@@ -84,65 +84,27 @@ func (d *decoder) kernelPath(dst, walk []byte) []byte {
 	return append(dst, '/')
 }
 
-// resolveInRoot is RESOLVE_IN_ROOT of linux/openat2.h.
-const resolveInRoot = 16
-
-// join makes a name from user memory absolute and lexically clean. base is a
-// walk of the directory it is relative to: the root for an absolute name. root
-// is one of the caller's root where that is not the mount namespace's; ".." does
-// not lead out of either, nor out of openat2's own root.
-func (d *decoder) join(dst, base, root, name []byte) []byte {
+// join makes what remains of a name absolute: base is a walk of the directory
+// that it is in. A ".." that remains was not resolved, and is not guessed: it
+// stays as it stands, and the event says so.
+func (d *decoder) join(dst, base, name []byte) []byte {
 	if d.ev.RelativePath && len(base) == 0 && (len(name) == 0 || name[0] != '/') {
 		return append(dst, name...)
 	}
-	d.joinBuf = d.kernelPath(d.joinBuf[:0], base)
-	n := len(d.joinBuf)
-	keep := 0 // bytes that stay whatever name says
-	if d.ev.Resolve&resolveInRoot != 0 || len(name) > 0 && name[0] == '/' {
-		keep = n
-	} else if len(root) > 0 {
-		d.joinBuf = d.kernelPath(d.joinBuf, root)
-		dir, root := d.joinBuf[:n], d.joinBuf[n:]
-		if bytes.HasPrefix(dir, root) && (len(dir) == len(root) || dir[len(root)] == '/') {
-			keep = len(root)
-		}
-	}
-	if keep == 1 { // "/"
-		keep = 0
-	}
-	d.joinBuf = append(append(d.joinBuf[:n], '/'), name...)
-	dst = append(dst, d.joinBuf[:keep]...)
 	start := len(dst)
-	dst = clean(dst, d.joinBuf[keep:])
-	if keep > 0 && len(dst) == start+1 {
-		return dst[:start]
+	if dst = d.kernelPath(dst, base); len(dst) == start+1 {
+		dst = dst[:start] // the root
 	}
-	return dst
-}
-
-// clean appends the lexically shortest form of an absolute path, without
-// allocating; path.Clean would on every path that is not clean already.
-func clean(dst, p []byte) []byte {
-	start := len(dst)
-	for i := 0; i < len(p); {
-		if p[i] == '/' {
-			i++
+	for len(name) > 0 {
+		part, rest, _ := bytes.Cut(name, []byte{'/'})
+		name = rest
+		switch string(part) {
+		case "", ".":
 			continue
+		case "..":
+			d.ev.Unresolved = true
 		}
-		j := i
-		for j < len(p) && p[j] != '/' {
-			j++
-		}
-		switch name := p[i:j]; {
-		case len(name) == 1 && name[0] == '.':
-		case len(name) == 2 && name[0] == '.' && name[1] == '.':
-			if k := bytes.LastIndexByte(dst[start:], '/'); k >= 0 {
-				dst = dst[:start+k]
-			}
-		default:
-			dst = append(append(dst, '/'), name...)
-		}
-		i = j
+		dst = append(append(dst, '/'), part...)
 	}
 	if len(dst) == start {
 		dst = append(dst, '/')

@@ -66,9 +66,10 @@ const (
 	// PathKernelObject: walked from the kernel's own dentry and mount.
 	PathKernelObject
 	// PathUserMemory: the name as it stood in the caller's memory when the
-	// call returned. Another thread could have changed it. It is made
-	// absolute with the kernel's own path of the directory it was relative
-	// to, cleaned lexically; symbolic links in it are not resolved.
+	// call returned. Another thread could have changed it. Its directory is
+	// resolved as the kernel did, by the kernel's own objects, and is the
+	// kernel's own path of it; the last part is the caller's, and where it is a
+	// symbolic link it is not followed. See Unresolved.
 	PathUserMemory
 )
 
@@ -147,6 +148,14 @@ type Event struct {
 	// Path2 is the second path of rename, link, symlink, move_mount and
 	// pivot_root. Path of mount is the target, and Name the source as written.
 	Path2 []byte
+	// Given and Given2 are Path and Path2 as the caller wrote them, where ".." or
+	// a symbolic link on the way, or a descriptor in /proc, made them other than
+	// those; else empty.
+	Given, Given2 []byte
+	// Unresolved: the directory of Path or Path2 could not be told from the kernel's
+	// objects (a magic link, a link on overlayfs, a ".." behind what is not there), so
+	// a symbolic link may be in it, and ".." stands in it as it was given.
+	Unresolved bool
 	// PathSource applies to Path, Path2 alike.
 	PathSource PathSource
 	// Truncated: a path or payload is longer than what was kept (4096 bytes,

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,6 +39,8 @@ func init() {
 		for i := range uintptr(3) {
 			unix.Close(int(raw("openat", atFDCWD, cstr("f"), unix.O_CREAT, 0o600|i<<32)))
 		}
+		how := unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: 0o644, Resolve: unix.RESOLVE_BENEATH}
+		raw("openat2", dirfd("."), cstr("g"), uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how))
 	}
 	children["sockets"] = func(args []string) {
 		n, err := strconv.Atoi(args[0])
@@ -298,6 +301,9 @@ func TestModeOnlyWhereOneIsTaken(t *testing.T) {
 		if e.Repeat {
 			times[fmt.Sprintf("%#x %#o", e.Flags, e.Mode)] += e.Count
 		}
+	}
+	if got := s.find(KindOpen, path(dir+"/g")); len(got) != 1 || got[0].Flags != 0x41 || got[0].Mode != 0o644 || got[0].Resolve != unix.RESOLVE_BENEATH {
+		t.Errorf("%d openat2", len(got))
 	}
 	if times["0x0 0"] != 4 || times["0x40 0600"] != 2 {
 		t.Errorf("repeats by flags and mode: %v, want 4 and 2", times)

@@ -190,7 +190,7 @@ func describe(e *Event) string {
 
 func clone(e *Event) *Event {
 	c := *e
-	for _, p := range []*[]byte{&c.Path, &c.Path2, &c.Name, &c.Exe, &c.Cwd, &c.Filename, &c.Interp, &c.ToolCallID, &c.Traceparent, &c.Payload} {
+	for _, p := range []*[]byte{&c.Path, &c.Path2, &c.Given, &c.Given2, &c.Name, &c.Exe, &c.Cwd, &c.Filename, &c.Interp, &c.ToolCallID, &c.Traceparent, &c.Payload} {
 		*p = bytes.Clone(*p)
 	}
 	c.Argv, c.EnvKeys = slices.Clone(e.Argv), slices.Clone(e.EnvKeys)

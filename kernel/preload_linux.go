@@ -87,6 +87,7 @@ func prepare(ring int) (*loaded, error) {
 	if err := l.create(spec, neededTypes(<-types, spec)); err != nil {
 		return nil, classify(err)
 	}
+	_ = l.locateNames() // without, names with ".." stay as given and are marked
 	return l, nil
 }
 

@@ -45,6 +45,7 @@ const (
 	bitNoBase          = 1 << 14
 	bitAddressFirst    = 1 << 15
 	bitBaseCut         = 1 << 16
+	bitUnresolved      = 1 << 17
 
 	segPath  = 0
 	segBase  = 1
@@ -57,8 +58,9 @@ const (
 	segCount = 8
 
 	// Other records use a segment for other things.
-	segAddr = segEnv // network: struct address
-	segRoot = segEnv // names: walk of a root that is not the mount namespace's
+	segAddr   = segEnv   // network: struct address
+	segGiven  = segTool  // names: the first as the caller wrote it
+	segGiven2 = segTrace // the second
 )
 
 // Both instruction sets are little-endian.

@@ -50,6 +50,11 @@ type KernelEvent struct {
 	// Target is the second name: rename's and link's new path, symlink's
 	// content, the cgroup that a leave went to.
 	Target string // target
+	// Given and TargetGiven are the names as the caller wrote them where ".." or a
+	// symbolic link on the way to the last part made Value and Target other than
+	// those; else left out.
+	Given       string // given
+	TargetGiven string // target_given
 	// Flags are the call's own flags (open flags, clone flags, unlinkat's...).
 	// Always written on openat, else left out when 0.
 	Flags uint64 // flags
@@ -67,6 +72,10 @@ type KernelEvent struct {
 	// have changed under the kernel: path_source "user_memory". The default,
 	// left out, is "kernel_object".
 	UserMemory bool // path_source
+	// Claimed tells that what was read from the caller's memory could have been
+	// changed by another thread or process while the kernel used it: arguments
+	// "claimed", left out when false.
+	Claimed bool // arguments
 	// Truncated names the fields that were cut, by their JSON names.
 	Truncated Fields // truncated
 	// Marks say what else is known about Value (on exec: about Exe). 0 is
@@ -145,9 +154,10 @@ const (
 	MarkRelative                      // "relative": relative to a directory that could not be told
 	MarkUnreachable                   // "unreachable": outside the mount namespace's root
 	MarkUnreadable                    // "unreadable": a field is missing, its memory could not be read
+	MarkUnresolved                    // "unresolved": the directory could not be told from the kernel's objects; links and ".." stand as given
 )
 
-var markNames = [...]string{"deleted", "memfd", "relative", "unreachable", "unreadable"}
+var markNames = [...]string{"deleted", "memfd", "relative", "unreachable", "unreadable", "unresolved"}
 
 // String lists the members, separated by commas.
 func (m Marks) String() string {

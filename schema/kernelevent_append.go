@@ -7,7 +7,7 @@ import "strconv"
 //
 // A string that is not UTF-8 is written with U+FFFD for each byte that is
 // wrong, so that every line is valid JSON, and its exact bytes stand in the
-// object "raw", in base64, under the field's name ("value", "target", "exe",
+// object "raw", in base64, under the field's name ("value", "target", "given", "target_given", "exe",
 // "cwd", "local", "remote") or its name and index ("argv.2", "env_keys.0").
 // [DecodeKernelEvent] restores them: no byte is lost.
 func AppendJSON(dst []byte, e *KernelEvent) []byte {

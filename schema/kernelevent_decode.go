@@ -42,6 +42,9 @@ type kernelLine struct {
 	ParentExecID uint64            `json:"parent_exec_id"`
 	CgroupID     uint64            `json:"cgroup_id"`
 	Target       string            `json:"target"`
+	Given        string            `json:"given"`
+	TargetGiven  string            `json:"target_given"`
+	Arguments    *string           `json:"arguments"`
 	Exe          string            `json:"exe"`
 	Cwd          string            `json:"cwd"`
 	Argv         []string          `json:"argv"`
@@ -110,9 +113,15 @@ func (l *kernelLine) event(e *KernelEvent) error {
 	*e = KernelEvent{
 		RunID: l.RunID, Seq: *l.Seq, PID: *l.PID, ExecID: l.ExecID, Kind: KernelKind(*l.EventType),
 		Flags: l.Flags, Mode: l.Mode, Resolve: l.Resolve, BytesOut: l.BytesOut, BytesIn: l.BytesIn,
-		PPID: l.PPID, ParentExecID: l.ParentExecID, CgroupID: l.CgroupID, Target: l.Target, Exe: l.Exe, Cwd: l.Cwd,
+		PPID: l.PPID, ParentExecID: l.ParentExecID, CgroupID: l.CgroupID, Target: l.Target, Given: l.Given, TargetGiven: l.TargetGiven, Exe: l.Exe, Cwd: l.Cwd,
 		Argv: l.Argv, EnvKeys: l.EnvKeys, RuleID: l.RuleID, Protocol: l.Protocol, Local: l.Local, Remote: l.Remote,
 		Names: l.Names, DNS: l.DNS, Call: l.Call, Args: l.Args, ToolCallID: l.ToolCallID, BoundBy: l.BoundBy, Late: l.Late, Check: l.Check,
+	}
+	if l.Arguments != nil {
+		if *l.Arguments != "claimed" {
+			return fmt.Errorf("arguments is %q, want \"claimed\"", *l.Arguments)
+		}
+		e.Claimed = true
 	}
 	e.TID = e.PID
 	if l.TNS != nil {
@@ -263,6 +272,10 @@ func (e *KernelEvent) text(name string) *string {
 		return &e.Value
 	case "target":
 		return &e.Target
+	case "given":
+		return &e.Given
+	case "target_given":
+		return &e.TargetGiven
 	case "exe":
 		return &e.Exe
 	case "cwd":

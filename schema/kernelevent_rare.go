@@ -8,7 +8,7 @@ import (
 
 // rare reports whether any field is set that most events leave out.
 func (e *KernelEvent) rare() bool {
-	return e.PPID != 0 || e.ParentExecID != 0 || e.CgroupID != 0 || e.Target != "" || e.Truncated != 0 || e.Marks != 0 ||
+	return e.PPID != 0 || e.ParentExecID != 0 || e.CgroupID != 0 || e.Target != "" || e.Given != "" || e.TargetGiven != "" || e.Claimed || e.Truncated != 0 || e.Marks != 0 ||
 		e.Kind == KindExit || e.Kind == KindConnectBlocked || e.Protocol != "" || e.Local != "" || e.Remote != "" ||
 		e.Names != nil || e.DNS != nil || e.Exe != "" || e.Cwd != "" || e.Argv != nil || e.EnvKeys != nil ||
 		e.Call != "" || e.Args != nil || e.RuleID != 0 || e.ToolCallID != "" || e.BoundBy != "" || e.Check != "" || e.Late
@@ -19,6 +19,11 @@ func appendRare(dst []byte, e *KernelEvent, valid bool) []byte {
 	dst = appendUint(dst, `,"parent_exec_id":`, e.ParentExecID)
 	dst = appendUint(dst, `,"cgroup_id":`, e.CgroupID)
 	dst = appendText(dst, `,"target":`, e.Target, &valid)
+	dst = appendText(dst, `,"given":`, e.Given, &valid)
+	dst = appendText(dst, `,"target_given":`, e.TargetGiven, &valid)
+	if e.Claimed {
+		dst = append(dst, `,"arguments":"claimed"`...)
+	}
 	dst = appendText(dst, `,"exe":`, e.Exe, &valid)
 	dst = appendText(dst, `,"cwd":`, e.Cwd, &valid)
 	dst = appendTexts(dst, `,"argv":[`, e.Argv, &valid)
@@ -170,6 +175,8 @@ func appendRaw(dst []byte, e *KernelEvent) []byte {
 	}
 	one("value", -1, e.Value)
 	one("target", -1, e.Target)
+	one("given", -1, e.Given)
+	one("target_given", -1, e.TargetGiven)
 	one("exe", -1, e.Exe)
 	one("cwd", -1, e.Cwd)
 	one("local", -1, e.Local)

@@ -34,6 +34,7 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 		e.Kind = kinds[ev.Kind]
 	}
 	e.Value, e.Target = b.paths.get(ev.Path), string(ev.Path2)
+	e.Given, e.TargetGiven = string(ev.Given), string(ev.Given2)
 	e.UserMemory = ev.PathSource == kernel.PathUserMemory
 	e.Marks = marks(ev)
 	if ev.Truncated {
@@ -117,6 +118,9 @@ func marks(ev *kernel.Event) (m schema.Marks) {
 	}
 	if ev.Unreadable {
 		m |= schema.MarkUnreadable
+	}
+	if ev.Unresolved {
+		m |= schema.MarkUnresolved
 	}
 	return m
 }

@@ -39,7 +39,7 @@ func (f facts) addTimes(n uint64, by who, kind string, words ...string) {
 
 // traceFacts says what the calls of a trace did. The first process starts in dir.
 func traceFacts(calls []*call, ends []ending, dir string) (facts, error) {
-	r := &resolver{group: map[int]int{}, cwd: map[int]*string{}, execs: map[int]int{}}
+	r := &resolver{group: map[int]int{}, cwd: map[int]*string{}, execs: map[int]int{}, links: map[string]string{}}
 	f := facts{}
 	// A child's calls may stand before the line that tells of its birth.
 	births := map[int]*call{}
@@ -125,6 +125,12 @@ func (r *resolver) call(f facts, c *call) error {
 		b, ok2 := r.path(c, d2, p2)
 		if ok1 && ok2 {
 			f.add(by, kind, a, b, result(errno))
+			if to, link := r.links[a]; link && errno == "" {
+				r.links[b] = to
+				if kind == "rename" {
+					delete(r.links, a)
+				}
+			}
 		}
 	}
 	arg := func(i int) uint64 {
@@ -183,7 +189,13 @@ func (r *resolver) call(f facts, c *call) error {
 		twice("link", 0, 1, 2, 3)
 	case "unlink", "rmdir":
 		named(c.name, -1, 0)
+		if p, ok := r.path(c, -1, 0); ok && errno == "" {
+			delete(r.links, p)
+		}
 	case "unlinkat":
+		if p, ok := r.path(c, 0, 1); ok && errno == "" {
+			defer delete(r.links, p)
+		}
 		kind := "unlink"
 		if arg(2)&0x200 != 0 {
 			kind = "rmdir"
@@ -200,6 +212,9 @@ func (r *resolver) call(f facts, c *call) error {
 		}
 		if to, ok := str(c.args[0]); ok {
 			named("symlink", dfd, at, to)
+			if p, ok := r.path(c, dfd, at); ok && errno == "" {
+				r.links[p] = to
+			}
 		}
 	case "chmod":
 		named("chmod", -1, 0, fmt.Sprintf("mode=%#o", arg(1)))
@@ -248,7 +263,7 @@ func (r *resolver) call(f facts, c *call) error {
 		}
 		f.add(by, "chdir", p, result(errno))
 	case "connect", "bind":
-		if a := address(c.args[1], *r.cwd[c.tid]); a != "" {
+		if a := r.address(c.args[1], *r.cwd[c.tid]); a != "" {
 			f.add(by, c.name, a, result(errno))
 		}
 	}

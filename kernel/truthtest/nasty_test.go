@@ -32,7 +32,7 @@ func say(e *schema.KernelEvent, dir string) string {
 	if e.Failed() {
 		b += " " + e.Errno()
 	}
-	for i, name := range []string{"deleted", "memfd", "relative", "unreachable", "unreadable"} {
+	for i, name := range []string{"deleted", "memfd", "relative", "unreachable", "unreadable", "unresolved"} {
 		if e.Marks&(1<<i) != 0 {
 			b += " (" + name + ")"
 		}
@@ -94,9 +94,9 @@ func TestNasty(t *testing.T) {
 		want []string
 	}{
 		{"deleted-cwd", "names in a directory that is gone", []string{
-			"mkdir W/gone", "chdir W/gone", "rmdir W/gone (unreachable)",
+			"mkdir W/gone", "chdir W/gone", "rmdir W/gone",
 			"openat W/gone/file ENOENT (unreachable)", "openat W/gone (deleted)", "mkdir W/gone/dir ENOENT (unreachable)",
-			"unlink W/over ENOENT (unreachable)",
+			"unlink W/over ENOENT",
 		}},
 		{"chroot", ".. ends at the process's own root, absolute and relative", []string{
 			"openat W", "mkdir W/jail", "mkdir W/jail/in", "chroot W/jail", "chdir W/jail/in", "openat W/jail/made",
@@ -124,8 +124,8 @@ func TestNasty(t *testing.T) {
 		}},
 		{"below-fd", "names below a descriptor in /proc/self/fd", []string{
 			"mkdir W/below", "openat W/below", "openat W/below/draft", "rename W/below/draft -> W/below/final",
-			"rename W/below/final -> /proc/self/fd/99999999999/x ENOENT", "rename /proc/self/fd/777/x -> W/below/final ENOENT",
-			"link W/below/final -> W/outside", "unlink W/outside", "unlink /proc/self/fd/3/final", "unlink /proc/self/fd/3 EPERM",
+			"rename W/below/final -> /proc/self/fd/99999999999/x ENOENT (unresolved)", "rename /proc/self/fd/777/x -> W/below/final ENOENT (unresolved)",
+			"link W/below/final -> W/outside", "unlink W/outside", "unlink /proc/self/fd/3/final (unresolved)", "unlink /proc/self/fd/3 EPERM (unresolved)",
 			"openat W/below/none ENOENT",
 		}},
 		{"detached", "below a mount that is nowhere any more", []string{

@@ -5,7 +5,8 @@ package truthtest
 import (
 	"encoding/binary"
 	"net/netip"
-	"path/filepath"
+	"os"
+	"path"
 	"strings"
 )
 
@@ -13,9 +14,10 @@ import (
 // directory of every process, since the old calls (rename, mkdir) take names
 // relative to it and strace prints it with the *at calls only.
 type resolver struct {
-	group map[int]int     // tid to process
-	cwd   map[int]*string // tid to a directory, shared by CLONE_FS
-	execs map[int]int     // process to the number of its execs so far
+	group map[int]int       // tid to process
+	cwd   map[int]*string   // tid to a directory, shared by CLONE_FS
+	execs map[int]int       // process to the number of its execs so far
+	links map[string]string // symbolic links that the trace made: their content
 }
 
 func (r *resolver) who(c *call) who {
@@ -28,13 +30,44 @@ const (
 	cloneThread = 0x10000
 )
 
-// join is what the layer documents for names in the caller's memory: absolute
-// and lexically clean, symbolic links not resolved.
-func join(base, name string) string {
-	if strings.HasPrefix(name, "/") {
-		return filepath.Clean(name)
+// join is what the layer documents for names in the caller's memory: absolute,
+// with ".." and symbolic links resolved in all parts but the last.
+func (r *resolver) join(base, name string) string {
+	if !strings.HasPrefix(name, "/") {
+		name = base + "/" + name
 	}
-	return filepath.Clean(base + "/" + name)
+	name = strings.TrimRight(name, "/")
+	dir, last := path.Split(name)
+	if last == "." || last == ".." {
+		dir, last = name, ""
+	}
+	return path.Clean(r.directory(dir, 40) + "/" + last)
+}
+
+// directory follows the links of the trace and those of the system.
+func (r *resolver) directory(name string, links int) string {
+	at := "/"
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		if part == ".." {
+			at = path.Dir(at)
+			continue
+		}
+		next := path.Join(at, part)
+		to, ok := r.links[next]
+		if st, err := os.Lstat(next); !ok && err == nil && st.Mode()&os.ModeSymlink != 0 && !strings.HasPrefix(next, "/proc/") {
+			to, _ = os.Readlink(next)
+			ok = true
+		}
+		if ok && links > 0 && part != "" && part != "." {
+			if !path.IsAbs(to) {
+				to = at + "/" + to
+			}
+			return r.directory(to+"/"+strings.Join(parts[i+1:], "/"), links-1)
+		}
+		at = next
+	}
+	return at
 }
 
 func cloneFlags(c *call) uint64 {
@@ -71,12 +104,12 @@ func (r *resolver) path(c *call, dfd, i int) (string, bool) {
 			*cwd = at
 		}
 	}
-	return join(base, name), true
+	return r.join(base, name), true
 }
 
 // address is a sockaddr as the layer writes it, "" for the families outside of
 // the agreed set. Under -X raw, numbers in it are bytes in network order.
-func address(s, cwd string) string {
+func (r *resolver) address(s, cwd string) string {
 	a := fields(s)
 	text := func(key string) []byte {
 		t, _ := str(a[key])
@@ -95,7 +128,7 @@ func address(s, cwd string) string {
 			return "unix:@" + t
 		}
 		if t, ok := str(a["sun_path"]); ok {
-			return "unix:" + join(cwd, t)
+			return "unix:" + r.join(cwd, t)
 		}
 	case 2:
 		ip, _ := netip.AddrFromSlice(text("sin_addr"))

@@ -154,13 +154,20 @@ func Classify(e *schema.KernelEvent, exe string) schema.Class {
 
 // harmless holds the conditions that every rule shares.
 func harmless(e *schema.KernelEvent) bool {
-	if !e.HasResult || e.Writes() || e.Flags&3 != 0 || e.Truncated != 0 || e.Marks != 0 {
+	if !e.HasResult || e.Writes() || e.Flags&3 != 0 || e.Truncated != 0 || !plain(e) {
 		return false
 	}
 	if e.Result >= 0 {
 		return !e.UserMemory
 	}
 	return e.Result == enoent || e.Result == enotdir
+}
+
+// plain reports whether the path is what it says. One that could not be resolved
+// (/proc/self is a link that only the kernel can read) is, where nothing was
+// found, as long as nothing in it leads up.
+func plain(e *schema.KernelEvent) bool {
+	return e.Marks == 0 || e.Marks == schema.MarkUnresolved && e.Result < 0 && !strings.Contains(e.Value, "/..")
 }
 
 func (r *rule) matches(path string) bool {

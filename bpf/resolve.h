@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Names from the caller's memory, resolved as the kernel did: "..", symbolic
+ * links and mounts on the way, but for the last part. What a call has just looked
+ * up is in the kernel's cache of names, so each part is one look into it, with the
+ * kernel's own hash. What is not found there is not guessed. */
+#ifndef ASSAY_RESOLVE_H
+#define ASSAY_RESOLVE_H
+#include "path.h"
+
+/* Where the cache is: user space finds out with locate, below. Without a shift
+ * nothing is looked up. */
+u64 cache_at;
+u32 cache_shift;
+u32 mounted_bit; /* DCACHE_MOUNTED */
+
+#define COMPOSE_AT 57344 /* where a link's content and what follows it are put together */
+#define MAX_LINKS 40     /* MAXSYMLINKS */
+#define MAX_PARTS 512
+#define MAX_CHAIN 256
+#define MAX_MOUNTS 8192
+
+#define REPEAT(c) (0x0101010101010101ULL * (c))
+#define HAS_ZERO(w) (((w) - REPEAT(1)) & ~(w) & REPEAT(0x80))
+#define GOLDEN_RATIO 0x61C8864680B583EBULL
+
+/* Eight more bytes of a part: its length and, as hash_name() and fold_hash() of
+ * fs/namei.c (CONFIG_DCACHE_WORD_ACCESS), its hash. */
+static long part_word(u32 i, void *arg)
+{
+	struct scratch *s = *(struct scratch **)arg;
+	struct resolve *r = &s->resolve;
+	u64 w = *(u64 *)&s->data[(r->at + r->len) & (DATA - 1)];
+	u64 end = HAS_ZERO(w) | HAS_ZERO(w ^ REPEAT('/')), mask;
+
+	if (!end) {
+		r->x ^= w;
+		r->y ^= r->x;
+		r->x = r->x << 12 | r->x >> 52;
+		r->x += r->y;
+		r->y = r->y << 45 | r->y >> 19;
+		r->y *= 9;
+		r->len += 8;
+		return 0;
+	}
+	mask = ((end - 1) & ~end) >> 7;
+	r->len += (mask & REPEAT(1)) * REPEAT(1) >> 56;
+	r->x ^= w & mask;
+	r->y ^= r->x * GOLDEN_RATIO;
+	r->y *= GOLDEN_RATIO;
+	r->hash = r->y >> 32;
+	return 1;
+}
+
+/* Whether the name of the dentry that behead has read is the part at hand. Of one
+ * longer than 40 bytes the hash decides. */
+static __always_inline int same_name(struct scratch *s, u64 dentry)
+{
+	struct resolve *r = &s->resolve;
+	struct walk *w = &s->walk;
+	struct dentry *d = (void *)dentry;
+	u64 name = HEAD_WORD(w, d, d_name.name), mask, *words;
+	u32 i, n = r->len;
+
+	if (n > SHORT_NAME || name - dentry > HEAD - SHORT_NAME)
+		return 1;
+	words = (u64 *)((u8 *)w->head + ((name - dentry) & (HEAD - SHORT_NAME)));
+#pragma unroll
+	for (i = 0; i < SHORT_NAME / 8; i++) {
+		mask = n >= i * 8 + 8 ? ~0ULL : n > i * 8 ? (1ULL << (n - i * 8) * 8) - 1 : 0;
+		if ((words[i] ^ *(u64 *)&s->data[(r->at + i * 8) & (DATA - 1)]) & mask)
+			return 0;
+	}
+	return 1;
+}
+
+static long chain_entry(u32 i, void *arg)
+{
+	struct scratch *s = *(struct scratch **)arg;
+	struct resolve *r = &s->resolve;
+	struct walk *w = &s->walk;
+	struct dentry *d;
+	u64 at = r->node & ~1ULL;
+
+	if (!at)
+		return 1;
+	d = (void *)(at - bpf_core_field_offset(struct dentry, d_hash));
+	if (behead(w, (u64)d))
+		return 1;
+	if (HEAD_WORD(w, d, d_parent) == (u64)r->dentry && HEAD_WORD(w, d, d_name.hash_len) == ((u64)r->len << 32 | r->hash) && same_name(s, (u64)d)) {
+		r->found = d;
+		return 1;
+	}
+	r->node = HEAD_WORD(w, d, d_hash.next);
+	return 0;
+}
+
+static long mount_entry(u32 i, void *arg)
+{
+	struct scratch *s = *(struct scratch **)arg;
+	struct resolve *r = &s->resolve;
+	struct list_head *at = (void *)r->node;
+	struct mount *m;
+
+	if (!at || (u64)at == r->head)
+		return 1;
+	m = (void *)at - bpf_core_field_offset(struct mount, mnt_child);
+	if (BPF_CORE_READ(m, mnt_mountpoint) == r->dentry) {
+		r->mnt = m;
+		r->found = BPF_CORE_READ(m, mnt.mnt_root);
+		return 1;
+	}
+	r->node = (u64)BPF_CORE_READ(at, next);
+	return 0;
+}
+
+/* Where something is mounted on the directory at hand: what is. */
+static long cross(u32 i, void *arg)
+{
+	struct scratch *s = *(struct scratch **)arg;
+	struct resolve *r = &s->resolve;
+	/* In locals: an expression inside BPF_CORE_READ is relocated as a whole. */
+	struct dentry *d = r->dentry;
+	struct mount *m = r->mnt;
+
+	if (!(BPF_CORE_READ(d, d_flags) & mounted_bit))
+		return 1;
+	r->found = 0;
+	r->head = (u64)m + bpf_core_field_offset(struct mount, mnt_mounts);
+	r->node = (u64)BPF_CORE_READ(m, mnt_mounts.next);
+	bpf_loop(MAX_MOUNTS, mount_entry, arg, 0);
+	if (!r->found)
+		return 1;
+	r->dentry = r->found;
+	return 0;
+}
+
+/* One step towards the parent: out of a mount, or up. */
+static long climb(u32 i, void *arg)
+{
+	struct scratch *s = *(struct scratch **)arg;
+	struct resolve *r = &s->resolve;
+	struct dentry *d = r->dentry;
+	struct mount *m = r->mnt, *up;
+
+	if (d == r->root && m == r->root_mnt)
+		return 1;
+	if (d != BPF_CORE_READ(m, mnt.mnt_root)) {
+		r->dentry = BPF_CORE_READ(d, d_parent);
+		return 1;
+	}
+	up = BPF_CORE_READ(m, mnt_parent);
+	if (up == m)
+		return 1;
+	r->dentry = BPF_CORE_READ(m, mnt_mountpoint);
+	r->mnt = up;
+	return 0;
+}
+
+/* Puts a link's content in the place of its name. */
+static __always_inline int follow(struct scratch *s, struct inode *inode)
+{
+	struct resolve *r = &s->resolve;
+	u64 link = (u64)BPF_CORE_READ(inode, i_link);
+	long n, more;
+
+	if (!link || r->links++ >= MAX_LINKS)
+		return -1;
+	n = bpf_probe_read_kernel_str(&s->data[COMPOSE_AT], 4096, (void *)link);
+	if (n < 2)
+		return -1;
+	n = (n - 1) & 4095;
+	more = bpf_probe_read_kernel_str(&s->data[COMPOSE_AT + n], 4096, &s->data[(r->at + r->len) & (DATA - 1)]);
+	if (more < 1 || n + more > 4095)
+		return -1;
+	if (bpf_probe_read_kernel_str(&s->data[r->room & (DATA - 1)], 4096, &s->data[COMPOSE_AT]) < 1)
+		return -1;
+	r->at = r->room;
+	if (s->data[r->at & (DATA - 1)] == '/') {
+		r->dentry = r->root;
+		r->mnt = r->root_mnt;
+	}
+	return 0;
+}
+
+/* Goes one part further. Ends at the last one, or where there is no further. */
+static long part(u32 i, void *arg)
+{
+	struct scratch *s = *(struct scratch **)arg;
+	struct resolve *r = &s->resolve;
+	struct inode *inode;
+	struct dentry *d;
+	u32 type;
+	u16 two;
+
+	if (s->data[r->at & (DATA - 1)] == '/') {
+		r->at++;
+		return 0;
+	}
+	r->len = 0;
+	r->x = 0;
+	r->y = (u64)r->dentry;
+	if (bpf_loop(513, part_word, arg, 0) > 512 || r->len > 255) {
+		r->missing = r->len != 0;
+		return 1;
+	}
+	if (!r->len)
+		return 1;
+	two = *(u16 *)&s->data[r->at & (DATA - 1)];
+	if (r->len == 1 && (u8)two == '.') {
+		if (!s->data[(r->at + 1) & (DATA - 1)])
+			return 1;
+		r->at++;
+		return 0;
+	}
+	if (r->len == 2 && two == ('.' | '.' << 8)) {
+		r->changed = 1;
+		bpf_loop(32, climb, arg, 0);
+		bpf_loop(8, cross, arg, 0);
+		r->at += 2;
+		return 0;
+	}
+	/* The last part stays, with the slashes behind it. */
+	r->end = r->at + r->len;
+	if (s->data[r->end & (DATA - 1)] == '/')
+		r->end++;
+	if (s->data[r->end & (DATA - 1)] == '/') /* "//" and more: one is enough to tell, look further */
+		r->end++;
+	if (!s->data[r->end & (DATA - 1)])
+		return 1;
+	r->missing = 1;
+	if (!cache_shift) {
+		r->lost = 1;
+		return 1;
+	}
+	bpf_probe_read_kernel(&r->node, 8, (void *)(cache_at + (u64)(r->hash >> (cache_shift & 31)) * 8));
+	r->found = 0;
+	bpf_loop(MAX_CHAIN, chain_entry, arg, 0);
+	d = r->found;
+	if (!d)
+		return 1;
+	inode = BPF_CORE_READ(d, d_inode);
+	if (!inode)
+		return 1;
+	type = BPF_CORE_READ(inode, i_mode) & 0170000;
+	if (type == 0120000) {
+		r->changed = 1;
+		r->lost = follow(s, inode) != 0;
+		r->missing = r->lost;
+		return r->lost;
+	}
+	if (type != 0040000)
+		return 1;
+	r->missing = 0;
+	r->dentry = d;
+	r->at += r->len;
+	bpf_loop(8, cross, arg, 0);
+	return 0;
+}
+
+/* Resolves the name at offset at, relative to p, as far as it goes: p is then the
+ * last directory that was reached, and the result the offset of what remains.
+ * room is where 4096 bytes are free. Bits for the record are in s->resolve.bits. */
+__noinline u32 resolve(struct scratch *s, u32 at, u32 room, struct path *p, struct path *root)
+{
+	struct resolve *r;
+
+	if (!s || !p || !root)
+		return at;
+	r = &s->resolve;
+	r->bits = r->changed = r->missing = r->lost = r->links = 0;
+	if (!p->dentry || !p->mnt || !root->mnt)
+		return at;
+	r->at = at;
+	r->room = room;
+	r->dentry = p->dentry;
+	r->mnt = (void *)p->mnt - bpf_core_field_offset(struct mount, mnt);
+	r->root = root->dentry;
+	r->root_mnt = (void *)root->mnt - bpf_core_field_offset(struct mount, mnt);
+	if (bpf_loop(MAX_PARTS, part, &s, 0) >= MAX_PARTS)
+		r->lost = 1;
+	/* What was looked up must be there where the call did not fail for its not
+	 * being there: ENOENT, EACCES, ENOTDIR, ELOOP, ENAMETOOLONG. */
+	if (r->missing && s->ret != -2 && s->ret != -13 && s->ret != -20 && s->ret != -40 && s->ret != -36)
+		r->lost = 1;
+	if (r->lost)
+		r->bits |= B_UNRESOLVED;
+	p->dentry = r->dentry;
+	p->mnt = (void *)r->mnt + bpf_core_field_offset(struct mount, mnt);
+	return r->at;
+}
+
+/* What user space asks of a descriptor of its own, to find the cache: where the
+ * entry of its file hangs, and its hash. An entry that was just made is the first
+ * in its chain, which hangs on the cache itself. */
+struct place_of {
+	u32 fd, hash;
+	u64 hangs_on;
+	u32 flags, below; /* the entry's, and those of what it is mounted on */
+};
+
+SEC("syscall")
+int locate(struct place_of *ctx)
+{
+	struct file *f = (void *)file_of(ctx->fd);
+	struct path p = {};
+	struct dentry *d;
+	struct mount *m;
+
+	if (!f || bpf_core_read(&p, sizeof(p), &f->f_path))
+		return 1;
+	d = p.dentry;
+	m = (void *)p.mnt - bpf_core_field_offset(struct mount, mnt);
+	ctx->hash = BPF_CORE_READ(d, d_name.hash);
+	ctx->hangs_on = (u64)BPF_CORE_READ(d, d_hash.pprev);
+	ctx->flags = BPF_CORE_READ(d, d_flags);
+	ctx->below = 0;
+	if (d == BPF_CORE_READ(m, mnt.mnt_root)) {
+		d = BPF_CORE_READ(m, mnt_mountpoint);
+		ctx->below = BPF_CORE_READ(d, d_flags);
+	}
+	return 0;
+}
+
+#endif
