@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -152,7 +153,10 @@ func (r *rebuild) incompleteResult(dir string, have map[string]bool) *schema.Res
 		Message: "the recorder ended before the run was sealed; the bundle holds what it had written until then",
 	}
 	if last := r.scans[schema.EventsPath].last; last.Type == schema.RunFinished {
-		res.ExitCode, res.Signal = pointer(last.ExitCode), pointer(last.Signal)
+		res.ExitCode = pointer(last.ExitCode)
+		if n := last.Signal; n != nil && n.Valid {
+			res.Signal = new(cmp.Or(last.SignalName, n.Value.Name))
+		}
 	}
 	return res
 }

@@ -228,19 +228,23 @@ func (v *verifier) lifecycle(f facts) {
 	if !sameJSON(last.ExitCode, f.result.ExitCode) {
 		bad(CodeResult, schema.ResultPath, "exit_code is not the %s of %s", last.ExitCode, schema.RunFinished)
 	}
-	// A number is what older recorders wrote: that of a signal, whose name is the
-	// result's.
-	numbered := last.Signal.Kind() == '0' && f.result.Signal != nil
-	if !numbered && !sameJSON(last.Signal, f.result.Signal) {
+	// The name stands beside the number; older builds wrote it in the number's
+	// place, or not at all.
+	name := last.Signal
+	if name.Kind() == '0' && f.result.Signal != nil {
+		name = last.SignalName
+	}
+	if name != nil && !sameJSON(name, f.result.Signal) {
 		bad(CodeResult, schema.ResultPath, "signal is not the %s of %s", last.Signal, schema.RunFinished)
 	}
 }
 
 // runEnd is what run_finished tells.
 type runEnd struct {
-	Type     string         `json:"type"`
-	ExitCode jsontext.Value `json:"exit_code"`
-	Signal   jsontext.Value `json:"signal"`
+	Type       string         `json:"type"`
+	ExitCode   jsontext.Value `json:"exit_code"`
+	Signal     jsontext.Value `json:"signal"`
+	SignalName jsontext.Value `json:"signal_name"`
 }
 
 // end is the lifecycle's last line, and whether that is run_finished; the error

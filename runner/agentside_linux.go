@@ -58,7 +58,7 @@ func newAgentSide(log *evidence.Log, opt Options, spec *Spec, session *containme
 		log: log, session: session, sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog,
 		access: access{
 			policyFile: spec.Policy, rules: opt.Policy, websocket: spec.Gateway == GatewayWS,
-			turns: spec.Turns, turnsFile: opt.TurnsFile, audit: opt.Audit, mode: opt.Host.Mode(),
+			turns: spec.Turns.Gateway(), turnsFile: opt.TurnsFile, audit: opt.Audit, mode: opt.Host.Mode(),
 		},
 	}
 	known := binding.Options{}

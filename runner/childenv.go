@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
-	"unicode/utf8"
 
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/gateway"
@@ -161,62 +159,4 @@ func absLog(path string) (string, error) {
 		return "", fmt.Errorf("log %q: %w", path, err)
 	}
 	return abs, nil
-}
-
-// Record is the spec in the form it has in run.json, values of environment
-// variables left out. The wall clock start is startedAt.
-func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run, error) {
-	dir, err := s.workdir()
-	if err != nil {
-		return schema.Run{}, err
-	}
-	file := s.Contract
-	if file != "" {
-		if file, err = filepath.Abs(file); err != nil {
-			return schema.Run{}, fmt.Errorf("contract %q: %w", s.Contract, err)
-		}
-	}
-	keys := sortedKeys(s.Env)
-	sdkLog, err := absLog(s.SDKEventLog)
-	if err != nil {
-		return schema.Run{}, err
-	}
-	policyLog, err := absLog(s.PolicyDecisionLog)
-	if err != nil {
-		return schema.Run{}, err
-	}
-	rules := s.Policy
-	if rules != "" {
-		if rules, err = filepath.Abs(rules); err != nil {
-			return schema.Run{}, fmt.Errorf("policy %q: %w", s.Policy, err)
-		}
-	}
-	turns := s.Turns.Effective()
-	return schema.Run{
-		Schema: schema.RunV0, RunID: s.RunID, Platform: s.Platform, AgentShim: s.AgentShim,
-		Command: s.Command, CommandRaw: rawArgs(s.Command), EnvKeys: keys, Workdir: dir,
-		TimeoutMS: s.Timeout.Milliseconds(), GraceMS: s.Grace.Milliseconds(),
-		Limits:   schema.Limits{MemoryBytes: s.Limits.MemoryBytes, Pids: s.Limits.Pids, CPUMilli: s.Limits.CPUMilli},
-		Contract: file, ContractBaseline: s.ContractBaseline,
-		Labels: s.Labels, Capture: !s.NoCapture, CaptureBytes: s.CaptureBytes,
-		Kernel: s.Kernel, KernelBufferBytes: s.KernelBuffer, Compat: s.Compat, SDKEventLog: sdkLog, PolicyDecisionLog: policyLog,
-		Policy: rules, Gateway: s.Gateway, Turns: &schema.RunTurns{
-			CLITool: turns.CLITool, CheckTool: turns.CheckTool, FieldBytes: turns.FieldBytes, TurnBytes: turns.TurnBytes,
-		},
-		StartedAt: startedAt.UTC().Format(time.RFC3339Nano), Recorder: recorder, Output: output,
-	}, nil
-}
-
-// rawArgs are the arguments that JSON cannot hold.
-func rawArgs(argv []string) map[int][]byte {
-	var raw map[int][]byte
-	for i, arg := range argv {
-		if !utf8.ValidString(arg) {
-			if raw == nil {
-				raw = map[int][]byte{}
-			}
-			raw[i] = []byte(arg)
-		}
-	}
-	return raw
 }

@@ -48,7 +48,7 @@ func (c *containment) open(context.Context) error {
 		})
 	}
 	session, err := c.host.NewSession(c.log.RunID, cgroup.Limits{
-		MemoryBytes: c.limits.MemoryBytes, Pids: c.limits.Pids, CPUMilli: c.limits.CPUMilli, BestEffort: c.limits.BestEffort,
+		MemoryBytes: int64(c.limits.Memory), Pids: c.limits.Pids, CPUMilli: int64(c.limits.CPUs), BestEffort: c.limits.BestEffort,
 	})
 	if err != nil {
 		return c.uncontained(err)
@@ -62,7 +62,7 @@ func (c *containment) open(context.Context) error {
 		})
 	}
 	for _, k := range c.host.Controllers() {
-		if k.Name == "memory" && c.limits.MemoryBytes > 0 && k.Available && k.Remedy != "" {
+		if k.Name == "memory" && c.limits.Memory > 0 && k.Available && k.Remedy != "" {
 			c.reasons = append(c.reasons, caveat(k))
 		}
 	}

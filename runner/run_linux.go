@@ -15,9 +15,15 @@ import (
 // should exit with. The error tells of evidence that could not be recorded:
 // the layers then count what is missing, but the process should not exit 0.
 //
+// A spec that Validate finds fault with is refused before anything is done or
+// recorded; the error is what it says.
+//
 // Cancelling ctx ends the run as a timeout does, with the outcome cancelled.
 // On return nothing of the run is left: no process, cgroup or descriptor.
 func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
+	if err := spec.Validate(); err != nil {
+		return refused(spec, "spec_invalid", err)
+	}
 	spec.Preload()
 	r := newRun(spec, opt)
 	r.log.Event(r.started())
@@ -96,7 +102,7 @@ func (r *run) finish(opened parts, why error) (*schema.Result, error) {
 		Schema: schema.ResultV0, RunID: r.spec.RunID,
 		LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone},
 		Limits: schema.Limits{
-			MemoryBytes: r.spec.Limits.MemoryBytes, Pids: r.spec.Limits.Pids, CPUMilli: r.spec.Limits.CPUMilli,
+			MemoryBytes: int64(r.spec.Limits.Memory), Pids: r.spec.Limits.Pids, CPUMilli: int64(r.spec.Limits.CPUs),
 		},
 	}
 	var failure *runError
@@ -107,7 +113,7 @@ func (r *run) finish(opened parts, why error) (*schema.Result, error) {
 	exit := exitCode(res, r.command.exit, failure)
 	res.RunnerExitCode = &exit
 	recorded := r.log.Finish(evidence.Findings{
-		Result: res, Success: res.Outcome == schema.OutcomeExited && *res.ExitCode == 0,
+		Result: res, Signal: r.command.exit - exitSignalBase, Success: res.Outcome == schema.OutcomeExited && *res.ExitCode == 0,
 		Calls: r.agent.calls, Observed: r.kernel.observed(), Correlation: r.kernel.correlation(),
 		Unobserved: "lifecycle and stdio were recorded, kernel events were not",
 		Health:     r.parts.health,

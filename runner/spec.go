@@ -1,10 +1,7 @@
 package runner
 
 import (
-	"errors"
-	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,28 +10,6 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/gateway"
 )
-
-// What Validate finds, one error value each, in the order it looks for them.
-// They come back wrapped with what was found.
-var (
-	ErrEmptyCommand     = errors.New("no command given")
-	ErrEmptyRunID       = errors.New("run id is empty")
-	ErrRunIDSeparator   = errors.New(`run id contains ":", which separates policy decisions such as allow:read_file`)
-	ErrRunIDCharacter   = errors.New("run id may only contain ASCII letters, digits, _ and -")
-	ErrRunIDTooLong     = fmt.Errorf("run id is longer than %d bytes", maxRunID)
-	ErrUnsupportedShim  = errors.New("unsupported agent shim")
-	ErrShimNeeded       = errors.New("an SDK event log needs an agent shim that writes it")
-	ErrSameLog          = errors.New("the SDK event log and the policy decision log are the same file")
-	ErrNUL              = errors.New("NUL byte in a string that the kernel ends at NUL")
-	ErrEmptyProgramName = errors.New("program name is empty")
-	ErrEnvKey           = errors.New("malformed environment variable name")
-	ErrNegative         = errors.New("limit is negative")
-	ErrChoice           = errors.New("value is not one of the choices")
-	ErrTurns            = errors.New("turns cannot be recorded so")
-	ErrNoContract       = errors.New("there is no contract to evaluate before the command; name one with --contract")
-)
-
-const maxRunID = 128
 
 // Agent shims: how an agent's SDK reports its tool calls.
 const (
@@ -65,73 +40,91 @@ const (
 	DefaultCaptureBytes = 64 << 20
 )
 
-// Spec says what to run and how. It is plain data: nothing in it depends on
-// the host, and it validates anywhere. New gives one with the defaults.
+// Spec says what to run and how. It is plain data: nothing in it depends on the
+// host. New gives one with the defaults. A spec file is the same as JSON or YAML;
+// [encoding/json] reads and writes it too (see UnmarshalJSON).
 type Spec struct {
 	// RunID names the run in every artifact: ASCII letters, digits, _ and -.
-	RunID string
-	// Platform is the operating system's name as Go spells it.
-	Platform string
+	RunID string `json:"run_id"`
+	// Platform is the operating system's name as Go spells it; empty means this
+	// one. A spec for another one is refused.
+	Platform string `json:"platform"`
 	// AgentShim is one of Shims.
-	AgentShim string
+	AgentShim string `json:"agent_shim"`
 	// Command is the argument vector. Command[0] is looked up in the child's
 	// PATH unless it contains a slash.
-	Command []string
+	Command []string `json:"command"`
 	// Env is set on top of the inherited environment. Only its keys are ever
 	// recorded.
-	Env map[string]string
+	Env map[string]string `json:"env"`
 	// Workdir is where the command starts; empty means the current directory.
-	Workdir string
+	Workdir string `json:"workdir,omitzero"`
 	// Timeout is the wall clock budget; zero means none.
-	Timeout time.Duration
+	Timeout time.Duration `json:"timeout,omitzero"`
 	// Grace is the time between SIGTERM and SIGKILL.
-	Grace  time.Duration
-	Limits Limits
+	Grace  time.Duration `json:"grace"`
+	Limits Limits        `json:"limits,omitzero"`
 	// Contract is the file of an outcome contract that the runner evaluates
 	// once the command and all it started is gone; empty for none. Timeout does
 	// not bound the checks: they have timeouts of their own.
-	Contract string
+	Contract string `json:"contract,omitzero"`
 	// ContractBaseline also evaluates it before the command starts.
-	ContractBaseline bool
+	ContractBaseline bool `json:"contract_baseline,omitzero"`
 	// Labels are kept in the bundle and mean nothing to the runner.
-	Labels map[string]string
-	// NoCapture hands our descriptors to the command and keeps no copies.
-	NoCapture bool
-	// CaptureBytes caps the copy kept of each stream, in bytes.
-	CaptureBytes int64
+	Labels map[string]string `json:"labels,omitzero"`
+	// Capture keeps copies of what passes through the standard streams. Without
+	// it the command gets our own descriptors.
+	Capture bool `json:"capture"`
+	// CaptureBytes caps the copy kept of each stream.
+	CaptureBytes Bytes `json:"capture_bytes"`
 	// Kernel is KernelAuto, KernelRequire or KernelOff.
-	Kernel string
-	// SDKEventLog and PolicyDecisionLog are files that the command writes, its
-	// SDK's events and the decisions of a policy, which are followed and taken
-	// into the bundle. Empty means none. The first needs an AgentShim.
-	SDKEventLog, PolicyDecisionLog string
-	// Policy is the file of the rules for the tool calls that come through the
-	// gateway; empty for none. It is read once, before the command starts.
-	Policy string
-	// Gateway is where it listens: GatewayUnix, which is also the zero value's
-	// meaning, or GatewayWS.
-	Gateway string
-	// Turns says how its calls become turns; zero fields are defaults.
-	Turns gateway.Turns
+	Kernel string `json:"kernel"`
 	// KernelBuffer is how many bytes of events wait between the kernel and the
 	// recorder, kernel.MinRing to kernel.MaxRing, rounded up to a power of two;
 	// zero means kernel.DefaultRing.
-	KernelBuffer int64
+	KernelBuffer Bytes `json:"kernel_buffer,omitzero"`
 	// Compat is empty, or "v0" for a kernel layer in the closed v0 form.
-	Compat string
+	Compat string `json:"compat,omitzero"`
+	// SDKEventLog and PolicyDecisionLog are files that the command writes, its
+	// SDK's events and the decisions of a policy, which are followed and taken
+	// into the bundle. Empty means none. The first needs an AgentShim.
+	SDKEventLog       string `json:"sdk_event_log,omitzero"`
+	PolicyDecisionLog string `json:"policy_decision_log,omitzero"`
+	// Policy is the file of the rules for the tool calls that come through the
+	// gateway; empty for none. It is read once, before the command starts.
+	Policy string `json:"policy,omitzero"`
+	// Gateway is where it listens: GatewayUnix, which is also the zero value's
+	// meaning, or GatewayWS.
+	Gateway string `json:"gateway,omitzero"`
+	// Turns says how its calls become turns.
+	Turns Turns `json:"turns,omitzero"`
 }
 
 // Limits of the whole run: all its processes together. Zero means no limit.
 type Limits struct {
-	// MemoryBytes bounds memory, page cache included, in bytes.
-	MemoryBytes int64
+	// Memory bounds memory, page cache included.
+	Memory Bytes `json:"memory,omitzero"`
 	// Pids bounds the number of processes and threads alive at once.
-	Pids int64
-	// CPUMilli bounds CPU bandwidth, in thousandths of one CPU.
-	CPUMilli int64
+	Pids int64 `json:"pids,omitzero"`
+	// CPUs bounds CPU bandwidth.
+	CPUs MilliCPUs `json:"cpus,omitzero"`
 	// BestEffort records a limit that the host cannot enforce instead of
 	// refusing to start.
-	BestEffort bool
+	BestEffort bool `json:"best_effort,omitzero"`
+}
+
+// Turns says how the gateway's calls become turns. Zero fields mean the defaults
+// of [gateway.Turns].
+type Turns struct {
+	CLITool   string `json:"cli_tool,omitzero"`   // whose output is classified by exit code
+	CheckTool string `json:"check_tool,omitzero"` // whose output is a verdict
+	MaxField  Bytes  `json:"max_field,omitzero"`  // kept of one text
+	MaxTurn   Bytes  `json:"max_turn,omitzero"`   // kept of a turn's values together
+}
+
+// Gateway is the same for a [gateway.Config].
+func (t Turns) Gateway() gateway.Turns {
+	return gateway.Turns{CLITool: t.CLITool, CheckTool: t.CheckTool, FieldBytes: int(t.MaxField), TurnBytes: int(t.MaxTurn)}
 }
 
 // New returns a Spec for command with a fresh run id and the defaults.
@@ -142,84 +135,10 @@ func New(command ...string) *Spec {
 		AgentShim:    ShimNone,
 		Command:      command,
 		Grace:        DefaultGrace,
+		Capture:      true,
 		CaptureBytes: DefaultCaptureBytes,
 		Kernel:       KernelAuto,
 		Gateway:      GatewayUnix,
-	}
-}
-
-// Validate reports everything that is wrong with s, in a fixed order, joined
-// into one error that errors.Is can take apart. It returns nil for a Spec that
-// can be run.
-func (s *Spec) Validate() error {
-	var errs []error
-	add := func(err error, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err))
-	}
-
-	if len(s.Command) == 0 {
-		errs = append(errs, ErrEmptyCommand)
-	}
-	s.validateRunID(add)
-	if !slices.Contains(Shims, s.AgentShim) {
-		add(ErrUnsupportedShim, "agent shim %q (supported: %s)", s.AgentShim, strings.Join(Shims, ", "))
-	}
-	s.validateLogs(add)
-	for i, arg := range s.Command {
-		if strings.ContainsRune(arg, 0) {
-			add(ErrNUL, "command argument %d", i)
-		}
-	}
-	if len(s.Command) > 0 && s.Command[0] == "" {
-		errs = append(errs, ErrEmptyProgramName)
-	}
-	if strings.ContainsRune(s.Workdir, 0) {
-		add(ErrNUL, "working directory %q", s.Workdir)
-	}
-	if strings.ContainsRune(s.Contract, 0) {
-		add(ErrNUL, "contract %q", s.Contract)
-	}
-	if s.ContractBaseline && s.Contract == "" {
-		add(ErrNoContract, "contract baseline")
-	}
-	s.validateEnv(add)
-	s.validateNumbers(add)
-	if !slices.Contains([]string{KernelAuto, KernelRequire, KernelOff}, s.Kernel) {
-		add(ErrChoice, "kernel layer %q (auto, require, off)", s.Kernel)
-	}
-	if n := s.KernelBuffer; n != 0 && (n < kernel.MinRing || n > kernel.MaxRing) {
-		add(ErrChoice, "kernel buffer of %d bytes (%d to %d)", n, kernel.MinRing, kernel.MaxRing)
-	}
-	s.validateGateway(add)
-	if s.Compat != "" && s.Compat != "v0" {
-		add(ErrChoice, "compat form %q (v0)", s.Compat)
-	}
-	return errors.Join(errs...)
-}
-
-func (s *Spec) validateLogs(add addError) {
-	if s.SDKEventLog != "" && s.AgentShim == ShimNone {
-		add(ErrShimNeeded, "agent shim %q with SDK event log %q (name one with --agent-shim: %s)", s.AgentShim, s.SDKEventLog, strings.Join(Shims[1:], ", "))
-	}
-	if s.SDKEventLog != "" && s.SDKEventLog == s.PolicyDecisionLog {
-		add(ErrSameLog, "log %q", s.SDKEventLog)
-	}
-	for _, log := range []string{s.SDKEventLog, s.PolicyDecisionLog} {
-		if strings.ContainsRune(log, 0) {
-			add(ErrNUL, "log %q", log)
-		}
-	}
-}
-
-func (s *Spec) validateGateway(add addError) {
-	if strings.ContainsRune(s.Policy, 0) {
-		add(ErrNUL, "policy %q", s.Policy)
-	}
-	if s.Gateway != "" && s.Gateway != GatewayUnix && s.Gateway != GatewayWS {
-		add(ErrChoice, "gateway %q (unix, ws)", s.Gateway)
-	}
-	if err := s.Turns.Check(); err != nil {
-		add(ErrTurns, "%v", err)
 	}
 }
 
@@ -230,65 +149,4 @@ func (s *Spec) Preload() {
 	if s.Kernel != KernelOff {
 		kernel.Preload(int(s.KernelBuffer))
 	}
-}
-
-type addError func(err error, format string, args ...any)
-
-func (s *Spec) validateRunID(add addError) {
-	switch {
-	case s.RunID == "":
-		add(ErrEmptyRunID, "run id %q", s.RunID)
-		return
-	case strings.Contains(s.RunID, ":"):
-		add(ErrRunIDSeparator, "run id %q", s.RunID)
-	}
-	for _, c := range []byte(s.RunID) {
-		word := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
-		if !word && c != ':' {
-			add(ErrRunIDCharacter, "run id %q", s.RunID)
-			break
-		}
-	}
-	if len(s.RunID) > maxRunID {
-		add(ErrRunIDTooLong, "run id of %d bytes", len(s.RunID))
-	}
-}
-
-func (s *Spec) validateEnv(add addError) {
-	for _, k := range sortedKeys(s.Env) {
-		switch {
-		case k == "" || strings.ContainsAny(k, "=\x00"):
-			add(ErrEnvKey, "environment variable %q", k)
-		case strings.ContainsRune(s.Env[k], 0):
-			add(ErrNUL, "value of environment variable %q", k)
-		}
-	}
-}
-
-func (s *Spec) validateNumbers(add addError) {
-	for _, n := range []struct {
-		name     string
-		negative bool
-		value    any
-	}{
-		{"timeout", s.Timeout < 0, s.Timeout},
-		{"grace", s.Grace < 0, s.Grace},
-		{"memory", s.Limits.MemoryBytes < 0, s.Limits.MemoryBytes},
-		{"pids", s.Limits.Pids < 0, s.Limits.Pids},
-		{"cpus", s.Limits.CPUMilli < 0, float64(s.Limits.CPUMilli) / 1000},
-		{"capture bytes", s.CaptureBytes < 0, s.CaptureBytes},
-	} {
-		if n.negative {
-			add(ErrNegative, "%s %v", n.name, n.value)
-		}
-	}
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

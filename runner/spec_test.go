@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -59,9 +60,9 @@ func TestValidateNamesEachFault(t *testing.T) {
 		"NUL in an env value":          {func(s *runner.Spec) { s.Env = map[string]string{"SECRET": "se\x00cret"} }, runner.ErrNUL, "SECRET"},
 		"negative timeout":             {func(s *runner.Spec) { s.Timeout = -1 }, runner.ErrNegative, "timeout"},
 		"negative grace":               {func(s *runner.Spec) { s.Grace = -1 }, runner.ErrNegative, "grace"},
-		"negative memory":              {func(s *runner.Spec) { s.Limits.MemoryBytes = -1 }, runner.ErrNegative, "memory"},
+		"negative memory":              {func(s *runner.Spec) { s.Limits.Memory = -1 }, runner.ErrNegative, "memory"},
 		"negative pids":                {func(s *runner.Spec) { s.Limits.Pids = -1 }, runner.ErrNegative, "pids"},
-		"negative cpus":                {func(s *runner.Spec) { s.Limits.CPUMilli = -1 }, runner.ErrNegative, "cpus"},
+		"negative cpus":                {func(s *runner.Spec) { s.Limits.CPUs = -1 }, runner.ErrNegative, "cpus"},
 		"negative capture":             {func(s *runner.Spec) { s.CaptureBytes = -1 }, runner.ErrNegative, "capture"},
 		"unknown kernel choice":        {func(s *runner.Spec) { s.Kernel = "maybe" }, runner.ErrChoice, "maybe"},
 		"unknown compat form":          {func(s *runner.Spec) { s.Compat = "v9" }, runner.ErrChoice, "v9"},
@@ -124,9 +125,9 @@ func TestLoadFileOverlaysTheSpec(t *testing.T) {
 			want.Env = map[string]string{"A": "b"}
 			want.Workdir = filepath.Join(dir, "sub")
 			want.Timeout, want.Grace = 90*time.Second, 2*time.Second
-			want.Limits = runner.Limits{MemoryBytes: 512 << 20, Pids: 64, CPUMilli: 1001, BestEffort: true}
+			want.Limits = runner.Limits{Memory: 512 << 20, Pids: 64, CPUs: 1001, BestEffort: true}
 			want.Labels = map[string]string{"team": "x"}
-			want.NoCapture, want.CaptureBytes, want.Kernel, want.KernelBuffer = true, 1024, "off", 1<<20
+			want.Capture, want.CaptureBytes, want.Kernel, want.KernelBuffer = false, 1024, "off", 1<<20
 			if err := got.LoadFile(path); err != nil {
 				t.Fatal(err)
 			}
@@ -165,6 +166,66 @@ func TestLoadFileRefusesWhatItDoesNotUnderstand(t *testing.T) {
 				t.Errorf("error %v does not name %q and %q", err, path, c.want)
 			}
 		})
+	}
+}
+
+// TestSpecIsPlainJSON: what other tools store is read and written back value
+// for value, and what we write is read as it was.
+func TestSpecIsPlainJSON(t *testing.T) {
+	stored, err := os.ReadFile(filepath.Join("testdata", "wire", "runspec.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s, again runner.Spec
+	if err := json.Unmarshal(stored, &s); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Validate(); err != nil {
+		t.Errorf("%s: %v", stored, err)
+	}
+	if s.Grace != runner.DefaultGrace || !s.Capture || s.Kernel != runner.KernelAuto {
+		t.Errorf("what the file does not say is not the default: %+v", s)
+	}
+	ours, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got map[string]any
+	if err := errors.Join(json.Unmarshal(stored, &want), json.Unmarshal(ours, &got)); err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range want {
+		if diff := cmp.Diff(v, got[k]); diff != "" {
+			t.Errorf("%s (-stored +ours):\n%s", k, diff)
+		}
+	}
+	full := runner.New("a")
+	full.Timeout, full.Limits = 90*time.Second, runner.Limits{Memory: 3 << 20, Pids: 7, CPUs: 1500, BestEffort: true}
+	full.Capture, full.CaptureBytes, full.Turns = false, 0, runner.Turns{CLITool: "x", MaxField: 1000}
+	if ours, err = json.Marshal(full); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(ours, &again); err != nil {
+		t.Fatal(err)
+	}
+	full.Env = map[string]string{}
+	if diff := cmp.Diff(full, &again); diff != "" {
+		t.Errorf("%s (-ours +read):\n%s", ours, diff)
+	}
+	for text, want := range map[string]string{`{"comand":["x"]}`: "comand", `{"kernel":"auto","kernel":"off"}`: "kernel"} {
+		if err := json.Unmarshal([]byte(text), new(runner.Spec)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestRunValidates: a library's user need not have called Validate.
+func TestRunValidates(t *testing.T) {
+	for _, s := range []*runner.Spec{{}, {RunID: "x", Command: []string{"true"}, AgentShim: "nothing-like-it", Kernel: runner.KernelOff}} {
+		res, err := runner.Run(t.Context(), s, runner.Options{})
+		if err == nil || res == nil || res.Outcome != "infra_error" || *res.RunnerExitCode != runner.ExitRunner || res.Error.Message != err.Error() {
+			t.Errorf("%+v: %+v, %v", s, res, err)
+		}
 	}
 }
 

@@ -1,12 +1,15 @@
 package runner
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/internal/strict"
 )
@@ -15,73 +18,8 @@ import (
 // the kernel's own 2 MiB for arguments and environment.
 const maxSpecFile = 4 << 20
 
-// specFile is a Spec as it is written in a file. Absent keys leave the Spec as
-// it is.
-type specFile struct {
-	RunID        *string           `json:"run_id"`
-	AgentShim    *string           `json:"agent_shim"`
-	Command      []string          `json:"command"`
-	Env          map[string]string `json:"env"`
-	Workdir      *string           `json:"workdir"`
-	Timeout      *duration         `json:"timeout"`
-	Grace        *duration         `json:"grace"`
-	Limits       *limitsFile       `json:"limits"`
-	Contract     *string           `json:"contract"`
-	Baseline     *bool             `json:"contract_baseline"`
-	Labels       map[string]string `json:"labels"`
-	Capture      *bool             `json:"capture"`
-	CaptureBytes *byteSize         `json:"capture_bytes"`
-	Kernel       *string           `json:"kernel"`
-	KernelBuffer *byteSize         `json:"kernel_buffer"`
-	Compat       *string           `json:"compat"`
-
-	SDKEventLog       *string `json:"sdk_event_log"`
-	PolicyDecisionLog *string `json:"policy_decision_log"`
-
-	Policy  *string    `json:"policy"`
-	Gateway *string    `json:"gateway"`
-	Turns   *turnsFile `json:"turns"`
-}
-
-type turnsFile struct {
-	CLITool   *string   `json:"cli_tool"`
-	CheckTool *string   `json:"check_tool"`
-	MaxField  *byteSize `json:"max_field"`
-	MaxTurn   *byteSize `json:"max_turn"`
-}
-
-type limitsFile struct {
-	Memory     *byteSize `json:"memory"`
-	Pids       *int64    `json:"pids"`
-	CPUs       *cpuMilli `json:"cpus"`
-	BestEffort *bool     `json:"best_effort"`
-}
-
-type duration time.Duration
-
-func (d *duration) UnmarshalText(b []byte) error {
-	v, err := time.ParseDuration(string(b))
-	*d = duration(v)
-	return err
-}
-
-type byteSize int64
-
-// UnmarshalJSON takes a number of bytes as well as a string.
-func (n *byteSize) UnmarshalJSON(b []byte) error {
-	v, err := ParseBytes(string(bytes.Trim(b, `"`)))
-	*n = byteSize(v)
-	return err
-}
-
-type cpuMilli int64
-
-// UnmarshalJSON takes a number of CPUs as well as a string.
-func (n *cpuMilli) UnmarshalJSON(b []byte) error {
-	v, err := ParseCPUs(string(bytes.Trim(b, `"`)))
-	*n = cpuMilli(v)
-	return err
-}
+// fields is a Spec without its methods: its tags say how it is written.
+type fields Spec
 
 // LoadFile overlays s with the file at path, which may be a pipe. The notation
 // is told by the name (.json, .yaml, .yml), else by the first character. Keys it
@@ -100,80 +38,78 @@ func (s *Spec) LoadFile(path string) error {
 	if len(data) > maxSpecFile {
 		return fmt.Errorf("read spec %s: larger than %d bytes", path, maxSpecFile)
 	}
-	var file specFile
-	if err := strict.Decode(data, strict.FormatOf(path, data), &file); err != nil {
+	before := *s
+	for _, p := range s.pathFields() {
+		*p = "" // what the file says is relative to the file
+	}
+	if err := strict.Decode(data, strict.FormatOf(path, data), (*fields)(s)); err != nil {
 		return fmt.Errorf("spec %s: %w", path, err)
 	}
-	for _, p := range []*string{file.Workdir, file.Contract, file.SDKEventLog, file.PolicyDecisionLog, file.Policy} {
-		if p == nil || *p == "" || filepath.IsAbs(*p) {
-			continue
-		}
-		dir, err := filepath.Abs(filepath.Dir(path))
-		if err != nil {
-			return fmt.Errorf("spec %s: %s: %w", path, *p, err)
-		}
-		*p = filepath.Join(dir, *p)
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("spec %s: %w", path, err)
 	}
-	file.overlay(s)
+	for i, p := range s.pathFields() {
+		switch {
+		case *p == "":
+			*p = *before.pathFields()[i]
+		case !filepath.IsAbs(*p):
+			*p = filepath.Join(dir, *p)
+		}
+	}
 	return nil
 }
 
-func (f *specFile) overlay(s *Spec) {
-	set(&s.RunID, f.RunID)
-	set(&s.AgentShim, f.AgentShim)
-	if f.Command != nil {
-		s.Command = f.Command
-	}
-	s.Env = merge(s.Env, f.Env)
-	set(&s.Workdir, f.Workdir)
-	set((*duration)(&s.Timeout), f.Timeout)
-	set((*duration)(&s.Grace), f.Grace)
-	if l := f.Limits; l != nil {
-		set((*byteSize)(&s.Limits.MemoryBytes), l.Memory)
-		set(&s.Limits.Pids, l.Pids)
-		set((*cpuMilli)(&s.Limits.CPUMilli), l.CPUs)
-		set(&s.Limits.BestEffort, l.BestEffort)
-	}
-	set(&s.Contract, f.Contract)
-	set(&s.ContractBaseline, f.Baseline)
-	s.Labels = merge(s.Labels, f.Labels)
-	if f.Capture != nil {
-		s.NoCapture = !*f.Capture
-	}
-	set((*byteSize)(&s.CaptureBytes), f.CaptureBytes)
-	set(&s.Kernel, f.Kernel)
-	set((*byteSize)(&s.KernelBuffer), f.KernelBuffer)
-	set(&s.Compat, f.Compat)
-	set(&s.SDKEventLog, f.SDKEventLog)
-	set(&s.PolicyDecisionLog, f.PolicyDecisionLog)
-	set(&s.Policy, f.Policy)
-	set(&s.Gateway, f.Gateway)
-	if t := f.Turns; t != nil {
-		set(&s.Turns.CLITool, t.CLITool)
-		set(&s.Turns.CheckTool, t.CheckTool)
-		setInt(&s.Turns.FieldBytes, t.MaxField)
-		setInt(&s.Turns.TurnBytes, t.MaxTurn)
-	}
+// pathFields are the fields that name files.
+func (s *Spec) pathFields() []*string {
+	return []*string{&s.Workdir, &s.Contract, &s.SDKEventLog, &s.PolicyDecisionLog, &s.Policy}
 }
 
-func set[T any](dst *T, src *T) {
-	if src != nil {
-		*dst = *src
+// Absolute is the spec with paths that mean the same in any directory. The
+// command's directory is filled in.
+func (s *Spec) Absolute() (*Spec, error) {
+	dir, err := s.workdir()
+	if err != nil {
+		return nil, err
 	}
+	abs := *s
+	for _, p := range abs.pathFields() {
+		if *p == "" {
+			continue
+		}
+		if *p, err = filepath.Abs(*p); err != nil {
+			return nil, fmt.Errorf("path %q: %w", *p, err)
+		}
+	}
+	abs.Workdir = dir
+	return &abs, nil
 }
 
-func setInt(dst *int, src *byteSize) {
-	if src != nil {
-		*dst = int(*src)
+// UnmarshalJSON overlays s with a spec as it is written in a file; a zero Spec
+// gets the defaults first, as those of New. Keys that it does not know and keys
+// given twice are errors that name the key.
+func (s *Spec) UnmarshalJSON(data []byte) error {
+	if reflect.ValueOf(s).Elem().IsZero() {
+		*s = *New()
 	}
+	return strict.Decode(data, strict.JSON, (*fields)(s))
 }
 
-func merge(dst, src map[string]string) map[string]string {
-	if dst == nil && len(src) > 0 {
-		dst = make(map[string]string, len(src))
-	}
-	for k, v := range src {
-		dst[k] = v
-	}
-	return dst
+// MarshalJSON writes the spec as LoadFile reads it, without what is zero, and
+// with the values of Env. Strings that are not UTF-8 are an error.
+func (s Spec) MarshalJSON() ([]byte, error) {
+	return json.Marshal(fields(s), json.Deterministic(true), json.WithMarshalers(duration))
+}
+
+// duration writes a time as strict.Decode reads it.
+var duration = json.MarshalToFunc(func(e *jsontext.Encoder, d time.Duration) error {
+	return e.WriteToken(jsontext.String(d.String()))
+})
+
+// withoutEnv is the spec for the bundle, which never has a value of Env.
+func (s *Spec) withoutEnv() ([]byte, error) {
+	return json.Marshal(struct {
+		fields
+		Env struct{} `json:"env,omitzero"`
+	}{fields: fields(*s)}, json.Deterministic(true), json.WithMarshalers(duration), jsontext.AllowInvalidUTF8(true))
 }

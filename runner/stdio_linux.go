@@ -27,7 +27,7 @@ type streams struct {
 func newStreams(log *evidence.Log, opt Options, spec *Spec, session *containment) *streams {
 	return &streams{log: log, session: session, onOutputError: opt.OnOutputError, cfg: stdio.Config{
 		Stdin: opt.Stdin, Stdout: opt.Stdout, Stderr: opt.Stderr,
-		Capture: !spec.NoCapture, CaptureBytes: spec.CaptureBytes,
+		Capture: spec.Capture, CaptureBytes: int64(spec.CaptureBytes),
 	}}
 }
 

@@ -94,12 +94,12 @@ func (s *supervisor) childChanged(st unix.WaitStatus) {
 	default:
 		s.exited = true
 		s.ended = bootTime()
-		e := schema.Event{Type: schema.ProcessExited, PID: pid, ExitCode: schema.None[int](), Signal: schema.None[string]()}
+		e := schema.Event{Type: schema.ProcessExited, PID: pid, ExitCode: schema.None[int](), Signal: schema.None[schema.SignalNumber]()}
 		s.outcome = schema.OutcomeExited
 		if st.Signaled() {
 			s.command.signal = unix.SignalName(st.Signal())
 			s.exit = exitSignalBase + int(st.Signal())
-			e.Signal = schema.Some(s.command.signal)
+			e.Signal, e.SignalName = schema.Some(schema.SignalNumber{Number: int(st.Signal())}), s.command.signal
 			s.outcome = schema.OutcomeSignaled
 		} else {
 			s.exit = st.ExitStatus()

@@ -1,11 +1,65 @@
 package runner
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 )
+
+// Bytes is a size in bytes. Spec files and flags write it as a number or with a
+// binary suffix, as [ParseBytes] reads it.
+type Bytes int64
+
+// String is the size in the largest unit that has no fraction, such as 64MiB.
+func (n Bytes) String() string {
+	unit := 0
+	for n != 0 && n%1024 == 0 && unit < 4 {
+		n, unit = n/1024, unit+1
+	}
+	return strconv.FormatInt(int64(n), 10) + [...]string{"", "KiB", "MiB", "GiB", "TiB"}[unit]
+}
+
+// Set makes it a flag's value.
+func (n *Bytes) Set(s string) (err error) {
+	v, err := ParseBytes(s)
+	*n = Bytes(v)
+	return err
+}
+
+// Type names the value in help.
+func (Bytes) Type() string { return "SIZE" }
+
+// UnmarshalJSON takes a number of bytes as well as a string.
+func (n *Bytes) UnmarshalJSON(b []byte) error { return n.Set(unquoted(b)) }
+
+// MarshalJSON gives what String gives.
+func (n Bytes) MarshalJSON() ([]byte, error) { return strconv.AppendQuote(nil, n.String()), nil }
+
+// MilliCPUs is a CPU bandwidth in thousandths of one CPU. Spec files and flags
+// write it as a number of CPUs, such as 1.5.
+type MilliCPUs int64
+
+func (n MilliCPUs) String() string { return strconv.FormatFloat(float64(n)/1000, 'f', -1, 64) }
+
+// Set makes it a flag's value.
+func (n *MilliCPUs) Set(s string) (err error) {
+	v, err := ParseCPUs(s)
+	*n = MilliCPUs(v)
+	return err
+}
+
+// Type names the value in help.
+func (MilliCPUs) Type() string { return "N" }
+
+// UnmarshalJSON takes a number of CPUs as well as a string.
+func (n *MilliCPUs) UnmarshalJSON(b []byte) error { return n.Set(unquoted(b)) }
+
+// MarshalJSON gives a number of CPUs.
+func (n MilliCPUs) MarshalJSON() ([]byte, error) { return []byte(n.String()), nil }
+
+func unquoted(b []byte) string { return string(bytes.Trim(b, `"`)) }
 
 // ParseBytes reads a size: a number of bytes, or one with a binary suffix
 // (K, M, G, T, each also as KiB, KB, Kb: all mean 1024). A fraction of a byte is

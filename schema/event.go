@@ -1,5 +1,7 @@
 package schema
 
+import "encoding/json"
+
 // Lifecycle event types, the "type" key of an [Event]. RunStarted is first and
 // RunFinished last in every run that was not interrupted.
 const (
@@ -38,17 +40,19 @@ type Event struct {
 	EnvKeys   []string `json:"env_keys,omitzero"`
 
 	// run_finished and process_exited. ExitCode is null and Signal set when a
-	// signal ended the child; both are null when it never ran.
-	ExitCode *Nullable[int]    `json:"exit_code,omitempty"`
-	Signal   *Nullable[string] `json:"signal,omitempty"`
-	Success  *bool             `json:"success,omitempty"`
+	// signal ended the child, whose name is SignalName; both are null when it
+	// never ran.
+	ExitCode *Nullable[int]          `json:"exit_code,omitempty"`
+	Signal   *Nullable[SignalNumber] `json:"signal,omitempty"`
+	Success  *bool                   `json:"success,omitempty"`
 
 	// run_started and run_finished: milliseconds since run_started.
 	WindowElapsedMS *int64 `json:"window_elapsed_ms,omitempty"`
 
 	// PID is the process the event is about: started, exited or signalled.
 	PID int `json:"pid,omitempty"`
-	// SignalName is the forwarded or sent signal (SIGTERM, ...).
+	// SignalName is the signal that was forwarded or sent, or that ended the
+	// child (SIGTERM, ...).
 	SignalName string `json:"signal_name,omitempty"`
 	// Limit names the limit that was hit: memory, pids or cpus.
 	Limit string `json:"limit,omitempty"`
@@ -70,6 +74,25 @@ type Event struct {
 	// Passed and DurationMS are check_completed's.
 	Passed     *bool  `json:"passed,omitempty"`
 	DurationMS *int64 `json:"duration_ms,omitempty"`
+}
+
+// SignalNumber is the number of a signal. Older builds wrote its name in that
+// place: Name then has it, and Number is 0.
+type SignalNumber struct {
+	Number int
+	Name   string
+}
+
+// MarshalJSON writes the number.
+func (s SignalNumber) MarshalJSON() ([]byte, error) { return json.Marshal(s.Number) }
+
+// UnmarshalJSON reads a number or a name.
+func (s *SignalNumber) UnmarshalJSON(b []byte) error {
+	*s = SignalNumber{}
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, &s.Name)
+	}
+	return json.Unmarshal(b, &s.Number)
 }
 
 // Leftover is a process that outlived the main child.

@@ -1,5 +1,7 @@
 package schema
 
+import "encoding/json"
+
 // Run is run.json: the effective spec as it was when the run began.
 // Environment values are never part of it.
 type Run struct {
@@ -48,6 +50,9 @@ type Run struct {
 	// how its calls became turns; absent where there was none.
 	Gateway string    `json:"gateway,omitempty"`
 	Turns   *RunTurns `json:"turns,omitempty"`
+	// Spec is the effective run as a spec file has it, without Env: options that
+	// have no field of their own above are found here. Absent in older bundles.
+	Spec json.RawMessage `json:"spec,omitempty"`
 	// StartedAt is the wall clock at the start, RFC 3339 in UTC. It is
 	// information: nothing is ordered by it.
 	StartedAt string `json:"started_at"`

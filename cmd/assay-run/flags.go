@@ -1,46 +1,68 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"os"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/gateway"
 )
 
-// runFlags are the flags of a run as they were given.
+// runFlags are the flags of a run: those of its Spec, and what becomes of it.
 type runFlags struct {
+	spec  *runner.Spec
+	env   environment
+	label keyValues
+
 	output, spoolDir, result string
 	sign                     signingKey
 	specFile                 string
 	dryRun, quiet            bool
+	audit                    []string
+}
 
-	runID, shim, workdir string
-	env, envFiles        []string
-	labels               []string
-	timeout, grace       time.Duration
-	memory, cpus         string
-	pids                 int64
-	bestEffort           bool
-	noCapture            bool
-	captureBytes         string
-	kernel, compat       string
-	kernelBuffer         string
-	sdkLog, policyLog    string
-	policy, gateway      string
-	audit                []string
-	turns                turnFlags
-	contract             string
-	baseline             bool
+// specFlags binds flags to the fields of a Spec. To add an option of a run, add
+// a field to [runner.Spec] and a line here.
+func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
+	fs.StringVar(&s.RunID, "run-id", "", "name the run `ID` (letters, digits, _ and -)")
+	fs.StringVar(&s.AgentShim, "agent-shim", s.AgentShim, "how the agent's SDK reports: "+strings.Join(runner.Shims, ", "))
+	fs.StringVar(&s.Workdir, "workdir", "", "start the command in `DIR`")
+	fs.DurationVar(&s.Timeout, "timeout", 0, "end the run after this `TIME` (90s, 10m)")
+	fs.DurationVar(&s.Grace, "grace", s.Grace, "`TIME` between SIGTERM and SIGKILL")
+	fs.Var(&s.Limits.Memory, "memory", "limit memory to `SIZE` (512M, 2G)")
+	fs.Int64Var(&s.Limits.Pids, "pids", 0, "limit processes and threads to `N`")
+	fs.Var(&s.Limits.CPUs, "cpus", "limit CPU bandwidth to `N` CPUs (0.5, 2)")
+	fs.BoolVar(&s.Limits.BestEffort, "best-effort-limits", false, "run also when the host cannot enforce a limit, and record that")
+	boolFlag(fs, (*negated)(&s.Capture), "no-capture", "hand our own descriptors to the command and keep no copies")
+	fs.Var(&s.CaptureBytes, "capture-bytes", "keep at most `SIZE` of each stream")
+	fs.StringVar(&s.Kernel, "kernel", s.Kernel, "observe through eBPF: auto, require or off")
+	fs.Var(&s.KernelBuffer, "kernel-buffer", "kernel event buffer `SIZE`; raise it when events were dropped (default 8MiB)")
+	fs.StringVar(&s.Contract, "contract", "", "evaluate the outcome contract in `FILE` after the command has ended")
+	fs.BoolVar(&s.ContractBaseline, "contract-baseline", false, "also evaluate it before the command starts: a check that passes then proves nothing")
+	fs.StringVar(&s.Compat, "compat", "", "write the kernel layer in the closed form `v0`")
+	fs.StringVar(&s.SDKEventLog, "sdk-event-log", "", "import the events that the agent's SDK writes to `FILE`; needs --agent-shim")
+	fs.StringVar(&s.PolicyDecisionLog, "policy-decision-log", "", "import the decisions that a policy writes to `FILE`")
+	fs.StringVar(&s.Policy, "policy", "", "decide by the policy in `FILE` about tool calls that come through the gateway")
+	fs.StringVar(&s.Gateway, "gateway", s.Gateway, "where the gateway listens: unix, or ws for WebSockets as well")
+	turnFlags(fs, &s.Turns)
+}
+
+// turnFlags say how a gateway's calls become turns, in a run as in serve.
+func turnFlags(fs *pflag.FlagSet, t *runner.Turns) {
+	d := gateway.Turns{}.Effective()
+	fs.StringVar(&t.CLITool, "cli-tool", "", fmt.Sprintf("`NAME` of the tool whose output is classified by exit code (default %q)", d.CLITool))
+	fs.StringVar(&t.CheckTool, "check-tool", "", fmt.Sprintf("`NAME` of the tool whose output is a verdict (default %q)", d.CheckTool))
+	fs.Var((*someBytes)(&t.MaxField), "max-field", fmt.Sprintf("keep at most `SIZE` of one text in a turn (default %v)", runner.Bytes(d.FieldBytes)))
+	fs.Var((*someBytes)(&t.MaxTurn), "max-turn", fmt.Sprintf("keep at most `SIZE` of a turn's values together (default %v)", runner.Bytes(d.TurnBytes)))
 }
 
 func (f *runFlags) register(fs *pflag.FlagSet) {
+	f.spec = runner.New()
 	fs.SortFlags = false
 	fs.StringVarP(&f.output, "output", "o", "", "write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
 	fs.StringVar(&f.result, "result", "", "also write result.json to `FILE`")
@@ -48,144 +70,71 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")
 	fs.StringVar(&f.spoolDir, "spool-dir", "", "keep the live run's evidence under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
 	fs.StringVar(&f.specFile, "spec", "", "read the run from `FILE` (YAML or JSON); flags win")
-	fs.BoolVar(&f.dryRun, "dry-run", false, "print the effective run as JSON and stop")
-	fs.StringVar(&f.runID, "run-id", "", "name the run `ID` (letters, digits, _ and -)")
-	fs.StringVar(&f.shim, "agent-shim", runner.ShimNone, "how the agent's SDK reports: "+strings.Join(runner.Shims, ", "))
-	fs.StringArrayVar(&f.env, "env", nil, "set an environment variable, `K=V`, or pass K on as it is here")
-	fs.StringArrayVar(&f.envFiles, "env-file", nil, "set the variables in `FILE`, a K=V a line")
-	fs.StringVar(&f.workdir, "workdir", "", "start the command in `DIR`")
-	fs.StringArrayVar(&f.labels, "label", nil, "keep `K=V` in the bundle")
-	fs.DurationVar(&f.timeout, "timeout", 0, "end the run after this `TIME` (90s, 10m)")
-	fs.DurationVar(&f.grace, "grace", runner.DefaultGrace, "`TIME` between SIGTERM and SIGKILL")
-	fs.StringVar(&f.memory, "memory", "", "limit memory to `SIZE` (512M, 2G)")
-	fs.Int64Var(&f.pids, "pids", 0, "limit processes and threads to `N`")
-	fs.StringVar(&f.cpus, "cpus", "", "limit CPU bandwidth to `N` CPUs (0.5, 2)")
-	fs.BoolVar(&f.bestEffort, "best-effort-limits", false, "run also when the host cannot enforce a limit, and record that")
-	fs.BoolVar(&f.noCapture, "no-capture", false, "hand our own descriptors to the command and keep no copies")
-	fs.StringVar(&f.captureBytes, "capture-bytes", "64MiB", "keep at most `SIZE` of each stream")
-	fs.StringVar(&f.kernel, "kernel", runner.KernelAuto, "observe through eBPF: auto, require or off")
-	fs.StringVar(&f.kernelBuffer, "kernel-buffer", "8MiB", "let `SIZE` of kernel events wait to be recorded; raise it when some were dropped")
-	fs.StringVar(&f.contract, "contract", "", "evaluate the outcome contract in `FILE` once the command is gone")
-	fs.BoolVar(&f.baseline, "contract-baseline", false, "evaluate it before the command starts, too: checks that pass then gate nothing")
-	fs.StringVar(&f.compat, "compat", "", "write the kernel layer in the closed form `v0`")
-	fs.StringVar(&f.sdkLog, "sdk-event-log", "", "take in the events that the agent's SDK writes to `FILE`; needs --agent-shim")
-	fs.StringVar(&f.policyLog, "policy-decision-log", "", "take in the decisions that a policy writes to `FILE`")
-	fs.StringVar(&f.policy, "policy", "", "put the policy in `FILE` in force for the tool calls that come through the gateway")
-	fs.StringVar(&f.gateway, "gateway", runner.GatewayUnix, "where the gateway listens: unix, or ws for WebSockets as well")
-	f.turns.register(fs)
+	fs.BoolVar(&f.dryRun, "dry-run", false, "print the run as a spec file, with the values of --env, and stop")
+	specFlags(fs, f.spec)
+	fs.Var(&f.env, "env", "set an environment variable, `K=V`, or pass K on as it is here")
+	fs.Var((*environmentFiles)(&f.env), "env-file", "set the variables in `FILE`, one K=V a line")
+	fs.Var(&f.label, "label", "keep `K=V` in the bundle")
 	auditFlag(fs, &f.audit)
-	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing when all goes well")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing when all goes well")
 }
 
-// spec makes the effective Spec: defaults, then the spec file, then flags.
-func (f *runFlags) spec(fs *pflag.FlagSet, command []string) (*runner.Spec, error) {
-	s := runner.New()
+// effective makes the Spec that is run: defaults, then the spec file, then
+// flags. It is the one that the flags are bound to.
+func (f *runFlags) effective(fs *pflag.FlagSet, command []string) (*runner.Spec, error) {
+	s := f.spec
 	if f.specFile != "" {
+		given := map[*pflag.Flag]string{}
+		fs.Visit(func(flag *pflag.Flag) { given[flag] = flag.Value.String() })
+		*s = *runner.New()
 		if err := s.LoadFile(f.specFile); err != nil {
 			return nil, err
 		}
+		for flag, value := range given {
+			if _, many := flag.Value.(overlay); !many {
+				_ = flag.Value.Set(value) // it was set to that before
+			}
+		}
+	} else if !fs.Changed("run-id") {
+		s.RunID = runner.New().RunID
 	}
 	if len(command) > 0 {
 		s.Command = command
 	}
-	given := fs.Changed
-	var errs []error
-	for _, o := range []struct {
-		flag string
-		set  func() error
-	}{
-		{"run-id", func() error { s.RunID = f.runID; return nil }},
-		{"agent-shim", func() error { s.AgentShim = f.shim; return nil }},
-		{"workdir", func() error { s.Workdir = f.workdir; return nil }},
-		{"timeout", func() error { s.Timeout = f.timeout; return nil }},
-		{"grace", func() error { s.Grace = f.grace; return nil }},
-		{"memory", func() (err error) { s.Limits.MemoryBytes, err = runner.ParseBytes(f.memory); return }},
-		{"pids", func() error { s.Limits.Pids = f.pids; return nil }},
-		{"cpus", func() (err error) { s.Limits.CPUMilli, err = runner.ParseCPUs(f.cpus); return }},
-		{"best-effort-limits", func() error { s.Limits.BestEffort = f.bestEffort; return nil }},
-		{"no-capture", func() error { s.NoCapture = f.noCapture; return nil }},
-		{"capture-bytes", func() (err error) { s.CaptureBytes, err = runner.ParseBytes(f.captureBytes); return }},
-		{"kernel", func() error { s.Kernel = f.kernel; return nil }},
-		{"kernel-buffer", func() (err error) { s.KernelBuffer, err = runner.ParseBytes(f.kernelBuffer); return }},
-		{"compat", func() error { s.Compat = f.compat; return nil }},
-		{"contract", func() error { s.Contract = f.contract; return nil }},
-		{"contract-baseline", func() error { s.ContractBaseline = f.baseline; return nil }},
-		{"sdk-event-log", func() error { s.SDKEventLog = f.sdkLog; return nil }},
-		{"policy-decision-log", func() error { s.PolicyDecisionLog = f.policyLog; return nil }},
-		{"policy", func() error { s.Policy = f.policy; return nil }},
-		{"gateway", func() error { s.Gateway = f.gateway; return nil }},
-		{"env-file", func() error { return f.readEnvFiles(s) }},
-		{"env", func() error { return f.setEnv(s) }},
-		{"label", func() error { return f.setLabels(s) }},
-	} {
-		if given(o.flag) {
-			if err := o.set(); err != nil {
-				errs = append(errs, fmt.Errorf("--%s: %w", o.flag, err))
-			}
-		}
-	}
-	errs = append(errs, f.turns.set(fs, &s.Turns))
-	return s, errors.Join(append(errs, s.Validate())...)
+	f.env.overlay(&s.Env)
+	f.label.overlay(&s.Labels)
+	return s, s.Validate()
 }
 
-func (f *runFlags) setEnv(s *runner.Spec) error {
-	for _, kv := range f.env {
-		k, v, ok := strings.Cut(kv, "=")
-		if !ok {
-			if v, ok = os.LookupEnv(k); !ok {
-				continue // as docker run does: a variable that is not set stays so
-			}
-		}
-		setKey(&s.Env, k, v)
-	}
-	return nil
+// boolFlag registers a flag that may stand without a value.
+func boolFlag(fs *pflag.FlagSet, v pflag.Value, name, usage string) {
+	fs.VarPF(v, name, "", usage).NoOptDefVal = "true"
 }
 
-func (f *runFlags) setLabels(s *runner.Spec) error {
-	for _, kv := range f.labels {
-		k, v, ok := strings.Cut(kv, "=")
-		if !ok || k == "" {
-			return fmt.Errorf("%q is not of the form K=V", kv)
-		}
-		setKey(&s.Labels, k, v)
-	}
-	return nil
+// negated is the value of a flag that switches a field off.
+type negated bool
+
+func (n *negated) String() string { return strconv.FormatBool(!bool(*n)) }
+func (*negated) Type() string     { return "bool" }
+
+func (n *negated) Set(s string) error {
+	v, err := strconv.ParseBool(s)
+	*n = negated(!v)
+	return err
 }
 
-// readEnvFiles reads K=V lines. Empty lines and those that begin with # are
-// passed over; nothing is unquoted or expanded. Messages never quote a value.
-func (f *runFlags) readEnvFiles(s *runner.Spec) error {
-	for _, path := range f.envFiles {
-		file, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		lines := bufio.NewScanner(file)
-		lines.Buffer(nil, 1<<20)
-		for n := 1; lines.Scan(); n++ {
-			line := lines.Text()
-			if strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") {
-				continue
-			}
-			k, v, ok := strings.Cut(line, "=")
-			if !ok || k == "" {
-				return fmt.Errorf("%s:%d: not of the form K=V", path, n)
-			}
-			setKey(&s.Env, k, v)
-		}
-		if err := lines.Err(); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-	}
-	return nil
-}
+// someBytes is a size of at least a byte, where zero means a default.
+type someBytes runner.Bytes
 
-func setKey(m *map[string]string, k, v string) {
-	if *m == nil {
-		*m = map[string]string{}
+func (n *someBytes) String() string { return (*runner.Bytes)(n).String() }
+func (*someBytes) Type() string     { return runner.Bytes(0).Type() }
+
+func (n *someBytes) Set(s string) error {
+	err := (*runner.Bytes)(n).Set(s)
+	if err == nil && *n < 1 {
+		err = errors.New("at least 1 byte is kept")
 	}
-	(*m)[k] = v
+	return err
 }
 
 // flagHint suggests the flag that an unknown one was probably meant to be.
@@ -205,26 +154,4 @@ func flagHint(cmd *cobra.Command, err error) string {
 		return help
 	}
 	return fmt.Sprintf("did you mean --%s? %s", best, help)
-}
-
-// editDistance counts the insertions, deletions and replacements between a
-// and b.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(row[j]+1, row[j+1]+1, cost)
-		}
-	}
-	return row[len(b)]
 }

@@ -31,7 +31,7 @@ func (a *app) runCommand() *cobra.Command {
 				return withHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run -- make test")
 			}
 			a.say.quiet = f.quiet
-			spec, err := f.spec(cmd.Flags(), args)
+			spec, err := f.effective(cmd.Flags(), args)
 			if err != nil {
 				return withHint(err, "see assay-run run --help")
 			}
@@ -72,7 +72,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		return withHint(fmt.Errorf("nothing was run: %w", err), "mend the file, or leave --policy away")
 	}
 	if f.dryRun {
-		return a.printDocument(record)
+		return a.dryRun(spec, output)
 	}
 	audit, err := a.openAudit(f.audit)
 	if err != nil {
@@ -99,6 +99,19 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		OnLoss: func(reason schema.Reason) { a.say.warning("evidence is missing: %s", reason.Message) },
 	})
 	return a.seal(ctx, spool, result, recording, f, signer)
+}
+
+// dryRun prints the run as a spec file.
+func (a *app) dryRun(spec *runner.Spec, output string) error {
+	absolute, err := spec.Absolute()
+	if err != nil {
+		return nowhere(err)
+	}
+	if _, err := absolute.MarshalJSON(); err != nil {
+		return withHint(fmt.Errorf("the run cannot be printed as a spec: %w", err), "a spec file holds UTF-8 only: give the rest on the command line")
+	}
+	a.say.info("nothing was run; the bundle would be %s", output)
+	return a.printDocument(absolute)
 }
 
 // nowhere says what to do when the cause of err is that our own directory is gone.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
 )
 
@@ -25,7 +25,7 @@ type serveFlags struct {
 	audit  []string
 	noAuth bool
 	grace  time.Duration
-	turns  turnFlags
+	turns  runner.Turns
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -47,7 +47,7 @@ killed serve left in DIR are sealed when the next one starts.`,
 		Example: `  assay-run serve --dir runs --listen ws:127.0.0.1:0
   assay-run serve --dir runs --listen unix:/run/agents.sock --policy policy.yaml`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), cmd.Flags(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), f) },
 
 		DisableFlagsInUseLine: true,
 	}
@@ -59,16 +59,16 @@ killed serve left in DIR are sealed when the next one starts.`,
 	fs.BoolVar(&f.noAuth, "no-auth", false, "ask for no token; only on a loopback address")
 	auditFlag(fs, &f.audit)
 	fs.DurationVar(&f.grace, "grace", 30*time.Second, "how long a run waits for a client that vanished")
-	f.turns.register(fs)
+	turnFlags(fs, &f.turns)
 	return cmd
 }
 
 // serve runs until a signal ends it.
-func (a *app) serve(ctx context.Context, fs *pflag.FlagSet, f *serveFlags) (err error) {
+func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 	if f.dir == "" {
 		return withHint(errors.New("no directory given"), "name one with --dir; live records and bundles go there")
 	}
-	cfg, err := a.gatewayConfig(fs, f)
+	cfg, err := a.gatewayConfig(f)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (a *app) serve(ctx context.Context, fs *pflag.FlagSet, f *serveFlags) (err 
 	if err != nil {
 		return err
 	}
-	runs := &servedRuns{dir: dir, recorder: "assay-run " + version(), turns: cfg.Turns}
+	runs := &servedRuns{dir: dir, recorder: "assay-run " + version(), turns: f.turns}
 	if err := runs.recover(ctx, a.say.warning); err != nil {
 		return err
 	}
@@ -122,15 +122,13 @@ func (a *app) serve(ctx context.Context, fs *pflag.FlagSet, f *serveFlags) (err 
 }
 
 // gatewayConfig is what the flags say, without the recordings.
-func (a *app) gatewayConfig(fs *pflag.FlagSet, f *serveFlags) (*gateway.Config, error) {
+func (a *app) gatewayConfig(f *serveFlags) (*gateway.Config, error) {
 	cfg := &gateway.Config{
 		Now:  gateway.BootTime,
 		Warn: func(message string) { a.say.warning("%s", message) },
 	}
 	cfg.Limits.Grace = f.grace
-	if err := f.turns.set(fs, &cfg.Turns); err != nil {
-		return nil, err
-	}
+	cfg.Turns = f.turns.Gateway()
 	if !f.noAuth {
 		if cfg.Token = os.Getenv(gateway.EnvToken); cfg.Token == "" {
 			cfg.Token = rand.Text()

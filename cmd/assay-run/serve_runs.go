@@ -24,7 +24,7 @@ import (
 type servedRuns struct {
 	dir      string
 	recorder string
-	turns    gateway.Turns
+	turns    runner.Turns
 }
 
 // servedSpool is a run's spool and when it began.
@@ -61,7 +61,7 @@ func (s *servedRuns) recover(ctx context.Context, warn func(string, ...any)) err
 // open makes the spool and the live record of a new run.
 func (s *servedRuns) open(_ context.Context, start gateway.Start) (_ gateway.Recording, err error) {
 	spec := runner.New("assay-run", "serve")
-	spec.NoCapture, spec.CaptureBytes, spec.Kernel = true, 0, runner.KernelOff
+	spec.Capture, spec.CaptureBytes, spec.Kernel = false, 0, runner.KernelOff
 	spec.Gateway, spec.Turns = "", s.turns
 	spec.Labels = map[string]string{"agent_id": start.AgentID}
 	home := filepath.Join(s.dir, start.AgentID)
@@ -120,7 +120,7 @@ func (s *servedRuns) seal(ctx context.Context, rec gateway.Recording, session sc
 	defer spool.Close()
 	no, elapsed := false, (gateway.BootTime() - spool.began).Milliseconds()
 	err := spool.event(schema.Event{
-		Type: schema.RunFinished, RunID: rec.RunID, ExitCode: schema.None[int](), Signal: schema.None[string](),
+		Type: schema.RunFinished, RunID: rec.RunID, ExitCode: schema.None[int](), Signal: schema.None[schema.SignalNumber](),
 		Success: &no, WindowElapsedMS: &elapsed,
 	})
 	err = errors.Join(err,

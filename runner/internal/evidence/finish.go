@@ -9,6 +9,8 @@ import (
 // Findings are what is known of a run at its end.
 type Findings struct {
 	Result *schema.Result
+	// Signal is the number of Result.Signal.
+	Signal int
 	// Success is run_finished's: what was asked for was done.
 	Success bool
 	// Calls are the run's tool calls.
@@ -42,14 +44,14 @@ func (l *Log) Finish(f Findings) error {
 func (l *Log) finished(f Findings) {
 	elapsed := l.Elapsed().Milliseconds()
 	e := schema.Event{
-		Type: schema.RunFinished, ExitCode: schema.None[int](), Signal: schema.None[string](),
+		Type: schema.RunFinished, ExitCode: schema.None[int](), Signal: schema.None[schema.SignalNumber](),
 		WindowElapsedMS: &elapsed, Success: &f.Success,
 	}
 	if f.Result.ExitCode != nil {
 		e.ExitCode = schema.Some(*f.Result.ExitCode)
 	}
 	if f.Result.Signal != nil {
-		e.Signal = schema.Some(*f.Result.Signal)
+		e.Signal, e.SignalName = schema.Some(schema.SignalNumber{Number: f.Signal}), *f.Result.Signal
 	}
 	l.Event(e)
 }

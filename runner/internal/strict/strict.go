@@ -17,6 +17,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -59,6 +60,27 @@ func (e *Error) Error() string {
 	return b.String() + e.Problem
 }
 
+// duration reads a time.Duration, which is written as 90s or 1m30s.
+var duration = json.UnmarshalFromFunc(func(d *jsontext.Decoder, v *time.Duration) error {
+	t, err := d.ReadToken()
+	if err != nil {
+		return err
+	}
+	if t.Kind() == '"' {
+		if *v, err = time.ParseDuration(t.String()); err == nil {
+			return nil
+		}
+	}
+	return timeError(t.String())
+})
+
+// timeError is a value that is no time.
+type timeError string
+
+func (e timeError) Error() string {
+	return fmt.Sprintf("%q is not a time such as 90s or 10m", string(e))
+}
+
 // Decode reads data into the struct that into points to, by its json tags.
 // Every error is an *[Error].
 func Decode(data []byte, format Format, into any) error {
@@ -72,7 +94,7 @@ func Decode(data []byte, format Format, into any) error {
 		text = doc.json
 		lineOf = func(p jsontext.Pointer, _ int64) int { return doc.lineOf(p) }
 	}
-	err := json.Unmarshal(text, into, json.RejectUnknownMembers(true))
+	err := json.Unmarshal(text, into, json.RejectUnknownMembers(true), json.WithUnmarshalers(duration))
 	if err == nil {
 		return nil
 	}
@@ -88,6 +110,8 @@ func explain(err error, into reflect.Type, lineOf func(jsontext.Pointer, int64) 
 		switch {
 		case errors.Is(semantic.Err, json.ErrUnknownName):
 			e.Problem = "unknown key" + allowedAt(into, semantic.JSONPointer)
+		case errors.As(semantic.Err, new(timeError)):
+			e.Problem = semantic.Err.Error()
 		case semantic.Err != nil && ownWords(reflect.PointerTo(orAny(semantic.GoType))):
 			e.Problem = semantic.Err.Error() // the type's own words
 		case semantic.GoType != nil && kindName(semantic.GoType) != "":
@@ -187,6 +211,7 @@ func kindName(t reflect.Type) string {
 		return kindName(t.Elem())
 	case reflect.String:
 		return "a string (quote it)"
+
 	case reflect.Bool:
 		return "true or false"
 	case reflect.Int64, reflect.Int:

@@ -1,0 +1,183 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// What Validate finds, one error value each, in the order it looks for them.
+// They come back wrapped with what was found.
+var (
+	ErrEmptyCommand     = errors.New("no command given")
+	ErrEmptyRunID       = errors.New("run id is empty")
+	ErrRunIDSeparator   = errors.New(`run id contains ":", which separates policy decisions such as allow:read_file`)
+	ErrRunIDCharacter   = errors.New("run id may only contain ASCII letters, digits, _ and -")
+	ErrRunIDTooLong     = fmt.Errorf("run id is longer than %d bytes", maxRunID)
+	ErrUnsupportedShim  = errors.New("unsupported agent shim")
+	ErrShimNeeded       = errors.New("an SDK event log needs an agent shim that writes it")
+	ErrSameLog          = errors.New("the SDK event log and the policy decision log are the same file")
+	ErrNUL              = errors.New("NUL byte in a string that the kernel ends at NUL")
+	ErrEmptyProgramName = errors.New("program name is empty")
+	ErrEnvKey           = errors.New("malformed environment variable name")
+	ErrNegative         = errors.New("limit is negative")
+	ErrChoice           = errors.New("value is not one of the choices")
+	ErrTurns            = errors.New("turns cannot be recorded so")
+	ErrOtherPlatform    = fmt.Errorf("the run is meant for another operating system than this one, %s", runtime.GOOS)
+	ErrNoContract       = errors.New("there is no contract to evaluate before the command; name one with --contract")
+)
+
+const maxRunID = 128
+
+// Validate reports everything that is wrong with s, in a fixed order, joined
+// into one error that errors.Is can take apart. It returns nil for a Spec that
+// can be run.
+func (s *Spec) Validate() error {
+	var errs []error
+	add := func(err error, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err))
+	}
+
+	if len(s.Command) == 0 {
+		errs = append(errs, ErrEmptyCommand)
+	}
+	s.validateRunID(add)
+	if s.Platform != "" && s.Platform != runtime.GOOS {
+		add(ErrOtherPlatform, "platform %q", s.Platform)
+	}
+	if !slices.Contains(Shims, s.AgentShim) {
+		add(ErrUnsupportedShim, "agent shim %q (supported: %s)", s.AgentShim, strings.Join(Shims, ", "))
+	}
+	s.validateLogs(add)
+	for i, arg := range s.Command {
+		if strings.ContainsRune(arg, 0) {
+			add(ErrNUL, "command argument %d", i)
+		}
+	}
+	if len(s.Command) > 0 && s.Command[0] == "" {
+		errs = append(errs, ErrEmptyProgramName)
+	}
+	if strings.ContainsRune(s.Workdir, 0) {
+		add(ErrNUL, "working directory %q", s.Workdir)
+	}
+	if strings.ContainsRune(s.Contract, 0) {
+		add(ErrNUL, "contract %q", s.Contract)
+	}
+	if s.ContractBaseline && s.Contract == "" {
+		add(ErrNoContract, "contract baseline")
+	}
+	s.validateEnv(add)
+	s.validateNumbers(add)
+	if !slices.Contains([]string{KernelAuto, KernelRequire, KernelOff}, s.Kernel) {
+		add(ErrChoice, "kernel layer %q (auto, require, off)", s.Kernel)
+	}
+	if n := s.KernelBuffer; n != 0 && (n < kernel.MinRing || n > kernel.MaxRing) {
+		add(ErrChoice, "kernel buffer of %d bytes (%d to %d)", int64(n), kernel.MinRing, kernel.MaxRing)
+	}
+	s.validateGateway(add)
+	if s.Compat != "" && s.Compat != "v0" {
+		add(ErrChoice, "compat form %q (v0)", s.Compat)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Spec) validateLogs(add addError) {
+	if s.SDKEventLog != "" && s.AgentShim == ShimNone {
+		add(ErrShimNeeded, "agent shim %q with SDK event log %q (name one with --agent-shim: %s)", s.AgentShim, s.SDKEventLog, strings.Join(Shims[1:], ", "))
+	}
+	if s.SDKEventLog != "" && s.SDKEventLog == s.PolicyDecisionLog {
+		add(ErrSameLog, "log %q", s.SDKEventLog)
+	}
+	for _, log := range []string{s.SDKEventLog, s.PolicyDecisionLog} {
+		if strings.ContainsRune(log, 0) {
+			add(ErrNUL, "log %q", log)
+		}
+	}
+}
+
+func (s *Spec) validateGateway(add addError) {
+	if strings.ContainsRune(s.Policy, 0) {
+		add(ErrNUL, "policy %q", s.Policy)
+	}
+	if s.Gateway != "" && s.Gateway != GatewayUnix && s.Gateway != GatewayWS {
+		add(ErrChoice, "gateway %q (unix, ws)", s.Gateway)
+	}
+	if err := s.Turns.Gateway().Check(); err != nil {
+		add(ErrTurns, "%v", err)
+	}
+}
+
+type addError func(err error, format string, args ...any)
+
+func (s *Spec) validateRunID(add addError) {
+	switch {
+	case s.RunID == "":
+		add(ErrEmptyRunID, "run id %q", s.RunID)
+		return
+	case strings.Contains(s.RunID, ":"):
+		add(ErrRunIDSeparator, "run id %q", s.RunID)
+	}
+	for _, c := range []byte(s.RunID) {
+		word := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
+		if !word && c != ':' {
+			add(ErrRunIDCharacter, "run id %q", s.RunID)
+			break
+		}
+	}
+	if len(s.RunID) > maxRunID {
+		add(ErrRunIDTooLong, "run id of %d bytes", len(s.RunID))
+	}
+}
+
+func (s *Spec) validateEnv(add addError) {
+	for _, k := range sortedKeys(s.Env) {
+		switch {
+		case k == "" || strings.ContainsAny(k, "=\x00"):
+			add(ErrEnvKey, "environment variable %q", k)
+		case strings.ContainsRune(s.Env[k], 0):
+			add(ErrNUL, "value of environment variable %q", k)
+		}
+	}
+}
+
+func (s *Spec) validateNumbers(add addError) {
+	for _, n := range []struct {
+		name     string
+		negative bool
+		value    any
+	}{
+		{"timeout", s.Timeout < 0, s.Timeout},
+		{"grace", s.Grace < 0, s.Grace},
+		{"memory", s.Limits.Memory < 0, int64(s.Limits.Memory)},
+		{"pids", s.Limits.Pids < 0, s.Limits.Pids},
+		{"cpus", s.Limits.CPUs < 0, s.Limits.CPUs},
+		{"capture bytes", s.CaptureBytes < 0, int64(s.CaptureBytes)},
+	} {
+		if n.negative {
+			add(ErrNegative, "%s %v", n.name, n.value)
+		}
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// refused is what Run returns for a run that it does not begin.
+func refused(s *Spec, code string, err error) (*schema.Result, error) {
+	return &schema.Result{
+		Schema: schema.ResultV0, RunID: s.RunID, Outcome: schema.OutcomeInfraError, ErrorSource: new(string(schema.SourceRunner)),
+		Error: &schema.ResultError{Code: code, Message: err.Error()}, RunnerExitCode: new(int(ExitRunner)),
+		LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone},
+	}, err
+}
