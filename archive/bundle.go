@@ -35,7 +35,7 @@ func writeBundle(ctx context.Context, run schema.Run, sources []source) (_ Seale
 	}
 	output := run.Output
 	if info, err := os.Stat(output); err == nil && !info.Mode().IsRegular() {
-		return Sealed{}, fmt.Errorf("output %s is there and is no regular file", output)
+		return Sealed{}, fmt.Errorf("output %s exists and is not a regular file", output)
 	}
 	tmp := output + ".tmp"
 	f, err := createTemp(tmp)
@@ -94,7 +94,7 @@ func writeBundle(ctx context.Context, run schema.Run, sources []source) (_ Seale
 // taken over; one that is being written is an error.
 func createTemp(tmp string) (*os.File, error) {
 	if info, err := os.Lstat(tmp); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is there and is no regular file", tmp)
+		return nil, fmt.Errorf("%s exists and is not a regular file", tmp)
 	}
 	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|noFollow, 0o644)
 	if err != nil {

@@ -131,9 +131,9 @@ func TestOutputsThatCannotBe(t *testing.T) {
 		prepare func(output string) error
 		want    string
 	}{
-		"a directory of the output's name": {func(o string) error { return os.Mkdir(o, 0o700) }, "no regular file"},
+		"a directory of the output's name": {func(o string) error { return os.Mkdir(o, 0o700) }, "not a regular file"},
 		"a missing directory":              {func(o string) error { return os.Remove(filepath.Dir(o)) }, "no such file or directory"},
-		"a .tmp that is a symlink":         {func(o string) error { return os.Symlink("/dev/null", o+".tmp") }, "no regular file"},
+		"a .tmp that is a symlink":         {func(o string) error { return os.Symlink("/dev/null", o+".tmp") }, "not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := testRun(t)

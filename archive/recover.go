@@ -205,7 +205,7 @@ func scanLayer(name, path, runID string) (*layerScan, error) {
 		got, err := check.Check(line)
 		switch {
 		case err == nil && got.Seq != s.lines:
-			err = fmt.Errorf("seq is %d where %d is due", got.Seq, s.lines)
+			err = fmt.Errorf("seq is %d, want %d", got.Seq, s.lines)
 		case err == nil && string(got.RunID) != runID:
 			err = fmt.Errorf("run_id is %.128q", got.RunID)
 		}

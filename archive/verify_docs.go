@@ -102,7 +102,7 @@ func (v *verifier) surface(s *schema.CapabilitySurface) {
 	} {
 		for i := 1; i < len(set.items); i++ {
 			if set.items[i-1] >= set.items[i] {
-				v.report.add(problem(CodeSurface, schema.SurfacePath, "%s[%d] does not come after the one before it: a sorted set is due", set.name, i))
+				v.report.add(problem(CodeSurface, schema.SurfacePath, "%s[%d] does not come after the one before it: the list must be a sorted set", set.name, i))
 				break
 			}
 		}

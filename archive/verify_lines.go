@@ -220,7 +220,7 @@ func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 		kinds[info.Schema]++
 		if info.Seq-n != shift {
 			shift = info.Seq - n
-			v.problem(problem(CodeSeq, c.layer, "seq is %d where %d is due", info.Seq, n), n)
+			v.problem(problem(CodeSeq, c.layer, "seq is %d, want %d", info.Seq, n), n)
 		}
 		if c.layer == schema.TurnsPath && !isIndexed(line, info.Seq) {
 			v.problem(problem(CodeSeq, c.layer, "index is not seq, %d", info.Seq), n)

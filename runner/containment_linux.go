@@ -57,8 +57,8 @@ func (c *containment) open(context.Context) error {
 	for _, name := range session.Unenforced() {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "limits", Code: "limit_unenforced",
-			Message: fmt.Sprintf("the %s limit was asked for and not enforced", name),
-			Remedy:  "run assay-run doctor to see what enforcing it needs",
+			Message: fmt.Sprintf("the %s limit is not enforced", name),
+			Remedy:  "assay-run doctor shows what the host needs to enforce it",
 		})
 	}
 	for _, k := range c.host.Controllers() {

@@ -85,7 +85,7 @@ func (o *observation) openObserver(ctx context.Context) (*kernel.Observer, error
 
 // unobserved is why a run that requires the kernel layer does not start.
 func unobserved(err error) *runError {
-	e := schema.ResultError{Code: "kernel_layer_unavailable", Message: err.Error(), Hint: "run assay-run doctor; without --kernel require the run goes on and says what it could not see"}
+	e := schema.ResultError{Code: "kernel_layer_unavailable", Message: err.Error(), Hint: "run assay-run doctor; without --kernel require the run continues and reports what it could not observe"}
 	var u *kernel.Unavailable
 	if errors.As(err, &u) && len(u.Reasons) > 0 && u.Reasons[0].Remedy != "" {
 		e.Hint = u.Reasons[0].Remedy

@@ -45,7 +45,7 @@ func (s *streams) open(context.Context) (err error) {
 // failed is told by the goroutines that copy.
 func (s *streams) failed(stream string, err error) {
 	reason := schema.Reason{
-		Subject: "stdio", Code: "capture_failed", Message: fmt.Sprintf("the copy of %s is not whole: %v", stream, err),
+		Subject: "stdio", Code: "capture_failed", Message: fmt.Sprintf("the recorded copy of %s is incomplete: %v", stream, err),
 		Remedy: "make room on the disk that holds the spool",
 	}
 	if errors.Is(err, stdio.ErrOutput) {

@@ -57,12 +57,12 @@ type ContractDefinition struct {
 type Check struct {
 	Name    string `json:"name"`
 	Command string `json:"command"`
-	// ExpectExitZero asks for exit status 0. It is true unless said otherwise.
+	// ExpectExitZero asks for exit status 0. It is default true.
 	ExpectExitZero bool `json:"expect_exit_zero"`
 	// OutputContains must occur in the combined stdout and stderr; null asks
 	// for nothing.
 	OutputContains *string `json:"output_contains"`
-	// TimeoutSecs is the wall clock limit in seconds, 120 unless said otherwise.
+	// TimeoutSecs is the wall clock limit in seconds, default 120.
 	TimeoutSecs int64 `json:"timeout_secs"`
 }
 

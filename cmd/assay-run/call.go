@@ -18,7 +18,7 @@ func (a *app) callCommand() *cobra.Command {
 	var id string
 	cmd := &cobra.Command{
 		Use:   "call --id ID -- CMD [ARG...]",
-		Short: "Run a command as a tool call of the run that this is in",
+		Short: "Run a command as a tool call of the surrounding run",
 		Long: `call replaces itself by CMD, in a cgroup that the run makes for the tool call, so
 that everything CMD does is told from what the agent does otherwise. Where there
 is no such cgroup to be had, and outside of a run, CMD is told by its environment
@@ -30,7 +30,7 @@ executable; 127 not found.`,
 		Args:    commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := runner.CheckCallID(id); err != nil {
-				return withHint(fmt.Errorf("--id: %w", err), "give the id that the SDK or the model has for the call")
+				return withHint(fmt.Errorf("--id: %w", err), "pass the id that the SDK or the model uses for the call")
 			}
 			if len(args) == 0 {
 				return withHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run call --id call_123 -- ls")

@@ -32,9 +32,9 @@ done. Files are JSON or YAML:
       command: go test ./...
     - name: says_empty
       command: printf '' | ./parser
-      expect_exit_zero: false      # true unless said otherwise
+      expect_exit_zero: false      # default true
       output_contains: empty input # nothing is looked for unless said
-      timeout_secs: 10             # 120 unless said otherwise
+      timeout_secs: 10             # default 120
   protected: ["**/*_test.go"]      # restored before checking`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return cmd.Help() },
@@ -86,7 +86,7 @@ func (a *app) contractDeriveCommand() *cobra.Command {
 	var generator, output string
 	cmd := &cobra.Command{
 		Use:   "derive --intent TEXT --generator 'CMD' [-o FILE]",
-		Short: "Have a model write a contract, and mend it until it is valid",
+		Short: "Have a model write a contract and correct it until it is valid",
 		Long: `derive asks a generator, a shell command that gets the prompt on stdin and prints
 the model's answer, for a contract. An answer that is none, or one with
 problems, goes into the next prompt as a list of what to mend.`,

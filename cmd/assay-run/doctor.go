@@ -14,7 +14,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor [--json]",
-		Short: "Tell what this host can contain, limit and observe, and what would fix the rest",
+		Short: "Show what this host can contain, limit and observe, and how to fix the rest",
 		Long: `doctor tries what a run needs, and tells for each thing missing why that is and
 what would fix it. It changes nothing. Exit status 0 when a run would work at
 all, 1 when it would not.`,

@@ -33,7 +33,7 @@ func writeFile(path string, data []byte) error {
 // in the place of /dev/null.
 func replaceable(path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is there and is no regular file", path)
+		return fmt.Errorf("%s exists and is not a regular file", path)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.Int64Var(&s.Limits.Pids, "pids", 0, "limit processes and threads to `N`")
 	fs.Var(&s.Limits.CPUs, "cpus", "limit CPU bandwidth to `N` CPUs (0.5, 2)")
 	fs.BoolVar(&s.Limits.BestEffort, "best-effort-limits", false, "run also when the host cannot enforce a limit, and record that")
-	boolFlag(fs, (*negated)(&s.Capture), "no-capture", "hand our own descriptors to the command and keep no copies")
+	boolFlag(fs, (*negated)(&s.Capture), "no-capture", "give the command assay-run's own standard streams and keep no copies")
 	fs.Var(&s.CaptureBytes, "capture-bytes", "keep at most `SIZE` of each stream")
 	fs.StringVar(&s.Kernel, "kernel", s.Kernel, "observe through eBPF: auto, require or off")
 	fs.Var(&s.KernelBuffer, "kernel-buffer", "kernel event buffer `SIZE`; raise it when events were dropped (default 8MiB)")

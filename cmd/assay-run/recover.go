@@ -17,7 +17,7 @@ func (a *app) recoverCommand() *cobra.Command {
 	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "recover [flags] [RUN_ID...]",
-		Short: "Seal interrupted runs to the bundle they were meant for",
+		Short: "Seal the bundles of interrupted runs",
 		Long: `recover seals what runs that were interrupted (killed, out of power, out of
 disk) had recorded, each to the bundle it was meant for, marked incomplete. A
 torn last line is cut; everything before it is kept. The spool of a run that is
@@ -48,7 +48,7 @@ alive is never touched. Without a run id it lists what there is.`,
 		},
 	}
 	cmd.Flags().StringVar(&dir, "spool-dir", "", "where live runs are kept, `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "write the bundle to `FILE` instead of where it was meant to be")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "write the bundle to `FILE` instead of the run's own output")
 	cmd.Flags().BoolVar(&all, "all", false, "seal every interrupted run")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "list as JSON")
 	return cmd
@@ -90,7 +90,7 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output 
 	err := errors.Join(errs...)
 	switch {
 	case errors.Is(err, archive.ErrAlive):
-		return withHint(err, "end the run, or wait for its end: then it is sealed without recover")
+		return withHint(err, "end the run or wait for it: a run that ends seals its own bundle")
 	case errors.Is(err, archive.ErrNoSpool):
 		return withHint(err, "assay-run recover lists the interrupted runs")
 	case err != nil:

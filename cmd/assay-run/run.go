@@ -64,12 +64,12 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	}
 	if spec.Contract != "" {
 		if _, _, err := contract.LoadValid(spec.Contract); err != nil {
-			return withHint(fmt.Errorf("nothing was run: %w", err), "mend it until assay-run contract validate finds nothing")
+			return withHint(fmt.Errorf("nothing was run: %w", err), "fix the file; assay-run contract validate lists its problems")
 		}
 	}
 	rules, err := a.loadPolicy(spec.Policy)
 	if err != nil {
-		return withHint(fmt.Errorf("nothing was run: %w", err), "mend the file, or leave --policy away")
+		return withHint(fmt.Errorf("nothing was run: %w", err), "fix the file, or omit --policy")
 	}
 	if f.dryRun {
 		return a.dryRun(spec, output)

@@ -56,7 +56,7 @@ killed serve left in DIR are sealed when the next one starts.`,
 	fs.StringVar(&f.dir, "dir", "", "keep live records and bundles in `DIR`")
 	fs.StringArrayVar(&f.listen, "listen", nil, "`ADDRESS` to listen on, unix:PATH or ws:HOST:PORT (default ws:127.0.0.1:0); may be repeated")
 	fs.StringVar(&f.policy, "policy", "", "policy `FILE` in YAML or JSON, read once")
-	fs.BoolVar(&f.noAuth, "no-auth", false, "ask for no token; only on a loopback address")
+	fs.BoolVar(&f.noAuth, "no-auth", false, "require no token; only on a loopback address")
 	auditFlag(fs, &f.audit)
 	fs.DurationVar(&f.grace, "grace", 30*time.Second, "how long a run waits for a client that vanished")
 	turnFlags(fs, &f.turns)

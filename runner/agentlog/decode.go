@@ -66,7 +66,7 @@ func DecodeSDK(line []byte, runID string, e *schema.SDKEvent) error {
 		return err
 	}
 	if l.Seq == nil {
-		return errors.New("seq is missing: a number is due")
+		return errors.New("seq is missing: want a number")
 	}
 	*e = schema.SDKEvent{Schema: schema.SDKEventV0, RunID: runID, Seq: *l.Seq}
 	call := l.EventType != nil && (*l.EventType == ToolCallStarted || *l.EventType == ToolCallCompleted)
@@ -89,7 +89,7 @@ func DecodeSDK(line []byte, runID string, e *schema.SDKEvent) error {
 		}
 	}
 	if !slices.Contains(eventTypes, e.EventType) {
-		return fmt.Errorf("event_type is %.64q: one of %s is due", e.EventType, strings.Join(eventTypes, ", "))
+		return fmt.Errorf("event_type is %.64q: want one of %s", e.EventType, strings.Join(eventTypes, ", "))
 	}
 	e.Timestamp = timestamp(l.Timestamp)
 	switch {
@@ -99,7 +99,7 @@ func DecodeSDK(line []byte, runID string, e *schema.SDKEvent) error {
 		}
 	case l.Traceparent != nil:
 		if e.SpanID = Span(*l.Traceparent); e.SpanID == "" {
-			return errors.New("traceparent is not as W3C Trace Context has it: 00-<32 hex digits>-<16 hex digits>-<2 hex digits>")
+			return errors.New("traceparent is not in the form of W3C Trace Context: 00-<32 hex digits>-<16 hex digits>-<2 hex digits>")
 		}
 	}
 	return nil
@@ -125,10 +125,10 @@ func DecodeDecision(line []byte, runID string, e *schema.PolicyEvent) error {
 		return err
 	}
 	if l.Data == nil {
-		return errors.New("data is missing: an object is due")
+		return errors.New("data is missing: want an object")
 	}
 	if l.Source != nil && *l.Source == GatewaySource {
-		return fmt.Errorf("source is %q: that of the run's gateway alone", GatewaySource)
+		return fmt.Errorf("source is %q, which only the run's own gateway may use", GatewaySource)
 	}
 	*e = schema.PolicyEvent{Schema: schema.PolicyEventV0, RunID: runID, SourceEventType: DecisionType}
 	return cmp.Or(
@@ -144,9 +144,9 @@ func DecodeDecision(line []byte, runID string, e *schema.PolicyEvent) error {
 func must(name string, got *string, want string) error {
 	switch {
 	case got == nil:
-		return fmt.Errorf("%s is missing: %q is due", name, want)
+		return fmt.Errorf("%s is missing: want %q", name, want)
 	case *got != want:
-		return fmt.Errorf("%s is %.64q: %q is due", name, *got, want)
+		return fmt.Errorf("%s is %.64q: want %q", name, *got, want)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func text(name string, from, to *string, needed bool, limit int) error {
 	switch {
 	case from == nil || strings.TrimSpace(*from) == "":
 		if needed {
-			return fmt.Errorf("%s is missing: a string is due", name)
+			return fmt.Errorf("%s is missing: want a string", name)
 		}
 		return nil
 	case len(*from) > limit:
@@ -211,5 +211,5 @@ func notJSON(err error) error {
 	if len(msg) > 240 {
 		msg = strings.ToValidUTF8(msg[:240], "") + "…"
 	}
-	return fmt.Errorf("not an object as is due: %s", msg)
+	return fmt.Errorf("not a JSON object of the expected form: %s", msg)
 }

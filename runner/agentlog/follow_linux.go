@@ -93,7 +93,7 @@ func Follow(opt Options) (*Follower, error) {
 	for !f.look(true) {
 	}
 	if n := f.account.Lines + f.split.passed; n > 0 {
-		f.split.problem(CodeStale, 0, "it had %d lines before the command started, of which %d are of this run and were taken in", n, f.account.Lines)
+		f.split.problem(CodeStale, 0, "it had %d lines before the command started, of which %d are of this run and were imported", n, f.account.Lines)
 	}
 	f.split.old, f.before = false, f.offset
 	f.mu.Unlock()

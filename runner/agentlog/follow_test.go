@@ -173,7 +173,7 @@ func TestWhatWasThereBefore(t *testing.T) {
 			if !slices.Equal(f.lines, c.lines) || !slices.Equal(codes(a), c.codes) {
 				t.Errorf("lines %q, problems %v; want %q and %v", f.lines, a.Problems, c.lines, c.codes)
 			}
-			if want := "it had 3 lines before the command started, of which 1 are of this run and were taken in"; a.Problems[0].Message != want {
+			if want := "it had 3 lines before the command started, of which 1 are of this run and were imported"; a.Problems[0].Message != want {
 				t.Errorf("%q, want %q", a.Problems[0].Message, want)
 			}
 		})

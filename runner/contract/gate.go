@@ -216,7 +216,7 @@ func (g *Gate) noteBaseline(doc *schema.Contract) {
 		passed := doc.Baseline[i].Passed
 		doc.Results[i].GatesNothing = &passed
 		if passed {
-			doc.Reasons = append(doc.Reasons, fmt.Sprintf("check %s gates nothing: it had passed before the agent started", doc.Results[i].Name))
+			doc.Reasons = append(doc.Reasons, fmt.Sprintf("check %s proves nothing: it already passed before the agent started", doc.Results[i].Name))
 		}
 	}
 }

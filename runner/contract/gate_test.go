@@ -135,7 +135,7 @@ func TestAnAgentThatDoesItsWorkPasses(t *testing.T) {
 	if doc.Baseline[0].Passed || !doc.Baseline[1].Passed || *doc.Results[0].GatesNothing || !*doc.Results[1].GatesNothing {
 		t.Errorf("baseline %+v, results %+v", doc.Baseline, doc.Results)
 	}
-	if d := cmp.Diff([]string{"check exists gates nothing: it had passed before the agent started"}, doc.Reasons); d != "" {
+	if d := cmp.Diff([]string{"check exists proves nothing: it already passed before the agent started"}, doc.Reasons); d != "" {
 		t.Errorf("reasons (-want +got):\n%s", d)
 	}
 	want := []string{"baseline start tests_pass", "baseline end tests_pass", "baseline start exists", "baseline end exists",
