@@ -15,9 +15,11 @@ import (
 
 // runFlags are the flags of a run: those of its Spec, and what becomes of it.
 type runFlags struct {
-	spec  *runner.Spec
-	env   environment
-	label keyValues
+	spec   *runner.Spec
+	ofSpec *pflag.FlagSet
+	env    environment
+	label  keyValues
+	faults faults
 
 	output, spoolDir, result string
 	sign                     signingKey
@@ -71,39 +73,43 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.spoolDir, "spool-dir", "", "keep the live run's evidence under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
 	fs.StringVar(&f.specFile, "spec", "", "read the run from `FILE` (YAML or JSON); flags win")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "print the run as a spec file, with the values of --env, and stop")
-	specFlags(fs, f.spec)
+	f.ofSpec = pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.ofSpec.SortFlags = false
+	specFlags(f.ofSpec, f.spec)
+	fs.AddFlagSet(f.ofSpec)
 	fs.Var(&f.env, "env", "set an environment variable, `K=V`, or pass K on as it is here")
 	fs.Var((*environmentFiles)(&f.env), "env-file", "set the variables in `FILE`, one K=V a line")
 	fs.Var(&f.label, "label", "keep `K=V` in the bundle")
 	auditFlag(fs, &f.audit)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing when all goes well")
+	f.faults.gather(fs)
 }
 
 // effective makes the Spec that is run: defaults, then the spec file, then
-// flags. It is the one that the flags are bound to.
-func (f *runFlags) effective(fs *pflag.FlagSet, command []string) (*runner.Spec, error) {
+// flags. It is the one that the flags are bound to. The error has every fault.
+func (f *runFlags) effective(command []string) (*runner.Spec, error) {
+	given := map[*pflag.Flag]string{}
+	f.ofSpec.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed {
+			given[flag] = flag.Value.String()
+		}
+	})
 	s := f.spec
+	*s = *runner.New()
 	if f.specFile != "" {
-		given := map[*pflag.Flag]string{}
-		fs.Visit(func(flag *pflag.Flag) { given[flag] = flag.Value.String() })
-		*s = *runner.New()
 		if err := s.LoadFile(f.specFile); err != nil {
 			return nil, err
 		}
-		for flag, value := range given {
-			if _, many := flag.Value.(overlay); !many {
-				_ = flag.Value.Set(value) // it was set to that before
-			}
-		}
-	} else if !fs.Changed("run-id") {
-		s.RunID = runner.New().RunID
+	}
+	for flag, value := range given {
+		_ = flag.Value.(lenient).Value.Set(value) // it was set to that before
 	}
 	if len(command) > 0 {
 		s.Command = command
 	}
 	f.env.overlay(&s.Env)
 	f.label.overlay(&s.Labels)
-	return s, s.Validate()
+	return s, errors.Join(f.faults.err(), s.Validate())
 }
 
 // boolFlag registers a flag that may stand without a value.

@@ -8,10 +8,7 @@ import (
 	"strings"
 )
 
-// overlay is the value of a flag that may be repeated. What it was given is put
-// on top of a spec's map once that is known.
-type overlay interface{ overlay(*map[string]string) }
-
+// put sets the keys of from in *into.
 func put(into *map[string]string, from map[string]string) {
 	if *into == nil && len(from) > 0 {
 		*into = map[string]string{}
@@ -19,7 +16,7 @@ func put(into *map[string]string, from map[string]string) {
 	maps.Copy(*into, from)
 }
 
-// keyValues are what a flag says that takes K=V.
+// keyValues are what a flag says that takes K=V and may be repeated.
 type keyValues map[string]string
 
 func (keyValues) String() string { return "" }
@@ -67,8 +64,6 @@ type environmentFiles environment
 
 func (*environmentFiles) String() string { return "" }
 func (*environmentFiles) Type() string   { return "FILE" }
-
-func (*environmentFiles) overlay(*map[string]string) {} // environment does
 
 // Set reads K=V lines. Empty lines and those that begin with # are passed over;
 // nothing is unquoted or expanded. Messages never quote a value.

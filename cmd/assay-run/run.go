@@ -31,7 +31,7 @@ func (a *app) runCommand() *cobra.Command {
 				return withHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run -- make test")
 			}
 			a.say.quiet = f.quiet
-			spec, err := f.effective(cmd.Flags(), args)
+			spec, err := f.effective(args)
 			if err != nil {
 				return withHint(err, "see assay-run run --help")
 			}

@@ -26,6 +26,7 @@ type serveFlags struct {
 	noAuth bool
 	grace  time.Duration
 	turns  runner.Turns
+	faults faults
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -60,11 +61,15 @@ killed serve left in DIR are sealed when the next one starts.`,
 	auditFlag(fs, &f.audit)
 	fs.DurationVar(&f.grace, "grace", 30*time.Second, "how long a run waits for a client that vanished")
 	turnFlags(fs, &f.turns)
+	f.faults.gather(fs)
 	return cmd
 }
 
 // serve runs until a signal ends it.
 func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
+	if err := f.faults.err(); err != nil {
+		return withHint(err, "see assay-run serve --help")
+	}
 	if f.dir == "" {
 		return withHint(errors.New("no directory given"), "name one with --dir; live records and bundles go there")
 	}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+)
+
+// faults are the values of flags that make no sense. They are kept until all
+// flags have been read, so that the user is told of all of them at once.
+type faults []error
+
+func (f faults) err() error { return errors.Join(f...) }
+
+// gather makes the flags of a set tell f of a bad value.
+func (f *faults) gather(fs *pflag.FlagSet) {
+	fs.VisitAll(func(flag *pflag.Flag) {
+		if flag.DefValue == "0s" {
+			flag.DefValue = "0" // which is not worth telling
+		}
+		flag.Value = lenient{flag.Value, flag.Name, f}
+	})
+}
+
+// lenient is a flag's value that takes any text.
+type lenient struct {
+	pflag.Value
+	name   string
+	faults *faults
+}
+
+func (l lenient) Set(s string) error {
+	if err := l.Value.Set(s); err != nil {
+		*l.faults = append(*l.faults, fmt.Errorf("--%s: %w", l.name, err))
+	}
+	return nil
+}
