@@ -85,7 +85,7 @@ func cgroup2(t *testing.T) string {
 // leave a call to its environment.
 func TestJoinCallWaitsForAPlace(t *testing.T) {
 	socket := listen(t, gateway.Config{
-		Limits: gateway.Limits{Connections: 1},
+		Limits: gateway.Limits{ConnLimits: gateway.ConnLimits{Connections: 1}},
 		Join:   func(_ *net.UnixConn, id string) error { return fmt.Errorf("got %s", id) },
 	})
 	other, err := net.Dial("unix", socket)

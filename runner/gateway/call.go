@@ -1,12 +1,15 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/oklog/ulid/v2"
 
+	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -52,47 +55,36 @@ type toolsExecute struct {
 	ToolCallID string         `json:"tool_call_id"`
 }
 
-// begin takes the call to its end, or to where its tool runs: then it is not
-// over, and resume gets the answer.
-func (c *call) begin(ctx context.Context, resume func(answer)) (over bool) {
-	c.began = c.conn.g.cfg.Now()
-	c.id = newCallID()
+// execute takes the call to its end: it is decided, the decision is put on
+// record, and then the client runs the tool.
+func (c *call) execute(ctx context.Context) {
+	c.began = c.g.cfg.Now()
+	c.id = ulid.Make().String()
 	if c.action.ToolCallID == "" {
 		c.action.ToolCallID = c.id
 	}
 	allowed := c.check()
-	c.broken = c.recordDecision() // before the tool runs
-	switch {
-	case !allowed:
-		return true
-	case c.broken != nil:
-		c.outcome = failedWith(schema.FailCancelled, true)
-	case c.params.DryRun:
-		c.outcome = schema.CallOutcome{Kind: schema.CallSuccess}
-	case ctx.Err() != nil:
-		c.outcome = failedWith(schema.FailCancelled, true)
-	case c.dispatch(ctx, resume):
-		return false
-	default:
-		c.outcome = failedWith(schema.FailCallbackLost, true)
+	c.broken = c.recordDecision()
+	if allowed {
+		defer c.tool.end()
+		switch {
+		case c.broken != nil || ctx.Err() != nil:
+			c.outcome = failedWith(schema.FailCancelled, true)
+		case c.params.DryRun:
+			c.outcome = schema.CallOutcome{Kind: schema.CallSuccess}
+		default:
+			c.dispatch(ctx)
+		}
 	}
-	c.tool.end()
-	return true
+	c.finished = c.g.cfg.Now()
 }
 
-// end records the call. The error is one of recording.
-func (c *call) end(res *actionResult) error {
-	c.finished = c.conn.g.cfg.Now()
-	err := c.record()
-	*res = actionResult{
+func (c *call) result() actionResult {
+	return actionResult{
 		ID: c.action.ID, Tool: c.action.Tool, ToolCallID: c.action.ToolCallID, CallID: c.id,
 		Outcome: c.outcome, RejectedBy: c.by, Output: c.output, Error: c.toolErr,
 		Violations: c.found, DryRun: c.params.DryRun, Recorded: c.turns,
 	}
-	if c.broken != nil {
-		return c.broken
-	}
-	return err
 }
 
 func failedWith(code string, retryable bool) schema.CallOutcome {
@@ -118,11 +110,11 @@ func (c *call) check() bool {
 		c.decided, c.rule = true, d.Rule
 		return reject(byPolicy, d.Param, schema.CallOutcome{Kind: schema.CallPolicyDenied, Rule: d.Rule})
 	}
-	if c.tool = c.conn.toolNamed(c.action.Tool); c.tool == nil {
+	if c.tool = c.toolNamed(c.action.Tool); c.tool == nil {
 		return reject(byTool, "", schema.CallOutcome{Kind: schema.CallToolNotFound})
 	}
 	if c.tool.schema != nil {
-		if problem, ok := c.tool.schema.check(c.action.Parameters); !ok {
+		if problem, ok := c.tool.schema.Check(c.action.Parameters); !ok {
 			return reject(bySchema, "", schema.CallOutcome{Kind: schema.CallInvalidArgs, Message: problem})
 		}
 	}
@@ -132,9 +124,9 @@ func (c *call) check() bool {
 		return reject(byCapability, "", schema.CallOutcome{Kind: schema.CallCapabilityDenied, Missing: missing})
 	}
 	c.decided = true
-	for _, s := range c.scopes {
-		c.found = append(c.found, s.rules.Check(&policy.Call{
-			Tool: c.action.Tool, Params: c.action.Parameters, State: s.get, Now: now, DryRun: c.params.DryRun,
+	for _, rules := range c.rules {
+		c.found = append(c.found, rules.Check(&policy.Call{
+			Tool: c.action.Tool, Params: c.action.Parameters, State: c.state.Get, Now: now, DryRun: c.params.DryRun,
 		})...)
 	}
 	if len(c.found) > 0 {
@@ -154,83 +146,73 @@ func (c *call) check() bool {
 	return true
 }
 
-// dispatch asks the client to run the tool. False: it is gone.
-func (c *call) dispatch(ctx context.Context, resume func(answer)) bool {
+// failures are the codes of calls that the client did not answer.
+var failures = map[error]string{
+	rpc.ErrGone: schema.FailCallbackLost, rpc.ErrDeadline: schema.FailDeadline, rpc.ErrCancelled: schema.FailCancelled,
+}
+
+// dispatch asks the client to run the tool, and waits for what becomes of it.
+func (c *call) dispatch(ctx context.Context) {
 	ended := func() {}
 	if o := c.observer(); o != nil {
 		o.CallStarted(c.action.ToolCallID, c.action.Tool)
 		ended = func() { o.CallEnded(c.action.ToolCallID) }
 	}
-	return c.conn.call(ctx, "tools.execute", &toolsExecute{
+	a := c.request.Call(ctx, "tools.execute", &toolsExecute{
 		ActionID: c.action.ID, Tool: c.action.Tool, Parameters: c.action.Parameters, ToolCallID: c.action.ToolCallID,
-	}, c.tool.deadline, ended, resume)
-}
-
-// answered takes what became of the tool, and gives its place back.
-func (c *call) answered(a answer) {
-	c.tool.end()
-	c.output, c.toolErr = a.result, a.err
+	}, c.tool.deadline, ended)
+	c.output, c.toolErr = a.Result, a.Error
 	switch {
-	case a.failed != "":
-		c.outcome = failedWith(a.failed, true)
-	case a.err != nil:
+	case a.Err != nil:
+		c.outcome = failedWith(failures[a.Err], true)
+	case a.Error != nil:
 		c.outcome = failedWith(schema.FailToolError, false)
 	default:
 		c.outcome = schema.CallOutcome{Kind: schema.CallSuccess}
 	}
-	if a.failed != schema.FailDeadline && a.failed != schema.FailCancelled {
-		return
-	}
-	// The client may want to stop; it need not answer.
-	msg, err := appendRequest(nil, 0, "tools.cancel", map[string]string{
-		"action_id": c.action.ID, "tool_call_id": c.action.ToolCallID, "reason": a.failed,
-	})
-	if err == nil {
-		c.conn.send(msg)
+	if a.Err == rpc.ErrDeadline || a.Err == rpc.ErrCancelled {
+		// The client may want to stop; it need not answer.
+		c.conn.Notify("tools.cancel", map[string]string{
+			"action_id": c.action.ID, "tool_call_id": c.action.ToolCallID, "reason": c.outcome.Code,
+		})
 	}
 }
 
 // observer is who is told of the run's own calls, if anybody is.
 func (c *call) observer() Observer {
-	if c.rec == nil {
+	if c.run == nil {
 		return nil
 	}
-	return c.conn.g.cfg.Observer
+	return c.g.cfg.Observer
 }
 
 // record writes the call's turn and its call event. The event is written also
-// when the turn could not be.
+// when the turn could not be. The error is the first that recording the call met.
 func (c *call) record() error {
 	verdict := schema.VerdictNotRun
 	var turnErr error
-	if c.rec != nil {
+	if c.run != nil {
 		t := c.turn()
 		verdict = t.VerifierVerdict
 		if c.turns {
-			c.rec.blobs.trim(&t)
-			if _, turnErr = c.rec.record([]schema.TurnBody{t}); turnErr == nil {
-				c.conn.g.count.add(func(m *Metrics) { m.Turns++ })
+			if _, turnErr = c.run.Record([]schema.TurnBody{t}); turnErr == nil {
+				c.g.count.add(func(m *Metrics) { m.Turns++ })
 			}
 		}
 	}
 	if !c.params.DryRun {
-		for _, s := range c.scopes {
-			s.ended(c.action.Tool, &c.outcome, verdict)
-		}
+		c.state.Ended(c.action.Tool, &c.outcome, verdict)
 	}
 	tier := schema.DefaultTier
 	if c.tool != nil {
 		tier = c.tool.tier
 	}
-	err := c.conn.g.audit(c.rec, &schema.CallEventBody{
+	err := c.g.audit(c.run, &schema.CallEventBody{
 		CallID: c.id, ToolID: c.action.Tool, ToolCallID: c.action.ToolCallID, CallerID: c.params.Proposal.Source,
 		GrantedCapabilities: c.granted, DurationMS: float64((c.finished - c.began).Microseconds()) / 1000,
 		Outcome: c.outcome, Tier: tier, DryRun: c.params.DryRun,
 	})
-	if turnErr != nil {
-		return turnErr
-	}
-	return err
+	return cmp.Or(c.broken, turnErr, err)
 }
 
 // turn is the call as a turn.
@@ -238,12 +220,12 @@ func (c *call) turn() schema.TurnBody {
 	t := schema.TurnBody{
 		Tool: c.action.Tool, Parameters: rawValue(c.action.Parameters), VerifierVerdict: schema.VerdictNotRun,
 		DryRun: c.params.DryRun, Source: "gateway", ActionID: c.action.ID, ToolCallID: c.action.ToolCallID,
-		TStartNS: int64(c.began - c.rec.zero), TEndNS: int64(c.finished - c.rec.zero),
+		TStartNS: int64(c.began - c.run.Zero), TEndNS: int64(c.finished - c.run.Zero),
 	}
 	if c.action.Denied != nil {
 		t.Source = "reported"
 	}
-	turns := &c.conn.g.cfg.Turns
+	turns := &c.g.cfg.Turns
 	if c.action.Tool == turns.CLITool {
 		t.Prompt = textMember(c.action.Parameters, "prompt")
 	}

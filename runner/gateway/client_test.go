@@ -14,22 +14,24 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+	"github.com/assay-run/assay-run/runner/gateway/recording/recordingtest"
 	"github.com/assay-run/assay-run/schema"
 )
 
 // fixture is a gateway for one run, with everything it records.
 type fixture struct {
 	*Gateway
-	rec  *fileRecorder
+	rec  *recordingtest.Recorder
 	path string
 }
 
 func start(t testing.TB, edit func(*Config)) *fixture {
 	t.Helper()
-	rec := newFileRecorder(t.TempDir())
+	rec := recordingtest.New(t.TempDir())
 	began := time.Now()
 	cfg := Config{
-		Run: &Recording{RunID: "run_1", Recorder: rec, TurnsFile: filepath.Join(rec.dir, schema.TurnsPath)},
+		Run: &Recording{RunID: "run_1", Recorder: rec, TurnsFile: filepath.Join(rec.Dir, schema.TurnsPath)},
 		Now: func() time.Duration { return time.Since(began) },
 	}
 	if edit != nil {
@@ -46,7 +48,7 @@ func start(t testing.TB, edit func(*Config)) *fixture {
 	f := &fixture{g, rec, path}
 	t.Cleanup(func() {
 		f.end(t)
-		rec.close()
+		rec.Close()
 		if _, err := os.Stat(filepath.Dir(path)); !os.IsNotExist(err) {
 			t.Errorf("the socket directory is still there: %v", err)
 		}
@@ -58,13 +60,22 @@ func (f *fixture) end(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if err := f.Close(ctx); err != nil && f.rec.fail == nil {
+	if err := f.Close(ctx); err != nil && f.rec.Failing() == nil {
 		t.Error(err)
 	}
 }
 
-// client is a small client for tests beside the scripted one.
-type client struct {
+// frame is a message as a client reads it.
+type frame struct {
+	ID     jsontext.Value `json:"id"`
+	Method *string        `json:"method"`
+	Params jsontext.Value `json:"params"`
+	Result jsontext.Value `json:"result"`
+	Error  jsontext.Value `json:"error"`
+}
+
+// tester is a small client for tests beside the scripted one.
+type tester struct {
 	t    testing.TB
 	conn net.Conn
 	br   *bufio.Reader
@@ -75,18 +86,18 @@ type client struct {
 
 	mu      sync.Mutex
 	id      int
-	waiting map[string]chan message
+	waiting map[string]chan frame
 	gone    chan struct{}
 }
 
-func dial(t testing.TB, path string) *client {
+func dial(t testing.TB, path string) *tester {
 	t.Helper()
 	conn, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &client{
-		t: t, conn: conn, br: bufio.NewReaderSize(conn, 1<<16), waiting: map[string]chan message{}, gone: make(chan struct{}),
+	c := &tester{
+		t: t, conn: conn, br: bufio.NewReaderSize(conn, 1<<16), waiting: map[string]chan frame{}, gone: make(chan struct{}),
 		tool: func(toolsExecute) (string, string) { return `{"ok":true}`, "" },
 	}
 	t.Cleanup(func() { conn.Close(); <-c.gone })
@@ -94,7 +105,7 @@ func dial(t testing.TB, path string) *client {
 	return c
 }
 
-func (c *client) read() {
+func (c *tester) read() {
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -105,7 +116,7 @@ func (c *client) read() {
 		if err != nil {
 			return
 		}
-		var m message
+		var m frame
 		if err := json.Unmarshal(line, &m); err != nil {
 			c.t.Errorf("%v: %.300s", err, line)
 			return
@@ -137,18 +148,18 @@ func (c *client) read() {
 	}
 }
 
-func (c *client) write(line string) {
+func (c *tester) write(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.conn.Write([]byte(line + "\n"))
 }
 
 // start sends a request; the answer comes from the channel.
-func (c *client) start(method, params string) <-chan message {
+func (c *tester) start(method, params string) <-chan frame {
 	c.mu.Lock()
 	c.id++
 	id := fmt.Sprint(c.id)
-	ch := make(chan message, 1)
+	ch := make(chan frame, 1)
 	c.waiting[id] = ch
 	c.mu.Unlock()
 	c.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params))
@@ -156,12 +167,12 @@ func (c *client) start(method, params string) <-chan message {
 }
 
 // wait is the answer's result or error.
-func (c *client) wait(ch <-chan message) (result string, failure *rpcError) {
+func (c *tester) wait(ch <-chan frame) (result string, failure *rpc.Error) {
 	c.t.Helper()
 	select {
 	case m := <-ch:
 		if m.Error != nil {
-			failure = &rpcError{}
+			failure = &rpc.Error{}
 			if err := json.Unmarshal(m.Error, failure); err != nil {
 				c.t.Fatal(err)
 			}
@@ -174,20 +185,20 @@ func (c *client) wait(ch <-chan message) (result string, failure *rpcError) {
 			return string(m.Result), nil
 		default:
 		}
-		return "", errorf(0, "the connection is gone")
+		return "", rpc.Errorf(0, "the connection is gone")
 	case <-time.After(30 * time.Second):
 		c.t.Fatal("no answer within 30 s")
 	}
 	return "", nil
 }
 
-func (c *client) call(method, params string) (string, *rpcError) {
+func (c *tester) call(method, params string) (string, *rpc.Error) {
 	c.t.Helper()
 	return c.wait(c.start(method, params))
 }
 
 // must is call without an error.
-func (c *client) must(method, params string) string {
+func (c *tester) must(method, params string) string {
 	c.t.Helper()
 	r, err := c.call(method, params)
 	if err != nil {
@@ -197,12 +208,12 @@ func (c *client) must(method, params string) string {
 }
 
 // submit proposes one call and gives what came of it.
-func (c *client) submit(tool, params string) actionResult {
+func (c *tester) submit(tool, params string) actionResult {
 	c.t.Helper()
 	return c.outcome(c.must("proposal.submit", oneCall(tool, params)))
 }
 
-func (c *client) outcome(result string) actionResult {
+func (c *tester) outcome(result string) actionResult {
 	c.t.Helper()
 	var r proposalResult
 	if err := json.Unmarshal([]byte(result), &r); err != nil || len(r.Actions) != 1 {

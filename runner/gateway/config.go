@@ -1,47 +1,30 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"time"
 
+	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Recorder is where a recording leaves its layers, blobs and documents. The
-// runner's Recorder is one. All methods are safe for concurrent use. One that
-// also has AppendBatch, as archive.Spool does, gets a batch of turns in one
-// write.
-type Recorder interface {
-	Append(layer string, encode func(dst []byte, seq uint64) []byte) error
-	Create(path string) (io.WriteCloser, error)
-	Put(path string, data []byte) error
-	Sync() error
-}
+// What a recorded run is, as package recording says it.
+type (
+	Recorder  = recording.Recorder
+	Recording = recording.Recording
+	Start     = recording.Start
+	Turns     = recording.Turns
+)
 
-type batchRecorder interface {
-	AppendBatch(layer string, n int, encode func(dst []byte, seq uint64, i int) []byte) error
-}
-
-// Recording is where one recorded run goes.
-type Recording struct {
-	RunID    string
-	Recorder Recorder
-	// TurnsFile is the file that Recorder appends the turns layer to. Traces
-	// and subscriptions read it; they are refused when it is empty.
-	TurnsFile string
-}
-
-// Start is what a client said when it opened a recording.
-type Start struct {
-	AgentID            string // 1 to 128 letters, digits, '.', '_' and '-', no dot first
-	Intent             string
-	OutcomeDescription string
-}
+// ConnLimits bound what the client of one connection can make the gateway hold
+// or wait for, and all of them together.
+type ConnLimits = rpc.Limits
 
 // Config says what a Gateway serves. Exactly one of Run and Open is set.
 type Config struct {
@@ -87,62 +70,32 @@ type Observer interface {
 	CallEnded(id string)
 }
 
-// Limits bound what clients can make the gateway hold or wait for. Sizes are
-// in bytes.
+// Limits bound what clients can make the gateway hold or wait for. Zero fields
+// take the default that stands behind them.
 type Limits struct {
-	Connections    int           // at once; 256
-	Message        int           // of one message from a client; 4 MiB
-	Depth          int           // nesting of a message; 64
-	InFlight       int           // proposals and other slow requests of a connection that run at once; 1,024
-	InFlightBytes  int           // of those that run or wait, of a connection; 96 MiB
-	HeldBytes      int           // the same of all connections, and what is half read; 128 MiB
-	Actions        int           // of a proposal; 1,000
-	Tools          int           // of a connection; 1,024
-	Turns          int           // of a runs.record_turns; 10,000
-	Subscriptions  int           // of a connection; 16
-	Runs           int           // open at once in serve; 1,024
-	Blobs          int           // texts of a run stored apart; 128
-	BlobMin        int           // of a text that is stored apart when it repeats; 4 KiB
-	Outbox         int           // waiting for a client that does not read; 1 MiB
-	CallTimeout    time.Duration // for a tool that names no deadline; 10 min
-	MessageTimeout time.Duration // from a message's first byte to its last; 30 s
-	WriteTimeout   time.Duration // for a client that does not read; 30 s
-	Grace          time.Duration // a recording waits for a client to come back; 30 s
-	DrainTimeout   time.Duration // Close waits for clients to end by themselves; 200 ms
-}
+	ConnLimits
 
-const (
-	defaultMessage = 4 << 20
-	defaultDepth   = 64
-)
+	Actions       int           // of a proposal; 1,000
+	Tools         int           // of a connection; 1,024
+	Turns         int           // of a runs.record_turns; 10,000
+	Subscriptions int           // of a connection; 16
+	Runs          int           // open at once in serve; 1,024
+	Blobs         int           // texts of a run stored apart; 128
+	BlobMin       int           // bytes of a text that is stored apart when it repeats; 4 KiB
+	CallTimeout   time.Duration // for a tool that names no deadline; 10 min
+	Grace         time.Duration // a run waits for a client to come back; 30 s
+}
 
 func (l *Limits) setDefaults() {
-	def(&l.Connections, 256)
-	def(&l.Message, defaultMessage)
-	def(&l.Depth, defaultDepth)
-	def(&l.InFlight, 1024)
-	def(&l.InFlightBytes, 96<<20)
-	def(&l.HeldBytes, 128<<20)
-	def(&l.Actions, 1000)
-	def(&l.Tools, 1024)
-	def(&l.Turns, 10_000)
-	def(&l.Subscriptions, 16)
-	def(&l.Runs, 1024)
-	def(&l.Blobs, 128)
-	def(&l.BlobMin, 4<<10)
-	def(&l.Outbox, 1<<20)
-	def(&l.CallTimeout, 10*time.Minute)
-	def(&l.MessageTimeout, 30*time.Second)
-	def(&l.WriteTimeout, 30*time.Second)
-	def(&l.Grace, 30*time.Second)
-	def(&l.DrainTimeout, 200*time.Millisecond)
-}
-
-func def[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
+	l.Actions = cmp.Or(l.Actions, 1000)
+	l.Tools = cmp.Or(l.Tools, 1024)
+	l.Turns = cmp.Or(l.Turns, 10_000)
+	l.Subscriptions = cmp.Or(l.Subscriptions, 16)
+	l.Runs = cmp.Or(l.Runs, 1024)
+	l.Blobs = cmp.Or(l.Blobs, 128)
+	l.BlobMin = cmp.Or(l.BlobMin, 4<<10)
+	l.CallTimeout = cmp.Or(l.CallTimeout, 10*time.Minute)
+	l.Grace = cmp.Or(l.Grace, 30*time.Second)
 }
 
 func (c *Config) check() error {

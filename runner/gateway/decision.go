@@ -4,18 +4,17 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/runner/agentlog"
-	"github.com/assay-run/assay-run/schema"
 )
 
 // recordDecision writes the policy layer's line, if the policy decided.
 func (c *call) recordDecision() error {
-	if !c.decided || c.rec == nil {
+	if !c.decided || c.run == nil {
 		return nil
 	}
 	e := policyEvent{
 		SourceEventType: agentlog.DecisionType, Source: agentlog.GatewaySource,
 		ToolCallID: c.action.ToolCallID, Tool: c.action.Tool, Decision: "allow",
-		TNS: int64(c.conn.g.cfg.Now() - c.rec.zero),
+		TNS: int64(c.g.cfg.Now() - c.run.Zero),
 	}
 	if c.by == byPolicy {
 		e.Decision, e.Rule = "deny", c.rule
@@ -30,7 +29,7 @@ func (c *call) recordDecision() error {
 	if err != nil {
 		return err
 	}
-	return c.rec.append(schema.PolicyPath, schema.PolicyEventV0, body)
+	return c.run.Decision(body)
 }
 
 // policyEvent is a [schema.PolicyEvent] without what the recorder stamps.

@@ -1,26 +1,46 @@
 // Package gateway is the agent-facing side of a run: a JSON-RPC 2.0 server to
 // which an agent registers its tools and proposes calls, and which checks,
-// dispatches, audits and records them.
+// dispatches, audits and records them. PROTOCOL.md beside this file lists the
+// methods for those who write a client.
 //
-// A client speaks over a unix socket, one message a line, or over a WebSocket,
-// one message a text frame. Each action of a proposal goes: known tool, schema,
-// capability, policy, rate and concurrency, dispatch. Dispatch calls the client
-// back with tools.execute on the same connection, so the gateway never runs a
-// tool itself.
+// The gateway never runs a tool itself: it calls the client back with
+// tools.execute on the same connection. A tool call goes this way:
 //
-// PROTOCOL.md beside this file lists the methods for those who write a client.
+//	client          internal/rpc                gateway                        recording
+//
+//	proposal ---->  Conn.read: one message
+//	                Conn.handle: a frame  ----> client.Serve: its method
+//	                                            client.submit: the run it belongs to
+//	                Request.Go: a place   ----> submission.execute: its actions
+//	                                              call.execute
+//	                                                call.check: tool, schema,
+//	                                                  capabilities, policy, rate
+//	                                                call.recordDecision  ----> Run.Decision
+//	execute  <----  Request.Call  <-------------    call.dispatch
+//	result   ---->  Conn.deliver  ------------->
+//	                                              call.record  --------------> Run.Record: the turn
+//	                                                                           Run.CallEvent
+//	answer   <----  Request.Answer  <-----------  proposalResult
+//
+// These are 16 steps from the socket to the turn, all in the goroutine that read
+// the proposal: while it waits in Request.Call another goroutine reads on and
+// delivers the result. On the way the call is seven things in turn: a message, a
+// frame, a Request, a submission, a call, an Answer, a turn.
+//
+// A goroutine for each proposal costs hardly more than resuming the proposal in
+// whichever goroutine reads its answer: a call takes 37 us on one CPU, with client
+// and sockets, and took 36 us that way. The bare exchange of its messages takes
+// 16 us (AMD EPYC, Linux 6.18, BenchmarkDispatch and BenchmarkEcho).
 //
 // Vocabulary: a call is one action that was submitted; it ends in exactly one
-// way and leaves exactly one line in the audit layer. A recording is what
-// runs.start opens: while it is open, each call is also one turn. A scope is a
-// policy in force together with the state that rules may require: the run's,
-// or in serve a connection's until it starts a run.
+// way and leaves exactly one line in the audit layer. A run is what runs.start
+// opens: while it is open, each call is also one turn.
 //
 // Promises: an answer is sent only after what it tells is written (it survives
 // our own death by SIGKILL); turns are numbered by the recorder alone; memory
 // is bounded whatever a client sends, does not read, or never answers.
 //
-// Everything that comes from a client is taken for hostile. In a run the
-// gateway serves one recording, the run's own ([Config.Run]); in serve it opens
+// Everything that comes from a client is untrusted. In assay-run -- CMD the
+// gateway serves one run, the command's own ([Config.Run]); in serve it opens
 // one for each runs.start ([Config.Open]).
 package gateway

@@ -68,7 +68,7 @@ func flood(t *testing.T, mayWait int, wantBusy bool) {
 				t.Error(err)
 				return
 			}
-			var m message
+			var m frame
 			if err := json.Unmarshal(line, &m); err != nil {
 				t.Error(err)
 				return
@@ -105,7 +105,7 @@ func flood(t *testing.T, mayWait int, wantBusy bool) {
 	close(stop)
 	watch.Wait()
 	f.end(t)
-	audit := f.rec.lines(t, schema.AuditPath, schema.CallEventV2)
+	audit := f.rec.Lines(t, schema.AuditPath, schema.CallEventV2)
 	if answers != calls || len(audit) != calls-1 || fates[schema.CallSuccess]+fates[schema.CallRateLimited] != calls-1 {
 		t.Errorf("%d answers, fates %v, %d lines", answers, fates, len(audit))
 	}
@@ -142,7 +142,7 @@ func TestAClientThatNeverReadsIsCutOff(t *testing.T) {
 	c.must("runs.list", "{}")
 	f.end(t)
 	m := f.Metrics()
-	if audit := f.rec.lines(t, schema.AuditPath, schema.CallEventV2); uint64(len(audit)) != m.Calls || m.Calls == 0 {
+	if audit := f.rec.Lines(t, schema.AuditPath, schema.CallEventV2); uint64(len(audit)) != m.Calls || m.Calls == 0 {
 		t.Errorf("%d lines, metrics %+v", len(audit), m)
 	}
 }
@@ -153,7 +153,7 @@ func TestCallbacksNeverAnsweredEndAtTheirDeadline(t *testing.T) {
 	c.tool = func(toolsExecute) (string, string) { return "", "" }
 	c.must("runs.start", `{"agent_id":"a","intent":""}`)
 	c.must("tools.register", `[{"name":"t","deadline_ms":50}]`)
-	var waiting []<-chan message
+	var waiting []<-chan frame
 	for range 500 {
 		waiting = append(waiting, c.start("proposal.submit", oneCall("t", "{}")))
 	}
@@ -168,38 +168,5 @@ func TestCallbacksNeverAnsweredEndAtTheirDeadline(t *testing.T) {
 	}
 	if m := f.Metrics(); m.InFlightBytes != 0 || m.Errors[schema.FailDeadline] != 500 || m.Turns != 500 {
 		t.Errorf("metrics %+v", m)
-	}
-}
-
-// stuckWire writes nothing until it is released.
-type stuckWire struct {
-	memWire
-	release chan struct{}
-}
-
-func (w *stuckWire) write(b []byte) error { <-w.release; return w.memWire.write(b) }
-
-func TestSendersWaitForAClientThatDoesNotRead(t *testing.T) {
-	w := &stuckWire{release: make(chan struct{})}
-	o := newOutbox(w, 1000)
-	var sent atomic.Int64
-	var wg sync.WaitGroup
-	for range 100 {
-		wg.Go(func() { o.send(make([]byte, 99)); sent.Add(1) })
-	}
-	held := func() int { o.mu.Lock(); defer o.mu.Unlock(); return len(o.buf) }
-	for held() <= 1000 {
-		runtime.Gosched()
-	}
-	if n := held(); n > 1100 {
-		t.Errorf("%d bytes wait, 1,000 may", n)
-	}
-	if n := sent.Load(); n > 11 {
-		t.Errorf("%d senders went on", n)
-	}
-	close(w.release)
-	wg.Wait()
-	if n := w.out.Len(); n != 100*100 {
-		t.Errorf("%d bytes were written", n)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 )
 
 func TestAMessageTooLargeIsAnsweredAndEndsTheConnection(t *testing.T) {
@@ -34,7 +36,7 @@ func TestAMessageTooLargeIsAnsweredAndEndsTheConnection(t *testing.T) {
 	// One of just the size is fine.
 	c := dial(t, f.path)
 	pad := strings.Repeat("x", 1<<16-200)
-	if _, err := c.call("nothing", `{"pad":"`+pad+`"}`); err == nil || err.Code != codeMethodNotFound {
+	if _, err := c.call("nothing", `{"pad":"`+pad+`"}`); err == nil || err.Code != rpc.CodeMethodNotFound {
 		t.Errorf("a message within the limit: %v", err)
 	}
 }

@@ -46,7 +46,7 @@ func leaks(before map[string]string, home string) (left []string) {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		for i, s := range strings.Split(string(stacks), "\n\n") {
-			if i > 0 && strings.Contains(s, "/runner/gateway.") {
+			if i > 0 && strings.Contains(s, "/runner/gateway") {
 				left = append(left, s)
 			}
 		}

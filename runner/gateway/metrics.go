@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/assay-run/assay-run/schema"
@@ -76,18 +77,11 @@ func (g *Gateway) Metrics() Metrics {
 	g.count.mu.Lock()
 	defer g.count.mu.Unlock()
 	m := g.count.m
-	m.InFlightBytes = g.held.Load()
-	m.Outcomes, m.Errors, m.Drops = clone(m.Outcomes), clone(m.Errors), map[string]uint64{}
+	t := g.server.Stats()
+	m.Refused, m.LateResults, m.Connections, m.InFlightBytes = t.Refused, t.LateResults, t.Connections, t.InFlightBytes
+	m.Outcomes, m.Errors, m.Drops = maps.Clone(m.Outcomes), maps.Clone(m.Errors), map[string]uint64{}
 	for _, s := range g.cfg.Sinks {
 		_, m.Drops[s.name] = s.Counts()
 	}
 	return m
-}
-
-func clone(m map[string]uint64) map[string]uint64 {
-	c := make(map[string]uint64, len(m))
-	for k, v := range m {
-		c[k] = v
-	}
-	return c
 }

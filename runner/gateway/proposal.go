@@ -5,9 +5,10 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/assay-run/assay-run/runner/agentlog"
+	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -69,112 +70,125 @@ type actionResult struct {
 	Recorded bool `json:"recorded"`
 }
 
-// submit handles proposal.submit. Its calls belong to the recording that is
-// open now, whatever the client sends next.
-func (c *conn) submit(r *request) {
-	c.mu.Lock()
-	rec := c.rec
-	c.mu.Unlock()
-	s := &submission{conn: c, request: r, rec: rec}
-	s.turns = rec != nil && rec.enter()
-	s.job = &job{request: r, begin: s.begin}
-	if !c.async(s.job) {
+// submission is a proposal on its way. Its actions run one after another.
+type submission struct {
+	*client
+	request *rpc.Request
+	params  proposalParams
+	run     *recording.Run // nil when there is none (in serve)
+	turns   bool           // the calls are turns of run, which waits for them
+	rules   []*policy.Set  // that apply
+	state   *policy.State
+	busy    bool // reject everything: too much at once
+}
+
+// submit handles proposal.submit. Its calls belong to the run that is open now,
+// whatever the client sends next.
+func (c *client) submit(r *rpc.Request) {
+	s := &submission{client: c, request: r, run: c.runNow()}
+	s.turns = s.run != nil && s.run.Enter()
+	if !r.Go(s.execute) {
 		// Too much at once. The answer is written right here, so that a
 		// client that floods is slowed down and no call goes unaudited.
 		s.busy = true
-		s.begin(c.ctx)
+		r.Answer(s.execute(r.Context()))
 	}
 }
 
-// begin takes the proposal as far as it goes, and tells whether it is done.
-func (s *submission) begin(ctx context.Context) (done bool) {
-	s.ctx = ctx
-	if err := s.open(); err != nil {
-		s.reply(nil, err)
-		return true
+// execute takes the proposal from its parameters to its answer. The answer tells
+// only what is on record.
+func (s *submission) execute(ctx context.Context) (any, *rpc.Error) {
+	defer func() {
+		if s.turns {
+			s.run.Leave()
+		}
+	}()
+	if err := s.request.Decode(&s.params); err != nil {
+		return nil, err
 	}
-	return s.advance()
+	if err := s.params.check(&s.g.cfg.Limits); err != nil {
+		return nil, err
+	}
+	if err := s.place(); err != nil {
+		return nil, err
+	}
+	p := s.params.Proposal
+	result := &proposalResult{ID: p.ID, Actions: make([]actionResult, len(p.Actions))}
+	if s.run != nil {
+		result.RunID = s.run.ID
+	}
+	for i := range p.Actions {
+		c := &call{submission: s, action: &p.Actions[i]}
+		c.execute(ctx)
+		if err := c.record(); err != nil {
+			// Nothing more is called that could not be recorded either.
+			return nil, rpc.Errorf(codeNotRecorded, "a call could not be recorded: %s", rpc.Brief(err))
+		}
+		result.Actions[i] = c.result()
+	}
+	return result, nil
 }
 
-// open decodes the proposal, and finds where its calls are recorded.
-func (s *submission) open() *rpcError {
-	c := s.conn
-	if err := decodeParams(s.request.params, &s.params); err != nil {
-		return err
-	}
-	if err := s.params.check(&c.g.limits); err != nil {
-		return err
-	}
-	if id := s.params.RunID; id != "" && (s.rec == nil || s.rec.id != id) {
-		named, err := c.recordingFor(id)
+// place finds the run that the calls belong to, and the rules and the state that
+// decide about them.
+func (s *submission) place() *rpc.Error {
+	if id := s.params.RunID; id != "" && (s.run == nil || s.run.ID != id) {
+		named, err := s.runFor(id)
 		if err != nil {
 			return err
 		}
 		if s.turns {
-			s.rec.exit()
+			s.run.Leave()
 		}
-		s.rec, s.turns = named, named.enter()
+		s.run, s.turns = named, named.Enter()
 	}
-	s.scopes = []*scope{c.scopeNow()}
-	if s.rec != nil && s.rec.scope != s.scopes[0] {
-		s.scopes = append(s.scopes, s.rec.scope)
-	}
-	if !s.turns && c.g.run == nil {
-		s.rec = nil // it has been sealed
-	}
-	if s.rec != nil {
-		if broken := s.rec.failure(); broken != nil {
-			return errorf(codeNotRecorded, "nothing was called: the run cannot be recorded any more: %s", brief(broken))
+	s.rules, s.state = []*policy.Set{s.client.rules}, s.client.state
+	if s.run != nil {
+		s.state = s.run.State
+		if s.run.Rules != s.client.rules {
+			s.rules = append(s.rules, s.run.Rules)
 		}
 	}
-	p := s.params.Proposal
-	s.result = proposalResult{ID: p.ID, Actions: make([]actionResult, len(p.Actions))}
-	if s.rec != nil {
-		s.result.RunID = s.rec.id
+	if !s.turns && s.g.run == nil {
+		s.run = nil // it has been sealed
+	}
+	if s.run != nil {
+		if broken := s.run.Failure(); broken != nil {
+			return rpc.Errorf(codeNotRecorded, "nothing was called: the run cannot be recorded any more: %s", rpc.Brief(broken))
+		}
 	}
 	return nil
 }
 
-// reply answers, when all that it tells is on record.
-func (s *submission) reply(result any, err *rpcError) {
-	if s.turns {
-		s.rec.exit()
-	}
-	if !s.busy {
-		s.conn.free(s.job)
-	}
-	s.request.done(result, err)
-}
-
-func (p *proposalParams) check(l *Limits) *rpcError {
+func (p *proposalParams) check(l *Limits) *rpc.Error {
 	if p.Proposal == nil {
-		return errorf(codeInvalidParams, "params/proposal is missing")
+		return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal is missing")
 	}
 	pr := p.Proposal
 	switch {
 	case len(pr.ID) > maxIdentifier || len(pr.Source) > maxIdentifier:
-		return errorf(codeInvalidParams, "params/proposal: id and source have at most %d bytes", maxIdentifier)
+		return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal: id and source have at most %d bytes", maxIdentifier)
 	case len(pr.Actions) == 0 || len(pr.Actions) > l.Actions:
-		return errorf(codeInvalidParams, "params/proposal/actions: 1 to %d actions, found %d", l.Actions, len(pr.Actions))
+		return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions: 1 to %d actions, found %d", l.Actions, len(pr.Actions))
 	case pr.Capabilities != nil && len(*pr.Capabilities) > maxCapabilities:
-		return errorf(codeInvalidParams, "params/proposal/capabilities: at most %d", maxCapabilities)
+		return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/capabilities: at most %d", maxCapabilities)
 	}
 	seen := make(map[string]bool, len(pr.Actions))
 	for i := range pr.Actions {
 		a := &pr.Actions[i]
 		switch {
 		case a.ID == "" || len(a.ID) > maxIdentifier || len(a.ToolCallID) > agentlog.MaxID:
-			return errorf(codeInvalidParams, "params/proposal/actions/%d: an id has 1 to %d bytes, a tool_call_id at most %d", i, maxIdentifier, agentlog.MaxID)
+			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d: an id has 1 to %d bytes, a tool_call_id at most %d", i, maxIdentifier, agentlog.MaxID)
 		case seen[a.ID]:
-			return errorf(codeInvalidParams, "params/proposal/actions/%d: the id is that of an action before", i)
+			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d: the id is that of an action before", i)
 		case a.Type != "tool_call":
-			return errorf(codeInvalidParams, `params/proposal/actions/%d/type: must be "tool_call"`, i)
-		case a.Tool == "" || len(a.Tool) > maxToolName:
-			return errorf(codeInvalidParams, "params/proposal/actions/%d/tool: a tool's name has 1 to %d bytes", i, maxToolName)
+			return rpc.Errorf(rpc.CodeInvalidParams, `params/proposal/actions/%d/type: must be "tool_call"`, i)
+		case a.Tool == "" || len(a.Tool) > policy.MaxName:
+			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d/tool: a tool's name has 1 to %d bytes", i, policy.MaxName)
 		case a.Denied != nil && !named(a.Denied):
-			return errorf(codeInvalidParams, "params/proposal/actions/%d/denied: a rule of 1 to %d bytes, and a param of at most so many", i, maxToolName)
+			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d/denied: a rule of 1 to %d bytes, and a param of at most so many", i, policy.MaxName)
 		case a.Denied != nil && pr.Source == agentlog.GatewaySource:
-			return errorf(codeInvalidParams, "params/proposal/actions/%d/denied: not by %s, the proposal's source", i, pr.Source)
+			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d/denied: not by %s, the proposal's source", i, pr.Source)
 		}
 		seen[a.ID] = true
 		if a.Parameters == nil || a.Parameters.Kind() == 'n' {
@@ -186,66 +200,14 @@ func (p *proposalParams) check(l *Limits) *rpcError {
 
 // named tells whether a client's rejection names its rule.
 func named(p *schema.PolicyRejected) bool {
-	return p.Rule != "" && len(p.Rule) <= maxToolName && len(p.Param) <= maxToolName
-}
-
-// submission is a proposal on its way. Its actions run one after another, and
-// wherever the answer to the one before was read.
-type submission struct {
-	conn    *conn
-	request *request
-	job     *job
-	ctx     context.Context
-	params  proposalParams
-	rec     *recording // nil when there is none (in serve)
-	scopes  []*scope   // whose rules apply
-	turns   bool       // the calls are turns of rec, which waits for them
-	busy    bool       // reject everything: too much at once
-	result  proposalResult
-	next    int // action
-}
-
-// advance takes the actions to their end, until one waits for its tool. It tells
-// whether all are done and answered.
-func (s *submission) advance() (done bool) {
-	for s.next < len(s.params.Proposal.Actions) {
-		c := &call{submission: s, action: &s.params.Proposal.Actions[s.next]}
-		if !c.begin(s.ctx, func(a answer) { s.resume(c, a) }) {
-			return false
-		}
-		if !s.over(c) {
-			return true
-		}
-	}
-	s.reply(&s.result, nil)
-	return true
-}
-
-// over ends a call. False: it could not be recorded, and nothing more is called
-// that could not be either.
-func (s *submission) over(c *call) bool {
-	err := c.end(&s.result.Actions[s.next])
-	s.next++
-	if err != nil {
-		s.reply(nil, errorf(codeNotRecorded, "a call could not be recorded: %s", brief(err)))
-	}
-	return err == nil
-}
-
-// resume goes on with the answer to a call.
-func (s *submission) resume(c *call, a answer) {
-	c.answered(a)
-	if s.over(c) && !s.advance() {
-		return
-	}
-	s.conn.resumed(s.job)
+	return p.Rule != "" && len(p.Rule) <= policy.MaxName && len(p.Param) <= policy.MaxName
 }
 
 // grant is the capabilities that a tool gets, sorted, and those it lacks.
 func (s *submission) grant(t *tool) (granted, missing []string) {
 	granted = []string{}
 	for _, name := range t.caps {
-		ok := s.scopes[0].rules.Granted(name)
+		ok := s.rules[0].Granted(name)
 		if narrowed := s.params.Proposal.Capabilities; narrowed != nil && !slices.Contains(*narrowed, name) {
 			ok = false
 		}
@@ -257,5 +219,3 @@ func (s *submission) grant(t *tool) (granted, missing []string) {
 	}
 	return granted, missing
 }
-
-func newCallID() string { return ulid.Make().String() }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/assay-run/assay-run/runner/gateway/recording/recordingtest"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -65,9 +66,9 @@ func TestScriptedClient(t *testing.T) {
 	}
 	f.end(t)
 
-	turns := f.rec.lines(t, schema.TurnsPath, schema.TurnV0)
-	audit := f.rec.lines(t, schema.AuditPath, schema.CallEventV2)
-	decisions := f.rec.lines(t, schema.PolicyPath, schema.PolicyEventV0)
+	turns := f.rec.Lines(t, schema.TurnsPath, schema.TurnV0)
+	audit := f.rec.Lines(t, schema.AuditPath, schema.CallEventV2)
+	decisions := f.rec.Lines(t, schema.PolicyPath, schema.PolicyEventV0)
 	if uint64(len(turns)) != seen.Turns || len(seen.Seen) != len(turns) {
 		t.Errorf("%d turns on disk, the client counted %d and was told %d", len(turns), seen.Turns, len(seen.Seen))
 	}
@@ -130,11 +131,11 @@ func TestScriptedClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := checkLines(t, data, schema.CallEventV2); len(got) != len(audit) {
+	if got := recordingtest.CheckLines(t, data, schema.CallEventV2); len(got) != len(audit) {
 		t.Errorf("the sink has %d lines, the layer %d", len(got), len(audit))
 	}
 	for path, id := range map[string]string{schema.PolicyFilePath: schema.PolicyV0, schema.SessionPath: schema.GatewaySessionV0} {
-		doc, err := os.ReadFile(filepath.Join(f.rec.dir, path))
+		doc, err := os.ReadFile(filepath.Join(f.rec.Dir, path))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,9 +155,9 @@ func TestScriptedClient(t *testing.T) {
 	}
 }
 
-func readDocument(t *testing.T, r *fileRecorder, path string, into any) {
+func readDocument(t *testing.T, r *recordingtest.Recorder, path string, into any) {
 	t.Helper()
-	f, err := os.Open(filepath.Join(r.dir, path))
+	f, err := os.Open(filepath.Join(r.Dir, path))
 	if err != nil {
 		t.Fatal(err)
 	}

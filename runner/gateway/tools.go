@@ -1,20 +1,21 @@
 package gateway
 
 import (
-	"regexp"
+	"cmp"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+	"github.com/assay-run/assay-run/runner/gateway/internal/toolschema"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
 
 // Bounds of a registration, in bytes unless they say otherwise.
 const (
-	maxToolName     = 128
 	maxDescription  = 16 << 10
 	maxSchemaBytes  = 256 << 10
 	maxCapabilities = 64
@@ -41,7 +42,7 @@ type tool struct {
 	caps     []string // sorted
 	tier     string
 	deadline time.Duration
-	schema   *paramSchema // nil accepts anything
+	schema   *toolschema.Schema // nil accepts anything
 	rate     *policy.RateLimit
 	most     int // at once; 0 has no limit
 
@@ -50,30 +51,30 @@ type tool struct {
 }
 
 // newTool checks a registration.
-func newTool(s *toolSpec, l *Limits) (*tool, *rpcError) {
-	refuse := func(format string, args ...any) (*tool, *rpcError) {
-		return nil, errorf(codeInvalidParams, "tool %.*q: "+format, append([]any{maxToolName, s.Name}, args...)...)
+func newTool(s *toolSpec, l *Limits) (*tool, *rpc.Error) {
+	refuse := func(format string, args ...any) (*tool, *rpc.Error) {
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "tool %.*q: "+format, append([]any{policy.MaxName, s.Name}, args...)...)
 	}
 	t := &tool{name: s.Name, caps: slices.Clone(s.Capabilities), tier: s.Tier, deadline: l.CallTimeout, most: s.MaxConcurrent}
 	slices.Sort(t.caps)
 	t.caps = slices.Compact(t.caps)
 	switch {
-	case s.Name == "" || len(s.Name) > maxToolName:
-		return refuse("a name has 1 to %d bytes", maxToolName)
+	case s.Name == "" || len(s.Name) > policy.MaxName:
+		return refuse("a name has 1 to %d bytes", policy.MaxName)
 	case len(s.Description) > maxDescription:
 		return refuse("a description has at most %d bytes", maxDescription)
 	case len(s.Parameters) > maxSchemaBytes:
 		return refuse("a schema has at most %d bytes", maxSchemaBytes)
-	case len(s.Capabilities) > maxCapabilities || slices.ContainsFunc(t.caps, func(c string) bool { return c == "" || len(c) > maxToolName }):
-		return refuse("at most %d capabilities of 1 to %d bytes", maxCapabilities, maxToolName)
+	case len(s.Capabilities) > maxCapabilities || slices.ContainsFunc(t.caps, func(c string) bool { return c == "" || len(c) > policy.MaxName }):
+		return refuse("at most %d capabilities of 1 to %d bytes", maxCapabilities, policy.MaxName)
 	case s.MaxConcurrent < 0 || s.RateLimitPerMin < 0 || s.RateLimitPerMin > maxPerMinute:
 		return refuse("max_concurrent is not negative, rate_limit_per_min is 0 (no limit) to %d", maxPerMinute)
 	case s.DeadlineMS < 0 || s.DeadlineMS > maxDeadline.Milliseconds():
 		return refuse("deadline_ms is 0 (the default) to %d", maxDeadline.Milliseconds())
-	case len(s.Tier) > maxToolName:
-		return refuse("a tier has at most %d bytes", maxToolName)
+	case len(s.Tier) > policy.MaxName:
+		return refuse("a tier has at most %d bytes", policy.MaxName)
 	}
-	def(&t.tier, schema.DefaultTier)
+	t.tier = cmp.Or(t.tier, schema.DefaultTier)
 	if s.DeadlineMS > 0 {
 		t.deadline = time.Duration(s.DeadlineMS) * time.Millisecond
 	}
@@ -81,8 +82,8 @@ func newTool(s *toolSpec, l *Limits) (*tool, *rpcError) {
 		t.rate = policy.NewRateLimit(s.RateLimitPerMin, time.Minute)
 	}
 	var err error
-	if t.schema, err = compileParams(s.Parameters); err != nil {
-		return refuse("parameters: %s", brief(err))
+	if t.schema, err = toolschema.Compile(s.Parameters); err != nil {
+		return refuse("parameters: %s", rpc.Brief(err))
 	}
 	return t, nil
 }
@@ -103,8 +104,3 @@ func (t *tool) end() {
 	defer t.mu.Unlock()
 	t.running--
 }
-
-// agentName is what may name an agent: it becomes a folder.
-var agentName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
-})

@@ -90,8 +90,8 @@ func parse(data []byte, format strict.Format) (*File, error) {
 	}
 	for _, names := range lists {
 		for _, n := range names {
-			if n == "" || len(n) > maxName {
-				return nil, fmt.Errorf("tools: %.40q is not a tool's name of 1 to %d bytes", n, maxName)
+			if n == "" || len(n) > MaxName {
+				return nil, fmt.Errorf("tools: %.40q is not a tool's name of 1 to %d bytes", n, MaxName)
 			}
 		}
 	}

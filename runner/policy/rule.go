@@ -35,7 +35,7 @@ const AnyTool = "*"
 
 // Bounds of a rule, in bytes unless they say otherwise.
 const (
-	maxName       = 128
+	MaxName       = 128 // of a rule, a tool or a parameter
 	maxPattern    = 4 << 10
 	maxProgram    = 4096 // instructions of a compiled pattern
 	maxValue      = 4 << 10
@@ -131,7 +131,7 @@ type rule struct {
 func compile(r Rule) (*rule, error) {
 	c := &rule{Rule: r}
 	if err := r.check(); err != nil {
-		return nil, fmt.Errorf("%w %.*q: %w", ErrRule, maxName, r.Name, err)
+		return nil, fmt.Errorf("%w %.*q: %w", ErrRule, MaxName, r.Name, err)
 	}
 	switch r.Rule {
 	case DenyTool:
@@ -206,8 +206,8 @@ func (r *Rule) check() error {
 		return fmt.Errorf("%s needs %s", r.Rule, what)
 	}
 	var errs []error
-	if r.Name == "" || len(r.Name) > maxName {
-		errs = append(errs, fmt.Errorf("a rule needs a name of 1 to %d bytes", maxName))
+	if r.Name == "" || len(r.Name) > MaxName {
+		errs = append(errs, fmt.Errorf("a rule needs a name of 1 to %d bytes", MaxName))
 	}
 	if !slices.Contains(Kinds, r.Rule) {
 		return errors.Join(append(errs, fmt.Errorf("unknown rule %.100q; known are %s", r.Rule, strings.Join(Kinds, ", ")))...)
@@ -237,8 +237,8 @@ func (r *Rule) check() error {
 	if len(r.Value) > maxValues || slices.ContainsFunc(r.Value, func(v string) bool { return len(v) > maxValue }) {
 		errs = append(errs, fmt.Errorf("at most %d values of %d bytes each", maxValues, maxValue))
 	}
-	if len(r.Target) > maxName || len(r.Key) > maxName {
-		errs = append(errs, fmt.Errorf("target and key have at most %d bytes", maxName))
+	if len(r.Target) > MaxName || len(r.Key) > MaxName {
+		errs = append(errs, fmt.Errorf("target and key have at most %d bytes", MaxName))
 	}
 	return errors.Join(errs...)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/assay-run/assay-run/runner/agentlog"
@@ -165,13 +164,19 @@ func denial(id jsontext.Value, found []policy.Violation) []byte {
 	return errorResponse(id, codeDenied, fmt.Sprintf("denied by policy rule %q: %s", found[0].Rule, found[0].Reason), data)
 }
 
+type rpcError struct {
+	Code    int            `json:"code"`
+	Message string         `json:"message"`
+	Data    jsontext.Value `json:"data,omitzero"`
+}
+
 // errorResponse is a JSON-RPC error response with the id as it was written: a
 // client may tell its calls apart by ids that few programs can decode.
-func errorResponse(id jsontext.Value, code int64, text string, data []byte) []byte {
+func errorResponse(id jsontext.Value, code int, text string, data []byte) []byte {
 	if k := id.Kind(); k != '"' && k != '0' {
 		id = jsontext.Value("null")
 	}
-	b, err := json.Marshal(&jsonrpc.Error{Code: code, Message: text, Data: data})
+	b, err := json.Marshal(&rpcError{code, text, data})
 	if err != nil {
 		b = fmt.Appendf(nil, `{"code":%d,"message":"assay-run: the call was refused"}`, code)
 	}

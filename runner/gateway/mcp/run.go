@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/assay-run/assay-run/runner/gateway"
+	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -123,7 +123,7 @@ func (r *Run) send(v any) error {
 	if err != nil {
 		return err
 	}
-	if err := gateway.CheckMessage(line); err != nil {
+	if err := rpc.CheckMessage(line); err != nil {
 		return fmt.Errorf("%w: %w", errLimits, err)
 	}
 	r.mu.Lock()

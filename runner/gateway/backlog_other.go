@@ -1,8 +1,0 @@
-//go:build !linux
-
-package gateway
-
-import "net"
-
-// backlog finds nothing where a listener cannot be asked without waiting.
-func backlog(*net.UnixListener) []net.Conn { return nil }

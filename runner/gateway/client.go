@@ -1,0 +1,99 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+	"github.com/assay-run/assay-run/runner/gateway/recording"
+	"github.com/assay-run/assay-run/runner/policy"
+)
+
+// client is one client of the gateway: the tools that it registered, and the run
+// that its calls belong to.
+type client struct {
+	g     *Gateway
+	conn  *rpc.Conn
+	rules *policy.Set   // its own; the run's, where the gateway has a run of its own
+	state *policy.State // of its calls while they belong to no run
+
+	mu      sync.Mutex
+	tools   map[string]*tool
+	run     *recording.Run
+	subs    map[string]context.CancelFunc
+	lastSub uint64
+}
+
+// open takes a new client.
+func (g *Gateway) open(conn *rpc.Conn) rpc.Session {
+	c := &client{g: g, conn: conn, tools: map[string]*tool{}, subs: map[string]context.CancelFunc{}}
+	if g.run != nil {
+		c.rules, c.run = g.run.Rules, g.run
+		g.run.Attach()
+	} else {
+		c.rules, c.state = policy.NewSet(g.cfg.Policy), policy.NewState()
+	}
+	return c
+}
+
+// Close leaves the client's run. One without clients ends after the grace time.
+func (c *client) Close() {
+	if run := c.runNow(); run != nil {
+		c.leave(run)
+	}
+}
+
+// Serve hands a request to its method.
+func (c *client) Serve(r *rpc.Request) {
+	if serve := methods[r.Method]; serve != nil {
+		serve(c, r)
+		return
+	}
+	r.Answer(nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %.100q", r.Method))
+}
+
+// runNow is the run that the client's calls belong to, or nil.
+func (c *client) runNow() *recording.Run {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.run
+}
+
+// join makes run the one that the client's calls belong to.
+func (c *client) join(run *recording.Run) {
+	c.mu.Lock()
+	old := c.run
+	c.run = run
+	c.mu.Unlock()
+	if run == old {
+		return
+	}
+	run.Attach()
+	if old != nil {
+		c.leave(old)
+	}
+}
+
+func (c *client) leave(run *recording.Run) {
+	run.Detach(c.g.cfg.Limits.Grace, func() { c.g.abandon(run) })
+}
+
+// runFor is the run of a request: the named one, else the client's own. A client
+// without a run joins the one that it names.
+func (c *client) runFor(id string) (*recording.Run, *rpc.Error) {
+	run := c.runNow()
+	switch {
+	case id == "" && run == nil:
+		return nil, rpc.Errorf(codeNoRun, "no run is open on this connection: open one with runs.start, or name one with run_id")
+	case id == "" || run != nil && run.ID == id:
+		return run, nil
+	}
+	named := c.g.runs.named(id)
+	if named == nil {
+		return nil, rpc.Errorf(codeNoRun, "no run %.100q", id)
+	}
+	if run == nil {
+		c.join(named)
+	}
+	return named, nil
+}

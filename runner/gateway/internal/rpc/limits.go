@@ -1,0 +1,42 @@
+package rpc
+
+import "time"
+
+// Limits bound what clients can make a server hold or wait for. Sizes are in
+// bytes. Zero fields take the default that stands behind them.
+type Limits struct {
+	Connections    int           // at once; 256
+	Message        int           // of one message from a client; 4 MiB
+	Depth          int           // nesting of a message; 64
+	InFlight       int           // requests of a connection that run at once; 1,024
+	InFlightAll    int           // of all connections; 8,192
+	InFlightBytes  int           // of those that run or wait in line, of a connection; 96 MiB
+	HeldBytes      int           // the same of all connections, and what is half read; 128 MiB
+	Outbox         int           // waiting for a client that does not read; 1 MiB
+	MessageTimeout time.Duration // from a message's first byte to its last; 30 s
+	WriteTimeout   time.Duration // for a client that does not read; 30 s
+	DrainTimeout   time.Duration // Close waits for clients to end by themselves; 200 ms
+}
+
+const (
+	defaultMessage = 4 << 20
+	defaultDepth   = 64
+)
+
+func (l *Limits) setDefaults() {
+	for at, value := range map[*int]int{
+		&l.Connections: 256, &l.Message: defaultMessage, &l.Depth: defaultDepth, &l.InFlight: 1024, &l.InFlightAll: 8192,
+		&l.InFlightBytes: 96 << 20, &l.HeldBytes: 128 << 20, &l.Outbox: 1 << 20,
+	} {
+		if *at == 0 {
+			*at = value
+		}
+	}
+	for at, value := range map[*time.Duration]time.Duration{
+		&l.MessageTimeout: 30 * time.Second, &l.WriteTimeout: 30 * time.Second, &l.DrainTimeout: 200 * time.Millisecond,
+	} {
+		if *at == 0 {
+			*at = value
+		}
+	}
+}

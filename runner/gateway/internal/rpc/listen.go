@@ -1,0 +1,169 @@
+package rpc
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+// listener is one address that a gateway listens on.
+type listener struct {
+	server *Server
+	ln     net.Listener
+	http   *http.Server
+	dir    *socketDir     // that we made, if any
+	at     string         // what a client has to know
+	done   sync.WaitGroup // the accepting goroutine
+}
+
+// Listen serves clients at an address until Close, and returns what a client
+// has to know: the path of a "unix" socket, or the URL of a "ws" one. An empty
+// unix address makes a socket in a fresh 0700 directory, which Close removes; a
+// path must not exist, but for a socket that nobody serves any more. A ws
+// address is host:port; it needs a token unless the host is a loopback address.
+func (s *Server) Listen(network, address string) (string, error) {
+	l := &listener{server: s}
+	var err error
+	switch network {
+	case "unix":
+		err = l.listenUnix(address)
+	case "ws":
+		err = l.listenWS(address)
+	default:
+		err = fmt.Errorf("listen on %s %q: the networks are unix and ws", network, address)
+	}
+	if err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	closed := s.closed
+	s.listeners = append(s.listeners, l)
+	s.mu.Unlock()
+	if closed {
+		l.stop()
+		l.remove()
+		return "", net.ErrClosed
+	}
+	l.done.Go(l.accept)
+	return l.at, nil
+}
+
+func (l *listener) listenUnix(path string) (err error) {
+	if path == "" {
+		if l.dir, err = newSocketDir(); err != nil {
+			return err
+		}
+		path = l.dir.socket()
+	} else if err := clearSocket(path); err != nil {
+		return err
+	}
+	l.ln, err = net.Listen("unix", path)
+	if err == nil && l.dir == nil { // else nobody gets so far
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		if l.ln != nil {
+			l.ln.Close()
+		}
+		l.dir.remove()
+		return fmt.Errorf("listen on unix socket %s: %w", path, err)
+	}
+	l.at = path
+	return nil
+}
+
+// clearSocket removes a socket that nobody serves.
+func clearSocket(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("listen on unix socket: %w", err)
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("listen on unix socket %s: there is something that is no socket", path)
+	}
+	if conn, err := net.Dial("unix", path); err == nil {
+		conn.Close()
+		return fmt.Errorf("listen on unix socket %s: another program serves it", path)
+	}
+	return os.Remove(path)
+}
+
+func (l *listener) listenWS(address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("listen on %q: %w", address, err)
+	}
+	if l.server.cfg.Token == "" && !isLoopback(host) {
+		return fmt.Errorf("listen on %q: without a token only a loopback address is allowed, such as 127.0.0.1:0", address)
+	}
+	if l.ln, err = net.Listen("tcp", address); err != nil {
+		return fmt.Errorf("listen on %q: %w", address, err)
+	}
+	l.http = l.server.httpServer()
+	l.at = "ws://" + l.ln.Addr().String()
+	return nil
+}
+
+func (l *listener) accept() {
+	if l.http != nil {
+		l.http.Serve(timedListener{l.ln, &l.server.limits})
+		return
+	}
+	for {
+		conn, err := l.ln.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) || isTimeout(err) {
+				return
+			}
+			continue // a client that was gone again, or no descriptors for a moment
+		}
+		if !l.server.enter() {
+			conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+			conn.Write(append(appendResponse(nil, nil, nil, Errorf(CodeBusy, "more than %d connections", l.server.limits.Connections)), '\n'))
+			conn.Close()
+			continue
+		}
+		go l.serve(conn)
+	}
+}
+
+func isTimeout(err error) bool {
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// stop takes no more clients. Those of a unix socket that had connected
+// already are served: what they sent before they went away counts.
+func (l *listener) stop() {
+	if u, ok := l.ln.(*net.UnixListener); ok {
+		u.SetDeadline(time.Unix(1, 0)) // ends the accepting
+		l.done.Wait()
+		for _, conn := range backlog(u) {
+			l.server.enterLate()
+			go l.serve(conn)
+		}
+	}
+	l.ln.Close()
+	l.done.Wait()
+}
+
+// serve serves one client that has a place.
+func (l *listener) serve(conn net.Conn) {
+	defer l.server.leave()
+	l.server.serve(l.server.newLineWire(conn))
+}
+
+// remove frees what the listener made on disk.
+func (l *listener) remove() error {
+	if l.http != nil {
+		l.http.Close()
+	}
+	return l.dir.remove()
+}

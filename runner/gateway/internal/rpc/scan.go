@@ -1,0 +1,60 @@
+package rpc
+
+import "fmt"
+
+// Bounds of a number in a message. Readers of a bundle refuse more: ten bytes
+// such as 1e999999999 can be a gigabyte to an exact decoder.
+const (
+	maxDigits   = 300
+	maxExponent = 300
+)
+
+// CheckMessage reports why a server with the default limits would not look at a
+// message.
+func CheckMessage(b []byte) error {
+	if len(b) > defaultMessage {
+		return fmt.Errorf("larger than %d bytes", defaultMessage)
+	}
+	return checkText(b, defaultDepth)
+}
+
+// checkText bounds the nesting and the numbers of a JSON text before anything else
+// looks at it. It does not tell whether the text is valid.
+func checkText(b []byte, maxDepth int) error {
+	depth := 0
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '"':
+			for i++; i < len(b) && b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+		case c == '{' || c == '[':
+			if depth++; depth > maxDepth {
+				return fmt.Errorf("nested deeper than %d", maxDepth)
+			}
+		case c == '}' || c == ']':
+			depth--
+		case c >= '0' && c <= '9':
+			start := i
+			exponent := -1
+			for ; i < len(b) && isNumber(b[i]); i++ {
+				if b[i] == 'e' || b[i] == 'E' {
+					exponent = 0
+				} else if exponent >= 0 && b[i] >= '0' && b[i] <= '9' {
+					exponent = min(exponent*10+int(b[i]-'0'), maxExponent+1)
+				}
+			}
+			if i-start > maxDigits || exponent > maxExponent {
+				return fmt.Errorf("a number with more than %d digits or an exponent beyond %d", maxDigits, maxExponent)
+			}
+			i--
+		}
+	}
+	return nil
+}
+
+func isNumber(c byte) bool {
+	return c >= '0' && c <= '9' || c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-'
+}

@@ -1,0 +1,110 @@
+//go:build linux
+
+package rpc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// TestSocketDirectoryAmongStrangers: what others put where the user's directory
+// would be is not used, and does not keep a run from its socket.
+func TestSocketDirectoryAmongStrangers(t *testing.T) {
+	root, err := os.MkdirTemp("/dev/shm", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(root)
+	t.Setenv("XDG_RUNTIME_DIR", root)
+	name := fmt.Sprintf("%s/assay-run-%d", root, os.Getuid())
+	for i, plant := range []func(path string) error{
+		func(p string) error { return os.Mkdir(p, 0o777) },
+		func(p string) error { return os.WriteFile(p, nil, 0o600) },
+		func(p string) error { return os.Symlink(t.TempDir(), p) },
+	} {
+		path := name
+		if i > 0 {
+			path += fmt.Sprintf(".%d", i)
+		}
+		if err := errors.Join(plant(path), os.Chmod(path, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := newSocketDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := filepath.Dir(d.path); got != name+".3" {
+		t.Errorf("used %s", got)
+	}
+	if err := d.remove(); err != nil {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(root); len(left) != 3 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestSocketDirectoriesOfManyRuns: runs that begin and end at once sweep and
+// remove around each other, and none loses its own directory.
+func TestSocketDirectoriesOfManyRuns(t *testing.T) {
+	root, err := os.MkdirTemp("/dev/shm", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(root)
+	t.Setenv("XDG_RUNTIME_DIR", root)
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 100 {
+				d, err := newSocketDir()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := os.WriteFile(d.socket(), nil, 0o600); err != nil {
+					t.Error(err)
+				}
+				if err := d.remove(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if left, _ := os.ReadDir(root); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestStaleSocketDirectoriesAreRemovedAndLiveOnesAreNot(t *testing.T) {
+	root := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", root)
+	live, err := newSocketDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead, err := newSocketDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.lock.Close() // as if its process had died
+	other, err := newSocketDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dead.path); !os.IsNotExist(err) {
+		t.Errorf("the dead owner's directory is there: %v", err)
+	}
+	for _, d := range []*socketDir{live, other} {
+		if info, err := os.Stat(d.path); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%v, %v", info, err)
+		}
+		d.remove()
+	}
+}

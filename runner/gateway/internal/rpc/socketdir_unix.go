@@ -1,0 +1,41 @@
+//go:build unix
+
+package rpc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+var errLocked = errors.New("another process holds the lock")
+
+// lockDir opens a directory and locks it for as long as it is open.
+func lockDir(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = errLocked
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// isOwnDir reports why a directory is not ours alone.
+func isOwnDir(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() || int(st.Uid) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s is not a directory of ours alone: remove it, or set XDG_RUNTIME_DIR", path)
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// wsWire is one message a text frame over a WebSocket. The contexts that it
+// reads and writes with never end: they would cost a timer or a watcher for
+// every frame. The connection below keeps the times.
+type wsWire struct {
+	conn *websocket.Conn
+	tcp  *timedConn
+	in   incoming
+	part [4096]byte // of a message
+}
+
+func (w *wsWire) read() (_ []byte, err error) {
+	w.in.free()
+	defer func() {
+		if err != nil {
+			w.in.free()
+		}
+	}()
+	kind, r, err := w.conn.Reader(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	if kind != websocket.MessageText {
+		w.conn.Close(websocket.StatusUnsupportedData, errNotText.Error())
+		return nil, errNotText
+	}
+	w.tcp.begin()
+	b, err := w.readAll(r)
+	switch {
+	case err == nil:
+		w.tcp.end() // else its end is not waited for when closing, either
+	case isTimeout(err):
+		return nil, errTooSlow
+	}
+	return b, err
+}
+
+// readAll is [io.ReadAll] as far as there is room.
+func (w *wsWire) readAll(r io.Reader) ([]byte, error) {
+	for {
+		n, err := r.Read(w.part[:])
+		if w.in.len()+n > w.tcp.limits.Message {
+			return nil, errTooLarge
+		}
+		if err := w.in.add(w.part[:n]); err != nil {
+			return nil, err
+		}
+		switch {
+		case err == io.EOF:
+			return w.in.message(), nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+func (w *wsWire) write(lines []byte) error {
+	w.tcp.cork()
+	for len(lines) > 0 {
+		line, rest, _ := bytes.Cut(lines, []byte{'\n'})
+		if err := w.conn.Write(context.Background(), websocket.MessageText, line); err != nil {
+			return err
+		}
+		lines = rest
+	}
+	return w.tcp.uncork()
+}
+
+func (w *wsWire) finish(reason string) {
+	if len(reason) > 120 {
+		reason = reason[:120] // a close frame has room for 123 bytes
+	}
+	code := websocket.StatusPolicyViolation
+	switch reason {
+	case "":
+		code = websocket.StatusNormalClosure
+	case errTooLarge.Error():
+		code = websocket.StatusMessageTooBig
+	}
+	w.conn.Close(code, reason)
+	w.close()
+}
+
+func (w *wsWire) socket() *net.UnixConn { return nil }
+
+func (w *wsWire) close() {
+	w.tcp.Close() // whatever the WebSocket waits for
+	w.conn.CloseNow()
+}
+
+// connKey is the key of a request's *timedConn in its context.
+type connKey struct{}
+
+// timedListener accepts a *timedConn for each client.
+type timedListener struct {
+	net.Listener
+	limits *Limits
+}
+
+func (l timedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &timedConn{Conn: conn, limits: l.limits}, nil
+}
+
+// httpServer upgrades requests to WebSockets.
+func (s *Server) httpServer() *http.Server {
+	return &http.Server{
+		Handler:           http.HandlerFunc(s.upgrade),
+		ReadHeaderTimeout: 5 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          log.New(io.Discard, "", 0), // stderr is the child's
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, conn)
+		},
+	}
+}
+
+func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request) {
+	if err := s.admit(r); err != nil {
+		rw.Header().Set("WWW-Authenticate", "Bearer")
+		http.Error(rw, err.Error(), http.StatusUnauthorized)
+		return
+	}
+	if !s.enter() {
+		http.Error(rw, fmt.Sprintf("more than %d connections", s.limits.Connections), http.StatusServiceUnavailable)
+		return
+	}
+	defer s.leave()
+	// Accept refuses a browser's request from another origin.
+	conn, err := websocket.Accept(rw, r, nil)
+	if err != nil {
+		return // it has answered
+	}
+	conn.SetReadLimit(-1) // readAll has one, which leaves room for an answer
+	s.serve(&wsWire{conn: conn, tcp: r.Context().Value(connKey{}).(*timedConn), in: incoming{server: s}})
+}
+
+// admit checks the bearer token. Without one, only requests for a loopback
+// host are served, so that no web page can reach us under a name of its own.
+func (s *Server) admit(r *http.Request) error {
+	if s.cfg.Token == "" {
+		if !isLoopback(r.Host) {
+			return fmt.Errorf("host %.100q: without a token only loopback hosts are served", r.Host)
+		}
+		return nil
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		token = r.URL.Query().Get("token")
+	}
+	if subtle.ConstantTimeCompare([]byte(token), []byte(s.cfg.Token)) != 1 {
+		return errors.New("the bearer token is missing or wrong: send ASSAY_RUN_TOKEN in the Authorization header or as the token query parameter")
+	}
+	return nil
+}
+
+// isLoopback tells whether host, with or without a port, is this machine.
+func isLoopback(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,145 @@
+package toolschema
+
+import (
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Schema checks a tool's parameters. It is safe for concurrent use.
+type Schema struct {
+	resolved *jsonschema.Resolved
+	work     int // see boundWork
+}
+
+// maxCheckWork bounds one check: the bytes of the parameters times the schema's
+// work. It is about a second.
+const maxCheckWork = 200_000_000
+
+// Compile makes the checker of a client's JSON Schema (2020-12 or
+// draft-07). An absent, null, true or empty schema accepts anything and gives
+// nil. References go inside the schema only, nothing is ever loaded, and a
+// schema that could make a check run away is refused.
+func Compile(raw jsontext.Value) (*Schema, error) {
+	switch raw.Kind() {
+	case 0, 'n', 't':
+		return nil, nil
+	case '{':
+	default:
+		return nil, errors.New("a JSON Schema is an object")
+	}
+	var doc any
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return nil, err
+	}
+	root := doc.(map[string]any)
+	if len(root) == 0 {
+		return nil, nil
+	}
+	work, err := boundWork(root)
+	if err != nil {
+		return nil, err
+	}
+	p, err := resolve(raw)
+	if err != nil {
+		return nil, err
+	}
+	p.work = work
+	return p, nil
+}
+
+// resolve compiles. The library may panic on what it did not foresee.
+func resolve(raw []byte) (p *Schema, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			p, err = nil, fmt.Errorf("the schema cannot be compiled: %v", r)
+		}
+	}()
+	var s jsonschema.Schema
+	if err := stdjson.Unmarshal(raw, &s); err != nil {
+		return nil, err
+	}
+	resolved, err := s.Resolve(&jsonschema.ResolveOptions{BaseURI: "assay:///tool"})
+	if err != nil {
+		return nil, err
+	}
+	return &Schema{resolved: resolved}, nil
+}
+
+// Check tells what is wrong with parameters: where, and which keyword refused
+// them, but never their values.
+func (p *Schema) Check(raw jsontext.Value) (problem string, ok bool) {
+	if p.work*len(raw) > maxCheckWork {
+		return "parameters: too large to be checked against this schema", false
+	}
+	var v any
+	if err := json.Unmarshal(raw, &v, exactNumbers()); err != nil {
+		return "not valid JSON", false
+	}
+	defer func() {
+		if recover() != nil {
+			problem, ok = "the schema cannot be evaluated", false
+		}
+	}()
+	if err := p.resolved.Validate(v); err != nil {
+		return describe(err.Error()), false
+	}
+	return "", true
+}
+
+// exactNumbers decodes numbers as the validator knows them: whole ones as
+// integers where they fit.
+func exactNumbers() json.Options {
+	return json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {
+		if d.PeekKind() != '0' {
+			return errors.ErrUnsupported
+		}
+		raw, err := d.ReadValue()
+		if err == nil {
+			*v = schema.Number(string(raw))
+		}
+		return err
+	}))
+}
+
+// describe takes from a validator's message what does not depend on values:
+// the places in the schema, the keyword, and names that the schema requires.
+func describe(msg string) string {
+	place := "root"
+	for {
+		rest, ok := strings.CutPrefix(msg, "validating ")
+		if !ok {
+			break
+		}
+		at, rest, ok := strings.Cut(rest, ": ")
+		if !ok {
+			break
+		}
+		place, msg = at, rest
+	}
+	keyword, detail, _ := strings.Cut(msg, ":")
+	place = short("parameters" + strings.TrimPrefix(place, "root"))
+	switch {
+	case keyword == "required":
+		return short(place + ": required:" + detail)
+	case len(keyword) > 40 || strings.ContainsAny(keyword, " \"'"):
+		return place + ": does not match the schema"
+	}
+	return place + ": does not satisfy " + keyword
+}
+
+// short keeps a text fit for a message to a client.
+func short(s string) string {
+	const most = 200
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return strings.ToValidUTF8(s, "\ufffd")
+}

@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"regexp"
+	"sync"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+)
+
+// agentName is what may name an agent: it becomes a folder.
+var agentName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+})
+
+// maxText bounds an intent, a description or an outcome, in bytes.
+const maxText = 16 << 10
+
+// startRun handles runs.start: it opens a recording, or finds the one that the
+// same idempotency key opened before.
+func (c *client) startRun(r *rpc.Request) (any, *rpc.Error) {
+	var p struct {
+		AgentID            string `json:"agent_id"`
+		Intent             string `json:"intent"`
+		OutcomeDescription string `json:"outcome_description"`
+		IdempotencyKey     string `json:"idempotency_key"`
+	}
+	if err := r.Decode(&p); err != nil {
+		return nil, err
+	}
+	switch {
+	case !agentName().MatchString(p.AgentID):
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/agent_id: 1 to 128 letters, digits, '.', '_' and '-', no dot or dash first")
+	case len(p.Intent) > maxText || len(p.OutcomeDescription) > maxText || len(p.IdempotencyKey) > maxIdentifier:
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params: texts have at most %d bytes, an idempotency_key %d", maxText, maxIdentifier)
+	}
+	start := Start{AgentID: p.AgentID, Intent: p.Intent, OutcomeDescription: p.OutcomeDescription}
+	run, err := c.g.start(r.Context(), c, start, p.IdempotencyKey)
+	if err != nil {
+		return nil, err
+	}
+	c.join(run)
+	return map[string]any{"run_id": run.ID}, nil
+}
+
+// completeRun handles runs.complete.
+func (c *client) completeRun(r *rpc.Request) (any, *rpc.Error) {
+	var p struct {
+		RunID   string `json:"run_id"`
+		Outcome string `json:"outcome"`
+	}
+	if err := r.Decode(&p); err != nil {
+		return nil, err
+	}
+	if p.Outcome == "" || len(p.Outcome) > maxText {
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/outcome: a text of 1 to %d bytes", maxText)
+	}
+	run, err := c.runFor(p.RunID)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.g.end(run, p.Outcome); err != nil {
+		return nil, err
+	}
+	info := run.Info()
+	res := map[string]any{"run_id": run.ID, "outcome": p.Outcome, "turns": info.Turns}
+	if info.Bundle != "" {
+		res["bundle"] = info.Bundle
+	}
+	return res, nil
+}
+
+// runInfo is one run as runs.list tells of it.
+type runInfo struct {
+	RunID    string `json:"run_id"`
+	AgentID  string `json:"agent_id,omitempty"`
+	Intent   string `json:"intent,omitempty"`
+	State    string `json:"state"`
+	Outcome  string `json:"outcome,omitempty"`
+	Turns    uint64 `json:"turns"`
+	Clients  int    `json:"clients"`
+	TStartNS int64  `json:"t_start_ns"`
+	TEndNS   int64  `json:"t_end_ns,omitzero"`
+	Bundle   string `json:"bundle,omitempty"`
+}
+
+// listRuns handles runs.list.
+func (c *client) listRuns(r *rpc.Request) (any, *rpc.Error) {
+	var none struct{}
+	if err := r.Decode(&none); err != nil {
+		return nil, err
+	}
+	runs := []runInfo{}
+	for _, run := range c.g.runs.all() {
+		i := run.Info()
+		runs = append(runs, runInfo{
+			RunID: run.ID, AgentID: i.AgentID, Intent: i.Intent, State: i.State, Outcome: i.Outcome,
+			Turns: i.Turns, Clients: i.Clients, TStartNS: int64(i.TStart), TEndNS: int64(i.TEnd), Bundle: i.Bundle,
+		})
+	}
+	return map[string]any{"runs": runs}, nil
+}

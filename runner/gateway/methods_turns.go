@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner/agentlog"
+	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// reportedTurn is a turn as a client tells of it. Indices and the identity of
+// the line are the recorder's: a client's are ignored.
+type reportedTurn struct {
+	Prompt          *string                `json:"prompt"`
+	Tool            string                 `json:"tool"`
+	Parameters      jsontext.Value         `json:"parameters"`
+	Output          jsontext.Value         `json:"output"`
+	CLIOutcome      *schema.CLIOutcome     `json:"cli_outcome"`
+	VerifierVerdict string                 `json:"verifier_verdict"`
+	PolicyRejected  *schema.PolicyRejected `json:"policy_rejected"`
+	ToolCallID      string                 `json:"tool_call_id"`
+	TStartNS        *int64                 `json:"t_start_ns"`
+	TEndNS          *int64                 `json:"t_end_ns"`
+
+	IgnoredIndex  jsontext.Value `json:"index"`
+	IgnoredSeq    jsontext.Value `json:"seq"`
+	IgnoredSchema jsontext.Value `json:"schema"`
+	IgnoredRunID  jsontext.Value `json:"run_id"`
+	IgnoredSource jsontext.Value `json:"source"`
+}
+
+// recordTurns handles runs.record_turns: turns that happened elsewhere, all of
+// them or none.
+func (c *client) recordTurns(r *rpc.Request) (any, *rpc.Error) {
+	var p struct {
+		RunID string         `json:"run_id"`
+		Turns []reportedTurn `json:"turns"`
+	}
+	if err := r.Decode(&p); err != nil {
+		return nil, err
+	}
+	run, err := c.runFor(p.RunID)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(p.Turns) == 0 || len(p.Turns) > c.g.cfg.Limits.Turns:
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/turns: 1 to %d turns, found %d", c.g.cfg.Limits.Turns, len(p.Turns))
+	}
+	turns := make([]schema.TurnBody, len(p.Turns))
+	now := int64(c.g.cfg.Now() - run.Zero)
+	for i := range p.Turns {
+		if turns[i], err = p.Turns[i].body(now); err != nil {
+			return nil, rpc.Errorf(err.Code, "params/turns/%d/%s", i, err.Message)
+		}
+	}
+	if !run.Enter() {
+		return nil, rpc.Errorf(codeRunState, "run %s is not open", run.ID)
+	}
+	defer run.Leave()
+	first, failure := run.Record(turns)
+	if failure != nil {
+		return nil, rpc.Errorf(codeNotRecorded, "the turns could not be recorded: %s", rpc.Brief(failure))
+	}
+	c.g.count.add(func(m *Metrics) { m.Turns += uint64(len(turns)) })
+	return map[string]any{"run_id": run.ID, "first_index": first, "count": len(turns)}, nil
+}
+
+func (t *reportedTurn) body(now int64) (schema.TurnBody, *rpc.Error) {
+	b := schema.TurnBody{
+		Prompt: t.Prompt, Tool: t.Tool, Parameters: rawValue(t.Parameters), Output: rawValue(t.Output),
+		CLIOutcome: t.CLIOutcome, VerifierVerdict: t.VerifierVerdict, PolicyRejected: t.PolicyRejected,
+		Source: "reported", ToolCallID: t.ToolCallID, TStartNS: now, TEndNS: now,
+	}
+	if b.VerifierVerdict == "" {
+		b.VerifierVerdict = schema.VerdictNotRun
+	}
+	if t.TStartNS != nil || t.TEndNS != nil {
+		b.Reported = &schema.ReportedTimes{TStartNS: t.TStartNS, TEndNS: t.TEndNS}
+	}
+	o, p := t.CLIOutcome, t.PolicyRejected
+	switch v := b.VerifierVerdict; {
+	case t.Tool == "" || len(t.Tool) > policy.MaxName || len(t.ToolCallID) > agentlog.MaxID:
+		return b, rpc.Errorf(rpc.CodeInvalidParams, "tool: 1 to %d bytes, and a tool_call_id of at most %d", policy.MaxName, agentlog.MaxID)
+	case v != schema.VerdictPass && v != schema.VerdictFail && v != schema.VerdictNotRun:
+		return b, rpc.Errorf(rpc.CodeInvalidParams, "verifier_verdict: pass, fail or not_run")
+	case o != nil && !(o.Kind == "exited" && o.Code != nil || o.Kind == "timeout" && o.Code == nil):
+		return b, rpc.Errorf(rpc.CodeInvalidParams, `cli_outcome: {"kind":"exited","code":N} or {"kind":"timeout"}`)
+	case p != nil && !named(p):
+		return b, rpc.Errorf(rpc.CodeInvalidParams, "policy_rejected: a rule of 1 to %d bytes, and a param of at most so many", policy.MaxName)
+	case p != nil && (o != nil || v != schema.VerdictNotRun || t.Output != nil):
+		return b, rpc.Errorf(rpc.CodeInvalidParams, "policy_rejected: a rejected action has no output, no cli_outcome and the verdict not_run")
+	}
+	if p != nil {
+		b.RejectedBy = byPolicy
+	}
+	return b, nil
+}

@@ -1,0 +1,88 @@
+package recording
+
+import (
+	"crypto/sha256"
+	"strings"
+	"testing"
+
+	"github.com/assay-run/assay-run/runner/gateway/recording/recordingtest"
+	"github.com/assay-run/assay-run/schema"
+)
+
+func TestATurnStaysUnderItsCapsWhateverItHolds(t *testing.T) {
+	rec := recordingtest.New(t.TempDir())
+	defer rec.Close()
+	o := Options{Turns: Turns{}.Effective(), Blobs: 128, BlobMin: 4 << 10}
+	long := strings.Repeat("k", 100_000)
+	for name, value := range map[string]string{
+		"one long text":               `"` + strings.Repeat("é", 100_000) + `"`,
+		"texts under long keys":       `{"` + long + `":[` + strings.Repeat(`"`+strings.Repeat("x", 5000)+`",`, 700) + `1]}`,
+		"many numbers":                "[" + strings.Repeat("1,", 500_000) + "1]",
+		"many texts of one kind":      "[" + strings.Repeat(`"`+strings.Repeat("a", 17_000)+`",`, 200) + "1]",
+		"texts of control characters": `["` + strings.Repeat(`\u0001`, 100_000) + `"]`,
+	} {
+		r := New(Recording{RunID: "run_1", Recorder: rec}, o)
+		for range 3 {
+			turns := []schema.TurnBody{{Tool: "t", Parameters: []byte(value), Output: []byte(value), VerifierVerdict: "not_run", Source: "gateway", Prompt: &long}}
+			if _, err := r.Record(turns); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			body := turns[0]
+			if n := len(body.Parameters) + len(body.Output) + len(*body.Prompt); n > o.Turns.TurnBytes {
+				t.Errorf("%s: %d bytes", name, n)
+			}
+			if len(body.Cut)+len(body.Blobs) == 0 {
+				t.Errorf("%s: nothing says what was cut", name)
+			}
+		}
+	}
+	for _, line := range rec.Lines(t, schema.TurnsPath, schema.TurnV0) {
+		if len(line) > 512<<10 {
+			t.Errorf("a line of %d bytes", len(line))
+		}
+	}
+}
+
+// What is said of a value that was cut as a whole is about all of it, and nothing
+// else is said of it.
+func TestAValueThatIsCutAsAWhole(t *testing.T) {
+	rec := recordingtest.New(t.TempDir())
+	defer rec.Close()
+	o := Options{Turns: Turns{FieldBytes: 64, TurnBytes: 200}.Effective(), Blobs: 128, BlobMin: 4 << 10}
+	long := strings.Repeat("x", 5000)
+	for name, value := range map[string]string{
+		"cut texts":     `{"a":"` + long + `","b":"` + long[:100] + `","c":"` + long[:100] + `","d":"` + long[:100] + `"}`,
+		"too many":      "[" + strings.Repeat(`"`+long+`",`, 300) + "1]",
+		"a long key":    `{"` + long + `":"` + long + `"}`,
+		"one long text": `"` + long + `"`,
+	} {
+		blobs := newBlobStore(rec, &o)
+		for range 3 { // texts seen again are blobs
+			body := schema.TurnBody{Parameters: []byte(value), Output: []byte(`"` + long[:100] + `"`), Prompt: &long}
+			blobs.trim(&body)
+			said := map[string]bool{}
+			for _, c := range body.Cut {
+				if c.Path == "/parameters" && string(body.Parameters) == "null" {
+					if sum := sha256.Sum256([]byte(value)); c.Bytes != len(value) || c.Kept != 0 || c.SHA256 != digest(sum) {
+						t.Errorf("%s: %+v is not about the value of %d bytes", name, c, len(value))
+					}
+				}
+				said[c.Path] = true
+			}
+			for _, b := range body.Blobs {
+				said[b.Path] = true
+			}
+			if string(body.Parameters) != "null" {
+				if name != "one long text" {
+					t.Errorf("%s: it is not cut", name)
+				}
+				continue
+			}
+			for path := range said {
+				if strings.HasPrefix(path, "/parameters/") {
+					t.Errorf("%s: %s is told of, and not there", name, path)
+				}
+			}
+		}
+	}
+}
