@@ -90,7 +90,7 @@ func (c *client) runFor(id string) (*recording.Run, *rpc.Error) {
 	}
 	named := c.g.runs.named(id)
 	if named == nil {
-		return nil, rpc.Errorf(codeNoRun, "no run %.100q", id)
+		return nil, rpc.Errorf(codeNoRun, "run %.100q does not exist", id)
 	}
 	if run == nil {
 		c.join(named)

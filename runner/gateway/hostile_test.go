@@ -28,7 +28,7 @@ func TestAMessageTooLargeIsAnsweredAndEndsTheConnection(t *testing.T) {
 		}
 		go conn.Write([]byte(text)) // the server may stop reading
 		line, err := bufio.NewReader(conn).ReadString('\n')
-		if err != nil || !strings.Contains(line, "larger than allowed") {
+		if err != nil || !strings.Contains(line, "too large") {
 			t.Errorf("%s: answer %q, %v", name, line, err)
 		}
 		conn.Close()
@@ -64,7 +64,7 @@ func TestASlowMessageEndsItsConnectionAndAPauseDoesNot(t *testing.T) {
 	ask()
 	fmt.Fprint(conn, `{"jsonrpc":`)
 	line, err := br.ReadString('\n')
-	if err != nil || !strings.Contains(line, "not whole in time") {
+	if err != nil || !strings.Contains(line, "too long to arrive") {
 		t.Errorf("answer %q, %v", line, err)
 	}
 	if _, err := br.ReadString('\n'); err == nil {
@@ -120,7 +120,7 @@ func TestAWebSocketMessageTooLargeIsAnswered(t *testing.T) {
 	conn := dialWS(t, func(c *Config) { c.Limits.Message = 1 << 16 })
 	go conn.Write(t.Context(), websocket.MessageText, make([]byte, 8<<20))
 	_, answer, err := conn.Read(t.Context())
-	if err != nil || !strings.Contains(string(answer), "larger than allowed") {
+	if err != nil || !strings.Contains(string(answer), "too large") {
 		t.Errorf("answer %q, %v", answer, err)
 	}
 	if _, _, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusMessageTooBig {

@@ -64,7 +64,7 @@ func (c *client) registerTools(r *rpc.Request) (any, *rpc.Error) {
 	}
 	specs := p.Tools
 	if len(specs) == 0 {
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/tools: a list of at least one tool")
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/tools: must list at least one tool")
 	}
 	made := make(map[string]*tool, len(specs))
 	names := make([]string, 0, len(specs))
@@ -74,7 +74,7 @@ func (c *client) registerTools(r *rpc.Request) (any, *rpc.Error) {
 			return nil, err
 		}
 		if made[t.name] != nil {
-			return nil, rpc.Errorf(rpc.CodeInvalidParams, "tool %q: it is in the list twice", t.name)
+			return nil, rpc.Errorf(rpc.CodeInvalidParams, "tool %q: the list has it twice", t.name)
 		}
 		made[t.name] = t
 		names = append(names, t.name)
@@ -144,7 +144,7 @@ func (c *client) joinCall(r *rpc.Request) (any, *rpc.Error) {
 	}
 	socket := c.conn.Socket()
 	if socket == nil || c.g.cfg.Join == nil {
-		return nil, rpc.Errorf(codeNotJoined, "tool calls have no cgroups here")
+		return nil, rpc.Errorf(codeNotJoined, "tool calls have no cgroups in this run")
 	}
 	if err := c.g.cfg.Join(socket, p.ToolCallID); err != nil {
 		return nil, rpc.Errorf(codeNotJoined, "%s", rpc.Brief(err))

@@ -29,9 +29,9 @@ func (c *client) startRun(r *rpc.Request) (any, *rpc.Error) {
 	}
 	switch {
 	case !agentName().MatchString(p.AgentID):
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/agent_id: 1 to 128 letters, digits, '.', '_' and '-', no dot or dash first")
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/agent_id: must be 1 to 128 letters, digits, '.', '_' or '-', and not begin with '.' or '-'")
 	case len(p.Intent) > maxText || len(p.OutcomeDescription) > maxText || len(p.IdempotencyKey) > maxIdentifier:
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params: texts have at most %d bytes, an idempotency_key %d", maxText, maxIdentifier)
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params: a text must have at most %d bytes, an idempotency_key at most %d", maxText, maxIdentifier)
 	}
 	start := Start{AgentID: p.AgentID, Intent: p.Intent, OutcomeDescription: p.OutcomeDescription}
 	run, err := c.g.start(r.Context(), c, start, p.IdempotencyKey)
@@ -52,7 +52,7 @@ func (c *client) completeRun(r *rpc.Request) (any, *rpc.Error) {
 		return nil, err
 	}
 	if p.Outcome == "" || len(p.Outcome) > maxText {
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/outcome: a text of 1 to %d bytes", maxText)
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/outcome: must have 1 to %d bytes", maxText)
 	}
 	run, err := c.runFor(p.RunID)
 	if err != nil {

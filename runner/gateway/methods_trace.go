@@ -87,6 +87,7 @@ func (c *client) subscribe(r *rpc.Request) {
 	}
 	c.mu.Unlock()
 	if full || !c.conn.Beside(func(ctx context.Context) { c.follow(ctx, r, run, id, p.FromIndex) }) {
+		// A client that may take on nothing is about to be closed.
 		r.Answer(nil, rpc.Errorf(CodeBusy, "at most %d subscriptions on a connection", most))
 	}
 }
@@ -109,14 +110,15 @@ func (c *client) follow(ctx context.Context, r *rpc.Request, run *recording.Run,
 		return
 	}
 	defer t.Close()
-	turns, n, err := t.Page(math.MaxUint64)
+	turns, _, err := t.Page(math.MaxUint64)
 	if err != nil {
 		r.Answer(nil, unreadable(err))
 		return
 	}
 	r.Answer(map[string]any{"subscription": id, "run_id": run.ID, "turns": jsontext.Value(turns), "next_index": t.Next}, nil)
 	for t.More(ctx) {
-		if turns, n, err = t.Page(math.MaxUint64); err != nil {
+		turns, n, err := t.Page(math.MaxUint64)
+		if err != nil {
 			return
 		}
 		if n > 0 && !c.conn.Notify("runs.turns", map[string]any{"subscription": id, "run_id": run.ID, "turns": jsontext.Value(turns)}) {
@@ -141,7 +143,7 @@ func (c *client) unsubscribe(r *rpc.Request) (any, *rpc.Error) {
 	cancel := c.subs[p.Subscription]
 	c.mu.Unlock()
 	if cancel == nil {
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/subscription: there is no subscription %.40q", p.Subscription)
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/subscription: subscription %.40q does not exist", p.Subscription)
 	}
 	cancel()
 	return map[string]any{"unsubscribed": p.Subscription}, nil

@@ -45,7 +45,7 @@ func (c *client) recordTurns(r *rpc.Request) (any, *rpc.Error) {
 	case err != nil:
 		return nil, err
 	case len(p.Turns) == 0 || len(p.Turns) > c.g.cfg.Limits.Turns:
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/turns: 1 to %d turns, found %d", c.g.cfg.Limits.Turns, len(p.Turns))
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/turns: must have 1 to %d turns, found %d", c.g.cfg.Limits.Turns, len(p.Turns))
 	}
 	turns := make([]schema.TurnBody, len(p.Turns))
 	now := int64(c.g.cfg.Now() - run.Zero)
@@ -81,15 +81,15 @@ func (t *reportedTurn) body(now int64) (schema.TurnBody, *rpc.Error) {
 	o, p := t.CLIOutcome, t.PolicyRejected
 	switch v := b.VerifierVerdict; {
 	case t.Tool == "" || len(t.Tool) > policy.MaxName || len(t.ToolCallID) > agentlog.MaxID:
-		return b, rpc.Errorf(rpc.CodeInvalidParams, "tool: 1 to %d bytes, and a tool_call_id of at most %d", policy.MaxName, agentlog.MaxID)
+		return b, rpc.Errorf(rpc.CodeInvalidParams, "tool must have 1 to %d bytes, tool_call_id at most %d", policy.MaxName, agentlog.MaxID)
 	case v != schema.VerdictPass && v != schema.VerdictFail && v != schema.VerdictNotRun:
-		return b, rpc.Errorf(rpc.CodeInvalidParams, "verifier_verdict: pass, fail or not_run")
+		return b, rpc.Errorf(rpc.CodeInvalidParams, "verifier_verdict: must be pass, fail or not_run")
 	case o != nil && !(o.Kind == "exited" && o.Code != nil || o.Kind == "timeout" && o.Code == nil):
 		return b, rpc.Errorf(rpc.CodeInvalidParams, `cli_outcome: {"kind":"exited","code":N} or {"kind":"timeout"}`)
 	case p != nil && !named(p):
-		return b, rpc.Errorf(rpc.CodeInvalidParams, "policy_rejected: a rule of 1 to %d bytes, and a param of at most so many", policy.MaxName)
+		return b, rpc.Errorf(rpc.CodeInvalidParams, "policy_rejected: rule must have 1 to %d bytes, param at most as many", policy.MaxName)
 	case p != nil && (o != nil || v != schema.VerdictNotRun || t.Output != nil):
-		return b, rpc.Errorf(rpc.CodeInvalidParams, "policy_rejected: a rejected action has no output, no cli_outcome and the verdict not_run")
+		return b, rpc.Errorf(rpc.CodeInvalidParams, "policy_rejected: a rejected action must have no output, no cli_outcome, and the verdict not_run")
 	}
 	if p != nil {
 		b.RejectedBy = byPolicy

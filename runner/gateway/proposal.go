@@ -154,7 +154,7 @@ func (s *submission) place() *rpc.Error {
 	}
 	if s.run != nil {
 		if broken := s.run.Failure(); broken != nil {
-			return rpc.Errorf(codeNotRecorded, "nothing was called: the run cannot be recorded any more: %s", rpc.Brief(broken))
+			return rpc.Errorf(codeNotRecorded, "nothing was called: the run can no longer be recorded: %s", rpc.Brief(broken))
 		}
 	}
 	return nil
@@ -167,28 +167,28 @@ func (p *proposalParams) check(l *Limits) *rpc.Error {
 	pr := p.Proposal
 	switch {
 	case len(pr.ID) > maxIdentifier || len(pr.Source) > maxIdentifier:
-		return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal: id and source have at most %d bytes", maxIdentifier)
+		return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal: id and source must have at most %d bytes", maxIdentifier)
 	case len(pr.Actions) == 0 || len(pr.Actions) > l.Actions:
-		return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions: 1 to %d actions, found %d", l.Actions, len(pr.Actions))
+		return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions: must have 1 to %d actions, found %d", l.Actions, len(pr.Actions))
 	case pr.Capabilities != nil && len(*pr.Capabilities) > maxCapabilities:
-		return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/capabilities: at most %d", maxCapabilities)
+		return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/capabilities: must have at most %d", maxCapabilities)
 	}
 	seen := make(map[string]bool, len(pr.Actions))
 	for i := range pr.Actions {
 		a := &pr.Actions[i]
 		switch {
 		case a.ID == "" || len(a.ID) > maxIdentifier || len(a.ToolCallID) > agentlog.MaxID:
-			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d: an id has 1 to %d bytes, a tool_call_id at most %d", i, maxIdentifier, agentlog.MaxID)
+			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d: id must have 1 to %d bytes, tool_call_id at most %d", i, maxIdentifier, agentlog.MaxID)
 		case seen[a.ID]:
-			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d: the id is that of an action before", i)
+			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d: an earlier action has the same id", i)
 		case a.Type != "tool_call":
 			return rpc.Errorf(rpc.CodeInvalidParams, `params/proposal/actions/%d/type: must be "tool_call"`, i)
 		case a.Tool == "" || len(a.Tool) > policy.MaxName:
-			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d/tool: a tool's name has 1 to %d bytes", i, policy.MaxName)
+			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d/tool: must have 1 to %d bytes", i, policy.MaxName)
 		case a.Denied != nil && !named(a.Denied):
-			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d/denied: a rule of 1 to %d bytes, and a param of at most so many", i, policy.MaxName)
+			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d/denied: rule must have 1 to %d bytes, param at most as many", i, policy.MaxName)
 		case a.Denied != nil && pr.Source == agentlog.GatewaySource:
-			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d/denied: not by %s, the proposal's source", i, pr.Source)
+			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d/denied: the source %s is the gateway's own name", i, pr.Source)
 		}
 		seen[a.ID] = true
 		if a.Parameters == nil || a.Parameters.Kind() == 'n' {

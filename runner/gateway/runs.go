@@ -100,7 +100,7 @@ func (g *Gateway) start(ctx context.Context, c *client, start Start, key string)
 	case key != "" && known != nil:
 		return known, nil
 	case open >= g.cfg.Limits.Runs:
-		return nil, rpc.Errorf(CodeBusy, "%d runs are open, more are not allowed", open)
+		return nil, rpc.Errorf(CodeBusy, "%d runs are open, which is the limit; try again", open)
 	}
 	made, err := g.cfg.Open(ctx, start)
 	if err != nil {

@@ -92,7 +92,7 @@ func (s *Sink) Close(ctx context.Context) error {
 	if err := s.failed.Load(); err != nil {
 		why = *err
 	}
-	return fmt.Errorf("audit sink %s: %d of %d call events are missing there: %w", s.name, missing, offered, why)
+	return fmt.Errorf("audit sink %s: %d of %d call events were not written: %w", s.name, missing, offered, why)
 }
 
-var errTooSlowSink = errors.New("it takes them too slowly")
+var errTooSlowSink = errors.New("the sink is too slow")

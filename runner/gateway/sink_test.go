@@ -21,7 +21,7 @@ func TestASinkDropsRatherThanWaitsAndDrainsOnClose(t *testing.T) {
 	}
 	close(release)
 	err := s.Close(context.Background())
-	if want := fmt.Sprintf("audit sink slow: %d of 3000 call events are missing there: it takes them too slowly", dropped); err == nil || err.Error() != want {
+	if want := fmt.Sprintf("audit sink slow: %d of 3000 call events were not written: the sink is too slow", dropped); err == nil || err.Error() != want {
 		t.Errorf("it says %v, want %s", err, want)
 	}
 	written, dropped := s.Counts()
@@ -43,7 +43,7 @@ func TestASinkThatNeverTakesALineIsMissingIt(t *testing.T) {
 	<-taken // none is in the queue any more
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err, want := s.Close(ctx), "audit sink stuck: 1 of 1 call events are missing there: it takes them too slowly"; err == nil || err.Error() != want {
+	if err, want := s.Close(ctx), "audit sink stuck: 1 of 1 call events were not written: the sink is too slow"; err == nil || err.Error() != want {
 		t.Errorf("it says %v, want %s", err, want)
 	}
 }

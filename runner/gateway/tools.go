@@ -60,19 +60,19 @@ func newTool(s *toolSpec, l *Limits) (*tool, *rpc.Error) {
 	t.caps = slices.Compact(t.caps)
 	switch {
 	case s.Name == "" || len(s.Name) > policy.MaxName:
-		return refuse("a name has 1 to %d bytes", policy.MaxName)
+		return refuse("a name must have 1 to %d bytes", policy.MaxName)
 	case len(s.Description) > maxDescription:
-		return refuse("a description has at most %d bytes", maxDescription)
+		return refuse("a description must have at most %d bytes", maxDescription)
 	case len(s.Parameters) > maxSchemaBytes:
-		return refuse("a schema has at most %d bytes", maxSchemaBytes)
+		return refuse("a schema must have at most %d bytes", maxSchemaBytes)
 	case len(s.Capabilities) > maxCapabilities || slices.ContainsFunc(t.caps, func(c string) bool { return c == "" || len(c) > policy.MaxName }):
-		return refuse("at most %d capabilities of 1 to %d bytes", maxCapabilities, policy.MaxName)
+		return refuse("must have at most %d capabilities of 1 to %d bytes", maxCapabilities, policy.MaxName)
 	case s.MaxConcurrent < 0 || s.RateLimitPerMin < 0 || s.RateLimitPerMin > maxPerMinute:
-		return refuse("max_concurrent is not negative, rate_limit_per_min is 0 (no limit) to %d", maxPerMinute)
+		return refuse("max_concurrent must not be negative, rate_limit_per_min must be 0 (no limit) to %d", maxPerMinute)
 	case s.DeadlineMS < 0 || s.DeadlineMS > maxDeadline.Milliseconds():
-		return refuse("deadline_ms is 0 (the default) to %d", maxDeadline.Milliseconds())
+		return refuse("deadline_ms must be 0 (the default) to %d", maxDeadline.Milliseconds())
 	case len(s.Tier) > policy.MaxName:
-		return refuse("a tier has at most %d bytes", policy.MaxName)
+		return refuse("a tier must have at most %d bytes", policy.MaxName)
 	}
 	t.tier = cmp.Or(t.tier, schema.DefaultTier)
 	if s.DeadlineMS > 0 {

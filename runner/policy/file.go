@@ -74,7 +74,7 @@ func parse(data []byte, format strict.Format) (*File, error) {
 		return nil, err
 	}
 	if keys.Version != nil && *keys.Version != 1 {
-		return nil, fmt.Errorf("version: found %d, this program knows 1", *keys.Version)
+		return nil, fmt.Errorf("version: found %d, only 1 is supported", *keys.Version)
 	}
 	sum := sha256.Sum256(data)
 	f := &File{
@@ -82,7 +82,7 @@ func parse(data []byte, format strict.Format) (*File, error) {
 		Digest: "sha256:" + hex.EncodeToString(sum[:]),
 	}
 	if len(f.Rules) > MaxRules {
-		return nil, fmt.Errorf("rules: %d of them, at most %d are allowed", len(f.Rules), MaxRules)
+		return nil, fmt.Errorf("rules: found %d, at most %d are allowed", len(f.Rules), MaxRules)
 	}
 	lists := [][]string{f.Tools.Deny}
 	if f.Tools.Allow != nil {
@@ -91,7 +91,7 @@ func parse(data []byte, format strict.Format) (*File, error) {
 	for _, names := range lists {
 		for _, n := range names {
 			if n == "" || len(n) > MaxName {
-				return nil, fmt.Errorf("tools: %.40q is not a tool's name of 1 to %d bytes", n, MaxName)
+				return nil, fmt.Errorf("tools: %.40q: a tool name must have 1 to %d bytes", n, MaxName)
 			}
 		}
 	}
@@ -102,7 +102,7 @@ func parse(data []byte, format strict.Format) (*File, error) {
 			return nil, fmt.Errorf("rules[%d]: %w", i, err)
 		}
 		if first, twice := seen[r.Name]; twice {
-			return nil, fmt.Errorf("rules[%d]: the name %q is that of rules[%d] already", i, r.Name, first)
+			return nil, fmt.Errorf("rules[%d]: the name %q is already used by rules[%d]", i, r.Name, first)
 		}
 		if r.Name == AllowList || r.Name == DenyList || strings.HasPrefix(r.Name, "gateway.") {
 			return nil, fmt.Errorf("rules[%d]: the name %q is reserved", i, r.Name)

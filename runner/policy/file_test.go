@@ -98,9 +98,9 @@ func TestFileRefuses(t *testing.T) {
 		"a name given twice":       {"rules: [{name: a, rule: deny_tool, target: x}, {name: a, rule: deny_tool, target: y}]", "rules[1]"},
 		"a reserved name":          {"rules: [{name: tools.deny, rule: deny_tool, target: x}]", "reserved"},
 		"an object as a value":     {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: {a: 1}}]", "line 1"},
-		"a list as a value's item": {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: [[1]]}]", "value: a list of values holds strings"},
-		"a tool without a name":    {"tools: {deny: ['']}", "not a tool's name"},
-		"a useless pattern":        {"rules: [{name: a, rule: deny_tool, target: x, pattern: y}]", "takes no pattern"},
+		"a list as a value's item": {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: [[1]]}]", "value: a list of values may hold only strings"},
+		"a tool without a name":    {"tools: {deny: ['']}", "a tool name must"},
+		"a useless pattern":        {"rules: [{name: a, rule: deny_tool, target: x, pattern: y}]", "does not use pattern"},
 		"an empty file":            {"", "empty"},
 	} {
 		_, err := ParseYAML([]byte(c.data))

@@ -89,7 +89,7 @@ func (v *Values) UnmarshalJSON(b []byte) error {
 		for _, item := range list {
 			s, ok := scalar(item)
 			if !ok {
-				return errors.New("a list of values holds strings, numbers and booleans only")
+				return errors.New("a list of values may hold only strings, numbers and booleans")
 			}
 			*v = append(*v, s)
 		}
@@ -97,7 +97,7 @@ func (v *Values) UnmarshalJSON(b []byte) error {
 	}
 	s, ok := scalar(raw)
 	if !ok {
-		return errors.New("want a string, a number, a boolean, or a list of them")
+		return errors.New("must be a string, a number, a boolean, or a list of them")
 	}
 	*v = Values{s}
 	return nil
@@ -158,7 +158,7 @@ func compile(r Rule) (*rule, error) {
 			v, ok := call.params().scalar(r.Key)
 			switch {
 			case !ok:
-				return "the parameter is absent or no plain value", true
+				return "the parameter is absent or is not a plain value", true
 			case v == "":
 				return "the parameter is empty", true
 			}
@@ -191,7 +191,7 @@ func compile(r Rule) (*rule, error) {
 			if len(r.Value) == 0 {
 				return "the required state is not set", got == ""
 			}
-			return "the run is not in the required state", !slices.Contains(r.Value, got)
+			return "the run is not in a required state", !slices.Contains(r.Value, got)
 		}
 	}
 	return c, nil
@@ -210,7 +210,7 @@ func (r *Rule) check() error {
 		errs = append(errs, fmt.Errorf("a rule needs a name of 1 to %d bytes", MaxName))
 	}
 	if !slices.Contains(Kinds, r.Rule) {
-		return errors.Join(append(errs, fmt.Errorf("unknown rule %.100q; known are %s", r.Rule, strings.Join(Kinds, ", ")))...)
+		return errors.Join(append(errs, fmt.Errorf("unknown rule %.100q; the rules are %s", r.Rule, strings.Join(Kinds, ", ")))...)
 	}
 	if r.Rule != DenyKeyword {
 		errs = append(errs, needs("a target: a tool's name or \"*\"", r.Target != ""))
@@ -229,16 +229,16 @@ func (r *Rule) check() error {
 		errs = append(errs, needs("values that are not empty", !slices.Contains(r.Value, "")))
 	}
 	if r.Pattern != "" && r.Rule != DenyToolParamMatching {
-		errs = append(errs, fmt.Errorf("%s takes no pattern", r.Rule))
+		errs = append(errs, fmt.Errorf("%s does not use pattern", r.Rule))
 	}
 	if r.Rule == DenyTool && (r.Key != "" || len(r.Value) > 0) {
-		errs = append(errs, fmt.Errorf("%s takes no key and no value", r.Rule))
+		errs = append(errs, fmt.Errorf("%s does not use key or value", r.Rule))
 	}
 	if len(r.Value) > maxValues || slices.ContainsFunc(r.Value, func(v string) bool { return len(v) > maxValue }) {
-		errs = append(errs, fmt.Errorf("at most %d values of %d bytes each", maxValues, maxValue))
+		errs = append(errs, fmt.Errorf("a rule must have at most %d values of %d bytes each", maxValues, maxValue))
 	}
 	if len(r.Target) > MaxName || len(r.Key) > MaxName {
-		errs = append(errs, fmt.Errorf("target and key have at most %d bytes", MaxName))
+		errs = append(errs, fmt.Errorf("target and key must have at most %d bytes", MaxName))
 	}
 	return errors.Join(errs...)
 }

@@ -100,11 +100,11 @@ func (s *Set) Add(r Rule, now time.Duration) error {
 	defer s.mu.Unlock()
 	old := *s.rules.Load()
 	if len(old) >= MaxRules {
-		return fmt.Errorf("%w %q: there are %d rules already, more are not allowed", ErrRule, r.Name, MaxRules)
+		return fmt.Errorf("%w %q: there are already %d rules, which is the limit", ErrRule, r.Name, MaxRules)
 	}
 	if r.Name == AllowList || r.Name == DenyList || strings.HasPrefix(r.Name, "gateway.") ||
 		slices.ContainsFunc(old, func(o *rule) bool { return o.Name == r.Name }) {
-		return fmt.Errorf("%w %q: the name is taken, and a rule in force is never replaced", ErrRule, r.Name)
+		return fmt.Errorf("%w %q: the name is already used, and a rule is never replaced", ErrRule, r.Name)
 	}
 	rules := append(slices.Clip(old), c)
 	s.rules.Store(&rules)

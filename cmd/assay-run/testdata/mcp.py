@@ -62,11 +62,11 @@ assert "done" in line, line
 
 # What two parsers could read in two ways goes nowhere.
 for text, says in (
-    ('{"jsonrpc":"2.0","id":9,"method":"tools/list","method":"tools/call","params":{"name":"shell"}}', "twice"),
-    ('{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"read_file","name":"shell"}}', "twice"),
+    ('{"jsonrpc":"2.0","id":9,"method":"tools/list","method":"tools/call","params":{"name":"shell"}}', "repeats"),
+    ('{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"read_file","name":"shell"}}', "repeats"),
     ('{"jsonrpc":"2.0","id":9,"Method":"tools/call","params":{"name":"shell"}}', "ambiguous"),
     ('{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"Name":"shell","name":"read_file"}}', "ambiguous"),
-    ('{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"read_file","arguments":{"path":"/a","path":"/etc/x"}}}', "twice"),
+    ('{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"read_file","arguments":{"path":"/a","path":"/etc/x"}}}', "repeats"),
     ("{nonsense", "JSON"), ('{"jsonrpc":"2.0","id":9,"method":"tools/call"}', "params"),
     ('{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":5}}', "tools/call"),
     ('{"jsonrpc":"2.0","id":[9],"method":"tools/call","params":{"name":"shell"}}', "id"),

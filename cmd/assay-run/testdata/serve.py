@@ -90,7 +90,7 @@ def agent(wire, name, n, done):
 
 fails("no directory")
 fails("without a token", "--dir", runs, "--no-auth", "--listen", "ws:0.0.0.0:0")
-fails("unix and ws", "--dir", runs, "--listen", "tcp:1")
+fails("unix or ws", "--dir", runs, "--listen", "tcp:1")
 fails("unknown key", "--dir", runs, "--policy", os.path.join(scratch, "bad.yaml"))
 
 audit = os.path.join(scratch, "audit.ndjson")

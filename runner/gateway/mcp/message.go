@@ -39,7 +39,7 @@ type message struct {
 func split(line []byte) (list []jsontext.Value, batch bool, err error) {
 	raw := jsontext.Value(bytes.TrimSpace(line))
 	if !raw.IsValid() {
-		return nil, false, errors.New("the message is not valid JSON, or has a key twice")
+		return nil, false, errors.New("the message is not valid JSON, or repeats a key")
 	}
 	if raw.Kind() != '[' {
 		return []jsontext.Value{raw}, false, nil
@@ -63,7 +63,7 @@ func join(list []jsontext.Value) []byte {
 func decode(raw jsontext.Value) (*message, error) {
 	m := &message{}
 	if raw.Kind() != '{' {
-		return m, errors.New("a message is an object")
+		return m, errors.New("a message must be an object")
 	}
 	if err := exactKeys(raw, "id", "method", "params", "result", "error", "jsonrpc"); err != nil {
 		return m, err
@@ -76,7 +76,7 @@ func decode(raw jsontext.Value) (*message, error) {
 		return m, nil
 	}
 	m.ID = nil
-	return m, errors.New("an id is a string or a number")
+	return m, errors.New("an id must be a string or a number")
 }
 
 // exactKeys refuses keys that only a parser that is lax about case would take
@@ -91,7 +91,7 @@ func exactKeys(object jsontext.Value, names ...string) error {
 	}
 	for k := range keys {
 		if !slices.Contains(names, k) && slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, k) }) {
-			return fmt.Errorf("the key %q is ambiguous: keys are written in lower case", k)
+			return fmt.Errorf("the key %q is ambiguous: write keys in lower case", k)
 		}
 	}
 	return nil
@@ -122,7 +122,7 @@ func decodeCall(m *message) (*toolCall, error) {
 		return nil, fmt.Errorf("tools/call: %w", err)
 	}
 	if c.Name == "" || len(c.Name) > 128 {
-		return nil, errors.New("tools/call: a tool's name has 1 to 128 bytes")
+		return nil, errors.New("tools/call: a tool name must have 1 to 128 bytes")
 	}
 	if c.id = metaID(c.Meta); c.id == "" {
 		var a struct {
@@ -139,7 +139,7 @@ func decodeCall(m *message) (*toolCall, error) {
 		c.id = ulid.Make().String() // a decision names its call
 	}
 	if len(c.id) > maxToolCallID {
-		return nil, fmt.Errorf("tools/call: a tool_call_id has at most %d bytes", maxToolCallID)
+		return nil, fmt.Errorf("tools/call: a tool_call_id must have at most %d bytes", maxToolCallID)
 	}
 	return c, nil
 }

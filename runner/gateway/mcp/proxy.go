@@ -185,9 +185,9 @@ func (p *Proxy) call(m *message) (answer []byte, refused bool) {
 	p.mu.Unlock()
 	switch {
 	case twice:
-		return errorResponse(m.ID, codeInvalidRequest, "assay-run: the id is that of a call on its way", nil), true
+		return errorResponse(m.ID, codeInvalidRequest, "assay-run: another call with this id is in flight", nil), true
 	case full:
-		return errorResponse(m.ID, codeDenied, fmt.Sprintf("assay-run: %d calls are on their way, more are not allowed", maxPending), nil), true
+		return errorResponse(m.ID, codeDenied, fmt.Sprintf("assay-run: more than %d calls in flight", maxPending), nil), true
 	}
 	found := p.rules.Check(&policy.Call{Tool: c.Name, Params: c.Arguments, Now: time.Since(p.began)})
 	if err := p.logDecision(c, found); err != nil {
@@ -200,7 +200,7 @@ func (p *Proxy) call(m *message) (answer []byte, refused bool) {
 	}
 	ticket, rejection := p.cfg.Run.propose(c, p.warn)
 	if rejection != "" {
-		return errorResponse(m.ID, codeDenied, "denied by the policy of the run: "+rejection, nil), true
+		return errorResponse(m.ID, codeDenied, "denied by the run's policy: "+rejection, nil), true
 	}
 	p.mu.Lock()
 	p.calls[idKey(m.ID)] = ticket

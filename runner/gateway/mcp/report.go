@@ -64,7 +64,7 @@ func rejected(m message) string {
 		} `json:"actions"`
 	}
 	if json.Unmarshal(m.Result, &res) != nil || len(res.Actions) != 1 {
-		return "the gateway of the run gave no reason"
+		return "the run's gateway gave no reason"
 	}
 	a := res.Actions[0]
 	if len(a.Violations) > 0 {

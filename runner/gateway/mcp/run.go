@@ -45,7 +45,7 @@ type Run struct {
 func Dial(socket, source string) (*Run, error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
-		return nil, fmt.Errorf("reach the gateway of the run: %w", err)
+		return nil, fmt.Errorf("connect to the run's gateway: %w", err)
 	}
 	r := &Run{source: source, conn: conn, known: map[string]bool{}, waiting: map[string]chan message{}, gone: make(chan struct{})}
 	go r.read()
@@ -116,7 +116,7 @@ func (r *Run) next() string {
 
 // errLimits is wrapped by send when the gateway would not look at a message, and
 // maybe hang up on who sends it. Nothing has been sent then.
-var errLimits = errors.New("the gateway of the run cannot look at it")
+var errLimits = errors.New("the run's gateway would refuse the message")
 
 func (r *Run) send(v any) error {
 	line, err := json.Marshal(v)
@@ -149,7 +149,7 @@ func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection stri
 		return nil, ""
 	}
 	lost := func(err error) (*ticket, string) {
-		warn("the gateway of the run is gone, calls are no longer reported to it: " + err.Error())
+		warn("the run's gateway is gone: later calls are checked but not recorded in the run: " + err.Error())
 		return nil, ""
 	}
 	select {
@@ -192,7 +192,7 @@ func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection stri
 		return lost(net.ErrClosed)
 	case <-timer.C:
 		r.forget("answer "+id, "call "+id)
-		return nil, "the gateway of the run did not answer in time"
+		return nil, "the run's gateway did not answer within 10s"
 	}
 }
 

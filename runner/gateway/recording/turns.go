@@ -38,9 +38,9 @@ func (t Turns) Check() error {
 	case e.FieldBytes < 1 || e.FieldBytes > e.TurnBytes:
 		return fmt.Errorf("%d bytes kept of a field: 1 to the turn's %d are allowed", e.FieldBytes, e.TurnBytes)
 	case len(e.CLITool) > policy.MaxName || len(e.CheckTool) > policy.MaxName:
-		return fmt.Errorf("a tool's name has at most %d bytes", policy.MaxName)
+		return fmt.Errorf("a tool name must have at most %d bytes", policy.MaxName)
 	case e.CLITool == e.CheckTool:
-		return fmt.Errorf("the tool %q cannot be both the command line's and the check", e.CLITool)
+		return fmt.Errorf("the tool %q cannot be both the command-line tool and the check tool", e.CLITool)
 	}
 	return nil
 }

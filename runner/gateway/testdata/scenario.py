@@ -90,7 +90,7 @@ def before_the_run(c):
     assert got["output"] == {"a": [1, {"b": None}]} and not got["recorded"], got
     refused(-32003, "not open", c.call, "runs.record_turns", {"run_id": RUN, "turns": [{"tool": "x"}]})
     refused(-32003, "not open", c.call, "runs.complete", {"outcome": "success"})
-    refused(-32002, "no run", c.call, "runs.get_trace", {"run_id": "run_other"})
+    refused(-32002, "does not exist", c.call, "runs.get_trace", {"run_id": "run_other"})
 
 
 def start(c):
@@ -109,8 +109,8 @@ def tools(c):
         ({"name": "x", "parameters": {"$ref": "http://evil.example/s.json"}}, "$ref"),
         ({"name": "x", "parameters": {"$ref": "file:///etc/passwd"}}, "$ref"),
         ({"name": "x", "parameters": {"$ref": "#/$defs/none"}}, "points to nothing"),
-        ({"name": "x", "parameters": {"$ref": "#"}}, "circle"),
-        ({"name": "x", "parameters": {"allOf": [{"$ref": "#"}]}}, "circle"),
+        ({"name": "x", "parameters": {"$ref": "#"}}, "leads back"),
+        ({"name": "x", "parameters": {"allOf": [{"$ref": "#"}]}}, "leads back"),
         ({"name": "x", "parameters": {"type": "nothing"}}, "parameters"),
         ({"name": "x", "parameters": {"pattern": "("}}, "parameters"),
         ({"name": "x", "parameters": []}, "object"),
@@ -123,9 +123,9 @@ def tools(c):
     defs = {"l0": {"type": "string"}}
     for i in range(40):
         defs[f"l{i + 1}"] = {"anyOf": [{"$ref": f"#/$defs/l{i}"}, {"$ref": f"#/$defs/l{i}"}]}
-    refused(-32602, "too much work", c.call, "tools.register", [{"name": "x", "parameters": {"$ref": "#/$defs/l40", "$defs": defs}}])
+    refused(-32602, "too long to check", c.call, "tools.register", [{"name": "x", "parameters": {"$ref": "#/$defs/l40", "$defs": defs}}])
     branch = {"properties": {"a": {"$ref": "#"}}, "required": ["b"]}
-    refused(-32602, "too much work", c.call, "tools.register", [{"name": "x", "parameters": {"anyOf": [branch, branch]}}])
+    refused(-32602, "too long to check", c.call, "tools.register", [{"name": "x", "parameters": {"anyOf": [branch, branch]}}])
 
     # An unknown tool, and one of another connection.
     outcome(c.propose("nothing", {}), "tool_not_found", "tool")
@@ -164,8 +164,8 @@ def policies(c):
         ({"name": "x", "rule": "allow_tool", "target": "echo"}, "unknown rule"),
         ({"name": "x", "rule": "deny_tool"}, "target"),
         ({"rule": "deny_tool", "target": "echo"}, "name"),
-        ({"name": "file_rule", "rule": "deny_tool", "target": "zzz"}, "taken"),
-        ({"name": "tools.deny", "rule": "deny_tool", "target": "zzz"}, "taken"),
+        ({"name": "file_rule", "rule": "deny_tool", "target": "zzz"}, "already used"),
+        ({"name": "tools.deny", "rule": "deny_tool", "target": "zzz"}, "already used"),
         ({"name": "x", "rule": "deny_tool", "target": "echo", "colour": 1}, "unknown key"),
     ):
         refused(-32602, says, c.call, "policy.register", rule)
@@ -342,17 +342,17 @@ def proposals(c):
     action = {"id": "a", "type": "tool_call", "tool": "echo", "parameters": {}}
     for params, says in (
         ({}, "proposal is missing"), ({"proposal": {"id": "p", "source": "", "actions": []}}, "1 to"),
-        ({"proposal": {"id": "p", "source": "", "actions": [action, action]}}, "before"),
+        ({"proposal": {"id": "p", "source": "", "actions": [action, action]}}, "same id"),
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "type": "shell"}]}}, "tool_call"),
-        ({"proposal": {"id": "p", "source": "", "actions": [{**action, "id": ""}]}}, "id has"),
+        ({"proposal": {"id": "p", "source": "", "actions": [{**action, "id": ""}]}}, "id must have"),
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "x": 1}]}}, "unknown key"),
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "tool_call_id": "x" * 129}]}}, "at most 128"),
-        ({"proposal": {"id": "p", "source": "", "actions": [{**action, "denied": {"rule": ""}}]}}, "a rule of"),
-        ({"proposal": {"id": "p", "source": "assay-run:gateway", "actions": [{**action, "denied": {"rule": "r"}}]}}, "not by assay-run:gateway"),
+        ({"proposal": {"id": "p", "source": "", "actions": [{**action, "denied": {"rule": ""}}]}}, "rule must have"),
+        ({"proposal": {"id": "p", "source": "assay-run:gateway", "actions": [{**action, "denied": {"rule": "r"}}]}}, "assay-run:gateway is"),
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "id": str(i)} for i in range(1001)]}}, "1 to 1000"),
     ):
         refused(-32602, says, c.call, "proposal.submit", params)
-    refused(-32002, "no run", c.call, "proposal.submit", {"run_id": "run_x", "proposal": {"id": "p", "source": "", "actions": [action]}})
+    refused(-32002, "does not exist", c.call, "proposal.submit", {"run_id": "run_x", "proposal": {"id": "p", "source": "", "actions": [action]}})
     # One proposal, several fates, in order.
     got = c.call("proposal.submit", {"proposal": {"id": "p9", "source": "agent-7", "actions": [
         {**action, "id": "a1"}, {**action, "id": "a2", "tool": "shell"}, {**action, "id": "a3", "tool": "fails"}, {**action, "id": "a4"}]}})

@@ -28,7 +28,7 @@ func (c *Conn) unpack(b []byte) []message {
 	} else if err := json.Unmarshal(b, &list); err != nil {
 		failure = Errorf(CodeParse, "not valid JSON: %s", Brief(err))
 	} else if len(list) == 0 || len(list) > maxBatch {
-		failure = Errorf(CodeInvalidRequest, "a batch has 1 to %d messages, this one has %d", maxBatch, len(list))
+		failure = Errorf(CodeInvalidRequest, "a batch must have 1 to %d messages, this one has %d", maxBatch, len(list))
 	}
 	if failure != nil {
 		c.server.refused.Add(1)

@@ -34,7 +34,7 @@ func (s *Server) Listen(network, address string) (string, error) {
 	case "ws":
 		err = l.listenWS(address)
 	default:
-		err = fmt.Errorf("listen on %s %q: the networks are unix and ws", network, address)
+		err = fmt.Errorf("listen on %s %q: unknown network; use unix or ws", network, address)
 	}
 	if err != nil {
 		return "", err
@@ -86,11 +86,11 @@ func clearSocket(path string) error {
 		return fmt.Errorf("listen on unix socket: %w", err)
 	}
 	if info.Mode().Type() != os.ModeSocket {
-		return fmt.Errorf("listen on unix socket %s: there is something that is no socket", path)
+		return fmt.Errorf("listen on unix socket %s: the path exists and is not a socket", path)
 	}
 	if conn, err := net.Dial("unix", path); err == nil {
 		conn.Close()
-		return fmt.Errorf("listen on unix socket %s: another program serves it", path)
+		return fmt.Errorf("listen on unix socket %s: another program is listening on it", path)
 	}
 	return os.Remove(path)
 }
@@ -101,7 +101,7 @@ func (l *listener) listenWS(address string) error {
 		return fmt.Errorf("listen on %q: %w", address, err)
 	}
 	if l.server.cfg.Token == "" && !isLoopback(host) {
-		return fmt.Errorf("listen on %q: without a token only a loopback address is allowed, such as 127.0.0.1:0", address)
+		return fmt.Errorf("listen on %q: without a token, only a loopback address is allowed, such as 127.0.0.1:0", address)
 	}
 	if l.ln, err = net.Listen("tcp", address); err != nil {
 		return fmt.Errorf("listen on %q: %w", address, err)

@@ -75,9 +75,9 @@ func decodeFrame(b []byte, maxDepth int) (*frame, *Error) {
 	case m.JSONRPC != "2.0":
 		return nil, Errorf(CodeInvalidRequest, `jsonrpc must be "2.0"`)
 	case m.Method != nil && (m.Result != nil || m.Error != nil):
-		return nil, Errorf(CodeInvalidRequest, "a message has a method, a result or an error: one of them")
+		return nil, Errorf(CodeInvalidRequest, "a message must have exactly one of method, result and error")
 	case m.Method == nil && (m.Result == nil) == (m.Error == nil):
-		return nil, Errorf(CodeInvalidRequest, "a message has a method, a result or an error: one of them")
+		return nil, Errorf(CodeInvalidRequest, "a message must have exactly one of method, result and error")
 	case m.Method == nil && m.ID == nil:
 		return nil, Errorf(CodeInvalidRequest, "a response needs the id of its request")
 	}

@@ -72,7 +72,7 @@ func (r *Request) Busy() { r.Answer(nil, r.conn.server.noRoom()) }
 func (r *Request) Context() context.Context { return r.conn.ctx }
 
 func (s *Server) noRoom() *Error {
-	return Errorf(CodeBusy, "too many requests in flight: at most %d bytes of a connection, %d of all", s.limits.InFlightBytes, s.limits.HeldBytes)
+	return Errorf(CodeBusy, "too many requests in flight: at most %d bytes per connection and %d in all; try again", s.limits.InFlightBytes, s.limits.HeldBytes)
 }
 
 func (r *Request) cost() int { return requestCopies*r.size + requestOverhead }

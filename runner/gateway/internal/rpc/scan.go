@@ -47,7 +47,7 @@ func checkText(b []byte, maxDepth int) error {
 				}
 			}
 			if i-start > maxDigits || exponent > maxExponent {
-				return fmt.Errorf("a number with more than %d digits or an exponent beyond %d", maxDigits, maxExponent)
+				return fmt.Errorf("a number has more than %d digits or an exponent above %d", maxDigits, maxExponent)
 			}
 			i--
 		}

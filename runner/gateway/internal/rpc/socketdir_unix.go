@@ -35,7 +35,7 @@ func isOwnDir(path string) error {
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.IsDir() || int(st.Uid) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s is not a directory of ours alone: remove it, or set XDG_RUNTIME_DIR", path)
+		return fmt.Errorf("%s is not a directory that only this user can access: remove it, or set XDG_RUNTIME_DIR", path)
 	}
 	return nil
 }

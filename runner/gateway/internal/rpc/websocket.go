@@ -160,7 +160,7 @@ func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request) {
 func (s *Server) admit(r *http.Request) error {
 	if s.cfg.Token == "" {
 		if !isLoopback(r.Host) {
-			return fmt.Errorf("host %.100q: without a token only loopback hosts are served", r.Host)
+			return fmt.Errorf("host %.100q: without a token, only loopback hosts are served", r.Host)
 		}
 		return nil
 	}

@@ -24,10 +24,10 @@ type wire interface {
 }
 
 var (
-	errTooLarge = errors.New("message is larger than allowed")
-	errTooSlow  = errors.New("message was not whole in time")
-	errNoRoom   = errors.New("too much is being sent at once")
-	errNotText  = errors.New("messages are text frames")
+	errTooLarge = errors.New("the message is too large")
+	errTooSlow  = errors.New("the message took too long to arrive")
+	errNoRoom   = errors.New("clients are sending too much at once")
+	errNotText  = errors.New("messages must be text frames")
 )
 
 // lineWire is one message a line over a stream.

@@ -33,7 +33,7 @@ func Compile(raw jsontext.Value) (*Schema, error) {
 		return nil, nil
 	case '{':
 	default:
-		return nil, errors.New("a JSON Schema is an object")
+		return nil, errors.New("a JSON Schema must be an object")
 	}
 	var doc any
 	if err := json.Unmarshal(raw, &doc); err != nil {
@@ -77,7 +77,7 @@ func resolve(raw []byte) (p *Schema, err error) {
 // them, but never their values.
 func (p *Schema) Check(raw jsontext.Value) (problem string, ok bool) {
 	if p.work*len(raw) > maxCheckWork {
-		return "parameters: too large to be checked against this schema", false
+		return "parameters: too large to check against this schema", false
 	}
 	var v any
 	if err := json.Unmarshal(raw, &v, exactNumbers()); err != nil {

@@ -22,8 +22,8 @@ const (
 )
 
 var (
-	errCircle = errors.New("a $ref turns in a circle")
-	errWork   = errors.New("the schema asks for too much work")
+	errCircle = errors.New("a $ref leads back to itself")
+	errWork   = errors.New("the schema would take too long to check")
 )
 
 // workload finds what a schema may cost.
@@ -150,7 +150,7 @@ func checkType(v any) error {
 		case "object", "array", "string", "number", "integer", "boolean", "null":
 			return nil
 		}
-		return fmt.Errorf("type %.40q is none of JSON Schema's", v)
+		return fmt.Errorf("type %.40q is not a JSON Schema type", v)
 	case []any:
 		for _, e := range v {
 			if err := checkType(e); err != nil {
