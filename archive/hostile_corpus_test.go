@@ -125,6 +125,8 @@ func hostileCorpus() []hostile {
 		{"line-with-a-key-twice", CodeDuplicateKey, inFiles(func(f files) { f.edit(schema.KernelPath, `"mode":0`, `"mode":0,"mode":0`) })},
 		{"document-with-a-key-twice", CodeDuplicateKey, inFiles(func(f files) { f.edit(schema.ResultPath, `"outcome"`, `"outcome": "limit", "outcome"`) })},
 		{"line-of-no-known-kind", CodeSchema, inFiles(func(f files) { f.edit(schema.KernelPath, `"kind":"openat"`, `"kind":"opened"`) })},
+		{"line-that-contradicts-itself", CodeSchema, inFiles(func(f files) { f.edit(schema.KernelPath, `"access_mode":"read"`, `"access_mode":"write"`) })},
+		{"line-with-a-pid-that-does-not-fit", CodeSchema, inFiles(func(f files) { f.edit(schema.KernelPath, `"pid":4000`, `"pid":4294967296`) })},
 		{"line-with-an-added-key-in-v0", CodeSchema, inFiles(func(f files) { f.edit(schema.KernelPath, `"mode":0`, `"mode":0,"more":0`) })},
 		{"line-that-is-empty", CodeJSON, inFiles(func(f files) {
 			b := bytes.TrimSuffix(f[schema.KernelPath], []byte("\n"))

@@ -10,6 +10,7 @@ import (
 	"hash"
 	"io"
 	"iter"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 
@@ -199,9 +200,10 @@ type Documents struct {
 	Contract *schema.Contract
 }
 
-// Documents reads all documents in one pass over the bundle, each checked
-// against its schema.
-func (r *Reader) Documents(ctx context.Context) (*Documents, error) {
+// Documents reads the documents in one pass over the bundle, each checked against
+// its schema. Those at the paths in without are left as they are: the surface of a
+// large run takes 64 MiB.
+func (r *Reader) Documents(ctx context.Context, without ...string) (*Documents, error) {
 	d := &Documents{}
 	left := map[string]any{
 		schema.RunPath: &d.Run, schema.ResultPath: &d.Result, schema.HealthPath: &d.Health,
@@ -216,11 +218,15 @@ func (r *Reader) Documents(ctx context.Context) (*Documents, error) {
 			d.Contract = &schema.Contract{}
 			into = d.Contract
 		}
-		if into == nil {
+		delete(left, m.Path)
+		if into == nil || slices.Contains(without, m.Path) {
 			continue
 		}
-		delete(left, m.Path)
-		if err := m.decode(into); err != nil {
+		decode := m.decode
+		if m.Path == schema.SurfacePath {
+			decode = m.decodeSurface
+		}
+		if err := decode(into); err != nil {
 			return nil, fmt.Errorf("read %s: %w", r.path, err)
 		}
 	}
@@ -228,6 +234,30 @@ func (r *Reader) Documents(ctx context.Context) (*Documents, error) {
 		return nil, fmt.Errorf("read %s: %w", r.path, problem(CodeRequired, path, "every bundle has this member, this one does not"))
 	}
 	return d, nil
+}
+
+func (m *Member) decodeSurface(v any) (err error) {
+	s := v.(*schema.CapabilitySurface)
+	*s = schema.CapabilitySurface{
+		Schema: schema.CapabilitySurfaceV0, FilesystemPaths: []string{}, NetworkEndpoints: []string{}, ProcessExecs: []string{},
+		MCPTools: []string{}, PolicyDecisions: []string{},
+	}
+	lists := map[string]*[]string{
+		"filesystem_paths": &s.FilesystemPaths, "network_endpoints": &s.NetworkEndpoints, "process_execs": &s.ProcessExecs,
+		"mcp_tools": &s.MCPTools, "policy_decisions": &s.PolicyDecisions,
+	}
+	if m.Size > maxDocument {
+		return problem(CodeLimit, m.Path, "%d bytes, at most %d are allowed", m.Size, maxDocument)
+	}
+	s.RunID, err = schema.ReadSurface(m, func(list, value string) { *lists[list] = append(*lists[list], value) })
+	var unsorted *schema.UnsortedError
+	switch {
+	case errors.As(err, &unsorted):
+		return nil // for verify to say
+	case err != nil && schemaRefused(err):
+		return problem(schemaCode(err), m.Path, "%v", err)
+	}
+	return err
 }
 
 func (m *Member) decode(v any) error {

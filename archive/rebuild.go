@@ -3,6 +3,7 @@ package archive
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,14 +65,14 @@ func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[s
 	}
 	r := rebuild{run: run, scans: scans, result: readDocument[schema.Result](dir, run, schema.ResultPath),
 		health: readDocument[schema.ObservationHealth](dir, run, schema.HealthPath)}
-	surface := readDocument[schema.CapabilitySurface](dir, run, schema.SurfacePath)
+	surface := hasSurface(dir, run)
 	correlation := readDocument[schema.CorrelationReport](dir, run, schema.CorrelationPath)
-	if r.result != nil && r.health != nil && surface != nil && correlation != nil && r.ended() {
+	if r.result != nil && r.health != nil && surface && correlation != nil && r.ended() {
 		return made, notes, nil
 	}
 	notes = append(notes, "the run is sealed as incomplete")
 	var about []schema.Reason // about the surface
-	if surface == nil {
+	if !surface {
 		if made[schema.SurfacePath], about, err = surfaceOf(dir, run.RunID, scans); err != nil {
 			return nil, nil, err
 		}
@@ -101,6 +102,17 @@ func readDocument[T any](dir string, run schema.Run, path string) *T {
 		return nil
 	}
 	return d
+}
+
+// hasSurface tells that the spool holds a surface of the run that verify accepts.
+func hasSurface(dir string, run schema.Run) bool {
+	f, err := os.OpenFile(layerFile(dir, schema.SurfacePath), os.O_RDONLY|noFollow, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	runID, err := schema.ReadSurface(io.LimitReader(f, maxDocument), nil)
+	return err == nil && runID == run.RunID
 }
 
 // rebuild makes documents from what is in a spool.

@@ -206,7 +206,7 @@ func scanLayer(name, path, runID string) (*layerScan, error) {
 		switch {
 		case err == nil && got.Seq != s.lines:
 			err = fmt.Errorf("seq is %d, want %d", got.Seq, s.lines)
-		case err == nil && string(got.RunID) != runID:
+		case err == nil && got.RunID != runID:
 			err = fmt.Errorf("run_id is %.128q", got.RunID)
 		}
 		if err != nil {

@@ -160,7 +160,7 @@ func (v *verifier) readManifest(w *walker) error {
 		return err
 	}
 	v.report.RunID = v.manifest.RunID
-	v.lines.runID = []byte(v.manifest.RunID)
+	v.lines.runID = v.manifest.RunID
 	for _, p := range slices.Concat(schema.Layers, documents) {
 		if _, ok := v.manifest.Files[p]; !ok {
 			v.report.add(problem(CodeRequired, p, "every bundle has this member, this one's manifest does not list it"))
@@ -246,6 +246,8 @@ func (v *verifier) member(w *walker, path string, size int64, entry schema.Manif
 	switch {
 	case isLayer(path):
 		v.report.Lines[path], err = v.lines.layer(io.TeeReader(w, h), path)
+	case path == schema.SurfacePath:
+		err = v.surface(io.TeeReader(w, h), size)
 	case documentSchema(path) != "":
 		err = v.document(io.TeeReader(w, h), path, size)
 	default:
@@ -285,6 +287,11 @@ func (v *verifier) document(r io.Reader, path string, size int64) error {
 	}
 	v.documents[path] = doc
 	return nil
+}
+
+// schemaRefused tells a document that is at fault from one that cannot be read.
+func schemaRefused(err error) bool {
+	return errors.Is(err, schema.ErrSyntax) || errors.Is(err, schema.ErrDuplicateKey) || errors.Is(err, schema.ErrSchema)
 }
 
 // schemaCode is the code for an error of package schema.

@@ -1,6 +1,8 @@
 package archive
 
 import (
+	"errors"
+	"io"
 	"math/big"
 	"slices"
 	"strings"
@@ -18,7 +20,6 @@ type facts struct {
 	run         *schema.Run
 	result      *schema.Result
 	health      *schema.ObservationHealth
-	surface     *schema.CapabilitySurface
 	correlation *schema.CorrelationReport
 }
 
@@ -28,7 +29,6 @@ func (v *verifier) documentsAgree() {
 		run:         decodeDocument[schema.Run](v, schema.RunPath),
 		result:      decodeDocument[schema.Result](v, schema.ResultPath),
 		health:      decodeDocument[schema.ObservationHealth](v, schema.HealthPath),
-		surface:     decodeDocument[schema.CapabilitySurface](v, schema.SurfacePath),
 		correlation: decodeDocument[schema.CorrelationReport](v, schema.CorrelationPath),
 	}
 	for _, path := range []string{schema.PolicyFilePath, schema.SessionPath} {
@@ -36,9 +36,6 @@ func (v *verifier) documentsAgree() {
 	}
 	if f.run != nil {
 		v.command(f.run)
-	}
-	if f.surface != nil {
-		v.surface(f.surface)
 	}
 	if f.health != nil {
 		v.health(f)
@@ -92,21 +89,31 @@ func decodeDocument[T any](v *verifier, path string) *T {
 
 func (v *verifier) count(path string) uint64 { return v.report.Lines[path] }
 
-func (v *verifier) surface(s *schema.CapabilitySurface) {
-	for _, set := range []struct {
-		name  string
-		items []string
-	}{
-		{"filesystem_paths", s.FilesystemPaths}, {"network_endpoints", s.NetworkEndpoints}, {"process_execs", s.ProcessExecs},
-		{"mcp_tools", s.MCPTools}, {"policy_decisions", s.PolicyDecisions},
-	} {
-		for i := 1; i < len(set.items); i++ {
-			if set.items[i-1] >= set.items[i] {
-				v.report.add(problem(CodeSurface, schema.SurfacePath, "%s[%d] does not come after the one before it: the list must be a sorted set", set.name, i))
-				break
-			}
-		}
+// surface checks capability-surface.json, which may be large, as it is read.
+func (v *verifier) surface(r io.Reader, size int64) error {
+	path := schema.SurfacePath
+	if size > maxDocument {
+		v.report.add(problem(CodeLimit, path, "%d bytes, at most %d are allowed", size, maxDocument))
+		return nil
 	}
+	runID, err := schema.ReadSurface(r, nil)
+	var p *Problem
+	var unsorted *schema.UnsortedError
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &unsorted):
+		v.report.add(problem(CodeSurface, path, "%v", err))
+	case err != nil && schemaRefused(err):
+		v.report.add(problem(schemaCode(err), path, "%v", err))
+		return nil
+	case err != nil:
+		return err
+	}
+	if runID != v.manifest.RunID {
+		v.report.add(problem(CodeRunID, path, "run_id is %.128q, the manifest says %q", runID, v.manifest.RunID))
+	}
+	return nil
 }
 
 // health checks the rules of observation health.

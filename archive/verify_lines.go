@@ -22,7 +22,7 @@ const chunkBytes = 256 << 10
 // chunks, workers check the chunks, and what they find is put in order.
 type lineVerifier struct {
 	report *Report
-	runID  []byte
+	runID  string
 	work   chan chunk
 	free   chan []byte
 	done   sync.WaitGroup
@@ -225,7 +225,7 @@ func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 		if c.layer == schema.TurnsPath && !isIndexed(line, info.Seq) {
 			v.problem(problem(CodeSeq, c.layer, "index is not seq, %d", info.Seq), n)
 		}
-		if !bytes.Equal(info.RunID, v.runID) {
+		if info.RunID != v.runID {
 			v.problem(problem(CodeRunID, c.layer, "run_id is %.128q, the manifest says %q", info.RunID, v.runID), n)
 		}
 		if c.layer == schema.EventsPath && (string(info.Type) == schema.RunStarted) != (n == 0) {

@@ -139,6 +139,9 @@ type KernelEvent struct {
 	// Baseline tells that the check ran before the agent did: phase
 	// "baseline", left out when false.
 	Baseline bool // phase
+	// V0 tells that the line was read in the closed v0 form, which has no t_ns. It
+	// is not written.
+	V0 bool
 	// Late tells that the event reached the recorder after its place in time
 	// had been written, so its line is out of order. Left out when false.
 	Late bool // late

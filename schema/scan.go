@@ -69,7 +69,10 @@ func (c *LineChecker) scan(line []byte) (info LineInfo, ok bool) {
 			if class != classString {
 				return info, false
 			}
-			info.RunID = raw[1 : len(raw)-1]
+			if id := raw[1 : len(raw)-1]; string(id) != c.run {
+				c.run = string(id)
+			}
+			info.RunID = c.run
 			have |= 2
 		case "seq":
 			seq, err := strconv.ParseUint(string(raw), 10, 64)

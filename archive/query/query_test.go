@@ -31,8 +31,10 @@ func (m *memory) Lines(_ context.Context, layer string) iter.Seq2[[]byte, error]
 		}
 	}
 }
-func (m *memory) Documents(context.Context) (*archive.Documents, error) { return &m.docs, nil }
-func (m *memory) Identity() string                                      { return "sha256:0" }
+func (m *memory) Documents(context.Context, ...string) (*archive.Documents, error) {
+	return &m.docs, nil
+}
+func (m *memory) Identity() string { return "sha256:0" }
 
 func bundle(evs ...schema.KernelEvent) *memory {
 	m := &memory{layers: map[string][]string{}}

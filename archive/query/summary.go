@@ -118,7 +118,7 @@ type Failure struct {
 // Source is the bundle that Summarize reads; *archive.Reader is one.
 type Source interface {
 	Bundle
-	Documents(context.Context) (*archive.Documents, error)
+	Documents(ctx context.Context, without ...string) (*archive.Documents, error)
 	Identity() string
 }
 
@@ -131,7 +131,7 @@ func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 	if limit <= 0 {
 		limit = DefaultLimit
 	}
-	docs, err := src.Documents(ctx)
+	docs, err := src.Documents(ctx, schema.SurfacePath) // not shown, and large
 	if err != nil {
 		return nil, err
 	}

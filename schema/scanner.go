@@ -1,0 +1,171 @@
+package schema
+
+import (
+	"bytes"
+	"errors"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// errNotJSON is what a scanner says of a text; [checkSyntax] says where and why.
+var errNotJSON = errors.New("not JSON")
+
+// scanner reads a JSON text from the front without copying it. It accepts JSON in
+// UTF-8 alone, and leaves it to the caller to refuse keys that are repeated.
+type scanner struct {
+	b []byte
+	i int
+}
+
+// space goes to the next byte that is not white space, and returns it; 0 at the end.
+func (s *scanner) space() byte {
+	for ; s.i < len(s.b); s.i++ {
+		switch c := s.b[s.i]; c {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+func (s *scanner) byte(c byte) bool {
+	if s.space() != c {
+		return false
+	}
+	s.i++
+	return true
+}
+
+func (s *scanner) word(w string) bool {
+	s.space()
+	if !bytes.HasPrefix(s.b[s.i:], []byte(w)) {
+		return false
+	}
+	s.i += len(w)
+	return true
+}
+
+// end tells that there is nothing more.
+func (s *scanner) end() error {
+	if s.space(); s.i < len(s.b) {
+		return errNotJSON
+	}
+	return nil
+}
+
+// object reads an object; value is called at each value, which it has to read. key
+// may be a part of the text.
+func (s *scanner) object(value func(key []byte) error) error {
+	if !s.byte('{') {
+		return errors.New("is not an object")
+	}
+	if s.byte('}') {
+		return nil
+	}
+	for {
+		key, err := s.str()
+		if err != nil {
+			return err
+		}
+		if !s.byte(':') {
+			return errNotJSON
+		}
+		if err := value(key); err != nil {
+			return err
+		}
+		if s.byte('}') {
+			return nil
+		}
+		if !s.byte(',') {
+			return errNotJSON
+		}
+	}
+}
+
+// array reads an array; value is called at each value, which it has to read.
+func (s *scanner) array(value func() error) error {
+	if !s.byte('[') {
+		return errors.New("is not an array")
+	}
+	if s.byte(']') {
+		return nil
+	}
+	for {
+		if err := value(); err != nil {
+			return err
+		}
+		if s.byte(']') {
+			return nil
+		}
+		if !s.byte(',') {
+			return errNotJSON
+		}
+	}
+}
+
+// str reads a string. What it returns may be a part of the text.
+func (s *scanner) str() ([]byte, error) {
+	if s.space() != '"' {
+		return nil, errors.New("is not a string")
+	}
+	start := s.i + 1
+	for i := start; i < len(s.b); i++ {
+		if c := s.b[i]; c == '"' {
+			s.i = i + 1
+			return s.b[start:i], nil
+		} else if !plain[c] {
+			return s.hardString(start, i)
+		}
+	}
+	return nil, errNotJSON
+}
+
+// hardString is str from the first byte that does not stand for itself in ASCII.
+func (s *scanner) hardString(start, i int) ([]byte, error) {
+	escaped := false
+	for ; i < len(s.b); i++ {
+		switch c := s.b[i]; {
+		case c == '"':
+			text := s.b[start:i]
+			s.i = i + 1
+			if !escaped {
+				if !utf8.Valid(text) {
+					return nil, errNotJSON
+				}
+				return text, nil
+			}
+			text, err := jsontext.AppendUnquote(nil, s.b[start-1:s.i])
+			if err != nil {
+				return nil, errNotJSON
+			}
+			return text, nil
+		case c == '\\':
+			escaped = true
+			i++
+		case c < 0x20:
+			return nil, errNotJSON
+		}
+	}
+	return nil, errNotJSON
+}
+
+// number reads the text of a number, as far as it is digits with a sign: any other
+// is no whole number, and refused. What it returns is a part of the text.
+func (s *scanner) number() ([]byte, error) {
+	s.space()
+	start := s.i
+	if s.i < len(s.b) && s.b[s.i] == '-' {
+		s.i++
+	}
+	digits := s.i
+	for s.i < len(s.b) && '0' <= s.b[s.i] && s.b[s.i] <= '9' {
+		s.i++
+	}
+	n := s.b[digits:s.i]
+	if len(n) == 0 || n[0] == '0' && len(n) > 1 || s.i < len(s.b) && bytes.IndexByte([]byte(".eE"), s.b[s.i]) >= 0 {
+		return nil, errors.New("is not a whole number in plain digits")
+	}
+	return s.b[start:s.i], nil
+}
