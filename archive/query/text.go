@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // clean makes a recorded string fit for a terminal: what isn't printable
@@ -87,3 +89,11 @@ func Clean(s string) string          { return clean(s) }
 func QuoteArgs(args []string) string { return quoteArgs(args) }
 func Cut(s string, n int) string     { return cut(s, n) }
 func Size(n uint64) string           { return size(n) }
+
+// IsPath reports whether a kind's value is a path.
+func IsPath(k schema.KernelKind) bool { return isPath(k) }
+
+// Outcome is a word for how an event ended, and What its object and what else
+// matters about it, fit for a terminal.
+func Outcome(e *schema.KernelEvent) string { return outcome(e) }
+func What(e *schema.KernelEvent) string    { return what(e) }

@@ -175,3 +175,6 @@ func mode(e *schema.KernelEvent) string {
 	}
 	return m
 }
+
+// WriteLine writes one line of a bundle as [WriteNDJSON] does, without its newline.
+func WriteLine(b *bufio.Writer, line []byte) { writeLine(b, line) }

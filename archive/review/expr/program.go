@@ -1,0 +1,116 @@
+package expr
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/ext"
+	"cel.dev/cel-go/interpreter"
+)
+
+// maxExpr bounds an expression, in bytes.
+const maxExpr = 16 << 10
+
+// maxCost bounds one evaluation, in CEL's units: about one for each step.
+const maxCost = 1_000_000
+
+// Error is an expression that cannot be compiled.
+type Error struct {
+	Expr   string
+	Detail string // with the place in the expression
+}
+
+func (e *Error) Error() string { return "bad expression: " + e.Detail }
+
+// Program is a compiled expression. It is safe for concurrent use.
+type Program struct {
+	program cel.Program
+	names   []string
+}
+
+// environments are made once for each subject: that is most of the cost of
+// compiling.
+var environments = map[Subject]func() (*cel.Env, error){}
+
+func init() {
+	for _, s := range Subjects {
+		environments[s] = sync.OnceValues(func() (*cel.Env, error) { return environment(s) })
+	}
+}
+
+func environment(s Subject) (*cel.Env, error) {
+	opts := []cel.EnvOption{ext.Strings(), ext.Sets(), cel.CrossTypeNumericComparisons(true)}
+	for _, v := range Vars(s) {
+		opts = append(opts, cel.Variable(v.Name, v.Type))
+	}
+	opts = append(opts, globFunction())
+	return cel.NewEnv(opts...)
+}
+
+// Compile checks an expression over a subject; it must yield a bool. The error
+// is an *Error.
+func Compile(s Subject, text string) (*Program, error) {
+	fail := func(format string, args ...any) (*Program, error) {
+		return nil, &Error{Expr: text, Detail: fmt.Sprintf(format, args...)}
+	}
+	if len(text) > maxExpr {
+		return fail("%d bytes, at most %d are allowed", len(text), maxExpr)
+	}
+	make, ok := environments[s]
+	if !ok {
+		return fail("there is no subject %q", s)
+	}
+	env, err := make()
+	if err != nil {
+		return fail("%v", err)
+	}
+	ast, issues := env.Compile(text)
+	if err := issues.Err(); err != nil {
+		return fail("%v", err)
+	}
+	if !ast.OutputType().IsExactType(cel.BoolType) {
+		return fail("it yields %s, and must be true or false", ast.OutputType())
+	}
+	prg, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost))
+	if err != nil {
+		return fail("%v", err)
+	}
+	p := &Program{program: prg}
+	for _, r := range ast.NativeRep().ReferenceMap() {
+		if r.Name != "" && !slices.Contains(p.names, r.Name) {
+			p.names = append(p.names, r.Name)
+		}
+	}
+	slices.Sort(p.names)
+	return p, nil
+}
+
+// Uses reports whether the expression refers to any of the variables.
+func (p *Program) Uses(names ...string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(p.names, n) })
+}
+
+// UsesPrefix reports whether the expression refers to a variable of a group,
+// such as "health.".
+func (p *Program) UsesPrefix(prefix string) bool {
+	return slices.ContainsFunc(p.names, func(n string) bool { return strings.HasPrefix(n, prefix) })
+}
+
+// Eval evaluates the expression. An error is of the evaluation: an element that
+// is not there, a bad conversion, too much work.
+func (p *Program) Eval(a interpreter.Activation) (bool, error) {
+	v, _, err := p.program.Eval(a)
+	if err != nil {
+		return false, err
+	}
+	b, ok := v.(types.Bool)
+	return ok && bool(b), nil
+}
+
+// native turns a Go value into one of CEL.
+func native(v any) ref.Val { return types.DefaultTypeAdapter.NativeToValue(v) }

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/archive/query"
+	"github.com/assay-run/assay-run/archive/review"
+	"github.com/assay-run/assay-run/archive/review/expr"
+	"github.com/assay-run/assay-run/archive/review/find"
+	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// exitNone is the exit code of a query that found nothing, as grep's.
+const exitNone = 1
+
+func (a *app) queryCommand() *cobra.Command {
+	var of string
+	var table, count, unverified, types bool
+	var limit uint64
+	cmd := &cobra.Command{
+		Use:   "query [flags] EXPR BUNDLE...",
+		Short: "Find events, processes, calls, turns or runs in bundles",
+		Long: `query prints what an expression is true for, in one bundle or in many. The
+expression is CEL (cel.dev) over the variables that --types lists; it is checked
+before anything is read. TEXT.glob("/etc/**") is there beside CEL's own functions.
+
+Events and turns are printed as they stand in the bundle, everything else as one
+JSON object a line.
+
+Exit status: 0 something was found; 1 nothing was; 2 something went wrong.`,
+		Example: `  assay-run query 'kind == "connect" && !host.endsWith(".example.com")' run.tar.gz
+  assay-run query --table 'writes && !path.startsWith(run.workdir)' *.tar.gz
+  assay-run query --of calls 'beyond || decision == "deny"' run.tar.gz
+  assay-run query --of runs 'run.exit_code != 0 && health.kernel == "complete"' *.tar.gz
+  assay-run query --types --of processes`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if !types && len(args) < 2 {
+				return a.usage(cmd, errors.New("query takes an expression and at least one bundle"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			subject := expr.Subject(of)
+			if !slices.Contains(expr.Subjects, subject) {
+				return a.usage(cmd, fmt.Errorf("--of is %q, want one of %v", of, expr.Subjects))
+			}
+			if types {
+				return a.printTypes(subject)
+			}
+			p, err := expr.Compile(subject, args[0])
+			if err != nil {
+				return console.WithHint(err, "assay-run query --types --of %s lists the variables", of)
+			}
+			set, err := a.open(cmd.Context(), args[1:], !unverified)
+			if err != nil {
+				return err
+			}
+			defer set.Close()
+			f := &finder{app: a, out: bufio.NewWriterSize(a.stdout, 64<<10), table: table, quiet: count, limit: limit, many: len(set.Bundles) > 1}
+			bar := a.progress("searching")
+			defer bar.Done()
+			for i, b := range set.Bundles {
+				bar.Step(i, len(set.Bundles), b.Name)
+				if err := f.bundle(cmd.Context(), b, subject, p); err != nil {
+					f.out.Flush()
+					return err
+				}
+			}
+			bar.Done()
+			if count {
+				fmt.Fprintln(f.out, f.found)
+			}
+			if err := f.out.Flush(); err != nil {
+				return err
+			}
+			if f.found == 0 {
+				return console.ExitError{Code: exitNone}
+			}
+			return nil
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&of, "of", string(expr.Events), "look at each of these `THINGS`: events, processes, calls, turns, runs")
+	fs.BoolVar(&table, "table", false, "print a table for people")
+	fs.BoolVarP(&count, "count", "c", false, "print only how many there are")
+	fs.Uint64Var(&limit, "limit", 0, "stop after `N`; 0 is all")
+	fs.BoolVar(&unverified, "unverified", false, "also search bundles that do not verify")
+	fs.BoolVar(&types, "types", false, "list the variables and their types, and stop")
+	return cmd
+}
+
+func (a *app) printTypes(s expr.Subject) error {
+	var b strings.Builder
+	for _, v := range expr.Vars(s) {
+		fmt.Fprintf(&b, "%-18s %-20s %s\n", v.Name, v.Type, v.Doc)
+	}
+	_, err := a.stdout.WriteString(b.String())
+	return err
+}
+
+// finder prints what was found.
+type finder struct {
+	*app
+	out                *bufio.Writer
+	table, quiet, many bool
+	limit, found       uint64
+	err                error // of printing
+}
+
+func (f *finder) bundle(ctx context.Context, b *review.Bundle, s expr.Subject, p *expr.Program) (err error) {
+	if f.limit > 0 && f.found >= f.limit {
+		return nil
+	}
+	switch s {
+	case expr.Events:
+		var k schema.KernelEvent
+		err = find.Events(ctx, b, p, func(line []byte) bool {
+			if !f.table {
+				return f.line(line)
+			}
+			if f.err = schema.DecodeKernelEvent(line, &k); f.err != nil {
+				return false
+			}
+			return f.row(b, "%12.6f %8d  %-14s %-10s %s", float64(k.TNS)/1e9, k.PID, k.Kind, query.Outcome(&k), query.What(&k))
+		})
+	case expr.Turns:
+		err = find.Turns(ctx, b, p, func(t *schema.Turn, line []byte) bool {
+			if !f.table {
+				return f.line(line)
+			}
+			return f.row(b, "%12.6f %-24s %-10s %s", float64(t.TStartNS)/1e9, query.Clean(t.Tool), query.Clean(t.RejectedBy), query.Clean(t.ToolCallID))
+		})
+	case expr.Processes:
+		err = find.Processes(ctx, b, p, func(x *find.Process) bool {
+			if !f.table {
+				return f.document(x)
+			}
+			return f.row(b, "%12.6f %8d %8d %s", float64(x.StartNS)/1e9, x.PID, x.PPID, query.Cut(query.QuoteArgs(x.Argv), 160))
+		})
+	case expr.Calls:
+		err = find.Calls(b, p, func(c *schema.Binding) bool {
+			if !f.table {
+				return f.document(struct {
+					RunID string `json:"run_id"`
+					*schema.Binding
+				}{b.RunID(), c})
+			}
+			return f.row(b, "%-28s %-20s %-8s %6d", query.Clean(c.ToolCallID), query.Clean(c.Tool), query.Clean(c.PolicyDecision), c.KernelEventCount)
+		})
+	case expr.Runs:
+		var ok bool
+		if ok, err = find.Run(b, p); ok && !f.table {
+			f.document(runRow{b.RunID(), b.Name, b.Identity(), b.Docs.Result.Outcome, b.Docs.Result.ExitCode, b.Docs.Run.Command})
+		} else if ok {
+			f.row(b, "%s %-12s %s", query.Clean(b.RunID()), query.Clean(b.Docs.Result.Outcome), query.Cut(query.QuoteArgs(b.Docs.Run.Command), 120))
+		}
+	}
+	return errors.Join(err, f.err)
+}
+
+// runRow is a bundle as query prints it.
+type runRow struct {
+	RunID    string   `json:"run_id"`
+	Bundle   string   `json:"bundle"`
+	Identity string   `json:"identity"`
+	Outcome  string   `json:"outcome"`
+	ExitCode *int     `json:"exit_code"`
+	Command  []string `json:"command"`
+}
+
+// more counts something that was found and reports whether to go on after it.
+func (f *finder) more() bool {
+	f.found++
+	return f.err == nil && (f.limit == 0 || f.found < f.limit)
+}
+
+func (f *finder) line(line []byte) bool {
+	if !f.quiet {
+		query.WriteLine(f.out, line)
+		f.err = f.out.WriteByte('\n')
+	}
+	return f.more()
+}
+
+func (f *finder) document(v any) bool {
+	line, err := schema.Line(v)
+	if err != nil {
+		f.err = err
+		return false
+	}
+	return f.line(line[:len(line)-1])
+}
+
+// row prints a row of a table, with the bundle's name where there are several.
+func (f *finder) row(b *review.Bundle, format string, args ...any) bool {
+	if f.quiet {
+		return f.more()
+	}
+	if f.many {
+		fmt.Fprintf(f.out, "%-24s ", query.Cut(query.Clean(b.Name), 24))
+	}
+	_, f.err = fmt.Fprintln(f.out, strings.TrimRight(fmt.Sprintf(format, args...), " "))
+	return f.more()
+}
