@@ -74,13 +74,13 @@ and changes none. "assay-run show" and its like run it.
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return a.usage(cmd, err)
 	})
-	root.AddCommand(a.queryCommand(), a.diffCommand())
+	root.AddCommand(a.queryCommand(), a.diffCommand(), a.gateCommand())
 	return root
 }
 
 // usageCodes are the exit codes of commands that were called wrongly, where it
 // is another than exitFailed.
-var usageCodes = map[string]int{}
+var usageCodes = map[string]int{"gate": exitRules}
 
 // usage is the error of a command that was called wrongly.
 func (a *app) usage(cmd *cobra.Command, err error) error {

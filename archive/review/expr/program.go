@@ -31,6 +31,7 @@ func (e *Error) Error() string { return "bad expression: " + e.Detail }
 type Program struct {
 	program cel.Program
 	names   []string
+	negated bool
 }
 
 // environments are made once for each subject: that is most of the cost of
@@ -109,8 +110,15 @@ func (p *Program) Eval(a interpreter.Activation) (bool, error) {
 		return false, err
 	}
 	b, ok := v.(types.Bool)
-	return ok && bool(b), nil
+	return ok && bool(b) != p.negated, nil
 }
 
 // native turns a Go value into one of CEL.
 func native(v any) ref.Val { return types.DefaultTypeAdapter.NativeToValue(v) }
+
+// Not is the program with the opposite answer.
+func (p *Program) Not() *Program {
+	q := *p
+	q.negated = !p.negated
+	return &q
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/archive/review"
+	"github.com/assay-run/assay-run/archive/review/findings"
+	"github.com/assay-run/assay-run/archive/review/gate"
+	"github.com/assay-run/assay-run/cmd/internal/console"
+)
+
+// Exit codes of gate.
+const (
+	exitFail    = 1
+	exitUnknown = 2
+	exitRules   = 3
+	exitBundle  = 4
+)
+
+var gateCodes = map[gate.State]int{gate.Pass: 0, gate.Fail: exitFail, gate.Unknown: exitUnknown}
+
+func (a *app) gateCommand() *cobra.Command {
+	var rulesFile, format, output string
+	var unverified, init bool
+	cmd := &cobra.Command{
+		Use:   "gate --rules FILE [flags] BUNDLE...",
+		Short: "Judge bundles by rules",
+		Long: `gate judges bundles by the rules in a YAML file:
+
+  rules:
+  - only_workspace_writes: true          # or {also: ["/tmp/**"]}
+  - only_hosts: ["api.example.com", "*.pypi.org", "10.0.0.0/8"]
+  - only_programs: [git, "python3*", "/usr/bin/**"]
+  - no_privileged: true                  # setuid, mount, ptrace, bpf, ...
+  - contract_passed: true
+  - no_undeclared_actions: true          # outside of every reported tool call
+  - no_new_capability_against: good.tar.gz
+  - expr: 'run.exit_code == 0 && run.seconds < 600.0'
+  - expr: {name: no_shell_history, of: events, never: 'path.endsWith("_history")'}
+  - expr: {name: it_tests, of: processes, some: 'argv[0] == "pytest"'}
+  allow_unknown: [only_hosts]
+
+"assay-run query --types" lists what expressions are about. A rule that the
+bundle's health does not support is unknown, and does not pass unless
+allow_unknown names it.
+
+In GitHub Actions, annotations and a job summary are written beside the text.
+
+Exit status: 0 all pass; 1 one fails; 2 one is unknown and none fails; 3 the rules
+are bad; 4 a bundle cannot be read or does not verify.`,
+		Example: `  assay-run gate --rules rules.yaml run.tar.gz
+  assay-run gate --init good.tar.gz > rules.yaml
+  assay-run gate --rules rules.yaml --format junit -o gate.xml nightly/*.tar.gz`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case init && len(args) != 1:
+				return a.usage(cmd, errors.New("gate --init takes one bundle"))
+			case !init && rulesFile == "":
+				return a.usage(cmd, errors.New("--rules is missing"))
+			case len(args) == 0:
+				return a.usage(cmd, errors.New("gate takes at least one bundle"))
+			case gateFormats[format] == nil:
+				return a.usage(cmd, fmt.Errorf("--format is %q, want text, json, junit, ctrf, sarif or github", format))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if init {
+				return a.initRules(ctx, args)
+			}
+			rules, err := gate.Load(ctx, rulesFile)
+			if err != nil {
+				return console.ExitError{Code: exitRules, Err: console.WithHint(err, "assay-run gate --help shows a rule file")}
+			}
+			defer rules.Close()
+			set, err := a.open(ctx, args, !unverified)
+			if err != nil {
+				return console.ExitError{Code: exitBundle, Err: err}
+			}
+			defer set.Close()
+			report, err := gate.Judge(ctx, rules, set.Bundles)
+			if err != nil {
+				return console.ExitError{Code: exitBundle, Err: err}
+			}
+			if err := a.writeGate(report, set.Bundles, format, output); err != nil {
+				return console.ExitError{Code: exitBundle, Err: err}
+			}
+			if code := gateCodes[report.State]; code != 0 {
+				return console.ExitError{Code: code}
+			}
+			return nil
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&rulesFile, "rules", "", "judge by the rules in `FILE`")
+	fs.StringVar(&format, "format", "text", "write `FORMAT`: text, json, junit, ctrf, sarif, github")
+	fs.StringVarP(&output, "output", "o", "", "write to `FILE`, and the text to stdout as well")
+	fs.BoolVar(&init, "init", false, "print rules that a good run passes, and stop")
+	fs.BoolVar(&unverified, "unverified", false, "also judge bundles that do not verify: what they do not show stays unknown")
+	return cmd
+}
+
+var gateFormats = map[string]func(io.Writer, *gate.Report, []findings.Suite) error{
+	"text":  func(w io.Writer, r *gate.Report, _ []findings.Suite) error { return r.WriteText(w) },
+	"json":  func(w io.Writer, r *gate.Report, _ []findings.Suite) error { return writeDocument(w, r) },
+	"junit": func(w io.Writer, _ *gate.Report, s []findings.Suite) error { return findings.WriteJUnit(w, s) },
+	"ctrf": func(w io.Writer, _ *gate.Report, s []findings.Suite) error {
+		return findings.WriteCTRF(w, version(), s)
+	},
+	"sarif": func(w io.Writer, _ *gate.Report, s []findings.Suite) error {
+		return findings.WriteSARIF(w, version(), s)
+	},
+	"github": func(w io.Writer, _ *gate.Report, s []findings.Suite) error { return findings.WriteAnnotations(w, s) },
+}
+
+func (a *app) initRules(ctx context.Context, args []string) error {
+	set, err := a.open(ctx, args, true)
+	if err != nil {
+		return console.ExitError{Code: exitBundle, Err: err}
+	}
+	defer set.Close()
+	if _, err := a.stdout.Write(gate.Init(set.Bundles[0])); err != nil {
+		return console.ExitError{Code: exitBundle, Err: err}
+	}
+	return nil
+}
+
+// writeGate writes the report, and in GitHub Actions annotations and a job
+// summary beside it.
+func (a *app) writeGate(r *gate.Report, bundles []*review.Bundle, format, output string) error {
+	suites := r.Suites(bundles)
+	if output != "" {
+		if err := writeFile(output, func(w io.Writer) error { return gateFormats[format](w, r, suites) }); err != nil {
+			return err
+		}
+		format = "text"
+	}
+	if err := gateFormats[format](a.stdout, r, suites); err != nil {
+		return err
+	}
+	if os.Getenv("GITHUB_ACTIONS") != "true" {
+		return nil
+	}
+	if format == "text" {
+		if err := findings.WriteAnnotations(a.stdout, suites); err != nil {
+			return err
+		}
+	}
+	return a.jobSummary(func(w io.Writer, limit int) error { return findings.WriteSummary(w, suites, limit) })
+}
+
+// jobSummary appends to the summary of a GitHub Actions job as much as it may
+// still hold.
+func (a *app) jobSummary(write func(io.Writer, int) error) error {
+	path := os.Getenv("GITHUB_STEP_SUMMARY")
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("write the job summary: %w", err)
+	}
+	info, err := f.Stat()
+	if err == nil {
+		if room := findings.MaxGitHubSummary - int(info.Size()); room > 1000 {
+			err = write(f, room)
+		} else {
+			a.say.Warning("the job summary is full; nothing was added to it")
+		}
+	}
+	return errors.Join(err, f.Close())
+}
