@@ -7,4 +7,13 @@
 #include "packets.h"
 #include "uring.h"
 
+/* Keeps in the object the types that only user space names. */
+struct {
+	struct counter counter;
+	struct slot slot;
+	struct endpoint endpoint;
+	struct traffic traffic;
+	struct owner owner;
+} *shared_types;
+
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -46,6 +46,16 @@ type AssayEndpoint struct {
 	Addr   [16]uint8
 }
 
+type AssayOwner struct {
+	_      structs.HostLayout
+	Start  uint64
+	Cgroup uint64
+	Tgid   uint32
+	Tid    uint32
+	Ppid   uint32
+	Pad    uint32
+}
+
 type AssayPlaceOf struct {
 	_       structs.HostLayout
 	Fd      uint32
@@ -76,6 +86,30 @@ type AssayRecord struct {
 	Slot   uint32
 	Nr     uint16
 	Cpu    uint16
+	Serial uint32
+	Stream uint16
+	Pad    uint16
+}
+
+type AssayScope struct {
+	_      structs.HostLayout
+	Cgroup uint64
+	Epoch  uint32
+	N      uint32
+	Handle [4]uint32
+}
+
+type AssaySession struct {
+	_          structs.HostLayout
+	Cgroup     uint64
+	Handle     uint32
+	Wake       [2]uint32
+	Deeper     uint32
+	Generation uint64
+	Unsettled  uint64
+	LastWake   uint64
+	NetIds     uint64
+	Pad        [9]uint64
 }
 
 type AssaySlot struct {
@@ -122,44 +156,42 @@ type AssayTraffic struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	AssayMapCounters   = "counters"
-	AssayMapEndpoints  = "endpoints"
-	AssayMapMembers    = "members"
-	AssayMapOwners     = "owners"
-	AssayMapPendings   = "pendings"
-	AssayMapRing       = "ring"
-	AssayMapScratches  = "scratches"
-	AssayMapSession    = "session"
-	AssayMapSlots      = "slots"
-	AssayProgBind4     = "bind4"
-	AssayProgBind6     = "bind6"
-	AssayProgConnect4  = "connect4"
-	AssayProgConnect6  = "connect6"
-	AssayProgExeced    = "execed"
-	AssayProgExited    = "exited"
-	AssayProgForked    = "forked"
-	AssayProgLocate    = "locate"
-	AssayProgMoved     = "moved"
-	AssayProgSendmsg4  = "sendmsg4"
-	AssayProgSendmsg6  = "sendmsg6"
-	AssayProgSettled   = "settled"
-	AssayProgSkbIn     = "skb_in"
-	AssayProgSkbOut    = "skb_out"
-	AssayProgSubmitted = "submitted"
-	AssayProgSysExit   = "sys_exit"
-	AssayVarCacheAt    = "cache_at"
-	AssayVarCacheShift = "cache_shift"
-	AssayVarGeneration = "generation"
-	AssayVarLastWake   = "last_wake"
-	AssayVarMountedBit = "mounted_bit"
-	AssayVarNetIds     = "net_ids"
-	AssayVarSeed       = "seed"
-	AssayVarSessionId  = "session_id"
-	AssayVarSlotMask   = "slot_mask"
-	AssayVarSyscalls   = "syscalls"
-	AssayVarSyscalls32 = "syscalls32"
-	AssayVarUnsettled  = "unsettled"
-	AssayVarWakeBytes  = "wake_bytes"
+	AssayMapCounters    = "counters"
+	AssayMapEndpoints   = "endpoints"
+	AssayMapEpochs      = "epochs"
+	AssayMapHomes       = "homes"
+	AssayMapMembers     = "members"
+	AssayMapNumbers     = "numbers"
+	AssayMapOwners      = "owners"
+	AssayMapPendings    = "pendings"
+	AssayMapRings       = "rings"
+	AssayMapScopes      = "scopes"
+	AssayMapScratches   = "scratches"
+	AssayMapSessions    = "sessions"
+	AssayMapSlots       = "slots"
+	AssayProgBind4      = "bind4"
+	AssayProgBind6      = "bind6"
+	AssayProgConnect4   = "connect4"
+	AssayProgConnect6   = "connect6"
+	AssayProgExeced     = "execed"
+	AssayProgExited     = "exited"
+	AssayProgForked     = "forked"
+	AssayProgLocate     = "locate"
+	AssayProgMoved      = "moved"
+	AssayProgSendmsg4   = "sendmsg4"
+	AssayProgSendmsg6   = "sendmsg6"
+	AssayProgSettled    = "settled"
+	AssayProgSkbIn      = "skb_in"
+	AssayProgSkbOut     = "skb_out"
+	AssayProgSubmitted  = "submitted"
+	AssayProgSysExit    = "sys_exit"
+	AssayVarCacheAt     = "cache_at"
+	AssayVarCacheShift  = "cache_shift"
+	AssayVarMountedBit  = "mounted_bit"
+	AssayVarSeed        = "seed"
+	AssayVarSharedTypes = "shared_types"
+	AssayVarSyscalls    = "syscalls"
+	AssayVarSyscalls32  = "syscalls32"
 )
 
 // LoadAssay returns the embedded CollectionSpec for Assay.
@@ -228,12 +260,16 @@ type AssayProgramSpecs struct {
 type AssayMapSpecs struct {
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Endpoints *ebpf.MapSpec `ebpf:"endpoints"`
+	Epochs    *ebpf.MapSpec `ebpf:"epochs"`
+	Homes     *ebpf.MapSpec `ebpf:"homes"`
 	Members   *ebpf.MapSpec `ebpf:"members"`
+	Numbers   *ebpf.MapSpec `ebpf:"numbers"`
 	Owners    *ebpf.MapSpec `ebpf:"owners"`
 	Pendings  *ebpf.MapSpec `ebpf:"pendings"`
-	Ring      *ebpf.MapSpec `ebpf:"ring"`
+	Rings     *ebpf.MapSpec `ebpf:"rings"`
+	Scopes    *ebpf.MapSpec `ebpf:"scopes"`
 	Scratches *ebpf.MapSpec `ebpf:"scratches"`
-	Session   *ebpf.MapSpec `ebpf:"session"`
+	Sessions  *ebpf.MapSpec `ebpf:"sessions"`
 	Slots     *ebpf.MapSpec `ebpf:"slots"`
 }
 
@@ -241,19 +277,13 @@ type AssayMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type AssayVariableSpecs struct {
-	CacheAt    *ebpf.VariableSpec `ebpf:"cache_at"`
-	CacheShift *ebpf.VariableSpec `ebpf:"cache_shift"`
-	Generation *ebpf.VariableSpec `ebpf:"generation"`
-	LastWake   *ebpf.VariableSpec `ebpf:"last_wake"`
-	MountedBit *ebpf.VariableSpec `ebpf:"mounted_bit"`
-	NetIds     *ebpf.VariableSpec `ebpf:"net_ids"`
-	Seed       *ebpf.VariableSpec `ebpf:"seed"`
-	SessionId  *ebpf.VariableSpec `ebpf:"session_id"`
-	SlotMask   *ebpf.VariableSpec `ebpf:"slot_mask"`
-	Syscalls   *ebpf.VariableSpec `ebpf:"syscalls"`
-	Syscalls32 *ebpf.VariableSpec `ebpf:"syscalls32"`
-	Unsettled  *ebpf.VariableSpec `ebpf:"unsettled"`
-	WakeBytes  *ebpf.VariableSpec `ebpf:"wake_bytes"`
+	CacheAt     *ebpf.VariableSpec `ebpf:"cache_at"`
+	CacheShift  *ebpf.VariableSpec `ebpf:"cache_shift"`
+	MountedBit  *ebpf.VariableSpec `ebpf:"mounted_bit"`
+	Seed        *ebpf.VariableSpec `ebpf:"seed"`
+	SharedTypes *ebpf.VariableSpec `ebpf:"shared_types"`
+	Syscalls    *ebpf.VariableSpec `ebpf:"syscalls"`
+	Syscalls32  *ebpf.VariableSpec `ebpf:"syscalls32"`
 }
 
 // AssayObjects contains all objects after they have been loaded into the kernel.
@@ -278,12 +308,16 @@ func (o *AssayObjects) Close() error {
 type AssayMaps struct {
 	Counters  *ebpf.Map `ebpf:"counters"`
 	Endpoints *ebpf.Map `ebpf:"endpoints"`
+	Epochs    *ebpf.Map `ebpf:"epochs"`
+	Homes     *ebpf.Map `ebpf:"homes"`
 	Members   *ebpf.Map `ebpf:"members"`
+	Numbers   *ebpf.Map `ebpf:"numbers"`
 	Owners    *ebpf.Map `ebpf:"owners"`
 	Pendings  *ebpf.Map `ebpf:"pendings"`
-	Ring      *ebpf.Map `ebpf:"ring"`
+	Rings     *ebpf.Map `ebpf:"rings"`
+	Scopes    *ebpf.Map `ebpf:"scopes"`
 	Scratches *ebpf.Map `ebpf:"scratches"`
-	Session   *ebpf.Map `ebpf:"session"`
+	Sessions  *ebpf.Map `ebpf:"sessions"`
 	Slots     *ebpf.Map `ebpf:"slots"`
 }
 
@@ -291,12 +325,16 @@ func (m *AssayMaps) Close() error {
 	return _AssayClose(
 		m.Counters,
 		m.Endpoints,
+		m.Epochs,
+		m.Homes,
 		m.Members,
+		m.Numbers,
 		m.Owners,
 		m.Pendings,
-		m.Ring,
+		m.Rings,
+		m.Scopes,
 		m.Scratches,
-		m.Session,
+		m.Sessions,
 		m.Slots,
 	)
 }
@@ -305,19 +343,13 @@ func (m *AssayMaps) Close() error {
 //
 // It can be passed to LoadAssayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type AssayVariables struct {
-	CacheAt    *ebpf.Variable `ebpf:"cache_at"`
-	CacheShift *ebpf.Variable `ebpf:"cache_shift"`
-	Generation *ebpf.Variable `ebpf:"generation"`
-	LastWake   *ebpf.Variable `ebpf:"last_wake"`
-	MountedBit *ebpf.Variable `ebpf:"mounted_bit"`
-	NetIds     *ebpf.Variable `ebpf:"net_ids"`
-	Seed       *ebpf.Variable `ebpf:"seed"`
-	SessionId  *ebpf.Variable `ebpf:"session_id"`
-	SlotMask   *ebpf.Variable `ebpf:"slot_mask"`
-	Syscalls   *ebpf.Variable `ebpf:"syscalls"`
-	Syscalls32 *ebpf.Variable `ebpf:"syscalls32"`
-	Unsettled  *ebpf.Variable `ebpf:"unsettled"`
-	WakeBytes  *ebpf.Variable `ebpf:"wake_bytes"`
+	CacheAt     *ebpf.Variable `ebpf:"cache_at"`
+	CacheShift  *ebpf.Variable `ebpf:"cache_shift"`
+	MountedBit  *ebpf.Variable `ebpf:"mounted_bit"`
+	Seed        *ebpf.Variable `ebpf:"seed"`
+	SharedTypes *ebpf.Variable `ebpf:"shared_types"`
+	Syscalls    *ebpf.Variable `ebpf:"syscalls"`
+	Syscalls32  *ebpf.Variable `ebpf:"syscalls32"`
 }
 
 // AssayPrograms contains all programs after they have been loaded into the kernel.

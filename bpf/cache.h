@@ -14,24 +14,38 @@ static __always_inline int same(struct slot *e, u64 *key)
 	       e->key[4] == key[4] && e->key[5] == key[5] && e->key[6] == key[6] && e->key[7] == key[7];
 }
 
+/* Names may mean other files from now on. */
+static __always_inline void rearranged(struct scratch *s)
+{
+	struct session *own = session(s->session);
+
+	if (own)
+		own->generation++;
+}
+
 /* Fills in the words of the key that say who, what and how it ended. Words 2
  * to 5 are the caller's: the object. */
 static __always_inline void key_who(struct scratch *s, u32 kind)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
+	struct session *own = session(s->session);
 
+	s->lane = lane_of(kind);
 	s->key[0] = started(t);
 	s->key[1] = (u64)(u32)t->tgid << 32 | (u64)kind << 16 | (u16)s->nr | s->is32 << 15;
 	s->key[6] = s->how << 20 ^ (s->ret < 0 ? (u64)-s->ret : 0);
 	/* A process that executes something else starts over. */
-	s->key[7] = generation ^ (u64)t->self_exec_id << 32;
-	if (unsettled)
+	s->key[7] = (u64)t->self_exec_id << 32;
+	if (!own)
+		return;
+	s->key[7] ^= own->generation;
+	if (own->unsettled)
 		s->key[7] ^= bpf_jiffies64() << 8;
 }
 
 static __always_inline int flush(struct scratch *s, struct slot *e, u32 index)
 {
-	struct counter *c = cell(H_FLUSH);
+	struct counter *c = cell(s->session, H_FLUSH);
 
 	if (!c)
 		return -1;
@@ -53,18 +67,23 @@ __noinline int coalesce(struct scratch *s, struct counter *c)
 {
 	u64 h = seed, tick;
 	struct slot *a, *b, *hit, *old;
+	void *cache;
 	u32 i, j;
 
 	if (!s || !c)
 		return 0;
 	s->has_slot = 0;
+	i = s->session;
+	cache = bpf_map_lookup_elem(&slots, &i);
+	if (!cache)
+		return 0;
 #pragma unroll
 	for (i = 0; i < KEY_WORDS; i++)
 		h = mix(h, s->key[i]);
-	i = s->cpu * (slot_mask + 1) + (h & slot_mask);
+	i = s->cpu * CPU_SLOTS + (s->lane ? FILE_SLOTS + (h & (URGENT_SLOTS - 1)) : h & (FILE_SLOTS - 1));
 	j = i ^ 1;
-	a = bpf_map_lookup_elem(&slots, &i);
-	b = bpf_map_lookup_elem(&slots, &j);
+	a = bpf_map_lookup_elem(cache, &i);
+	b = bpf_map_lookup_elem(cache, &j);
 	if (!a || !b)
 		return 0;
 	if (same(a, s->key))
@@ -103,18 +122,21 @@ miss:
 __noinline int emit_keyed(struct scratch *s, struct counter *c, u32 len)
 {
 	struct slot *e;
-	u32 i;
+	u32 i, number;
+	void *cache;
 
 	if (!s || !c)
 		return 0;
 	i = s->slot;
+	number = s->session;
 	if (s->has_slot) {
 		s->r.bits |= B_SLOT;
 		s->r.slot = i;
 	}
 	if (emit(s, c, len) || !s->has_slot)
 		return 0;
-	e = bpf_map_lookup_elem(&slots, &i);
+	cache = bpf_map_lookup_elem(&slots, &number);
+	e = cache ? bpf_map_lookup_elem(cache, &i) : 0;
 	if (!e)
 		return 0;
 	__builtin_memcpy(e->key, s->key, sizeof(e->key));

@@ -3,6 +3,7 @@
  * They can be preempted and interrupted, so they use no scratch, and atomics. */
 #ifndef ASSAY_CGROUP_H
 #define ASSAY_CGROUP_H
+#include "scope.h"
 #include "socket.h"
 
 #define count(field) __sync_fetch_and_add(&(field), 1)
@@ -14,18 +15,40 @@ struct owner {
 	u32 tgid, tid, ppid, pad;
 };
 
+OF_SESSIONS(owners, BPF_MAP_TYPE_LRU_HASH, 2048, 0, 8, sizeof(struct owner));
+
+/* One more than the number of the session that these programs are attached for, by
+ * its cgroup. 0 while user space has not said it. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 2048);
+	__uint(type, BPF_MAP_TYPE_CGROUP_STORAGE);
 	__type(key, u64);
-	__type(value, struct owner);
-} owners SEC(".maps");
+	__type(value, u64);
+} homes SEC(".maps");
 
-u64 net_ids;
-
-static __always_inline u64 net_id(void)
+/* The number of the session that the program runs for, less than 0 before it has one. */
+static __always_inline s32 home(void)
 {
-	return 1ULL << 63 | __sync_fetch_and_add(&net_ids, 1);
+	u64 *at = bpf_get_local_storage(&homes, 0);
+
+	return (s32)*at - 1;
+}
+
+static __always_inline struct owner *owner_of(u32 session, u64 cookie)
+{
+	void *own = bpf_map_lookup_elem(&owners, &session);
+
+	return own ? bpf_map_lookup_elem(own, &cookie) : 0;
+}
+
+/* Gives a record its number in the session. */
+static __always_inline void number_net(struct record *r, struct session *own)
+{
+	u64 id = __sync_fetch_and_add(&own->net_ids, 1);
+
+	r->id = 1ULL << 63 | id;
+	r->serial = id + 1;
+	r->stream = ST_NET;
+	r->cpu = bpf_get_smp_processor_id();
 }
 
 struct net_record {
@@ -34,12 +57,18 @@ struct net_record {
 };
 
 /* Sends what is known of a peer and of how it went: bits may be B_NO_RESULT. */
-static __always_inline void emit_result(struct counter *c, struct owner *o, struct address *a, u16 kind, u16 hook, u32 bits, s32 ret)
+static __always_inline void emit_result(u32 session_at, struct counter *c, struct owner *o, struct address *a, u16 kind, u16 hook, u32 bits, s32 ret)
 {
+	struct session *own = session(session_at);
+	void *ring = ring_of(session_at, lane_of(kind));
 	struct net_record n = {};
 
+	if (!own || !ring) {
+		count(c->dropped);
+		return;
+	}
 	n.r.t = bpf_ktime_get_boot_ns();
-	n.r.id = net_id();
+	number_net(&n.r, own);
 	n.r.start = o->start;
 	n.r.cgroup = o->cgroup;
 	n.r.tgid = o->tgid;
@@ -51,42 +80,59 @@ static __always_inline void emit_result(struct counter *c, struct owner *o, stru
 	n.r.bits = bits;
 	n.r.seg[S_ENV] = sizeof(n.a);
 	n.a = *a;
-	if (bpf_ringbuf_output(&ring, &n, sizeof(n), BPF_RB_NO_WAKEUP))
+	if (bpf_ringbuf_output(ring, &n, sizeof(n), BPF_RB_NO_WAKEUP))
 		count(c->dropped);
 	else
 		count(c->emitted);
 }
 
 /* Sends a peer without waiting for a result. */
-static __always_inline void emit_peer(struct counter *c, struct owner *o, struct address *a, u16 kind, u16 hook)
+static __always_inline void emit_peer(u32 session, struct counter *c, struct owner *o, struct address *a, u16 kind, u16 hook)
 {
-	emit_result(c, o, a, kind, hook, B_NO_RESULT, 0);
+	emit_result(session, c, o, a, kind, hook, B_NO_RESULT, 0);
 }
 
-/* How the opening of a TCP connection ended, which may be long after connect
- * returned EINPROGRESS, and in whatever context a packet or a timer came. The
- * session's sockets are those that connect4 and connect6 saw. */
-SEC("raw_tp/inet_sock_set_state")
-int BPF_PROG(settled, struct sock *sk, int old, int state)
+/* Reports to one session how the opening of one of its connections ended. */
+__noinline int report_settled(u32 session, u64 sock, u32 state)
 {
+	struct sock *sk = (void *)sock;
 	struct address a = {};
 	struct counter *c;
 	struct owner *o;
-	u64 cookie;
+	u64 cookie = BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
 	s32 err = 0;
 
-	if (old != 2 /* TCP_SYN_SENT */ || (state != 1 /* TCP_ESTABLISHED */ && state != 7 /* TCP_CLOSE */))
-		return 0;
-	cookie = BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
-	if (!cookie || !(o = bpf_map_lookup_elem(&owners, &cookie)) || !(c = cell(H_TCP)))
+	if (!cookie || !(o = owner_of(session, cookie)) || !(c = cell(session, H_TCP)))
 		return 0;
 	count(c->fired);
 	if (state == 7)
 		err = BPF_CORE_READ(sk, sk_err);
-	addresses((u64)sk, &a);
+	addresses(sock, &a);
 	/* Closed without an error of the socket's: its process gave it up, or
 	 * connect itself failed and says why. */
-	emit_result(c, o, &a, K_CONNECT_RESULT, H_TCP, state == 7 && !err ? B_NO_RESULT : 0, -err);
+	emit_result(session, c, o, &a, K_CONNECT_RESULT, H_TCP, state == 7 && !err ? B_NO_RESULT : 0, -err);
+	return 0;
+}
+
+/* How the opening of a TCP connection ended, which may be long after connect
+ * returned EINPROGRESS, and in whatever context a packet or a timer came. The
+ * sessions are those of the socket's cgroup, and their sockets are those that
+ * connect4 and connect6 saw. */
+SEC("raw_tp/inet_sock_set_state")
+int BPF_PROG(settled, struct sock *sk, int old, int state)
+{
+	struct scope in = {};
+	u64 cg;
+	u32 i;
+
+	if (old != 2 /* TCP_SYN_SENT */ || (state != 1 /* TCP_ESTABLISHED */ && state != 7 /* TCP_CLOSE */))
+		return 0;
+	cg = (u64)BPF_CORE_READ(sk, sk_cgrp_data.cgroup);
+	if (!cg)
+		return 0;
+	find_sessions(&in, cg);
+	for (i = 0; i < DEPTH && i < in.n; i++)
+		report_settled(number(&in, i), (u64)sk, state);
 	return 0;
 }
 
@@ -114,40 +160,44 @@ static __always_inline void put_address(u8 *to, struct bpf_sock_addr *ctx, u16 f
 static __always_inline int on_peer(struct bpf_sock_addr *ctx, u16 family, u16 kind, u16 hook)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
-	struct counter *c = cell(hook);
 	struct pending now = {.set = SET_PEER}, *p;
 	struct owner o = {};
+	struct counter *c;
 	u32 tid = t->pid;
+	s32 at = home();
+	void *own;
 	u64 cookie;
 
-	if (!c)
+	if (at < 0 || !(c = cell(at, hook)))
 		return 1;
 	count(c->fired);
 	whose(&o, t);
 	cookie = bpf_get_socket_cookie(ctx);
-	bpf_map_update_elem(&owners, &cookie, &o, BPF_ANY);
+	own = bpf_map_lookup_elem(&owners, &at);
+	if (own)
+		bpf_map_update_elem(own, &cookie, &o, BPF_ANY);
 
 	now.at.family = family;
 	now.at.proto = ctx->protocol;
 	now.at.type = ctx->type;
 	now.at.rport = swap16(ctx->user_port);
 	put_address(now.at.remote, ctx, family);
-	p = bpf_map_lookup_elem(&pendings, &tid);
+	p = get_pending(at, tid);
 	if (t->flags & 0x10 /* PF_IO_WORKER */ || (p && p->uring)) {
 		/* No system call of its own will report this one. */
 		if (p)
-			bpf_map_delete_elem(&pendings, &tid);
-		emit_peer(c, &o, &now.at, kind, hook);
+			drop_pending(at, tid);
+		emit_peer(at, c, &o, &now.at, kind, hook);
 		return 1;
 	}
 	if (p && p->set == SET_PEER && (p->at.rport != now.at.rport || p->at.family != family ||
 			    __builtin_memcmp(p->at.remote, now.at.remote, 16))) {
 		/* Several peers in one call, as sendmmsg can have. */
-		emit_peer(c, &o, &p->at, kind, hook);
+		emit_peer(at, c, &o, &p->at, kind, hook);
 	} else {
 		count(c->filtered); /* the call's exit reports it */
 	}
-	if (bpf_map_update_elem(&pendings, &tid, &now, BPF_ANY))
+	if (put_pending(at, tid, &now))
 		count(c->failed_reads);
 	return 1;
 }
@@ -169,10 +219,11 @@ static __always_inline int on_bind(struct bpf_sock_addr *ctx, u16 family, u16 ho
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct pending now = {.set = SET_OWN}, *p;
-	struct counter *c = cell(hook);
+	struct counter *c;
 	u32 tid = t->pid;
+	s32 at = home();
 
-	if (!c)
+	if (at < 0 || !(c = cell(at, hook)))
 		return 1;
 	count(c->fired);
 	now.at.family = family;
@@ -180,18 +231,18 @@ static __always_inline int on_bind(struct bpf_sock_addr *ctx, u16 family, u16 ho
 	now.at.type = ctx->type;
 	now.at.lport = swap16(ctx->user_port);
 	put_address(now.at.local, ctx, family);
-	p = bpf_map_lookup_elem(&pendings, &tid);
+	p = get_pending(at, tid);
 	if (t->flags & 0x10 /* PF_IO_WORKER */ || (p && p->uring)) {
 		struct owner o = {};
 
 		if (p)
-			bpf_map_delete_elem(&pendings, &tid);
+			drop_pending(at, tid);
 		whose(&o, t);
-		emit_peer(c, &o, &now.at, K_BIND, hook);
+		emit_peer(at, c, &o, &now.at, K_BIND, hook);
 		return 1;
 	}
 	count(c->filtered); /* the call's exit reports it */
-	if (bpf_map_update_elem(&pendings, &tid, &now, BPF_ANY))
+	if (put_pending(at, tid, &now))
 		count(c->failed_reads);
 	return 1;
 }

@@ -32,8 +32,9 @@ enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PROG_ARRAY = 3,
-	BPF_MAP_TYPE_CGROUP_ARRAY = 8,
 	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+	BPF_MAP_TYPE_CGROUP_STORAGE = 19,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
@@ -253,8 +254,13 @@ struct sock_common {
 	struct in6_addr skc_v6_rcv_saddr;
 };
 
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+};
+
 struct sock {
 	struct sock_common __sk_common;
+	struct sock_cgroup_data sk_cgrp_data;
 	u16 sk_type;
 	u16 sk_protocol;
 	int sk_err;

@@ -3,6 +3,7 @@
 #ifndef ASSAY_EXEC_H
 #define ASSAY_EXEC_H
 #include "path.h"
+#include "scope.h"
 
 #define INLINE_ARGS 4096
 #define CHUNK 16384
@@ -16,7 +17,7 @@ static long send_args(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
 	struct copy_args *a = &s->args;
-	struct counter *c = cell(H_EXEC_ARGS);
+	struct counter *c = cell(s->session, H_EXEC_ARGS);
 	u64 n = a->to - a->from;
 
 	if (!n || !c)
@@ -148,11 +149,12 @@ __noinline u32 kernel_str(struct scratch *s, u32 off, u32 seg, u64 from)
 	return off + n - 1;
 }
 
-SEC("raw_tp/sched_process_exec")
-int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bprm)
+/* Reports an exec to the session at hand. */
+__noinline int report_exec(struct scratch *s, u64 task, u32 old_pid, u64 binprm)
 {
+	struct linux_binprm *bprm = (void *)binprm;
+	struct task_struct *p = (void *)task;
 	struct counter *c;
-	struct scratch *s;
 	struct mm_struct *mm;
 	struct fs_struct *fs;
 	struct file *file;
@@ -162,11 +164,7 @@ int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bp
 	u32 off = 0, next;
 	u64 from, len;
 
-	if (!in_scope())
-		return 0;
-	c = cell(H_EXEC);
-	s = scratch(CTX_TASK);
-	if (!c || !s)
+	if (!s || !(c = cell(s->session, H_EXEC)))
 		return 0;
 	c->fired++;
 	begin(s, CTX_TASK, K_EXEC, H_EXEC);
@@ -228,6 +226,22 @@ int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bp
 	if (e->trace)
 		off = user_str(s, off, S_TRACE, e->trace);
 	emit(s, c, off);
+	return 0;
+}
+
+SEC("raw_tp/sched_process_exec")
+int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bprm)
+{
+	struct scope *in = scope_here();
+	struct scratch *s;
+	u32 i;
+
+	if (!in || !in->n || !(s = scratch(CTX_TASK)))
+		return 0;
+	for (i = 0; i < DEPTH && i < in->n; i++) {
+		s->session = number(in, i);
+		report_exec(s, (u64)p, old_pid, (u64)bprm);
+	}
 	return 0;
 }
 

@@ -34,7 +34,7 @@ __noinline int on_path(struct scratch *s)
 	if (kind == K_UNLINK && row(s)->dfd != NOARG && s->arg[2] & 0x200)
 		kind = K_RMDIR; /* unlinkat with AT_REMOVEDIR */
 	if (s->ret >= 0 && (kind == K_RENAME || kind == K_RMDIR || kind == K_MOUNT || kind == K_SYMLINK || kind == K_LINK))
-		generation++; /* the same names may mean other files now */
+		rearranged(s); /* the same names may mean other files now */
 	return report_names(s);
 }
 
@@ -73,7 +73,7 @@ __noinline int on_cwd(struct scratch *s)
 	}
 	if (row(s)->kind == K_CHROOT) {
 		root_of(t, &p);
-		generation++; /* the same names mean other files now */
+		rearranged(s); /* the same names mean other files now */
 	} else
 		here(t, &p);
 	return report_path(s, (u64)p.mnt, (u64)p.dentry);
@@ -122,7 +122,7 @@ struct iocb {
 static long aio_request(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
-	struct counter *c = cell(row(s)->hook);
+	struct counter *c = cell(s->session, row(s)->hook);
 	struct iocb b = {};
 	u32 size = s->is32 ? 4 : 8;
 	u64 at = 0, f;

@@ -5,18 +5,12 @@
 #define ASSAY_PACKETS_H
 #include "cgroup.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 8192);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct endpoint);
-	__type(value, struct traffic);
-} endpoints SEC(".maps");
+OF_SESSIONS(endpoints, BPF_MAP_TYPE_HASH, 8192, BPF_F_NO_PREALLOC, sizeof(struct endpoint), sizeof(struct traffic));
 
 #define SMALL 576
 #define LARGE 2048
 
-static __always_inline void emit_payload(struct __sk_buff *skb, struct counter *c, struct address *a, u32 off, u32 len,
+static __always_inline void emit_payload(u32 session_at, struct __sk_buff *skb, struct counter *c, struct address *a, u32 off, u32 len,
 					 u16 kind, u16 hook, u32 bits, u32 size)
 {
 	struct {
@@ -24,17 +18,24 @@ static __always_inline void emit_payload(struct __sk_buff *skb, struct counter *
 		u8 payload[LARGE];
 	} *out;
 	u64 cookie = bpf_get_socket_cookie(skb);
-	struct owner *o = bpf_map_lookup_elem(&owners, &cookie);
+	struct owner *o = owner_of(session_at, cookie);
+	struct session *own = session(session_at);
+	void *ring = ring_of(session_at, L_FILES);
 	s64 keep = len;
 
-	out = bpf_ringbuf_reserve(&ring, sizeof(struct net_record) + size, 0);
+	if (!own || !ring) {
+		count(c->dropped);
+		return;
+	}
+	out = bpf_ringbuf_reserve(ring, sizeof(struct net_record) + size, 0);
 	if (!out) {
+		__sync_fetch_and_add(&own->net_ids, 1);
 		count(c->dropped);
 		return;
 	}
 	__builtin_memset(&out->n, 0, sizeof(out->n));
 	out->n.r.t = bpf_ktime_get_boot_ns();
-	out->n.r.id = net_id();
+	number_net(&out->n.r, own);
 	out->n.r.kind = kind;
 	out->n.r.hook = hook;
 	if (o) {
@@ -72,17 +73,19 @@ static __always_inline void emit_payload(struct __sk_buff *skb, struct counter *
 
 static __always_inline int on_packet(struct __sk_buff *skb, u16 hook, int in)
 {
-	struct counter *c = cell(hook);
+	struct counter *c;
 	struct address a = {};
 	struct endpoint e = {};
-	struct traffic *t, first = {};
+	struct traffic *t = 0, first = {};
+	s32 at = home();
+	void *own;
 	u64 now = bpf_ktime_get_boot_ns();
 	u32 off, len;
 	u16 ports[2];
 	u8 head[6];
 	u8 b;
 
-	if (!c)
+	if (at < 0 || !(c = cell(at, hook)))
 		return 1;
 	count(c->fired);
 	if (skb->protocol == swap16(0x0800)) {
@@ -128,12 +131,14 @@ static __always_inline int on_packet(struct __sk_buff *skb, u16 hook, int in)
 	e.proto = a.proto;
 	e.port = a.rport;
 	__builtin_memcpy(e.addr, a.remote, 16);
-	t = bpf_map_lookup_elem(&endpoints, &e);
-	if (!t) {
+	own = bpf_map_lookup_elem(&endpoints, &at);
+	if (own)
+		t = bpf_map_lookup_elem(own, &e);
+	if (own && !t) {
 		first.first = now;
 		first.cgroup = bpf_skb_cgroup_id(skb);
-		bpf_map_update_elem(&endpoints, &e, &first, BPF_NOEXIST);
-		t = bpf_map_lookup_elem(&endpoints, &e);
+		bpf_map_update_elem(own, &e, &first, BPF_NOEXIST);
+		t = bpf_map_lookup_elem(own, &e);
 	}
 	if (t) {
 		__sync_fetch_and_add(in ? &t->in : &t->out, len);
@@ -146,13 +151,13 @@ static __always_inline int on_packet(struct __sk_buff *skb, u16 hook, int in)
 		goto filtered;
 	if (a.rport == 53 || (in && a.lport == 53)) {
 		if (len <= SMALL)
-			emit_payload(skb, c, &a, off, len, K_DNS, hook, in ? B_INGRESS : 0, SMALL);
+			emit_payload(at, skb, c, &a, off, len, K_DNS, hook, in ? B_INGRESS : 0, SMALL);
 		else
-			emit_payload(skb, c, &a, off, len, K_DNS, hook, in ? B_INGRESS : 0, LARGE);
+			emit_payload(at, skb, c, &a, off, len, K_DNS, hook, in ? B_INGRESS : 0, LARGE);
 		return 1;
 	}
 	if (!in && a.proto == 6 && !bpf_skb_load_bytes(skb, off, head, 6) && head[0] == 0x16 && head[1] == 3 && head[5] == 1) {
-		emit_payload(skb, c, &a, off, len, K_TLS_HELLO, hook, 0, LARGE);
+		emit_payload(at, skb, c, &a, off, len, K_TLS_HELLO, hook, 0, LARGE);
 		return 1;
 	}
 filtered:

@@ -1,59 +1,115 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Processes: fork, exit, and leaving the session cgroup. */
+/* Processes: fork, exit, and leaving a session's cgroup. */
 #ifndef ASSAY_PROCESS_H
 #define ASSAY_PROCESS_H
 #include "exec.h"
+#include "pending.h"
 
-/* The session's processes by tgid. */
+/* The processes of sessions by tgid, and which sessions those were when they were
+ * seen last. User space makes it large enough for all processes there can be, so
+ * that no session can take the room of another's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, u32);
-	__type(value, u8);
+	__type(value, struct scope);
 } members SEC(".maps");
+
+/* Reports a fork to the session at hand: which of the two are in it, and whether
+ * it is known from now on who belongs to it. */
+__noinline int report_fork(struct scratch *s, u64 task, u32 parent_in, u32 child_in, u32 unknown)
+{
+	struct task_struct *child = (void *)task;
+	struct counter *c;
+	struct record *r;
+
+	if (!s || !(c = cell(s->session, H_FORK)))
+		return 0;
+	c->fired++;
+	begin(s, CTX_TASK, K_FORK, H_FORK);
+	r = &s->r;
+	if (!parent_in) /* the recorder is no part of the run */
+		r->tgid = r->tid = r->ppid = r->start = r->cgroup = 0;
+	r->arg[0] = BPF_CORE_READ(child, tgid);
+	r->arg[1] = BPF_CORE_READ(child, pid);
+	r->arg[2] = BPF_CORE_READ(child, group_leader, start_boottime);
+	r->arg[3] = BPF_CORE_READ(child, cgroups, dfl_cgrp, kn, id);
+	r->arg[4] = r->arg[0] != r->arg[1];
+	if (unknown)
+		r->bits |= B_FAILED_READ;
+	emit(s, c, 0);
+	if (child_in || !(c = cell(s->session, H_MOVED)))
+		return 0;
+	c->fired++;
+	begin(s, CTX_TASK, K_LEFT_CGROUP, H_MOVED);
+	r->ppid = r->tgid;
+	r->tgid = BPF_CORE_READ(child, tgid);
+	r->tid = BPF_CORE_READ(child, pid);
+	r->start = BPF_CORE_READ(child, group_leader, start_boottime);
+	r->cgroup = BPF_CORE_READ(child, cgroups, dfl_cgrp, kn, id);
+	emit(s, c, 0);
+	return 0;
+}
 
 SEC("raw_tp/sched_process_fork")
 int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 {
 	struct cgroup *cg = BPF_CORE_READ(child, cgroups, dfl_cgrp);
-	struct counter *c;
+	u32 tgid = BPF_CORE_READ(child, tgid), tid = BPF_CORE_READ(child, pid), unknown = 0, i;
+	u64 id = BPF_CORE_READ(cg, kn, id);
+	struct scope from = {}, to = {}, *e;
 	struct scratch *s;
-	struct record *r;
-	u32 tgid = BPF_CORE_READ(child, tgid), tid = BPF_CORE_READ(child, pid);
-	int inside = cgroup_in_scope(cg);
-	u8 one = 1;
 
 	/* The child's cgroup counts: CLONE_INTO_CGROUP starts a run. It also leads
 	 * out of one, without a move. */
-	if (!inside && !in_scope())
+	e = scope_here();
+	if (e)
+		from = to = *e;
+	if (id != from.cgroup && (e = scope_of(id, (u64)cg)))
+		to = *e;
+	if (!(from.n | to.n) || !(s = scratch(CTX_TASK)))
 		return 0;
-	c = cell(H_FORK);
-	s = scratch(CTX_TASK);
-	if (!c || !s)
+	if (to.n && tid == tgid)
+		unknown = bpf_map_update_elem(&members, &tgid, &to, BPF_ANY) != 0;
+	for (i = 0; i < DEPTH && i < to.n; i++) {
+		s->session = number(&to, i);
+		report_fork(s, (u64)child, holds(&from, to.handle[i]), 1, unknown);
+	}
+	if (id == from.cgroup)
+		return 0;
+	for (i = 0; i < DEPTH && i < from.n; i++) {
+		if (holds(&to, from.handle[i]))
+			continue;
+		s->session = number(&from, i);
+		report_fork(s, (u64)child, 1, 0, 0);
+	}
+	return 0;
+}
+
+__noinline int report_exit(struct scratch *s, u32 last)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct counter *c, *made;
+	struct signal_struct *sig;
+
+	if (!s || !(c = cell(s->session, H_EXIT)))
 		return 0;
 	c->fired++;
-	begin(s, CTX_TASK, K_FORK, H_FORK);
-	r = &s->r;
-	if (!in_scope()) /* the recorder is no part of the run */
-		r->tgid = r->tid = r->ppid = r->start = r->cgroup = 0;
-	r->arg[0] = tgid;
-	r->arg[1] = tid;
-	r->arg[2] = BPF_CORE_READ(child, group_leader, start_boottime);
-	r->arg[3] = BPF_CORE_READ(cg, kn, id);
-	r->arg[4] = tid != tgid;
-	if (inside && !r->arg[4] && bpf_map_update_elem(&members, &tgid, &one, BPF_ANY))
-		r->bits |= B_FAILED_READ;
-	emit(s, c, 0);
-	if (inside || !(c = cell(H_MOVED)))
+	if (p->flags & 0x10 /* PF_IO_WORKER */ && (made = cell(s->session, H_FORK))) {
+		/* A thread of io_uring's, which is made without the tracepoint. */
+		made->fired++;
+		made->filtered++;
+	}
+	drop_pending(s->session, p->pid);
+	if (!last) {
+		c->filtered++;
 		return 0;
-	c->fired++;
-	begin(s, CTX_TASK, K_LEFT_CGROUP, H_MOVED);
-	r->ppid = r->tgid;
-	r->tgid = tgid;
-	r->tid = tid;
-	r->start = BPF_CORE_READ(child, group_leader, start_boottime);
-	r->cgroup = BPF_CORE_READ(cg, kn, id);
+	}
+	sig = BPF_CORE_READ(p, signal);
+	begin(s, CTX_TASK, K_EXIT, H_EXIT);
+	/* As wait_task_zombie in kernel/exit.c; 4 is SIGNAL_GROUP_EXIT. */
+	s->r.arg[0] = BPF_CORE_READ(sig, flags) & 4 ? BPF_CORE_READ(sig, group_exit_code) : BPF_CORE_READ(p, group_leader, exit_code);
 	emit(s, c, 0);
 	return 0;
 }
@@ -62,73 +118,81 @@ SEC("raw_tp/sched_process_exit")
 int BPF_PROG(exited)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
-	struct signal_struct *sig;
-	struct counter *c, *made;
+	struct scope *in = scope_here();
 	struct scratch *s;
-	u32 tgid;
+	u32 tgid, last, i;
 
-	if (!in_scope())
+	if (!in || !in->n || !(s = scratch(CTX_TASK)))
 		return 0;
-	c = cell(H_EXIT);
-	s = scratch(CTX_TASK);
-	if (!c || !s)
-		return 0;
-	c->fired++;
-	if (p->flags & 0x10 /* PF_IO_WORKER */ && (made = cell(H_FORK))) {
-		/* A thread of io_uring's, which is made without the tracepoint. */
-		made->fired++;
-		made->filtered++;
-	}
 	/* A process ends with its last thread. Two that go at the same time may both
 	 * find nobody left: whoever takes the process out of members was the last. */
-	sig = BPF_CORE_READ(p, signal);
 	tgid = p->tgid;
-	if (BPF_CORE_READ(sig, live.counter) || bpf_map_delete_elem(&members, &tgid)) {
+	last = !BPF_CORE_READ(p, signal, live.counter) && !bpf_map_delete_elem(&members, &tgid);
+	for (i = 0; i < DEPTH && i < in->n; i++) {
+		s->session = number(in, i);
+		report_exit(s, last);
+	}
+	return 0;
+}
+
+/* Reports a move to the session at hand. */
+__noinline int report_move(struct scratch *s, u32 kind, u64 moved, u64 path)
+{
+	struct task_struct *task = (void *)moved;
+	struct counter *c;
+
+	if (!s || !(c = cell(s->session, H_MOVED)))
+		return 0;
+	c->fired++;
+	if (!kind) { /* within the session */
 		c->filtered++;
 		return 0;
 	}
-	begin(s, CTX_TASK, K_EXIT, H_EXIT);
-	/* As wait_task_zombie in kernel/exit.c; 4 is SIGNAL_GROUP_EXIT. */
-	s->r.arg[0] = BPF_CORE_READ(sig, flags) & 4 ? BPF_CORE_READ(sig, group_exit_code) : BPF_CORE_READ(p, group_leader, exit_code);
-	emit(s, c, 0);
+	begin(s, CTX_TASK, kind, H_MOVED);
+	s->r.tgid = BPF_CORE_READ(task, tgid);
+	s->r.tid = BPF_CORE_READ(task, pid);
+	s->r.ppid = BPF_CORE_READ(task, real_parent, tgid);
+	s->r.start = BPF_CORE_READ(task, group_leader, start_boottime);
+	s->r.cgroup = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+	emit(s, c, kernel_str(s, 0, S_NAME, path));
 	return 0;
 }
 
 /* The tracepoint fires when the migration is done and the task's former cgroup
- * is no longer known, so members remembers who belonged to the session. It fires
+ * is no longer known, so members remembers who belonged to which session. It fires
  * for every hierarchy, dst being of that one; the task's own cgroup2 decides. */
 SEC("raw_tp/cgroup_attach_task")
 int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *task)
 {
-	u32 tgid = BPF_CORE_READ(task, tgid);
-	u8 *member = bpf_map_lookup_elem(&members, &tgid), one = 1;
-	struct cgroup *now = BPF_CORE_READ(task, cgroups, dfl_cgrp);
-	int inside = cgroup_in_scope(now);
-	struct counter *c;
+	u32 tgid = BPF_CORE_READ(task, tgid), i;
+	struct cgroup *cg = BPF_CORE_READ(task, cgroups, dfl_cgrp);
+	struct scope *member = bpf_map_lookup_elem(&members, &tgid);
+	struct scope was = {}, now = {}, *e;
 	struct scratch *s;
 
-	if (!member && !inside)
+	if (member)
+		was = *member;
+	if ((e = scope_of(BPF_CORE_READ(cg, kn, id), (u64)cg)))
+		now = *e;
+	if (!(was.n | now.n) || !(s = scratch(CTX_TASK)))
 		return 0;
-	c = cell(H_MOVED);
-	s = scratch(CTX_TASK);
-	if (!c || !s)
-		return 0;
-	c->fired++;
-	if (member && inside) {
-		c->filtered++;
-		return 0;
+	for (i = 0; i < DEPTH && i < was.n; i++) {
+		struct session *own;
+
+		s->session = number(&was, i);
+		own = session(s->session);
+		if (own && own->handle == was.handle[i]) /* it has not ended since */
+			report_move(s, holds(&now, was.handle[i]) ? 0 : K_LEFT_CGROUP, (u64)task, (u64)path);
 	}
-	begin(s, CTX_TASK, inside ? K_JOINED_CGROUP : K_LEFT_CGROUP, H_MOVED);
-	s->r.tgid = tgid;
-	s->r.tid = BPF_CORE_READ(task, pid);
-	s->r.ppid = BPF_CORE_READ(task, real_parent, tgid);
-	s->r.start = BPF_CORE_READ(task, group_leader, start_boottime);
-	s->r.cgroup = BPF_CORE_READ(now, kn, id);
-	if (inside)
-		bpf_map_update_elem(&members, &tgid, &one, BPF_ANY);
+	for (i = 0; i < DEPTH && i < now.n; i++) {
+		s->session = number(&now, i);
+		if (!holds(&was, now.handle[i]))
+			report_move(s, K_JOINED_CGROUP, (u64)task, (u64)path);
+	}
+	if (now.n)
+		bpf_map_update_elem(&members, &tgid, &now, BPF_ANY);
 	else
 		bpf_map_delete_elem(&members, &tgid);
-	emit(s, c, kernel_str(s, 0, S_NAME, (u64)path));
 	return 0;
 }
 

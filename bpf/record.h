@@ -24,8 +24,21 @@ enum hook {
 	H_CONNECT4, H_CONNECT6, H_SENDMSG4, H_SENDMSG6, H_BIND4, H_BIND6, H_TCP, H_SKB_IN, H_SKB_OUT,
 	H_EXEC_ARGS, H_FLUSH, H_COMPAT,
 	H_COUNT,
-	H_CELLS = 32, /* cells per CPU: a power of two, so that an index is a shift */
+	H_CELLS = 64, /* cells per CPU: a power of two, so that an index is a shift */
+	H_SERIALS = 56, /* the last cells count the records of each stream and lane */
 };
+
+/* Each session has two rings, so that what happens to files cannot take the room
+ * of what is rare and matters most. */
+enum lane {
+	L_FILES,
+	L_URGENT, /* exec, connect, the life of processes, privileged calls */
+	L_COUNT,
+};
+
+/* Who made a record. Its serial numbers those of one stream, lane and CPU from 1
+ * without a gap; those of ST_NET number the session's, dropped ones included. */
+enum stream { ST_TASK, ST_SYSCALL, ST_NET };
 
 /* record.bits */
 enum {
@@ -77,6 +90,8 @@ struct record {
 	u16 seg[S_COUNT]; /* lengths */
 	u32 slot;
 	u16 nr, cpu;
+	u32 serial;
+	u16 stream, pad;
 };
 
 struct counter {
@@ -84,7 +99,33 @@ struct counter {
 	u64 pad[2];
 };
 
+/* A session, as user space registers it. Its number is the index in the maps of
+ * maps; with the serial above, it is a handle that is never used twice. */
+struct session {
+	u64 cgroup; /* the directory's cgroup2 id, 0 when the place is free */
+	u32 handle;
+	u32 wake[L_COUNT]; /* wake the reader when so many bytes wait in a ring */
+	u32 deeper;        /* this session is nested too deep to be seen in full */
+	/* Counts the session's renames, mounts and removals of directories: pointers
+	 * to dentries seen before may now mean another path. Part of every key. */
+	u64 generation;
+	/* A rename through io_uring was asked for: when it happens is not seen, so
+	 * from then on no repeat is counted beyond a timer tick. */
+	u64 unsettled;
+	u64 last_wake;
+	u64 net_ids;
+	u64 pad[9];
+};
+
+#define SESSION_BITS 10 /* of a handle */
+#define DEPTH 4         /* sessions that one process can be in */
+
 #define KEY_WORDS 8
+
+/* The coalescing cache of one CPU: a part for each lane, both powers of two. */
+#define FILE_SLOTS 2048
+#define URGENT_SLOTS 512
+#define CPU_SLOTS (FILE_SLOTS + URGENT_SLOTS)
 
 /* One place of the coalescing cache. A repeat of the event in key is only
  * counted here, until the place is needed or the run ends. */

@@ -25,7 +25,7 @@ static __always_inline u64 arg(struct scratch *s, u32 i)
  * that tell repeats apart. */
 static __always_inline int enter(struct scratch *s)
 {
-	struct counter *c = cell(row(s)->hook);
+	struct counter *c = cell(s->session, row(s)->hook);
 	u32 keys, i, flags = row(s)->flags, mode = row(s)->mode;
 	u64 h = 0;
 
@@ -54,7 +54,7 @@ static __always_inline int enter(struct scratch *s)
 
 static __always_inline int filter(struct scratch *s)
 {
-	struct counter *c = cell(row(s)->hook);
+	struct counter *c = cell(s->session, row(s)->hook);
 
 	if (c)
 		c->filtered++;
@@ -77,7 +77,7 @@ __noinline int report_args(struct scratch *s)
 {
 	struct counter *c;
 
-	if (!s || !(c = cell(row(s)->hook)))
+	if (!s || !(c = cell(s->session, row(s)->hook)))
 		return 0;
 	key_who(s, row(s)->kind);
 	s->key[2] = s->key[3] = s->key[4] = s->key[5] = 0;
@@ -96,7 +96,7 @@ __noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
 	u64 inode;
 	u32 n;
 
-	if (!s || !(c = cell(row(s)->hook)))
+	if (!s || !(c = cell(s->session, row(s)->hook)))
 		return 0;
 	key_who(s, row(s)->kind);
 	inode = key_file(s, mnt, dentry);
@@ -286,7 +286,7 @@ __noinline int report_names(struct scratch *s)
 	struct counter *c;
 	u32 end = 0, n;
 
-	if (!s || !(c = cell(row(s)->hook)))
+	if (!s || !(c = cell(s->session, row(s)->hook)))
 		return 0;
 	s->hash.a = seed;
 	s->hash.b = s->how;

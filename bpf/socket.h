@@ -4,28 +4,12 @@
 #ifndef ASSAY_SOCKET_H
 #define ASSAY_SOCKET_H
 #include "files.h"
+#include "pending.h"
 
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
 #define SOCK_STREAM 1
-
-/* What the cgroup hooks leave for the exit of the call they ran in, by tid. */
-struct pending {
-	struct address at;
-	u32 uring; /* the thread is submitting an io_uring request instead */
-	u32 set;
-};
-
-enum { SET_PEER = 1, SET_OWN }; /* which of at's addresses is set */
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, u32);
-	__type(value, struct pending);
-} pendings SEC(".maps");
 
 static __always_inline u16 swap16(u16 v)
 {
@@ -145,11 +129,9 @@ __noinline u32 unix_name(struct scratch *s, u64 sock, struct path *p)
 /* Requests are submitted: what they left was for hooks that did not come. */
 __noinline int on_uring_enter(struct scratch *s)
 {
-	u32 tid = bpf_get_current_task_btf()->pid;
-
 	if (!s)
 		return 0;
-	bpf_map_delete_elem(&pendings, &tid);
+	drop_pending(s->session, bpf_get_current_task_btf()->pid);
 	return filter(s);
 }
 
@@ -165,7 +147,7 @@ __noinline int on_socket(struct scratch *s)
 	struct sock *sk;
 	u64 user = 0, h;
 
-	if (!s || !(c = cell(row(s)->hook)))
+	if (!s || !(c = cell(s->session, row(s)->hook)))
 		return 0;
 	kind = row(s)->kind;
 	if (kind == K_ACCEPT && s->ret == -11)
@@ -200,18 +182,18 @@ __noinline int on_socket(struct scratch *s)
 			bpf_probe_read_user(&user_len, 4, (void *)msg + 8);
 		}
 	}
-	p = bpf_map_lookup_elem(&pendings, &tid);
+	p = get_pending(s->session, tid);
 	if (p && p->set == SET_PEER && (kind == K_CONNECT || kind == K_SEND)) {
 		a.rport = p->at.rport;
 		a.family = p->at.family;
 		__builtin_memcpy(a.remote, p->at.remote, 16);
-		bpf_map_delete_elem(&pendings, &tid);
+		drop_pending(s->session, tid);
 	} else if (p && p->set == SET_OWN && kind == K_BIND) {
 		if (s->ret < 0) { /* else the socket knows, and which port it got */
 			a.lport = p->at.lport;
 			__builtin_memcpy(a.local, p->at.local, 16);
 		}
-		bpf_map_delete_elem(&pendings, &tid);
+		drop_pending(s->session, tid);
 	} else if (kind == K_CONNECT && s->ret >= 0 && no_peer(&a)) {
 		a.family = 0; /* AF_UNSPEC was asked for */
 	} else if (a.family == AF_UNIX && (kind != K_SEND || !user) && s->ret >= 0) {

@@ -1,27 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Maps, the scope test, counters, the record under construction, the ring. */
+/* Maps, counters, the record under construction, the rings. */
 #ifndef ASSAY_STATE_H
 #define ASSAY_STATE_H
 #include "core.h"
 #include "record.h"
 
 /* Set before load. */
-volatile const u32 slot_mask;  /* coalescing slots per CPU, minus one */
-volatile const u32 wake_bytes; /* wake the reader when this much waits */
-volatile const u64 seed;       /* of the key hashes */
+volatile const u64 seed; /* of the key hashes */
 volatile const struct syscall syscalls[NSYS];
 volatile const struct syscall syscalls32[NSYS]; /* ia32; all P_NONE elsewhere */
-
-/* The cgroup2 id of the session's directory. Set before anything is attached. */
-u64 session_id;
-
-/* Counts the session's renames, mounts and removals of directories: pointers to
- * dentries seen before may now mean another path. Part of every key. */
-u64 generation;
-/* A rename through io_uring was asked for: when it happens is not seen, so from
- * then on no repeat is counted beyond a timer tick. */
-u32 unsettled;
-u64 last_wake;
 
 #define DATA 65536       /* a power of two */
 #define DATA_SLACK 8192  /* what one copy may write beyond a masked offset */
@@ -75,7 +62,15 @@ struct resolve {
 	u32 missing, lost, bits;
 };
 
+/* A system call as it was made, for the next session that sees it. */
+struct call {
+	u32 nr;
+	s64 ret;
+	u64 arg[6];
+};
+
 struct scratch {
+	struct call call;
 	struct walk walk;
 	struct resolve resolve;
 	struct copy_args args;
@@ -91,6 +86,8 @@ struct scratch {
 	s64 ret;
 	u64 arg[6];
 	u64 key[KEY_WORDS];
+	u32 session; /* at hand */
+	u32 lane;
 	u32 slot;     /* to fill after emission */
 	u32 has_slot;
 	u64 seq;
@@ -108,31 +105,33 @@ struct scratch {
 		__type(value, VALUE);                \
 	} NAME SEC(".maps")
 
-/* Arrays with one region per CPU rather than per-CPU maps: one allocation, and
- * user space reads them through mmap. Sizes for one CPU, multiplied at load.
- * Programs of different contexts on one CPU can interrupt each other, so each
- * context has its own scratch. */
-ARRAY(counters, struct counter, H_CELLS, BPF_F_MMAPABLE);
-ARRAY(slots, struct slot, 1024, BPF_F_MMAPABLE);
+/* Each CPU has its own place, and each context there, since programs of different
+ * contexts on one CPU can interrupt each other. Sizes for one CPU are multiplied at
+ * load. */
 ARRAY(scratches, struct scratch, 2, 0);
 
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4 << 20);
-} ring SEC(".maps");
+ARRAY(sessions, struct session, 1, BPF_F_MMAPABLE);
 
-struct {
-	__uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u32);
-} session SEC(".maps");
+/* The sessions' own maps, by number. A place once filled is never emptied but used
+ * again, since changing one takes user space a grace period. Arrays hold one region
+ * per CPU rather than being per-CPU maps: user space reads them through mmap. */
+#define OF_SESSIONS(NAME, TYPE, N, FLAGS, KEY, VALUE)             \
+	struct {                                                  \
+		__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);         \
+		__uint(max_entries, 1);                           \
+		__type(key, u32);                                 \
+		__array(values, struct {                          \
+			__uint(type, TYPE);                       \
+			__uint(max_entries, N);                   \
+			__uint(map_flags, FLAGS);                 \
+			__uint(key_size, KEY);                    \
+			__uint(value_size, VALUE);                \
+		});                                               \
+	} NAME SEC(".maps")
 
-/* Whether the current task is in the session's cgroup or below. */
-static __always_inline int in_scope(void)
-{
-	return bpf_current_task_under_cgroup(&session, 0) == 1;
-}
+OF_SESSIONS(counters, BPF_MAP_TYPE_ARRAY, H_CELLS, BPF_F_MMAPABLE, 4, sizeof(struct counter));
+OF_SESSIONS(slots, BPF_MAP_TYPE_ARRAY, CPU_SLOTS, BPF_F_MMAPABLE, 4, sizeof(struct slot));
+OF_SESSIONS(rings, BPF_MAP_TYPE_RINGBUF, 4096, 0, 0, 0); /* L_COUNT of each session */
 
 static __always_inline u64 mix(u64 h, u64 v)
 {
@@ -140,36 +139,31 @@ static __always_inline u64 mix(u64 h, u64 v)
 	return h ^ h >> 29;
 }
 
-struct ancestry {
-	u64 list;
-	int found;
-};
-
-static long ancestor(u32 i, void *arg)
-{
-	struct ancestry *a = arg;
-	struct cgroup *up = 0;
-
-	bpf_probe_read_kernel(&up, sizeof(up), (void *)a->list + i * 8);
-	a->found = BPF_CORE_READ(up, kn, id) == session_id;
-	return a->found;
-}
-
-/* The same for any cgroup. By id at any depth, since the depth of the session
- * cannot be told from inside a cgroup namespace. */
-static __always_inline int cgroup_in_scope(struct cgroup *cg)
-{
-	struct ancestry a = {.list = (u64)&cg->ancestors};
-
-	bpf_loop((BPF_CORE_READ(cg, level) + 1) & 0xff, ancestor, &a, 0);
-	return a.found;
-}
-
-static __always_inline struct counter *cell(u32 hook)
+static __always_inline struct counter *cell(u32 session, u32 hook)
 {
 	u32 i = bpf_get_smp_processor_id() * H_CELLS + (hook & (H_CELLS - 1));
+	void *own = bpf_map_lookup_elem(&counters, &session);
 
-	return bpf_map_lookup_elem(&counters, &i);
+	return own ? bpf_map_lookup_elem(own, &i) : 0;
+}
+
+static __always_inline void *ring_of(u32 session, u32 lane)
+{
+	u32 i = session * L_COUNT + lane;
+
+	return bpf_map_lookup_elem(&rings, &i);
+}
+
+/* The kinds that have a ring which a flood of files cannot fill. */
+#define URGENT                                                                                                    \
+	(1ULL << K_EXEC | 1ULL << K_EXEC_FAILED | 1ULL << K_FORK | 1ULL << K_EXIT | 1ULL << K_CONNECT |           \
+	 1ULL << K_CONNECT_RESULT | 1ULL << K_SETID | 1ULL << K_CAPSET | 1ULL << K_PTRACE | 1ULL << K_MOUNT |     \
+	 1ULL << K_NAMESPACE | 1ULL << K_BPF | 1ULL << K_MEMFD | 1ULL << K_MODULE | 1ULL << K_IOURING |           \
+	 1ULL << K_LEFT_CGROUP | 1ULL << K_JOINED_CGROUP | 1ULL << K_CHROOT | 1ULL << K_COMPAT | 1ULL << K_EXEC_ARGS)
+
+static __always_inline u32 lane_of(u32 kind)
+{
+	return URGENT >> (kind & 63) & 1;
 }
 
 enum { CTX_TASK, CTX_SYSCALL };
@@ -201,6 +195,12 @@ static __always_inline u64 started(struct task_struct *t)
 	return t->pid == t->tgid ? t->start_boottime : BPF_CORE_READ(t, group_leader, start_boottime);
 }
 
+/* The session of a number. */
+static __always_inline struct session *session(u32 number)
+{
+	return bpf_map_lookup_elem(&sessions, &number);
+}
+
 /* The functions that are not static are verified once on their own instead of
  * along every way that leads to them. It makes loading ten times faster. */
 
@@ -226,37 +226,52 @@ __noinline int begin(struct scratch *s, u32 context, u32 kind, u32 hook)
 	r->kind = kind;
 	r->hook = hook;
 	r->cpu = s->cpu;
+	r->stream = context;
+	if (kind != K_REPEAT) /* which goes where its first occurrence went */
+		s->lane = lane_of(kind);
 	return 0;
 }
 
-static __always_inline u64 wakeup(u64 seq, u64 now)
+static __always_inline u64 wakeup(struct scratch *s, void *ring, struct session *own)
 {
 	/* Looked at for every 16th record, since the reader keeps writing to what
 	 * tells. Once past the mark, wake at most every millisecond: a reader that
 	 * is at work needs no further interrupt. It polls besides. */
-	if (seq & 15 || bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) < wake_bytes)
+	if (s->seq & 15 || bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) < own->wake[s->lane & 1])
 		return BPF_RB_NO_WAKEUP;
-	if (now - last_wake < 1000000)
+	if (s->r.t - own->last_wake < 1000000)
 		return BPF_RB_NO_WAKEUP;
-	last_wake = now;
+	own->last_wake = s->r.t;
 	return BPF_RB_FORCE_WAKEUP;
 }
 
 /* Sends the record in s with len bytes of data. Counts it, whatever happens. */
 __noinline int emit(struct scratch *s, struct counter *c, u32 len)
 {
+	struct counter *serial;
+	struct session *own;
+	void *ring;
+
 	if (!s || !c)
 		return -1;
+	own = session(s->session);
+	serial = cell(s->session, H_SERIALS + s->r.stream * L_COUNT + s->lane);
+	ring = ring_of(s->session, s->lane & 1);
 	if (s->r.bits & B_FAILED_READ)
 		c->failed_reads++;
 	if (len > DATA)
 		len = DATA;
-	if (bpf_ringbuf_output(&ring, &s->r, sizeof(s->r) + len, wakeup(s->seq, s->r.t))) {
-		c->dropped++;
-		return -1;
-	}
+	if (!own || !serial || !ring)
+		goto dropped;
+	s->r.serial = serial->fired + 1;
+	if (bpf_ringbuf_output(ring, &s->r, sizeof(s->r) + len, wakeup(s, ring, own)))
+		goto dropped;
+	serial->fired++;
 	c->emitted++;
 	return 0;
+dropped:
+	c->dropped++;
+	return -1;
 }
 
 #endif

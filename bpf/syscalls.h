@@ -5,6 +5,7 @@
  * exit. */
 #ifndef ASSAY_SYSCALLS_H
 #define ASSAY_SYSCALLS_H
+#include "scope.h"
 #include "socket.h"
 
 #define CLONE3 435
@@ -86,83 +87,25 @@ __noinline int on_clone(struct scratch *s)
 /* Calls of another instruction set are counted only. */
 static __always_inline int undecoded(void)
 {
+	struct scope *in = scope_here();
 	struct counter *c;
+	u32 i;
 
-	if (in_scope() && (c = cell(H_COMPAT))) {
-		c->fired++;
-		c->filtered++;
+	for (i = 0; in && i < DEPTH && i < in->n; i++) {
+		if ((c = cell(number(in, i), H_COMPAT))) {
+			c->fired++;
+			c->filtered++;
+		}
 	}
 	return 0;
 }
 
-SEC("raw_tp/sys_exit")
-int BPF_PROG(sys_exit, u64 entry, long ret)
+/* Reports the call in s to the session at hand. Inlined, since programs may nest
+ * eight calls deep, and resolve needs the rest. */
+static __always_inline int report_call(struct scratch *s)
 {
-	volatile const struct syscall *d;
-	struct task_struct *t = bpf_get_current_task_btf();
-	struct pt_regs *regs = (void *)bpf_task_pt_regs(t); /* entry, but of a known type */
-	struct scratch *s;
-	u32 is32 = 0, prog;
-	u64 nr;
+	u32 prog = row(s)->prog;
 
-#if defined(__TARGET_ARCH_x86)
-	nr = (u32)regs->orig_ax;
-	is32 = t->thread_info.status & 2; /* TS_COMPAT */
-#else
-	nr = (u32)regs->syscallno;
-	is32 = t->thread_info.flags >> 22 & 1; /* TIF_32BIT */
-#endif
-#if defined(__TARGET_ARCH_x86)
-	/* The x32 calls have this bit; -1 is the end of a signal handler, and -ENOSYS
-	 * what a kernel without them answers. */
-	if (nr >> 30 == 1 && ret != -38)
-		return undecoded();
-#else
-	if (is32)
-		return undecoded();
-#endif
-	if (nr >= NSYS)
-		return 0;
-	d = is32 ? &syscalls32[nr] : &syscalls[nr];
-	prog = d->prog;
-	if (!prog)
-		return 0;
-	if (!in_scope())
-		return 0;
-	s = scratch(CTX_SYSCALL);
-	if (!s)
-		return 0;
-	s->nr = nr;
-	s->is32 = is32;
-	s->sel = nr;
-	s->ret = ret;
-#if defined(__TARGET_ARCH_x86)
-	if (is32) {
-		s->arg[0] = (u32)regs->bx;
-		s->arg[1] = (u32)regs->cx;
-		s->arg[2] = (u32)regs->dx;
-		s->arg[3] = (u32)regs->si;
-		s->arg[4] = (u32)regs->di;
-		s->arg[5] = (u32)regs->bp;
-		s->ret = (s32)ret;
-	} else {
-		s->arg[0] = regs->di;
-		s->arg[1] = regs->si;
-		s->arg[2] = regs->dx;
-		s->arg[3] = regs->r10;
-		s->arg[4] = regs->r8;
-		s->arg[5] = regs->r9;
-	}
-#else
-	s->arg[0] = regs->orig_x0;
-	s->arg[1] = regs->regs[1];
-	s->arg[2] = regs->regs[2];
-	s->arg[3] = regs->regs[3];
-	s->arg[4] = regs->regs[4];
-	s->arg[5] = regs->regs[5];
-	if (is32)
-		s->ret = (s32)ret;
-#endif
 	if (prog == P_PACKED) {
 		int none = unpack(s);
 
@@ -198,6 +141,89 @@ int BPF_PROG(sys_exit, u64 entry, long ret)
 		return on_clone(s);
 	}
 	return report_args(s); /* P_ARGS: the arguments say it all */
+}
+
+/* The table of calls is looked at before the scope: most calls end there. */
+SEC("tp_btf/sys_exit")
+int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
+{
+	volatile const struct syscall *d;
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct scope *in;
+	struct scratch *s;
+	u32 is32 = 0, i;
+	u64 nr;
+
+#if defined(__TARGET_ARCH_x86)
+	nr = (u32)regs->orig_ax;
+	is32 = t->thread_info.status & 2; /* TS_COMPAT */
+#else
+	nr = (u32)regs->syscallno;
+	is32 = t->thread_info.flags >> 22 & 1; /* TIF_32BIT */
+#endif
+#if defined(__TARGET_ARCH_x86)
+	/* The x32 calls have this bit; -1 is the end of a signal handler, and -ENOSYS
+	 * what a kernel without them answers. */
+	if (nr >> 30 == 1 && ret != -38)
+		return undecoded();
+#else
+	if (is32)
+		return undecoded();
+#endif
+	if (nr >= NSYS)
+		return 0;
+	d = is32 ? &syscalls32[nr] : &syscalls[nr];
+	if (!d->prog)
+		return 0;
+	in = scope_here();
+	if (!in || !in->n)
+		return 0;
+	s = scratch(CTX_SYSCALL);
+	if (!s)
+		return 0;
+	s->nr = nr;
+	s->is32 = is32;
+	s->sel = nr;
+	s->ret = ret;
+#if defined(__TARGET_ARCH_x86)
+	if (is32) {
+		s->arg[0] = (u32)regs->bx;
+		s->arg[1] = (u32)regs->cx;
+		s->arg[2] = (u32)regs->dx;
+		s->arg[3] = (u32)regs->si;
+		s->arg[4] = (u32)regs->di;
+		s->arg[5] = (u32)regs->bp;
+		s->ret = (s32)ret;
+	} else {
+		s->arg[0] = regs->di;
+		s->arg[1] = regs->si;
+		s->arg[2] = regs->dx;
+		s->arg[3] = regs->r10;
+		s->arg[4] = regs->r8;
+		s->arg[5] = regs->r9;
+	}
+#else
+	s->arg[0] = regs->orig_x0;
+	s->arg[1] = regs->regs[1];
+	s->arg[2] = regs->regs[2];
+	s->arg[3] = regs->regs[3];
+	s->arg[4] = regs->regs[4];
+	s->arg[5] = regs->regs[5];
+	if (is32)
+		s->ret = (s32)ret;
+#endif
+	if (in->n > 1)
+		s->call = (struct call){s->nr, s->ret, {s->arg[0], s->arg[1], s->arg[2], s->arg[3], s->arg[4], s->arg[5]}};
+	for (i = 0; i < DEPTH && i < in->n; i++) {
+		if (i) { /* handlers change what they get */
+			s->nr = s->sel = s->call.nr;
+			s->ret = s->call.ret;
+			__builtin_memcpy(s->arg, s->call.arg, sizeof(s->arg));
+		}
+		s->session = number(in, i);
+		report_call(s);
+	}
+	return 0;
 }
 
 #endif

@@ -3,6 +3,7 @@
  * submission are all that this tier sees. The name is the kernel's copy. */
 #ifndef ASSAY_URING_H
 #define ASSAY_URING_H
+#include "scope.h"
 #include "socket.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -78,27 +79,24 @@ static __always_inline u32 put_base(struct scratch *s, u32 end, u32 seg, struct 
 	return next;
 }
 
-SEC("raw_tp/io_uring_submit_req")
-int BPF_PROG(submitted, struct io_kiocb *req)
+/* Reports a request to the session at hand. */
+__noinline int report_request(struct scratch *s, u64 request)
 {
+	struct io_kiocb *req = (void *)request;
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct pending mark = {.uring = 1};
 	struct request_name a = {}, b = {};
+	struct session *own;
 	struct counter *c;
-	struct scratch *s;
 	u32 tid = t->pid, end;
 	u8 op;
 
-	if (!in_scope())
-		return 0;
-	c = cell(H_IOURING);
-	s = scratch(CTX_TASK);
-	if (!c || !s)
+	if (!s || !(own = session(s->session)) || !(c = cell(s->session, H_IOURING)))
 		return 0;
 	c->fired++;
 	op = BPF_CORE_READ(req, opcode);
 	if (op == 16 || op == 9 || op == 26 || op == 56) { /* CONNECT, SENDMSG, SEND, BIND: see on_peer */
-		bpf_map_update_elem(&pendings, &tid, &mark, BPF_ANY);
+		put_pending(s->session, tid, &mark);
 	} else if ((op == 18 || op == 28) && bpf_core_field_exists(struct io_open, filename)) {
 		struct io_open *o = (void *)req;
 
@@ -121,7 +119,7 @@ int BPF_PROG(submitted, struct io_kiocb *req)
 		a.dfd = BPF_CORE_READ(o, old_dfd);
 		b.name = BPF_CORE_READ(o, newpath);
 		b.dfd = BPF_CORE_READ(o, new_dfd);
-		unsettled = 1;
+		own->unsettled = 1;
 	} else if ((op == 38 || op == 39) && bpf_core_field_exists(struct io_link, oldpath)) {
 		struct io_link *o = (void *)req;
 
@@ -165,6 +163,22 @@ int BPF_PROG(submitted, struct io_kiocb *req)
 	if (b.name)
 		end = put_base(s, end, S_BASE2, &b);
 	emit_keyed(s, c, end);
+	return 0;
+}
+
+SEC("raw_tp/io_uring_submit_req")
+int BPF_PROG(submitted, struct io_kiocb *req)
+{
+	struct scope *in = scope_here();
+	struct scratch *s;
+	u32 i;
+
+	if (!in || !in->n || !(s = scratch(CTX_TASK)))
+		return 0;
+	for (i = 0; i < DEPTH && i < in->n; i++) {
+		s->session = number(in, i);
+		report_request(s, (u64)req);
+	}
 	return 0;
 }
 

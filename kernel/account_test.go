@@ -160,7 +160,7 @@ func TestLayout(t *testing.T) {
 	want := map[string]int{
 		"t": offTime, "start": offStart, "cgroup": offCgroup, "id": offID, "tgid": offTgid, "tid": offTid, "ppid": offPpid,
 		"ret": offRet, "kind": offKind, "hook": offHook, "bits": offBits, "arg": offArg, "ino": offIno, "dev": offDev,
-		"mode": offMode, "seg": offSeg, "slot": offSlot, "nr": offNr, "cpu": offCPU,
+		"mode": offMode, "seg": offSeg, "slot": offSlot, "nr": offNr, "cpu": offCPU, "serial": offSerial, "stream": offStream, "pad": offStream + 2,
 	}
 	if !reflect.DeepEqual(m, want) || size != recordSize {
 		t.Errorf("struct record: %v, %d bytes; the decoder has %v, %d", m, size, want, recordSize)
@@ -271,7 +271,7 @@ func TestUnprivileged(t *testing.T) {
 // A link that somebody took off is missed at the end, and so is its hook.
 func TestDetachedLink(t *testing.T) {
 	s := observe(t, Config{})
-	if err := s.o.loaded.links["connect4"].Detach(); err != nil {
+	if err := s.o.loaded.own["connect4"].Detach(); err != nil {
 		t.Fatal(err)
 	}
 	s.run(s.command("/bin/true"))

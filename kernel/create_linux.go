@@ -3,7 +3,6 @@
 package kernel
 
 import (
-	"errors"
 	"maps"
 
 	"github.com/cilium/ebpf"
@@ -15,37 +14,56 @@ import (
 // together.
 var heavy = []string{"sys_exit", "execed"}
 
-// create loads everything, or, where some program is refused, everything else.
-// types are those of the kernel's that the programs refer to; nil looks them up.
-func (l *loaded) create(spec *ebpf.CollectionSpec, types *btf.Spec) error {
-	if types != nil && l.createHalves(spec, types) == nil {
+// create makes the maps and loads the programs, or, where some program is refused,
+// all others. types are those of the kernel's that the programs refer to; nil looks
+// them up.
+func (s *set) create(spec *ebpf.CollectionSpec, types *btf.Spec) error {
+	if err := s.makeMaps(spec); err != nil {
+		return err
+	}
+	if types != nil && s.loadHalves(spec, types) == nil {
 		return nil
 	}
 	var err error
 	cache := btf.NewCache()
 	for range len(spec.Programs) {
-		l.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: cache})
+		var coll *ebpf.Collection
+		coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: cache, MapReplacements: s.maps})
 		if err == nil {
+			s.take(coll)
 			return nil
 		}
 		name := refused(spec, err)
 		if name == "" || name == "sys_exit" {
 			return err
 		}
-		l.failed[name] = err
+		s.failed[name] = err
 		delete(spec.Programs, name)
 	}
 	return err
 }
 
-// createHalves loads the programs on two threads, around the same maps.
-func (l *loaded) createHalves(spec *ebpf.CollectionSpec, types *btf.Spec) error {
-	empty := *spec
-	empty.Programs = nil
-	all, err := ebpf.NewCollection(&empty)
+func (s *set) makeMaps(spec *ebpf.CollectionSpec) error {
+	bare := *spec
+	bare.Programs = nil
+	coll, err := ebpf.NewCollection(&bare)
 	if err != nil {
 		return err
 	}
+	s.maps, s.vars, coll.Maps = coll.Maps, coll.Variables, nil
+	coll.Close()
+	return nil
+}
+
+// take takes the programs out of a collection.
+func (s *set) take(coll *ebpf.Collection) {
+	maps.Copy(s.progs, coll.Programs)
+	coll.Programs = nil
+	coll.Close() // its copies of the maps
+}
+
+// loadHalves loads the programs on two threads.
+func (s *set) loadHalves(spec *ebpf.CollectionSpec, types *btf.Spec) error {
 	halves := [2]ebpf.CollectionSpec{*spec, *spec}
 	halves[0].Programs = map[string]*ebpf.ProgramSpec{}
 	halves[1].Programs = maps.Clone(spec.Programs)
@@ -57,24 +75,19 @@ func (l *loaded) createHalves(spec *ebpf.CollectionSpec, types *btf.Spec) error 
 	var g errgroup.Group
 	for i := range halves {
 		g.Go(func() (err error) {
-			colls[i], err = ebpf.NewCollectionWithOptions(&halves[i], ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{KernelTypes: types}, MapReplacements: all.Maps})
+			colls[i], err = ebpf.NewCollectionWithOptions(&halves[i], ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{KernelTypes: types}, MapReplacements: s.maps})
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
-		for _, c := range append(colls[:], all) {
-			if c != nil {
-				c.Close()
-			}
-		}
-		return errors.Join(err)
-	}
-	all.Programs = map[string]*ebpf.Program{}
+	err := g.Wait()
 	for _, c := range colls {
-		maps.Copy(all.Programs, c.Programs)
-		c.Programs = nil
-		c.Close() // its copies of the maps
+		switch {
+		case c == nil:
+		case err == nil:
+			s.take(c)
+		default:
+			c.Close()
+		}
 	}
-	l.coll = all
-	return nil
+	return err
 }

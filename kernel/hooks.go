@@ -41,7 +41,7 @@ const (
 )
 
 // hookCells is the number of counter cells per CPU (H_CELLS).
-const hookCells = 32
+const hookCells = 64
 
 // hookInfo is what is known of a hook before anything is loaded.
 type hookInfo struct {

@@ -98,14 +98,20 @@ func TestLoadsWithNeededTypes(t *testing.T) {
 	if err != nil {
 		t.Skipf("no kernel BTF: %v", err)
 	}
-	l := &loaded{cpus: 1}
-	if err := l.configure(spec, 64<<10); err != nil {
+	s, err := newSet(1)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.createHalves(spec, neededTypes(raw, spec)); err != nil {
+	defer s.close()
+	if err := s.configure(spec); err != nil {
 		t.Fatal(err)
 	}
-	l.close()
+	if err := s.makeMaps(spec); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.loadHalves(spec, neededTypes(raw, spec)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // BTF comes from the kernel, but a broken one must not take the run down.

@@ -30,7 +30,7 @@ func TestVerifier(t *testing.T) {
 		}
 		t.Errorf("%s: %+v", name, err)
 	}
-	for name, p := range l.coll.Programs {
+	for name, p := range l.progs {
 		if info, err := p.Info(); err == nil {
 			n, _ := info.VerifiedInstructions()
 			t.Logf("%s: %d instructions verified", name, n)

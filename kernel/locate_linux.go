@@ -31,8 +31,8 @@ var fresh = []string{"stat", "status", "statm", "comm", "cmdline", "environ", "a
 	"sched", "schedstat", "wchan", "syscall", "personality", "oom_score", "oom_adj", "cgroup", "cpuset", "numa_maps"}
 
 // locateNames finds the cache and tells the programs.
-func (l *loaded) locateNames() error {
-	prog := l.coll.Programs["locate"]
+func (s *set) locateNames() error {
+	prog := s.progs["locate"]
 	if prog == nil {
 		return errors.New("program locate is not loaded")
 	}
@@ -76,7 +76,7 @@ func (l *loaded) locateNames() error {
 		return fmt.Errorf("%d entries do not tell where the kernel's cache of names is", len(seen))
 	}
 	for name, v := range map[string]any{"cache_at": c.at, "cache_shift": c.shift, "mounted_bit": c.mounted} {
-		if err := l.coll.Variables[name].Set(v); err != nil {
+		if err := s.vars[name].Set(v); err != nil {
 			return fmt.Errorf("set %s in the programs: %w", name, err)
 		}
 	}

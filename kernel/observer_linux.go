@@ -5,14 +5,11 @@ package kernel
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,7 +28,7 @@ const readerNice = -10
 // frees it all when this process dies, however it dies.
 type Observer struct {
 	loaded *loaded
-	rd     *ringbuf.Reader
+	rd     *reader
 	dec    *decoder
 
 	selfCgroup uint64   // cgroup id of the self-test, 0 without one
@@ -72,11 +69,7 @@ func Open(ctx context.Context, cfg Config) (_ *Observer, err error) {
 			l.close()
 		}
 	}()
-	rd, err := ringbuf.NewReader(l.coll.Maps["ring"])
-	if err != nil {
-		return nil, fmt.Errorf("map the ring buffer: %w", err)
-	}
-	o := &Observer{loaded: l, rd: rd, dec: newDecoder()}
+	o := &Observer{loaded: l, rd: l.rd, dec: newDecoder()}
 	if cfg.SelfTest {
 		o.selfTest(ctx, cfg.CgroupPath)
 	}
@@ -104,25 +97,24 @@ func (o *Observer) Read(fn func(*Event) error, idle func(now uint64)) error {
 		}
 	}
 	o.early = nil
-	var rec ringbuf.Record
+	one := func(raw []byte) error { return o.one(raw, fn) }
 	for {
-		o.rd.SetDeadline(time.Now().Add(pollInterval))
-		for {
-			err := o.rd.ReadInto(&rec)
-			if err == nil {
-				if err = o.one(rec.RawSample, fn); err != nil {
-					return err
-				}
-				continue
+		ending := o.rd.stop.Load() // before the last look at the rings
+		if err := o.rd.drain(one); err != nil {
+			return err
+		}
+		if ending {
+			return errors.Join(o.readSlots(fn), o.readEndpoints(fn))
+		}
+		more, err := o.rd.wait(pollInterval)
+		if err != nil {
+			return err
+		}
+		if !more {
+			if err := o.rd.drain(one); err != nil { // what did not wake us
+				return err
 			}
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				idle(bootTime())
-				break
-			}
-			if errors.Is(err, ringbuf.ErrFlushed) {
-				return errors.Join(o.readSlots(fn), o.readEndpoints(fn))
-			}
-			return fmt.Errorf("read the ring buffer: %w", err)
+			idle(bootTime())
 		}
 	}
 }
@@ -185,7 +177,7 @@ func (o *Observer) isSelfTest(e *Event) bool {
 
 // readSlots delivers what the coalescing slots still count.
 func (o *Observer) readSlots(fn func(*Event) error) error {
-	return o.loaded.eachSlot(func(i uint32, s *slot) error {
+	return o.loaded.seat.eachSlot(func(i uint32, s *slot) error {
 		e, err := o.dec.replay(i, s.Id, s.Last, [5]uint64{s.Count, s.First, s.Last, s.Bytes, s.BytesIn})
 		if err != nil {
 			o.tally.malformed.Add(1)
@@ -202,7 +194,7 @@ func (o *Observer) readSlots(fn func(*Event) error) error {
 func (o *Observer) readEndpoints(fn func(*Event) error) error {
 	now := bootTime()
 	id := uint64(1)<<62 + 1
-	return o.loaded.eachEndpoint(func(k *endpoint, v *traffic) error {
+	return o.loaded.seat.eachEndpoint(func(k *endpoint, v *traffic) error {
 		o.tally.endpoints.Add(1)
 		e := &o.dec.ev
 		*e = Event{
@@ -233,7 +225,7 @@ func (o *Observer) Stop() error {
 	o.stopped = true
 	o.lost = o.loaded.lostLinks()
 	err := o.loaded.detach()
-	return errors.Join(err, o.rd.Flush())
+	return errors.Join(err, o.rd.flush())
 }
 
 // Close frees everything. Read must have returned. Report keeps working.
@@ -246,5 +238,5 @@ func (o *Observer) Close() error {
 	o.final = o.hooks()
 	o.closed = true
 	o.stopped = true
-	return errors.Join(o.rd.Close(), o.loaded.close())
+	return o.loaded.close()
 }

@@ -66,8 +66,54 @@ func prepared(ring int) (*loaded, error) {
 	return prepare(ring)
 }
 
-// prepare loads maps and programs.
-func prepare(ring int) (*loaded, error) {
+// prepare loads and attaches programs, and takes a seat among them.
+func prepare(ring int) (_ *loaded, err error) {
+	s, err := newSet(1)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	seated := make(chan error, 1)
+	l := &loaded{set: s}
+	go func() { // the ring alone takes some milliseconds
+		var err error
+		l.seat, err = s.furnish(0, ring)
+		seated <- err
+	}()
+	err = s.load()
+	if e := <-seated; err == nil {
+		err = e
+	}
+	if err != nil {
+		if l.seat != nil {
+			l.seat.close()
+		}
+		return nil, classify(err)
+	}
+	if err := l.seat.publish(); err != nil {
+		l.seat.close()
+		return nil, err
+	}
+	s.attach()
+	return l, nil
+}
+
+// newSet is a set that has nothing in the kernel yet.
+func newSet(seats int) (*set, error) {
+	s := &set{progs: map[string]*ebpf.Program{}, links: map[string]link.Link{}, failed: map[string]error{}, seats: seats}
+	var err error
+	if s.cpus, err = ebpf.PossibleCPU(); err != nil {
+		return nil, fmt.Errorf("count CPUs: %w", err)
+	}
+	return s, nil
+}
+
+// load makes the maps and loads the programs.
+func (s *set) load() error {
 	types := make(chan *rawTypes, 1)
 	go func() {
 		t, _ := readKernelTypes() // without, the loader looks for itself, and says what is missing
@@ -75,20 +121,16 @@ func prepare(ring int) (*loaded, error) {
 	}()
 	spec, err := bpf.LoadAssay()
 	if err != nil {
-		return nil, fmt.Errorf("read the embedded programs: %w", err)
+		return fmt.Errorf("read the embedded programs: %w", err)
 	}
-	l := &loaded{links: map[string]link.Link{}, failed: map[string]error{}}
-	if l.cpus, err = ebpf.PossibleCPU(); err != nil {
-		return nil, fmt.Errorf("count CPUs: %w", err)
+	if err := s.configure(spec); err != nil {
+		return err
 	}
-	if err := l.configure(spec, ring); err != nil {
-		return nil, err
+	if err := s.create(spec, neededTypes(<-types, spec)); err != nil {
+		return err
 	}
-	if err := l.create(spec, neededTypes(<-types, spec)); err != nil {
-		return nil, classify(err)
-	}
-	_ = l.locateNames() // without, names with ".." stay as given and are marked
-	return l, nil
+	_ = s.locateNames() // without, names with ".." stay as given and are marked
+	return s.remember()
 }
 
 // neededTypes are the kernel's types that spec may refer to, or nil when they

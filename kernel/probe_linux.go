@@ -2,6 +2,8 @@
 
 package kernel
 
+import "github.com/cilium/ebpf/link"
+
 // Probe loads every program and attaches those that need no cgroup, for no
 // session, and takes everything away again. It says of each hook whether it
 // works here and, if not, why. The error is an [*Unavailable] when nothing does.
@@ -15,19 +17,10 @@ func Probe() ([]HookStatus, error) {
 		return out, loadErr
 	}
 	defer l.close()
-	for _, a := range attachments {
-		p := l.coll.Programs[a.prog]
-		if p == nil {
-			continue
-		}
-		if a.tracepoint == "" { // loading is what can fail; a cgroup comes with the run
-			l.links[a.prog] = nil
-			continue
-		}
-		var err error
-		if l.links[a.prog], err = attachTracepoint(p, a.tracepoint); err != nil {
-			delete(l.links, a.prog)
-			l.failed[a.prog] = err
+	l.own = map[string]link.Link{}
+	for name := range cgroupPrograms {
+		if l.progs[name] != nil { // loading is what can fail; a cgroup comes with the run
+			l.own[name] = nil
 		}
 	}
 	for h := range out {

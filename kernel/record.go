@@ -24,7 +24,9 @@ const (
 	offSlot    = 136
 	offNr      = 140
 	offCPU     = 142
-	recordSize = 144
+	offSerial  = 144
+	offStream  = 148
+	recordSize = 152
 )
 
 // Kinds and bits of records that never leave the decoder, and its segments.

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -37,7 +38,7 @@ func (o *Observer) Report() Report {
 // hooks reads the counters. The caller holds mu.
 func (o *Observer) hooks() []HookStatus {
 	out := make([]HookStatus, hookCount)
-	cells, err := readArray[counter](o.loaded.coll.Maps["counters"])
+	cells := o.loaded.seat.cells()
 	misses := o.loaded.misses()
 	for h := range out {
 		s := &out[h]
@@ -46,11 +47,7 @@ func (o *Observer) hooks() []HookStatus {
 		if slices.Contains(o.lost, hooks[h].progs[0]) {
 			s.Attached, s.Detail = false, "detached before the run ended"
 		}
-		s.RecursionMisses = misses[hooks[h].progs[0]]
-		if err != nil {
-			s.Detail = err.Error()
-			continue
-		}
+		s.RecursionMisses = misses[hooks[h].progs[0]] - o.loaded.before[hooks[h].progs[0]]
 		s.PerCPU = make([]Counts, o.loaded.cpus)
 		for cpu := range s.PerCPU {
 			c := &cells[cpu*hookCells+h]
@@ -65,24 +62,17 @@ func (o *Observer) hooks() []HookStatus {
 func (l *loaded) status(h HookID) HookStatus {
 	s := HookStatus{Hook: h, Name: hooks[h].name, Required: hooks[h].required, Attached: true}
 	for i, name := range hooks[h].progs {
-		if err := l.failed[name]; err != nil {
+		_, everywhere := l.links[name]
+		_, here := l.own[name]
+		err := errors.Join(l.failed[name], l.refuse[name])
+		switch {
+		case err != nil:
 			s.Attached, s.Detail = false, fmt.Sprintf("program %s: %v", name, err)
-		} else if _, attached := l.links[name]; l.coll.Programs[name] == nil || i == 0 && !attached {
+		case l.progs[name] == nil || i == 0 && !everywhere && !here:
 			s.Attached, s.Detail = false, fmt.Sprintf("program %s is not loaded", name)
 		}
 	}
 	return s
-}
-
-// misses counts, by program, how often the kernel skipped it.
-func (l *loaded) misses() map[string]uint64 {
-	out := map[string]uint64{}
-	for name := range l.links {
-		if st, err := l.coll.Programs[name].Stats(); err == nil {
-			out[name] = st.RecursionMisses
-		}
-	}
-	return out
 }
 
 // reasons judges the report.

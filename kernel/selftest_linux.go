@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/kernel/internal/exercise"
-	"github.com/cilium/ebpf/ringbuf"
 )
 
 // selfTest runs the exerciser in its own cgroup below the session's and notes
@@ -84,34 +83,22 @@ func (o *Observer) spare(hooks ...HookID) {
 // drainSelfTest reads what the self-test left in the ring, keeps the records of
 // others for Read, and tells which hooks' records came through.
 func (o *Observer) drainSelfTest() (received [hookCount]bool, err error) {
-	var rec ringbuf.Record
-	o.rd.SetDeadline(time.Now())
-	for {
-		err := o.rd.ReadInto(&rec)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			break
-		}
-		if err != nil {
-			return received, fmt.Errorf("read the ring buffer: %w", err)
-		}
-		hook, others := o.origin(rec.RawSample)
+	err = o.rd.drain(func(raw []byte) error {
+		hook, others := o.origin(raw)
 		if others {
-			o.early = append(o.early, append([]byte(nil), rec.RawSample...))
-			continue
+			o.early = append(o.early, append([]byte(nil), raw...))
+			return nil
 		}
 		if hook < hookCount {
 			received[hook] = true
 		}
-		o.one(rec.RawSample, nil)
+		return o.one(raw, nil)
+	})
+	if err != nil {
+		return received, fmt.Errorf("read the ring buffer: %w", err)
 	}
 	// Its loopback traffic must not pass for the run's.
-	ends := o.loaded.coll.Maps["endpoints"]
-	return received, o.loaded.eachEndpoint(func(k *endpoint, v *traffic) error {
-		if v.Cgroup != o.selfCgroup {
-			return nil
-		}
-		return ends.Delete(k)
-	})
+	return received, o.loaded.seat.deleteEndpoints(func(_ *endpoint, v *traffic) bool { return v.Cgroup == o.selfCgroup })
 }
 
 // origin tells which hook a raw record is of, and whether it is of others than

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Which sessions a cgroup is in. The ancestors of a cgroup never change, so the
+ * answer holds until a session begins or ends. It is kept per CPU by the cgroup's
+ * id, which is never used twice: a process outside of every session, and one
+ * inside, costs one look-up however many sessions there are. */
+#ifndef ASSAY_SCOPE_H
+#define ASSAY_SCOPE_H
+#include "state.h"
+
+/* The sessions by the ids of their cgroups. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, u64);
+	__type(value, u32);
+} numbers SEC(".maps");
+
+/* User space counts it up whenever numbers has changed. */
+ARRAY(epochs, u64, 1, BPF_F_MMAPABLE);
+
+static __always_inline u32 epoch(void)
+{
+	u32 zero = 0;
+	volatile u64 *e = bpf_map_lookup_elem(&epochs, &zero);
+
+	return e ? *e : 0;
+}
+
+struct scope {
+	u64 cgroup;
+	u32 epoch;
+	u32 n;             /* up to DEPTH */
+	u32 handle[DEPTH]; /* outermost session first */
+};
+
+#define SCOPES 256 /* of each CPU, a power of two */
+
+ARRAY(scopes, struct scope, SCOPES, 0);
+
+struct lineage {
+	u64 list;
+	struct scope *to;
+};
+
+static long ancestor(u32 i, void *arg)
+{
+	struct lineage *l = arg;
+	struct cgroup *up = 0;
+	struct session *own;
+	u32 *number, n = l->to->n;
+	u64 id;
+
+	bpf_probe_read_kernel(&up, sizeof(up), (void *)l->list + i * 8);
+	id = BPF_CORE_READ(up, kn, id);
+	number = bpf_map_lookup_elem(&numbers, &id);
+	if (!number || !(own = session(*number)))
+		return 0;
+	if (n >= DEPTH) {
+		own->deeper = 1;
+		return 1;
+	}
+	l->to->handle[n & (DEPTH - 1)] = own->handle;
+	l->to->n = n + 1;
+	return 0;
+}
+
+/* Walks from the root to the cgroup, 0 for the current task's. Ids at any depth,
+ * since depths cannot be told from inside a cgroup namespace. */
+static __always_inline void find_sessions(struct scope *to, u64 cgroup)
+{
+	struct cgroup *cg = (void *)cgroup;
+	struct lineage l = {.to = to};
+
+	if (!cg)
+		cg = BPF_CORE_READ(bpf_get_current_task_btf(), cgroups, dfl_cgrp);
+	l.list = (u64)&cg->ancestors;
+	bpf_loop((BPF_CORE_READ(cg, level) + 1) & 0xff, ancestor, &l, 0);
+}
+
+/* Fills place i. */
+__noinline int keep_scope(u32 i, u64 id, u64 cgroup)
+{
+	/* The epoch first: what changes meanwhile makes this outdated at once. */
+	struct scope found = {.cgroup = id, .epoch = epoch()}, *e;
+
+	find_sessions(&found, cgroup);
+	e = bpf_map_lookup_elem(&scopes, &i);
+	if (e)
+		*e = found;
+	return 0;
+}
+
+/* The sessions of the cgroup of that id, which is at that address, or is the
+ * current task's. Not for programs that can interrupt others. Valid until the next. */
+static __always_inline struct scope *scope_of(u64 id, u64 cgroup)
+{
+	u32 i = bpf_get_smp_processor_id() * SCOPES + (u32)(id * 0x9E3779B97F4A7C15ULL >> 56);
+	struct scope *e = bpf_map_lookup_elem(&scopes, &i);
+
+	if (e && (e->cgroup != id || e->epoch != epoch()))
+		keep_scope(i, id, cgroup);
+	return e;
+}
+
+static __always_inline struct scope *scope_here(void)
+{
+	return scope_of(bpf_get_current_cgroup_id(), 0);
+}
+
+/* The number of the i-th session. */
+static __always_inline u32 number(struct scope *e, u32 i)
+{
+	return e->handle[i & (DEPTH - 1)] & ((1 << SESSION_BITS) - 1);
+}
+
+static __always_inline int holds(struct scope *e, u32 handle)
+{
+	u32 i;
+
+#pragma unroll
+	for (i = 0; i < DEPTH; i++)
+		if (i < e->n && e->handle[i] == handle)
+			return 1;
+	return 0;
+}
+
+#endif
