@@ -174,13 +174,6 @@ func mapID(info *ebpf.MapInfo) ebpf.MapID {
 	return id
 }
 
-// clear makes the seat as if nobody had been there.
-func (t *seat) clear() error {
-	clear(t.counterMem)
-	clear(t.slotMem)
-	return t.deleteEndpoints(func(*endpoint, *traffic) bool { return true })
-}
-
 // deleteEndpoints deletes those that match.
 func (t *seat) deleteEndpoints(match func(*endpoint, *traffic) bool) error {
 	var old []endpoint

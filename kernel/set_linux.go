@@ -35,10 +35,7 @@ type set struct {
 }
 
 const (
-	// maxSeats is what SESSION_BITS in bpf/record.h has room for.
-	maxSeats = 1 << sessionBits
-
-	sessionBits  = 10
+	sessionBits  = 10   // as in bpf/record.h
 	fileSlots    = 2048 // as in bpf/record.h
 	urgentSlots  = 512
 	slotsPerCPU  = fileSlots + urgentSlots
