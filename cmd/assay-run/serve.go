@@ -15,6 +15,7 @@ import (
 
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
+	"github.com/assay-run/assay-run/runner/serve"
 )
 
 // serveFlags are the flags of serve.
@@ -81,11 +82,11 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	runs := &servedRuns{dir: dir, recorder: "assay-run " + version(), turns: f.turns}
-	if err := runs.recover(ctx, a.say.warning); err != nil {
+	spools := filepath.Join(dir, ".spool")
+	if err := recoverServed(ctx, spools, a.say.warning); err != nil {
 		return err
 	}
-	cfg.Open, cfg.Seal = runs.open, runs.seal
+	serve.New(serve.Config{Dir: dir, Recorder: "assay-run " + version(), Turns: f.turns, Spool: servedSpools(spools)}).Bind(cfg)
 	g, err := gateway.New(*cfg)
 	if err != nil {
 		return err
@@ -133,7 +134,6 @@ func (a *app) gatewayConfig(f *serveFlags) (*gateway.Config, error) {
 		Warn: func(message string) { a.say.warning("%s", message) },
 	}
 	cfg.Limits.Grace = f.grace
-	cfg.Turns = f.turns.Gateway()
 	if !f.noAuth {
 		if cfg.Token = os.Getenv(gateway.EnvToken); cfg.Token == "" {
 			cfg.Token = rand.Text()

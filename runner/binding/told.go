@@ -132,6 +132,17 @@ func (c *Correlator) Decided(id, tool, decision string) {
 	}
 }
 
+// Reported tells of a call that a client of the gateway says happened, when is
+// not known, or was denied.
+func (c *Correlator) Reported(id, tool string, denied bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = true
+	if k := c.call(id); k != nil {
+		k.gateway, k.tool, k.denied = true, cmp.Or(k.tool, tool), k.denied || denied
+	}
+}
+
 // unopen takes back that a decision opened a call.
 func (c *Correlator) unopen(k *call) {
 	if k.begun == 0 && k.started && !k.ended {

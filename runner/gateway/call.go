@@ -183,7 +183,7 @@ func (c *call) observer() Observer {
 	if c.run == nil {
 		return nil
 	}
-	return c.g.cfg.Observer
+	return c.g.observer(c.run)
 }
 
 // record writes the call's turn and its call event. The event is written also

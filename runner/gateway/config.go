@@ -52,6 +52,8 @@ type Config struct {
 	Limits Limits
 	// Observer, if set, is told of the run's calls as they happen.
 	Observer Observer
+	// Observe, if set, gives who is told of the calls of a run that Open made.
+	Observe func(Recording) Observer
 	// Join, if set, moves the process that connected to the cgroup of a tool
 	// call. It is called concurrently.
 	Join func(conn *net.UnixConn, toolCallID string) error
@@ -68,6 +70,9 @@ type Observer interface {
 	// once its answer has been read, or need not come any more.
 	CallStarted(id, tool string)
 	CallEnded(id string)
+	// CallReported: a client says that a call happened elsewhere, or that
+	// somebody else's policy denied it.
+	CallReported(id, tool string, denied bool)
 }
 
 // Limits bound what clients can make the gateway hold or wait for. Zero fields

@@ -63,6 +63,13 @@ func (c *client) recordTurns(r *rpc.Request) (any, *rpc.Error) {
 		return nil, rpc.Errorf(codeNotRecorded, "the turns could not be recorded: %s", rpc.Brief(failure))
 	}
 	c.g.count.add(func(m *Metrics) { m.Turns += uint64(len(turns)) })
+	if o := c.g.observer(run); o != nil {
+		for _, t := range turns {
+			if t.ToolCallID != "" {
+				o.CallReported(t.ToolCallID, t.Tool, t.PolicyRejected != nil)
+			}
+		}
+	}
 	return map[string]any{"run_id": run.ID, "first_index": first, "count": len(turns)}, nil
 }
 

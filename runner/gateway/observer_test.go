@@ -24,6 +24,10 @@ func (o *observer) CallDecided(id, tool, decision string) {
 func (o *observer) CallStarted(id, tool string) { o.note("started %s %s", id, tool) }
 func (o *observer) CallEnded(id string)         { o.note("ended %s", id) }
 
+func (o *observer) CallReported(id, tool string, denied bool) {
+	o.note("reported %s %s %v", id, tool, denied)
+}
+
 // TestObserver: who watches the run hears of each call in the order that it
 // happens, and nothing of calls that never got to a tool.
 func TestObserver(t *testing.T) {
@@ -39,7 +43,9 @@ func TestObserver(t *testing.T) {
 	for _, call := range [][2]string{{"tc_1", "yes"}, {"tc_2", "no"}, {"tc_3", "unknown"}} {
 		c.must("proposal.submit", fmt.Sprintf(`{"proposal":{"id":"p","source":"t","actions":[{"id":"a","type":"tool_call","tool_call_id":%q,"tool":%q,"parameters":{}}]}}`, call[0], call[1]))
 	}
-	want := []string{"decided tc_1 yes allow", "started tc_1 yes", "tool tc_1", "ended tc_1", "decided tc_2 no deny"}
+	c.must("runs.start", `{"agent_id":"a","intent":""}`)
+	c.must("runs.record_turns", `{"turns":[{"index":0,"tool":"x","tool_call_id":"tc_4"},{"index":1,"tool":"nameless"},{"index":2,"tool":"y","tool_call_id":"tc_5","policy_rejected":{"rule":"r"}}]}`)
+	want := []string{"decided tc_1 yes allow", "started tc_1 yes", "tool tc_1", "ended tc_1", "decided tc_2 no deny", "reported tc_4 x false", "reported tc_5 y true"}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !slices.Equal(o.got, want) {

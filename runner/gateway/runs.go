@@ -196,3 +196,11 @@ func (g *Gateway) abandon(run *recording.Run) {
 		g.warn(err.Message)
 	}
 }
+
+// observer is who is told of a run's calls, if anybody is.
+func (g *Gateway) observer(run *recording.Run) Observer {
+	if g.cfg.Observe != nil {
+		return g.cfg.Observe(run.To)
+	}
+	return g.cfg.Observer
+}

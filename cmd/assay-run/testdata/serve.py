@@ -43,8 +43,12 @@ def turns(path):
     return got
 
 
+def document_text(bundle, name):
+    return subprocess.run(["tar", "-xOf", bundle, name], capture_output=True, text=True, check=True).stdout
+
+
 def document(bundle, name):
-    return json.loads(subprocess.run(["tar", "-xOf", bundle, name], capture_output=True, text=True, check=True).stdout)
+    return json.loads(document_text(bundle, name))
 
 
 def verify(bundle):
@@ -129,6 +133,14 @@ for live, bundle, n in done.values():
     assert len(turns(live)) == n
     res = verify(bundle)
     assert res["outcome"] == "reported" and res["exit_code"] is None, res
+    assert res["timings"]["child_ns"] is None, res  # there was no child
+    end = json.loads(document_text(bundle, "events.ndjson").splitlines()[-1])
+    assert end["type"] == "run_finished" and end["success"] is True, end
+    # Every call that was named is there, and none of them was observed.
+    report = document(bundle, "correlation-report.json")
+    named = {json.loads(l)["tool_call_id"] for l in document_text(bundle, "layers/policy.ndjson").splitlines()}
+    assert named <= {b["tool_call_id"] for b in report["bindings"]} and named, (named, report)
+    assert {u["code"] for u in report["reported_not_observed"]} == {"no_kernel_layer"}, report
     # What was denied was asked for, too, as in any other run.
     surface = document(bundle, "capability-surface.json")
     assert surface["mcp_tools"] == ["echo", "shell"], surface
@@ -137,7 +149,7 @@ for live, bundle, n in done.values():
 # A client that vanishes: sealed as incomplete after the grace time.
 c = Client(Unix(sock))
 gone = c.call("runs.start", {"agent_id": "gone", "intent": ""})["run_id"]
-c.call("runs.record_turns", {"turns": [{"tool": "x"}]})
+c.call("runs.record_turns", {"turns": [{"tool": "x", "tool_call_id": "elsewhere"}]})
 watch = Client(Unix(sock))
 sub = watch.call("runs.subscribe", {"run_id": gone})
 assert len(sub["turns"]) == 1
@@ -147,6 +159,8 @@ bundle = os.path.join(runs, "gone", gone + ".tar.gz")
 while not os.path.exists(bundle):
     threading.Event().wait(0.01)
 assert verify(bundle)["outcome"] == "incomplete"
+bindings = document(bundle, "correlation-report.json")["bindings"]
+assert [b["tool_call_id"] for b in bindings] == ["elsewhere"], bindings
 
 # One that another client keeps alive ends with the server.
 c = Client(Unix(sock))

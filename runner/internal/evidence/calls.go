@@ -45,7 +45,7 @@ func (c *Calls) name(set map[string]bool, s string) {
 	}
 }
 
-// CallDecided, CallStarted and CallEnded make it a gateway.Observer.
+// CallDecided and the methods after it make it a gateway.Observer.
 func (c *Calls) CallDecided(id, tool, decision string) {
 	c.DecidedOn(tool, decision)
 	c.Decided(id, tool, decision)
@@ -54,6 +54,8 @@ func (c *Calls) CallDecided(id, tool, decision string) {
 func (c *Calls) CallStarted(id, tool string) { c.Begin(id, tool, c.now) }
 
 func (c *Calls) CallEnded(id string) { c.End(id, c.now) }
+
+func (c *Calls) CallReported(id, tool string, denied bool) { c.Reported(id, tool, denied) }
 
 // surface puts the tools and the decisions about them into the surface.
 func (c *Calls) surface(s *surface.Builder) {

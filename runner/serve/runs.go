@@ -1,0 +1,174 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/binding"
+	"github.com/assay-run/assay-run/runner/gateway"
+	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Spool keeps the evidence of one run until it is sealed.
+type Spool interface {
+	runner.Recorder
+	// Dir is the directory that holds the members, by their paths in the bundle.
+	Dir() string
+	// Seal makes the bundle and returns its path.
+	Seal(ctx context.Context) (string, error)
+	// Close gives up what Seal has not.
+	Close() error
+}
+
+// Config says where served runs go.
+type Config struct {
+	// Dir is an absolute path. A run has its live record in
+	// Dir/<agent_id>/<run_id>.jsonl and its bundle beside it.
+	Dir string
+	// Recorder is the program and version that run.json names.
+	Recorder string
+	// Turns says how calls become turns.
+	Turns runner.Turns
+	// Spool makes the spool of a new run, on the file system of Dir. It is
+	// called concurrently.
+	Spool func(run schema.Run) (Spool, error)
+}
+
+// Runs are the runs that agents open. Its methods are safe for concurrent use.
+type Runs struct {
+	cfg  Config
+	mu   sync.Mutex
+	open map[string]*run // by run id
+}
+
+// New returns Runs of which none is open.
+func New(cfg Config) *Runs { return &Runs{cfg: cfg, open: map[string]*run{}} }
+
+// Bind makes a gateway open and seal its runs here.
+func (r *Runs) Bind(cfg *gateway.Config) {
+	cfg.Open, cfg.Seal, cfg.Observe, cfg.Turns = r.Open, r.Seal, r.observe, r.cfg.Turns.Gateway()
+}
+
+// run is a served run that is open.
+type run struct {
+	spool Spool
+	log   *evidence.Log
+	calls *evidence.Calls
+}
+
+// Open makes the spool and the live record of a new run.
+func (r *Runs) Open(_ context.Context, start gateway.Start) (_ gateway.Recording, err error) {
+	home := filepath.Join(r.cfg.Dir, start.AgentID)
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return gateway.Recording{}, err
+	}
+	spec := r.spec(start)
+	record, err := spec.Record(time.Now(), r.cfg.Recorder, filepath.Join(home, spec.RunID+".tar.gz"))
+	if err != nil {
+		return gateway.Recording{}, err
+	}
+	spool, err := r.cfg.Spool(record)
+	if err != nil {
+		return gateway.Recording{}, err
+	}
+	defer func() {
+		if err != nil {
+			spool.Close()
+			os.RemoveAll(spool.Dir())
+		}
+	}()
+	live := filepath.Join(home, spec.RunID+".jsonl")
+	if err := linkTurns(spool.Dir(), live); err != nil {
+		return gateway.Recording{}, err
+	}
+	log := evidence.New(evidence.Config{RunID: spec.RunID, Recorder: spool, ScratchDir: spool.Dir(), Clock: gateway.BootTime})
+	log.Event(schema.Event{
+		Type: schema.RunStarted, AgentShim: &spec.AgentShim, Command: spec.Command, EnvKeys: []string{}, WindowElapsedMS: new(int64),
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open[spec.RunID] = &run{spool: spool, log: log, calls: evidence.NewCalls(log, binding.Options{})}
+	return gateway.Recording{RunID: spec.RunID, Recorder: spool, TurnsFile: live}, nil
+}
+
+// spec describes a run that has no command of ours.
+func (r *Runs) spec(start gateway.Start) *runner.Spec {
+	spec := runner.New("assay-run", "serve")
+	spec.Capture, spec.CaptureBytes, spec.Kernel = false, 0, runner.KernelOff
+	spec.Gateway, spec.Turns = "", r.cfg.Turns
+	spec.Labels = map[string]string{"agent_id": start.AgentID}
+	return spec
+}
+
+// linkTurns gives the turns of a spool a second name.
+func linkTurns(spool, live string) error {
+	turns := filepath.Join(spool, filepath.FromSlash(schema.TurnsPath))
+	if err := os.MkdirAll(filepath.Dir(turns), 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(turns, nil, 0o600); err != nil {
+		return err
+	}
+	if err := os.Link(turns, live); err != nil {
+		return fmt.Errorf("link the live record to the spool: %w", err)
+	}
+	return nil
+}
+
+// observe gives who is told of a run's calls.
+func (r *Runs) observe(rec gateway.Recording) gateway.Observer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if run := r.open[rec.RunID]; run != nil {
+		return run.calls
+	}
+	return nil
+}
+
+// Seal ends a run and makes its bundle.
+func (r *Runs) Seal(ctx context.Context, rec gateway.Recording, session schema.GatewaySession) (string, error) {
+	r.mu.Lock()
+	run := r.open[rec.RunID]
+	delete(r.open, rec.RunID)
+	r.mu.Unlock()
+	if run == nil {
+		return "", fmt.Errorf("run %s is not open", rec.RunID)
+	}
+	defer run.spool.Close()
+	err := run.log.Finish(evidence.Findings{
+		Result: result(rec.RunID, session), Success: strings.EqualFold(session.Outcome, "success"), Calls: run.calls,
+		Unobserved: "the run reported to assay-run serve, which observes no processes",
+		Health:     unobserved,
+	})
+	bundle, serr := run.spool.Seal(ctx)
+	return bundle, errors.Join(err, serr)
+}
+
+// result claims no exit code and no time of a command: there was none.
+func result(runID string, session schema.GatewaySession) *schema.Result {
+	res := &schema.Result{
+		Schema: schema.ResultV0, RunID: runID, Outcome: schema.OutcomeReported,
+		LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone},
+	}
+	if session.Outcome == "" {
+		source := schema.SourceRunner
+		res.Outcome, res.ErrorSource = schema.OutcomeIncomplete, &source
+		res.Error = &schema.ResultError{Code: "client_vanished", Message: "no client completed the run"}
+	}
+	return res
+}
+
+func unobserved(h *schema.ObservationHealth) {
+	h.Reasons = append(h.Reasons, schema.Reason{
+		Subject: "kernel", Code: "not_started_here", Message: "the agent was not started by assay-run, so nothing of it was observed",
+		Remedy: "start it with assay-run -- CMD",
+	})
+}
