@@ -204,24 +204,21 @@ func (m *matcher) result(e *schema.KernelEvent) bool {
 	return e.HasResult && e.Result == -m.errno
 }
 
-// isPath reports whether a kind's value is a path.
-func isPath(k schema.KernelKind) bool {
-	switch k {
-	case schema.KindOpen, schema.KindExec, schema.KindExecFailed, schema.KindFileBlocked, schema.KindChdir, schema.KindChroot,
-		schema.KindUnlink, schema.KindRename, schema.KindLink, schema.KindSymlink, schema.KindMkdir, schema.KindRmdir,
-		schema.KindMknod, schema.KindTruncate, schema.KindChmod, schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr, schema.KindUtime,
-		schema.KindWrite, schema.KindMmapShared, schema.KindMount, schema.KindIOUringOp:
+// path reports whether a path of e matches: one that it touches, a directory that
+// it enters, a mount point, a socket's.
+func (m *matcher) path(e *schema.KernelEvent) bool {
+	if p := Path(e); p != "" && m.pathMatches(p) {
 		return true
 	}
-	return false
-}
-
-func (m *matcher) path(e *schema.KernelEvent) bool {
-	if !isPath(e.Kind) {
-		p, ok := strings.CutPrefix(e.Value, "unix:")
-		return ok && m.pathMatches(p)
+	if p, ok := strings.CutPrefix(e.Value, "unix:"); ok && e.Protocol == "unix" {
+		return m.pathMatches(p)
 	}
-	return m.pathMatches(e.Value) || (e.Kind == schema.KindRename || e.Kind == schema.KindLink) && m.pathMatches(e.Target)
+	for name, how := range e.Touches() {
+		if how != schema.AccessConnect && m.pathMatches(name) {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *matcher) pathMatches(p string) bool {

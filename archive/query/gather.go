@@ -41,50 +41,53 @@ func (g *gatherer) event(e *schema.KernelEvent) {
 	if e.Class != schema.ClassAgent || e.Failed() && e.Kind != schema.KindConnect {
 		return
 	}
-	switch e.Kind {
-	case schema.KindOpen:
-		switch {
-		case e.Value == "/dev/null":
-		case e.Creates():
-			g.file(g.created, e.Value, e, n, 0)
-			g.file(g.written, e.Value, e, n, 0)
-		case e.Writes():
-			g.file(g.written, e.Value, e, n, 0)
+	for name, how := range e.Touches() {
+		switch how {
+		case schema.AccessRun:
+			g.command(e, n)
+		case schema.AccessConnect:
+			g.host(e, n)
 		default:
-			g.file(g.read, e.Value, e, n, 0)
+			g.access(name, how, e, n)
 		}
-	case schema.KindWrite:
-		g.file(g.written, e.Value, e, n, e.BytesOut)
-	case schema.KindMmapShared, schema.KindTruncate:
-		g.file(g.written, e.Value, e, n, 0)
-	case schema.KindMkdir, schema.KindMknod, schema.KindSymlink:
-		g.file(g.created, e.Value, e, n, 0)
-	case schema.KindLink:
-		g.file(g.created, e.Target, e, n, 0)
-	case schema.KindRename:
-		g.file(g.created, e.Target, e, n, 0)
-		g.file(g.deleted, e.Value, e, n, 0)
-	case schema.KindUnlink, schema.KindRmdir:
-		g.file(g.deleted, e.Value, e, n, 0)
-	case schema.KindChmod, schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr, schema.KindUtime:
-		g.file(g.changed, e.Value, e, n, 0)
-	case schema.KindConnect, schema.KindSendto, schema.KindFlow, schema.KindConnectBlocked:
+	}
+	switch {
+	case e.Kind == schema.KindFlow:
 		g.host(e, n)
-	case schema.KindDNS:
-		if e.Value != "" && (e.DNS == nil || !e.DNS.Response) {
-			c := g.lookups.at(e.Value, n)
-			if c != nil {
-				c.Name, c.Count = e.Value, c.Count+n
-			}
+	case e.Kind == schema.KindDNS && e.Value != "" && (e.DNS == nil || !e.DNS.Response):
+		if c := g.lookups.at(e.Value, n); c != nil {
+			c.Name, c.Count = e.Value, c.Count+n
 		}
-	case schema.KindExec:
-		argv := e.Argv
-		if c := g.commands.at(marked(e)+"\x00"+cut(strings.Join(argv, "\x00"), 4096), n); c != nil {
-			if c.Count == 0 {
-				c.Argv, c.Exe = shortArgs(argv), marked(e)
-			}
-			c.Count += n
+	}
+}
+
+// access files a path under how it was touched.
+func (g *gatherer) access(path string, how schema.Access, e *schema.KernelEvent, n uint64) {
+	if path == "/dev/null" {
+		return
+	}
+	for _, f := range []struct {
+		access schema.Access
+		tally  *tally[File]
+	}{
+		{schema.AccessCreate, g.created}, {schema.AccessWrite, g.written}, {schema.AccessChange, g.changed}, {schema.AccessRemove, g.deleted},
+	} {
+		if how&f.access != 0 {
+			g.file(f.tally, path, e, n, e.BytesOut)
 		}
+	}
+	if how == schema.AccessRead {
+		g.file(g.read, path, e, n, 0)
+	}
+}
+
+func (g *gatherer) command(e *schema.KernelEvent, n uint64) {
+	argv := e.Argv
+	if c := g.commands.at(marked(e)+"\x00"+cut(strings.Join(argv, "\x00"), 4096), n); c != nil {
+		if c.Count == 0 {
+			c.Argv, c.Exe = shortArgs(argv), marked(e)
+		}
+		c.Count += n
 	}
 }
 

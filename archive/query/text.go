@@ -90,8 +90,18 @@ func QuoteArgs(args []string) string { return quoteArgs(args) }
 func Cut(s string, n int) string     { return cut(s, n) }
 func Size(n uint64) string           { return size(n) }
 
-// IsPath reports whether a kind's value is a path.
-func IsPath(k schema.KernelKind) bool { return isPath(k) }
+// Path is the path in an event's value, empty where that is something else.
+func Path(e *schema.KernelEvent) string {
+	if e.Kind == schema.KindChdir || e.Kind == schema.KindMount {
+		return e.Value
+	}
+	for name, how := range e.Touches() {
+		if name == e.Value && how != schema.AccessConnect {
+			return name
+		}
+	}
+	return ""
+}
 
 // Outcome is a word for how an event ended, and What its object and what else
 // matters about it, fit for a terminal.

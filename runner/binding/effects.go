@@ -33,29 +33,21 @@ func (f *effects) add(e *schema.KernelEvent, b *budget, reads bool) {
 	if e.Class != schema.ClassAgent || e.Failed() && e.Kind != schema.KindConnect {
 		return
 	}
-	switch e.Kind {
-	case schema.KindOpen:
-		if e.Writes() {
-			f.write(e.Value, e, b)
-		} else if reads {
-			f.put(&f.files, maxFiles, e.Value, e, b)
+	for name, how := range e.Touches() {
+		switch {
+		case how == schema.AccessConnect:
+			f.put(&f.hosts, maxHosts, name, e, b)
+		case how == schema.AccessRun:
+			cmd := strings.Join(e.Argv, " ")
+			if len(cmd) > maxCommand {
+				cmd = strings.ToValidUTF8(cmd[:maxCommand], "") + "…"
+			}
+			f.put(&f.commands, maxCommands, cmd, e, b)
+		case how&schema.AccessModify != 0:
+			f.write(name, e, b)
+		case how == schema.AccessRead && reads:
+			f.put(&f.files, maxFiles, name, e, b)
 		}
-	case schema.KindWrite, schema.KindMmapShared, schema.KindTruncate, schema.KindMkdir, schema.KindMknod, schema.KindSymlink,
-		schema.KindUnlink, schema.KindRmdir, schema.KindChmod, schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr, schema.KindUtime:
-		f.write(e.Value, e, b)
-	case schema.KindLink:
-		f.write(e.Target, e, b)
-	case schema.KindRename:
-		f.write(e.Value, e, b)
-		f.write(e.Target, e, b)
-	case schema.KindConnect, schema.KindSendto, schema.KindConnectBlocked:
-		f.put(&f.hosts, maxHosts, e.Value, e, b)
-	case schema.KindExec:
-		cmd := strings.Join(e.Argv, " ")
-		if len(cmd) > maxCommand {
-			cmd = strings.ToValidUTF8(cmd[:maxCommand], "") + "…"
-		}
-		f.put(&f.commands, maxCommands, cmd, e, b)
 	}
 }
 

@@ -20,9 +20,6 @@ func (b *Builder) endpoint(ep string, e *schema.KernelEvent) error {
 		}
 		return b.hosts.add("unix:" + socketName(path, e.PID) + nameMark)
 	}
-	if ep == "" {
-		return nil
-	}
 	if ap, err := netip.ParseAddrPort(ep); err == nil && ap.Addr().IsLoopback() && ap.Port() >= firstEphemeral &&
 		(e.Protocol == "udp" || b.bound.has(ap.Port())) {
 		ep = anyPort(ep)

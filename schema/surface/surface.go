@@ -87,34 +87,28 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 		b.leftOut[e.Class] += e.Times()
 		return nil
 	}
-	switch e.Kind {
-	case schema.KindOpen:
-		if e.Creates() {
-			b.remember(e)
+	if e.Kind == schema.KindOpen && e.Creates() {
+		b.remember(e)
+	}
+	for name, how := range e.Touches() {
+		var err error
+		switch how {
+		case schema.AccessRun:
+			err = b.execs.add(nameless(normalizePath(name, e.PID), e.Marks))
+		case schema.AccessConnect:
+			err = b.endpoint(name, e)
+		default:
+			err = b.path(e, name)
 		}
-		return b.path(e, e.Value)
+		if err != nil {
+			return err
+		}
+	}
+	switch e.Kind {
 	case schema.KindUnlink:
-		err := b.path(e, e.Value)
 		if len(b.temp) > 0 && !e.Failed() {
 			delete(b.temp, normalizePath(e.Value, e.PID))
 		}
-		return err
-	case schema.KindRmdir, schema.KindMkdir, schema.KindMknod, schema.KindTruncate, schema.KindChmod,
-		schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr, schema.KindUtime, schema.KindWrite, schema.KindMmapShared, schema.KindFileBlocked,
-		schema.KindExecFailed, schema.KindChroot, schema.KindIOUringOp, schema.KindSymlink:
-		return b.path(e, e.Value)
-	case schema.KindRename, schema.KindLink:
-		if err := b.path(e, e.Value); err != nil {
-			return err
-		}
-		return b.path(e, e.Target)
-	case schema.KindExec:
-		if e.Value == "" {
-			return nil
-		}
-		return b.execs.add(nameless(normalizePath(e.Value, e.PID), e.Marks))
-	case schema.KindConnect, schema.KindSendto, schema.KindConnectBlocked:
-		return b.endpoint(e.Value, e)
 	case schema.KindFlow:
 		return b.nameOf(e.Value, e.Names...)
 	case schema.KindTLS:
@@ -129,9 +123,6 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 
 // path adds a path of an event.
 func (b *Builder) path(e *schema.KernelEvent, p string) error {
-	if p == "" {
-		return nil
-	}
 	n := nameless(normalizePath(p, e.PID), e.Marks)
 	if t, ok := b.temp[n]; ok {
 		n = t

@@ -118,10 +118,7 @@ func (e *Event) ResolveName(name string) (any, bool) {
 	case "value":
 		return types.String(k.Value), true
 	case "path":
-		if query.IsPath(k.Kind) {
-			return types.String(k.Value), true
-		}
-		return types.String(""), true
+		return types.String(query.Path(k)), true
 	case "target":
 		return types.String(k.Target), true
 	case "endpoint", "host", "address", "port":
