@@ -1,8 +1,10 @@
 package cgroup
 
 import (
-	"errors"
 	"fmt"
+
+	"github.com/assay-run/assay-run/cgroup/internal/helper"
+	"github.com/assay-run/assay-run/cgroup/internal/procs"
 )
 
 // MarkerKey is the environment variable by which a process of a run can be
@@ -22,15 +24,20 @@ const (
 
 // ErrNotSupported is wrapped by errors of operations that this host or
 // operating system does not offer.
-var ErrNotSupported = errors.New("not supported on this host")
+var ErrNotSupported = procs.ErrNotSupported
 
 // ErrInUse is wrapped by NewSession's error when a live runner already has a
 // session of that run id.
-var ErrInUse = errors.New("run id is in use by a live runner")
+var ErrInUse = procs.ErrInUse
 
 // ErrNotMember is wrapped by Nested.Adopt's error for a process that is not in
 // the group.
-var ErrNotMember = errors.New("not a process of this run")
+var ErrNotMember = procs.ErrNotMember
+
+// ErrNoHelper is wrapped by the errors of Session.Guard, Group.Start and
+// Group.StartJob in a program that cannot start the helper process they need: it
+// has to import package cgroup/reexec.
+var ErrNoHelper = helper.ErrNone
 
 // Reason is one cause for offering less, with what would fix it.
 type Reason struct {

@@ -17,8 +17,8 @@
 //     CPU time, v1 hierarchies have the limits and the other counters;
 //   - legacy: only v1 hierarchies; killing is freeze-and-kill;
 //   - none: no cgroup is writable. A group is then a tree of processes, found
-//     by descent through /proc, by the environment marker [MarkerKey] and by a
-//     slightly lowered soft limit on queued signals, with the runner as its
+//     by descent through /proc, by the environment marker [MarkerKey] and by the
+//     soft limit on file locks, which no kernel enforces, with the runner as its
 //     subreaper. Children that the program starts by other ways than a Group,
 //     in a session (setsid) of their own, are taken for adopted members there.
 //
@@ -61,9 +61,16 @@
 // (clone3 with CLONE_INTO_CGROUP), or, where the kernel refuses that or a v1
 // pids limit must be exact, a re-exec of this binary joins the group itself
 // and then becomes the command. On a terminal it is the child of another re-exec,
-// which is in no group (see [Job]). This package's init function is the main of
-// both, and of the guard. Removing a session leaves nothing behind on any
+// which is in no group (see [Job]). These and the guard are the program's own binary:
+// package reexec below this one, which only a main package imports, has their main
+// function. Without it, what needs them fails with [ErrNoHelper]. Removing a session leaves nothing behind on any
 // hierarchy. Every method is safe for concurrent use.
+//
+// # Inside
+//
+// Two backends hold a session together behind one interface: internal/dirs,
+// cgroup directories, and internal/proctree, the tree of processes. The helper
+// processes are in internal/helper, what all share in internal/procs.
 //
 // containerd/cgroups supplies the mode detection; the rest is written to
 // cgroupfs directly, since its statistics report a missing controller as 0 and

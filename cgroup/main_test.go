@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/cgroup"
+	_ "github.com/assay-run/assay-run/cgroup/reexec"
 )
 
 func TestMain(m *testing.M) {

@@ -48,6 +48,9 @@ func TestImportsPointOneWayAndPackagesAreDocumented(t *testing.T) {
 			for _, i := range f.Imports {
 				name, err := strconv.Unquote(i.Path.Value)
 				if ours, ok := strings.CutPrefix(name, module); ok {
+					if ours == "cgroup/reexec" && f.Name.Name != "main" {
+						t.Errorf("%s imports %s, after which its users may never come to main; only a main package may", path, name)
+					}
 					if top, _, _ := strings.Cut(ours, "/"); top != folder && !slices.Contains(may, top) {
 						t.Errorf("%s imports %s; %s may import %q", path, name, folder, may)
 					}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"runtime/debug"
 	"time"
+
+	_ "github.com/assay-run/assay-run/cgroup/reexec"
 )
 
 func main() {

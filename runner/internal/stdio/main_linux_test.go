@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup"
+	_ "github.com/assay-run/assay-run/cgroup/reexec"
 	"github.com/assay-run/assay-run/schema"
 )
 

@@ -1,0 +1,84 @@
+package cgroup
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"syscall"
+
+	"github.com/assay-run/assay-run/cgroup/internal/dirs"
+	"github.com/assay-run/assay-run/cgroup/internal/procs"
+	"github.com/assay-run/assay-run/cgroup/internal/proctree"
+)
+
+// backend keeps the processes of a session together. There are two: directories
+// of cgroups, and the tree of processes where no cgroup is writable.
+type backend interface {
+	Path() string
+	NewGroup(name string) (members, error)
+	Unenforced() []string
+	Usage() Usage
+	Events() Events
+	// Orphans tells whether orphans of the session come to this process, and
+	// Reap reaps those that are dead.
+	Orphans() bool
+	Reap(started func(pid int) bool)
+	// Ward is what a guard needs to end the session: arguments, descriptors to
+	// hold, a cgroup of its own. Report sends it what it is to know from then on.
+	Ward() (args []string, locks []int, own dirs.GuardDir, err error)
+	Report(guard io.Writer)
+	Remove() error
+}
+
+// members are the processes of a group.
+type members interface {
+	Path() string
+	ID() uint64
+	List() ([]int, error)
+	Start(*exec.Cmd, procs.Starter) error
+	Signal(syscall.Signal) error
+	Freeze(on bool) error
+	Kill() error
+	Wait(context.Context) error
+	Nest(name string) (*dirs.Nested, error)
+}
+
+type dirSession struct{ *dirs.Session }
+
+func (s dirSession) NewGroup(name string) (members, error) { return s.Session.NewGroup(name) }
+func (s dirSession) Usage() Usage                          { return Usage(s.Session.Usage()) }
+func (s dirSession) Events() Events                        { return Events(s.Session.Events()) }
+func (s dirSession) Report(io.Writer)                      {}
+
+func (s dirSession) Ward() ([]string, []int, dirs.GuardDir, error) {
+	own, err := s.GuardDir()
+	return s.GuardArgs(own), s.Locks(), own, err
+}
+
+type treeSession struct {
+	*proctree.Session
+	unenforced []string
+}
+
+func (s treeSession) Path() string { return "" }
+func (s treeSession) NewGroup(name string) (members, error) {
+	return treeGroup{s.Session.NewGroup()}, nil
+}
+func (s treeSession) Unenforced() []string { return slices.Clone(s.unenforced) }
+func (s treeSession) Usage() Usage         { return Usage{} }
+func (s treeSession) Events() Events       { return Events{} }
+func (s treeSession) Orphans() bool        { return true }
+func (s treeSession) Reap(func(int) bool)  { s.Session.Reap() }
+
+func (s treeSession) Ward() ([]string, []int, dirs.GuardDir, error) {
+	args, err := s.GuardArgs()
+	return args, s.Locks(), dirs.GuardDir{}, err
+}
+
+type treeGroup struct{ *proctree.Group }
+
+func (g treeGroup) Nest(string) (*dirs.Nested, error) {
+	return nil, fmt.Errorf("no cgroup is writable: %w", ErrNotSupported)
+}

@@ -1,0 +1,112 @@
+package dirs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup/internal/procs"
+)
+
+const parentName = "assay-run"
+
+// create makes the session directory in one place and locks it. The lock is
+// what tells a live session from a stale one (see Sweep): it goes with the
+// runner and the guard, however they end. A guard at work would not tell
+// another run's session under the same id from its own.
+func (s *Session) create(p place) error {
+	parent := filepath.Join(p.base, parentName)
+	path := filepath.Join(parent, s.runID)
+	end := time.Now().Add(procs.LockWait)
+	for range 100 {
+		fd, err := p.open(parent)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed by a session that just ended
+		} else if err != nil {
+			return err
+		}
+		// In the very directory that is locked, which may be another by now.
+		err = unix.Mkdirat(fd, s.runID, 0o755)
+		var lock int
+		if err == nil {
+			lock, err = lockDir(path)
+		}
+		unix.Close(fd)
+		switch {
+		case err == nil:
+			s.dirs = append(s.dirs, dir{path: path, v2: p.h.v2, freezer: !p.h.v2 && p.h.has("freezer")})
+			s.locks = append(s.locks, lock)
+			return nil
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
+		case errors.Is(err, fs.ErrExist):
+			if lock, err := lockDir(path); err == nil {
+				err = sweepDir(dir{path: path, v2: p.h.v2, freezer: p.h.has("freezer")})
+				unix.Close(lock)
+				if err != nil {
+					return err
+				}
+			} else if errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(end) {
+				time.Sleep(procs.LockLook)
+			} else if errors.Is(err, unix.EWOULDBLOCK) {
+				return fmt.Errorf("cgroup %s: %w", path, procs.ErrInUse)
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		default:
+			return &os.PathError{Op: "create cgroup", Path: path, Err: err}
+		}
+	}
+	return fmt.Errorf("cgroup %s keeps being removed by somebody else", parent)
+}
+
+// open makes, opens and share-locks the parent of the sessions, which keeps
+// sweepers off a session between its creation and its lock.
+func (p place) open(parent string) (int, error) {
+	if err := unix.Mkdir(parent, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return -1, &os.PathError{Op: "create cgroup", Path: parent, Err: err}
+	}
+	fd, err := unix.Open(parent, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: parent, Err: err}
+	}
+	if err := unix.Flock(fd, unix.LOCK_SH); err != nil {
+		unix.Close(fd)
+		return -1, &os.PathError{Op: "lock", Path: parent, Err: err}
+	}
+	if p.h.v2 {
+		for _, k := range words(filepath.Join(p.base, "cgroup.subtree_control")) {
+			if slices.Contains(kinds, k) {
+				_ = write(filepath.Join(parent, "cgroup.subtree_control"), "+"+k)
+			}
+		}
+	}
+	return fd, nil
+}
+
+// lockDir takes a session directory's lock, or fails with EWOULDBLOCK where a
+// live runner has it.
+func lockDir(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		// It may have been removed, and unlocked, after it was opened.
+		var opened, there unix.Stat_t
+		if err = errors.Join(unix.Fstat(fd, &opened), unix.Stat(path, &there)); err == nil && opened.Ino != there.Ino {
+			err = unix.ENOENT
+		}
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}

@@ -1,0 +1,103 @@
+package dirs
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/cgroups/v3"
+
+	"github.com/assay-run/assay-run/cgroup/internal/procs"
+)
+
+// hierarchy is one mounted cgroup hierarchy as the runner sees it.
+type hierarchy struct {
+	v2          bool
+	mount       string   // its mount point
+	own         string   // the directory of the cgroup that the runner is in
+	controllers []string // v1: what is mounted there; v2: what own may use
+}
+
+func (h *hierarchy) has(controller string) bool {
+	return h != nil && slices.Contains(h.controllers, controller)
+}
+
+// hierarchies lists the cgroup mounts in which the runner's own cgroup can be
+// seen, from proc_pid_mountinfo(5) and proc_pid_cgroup(5). The first mount of
+// a hierarchy counts.
+func hierarchies() (v2 *hierarchy, v1 []*hierarchy, err error) {
+	legacy, unified, err := cgroups.ParseCgroupFileUnified("/proc/self/cgroup")
+	if err != nil {
+		return nil, nil, err
+	}
+	mounts, err := procs.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, nil, err
+	}
+	sc := bufio.NewScanner(bytes.NewReader(mounts))
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		before, after, ok := strings.Cut(sc.Text(), " - ")
+		f, g := strings.Fields(before), strings.Fields(after)
+		if !ok || len(f) < 6 || len(g) < 3 {
+			continue
+		}
+		root, mount := unescape(f[3]), unescape(f[4])
+		switch g[0] {
+		case "cgroup2":
+			own, ok := within(mount, root, unified)
+			if v2 == nil && ok {
+				v2 = &hierarchy{v2: true, mount: mount, own: own, controllers: words(filepath.Join(own, "cgroup.controllers"))}
+			}
+		case "cgroup":
+			var cs []string
+			for _, opt := range strings.Split(g[2], ",") {
+				if _, ok := legacy[opt]; ok && !strings.HasPrefix(opt, "name=") {
+					cs = append(cs, opt)
+				}
+			}
+			if len(cs) == 0 || slices.ContainsFunc(v1, func(h *hierarchy) bool { return h.has(cs[0]) }) {
+				continue
+			}
+			if own, ok := within(mount, root, legacy[cs[0]]); ok {
+				v1 = append(v1, &hierarchy{mount: mount, own: own, controllers: cs})
+			}
+		}
+	}
+	return v2, v1, sc.Err()
+}
+
+// within maps the cgroup path of a process to a directory under a mount that
+// shows the hierarchy from root on.
+func within(mount, root, path string) (string, bool) {
+	rel, err := filepath.Rel(root, path)
+	if err != nil || path == "" || rel == ".." || strings.HasPrefix(rel, "../") {
+		return "", false
+	}
+	dir := filepath.Join(mount, rel)
+	_, err = os.Stat(filepath.Join(dir, "cgroup.procs"))
+	return dir, err == nil
+}
+
+// unescape undoes the octal escapes of mountinfo.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}

@@ -1,0 +1,215 @@
+package dirs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/cgroups/v3"
+	"golang.org/x/sys/unix"
+)
+
+// Host is what this machine allows. What it offers does not change after
+// Probe.
+type Host struct {
+	mode        Mode
+	v2          *hierarchy   // nil unless writable
+	v1          []*hierarchy // the writable ones that carry something of use
+	reasons     []Reason
+	controllers []Controller
+	clone       error // why CLONE_INTO_CGROUP cannot be used; nil: it can
+
+	mu       sync.Mutex
+	sessions int
+	undo     []func() // what ends with the last session
+}
+
+// controllers in the order that Controllers lists them.
+var kinds = []string{"memory", "pids", "cpu", "io"}
+
+// Probe finds out what this host allows by trying: it makes and removes an
+// empty cgroup on every hierarchy. It never fails: a host that allows nothing
+// is of mode None.
+func Probe() *Host {
+	h := &Host{mode: None}
+	v2, v1, err := hierarchies()
+	switch {
+	case err != nil:
+		h.because("cgroup_unreadable", "cannot tell which cgroup this process is in: "+err.Error(), "mount /proc")
+		v2, v1 = nil, nil
+	case v2 == nil && len(v1) == 0:
+		h.because("cgroup_not_mounted", "no cgroup hierarchy is mounted here", "mount -t cgroup2 none /sys/fs/cgroup")
+	}
+	if v2 != nil {
+		if err := v2.writable(); err != nil {
+			h.because("cgroup2_not_writable", err.Error(), remedyDelegate)
+		} else {
+			h.v2 = v2
+		}
+	}
+	for _, l := range v1 {
+		if !l.useful() {
+			continue
+		}
+		if err := l.writable(); err == nil {
+			h.v1 = append(h.v1, l)
+		} else if v2 == nil || len(v2.controllers) == 0 {
+			h.because("cgroup_v1_not_writable", err.Error(), "run as root")
+		}
+	}
+	switch {
+	case h.v2 != nil && len(h.v1) == 0 && cgroups.Mode() != cgroups.Hybrid:
+		h.mode = Unified
+	case h.v2 != nil:
+		h.mode = Hybrid
+	case slices.ContainsFunc(h.v1, func(l *hierarchy) bool { return l.has("freezer") || l.has("pids") }):
+		h.mode = Legacy
+	default:
+		h.v1 = nil // nothing that could hold all of a session's processes
+	}
+	if h.v2 != nil {
+		if h.clone = cloneIntoCgroup(); h.clone != nil {
+			h.because("clone_into_cgroup_unavailable", fmt.Sprintf("clone3 with CLONE_INTO_CGROUP fails: %v; commands are started by way of a re-exec", h.clone),
+				"use kernel 5.7 or later and a seccomp profile that allows clone3")
+		}
+	}
+	for _, k := range kinds {
+		h.controllers = append(h.controllers, h.controller(k))
+	}
+	return h
+}
+
+const remedyDelegate = "run as root, or in a delegated cgroup: systemd-run --user --scope -p Delegate=yes assay-run ..."
+
+func (h *Host) because(code, message, remedy string) {
+	h.reasons = append(h.reasons, Reason{code, message, remedy})
+}
+
+// Mode says what holds a session together here.
+func (h *Host) Mode() Mode { return h.mode }
+
+// Reasons say why Mode is not better than it is, and what else falls short.
+// Empty when nothing does.
+func (h *Host) Reasons() []Reason { return slices.Clone(h.reasons) }
+
+// Controllers tells for memory, pids, cpu and io, in this order, what can be
+// limited and counted.
+func (h *Host) Controllers() []Controller { return slices.Clone(h.controllers) }
+
+func (h *Host) controller(kind string) Controller {
+	c := Controller{Name: kind}
+	if h.mode == None {
+		c.Reason, c.Remedy = "no cgroup is writable", remedyDelegate
+		return c
+	}
+	if h.v2.has(kind) {
+		how, err := h.v2.source(kind)
+		if err != nil {
+			c.Reason, c.Remedy = err.Error(), remedyUnit
+			return c
+		}
+		c.Available, c.Hierarchy, c.Reason = true, "v2", how.note()
+		if why := h.v2.oomStops(how.base); kind == "memory" && why != "" {
+			c.Reason, c.Remedy = why, remedyUnit+"; or set OOMPolicy=continue for the unit"
+		}
+		return c
+	}
+	if l := h.onV1(kind); l != nil {
+		return Controller{Name: kind, Available: true, Hierarchy: "v1"}
+	}
+	c.Reason = "no writable hierarchy carries it"
+	c.Remedy = "run as root; for an ordinary user: systemctl edit user@.service, [Service] Delegate=cpu cpuset io memory pids"
+	if os.Geteuid() == 0 {
+		c.Remedy = "whoever made this container or service has to hand it on, in cgroup.subtree_control of the cgroups above; a host that has it on cgroup v1 cannot: boot that with systemd.unified_cgroup_hierarchy=1"
+	}
+	if h.v2 != nil && len(h.v1) == 0 {
+		c.Reason = fmt.Sprintf("%s does not list it in cgroup.controllers", h.v2.own)
+		if h.v2.delegable(kind) {
+			c.Remedy = remedyUnit
+		}
+	}
+	return c
+}
+
+// onV1 returns the writable v1 hierarchy of a controller, by its v2 name.
+func (h *Host) onV1(kind string) *hierarchy {
+	name := kind
+	if kind == "io" {
+		name = "blkio"
+	}
+	for _, l := range h.v1 {
+		if l.has(name) {
+			return l
+		}
+	}
+	return nil
+}
+
+func (l *hierarchy) useful() bool {
+	return slices.ContainsFunc(l.controllers, func(c string) bool {
+		return slices.Contains([]string{"memory", "pids", "cpu", "cpuacct", "blkio", "freezer"}, c)
+	})
+}
+
+// writable tries to make a cgroup in the runner's own, and whether processes
+// may be put there: that needs write access to the own cgroup.procs, the
+// common ancestor's (cgroup-v2.rst, "Delegation Containment").
+func (l *hierarchy) writable() error {
+	l.sweepProbes()
+	dir := filepath.Join(l.own, probePrefix+strconv.Itoa(os.Getpid()))
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) { // of a dead process with our pid
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot create a cgroup: %w", err)
+	}
+	defer os.Remove(dir)
+	for _, d := range []string{l.own, dir} {
+		if err := unix.Faccessat(unix.AT_FDCWD, filepath.Join(d, "cgroup.procs"), unix.W_OK, unix.AT_EACCESS); err != nil {
+			return fmt.Errorf("cannot put processes into cgroup %s: %w", d, err)
+		}
+	}
+	if l.v2 {
+		// A threaded or invalid domain takes no processes of another one.
+		if t := words(filepath.Join(dir, "cgroup.type")); len(t) > 0 && t[0] != "domain" {
+			return fmt.Errorf("cannot put processes into cgroup %s: its type is %q", dir, strings.Join(t, " "))
+		}
+	}
+	return nil
+}
+
+const probePrefix = "assay-run-probe-"
+
+// sweepProbes removes what a process left that was killed in writable: a probe
+// takes microseconds, so one of a minute ago is nobody's.
+func (l *hierarchy) sweepProbes() {
+	entries, _ := os.ReadDir(l.own)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), probePrefix) {
+			continue
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > time.Minute {
+			_ = os.Remove(filepath.Join(l.own, e.Name()))
+		}
+	}
+}
+
+// cloneIntoCgroup tells whether clone3 takes a cgroup, without ever creating
+// a process: the descriptor named is not a cgroup, which a kernel that can do
+// it refuses with EBADF (kernel/cgroup/cgroup.c, cgroup_css_set_fork).
+var cloneIntoCgroup = sync.OnceValue(func() error {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	return tryClone3(null.Fd())
+})

@@ -1,0 +1,101 @@
+package dirs
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sweep kills and removes the sessions that dead runners left behind, in the
+// runner's own cgroup and those above it. A live runner and a live guard hold
+// locks on the session's directories, on every hierarchy, so their sessions are
+// never touched. In mode None there is nothing to find: Swept is empty.
+func (h *Host) Sweep() ([]Swept, error) {
+	found := map[string]*Swept{}
+	var failed error
+	hs := append([]*hierarchy(nil), h.v1...)
+	if h.v2 != nil {
+		hs = append([]*hierarchy{h.v2}, hs...)
+	}
+	for _, l := range hs {
+		for base := l.own; ; base = filepath.Dir(base) {
+			if err := l.sweep(filepath.Join(base, parentName), found); err != nil {
+				failed = errors.Join(failed, err)
+			}
+			if base == l.mount || !strings.HasPrefix(base, l.mount) {
+				break
+			}
+		}
+	}
+	var swept []Swept
+	for _, s := range found {
+		swept = append(swept, *s)
+	}
+	slices.SortFunc(swept, func(a, b Swept) int { return strings.Compare(a.RunID, b.RunID) })
+	return swept, failed
+}
+
+func (l *hierarchy) sweep(parent string, found map[string]*Swept) error {
+	fd, err := unix.Open(parent, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return &os.PathError{Op: "open", Path: parent, Err: err}
+	}
+	// A session is made under a shared lock of the parent. If one is just
+	// being made, sweeping can wait for the next run.
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
+		unix.Close(fd)
+		return nil
+	}
+	stale := map[string]int{}
+	locked := "/proc/self/fd/" + strconv.Itoa(fd) // parent may be another by now
+	entries, err := os.ReadDir(locked)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // the last session just went, and this with it
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if lock, err := lockDir(filepath.Join(locked, e.Name())); err == nil {
+				stale[e.Name()] = lock
+			}
+		}
+	}
+	unix.Close(fd)
+	for name, lock := range stale {
+		id := strings.TrimSuffix(name, guardSuffix)
+		if found[id] == nil {
+			found[id] = &Swept{RunID: id}
+		}
+		d := dir{path: filepath.Join(parent, name), v2: l.v2, freezer: l.has("freezer")}
+		found[id].Killed += len(pids([]dir{d}))
+		if err := sweepDir(d); err != nil {
+			found[id].Err = errors.Join(found[id].Err, err)
+		}
+		unix.Close(lock)
+	}
+	_ = unix.Rmdir(parent)
+	return err
+}
+
+// sweepDir ends and removes one stale session directory.
+func sweepDir(d dir) error {
+	dirs := []dir{d}
+	if err := kill(dirs); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := wait(ctx, dirs); err != nil {
+		return err
+	}
+	return remove(dirs)
+}

@@ -1,0 +1,93 @@
+package helper
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup/internal/dirs"
+	"github.com/assay-run/assay-run/cgroup/internal/procs"
+	"github.com/assay-run/assay-run/cgroup/internal/proctree"
+)
+
+// ward is a session as its guard knows it.
+type ward interface {
+	// End kills the processes, and removes what held them together.
+	End() error
+	// Leave is the last thing that the guard does.
+	Leave()
+}
+
+// guardMain is the guard process; see cgroup.Session.Guard. Its arguments are
+// name, guardArg, the run id, and what the session's backend makes its ward of.
+func guardMain(args []string) int {
+	ignoreSignals()
+	if len(args) < 4 {
+		return 125
+	}
+	const pipe = 3
+	left := inheritance{tty: terminal{fd: 4}}
+	every, hear := time.Duration(-1), left.hear
+	var w ward = dirs.NewWard(args[3:])
+	if tree, ok := proctree.NewWard(args[3:], isHelper); ok {
+		w, every = tree, proctree.Look
+		hear = func(line []byte) { left.hear(line); tree.Hear(line) }
+	}
+	if released(pipe, every, hear) {
+		return 0
+	}
+	left.tty.restore() // before a shell, which has just been told as well, looks at it
+	defer w.Leave()
+	defer left.remove() // once nobody is there who could put something in its place
+	if w.End() != nil {
+		return 1
+	}
+	return 0
+}
+
+// released reads the pipe until the runner says to go (true) or is gone
+// (false). What else it says goes to hear, line by line; with an interval, so
+// does nothing, that often.
+func released(pipe int, every time.Duration, hear func(line []byte)) bool {
+	buf := make([]byte, 4096)
+	var said []byte // and not whole yet
+	for {
+		if every > 0 {
+			fds := []unix.PollFd{{Fd: int32(pipe), Events: unix.POLLIN}}
+			n, err := unix.Poll(fds, int(every/time.Millisecond))
+			if n == 0 || errors.Is(err, unix.EINTR) {
+				hear(nil)
+				continue
+			}
+		}
+		n, err := unix.Read(pipe, buf)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil || n == 0:
+			return false
+		}
+		said = append(said, buf[:n]...)
+		for {
+			line, rest, whole := bytes.Cut(said, []byte{'\n'})
+			if !whole {
+				break
+			}
+			if string(line) == "q" {
+				return true
+			}
+			hear(line)
+			said = rest
+		}
+	}
+}
+
+// isHelper: another session's guard is a child of the runner in a session of
+// its own as well, and so is the leader of a job.
+func isHelper(pid int) bool {
+	b, err := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	return err == nil && (bytes.HasPrefix(b, []byte(name+"\x00"+guardArg+"\x00")) || bytes.HasPrefix(b, []byte(name+"\x00"+leaderArg+"\x00")))
+}

@@ -1,0 +1,5 @@
+package reexec
+
+import "github.com/assay-run/assay-run/cgroup/internal/helper"
+
+func init() { helper.Enter() }
