@@ -1,0 +1,117 @@
+package sandbox
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Domain is a pattern for the host that a connection asks for.
+type Domain struct {
+	text string
+	name string // lower case; empty for any
+	sub  bool   // the names below name, and not name itself
+	addr netip.Addr
+	port int // 0 means any
+}
+
+// String is the pattern as it was written.
+func (d Domain) String() string { return d.text }
+
+// ParseDomain reads a name (example.org), all names below one (*.example.org),
+// localhost, or an address (192.0.2.1, [2001:db8::1]), each with an optional
+// :port. With any, "*" stands for every host. A pattern for a whole top-level
+// domain is refused.
+func ParseDomain(s string, any bool) (Domain, error) {
+	d := Domain{text: s}
+	bad := func(why string) (Domain, error) {
+		return d, fmt.Errorf("%q: %s", s, why)
+	}
+	host := s
+	if strings.HasPrefix(s, "[") {
+		end := strings.IndexByte(s, ']')
+		if end < 0 {
+			return bad("the bracket is not closed")
+		}
+		addr, err := netip.ParseAddr(s[1:end])
+		if err != nil || !addr.Is6() {
+			return bad("no IPv6 address in the brackets")
+		}
+		d.addr, host = addr.Unmap(), ""
+		if rest := s[end+1:]; rest != "" {
+			port, ok := strings.CutPrefix(rest, ":")
+			if !ok {
+				return bad("only a :port may follow the bracket")
+			}
+			host = ":" + port
+		}
+	} else if strings.Count(s, ":") > 1 {
+		return bad("write an IPv6 address in brackets, as in [2001:db8::1]:443")
+	}
+	if h, port, ok := strings.Cut(host, ":"); ok {
+		n, err := strconv.Atoi(port)
+		if err != nil || n < 1 || n > 65535 || strconv.Itoa(n) != port {
+			return bad("a port is 1 to 65535")
+		}
+		host, d.port = h, n
+	}
+	if d.addr.IsValid() {
+		return d, nil
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		d.addr = addr.Unmap()
+		return d, nil
+	}
+	if host == "*" {
+		if !any {
+			return bad("this would allow every host; name domains, or choose network mode host")
+		}
+		return d, nil
+	}
+	name := strings.ToLower(host)
+	if rest, ok := strings.CutPrefix(name, "*."); ok {
+		d.sub, name = true, rest
+		if !strings.Contains(name, ".") {
+			return bad("this would allow a whole top-level domain; name a domain below it")
+		}
+	}
+	if name != "localhost" && !strings.Contains(name, ".") {
+		return bad("a domain has a dot, as in example.org, or is localhost")
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || strings.ContainsFunc(label, notInName) {
+			return bad("this is no domain name; write it without a scheme or a path")
+		}
+	}
+	if last := name[strings.LastIndexByte(name, '.')+1:]; strings.Trim(last, "0123456789") == "" {
+		return bad("this is neither a name nor an address in the usual form")
+	}
+	d.name = name
+	return d, nil
+}
+
+func notInName(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_'
+}
+
+// Match tells whether the pattern is for a host, a name or an address as text,
+// and a port. Spellings of addresses other than the usual one match nothing.
+func (d Domain) Match(host string, port int) bool {
+	if d.port != 0 && d.port != port {
+		return false
+	}
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return d.addr == addr.Unmap() || !d.addr.IsValid() && d.name == ""
+	}
+	switch {
+	case d.addr.IsValid():
+		return false
+	case d.name == "":
+		return true
+	case d.sub:
+		return strings.HasSuffix(host, "."+d.name)
+	}
+	return host == d.name
+}

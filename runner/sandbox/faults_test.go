@@ -1,0 +1,196 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestNoLayerFailsOpenInSilence fails every operation of every layer in turn:
+// the command does not start, and the error names the layer; or, where that is
+// allowed, it starts and the layer is not called enforced.
+func TestNoLayerFailsOpenInSilence(t *testing.T) {
+	for _, w := range everybody[:2] {
+		t.Run(w.name, func(t *testing.T) {
+			j := faulty(t)
+			j.Probe = true
+			o := w.run(t, j)
+			if o.Err != "" || len(o.Ops) < 20 {
+				t.Fatalf("%d operations: %+v", len(o.Ops), o)
+			}
+			j.Probe = false
+			for _, op := range o.Ops {
+				j.Fail = op
+				j.Settings.OnUnavailable = Fail
+				marker := filepath.Join(j.Dir, "ran")
+				got := w.run(t, j)
+				if _, err := os.Lstat(marker); err == nil || got.Layer == "" {
+					t.Errorf("%s failed and the command ran: %+v", op, got)
+				}
+				j.Settings.OnUnavailable = Degrade
+				if got = w.run(t, j); op == "change the user" {
+					if _, err := os.Lstat(marker); err == nil {
+						t.Errorf("%s failed and the command ran: %+v", op, got)
+					}
+					continue
+				}
+				told := false
+				for _, l := range got.Layers {
+					told = told || l.State != Enforced && l.Reason != ""
+				}
+				if !told {
+					t.Errorf("%s failed and every layer is called enforced: %+v", op, got)
+				}
+				os.Remove(marker)
+			}
+		})
+	}
+}
+
+// faulty is a job that uses every operation.
+func faulty(t *testing.T) job {
+	t.Helper()
+	j := shell(t, "touch ran")
+	for _, dir := range []string{".git/hooks", "denied/shown", "extra"} {
+		if err := os.MkdirAll(filepath.Join(j.Dir, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.Settings.Filesystem = &Filesystem{DenyRead: []string{"denied"}, AllowRead: []string{"denied/shown"}, PrivateTmp: true}
+	j.Settings.Network = &Network{AllowedDomains: []string{"example.org"}}
+	if os.Geteuid() == 0 {
+		j.Settings.User = ""
+	}
+	return j
+}
+
+func TestNamespacesThatCannotBeHad(t *testing.T) {
+	w := everybody[2]
+	j := shell(t, "touch ran")
+	o := w.run(t, j)
+	if _, err := os.Lstat(j.Dir + "/ran"); err == nil || o.Layer != LayerNamespaces {
+		t.Errorf("the command ran without namespaces: %+v", o)
+	}
+	j.Settings.OnUnavailable = Degrade
+	o = w.run(t, j)
+	if _, err := os.Lstat(j.Dir + "/ran"); err != nil {
+		t.Errorf("the command did not run: %+v", o)
+	}
+	for layer, state := range map[string]string{LayerNamespaces: Unavailable, LayerFiles: Unavailable, LayerNetwork: Unavailable, LayerLandlock: Enforced, LayerSeccomp: Enforced, LayerPrivileges: Enforced} {
+		if got := o.layer(layer); got.State != state {
+			t.Errorf("%s is %+v, want %s", layer, got, state)
+		}
+	}
+}
+
+func TestModes(t *testing.T) {
+	for _, w := range everybody[:2] {
+		t.Run(w.name, func(t *testing.T) {
+			for _, c := range []struct {
+				name, mode, script string
+				settings           func(*Settings)
+				code               int
+			}{
+				{"workspace-write writes its directory and /tmp", WorkspaceWrite, `echo x > a && mkdir b && mv a b/ && rm -r b && f=$(mktemp) && rm $f`, nil, 0},
+				{"workspace-write writes no other", WorkspaceWrite, `echo x > ../a`, nil, 1},
+				{"read-only writes nothing", ReadOnly, `echo x > a`, nil, 1},
+				{"read-only writes not even to /tmp", ReadOnly, `echo x > /tmp/sandbox-test-$$`, nil, 1},
+				{"read-only writes /dev/null and its streams", ReadOnly, `echo x > /dev/null && echo y >&2`, nil, 0},
+				{"read-only reads", ReadOnly, `cat /etc/passwd > /dev/null && ls / > /dev/null`, nil, 0},
+				{"the loopback device works", WorkspaceWrite, `python3 -c 'import socket;s=socket.create_server(("127.0.0.1",0));socket.create_connection(s.getsockname())'`, nil, 0},
+				{"none has no loopback", WorkspaceWrite, `! python3 -c 'import socket;s=socket.create_server(("127.0.0.1",0));socket.create_connection(s.getsockname())' 2>/dev/null`, func(s *Settings) { s.Network = &Network{Mode: NetNone} }, 0},
+				{"the umask is kept", WorkspaceWrite, `[ "$(umask)" = 0022 ]`, nil, 0},
+				{"a private /tmp is empty", WorkspaceWrite, `[ -z "$(ls -A /tmp)" ] && touch /tmp/x`, func(s *Settings) { s.Filesystem = &Filesystem{PrivateTmp: true} }, 0},
+				{"terminals can be made", WorkspaceWrite, `python3 -c 'import pty,os;pid,fd=pty.fork();os._exit(0) if pid==0 else os.waitpid(pid,0)'`, nil, 0},
+				{"shared memory works", WorkspaceWrite, `echo x > /dev/shm/a && rm /dev/shm/a`, nil, 0},
+				{"a file cannot be executed: 126 is the caller's", WorkspaceWrite, `exec /etc/passwd`, nil, 126},
+				{"orphans are reaped", WorkspaceWrite, `(sleep 0.01 &) ; sleep 0.1; ! ps -eo stat | grep -q Z`, nil, 0},
+				{"git init works", WorkspaceWrite, `git init -q . && git -c user.name=a -c user.email=b commit -q --allow-empty -m x`, nil, 0},
+				{"what is allowed may be written", WorkspaceWrite, `echo x > ../extra`, func(s *Settings) { s.Filesystem = &Filesystem{AllowWrite: []string{"../extra"}} }, 0},
+				{"denyWrite beats allowWrite", WorkspaceWrite, `echo x > keep/a`, func(s *Settings) {
+					s.Filesystem = &Filesystem{AllowWrite: []string{"keep"}, DenyWrite: []string{"keep"}}
+				}, 1},
+				{"allowRead beats denyRead", WorkspaceWrite, `cat keep/open/f && ! cat keep/f && ! ls keep`, func(s *Settings) {
+					s.Filesystem = &Filesystem{DenyRead: []string{"keep"}, AllowRead: []string{"keep/open"}}
+				}, 0},
+			} {
+				t.Run(c.name, func(t *testing.T) {
+					j := shell(t, c.script)
+					j.Settings.Mode = c.mode
+					top := filepath.Dir(j.Dir)
+					os.MkdirAll(j.Dir+"/keep/open", 0o755)
+					for _, f := range []string{top + "/extra", j.Dir + "/keep/f", j.Dir + "/keep/open/f"} {
+						if err := os.WriteFile(f, nil, 0o644); err != nil {
+							t.Fatal(err)
+						}
+					}
+					chown(t, top, w.uid)
+					if c.settings != nil {
+						c.settings(&j.Settings)
+					}
+					if o := w.run(t, j); o.Err != "" || o.Code != c.code {
+						t.Errorf("%+v\n%s", o, o.out)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestNothingIsCreatedOutside compares the tree before and after.
+func TestNothingIsCreatedOutside(t *testing.T) {
+	for _, w := range everybody {
+		j := faulty(t)
+		j.Settings.OnUnavailable = Degrade
+		j.Args[2] = "true"
+		j.Settings.Filesystem.DenyWrite = []string{".env", "absent/dir", "extra"}
+		top := filepath.Dir(j.Dir)
+		before := tree(t, top)
+		if o := w.run(t, j); o.Err != "" || o.Code != 0 {
+			t.Fatalf("%+v\n%s", o, o.out)
+		}
+		if after := tree(t, top); after != before {
+			t.Errorf("%s: before\n%s\nafter\n%s", w.name, before, after)
+		}
+	}
+}
+
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var names string
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		names += path + " " + d.Type().String() + "\n"
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func TestHooksOfANewRepositoryAreReported(t *testing.T) {
+	j := shell(t, `git init -q . && printf '#!/bin/sh\n' > .git/hooks/pre-commit && chmod +x .git/hooks/pre-commit`)
+	o := everybody[0].run(t, j)
+	if o.Err != "" || o.Code != 0 || len(o.Appeared) != 1 || o.Appeared[0].Path != j.Dir+"/.git/hooks/pre-commit" {
+		t.Errorf("%+v\n%s", o, o.out)
+	}
+}
+
+func TestAnotherUser(t *testing.T) {
+	j := shell(t, `[ "$(id -u):$(id -g)" = 23456:23457 ] && [ "$(id -G)" = 23457 ] && ! cat /etc/shadow`)
+	j.Settings.User = "23456:23457"
+	if o := everybody[0].run(t, j); o.Err != "" || o.Code != 0 {
+		t.Errorf("%+v\n%s", o, o.out)
+	}
+	j.Fail = "change the user"
+	j.Settings.OnUnavailable = Degrade
+	j.Args[2] = "touch /tmp/sandbox-test-ran-as-root"
+	if o := everybody[0].run(t, j); o.Layer != LayerPrivileges {
+		t.Errorf("ran as somebody else: %+v", o)
+	}
+	j = shell(t, "true")
+	j.Settings.User = "0"
+	if o := everybody[1].run(t, j); o.Err == "" {
+		t.Errorf("an ordinary user became root: %+v", o)
+	}
+}

@@ -1,0 +1,99 @@
+package shim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxMessage bounds a packet, in bytes: a report on every operation is the longest.
+const maxMessage = 64 << 10
+
+// Conn is one end of the control socket, a pair of SOCK_SEQPACKET sockets.
+type Conn struct{ f *os.File }
+
+// Pair makes a control socket: the runner's end and the shim's, as a file to
+// hand on.
+func Pair() (*Conn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("control socket: %w", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return nil, nil, fmt.Errorf("control socket: %w", err)
+	}
+	return &Conn{os.NewFile(uintptr(fds[0]), "sandbox control")}, os.NewFile(uintptr(fds[1]), "sandbox control"), nil
+}
+
+// Send sends a message, with a descriptor where fd is not negative.
+func (c *Conn) Send(m Message, fd int) error {
+	var oob []byte
+	if fd >= 0 {
+		oob = unix.UnixRights(fd)
+	}
+	raw, err := c.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	werr := raw.Write(func(s uintptr) bool {
+		err = unix.Sendmsg(int(s), m.encode(), oob, nil, unix.MSG_NOSIGNAL)
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	return errors.Join(werr, err)
+}
+
+// Receive returns the next message, and its descriptor or -1. The error is
+// io.EOF when the other end is gone.
+func (c *Conn) Receive() (m Message, fd int, err error) {
+	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4))
+	raw, err := c.f.SyscallConn()
+	if err != nil {
+		return m, -1, err
+	}
+	var n, oobn, flags int
+	rerr := raw.Read(func(s uintptr) bool {
+		for {
+			n, oobn, flags, _, err = unix.Recvmsg(int(s), buf, oob, unix.MSG_CMSG_CLOEXEC)
+			if !errors.Is(err, unix.EINTR) {
+				return !errors.Is(err, unix.EAGAIN)
+			}
+		}
+	})
+	if err = errors.Join(rerr, err); err != nil {
+		if errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrClosed) {
+			err = io.EOF
+		}
+		return m, -1, err
+	}
+	if n == 0 {
+		return m, -1, io.EOF
+	}
+	fd = received(oob[:oobn])
+	if flags&unix.MSG_TRUNC != 0 {
+		return m, fd, errors.New("control socket: a message is too long")
+	}
+	if err := json.Unmarshal(buf[:n], &m); err != nil {
+		return m, fd, fmt.Errorf("control socket: %w", err)
+	}
+	return m, fd, nil
+}
+
+func received(oob []byte) int {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return -1
+	}
+	for i := range messages {
+		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil && len(fds) > 0 {
+			return fds[0]
+		}
+	}
+	return -1
+}
+
+// Close unblocks Receive.
+func (c *Conn) Close() error { return c.f.Close() }

@@ -1,0 +1,184 @@
+// Package shim is the process that stands between the runner and a sandboxed
+// command. The runner starts a re-exec of its own binary with a [Plan]; that
+// process builds the layers, tells how each went, and starts the command.
+//
+// With a PID namespace it stays as its init: it reaps, tells the runner of
+// every change of the command's state, dials ports inside for the runner, and
+// ends everything when the runner is gone. Without, it becomes the command.
+//
+// It decides nothing: what to restrict, and whether a layer may be missing, is
+// in the plan.
+package shim
+
+import "encoding/json"
+
+// The name and first argument by which the re-exec knows what it is. After them
+// come the number of the control socket's descriptor and of the plan's.
+const (
+	Name = "assay-run"
+	Arg  = "__sandbox"
+)
+
+// Layers, as reports name them.
+const (
+	Privileges = "privileges" // no_new_privs, capabilities, user
+	Landlock   = "landlock"
+	Seccomp    = "seccomp"
+	Namespaces = "namespaces" // user, mount, PID, IPC and UTS
+	Files      = "files"      // what the mount namespace shows, and how
+	Network    = "network"
+)
+
+// Plan is everything that the shim does.
+type Plan struct {
+	// Path, Args and Dir are the command's; its environment is the shim's own.
+	Path string
+	Args []string
+	Dir  string
+	// Degrade goes on without a layer that fails, and tells so.
+	Degrade bool
+	// Probe builds the layers and starts nothing.
+	Probe bool
+	// Clone are the flags to start a second shim with: the first one was started
+	// without, since whoever starts it cannot.
+	Clone uintptr
+	// Init is set where the shim is process 1 of a PID namespace.
+	Init bool
+	// Mounts is nil where there is no mount namespace.
+	Mounts *Mounts
+	// Loopback brings the loopback device of the network namespace up.
+	Loopback bool
+	// ProxyPort is where the shim listens, inside, on behalf of the runner;
+	// 0 means not at all.
+	ProxyPort int
+	// UID and GID are nil where the user stays.
+	UID, GID *int
+	Groups   []int
+	// Landlock is nil where the layer is not to be used.
+	Landlock *Ruleset
+	// Filter is an assembled seccomp program; empty means none.
+	Filter []Instruction
+	// Keep is the number of descriptors from 3 on that the command gets.
+	Keep int
+	// Fail names an operation that is to fail, and NoPrivileges leaves that layer
+	// out. Tests set them.
+	Fail         string
+	NoPrivileges bool
+}
+
+// Mounts says how the mount namespace differs from the host's. Paths are
+// absolute and without symbolic links.
+type Mounts struct {
+	// Writable are the trees and files that stay writable; all else is read-only.
+	// Everything is as it was where All is set.
+	Writable []string
+	// All leaves everything as writable as it was.
+	All bool
+	// Pinned are directories that cannot be renamed or removed: what is read-only
+	// or hidden below them would go with them.
+	Pinned []string
+	// ReadOnly are exceptions below Writable.
+	ReadOnly []string
+	// Hidden cannot be read, entered, or connected to.
+	Hidden []string
+	// Sockets are hidden too, where they still exist.
+	Sockets []string
+	// Private are directories that are empty but for what Shown puts there.
+	Private []string
+	// Shown are exceptions below Hidden and Private.
+	Shown []Shown
+	// Temporary are directories that get a file system in memory.
+	Temporary []string
+	// Shm makes /dev/shm writable.
+	Shm bool
+	// Proc mounts a /proc of the PID namespace.
+	Proc bool
+	// Devices replaces /dev by the few devices that every program may use.
+	Devices bool
+}
+
+// Shown is a path that is seen although what it is below is not.
+type Shown struct {
+	Path     string
+	Writable bool
+}
+
+// Ruleset is a Landlock ruleset. The bits are those of linux/landlock.h.
+type Ruleset struct {
+	FS, Net, Scoped uint64
+	Paths           []PathRule
+	Ports           []PortRule
+}
+
+// PathRule allows Access below Path. One that does not exist is left out where
+// Optional is set.
+type PathRule struct {
+	Path     string
+	Access   uint64
+	Optional bool
+}
+
+// PortRule allows Access to a TCP port.
+type PortRule struct {
+	Port   uint16
+	Access uint64
+}
+
+// Instruction is struct sock_filter of linux/filter.h.
+type Instruction struct {
+	Code   uint16
+	Jt, Jf uint8
+	K      uint32
+}
+
+// States of a layer.
+const (
+	Enforced    = "enforced"
+	Degraded    = "degraded"
+	Unavailable = "unavailable"
+)
+
+// Report is how a layer went.
+type Report struct {
+	Layer  string `json:"layer"`
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	// Errno is the kernel's answer, 0 without one.
+	Errno int `json:"errno,omitempty"`
+}
+
+// Message is what goes over the control socket, one a packet.
+type Message struct {
+	// Kind says which of the other fields are used.
+	Kind string
+	// Layers and Operations come with layers: what was done, and how it went.
+	Layers     []Report `json:",omitempty"`
+	Operations []string `json:",omitempty"`
+	// Stopped is the layer without which the command does not start.
+	Stopped string `json:",omitempty"`
+	// Op and Errno come with failed: the command could not be started.
+	Op    string `json:",omitempty"`
+	Errno int    `json:",omitempty"`
+	// Status is a wait status, with state.
+	Status uint32 `json:",omitempty"`
+	// Port is where to connect to, with dial.
+	Port int `json:",omitempty"`
+	// ID tells answers to dial apart.
+	ID uint64 `json:",omitempty"`
+}
+
+// Kinds of messages. All but dial come from the shim.
+const (
+	KindLayers   = "layers"
+	KindListener = "listener" // with a descriptor
+	KindStarted  = "started"  // with the command's pidfd where there is an init
+	KindFailed   = "failed"
+	KindState    = "state"
+	KindDial     = "dial"
+	KindDialed   = "dialed" // with a descriptor, or Errno
+)
+
+func (m *Message) encode() []byte {
+	b, _ := json.Marshal(m) // strings and numbers
+	return b
+}

@@ -1,0 +1,245 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// network readies the network namespace: everything in it is the command's, so
+// the proxy's port is always free.
+func (s *shim) network() error {
+	if s.plan.Loopback {
+		if err := s.do(Network, "bring up lo", loopbackUp); err != nil {
+			return err
+		}
+	}
+	if s.plan.ProxyPort == 0 {
+		return nil
+	}
+	return s.do(Network, "listen for the proxy", func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: s.plan.ProxyPort, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+			return err
+		}
+		if err := unix.Listen(fd, 128); err != nil {
+			return err
+		}
+		return s.conn.Send(Message{Kind: KindListener}, fd)
+	})
+}
+
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
+}
+
+// privileges gives up, on this thread, all that the command is not to have.
+func (s *shim) privileges() error {
+	if s.plan.NoPrivileges {
+		return nil
+	}
+	if err := s.do(Privileges, "drop the capability bounding set", dropBounding); err != nil {
+		return err
+	}
+	if err := s.user(); err != nil {
+		return err
+	}
+	err := s.do(Privileges, "capset", func() error {
+		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var none [2]unix.CapUserData
+		return unix.Capset(&header, &none[0])
+	})
+	if err != nil {
+		return err
+	}
+	return s.do(Privileges, "prctl PR_SET_NO_NEW_PRIVS", func() error {
+		return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	})
+}
+
+// dropBounding empties the bounding set, so that not even root's exec regains a
+// capability. A process without CAP_SETPCAP has none to regain: see
+// no_new_privs.
+func dropBounding() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return fmt.Errorf("capget: %w", err)
+	}
+	if data[0].Effective&(1<<unix.CAP_SETPCAP) == 0 {
+		if data[0].Permitted|data[1].Permitted != 0 {
+			return fmt.Errorf("capabilities without CAP_SETPCAP: %w", unix.EPERM)
+		}
+		return nil
+	}
+	for capability := uintptr(0); ; capability++ {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) && capability > 0 {
+			return nil // the kernel has no more
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// user becomes the plan's user. It is no part of a layer that may be missing: a
+// command that was to be somebody else's never runs as us.
+func (s *shim) user() error {
+	if s.plan.UID == nil {
+		return nil
+	}
+	degrade := s.plan.Degrade
+	s.plan.Degrade = false
+	defer func() { s.plan.Degrade = degrade }()
+	return s.do(Privileges, "change the user", func() error {
+		groups := make([]uint32, 0, len(s.plan.Groups)+1)
+		for _, g := range s.plan.Groups {
+			groups = append(groups, uint32(g))
+		}
+		var p unsafe.Pointer
+		if len(groups) > 0 {
+			p = unsafe.Pointer(&groups[0])
+		}
+		gid, uid := uintptr(*s.plan.GID), uintptr(*s.plan.UID)
+		// Of this thread alone, unlike the functions of package syscall.
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(p), 0); errno != 0 {
+			return fmt.Errorf("setgroups: %w", errno)
+		}
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, gid, gid, gid); errno != 0 {
+			return fmt.Errorf("setresgid: %w", errno)
+		}
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); errno != 0 {
+			return fmt.Errorf("setresuid: %w", errno)
+		}
+		return nil
+	})
+}
+
+// landlock restricts this thread, and so what it starts.
+func (s *shim) landlock() error {
+	r := s.plan.Landlock
+	if r == nil {
+		return nil
+	}
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: r.FS, Handled_access_net: r.Net, Scoped: r.Scoped}
+	ruleset := -1
+	err := s.do(Landlock, "landlock_create_ruleset", func() error {
+		fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+		if errno != 0 {
+			return errno
+		}
+		ruleset = int(fd)
+		return nil
+	})
+	if err != nil || ruleset < 0 {
+		return err
+	}
+	defer unix.Close(ruleset)
+	add := func(kind int, rule unsafe.Pointer) error {
+		if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), uintptr(kind), uintptr(rule), 0, 0, 0); errno != 0 {
+			return errno
+		}
+		return nil
+	}
+	// A rule allows: the command can do less without one, never more. Which one
+	// is missing would be told by nobody, though.
+	err = s.do(Landlock, "landlock_add_rule", func() error {
+		for _, p := range r.Paths {
+			if err := addPath(add, p); err != nil {
+				return err
+			}
+		}
+		for _, p := range r.Ports {
+			rule := struct{ access, port uint64 }{p.Access, uint64(p.Port)}
+			if err := add(landlockRuleNetPort, unsafe.Pointer(&rule)); err != nil {
+				return fmt.Errorf("port %d: %w", p.Port, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.do(Landlock, "landlock_restrict_self", func() error {
+		if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0); errno != 0 {
+			return errno
+		}
+		return nil
+	})
+}
+
+const landlockRuleNetPort = 2 // LANDLOCK_RULE_NET_PORT
+
+// fileAccess are the rights that a file, rather than a directory, can have.
+const fileAccess = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
+	unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+
+func addPath(add func(int, unsafe.Pointer) error, p PathRule) error {
+	fd, err := unix.Open(p.Path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		if p.Optional && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES)) {
+			return nil
+		}
+		return fmt.Errorf("%s: %w", p.Path, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("%s: %w", p.Path, err)
+	}
+	access := p.Access
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		access &= fileAccess
+	}
+	if access == 0 {
+		return nil
+	}
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(fd)}
+	err = add(unix.LANDLOCK_RULE_PATH_BENEATH, unsafe.Pointer(&rule))
+	if p.Optional && errors.Is(err, unix.EBADFD) {
+		return nil // a pipe or a socket, which no rule is about
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.Path, err)
+	}
+	return nil
+}
+
+// filter loads the seccomp program into this thread.
+func (s *shim) filter() error {
+	if len(s.plan.Filter) == 0 {
+		return nil
+	}
+	return s.do(Seccomp, "seccomp SECCOMP_SET_MODE_FILTER", func() error {
+		instructions := make([]unix.SockFilter, len(s.plan.Filter))
+		for i, in := range s.plan.Filter {
+			instructions[i] = unix.SockFilter{Code: in.Code, Jt: in.Jt, Jf: in.Jf, K: in.K}
+		}
+		program := unix.SockFprog{Len: uint16(len(instructions)), Filter: &instructions[0]}
+		_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&program)))
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	})
+}

@@ -1,0 +1,135 @@
+package sandbox
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
+)
+
+// dialed is the init's answer: a connection inside.
+type dialed struct {
+	fd  int
+	err error
+}
+
+// openLocal listens on the host's loopback address for the ports inside that
+// it may reach. With the host's network they are there already.
+func (s *Sandbox) openLocal() error {
+	if s.profile.Network.Mode == NetHost {
+		return nil
+	}
+	for _, port := range s.profile.Network.LocalPorts {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			return fmt.Errorf("network.allowLocalPorts: %w", err)
+		}
+		s.mu.Lock()
+		s.local = append(s.local, l)
+		s.mu.Unlock()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go s.carry(c.(*net.TCPConn), port)
+			}
+		}()
+	}
+	return nil
+}
+
+// carry joins a connection from outside to one inside.
+func (s *Sandbox) carry(outer *net.TCPConn, port int) {
+	defer outer.Close()
+	fd, err := s.dial(port)
+	if err != nil {
+		return
+	}
+	f := os.NewFile(uintptr(fd), "local port")
+	c, err := net.FileConn(f)
+	f.Close()
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	join(outer, c.(*net.TCPConn))
+}
+
+// halfConn is a connection that can be closed for writing alone.
+type halfConn interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// join copies both ways until both ends are done.
+func join(a, b halfConn) {
+	var wg sync.WaitGroup
+	half := func(to, from halfConn) {
+		defer wg.Done()
+		if _, err := io.Copy(to, from); err != nil {
+			to.Close() // or the other half would wait for ever
+			from.Close()
+			return
+		}
+		_ = to.CloseWrite()
+	}
+	wg.Add(2)
+	go half(a, b)
+	half(b, a)
+	wg.Wait()
+}
+
+// dial asks the init for a connection to a port inside.
+func (s *Sandbox) dial(port int) (int, error) {
+	answer := make(chan dialed, 1)
+	s.mu.Lock()
+	if s.closed || s.dials == nil {
+		s.mu.Unlock()
+		return -1, net.ErrClosed
+	}
+	s.nextID++
+	id := s.nextID
+	s.dials[id] = answer
+	s.mu.Unlock()
+	if err := s.conn.Send(shim.Message{Kind: shim.KindDial, Port: port, ID: id}, -1); err != nil {
+		return -1, err
+	}
+	d := <-answer
+	return d.fd, d.err
+}
+
+func (s *Sandbox) answer(m shim.Message, fd int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := s.dials[m.ID]
+	delete(s.dials, m.ID)
+	switch {
+	case answer == nil:
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	case fd < 0:
+		answer <- dialed{-1, syscall.Errno(m.Errno)}
+	default:
+		answer <- dialed{fd, nil}
+	}
+}
+
+// hangUp answers everybody who waits for an init that is gone.
+func (s *Sandbox) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, answer := range s.dials {
+		answer <- dialed{-1, net.ErrClosed}
+	}
+	s.dials = nil
+}

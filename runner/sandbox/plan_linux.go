@@ -1,0 +1,152 @@
+package sandbox
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
+)
+
+// proxyPort is where programs inside find the proxy. The network namespace is
+// new, so nobody else is there.
+const proxyPort = 3128
+
+// cloneFlags are the namespaces that the profile asks for.
+func (p *Profile) cloneFlags() uintptr {
+	if !p.PIDs {
+		return 0
+	}
+	flags := uintptr(unix.CLONE_NEWPID | unix.CLONE_NEWNS)
+	if p.Mode != Observe {
+		flags |= unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	}
+	if p.Network.Mode != NetHost {
+		flags |= unix.CLONE_NEWNET
+	}
+	if !mayAdminister() {
+		flags |= unix.CLONE_NEWUSER
+	}
+	return flags
+}
+
+// mayAdminister tells whether this process has CAP_SYS_ADMIN, with which
+// namespaces need no user namespace.
+func mayAdminister() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
+}
+
+// plan is what the shim is to do, with namespaces or without.
+func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
+	plan := shim.Plan{Dir: p.Dir, Degrade: p.OnUnavailable == Degrade}
+	var early []Layer
+	if p.User != nil {
+		plan.UID, plan.GID, plan.Groups = &p.User.UID, &p.User.GID, p.User.Groups
+	}
+	if namespaces {
+		plan.Init = true
+		plan.Mounts = p.mounts()
+		plan.Loopback = p.Network.Mode == NetLoopback || p.Network.Mode == NetAllowlist
+		if p.Network.Mode == NetAllowlist {
+			plan.ProxyPort = proxyPort
+		}
+	}
+	if p.Mode == Observe {
+		return plan, nil, nil
+	}
+	abi, err := LandlockABI()
+	switch {
+	case err != nil:
+		early = append(early, layerError(LayerLandlock, err))
+	case abi < bestABI:
+		early = append(early, Layer{Layer: LayerLandlock, State: Degraded, Reason: "this kernel's Landlock does not know " + lacking(abi)})
+	}
+	if err == nil {
+		plan.Landlock = p.ruleset(abi, namespaces)
+	}
+	plan.Filter, err = filter(namespaces || p.Network.Mode != NetNone)
+	return plan, early, err
+}
+
+// mounts says how the file system looks in the run.
+func (p *Profile) mounts() *shim.Mounts {
+	m := &shim.Mounts{Proc: true}
+	if p.Mode == Observe {
+		m.All = true
+		return m
+	}
+	m.Devices, m.Shm = true, p.Mode == WorkspaceWrite || p.open
+	for _, d := range p.Private {
+		if d.Path == "/tmp" {
+			m.Temporary = append(m.Temporary, d.Path)
+		} else {
+			m.Private = append(m.Private, d.Path)
+		}
+	}
+	write := outermost(paths(p.Write))
+	m.All = p.open
+	m.Hidden, m.Sockets = outermost(paths(p.DenyRead)), paths(p.sockets)
+	hidden := func(path string) bool {
+		return slices.ContainsFunc(m.Hidden, func(h string) bool { return Below(path, h) })
+	}
+	for _, w := range write {
+		if !hidden(w) && !slices.Contains(m.Temporary, w) {
+			m.Writable = append(m.Writable, w)
+		}
+	}
+	covered := func(path string) bool {
+		return hidden(path) || Below(path, "/dev") || slices.ContainsFunc(append(slices.Clone(m.Private), m.Temporary...), func(d string) bool { return Below(path, d) })
+	}
+	for _, a := range p.AllowRead {
+		evidence := slices.ContainsFunc(p.DenyRead, func(d Path) bool { return d.Rule == "evidence" && Below(a.Path, d.Path) })
+		if covered(a.Path) && !evidence && !slices.Contains(m.Hidden, a.Path) {
+			m.Shown = append(m.Shown, shim.Shown{Path: a.Path, Writable: a.Rule == "sockets" || p.writable(a.Path)})
+		}
+	}
+	for _, d := range p.DenyWrite {
+		if hidden(d.Path) {
+			continue
+		}
+		for _, w := range write {
+			if !Below(d.Path, w) {
+				continue
+			}
+			for at := filepath.Dir(d.Path); at != w && Below(at, w); at = filepath.Dir(at) {
+				m.Pinned = append(m.Pinned, at)
+			}
+			m.ReadOnly = append(m.ReadOnly, d.Path)
+		}
+	}
+	slices.Sort(m.Pinned) // outer ones first: a bind of an outer one covers the inner
+	m.Pinned = slices.Compact(m.Pinned)
+	slices.Sort(m.ReadOnly)
+	m.ReadOnly = slices.Compact(m.ReadOnly)
+	return m
+}
+
+func paths(list []Path) []string {
+	out := make([]string, 0, len(list))
+	for _, p := range list {
+		out = append(out, p.Path)
+	}
+	return out
+}
+
+// outermost are the paths that are not below another, sorted.
+func outermost(paths []string) []string {
+	slices.Sort(paths)
+	var out []string
+	for _, p := range slices.Compact(paths) {
+		if !slices.ContainsFunc(out, func(o string) bool { return Below(p, o) }) {
+			out = append(out, strings.TrimSuffix(p, "/"))
+		}
+		if p == "/" {
+			return []string{"/"}
+		}
+	}
+	return out
+}

@@ -1,0 +1,251 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"os"
+	"strconv"
+	"time"
+)
+
+// Decision is what the proxy decided on one request.
+type Decision struct {
+	Allowed bool
+	// Host and Port are what was asked for.
+	Host string
+	Port int
+	// Rule is the pattern that decided, with its place in the policy, or a word
+	// for what is wrong: none matched (default), the address is private, the
+	// server's name is another.
+	Rule string
+}
+
+// Rules of the proxy that are no pattern of the policy.
+const (
+	RuleDefault    = "network.allowedDomains" // none of them matched
+	RulePrivate    = "private-address"
+	RuleServerName = "server-name"
+)
+
+// Proxy is the way out of a sandbox with an allowlist: an HTTP proxy outside of
+// its network namespace, with its door inside. It resolves names itself, after
+// it decided, and connects to the addresses that it judged.
+type Proxy struct {
+	allowed, refused []Domain
+	decided          func(Decision)
+	server           *http.Server
+	forward          *httputil.ReverseProxy
+	resolve          func(ctx context.Context, host string) ([]netip.Addr, error)
+}
+
+// Bounds of the proxy.
+const (
+	connectTimeout = 30 * time.Second
+	headerTimeout  = 60 * time.Second
+)
+
+// errRefused is an address or a name that the proxy does not connect to.
+type errRefused struct{ rule, why string }
+
+func (e *errRefused) Error() string { return e.why }
+
+func newProxy(n NetProfile, decided func(Decision)) (*Proxy, error) {
+	p := &Proxy{decided: decided, resolve: func(ctx context.Context, host string) ([]netip.Addr, error) {
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	}}
+	if p.decided == nil {
+		p.decided = func(Decision) {}
+	}
+	for _, l := range []struct {
+		texts []string
+		into  *[]Domain
+		any   bool
+	}{{n.AllowedDomains, &p.allowed, false}, {n.DeniedDomains, &p.refused, true}} {
+		for _, text := range l.texts {
+			d, err := ParseDomain(text, l.any)
+			if err != nil {
+				return nil, err
+			}
+			*l.into = append(*l.into, d)
+		}
+	}
+	p.server = &http.Server{Handler: http.HandlerFunc(p.handle), ReadHeaderTimeout: headerTimeout, ErrorLog: log.New(discard{}, "", 0)}
+	p.forward = &httputil.ReverseProxy{
+		Rewrite:      func(r *httputil.ProxyRequest) { r.Out.Host = r.In.Host },
+		ErrorHandler: p.explain, ErrorLog: p.server.ErrorLog,
+		Transport: &http.Transport{
+			DialContext:           func(ctx context.Context, _, addr string) (net.Conn, error) { return p.dialAddr(ctx, addr) },
+			ResponseHeaderTimeout: 0, MaxIdleConns: 32, IdleConnTimeout: headerTimeout, DisableCompression: true,
+		},
+	}
+	return p, nil
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+
+// serve accepts connections from a listening socket, and owns it.
+func (p *Proxy) serve(fd int) error {
+	f := os.NewFile(uintptr(fd), "proxy")
+	l, err := net.FileListener(f)
+	f.Close()
+	if err != nil {
+		return fmt.Errorf("proxy: %w", err)
+	}
+	go p.server.Serve(l)
+	return nil
+}
+
+func (p *Proxy) close() {
+	_ = p.server.Close()
+	p.forward.Transport.(*http.Transport).CloseIdleConnections()
+}
+
+// proxyEnv leads programs to the proxy, each in its own spelling.
+func proxyEnv() []string {
+	at := "http://127.0.0.1:" + strconv.Itoa(proxyPort)
+	local := "localhost,127.0.0.1,::1"
+	return []string{
+		"HTTP_PROXY=" + at, "HTTPS_PROXY=" + at, "http_proxy=" + at, "https_proxy=" + at, "ALL_PROXY=" + at, "all_proxy=" + at,
+		"NO_PROXY=" + local, "no_proxy=" + local, "NODE_USE_ENV_PROXY=1",
+	}
+}
+
+// decide judges a host and port by the lists alone.
+func (p *Proxy) decide(host string, port int) (rule Domain, ok bool, why string) {
+	for i, d := range p.refused {
+		if d.Match(host, port) {
+			return d, false, fmt.Sprintf("network.deniedDomains[%d]", i)
+		}
+	}
+	for i, d := range p.allowed {
+		if d.Match(host, port) {
+			return d, true, fmt.Sprintf("network.allowedDomains[%d]", i)
+		}
+	}
+	return Domain{}, false, RuleDefault
+}
+
+// handle is one request: CONNECT, or one with an absolute URL.
+func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
+	target, usual := r.Host, "443"
+	if r.Method != http.MethodConnect {
+		if r.URL.Scheme != "http" || r.URL.Host == "" {
+			http.Error(w, "assay-run: this is a proxy: ask for an absolute http URL, or CONNECT", http.StatusBadRequest)
+			return
+		}
+		target, usual = r.URL.Host, "80"
+	}
+	host, port, err := splitTarget(target, usual)
+	if err != nil {
+		http.Error(w, "assay-run: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	_, ok, rule := p.decide(host, port)
+	if !ok {
+		p.refuse(w, host, port, rule, "the policy does not allow it")
+		return
+	}
+	if r.Method == http.MethodConnect {
+		p.connect(w, r, host, port, rule)
+		return
+	}
+	p.decided(Decision{true, host, port, rule})
+	p.forward.ServeHTTP(w, r)
+}
+
+func splitTarget(target, usual string) (string, int, error) {
+	host, port, err := net.SplitHostPort(target)
+	if err != nil {
+		if host, port, err = net.SplitHostPort(target + ":" + usual); err != nil {
+			return "", 0, fmt.Errorf("%q is no host and port", target)
+		}
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 || host == "" {
+		return "", 0, fmt.Errorf("%q is no host and port", target)
+	}
+	return host, int(n), nil
+}
+
+func (p *Proxy) refuse(w http.ResponseWriter, host string, port int, rule, why string) {
+	p.decided(Decision{false, host, port, rule})
+	w.Header().Set("X-Assay-Rule", rule)
+	http.Error(w, fmt.Sprintf("assay-run: no connection to %s: %s (%s)", net.JoinHostPort(host, strconv.Itoa(port)), why, rule), http.StatusForbidden)
+}
+
+// explain answers a request that could not be forwarded.
+func (p *Proxy) explain(w http.ResponseWriter, r *http.Request, err error) {
+	var no *errRefused
+	if errors.As(err, &no) {
+		host, port, _ := splitTarget(r.URL.Host, "80")
+		p.refuse(w, host, port, no.rule, no.why)
+		return
+	}
+	http.Error(w, "assay-run: "+err.Error(), http.StatusBadGateway)
+}
+
+func (p *Proxy) dialAddr(ctx context.Context, addr string) (net.Conn, error) {
+	host, port, err := splitTarget(addr, "80")
+	if err != nil {
+		return nil, err
+	}
+	return p.dial(ctx, host, port)
+}
+
+// dial connects to a host that was allowed, at an address that may be.
+func (p *Proxy) dial(ctx context.Context, host string, port int) (net.Conn, error) {
+	rule, ok, why := p.decide(host, port)
+	if !ok {
+		return nil, &errRefused{why, "the policy does not allow it"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	var addrs []netip.Addr
+	if a, err := netip.ParseAddr(host); err == nil {
+		addrs = []netip.Addr{a}
+	} else if addrs, err = p.resolve(ctx, host); err != nil {
+		return nil, err
+	}
+	var last error = &net.AddrError{Err: "no address", Addr: host}
+	for _, a := range addrs {
+		a = a.Unmap()
+		if !public(a) && rule.addr != a && !(rule.name == "localhost" && a.IsLoopback()) {
+			last = &errRefused{RulePrivate, fmt.Sprintf("its address %s is not public; allow the address itself if that is meant", a)}
+			continue
+		}
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", netip.AddrPortFrom(a, uint16(port)).String())
+		if err == nil {
+			return c, nil
+		}
+		last = err
+	}
+	return nil, last
+}
+
+// special are blocks that are not the public internet (IANA's special-purpose
+// registries), besides those that netip knows.
+var special = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("64:ff9b::/96"),
+	netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("fec0::/10"),
+}
+
+func public(a netip.Addr) bool {
+	if !a.IsGlobalUnicast() || a.IsPrivate() || a.Zone() != "" {
+		return false
+	}
+	for _, s := range special {
+		if s.Contains(a) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,203 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// proxied is a client of a proxy with some rules, and what the proxy decided.
+type proxied struct {
+	t      *testing.T
+	addr   string
+	mu     sync.Mutex
+	said   []Decision
+	client *http.Client
+}
+
+func newProxied(t *testing.T, n NetProfile, names map[string]string) *proxied {
+	t.Helper()
+	c := &proxied{t: t}
+	p, err := newProxy(n, func(d Decision) { c.mu.Lock(); defer c.mu.Unlock(); c.said = append(c.said, d) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.resolve = func(_ context.Context, host string) ([]netip.Addr, error) {
+		if a, ok := names[host]; ok {
+			return []netip.Addr{netip.MustParseAddr(a)}, nil
+		}
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go p.server.Serve(l)
+	t.Cleanup(p.close)
+	c.addr = l.Addr().String()
+	at, _ := url.Parse("http://" + c.addr)
+	c.client = &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(at), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	t.Cleanup(c.client.CloseIdleConnections)
+	return c
+}
+
+func (c *proxied) last() Decision {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.said) == 0 {
+		return Decision{}
+	}
+	return c.said[len(c.said)-1]
+}
+
+func TestProxyAllowsAndRefuses(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if to := r.URL.Query().Get("to"); to != "" {
+			http.Redirect(w, r, to, http.StatusFound)
+			return
+		}
+		fmt.Fprint(w, "hello "+r.Host)
+	}))
+	defer web.Close()
+	secure := httptest.NewTLSServer(web.Config.Handler)
+	defer secure.Close()
+	port := func(s *httptest.Server) string { _, p, _ := net.SplitHostPort(s.Listener.Addr().String()); return p }
+	c := newProxied(t, NetProfile{
+		AllowedDomains: []string{"127.0.0.1", "localhost:" + port(web), "*.example.org", "rebound.example.com"},
+		DeniedDomains:  []string{"bad.example.org"},
+	}, map[string]string{"localhost": "127.0.0.1", "rebound.example.com": "169.254.169.254", "in.example.org": "10.0.0.1"})
+	for name, want := range map[string]struct {
+		url, rule string
+		ok        bool
+	}{
+		"an address that is named":       {web.URL, "network.allowedDomains[0]", true},
+		"TLS to it":                      {secure.URL, "network.allowedDomains[0]", true},
+		"a name with its port":           {"http://localhost:" + port(web), "network.allowedDomains[1]", true},
+		"the name with another port":     {"http://localhost:1", RuleDefault, false},
+		"a name that is not there":       {"http://other.net", RuleDefault, false},
+		"a denied name":                  {"http://bad.example.org", "network.deniedDomains[0]", false},
+		"a domain for its subdomains":    {"http://example.org", RuleDefault, false},
+		"a name at a private address":    {"http://in.example.org", RulePrivate, false},
+		"a name at the metadata address": {"http://rebound.example.com/latest", RulePrivate, false},
+		"the metadata address":           {"http://169.254.169.254/", RuleDefault, false},
+		"a decimal address":              {"http://2130706433:" + port(web), RuleDefault, false},
+		"an octal address":               {"http://0177.0.0.1:" + port(web), RuleDefault, false},
+		"a short address":                {"http://127.1:" + port(web), RuleDefault, false},
+		"a mapped metadata address":      {"http://[::ffff:169.254.169.254]/", RuleDefault, false},
+		"a redirect to the metadata":     {web.URL + "/?to=http://169.254.169.254/latest", RuleDefault, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := c.client.Get(want.url)
+			if err != nil {
+				if want.ok {
+					t.Fatal(err)
+				}
+			} else {
+				body, _ := io.ReadAll(r.Body)
+				r.Body.Close()
+				if got := r.StatusCode == 200; got != want.ok {
+					t.Errorf("status %s: %s", r.Status, body)
+				}
+				if !want.ok && !strings.Contains(string(body), want.rule) {
+					t.Errorf("the answer %q does not name the rule", body)
+				}
+			}
+			if d := c.last(); d.Allowed != want.ok || d.Rule != want.rule {
+				t.Errorf("decided %+v", d)
+			}
+		})
+	}
+	// A mapped spelling of an allowed address is that address.
+	if r, err := c.client.Get("http://[::ffff:127.0.0.1]:" + port(web)); err != nil || r.StatusCode != 200 {
+		t.Errorf("%v %v", r, err)
+	}
+}
+
+func TestTunnelsAreForTheHostThatWasAskedFor(t *testing.T) {
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "secret of "+r.Host) }))
+	defer secure.Close()
+	at := secure.Listener.Addr().String()
+	_, port, _ := net.SplitHostPort(at)
+	c := newProxied(t, NetProfile{AllowedDomains: []string{"localhost:" + port, "127.0.0.1:" + port}}, map[string]string{"localhost": "127.0.0.1"})
+	tunnel := func(t *testing.T, target string) net.Conn {
+		t.Helper()
+		conn, err := net.Dial("tcp", c.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target)
+		answer := make([]byte, 39)
+		if _, err := io.ReadFull(conn, answer); err != nil || !strings.Contains(string(answer), " 200 ") {
+			t.Fatalf("%q %v", answer, err)
+		}
+		return conn
+	}
+	for name, want := range map[string]struct {
+		target, sni string
+		ok          bool
+	}{
+		"the same name":             {"localhost:" + port, "localhost", true},
+		"another name in the hello": {"localhost:" + port, "evil.example.org", false},
+		"no name in the hello":      {"localhost:" + port, "", false},
+		"an address without a name": {"127.0.0.1:" + port, "", true},
+		"an address with a name":    {"127.0.0.1:" + port, "evil.example.org", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tls.Client(tunnel(t, want.target), &tls.Config{ServerName: want.sni, InsecureSkipVerify: true}).Handshake()
+			if (err == nil) != want.ok {
+				t.Errorf("handshake: %v", err)
+			}
+			if d := c.last(); d.Allowed != want.ok {
+				t.Errorf("decided %+v", d)
+			}
+		})
+	}
+	t.Run("plain HTTP in a tunnel", func(t *testing.T) {
+		conn := tunnel(t, "localhost:"+port)
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: evil.example.org\r\n\r\n")
+		if n, err := conn.Read(make([]byte, 1)); err == nil {
+			t.Errorf("%d bytes came back", n)
+		}
+		if d := c.last(); d.Allowed || d.Rule != RuleServerName {
+			t.Errorf("decided %+v", d)
+		}
+	})
+}
+
+func TestDomains(t *testing.T) {
+	for _, bad := range []string{"", "*", "*.com", "com", "http://a.b", "a.b/c", "a.b:0", "a.b:65536", "a.b:01", "::1", "[::1", "[127.0.0.1]", "a..b", ".a.b", "a*.b.c", "*.*.a.b", "0177.0.0.1", "10.1", "a.b:x", "[::1]x"} {
+		if d, err := ParseDomain(bad, false); err == nil {
+			t.Errorf("%q is taken for %+v", bad, d)
+		}
+	}
+	for _, c := range []struct {
+		pattern, host string
+		port          int
+		want          bool
+	}{
+		{"a.b", "A.B.", 1, true}, {"a.b", "x.a.b", 1, false}, {"*.a.b", "x.y.a.b", 1, true}, {"*.a.b", "a.b", 1, false}, {"*.a.b", "xa.b", 1, false},
+		{"a.b:443", "a.b", 443, true}, {"a.b:443", "a.b", 80, false}, {"[::1]:80", "::1", 80, true}, {"[::1]", "0:0:0:0:0:0:0:1", 9, true},
+		{"127.0.0.1", "::ffff:127.0.0.1", 9, true}, {"127.0.0.1", "2130706433", 9, false}, {"localhost", "localhost", 1, true},
+	} {
+		d, err := ParseDomain(c.pattern, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Match(c.host, c.port); got != c.want {
+			t.Errorf("%s matches %s:%d: %v", c.pattern, c.host, c.port, got)
+		}
+	}
+	if d, err := ParseDomain("*:22", true); err != nil || !d.Match("any.thing", 22) || !d.Match("10.0.0.1", 22) || d.Match("any.thing", 23) {
+		t.Errorf("%+v %v", d, err)
+	}
+}

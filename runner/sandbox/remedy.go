@@ -1,0 +1,62 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// LayerError is a layer that the policy needs and that cannot be had here: the
+// command was not started.
+type LayerError struct {
+	Layer  string
+	Reason string
+	// Remedy says what would make it available.
+	Remedy string
+}
+
+func (e *LayerError) Error() string {
+	return fmt.Sprintf("the sandbox needs the layer %s, which this host does not give: %s", e.Layer, e.Reason)
+}
+
+// Remedy is what would make a layer available that is not enforced.
+func Remedy(l Layer) string {
+	const degrade = "; or go on without it by on_unavailable: degrade"
+	switch {
+	case l.State == Enforced:
+		return ""
+	case l.Layer == LayerLandlock && (l.Errno == int(syscall.ENOSYS) || l.Errno == int(syscall.EOPNOTSUPP)):
+		return "boot with Landlock (Linux 5.13 or later, lsm=landlock,...)" + degrade
+	case l.Layer == LayerSeccomp:
+		return "run on a kernel with CONFIG_SECCOMP_FILTER" + degrade
+	case l.Layer == LayerNamespaces, l.Layer == LayerFiles, l.Layer == LayerNetwork:
+		return namespaceRemedy(l) + degrade
+	case l.Layer == LayerPrivileges:
+		return "run with CAP_SETUID, CAP_SETGID and CAP_SETPCAP, or with no capability at all" + degrade
+	}
+	return "see assay-run doctor" + degrade
+}
+
+func namespaceRemedy(l Layer) string {
+	read := func(name string) string {
+		b, _ := os.ReadFile("/proc/sys/" + name)
+		return strings.TrimSpace(string(b))
+	}
+	switch {
+	case read("kernel/apparmor_restrict_unprivileged_userns") == "1":
+		return "AppArmor forbids user namespaces: give assay-run a profile with the rule \"userns,\", or set kernel.apparmor_restrict_unprivileged_userns=0"
+	case read("kernel/unprivileged_userns_clone") == "0":
+		return "set kernel.unprivileged_userns_clone=1"
+	case read("user/max_user_namespaces") == "0" || l.Errno == int(syscall.ENOSPC):
+		return "set user.max_user_namespaces to more than 0"
+	case exists("/.dockerenv") || exists("/run/.containerenv"):
+		return "start the container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined, or with --cap-add SYS_ADMIN"
+	}
+	return "run as root, or allow user namespaces"
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

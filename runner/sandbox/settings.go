@@ -1,0 +1,253 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Modes.
+const (
+	Observe        = "observe"         // nothing is restricted
+	ReadOnly       = "read-only"       // nothing is written but the standard streams
+	WorkspaceWrite = "workspace-write" // the working directory and temporary files are
+)
+
+// Modes lists the modes.
+var Modes = []string{Observe, ReadOnly, WorkspaceWrite}
+
+// What the network of a sandbox is.
+const (
+	NetNone      = "none"
+	NetLoopback  = "loopback"  // a network namespace of its own
+	NetAllowlist = "allowlist" // that, and a proxy to the allowed domains
+	NetHost      = "host"      // unrestricted
+)
+
+// What becomes of a run when a layer that its policy needs cannot be had.
+const (
+	Fail    = "fail"    // the command does not start
+	Degrade = "degrade" // it starts, and the report says what is not enforced
+)
+
+// Settings are the keys of a policy file that are the sandbox's. Nil and empty
+// mean that the file does not say.
+type Settings struct {
+	Mode          string      `json:"mode"`
+	OnUnavailable string      `json:"on_unavailable"`
+	Filesystem    *Filesystem `json:"filesystem"`
+	Network       *Network    `json:"network"`
+	Env           *Env        `json:"env"`
+	Limits        *Limits     `json:"limits"`
+	// User is a name, a uid, or uid:gid.
+	User Scalar `json:"user"`
+
+	// exact is set by formats whose lists of writable paths are whole.
+	exact bool
+	// gitConfig allows writing .git/config.
+	gitConfig bool
+	// sockets allows every unix socket.
+	sockets bool
+	// unrestricted leaves the file system as it is.
+	unrestricted bool
+}
+
+// Filesystem lists paths: absolute, below ~, or relative to the working
+// directory. DenyWrite beats AllowWrite; AllowRead beats DenyRead.
+type Filesystem struct {
+	AllowWrite []string `json:"allowWrite"`
+	DenyWrite  []string `json:"denyWrite"`
+	DenyRead   []string `json:"denyRead"`
+	AllowRead  []string `json:"allowRead"`
+	// PrivateTmp gives the run a /tmp of its own, in memory.
+	PrivateTmp bool `json:"privateTmp"`
+}
+
+// Network says what the command may reach.
+type Network struct {
+	// Mode is NetAllowlist where there are allowed domains, else NetLoopback, when
+	// it is empty.
+	Mode string `json:"mode"`
+	// AllowedDomains are names, names below one (*.example.org), or addresses, each
+	// with a port or for all. DeniedDomains beat them.
+	AllowedDomains []string `json:"allowedDomains"`
+	DeniedDomains  []string `json:"deniedDomains"`
+	// AllowLocalPorts are ports inside that the host's loopback address reaches.
+	AllowLocalPorts []int `json:"allowLocalPorts"`
+	// AllowUnixSockets are paths of sockets that stay reachable.
+	AllowUnixSockets []string `json:"allowUnixSockets"`
+}
+
+// Env says what of the environment the command gets. Names may be patterns
+// with *.
+type Env struct {
+	// Pass, where it is there, is all that passes.
+	Pass *[]string         `json:"pass"`
+	Set  map[string]string `json:"set"`
+	Drop []string          `json:"drop"`
+}
+
+// Limits are a run's, as its flags write them.
+type Limits struct {
+	Memory Scalar `json:"memory"`
+	Pids   Scalar `json:"pids"`
+	CPUs   Scalar `json:"cpus"`
+	Wall   Scalar `json:"wall"`
+}
+
+// Scalar is a string or a number, as it was written.
+type Scalar string
+
+// UnmarshalJSON takes a string or a number.
+func (s *Scalar) UnmarshalJSON(b []byte) error {
+	switch jsontext.Value(b).Kind() {
+	case '"':
+		text, err := jsontext.AppendUnquote(nil, b)
+		*s = Scalar(text)
+		return err
+	case '0':
+		*s = Scalar(b)
+		return nil
+	}
+	return errors.New("found neither a string nor a number")
+}
+
+// Check says what is wrong with s, or nil. The caller has decoded it strictly.
+func (s *Settings) Check() error {
+	one := func(key, value string, allowed ...string) error {
+		if value == "" {
+			return nil
+		}
+		for _, a := range allowed {
+			if a == value {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s: found %q; allowed are %s", key, value, strings.Join(allowed, ", "))
+	}
+	errs := []error{
+		one("mode", s.Mode, Modes...),
+		one("on_unavailable", s.OnUnavailable, Fail, Degrade),
+	}
+	if n := s.Network; n != nil {
+		errs = append(errs, one("network.mode", n.Mode, NetNone, NetLoopback, NetAllowlist, NetHost), n.check())
+	}
+	if f := s.Filesystem; f != nil {
+		errs = append(errs, f.check())
+	}
+	if e := s.Env; e != nil {
+		errs = append(errs, e.check())
+	}
+	if s.Mode == Observe && (s.Filesystem != nil || s.Network != nil) {
+		errs = append(errs, errors.New("mode: observe restricts nothing; omit filesystem and network, or choose another mode"))
+	}
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Filesystem) check() error {
+	for _, list := range []struct {
+		key   string
+		paths []string
+	}{{"allowWrite", f.AllowWrite}, {"denyWrite", f.DenyWrite}, {"denyRead", f.DenyRead}, {"allowRead", f.AllowRead}} {
+		for i, p := range list.paths {
+			switch {
+			case p == "":
+				return fmt.Errorf("filesystem.%s[%d]: the path is empty", list.key, i)
+			case strings.ContainsRune(p, 0):
+				return fmt.Errorf("filesystem.%s[%d]: the path has a NUL byte", list.key, i)
+			case strings.HasPrefix(p, "~") && p != "~" && !strings.HasPrefix(p, "~/"):
+				return fmt.Errorf("filesystem.%s[%d]: %q: only ~ and ~/ are known; write the other home directory out", list.key, i, p)
+			}
+		}
+	}
+	return nil
+}
+
+func (n *Network) check() error {
+	for i, d := range n.AllowedDomains {
+		if _, err := ParseDomain(d, false); err != nil {
+			return fmt.Errorf("network.allowedDomains[%d]: %w", i, err)
+		}
+	}
+	for i, d := range n.DeniedDomains {
+		if _, err := ParseDomain(d, true); err != nil {
+			return fmt.Errorf("network.deniedDomains[%d]: %w", i, err)
+		}
+	}
+	if n.Mode != "" && n.Mode != NetAllowlist && len(n.AllowedDomains)+len(n.DeniedDomains) > 0 {
+		return fmt.Errorf("network.mode: %s knows no domains; omit mode, or write allowlist", n.Mode)
+	}
+	for i, p := range n.AllowLocalPorts {
+		if p < 1 || p > 65535 {
+			return fmt.Errorf("network.allowLocalPorts[%d]: found %d; a port is 1 to 65535", i, p)
+		}
+	}
+	for i, p := range n.AllowUnixSockets {
+		if p == "" || strings.ContainsRune(p, 0) {
+			return fmt.Errorf("network.allowUnixSockets[%d]: %q is no path", i, p)
+		}
+	}
+	return nil
+}
+
+func (e *Env) check() error {
+	var pass []string
+	if e.Pass != nil {
+		pass = *e.Pass
+	}
+	for _, list := range []struct {
+		key   string
+		names []string
+	}{{"pass", pass}, {"drop", e.Drop}} {
+		for i, n := range list.names {
+			if n == "" || strings.ContainsAny(n, "=\x00") {
+				return fmt.Errorf("env.%s[%d]: %q is no name of a variable", list.key, i, n)
+			}
+		}
+	}
+	for k, v := range e.Set {
+		if k == "" || strings.ContainsAny(k, "=\x00*") || strings.ContainsRune(v, 0) {
+			return fmt.Errorf("env.set: %q cannot be a variable", k)
+		}
+	}
+	return nil
+}
+
+// Empty tells whether s says nothing.
+func (s *Settings) Empty() bool {
+	return s.Mode == "" && s.OnUnavailable == "" && s.Filesystem == nil && s.Network == nil && s.Env == nil && s.Limits == nil && s.User == ""
+}
+
+// EffectiveMode is the mode that s asks for: filesystem or network without a
+// mode mean WorkspaceWrite.
+func (s *Settings) EffectiveMode() string {
+	switch {
+	case s.Mode != "":
+		return s.Mode
+	case s.Filesystem != nil || s.Network != nil:
+		return WorkspaceWrite
+	}
+	return Observe
+}
+
+// NetworkMode is what the network is in mode.
+func (s *Settings) NetworkMode() string {
+	switch n := s.Network; {
+	case s.EffectiveMode() == Observe:
+		return NetHost
+	case n == nil:
+		return NetLoopback
+	case n.Mode != "":
+		return n.Mode
+	case len(n.AllowedDomains) > 0:
+		return NetAllowlist
+	}
+	return NetLoopback
+}

@@ -1,0 +1,140 @@
+package sandbox
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// connect opens a tunnel. What comes through it first must be for the host that
+// was asked for: else an allowed name would be a way to any server that answers
+// at the same address.
+func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, port int, rule string) {
+	server, err := p.dial(r.Context(), host, port)
+	if err != nil {
+		var no *errRefused
+		if errors.As(err, &no) {
+			p.refuse(w, host, port, no.rule, no.why)
+			return
+		}
+		http.Error(w, "assay-run: "+err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer server.Close()
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		return
+	}
+	in := bufio.NewReaderSize(io.MultiReader(io.LimitReader(buffered.Reader, int64(buffered.Reader.Buffered())), conn), 16<<10)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, err := io.Copy(conn, server); err == nil {
+			_ = closeWrite(conn)
+		} else {
+			conn.Close()
+		}
+	}()
+	first, err := in.Peek(1)
+	if err != nil {
+		server.Close()
+		<-done
+		return
+	}
+	name, said, err := p.greeting(in, first[0], port)
+	if err != nil || name != "" && !sameHost(name, host) || name == "" && first[0] == tlsHandshake && !isAddress(host) {
+		p.decided(Decision{false, host, port, RuleServerName})
+		server.Close()
+		conn.Close()
+		<-done
+		return
+	}
+	p.decided(Decision{true, host, port, rule})
+	if _, err := server.Write(said); err == nil {
+		if _, err = io.Copy(server, in); err == nil {
+			_ = closeWrite(server)
+		}
+	} else {
+		server.Close()
+	}
+	<-done
+}
+
+const tlsHandshake = 0x16 // ContentType handshake of RFC 8446, section 5.1
+
+var (
+	errNotTLS = errors.New("this is not TLS")
+	errHTTP   = errors.New("plain HTTP does not go through CONNECT")
+	errSeen   = errors.New("seen")
+)
+
+// greeting reads the first message and returns the server name in it, and what
+// it read. On the port of HTTPS it must be TLS. Plain HTTP is refused, for its
+// every request could name another host.
+func (p *Proxy) greeting(in *bufio.Reader, first byte, port int) (name string, said []byte, err error) {
+	if first != tlsHandshake {
+		if port == 443 {
+			return "", nil, errNotTLS
+		}
+		start, _ := in.Peek(min(in.Buffered(), 16))
+		for _, method := range []string{"GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS ", "PATCH ", "TRACE ", "PRI ", "CONNECT "} {
+			n := min(len(start), len(method))
+			if strings.EqualFold(string(start[:n]), method[:n]) {
+				return "", nil, errHTTP
+			}
+		}
+		return "", nil, nil
+	}
+	seen := &recorded{from: in}
+	var hello bool
+	err = tls.Server(seen, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+		name, hello = h.ServerName, true
+		return nil, errSeen
+	}}).Handshake()
+	if !hello {
+		return "", nil, err
+	}
+	return name, seen.said.Bytes(), nil
+}
+
+// recorded is a connection that only listens.
+type recorded struct {
+	net.Conn
+	from io.Reader
+	said bytes.Buffer
+}
+
+func (r *recorded) Read(b []byte) (int, error) {
+	n, err := r.from.Read(b)
+	r.said.Write(b[:n])
+	return n, err
+}
+
+func (r *recorded) Write(b []byte) (int, error) { return len(b), nil }
+func (r *recorded) Close() error                { return nil }
+
+func sameHost(a, b string) bool {
+	return strings.EqualFold(strings.TrimSuffix(a, "."), strings.TrimSuffix(b, "."))
+}
+
+func isAddress(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
+func closeWrite(c net.Conn) error {
+	if h, ok := c.(interface{ CloseWrite() error }); ok {
+		return h.CloseWrite()
+	}
+	return c.Close()
+}

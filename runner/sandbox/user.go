@@ -1,0 +1,71 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+)
+
+// findUser reads a name, a uid or uid:gid. Nil is the user that runs this.
+func findUser(s string) (*User, error) {
+	if s == "" {
+		return nil, nil
+	}
+	bad := func(err error) (*User, error) { return nil, fmt.Errorf("user: %q: %w", s, err) }
+	u := &User{Groups: []int{}}
+	uid, gid, both := strings.Cut(s, ":")
+	if both {
+		var err error
+		if u.UID, err = id(uid); err != nil {
+			return bad(err)
+		}
+		if u.GID, err = id(gid); err != nil {
+			return bad(err)
+		}
+		u.Groups = append(u.Groups, u.GID)
+		return u.allowed(s)
+	}
+	account, err := user.Lookup(s)
+	if n, nerr := id(s); nerr == nil {
+		if account, err = user.LookupId(s); err != nil {
+			u.UID, u.GID = n, n
+			return u.allowed(s)
+		}
+	}
+	if err != nil {
+		return bad(err)
+	}
+	u.UID, _ = strconv.Atoi(account.Uid)
+	u.GID, _ = strconv.Atoi(account.Gid)
+	groups, err := account.GroupIds()
+	if err != nil {
+		return bad(err)
+	}
+	for _, g := range groups {
+		if n, err := strconv.Atoi(g); err == nil {
+			u.Groups = append(u.Groups, n)
+		}
+	}
+	return u.allowed(s)
+}
+
+func id(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil || n == 1<<32-1 {
+		return 0, fmt.Errorf("a number from 0 to %d is expected", uint32(1<<32-2))
+	}
+	return int(n), nil
+}
+
+// allowed is u, or why it cannot be had.
+func (u *User) allowed(s string) (*User, error) {
+	if os.Geteuid() == 0 {
+		return u, nil
+	}
+	if u.UID == os.Geteuid() && u.GID == os.Getegid() {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("user: %q: only root can run a command as somebody else", s)
+}
