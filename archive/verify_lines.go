@@ -66,7 +66,7 @@ func (v *lineVerifier) close() {
 // layer checks one layer and returns the number of its lines.
 func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error) {
 	v.kinds = map[string]uint64{}
-	err = v.cut(r, path, &lines)
+	err = v.chunks(r, path, &lines)
 	v.busy.Wait()
 	if v.ended > 0 && v.ended < lines && err == nil {
 		v.problem(problem(CodeLifecycle, path, "%s is not the last line", schema.RunFinished), v.ended-1)
@@ -89,8 +89,8 @@ func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error)
 	return lines, err
 }
 
-// cut reads the layer and hands out chunks of whole lines.
-func (v *lineVerifier) cut(r io.Reader, path string, lines *uint64) error {
+// chunks reads the layer and hands out chunks of whole lines.
+func (v *lineVerifier) chunks(r io.Reader, path string, lines *uint64) error {
 	var rest []byte // the start of a line whose end is not yet read
 	for {
 		buf := append((<-v.free)[:0], rest...)

@@ -263,7 +263,7 @@ func (e *KernelEvent) Errno() string {
 	if !e.HasResult || e.Result >= 0 {
 		return ""
 	}
-	return ErrnoName(-e.Result)
+	return errnoName(-e.Result)
 }
 
 // Blocked reports whether the event is a policy denial.

@@ -2,18 +2,18 @@ package schema
 
 import "strconv"
 
-// ErrnoName returns the name of a Linux error number (2 is ENOENT), or
+// errnoName returns the name of a Linux error number (2 is ENOENT), or
 // errno_<number> for one that has none. Source: asm-generic/errno.h, which
 // x86-64 and arm64 share; the table is here so that a bundle reads the same on
 // any system.
-func ErrnoName(n int64) string {
+func errnoName(n int64) string {
 	if n > 0 && n < int64(len(errnoNames)) && errnoNames[n] != "" {
 		return errnoNames[n]
 	}
 	return "errno_" + strconv.FormatInt(n, 10)
 }
 
-// ParseErrno is the inverse of [ErrnoName]; ok is false for any other name.
+// ParseErrno is the inverse of [errnoName]; ok is false for any other name.
 func ParseErrno(s string) (n int64, ok bool) {
 	if s == "" {
 		return 0, false
@@ -25,7 +25,7 @@ func ParseErrno(s string) (n int64, ok bool) {
 	}
 	if len(s) > 6 && s[:6] == "errno_" {
 		n, err := strconv.ParseInt(s[6:], 10, 64)
-		return n, err == nil && ErrnoName(n) == s
+		return n, err == nil && errnoName(n) == s
 	}
 	return 0, false
 }

@@ -188,8 +188,8 @@ func TestKindsAndNamesGoBothWays(t *testing.T) {
 		seen[s] = true
 	}
 	for n := int64(1); n < 140; n++ {
-		if got, ok := ParseErrno(ErrnoName(n)); !ok || got != n {
-			t.Errorf("errno %d is %q, which reads as %d, %v", n, ErrnoName(n), got, ok)
+		if got, ok := ParseErrno(errnoName(n)); !ok || got != n {
+			t.Errorf("errno %d is %q, which reads as %d, %v", n, errnoName(n), got, ok)
 		}
 	}
 	for k, want := range map[KernelKind]string{1: "openat", 2: "connect", 4: "exec", 10: "file_blocked", 20: "connect_blocked", 5: "event_5"} {

@@ -65,7 +65,7 @@ func plainIntegers(v any) any {
 
 // FuzzTwoValidatorsAgree holds our validator against another one.
 func FuzzTwoValidatorsAgree(f *testing.F) {
-	ids := IDs()
+	ids := schemaIDs()
 	var others []func([]byte) error
 	for _, id := range ids {
 		others = append(others, otherValidator(f, id))

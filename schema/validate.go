@@ -44,16 +44,6 @@ func JSONSchema(id string) ([]byte, error) {
 	return b, nil
 }
 
-// IDs lists the identifiers that have a JSON Schema, sorted.
-func IDs() []string {
-	entries, _ := schemaFiles.ReadDir("json")
-	ids := make([]string, 0, len(entries))
-	for _, e := range entries {
-		ids = append(ids, "assay.runner."+strings.TrimSuffix(e.Name(), ".schema.json"))
-	}
-	return ids
-}
-
 // Validate checks one JSON document, or a layer's line, against the schema of
 // that identifier. It is safe for concurrent use, and each schema is compiled
 // on its first use.
