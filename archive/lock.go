@@ -3,9 +3,12 @@ package archive
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // errLocked is returned by flock when another open file holds the lock.
@@ -69,3 +72,6 @@ func isLocked(name string) bool {
 	defer f.Close()
 	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == unix.EWOULDBLOCK
 }
+
+// Alive tells whether a process that lives holds the spool in dir.
+func Alive(dir string) bool { return isLocked(filepath.Join(dir, schema.RunPath)) }

@@ -12,8 +12,23 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"assay-review": main})
+	testscript.Main(cleaning{m}, map[string]func(){"assay-review": main})
 }
+
+// cleaning removes what the tests built when they are over.
+type cleaning struct{ *testing.M }
+
+func (c cleaning) Run() int {
+	defer func() {
+		if built != "" {
+			os.RemoveAll(built)
+		}
+	}()
+	return c.M.Run()
+}
+
+// built is the directory that recorder made.
+var built string
 
 // recorder builds assay-run, which makes the bundles that these tests read.
 var recorder = sync.OnceValues(func() (string, error) {
@@ -21,6 +36,7 @@ var recorder = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	built = dir
 	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "assay-run"), "../assay-run").CombinedOutput()
 	if err != nil {
 		return dir, fmt.Errorf("build assay-run: %w\n%s", err, out)
@@ -32,7 +48,6 @@ var recorder = sync.OnceValues(func() (string, error) {
 // itself records there. Condition [kernel]: a kernel layer can be recorded.
 func TestScripts(t *testing.T) {
 	dir, err := recorder()
-	t.Cleanup(func() { os.RemoveAll(dir) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +59,7 @@ func TestScripts(t *testing.T) {
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
+			env.Setenv("LIVE", fmt.Sprintf("live_%d", os.Getpid()))
 			env.Setenv("PATH", env.Getenv("PATH")+string(os.PathListSeparator)+dir)
 			return nil
 		},

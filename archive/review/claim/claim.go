@@ -106,7 +106,7 @@ func amount(name string) bool {
 func callGaps(d *archive.Documents) []string {
 	var gaps []string
 	h, c := &d.Health, &d.Correlation
-	if h.SDKLayer == schema.Absent && h.PolicyLayer == schema.Absent && h.Layers["turns"].Written == 0 {
+	if Nobody(d) {
 		return append(gaps, "nobody reported tool calls: what belongs to a call cannot be told")
 	}
 	if c.Status != schema.Clean {
@@ -134,3 +134,9 @@ func because(h *schema.ObservationHealth, subject string) string {
 }
 
 func words(s string) string { return strings.ReplaceAll(s, "_", " ") }
+
+// Nobody says that there was no report of tool calls at all.
+func Nobody(d *archive.Documents) bool {
+	h := &d.Health
+	return h.SDKLayer == schema.Absent && h.PolicyLayer == schema.Absent && h.Layers["turns"].Written == 0
+}

@@ -51,6 +51,8 @@ func calls(d *archive.Documents) Sentence {
 	gaps := Gaps(d, Calls)
 	n := len(d.Correlation.Bindings)
 	switch {
+	case n == 0 && Nobody(d):
+		return Sentence{Good: true, Text: "Nobody reported tool calls: what was done is not told apart by call."}
 	case n == 0 && len(gaps) == 0:
 		return Sentence{Good: true, Text: "No tool calls were reported."}
 	case n == 0:

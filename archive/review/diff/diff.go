@@ -126,7 +126,7 @@ func Of(ctx context.Context, base, head *review.Bundle) (*Diff, error) {
 		inHead, allHead := s.get(h)
 		sec := Section{Name: s.name, Sets: compare(inBase, inHead), BaseGaps: gaps(base.Docs, s.about, allBase), HeadGaps: gaps(head.Docs, s.about, allHead)}
 		sec.Compared = s.about == claim.Calls || !unobserved(base.Docs) && !unobserved(head.Docs)
-		if s.about == claim.Calls && noCalls(base.Docs) && noCalls(head.Docs) {
+		if s.about == claim.Calls && claim.Nobody(base.Docs) && claim.Nobody(head.Docs) {
 			sec.BaseGaps, sec.HeadGaps = nil, nil // neither run was one that reports calls
 		}
 		d.Sections = append(d.Sections, sec)
@@ -136,10 +136,6 @@ func Of(ctx context.Context, base, head *review.Bundle) (*Diff, error) {
 }
 
 func unobserved(d *archive.Documents) bool { return d.Health.KernelLayer == schema.Absent }
-
-func noCalls(d *archive.Documents) bool {
-	return d.Health.SDKLayer == schema.Absent && d.Health.PolicyLayer == schema.Absent && d.Health.Layers["turns"].Written == 0
-}
 
 func (d *Diff) answer() string {
 	answer := Equal

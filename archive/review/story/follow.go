@@ -1,0 +1,139 @@
+package story
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// pollEvery is how often a live spool is looked at. The recorder batches for a
+// quarter of a second.
+const pollEvery = 250 * time.Millisecond
+
+// Follow tells the story of a spool as it grows, until the run ends or the
+// context does. It reads only, and follows no links in the spool.
+func Follow(ctx context.Context, w io.Writer, dir string, opt Options) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	t := NewTeller(w, opt)
+	f := &follower{root: root, files: map[string]*tail{}}
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		alive := archive.Alive(dir) // before what it wrote last is read
+		if err := f.poll(t); err != nil {
+			return err
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		if f.finished || !alive {
+			if !f.finished {
+				t.write("the run was interrupted: assay-run recover seals what there is\n")
+			}
+			return t.Flush()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// follower reads what is new in the files of a spool.
+type follower struct {
+	root     *os.Root
+	files    map[string]*tail
+	castAt   time.Duration
+	finished bool
+	e        schema.KernelEvent
+}
+
+// tail is a file that grows.
+type tail struct {
+	f    *os.File
+	rest []byte // the start of a line whose end is not there yet
+}
+
+// poll tells what is new, in the order of time.
+func (f *follower) poll(t *Teller) error {
+	var s sides
+	for _, path := range []string{schema.EventsPath, schema.TurnsPath, schema.SDKPath, schema.PolicyPath, schema.TerminalPath} {
+		err := f.lines(path, func(line []byte) (err error) {
+			if path == schema.TerminalPath {
+				f.castAt, err = s.cast(line, f.castAt)
+				return err
+			}
+			if path == schema.EventsPath && bytes.Contains(line, []byte(`"type":"`+schema.RunFinished+`"`)) {
+				f.finished = true
+			}
+			return s.line(path, line)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	s.sort()
+	err := f.lines(schema.KernelPath, func(line []byte) error {
+		if err := schema.DecodeKernelEvent(line, &f.e); err != nil {
+			return err
+		}
+		s.until(t, f.e.TNS)
+		return t.Kernel(&f.e)
+	})
+	s.until(t, 1<<62)
+	return err
+}
+
+// lines calls yield with each whole line that is new in a file.
+func (f *follower) lines(path string, yield func([]byte) error) error {
+	file := f.files[path]
+	if file == nil {
+		h, err := f.root.Open(filepath.FromSlash(path))
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // it is made with its first line
+		}
+		if err != nil {
+			return err
+		}
+		file = &tail{f: h}
+		f.files[path] = file
+	}
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := file.f.Read(buf)
+		data := append(file.rest, buf[:n]...)
+		for {
+			i := bytes.IndexByte(data, '\n')
+			if i < 0 {
+				break
+			}
+			if err := yield(data[:i]); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			data = data[i+1:]
+		}
+		file.rest = bytes.Clone(data)
+		if len(file.rest) > archive.MaxLine {
+			return fmt.Errorf("%s: a line of more than %d bytes", path, archive.MaxLine)
+		}
+		if n == 0 || err != nil {
+			if err == io.EOF {
+				err = nil
+			}
+			return err
+		}
+	}
+}

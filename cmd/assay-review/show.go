@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/query"
+	"github.com/assay-run/assay-run/archive/review/story"
+	"github.com/assay-run/assay-run/cmd/internal/console"
+)
+
+func (a *app) showCommand() *cobra.Command {
+	var opt story.Options
+	var follow, noPager bool
+	var spoolDir string
+	cmd := &cobra.Command{
+		Use:   "show [flags] BUNDLE...",
+		Short: "Tell the story of a run in the order of time",
+		Long: `show tells what a run did as it happened: turns and tool calls, the programs that
+ran, the files that changed, the hosts that were contacted, what was denied, and
+the output beside it. It ends with what the story may be missing.
+
+With --follow it tells of a run that is alive, by its run id or its spool.
+
+On a terminal the story is paged with $PAGER, or less.`,
+		Example: `  assay-run show run.tar.gz
+  assay-run show --reads run.tar.gz | grep -w /etc
+  assay-run show --follow run_01m7yx6han80d70amec48f314h`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || follow && len(args) > 1 {
+				return a.usage(cmd, errors.New("show takes at least one bundle, or with --follow one run"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opt.Colour = console.Colours(a.stdout)
+			if follow {
+				return a.follow(cmd.Context(), args[0], spoolDir, opt)
+			}
+			set, err := a.open(cmd.Context(), args, false)
+			if err != nil {
+				return err
+			}
+			defer set.Close()
+			return a.paged(!noPager, func(w io.Writer) error {
+				for i, b := range set.Bundles {
+					if len(set.Bundles) > 1 {
+						if i > 0 {
+							fmt.Fprintln(w)
+						}
+						fmt.Fprintf(w, "== %s\n", query.Clean(b.Name))
+					}
+					if !b.Verified() {
+						fmt.Fprintf(w, "warning: the bundle does not verify; this is what it says, and proves nothing\n")
+					}
+					if err := story.Bundle(cmd.Context(), w, b, opt); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVarP(&follow, "follow", "f", false, "tell of a run that is alive, until it ends")
+	fs.BoolVar(&opt.Reads, "reads", false, "also tell of files that were opened for reading")
+	fs.BoolVar(&opt.All, "all", false, "also tell of loaders, locales, runtimes and the runner itself")
+	fs.BoolVar(&noPager, "no-pager", false, "do not page on a terminal")
+	fs.StringVar(&spoolDir, "spool-dir", "", "look for the live run under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
+	return cmd
+}
+
+// follow tells of a run by its id, or by its spool's directory.
+func (a *app) follow(ctx context.Context, run, spoolDir string, opt story.Options) error {
+	dir := run
+	if info, err := os.Stat(run); err != nil || !info.IsDir() {
+		if spoolDir == "" {
+			if spoolDir, err = archive.DefaultSpoolDir(); err != nil {
+				return err
+			}
+		}
+		dir = filepath.Join(spoolDir, filepath.Base(run))
+	}
+	err := story.Follow(ctx, a.stdout, dir, opt)
+	if errors.Is(err, os.ErrNotExist) {
+		return console.WithHint(fmt.Errorf("no run %s is alive", run), "assay-run recover lists interrupted runs; show reads the bundle of one that ended")
+	}
+	return err
+}
+
+// paged hands write a pager's input when stdout is a terminal and want is set,
+// else stdout.
+func (a *app) paged(want bool, write func(io.Writer) error) error {
+	pager := os.Getenv("PAGER")
+	if pager == "" {
+		pager = "less"
+	}
+	if !want || pager == "cat" || !console.Terminal(a.stdout) || os.Getenv("TERM") == "dumb" {
+		return write(a.stdout)
+	}
+	cmd := exec.Command("sh", "-c", pager)
+	cmd.Stdout, cmd.Stderr = a.stdout, a.stderr
+	cmd.Env = os.Environ()
+	if os.Getenv("LESS") == "" {
+		cmd.Env = append(cmd.Env, "LESS=FRX") // as git: stay only when it is needed, keep colours
+	}
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return write(a.stdout)
+	}
+	err = write(in)
+	in.Close()
+	if werr := cmd.Wait(); err == nil {
+		err = werr
+	}
+	return err
+}
