@@ -46,32 +46,64 @@ type CallEventBody struct {
 	ToolID     string `json:"tool_id"`
 	ToolCallID string `json:"tool_call_id,omitempty"`
 	// CallerID is the proposal's source.
-	CallerID            string      `json:"caller_id,omitempty"`
-	GrantedCapabilities []string    `json:"granted_capabilities"`
-	DurationMS          float64     `json:"duration_ms"`
-	Outcome             CallOutcome `json:"outcome"`
-	Tier                string      `json:"tier"`
-	DryRun              bool        `json:"dry_run"`
-	SchemaVersion       int         `json:"schema_version"` // 2
-	// SecretsResolved names the secrets that the call was given: none yet.
-	SecretsResolved []string `json:"secrets_resolved"`
-	CursorPage      *int     `json:"cursor_page,omitempty"`
+	CallerID            string   `json:"caller_id,omitempty"`
+	GrantedCapabilities []string `json:"granted_capabilities"`
+	// DurationMS is in whole milliseconds; lines of earlier builds have
+	// fractions. DurationUS says it in microseconds.
+	DurationMS    float64     `json:"duration_ms"`
+	DurationUS    int64       `json:"duration_us,omitempty"`
+	Outcome       CallOutcome `json:"outcome"`
+	Tier          string      `json:"tier"`
+	DryRun        bool        `json:"dry_run"`
+	SchemaVersion int         `json:"schema_version"` // 2
+	// SecretsResolved says that the call was given a secret. The gateway hands
+	// out none, so what it writes is false; names and values are never recorded.
+	SecretsResolved Secrets `json:"secrets_resolved"`
+	// CursorPage is the number of the page that the call asked for, from 2 on: its
+	// parameter cursor was the nextCursor of an earlier result of the same tool.
+	CursorPage *int `json:"cursor_page,omitempty"`
+}
+
+// Secrets tells whether a call was given secrets. Lines of earlier builds list
+// their names.
+type Secrets bool
+
+// UnmarshalJSON reads a boolean, or a list that says true unless it is empty.
+func (s *Secrets) UnmarshalJSON(b []byte) error {
+	var names []string
+	if json.Unmarshal(b, &names) == nil {
+		*s = len(names) > 0
+		return nil
+	}
+	return json.Unmarshal(b, (*bool)(s))
 }
 
 // CallOutcome is how a call ended. Kind says which of the other fields it has.
 type CallOutcome struct {
 	Kind string `json:"kind"`
-	// Code and Retryable are execution_failed's.
+	// Code and Retryable are execution_failed's: the tool's own where it named
+	// them.
 	Code      string `json:"code,omitempty"`
 	Retryable *bool  `json:"retryable,omitempty"`
 	// Message is invalid_args's.
 	Message string `json:"message,omitempty"`
 	// Missing, sorted, is capability_denied's.
 	Missing []string `json:"missing,omitempty"`
-	// RetryAfterMS is rate_limited's, where it can be told.
-	RetryAfterMS *int64 `json:"retry_after_ms,omitempty"`
+	// RetryAfterMS is rate_limited's, null where it cannot be told.
+	RetryAfterMS *Nullable[int64] `json:"retry_after_ms,omitempty"`
 	// Rule is policy_denied's.
 	Rule string `json:"rule,omitempty"`
+}
+
+// Wire is the outcome as audit lines have it, in the kinds that every reader of
+// version 2 knows: a denial by policy is an execution_failed with the code
+// policy_denied and its rule. [ParseCallEvent] takes that back.
+func (o CallOutcome) Wire() CallOutcome {
+	if o.Kind == CallPolicyDenied {
+		never := false
+		return CallOutcome{Kind: CallExecutionFailed, Code: CallPolicyDenied, Retryable: &never, Rule: o.Rule}
+	}
+	return o
 }
 
 // ErrCallEvent is wrapped by every error of [ParseCallEvent].
@@ -96,14 +128,17 @@ func ParseCallEvent(line []byte) (CallEvent, error) {
 	case !knownOutcome(e.Outcome.Kind):
 		return CallEvent{}, fmt.Errorf("%w: outcome kind %.100q", ErrCallEvent, e.Outcome.Kind)
 	}
+	if o := &e.Outcome; o.Kind == CallExecutionFailed && o.Code == CallPolicyDenied && o.Rule != "" {
+		*o = CallOutcome{Kind: CallPolicyDenied, Rule: o.Rule}
+	}
+	if e.Outcome.Kind == CallRateLimited && e.Outcome.RetryAfterMS == nil {
+		e.Outcome.RetryAfterMS = None[int64]()
+	}
 	if e.Tier == "" {
 		e.Tier = DefaultTier
 	}
 	if e.GrantedCapabilities == nil {
 		e.GrantedCapabilities = []string{}
-	}
-	if e.SecretsResolved == nil {
-		e.SecretsResolved = []string{}
 	}
 	return e, nil
 }

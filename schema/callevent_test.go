@@ -1,7 +1,10 @@
 package schema
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,14 +19,14 @@ func TestParseCallEventReadsBothVersions(t *testing.T) {
 			`{"schema":"assay.runner.call_event.v2","run_id":"r","seq":1,"ts":"2026-01-02T03:04:05Z","call_id":"01JABCDEFGHJKMNPQRSTVWXYZ0","tool_id":"t","granted_capabilities":["a"],"duration_ms":1.5,"outcome":{"kind":"policy_denied","rule":"x"},"tier":"high","dry_run":true,"schema_version":2,"secrets_resolved":[]}`,
 			CallEventBody{
 				TS: "2026-01-02T03:04:05Z", CallID: "01JABCDEFGHJKMNPQRSTVWXYZ0", ToolID: "t", GrantedCapabilities: []string{"a"},
-				DurationMS: 1.5, Outcome: CallOutcome{Kind: CallPolicyDenied, Rule: "x"}, Tier: "high", DryRun: true, SchemaVersion: 2, SecretsResolved: []string{},
+				DurationMS: 1.5, Outcome: CallOutcome{Kind: CallPolicyDenied, Rule: "x"}, Tier: "high", DryRun: true, SchemaVersion: 2,
 			},
 		},
 		"version 1, which had fewer fields": {
 			`{"ts":"2026-01-02T03:04:05Z","call_id":"c","tool_id":"t","duration_ms":1,"outcome":{"kind":"success"}}`,
 			CallEventBody{
 				TS: "2026-01-02T03:04:05Z", CallID: "c", ToolID: "t", GrantedCapabilities: []string{}, DurationMS: 1,
-				Outcome: CallOutcome{Kind: CallSuccess}, Tier: DefaultTier, SchemaVersion: 1, SecretsResolved: []string{},
+				Outcome: CallOutcome{Kind: CallSuccess}, Tier: DefaultTier, SchemaVersion: 1,
 			},
 		},
 	} {
@@ -49,5 +52,51 @@ func TestParseCallEventRefuses(t *testing.T) {
 		if _, err := ParseCallEvent([]byte(line)); !errors.Is(err, ErrCallEvent) {
 			t.Errorf("%s: got %v, want ErrCallEvent", name, err)
 		}
+	}
+}
+
+// TestCallEventsOfOthers reads the lines that other writers of version 2 leave,
+// and finds all that they say.
+func TestCallEventsOfOthers(t *testing.T) {
+	data, err := os.ReadFile("testdata/wire/call-events.ndjson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(data) {
+		e, err := ParseCallEvent(line)
+		if err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		back, err := json.Marshal(e.CallEventBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want, got map[string]any
+		if err := errors.Join(json.Unmarshal(line, &want), json.Unmarshal(back, &got)); err != nil {
+			t.Fatal(err)
+		}
+		if _, said := want["secrets_resolved"]; !said {
+			delete(got, "secrets_resolved") // a line of version 1
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", line, d)
+		}
+	}
+}
+
+// A denial by policy is told in the kinds that every reader knows, and found
+// again by ours.
+func TestADenialAsOthersReadIt(t *testing.T) {
+	wire := CallOutcome{Kind: CallPolicyDenied, Rule: "r"}.Wire()
+	if wire.Kind != CallExecutionFailed || wire.Code != CallPolicyDenied || wire.Retryable == nil || *wire.Retryable {
+		t.Errorf("it is told as %+v", wire)
+	}
+	line, err := json.Marshal(CallEventBody{CallID: "c", ToolID: "t", Outcome: wire})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := ParseCallEvent(line)
+	if d := cmp.Diff(CallOutcome{Kind: CallPolicyDenied, Rule: "r"}, e.Outcome); err != nil || d != "" {
+		t.Errorf("it is read as %+v, %v", e.Outcome, err)
 	}
 }

@@ -34,6 +34,7 @@ type PolicyRule struct {
 	Key     string   `json:"key,omitempty"`
 	Pattern string   `json:"pattern,omitempty"`
 	Values  []string `json:"value,omitempty"`
+	Paths   []string `json:"value_path,omitempty"`
 	// Limit and WindowMS are rate_limit_tool's: calls in any such window.
 	Limit    int64 `json:"limit,omitempty"`
 	WindowMS int64 `json:"window_ms,omitempty"`

@@ -21,13 +21,17 @@ type Turn struct {
 
 // TurnBody is a [Turn] without what the recorder stamps.
 type TurnBody struct {
+	// Record is "turn"; lines of earlier builds lack it.
+	Record string `json:"record,omitempty"`
 	// Prompt is what a turn of the command-line tool was asked.
 	Prompt *string `json:"prompt,omitempty"`
-	Tool   string  `json:"tool"`
+	// Tool is empty where a client reported a turn that called none.
+	Tool string `json:"tool"`
 	// Parameters are the call's parameters as they were sent, up to the caps.
 	Parameters json.RawMessage `json:"parameters,omitzero"`
 	// Output is the tool's result as it was sent, up to the caps. A rejected
-	// action and one whose tool failed have none.
+	// action has none, and one whose tool failed has one only if the tool said
+	// in its result that it failed.
 	Output     json.RawMessage `json:"output,omitzero"`
 	CLIOutcome *CLIOutcome     `json:"cli_outcome,omitempty"`
 	// VerifierVerdict is pass, fail or not_run.
@@ -43,7 +47,10 @@ type TurnBody struct {
 	DryRun bool `json:"dry_run,omitzero"`
 	// Source is "gateway" for an action that the gateway itself dispatched or
 	// rejected, "reported" for one that a client only told of.
-	Source     string `json:"source"`
+	Source string `json:"source"`
+	// ClientID is the source that the proposal named, ProposalID its id.
+	ClientID   string `json:"client_id,omitempty"`
+	ProposalID string `json:"proposal_id,omitempty"`
 	ActionID   string `json:"action_id,omitempty"`
 	ToolCallID string `json:"tool_call_id"`
 	// TStartNS and TEndNS are nanoseconds since run_started on the runner's

@@ -18,7 +18,7 @@ import (
 const mcpPolicy = `
 tools: {deny: [shell]}
 rules:
-- {name: no_etc, rule: deny_tool_param, target: read_file, key: path, value: /etc}
+- {name: no_etc, rule: deny_tool_param, target: read_file, key: path, value_path: /etc}
 `
 
 func mcpClient(t *testing.T) *exec.Cmd {
@@ -40,7 +40,7 @@ func TestMCP(t *testing.T) {
 // and its layers have each call once.
 func TestMCPInARun(t *testing.T) {
 	dir := t.TempDir()
-	rules := "rules:\n- {name: of_the_run, rule: deny_tool_param, target: '*', key: path, value: forbidden}\n"
+	rules := "rules:\n- {name: of_the_run, rule: deny_tool_param, target: '*', key: path, pattern: forbidden}\n"
 	for file, text := range map[string]string{"run.yaml": rules, "mcp.yaml": mcpPolicy} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ func TestMCPInARun(t *testing.T) {
 func TestMCPOfTheSDKInARun(t *testing.T) {
 	dir := t.TempDir()
 	for file, text := range map[string]string{
-		"run.yaml": "rules:\n- {name: of_the_run, rule: deny_tool_param, target: '*', key: path, value: forbidden}\n",
+		"run.yaml": "rules:\n- {name: of_the_run, rule: deny_tool_param, target: '*', key: path, pattern: forbidden}\n",
 		"mcp.yaml": "tools: {deny: [delete_all]}\n", "in": "text",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {

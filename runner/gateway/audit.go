@@ -17,7 +17,8 @@ func (g *Gateway) audit(run *recording.Run, e *schema.CallEventBody) error {
 	if e.GrantedCapabilities == nil {
 		e.GrantedCapabilities = []string{}
 	}
-	e.SecretsResolved = []string{}
+	outcome := e.Outcome
+	e.Outcome = outcome.Wire()
 	body, err := json.Marshal(e)
 	if err != nil {
 		body = []byte("{}") // plain data always encodes
@@ -25,9 +26,9 @@ func (g *Gateway) audit(run *recording.Run, e *schema.CallEventBody) error {
 	runID := "none"
 	if run != nil {
 		runID = run.ID
-		err = run.CallEvent(body, e.Outcome.Kind)
+		err = run.CallEvent(body, outcome.Kind)
 	}
-	g.count.call(&e.Outcome, run != nil && err == nil)
+	g.count.call(&outcome, run != nil && err == nil)
 	if len(g.cfg.Sinks) > 0 {
 		line := recording.Head(nil, schema.CallEventV2, runID, g.events.Add(1)-1)
 		line = append(append(line, body[1:]...), '\n')

@@ -3,7 +3,6 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"math"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -103,8 +102,7 @@ func (c *call) check() bool {
 	}
 	now := c.began
 	if c.busy {
-		soon := int64(100)
-		return reject(byRateLimit, "", schema.CallOutcome{Kind: schema.CallRateLimited, RetryAfterMS: &soon})
+		return reject(byRateLimit, "", schema.CallOutcome{Kind: schema.CallRateLimited, RetryAfterMS: schema.Some[int64](100)})
 	}
 	if d := c.action.Denied; d != nil {
 		c.decided, c.rule = true, d.Rule
@@ -124,24 +122,20 @@ func (c *call) check() bool {
 		return reject(byCapability, "", schema.CallOutcome{Kind: schema.CallCapabilityDenied, Missing: missing})
 	}
 	c.decided = true
-	for _, rules := range c.rules {
-		c.found = append(c.found, rules.Check(&policy.Call{
-			Tool: c.action.Tool, Params: c.action.Parameters, State: c.state.Get, Now: now, DryRun: c.params.DryRun,
-		})...)
-	}
+	var limited *schema.CallOutcome
+	c.found = c.state.Decide(&policy.Call{
+		Tool: c.action.Tool, Params: c.action.Parameters, Now: now, DryRun: c.params.DryRun,
+	}, c.rules, func() bool {
+		limited = c.tool.take(now, c.params.DryRun)
+		return limited == nil
+	})
 	if len(c.found) > 0 {
 		first := c.found[0]
 		c.rule = first.Rule
 		return reject(byPolicy, first.Param, schema.CallOutcome{Kind: schema.CallPolicyDenied, Rule: first.Rule})
 	}
-	if c.tool.rate != nil {
-		if wait, ok := c.tool.rate.Take(now, c.params.DryRun); !ok {
-			ms := int64(math.Ceil(float64(wait) / float64(time.Millisecond)))
-			return reject(byRateLimit, "", schema.CallOutcome{Kind: schema.CallRateLimited, RetryAfterMS: &ms})
-		}
-	}
-	if !c.tool.begin() {
-		return reject(byRateLimit, "", schema.CallOutcome{Kind: schema.CallRateLimited})
+	if limited != nil {
+		return reject(byRateLimit, "", *limited)
 	}
 	return true
 }
@@ -166,7 +160,9 @@ func (c *call) dispatch(ctx context.Context) {
 	case a.Err != nil:
 		c.outcome = failedWith(failures[a.Err], true)
 	case a.Error != nil:
-		c.outcome = failedWith(schema.FailToolError, false)
+		c.outcome = toolFailure(a.Error)
+	case saysFailed(a.Result):
+		c.outcome = toolFailure(a.Result)
 	default:
 		c.outcome = schema.CallOutcome{Kind: schema.CallSuccess}
 	}
@@ -209,8 +205,9 @@ func (c *call) record() error {
 	}
 	err := c.g.audit(c.run, &schema.CallEventBody{
 		CallID: c.id, ToolID: c.action.Tool, ToolCallID: c.action.ToolCallID, CallerID: c.params.Proposal.Source,
-		GrantedCapabilities: c.granted, DurationMS: float64((c.finished - c.began).Microseconds()) / 1000,
-		Outcome: c.outcome, Tier: tier, DryRun: c.params.DryRun,
+		GrantedCapabilities: c.granted, DurationMS: float64((c.finished - c.began).Milliseconds()), DurationUS: (c.finished - c.began).Microseconds(),
+		CursorPage: c.pages(),
+		Outcome:    c.outcome, Tier: tier, DryRun: c.params.DryRun,
 	})
 	return cmp.Or(c.broken, turnErr, err)
 }
@@ -220,6 +217,7 @@ func (c *call) turn() schema.TurnBody {
 	t := schema.TurnBody{
 		Tool: c.action.Tool, Parameters: rawValue(c.action.Parameters), VerifierVerdict: schema.VerdictNotRun,
 		DryRun: c.params.DryRun, Source: "gateway", ActionID: c.action.ID, ToolCallID: c.action.ToolCallID,
+		ClientID: c.params.Proposal.Source, ProposalID: c.params.Proposal.ID,
 		TStartNS: int64(c.began - c.run.Zero), TEndNS: int64(c.finished - c.run.Zero),
 	}
 	if c.action.Denied != nil {
@@ -234,7 +232,7 @@ func (c *call) turn() schema.TurnBody {
 		t.RejectedBy = c.by
 		t.PolicyRejected = &schema.PolicyRejected{Rule: c.rule, Param: c.param}
 	case c.outcome.Kind == schema.CallExecutionFailed:
-		t.Error = c.outcome.Code
+		t.Error, t.Output = c.outcome.Code, rawValue(c.output)
 	case !c.params.DryRun:
 		t.Output = rawValue(c.output)
 		switch c.action.Tool {

@@ -68,3 +68,55 @@ func checkVerdict(output jsontext.Value) string {
 	}
 	return schema.VerdictNotRun
 }
+
+// saysFailed tells whether a result says that its tool failed, as an MCP server's
+// does with isError.
+func saysFailed(output jsontext.Value) bool {
+	var o struct {
+		IsError jsontext.Value `json:"isError"`
+	}
+	return output.Kind() == '{' && json.Unmarshal(output, &o) == nil && o.IsError.Kind() == 't'
+}
+
+// maxCode bounds a tool's own error code, in bytes.
+const maxCode = 128
+
+// toolFailure is a call whose tool failed. Its own code and whether it may be
+// tried again come from the failure itself, its data, or its structured content;
+// a number is JSON-RPC's code and not the tool's.
+func toolFailure(failure jsontext.Value) schema.CallOutcome {
+	type own struct {
+		Code      jsontext.Value `json:"code"`
+		Retryable jsontext.Value `json:"retryable"`
+	}
+	var f struct {
+		own
+		Data       jsontext.Value `json:"data"`
+		Structured jsontext.Value `json:"structuredContent"`
+	}
+	o := failedWith(schema.FailToolError, false)
+	if failure.Kind() != '{' || json.Unmarshal(failure, &f) != nil {
+		return o
+	}
+	said := []own{f.own, {}, {}}
+	for i, v := range []jsontext.Value{f.Data, f.Structured} {
+		if v.Kind() == '{' && json.Unmarshal(v, &said[i+1]) != nil {
+			said[i+1] = own{}
+		}
+	}
+	for _, s := range said {
+		var code string
+		if s.Code.Kind() == '"' && json.Unmarshal(s.Code, &code) == nil && code != "" && len(code) <= maxCode && o.Code == schema.FailToolError {
+			o.Code = code
+		}
+		if k := s.Retryable.Kind(); k == 't' || k == 'f' {
+			may := k == 't'
+			o.Retryable = &may
+		}
+	}
+	switch o.Code {
+	case schema.CallPolicyDenied, schema.FailDeadline, schema.FailCancelled, schema.FailCallbackLost:
+		o.Code = schema.FailToolError // the gateway's own words
+	}
+	return o
+}

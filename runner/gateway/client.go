@@ -17,6 +17,8 @@ type client struct {
 	rules *policy.Set   // its own; the run's, where the gateway has a run of its own
 	state *policy.State // of its calls while they belong to no run
 
+	cursors pages
+
 	mu      sync.Mutex
 	tools   map[string]*tool
 	run     *recording.Run

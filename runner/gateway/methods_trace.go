@@ -40,7 +40,11 @@ func (c *client) getTrace(r *rpc.Request) (any, *rpc.Error) {
 	if rerr != nil {
 		return nil, unreadable(rerr)
 	}
-	res := map[string]any{"run_id": run.ID, "turns": jsontext.Value(turns)}
+	i := run.Info()
+	res := map[string]any{"run_id": run.ID, "agent_id": i.AgentID, "state": i.State, "t_start_ns": int64(i.TStart), "turns": jsontext.Value(turns)}
+	if i.TEnd > 0 {
+		res["t_end_ns"], res["outcome"] = int64(i.TEnd), i.Outcome
+	}
 	if t.Behind() {
 		res["next_index"] = t.Next
 	}

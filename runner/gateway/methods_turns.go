@@ -23,11 +23,23 @@ type reportedTurn struct {
 	TStartNS        *int64                 `json:"t_start_ns"`
 	TEndNS          *int64                 `json:"t_end_ns"`
 
-	IgnoredIndex  jsontext.Value `json:"index"`
-	IgnoredSeq    jsontext.Value `json:"seq"`
-	IgnoredSchema jsontext.Value `json:"schema"`
-	IgnoredRunID  jsontext.Value `json:"run_id"`
-	IgnoredSource jsontext.Value `json:"source"`
+	ClientID   string `json:"client_id"`
+	ProposalID string `json:"proposal_id"`
+
+	// A turn of a trace may be sent back as it is.
+	IgnoredRecord     jsontext.Value `json:"record"`
+	IgnoredIndex      jsontext.Value `json:"index"`
+	IgnoredSeq        jsontext.Value `json:"seq"`
+	IgnoredSchema     jsontext.Value `json:"schema"`
+	IgnoredRunID      jsontext.Value `json:"run_id"`
+	IgnoredSource     jsontext.Value `json:"source"`
+	IgnoredActionID   jsontext.Value `json:"action_id"`
+	IgnoredRejectedBy jsontext.Value `json:"rejected_by"`
+	IgnoredError      jsontext.Value `json:"error"`
+	IgnoredDryRun     jsontext.Value `json:"dry_run"`
+	IgnoredReported   jsontext.Value `json:"reported"`
+	IgnoredCut        jsontext.Value `json:"cut"`
+	IgnoredBlobs      jsontext.Value `json:"blobs"`
 }
 
 // recordTurns handles runs.record_turns: turns that happened elsewhere, all of
@@ -77,7 +89,7 @@ func (t *reportedTurn) body(now int64) (schema.TurnBody, *rpc.Error) {
 	b := schema.TurnBody{
 		Prompt: t.Prompt, Tool: t.Tool, Parameters: rawValue(t.Parameters), Output: rawValue(t.Output),
 		CLIOutcome: t.CLIOutcome, VerifierVerdict: t.VerifierVerdict, PolicyRejected: t.PolicyRejected,
-		Source: "reported", ToolCallID: t.ToolCallID, TStartNS: now, TEndNS: now,
+		Source: "reported", ToolCallID: t.ToolCallID, ClientID: t.ClientID, ProposalID: t.ProposalID, TStartNS: now, TEndNS: now,
 	}
 	if b.VerifierVerdict == "" {
 		b.VerifierVerdict = schema.VerdictNotRun
@@ -87,8 +99,10 @@ func (t *reportedTurn) body(now int64) (schema.TurnBody, *rpc.Error) {
 	}
 	o, p := t.CLIOutcome, t.PolicyRejected
 	switch v := b.VerifierVerdict; {
-	case t.Tool == "" || len(t.Tool) > policy.MaxName || len(t.ToolCallID) > agentlog.MaxID:
-		return b, rpc.Errorf(rpc.CodeInvalidParams, "tool must have 1 to %d bytes, tool_call_id at most %d", policy.MaxName, agentlog.MaxID)
+	case len(t.Tool) > policy.MaxName || len(t.ToolCallID) > agentlog.MaxID:
+		return b, rpc.Errorf(rpc.CodeInvalidParams, "tool must have at most %d bytes, tool_call_id at most %d", policy.MaxName, agentlog.MaxID)
+	case len(t.ClientID) > maxIdentifier || len(t.ProposalID) > maxIdentifier:
+		return b, rpc.Errorf(rpc.CodeInvalidParams, "client_id and proposal_id must have at most %d bytes", maxIdentifier)
 	case v != schema.VerdictPass && v != schema.VerdictFail && v != schema.VerdictNotRun:
 		return b, rpc.Errorf(rpc.CodeInvalidParams, "verifier_verdict: must be pass, fail or not_run")
 	case o != nil && !(o.Kind == "exited" && o.Code != nil || o.Kind == "timeout" && o.Code == nil):

@@ -13,8 +13,8 @@ import (
 type Metrics struct {
 	Calls    uint64            `json:"calls"`
 	Outcomes map[string]uint64 `json:"outcomes"` // by kind
-	// Errors counts what did not succeed: by code for execution_failed, by
-	// kind for the rest.
+	// Errors counts what did not succeed: by the gateway's code for
+	// execution_failed (tool_error for a tool's own codes), by kind for the rest.
 	Errors map[string]uint64 `json:"errors"`
 	// Events is how many call events were written to audit layers.
 	Events uint64 `json:"events"`
@@ -60,7 +60,7 @@ func (c *counters) call(o *schema.CallOutcome, recorded bool) {
 		switch o.Kind {
 		case schema.CallSuccess:
 		case schema.CallExecutionFailed:
-			m.Errors[o.Code]++
+			m.Errors[failureKind(o.Code)]++
 		default:
 			m.Errors[o.Kind]++
 		}
@@ -70,6 +70,16 @@ func (c *counters) call(o *schema.CallOutcome, recorded bool) {
 			m.Unrecorded++
 		}
 	})
+}
+
+// failureKind is the gateway's own code for a failure: a tool can have any number
+// of codes.
+func failureKind(code string) string {
+	switch code {
+	case schema.FailCallbackLost, schema.FailDeadline, schema.FailCancelled:
+		return code
+	}
+	return schema.FailToolError
 }
 
 // Metrics is a consistent snapshot.

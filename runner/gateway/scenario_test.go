@@ -220,3 +220,34 @@ func checkTurns(t *testing.T, lines []string) {
 		t.Errorf("%d values cut, %d stored apart: want some of both", cut, blobs)
 	}
 }
+
+// Of calls sent at once that only the first may make, one passes, whichever
+// connection sends them.
+func TestStateIsDecidedAtDispatch(t *testing.T) {
+	f := start(t, nil)
+	clients := []*tester{dial(t, f.path), dial(t, f.path)}
+	for _, c := range clients {
+		c.must("runs.start", `{"agent_id":"a","intent":""}`)
+		c.must("tools.register", `[{"name":"once"}]`)
+	}
+	clients[0].must("policy.register", `{"name":"first","rule":"require_state","target":"once","key":"tool:once","value":""}`)
+	var waiting []<-chan frame
+	for range 10 {
+		for _, c := range clients {
+			waiting = append(waiting, c.start("proposal.submit", oneCall("once", "{}")))
+		}
+	}
+	passed := 0
+	for i, ch := range waiting {
+		r, err := clients[i%2].wait(ch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if clients[0].outcome(r).Outcome.Kind == schema.CallSuccess {
+			passed++
+		}
+	}
+	if passed != 1 {
+		t.Errorf("%d of 20 calls passed, want 1", passed)
+	}
+}

@@ -88,15 +88,23 @@ func newTool(s *toolSpec, l *Limits) (*tool, *rpc.Error) {
 	return t, nil
 }
 
-// begin takes one of the tool's places, if there is one.
-func (t *tool) begin() bool {
+// take counts a call against the tool's own rate limit and takes one of its
+// places, or tells how the call is limited.
+func (t *tool) take(now time.Duration, dry bool) *schema.CallOutcome {
+	limited := &schema.CallOutcome{Kind: schema.CallRateLimited, RetryAfterMS: schema.None[int64]()}
+	if t.rate != nil {
+		if wait, ok := t.rate.Take(now, dry); !ok {
+			limited.RetryAfterMS = schema.Some((wait + time.Millisecond - 1).Milliseconds())
+			return limited
+		}
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.most > 0 && t.running >= t.most {
-		return false
+		return limited
 	}
 	t.running++
-	return true
+	return nil
 }
 
 func (t *tool) end() {

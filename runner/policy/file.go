@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/assay-run/assay-run/runner/internal/strict"
@@ -22,7 +23,7 @@ type File struct {
 	// Digest is "sha256:" and 64 hex digits of the file's bytes.
 	Digest string
 	// Warnings say which rules deny everything because their pattern cannot
-	// be used.
+	// be used, and which may deny less than their author thinks.
 	Warnings []string
 
 	compiled []*rule
@@ -110,6 +111,9 @@ func parse(data []byte, format strict.Format) (*File, error) {
 		seen[r.Name] = i
 		if c.broken != "" {
 			f.Warnings = append(f.Warnings, fmt.Sprintf("rule %q denies every call of %s: %s", r.Name, r.Target, c.broken))
+		}
+		if r.Rule == DenyToolParam && slices.ContainsFunc(r.Value, func(v string) bool { return strings.ContainsAny(v, "/ ") }) {
+			f.Warnings = append(f.Warnings, fmt.Sprintf("rule %q denies a parameter that equals its value: use pattern to deny a part of a text, value_path to deny what is below a path", r.Name))
 		}
 		f.compiled = append(f.compiled, c)
 	}

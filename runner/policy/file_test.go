@@ -22,7 +22,7 @@ rules:
   rule: deny_tool_param
   target: read_file
   key: path
-  value: /etc
+  value_path: /etc
 - name: few
   rule: rate_limit_tool
   target: drive_cli

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -45,19 +44,40 @@ func literals() json.Options {
 	}))
 }
 
-// at is the value of a parameter: by name, by JSON pointer when key starts
-// with a slash, or all of them for an empty key.
-func (p *params) at(key string) (any, bool) {
-	if key == "" {
-		return p.root, p.root != nil
+// at are the values of a parameter: by name, by JSON pointer when key starts with
+// a slash, or all of them for an empty key. In a list of arguments the name is
+// looked for in each of them.
+func (p *params) at(key string) []any {
+	switch {
+	case p.root == nil:
+		return nil
+	case key == "":
+		return []any{p.root}
+	case strings.HasPrefix(key, "/"):
+		if v, ok := p.pointed(key); ok {
+			return []any{v}
+		}
+		return nil
 	}
-	if !strings.HasPrefix(key, "/") {
-		m, _ := p.root.(map[string]any)
-		v, ok := m[key]
-		return v, ok
+	list, isList := p.root.([]any)
+	if !isList {
+		list = []any{p.root}
 	}
+	var found []any
+	for _, e := range list {
+		if m, ok := e.(map[string]any); ok {
+			if v, ok := m[key]; ok {
+				found = append(found, v)
+			}
+		}
+	}
+	return found
+}
+
+// pointed is the value at a JSON pointer.
+func (p *params) pointed(pointer string) (any, bool) {
 	v := p.root
-	for token := range jsontext.Pointer(key).Tokens() {
+	for token := range jsontext.Pointer(pointer).Tokens() {
 		switch w := v.(type) {
 		case map[string]any:
 			var ok bool
@@ -92,44 +112,36 @@ func index(token string) int {
 	return n
 }
 
-// scalar is the text of a parameter that is a string, number or boolean.
-func (p *params) scalar(key string) (string, bool) {
-	v, ok := p.at(key)
-	if !ok {
-		return "", false
+// scalar is a parameter that is one string, number or boolean.
+func (p *params) scalar(key string) (v any, ok bool) {
+	found := p.at(key)
+	if len(found) != 1 {
+		return nil, false
 	}
-	switch v := v.(type) {
+	switch v := found[0].(type) {
 	case string:
 		return v, true
 	case literal:
-		return string(v), v != "null"
+		return v, v != "null"
 	}
-	return "", false
-}
-
-// usual is how a number is usually written, as far as tools tell numbers apart.
-func usual(number string) string {
-	f, err := strconv.ParseFloat(number, 64)
-	if err != nil {
-		return number
-	}
-	return strconv.FormatFloat(f, 'f', -1, 64)
+	return nil, false
 }
 
 // anyText tells whether match holds for any text in a parameter: strings,
-// numbers, booleans and keys, however deep. A number counts as it is written
-// and as it is usually: 2.2e1 is 22 to a tool.
-func (p *params) anyText(key string, match func(string) bool) bool {
-	v, ok := p.at(key)
-	return ok && anyText(v, match)
+// numbers, booleans and keys, however deep.
+func (p *params) anyText(key string, match func(text any) bool) bool {
+	for _, v := range p.at(key) {
+		if anyText(v, match) {
+			return true
+		}
+	}
+	return false
 }
 
-func anyText(v any, match func(string) bool) bool {
+func anyText(v any, match func(any) bool) bool {
 	switch v := v.(type) {
-	case string:
+	case string, literal:
 		return match(v)
-	case literal:
-		return match(string(v)) || strings.ContainsAny(string(v), ".eE") && match(usual(string(v)))
 	case []any:
 		for _, e := range v {
 			if anyText(e, match) {
@@ -146,14 +158,19 @@ func anyText(v any, match func(string) bool) bool {
 	return false
 }
 
-// fold makes texts the same that differ in case alone, whatever the script: Σ, σ
-// and ς, or s and ſ.
-func fold(s string) string {
-	return strings.Map(func(r rune) rune {
-		least := r
-		for o := unicode.SimpleFold(r); o != r; o = unicode.SimpleFold(o) {
-			least = min(least, o)
+// forms are the ways to read a text or a number: as it is written, and a number
+// also as it is usually written, 2.2e1 as 22.
+func forms(text any) []string {
+	switch t := text.(type) {
+	case string:
+		return []string{t}
+	case literal:
+		if strings.ContainsAny(string(t), ".eE") {
+			if f, err := strconv.ParseFloat(string(t), 64); err == nil {
+				return []string{string(t), strconv.FormatFloat(f, 'f', -1, 64)}
+			}
 		}
-		return least
-	}, s)
+		return []string{string(t)}
+	}
+	return nil
 }

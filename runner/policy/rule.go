@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -51,23 +53,34 @@ var ErrRule = errors.New("bad rule")
 // Rule forbids calls. Which fields it uses depends on Rule:
 //
 //	deny_tool                 target
-//	deny_tool_param           target, key, value: any of them is in the parameter
+//	deny_tool_param           target, key; value: a text in the parameter equals it;
+//	                          pattern: one contains it; value_path: one is a path at
+//	                          or below it
 //	deny_tool_param_matching  target, key, pattern (RE2)
-//	allow_tool_param          target, key, value: the parameter must be one of them
-//	deny_keyword              value, target (every tool when empty): case does not matter
+//	allow_tool_param          target, key; value: the parameter must be one of them;
+//	                          value_path: or a path at or below one of them
+//	deny_keyword              value, target (every tool when empty)
 //	rate_limit_tool           target, value: "10" a minute, or "10/30s"
 //	require_state             target, key, value: the state must be one of them
 //
 // Target is a tool's name or "*". Key names a parameter, or is a JSON pointer
-// when it starts with a slash. Texts in lists and objects below the parameter
-// count as in it.
+// when it starts with a slash; in a list of arguments a name is looked for in each
+// of them. Texts in lists and objects below the parameter count as in it, and so
+// do keys.
+//
+// To deny, texts are compared without invisible characters, after Unicode
+// normalisation (NFC) and case folding, and numbers as numbers. To allow, a text
+// must be the same but for normalisation. A path is compared by its parts, "." and
+// ".." resolved; links and mounts are not looked through, and a relative path that
+// climbs out with ".." is denied.
 type Rule struct {
-	Name    string `json:"name"`
-	Rule    string `json:"rule"`
-	Target  string `json:"target"`
-	Key     string `json:"key"`
-	Pattern string `json:"pattern"`
-	Value   Values `json:"value"`
+	Name      string `json:"name"`
+	Rule      string `json:"rule"`
+	Target    string `json:"target"`
+	Key       string `json:"key"`
+	Pattern   string `json:"pattern"`
+	Value     Values `json:"value"`
+	ValuePath Values `json:"value_path"`
 }
 
 // Values is one value or a list of them, each a string, number or boolean.
@@ -137,11 +150,9 @@ func compile(r Rule) (*rule, error) {
 	case DenyTool:
 		c.eval = func(*Call) (string, bool) { return "the tool is denied", true }
 	case DenyToolParam:
+		denied := r.denied()
 		c.eval = func(call *Call) (string, bool) {
-			hit := call.params().anyText(r.Key, func(s string) bool {
-				return slices.ContainsFunc(r.Value, func(v string) bool { return strings.Contains(s, v) })
-			})
-			return "the parameter contains a denied text", hit
+			return "the parameter has a denied value", call.params().anyText(r.Key, denied)
 		}
 	case DenyToolParamMatching:
 		re, err := compilePattern(r.Pattern)
@@ -151,7 +162,9 @@ func compile(r Rule) (*rule, error) {
 			break
 		}
 		c.eval = func(call *Call) (string, bool) {
-			return "the parameter matches a denied pattern", call.params().anyText(r.Key, re.MatchString)
+			return "the parameter matches a denied pattern", call.params().anyText(r.Key, func(text any) bool {
+				return slices.ContainsFunc(forms(text), func(s string) bool { return re.MatchString(s) || re.MatchString(composed(s)) })
+			})
 		}
 	case AllowToolParam:
 		c.eval = func(call *Call) (string, bool) {
@@ -162,18 +175,15 @@ func compile(r Rule) (*rule, error) {
 			case v == "":
 				return "the parameter is empty", true
 			}
-			return "the parameter's value is not one of those allowed", !slices.Contains(r.Value, v)
+			return "the parameter's value is not one of those allowed", !r.allowed(v)
 		}
 	case DenyKeyword:
 		words := make([]string, len(r.Value))
 		for i, v := range r.Value {
-			words[i] = fold(v)
+			words[i] = folded(v)
 		}
 		c.eval = func(call *Call) (string, bool) {
-			hit := call.params().anyText("", func(s string) bool {
-				s = fold(s)
-				return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(s, w) })
-			})
+			hit := call.params().anyText("", func(text any) bool { return containsAny(text, words) })
 			return "the parameters contain a denied keyword", hit
 		}
 	case RateLimitTool:
@@ -197,6 +207,54 @@ func compile(r Rule) (*rule, error) {
 	return c, nil
 }
 
+// denied is how a deny_tool_param looks at a text: it equals a value, contains the
+// pattern, or is a path at or below one of the rule's.
+func (r Rule) denied() func(text any) bool {
+	values := make([]string, len(r.Value))
+	for i, v := range r.Value {
+		values[i] = folded(v)
+	}
+	var pattern []string
+	if r.Pattern != "" {
+		pattern = []string{folded(r.Pattern)}
+	}
+	return func(text any) bool {
+		for i, v := range values {
+			for _, form := range forms(text) {
+				if folded(form) == v || sameNumber(form, r.Value[i]) {
+					return true
+				}
+			}
+		}
+		path, _ := text.(string)
+		return containsAny(text, pattern) || len(r.ValuePath) > 0 && (climbs(path) ||
+			slices.ContainsFunc(r.ValuePath, func(dir string) bool { return below(path, dir) || below(composed(path), dir) }))
+	}
+}
+
+// allowed tells whether a value is one of those that an allow_tool_param lists:
+// the same text, the same number, or a path at or below one of the rule's. Case
+// counts, since what is alike may still be something else.
+func (r Rule) allowed(v any) bool {
+	if text, ok := v.(string); ok {
+		return slices.ContainsFunc(r.Value, func(w string) bool { return norm.NFC.String(text) == norm.NFC.String(w) }) ||
+			slices.ContainsFunc(r.ValuePath, func(dir string) bool { return below(text, dir) })
+	}
+	text := string(v.(literal))
+	return slices.ContainsFunc(r.Value, func(w string) bool { return text == w || sameNumber(text, w) })
+}
+
+// containsAny tells whether a text contains one of words, which are folded.
+func containsAny(text any, words []string) bool {
+	for _, form := range forms(text) {
+		s := folded(form)
+		if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(s, w) }) {
+			return true
+		}
+	}
+	return false
+}
+
 // check finds what makes a rule unusable.
 func (r *Rule) check() error {
 	needs := func(what string, ok bool) error {
@@ -216,8 +274,10 @@ func (r *Rule) check() error {
 		errs = append(errs, needs("a target: a tool's name or \"*\"", r.Target != ""))
 	}
 	switch r.Rule {
-	case DenyToolParam, AllowToolParam:
-		errs = append(errs, needs("a key", r.Key != ""), needs("a value", len(r.Value) > 0))
+	case DenyToolParam:
+		errs = append(errs, needs("a key", r.Key != ""), needs("a value, a value_path or a pattern", len(r.Value)+len(r.ValuePath)+len(r.Pattern) > 0))
+	case AllowToolParam:
+		errs = append(errs, needs("a key", r.Key != ""), needs("a value or a value_path", len(r.Value)+len(r.ValuePath) > 0))
 	case DenyToolParamMatching:
 		errs = append(errs, needs("a key", r.Key != ""), needs("a pattern", r.Pattern != ""))
 	case DenyKeyword:
@@ -228,13 +288,22 @@ func (r *Rule) check() error {
 	if r.Rule == DenyToolParam || r.Rule == DenyKeyword {
 		errs = append(errs, needs("values that are not empty", !slices.Contains(r.Value, "")))
 	}
-	if r.Pattern != "" && r.Rule != DenyToolParamMatching {
+	if r.Pattern != "" && r.Rule != DenyToolParamMatching && r.Rule != DenyToolParam {
 		errs = append(errs, fmt.Errorf("%s does not use pattern", r.Rule))
+	}
+	if len(r.ValuePath) > 0 && r.Rule != DenyToolParam && r.Rule != AllowToolParam {
+		errs = append(errs, fmt.Errorf("%s does not use value_path", r.Rule))
+	}
+	if slices.ContainsFunc(r.ValuePath, func(p string) bool { return !path.IsAbs(p) }) {
+		errs = append(errs, errors.New("a value_path must be an absolute path"))
+	}
+	if r.Rule == DenyToolParam && len(r.Pattern) > maxPattern {
+		errs = append(errs, fmt.Errorf("a pattern must have at most %d bytes", maxPattern))
 	}
 	if r.Rule == DenyTool && (r.Key != "" || len(r.Value) > 0) {
 		errs = append(errs, fmt.Errorf("%s does not use key or value", r.Rule))
 	}
-	if len(r.Value) > maxValues || slices.ContainsFunc(r.Value, func(v string) bool { return len(v) > maxValue }) {
+	if len(r.Value)+len(r.ValuePath) > maxValues || slices.ContainsFunc(slices.Concat(r.Value, r.ValuePath), func(v string) bool { return len(v) > maxValue }) {
 		errs = append(errs, fmt.Errorf("a rule must have at most %d values of %d bytes each", maxValues, maxValue))
 	}
 	if len(r.Target) > MaxName || len(r.Key) > MaxName {
@@ -288,7 +357,7 @@ func parseRate(v Values) (limit int, every time.Duration, err error) {
 func (r *rule) document() schema.PolicyRule {
 	d := schema.PolicyRule{
 		Name: r.Name, Rule: r.Rule.Rule, Target: r.Target, Key: r.Key, Pattern: r.Pattern,
-		Values: r.Value, Broken: r.broken, TNS: int64(r.added),
+		Values: r.Value, Paths: r.ValuePath, Broken: r.broken, TNS: int64(r.added),
 	}
 	if r.rate != nil {
 		d.Limit, d.WindowMS = int64(r.rate.limit), r.rate.every.Milliseconds()

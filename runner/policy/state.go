@@ -14,8 +14,8 @@ const maxStateKeys = 4096
 //
 //	run          "open" while the run is open
 //	verdict      of the last check: pass or fail
-//	last_tool    the last tool that ran
-//	tool:<name>  how its last call ended: success, failed or rejected
+//	last_tool    the last tool that was called
+//	tool:<name>  running, or how its last call ended: success, failed or rejected
 //
 // It is safe for concurrent use.
 type State struct {
@@ -26,36 +26,54 @@ type State struct {
 // NewState has no key set.
 func NewState() *State { return &State{values: map[string]string{}} }
 
-// Get is the value of a key, "" where there is none.
-func (s *State) Get(key string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.values[key]
-}
-
 // Set sets a key.
 func (s *State) Set(key, value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.set(key, value)
+}
+
+// set sets a key. s.mu is held.
+func (s *State) set(key, value string) {
 	if _, known := s.values[key]; known || len(s.values) < maxStateKeys {
 		s.values[key] = value
 	}
 }
 
+// Decide checks a call against sets of rules, which look at this state. If none of
+// them denies it and take agrees, the call's tool is running from this moment:
+// of several calls that are decided at once, the second sees what the first one
+// changed.
+func (s *State) Decide(c *Call, sets []*Set, take func() bool) (found []Violation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.State = func(key string) string { return s.values[key] }
+	for _, set := range sets {
+		found = append(found, set.Check(c)...)
+	}
+	if len(found) == 0 && take() && !c.DryRun {
+		s.set("tool:"+c.Tool, "running")
+		s.set("last_tool", c.Tool)
+	}
+	return found
+}
+
 // Ended takes note of how a call ended, and of the verdict of a check.
 func (s *State) Ended(tool string, o *schema.CallOutcome, verdict string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch o.Kind {
 	case schema.CallSuccess:
-		s.Set("tool:"+tool, "success")
-		s.Set("last_tool", tool)
+		s.set("tool:"+tool, "success")
 		if verdict != schema.VerdictNotRun {
-			s.Set("verdict", verdict)
+			s.set("verdict", verdict)
 		}
 	case schema.CallExecutionFailed:
-		s.Set("tool:"+tool, "failed")
-		s.Set("last_tool", tool)
+		s.set("tool:"+tool, "failed")
 	case schema.CallToolNotFound:
 	default:
-		s.Set("tool:"+tool, "rejected")
+		if s.values["tool:"+tool] != "running" {
+			s.set("tool:"+tool, "rejected")
+		}
 	}
 }

@@ -85,6 +85,7 @@ type batchRecorder interface {
 func (r *Run) Record(turns []schema.TurnBody) (first uint64, err error) {
 	bodies := make([][]byte, len(turns))
 	for i := range turns {
+		turns[i].Record = "turn"
 		r.blobs.trim(&turns[i])
 		if bodies[i], err = json.Marshal(&turns[i]); err != nil {
 			return 0, err

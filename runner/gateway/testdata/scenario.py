@@ -171,7 +171,7 @@ def policies(c):
         refused(-32602, says, c.call, "policy.register", rule)
     rules = [
         {"name": "no_shell", "rule": "deny_tool", "target": "shell"},
-        {"name": "no_etc", "rule": "deny_tool_param", "target": "echo", "key": "path", "value": "/etc"},
+        {"name": "no_etc", "rule": "deny_tool_param", "target": "echo", "key": "path", "value_path": "/etc"},
         {"name": "no_rm", "rule": "deny_tool_param_matching", "target": "echo", "key": "cmd", "pattern": r"\brm\b"},
         {"name": "bad", "rule": "deny_tool_param_matching", "target": "broken", "key": "x", "pattern": "("},
         {"name": "hosts", "rule": "allow_tool_param", "target": "fetch", "key": "host", "value": ["a.example", "b.example"]},
@@ -412,7 +412,7 @@ def turns_and_traces(c):
     turns += 3
     assert got == {"run_id": RUN, "first_index": n, "count": 3}, (got, n)
     for bad, says in (
-        ({}, "tool"), ({"tool": "x", "colour": 1}, "unknown key"), ({"tool": "x", "verifier_verdict": "maybe"}, "verifier_verdict"),
+        ({"tool": "x", "colour": 1}, "unknown key"), ({"tool": "x", "verifier_verdict": "maybe"}, "verifier_verdict"),
         ({"tool": "x", "cli_outcome": {"kind": "exited"}}, "cli_outcome"), ({"tool": "x", "policy_rejected": {"rule": ""}}, "policy_rejected"),
         ({"tool": "x", "policy_rejected": {"rule": "r"}, "output": 1}, "no output"),
     ):

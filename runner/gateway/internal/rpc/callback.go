@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -92,16 +93,25 @@ func (c *Conn) deliver(id uint64, a Answer) bool {
 
 // answered delivers a client's answer.
 func (c *Conn) answered(f *frame) {
-	var id uint64
-	if json.Unmarshal(f.ID, &id) != nil || !c.deliver(id, Answer{Result: f.Result, Error: f.Error}) {
+	if id, ours := callID(f.ID); !ours || !c.deliver(id, Answer{Result: f.Result, Error: f.Error}) {
 		c.server.late.Add(1)
 	}
 }
 
+// callID is the id of a call of ours. It goes out as a string of digits, and
+// some clients bring it back as a number.
+func callID(raw jsontext.Value) (id uint64, ours bool) {
+	text := string(raw)
+	if raw.Kind() == '"' && json.Unmarshal(raw, &text) != nil {
+		return 0, false
+	}
+	id, err := strconv.ParseUint(text, 10, 64)
+	return id, err == nil
+}
+
 // spoiled fails the call whose answer was refused: no other one may come.
 func (c *Conn) spoiled(raw jsontext.Value, failure *Error) {
-	var id uint64
-	if json.Unmarshal(raw, &id) == nil {
+	if id, ours := callID(raw); ours {
 		body, err := json.Marshal(failure)
 		if err != nil {
 			body = []byte("{}") // plain data always encodes

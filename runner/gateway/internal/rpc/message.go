@@ -178,9 +178,9 @@ func appendResponse(dst []byte, id jsontext.Value, result any, failure *Error) [
 func appendRequest(dst []byte, id uint64, method string, params any) ([]byte, error) {
 	dst = append(dst, `{"jsonrpc":"2.0",`...)
 	if id > 0 {
-		dst = append(dst, `"id":`...)
+		dst = append(dst, `"id":"`...)
 		dst = strconv.AppendUint(dst, id, 10)
-		dst = append(dst, ',')
+		dst = append(dst, `",`...)
 	}
 	dst = append(dst, `"method":"`...)
 	dst = append(dst, method...)

@@ -1,0 +1,96 @@
+package policy
+
+import (
+	"math/big"
+	"path"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
+)
+
+// folded is a text as rules compare it: without invisible characters, in Unicode
+// normal form C (UAX #15) after full case folding, so that "STRASSE" is "straße"
+// and a decomposed "ö" is a composed one.
+func folded(s string) string {
+	if isPlain(s) {
+		return strings.ToLower(s)
+	}
+	return norm.NFC.String(cases.Fold().String(norm.NFD.String(visible(s))))
+}
+
+// composed is a text without invisible characters in normal form C, its case
+// kept.
+func composed(s string) string {
+	if isPlain(s) {
+		return s
+	}
+	return norm.NFC.String(visible(s))
+}
+
+// isPlain tells whether a text is printable ASCII.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if s[i] >= 0x7f || s[i] < ' ' {
+			return false
+		}
+	}
+	return true
+}
+
+// visible leaves out what a reader does not see and a comparison would trip over:
+// format characters and what Unicode says to ignore by default.
+func visible(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// maxNumber bounds the text of a number that is compared as one, and its
+// exponent: an exact decoder would need gigabytes for 1e999999999.
+const maxNumber = 400
+
+// number reads a JSON number exactly.
+func number(s string) (*big.Rat, bool) {
+	if s == "" || len(s) > maxNumber || strings.Trim(s, "0123456789+-.eE") != "" {
+		return nil, false
+	}
+	if i := strings.IndexAny(s, "eE"); i >= 0 {
+		if digits := strings.TrimLeft(s[i+1:], "+-0"); len(digits) > 3 || len(digits) == 3 && digits > "400" {
+			return nil, false
+		}
+	}
+	return new(big.Rat).SetString(s)
+}
+
+// sameNumber tells whether two texts are the same number.
+func sameNumber(a, b string) bool {
+	x, ok := number(a)
+	if !ok {
+		return false
+	}
+	y, ok := number(b)
+	return ok && x.Cmp(y) == 0
+}
+
+// below tells whether a path is dir or lies below it, by its text alone: links
+// and mounts are the file system's. A file URL counts as its path.
+func below(p, dir string) bool {
+	p = strings.TrimPrefix(p, "file://")
+	if !path.IsAbs(p) {
+		return false
+	}
+	p, dir = path.Clean(p), path.Clean(dir)
+	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
+}
+
+// climbs tells whether a path leaves the directory that it is relative to: where
+// it leads depends on that directory, which nobody told.
+func climbs(p string) bool {
+	p = path.Clean(p)
+	return p == ".." || strings.HasPrefix(p, "../")
+}
