@@ -82,6 +82,9 @@ func (v *verifier) contractResults(c *schema.Contract, bad func(string, ...any))
 			verdict = schema.VerdictInconclusive
 		}
 	}
+	if len(c.Unsound) > 0 {
+		verdict = schema.VerdictInconclusive
+	}
 	if c.Verdict != verdict {
 		bad("its verdict is %s, its results make it %s", c.Verdict, verdict)
 	}

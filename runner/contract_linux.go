@@ -22,8 +22,9 @@ type contractPart struct {
 	temp     string
 	told     func(*schema.Contract) // may be nil
 	// escaped is how many tasks were moved out of the session. It is asked once
-	// the observation has ended.
+	// the observation has ended. atLarge is how many of its processes are alive.
 	escaped func() uint64
+	atLarge func() int
 
 	*checks // the executor of the checks; nil until the contract is open
 	env     []string
@@ -34,6 +35,7 @@ type contractPart struct {
 	gate        *contract.Gate
 	doc         *schema.Contract // nil until it is settled
 	interrupted bool             // the evaluation was ended early
+	watched     int              // how many processes were alive when it began
 	err         error            // the last failure to record contract.json
 }
 
@@ -111,6 +113,7 @@ func (p *contractPart) settle(ctx context.Context, outcome string) {
 	case outcome == schema.OutcomeCancelled:
 		p.doc, _ = p.gate.Settle(ctx, "the run was cancelled")
 	default:
+		p.watched = p.atLarge()
 		err := p.attended(ctx, func(ctx context.Context) (err error) {
 			p.doc, err = p.gate.Settle(ctx, "")
 			return err
@@ -133,6 +136,9 @@ func (p *contractPart) close(res *schema.Result) error {
 	}
 	if n := p.escaped(); n > 0 { // what is moved out of the session is not ended with the command
 		p.doc.Reasons = append(p.doc.Reasons, fmt.Sprintf("tasks were moved out of the run's cgroup (%d): they may have been there while the checks ran", n))
+	}
+	if n := max(p.watched, p.atLarge()); n > 0 {
+		p.doc.Doubt(fmt.Sprintf("processes of the agent (%d) were alive while the checks ran, so that the checks prove nothing", n))
 	}
 	p.record(res)
 	if p.told != nil {

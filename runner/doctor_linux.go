@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,7 +23,7 @@ func Diagnose(spoolDir string) Diagnosis {
 	d.Findings = append(d.Findings, spool, diagnoseCgroup(host))
 	d.Findings = append(d.Findings, diagnoseLimits(host)...)
 	d.Findings = append(d.Findings, diagnoseTerminal())
-	d.Findings = append(d.Findings, diagnoseKernel()...)
+	d.Findings = append(d.Findings, diagnoseKernel(host)...)
 	return d
 }
 
@@ -118,9 +119,10 @@ func diagnoseTerminal() Finding {
 	return f
 }
 
-// diagnoseKernel tells first what there is as a whole, then hook by hook.
-func diagnoseKernel() []Finding {
-	hooks, err := kernel.Probe()
+// diagnoseKernel observes a session in which nothing runs, as a run would, and
+// tells first what there is as a whole, then hook by hook.
+func diagnoseKernel(host *cgroup.Host) []Finding {
+	hooks, err := tryObserver(host)
 	whole := Finding{Subject: "kernel", Name: "observer", State: StateOK, Detail: "eBPF, tracepoint tier"}
 	if err != nil {
 		whole.State, whole.Detail = StateMissing, ""
@@ -138,6 +140,33 @@ func diagnoseKernel() []Finding {
 		findings = append(findings, f)
 	}
 	return findings
+}
+
+// tryObserver tells of each hook whether a run would have it; the error is why
+// it would have no kernel layer at all.
+func tryObserver(host *cgroup.Host) ([]kernel.HookStatus, error) {
+	session, err := host.NewSession(New().RunID, cgroup.Limits{})
+	if err != nil {
+		return nil, &kernel.Unavailable{Reasons: []kernel.Reason{{Code: "containment_failed", Message: err.Error()}}}
+	}
+	defer session.Remove()
+	observer, err := openObserver(context.Background(), session.Path(), kernel.MinRing)
+	if err != nil {
+		hooks, _ := kernel.Probe()
+		for i := range hooks {
+			hooks[i].Attached = false // in a run none is
+		}
+		return hooks, err
+	}
+	defer observer.Close()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_ = observer.Read(func(*kernel.Event) error { return nil }, func(uint64) {})
+	}()
+	err = observer.Stop()
+	<-read
+	return observer.Report().Hooks, err
 }
 
 func kernelReasons(err error) []schema.Reason {

@@ -18,24 +18,28 @@ import (
 type observation struct {
 	log     *evidence.Log
 	session *containment
-	mode    string // Spec.Kernel
-	ring    int    // bytes
-	v0      bool   // the closed form
+	off     bool // do not try
+	needed  bool // without it the command does not start
+	ring    int  // bytes
+	v0      bool // the closed form
 	checks  *layer.Checks
 	bind    func(*kernel.Event, *schema.KernelEvent)
 
 	observer *kernel.Observer // nil when the layer is off or absent
 	builder  *layer.Builder
 	done     chan error
+	asked    chan chan []layer.Survivor // the goroutine answers
 	account  layer.Account
+
+	survivors []layer.Survivor // once it is closed
 }
 
 // openTimeout bounds the self-test.
 const openTimeout = 5 * time.Second
 
 func newObservation(log *evidence.Log, spec *Spec, session *containment, checks *layer.Checks, bind func(*kernel.Event, *schema.KernelEvent)) *observation {
-	o := &observation{log: log, session: session, mode: spec.Kernel, ring: int(spec.KernelBuffer), v0: spec.Compat == "v0", checks: checks, bind: bind}
-	if o.mode != KernelOff {
+	o := &observation{log: log, session: session, off: spec.Kernel == KernelOff, needed: spec.observes(), ring: int(spec.KernelBuffer), v0: spec.Compat == "v0", checks: checks, bind: bind}
+	if !o.off {
 		o.account.Unavailable = &kernel.Unavailable{Reasons: []kernel.Reason{{
 			Code: "not_started", Message: "the run failed before observation began", Remedy: "see error in result.json",
 		}}}
@@ -45,18 +49,19 @@ func newObservation(log *evidence.Log, spec *Spec, session *containment, checks 
 
 // open starts the kernel layer, or notes why there is none.
 func (o *observation) open(ctx context.Context) error {
-	if o.mode == KernelOff {
+	if o.off {
 		return nil
 	}
-	observer, err := o.openObserver(ctx)
+	observer, err := openObserver(ctx, o.session.Path(), o.ring)
 	if err != nil {
 		o.account.Unavailable = err
-		if o.mode == KernelRequire {
+		if o.needed {
 			return unobserved(err)
 		}
 		return nil
 	}
 	o.observer, o.done, o.account.Unavailable = observer, make(chan error, 1), nil
+	o.asked = make(chan chan []layer.Survivor, 1)
 	o.builder = layer.NewBuilder(layer.Options{
 		RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
 		CompatV0: o.v0, Sink: o.sink, Checks: o.checks, Bind: o.bind, Shim: cgroup.IsShim,
@@ -65,14 +70,23 @@ func (o *observation) open(ctx context.Context) error {
 		readErr := observer.Read(func(ev *kernel.Event) error {
 			_ = o.builder.Push(ev) // it counts on, and Close tells: reading must not end
 			return nil
-		}, func(now uint64) { _ = o.builder.Tick(now) })
+		}, func(now uint64) {
+			_ = o.builder.Tick(now)
+			select {
+			case answer := <-o.asked:
+				answer <- o.builder.Survivors()
+			default:
+			}
+		})
 		o.done <- errors.Join(readErr, o.builder.Close())
 	}()
 	return nil
 }
 
-func (o *observation) openObserver(ctx context.Context) (*kernel.Observer, error) {
-	if o.session.Path() == "" {
+// openObserver opens the observer of a session, whose cgroup2 directory is dir;
+// empty where it has none. It is how doctor finds out as well.
+func openObserver(ctx context.Context, dir string, ring int) (*kernel.Observer, error) {
+	if dir == "" {
 		return nil, &kernel.Unavailable{Reasons: []kernel.Reason{{
 			Code: kernel.CodeNoCgroup2, Message: "the run has no cgroup2 directory of its own to observe",
 			Remedy: "run as root, or in a delegated cgroup2 subtree",
@@ -80,7 +94,7 @@ func (o *observation) openObserver(ctx context.Context) (*kernel.Observer, error
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	return kernel.Open(ctx, kernel.Config{CgroupPath: o.session.Path(), RingBytes: o.ring, SelfTest: true})
+	return kernel.Open(ctx, kernel.Config{CgroupPath: dir, RingBytes: ring, SelfTest: true})
 }
 
 // unobserved is why a run that requires the kernel layer does not start.
@@ -113,6 +127,7 @@ func (o *observation) close(res *schema.Result) error {
 	if err := errors.Join(o.observer.Stop(), <-o.done); err != nil {
 		o.log.Event(schema.Event{Type: schema.RecorderError, Code: "kernel_layer_failed", Message: err.Error()})
 	}
+	o.survivors = o.builder.Survivors()
 	report := o.observer.Report()
 	o.account = layer.Account{
 		Report: &report, Counts: o.builder.Counts(), Stats: o.builder.Stats(), LeftOut: o.log.Surface.LeftOut(),

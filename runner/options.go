@@ -48,6 +48,9 @@ type Options struct {
 	// otherwise, and is missing from the bundle or a sink; observation-health.json
 	// has the same reason. It is called from any goroutine; nil tells nobody.
 	OnLoss func(schema.Reason)
+	// OnHealth is given what the run claims of its evidence once that is known;
+	// nil tells nobody. Only the functions of Options use it, before Run returns.
+	OnHealth func(*schema.ObservationHealth)
 	// OnContract is given contract.json once the outcome contract has been
 	// evaluated; nil tells nobody.
 	OnContract func(*schema.Contract)

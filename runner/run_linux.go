@@ -2,7 +2,7 @@ package runner
 
 import (
 	"context"
-	"errors"
+	"fmt"
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
@@ -50,6 +50,7 @@ type run struct {
 	kernel   *observation
 	command  *command
 	parts    parts
+	onHealth func(*schema.ObservationHealth) // may be nil
 }
 
 // newRun makes the parts of a run and gives each what it needs, which is all it
@@ -58,7 +59,7 @@ func newRun(spec *Spec, opt Options) *run {
 	if opt.Host == nil {
 		opt.Host = cgroup.Probe()
 	}
-	r := &run{spec: spec, log: evidence.New(evidence.Config{
+	r := &run{spec: spec, onHealth: opt.OnHealth, log: evidence.New(evidence.Config{
 		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss,
 	})}
 	began, signals := bootTime(), &inbox{C: opt.Signals}
@@ -70,7 +71,7 @@ func newRun(spec *Spec, opt Options) *run {
 	streams := newStreams(r.log, opt, spec, r.session)
 	r.command = newCommand(r.log, spec, signals, r.session, streams, began)
 
-	r.contract.escaped, r.command.shape = r.kernel.escaped, func() shaper { return r.parts }
+	r.contract.escaped, r.contract.atLarge, r.command.shape = r.kernel.escaped, r.kernel.atLarge, func() shaper { return r.parts }
 	r.parts = parts{
 		r.contract,
 		r.session,
@@ -112,13 +113,43 @@ func (r *run) finish(opened parts, why error) (*schema.Result, error) {
 	missing := opened.close(res)
 	exit := exitCode(res, r.command.exit, failure)
 	res.RunnerExitCode = &exit
-	recorded := r.log.Finish(evidence.Findings{
+	err := r.log.Finish(evidence.Findings{
 		Result: res, Signal: r.command.exit - exitSignalBase, Success: res.Outcome == schema.OutcomeExited && *res.ExitCode == 0,
 		Calls: r.agent.calls, Observed: r.kernel.observed(), Correlation: r.kernel.correlation(),
 		Unobserved: "lifecycle and stdio were recorded, kernel events were not",
-		Health:     r.parts.health,
+		Health:     r.parts.health, Missing: missing,
+		Settle: func(h *schema.ObservationHealth, missing error) {
+			if failure == nil {
+				r.sound(res, h, missing)
+			}
+			if r.onHealth != nil {
+				r.onHealth(h)
+				r.onHealth = nil
+			}
+		},
 	})
-	return res, errors.Join(missing, recorded)
+	return res, err
+}
+
+// sound makes the exit code say when the evidence is not what it was to be,
+// whatever the command did.
+func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing error) {
+	e := &schema.ResultError{}
+	switch n := r.kernel.atLarge(); {
+	case missing != nil:
+		e.Code, e.Message, e.Hint = "evidence_missing", "evidence is missing: "+missing.Error(), "see observation-health.json in the bundle"
+	case n > 0:
+		e.Code = "processes_escaped"
+		e.Message = fmt.Sprintf("processes of the run (%d) left its cgroup and were alive when it ended: what they did since is not in the bundle", n)
+		e.Hint = "run the command as another user, without the right to write to other cgroups"
+	default:
+		if e = unmet(r.spec.Require, r.spec.Kernel, h); e == nil {
+			return
+		}
+	}
+	source := schema.SourceRunner
+	res.ErrorSource, res.Error = &source, e
+	*res.RunnerExitCode = ExitRunner
 }
 
 // exitCode is what a command line exits with.

@@ -23,9 +23,11 @@ var Shims = []string{ShimNone, ShimOpenAIAgents, ShimGoogleGenAI}
 
 // How a run treats the kernel layer.
 const (
-	KernelAuto    = "auto"    // observe where the host allows it
-	KernelRequire = "require" // fail before the command starts where it does not
-	KernelOff     = "off"     // do not try
+	KernelAuto = "auto" // observe where the host allows it
+	// KernelRequire fails before the command starts where it does not, and after
+	// it has ended if the layer is not complete.
+	KernelRequire = "require"
+	KernelOff     = "off" // do not try
 )
 
 // Where the gateway of a run listens: always on a unix socket.
@@ -83,6 +85,10 @@ type Spec struct {
 	// recorder, kernel.MinRing to kernel.MaxRing, rounded up to a power of two;
 	// zero means kernel.DefaultRing.
 	KernelBuffer Bytes `json:"kernel_buffer,omitzero"`
+	// Require lists what the evidence must be for the run to count, of
+	// Requirements: else it ends with ExitRunner, and the bundle is sealed all the
+	// same.
+	Require []string `json:"require,omitzero"`
 	// Compat is empty, or "v0" for a kernel layer in the closed v0 form.
 	Compat string `json:"compat,omitzero"`
 	// SDKEventLog and PolicyDecisionLog are files that the command writes, its

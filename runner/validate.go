@@ -79,6 +79,7 @@ func (s *Spec) Validate() error {
 	if n := s.KernelBuffer; n != 0 && (n < kernel.MinRing || n > kernel.MaxRing) {
 		add(ErrChoice, "kernel buffer of %d bytes (%d to %d)", int64(n), kernel.MinRing, kernel.MaxRing)
 	}
+	s.validateRequire(add)
 	s.validateGateway(add)
 	if s.Compat != "" && s.Compat != "v0" {
 		add(ErrChoice, "compat form %q (v0)", s.Compat)

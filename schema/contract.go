@@ -9,7 +9,8 @@ const (
 	// VerdictFailed: at least one check ran and did not pass.
 	VerdictFailed = "failed"
 	// VerdictInconclusive: no check is known to have failed, but one could not
-	// run, a protected path could not be restored, or the agent never ran.
+	// run, a protected path could not be restored, or the agent never ran; or the
+	// checks prove nothing, whatever they said (Contract.Unsound).
 	VerdictInconclusive = "inconclusive"
 )
 
@@ -34,6 +35,10 @@ type Contract struct {
 	// passed, or what a reader should know about it. Never null.
 	Verdict string   `json:"verdict"`
 	Reasons []string `json:"reasons"`
+	// Unsound says why no verdict holds whatever the checks said, such as
+	// processes that were alive while they ran: then it is inconclusive. Absent
+	// when nothing of the kind is known.
+	Unsound []string `json:"unsound,omitempty"`
 	// Results has one entry for each check, in the contract's order.
 	Results []CheckResult `json:"results"`
 	// Baseline are the results from before the agent started; absent when no
@@ -42,6 +47,13 @@ type Contract struct {
 	// ProtectedChanges are the protected paths that were not as they had been
 	// at the start, sorted by path. Never null.
 	ProtectedChanges []ProtectedChange `json:"protected_changes"`
+}
+
+// Doubt makes the verdict inconclusive, for a reason that has nothing to do with
+// what the checks said.
+func (c *Contract) Doubt(why string) {
+	c.Verdict = VerdictInconclusive
+	c.Unsound, c.Reasons = append(c.Unsound, why), append(c.Reasons, why)
 }
 
 // ContractDefinition is an outcome contract as its author wrote it.

@@ -44,6 +44,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.Var(&s.CaptureBytes, "capture-bytes", "keep at most `SIZE` of each stream")
 	fs.StringVar(&s.Kernel, "kernel", s.Kernel, "observe through eBPF: auto, require or off")
 	fs.Var(&s.KernelBuffer, "kernel-buffer", "kernel event buffer `SIZE`; raise it when events were dropped (default 8MiB)")
+	fs.Var((*list)(&s.Require), "require", "end with 125 unless the evidence is `WHAT`: "+strings.Join(runner.Requirements, ", "))
 	fs.StringVar(&s.Contract, "contract", "", "evaluate the outcome contract in `FILE` after the command has ended")
 	fs.BoolVar(&s.ContractBaseline, "contract-baseline", false, "also evaluate it before the command starts: a check that passes then proves nothing")
 	fs.StringVar(&s.Compat, "compat", "", "write the kernel layer in the closed form `v0`")
@@ -110,6 +111,20 @@ func (f *runFlags) effective(command []string) (*runner.Spec, error) {
 	f.env.overlay(&s.Env)
 	f.label.overlay(&s.Labels)
 	return s, errors.Join(f.faults.err(), s.Validate())
+}
+
+// list is the value of a flag that takes words with commas between them.
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, ",") }
+func (*list) Type() string     { return "WORDS" }
+
+func (l *list) Set(s string) error {
+	*l = nil
+	if s != "" {
+		*l = strings.Split(s, ",")
+	}
+	return nil
 }
 
 // boolFlag registers a flag that may stand without a value.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/sign"
+	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/schema"
@@ -91,13 +93,15 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	}
 	defer spool.Close()
 
+	var health *schema.ObservationHealth
 	result, recording := runner.Run(ctx, spec, runner.Options{
 		Recorder: spool, ScratchDir: spool.Dir(), Policy: rules, Audit: audit,
 		TurnsFile: filepath.Join(spool.Dir(), filepath.FromSlash(schema.TurnsPath)),
 		Stdin:     a.stdin, Stdout: a.stdout, Stderr: a.stderr,
-		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract, OnOutputError: a.tellOutput,
+		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract, OnHealth: func(h *schema.ObservationHealth) { health = h }, OnOutputError: a.tellOutput,
 		OnLoss: func(reason schema.Reason) { a.say.warning("evidence is missing: %s", reason.Message) },
 	})
+	a.tellHealth(health, result)
 	return a.seal(ctx, spool, result, recording, f, signer)
 }
 
@@ -140,22 +144,31 @@ func (a *app) createSpool(dir string, record schema.Run) (*archive.Spool, error)
 // code as an error. Evidence that could not be kept is the runner's failure,
 // whatever the command did.
 func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Result, recording error, f *runFlags, signer sign.Signer) error {
-	sealed, err := spool.Seal(context.WithoutCancel(ctx))
-	if f.result != "" {
-		if werr := writeResult(f.result, result); werr != nil && err == nil {
-			err = withHint(werr, "the bundle is whole: %s", sealed.Path)
+	ctx = context.WithoutCancel(ctx)
+	unwritten := a.writeResult(f.result, result)
+	if unwritten != nil { // the bundle says what we exit with
+		*result.RunnerExitCode = runner.ExitRunner
+		if doc, err := schema.Document(result); err == nil {
+			_ = spool.Put(schema.ResultPath, doc)
 		}
 	}
+	sealed, err := spool.Seal(ctx)
 	if err == nil && signer != nil {
-		if _, serr := sign.Bundle(context.WithoutCancel(ctx), sealed.Path, sealed.Identity, signer); serr != nil {
+		if _, serr := sign.Bundle(ctx, sealed.Path, sealed.Identity, signer); serr != nil {
 			err = withHint(fmt.Errorf("the bundle is whole and not signed: %w", serr), "sign it with assay-run sign: %s", sealed.Path)
 		}
+	}
+	if err != nil && *result.RunnerExitCode != runner.ExitRunner {
+		*result.RunnerExitCode = runner.ExitRunner
+		_ = a.writeResult(f.result, result)
 	}
 	switch {
 	case err != nil && sealed.Path == "":
 		return exitError{runner.ExitRunner, withHint(err, "the evidence is kept: make room, or give that command --output FILE to seal it elsewhere")}
 	case err != nil:
 		return exitError{runner.ExitRunner, err}
+	case unwritten != nil:
+		return exitError{runner.ExitRunner, withHint(unwritten, "the bundle is whole: %s", sealed.Path)}
 	case recording != nil:
 		return exitError{runner.ExitRunner, withHint(fmt.Errorf("the bundle is incomplete: %w", recording), "see %s", sealed.Path)}
 	}
@@ -170,11 +183,35 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 	if result.Contract != nil {
 		verdict = "contract " + *result.Contract + "; "
 	}
-	a.say.info("%s; %sbundle %s", ending(result), verdict, sealed.Path)
+	a.say.info("%s; %sbundle %s; identity %s", ending(result), verdict, sealed.Path, sealed.Identity)
 	if code := *result.RunnerExitCode; code != 0 {
 		return exitError{code: code}
 	}
 	return nil
+}
+
+// tellHealth says what a kernel layer that was tried has not seen, of a command
+// that ran. Where that is an error of the run, it is told as one.
+func (a *app) tellHealth(h *schema.ObservationHealth, result *schema.Result) {
+	if h == nil || a.say.quiet || result.Timings.ChildNS == nil || kernelOff(h) {
+		return
+	}
+	why, remedy := runner.Incomplete(h)
+	if why == "" || result.Error != nil && result.Error.Code == "kernel_layer_incomplete" {
+		return
+	}
+	message := "the kernel layer is not complete, so the bundle may miss what the command did: " + why
+	if h.KernelLayer == schema.Absent {
+		message = "processes, files and network were NOT recorded: " + why
+	}
+	if remedy != "" {
+		message += "; to fix it, " + remedy
+	}
+	a.say.warning("%s", message)
+}
+
+func kernelOff(h *schema.ObservationHealth) bool {
+	return slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == layer.CodeOff })
 }
 
 // tellOutput says why the command could not write any more.
@@ -206,8 +243,11 @@ func ending(r *schema.Result) string {
 	return fmt.Sprintf("%s after %v", strings.ReplaceAll(r.Outcome, "_", " "), took)
 }
 
-// writeResult puts result.json where a harness wants it.
-func writeResult(path string, result *schema.Result) error {
+// writeResult puts result.json where a harness wants it, if anywhere.
+func (a *app) writeResult(path string, result *schema.Result) error {
+	if path == "" {
+		return nil
+	}
 	data, err := schema.Document(result)
 	if err != nil {
 		return err

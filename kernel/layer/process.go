@@ -110,6 +110,23 @@ func (t *table) exit(p *process) {
 	t.oldest = (t.oldest + 1) % keptExits
 }
 
+// Survivor is a process that was not seen to end. One that left the session's
+// cgroup may have ended since.
+type Survivor struct {
+	PID   int
+	Start uint64 // when its leader started: nanoseconds of CLOCK_BOOTTIME; 0 unknown
+}
+
+// Survivors are the processes that were not seen to end so far.
+func (b *Builder) Survivors() (list []Survivor) {
+	for pid, p := range b.procs.byPID {
+		if !p.exited {
+			list = append(list, Survivor{PID: int(pid), Start: p.start})
+		}
+	}
+	return list
+}
+
 // alive is how many processes have not ended.
 func (t *table) alive() int {
 	n := 0

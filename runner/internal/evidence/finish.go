@@ -24,6 +24,12 @@ type Findings struct {
 	// Health adds to observation-health.json, which has the counts of all
 	// layers by then. Nil adds nothing.
 	Health func(*schema.ObservationHealth)
+	// Missing tells of evidence that could not be kept before.
+	Missing error
+	// Settle has the last word about Result. It is given what the run claims and
+	// what is missing, nil for nothing, just before the result is written, and
+	// again if a document could not be. Nil changes nothing.
+	Settle func(h *schema.ObservationHealth, missing error)
 }
 
 // Finish writes run_finished and the documents of the run. The error tells of
@@ -32,13 +38,21 @@ func (l *Log) Finish(f Findings) error {
 	l.finished(f)
 	f.Calls.surface(l.Surface)
 	var file surfaceFile
-	return errors.Join(
-		l.failed(),
+	missing := errors.Join(f.Missing, l.failed(), file.write(l))
+	h := l.claims(f, file)
+	if f.Settle != nil {
+		f.Settle(h, missing)
+	}
+	unwritten := errors.Join(
 		l.Put(schema.ResultPath, f.Result),
-		file.write(l),
 		l.Put(schema.CorrelationPath, f.Calls.report(l, f)),
-		l.Put(schema.HealthPath, l.claims(f, file)), // last: it counts what the others wrote
+		l.Put(schema.HealthPath, h),
 	)
+	if unwritten != nil && f.Settle != nil {
+		f.Settle(h, unwritten)
+		_ = l.Put(schema.ResultPath, f.Result) // where it can be, it says so
+	}
+	return errors.Join(missing, unwritten)
 }
 
 func (l *Log) finished(f Findings) {
