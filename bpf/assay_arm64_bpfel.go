@@ -109,7 +109,8 @@ type AssaySession struct {
 	Unsettled  uint64
 	LastWake   uint64
 	NetIds     uint64
-	Pad        [9]uint64
+	Left       uint64
+	Pad        [8]uint64
 }
 
 type AssaySlot struct {

@@ -114,7 +114,8 @@ struct session {
 	u64 unsettled;
 	u64 last_wake;
 	u64 net_ids;
-	u64 pad[9];
+	u64 left; /* CLOCK_BOOTTIME at which the session that had this place before ended */
+	u64 pad[8];
 };
 
 #define SESSION_BITS 10 /* of a handle */

@@ -244,6 +244,7 @@ func init() {
 		}
 	}
 	leaks = func() int {
+		putting.Wait()
 		links, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
 			return 0

@@ -38,6 +38,9 @@ type loaded struct {
 	refuse map[string]error     // programs that did not attach to it, and why
 	before map[string]uint64    // misses when the session began
 	rd     *reader
+
+	hold  *hold // of a set that runs share; nil for a set of this run's own
+	alone error // why it is its own
 }
 
 // cgroupPrograms are attached to each session's cgroup.
@@ -71,7 +74,7 @@ func load(cfg Config) (_ *loaded, err error) {
 	if l.links["sys_exit"] == nil {
 		return nil, classify(l.failed["sys_exit"])
 	}
-	if err := l.seat.settled(); err != nil {
+	if err := l.seat.arrived(); err != nil {
 		return nil, err
 	}
 	if l.rd, err = newReader(l.seat.rings); err != nil {
@@ -154,39 +157,6 @@ func openCgroup(path string) (*os.File, uint64, error) {
 	return dir, st.Ino, nil
 }
 
-// lostLinks names the programs that were attached and no longer are.
-func (l *loaded) lostLinks() []string {
-	var lost []string
-	for name, ln := range l.attached() {
-		if !stillAttached(ln) {
-			lost = append(lost, name)
-		}
-	}
-	return lost
-}
-
-// stillAttached asks the kernel. A link to a cgroup outlives its being detached,
-// by force or because the cgroup is gone, and has none then; any other that there
-// is is attached.
-func stillAttached(ln link.Link) bool {
-	raw, cgroup := ln.(*link.RawLink)
-	if !cgroup {
-		_, err := ln.Info()
-		return err == nil
-	}
-	fd, err := unix.FcntlInt(uintptr(raw.FD()), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return false
-	}
-	typed, err := link.NewFromFD(fd) // a raw link does not tell its cgroup
-	if err != nil {
-		return false
-	}
-	defer typed.Close()
-	info, err := typed.Info()
-	return err == nil && info.Cgroup() != nil && info.Cgroup().CgroupId != 0
-}
-
 // attached are all links that the session depends on.
 func (l *loaded) attached() map[string]link.Link {
 	all := maps.Clone(l.links)
@@ -196,7 +166,10 @@ func (l *loaded) attached() map[string]link.Link {
 
 // detach ends what the session gets to see.
 func (l *loaded) detach() error {
-	errs := []error{l.seat.leave()}
+	var errs []error
+	if l.seat != nil {
+		errs = append(errs, l.seat.leave())
+	}
 	for name, ln := range l.own {
 		if ln != nil {
 			errs = append(errs, ln.Close())
@@ -211,5 +184,12 @@ func (l *loaded) close() error {
 	if l.rd != nil {
 		errs = append(errs, l.rd.close())
 	}
-	return errors.Join(append(errs, l.seat.close(), l.set.close())...)
+	if l.seat != nil {
+		errs = append(errs, l.seat.close())
+	}
+	errs = append(errs, l.set.close())
+	if l.hold != nil {
+		l.hold.release()
+	}
+	return errors.Join(errs...)
 }

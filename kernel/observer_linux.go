@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,12 +38,16 @@ type Observer struct {
 	mu       sync.Mutex // guards what follows
 	stopped  bool
 	closed   bool
-	lost     []string // links found gone at the end
+	lost     []string // links found gone
+	tampered []string // what else was found changed
+	ended    bool     // Read has returned
 	tested   [hookCount]bool
 	spared   [hookCount]bool // what the host lacks would fire them
 	testErr  error
 	testTime time.Duration
 	final    []HookStatus // counters as they stood at Close
+
+	watch *time.Timer // looks at lost and tampered now and then
 
 	tally tally
 }
@@ -73,7 +78,32 @@ func Open(ctx context.Context, cfg Config) (_ *Observer, err error) {
 	if cfg.SelfTest {
 		o.selfTest(ctx, cfg.CgroupPath)
 	}
+	o.watch = time.AfterFunc(checkInterval, o.look)
 	return o, nil
+}
+
+// look notes what is no longer as it was, and looks again later.
+func (o *Observer) look() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.stopped {
+		return
+	}
+	o.check()
+	o.watch.Reset(checkInterval)
+}
+
+// check notes what is no longer as it was. The caller holds mu.
+func (o *Observer) check() {
+	add := func(to *[]string, what ...string) {
+		for _, w := range what {
+			if w != "" && !slices.Contains(*to, w) {
+				*to = append(*to, w)
+			}
+		}
+	}
+	add(&o.lost, o.loaded.lostLinks()...)
+	add(&o.tampered, o.loaded.tampered()...)
 }
 
 // Read hands every event to fn until Stop has been called and everything
@@ -104,7 +134,11 @@ func (o *Observer) Read(fn func(*Event) error, idle func(now uint64)) error {
 			return err
 		}
 		if ending {
-			return errors.Join(o.readSlots(fn), o.readEndpoints(fn))
+			err := errors.Join(o.readSlots(fn), o.readEndpoints(fn))
+			o.mu.Lock()
+			o.ended = true
+			o.mu.Unlock()
+			return err
 		}
 		more, err := o.rd.wait(pollInterval)
 		if err != nil {
@@ -223,7 +257,11 @@ func (o *Observer) Stop() error {
 		return nil
 	}
 	o.stopped = true
-	o.lost = o.loaded.lostLinks()
+	o.watch.Stop()
+	o.check()
+	if pins := o.loaded.tamperedPins(); pins != "" {
+		o.tampered = append(o.tampered, pins)
+	}
 	err := o.loaded.detach()
 	return errors.Join(err, o.rd.flush())
 }
@@ -238,5 +276,6 @@ func (o *Observer) Close() error {
 	o.final = o.hooks()
 	o.closed = true
 	o.stopped = true
+	o.watch.Stop()
 	return o.loaded.close()
 }

@@ -66,8 +66,25 @@ func prepared(ring int) (*loaded, error) {
 	return prepare(ring)
 }
 
-// prepare loads and attaches programs, and takes a seat among them.
-func prepare(ring int) (_ *loaded, err error) {
+// prepare gets a seat: in the set that all runs of this build share, or, where that
+// cannot be had, in one of its own.
+func prepare(ring int) (*loaded, error) {
+	l, err := share(ring)
+	if err == nil {
+		if err = l.seat.publish(); err == nil {
+			return l, nil
+		}
+		l.close()
+	}
+	own, failed := prepareAlone(ring)
+	if failed == nil {
+		own.alone = err
+	}
+	return own, failed
+}
+
+// prepareAlone loads and attaches programs, for one session.
+func prepareAlone(ring int) (_ *loaded, err error) {
 	s, err := newSet(1)
 	if err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import "github.com/cilium/ebpf/link"
 // session, and takes everything away again. It says of each hook whether it
 // works here and, if not, why. The error is an [*Unavailable] when nothing does.
 func Probe() ([]HookStatus, error) {
-	l, loadErr := prepare(64 << 10)
+	l, loadErr := prepareAlone(64 << 10)
 	out := make([]HookStatus, hookCount)
 	if loadErr != nil {
 		for h := range out {

@@ -60,6 +60,8 @@ const (
 	CodeUnmatched    = "forks_unmatched"
 	CodeLeftCgroup   = "left_cgroup"
 	CodeSelfTest     = "self_test_failed"
+	CodeMissing      = "records_missing"
+	CodeTampered     = "observer_changed"
 )
 
 // Reason is one cause for seeing less, and what would fix it.
@@ -165,6 +167,11 @@ type Report struct {
 	Threads, Errors, QUICPeers uint64
 	// Reasons say, one by one, why the layer is less than complete; empty when it is.
 	Reasons []Reason
+	// Shared: the run had a seat in the host's observer. Otherwise it loaded
+	// programs of its own, which every process on the host pays for, and Alone
+	// says why.
+	Shared bool
+	Alone  string
 	// SelfTestNS is how long the self-test took.
 	SelfTestNS int64
 }

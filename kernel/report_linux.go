@@ -26,7 +26,10 @@ func (o *Observer) Report() Report {
 		LeftCgroup: t.left.Load(), JoinedCgroup: t.entered.Load(),
 		IOUringUsed: t.ioUring.Load() > 0 || !hooks[HookIOUring].Attached && t.kinds[KindIOUring].Load() > 0,
 		Threads:     t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
-		SelfTestNS: int64(o.testTime),
+		SelfTestNS: int64(o.testTime), Shared: o.loaded.hold != nil,
+	}
+	if o.loaded.alone != nil {
+		r.Alone = firstLine(o.loaded.alone.Error())
 	}
 	for k := range r.Kinds {
 		r.Kinds[k] = t.kinds[k].Load()
@@ -75,6 +78,24 @@ func (l *loaded) status(h HookID) HookStatus {
 	return s
 }
 
+// missing is how many records that were sent did not come, or came twice.
+func (o *Observer) missing(r *Report) uint64 {
+	var emitted, droppedNet uint64
+	for _, h := range r.Hooks {
+		emitted += h.Emitted
+		switch h.Hook {
+		case HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6, HookBind4, HookBind6, HookTCP, HookSkbIn, HookSkbOut:
+			droppedNet += h.Dropped
+		}
+	}
+	seen := &o.rd.seen
+	n := seen.missing
+	if gaps := seen.highest - min(seen.highest, seen.nets); gaps > droppedNet {
+		n += gaps - droppedNet
+	}
+	return max(n, max(emitted, r.Received)-min(emitted, r.Received))
+}
+
 // reasons judges the report.
 func (o *Observer) reasons(r *Report) []Reason {
 	var out []Reason
@@ -107,6 +128,14 @@ func (o *Observer) reasons(r *Report) []Reason {
 	}
 	if r.Malformed > 0 {
 		add(CodeMalformed, "", "%d records could not be decoded", r.Malformed)
+	}
+	if o.ended {
+		if missing := o.missing(r); missing > 0 {
+			add(CodeMissing, "let nobody else read the observer's rings", "%d records are missing although they were emitted", missing)
+		}
+	}
+	for _, what := range o.tampered {
+		add(CodeTampered, "let nothing in the run be root, or take CAP_SYS_ADMIN and CAP_BPF from it", "somebody changed the observer: %s", what)
 	}
 	for _, name := range o.lost {
 		add(CodeHookLost, "", "program %s was detached before the run ended", name)

@@ -107,11 +107,12 @@ type reader struct {
 	rings [lanes]*ring
 	fds   [lanes + 1]unix.PollFd // the last is an eventfd that ends a wait
 	stop  atomic.Bool
+	seen  serials
 	mu    sync.Mutex // of who drains or closes
 }
 
 func newReader(maps [lanes]*ebpf.Map) (_ *reader, err error) {
-	r := &reader{}
+	r := &reader{seen: serials{last: map[uint32]uint32{}}}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -157,10 +158,11 @@ func (r *reader) drain(fn func(raw []byte) error) error {
 		if a == nil && b == nil {
 			return nil
 		}
-		from, raw := files, a
+		from, raw, lane := files, a, laneFiles
 		if a == nil || b != nil && recordTime(b) <= recordTime(a) {
-			from, raw = urgent, b
+			from, raw, lane = urgent, b, laneUrgent
 		}
+		r.seen.see(lane, raw)
 		if err := fn(raw); err != nil {
 			return err
 		}

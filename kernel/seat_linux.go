@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -30,7 +31,8 @@ type seat struct {
 	endpoints *ebpf.Map
 
 	counterMem, slotMem []byte
-	putting             chan error // what making the maps known to the programs came to
+	fresh               []own // maps that the programs do not know yet
+	failed              chan error
 }
 
 const (
@@ -63,7 +65,7 @@ func ringSpec(size int) *ebpf.MapSpec {
 	return &ebpf.MapSpec{Name: "ring", Type: ebpf.RingBuf, MaxEntries: uint32(size)}
 }
 
-// furnish makes a seat's maps, with a ring of that size.
+// furnish finds or makes a seat's maps, with a ring of that size, and clears them.
 func (s *set) furnish(number uint32, ring int) (_ *seat, err error) {
 	t := &seat{set: s, number: number}
 	defer func() {
@@ -71,24 +73,55 @@ func (s *set) furnish(number uint32, ring int) (_ *seat, err error) {
 			t.close()
 		}
 	}()
-	make := func(spec *ebpf.MapSpec) *ebpf.Map {
+	specs := seatMaps(s.cpus)
+	get := func(outer string, index uint32, spec *ebpf.MapSpec) (m *ebpf.Map) {
 		if err != nil {
 			return nil
 		}
-		var m *ebpf.Map
+		if m = s.found(outer, index, spec); m != nil {
+			return m
+		}
 		if m, err = ebpf.NewMap(spec); err != nil {
 			err = fmt.Errorf("make the session's map %s: %w", spec.Name, err)
+			return nil
 		}
+		t.fresh = append(t.fresh, own{outer, index, m})
 		return m
 	}
-	specs := seatMaps(s.cpus)
-	t.counters, t.slots = make(specs["counters"]), make(specs["slots"])
-	t.owners, t.endpoints = make(specs["owners"]), make(specs["endpoints"])
-	t.rings = [lanes]*ebpf.Map{make(ringSpec(ring)), make(ringSpec(max(ring/urgentFraction, min(minUrgentRing, ring))))}
+	t.counters = get("counters", number, specs["counters"])
+	t.slots = get("slots", number, specs["slots"])
+	t.owners = get("owners", number, specs["owners"])
+	t.endpoints = get("endpoints", number, specs["endpoints"])
+	for lane, size := range [lanes]int{ring, max(ring/urgentFraction, min(minUrgentRing, ring))} {
+		t.rings[lane] = get("rings", number*lanes+uint32(lane), ringSpec(size))
+	}
 	if err != nil {
 		return nil, err
 	}
-	return t, t.remember()
+	if err := t.remember(); err != nil {
+		return nil, err
+	}
+	if err := t.clear(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// found is the map that a former session left there, if it is as one would be made.
+func (s *set) found(outer string, index uint32, spec *ebpf.MapSpec) *ebpf.Map {
+	var id uint32
+	if !s.shared || s.maps[outer].Lookup(index, &id) != nil {
+		return nil
+	}
+	m, err := ebpf.NewMapFromID(ebpf.MapID(id))
+	if err != nil {
+		return nil
+	}
+	if m.Type() != spec.Type || m.MaxEntries() != spec.MaxEntries || m.ValueSize() != spec.ValueSize || m.KeySize() != spec.KeySize {
+		m.Close()
+		return nil
+	}
+	return m
 }
 
 func (t *seat) remember() (err error) {
@@ -99,79 +132,91 @@ func (t *seat) remember() (err error) {
 	return err
 }
 
-// own are the seat's maps by the map of maps, and where in it they are.
-func (t *seat) own(fn func(outer string, index uint32, m *ebpf.Map)) {
-	fn("counters", t.number, t.counters)
-	fn("slots", t.number, t.slots)
-	fn("owners", t.number, t.owners)
-	fn("endpoints", t.number, t.endpoints)
-	for lane, m := range t.rings {
-		fn("rings", t.number*lanes+uint32(lane), m)
+// own is one of a seat's maps, with the map of maps and the index that it belongs at.
+type own struct {
+	outer string
+	index uint32
+	m     *ebpf.Map
+}
+
+func (t *seat) all() []own {
+	return []own{
+		{"counters", t.number, t.counters}, {"slots", t.number, t.slots}, {"owners", t.number, t.owners}, {"endpoints", t.number, t.endpoints},
+		{"rings", t.number * lanes, t.rings[laneFiles]}, {"rings", t.number*lanes + laneUrgent, t.rings[laneUrgent]},
 	}
 }
 
-// publish makes the seat's maps known to the programs. Each update lets the
+// putting waits in tests for updates under way.
+var putting sync.WaitGroup
+
+// publish makes the seat's new maps known to the programs. Each update lets the
 // caller go only when no program can be using what was there before, which takes
 // up to 30 ms; the programs have it at once. So all go in parallel, in the
-// background, and settled tells when they are there.
-// Nobody waits for the end of that, so the updates have descriptors of their own.
+// background, and arrived tells when they are there. Nobody waits for the end of
+// the updates, so they have descriptors of their own.
 func (t *seat) publish() error {
-	var puts []func()
-	var failed error
-	t.putting = make(chan error, lanes+4)
-	t.own(func(outer string, index uint32, m *ebpf.Map) {
-		to, err := t.set.maps[outer].Clone()
+	t.failed = make(chan error, len(t.fresh))
+	for _, f := range t.fresh {
+		to, err := t.set.maps[f.outer].Clone()
 		if err != nil {
-			failed = err
-			return
+			return err
 		}
-		own, err := m.Clone()
-		failed = errors.Join(failed, err)
-		puts = append(puts, func() {
-			t.putting <- to.Put(index, own)
+		m, err := f.m.Clone()
+		if err != nil {
 			to.Close()
-			own.Close()
+			return err
+		}
+		putting.Go(func() {
+			if err := to.Put(f.index, m); err != nil {
+				t.failed <- fmt.Errorf("add the session's map to %s: %w", f.outer, err)
+			}
+			to.Close()
+			m.Close()
 		})
-	})
-	if failed != nil {
-		return failed
-	}
-	for _, put := range puts {
-		go put()
 	}
 	return nil
 }
 
-// settled waits until the programs have the seat's maps.
-func (t *seat) settled() error {
-	deadline := time.Now().Add(5 * time.Second)
-	for {
-		var missing string
-		t.own(func(outer string, index uint32, m *ebpf.Map) {
-			var id uint32
-			if info, err := m.Info(); err != nil || t.set.maps[outer].Lookup(index, &id) != nil || ebpf.MapID(id) != mapID(info) {
-				missing = outer
+// arrived waits until the programs have the seat's maps.
+func (t *seat) arrived() error {
+	for begin := time.Now(); ; {
+		missing := ""
+		for _, o := range t.fresh {
+			if !o.inPlace(t.set) {
+				missing = o.outer
 			}
-		})
+		}
 		if missing == "" {
 			return nil
 		}
 		select {
-		case err := <-t.putting:
-			if err != nil {
-				return fmt.Errorf("add the session's map to %s: %w", missing, err)
-			}
+		case err := <-t.failed:
+			return err
 		case <-time.After(50 * time.Microsecond):
 		}
-		if time.Now().After(deadline) {
+		if time.Since(begin) > 5*time.Second {
 			return fmt.Errorf("the session's map did not arrive in %s", missing)
 		}
 	}
 }
 
+// inPlace tells whether the programs find the map.
+func (o own) inPlace(s *set) bool {
+	var id uint32
+	info, err := o.m.Info()
+	return err == nil && s.maps[o.outer].Lookup(o.index, &id) == nil && ebpf.MapID(id) == mapID(info)
+}
+
 func mapID(info *ebpf.MapInfo) ebpf.MapID {
 	id, _ := info.ID()
 	return id
+}
+
+// clear makes the seat as if nobody had been there.
+func (t *seat) clear() error {
+	clear(t.counterMem)
+	clear(t.slotMem)
+	return t.deleteEndpoints(func(*endpoint, *traffic) bool { return true })
 }
 
 // deleteEndpoints deletes those that match.
@@ -236,6 +281,7 @@ func (t *seat) leave() error {
 	err := t.set.maps["numbers"].Delete(t.cgroup)
 	t.set.changed()
 	e := t.set.session(t.number)
+	atomic.StoreUint64(&e.Left, bootTime())
 	atomic.StoreUint64(&e.Cgroup, 0)
 	t.cgroup = 0
 	if err != nil {
@@ -278,11 +324,11 @@ func (t *seat) cells() []counter {
 
 func (t *seat) close() error {
 	var errs []error
-	t.own(func(_ string, _ uint32, m *ebpf.Map) {
-		if m != nil {
-			errs = append(errs, m.Close())
+	for _, o := range t.all() {
+		if o.m != nil {
+			errs = append(errs, o.m.Close())
 		}
-	})
+	}
 	for _, mem := range [][]byte{t.counterMem, t.slotMem} {
 		if mem != nil {
 			errs = append(errs, unix.Munmap(mem))

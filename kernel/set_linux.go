@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -32,10 +33,17 @@ type set struct {
 	seats  int // sessions that fit in
 
 	sessions, epochs []byte // their maps' memory
+
+	shared bool      // pinned
+	made   *manifest // what a pinned one is made of
+	bss    []byte    // what the programs were told when it was made
 }
 
 const (
-	sessionBits  = 10   // as in bpf/record.h
+	// maxSeats is what SESSION_BITS in bpf/record.h has room for.
+	maxSeats = 1 << sessionBits
+
+	sessionBits  = 10
 	fileSlots    = 2048 // as in bpf/record.h
 	urgentSlots  = 512
 	slotsPerCPU  = fileSlots + urgentSlots
@@ -147,8 +155,39 @@ func (s *set) remember() (err error) {
 	if s.sessions, err = mapArray(s.maps["sessions"]); err != nil {
 		return err
 	}
-	s.epochs, err = mapArray(s.maps["epochs"])
+	if s.epochs, err = mapArray(s.maps["epochs"]); err != nil {
+		return err
+	}
+	s.bss, err = s.maps[".bss"].LookupBytes(uint32(0))
 	return err
+}
+
+// checkConstants makes sure that the programs' constants are what this build would
+// set, and cannot be changed.
+func (s *set) checkConstants() error {
+	m := s.maps[".rodata"]
+	if m == nil {
+		return errors.New("there are no constants")
+	}
+	info, err := m.Info()
+	if err != nil {
+		return err
+	}
+	if !info.Frozen() {
+		return errors.New("the constants are not frozen")
+	}
+	have, err := m.LookupBytes(uint32(0))
+	if err != nil {
+		return fmt.Errorf("read the constants: %w", err)
+	}
+	native, ia32 := sysTables()
+	for _, t := range [][]bpf.AssaySyscall{kernelTable(native), kernelTable(ia32)} {
+		want := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(t))), len(t)*int(unsafe.Sizeof(t[0])))
+		if !bytes.Contains(have, want) {
+			return errors.New("the table of system calls is not this build's")
+		}
+	}
+	return nil
 }
 
 // session is the entry of a seat in the programs' table.

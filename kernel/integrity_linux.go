@@ -1,0 +1,138 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"bytes"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// checkInterval is how often a session looks whether what it rests on is as it was.
+const checkInterval = 2 * time.Second
+
+// tampered names what is no longer as this session made or found it. Who is root
+// can reach it all with bpf(2), from inside of the session or from outside.
+func (l *loaded) tampered() (what []string) {
+	note := func(bad bool, format string, args ...any) {
+		if bad {
+			what = append(what, fmt.Sprintf(format, args...))
+		}
+	}
+	t := l.seat
+	for _, o := range t.all() {
+		note(!o.inPlace(l.set), "the session's map in %s", o.outer)
+	}
+	e := l.session(t.number)
+	note(e.Handle != t.handle || atomic.LoadUint64(&e.Cgroup) != t.cgroup, "the session's entry")
+	var number uint32
+	note(l.maps["numbers"].Lookup(t.cgroup, &number) != nil || number != t.number, "what says that the cgroup is observed")
+	if len(l.own) > 0 {
+		var home uint64
+		note(l.maps["homes"].Lookup(t.cgroup, &home) != nil || home != uint64(t.number)+1, "what tells the programs of the cgroup's sockets their session")
+	}
+	bss, err := l.maps[".bss"].LookupBytes(uint32(0))
+	note(err != nil || !bytes.Equal(bss, l.bss), "what the programs were told of the kernel")
+	return what
+}
+
+// tamperedPins tells whether what later runs will find is what this one rests on.
+func (l *loaded) tamperedPins() string {
+	if l.hold == nil {
+		return ""
+	}
+	said, err := readManifest(l.hold.site.dir())
+	if err != nil {
+		return fmt.Sprintf("the pinned observer: %v", err)
+	}
+	if d := said.differs(l.made); d != "" {
+		return "the pinned observer's " + d
+	}
+	for name, id := range l.made.Links {
+		ln, err := link.LoadPinnedLink(l.hold.site.dir()+"/"+pinName("link", name), nil)
+		if err != nil {
+			return fmt.Sprintf("the pinned link of program %s: %v", name, err)
+		}
+		info, err := ln.Info()
+		ln.Close()
+		if err != nil || uint32(info.ID) != id {
+			return "the pinned link of program " + name
+		}
+	}
+	return ""
+}
+
+// lostLinks names the programs that were attached and no longer are.
+func (l *loaded) lostLinks() []string {
+	var lost []string
+	for name, ln := range l.attached() {
+		if !stillAttached(ln, l.progs[name]) {
+			lost = append(lost, name)
+		}
+	}
+	return lost
+}
+
+// stillAttached asks the kernel. A link to a cgroup outlives its being detached,
+// by force or because the cgroup is gone, and has none then, and it can be given
+// another program; any other that there is is attached.
+func stillAttached(ln link.Link, p *ebpf.Program) bool {
+	info, err := ln.Info()
+	if err != nil {
+		return false
+	}
+	about, err := p.Info()
+	if err != nil {
+		return false
+	}
+	if id, _ := about.ID(); info.Program != id {
+		return false
+	}
+	raw, cgroup := ln.(*link.RawLink)
+	if !cgroup {
+		return true
+	}
+	fd, err := unix.FcntlInt(uintptr(raw.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	typed, err := link.NewFromFD(fd) // a raw link does not tell its cgroup
+	if err != nil {
+		return false
+	}
+	defer typed.Close()
+	at, err := typed.Info()
+	return err == nil && at.Cgroup() != nil && at.Cgroup().CgroupId != 0
+}
+
+// serials checks that no record of a session is missing, by their numbers.
+type serials struct {
+	last          map[uint32]uint32 // by stream, lane and CPU
+	missing       uint64
+	nets, highest uint64 // of the session's sockets, whose records may overtake each other
+}
+
+// streamNet is ST_NET of bpf/record.h.
+const streamNet = 2
+
+func (s *serials) see(lane int, raw []byte) {
+	if len(raw) < recordSize {
+		return
+	}
+	serial, stream := le.Uint32(raw[offSerial:]), uint32(le.Uint16(raw[offStream:]))
+	if stream == streamNet {
+		s.nets++
+		s.highest = max(s.highest, uint64(serial))
+		return
+	}
+	key := uint32(le.Uint16(raw[offCPU:]))<<8 | stream<<4 | uint32(lane)
+	if serial != s.last[key]+1 {
+		s.missing += max(1, uint64(serial-s.last[key]-1))
+	}
+	s.last[key] = serial
+}

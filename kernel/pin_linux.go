@@ -1,0 +1,217 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// manifest says what a pinned set is made of: ids, which the kernel does not use
+// again while it runs, so that the same id is the same object. It is pinned beside
+// the set, as the value of a map that nobody can write to.
+type manifest struct {
+	Progs, Maps, Links map[string]uint32
+	Tags               map[string]string
+	Failed             map[string]string // programs that this kernel refused
+}
+
+// manifestSize bounds it, in bytes of JSON.
+const manifestSize = 16 << 10
+
+// pinName is the name of an object's pin. bpffs takes no dots.
+func pinName(kind, name string) string { return kind + "_" + strings.ReplaceAll(name, ".", "_") }
+
+// ids lists what the set is made of.
+func (s *set) ids() (*manifest, error) {
+	m := &manifest{Progs: map[string]uint32{}, Maps: map[string]uint32{}, Links: map[string]uint32{}, Tags: map[string]string{}, Failed: map[string]string{}}
+	for name, p := range s.progs {
+		info, err := p.Info()
+		if err != nil {
+			return nil, fmt.Errorf("ask for program %s: %w", name, err)
+		}
+		id, _ := info.ID()
+		m.Progs[name], m.Tags[name] = uint32(id), info.Tag
+	}
+	for name, x := range s.maps {
+		info, err := x.Info()
+		if err != nil {
+			return nil, fmt.Errorf("ask for map %s: %w", name, err)
+		}
+		m.Maps[name] = uint32(mapID(info))
+	}
+	for name, ln := range s.links {
+		info, err := ln.Info()
+		if err != nil {
+			return nil, fmt.Errorf("ask for the link of %s: %w", name, err)
+		}
+		if uint32(info.Program) != m.Progs[name] {
+			return nil, fmt.Errorf("the link of %s runs another program", name)
+		}
+		m.Links[name] = uint32(info.ID)
+	}
+	for name, err := range s.failed {
+		m.Failed[name] = firstLine(err.Error())
+	}
+	return m, nil
+}
+
+// differs names the first thing that is not the same in two sets, or "".
+func (m *manifest) differs(o *manifest) string {
+	for _, c := range []struct {
+		kind string
+		a, b map[string]uint32
+	}{{"program", m.Progs, o.Progs}, {"map", m.Maps, o.Maps}, {"link of program", m.Links, o.Links}} {
+		for name, id := range c.a {
+			if c.b[name] != id {
+				return c.kind + " " + name
+			}
+		}
+		for name := range c.b {
+			if c.a[name] == 0 {
+				return c.kind + " " + name
+			}
+		}
+	}
+	for name, tag := range m.Tags {
+		if o.Tags[name] != tag {
+			return "program " + name
+		}
+	}
+	return ""
+}
+
+// pin pins the set in a directory that does not exist yet.
+func (s *set) pin(dir string) (err error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	m, err := s.ids()
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if len(b) > manifestSize {
+		return fmt.Errorf("a manifest of %d bytes", len(b))
+	}
+	about, err := ebpf.NewMap(&ebpf.MapSpec{Name: "manifest", Type: ebpf.Array, KeySize: 4, ValueSize: manifestSize, MaxEntries: 1, Flags: unix.BPF_F_RDONLY_PROG})
+	if err != nil {
+		return fmt.Errorf("make the manifest: %w", err)
+	}
+	defer about.Close()
+	if err := errors.Join(about.Put(uint32(0), append(b, make([]byte, manifestSize-len(b))...)), about.Freeze()); err != nil {
+		return fmt.Errorf("write the manifest: %w", err)
+	}
+	if err := about.Pin(filepath.Join(dir, "manifest")); err != nil {
+		return err
+	}
+	for name, p := range s.progs {
+		if err := p.Pin(filepath.Join(dir, pinName("prog", name))); err != nil {
+			return err
+		}
+	}
+	for name, x := range s.maps {
+		if err := x.Pin(filepath.Join(dir, pinName("map", name))); err != nil {
+			return err
+		}
+	}
+	for name, ln := range s.links {
+		if err := ln.Pin(filepath.Join(dir, pinName("link", name))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openSet opens a pinned set and makes sure that it is whole: every object is there
+// and the one that was pinned, every link alive, and the constants what this build
+// would set.
+func openSet(dir string) (_ *set, err error) {
+	if err := ownedByRoot(dir); err != nil {
+		return nil, err
+	}
+	s, err := newSet(maxSeats)
+	if err != nil {
+		return nil, err
+	}
+	s.shared = true
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	said, err := readManifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	s.maps = map[string]*ebpf.Map{}
+	for name := range said.Maps {
+		if s.maps[name], err = ebpf.LoadPinnedMap(filepath.Join(dir, pinName("map", name)), nil); err != nil {
+			delete(s.maps, name)
+			return nil, fmt.Errorf("map %s: %w", name, err)
+		}
+	}
+	for name := range said.Progs {
+		if s.progs[name], err = ebpf.LoadPinnedProgram(filepath.Join(dir, pinName("prog", name)), nil); err != nil {
+			delete(s.progs, name)
+			return nil, fmt.Errorf("program %s: %w", name, err)
+		}
+	}
+	for name := range said.Links {
+		if s.links[name], err = link.LoadPinnedLink(filepath.Join(dir, pinName("link", name)), nil); err != nil {
+			delete(s.links, name)
+			return nil, fmt.Errorf("link of program %s: %w", name, err)
+		}
+	}
+	for name, why := range said.Failed {
+		s.failed[name] = errors.New(why)
+	}
+	if s.made, err = s.ids(); err != nil {
+		return nil, err
+	}
+	if what := said.differs(s.made); what != "" {
+		return nil, fmt.Errorf("%s is not the one that was pinned", what)
+	}
+	if err := s.remember(); err != nil {
+		return nil, err
+	}
+	return s, s.checkConstants()
+}
+
+func readManifest(dir string) (*manifest, error) {
+	about, err := ebpf.LoadPinnedMap(filepath.Join(dir, "manifest"), &ebpf.LoadPinOptions{ReadOnly: true})
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	defer about.Close()
+	info, err := about.Info()
+	if err != nil || !info.Frozen() || about.ValueSize() != manifestSize {
+		return nil, errors.Join(errors.New("manifest: it is not as it was made"), err)
+	}
+	b := make([]byte, manifestSize)
+	if err := about.Lookup(uint32(0), &b); err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	m := &manifest{}
+	if err := json.Unmarshal(bytes.TrimRight(b, "\x00"), m); err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	return m, nil
+}
