@@ -446,7 +446,7 @@ func TestTamperingIsFound(t *testing.T) {
 			bpftool("map", "create", name, "type", "ringbuf", "key", "0", "value", "0", "entries", "65536", "name", "ring")
 			defer os.Remove(name)
 			bpftool(slices.Concat([]string{"map", "update", "id", strconv.Itoa(int(l.made.Maps["rings"])), "key", "hex"},
-				u64(uint64(l.seat.number*lanes))[1:5], []string{"value", "pinned", name})...)
+				u64(uint64(l.seat.number * lanes))[1:5], []string{"value", "pinned", name})...)
 			if err := l.maps["rings"].Put(l.seat.number*lanes, l.seat.rings[laneUrgent]); err != nil {
 				t.Fatal(err)
 			}
