@@ -11,6 +11,10 @@ type Policy struct {
 	// Version is the version of the file's format: 1.
 	Version int         `json:"version"`
 	Tools   PolicyTools `json:"tools"`
+	// Resources, Prompts and ServerRequests are there when the policy lists any.
+	Resources      *PolicyTools `json:"resources,omitempty"`
+	Prompts        *PolicyTools `json:"prompts,omitempty"`
+	ServerRequests *PolicyTools `json:"server_requests,omitempty"`
 	// Capabilities are those that tools may be granted; null means any.
 	Capabilities []string `json:"capabilities"`
 	// Rules are the file's, in its order.

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -20,13 +19,19 @@ import (
 
 func (a *app) mcpCommand() *cobra.Command {
 	var policyFile, decisionLog, source string
+	var changes bool
 	cmd := &cobra.Command{
 		Use:   "mcp --policy FILE [flags] -- SERVER [ARG...]",
 		Short: "Check an MCP client's tool calls against a policy",
 		Long: `mcp starts an MCP server that speaks over stdin and stdout, and stands between it
-and the client. A tools/call that the policy denies is answered with a JSON-RPC
-error and never reaches the server; tools that may not be called are left out of
-tools/list; everything else goes through untouched.
+and the client. A request that the policy denies is answered with a JSON-RPC
+error and never reaches the server; what may not be used is left out of the
+lists of tools, resources and prompts; everything else goes through untouched.
+The policy's "resources", "prompts" and "server_requests" list by name or glob
+what a client may read and what the server may ask of it. A tool that the server
+changes after it was first listed is denied.
+
+The server and all that it starts end with mcp, however mcp ends.
 
 Each decision is a line of the decision log. Inside a run (assay-run -- CMD) the
 calls are also reported to the run, and its policy applies too. mcp ends with
@@ -44,11 +49,12 @@ the server's exit code.`,
 				return withHint(fmt.Errorf("--event-source %s is that of a run's gateway", source), "name another URI")
 			}
 			cfg := mcp.Config{Source: source, Warn: func(m string) { a.say.warning("%s", m) }}
-			var err error
-			if cfg.Policy, err = a.loadPolicy(policyFile); err != nil {
+			file, err := a.loadPolicy(policyFile)
+			if err != nil {
 				return err
 			}
-			for _, r := range cfg.Policy.Rules {
+			cfg.Rules = mcp.NewRules(file, changes)
+			for _, r := range file.Rules {
 				if r.Rule == policy.RequireState && !slices.Contains(r.Value, "") {
 					a.say.warning("%s: rule %q denies every call of %s: only a run knows its state, so it belongs in a run's policy", policyFile, r.Name, r.Target)
 				}
@@ -70,7 +76,7 @@ the server's exit code.`,
 				}
 				defer cfg.Run.Close()
 			}
-			return a.mcp(cfg, args)
+			return a.mcp(cfg, mcp.Command{Args: args, Stderr: a.stderr}.Start)
 		},
 		DisableFlagsInUseLine: true,
 	}
@@ -78,55 +84,32 @@ the server's exit code.`,
 	fs.SortFlags = false
 	fs.StringVar(&policyFile, "policy", "", "policy `FILE` in YAML or JSON, read once")
 	fs.StringVar(&decisionLog, "decision-log", "", "append each decision to `FILE` (default $"+runner.EnvDecisionLog+")")
+	fs.BoolVar(&changes, "allow-tool-changes", false, "allow calls of a tool that the server changed after it was first listed")
 	fs.StringVar(&source, "event-source", "assay-run:mcp", "`URI` that decisions name as their source")
 	return cmd
 }
 
 // mcp runs the server behind the proxy and ends with its exit code.
-func (a *app) mcp(cfg mcp.Config, args []string) error {
-	server := exec.Command(args[0], args[1:]...)
-	server.Stderr = a.stderr
-	in, err := server.StdinPipe()
-	if err != nil {
-		return err
-	}
-	// Our own pipe, since Wait would close one of StdoutPipe under the reader.
-	out, outW, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	server.Stdout = outW
+func (a *app) mcp(cfg mcp.Config, start func() (*mcp.Server, error)) error {
 	signals := catchSignals()
 	signals.wait()
-	err = server.Start()
-	outW.Close()
+	server, err := start()
 	if err != nil {
-		code := runner.ExitRunner
-		switch {
-		case errors.Is(err, os.ErrNotExist), errors.Is(err, exec.ErrNotFound):
-			code = runner.ExitNotFound
-		case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.ENOEXEC):
-			code = runner.ExitNotExecutable
-		}
-		return exitError{code, fmt.Errorf("start the MCP server %q: %w", args[0], err)}
+		return notStarted(err)
 	}
 	ended := make(chan struct{})
 	go func() {
 		for {
 			select {
 			case s := <-signals.C:
-				server.Process.Signal(s)
+				server.Signal(s.(syscall.Signal))
 			case <-ended:
 				return
 			}
 		}
 	}()
-	relay := mcp.New(cfg).Relay(a.stdin, a.stdout, in, io.Reader(out), func() { in.Close() })
-	if relay != nil {
-		server.Process.Kill() // it would wait for a reader for ever
-	}
-	err = server.Wait()
+	relay := mcp.New(cfg).Relay(a.stdin, a.stdout, server)
+	err = server.Close()
 	close(ended)
 	var exit *exec.ExitError
 	switch {
@@ -140,4 +123,17 @@ func (a *app) mcp(cfg mcp.Config, args []string) error {
 		return exitError{code: code}
 	}
 	return err
+}
+
+// notStarted gives a server that could not be started the exit code of a command
+// that could not.
+func notStarted(err error) error {
+	code := runner.ExitRunner
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, exec.ErrNotFound):
+		code = runner.ExitNotFound
+	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.ENOEXEC):
+		code = runner.ExitNotExecutable
+	}
+	return exitError{code, err}
 }

@@ -8,7 +8,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -162,5 +164,55 @@ func TestMCPOfTheSDKInARun(t *testing.T) {
 	insp, err := self(t, dir, "inspect", "run.tar.gz").CombinedOutput()
 	if err != nil || !regexp.MustCompile(`(?s)tc_read read_file.*! its name says that it only reads, and it.*! wrote +\S*/hidden`).Match(insp) {
 		t.Errorf("a hidden write does not stand out: %v\n%s", err, insp)
+	}
+}
+
+// TestMCPEndsItsServer: nothing that the server started outlives mcp, however mcp
+// ends: not a wrapper's child, not one in a session of its own.
+func TestMCPEndsItsServer(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(sig.String(), func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte("version: 1\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := self(t, dir, "mcp", "--policy", "policy.yaml", "--", "sh", "-c",
+				"trap '' TERM; sleep 600 & setsid sleep 600 & sh -c 'sleep 600; true' & echo $$ $! >pids.new; pgrep -P $$ >>pids.new; mv pids.new pids; wait")
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var pids []string
+			for deadline := time.Now().Add(30 * time.Second); len(pids) == 0; time.Sleep(10 * time.Millisecond) {
+				text, _ := os.ReadFile(filepath.Join(dir, "pids"))
+				if pids = strings.Fields(string(text)); time.Now().After(deadline) {
+					t.Fatal("the server did not start")
+				}
+			}
+			if len(pids) < 4 {
+				t.Fatalf("the server told of %q", pids)
+			}
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Wait()
+			for _, pid := range pids {
+				alive := func() bool {
+					stat, err := os.ReadFile("/proc/" + pid + "/stat")
+					_, after, _ := strings.Cut(string(stat), ") ")
+					return err == nil && !strings.HasPrefix(after, "Z")
+				}
+				for deadline := time.Now().Add(20 * time.Second); alive(); time.Sleep(10 * time.Millisecond) {
+					if time.Now().After(deadline) {
+						t.Errorf("process %s of the server is still there", pid)
+						break
+					}
+				}
+			}
+		})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bmatcuk/doublestar/v4"
+
 	"github.com/assay-run/assay-run/runner/internal/strict"
 )
 
@@ -17,6 +19,9 @@ const MaxFileBytes = 256 << 10
 // zero File forbids nothing.
 type File struct {
 	Tools Tools
+	// Resources, by URI, Prompts, and ServerRequests, by method, are what an MCP
+	// client may read of a server, and a server may ask of a client.
+	Resources, Prompts, ServerRequests Tools
 	// Capabilities are those that tools may be granted; nil means any.
 	Capabilities *[]string
 	Rules        []Rule
@@ -29,7 +34,7 @@ type File struct {
 	compiled []*rule
 }
 
-// Tools lists tools by name. A nil Allow allows all of them; one that is there
+// Tools lists tools, or what else has names, by name or glob. A nil Allow allows all of them; one that is there
 // denies the rest. Deny wins.
 type Tools struct {
 	Allow *[]string `json:"allow"`
@@ -38,10 +43,13 @@ type Tools struct {
 
 // fileKeys is a policy file's top level.
 type fileKeys struct {
-	Version      *int64    `json:"version"`
-	Tools        Tools     `json:"tools"`
-	Capabilities *[]string `json:"capabilities"`
-	Rules        []Rule    `json:"rules"`
+	Version        *int64    `json:"version"`
+	Tools          Tools     `json:"tools"`
+	Resources      Tools     `json:"resources"`
+	Prompts        Tools     `json:"prompts"`
+	ServerRequests Tools     `json:"server_requests"`
+	Capabilities   *[]string `json:"capabilities"`
+	Rules          []Rule    `json:"rules"`
 }
 
 // Load reads the policy at path, which must be a regular file. The notation is
@@ -79,21 +87,15 @@ func parse(data []byte, format strict.Format) (*File, error) {
 	}
 	sum := sha256.Sum256(data)
 	f := &File{
-		Tools: keys.Tools, Capabilities: keys.Capabilities, Rules: keys.Rules,
+		Tools: keys.Tools, Resources: keys.Resources, Prompts: keys.Prompts, ServerRequests: keys.ServerRequests, Capabilities: keys.Capabilities, Rules: keys.Rules,
 		Digest: "sha256:" + hex.EncodeToString(sum[:]),
 	}
 	if len(f.Rules) > MaxRules {
 		return nil, fmt.Errorf("rules: found %d, at most %d are allowed", len(f.Rules), MaxRules)
 	}
-	lists := [][]string{f.Tools.Deny}
-	if f.Tools.Allow != nil {
-		lists = append(lists, *f.Tools.Allow)
-	}
-	for _, names := range lists {
-		for _, n := range names {
-			if n == "" || len(n) > MaxName {
-				return nil, fmt.Errorf("tools: %.40q: a tool name must have 1 to %d bytes", n, MaxName)
-			}
+	for name, list := range map[string]Tools{"tools": f.Tools, "resources": f.Resources, "prompts": f.Prompts, "server_requests": f.ServerRequests} {
+		if err := list.check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	seen := map[string]int{}
@@ -118,4 +120,21 @@ func parse(data []byte, format strict.Format) (*File, error) {
 		f.compiled = append(f.compiled, c)
 	}
 	return f, nil
+}
+
+// check reports a name that can be none, or a glob that cannot be used.
+func (t Tools) check() error {
+	names := t.Deny
+	if t.Allow != nil {
+		names = slices.Concat(names, *t.Allow)
+	}
+	for _, n := range names {
+		if n == "" || len(n) > maxValue {
+			return fmt.Errorf("%.40q: a name must have 1 to %d bytes", n, maxValue)
+		}
+		if !doublestar.ValidatePattern(n) {
+			return fmt.Errorf("%.40q is not a valid glob", n)
+		}
+	}
+	return nil
 }

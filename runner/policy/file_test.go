@@ -99,7 +99,7 @@ func TestFileRefuses(t *testing.T) {
 		"a reserved name":          {"rules: [{name: tools.deny, rule: deny_tool, target: x}]", "reserved"},
 		"an object as a value":     {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: {a: 1}}]", "line 1"},
 		"a list as a value's item": {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: [[1]]}]", "value: a list of values may hold only strings"},
-		"a tool without a name":    {"tools: {deny: ['']}", "a tool name must"},
+		"a tool without a name":    {"tools: {deny: ['']}", "a name must"},
 		"a useless pattern":        {"rules: [{name: a, rule: deny_tool, target: x, pattern: y}]", "does not use pattern"},
 		"an empty file":            {"", "empty"},
 	} {

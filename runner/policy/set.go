@@ -49,10 +49,8 @@ type Violation struct {
 
 // Set is a policy in force. All methods are safe for concurrent use.
 type Set struct {
-	file *File
-	deny map[string]bool
-	// allow is nil when every tool is allowed.
-	allow map[string]bool
+	file  *File
+	tools names
 
 	mu    sync.Mutex // one Add at a time
 	rules atomic.Pointer[[]*rule]
@@ -63,10 +61,7 @@ func NewSet(f *File) *Set {
 	if f == nil {
 		f = &File{}
 	}
-	s := &Set{file: f, deny: nameSet(f.Tools.Deny)}
-	if f.Tools.Allow != nil {
-		s.allow = nameSet(*f.Tools.Allow)
-	}
+	s := &Set{file: f, tools: newNames(f.Tools)}
 	rules := make([]*rule, len(f.compiled))
 	for i, r := range f.compiled {
 		// Rate limits count for each set.
@@ -78,14 +73,6 @@ func NewSet(f *File) *Set {
 	}
 	s.rules.Store(&rules)
 	return s
-}
-
-func nameSet(names []string) map[string]bool {
-	m := make(map[string]bool, len(names))
-	for _, n := range names {
-		m[n] = true
-	}
-	return m
 }
 
 // Add puts a client's rule in force at time now. The name must be new. The
@@ -161,10 +148,10 @@ func (s *Set) Check(c *Call) []Violation {
 
 // listed applies the lists of tools. Deny wins over allow.
 func (s *Set) listed(tool string) []Violation {
-	switch {
-	case s.deny[tool] || s.deny[AnyTool]:
+	switch s.tools.decide(tool) {
+	case DenyList:
 		return []Violation{{Rule: DenyList, Kind: DenyTool, Reason: "the tool is on the list of denied tools"}}
-	case s.allow != nil && !s.allow[tool] && !s.allow[AnyTool]:
+	case AllowList:
 		return []Violation{{Rule: AllowList, Kind: DenyTool, Reason: "the tool is not on the list of allowed tools"}}
 	}
 	return nil
@@ -194,14 +181,16 @@ func (r *rule) check1(c *Call) (v Violation, violated bool) {
 func (s *Set) Document(runID string) (schema.Policy, bool) {
 	d := schema.Policy{
 		Schema: schema.PolicyV0, RunID: runID, Version: 1,
-		Tools: schema.PolicyTools{Deny: append([]string{}, s.file.Tools.Deny...)},
 		Rules: []schema.PolicyRule{}, ClientRules: []schema.PolicyRule{},
 	}
 	if s.file.Digest != "" {
 		d.Digest = &s.file.Digest
 	}
-	if s.file.Tools.Allow != nil {
-		d.Tools.Allow = append([]string{}, *s.file.Tools.Allow...)
+	d.Tools = *s.file.Tools.document()
+	for kind, at := range map[Kind]**schema.PolicyTools{Resources: &d.Resources, Prompts: &d.Prompts, ServerRequests: &d.ServerRequests} {
+		if s.Lists(kind) {
+			*at = s.list(kind).document()
+		}
 	}
 	if s.file.Capabilities != nil {
 		d.Capabilities = append([]string{}, *s.file.Capabilities...)
@@ -214,4 +203,12 @@ func (s *Set) Document(runID string) (schema.Policy, bool) {
 		}
 	}
 	return d, s.file.Digest != "" || len(d.ClientRules) > 0
+}
+
+func (t Tools) document() *schema.PolicyTools {
+	d := &schema.PolicyTools{Deny: append([]string{}, t.Deny...)}
+	if t.Allow != nil {
+		d.Allow = append([]string{}, *t.Allow...)
+	}
+	return d
 }

@@ -78,9 +78,12 @@ send({"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "read_file", 
 
 # A batch is checked message by message.
 send([call(10, "shell"), call(11, "read_file", {"path": "/srv/b"}), {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "shell"}}])
-answers = sorted((p.stdout.readline() for _ in range(2)), key=lambda line: json.loads(line)["id"])
-denied(answers[0], 10, "tools.deny")
-assert json.loads(answers[1])["id"] == 11 and "done" in answers[1], answers
+# What was denied of it comes in a batch, with the server's answer or, as this one sends no batch, beside it.
+answers = [p.stdout.readline() for _ in range(2)]
+refused, = (a for line in answers if isinstance(a := json.loads(line), list))
+assert len(refused) == 1, answers
+denied(json.dumps(refused[0]), 10, "tools.deny")
+assert any('"id" :  11' in a and "done" in a for a in answers), answers
 
 if in_run:
     denied(ask(call(12, "write_file", {"path": "/run/forbidden"})), 12, "of_the_run")

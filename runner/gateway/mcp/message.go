@@ -14,6 +14,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/assay-run/assay-run/runner/agentlog"
+	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/policy"
 )
 
@@ -22,7 +23,8 @@ const (
 	codeParse          = -32700
 	codeInvalidRequest = -32600
 	codeInvalidParams  = -32602
-	codeDenied         = -32001
+	codeInternal       = -32603
+	codeDenied         = -32010 // -32001 is a time-out to the clients of MCP's own SDKs
 )
 
 // message is a JSON-RPC message, as far as the proxy looks at it.
@@ -206,44 +208,17 @@ func idKey(id jsontext.Value) string {
 	return idText(id)
 }
 
-// filter leaves the tools that may not be called out of the answer to
-// tools/list. All other bytes of the answer stay.
-func (p *Proxy) filter(raw, result jsontext.Value) (jsontext.Value, bool) {
-	var r struct {
-		Tools []jsontext.Value `json:"tools"`
+// unreadable is what the two sides are told of a message of the client that is not
+// valid JSON, or says one thing twice: who waits for an answer gets it by its id.
+func unreadable(line []byte, why error) (toClient, toServer []byte) {
+	id, response := idOf(line)
+	text := errorResponse(id, codeParse, "assay-run: "+why.Error(), nil)
+	if id != nil && response {
+		return nil, text
 	}
-	if result.Kind() != '{' || json.Unmarshal(result, &r) != nil {
-		return nil, false
-	}
-	kept := make([]jsontext.Value, 0, len(r.Tools))
-	for _, t := range r.Tools {
-		var tool struct {
-			Name string `json:"name"`
-		}
-		if json.Unmarshal(t, &tool) != nil || !p.rules.Forbidden(tool.Name) {
-			kept = append(kept, t)
-		}
-	}
-	if len(kept) == len(r.Tools) {
-		return nil, false
-	}
-	// The array's place in the message is found by its own decoder.
-	d := jsontext.NewDecoder(bytes.NewReader(raw))
-	for {
-		if d.StackPointer() == "/result/tools" && d.PeekKind() == '[' {
-			if k, n := d.StackIndex(d.StackDepth()); k == '{' && n%2 == 1 {
-				v, err := d.ReadValue()
-				if err != nil {
-					return nil, false
-				}
-				end := d.InputOffset()
-				out := append([]byte{}, raw[:end-int64(len(v))]...)
-				out = append(out, join(kept)...)
-				return append(out, raw[end:]...), true
-			}
-		}
-		if _, err := d.ReadToken(); err != nil {
-			return nil, false
-		}
-	}
+	return text, nil
 }
+
+// idOf is the id that a message has, as far as it can be read, and whether it is a
+// response.
+func idOf(line []byte) (id jsontext.Value, response bool) { return rpc.IDOf(line) }

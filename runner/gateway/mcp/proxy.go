@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/policy"
@@ -18,15 +17,13 @@ import (
 // MaxLine bounds a message of either side, in bytes.
 const MaxLine = 64 << 20
 
-// maxPending bounds the requests that the proxy remembers until their answer.
-const maxPending = 10_000
-
 // Config says what a Proxy checks and where it reports.
 type Config struct {
-	// Policy is in force for every tools/call; nil forbids nothing.
-	Policy *policy.File
-	// Decisions gets a line for each tools/call, in one write; nil gets none.
-	// A call whose decision cannot be written is denied.
+	// Rules are in force for every request of a client and of the server; they may
+	// be shared by several proxies. Nil forbids nothing.
+	Rules *Rules
+	// Decisions gets a line for each decision, in one write; nil gets none. A call
+	// whose decision cannot be written is denied.
 	Decisions io.Writer
 	// Source is the source of the decision events, a URI.
 	Source string
@@ -36,25 +33,37 @@ type Config struct {
 	Warn func(message string)
 }
 
+// Rules are a policy in force, and the tools as they were first listed. They are
+// safe for concurrent use.
+type Rules struct {
+	set   *policy.Set
+	began time.Time
+	pins  pins
+}
+
+// NewRules puts a policy in force; a nil file forbids nothing. With changes, a
+// tool may be called that is not what it was when it was first listed.
+func NewRules(file *policy.File, changes bool) *Rules {
+	return &Rules{set: policy.NewSet(file), began: time.Now(), pins: pins{off: changes}}
+}
+
 // Proxy relays between one client and one server.
 type Proxy struct {
 	cfg   Config
-	rules *policy.Set
-	began time.Time
+	rules *Rules
 
 	toClient, toServer lockedWriter
 
-	mu    sync.Mutex
-	lists map[string]bool    // ids of tools/list requests on their way
-	calls map[string]*ticket // ids of tools/call requests, and the run's for them
+	mu      sync.Mutex
+	pending map[string]*pending // the client's requests that have no answer yet, by id
 }
 
 // New makes a proxy.
 func New(cfg Config) *Proxy {
-	return &Proxy{
-		cfg: cfg, rules: policy.NewSet(cfg.Policy), began: time.Now(),
-		lists: map[string]bool{}, calls: map[string]*ticket{},
+	if cfg.Rules == nil {
+		cfg.Rules = NewRules(nil, false)
 	}
+	return &Proxy{cfg: cfg, rules: cfg.Rules, pending: map[string]*pending{}}
 }
 
 // lockedWriter writes whole lines.
@@ -64,24 +73,48 @@ type lockedWriter struct {
 }
 
 func (w *lockedWriter) line(b []byte) error {
+	if b == nil {
+		return nil
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, err := w.w.Write(append(b, '\n'))
 	return err
 }
 
-// Relay relays until the server closes its output. When the client is done,
-// closeServer is called, and the server's last words are still relayed.
-func (p *Proxy) Relay(clientIn io.Reader, clientOut io.Writer, serverIn io.Writer, serverOut io.Reader, closeServer func()) error {
-	p.toClient.w, p.toServer.w = clientOut, serverIn
+// Relay relays until the server closes its output. When the client is done, the
+// server's input is closed, and its last words are still relayed; a server that
+// has none for ten seconds and does not end is ended.
+func (p *Proxy) Relay(clientIn io.Reader, clientOut io.Writer, server *Server) error {
+	p.toClient.w, p.toServer.w = clientOut, server.In
+	alive := make(chan struct{}, 1)
+	done := make(chan struct{})
+	defer close(done)
 	go func() {
 		if err := eachLine(clientIn, p.fromClient); err != nil {
 			p.warn("read from the client: " + err.Error())
 			p.toClient.line(errorResponse(nil, codeInvalidRequest, "assay-run: "+err.Error(), nil)) // if it is still there
 		}
-		closeServer()
+		server.In.Close()
+		for quiet := false; !quiet; {
+			select {
+			case <-alive:
+			case <-done:
+				return
+			case <-time.After(quietGrace):
+				quiet = !p.waiting()
+			}
+		}
+		server.Close()
 	}()
-	if err := eachLine(serverOut, p.fromServer); err != nil {
+	err := eachLine(server.Out, func(line []byte) error {
+		select {
+		case alive <- struct{}{}:
+		default:
+		}
+		return p.fromServer(line)
+	})
+	if err != nil {
 		return fmt.Errorf("read from the MCP server: %w", err)
 	}
 	return nil
@@ -119,151 +152,154 @@ func eachLine(r io.Reader, f func(line []byte) error) error {
 func (p *Proxy) fromClient(line []byte) error {
 	list, batch, err := split(line)
 	if err != nil {
-		return p.toClient.line(errorResponse(nil, codeParse, "assay-run: "+err.Error(), nil))
+		toClient, toServer := unreadable(line, err)
+		return errors.Join(p.toClient.line(toClient), p.toServer.line(toServer))
 	}
+	if batch && len(list) == 0 {
+		return p.toClient.line(errorResponse(nil, codeInvalidRequest, "assay-run: a batch must not be empty", nil))
+	}
+	b := &answers{}
 	var kept []jsontext.Value
 	for _, one := range list {
-		if answer, refused := p.check(one); refused {
-			if answer != nil {
-				if err := p.toClient.line(answer); err != nil {
-					return err
-				}
+		answer, pass := p.check(one, b)
+		if pass {
+			kept = append(kept, one)
+		} else if answer != nil {
+			b.denied = append(b.denied, answer)
+		}
+	}
+	switch {
+	case !batch && len(kept) == 0:
+		if len(b.denied) > 0 {
+			return p.toClient.line(b.denied[0])
+		}
+		return nil
+	case !batch:
+		return p.toServer.line(line)
+	}
+	if answer := b.rest(&p.mu, 0); answer != nil {
+		if err := p.toClient.line(answer); err != nil {
+			return err
+		}
+	}
+	switch len(kept) {
+	case 0:
+		return nil
+	case len(list):
+		return p.toServer.line(line)
+	}
+	return p.toServer.line(join(kept))
+}
+
+// check tells whether a message of the client may reach the server, and what the
+// client gets instead.
+func (p *Proxy) check(raw jsontext.Value, b *answers) (answer []byte, pass bool) {
+	m, err := decode(raw)
+	if err != nil {
+		return errorResponse(m.ID, codeInvalidRequest, "assay-run: "+err.Error(), nil), false
+	}
+	if m.Method == "" {
+		return nil, true // an answer to the server
+	}
+	if m.Method == "notifications/cancelled" {
+		p.cancelled(m)
+	}
+	r := &pending{method: m.Method, batch: b}
+	if answer, ok := p.expect(m, r); !ok {
+		return answer, false
+	}
+	if m.Method == "tools/call" {
+		answer, pass = p.call(m, r)
+	} else {
+		answer, pass = p.access(m)
+	}
+	if !pass {
+		p.take(m.ID)
+	} else if m.ID != nil {
+		b.open++
+	}
+	return answer, pass
+}
+
+// fromServer handles one line of the server.
+func (p *Proxy) fromServer(line []byte) error {
+	list, batch, err := split(line)
+	if err != nil {
+		return p.garbled(line, err)
+	}
+	var kept []jsontext.Value
+	var extra []byte
+	changed := false
+	for _, one := range list {
+		m, err := decode(one)
+		if err != nil {
+			changed = true
+			if err := p.garbled(one, err); err != nil {
+				return err
 			}
 			continue
+		}
+		switch {
+		case m.Method != "":
+			if answer, pass := p.serverAsks(m); !pass {
+				changed = true
+				if err := p.toServer.line(answer); err != nil {
+					return err
+				}
+				continue
+			}
+		case m.ID != nil:
+			r := p.take(m.ID)
+			if r == nil {
+				break
+			}
+			if filtered, ok := p.filter(r.method, one, m.Result); ok {
+				one, changed = filtered, true
+			}
+			if r.ticket != nil {
+				p.cfg.Run.finished(r.ticket, m)
+			}
+			extra = r.batch.rest(&p.mu, 1)
+			if batch && extra != nil {
+				var more []jsontext.Value
+				more, _, _ = split(extra)
+				kept, extra, changed = append(kept, more...), nil, true
+			}
 		}
 		kept = append(kept, one)
 	}
 	switch {
 	case len(kept) == 0:
-		return nil
-	case len(kept) == len(list):
-		return p.toServer.line(line)
+	case !changed:
+		err = p.toClient.line(line)
 	case batch:
-		return p.toServer.line(join(kept))
+		err = p.toClient.line(join(kept))
+	default:
+		err = p.toClient.line(kept[0])
+	}
+	return errors.Join(err, p.toClient.line(extra))
+}
+
+// garbled handles what the server said and nobody can read for sure. It is never
+// passed on: if it answers a request, that gets an error; if it asks something,
+// the server is told.
+func (p *Proxy) garbled(raw []byte, why error) error {
+	id, response := idOf(raw)
+	if id != nil && response {
+		if r := p.take(id); r != nil {
+			failure := errorResponse(id, codeInternal, "assay-run: the MCP server's answer cannot be read: "+why.Error(), nil)
+			if r.ticket != nil {
+				m, _ := decode(failure)
+				p.cfg.Run.finished(r.ticket, m)
+			}
+			return errors.Join(p.toClient.line(failure), p.toClient.line(r.batch.rest(&p.mu, 1)))
+		}
+	}
+	p.warn("a message of the MCP server cannot be read and was not passed on: " + why.Error())
+	if id != nil && !response {
+		return p.toServer.line(errorResponse(id, codeParse, "assay-run: "+why.Error(), nil))
 	}
 	return nil
-}
-
-// check tells whether a message of the client must not reach the server, and
-// what the client gets instead.
-func (p *Proxy) check(raw jsontext.Value) (answer []byte, refused bool) {
-	m, err := decode(raw)
-	if err != nil {
-		return errorResponse(m.ID, codeInvalidRequest, "assay-run: "+err.Error(), nil), true
-	}
-	switch m.Method {
-	case "tools/list":
-		p.remember(p.lists, m.ID)
-	case "tools/call":
-		return p.call(m)
-	case "notifications/cancelled":
-		p.cancelled(m)
-	}
-	return nil, false
-}
-
-func (p *Proxy) remember(set map[string]bool, id jsontext.Value) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if id != nil && len(set) < maxPending {
-		set[idKey(id)] = true
-	}
-}
-
-// call decides a tools/call.
-func (p *Proxy) call(m *message) (answer []byte, refused bool) {
-	c, err := decodeCall(m)
-	if err != nil {
-		return errorResponse(m.ID, codeInvalidParams, "assay-run: "+err.Error(), nil), true
-	}
-	if m.ID == nil {
-		return nil, true // nobody could be told what came of it
-	}
-	p.mu.Lock()
-	_, twice := p.calls[idKey(m.ID)]
-	full := len(p.calls) >= maxPending
-	p.mu.Unlock()
-	switch {
-	case twice:
-		return errorResponse(m.ID, codeInvalidRequest, "assay-run: another call with this id is in flight", nil), true
-	case full:
-		return errorResponse(m.ID, codeDenied, fmt.Sprintf("assay-run: more than %d calls in flight", maxPending), nil), true
-	}
-	found := p.rules.Check(&policy.Call{Tool: c.Name, Params: c.Arguments, Now: time.Since(p.began)})
-	if err := p.logDecision(c, found); err != nil {
-		p.warn(err.Error())
-		return errorResponse(m.ID, codeDenied, "assay-run: the decision about this call could not be recorded, so it is denied", nil), true
-	}
-	if len(found) > 0 {
-		p.cfg.Run.denied(c, found[0])
-		return denial(m.ID, found), true
-	}
-	ticket, rejection := p.cfg.Run.propose(c, p.warn)
-	if rejection != "" {
-		return errorResponse(m.ID, codeDenied, "denied by the run's policy: "+rejection, nil), true
-	}
-	p.mu.Lock()
-	p.calls[idKey(m.ID)] = ticket
-	p.mu.Unlock()
-	return nil, false
-}
-
-// cancelled forgets a call that the client takes back: the server need not answer
-// it any more.
-func (p *Proxy) cancelled(m *message) {
-	var params struct {
-		ID jsontext.Value `json:"requestId"`
-	}
-	if m.Params.Kind() != '{' || json.Unmarshal(m.Params, &params) != nil {
-		return
-	}
-	if t, waiting := p.take(params.ID); waiting {
-		p.cfg.Run.cancelled(t)
-	}
-}
-
-// take forgets a call on its way, and tells whether it was one.
-func (p *Proxy) take(id jsontext.Value) (t *ticket, waiting bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t, waiting = p.calls[idKey(id)]
-	delete(p.calls, idKey(id))
-	return t, waiting
-}
-
-// fromServer handles one line of the server. What cannot be parsed goes on as
-// it is: the client is not ours to protect from its server.
-func (p *Proxy) fromServer(line []byte) error {
-	list, batch, err := split(line)
-	if err != nil {
-		return p.toClient.line(line)
-	}
-	changed := false
-	for i, one := range list {
-		m, err := decode(one)
-		if err != nil || m.Method != "" || m.ID == nil {
-			continue
-		}
-		id := idKey(m.ID)
-		p.mu.Lock()
-		isList := p.lists[id]
-		delete(p.lists, id)
-		p.mu.Unlock()
-		if isList {
-			if filtered, ok := p.filter(one, m.Result); ok {
-				list[i], changed = filtered, true
-			}
-		} else if t, isCall := p.take(m.ID); isCall {
-			p.cfg.Run.finished(t, m)
-		}
-	}
-	switch {
-	case !changed:
-		return p.toClient.line(line)
-	case batch:
-		return p.toClient.line(join(list))
-	}
-	return p.toClient.line(list[0])
 }
 
 func (p *Proxy) warn(message string) {

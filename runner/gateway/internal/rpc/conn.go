@@ -199,7 +199,7 @@ func (c *Conn) handle(m message, by *reader) {
 	f, failure := decodeFrame(m.raw, c.server.limits.Depth)
 	if failure != nil {
 		c.server.refused.Add(1)
-		id, response := idOf(m.raw)
+		id, response := IDOf(m.raw)
 		if response {
 			c.spoiled(id, failure)
 			id = nil // it is one of ours

@@ -84,10 +84,10 @@ func decodeFrame(b []byte, maxDepth int) (*frame, *Error) {
 	return m, nil
 }
 
-// idOf finds the id of a message that decodeFrame refuses, so that whoever waits
+// IDOf finds the id of a message that decodeFrame refuses, so that whoever waits
 // for it is told: the client, or for a response the call that it answers. It looks
 // as far as the message is JSON.
-func idOf(b []byte) (id jsontext.Value, response bool) {
+func IDOf(b []byte) (id jsontext.Value, response bool) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
 		return nil, false

@@ -1,0 +1,96 @@
+package mcp
+
+import (
+	"errors"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner/policy"
+)
+
+// target is what a request that is no tools/call asks for, as the policy names it.
+func target(m *message) (kind policy.Kind, name string, err error) {
+	var p struct {
+		URI  *string        `json:"uri"`
+		Name *string        `json:"name"`
+		Ref  jsontext.Value `json:"ref"`
+	}
+	switch m.Method {
+	case "resources/read", "resources/subscribe", "resources/unsubscribe":
+		kind = policy.Resources
+	case "prompts/get":
+		kind = policy.Prompts
+	case "completion/complete":
+	default:
+		return "", "", nil
+	}
+	if m.Params.Kind() != '{' {
+		return "", "", errors.New(m.Method + " needs params")
+	}
+	if err := exactKeys(m.Params, "uri", "name", "ref"); err != nil {
+		return "", "", err
+	}
+	if json.Unmarshal(m.Params, &p) != nil {
+		return "", "", errors.New(m.Method + ": params cannot be read")
+	}
+	if m.Method == "completion/complete" {
+		if p.Ref.Kind() != '{' || exactKeys(p.Ref, "uri", "name") != nil || json.Unmarshal(p.Ref, &p) != nil {
+			return "", "", errors.New("completion/complete: ref cannot be read")
+		}
+		if kind = policy.Prompts; p.URI != nil {
+			kind = policy.Resources
+		}
+	}
+	switch {
+	case kind == policy.Resources && p.URI != nil:
+		return kind, *p.URI, nil
+	case kind == policy.Prompts && p.Name != nil:
+		return kind, *p.Name, nil
+	}
+	return "", "", errors.New(m.Method + ": it does not say of what")
+}
+
+// access decides a request for a resource or a prompt; others pass.
+func (p *Proxy) access(m *message) (answer []byte, pass bool) {
+	kind, name, err := target(m)
+	if err != nil {
+		return errorResponse(m.ID, codeInvalidParams, "assay-run: "+err.Error(), nil), false
+	}
+	if kind == "" {
+		return nil, true
+	}
+	return p.decide(m, kind, name)
+}
+
+// serverAsks decides a request of the server to the client, by its method:
+// sampling/createMessage, elicitation/create, roots/list. What it only notifies
+// passes.
+func (p *Proxy) serverAsks(m *message) (answer []byte, pass bool) {
+	if m.ID == nil || m.Method == "ping" {
+		return nil, true
+	}
+	return p.decide(m, policy.ServerRequests, m.Method)
+}
+
+func (p *Proxy) decide(m *message, kind policy.Kind, name string) (answer []byte, pass bool) {
+	found := p.rules.set.CheckName(kind, name)
+	if len(found) == 0 && !p.rules.set.Lists(kind) {
+		return nil, true // nothing was decided
+	}
+	c := &toolCall{Name: m.Method + " " + name, id: idText(m.ID)}
+	if kind == policy.ServerRequests {
+		c.Name = name
+	}
+	if err := p.logDecision(c, found); err != nil {
+		p.warn(err.Error())
+		return errorResponse(m.ID, codeDenied, "assay-run: the decision about this request could not be recorded, so it is denied", nil), false
+	}
+	if len(found) > 0 {
+		if m.ID == nil {
+			return nil, false
+		}
+		return denial(m.ID, found), false
+	}
+	return nil, true
+}

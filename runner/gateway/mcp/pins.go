@@ -1,0 +1,63 @@
+package mcp
+
+import (
+	"crypto/sha256"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner/policy"
+)
+
+// maxPins bounds the tools that are remembered as they were first listed.
+const maxPins = 10_000
+
+// changedRule is the rule that denies a tool that changed.
+const changedRule = "tools.changed"
+
+// pins remember each tool as it was first listed, with description and schema: a
+// server must not turn a tool that somebody has looked at into another one.
+type pins struct {
+	off bool
+
+	mu    sync.Mutex
+	first map[string][sha256.Size]byte
+	other map[string]bool // tools that are not what they were
+}
+
+// list takes note of a listed tool, and tells whether it is what it was. news: it
+// was until now.
+func (p *pins) list(name string, tool jsontext.Value) (same, news bool) {
+	text := tool.Clone()
+	if p.off || text.Canonicalize() != nil {
+		return true, false
+	}
+	sum := sha256.Sum256(text)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.first == nil {
+		p.first, p.other = map[string][sha256.Size]byte{}, map[string]bool{}
+	}
+	first, known := p.first[name]
+	switch {
+	case !known && len(p.first) < maxPins:
+		p.first[name] = sum
+		return true, false
+	case !known:
+		return false, false
+	case first == sum && !p.other[name]:
+		return true, false
+	}
+	news = !p.other[name]
+	p.other[name] = true
+	return false, news
+}
+
+// changed tells whether a tool is not what it was when it was first listed.
+func (p *pins) changed(name string) (policy.Violation, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return policy.Violation{
+		Rule: changedRule, Kind: policy.DenyTool, Reason: "the server changed the tool after it was first listed",
+	}, p.other[name]
+}
