@@ -189,9 +189,9 @@ func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schem
 		}
 	}
 	h.Schema, h.RunID, h.Platform = schema.ObservationHealthV0, r.run.RunID, r.run.Platform
-	h.KernelLayer = schema.PartialRingbufDrops
+	h.SetKernelLayer(schema.PartialRingbufDrops)
 	if r.scans[schema.KernelPath].lines == 0 && h.RingbufDrops == 0 || h.Platform != "linux" {
-		h.KernelLayer = schema.Absent
+		h.SetKernelLayer(schema.Absent)
 		h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope = schema.Absent, schema.NotApplicable
 		if !slices.ContainsFunc(h.Notes, func(n string) bool { return strings.HasPrefix(n, "contract_only_mode:") }) {
 			h.Notes = append(h.Notes, "contract_only_mode: no kernel events were recorded")

@@ -127,6 +127,7 @@ func (v *verifier) health(f facts) {
 	absent := h.KernelLayer == schema.Absent
 	complete := h.KernelLayer == schema.Complete
 	rule(h.RingbufDrops > 0 && h.KernelLayer != schema.PartialRingbufDrops, "%d ringbuf drops, and kernel_layer is %s", h.RingbufDrops, h.KernelLayer)
+	rule(h.KernelState != "" && h.KernelState != schema.KernelState(h.KernelLayer), "kernel_state is %s, and kernel_layer is %s", h.KernelState, h.KernelLayer)
 	rule(h.Platform != "linux" && !absent, "kernel_layer is %s on %s", h.KernelLayer, h.Platform)
 	rule(absent && h.NetworkProtocolCoverage != schema.Absent, "kernel_layer is absent, and network_protocol_coverage is %s", h.NetworkProtocolCoverage)
 	rule(absent && h.NetworkEndpointClaimScope != schema.NotApplicable, "kernel_layer is absent, and network_endpoint_claim_scope is %s", h.NetworkEndpointClaimScope)

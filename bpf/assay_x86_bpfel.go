@@ -53,7 +53,7 @@ type AssayOwner struct {
 	Tgid   uint32
 	Tid    uint32
 	Ppid   uint32
-	Pad    uint32
+	Exec   uint32
 }
 
 type AssayPlaceOf struct {
@@ -61,8 +61,6 @@ type AssayPlaceOf struct {
 	Fd      uint32
 	Hash    uint32
 	HangsOn uint64
-	Flags   uint32
-	Below   uint32
 }
 
 type AssayRecord struct {
@@ -153,46 +151,58 @@ type AssayTraffic struct {
 	Cgroup  uint64
 }
 
+type AssayUringOp struct {
+	_    structs.HostLayout
+	How  uint8
+	Kind uint8
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	AssayMapCounters    = "counters"
-	AssayMapEndpoints   = "endpoints"
-	AssayMapEpochs      = "epochs"
-	AssayMapHomes       = "homes"
-	AssayMapMembers     = "members"
-	AssayMapNumbers     = "numbers"
-	AssayMapOwners      = "owners"
-	AssayMapPendings    = "pendings"
-	AssayMapRings       = "rings"
-	AssayMapScopes      = "scopes"
-	AssayMapScratches   = "scratches"
-	AssayMapSessions    = "sessions"
-	AssayMapSlots       = "slots"
-	AssayProgBind4      = "bind4"
-	AssayProgBind6      = "bind6"
-	AssayProgConnect4   = "connect4"
-	AssayProgConnect6   = "connect6"
-	AssayProgExeced     = "execed"
-	AssayProgExited     = "exited"
-	AssayProgForked     = "forked"
-	AssayProgLocate     = "locate"
-	AssayProgMoved      = "moved"
-	AssayProgSendmsg4   = "sendmsg4"
-	AssayProgSendmsg6   = "sendmsg6"
-	AssayProgSettled    = "settled"
-	AssayProgSkbIn      = "skb_in"
-	AssayProgSkbOut     = "skb_out"
-	AssayProgSubmitted  = "submitted"
-	AssayProgSysExit    = "sys_exit"
-	AssayVarCacheAt     = "cache_at"
-	AssayVarCacheShift  = "cache_shift"
-	AssayVarMountedBit  = "mounted_bit"
-	AssayVarSeed        = "seed"
-	AssayVarSharedTypes = "shared_types"
-	AssayVarSyscalls    = "syscalls"
-	AssayVarSyscalls32  = "syscalls32"
+	AssayMapAccepts        = "accepts"
+	AssayMapCounters       = "counters"
+	AssayMapEndpoints      = "endpoints"
+	AssayMapEpochs         = "epochs"
+	AssayMapHomes          = "homes"
+	AssayMapMembers        = "members"
+	AssayMapNumbers        = "numbers"
+	AssayMapOwners         = "owners"
+	AssayMapPendings       = "pendings"
+	AssayMapRequests       = "requests"
+	AssayMapRings          = "rings"
+	AssayMapScopes         = "scopes"
+	AssayMapScratches      = "scratches"
+	AssayMapSessions       = "sessions"
+	AssayMapSlots          = "slots"
+	AssayMapUringAddresses = "uring_addresses"
+	AssayProgBind4         = "bind4"
+	AssayProgBind6         = "bind6"
+	AssayProgCompleted     = "completed"
+	AssayProgConnect4      = "connect4"
+	AssayProgConnect6      = "connect6"
+	AssayProgExeced        = "execed"
+	AssayProgExited        = "exited"
+	AssayProgForked        = "forked"
+	AssayProgLocate        = "locate"
+	AssayProgMoved         = "moved"
+	AssayProgSendmsg4      = "sendmsg4"
+	AssayProgSendmsg6      = "sendmsg6"
+	AssayProgSettled       = "settled"
+	AssayProgSkbIn         = "skb_in"
+	AssayProgSkbOut        = "skb_out"
+	AssayProgSubmitted     = "submitted"
+	AssayProgSysExit       = "sys_exit"
+	AssayVarCacheAt        = "cache_at"
+	AssayVarCacheShift     = "cache_shift"
+	AssayVarCompleteArgs   = "complete_args"
+	AssayVarMountedBit     = "mounted_bit"
+	AssayVarSeed           = "seed"
+	AssayVarSharedTypes    = "shared_types"
+	AssayVarSyscalls       = "syscalls"
+	AssayVarSyscalls32     = "syscalls32"
+	AssayVarUringOps       = "uring_ops"
 )
 
 // LoadAssay returns the embedded CollectionSpec for Assay.
@@ -239,6 +249,7 @@ type AssaySpecs struct {
 type AssayProgramSpecs struct {
 	Bind4     *ebpf.ProgramSpec `ebpf:"bind4"`
 	Bind6     *ebpf.ProgramSpec `ebpf:"bind6"`
+	Completed *ebpf.ProgramSpec `ebpf:"completed"`
 	Connect4  *ebpf.ProgramSpec `ebpf:"connect4"`
 	Connect6  *ebpf.ProgramSpec `ebpf:"connect6"`
 	Execed    *ebpf.ProgramSpec `ebpf:"execed"`
@@ -259,32 +270,37 @@ type AssayProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type AssayMapSpecs struct {
-	Counters  *ebpf.MapSpec `ebpf:"counters"`
-	Endpoints *ebpf.MapSpec `ebpf:"endpoints"`
-	Epochs    *ebpf.MapSpec `ebpf:"epochs"`
-	Homes     *ebpf.MapSpec `ebpf:"homes"`
-	Members   *ebpf.MapSpec `ebpf:"members"`
-	Numbers   *ebpf.MapSpec `ebpf:"numbers"`
-	Owners    *ebpf.MapSpec `ebpf:"owners"`
-	Pendings  *ebpf.MapSpec `ebpf:"pendings"`
-	Rings     *ebpf.MapSpec `ebpf:"rings"`
-	Scopes    *ebpf.MapSpec `ebpf:"scopes"`
-	Scratches *ebpf.MapSpec `ebpf:"scratches"`
-	Sessions  *ebpf.MapSpec `ebpf:"sessions"`
-	Slots     *ebpf.MapSpec `ebpf:"slots"`
+	Accepts        *ebpf.MapSpec `ebpf:"accepts"`
+	Counters       *ebpf.MapSpec `ebpf:"counters"`
+	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
+	Epochs         *ebpf.MapSpec `ebpf:"epochs"`
+	Homes          *ebpf.MapSpec `ebpf:"homes"`
+	Members        *ebpf.MapSpec `ebpf:"members"`
+	Numbers        *ebpf.MapSpec `ebpf:"numbers"`
+	Owners         *ebpf.MapSpec `ebpf:"owners"`
+	Pendings       *ebpf.MapSpec `ebpf:"pendings"`
+	Requests       *ebpf.MapSpec `ebpf:"requests"`
+	Rings          *ebpf.MapSpec `ebpf:"rings"`
+	Scopes         *ebpf.MapSpec `ebpf:"scopes"`
+	Scratches      *ebpf.MapSpec `ebpf:"scratches"`
+	Sessions       *ebpf.MapSpec `ebpf:"sessions"`
+	Slots          *ebpf.MapSpec `ebpf:"slots"`
+	UringAddresses *ebpf.MapSpec `ebpf:"uring_addresses"`
 }
 
 // AssayVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type AssayVariableSpecs struct {
-	CacheAt     *ebpf.VariableSpec `ebpf:"cache_at"`
-	CacheShift  *ebpf.VariableSpec `ebpf:"cache_shift"`
-	MountedBit  *ebpf.VariableSpec `ebpf:"mounted_bit"`
-	Seed        *ebpf.VariableSpec `ebpf:"seed"`
-	SharedTypes *ebpf.VariableSpec `ebpf:"shared_types"`
-	Syscalls    *ebpf.VariableSpec `ebpf:"syscalls"`
-	Syscalls32  *ebpf.VariableSpec `ebpf:"syscalls32"`
+	CacheAt      *ebpf.VariableSpec `ebpf:"cache_at"`
+	CacheShift   *ebpf.VariableSpec `ebpf:"cache_shift"`
+	CompleteArgs *ebpf.VariableSpec `ebpf:"complete_args"`
+	MountedBit   *ebpf.VariableSpec `ebpf:"mounted_bit"`
+	Seed         *ebpf.VariableSpec `ebpf:"seed"`
+	SharedTypes  *ebpf.VariableSpec `ebpf:"shared_types"`
+	Syscalls     *ebpf.VariableSpec `ebpf:"syscalls"`
+	Syscalls32   *ebpf.VariableSpec `ebpf:"syscalls32"`
+	UringOps     *ebpf.VariableSpec `ebpf:"uring_ops"`
 }
 
 // AssayObjects contains all objects after they have been loaded into the kernel.
@@ -307,23 +323,27 @@ func (o *AssayObjects) Close() error {
 //
 // It can be passed to LoadAssayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type AssayMaps struct {
-	Counters  *ebpf.Map `ebpf:"counters"`
-	Endpoints *ebpf.Map `ebpf:"endpoints"`
-	Epochs    *ebpf.Map `ebpf:"epochs"`
-	Homes     *ebpf.Map `ebpf:"homes"`
-	Members   *ebpf.Map `ebpf:"members"`
-	Numbers   *ebpf.Map `ebpf:"numbers"`
-	Owners    *ebpf.Map `ebpf:"owners"`
-	Pendings  *ebpf.Map `ebpf:"pendings"`
-	Rings     *ebpf.Map `ebpf:"rings"`
-	Scopes    *ebpf.Map `ebpf:"scopes"`
-	Scratches *ebpf.Map `ebpf:"scratches"`
-	Sessions  *ebpf.Map `ebpf:"sessions"`
-	Slots     *ebpf.Map `ebpf:"slots"`
+	Accepts        *ebpf.Map `ebpf:"accepts"`
+	Counters       *ebpf.Map `ebpf:"counters"`
+	Endpoints      *ebpf.Map `ebpf:"endpoints"`
+	Epochs         *ebpf.Map `ebpf:"epochs"`
+	Homes          *ebpf.Map `ebpf:"homes"`
+	Members        *ebpf.Map `ebpf:"members"`
+	Numbers        *ebpf.Map `ebpf:"numbers"`
+	Owners         *ebpf.Map `ebpf:"owners"`
+	Pendings       *ebpf.Map `ebpf:"pendings"`
+	Requests       *ebpf.Map `ebpf:"requests"`
+	Rings          *ebpf.Map `ebpf:"rings"`
+	Scopes         *ebpf.Map `ebpf:"scopes"`
+	Scratches      *ebpf.Map `ebpf:"scratches"`
+	Sessions       *ebpf.Map `ebpf:"sessions"`
+	Slots          *ebpf.Map `ebpf:"slots"`
+	UringAddresses *ebpf.Map `ebpf:"uring_addresses"`
 }
 
 func (m *AssayMaps) Close() error {
 	return _AssayClose(
+		m.Accepts,
 		m.Counters,
 		m.Endpoints,
 		m.Epochs,
@@ -332,11 +352,13 @@ func (m *AssayMaps) Close() error {
 		m.Numbers,
 		m.Owners,
 		m.Pendings,
+		m.Requests,
 		m.Rings,
 		m.Scopes,
 		m.Scratches,
 		m.Sessions,
 		m.Slots,
+		m.UringAddresses,
 	)
 }
 
@@ -344,13 +366,15 @@ func (m *AssayMaps) Close() error {
 //
 // It can be passed to LoadAssayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type AssayVariables struct {
-	CacheAt     *ebpf.Variable `ebpf:"cache_at"`
-	CacheShift  *ebpf.Variable `ebpf:"cache_shift"`
-	MountedBit  *ebpf.Variable `ebpf:"mounted_bit"`
-	Seed        *ebpf.Variable `ebpf:"seed"`
-	SharedTypes *ebpf.Variable `ebpf:"shared_types"`
-	Syscalls    *ebpf.Variable `ebpf:"syscalls"`
-	Syscalls32  *ebpf.Variable `ebpf:"syscalls32"`
+	CacheAt      *ebpf.Variable `ebpf:"cache_at"`
+	CacheShift   *ebpf.Variable `ebpf:"cache_shift"`
+	CompleteArgs *ebpf.Variable `ebpf:"complete_args"`
+	MountedBit   *ebpf.Variable `ebpf:"mounted_bit"`
+	Seed         *ebpf.Variable `ebpf:"seed"`
+	SharedTypes  *ebpf.Variable `ebpf:"shared_types"`
+	Syscalls     *ebpf.Variable `ebpf:"syscalls"`
+	Syscalls32   *ebpf.Variable `ebpf:"syscalls32"`
+	UringOps     *ebpf.Variable `ebpf:"uring_ops"`
 }
 
 // AssayPrograms contains all programs after they have been loaded into the kernel.
@@ -359,6 +383,7 @@ type AssayVariables struct {
 type AssayPrograms struct {
 	Bind4     *ebpf.Program `ebpf:"bind4"`
 	Bind6     *ebpf.Program `ebpf:"bind6"`
+	Completed *ebpf.Program `ebpf:"completed"`
 	Connect4  *ebpf.Program `ebpf:"connect4"`
 	Connect6  *ebpf.Program `ebpf:"connect6"`
 	Execed    *ebpf.Program `ebpf:"execed"`
@@ -379,6 +404,7 @@ func (p *AssayPrograms) Close() error {
 	return _AssayClose(
 		p.Bind4,
 		p.Bind6,
+		p.Completed,
 		p.Connect4,
 		p.Connect6,
 		p.Execed,

@@ -31,11 +31,11 @@ static __always_inline void key_who(struct scratch *s, u32 kind)
 	struct session *own = session(s->session);
 
 	s->lane = lane_of(kind);
-	s->key[0] = started(t);
-	s->key[1] = (u64)(u32)t->tgid << 32 | (u64)kind << 16 | (u16)s->nr | s->is32 << 15;
+	s->key[0] = s->is_other ? s->who.start : started(t);
+	s->key[1] = (u64)(s->is_other ? s->who.tgid : (u32)t->tgid) << 32 | (u64)kind << 16 | (u16)s->nr | s->is32 << 15;
 	s->key[6] = s->how << 20 ^ (s->ret < 0 ? (u64)-s->ret : 0);
 	/* A process that executes something else starts over. */
-	s->key[7] = (u64)t->self_exec_id << 32;
+	s->key[7] = (u64)(s->is_other ? s->who.exec : (u32)t->self_exec_id) << 32;
 	if (!own)
 		return;
 	s->key[7] ^= own->generation;
@@ -50,7 +50,7 @@ static __always_inline int flush(struct scratch *s, struct slot *e, u32 index)
 	if (!c)
 		return -1;
 	c->fired++;
-	begin(s, CTX_SYSCALL, K_REPEAT, H_FLUSH);
+	begin(s, s->context, K_REPEAT, H_FLUSH);
 	s->r.id = e->id;
 	s->r.slot = index;
 	s->r.arg[0] = e->count;

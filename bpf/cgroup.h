@@ -10,11 +10,6 @@
 
 /* Which process a socket's traffic belongs to: the one that connected it or
  * sent through it last. */
-struct owner {
-	u64 start, cgroup;
-	u32 tgid, tid, ppid, pad;
-};
-
 OF_SESSIONS(owners, BPF_MAP_TYPE_LRU_HASH, 2048, 0, 8, sizeof(struct owner));
 
 /* One more than the number of the session that these programs are attached for, by
@@ -136,15 +131,6 @@ int BPF_PROG(settled, struct sock *sk, int old, int state)
 	return 0;
 }
 
-static __always_inline void whose(struct owner *o, struct task_struct *t)
-{
-	o->start = started(t);
-	o->cgroup = bpf_get_current_cgroup_id();
-	o->tgid = t->tgid;
-	o->tid = t->pid;
-	o->ppid = BPF_CORE_READ(t, real_parent, tgid);
-}
-
 static __always_inline void put_address(u8 *to, struct bpf_sock_addr *ctx, u16 family)
 {
 	if (family == AF_INET) {
@@ -155,6 +141,28 @@ static __always_inline void put_address(u8 *to, struct bpf_sock_addr *ctx, u16 f
 		((u32 *)to)[2] = ctx->user_ip6[2];
 		((u32 *)to)[3] = ctx->user_ip6[3];
 	}
+}
+
+/* An address that an io_uring request came to. Its completion reports it, if one
+ * will come (later); of a worker's, which may be one that completes quietly, that
+ * is not known, and the address is reported at once. what is kind and hook. */
+static __always_inline int on_uring_address(u32 session, struct counter *c, struct owner *o, struct address *a, u64 cookie, int later, u32 what)
+{
+	u64 key = cookie | (u64)session << 48;
+	struct address *before = bpf_map_lookup_elem(&uring_addresses, &key), copy = *a;
+
+	if (before && before->pad != ADDRESS_TOLD && (before->rport != a->rport || __builtin_memcmp(before->remote, a->remote, 16))) {
+		count(c->fired);
+		emit_peer(session, c, o, before, what >> 16, what);
+	}
+	copy.pad = later ? 0 : ADDRESS_TOLD;
+	if (bpf_map_update_elem(&uring_addresses, &key, &copy, BPF_ANY))
+		later = 0;
+	if (later)
+		count(c->filtered);
+	else
+		emit_peer(session, c, o, a, what >> 16, what);
+	return 1;
 }
 
 static __always_inline int on_peer(struct bpf_sock_addr *ctx, u16 family, u16 kind, u16 hook)
@@ -184,11 +192,11 @@ static __always_inline int on_peer(struct bpf_sock_addr *ctx, u16 family, u16 ki
 	put_address(now.at.remote, ctx, family);
 	p = get_pending(at, tid);
 	if (t->flags & 0x10 /* PF_IO_WORKER */ || (p && p->uring)) {
-		/* No system call of its own will report this one. */
+		int later = p && p->uring == URING_TELLS;
+
 		if (p)
 			drop_pending(at, tid);
-		emit_peer(at, c, &o, &now.at, kind, hook);
-		return 1;
+		return on_uring_address(at, c, &o, &now.at, cookie, later, kind << 16 | hook);
 	}
 	if (p && p->set == SET_PEER && (p->at.rport != now.at.rport || p->at.family != family ||
 			    __builtin_memcmp(p->at.remote, now.at.remote, 16))) {
@@ -233,13 +241,13 @@ static __always_inline int on_bind(struct bpf_sock_addr *ctx, u16 family, u16 ho
 	put_address(now.at.local, ctx, family);
 	p = get_pending(at, tid);
 	if (t->flags & 0x10 /* PF_IO_WORKER */ || (p && p->uring)) {
+		int later = p && p->uring == URING_TELLS;
 		struct owner o = {};
 
 		if (p)
 			drop_pending(at, tid);
 		whose(&o, t);
-		emit_peer(at, c, &o, &now.at, K_BIND, hook);
-		return 1;
+		return on_uring_address(at, c, &o, &now.at, bpf_get_socket_cookie(ctx), later, K_BIND << 16 | hook);
 	}
 	count(c->filtered); /* the call's exit reports it */
 	if (put_pending(at, tid, &now))

@@ -277,9 +277,28 @@ struct socket {
 	struct sock *sk;
 };
 
+struct io_ring_ctx;
+
+struct io_cqe {
+	u64 user_data;
+	union {
+		u32 flags;
+		int fd;
+	};
+};
+
 struct io_kiocb {
 	u8 opcode;
+	u32 flags;
+	struct io_ring_ctx *ctx;
+	struct io_cqe cqe;
 	struct file *file;
+};
+
+struct io_uring_cqe {
+	u64 user_data;
+	s32 res;
+	u32 flags;
 };
 
 #if defined(__TARGET_ARCH_x86)

@@ -28,7 +28,7 @@ __noinline int on_path(struct scratch *s)
 
 	if (!s)
 		return 0;
-	kind = row(s)->kind;
+	kind = s->kind;
 	if (kind == K_EXEC_FAILED && s->ret >= 0)
 		return filter(s); /* sched_process_exec has it */
 	if (kind == K_UNLINK && row(s)->dfd != NOARG && s->arg[2] & 0x200)
@@ -71,7 +71,7 @@ __noinline int on_cwd(struct scratch *s)
 			s->how = arg(s, row(s)->fd);
 		return report_names(s);
 	}
-	if (row(s)->kind == K_CHROOT) {
+	if (s->kind == K_CHROOT) {
 		root_of(t, &p);
 		rearranged(s); /* the same names mean other files now */
 	} else
@@ -122,7 +122,7 @@ struct iocb {
 static long aio_request(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
-	struct counter *c = cell(s->session, row(s)->hook);
+	struct counter *c = cell(s->session, s->hook);
 	struct iocb b = {};
 	u32 size = s->is32 ? 4 : 8;
 	u64 at = 0, f;

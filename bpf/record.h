@@ -13,7 +13,7 @@ enum kind {
 	K_LISTEN, K_ACCEPT, K_SEND, K_DNS, K_TLS_HELLO, K_TRAFFIC, K_SETID, K_CAPSET, K_PTRACE, K_MOUNT, K_NAMESPACE,
 	K_BPF, K_MEMFD, K_MODULE, K_IOURING, K_IOURING_OP, K_LEFT_CGROUP, K_JOINED_CGROUP, K_COMPAT, K_UTIME,
 	K_CONNECT_RESULT,
-	K_EXEC_ARGS, K_EXEC_ENV, K_REPEAT,
+	K_EXEC_ARGS, K_EXEC_ENV, K_REPEAT, K_URING_DONE,
 };
 
 /* Hooks, in the order of kernel.hooks. One cell of counters for each, per CPU. */
@@ -58,6 +58,9 @@ enum {
 	B_IA32 = 1 << 13,
 	B_ADDRESS_FIRST = 1 << 15, /* S_ENV comes before S_NAME */
 	B_BASE_CUT = 1 << 16, /* a base directory's path was cut */
+	B_PENDING = 1 << 18, /* an io_uring request's: K_URING_DONE will tell how it ended */
+	B_URING = 1 << 19,   /* by io_uring rather than by a system call */
+	B_QUIET = 1 << 20,   /* B_PENDING, and nothing will tell if it succeeds */
 	B_UNRESOLVED = 1 << 17, /* a name's directory could not be told from the kernel's objects */
 	B_NO_BASE = 1 << 14, /* a directory that a name is relative to could not be found */
 };
@@ -180,5 +183,22 @@ struct traffic {
 };
 
 #define NSYS 512
+
+/* How to treat an operation of io_uring. */
+struct uring_op {
+	u8 how, kind;
+};
+
+enum uring_how {
+	U_UNKNOWN, /* not known to this build */
+	U_HARMLESS, /* touches no path and no peer */
+	U_NAMED,
+	U_WRITE,
+	U_FD,
+	U_SOCKET,
+	U_OTHER, /* known, and told of by its number alone */
+};
+
+#define NURING 256
 
 #endif

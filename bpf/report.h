@@ -25,11 +25,13 @@ static __always_inline u64 arg(struct scratch *s, u32 i)
  * that tell repeats apart. */
 static __always_inline int enter(struct scratch *s)
 {
-	struct counter *c = cell(s->session, row(s)->hook);
+	struct counter *c;
 	u32 keys, i, flags = row(s)->flags, mode = row(s)->mode;
 	u64 h = 0;
 
-	if (!c)
+	s->kind = row(s)->kind;
+	s->hook = row(s)->hook;
+	if (!(c = cell(s->session, s->hook)))
 		return -1;
 	c->fired++;
 	s->bits = s->name = s->bytes = 0;
@@ -54,7 +56,7 @@ static __always_inline int enter(struct scratch *s)
 
 static __always_inline int filter(struct scratch *s)
 {
-	struct counter *c = cell(s->session, row(s)->hook);
+	struct counter *c = cell(s->session, s->hook);
 
 	if (c)
 		c->filtered++;
@@ -63,7 +65,7 @@ static __always_inline int filter(struct scratch *s)
 
 static __always_inline void begin_call(struct scratch *s)
 {
-	begin(s, CTX_SYSCALL, row(s)->kind, row(s)->hook);
+	begin(s, s->context, s->kind, s->hook);
 	__builtin_memcpy(s->r.arg, s->arg, sizeof(s->r.arg));
 	s->r.ret = s->ret;
 	s->r.nr = s->nr;
@@ -77,9 +79,9 @@ __noinline int report_args(struct scratch *s)
 {
 	struct counter *c;
 
-	if (!s || !(c = cell(s->session, row(s)->hook)))
+	if (!s || !(c = cell(s->session, s->hook)))
 		return 0;
-	key_who(s, row(s)->kind);
+	key_who(s, s->kind);
 	s->key[2] = s->key[3] = s->key[4] = s->key[5] = 0;
 	if (coalesce(s, c))
 		return 0;
@@ -96,9 +98,9 @@ __noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
 	u64 inode;
 	u32 n;
 
-	if (!s || !(c = cell(s->session, row(s)->hook)))
+	if (!s || !(c = cell(s->session, s->hook)))
 		return 0;
-	key_who(s, row(s)->kind);
+	key_who(s, s->kind);
 	inode = key_file(s, mnt, dentry);
 	if (coalesce(s, c))
 		return 0;
@@ -286,7 +288,7 @@ __noinline int report_names(struct scratch *s)
 	struct counter *c;
 	u32 end = 0, n;
 
-	if (!s || !(c = cell(s->session, row(s)->hook)))
+	if (!s || !(c = cell(s->session, s->hook)))
 		return 0;
 	s->hash.a = seed;
 	s->hash.b = s->how;
@@ -297,7 +299,7 @@ __noinline int report_names(struct scratch *s)
 	if (row(s)->name != NOARG)
 		s->name = take_string(s, NAME_AT, arg(s, row(s)->name));
 
-	key_who(s, row(s)->kind);
+	key_who(s, s->kind);
 	s->key[2] = s->hash.a;
 	s->key[3] = s->hash.b;
 	s->key[4] = place(&a.base);

@@ -295,7 +295,6 @@ __noinline u32 resolve(struct scratch *s, u32 at, u32 room, struct path *p, stru
 struct place_of {
 	u32 fd, hash;
 	u64 hangs_on;
-	u32 flags, below; /* the entry's, and those of what it is mounted on */
 };
 
 SEC("syscall")
@@ -304,20 +303,12 @@ int locate(struct place_of *ctx)
 	struct file *f = (void *)file_of(ctx->fd);
 	struct path p = {};
 	struct dentry *d;
-	struct mount *m;
 
 	if (!f || bpf_core_read(&p, sizeof(p), &f->f_path))
 		return 1;
 	d = p.dentry;
-	m = (void *)p.mnt - bpf_core_field_offset(struct mount, mnt);
 	ctx->hash = BPF_CORE_READ(d, d_name.hash);
 	ctx->hangs_on = (u64)BPF_CORE_READ(d, d_hash.pprev);
-	ctx->flags = BPF_CORE_READ(d, d_flags);
-	ctx->below = 0;
-	if (d == BPF_CORE_READ(m, mnt.mnt_root)) {
-		d = BPF_CORE_READ(m, mnt_mountpoint);
-		ctx->below = BPF_CORE_READ(d, d_flags);
-	}
 	return 0;
 }
 

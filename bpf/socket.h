@@ -135,21 +135,78 @@ __noinline int on_uring_enter(struct scratch *s)
 	return filter(s);
 }
 
+/* Reports the socket call in s->peer. */
+__noinline int report_peer(struct scratch *s)
+{
+	struct peer *p;
+	struct counter *c;
+	struct given g = {};
+	struct path at;
+	u32 end = 0, n;
+	u64 h;
+
+	if (!s || !(c = cell(s->session, s->hook)))
+		return 0;
+	p = &s->peer;
+	n = p->len;
+	at = p->at;
+	h = mix(p->a.rport, p->a.family);
+	if (s->kind == K_BIND || s->kind == K_LISTEN)
+		h = mix(mix(mix(h, p->a.lport), *(u64 *)&p->a.local[0]), *(u64 *)&p->a.local[8]);
+	h = mix(mix(h, *(u64 *)&p->a.remote[0]), *(u64 *)&p->a.remote[8]);
+	h = mix(h, (u64)p->a.type << 16 | p->a.proto);
+	key_who(s, s->kind);
+	if (p->walked) {
+		key_file(s, (u64)at.mnt, (u64)at.dentry);
+		s->key[2] = mix(s->key[2], h);
+	} else {
+		s->hash.a = s->hash.b = seed;
+		hash_string(s, NAME_AT, n);
+		s->key[2] = h;
+		s->key[3] = place(&at);
+		s->key[4] = s->hash.a;
+		s->key[5] = s->hash.b;
+	}
+	if (s->bits & B_PENDING)
+		s->has_slot = 0;
+	else if (coalesce(s, c))
+		return 0;
+	begin_call(s);
+	if (p->walked) {
+		end = walk(s, 0, (u64)at.mnt, (u64)at.dentry);
+		s->r.bits |= B_WALKED | s->walk.bits;
+		s->r.seg[S_PATH] = end;
+	} else if (at.dentry && s->data[NAME_AT]) {
+		g.at = g.from = NAME_AT;
+		g.len = n;
+		g.base = at;
+		root_of(bpf_get_current_task_btf(), &g.root);
+		end = put_given(s, 0, S_PATH, ROOM_AT, &g);
+	} else if (n) { /* abstract */
+		s->r.seg[S_NAME] = n;
+		bpf_probe_read_kernel(s->data, n & 127, &s->data[NAME_AT]);
+		end = n;
+	}
+	s->r.seg[S_ENV] = sizeof(p->a);
+	bpf_probe_read_kernel(&s->data[end & (DATA - 1)], sizeof(p->a), &p->a);
+	emit_keyed(s, c, put_original(s, end + sizeof(p->a), S_TOOL, &g));
+	return 0;
+}
+
 __noinline int on_socket(struct scratch *s)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
-	u32 tid = t->pid, n = 0, end = 0, kind, user_len = 0, walked = 0;
+	u32 tid = t->pid, n = 0, kind, user_len = 0, walked = 0;
 	struct address a = {};
 	struct path at = {};
-	struct given g = {};
 	struct pending *p;
 	struct counter *c;
 	struct sock *sk;
-	u64 user = 0, h;
+	u64 user = 0;
 
-	if (!s || !(c = cell(s->session, row(s)->hook)))
+	if (!s || !(c = cell(s->session, s->hook)))
 		return 0;
-	kind = row(s)->kind;
+	kind = s->kind;
 	if (kind == K_ACCEPT && s->ret == -11)
 		return filter(s); /* nobody there yet */
 	sk = kind == K_ACCEPT && s->ret < 0 ? 0 : sock_of(kind == K_ACCEPT ? s->ret : s->arg[0]);
@@ -212,47 +269,13 @@ __noinline int on_socket(struct scratch *s)
 			here(t, &at);
 	}
 
-	h = mix(a.rport, a.family);
-	if (kind == K_BIND || kind == K_LISTEN)
-		h = mix(mix(mix(h, a.lport), *(u64 *)&a.local[0]), *(u64 *)&a.local[8]);
-	h = mix(mix(h, *(u64 *)&a.remote[0]), *(u64 *)&a.remote[8]);
-	h = mix(h, (u64)a.type << 16 | a.proto);
-	key_who(s, kind);
-	if (walked) {
-		key_file(s, (u64)at.mnt, (u64)at.dentry);
-		s->key[2] = mix(s->key[2], h);
-	} else {
-		s->hash.a = s->hash.b = seed;
-		hash_string(s, NAME_AT, n);
-		s->key[2] = h;
-		s->key[3] = place(&at);
-		s->key[4] = s->hash.a;
-		s->key[5] = s->hash.b;
-	}
-	if (coalesce(s, c))
-		return 0;
-	begin_call(s);
-	s->r.arg[4] = s->bytes;
-	s->r.arg[5] = 0;
-	if (walked) {
-		end = walk(s, 0, (u64)at.mnt, (u64)at.dentry);
-		s->r.bits |= B_WALKED | s->walk.bits;
-		s->r.seg[S_PATH] = end;
-	} else if (at.dentry && s->data[NAME_AT]) {
-		g.at = g.from = NAME_AT;
-		g.len = n;
-		g.base = at;
-		root_of(t, &g.root);
-		end = put_given(s, 0, S_PATH, ROOM_AT, &g);
-	} else if (n) { /* abstract */
-		s->r.seg[S_NAME] = n;
-		bpf_probe_read_kernel(s->data, n & 127, &s->data[NAME_AT]);
-		end = n;
-	}
-	s->r.seg[S_ENV] = sizeof(a);
-	bpf_probe_read_kernel(&s->data[end & (DATA - 1)], sizeof(a), &a);
-	emit_keyed(s, c, put_original(s, end + sizeof(a), S_TOOL, &g));
-	return 0;
+	s->arg[4] = s->bytes;
+	s->arg[5] = 0;
+	s->peer.a = a;
+	s->peer.at = at;
+	s->peer.len = n;
+	s->peer.walked = walked;
+	return report_peer(s);
 }
 
 #endif

@@ -69,7 +69,26 @@ struct call {
 	u64 arg[6];
 };
 
+/* Whose an event is that its process does not report itself: the traffic of a
+ * socket, the end of an io_uring request. */
+struct owner {
+	u64 start, cgroup;
+	u32 tgid, tid, ppid, exec;
+};
+
+/* What is known of a socket call. */
+struct peer {
+	struct address a;
+	struct path at; /* of a unix socket */
+	u32 len;        /* of its name at NAME_AT */
+	u32 walked;     /* at is the socket itself, else where its name begins */
+};
+
 struct scratch {
+	struct owner who; /* when is_other is set: not the current task */
+	u32 is_other;
+	u32 kind, hook, context; /* of the record to make */
+	struct peer peer;
 	struct call call;
 	struct walk walk;
 	struct resolve resolve;
@@ -174,8 +193,10 @@ static __always_inline struct scratch *scratch(u32 context)
 	u32 i = cpu * 2 + context;
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &i);
 
-	if (s)
+	if (s) {
 		s->cpu = cpu;
+		s->context = context;
+	}
 	return s;
 }
 
@@ -193,6 +214,16 @@ static __always_inline u64 next_id(struct scratch *s, u32 context)
 static __always_inline u64 started(struct task_struct *t)
 {
 	return t->pid == t->tgid ? t->start_boottime : BPF_CORE_READ(t, group_leader, start_boottime);
+}
+
+static __always_inline void whose(struct owner *o, struct task_struct *t)
+{
+	o->start = started(t);
+	o->cgroup = bpf_get_current_cgroup_id();
+	o->tgid = t->tgid;
+	o->tid = t->pid;
+	o->ppid = BPF_CORE_READ(t, real_parent, tgid);
+	o->exec = t->self_exec_id;
 }
 
 /* The session of a number. */
@@ -217,12 +248,20 @@ __noinline int begin(struct scratch *s, u32 context, u32 kind, u32 hook)
 
 	__builtin_memset(r, 0, sizeof(*r));
 	r->t = context == CTX_SYSCALL ? s->t : bpf_ktime_get_boot_ns();
-	r->start = started(t);
-	r->cgroup = bpf_get_current_cgroup_id();
 	r->id = next_id(s, context);
-	r->tgid = t->tgid;
-	r->tid = t->pid;
-	r->ppid = BPF_CORE_READ(t, real_parent, tgid);
+	if (s->is_other) {
+		r->start = s->who.start;
+		r->cgroup = s->who.cgroup;
+		r->tgid = s->who.tgid;
+		r->tid = s->who.tid;
+		r->ppid = s->who.ppid;
+	} else {
+		r->start = started(t);
+		r->cgroup = bpf_get_current_cgroup_id();
+		r->tgid = t->tgid;
+		r->tid = t->pid;
+		r->ppid = BPF_CORE_READ(t, real_parent, tgid);
+	}
 	r->kind = kind;
 	r->hook = hook;
 	r->cpu = s->cpu;

@@ -19,7 +19,8 @@ type decoder struct {
 	// slots holds, for each coalescing slot, a copy of the record that took it.
 	slots map[uint32][]byte
 	// pending holds the argv of execs whose final record has not come yet, by id.
-	pending map[uint64]*pendingArgs
+	pending  map[uint64]*pendingArgs
+	requests requests
 
 	ev         Event
 	rec        record
@@ -50,12 +51,18 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 		return nil, d.addArgs(r)
 	case kindRepeat:
 		return d.repeat(r)
+	case kindRequestDone:
+		return d.finish(r)
 	case 0, kindExecEnv, kindMax:
 		return nil, fmt.Errorf("%w: kind %d", errMalformed, kind)
 	default:
 		if kind > kindMax {
 			return nil, fmt.Errorf("%w: kind %d", errMalformed, kind)
 		}
+	}
+	if r.u32(offBits)&bitPending != 0 {
+		d.requests.add(r.u64(offID), raw)
+		return nil, nil
 	}
 	if r.u32(offBits)&bitSlot != 0 {
 		slot := r.u32(offSlot)
@@ -98,7 +105,6 @@ func (d *decoder) fill(r *record) {
 		ID: r.u64(offID), Time: r.u64(offTime), Count: 1,
 		PID: r.u32(offTgid), TID: r.u32(offTid), PPID: r.u32(offPpid),
 		Start: r.u64(offStart), CgroupID: r.u64(offCgroup),
-		Ret:    int32(r.u32(offRet)),
 		Device: r.u32(offDev), Inode: r.u64(offIno), FileMode: r.u32(offMode),
 		Truncated:    bits&(bitTruncated|bitBaseCut) != 0,
 		Unreadable:   bits&bitFailedRead != 0,
@@ -111,15 +117,7 @@ func (d *decoder) fill(r *record) {
 		Unresolved:   bits&bitUnresolved != 0,
 	}
 	e.First, e.Last = e.Time, e.Time
-	switch e.Ret {
-	case -512, -513, -514, -516: // ERESTARTSYS and its kin, see include/linux/errno.h
-		// A signal came. Whether the call begins anew or returns EINTR is
-		// decided after the tracepoint; a program can only ever see EINTR.
-		e.Ret = -4
-	}
-	if e.Ret < 0 && e.Ret >= -4095 {
-		e.Errno = -e.Ret
-	}
+	e.setResult(int32(r.u32(offRet)))
 	call := d.call(r.u16(offNr), bits)
 	if call != nil {
 		e.Syscall = call.name
@@ -148,8 +146,52 @@ func (d *decoder) fill(r *record) {
 	if call != nil {
 		d.arguments(r, call)
 	}
+	if bits&bitURing != 0 {
+		d.request(r)
+	}
 	if e.RelativePath && (len(e.Path) == 0 || e.Path[0] == '/') && (len(e.Path2) == 0 || e.Path2[0] == '/') {
 		e.RelativePath = false // the directory did not matter
+	}
+}
+
+// setResult sets what a call returned.
+func (e *Event) setResult(ret int32) {
+	switch ret {
+	case -512, -513, -514, -516: // ERESTARTSYS and its kin, see include/linux/errno.h
+		// A signal came. Whether the call begins anew or returns EINTR is
+		// decided after the tracepoint; a program can only ever see EINTR.
+		ret = -4
+	}
+	e.Ret, e.Errno = ret, 0
+	if ret < 0 && ret >= -4095 {
+		e.Errno = -ret
+	}
+}
+
+// request sets what follows from an io_uring request: see submitted and done in
+// bpf/uring.h.
+func (d *decoder) request(r *record) {
+	const fallocate = 17
+	e := &d.ev
+	e.Syscall = uringSyscall
+	switch e.Kind {
+	case KindOpen, KindMkdir, KindUnlink, KindRename, KindLink:
+		e.Flags, e.Mode, e.Resolve = r.arg(0), uint32(r.arg(1)), uint32(r.arg(2))
+		if e.Kind == KindUnlink && e.Flags&0x200 != 0 { // AT_REMOVEDIR
+			e.Kind = KindRmdir
+		}
+	case KindTruncate:
+		if r.arg(4) == fallocate {
+			e.Args = [6]uint64{r.arg(1), r.arg(2), r.arg(3)}
+		} else {
+			e.Bytes = r.arg(1)
+		}
+	case KindWrite:
+		if !e.Repeat && e.Errno == 0 {
+			e.Bytes = r.arg(5)
+		}
+	case KindIOUringOp:
+		e.Args[0] = r.arg(0)
 	}
 }
 

@@ -16,6 +16,9 @@ func (d *decoder) network(r *record, bits uint32) {
 		e.Family, e.Proto, e.SockType = le.Uint16(a), le.Uint16(a[2:]), le.Uint16(a[4:])
 		e.Local = addrPort(e.Family, a[12:28], le.Uint16(a[8:]))
 		e.Remote = addrPort(e.Family, a[28:44], le.Uint16(a[10:]))
+		if e.Remote.IsValid() && e.Remote.Port() == 0 && e.Remote.Addr().IsUnspecified() {
+			e.Remote = netip.AddrPort{} // nobody
+		}
 	}
 	switch e.Kind {
 	case KindDNS, KindTLSHello:

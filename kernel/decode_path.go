@@ -22,9 +22,6 @@ func (d *decoder) file(r *record, bits uint32) {
 		e.PathSource = PathUserMemory
 		return
 	}
-	if e.Kind == KindIOUringOp {
-		e.Args[0] = r.arg(0)
-	}
 	if d.named(r.seg[segPath], r.seg[segBase]) {
 		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], r.seg[segPath])
 		e.Path, e.Given = d.path[0], r.seg[segGiven]

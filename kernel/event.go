@@ -45,7 +45,7 @@ const (
 	KindMemfd         // Path is the name passed
 	KindModule        // init_module, finit_module, delete_module
 	KindIOUring       // io_uring_setup; Args[0] is the number of entries
-	KindIOUringOp     // one submitted request; Args[0] is the opcode, Path (and Path2) its file names
+	KindIOUringOp     // a submitted request that no other kind tells of; Args[0] is the opcode
 	KindLeftCgroup    // a task was moved out of the session cgroup, or forked to begin outside
 	KindJoinedCgroup  // a task from outside was moved in
 	KindCompat        // a 32-bit or x32 system call that is not decoded; Syscall is its number
@@ -54,6 +54,7 @@ const (
 	kindExecArgs      // part of an exec's argv; joined by the decoder
 	kindExecEnv       // an exec's environment keys; joined by the decoder
 	kindRepeat        // a flushed coalescing slot; joined by the decoder
+	kindRequestDone   // the end of an io_uring request; joined by the decoder
 	kindMax
 )
 
@@ -96,8 +97,8 @@ type Event struct {
 	Kind Kind
 	// Hook indexes [Report].Hooks and names the hook that saw it.
 	Hook HookID
-	// Syscall is the name of the system call ("openat2"), empty for events
-	// that come from another hook.
+	// Syscall is the name of the system call ("openat2"), "io_uring" for a request
+	// that does the same without one, empty for events that come from another hook.
 	Syscall string
 	// ID is unique within a run and never 0. A Repeat carries the ID of the event it repeats.
 	ID uint64

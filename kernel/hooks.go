@@ -73,7 +73,7 @@ var hooks = [hookCount]hookInfo{
 	HookChdir:      {"syscall/chdir", []string{"sys_exit"}, true, true},
 	HookSocket:     {"syscall/socket", []string{"sys_exit"}, true, true},
 	HookPrivilege:  {"syscall/privilege", []string{"sys_exit"}, true, true},
-	HookIOUring:    {"io_uring_submit_req", []string{"submitted"}, false, false},
+	HookIOUring:    {"io_uring_submit_req", []string{"submitted", "completed"}, false, false},
 	HookConnect4:   {"cgroup/connect4", []string{"connect4"}, true, true},
 	HookConnect6:   {"cgroup/connect6", []string{"connect6"}, true, true},
 	HookSendmsg4:   {"cgroup/sendmsg4", []string{"sendmsg4"}, true, true},

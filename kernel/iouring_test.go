@@ -90,8 +90,8 @@ func TestIOUring(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "uring-file")); err != nil {
 		t.Fatal(err)
 	}
-	got := s.find(KindIOUringOp, nil)
-	if len(got) != 1 || got[0].Args[0] != 18 || !strings.HasSuffix(string(got[0].Path), "uring-file") || !got[0].NoResult {
+	got := s.find(KindOpen, func(e *Event) bool { return e.Syscall == uringSyscall })
+	if len(got) != 1 || got[0].Flags == 0 || !strings.HasSuffix(string(got[0].Path), "uring-file") || got[0].NoResult || got[0].Ret < 3 || got[0].PathSource != PathKernelObject {
 		t.Fatalf("%d requests", len(got))
 	}
 	if !s.report.IOUringUsed {

@@ -147,6 +147,48 @@ func (t *rawTypes) name(off uint32) []byte {
 	return name
 }
 
+// tracepointArgs is how many arguments a tracepoint has, 0 when that is not
+// known: those of typedef void (*btf_trace_NAME)(void *, ...), but for the first.
+func (t *rawTypes) tracepointArgs(name string) int {
+	want := "btf_trace_" + name
+	for _, off := range t.at[1:] {
+		if kind, _ := t.info(off); kind != kindTypedef || string(t.name(t.u32(off))) != want {
+			continue
+		}
+		for _, expected := range []uint32{kindPtr, kindFuncProto} {
+			id := t.u32(off + 8)
+			if id == 0 || id >= uint32(len(t.at)) {
+				return 0
+			}
+			off = t.at[id]
+			kind, n := t.info(off)
+			if kind != expected {
+				return 0
+			}
+			if kind == kindFuncProto {
+				return int(n) - 1
+			}
+		}
+	}
+	return 0
+}
+
+// enumValue is the value of a member of an enum, 0 when there is none.
+func (t *rawTypes) enumValue(enum, member string) uint32 {
+	for _, off := range t.at[1:] {
+		kind, n := t.info(off)
+		if kind != kindEnum || string(t.name(t.u32(off))) != enum {
+			continue
+		}
+		for i := range n {
+			if at := off + typeHeader + i*typeKinds[kindEnum].each; string(t.name(t.u32(at))) == member {
+				return t.u32(at + 4)
+			}
+		}
+	}
+	return 0
+}
+
 // cut returns the structs and unions called one of names, and what they consist
 // of. What a pointer points to is left out.
 func (t *rawTypes) cut(names map[string]bool) (*btf.Spec, error) {

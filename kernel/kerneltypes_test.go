@@ -131,3 +131,24 @@ func TestBrokenTypes(t *testing.T) {
 		}
 	}
 }
+
+// What is read from the kernel's types beside its structs.
+func TestEnumsAndTracepoints(t *testing.T) {
+	raw, err := readKernelTypes()
+	if err != nil {
+		t.Skipf("no kernel BTF: %v", err)
+	}
+	defer raw.close()
+	if v := raw.enumValue("pid_type", "PIDTYPE_TGID"); v != 1 {
+		t.Errorf("PIDTYPE_TGID is %d, want 1", v)
+	}
+	if v := raw.enumValue("pid_type", "PIDTYPE_NONE"); v != 0 {
+		t.Errorf("a member that there is none of is %d", v)
+	}
+	if n := raw.tracepointArgs("sched_process_fork"); n != 2 {
+		t.Errorf("sched_process_fork has %d arguments, want 2", n)
+	}
+	if n := raw.tracepointArgs("no_such_tracepoint"); n != 0 {
+		t.Errorf("a tracepoint that there is not has %d arguments", n)
+	}
+}

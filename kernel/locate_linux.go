@@ -5,7 +5,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"os"
 
 	"github.com/cilium/ebpf"
@@ -30,8 +29,9 @@ type nameCache struct {
 var fresh = []string{"stat", "status", "statm", "comm", "cmdline", "environ", "auxv", "maps", "smaps", "mounts", "mountinfo", "limits", "io",
 	"sched", "schedstat", "wchan", "syscall", "personality", "oom_score", "oom_adj", "cgroup", "cpuset", "numa_maps"}
 
-// locateNames finds the cache and tells the programs.
-func (s *set) locateNames() error {
+// locateNames finds the cache and tells the programs. mounted is DCACHE_MOUNTED as
+// the kernel's types have it, 0 when they do not.
+func (s *set) locateNames(mounted uint32) error {
 	prog := s.progs["locate"]
 	if prog == nil {
 		return errors.New("program locate is not loaded")
@@ -55,23 +55,11 @@ func (s *set) locateNames() error {
 			seen = append(seen, p)
 		}
 	}
-	c := nameCache{mounted: 1 << 16} // until Linux 6.9
+	c := nameCache{mounted: mounted}
+	if c.mounted == 0 {
+		c.mounted = 1 << 16 // where it was no member of an enum
+	}
 	c.at, c.shift = whereAt(seen)
-	on, off := ^uint32(0), uint32(0)
-	for _, path := range []string{"/proc", "/sys", "/dev"} {
-		if p, err := ask(path); err == nil && p.Below != 0 {
-			on &= p.Below
-		}
-	}
-	for _, path := range []string{"/", "/proc/self/task", "/proc/self/fd", "/etc", "/usr"} {
-		if p, err := ask(path); err == nil {
-			off |= p.Flags
-		}
-	}
-	const place = 0x3f << 12 // the bit has been one of these
-	if bit := on &^ off & place; bits.OnesCount32(bit) == 1 {
-		c.mounted = bit
-	}
 	if c.shift == 0 {
 		return fmt.Errorf("%d entries do not tell where the kernel's cache of names is", len(seen))
 	}

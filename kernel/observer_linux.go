@@ -59,6 +59,7 @@ type tally struct {
 	threads, errors, quic                                     atomic.Uint64
 	kinds                                                     [kindMax]atomic.Uint64
 	left, entered, ioUring                                    atomic.Uint64
+	unfollowed                                                [256]atomic.Uint64 // requests by operation
 }
 
 // Open loads and attaches the programs for the cgroup in cfg and tests them in
@@ -134,7 +135,7 @@ func (o *Observer) Read(fn func(*Event) error, idle func(now uint64)) error {
 			return err
 		}
 		if ending {
-			err := errors.Join(o.readSlots(fn), o.readEndpoints(fn))
+			err := errors.Join(o.unfinished(0, fn), o.readSlots(fn), o.readEndpoints(fn))
 			o.mu.Lock()
 			o.ended = true
 			o.mu.Unlock()
@@ -164,9 +165,21 @@ func (o *Observer) one(raw []byte, fn func(*Event) error) error {
 	o.tally.decoded.Add(1)
 	if e == nil {
 		o.tally.joined.Add(1)
-		return nil
+		return o.unfinished(maxRequests, fn)
 	}
 	return o.deliver(e, fn)
+}
+
+// unfinished delivers io_uring requests whose end is not expected any more, but
+// for the newest keep.
+func (o *Observer) unfinished(keep int, fn func(*Event) error) error {
+	for e := o.dec.abandoned(keep); e != nil; e = o.dec.abandoned(keep) {
+		o.tally.joined.Add(^uint64(0)) // its record is an event after all
+		if err := o.deliver(e, fn); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // deliver hands over an event unless it is the self-test's.
@@ -192,6 +205,11 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 	case KindJoinedCgroup:
 		o.tally.entered.Add(1)
 	case KindIOUringOp:
+		if unfollowed(e.Args[0]) {
+			o.tally.unfollowed[e.Args[0]&255].Add(1)
+		}
+	}
+	if e.Syscall == uringSyscall {
 		o.tally.ioUring.Add(1)
 	}
 	if e.Errno != 0 {

@@ -143,10 +143,18 @@ func (s *set) load() error {
 	if err := s.configure(spec); err != nil {
 		return err
 	}
-	if err := s.create(spec, neededTypes(<-types, spec)); err != nil {
+	kernelTypes := <-types
+	var mounted uint32
+	if kernelTypes != nil {
+		mounted = kernelTypes.enumValue("dentry_flags", "DCACHE_MOUNTED")
+		if err := spec.Variables["complete_args"].Set(uint32(kernelTypes.tracepointArgs("io_uring_complete"))); err != nil {
+			return fmt.Errorf("set complete_args in the programs: %w", err)
+		}
+	}
+	if err := s.create(spec, neededTypes(kernelTypes, spec)); err != nil {
 		return err
 	}
-	_ = s.locateNames() // without, names with ".." stay as given and are marked
+	_ = s.locateNames(mounted) // without, names with ".." stay as given and are marked
 	return s.remember()
 }
 

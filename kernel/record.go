@@ -48,6 +48,9 @@ const (
 	bitAddressFirst    = 1 << 15
 	bitBaseCut         = 1 << 16
 	bitUnresolved      = 1 << 17
+	bitPending         = 1 << 18
+	bitURing           = 1 << 19
+	bitQuiet           = 1 << 20
 
 	segPath  = 0
 	segBase  = 1

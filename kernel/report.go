@@ -158,8 +158,12 @@ type Report struct {
 	// LeftCgroup and JoinedCgroup count tasks moved, or forked, out of the session
 	// and moved into it.
 	LeftCgroup, JoinedCgroup uint64
-	// IOUringUsed: the run submitted io_uring requests.
-	IOUringUsed bool
+	// IOUringUsed: the run submitted io_uring requests that touch files or peers.
+	// IOUringUnseen: it used io_uring and this kernel does not tell of requests.
+	// IOUringUnfollowed are the operations, ascending, that this build does not
+	// know, or not in the way that they were used.
+	IOUringUsed, IOUringUnseen bool
+	IOUringUnfollowed          []uint8
 	// Kinds counts the events delivered, by Kind. Threads are the forks of
 	// threads, Errors the events with an Errno, QUICPeers the remote endpoints
 	// of UDP port 443.

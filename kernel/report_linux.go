@@ -24,12 +24,18 @@ func (o *Observer) Report() Report {
 		Repeats: t.repeats.Load(), FinalRepeats: t.finalRepeats.Load(), Endpoints: t.endpoints.Load(),
 		Forks: hooks[HookFork].Fired, Exits: hooks[HookExit].Fired,
 		LeftCgroup: t.left.Load(), JoinedCgroup: t.entered.Load(),
-		IOUringUsed: t.ioUring.Load() > 0 || !hooks[HookIOUring].Attached && t.kinds[KindIOUring].Load() > 0,
-		Threads:     t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
+		IOUringUsed:   t.ioUring.Load() > 0,
+		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[KindIOUring].Load() > 0,
+		Threads:       t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
 		SelfTestNS: int64(o.testTime), Shared: o.loaded.hold != nil,
 	}
 	if o.loaded.alone != nil {
 		r.Alone = firstLine(o.loaded.alone.Error())
+	}
+	for op := range t.unfollowed {
+		if t.unfollowed[op].Load() > 0 {
+			r.IOUringUnfollowed = append(r.IOUringUnfollowed, uint8(op))
+		}
 	}
 	for k := range r.Kinds {
 		r.Kinds[k] = t.kinds[k].Load()
@@ -71,7 +77,7 @@ func (l *loaded) status(h HookID) HookStatus {
 		switch {
 		case err != nil:
 			s.Attached, s.Detail = false, fmt.Sprintf("program %s: %v", name, err)
-		case l.progs[name] == nil || i == 0 && !everywhere && !here:
+		case l.progs[name] == nil || (i == 0 || h == HookIOUring) && !everywhere && !here:
 			s.Attached, s.Detail = false, fmt.Sprintf("program %s is not loaded", name)
 		}
 	}

@@ -66,6 +66,7 @@ var tracepoints = map[string]string{
 	"exited":    "sched_process_exit",
 	"moved":     "cgroup_attach_task",
 	"submitted": "io_uring_submit_req",
+	"completed": "io_uring_complete",
 	"settled":   "inet_sock_set_state",
 	"sys_exit":  "sys_exit",
 }
@@ -79,6 +80,7 @@ func (s *set) configure(spec *ebpf.CollectionSpec) error {
 		"seed":       le.Uint64(seed[:]),
 		"syscalls":   kernelTable(native),
 		"syscalls32": kernelTable(ia32),
+		"uring_ops":  uringTable(),
 	} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("set %s in the programs: %w", name, err)
@@ -113,6 +115,14 @@ func tasksAtOnce() uint32 {
 		}
 	}
 	return uint32(most)
+}
+
+func uringTable() []bpf.AssayUringOp {
+	out := make([]bpf.AssayUringOp, 256)
+	for i, op := range uringOps {
+		out[i] = bpf.AssayUringOp{How: op.how, Kind: uint8(op.kind)}
+	}
+	return out
 }
 
 func kernelTable(t *sysTable) []bpf.AssaySyscall {

@@ -25,8 +25,12 @@ type ObservationHealth struct {
 	Schema   string `json:"schema"` // ObservationHealthV0
 	RunID    string `json:"run_id"`
 	Platform string `json:"platform"`
-	// KernelLayer is complete, partial_ringbuf_drops or absent.
-	KernelLayer  string `json:"kernel_layer"`
+	// KernelLayer is complete, partial_ringbuf_drops or absent: the words of v0,
+	// where the second stands for everything between the others.
+	KernelLayer string `json:"kernel_layer"`
+	// KernelState is complete, partial or absent, and what people are shown. It
+	// follows from KernelLayer; set both with SetKernelLayer.
+	KernelState  string `json:"kernel_state,omitempty"`
 	RingbufDrops uint64 `json:"ringbuf_drops"`
 	PolicyLayer  string `json:"policy_layer"`
 	SDKLayer     string `json:"sdk_layer"`
@@ -51,6 +55,19 @@ type ObservationHealth struct {
 	// LeftOut counts the kernel events that the capability surface leaves out,
 	// by class.
 	LeftOut map[string]uint64 `json:"left_out,omitempty"`
+}
+
+// SetKernelLayer sets KernelLayer, and KernelState, which follows from it.
+func (h *ObservationHealth) SetKernelLayer(layer string) {
+	h.KernelLayer, h.KernelState = layer, KernelState(layer)
+}
+
+// KernelState is what people are shown for a kernel_layer.
+func KernelState(layer string) string {
+	if layer == PartialRingbufDrops {
+		return Partial
+	}
+	return layer
 }
 
 // Reason is one cause for claiming less, with what would fix it.

@@ -17,6 +17,7 @@ func (s *Summary) about(docs *archive.Documents) {
 	s.Outcome, s.ExitCode, s.Signal, s.ChildNS, s.Error = res.Outcome, res.ExitCode, res.Signal, res.Timings.ChildNS, res.Error
 	s.Usage, s.Stdio, s.LimitsHit, s.Leftovers, s.Contract = res.Usage, res.Stdio, res.LimitsHit, res.Leftovers, res.Contract
 	s.KernelLayer, s.PolicyLayer, s.SDKLayer = h.KernelLayer, h.PolicyLayer, h.SDKLayer
+	s.KernelState = schema.KernelState(h.KernelLayer)
 	s.Correlation, s.Layers, s.RingbufDrops = h.CgroupCorrelation, h.Layers, h.RingbufDrops
 	s.Network, s.EndpointScope, s.Reasons = h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope, h.Reasons
 }
@@ -58,7 +59,7 @@ func (s *Summary) writeAbout(w io.Writer) {
 		row("leftovers", "%d processes outlived the command and were ended", *s.Leftovers)
 	}
 	row("output", "%s", s.output())
-	row("kernel", "%s, %d drops; network %s, endpoints %s", clean(s.KernelLayer), s.RingbufDrops, clean(s.Network), clean(s.EndpointScope))
+	row("kernel", "%s; network %s, endpoints %s", s.kernel(), clean(s.Network), clean(s.EndpointScope))
 	row("policy", "%s", s.layer(s.PolicyLayer, "policy"))
 	row("sdk", "%s", s.layer(s.SDKLayer, "sdk"))
 	row("cgroup", "%s", clean(s.Correlation))
@@ -66,6 +67,16 @@ func (s *Summary) writeAbout(w io.Writer) {
 		row("", "%s: %s", clean(r.Code), clean(r.Message))
 	}
 	row("events", "%d%s", s.Events, counts(s.ByClass))
+}
+
+// kernel is the state of the kernel layer, and the first reason for it.
+func (s *Summary) kernel() string {
+	for _, r := range s.Reasons {
+		if r.Subject == "kernel" && s.KernelState != schema.Complete {
+			return clean(s.KernelState) + ": " + clean(r.Message)
+		}
+	}
+	return clean(s.KernelState)
 }
 
 // used tells what the host could tell of the run's resource use.

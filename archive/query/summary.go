@@ -31,6 +31,7 @@ type Summary struct {
 
 	// What may be claimed, from observation-health.json.
 	KernelLayer   string                        `json:"kernel_layer"`
+	KernelState   string                        `json:"kernel_state"`
 	PolicyLayer   string                        `json:"policy_layer"`
 	SDKLayer      string                        `json:"sdk_layer"`
 	Correlation   string                        `json:"cgroup_correlation"`

@@ -40,7 +40,7 @@ used       cpu 20ms user 20ms system, memory 3.0 MiB
 limits     pids hit
 leftovers  2 processes outlived the command and were ended
 output     stdout 2.0 KiB (1.0 KiB kept)
-kernel     complete, 0 drops; network connect_only, endpoints diagnostic_only
+kernel     complete; network connect_only, endpoints diagnostic_only
 policy     present, 3 events
 sdk        absent
 cgroup     clean

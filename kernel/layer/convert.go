@@ -50,6 +50,9 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 			e.Result = -int64(ev.Errno)
 		}
 	}
+	if ev.Syscall == "io_uring" {
+		e.Call = ev.Syscall
+	}
 	switch ev.Kind {
 	case kernel.KindOpen:
 		e.Mode, e.Resolve = ev.Mode, uint64(ev.Resolve)
@@ -60,8 +63,8 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 		}
 	case kernel.KindTruncate:
 		e.Args = b.arg(ev.Bytes)
-		if ev.Syscall == "fallocate" {
-			e.Call, e.Args = ev.Syscall, b.arg(ev.Args[:3]...)
+		if ev.Syscall == "fallocate" || ev.Syscall == "io_uring" && ev.Args != [6]uint64{} {
+			e.Call, e.Args = "fallocate", b.arg(ev.Args[:3]...)
 		}
 	case kernel.KindChown:
 		e.Args = b.arg(uint64(ev.UID), uint64(ev.GID))

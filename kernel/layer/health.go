@@ -30,6 +30,7 @@ const (
 	CodeMissedExits    = "exits_unseen"
 	CodeStillAlive     = "processes_alive"
 	CodeIOUring        = "io_uring_used"
+	CodeIOUringUnknown = "io_uring_unknown_operation"
 	CodeCompatSyscalls = "compat_syscalls_used"
 	CodeAccount        = "account_does_not_add_up"
 )
@@ -52,9 +53,9 @@ func Health(h *schema.ObservationHealth, a Account) {
 	r := a.Report
 	reasons := observed(r, a)
 	h.Reasons = append(h.Reasons, reasons...)
-	h.KernelLayer = schema.Complete
+	h.SetKernelLayer(schema.Complete)
 	if len(reasons) > 0 {
-		h.KernelLayer = schema.PartialRingbufDrops
+		h.SetKernelLayer(schema.PartialRingbufDrops)
 	}
 	h.RingbufDrops = 0
 	for _, k := range r.Hooks {
@@ -77,7 +78,8 @@ func Health(h *schema.ObservationHealth, a Account) {
 }
 
 func absent(h *schema.ObservationHealth, why error) {
-	h.KernelLayer, h.RingbufDrops = schema.Absent, 0
+	h.SetKernelLayer(schema.Absent)
+	h.RingbufDrops = 0
 	h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope = schema.Absent, schema.NotApplicable
 	h.Kernel, h.LeftOut = nil, nil
 	var u *kernel.Unavailable
@@ -111,7 +113,8 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	add(s.Dropped > 0, CodeLayerDropped, "make room on the disk that holds the spool", "%d events could not be written", s.Dropped)
 	add(s.MissedExits > 0, CodeMissedExits, "", "%d processes ended without being seen", s.MissedExits)
 	add(s.Alive > 0, CodeStillAlive, "", "%d processes had not ended when observation stopped", s.Alive)
-	add(r.IOUringUsed, CodeIOUring, "use a kernel with the LSM tier", "the run used io_uring, whose requests are seen but not their results")
+	add(r.IOUringUnseen, CodeIOUring, "use Linux 6.4 or later", "the run used io_uring, and this kernel does not tell of its requests")
+	add(len(r.IOUringUnfollowed) > 0, CodeIOUringUnknown, "use a newer assay-run", "the run used io_uring in ways that this build cannot follow: operation %s", operations(r.IOUringUnfollowed))
 	compat := s.ByKind[schema.KindCompatSyscall]
 	for _, k := range r.Hooks {
 		if k.Hook == kernel.HookCompat {
@@ -123,6 +126,14 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	add(s.Received+s.Added != s.Written+s.Filtered+s.Coalesced+s.Dropped, CodeAccount, "", "%d events and %d added ones gave %d lines, %d filtered, %d coalesced, %d dropped",
 		s.Received, s.Added, s.Written, s.Filtered, s.Coalesced, s.Dropped)
 	return out
+}
+
+func operations(ops []uint8) string {
+	var names []string
+	for _, op := range ops {
+		names = append(names, kernel.OperationName(op))
+	}
+	return strings.Join(names, ", ")
 }
 
 // hook is a hook's state and account. Required marks those that complete

@@ -5,6 +5,8 @@ package truthtest
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -134,32 +136,65 @@ func TestNasty(t *testing.T) {
 			"openat /nothing ENOENT (unreachable)", "unlink /file (unreachable)",
 		}},
 		{"uring", "requests through io_uring", []string{
-			"io_uring_setup ", "io_uring_op W/uring-file", "io_uring_op W/uring-dir", "openat W/uring-dir", "io_uring_op W/uring-file -> W/uring-dir/new",
-			"io_uring_op W/uring-dir/new",
-			"io_uring_op  ×2", "connect 127.0.0.1:1", "connect_result 127.0.0.1:1 ECONNREFUSED ×2", "bind 127.0.0.1:1", "connect 127.0.0.1:1 ECONNREFUSED",
+			"io_uring_setup ", "openat W/uring-file", "mkdir W/uring-dir", "openat W/uring-dir", "rename W/uring-file -> W/uring-dir/new",
+			"unlink W/uring-dir/new",
+			"connect_result 127.0.0.1:1 ECONNREFUSED ×2", "connect 127.0.0.1:1 ECONNREFUSED ×2", "bind 127.0.0.1:1",
 		}},
 		{"uring-renamed", "a directory's new name, given through io_uring", []string{
-			"io_uring_setup ", "mkdir W/a", "openat W/a/f ×4", "io_uring_op W/a -> W/b", "openat W/b/f ×3",
+			"io_uring_setup ", "mkdir W/a", "openat W/a/f ×4", "rename W/a -> W/b", "openat W/b/f ×3",
 		}},
-		{"sqpoll", "requests that a kernel thread picks up", []string{"io_uring_setup ", "io_uring_op W/polled-file"}},
+		{"sqpoll", "requests that a kernel thread picks up", []string{"io_uring_setup ", "openat W/polled-file"}},
+		{"uring-linked", "requests that wait for each other, and one by a worker", []string{
+			"io_uring_setup ", "mkdir W/linked", "openat W/absent ENOENT", "mkdir W/never ECANCELED", "symlink W/by-worker -> linked",
+			"link W/none -> W/linked/new ENOENT",
+		}},
+		{"uring-registered", "files that the ring knows by numbers of its own", []string{
+			"openat W/registered", "io_uring_setup ", "openat W/direct", "truncate W/direct",
+		}},
+		{"uring-quiet", "success that nothing tells of", []string{
+			"openat W/quiet", "io_uring_setup ", "openat W/absent ENOENT", "mkdir W/silent",
+		}},
+		{"uring-accept", "one request that accepts three times", []string{
+			"io_uring_setup ", "bind PORT", "listen PORT", "connect_result PORT ×3", "connect PORT", "accept PORT",
+		}},
+		{"uring-harmless", "operations that touch nothing", []string{"io_uring_setup "}},
+		{"uring-datagram", "peers of requests", []string{
+			"io_uring_setup ", "sendto 127.0.0.1:9", "connect unix:W/no-such-socket ENOENT", "connect 127.0.0.1:9", "connect_result 127.0.0.1:9 ECONNREFUSED",
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			need(t)
 			dir := t.TempDir()
 			r := record(t, dir, nil, helper, c.name)
-			if d := cmp.Diff(c.want, r.story(dir, dull...)); d != "" {
+			got := r.story(dir, dull...)
+			if c.name == "uring-accept" {
+				got = anyPorts(got)
+			}
+			if c.name == "uring-quiet" { // what nothing tells of comes when nothing more can
+				slices.Sort(got)
+				slices.Sort(c.want)
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
 				t.Errorf("%s (-want +got):\n%s", c.what, d)
 			}
-			var reasons []string
-			if strings.HasPrefix(r.story(dir, dull...)[0], "io_uring") {
-				reasons = []string{"io_uring_used"}
-			}
-			r.claims(t, reasons...)
-			if got := blindSpot(t, r, "files opened or changed through io_uring: the request and its name are seen, its result and the file are not"); got != (reasons != nil) {
-				t.Errorf("the blind spot of io_uring is exercised: %v", got)
-			}
+			r.claims(t)
 		})
 	}
+}
+
+// anyPorts says PORT for the ports of loopback that the kernel chose, and each
+// line that is then the same once.
+func anyPorts(lines []string) []string {
+	var out []string
+	for _, l := range lines {
+		l = regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(l, "PORT")
+		l = strings.Replace(strings.Replace(l, " EINTR", "", 1), "connect PORT ×3", "connect PORT", 1)
+		// At the end of the process the last accept is cancelled, if there is time to.
+		if !slices.Contains(out, l) && l != "accept  ECANCELED" {
+			out = append(out, l)
+		}
+	}
+	return out
 }
 
 func blindSpot(t *testing.T, r recording, name string) bool {

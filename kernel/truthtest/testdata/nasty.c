@@ -201,7 +201,9 @@ int main(int argc, char **argv)
 		   {"thread-exec", thread_exec}, {"leader-exit", leader_exit}, {"memfd-exec", memfd_exec},
 		   {"deleted-exec", deleted_exec}, {"interrupted", interrupted}, {"pid-reuse", pid_reuse},
 		   {"compat", compat}, {"shared", shared}, {"detached", detached},
-		   {"renamed", renamed}, {"rooted", rooted}, {"below-fd", below_fd}, {"uring", uring}, {"uring-renamed", uring_renamed}, {"sqpoll", sqpoll}};
+		   {"renamed", renamed}, {"rooted", rooted}, {"below-fd", below_fd}, {"uring", uring}, {"uring-renamed", uring_renamed}, {"sqpoll", sqpoll},
+		   {"uring-linked", uring_linked}, {"uring-registered", uring_registered}, {"uring-quiet", uring_quiet},
+		   {"uring-accept", uring_accept}, {"uring-harmless", uring_harmless}, {"uring-datagram", uring_datagram}};
 
 	must(argc > 1, "which");
 	if (!strcmp(argv[1], "exec-chain")) {

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 static struct io_uring_params params;
 static struct io_uring_sqe *sqes;
@@ -97,4 +98,149 @@ void sqpoll(void)
 {
 	start(IORING_SETUP_SQPOLL);
 	must(submit(IORING_OP_OPENAT, AT_FDCWD, "polled-file", 0600, 0, O_CREAT | O_RDWR) >= 0, "openat");
+}
+
+/* Puts a request into the queue. More are submitted together: see flush. */
+static unsigned queued;
+
+static struct io_uring_sqe *queue(unsigned op, int fd, const void *addr, unsigned len, unsigned long off, unsigned flags, unsigned sqe_flags)
+{
+	unsigned tail = *sq_tail, i = tail & *sq_mask;
+	struct io_uring_sqe *e = &sqes[i];
+
+	memset(e, 0, sizeof(*e));
+	e->opcode = op;
+	e->fd = fd;
+	e->addr = (unsigned long)addr;
+	e->len = len;
+	e->off = off;
+	e->open_flags = flags;
+	e->flags = sqe_flags;
+	sq_array[i] = i;
+	__atomic_store_n(sq_tail, tail + 1, __ATOMIC_SEQ_CST);
+	queued++;
+	return e;
+}
+
+static void flush(unsigned wait)
+{
+	must(syscall(SYS_io_uring_enter, ring, queued, wait, IORING_ENTER_GETEVENTS, 0, 0) >= 0, "io_uring_enter");
+	queued = 0;
+}
+
+static int result(void)
+{
+	int res;
+
+	while (__atomic_load_n(cq_tail, __ATOMIC_ACQUIRE) == *cq_head)
+		must(syscall(SYS_io_uring_enter, ring, 0, 1, IORING_ENTER_GETEVENTS, 0, 0) >= 0, "wait");
+	res = cqes[*cq_head & *cq_mask].res;
+	__atomic_store_n(cq_head, *cq_head + 1, __ATOMIC_RELEASE);
+	return res;
+}
+
+/* One after the other, because they are linked: the second fails, so that the
+ * third is never carried out. */
+void uring_linked(void)
+{
+	start(0);
+	queue(IORING_OP_MKDIRAT, AT_FDCWD, "linked", 0700, 0, 0, IOSQE_IO_LINK);
+	queue(IORING_OP_OPENAT, AT_FDCWD, "absent", 0, 0, O_RDONLY, IOSQE_IO_LINK);
+	queue(IORING_OP_MKDIRAT, AT_FDCWD, "never", 0700, 0, 0, 0);
+	flush(3);
+	must(result() == 0 && result() == -ENOENT && result() == -ECANCELED, "linked");
+	/* By a worker. */
+	queue(IORING_OP_SYMLINKAT, AT_FDCWD, "linked", 0, (unsigned long)"by-worker", 0, IOSQE_ASYNC);
+	sqes[(*sq_tail - 1) & *sq_mask].addr2 = (unsigned long)"by-worker";
+	flush(1);
+	must(result() == 0, "symlinkat");
+	queue(IORING_OP_LINKAT, AT_FDCWD, "none", 0, 0, 0, 0);
+	sqes[(*sq_tail - 1) & *sq_mask].len = AT_FDCWD;
+	sqes[(*sq_tail - 1) & *sq_mask].addr2 = (unsigned long)"by-worker/new";
+	flush(1);
+	must(result() == -ENOENT, "linkat");
+}
+
+/* A file that the ring knows by a number of its own. */
+void uring_registered(void)
+{
+	int files[2] = {-1, -1}, fd = touch("registered");
+	struct io_uring_sqe *e;
+
+	start(0);
+	files[0] = fd;
+	must(!syscall(SYS_io_uring_register, ring, IORING_REGISTER_FILES, files, 2), "register");
+	queue(IORING_OP_WRITE, 0, "hello", 5, 0, 0, IOSQE_FIXED_FILE);
+	flush(1);
+	must(result() == 5, "write");
+	e = queue(IORING_OP_OPENAT, AT_FDCWD, "direct", 0600, 0, O_CREAT | O_RDWR, 0);
+	e->file_index = 2;
+	flush(1);
+	must(result() == 0, "openat");
+	queue(IORING_OP_WRITE, 1, "hello", 5, 0, 0, IOSQE_FIXED_FILE);
+	flush(1);
+	must(result() == 5, "write");
+	queue(IORING_OP_FALLOCATE, 1, (void *)4096, 0, 0, 0, IOSQE_FIXED_FILE);
+	flush(1);
+	must(result() == 0, "fallocate");
+}
+
+/* Success that nothing tells of, and failure that something does. */
+void uring_quiet(void)
+{
+	int fd = touch("quiet");
+	struct stat st;
+
+	start(0);
+	queue(IORING_OP_MKDIRAT, AT_FDCWD, "silent", 0700, 0, 0, IOSQE_CQE_SKIP_SUCCESS);
+	queue(IORING_OP_WRITE, fd, "hello", 5, 0, 0, IOSQE_CQE_SKIP_SUCCESS);
+	queue(IORING_OP_OPENAT, AT_FDCWD, "absent", 0, 0, O_RDONLY, IOSQE_CQE_SKIP_SUCCESS);
+	flush(1);
+	must(result() == -ENOENT, "openat");
+	for (int i = 0; i < 1000 && stat("silent", &st); i++)
+		usleep(1000);
+	must(!stat("silent", &st), "mkdirat");
+}
+
+/* One request that accepts three times. */
+void uring_accept(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(at);
+	int fd = socket(AF_INET, SOCK_STREAM, 0), c[3];
+	struct io_uring_sqe *e;
+
+	start(0);
+	must(!bind(fd, (void *)&at, len) && !listen(fd, 8) && !getsockname(fd, (void *)&at, &len), "listen");
+	e = queue(IORING_OP_ACCEPT, fd, 0, 0, 0, 0, 0);
+	e->ioprio = IORING_ACCEPT_MULTISHOT;
+	flush(0);
+	for (int i = 0; i < 3; i++) {
+		c[i] = socket(AF_INET, SOCK_STREAM, 0);
+		must(!connect(c[i], (void *)&at, len), "connect");
+		must(result() >= 0, "accept");
+	}
+}
+
+/* Operations that touch nothing. */
+void uring_harmless(void)
+{
+	start(0);
+	must(submit(IORING_OP_NOP, -1, 0, 0, 0, 0) == 0, "nop");
+	must(submit(IORING_OP_POLL_ADD, 1, 0, 0, 0, 4 /* POLLOUT */) >= 0, "poll");
+}
+
+void uring_datagram(void)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_un none = {.sun_family = AF_UNIX, .sun_path = "no-such-socket"};
+	struct iovec v = {"x", 1};
+	struct msghdr m = {.msg_name = &to, .msg_namelen = sizeof(to), .msg_iov = &v, .msg_iovlen = 1};
+
+	start(0);
+	must(submit(IORING_OP_SENDMSG, socket(AF_INET, SOCK_DGRAM, 0), &m, 1, 0, 0) == 1, "sendmsg");
+	must(submit(IORING_OP_CONNECT, socket(AF_UNIX, SOCK_STREAM, 0), &none, 0, sizeof(none), 0) == -ENOENT, "connect");
+	queue(IORING_OP_CONNECT, socket(AF_INET, SOCK_STREAM, 0), &to, 0, sizeof(to), 0, IOSQE_ASYNC);
+	flush(1);
+	must(result() == -ECONNREFUSED, "connect by a worker");
 }

@@ -114,7 +114,7 @@ func (l *Log) failed() error {
 func (l *Log) health() *schema.ObservationHealth {
 	h := &schema.ObservationHealth{
 		Schema: schema.ObservationHealthV0, RunID: l.RunID, Platform: runtime.GOOS,
-		KernelLayer: schema.Absent, PolicyLayer: schema.Absent, SDKLayer: schema.Absent,
+		KernelLayer: schema.Absent, KernelState: schema.Absent, PolicyLayer: schema.Absent, SDKLayer: schema.Absent,
 		CgroupCorrelation: schema.Partial, NetworkProtocolCoverage: schema.Absent, NetworkEndpointClaimScope: schema.NotApplicable,
 		Notes: []string{}, Reasons: []schema.Reason{}, Hooks: []schema.Hook{}, Coverage: []schema.Coverage{},
 		Layers: map[string]schema.LayerCounts{},

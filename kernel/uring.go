@@ -1,0 +1,138 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+)
+
+// How an operation of io_uring is seen, in the order of enum uring_how in
+// bpf/record.h.
+const (
+	uringUnknown  = iota // not known to this build: the layer is not complete
+	uringHarmless        // touches no path and no peer
+	uringNamed           // names files: its submission and its completion are joined
+	uringWrite
+	uringFD
+	uringSocket
+	uringOther // known, told of by its number: KindIOUringOp
+)
+
+// uringOp is what is known of an operation, whose number is its place in
+// uringOps (include/uapi/linux/io_uring.h).
+type uringOp struct {
+	name string
+	how  uint8
+	kind Kind
+}
+
+var uringOps = [...]uringOp{
+	0: {"nop", uringHarmless, 0}, 1: {"readv", uringHarmless, 0}, 2: {"writev", uringWrite, KindWrite}, 3: {"fsync", uringHarmless, 0},
+	4: {"read_fixed", uringHarmless, 0}, 5: {"write_fixed", uringWrite, KindWrite}, 6: {"poll_add", uringHarmless, 0},
+	7: {"poll_remove", uringHarmless, 0}, 8: {"sync_file_range", uringHarmless, 0}, 9: {"sendmsg", uringSocket, KindSend},
+	10: {"recvmsg", uringHarmless, 0}, 11: {"timeout", uringHarmless, 0}, 12: {"timeout_remove", uringHarmless, 0},
+	13: {"accept", uringSocket, KindAccept}, 14: {"async_cancel", uringHarmless, 0}, 15: {"link_timeout", uringHarmless, 0},
+	16: {"connect", uringSocket, KindConnect}, 17: {"fallocate", uringFD, KindTruncate}, 18: {"openat", uringNamed, KindOpen},
+	19: {"close", uringHarmless, 0}, 20: {"files_update", uringHarmless, 0}, 21: {"statx", uringHarmless, 0}, 22: {"read", uringHarmless, 0},
+	23: {"write", uringWrite, KindWrite}, 24: {"fadvise", uringHarmless, 0}, 25: {"madvise", uringHarmless, 0}, 26: {"send", uringSocket, KindSend},
+	27: {"recv", uringHarmless, 0}, 28: {"openat2", uringNamed, KindOpen}, 29: {"epoll_ctl", uringHarmless, 0}, 30: {"splice", uringWrite, KindWrite},
+	31: {"provide_buffers", uringHarmless, 0}, 32: {"remove_buffers", uringHarmless, 0}, 33: {"tee", uringHarmless, 0},
+	34: {"shutdown", uringHarmless, 0}, 35: {"renameat", uringNamed, KindRename}, 36: {"unlinkat", uringNamed, KindUnlink},
+	37: {"mkdirat", uringNamed, KindMkdir}, 38: {"symlinkat", uringNamed, KindSymlink}, 39: {"linkat", uringNamed, KindLink},
+	40: {"msg_ring", uringOther, 0}, 41: {"fsetxattr", uringFD, KindSetxattr}, 42: {"setxattr", uringNamed, KindSetxattr},
+	43: {"fgetxattr", uringHarmless, 0}, 44: {"getxattr", uringHarmless, 0}, 45: {"socket", uringHarmless, 0}, 46: {"uring_cmd", uringOther, 0},
+	47: {"send_zc", uringSocket, KindSend}, 48: {"sendmsg_zc", uringSocket, KindSend}, 49: {"read_multishot", uringHarmless, 0},
+	50: {"waitid", uringHarmless, 0}, 51: {"futex_wait", uringHarmless, 0}, 52: {"futex_wake", uringHarmless, 0}, 53: {"futex_waitv", uringHarmless, 0},
+	54: {"fixed_fd_install", uringHarmless, 0}, 55: {"ftruncate", uringFD, KindTruncate}, 56: {"bind", uringSocket, KindBind},
+	57: {"listen", uringSocket, KindListen}, 58: {"recv_zc", uringHarmless, 0}, 59: {"epoll_wait", uringHarmless, 0},
+	60: {"readv_fixed", uringHarmless, 0}, 61: {"writev_fixed", uringWrite, KindWrite}, 62: {"pipe", uringHarmless, 0},
+	63: {"nop128", uringHarmless, 0}, 64: {"uring_cmd128", uringOther, 0},
+}
+
+// uringSyscall is what Event.Syscall says of a request's.
+const uringSyscall = "io_uring"
+
+// unfollowed reports whether an operation that is told of by its number alone
+// may have been one that a kind exists for.
+func unfollowed(op uint64) bool {
+	return op >= uint64(len(uringOps)) || uringOps[op].how != uringOther
+}
+
+// OperationName names an operation of io_uring with its number.
+func OperationName(op uint8) string {
+	if int(op) < len(uringOps) {
+		return fmt.Sprintf("%d (%s)", op, uringOps[op].name)
+	}
+	return fmt.Sprint(op)
+}
+
+// maxRequests bounds the submissions whose completion has not come.
+const maxRequests = 16384
+
+// requests are the records of submissions that wait for how they ended, by id.
+type requests struct {
+	byID  map[uint64][]byte
+	order []uint64 // the ids, oldest first, some of them gone
+}
+
+func (q *requests) add(id uint64, raw []byte) {
+	if q.byID == nil {
+		q.byID = map[uint64][]byte{}
+	}
+	q.byID[id] = slices.Clone(raw)
+	q.order = append(q.order, id)
+}
+
+func (q *requests) take(id uint64) []byte {
+	raw := q.byID[id]
+	delete(q.byID, id)
+	return raw
+}
+
+// oldest takes out the one that waits longest where more than n do, nil else.
+func (q *requests) oldest(n int) []byte {
+	for len(q.order) > 0 && (len(q.byID) > n || q.byID[q.order[0]] == nil) {
+		id := q.order[0]
+		q.order = q.order[1:]
+		if raw := q.take(id); raw != nil {
+			return raw
+		}
+	}
+	return nil
+}
+
+// finish makes the event of a request from its submission's record and the end.
+func (d *decoder) finish(end *record) (*Event, error) {
+	var submitted record
+	raw := d.requests.take(end.u64(offID))
+	if !submitted.parse(raw) {
+		return nil, nil // it was dropped, and counted
+	}
+	t, ret, bits := end.u64(offTime), int32(end.u32(offRet)), end.u32(offBits)
+	d.fill(&submitted)
+	e := &d.ev
+	e.Time, e.First, e.Last, e.NoResult = t, t, t, false
+	e.setResult(ret)
+	if bits&bitWalked != 0 {
+		e.Device, e.Inode, e.FileMode = end.u32(offDev), end.u64(offIno), end.u32(offMode)
+		e.Deleted, e.Unreachable, e.Truncated = bits&bitDeleted != 0, bits&bitUnreachable != 0, bits&bitTruncated != 0
+		e.Unresolved, e.RelativePath, e.Given = false, false, nil
+		e.PathSource = PathKernelObject
+		d.path[0] = d.kernelPath(d.path[0][:0], end.seg[segPath])
+		e.Path = d.path[0]
+	}
+	return e, nil
+}
+
+// abandoned makes the event of a request whose end never came, or has not for
+// long; nil when none is left. Of one that completes quietly the result is not
+// known: many operations fail as quietly as they succeed.
+func (d *decoder) abandoned(keep int) *Event {
+	var submitted record
+	raw := d.requests.oldest(keep)
+	if !submitted.parse(raw) {
+		return nil
+	}
+	d.fill(&submitted)
+	d.ev.NoResult = true
+	return &d.ev
+}
