@@ -1,0 +1,146 @@
+package redact
+
+import (
+	"bytes"
+	"encoding/json"
+	"path"
+	"regexp"
+	"strings"
+)
+
+var (
+	// secretFlag matches flags whose argument is secret, with their argument
+	// where it is in the same word.
+	secretFlag = regexp.MustCompile(`^--?(?i:[a-z0-9_-]*(?:token|password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|credentials?|auth[_-]?key|bearer))(?:=(.+))?$`)
+	// notSecret are flags that match and name a file, a kind or a place.
+	notSecret = regexp.MustCompile(`(?i:file|path|dir|stdin|prompt|type|name|store|env|id|helper|cache|url|endpoint|ttl|length|policy)(?:=.*)?$`)
+	// assignment is a variable set in front of or for a command.
+	assignment = regexp.MustCompile(`(?:^|[\s;&|(])(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=("[^"]{4,}"|'[^']{4,}'|[^\s"';&|()$` + "`" + `]{4,})`)
+	// flagInText is a secret flag inside of a command line in one word (sh -c).
+	flagInText = regexp.MustCompile(`(?:^|\s)--?(?i:[a-z0-9_-]*(?:token|password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|secret[_-]?key))[= ]("[^"]{4,}"|'[^']{4,}'|[^\s"'$-][^\s"'$]{3,})`)
+)
+
+// attached are programs with a short flag for a password, and what it is: the
+// rest of the word.
+var attached = map[string]string{
+	"mysql": "-p", "mysqldump": "-p", "mysqladmin": "-p", "mariadb": "-p", "mariadb-dump": "-p", "sshpass": "-p", "redis-cli": "-a",
+	"7z": "-p", "7za": "-p", "unzip": "-P", "zip": "-P",
+}
+
+// separate are programs with a short flag whose next word is a password, or
+// ends with one behind a colon.
+var separate = map[string]map[string]bool{
+	"sshpass": {"-p": true}, "redis-cli": {"-a": true}, "unzip": {"-P": true}, "zip": {"-P": true},
+	"curl": {"-u": true, "--user": true, "-U": true, "--proxy-user": true}, "docker": {"-p": true}, "podman": {"-p": true}, "ldapsearch": {"-w": true},
+}
+
+// Arguments finds the secrets among a program's arguments, the program first,
+// and makes them known. It returns the arguments without them, and args itself
+// where there are none.
+func (r *Redactor) Arguments(field string, args []string) []string {
+	if r == nil {
+		return args
+	}
+	out, changed := make([]string, len(args)), false
+	program := ""
+	if len(args) > 0 {
+		program = path.Base(args[0])
+	}
+	next := false // the word is the argument of a secret flag
+	for i, arg := range args {
+		out[i] = arg
+		secrets := secretParts(program, arg, next && !strings.HasPrefix(arg, "-"), i)
+		next = i > 0 && (secretFlag.MatchString(arg) && !notSecret.MatchString(arg) && !strings.Contains(arg, "=") || separate[program][arg] && (program != "docker" && program != "podman" || len(args) > 1 && args[1] == "login"))
+		for _, s := range secrets {
+			r.learn(RuleArgument, s)
+			out[i] = strings.ReplaceAll(out[i], s, r.replacement(RuleArgument, s))
+			r.count(RuleArgument, field)
+			changed = true
+		}
+	}
+	if !changed {
+		return args
+	}
+	return out
+}
+
+// secretParts are the secrets in one argument. isSecret says that a flag before
+// it takes one.
+func secretParts(program, arg string, isSecret bool, index int) []string {
+	var parts []string
+	add := func(s string) {
+		if s = strings.Trim(s, `"'`); s != "" && !plainWord(s) && !strings.HasPrefix(s, "$") && !strings.Contains(s, "<redacted:") {
+			parts = append(parts, s)
+		}
+	}
+	switch {
+	case isSecret:
+		if program == "curl" {
+			_, arg, _ = strings.Cut(arg, ":") // user:password
+		}
+		add(arg)
+		return parts
+	case index == 0:
+		return nil
+	}
+	if m := secretFlag.FindStringSubmatch(arg); m != nil && m[1] != "" && !notSecret.MatchString(strings.SplitN(arg, "=", 2)[0]) {
+		add(m[1])
+		return parts
+	}
+	if flag := attached[program]; flag != "" && len(arg) > len(flag) && strings.HasPrefix(arg, flag) && !strings.HasPrefix(arg, "--") {
+		add(arg[len(flag):])
+		return parts
+	}
+	for _, m := range assignment.FindAllStringSubmatch(arg, -1) {
+		if secretName(m[1], DefaultEnv) {
+			add(m[2])
+		}
+	}
+	if strings.ContainsAny(arg, " \t\n") {
+		for _, m := range flagInText.FindAllStringSubmatch(arg, -1) {
+			if !notSecret.MatchString(strings.Fields(m[0])[0]) {
+				add(m[1])
+			}
+		}
+	}
+	return parts
+}
+
+// argumentLists are the keys of JSON arrays that hold a program's arguments.
+var argumentLists = [][]byte{[]byte(`"argv":[`), []byte(`"command":[`), []byte(`"args":[`), []byte(`"command": [`), []byte(`"args": [`), []byte(`"argv": [`)}
+
+// arguments judges every list of arguments in JSON text.
+func (r *Redactor) arguments(field string, b []byte) []byte {
+	for _, key := range argumentLists {
+		for from := 0; ; {
+			i := bytes.Index(b[from:], key)
+			if i < 0 {
+				break
+			}
+			at := from + i + len(key) - 1
+			from = at
+			d := json.NewDecoder(bytes.NewReader(b[at:]))
+			var args []string
+			if d.Decode(&args) != nil {
+				continue
+			}
+			end := at + int(d.InputOffset())
+			clean := r.Arguments(field, args)
+			if len(args) == 0 || &clean[0] == &args[0] {
+				from = end
+				continue
+			}
+			var text bytes.Buffer
+			e := json.NewEncoder(&text)
+			e.SetEscapeHTML(false)
+			if e.Encode(clean) != nil {
+				from = end
+				continue
+			}
+			list := bytes.TrimRight(text.Bytes(), "\n")
+			b = append(append(append([]byte(nil), b[:at]...), list...), b[end:]...)
+			from = at + len(list)
+		}
+	}
+	return b
+}
