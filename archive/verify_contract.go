@@ -123,7 +123,7 @@ func (v *verifier) checkOutput(check schema.Check, res schema.CheckResult, bad f
 		bad("%s is not in the bundle", path)
 	case res.OutputPath != "" && size != res.OutputKept, res.OutputPath == "" && res.Ran && kept:
 		bad("%s has %d bytes, the result of its check says %d", path, size, res.OutputKept)
-	case res.OutputKept > res.OutputBytes:
+	case res.OutputKept-res.OutputRedacted > res.OutputBytes:
 		bad("%d bytes of the output of check %.100q were kept, it wrote %d", res.OutputKept, check.Name, res.OutputBytes)
 	}
 }

@@ -277,6 +277,13 @@ func sameJSON[T comparable](raw jsontext.Value, p *T) bool {
 	return p == nil && q == nil || p != nil && q != nil && *p == *q
 }
 
+// badStream tells whether a stream's numbers contradict each other. The
+// subtraction is of sizes that the manifest's own bounds.
+func badStream(s *schema.Stream) bool {
+	kept := s.Captured - s.RedactedBytes
+	return kept < 0 || kept > s.Bytes || s.Truncated != (kept < s.Bytes)
+}
+
 // result checks result.json by itself and against the captured streams.
 func (v *verifier) result(r *schema.Result) {
 	bad := func(format string, args ...any) {
@@ -306,8 +313,8 @@ func (v *verifier) result(r *schema.Result) {
 			bad("%s is in the bundle, and the stream is null", s.path)
 		case s.stream != nil && size != s.stream.Captured:
 			bad("%d bytes of %s were captured, the bundle has %d", s.stream.Captured, s.path, size)
-		case s.stream != nil && (s.stream.Captured > s.stream.Bytes || s.stream.Truncated != (s.stream.Captured < s.stream.Bytes)):
-			bad("%s: captured %d of %d bytes, truncated %t", s.path, s.stream.Captured, s.stream.Bytes, s.stream.Truncated)
+		case s.stream != nil && badStream(s.stream):
+			bad("%s: captured %d of %d bytes, %d more by redaction, truncated %t", s.path, s.stream.Captured, s.stream.Bytes, s.stream.RedactedBytes, s.stream.Truncated)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // Options are what a run needs from the world around it.
@@ -16,6 +17,10 @@ type Options struct {
 	Host *cgroup.Host
 	// Recorder takes the layers and documents.
 	Recorder Recorder
+	// Redactor takes the secrets out of everything before Recorder gets it; nil
+	// records them. It should know those of the command's environment (see
+	// Spec.Secrets).
+	Redactor *redact.Redactor
 	// TurnsFile is the file that Recorder appends the turns layer to. The
 	// gateway's traces and subscriptions read it; empty refuses them.
 	TurnsFile string

@@ -60,7 +60,7 @@ func newRun(spec *Spec, opt Options) *run {
 		opt.Host = cgroup.Probe()
 	}
 	r := &run{spec: spec, onHealth: opt.OnHealth, log: evidence.New(evidence.Config{
-		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss,
+		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss, Redactor: opt.Redactor,
 	})}
 	began, signals := bootTime(), &inbox{C: opt.Signals}
 

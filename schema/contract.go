@@ -100,9 +100,12 @@ type CheckResult struct {
 	// OutputBytes is what the command wrote; OutputKept how much of that, from
 	// its beginning, is in OutputPath, a path in the bundle. OutputPath is
 	// empty when no output was kept.
-	OutputBytes int64  `json:"output_bytes"`
-	OutputKept  int64  `json:"output_kept"`
-	OutputPath  string `json:"output_path"`
+	OutputBytes int64 `json:"output_bytes"`
+	OutputKept  int64 `json:"output_kept"`
+	// OutputRedacted is by how much redaction made what was kept longer, or
+	// shorter where it is negative.
+	OutputRedacted int64  `json:"output_redacted_bytes,omitempty"`
+	OutputPath     string `json:"output_path"`
 	// OutputError says why less was kept than the cap allows, else absent.
 	OutputError string `json:"output_error,omitempty"`
 	// GatesNothing is set when the check had passed before the agent started.

@@ -55,6 +55,9 @@ type ObservationHealth struct {
 	// LeftOut counts the kernel events that the capability surface leaves out,
 	// by class.
 	LeftOut map[string]uint64 `json:"left_out,omitempty"`
+	// Redaction says what was taken out of the members before they were
+	// written; absent in bundles of recorders that did not redact.
+	Redaction *Redaction `json:"redaction,omitempty"`
 }
 
 // SetKernelLayer sets KernelLayer, and KernelState, which follows from it.

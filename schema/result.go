@@ -96,6 +96,10 @@ type Stream struct {
 	Bytes     int64 `json:"bytes"`
 	Captured  int64 `json:"captured"`
 	Truncated bool  `json:"truncated"`
+	// RedactedBytes is by how much redaction made the copy longer, or shorter
+	// where it is negative: Captured - RedactedBytes bytes of the stream were
+	// kept.
+	RedactedBytes int64 `json:"redacted_bytes,omitempty"`
 }
 
 // Timings are durations in nanoseconds on CLOCK_BOOTTIME, null for what did not

@@ -22,6 +22,7 @@ type runFlags struct {
 	faults faults
 
 	output, spoolDir, result string
+	redact                   redactFlags
 	sign                     signingKey
 	specFile                 string
 	dryRun, quiet            bool
@@ -82,6 +83,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.Var((*environmentFiles)(&f.env), "env-file", "set the variables in `FILE`, one K=V a line")
 	fs.Var(&f.label, "label", "keep `K=V` in the bundle")
 	auditFlag(fs, &f.audit)
+	f.redact.register(fs)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing when all goes well")
 	f.faults.gather(fs)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -85,6 +87,13 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		return withHint(fmt.Errorf("nothing was run: %w", err), "see assay-run sign --help")
 	}
 	f.sign.hide()
+	redactor, err := a.redactor(&f.redact, spec)
+	if err != nil {
+		return nothingRun(err)
+	}
+	if record, err = redactRecord(redactor, record); err != nil {
+		return nothingRun(err)
+	}
 	spec.Preload()
 	signals := catchSignals()
 	spool, err := a.createSpool(f.spoolDir, record)
@@ -95,14 +104,14 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 
 	var health *schema.ObservationHealth
 	result, recording := runner.Run(ctx, spec, runner.Options{
-		Recorder: spool, ScratchDir: spool.Dir(), Policy: rules, Audit: audit,
+		Recorder: spool, Redactor: redactor, ScratchDir: spool.Dir(), Policy: rules, Audit: audit,
 		TurnsFile: filepath.Join(spool.Dir(), filepath.FromSlash(schema.TurnsPath)),
 		Stdin:     a.stdin, Stdout: a.stdout, Stderr: a.stderr,
 		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract, OnHealth: func(h *schema.ObservationHealth) { health = h }, OnOutputError: a.tellOutput,
 		OnLoss: func(reason schema.Reason) { a.say.warning("evidence is missing: %s", reason.Message) },
 	})
 	a.tellHealth(health, result)
-	return a.seal(ctx, spool, result, recording, f, signer)
+	return a.seal(ctx, spool, result, recording, f, signer, redactor)
 }
 
 // dryRun prints the run as a spec file.
@@ -116,6 +125,15 @@ func (a *app) dryRun(spec *runner.Spec, output string) error {
 	}
 	a.say.info("nothing was run; the bundle would be %s", output)
 	return a.printDocument(absolute)
+}
+
+// nothingRun is an error from before the command started.
+func nothingRun(err error) error {
+	var hint hintError
+	if errors.As(err, &hint) {
+		return withHint(fmt.Errorf("nothing was run: %w", hint.error), "%s", hint.hint)
+	}
+	return fmt.Errorf("nothing was run: %w", err)
 }
 
 // nowhere says what to do when the cause of err is that our own directory is gone.
@@ -143,13 +161,13 @@ func (a *app) createSpool(dir string, record schema.Run) (*archive.Spool, error)
 // seal turns the spool into the bundle, tells the user, and gives the exit
 // code as an error. Evidence that could not be kept is the runner's failure,
 // whatever the command did.
-func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Result, recording error, f *runFlags, signer sign.Signer) error {
+func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Result, recording error, f *runFlags, signer sign.Signer, redactor *redact.Redactor) error {
 	ctx = context.WithoutCancel(ctx)
-	unwritten := a.writeResult(f.result, result)
+	unwritten := a.writeResult(f.result, result, redactor)
 	if unwritten != nil { // the bundle says what we exit with
 		*result.RunnerExitCode = runner.ExitRunner
 		if doc, err := schema.Document(result); err == nil {
-			_ = spool.Put(schema.ResultPath, doc)
+			_ = spool.Put(schema.ResultPath, redactor.JSON(schema.ResultPath, doc))
 		}
 	}
 	sealed, err := spool.Seal(ctx)
@@ -160,7 +178,7 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 	}
 	if err != nil && *result.RunnerExitCode != runner.ExitRunner {
 		*result.RunnerExitCode = runner.ExitRunner
-		_ = a.writeResult(f.result, result)
+		_ = a.writeResult(f.result, result, redactor)
 	}
 	switch {
 	case err != nil && sealed.Path == "":
@@ -244,7 +262,7 @@ func ending(r *schema.Result) string {
 }
 
 // writeResult puts result.json where a harness wants it, if anywhere.
-func (a *app) writeResult(path string, result *schema.Result) error {
+func (a *app) writeResult(path string, result *schema.Result, r *redact.Redactor) error {
 	if path == "" {
 		return nil
 	}
@@ -252,7 +270,7 @@ func (a *app) writeResult(path string, result *schema.Result) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(path, data); err != nil {
+	if err := writeFile(path, r.JSON(schema.ResultPath, data)); err != nil {
 		return fmt.Errorf("write result: %w", err)
 	}
 	return nil

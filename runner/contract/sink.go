@@ -20,6 +20,7 @@ type sink struct {
 	path    string
 	left    int64 // how much more the file takes
 	kept    int64
+	grown   int64 // by redaction, on the way into file
 	total   int64
 	tail    []byte // the last tailBytes, or a little more
 	text    []byte // what to look for; nil for nothing
@@ -84,18 +85,27 @@ func (s *sink) search(p []byte) {
 
 func (s *sink) giveUp(err error) {
 	s.err = err
-	s.file.Close()
+	_ = s.end()
+}
+
+// end closes the copy and learns by how much redaction made it longer.
+func (s *sink) end() error {
+	err := s.file.Close()
+	if w, ok := s.file.(interface{ Grown() int64 }); ok {
+		s.grown = w.Grown()
+	}
 	s.file = nil
+	return err
 }
 
 // close ends the copy and fills in what the result says about the output.
 func (s *sink) close(r *schema.CheckResult) {
 	if s.file != nil {
-		if err := s.file.Close(); err != nil {
+		if err := s.end(); err != nil {
 			s.err = err
 		}
 	}
-	r.OutputBytes, r.OutputKept, r.OutputPath = s.total, s.kept, s.path
+	r.OutputBytes, r.OutputKept, r.OutputRedacted, r.OutputPath = s.total, s.kept+s.grown, s.grown, s.path
 	r.OutputTail = strings.ToValidUTF8(string(s.tail), "\uFFFD")
 	if s.err != nil {
 		r.OutputError = s.err.Error()

@@ -111,6 +111,9 @@ var argumentLists = [][]byte{[]byte(`"argv":[`), []byte(`"command":[`), []byte(`
 
 // arguments judges every list of arguments in JSON text.
 func (r *Redactor) arguments(field string, b []byte) []byte {
+	if !bytes.Contains(b, []byte(`":[`)) && !bytes.Contains(b, []byte(`": [`)) {
+		return b // no list at all, as in most lines
+	}
 	for _, key := range argumentLists {
 		for from := 0; ; {
 			i := bytes.Index(b[from:], key)

@@ -34,6 +34,7 @@ var DefaultEnv = []string{"*_KEY", "*_KEY_ID", "*APIKEY*", "*_TOKEN", "TOKEN", "
 // Redactor takes secrets out. Make one with [New].
 type Redactor struct {
 	key     []byte
+	scope   string // of the key
 	matcher atomic.Pointer[known]
 
 	mu      sync.Mutex
@@ -48,9 +49,10 @@ type secret struct {
 	value string
 }
 
-// New makes a Redactor that tags secrets under the key.
+// New makes a Redactor that tags secrets under the key, for tests and for keys that
+// the caller keeps.
 func New(key []byte) *Redactor {
-	r := &Redactor{key: slices.Clone(key), have: map[string]bool{}}
+	r := &Redactor{key: slices.Clone(key), scope: ScopeFile, have: map[string]bool{}}
 	r.account.byRule, r.account.byField = map[string]uint64{}, map[string]uint64{}
 	r.matcher.Store(&known{&matcher{}, &matcher{}})
 	return r

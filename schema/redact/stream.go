@@ -20,7 +20,13 @@ type stream struct {
 	field string
 	w     io.WriteCloser
 	held  []byte
+	taken int64 // bytes that Write accepted
+	given int64 // bytes that w accepted
 }
+
+// Grown is by how many bytes what came out is longer than what Write accepted,
+// after Close. It is negative where it is shorter.
+func (s *stream) Grown() int64 { return s.given - s.taken }
 
 // maxHeld bounds what is held back beyond the longest known secret, in bytes.
 const maxHeld = maxPEM + maxToken
@@ -39,6 +45,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	if err := s.put(clean); err != nil {
 		return 0, err
 	}
+	s.taken += int64(len(b))
 	return len(b), nil
 }
 
@@ -46,13 +53,20 @@ func (s *stream) put(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	_, err := s.w.Write(b)
+	n, err := s.w.Write(b)
+	s.given += int64(n)
 	return err
 }
 
 // Close gives out what was held back and closes the writer below.
 func (s *stream) Close() error {
-	err := s.put(s.r.Text(s.field, s.held))
+	last := s.r.Text(s.field, s.held)
+	// A stream that was cut may end in the first part of a secret.
+	if n := s.r.matcher.Load().text.held(last); n >= MinSecret-2 {
+		last = append(append([]byte(nil), last[:len(last)-n]...), "<redacted:cut>"...)
+		s.r.count("cut", s.field)
+	}
+	err := s.put(last)
 	s.held = nil
 	if cerr := s.w.Close(); err == nil {
 		err = cerr

@@ -18,13 +18,13 @@ func (b *Builder) endpoint(ep string, e *schema.KernelEvent) error {
 		if path == "" {
 			return nil
 		}
-		return b.hosts.add("unix:" + socketName(path, e.PID) + nameMark)
+		return b.hosts.add(b.clean("unix:" + socketName(path, e.PID) + nameMark))
 	}
 	if ap, err := netip.ParseAddrPort(ep); err == nil && ap.Addr().IsLoopback() && ap.Port() >= firstEphemeral &&
 		(e.Protocol == "udp" || b.bound.has(ap.Port())) {
 		ep = anyPort(ep)
 	}
-	if err := b.hosts.add(ep + nameMark); err != nil {
+	if err := b.hosts.add(b.clean(ep + nameMark)); err != nil {
 		return err
 	}
 	return b.nameOf(ep, e.Names...)
@@ -58,7 +58,7 @@ func (b *Builder) nameOf(ep string, names ...string) error {
 		if n == "" || ep == "" {
 			continue
 		}
-		if err := b.hosts.add(ep + nameMark + n); err != nil {
+		if err := b.hosts.add(b.clean(ep + nameMark + n)); err != nil {
 			return err
 		}
 	}
@@ -70,15 +70,15 @@ func (b *Builder) bind(e *schema.KernelEvent) error {
 		if path == "" {
 			return nil
 		}
-		return b.hosts.add("bind unix:" + socketName(path, e.PID) + nameMark)
+		return b.hosts.add(b.clean("bind unix:" + socketName(path, e.PID) + nameMark))
 	}
 	if e.Value == "" {
 		return nil
 	}
 	if b.note(e.Value) {
-		return b.hosts.add("bind " + anyPort(e.Value) + nameMark)
+		return b.hosts.add(b.clean("bind " + anyPort(e.Value) + nameMark))
 	}
-	return b.hosts.add("bind " + e.Value + nameMark)
+	return b.hosts.add(b.clean("bind " + e.Value + nameMark))
 }
 
 // portSet is a set of ports.

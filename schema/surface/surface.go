@@ -1,6 +1,9 @@
 package surface
 
-import "github.com/assay-run/assay-run/schema"
+import (
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
+)
 
 // Builder gathers the capability surface: what events of class agent touched,
 // as sorted sets. Equal workloads give equal bytes; normalize.go says which
@@ -19,6 +22,10 @@ import "github.com/assay-run/assay-run/schema"
 //
 // It is not safe for concurrent use.
 type Builder struct {
+	// Redact takes the secrets out of a name, tags included, before anything
+	// else looks at it; nil leaves names as they are.
+	Redact func(string) string
+
 	runID               string
 	paths, hosts, execs *set
 	tools, decisions    map[string]struct{}
@@ -58,8 +65,17 @@ func (b *Builder) AddPolicy(e *schema.PolicyEvent) {
 }
 
 // AddTool adds to mcp_tools, AddDecision to policy_decisions ("allow:tool").
-func (b *Builder) AddTool(name string)  { b.tools[name] = struct{}{} }
-func (b *Builder) AddDecision(d string) { b.decisions[d] = struct{}{} }
+func (b *Builder) AddTool(name string)  { b.tools[b.clean(name)] = struct{}{} }
+func (b *Builder) AddDecision(d string) { b.decisions[b.clean(d)] = struct{}{} }
+
+// clean is a name without secrets and without the tags of those that were taken
+// out of a line before: runs that differ only in a secret have one surface.
+func (b *Builder) clean(name string) string {
+	if b.Redact != nil {
+		name = b.Redact(name)
+	}
+	return redact.Untag(name)
+}
 
 // LeftOut is how many occurrences were of another class than agent, by class;
 // classes without any are left out.
@@ -94,7 +110,7 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 		var err error
 		switch how {
 		case schema.AccessRun:
-			err = b.execs.add(nameless(normalizePath(name, e.PID), e.Marks))
+			err = b.execs.add(b.clean(nameless(normalizePath(name, e.PID), e.Marks)))
 		case schema.AccessConnect:
 			err = b.endpoint(name, e)
 		default:
@@ -127,7 +143,7 @@ func (b *Builder) path(e *schema.KernelEvent, p string) error {
 	if t, ok := b.temp[n]; ok {
 		n = t
 	}
-	return b.paths.add(n)
+	return b.paths.add(b.clean(n))
 }
 
 // maxTemp bounds how many names of mkstemp are remembered at a time.

@@ -73,6 +73,7 @@ func (b *blobStore) forget() {
 
 // trim brings a turn's values under their caps and notes what it did.
 func (b *blobStore) trim(t *schema.TurnBody) {
+	b.redact(t)
 	if t.Prompt != nil {
 		p := b.text(t, "/prompt", *t.Prompt)
 		t.Prompt = &p
@@ -96,6 +97,23 @@ func (b *blobStore) trim(t *schema.TurnBody) {
 			t.Parameters = whole(t, "/parameters", parameters)
 		}
 	}
+}
+
+// redact takes the secrets out before anything is cut, so that no half of one
+// is kept, nor the digest of a text with one.
+func (b *blobStore) redact(t *schema.TurnBody) {
+	r, ok := b.rec.(interface {
+		RedactText(path string, b []byte) []byte
+		RedactJSON(path string, b []byte) []byte
+	})
+	if !ok {
+		return
+	}
+	if t.Prompt != nil {
+		p := string(r.RedactText(schema.TurnsPath, []byte(*t.Prompt)))
+		t.Prompt = &p
+	}
+	t.Parameters, t.Output = r.RedactJSON(schema.TurnsPath, t.Parameters), r.RedactJSON(schema.TurnsPath, t.Output)
 }
 
 // whole cuts a value as a whole, and takes back what was noted of its parts.

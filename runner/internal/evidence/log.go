@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 	"github.com/assay-run/assay-run/schema/surface"
 )
 
@@ -22,6 +23,9 @@ type Config struct {
 	// OnLoss is told of evidence that could not be kept, from any goroutine;
 	// nil tells nobody.
 	OnLoss func(schema.Reason)
+	// Redactor takes the secrets out of everything before it is recorded; nil
+	// records everything as it is, and observation-health.json says so.
+	Redactor *redact.Redactor
 }
 
 // Log writes the evidence of one run. Its methods are safe for concurrent use,
@@ -39,7 +43,12 @@ type Log struct {
 
 // New returns a Log in which nothing has been written yet.
 func New(c Config) *Log {
-	return &Log{Config: c, Surface: surface.New(c.RunID, c.ScratchDir)}
+	l := &Log{Config: c, Surface: surface.New(c.RunID, c.ScratchDir)}
+	if c.Redactor != nil {
+		l.Recorder = redacted{c.Recorder, c.Redactor}
+		l.Surface.Redact = func(name string) string { return c.Redactor.Name(schema.SurfacePath, name) }
+	}
+	return l
 }
 
 // Event stamps e with the run, the time and a sequence number and appends it to
@@ -117,7 +126,7 @@ func (l *Log) health() *schema.ObservationHealth {
 		KernelLayer: schema.Absent, KernelState: schema.Absent, PolicyLayer: schema.Absent, SDKLayer: schema.Absent,
 		CgroupCorrelation: schema.Partial, NetworkProtocolCoverage: schema.Absent, NetworkEndpointClaimScope: schema.NotApplicable,
 		Notes: []string{}, Reasons: []schema.Reason{}, Hooks: []schema.Hook{}, Coverage: []schema.Coverage{},
-		Layers: map[string]schema.LayerCounts{},
+		Layers: map[string]schema.LayerCounts{}, Redaction: receipt(l.Redactor),
 	}
 	for _, path := range schema.Layers {
 		h.Layers[schema.LayerName(path)] = l.Recorder.Counts(path)

@@ -70,11 +70,15 @@ func (c *capture) fail(err error) {
 
 // finish closes the member and accounts for a stream that carried n bytes.
 func (c *capture) finish(n int64) *schema.Stream {
+	var redacted int64
 	if c.w != nil {
 		if err := c.w.Close(); err != nil && !c.done {
 			c.fail(err)
 		}
+		if w, ok := c.w.(interface{ Grown() int64 }); ok {
+			redacted = w.Grown()
+		}
 		c.w = nil
 	}
-	return &schema.Stream{Bytes: n, Captured: c.kept, Truncated: c.done || c.kept < n}
+	return &schema.Stream{Bytes: n, Captured: c.kept + redacted, RedactedBytes: redacted, Truncated: c.done || c.kept < n}
 }

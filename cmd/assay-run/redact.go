@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
+)
+
+// envRedactionKey names the file of the key that tags secrets.
+const envRedactionKey = "ASSAY_REDACTION_KEY_FILE"
+
+// maxSecretFile bounds a file of --secret-file, in bytes.
+const maxSecretFile = 4 << 20
+
+// redactFlags say what is secret, as they were given.
+type redactFlags struct {
+	env, files []string
+	key        string
+	disabled   bool
+}
+
+func (f *redactFlags) register(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&f.env, "secret-env", nil, "also redact the value of the environment variable `NAME` (a glob); may be repeated")
+	fs.StringArrayVar(&f.files, "secret-file", nil, "also redact the secret in `FILE`; may be repeated")
+	fs.StringVar(&f.key, "redaction-key", "", "tag redacted values with the key in `FILE`, or with an ephemeral one (default: the host's key)")
+	fs.BoolVar(&f.disabled, "unsafe-disable-redaction", false, "record secrets as they are, and mark the bundle")
+}
+
+// redactor knows the secrets of a run; nil when redaction is disabled.
+func (a *app) redactor(f *redactFlags, spec *runner.Spec) (*redact.Redactor, error) {
+	if f.disabled {
+		a.say.warning("redaction is disabled: the bundle may hold secrets, so treat it as one")
+		return nil, nil
+	}
+	r, err := f.open()
+	if err != nil {
+		return nil, withHint(err, "name a key with --redaction-key FILE, or use --redaction-key ephemeral")
+	}
+	for _, file := range f.files {
+		value, err := readSecret(file)
+		if err != nil {
+			return nil, withHint(err, "name a file with one secret in it")
+		}
+		if !r.Add(redact.RuleGiven, value) {
+			a.say.warning("%s holds fewer than %d bytes: too short to redact, since it would match ordinary text", file, redact.MinSecret)
+		}
+	}
+	for _, name := range spec.Secrets(r, append(f.env, redact.DefaultEnv...)) {
+		a.say.warning("the value of $%s has fewer than %d bytes: too short to redact, since it would match ordinary text", name, redact.MinSecret)
+	}
+	return r, nil
+}
+
+func (f *redactFlags) open() (*redact.Redactor, error) {
+	file := f.key
+	if file == "" {
+		file = os.Getenv(envRedactionKey)
+	}
+	switch file {
+	case "ephemeral":
+		return redact.NewEphemeral()
+	case "":
+		spools, err := archive.DefaultSpoolDir()
+		if err != nil {
+			return redact.NewEphemeral() // no home: nothing to keep a key in
+		}
+		return redact.NewOfHost(filepath.Join(filepath.Dir(spools), "redaction.key"))
+	}
+	return redact.NewFromFile(file)
+}
+
+func readSecret(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
+	if err != nil {
+		return "", err
+	}
+	if len(data) > maxSecretFile {
+		return "", fmt.Errorf("%s is larger than %d bytes", file, maxSecretFile)
+	}
+	return string(bytes.TrimSpace(data)), nil
+}
+
+// redactRecord takes the secrets out of run.json. The output's path stays as it
+// is: it is needed to seal, and not part of the bundle.
+func redactRecord(r *redact.Redactor, run schema.Run) (schema.Run, error) {
+	if r == nil {
+		return run, nil
+	}
+	output := run.Output
+	run.Output = ""
+	if len(run.CommandRaw) > 0 {
+		if clean := r.Arguments(schema.RunPath, run.Command); &clean[0] != &run.Command[0] {
+			run.CommandRaw = nil // the raw bytes would hold what was taken out
+		}
+	}
+	doc, err := json.Marshal(run)
+	if err != nil {
+		return run, err
+	}
+	var clean schema.Run
+	if err := json.Unmarshal(r.JSON(schema.RunPath, doc), &clean); err != nil {
+		return run, fmt.Errorf("redact %s: %w", schema.RunPath, err)
+	}
+	clean.Output = output
+	return clean, nil
+}

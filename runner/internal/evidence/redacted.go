@@ -1,0 +1,83 @@
+package evidence
+
+import (
+	"io"
+
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
+)
+
+// redacted is a Recorder that takes the secrets out of everything before it is
+// handed on: no line, document or captured byte gets past it.
+type redacted struct {
+	Recorder
+	r *redact.Redactor
+}
+
+// Append redacts the line that encode makes.
+func (r redacted) Append(layer string, encode func(dst []byte, seq uint64) []byte) error {
+	return r.Recorder.Append(layer, func(dst []byte, seq uint64) []byte {
+		return r.line(layer, encode(dst, seq), len(dst))
+	})
+}
+
+// line redacts what was appended to dst from at on.
+func (r redacted) line(layer string, dst []byte, at int) []byte {
+	made := dst[at:]
+	clean := r.r.JSON(layer, made)
+	if len(made) == 0 || len(clean) == len(made) && &clean[0] == &made[0] {
+		return dst
+	}
+	return append(dst[:at], clean...)
+}
+
+// AppendBatch is Append for several lines in one write, where the recorder
+// below can do that.
+func (r redacted) AppendBatch(layer string, n int, encode func(dst []byte, seq uint64, i int) []byte) error {
+	if b, ok := r.Recorder.(interface {
+		AppendBatch(layer string, n int, encode func(dst []byte, seq uint64, i int) []byte) error
+	}); ok {
+		return b.AppendBatch(layer, n, func(dst []byte, seq uint64, i int) []byte {
+			return r.line(layer, encode(dst, seq, i), len(dst))
+		})
+	}
+	for i := range n {
+		if err := r.Append(layer, func(dst []byte, seq uint64) []byte { return encode(dst, seq, i) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Create redacts a stream on its way, also a secret that is split over writes.
+func (r redacted) Create(path string) (io.WriteCloser, error) {
+	w, err := r.Recorder.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	return r.r.Writer(path, w), nil
+}
+
+// Put redacts a document. A blob is named by its digest, so whoever names it
+// redacts it first, with RedactText or RedactJSON.
+func (r redacted) Put(path string, data []byte) error {
+	return r.Recorder.Put(path, r.r.JSON(path, data))
+}
+
+// RedactText and RedactJSON take the secrets out of what is cut, hashed or
+// compared before it is recorded.
+func (r redacted) RedactText(path string, b []byte) []byte { return r.r.Text(path, b) }
+func (r redacted) RedactJSON(path string, b []byte) []byte { return r.r.JSON(path, b) }
+
+// receipt is what observation-health.json says of the redaction.
+func receipt(r *redact.Redactor) *schema.Redaction {
+	if r == nil {
+		return &schema.Redaction{Mode: schema.RedactionDisabled, ByRule: map[string]uint64{}, ByField: map[string]uint64{}}
+	}
+	total, rules, fields := r.Counts()
+	scope, id := r.Key()
+	return &schema.Redaction{
+		Mode: schema.RedactionEnabled, RedactedCount: total, ByRule: rules, ByField: fields, KeyScope: scope, KeyID: id,
+		NotSearched: []string{"compressed content", "encrypted content", "images and other binary formats"},
+	}
+}

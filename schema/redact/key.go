@@ -1,0 +1,119 @@
+package redact
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Scopes of a key: where equal secrets have equal tags.
+const (
+	ScopeHost      = "host"      // in every bundle of this user on this host
+	ScopeFile      = "file"      // wherever the same key file is used
+	ScopeEphemeral = "ephemeral" // in one bundle
+)
+
+// keyBytes is how long a key is that we make; shorter files are refused.
+const keyBytes = 32
+
+// Key is the scope and the id of the key in use. The id is derived from the key
+// and says nothing about it.
+func (r *Redactor) Key() (scope, id string) {
+	mac := hmac.New(sha256.New, r.key)
+	mac.Write([]byte("assay-run redaction key id"))
+	return r.scope, hex.EncodeToString(mac.Sum(nil)[:8])
+}
+
+// NewEphemeral makes a Redactor with a key that nobody keeps.
+func NewEphemeral() (*Redactor, error) {
+	key := make([]byte, keyBytes)
+	if _, err := rand.Read(key); err != nil {
+		return nil, err
+	}
+	r := New(key)
+	r.scope = ScopeEphemeral
+	return r, nil
+}
+
+// NewFromFile makes a Redactor with the key in a file, 32 to 4096 bytes that
+// only the user can read.
+func NewFromFile(file string) (*Redactor, error) {
+	key, err := readKey(file)
+	if err != nil {
+		return nil, fmt.Errorf("redaction key: %w", err)
+	}
+	r := New(key)
+	r.scope = ScopeFile
+	return r, nil
+}
+
+// NewOfHost makes a Redactor with the host's key, in a file that is made on
+// first use. Two processes that make it at once get the same key.
+func NewOfHost(file string) (*Redactor, error) {
+	key, err := readKey(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeKey(file); err == nil {
+			key, err = readKey(file)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("redaction key: %w", err)
+	}
+	r := New(key)
+	r.scope = ScopeHost
+	return r, nil
+}
+
+func readKey(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s must be a regular file that only you can read: run chmod 600 on it", file)
+	}
+	key, err := io.ReadAll(io.LimitReader(f, 4097))
+	if err != nil {
+		return nil, err
+	}
+	if len(key) < keyBytes || len(key) > 4096 {
+		return nil, fmt.Errorf("%s holds %d bytes, and a key has %d to 4096", file, len(key), keyBytes)
+	}
+	return key, nil
+}
+
+// makeKey puts a new key under the name, unless another process was quicker.
+func makeKey(file string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	key := make([]byte, keyBytes)
+	if _, err := rand.Read(key); err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(file), ".key-*") // 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name())
+	_, err = temp.Write(key)
+	if err = errors.Join(err, temp.Sync(), temp.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(temp.Name(), file); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
