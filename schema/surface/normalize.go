@@ -29,6 +29,10 @@ import (
 //
 // Two entries can so fall together; none ever disappears.
 
+// Path is a path as the surface has it when it is not the process's own: without
+// what differs between two runs of the same workload.
+func Path(path string) string { return normalizePath(path, 0) }
+
 // normalizePath returns path as the surface has it; pid is who used it.
 func normalizePath(path string, pid uint32) string {
 	if !utf8.ValidString(path) {

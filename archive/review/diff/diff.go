@@ -11,6 +11,7 @@ import (
 	"github.com/assay-run/assay-run/archive/review"
 	"github.com/assay-run/assay-run/archive/review/claim"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/surface"
 )
 
 // RunDiffV0 is the schema of a [Diff].
@@ -244,9 +245,12 @@ func gather(ctx context.Context, b *review.Bundle) (*facts, error) {
 // same writes what differs between two runs of one command by their nature alike.
 func (f *facts) same(s string) string {
 	if f.relative && f.workdir != "" && f.workdir != "/" {
-		s = strings.ReplaceAll(s, f.workdir+"/", "./")
-		if s == f.workdir {
-			s = "."
+		// The surface's names have lost their random parts, and so has its workdir.
+		for _, dir := range []string{f.workdir, surface.Path(f.workdir)} {
+			s = strings.ReplaceAll(s, dir+"/", "./")
+			if s == dir {
+				s = "."
+			}
 		}
 	}
 	return strings.ReplaceAll(s, f.RunID, "RUN_ID")
@@ -294,7 +298,7 @@ func (f *facts) writes() ([]string, bool) {
 	var all []string
 	whole := true
 	for _, l := range []query.List[query.File]{f.Created, f.Written, f.Changed, f.Deleted} {
-		paths, ok := listed(f, l, func(x query.File) string { return x.Path })
+		paths, ok := listed(f, l, func(x query.File) string { return surface.Path(x.Path) })
 		all, whole = append(all, paths...), whole && ok
 	}
 	return all, whole

@@ -83,8 +83,8 @@ type stream struct {
 	size int64
 }
 
-// recording takes in a terminal recording. Its times count from the start of
-// the recording, which is about that of the run.
+// recording takes in a terminal recording. Its times count from about the start
+// of the command, which the lifecycle tells; that layer comes before it.
 func (s *sides) recording(m io.Reader) error {
 	data, err := io.ReadAll(io.LimitReader(m, maxCast))
 	if err != nil {

@@ -57,6 +57,7 @@ type follower struct {
 	root     *os.Root
 	files    map[string]*tail
 	castAt   time.Duration
+	began    int64
 	finished bool
 	e        schema.KernelEvent
 }
@@ -69,7 +70,7 @@ type tail struct {
 
 // poll tells what is new, in the order of time.
 func (f *follower) poll(t *Teller) error {
-	var s sides
+	s := sides{began: f.began}
 	for _, path := range []string{schema.EventsPath, schema.TurnsPath, schema.SDKPath, schema.PolicyPath, schema.TerminalPath} {
 		err := f.lines(path, func(line []byte) (err error) {
 			if path == schema.TerminalPath {
@@ -85,6 +86,7 @@ func (f *follower) poll(t *Teller) error {
 			return err
 		}
 	}
+	f.began = s.began
 	s.sort()
 	err := f.lines(schema.KernelPath, func(line []byte) error {
 		if err := schema.DecodeKernelEvent(line, &f.e); err != nil {

@@ -62,6 +62,7 @@ func describe(e *schema.KernelEvent, t *process.Table, opt *Options) (it item, o
 		case errno == "EACCES" || errno == "EPERM":
 			it.kind, it.verb, it.object = trouble, "was refused", strings.TrimSpace(e.Kind.String()+" "+e.Value)+": "+errno
 			return it, true
+		case errno == "ENOENT" && strings.HasPrefix(e.Value, "unix:") && !opt.All: // a daemon that is not there
 		case e.Kind == schema.KindConnect, e.Kind == schema.KindConnectResult:
 			it.kind, it.verb, it.object = trouble, "could not reach", peer(e)+": "+errno
 			return it, true
@@ -114,7 +115,14 @@ func verb(e *schema.KernelEvent, opt *Options) (verb, object string) {
 	case schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr:
 		return "changed", e.Value + " (" + e.Kind.String() + ")"
 	case schema.KindConnect:
+		if e.HasResult && e.Result < 0 {
+			return "went to reach", peer(e) // EINPROGRESS: connect_result tells the end
+		}
 		return "connected to", peer(e)
+	case schema.KindConnectResult:
+		if e.HasResult {
+			return "reached", peer(e)
+		}
 	case schema.KindSendto:
 		return "sent to", peer(e)
 	case schema.KindAccept:

@@ -24,6 +24,9 @@ const maxSides = 200_000
 type sides struct {
 	list []side
 	lost int
+	// began is when the command was started, from which a terminal recording
+	// counts, but for a few milliseconds.
+	began int64
 }
 
 func (s *sides) add(tns int64, tell func(*Teller)) {
@@ -54,7 +57,10 @@ func (s *sides) line(layer string, line []byte) error {
 		if err := json.Unmarshal(line, &e); err != nil {
 			return err
 		}
-		if text := lifecycle(&e); text != "" {
+		if e.Type == schema.ProcessStarted {
+			s.began = e.TNS
+		}
+		if text := Lifecycle(&e); text != "" {
 			s.add(e.TNS, func(t *Teller) { t.Heading(e.TNS, text) })
 		}
 	case schema.TurnsPath:
@@ -128,8 +134,8 @@ func (s *sides) turn(turn *schema.Turn) {
 	}
 }
 
-// lifecycle tells of an event of the run itself; empty when it tells nothing.
-func lifecycle(e *schema.Event) string {
+// Lifecycle tells of an event of the run itself; empty when it tells nothing.
+func Lifecycle(e *schema.Event) string {
 	switch e.Type {
 	case schema.RunStarted:
 		return "the run started: " + query.QuoteArgs(e.Command)
@@ -181,7 +187,8 @@ func (s *sides) cast(line []byte, at time.Duration) (time.Duration, error) {
 	at += time.Duration(wait * float64(time.Second))
 	if code == "o" {
 		text = Plain(text)
-		s.add(int64(at), func(t *Teller) { t.Output(int64(at), text) })
+		tns := s.began + int64(at)
+		s.add(tns, func(t *Teller) { t.Output(tns, text) })
 	}
 	return at, nil
 }

@@ -135,7 +135,9 @@ func (t *Teller) Output(tns int64, text string) {
 			t.write(t.stamp(tns) + t.paint(dim, "│ "))
 			t.open = " "
 		}
-		t.write(t.paint(dim, query.Clean(strings.TrimRight(line, "\r"))))
+		line = strings.TrimRight(line, "\r")
+		line = line[strings.LastIndexByte(line, '\r')+1:] // what stays of a line that is written over
+		t.write(t.paint(dim, query.Clean(line)))
 		if !whole {
 			return
 		}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/archive/review/report"
+)
+
+func (a *app) reportCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "report -o FILE BUNDLE...",
+		Short: "Write one HTML page about bundles",
+		Long: `report writes one HTML file that needs no network and no server: what the run did
+in swimlanes of time, its processes, calls and output, the terminal recording,
+and what may be claimed from it, in words. With two bundles it also shows what
+differs, and with several a table of all.
+
+It holds 100,000 events; of more it shows what matters first and an even sample
+of the rest, and says so. Everything works from the keyboard; "?" lists the keys.`,
+		Example: "  assay-run report -o report.html run.tar.gz\n  assay-run report -o nightly.html nightly/*.tar.gz",
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return a.usage(cmd, errors.New("report takes at least one bundle"))
+			case output == "":
+				return a.usage(cmd, errors.New(`-o is missing: name the file, or "-" for stdout`))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			set, err := a.open(cmd.Context(), args, false)
+			if err != nil {
+				return err
+			}
+			defer set.Close()
+			bar := a.progress("writing the report")
+			defer bar.Done()
+			write := func(w io.Writer) error {
+				return report.Write(cmd.Context(), w, "assay-run "+version(), set.Bundles, bar.Step)
+			}
+			if output == "-" {
+				return write(a.stdout)
+			}
+			return writeFile(output, write)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "write to `FILE`")
+	return cmd
+}
