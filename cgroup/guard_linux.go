@@ -30,6 +30,10 @@ func (g *Guard) TerminalChanged(set, own *unix.Termios) { g.helper.TerminalChang
 // empty. Best effort, as [Guard.TerminalChanged] is.
 func (g *Guard) Inherit(dir string) { g.helper.Inherit(dir) }
 
+// Then tells the guard what to become, of this program, once it has ended what a
+// vanished runner left: somebody else's role with more to clear up.
+func (g *Guard) Then(argv ...string) { g.helper.Then(argv...) }
+
 // IsShim reports whether argv is that of the program by which [Group.Start] puts
 // a command into a cgroup where clone cannot, and which then becomes the command.
 // It does not tell whose program it is: compare the executable.

@@ -71,6 +71,9 @@ func load(cfg Config) (_ *loaded, err error) {
 			l.close()
 		}
 	}()
+	if l.hold != nil {
+		l.hold.keep = cfg.Keep
+	}
 	if l.links["sys_exit"] == nil {
 		return nil, classify(l.failed["sys_exit"])
 	}

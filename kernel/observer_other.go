@@ -31,6 +31,36 @@ func (o *Observer) Report() Report { return Report{} }
 // Close does nothing.
 func (o *Observer) Close() error { return nil }
 
+// Enter returns: there are no roles to play.
+func Enter() {}
+
+// Afterwards is nil: nothing is left behind.
+func Afterwards() []string { return nil }
+
+// HostObserver is an observer that is pinned on this host.
+type HostObserver struct {
+	Path     string `json:"path"`
+	Own      bool   `json:"own"`
+	Kept     bool   `json:"kept"`
+	Sessions int    `json:"sessions"`
+	Problem  string `json:"problem,omitempty"`
+}
+
+// HostObservers fails as Open does.
+func HostObservers() ([]HostObserver, error) { return nil, StartObserver() }
+
+// StartObserver fails as Open does.
+func StartObserver() error {
+	_, err := Open(context.Background(), Config{})
+	return err
+}
+
+// StopObserver has nothing to stop.
+func StopObserver() (used int, err error) { return 0, nil }
+
+// Sweep has nothing to free.
+func Sweep() (seats, sets int, err error) { return 0, 0, nil }
+
 // Probe finds nothing here.
 func Probe() ([]HookStatus, error) {
 	_, err := Open(context.Background(), Config{})

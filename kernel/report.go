@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"strings"
+	"time"
 )
 
 // ErrNotSupported is what an [Unavailable] unwraps to: this host, or this
@@ -39,6 +40,9 @@ type Config struct {
 	// SelfTest makes Open trigger every required hook, in a child process in
 	// CgroupPath/selftest, and see it. False leaves HookStatus.SelfTested false.
 	SelfTest bool
+	// Keep is how long the observer that runs share stays on the host after the
+	// last of them, so that the next need not load it. Zero: it goes with the last.
+	Keep time.Duration
 }
 
 // Reason codes of an [Unavailable] and of [Report].Reasons.

@@ -25,6 +25,7 @@ type hold struct {
 	site site
 	set  *os.File // shared with the others
 	seat *os.File // alone
+	keep time.Duration
 }
 
 // restTime is how long a seat stays empty after a session. What programs were doing
@@ -243,6 +244,10 @@ func (h *hold) release() {
 	if h.set == nil {
 		return
 	}
+	if h.keep > 0 && h.site.keepFor(h.keep) == nil {
+		h.set.Close()
+		return
+	}
 	h.site.removeIfLast(h.set)
 	h.set.Close()
 }
@@ -267,6 +272,7 @@ func (p site) remove() {
 	if os.Rename(p.dir(), old) == nil {
 		_ = os.RemoveAll(old)
 	}
+	_ = os.Remove(p.keeper())
 	_ = os.RemoveAll(p.lock())
 }
 

@@ -96,6 +96,13 @@ func (c *containment) outlive(dir string) {
 	}
 }
 
+// afterwards names what the guard becomes, of this program, when it is done.
+func (c *containment) afterwards(argv []string) {
+	if c.guard != nil && len(argv) > 0 {
+		c.guard.Then(argv...)
+	}
+}
+
 // nest makes a cgroup below the agent's.
 func (c *containment) nest(name string) (*cgroup.Nested, error) { return c.Agent().Nest(name) }
 

@@ -150,7 +150,7 @@ func tryObserver(host *cgroup.Host) ([]kernel.HookStatus, error) {
 		return nil, &kernel.Unavailable{Reasons: []kernel.Reason{{Code: "containment_failed", Message: err.Error()}}}
 	}
 	defer session.Remove()
-	observer, err := openObserver(context.Background(), session.Path(), kernel.MinRing)
+	observer, err := openObserver(context.Background(), session.Path(), kernel.MinRing, 0)
 	if err != nil {
 		hooks, _ := kernel.Probe()
 		for i := range hooks {

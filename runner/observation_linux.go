@@ -18,10 +18,11 @@ import (
 type observation struct {
 	log     *evidence.Log
 	session *containment
-	off     bool // do not try
-	needed  bool // without it the command does not start
-	ring    int  // bytes
-	v0      bool // the closed form
+	off     bool          // do not try
+	needed  bool          // without it the command does not start
+	ring    int           // bytes
+	keep    time.Duration // see Spec.KeepObserver
+	v0      bool          // the closed form
 	checks  *layer.Checks
 	bind    func(*kernel.Event, *schema.KernelEvent)
 
@@ -38,7 +39,7 @@ type observation struct {
 const openTimeout = 5 * time.Second
 
 func newObservation(log *evidence.Log, spec *Spec, session *containment, checks *layer.Checks, bind func(*kernel.Event, *schema.KernelEvent)) *observation {
-	o := &observation{log: log, session: session, off: spec.Kernel == KernelOff, needed: spec.observes(), ring: int(spec.KernelBuffer), v0: spec.Compat == "v0", checks: checks, bind: bind}
+	o := &observation{log: log, session: session, off: spec.Kernel == KernelOff, needed: spec.observes(), ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver), v0: spec.Compat == "v0", checks: checks, bind: bind}
 	if !o.off {
 		o.account.Unavailable = &kernel.Unavailable{Reasons: []kernel.Reason{{
 			Code: "not_started", Message: "the run failed before observation began", Remedy: "see error in result.json",
@@ -52,13 +53,16 @@ func (o *observation) open(ctx context.Context) error {
 	if o.off {
 		return nil
 	}
-	observer, err := openObserver(ctx, o.session.Path(), o.ring)
+	observer, err := openObserver(ctx, o.session.Path(), o.ring, o.keep)
 	if err != nil {
 		o.account.Unavailable = err
 		if o.needed {
 			return unobserved(err)
 		}
 		return nil
+	}
+	if observer.Report().Shared {
+		o.session.afterwards(kernel.Afterwards())
 	}
 	o.observer, o.done, o.account.Unavailable = observer, make(chan error, 1), nil
 	o.asked = make(chan chan []layer.Survivor, 1)
@@ -85,7 +89,7 @@ func (o *observation) open(ctx context.Context) error {
 
 // openObserver opens the observer of a session, whose cgroup2 directory is dir;
 // empty where it has none. It is how doctor finds out as well.
-func openObserver(ctx context.Context, dir string, ring int) (*kernel.Observer, error) {
+func openObserver(ctx context.Context, dir string, ring int, keep time.Duration) (*kernel.Observer, error) {
 	if dir == "" {
 		return nil, &kernel.Unavailable{Reasons: []kernel.Reason{{
 			Code: kernel.CodeNoCgroup2, Message: "the run has no cgroup2 directory of its own to observe",
@@ -94,7 +98,7 @@ func openObserver(ctx context.Context, dir string, ring int) (*kernel.Observer, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	return kernel.Open(ctx, kernel.Config{CgroupPath: dir, RingBytes: ring, SelfTest: true})
+	return kernel.Open(ctx, kernel.Config{CgroupPath: dir, RingBytes: ring, SelfTest: true, Keep: keep})
 }
 
 // unobserved is why a run that requires the kernel layer does not start.

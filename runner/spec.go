@@ -85,6 +85,9 @@ type Spec struct {
 	// recorder, kernel.MinRing to kernel.MaxRing, rounded up to a power of two;
 	// zero means kernel.DefaultRing.
 	KernelBuffer Bytes `json:"kernel_buffer,omitzero"`
+	// KeepObserver is how long the observer that runs share stays on the host after
+	// the last of them; zero: it goes with the last.
+	KeepObserver time.Duration `json:"keep_observer,omitzero"`
 	// Require lists what the evidence must be for the run to count, of
 	// Requirements: else it ends with ExitRunner, and the bundle is sealed all the
 	// same.

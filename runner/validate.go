@@ -79,6 +79,9 @@ func (s *Spec) Validate() error {
 	if n := s.KernelBuffer; n != 0 && (n < kernel.MinRing || n > kernel.MaxRing) {
 		add(ErrChoice, "kernel buffer of %d bytes (%d to %d)", int64(n), kernel.MinRing, kernel.MaxRing)
 	}
+	if s.KeepObserver < 0 {
+		add(ErrChoice, "keep observer for %v", s.KeepObserver)
+	}
 	s.validateRequire(add)
 	s.validateGateway(add)
 	if s.Compat != "" && s.Compat != "v0" {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	_ "github.com/assay-run/assay-run/cgroup/reexec"
+	_ "github.com/assay-run/assay-run/kernel/reexec"
 )
 
 func main() {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/gateway"
 )
 
@@ -44,6 +45,7 @@ alive is never touched. Without a run id it lists what there is.`,
 				return withHint(fmt.Errorf("--output is for one run, %d are to be recovered", len(ids)), "recover them one by one")
 			}
 			gateway.Sweep()
+			_, _, _ = kernel.Sweep() // where nothing can be shared there is nothing to free
 			return a.recoverRuns(cmd.Context(), dir, ids, output, all)
 		},
 	}

@@ -73,6 +73,12 @@ func Health(h *schema.ObservationHealth, a Account) {
 	h.Layers[schema.LayerName(schema.KernelPath)] = a.Counts
 	h.Kernel = account(h, a)
 	h.LeftOut = a.LeftOut
+	if r.Alone != "" {
+		h.Notes = append(h.Notes, "observer_alone: the run loaded programs of its own, which every process on the host pays for: "+r.Alone)
+	}
+	if r.Shared {
+		h.Notes = append(h.Notes, "observer_shared: the run used the observer that all runs of this build on the host share")
+	}
 	h.Notes = append(h.Notes, fmt.Sprintf("s2_kernel_capture: monitor_events=%d ringbuf_drops=%d network_protocol_coverage=%s network_endpoint_claim_scope=%s",
 		a.Counts.Written, h.RingbufDrops, h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope))
 }

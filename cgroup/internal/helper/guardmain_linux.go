@@ -40,6 +40,7 @@ func guardMain(args []string) int {
 		return 0
 	}
 	left.tty.restore() // before a shell, which has just been told as well, looks at it
+	defer left.become()
 	defer w.Leave()
 	defer left.remove() // once nobody is there who could put something in its place
 	if w.End() != nil {

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // Inherit tells the guard of a directory that it is to remove with all that is
@@ -13,10 +15,23 @@ func (g *Guard) Inherit(dir string) {
 	_, _ = g.pipe.Write(append(strconv.AppendQuote([]byte("d "), dir), '\n'))
 }
 
+// Then tells the guard what to become, of the own binary, once it has ended what the
+// runner left. Nothing is told where the line would be too long for a pipe to take whole.
+func (g *Guard) Then(argv ...string) {
+	line := []byte("x")
+	for _, arg := range argv {
+		line = strconv.AppendQuote(append(line, ' '), arg)
+	}
+	if len(line) < 4096 {
+		_, _ = g.pipe.Write(append(line, '\n'))
+	}
+}
+
 // inheritance is what a runner that vanishes leaves besides processes and cgroups.
 type inheritance struct {
 	tty  terminal
 	dirs []string
+	then []string // what to become in the end
 }
 
 // hear takes a line of the runner's.
@@ -27,6 +42,18 @@ func (h *inheritance) hear(line []byte) {
 			h.dirs = append(h.dirs, dir)
 		}
 	}
+	if rest, ok := bytes.CutPrefix(line, []byte("x ")); ok {
+		h.then = nil
+		for len(rest) > 0 {
+			quoted, err := strconv.QuotedPrefix(string(rest))
+			if err != nil {
+				break
+			}
+			arg, _ := strconv.Unquote(quoted)
+			h.then = append(h.then, arg)
+			rest = bytes.TrimPrefix(rest[len(quoted):], []byte(" "))
+		}
+	}
 }
 
 // remove removes the directories.
@@ -34,5 +61,12 @@ func (h *inheritance) remove() {
 	for _, dir := range h.dirs {
 		_ = os.RemoveAll(dir)
 		_ = os.Remove(filepath.Dir(dir))
+	}
+}
+
+// become starts what the guard was told to become, if anything.
+func (h *inheritance) become() {
+	if len(h.then) > 0 {
+		_ = unix.Exec("/proc/self/exe", h.then, []string{"GOMAXPROCS=1"}) // what it frees, the next run frees too
 	}
 }

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/kernel"
+)
+
+func (a *app) observeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "observe start|stop|status",
+		Short: "Keep the host's observer between runs",
+		Long: `All runs of one build share one observer: eBPF programs that the first run
+loads and the last one removes. observe start loads it ahead of the runs and keeps
+it, so that each starts faster; observe stop lets it go, at once or with the last
+run that uses it. A run's --keep-observer does the same for some time. Needs root.`,
+		Example: "  assay-run observe start      load and keep the observer\n  assay-run observe status     show which observers are in place",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var asJSON bool
+	status := &cobra.Command{
+		Use: "status", Short: "Show which observers are in place", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			list, err := kernel.HostObservers()
+			if err != nil {
+				return withHint(err, "run as root, on a host that offers eBPF: assay-run doctor")
+			}
+			if asJSON {
+				return a.printDocument(list)
+			}
+			return a.listObservers(list)
+		},
+	}
+	status.Flags().BoolVar(&asJSON, "json", false, "list as JSON")
+	cmd.AddCommand(&cobra.Command{
+		Use: "start", Short: "Load the observer and keep it", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := kernel.StartObserver(); err != nil {
+				return withHint(err, "run as root, on a host that offers eBPF: assay-run doctor")
+			}
+			a.say.info("the observer is in place and stays until assay-run observe stop")
+			return nil
+		},
+	}, &cobra.Command{
+		Use: "stop", Short: "Let the observer go", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			used, err := kernel.StopObserver()
+			if err != nil {
+				return withHint(err, "run as root")
+			}
+			if used > 0 {
+				a.say.info("the observer is still in use and goes with the last run that uses it")
+			} else {
+				a.say.info("no observer is in place")
+			}
+			return nil
+		},
+	}, status)
+	return cmd
+}
+
+func (a *app) listObservers(list []kernel.HostObserver) error {
+	if len(list) == 0 {
+		a.say.info("no observer is in place")
+		return nil
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "OBSERVER\tBUILD\tRUNS\tKEPT")
+	for _, o := range list {
+		build, runs, kept := "another", "unknown", "no"
+		if o.Own {
+			build, runs = "this", fmt.Sprint(o.Sessions)
+		}
+		if o.Kept {
+			kept = "yes"
+		}
+		if o.Problem != "" {
+			runs = "broken: " + o.Problem
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", printable(o.Path), build, printable(runs), kept)
+	}
+	return w.Flush()
+}
