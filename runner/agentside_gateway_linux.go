@@ -61,6 +61,7 @@ func (a *agentSide) listen() error {
 	if err != nil {
 		return err
 	}
+	a.socket = socket
 	a.session.outlive(filepath.Dir(socket))
 	a.calls.Own("unix:" + socket)
 	if real, err := filepath.EvalSymlinks(filepath.Dir(socket)); err == nil {

@@ -27,6 +27,7 @@ type agentSide struct {
 	sdk     *agentlog.Follower // nil without a log
 	policy  *agentlog.Follower
 	gateway *gateway.Gateway // nil where it cannot listen
+	socket  string           // where it listens
 
 	// Of the followers' goroutines, until they are closed.
 	due              uint64 // seq of the SDK's next line
@@ -91,6 +92,32 @@ func (a *agentSide) shape(cmd *exec.Cmd) error {
 		cmd.Env = append(cmd.Env, a.gateway.Env()...)
 	}
 	return nil
+}
+
+// reach are the files that the agent reports to.
+func (a *agentSide) reach() []string {
+	var paths []string
+	for _, log := range []struct {
+		follower *agentlog.Follower
+		path     string
+	}{{a.sdk, a.sdkLog}, {a.policy, a.polLog}} {
+		if log.follower != nil {
+			path, _ := absLog(log.path)
+			paths = append(paths, path)
+		}
+	}
+	if a.socket != "" {
+		paths = append(paths, a.socket)
+	}
+	return paths
+}
+
+// rules are those in force, with what clients added.
+func (a *agentSide) rules() (schema.Policy, bool) {
+	if a.gateway == nil {
+		return schema.Policy{}, false
+	}
+	return a.gateway.Policy()
 }
 
 // close takes in the rest of what the agent told, once nothing of the run is

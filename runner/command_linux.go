@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"os/exec"
 	"syscall"
 	"time"
@@ -24,6 +25,7 @@ type command struct {
 	grace   time.Duration
 	signals *inbox
 	session *containment
+	inside  *confinement
 	streams *streams
 	shape   func() shaper // what changes the command before it starts
 	began   time.Duration // the run, on the boot clock
@@ -41,10 +43,10 @@ type command struct {
 	timings   schema.Timings
 }
 
-func newCommand(log *evidence.Log, spec *Spec, signals *inbox, session *containment, streams *streams, began time.Duration) *command {
+func newCommand(log *evidence.Log, spec *Spec, signals *inbox, session *containment, inside *confinement, streams *streams, began time.Duration) *command {
 	return &command{
 		log: log, argv: spec.Command, env: spec.environ(), workdir: spec.workdir, timeout: spec.Timeout, grace: spec.Grace,
-		signals: signals, session: session, streams: streams, began: began,
+		signals: signals, session: session, inside: inside, streams: streams, began: began,
 	}
 }
 
@@ -64,12 +66,16 @@ func (c *command) open(context.Context) error {
 		c.started = bootTime()
 		err = c.execute()
 	}
+	var missing *runError
+	if errors.As(err, &missing) {
+		return missing
+	}
 	if err != nil {
 		source, exit, e := startFailure(c.argv[0], dir, err)
 		return &runError{source: source, exit: exit, ResultError: e}
 	}
 	c.timings.SetupNS = new(int64(c.started - c.began))
-	c.log.Event(schema.Event{Type: schema.ProcessStarted, PID: c.cmd.Process.Pid})
+	c.log.Event(schema.Event{Type: schema.ProcessStarted, PID: c.pid()})
 	if err := c.streams.Started(); err != nil {
 		c.log.Event(schema.Event{Type: schema.RecorderError, Code: "stdio_failed", Message: err.Error()})
 	}
@@ -78,7 +84,10 @@ func (c *command) open(context.Context) error {
 
 func (c *command) execute() (err error) {
 	if c.streams.OwnSession() {
-		c.job, err = c.session.Agent().StartJob(c.cmd)
+		c.cmd, err = c.inside.start(c.cmd, func(cmd *exec.Cmd) (err error) {
+			c.job, err = c.session.Agent().StartJob(cmd)
+			return err
+		}, true)
 		return err
 	}
 	if c.shared = c.sharesTerminal(); !c.shared {
@@ -87,7 +96,19 @@ func (c *command) execute() (err error) {
 		}
 		c.cmd.SysProcAttr.Setsid = true
 	}
-	return c.session.Agent().Start(c.cmd)
+	c.cmd, err = c.inside.start(c.cmd, c.session.Agent().Start, false)
+	return err
+}
+
+// pid is the command's own process, which in a PID namespace is not the one that
+// we started.
+func (c *command) pid() int {
+	if c.inside.box != nil {
+		if pid := c.inside.box.PID(); pid != 0 {
+			return pid
+		}
+	}
+	return c.cmd.Process.Pid
 }
 
 // sharesTerminal tells whether the command must stay in our process group to
@@ -132,6 +153,9 @@ func (c *command) states() <-chan unix.WaitStatus {
 	if c.job != nil {
 		next = c.job.Wait
 	}
+	if c.inside.box != nil && c.inside.box.States() != nil {
+		next = c.insideStates(next)
+	}
 	states := make(chan unix.WaitStatus)
 	go func() {
 		for {
@@ -147,4 +171,42 @@ func (c *command) states() <-chan unix.WaitStatus {
 		}
 	}()
 	return states
+}
+
+// initTime is how long the init of a PID namespace may take to end once nothing
+// else is in it.
+const initTime = 100 * time.Millisecond
+
+// insideStates are the changes that the init of the command's PID namespace
+// tells, or how the init itself ended where it told no end. next waits for it.
+func (c *command) insideStates(next func() (unix.WaitStatus, error)) func() (unix.WaitStatus, error) {
+	type end struct {
+		st  unix.WaitStatus
+		err error
+	}
+	gone := make(chan end, 1)
+	go func() {
+		for {
+			st, err := next()
+			if err != nil || st.Exited() || st.Signaled() {
+				gone <- end{st, err}
+				return
+			}
+		}
+	}()
+	inside := c.inside.box.States()
+	return func() (unix.WaitStatus, error) {
+		st, ok := <-inside
+		if !ok {
+			e := <-gone
+			return e.st, e.err
+		}
+		if st.Exited() || st.Signaled() {
+			select { // else it would be taken for something left over
+			case <-gone:
+			case <-time.After(initTime):
+			}
+		}
+		return st, nil
+	}
 }

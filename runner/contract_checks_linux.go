@@ -28,6 +28,7 @@ type checks struct {
 	env     []string
 	signals *inbox
 	session *containment
+	confine func(contract.Group) contract.Group
 	marked  *layer.Checks
 
 	mu       sync.Mutex // below: shared with the goroutine that evaluates
@@ -60,7 +61,7 @@ func (c *checks) Run(ctx context.Context, check contract.Check, index int, out i
 		id = group.ID()
 		c.marked.Begin(id, layer.Check{Name: check.Name, Baseline: c.phase == contract.Baseline})
 		c.enter(group)
-		return group, nil
+		return c.confine(group), nil
 	}}
 	status, err := shell.Run(ctx, check, index, out)
 	c.marked.End(id, uint64(bootTime()))

@@ -25,6 +25,7 @@ type contractPart struct {
 	// the observation has ended. atLarge is how many of its processes are alive.
 	escaped func() uint64
 	atLarge func() int
+	confine func(contract.Group) contract.Group // into the agent's sandbox
 
 	*checks // the executor of the checks; nil until the contract is open
 	env     []string
@@ -61,7 +62,7 @@ func (p *contractPart) open(context.Context) error {
 	}
 	dir, err := p.dir()
 	if err == nil {
-		p.checks = &checks{log: p.log, dir: dir, env: p.env, signals: p.signals, session: p.session, marked: &p.marked, phase: contract.Final}
+		p.checks = &checks{log: p.log, dir: dir, env: p.env, signals: p.signals, session: p.session, confine: p.confine, marked: &p.marked, phase: contract.Final}
 		if p.baseline {
 			p.phase = contract.Baseline
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -68,7 +69,7 @@ func (o *observation) open(ctx context.Context) error {
 	o.asked = make(chan chan []layer.Survivor, 1)
 	o.builder = layer.NewBuilder(layer.Options{
 		RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
-		CompatV0: o.v0, Sink: o.sink, Checks: o.checks, Bind: o.bind, Shim: cgroup.IsShim,
+		CompatV0: o.v0, Sink: o.sink, Checks: o.checks, Bind: o.bind, Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
 	})
 	go func() {
 		readErr := observer.Read(func(ev *kernel.Event) error {

@@ -30,6 +30,9 @@ type Options struct {
 	// bundle. What a sink takes too slowly or not at all is missing there, and
 	// observation-health.json tells how much.
 	Audit []AuditSink
+	// Evidence are directories that a sandboxed command must not reach: at least
+	// where the recorder keeps its files. Nil stands for ScratchDir.
+	Evidence []string
 	// ScratchDir is an existing directory for files that do not outlive the
 	// run; whoever made it removes it. Empty keeps everything in memory.
 	ScratchDir string

@@ -24,6 +24,10 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	if err := spec.Validate(); err != nil {
 		return refused(spec, "spec_invalid", err)
 	}
+	spec, opt, err := spec.withPolicy(opt)
+	if err != nil {
+		return refused(spec, "policy_unusable", err)
+	}
 	spec.Preload()
 	r := newRun(spec, opt)
 	r.log.Event(r.started())
@@ -46,6 +50,7 @@ type run struct {
 
 	contract *contractPart
 	session  *containment
+	confined *confinement
 	agent    *agentSide
 	kernel   *observation
 	command  *command
@@ -66,15 +71,19 @@ func newRun(spec *Spec, opt Options) *run {
 
 	r.session = newContainment(r.log, opt, spec.Limits)
 	r.contract = newContract(r.log, opt, spec, signals, r.session)
+	r.confined = newConfinement(r.log, opt, spec)
 	r.agent = newAgentSide(r.log, opt, spec, r.session)
-	r.kernel = newObservation(r.log, spec, r.session, r.contract.marks(), r.agent.calls.Bind)
+	r.kernel = newObservation(r.log, spec, r.session, r.contract.marks(), r.confined.bind(r.agent.calls.Bind))
 	streams := newStreams(r.log, opt, spec, r.session)
-	r.command = newCommand(r.log, spec, signals, r.session, streams, began)
+	r.command = newCommand(r.log, spec, signals, r.session, r.confined, streams, began)
 
+	r.confined.observed = r.kernel.observed
+	r.contract.confine, r.confined.reach, r.confined.rules = r.confined.group, r.agent.reach, r.agent.rules
 	r.contract.escaped, r.contract.atLarge, r.command.shape = r.kernel.escaped, r.kernel.atLarge, func() shaper { return r.parts }
 	r.parts = parts{
 		r.contract,
 		r.session,
+		r.confined,
 		r.agent,
 		r.kernel,
 		step(opt.ready),

@@ -99,9 +99,19 @@ type Spec struct {
 	// into the bundle. Empty means none. The first needs an AgentShim.
 	SDKEventLog       string `json:"sdk_event_log,omitzero"`
 	PolicyDecisionLog string `json:"policy_decision_log,omitzero"`
-	// Policy is the file of the rules for the tool calls that come through the
-	// gateway; empty for none. It is read once, before the command starts.
+	// Policy is the file that says what the command may touch, and of the rules
+	// for the tool calls that come through the gateway; empty for none. It is read
+	// once, before the command starts.
 	Policy string `json:"policy,omitzero"`
+	// Mode is what the command may touch, one of sandbox.Modes; empty is what the
+	// policy says, and without that observe.
+	Mode string `json:"mode,omitzero"`
+	// Profiles are built-in policies that Policy is put on top of.
+	Profiles []string `json:"profiles,omitzero"`
+	// Isolate is empty, or IsolatePID for a PID namespace in mode observe as well.
+	Isolate string `json:"isolate,omitzero"`
+	// User is who the command runs as: a name, a uid or uid:gid; empty for us.
+	User string `json:"user,omitzero"`
 	// Gateway is where it listens: GatewayUnix, which is also the zero value's
 	// meaning, or GatewayWS.
 	Gateway string `json:"gateway,omitzero"`

@@ -84,7 +84,7 @@ func (s *supervisor) step(ctx context.Context) {
 }
 
 func (s *supervisor) childChanged(st unix.WaitStatus) {
-	pid := s.cmd.Process.Pid
+	pid := s.pid()
 	switch {
 	case st.Stopped():
 		s.log.Event(schema.Event{Type: schema.Stopped, PID: pid, SignalName: unix.SignalName(st.StopSignal())})
@@ -163,9 +163,9 @@ func (s *supervisor) pass(sig syscall.Signal) {
 	case syscall.SIGHUP, syscall.SIGCONT:
 		s.killGroup(sig)
 	default:
-		_ = unix.Kill(s.cmd.Process.Pid, sig)
+		_ = unix.Kill(s.pid(), sig)
 	}
-	s.log.Event(schema.Event{Type: schema.SignalForwarded, SignalName: unix.SignalName(sig), PID: s.cmd.Process.Pid})
+	s.log.Event(schema.Event{Type: schema.SignalForwarded, SignalName: unix.SignalName(sig), PID: s.pid()})
 	if sig == syscall.SIGTSTP && !s.streams.OwnSession() { // there we follow the child
 		stopSelf(false)
 		s.killGroup(syscall.SIGCONT)
@@ -178,9 +178,9 @@ func (s *supervisor) killGroup(sig syscall.Signal) {
 	if s.exited {
 		return
 	}
-	pid := s.cmd.Process.Pid
+	pid := s.pid()
 	if !s.shared {
-		pid = -pid
+		pid = -s.cmd.Process.Pid
 	}
 	_ = unix.Kill(pid, sig)
 }

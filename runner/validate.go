@@ -84,6 +84,7 @@ func (s *Spec) Validate() error {
 	}
 	s.validateRequire(add)
 	s.validateGateway(add)
+	s.validateSandbox(add)
 	if s.Compat != "" && s.Compat != "v0" {
 		add(ErrChoice, "compat form %q (v0)", s.Compat)
 	}

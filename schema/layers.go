@@ -14,6 +14,10 @@ type PolicyEvent struct {
 	TNS int64 `json:"t_ns,omitempty"`
 	// Rule is the rule that decided, where one did.
 	Rule string `json:"rule,omitempty"`
+	// Operation and Target are what a sandbox decided about: read, write, exec,
+	// connect or bind, and a path or an endpoint.
+	Operation string `json:"operation,omitempty"`
+	Target    string `json:"target,omitempty"`
 }
 
 // SDKEvent is one line of layers/sdk.ndjson.

@@ -1,5 +1,7 @@
 package schema
 
+import "encoding/json"
+
 // Policy is policy.json: the policy that was in force, in its effective form.
 // It is there when the run had a policy file or a client added rules.
 type Policy struct {
@@ -19,6 +21,10 @@ type Policy struct {
 	Capabilities []string `json:"capabilities"`
 	// Rules are the file's, in its order.
 	Rules []PolicyRule `json:"rules"`
+	// Sandbox is what the policy meant for the run: its paths, resolved, its
+	// network, environment (names only) and user, and how each layer that enforces
+	// them went. Absent without a sandbox.
+	Sandbox json.RawMessage `json:"sandbox,omitempty"`
 	// ClientRules are those that clients added while the run went on.
 	ClientRules []PolicyRule `json:"client_rules"`
 }

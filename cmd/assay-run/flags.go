@@ -11,6 +11,7 @@ import (
 
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
+	"github.com/assay-run/assay-run/runner/sandbox"
 )
 
 // runFlags are the flags of a run: those of its Spec, and what becomes of it.
@@ -52,7 +53,11 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.StringVar(&s.Compat, "compat", "", "write the kernel layer in the closed form `v0`")
 	fs.StringVar(&s.SDKEventLog, "sdk-event-log", "", "import the events that the agent's SDK writes to `FILE`; needs --agent-shim")
 	fs.StringVar(&s.PolicyDecisionLog, "policy-decision-log", "", "import the decisions that a policy writes to `FILE`")
-	fs.StringVar(&s.Policy, "policy", "", "decide by the policy in `FILE` about tool calls that come through the gateway")
+	fs.StringVar(&s.Mode, "mode", "", "what the command may touch: observe (everything), read-only, workspace-write")
+	fs.StringVar(&s.Policy, "policy", "", "what the command may touch, and which tool calls may go through the gateway, by the policy in `FILE`")
+	fs.StringArrayVar(&s.Profiles, "profile", nil, "allow what `NAME` needs: "+strings.Join(sandbox.Builtins(), ", "))
+	fs.StringVar(&s.Isolate, "isolate", "", "`pid`: a PID namespace for the command in every mode")
+	fs.StringVar(&s.User, "user", "", "run the command as `USER` (a name, a uid or uid:gid); needs root")
 	fs.StringVar(&s.Gateway, "gateway", s.Gateway, "where the gateway listens: unix, or ws for WebSockets as well")
 	turnFlags(fs, &s.Turns)
 }

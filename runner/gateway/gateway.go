@@ -10,6 +10,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Names in the environment of an agent.
@@ -60,6 +61,15 @@ func New(cfg Config) (*Gateway, error) {
 		}
 	}
 	return g, nil
+}
+
+// Policy is the policy in force as policy.json has it, with the rules that
+// clients added, and whether there is any. It is for a gateway with Config.Run.
+func (g *Gateway) Policy() (schema.Policy, bool) {
+	if g.run == nil {
+		return schema.Policy{}, false
+	}
+	return g.run.Rules.Document(g.run.ID)
 }
 
 func (g *Gateway) newRun(to Recording, zero time.Duration, rules *policy.Set) *recording.Run {

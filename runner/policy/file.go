@@ -3,6 +3,7 @@ package policy
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/assay-run/assay-run/runner/internal/strict"
+	"github.com/assay-run/assay-run/runner/sandbox"
 )
 
 // MaxFileBytes bounds a policy file.
@@ -25,6 +27,11 @@ type File struct {
 	// Capabilities are those that tools may be granted; nil means any.
 	Capabilities *[]string
 	Rules        []Rule
+	// Sandbox is what the file says of the sandbox.
+	Sandbox sandbox.Settings
+	// Effective is what that means for one run, as policy.json has it; nil
+	// without a sandbox. Whoever makes the sandbox sets it.
+	Effective json.RawMessage
 	// Digest is "sha256:" and 64 hex digits of the file's bytes.
 	Digest string
 	// Warnings say which rules deny everything because their pattern cannot
@@ -50,6 +57,7 @@ type fileKeys struct {
 	ServerRequests Tools     `json:"server_requests"`
 	Capabilities   *[]string `json:"capabilities"`
 	Rules          []Rule    `json:"rules"`
+	sandbox.Settings
 }
 
 // Load reads the policy at path, which must be a regular file. The notation is
@@ -79,7 +87,16 @@ func parse(data []byte, format strict.Format) (*File, error) {
 		return nil, fmt.Errorf("larger than %d bytes", MaxFileBytes)
 	}
 	var keys fileKeys
-	if err := strict.Decode(data, format, &keys); err != nil {
+	if format == strict.JSON && sandbox.IsSRT(data) {
+		settings, err := sandbox.ParseSRT(data)
+		if err != nil {
+			return nil, err
+		}
+		keys.Settings = *settings
+	} else if err := strict.Decode(data, format, &keys); err != nil {
+		return nil, err
+	}
+	if err := keys.Settings.Check(); err != nil {
 		return nil, err
 	}
 	if keys.Version != nil && *keys.Version != 1 {
@@ -87,7 +104,7 @@ func parse(data []byte, format strict.Format) (*File, error) {
 	}
 	sum := sha256.Sum256(data)
 	f := &File{
-		Tools: keys.Tools, Resources: keys.Resources, Prompts: keys.Prompts, ServerRequests: keys.ServerRequests, Capabilities: keys.Capabilities, Rules: keys.Rules,
+		Sandbox: keys.Settings, Tools: keys.Tools, Resources: keys.Resources, Prompts: keys.Prompts, ServerRequests: keys.ServerRequests, Capabilities: keys.Capabilities, Rules: keys.Rules,
 		Digest: "sha256:" + hex.EncodeToString(sum[:]),
 	}
 	if len(f.Rules) > MaxRules {

@@ -202,7 +202,8 @@ func (s *Set) Document(runID string) (schema.Policy, bool) {
 			d.ClientRules = append(d.ClientRules, r.document())
 		}
 	}
-	return d, s.file.Digest != "" || len(d.ClientRules) > 0
+	d.Sandbox = s.file.Effective
+	return d, s.file.Digest != "" || s.file.Effective != nil || len(d.ClientRules) > 0
 }
 
 func (t Tools) document() *schema.PolicyTools {

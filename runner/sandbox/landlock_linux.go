@@ -108,6 +108,11 @@ func (p *Profile) ruleset(abi int, mounted bool) *shim.Ruleset {
 	for _, w := range p.Write {
 		add(w.Path, accessAll, false)
 	}
+	for _, a := range p.AllowRead {
+		if a.Rule == ruleReach {
+			add(a.Path, unix.LANDLOCK_ACCESS_FS_READ_FILE|accessStore, true)
+		}
+	}
 	for fd := range 3 {
 		add(fmt.Sprintf("/proc/self/fd/%d", fd), unix.LANDLOCK_ACCESS_FS_READ_FILE|accessStore, true)
 	}

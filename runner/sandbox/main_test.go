@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	_ "github.com/assay-run/assay-run/runner/sandbox/reexec"
 )
 
 // The test binary plays three parts: the runner of a sandbox, as whoever a case

@@ -93,18 +93,23 @@ func (p *Profile) mounts() *shim.Mounts {
 	hidden := func(path string) bool {
 		return slices.ContainsFunc(m.Hidden, func(h string) bool { return Below(path, h) })
 	}
-	for _, w := range write {
-		if !hidden(w) && !slices.Contains(m.Temporary, w) {
-			m.Writable = append(m.Writable, w)
-		}
-	}
 	covered := func(path string) bool {
 		return hidden(path) || Below(path, "/dev") || slices.ContainsFunc(append(slices.Clone(m.Private), m.Temporary...), func(d string) bool { return Below(path, d) })
 	}
 	for _, a := range p.AllowRead {
+		if a.Rule == ruleReach && !covered(a.Path) {
+			write = append(write, a.Path)
+		}
+	}
+	for _, w := range outermost(write) {
+		if !hidden(w) && !slices.Contains(m.Temporary, w) {
+			m.Writable = append(m.Writable, w)
+		}
+	}
+	for _, a := range p.AllowRead {
 		evidence := slices.ContainsFunc(p.DenyRead, func(d Path) bool { return d.Rule == "evidence" && Below(a.Path, d.Path) })
 		if covered(a.Path) && !evidence && !slices.Contains(m.Hidden, a.Path) {
-			m.Shown = append(m.Shown, shim.Shown{Path: a.Path, Writable: a.Rule == "sockets" || p.writable(a.Path)})
+			m.Shown = append(m.Shown, shim.Shown{Path: a.Path, Writable: a.Rule == "sockets" || a.Rule == ruleReach || p.writable(a.Path)})
 		}
 	}
 	for _, d := range p.DenyWrite {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -22,6 +23,7 @@ type Sandbox struct {
 	proxy   *Proxy // nil without an allowlist
 	fail    string // an operation that is to fail, for tests
 	probe   bool
+	end     bool     // with the command
 	without []string // layers to leave out, for tests that show what each is for
 
 	mu     sync.Mutex // guards what follows
@@ -29,6 +31,7 @@ type Sandbox struct {
 	ops    []string
 	conn   *shim.Conn
 	pidfd  int
+	pid    int
 	states chan unix.WaitStatus
 	dials  map[uint64]chan dialed
 	nextID uint64
@@ -41,11 +44,21 @@ type Options struct {
 	// Decided is told of every decision of the proxy. It is called from any
 	// goroutine; nil tells nobody.
 	Decided func(Decision)
+	// EndWithCommand ends what the command leaves behind as soon as it has ended,
+	// and makes the shim's exit status the command's.
+	EndWithCommand bool
 }
+
+// IsShim reports whether argv is that of the process between the runner and a
+// command. It does not tell whose program it is: compare the executable.
+func IsShim(argv []string) bool { return shim.Is(argv) }
 
 // New makes a sandbox for one command.
 func New(p *Profile, opt Options) (*Sandbox, error) {
-	s := &Sandbox{profile: p, pidfd: -1, dials: map[uint64]chan dialed{}}
+	if err := shim.Available(); err != nil {
+		return nil, err
+	}
+	s := &Sandbox{profile: p, end: opt.EndWithCommand, pidfd: -1, dials: map[uint64]chan dialed{}}
 	if p.Network.Mode == NetAllowlist {
 		var err error
 		if s.proxy, err = newProxy(p.Network, opt.Decided); err != nil {
@@ -142,6 +155,7 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 	if cmd.Dir != "" {
 		plan.Dir = cmd.Dir
 	}
+	plan.EndWithCommand = s.end
 	s.leaveOut(&plan)
 	attr := syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {
@@ -263,12 +277,29 @@ func (s *Sandbox) started(plan shim.Plan) error {
 		case shim.KindFailed:
 			return &os.PathError{Op: "fork/exec", Path: plan.Path, Err: syscall.Errno(m.Errno)}
 		case shim.KindStarted:
-			s.pidfd = fd
+			s.mu.Lock()
+			s.pidfd, s.pid = fd, pidOf(fd)
+			s.mu.Unlock()
 			s.states = make(chan unix.WaitStatus, 16)
 			go s.listen()
 			return s.openLocal()
 		}
 	}
+}
+
+// pidOf is the process that a pidfd stands for (fs/pidfs.c, "Pid:"), or 0.
+func pidOf(pidfd int) int {
+	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(info)) {
+		if v, ok := strings.CutPrefix(line, "Pid:"); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(v))
+			return max(n, 0)
+		}
+	}
+	return 0
 }
 
 // merge puts reports together, the worse of two for each layer.
@@ -316,6 +347,13 @@ func (s *Sandbox) listen() {
 // cmd.Process is the command itself, and closed when the command's end could
 // not be told any more.
 func (s *Sandbox) States() <-chan unix.WaitStatus { return s.states }
+
+// PID is the command's process id here, or 0 where cmd.Process has it.
+func (s *Sandbox) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pid
+}
 
 // Signal sends a signal to the command alone.
 func (s *Sandbox) Signal(sig syscall.Signal) error {

@@ -172,6 +172,14 @@ func allowedAt(t reflect.Type, p jsontext.Pointer) string {
 	}
 	var names []string
 	for f := range t.Fields() {
+		if f.Anonymous && f.Type.Kind() == reflect.Struct {
+			for inner := range f.Type.Fields() {
+				if inner.IsExported() {
+					names = append(names, tagName(inner))
+				}
+			}
+			continue
+		}
 		names = append(names, tagName(f))
 	}
 	return "; allowed are " + strings.Join(names, ", ")

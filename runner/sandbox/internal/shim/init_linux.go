@@ -107,6 +107,13 @@ func (s *shim) wait(pid int) int {
 			return 0
 		case got == pid:
 			_ = s.conn.Send(Message{Kind: KindState, Status: uint32(st)}, -1)
+			switch {
+			case !s.plan.EndWithCommand:
+			case st.Exited():
+				return st.ExitStatus()
+			case st.Signaled():
+				return 128 + int(st.Signal()) // process 1 cannot end by a signal
+			}
 		}
 	}
 }

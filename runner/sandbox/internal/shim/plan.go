@@ -58,6 +58,8 @@ type Plan struct {
 	Landlock *Ruleset
 	// Filter is an assembled seccomp program; empty means none.
 	Filter []Instruction
+	// EndWithCommand ends the namespace with the command.
+	EndWithCommand bool
 	// Keep is the number of descriptors from 3 on that the command gets.
 	Keep int
 	// Fail names an operation that is to fail, and NoPrivileges leaves that layer

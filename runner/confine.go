@@ -1,0 +1,92 @@
+package runner
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/runner/sandbox"
+)
+
+// IsolatePID gives the command a PID namespace in every mode.
+const IsolatePID = "pid"
+
+// sandboxSettings are what the spec and the policy together say of the sandbox:
+// the profiles first, then the policy, then the spec.
+func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
+	var all []sandbox.Settings
+	for _, name := range s.Profiles {
+		if p, err := sandbox.Builtin(name); err == nil { // Validate has looked
+			all = append(all, p.Settings)
+		}
+	}
+	if file != nil {
+		all = append(all, file.Sandbox)
+	}
+	settings := sandbox.Compose(all...)
+	if s.Mode != "" {
+		settings.Mode = s.Mode
+	}
+	if s.User != "" {
+		settings.User = sandbox.Scalar(s.User)
+	}
+	return settings
+}
+
+// withPolicy reads the policy's file, unless that has been done, and takes over
+// the limits that the spec does not set itself.
+func (s *Spec) withPolicy(opt Options) (*Spec, Options, error) {
+	if opt.Policy == nil && s.Policy != "" {
+		var err error
+		if opt.Policy, err = policy.Load(s.Policy); err != nil {
+			return s, opt, err
+		}
+	}
+	if opt.Policy == nil || opt.Policy.Sandbox.Limits == nil {
+		return s, opt, nil
+	}
+	with := *s
+	return &with, opt, with.limit(opt.Policy.Sandbox.Limits)
+}
+
+// limit sets what has no value yet.
+func (s *Spec) limit(l *sandbox.Limits) error {
+	for _, one := range []struct {
+		key   string
+		text  sandbox.Scalar
+		unset bool
+		set   func(string) error
+	}{
+		{"memory", l.Memory, s.Limits.Memory == 0, s.Limits.Memory.Set},
+		{"cpus", l.CPUs, s.Limits.CPUs == 0, s.Limits.CPUs.Set},
+		{"pids", l.Pids, s.Limits.Pids == 0, func(t string) (err error) { s.Limits.Pids, err = strconv.ParseInt(t, 10, 64); return err }},
+		{"wall", l.Wall, s.Timeout == 0, func(t string) (err error) { s.Timeout, err = time.ParseDuration(t); return err }},
+	} {
+		if one.text == "" || !one.unset {
+			continue
+		}
+		if err := one.set(string(one.text)); err != nil {
+			return fmt.Errorf("limits.%s: %q: %w", one.key, one.text, err)
+		}
+	}
+	if s.Limits.Pids < 0 || s.Timeout < 0 {
+		return fmt.Errorf("limits: a limit is negative")
+	}
+	return nil
+}
+
+func (s *Spec) validateSandbox(add addError) {
+	if s.Mode != "" && !slices.Contains(sandbox.Modes, s.Mode) {
+		add(ErrChoice, "mode %q (observe, read-only, workspace-write)", s.Mode)
+	}
+	if s.Isolate != "" && s.Isolate != IsolatePID {
+		add(ErrChoice, "isolate %q (pid)", s.Isolate)
+	}
+	for _, name := range s.Profiles {
+		if _, err := sandbox.Builtin(name); err != nil {
+			add(ErrChoice, "profile: %v", err)
+		}
+	}
+}

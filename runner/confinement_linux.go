@@ -1,0 +1,251 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner/contract"
+	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// confinement is what the policy lets the command and the contract's checks
+// touch: their sandbox, and the account of what it denied.
+type confinement struct {
+	log      *evidence.Log
+	settings sandbox.Settings
+	file     *policy.File
+	isolate  bool // a PID namespace in every mode
+	env      []string
+	workdir  func() (string, error)
+	hidden   []string // directories of evidence
+	protect  []string
+	observed func() bool                  // whether there is a kernel layer
+	reach    func() []string              // what the agent reports to
+	rules    func() (schema.Policy, bool) // what is in force in the gateway
+
+	profile *sandbox.Profile // nil where nothing is restricted
+	box     *sandbox.Sandbox // the command's
+	layers  []sandbox.Layer
+	denials *denials
+	reasons []schema.Reason
+}
+
+func newConfinement(log *evidence.Log, opt Options, spec *Spec) *confinement {
+	c := &confinement{
+		log: log, file: opt.Policy, settings: spec.sandboxSettings(opt.Policy), isolate: spec.Isolate == IsolatePID,
+		env: spec.environ(), workdir: spec.workdir, hidden: opt.Evidence,
+	}
+	if len(c.hidden) == 0 && opt.ScratchDir != "" {
+		c.hidden = []string{opt.ScratchDir}
+	}
+	if spec.Policy != "" {
+		if at, err := filepath.Abs(spec.Policy); err == nil {
+			c.protect = append(c.protect, at)
+		}
+	}
+	c.denials = newDenials(log)
+	return c
+}
+
+// open decides what the policy means here, before anything of the run's own
+// could change it.
+func (c *confinement) open(context.Context) error {
+	dir, err := c.workdir()
+	if err != nil {
+		return sandboxError("workdir_unusable", err)
+	}
+	home, _ := os.UserHomeDir()
+	c.profile, err = c.settings.Resolve(sandbox.Context{
+		Dir: dir, Home: home, Env: c.env, Evidence: c.hidden, Protect: c.protect, IsolatePID: c.isolate,
+	})
+	if err != nil {
+		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+			Code: "policy_unusable", Message: err.Error(), Hint: "correct the policy; assay-run policy check FILE explains it",
+		}}
+	}
+	if !c.profile.Restricted() {
+		c.openToAll()
+		c.profile = nil
+		return nil
+	}
+	c.denials.profile = c.profile
+	if err := c.document(); err != nil {
+		return sandboxError("policy_not_recorded", err)
+	}
+	return nil
+}
+
+// openToAll says that a command which nothing restricts runs as the user whose
+// files the evidence is.
+func (c *confinement) openToAll() {
+	if len(c.hidden) > 0 {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "sandbox", Code: "evidence_reachable", Message: "the command ran as the user that keeps the evidence, and could reach it",
+			Remedy: "run with --mode workspace-write or read-only",
+		})
+	}
+}
+
+// shape gives the command its environment.
+func (c *confinement) shape(cmd *exec.Cmd) (err error) {
+	if c.profile == nil {
+		if c.file != nil {
+			cmd.Env = c.settings.Env.Apply(cmd.Env)
+		}
+		return nil
+	}
+	if c.reach != nil {
+		c.profile.Reach(c.reach()...)
+	}
+	if c.box, err = sandbox.New(c.profile, sandbox.Options{Decided: c.denials.decided}); err != nil {
+		return sandboxError("sandbox_failed", err)
+	}
+	cmd.Env = c.box.Environ(cmd.Env)
+	return nil
+}
+
+// start starts the command, inside where there is an inside.
+func (c *confinement) start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached bool) (*exec.Cmd, error) {
+	if c.box == nil {
+		return cmd, start(cmd)
+	}
+	inner, err := c.box.Start(cmd, start, detached)
+	c.layers = c.box.Layers()
+	if err != nil && inner != nil && !detached {
+		_ = inner.Wait()
+	}
+	return inner, confined(err)
+}
+
+// confined tells a layer that is missing from other reasons not to start.
+func confined(err error) error {
+	var missing *sandbox.LayerError
+	if errors.As(err, &missing) {
+		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+			Code: "layer_unavailable", Message: "nothing was run: " + err.Error(), Hint: missing.Remedy,
+		}}
+	}
+	return err
+}
+
+// group puts the checks that start in g into a sandbox of the same profile, each
+// in one of its own.
+func (c *confinement) group(g contract.Group) contract.Group {
+	if c.profile == nil {
+		return g
+	}
+	return &confinedGroup{Group: g, profile: c.profile}
+}
+
+type confinedGroup struct {
+	contract.Group
+	profile *sandbox.Profile
+	box     *sandbox.Sandbox
+}
+
+func (g *confinedGroup) Start(cmd *exec.Cmd) (err error) {
+	if g.box, err = sandbox.New(g.profile, sandbox.Options{EndWithCommand: true}); err != nil {
+		return err
+	}
+	cmd.Env = g.box.Environ(cmd.Env)
+	inner, err := g.box.Start(cmd, g.Group.Start, false)
+	if err != nil {
+		g.box.Close()
+		if inner != nil {
+			_ = inner.Wait()
+		}
+		return err
+	}
+	*cmd = *inner
+	return nil
+}
+
+func (g *confinedGroup) Wait(ctx context.Context) error {
+	err := g.Group.Wait(ctx)
+	g.box.Close()
+	return err
+}
+
+// bind tells of kernel events whether the policy denied them, after next.
+func (c *confinement) bind(next func(*kernel.Event, *schema.KernelEvent)) func(*kernel.Event, *schema.KernelEvent) {
+	return func(ev *kernel.Event, e *schema.KernelEvent) {
+		next(ev, e)
+		c.denials.event(e)
+	}
+}
+
+// close ends what serves the command, and writes down what was enforced.
+func (c *confinement) close(*schema.Result) error {
+	if c.box != nil {
+		c.box.Close()
+	}
+	if c.profile == nil {
+		return nil
+	}
+	c.explain()
+	missing := c.denials.close()
+	return errors.Join(missing, c.document())
+}
+
+// effective is policy.json's account of the sandbox.
+type effective struct {
+	*sandbox.Profile
+	RuleIDs []string        `json:"rule_ids"`
+	Layers  []sandbox.Layer `json:"layers"`
+}
+
+// document writes policy.json: before the command starts, and once more when it
+// is known how the layers went.
+func (c *confinement) document() error {
+	account, err := json.Marshal(effective{c.profile, c.profile.Rules(), c.layers})
+	if err != nil {
+		return fmt.Errorf("encode policy.json: %w", err)
+	}
+	file := c.file
+	if file == nil {
+		file = &policy.File{}
+	}
+	file.Effective = account
+	doc, _ := policy.NewSet(file).Document(c.log.RunID)
+	if c.rules != nil {
+		if now, any := c.rules(); any {
+			doc = now // with what clients added
+			doc.Sandbox = account
+		}
+	}
+	return c.log.Put(schema.PolicyFilePath, doc)
+}
+
+// explain turns the layers' reports and what appeared into reasons.
+func (c *confinement) explain() {
+	for _, l := range c.layers {
+		if l.State == sandbox.Enforced {
+			continue
+		}
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "sandbox", Code: "layer_" + l.State, Message: fmt.Sprintf("the layer %s is not fully enforced: %s", l.Layer, l.Reason),
+			Remedy: sandbox.Remedy(l),
+		})
+	}
+	for _, p := range c.profile.Appeared() {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "sandbox", Code: "protected_file_created",
+			Message: fmt.Sprintf("%s did not exist before the run and does now: programs outside of the sandbox run or read it", p.Path),
+			Remedy:  "look at it before you use it",
+		})
+	}
+}
+
+func (c *confinement) health(h *schema.ObservationHealth) {
+	h.Reasons = append(h.Reasons, c.reasons...)
+	h.Reasons = append(h.Reasons, c.denials.reasons(c.observed())...)
+}

@@ -1,0 +1,109 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
+)
+
+// Landrun restricts by Landlock alone, as the program landrun does: what is not
+// listed is denied.
+type Landrun struct {
+	// RO can be read, ROX executed too, RW written too, RWX all of it.
+	RO, ROX, RW, RWX []string
+	// BindTCP and ConnectTCP are the ports that may be.
+	BindTCP, ConnectTCP []int
+	// BestEffort does with what the kernel's Landlock knows. Otherwise one that
+	// lacks anything is an error.
+	BestEffort bool
+	// IgnoreMissing passes over paths that do not exist.
+	IgnoreMissing bool
+	// UnrestrictedFilesystem, UnrestrictedNetwork and UnrestrictedScoped leave
+	// files, ports, and abstract sockets and signals alone.
+	UnrestrictedFilesystem, UnrestrictedNetwork, UnrestrictedScoped bool
+}
+
+// landrunABI has everything that landrun restricts without best effort.
+const landrunABI = 5
+
+// Exec restricts the calling process and executes a program in its place. It
+// returns only with an error.
+func (l *Landrun) Exec(path string, args, env []string) error {
+	r, err := l.ruleset()
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	if r != nil {
+		if err := shim.Restrict(r); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("execute %s: %w", path, syscall.Exec(path, args, env))
+}
+
+func (l *Landrun) ruleset() (*shim.Ruleset, error) {
+	if l.UnrestrictedFilesystem && l.UnrestrictedNetwork && l.UnrestrictedScoped {
+		return nil, nil
+	}
+	abi, err := LandlockABI()
+	switch {
+	case err != nil && l.BestEffort:
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("landlock is not available: %w", err)
+	case abi < landrunABI && !l.BestEffort:
+		return nil, fmt.Errorf("this kernel's Landlock does not know %s; --best-effort goes on without", lacking(abi))
+	}
+	files, network, scoped := handled(abi)
+	r := &shim.Ruleset{}
+	if !l.UnrestrictedScoped {
+		r.Scoped = scoped
+	}
+	if !l.UnrestrictedFilesystem {
+		r.FS = files
+		if err := l.paths(r, files); err != nil {
+			return nil, err
+		}
+	}
+	if !l.UnrestrictedNetwork && network != 0 {
+		r.Net = network
+		for _, p := range []struct {
+			ports  []int
+			access uint64
+		}{{l.BindTCP, unix.LANDLOCK_ACCESS_NET_BIND_TCP}, {l.ConnectTCP, unix.LANDLOCK_ACCESS_NET_CONNECT_TCP}} {
+			for _, port := range p.ports {
+				if port < 0 || port > 65535 {
+					return nil, fmt.Errorf("%d is no port", port)
+				}
+				r.Ports = append(r.Ports, shim.PortRule{Port: uint16(port), Access: p.access})
+			}
+		}
+	}
+	return r, nil
+}
+
+func (l *Landrun) paths(r *shim.Ruleset, files uint64) error {
+	const execute = unix.LANDLOCK_ACCESS_FS_EXECUTE
+	for _, list := range []struct {
+		paths  []string
+		access uint64
+	}{{l.RO, accessRead &^ execute}, {l.ROX, accessRead}, {l.RW, accessAll &^ execute}, {l.RWX, accessAll}} {
+		for _, path := range list.paths {
+			if _, err := os.Stat(path); err != nil {
+				if l.IgnoreMissing && errors.Is(err, os.ErrNotExist) {
+					continue
+				}
+				return err
+			}
+			r.Paths = append(r.Paths, shim.PathRule{Path: path, Access: list.access & files})
+		}
+	}
+	return nil
+}
