@@ -10,10 +10,6 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 )
 
-// proxyPort is where programs inside find the proxy. The network namespace is
-// new, so nobody else is there.
-const proxyPort = 3128
-
 // cloneFlags are the namespaces that the profile asks for.
 func (p *Profile) cloneFlags() uintptr {
 	if !p.PIDs {

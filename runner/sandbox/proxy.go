@@ -44,6 +44,10 @@ type Proxy struct {
 	resolve          func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
+// proxyPort is where programs inside find the proxy. The network namespace is
+// new, so nobody else is there.
+const proxyPort = 3128
+
 // Bounds of the proxy.
 const (
 	connectTimeout = 30 * time.Second
