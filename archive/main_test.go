@@ -3,16 +3,14 @@ package archive
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
-	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -28,31 +26,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if r, w, err := os.Pipe(); err == nil { // the runtime's own poller stays open
-		r.Close()
-		w.Close()
-	}
-	files := openFiles()
-	code := m.Run()
-	if flag.Lookup("test.fuzz").Value.String() != "" {
-		os.Exit(code) // the fuzzing engine keeps a goroutine for signals
-	}
-	if left := openFiles() - files; code == 0 && left > 0 {
-		fmt.Fprintf(os.Stderr, "%d file descriptors are left open\n", left)
-		code = 1
-	}
-	if left := runtime.NumGoroutine() - 1; code == 0 && left > 0 {
-		fmt.Fprintf(os.Stderr, "%d goroutines are left\n", left)
-		pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// openFiles counts this process's open files; 0 where /proc cannot tell.
-func openFiles() int {
-	entries, _ := os.ReadDir("/proc/self/fd")
-	return len(entries)
+	os.Exit(leaktest.Of(m).Run())
 }
 
 // playChild records a run, writing one byte to stdout for every lifecycle line

@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/cgroup"
 	_ "github.com/assay-run/assay-run/cgroup/reexec"
 )
@@ -23,42 +23,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "role=") {
 		os.Exit(play(strings.TrimPrefix(os.Args[1], "role="), os.Args[2:]))
 	}
-	code := m.Run()
-	if left := leftovers(); len(left) > 0 {
-		fmt.Println("FAIL: left behind:", strings.Join(left, ", "))
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// leftovers names the cgroups and child processes that the tests left behind.
-func leftovers() []string {
-	var left []string
-	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(path, "/"+testID()) {
-			left = append(left, path)
-		}
-		return nil
-	})
-	// Guards go on their own; wait for the last of them.
-	deadline := time.Now().Add(2 * time.Second)
-	for {
-		var kids []string
-		tasks, _ := filepath.Glob("/proc/self/task/*/children")
-		for _, f := range tasks {
-			b, _ := os.ReadFile(f)
-			kids = append(kids, strings.Fields(string(b))...)
-		}
-		if len(kids) == 0 || time.Now().After(deadline) {
-			for _, pid := range kids {
-				cmdline, _ := os.ReadFile("/proc/" + pid + "/cmdline")
-				stat, _ := os.ReadFile("/proc/" + pid + "/stat")
-				left = append(left, fmt.Sprintf("process %s %q (%s)", pid, cmdline, stat))
-			}
-			return left
-		}
-		time.Sleep(time.Millisecond)
-	}
+	os.Exit(leaktest.Of(m).Run())
 }
 
 func testID() string { return "test-" + strconv.Itoa(os.Getpid()) }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/assay-run/assay-run/cgroup/vmtest"
+	"github.com/assay-run/assay-run/.ci/vmtest"
 )
 
 // TestSystemd runs the real command where systemd is process 1 and logind and a

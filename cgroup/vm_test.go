@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/assay-run/assay-run/cgroup/vmtest"
+	"github.com/assay-run/assay-run/.ci/vmtest"
 )
 
 // vmForms are the ways to run this test binary on a host with cgroup2 alone.

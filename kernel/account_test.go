@@ -7,8 +7,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"reflect"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -18,6 +16,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
+	"reflect"
+	"regexp"
 
 	"github.com/assay-run/assay-run/bpf"
 )
@@ -242,21 +242,6 @@ func init() {
 		if !errors.As(err, &u) || u.Reasons[0].Code != CodeNotPermitted {
 			check("open", errors.Join(errors.New("want not_permitted"), err))
 		}
-	}
-	leaks = func() int {
-		putting.Wait()
-		links, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			return 0
-		}
-		code := 0
-		for _, l := range links {
-			if to, err := os.Readlink("/proc/self/fd/" + l.Name()); err == nil && strings.Contains(to, "bpf") {
-				os.Stderr.WriteString("leaked descriptor: " + to + "\n")
-				code = 1
-			}
-		}
-		return code
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/assay-run/assay-run/.ci/leaktest"
 )
 
 // children are what this test binary does when it is started as a process to
@@ -15,15 +17,8 @@ func TestMain(m *testing.M) {
 		children[name](os.Args[1:])
 		os.Exit(0)
 	}
-	code := m.Run()
-	if code == 0 {
-		code = leaks()
-	}
-	os.Exit(code)
+	os.Exit(leaktest.Of(m).Run())
 }
-
-// leaks reports what the tests left open. Replaced where it can be told.
-var leaks = func() int { return 0 }
 
 func check(what string, err error) {
 	if err != nil {

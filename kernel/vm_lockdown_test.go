@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/assay-run/assay-run/cgroup/vmtest"
+	"github.com/assay-run/assay-run/.ci/vmtest"
 )
 
 // TestLockdown runs the real command on a kernel that is locked down for

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/assay-run/assay-run/cgroup/vmtest"
+	"github.com/assay-run/assay-run/.ci/vmtest"
 )
 
 // bootsKernels skips a test in the machines that it boots, and in a short run.

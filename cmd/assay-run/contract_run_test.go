@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -192,10 +193,8 @@ func TestRunnerKilledWhileChecking(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			for killed := time.Now(); len(alive(t, marker)) > 0; time.Sleep(5 * time.Millisecond) {
-				if time.Since(killed) > time.Second {
-					t.Fatalf("survivors a second later: %q", alive(t, marker))
-				}
+			if !leaktest.Within(time.Second, func() bool { return len(alive(t, marker)) == 0 }) {
+				t.Fatalf("survivors a second later: %q", alive(t, marker))
 			}
 			if out, err := self(t, dir, "recover", "--all").CombinedOutput(); err != nil {
 				t.Fatalf("recover: %v\n%s", err, out)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/assay-run/assay-run/.ci/leaktest"
 )
 
 // The guard of a killed runner removes the directory of the gateway's socket,
@@ -34,12 +36,7 @@ func TestRunnerKilledLeavesNoSocket(t *testing.T) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	users := filepath.Dir(filepath.Dir(socket))
-	for killed := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(users); errors.Is(err, os.ErrNotExist) {
-			return
-		}
-		if time.Since(killed) > time.Second {
-			t.Fatalf("%s is there a second after the runner was killed", users)
-		}
+	if !leaktest.Within(time.Second, func() bool { _, err := os.Stat(users); return errors.Is(err, os.ErrNotExist) }) {
+		t.Fatalf("%s is there a second after the runner was killed", users)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -98,18 +99,10 @@ func killAt(t *testing.T, i int, after time.Duration) (end string) {
 	time.Sleep(after) // the point is random: nothing is waited for
 	_ = cmd.Process.Signal(syscall.SIGKILL)
 	_ = cmd.Wait()
-	killed := time.Now()
 	// The command's own words are also the runner's: only what is not
 	// assay-run itself counts.
-	for {
-		left := alive(t, marker)
-		if len(left) == 0 {
-			break
-		}
-		if time.Since(killed) > time.Second {
-			t.Fatalf("killed after %v: survivors a second later: %q", after, left)
-		}
-		time.Sleep(5 * time.Millisecond)
+	if !leaktest.Within(time.Second, func() bool { return len(alive(t, marker)) == 0 }) {
+		t.Fatalf("killed after %v: survivors a second later: %q", after, alive(t, marker))
 	}
 
 	bundle := filepath.Join(dir, "run.tar.gz")

@@ -14,11 +14,12 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/cgroup"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"assay-run": main, "mcp-files": mcpFiles, "mcp-agent": mcpAgent, "without-bpf": withoutBPF})
+	testscript.Main(leaktest.Of(m), map[string]func(){"assay-run": main, "mcp-files": mcpFiles, "mcp-agent": mcpAgent, "without-bpf": withoutBPF})
 }
 
 // TestScripts runs every script of testdata/script: what a user sees, one

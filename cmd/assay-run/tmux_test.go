@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/assay-run/assay-run/runner/tmuxtest"
+	"github.com/assay-run/assay-run/.ci/tmuxtest"
 )
 
 // tmux is a terminal whose directory has the binary under test, as assay-run.

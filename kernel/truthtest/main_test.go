@@ -8,16 +8,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/assay-run/assay-run/.ci/leaktest"
 )
 
 // program is the built assay-run, helper the built testdata/nasty.c.
 var program, helper string
 
 func TestMain(m *testing.M) {
-	os.Exit(build(m))
+	os.Exit(build(leaktest.Of(m)))
 }
 
-func build(m *testing.M) int {
+func build(m leaktest.M) int {
 	if missing() != "" {
 		return m.Run() // every test skips
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/runner/agentlog"
 )
 
@@ -81,13 +82,4 @@ func codes(a agentlog.Account) []string {
 	return out
 }
 
-func TestMain(m *testing.M) {
-	fds := func() int { e, _ := os.ReadDir("/proc/self/fd"); return len(e) }
-	before := fds()
-	code := m.Run()
-	if after := fds(); code == 0 && after > before+2 { // the runtime's own poller
-		fmt.Printf("descriptors leaked: %d before, %d after\n", before, after)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(leaktest.Of(m).Run()) }

@@ -1,7 +1,6 @@
 package stdio
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,15 +9,17 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"runtime/pprof"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"encoding/json"
 	"golang.org/x/sys/unix"
+	"runtime/pprof"
 
+	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/cgroup"
 	_ "github.com/assay-run/assay-run/cgroup/reexec"
 	"github.com/assay-run/assay-run/schema"
@@ -33,12 +34,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(spoolEnv); dir != "" {
 		os.Exit(playRunner(dir, os.Args[1:]))
 	}
-	before := openFiles()
-	code := m.Run()
-	if code == 0 {
-		code = leaks(before)
-	}
-	os.Exit(code)
+	os.Exit(leaktest.Of(m).Run())
 }
 
 type report struct {
@@ -232,30 +228,4 @@ func within(t testing.TB, d time.Duration, what string, f func()) {
 	case <-time.After(d):
 		t.Fatalf("%s: not done after %v", what, d)
 	}
-}
-
-func openFiles() map[string]string {
-	files := map[string]string{}
-	fds, _ := os.ReadDir("/proc/self/fd")
-	for _, fd := range fds {
-		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil {
-			files[fd.Name()] = to
-		}
-	}
-	return files
-}
-
-// leaks reports descriptors and goroutines that the tests left.
-func leaks(before map[string]string) int {
-	code := 0
-	for fd, to := range openFiles() {
-		if before[fd] == "" && !strings.Contains(to, "eventpoll") && !strings.Contains(to, "eventfd") {
-			fmt.Fprintf(os.Stderr, "leaked descriptor %s: %s\n", fd, to)
-			code = 1
-		}
-	}
-	if !ended(2) {
-		code = 1
-	}
-	return code
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/assay-run/assay-run/runner/tmuxtest"
+	"github.com/assay-run/assay-run/.ci/tmuxtest"
 	"github.com/assay-run/assay-run/schema"
 )
 

@@ -16,6 +16,9 @@ import (
 // printed. Any error fails the test; what the host lacks skips it.
 func Boot(t *testing.T, m Machine, series string, timeout time.Duration) (output string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("boots a virtual machine")
+	}
 	if m.Arch == "" {
 		m.Arch = runtime.GOARCH
 	}
@@ -38,6 +41,9 @@ func Boot(t *testing.T, m Machine, series string, timeout time.Duration) (output
 // least passed tests are a failure.
 func Suite(t *testing.T, m Machine, series string, timeout time.Duration, least int) (output string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("boots a virtual machine")
+	}
 	binary := filepath.Join(t.TempDir(), "suite")
 	build := exec.Command("go", "test", "-c", "-o", binary, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -1,0 +1,113 @@
+// Package leaktest makes a test binary fail when its tests leave something on
+// the machine: processes, cgroups of runs, descriptors, BPF links, goroutines or
+// temporary files. A package that starts any of these has
+//
+//	func TestMain(m *testing.M) { os.Exit(leaktest.Of(m).Run()) }
+//
+// Other test binaries may run on the machine at the same time. The tests get a
+// temporary directory of their own, and what knows it, by its environment, its
+// command line or its working directory, is theirs.
+package leaktest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// M is a *testing.M.
+type M interface{ Run() int }
+
+// Of returns an M that runs m's tests and then looks for what they left.
+func Of(m M) M { return &checked{m: m} }
+
+type checked struct {
+	m    M
+	dir  string            // the temporary directory
+	open map[string]string // the descriptors from before
+	runs map[string]bool   // the cgroups of runs from before
+}
+
+// settle is how long what ends by itself may take.
+const settle = 3 * time.Second
+
+func (c *checked) Run() int {
+	if fuzzing() {
+		return c.m.Run() // the engine keeps processes and descriptors of its own
+	}
+	outer := os.TempDir()
+	var err error
+	if c.dir, err = os.MkdirTemp("", "t"); err == nil {
+		err = os.Chmod(c.dir, 0o755) // as the tests' other users need
+	}
+	if err == nil {
+		err = os.Setenv("TMPDIR", c.dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if r, w, err := os.Pipe(); err == nil { // the runtime's poller stays open
+		r.Close()
+		w.Close()
+	}
+	c.open, c.runs = descriptors(), runs()
+	code := c.m.Run()
+	if left := c.look(); len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "FAIL: the tests left behind:\n%s\n", strings.Join(left, "\n"))
+		code = max(code, 1)
+	}
+	_ = os.Setenv("TMPDIR", outer)
+	_ = os.RemoveAll(c.dir)
+	return code
+}
+
+// look names what is left once what ends by itself has had time to.
+func (c *checked) look() (left []string) {
+	Within(settle, func() bool {
+		left = append(c.processes(), c.cgroups()...)
+		left = append(left, c.descriptors()...)
+		left = append(left, goroutines()...)
+		left = append(left, c.files()...)
+		return len(left) == 0
+	})
+	return left
+}
+
+func fuzzing() bool {
+	for _, name := range []string{"test.fuzz", "test.fuzzworker"} {
+		if f := flag.Lookup(name); f != nil && f.Value.String() != "" && f.Value.String() != "false" {
+			return true
+		}
+	}
+	return false
+}
+
+// Within calls done until it is true, for as long as limit, and tells whether it
+// was. The time is that of this process, what it sleeps and computes: on a busy
+// machine, which lets it run late, the limit is later too, as for everybody else.
+func Within(limit time.Duration, done func() bool) bool {
+	const step = 5 * time.Millisecond
+	begin := computed()
+	for slept := time.Duration(0); ; slept += step {
+		if done() {
+			return true
+		}
+		if slept+computed()-begin >= limit {
+			return false
+		}
+		time.Sleep(step)
+	}
+}
+
+// computed is the CPU time that this process has had.
+func computed() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

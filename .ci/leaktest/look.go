@@ -1,0 +1,125 @@
+package leaktest
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// processes names the live processes that the tests started.
+func (c *checked) processes() (left []string) {
+	self := started("/proc/self/stat")
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		dir := filepath.Dir(path)
+		pid := filepath.Base(dir)
+		stat, err := os.ReadFile(path)
+		i := bytes.LastIndexByte(stat, ')')
+		f := strings.Fields(string(stat[i+1:]))
+		if err != nil || len(f) < 2 || f[0] == "X" || pid == strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		// A child that nobody waited for counts, another's zombie does not.
+		child := f[1] == strconv.Itoa(os.Getpid())
+		if child || f[0] != "Z" && started(path) >= self && c.knows(dir) {
+			cmdline, _ := os.ReadFile(dir + "/cmdline")
+			left = append(left, fmt.Sprintf("process %s %s: %.200q", pid, stat[:i+3], bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
+		}
+	}
+	return left
+}
+
+// started returns when a process was, in clock ticks since boot: field 22 of
+// proc_pid_stat(5).
+func started(stat string) uint64 {
+	b, _ := os.ReadFile(stat)
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(f) < 20 {
+		return 0
+	}
+	n, _ := strconv.ParseUint(f[19], 10, 64)
+	return n
+}
+
+// knows tells whether a process is this test binary in another role, has the tests'
+// temporary directory in its environment or command line, or works in it.
+func (c *checked) knows(proc string) bool {
+	self, err1 := os.Stat("/proc/self/exe")
+	exe, err2 := os.Stat(proc + "/exe")
+	if err1 == nil && err2 == nil && os.SameFile(self, exe) {
+		return true
+	}
+	for _, name := range []string{"/environ", "/cmdline"} {
+		if b, err := os.ReadFile(proc + name); err == nil && bytes.Contains(b, []byte(c.dir)) {
+			return true
+		}
+	}
+	cwd, err := os.Readlink(proc + "/cwd")
+	return err == nil && (cwd == c.dir || strings.HasPrefix(cwd, c.dir+"/"))
+}
+
+// descriptors are those of this process, by number, and what they refer to: a BPF
+// link by its id.
+func descriptors() map[string]string {
+	m := map[string]string{}
+	dir, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return m
+	}
+	for _, e := range dir {
+		to, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err != nil {
+			continue
+		}
+		if strings.Contains(to, "bpf") {
+			info, _ := os.ReadFile("/proc/self/fdinfo/" + e.Name())
+			for sc := bufio.NewScanner(bytes.NewReader(info)); sc.Scan(); {
+				if k, v, _ := strings.Cut(sc.Text(), ":"); strings.HasSuffix(k, "_id") && k != "mnt_id" {
+					to += " " + k + " " + strings.TrimSpace(v)
+				}
+			}
+		}
+		m[e.Name()] = to
+	}
+	return m
+}
+
+func (c *checked) descriptors() (left []string) {
+	for fd, to := range descriptors() {
+		if c.open[fd] != to && !strings.Contains(to, "[eventpoll]") && !strings.Contains(to, "[eventfd]") { // the poller's own
+			left = append(left, "descriptor "+fd+": "+to)
+		}
+	}
+	return left
+}
+
+// goroutines returns the stacks of those that run this module's code.
+func goroutines() (left []string) {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for i, s := range strings.Split(string(stacks), "\n\n") {
+		if i > 0 && strings.Contains(s, "github.com/assay-run/assay-run/") {
+			left = append(left, s)
+		}
+	}
+	return left
+}
+
+// files names what is in the temporary directory.
+func (c *checked) files() (left []string) {
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "go-build") { // go run's and go test's, when killed
+			left = append(left, "file "+filepath.Join(c.dir, e.Name()))
+		}
+	}
+	return left
+}
