@@ -41,7 +41,7 @@ func (c *checked) Run() int {
 	outer := os.TempDir()
 	var err error
 	if c.dir, err = os.MkdirTemp("", "t"); err == nil {
-		err = os.Chmod(c.dir, 0o755) // as the tests' other users need
+		err = os.Chmod(c.dir, 0o777|os.ModeSticky) // as of any temporary directory
 	}
 	if err == nil {
 		err = os.Setenv("TMPDIR", c.dir)

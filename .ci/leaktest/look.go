@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -110,16 +111,20 @@ func goroutines() (left []string) {
 	return left
 }
 
-// files names what is in the temporary directory.
+// files names what is in the temporary directory, and of a directory its files.
 func (c *checked) files() (left []string) {
-	entries, err := os.ReadDir(c.dir)
-	if err != nil {
-		return []string{err.Error()}
-	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "go-build") { // go run's and go test's, when killed
-			left = append(left, "file "+filepath.Join(c.dir, e.Name()))
+	_ = filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil || path == c.dir:
+			return nil
+		case strings.HasPrefix(d.Name(), "go-build"): // go run's and go test's, when killed
+			return fs.SkipDir
+		case len(left) == 20:
+			left = append(left, "file ...")
+			return fs.SkipAll
 		}
-	}
+		left = append(left, "file "+path)
+		return nil
+	})
 	return left
 }

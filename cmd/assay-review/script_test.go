@@ -9,10 +9,12 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/assay-run/assay-run/.ci/leaktest"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(cleaning{m}, map[string]func(){"assay-review": main})
+	testscript.Main(leaktest.Of(cleaning{m}), map[string]func(){"assay-review": main})
 }
 
 // cleaning removes what the tests built when they are over.
