@@ -151,6 +151,7 @@ func record(t *testing.T, terminal bool, script string, flags ...string) string 
 	work := t.TempDir()
 	args := append([]string{"-q", "--kernel", "require", "--spool-dir", t.TempDir(), "--workdir", work, "-o", bundle}, flags...)
 	cmd := exec.Command(filepath.Join(dir, "assay-run"), append(args, "--", "sh", "-c", script)...)
+	cmd.Env = append(os.Environ(), "ASSAY_TEST_PROGRAM="+filepath.Join(dir, "assay-run"))
 	var out []byte
 	if !terminal {
 		out, err = cmd.CombinedOutput()

@@ -74,7 +74,7 @@ and changes none. "assay-run show" and its like run it.
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return a.usage(cmd, err)
 	})
-	root.AddCommand(a.showCommand(), a.queryCommand(), a.diffCommand(), a.gateCommand(), a.reportCommand())
+	root.AddCommand(a.showCommand(), a.queryCommand(), a.diffCommand(), a.gateCommand(), a.reportCommand(), a.exportCommand(), a.storeCommand())
 	return root
 }
 

@@ -49,11 +49,11 @@ func (a *app) runCommand() *cobra.Command {
 
 // run records one run and ends with its exit code.
 func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
-	output := f.output
-	if output == "" {
-		output = "assay-run-" + spec.RunID + ".tar.gz"
+	output, err := f.bundle(spec.RunID)
+	if err != nil {
+		return withHint(fmt.Errorf("nothing was run: %w", err), "name a file with --output, or leave --store and ASSAY_RUN_STORE out")
 	}
-	output, err := filepath.Abs(output)
+	output, err = filepath.Abs(output)
 	if err != nil {
 		return nowhere(err)
 	}

@@ -7,6 +7,7 @@ package findings
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -112,4 +113,9 @@ func count(suites []Suite, state State) (n int) {
 		}
 	}
 	return n
+}
+
+// SortDetails puts details in the order of their texts.
+func SortDetails(list []Detail) {
+	slices.SortFunc(list, func(a, b Detail) int { return strings.Compare(a.Text, b.Text) })
 }

@@ -1,0 +1,162 @@
+package export
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/assay-run/assay-run/archive/query"
+	"github.com/assay-run/assay-run/archive/review"
+	"github.com/assay-run/assay-run/archive/review/expr"
+	"github.com/assay-run/assay-run/archive/review/process"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Write writes the bundle to w and returns what the format does not hold, one
+// sentence each.
+type Write func(ctx context.Context, w io.Writer, version string, b *review.Bundle) (left []string, err error)
+
+// Formats are the formats there are.
+var Formats = map[string]Write{"otlp": otlp, "perfetto": perfetto, "junit": junit, "ctrf": ctrf, "sarif": sarif, "in-toto": inToto}
+
+// Names lists the formats.
+func Names() []string {
+	var all []string
+	for n := range Formats {
+		all = append(all, n)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// trace is what trace formats are made of: the processes, the calls, and the
+// events that matter.
+type trace struct {
+	*review.Bundle
+	start  time.Time // when the run started
+	end    int64     // its end, nanoseconds since then
+	table  *process.Table
+	events []event
+	// files counts the file events, which trace formats leave out, and others
+	// what else they leave out.
+	files, noise, beyond uint64
+	outputs              []string // members that were not exported
+}
+
+// event is one event that a trace holds.
+type event struct {
+	tns     int64
+	process int // -1: none
+	kind    string
+	value   string
+	failed  bool
+	denied  bool
+	names   []string
+	call    string
+}
+
+// maxEvents bounds the events of a trace.
+const maxEvents = 200_000
+
+// readTrace reads a bundle.
+func readTrace(ctx context.Context, b *review.Bundle) (*trace, error) {
+	t := &trace{Bundle: b, table: process.NewTable()}
+	var err error
+	if t.start, err = time.Parse(time.RFC3339Nano, b.Docs.Run.StartedAt); err != nil {
+		return nil, fmt.Errorf("%s: run.json: started_at: %w", b.Name, err)
+	}
+	if ns := b.Docs.Result.Timings.ChildNS; ns != nil {
+		t.end = *ns
+	}
+	var k schema.KernelEvent
+	n := 0
+	for m, err := range b.Members(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if m.Path != schema.KernelPath {
+			if m.Size > 0 && slices.Contains([]string{schema.StdoutPath, schema.StderrPath, schema.TerminalPath}, m.Path) {
+				t.outputs = append(t.outputs, m.Path)
+			}
+			continue
+		}
+		for line, err := range m.Lines() {
+			n++
+			if err == nil {
+				err = schema.DecodeKernelEvent(line, &k)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %s: line %d: %w", b.Name, m.Path, n, err)
+			}
+			t.event(&k)
+		}
+	}
+	return t, nil
+}
+
+// event keeps an event when it is one of the network's, of privilege, or a
+// denial.
+func (t *trace) event(k *schema.KernelEvent) {
+	t.table.Add(k)
+	t.end = max(t.end, k.TNS)
+	denied := k.Blocked() || k.Errno() == "EACCES" || k.Errno() == "EPERM"
+	_, network := expr.Endpoint(k)
+	switch {
+	case k.Kind == schema.KindFork, k.Kind == schema.KindExec, k.Kind == schema.KindExit, k.Kind == schema.KindJoin:
+		return // the processes have them
+	case k.Class != schema.ClassAgent:
+		t.noise += k.Times()
+		return
+	case denied, network, k.Kind >= schema.KindSetID && k.Kind <= schema.KindCompatSyscall:
+	default:
+		t.files += k.Times()
+		return
+	}
+	if len(t.events) >= maxEvents {
+		t.beyond += k.Times()
+		return
+	}
+	t.events = append(t.events, event{
+		tns: k.TNS, process: t.table.Of(k.ExecID), kind: k.Kind.String(), value: query.Cut(query.What(k), 400), failed: k.Failed(), denied: denied,
+		names: k.Names, call: k.ToolCallID,
+	})
+}
+
+// left says what a trace format leaves out.
+func (t *trace) left() []string {
+	var left []string
+	add := func(n uint64, what string) {
+		if n > 0 {
+			left = append(left, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	add(t.files, "file events (opens, writes, removals)")
+	add(t.noise, "events of loaders, locales, runtimes and the runner")
+	add(t.beyond, fmt.Sprintf("events beyond the first %d", maxEvents))
+	add(t.table.Beyond, fmt.Sprintf("processes beyond the first %d", process.MaxProcesses))
+	for _, m := range t.outputs {
+		left = append(left, "the output in "+m)
+	}
+	return append(left, "the coverage and the account of the kernel layer (observation-health.json)", "the digests by which the bundle is verified")
+}
+
+// at is a time of the run in nanoseconds since 1970.
+func (t *trace) at(tns int64) uint64 { return uint64(t.start.UnixNano() + tns) }
+
+// ended is the end of a process: the run's when it was not seen.
+func (t *trace) ended(p *process.Process) int64 {
+	if p.Ended {
+		return p.EndNS
+	}
+	return max(t.end, p.StartNS)
+}
+
+// id is a number for a thing of this bundle, the same each time and never 0.
+func (t *trace) id(kind string, key any) uint64 {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%v", t.Identity(), kind, key))
+	return binary.BigEndian.Uint64(sum[:8]) | 1
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/archive/query"
+	"github.com/assay-run/assay-run/archive/store"
+	"github.com/assay-run/assay-run/cmd/internal/console"
+)
+
+func (a *app) storeCommand() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "store",
+		Short: "List, fetch and prune the bundles that were kept",
+		Long: `The store is a folder of bundles, one for each run: $ASSAY_RUN_STORE where that is
+an absolute path, else $XDG_STATE_HOME/assay-run/store. "assay-run --store -- CMD"
+puts a bundle there, and so does every run where ASSAY_RUN_STORE is set.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&dir, "dir", "", "use the store in `DIR`")
+	where := func() (string, error) {
+		if dir != "" {
+			return dir, nil
+		}
+		return store.DefaultDir()
+	}
+	cmd.AddCommand(a.storeList(where), a.storeGet(where), a.storePrune(where))
+	return cmd
+}
+
+func (a *app) storeList(where func() (string, error)) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "ls", Short: "List the bundles, the newest first", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := where()
+			if err != nil {
+				return err
+			}
+			all, err := store.List(cmd.Context(), dir)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeDocument(a.stdout, all)
+			}
+			return writeEntries(a.stdout, all)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON")
+	return cmd
+}
+
+func writeEntries(w io.Writer, all []store.Entry) error {
+	var b strings.Builder
+	for _, e := range all {
+		what, outcome := query.QuoteArgs(e.Command), query.Clean(e.Outcome)
+		if e.ExitCode != nil {
+			outcome += fmt.Sprintf(" %d", *e.ExitCode)
+		}
+		if e.Damage != "" {
+			what, outcome = query.Clean(e.Damage), "damaged"
+		}
+		fmt.Fprintf(&b, "%-32s %s %10s  %-14s %s\n", query.Clean(e.RunID), e.StartedAt.Local().Format("2006-01-02 15:04:05"), query.Size(uint64(e.Bytes)), outcome, query.Cut(what, 80))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (a *app) storeGet(where func() (string, error)) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use: "get ID", Short: "Print where the bundle of a run is, or copy it",
+		Long:    "get finds a bundle by its run id, or by the beginning of that or of its identity,\nand prints its path. With -o it copies the bundle; \"-\" is stdout.",
+		Example: "  assay-run show \"$(assay-run store get run_01m7)\"\n  assay-run store get run_01m7 -o run.tar.gz",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return a.usage(cmd, fmt.Errorf("get takes one run, got %d", len(args)))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := where()
+			if err != nil {
+				return err
+			}
+			e, err := store.Find(cmd.Context(), dir, args[0])
+			if errors.Is(err, store.ErrNone) {
+				return console.WithHint(err, "assay-run store ls lists them")
+			}
+			if err != nil {
+				return err
+			}
+			if output == "" {
+				_, err := fmt.Fprintln(a.stdout, e.Path)
+				return err
+			}
+			f, err := os.Open(e.Path)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			copy := func(w io.Writer) error { _, err := io.Copy(w, f); return err }
+			if output == "-" {
+				return copy(a.stdout)
+			}
+			return writeFile(output, copy)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "copy the bundle to `FILE`")
+	return cmd
+}
+
+func (a *app) storePrune(where func() (string, error)) *cobra.Command {
+	var p store.Prune
+	var older, size string
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use: "prune", Short: "Remove bundles",
+		Long: `prune removes what is older than --older, and the oldest beyond --max-size. The
+newest --keep bundles stay in any case; alone, --keep removes all others.`,
+		Example: "  assay-run store prune --keep 20 --older 30d --max-size 10G",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if p.Older, err = days(older); err != nil {
+				return a.usage(cmd, fmt.Errorf("--older: %w", err))
+			}
+			if p.MaxBytes, err = parseSize(size); err != nil {
+				return a.usage(cmd, fmt.Errorf("--max-size: %w", err))
+			}
+			if p.Keep < 0 || p == (store.Prune{}) {
+				return a.usage(cmd, errors.New("say what goes: --keep, --older or --max-size"))
+			}
+			dir, err := where()
+			if err != nil {
+				return err
+			}
+			all, err := store.List(cmd.Context(), dir)
+			if err != nil {
+				return err
+			}
+			gone := p.Select(all, time.Now())
+			var freed int64
+			for _, e := range gone {
+				if !dryRun {
+					if err := os.Remove(e.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+						return fmt.Errorf("remove a bundle: %w", err)
+					}
+				}
+				freed += e.Bytes
+			}
+			word := "removed"
+			if dryRun {
+				word = "would remove"
+			}
+			if err := writeEntries(a.stdout, gone); err != nil {
+				return err
+			}
+			a.say.Info("%s %d of %d bundles, %s", word, len(gone), len(all), query.Size(uint64(freed)))
+			return nil
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.IntVar(&p.Keep, "keep", 0, "keep the newest `N` in any case")
+	fs.StringVar(&older, "older", "", "remove what is older than `TIME` (30d, 12h)")
+	fs.StringVar(&size, "max-size", "", "remove the oldest until at most `SIZE` is left (500M, 10G)")
+	fs.BoolVar(&dryRun, "dry-run", false, "print what would go, and remove nothing")
+	return cmd
+}
+
+// days reads a duration that may be in days.
+func days(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	if n, ok := strings.CutSuffix(s, "d"); ok {
+		d, err := strconv.ParseUint(n, 10, 16)
+		if err != nil || d == 0 {
+			return 0, fmt.Errorf("%q is not a number of days such as 30d", s)
+		}
+		return time.Duration(d) * 24 * time.Hour, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err == nil && d <= 0 {
+		err = fmt.Errorf("%q is not more than 0", s)
+	}
+	return d, err
+}
+
+// parseSize reads a size: a number with K, M, G or T, of 1024.
+func parseSize(s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, unit := strings.TrimRight(s, "KMGTiB"), strings.TrimRight(strings.TrimLeft(s, "0123456789."), "iB")
+	shift, ok := map[string]uint{"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[unit]
+	f, err := strconv.ParseFloat(n, 64)
+	if err != nil || !ok || f <= 0 || f > 1<<20 && shift > 30 {
+		return 0, fmt.Errorf("%q is not a size such as 500M or 10G", s)
+	}
+	return int64(f * float64(uint64(1)<<shift)), nil
+}
