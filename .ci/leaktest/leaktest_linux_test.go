@@ -37,10 +37,13 @@ var leaks = map[string]struct {
 	}, "bpf-map map_id"},
 	"a goroutine": {func() { go leaktest.Within(time.Hour, func() bool { return false }) }, "leaktest.Within"},
 	"a file":      {func() { _ = os.WriteFile(os.TempDir()+"/kept", nil, 0o600) }, "/kept"},
-	"a cgroup":    {func() { _ = os.MkdirAll("/sys/fs/cgroup/unified/assay-run/leak-"+fmt.Sprint(os.Getppid()), 0o755) }, "/assay-run/leak-"},
+	"a cgroup":    {func() { _ = os.MkdirAll(cgroup(os.Getppid())+"/assay-run/leak", 0o755) }, "/assay-run/leak"},
 }
 
 var kept *ebpf.Map
+
+// cgroup is a directory that no run sweeps.
+func cgroup(pid int) string { return fmt.Sprintf("/sys/fs/cgroup/unified/leaktest-%d", pid) }
 
 type tests func()
 
@@ -61,12 +64,15 @@ func TestWhatIsLeftIsNamed(t *testing.T) {
 	for name, l := range leaks {
 		t.Run(name, func(t *testing.T) {
 			if name == "a cgroup" {
-				dir := fmt.Sprintf("/sys/fs/cgroup/unified/assay-run/leak-%d", os.Getpid())
+				dir := cgroup(os.Getpid())
 				if err := os.MkdirAll(dir, 0o755); err != nil {
 					t.Skip("no cgroup2 hierarchy to leave one in: ", err)
 				}
-				_ = os.Remove(dir)
-				defer os.Remove(dir)
+				defer func() {
+					for _, below := range []string{"/assay-run/leak", "/assay-run", ""} {
+						_ = os.Remove(dir + below)
+					}
+				}()
 			}
 			if name == "a BPF object" && os.Geteuid() != 0 {
 				t.Skip("making a BPF map needs root")

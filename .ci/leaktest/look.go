@@ -22,7 +22,7 @@ func (c *checked) processes() (left []string) {
 		stat, err := os.ReadFile(path)
 		i := bytes.LastIndexByte(stat, ')')
 		f := strings.Fields(string(stat[i+1:]))
-		if err != nil || len(f) < 2 || f[0] == "X" || pid == strconv.Itoa(os.Getpid()) {
+		if err != nil || len(f) < 2 || f[0] == "X" || pid == strconv.Itoa(os.Getpid()) || pid == strconv.Itoa(os.Getppid()) {
 			continue
 		}
 		// A child that nobody waited for counts, another's zombie does not.
