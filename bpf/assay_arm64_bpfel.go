@@ -190,6 +190,7 @@ const (
 	AssayProgSendmsg4      = "sendmsg4"
 	AssayProgSendmsg6      = "sendmsg6"
 	AssayProgSettled       = "settled"
+	AssayProgSignalled     = "signalled"
 	AssayProgSkbIn         = "skb_in"
 	AssayProgSkbOut        = "skb_out"
 	AssayProgSubmitted     = "submitted"
@@ -260,6 +261,7 @@ type AssayProgramSpecs struct {
 	Sendmsg4  *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6  *ebpf.ProgramSpec `ebpf:"sendmsg6"`
 	Settled   *ebpf.ProgramSpec `ebpf:"settled"`
+	Signalled *ebpf.ProgramSpec `ebpf:"signalled"`
 	SkbIn     *ebpf.ProgramSpec `ebpf:"skb_in"`
 	SkbOut    *ebpf.ProgramSpec `ebpf:"skb_out"`
 	Submitted *ebpf.ProgramSpec `ebpf:"submitted"`
@@ -394,6 +396,7 @@ type AssayPrograms struct {
 	Sendmsg4  *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6  *ebpf.Program `ebpf:"sendmsg6"`
 	Settled   *ebpf.Program `ebpf:"settled"`
+	Signalled *ebpf.Program `ebpf:"signalled"`
 	SkbIn     *ebpf.Program `ebpf:"skb_in"`
 	SkbOut    *ebpf.Program `ebpf:"skb_out"`
 	Submitted *ebpf.Program `ebpf:"submitted"`
@@ -415,6 +418,7 @@ func (p *AssayPrograms) Close() error {
 		p.Sendmsg4,
 		p.Sendmsg6,
 		p.Settled,
+		p.Signalled,
 		p.SkbIn,
 		p.SkbOut,
 		p.Submitted,

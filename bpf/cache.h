@@ -31,11 +31,16 @@ static __always_inline void key_who(struct scratch *s, u32 kind)
 	struct session *own = session(s->session);
 
 	s->lane = lane_of(kind);
-	s->key[0] = s->is_other ? s->who.start : started(t);
-	s->key[1] = (u64)(s->is_other ? s->who.tgid : (u32)t->tgid) << 32 | (u64)kind << 16 | (u16)s->nr | s->is32 << 15;
+	if (!s->is_other) {
+		s->who.start = started(t);
+		s->who.tgid = t->tgid;
+		s->who.exec = t->self_exec_id;
+	}
+	s->key[0] = s->who.start;
+	s->key[1] = (u64)s->who.tgid << 32 | (u64)kind << 16 | (u16)s->nr | s->is32 << 15;
 	s->key[6] = s->how << 20 ^ (s->ret < 0 ? (u64)-s->ret : 0);
 	/* A process that executes something else starts over. */
-	s->key[7] = (u64)(s->is_other ? s->who.exec : (u32)t->self_exec_id) << 32;
+	s->key[7] = (u64)s->who.exec << 32;
 	if (!own)
 		return;
 	s->key[7] ^= own->generation;

@@ -125,6 +125,10 @@ struct inode {
 	const char *i_link; /* a symbolic link's content, where it is at hand */
 };
 
+typedef struct {
+	int counter;
+} atomic_t;
+
 struct list_head {
 	struct list_head *next;
 };
@@ -172,6 +176,7 @@ struct fdtable {
 };
 
 struct files_struct {
+	atomic_t count;
 	struct fdtable *fdt;
 };
 
@@ -183,11 +188,13 @@ struct fs_struct {
 struct mm_struct {
 	unsigned long arg_start, arg_end, env_start, env_end;
 	struct file *exe_file;
+	atomic_t mm_users;
 };
 
-typedef struct {
-	int counter;
-} atomic_t;
+
+struct pid {
+	unsigned int level;
+};
 
 struct signal_struct {
 	atomic_t live;
@@ -200,7 +207,12 @@ struct thread_info {
 	u32 status;
 };
 
+struct kernel_siginfo {
+	int si_code;
+};
+
 struct task_struct {
+	struct pid *thread_pid;
 	u64 self_exec_id;
 	struct thread_info thread_info;
 	unsigned int flags;

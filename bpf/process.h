@@ -4,6 +4,8 @@
 #define ASSAY_PROCESS_H
 #include "exec.h"
 #include "pending.h"
+#include "report.h"
+#include "scope.h"
 
 /* The processes of sessions by tgid, and which sessions those were when they were
  * seen last. User space makes it large enough for all processes there can be, so
@@ -36,6 +38,8 @@ __noinline int report_fork(struct scratch *s, u64 task, u32 parent_in, u32 child
 	r->arg[2] = BPF_CORE_READ(child, group_leader, start_boottime);
 	r->arg[3] = BPF_CORE_READ(child, cgroups, dfl_cgrp, kn, id);
 	r->arg[4] = r->arg[0] != r->arg[1];
+	if (parent_in)
+		r->arg[5] = BPF_CORE_READ(child, files) == BPF_CORE_READ(bpf_get_current_task_btf(), files);
 	if (unknown)
 		r->bits |= B_FAILED_READ;
 	emit(s, c, 0);
@@ -193,6 +197,48 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 		bpf_map_update_elem(&members, &tgid, &now, BPF_ANY);
 	else
 		bpf_map_delete_elem(&members, &tgid);
+	return 0;
+}
+
+/* A signal that a process of a session sends to one outside of it. Kernel's own
+ * (a child's end, a terminal's) are none of its doing. */
+SEC("raw_tp/signal_generate")
+int BPF_PROG(signalled, int sig, struct kernel_siginfo *info, struct task_struct *to)
+{
+	struct scope *e = scope_here(), from, there = {};
+	struct cgroup *cg;
+	struct scratch *s;
+	struct counter *c;
+	u32 i;
+
+	if (!e || !e->n || (u64)info < 4096 || BPF_CORE_READ(info, si_code) > 0)
+		return 0;
+	from = *e;
+	cg = BPF_CORE_READ(to, cgroups, dfl_cgrp);
+	e = scope_of(BPF_CORE_READ(cg, kn, id), (u64)cg);
+	if (e)
+		there = *e;
+	if (!(s = scratch(CTX_TASK)))
+		return 0;
+	for (i = 0; i < DEPTH && i < from.n; i++) {
+		s->session = number(&from, i);
+		if (!(c = cell(s->session, H_SIGNAL)))
+			continue;
+		c->fired++;
+		if (holds(&there, from.handle[i])) {
+			c->filtered++;
+			continue;
+		}
+		s->kind = K_SIGNAL;
+		s->hook = H_SIGNAL;
+		s->nr = s->is32 = s->bits = s->bytes = 0;
+		s->ret = 0;
+		s->arg[0] = BPF_CORE_READ(to, tgid);
+		s->arg[1] = sig;
+		s->arg[2] = s->arg[3] = s->arg[4] = s->arg[5] = 0;
+		s->how = mix(s->arg[0], sig);
+		report_args(s);
+	}
 	return 0;
 }
 

@@ -12,7 +12,7 @@ enum kind {
 	K_MKDIR, K_MKNOD, K_TRUNCATE, K_CHMOD, K_CHOWN, K_SETXATTR, K_REMOVEXATTR, K_CHDIR, K_CHROOT, K_CONNECT, K_BIND,
 	K_LISTEN, K_ACCEPT, K_SEND, K_DNS, K_TLS_HELLO, K_TRAFFIC, K_SETID, K_CAPSET, K_PTRACE, K_MOUNT, K_NAMESPACE,
 	K_BPF, K_MEMFD, K_MODULE, K_IOURING, K_IOURING_OP, K_LEFT_CGROUP, K_JOINED_CGROUP, K_COMPAT, K_UTIME,
-	K_CONNECT_RESULT,
+	K_CONNECT_RESULT, K_PRIVILEGED, K_NEW_SOCKET, K_SIGNAL,
 	K_EXEC_ARGS, K_EXEC_ENV, K_REPEAT, K_URING_DONE,
 };
 
@@ -22,7 +22,7 @@ enum hook {
 	H_OPEN, H_EXEC_FAILED, H_WRITE, H_MMAP, H_RENAME, H_UNLINK, H_LINK, H_MKDIR, H_TRUNCATE, H_ATTR, H_CHDIR,
 	H_SOCKET, H_PRIVILEGE, H_IOURING,
 	H_CONNECT4, H_CONNECT6, H_SENDMSG4, H_SENDMSG6, H_BIND4, H_BIND6, H_TCP, H_SKB_IN, H_SKB_OUT,
-	H_EXEC_ARGS, H_FLUSH, H_COMPAT,
+	H_EXEC_ARGS, H_FLUSH, H_COMPAT, H_SIGNAL,
 	H_COUNT,
 	H_CELLS = 64, /* cells per CPU: a power of two, so that an index is a shift */
 	H_SERIALS = 56, /* the last cells count the records of each stream and lane */
@@ -61,6 +61,7 @@ enum {
 	B_PENDING = 1 << 18, /* an io_uring request's: K_URING_DONE will tell how it ended */
 	B_URING = 1 << 19,   /* by io_uring rather than by a system call */
 	B_QUIET = 1 << 20,   /* B_PENDING, and nothing will tell if it succeeds */
+	B_CLAIMED = 1 << 21, /* another could have changed what was read from user memory */
 	B_UNRESOLVED = 1 << 17, /* a name's directory could not be told from the kernel's objects */
 	B_NO_BASE = 1 << 14, /* a directory that a name is relative to could not be found */
 };
@@ -157,6 +158,7 @@ struct syscall {
 
 enum prog {
 	P_NONE, P_OPEN, P_PATH, P_FD, P_CWD, P_WRITE, P_ARGS, P_SOCKET, P_MMAP, P_CLONE, P_PACKED, P_AIO, P_URING,
+	P_PRCTL, P_IOCTL, P_FAMILY,
 	P_COUNT,
 };
 

@@ -86,6 +86,8 @@ __noinline int report_args(struct scratch *s)
 	if (coalesce(s, c))
 		return 0;
 	begin_call(s);
+	if (s->kind == K_PTRACE) /* how deep the pid namespace is that the pid is of */
+		s->r.mode = BPF_CORE_READ(bpf_get_current_task_btf(), thread_pid, level);
 	emit_keyed(s, c, 0);
 	return 0;
 }
@@ -281,6 +283,15 @@ static __always_inline u32 put_original(struct scratch *s, u32 end, u32 seg, str
 	return end + g->len;
 }
 
+/* Whether others share the memory that a name is in: they could have changed it
+ * while the kernel used it. */
+static __always_inline u32 claimed(void)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+
+	return BPF_CORE_READ(t, mm, mm_users.counter) > 1 ? B_CLAIMED : 0;
+}
+
 /* Reports the call in s with the names in the caller's memory. */
 __noinline int report_names(struct scratch *s)
 {
@@ -307,6 +318,7 @@ __noinline int report_names(struct scratch *s)
 	if (coalesce(s, c))
 		return 0;
 	begin_call(s);
+	s->r.bits |= claimed();
 	if (row(s)->path != NOARG)
 		end = put_given(s, end, S_PATH, ROOM_AT, &a);
 	if (row(s)->path2 != NOARG)

@@ -9,6 +9,7 @@
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
+#define AF_VSOCK 40
 #define SOCK_STREAM 1
 
 static __always_inline u16 swap16(u16 v)
@@ -80,6 +81,12 @@ __noinline u32 user_address(struct scratch *s, u64 from, u32 len, struct address
 		return 0;
 	s->bits |= B_FROM_USER;
 	a->family = u.family;
+	if (u.family == AF_VSOCK) { /* struct sockaddr_vm: the port, then the machine */
+		u8 *to = own ? a->local : a->remote;
+
+		__builtin_memcpy(to, u.v6, 4);
+		__builtin_memcpy(to + 4, &u.v4, 4);
+	}
 	if (u.family == AF_INET || u.family == AF_INET6) {
 		if (u.family == AF_INET) {
 			__builtin_memset(u.v6, 0, 16);
@@ -172,6 +179,8 @@ __noinline int report_peer(struct scratch *s)
 	else if (coalesce(s, c))
 		return 0;
 	begin_call(s);
+	if (s->bits & B_FROM_USER)
+		s->r.bits |= claimed();
 	if (p->walked) {
 		end = walk(s, 0, (u64)at.mnt, (u64)at.dentry);
 		s->r.bits |= B_WALKED | s->walk.bits;
@@ -261,7 +270,7 @@ __noinline int on_socket(struct scratch *s)
 		if (u)
 			n = unix_name(s, (u64)u, &at);
 		walked = at.dentry != 0;
-	} else if (user && (s->ret < 0 || kind == K_SEND)) {
+	} else if (user && (s->ret < 0 || kind == K_SEND || a.family == AF_VSOCK)) {
 		n = user_address(s, user, user_len, &a, kind == K_BIND);
 		if (n && s->data[NAME_AT] == '/')
 			root_of(t, &at);

@@ -85,8 +85,8 @@ struct peer {
 };
 
 struct scratch {
-	struct owner who; /* when is_other is set: not the current task */
-	u32 is_other;
+	struct owner who; /* whose the event is */
+	u32 is_other;     /* not the current task's: who has been set */
 	u32 kind, hook, context; /* of the record to make */
 	struct peer peer;
 	struct call call;
@@ -178,7 +178,7 @@ static __always_inline void *ring_of(u32 session, u32 lane)
 	(1ULL << K_EXEC | 1ULL << K_EXEC_FAILED | 1ULL << K_FORK | 1ULL << K_EXIT | 1ULL << K_CONNECT |           \
 	 1ULL << K_CONNECT_RESULT | 1ULL << K_SETID | 1ULL << K_CAPSET | 1ULL << K_PTRACE | 1ULL << K_MOUNT |     \
 	 1ULL << K_NAMESPACE | 1ULL << K_BPF | 1ULL << K_MEMFD | 1ULL << K_MODULE | 1ULL << K_IOURING |           \
-	 1ULL << K_LEFT_CGROUP | 1ULL << K_JOINED_CGROUP | 1ULL << K_CHROOT | 1ULL << K_COMPAT | 1ULL << K_EXEC_ARGS)
+	 1ULL << K_PRIVILEGED | 1ULL << K_SIGNAL | 1ULL << K_NEW_SOCKET | 1ULL << K_LEFT_CGROUP | 1ULL << K_JOINED_CGROUP | 1ULL << K_CHROOT | 1ULL << K_COMPAT | 1ULL << K_EXEC_ARGS)
 
 static __always_inline u32 lane_of(u32 kind)
 {
@@ -249,19 +249,13 @@ __noinline int begin(struct scratch *s, u32 context, u32 kind, u32 hook)
 	__builtin_memset(r, 0, sizeof(*r));
 	r->t = context == CTX_SYSCALL ? s->t : bpf_ktime_get_boot_ns();
 	r->id = next_id(s, context);
-	if (s->is_other) {
-		r->start = s->who.start;
-		r->cgroup = s->who.cgroup;
-		r->tgid = s->who.tgid;
-		r->tid = s->who.tid;
-		r->ppid = s->who.ppid;
-	} else {
-		r->start = started(t);
-		r->cgroup = bpf_get_current_cgroup_id();
-		r->tgid = t->tgid;
-		r->tid = t->pid;
-		r->ppid = BPF_CORE_READ(t, real_parent, tgid);
-	}
+	if (!s->is_other)
+		whose(&s->who, t);
+	r->start = s->who.start;
+	r->cgroup = s->who.cgroup;
+	r->tgid = s->who.tgid;
+	r->tid = s->who.tid;
+	r->ppid = s->who.ppid;
 	r->kind = kind;
 	r->hook = hook;
 	r->cpu = s->cpu;

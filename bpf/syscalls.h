@@ -26,6 +26,9 @@ __noinline int unpack(struct scratch *s)
 	if (s->nr == SOCKETCALL) { /* include/uapi/linux/net.h */
 		from = s->arg[1];
 		switch (s->arg[0]) {
+		case 1:
+			nr = 359, n = 3; /* socket */
+			break;
 		case 2:
 			nr = 361, n = 3; /* bind */
 			break;
@@ -84,6 +87,37 @@ __noinline int on_clone(struct scratch *s)
 	return report_args(s);
 }
 
+/* Options of prctl(2) that change privileges, dumpability or who may trace. */
+static __always_inline int changes_privilege(u32 option)
+{
+	switch (option) {
+	case 4:          /* PR_SET_DUMPABLE */
+	case 8:          /* PR_SET_KEEPCAPS */
+	case 22:         /* PR_SET_SECCOMP */
+	case 24:         /* PR_CAPBSET_DROP */
+	case 28:         /* PR_SET_SECUREBITS */
+	case 35:         /* PR_SET_MM */
+	case 36:         /* PR_SET_CHILD_SUBREAPER */
+	case 38:         /* PR_SET_NO_NEW_PRIVS */
+	case 47:         /* PR_CAP_AMBIENT */
+	case 0x59616d61: /* PR_SET_PTRACER */
+		return 1;
+	}
+	return 0;
+}
+
+/* Requests of ioctl(2) that put what is typed into a terminal, or make a tunnel. */
+static __always_inline int injects(u32 request)
+{
+	return request == 0x5412 /* TIOCSTI */ || request == 0x541C /* TIOCLINUX */ || request == 0x400454ca /* TUNSETIFF */;
+}
+
+/* Whether other hooks see all that a socket sends. */
+static __always_inline int ordinary(u32 family, u32 type)
+{
+	return family == AF_UNIX || ((family == AF_INET || family == AF_INET6) && (type & 15) != 3 /* SOCK_RAW */);
+}
+
 /* Calls of another instruction set are counted only. */
 static __always_inline int undecoded(void)
 {
@@ -139,6 +173,12 @@ static __always_inline int report_call(struct scratch *s)
 		return on_socket(s);
 	case P_CLONE:
 		return on_clone(s);
+	case P_PRCTL:
+		return changes_privilege(s->arg[0]) ? report_args(s) : filter(s);
+	case P_IOCTL:
+		return injects(s->arg[1]) ? on_fd(s) : filter(s);
+	case P_FAMILY:
+		return ordinary(s->arg[0], s->arg[1]) ? filter(s) : report_args(s);
 	}
 	return report_args(s); /* P_ARGS: the arguments say it all */
 }

@@ -115,6 +115,7 @@ func (d *decoder) fill(r *record) {
 		FromUser:     bits&bitFromUser != 0,
 		RelativePath: bits&bitNoBase != 0,
 		Unresolved:   bits&bitUnresolved != 0,
+		Claimed:      bits&bitClaimed != 0,
 	}
 	e.First, e.Last = e.Time, e.Time
 	e.setResult(int32(r.u32(offRet)))
@@ -131,13 +132,15 @@ func (d *decoder) fill(r *record) {
 	case KindFork:
 		e.ChildPID, e.ChildTID = uint32(r.arg(0)), uint32(r.arg(1))
 		e.ChildStart, e.ChildCgroupID = r.arg(2), r.arg(3)
-		e.Thread = r.arg(4) != 0
+		e.Thread, e.SharesFiles = r.arg(4) != 0, r.arg(5) != 0
 	case KindExit:
 		status := r.arg(0)
 		e.ExitCode, e.Signal, e.Core = int(status>>8&0xff), int(status&0x7f), status&0x80 != 0
 		if e.Signal != 0 {
 			e.ExitCode = 0
 		}
+	case KindSignal:
+		e.Args[0], e.Args[1] = r.arg(0), r.arg(1)
 	case KindConnect, KindBind, KindListen, KindAccept, KindSend, KindConnectResult, KindDNS, KindTLSHello, KindTraffic:
 		d.network(r, bits)
 	default:
@@ -250,7 +253,10 @@ func (d *decoder) arguments(r *record, call *sysCall) {
 		if !e.Repeat && e.Errno == 0 {
 			e.Bytes = r.arg(5)
 		}
-	case KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindBPF, KindModule, KindIOUring, KindCompat:
+	case KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindBPF, KindModule, KindIOUring, KindCompat, KindPrivileged, KindNewSocket:
+		if e.Kind == KindPtrace {
+			e.PidLevel, e.FileMode = e.FileMode, 0
+		}
 		for i := range e.Args {
 			if call.numbers&(1<<i) != 0 {
 				e.Args[i] = r.arg(uint8(i))

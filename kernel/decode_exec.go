@@ -30,11 +30,11 @@ func (d *decoder) exec(r *record, bits uint32) {
 	e := &d.ev
 	e.PathSource = PathKernelObject
 	d.path[2] = d.kernelPath(d.path[2][:0], r.seg[segPath])
-	e.Exe = d.path[2]
+	e.Exe = end(d.path[2], bits&bitTruncated)
 	e.Path = e.Exe
 	e.Memfd = isMemfd(e)
 	d.path[3] = d.kernelPath(d.path[3][:0], r.seg[segBase])
-	e.Cwd = d.path[3]
+	e.Cwd = end(d.path[3], bits&bitBaseCut)
 	e.Filename, e.Interp = r.seg[segPath2], r.seg[segBase2]
 	if old := uint32(r.arg(0)); old != e.TID {
 		e.OldTID = old
@@ -91,4 +91,5 @@ var kindNames = [kindMax]string{
 	KindBPF: "bpf", KindMemfd: "memfd", KindModule: "module", KindIOUring: "io_uring", KindIOUringOp: "io_uring_op",
 	KindLeftCgroup: "left_cgroup", KindJoinedCgroup: "joined_cgroup", KindCompat: "compat",
 	KindUtime: "utime", KindConnectResult: "connect_result",
+	KindPrivileged: "privileged", KindNewSocket: "socket", KindSignal: "signal",
 }

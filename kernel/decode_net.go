@@ -20,6 +20,10 @@ func (d *decoder) network(r *record, bits uint32) {
 			e.Remote = netip.AddrPort{} // nobody
 		}
 	}
+	if a := r.seg[segAddr]; len(a) == addressSize && e.Family == afVsock {
+		e.VsockRemote = VsockAddr{CID: le.Uint32(a[28:]), Port: le.Uint32(a[32:])}
+		e.VsockLocal = VsockAddr{CID: le.Uint32(a[12:]), Port: le.Uint32(a[16:])}
+	}
 	switch e.Kind {
 	case KindDNS, KindTLSHello:
 		e.Payload = r.seg[segName]
@@ -63,6 +67,11 @@ func (d *decoder) unixPath(r *record, bits uint32) {
 	}
 	e.Path = d.path[0]
 }
+
+const afVsock = 40
+
+// VsockAddr is an address of AF_VSOCK: a machine and a port of it, see vsock(7).
+type VsockAddr struct{ CID, Port uint32 }
 
 func addrPort(family uint16, a []byte, port uint16) netip.AddrPort {
 	switch family {

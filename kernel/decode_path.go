@@ -11,7 +11,7 @@ func (d *decoder) file(r *record, bits uint32) {
 	if bits&bitWalked != 0 {
 		e.PathSource = PathKernelObject
 		d.path[0] = d.kernelPath(d.path[0][:0], r.seg[segPath])
-		e.Path = d.path[0]
+		e.Path = end(d.path[0], bits&bitTruncated)
 		e.Memfd = isMemfd(e)
 		e.Name = r.seg[segName]
 		return
@@ -24,15 +24,24 @@ func (d *decoder) file(r *record, bits uint32) {
 	}
 	if d.named(r.seg[segPath], r.seg[segBase]) {
 		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], r.seg[segPath])
-		e.Path, e.Given = d.path[0], r.seg[segGiven]
+		e.Path, e.Given = end(d.path[0], bits&bitBaseCut), r.seg[segGiven]
 	}
 	if d.named(r.seg[segPath2], r.seg[segBase2]) {
 		d.path[1] = d.join(d.path[1][:0], r.seg[segBase2], r.seg[segPath2])
-		e.Path2, e.Given2 = d.path[1], r.seg[segGiven2]
+		e.Path2, e.Given2 = end(d.path[1], bits&bitBaseCut), r.seg[segGiven2]
 	}
 	if e.Kind == KindSymlink {
 		e.Path2, e.Name = e.Name, nil
 	}
+}
+
+// end is what is kept of a path, which is its end where it was cut: no absolute
+// path then.
+func end(path []byte, cut uint32) []byte {
+	if cut != 0 && len(path) > 1 {
+		return path[1:]
+	}
+	return path
 }
 
 // named reports whether the event has a path that begins at base. The kernel says

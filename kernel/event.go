@@ -51,6 +51,9 @@ const (
 	KindCompat        // a 32-bit or x32 system call that is not decoded; Syscall is its number
 	KindUtime         // the times of a file were set
 	KindConnectResult // how the opening of a TCP connection to Remote ended, maybe in the background; NoResult: given up
+	KindPrivileged    // sethostname, perf_event_open, keyctl, seccomp, prctl, ioctl and the like; Args as passed
+	KindNewSocket     // a socket of another family than unix and inet, or a raw one; Args: family, type, protocol
+	KindSignal        // to a process outside of the session; Args: its pid, the signal
 	kindExecArgs      // part of an exec's argv; joined by the decoder
 	kindExecEnv       // an exec's environment keys; joined by the decoder
 	kindRepeat        // a flushed coalescing slot; joined by the decoder
@@ -205,6 +208,8 @@ type Event struct {
 	ChildStart         uint64
 	ChildCgroupID      uint64
 	Thread             bool
+	// SharesFiles: parent and child have one table of descriptors.
+	SharesFiles bool
 
 	// ExitCode and Signal of KindExit: exactly one is meaningful; Signal is 0
 	// for an ordinary exit.
@@ -233,6 +238,14 @@ type Event struct {
 	// peer, Local the own address where known; invalid for AF_UNIX (see Path) and when unknown.
 	Family, Proto, SockType uint16
 	Local, Remote           netip.AddrPort
+	// VsockLocal and VsockRemote are the addresses of AF_VSOCK.
+	VsockLocal, VsockRemote VsockAddr
+	// Claimed: what was read from the caller's memory could have been changed by
+	// another that shares it while the kernel used it.
+	Claimed bool
+	// PidLevel is how many pid namespaces deep the caller of a KindPtrace is: 0 where
+	// the pid in Args is one of the initial namespace.
+	PidLevel uint32
 	// FromUser marks a Remote that was read from user memory rather than the kernel's copy.
 	FromUser bool
 

@@ -37,6 +37,7 @@ const (
 	HookExecArgs
 	HookFlush
 	HookCompat
+	HookSignal
 	hookCount
 )
 
@@ -85,6 +86,7 @@ var hooks = [hookCount]hookInfo{
 	HookSkbOut:     {"cgroup_skb/egress", []string{"skb_out"}, false, false},
 	HookExecArgs:   {"exec_arguments", []string{"execed"}, true, true},
 	HookFlush:      {"coalescing_flush", []string{"sys_exit"}, true, false},
+	HookSignal:     {"signal_generate", []string{"signalled"}, true, false},
 	HookCompat:     {"syscall/compat", []string{"sys_exit"}, true, false},
 }
 

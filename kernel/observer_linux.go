@@ -59,6 +59,7 @@ type tally struct {
 	threads, errors, quic                                     atomic.Uint64
 	kinds                                                     [kindMax]atomic.Uint64
 	left, entered, ioUring                                    atomic.Uint64
+	sharedFiles, claimed                                      atomic.Uint64
 	unfollowed                                                [256]atomic.Uint64 // requests by operation
 }
 
@@ -196,6 +197,9 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 		if e.Thread {
 			o.tally.threads.Add(1)
 		}
+		if e.SharesFiles {
+			o.tally.sharedFiles.Add(1)
+		}
 	case KindTraffic:
 		if e.Proto == unix.IPPROTO_UDP && e.Remote.Port() == 443 {
 			o.tally.quic.Add(1)
@@ -208,6 +212,9 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 		if unfollowed(e.Args[0]) {
 			o.tally.unfollowed[e.Args[0]&255].Add(1)
 		}
+	}
+	if e.Claimed {
+		o.tally.claimed.Add(1)
 	}
 	if e.Syscall == uringSyscall {
 		o.tally.ioUring.Add(1)

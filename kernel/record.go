@@ -51,6 +51,7 @@ const (
 	bitPending         = 1 << 18
 	bitURing           = 1 << 19
 	bitQuiet           = 1 << 20
+	bitClaimed         = 1 << 21
 
 	segPath  = 0
 	segBase  = 1

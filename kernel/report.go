@@ -173,6 +173,10 @@ type Report struct {
 	// of UDP port 443.
 	Kinds                      [kindMax]uint64
 	Threads, Errors, QUICPeers uint64
+	// SharedFiles are the forks that left parent and child one table of
+	// descriptors, threads included; Claimed the events whose names or addresses
+	// were read from memory that another shared.
+	SharedFiles, Claimed uint64
 	// Reasons say, one by one, why the layer is less than complete; empty when it is.
 	Reasons []Reason
 	// Shared: the run had a seat in the host's observer. Otherwise it loaded

@@ -68,6 +68,7 @@ var tracepoints = map[string]string{
 	"submitted": "io_uring_submit_req",
 	"completed": "io_uring_complete",
 	"settled":   "inet_sock_set_state",
+	"signalled": "signal_generate",
 	"sys_exit":  "sys_exit",
 }
 

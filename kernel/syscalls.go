@@ -21,6 +21,9 @@ const (
 	progPacked
 	progAIO
 	progURing
+	progPrctl
+	progIoctl
+	progFamily
 )
 
 // noArg is NOARG of bpf/record.h.
@@ -147,6 +150,28 @@ var sysRows = []sysRow{
 	{"fsopen", progPath, KindMount, HookPrivilege, "n0f1"},
 	{"fsconfig", progArgs, KindMount, HookPrivilege, "k0k1"},
 	{"fsmount", progArgs, KindMount, HookPrivilege, "k0f1"},
+	{"sethostname", progArgs, KindPrivileged, HookPrivilege, "k1"},
+	{"setdomainname", progArgs, KindPrivileged, HookPrivilege, "k1"},
+	{"swapon", progPath, KindPrivileged, HookPrivilege, "p0f1"},
+	{"swapoff", progPath, KindPrivileged, HookPrivilege, "p0"},
+	{"acct", progPath, KindPrivileged, HookPrivilege, "p0"},
+	{"quotactl", progPath, KindPrivileged, HookPrivilege, "k0p1k2"},
+	{"quotactl_fd", progFD, KindPrivileged, HookPrivilege, "F0k1k2"},
+	{"perf_event_open", progArgs, KindPrivileged, HookPrivilege, "k1k2k3f4"},
+	{"add_key", progPath, KindPrivileged, HookPrivilege, "n0k4"},
+	{"request_key", progPath, KindPrivileged, HookPrivilege, "n0k3"},
+	{"keyctl", progArgs, KindPrivileged, HookPrivilege, "k0k1"},
+	{"inotify_add_watch", progPath, KindPrivileged, HookPrivilege, "k0p1k2"},
+	{"fanotify_init", progArgs, KindPrivileged, HookPrivilege, "f0k1"},
+	{"fanotify_mark", progPath, KindPrivileged, HookPrivilege, "k0f1k2d3p4"},
+	{"seccomp", progArgs, KindPrivileged, HookPrivilege, "k0f1"},
+	{"prctl", progPrctl, KindPrivileged, HookPrivilege, "k0k1"},
+	{"ioctl", progIoctl, KindPrivileged, HookPrivilege, "F0k1"},
+	{"reboot", progArgs, KindPrivileged, HookPrivilege, "k2"},
+	{"kexec_load", progArgs, KindPrivileged, HookPrivilege, "k0"},
+	{"settimeofday", progArgs, KindPrivileged, HookPrivilege, ""},
+	{"clock_settime", progArgs, KindPrivileged, HookPrivilege, "k0"},
+	{"socket", progFamily, KindNewSocket, HookSocket, "k0k1k2"},
 	{"clone", progClone, KindNamespace, HookPrivilege, "f0"},
 	{"clone3", progClone, KindNamespace, HookPrivilege, "f0"},
 	{"unshare", progArgs, KindNamespace, HookPrivilege, "f0"},

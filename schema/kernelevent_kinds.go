@@ -67,7 +67,16 @@ const (
 	KindIOUringOp     KernelKind = 159 // a request's file; Target: the second; Args: opcode
 	KindCompatSyscall KernelKind = 160 // a 32-bit or x32 call, not decoded; Call
 
-	maxKind = 161
+	// KindSignal tells of a signal to a process outside of the run: its name; Args:
+	// the pid, the signal's number.
+	KindSignal KernelKind = 161
+	// KindPrivileged is any other call that changes what a process or the host may
+	// do; Call, Args, and the path where it takes one. With Call kernel_helper, a
+	// file was written from which the kernel takes a program that it starts.
+	KindPrivileged KernelKind = 162
+	KindSocket     KernelKind = 163 // a socket of another family than unix and inet, or a raw one; Args: family, type, protocol
+
+	maxKind = 164
 )
 
 var kindNames = [maxKind]string{
@@ -88,7 +97,7 @@ var kindNames = [maxKind]string{
 	KindMount: "mount", KindNamespace: "namespace", KindBPF: "bpf",
 	KindMemfd: "memfd_create", KindModule: "module",
 	KindIOUring: "io_uring_setup", KindIOUringOp: "io_uring_op",
-	KindCompatSyscall: "compat_syscall",
+	KindCompatSyscall: "compat_syscall", KindSignal: "signal", KindPrivileged: "privileged", KindSocket: "socket",
 }
 
 // String returns the kind's name, or event_<number> for a number that has none.

@@ -58,7 +58,7 @@ func (e *KernelEvent) touches() (value, target Access) {
 		return AccessRemove, untouched
 	case KindChmod, KindChown, KindSetxattr, KindRemovexattr, KindUtime:
 		return AccessChange, untouched
-	case KindFileBlocked, KindExecFailed, KindChroot, KindIOUringOp:
+	case KindFileBlocked, KindExecFailed, KindChroot, KindIOUringOp, KindPrivileged:
 		return 0, untouched
 	case KindExec:
 		return AccessRun, untouched

@@ -48,7 +48,8 @@ func TestTouches(t *testing.T) {
 	}
 	// A new kind has to be put into touches, or here.
 	nothing := []KernelKind{KindFork, KindExit, KindJoin, KindLeave, KindThread, KindChdir, KindBind, KindListen, KindAccept, KindDNS, KindTLS,
-		KindFlow, KindConnectResult, KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindBPF, KindMemfd, KindModule, KindIOUring, KindCompatSyscall}
+		KindFlow, KindConnectResult, KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindBPF, KindMemfd, KindModule, KindIOUring, KindCompatSyscall,
+		KindSignal, KindSocket}
 	for _, k := range Kinds() {
 		if touches := len(touch(k, 0)) > 0; touches == slices.Contains(nothing, k) {
 			t.Errorf("%v touches something: %v", k, touches)

@@ -138,7 +138,11 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	b.convert(ev, p)
 	b.check(p, ev.CgroupID)
 	b.class(ev, p)
+	helper := b.reach(ev)
 	b.finish(ev, p)
+	if helper {
+		b.helperLine(ev, p, late)
+	}
 	if ev.Kind == kernel.KindExit && p != nil {
 		b.procs.exit(p)
 	}
@@ -219,8 +223,12 @@ func (b *Builder) finish(ev *kernel.Event, p *process) {
 	b.counts.Seen += n
 	b.stats.ByClass[e.Class] += n
 	b.kinds[e.Kind&255] += n
-	if e.Truncated != 0 {
+	const process = schema.FieldArgv | schema.FieldEnvKeys
+	if e.Truncated&^process != 0 {
 		b.stats.Cut++
+	}
+	if e.Truncated&process != 0 {
+		b.stats.CutArguments++
 	}
 	if e.UserMemory && e.Kind == schema.KindOpen && e.Result >= 0 {
 		b.stats.UserPaths++

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"fmt"
 	"net/netip"
 	"unicode/utf8"
 
@@ -25,6 +26,7 @@ var kinds = [...]schema.KernelKind{
 	kernel.KindModule: schema.KindModule, kernel.KindIOUring: schema.KindIOUring, kernel.KindIOUringOp: schema.KindIOUringOp,
 	kernel.KindLeftCgroup: schema.KindLeave, kernel.KindJoinedCgroup: schema.KindJoin, kernel.KindCompat: schema.KindCompatSyscall,
 	kernel.KindUtime: schema.KindUtime, kernel.KindConnectResult: schema.KindConnectResult,
+	kernel.KindPrivileged: schema.KindPrivileged, kernel.KindNewSocket: schema.KindSocket, kernel.KindSignal: schema.KindSignal,
 }
 
 // convert fills b.out from ev, whose process is p; begin has been called.
@@ -35,7 +37,7 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 	}
 	e.Value, e.Target = b.paths.get(ev.Path), string(ev.Path2)
 	e.Given, e.TargetGiven = string(ev.Given), string(ev.Given2)
-	e.UserMemory = ev.PathSource == kernel.PathUserMemory
+	e.UserMemory, e.Claimed = ev.PathSource == kernel.PathUserMemory, ev.Claimed
 	e.Marks = marks(ev)
 	if ev.Truncated {
 		e.Truncated |= schema.FieldValue
@@ -96,8 +98,10 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 		e.Args = b.arg(ev.Args[0])
 	case kernel.KindCompat:
 		e.Call = ev.Syscall
+	case kernel.KindSignal:
+		e.Value, e.Args = schema.SignalName(uint32(ev.Args[1])), b.arg(ev.Args[:2]...)
 	case kernel.KindSetID, kernel.KindCapset, kernel.KindPtrace, kernel.KindMount, kernel.KindNamespace, kernel.KindBPF,
-		kernel.KindMemfd, kernel.KindModule, kernel.KindIOUring:
+		kernel.KindMemfd, kernel.KindModule, kernel.KindIOUring, kernel.KindPrivileged, kernel.KindNewSocket:
 		e.Call = ev.Syscall
 		e.Args = b.arg(ev.Args[:]...)
 		if len(ev.Name) > 0 {
@@ -203,10 +207,18 @@ func (b *Builder) network(ev *kernel.Event) {
 	e.UserMemory = ev.FromUser
 	if ev.Family == afUnix {
 		e.Value = "unix:" + e.Value
+	} else if ev.Family == afVsock {
+		e.Value = vsock(ev.VsockRemote)
+		if ev.Kind == kernel.KindBind || ev.Kind == kernel.KindListen {
+			e.Value = vsock(ev.VsockLocal)
+		}
 	} else {
 		e.Local, e.Value = endpoint(ev.Local), endpoint(ev.Remote)
 		if ev.Kind == kernel.KindBind || ev.Kind == kernel.KindListen {
 			e.Value, e.Local = e.Local, ""
+			if a := ev.Local; ev.Errno != 0 && a.Port() == 0 && a.Addr().IsUnspecified() {
+				e.Value = "" // it failed in its arguments
+			}
 		}
 	}
 	switch ev.Kind {
@@ -227,6 +239,14 @@ func (b *Builder) network(ev *kernel.Event) {
 	if ev.Kind != kernel.KindBind && ev.Kind != kernel.KindListen {
 		e.Names = b.names.of(unmap(ev.Remote))
 	}
+}
+
+// vsock writes an address as vsock(7) names its parts, "" for none.
+func vsock(a kernel.VsockAddr) string {
+	if a == (kernel.VsockAddr{}) {
+		return ""
+	}
+	return fmt.Sprintf("vsock:%d:%d", a.CID, a.Port)
 }
 
 // Address families of socket(7), from linux/socket.h.

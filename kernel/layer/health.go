@@ -24,15 +24,18 @@ type Account struct {
 
 // Reason codes that this package adds to those of package kernel.
 const (
-	CodeOff            = "kernel_off"
-	CodeNoSelfTest     = "self_test_missing"
-	CodeLayerDropped   = "layer_write_failed"
-	CodeMissedExits    = "exits_unseen"
-	CodeStillAlive     = "processes_alive"
-	CodeIOUring        = "io_uring_used"
-	CodeIOUringUnknown = "io_uring_unknown_operation"
-	CodeCompatSyscalls = "compat_syscalls_used"
-	CodeAccount        = "account_does_not_add_up"
+	CodeOff             = "kernel_off"
+	CodeNoSelfTest      = "self_test_missing"
+	CodeLayerDropped    = "layer_write_failed"
+	CodeMissedExits     = "exits_unseen"
+	CodeStillAlive      = "processes_alive"
+	CodeIOUring         = "io_uring_used"
+	CodeIOUringUnknown  = "io_uring_unknown_operation"
+	CodeHelper          = "kernel_helper_changed"
+	CodeOutsideTraced   = "outside_process_traced"
+	CodeRunnerSignalled = "runner_signalled"
+	CodeCompatSyscalls  = "compat_syscalls_used"
+	CodeAccount         = "account_does_not_add_up"
 )
 
 // Health fills in what h says about the kernel layer: kernel_layer,
@@ -121,6 +124,10 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	add(s.Alive > 0, CodeStillAlive, "", "%d processes had not ended when observation stopped", s.Alive)
 	add(r.IOUringUnseen, CodeIOUring, "use Linux 6.4 or later", "the run used io_uring, and this kernel does not tell of its requests")
 	add(len(r.IOUringUnfollowed) > 0, CodeIOUringUnknown, "use a newer assay-run", "the run used io_uring in ways that this build cannot follow: operation %s", operations(r.IOUringUnfollowed))
+	x := s.Reach
+	add(x.Helpers > 0, CodeHelper, "", "the run wrote to %s, from which the kernel takes a program that it starts outside of the run", x.Helper)
+	add(x.TracedTimes > 0, CodeOutsideTraced, "", "the run traced, or could write, the memory of process %d, which is none of its own", x.Traced)
+	add(x.RunnerSignals > 0, CodeRunnerSignalled, "", "the run sent the recorder %d signals, %s first", x.RunnerSignals, schema.SignalName(uint32(x.RunnerSignal)))
 	compat := s.ByKind[schema.KindCompatSyscall]
 	for _, k := range r.Hooks {
 		if k.Hook == kernel.HookCompat {
@@ -186,8 +193,8 @@ func live(r *kernel.Report, id kernel.HookID) bool {
 
 // network judges what the hooks say of the network: which kinds of peers were
 // watched, and whether the list of them is the set of all. That set may be
-// claimed only of a complete layer that saw connects and datagrams; otherwise
-// it serves diagnosis.
+// claimed only of a complete layer that saw connects and datagrams, of a run that
+// had no socket or tunnel whose peers no hook sees; otherwise it serves diagnosis.
 func network(h *schema.ObservationHealth, a Account) (coverage, scope string) {
 	connect := live(a.Report, kernel.HookConnect4)
 	datagram := live(a.Report, kernel.HookSendmsg4)
@@ -201,7 +208,7 @@ func network(h *schema.ObservationHealth, a Account) (coverage, scope string) {
 	default:
 		return schema.Unknown, schema.Unknown
 	}
-	if connect && datagram && h.KernelLayer == schema.Complete {
+	if connect && datagram && h.KernelLayer == schema.Complete && a.Stats.Reach.Carriers == 0 {
 		return coverage, schema.PeerSet
 	}
 	return coverage, schema.DiagnosticOnly

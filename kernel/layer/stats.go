@@ -21,8 +21,11 @@ type Stats struct {
 	// ByKind counts occurrences by kind.
 	ByKind map[schema.KernelKind]uint64
 	// UserPaths counts opens that succeeded with a path that could only be read
-	// from the caller's memory, Cut lines with something truncated.
-	UserPaths, Cut uint64
+	// from the caller's memory, Cut lines with a path that was cut, CutArguments
+	// those with arguments or environment names that were.
+	UserPaths, Cut, CutArguments uint64
+	// Reach is what reached beyond the run.
+	Reach Reach
 	// DatagramPeers counts sendto events with a remote endpoint, Connects
 	// connects to one (unix sockets are neither).
 	DatagramPeers, Connects uint64

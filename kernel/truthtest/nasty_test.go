@@ -284,7 +284,7 @@ func TestDeepAndLongPathsAreMarked(t *testing.T) {
 				if (e.Value != whole) != cut || cut && fits {
 					t.Fatalf("at depth %d: %d bytes and %d components of %d are kept, cut: %v", depth, len(e.Value), strings.Count(e.Value, "/"), len(whole), cut)
 				}
-				if cut && !strings.HasSuffix(whole, e.Value) {
+				if cut && (strings.HasPrefix(e.Value, "/") || !strings.HasSuffix(whole, e.Value)) {
 					t.Fatalf("at depth %d: what is kept of a path is not its end", depth)
 				}
 			}

@@ -1,0 +1,141 @@
+package layer
+
+import (
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Reach is what a run did that reaches beyond its own processes, or around what
+// is observed of it.
+type Reach struct {
+	// Helper is the first file that was opened for writing, or written, from
+	// which the kernel takes a program that it starts; Helpers counts.
+	Helper  string
+	Helpers uint64
+	// Traced is the first process outside of the run that the run traced or whose
+	// memory it read or opened to write; TracedTimes counts.
+	Traced      uint64
+	TracedTimes uint64
+	// RunnerSignals counts signals to the recorder's own process; RunnerSignal is
+	// the first one's number.
+	RunnerSignals uint64
+	RunnerSignal  uint64
+	// Carriers counts sockets and tunnels that can carry data whose peer no hook
+	// sees.
+	Carriers uint64
+}
+
+// Families of socket(7) that carry no data to another machine or process.
+const (
+	familyNetlink = 16
+	familyAlg     = 38
+)
+
+// reach notes what ev did beyond the run. It reports whether that was a change of a
+// helper of the kernel's, which has a line of its own.
+func (b *Builder) reach(ev *kernel.Event) (changed bool) {
+	r, n := &b.stats.Reach, max(ev.Count, 1)
+	switch ev.Kind {
+	case kernel.KindSignal:
+		if ev.Args[0] == uint64(os.Getpid()) {
+			if r.RunnerSignals == 0 {
+				r.RunnerSignal = ev.Args[1]
+			}
+			r.RunnerSignals += n
+		}
+	case kernel.KindPtrace:
+		if pid, ok := traced(ev); ok {
+			b.touchProcess(pid, n)
+		}
+	case kernel.KindNewSocket:
+		if ev.Errno == 0 && ev.Args[0] != familyNetlink && ev.Args[0] != familyAlg {
+			r.Carriers += n
+		}
+	case kernel.KindOpen, kernel.KindWrite:
+		if ev.Errno != 0 || ev.Kind == kernel.KindOpen && !b.out.Writes() {
+			return false
+		}
+		name := b.out.Value
+		switch {
+		case name == "/dev/net/tun":
+			r.Carriers += n
+		case helper(name):
+			if r.Helpers == 0 {
+				r.Helper = name
+			}
+			r.Helpers += n
+			return !ev.Repeat
+		default:
+			if pid, ok := memoryOf(name); ok && pid != uint64(ev.PID) {
+				b.touchProcess(pid, n)
+			}
+		}
+	}
+	return false
+}
+
+// touchProcess notes that the run reached into the process of that pid, where it is
+// none of the run's.
+func (b *Builder) touchProcess(pid, times uint64) {
+	if b.procs.byPID[uint32(pid)] != nil {
+		return
+	}
+	r := &b.stats.Reach
+	if r.TracedTimes == 0 {
+		r.Traced = pid
+	}
+	r.TracedTimes += times
+}
+
+// traced is the process that a successful ptrace or process_vm call was aimed at;
+// ok is false where none is, or where its pid is one of a pid namespace.
+func traced(ev *kernel.Event) (pid uint64, ok bool) {
+	if ev.Errno != 0 || ev.PidLevel > 0 {
+		return 0, false
+	}
+	switch ev.Syscall {
+	case "process_vm_readv", "process_vm_writev":
+		pid = ev.Args[0]
+	case "ptrace":
+		pid = ev.Args[1]
+	}
+	return uint64(uint32(pid)), pid != 0
+}
+
+// memoryOf is the process whose memory the file is.
+func memoryOf(name string) (pid uint64, ok bool) {
+	rest, proc := strings.CutPrefix(name, "/proc/")
+	num, mem := strings.CutSuffix(rest, "/mem")
+	if i := strings.Index(num, "/task/"); i >= 0 {
+		num = num[:i]
+	}
+	pid, err := strconv.ParseUint(num, 10, 32)
+	return pid, proc && mem && err == nil
+}
+
+// helper reports whether the kernel takes from that file the name of a program that
+// it starts itself, outside of every cgroup.
+func helper(name string) bool {
+	switch name {
+	case "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hotplug", "/proc/sys/kernel/poweroff_cmd",
+		"/sys/kernel/uevent_helper":
+		return true
+	}
+	return strings.HasPrefix(name, "/proc/sys/fs/binfmt_misc/") || strings.HasPrefix(name, "/proc/sys/kernel/usermodehelper/") ||
+		path.Base(name) == "release_agent"
+}
+
+// helperLine adds the line that calls a change of a helper by its name.
+func (b *Builder) helperLine(ev *kernel.Event, p *process, late bool) {
+	name := b.out.Value
+	b.begin(ev, p, late)
+	b.out.Kind, b.out.Value, b.out.Call = schema.KindPrivileged, name, "kernel_helper"
+	b.out.Repeat, b.out.Count, b.out.TFirstNS, b.out.TLastNS = false, 0, 0, 0
+	b.stats.Added++
+	b.finish(ev, p)
+}

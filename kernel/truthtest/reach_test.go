@@ -1,0 +1,123 @@
+//go:build linux && amd64
+
+package truthtest
+
+import (
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// reach runs a case of testdata/reach.py, which gets the pid of a process outside.
+func reach(t *testing.T, name string) recording {
+	t.Helper()
+	need(t, "python3", "sleep")
+	c := exec.Command("sleep", "60")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Wait()
+	defer c.Process.Kill()
+	dir := t.TempDir()
+	run, bundle := prepare(t, dir, nil, "/usr/bin/python3", "-S", source(t)+"/testdata/reach.py", name, strconv.Itoa(c.Process.Pid))
+	run.Args = slices.DeleteFunc(run.Args, func(a string) bool { return a == "--kernel" || a == "require" }) // a reason is no failure here
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return readBundle(t, bundle)
+}
+
+// What reaches into a process outside of the run, or has the kernel start one, is a
+// reason against the layer; what a run does to its own processes is none.
+func TestReachingBeyondTheRun(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		reasons []string
+		line    string // in the story, W for nothing
+	}{
+		{"helper", []string{"kernel_helper_changed"}, "privileged /proc/sys/kernel/core_pattern"},
+		{"memory", []string{"outside_process_traced"}, ""},
+		{"ptrace", []string{"outside_process_traced"}, "ptrace "},
+		{"own_memory", nil, "ptrace "},
+		{"stop", nil, "signal SIGCONT"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := reach(t, c.name)
+			r.claims(t, c.reasons...)
+			if got := r.story("/nowhere", dull...); c.line != "" && !slices.Contains(got, c.line) {
+				t.Errorf("no line %q in %q", c.line, got)
+			}
+		})
+	}
+}
+
+// The set of peers is claimed only where nothing carried data past the hooks.
+func TestPeerSetNeedsEveryWayOut(t *testing.T) {
+	for _, c := range []struct {
+		name, scope string
+		endpoints   []string
+	}{
+		{"packet", schema.DiagnosticOnly, nil},
+		{"vsock", schema.DiagnosticOnly, []string{"vsock:2:1024"}},
+		{"unspec", schema.PeerSet, []string{"127.0.0.1:9"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := reach(t, c.name)
+			r.claims(t)
+			if got := r.health.NetworkEndpointClaimScope; got != c.scope {
+				t.Errorf("the scope is %s, want %s", got, c.scope)
+			}
+			if d := cmp.Diff(c.endpoints, slices.DeleteFunc(r.surface.NetworkEndpoints, func(s string) bool { return strings.HasPrefix(s, "unix:") })); len(c.endpoints)+len(r.surface.NetworkEndpoints) > 0 && d != "" {
+				t.Errorf("endpoints (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestPrivilegedCallsAreRecorded(t *testing.T) {
+	r := reach(t, "privileged")
+	r.claims(t)
+	var got []string
+	for i := range r.events {
+		if e := &r.events[i]; e.Kind == schema.KindPrivileged && e.Class == schema.ClassAgent {
+			line := e.Call
+			if e.Call == "prctl" {
+				line += " " + strconv.FormatUint(e.Args[0], 10)
+			}
+			if !slices.Contains(got, line) {
+				got = append(got, line)
+			}
+		}
+	}
+	want := []string{"sethostname", "prctl 4", "prctl 38", "perf_event_open", "keyctl", "seccomp", "acct", "swapoff", "ioctl"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// A name is claimed where another thread could have changed it, and nowhere else.
+func TestNamesInSharedMemoryAreClaimed(t *testing.T) {
+	r := reach(t, "claimed")
+	r.claims(t)
+	found := map[string]bool{}
+	for i := range r.events {
+		if e := &r.events[i]; e.Kind == schema.KindUnlink {
+			found[e.Value[strings.LastIndexByte(e.Value, '/')+1:]] = true
+			if want := strings.HasSuffix(e.Value, "/shared"); e.Claimed != want {
+				t.Errorf("unlink of %s: claimed is %v", e.Value, e.Claimed)
+			}
+		}
+	}
+	if !found["single"] || !found["shared"] {
+		t.Errorf("unlinks of %v", found)
+	}
+	if !blindSpot(t, r, "a name or address in memory that another thread or process shares could have been changed while the kernel used it: arguments is claimed") {
+		t.Error("the blind spot is not marked as exercised")
+	}
+}

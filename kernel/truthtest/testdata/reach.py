@@ -1,0 +1,82 @@
+# What reaches beyond a run, one case by its name.
+import ctypes, fcntl, os, signal, socket, sys, threading
+
+libc = ctypes.CDLL(None, use_errno=True)
+outside = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+
+
+def helper():
+    os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
+
+
+def memory():
+    os.close(os.open("/proc/%d/mem" % outside, os.O_RDWR))
+
+
+def ptrace():
+    assert libc.ptrace(0x4206, outside, 0, 0) == 0  # PTRACE_SEIZE
+
+
+def own_memory():
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+    os.close(os.open("/proc/%d/mem" % pid, os.O_RDWR))
+    assert libc.ptrace(0x4206, pid, 0, 0) == 0
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def stop():
+    os.kill(outside, signal.SIGCONT)
+
+
+def packet():
+    socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)).close()
+
+
+def vsock():
+    s = socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
+    try:
+        s.connect((2, 1024))
+    except OSError:
+        pass
+
+
+def unspec():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.connect(("127.0.0.1", 9))
+    assert libc.connect(s.fileno(), (ctypes.c_char * 16)(), 16) == 0
+
+
+def privileged():
+    libc.sethostname(b"x" * 100, 100)  # too long
+    libc.prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+    libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+    libc.prctl(3, 0, 0, 0, 0)  # PR_GET_DUMPABLE: no change
+    libc.syscall(298, 0, 0, 0, 0, 0)  # perf_event_open
+    libc.syscall(250, 0, -3, 0, 0, 0)  # keyctl(KEYCTL_GET_KEYRING_ID)
+    libc.syscall(317, 99, 0, 0)  # seccomp
+    libc.acct(b"/none")
+    libc.swapoff(b"/none")
+    try:
+        fcntl.ioctl(os.open("/dev/null", os.O_RDWR), 0x5412, b"x")  # TIOCSTI
+    except OSError:
+        pass
+
+
+def claimed():
+    open("single", "w").close()
+    os.unlink("single")
+    t = threading.Event()
+    other = threading.Thread(target=t.wait)
+    other.start()
+    try:
+        os.unlink("shared")
+    except OSError:
+        pass
+    t.set()
+    other.join()
+
+
+globals()[sys.argv[1]]()
