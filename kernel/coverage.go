@@ -45,8 +45,6 @@ func exactly(happened func(*Report) bool) func(*Report) *bool {
 	return func(r *Report) *bool { return yes(happened(r)) }
 }
 
-func threads(r *Report) bool { return r.Threads > 0 }
-
 func namedByUser(r *Report) bool {
 	for k := KindRename; k <= KindChroot; k++ {
 		if r.Kinds[k] > 0 {
