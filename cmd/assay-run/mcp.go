@@ -3,9 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -17,76 +19,200 @@ import (
 	"github.com/assay-run/assay-run/runner/policy"
 )
 
+// mcpFlags are the flags of mcp.
+type mcpFlags struct {
+	policy, decisionLog, source string
+	changes                     bool
+	url, listen, config, server string
+	headers                     []string
+	noAuth                      bool
+}
+
 func (a *app) mcpCommand() *cobra.Command {
-	var policyFile, decisionLog, source string
-	var changes bool
+	f := &mcpFlags{}
 	cmd := &cobra.Command{
 		Use:   "mcp --policy FILE [flags] -- SERVER [ARG...]",
-		Short: "Check an MCP client's tool calls against a policy",
-		Long: `mcp starts an MCP server that speaks over stdin and stdout, and stands between it
-and the client. A request that the policy denies is answered with a JSON-RPC
-error and never reaches the server; what may not be used is left out of the
-lists of tools, resources and prompts; everything else goes through untouched.
-The policy's "resources", "prompts" and "server_requests" list by name or glob
-what a client may read and what the server may ask of it. A tool that the server
-changes after it was first listed is denied.
+		Short: "Check an MCP client's requests against a policy",
+		Long: `mcp stands between an MCP client and an MCP server. A request that the policy
+denies is answered with a JSON-RPC error and never reaches the server; what may
+not be used is left out of the lists of tools, resources and prompts; everything
+else passes through untouched. The policy's "resources", "prompts" and
+"server_requests" list by name or glob what a client may read and what the server
+may ask of it. A tool that the server changes after it was first listed is denied.
 
-The server and all that it starts end with mcp, however mcp ends.
+The server is a program that speaks over stdin and stdout (after --), a remote one
+that speaks Streamable HTTP (--url), or one of a configuration file of MCP clients
+(--config with --server). The client speaks over stdin and stdout, or, with
+--listen, Streamable HTTP: mcp then prints the address and, unless
+ASSAY_MCP_TOKEN is set, a bearer token. Each client has a server of its own; with
+--config alone, the servers are at /NAME/mcp.
+
+Headers that a client sends to log in to a remote server are passed on and never
+written down. A server and all that it starts end with mcp, however mcp ends.
 
 Each decision is a line of the decision log. Inside a run (assay-run -- CMD) the
 calls are also reported to the run, and its policy applies too. mcp ends with
-the server's exit code.`,
-		Example: "  assay-run mcp --policy policy.yaml -- npx some-mcp-server\n  assay-run mcp --policy policy.yaml --decision-log decisions.ndjson -- ./server",
+the server's exit code.
+
+mcp wrap rewrites such a configuration file so that every server in it goes
+through mcp.`,
+		Example: "  assay-run mcp --policy policy.yaml -- npx some-mcp-server\n  assay-run mcp --policy policy.yaml --url https://mcp.example.com/mcp\n  assay-run mcp --policy policy.yaml --listen 127.0.0.1:0 -- ./server\n  assay-run mcp wrap --policy policy.yaml .mcp.json",
 		Args:    commandAfterDash,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return withHint(runner.ErrEmptyCommand, "write the server after --, as in: assay-run mcp --policy policy.yaml -- ./server")
-			}
-			if policyFile == "" {
-				return withHint(errors.New("no policy given"), "name one with --policy FILE")
-			}
-			if source == agentlog.GatewaySource {
-				return withHint(fmt.Errorf("--event-source %s is that of a run's gateway", source), "name another URI")
-			}
-			cfg := mcp.Config{Source: source, Warn: func(m string) { a.say.warning("%s", m) }}
-			file, err := a.loadPolicy(policyFile)
-			if err != nil {
-				return err
-			}
-			cfg.Rules = mcp.NewRules(file, changes)
-			for _, r := range file.Rules {
-				if r.Rule == policy.RequireState && !slices.Contains(r.Value, "") {
-					a.say.warning("%s: rule %q denies every call of %s: only a run knows its state, so it belongs in a run's policy", policyFile, r.Name, r.Target)
-				}
-			}
-			if decisionLog == "" {
-				decisionLog = os.Getenv(runner.EnvDecisionLog)
-			}
-			if decisionLog != "" {
-				f, err := os.OpenFile(decisionLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-				if err != nil {
-					return fmt.Errorf("--decision-log: %w", err)
-				}
-				defer f.Close()
-				cfg.Decisions = f
-			}
-			if socket := os.Getenv(gateway.EnvSocket); socket != "" {
-				if cfg.Run, err = mcp.Dial(socket, source); err != nil {
-					a.say.warning("%v; calls are checked, but not reported to the run", err)
-				}
-				defer cfg.Run.Close()
-			}
-			return a.mcp(cfg, mcp.Command{Args: args, Stderr: a.stderr}.Start)
-		},
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.mcpRun(f, args) },
+
 		DisableFlagsInUseLine: true,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&policyFile, "policy", "", "policy `FILE` in YAML or JSON, read once")
-	fs.StringVar(&decisionLog, "decision-log", "", "append each decision to `FILE` (default $"+runner.EnvDecisionLog+")")
-	fs.BoolVar(&changes, "allow-tool-changes", false, "allow calls of a tool that the server changed after it was first listed")
-	fs.StringVar(&source, "event-source", "assay-run:mcp", "`URI` that decisions name as their source")
+	fs.StringVar(&f.policy, "policy", "", "policy `FILE` in YAML or JSON, read once")
+	fs.StringVar(&f.url, "url", "", "`URL` of a remote server")
+	fs.StringArrayVar(&f.headers, "header", nil, "send `'NAME: VALUE'` to the remote server; ${VARIABLE} stands for the environment's; may be repeated")
+	fs.StringVar(&f.listen, "listen", "", "serve clients over HTTP at `HOST:PORT` instead of stdin and stdout")
+	fs.BoolVar(&f.noAuth, "no-auth", false, "ask clients for no token; only with --listen on a loopback address")
+	fs.StringVar(&f.config, "config", "", "take servers from `FILE`, in the mcpServers form")
+	fs.StringVar(&f.server, "server", "", "`NAME` of the one server of --config")
+	fs.StringVar(&f.decisionLog, "decision-log", "", "append each decision to `FILE` (default $"+runner.EnvDecisionLog+")")
+	fs.BoolVar(&f.changes, "allow-tool-changes", false, "allow calls of a tool that the server changed after it was first listed")
+	fs.StringVar(&f.source, "event-source", "assay-run:mcp", "`URI` that decisions name as their source")
+	cmd.AddCommand(a.mcpWrapCommand())
 	return cmd
+}
+
+// mcpRun reads the policy and opens what decisions go to.
+func (a *app) mcpRun(f *mcpFlags, args []string) error {
+	servers, err := f.servers(args, a)
+	if err != nil {
+		return err
+	}
+	if f.policy == "" {
+		return withHint(errors.New("no policy given"), "name one with --policy FILE")
+	}
+	if f.source == agentlog.GatewaySource {
+		return withHint(fmt.Errorf("--event-source %s is that of a run's gateway", f.source), "name another URI")
+	}
+	cfg := mcp.Config{Source: f.source, Warn: func(m string) { a.say.warning("%s", m) }}
+	file, err := a.loadPolicy(f.policy)
+	if err != nil {
+		return err
+	}
+	for _, r := range file.Rules {
+		if r.Rule == policy.RequireState && !slices.Contains(r.Value, "") {
+			a.say.warning("%s: rule %q denies every call of %s: only a run knows its state, so it belongs in a run's policy", f.policy, r.Name, r.Target)
+		}
+	}
+	if f.decisionLog == "" {
+		f.decisionLog = os.Getenv(runner.EnvDecisionLog)
+	}
+	if f.decisionLog != "" {
+		log, err := os.OpenFile(f.decisionLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		if err != nil {
+			return fmt.Errorf("--decision-log: %w", err)
+		}
+		defer log.Close()
+		cfg.Decisions = log
+	}
+	if socket := os.Getenv(gateway.EnvSocket); socket != "" {
+		if cfg.Run, err = mcp.Dial(socket, f.source); err != nil {
+			a.say.warning("%v; calls are checked, but not reported to the run", err)
+		}
+		defer cfg.Run.Close()
+	}
+	if f.listen != "" {
+		return a.mcpListen(f, cfg, file, servers)
+	}
+	cfg.Rules = mcp.NewRules(file, f.changes)
+	for _, start := range servers {
+		return a.mcp(cfg, func() (*mcp.Server, error) { return start(nil) })
+	}
+	return nil
+}
+
+// startServer starts a server for one client; forward gives the headers of the
+// client's own that go on to a remote one.
+type startServer = func(forward func() http.Header) (*mcp.Server, error)
+
+// servers are the servers that the flags name, by the paths that they have over
+// HTTP. Without --listen it is one.
+func (f *mcpFlags) servers(args []string, a *app) (map[string]startServer, error) {
+	named := 0
+	for _, given := range []bool{len(args) > 0, f.url != "", f.config != ""} {
+		if given {
+			named++
+		}
+	}
+	switch {
+	case named == 0:
+		return nil, withHint(runner.ErrEmptyCommand, "write the server after --, as in: assay-run mcp --policy policy.yaml -- ./server; or name one with --url or --config")
+	case named > 1:
+		return nil, errors.New("name the server in one way: after --, with --url, or with --config")
+	case f.server != "" && f.config == "":
+		return nil, errors.New("--server names a server of --config: name the file too")
+	case len(f.headers) > 0 && f.url == "":
+		return nil, errors.New("--header is sent to the server of --url: name it too")
+	case f.noAuth && f.listen == "":
+		return nil, errors.New("--no-auth is for clients of --listen")
+	}
+	const path = "/mcp"
+	switch {
+	case len(args) > 0:
+		return map[string]startServer{path: func(func() http.Header) (*mcp.Server, error) {
+			return mcp.Command{Args: args, Stderr: a.stderr}.Start()
+		}}, nil
+	case f.url != "":
+		e := mcp.Entry{URL: f.url, Headers: map[string]string{}}
+		for _, h := range f.headers {
+			name, value, ok := strings.Cut(h, ":")
+			if !ok {
+				return nil, fmt.Errorf("--header %q: write 'NAME: VALUE'", h)
+			}
+			e.Headers[strings.TrimSpace(name)] = strings.TrimSpace(value)
+		}
+		start, err := a.entry(e)
+		return map[string]startServer{path: start}, err
+	}
+	entries, err := mcp.LoadConfig(f.config)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	if f.server == "" && f.listen == "" && len(entries) != 1 {
+		return nil, withHint(fmt.Errorf("--config %s has %d servers", f.config, len(entries)), "name one with --server, or serve them all with --listen")
+	}
+	starts := map[string]startServer{}
+	for name, e := range entries {
+		if f.server != "" && name != f.server {
+			continue
+		}
+		at := "/" + name + path
+		if f.server != "" {
+			at = path
+		}
+		if starts[at], err = a.entry(e); err != nil {
+			return nil, fmt.Errorf("--config %s: %s: %w", f.config, name, err)
+		}
+	}
+	if len(starts) == 0 {
+		return nil, fmt.Errorf("--config %s has no server %q", f.config, f.server)
+	}
+	return starts, nil
+}
+
+// entry is how a server of a configuration is started.
+func (a *app) entry(e mcp.Entry) (startServer, error) {
+	e, err := e.Expand()
+	if err != nil {
+		return nil, err
+	}
+	if e.URL == "" {
+		return func(func() http.Header) (*mcp.Server, error) {
+			return mcp.Command{Args: append([]string{e.Command}, e.Args...), Env: e.Environ(), Dir: e.Dir, Stderr: a.stderr}.Start()
+		}, nil
+	}
+	if !strings.HasPrefix(e.URL, "https://") && !strings.HasPrefix(e.URL, "http://") {
+		return nil, errors.New("a url begins with https:// or http://")
+	}
+	return func(forward func() http.Header) (*mcp.Server, error) {
+		return mcp.Remote{URL: e.URL, Header: e.Header(), Forward: forward, Warn: func(m string) { a.say.warning("%s", m) }}.Start()
+	}, nil
 }
 
 // mcp runs the server behind the proxy and ends with its exit code.

@@ -1,11 +1,18 @@
-// Package mcp is a policy gateway between an MCP client and a stdio server.
+// Package mcp is a policy gateway between an MCP client and a server.
 //
-// Every line passes through byte for byte, with three exceptions. A tools/call
-// that the policy denies never reaches the server and is answered with a
-// JSON-RPC error. Tools that may not be called at all are left out of the answer
-// to tools/list. A client's message that two parsers could read in two ways
-// (repeated keys, keys in the wrong case, invalid JSON) is refused, so that
-// nothing gets past the check by being ambiguous.
+// A [Proxy] relays between one client and one [Server], a message a line. A
+// server is a program ([Command]) or a remote one that speaks Streamable HTTP
+// ([Remote]); a client speaks over stdin and stdout, or over Streamable HTTP to a
+// [Front], which gives each session a server and a proxy of its own.
+//
+// Every message passes through byte for byte, with these exceptions. A request
+// that the policy denies never reaches the other side and is answered with a
+// JSON-RPC error. What may not be used is left out of the answers to tools/list,
+// resources/list and prompts/list. A message that two parsers could read in two
+// ways (repeated keys, keys in the wrong case, invalid JSON) is refused, so that
+// nothing gets past the check by being ambiguous: whoever waits for it gets an
+// error with its id. A tool that is not what it was when it was first listed is
+// denied.
 //
 // Each decision is a line of a decision log, a CloudEvent of type
 // assay.tool.decision, written before the call goes on. Inside a run the proxy

@@ -82,13 +82,18 @@ func (p *Proxy) waiting() bool {
 // cancelled forgets a request that the client takes back: the server need not
 // answer it any more.
 func (p *Proxy) cancelled(m *message) {
+	if r := p.take(cancelledID(m)); r != nil && r.ticket != nil {
+		p.cfg.Run.cancelled(r.ticket)
+	}
+}
+
+// cancelledID is the id of the request that a notifications/cancelled takes back.
+func cancelledID(m *message) jsontext.Value {
 	var params struct {
 		ID jsontext.Value `json:"requestId"`
 	}
 	if m.Params.Kind() != '{' || json.Unmarshal(m.Params, &params) != nil {
-		return
+		return nil
 	}
-	if r := p.take(params.ID); r != nil && r.ticket != nil {
-		p.cfg.Run.cancelled(r.ticket)
-	}
+	return params.ID
 }

@@ -100,7 +100,7 @@ func (l *listener) listenWS(address string) error {
 	if err != nil {
 		return fmt.Errorf("listen on %q: %w", address, err)
 	}
-	if l.server.cfg.Token == "" && !isLoopback(host) {
+	if l.server.cfg.Token == "" && !IsLoopback(host) {
 		return fmt.Errorf("listen on %q: without a token, only a loopback address is allowed, such as 127.0.0.1:0", address)
 	}
 	if l.ln, err = net.Listen("tcp", address); err != nil {

@@ -159,7 +159,7 @@ func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request) {
 // host are served, so that no web page can reach us under a name of its own.
 func (s *Server) admit(r *http.Request) error {
 	if s.cfg.Token == "" {
-		if !isLoopback(r.Host) {
+		if !IsLoopback(r.Host) {
 			return fmt.Errorf("host %.100q: without a token, only loopback hosts are served", r.Host)
 		}
 		return nil
@@ -174,12 +174,12 @@ func (s *Server) admit(r *http.Request) error {
 	return nil
 }
 
-// isLoopback tells whether host, with or without a port, is this machine.
-func isLoopback(host string) bool {
+// IsLoopback tells whether host, with or without a port, is this machine.
+func IsLoopback(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
-	host = strings.Trim(host, "[]")
+	host = strings.TrimSuffix(strings.Trim(host, "[]"), ".") // a final dot names the root
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }

@@ -1,0 +1,345 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// server is a server of the official SDK. Its tool slow tells of its progress, and
+// goes on when it is told to.
+func server(steps chan struct{}) *sdk.Server {
+	s := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	type in struct {
+		Text string `json:"text"`
+	}
+	say := func(text string) *sdk.CallToolResult {
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}}
+	}
+	for _, name := range []string{"echo", "shell"} {
+		sdk.AddTool(s, &sdk.Tool{Name: name}, func(_ context.Context, _ *sdk.CallToolRequest, p in) (*sdk.CallToolResult, any, error) {
+			return say(name + " " + p.Text), nil, nil
+		})
+	}
+	sdk.AddTool(s, &sdk.Tool{Name: "slow"}, func(ctx context.Context, r *sdk.CallToolRequest, _ in) (*sdk.CallToolResult, any, error) {
+		for i := range 3 {
+			r.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1)})
+			<-steps
+		}
+		return say("slow is done"), nil, nil
+	})
+	sdk.AddTool(s, &sdk.Tool{Name: "ask"}, func(ctx context.Context, r *sdk.CallToolRequest, _ in) (*sdk.CallToolResult, any, error) {
+		roots, err := r.Session.ListRoots(ctx, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		return say(roots.Roots[0].URI), nil, nil
+	})
+	s.AddResource(&sdk.Resource{Name: "r", URI: "test://r"}, func(context.Context, *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+		return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: "test://r", Text: "a resource"}}}, nil
+	})
+	return s
+}
+
+// cutter is a listener whose connections can all be broken at once.
+type cutter struct {
+	net.Listener
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+}
+
+func (c *cutter) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.conns[conn] = true
+	}
+	return conn, err
+}
+
+func (c *cutter) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn := range c.conns {
+		conn.Close()
+	}
+	clear(c.conns)
+}
+
+func serveHTTP(t *testing.T, h http.Handler) (url string, c *cutter) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	c = &cutter{Listener: s.Listener, conns: map[net.Conn]bool{}}
+	s.Listener = c
+	s.Start()
+	t.Cleanup(func() { c.cut(); s.CloseClientConnections(); s.Close() })
+	return s.URL, c
+}
+
+// overHTTP is the SDK's server behind its own Streamable HTTP.
+func overHTTP(t *testing.T, steps chan struct{}, check func(http.Handler) http.Handler) (url string, c *cutter) {
+	var h http.Handler = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server(steps) },
+		&sdk.StreamableHTTPOptions{EventStore: sdk.NewMemoryEventStore(nil)})
+	if check != nil {
+		h = check(h)
+	}
+	return serveHTTP(t, h)
+}
+
+// overPipes starts the SDK's server as a program would be.
+func overPipes(t *testing.T, steps chan struct{}) *Server {
+	in, inW := io.Pipe()
+	out, outW := io.Pipe()
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		server(steps).Run(ctx, &sdk.IOTransport{Reader: in, Writer: outW})
+		outW.Close()
+	}()
+	end := func() error { cancel(); inW.Close(); outW.Close(); return nil }
+	t.Cleanup(func() { end() })
+	return &Server{In: inW, Out: out, Signal: func(syscall.Signal) {}, Close: end}
+}
+
+// front serves a backend and returns its address.
+func front(t *testing.T, f *Front, cfg Config, start func(func() http.Header) (*Server, error)) (url string, c *cutter) {
+	f.Loopback, f.Servers = true, map[string]Backend{"/mcp": {Proxy: cfg, Start: start, Remote: true}}
+	url, c = serveHTTP(t, f)
+	t.Cleanup(f.Close)
+	return url + "/mcp", c
+}
+
+// TestOfficialSDK drives each way from a client to a server with the official SDK
+// on both sides, with a denial, a request of the server, and a stream that breaks
+// off in the middle of an answer.
+func TestOfficialSDK(t *testing.T) {
+	type way struct {
+		transport sdk.Transport
+		cut       func()
+	}
+	policy := "tools: {deny: [shell]}"
+	for name, build := range map[string]func(t *testing.T, steps chan struct{}) way{
+		"stdio to HTTP": func(t *testing.T, steps chan struct{}) way {
+			url, c := overHTTP(t, steps, nil)
+			remote, err := Remote{URL: url}.Start()
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, inW := io.Pipe()
+			out, outW := io.Pipe()
+			go func() {
+				New(Config{Rules: rules(t, policy)}).Relay(in, outW, remote)
+				remote.Close()
+				outW.Close()
+			}()
+			return way{&sdk.IOTransport{Reader: out, Writer: inW}, c.cut}
+		},
+		"HTTP to stdio": func(t *testing.T, steps chan struct{}) way {
+			url, c := front(t, &Front{}, Config{Rules: rules(t, policy)}, func(func() http.Header) (*Server, error) { return overPipes(t, steps), nil })
+			return way{&sdk.StreamableClientTransport{Endpoint: url}, c.cut}
+		},
+		"HTTP to HTTP": func(t *testing.T, steps chan struct{}) way {
+			upstream, _ := overHTTP(t, steps, nil)
+			url, c := front(t, &Front{}, Config{Rules: rules(t, policy)}, func(forward func() http.Header) (*Server, error) {
+				return Remote{URL: upstream, Forward: forward}.Start()
+			})
+			return way{&sdk.StreamableClientTransport{Endpoint: url}, c.cut}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			steps := make(chan struct{})
+			w := build(t, steps)
+			progress := make(chan float64, 10)
+			client := sdk.NewClient(&sdk.Implementation{Name: "c", Version: "1"}, &sdk.ClientOptions{
+				ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { progress <- r.Params.Progress },
+			})
+			client.AddRoots(&sdk.Root{URI: "file:///work"})
+			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+			defer cancel()
+			c, err := client.Connect(ctx, w.transport, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			tools, err := c.ListTools(ctx, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, tool := range tools.Tools {
+				names = append(names, tool.Name)
+			}
+			if got := strings.Join(names, " "); got != "ask echo slow" {
+				t.Errorf("the tools are %s", got)
+			}
+			call := func(tool string) string {
+				params := &sdk.CallToolParams{Name: tool, Arguments: map[string]any{"text": "hi"}}
+				if tool == "slow" {
+					params.SetProgressToken("p")
+				}
+				res, err := c.CallTool(ctx, params)
+				if err != nil {
+					return "error " + err.Error()
+				}
+				return res.Content[0].(*sdk.TextContent).Text
+			}
+			if got := call("echo"); got != "echo hi" {
+				t.Errorf("echo: %s", got)
+			}
+			if got := call("shell"); !strings.Contains(got, `denied by policy rule "tools.deny"`) {
+				t.Errorf("shell: %s", got)
+			}
+			if got := call("ask"); got != "file:///work" {
+				t.Errorf("the server asked for roots and got %s", got)
+			}
+			if res, err := c.ReadResource(ctx, &sdk.ReadResourceParams{URI: "test://r"}); err != nil || res.Contents[0].Text != "a resource" {
+				t.Errorf("the resource: %v", err)
+			}
+			done := make(chan string)
+			go func() { done <- call("slow") }()
+			<-progress
+			if got := call("shell"); !strings.Contains(got, "tools.deny") { // in the middle of the stream
+				t.Errorf("shell beside a stream: %s", got)
+			}
+			time.Sleep(2 * firstWait)
+			w.cut() // it is resumed from the first event
+			for range 3 {
+				steps <- struct{}{}
+			}
+			if got := <-done; got != "slow is done" {
+				t.Errorf("after the stream broke off: %s", got)
+			}
+			if first, second := <-progress, <-progress; first+second != 5 {
+				t.Errorf("progress %v and %v, want 2 and 3", first, second)
+			}
+		})
+	}
+}
+
+// TestLoginPassesThrough: the challenge of a remote server reaches the client as it
+// is, and what the client then sends reaches the server and no log.
+func TestLoginPassesThrough(t *testing.T) {
+	const challenge = `Bearer resource_metadata="https://auth.example/.well-known/oauth-protected-resource"`
+	upstream, _ := overHTTP(t, nil, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer s3cret" {
+				w.Header().Set("WWW-Authenticate", challenge)
+				http.Error(w, "log in", http.StatusUnauthorized)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	var log bytes.Buffer
+	var warned []string
+	url, _ := front(t, &Front{Token: "ours"}, Config{Rules: rules(t, "tools: {deny: [shell]}"), Decisions: &log, Warn: func(m string) { warned = append(warned, m) }},
+		func(forward func() http.Header) (*Server, error) {
+			return Remote{URL: upstream, Forward: forward}.Start()
+		})
+	url += "?token=ours"
+	initialize := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`
+	resp := ask(t, url, initialize, nil)
+	if resp.StatusCode != http.StatusUnauthorized || resp.Header.Get("WWW-Authenticate") != challenge {
+		t.Fatalf("without a login: %s, %q", resp.Status, resp.Header.Get("WWW-Authenticate"))
+	}
+	login := http.Header{"Authorization": {"Bearer s3cret"}}
+	resp = ask(t, url, initialize, login)
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusOK || !strings.Contains(string(body), `"serverInfo"`) {
+		t.Fatalf("with one: %s, %s", resp.Status, body)
+	}
+	login.Set(headerSession, resp.Header.Get(headerSession))
+	resp = ask(t, url, call7, login)
+	body, _ = io.ReadAll(resp.Body)
+	if !strings.Contains(string(body), `"id":7`) {
+		t.Errorf("a call: %s", body)
+	}
+	if text := log.String() + fmt.Sprint(warned); strings.Contains(text, "s3cret") || log.Len() == 0 {
+		t.Errorf("logged: %s", text)
+	}
+}
+
+func ask(t *testing.T, url, body string, header http.Header) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = header.Clone()
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	if h := req.Header.Get("Host"); h != "" {
+		req.Host = h
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// TestAFrontLetsNoStrangerIn: pages of other origins, names of other hosts, clients
+// without the token, and sessions that are not there.
+func TestAFrontLetsNoStrangerIn(t *testing.T) {
+	steps := make(chan struct{})
+	url, _ := front(t, &Front{Token: "ours"}, Config{}, func(func() http.Header) (*Server, error) { return overPipes(t, steps), nil })
+	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`
+	own := "Bearer ours"
+	for name, c := range map[string]struct {
+		header http.Header
+		body   string
+		want   int
+	}{
+		"the token":               {http.Header{"Authorization": {own}}, hello, 200},
+		"no token":                {nil, hello, 401},
+		"another token":           {http.Header{"Authorization": {"Bearer x"}}, hello, 401},
+		"a page elsewhere":        {http.Header{"Authorization": {own}, "Origin": {"https://evil.example"}}, hello, 403},
+		"a page of this host":     {http.Header{"Authorization": {own}, "Origin": {"http://LOCALHOST.:5173"}}, hello, 200},
+		"a name of another's":     {http.Header{"Authorization": {own}, "Host": {"evil.example"}}, hello, 403},
+		"an unknown session":      {http.Header{"Authorization": {own}, headerSession: {"x"}}, call7, 404},
+		"no session":              {http.Header{"Authorization": {own}}, call7, 400},
+		"no JSON":                 {http.Header{"Authorization": {own}}, "{", 400},
+		"an empty batch":          {http.Header{"Authorization": {own}}, "[]", 400},
+		"a message with two keys": {http.Header{"Authorization": {own}}, `{"jsonrpc":"2.0","id":9,"id":9,"method":"initialize"}`, 400},
+	} {
+		if resp := ask(t, url, c.body, c.header); resp.StatusCode != c.want {
+			t.Errorf("%s: %s, want %d", name, resp.Status, c.want)
+		}
+	}
+}
+
+// A server that is gone is no server that is slow: who waits is told.
+func TestARemoteServerThatIsGone(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	remote, err := Remote{URL: "http://user:pa55@" + ln.Addr().String() + "/mcp?key=s3cret"}.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told bytes.Buffer
+	if err := New(Config{}).Relay(strings.NewReader(call7+"\n"), &told, remote); err != nil {
+		t.Error(err)
+	}
+	remote.Close()
+	if got := told.String(); !strings.Contains(got, `"id":7,"error":{"code":-32603`) || !strings.Contains(got, "connection refused") || strings.Contains(got, "s3cret") || strings.Contains(got, "pa55") {
+		t.Errorf("the client was told %s", got)
+	}
+}

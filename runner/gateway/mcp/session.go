@@ -1,0 +1,302 @@
+package mcp
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// How long a client's request to a remote server waits for a first message before
+// its stream begins: until then the answer can still be one of HTTP's.
+const firstWait = 300 * time.Millisecond
+
+// session is one client of a front and the server that it has.
+type session struct {
+	id, path string
+	remote   bool           // the server may answer by HTTP
+	in       *io.PipeReader // what the client says, a message a line
+	inW      *io.PipeWriter
+	sending  sync.Mutex // one message at a time
+
+	done   chan struct{}
+	ending sync.Once
+
+	mu       sync.Mutex
+	auth     http.Header // of the last request
+	idle     *time.Timer
+	streams  map[string]*stream // by id; "0" is for what the server says unasked
+	order    []string           // of the streams of requests, oldest first
+	requests map[string]*stream // by the id of a request that has no answer
+	progress map[string]*stream // by the token of a request that wants to hear of it
+}
+
+func newSession(id, path string) *session {
+	s := &session{
+		id: id, path: path, done: make(chan struct{}),
+		streams: map[string]*stream{"0": newStream("0")}, requests: map[string]*stream{}, progress: map[string]*stream{},
+	}
+	s.in, s.inW = io.Pipe()
+	s.idle = time.AfterFunc(idleTimeout, s.end)
+	return s
+}
+
+// touch keeps a session alive, and remembers how its client logs in upstream.
+func (s *session) touch(auth http.Header) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle.Reset(idleTimeout)
+	s.auth = auth
+}
+
+// forward is what goes on to a remote server of the client's headers.
+func (s *session) forward() http.Header {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.auth
+}
+
+// end ends the session: its server has nobody to talk to any more.
+func (s *session) end() {
+	s.ending.Do(func() {
+		s.idle.Stop()
+		close(s.done)
+		s.inW.Close()
+	})
+}
+
+// relay runs the session until its server or its client is done.
+func (s *session) relay(p *Proxy, server *Server) {
+	out, outW := io.Pipe()
+	routed := make(chan struct{})
+	go func() {
+		defer close(routed)
+		_ = eachLine(out, func(line []byte) error { s.route(line); return nil })
+	}()
+	ended := make(chan struct{})
+	go func() {
+		select {
+		case <-s.done: // the client is gone: the server need not say more
+			server.Close()
+		case <-ended:
+		}
+	}()
+	if err := p.Relay(s.in, outW, server); err != nil {
+		p.warn(err.Error())
+	}
+	close(ended)
+	server.Close()
+	outW.Close()
+	<-routed
+	s.in.Close()
+}
+
+// route hands a message of the server to the stream that it belongs to: an answer
+// or its progress to that of the request, anything else to the one for what is said
+// unasked, or, while nobody reads that, to the newest request's.
+func (s *session) route(line []byte) {
+	list, _, err := split(line)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var to *stream
+	for _, one := range list {
+		m, err := decode(one)
+		if err == nil && m.Method == "notifications/progress" {
+			to = s.progress[progressToken(m)]
+		}
+		if err != nil || m.Method != "" || m.ID == nil {
+			continue
+		}
+		key := idKey(m.ID)
+		if st := s.requests[key]; st != nil {
+			to = st
+			delete(s.requests, key)
+			st.open--
+		}
+	}
+	if to == nil {
+		if to = s.streams["0"]; to.readers == 0 {
+			for i := len(s.order) - 1; i >= 0; i-- {
+				if st := s.streams[s.order[i]]; st.open > 0 {
+					to = st
+					break
+				}
+			}
+		}
+	}
+	to.add(bytes.Clone(line))
+}
+
+// progressToken is the token of a request that wants to hear of its progress, or
+// of a notification that tells of it; "" without one.
+func progressToken(m *message) string {
+	var p struct {
+		Token jsontext.Value `json:"progressToken"`
+		Meta  struct {
+			Token jsontext.Value `json:"progressToken"`
+		} `json:"_meta"`
+	}
+	if m.Params.Kind() != '{' || json.Unmarshal(m.Params, &p) != nil {
+		return ""
+	}
+	if p.Token != nil {
+		return idKey(p.Token)
+	}
+	return idKey(p.Meta.Token)
+}
+
+// maxStreams bounds the streams whose messages are kept for a client that comes
+// back for them.
+const maxStreams = 64
+
+// open makes the stream of a request's answers.
+func (s *session) open(requests, tokens []string) *stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := newStream(shortID())
+	st.open = len(requests)
+	s.streams[st.id] = st
+	s.order = append(s.order, st.id)
+	for _, key := range requests {
+		if s.requests[key] == nil {
+			s.requests[key] = st
+		} else {
+			st.open-- // refused by the proxy, which answers the first one's stream
+		}
+	}
+	for _, token := range tokens {
+		s.progress[token] = st
+	}
+	for i := 0; len(s.order) > maxStreams && i < len(s.order); {
+		old := s.streams[s.order[i]]
+		if old.open > 0 || old.readers > 0 {
+			i++
+			continue
+		}
+		delete(s.streams, s.order[i])
+		maps.DeleteFunc(s.progress, func(_ string, st *stream) bool { return st == old })
+		s.order = slices.Delete(s.order, i, i+1)
+	}
+	return st
+}
+
+// say gives the proxy a message of the client.
+func (s *session) say(line []byte) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	_, err := s.inW.Write(append(line, '\n'))
+	return err
+}
+
+// post takes a message, or a batch, and answers with what the server says to it.
+func (s *session) post(w http.ResponseWriter, r *http.Request, line []byte, requests, tokens []string, fresh bool) {
+	var st *stream
+	if len(requests) > 0 {
+		for _, key := range requests {
+			if s.busy(key) {
+				respondJSON(w, http.StatusBadRequest, errorResponse(unkey(key), codeInvalidRequest, "assay-run: another request with this id is in flight", nil))
+				return
+			}
+		}
+		st = s.open(requests, tokens)
+	}
+	if err := s.say(line); err != nil {
+		http.Error(w, "the session has ended: initialize again", http.StatusNotFound)
+		return
+	}
+	if st == nil {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	if fresh {
+		w.Header().Set(headerSession, s.id)
+	}
+	st.reading(s, 1)
+	defer st.reading(s, -1)
+	if !strings.Contains(r.Header.Get("Accept"), "text/event-stream") && r.Header.Get("Accept") != "*/*" {
+		s.whole(w, r, st)
+		return
+	}
+	if s.remote {
+		st.wait(r.Context(), s.done, firstWait)
+	}
+	if status := st.status(); status != nil {
+		if status.Challenge != "" {
+			w.Header().Set("WWW-Authenticate", status.Challenge)
+		}
+		w.Header().Del(headerSession)
+		respondJSON(w, status.Status, st.last())
+		if fresh {
+			s.end()
+		}
+		return
+	}
+	s.serve(w, r, st, 0)
+}
+
+// busy tells whether a request with an id has no answer yet.
+func (s *session) busy(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests[key] != nil
+}
+
+// cancelled ends the waiting for a request that the client takes back.
+func (s *session) cancelled(m *message) {
+	id := cancelledID(m)
+	if id == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.requests[idKey(id)]; st != nil {
+		delete(s.requests, idKey(id))
+		st.open--
+		st.wake()
+	}
+}
+
+// unkey is an id as JSON, of its key.
+func unkey(key string) jsontext.Value {
+	if text, isText := strings.CutPrefix(key, `"`); isText {
+		b, _ := json.Marshal(text)
+		return b
+	}
+	return jsontext.Value(key)
+}
+
+// get gives the client what the server says unasked, or the rest of a stream that
+// broke off.
+func (s *session) get(w http.ResponseWriter, r *http.Request) {
+	id, after := "0", -1
+	if last := r.Header.Get(headerLastSeen); last != "" {
+		var ok bool
+		if id, after, ok = parseEventID(last); !ok {
+			http.Error(w, "the "+headerLastSeen+" header is not one of this server's ids", http.StatusBadRequest)
+			return
+		}
+	}
+	s.mu.Lock()
+	st := s.streams[id]
+	s.mu.Unlock()
+	if st == nil || !st.has(after) {
+		http.Error(w, "the stream is not kept any more", http.StatusNotFound)
+		return
+	}
+	st.reading(s, 1)
+	defer st.reading(s, -1)
+	if after < 0 {
+		after = st.next()
+	}
+	s.serve(w, r, st, after)
+}

@@ -1,0 +1,238 @@
+package mcp
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Bounds of what is kept of a stream, and how often a reader is told that it is
+// still there.
+const (
+	maxKept    = 1000
+	maxKeptLen = 8 << 20
+	beat       = 15 * time.Second
+	slowWrite  = 30 * time.Second
+)
+
+// stream is what the server says to one request of a client, or unasked. Its
+// messages are kept, so that a client whose connection broke off can have the
+// rest.
+type stream struct {
+	id      string
+	open    int // requests without an answer; the session's lock holds
+	readers int // the session's lock holds
+
+	mu    sync.Mutex
+	kept  [][]byte // messages from first on
+	first int      // index of the first one kept; indices begin with 1
+	size  int
+	sent  int           // index of the last one that a reader was given
+	news  chan struct{} // closed, and replaced, when there is more
+}
+
+func newStream(id string) *stream { return &stream{id: id, first: 1, news: make(chan struct{})} }
+
+func shortID() string { return rand.Text()[:13] }
+
+// parseEventID takes the id of an event apart: "<stream>_<index>".
+func parseEventID(id string) (stream string, index int, ok bool) {
+	stream, text, ok := strings.Cut(id, "_")
+	index, err := strconv.Atoi(text)
+	return stream, index, ok && err == nil && index >= 0
+}
+
+func (st *stream) add(message []byte) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.kept = append(st.kept, message)
+	st.size += len(message)
+	for len(st.kept) > 1 && (len(st.kept) > maxKept || st.size > maxKeptLen) && st.first <= st.sent {
+		st.size -= len(st.kept[0])
+		st.kept = st.kept[1:]
+		st.first++
+	}
+	close(st.news)
+	st.news = make(chan struct{})
+}
+
+// wake lets readers look again.
+func (st *stream) wake() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	close(st.news)
+	st.news = make(chan struct{})
+}
+
+// has tells whether everything after an index is kept.
+func (st *stream) has(after int) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return after < 0 || after >= st.first-1 && after < st.first+len(st.kept)
+}
+
+// next is the index before the first message that no reader was given.
+func (st *stream) next() int {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return max(st.sent, st.first-1)
+}
+
+// after are the messages after an index.
+func (st *stream) after(index int) (messages [][]byte, news chan struct{}) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if from := index + 1 - st.first; from >= 0 && from < len(st.kept) {
+		messages = st.kept[from:len(st.kept):len(st.kept)]
+	}
+	return messages, st.news
+}
+
+func (st *stream) given(index int) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.sent = max(st.sent, index)
+}
+
+func (st *stream) reading(s *session, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.readers += n
+}
+
+// wait waits for a first message.
+func (st *stream) wait(ctx context.Context, done chan struct{}, most time.Duration) {
+	messages, news := st.after(0)
+	if len(messages) > 0 {
+		return
+	}
+	select {
+	case <-news:
+	case <-done:
+	case <-ctx.Done():
+	case <-time.After(most):
+	}
+}
+
+func (st *stream) last() []byte {
+	messages, _ := st.after(0)
+	if len(messages) == 0 {
+		return nil
+	}
+	return messages[len(messages)-1]
+}
+
+// status is that of a remote server which refused a request by HTTP, if that is
+// all there is to say.
+func (st *stream) status() *httpStatus {
+	var m struct {
+		Error struct {
+			Data jsontext.Value `json:"data"`
+		} `json:"error"`
+	}
+	var s httpStatus
+	messages, _ := st.after(0)
+	if len(messages) != 1 || json.Unmarshal(messages[0], &m) != nil || m.Error.Data.Kind() != '{' || json.Unmarshal(m.Error.Data, &s) != nil {
+		return nil
+	}
+	if s.Status != http.StatusUnauthorized && s.Status != http.StatusForbidden {
+		return nil
+	}
+	return &s
+}
+
+// serve writes a stream's messages as events, from an index on, until all requests
+// have been answered or the client is gone.
+func (s *session) serve(w http.ResponseWriter, r *http.Request, st *stream, index int) {
+	control := http.NewResponseController(w)
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+	write := func(b []byte) bool {
+		control.SetWriteDeadline(time.Now().Add(slowWrite))
+		_, err := w.Write(b)
+		return err == nil && control.Flush() == nil
+	}
+	// With a first id a client can come back before it has got anything. Those of
+	// earlier versions take an event without data for a message.
+	begin := []byte(": assay-run\n\n")
+	if st.id != "0" && index == 0 && r.Header.Get(headerVersion) >= "2025-11-25" {
+		begin = appendEvent(nil, st.id+"_0", nil)
+	}
+	if !write(begin) {
+		return
+	}
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	for {
+		// The order matters: what is said after this moment closes the channel.
+		s.mu.Lock()
+		open := st.open
+		s.mu.Unlock()
+		messages, news := st.after(index)
+		var out []byte
+		for _, m := range messages {
+			index++
+			out = appendEvent(out, fmt.Sprintf("%s_%d", st.id, index), m)
+		}
+		if out != nil {
+			if !write(out) {
+				return
+			}
+			st.given(index)
+			continue
+		}
+		if st.id != "0" && open == 0 {
+			return
+		}
+		select {
+		case <-news:
+		case <-tick.C:
+			s.idle.Reset(idleTimeout)
+			if !write([]byte(": still here\n\n")) {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		case <-s.done:
+			return
+		}
+	}
+}
+
+// whole answers with JSON, once all requests have been answered.
+func (s *session) whole(w http.ResponseWriter, r *http.Request, st *stream) {
+	for {
+		s.mu.Lock()
+		open := st.open
+		s.mu.Unlock()
+		messages, news := st.after(0)
+		if open == 0 {
+			st.given(len(messages))
+			if status := st.status(); status != nil {
+				w.Header().Set("WWW-Authenticate", status.Challenge)
+				respondJSON(w, status.Status, st.last())
+				return
+			}
+			respondJSON(w, http.StatusOK, st.last())
+			return
+		}
+		select {
+		case <-news:
+		case <-r.Context().Done():
+			return
+		case <-s.done:
+			http.Error(w, "the session has ended: initialize again", http.StatusNotFound)
+			return
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package mcp
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// wrapSuffix names the copy of a configuration as it was.
+const wrapSuffix = ".assay-run.json"
+
+// Wrap rewrites a configuration so that each of its servers is started through
+// program with args; what it said is kept beside it, for [Unwrap] and for the
+// program, which reads the server from there. Everything else in the file stays
+// as it is, byte for byte. It returns the servers that it wrapped; those that
+// were are left alone.
+func Wrap(path, program string, args []string) (wrapped []string, err error) {
+	raw, file, err := readConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := LoadConfig(path); err != nil {
+		return nil, err
+	}
+	kept, err := originals(path)
+	if err != nil {
+		return nil, err
+	}
+	backup, err := filepath.Abs(path + wrapSuffix)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range sorted(file.Servers) {
+		if isWrapped(file.Servers[name], backup) {
+			continue
+		}
+		kept.Servers[name] = file.Servers[name]
+		entry, err := wrapEntry(file.Servers[name], program, append(slices.Clone(args), "--config", backup, "--server", name))
+		if err != nil {
+			return nil, fmt.Errorf("%s: mcpServers.%s: %w", path, name, err)
+		}
+		var ok bool
+		if raw, ok = replace(raw, jsontext.Pointer("/mcpServers").AppendToken(name), entry); !ok {
+			return nil, fmt.Errorf("%s: mcpServers.%s cannot be replaced", path, name)
+		}
+		wrapped = append(wrapped, name)
+	}
+	if len(wrapped) == 0 {
+		return nil, nil
+	}
+	// What was first: without it nothing could be put back.
+	if err := writeAside(backup, kept.text(), 0o600); err != nil {
+		return nil, err
+	}
+	return wrapped, rewrite(path, raw)
+}
+
+// Unwrap puts the servers of a configuration back that Wrap rewrote, and returns
+// them. A server that was changed since is left alone.
+func Unwrap(path string) (restored []string, err error) {
+	raw, file, err := readConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := originals(path)
+	if err != nil {
+		return nil, err
+	}
+	backup, err := filepath.Abs(path + wrapSuffix)
+	if err != nil {
+		return nil, err
+	}
+	left := false
+	for _, name := range sorted(kept.Servers) {
+		now, there := file.Servers[name]
+		if !there || !isWrapped(now, backup) {
+			continue
+		}
+		var ok bool
+		if raw, ok = replace(raw, jsontext.Pointer("/mcpServers").AppendToken(name), kept.Servers[name]); !ok {
+			return nil, fmt.Errorf("%s: mcpServers.%s cannot be replaced", path, name)
+		}
+		restored = append(restored, name)
+	}
+	for name, entry := range file.Servers {
+		if isWrapped(entry, backup) && kept.Servers[name] == nil {
+			left = true
+		}
+	}
+	if len(restored) > 0 {
+		if err := rewrite(path, raw); err != nil {
+			return nil, err
+		}
+	}
+	if left {
+		return restored, fmt.Errorf("%s: a wrapped server is not in %s, so it cannot be put back", path, backup)
+	}
+	if err := os.Remove(backup); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return restored, err
+	}
+	return restored, nil
+}
+
+// originals are the servers that have been wrapped so far.
+func originals(path string) (*configFile, error) {
+	_, file, err := readConfig(path + wrapSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &configFile{Servers: map[string]jsontext.Value{}}, nil
+	}
+	return file, err
+}
+
+// text is the file with each server as it was written.
+func (c *configFile) text() []byte {
+	out := []byte("{\"mcpServers\": {")
+	for i, name := range sorted(c.Servers) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, "\n  "...)
+		out, _ = jsontext.AppendQuote(out, name)
+		out = append(append(out, ": "...), c.Servers[name]...)
+	}
+	return append(out, "\n}}\n"...)
+}
+
+// isWrapped tells whether an entry is one of ours.
+func isWrapped(entry jsontext.Value, backup string) bool {
+	var e Entry
+	return json.Unmarshal(entry, &e) == nil && slices.Contains(e.Args, backup)
+}
+
+// wrapEntry is an entry that starts program instead; keys that are the client's
+// own stay.
+func wrapEntry(old jsontext.Value, program string, args []string) (jsontext.Value, error) {
+	var keys map[string]jsontext.Value
+	if err := json.Unmarshal(old, &keys); err != nil {
+		return nil, err
+	}
+	for _, ours := range []string{"url", "headers", "env", "cwd"} {
+		delete(keys, ours)
+	}
+	if keys["type"] != nil {
+		keys["type"] = jsontext.Value(`"stdio"`)
+	}
+	var err1, err2 error
+	keys["command"], err1 = json.Marshal(program)
+	keys["args"], err2 = json.Marshal(args)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	return json.Marshal(keys, json.Deterministic(true))
+}
+
+func sorted(servers map[string]jsontext.Value) []string {
+	var names []string
+	for name := range servers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// rewrite replaces a file that exists, and keeps its mode.
+func rewrite(path string, text []byte) error {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return err
+	}
+	return writeAside(real, text, info.Mode().Perm())
+}
+
+// writeAside writes a file whole or not at all.
+func writeAside(path string, text []byte, mode fs.FileMode) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	_, werr := f.Write(text)
+	err = errors.Join(werr, f.Chmod(mode), f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
