@@ -58,7 +58,7 @@ func BenchmarkSeal(b *testing.B) {
 	b.SetBytes(size)
 	var sealed Sealed
 	for b.Loop() {
-		sealed, err = writeBundle(context.Background(), run, []source{{path: schema.KernelPath, size: size, file: name}})
+		sealed, err = writeBundle(context.Background(), run, []source{{path: schema.KernelPath, size: size, file: name}}, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

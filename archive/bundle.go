@@ -21,14 +21,65 @@ import (
 type source struct {
 	path string
 	size int64
-	data []byte // the member's bytes, or
-	file string // the file that holds them, the first size bytes of it
+	// One of them has the bytes, the first size of it.
+	data []byte
+	held *os.File
+	file string // a name
+	// wrote is what the recorder wrote; nil where nobody knows.
+	wrote *ledger
 }
+
+// take makes all of a file that somebody changed the member.
+func (src *source) take() error {
+	f := src.held
+	if f == nil {
+		if src.file == "" {
+			return nil
+		}
+		var err error
+		if f, err = os.OpenFile(src.file, os.O_RDONLY|noFollow, 0); errors.Is(err, os.ErrNotExist) {
+			src.data, src.file, src.size = []byte{}, "", 0
+			return nil
+		} else if err != nil {
+			return err
+		}
+		defer f.Close()
+	}
+	src.size = fileSize(f)
+	return nil
+}
+
+// open returns a reader of the bytes, from their start.
+func (src *source) open() (io.ReadCloser, error) {
+	switch {
+	case src.held != nil:
+		return io.NopCloser(io.NewSectionReader(src.held, 0, src.size)), nil
+	case src.file != "":
+		return os.OpenFile(src.file, os.O_RDONLY|noFollow, 0)
+	}
+	return io.NopCloser(bytes.NewReader(src.data)), nil
+}
+
+// copyTo writes the bytes to w.
+func (src *source) copyTo(w io.Writer) error {
+	r, err := src.open()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.CopyN(w, r, src.size)
+	return err
+}
+
+// errChanged is the error of writeBundle when a member is not as it was written.
+var errChanged = errors.New("a member was changed after it was written")
 
 // writeBundle seals the members to run.Output in one pass over their bytes:
 // the space for the manifest, whose length is known, is left at the start and
-// filled at the end.
-func writeBundle(ctx context.Context, run schema.Run, sources []source) (_ Sealed, err error) {
+// filled at the end. changed is told of each member that is not as the recorder
+// wrote it, and where; when it returns true for one, the error is errChanged and
+// nothing was sealed. Nil ignores them.
+func writeBundle(ctx context.Context, run schema.Run, sources []source, changed func(path string, at int64) bool) (_ Sealed, err error) {
 	slices.SortFunc(sources, func(a, b source) int { return cmp.Compare(a.path, b.path) })
 	if len(sources) >= maxMembers {
 		return Sealed{}, fmt.Errorf("%d members are more than a bundle may hold (%d)", len(sources), maxMembers-1)
@@ -58,12 +109,12 @@ func writeBundle(ctx context.Context, run schema.Run, sources []source) (_ Seale
 		return Sealed{}, err
 	}
 	pack := func(w io.Writer) io.WriteCloser { return newPacker(w, c) }
-	if err := writeMembers(ctx, f, head, pack, sources, m.Files); err != nil {
+	if err := writeMembers(ctx, f, head, pack, sources, m.Files, changed); err != nil {
 		return Sealed{}, err
 	}
 	// What packs too well would look like a decompression bomb.
 	if size, total := fileSize(f), totalSize(sources); total > bombFloor && total > bombRatio*size {
-		if err := writeMembers(ctx, f, head, c.storing, sources, m.Files); err != nil {
+		if err := writeMembers(ctx, f, head, c.storing, sources, m.Files, changed); err != nil {
 			return Sealed{}, err
 		}
 	}
@@ -149,7 +200,7 @@ func totalSize(sources []source) (n int64) {
 // writeMembers writes head, the packed members and the end of the tar to f,
 // and puts their digests in files. What is hashed is what is packed, whatever
 // happens to the files meanwhile.
-func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Writer) io.WriteCloser, sources []source, files map[string]schema.ManifestFile) error {
+func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Writer) io.WriteCloser, sources []source, files map[string]schema.ManifestFile, changed func(string, int64) bool) error {
 	if err := f.Truncate(0); err != nil {
 		return err
 	}
@@ -163,11 +214,17 @@ func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Wri
 	z := pack(out)
 	defer z.Close()
 	buf := make([]byte, 128<<10)
+	again := false
 	for _, src := range sources {
 		if _, err := z.Write(appendHeaders(nil, src.path, src.size)); err != nil {
 			return err
 		}
-		sum, err := copyMember(ctx, z, src, buf)
+		sum, at, err := copyMember(ctx, z, src, buf)
+		if at >= 0 && changed != nil && changed(src.path, at) {
+			if again = true; err != nil {
+				break // it is shorter than it was
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("pack %s: %w", src.path, err)
 		}
@@ -175,6 +232,9 @@ func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Wri
 		if err := writePadding(z, src.size); err != nil {
 			return err
 		}
+	}
+	if again {
+		return errChanged
 	}
 	if _, err := z.Write(zeros[:]); err != nil {
 		return err
@@ -185,31 +245,38 @@ func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Wri
 	return out.Flush()
 }
 
-func copyMember(ctx context.Context, w io.Writer, src source, buf []byte) (sum [sha256.Size]byte, err error) {
-	var r io.Reader = bytes.NewReader(src.data)
-	if src.file != "" {
-		f, err := os.OpenFile(src.file, os.O_RDONLY|noFollow, 0)
-		if err != nil {
-			return sum, err
+// copyMember packs the bytes of a member. at is where they differ from what the
+// recorder wrote, -1 where they do not; a file that is too short is an error too.
+func copyMember(ctx context.Context, w io.Writer, src source, buf []byte) (sum [sha256.Size]byte, at int64, err error) {
+	at = -1
+	r, err := src.open()
+	if err != nil {
+		if src.wrote != nil {
+			at = 0
 		}
-		defer f.Close()
-		r = f
+		return sum, at, err
 	}
-	h := sha256.New()
+	defer r.Close()
+	read := newLedger()
 	for left := src.size; left > 0; {
 		if err := ctx.Err(); err != nil {
-			return sum, err
+			return sum, at, err
 		}
 		n, err := io.ReadFull(r, buf[:min(left, int64(len(buf)))])
+		read.Write(buf[:n])
 		if err != nil {
-			return sum, fmt.Errorf("%d of its %d bytes are missing: %w", left, src.size, err)
+			if src.wrote != nil {
+				at = src.wrote.differs(read)
+			}
+			return sum, at, fmt.Errorf("%d of its %d bytes are missing: %w", left, src.size, err)
 		}
-		h.Write(buf[:n])
 		if _, err := w.Write(buf[:n]); err != nil {
-			return sum, err
+			return sum, at, err
 		}
 		left -= int64(n)
 	}
-	h.Sum(sum[:0])
-	return sum, nil
+	if src.wrote != nil {
+		at = src.wrote.differs(read)
+	}
+	return read.sum(), at, nil
 }

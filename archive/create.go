@@ -99,11 +99,11 @@ func CreateSpool(dir string, run schema.Run) (_ *Spool, err error) {
 	}
 	s := &Spool{
 		dir: final, run: run, lock: lock, reserve: reserved,
-		layers: make(map[string]*layer, len(schema.Layers)), members: map[string]*memberFile{},
+		layers: make(map[string]*layer, len(schema.Layers)), members: map[string]*memberFile{}, documents: map[string]*document{},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	for _, p := range schema.Layers {
-		s.layers[p] = &layer{spool: s, path: p, batched: p == schema.KernelPath, final: p == schema.EventsPath}
+		s.layers[p] = &layer{spool: s, path: p, ledger: newLedger(), batched: p == schema.KernelPath, final: p == schema.EventsPath}
 	}
 	s.done.Go(s.flusher)
 	return s, nil

@@ -20,7 +20,7 @@ func ExampleVerify() {
 		fmt.Println(problem.Error())
 	}
 	fmt.Println(report.OK(), report.Members, "members")
-	// Output: true 13 members
+	// Output: true 14 members
 }
 
 // A Reader gives one layer's lines, or all documents, and checks the digest of

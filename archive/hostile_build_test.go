@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/klauspost/compress/gzip"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -111,6 +112,63 @@ func canonical(v any) []byte {
 // inFiles spoils what the members say; the archive around them is sound.
 func inFiles(spoil func(f files)) func(f files) []byte {
 	return func(f files) []byte {
+		spoil(f)
+		f.reseal()
+		return gzipped(joined(f.entries(canonical(f.manifest()))))
+	}
+}
+
+// checkpoint adds a checkpoint of the first n lines of a layer before the end of the
+// lifecycle; spoil is added to the last of them.
+func (f files) checkpoint(layer string, n int, spoil string) {
+	var t tree
+	for _, p := range schema.Layers {
+		if schema.LayerName(p) == layer {
+			lines := bytes.SplitAfter(f[p], []byte{'\n'})
+			for i := range min(n, len(lines)-1) {
+				line := bytes.TrimSuffix(lines[i], []byte{'\n'})
+				if i == n-1 {
+					line = append(bytes.Clone(line), spoil...)
+				}
+				t.add(tlog.RecordHash(line))
+			}
+		}
+	}
+	lines := bytes.SplitAfter(f[schema.EventsPath], []byte{'\n'})
+	last := len(lines) - 2
+	seq := fmt.Sprintf(`"seq":%d,`, last)
+	point := fmt.Sprintf(`{"schema":%q,"run_id":%q,%s"type":"checkpoint","t_ns":1,"checkpoint":{"layers":{%q:{"lines":%d,"root":%q}}}}`+"\n",
+		schema.EventV0, testRunID, seq, layer, n, digest(t.root()))
+	end := bytes.Replace(lines[last], []byte(seq), fmt.Appendf(nil, `"seq":%d,`, last+1), 1)
+	f[schema.EventsPath] = slices.Concat(bytes.Join(lines[:last], nil), []byte(point), end)
+	f.edit(schema.HealthPath, fmt.Sprintf(`"lifecycle": {
+      "seen": %d,
+      "written": %d`, last+1, last+1), fmt.Sprintf(`"lifecycle": {
+      "seen": %d,
+      "written": %d`, last+2, last+2))
+}
+
+// reseal makes integrity.json of what the other members are now.
+func (f files) reseal() {
+	doc := schema.Integrity{Schema: schema.IntegrityV0, RunID: testRunID, Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}, Members: map[string]schema.MemberBytes{}}}
+	for _, p := range schema.Layers {
+		var t tree
+		t.addLines(f[p][:bytes.LastIndexByte(f[p], '\n')+1])
+		doc.Layers[schema.LayerName(p)] = t.state()
+	}
+	for p, b := range f {
+		if isStream(p) {
+			doc.Members[p] = schema.MemberBytes{Bytes: int64(len(b)), SHA256: digest(sha256.Sum256(b))}
+		}
+	}
+	f[schema.IntegrityPath] = canonical(doc)
+}
+
+// inIntegrity spoils what integrity.json, or the checkpoints, hold the members
+// against.
+func inIntegrity(spoil func(f files)) func(f files) []byte {
+	return func(f files) []byte {
+		f.reseal()
 		spoil(f)
 		return gzipped(joined(f.entries(canonical(f.manifest()))))
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // layer appends one NDJSON file. Its lock orders the lines and stamps seq.
@@ -17,7 +19,9 @@ type layer struct {
 	final   bool // may use the reserved space: the lifecycle
 
 	mu      sync.Mutex
-	file    *os.File // nil until the first line
+	file    *os.File // nil until the first line; open until the spool is sealed
+	tree    tree     // over the lines in file
+	ledger  *ledger  // of the bytes in file
 	buf     []byte   // whole lines that are not yet written
 	pending uint64   // lines in buf
 	seq     uint64   // of the next line
@@ -93,6 +97,8 @@ func (l *layer) flush() error {
 		l.err = fmt.Errorf("write %s: %w", l.path, err)
 	}
 	l.size += int64(n)
+	l.tree.addLines(l.buf[:n])
+	l.ledger.Write(l.buf[:n])
 	l.written += lines
 	l.dropped += l.pending - lines
 	l.pending = 0
@@ -125,7 +131,7 @@ func (l *layer) write(b []byte) (n int, err error) {
 
 func (l *layer) tryWrite(b []byte) (int, error) {
 	if l.file == nil {
-		f, err := l.spool.openFile(l.path, os.O_APPEND)
+		f, err := l.spool.openFile(l.path, os.O_APPEND|os.O_EXCL)
 		if err != nil {
 			return 0, err
 		}
@@ -161,12 +167,14 @@ func (l *layer) close() error {
 	err := l.flush()
 	l.closed = true
 	l.buf = nil
-	if l.file != nil {
-		if cerr := l.file.Close(); err == nil && cerr != nil {
-			err = fmt.Errorf("close %s: %w", l.path, cerr)
-		}
-	}
 	return err
+}
+
+// state is the tree over what is written.
+func (l *layer) state() schema.LayerTree {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tree.state()
 }
 
 // errReserved is a full disk for all but the end of the run.
@@ -183,11 +191,11 @@ type memberFile struct {
 	spool *Spool
 	path  string
 
-	mu    sync.Mutex // Write against sync and Close
-	file  *os.File
-	dirty bool
-	done  bool  // it is closed
-	err   error // sticky
+	mu     sync.Mutex // Write against sync and Close
+	file   *os.File   // open until the spool is sealed
+	ledger *ledger    // of what is in file
+	dirty  bool
+	err    error // sticky
 }
 
 func (m *memberFile) Write(b []byte) (int, error) {
@@ -201,6 +209,7 @@ func (m *memberFile) Write(b []byte) (int, error) {
 	if !m.spool.full.Load() {
 		n, err = m.file.Write(b)
 	}
+	m.ledger.Write(b[:max(n, 0)])
 	if n > 0 && !m.dirty {
 		m.dirty = true
 		m.spool.touched()
@@ -211,18 +220,22 @@ func (m *memberFile) Write(b []byte) (int, error) {
 	return n, m.err
 }
 
-// Close closes the file; a second Close does nothing.
+// Close ends writing; a second Close does nothing. The file stays open, so that it
+// is sealed whatever becomes of its name.
 func (m *memberFile) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.done = true
 	if m.err == nil {
 		m.err = fmt.Errorf("write %s: %w", m.path, os.ErrClosed)
 	}
-	if err := m.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-		return err
-	}
 	return nil
+}
+
+// state is the digest of what is written.
+func (m *memberFile) state() schema.MemberBytes {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return schema.MemberBytes{Bytes: m.ledger.size, SHA256: digest(m.ledger.sum())}
 }
 
 func (m *memberFile) sync() error {
@@ -233,14 +246,8 @@ func (m *memberFile) sync() error {
 	if !dirty {
 		return nil
 	}
-	err := datasync(m.file)
-	if err == nil {
-		return nil
+	if err := datasync(m.file); err != nil {
+		return fmt.Errorf("sync %s: %w", m.path, err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.done { // and so it could not be
-		return nil
-	}
-	return fmt.Errorf("sync %s: %w", m.path, err)
+	return nil
 }

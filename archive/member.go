@@ -81,6 +81,8 @@ func documentSchema(p string) string {
 		return schema.PolicyV0
 	case schema.SessionPath:
 		return schema.GatewaySessionV0
+	case schema.IntegrityPath:
+		return schema.IntegrityV0
 	}
 	return ""
 }
@@ -102,7 +104,10 @@ func lineSchemas(layer string) []string {
 	return []string{schema.CallEventV2}
 }
 
+// isStream tells a member of what passed through the command's stdio.
+func isStream(p string) bool { return strings.HasPrefix(p, "stdio/") }
+
 // isCapture tells a member of captured or referred-to bytes, which have no schema.
 func isCapture(p string) bool {
-	return strings.HasPrefix(p, "stdio/") || strings.HasPrefix(p, schema.ChecksDir) || strings.HasPrefix(p, schema.BlobsDir)
+	return isStream(p) || strings.HasPrefix(p, schema.ChecksDir) || strings.HasPrefix(p, schema.BlobsDir)
 }

@@ -56,6 +56,7 @@ const (
 	CodeRunID           Code = "foreign_run_id"
 	CodeLifecycle       Code = "lifecycle_order"
 	CodeBlobName        Code = "blob_misnamed"
+	CodeIntegrity       Code = "integrity_mismatch"
 	CodeSurface         Code = "surface_not_sorted"
 	CodeHealth          Code = "health_rule"
 	CodeCounts          Code = "count_mismatch"

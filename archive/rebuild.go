@@ -56,7 +56,7 @@ func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[s
 		return made, nil, nil
 	}
 	if scans == nil {
-		if scans, err = scanLayers(dir, run.RunID); err != nil {
+		if scans, _, err = scanLayers(dir, run.RunID); err != nil {
 			return nil, nil, err
 		}
 	}

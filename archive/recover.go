@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -129,7 +132,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 			return Sealed{}, err
 		}
 	}
-	scans, err := scanLayers(spool, runID)
+	scans, points, err := scanLayers(spool, runID)
 	if err != nil {
 		return Sealed{}, err
 	}
@@ -145,12 +148,59 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	if err != nil {
 		return Sealed{}, err
 	}
-	sealed, err := writeBundle(ctx, run, sources)
+	integrity, found, err := recoveredIntegrity(runID, sources, scans, points)
 	if err != nil {
 		return Sealed{}, err
 	}
-	sealed.Notes = notes
+	sources = append(sources, integrity)
+	if len(found) > 0 {
+		if err := markTampered(sources, found); err != nil {
+			return Sealed{}, err
+		}
+	}
+	sealed, err := writeBundle(ctx, run, sources, nil)
+	if err != nil {
+		return Sealed{}, err
+	}
+	sealed.Notes, sealed.Tampered = notes, found
 	return sealed, removeSpool(spool)
+}
+
+// recoveredIntegrity makes integrity.json of what is in a spool, and tells what the
+// checkpoints show to be other than it was written.
+func recoveredIntegrity(runID string, sources []source, scans map[string]*layerScan, points checkpoints) (_ source, found []Tampered, err error) {
+	doc := schema.Integrity{Schema: schema.IntegrityV0, RunID: runID, Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}}}
+	for _, p := range schema.Layers {
+		doc.Layers[schema.LayerName(p)] = scans[p].tree
+		if scans[p].fault != "" {
+			found = append(found, Tampered{p, scans[p].fault})
+		}
+	}
+	streams := map[string]bool{}
+	for _, src := range sources {
+		if !isStream(src.path) {
+			continue
+		}
+		streams[src.path] = true
+		c := newBytesCheck(points.members[src.path])
+		if err := src.copyTo(c); err != nil {
+			return source{}, nil, err
+		}
+		if doc.Members == nil {
+			doc.Members = map[string]schema.MemberBytes{}
+		}
+		doc.Members[src.path] = c.state()
+		if fault := c.fault(); fault != "" {
+			found = append(found, Tampered{src.path, fault})
+		}
+	}
+	for _, p := range slices.Sorted(maps.Keys(points.members)) {
+		if !streams[p] {
+			found = append(found, Tampered{p, newBytesCheck(points.members[p]).fault()})
+		}
+	}
+	data, err := schema.Document(doc)
+	return source{path: schema.IntegrityPath, size: int64(len(data)), data: data}, found, err
 }
 
 // flockSoon waits a moment for a lock that a listing holds in passing, or that
@@ -173,25 +223,29 @@ type layerScan struct {
 	bad   uint64       // lines that verify will refuse
 	last  schema.Event // the last lifecycle line
 	notes []string
+	tree  schema.LayerTree // of the whole lines
+	fault string           // how they are not what checkpoints say
 }
 
 // scanLayers reads all layers of a spool. Missing ones are empty.
-func scanLayers(dir, runID string) (map[string]*layerScan, error) {
+func scanLayers(dir, runID string) (map[string]*layerScan, checkpoints, error) {
 	scans := map[string]*layerScan{}
-	for _, p := range schema.Layers {
-		s, err := scanLayer(filepath.Join(dir, filepath.FromSlash(p)), p, runID)
+	var points checkpoints
+	for _, p := range schema.Layers { // the lifecycle, with the checkpoints, first
+		s, err := scanLayer(filepath.Join(dir, filepath.FromSlash(p)), p, runID, &points)
 		if err != nil {
-			return nil, err
+			return nil, points, err
 		}
 		scans[p] = s
 	}
-	return scans, nil
+	return scans, points, nil
 }
 
-func scanLayer(name, path, runID string) (*layerScan, error) {
-	s := &layerScan{}
+func scanLayer(name, path, runID string, points *checkpoints) (*layerScan, error) {
+	s := &layerScan{tree: schema.LayerTree{Root: digest(emptyRoot)}}
 	info, err := os.Lstat(name)
 	if errors.Is(err, os.ErrNotExist) {
+		s.fault = newTreeCheck(points.layers[path]).fault()
 		return s, nil
 	}
 	if err != nil {
@@ -201,7 +255,16 @@ func scanLayer(name, path, runID string) (*layerScan, error) {
 	if err != nil {
 		return nil, err
 	}
+	var leaves []tlog.Hash // of the lifecycle, whose checkpoints are in it
+	grown := newTreeCheck(points.layers[path])
 	err = eachLine(name, info.Size(), func(line []byte) {
+		leaf := tlog.RecordHash(line)
+		if path == schema.EventsPath {
+			leaves = append(leaves, leaf)
+			points.line(line)
+		} else {
+			grown.add(leaf)
+		}
 		got, err := check.Check(line)
 		switch {
 		case err == nil && got.Seq != s.lines:
@@ -221,6 +284,13 @@ func scanLayer(name, path, runID string) (*layerScan, error) {
 			json.Unmarshal(line, &s.last)
 		}
 	})
+	if path == schema.EventsPath {
+		grown = newTreeCheck(points.layers[path])
+		for _, leaf := range leaves {
+			grown.add(leaf)
+		}
+	}
+	s.tree, s.fault = grown.state(), grown.fault()
 	if s.torn = info.Size() - s.size; s.torn > 0 && err == nil {
 		s.notes = append(s.notes, fmt.Sprintf("%s: a torn last line of %d bytes was cut", path, s.torn))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
@@ -18,6 +19,8 @@ type Sealed struct {
 	Bytes    int64  // its size on disk
 	// Notes say what a recovery cut, found bad, or had to make up.
 	Notes []string
+	// Tampered is what was found changed by others; the bundle says so too.
+	Tampered []Tampered
 }
 
 // Seal ends the spool and writes the bundle to the run's output. The output
@@ -27,6 +30,10 @@ type Sealed struct {
 // nothing is left at the output's name that was not there before, nor at the
 // .tmp, and the spool stays for [Recover]. Layers and documents that were never
 // written are sealed as empty layers and as what Recover would make of them.
+//
+// What is sealed is what the recorder wrote, by the descriptors that it has held
+// since, whatever became of the names. Bytes that somebody else changed are sealed
+// as they are, and Sealed.Tampered and the bundle tell.
 func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	// A layer that broke has told so to its writers and in its counts; what is
 	// in its file is whole lines and is sealed.
@@ -34,18 +41,15 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 		return Sealed{}, fmt.Errorf("seal run %s: %w", s.run.RunID, err)
 	}
 	defer s.lock.Close()
-	sizes := map[string]int64{}
-	for p, l := range s.layers {
-		sizes[p] = l.size
-	}
-	sources, err := spoolSources(s.dir, sizes)
+	defer s.release()
+	sources, err := s.sources()
 	var notes []string
 	if err == nil {
 		sources, notes, err = complete(s.dir, s.run, sources, nil)
 	}
 	var sealed Sealed
 	if err == nil {
-		sealed, err = writeBundle(ctx, s.run, sources)
+		sealed, err = s.write(ctx, sources)
 	}
 	if err != nil {
 		return Sealed{}, fmt.Errorf("seal run %s: %w (its spool %s is kept: \"assay-run recover --spool-dir %s %s\" seals it)", s.run.RunID, err, s.dir, filepath.Dir(s.dir), s.run.RunID)
@@ -54,12 +58,131 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	return sealed, removeSpool(s.dir)
 }
 
+// write seals the members. What was tampered with is found while they are packed,
+// so that nothing can change in between; then they are packed again, with what was
+// found in the documents.
+func (s *Spool) write(ctx context.Context, sources []source) (Sealed, error) {
+	const tries = 5 // for somebody who goes on changing them
+	found := s.strange()
+	for try := 1; ; try++ {
+		if len(found) > 0 {
+			if err := markTampered(sources, found); err != nil {
+				return Sealed{}, err
+			}
+		}
+		changed := map[string]int64{}
+		sealed, err := writeBundle(ctx, s.run, sources, func(path string, at int64) bool {
+			changed[path] = at
+			return try < tries
+		})
+		if !errors.Is(err, errChanged) {
+			sealed.Tampered = found
+			return sealed, err
+		}
+		for i := range sources {
+			src := &sources[i]
+			at, ok := changed[src.path]
+			if !ok {
+				continue
+			}
+			found = append(found, Tampered{src.path, fmt.Sprintf("was changed after it was written, at byte %d or later", at)})
+			src.wrote = nil
+			if err := src.take(); err != nil {
+				return Sealed{}, err
+			}
+		}
+	}
+}
+
+// sources lists what the recorder made. The spool is ended.
+func (s *Spool) sources() ([]source, error) {
+	var sources []source
+	integrity := schema.Integrity{Schema: schema.IntegrityV0, RunID: s.run.RunID, Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}}}
+	for p, l := range s.layers {
+		integrity.Layers[schema.LayerName(p)] = l.tree.state()
+		if l.file != nil {
+			sources = append(sources, source{path: p, size: l.size, held: l.file, wrote: l.ledger})
+		}
+	}
+	for p, m := range s.members {
+		if isStream(p) {
+			if integrity.Members == nil {
+				integrity.Members = map[string]schema.MemberBytes{}
+			}
+			integrity.Members[p] = m.state()
+		}
+		sources = append(sources, source{path: p, size: m.ledger.size, held: m.file, wrote: m.ledger})
+	}
+	for p, d := range s.documents {
+		src := source{path: p, size: d.ledger.size, data: d.data, held: d.file}
+		if d.data == nil {
+			src.wrote = d.ledger
+		}
+		if d.data == nil && d.file == nil {
+			src.file = layerFile(s.dir, p)
+		}
+		sources = append(sources, src)
+	}
+	doc, err := schema.Document(integrity)
+	if err != nil {
+		return nil, err
+	}
+	return append(sources, source{path: schema.IntegrityPath, size: int64(len(doc)), data: doc}), nil
+}
+
+// strange finds what became of the spool while the run lived: files that are gone
+// or are others, and files that the recorder did not make.
+func (s *Spool) strange() (found []Tampered) {
+	if info, err := os.Lstat(s.dir); err != nil || !info.IsDir() {
+		return []Tampered{{What: "was deleted; the bundle has what the recorder still held"}}
+	}
+	s.foundMu.Lock()
+	found = slices.Clone(s.found)
+	s.foundMu.Unlock()
+	ours := map[string]*os.File{}
+	for p, l := range s.layers {
+		if l.file != nil {
+			ours[p] = l.file
+		}
+	}
+	for p, m := range s.members {
+		ours[p] = m.file
+	}
+	for p, f := range ours {
+		if !sameFile(f, layerFile(s.dir, p)) {
+			found = append(found, Tampered{p, "was deleted or replaced; the bundle has what the recorder wrote"})
+		}
+	}
+	filepath.WalkDir(s.dir, func(name string, d os.DirEntry, err error) error {
+		rel, rerr := filepath.Rel(s.dir, name)
+		path := filepath.ToSlash(rel)
+		if err != nil || rerr != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".") || path == schema.RunPath {
+			return nil
+		}
+		if _, made := ours[path]; !made && s.documents[path] == nil {
+			found = append(found, Tampered{What: fmt.Sprintf("has a file %.100q that the recorder did not make; it is not in the bundle", path)})
+		}
+		return nil
+	})
+	slices.SortFunc(found, func(a, b Tampered) int { return strings.Compare(a.String(), b.String()) })
+	if more := len(found) - maxTampered; more > 0 {
+		found = append(found[:maxTampered], Tampered{What: fmt.Sprintf("has %d more such files", more)})
+	}
+	return found
+}
+
+// maxTampered bounds how much of what was found is listed.
+const maxTampered = 32
+
 // removeSpool takes the spool's name away before its files, so that a half
 // removed spool is never taken for an interrupted run.
 func removeSpool(dir string) error {
 	away := filepath.Join(filepath.Dir(dir), donePrefix+filepath.Base(dir))
 	os.RemoveAll(away)
 	err := os.Rename(dir, away)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // somebody else did
+	}
 	if err == nil {
 		err = os.RemoveAll(away)
 	}
@@ -82,7 +205,7 @@ func spoolSources(dir string, sizes map[string]int64) ([]source, error) {
 			return err
 		}
 		path := filepath.ToSlash(rel)
-		if !d.Type().IsRegular() || !safePath(path) || path == schema.RunPath || path == schema.ManifestPath {
+		if !d.Type().IsRegular() || !safePath(path) || path == schema.RunPath || path == schema.ManifestPath || path == schema.IntegrityPath {
 			return nil
 		}
 		info, err := d.Info()

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,10 +41,16 @@ type Spool struct {
 
 	layers map[string]*layer
 
-	mu      sync.Mutex // guards what follows
-	members map[string]*memberFile
-	reserve bool // the reserve is still held
-	closed  bool
+	mu         sync.Mutex // guards what follows
+	members    map[string]*memberFile
+	documents  map[string]*document
+	heldFiles  int  // of documents
+	reserve    bool // the reserve is still held
+	closed     bool
+	checkpoint func(schema.Checkpoint)
+
+	foundMu sync.Mutex
+	found   []Tampered // so far
 
 	full atomic.Bool // the disk was full: only the end of the run is written
 
@@ -104,43 +109,9 @@ func (s *Spool) Create(path string) (io.WriteCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &memberFile{spool: s, path: path, file: f}
+	m := &memberFile{spool: s, path: path, file: f, ledger: newLedger()}
 	s.members[path] = m
 	return m, nil
-}
-
-// Put writes a whole document, replacing an earlier one. After a crash the
-// spool holds the old or the new one, never half of one. On a full disk it
-// uses the space that the spool set aside.
-func (s *Spool) Put(path string, data []byte) error {
-	if !safePath(path) || isLayer(path) || path == schema.RunPath || path == schema.ManifestPath {
-		return fmt.Errorf("put %q: not a path for a document", path)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return fmt.Errorf("put %s: %w", path, os.ErrClosed)
-	}
-	name := filepath.Join(s.dir, filepath.FromSlash(path))
-	tmp := filepath.Join(s.dir, ".put")
-	write := func() error {
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			return err
-		}
-		if err := os.WriteFile(tmp, data, 0o600); err != nil {
-			return err
-		}
-		return os.Rename(tmp, name)
-	}
-	err := write()
-	if isFull(err) && s.giveReserve() {
-		err = write()
-	}
-	if err != nil {
-		os.Remove(tmp)
-		return fmt.Errorf("put %s: %w", path, err)
-	}
-	return nil
 }
 
 // Sync writes what is batched and puts everything appended so far on disk.
@@ -164,6 +135,7 @@ func (s *Spool) Close() error {
 	if errors.Is(err, errEnded) {
 		return nil
 	}
+	s.release()
 	return errors.Join(err, s.lock.Close())
 }
 
@@ -193,11 +165,28 @@ func (s *Spool) finish() error {
 	return errors.Join(errs...)
 }
 
-// flusher writes batches when they are old and syncs dirty files every second.
+// release closes the files that are held for sealing.
+func (s *Spool) release() {
+	for _, l := range s.layers {
+		if l.file != nil {
+			l.file.Close()
+		}
+	}
+	for _, m := range s.members {
+		m.file.Close()
+	}
+	for _, d := range s.documents {
+		d.close()
+	}
+}
+
+// flusher writes batches when they are old, and syncs dirty files and makes a
+// checkpoint every second.
 // It sleeps while there is nothing to do.
 func (s *Spool) flusher() {
 	tick := time.NewTicker(batchInterval)
 	defer tick.Stop()
+	told := map[string]uint64{}
 	for {
 		tick.Stop()
 		select {
@@ -219,6 +208,7 @@ func (s *Spool) flusher() {
 		}
 		// A failed sync breaks its layer, which then reports it.
 		s.Sync()
+		s.makeCheckpoint(told)
 	}
 }
 
@@ -228,21 +218,6 @@ func (s *Spool) touched() {
 	case s.wake <- struct{}{}:
 	default:
 	}
-}
-
-// openFile opens a member's file for appending, making its folder.
-func (s *Spool) openFile(path string, flag int) (*os.File, error) {
-	name := filepath.Join(s.dir, filepath.FromSlash(path))
-	if strings.Contains(path, "/") {
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			return nil, fmt.Errorf("create %s: %w", path, err)
-		}
-	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|flag, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("create %s: %w", path, err)
-	}
-	return f, nil
 }
 
 // giveReserve frees the reserved space once, and from then on keeps the disk

@@ -18,6 +18,7 @@ func TestVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"sample.tar", "sample.tar.gz", "sample.tar.zst"} {
+		mustBeSound(t, filepath.Join(dir, "before-integrity", name))
 		sealed := sealSample(t, name, 3)
 		got, err := os.ReadFile(sealed.Path)
 		if err != nil {

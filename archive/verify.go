@@ -73,6 +73,7 @@ func Verify(ctx context.Context, path string) (*Report, error) {
 		report:    &Report{Lines: map[string]uint64{}, Problems: []Problem{}},
 		documents: map[string][]byte{},
 		sizes:     map[string]int64{},
+		streams:   map[string]schema.MemberBytes{},
 	}
 	in, err := openInput(ctx, path)
 	if err == nil {
@@ -108,6 +109,7 @@ type verifier struct {
 	lines     *lineVerifier
 	documents map[string][]byte // without those that are no valid JSON of their schema
 	sizes     map[string]int64  // of the members that are there
+	streams   map[string]schema.MemberBytes
 }
 
 func (v *verifier) archive(in io.Reader) error {
@@ -242,14 +244,21 @@ func (v *verifier) member(w *walker, path string, size int64, entry schema.Manif
 		v.report.add(problem(CodeBlobName, path, "the name is not the hex digest of the bytes, %s", entry.SHA256))
 	}
 	h := sha256.New()
+	var fault string
 	var err error
 	switch {
 	case isLayer(path):
 		v.report.Lines[path], err = v.lines.layer(io.TeeReader(w, h), path)
+		fault = v.lines.fault
 	case path == schema.SurfacePath:
 		err = v.surface(io.TeeReader(w, h), size)
 	case documentSchema(path) != "":
 		err = v.document(io.TeeReader(w, h), path, size)
+	case isStream(path):
+		c := newBytesCheck(v.lines.points.members[path])
+		if _, err = io.Copy(io.MultiWriter(c, h), w); err == nil {
+			v.streams[path], fault = c.state(), c.fault()
+		}
 	default:
 		if !isCapture(path) {
 			v.report.Unchecked = append(v.report.Unchecked, path)
@@ -258,17 +267,26 @@ func (v *verifier) member(w *walker, path string, size int64, entry schema.Manif
 	if err != nil {
 		return err
 	}
-	return v.checkDigest(w, h, path, entry)
+	whole, err := v.checkDigest(w, h, path, entry)
+	switch {
+	case !whole: // and that is enough
+		delete(v.streams, path)
+		delete(v.lines.integrity, schema.LayerName(path))
+	case fault != "":
+		v.report.add(problem(CodeIntegrity, path, "it %s: a checkpoint in %s tells", fault, schema.EventsPath))
+	}
+	return err
 }
 
-func (v *verifier) checkDigest(w *walker, h hash.Hash, path string, entry schema.ManifestFile) error {
+func (v *verifier) checkDigest(w *walker, h hash.Hash, path string, entry schema.ManifestFile) (whole bool, err error) {
 	if _, err := io.Copy(h, w); err != nil {
-		return err
+		return false, err
 	}
 	if got := digest([sha256.Size]byte(h.Sum(nil))); got != entry.SHA256 {
 		v.report.add(problem(CodeDigest, path, "its digest is %s, the manifest says %s", got, entry.SHA256))
+		return false, nil
 	}
-	return nil
+	return true, nil
 }
 
 // document validates one JSON member and keeps it for documentsAgree.

@@ -3,6 +3,7 @@ package archive
 import (
 	"errors"
 	"io"
+	"maps"
 	"math/big"
 	"slices"
 	"strings"
@@ -40,6 +41,9 @@ func (v *verifier) documentsAgree() {
 	if f.health != nil {
 		v.health(f)
 		v.counts(f.health)
+	}
+	if doc := decodeDocument[schema.Integrity](v, schema.IntegrityPath); doc != nil {
+		v.integrity(doc)
 	}
 	v.lifecycle(f)
 	if f.result != nil {
@@ -114,6 +118,42 @@ func (v *verifier) surface(r io.Reader, size int64) error {
 		v.report.add(problem(CodeRunID, path, "run_id is %.128q, the manifest says %q", runID, v.manifest.RunID))
 	}
 	return nil
+}
+
+// integrity holds the layers and streams against integrity.json.
+func (v *verifier) integrity(doc *schema.Integrity) {
+	bad := func(format string, args ...any) {
+		v.report.add(problem(CodeIntegrity, schema.IntegrityPath, format, args...))
+	}
+	for _, path := range schema.Layers {
+		name := schema.LayerName(path)
+		is, listed := v.lines.integrity[name]
+		says, ok := doc.Layers[name]
+		switch {
+		case !listed: // missing, as was reported
+		case !ok:
+			bad("layers has no %s", name)
+		case is.Lines != says.Lines:
+			bad("it says that %s has %d lines, it has %d", path, says.Lines, is.Lines)
+		case is.Root != says.Root:
+			bad("the lines of %s are not those that the recorder wrote: their root is %s, it says %s", path, is.Root, says.Root)
+		}
+	}
+	for name := range doc.Layers {
+		if _, ok := v.lines.integrity[name]; !ok && !slices.ContainsFunc(schema.Layers, func(p string) bool { return schema.LayerName(p) == name }) {
+			bad("layers has %.100q, which is no layer", name)
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(v.streams)) {
+		if says, ok := doc.Members[path]; !ok || says != v.streams[path] {
+			bad("the bytes of %s are not those that the recorder wrote", path)
+		}
+	}
+	for path := range doc.Members {
+		if !isStream(path) || v.manifest.Files[path].Path == "" {
+			bad("members has %.100q, which is no member below stdio/", path)
+		}
+	}
 }
 
 // health checks the rules of observation health.

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/go-json-experiment/json"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -28,11 +29,20 @@ type lineVerifier struct {
 	done   sync.WaitGroup
 	busy   sync.WaitGroup // chunks under way
 
-	mu    sync.Mutex
-	found []*Problem // of the current layer
-	more  uint64
-	kinds map[string]uint64 // lines of the current layer by schema
-	ended uint64            // line of the first run_finished, from 1; 0: there is none
+	mu     sync.Mutex
+	found  []*Problem // of the current layer
+	more   uint64
+	kinds  map[string]uint64 // lines of the current layer by schema
+	events []tlog.Hash       // the lifecycle's leaves
+	ended  uint64            // line of the first run_finished, from 1; 0: there is none
+
+	next      uint64                 // the chunk whose leaves come next
+	leaves    map[uint64][]tlog.Hash // of chunks that ended before it
+	tree      *treeCheck
+	unread    bool   // the layer has a line so long that the rest was only counted
+	fault     string // how the layer is not what checkpoints say
+	points    checkpoints
+	integrity map[string]schema.LayerTree // of each layer, by name
 
 	// The lifecycle's first and last line, for the checks between artifacts.
 	firstEvent, lastEvent []byte
@@ -41,13 +51,14 @@ type lineVerifier struct {
 // chunk is whole lines of a layer, the first of which has number line (from 0).
 type chunk struct {
 	layer string
+	index uint64 // in the layer
 	line  uint64
 	data  []byte
 }
 
 func newLineVerifier(report *Report) *lineVerifier {
 	n := runtime.GOMAXPROCS(0)
-	v := &lineVerifier{report: report, work: make(chan chunk, n), free: make(chan []byte, 2*n+1)}
+	v := &lineVerifier{integrity: map[string]schema.LayerTree{}, report: report, work: make(chan chunk, n), free: make(chan []byte, 2*n+1)}
 	for range cap(v.free) {
 		v.free <- nil
 	}
@@ -66,12 +77,27 @@ func (v *lineVerifier) close() {
 // layer checks one layer and returns the number of its lines.
 func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error) {
 	v.kinds = map[string]uint64{}
+	v.unread, v.fault = false, ""
+	v.next, v.leaves, v.tree = 0, map[uint64][]tlog.Hash{}, newTreeCheck(v.points.layers[path])
 	err = v.chunks(r, path, &lines)
 	v.busy.Wait()
 	if v.ended > 0 && v.ended < lines && err == nil {
 		v.problem(problem(CodeLifecycle, path, "%s is not the last line", schema.RunFinished), v.ended-1)
 	}
 	v.ended = 0
+	if path == schema.EventsPath { // it has its own checkpoints, which are known by now
+		v.tree = newTreeCheck(v.points.layers[path])
+		for _, leaf := range v.events {
+			v.tree.add(leaf)
+		}
+		v.events = nil
+	}
+	if !v.unread && err == nil {
+		v.fault = v.tree.fault()
+	}
+	if !v.unread {
+		v.integrity[schema.LayerName(path)] = v.tree.state()
+	}
 	slices.SortFunc(v.found, func(a, b *Problem) int { return cmp.Compare(a.Line, b.Line) })
 	gap := false
 	for _, p := range v.found {
@@ -92,7 +118,7 @@ func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error)
 // chunks reads the layer and hands out chunks of whole lines.
 func (v *lineVerifier) chunks(r io.Reader, path string, lines *uint64) error {
 	var rest []byte // the start of a line whose end is not yet read
-	for {
+	for index := uint64(0); ; {
 		buf := append((<-v.free)[:0], rest...)
 		if cap(buf) < chunkBytes {
 			buf = append(make([]byte, 0, chunkBytes), buf...)
@@ -114,6 +140,7 @@ func (v *lineVerifier) chunks(r io.Reader, path string, lines *uint64) error {
 			}
 			if len(rest) >= MaxLine {
 				v.problem(problem(CodeLimit, path, "a line of more than %d bytes; the rest of the layer was counted, not checked", MaxLine), *lines)
+				v.unread = true
 				return countLines(r, lines)
 			}
 			continue
@@ -124,7 +151,8 @@ func (v *lineVerifier) chunks(r io.Reader, path string, lines *uint64) error {
 			v.keepEvents(data, *lines == 0)
 		}
 		v.busy.Add(1)
-		v.work <- chunk{layer: path, line: *lines, data: data}
+		v.work <- chunk{layer: path, index: index, line: *lines, data: data}
+		index++
 		*lines += n
 		if err == io.EOF {
 			return nil
@@ -202,12 +230,15 @@ func (v *lineVerifier) worker() {
 
 func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 	kinds := map[string]uint64{}
+	var leaves []tlog.Hash
+	var points checkpoints
 	var ended uint64
 	var shift uint64 // how far seq is from where it should be
 	for n, data := c.line, c.data; len(data) > 0; n++ {
 		end := bytes.IndexByte(data, '\n')
 		line := data[:end]
 		data = data[end+1:]
+		leaves = append(leaves, tlog.RecordHash(line))
 		if len(line) >= MaxLine {
 			v.problem(problem(CodeLimit, c.layer, "a line of %d bytes, at most %d are allowed", len(line), MaxLine-1), n)
 			continue
@@ -216,6 +247,9 @@ func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 		if err != nil {
 			v.problem(problem(schemaCode(err), c.layer, "%v", err), n)
 			continue
+		}
+		if c.layer == schema.EventsPath {
+			points.line(line)
 		}
 		kinds[info.Schema]++
 		if info.Seq-n != shift {
@@ -240,8 +274,31 @@ func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 	for id, n := range kinds {
 		v.kinds[id] += n
 	}
+	v.grow(c, leaves)
+	v.points.add(points)
 	if ended > 0 && (v.ended == 0 || ended < v.ended) {
 		v.ended = ended
+	}
+}
+
+// grow adds the leaves of a chunk to the layer's tree once all before it are there.
+// v.mu is held.
+func (v *lineVerifier) grow(c chunk, leaves []tlog.Hash) {
+	v.leaves[c.index] = leaves
+	for {
+		leaves, ok := v.leaves[v.next]
+		if !ok {
+			return
+		}
+		delete(v.leaves, v.next)
+		v.next++
+		if c.layer == schema.EventsPath {
+			v.events = append(v.events, leaves...)
+			continue
+		}
+		for _, leaf := range leaves {
+			v.tree.add(leaf)
+		}
 	}
 }
 

@@ -22,6 +22,7 @@ const (
 	RecorderError    = "recorder_error"
 	CheckStarted     = "check_started"
 	CheckCompleted   = "check_completed"
+	CheckpointMade   = "checkpoint"
 )
 
 // Event is one line of events.ndjson. Fields that a type does not use are left
@@ -74,6 +75,8 @@ type Event struct {
 	// Passed and DurationMS are check_completed's.
 	Passed     *bool  `json:"passed,omitempty"`
 	DurationMS *int64 `json:"duration_ms,omitempty"`
+	// Checkpoint is checkpoint's.
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 }
 
 // SignalNumber is the number of a signal. Older builds wrote its name in that

@@ -23,6 +23,8 @@ const (
 	ContractV0          = "assay.runner.contract.v0"
 	PolicyV0            = "assay.runner.policy.v0"
 	GatewaySessionV0    = "assay.runner.gateway_session.v0"
+	IntegrityV0         = "assay.runner.integrity.v0"
+	InclusionProofV0    = "assay.runner.inclusion_proof.v0"
 )
 
 // Paths of a bundle's members. The layers and documents are in every bundle,
@@ -40,6 +42,7 @@ const (
 	HealthPath      = "observation-health.json"
 	CorrelationPath = "correlation-report.json"
 	ResultPath      = "result.json"
+	IntegrityPath   = "integrity.json" // in bundles of this version and later
 	StdoutPath      = "stdio/stdout"
 	StderrPath      = "stdio/stderr"
 	TerminalPath    = "stdio/terminal.cast"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
 )
 
@@ -72,6 +73,7 @@ func interrupted(spools []archive.Interrupted, doubtful bool) (ids []string) {
 // to recover.
 func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output string, all bool) error {
 	var errs []error
+	tampered := false
 	for _, id := range ids {
 		sealed, err := archive.Recover(ctx, dir, id, archive.RecoverOptions{Output: output})
 		switch {
@@ -87,6 +89,10 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output 
 		for _, note := range sealed.Notes {
 			a.say.info("%s: %s", id, note)
 		}
+		for _, t := range sealed.Tampered {
+			tampered = true
+			a.say.warning("%s: %s", id, printable(t.String()))
+		}
 		fmt.Fprintf(a.stdout, "%s\t%s\n", id, printable(sealed.Path))
 	}
 	err := errors.Join(errs...)
@@ -97,6 +103,8 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output 
 		return withHint(err, "assay-run recover lists the interrupted runs")
 	case err != nil:
 		return withHint(err, "a bundle that cannot be written where it was meant to be can go elsewhere with --output")
+	case tampered:
+		return exitError{runner.ExitRunner, withHint(errors.New("evidence was changed after it had been written: the bundles say where"), "do not rely on what those members say")}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,6 +172,12 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 		}
 	}
 	sealed, err := spool.Seal(ctx)
+	if len(sealed.Tampered) > 0 { // as the bundle has it
+		code, source := runner.ExitRunner, schema.SourceRunner
+		result.RunnerExitCode, result.ErrorSource = &code, &source
+		result.Error = &schema.ResultError{Code: archive.CodeTampered, Message: archive.TamperedMessage(sealed.Tampered), Hint: archive.TamperedRemedy}
+		unwritten = cmp.Or(unwritten, a.writeResult(f.result, result, redactor))
+	}
 	if err == nil && signer != nil {
 		if _, serr := sign.Bundle(ctx, sealed.Path, sealed.Identity, signer); serr != nil {
 			err = withHint(fmt.Errorf("the bundle is whole and not signed: %w", serr), "sign it with assay-run sign: %s", sealed.Path)
@@ -185,6 +192,8 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 		return exitError{runner.ExitRunner, withHint(err, "the evidence is kept: make room, or give that command --output FILE to seal it elsewhere")}
 	case err != nil:
 		return exitError{runner.ExitRunner, err}
+	case len(sealed.Tampered) > 0:
+		return a.tampered(sealed)
 	case unwritten != nil:
 		return exitError{runner.ExitRunner, withHint(unwritten, "the bundle is whole: %s", sealed.Path)}
 	case recording != nil:
@@ -230,6 +239,14 @@ func (a *app) tellHealth(h *schema.ObservationHealth, result *schema.Result) {
 
 func kernelOff(h *schema.ObservationHealth) bool {
 	return slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == layer.CodeOff })
+}
+
+// tampered tells what somebody changed while the run lived.
+func (a *app) tampered(sealed archive.Sealed) error {
+	for _, t := range sealed.Tampered {
+		a.say.warning("%s", printable(t.String()))
+	}
+	return exitError{runner.ExitRunner, withHint(fmt.Errorf("the evidence was tampered with while the run lived: the bundle %s says where", printable(sealed.Path)), archive.TamperedRemedy)}
 }
 
 // tellOutput says why the command could not write any more.

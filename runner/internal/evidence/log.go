@@ -38,7 +38,13 @@ type Log struct {
 	mu      sync.Mutex
 	zero    time.Duration // the clock at run_started
 	started bool
+	ended   bool  // run_finished is written
 	err     error // the first failure to record
+}
+
+// checkpointer is a Recorder that tells, about once a second, what it has written.
+type checkpointer interface {
+	OnCheckpoint(func(schema.Checkpoint))
 }
 
 // New returns a Log in which nothing has been written yet.
@@ -48,6 +54,9 @@ func New(c Config) *Log {
 		l.Recorder = redacted{c.Recorder, c.Redactor}
 		l.Surface.Redact = func(name string) string { return c.Redactor.Name(schema.SurfacePath, name) }
 	}
+	if r, ok := c.Recorder.(checkpointer); ok {
+		r.OnCheckpoint(func(c schema.Checkpoint) { l.Event(schema.Event{Type: schema.CheckpointMade, Checkpoint: &c}) })
+	}
 	return l
 }
 
@@ -56,10 +65,14 @@ func New(c Config) *Log {
 func (l *Log) Event(e schema.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if e.Type == schema.CheckpointMade && (!l.started || l.ended) {
+		return // run_started is first and run_finished last
+	}
 	now := l.Clock()
 	if !l.started {
 		l.started, l.zero = true, now
 	}
+	l.ended = l.ended || e.Type == schema.RunFinished
 	e.Schema, e.RunID, e.TNS = schema.EventV0, l.RunID, int64(now-l.zero)
 	err := l.Append(schema.EventsPath, func(seq uint64) any { e.Seq = seq; return &e })
 	if err != nil && l.err == nil {

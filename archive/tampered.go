@@ -1,0 +1,95 @@
+package archive
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Tampered is something in a spool that is not as the recorder left it.
+type Tampered struct {
+	// Path is the member, empty for the spool itself.
+	Path string
+	// What happened, as the end of a sentence about it.
+	What string
+}
+
+func (t Tampered) String() string {
+	if t.Path == "" {
+		return "the spool " + t.What
+	}
+	return t.Path + " " + t.What
+}
+
+// exitTampered is what assay-run exits with when evidence was tampered with.
+const exitTampered = 125
+
+// CodeTampered is the code of the reason in observation-health.json, and of the
+// error in result.json, when [Sealed.Tampered] is not empty; TamperedRemedy is what
+// would have prevented it.
+const CodeTampered = "tampered"
+
+const TamperedRemedy = "run the agent as another user or in a sandbox, so that it cannot reach the recorder's files"
+
+// markTampered puts what was found into the health and the result of a run.
+func markTampered(sources []source, found []Tampered) error {
+	var reasons []schema.Reason
+	kernel := false
+	for _, t := range found {
+		subject := "spool"
+		if isLayer(t.Path) {
+			subject = schema.LayerName(t.Path)
+		}
+		kernel = kernel || t.Path == schema.KernelPath
+		reasons = append(reasons, schema.Reason{Subject: subject, Code: CodeTampered, Message: t.String(), Remedy: TamperedRemedy})
+	}
+	err := amend(sources, schema.HealthPath, func(h *schema.ObservationHealth) {
+		h.Reasons = slices.DeleteFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == CodeTampered })
+		h.Reasons = append(h.Reasons, reasons...)
+		if kernel && h.KernelLayer == schema.Complete {
+			h.KernelLayer, h.KernelState = schema.PartialRingbufDrops, schema.Partial
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return amend(sources, schema.ResultPath, func(r *schema.Result) {
+		code, source := exitTampered, schema.SourceRunner
+		if r.RunnerExitCode != nil {
+			r.RunnerExitCode = &code
+		}
+		r.ErrorSource = &source
+		r.Error = &schema.ResultError{Code: CodeTampered, Message: TamperedMessage(found), Hint: TamperedRemedy}
+	})
+}
+
+// TamperedMessage names what was found first, and how much more there is.
+func TamperedMessage(found []Tampered) string {
+	msg := "the evidence was tampered with while the run lived: " + found[0].String()
+	if more := len(found) - 1; more > 0 {
+		msg += fmt.Sprintf(", and %d more", more)
+	}
+	return msg
+}
+
+// amend changes a document among sources, which holds it in memory.
+func amend[T any](sources []source, path string, change func(*T)) error {
+	i := slices.IndexFunc(sources, func(src source) bool { return src.path == path })
+	if i < 0 || sources[i].data == nil {
+		return fmt.Errorf("%s cannot be changed", path)
+	}
+	d := new(T)
+	if err := json.Unmarshal(sources[i].data, d); err != nil {
+		return fmt.Errorf("change %s: %w", path, err)
+	}
+	change(d)
+	data, err := schema.Document(d)
+	if err != nil {
+		return fmt.Errorf("change %s: %w", path, err)
+	}
+	sources[i].data, sources[i].size = data, int64(len(data))
+	return nil
+}

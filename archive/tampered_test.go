@@ -1,0 +1,242 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// overwrite changes bytes of a file without changing its length.
+func overwrite(t *testing.T, name, old, new string) {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := strings.Index(string(b), old)
+	if at < 0 || len(old) != len(new) {
+		t.Fatalf("%s has no %q", name, old)
+	}
+	if _, err := f.WriteAt([]byte(new), int64(at)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whoever can write the spool of a live run can change what is sealed, but not
+// without being told of.
+func TestAChangedSpoolIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		attack func(t *testing.T, dir string)
+		want   []string
+		sound  bool // verify has nothing against the bundle: it holds what was written
+		code   Code
+	}{
+		"a line of the policy layer": {func(t *testing.T, dir string) {
+			overwrite(t, filepath.Join(dir, schema.PolicyPath), `"allow"`, `"alloy"`)
+		}, []string{"layers/policy.ndjson was changed after it was written, at byte 0"}, false, CodeIntegrity},
+		"what the command wrote": {func(t *testing.T, dir string) {
+			overwrite(t, filepath.Join(dir, schema.StdoutPath), "hello", "HELLO")
+		}, []string{"stdio/stdout was changed after it was written, at byte 0"}, false, CodeIntegrity},
+		"the end of a layer cut off": {func(t *testing.T, dir string) {
+			name := filepath.Join(dir, schema.KernelPath)
+			b, _ := os.ReadFile(name)
+			cut := strings.Index(string(b), "\n") + 1
+			if err := os.Truncate(name, int64(cut)); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"layers/kernel.ndjson was changed after it was written, at byte 0"}, false, CodeIntegrity},
+		"a layer replaced": {func(t *testing.T, dir string) {
+			name := filepath.Join(dir, schema.KernelPath)
+			if err := errors.Join(os.Remove(name), os.WriteFile(name, []byte("{}\n"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"layers/kernel.ndjson was deleted or replaced"}, true, ""},
+		"a planted member": {func(t *testing.T, dir string) {
+			if err := os.WriteFile(filepath.Join(dir, "stdio", "stderr"), []byte("ok"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{`the spool has a file "stdio/stderr" that the recorder did not make`}, true, ""},
+		"the result": {func(t *testing.T, dir string) {
+			overwrite(t, filepath.Join(dir, schema.ResultPath), `"exit_code": 0`, `"exit_code": 7`)
+		}, nil, true, ""}, // it is sealed from memory
+		"the whole spool deleted": {func(t *testing.T, dir string) {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"the spool was deleted"}, true, ""},
+		"all spools deleted": {func(t *testing.T, dir string) {
+			if err := os.RemoveAll(filepath.Dir(dir)); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"the spool was deleted"}, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := testRun(t)
+			s, _ := newSpool(t, run)
+			record(t, s, 3)
+			c.attack(t, s.Dir())
+			sealed, err := s.Seal(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			told(t, sealed, c.want)
+			r := verified(t, sealed.Path)
+			if c.sound != r.OK() {
+				t.Errorf("problems %v", r.Problems)
+			}
+			for _, p := range r.Problems {
+				if p.Code == c.code {
+					return
+				}
+			}
+			if !c.sound {
+				t.Errorf("%s is missing in %v", c.code, r.Problems)
+			}
+		})
+	}
+}
+
+// told checks that what was found is returned, and stands in the bundle.
+func told(t *testing.T, sealed Sealed, want []string) {
+	t.Helper()
+	if len(sealed.Tampered) != len(want) {
+		t.Fatalf("found %v, want %q", sealed.Tampered, want)
+	}
+	rd, err := Open(sealed.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := rd.Documents(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reasons []string
+	for _, r := range d.Health.Reasons {
+		if r.Code == CodeTampered {
+			reasons = append(reasons, r.Message)
+		}
+	}
+	for i, w := range want {
+		if got := sealed.Tampered[i].String(); !strings.HasPrefix(got, w) || !cmp.Equal(got, reasons[i]) {
+			t.Errorf("found %q, health has %q, want %q", got, reasons[i], w)
+		}
+	}
+	code := d.Result.RunnerExitCode
+	if tampered := len(want) > 0; (code != nil && *code == exitTampered) != (tampered && code != nil) || tampered != (d.Result.Error != nil && d.Result.Error.Code == CodeTampered) {
+		t.Errorf("the result has %v, %+v", code, d.Result.Error)
+	}
+}
+
+// What is written after the spool was deleted is sealed as well.
+func TestWritingGoesOnWithoutTheSpool(t *testing.T) {
+	run := testRun(t)
+	s, _ := newSpool(t, run)
+	if err := os.RemoveAll(s.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	record(t, s, 3)
+	sealed, err := s.Seal(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told(t, sealed, []string{"the spool was deleted"})
+	r := mustBeSound(t, sealed.Path)
+	if r.Lines[schema.KernelPath] != 3 || r.Lines[schema.EventsPath] != 2 {
+		t.Errorf("%v", r.Lines)
+	}
+}
+
+// A file in the place of a layer, before its first line, is none of the evidence.
+func TestAPlantedLayerIsRemoved(t *testing.T) {
+	run := testRun(t)
+	s, _ := newSpool(t, run)
+	if err := errors.Join(os.Mkdir(filepath.Join(s.Dir(), "layers"), 0o700), os.WriteFile(filepath.Join(s.Dir(), schema.KernelPath), []byte("{}\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	record(t, s, 3)
+	sealed, err := s.Seal(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told(t, sealed, []string{"layers/kernel.ndjson was there before the recorder wrote it"})
+	mustBeSound(t, sealed.Path)
+}
+
+// A checkpoint tells where a spool was changed after the recorder had died.
+func TestRecoveryComparesWithCheckpoints(t *testing.T) {
+	for name, c := range map[string]struct {
+		attack func(t *testing.T, dir string)
+		want   []string
+	}{
+		"nothing": {func(*testing.T, string) {}, nil},
+		"a line": {func(t *testing.T, dir string) {
+			overwrite(t, filepath.Join(dir, schema.KernelPath), `"pid":4000`, `"pid":4001`)
+		}, []string{"layers/kernel.ndjson was changed between line 1 and line 3"}},
+		"lines cut off": {func(t *testing.T, dir string) {
+			if err := os.Truncate(filepath.Join(dir, schema.KernelPath), 0); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"layers/kernel.ndjson has 0 lines, and 3 had been written"}},
+		"the lifecycle": {func(t *testing.T, dir string) {
+			overwrite(t, filepath.Join(dir, schema.EventsPath), `"agent_shim":"none"`, `"agent_shim":"nine"`)
+		}, []string{"events.ndjson was changed between line 1 and line 2"}},
+		"a stream":  {func(t *testing.T, dir string) { overwrite(t, filepath.Join(dir, schema.StdoutPath), "hello", "HELLO") }, []string{"stdio/stdout was changed between byte 0 and byte 6"}},
+		"no stream": {func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, schema.StdoutPath)) }, []string{"stdio/stdout has 0 bytes, and 6 had been written"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := testRun(t)
+			s, dir := newSpool(t, run)
+			points := make(chan schema.Checkpoint, 1)
+			s.OnCheckpoint(func(c schema.Checkpoint) {
+				select {
+				case points <- c:
+				default:
+				}
+			})
+			record(t, s, 3)
+			point := <-points
+			line, err := schema.Line(schema.Event{Schema: schema.EventV0, RunID: run.RunID, Seq: 2, Type: schema.CheckpointMade, Checkpoint: &point})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The sample's run has ended; its last line makes place for the checkpoint.
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			events := filepath.Join(s.Dir(), schema.EventsPath)
+			b, err := os.ReadFile(events)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(events, append(b, line...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c.attack(t, s.Dir())
+			sealed, err := Recover(context.Background(), dir, run.RunID, RecoverOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(sealed.Tampered) != len(c.want) {
+				t.Fatalf("found %v", sealed.Tampered)
+			}
+			for i, w := range c.want {
+				if got := sealed.Tampered[i].String(); !strings.HasPrefix(got, w) {
+					t.Errorf("found %q, want %q", got, w)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package archive
+
+import (
+	"bytes"
+	"encoding/hex"
+	"math/bits"
+	"strings"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// tree is the Merkle tree (RFC 6962, section 2.1) over the lines of a layer, as
+// they come: the roots of its complete subtrees, the largest first. The zero value
+// is empty.
+type tree struct {
+	lines uint64
+	peaks []tlog.Hash // one for each bit that is set in lines
+}
+
+// add adds a line by its leaf hash.
+func (t *tree) add(leaf tlog.Hash) {
+	for n := t.lines; n&1 == 1; n >>= 1 {
+		last := len(t.peaks) - 1
+		leaf = tlog.NodeHash(t.peaks[last], leaf)
+		t.peaks = t.peaks[:last]
+	}
+	t.peaks = append(t.peaks, leaf)
+	t.lines++
+}
+
+// addLines adds the lines in b, each with its newline.
+func (t *tree) addLines(b []byte) {
+	for len(b) > 0 {
+		end := bytes.IndexByte(b, '\n')
+		t.add(tlog.RecordHash(b[:end]))
+		b = b[end+1:]
+	}
+}
+
+// root is the root over all lines so far.
+func (t *tree) root() tlog.Hash {
+	if t.lines == 0 {
+		return emptyRoot
+	}
+	root := t.peaks[len(t.peaks)-1]
+	for i := len(t.peaks) - 2; i >= 0; i-- {
+		root = tlog.NodeHash(t.peaks[i], root)
+	}
+	return root
+}
+
+// emptyRoot is the root over no lines, the digest of nothing.
+var emptyRoot = func() (h tlog.Hash) {
+	hex.Decode(h[:], []byte("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"))
+	return h
+}()
+
+func (t *tree) state() schema.LayerTree {
+	return schema.LayerTree{Lines: t.lines, Root: digest(t.root())}
+}
+
+// parseDigest is the inverse of digest; ok is false for any other text.
+func parseDigest(s string) (h [32]byte, ok bool) {
+	text, ok := strings.CutPrefix(s, "sha256:")
+	if !ok || len(text) != 2*len(h) {
+		return h, false
+	}
+	_, err := hex.Decode(h[:], []byte(text))
+	return h, err == nil && digest(h) == s
+}
+
+// leafRange is a subtree on the audit path of a line: leaves from to end.
+type leafRange struct{ from, end uint64 }
+
+// auditPath are the subtrees whose roots prove that leaf m is in the tree of n
+// leaves, from the leaf upwards (RFC 6962, section 2.1.1).
+func auditPath(m, n uint64) []leafRange {
+	var path []leafRange // from the root downwards
+	from, end := uint64(0), n
+	for end-from > 1 {
+		middle := from + 1<<(bits.Len64(end-from-1)-1)
+		if m < middle {
+			path = append(path, leafRange{middle, end})
+			end = middle
+		} else {
+			path = append(path, leafRange{from, middle})
+			from = middle
+		}
+	}
+	for i, j := 0, len(path)-1; i < j; i, j = i+1, j-1 {
+		path[i], path[j] = path[j], path[i]
+	}
+	return path
+}

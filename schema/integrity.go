@@ -1,0 +1,48 @@
+package schema
+
+// Integrity is integrity.json: what the recorder had written of each layer when it
+// sealed, as a Merkle tree over the lines, and of each member that it wrote piece
+// by piece.
+type Integrity struct {
+	Schema string `json:"schema"` // IntegrityV0
+	RunID  string `json:"run_id"`
+	Checkpoint
+}
+
+// Checkpoint is how much a recorder has written so far. In a lifecycle event it
+// tells only of what grew since the one before.
+type Checkpoint struct {
+	// Layers has the tree of each layer by its name, as in observation-health.json.
+	Layers map[string]LayerTree `json:"layers"`
+	// Members has the bytes below stdio/, by path.
+	Members map[string]MemberBytes `json:"members,omitempty"`
+}
+
+// LayerTree is the Merkle tree (RFC 6962, section 2.1) of the first lines of a
+// layer; a leaf is a line without its newline.
+type LayerTree struct {
+	Lines uint64 `json:"lines"`
+	Root  string `json:"root"` // "sha256:" and 64 hex digits
+}
+
+// MemberBytes is the beginning of a member.
+type MemberBytes struct {
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"` // "sha256:" and 64 hex digits
+}
+
+// InclusionProof shows that a line is in a layer of a bundle, to someone who knows
+// the bundle's identity and does not have the bundle.
+type InclusionProof struct {
+	Schema   string `json:"schema"`   // InclusionProofV0
+	Identity string `json:"identity"` // of the bundle
+	Layer    string `json:"layer"`    // its name
+	Seq      uint64 `json:"seq"`
+	Line     string `json:"line"` // without its newline
+	// Path is the audit path (RFC 6962, section 2.1.1), from the leaf upwards.
+	Path []string `json:"path"` // "sha256:" and 64 hex digits each
+	// Manifest and Integrity are the bytes of those members: the identity is the
+	// digest of the first, which has the digest of the second, which has the root.
+	Manifest  string `json:"manifest"`
+	Integrity string `json:"integrity"`
+}
