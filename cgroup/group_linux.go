@@ -49,6 +49,7 @@ func (g *Group) start(cmd *exec.Cmd, by procs.Starter) error {
 	if cmd.Process != nil {
 		return errors.New("exec: already started")
 	}
+	g.session.concealed()
 	start := func() error { return g.members.Start(cmd, by) }
 	if r := g.session.reaper; r != nil {
 		return r.Start(cmd, start)

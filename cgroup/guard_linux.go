@@ -1,6 +1,8 @@
 package cgroup
 
 import (
+	"fmt"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup/internal/helper"
@@ -38,3 +40,14 @@ func (g *Guard) Then(argv ...string) { g.helper.Then(argv...) }
 // a command into a cgroup where clone cannot, and which then becomes the command.
 // It does not tell whose program it is: compare the executable.
 func IsShim(argv []string) bool { return helper.IsJoiner(argv) }
+
+// Conceal makes this process not dumpable from here on: its memory, descriptors
+// and environment are then out of reach for other processes of the same user,
+// unless they have CAP_SYS_PTRACE. What it executes is dumpable again. Core dumps and
+// debuggers are ruled out too. The error wraps what prctl(2) says.
+func Conceal() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("make this process not dumpable: %w", err)
+	}
+	return nil
+}

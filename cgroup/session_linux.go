@@ -17,6 +17,7 @@ type Session struct {
 	reaper  *helper.Reaper // nil where orphans go elsewhere
 
 	mu      sync.Mutex
+	guard   *helper.Guard // nil until Guard
 	removed bool
 }
 
@@ -82,6 +83,9 @@ func validName(name string) bool {
 // TerminalChanged), kills the session, waits until it is empty and removes it. Start it
 // before the command: once Guard returns, the session cannot outlive the runner.
 //
+// The guard is not dumpable by the time that Start starts a command: one of the same
+// user can kill it, but not look into it or change it.
+//
 // SIGINT, SIGTERM, SIGHUP and the terminal's other signals do not touch it. The
 // error may wrap ErrNoHelper.
 func (s *Session) Guard(terminal *os.File) (*Guard, error) {
@@ -94,7 +98,20 @@ func (s *Session) Guard(terminal *os.File) (*Guard, error) {
 		return nil, fmt.Errorf("start guard: %w", err)
 	}
 	s.backend.Report(g)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.guard = g
 	return &Guard{g}, nil
+}
+
+// concealed waits until the guard, if there is one, is out of a command's reach.
+func (s *Session) concealed() {
+	s.mu.Lock()
+	g := s.guard
+	s.mu.Unlock()
+	if g != nil {
+		g.Concealed()
+	}
 }
 
 // Remove kills what is left in the session and removes it from every

@@ -67,6 +67,12 @@ func (c *containment) open(context.Context) error {
 		}
 	}
 	c.reasons = append(c.reasons, hostReasons(c.host)...)
+	if err := cgroup.Conceal(); err != nil {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "evidence", Code: "runner_exposed",
+			Message: fmt.Sprintf("other processes of the same user can read and write the runner's memory: %v", err),
+		})
+	}
 	if c.guard, err = session.Guard(c.terminal); err != nil {
 		return sandboxError("guard_failed", fmt.Errorf("start the guard process: %w", err))
 	}

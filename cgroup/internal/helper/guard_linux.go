@@ -17,11 +17,13 @@ import (
 
 // Guard is the runner's handle of a session's guard process.
 type Guard struct {
-	pid  int
-	once sync.Once
-	pipe *os.File
-	dir  dirs.GuardDir
-	done chan struct{} // closed when the guard is gone
+	pid   int
+	ready *os.File // its end is that the guard has concealed itself
+	hide  sync.Once
+	once  sync.Once
+	pipe  *os.File
+	dir   dirs.GuardDir
+	done  chan struct{} // closed when the guard is gone
 }
 
 // StartGuard starts the guard of a session. It holds nothing of the runner's but
@@ -41,9 +43,16 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 		return nil, err
 	}
 	defer r.Close()
+	ready, up, err := os.Pipe()
+	if err != nil {
+		w.Close()
+		return nil, err
+	}
+	defer up.Close()
 	defer func() {
 		if err != nil {
 			w.Close()
+			ready.Close()
 		}
 	}()
 	cmd := &exec.Cmd{
@@ -51,7 +60,7 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 		// One thread's worth of Go is enough, and nothing of the runner's
 		// environment is its business.
 		Env:         []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
-		ExtraFiles:  []*os.File{r, terminal},
+		ExtraFiles:  []*os.File{r, terminal, up},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	for _, lock := range locks {
@@ -67,7 +76,7 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 		cmd.ExtraFiles = append(cmd.ExtraFiles, dir.Lock)
 	}
 	err = dir.Start(cmd, proctree.StartHelper)
-	g := &Guard{pipe: w, dir: dir, done: make(chan struct{})}
+	g := &Guard{pipe: w, ready: ready, dir: dir, done: make(chan struct{})}
 	if cmd.Process != nil {
 		g.pid = cmd.Process.Pid
 		go func() { proctree.WaitHelper(cmd); close(g.done) }()
@@ -77,6 +86,19 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 	}
 	return g, nil
 }
+
+// Concealed returns once nobody of the same user can look into the guard. Later
+// calls do nothing. A guard that does not come up holds nobody up for long.
+func (g *Guard) Concealed() {
+	g.hide.Do(func() {
+		_ = g.ready.SetReadDeadline(time.Now().Add(concealWait))
+		_, _ = g.ready.Read(make([]byte, 1))
+		g.ready.Close()
+	})
+}
+
+// concealWait bounds the wait for a guard to come up: somebody may have stopped it.
+const concealWait = 5 * time.Second
 
 // PID is the guard's process id.
 func (g *Guard) PID() int { return g.pid }
@@ -89,6 +111,7 @@ func (g *Guard) Write(line []byte) (int, error) { return g.pipe.Write(line) }
 func (g *Guard) Release() error {
 	var err error
 	g.once.Do(func() {
+		g.hide.Do(func() { g.ready.Close() })
 		_, err = g.pipe.Write([]byte("q\n"))
 		err = errors.Join(err, g.pipe.Close())
 		if g.dir.Path != "" {

@@ -28,7 +28,9 @@ func guardMain(args []string) int {
 	if len(args) < 4 {
 		return 125
 	}
-	const pipe = 3
+	const pipe, up = 3, 5
+	conceal()
+	unix.Close(up)
 	left := inheritance{tty: terminal{fd: 4}}
 	every, hear := time.Duration(-1), left.hear
 	var w ward = dirs.NewWard(args[3:])
@@ -48,6 +50,11 @@ func guardMain(args []string) int {
 	}
 	return 0
 }
+
+// conceal makes this process not dumpable: its memory, descriptors and environment
+// are then out of reach for processes of the same user, see
+// PR_SET_DUMPABLE(2const) and ptrace(2). exec undoes it.
+func conceal() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 
 // released reads the pipe until the runner says to go (true) or is gone
 // (false). What else it says goes to hear, line by line; with an interval, so

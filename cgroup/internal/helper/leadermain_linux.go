@@ -54,6 +54,7 @@ func leaderMain(args []string) int {
 	}
 	// Only now: what is ignored stays so in a child.
 	ignoreSignals()
+	conceal()
 	letGo(first)
 	report(reportStarted, uint32(pid))
 	go func() {
