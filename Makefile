@@ -12,13 +12,18 @@ FUZZTIME ?= 10s
 CI_PACKAGES := $(patsubst %,./%,$(sort $(dir $(wildcard .ci/*/*.go))))
 export CGO_ENABLED := 0
 
-.PHONY: build test test-fast test-claude-code lint bench fuzz generate clean deps man
+.PHONY: build test test-fast test-claude-code lint bench fuzz generate clean deps man release
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/assay-run ./cmd/assay-review
 
 man:
 	$(GO) run -tags man -ldflags '$(LDFLAGS)' ./cmd/assay-run man dist/man
+
+# Archives, packages, images, a bill of materials and checksums in dist; the same
+# commit gives the same bytes.
+release:
+	$(GO) run ./.ci/release -version '$(VERSION)' -out dist
 
 # Every test, as root where we are root, and then once more as an ordinary user
 # without any writable cgroup.

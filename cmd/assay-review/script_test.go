@@ -58,12 +58,15 @@ func TestScripts(t *testing.T) {
 		return exec.Command(filepath.Join(dir, "assay-run"), "-q", "--kernel", "require", "--spool-dir", tmp, "-o", filepath.Join(tmp, "x.tar.gz"), "--", "true").Run() == nil
 	})
 	testscript.Run(t, testscript.Params{
-		Dir: filepath.Join("testdata", "script"),
+		Dir:         filepath.Join("testdata", "script"),
+		WorkdirRoot: t.TempDir(), // goes also when only one script runs
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
+			action, err := filepath.Abs(filepath.Join("..", "..", ".ci", "action"))
+			env.Setenv("ACTION", action)
 			env.Setenv("LIVE", fmt.Sprintf("live_%d", os.Getpid()))
 			env.Setenv("PATH", env.Getenv("PATH")+string(os.PathListSeparator)+dir)
-			return nil
+			return err
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond == "kernel" {

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// image is a container image from scratch, as a tar that is both an OCI layout
+// and what docker load reads: the two programs, and nothing else.
+func image(version, arch string, files []file, when time.Time) []byte {
+	var programs []file
+	for _, f := range files {
+		if strings.HasPrefix(f.path, "bin/") {
+			programs = append(programs, f)
+		}
+	}
+	programs = append(programs, file{"licenses/LICENSE", 0o644, files[2].data})
+	var layer bytes.Buffer
+	writeTar(&layer, "", append(programs, file{"tmp/.keep", 0o644, nil}), when)
+	layerDigest := hexDigest(layer.Bytes())
+	created := when.Format(time.RFC3339)
+	config := encode(map[string]any{
+		"architecture": arch, "os": "linux", "created": created,
+		"config": map[string]any{
+			"Entrypoint": []string{"/bin/assay-run"}, "Env": []string{"PATH=/bin"}, "WorkingDir": "/",
+			"Labels": map[string]string{"org.opencontainers.image.title": "assay-run", "org.opencontainers.image.version": version, "org.opencontainers.image.created": created},
+		},
+		"rootfs":  map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + layerDigest}},
+		"history": []any{map[string]any{"created": created, "created_by": "make release"}},
+	})
+	blob := func(data []byte, mediaType string) map[string]any {
+		return map[string]any{"mediaType": mediaType, "digest": "sha256:" + hexDigest(data), "size": len(data)}
+	}
+	manifest := encode(map[string]any{
+		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+		"config": blob(config, "application/vnd.oci.image.config.v1+json"),
+		"layers": []any{blob(layer.Bytes(), "application/vnd.oci.image.layer.v1.tar")},
+	})
+	reference := blob(manifest, "application/vnd.oci.image.manifest.v1+json")
+	reference["platform"] = map[string]string{"architecture": arch, "os": "linux"}
+	reference["annotations"] = map[string]string{"org.opencontainers.image.ref.name": version, "io.containerd.image.name": "assay-run:" + tag(version)}
+	path := func(data []byte) string { return "blobs/sha256/" + hexDigest(data) }
+	var out bytes.Buffer
+	writeTar(&out, "", []file{
+		{"oci-layout", 0o644, encode(map[string]string{"imageLayoutVersion": "1.0.0"})},
+		{"index.json", 0o644, encode(map[string]any{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []any{reference}})},
+		{"manifest.json", 0o644, encode([]any{map[string]any{"Config": path(config), "RepoTags": []string{"assay-run:" + tag(version)}, "Layers": []string{path(layer.Bytes())}}})},
+		{path(config), 0o644, config}, {path(manifest), 0o644, manifest}, {path(layer.Bytes()), 0o644, layer.Bytes()},
+	}, when)
+	return out.Bytes()
+}
+
+func hexDigest(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
+
+// tag is a version as the name of an image allows it.
+func tag(version string) string { return strings.ReplaceAll(version, "+", "-") }
+
+// encode writes JSON; maps have their keys sorted.
+func encode(v any) []byte {
+	data, err := json.Marshal(v)
+	must(err)
+	return data
+}
