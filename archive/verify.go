@@ -26,6 +26,9 @@ type Report struct {
 	RunID    string `json:"run_id"`
 	Members  int    `json:"members"` // manifest included
 	Bytes    int64  `json:"bytes"`   // of all members, unpacked
+	// Complete tells that the run's own recorder sealed the bundle: its outcome is not
+	// incomplete.
+	Complete bool `json:"complete"`
 	// Lines counts each layer's lines by the layer's path.
 	Lines map[string]uint64 `json:"lines"`
 	// Unchecked names members this version knows nothing about: their digests

@@ -47,6 +47,7 @@ func (v *verifier) documentsAgree() {
 	}
 	v.lifecycle(f)
 	if f.result != nil {
+		v.report.Complete = f.result.Outcome != schema.OutcomeIncomplete
 		v.result(f.result)
 	}
 	v.contract(decodeDocument[schema.Contract](v, schema.ContractPath), f.result)

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,68 +14,120 @@ import (
 )
 
 func (a *app) verifyCommand() *cobra.Command {
-	var asJSON, quiet bool
-	var from origin
+	var v verification
 	cmd := &cobra.Command{
-		Use:   "verify [flags] BUNDLE",
-		Short: "Check a bundle: digests, schemas, sequence, invariants",
-		Long: `verify reads a bundle once, offline, in bounded memory, and reports every fault
-it finds with a stable code, the member and the line.
+		Use:   "verify [flags] BUNDLE...",
+		Short: "Check bundles: digests, schemas, sequence, invariants",
+		Long: `verify reads each bundle once, offline, in bounded memory, and reports every
+fault it finds with a stable code, the member and the line.
 
-Exit status: 0 the bundle is whole and valid; 1 damaged (bytes are not those
-that were sealed); 2 invalid (well-formed, but not what a bundle may contain);
-3 it could not be read at all; 4 it is valid, and no accepted key signed it.
+Exit status: 0 all are whole and valid; 1 damaged (bytes are not those that were
+sealed); 2 invalid (well-formed, but not what a bundle may contain); 3 it could
+not be read at all; 4 it is valid, and no accepted key signed it; 5 it is valid
+and incomplete, with --complete. Of several bundles the first of 3, 1, 2, 4 and 5
+counts.
 
 An unsigned bundle proves that it is consistent, and not where it comes from:
-anyone can make one. --key or --allowed-signers requires a signature.`,
+anyone can make one. --key or --allowed-signers requires a signature.
+
+--proof checks a proof from assay-run prove, without its bundle.`,
 		Example: `  assay-run verify run.tar.gz
-  assay-run verify --key ci-key.pub run.tar.gz`,
-		Args: oneBundle,
+  assay-run verify --complete runs/*.tar.gz
+  assay-run verify --key ci-key.pub run.tar.gz
+  assay-run verify --proof line-7.json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.say.quiet = quiet
-			trust, err := from.trust()
+			a.say.quiet = v.quiet
+			if v.proof != "" {
+				return a.verifyProof(v.proof, args)
+			}
+			if len(args) == 0 {
+				return withHint(errors.New("verify takes one bundle or more, got none"), "as in: %s run.tar.gz", cmd.CommandPath())
+			}
+			trust, err := v.from.trust()
 			if err != nil {
 				return err
 			}
-			report, err := archive.Verify(cmd.Context(), args[0])
-			if err != nil {
+			code := 0
+			var errs []error
+			for _, path := range args {
+				status, err := a.verify(cmd.Context(), path, &v, trust)
+				errs = append(errs, err)
+				if slices.Index(gravity, status) < slices.Index(gravity, code) {
+					code = status
+				}
+			}
+			if err := errors.Join(errs...); err != nil || code == 0 {
 				return err
 			}
-			result := verified{Report: report}
-			var unsigned error
-			if trust != nil && report.OK() {
-				if result.Origin, unsigned = from.check(cmd.Context(), args[0], trust); unsigned != nil {
-					result.OriginError = unsigned.Error()
-				}
-			}
-			if asJSON {
-				if err := a.printDocument(result); err != nil {
-					return err
-				}
-			}
-			for _, p := range report.Problems {
-				a.say.line(red, "error: ", args[0]+": "+p.Error())
-			}
-			if report.More > 0 {
-				a.say.warning("%d more problems are not listed", report.More)
-			}
-			if !report.OK() {
-				return exitError{code: exitStatus[report.Class()]}
-			}
-			if unsigned != nil {
-				return exitError{exitOrigin, withHint(unsigned, "the bundle is consistent, but its origin is not shown: anyone can make a consistent bundle")}
-			}
-			if !asJSON && !quiet {
-				_, err = fmt.Fprintf(a.stdout, "%s: ok\nrun %s\nidentity %s\n%d members, %d lines\n%s\n",
-					printable(args[0]), report.RunID, report.Identity, report.Members, lines(report), originLine(result.Origin))
-			}
-			return err
+			return exitError{code: code}
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "say nothing when the bundle is valid")
-	from.flags(cmd)
+	cmd.Flags().BoolVar(&v.asJSON, "json", false, "print a report of each bundle as JSON")
+	cmd.Flags().BoolVarP(&v.quiet, "quiet", "q", false, "say nothing when the bundles are valid")
+	cmd.Flags().BoolVar(&v.complete, "complete", false, "require that the runs came to their end and were sealed by their own recorder")
+	cmd.Flags().StringVar(&v.proof, "proof", "", "check the inclusion proof in `FILE` (default: none)")
+	v.from.flags(cmd)
 	return cmd
+}
+
+// verification is what verify was asked for.
+type verification struct {
+	asJSON, quiet, complete bool
+	proof                   string
+	from                    origin
+}
+
+// gravity are the exit statuses of verify, the gravest first.
+var gravity = []int{3, 1, 2, exitOrigin, exitIncomplete, 0}
+
+// exitIncomplete is what verify --complete exits with for a valid bundle that was
+// recovered, or whose run did not come to its end.
+const exitIncomplete = 5
+
+// verify checks one bundle and tells what it found. The error is for what has no
+// exit status of its own.
+func (a *app) verify(ctx context.Context, path string, v *verification, trust *sign.Trust) (status int, err error) {
+	report, err := archive.Verify(ctx, path)
+	if err != nil {
+		return 0, err
+	}
+	result := verified{Report: report}
+	var unsigned error
+	if trust != nil && report.OK() {
+		if result.Origin, unsigned = v.from.check(ctx, path, trust); unsigned != nil {
+			result.OriginError = unsigned.Error()
+		}
+	}
+	if v.asJSON {
+		if err := a.printDocument(result); err != nil {
+			return 0, err
+		}
+	}
+	for _, p := range report.Problems {
+		a.say.line(red, "error: ", path+": "+p.Error())
+	}
+	if report.More > 0 {
+		a.say.warning("%d more problems are not listed", report.More)
+	}
+	switch {
+	case !report.OK():
+		return exitStatus[report.Class()], nil
+	case unsigned != nil:
+		a.say.failure(withHint(unsigned, "the bundle is consistent, but its origin is not shown: anyone can make a consistent bundle"))
+		return exitOrigin, nil
+	case v.complete && !report.Complete:
+		a.say.failure(withHint(fmt.Errorf("%s: the run is incomplete: its recorder ended before it", path), "see why with assay-run inspect %s", path))
+		return exitIncomplete, nil
+	}
+	if !v.asJSON && !v.quiet {
+		incomplete := ""
+		if !report.Complete {
+			incomplete = "incomplete: the recorder ended before the run\n"
+		}
+		_, err = fmt.Fprintf(a.stdout, "%s: ok\nrun %s\nidentity %s\n%d members, %d lines\n%s%s\n",
+			printable(path), report.RunID, report.Identity, report.Members, lines(report), incomplete, originLine(result.Origin))
+	}
+	return 0, err
 }
 
 // verified is what verify --json prints.
