@@ -12,7 +12,7 @@ FUZZTIME ?= 10s
 CI_PACKAGES := $(patsubst %,./%,$(sort $(dir $(wildcard .ci/*/*.go))))
 export CGO_ENABLED := 0
 
-.PHONY: build test test-fast test-claude-code lint bench fuzz generate clean deps man release
+.PHONY: build test truth test-fast test-claude-code lint bench fuzz generate clean deps man release
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/assay-run ./cmd/assay-review
@@ -32,6 +32,11 @@ test: tools
 
 test-fast:
 	bash .ci/test fast
+
+# What a run's kernel layer says of real programs, held against strace on the same
+# execution: a table of recall, precision and what differs between equal runs.
+truth: tools
+	TRUTH=all $(GO) test -count 1 -v -timeout 30m -run '^TestGroundTruth$$' ./kernel/truthtest
 
 # The hooks of testdata/shims with Claude Code itself, of CLAUDE_CODE_VERSION
 # from npm. It is not free software: see its licence first.

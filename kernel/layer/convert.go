@@ -146,7 +146,7 @@ func (b *Builder) arg(args ...uint64) []uint64 {
 func (b *Builder) fork(ev *kernel.Event) {
 	e := &b.out
 	if ev.Thread {
-		b.procs.threads++
+		b.procs.thread(ev.ChildTID)
 		e.Kind, e.TID = schema.KindThread, ev.ChildTID
 		return
 	}

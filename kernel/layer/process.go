@@ -30,6 +30,10 @@ type table struct {
 	// that refer to them. Direct-mapped: a later event takes an earlier's place.
 	ids [1 << 13]eventID
 
+	// tids are those of threads, of which ptrace and its kin take any; the end of
+	// one is not seen. Where there were more, none is said to be outside.
+	tids map[uint32]struct{}
+
 	forks, threads, joins, exits, missedExits uint64
 }
 
@@ -59,6 +63,27 @@ func (t *table) find(ev *kernel.Event) *process {
 		return nil
 	}
 	return p
+}
+
+// keptThreads bounds the threads that are remembered.
+const keptThreads = 1 << 16
+
+// thread notes a thread of a known process.
+func (t *table) thread(tid uint32) {
+	t.threads++
+	if len(t.tids) < keptThreads {
+		if t.tids == nil {
+			t.tids = make(map[uint32]struct{})
+		}
+		t.tids[tid] = struct{}{}
+	}
+}
+
+// has reports whether a process or thread is, or was lately, one of the run's, as
+// far as that can be told.
+func (t *table) has(tid uint32) bool {
+	_, thread := t.tids[tid]
+	return t.byPID[tid] != nil || thread || len(t.tids) == keptThreads
 }
 
 // put makes p the holder of its pid.

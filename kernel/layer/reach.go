@@ -82,7 +82,7 @@ func (b *Builder) reach(ev *kernel.Event) (changed bool) {
 // touchProcess notes that the run reached into the process of that pid, where it is
 // none of the run's.
 func (b *Builder) touchProcess(pid, times uint64) {
-	if b.procs.byPID[uint32(pid)] != nil {
+	if b.procs.has(uint32(pid)) {
 		return
 	}
 	r := &b.stats.Reach

@@ -9,9 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
+	"text/tabwriter"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -41,6 +43,9 @@ type workload struct {
 	script string // of sh, in an empty directory
 	// programs it needs beyond those of every Debian system.
 	programs []string
+	// long: it runs with TRUTH=all alone, which is what make truth says, and only
+	// the traced run is compared.
+	long bool
 	// sets compares the run alone with the trace as sets instead of as multisets;
 	// the reason why the numbers differ from run to run.
 	sets string
@@ -80,7 +85,7 @@ func (w *workload) traced(t *testing.T, dir string) (facts, recording) {
 }
 
 func (w *workload) env(t *testing.T) []string {
-	return []string{"SERVER=" + server.URL, "SRC=" + source(t), "NASTY=" + helper}
+	return []string{"SERVER=" + server.URL, "SRC=" + source(t), "NASTY=" + helper, "HOSTPATH=" + os.Getenv("PATH"), "HOSTHOME=" + os.Getenv("HOME")}
 }
 
 // alike makes the facts of one run comparable with those of another.
@@ -140,12 +145,62 @@ func TestGroundTruth(t *testing.T) {
 	for _, o := range outside {
 		t.Logf("outside of the agreed set: %s: %s", o.what, o.why)
 	}
-	for _, w := range workloads {
-		t.Run(w.name, func(t *testing.T) { w.check(t) })
+	var table []row
+	for _, w := range append(slices.Clone(workloads), longWorkloads...) {
+		t.Run(w.name, func(t *testing.T) {
+			if w.long && os.Getenv("TRUTH") != "all" {
+				t.Skip("a long one: make truth runs it")
+			}
+			table = append(table, w.check(t))
+		})
 	}
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "workload\tfacts\trecall\tprecision\tkernel layer\tsurface lines\tthat differ in two runs")
+	for _, r := range table {
+		fmt.Fprintf(tw, "%s\t%d\t%.4f\t%.4f\t%s\t%d\t%d\n", r.name, r.facts, r.recall, r.precision, r.state, r.lines, r.differ)
+	}
+	tw.Flush()
+	t.Logf("\n%s", b.String())
 }
 
-func (w *workload) check(t *testing.T) {
+// row is what the table says of a workload.
+type row struct {
+	name              string
+	facts             uint64
+	recall, precision float64 // of the traced run
+	state             string  // of its kernel layer
+	lines, differ     int     // of the surface of a run alone, and against a second one
+}
+
+// surfaceLines are all the lines of a surface.
+func surfaceLines(s schema.CapabilitySurface) map[string]bool {
+	lines := map[string]bool{}
+	for _, list := range [][]string{s.FilesystemPaths, s.NetworkEndpoints, s.ProcessExecs} {
+		for _, l := range list {
+			lines[l] = true
+		}
+	}
+	return lines
+}
+
+// differing lists the lines that only one of two surfaces has.
+func differing(a, b map[string]bool) (diff []string) {
+	for l := range a {
+		if !b[l] {
+			diff = append(diff, "- "+l)
+		}
+	}
+	for l := range b {
+		if !a[l] {
+			diff = append(diff, "+ "+l)
+		}
+	}
+	sort.Strings(diff)
+	return diff
+}
+
+func (w *workload) check(t *testing.T) (out row) {
 	need(t, append(w.programs, "strace")...)
 	base := t.TempDir()
 	dir := filepath.Join(base, "w")
@@ -154,6 +209,9 @@ func (w *workload) check(t *testing.T) {
 		both, wanted, had, diff := compare(want, got)
 		if wanted == 0 || had == 0 {
 			t.Fatalf("%s: nothing to compare: %d facts of strace, %d of the layer", what, wanted, had)
+		}
+		if what == "observed" {
+			out = row{name: w.name, facts: wanted, recall: float64(both) / float64(wanted), precision: float64(both) / float64(had)}
 		}
 		t.Logf("%-9s %6d facts, recall %.3f %%, precision %.3f %%", what, wanted, 100*float64(both)/float64(wanted), 100*float64(both)/float64(had))
 		const most = 40
@@ -170,6 +228,7 @@ func (w *workload) check(t *testing.T) {
 	trace, r := w.traced(t, dir)
 	score("observed", trace, r.facts())
 	r.claims(t)
+	out.state = r.health.KernelState
 	if c := r.health.CgroupCorrelation; c != schema.Clean {
 		t.Errorf("correlation is %s: %+v", c, r.health.Reasons)
 	}
@@ -177,7 +236,18 @@ func (w *workload) check(t *testing.T) {
 	fresh(t, dir)
 	alone := record(t, dir, w.env(t), "/bin/sh", "-c", w.script)
 	alone.claims(t)
-	score("alone", w.alike(trace), w.alike(alone.facts()))
+	if !w.long { // what differs between two runs of those is no small table
+		score("alone", w.alike(trace), w.alike(alone.facts()))
+	}
+	fresh(t, dir)
+	again := record(t, dir, w.env(t), "/bin/sh", "-c", w.script)
+	first := surfaceLines(alone.surface)
+	diff := differing(first, surfaceLines(again.surface))
+	out.lines, out.differ = len(first), len(diff)
+	for _, d := range diff {
+		t.Logf("surface: %s", d)
+	}
+	return out
 }
 
 // fresh makes dir an empty directory.

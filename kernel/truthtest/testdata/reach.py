@@ -27,6 +27,21 @@ def own_memory():
     os.waitpid(pid, 0)
 
 
+def own_thread():
+    t = threading.Event()
+    pid = os.fork()
+    if pid == 0:
+        threading.Thread(target=t.wait, daemon=True).start()
+        signal.pause()
+    while len(os.listdir("/proc/%d/task" % pid)) < 2:
+        pass
+    for tid in os.listdir("/proc/%d/task" % pid):
+        assert libc.ptrace(0x4206, int(tid), 0, 0) == 0
+    os.kill(pid, signal.SIGKILL)
+    while os.waitpid(-1, 0x40000000)[0] != pid:  # __WALL: each thread, the process last
+        pass
+
+
 def stop():
     os.kill(outside, signal.SIGCONT)
 
