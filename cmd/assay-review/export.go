@@ -15,8 +15,8 @@ func (a *app) exportCommand() *cobra.Command {
 	var format, output string
 	var quiet bool
 	cmd := &cobra.Command{
-		Use:   "export --format FORMAT [flags] BUNDLE",
-		Short: "Convert a bundle to the format of another tool",
+		Use:   "export --format FORMAT [flags] BUNDLE...",
+		Short: "Convert bundles to the format of another tool",
 		Long: `export converts a bundle. What the format cannot hold is listed on stderr.
 
   otlp       OpenTelemetry traces, as JSON: the run, its tool calls by the
@@ -25,13 +25,15 @@ func (a *app) exportCommand() *cobra.Command {
   junit, ctrf, sarif
              how the run ended, the contract's checks, calls that did more than
              they claimed, and what was not observed
-  in-toto    a statement with a runtime trace about the bundle, not signed`,
+  in-toto    a statement with a runtime trace about the bundle, not signed
+
+perfetto and in-toto hold one bundle, the others several.`,
 		Example: `  assay-run export --format perfetto -o run.pftrace run.tar.gz
   assay-run export --format otlp run.tar.gz | curl -H 'Content-Type: application/json' --data-binary @- http://localhost:4318/v1/traces`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case len(args) != 1:
-				return a.usage(cmd, fmt.Errorf("export takes one bundle, got %d", len(args)))
+			case len(args) == 0:
+				return a.usage(cmd, errors.New("export takes at least one bundle"))
 			case format == "":
 				return a.usage(cmd, errors.New("--format is missing: one of "+strings.Join(export.Names(), ", ")))
 			case export.Formats[format] == nil:
@@ -50,7 +52,7 @@ func (a *app) exportCommand() *cobra.Command {
 			bar.Step(0, 0, args[0])
 			var left []string
 			write := func(w io.Writer) (err error) {
-				left, err = export.Formats[format](cmd.Context(), w, version(), set.Bundles[0])
+				left, err = export.Formats[format](cmd.Context(), w, version(), set.Bundles)
 				return err
 			}
 			if output == "" || output == "-" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -16,12 +17,39 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Write writes the bundle to w and returns what the format does not hold, one
+// Write writes bundles to w and returns what the format does not hold, one
 // sentence each.
-type Write func(ctx context.Context, w io.Writer, version string, b *review.Bundle) (left []string, err error)
+type Write func(ctx context.Context, w io.Writer, version string, bundles []*review.Bundle) (left []string, err error)
+
+// ErrOne is the error of a format that holds one bundle, when it is given more.
+var ErrOne = errors.New("the format holds one bundle")
+
+// one makes a Write of a format that holds one bundle.
+func one(write func(context.Context, io.Writer, string, *review.Bundle) ([]string, error)) Write {
+	return func(ctx context.Context, w io.Writer, version string, bundles []*review.Bundle) ([]string, error) {
+		if len(bundles) != 1 {
+			return nil, ErrOne
+		}
+		return write(ctx, w, version, bundles[0])
+	}
+}
+
+// lines makes a Write of a format that has one line for each bundle.
+func lines(write func(context.Context, io.Writer, string, *review.Bundle) ([]string, error)) Write {
+	return func(ctx context.Context, w io.Writer, version string, bundles []*review.Bundle) (left []string, err error) {
+		for _, b := range bundles {
+			l, err := write(ctx, w, version, b)
+			if err != nil {
+				return nil, err
+			}
+			left = append(left, l...)
+		}
+		return left, nil
+	}
+}
 
 // Formats are the formats there are.
-var Formats = map[string]Write{"otlp": otlp, "perfetto": perfetto, "junit": junit, "ctrf": ctrf, "sarif": sarif, "in-toto": inToto}
+var Formats = map[string]Write{"otlp": lines(otlp), "perfetto": one(perfetto), "junit": junit, "ctrf": ctrf, "sarif": sarif, "in-toto": one(inToto)}
 
 // Names lists the formats.
 func Names() []string {

@@ -107,14 +107,22 @@ func calls(r *schema.CorrelationReport) []findings.Case {
 
 var notJudged = []string{"the events, processes and output themselves", "what was done outside of every tool call (correlation-report.json)", "resource use and limits"}
 
-func junit(_ context.Context, w io.Writer, _ string, b *review.Bundle) ([]string, error) {
-	return notJudged, findings.WriteJUnit(w, []findings.Suite{suite(b)})
+func suites(bundles []*review.Bundle) []findings.Suite {
+	var all []findings.Suite
+	for _, b := range bundles {
+		all = append(all, suite(b))
+	}
+	return all
 }
 
-func ctrf(_ context.Context, w io.Writer, version string, b *review.Bundle) ([]string, error) {
-	return notJudged, findings.WriteCTRF(w, version, []findings.Suite{suite(b)})
+func junit(_ context.Context, w io.Writer, _ string, bundles []*review.Bundle) ([]string, error) {
+	return notJudged, findings.WriteJUnit(w, suites(bundles))
 }
 
-func sarif(_ context.Context, w io.Writer, version string, b *review.Bundle) ([]string, error) {
-	return notJudged, findings.WriteSARIF(w, version, []findings.Suite{suite(b)})
+func ctrf(_ context.Context, w io.Writer, version string, bundles []*review.Bundle) ([]string, error) {
+	return notJudged, findings.WriteCTRF(w, version, suites(bundles))
+}
+
+func sarif(_ context.Context, w io.Writer, version string, bundles []*review.Bundle) ([]string, error) {
+	return notJudged, findings.WriteSARIF(w, version, suites(bundles))
 }
