@@ -56,9 +56,14 @@ func BenchmarkSeal(b *testing.B) {
 	f.Close()
 	run := testRun(b)
 	b.SetBytes(size)
+	out, err := OpenOutput(run.Output, true)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer out.Close()
 	var sealed Sealed
 	for b.Loop() {
-		sealed, err = writeBundle(context.Background(), run, []source{{path: schema.KernelPath, size: size, file: name}}, nil)
+		sealed, err = writeBundle(context.Background(), run, out, []source{{path: schema.KernelPath, size: size, file: name}}, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/assay-run/assay-run/schema"
@@ -37,7 +36,7 @@ func (src *source) take() error {
 			return nil
 		}
 		var err error
-		if f, err = os.OpenFile(src.file, os.O_RDONLY|noFollow, 0); errors.Is(err, os.ErrNotExist) {
+		if f, err = openRegular(src.file, os.O_RDONLY); errors.Is(err, os.ErrNotExist) {
 			src.data, src.file, src.size = []byte{}, "", 0
 			return nil
 		} else if err != nil {
@@ -55,7 +54,7 @@ func (src *source) open() (io.ReadCloser, error) {
 	case src.held != nil:
 		return io.NopCloser(io.NewSectionReader(src.held, 0, src.size)), nil
 	case src.file != "":
-		return os.OpenFile(src.file, os.O_RDONLY|noFollow, 0)
+		return openRegular(src.file, os.O_RDONLY)
 	}
 	return io.NopCloser(bytes.NewReader(src.data)), nil
 }
@@ -74,32 +73,28 @@ func (src *source) copyTo(w io.Writer) error {
 // errChanged is the error of writeBundle when a member is not as it was written.
 var errChanged = errors.New("a member was changed after it was written")
 
-// writeBundle seals the members to run.Output in one pass over their bytes:
+// writeBundle seals the members to out, the place of run.Output, in one pass over
+// their bytes:
 // the space for the manifest, whose length is known, is left at the start and
 // filled at the end. changed is told of each member that is not as the recorder
 // wrote it, and where; when it returns true for one, the error is errChanged and
 // nothing was sealed. Nil ignores them.
-func writeBundle(ctx context.Context, run schema.Run, sources []source, changed func(path string, at int64) bool) (_ Sealed, err error) {
+func writeBundle(ctx context.Context, run schema.Run, out *Output, sources []source, changed func(path string, at int64) bool) (_ Sealed, err error) {
 	slices.SortFunc(sources, func(a, b source) int { return cmp.Compare(a.path, b.path) })
 	if len(sources) >= maxMembers {
 		return Sealed{}, fmt.Errorf("%d members are more than a bundle may hold (%d)", len(sources), maxMembers-1)
 	}
-	output := run.Output
-	if info, err := os.Stat(output); err == nil && !info.Mode().IsRegular() {
-		return Sealed{}, fmt.Errorf("output %s exists and is not a regular file", output)
-	}
-	tmp := output + ".tmp"
-	f, err := createTemp(tmp)
+	f, err := out.temp()
 	if err != nil {
 		return Sealed{}, err
 	}
 	defer f.Close()
 	defer func() {
 		if err != nil {
-			os.Remove(tmp)
+			out.discard()
 		}
 	}()
-	c := codecOf(output)
+	c := codecOf(run.Output)
 	m := schema.Manifest{Schema: schema.ManifestV0, RunID: run.RunID, Files: make(map[string]schema.ManifestFile, len(sources))}
 	for _, src := range sources {
 		m.Files[src.path] = manifestFile(src.path, src.size, [sha256.Size]byte{})
@@ -125,41 +120,14 @@ func writeBundle(ctx context.Context, run schema.Run, sources []source, changed 
 	if _, err := f.WriteAt(head, 0); err != nil {
 		return Sealed{}, err
 	}
-	if err := f.Sync(); err != nil {
-		return Sealed{}, err
-	}
 	size := fileSize(f)
 	if err := ctx.Err(); err != nil {
 		return Sealed{}, err
 	}
-	if err := os.Rename(tmp, output); err != nil {
+	if err := out.commit(f); err != nil {
 		return Sealed{}, err
 	}
-	if err := syncDir(filepath.Dir(output)); err != nil {
-		return Sealed{}, err
-	}
-	return Sealed{Path: output, Identity: digest(sha256.Sum256(doc)), Bytes: size}, nil
-}
-
-// createTemp opens and locks <output>.tmp. One that a killed seal left is
-// taken over; one that is being written is an error.
-func createTemp(tmp string) (*os.File, error) {
-	if info, err := os.Lstat(tmp); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s exists and is not a regular file", tmp)
-	}
-	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|noFollow, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err := flock(f); errors.Is(err, errLocked) || !sameFile(f, tmp) {
-		f.Close()
-		return nil, fmt.Errorf("%s is being written by another seal", tmp)
-	}
-	if err := f.Truncate(0); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+	return Sealed{Path: run.Output, Identity: digest(sha256.Sum256(doc)), Bytes: size}, nil
 }
 
 // manifestChunk is the manifest's canonical bytes, and the framed start of the

@@ -56,6 +56,14 @@ func CreateSpool(dir string, run schema.Run) (_ *Spool, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create spool directory: %w", err)
 	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("spool directory: %w", err)
+	}
+	place, err := openPlace(dir)
+	if err != nil {
+		return nil, fmt.Errorf("spool directory: %w", err)
+	}
+	place.Close()
 	sweep(dir)
 	final := filepath.Join(dir, run.RunID)
 	tmp, err := os.MkdirTemp(dir, newPrefix)

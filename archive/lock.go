@@ -49,13 +49,14 @@ func syncDir(name string) error {
 	if err != nil {
 		return err
 	}
-	err = d.Sync()
+	return errors.Join(syncOpenDir(d), d.Close())
+}
+
+func syncOpenDir(d *os.File) error {
+	err := d.Sync()
 	// Some network file systems have no fsync for directories.
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
-		err = nil
-	}
-	if cerr := d.Close(); err == nil {
-		err = cerr
+		return nil
 	}
 	return err
 }
@@ -65,7 +66,7 @@ func isOld(info os.FileInfo) bool { return time.Since(info.ModTime()) > time.Min
 
 // isLocked tells whether a process that lives holds the file.
 func isLocked(name string) bool {
-	f, err := os.OpenFile(name, os.O_RDONLY|noFollow, 0)
+	f, err := openRegular(name, os.O_RDONLY)
 	if err != nil {
 		return false
 	}

@@ -106,7 +106,7 @@ func readDocument[T any](dir string, run schema.Run, path string) *T {
 
 // hasSurface tells that the spool holds a surface of the run that verify accepts.
 func hasSurface(dir string, run schema.Run) bool {
-	f, err := os.OpenFile(layerFile(dir, schema.SurfacePath), os.O_RDONLY|noFollow, 0)
+	f, err := openRegular(layerFile(dir, schema.SurfacePath), os.O_RDONLY)
 	if err != nil {
 		return false
 	}

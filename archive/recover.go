@@ -54,7 +54,12 @@ func ListSpools(dir string) ([]Interrupted, error) {
 		}
 		in := Interrupted{RunID: e.Name(), Dir: filepath.Join(dir, e.Name())}
 		name := filepath.Join(in.Dir, schema.RunPath)
-		f, err := os.OpenFile(name, os.O_RDONLY|noFollow, 0)
+		if err := foreign(in.Dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+			in.Damage = err.Error()
+			list = append(list, in)
+			continue
+		}
+		f, err := openRegular(name, os.O_RDONLY)
 		if errors.Is(err, os.ErrNotExist) {
 			if _, err := os.Stat(in.Dir); err != nil {
 				continue // sealed meanwhile
@@ -104,7 +109,10 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	sweep(dir)
 	spool := filepath.Join(dir, runID)
 	name := filepath.Join(spool, schema.RunPath)
-	lock, err := os.OpenFile(name, os.O_RDWR|noFollow, 0)
+	if err := foreign(spool); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return Sealed{}, err
+	}
+	lock, err := openRegular(name, os.O_RDWR)
 	if errors.Is(err, os.ErrNotExist) {
 		return Sealed{}, fmt.Errorf("%s: %w", spool, ErrNoSpool)
 	}
@@ -158,7 +166,12 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 			return Sealed{}, err
 		}
 	}
-	sealed, err := writeBundle(ctx, run, sources, nil)
+	out, err := OpenOutput(run.Output, true)
+	if err != nil {
+		return Sealed{}, err
+	}
+	defer out.Close()
+	sealed, err := writeBundle(ctx, run, out, sources, nil)
 	if err != nil {
 		return Sealed{}, err
 	}
@@ -301,7 +314,7 @@ func scanLayer(name, path, runID string, points *checkpoints) (*layerScan, error
 // without its newline, valid until f returns. A missing file has none. A line
 // longer than any that Append writes is an error.
 func eachLine(name string, size int64, f func(line []byte)) error {
-	file, err := os.OpenFile(name, os.O_RDONLY|noFollow, 0)
+	file, err := openRegular(name, os.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

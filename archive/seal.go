@@ -48,8 +48,14 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 		sources, notes, err = complete(s.dir, s.run, sources, nil)
 	}
 	var sealed Sealed
+	out := s.out
+	if err == nil && out == nil {
+		if out, err = OpenOutput(s.run.Output, true); err == nil {
+			defer out.Close()
+		}
+	}
 	if err == nil {
-		sealed, err = s.write(ctx, sources)
+		sealed, err = s.write(ctx, out, sources)
 	}
 	if err != nil {
 		return Sealed{}, fmt.Errorf("seal run %s: %w (its spool %s is kept: \"assay-run recover --spool-dir %s %s\" seals it)", s.run.RunID, err, s.dir, filepath.Dir(s.dir), s.run.RunID)
@@ -58,10 +64,14 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	return sealed, removeSpool(s.dir)
 }
 
+// SealTo says where Seal writes the bundle: to the place of the run's output that
+// was opened before, which stays the caller's to close.
+func (s *Spool) SealTo(out *Output) { s.out = out }
+
 // write seals the members. What was tampered with is found while they are packed,
 // so that nothing can change in between; then they are packed again, with what was
 // found in the documents.
-func (s *Spool) write(ctx context.Context, sources []source) (Sealed, error) {
+func (s *Spool) write(ctx context.Context, out *Output, sources []source) (Sealed, error) {
 	const tries = 5 // for somebody who goes on changing them
 	found := s.strange()
 	for try := 1; ; try++ {
@@ -71,7 +81,7 @@ func (s *Spool) write(ctx context.Context, sources []source) (Sealed, error) {
 			}
 		}
 		changed := map[string]int64{}
-		sealed, err := writeBundle(ctx, s.run, sources, func(path string, at int64) bool {
+		sealed, err := writeBundle(ctx, s.run, out, sources, func(path string, at int64) bool {
 			changed[path] = at
 			return try < tries
 		})

@@ -38,6 +38,7 @@ type Spool struct {
 	dir  string // <spool dir>/<run id>
 	run  schema.Run
 	lock *os.File // run.json, locked while this process lives
+	out  *Output  // where to seal to; nil: by the run's output
 
 	layers map[string]*layer
 

@@ -26,7 +26,8 @@ type runFlags struct {
 	redact                   redactFlags
 	sign                     signingKey
 	specFile                 string
-	dryRun, quiet, store     bool
+	dryRun, quiet            bool
+	force, store             bool
 	audit                    []string
 }
 
@@ -76,6 +77,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.SortFlags = false
 	fs.StringVarP(&f.output, "output", "o", "", "write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
 	fs.BoolVar(&f.store, "store", false, "keep the bundle in the store (see assay-run store --help)")
+	fs.BoolVar(&f.force, "force", false, "replace a bundle of that name")
 	fs.StringVar(&f.result, "result", "", "also write result.json to `FILE`")
 	fs.StringVar(&f.sign.key, "sign", "", "sign the bundle with the private key in `FILE`, or with \"agent\" (see assay-run sign --help)")
 	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")

@@ -58,11 +58,6 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if err != nil {
 		return nowhere(err)
 	}
-	for _, path := range []string{output, f.result} {
-		if err := replaceable(path); err != nil {
-			return withHint(fmt.Errorf("nothing was run: %w", err), "name a file")
-		}
-	}
 	record, err := spec.Record(time.Now(), "assay-run "+version(), output)
 	if err != nil {
 		return nowhere(err)
@@ -95,6 +90,11 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if record, err = redactRecord(redactor, record); err != nil {
 		return nothingRun(err)
 	}
+	out, err := f.open(output)
+	if err != nil {
+		return err
+	}
+	defer out.close()
 	spec.Preload()
 	signals := catchSignals()
 	spool, err := a.createSpool(f.spoolDir, record)
@@ -102,6 +102,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		return err
 	}
 	defer spool.Close()
+	spool.SealTo(out.bundle)
 
 	var health *schema.ObservationHealth
 	result, recording := runner.Run(ctx, spec, runner.Options{
@@ -112,7 +113,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		OnLoss: func(reason schema.Reason) { a.say.warning("evidence is missing: %s", reason.Message) },
 	})
 	a.tellHealth(health, result)
-	return a.seal(ctx, spool, result, recording, f, signer, redactor)
+	return a.seal(ctx, spool, result, recording, out, signer, redactor)
 }
 
 // dryRun prints the run as a spec file.
@@ -162,9 +163,9 @@ func (a *app) createSpool(dir string, record schema.Run) (*archive.Spool, error)
 // seal turns the spool into the bundle, tells the user, and gives the exit
 // code as an error. Evidence that could not be kept is the runner's failure,
 // whatever the command did.
-func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Result, recording error, f *runFlags, signer sign.Signer, redactor *redact.Redactor) error {
+func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Result, recording error, out *outputs, signer sign.Signer, redactor *redact.Redactor) error {
 	ctx = context.WithoutCancel(ctx)
-	unwritten := a.writeResult(f.result, result, redactor)
+	unwritten := out.write(result, redactor)
 	if unwritten != nil { // the bundle says what we exit with
 		*result.RunnerExitCode = runner.ExitRunner
 		if doc, err := schema.Document(result); err == nil {
@@ -176,7 +177,7 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 		code, source := runner.ExitRunner, schema.SourceRunner
 		result.RunnerExitCode, result.ErrorSource = &code, &source
 		result.Error = &schema.ResultError{Code: archive.CodeTampered, Message: archive.TamperedMessage(sealed.Tampered), Hint: archive.TamperedRemedy}
-		unwritten = cmp.Or(unwritten, a.writeResult(f.result, result, redactor))
+		unwritten = cmp.Or(unwritten, out.write(result, redactor))
 	}
 	if err == nil && signer != nil {
 		if _, serr := sign.Bundle(ctx, sealed.Path, sealed.Identity, signer); serr != nil {
@@ -185,7 +186,7 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 	}
 	if err != nil && *result.RunnerExitCode != runner.ExitRunner {
 		*result.RunnerExitCode = runner.ExitRunner
-		_ = a.writeResult(f.result, result, redactor)
+		_ = out.write(result, redactor)
 	}
 	switch {
 	case err != nil && sealed.Path == "":
@@ -276,19 +277,4 @@ func ending(r *schema.Result) string {
 		return "not run"
 	}
 	return fmt.Sprintf("%s after %v", strings.ReplaceAll(r.Outcome, "_", " "), took)
-}
-
-// writeResult puts result.json where a harness wants it, if anywhere.
-func (a *app) writeResult(path string, result *schema.Result, r *redact.Redactor) error {
-	if path == "" {
-		return nil
-	}
-	data, err := schema.Document(result)
-	if err != nil {
-		return err
-	}
-	if err := writeFile(path, r.JSON(schema.ResultPath, data)); err != nil {
-		return fmt.Errorf("write result: %w", err)
-	}
-	return nil
 }

@@ -1,0 +1,227 @@
+package archive
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Output is the place of a file that is written whole or not at all. Its
+// directory is opened once: whoever moves or replaces that meanwhile changes
+// nothing about where the file goes.
+//
+// A process that is root does not follow a symbolic link that somebody else could
+// have made, writes to no directory that others can write unless it is sticky, and
+// takes over no file that is not its own. Close gives up the directory.
+type Output struct {
+	root    *os.Root
+	path    string // for messages
+	base    string
+	replace bool
+}
+
+// ErrOutputExists is returned by [OpenOutput], wrapped with the path, when there is
+// a file of that name and it is not to be replaced.
+var ErrOutputExists = errors.New("the file exists")
+
+// probeBytes is what a directory must have room for before a run begins.
+const probeBytes = 64 << 10
+
+// OpenOutput opens the place of a file and makes sure that it can be written:
+// its directory is there, has room, and has nothing of that name but, with
+// replace, a regular file. It leaves nothing there.
+func OpenOutput(path string, replace bool) (_ *Output, err error) {
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	root, err := openPlace(filepath.Dir(path))
+	if err != nil {
+		return nil, fmt.Errorf("output %s: %w", path, err)
+	}
+	o := &Output{root: root, path: path, base: filepath.Base(path), replace: replace}
+	if err = o.vacant(); err == nil {
+		err = o.probe()
+	}
+	if err != nil {
+		root.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// Follow is where a symbolic link of our own leads, and any other path as it is:
+// for a file that is to be written through such a link, not in its place.
+func Follow(path string) string {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != fs.ModeSymlink || !onlyOurs(info) {
+		return path
+	}
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		return to
+	}
+	return path
+}
+
+// Close lets go of the directory.
+func (o *Output) Close() error { return o.root.Close() }
+
+// vacant tells why the name cannot be taken.
+func (o *Output) vacant() error {
+	info, err := o.root.Lstat(o.base)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("output %s: %w", o.path, err)
+	}
+	if info.Mode().Type() == fs.ModeSymlink && os.Geteuid() != 0 {
+		if to, err := os.Stat(o.path); err == nil {
+			info = to
+		}
+	}
+	switch {
+	case info.Mode().Type() == fs.ModeSymlink && os.Geteuid() == 0:
+		return fmt.Errorf("output %s is a symbolic link, which root does not follow", o.path)
+	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
+		return fmt.Errorf("output %s exists and is not a regular file", o.path)
+	case !o.replace:
+		return fmt.Errorf("output %s: %w", o.path, ErrOutputExists)
+	}
+	return nil
+}
+
+// probe writes a file and removes it.
+func (o *Output) probe() error {
+	name := ".assay-run-" + rand.Text()
+	f, err := o.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		_, err = f.Write(make([]byte, probeBytes))
+		err = errors.Join(err, f.Close(), o.root.Remove(name))
+	}
+	if err != nil {
+		return fmt.Errorf("output %s cannot be written: %w", o.path, err)
+	}
+	return nil
+}
+
+// temp opens and locks <output>.tmp. One that a killed seal left is taken over;
+// one that is being written, or that somebody else made, is an error.
+func (o *Output) temp() (*os.File, error) {
+	name := o.base + ".tmp"
+	if info, err := o.root.Lstat(name); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s.tmp exists and is not a regular file", o.path)
+	}
+	f, err := o.root.OpenFile(name, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	a, err := f.Stat()
+	if err == nil && !onlyOurs(a) {
+		err = fmt.Errorf("%s.tmp was made by somebody else", o.path)
+	}
+	b, berr := o.root.Lstat(name)
+	if lerr := flock(f); err == nil && (errors.Is(lerr, errLocked) || berr != nil || !os.SameFile(a, b)) {
+		err = fmt.Errorf("%s.tmp is being written by another seal", o.path)
+	}
+	if err == nil {
+		err = errors.Join(f.Truncate(0), f.Chmod(0o600))
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// commit gives what temp opened the output's name, on disk.
+func (o *Output) commit(f *os.File) error {
+	if err := o.vacant(); err != nil {
+		return err
+	}
+	if err := errors.Join(giveBack(f), f.Sync()); err != nil {
+		return err
+	}
+	if err := o.take(o.base + ".tmp"); err != nil {
+		return err
+	}
+	dir, err := o.root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return syncOpenDir(dir)
+}
+
+// take gives a file the output's name.
+func (o *Output) take(name string) error {
+	if o.replace {
+		return o.root.Rename(name, o.base)
+	}
+	// A link fails where a rename would replace what came meanwhile.
+	switch err := o.root.Link(name, o.base); {
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("output %s: %w", o.path, ErrOutputExists)
+	case err != nil: // a file system without links
+		return o.root.Rename(name, o.base)
+	}
+	return o.root.Remove(name)
+}
+
+// discard removes what temp made.
+func (o *Output) discard() { _ = o.root.Remove(o.base + ".tmp") }
+
+// WriteFile writes a document to the output, for everybody to read.
+func (o *Output) WriteFile(data []byte) (err error) {
+	f, err := o.temp()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	defer func() {
+		if err != nil {
+			o.discard()
+		}
+	}()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := f.Chmod(0o644); err != nil {
+		return err
+	}
+	return o.commit(f)
+}
+
+// giveBack makes a file of root's that of the user who called sudo.
+func giveBack(f *os.File) error {
+	uid, err := strconv.Atoi(os.Getenv("SUDO_UID"))
+	if err != nil || uid < 0 || os.Geteuid() != 0 {
+		return nil
+	}
+	gid, err := strconv.Atoi(os.Getenv("SUDO_GID"))
+	if err != nil || gid < 0 {
+		gid = -1
+	}
+	return f.Chown(uid, gid)
+}
+
+// openRegular opens a file for reading without waiting for a pipe's other end,
+// and refuses what is not a regular file.
+func openRegular(name string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(name, flags|noFollow|noWait, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

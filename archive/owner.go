@@ -1,0 +1,32 @@
+package archive
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// onlyOurs tells whether a file is this process's own, by one name only.
+func onlyOurs(info os.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return !ok || int(st.Uid) == os.Geteuid() && st.Nlink == 1
+}
+
+// foreign is why a process that is root leaves a spool alone: somebody else can
+// have written what is in it, and where its bundle is to go.
+func foreign(dir string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
+		return fmt.Errorf("the spool %s belongs to the user with the id %d, and you are root: recover it as that user", dir, st.Uid)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("the spool %s is not a directory", dir)
+	}
+	return nil
+}

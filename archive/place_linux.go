@@ -1,0 +1,96 @@
+package archive
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLinks is how many symbolic links a path may have, as in the kernel.
+const maxLinks = 40
+
+// openPlace opens a directory to write to. For root it walks there step by step
+// and follows only links that nobody else can have put there.
+func openPlace(path string) (*os.Root, error) {
+	if os.Geteuid() != 0 {
+		return os.OpenRoot(path)
+	}
+	fd, err := walk(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(fd))
+}
+
+// walk gives an O_PATH descriptor of a directory.
+func walk(path string) (_ int, err error) {
+	at, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer func() {
+		if err != nil {
+			unix.Close(at)
+		}
+	}()
+	rest := strings.Split(path, "/")
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		if name == "" || name == "." {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return -1, &os.PathError{Op: "open", Path: path, Err: err}
+		}
+		next := "."
+		if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+			next = name
+		} else {
+			if links++; links > maxLinks {
+				return -1, &os.PathError{Op: "open", Path: path, Err: unix.ELOOP}
+			}
+			if st.Uid != 0 || open(at) {
+				return -1, fmt.Errorf("%s in %s is a symbolic link that is not root's, and root does not follow it", name, path)
+			}
+			target, err := readlinkat(at, name)
+			if err != nil {
+				return -1, &os.PathError{Op: "readlink", Path: path, Err: err}
+			}
+			if rest = append(strings.Split(target, "/"), rest...); strings.HasPrefix(target, "/") {
+				next = "/"
+			}
+		}
+		fd, err := unix.Openat(at, next, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return -1, &os.PathError{Op: "open", Path: path, Err: err}
+		}
+		unix.Close(at)
+		at = fd
+	}
+	if open(at) {
+		return -1, fmt.Errorf("others can write to the directory %s, which is not sticky, so that root does not", path)
+	}
+	return at, nil
+}
+
+// open tells whether anybody can replace what is in a directory.
+func open(fd int) bool {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	return err != nil || st.Mode&0o002 != 0 && st.Mode&unix.S_ISVTX == 0
+}
+
+func readlinkat(at int, name string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(at, name, buf)
+	return string(buf[:max(n, 0)]), err
+}
+
+// noWait is for files that may be pipes.
+const noWait = unix.O_NONBLOCK

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
+)
+
+// outputs are the places of what a run leaves, opened before its command runs.
+type outputs struct {
+	bundle *archive.Output
+	result *archive.Output // nil without --result
+}
+
+// open opens the places. The error says that nothing was run, and what to do.
+func (f *runFlags) open(bundle string) (_ *outputs, err error) {
+	o := &outputs{}
+	if o.bundle, err = archive.OpenOutput(bundle, f.force); err == nil && f.result != "" {
+		o.result, err = archive.OpenOutput(archive.Follow(f.result), true)
+	}
+	switch {
+	case err == nil:
+		return o, nil
+	case errors.Is(err, archive.ErrOutputExists):
+		err = withHint(fmt.Errorf("nothing was run: %w", err), "choose another name with -o, or replace it with --force")
+	default:
+		err = withHint(fmt.Errorf("nothing was run: %w", err), "name a file that can be written, in a directory that exists")
+	}
+	o.close()
+	return nil, err
+}
+
+func (o *outputs) close() {
+	for _, out := range []*archive.Output{o.bundle, o.result} {
+		if out != nil {
+			out.Close()
+		}
+	}
+}
+
+// write puts result.json where a harness wants it, if anywhere.
+func (o *outputs) write(result *schema.Result, r *redact.Redactor) error {
+	if o.result == nil {
+		return nil
+	}
+	data, err := schema.Document(result)
+	if err != nil {
+		return err
+	}
+	if err := o.result.WriteFile(r.JSON(schema.ResultPath, data)); err != nil {
+		return fmt.Errorf("write result: %w", err)
+	}
+	return nil
+}
