@@ -196,10 +196,21 @@ func madeByMkstemp(path string, flags uint64, mode uint32) string {
 	if dot := strings.LastIndexByte(path[base:], '.'); dot >= n {
 		end = base + dot // mkstemps: a suffix
 	}
-	if end-base < n || strings.Trim(path[end-n:end], alphabet) != "" {
+	if end-base < n || strings.Trim(path[end-n:end], alphabet) != "" || looksChosen(path[end-n:end]) {
 		return ""
 	}
 	return path[:end-n] + "<random>" + path[end:]
+}
+
+// looksChosen reports whether a piece of a name may be a word rather than random:
+// it has no digit, and its letters are all small, or all capital but perhaps for
+// the rest of a word. Six random letters and digits look so once in a hundred and
+// fifty times; a name that somebody chose must not vanish for that.
+func looksChosen(piece string) bool {
+	if strings.ContainsAny(piece, digits) {
+		return false
+	}
+	return strings.ToLower(piece) == piece || strings.ToUpper(piece) == piece || strings.ToLower(piece[1:]) == piece[1:]
 }
 
 const (

@@ -173,6 +173,24 @@ func TestFilesOfMkstempLoseTheirRandomPart(t *testing.T) {
 
 // What the kernel calls a file that was made without a name is no name that
 // somebody gave a file.
+// A file that was made as mkstemp makes them under a name that somebody may have
+// chosen keeps it.
+func TestWordsAreNotRandom(t *testing.T) {
+	made := func(path string) *schema.KernelEvent {
+		e := fileEvent(schema.KindOpen, path, "")
+		e.Flags, e.Mode = 0o302, 0o600
+		return e
+	}
+	for _, path := range []string{"/tmp/passwd", "/tmp/shadow", "/tmp/id_rsa_backup", "/tmp/README.txt"} {
+		if got := surfaceOf(t, made(path)).FilesystemPaths; len(got) != 1 || got[0] != path {
+			t.Errorf("%s is %q", path, got)
+		}
+	}
+	if got := surfaceOf(t, made("/tmp/fooA1b2Cd")).FilesystemPaths; len(got) != 1 || got[0] != "/tmp/foo<random>" {
+		t.Errorf("what mkstemp made is %q", got)
+	}
+}
+
 func TestFilesWithoutNames(t *testing.T) {
 	marked := func(kind schema.KernelKind, path string, marks schema.Marks) *schema.KernelEvent {
 		return &schema.KernelEvent{Kind: kind, PID: 10, Value: path, Marks: marks}
