@@ -30,7 +30,7 @@ func (a *app) runCommand() *cobra.Command {
 		Args:  commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && f.specFile == "" {
-				if cmd.Flags().NFlag() == 0 && cmd == cmd.Root() {
+				if cmd.Flags().NFlag() == 0 && cmd == cmd.Root() && cmd.ArgsLenAtDash() < 0 {
 					return cmd.Help()
 				}
 				return withHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run -- make test")
@@ -275,6 +275,12 @@ func ending(r *schema.Result) string {
 		return fmt.Sprintf("ended by %s after %v", *r.Signal, took)
 	case r.Outcome == schema.OutcomeInfraError:
 		return "not run"
+	}
+	if r.Outcome == schema.OutcomeTimeout {
+		return fmt.Sprintf("timed out after %v", took)
+	}
+	if r.Outcome == schema.OutcomeOOM {
+		return fmt.Sprintf("killed after %v: out of memory (limit %v)", took, runner.Bytes(r.Limits.MemoryBytes))
 	}
 	return fmt.Sprintf("%s after %v", strings.ReplaceAll(r.Outcome, "_", " "), took)
 }
