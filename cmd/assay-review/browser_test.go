@@ -43,10 +43,17 @@ func browse(t *testing.T, bundles ...string) *tab {
 	if code := Main(append([]string{"report", "-o", page}, bundles...), os.Stdin, os.Stdout, os.Stderr); code != 0 {
 		t.Fatalf("report exited with %d", code)
 	}
+	// Where it leaves the socket of its instance, whose path must be short.
+	temp, err := os.MkdirTemp("", "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(temp) })
 	opts := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(browser), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.UserDataDir(t.TempDir()),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("disable-sync", true), chromedp.WindowSize(1400, 1800),
+		chromedp.Env("TMPDIR=" + temp),
 	}
 	allocator, stop := chromedp.NewExecAllocator(t.Context(), opts...)
 	tb := &tab{T: t}
