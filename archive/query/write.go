@@ -6,22 +6,23 @@ import (
 	"io"
 	"iter"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/assay-run/assay-run/schema"
 )
 
 // WriteNDJSON writes the lines of events as they stand in the bundle, but for
-// DEL and the C1 control characters, which a foreign bundle may hold unescaped
-// and a terminal would obey: those are written as \u00xx, the same JSON. It
+// characters that drive a terminal, which a foreign bundle may hold unescaped:
+// those are written as \uXXXX, the same JSON. It
 // returns how many it wrote, and the first error of events or of w.
 func WriteNDJSON(w io.Writer, events iter.Seq2[*Event, error]) (n int, err error) {
 	b := bufio.NewWriterSize(w, 64<<10)
+	var line []byte
 	for ev, err := range events {
 		if err != nil {
 			return n, firstError(b.Flush(), err)
 		}
-		writeLine(b, ev.Line)
+		line = schema.AppendForTerminal(line[:0], ev.Line)
+		b.Write(line)
 		if err := b.WriteByte('\n'); err != nil {
 			return n, err
 		}
@@ -37,25 +38,6 @@ func firstError(errs ...error) error {
 		}
 	}
 	return nil
-}
-
-func writeLine(b *bufio.Writer, line []byte) {
-	start := 0
-	for i := 0; i < len(line); {
-		c := line[i]
-		if c < 0x7f {
-			i++
-			continue
-		}
-		r, n := utf8.DecodeRune(line[i:])
-		if r >= 0x7f && r < 0xa0 {
-			b.Write(line[start:i])
-			fmt.Fprintf(b, `\u%04x`, r)
-			start = i + n
-		}
-		i += n
-	}
-	b.Write(line[start:])
 }
 
 // WriteTable writes events as one line each, in columns, fit for a terminal:
@@ -177,4 +159,4 @@ func mode(e *schema.KernelEvent) string {
 }
 
 // WriteLine writes one line of a bundle as [WriteNDJSON] does, without its newline.
-func WriteLine(b *bufio.Writer, line []byte) { writeLine(b, line) }
+func WriteLine(b *bufio.Writer, line []byte) { b.Write(schema.AppendForTerminal(nil, line)) }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
 // messages writes what assay-run itself has to say: to stderr, every line with
@@ -60,23 +62,5 @@ func (m *messages) line(colour, label, text string) {
 	}
 }
 
-// printable keeps what comes from outside from driving the terminal: control
-// characters are shown escaped.
-func printable(s string) string {
-	if strings.IndexFunc(s, isControl) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		if isControl(r) {
-			fmt.Fprintf(&b, "\\x%02x", r)
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-func isControl(r rune) bool {
-	return r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
-}
+// printable keeps what comes from outside from driving the terminal.
+func printable(s string) string { return console.Printable(s) }

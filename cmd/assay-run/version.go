@@ -28,6 +28,6 @@ func (a *app) printDocument(v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.stdout.Write(data)
+	_, err = a.stdout.Write(schema.AppendForTerminal(nil, data))
 	return err
 }

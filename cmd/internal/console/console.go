@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Messages writes what the program itself has to say: every line with one
@@ -80,13 +82,13 @@ func (m *Messages) line(colour, label, text string) {
 // Printable keeps text from outside from driving the terminal: control
 // characters and bidirectional overrides are shown escaped.
 func Printable(s string) string {
-	if strings.IndexFunc(s, isControl) < 0 {
+	if strings.IndexFunc(s, schema.DrivesTerminal) < 0 {
 		return s
 	}
 	var b strings.Builder
 	for _, r := range s {
-		if isControl(r) {
-			fmt.Fprintf(&b, "\\x%02x", r)
+		if schema.DrivesTerminal(r) {
+			b.WriteString(escaped(r))
 		} else {
 			b.WriteRune(r)
 		}
@@ -94,7 +96,9 @@ func Printable(s string) string {
 	return b.String()
 }
 
-func isControl(r rune) bool {
-	return r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 ||
-		r == 0x200e || r == 0x200f || r == 0x61c
+func escaped(r rune) string {
+	if r < 0x100 {
+		return fmt.Sprintf("\\x%02x", r)
+	}
+	return fmt.Sprintf("\\u%04x", r)
 }
