@@ -3,6 +3,7 @@
  * directory. Each handler gets a call that is in scope, and reports it. */
 #ifndef ASSAY_FILES_H
 #define ASSAY_FILES_H
+#include "bpfcall.h"
 #include "report.h"
 
 __noinline int on_open(struct scratch *s)
@@ -170,6 +171,8 @@ __noinline int on_mmap(struct scratch *s)
 	if (s->arg[3] & 32 || !f) /* MAP_ANONYMOUS */
 		return filter(s);
 	s->ret = 0;
+	s->arg[0] = object_of(s->arg[4]); /* a BPF map's memory is its content */
+	s->how = mix(s->how, s->arg[0]);
 	return report_file(s, f);
 }
 

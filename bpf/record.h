@@ -158,9 +158,13 @@ struct syscall {
 
 enum prog {
 	P_NONE, P_OPEN, P_PATH, P_FD, P_CWD, P_WRITE, P_ARGS, P_SOCKET, P_MMAP, P_CLONE, P_PACKED, P_AIO, P_URING,
-	P_PRCTL, P_IOCTL, P_FAMILY,
+	P_PRCTL, P_IOCTL, P_FAMILY, P_BPF,
 	P_COUNT,
 };
+
+/* BPF objects, from bit 32 of arg[1] of K_BPF, above their id. From bit 40:
+ * whether the caller can change it. */
+enum object { O_NONE, O_MAP, O_PROG, O_LINK };
 
 /* Behind a network record, in S_ENV. Ports in host order. */
 struct address {

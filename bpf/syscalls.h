@@ -5,6 +5,7 @@
  * exit. */
 #ifndef ASSAY_SYSCALLS_H
 #define ASSAY_SYSCALLS_H
+#include "bpfcall.h"
 #include "scope.h"
 #include "socket.h"
 
@@ -179,6 +180,8 @@ static __always_inline int report_call(struct scratch *s)
 		return injects(s->arg[1]) ? on_fd(s) : filter(s);
 	case P_FAMILY:
 		return ordinary(s->arg[0], s->arg[1]) ? filter(s) : report_args(s);
+	case P_BPF:
+		return on_bpf(s);
 	}
 	return report_args(s); /* P_ARGS: the arguments say it all */
 }

@@ -253,7 +253,12 @@ func (d *decoder) arguments(r *record, call *sysCall) {
 		if !e.Repeat && e.Errno == 0 {
 			e.Bytes = r.arg(5)
 		}
-	case KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindBPF, KindModule, KindIOUring, KindCompat, KindPrivileged, KindNewSocket:
+	case KindBPF:
+		e.Args[0] = r.arg(0)
+		e.BPF = bpfObject(r.arg(1))
+	case KindMmap:
+		e.BPF = bpfObject(r.arg(0))
+	case KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindModule, KindIOUring, KindCompat, KindPrivileged, KindNewSocket:
 		if e.Kind == KindPtrace {
 			e.PidLevel, e.FileMode = e.FileMode, 0
 		}
@@ -263,4 +268,9 @@ func (d *decoder) arguments(r *record, call *sysCall) {
 			}
 		}
 	}
+}
+
+// bpfObject is what object_of in bpf/bpfcall.h found.
+func bpfObject(v uint64) BPFObject {
+	return BPFObject{Type: BPFType(v >> 32 & 0xff), ID: uint32(v), Writable: v>>40&1 != 0}
 }

@@ -88,6 +88,24 @@ func (s PathSource) String() string {
 	return ""
 }
 
+// BPFObject is an object of the BPF subsystem. Writable: the caller's descriptor
+// lets it change the object.
+type BPFObject struct {
+	Type     BPFType
+	ID       uint32
+	Writable bool
+}
+
+// BPFType is what an object is; zero for none.
+type BPFType uint8
+
+// Types of object, in the order of enum object in bpf/record.h.
+const (
+	BPFMap BPFType = 1 + iota
+	BPFProg
+	BPFLink
+)
+
 // Event is one decoded kernel record.
 //
 // One Event is reused for all calls of the function given to
@@ -202,6 +220,10 @@ type Event struct {
 	// Args are the arguments of the privilege kinds that are numbers; those that
 	// are addresses are 0. Args[0] of mknod is the device, as the call has it.
 	Args [6]uint64
+
+	// BPF is the object that a KindBPF made, got hold of or changed, as far as the
+	// command is one of those, and the map that a KindMmap maps.
+	BPF BPFObject
 
 	// Fork: the new task. ChildPID equals PID for a thread (Thread is true).
 	ChildPID, ChildTID uint32

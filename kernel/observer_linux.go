@@ -49,6 +49,7 @@ type Observer struct {
 
 	watch *time.Timer // looks at lost and tampered now and then
 
+	bpf   bpfCalls
 	tally tally
 }
 
@@ -204,6 +205,8 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 		if e.Proto == unix.IPPROTO_UDP && e.Remote.Port() == 443 {
 			o.tally.quic.Add(1)
 		}
+	case KindBPF, KindMmap:
+		o.bpf.see(e)
 	case KindLeftCgroup:
 		o.tally.left.Add(1)
 	case KindJoinedCgroup:

@@ -66,6 +66,7 @@ const (
 	CodeSelfTest     = "self_test_failed"
 	CodeMissing      = "records_missing"
 	CodeTampered     = "observer_changed"
+	CodeBPF          = "bpf_objects_changed"
 )
 
 // Reason is one cause for seeing less, and what would fix it.

@@ -141,6 +141,9 @@ func (o *Observer) reasons(r *Report) []Reason {
 			add(CodeMissing, "let nobody else read the observer's rings", "%d records are missing although they were emitted", missing)
 		}
 	}
+	if n := o.bpf.count(); n > 0 {
+		add(CodeBPF, "take CAP_SYS_ADMIN and CAP_BPF from the run", "the run changed BPF objects that it did not make, %d times", n)
+	}
 	for _, what := range o.tampered {
 		add(CodeTampered, "let nothing in the run be root, or take CAP_SYS_ADMIN and CAP_BPF from it", "somebody changed the observer: %s", what)
 	}

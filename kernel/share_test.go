@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,6 +40,13 @@ func init() {
 		check("close", o.Close())
 		fmt.Printf("%d reasons %+v\n", len(r.Reasons), r.Reasons)
 		putting.Wait()
+	}
+	// mapmemory PIN: maps the memory of a pinned BPF array, to write to it.
+	children["mapmemory"] = func(args []string) {
+		m, err := ebpf.LoadPinnedMap(args[0], nil)
+		check("load", err)
+		_, err = mapArray(m)
+		check("map", err)
 	}
 	// openeach DIR N: opens the files 0 to N-1 of a directory once.
 	children["openeach"] = func(args []string) {
@@ -535,4 +543,62 @@ func TestLocksDieWithTheirHolder(t *testing.T) {
 	}
 	f.Close()
 	Sweep()
+}
+
+// A run that lists BPF objects, and makes and changes its own, is complete. One that
+// changes somebody else's is not, also through their memory.
+func TestBPFCallsOfTheRun(t *testing.T) {
+	tool, err := exec.LookPath("bpftool")
+	if err != nil {
+		t.Skipf("no bpftool: %v", err)
+	}
+	home := filepath.Join(myPlace(t).home, "mine")
+	foreign := filepath.Join(myPlace(t).home, "foreign")
+	create := []string{"map", "create", "type", "array", "key", "4", "value", "4", "entries", "1", "name", "x", "flags", "1024"}
+	update := func(path string) []string {
+		return []string{"map", "update", "pinned", path, "key", "0", "0", "0", "0", "value", "1", "0", "0", "0"}
+	}
+	if out, err := exec.Command(tool, slices.Insert(slices.Clone(create), 2, foreign)...).CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	t.Cleanup(func() { os.Remove(foreign); os.Remove(home) })
+	for _, c := range []struct {
+		name  string
+		calls func(s *session) [][]string
+		whole bool
+	}{
+		{"lists", func(*session) [][]string { return [][]string{{"prog", "list"}, {"link", "list"}} }, true},
+		{"its own map", func(*session) [][]string {
+			return [][]string{slices.Insert(slices.Clone(create), 2, home), update(home)}
+		}, true},
+		{"somebody else's map", func(*session) [][]string { return [][]string{update(foreign)} }, false},
+		{"somebody else's memory", func(*session) [][]string { return [][]string{{"memory", foreign}} }, false},
+		{"the observer's map", func(s *session) [][]string {
+			return [][]string{{"map", "update", "id", strconv.Itoa(int(s.o.loaded.made.Maps["numbers"])),
+				"key", "255", "255", "255", "255", "255", "255", "255", "255", "value", "1", "0", "0", "0"}}
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := observe(t, Config{})
+			if r := s.o.Report(); !r.Shared {
+				t.Fatal(r.Alone)
+			}
+			for _, args := range c.calls(s) {
+				if args[0] == "memory" {
+					s.run(s.child("mapmemory", args[1]))
+					continue
+				}
+				s.run(s.command(tool, args...))
+			}
+			s.end()
+			s.o.Close()
+			changed := slices.ContainsFunc(s.report.Reasons, func(r Reason) bool { return r.Code == CodeBPF })
+			if changed == c.whole || c.whole && len(s.report.Reasons) != 0 {
+				t.Errorf("%+v", s.report.Reasons)
+				for _, e := range s.find(KindBPF, nil) {
+					t.Logf("command %d, errno %d: %+v", e.Args[0], e.Errno, e.BPF)
+				}
+			}
+		})
+	}
 }

@@ -24,6 +24,7 @@ const (
 	progPrctl
 	progIoctl
 	progFamily
+	progBPF
 )
 
 // noArg is NOARG of bpf/record.h.
@@ -176,7 +177,7 @@ var sysRows = []sysRow{
 	{"clone3", progClone, KindNamespace, HookPrivilege, "f0"},
 	{"unshare", progArgs, KindNamespace, HookPrivilege, "f0"},
 	{"setns", progArgs, KindNamespace, HookPrivilege, "k0f1"},
-	{"bpf", progArgs, KindBPF, HookPrivilege, "k0"},
+	{"bpf", progBPF, KindBPF, HookPrivilege, "k0"},
 	{"memfd_create", progPath, KindMemfd, HookPrivilege, "n0f1"},
 	{"init_module", progArgs, KindModule, HookPrivilege, "k1"},
 	{"finit_module", progFD, KindModule, HookPrivilege, "F0f2"},

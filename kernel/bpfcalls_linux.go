@@ -1,0 +1,69 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import "sync"
+
+// bpfCalls watches what the session does with BPF objects. Its own are its
+// business, and so is to look at others. One that changes others may have turned the
+// observer blind for a while and back: which nobody can tell afterwards, not even
+// from what the observer saw.
+type bpfCalls struct {
+	mu      sync.Mutex
+	made    map[BPFObject]bool // by the session, Writable cleared
+	changed uint64
+}
+
+// Commands of bpf(2), include/uapi/linux/bpf.h.
+const (
+	cmdMapCreate     = 0
+	cmdProgLoad      = 5
+	cmdObjGet        = 7
+	cmdProgGetFd     = 13
+	cmdMapGetFd      = 14
+	cmdRawTracepoint = 17
+	cmdLinkCreate    = 28
+	cmdLinkGetFd     = 30
+)
+
+// bpfObjectsAtMost bounds how many of the session's own are remembered; more pass
+// for somebody else's.
+const bpfObjectsAtMost = 1 << 16
+
+// see takes in one call: of bpf(2), or one that maps a map's memory to write to it.
+func (b *bpfCalls) see(e *Event) {
+	if e.Errno != 0 || e.BPF.Type == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	object := e.BPF
+	object.Writable = false
+	if e.Kind == KindMmap {
+		if !b.made[object] {
+			b.changed++
+		}
+		return
+	}
+	switch e.Args[0] {
+	case cmdMapCreate, cmdProgLoad, cmdRawTracepoint, cmdLinkCreate:
+		if len(b.made) < bpfObjectsAtMost {
+			if b.made == nil {
+				b.made = map[BPFObject]bool{}
+			}
+			b.made[object] = true
+		}
+	case cmdObjGet, cmdMapGetFd, cmdLinkGetFd, cmdProgGetFd: // bpftool opens what it lists
+	default:
+		if !b.made[object] {
+			b.changed++
+		}
+	}
+}
+
+// count is how many calls there were that changed what the session did not make.
+func (b *bpfCalls) count() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
