@@ -16,6 +16,7 @@ var roles = map[string]func(args []string){
 	"open-one":      openOne,
 	"open-distinct": openDistinct,
 	"getpid":        getpid,
+	"open-time":     openTime,
 	"flood":         flood,
 	"exit-time":     exitTime,
 	"dispatch":      dispatch,
@@ -65,6 +66,16 @@ func getpid(args []string) {
 	start := time.Now()
 	for range n {
 		syscall.RawSyscall(syscall.SYS_GETPID, 0, 0, 0)
+	}
+	fmt.Println(float64(time.Since(start).Nanoseconds()) / float64(n))
+}
+
+// openTime FILE N opens one file N times and prints the nanoseconds of one.
+func openTime(args []string) {
+	path, n := []byte(args[0]), number(args[1])
+	start := time.Now()
+	for range n {
+		open(path)
 	}
 	fmt.Println(float64(time.Since(start).Nanoseconds()) / float64(n))
 }

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+)
+
+// crowd measures many runs at once: what they cost everybody else, each other, and
+// in memory.
+func (b *bench) crowd(self string) []single {
+	over := sync.OnceValue(func() map[int]float64 { return b.unrelatedByRuns(self) })
+	cases := []single{}
+	for _, n := range []int{1, 10, 100} {
+		cases = append(cases, single{fmt.Sprintf("an unrelated getpid with %d idle runs, over an empty program on its exit", n), "ns", 25, func() float64 { return over()[n] }})
+	}
+	return append(cases,
+		single{"what 100 idle runs add to an unrelated getpid, over what 1 adds", "times", 1.15, func() float64 { return over()[-100] / over()[-1] }},
+		single{"an open of one file inside one of 100 runs, over inside of 1", "times", 1.10, func() float64 { return b.insideOf(self, 100) / b.insideOf(self, 1) }},
+		single{"memory of one more idle run: PSS of runner and guard, and its maps", "MiB", 16, b.idleMemory},
+		single{"100 idle runs started at once, all started", "s", 3, func() float64 { return b.hundred() }},
+	)
+}
+
+// idleRun is a run of a command that waits to be ended.
+type idleRun struct {
+	cmd *exec.Cmd
+	out *bufio.Reader
+}
+
+// idle starts n runs at once and returns when all their commands have begun.
+func (b *bench) idle(n int) []idleRun {
+	runs := make([]idleRun, n)
+	for i := range runs {
+		cmd := b.run(nil, "sh", "-c", "echo ready; exec sleep 1000")()
+		cmd.Dir = b.dir
+		out, err := cmd.StdoutPipe()
+		check(err)
+		check(cmd.Start())
+		runs[i] = idleRun{cmd, bufio.NewReader(out)}
+	}
+	for _, r := range runs {
+		_, err := r.out.ReadString('\n')
+		check(err)
+	}
+	return runs
+}
+
+// end ends runs, and makes sure that each left a whole bundle of a complete layer.
+func (b *bench) end(runs []idleRun) {
+	for _, r := range runs {
+		check(r.cmd.Process.Signal(syscall.SIGTERM))
+	}
+	for _, r := range runs {
+		_, _ = io.Copy(io.Discard, r.out)
+		_ = r.cmd.Wait() // 143
+	}
+	bundles := glob(filepath.Join(b.dir, "*.tar.gz"))
+	if len(bundles) != len(runs) {
+		check(fmt.Errorf("%d bundles of %d runs", len(bundles), len(runs)))
+	}
+	for _, path := range bundles {
+		if out, err := exec.Command(b.bin, "verify", path).CombinedOutput(); err != nil {
+			check(fmt.Errorf("verify %s: %w\n%s", path, err, out))
+		}
+		out, err := exec.Command("tar", "-xzOf", path, "observation-health.json").Output()
+		check(err)
+		if !strings.Contains(strings.ReplaceAll(string(out), " ", ""), `"kernel_layer":"complete"`) {
+			check(fmt.Errorf("%s is not complete: %s", path, out))
+		}
+	}
+	b.clean()
+}
+
+// empty attaches a program that does nothing to the exit of system calls.
+func empty() io.Closer {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "sys_exit", License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	check(err)
+	defer p.Close()
+	l, err := link.AttachTracing(link.TracingOptions{Program: p})
+	check(err)
+	return l
+}
+
+func nanoseconds(cmd *exec.Cmd) float64 {
+	out, err := cmd.Output()
+	check(err)
+	ns, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+	check(err)
+	return ns
+}
+
+// unrelatedByRuns is, by the number of idle runs, what these add to getpid over what
+// an empty program adds; by its negative, what they add in all.
+func (b *bench) unrelatedByRuns(self string) map[int]float64 {
+	loop := func() float64 { return nanoseconds(exec.Command(self, "getpid", "3000000")) }
+	more, all := map[int][]float64{}, map[int][]float64{}
+	for range b.rounds(7) {
+		bare := loop()
+		nothing := empty()
+		base := loop()
+		check(nothing.Close())
+		for _, n := range []int{1, 10, 100} {
+			if b.quick && n > 10 {
+				n = 20
+			}
+			runs := b.idle(n)
+			with := loop()
+			b.end(runs)
+			if b.quick && n == 20 {
+				n = 100
+			}
+			more[n], all[n] = append(more[n], with-base), append(all[n], with-bare)
+		}
+	}
+	out := map[int]float64{}
+	for n := range more {
+		out[n], out[-n] = median(more[n]), median(all[n])
+	}
+	return out
+}
+
+// insideOf is what an open costs in a run, in nanoseconds, while n run in all.
+func (b *bench) insideOf(self string, n int) float64 {
+	if b.quick {
+		n = min(n, 10)
+	}
+	others := b.idle(n)
+	defer b.end(others)
+	path := filepath.Join(b.dir, "inside")
+	check(os.WriteFile(path, nil, 0o644))
+	var took []float64
+	for range b.rounds(7) {
+		out := filepath.Join(b.dir, "inside.out")
+		cmd := b.run([]string{"-o", out}, self, "open-time", path, "300000")()
+		cmd.Dir = b.dir
+		took = append(took, nanoseconds(cmd))
+		check(os.Remove(out))
+	}
+	return median(took)
+}
+
+// idleMemory is what each of ten runs more takes, in MiB.
+func (b *bench) idleMemory() float64 {
+	first := b.idle(10)
+	before := memoryOf(first)
+	more := b.idle(10)
+	all := append(first, more...)
+	after := memoryOf(all)
+	b.end(all)
+	return (after - before) / 10
+}
+
+// memoryOf is the PSS of runs and their guards, with the memory of the BPF maps that
+// they hold, each counted once, in MiB.
+func memoryOf(runs []idleRun) float64 {
+	var kib float64
+	maps := map[string]float64{}
+	for _, r := range runs {
+		pids := []int{r.cmd.Process.Pid}
+		list, err := exec.Command("pgrep", "-P", strconv.Itoa(pids[0])).Output()
+		check(err)
+		for _, pid := range strings.Fields(string(list)) {
+			exe, _ := os.Readlink("/proc/" + pid + "/exe")
+			if own, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pids[0])); exe == own {
+				pids = append(pids, number(pid))
+			}
+		}
+		for _, pid := range pids {
+			kib += field(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss:")
+		}
+		for _, info := range glob(fmt.Sprintf("/proc/%d/fdinfo/*", pids[0])) {
+			text, err := os.ReadFile(info)
+			if err != nil || !strings.Contains(string(text), "map_id:") {
+				continue
+			}
+			maps[word(string(text), "map_id:")] = field(info, "memlock:") / 1024
+		}
+	}
+	for _, k := range maps {
+		kib += k
+	}
+	return kib / 1024
+}
+
+func field(path, name string) float64 {
+	text, err := os.ReadFile(path)
+	check(err)
+	v, err := strconv.ParseFloat(word(string(text), name), 64)
+	check(err)
+	return v
+}
+
+// word is the one that follows name.
+func word(text, name string) string {
+	_, rest, _ := strings.Cut(text, name)
+	if f := strings.Fields(rest); len(f) > 0 {
+		return f[0]
+	}
+	return "0"
+}
+
+// hundred is how long it takes until the commands of a hundred runs that are started
+// at once have all begun.
+func (b *bench) hundred() float64 {
+	var took []float64
+	for range b.rounds(3) {
+		n := 100
+		if b.quick {
+			n = 20
+		}
+		start := time.Now()
+		runs := b.idle(n)
+		took = append(took, time.Since(start).Seconds())
+		b.end(runs)
+	}
+	return median(took)
+}
