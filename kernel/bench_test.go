@@ -163,6 +163,35 @@ func BenchmarkUnrelatedGetpid(b *testing.B) { paired(b, false, "getpid", "300000
 
 func BenchmarkSpawn(b *testing.B) { paired(b, true, "spawn", "300") }
 
+// BenchmarkJoin is Open with the self-test where the set is in place.
+func BenchmarkJoin(b *testing.B) {
+	keep := observeCounting(b)
+	defer keep.end()
+	var open, test []float64
+	for b.Loop() {
+		path := newCgroup(b)
+		begin := time.Now()
+		o, err := Open(b.Context(), Config{CgroupPath: path, SelfTest: true})
+		if err != nil {
+			b.Fatal(err)
+		}
+		took := float64(time.Since(begin).Microseconds()) / 1000
+		done := make(chan error, 1)
+		go func() { done <- o.Read(func(*Event) error { return nil }, func(uint64) {}) }()
+		o.Stop()
+		<-done
+		r := o.Report()
+		o.Close()
+		if !r.Shared {
+			b.Fatal(r.Alone)
+		}
+		self := float64(r.SelfTestNS) / 1e6
+		open, test = append(open, took-self), append(test, self)
+	}
+	b.ReportMetric(median(open), "join-ms")
+	b.ReportMetric(median(test), "self-test-ms")
+}
+
 func BenchmarkOpenClose(b *testing.B) {
 	var open, stop []float64
 	for b.Loop() {

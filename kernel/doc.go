@@ -14,6 +14,21 @@
 // as events of their own with a count: on pressure through the ring, the rest
 // at the end.
 //
+// All sessions of a build on a host share one set of programs, pinned in bpffs: the
+// first loads it, the last removes it, and each has a seat in it, with rings,
+// counters and slots of its own. Which sessions a process is in, the programs look
+// up by its cgroup, at one cost however many there are. Where nothing can be shared
+// a session has a set of its own, of one seat: [Report].Alone says why. Locks on
+// directories in bpffs say who is there, and die with their holder; nothing runs in
+// between.
+//
+// Whoever is root can reach all that with bpf(2). So a session looks every two
+// seconds and at its end whether everything is as it was, watches for calls of its
+// own processes that change what they did not make, and checks that no record is
+// missing by their numbers. What a root process did to a pinned set before a session
+// began is found as far as the objects are others than were pinned, or the self-test
+// shows it.
+//
 // Events that were under way in processes which were in the session before Open
 // are seen from then on; their forks and exits do not match, and the report
 // says so.

@@ -12,7 +12,7 @@ var ErrNotSupported = errors.New("kernel observation is not supported")
 
 // Sizes of the ring buffer, in bytes.
 const (
-	DefaultRing = 8 << 20
+	DefaultRing = 4 << 20
 	MinRing     = 64 << 10
 	MaxRing     = 1 << 30
 )

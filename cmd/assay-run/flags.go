@@ -46,7 +46,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	boolFlag(fs, (*negated)(&s.Capture), "no-capture", "give the command assay-run's own standard streams and keep no copies")
 	fs.Var(&s.CaptureBytes, "capture-bytes", "keep at most `SIZE` of each stream")
 	fs.StringVar(&s.Kernel, "kernel", s.Kernel, "observe through eBPF: auto, require or off")
-	fs.Var(&s.KernelBuffer, "kernel-buffer", "kernel event buffer `SIZE`; raise it when events were dropped (default 8MiB)")
+	fs.Var(&s.KernelBuffer, "kernel-buffer", "kernel event buffer `SIZE`; raise it when events were dropped (default 4MiB)")
 	fs.DurationVar(&s.KeepObserver, "keep-observer", 0, "leave the observer that runs share in place for this `TIME` after the last run, so that the next starts faster")
 	fs.Var((*list)(&s.Require), "require", "end with 125 unless the evidence is `WHAT`: "+strings.Join(runner.Requirements, ", "))
 	fs.StringVar(&s.Contract, "contract", "", "evaluate the outcome contract in `FILE` after the command has ended")
