@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -75,6 +76,16 @@ func (s *Spec) limit(l *sandbox.Limits) error {
 		return fmt.Errorf("limits: a limit is negative")
 	}
 	return nil
+}
+
+// Sandbox is what the spec and a policy together say of the sandbox. It is for
+// those who contain without recording.
+func (s *Spec) Sandbox(file *policy.File) (sandbox.Settings, error) {
+	var errs []error
+	s.validateSandbox(func(err error, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err))
+	})
+	return s.sandboxSettings(file), errors.Join(errs...)
 }
 
 func (s *Spec) validateSandbox(add addError) {

@@ -10,6 +10,7 @@ import (
 // gatherer collects a summary event by event.
 type gatherer struct {
 	tree    *tree
+	rules   map[string]string // that denied, by what they denied
 	events  uint64
 	kinds   map[schema.KernelKind]uint64
 	classes [schema.NumClasses]uint64
@@ -151,6 +152,8 @@ func (g *gatherer) failure(e *schema.KernelEvent, n uint64) {
 	switch {
 	case e.Blocked(), e.Failed() && (result == "EACCES" || result == "EPERM"):
 		t = g.denied
+	case e.Class == schema.ClassRunner && !e.Failed(): // how it came to be contained
+		return
 	case e.Kind >= schema.KindSetID && e.Kind <= schema.KindCompatSyscall || e.Kind == schema.KindLeave:
 		t = g.privileged
 		if e.Call != "" {
@@ -164,6 +167,9 @@ func (g *gatherer) failure(e *schema.KernelEvent, n uint64) {
 	if f := t.at(e.Kind.String()+"\x00"+value+"\x00"+result, n); f != nil {
 		if f.Count == 0 {
 			f.Kind, f.Value, f.Result, f.By = e.Kind.String(), value, result, g.tree.exe(e)
+			if e.RuleID != 0 {
+				f.Rule = g.rules[e.Value]
+			}
 		}
 		f.Count += n
 	}

@@ -69,7 +69,11 @@ func fileRow(f File) []string {
 }
 
 func failureRow(f Failure) []string {
-	return []string{times(f.Count), clean(f.Kind), clean(f.Result), clean(f.Value), by(f.By)}
+	rule := ""
+	if f.Rule != "" {
+		rule = "rule " + clean(f.Rule)
+	}
+	return []string{times(f.Count), clean(f.Kind), clean(f.Result), clean(f.Value), by(f.By), rule}
 }
 
 func by(exe string) string {

@@ -113,7 +113,9 @@ type Failure struct {
 	Value  string `json:"value"`
 	Result string `json:"result"`
 	By     string `json:"by,omitempty"`
-	Count  uint64 `json:"count"`
+	// Rule is the policy's rule that denied it, where one did.
+	Rule  string `json:"rule,omitempty"`
+	Count uint64 `json:"count"`
 }
 
 // Source is the bundle that Summarize reads; *archive.Reader is one.
@@ -137,6 +139,9 @@ func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 		return nil, err
 	}
 	g := newGatherer(10 * limit)
+	if err := g.rulesOf(ctx, src); err != nil {
+		return nil, err
+	}
 	var e schema.KernelEvent
 	n := 0
 	for line, err := range src.Lines(ctx, schema.KernelPath) {

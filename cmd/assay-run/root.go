@@ -91,6 +91,7 @@ func (a *app) rootCommand() *cobra.Command {
 	for _, command := range packaging {
 		root.AddCommand(command(a))
 	}
+	root.AddCommand(append(a.containing(), a.policyCommand())...)
 	return root
 }
 
@@ -134,5 +135,6 @@ Since a command may use the same numbers, result.json tells them apart.`
 const examples = `  assay-run -- make test                     run it, leave assay-run-<run_id>.tar.gz
   assay-run -o run.tar.zst -- ./agent.sh     choose the bundle's name and codec
   assay-run --timeout 10m --memory 2G -- ./agent.sh
+  assay-run --mode workspace-write -- ./agent.sh   let it write here and in /tmp only
   assay-run verify run.tar.zst               check a bundle, offline
   assay-run inspect run.tar.zst              read it`

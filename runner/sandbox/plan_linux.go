@@ -3,7 +3,6 @@ package sandbox
 import (
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -133,21 +132,6 @@ func paths(list []Path) []string {
 	out := make([]string, 0, len(list))
 	for _, p := range list {
 		out = append(out, p.Path)
-	}
-	return out
-}
-
-// outermost are the paths that are not below another, sorted.
-func outermost(paths []string) []string {
-	slices.Sort(paths)
-	var out []string
-	for _, p := range slices.Compact(paths) {
-		if !slices.ContainsFunc(out, func(o string) bool { return Below(p, o) }) {
-			out = append(out, strings.TrimSuffix(p, "/"))
-		}
-		if p == "/" {
-			return []string{"/"}
-		}
 	}
 	return out
 }

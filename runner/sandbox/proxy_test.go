@@ -162,16 +162,27 @@ func TestTunnelsAreForTheHostThatWasAskedFor(t *testing.T) {
 			}
 		})
 	}
-	t.Run("plain HTTP in a tunnel", func(t *testing.T) {
-		conn := tunnel(t, "localhost:"+port)
-		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: evil.example.org\r\n\r\n")
-		if n, err := conn.Read(make([]byte, 1)); err == nil {
-			t.Errorf("%d bytes came back", n)
-		}
-		if d := c.last(); d.Allowed || d.Rule != RuleServerName {
-			t.Errorf("decided %+v", d)
-		}
-	})
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello "+r.Host) }))
+	defer web.Close()
+	_, webPort, _ := net.SplitHostPort(web.Listener.Addr().String())
+	h := newProxied(t, NetProfile{AllowedDomains: []string{"localhost:" + webPort}}, map[string]string{"localhost": "127.0.0.1"})
+	c = h
+	for host, want := range map[string]string{"localhost:" + webPort: "200", "evil.example.org": "403", "127.0.0.1:" + webPort: "403"} {
+		t.Run("plain HTTP in a tunnel for "+host, func(t *testing.T) {
+			conn := tunnel(t, "localhost:"+webPort)
+			for range 2 { // the second request on a connection is judged as well
+				fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host)
+				buf := make([]byte, 2048)
+				n, err := conn.Read(buf)
+				if err != nil || !strings.Contains(string(buf[:n]), " "+want+" ") {
+					t.Fatalf("%q %v, want %s", buf[:n], err, want)
+				}
+			}
+			if d := h.last(); d.Allowed != (want == "200") {
+				t.Errorf("decided %+v", d)
+			}
+		})
+	}
 }
 
 func TestDomains(t *testing.T) {

@@ -40,6 +40,9 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
+	if !filepath.IsAbs(c.Dir) {
+		return nil, fmt.Errorf("working directory %q: the path is not absolute", c.Dir)
+	}
 	p := &Profile{
 		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, env: s.Env, open: s.unrestricted,
 		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{}, Absent: []Path{},
@@ -67,7 +70,10 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 		}
 	}
 	for _, dir := range c.Evidence {
-		real, err := filepath.EvalSymlinks(dir)
+		real, err := filepath.Abs(dir)
+		if err == nil {
+			real, err = filepath.EvalSymlinks(real)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("evidence directory: %w", err)
 		}
@@ -221,4 +227,19 @@ func absolute(path string, c Context) (string, error) {
 		return filepath.Clean(path), nil
 	}
 	return filepath.Join(c.Dir, path), nil
+}
+
+// outermost are the paths that are not below another, sorted.
+func outermost(paths []string) []string {
+	slices.Sort(paths)
+	var out []string
+	for _, p := range slices.Compact(paths) {
+		if !slices.ContainsFunc(out, func(o string) bool { return Below(p, o) }) {
+			out = append(out, strings.TrimSuffix(p, "/"))
+		}
+		if p == "/" {
+			return []string{"/"}
+		}
+	}
+	return out
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 )
 
 // connect opens a tunnel. What comes through it first must be for the host that
@@ -37,11 +38,15 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, por
 	}
 	in := bufio.NewReaderSize(io.MultiReader(io.LimitReader(buffered.Reader, int64(buffered.Reader.Buffered())), conn), 16<<10)
 	done := make(chan struct{})
+	var elsewhere atomic.Bool // the tunnel ended in the proxy itself
 	go func() {
 		defer close(done)
-		if _, err := io.Copy(conn, server); err == nil {
+		_, err := io.Copy(conn, server)
+		switch {
+		case elsewhere.Load():
+		case err == nil:
 			_ = closeWrite(conn)
-		} else {
+		default:
 			conn.Close()
 		}
 	}()
@@ -52,6 +57,13 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, por
 		return
 	}
 	name, said, err := p.greeting(in, first[0], port)
+	if errors.Is(err, errHTTP) {
+		elsewhere.Store(true)
+		server.Close()
+		<-done
+		p.plain(&peeked{conn, in}, host, port, rule)
+		return
+	}
 	if err != nil || name != "" && !sameHost(name, host) || name == "" && first[0] == tlsHandshake && !isAddress(host) {
 		p.decided(Decision{false, host, port, RuleServerName})
 		server.Close()
@@ -74,13 +86,13 @@ const tlsHandshake = 0x16 // ContentType handshake of RFC 8446, section 5.1
 
 var (
 	errNotTLS = errors.New("this is not TLS")
-	errHTTP   = errors.New("plain HTTP does not go through CONNECT")
+	errHTTP   = errors.New("this is plain HTTP")
 	errSeen   = errors.New("seen")
 )
 
 // greeting reads the first message and returns the server name in it, and what
-// it read. On the port of HTTPS it must be TLS. Plain HTTP is refused, for its
-// every request could name another host.
+// it read. On the port of HTTPS it must be TLS. The error for plain HTTP is
+// errHTTP: its every request could name another host.
 func (p *Proxy) greeting(in *bufio.Reader, first byte, port int) (name string, said []byte, err error) {
 	if first != tlsHandshake {
 		if port == 443 {

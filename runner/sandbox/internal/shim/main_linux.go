@@ -72,6 +72,7 @@ type shim struct {
 	order   []string
 	ops     []string
 	stopped string // the layer that ended it all
+	ruleset int    // Landlock's; 0 for none
 }
 
 // errStop ends the shim because a layer that is needed failed.
@@ -172,7 +173,7 @@ func (s *shim) failed(err error) int {
 
 // build is all layers, in the one order in which each can still do its part.
 func (s *shim) build() error {
-	for _, step := range []func() error{s.process, s.mounts, s.network, s.privileges, s.landlock, s.filter} {
+	for _, step := range []func() error{s.process, s.mounts, s.network, s.rules, s.privileges, s.restrict, s.filter} {
 		if err := step(); err != nil {
 			return err
 		}

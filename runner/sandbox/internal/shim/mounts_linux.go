@@ -30,6 +30,9 @@ func (s *shim) mounts() error {
 	if m == nil {
 		return nil
 	}
+	if err := s.do(Files, "look at the paths", m.absolute); err != nil {
+		return err
+	}
 	var kept map[string]int // descriptors of detached mounts, by path
 	for _, step := range []func() error{
 		func() error {
@@ -46,6 +49,20 @@ func (s *shim) mounts() error {
 	} {
 		if err := step(); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// absolute refuses paths that would be taken from wherever we happen to be.
+func (m *Mounts) absolute() error {
+	lists := [][]string{m.Writable, m.Pinned, m.ReadOnly, m.Hidden, m.Sockets, m.Private, m.Temporary}
+	for _, shown := range m.Shown {
+		lists = append(lists, []string{shown.Path})
+	}
+	for _, path := range slices.Concat(lists...) {
+		if !filepath.IsAbs(path) {
+			return &os.PathError{Op: "mount", Path: path, Err: unix.EINVAL}
 		}
 	}
 	return nil

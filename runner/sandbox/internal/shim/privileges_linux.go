@@ -143,14 +143,19 @@ func Restrict(r *Ruleset) error {
 		return fmt.Errorf("prctl PR_SET_NO_NEW_PRIVS: %w", err)
 	}
 	s := &shim{plan: Plan{Landlock: r}}
-	if err := s.landlock(); err != nil {
+	err := s.rules()
+	if err == nil {
+		err = s.restrict()
+	}
+	if err != nil {
 		return errors.New(s.reports[Landlock].Reason)
 	}
 	return nil
 }
 
-// landlock restricts this thread, and so what it starts.
-func (s *shim) landlock() error {
+// rules makes the Landlock ruleset, of paths that the command's user may be
+// unable to open.
+func (s *shim) rules() error {
 	r := s.plan.Landlock
 	if r == nil {
 		return nil
@@ -168,7 +173,7 @@ func (s *shim) landlock() error {
 	if err != nil || ruleset < 0 {
 		return err
 	}
-	defer unix.Close(ruleset)
+	s.ruleset = ruleset // closed on exec
 	add := func(kind int, rule unsafe.Pointer) error {
 		if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), uintptr(kind), uintptr(rule), 0, 0, 0); errno != 0 {
 			return errno
@@ -191,11 +196,17 @@ func (s *shim) landlock() error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
+	return err
+}
+
+// restrict puts this thread, and so what it starts, under the ruleset.
+func (s *shim) restrict() error {
+	if s.ruleset == 0 {
+		return nil
 	}
 	return s.do(Landlock, "landlock_restrict_self", func() error {
-		if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0); errno != 0 {
+		defer unix.Close(s.ruleset)
+		if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(s.ruleset), 0, 0); errno != 0 {
 			return errno
 		}
 		return nil

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/runner/sandbox"
+)
+
+// landrunCommand takes the place of the program landrun: the same flags,
+// defaults and exit codes.
+func (a *app) landrunCommand() *cobra.Command {
+	l := &sandbox.Landrun{}
+	var env, unixSockets []string
+	var addExec, ldd bool
+	var level string
+	cmd := &cobra.Command{
+		Use:   "landrun [flags] [--] CMD [ARG...]",
+		Short: "Run a command under Landlock, with landrun's flags",
+		Long: `landrun restricts a command by Landlock alone, with the flags, defaults and exit
+codes of the program landrun: what no flag allows is denied, the environment is
+empty but for --env, and a failure of its own exits 1. It becomes the command.
+"alias landrun='assay-run landrun'" is all that a script needs.
+
+The sandbox command contains more, and needs no list of what a program reads.`,
+		Example: "  assay-run landrun --rox /usr --ro /etc --rw . --connect-tcp 443 --env PATH -- curl https://example.org",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := a.landrun(l, args, env, unixSockets, addExec, ldd, level); err != nil {
+				return exitError{1, err}
+			}
+			return nil
+		},
+		DisableFlagsInUseLine: true,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.SetInterspersed(false)
+	fs.StringSliceVar(&l.RO, "ro", nil, "allow reading below `PATH`")
+	fs.StringSliceVar(&l.ROX, "rox", nil, "allow reading and executing below `PATH`")
+	fs.StringSliceVar(&l.RW, "rw", nil, "allow reading and writing below `PATH`")
+	fs.StringSliceVar(&l.RWX, "rwx", nil, "allow reading, writing and executing below `PATH`")
+	fs.IntSliceVar(&l.BindTCP, "bind-tcp", nil, "allow binding TCP sockets to `PORT`")
+	fs.IntSliceVar(&l.ConnectTCP, "connect-tcp", nil, "allow TCP connections to `PORT`")
+	fs.StringSliceVar(&unixSockets, "unix", nil, "allow reaching the unix socket at `PATH`: reading and writing it")
+	fs.StringArrayVar(&env, "env", nil, "pass a variable on (`KEY`), or set it (KEY=VALUE)")
+	fs.BoolVar(&addExec, "add-exec", false, "allow executing the command itself")
+	fs.BoolVar(&ldd, "ldd", false, "allow the libraries that the command loads")
+	fs.BoolVar(&l.UnrestrictedFilesystem, "unrestricted-filesystem", false, "do not restrict files")
+	fs.BoolVar(&l.UnrestrictedNetwork, "unrestricted-network", false, "do not restrict TCP ports")
+	fs.BoolVar(&l.UnrestrictedScoped, "unrestricted-scoped", false, "do not restrict signals and abstract sockets")
+	fs.BoolVar(&l.IgnoreMissing, "ignore-missing", false, "pass over paths that do not exist")
+	fs.BoolVar(&l.BestEffort, "best-effort", false, "restrict what this kernel's Landlock can, and run in any case")
+	fs.StringVar(&level, "log-level", os.Getenv("LANDRUN_LOG_LEVEL"), "error, info or debug (default error)")
+	return cmd
+}
+
+func (a *app) landrun(l *sandbox.Landrun, args, env, sockets []string, addExec, ldd bool, level string) error {
+	if !slices.Contains([]string{"", "error", "info", "debug"}, level) {
+		return fmt.Errorf("--log-level %q: allowed are error, info, debug", level)
+	}
+	if len(args) == 0 {
+		return fmt.Errorf("no command given")
+	}
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		return err
+	}
+	l.RW = append(l.RW, sockets...)
+	if addExec {
+		l.ROX = append(l.ROX, path)
+	}
+	if ldd {
+		l.ROX = append(l.ROX, sandbox.Libraries(path)...)
+	}
+	var passed []string
+	for _, e := range env {
+		if strings.Contains(e, "=") {
+			passed = append(passed, e)
+		} else if v, ok := os.LookupEnv(e); ok {
+			passed = append(passed, e+"="+v)
+		}
+	}
+	if level == "info" || level == "debug" {
+		a.say.info("landrun: ro %q, rox %q, rw %q, rwx %q, bind %d, connect %d", l.RO, l.ROX, l.RW, l.RWX, l.BindTCP, l.ConnectTCP)
+	}
+	return l.Exec(path, args, passed)
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/schema"
+)
+
+func (a *app) policyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Explain a policy, print a profile, learn the smallest policy of a run",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.policyCheck(), a.policyShow(), a.policyLearn())
+	return cmd
+}
+
+func (a *app) policyCheck() *cobra.Command {
+	var asJSON bool
+	var profiles []string
+	cmd := &cobra.Command{
+		Use:   "check [flags] FILE",
+		Short: "Say what a policy, or srt settings, mean in this directory",
+		Long: `check reads a policy as a run would, and says what it means in the current
+directory and for you. Exit status 125 when the file cannot be used, with the
+line at fault.`,
+		Example: "  assay-run policy check policy.yaml\n  assay-run policy check --json ~/.srt-settings.json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			file, err := a.loadPolicy(args[0])
+			if err != nil {
+				return err
+			}
+			spec := runner.New()
+			spec.Profiles = profiles
+			settings, err := spec.Sandbox(file)
+			if err != nil {
+				return err
+			}
+			dir, err := os.Getwd()
+			if err != nil {
+				return err
+			}
+			home, _ := os.UserHomeDir()
+			at, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			p, err := settings.Resolve(sandbox.Context{Dir: dir, Home: home, Env: os.Environ(), Protect: []string{at}})
+			if err != nil {
+				return fmt.Errorf("policy %s: %w", args[0], err)
+			}
+			if asJSON {
+				return a.printDocument(p)
+			}
+			_, err = fmt.Fprint(a.stdout, p.Explain())
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the effective form as JSON")
+	cmd.Flags().StringArrayVar(&profiles, "profile", nil, "with the profile `NAME` underneath")
+	return cmd
+}
+
+func (a *app) policyShow() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show PROFILE",
+		Short: "Print a built-in profile: " + strings.Join(sandbox.Builtins(), ", "),
+		Args:  cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			p, err := sandbox.Builtin(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(a.stdout, p.Text)
+			return err
+		},
+	}
+}
+
+func (a *app) policyLearn() *cobra.Command {
+	return &cobra.Command{
+		Use:   "learn BUNDLE",
+		Short: "Print the smallest policy under which a run would have passed",
+		Long: `learn reads what a run wrote, connected to and was denied, and prints the
+smallest policy in mode workspace-write under which nothing of that is denied.
+What it could not see it cannot learn: it needs the kernel layer. Read the policy
+before you use it: what a run did is not what it should have done.`,
+		Example: "  assay-run -o run.tar.gz -- ./agent.sh\n  assay-run policy learn run.tar.gz > policy.yaml",
+		Args:    oneBundle,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			bundle, err := archive.Open(args[0])
+			if err != nil {
+				return exitError{exitStatus[archive.Unreadable], err}
+			}
+			docs, err := bundle.Documents(cmd.Context(), schema.SurfacePath)
+			if err != nil {
+				return withHint(err, "run assay-run verify %s", args[0])
+			}
+			if docs.Health.KernelLayer == schema.Absent {
+				return withHint(fmt.Errorf("%s has no kernel layer to learn from", args[0]), "record the run where assay-run doctor finds an observer")
+			}
+			l := sandbox.NewLearner(docs.Run.Workdir)
+			for line, err := range bundle.Lines(cmd.Context(), schema.KernelPath) {
+				if err == nil {
+					err = l.Kernel(line)
+				}
+				if err != nil {
+					return withHint(err, "run assay-run verify %s", args[0])
+				}
+			}
+			for line, err := range bundle.Lines(cmd.Context(), schema.PolicyPath) {
+				if err == nil {
+					err = l.Policy(line)
+				}
+				if err != nil {
+					return withHint(err, "run assay-run verify %s", args[0])
+				}
+			}
+			_, err = fmt.Fprint(a.stdout, l.Text())
+			return err
+		},
+	}
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/sandbox"
+	_ "github.com/assay-run/assay-run/runner/sandbox/reexec"
+)
+
+// containing are the commands that contain without recording.
+func (a *app) containing() []*cobra.Command {
+	return []*cobra.Command{a.sandboxCommand(), a.landrunCommand()}
+}
+
+// sandboxFlags choose a sandbox without a run.
+type sandboxFlags struct {
+	mode, policy, user, workdir string
+	profiles                    []string
+	verbose                     bool
+}
+
+func (a *app) sandboxCommand() *cobra.Command {
+	f := &sandboxFlags{}
+	cmd := &cobra.Command{
+		Use:   "sandbox [flags] -- CMD [ARG...]",
+		Short: "Contain a command without recording it",
+		Long: `sandbox runs a command in the sandbox that a run with the same flags would have,
+and records nothing: no cgroup, no bundle. What the command leaves behind ends
+with it. Limits and the gateway's rules of a policy are a run's alone.
+
+Exit codes: the command's own, 128+n when signal n ended it, 125 when a layer
+that the policy needs cannot be had, 126 and 127 when the command cannot be run.`,
+		Example: `  assay-run sandbox -- make test                  write here and in /tmp only, no network
+  assay-run sandbox --mode read-only -- ./audit.sh
+  assay-run sandbox --policy settings.json -- claude   settings of srt work as they are`,
+		Args: commandAfterDash,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return withHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run sandbox -- make test")
+			}
+			return a.sandbox(f, args)
+		},
+		DisableFlagsInUseLine: true,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.mode, "mode", "", "what the command may touch: read-only or workspace-write (default what the policy says, else workspace-write)")
+	fs.StringVar(&f.policy, "policy", "", "what the command may touch, by the policy or the srt settings in `FILE`")
+	fs.StringArrayVar(&f.profiles, "profile", nil, "allow what `NAME` needs: "+strings.Join(sandbox.Builtins(), ", "))
+	fs.StringVar(&f.user, "user", "", "run the command as `USER` (a name, a uid or uid:gid); needs root")
+	fs.StringVar(&f.workdir, "workdir", "", "start the command in `DIR`")
+	fs.BoolVarP(&f.verbose, "verbose", "v", false, "say how each layer went")
+	return cmd
+}
+
+// profile is what the flags mean here, for a command with env.
+func (a *app) sandboxProfile(f *sandboxFlags, env []string) (*sandbox.Profile, error) {
+	file, err := a.loadPolicy(f.policy)
+	if err != nil {
+		return nil, withHint(fmt.Errorf("nothing was run: %w", err), "fix the file, or omit --policy")
+	}
+	spec := runner.New()
+	spec.Mode, spec.Profiles, spec.User = f.mode, f.profiles, f.user
+	settings, err := spec.Sandbox(file)
+	if err != nil {
+		return nil, withHint(err, "see assay-run sandbox --help")
+	}
+	if settings.Mode == "" {
+		settings.Mode = sandbox.WorkspaceWrite
+	}
+	dir, err := filepath.Abs(f.workdir)
+	if err != nil {
+		return nil, nowhere(err)
+	}
+	home, _ := os.UserHomeDir()
+	c := sandbox.Context{Dir: dir, Home: home, Env: env}
+	if f.policy != "" {
+		if at, err := filepath.Abs(f.policy); err == nil {
+			c.Protect = append(c.Protect, at)
+		}
+	}
+	p, err := settings.Resolve(c)
+	if err != nil {
+		return nil, withHint(fmt.Errorf("nothing was run: %w", err), "correct the policy; assay-run policy check explains it")
+	}
+	return p, nil
+}
+
+func (a *app) sandbox(f *sandboxFlags, args []string) error {
+	env := os.Environ()
+	p, err := a.sandboxProfile(f, env)
+	if err != nil {
+		return err
+	}
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		return cannotRun(args[0], err)
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return nowhere(err)
+	}
+	signals := catchSignals()
+	signals.wait()
+	cmd := &exec.Cmd{Path: path, Args: args, Env: env, Dir: p.Dir, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
+	st, layers, err := sandbox.Run(p, cmd, signals.C, sandbox.Options{})
+	for _, l := range layers {
+		switch {
+		case l.State != sandbox.Enforced && err == nil:
+			a.say.warning("the layer %s is %s: %s", l.Layer, l.State, l.Reason)
+		case f.verbose:
+			a.say.info("%s: %s %s", l.Layer, l.State, l.Reason)
+		}
+	}
+	var missing *sandbox.LayerError
+	switch {
+	case errors.As(err, &missing):
+		return exitError{runner.ExitRunner, withHint(fmt.Errorf("nothing was run: %w", err), "%s", missing.Remedy)}
+	case err != nil:
+		return cannotRun(args[0], err)
+	case st.Signaled():
+		return exitError{code: 128 + int(st.Signal())}
+	case st.ExitStatus() != 0:
+		return exitError{code: st.ExitStatus()}
+	}
+	return nil
+}
+
+// cannotRun sorts an error of a command that could not be executed.
+func cannotRun(name string, err error) error {
+	code := runner.ExitRunner
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		code = runner.ExitNotFound
+	case errors.Is(err, fs.ErrPermission):
+		code = runner.ExitNotExecutable
+	}
+	return exitError{code, fmt.Errorf("start %q: %w", name, err)}
+}

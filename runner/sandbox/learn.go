@@ -1,0 +1,161 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Learner finds the smallest policy under which a run would have passed, from
+// the lines of its kernel and policy layers.
+type Learner struct {
+	dir     string
+	write   map[string]bool // trees and files
+	read    map[string]bool // that were denied
+	domains map[string]bool
+	direct  map[string]bool // endpoints that were reached without the proxy
+	cannot  map[string]bool // what no policy allows
+	event   schema.KernelEvent
+}
+
+// NewLearner starts for a run in dir, an absolute path.
+func NewLearner(dir string) *Learner {
+	l := &Learner{dir: dir}
+	for _, m := range []*map[string]bool{&l.write, &l.read, &l.domains, &l.direct, &l.cannot} {
+		*m = map[string]bool{}
+	}
+	return l
+}
+
+// Kernel takes a line of the kernel layer. What a call did and what it was
+// denied count the same; what failed otherwise does not.
+func (l *Learner) Kernel(line []byte) error {
+	e := &l.event
+	if err := schema.DecodeKernelEvent(line, e); err != nil {
+		return err
+	}
+	if e.Class == schema.ClassRunner || e.Failed() || e.Blocked() {
+		return nil // denials come from the policy layer, with their operation
+	}
+	for name, access := range e.Touches() {
+		switch {
+		case access&(schema.AccessCreate|schema.AccessRemove) != 0:
+			l.writes(path.Dir(name)) // a name is made and removed in its directory
+		case access&schema.AccessModify != 0:
+			l.writes(name)
+		case access&schema.AccessConnect != 0:
+			l.connects(name, e.Names)
+		}
+	}
+	return nil
+}
+
+// Policy takes a line of the policy layer.
+func (l *Learner) Policy(line []byte) error {
+	var e schema.PolicyEvent
+	if err := json.Unmarshal(line, &e); err != nil {
+		return fmt.Errorf("policy layer: %w", err)
+	}
+	if e.Source != "sandbox" {
+		return nil
+	}
+	switch {
+	case e.Rule == "evidence":
+		l.cannot[e.Operation+" "+e.Target+" (the run's evidence)"] = true
+	case e.SourceEventType == "proxy_decision" && e.Rule == RuleServerName:
+		l.cannot["connect "+e.Target+" under another server's name"] = true
+	case e.SourceEventType == "proxy_decision":
+		l.domains[e.Target] = true
+	case e.Decision != "deny":
+	case e.Operation == OpWrite && e.Rule == RuleMode:
+		l.writes(path.Dir(e.Target)) // whether it existed is not known
+	case e.Operation == OpWrite:
+		l.writes(e.Target)
+	case e.Operation == OpRead || e.Operation == OpExec:
+		l.read[e.Target] = true
+	case e.Operation == OpConnect:
+		l.connects(e.Target, nil)
+	}
+	return nil
+}
+
+func (l *Learner) writes(name string) {
+	if !path.IsAbs(name) {
+		return
+	}
+	for _, free := range []string{l.dir, "/tmp", "/dev", "/proc"} {
+		if Below(name, free) {
+			return
+		}
+	}
+	l.write[name] = true
+}
+
+func (l *Learner) connects(endpoint string, names []string) {
+	at, err := netip.ParseAddrPort(endpoint)
+	if err != nil || at.Addr().Unmap().IsLoopback() || at.Addr().IsUnspecified() || at.Port() == 53 || at.Port() == 0 {
+		return // a unix socket, the run's own loopback, or DNS, which the proxy does
+	}
+	if len(names) == 0 {
+		l.direct[endpoint] = true
+		return
+	}
+	for _, n := range names {
+		l.domains[net.JoinHostPort(n, strconv.Itoa(int(at.Port())))] = true
+	}
+}
+
+// Text is the policy as a file.
+func (l *Learner) Text() string {
+	var b strings.Builder
+	b.WriteString("version: 1\nmode: workspace-write\n")
+	section := func(name string, lists ...[]string) {
+		wrote := false
+		for i := 0; i < len(lists); i += 2 {
+			if items := lists[i+1]; len(items) > 0 {
+				if !wrote {
+					fmt.Fprintf(&b, "%s:\n", name)
+					wrote = true
+				}
+				fmt.Fprintf(&b, "  %s:\n", lists[i][0])
+				for _, item := range items {
+					fmt.Fprintf(&b, "  - %s\n", strconv.QuoteToASCII(item))
+				}
+			}
+		}
+	}
+	section("filesystem", []string{"allowWrite"}, outermost(keys(l.write)), []string{"allowRead"}, outermost(keys(l.read)))
+	var domains []string
+	for _, d := range append(keys(l.domains), keys(l.direct)...) {
+		if _, err := ParseDomain(d, false); err == nil {
+			domains = append(domains, d)
+		} else {
+			l.cannot["connect "+d] = true
+		}
+	}
+	slices.Sort(domains)
+	section("network", []string{"allowedDomains"}, slices.Compact(domains))
+	if len(l.direct) > 0 {
+		b.WriteString("# Addresses above were reached without a name. Inside they are reached through\n# the proxy alone: by programs that honour HTTP_PROXY.\n")
+	}
+	for _, c := range keys(l.cannot) {
+		fmt.Fprintf(&b, "# no policy allows: %s\n", strconv.QuoteToASCII(c))
+	}
+	return b.String()
+}
+
+func keys(m map[string]bool) []string {
+	list := make([]string, 0, len(m))
+	for k := range m {
+		list = append(list, k)
+	}
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,41 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+)
+
+// Probe builds every layer in a process that starts nothing, and tells how each
+// went here. It leaves nothing behind.
+func Probe() ([]Layer, error) {
+	settings := Settings{Mode: WorkspaceWrite, OnUnavailable: Degrade}
+	p, err := settings.Resolve(Context{Dir: "/tmp", Env: os.Environ()})
+	if err != nil {
+		return nil, err
+	}
+	s, err := New(p, Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	s.probe = true
+	cmd, err := s.Start(&exec.Cmd{Path: "/proc/self/exe", Dir: "/"}, (*exec.Cmd).Start, false)
+	if cmd != nil {
+		_ = cmd.Wait()
+	}
+	if layers := s.Layers(); len(layers) > 0 {
+		return layers, nil
+	}
+	return nil, err
+}
+
+// Detail says which version of a layer there is, where that matters.
+func Detail(l Layer) string {
+	if l.Layer == LayerLandlock {
+		if abi, err := LandlockABI(); err == nil {
+			return fmt.Sprintf("ABI %d", abi)
+		}
+	}
+	return ""
+}
