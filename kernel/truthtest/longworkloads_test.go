@@ -29,7 +29,7 @@ cc -O2 -o a a.c; g++ -O1 -o b b.cc; ./a > out; ./b; cc -O1 -flto -o l a.c`,
 	{
 		name: "go build", long: true, programs: []string{"go"},
 		script: `set -e; export PATH=$HOSTPATH GOCACHE=$PWD/cache GOPATH=$PWD/path GOFLAGS=-mod=mod GOTOOLCHAIN=local GOTELEMETRY=off
-printf 'module x\ngo 1.21\n' > go.mod; printf 'package main\nfunc main() { println(1) }\n' > main.go; go build -p 1 -o x . && ./x 2>/dev/null`,
+mkdir m; cd m; printf 'module x\ngo 1.21\n' > go.mod; printf 'package main\nfunc main() { println(1) }\n' > main.go; go build -p 1 -o x . && ./x 2>/dev/null`,
 	},
 	{
 		name: "cargo", long: true, programs: []string{"cargo"},
