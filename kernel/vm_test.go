@@ -37,7 +37,7 @@ func TestOtherKernels(t *testing.T) {
 export KERNEL_TEST_INNER=1
 mount -t cgroup2 none /sys/fs/cgroup || exit 1
 cd /tmp && exec /suite -test.short -test.v -test.skip "` + c.skip + `"
-`}, c.series, 150*time.Second, 15)
+`}, c.series, 300*time.Second, 15)
 		})
 	}
 }
