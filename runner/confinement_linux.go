@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/contract"
@@ -245,7 +246,29 @@ func (c *confinement) explain() {
 	}
 }
 
+// resistance is how far the command was kept from the recorder, by what was really
+// in force: without a sandbox it was the user whose files the evidence is.
+func (c *confinement) resistance() string {
+	enforced := func(names ...string) bool {
+		for _, name := range names {
+			if !slices.ContainsFunc(c.layers, func(l sandbox.Layer) bool { return l.Layer == name && l.State == sandbox.Enforced }) {
+				return false
+			}
+		}
+		return true
+	}
+	switch {
+	case c.profile == nil:
+	case c.profile.Mode != sandbox.Observe && enforced(sandbox.LayerNamespaces, sandbox.LayerFiles, sandbox.LayerPrivileges):
+		return schema.ResistsSandbox
+	case c.profile.User != nil && int(c.profile.User.UID) != os.Getuid() && enforced(sandbox.LayerPrivileges):
+		return schema.ResistsUser
+	}
+	return schema.ResistsNone
+}
+
 func (c *confinement) health(h *schema.ObservationHealth) {
+	h.TamperResistance = c.resistance()
 	h.Reasons = append(h.Reasons, c.reasons...)
 	h.Reasons = append(h.Reasons, c.denials.reasons(c.observed())...)
 }

@@ -186,5 +186,11 @@ func (c *containment) tell(res *schema.Result) {
 }
 
 func (c *containment) health(h *schema.ObservationHealth) {
+	if c.Session != nil {
+		h.Containment = schema.ByCgroup
+		if c.host.Mode() == cgroup.None {
+			h.Containment = schema.ByDescent
+		}
+	}
 	h.Reasons = append(h.Reasons, c.reasons...)
 }

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,8 +12,14 @@ import (
 // RequireComplete asks for a complete kernel layer, at the end of the run too.
 const RequireComplete = "complete"
 
+// RequireUser and RequireSandbox ask for at least that tamper_resistance.
+const (
+	RequireUser    = "tamper_resistance=" + schema.ResistsUser
+	RequireSandbox = "tamper_resistance=" + schema.ResistsSandbox
+)
+
 // Requirements lists what a Spec may require of the evidence.
-var Requirements = []string{RequireComplete}
+var Requirements = []string{RequireComplete, RequireUser, RequireSandbox}
 
 func (s *Spec) validateRequire(add addError) {
 	for _, r := range s.Require {
@@ -29,6 +36,14 @@ func (s *Spec) observes() bool {
 
 // unmet is why the evidence is not what the run required, nil when it is.
 func unmet(require []string, kernel string, h *schema.ObservationHealth) *schema.ResultError {
+	for _, want := range []string{RequireSandbox, RequireUser} {
+		if slices.Contains(require, want) && h.TamperResistance != schema.ResistsSandbox && "tamper_resistance="+h.TamperResistance != want {
+			return &schema.ResultError{
+				Code: "evidence_reachable", Hint: "run with --mode workspace-write or read-only, or, as root, with --user",
+				Message: fmt.Sprintf("the command could reach the recorder: tamper_resistance is %s, and --require asks for %s", cmp.Or(h.TamperResistance, schema.ResistsNone), want),
+			}
+		}
+	}
 	asked := ""
 	switch {
 	case slices.Contains(require, RequireComplete):

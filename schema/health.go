@@ -55,10 +55,27 @@ type ObservationHealth struct {
 	// LeftOut counts the kernel events that the capability surface leaves out,
 	// by class.
 	LeftOut map[string]uint64 `json:"left_out,omitempty"`
+	// Containment is what kept the command's processes together: cgroup or
+	// descent. TamperResistance is none (the command could reach the recorder's
+	// memory or files), user (it was another user, without capabilities over it) or
+	// sandbox (it could not name it). Both are absent in older bundles and in
+	// those of runs that were interrupted.
+	Containment      string `json:"containment,omitempty"`
+	TamperResistance string `json:"tamper_resistance,omitempty"`
 	// Redaction says what was taken out of the members before they were
 	// written; absent in bundles of recorders that did not redact.
 	Redaction *Redaction `json:"redaction,omitempty"`
 }
+
+// The words of Containment and, in rising order, of TamperResistance.
+const (
+	ByCgroup  = "cgroup"
+	ByDescent = "descent"
+
+	ResistsNone    = "none"
+	ResistsUser    = "user"
+	ResistsSandbox = "sandbox"
+)
 
 // SetKernelLayer sets KernelLayer, and KernelState, which follows from it.
 func (h *ObservationHealth) SetKernelLayer(layer string) {

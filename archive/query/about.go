@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -18,6 +19,7 @@ func (s *Summary) about(docs *archive.Documents) {
 	s.Usage, s.Stdio, s.LimitsHit, s.Leftovers, s.Contract = res.Usage, res.Stdio, res.LimitsHit, res.Leftovers, res.Contract
 	s.KernelLayer, s.PolicyLayer, s.SDKLayer = h.KernelLayer, h.PolicyLayer, h.SDKLayer
 	s.KernelState = schema.KernelState(h.KernelLayer)
+	s.Containment, s.Resistance = h.Containment, h.TamperResistance
 	s.Correlation, s.Layers, s.RingbufDrops = h.CgroupCorrelation, h.Layers, h.RingbufDrops
 	s.Network, s.EndpointScope, s.Reasons = h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope, h.Reasons
 }
@@ -63,6 +65,9 @@ func (s *Summary) writeAbout(w io.Writer) {
 	row("policy", "%s", s.layer(s.PolicyLayer, "policy"))
 	row("sdk", "%s", s.layer(s.SDKLayer, "sdk"))
 	row("cgroup", "%s", clean(s.Correlation))
+	if s.Resistance != "" {
+		row("tamper", "resistance %s; processes held together by %s", clean(s.Resistance), clean(cmp.Or(s.Containment, "nothing")))
+	}
 	for _, r := range s.Reasons {
 		row("", "%s: %s", clean(r.Code), clean(r.Message))
 	}

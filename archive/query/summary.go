@@ -40,6 +40,8 @@ type Summary struct {
 	Network       string                        `json:"network_protocol_coverage"`
 	EndpointScope string                        `json:"network_endpoint_claim_scope"`
 	Reasons       []schema.Reason               `json:"reasons"`
+	Containment   string                        `json:"containment,omitempty"`
+	Resistance    string                        `json:"tamper_resistance,omitempty"`
 
 	// Events is how often anything was observed, ByKind and ByClass how often
 	// of each sort: repeats that were coalesced into one line included.
