@@ -127,7 +127,8 @@ func calls(args []string) {
 			var out [][]byte
 			for sent, got := 0, 0; got < n; {
 				for ; sent < n && sent-got < window; sent++ {
-					out = append(out, []byte(proposal))
+					// An id in flight is not used again.
+					out = append(out, bytes.Replace([]byte(proposal), []byte(`"id":7`), fmt.Appendf(nil, `"id":%d`, 1000+sent%window), 1))
 				}
 				if len(out) > 0 {
 					w.send(out...)

@@ -25,6 +25,7 @@ type serveFlags struct {
 	policy string
 	audit  []string
 	noAuth bool
+	tokens string
 	grace  time.Duration
 	turns  runner.Turns
 	faults faults
@@ -42,7 +43,12 @@ completes it; a run whose client vanished is sealed as incomplete.
 
 It prints the addresses it listens on, one a line. A WebSocket asks for the
 bearer token in ASSAY_RUN_TOKEN; when that is not set, serve makes one up and
-prints it as a last line. A unix socket is for its owner alone.
+prints it as a last line. A unix socket is for its owner alone. With --token-file,
+whose lines are an agent's id and its token, each WebSocket client may start, read
+and change the runs of its own agent alone.
+
+A call belongs to an open run or is not made. Rate limits hold for an agent and a
+tool across all of its runs and connections.
 
 SIGINT or SIGTERM ends it: what is open is sealed as incomplete. Runs that a
 killed serve left in DIR are sealed when the next one starts.`,
@@ -59,6 +65,7 @@ killed serve left in DIR are sealed when the next one starts.`,
 	fs.StringArrayVar(&f.listen, "listen", nil, "`ADDRESS` to listen on, unix:PATH or ws:HOST:PORT (default ws:127.0.0.1:0); may be repeated")
 	fs.StringVar(&f.policy, "policy", "", "policy `FILE` in YAML or JSON, read once")
 	fs.BoolVar(&f.noAuth, "no-auth", false, "require no token; only on a loopback address")
+	fs.StringVar(&f.tokens, "token-file", "", "let in the agents of `FILE`, each with a token of its own")
 	auditFlag(fs, &f.audit)
 	fs.DurationVar(&f.grace, "grace", 30*time.Second, "how long a run waits for a client that vanished")
 	turnFlags(fs, &f.turns)
@@ -116,7 +123,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 		}
 		fmt.Fprintln(a.stdout, told)
 	}
-	if !f.noAuth && os.Getenv(gateway.EnvToken) == "" {
+	if cfg.Token != "" && os.Getenv(gateway.EnvToken) == "" {
 		fmt.Fprintf(a.stdout, "%s=%s\n", gateway.EnvToken, cfg.Token)
 	}
 	for s := range signals.C {
@@ -134,12 +141,19 @@ func (a *app) gatewayConfig(f *serveFlags) (*gateway.Config, error) {
 		Warn: func(message string) { a.say.warning("%s", message) },
 	}
 	cfg.Limits.Grace = f.grace
-	if !f.noAuth {
+	var err error
+	switch {
+	case f.noAuth && f.tokens != "":
+		return nil, errors.New("--no-auth and --token-file cannot be used together")
+	case f.tokens != "":
+		if cfg.Agents, err = gateway.LoadTokens(f.tokens); err != nil {
+			return nil, fmt.Errorf("--token-file: %w", err)
+		}
+	case !f.noAuth:
 		if cfg.Token = os.Getenv(gateway.EnvToken); cfg.Token == "" {
 			cfg.Token = rand.Text()
 		}
 	}
-	var err error
 	if cfg.Policy, err = a.loadPolicy(f.policy); err != nil {
 		return nil, err
 	}

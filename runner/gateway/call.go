@@ -126,7 +126,7 @@ func (c *call) check() bool {
 	c.found = c.state.Decide(&policy.Call{
 		Tool: c.action.Tool, Params: c.action.Parameters, Now: now, DryRun: c.params.DryRun,
 	}, c.rules, func() bool {
-		limited = c.tool.take(now, c.params.DryRun)
+		limited = c.tool.take(now, c.params.DryRun, c.g.rates.shared(c.run, c.tool))
 		return limited == nil
 	})
 	if len(c.found) > 0 {

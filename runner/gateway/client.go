@@ -14,12 +14,12 @@ import (
 type client struct {
 	g     *Gateway
 	conn  *rpc.Conn
-	rules *policy.Set   // its own; the run's, where the gateway has a run of its own
 	state *policy.State // of its calls while they belong to no run
 
 	cursors pages
 
 	mu      sync.Mutex
+	rules   *policy.Set // its own; the run's, where it has started one
 	tools   map[string]*tool
 	run     *recording.Run
 	subs    map[string]context.CancelFunc
@@ -54,11 +54,43 @@ func (c *client) Serve(r *rpc.Request) {
 	r.Answer(nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %.100q", r.Method))
 }
 
+// rulesNow are the client's own rules.
+func (c *client) rulesNow() *policy.Set {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rules
+}
+
 // runNow is the run that the client's calls belong to, or nil.
 func (c *client) runNow() *recording.Run {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.run
+}
+
+// agent is the agent that the client is: the one of its token, else the one of its
+// run, else "".
+func (c *client) agent() string {
+	if id := c.conn.Identity(); id != "" {
+		return id
+	}
+	if run := c.runNow(); run != nil && run != c.g.run {
+		return run.Info().AgentID
+	}
+	return ""
+}
+
+// mayUse reports why a run is not the client's to use. To look at a run is only
+// kept from clients with a token of their own.
+func (c *client) mayUse(run *recording.Run, look bool) *rpc.Error {
+	agent := c.agent()
+	if look {
+		agent = c.conn.Identity()
+	}
+	if owner := run.Info().AgentID; agent != "" && owner != "" && owner != agent {
+		return rpc.Errorf(codeNotYours, "run %s is of another agent", run.ID)
+	}
+	return nil
 }
 
 // join makes run the one that the client's calls belong to.
@@ -80,9 +112,9 @@ func (c *client) leave(run *recording.Run) {
 	run.Detach(c.g.cfg.Limits.Grace, func() { c.g.abandon(run) })
 }
 
-// runFor is the run of a request: the named one, else the client's own. A client
-// without a run joins the one that it names.
-func (c *client) runFor(id string) (*recording.Run, *rpc.Error) {
+// runFor is the run of a request, which only looks at it or uses it: the named one,
+// else the client's own. A client without a run joins the one that it uses.
+func (c *client) runFor(id string, look bool) (*recording.Run, *rpc.Error) {
 	run := c.runNow()
 	switch {
 	case id == "" && run == nil:
@@ -94,7 +126,10 @@ func (c *client) runFor(id string) (*recording.Run, *rpc.Error) {
 	if named == nil {
 		return nil, rpc.Errorf(codeNoRun, "run %.100q does not exist", id)
 	}
-	if run == nil {
+	if err := c.mayUse(named, look); err != nil {
+		return nil, err
+	}
+	if run == nil && !look {
 		c.join(named)
 	}
 	return named, nil

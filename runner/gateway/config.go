@@ -40,9 +40,13 @@ type Config struct {
 	Now func() time.Duration
 	// Policy is in force for every client; nil forbids nothing.
 	Policy *policy.File
-	// Token is asked of WebSocket clients. Empty lets any client in, and then
-	// only requests for a loopback host are served.
+	// Token is asked of WebSocket clients that Agents does not name. Empty, and
+	// without Agents, any client is let in, and then only requests for a loopback
+	// host are served.
 	Token string
+	// Agents are the agents that have a token of their own, by token. Such a client
+	// may start, read and change the runs of its agent alone.
+	Agents map[string]string
 	// Sinks get every call event, beside the recording's own audit layer. The
 	// gateway closes them.
 	Sinks []*Sink

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,7 @@ type Gateway struct {
 	events atomic.Uint64  // lines offered to sinks
 	run    *recording.Run // the gateway's own; nil in serve
 	runs   runs
+	rates  rates // by agent, in serve
 
 	mu  sync.Mutex
 	env []string
@@ -52,7 +54,7 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, count: newCounters(), runs: runs{
 		byID: map[string]*recording.Run{}, byKey: map[string]*recording.Run{},
 	}}
-	g.server = rpc.New(rpc.Config{Open: g.open, Token: cfg.Token, Limits: cfg.Limits.ConnLimits})
+	g.server = rpc.New(rpc.Config{Open: g.open, Authenticate: authenticate(cfg.Token, cfg.Agents), Limits: cfg.Limits.ConnLimits})
 	if cfg.Run != nil {
 		g.run = g.newRun(*cfg.Run, 0, policy.NewSet(cfg.Policy))
 		g.runs.add(g.run, "")
@@ -70,6 +72,22 @@ func (g *Gateway) Policy() (schema.Policy, bool) {
 		return schema.Policy{}, false
 	}
 	return g.run.Rules.Document(g.run.ID)
+}
+
+// authenticate tells which agent a token is of, "" for the one of all.
+func authenticate(all string, agents map[string]string) func(string) (string, bool) {
+	if all == "" && len(agents) == 0 {
+		return nil
+	}
+	same := func(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+	return func(token string) (agent string, ok bool) {
+		for t, a := range agents { // each of them, whichever it is: time tells nothing
+			if same(t, token) {
+				agent, ok = a, true
+			}
+		}
+		return agent, ok || all != "" && same(all, token)
+	}
 }
 
 func (g *Gateway) newRun(to Recording, zero time.Duration, rules *policy.Set) *recording.Run {

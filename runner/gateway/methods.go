@@ -114,7 +114,7 @@ func (c *client) registerPolicy(r *rpc.Request) (any, *rpc.Error) {
 	if err := r.Decode(&rule); err != nil {
 		return nil, err
 	}
-	run, rules, now := c.runNow(), c.rules, c.g.cfg.Now()
+	run, rules, now := c.runNow(), c.rulesNow(), c.g.cfg.Now()
 	if run != nil {
 		rules, now = run.Rules, now-run.Zero
 	}

@@ -39,6 +39,9 @@ func (c *client) startRun(r *rpc.Request) (any, *rpc.Error) {
 		return nil, err
 	}
 	c.join(run)
+	c.mu.Lock()
+	c.rules = run.Rules
+	c.mu.Unlock()
 	return map[string]any{"run_id": run.ID}, nil
 }
 
@@ -54,7 +57,7 @@ func (c *client) completeRun(r *rpc.Request) (any, *rpc.Error) {
 	if p.Outcome == "" || len(p.Outcome) > maxText {
 		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/outcome: must have 1 to %d bytes", maxText)
 	}
-	run, err := c.runFor(p.RunID)
+	run, err := c.runFor(p.RunID, false)
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +95,9 @@ func (c *client) listRuns(r *rpc.Request) (any, *rpc.Error) {
 	runs := []runInfo{}
 	for _, run := range c.g.runs.all() {
 		i := run.Info()
+		if c.mayUse(run, true) != nil {
+			continue
+		}
 		runs = append(runs, runInfo{
 			RunID: run.ID, AgentID: i.AgentID, Intent: i.Intent, State: i.State, Outcome: i.Outcome,
 			Turns: i.Turns, Clients: i.Clients, TStartNS: int64(i.TStart), TEndNS: int64(i.TEnd), Bundle: i.Bundle,

@@ -23,7 +23,7 @@ func (c *client) getTrace(r *rpc.Request) (any, *rpc.Error) {
 	if err := r.Decode(&p); err != nil {
 		return nil, err
 	}
-	run, err := c.runFor(p.RunID)
+	run, err := c.runFor(p.RunID, true)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (c *client) subscribe(r *rpc.Request) {
 		r.Answer(nil, err)
 		return
 	}
-	run, err := c.runFor(p.RunID)
+	run, err := c.runFor(p.RunID, true)
 	if err != nil {
 		r.Answer(nil, err)
 		return

@@ -52,7 +52,7 @@ func (c *client) recordTurns(r *rpc.Request) (any, *rpc.Error) {
 	if err := r.Decode(&p); err != nil {
 		return nil, err
 	}
-	run, err := c.runFor(p.RunID)
+	run, err := c.runFor(p.RunID, false)
 	switch {
 	case err != nil:
 		return nil, err

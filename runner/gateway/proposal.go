@@ -133,7 +133,7 @@ func (s *submission) execute(ctx context.Context) (any, *rpc.Error) {
 // decide about them.
 func (s *submission) place() *rpc.Error {
 	if id := s.params.RunID; id != "" && (s.run == nil || s.run.ID != id) {
-		named, err := s.runFor(id)
+		named, err := s.runFor(id, false)
 		if err != nil {
 			return err
 		}
@@ -142,15 +142,22 @@ func (s *submission) place() *rpc.Error {
 		}
 		s.run, s.turns = named, named.Enter()
 	}
-	s.rules, s.state = []*policy.Set{s.client.rules}, s.client.state
+	own := s.client.rulesNow()
+	s.rules, s.state = []*policy.Set{own}, s.client.state
 	if s.run != nil {
 		s.state = s.run.State
-		if s.run.Rules != s.client.rules {
+		if s.run.Rules != own {
 			s.rules = append(s.rules, s.run.Rules)
 		}
 	}
-	if !s.turns && s.g.run == nil {
-		s.run = nil // it has been sealed
+	if s.g.run == nil {
+		// In serve, what is in no run would be in no bundle.
+		switch {
+		case s.run == nil:
+			return rpc.Errorf(codeNoRun, "nothing was called: no run is open on this connection: open one with runs.start, or name one with run_id")
+		case !s.turns:
+			return rpc.Errorf(codeRunState, "nothing was called: run %s is not open, it is %s", s.run.ID, s.run.Info().State)
+		}
 	}
 	if s.run != nil {
 		if broken := s.run.Failure(); broken != nil {

@@ -18,6 +18,7 @@ const (
 	codeRunState    = -32003 // the run's state does not allow it
 	codeNotRecorded = -32004 // the evidence could not be written
 	codeNotJoined   = -32006 // the process stays in its cgroup
+	codeNotYours    = -32007 // the run is another agent's
 )
 
 // maxEnded is how many ended runs runs.list remembers in serve.
@@ -84,6 +85,9 @@ func (r *runs) close() {
 
 // start gives a client its run: the gateway's own, or in serve a new one.
 func (g *Gateway) start(ctx context.Context, c *client, start Start, key string) (*recording.Run, *rpc.Error) {
+	if id := c.conn.Identity(); id != "" && id != start.AgentID {
+		return nil, rpc.Errorf(codeNotYours, "the token is of the agent %s", id)
+	}
 	if g.run != nil {
 		return g.run, refusal(g.run.Open(start, key, g.cfg.Now()))
 	}
@@ -98,6 +102,9 @@ func (g *Gateway) start(ctx context.Context, c *client, start Start, key string)
 	g.runs.mu.Unlock()
 	switch {
 	case key != "" && known != nil:
+		if state := known.Info().State; state != recording.Open {
+			return nil, rpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", known.ID, state)
+		}
 		return known, nil
 	case open >= g.cfg.Limits.Runs:
 		return nil, rpc.Errorf(CodeBusy, "%d runs are open, which is the limit; try again", open)
@@ -107,7 +114,7 @@ func (g *Gateway) start(ctx context.Context, c *client, start Start, key string)
 		return nil, notRecorded(err)
 	}
 	now := g.cfg.Now()
-	run := g.newRun(made, now, c.rules)
+	run := g.newRun(made, now, c.rulesNow().Shared(g.rates.of(start.AgentID)))
 	err = errors.Join(run.Open(start, key, now), run.PutPolicy())
 	if err != nil {
 		g.cfg.Seal(ctx, made, schema.GatewaySession{Schema: schema.GatewaySessionV0, RunID: run.ID, State: recording.Incomplete, Calls: map[string]uint64{}})

@@ -90,10 +90,10 @@ func newTool(s *toolSpec, l *Limits) (*tool, *rpc.Error) {
 
 // take counts a call against the tool's own rate limit and takes one of its
 // places, or tells how the call is limited.
-func (t *tool) take(now time.Duration, dry bool) *schema.CallOutcome {
+func (t *tool) take(now time.Duration, dry bool, rate *policy.RateLimit) *schema.CallOutcome {
 	limited := &schema.CallOutcome{Kind: schema.CallRateLimited, RetryAfterMS: schema.None[int64]()}
-	if t.rate != nil {
-		if wait, ok := t.rate.Take(now, dry); !ok {
+	if rate != nil {
+		if wait, ok := rate.Take(now, dry); !ok {
 			limited.RetryAfterMS = schema.Some((wait + time.Millisecond - 1).Milliseconds())
 			return limited
 		}

@@ -1,8 +1,12 @@
 package gateway
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -75,5 +79,65 @@ func TestAWebSocketThatDoesNotReadIsCutOff(t *testing.T) {
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		t.Error("it is still served")
+	}
+}
+
+// Frames that break the protocol end the connection with 1002, and a compressed
+// message is bounded by what it unpacks to.
+func TestAWebSocketThatBreaksTheRules(t *testing.T) {
+	f := start(t, func(c *Config) { c.Limits.Message = 1 << 16 })
+	url, err := f.Listen("ws", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, frame := range map[string][]byte{
+		"reserved bits":             {0x80 | 0x30 | 1, 0x80, 1, 2, 3, 4},
+		"an unknown opcode":         {0x80 | 3, 0x80, 1, 2, 3, 4},
+		"a frame without a mask":    {0x81, 0x02, 'h', 'i'},
+		"a continuation of nothing": {0x80, 0x80, 1, 2, 3, 4},
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "ws://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: LOCALHOST.\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+		br := bufio.NewReader(conn)
+		for line := ""; line != "\r\n"; {
+			if line, err = br.ReadString('\n'); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		conn.Write(frame)
+		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		got := make([]byte, 4)
+		if _, err := io.ReadFull(br, got); err != nil || got[0] != 0x88 || int(got[2])<<8|int(got[3]) != 1002 {
+			t.Errorf("%s: the answer is % x, %v, want a close with 1002", name, got, err)
+		}
+		conn.Close()
+	}
+	conn, resp, err := websocket.Dial(t.Context(), url, &websocket.DialOptions{CompressionMode: websocket.CompressionContextTakeover})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.CloseNow()
+	if !strings.Contains(resp.Header.Get("Sec-Websocket-Extensions"), "permessage-deflate") {
+		t.Errorf("compression is not negotiated: %v", resp.Header)
+	}
+	conn.SetReadLimit(-1)
+	ask := func(text string) string {
+		if err := conn.Write(t.Context(), websocket.MessageText, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		_, b, err := conn.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	if got := ask(`{"jsonrpc":"2.0","id":1,"method":"runs.list","params":{}}` + strings.Repeat(" ", 2000)); !strings.Contains(got, `"result"`) {
+		t.Errorf("a compressed message: %s", got)
+	}
+	if got := ask(`{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 1<<20) + `"}`); !strings.Contains(got, "too large") {
+		t.Errorf("a small message that unpacks to a mebibyte: %.200s", got)
 	}
 }

@@ -20,6 +20,9 @@ func NewRateLimit(limit int, every time.Duration) *RateLimit {
 	return &RateLimit{limit: limit, every: every}
 }
 
+// Limit is how many calls are allowed in a window, and its length.
+func (w *RateLimit) Limit() (calls int, every time.Duration) { return w.limit, w.every }
+
 // Take counts a call at now, or tells when there will be room for one.
 // A dry run counts nothing. A limit of 0 never has room.
 func (w *RateLimit) Take(now time.Duration, dry bool) (wait time.Duration, ok bool) {

@@ -86,8 +86,12 @@ def agent(wire, name, n, done):
         raise AssertionError("completed twice")
     except RPCError as err:
         assert err.code == -32003, err.message
-    # Without a run, calls go on and are nobody's turns.
-    assert not c.propose("echo", {})["recorded"]
+    # What would be in no bundle is not called.
+    try:
+        c.propose("echo", {})
+        raise AssertionError("called without an open run")
+    except RPCError as err:
+        assert err.code == -32003, err.message
     assert len(c.call("runs.get_trace", {"run_id": run})["turns"]) == n + 3
     c.close()
 
@@ -172,7 +176,29 @@ assert verify(os.path.join(runs, "left", left + ".tar.gz"))["outcome"] == "incom
 assert not os.path.exists(sock)
 with open(audit) as f:
     lines = [json.loads(line) for line in f]
-assert len(lines) == sum(n for _, _, n in done.values()) + 8, len(lines)
+assert len(lines) == sum(n for _, _, n in done.values()), len(lines)
+
+# Each agent with a token of its own does what that agent may.
+tokens = os.path.join(scratch, "tokens")
+with open(tokens, "w") as f:
+    f.write("# agents\nann ann-secret-0123456789\nbob\n")
+fails("line 3: want an agent's id and its token", "--dir", runs, "--token-file", tokens)
+with open(tokens, "w") as f:
+    f.write("# agents\nann ann-secret-0123456789\nbob bob-secret-0123456789\n")
+s = Serve("--token-file", tokens, lines=1)
+ann, bob = (Client(WebSocket(s.said[0], name + "-secret-0123456789")) for name in ("ann", "bob"))
+hers = ann.call("runs.start", {"agent_id": "ann", "intent": ""})["run_id"]
+for method, params in (("runs.start", {"agent_id": "ann", "intent": ""}), ("runs.complete", {"run_id": hers, "outcome": "mine"}),
+                       ("runs.record_turns", {"run_id": hers, "turns": [{"tool": "x"}]})):
+    try:
+        bob.call(method, params)
+        raise AssertionError("bob did " + method)
+    except RPCError as err:
+        assert err.code == -32007, err.message
+ann.call("runs.complete", {"outcome": "success"})
+code, out, err = s.end()
+assert code == 0 and "secret" not in out + err, (code, out, err)
+assert verify(os.path.join(runs, "ann", hers + ".tar.gz"))["outcome"] == "reported"
 
 # The token comes from the environment, and is not printed then.
 s = Serve("--listen", "ws:127.0.0.1:0", lines=1, env={"ASSAY_RUN_TOKEN": "mine"})

@@ -101,6 +101,9 @@ func New(to Recording, o Options) *Run {
 	}
 }
 
+// Once tells that the run is sealed when it ends.
+func (r *Run) Once() bool { return r.once }
+
 // StateError is returned where a run's state does not allow what was asked.
 type StateError struct{ RunID, State string }
 
@@ -119,7 +122,7 @@ func (r *Run) Open(start Start, key string, now time.Duration) error {
 	r.mu.Lock()
 	switch {
 	case r.state == Ready || r.state == Incomplete && !r.once:
-	case key != "" && key == r.key, r.state == Open && r.start.AgentID == start.AgentID:
+	case r.state == Open && (key != "" && key == r.key || r.start.AgentID == start.AgentID):
 		r.mu.Unlock()
 		return nil
 	default:

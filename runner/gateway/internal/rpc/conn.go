@@ -12,15 +12,16 @@ import (
 
 // Conn is one client.
 type Conn struct {
-	server  *Server
-	session Session
-	wire    wire
-	out     *outbox
-	ctx     context.Context // ends with the server
-	lost    context.Context // ends with the connection
-	lose    context.CancelFunc
-	work    sync.WaitGroup // requests in flight and what runs beside them
-	over    chan string    // gets why the client ended, when nothing more can be read
+	server   *Server
+	identity string
+	session  Session
+	wire     wire
+	out      *outbox
+	ctx      context.Context // ends with the server
+	lost     context.Context // ends with the connection
+	lose     context.CancelFunc
+	work     sync.WaitGroup // requests in flight and what runs beside them
+	over     chan string    // gets why the client ended, when nothing more can be read
 
 	unread   []message // of a batch; for the goroutine that reads
 	takeOver chan struct{}
@@ -38,9 +39,9 @@ type Conn struct {
 }
 
 // serve runs a connection until its end. It returns when nothing of it is left.
-func (s *Server) serve(w wire) {
+func (s *Server) serve(w wire, identity string) {
 	c := &Conn{
-		server: s, wire: w, out: newOutbox(w, s.limits.Outbox), ctx: s.ctx, over: make(chan string, 1), takeOver: make(chan struct{}),
+		server: s, identity: identity, wire: w, out: newOutbox(w, s.limits.Outbox), ctx: s.ctx, over: make(chan string, 1), takeOver: make(chan struct{}),
 		pending: map[uint64]*pending{}, inflight: map[string]*Request{},
 	}
 	c.lost, c.lose = context.WithCancel(s.ctx)
@@ -133,6 +134,9 @@ func (c *Conn) why(err error) (reason string) {
 		failure = c.server.noRoom()
 	case errors.Is(err, errNotText):
 		failure = Errorf(CodeInvalidRequest, "%v", err)
+	case errors.Is(err, errProtocol):
+		c.server.refused.Add(1)
+		return err.Error()
 	default:
 		return ""
 	}
@@ -149,6 +153,9 @@ func (c *Conn) Notify(method string, params any) bool {
 	msg, err := appendRequest(nil, 0, method, params)
 	return err == nil && c.out.send(msg) == nil
 }
+
+// Identity is who [Config.Authenticate] said the client is; "" over a unix socket.
+func (c *Conn) Identity() string { return c.identity }
 
 // Socket is the unix socket below, which tells who the client is, or nil.
 func (c *Conn) Socket() *net.UnixConn { return c.wire.socket() }
@@ -216,6 +223,9 @@ func (c *Conn) handle(m message, by *reader) {
 	switch {
 	case c.ctx.Err() != nil:
 		r.Answer(nil, Errorf(CodeClosing, "the gateway is closing"))
+	case c.isInFlight(r.id):
+		// The answer that is still to come must be the only one with the id.
+		r.Answer(nil, Errorf(CodeInvalidRequest, "another request with this id is in flight"))
 	case r.Method == "$/cancelRequest":
 		r.Answer(c.cancelRequest(r))
 	default:

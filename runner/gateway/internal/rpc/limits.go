@@ -15,6 +15,7 @@ type Limits struct {
 	Outbox         int           // waiting for a client that does not read; 1 MiB
 	MessageTimeout time.Duration // from a message's first byte to its last; 30 s
 	WriteTimeout   time.Duration // for a client that does not read; 30 s
+	PingEvery      time.Duration // between pings of a WebSocket client, which it must answer in that time; 10 s
 	DrainTimeout   time.Duration // Close waits for clients to end by themselves; 200 ms
 }
 
@@ -33,7 +34,7 @@ func (l *Limits) setDefaults() {
 		}
 	}
 	for at, value := range map[*time.Duration]time.Duration{
-		&l.MessageTimeout: 30 * time.Second, &l.WriteTimeout: 30 * time.Second, &l.DrainTimeout: 200 * time.Millisecond,
+		&l.MessageTimeout: 30 * time.Second, &l.WriteTimeout: 30 * time.Second, &l.PingEvery: 10 * time.Second, &l.DrainTimeout: 200 * time.Millisecond,
 	} {
 		if *at == 0 {
 			*at = value

@@ -100,7 +100,7 @@ func (l *listener) listenWS(address string) error {
 	if err != nil {
 		return fmt.Errorf("listen on %q: %w", address, err)
 	}
-	if l.server.cfg.Token == "" && !IsLoopback(host) {
+	if l.server.cfg.Authenticate == nil && !IsLoopback(host) {
 		return fmt.Errorf("listen on %q: without a token, only a loopback address is allowed, such as 127.0.0.1:0", address)
 	}
 	if l.ln, err = net.Listen("tcp", address); err != nil {
@@ -157,7 +157,7 @@ func (l *listener) stop() {
 // serve serves one client that has a place.
 func (l *listener) serve(conn net.Conn) {
 	defer l.server.leave()
-	l.server.serve(l.server.newLineWire(conn))
+	l.server.serve(l.server.newLineWire(conn), "")
 }
 
 // remove frees what the listener made on disk.

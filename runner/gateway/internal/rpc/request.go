@@ -98,10 +98,20 @@ func (c *Conn) admit(r *Request) (admitted, now bool) {
 	}
 	c.bytes += r.cost()
 	if r.id != nil {
-		c.inflight[string(r.id)] = r // a repeated id means the newest
+		c.inflight[string(r.id)] = r
 	}
 	c.work.Add(1)
 	return true, now
+}
+
+// isInFlight tells whether a request with an id has no answer yet.
+func (c *Conn) isInFlight(id jsontext.Value) bool {
+	if id == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inflight[string(id)] != nil
 }
 
 // run runs a request's job and then, unless this goroutine has to read on, those

@@ -13,10 +13,10 @@ import (
 type Config struct {
 	// Open makes the session of a new client.
 	Open func(*Conn) Session
-	// Token is asked of WebSocket clients. Empty lets any client in, and then
-	// only requests for a loopback host are served.
-	Token  string
-	Limits Limits
+	// Authenticate tells who a WebSocket client with a bearer token is. Nil lets
+	// any client in, and then only requests for a loopback host are served.
+	Authenticate func(token string) (identity string, ok bool)
+	Limits       Limits
 }
 
 // Session serves one client.
@@ -182,7 +182,7 @@ func (s *Server) leave() {
 func (s *Server) ServeConn(conn net.Conn) {
 	s.enterLate()
 	defer s.leave()
-	s.serve(s.newLineWire(conn))
+	s.serve(s.newLineWire(conn), "")
 }
 
 func (s *Server) add(c *Conn) bool {

@@ -3,7 +3,6 @@ package rpc
 import (
 	"bytes"
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +34,7 @@ func (w *wsWire) read() (_ []byte, err error) {
 	}()
 	kind, r, err := w.conn.Reader(context.Background())
 	if err != nil {
-		return nil, err
+		return nil, broken(err)
 	}
 	if kind != websocket.MessageText {
 		w.conn.Close(websocket.StatusUnsupportedData, errNotText.Error())
@@ -49,7 +48,20 @@ func (w *wsWire) read() (_ []byte, err error) {
 	case isTimeout(err):
 		return nil, errTooSlow
 	}
-	return b, err
+	return b, broken(err)
+}
+
+// broken tells a client that breaks the protocol from one that is gone, and from
+// what was wrong with its message.
+func broken(err error) error {
+	var system *net.OpError
+	switch {
+	case err == nil, errors.Is(err, errTooLarge), errors.Is(err, errNoRoom):
+	case websocket.CloseStatus(err) != -1, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &system):
+	default:
+		return errProtocol
+	}
+	return err
 }
 
 // readAll is [io.ReadAll] as far as there is room.
@@ -93,6 +105,8 @@ func (w *wsWire) finish(reason string) {
 		code = websocket.StatusNormalClosure
 	case errTooLarge.Error():
 		code = websocket.StatusMessageTooBig
+	case errProtocol.Error():
+		code = websocket.StatusProtocolError
 	}
 	w.conn.Close(code, reason)
 	w.close()
@@ -136,7 +150,8 @@ func (s *Server) httpServer() *http.Server {
 }
 
 func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request) {
-	if err := s.admit(r); err != nil {
+	identity, err := s.admit(r)
+	if err != nil {
 		rw.Header().Set("WWW-Authenticate", "Bearer")
 		http.Error(rw, err.Error(), http.StatusUnauthorized)
 		return
@@ -146,32 +161,59 @@ func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.leave()
-	// Accept refuses a browser's request from another origin.
-	conn, err := websocket.Accept(rw, r, nil)
+	// Accept refuses a browser's request from another origin. What a compressed
+	// message unpacks to is bounded as any other, by readAll.
+	conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionNoContextTakeover})
 	if err != nil {
 		return // it has answered
 	}
 	conn.SetReadLimit(-1) // readAll has one, which leaves room for an answer
-	s.serve(&wsWire{conn: conn, tcp: r.Context().Value(connKey{}).(*timedConn), in: incoming{server: s}})
+	w := &wsWire{conn: conn, tcp: r.Context().Value(connKey{}).(*timedConn), in: incoming{server: s}}
+	stop := w.ping(s.limits.PingEvery)
+	defer stop()
+	s.serve(w, identity)
 }
 
-// admit checks the bearer token. Without one, only requests for a loopback
-// host are served, so that no web page can reach us under a name of its own.
-func (s *Server) admit(r *http.Request) error {
-	if s.cfg.Token == "" {
-		if !IsLoopback(r.Host) {
-			return fmt.Errorf("host %.100q: without a token, only loopback hosts are served", r.Host)
+// ping notices a client that is there no longer, or has been stopped: it must
+// answer a ping before the next one is due.
+func (w *wsWire) ping(every time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		for ctx.Err() == nil {
+			select {
+			case <-time.After(every):
+			case <-ctx.Done():
+				return
+			}
+			due, done := context.WithTimeout(ctx, every)
+			if w.conn.Ping(due) != nil && ctx.Err() == nil {
+				w.close()
+			}
+			done()
 		}
-		return nil
+	}()
+	return cancel
+}
+
+// admit tells who a client is by its bearer token. Without tokens, only requests
+// for a loopback host are served, so that no web page can reach us under a name of
+// its own.
+func (s *Server) admit(r *http.Request) (identity string, err error) {
+	if s.cfg.Authenticate == nil {
+		if !IsLoopback(r.Host) {
+			return "", fmt.Errorf("host %.100q: without a token, only loopback hosts are served", r.Host)
+		}
+		return "", nil
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		token = r.URL.Query().Get("token")
 	}
-	if subtle.ConstantTimeCompare([]byte(token), []byte(s.cfg.Token)) != 1 {
-		return errors.New("the bearer token is missing or wrong: send ASSAY_RUN_TOKEN in the Authorization header or as the token query parameter")
+	identity, ok := s.cfg.Authenticate(token)
+	if !ok {
+		return "", errors.New("the bearer token is missing or wrong: send ASSAY_RUN_TOKEN in the Authorization header or as the token query parameter")
 	}
-	return nil
+	return identity, nil
 }
 
 // IsLoopback tells whether host, with or without a port, is this machine.

@@ -27,6 +27,7 @@ var (
 	errTooLarge = errors.New("the message is too large")
 	errTooSlow  = errors.New("the message took too long to arrive")
 	errNoRoom   = errors.New("clients are sending too much at once")
+	errProtocol = errors.New("the WebSocket protocol was broken")
 	errNotText  = errors.New("messages must be text frames")
 )
 

@@ -1,0 +1,39 @@
+package gateway
+
+import (
+	"sync"
+	"time"
+
+	"github.com/assay-run/assay-run/runner/gateway/recording"
+	"github.com/assay-run/assay-run/runner/policy"
+)
+
+// rates are the rate limits of a serve's agents: they hold across an agent's runs
+// and connections.
+type rates struct {
+	mu     sync.Mutex
+	agents map[string]*policy.Rates
+}
+
+// of are the limits of an agent.
+func (r *rates) of(agent string) *policy.Rates {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.agents == nil {
+		r.agents = map[string]*policy.Rates{}
+	}
+	if r.agents[agent] == nil {
+		r.agents[agent] = policy.NewRates()
+	}
+	return r.agents[agent]
+}
+
+// shared is a tool's own limit for the calls of a run: in serve, whose runs end,
+// it is the agent's for all tools of the name; else the registration's.
+func (r *rates) shared(run *recording.Run, t *tool) *policy.RateLimit {
+	if t.rate == nil || run == nil || !run.Once() {
+		return t.rate
+	}
+	limit, _ := t.rate.Limit()
+	return r.of(run.Info().AgentID).Of("tool "+t.name, limit, time.Minute)
+}
