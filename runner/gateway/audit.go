@@ -30,10 +30,9 @@ func (g *Gateway) audit(run *recording.Run, e *schema.CallEventBody) error {
 	}
 	g.count.call(&outcome, run != nil && err == nil)
 	if len(g.cfg.Sinks) > 0 {
-		line := recording.Head(nil, schema.CallEventV2, runID, g.events.Add(1)-1)
-		line = append(append(line, body[1:]...), '\n')
+		event := schema.CallEvent{Schema: schema.CallEventV2, RunID: runID, Seq: g.events.Add(1) - 1, CallEventBody: *e}
 		for _, s := range g.cfg.Sinks {
-			s.offer(line)
+			s.OnCall(event)
 		}
 	}
 	return err

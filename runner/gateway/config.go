@@ -48,8 +48,8 @@ type Config struct {
 	// may start, read and change the runs of its agent alone.
 	Agents map[string]string
 	// Sinks get every call event, beside the recording's own audit layer. The
-	// gateway closes them.
-	Sinks []*Sink
+	// gateway closes those that have a Close(context.Context) error.
+	Sinks []Sink
 	// Turns says how calls are told as turns.
 	Turns Turns
 	// Limits bound what clients can ask for; zero fields take their defaults.

@@ -156,7 +156,11 @@ func (g *Gateway) close(ctx context.Context) error {
 		}
 	}
 	for _, s := range g.cfg.Sinks {
-		if err := s.Close(ctx); err != nil {
+		closer, can := s.(interface{ Close(context.Context) error })
+		if !can {
+			continue
+		}
+		if err := closer.Close(ctx); err != nil {
 			g.warn(err.Error()) // the bundle has them all
 		}
 	}

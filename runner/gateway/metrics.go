@@ -91,7 +91,7 @@ func (g *Gateway) Metrics() Metrics {
 	m.Refused, m.LateResults, m.Connections, m.InFlightBytes = t.Refused, t.LateResults, t.Connections, t.InFlightBytes
 	m.Outcomes, m.Errors, m.Drops = maps.Clone(m.Outcomes), maps.Clone(m.Errors), map[string]uint64{}
 	for _, s := range g.cfg.Sinks {
-		_, m.Drops[s.name] = s.Counts()
+		m.Drops[s.Name()] += s.Drops()
 	}
 	return m
 }

@@ -43,7 +43,7 @@ func TestScriptedClient(t *testing.T) {
 	f := start(t, func(c *Config) {
 		c.Policy = file
 		c.Token = "s3cret"
-		c.Sinks = []*Sink{NewSink("file", sinkFile)}
+		c.Sinks = []Sink{NewSink("file", sinkFile)}
 	})
 	if _, err := f.Listen("ws", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)

@@ -7,42 +7,60 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
-// sinkQueue is how many call events wait for a slow sink.
+// Sink gets every call event, beside the audit layer of the run. A gateway may
+// have several.
+type Sink interface {
+	// Name is the sink's in Metrics.Drops.
+	Name() string
+	// OnCall takes an event. It is called by several goroutines at once and must
+	// not block: what cannot be taken now is dropped, and counted.
+	OnCall(e schema.CallEvent)
+	// Drops is how many events were dropped so far.
+	Drops() uint64
+}
+
+// sinkQueue is how many call events wait for a slow writer.
 const sinkQueue = 1024
 
-// Sink writes call events somewhere beside the bundle: a file, stdout, stderr.
-// It never makes a call wait: what finds its queue full is dropped and counted.
-type Sink struct {
+// WriterSink is a [Sink] that writes events as lines: to a file, stdout, stderr.
+// What finds its queue full, and what cannot be written, is dropped.
+type WriterSink struct {
 	name  string
 	w     io.Writer
-	queue chan []byte
+	queue chan schema.CallEvent
 	done  chan struct{}
 
-	mu      sync.RWMutex // offering against closing
+	mu      sync.RWMutex // taking against closing
 	closed  bool
 	offered atomic.Uint64
 	written atomic.Uint64
 	dropped atomic.Uint64
-	failed  atomic.Pointer[error]
+	failed  atomic.Pointer[error] // the last failure to write
 }
 
-// NewSink starts a sink that writes lines to w. The name is used in metrics.
-func NewSink(name string, w io.Writer) *Sink {
-	s := &Sink{name: name, w: w, queue: make(chan []byte, sinkQueue), done: make(chan struct{})}
+// NewSink starts a sink that writes lines to w, with room for 1,024 events that
+// wait.
+func NewSink(name string, w io.Writer) *WriterSink { return NewSinkOf(name, w, sinkQueue) }
+
+// NewSinkOf starts a sink with room for so many events that wait.
+func NewSinkOf(name string, w io.Writer, capacity int) *WriterSink {
+	s := &WriterSink{name: name, w: w, queue: make(chan schema.CallEvent, max(capacity, 1)), done: make(chan struct{})}
 	go s.run()
 	return s
 }
 
-func (s *Sink) run() {
+func (s *WriterSink) run() {
 	defer close(s.done)
-	for line := range s.queue {
-		if s.failed.Load() != nil {
-			s.dropped.Add(1)
-			continue
+	for e := range s.queue {
+		line, err := schema.Line(&e)
+		if err == nil {
+			_, err = s.w.Write(line)
 		}
-		if _, err := s.w.Write(line); err != nil {
+		if err != nil { // the next one may go through: a disk has room again
 			s.failed.Store(&err)
 			s.dropped.Add(1)
 			continue
@@ -51,14 +69,17 @@ func (s *Sink) run() {
 	}
 }
 
-// offer queues a line that ends in a newline, or drops it.
-func (s *Sink) offer(line []byte) {
+// Name is the sink's in Metrics.Drops.
+func (s *WriterSink) Name() string { return s.name }
+
+// OnCall queues an event, or drops it.
+func (s *WriterSink) OnCall(e schema.CallEvent) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	s.offered.Add(1)
 	if !s.closed {
 		select {
-		case s.queue <- line:
+		case s.queue <- e:
 			return
 		default:
 		}
@@ -66,13 +87,16 @@ func (s *Sink) offer(line []byte) {
 	s.dropped.Add(1)
 }
 
-// Counts tells how many lines were written and dropped.
-func (s *Sink) Counts() (written, dropped uint64) { return s.written.Load(), s.dropped.Load() }
+// Drops is how many events were not written.
+func (s *WriterSink) Drops() uint64 { return s.dropped.Load() }
 
-// Close takes no more lines and waits until those queued are written, or ctx
-// ends; what is still being written then goes on. The error tells how many lines
-// are missing, and why.
-func (s *Sink) Close(ctx context.Context) error {
+// Counts tells how many events were written and dropped.
+func (s *WriterSink) Counts() (written, dropped uint64) { return s.written.Load(), s.dropped.Load() }
+
+// Close takes no more events and waits until those queued are written, or ctx
+// ends; what is still being written then goes on. The error tells how many events
+// are missing, and why. The gateway calls it for the sinks that have it.
+func (s *WriterSink) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closed {
 		s.closed = true

@@ -3,9 +3,12 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func TestASinkDropsRatherThanWaitsAndDrainsOnClose(t *testing.T) {
@@ -13,7 +16,7 @@ func TestASinkDropsRatherThanWaitsAndDrainsOnClose(t *testing.T) {
 	var got bytes.Buffer
 	s := NewSink("slow", writer(func(b []byte) (int, error) { <-release; return got.Write(b) }))
 	for i := range 3000 {
-		s.offer(fmt.Appendf(nil, "%d\n", i))
+		s.OnCall(schema.CallEvent{Seq: uint64(i)})
 	}
 	_, dropped := s.Counts()
 	if dropped < 3000-sinkQueue-1 {
@@ -28,7 +31,7 @@ func TestASinkDropsRatherThanWaitsAndDrainsOnClose(t *testing.T) {
 	if written+dropped != 3000 || int(written) != strings.Count(got.String(), "\n") {
 		t.Errorf("%d written, %d dropped, %d lines", written, dropped, strings.Count(got.String(), "\n"))
 	}
-	s.offer([]byte("late\n"))
+	s.OnCall(schema.CallEvent{})
 	if _, now := s.Counts(); now != dropped+1 {
 		t.Errorf("a line after Close is not counted")
 	}
@@ -39,12 +42,33 @@ func TestASinkThatNeverTakesALineIsMissingIt(t *testing.T) {
 	defer close(stuck)
 	taken := make(chan struct{})
 	s := NewSink("stuck", writer(func(b []byte) (int, error) { close(taken); <-stuck; return len(b), nil }))
-	s.offer([]byte("1\n"))
+	s.OnCall(schema.CallEvent{})
 	<-taken // none is in the queue any more
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err, want := s.Close(ctx), "audit sink stuck: 1 of 1 call events were not written: the sink is too slow"; err == nil || err.Error() != want {
 		t.Errorf("it says %v, want %s", err, want)
+	}
+}
+
+// One failure to write does not end a sink.
+func TestASinkGoesOnAfterAnError(t *testing.T) {
+	var got bytes.Buffer
+	n := 0
+	s := NewSinkOf("flaky", writer(func(b []byte) (int, error) {
+		if n++; n == 2 {
+			return 0, errors.New("disk full")
+		}
+		return got.Write(b)
+	}), 8)
+	for i := range 4 {
+		s.OnCall(schema.CallEvent{Seq: uint64(i)})
+	}
+	if err := s.Close(context.Background()); err == nil || !strings.Contains(err.Error(), "1 of 4 call events were not written: disk full") {
+		t.Errorf("it says %v", err)
+	}
+	if n := strings.Count(got.String(), "\n"); n != 3 || s.Drops() != 1 {
+		t.Errorf("%d lines, %d dropped", n, s.Drops())
 	}
 }
 
