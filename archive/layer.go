@@ -130,14 +130,23 @@ func (l *layer) write(b []byte) (n int, err error) {
 }
 
 func (l *layer) tryWrite(b []byte) (int, error) {
-	if l.file == nil {
-		f, err := l.spool.openFile(l.path, os.O_APPEND|os.O_EXCL)
-		if err != nil {
-			return 0, err
-		}
-		l.file = f
+	if err := l.begin(); err != nil {
+		return 0, err
 	}
 	return l.file.Write(b)
+}
+
+// begin makes the layer's file. l.mu is held.
+func (l *layer) begin() error {
+	if l.file != nil {
+		return nil
+	}
+	f, err := l.spool.openFile(l.path, os.O_APPEND|os.O_EXCL)
+	if err != nil {
+		return err
+	}
+	l.file = f
+	return nil
 }
 
 func (l *layer) sync() error {

@@ -76,6 +76,18 @@ func (s *Spool) Append(path string, encode func(dst []byte, seq uint64) []byte) 
 	return l.append(encode)
 }
 
+// Begin makes the file of a layer that has no line yet, so that it can be read
+// or linked while the run lives.
+func (s *Spool) Begin(path string) error {
+	l := s.layers[path]
+	if l == nil {
+		return fmt.Errorf("begin %s: not a layer", path)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.begin()
+}
+
 // Counts tells what a layer has written and dropped so far, batched lines
 // included: it writes them first, so that what it calls written is.
 func (s *Spool) Counts(path string) schema.LayerCounts {

@@ -22,6 +22,8 @@ type Spool interface {
 	runner.Recorder
 	// Dir is the directory that holds the members, by their paths in the bundle.
 	Dir() string
+	// Begin makes the file of a layer that has no line yet.
+	Begin(layer string) error
 	// Seal makes the bundle and returns its path.
 	Seal(ctx context.Context) (string, error)
 	// Close gives up what Seal has not.
@@ -86,7 +88,7 @@ func (r *Runs) Open(_ context.Context, start gateway.Start) (_ gateway.Recording
 		}
 	}()
 	live := filepath.Join(home, spec.RunID+".jsonl")
-	if err := linkTurns(spool.Dir(), live); err != nil {
+	if err := linkTurns(spool, live); err != nil {
 		return gateway.Recording{}, err
 	}
 	log := evidence.New(evidence.Config{RunID: spec.RunID, Recorder: spool, ScratchDir: spool.Dir(), Clock: gateway.BootTime})
@@ -109,15 +111,11 @@ func (r *Runs) spec(start gateway.Start) *runner.Spec {
 }
 
 // linkTurns gives the turns of a spool a second name.
-func linkTurns(spool, live string) error {
-	turns := filepath.Join(spool, filepath.FromSlash(schema.TurnsPath))
-	if err := os.MkdirAll(filepath.Dir(turns), 0o700); err != nil {
+func linkTurns(spool Spool, live string) error {
+	if err := spool.Begin(schema.TurnsPath); err != nil {
 		return err
 	}
-	if err := os.WriteFile(turns, nil, 0o600); err != nil {
-		return err
-	}
-	if err := os.Link(turns, live); err != nil {
+	if err := os.Link(filepath.Join(spool.Dir(), filepath.FromSlash(schema.TurnsPath)), live); err != nil {
 		return fmt.Errorf("link the live record to the spool: %w", err)
 	}
 	return nil
