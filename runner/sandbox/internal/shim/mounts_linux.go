@@ -203,11 +203,7 @@ func (s *shim) devices(m *Mounts) error {
 		if err := unix.Mount("devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"); err != nil {
 			return fmt.Errorf("mount devpts: %w", err)
 		}
-		flags := uintptr(0)
-		if !m.Shm {
-			flags = unix.MS_RDONLY
-		}
-		if err := tmpfs("/dev/shm", "mode=1777", flags); err != nil {
+		if err := tmpfs("/dev/shm", "mode=1777", 0); err != nil {
 			return err
 		}
 		return errors.Join(os.Mkdir(maskDir+"/dir", 0), touch(maskDir+"/file", 0))
@@ -222,13 +218,19 @@ func touch(path string, mode os.FileMode) error {
 	return errors.Join(f.Chmod(mode), f.Close())
 }
 
-// finishDevices takes away what only making the mounts needed.
+// finishDevices takes away what only making the mounts needed: the masks, and the
+// right to write to /dev, and to /dev/shm where the profile gives none. What is
+// shown below that has been put there by now.
 func (s *shim) finishDevices(m *Mounts) error {
 	if !m.Devices {
 		return nil
 	}
 	return s.do(Files, "make /dev read-only", func() error {
-		return errors.Join(os.RemoveAll(maskDir), setReadOnly(unix.AT_FDCWD, "/dev", 0))
+		var shm error
+		if !m.Shm {
+			shm = setReadOnly(unix.AT_FDCWD, "/dev/shm", 0)
+		}
+		return errors.Join(shm, os.RemoveAll(maskDir), setReadOnly(unix.AT_FDCWD, "/dev", 0))
 	})
 }
 
