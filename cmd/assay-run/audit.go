@@ -12,7 +12,7 @@ import (
 // auditFlag registers where call events go besides the bundle, in a run as in
 // serve.
 func auditFlag(fs *pflag.FlagSet, into *[]string) {
-	fs.StringArrayVar(into, "audit", nil, "also write each call event to `FILE`, - (stdout) or stderr; events that the reader takes too slowly are dropped and counted; may be repeated")
+	fs.StringArrayVar(into, "audit", nil, "also write each call event to `FILE`, - (stdout) or stderr, dropping and counting what a slow reader misses; may be repeated")
 }
 
 // openAudit opens what --audit names. The files are open until we end.

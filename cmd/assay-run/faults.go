@@ -16,8 +16,8 @@ func (f faults) err() error { return errors.Join(f...) }
 // gather makes the flags of a set tell f of a bad value.
 func (f *faults) gather(fs *pflag.FlagSet) {
 	fs.VisitAll(func(flag *pflag.Flag) {
-		if flag.DefValue == "0s" {
-			flag.DefValue = "0" // which is not worth telling
+		if flag.DefValue == "0s" || flag.DefValue == "[]" {
+			flag.DefValue = "" // which is not worth telling
 		}
 		flag.Value = lenient{flag.Value, flag.Name, f}
 	})

@@ -15,6 +15,15 @@ import (
 // would cost every run its initialization.
 func init() { packaging = append(packaging, (*app).manCommand) }
 
+// manualOnly is what the manual page says beyond --help.
+const manualOnly = `
+
+Output: with capture (the default) the command's output passes through a pipe.
+If assay-run cannot write it, as on a full disk under "> file", the command does
+not get the error itself, which a pipe cannot carry: its next write fails with
+EPIPE. With --no-capture the command writes to the file itself, and gets the
+file's own errors.`
+
 func (a *app) manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
@@ -25,6 +34,7 @@ func (a *app) manCommand() *cobra.Command {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return err
 			}
+			cmd.Root().Long += manualOnly
 			header := &doc.GenManHeader{Title: "ASSAY-RUN", Section: "1", Source: "assay-run " + version()}
 			if err := doc.GenManTree(cmd.Root(), header, args[0]); err != nil {
 				return fmt.Errorf("write manual pages to %s: %w", filepath.Clean(args[0]), err)

@@ -83,6 +83,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetVersionTemplate("assay-run {{.Version}}\n")
 	root.Flags().AddFlagSet(run.Flags())
 	root.Flags().SortFlags = false
+	groupFlags(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return withHint(err, "%s", flagHint(cmd, err))
 	})
@@ -121,16 +122,17 @@ const longHelp = `assay-run runs a command unchanged (same stdin, stdout, stderr
 a cgroup of its own, records what happened, and seals it into one bundle: what
 the run did, what the kernel saw, and what may honestly be claimed from it.
 
-The command comes after "--". Everything that assay-run itself has to say goes
-to stderr; stdout belongs to the command. Where output goes through assay-run and
-cannot be written (a full disk under "> file"), the command gets EPIPE in place of
-the error, which a pipe cannot carry; --no-capture hands it the file itself.
+The command comes after "--". assay-run writes its own messages to stderr.
 
-Exit codes: the command's own; 128+n when signal n ended it; 122 its outcome
-contract failed; 123 the contract was inconclusive; 124 it timed out; 125
-assay-run itself failed, or evidence that was asked for is missing or wrong; 126
-the command is not executable; 127 not found.
-Since a command may use the same numbers, result.json tells them apart.`
+Exit codes:
+  the command's own, or 128+n if signal n ended it
+  122  the outcome contract failed
+  123  the outcome contract was inconclusive
+  124  the run timed out
+  125  assay-run failed, or required evidence is missing or wrong
+  126  the command is not executable
+  127  the command was not found
+A command may use the same numbers; result.json tells them apart.`
 
 const examples = `  assay-run -- make test                     run it, leave assay-run-<run_id>.tar.gz
   assay-run -o run.tar.zst -- ./agent.sh     choose the bundle's name and codec

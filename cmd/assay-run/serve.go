@@ -67,7 +67,7 @@ killed serve left in DIR are sealed when the next one starts.`,
 	fs.BoolVar(&f.noAuth, "no-auth", false, "require no token; only on a loopback address")
 	fs.StringVar(&f.tokens, "token-file", "", "let in the agents of `FILE`, each with a token of its own")
 	auditFlag(fs, &f.audit)
-	fs.DurationVar(&f.grace, "grace", 30*time.Second, "how long a run waits for a client that vanished")
+	fs.DurationVar(&f.grace, "grace", 30*time.Second, "wait `TIME` for a client that vanished, then seal its run")
 	turnFlags(fs, &f.turns)
 	f.faults.gather(fs)
 	return cmd

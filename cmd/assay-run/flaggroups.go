@@ -1,0 +1,56 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// runFlagGroups are the headings that the help of a run shows its flags under, in
+// order. Each of its flags is in exactly one, and a test holds that.
+var runFlagGroups = []struct {
+	title string
+	flags []string
+}{
+	{"Common flags", []string{"output", "timeout", "mode", "contract", "quiet"}},
+	{"Bundle", []string{"store", "force", "result", "label", "run-id", "spool-dir", "compat"}},
+	{"Command", []string{"spec", "dry-run", "workdir", "env", "env-file", "grace", "no-capture", "capture-bytes"}},
+	{"Limits", []string{"memory", "pids", "cpus", "best-effort-limits"}},
+	{"Sandbox", []string{"policy", "profile", "isolate", "user"}},
+	{"Observation", []string{"kernel", "kernel-buffer", "keep-observer", "require"}},
+	{"Contract", []string{"contract-baseline"}},
+	{"Tool calls", []string{"agent-shim", "sdk-event-log", "policy-decision-log", "gateway", "audit", "cli-tool", "check-tool", "max-field", "max-turn"}},
+	{"Secrets and signing", []string{"secret-env", "secret-file", "redaction-key", "unsafe-disable-redaction", "sign", "sign-command"}},
+	{"Help", []string{"help", "version"}},
+}
+
+// helpWidth is where the text of flags in the help is broken, in columns.
+const helpWidth = 100
+
+// groupFlags makes the help of cmd and of its subcommands show the flags of a run
+// in groups, and other flags as before.
+func groupFlags(cmd *cobra.Command) {
+	cobra.AddTemplateFunc("groupedFlags", groupedFlags)
+	cmd.SetUsageTemplate(strings.Replace(cmd.UsageTemplate(),
+		"\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "\n{{groupedFlags .LocalFlags}}", 1))
+}
+
+// groupedFlags renders flags under the headings of a run, if they are a run's.
+func groupedFlags(fs *pflag.FlagSet) string {
+	if fs.Lookup("output") == nil || fs.Lookup("timeout") == nil || fs.Lookup("contract") == nil {
+		return "Flags:\n" + strings.TrimRight(fs.FlagUsages(), "\n")
+	}
+	var b strings.Builder
+	for _, group := range runFlagGroups {
+		of := pflag.NewFlagSet("", pflag.ContinueOnError)
+		of.SortFlags = false
+		for _, name := range group.flags {
+			if flag := fs.Lookup(name); flag != nil {
+				of.AddFlag(flag)
+			}
+		}
+		b.WriteString(group.title + ":\n" + of.FlagUsagesWrapped(helpWidth) + "\n")
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
