@@ -98,7 +98,7 @@ func TestFullDisks(t *testing.T) {
 		if !r.Stdio.Stdout.Truncated {
 			t.Errorf("stdout: %+v, want it marked truncated\n%s", r.Stdio.Stdout, &stderr)
 		}
-		if !strings.Contains(stderr.String(), "warning: evidence is missing: the copy of stdout is not whole") {
+		if !strings.Contains(stderr.String(), "warning: evidence is missing: the recorded copy of stdout is incomplete") {
 			t.Errorf("no warning that evidence is missing:\n%s", &stderr)
 		}
 		if observes() && !strings.Contains(stderr.String(), "events could not be written") {
