@@ -35,6 +35,9 @@ type checked struct {
 const settle = 3 * time.Second
 
 func (c *checked) Run() int {
+	if !flag.Parsed() {
+		flag.Parse()
+	}
 	if fuzzing() {
 		return c.m.Run() // the engine keeps processes and descriptors of its own
 	}
