@@ -41,6 +41,7 @@ func (c *checked) Run() int {
 	if fuzzing() {
 		return c.m.Run() // the engine keeps processes and descriptors of its own
 	}
+	keepInherited()
 	outer := os.TempDir()
 	var err error
 	if c.dir, err = os.MkdirTemp("", "t"); err == nil {
