@@ -4,8 +4,8 @@
 //
 // [Open] observes one session, which is a cgroup2 directory and everything
 // below it; [Observer.Read] hands over one [Event] after the other;
-// [Observer.Stop] ends it; [Report] is the account. [Probe] and [Coverage] tell
-// what this host allows and what this tier cannot see.
+// [Observer.Stop] ends it; [Report] is the account. [Probe] reports what this host
+// allows, [Coverage] what this tier cannot see.
 //
 // A hook is a group of kernel events with one account. Whatever it fires for is
 // filtered (of no interest), coalesced (a repeat, counted in a slot), emitted
@@ -15,23 +15,22 @@
 // at the end.
 //
 // All sessions of a build on a host share one set of programs, pinned in bpffs: the
-// first loads it, the last removes it, and each has a seat in it, with rings,
-// counters and slots of its own. Which sessions a process is in, the programs look
-// up by its cgroup, at one cost however many there are. Where nothing can be shared
-// a session has a set of its own, of one seat: [Report].Alone says why. Locks on
-// directories in bpffs say who is there, and die with their holder; nothing runs in
-// between.
+// first loads it, the last removes it, and each has a seat in it, with its own rings,
+// counters and slots. The programs look up a process's sessions by its cgroup; the
+// cost does not grow with the number of sessions. Where nothing can be shared, a
+// session loads its own set with a single seat, and [Report].Alone says why. Locks on
+// directories in bpffs show which sets are in use. The kernel releases a lock when its
+// holder dies, so no daemon is needed.
 //
-// Whoever is root can reach all that with bpf(2). So a session looks every two
-// seconds and at its end whether everything is as it was, watches for calls of its
-// own processes that change what they did not make, and checks that no record is
-// missing by their numbers. What a root process did to a pinned set before a session
-// began is found as far as the objects are others than were pinned, or the self-test
-// shows it.
+// Root can change all of this with bpf(2). So a session checks every two seconds and
+// at its end that everything is unchanged, watches its own processes for bpf(2) calls
+// that change objects they did not create, and checks the records' numbers for gaps.
+// If a root process changed a pinned set before the session began, the session
+// notices only if the objects are not the ones that were pinned, or if the self-test
+// fails.
 //
-// Events that were under way in processes which were in the session before Open
-// are seen from then on; their forks and exits do not match, and the report
-// says so.
+// Processes that were in the session before Open are observed from Open on. Their
+// forks and exits do not match, and the report says so.
 //
 // Programs, records and meanings are apart: bpf/record.h is the form of a
 // record, syscalls.go the table of system calls, the decoder the only reader.

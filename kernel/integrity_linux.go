@@ -31,13 +31,13 @@ func (l *loaded) tampered() (what []string) {
 	e := l.session(t.number)
 	note(e.Handle != t.handle || atomic.LoadUint64(&e.Cgroup) != t.cgroup, "the session's entry")
 	var number uint32
-	note(l.maps["numbers"].Lookup(t.cgroup, &number) != nil || number != t.number, "what says that the cgroup is observed")
+	note(l.maps["numbers"].Lookup(t.cgroup, &number) != nil || number != t.number, "the entry that marks the cgroup as observed")
 	if len(l.own) > 0 {
 		var home uint64
-		note(l.maps["homes"].Lookup(t.cgroup, &home) != nil || home != uint64(t.number)+1, "what tells the programs of the cgroup's sockets their session")
+		note(l.maps["homes"].Lookup(t.cgroup, &home) != nil || home != uint64(t.number)+1, "the entry that gives the cgroup's socket programs their session")
 	}
 	bss, err := l.maps[".bss"].LookupBytes(uint32(0))
-	note(err != nil || !bytes.Equal(bss, l.bss), "what the programs were told of the kernel")
+	note(err != nil || !bytes.Equal(bss, l.bss), "the kernel settings of the programs")
 	return what
 }
 

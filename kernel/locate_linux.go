@@ -61,7 +61,7 @@ func (s *set) locateNames(mounted uint32) error {
 	}
 	c.at, c.shift = whereAt(seen)
 	if c.shift == 0 {
-		return fmt.Errorf("%d entries do not tell where the kernel's cache of names is", len(seen))
+		return fmt.Errorf("cannot locate the kernel's cache of names from %d entries", len(seen))
 	}
 	for name, v := range map[string]any{"cache_at": c.at, "cache_shift": c.shift, "mounted_bit": c.mounted} {
 		if err := s.vars[name].Set(v); err != nil {

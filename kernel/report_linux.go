@@ -125,27 +125,27 @@ func (o *Observer) reasons(r *Report) []Reason {
 		add(CodeSelfTest, "", "the self-test could not run: %v", o.testErr)
 	}
 	if dropped > 0 {
-		add(CodeDrops, "leave the recorder more CPU time, or use a larger --kernel-buffer", "%d events found no room in the ring buffer", dropped)
+		add(CodeDrops, "give the recorder more CPU time, or use a larger --kernel-buffer", "%d events found no room in the ring buffer", dropped)
 	}
 	if misses > 0 {
 		add(CodeMisses, "", "the kernel skipped a program %d times because it was already running", misses)
 	}
 	if unread > 0 {
-		add(CodeFailedReads, "", "%d events miss a field that could not be read", unread)
+		add(CodeFailedReads, "", "%d events lack a field that could not be read", unread)
 	}
 	if r.Malformed > 0 {
 		add(CodeMalformed, "", "%d records could not be decoded", r.Malformed)
 	}
 	if o.ended {
 		if missing := o.missing(r); missing > 0 {
-			add(CodeMissing, "let nobody else read the observer's rings", "%d records are missing although they were emitted", missing)
+			add(CodeMissing, "make sure that no other process reads the observer's ring buffers", "%d records are missing although they were emitted", missing)
 		}
 	}
 	if n := o.bpf.count(); n > 0 {
-		add(CodeBPF, "take CAP_SYS_ADMIN and CAP_BPF from the run", "the run changed BPF objects that it did not make, %d times", n)
+		add(CodeBPF, "run the command without CAP_SYS_ADMIN and CAP_BPF", "the run changed BPF objects that it did not create, %d times", n)
 	}
 	for _, what := range o.tampered {
-		add(CodeTampered, "let nothing in the run be root, or take CAP_SYS_ADMIN and CAP_BPF from it", "somebody changed the observer: %s", what)
+		add(CodeTampered, "run the command without root, or without CAP_SYS_ADMIN and CAP_BPF", "somebody changed the observer: %s", what)
 	}
 	for _, name := range o.lost {
 		add(CodeHookLost, "", "program %s was detached before the run ended", name)

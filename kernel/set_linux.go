@@ -195,7 +195,7 @@ func (s *set) checkConstants() error {
 	for _, t := range [][]bpf.AssaySyscall{kernelTable(native), kernelTable(ia32)} {
 		want := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(t))), len(t)*int(unsafe.Sizeof(t[0])))
 		if !bytes.Contains(have, want) {
-			return errors.New("the table of system calls is not this build's")
+			return errors.New("the system call table is from another build")
 		}
 	}
 	return nil

@@ -35,7 +35,7 @@ const restTime = time.Second
 
 // errNested: the outer run cannot tell our changes to what it depends on from an
 // attack.
-var errNested = errors.New("this process is itself observed, and must not touch what that observation rests on")
+var errNested = errors.New("this process is itself being observed, and must not touch the observer's files")
 
 // share takes a seat in the set that is pinned for this build, or pins one first.
 func share(ring int) (_ *loaded, err error) {
@@ -63,7 +63,7 @@ func share(ring int) (_ *loaded, err error) {
 		}
 		// What is not whole goes if nobody needs it.
 		if try == 2 || unix.Flock(int(h.set.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-			return nil, fmt.Errorf("the observer pinned in %s is not whole: %w", p.dir(), err)
+			return nil, fmt.Errorf("the observer pinned in %s is incomplete: %w", p.dir(), err)
 		}
 		p.remove()
 		h.set.Close()
@@ -174,7 +174,7 @@ func ownCgroups() (ids []uint64, err error) {
 			}
 		}
 	}
-	return nil, errors.New("the cgroup of this process is not to be seen")
+	return nil, errors.New("cannot find the cgroup of this process")
 }
 
 // lockSeat locks a seat, or fails at once when somebody is in it.
@@ -210,7 +210,7 @@ func (s *set) takeSeat(h *hold, ring int) (*seat, error) {
 		h.seat = f
 		return s.furnish(n, ring)
 	}
-	return nil, fmt.Errorf("all %d sessions of the observer are taken", s.seats)
+	return nil, fmt.Errorf("all %d sessions of the observer are in use", s.seats)
 }
 
 // sweepSeats frees the seats of runs that died.

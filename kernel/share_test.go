@@ -402,7 +402,7 @@ func TestAlone(t *testing.T) {
 	if err := os.Chmod(home, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(s.said, "is not a directory of root's alone") {
+	if !strings.Contains(s.said, "is not a directory that only root can write to") {
 		t.Errorf("with a directory that others can write: %q", s.said)
 	}
 	s.rise(t)

@@ -75,7 +75,7 @@ func ownedByRoot(dir string) error {
 		return &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Uid != 0 || st.Mode&0o077 != 0 {
-		return fmt.Errorf("%s is not a directory of root's alone (uid %d, mode %#o): remove it", dir, st.Uid, st.Mode)
+		return fmt.Errorf("%s is not a directory that only root can write to (uid %d, mode %#o): remove it", dir, st.Uid, st.Mode)
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func lockMade(path string, how int) (*os.File, error) {
 var buildName = sync.OnceValues(func() (string, error) {
 	id, err := buildID()
 	if err != nil {
-		return "", fmt.Errorf("this build cannot be told from others: %w", err)
+		return "", fmt.Errorf("cannot identify this build: %w", err)
 	}
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

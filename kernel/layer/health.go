@@ -122,11 +122,11 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	add(s.Dropped > 0, CodeLayerDropped, "make room on the disk that holds the spool", "%d events could not be written", s.Dropped)
 	add(s.MissedExits > 0, CodeMissedExits, "", "%d processes ended without being seen", s.MissedExits)
 	add(s.Alive > 0, CodeStillAlive, "", "%d processes had not ended when observation stopped", s.Alive)
-	add(r.IOUringUnseen, CodeIOUring, "use Linux 6.4 or later", "the run used io_uring, and this kernel does not tell of its requests")
+	add(r.IOUringUnseen, CodeIOUring, "use Linux 6.4 or later", "the run used io_uring, and this kernel does not report io_uring requests")
 	add(len(r.IOUringUnfollowed) > 0, CodeIOUringUnknown, "use a newer assay-run", "the run used io_uring in ways that this build cannot follow: operation %s", operations(r.IOUringUnfollowed))
 	x := s.Reach
-	add(x.Helpers > 0, CodeHelper, "", "the run wrote to %s, from which the kernel takes a program that it starts outside of the run", x.Helper)
-	add(x.TracedTimes > 0, CodeOutsideTraced, "", "the run traced, or could write, the memory of process %d, which is none of its own", x.Traced)
+	add(x.Helpers > 0, CodeHelper, "", "the run wrote to %s, which names a program that the kernel starts outside the run", x.Helper)
+	add(x.TracedTimes > 0, CodeOutsideTraced, "", "the run traced process %d, which is outside the run, or could write its memory", x.Traced)
 	add(x.RunnerSignals > 0, CodeRunnerSignalled, "", "the run sent the recorder %d signals, %s first", x.RunnerSignals, schema.SignalName(uint32(x.RunnerSignal)))
 	compat := s.ByKind[schema.KindCompatSyscall]
 	for _, k := range r.Hooks {
@@ -134,7 +134,7 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 			compat += k.Fired
 		}
 	}
-	add(compat > 0, CodeCompatSyscalls, "", "%d system calls were of another instruction set and not decoded", compat)
+	add(compat > 0, CodeCompatSyscalls, "", "%d system calls used another instruction set and were not decoded", compat)
 	add(s.Received != r.Delivered, CodeAccount, "", "%d events were delivered, %d received", r.Delivered, s.Received)
 	add(s.Received+s.Added != s.Written+s.Filtered+s.Coalesced+s.Dropped, CodeAccount, "", "%d events and %d added ones gave %d lines, %d filtered, %d coalesced, %d dropped",
 		s.Received, s.Added, s.Written, s.Filtered, s.Coalesced, s.Dropped)

@@ -131,7 +131,7 @@ func TestBlindSpotsSayWhetherTheyWereExercised(t *testing.T) {
 			t.Errorf("only names lack a hook: %+v", c)
 		}
 		for _, s := range c.KnownBlindSpots {
-			if strings.Contains(s.Name, "io_uring requests on a kernel that does not tell") {
+			if strings.Contains(s.Name, "io_uring requests on a kernel that does not report") {
 				uring++
 				if s.Exercised == nil || !*s.Exercised {
 					t.Errorf("%s: io_uring is not marked as used", c.Dimension)

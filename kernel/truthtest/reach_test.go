@@ -118,7 +118,7 @@ func TestNamesInSharedMemoryAreClaimed(t *testing.T) {
 	if !found["single"] || !found["shared"] {
 		t.Errorf("unlinks of %v", found)
 	}
-	if !blindSpot(t, r, "a name or address in memory that another thread or process shares could have been changed while the kernel used it: arguments is claimed") {
+	if !blindSpot(t, r, "a name or address in memory shared with another thread or process may have changed while the kernel used it; such events say arguments=claimed") {
 		t.Error("the blind spot is not marked as exercised")
 	}
 }
