@@ -19,10 +19,10 @@ func (a *app) callCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "call --id ID -- CMD [ARG...]",
 		Short: "Run a command as a tool call of the surrounding run",
-		Long: `call replaces itself by CMD, in a cgroup that the run makes for the tool call, so
-that everything CMD does is told from what the agent does otherwise. Where there
-is no such cgroup to be had, and outside of a run, CMD is told by its environment
-alone: ` + runner.EnvToolCall + ` is set in either case.
+		Long: `call runs CMD in a cgroup that the run makes for the tool call, so that the bundle
+attributes everything CMD does to that call. When the run cannot make a cgroup, and
+outside a run, only the environment identifies the call: ` + runner.EnvToolCall + `
+is set in every case. CMD replaces the call process.
 
 Exit codes: the command's own; 125 call itself failed; 126 the command is not
 executable; 127 not found.`,

@@ -33,7 +33,7 @@ done. Files are JSON or YAML:
     - name: says_empty
       command: printf '' | ./parser
       expect_exit_zero: false      # default true
-      output_contains: empty input # nothing is looked for unless said
+      output_contains: empty input # default: any output passes
       timeout_secs: 10             # default 120
   protected: ["**/*_test.go"]      # restored before checking`,
 		Args: cobra.NoArgs,
@@ -47,7 +47,7 @@ func (a *app) contractValidateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE",
 		Short: "List everything that makes a contract prove nothing",
-		Long:  "validate lists all problems of a contract. Exit status 0 when there are none, 1\nwhen there are, 125 when the file cannot be read as a contract.",
+		Long:  "validate lists all problems of a contract. Exit status: 0 no problems; 1 problems\nfound; 125 the file cannot be read as a contract.",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, digest, err := contract.Load(args[0])
@@ -87,16 +87,16 @@ func (a *app) contractDeriveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "derive --intent TEXT --generator 'CMD' [-o FILE]",
 		Short: "Have a model write a contract and correct it until it is valid",
-		Long: `derive asks a generator, a shell command that gets the prompt on stdin and prints
-the model's answer, for a contract. An answer that is none, or one with
-problems, goes into the next prompt as a list of what to mend.`,
+		Long: `derive asks a generator for a contract. The generator is a shell command that reads
+a prompt on stdin and prints a model's answer. If the answer is not a contract, or
+has problems, the next prompt lists what to fix.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if generator == "" {
 				return withHint(errors.New("no generator"), "give a command that reads a prompt and prints an answer: --generator 'llm --no-stream'")
 			}
 			if o.MaxAttempts < 1 {
-				return withHint(fmt.Errorf("--max-attempts is %d", o.MaxAttempts), "allowed are 1 and more")
+				return withHint(fmt.Errorf("--max-attempts is %d", o.MaxAttempts), "use 1 or more")
 			}
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()

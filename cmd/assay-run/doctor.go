@@ -15,9 +15,9 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [--json]",
 		Short: "Show what this host can contain, limit and observe, and how to fix the rest",
-		Long: `doctor tries what a run needs, and tells for each thing missing why that is and
-what would fix it. It changes nothing. Exit status 0 when a run would work at
-all, 1 when it would not.`,
+		Long: `doctor tries everything a run needs. For each thing that is missing it says why, and
+how to fix it. It changes nothing. Exit status: 0 a run would work, if only in part;
+1 a run would not work.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := archive.DefaultSpoolDir()

@@ -46,8 +46,8 @@ func (a *app) eventsCommand() *cobra.Command {
 		Use:   "events [filters] BUNDLE",
 		Short: "Print the events of a bundle, filtered, as NDJSON or a table",
 		Long: `events prints the events of one layer or of several, the kernel layer by default,
-as the NDJSON that stands in the bundle or as a table. Filters are combined: an
-event must pass them all.`,
+either as NDJSON, exactly as in the bundle, or as a table. An event must match all
+filters.`,
 		Example: `  assay-run events --kind exec --table run.tar.gz
   assay-run events --path '/etc/**' --result error run.tar.gz
   assay-run events --process git --descendants --host '*.example.com' run.tar.gz
@@ -80,7 +80,7 @@ event must pass them all.`,
 	fs.UintSliceVar(&pids, "pid", nil, "of the processes with these `PIDS`")
 	fs.UintSliceVar(&execIDs, "exec-id", nil, "of these process instances, by exec_id: `IDS`")
 	fs.StringVar(&f.Process, "process", "", "of processes whose executable, name or arguments match `GLOB`")
-	fs.BoolVar(&f.Descendants, "descendants", false, "and of what those processes started")
+	fs.BoolVar(&f.Descendants, "descendants", false, "include the processes that those started")
 	fs.StringVar(&f.Path, "path", "", "about a path that matches `GLOB` (** crosses directories)")
 	fs.StringVar(&f.Host, "host", "", "about a host: `NAME`, glob, address, prefix or address:port")
 	fs.StringVar(&f.Result, "result", "", "with this `RESULT`: ok, error, blocked, or an errno such as ENOENT")

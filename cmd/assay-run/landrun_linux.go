@@ -23,11 +23,12 @@ func (a *app) landrunCommand() *cobra.Command {
 		Use:   "landrun [flags] [--] CMD [ARG...]",
 		Short: "Run a command under Landlock, with landrun's flags",
 		Long: `landrun restricts a command by Landlock alone, with the flags, defaults and exit
-codes of the program landrun: what no flag allows is denied, the environment is
-empty but for --env, and a failure of its own exits 1. It becomes the command.
-"alias landrun='assay-run landrun'" is all that a script needs.
+codes of the program landrun: everything that no flag allows is denied, the command
+gets only the environment variables that --env names, and if landrun itself fails it
+exits with 1. The command replaces the landrun process. To switch a script over,
+add "alias landrun='assay-run landrun'".
 
-The sandbox command contains more, and needs no list of what a program reads.`,
+The sandbox command restricts more, and needs no list of the files a program reads.`,
 		Example: "  assay-run landrun --rox /usr --ro /etc --rw . --connect-tcp 443 --env PATH -- curl https://example.org",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -55,7 +56,7 @@ The sandbox command contains more, and needs no list of what a program reads.`,
 	fs.BoolVar(&l.UnrestrictedNetwork, "unrestricted-network", false, "do not restrict TCP ports")
 	fs.BoolVar(&l.UnrestrictedScoped, "unrestricted-scoped", false, "do not restrict signals and abstract sockets")
 	fs.BoolVar(&l.IgnoreMissing, "ignore-missing", false, "pass over paths that do not exist")
-	fs.BoolVar(&l.BestEffort, "best-effort", false, "restrict what this kernel's Landlock can, and run in any case")
+	fs.BoolVar(&l.BestEffort, "best-effort", false, "run the command even if this kernel's Landlock cannot enforce every restriction")
 	fs.StringVar(&level, "log-level", os.Getenv("LANDRUN_LOG_LEVEL"), "error, info or debug (default error)")
 	return cmd
 }

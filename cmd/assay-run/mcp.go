@@ -19,7 +19,7 @@ import (
 	"github.com/assay-run/assay-run/runner/policy"
 )
 
-// mcpFlags are the flags of mcp.
+// mcpFlags holds the flags of mcp.
 type mcpFlags struct {
 	policy, decisionLog, source string
 	changes                     bool
@@ -33,11 +33,11 @@ func (a *app) mcpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mcp --policy FILE [flags] -- SERVER [ARG...]",
 		Short: "Check an MCP client's requests against a policy",
-		Long: `mcp stands between an MCP client and an MCP server. A request that the policy
-denies is answered with a JSON-RPC error and never reaches the server; what may
-not be used is left out of the lists of tools, resources and prompts; everything
-else passes through untouched. The policy's "resources", "prompts" and
-"server_requests" list by name or glob what a client may read and what the server
+		Long: `mcp is a proxy between an MCP client and an MCP server. It answers a request that
+the policy denies with a JSON-RPC error; the request never reaches the server. It
+removes denied entries from the lists of tools, resources and prompts, and passes
+everything else through unchanged. The policy's "resources", "prompts" and
+"server_requests" list, by name or glob, what a client may read and what the server
 may ask of it. A tool that the server changes after it was first listed is denied.
 
 The server is a program that speaks over stdin and stdout (after --), a remote one
@@ -66,9 +66,9 @@ through mcp.`,
 	fs.SortFlags = false
 	fs.StringVar(&f.policy, "policy", "", "policy `FILE` in YAML or JSON, read once")
 	fs.StringVar(&f.url, "url", "", "`URL` of a remote server")
-	fs.StringArrayVar(&f.headers, "header", nil, "send `'NAME: VALUE'` to the remote server; ${VARIABLE} stands for the environment's; may be repeated")
+	fs.StringArrayVar(&f.headers, "header", nil, "send `'NAME: VALUE'` to the remote server; ${VARIABLE} is expanded from the environment; may be repeated")
 	fs.StringVar(&f.listen, "listen", "", "serve clients over HTTP at `HOST:PORT` instead of stdin and stdout")
-	fs.BoolVar(&f.noAuth, "no-auth", false, "ask clients for no token; only with --listen on a loopback address")
+	fs.BoolVar(&f.noAuth, "no-auth", false, "require no token; only with --listen on a loopback address")
 	fs.StringVar(&f.config, "config", "", "take servers from `FILE`, in the mcpServers form")
 	fs.StringVar(&f.server, "server", "", "`NAME` of the one server of --config")
 	fs.StringVar(&f.decisionLog, "decision-log", "", "append each decision to `FILE` (default $"+runner.EnvDecisionLog+")")

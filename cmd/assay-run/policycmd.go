@@ -30,10 +30,10 @@ func (a *app) policyCheck() *cobra.Command {
 	var profiles []string
 	cmd := &cobra.Command{
 		Use:   "check [flags] FILE",
-		Short: "Say what a policy, or srt settings, mean in this directory",
-		Long: `check reads a policy as a run would, and says what it means in the current
-directory and for you. Exit status 125 when the file cannot be used, with the
-line at fault.`,
+		Short: "Explain what a policy, or srt settings, allow in this directory",
+		Long: `check reads a policy as a run would, and explains what it allows in the current
+directory for the current user. If the file cannot be used, check names the line at
+fault and exits with 125.`,
 		Example: "  assay-run policy check policy.yaml\n  assay-run policy check --json ~/.srt-settings.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -108,7 +108,7 @@ before you use it: what a run did is not what it should have done.`,
 				return withHint(err, "run assay-run verify %s", args[0])
 			}
 			if docs.Health.KernelLayer == schema.Absent {
-				return withHint(fmt.Errorf("%s has no kernel layer to learn from", args[0]), "record the run where assay-run doctor finds an observer")
+				return withHint(fmt.Errorf("%s has no kernel layer to learn from", args[0]), "record the run on a host where assay-run doctor reports kernel observation")
 			}
 			l := sandbox.NewLearner(docs.Run.Workdir)
 			for line, err := range bundle.Lines(cmd.Context(), schema.KernelPath) {

@@ -18,8 +18,8 @@ func (a *app) proveCommand() *cobra.Command {
 		Use:   "prove --layer LAYER --seq N BUNDLE",
 		Short: "Prove that a line is in a bundle, to someone who does not have it",
 		Long: `prove prints a proof that a line is in a layer of a bundle. Whoever knows the
-bundle's identity checks it with "assay-run verify --proof", without the bundle:
-the proof has the line, and no other one.`,
+bundle's identity can check the proof with "assay-run verify --proof", without the
+bundle. The proof contains this line and no other.`,
 		Example: `  assay-run prove --layer kernel --seq 7 run.tar.gz >line-7.json
   assay-run verify --proof line-7.json`,
 		Args: oneBundle,

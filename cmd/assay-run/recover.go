@@ -20,10 +20,10 @@ func (a *app) recoverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover [flags] [RUN_ID...]",
 		Short: "Seal the bundles of interrupted runs",
-		Long: `recover seals what runs that were interrupted (killed, out of power, out of
-disk) had recorded, each to the bundle it was meant for, marked incomplete. A
-torn last line is cut; everything before it is kept. The spool of a run that is
-alive is never touched. Without a run id it lists what there is.`,
+		Long: `recover seals interrupted runs (killed, power lost, disk full). It writes what each
+run had recorded to the run's own output and marks the bundle incomplete. It removes
+a torn last line and keeps everything before it. It never touches the spool of a run
+that is still alive. Without a run id it lists the interrupted runs.`,
 		Example: "  assay-run recover            list interrupted runs\n  assay-run recover --all      seal them all",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			if dir == "" {
@@ -43,7 +43,7 @@ alive is never touched. Without a run id it lists what there is.`,
 				ids = interrupted(spools, output == "")
 			}
 			if output != "" && len(ids) != 1 {
-				return withHint(fmt.Errorf("--output is for one run, %d are to be recovered", len(ids)), "recover them one by one")
+				return withHint(fmt.Errorf("--output names one bundle, but there are %d runs to recover", len(ids)), "recover them one at a time")
 			}
 			gateway.Sweep()
 			_, _, _ = kernel.Sweep() // where nothing can be shared there is nothing to free
@@ -57,8 +57,8 @@ alive is never touched. Without a run id it lists what there is.`,
 	return cmd
 }
 
-// interrupted are the runs to recover. One that looks alive may just have been
-// killed, and its lock be about to go: recovering it tells.
+// interrupted returns the runs to recover. A run that looks alive may just have been
+// killed and be about to lose its lock: trying to recover it shows which.
 func interrupted(spools []archive.Interrupted, doubtful bool) (ids []string) {
 	for _, s := range spools {
 		if !s.Alive || doubtful {
@@ -69,8 +69,7 @@ func interrupted(spools []archive.Interrupted, doubtful bool) (ids []string) {
 }
 
 // recoverRuns seals each run; what keeps one from it does not keep the others.
-// Of all runs, those that are alive and those that were sealed meanwhile are none
-// to recover.
+// With all, it skips runs that are alive and runs that were sealed in the meantime.
 func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output string, all bool) error {
 	var errs []error
 	tampered := false
@@ -102,9 +101,9 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output 
 	case errors.Is(err, archive.ErrNoSpool):
 		return withHint(err, "assay-run recover lists the interrupted runs")
 	case err != nil:
-		return withHint(err, "a bundle that cannot be written where it was meant to be can go elsewhere with --output")
+		return withHint(err, "if the run's own output cannot be written, name another file with --output")
 	case tampered:
-		return exitError{runner.ExitRunner, withHint(errors.New("evidence was changed after it had been written: the bundles say where"), "do not rely on what those members say")}
+		return exitError{runner.ExitRunner, withHint(errors.New("evidence was changed after it was written: the bundles say where"), "do not rely on the members that changed")}
 	}
 	return nil
 }

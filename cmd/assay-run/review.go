@@ -19,13 +19,13 @@ const reviewer = "assay-review"
 func (a *app) reviewCommands() []*cobra.Command {
 	var all []*cobra.Command
 	for _, c := range []struct{ name, short string }{
-		{"show", "Tell the story of a run in the order of time"},
+		{"show", "Show what a run did, in order of time"},
 		{"query", "Find events, processes, calls or runs in bundles"},
 		{"diff", "Tell what differs between two runs"},
 		{"gate", "Judge bundles by rules"},
 		{"report", "Write one HTML page about bundles"},
 		{"export", "Convert a bundle to the format of another tool"},
-		{"store", "List, fetch and prune the bundles that were kept"},
+		{"store", "List, fetch and prune stored bundles"},
 	} {
 		all = append(all, &cobra.Command{
 			Use:                c.name,

@@ -53,8 +53,8 @@ that the policy needs cannot be had, 126 and 127 when the command cannot be run.
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.mode, "mode", "", "what the command may touch: read-only or workspace-write (default what the policy says, else workspace-write)")
-	fs.StringVar(&f.policy, "policy", "", "what the command may touch, by the policy or the srt settings in `FILE`")
+	fs.StringVar(&f.mode, "mode", "", "what the command may touch: read-only or workspace-write (default: the policy's mode, or workspace-write)")
+	fs.StringVar(&f.policy, "policy", "", "policy or srt settings `FILE`: what the command may touch")
 	fs.StringArrayVar(&f.profiles, "profile", nil, "allow what `NAME` needs: "+strings.Join(sandbox.Builtins(), ", "))
 	fs.StringVar(&f.user, "user", "", "run the command as `USER` (a name, a uid or uid:gid); needs root")
 	fs.StringVar(&f.workdir, "workdir", "", "start the command in `DIR`")

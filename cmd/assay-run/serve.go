@@ -41,17 +41,17 @@ calls and record turns over a socket, many at a time. Each run has a live record
 in DIR/<agent_id>/<run_id>.jsonl, and leaves one bundle beside it when a client
 completes it; a run whose client vanished is sealed as incomplete.
 
-It prints the addresses it listens on, one a line. A WebSocket asks for the
-bearer token in ASSAY_RUN_TOKEN; when that is not set, serve makes one up and
-prints it as a last line. A unix socket is for its owner alone. With --token-file,
-whose lines are an agent's id and its token, each WebSocket client may start, read
-and change the runs of its own agent alone.
+It prints the addresses it listens on, one per line. A WebSocket client must send
+the bearer token in ASSAY_RUN_TOKEN; if that is not set, serve generates a token and
+prints it on the last line. Only the owner can connect to a unix socket. With
+--token-file, each line of which is an agent's id and its token, a WebSocket client
+can start, read and change only the runs of its own agent.
 
-A call belongs to an open run or is not made. Rate limits hold for an agent and a
-tool across all of its runs and connections.
+Every call must belong to an open run. A rate limit applies to one agent and one
+tool, across all runs and connections of that agent.
 
-SIGINT or SIGTERM ends it: what is open is sealed as incomplete. Runs that a
-killed serve left in DIR are sealed when the next one starts.`,
+serve ends on SIGINT or SIGTERM, and seals open runs as incomplete. If serve is
+killed, the next serve with the same DIR seals the runs it left there.`,
 		Example: `  assay-run serve --dir runs --listen ws:127.0.0.1:0
   assay-run serve --dir runs --listen unix:/run/agents.sock --policy policy.yaml`,
 		Args: cobra.NoArgs,
@@ -65,7 +65,7 @@ killed serve left in DIR are sealed when the next one starts.`,
 	fs.StringArrayVar(&f.listen, "listen", nil, "`ADDRESS` to listen on, unix:PATH or ws:HOST:PORT (default ws:127.0.0.1:0); may be repeated")
 	fs.StringVar(&f.policy, "policy", "", "policy `FILE` in YAML or JSON, read once")
 	fs.BoolVar(&f.noAuth, "no-auth", false, "require no token; only on a loopback address")
-	fs.StringVar(&f.tokens, "token-file", "", "let in the agents of `FILE`, each with a token of its own")
+	fs.StringVar(&f.tokens, "token-file", "", "accept the agents listed in `FILE`, each with its own token")
 	auditFlag(fs, &f.audit)
 	fs.DurationVar(&f.grace, "grace", 30*time.Second, "wait `TIME` for a client that vanished, then seal its run")
 	turnFlags(fs, &f.turns)

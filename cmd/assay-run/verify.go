@@ -21,14 +21,14 @@ func (a *app) verifyCommand() *cobra.Command {
 		Long: `verify reads each bundle once, offline, in bounded memory, and reports every
 fault it finds with a stable code, the member and the line.
 
-Exit status: 0 all are whole and valid; 1 damaged (bytes are not those that were
-sealed); 2 invalid (well-formed, but not what a bundle may contain); 3 it could
-not be read at all; 4 it is valid, and no accepted key signed it; 5 it is valid
-and incomplete, with --complete. Of several bundles the first of 3, 1, 2, 4 and 5
-counts.
+Exit status: 0 every bundle is intact and valid; 1 damaged (the bytes differ from
+those that were sealed); 2 invalid (intact, but with content that a bundle may not
+have); 3 unreadable; 4 valid, but not signed by an accepted key; 5 valid, but
+incomplete (only with --complete). For several bundles, the exit status is the first
+of 3, 1, 2, 4 and 5 that applies to any of them.
 
-An unsigned bundle proves that it is consistent, and not where it comes from:
-anyone can make one. --key or --allowed-signers requires a signature.
+A valid unsigned bundle is consistent, but nothing proves who made it: anyone can
+make one. --key or --allowed-signers requires a signature.
 
 --proof checks a proof from assay-run prove, without its bundle.`,
 		Example: `  assay-run verify run.tar.gz
@@ -64,7 +64,7 @@ anyone can make one. --key or --allowed-signers requires a signature.
 	}
 	cmd.Flags().BoolVar(&v.asJSON, "json", false, "print a report of each bundle as JSON")
 	cmd.Flags().BoolVarP(&v.quiet, "quiet", "q", false, "say nothing when the bundles are valid")
-	cmd.Flags().BoolVar(&v.complete, "complete", false, "require that the runs came to their end and were sealed by their own recorder")
+	cmd.Flags().BoolVar(&v.complete, "complete", false, "require that each run ended normally and was sealed by its own recorder")
 	cmd.Flags().StringVar(&v.proof, "proof", "", "check the inclusion proof in `FILE` (default: none)")
 	v.from.flags(cmd)
 	return cmd
