@@ -104,7 +104,7 @@ are bad; 4 a bundle cannot be read or does not verify.`,
 	fs.StringVar(&format, "format", "text", "write `FORMAT`: text, json, junit, ctrf, sarif, github")
 	fs.StringVarP(&output, "output", "o", "", "write to `FILE`, and the text to stdout as well")
 	fs.BoolVar(&init, "init", false, "print rules that a good run passes, and stop")
-	fs.BoolVar(&unverified, "unverified", false, "also judge bundles that do not verify: what they do not show stays unknown")
+	fs.BoolVar(&unverified, "unverified", false, "also judge bundles that do not verify; anything they do not show is unknown")
 	return cmd
 }
 

@@ -64,7 +64,7 @@ func (a *app) rootCommand() *cobra.Command {
 		Long: `assay-review is the reviewer's bench of assay-run. It reads bundles, offline,
 and changes none. "assay-run show" and its like run it.
 
-"-" stands for a bundle on standard input.`,
+"-" reads a bundle from standard input.`,
 		Version:           version(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,

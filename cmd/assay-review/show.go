@@ -23,7 +23,7 @@ func (a *app) showCommand() *cobra.Command {
 	var spoolDir string
 	cmd := &cobra.Command{
 		Use:   "show [flags] BUNDLE...",
-		Short: "Tell the story of a run in the order of time",
+		Short: "Show what a run did, in order of time",
 		Long: `show tells what a run did as it happened: turns and tool calls, the programs that
 ran, the files that changed, the hosts that were contacted, what was denied, and
 the output beside it. It ends with what the story may be missing.
@@ -71,9 +71,9 @@ On a terminal the story is paged with $PAGER, or less.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.BoolVarP(&follow, "follow", "f", false, "tell of a run that is alive, until it ends")
-	fs.BoolVar(&opt.Reads, "reads", false, "also tell of files that were opened for reading")
-	fs.BoolVar(&opt.All, "all", false, "also tell of loaders, locales, runtimes and the runner itself")
+	fs.BoolVarP(&follow, "follow", "f", false, "follow a live run until it ends")
+	fs.BoolVar(&opt.Reads, "reads", false, "also show files that were opened for reading")
+	fs.BoolVar(&opt.All, "all", false, "also show loaders, locales, runtimes and the runner itself")
 	fs.BoolVar(&noPager, "no-pager", false, "do not page on a terminal")
 	fs.StringVar(&spoolDir, "spool-dir", "", "look for the live run under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
 	return cmd

@@ -20,7 +20,7 @@ func (a *app) storeCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "List, fetch and prune the bundles that were kept",
+		Short: "List, fetch and prune stored bundles",
 		Long: `The store is a folder of bundles, one for each run: $ASSAY_RUN_STORE where that is
 an absolute path, else $XDG_STATE_HOME/assay-run/store. "assay-run --store -- CMD"
 puts a bundle there, and so does every run where ASSAY_RUN_STORE is set.`,
@@ -81,7 +81,7 @@ func (a *app) storeGet(where func() (string, error)) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use: "get ID", Short: "Print where the bundle of a run is, or copy it",
-		Long:    "get finds a bundle by its run id, or by the beginning of that or of its identity,\nand prints its path. With -o it copies the bundle; \"-\" is stdout.",
+		Long:    "get finds a bundle by its run id or identity, or the beginning of either, and\nprints its path. With -o it copies the bundle; \"-\" is stdout.",
 		Example: "  assay-run show \"$(assay-run store get run_01m7)\"\n  assay-run store get run_01m7 -o run.tar.gz",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -139,7 +139,7 @@ newest --keep bundles stay in any case; alone, --keep removes all others.`,
 				return a.usage(cmd, fmt.Errorf("--max-size: %w", err))
 			}
 			if p.Keep < 0 || p == (store.Prune{}) {
-				return a.usage(cmd, errors.New("say what goes: --keep, --older or --max-size"))
+				return a.usage(cmd, errors.New("say what to remove: --keep, --older or --max-size"))
 			}
 			dir, err := where()
 			if err != nil {
@@ -173,7 +173,7 @@ newest --keep bundles stay in any case; alone, --keep removes all others.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.IntVar(&p.Keep, "keep", 0, "keep the newest `N` in any case")
-	fs.StringVar(&older, "older", "", "remove what is older than `TIME` (30d, 12h)")
+	fs.StringVar(&older, "older", "", "remove bundles older than `TIME` (30d, 12h)")
 	fs.StringVar(&size, "max-size", "", "remove the oldest until at most `SIZE` is left (500M, 10G)")
 	fs.BoolVar(&dryRun, "dry-run", false, "print what would go, and remove nothing")
 	return cmd
