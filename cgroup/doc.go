@@ -39,21 +39,21 @@
 //
 // # Limits
 //
-// A memory limit is for memory and swap together: memory.max with
+// A memory limit covers memory and swap together: memory.max with
 // memory.swap.max 0, on v1 the same value in memory.limit_in_bytes and, where
 // it exists, memory.memsw.limit_in_bytes. memory.oom.group stays 0: the kernel
 // ends one process, as it would without us, and the agent may live on. OOM
-// kills are counted by the kernel (memory.events, memory.oom_control), so they
-// are told from any other SIGKILL. A pids limit counts threads, and is exact:
-// nothing of ours is ever counted against it.
+// kills are counted by the kernel (memory.events, memory.oom_control), which
+// distinguishes them from any other SIGKILL. A pids limit counts threads and is
+// exact: none of the runner's own processes counts against it.
 //
 // # systemd
 //
-// A session below the runner's own cgroup is part of the unit that the runner is
-// in, and goes with it. systemd leaves it alone, in units that are not delegated
-// as well, but for one thing: there it stops the unit when the kernel kills one
-// of its processes for want of memory. Controllers says so of root's units; a
-// user's systemd leaves no mark on its own by which they could be told apart.
+// A session below the runner's own cgroup is part of the runner's systemd unit and
+// ends with it. systemd leaves the session alone, with one exception: if the unit is
+// not delegated, systemd stops it when the kernel kills one of its processes because
+// memory ran out. Controllers warns of this for units of the system manager. It
+// cannot for a user's units: delegated and other units look the same there.
 //
 // # Promises
 //
@@ -61,10 +61,11 @@
 // (clone3 with CLONE_INTO_CGROUP), or, where the kernel refuses that or a v1
 // pids limit must be exact, a re-exec of this binary joins the group itself
 // and then becomes the command. On a terminal it is the child of another re-exec,
-// which is in no group (see [Job]). These and the guard are the program's own binary:
-// package reexec below this one, which only a main package imports, has their main
-// function. Without it, what needs them fails with [ErrNoHelper]. Removing a session leaves nothing behind on any
-// hierarchy. Every method is safe for concurrent use.
+// which is in no group (see [Job]). These helpers and the guard run the program's own
+// binary. Their main function is in package reexec below this one, which only a main
+// package imports; without that import, calls that need a helper fail with
+// [ErrNoHelper]. Removing a session leaves nothing behind on any hierarchy. Every
+// method is safe for concurrent use.
 //
 // # Inside
 //
