@@ -61,7 +61,7 @@ type Change struct {
 	Head string `json:"head"`
 }
 
-// Section compares one set of what the runs did.
+// Section compares the runs' actions of one kind.
 type Section struct {
 	Name string `json:"name"`
 	// Compared is false when one side was not observed at all; Sets then holds

@@ -26,7 +26,7 @@ type Verdict struct {
 	Allowed bool `json:"allowed,omitempty"`
 	// Message says in a sentence why.
 	Message string `json:"message"`
-	// Evidence is what was found against the rule, 20 at the most; More counts
+	// Evidence lists violations of the rule, at most 20; More counts
 	// those beyond.
 	Evidence []Evidence `json:"evidence,omitempty"`
 	More     int        `json:"more_evidence,omitempty"`

@@ -16,7 +16,7 @@ import (
 // health does not support are left as comments.
 func Init(b *review.Bundle) []byte {
 	var out strings.Builder
-	fmt.Fprintf(&out, "# Rules for assay-run gate, from the run %s.\n# Widen or narrow them; \"assay-run gate --help\" tells what there is.\nrules:\n", b.RunID())
+	fmt.Fprintf(&out, "# Rules for assay-run gate, from the run %s.\n# Widen or narrow them; \"assay-run gate --help\" lists all rules.\nrules:\n", b.RunID())
 	s := &subject{Bundle: b}
 	rule := func(about claim.Subject, text string) {
 		if gaps := s.gaps(about); len(gaps) > 0 {

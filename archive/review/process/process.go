@@ -18,7 +18,7 @@ const MaxProcesses = 500_000
 // Process is one process of a run.
 type Process struct {
 	PID, PPID uint32
-	// Parent is the index of the process that started it, -1 when that is none
+	// Parent is the index of the process that started it, -1 when that is not one
 	// of the run's.
 	Parent int
 	// Exe, Argv and Cwd are of the program it executed last. Before it executed
@@ -89,7 +89,7 @@ func concerns(line []byte) bool {
 	return false
 }
 
-// Add takes in an event. Events must come in order; those that tell nothing of
+// Add adds an event. Events must come in order; those that say nothing about
 // processes are ignored.
 func (t *Table) Add(e *schema.KernelEvent) {
 	switch e.Kind {

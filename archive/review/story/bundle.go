@@ -127,7 +127,7 @@ func (t *Teller) end(b *review.Bundle, streams []stream, lost int) {
 		}
 	}
 	if t.reads > 0 && !t.opt.Reads {
-		t.write(fmt.Sprintf("  %d times a file was opened for reading; --reads tells of them\n", t.reads))
+		t.write(fmt.Sprintf("  files were opened for reading %d times; --reads shows them\n", t.reads))
 	}
 	if lost > 0 {
 		t.write(fmt.Sprintf("  %d further turns and lines of output found no room\n", lost))

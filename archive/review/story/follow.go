@@ -40,7 +40,7 @@ func Follow(ctx context.Context, w io.Writer, dir string, opt Options) error {
 		}
 		if f.finished || !alive {
 			if !f.finished {
-				t.write("the run was interrupted: assay-run recover seals what there is\n")
+				t.write("the run was interrupted: run assay-run recover to seal what was recorded\n")
 			}
 			return t.Flush()
 		}

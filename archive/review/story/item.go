@@ -34,9 +34,9 @@ type item struct {
 
 // Options say how much is told. The zero value tells what mattered.
 type Options struct {
-	// Reads also tells of files that were opened for reading.
+	// Reads also shows files that were opened for reading.
 	Reads bool
-	// All also tells of what is no doing of the agent's: loaders, locales,
+	// All also shows what the agent did not cause itself: loaders, locales,
 	// runtimes, the runner itself.
 	All bool
 	// Colour uses a terminal's colours.
