@@ -9,7 +9,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Call is a tool call and what was observed of it.
+// Call is a tool call and the actions observed during it.
 type Call struct {
 	schema.Binding
 	// Beyond is what it did that its tool's name rules out, or that policy
@@ -146,6 +146,6 @@ func writeEffects(b *bufio.Writer, indent string, e *schema.Effects) {
 		}
 	}
 	if e.Beyond > 0 {
-		fmt.Fprintf(b, "%s… and %d things for which there was no room\n", indent, e.Beyond)
+		fmt.Fprintf(b, "%s… and %d more that did not fit\n", indent, e.Beyond)
 	}
 }

@@ -21,7 +21,7 @@ type Bundle interface {
 type Event struct {
 	// Layer is the layer's name: kernel, lifecycle, ...
 	Layer string
-	// Line is the line as it stands in the bundle, without its newline.
+	// Line is the exact line of the bundle, without its newline.
 	Line []byte
 	// Kernel is the decoded line of the kernel layer, nil in all others.
 	Kernel *schema.KernelEvent

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// List is the first of what there is.
+// List holds the first entries of a longer list.
 type List[T any] struct {
 	Items []T `json:"items"`
 	// Total is how many different ones were told apart, Beyond how many

@@ -29,7 +29,7 @@ type Process struct {
 	ExitCode *int   `json:"exit_code"`
 	Signal   string `json:"signal,omitempty"`
 	Joined   bool   `json:"joined,omitempty"`
-	// Count is how many processes this one stands for.
+	// Count is how many processes this entry represents.
 	Count    uint64     `json:"count"`
 	Children []*Process `json:"children,omitempty"`
 
