@@ -50,7 +50,7 @@ func (a *agentSide) openGateway() error {
 		return sandboxError("gateway_failed", err)
 	}
 	a.reasons = append(a.reasons, schema.Reason{
-		Subject: "gateway", Code: "no_gateway", Message: err.Error(), Remedy: "the agent's logs, and the environment of its tools, tell of its calls instead",
+		Subject: "gateway", Code: "no_gateway", Message: err.Error(), Remedy: "the run learns of tool calls from the agent's logs and its tools' environment instead",
 	})
 	return nil
 }

@@ -74,9 +74,9 @@ func (a *agentSide) sdkLine(line []byte, _ int, at agentlog.Arrival) error {
 	var gap error
 	switch {
 	case e.Seq < a.due:
-		return fmt.Errorf("seq is %d, which an earlier line has: want %d", e.Seq, a.due)
+		return fmt.Errorf("seq is %d, which an earlier line already has; expected %d", e.Seq, a.due)
 	case e.Seq > a.due && !a.resync:
-		gap = fmt.Errorf("seq is %d, want %d: lines are missing before this one, which was kept", e.Seq, a.due)
+		gap = fmt.Errorf("seq is %d, expected %d: lines are missing before this one; this line was kept", e.Seq, a.due)
 	}
 	a.due, a.resync = e.Seq+1, false
 	e.TNS = at.At

@@ -28,9 +28,9 @@ func CheckCallID(id string) error {
 	case id == "":
 		return errors.New("the tool call id is empty")
 	case len(id) > agentlog.MaxID:
-		return fmt.Errorf("the tool call id has %d bytes: at most %d are allowed", len(id), agentlog.MaxID)
+		return fmt.Errorf("the tool call id is %d bytes long; the maximum is %d", len(id), agentlog.MaxID)
 	case !utf8.ValidString(id) || strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return fmt.Errorf("the tool call id %q has characters that cannot be printed", id)
+		return fmt.Errorf("the tool call id %q contains unprintable characters", id)
 	}
 	return nil
 }

@@ -240,7 +240,7 @@ func (c *confinement) explain() {
 	for _, p := range c.profile.Appeared() {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "sandbox", Code: "protected_file_created",
-			Message: fmt.Sprintf("%s did not exist before the run and does now: programs outside of the sandbox run or read it", p.Path),
+			Message: fmt.Sprintf("the run created %s, which programs outside the sandbox run or read", p.Path),
 			Remedy:  "look at it before you use it",
 		})
 	}

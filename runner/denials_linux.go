@@ -148,13 +148,13 @@ func (d *denials) reasons(observed bool) []schema.Reason {
 	}
 	if !observed {
 		list = append(list, schema.Reason{
-			Subject: "sandbox", Code: "denials_unobserved", Message: "what the sandbox denied was not observed, but for the proxy's decisions: there is no kernel layer",
+			Subject: "sandbox", Code: "denials_unobserved", Message: "there is no kernel layer, so the only denials of the sandbox on record are the proxy's",
 			Remedy: "see why the kernel layer is absent",
 		})
 	}
 	if d.dropped > 0 {
 		list = append(list, schema.Reason{
-			Subject: "sandbox", Code: "denials_dropped", Message: fmt.Sprintf("%d denials of things beyond the first %d are not in the policy layer; the kernel layer has them", d.dropped, maxDenials),
+			Subject: "sandbox", Code: "denials_dropped", Message: fmt.Sprintf("%d denials after the first %d are not in the policy layer; the kernel layer has them", d.dropped, maxDenials),
 		})
 	}
 	return list

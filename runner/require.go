@@ -57,7 +57,7 @@ func unmet(require []string, kernel string, h *schema.ObservationHealth) *schema
 	why, hint := Incomplete(h)
 	return &schema.ResultError{
 		Code: "kernel_layer_incomplete", Hint: hint,
-		Message: fmt.Sprintf("the kernel layer is not complete, as %s asks: %s", asked, why),
+		Message: fmt.Sprintf("the kernel layer is not complete, but %s requires it: %s", asked, why),
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // What Validate finds, one error value each, in the order it looks for them.
-// They come back wrapped with what was found.
+// Validate returns them wrapped with the value at fault.
 var (
 	ErrEmptyCommand     = errors.New("no command given")
 	ErrEmptyRunID       = errors.New("run id is empty")
@@ -28,7 +28,7 @@ var (
 	ErrNegative         = errors.New("limit is negative")
 	ErrChoice           = errors.New("value is not one of the choices")
 	ErrTurns            = errors.New("turns cannot be recorded with these settings")
-	ErrOtherPlatform    = fmt.Errorf("the run is meant for another operating system than this one, %s", runtime.GOOS)
+	ErrOtherPlatform    = fmt.Errorf("the run is meant for an operating system other than %s", runtime.GOOS)
 	ErrNoContract       = errors.New("there is no contract to evaluate before the command; name one with --contract")
 )
 

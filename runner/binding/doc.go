@@ -1,8 +1,8 @@
-// Package binding tells which kernel events belong to which tool call.
+// Package binding decides which kernel events belong to which tool call.
 //
-// A [Correlator] hears of tool calls from the SDK's log, the policy's log, the
-// runner's own gateway and "assay-run call", and sees every kernel event once,
-// in the order of time, before its line is written. Each event is bound by the
+// A [Correlator] learns of tool calls from the SDK's log, the policy's log, the
+// runner's own gateway and "assay-run call". It gets every kernel event once, in
+// order of time, before the event's line is written, and binds the event by the
 // strongest of:
 //
 //   - cgroup: its process is in the cgroup that was made for the call;
@@ -12,8 +12,8 @@
 //     these two);
 //   - window: the call was the only one open.
 //
-// All of it is what the agent says: ids, environment and logs are its own. A
-// binding never hides an event, it only files it.
+// All of this rests on the agent's word: it controls ids, environment and logs. A
+// binding never hides an event; it only assigns it to a call.
 //
 // # Windows
 //
@@ -27,11 +27,12 @@
 //
 // A call that the gateway dispatches is open from just before its client is
 // asked until its answer has been read: both moments are the runner's own, and
-// exact. What the client does between sending the answer and that counts to it.
+// exact. What the client does after sending the answer, until the runner has read
+// it, counts as part of the call.
 //
-// That can be decided when the event is seen, because the logs are read up to
-// the event's time first: nothing that comes later can have been written
-// before. So nothing is kept for a second look, and memory is bounded by the
-// number of calls, whatever the number of events. What is only known later (a
-// span that is named after its process was executed) is not bound.
+// The Correlator can bind an event as soon as it sees it, because the runner first
+// reads the logs up to the event's time: no later line can have been written
+// before. So it keeps no events, and its memory is bounded by the number of calls,
+// whatever the number of events. It does not bind an event by what it learns only
+// later (a span that is named after its process was executed).
 package binding

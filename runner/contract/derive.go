@@ -48,7 +48,7 @@ func (e *DeriveError) Error() string {
 func (e *DeriveError) Unwrap() error { return e.Last }
 
 // Derive has the generator write a contract for the intent. An answer that is
-// no valid contract goes into the next prompt with the list of what to mend; a
+// no valid contract goes into the next prompt with the list of what to fix; a
 // generator that fails is asked again with the same prompt, and both count as
 // attempts. The contract returned has no problems. Errors are a *[DeriveError],
 // ctx's, or about RepoDir.
@@ -80,7 +80,7 @@ func Derive(ctx context.Context, opts DeriveOptions) (*Contract, error) {
 					err = &InvalidError{problems}
 				}
 			}
-			prompt = task + mendPrompt(answer, err)
+			prompt = task + fixPrompt(answer, err)
 		} else {
 			err = fmt.Errorf("the generator failed: %w", err)
 		}

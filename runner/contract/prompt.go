@@ -13,7 +13,7 @@ import (
 const (
 	maxEntries     = 100     // of the repository's top level
 	maxListed      = 10_000  // entries read before the list is cut
-	maxQuotedReply = 8 << 10 // of the answer that is to be mended
+	maxQuotedReply = 8 << 10 // of the answer to fix
 )
 
 const shape = `{
@@ -54,10 +54,10 @@ func taskPrompt(intent, repo string) (string, error) {
 	return b.String(), nil
 }
 
-// mendPrompt is what a prompt adds after an answer that gave no contract.
-func mendPrompt(answer string, err error) string {
+// fixPrompt is what a prompt adds after an answer that gave no valid contract.
+func fixPrompt(answer string, err error) string {
 	var b strings.Builder
-	b.WriteString("\n## Your last answer was refused. Mend these issues\n\n")
+	b.WriteString("\n## Your last answer was rejected. Fix these issues\n\n")
 	var invalid *InvalidError
 	if errors.As(err, &invalid) {
 		for _, p := range invalid.Problems {

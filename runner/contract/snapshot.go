@@ -165,7 +165,7 @@ func (s *Snapshot) take(p string, info fs.FileInfo) error {
 	case fs.ModeSymlink:
 		e.target, err = s.root.Readlink(p)
 	default:
-		err = fmt.Errorf("%s is neither a file, a directory nor a link, and nothing else can be protected", p)
+		err = fmt.Errorf("%s is not a file, a directory or a link, so it cannot be protected", p)
 	}
 	if err != nil {
 		return err
