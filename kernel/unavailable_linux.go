@@ -33,7 +33,7 @@ func classify(err error) error {
 			"use a kernel built with CONFIG_DEBUG_INFO_BTF=y and mount /sys")
 	}
 	switch {
-	case errors.Is(err, unix.ENOSYS):
+	case errors.Is(err, unix.ENOSYS), noBPF():
 		add(CodeBlocked, "the kernel, or a seccomp filter, does not know the bpf system call",
 			"allow bpf() in the container's seccomp profile")
 	case !denied(err):
@@ -56,6 +56,14 @@ func classify(err error) error {
 		}
 	}
 	return u
+}
+
+// noBPF tells whether bpf(2) is not there at all. Which error the library gives
+// then depends on what it tries first, such as that maps cannot be mapped.
+func noBPF() bool {
+	const unknown = 1 << 30 // no command: EINVAL where there is a bpf(2)
+	_, _, errno := unix.Syscall(unix.SYS_BPF, unknown, 0, 0)
+	return errno == unix.ENOSYS
 }
 
 func denied(err error) bool {

@@ -134,12 +134,13 @@ func (p *process) kill() {
 	}
 }
 
-// close asks what is left to end, and then ends it.
+// close lets the server end, whose input is closed by now, asks what is left to
+// end, and then ends it.
 func (p *process) close() error {
 	p.once.Do(func() {
 		select {
 		case <-p.ended:
-		default:
+		case <-time.After(endGrace):
 			p.signal(syscall.SIGTERM)
 			<-p.ended
 		}
