@@ -38,8 +38,12 @@ except OSError: pass
 // runUnsealed runs a command whose bundle cannot be written, and returns its spool.
 func runUnsealed(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	id, state := uniqueID(), filepath.Join(dir, "state")
-	cmd := self(t, dir, append([]string{"-q", "--kernel", "require", "--run-id", id, "--spool-dir", state, "-o", filepath.Join(dir, "missing", "a.tar.gz"), "--"}, args...)...)
+	id, state, gone := uniqueID(), filepath.Join(dir, "state"), filepath.Join(dir, "gone")
+	if err := os.Mkdir(gone, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	command := append([]string{"sh", "-c", `rmdir "$0" && exec "$@"`, gone}, args...)
+	cmd := self(t, dir, append([]string{"-q", "--kernel", "require", "--run-id", id, "--spool-dir", state, "-o", filepath.Join(gone, "a.tar.gz"), "--"}, command...)...)
 	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(out), "the evidence is kept") {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -187,7 +187,7 @@ def flood(count, pad="0", deadline="0"):
         m = json.loads(text)
         if m.get("method") == "tools.execute" and not deadline:
             with room:
-                out.append(b'{"jsonrpc":"2.0","id":%d,"result":1}\n' % m["id"])
+                out.append(b'{"jsonrpc":"2.0","id":%b,"result":1}\n' % json.dumps(m["id"]).encode())
                 room.notify()
         elif isinstance(m.get("id"), int) and "method" not in m:
             kind = m["result"]["actions"][0]["outcome"]["kind"] if "result" in m else m["error"]["message"]
