@@ -55,7 +55,7 @@ func insideSystemd(t *testing.T) {
 	if err := os.Mkdir(systemdDir, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(systemdDir, 0o777); err != nil {
+	if err := os.Chmod(systemdDir, 0o777|os.ModeSticky); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range programs {

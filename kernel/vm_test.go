@@ -28,16 +28,19 @@ func bootsKernels(t *testing.T) {
 func TestOtherKernels(t *testing.T) {
 	bootsKernels(t)
 	for _, c := range []struct{ series, arch, skip string }{
-		{"6.1", "amd64", "TestShell|TestVariants|TestIOUring"},
+		// Not on 6.1: the io_uring program needs more stack than its verifier gives,
+		// and has no tracepoint there to attach to.
+		{"6.1", "amd64", "TestShell|TestVariants|TestIOUring|TestLoadsWithNeededTypes"},
 		{"6.12", "amd64", "TestShell|TestVariants|TestIOUring"},
-		{"6.12", "arm64", "TestShell|TestIOUring|TestFlood|TestThreadsThatExitTogether"}, // the last two are long there
+		// The first three are long there, the others make calls that arm64 lacks.
+		{"6.12", "arm64", "TestShell|TestIOUring|TestFlood|TestThreadsThatExitTogether|TestManySessions|TestNamesOutliveTheirMemory|TestNamesAreResolved"},
 	} {
 		t.Run("Linux "+c.series+" "+c.arch, func(t *testing.T) {
 			vmtest.Suite(t, vmtest.Machine{Arch: c.arch, MemoryMiB: 1024, Script: `
 export KERNEL_TEST_INNER=1
 mount -t cgroup2 none /sys/fs/cgroup || exit 1
 cd /tmp && exec /suite -test.short -test.v -test.skip "` + c.skip + `"
-`}, c.series, 300*time.Second, 15)
+`}, c.series, 600*time.Second, 15)
 		})
 	}
 }

@@ -25,9 +25,10 @@ func (c *checked) processes() (left []string) {
 		if err != nil || len(f) < 2 || f[0] == "X" || pid == strconv.Itoa(os.Getpid()) || pid == strconv.Itoa(os.Getppid()) {
 			continue
 		}
-		// A child that nobody waited for counts, another's zombie does not.
+		// A zombie is none: where no cgroup is writable this process adopts what
+		// killed runners leave, which has ended and only waits to be waited for.
 		child := f[1] == strconv.Itoa(os.Getpid())
-		if child || f[0] != "Z" && started(path) >= self && c.knows(dir) {
+		if f[0] != "Z" && (child || started(path) >= self && c.knows(dir)) {
 			cmdline, _ := os.ReadFile(dir + "/cmdline")
 			left = append(left, fmt.Sprintf("process %s %s: %.200q", pid, stat[:i+3], bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
 		}
