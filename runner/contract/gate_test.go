@@ -249,7 +249,7 @@ func TestPrepareRefuses(t *testing.T) {
 	}{
 		"a contract with problems":     {"checks: [{name: a, command: go version}, {name: a, command: x}]", ":", "proves that a tool is installed"},
 		"a contract that is not one":   {"chekcs: []", ":", "unknown key"},
-		"a protected FIFO":             {"checks: [{name: a, command: x}]\nprotected: [pipe]", "mkfifo pipe", "pipe is neither a file"},
+		"a protected FIFO":             {"checks: [{name: a, command: x}]\nprotected: [pipe]", "mkfifo pipe", "pipe is not a file, a directory or a link"},
 		"protected paths over the cap": {"checks: [{name: a, command: x}]\nprotected: [big]", "truncate -s 257M big", "more than 268435456 bytes"},
 		"a working directory missing":  {"checks: [{name: a, command: x}]\nprotected: [big]", "rmdir ../work 2>/dev/null || rm -r ../work", "no such file"},
 	} {
