@@ -94,7 +94,7 @@ func TestHundredOverlappingCalls(t *testing.T) {
 				method = "env"
 			}
 			dir := t.TempDir()
-			r := runBundle(t, dir, "--kernel", "require", "--agent-shim", "openai-agents", "--sdk-event-log", "sdk.ndjson", "--", "sh", "-c", overlap, "agent", how)
+			r := runBundle(t, dir, "--kernel", "require", "--kernel-buffer", "32M", "--agent-shim", "openai-agents", "--sdk-event-log", "sdk.ndjson", "--", "sh", "-c", overlap, "agent", how)
 			docs, err := r.Documents(context.Background())
 			if err != nil {
 				t.Fatal(err)
