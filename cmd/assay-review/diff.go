@@ -11,7 +11,6 @@ import (
 	"github.com/assay-run/assay-run/archive/review"
 	"github.com/assay-run/assay-run/archive/review/diff"
 	"github.com/assay-run/assay-run/cmd/internal/console"
-	"github.com/assay-run/assay-run/schema"
 )
 
 // diffCodes are the exit codes of diff, by its answer.
@@ -83,8 +82,8 @@ Exit status: 0 equal; 1 different; 2 it cannot be told, or something went wrong.
 var diffFormats = map[string]func(*diff.Diff, io.Writer) error{
 	"text":            (*diff.Diff).WriteText,
 	"markdown":        (*diff.Diff).WriteMarkdown,
-	"json":            func(d *diff.Diff, w io.Writer) error { return writeDocument(w, d) },
-	"capability-diff": func(d *diff.Diff, w io.Writer) error { return writeDocument(w, d.Capability) },
+	"json":            func(d *diff.Diff, w io.Writer) error { return console.PrintDocument(w, d) },
+	"capability-diff": func(d *diff.Diff, w io.Writer) error { return console.PrintDocument(w, d.Capability) },
 }
 
 func (a *app) lastGood(ctx context.Context, dir string, head *review.Bundle) (func() error, *review.Bundle, error) {
@@ -101,14 +100,4 @@ func (a *app) lastGood(ctx context.Context, dir string, head *review.Bundle) (fu
 		return nil, nil, err
 	}
 	return set.Close, set.Bundles[0], nil
-}
-
-// writeDocument writes a JSON document.
-func writeDocument(w io.Writer, v any) error {
-	data, err := schema.Document(v)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(data)
-	return err
 }

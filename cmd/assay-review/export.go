@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive/review/export"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
 func (a *app) exportCommand() *cobra.Command {
@@ -58,7 +59,7 @@ perfetto and in-toto hold one bundle, the others several.`,
 			if output == "" || output == "-" {
 				err = write(a.stdout)
 			} else {
-				err = writeFile(output, write)
+				err = console.WriteFile(output, write)
 			}
 			if err != nil {
 				return err

@@ -110,7 +110,7 @@ are bad; 4 a bundle cannot be read or does not verify.`,
 
 var gateFormats = map[string]func(io.Writer, *gate.Report, []findings.Suite) error{
 	"text":  func(w io.Writer, r *gate.Report, _ []findings.Suite) error { return r.WriteText(w) },
-	"json":  func(w io.Writer, r *gate.Report, _ []findings.Suite) error { return writeDocument(w, r) },
+	"json":  func(w io.Writer, r *gate.Report, _ []findings.Suite) error { return console.PrintDocument(w, r) },
 	"junit": func(w io.Writer, _ *gate.Report, s []findings.Suite) error { return findings.WriteJUnit(w, s) },
 	"ctrf": func(w io.Writer, _ *gate.Report, s []findings.Suite) error {
 		return findings.WriteCTRF(w, version(), s)
@@ -138,7 +138,7 @@ func (a *app) initRules(ctx context.Context, args []string) error {
 func (a *app) writeGate(r *gate.Report, bundles []*review.Bundle, format, output string) error {
 	suites := r.Suites(bundles)
 	if output != "" {
-		if err := writeFile(output, func(w io.Writer) error { return gateFormats[format](w, r, suites) }); err != nil {
+		if err := console.WriteFile(output, func(w io.Writer) error { return gateFormats[format](w, r, suites) }); err != nil {
 			return err
 		}
 		format = "text"

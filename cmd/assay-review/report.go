@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive/review/report"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
 func (a *app) reportCommand() *cobra.Command {
@@ -45,7 +46,7 @@ of the rest, and says so. Everything works from the keyboard; "?" lists the keys
 			if output == "-" {
 				return write(a.stdout)
 			}
-			return writeFile(output, write)
+			return console.WriteFile(output, write)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write to `FILE`")

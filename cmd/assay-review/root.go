@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -112,18 +111,7 @@ func (a *app) open(ctx context.Context, names []string, needVerified bool) (*rev
 	return set, nil
 }
 
-// version is the release, or the module version or revision of a build from
-// source.
-func version() string {
-	if release != "" {
-		return release
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
-		return "devel"
-	}
-	return info.Main.Version
-}
+func version() string { return console.Version(release) }
 
 func (a *app) progress(what string) *console.Progress {
 	return console.NewProgress(a.stderr, what)

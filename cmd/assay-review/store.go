@@ -52,7 +52,7 @@ func (a *app) storeList(where func() (string, error)) *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return writeDocument(a.stdout, all)
+				return console.PrintDocument(a.stdout, all)
 			}
 			return writeEntries(a.stdout, all)
 		},
@@ -114,7 +114,7 @@ func (a *app) storeGet(where func() (string, error)) *cobra.Command {
 			if output == "-" {
 				return copy(a.stdout)
 			}
-			return writeFile(output, copy)
+			return console.WriteFile(output, copy)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "copy the bundle to `FILE`")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
 )
@@ -30,10 +31,10 @@ executable; 127 not found.`,
 		Args:    commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := runner.CheckCallID(id); err != nil {
-				return withHint(fmt.Errorf("--id: %w", err), "pass the id that the SDK or the model uses for the call")
+				return console.WithHint(fmt.Errorf("--id: %w", err), "pass the id that the SDK or the model uses for the call")
 			}
 			if len(args) == 0 {
-				return withHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run call --id call_123 -- ls")
+				return console.WithHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run call --id call_123 -- ls")
 			}
 			return call(id, args)
 		},
@@ -66,5 +67,5 @@ func callFailure(command string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 		code = runner.ExitNotFound
 	}
-	return exitError{code, fmt.Errorf("start %q: %w", command, err)}
+	return console.ExitError{Code: code, Err: fmt.Errorf("start %q: %w", command, err)}
 }

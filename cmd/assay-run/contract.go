@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -56,11 +58,11 @@ func (a *app) contractValidateCommand() *cobra.Command {
 			}
 			if problems := c.Validate(); len(problems) > 0 {
 				for _, p := range problems {
-					fmt.Fprintf(a.stdout, "%s: %s\n", printable(args[0]), p)
+					fmt.Fprintf(a.stdout, "%s: %s\n", console.Printable(args[0]), p)
 				}
-				return exitError{code: 1}
+				return console.ExitError{Code: 1}
 			}
-			_, err = fmt.Fprintf(a.stdout, "%s: valid, %s, %s\n", printable(args[0]), count(len(c.Checks), "check"), digest)
+			_, err = fmt.Fprintf(a.stdout, "%s: valid, %s, %s\n", console.Printable(args[0]), count(len(c.Checks), "check"), digest)
 			return err
 		},
 	}
@@ -93,18 +95,18 @@ has problems, the next prompt lists what to fix.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if generator == "" {
-				return withHint(errors.New("no generator"), "give a command that reads a prompt and prints an answer: --generator 'llm --no-stream'")
+				return console.WithHint(errors.New("no generator"), "give a command that reads a prompt and prints an answer: --generator 'llm --no-stream'")
 			}
 			if o.MaxAttempts < 1 {
-				return withHint(fmt.Errorf("--max-attempts is %d", o.MaxAttempts), "use 1 or more")
+				return console.WithHint(fmt.Errorf("--max-attempts is %d", o.MaxAttempts), "use 1 or more")
 			}
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
 			o.Generator = contract.CommandGenerator(generator, a.stderr)
-			o.Failed = func(attempt int, err error) { a.say.info("attempt %d: %v", attempt, err) }
+			o.Failed = func(attempt int, err error) { a.say.Info("attempt %d: %v", attempt, err) }
 			c, err := contract.Derive(ctx, o)
 			if errors.Is(err, context.Canceled) {
-				return exitError{code: 128 + int(syscall.SIGINT), err: errors.New("interrupted")}
+				return console.ExitError{Code: 128 + int(syscall.SIGINT), Err: errors.New("interrupted")}
 			} else if err != nil {
 				return err
 			}
@@ -134,7 +136,7 @@ func (a *app) writeContract(c *contract.Contract, output string) error {
 		_, err = a.stdout.Write(data)
 		return err
 	}
-	if err := writeFile(output, data); err != nil {
+	if err := console.WriteFile(output, func(w io.Writer) error { _, err := w.Write(data); return err }); err != nil {
 		return fmt.Errorf("write %s: %w", output, err)
 	}
 	return nil
@@ -180,7 +182,7 @@ func (a *app) checkContract(ctx context.Context, file, workdir string, asJSON bo
 		return err
 	}
 	if err != nil {
-		return exitError{code: 128 + int(syscall.SIGINT), err: errors.New("interrupted")}
+		return console.ExitError{Code: 128 + int(syscall.SIGINT), Err: errors.New("interrupted")}
 	}
 	if asJSON {
 		err = a.printDocument(doc)
@@ -188,7 +190,7 @@ func (a *app) checkContract(ctx context.Context, file, workdir string, asJSON bo
 		_, err = fmt.Fprintf(a.stdout, "verdict: %s\n", doc.Verdict)
 	}
 	if code := contract.ExitCode(0, doc.Verdict); err == nil && code != 0 {
-		return exitError{code: code}
+		return console.ExitError{Code: code}
 	}
 	return err
 }
@@ -198,14 +200,14 @@ func (a *app) checkContract(ctx context.Context, file, workdir string, asJSON bo
 func (a *app) printCheck(_ contract.Phase, c contract.Check, r schema.CheckResult) {
 	took := time.Duration(r.DurationMS) * time.Millisecond
 	if r.Passed {
-		fmt.Fprintf(a.stdout, "passed   %s (%v)\n", printable(c.Name), took)
+		fmt.Fprintf(a.stdout, "passed   %s (%v)\n", console.Printable(c.Name), took)
 		return
 	}
 	state := "failed"
 	if !r.Ran {
 		state = "not run"
 	}
-	fmt.Fprintf(a.stdout, "%-8s %s (%v): %s\n", state, printable(c.Name), took, contract.Why(r))
+	fmt.Fprintf(a.stdout, "%-8s %s (%v): %s\n", state, console.Printable(c.Name), took, contract.Why(r))
 	a.indented("    ", r.OutputTail)
 	a.indented("    rerun: ", r.Rerun)
 }
@@ -216,7 +218,7 @@ func (a *app) indented(label, text string) {
 		return
 	}
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
-		fmt.Fprintf(a.stdout, "%s%s\n", label, printable(line))
+		fmt.Fprintf(a.stdout, "%s%s\n", label, console.Printable(line))
 		label = strings.Repeat(" ", len(label))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 )
 
@@ -31,7 +32,7 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 				err = a.printDiagnosis(d)
 			}
 			if err == nil && !d.Works {
-				err = exitError{code: 1}
+				err = console.ExitError{Code: 1}
 			}
 			return err
 		},
@@ -43,16 +44,16 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 func (a *app) printDiagnosis(d runner.Diagnosis) error {
 	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
 	for _, f := range d.Findings {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Subject, f.Name, f.State, printable(f.Detail))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Subject, f.Name, f.State, console.Printable(f.Detail))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	for _, f := range d.Findings {
 		for _, r := range f.Reasons {
-			fmt.Fprintf(a.stdout, "\n%s/%s: %s (%s)\n", f.Subject, f.Name, printable(r.Message), r.Code)
+			fmt.Fprintf(a.stdout, "\n%s/%s: %s (%s)\n", f.Subject, f.Name, console.Printable(r.Message), r.Code)
 			if r.Remedy != "" {
-				fmt.Fprintf(a.stdout, "  fix: %s\n", printable(r.Remedy))
+				fmt.Fprintf(a.stdout, "  fix: %s\n", console.Printable(r.Remedy))
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/query"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
 func (a *app) inspectCommand() *cobra.Command {
@@ -21,11 +22,11 @@ and commands that mattered. It trusts the bundle: run assay-run verify first.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			bundle, err := archive.Open(args[0])
 			if err != nil {
-				return exitError{exitStatus[archive.Unreadable], err}
+				return console.ExitError{Code: exitStatus[archive.Unreadable], Err: err}
 			}
 			s, err := query.Summarize(cmd.Context(), bundle, limit)
 			if err != nil {
-				return withHint(err, "run assay-run verify %s", args[0])
+				return console.WithHint(err, "run assay-run verify %s", args[0])
 			}
 			if asJSON {
 				return a.printDocument(s)
@@ -56,7 +57,7 @@ filters.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			bundle, err := archive.Open(args[0])
 			if err != nil {
-				return exitError{exitStatus[archive.Unreadable], err}
+				return console.ExitError{Code: exitStatus[archive.Unreadable], Err: err}
 			}
 			for _, id := range pids {
 				f.PIDs = append(f.PIDs, uint32(id))

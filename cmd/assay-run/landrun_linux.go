@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner/sandbox"
 )
 
@@ -33,7 +34,7 @@ The sandbox command restricts more, and needs no list of the files a program rea
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := a.landrun(l, args, env, unixSockets, addExec, ldd, level); err != nil {
-				return exitError{1, err}
+				return console.ExitError{Code: 1, Err: err}
 			}
 			return nil
 		},
@@ -88,7 +89,7 @@ func (a *app) landrun(l *sandbox.Landrun, args, env, sockets []string, addExec, 
 		}
 	}
 	if level == "info" || level == "debug" {
-		a.say.info("landrun: ro %q, rox %q, rw %q, rwx %q, bind %d, connect %d", l.RO, l.ROX, l.RW, l.RWX, l.BindTCP, l.ConnectTCP)
+		a.say.Info("landrun: ro %q, rox %q, rw %q, rwx %q, bind %d, connect %d", l.RO, l.ROX, l.RW, l.RWX, l.BindTCP, l.ConnectTCP)
 	}
 	return l.Exec(path, args, passed)
 }

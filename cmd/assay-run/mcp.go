@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/gateway"
@@ -85,19 +86,19 @@ func (a *app) mcpRun(f *mcpFlags, args []string) error {
 		return err
 	}
 	if f.policy == "" {
-		return withHint(errors.New("no policy given"), "name one with --policy FILE")
+		return console.WithHint(errors.New("no policy given"), "name one with --policy FILE")
 	}
 	if f.source == agentlog.GatewaySource {
-		return withHint(fmt.Errorf("--event-source %s is that of a run's gateway", f.source), "name another URI")
+		return console.WithHint(fmt.Errorf("--event-source %s is that of a run's gateway", f.source), "name another URI")
 	}
-	cfg := mcp.Config{Source: f.source, Warn: func(m string) { a.say.warning("%s", m) }}
+	cfg := mcp.Config{Source: f.source, Warn: func(m string) { a.say.Warning("%s", m) }}
 	file, err := a.loadPolicy(f.policy)
 	if err != nil {
 		return err
 	}
 	for _, r := range file.Rules {
 		if r.Rule == policy.RequireState && !slices.Contains(r.Value, "") {
-			a.say.warning("%s: rule %q denies every call of %s: only a run knows its state, so it belongs in a run's policy", f.policy, r.Name, r.Target)
+			a.say.Warning("%s: rule %q denies every call of %s: only a run knows its state, so it belongs in a run's policy", f.policy, r.Name, r.Target)
 		}
 	}
 	if f.decisionLog == "" {
@@ -113,7 +114,7 @@ func (a *app) mcpRun(f *mcpFlags, args []string) error {
 	}
 	if socket := os.Getenv(gateway.EnvSocket); socket != "" {
 		if cfg.Run, err = mcp.Dial(socket, f.source); err != nil {
-			a.say.warning("%v; calls are checked, but not reported to the run", err)
+			a.say.Warning("%v; calls are checked, but not reported to the run", err)
 		}
 		defer cfg.Run.Close()
 	}
@@ -142,7 +143,7 @@ func (f *mcpFlags) servers(args []string, a *app) (map[string]startServer, error
 	}
 	switch {
 	case named == 0:
-		return nil, withHint(runner.ErrEmptyCommand, "write the server after --, as in: assay-run mcp --policy policy.yaml -- ./server; or name one with --url or --config")
+		return nil, console.WithHint(runner.ErrEmptyCommand, "write the server after --, as in: assay-run mcp --policy policy.yaml -- ./server; or name one with --url or --config")
 	case named > 1:
 		return nil, errors.New("name the server in one way: after --, with --url, or with --config")
 	case f.server != "" && f.config == "":
@@ -175,7 +176,7 @@ func (f *mcpFlags) servers(args []string, a *app) (map[string]startServer, error
 		return nil, fmt.Errorf("--config: %w", err)
 	}
 	if f.server == "" && f.listen == "" && len(entries) != 1 {
-		return nil, withHint(fmt.Errorf("--config %s has %d servers", f.config, len(entries)), "name one with --server, or serve them all with --listen")
+		return nil, console.WithHint(fmt.Errorf("--config %s has %d servers", f.config, len(entries)), "name one with --server, or serve them all with --listen")
 	}
 	starts := map[string]startServer{}
 	for name, e := range entries {
@@ -211,7 +212,7 @@ func (a *app) entry(e mcp.Entry) (startServer, error) {
 		return nil, errors.New("a url begins with https:// or http://")
 	}
 	return func(forward func() http.Header) (*mcp.Server, error) {
-		return mcp.Remote{URL: e.URL, Header: e.Header(), Forward: forward, Warn: func(m string) { a.say.warning("%s", m) }}.Start()
+		return mcp.Remote{URL: e.URL, Header: e.Header(), Forward: forward, Warn: func(m string) { a.say.Warning("%s", m) }}.Start()
 	}, nil
 }
 
@@ -246,7 +247,7 @@ func (a *app) mcp(cfg mcp.Config, start func() (*mcp.Server, error)) error {
 		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			code = 128 + int(ws.Signal())
 		}
-		return exitError{code: code}
+		return console.ExitError{Code: code}
 	}
 	return err
 }
@@ -261,5 +262,5 @@ func notStarted(err error) error {
 	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.ENOEXEC):
 		code = runner.ExitNotExecutable
 	}
-	return exitError{code, err}
+	return console.ExitError{Code: code, Err: err}
 }

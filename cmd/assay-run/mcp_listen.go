@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner/gateway/mcp"
 	"github.com/assay-run/assay-run/runner/policy"
 )
@@ -28,7 +29,7 @@ const envMCPToken = "ASSAY_MCP_TOKEN"
 func (a *app) mcpListen(f *mcpFlags, cfg mcp.Config, file *policy.File, servers map[string]startServer) error {
 	ln, err := net.Listen("tcp", f.listen)
 	if err != nil {
-		return withHint(fmt.Errorf("--listen: %w", err), "write HOST:PORT, as in 127.0.0.1:0")
+		return console.WithHint(fmt.Errorf("--listen: %w", err), "write HOST:PORT, as in 127.0.0.1:0")
 	}
 	defer ln.Close()
 	front := &mcp.Front{Loopback: ln.Addr().(*net.TCPAddr).IP.IsLoopback(), Servers: map[string]mcp.Backend{}}
@@ -96,7 +97,7 @@ their secrets: do not commit that file. --undo puts them back and removes it.`,
 				return a.wrapped("restored", args[0], func() ([]string, error) { return mcp.Unwrap(args[0]) })
 			}
 			if policyFile == "" {
-				return withHint(errors.New("no policy given"), "name one with --policy FILE")
+				return console.WithHint(errors.New("no policy given"), "name one with --policy FILE")
 			}
 			if _, err := a.loadPolicy(policyFile); err != nil {
 				return err
@@ -126,7 +127,7 @@ func (a *app) wrapped(done, path string, f func() ([]string, error)) error {
 		fmt.Fprintf(a.stdout, "%s %s\n", done, name)
 	}
 	if err == nil && len(names) == 0 {
-		a.say.info("%s: nothing to change", path)
+		a.say.Info("%s: nothing to change", path)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/kernel"
 )
 
@@ -27,7 +28,7 @@ run that uses it. A run's --keep-observer does the same for some time. Needs roo
 		RunE: func(*cobra.Command, []string) error {
 			list, err := kernel.HostObservers()
 			if err != nil {
-				return withHint(err, "run as root, on a host that offers eBPF: assay-run doctor")
+				return console.WithHint(err, "run as root, on a host that offers eBPF: assay-run doctor")
 			}
 			if asJSON {
 				return a.printDocument(list)
@@ -40,9 +41,9 @@ run that uses it. A run's --keep-observer does the same for some time. Needs roo
 		Use: "start", Short: "Load the observer and keep it", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := kernel.StartObserver(); err != nil {
-				return withHint(err, "run as root, on a host that offers eBPF: assay-run doctor")
+				return console.WithHint(err, "run as root, on a host that offers eBPF: assay-run doctor")
 			}
-			a.say.info("the observer is in place and stays until assay-run observe stop")
+			a.say.Info("the observer is in place and stays until assay-run observe stop")
 			return nil
 		},
 	}, &cobra.Command{
@@ -50,12 +51,12 @@ run that uses it. A run's --keep-observer does the same for some time. Needs roo
 		RunE: func(*cobra.Command, []string) error {
 			used, err := kernel.StopObserver()
 			if err != nil {
-				return withHint(err, "run as root")
+				return console.WithHint(err, "run as root")
 			}
 			if used > 0 {
-				a.say.info("the observer is still in use and goes with the last run that uses it")
+				a.say.Info("the observer is still in use and goes with the last run that uses it")
 			} else {
-				a.say.info("no observer is in place")
+				a.say.Info("no observer is in place")
 			}
 			return nil
 		},
@@ -65,7 +66,7 @@ run that uses it. A run's --keep-observer does the same for some time. Needs roo
 
 func (a *app) listObservers(list []kernel.HostObserver) error {
 	if len(list) == 0 {
-		a.say.info("no observer is in place")
+		a.say.Info("no observer is in place")
 		return nil
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
@@ -81,7 +82,7 @@ func (a *app) listObservers(list []kernel.HostObserver) error {
 		if o.Problem != "" {
 			runs = "broken: " + o.Problem
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", printable(o.Path), build, printable(runs), kept)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", console.Printable(o.Path), build, console.Printable(runs), kept)
 	}
 	return w.Flush()
 }

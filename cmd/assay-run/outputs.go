@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
 )
@@ -25,9 +26,9 @@ func (f *runFlags) open(bundle string) (_ *outputs, err error) {
 	case err == nil:
 		return o, nil
 	case errors.Is(err, archive.ErrOutputExists):
-		err = withHint(fmt.Errorf("nothing was run: %w", err), "choose another name with -o, or replace it with --force")
+		err = console.WithHint(fmt.Errorf("nothing was run: %w", err), "choose another name with -o, or replace it with --force")
 	default:
-		err = withHint(fmt.Errorf("nothing was run: %w", err), "name a file that can be written, in a directory that exists")
+		err = console.WithHint(fmt.Errorf("nothing was run: %w", err), "name a file that can be written, in a directory that exists")
 	}
 	o.close()
 	return nil, err

@@ -13,7 +13,7 @@ func (a *app) loadPolicy(path string) (*policy.File, error) {
 		return nil, err
 	}
 	for _, w := range file.Warnings {
-		a.say.warning("%s: %s", path, w)
+		a.say.Warning("%s: %s", path, w)
 	}
 	return file, nil
 }

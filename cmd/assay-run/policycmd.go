@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
@@ -101,14 +102,14 @@ before you use it: what a run did is not what it should have done.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			bundle, err := archive.Open(args[0])
 			if err != nil {
-				return exitError{exitStatus[archive.Unreadable], err}
+				return console.ExitError{Code: exitStatus[archive.Unreadable], Err: err}
 			}
 			docs, err := bundle.Documents(cmd.Context(), schema.SurfacePath)
 			if err != nil {
-				return withHint(err, "run assay-run verify %s", args[0])
+				return console.WithHint(err, "run assay-run verify %s", args[0])
 			}
 			if docs.Health.KernelLayer == schema.Absent {
-				return withHint(fmt.Errorf("%s has no kernel layer to learn from", args[0]), "record the run on a host where assay-run doctor reports kernel observation")
+				return console.WithHint(fmt.Errorf("%s has no kernel layer to learn from", args[0]), "record the run on a host where assay-run doctor reports kernel observation")
 			}
 			l := sandbox.NewLearner(docs.Run.Workdir)
 			for line, err := range bundle.Lines(cmd.Context(), schema.KernelPath) {
@@ -116,7 +117,7 @@ before you use it: what a run did is not what it should have done.`,
 					err = l.Kernel(line)
 				}
 				if err != nil {
-					return withHint(err, "run assay-run verify %s", args[0])
+					return console.WithHint(err, "run assay-run verify %s", args[0])
 				}
 			}
 			for line, err := range bundle.Lines(cmd.Context(), schema.PolicyPath) {
@@ -124,7 +125,7 @@ before you use it: what a run did is not what it should have done.`,
 					err = l.Policy(line)
 				}
 				if err != nil {
-					return withHint(err, "run assay-run verify %s", args[0])
+					return console.WithHint(err, "run assay-run verify %s", args[0])
 				}
 			}
 			_, err = fmt.Fprint(a.stdout, l.Text())

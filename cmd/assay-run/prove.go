@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 )
 
@@ -25,7 +26,7 @@ bundle. The proof contains this line and no other.`,
 		Args: oneBundle,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if seq < 0 {
-				return withHint(errors.New("no line given"), "name it with --seq: lines count from 0")
+				return console.WithHint(errors.New("no line given"), "name it with --seq: lines count from 0")
 			}
 			proof, err := archive.Prove(cmd.Context(), args[0], layer, uint64(seq))
 			if err != nil {
@@ -42,7 +43,7 @@ bundle. The proof contains this line and no other.`,
 // verifyProof checks the proof in a file.
 func (a *app) verifyProof(name string, bundles []string) error {
 	if len(bundles) > 0 {
-		return withHint(errors.New("--proof is checked without a bundle"), "compare the identity that it prints with the bundle's")
+		return console.WithHint(errors.New("--proof is checked without a bundle"), "compare the identity that it prints with the bundle's")
 	}
 	f, err := os.Open(name)
 	if err != nil {
@@ -51,11 +52,11 @@ func (a *app) verifyProof(name string, bundles []string) error {
 	defer f.Close()
 	p, err := archive.CheckProof(f)
 	if errors.Is(err, archive.ErrProof) {
-		return exitError{exitStatus[archive.Invalid], fmt.Errorf("%s: %w", name, err)}
+		return console.ExitError{Code: exitStatus[archive.Invalid], Err: fmt.Errorf("%s: %w", name, err)}
 	}
 	if err != nil {
-		return exitError{runner.ExitRunner, err}
+		return console.ExitError{Code: runner.ExitRunner, Err: err}
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s: ok\nline %d of layer %s is in the bundle with the identity %s\n%s\n", printable(name), p.Seq, printable(p.Layer), p.Identity, printable(p.Line))
+	_, err = fmt.Fprintf(a.stdout, "%s: ok\nline %d of layer %s is in the bundle with the identity %s\n%s\n", console.Printable(name), p.Seq, console.Printable(p.Layer), p.Identity, console.Printable(p.Line))
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
@@ -29,7 +30,7 @@ that is still alive. Without a run id it lists the interrupted runs.`,
 			if dir == "" {
 				var err error
 				if dir, err = archive.DefaultSpoolDir(); err != nil {
-					return withHint(err, "name the directory with --spool-dir")
+					return console.WithHint(err, "name the directory with --spool-dir")
 				}
 			}
 			spools, err := archive.ListSpools(dir)
@@ -43,7 +44,7 @@ that is still alive. Without a run id it lists the interrupted runs.`,
 				ids = interrupted(spools, output == "")
 			}
 			if output != "" && len(ids) != 1 {
-				return withHint(fmt.Errorf("--output names one bundle, but there are %d runs to recover", len(ids)), "recover them one at a time")
+				return console.WithHint(fmt.Errorf("--output names one bundle, but there are %d runs to recover", len(ids)), "recover them one at a time")
 			}
 			gateway.Sweep()
 			_, _, _ = kernel.Sweep() // where nothing can be shared there is nothing to free
@@ -77,7 +78,7 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output 
 		sealed, err := archive.Recover(ctx, dir, id, archive.RecoverOptions{Output: output})
 		switch {
 		case all && errors.Is(err, archive.ErrAlive):
-			a.say.info("%s: left alone, it is alive or being recovered", id)
+			a.say.Info("%s: left alone, it is alive or being recovered", id)
 			continue
 		case all && errors.Is(err, archive.ErrNoSpool):
 			continue
@@ -86,24 +87,24 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output 
 			continue
 		}
 		for _, note := range sealed.Notes {
-			a.say.info("%s: %s", id, note)
+			a.say.Info("%s: %s", id, note)
 		}
 		for _, t := range sealed.Tampered {
 			tampered = true
-			a.say.warning("%s: %s", id, printable(t.String()))
+			a.say.Warning("%s: %s", id, console.Printable(t.String()))
 		}
-		fmt.Fprintf(a.stdout, "%s\t%s\n", id, printable(sealed.Path))
+		fmt.Fprintf(a.stdout, "%s\t%s\n", id, console.Printable(sealed.Path))
 	}
 	err := errors.Join(errs...)
 	switch {
 	case errors.Is(err, archive.ErrAlive):
-		return withHint(err, "end the run or wait for it: a run that ends seals its own bundle")
+		return console.WithHint(err, "end the run or wait for it: a run that ends seals its own bundle")
 	case errors.Is(err, archive.ErrNoSpool):
-		return withHint(err, "assay-run recover lists the interrupted runs")
+		return console.WithHint(err, "assay-run recover lists the interrupted runs")
 	case err != nil:
-		return withHint(err, "if the run's own output cannot be written, name another file with --output")
+		return console.WithHint(err, "if the run's own output cannot be written, name another file with --output")
 	case tampered:
-		return exitError{runner.ExitRunner, withHint(errors.New("evidence was changed after it was written: the bundles say where"), "do not rely on the members that changed")}
+		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(errors.New("evidence was changed after it was written: the bundles say where"), "do not rely on the members that changed")}
 	}
 	return nil
 }
@@ -113,7 +114,7 @@ func (a *app) listSpools(spools []archive.Interrupted, asJSON bool) error {
 		return a.printDocument(spools)
 	}
 	if len(spools) == 0 {
-		a.say.info("no interrupted runs")
+		a.say.Info("no interrupted runs")
 		return nil
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
@@ -126,7 +127,7 @@ func (a *app) listSpools(spools []archive.Interrupted, asJSON bool) error {
 		case s.Damage != "":
 			state = "damaged: " + s.Damage
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", printable(s.RunID), printable(state), printable(s.Output))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", console.Printable(s.RunID), console.Printable(state), console.Printable(s.Output))
 	}
 	return w.Flush()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
@@ -39,24 +40,24 @@ func (f *redactFlags) register(fs *pflag.FlagSet) {
 // redactor knows the secrets of a run; nil when redaction is disabled.
 func (a *app) redactor(f *redactFlags, spec *runner.Spec) (*redact.Redactor, error) {
 	if f.disabled {
-		a.say.warning("redaction is disabled: the bundle may hold secrets, so treat it as one")
+		a.say.Warning("redaction is disabled: the bundle may hold secrets, so treat it as one")
 		return nil, nil
 	}
 	r, err := f.open()
 	if err != nil {
-		return nil, withHint(err, "name a key with --redaction-key FILE, or use --redaction-key ephemeral")
+		return nil, console.WithHint(err, "name a key with --redaction-key FILE, or use --redaction-key ephemeral")
 	}
 	for _, file := range f.files {
 		value, err := readSecret(file)
 		if err != nil {
-			return nil, withHint(err, "name a file with one secret in it")
+			return nil, console.WithHint(err, "name a file with one secret in it")
 		}
 		if !r.Add(redact.RuleGiven, value) {
-			a.say.warning("%s holds fewer than %d bytes: too short to redact, since it would match ordinary text", file, redact.MinSecret)
+			a.say.Warning("%s holds fewer than %d bytes: too short to redact, since it would match ordinary text", file, redact.MinSecret)
 		}
 	}
 	for _, name := range spec.Secrets(r, append(f.env, redact.DefaultEnv...)) {
-		a.say.warning("the value of $%s has fewer than %d bytes: too short to redact, since it would match ordinary text", name, redact.MinSecret)
+		a.say.Warning("the value of $%s has fewer than %d bytes: too short to redact, since it would match ordinary text", name, redact.MinSecret)
 	}
 	return r, nil
 }

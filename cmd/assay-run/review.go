@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
 // reviewer is the program that looks at bundles. It is a program of its own so
@@ -43,7 +45,7 @@ func (a *app) reviewCommands() []*cobra.Command {
 func review(args []string) error {
 	path, err := findReviewer()
 	if err != nil {
-		return withHint(fmt.Errorf("%q needs the program %s, which is not installed: %w", args[0], reviewer, err),
+		return console.WithHint(fmt.Errorf("%q needs the program %s, which is not installed: %w", args[0], reviewer, err),
 			"put it beside %s or into a directory of PATH; releases carry both, and \"make build\" builds both", executable())
 	}
 	return fmt.Errorf("run %s: %w", path, syscall.Exec(path, append([]string{reviewer}, args...), os.Environ()))

@@ -10,19 +10,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 )
 
 // app is one invocation: its streams and its exit code.
 type app struct {
 	stdin, stdout, stderr *os.File
-	say                   *messages
+	say                   *console.Messages
 }
 
 // Main runs the command line args with the given streams and returns the exit
 // code. It installs signal handlers only while a command runs.
 func Main(args []string, stdin, stdout, stderr *os.File) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, say: newMessages(stderr)}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, say: console.New("assay-run", stderr)}
 	root := a.rootCommand()
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -30,39 +31,18 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	root.SetErr(stderr)
 
 	err := root.ExecuteContext(context.Background())
-	var exit exitError
+	var exit console.ExitError
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &exit):
-		if exit.err != nil {
-			a.say.failure(exit.err)
+		if exit.Err != nil {
+			a.say.Failure(exit.Err)
 		}
-		return exit.code
+		return exit.Code
 	}
-	a.say.failure(err)
+	a.say.Failure(err)
 	return runner.ExitRunner
-}
-
-// exitError ends the program with a code; err, if any, is told to the user.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e exitError) Error() string { return fmt.Sprintf("exit %d: %v", e.code, e.err) }
-func (e exitError) Unwrap() error { return e.err }
-
-// hintError is an error with something to do about it.
-type hintError struct {
-	error
-	hint string
-}
-
-func (e hintError) Unwrap() error { return e.error }
-
-func withHint(err error, format string, args ...any) error {
-	return hintError{err, fmt.Sprintf(format, args...)}
 }
 
 func (a *app) rootCommand() *cobra.Command {
@@ -85,7 +65,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.Flags().SortFlags = false
 	groupFlags(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return withHint(err, "%s", flagHint(cmd, err))
+		return console.WithHint(err, "%s", flagHint(cmd, err))
 	})
 	root.AddCommand(run, a.callCommand(), a.verifyCommand(), a.proveCommand(), a.signCommand(), a.inspectCommand(), a.eventsCommand(), a.recoverCommand(), a.contractCommand(), a.doctorCommand(), a.observeCommand(), a.serveCommand(), a.mcpCommand())
 	root.AddCommand(a.reviewCommands()...)
@@ -113,7 +93,7 @@ func commandAfterDash(cmd *cobra.Command, args []string) error {
 		if near := cmd.Root().SuggestionsFor(word); len(near) > 0 && notFound != nil {
 			hint = fmt.Sprintf("did you mean %q? %s", near[0], hint)
 		}
-		return withHint(fmt.Errorf("unknown command %q", word), "%s", hint)
+		return console.WithHint(fmt.Errorf("unknown command %q", word), "%s", hint)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/sign"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
@@ -33,12 +34,12 @@ func (a *app) runCommand() *cobra.Command {
 				if cmd.Flags().NFlag() == 0 && cmd == cmd.Root() && cmd.ArgsLenAtDash() < 0 {
 					return cmd.Help()
 				}
-				return withHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run -- make test")
+				return console.WithHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run -- make test")
 			}
-			a.say.quiet = f.quiet
+			a.say.Quiet = f.quiet
 			spec, err := f.effective(args)
 			if err != nil {
-				return withHint(err, "see assay-run run --help")
+				return console.WithHint(err, "see assay-run run --help")
 			}
 			return a.run(cmd.Context(), spec, f)
 		},
@@ -52,7 +53,7 @@ func (a *app) runCommand() *cobra.Command {
 func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	output, err := f.bundle(spec.RunID)
 	if err != nil {
-		return withHint(fmt.Errorf("nothing was run: %w", err), "name a file with --output, or leave --store and ASSAY_RUN_STORE out")
+		return console.WithHint(fmt.Errorf("nothing was run: %w", err), "name a file with --output, or leave --store and ASSAY_RUN_STORE out")
 	}
 	output, err = filepath.Abs(output)
 	if err != nil {
@@ -64,23 +65,23 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	}
 	if spec.Contract != "" {
 		if _, _, err := contract.LoadValid(spec.Contract); err != nil {
-			return withHint(fmt.Errorf("nothing was run: %w", err), "fix the file; assay-run contract validate lists its problems")
+			return console.WithHint(fmt.Errorf("nothing was run: %w", err), "fix the file; assay-run contract validate lists its problems")
 		}
 	}
 	rules, err := a.loadPolicy(spec.Policy)
 	if err != nil {
-		return withHint(fmt.Errorf("nothing was run: %w", err), "fix the file, or omit --policy")
+		return console.WithHint(fmt.Errorf("nothing was run: %w", err), "fix the file, or omit --policy")
 	}
 	if f.dryRun {
 		return a.dryRun(spec, output)
 	}
 	audit, err := a.openAudit(f.audit)
 	if err != nil {
-		return withHint(fmt.Errorf("nothing was run: %w", err), "name a file that can be written")
+		return console.WithHint(fmt.Errorf("nothing was run: %w", err), "name a file that can be written")
 	}
 	signer, err := f.sign.load()
 	if err != nil {
-		return withHint(fmt.Errorf("nothing was run: %w", err), "see assay-run sign --help")
+		return console.WithHint(fmt.Errorf("nothing was run: %w", err), "see assay-run sign --help")
 	}
 	f.sign.hide()
 	redactor, err := a.redactor(&f.redact, spec)
@@ -110,7 +111,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		TurnsFile: filepath.Join(spool.Dir(), filepath.FromSlash(schema.TurnsPath)),
 		Stdin:     a.stdin, Stdout: a.stdout, Stderr: a.stderr,
 		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract, OnHealth: func(h *schema.ObservationHealth) { health = h }, OnOutputError: a.tellOutput,
-		OnLoss: func(reason schema.Reason) { a.say.warning("evidence is missing: %s", reason.Message) },
+		OnLoss: func(reason schema.Reason) { a.say.Warning("evidence is missing: %s", reason.Message) },
 	})
 	a.tellHealth(health, result)
 	return a.seal(ctx, spool, result, recording, out, signer, redactor)
@@ -123,17 +124,17 @@ func (a *app) dryRun(spec *runner.Spec, output string) error {
 		return nowhere(err)
 	}
 	if _, err := absolute.MarshalJSON(); err != nil {
-		return withHint(fmt.Errorf("the run cannot be printed as a spec: %w", err), "a spec file holds UTF-8 only: give the rest on the command line")
+		return console.WithHint(fmt.Errorf("the run cannot be printed as a spec: %w", err), "a spec file holds UTF-8 only: give the rest on the command line")
 	}
-	a.say.info("nothing was run; the bundle would be %s", output)
+	a.say.Info("nothing was run; the bundle would be %s", output)
 	return a.printDocument(absolute)
 }
 
 // nothingRun is an error from before the command started.
 func nothingRun(err error) error {
-	var hint hintError
+	var hint console.HintError
 	if errors.As(err, &hint) {
-		return withHint(fmt.Errorf("nothing was run: %w", hint.error), "%s", hint.hint)
+		return console.WithHint(fmt.Errorf("nothing was run: %w", hint.Err), "%s", hint.Hint)
 	}
 	return fmt.Errorf("nothing was run: %w", err)
 }
@@ -143,19 +144,19 @@ func nowhere(err error) error {
 	if _, here := os.Getwd(); here == nil {
 		return err
 	}
-	return withHint(fmt.Errorf("nothing was run: %w", err), "the current directory is gone: change to another, or name absolute paths with -o and --workdir")
+	return console.WithHint(fmt.Errorf("nothing was run: %w", err), "the current directory is gone: change to another, or name absolute paths with -o and --workdir")
 }
 
 func (a *app) createSpool(dir string, record schema.Run) (*archive.Spool, error) {
 	if dir == "" {
 		var err error
 		if dir, err = archive.DefaultSpoolDir(); err != nil {
-			return nil, withHint(err, "choose a directory with --spool-dir")
+			return nil, console.WithHint(err, "choose a directory with --spool-dir")
 		}
 	}
 	spool, err := archive.CreateSpool(dir, record)
 	if err != nil {
-		return nil, withHint(fmt.Errorf("nothing was run: %w", err), "choose another directory with --spool-dir")
+		return nil, console.WithHint(fmt.Errorf("nothing was run: %w", err), "choose another directory with --spool-dir")
 	}
 	return spool, nil
 }
@@ -181,7 +182,7 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 	}
 	if err == nil && signer != nil {
 		if _, serr := sign.Bundle(ctx, sealed.Path, sealed.Identity, signer); serr != nil {
-			err = withHint(fmt.Errorf("the bundle is whole and not signed: %w", serr), "sign it with assay-run sign: %s", sealed.Path)
+			err = console.WithHint(fmt.Errorf("the bundle is whole and not signed: %w", serr), "sign it with assay-run sign: %s", sealed.Path)
 		}
 	}
 	if err != nil && *result.RunnerExitCode != runner.ExitRunner {
@@ -190,30 +191,30 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 	}
 	switch {
 	case err != nil && sealed.Path == "":
-		return exitError{runner.ExitRunner, withHint(err, "the evidence is kept: make room, or give that command --output FILE to seal it elsewhere")}
+		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(err, "the evidence is kept: make room, or give that command --output FILE to seal it elsewhere")}
 	case err != nil:
-		return exitError{runner.ExitRunner, err}
+		return console.ExitError{Code: runner.ExitRunner, Err: err}
 	case len(sealed.Tampered) > 0:
 		return a.tampered(sealed)
 	case unwritten != nil:
-		return exitError{runner.ExitRunner, withHint(unwritten, "the bundle is whole: %s", sealed.Path)}
+		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(unwritten, "the bundle is whole: %s", sealed.Path)}
 	case recording != nil:
-		return exitError{runner.ExitRunner, withHint(fmt.Errorf("the bundle is incomplete: %w", recording), "see %s", sealed.Path)}
+		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(fmt.Errorf("the bundle is incomplete: %w", recording), "see %s", sealed.Path)}
 	}
 	if result.Error != nil {
 		err := fmt.Errorf("%s", result.Error.Message)
 		if result.Error.Hint != "" {
-			err = withHint(err, "%s", result.Error.Hint)
+			err = console.WithHint(err, "%s", result.Error.Hint)
 		}
-		a.say.failure(err)
+		a.say.Failure(err)
 	}
 	verdict := ""
 	if result.Contract != nil {
 		verdict = "contract " + *result.Contract + "; "
 	}
-	a.say.info("%s; %sbundle %s; identity %s", ending(result), verdict, sealed.Path, sealed.Identity)
+	a.say.Info("%s; %sbundle %s; identity %s", ending(result), verdict, sealed.Path, sealed.Identity)
 	if code := *result.RunnerExitCode; code != 0 {
-		return exitError{code: code}
+		return console.ExitError{Code: code}
 	}
 	return nil
 }
@@ -221,7 +222,7 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 // tellHealth says what a kernel layer that was tried has not seen, of a command
 // that ran. Where that is an error of the run, it is told as one.
 func (a *app) tellHealth(h *schema.ObservationHealth, result *schema.Result) {
-	if h == nil || a.say.quiet || result.Timings.ChildNS == nil || kernelOff(h) {
+	if h == nil || a.say.Quiet || result.Timings.ChildNS == nil || kernelOff(h) {
 		return
 	}
 	why, remedy := runner.Incomplete(h)
@@ -235,7 +236,7 @@ func (a *app) tellHealth(h *schema.ObservationHealth, result *schema.Result) {
 	if remedy != "" {
 		message += "; to fix it, " + remedy
 	}
-	a.say.warning("%s", message)
+	a.say.Warning("%s", message)
 }
 
 func kernelOff(h *schema.ObservationHealth) bool {
@@ -245,20 +246,20 @@ func kernelOff(h *schema.ObservationHealth) bool {
 // tampered tells what somebody changed while the run lived.
 func (a *app) tampered(sealed archive.Sealed) error {
 	for _, t := range sealed.Tampered {
-		a.say.warning("%s", printable(t.String()))
+		a.say.Warning("%s", console.Printable(t.String()))
 	}
-	return exitError{runner.ExitRunner, withHint(fmt.Errorf("the evidence was tampered with while the run lived: the bundle %s says where", printable(sealed.Path)), archive.TamperedRemedy)}
+	return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(fmt.Errorf("the evidence was tampered with while the run lived: the bundle %s says where", console.Printable(sealed.Path)), archive.TamperedRemedy)}
 }
 
 // tellOutput says why the command could not write any more.
 func (a *app) tellOutput(_ string, err error) {
-	a.say.warning("%v: the command gets EPIPE from now on", err)
+	a.say.Warning("%v: the command gets EPIPE from now on", err)
 }
 
 // tellContract says what a reader of the verdict should know.
 func (a *app) tellContract(c *schema.Contract) {
 	for _, reason := range c.Reasons {
-		a.say.warning("contract: %s", reason)
+		a.say.Warning("contract: %s", reason)
 	}
 }
 

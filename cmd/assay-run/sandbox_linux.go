@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	_ "github.com/assay-run/assay-run/runner/sandbox/reexec"
@@ -45,7 +46,7 @@ that the policy needs cannot be had, 126 and 127 when the command cannot be run.
 		Args: commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return withHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run sandbox -- make test")
+				return console.WithHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run sandbox -- make test")
 			}
 			return a.sandbox(f, args)
 		},
@@ -66,13 +67,13 @@ that the policy needs cannot be had, 126 and 127 when the command cannot be run.
 func (a *app) sandboxProfile(f *sandboxFlags, env []string) (*sandbox.Profile, error) {
 	file, err := a.loadPolicy(f.policy)
 	if err != nil {
-		return nil, withHint(fmt.Errorf("nothing was run: %w", err), "fix the file, or omit --policy")
+		return nil, console.WithHint(fmt.Errorf("nothing was run: %w", err), "fix the file, or omit --policy")
 	}
 	spec := runner.New()
 	spec.Mode, spec.Profiles, spec.User = f.mode, f.profiles, f.user
 	settings, err := spec.Sandbox(file)
 	if err != nil {
-		return nil, withHint(err, "see assay-run sandbox --help")
+		return nil, console.WithHint(err, "see assay-run sandbox --help")
 	}
 	if settings.Mode == "" {
 		settings.Mode = sandbox.WorkspaceWrite
@@ -90,7 +91,7 @@ func (a *app) sandboxProfile(f *sandboxFlags, env []string) (*sandbox.Profile, e
 	}
 	p, err := settings.Resolve(c)
 	if err != nil {
-		return nil, withHint(fmt.Errorf("nothing was run: %w", err), "correct the policy; assay-run policy check explains it")
+		return nil, console.WithHint(fmt.Errorf("nothing was run: %w", err), "correct the policy; assay-run policy check explains it")
 	}
 	return p, nil
 }
@@ -115,21 +116,21 @@ func (a *app) sandbox(f *sandboxFlags, args []string) error {
 	for _, l := range layers {
 		switch {
 		case l.State != sandbox.Enforced && err == nil:
-			a.say.warning("the layer %s is %s: %s", l.Layer, l.State, l.Reason)
+			a.say.Warning("the layer %s is %s: %s", l.Layer, l.State, l.Reason)
 		case f.verbose:
-			a.say.info("%s: %s %s", l.Layer, l.State, l.Reason)
+			a.say.Info("%s: %s %s", l.Layer, l.State, l.Reason)
 		}
 	}
 	var missing *sandbox.LayerError
 	switch {
 	case errors.As(err, &missing):
-		return exitError{runner.ExitRunner, withHint(fmt.Errorf("nothing was run: %w", err), "%s", missing.Remedy)}
+		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", missing.Remedy)}
 	case err != nil:
 		return cannotRun(args[0], err)
 	case st.Signaled():
-		return exitError{code: 128 + int(st.Signal())}
+		return console.ExitError{Code: 128 + int(st.Signal())}
 	case st.ExitStatus() != 0:
-		return exitError{code: st.ExitStatus()}
+		return console.ExitError{Code: st.ExitStatus()}
 	}
 	return nil
 }
@@ -143,5 +144,5 @@ func cannotRun(name string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		code = runner.ExitNotExecutable
 	}
-	return exitError{code, fmt.Errorf("start %q: %w", name, err)}
+	return console.ExitError{Code: code, Err: fmt.Errorf("start %q: %w", name, err)}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/serve"
@@ -76,10 +77,10 @@ killed, the next serve with the same DIR seals the runs it left there.`,
 // serve runs until a signal ends it.
 func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 	if err := f.faults.err(); err != nil {
-		return withHint(err, "see assay-run serve --help")
+		return console.WithHint(err, "see assay-run serve --help")
 	}
 	if f.dir == "" {
-		return withHint(errors.New("no directory given"), "name one with --dir; live records and bundles go there")
+		return console.WithHint(errors.New("no directory given"), "name one with --dir; live records and bundles go there")
 	}
 	cfg, err := a.gatewayConfig(f)
 	if err != nil {
@@ -90,7 +91,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 		return err
 	}
 	spools := filepath.Join(dir, ".spool")
-	if err := recoverServed(ctx, spools, a.say.warning); err != nil {
+	if err := recoverServed(ctx, spools, a.say.Warning); err != nil {
 		return err
 	}
 	serve.New(serve.Config{Dir: dir, Recorder: "assay-run " + version(), Turns: f.turns, Spool: servedSpools(spools)}).Bind(cfg)
@@ -116,7 +117,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 		}
 		told, err := g.Listen(network, at)
 		if err != nil {
-			return withHint(fmt.Errorf("--listen %s: %w", address, err), "write unix:PATH or ws:HOST:PORT, as in ws:127.0.0.1:0")
+			return console.WithHint(fmt.Errorf("--listen %s: %w", address, err), "write unix:PATH or ws:HOST:PORT, as in ws:127.0.0.1:0")
 		}
 		if network == "unix" {
 			told = "unix:" + told
@@ -138,7 +139,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 func (a *app) gatewayConfig(f *serveFlags) (*gateway.Config, error) {
 	cfg := &gateway.Config{
 		Now:  gateway.BootTime,
-		Warn: func(message string) { a.say.warning("%s", message) },
+		Warn: func(message string) { a.say.Warning("%s", message) },
 	}
 	cfg.Limits.Grace = f.grace
 	var err error

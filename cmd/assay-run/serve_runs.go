@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner/serve"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -31,7 +32,7 @@ func servedSpools(dir string) func(schema.Run) (serve.Spool, error) {
 // recoverServed seals what a killed serve left.
 func recoverServed(ctx context.Context, dir string, warn func(string, ...any)) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return withHint(err, "choose another directory with --dir")
+		return console.WithHint(err, "choose another directory with --dir")
 	}
 	spools, err := archive.ListSpools(dir)
 	if err != nil {

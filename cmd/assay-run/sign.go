@@ -11,6 +11,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/sign"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
 func (a *app) signCommand() *cobra.Command {
@@ -33,7 +34,7 @@ prints the signature, 64 raw bytes or base64.`,
   assay-run verify --key ci-key.pub run.tar.gz`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return withHint(fmt.Errorf("sign needs a bundle"), "as in: assay-run sign --key KEY run.tar.gz")
+				return console.WithHint(fmt.Errorf("sign needs a bundle"), "as in: assay-run sign --key KEY run.tar.gz")
 			}
 			return nil
 		},
@@ -43,7 +44,7 @@ prints the signature, 64 raw bytes or base64.`,
 				return err
 			}
 			if signer == nil {
-				return withHint(fmt.Errorf("sign needs a key"), "give --key FILE, --key agent or --command CMD")
+				return console.WithHint(fmt.Errorf("sign needs a key"), "give --key FILE, --key agent or --command CMD")
 			}
 			for _, path := range args {
 				if err := a.sign(cmd.Context(), path, signer); err != nil {
@@ -64,13 +65,13 @@ func (a *app) sign(ctx context.Context, path string, signer sign.Signer) error {
 		return err
 	}
 	if !report.OK() {
-		return exitError{exitStatus[report.Class()], withHint(fmt.Errorf("%s does not verify and was not signed: %w", path, &report.Problems[0]), "assay-run verify %s lists every problem", path)}
+		return console.ExitError{Code: exitStatus[report.Class()], Err: console.WithHint(fmt.Errorf("%s does not verify and was not signed: %w", path, &report.Problems[0]), "assay-run verify %s lists every problem", path)}
 	}
 	file, err := sign.Bundle(ctx, path, report.Identity, signer)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s: signed %s\n", printable(file), report.Identity)
+	_, err = fmt.Fprintf(a.stdout, "%s: signed %s\n", console.Printable(file), report.Identity)
 	return err
 }
 
@@ -115,15 +116,15 @@ func (o *origin) flags(cmd *cobra.Command) {
 func (o *origin) trust() (*sign.Trust, error) {
 	switch {
 	case o.key != "" && o.allowed != "":
-		return nil, withHint(fmt.Errorf("--key and --allowed-signers exclude each other"), "put the key into the allowed signers' file")
+		return nil, console.WithHint(fmt.Errorf("--key and --allowed-signers exclude each other"), "put the key into the allowed signers' file")
 	case o.principal != "" && o.allowed == "":
-		return nil, withHint(fmt.Errorf("--principal needs --allowed-signers"), "name the file that says which key the principal has")
+		return nil, console.WithHint(fmt.Errorf("--principal needs --allowed-signers"), "name the file that says which key the principal has")
 	case o.key != "":
 		return sign.Keys(o.key)
 	case o.allowed != "":
 		return sign.AllowedSigners(o.allowed, o.principal)
 	case o.signature != "":
-		return nil, withHint(fmt.Errorf("--signature needs --key or --allowed-signers"), "say whose signature to accept")
+		return nil, console.WithHint(fmt.Errorf("--signature needs --key or --allowed-signers"), "say whose signature to accept")
 	}
 	return nil, nil
 }

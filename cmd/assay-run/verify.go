@@ -11,6 +11,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/sign"
+	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
 func (a *app) verifyCommand() *cobra.Command {
@@ -36,12 +37,12 @@ make one. --key or --allowed-signers requires a signature.
   assay-run verify --key ci-key.pub run.tar.gz
   assay-run verify --proof line-7.json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.say.quiet = v.quiet
+			a.say.Quiet = v.quiet
 			if v.proof != "" {
 				return a.verifyProof(v.proof, args)
 			}
 			if len(args) == 0 {
-				return withHint(errors.New("verify takes one bundle or more, got none"), "as in: %s run.tar.gz", cmd.CommandPath())
+				return console.WithHint(errors.New("verify takes one bundle or more, got none"), "as in: %s run.tar.gz", cmd.CommandPath())
 			}
 			trust, err := v.from.trust()
 			if err != nil {
@@ -59,7 +60,7 @@ make one. --key or --allowed-signers requires a signature.
 			if err := errors.Join(errs...); err != nil || code == 0 {
 				return err
 			}
-			return exitError{code: code}
+			return console.ExitError{Code: code}
 		},
 	}
 	cmd.Flags().BoolVar(&v.asJSON, "json", false, "print a report of each bundle as JSON")
@@ -104,19 +105,19 @@ func (a *app) verify(ctx context.Context, path string, v *verification, trust *s
 		}
 	}
 	for _, p := range report.Problems {
-		a.say.line(red, "error: ", path+": "+p.Error())
+		a.say.Error("%s: %v", path, &p)
 	}
 	if report.More > 0 {
-		a.say.warning("%d more problems are not listed", report.More)
+		a.say.Warning("%d more problems are not listed", report.More)
 	}
 	switch {
 	case !report.OK():
 		return exitStatus[report.Class()], nil
 	case unsigned != nil:
-		a.say.failure(withHint(unsigned, "the bundle is consistent, but its origin is not shown: anyone can make a consistent bundle"))
+		a.say.Failure(console.WithHint(unsigned, "the bundle is consistent, but its origin is not shown: anyone can make a consistent bundle"))
 		return exitOrigin, nil
 	case v.complete && !report.Complete:
-		a.say.failure(withHint(fmt.Errorf("%s: the run is incomplete: its recorder ended before it", path), "see why with assay-run inspect %s", path))
+		a.say.Failure(console.WithHint(fmt.Errorf("%s: the run is incomplete: its recorder ended before it", path), "see why with assay-run inspect %s", path))
 		return exitIncomplete, nil
 	}
 	if !v.asJSON && !v.quiet {
@@ -125,7 +126,7 @@ func (a *app) verify(ctx context.Context, path string, v *verification, trust *s
 			incomplete = "incomplete: the recorder ended before the run\n"
 		}
 		_, err = fmt.Fprintf(a.stdout, "%s: ok\nrun %s\nidentity %s\n%d members, %d lines\n%s%s\n",
-			printable(path), report.RunID, report.Identity, report.Members, lines(report), incomplete, originLine(result.Origin))
+			console.Printable(path), report.RunID, report.Identity, report.Members, lines(report), incomplete, originLine(result.Origin))
 	}
 	return 0, err
 }
@@ -148,14 +149,14 @@ func originLine(o *sign.Origin) string {
 	case o == nil:
 		return "origin not checked: this shows that the bundle is consistent, not who made it (see --key)"
 	case len(o.Principals) > 0:
-		return fmt.Sprintf("signed by %s, key %s", printable(strings.Join(o.Principals, ",")), o.KeyID)
+		return fmt.Sprintf("signed by %s, key %s", console.Printable(strings.Join(o.Principals, ",")), o.KeyID)
 	}
 	return "signed by key " + o.KeyID
 }
 
 func oneBundle(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return withHint(fmt.Errorf("%s takes one bundle, got %d", cmd.Name(), len(args)), "as in: %s run.tar.gz", cmd.CommandPath())
+		return console.WithHint(fmt.Errorf("%s takes one bundle, got %d", cmd.Name(), len(args)), "as in: %s run.tar.gz", cmd.CommandPath())
 	}
 	return nil
 }

@@ -50,11 +50,16 @@ const (
 
 // Failure tells of an error, and its hint on a line of its own.
 func (m *Messages) Failure(err error) {
-	m.line(red, "error: ", err.Error())
-	var h hintError
+	m.Error("%v", err)
+	var h HintError
 	if errors.As(err, &h) {
-		m.line(yellow, "hint: ", h.hint)
+		m.line(yellow, "hint: ", h.Hint)
 	}
+}
+
+// Error tells of something that is wrong, without a hint.
+func (m *Messages) Error(format string, args ...any) {
+	m.line(red, "error: ", fmt.Sprintf(format, args...))
 }
 
 // Warning tells of something that the user should know and that did not stop

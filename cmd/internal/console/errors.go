@@ -11,15 +11,16 @@ type ExitError struct {
 func (e ExitError) Error() string { return fmt.Sprintf("exit %d: %v", e.Code, e.Err) }
 func (e ExitError) Unwrap() error { return e.Err }
 
-// hintError is an error with something to do about it.
-type hintError struct {
-	error
-	hint string
+// HintError is an error with something to do about it.
+type HintError struct {
+	Err  error
+	Hint string
 }
 
-func (e hintError) Unwrap() error { return e.error }
+func (e HintError) Error() string { return e.Err.Error() }
+func (e HintError) Unwrap() error { return e.Err }
 
 // WithHint adds to err what the user can do about it.
 func WithHint(err error, format string, args ...any) error {
-	return hintError{err, fmt.Sprintf(format, args...)}
+	return HintError{err, fmt.Sprintf(format, args...)}
 }

@@ -1,0 +1,47 @@
+package console
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// PrintDocument writes v to w as a JSON document that is safe on a terminal.
+func PrintDocument(w io.Writer, v any) error {
+	data, err := schema.Document(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(schema.AppendForTerminal(nil, data))
+	return err
+}
+
+// WriteFile writes a file that everybody may read, whole or not at all. A link
+// to one is followed. What exists and is not a regular file is refused: root
+// would put a file in the place of /dev/null.
+func WriteFile(path string, write func(io.Writer) error) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s exists and is not a regular file", path)
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name())
+	b := bufio.NewWriterSize(temp, 256<<10)
+	if err = write(b); err == nil {
+		err = b.Flush()
+	}
+	if err = errors.Join(err, temp.Chmod(0o644), temp.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return os.Rename(temp.Name(), path)
+}
