@@ -21,15 +21,16 @@ func (a *app) diffCommand() *cobra.Command {
 	var unverified bool
 	cmd := &cobra.Command{
 		Use:   "diff [flags] BASE HEAD",
-		Short: "Tell what differs between two runs",
+		Short: "Show what differs between two runs",
 		Long: `diff compares two bundles: programs, commands, hosts, files, tool calls, policy
-outcomes, how the runs ended, and what of that could be observed. What one run's
-record may be missing is marked with "?" and is never called equal.
+outcomes, how the runs ended, and how much of that could be observed. It marks with
+"?" what one of the records may be missing, and never calls that equal.
 
-Formats: text; markdown; json, everything; capability-diff, the document
+Formats: text; markdown; json, with everything; capability-diff, the document
 assay.runner.capability_diff.v0 alone.
 
-Exit status: 0 equal; 1 different; 2 it cannot be told, or something went wrong.`,
+Exit status: 0 equal; 1 different; 2 the records do not allow an answer, or an error
+occurred.`,
 		Example: `  assay-run diff monday.tar.gz tuesday.tar.gz
   assay-run diff --against nightly/ run.tar.gz
   assay-run diff --format markdown base.tar.gz head.tar.gz >> "$GITHUB_STEP_SUMMARY"`,

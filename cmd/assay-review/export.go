@@ -18,7 +18,7 @@ func (a *app) exportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export --format FORMAT [flags] BUNDLE...",
 		Short: "Convert bundles to the format of another tool",
-		Long: `export converts a bundle. What the format cannot hold is listed on stderr.
+		Long: `export converts bundles. It lists on stderr what the format cannot express.
 
   otlp       OpenTelemetry traces, as JSON: the run, its tool calls by the
              conventions for generative AI, its processes, connections and denials
@@ -28,7 +28,7 @@ func (a *app) exportCommand() *cobra.Command {
              they claimed, and what was not observed
   in-toto    a statement with a runtime trace about the bundle, not signed
 
-perfetto and in-toto hold one bundle, the others several.`,
+perfetto and in-toto take one bundle, the others several.`,
 		Example: `  assay-run export --format perfetto -o run.pftrace run.tar.gz
   assay-run export --format otlp run.tar.gz | curl -H 'Content-Type: application/json' --data-binary @- http://localhost:4318/v1/traces`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -76,6 +76,6 @@ perfetto and in-toto hold one bundle, the others several.`,
 	fs.SortFlags = false
 	fs.StringVar(&format, "format", "", "convert to `FORMAT`: "+strings.Join(export.Names(), ", "))
 	fs.StringVarP(&output, "output", "o", "", "write to `FILE` instead of stdout")
-	fs.BoolVarP(&quiet, "quiet", "q", false, "do not list what the format cannot hold")
+	fs.BoolVarP(&quiet, "quiet", "q", false, "do not list what the format cannot express")
 	return cmd
 }

@@ -39,21 +39,21 @@ func (a *app) gateCommand() *cobra.Command {
   - only_programs: [git, "python3*", "/usr/bin/**"]
   - no_privileged: true                  # setuid, mount, ptrace, bpf, ...
   - contract_passed: true
-  - no_undeclared_actions: true          # outside of every reported tool call
+  - no_undeclared_actions: true          # none outside the reported tool calls
   - no_new_capability_against: good.tar.gz
   - expr: 'run.exit_code == 0 && run.seconds < 600.0'
   - expr: {name: no_shell_history, of: events, never: 'path.endsWith("_history")'}
   - expr: {name: it_tests, of: processes, some: 'argv[0] == "pytest"'}
   allow_unknown: [only_hosts]
 
-"assay-run query --types" lists what expressions are about. A rule that the
-bundle's health does not support is unknown, and does not pass unless
-allow_unknown names it.
+"assay-run query --types" lists the variables of expressions. If a bundle's health
+does not support a rule, the result is unknown, and the gate does not pass unless
+allow_unknown names the rule.
 
-In GitHub Actions, annotations and a job summary are written beside the text.
+In GitHub Actions, gate also writes annotations and a job summary.
 
 Exit status: 0 all pass; 1 one fails; 2 one is unknown and none fails; 3 the rules
-are bad; 4 a bundle cannot be read or does not verify.`,
+are invalid; 4 a bundle cannot be read or does not verify.`,
 		Example: `  assay-run gate --rules rules.yaml run.tar.gz
   assay-run gate --init good.tar.gz > rules.yaml
   assay-run gate --rules rules.yaml --format junit -o gate.xml nightly/*.tar.gz`,
@@ -102,9 +102,9 @@ are bad; 4 a bundle cannot be read or does not verify.`,
 	fs.SortFlags = false
 	fs.StringVar(&rulesFile, "rules", "", "judge by the rules in `FILE`")
 	fs.StringVar(&format, "format", "text", "write `FORMAT`: text, json, junit, ctrf, sarif, github")
-	fs.StringVarP(&output, "output", "o", "", "write to `FILE`, and the text to stdout as well")
-	fs.BoolVar(&init, "init", false, "print rules that a good run passes, and stop")
-	fs.BoolVar(&unverified, "unverified", false, "also judge bundles that do not verify; anything they do not show is unknown")
+	fs.StringVarP(&output, "output", "o", "", "write to `FILE`, and the text form to stdout")
+	fs.BoolVar(&init, "init", false, "print rules that the run in BUNDLE passes, and judge nothing")
+	fs.BoolVar(&unverified, "unverified", false, "also judge bundles that do not verify; what they do not show is unknown")
 	return cmd
 }
 

@@ -1,6 +1,6 @@
-// Command assay-review is the reviewer's bench: it shows, queries, compares and
-// judges bundles. assay-run runs it for "assay-run show" and its like, and the
-// libraries that it needs cost a run nothing.
+// Command assay-review shows, queries, compares and judges bundles. assay-run starts
+// it for "assay-run show" and other commands of reviewers. It is a separate program so
+// that the libraries it needs do not slow down a run.
 package main
 
 import "os"

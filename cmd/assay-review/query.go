@@ -28,14 +28,15 @@ func (a *app) queryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "query [flags] EXPR BUNDLE...",
 		Short: "Find events, processes, calls, turns or runs in bundles",
-		Long: `query prints what an expression is true for, in one bundle or in many. The
-expression is CEL (cel.dev) over the variables that --types lists; it is checked
-before anything is read. TEXT.glob("/etc/**") is there beside CEL's own functions.
+		Long: `query prints the events, processes, calls, turns or runs for which an expression is
+true, in one bundle or in many. The expression is CEL (cel.dev) over the variables
+that --types lists; query checks it before it reads any bundle. Besides CEL's own
+functions there is TEXT.glob("/etc/**").
 
-Events and turns are printed as they stand in the bundle, everything else as one
-JSON object a line.
+Events and turns are printed exactly as in the bundle, everything else as one JSON
+object per line.
 
-Exit status: 0 something was found; 1 nothing was; 2 something went wrong.`,
+Exit status: 0 something was found; 1 nothing was found; 2 an error occurred.`,
 		Example: `  assay-run query 'kind == "connect" && !host.endsWith(".example.com")' run.tar.gz
   assay-run query --table 'writes && !path.startsWith(run.workdir)' *.tar.gz
   assay-run query --of calls 'beyond || decision == "deny"' run.tar.gz
@@ -89,12 +90,12 @@ Exit status: 0 something was found; 1 nothing was; 2 something went wrong.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&of, "of", string(expr.Events), "look at each of these `THINGS`: events, processes, calls, turns, runs")
+	fs.StringVar(&of, "of", string(expr.Events), "search these `THINGS`: events, processes, calls, turns, runs")
 	fs.BoolVar(&table, "table", false, "print a table for people")
-	fs.BoolVarP(&count, "count", "c", false, "print only how many there are")
-	fs.Uint64Var(&limit, "limit", 0, "stop after `N`; 0 is all")
+	fs.BoolVarP(&count, "count", "c", false, "print only the number of matches")
+	fs.Uint64Var(&limit, "limit", 0, "stop after `N` matches (default no limit)")
 	fs.BoolVar(&unverified, "unverified", false, "also search bundles that do not verify")
-	fs.BoolVar(&types, "types", false, "list the variables and their types, and stop")
+	fs.BoolVar(&types, "types", false, "list the variables and their types, and search nothing")
 	return cmd
 }
 

@@ -13,15 +13,16 @@ import (
 func (a *app) reportCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
-		Use:   "report -o FILE BUNDLE...",
+		Use:   "report -o FILE [flags] BUNDLE...",
 		Short: "Write one HTML page about bundles",
 		Long: `report writes one HTML file that needs no network and no server: what the run did
 in swimlanes of time, its processes, calls and output, the terminal recording,
-and what may be claimed from it, in words. With two bundles it also shows what
-differs, and with several a table of all.
+and, in words, what may be claimed from it. With two bundles it also shows what
+differs; with more, a table of all.
 
-It holds 100,000 events; of more it shows what matters first and an even sample
-of the rest, and says so. Everything works from the keyboard; "?" lists the keys.`,
+The page shows up to 100,000 events. If there are more, it shows those that matter
+most and an even sample of the rest, and says so. Everything works from the
+keyboard; "?" lists the keys.`,
 		Example: "  assay-run report -o report.html run.tar.gz\n  assay-run report -o nightly.html nightly/*.tar.gz",
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {

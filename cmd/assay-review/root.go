@@ -16,8 +16,8 @@ import (
 // release is set by the linker for released builds.
 var release = ""
 
-// exitFailed is the exit code for what went wrong, where a command has no code
-// of its own for it: of grep and diff.
+// exitFailed is the exit code of a failure that has no code of its own, as in grep
+// and diff.
 const exitFailed = 2
 
 // app is one invocation: its streams.
@@ -60,8 +60,8 @@ func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "assay-run",
 		Short: "Show, query, compare and judge bundles",
-		Long: `assay-review is the reviewer's bench of assay-run. It reads bundles, offline,
-and changes none. "assay-run show" and its like run it.
+		Long: `assay-review is the part of assay-run for reviewers. It reads bundles, offline, and
+changes none. "assay-run show" and the other commands below start it.
 
 "-" reads a bundle from standard input.`,
 		Version:           version(),
@@ -77,11 +77,11 @@ and changes none. "assay-run show" and its like run it.
 	return root
 }
 
-// usageCodes are the exit codes of commands that were called wrongly, where it
-// is another than exitFailed.
+// usageCodes are the exit codes for wrong usage of the commands that do not use
+// exitFailed for it.
 var usageCodes = map[string]int{"gate": exitRules}
 
-// usage is the error of a command that was called wrongly.
+// usage makes the error for wrong usage of a command.
 func (a *app) usage(cmd *cobra.Command, err error) error {
 	code := exitFailed
 	if c, ok := usageCodes[cmd.Name()]; ok {
@@ -90,8 +90,8 @@ func (a *app) usage(cmd *cobra.Command, err error) error {
 	return console.ExitError{Code: code, Err: console.WithHint(err, "see %s --help", cmd.CommandPath())}
 }
 
-// open opens bundles for a command. needVerified refuses one that does not
-// verify unless the user allowed it; otherwise it is taken with a warning.
+// open opens bundles for a command. With needVerified, a bundle that does not verify
+// is an error; otherwise it is a warning.
 func (a *app) open(ctx context.Context, names []string, needVerified bool) (*review.Set, error) {
 	bar := a.progress("verifying")
 	defer bar.Done()
@@ -99,13 +99,13 @@ func (a *app) open(ctx context.Context, names []string, needVerified bool) (*rev
 	bar.Done()
 	switch {
 	case errors.Is(err, review.ErrUnverified):
-		return nil, console.WithHint(err, "assay-run verify lists what is wrong with it; --unverified reads it all the same")
+		return nil, console.WithHint(err, "assay-run verify lists what is wrong with it; --unverified reads it anyway")
 	case err != nil:
 		return nil, err
 	}
 	for _, b := range set.Bundles {
 		if !b.Verified() {
-			a.say.Warning("%s does not verify: %v; what follows is what it says, and proves nothing", b.Name, &b.Report.Problems[0])
+			a.say.Warning("%s does not verify: %v; what follows is what it claims, and proves nothing", b.Name, &b.Report.Problems[0])
 		}
 	}
 	return set, nil

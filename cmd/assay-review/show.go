@@ -24,13 +24,13 @@ func (a *app) showCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [flags] BUNDLE...",
 		Short: "Show what a run did, in order of time",
-		Long: `show tells what a run did as it happened: turns and tool calls, the programs that
-ran, the files that changed, the hosts that were contacted, what was denied, and
-the output beside it. It ends with what the story may be missing.
+		Long: `show prints what a run did, in order of time: turns and tool calls, the programs
+that ran, the files that changed, the hosts that were contacted, what was denied, and
+the output. It ends with what the record may be missing.
 
-With --follow it tells of a run that is alive, by its run id or its spool.
+With --follow it shows a live run, named by its run id or by its spool's directory.
 
-On a terminal the story is paged with $PAGER, or less.`,
+On a terminal, show pages its output with $PAGER, or less.`,
 		Example: `  assay-run show run.tar.gz
   assay-run show --reads run.tar.gz | grep -w /etc
   assay-run show --follow run_01m7yx6han80d70amec48f314h`,
@@ -59,7 +59,7 @@ On a terminal the story is paged with $PAGER, or less.`,
 						fmt.Fprintf(w, "== %s\n", query.Clean(b.Name))
 					}
 					if !b.Verified() {
-						fmt.Fprintf(w, "warning: the bundle does not verify; this is what it says, and proves nothing\n")
+						fmt.Fprintf(w, "warning: the bundle does not verify; what follows is what it claims, and proves nothing\n")
 					}
 					if err := story.Bundle(cmd.Context(), w, b, opt); err != nil {
 						return err
@@ -79,7 +79,7 @@ On a terminal the story is paged with $PAGER, or less.`,
 	return cmd
 }
 
-// follow tells of a run by its id, or by its spool's directory.
+// follow shows a live run, named by its id or by its spool's directory.
 func (a *app) follow(ctx context.Context, run, spoolDir string, opt story.Options) error {
 	dir := run
 	if info, err := os.Stat(run); err != nil || !info.IsDir() {
@@ -92,13 +92,13 @@ func (a *app) follow(ctx context.Context, run, spoolDir string, opt story.Option
 	}
 	err := story.Follow(ctx, a.stdout, dir, opt)
 	if errors.Is(err, os.ErrNotExist) {
-		return console.WithHint(fmt.Errorf("no run %s is alive", run), "assay-run recover lists interrupted runs; show reads the bundle of one that ended")
+		return console.WithHint(fmt.Errorf("no run %s is alive", run), "if it has ended, show its bundle; assay-run recover lists interrupted runs")
 	}
 	return err
 }
 
-// paged hands write a pager's input when stdout is a terminal and want is set,
-// else stdout.
+// paged calls write with the pager's input if want is set and stdout is a terminal,
+// else with stdout.
 func (a *app) paged(want bool, write func(io.Writer) error) error {
 	pager := os.Getenv("PAGER")
 	if pager == "" {
@@ -111,7 +111,7 @@ func (a *app) paged(want bool, write func(io.Writer) error) error {
 	cmd.Stdout, cmd.Stderr = a.stdout, a.stderr
 	cmd.Env = os.Environ()
 	if os.Getenv("LESS") == "" {
-		cmd.Env = append(cmd.Env, "LESS=FRX") // as git: stay only when it is needed, keep colours
+		cmd.Env = append(cmd.Env, "LESS=FRX") // as git does: exit if the text fits the screen, keep colours
 	}
 	in, err := cmd.StdinPipe()
 	if err == nil {

@@ -21,9 +21,9 @@ func (a *app) storeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
 		Short: "List, fetch and prune stored bundles",
-		Long: `The store is a folder of bundles, one for each run: $ASSAY_RUN_STORE where that is
-an absolute path, else $XDG_STATE_HOME/assay-run/store. "assay-run --store -- CMD"
-puts a bundle there, and so does every run where ASSAY_RUN_STORE is set.`,
+		Long: `The store is a directory with one bundle per run: $ASSAY_RUN_STORE if that is an
+absolute path, else $XDG_STATE_HOME/assay-run/store. "assay-run --store -- CMD" puts
+its bundle there, and so does every run if ASSAY_RUN_STORE is set.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -81,7 +81,7 @@ func (a *app) storeGet(where func() (string, error)) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use: "get ID", Short: "Print where the bundle of a run is, or copy it",
-		Long:    "get finds a bundle by its run id or identity, or the beginning of either, and\nprints its path. With -o it copies the bundle; \"-\" is stdout.",
+		Long:    "get finds a bundle by its run id or identity, or a prefix of either, and prints its\npath. With -o it copies the bundle; \"-\" is stdout.",
 		Example: "  assay-run show \"$(assay-run store get run_01m7)\"\n  assay-run store get run_01m7 -o run.tar.gz",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -127,8 +127,9 @@ func (a *app) storePrune(where func() (string, error)) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Remove bundles",
-		Long: `prune removes what is older than --older, and the oldest beyond --max-size. The
-newest --keep bundles stay in any case; alone, --keep removes all others.`,
+		Long: `prune removes the bundles older than --older, and then the oldest until at most
+--max-size is left. It always keeps the newest --keep bundles; without the other two
+flags, it removes the rest.`,
 		Example: "  assay-run store prune --keep 20 --older 30d --max-size 10G",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -139,7 +140,7 @@ newest --keep bundles stay in any case; alone, --keep removes all others.`,
 				return a.usage(cmd, fmt.Errorf("--max-size: %w", err))
 			}
 			if p.Keep < 0 || p == (store.Prune{}) {
-				return a.usage(cmd, errors.New("say what to remove: --keep, --older or --max-size"))
+				return a.usage(cmd, errors.New("prune needs at least one of --keep, --older and --max-size"))
 			}
 			dir, err := where()
 			if err != nil {
@@ -172,10 +173,10 @@ newest --keep bundles stay in any case; alone, --keep removes all others.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.IntVar(&p.Keep, "keep", 0, "keep the newest `N` in any case")
+	fs.IntVar(&p.Keep, "keep", 0, "always keep the newest `N` bundles")
 	fs.StringVar(&older, "older", "", "remove bundles older than `TIME` (30d, 12h)")
 	fs.StringVar(&size, "max-size", "", "remove the oldest until at most `SIZE` is left (500M, 10G)")
-	fs.BoolVar(&dryRun, "dry-run", false, "print what would go, and remove nothing")
+	fs.BoolVar(&dryRun, "dry-run", false, "print what would be removed, and remove nothing")
 	return cmd
 }
 
@@ -193,7 +194,7 @@ func days(s string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(s)
 	if err == nil && d <= 0 {
-		err = fmt.Errorf("%q is not more than 0", s)
+		err = fmt.Errorf("%q must be more than 0", s)
 	}
 	return d, err
 }
