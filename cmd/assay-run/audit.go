@@ -9,13 +9,12 @@ import (
 	"github.com/assay-run/assay-run/runner"
 )
 
-// auditFlag registers where call events go besides the bundle, in a run as in
-// serve.
+// auditFlag registers --audit, for a run and for serve.
 func auditFlag(fs *pflag.FlagSet, into *[]string) {
-	fs.StringArrayVar(into, "audit", nil, "also write each call event to `FILE`, - (stdout) or stderr, dropping and counting what a slow reader misses; may be repeated")
+	fs.StringArrayVar(into, "audit", nil, "also write each call event to `FILE`, - (stdout) or stderr; events that a slow reader misses are dropped and counted; may be repeated")
 }
 
-// openAudit opens what --audit names. The files are open until we end.
+// openAudit opens what --audit names. The files stay open until the program ends.
 func (a *app) openAudit(names []string) ([]runner.AuditSink, error) {
 	var sinks []runner.AuditSink
 	for _, name := range names {

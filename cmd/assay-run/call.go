@@ -44,14 +44,14 @@ executable; 127 not found.`,
 	return cmd
 }
 
-// call becomes the command. It returns only when that fails.
+// call replaces this process with the command. It returns only if that fails.
 func call(id string, args []string) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
 		return callFailure(args[0], err)
 	}
 	if socket := os.Getenv(gateway.EnvSocket); socket != "" {
-		_ = runner.JoinCall(socket, id) // the environment, then, and the report says so
+		_ = runner.JoinCall(socket, id) // if it fails, the environment identifies the call; the report says so
 	}
 	env := make([]string, 0, len(os.Environ())+1)
 	for _, kv := range os.Environ() {

@@ -87,7 +87,7 @@ func (a *app) contractDeriveCommand() *cobra.Command {
 	var o contract.DeriveOptions
 	var generator, output string
 	cmd := &cobra.Command{
-		Use:   "derive --intent TEXT --generator 'CMD' [-o FILE]",
+		Use:   "derive --intent TEXT --generator CMD [flags]",
 		Short: "Have a model write a contract and correct it until it is valid",
 		Long: `derive asks a generator for a contract. The generator is a shell command that reads
 a prompt on stdin and prints a model's answer. If the answer is not a contract, or
@@ -114,11 +114,11 @@ has problems, the next prompt lists what to fix.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Intent, "intent", "", "the task, in words")
-	f.StringVar(&generator, "generator", "", "shell command: prompt on stdin, answer on stdout")
-	f.IntVar(&o.MaxAttempts, "max-attempts", contract.DefaultMaxAttempts, "how often the generator is asked")
-	f.StringVar(&o.RepoDir, "repo", "", "directory whose top level the prompt summarises")
-	f.StringVarP(&output, "output", "o", "", "file to write, JSON or YAML by its name (default stdout, as JSON)")
+	f.StringVar(&o.Intent, "intent", "", "derive the contract from `TEXT`, the task in words")
+	f.StringVar(&generator, "generator", "", "shell command `CMD` that reads a prompt on stdin and prints an answer")
+	f.IntVar(&o.MaxAttempts, "max-attempts", contract.DefaultMaxAttempts, "ask the generator at most `N` times")
+	f.StringVar(&o.RepoDir, "repo", "", "summarise the top level of `DIR` in the prompt")
+	f.StringVarP(&output, "output", "o", "", "write to `FILE`, as YAML if it ends in .yaml or .yml, else as JSON (default stdout)")
 	return cmd
 }
 
@@ -146,11 +146,11 @@ func (a *app) contractCheckCommand() *cobra.Command {
 	var workdir string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "check FILE [--workdir DIR]",
+		Use:   "check [flags] FILE",
 		Short: "Evaluate a contract now, without an agent",
 		Long: `check runs every check of a contract in a directory, each in a cgroup of its own
-where the host allows. Exit status 0 when all pass, 122 when one fails, 123 when
-one could not be run, 125 when the contract cannot be evaluated at all.`,
+where the host allows. Exit status: 0 all pass; 122 one fails; 123 one could not be
+run; 125 the contract cannot be evaluated at all.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd.Context())
@@ -158,7 +158,7 @@ one could not be run, 125 when the contract cannot be evaluated at all.`,
 			return a.checkContract(ctx, args[0], workdir, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&workdir, "workdir", ".", "directory to check")
+	cmd.Flags().StringVar(&workdir, "workdir", ".", "run the checks in `DIR`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the results as JSON, in the form of a bundle's contract.json")
 	return cmd
 }
@@ -195,8 +195,8 @@ func (a *app) checkContract(ctx context.Context, file, workdir string, asJSON bo
 	return err
 }
 
-// printCheck tells of one check; unless it passed also why, with the end of its
-// output and how to run it by hand.
+// printCheck prints one check's result. If the check did not pass, it also prints
+// why, the end of its output, and how to run it by hand.
 func (a *app) printCheck(_ contract.Phase, c contract.Check, r schema.CheckResult) {
 	took := time.Duration(r.DurationMS) * time.Millisecond
 	if r.Passed {
@@ -253,7 +253,8 @@ func (s *checkSession) close() error {
 	return errors.Join(s.Remove(), s.guard.Release())
 }
 
-// interruptible is ended by the signals that ask a program to go.
+// interruptible returns a context that ends with the signals that ask a program to
+// end.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 }

@@ -14,7 +14,7 @@ import (
 func (a *app) doctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "doctor [--json]",
+		Use:   "doctor",
 		Short: "Show what this host can contain, limit and observe, and how to fix the rest",
 		Long: `doctor tries everything a run needs. For each thing that is missing it says why, and
 how to fix it. It changes nothing. Exit status: 0 a run would work, if only in part;

@@ -7,23 +7,23 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// faults are the values of flags that make no sense. They are kept until all
-// flags have been read, so that the user is told of all of them at once.
+// faults are the invalid values of flags. They are kept until all flags have been
+// read, so that the user sees all of them at once.
 type faults []error
 
 func (f faults) err() error { return errors.Join(f...) }
 
-// gather makes the flags of a set tell f of a bad value.
+// gather makes the flags of a set report invalid values to f.
 func (f *faults) gather(fs *pflag.FlagSet) {
 	fs.VisitAll(func(flag *pflag.Flag) {
 		if flag.DefValue == "0s" || flag.DefValue == "[]" {
-			flag.DefValue = "" // which is not worth telling
+			flag.DefValue = "" // not worth showing in the help
 		}
 		flag.Value = lenient{flag.Value, flag.Name, f}
 	})
 }
 
-// lenient is a flag's value that takes any text.
+// lenient is a flag's value that accepts any text and records what is wrong with it.
 type lenient struct {
 	pflag.Value
 	name   string

@@ -14,7 +14,7 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox"
 )
 
-// runFlags are the flags of a run: those of its Spec, and what becomes of it.
+// runFlags are the flags of a run: those of its Spec, and where its evidence goes.
 type runFlags struct {
 	spec   *runner.Spec
 	ofSpec *pflag.FlagSet
@@ -35,7 +35,7 @@ type runFlags struct {
 // a field to [runner.Spec] and a line here.
 func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.StringVar(&s.RunID, "run-id", "", "name the run `ID`: letters, digits, _ and - (default random)")
-	fs.StringVar(&s.AgentShim, "agent-shim", s.AgentShim, "the `SDK` whose tool calls --sdk-event-log has: "+strings.Join(runner.Shims, ", "))
+	fs.StringVar(&s.AgentShim, "agent-shim", s.AgentShim, "the `SDK` that writes --sdk-event-log: "+strings.Join(runner.Shims, ", "))
 	fs.StringVar(&s.Workdir, "workdir", "", "start the command in `DIR` (default the current directory)")
 	fs.DurationVar(&s.Timeout, "timeout", 0, "end the run after `TIME`, such as 90s or 10m (default no limit)")
 	fs.DurationVar(&s.Grace, "grace", s.Grace, "at the end, wait `TIME` between SIGTERM and SIGKILL")
@@ -45,13 +45,13 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.BoolVar(&s.Limits.BestEffort, "best-effort-limits", false, "run even if the host cannot enforce a limit, and record that")
 	boolFlag(fs, (*negated)(&s.Capture), "no-capture", "give the command assay-run's own standard streams and keep no copies")
 	fs.Var(&s.CaptureBytes, "capture-bytes", "keep at most `SIZE` of each output stream")
-	fs.StringVar(&s.Kernel, "kernel", s.Kernel, "`WHEN` to observe through eBPF: auto (if the host can), require (or fail), off")
+	fs.StringVar(&s.Kernel, "kernel", s.Kernel, "`WHEN` to observe through eBPF: auto (if the host can), require (fail if it cannot), off")
 	fs.Var(&s.KernelBuffer, "kernel-buffer", "kernel event buffer `SIZE`; raise it if events were dropped (default 4MiB)")
 	fs.DurationVar(&s.KeepObserver, "keep-observer", 0, "keep the shared observer for `TIME` after the last run, so that the next one starts faster (default 0)")
 	fs.Var((*list)(&s.Require), "require", "end with 125 unless the evidence is `WHAT`: "+strings.Join(runner.Requirements, ", "))
 	fs.StringVar(&s.Contract, "contract", "", "evaluate the outcome contract in `FILE` after the command has ended")
 	fs.BoolVar(&s.ContractBaseline, "contract-baseline", false, "also evaluate the contract before the command starts: a check that passes then proves nothing")
-	fs.StringVar(&s.Compat, "compat", "", "write the kernel layer in the closed form of `VERSION`: v0")
+	fs.StringVar(&s.Compat, "compat", "", "write the kernel layer in the fixed form of `VERSION`: v0")
 	fs.StringVar(&s.SDKEventLog, "sdk-event-log", "", "import the events that the agent's SDK writes to `FILE`; needs --agent-shim")
 	fs.StringVar(&s.PolicyDecisionLog, "policy-decision-log", "", "import the decisions that a policy writes to `FILE`")
 	fs.StringVar(&s.Mode, "mode", "", "`MODE` of the sandbox: observe (no restriction), read-only, workspace-write (default the policy's, or observe)")
@@ -69,7 +69,7 @@ func turnFlags(fs *pflag.FlagSet, t *runner.Turns) {
 	fs.StringVar(&t.CLITool, "cli-tool", "", fmt.Sprintf("`NAME` of the tool whose output is classified by exit code (default %q)", d.CLITool))
 	fs.StringVar(&t.CheckTool, "check-tool", "", fmt.Sprintf("`NAME` of the tool whose output is a verdict (default %q)", d.CheckTool))
 	fs.Var((*someBytes)(&t.MaxField), "max-field", fmt.Sprintf("keep at most `SIZE` of one text in a turn (default %v)", runner.Bytes(d.FieldBytes)))
-	fs.Var((*someBytes)(&t.MaxTurn), "max-turn", fmt.Sprintf("keep at most `SIZE` of a turn's values together (default %v)", runner.Bytes(d.TurnBytes)))
+	fs.Var((*someBytes)(&t.MaxTurn), "max-turn", fmt.Sprintf("keep at most `SIZE` of a turn's values in total (default %v)", runner.Bytes(d.TurnBytes)))
 }
 
 func (f *runFlags) register(fs *pflag.FlagSet) {
@@ -82,15 +82,15 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.sign.key, "sign", "", "sign the bundle with the private key in `FILE`, or with \"agent\" (see assay-run sign --help)")
 	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")
 	fs.StringVar(&f.spoolDir, "spool-dir", "", "keep the live run's evidence under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
-	fs.StringVar(&f.specFile, "spec", "", "read the run from `FILE` (YAML or JSON); flags win")
-	fs.BoolVar(&f.dryRun, "dry-run", false, "print the run as a spec file, with the values of --env, and stop")
+	fs.StringVar(&f.specFile, "spec", "", "read the run's options from `FILE` (YAML or JSON); flags override them")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "print the run as a spec file, with the values of --env, and run nothing")
 	f.ofSpec = pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.ofSpec.SortFlags = false
 	specFlags(f.ofSpec, f.spec)
 	fs.AddFlagSet(f.ofSpec)
-	fs.Var(&f.env, "env", "set the environment variable `K=V`; K alone passes on its value here; may be repeated")
-	fs.Var((*environmentFiles)(&f.env), "env-file", "set the variables in `FILE`, one K=V a line; may be repeated")
-	fs.Var(&f.label, "label", "keep the label `K=V` in the bundle; may be repeated")
+	fs.Var(&f.env, "env", "set the environment variable `K=V`; K alone takes the value it has here; may be repeated")
+	fs.Var((*environmentFiles)(&f.env), "env-file", "set the variables in `FILE`, one K=V per line; may be repeated")
+	fs.Var(&f.label, "label", "add the label `K=V` to the bundle; may be repeated")
 	auditFlag(fs, &f.audit)
 	f.redact.register(fs)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if all goes well")
@@ -98,7 +98,8 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 }
 
 // effective makes the Spec that is run: defaults, then the spec file, then
-// flags. It is the one that the flags are bound to. The error has every fault.
+// flags. It returns the Spec that the flags are bound to. The error lists every
+// fault.
 func (f *runFlags) effective(command []string) (*runner.Spec, error) {
 	given := map[*pflag.Flag]string{}
 	f.ofSpec.VisitAll(func(flag *pflag.Flag) {
@@ -124,7 +125,7 @@ func (f *runFlags) effective(command []string) (*runner.Spec, error) {
 	return s, errors.Join(f.faults.err(), s.Validate())
 }
 
-// list is the value of a flag that takes words with commas between them.
+// list is the value of a flag that takes words, separated by commas.
 type list []string
 
 func (l *list) String() string { return strings.Join(*l, ",") }
@@ -164,7 +165,7 @@ func (*someBytes) Type() string     { return runner.Bytes(0).Type() }
 func (n *someBytes) Set(s string) error {
 	err := (*runner.Bytes)(n).Set(s)
 	if err == nil && *n < 1 {
-		err = errors.New("at least 1 byte is kept")
+		err = errors.New("must be at least 1 byte")
 	}
 	return err
 }

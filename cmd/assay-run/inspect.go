@@ -44,11 +44,11 @@ func (a *app) eventsCommand() *cobra.Command {
 	var table bool
 	var pids, execIDs []uint
 	cmd := &cobra.Command{
-		Use:   "events [filters] BUNDLE",
+		Use:   "events [flags] BUNDLE",
 		Short: "Print the events of a bundle, filtered, as NDJSON or a table",
 		Long: `events prints the events of one layer or of several, the kernel layer by default,
-either as NDJSON, exactly as in the bundle, or as a table. An event must match all
-filters.`,
+either as NDJSON, exactly as in the bundle, or as a table. It prints the events that
+match all filters.`,
 		Example: `  assay-run events --kind exec --table run.tar.gz
   assay-run events --path '/etc/**' --result error run.tar.gz
   assay-run events --process git --descendants --host '*.example.com' run.tar.gz
@@ -76,18 +76,18 @@ filters.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.BoolVar(&table, "table", false, "print a table for people")
-	fs.StringSliceVar(&f.Layers, "layer", nil, "of these `LAYERS`: lifecycle, kernel, policy, sdk, turns, audit (default kernel)")
-	fs.StringSliceVar(&f.Kinds, "kind", nil, "of these `KINDS`: openat, exec, connect, run_started, ...")
-	fs.UintSliceVar(&pids, "pid", nil, "of the processes with these `PIDS`")
-	fs.UintSliceVar(&execIDs, "exec-id", nil, "of these process instances, by exec_id: `IDS`")
-	fs.StringVar(&f.Process, "process", "", "of processes whose executable, name or arguments match `GLOB`")
-	fs.BoolVar(&f.Descendants, "descendants", false, "include the processes that those started")
-	fs.StringVar(&f.Path, "path", "", "about a path that matches `GLOB` (** crosses directories)")
-	fs.StringVar(&f.Host, "host", "", "about a host: `NAME`, glob, address, prefix or address:port")
-	fs.StringVar(&f.Result, "result", "", "with this `RESULT`: ok, error, blocked, or an errno such as ENOENT")
-	fs.StringSliceVar(&f.Classes, "class", nil, "of these `CLASSES`: agent, loader, locale, runtime, introspection, check, runner")
-	fs.DurationVar(&f.Since, "since", 0, "from this `TIME` of the run on (1.5s)")
-	fs.DurationVar(&f.Until, "until", 0, "up to this `TIME` of the run")
-	fs.StringVar(&f.ToolCall, "tool-call", "", "that belong to the tool call `ID`")
+	fs.StringSliceVar(&f.Layers, "layer", nil, "only these `LAYERS`: lifecycle, kernel, policy, sdk, turns, audit (default kernel)")
+	fs.StringSliceVar(&f.Kinds, "kind", nil, "only these `KINDS`: openat, exec, connect, run_started, ...")
+	fs.UintSliceVar(&pids, "pid", nil, "only processes with these `PIDS`")
+	fs.UintSliceVar(&execIDs, "exec-id", nil, "only process instances with these exec_id `IDS`")
+	fs.StringVar(&f.Process, "process", "", "only processes whose executable, name or arguments match `GLOB`")
+	fs.BoolVar(&f.Descendants, "descendants", false, "with --process, --pid or --exec-id, also the processes that those started")
+	fs.StringVar(&f.Path, "path", "", "only events with a path that matches `GLOB` (** crosses directories)")
+	fs.StringVar(&f.Host, "host", "", "only events with the host `NAME`: a name, glob, address, prefix or address:port")
+	fs.StringVar(&f.Result, "result", "", "only events with this `RESULT`: ok, error, blocked, or an errno such as ENOENT")
+	fs.StringSliceVar(&f.Classes, "class", nil, "only these `CLASSES`: agent, loader, locale, runtime, introspection, check, runner")
+	fs.DurationVar(&f.Since, "since", 0, "only events at least `TIME` after the start, such as 1.5s")
+	fs.DurationVar(&f.Until, "until", 0, "only events at most `TIME` after the start")
+	fs.StringVar(&f.ToolCall, "tool-call", "", "only events of the tool call `ID`")
 	return cmd
 }

@@ -50,21 +50,21 @@ The sandbox command restricts more, and needs no list of the files a program rea
 	fs.IntSliceVar(&l.BindTCP, "bind-tcp", nil, "allow binding TCP sockets to `PORT`")
 	fs.IntSliceVar(&l.ConnectTCP, "connect-tcp", nil, "allow TCP connections to `PORT`")
 	fs.StringSliceVar(&unixSockets, "unix", nil, "allow reaching the unix socket at `PATH`: reading and writing it")
-	fs.StringArrayVar(&env, "env", nil, "pass a variable on (`KEY`), or set it (KEY=VALUE)")
+	fs.StringArrayVar(&env, "env", nil, "pass the variable `KEY` to the command, or set it with KEY=VALUE")
 	fs.BoolVar(&addExec, "add-exec", false, "allow executing the command itself")
 	fs.BoolVar(&ldd, "ldd", false, "allow the libraries that the command loads")
 	fs.BoolVar(&l.UnrestrictedFilesystem, "unrestricted-filesystem", false, "do not restrict files")
 	fs.BoolVar(&l.UnrestrictedNetwork, "unrestricted-network", false, "do not restrict TCP ports")
 	fs.BoolVar(&l.UnrestrictedScoped, "unrestricted-scoped", false, "do not restrict signals and abstract sockets")
-	fs.BoolVar(&l.IgnoreMissing, "ignore-missing", false, "pass over paths that do not exist")
+	fs.BoolVar(&l.IgnoreMissing, "ignore-missing", false, "ignore paths that do not exist")
 	fs.BoolVar(&l.BestEffort, "best-effort", false, "run the command even if this kernel's Landlock cannot enforce every restriction")
-	fs.StringVar(&level, "log-level", os.Getenv("LANDRUN_LOG_LEVEL"), "error, info or debug (default error)")
+	fs.StringVar(&level, "log-level", os.Getenv("LANDRUN_LOG_LEVEL"), "log at `LEVEL`: error, info or debug (default error)")
 	return cmd
 }
 
 func (a *app) landrun(l *sandbox.Landrun, args, env, sockets []string, addExec, ldd bool, level string) error {
 	if !slices.Contains([]string{"", "error", "info", "debug"}, level) {
-		return fmt.Errorf("--log-level %q: allowed are error, info, debug", level)
+		return fmt.Errorf("--log-level is %q, want error, info or debug", level)
 	}
 	if len(args) == 0 {
 		return fmt.Errorf("no command given")

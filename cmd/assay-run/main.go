@@ -16,11 +16,10 @@ func main() {
 	os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// lazyCollection keeps a program that is done in a moment from collecting
-// garbage at all: what preparing and sealing a run leave is about 15 MB, and
-// a collection costs more than the run of a short command. The limit keeps one
-// that is busy from its first moment as small as it is later. What the user set
-// holds.
+// lazyCollection turns garbage collection off for the first second: preparing and
+// sealing a run leave about 15 MB of garbage, and a collection costs more than a
+// short command. The memory limit keeps a busy program small meanwhile. GOGC and
+// GOMEMLIMIT, if the user set them, apply instead.
 func lazyCollection() {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return

@@ -42,20 +42,20 @@ everything else through unchanged. The policy's "resources", "prompts" and
 may ask of it. A tool that the server changes after it was first listed is denied.
 
 The server is a program that speaks over stdin and stdout (after --), a remote one
-that speaks Streamable HTTP (--url), or one of a configuration file of MCP clients
+that speaks Streamable HTTP (--url), or one named in an MCP client's configuration file
 (--config with --server). The client speaks over stdin and stdout, or, with
 --listen, Streamable HTTP: mcp then prints the address and, unless
-ASSAY_MCP_TOKEN is set, a bearer token. Each client has a server of its own; with
---config alone, the servers are at /NAME/mcp.
+ASSAY_MCP_TOKEN is set, a bearer token. Each client gets its own server. With
+--config but no --server, each server is at /NAME/mcp.
 
-Headers that a client sends to log in to a remote server are passed on and never
-written down. A server and all that it starts end with mcp, however mcp ends.
+mcp passes on the headers with which a client logs in to a remote server, and never
+records them. A server and all that it starts end with mcp, however mcp ends.
 
-Each decision is a line of the decision log. Inside a run (assay-run -- CMD) the
+mcp writes each decision as one line of the decision log. Inside a run (assay-run -- CMD) the
 calls are also reported to the run, and its policy applies too. mcp ends with
 the server's exit code.
 
-mcp wrap rewrites such a configuration file so that every server in it goes
+mcp wrap rewrites a configuration file so that every server in it goes
 through mcp.`,
 		Example: "  assay-run mcp --policy policy.yaml -- npx some-mcp-server\n  assay-run mcp --policy policy.yaml --url https://mcp.example.com/mcp\n  assay-run mcp --policy policy.yaml --listen 127.0.0.1:0 -- ./server\n  assay-run mcp wrap --policy policy.yaml .mcp.json",
 		Args:    commandAfterDash,
@@ -71,7 +71,7 @@ through mcp.`,
 	fs.StringVar(&f.listen, "listen", "", "serve clients over HTTP at `HOST:PORT` instead of stdin and stdout")
 	fs.BoolVar(&f.noAuth, "no-auth", false, "require no token; only with --listen on a loopback address")
 	fs.StringVar(&f.config, "config", "", "take servers from `FILE`, in the mcpServers form")
-	fs.StringVar(&f.server, "server", "", "`NAME` of the one server of --config")
+	fs.StringVar(&f.server, "server", "", "use only the server `NAME` of --config")
 	fs.StringVar(&f.decisionLog, "decision-log", "", "append each decision to `FILE` (default $"+runner.EnvDecisionLog+")")
 	fs.BoolVar(&f.changes, "allow-tool-changes", false, "allow calls of a tool that the server changed after it was first listed")
 	fs.StringVar(&f.source, "event-source", "assay-run:mcp", "`URI` that decisions name as their source")
@@ -89,7 +89,7 @@ func (a *app) mcpRun(f *mcpFlags, args []string) error {
 		return console.WithHint(errors.New("no policy given"), "name one with --policy FILE")
 	}
 	if f.source == agentlog.GatewaySource {
-		return console.WithHint(fmt.Errorf("--event-source %s is that of a run's gateway", f.source), "name another URI")
+		return console.WithHint(fmt.Errorf("--event-source %s is reserved for a run's gateway", f.source), "name another URI")
 	}
 	cfg := mcp.Config{Source: f.source, Warn: func(m string) { a.say.Warning("%s", m) }}
 	file, err := a.loadPolicy(f.policy)
@@ -145,13 +145,13 @@ func (f *mcpFlags) servers(args []string, a *app) (map[string]startServer, error
 	case named == 0:
 		return nil, console.WithHint(runner.ErrEmptyCommand, "write the server after --, as in: assay-run mcp --policy policy.yaml -- ./server; or name one with --url or --config")
 	case named > 1:
-		return nil, errors.New("name the server in one way: after --, with --url, or with --config")
+		return nil, errors.New("more than one server given: use only one of --url, --config and a command after --")
 	case f.server != "" && f.config == "":
-		return nil, errors.New("--server names a server of --config: name the file too")
+		return nil, errors.New("--server needs --config")
 	case len(f.headers) > 0 && f.url == "":
-		return nil, errors.New("--header is sent to the server of --url: name it too")
+		return nil, errors.New("--header needs --url")
 	case f.noAuth && f.listen == "":
-		return nil, errors.New("--no-auth is for clients of --listen")
+		return nil, errors.New("--no-auth needs --listen")
 	}
 	const path = "/mcp"
 	switch {
@@ -209,7 +209,7 @@ func (a *app) entry(e mcp.Entry) (startServer, error) {
 		}, nil
 	}
 	if !strings.HasPrefix(e.URL, "https://") && !strings.HasPrefix(e.URL, "http://") {
-		return nil, errors.New("a url begins with https:// or http://")
+		return nil, errors.New("a URL must begin with https:// or http://")
 	}
 	return func(forward func() http.Header) (*mcp.Server, error) {
 		return mcp.Remote{URL: e.URL, Header: e.Header(), Forward: forward, Warn: func(m string) { a.say.Warning("%s", m) }}.Start()

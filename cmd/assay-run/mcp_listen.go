@@ -87,9 +87,9 @@ func (a *app) mcpWrapCommand() *cobra.Command {
 		Short: "Put every server of a configuration file behind mcp",
 		Long: `wrap rewrites a configuration file of an MCP client (the mcpServers form that
 Claude Code, Cursor and others use) so that the client starts every server in it
-through assay-run mcp. Everything else in the file stays as it is. What the
-servers were is kept in CONFIG.assay-run.json, from which mcp reads them, with
-their secrets: do not commit that file. --undo puts them back and removes it.`,
+through assay-run mcp. Everything else in the file stays as it is. wrap moves the
+servers, with their secrets, to CONFIG.assay-run.json, where mcp reads them: do not
+commit that file. --undo moves them back and removes it.`,
 		Example: "  assay-run mcp wrap --policy policy.yaml .mcp.json\n  assay-run mcp wrap --undo .mcp.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -117,7 +117,7 @@ their secrets: do not commit that file. --undo puts them back and removes it.`,
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&policyFile, "policy", "", "policy `FILE` in YAML or JSON that mcp will read")
-	cmd.Flags().BoolVar(&undo, "undo", false, "put the servers back as they were")
+	cmd.Flags().BoolVar(&undo, "undo", false, "restore the servers as they were")
 	return cmd
 }
 

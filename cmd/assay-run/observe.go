@@ -15,9 +15,10 @@ func (a *app) observeCommand() *cobra.Command {
 		Use:   "observe start|stop|status",
 		Short: "Keep the host's observer between runs",
 		Long: `All runs of one build share one observer: eBPF programs that the first run
-loads and the last one removes. observe start loads it ahead of the runs and keeps
-it, so that each starts faster; observe stop lets it go, at once or with the last
-run that uses it. A run's --keep-observer does the same for some time. Needs root.`,
+loads and the last one removes. observe start loads them ahead of the runs and keeps
+them, so that each run starts faster. observe stop removes them, at once or when the
+last run that uses them ends. A run's --keep-observer does the same for some time.
+Needs root.`,
 		Example: "  assay-run observe start      load and keep the observer\n  assay-run observe status     show which observers are in place",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -28,7 +29,7 @@ run that uses it. A run's --keep-observer does the same for some time. Needs roo
 		RunE: func(*cobra.Command, []string) error {
 			list, err := kernel.HostObservers()
 			if err != nil {
-				return console.WithHint(err, "run as root, on a host that offers eBPF: assay-run doctor")
+				return console.WithHint(err, "run as root on a host with eBPF; assay-run doctor shows what is missing")
 			}
 			if asJSON {
 				return a.printDocument(list)
@@ -41,20 +42,20 @@ run that uses it. A run's --keep-observer does the same for some time. Needs roo
 		Use: "start", Short: "Load the observer and keep it", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := kernel.StartObserver(); err != nil {
-				return console.WithHint(err, "run as root, on a host that offers eBPF: assay-run doctor")
+				return console.WithHint(err, "run as root on a host with eBPF; assay-run doctor shows what is missing")
 			}
 			a.say.Info("the observer is in place and stays until assay-run observe stop")
 			return nil
 		},
 	}, &cobra.Command{
-		Use: "stop", Short: "Let the observer go", Args: cobra.NoArgs,
+		Use: "stop", Short: "Remove the observer", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			used, err := kernel.StopObserver()
 			if err != nil {
 				return console.WithHint(err, "run as root")
 			}
 			if used > 0 {
-				a.say.Info("the observer is still in use and goes with the last run that uses it")
+				a.say.Info("the observer is still in use; the last run that uses it removes it")
 			} else {
 				a.say.Info("no observer is in place")
 			}

@@ -69,7 +69,7 @@ fault and exits with 125.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the effective form as JSON")
-	cmd.Flags().StringArrayVar(&profiles, "profile", nil, "with the profile `NAME` underneath")
+	cmd.Flags().StringArrayVar(&profiles, "profile", nil, "add the profile `NAME` below the policy; may be repeated")
 	return cmd
 }
 
@@ -91,8 +91,8 @@ func (a *app) policyShow() *cobra.Command {
 
 func (a *app) policyLearn() *cobra.Command {
 	return &cobra.Command{
-		Use:   "learn BUNDLE",
-		Short: "Print the smallest policy under which a run would have passed",
+		Use:   "learn [flags] BUNDLE",
+		Short: "Print the smallest policy that allows what a run did",
 		Long: `learn reads what a run wrote, connected to and was denied, and prints the
 smallest policy in mode workspace-write under which nothing of that is denied.
 What it could not see it cannot learn: it needs the kernel layer. Read the policy

@@ -16,8 +16,8 @@ func (a *app) proveCommand() *cobra.Command {
 	var layer string
 	var seq int64
 	cmd := &cobra.Command{
-		Use:   "prove --layer LAYER --seq N BUNDLE",
-		Short: "Prove that a line is in a bundle, to someone who does not have it",
+		Use:   "prove --layer LAYER --seq N [flags] BUNDLE",
+		Short: "Prove that a bundle contains a line, without showing the rest",
 		Long: `prove prints a proof that a line is in a layer of a bundle. Whoever knows the
 bundle's identity can check the proof with "assay-run verify --proof", without the
 bundle. The proof contains this line and no other.`,
@@ -26,7 +26,7 @@ bundle. The proof contains this line and no other.`,
 		Args: oneBundle,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if seq < 0 {
-				return console.WithHint(errors.New("no line given"), "name it with --seq: lines count from 0")
+				return console.WithHint(errors.New("no line given"), "name it with --seq; the first line is 0")
 			}
 			proof, err := archive.Prove(cmd.Context(), args[0], layer, uint64(seq))
 			if err != nil {
@@ -36,7 +36,7 @@ bundle. The proof contains this line and no other.`,
 		},
 	}
 	cmd.Flags().StringVar(&layer, "layer", "kernel", "`LAYER` of the line: lifecycle, kernel, policy, sdk, turns or audit")
-	cmd.Flags().Int64Var(&seq, "seq", -1, "number `N` of the line, from 0: its seq")
+	cmd.Flags().Int64Var(&seq, "seq", -1, "seq `N` of the line, counted from 0")
 	return cmd
 }
 

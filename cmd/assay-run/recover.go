@@ -24,7 +24,7 @@ func (a *app) recoverCommand() *cobra.Command {
 		Long: `recover seals interrupted runs (killed, power lost, disk full). It writes what each
 run had recorded to the run's own output and marks the bundle incomplete. It removes
 a torn last line and keeps everything before it. It never touches the spool of a run
-that is still alive. Without a run id it lists the interrupted runs.`,
+that is still alive. Without a run id or --all it lists the interrupted runs.`,
 		Example: "  assay-run recover            list interrupted runs\n  assay-run recover --all      seal them all",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			if dir == "" {
@@ -51,7 +51,7 @@ that is still alive. Without a run id it lists the interrupted runs.`,
 			return a.recoverRuns(cmd.Context(), dir, ids, output, all)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "spool-dir", "", "where live runs are kept, `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
+	cmd.Flags().StringVar(&dir, "spool-dir", "", "look for interrupted runs under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write the bundle to `FILE` instead of the run's own output")
 	cmd.Flags().BoolVar(&all, "all", false, "seal every interrupted run")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "list as JSON")
@@ -78,7 +78,7 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output 
 		sealed, err := archive.Recover(ctx, dir, id, archive.RecoverOptions{Output: output})
 		switch {
 		case all && errors.Is(err, archive.ErrAlive):
-			a.say.Info("%s: left alone, it is alive or being recovered", id)
+			a.say.Info("%s: not recovered: the run is alive, or another recover is working on it", id)
 			continue
 		case all && errors.Is(err, archive.ErrNoSpool):
 			continue
@@ -104,7 +104,7 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output 
 	case err != nil:
 		return console.WithHint(err, "if the run's own output cannot be written, name another file with --output")
 	case tampered:
-		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(errors.New("evidence was changed after it was written: the bundles say where"), "do not rely on the members that changed")}
+		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(errors.New("evidence was changed after it was recorded: the bundles say where"), "do not rely on the members that changed")}
 	}
 	return nil
 }

@@ -33,14 +33,14 @@ type redactFlags struct {
 func (f *redactFlags) register(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.env, "secret-env", nil, "also redact the value of the environment variable `NAME` (a glob); may be repeated")
 	fs.StringArrayVar(&f.files, "secret-file", nil, "also redact the secret in `FILE`; may be repeated")
-	fs.StringVar(&f.key, "redaction-key", "", "tag redacted values with the key in `FILE`, or with an ephemeral one (default the host's key)")
-	fs.BoolVar(&f.disabled, "unsafe-disable-redaction", false, "record secrets as they are, and mark the bundle")
+	fs.StringVar(&f.key, "redaction-key", "", "tag redacted values with the key in `FILE`, or with a new key if FILE is \"ephemeral\" (default the host's key)")
+	fs.BoolVar(&f.disabled, "unsafe-disable-redaction", false, "record secrets unredacted, and mark the bundle")
 }
 
 // redactor knows the secrets of a run; nil when redaction is disabled.
 func (a *app) redactor(f *redactFlags, spec *runner.Spec) (*redact.Redactor, error) {
 	if f.disabled {
-		a.say.Warning("redaction is disabled: the bundle may hold secrets, so treat it as one")
+		a.say.Warning("redaction is disabled: the bundle may contain secrets, so keep it secret")
 		return nil, nil
 	}
 	r, err := f.open()
@@ -50,7 +50,7 @@ func (a *app) redactor(f *redactFlags, spec *runner.Spec) (*redact.Redactor, err
 	for _, file := range f.files {
 		value, err := readSecret(file)
 		if err != nil {
-			return nil, console.WithHint(err, "name a file with one secret in it")
+			return nil, console.WithHint(err, "name a file that contains one secret")
 		}
 		if !r.Add(redact.RuleGiven, value) {
 			a.say.Warning("%s holds fewer than %d bytes: too short to redact, since it would match ordinary text", file, redact.MinSecret)

@@ -22,11 +22,11 @@ func (a *app) reviewCommands() []*cobra.Command {
 	var all []*cobra.Command
 	for _, c := range []struct{ name, short string }{
 		{"show", "Show what a run did, in order of time"},
-		{"query", "Find events, processes, calls or runs in bundles"},
-		{"diff", "Tell what differs between two runs"},
+		{"query", "Find events, processes, calls, turns or runs in bundles"},
+		{"diff", "Show what differs between two runs"},
 		{"gate", "Judge bundles by rules"},
 		{"report", "Write one HTML page about bundles"},
-		{"export", "Convert a bundle to the format of another tool"},
+		{"export", "Convert bundles to the format of another tool"},
 		{"store", "List, fetch and prune stored bundles"},
 	} {
 		all = append(all, &cobra.Command{
@@ -46,7 +46,7 @@ func review(args []string) error {
 	path, err := findReviewer()
 	if err != nil {
 		return console.WithHint(fmt.Errorf("%q needs the program %s, which is not installed: %w", args[0], reviewer, err),
-			"put it beside %s or into a directory of PATH; releases carry both, and \"make build\" builds both", executable())
+			"put it beside %s or into a directory of PATH; releases contain both, and \"make build\" builds both", executable())
 	}
 	return fmt.Errorf("run %s: %w", path, syscall.Exec(path, append([]string{reviewer}, args...), os.Environ()))
 }

@@ -100,7 +100,7 @@ func commandAfterDash(cmd *cobra.Command, args []string) error {
 
 const longHelp = `assay-run runs a command unchanged (same stdin, stdout, stderr and exit code) in
 a cgroup of its own, records what happened, and seals it into one bundle: what
-the run did, what the kernel saw, and what may honestly be claimed from it.
+the run did, what the kernel saw, and what you may conclude from it.
 
 The command comes after "--". assay-run writes its own messages to stderr.
 

@@ -53,7 +53,7 @@ func (a *app) runCommand() *cobra.Command {
 func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	output, err := f.bundle(spec.RunID)
 	if err != nil {
-		return console.WithHint(fmt.Errorf("nothing was run: %w", err), "name a file with --output, or leave --store and ASSAY_RUN_STORE out")
+		return console.WithHint(fmt.Errorf("nothing was run: %w", err), "name a file with --output, or omit --store and unset ASSAY_RUN_STORE")
 	}
 	output, err = filepath.Abs(output)
 	if err != nil {
@@ -124,7 +124,7 @@ func (a *app) dryRun(spec *runner.Spec, output string) error {
 		return nowhere(err)
 	}
 	if _, err := absolute.MarshalJSON(); err != nil {
-		return console.WithHint(fmt.Errorf("the run cannot be printed as a spec: %w", err), "a spec file holds UTF-8 only: give the rest on the command line")
+		return console.WithHint(fmt.Errorf("the run cannot be printed as a spec: %w", err), "a spec file is UTF-8 text: give other bytes on the command line")
 	}
 	a.say.Info("nothing was run; the bundle would be %s", output)
 	return a.printDocument(absolute)
@@ -191,7 +191,7 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 	}
 	switch {
 	case err != nil && sealed.Path == "":
-		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(err, "the evidence is kept: make room, or give that command --output FILE to seal it elsewhere")}
+		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(err, "the evidence is kept: free some space, or give that command --output FILE to seal it elsewhere")}
 	case err != nil:
 		return console.ExitError{Code: runner.ExitRunner, Err: err}
 	case len(sealed.Tampered) > 0:

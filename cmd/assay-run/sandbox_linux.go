@@ -35,14 +35,14 @@ func (a *app) sandboxCommand() *cobra.Command {
 		Use:   "sandbox [flags] -- CMD [ARG...]",
 		Short: "Contain a command without recording it",
 		Long: `sandbox runs a command in the sandbox that a run with the same flags would have,
-and records nothing: no cgroup, no bundle. What the command leaves behind ends
-with it. Limits and the gateway's rules of a policy are a run's alone.
+and records nothing: no cgroup, no bundle. Processes that the command leaves behind
+end with it. Resource limits and a policy's rules for tool calls apply only in a run.
 
 Exit codes: the command's own, 128+n when signal n ended it, 125 when a layer
-that the policy needs cannot be had, 126 and 127 when the command cannot be run.`,
+that the policy needs is missing, 126 and 127 when the command cannot be run.`,
 		Example: `  assay-run sandbox -- make test                  write here and in /tmp only, no network
   assay-run sandbox --mode read-only -- ./audit.sh
-  assay-run sandbox --policy settings.json -- claude   settings of srt work as they are`,
+  assay-run sandbox --policy settings.json -- claude   srt's settings work unchanged`,
 		Args: commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -54,12 +54,12 @@ that the policy needs cannot be had, 126 and 127 when the command cannot be run.
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.mode, "mode", "", "what the command may touch: read-only or workspace-write (default: the policy's mode, or workspace-write)")
-	fs.StringVar(&f.policy, "policy", "", "policy or srt settings `FILE`: what the command may touch")
-	fs.StringArrayVar(&f.profiles, "profile", nil, "allow what `NAME` needs: "+strings.Join(sandbox.Builtins(), ", "))
+	fs.StringVar(&f.mode, "mode", "", "`MODE` of the sandbox: read-only or workspace-write (default the policy's, or workspace-write)")
+	fs.StringVar(&f.policy, "policy", "", "apply the policy, or the srt settings, in `FILE` to what the command touches")
+	fs.StringArrayVar(&f.profiles, "profile", nil, "allow what the program `NAME` needs; may be repeated: "+strings.Join(sandbox.Builtins(), ", "))
 	fs.StringVar(&f.user, "user", "", "run the command as `USER` (a name, a uid or uid:gid); needs root")
 	fs.StringVar(&f.workdir, "workdir", "", "start the command in `DIR`")
-	fs.BoolVarP(&f.verbose, "verbose", "v", false, "say how each layer went")
+	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print the state of each layer")
 	return cmd
 }
 

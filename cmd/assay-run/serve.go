@@ -39,7 +39,7 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Record what many agents report, without starting them",
 		Long: `serve offers the gateway without a command: agents register tools, propose
 calls and record turns over a socket, many at a time. Each run has a live record
-in DIR/<agent_id>/<run_id>.jsonl, and leaves one bundle beside it when a client
+in DIR/<agent_id>/<run_id>.jsonl, and serve seals one bundle beside it when a client
 completes it; a run whose client vanished is sealed as incomplete.
 
 It prints the addresses it listens on, one per line. A WebSocket client must send
@@ -62,7 +62,7 @@ killed, the next serve with the same DIR seals the runs it left there.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.dir, "dir", "", "keep live records and bundles in `DIR`")
+	fs.StringVar(&f.dir, "dir", "", "write live records and bundles to `DIR`")
 	fs.StringArrayVar(&f.listen, "listen", nil, "`ADDRESS` to listen on, unix:PATH or ws:HOST:PORT (default ws:127.0.0.1:0); may be repeated")
 	fs.StringVar(&f.policy, "policy", "", "policy `FILE` in YAML or JSON, read once")
 	fs.BoolVar(&f.noAuth, "no-auth", false, "require no token; only on a loopback address")

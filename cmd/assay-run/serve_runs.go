@@ -44,10 +44,10 @@ func recoverServed(ctx context.Context, dir string, warn func(string, ...any)) e
 		}
 		sealed, err := archive.Recover(ctx, dir, info.RunID, archive.RecoverOptions{})
 		if err != nil {
-			warn("the interrupted run %s is kept in %s: %v", info.RunID, dir, err)
+			warn("the interrupted run %s could not be sealed and stays in %s: %v", info.RunID, dir, err)
 			continue
 		}
-		warn("the interrupted run %s is sealed as incomplete: %s", info.RunID, sealed.Path)
+		warn("sealed the interrupted run %s as incomplete: %s", info.RunID, sealed.Path)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func (a *app) signCommand() *cobra.Command {
 	var key signingKey
 	cmd := &cobra.Command{
 		Use:   "sign (--key KEY | --command CMD) BUNDLE...",
-		Short: "Sign bundles: who vouches for them",
+		Short: "Sign bundles, so that others can check who made them",
 		Long: `sign verifies each bundle and writes a signature beside it, in
 BUNDLE.intoto.jsonl: a DSSE envelope around an in-toto statement that names the
 bundle's identity, its verdict, the digests of its contract and policy, and its
@@ -82,7 +82,7 @@ type signingKey struct{ key, command string }
 func (k signingKey) load() (sign.Signer, error) {
 	switch name, fingerprint, _ := strings.Cut(k.key, ":"); {
 	case k.key != "" && k.command != "":
-		return nil, fmt.Errorf("two keys were given: a key and a signing command")
+		return nil, fmt.Errorf("a key and a signing command were both given: use one")
 	case k.command != "":
 		return sign.Command(k.command), nil
 	case k.key == "":
@@ -108,7 +108,7 @@ func (o *origin) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.key, "key", "", "require a signature by a public key in `FILE` (PEM or OpenSSH)")
 	f.StringVar(&o.allowed, "allowed-signers", "", "require a signature by someone in `FILE` (OpenSSH's allowed signers)")
-	f.StringVar(&o.principal, "principal", "", "of the allowed signers, accept only those with this principal `NAME`")
+	f.StringVar(&o.principal, "principal", "", "accept only allowed signers with the principal `NAME`")
 	f.StringVar(&o.signature, "signature", "", "read the signatures from `FILE` (default BUNDLE"+sign.Suffix+")")
 }
 
@@ -116,7 +116,7 @@ func (o *origin) flags(cmd *cobra.Command) {
 func (o *origin) trust() (*sign.Trust, error) {
 	switch {
 	case o.key != "" && o.allowed != "":
-		return nil, console.WithHint(fmt.Errorf("--key and --allowed-signers exclude each other"), "put the key into the allowed signers' file")
+		return nil, console.WithHint(fmt.Errorf("--key and --allowed-signers cannot be used together"), "add the key to the allowed signers' file")
 	case o.principal != "" && o.allowed == "":
 		return nil, console.WithHint(fmt.Errorf("--principal needs --allowed-signers"), "name the file that says which key the principal has")
 	case o.key != "":

@@ -12,14 +12,14 @@ type caughtSignals struct {
 	ready chan struct{}
 }
 
-// catchSignals begins to deliver every signal that can be passed on; once wait
-// has returned, all of them are. It goes on to the end of the program: a ^C
-// that comes while the bundle is sealed must not end that.
+// catchSignals starts to deliver every signal that can be passed on. Once wait has
+// returned, all of them are delivered, until the program ends: a ^C must not
+// interrupt the sealing of the bundle.
 //
-// Signals that we were started to ignore (nohup) stay ignored, here and in the
-// command. SIGPIPE is caught for nobody, so that a closed stdout is an error
-// from write and not our death; no signal is set to be ignored, as the command
-// would inherit that.
+// Signals that were ignored when assay-run started (nohup) stay ignored, here and in
+// the command. SIGPIPE is caught and dropped, so that writing to a closed stdout
+// returns an error instead of ending assay-run. No signal is set to be ignored, since
+// the command would inherit that.
 //
 // Go takes some 40 µs for each signal, so the run is prepared meanwhile.
 func catchSignals() *caughtSignals {

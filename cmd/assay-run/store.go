@@ -6,12 +6,12 @@ import (
 	"github.com/assay-run/assay-run/archive/store"
 )
 
-// bundle is where the run's bundle goes: where --output says, else into the
-// store when --store or the environment asks for that, else beside the user.
+// bundle is the path of the run's bundle: --output if given, else in the store if
+// --store or the environment asks for it, else in the current directory.
 func (f *runFlags) bundle(runID string) (string, error) {
 	switch {
 	case f.store && f.output != "":
-		return "", errors.New("--store and --output cannot be given together")
+		return "", errors.New("--store and --output cannot be used together")
 	case f.output != "":
 		return f.output, nil
 	case !f.store && !store.IsDefault():

@@ -64,9 +64,9 @@ make one. --key or --allowed-signers requires a signature.
 		},
 	}
 	cmd.Flags().BoolVar(&v.asJSON, "json", false, "print a report of each bundle as JSON")
-	cmd.Flags().BoolVarP(&v.quiet, "quiet", "q", false, "say nothing when the bundles are valid")
+	cmd.Flags().BoolVarP(&v.quiet, "quiet", "q", false, "print nothing if the bundles are valid")
 	cmd.Flags().BoolVar(&v.complete, "complete", false, "require that each run ended normally and was sealed by its own recorder")
-	cmd.Flags().StringVar(&v.proof, "proof", "", "check the inclusion proof in `FILE` (default: none)")
+	cmd.Flags().StringVar(&v.proof, "proof", "", "check the inclusion proof in `FILE`, instead of a bundle")
 	v.from.flags(cmd)
 	return cmd
 }
@@ -85,8 +85,8 @@ var gravity = []int{3, 1, 2, exitOrigin, exitIncomplete, 0}
 // recovered, or whose run did not come to its end.
 const exitIncomplete = 5
 
-// verify checks one bundle and tells what it found. The error is for what has no
-// exit status of its own.
+// verify checks one bundle and prints what it found. An error is a failure that has
+// no exit status of its own.
 func (a *app) verify(ctx context.Context, path string, v *verification, trust *sign.Trust) (status int, err error) {
 	report, err := archive.Verify(ctx, path)
 	if err != nil {
@@ -114,7 +114,7 @@ func (a *app) verify(ctx context.Context, path string, v *verification, trust *s
 	case !report.OK():
 		return exitStatus[report.Class()], nil
 	case unsigned != nil:
-		a.say.Failure(console.WithHint(unsigned, "the bundle is consistent, but its origin is not shown: anyone can make a consistent bundle"))
+		a.say.Failure(console.WithHint(unsigned, "the bundle is consistent, but nothing shows who made it: anyone can make a consistent bundle"))
 		return exitOrigin, nil
 	case v.complete && !report.Complete:
 		a.say.Failure(console.WithHint(fmt.Errorf("%s: the run is incomplete: its recorder ended before it", path), "see why with assay-run inspect %s", path))
