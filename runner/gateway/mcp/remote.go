@@ -17,24 +17,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Headers of MCP's Streamable HTTP transport.
-const (
-	headerSession  = "Mcp-Session-Id"
-	headerVersion  = "Mcp-Protocol-Version"
-	headerMethod   = "Mcp-Method"
-	headerName     = "Mcp-Name"
-	headerLastSeen = "Last-Event-Id"
-)
-
-// How long the proxy waits before it asks again for a stream that broke off, how
-// often without having got anything, and how long it waits for what is owed to
-// nobody.
-const (
-	resumeFirst = 500 * time.Millisecond
-	resumeMost  = 20 * time.Second
-	resumeTries = 8
-	noteTimeout = 30 * time.Second
-)
+// noteTimeout is how long the server may take to accept a message that needs no
+// answer.
+const noteTimeout = 30 * time.Second
 
 // Remote is an MCP server that speaks Streamable HTTP.
 type Remote struct {
@@ -141,74 +126,6 @@ func (c *remote) end() error {
 	return nil
 }
 
-func (c *remote) newRequest(ctx context.Context, method string, body io.Reader) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.URL, body)
-	if err != nil {
-		return nil, err
-	}
-	headers := []http.Header{c.Header}
-	if c.Forward != nil {
-		headers = append(headers, c.Forward())
-	}
-	for _, h := range headers {
-		for name, values := range h {
-			req.Header[name] = values
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.session != "" {
-		req.Header.Set(headerSession, c.session)
-	}
-	if c.version != "" {
-		req.Header.Set(headerVersion, c.version)
-	}
-	return req, nil
-}
-
-func (c *remote) post(ctx context.Context, body []byte, m *message) (*http.Response, error) {
-	if m.Method == "initialize" {
-		c.mu.Lock()
-		c.session, c.version = "", ""
-		c.mu.Unlock()
-	}
-	req, err := c.newRequest(ctx, http.MethodPost, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, text/event-stream")
-	var p struct {
-		Name string `json:"name"`
-		URI  string `json:"uri"`
-		Meta struct {
-			Version string `json:"io.modelcontextprotocol/protocolVersion"`
-		} `json:"_meta"`
-	}
-	if m.Method != "" {
-		req.Header.Set(headerMethod, m.Method)
-		if m.Params.Kind() == '{' && json.Unmarshal(m.Params, &p) == nil {
-			if name := p.Name + p.URI; name != "" && headerText(name) {
-				req.Header.Set(headerName, name)
-			}
-			if p.Meta.Version != "" && headerText(p.Meta.Version) {
-				req.Header.Set(headerVersion, p.Meta.Version)
-			}
-		}
-	}
-	return c.client.Do(req)
-}
-
-// headerText tells whether a text may stand in a header as it is.
-func headerText(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
-}
-
 // request sends a request and passes its answer on, whatever becomes of it.
 func (c *remote) request(body []byte, m *message) {
 	resp, err := c.post(c.ctx, body, m)
@@ -278,115 +195,6 @@ func (c *remote) initialized(line []byte) {
 		defer c.mu.Unlock()
 		c.version = a.Result.Version
 	}
-}
-
-// errAnswered ends the reading of a stream.
-var errAnswered = errors.New("answered")
-
-// stream passes on what a stream says until m is answered. A stream that breaks
-// off is asked for again, from the last event that came.
-func (c *remote) stream(resp *http.Response, m *message) {
-	last, wait, tries := "", resumeFirst, 0
-	for {
-		err := eachEvent(resp.Body, func(e event) error {
-			tries = 0
-			if e.id != "" {
-				last = e.id
-			}
-			if e.retry > 0 {
-				wait = min(e.retry, resumeMost)
-			}
-			if e.data != nil && c.pass(e.data, m) {
-				return errAnswered
-			}
-			return nil
-		})
-		resp.Body.Close()
-		if errors.Is(err, errAnswered) || c.ctx.Err() != nil {
-			return
-		}
-		for resp = nil; resp == nil; tries++ {
-			if last == "" || tries >= resumeTries {
-				c.fail(m, "the stream of its answer broke off", nil)
-				return
-			}
-			if resp, err = c.resume(c.ctx, last, wait); err != nil {
-				c.fail(m, "the stream of its answer broke off: "+plain(err).Error(), nil)
-				return
-			}
-			wait = min(wait*3/2, resumeMost)
-		}
-	}
-}
-
-// resume asks for a stream, from an event on. Nil without an error: it is not to
-// be had right now.
-func (c *remote) resume(ctx context.Context, last string, wait time.Duration) (*http.Response, error) {
-	select {
-	case <-time.After(wait):
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	req, err := c.newRequest(ctx, http.MethodGet, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	if last != "" {
-		req.Header.Set(headerLastSeen, last)
-	}
-	resp, err := c.client.Do(req)
-	if err != nil {
-		return nil, ctx.Err() // not there for a moment
-	}
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if resp.StatusCode == http.StatusOK && kind == "text/event-stream" {
-		return resp, nil
-	}
-	resp.Body.Close()
-	if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests {
-		return nil, nil
-	}
-	return nil, errors.New("it answered " + resp.Status)
-}
-
-// listen passes on what the server says unasked, as long as it offers that.
-func (c *remote) listen() {
-	ctx, cancel := context.WithCancel(c.ctx)
-	c.mu.Lock()
-	old := c.standing
-	c.standing = cancel
-	c.mu.Unlock()
-	if old != nil {
-		old()
-	}
-	go func() {
-		defer cancel()
-		last, wait := "", time.Duration(0)
-		for ctx.Err() == nil {
-			resp, err := c.resume(ctx, last, wait)
-			if err != nil {
-				return // it offers none
-			}
-			if wait = min(max(wait*3/2, resumeFirst), resumeMost); resp == nil {
-				continue
-			}
-			_ = eachEvent(resp.Body, func(e event) error {
-				wait = resumeFirst
-				if e.id != "" {
-					last = e.id
-				}
-				if e.retry > 0 {
-					wait = min(e.retry, resumeMost)
-				}
-				if e.data != nil {
-					c.pass(e.data, nil)
-				}
-				return nil
-			})
-			resp.Body.Close()
-		}
-	}()
 }
 
 // httpStatus is in the data of an error that stands for an answer of HTTP's: the

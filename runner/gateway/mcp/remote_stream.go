@@ -1,0 +1,126 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"mime"
+	"net/http"
+	"time"
+)
+
+// How long the proxy waits before it asks again for a stream that broke off, and how
+// often without having got anything.
+const (
+	resumeFirst = 500 * time.Millisecond
+	resumeMost  = 20 * time.Second
+	resumeTries = 8
+)
+
+// errAnswered ends the reading of a stream.
+var errAnswered = errors.New("answered")
+
+// stream passes on what a stream says until m is answered. A stream that breaks
+// off is asked for again, from the last event that came.
+func (c *remote) stream(resp *http.Response, m *message) {
+	last, wait, tries := "", resumeFirst, 0
+	for {
+		err := eachEvent(resp.Body, func(e event) error {
+			tries = 0
+			if e.id != "" {
+				last = e.id
+			}
+			if e.retry > 0 {
+				wait = min(e.retry, resumeMost)
+			}
+			if e.data != nil && c.pass(e.data, m) {
+				return errAnswered
+			}
+			return nil
+		})
+		resp.Body.Close()
+		if errors.Is(err, errAnswered) || c.ctx.Err() != nil {
+			return
+		}
+		for resp = nil; resp == nil; tries++ {
+			if last == "" || tries >= resumeTries {
+				c.fail(m, "the stream of its answer broke off", nil)
+				return
+			}
+			if resp, err = c.resume(c.ctx, last, wait); err != nil {
+				c.fail(m, "the stream of its answer broke off: "+plain(err).Error(), nil)
+				return
+			}
+			wait = min(wait*3/2, resumeMost)
+		}
+	}
+}
+
+// resume asks for a stream, from an event on. Nil without an error: it is not to
+// be had right now.
+func (c *remote) resume(ctx context.Context, last string, wait time.Duration) (*http.Response, error) {
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	req, err := c.newRequest(ctx, http.MethodGet, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if last != "" {
+		req.Header.Set(headerLastSeen, last)
+	}
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return nil, ctx.Err() // not there for a moment
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if resp.StatusCode == http.StatusOK && kind == "text/event-stream" {
+		return resp, nil
+	}
+	resp.Body.Close()
+	if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests {
+		return nil, nil
+	}
+	return nil, errors.New("it answered " + resp.Status)
+}
+
+// listen passes on what the server says unasked, as long as it offers that.
+func (c *remote) listen() {
+	ctx, cancel := context.WithCancel(c.ctx)
+	c.mu.Lock()
+	old := c.standing
+	c.standing = cancel
+	c.mu.Unlock()
+	if old != nil {
+		old()
+	}
+	go func() {
+		defer cancel()
+		last, wait := "", time.Duration(0)
+		for ctx.Err() == nil {
+			resp, err := c.resume(ctx, last, wait)
+			if err != nil {
+				return // it offers none
+			}
+			if wait = min(max(wait*3/2, resumeFirst), resumeMost); resp == nil {
+				continue
+			}
+			_ = eachEvent(resp.Body, func(e event) error {
+				wait = resumeFirst
+				if e.id != "" {
+					last = e.id
+				}
+				if e.retry > 0 {
+					wait = min(e.retry, resumeMost)
+				}
+				if e.data != nil {
+					c.pass(e.data, nil)
+				}
+				return nil
+			})
+			resp.Body.Close()
+		}
+	}()
+}

@@ -1,0 +1,79 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Values is one value or a list of them, each a string, number or boolean.
+type Values []string
+
+// UnmarshalJSON takes a scalar or a list of scalars.
+func (v *Values) UnmarshalJSON(b []byte) error {
+	raw := jsontext.Value(b)
+	switch raw.Kind() {
+	case 'n':
+		*v = nil
+		return nil
+	case '[':
+		var list []jsontext.Value
+		if err := json.Unmarshal(b, &list); err != nil {
+			return err
+		}
+		*v = make(Values, 0, len(list))
+		for _, item := range list {
+			s, ok := scalar(item)
+			if !ok {
+				return errors.New("a list of values may hold only strings, numbers and booleans")
+			}
+			*v = append(*v, s)
+		}
+		return nil
+	}
+	s, ok := scalar(raw)
+	if !ok {
+		return errors.New("must be a string, a number, a boolean, or a list of them")
+	}
+	*v = Values{s}
+	return nil
+}
+
+// scalar is the text of a string, number or boolean.
+func scalar(raw jsontext.Value) (string, bool) {
+	switch raw.Kind() {
+	case '"':
+		var s string
+		err := json.Unmarshal(raw, &s)
+		return s, err == nil
+	case '0', 't', 'f':
+		return strings.TrimSpace(string(raw)), true
+	}
+	return "", false
+}
+
+// parseRate reads "10" (a minute) or "10/30s".
+func parseRate(v Values) (limit int, every time.Duration, err error) {
+	const want = `rate_limit_tool needs a value such as 10 (a minute) or "10/30s"`
+	if len(v) != 1 {
+		return 0, 0, errors.New(want)
+	}
+	count, per, given := strings.Cut(v[0], "/")
+	limit, err = strconv.Atoi(strings.TrimSpace(count))
+	if err != nil || limit < 0 || limit > maxRateLimit {
+		return 0, 0, fmt.Errorf("%s, with 0 to %d calls", want, maxRateLimit)
+	}
+	every = defaultWindow
+	if given {
+		every, err = time.ParseDuration(strings.TrimSpace(per))
+		if err != nil || every < time.Millisecond || every > maxWindow {
+			return 0, 0, fmt.Errorf("%s, with a window of 1ms to %v", want, maxWindow)
+		}
+	}
+	return limit, every, nil
+}
