@@ -2,15 +2,12 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/cmd/internal/console"
-	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -23,53 +20,6 @@ func (a *app) policyCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.policyCheck(), a.policyShow(), a.policyLearn())
-	return cmd
-}
-
-func (a *app) policyCheck() *cobra.Command {
-	var asJSON bool
-	var profiles []string
-	cmd := &cobra.Command{
-		Use:   "check [flags] FILE",
-		Short: "Explain what a policy, or srt settings, allow in this directory",
-		Long: `check reads a policy as a run would, and explains what it allows in the current
-directory for the current user. If the file cannot be used, check names the line at
-fault and exits with 125.`,
-		Example: "  assay-run policy check policy.yaml\n  assay-run policy check --json ~/.srt-settings.json",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			file, err := a.loadPolicy(args[0])
-			if err != nil {
-				return err
-			}
-			spec := runner.New()
-			spec.Profiles = profiles
-			settings, err := spec.Sandbox(file)
-			if err != nil {
-				return err
-			}
-			dir, err := os.Getwd()
-			if err != nil {
-				return err
-			}
-			home, _ := os.UserHomeDir()
-			at, err := filepath.Abs(args[0])
-			if err != nil {
-				return err
-			}
-			p, err := settings.Resolve(sandbox.Context{Dir: dir, Home: home, Env: os.Environ(), Protect: []string{at}})
-			if err != nil {
-				return fmt.Errorf("policy %s: %w", args[0], err)
-			}
-			if asJSON {
-				return a.printDocument(p)
-			}
-			_, err = fmt.Fprint(a.stdout, p.Explain())
-			return err
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the effective form as JSON")
-	cmd.Flags().StringArrayVar(&profiles, "profile", nil, "add the profile `NAME` below the policy; may be repeated")
 	return cmd
 }
 
