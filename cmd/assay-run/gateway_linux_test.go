@@ -46,8 +46,9 @@ func opened(t *testing.T, dir string) *archive.Reader {
 }
 
 // nameServiceCache is where glibc asks first for who a user is, as python does
-// where HOME is not set.
-const nameServiceCache = "unix:/var/run/nscd/socket"
+// where HOME is not set: /var/run/nscd/socket, by the name that the kernel has
+// for /var/run.
+const nameServiceCache = "unix:/run/nscd/socket"
 
 func layerLines(t *testing.T, r *archive.Reader, layer string, f func(line []byte)) (n uint64) {
 	t.Helper()

@@ -24,8 +24,11 @@ import (
 //     #<random> where the file has no name;
 //   - below the same directories, a file that was made as mkstemp(3) and its
 //     kin make theirs (O_RDWR, O_CREAT, O_EXCL, mode 0600) has, for as long as
-//     it is there, the end of its name replaced by <random>; anywhere else, as
-//     with sed -i, only where the table has its generator.
+//     it is there, the end of its name replaced by <random>, unless that end may
+//     be a word; anywhere else, as with sed -i, only where the table has its
+//     generator. Where the whole name is a random piece of Python's, which looks
+//     like a word once in twelve times, what happens to the file decides:
+//     see made.
 //
 // Two entries can so fall together; none ever disappears.
 
@@ -171,8 +174,9 @@ var generated = []struct {
 // madeByMkstemp returns the name that the surface has for a file in a temporary
 // directory which an open has made under a random name, "" if it has not.
 // Python puts eight characters where the C library puts six; it says
-// O_NOFOLLOW besides (0o400000 on x86-64, 0o100000 on arm64).
-func madeByMkstemp(path string, flags uint64, mode uint32) string {
+// O_NOFOLLOW besides (0o400000 on x86-64, 0o100000 on arm64). Python's may be a
+// word as well as chance: its name alone then does not decide (sure is false).
+func madeByMkstemp(path string, flags uint64, mode uint32) (name string, sure bool) {
 	const rdwr, creat, excl = 0o2, 0o100, 0o200
 	nofollow := uint64(0o400000)
 	if runtime.GOARCH == "arm64" {
@@ -180,26 +184,30 @@ func madeByMkstemp(path string, flags uint64, mode uint32) string {
 	}
 	base := strings.LastIndexByte(path, '/') + 1
 	if flags&(3|creat|excl) != rdwr|creat|excl || mode != 0o600 || strings.Contains(path, "<random>") {
-		return ""
+		return "", false
 	}
 	if !below([]string{"/tmp/", "/var/tmp/", "/dev/shm/"}, path) {
 		if name := byGenerator(path[base:]); name != "" {
-			return path[:base] + name
+			return path[:base] + name, true
 		}
-		return ""
+		return "", false
 	}
-	n, alphabet := 6, alnum
-	if flags&nofollow != 0 {
+	n, alphabet, python := 6, alnum, flags&nofollow != 0
+	if python {
 		n, alphabet = 8, lower
 	}
 	end := len(path)
 	if dot := strings.LastIndexByte(path[base:], '.'); dot >= n {
 		end = base + dot // mkstemps: a suffix
 	}
-	if end-base < n || strings.Trim(path[end-n:end], alphabet) != "" || looksChosen(path[end-n:end]) {
-		return ""
+	if end-base < n || strings.Trim(path[end-n:end], alphabet) != "" {
+		return "", false
 	}
-	return path[:end-n] + "<random>" + path[end:]
+	sure = !looksChosen(path[end-n : end])
+	if whole := len(path)-base == n; !sure && !(python && whole) {
+		return "", false
+	}
+	return path[:end-n] + "<random>" + path[end:], sure
 }
 
 // looksChosen reports whether a piece of a name may be a word rather than random:

@@ -33,7 +33,7 @@ type Builder struct {
 	bound               portSet // of those from firstEphemeral on
 	// temp holds, by exact path, what mkstemp made under a name that only its
 	// making tells from a chosen one; see normalize.go.
-	temp map[string]string
+	temp map[string]made
 
 	room    map[string]int64  // bytes of each list in the document
 	omitted map[string]uint64 // by list: how many WriteTo had no room for
@@ -49,7 +49,7 @@ func New(runID, dir string) *Builder { return newBuilder(runID, dir, setMemory) 
 
 func newBuilder(runID, dir string, memory int) *Builder {
 	return &Builder{
-		runID: runID, room: listRoom, tools: make(map[string]struct{}), decisions: make(map[string]struct{}), temp: make(map[string]string),
+		runID: runID, room: listRoom, tools: make(map[string]struct{}), decisions: make(map[string]struct{}), temp: make(map[string]made),
 		paths: newSet(dir, ".surface-paths", memory),
 		hosts: newSet(dir, ".surface-hosts", memory),
 		execs: newSet(dir, ".surface-execs", memory),
@@ -123,7 +123,7 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 	switch e.Kind {
 	case schema.KindUnlink:
 		if len(b.temp) > 0 && !e.Failed() {
-			delete(b.temp, normalizePath(e.Value, e.PID))
+			return b.removed(normalizePath(e.Value, e.PID))
 		}
 	case schema.KindFlow:
 		return b.nameOf(e.Value, e.Names...)
@@ -140,22 +140,15 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 // path adds a path of an event.
 func (b *Builder) path(e *schema.KernelEvent, p string) error {
 	n := nameless(normalizePath(p, e.PID), e.Marks)
-	if t, ok := b.temp[n]; ok {
-		n = t
+	if m, ok := b.temp[n]; ok {
+		switch {
+		case m.maker == 0:
+			n = m.name
+		case m.maker == e.ExecID && (e.Kind == schema.KindOpen || e.Kind == schema.KindWrite || e.Kind == schema.KindUnlink):
+			return nil // not decided yet
+		default:
+			delete(b.temp, n)
+		}
 	}
 	return b.paths.add(b.clean(n))
-}
-
-// maxTemp bounds how many names of mkstemp are remembered at a time.
-const maxTemp = 8192
-
-// remember takes note of a file that mkstemp made.
-func (b *Builder) remember(e *schema.KernelEvent) {
-	if len(b.temp) >= maxTemp || e.Result < 0 {
-		return
-	}
-	n := normalizePath(e.Value, e.PID)
-	if t := madeByMkstemp(n, e.Flags, e.Mode); t != "" {
-		b.temp[n] = t
-	}
 }

@@ -171,8 +171,6 @@ func TestFilesOfMkstempLoseTheirRandomPart(t *testing.T) {
 	}
 }
 
-// What the kernel calls a file that was made without a name is no name that
-// somebody gave a file.
 // A file that was made as mkstemp makes them under a name that somebody may have
 // chosen keeps it.
 func TestWordsAreNotRandom(t *testing.T) {
@@ -191,6 +189,45 @@ func TestWordsAreNotRandom(t *testing.T) {
 	}
 }
 
+// Python's try of a temporary directory has a name of chance, whatever it looks
+// like, since nothing is left that it could lead to. What anything else touched,
+// or what is still there, has the name that it was given.
+func TestWhatHappensToAFileTellsAWordFromChance(t *testing.T) {
+	nofollow := uint64(0o400000)
+	if runtime.GOARCH == "arm64" {
+		nofollow = 0o100000
+	}
+	const path = "/tmp/rzjzqtkk"
+	event := func(kind schema.KernelKind, by uint64) *schema.KernelEvent {
+		e := fileEvent(kind, path, "")
+		e.ExecID = by
+		return e
+	}
+	opened := event(schema.KindOpen, 1)
+	opened.Flags, opened.Mode = 0o2000302|nofollow, 0o600
+	renamed := event(schema.KindRename, 1)
+	renamed.Target = "/tmp/x"
+	for name, c := range map[string]struct {
+		then []*schema.KernelEvent
+		want []string
+	}{
+		"tried":         {[]*schema.KernelEvent{event(schema.KindWrite, 1), event(schema.KindUnlink, 1)}, []string{"/tmp/<random>"}},
+		"left":          {[]*schema.KernelEvent{event(schema.KindWrite, 1)}, []string{path}},
+		"read":          {[]*schema.KernelEvent{event(schema.KindOpen, 2), event(schema.KindUnlink, 1)}, []string{path}},
+		"removed":       {[]*schema.KernelEvent{event(schema.KindUnlink, 2)}, []string{path}},
+		"renamed":       {[]*schema.KernelEvent{renamed}, []string{path, "/tmp/x"}},
+		"chmod":         {[]*schema.KernelEvent{event(schema.KindChmod, 1), event(schema.KindUnlink, 1)}, []string{path}},
+		"somebody else": {[]*schema.KernelEvent{event(schema.KindUnlink, 1), event(schema.KindOpen, 2)}, []string{"/tmp/<random>", path}},
+	} {
+		got := surfaceOf(t, append([]*schema.KernelEvent{opened}, c.then...)...)
+		if diff := cmp.Diff(c.want, got.FilesystemPaths); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// What the kernel calls a file that was made without a name is no name that
+// somebody gave a file.
 func TestFilesWithoutNames(t *testing.T) {
 	marked := func(kind schema.KernelKind, path string, marks schema.Marks) *schema.KernelEvent {
 		return &schema.KernelEvent{Kind: kind, PID: 10, Value: path, Marks: marks}
