@@ -149,7 +149,11 @@ func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing err
 		e.Code, e.Message, e.Hint = "evidence_missing", "evidence is missing: "+missing.Error(), "see observation-health.json in the bundle"
 	case n > 0:
 		e.Code = "processes_escaped"
-		e.Message = fmt.Sprintf("%d process(es) left the run's cgroup and were still alive when the run ended: the bundle does not show what they did after that", n)
+		who := "1 process left the run's cgroup and was"
+		if n > 1 {
+			who = fmt.Sprintf("%d processes left the run's cgroup and were", n)
+		}
+		e.Message = who + " still alive when the run ended: the bundle does not show what happened after that"
 		e.Hint = "run the command as a user that cannot write to other cgroups"
 	default:
 		if e = unmet(r.spec.Require, r.spec.Kernel, h); e == nil {

@@ -57,7 +57,7 @@ Needs root.`,
 			if used > 0 {
 				a.say.Info("the observer is still in use; the last run that uses it removes it")
 			} else {
-				a.say.Info("no observer is in place")
+				a.say.Info("no observer is left in place")
 			}
 			return nil
 		},

@@ -195,16 +195,24 @@ func (g *Gate) noteProtected(doc *schema.Contract, after Restoration) {
 	for _, r := range []Restoration{g.before, after} {
 		doc.ProtectedChanges = append(doc.ProtectedChanges, r.Changes...)
 		if n := r.Unlisted; n > 0 {
-			doc.Reasons = append(doc.Reasons, fmt.Sprintf("%d further protected paths had been changed that are not listed", n))
+			doc.Reasons = append(doc.Reasons, protectedPaths(n)+" changed too, but there are too many to list")
 		}
 		if n := r.Failed; n > 0 {
 			doc.Verdict = schema.VerdictInconclusive
-			doc.Reasons = append(doc.Reasons, fmt.Sprintf("%d protected paths could not be restored, so that the checks prove nothing", n))
+			doc.Reasons = append(doc.Reasons, protectedPaths(n)+" changed and could not be restored, so the checks prove nothing")
 		}
 	}
 	if n := len(after.Changes) + after.Unlisted; n > after.Failed {
-		doc.Reasons = append(doc.Reasons, fmt.Sprintf("%d protected paths had been changed during the run and were restored before checking", n-after.Failed))
+		doc.Reasons = append(doc.Reasons, protectedPaths(n-after.Failed)+" changed during the run and restored before checking")
 	}
+}
+
+// protectedPaths begins a sentence about n protected paths.
+func protectedPaths(n int) string {
+	if n == 1 {
+		return "1 protected path was"
+	}
+	return fmt.Sprintf("%d protected paths were", n)
 }
 
 func (g *Gate) noteBaseline(doc *schema.Contract) {
