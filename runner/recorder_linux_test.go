@@ -21,10 +21,16 @@ func newMemory() *memory {
 }
 
 func (m *memory) Append(layer string, encode func(dst []byte, seq uint64) []byte) error {
+	return m.AppendBatch(layer, 1, func(dst []byte, seq uint64, _ int) []byte { return encode(dst, seq) })
+}
+
+func (m *memory) AppendBatch(layer string, n int, encode func(dst []byte, seq uint64, i int) []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.files[layer] = append(encode(m.files[layer], m.lines[layer]), '\n')
-	m.lines[layer]++
+	for i := range n {
+		m.files[layer] = append(encode(m.files[layer], m.lines[layer], i), '\n')
+		m.lines[layer]++
+	}
 	return nil
 }
 

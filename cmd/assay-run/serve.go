@@ -94,7 +94,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 	if err := recoverServed(ctx, spools, a.say.Warning); err != nil {
 		return err
 	}
-	serve.New(serve.Config{Dir: dir, Recorder: "assay-run " + version(), Turns: f.turns, Spool: servedSpools(spools)}).Bind(cfg)
+	serve.New(serve.Config{Dir: dir, Program: "assay-run " + version(), Turns: f.turns, Spool: servedSpools(spools)}).Bind(cfg)
 	g, err := gateway.New(*cfg)
 	if err != nil {
 		return err

@@ -16,7 +16,6 @@ import (
 
 // What a recorded run is, as package recording says it.
 type (
-	Recorder  = recording.Recorder
 	Recording = recording.Recording
 	Start     = recording.Start
 	Turns     = recording.Turns

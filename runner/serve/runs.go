@@ -35,8 +35,8 @@ type Config struct {
 	// Dir is an absolute path. A run has its live record in
 	// Dir/<agent_id>/<run_id>.jsonl and its bundle beside it.
 	Dir string
-	// Recorder is the program and version that run.json names.
-	Recorder string
+	// Program is the program and version that run.json names as its recorder.
+	Program string
 	// Turns says how calls become turns.
 	Turns runner.Turns
 	// Spool makes the spool of a new run, on the file system of Dir. It is
@@ -73,7 +73,7 @@ func (r *Runs) Open(_ context.Context, start gateway.Start) (_ gateway.Recording
 		return gateway.Recording{}, err
 	}
 	spec := r.spec(start)
-	record, err := spec.Record(time.Now(), r.cfg.Recorder, filepath.Join(home, spec.RunID+".tar.gz"))
+	record, err := spec.Record(time.Now(), r.cfg.Program, filepath.Join(home, spec.RunID+".tar.gz"))
 	if err != nil {
 		return gateway.Recording{}, err
 	}

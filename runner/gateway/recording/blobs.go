@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -26,7 +27,7 @@ const maxSeen = 4096
 
 // blobStore keeps large repeated texts of a recording once.
 type blobStore struct {
-	rec   Recorder
+	rec   evidence.Recorder
 	most  int // texts
 	least int // bytes of one
 	turns Turns
@@ -36,7 +37,7 @@ type blobStore struct {
 	stored int
 }
 
-func newBlobStore(rec Recorder, o *Options) *blobStore {
+func newBlobStore(rec evidence.Recorder, o *Options) *blobStore {
 	return &blobStore{rec: rec, most: o.Blobs, least: o.BlobMin, turns: o.Turns, seen: map[[sha256.Size]byte]bool{}}
 }
 

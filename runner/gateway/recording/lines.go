@@ -76,12 +76,8 @@ func (r *Run) PutPolicy() error {
 // Sync makes everything recorded so far survive a power failure.
 func (r *Run) Sync() error { return r.failed(r.To.Recorder.Sync()) }
 
-type batchRecorder interface {
-	AppendBatch(layer string, n int, encode func(dst []byte, seq uint64, i int) []byte) error
-}
-
 // Record brings turns under their caps and writes them: contiguous, in order,
-// and in one write where the recorder can. It returns the index of the first.
+// and in one write. It returns the index of the first.
 func (r *Run) Record(turns []schema.TurnBody) (first uint64, err error) {
 	bodies := make([][]byte, len(turns))
 	for i := range turns {
@@ -104,14 +100,7 @@ func (r *Run) Record(turns []schema.TurnBody) (first uint64, err error) {
 		r.measure(seq, len(dst)-start+1)
 		return dst
 	}
-	if b, ok := r.To.Recorder.(batchRecorder); ok {
-		err = b.AppendBatch(schema.TurnsPath, len(bodies), encode)
-	} else {
-		for i := 0; i < len(bodies) && err == nil; i++ {
-			err = r.To.Recorder.Append(schema.TurnsPath, func(dst []byte, seq uint64) []byte { return encode(dst, seq, i) })
-		}
-	}
-	if err != nil {
+	if err := r.To.Recorder.AppendBatch(schema.TurnsPath, len(bodies), encode); err != nil {
 		return 0, r.failed(err)
 	}
 	r.mu.Lock()

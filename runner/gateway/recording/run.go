@@ -2,11 +2,11 @@ package recording
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"sync"
 	"time"
 
+	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -20,20 +20,11 @@ const (
 	Incomplete = "incomplete" // its clients vanished, or the gateway ended
 )
 
-// Recorder is where a run leaves its layers, blobs and documents. The runner's
-// Recorder is one. All methods are safe for concurrent use. One that also has
-// AppendBatch, as archive.Spool does, gets a batch of turns in one write.
-type Recorder interface {
-	Append(layer string, encode func(dst []byte, seq uint64) []byte) error
-	Create(path string) (io.WriteCloser, error)
-	Put(path string, data []byte) error
-	Sync() error
-}
-
 // Recording is where one recorded run goes.
 type Recording struct {
-	RunID    string
-	Recorder Recorder
+	RunID string
+	// Recorder is the runner's: archive.Spool, for one.
+	Recorder evidence.Recorder
 	// TurnsFile is the file that Recorder appends the turns layer to. Traces
 	// and subscriptions read it; they are refused when it is empty.
 	TurnsFile string

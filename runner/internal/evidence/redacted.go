@@ -31,22 +31,11 @@ func (r redacted) line(layer string, dst []byte, at int) []byte {
 	return append(dst[:at], clean...)
 }
 
-// AppendBatch is Append for several lines in one write, where the recorder
-// below can do that.
+// AppendBatch redacts each line that encode makes.
 func (r redacted) AppendBatch(layer string, n int, encode func(dst []byte, seq uint64, i int) []byte) error {
-	if b, ok := r.Recorder.(interface {
-		AppendBatch(layer string, n int, encode func(dst []byte, seq uint64, i int) []byte) error
-	}); ok {
-		return b.AppendBatch(layer, n, func(dst []byte, seq uint64, i int) []byte {
-			return r.line(layer, encode(dst, seq, i), len(dst))
-		})
-	}
-	for i := range n {
-		if err := r.Append(layer, func(dst []byte, seq uint64) []byte { return encode(dst, seq, i) }); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.Recorder.AppendBatch(layer, n, func(dst []byte, seq uint64, i int) []byte {
+		return r.line(layer, encode(dst, seq, i), len(dst))
+	})
 }
 
 // Create redacts a stream on its way, also a secret that is split over writes.

@@ -84,6 +84,12 @@ func (r *Recorder) Put(path string, data []byte) error {
 
 func (r *Recorder) Sync() error { return nil }
 
+func (r *Recorder) Counts(layer string) schema.LayerCounts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return schema.LayerCounts{Seen: r.seq[layer], Written: r.seq[layer]}
+}
+
 // Close closes its files.
 func (r *Recorder) Close() {
 	for _, f := range r.files {
