@@ -44,6 +44,16 @@ func JSONSchema(id string) ([]byte, error) {
 	return b, nil
 }
 
+// IDs lists the identifiers of all schemas.
+func IDs() []string {
+	files, _ := schemaFiles.ReadDir("json") // embedded: it is there
+	ids := make([]string, len(files))
+	for i, f := range files {
+		ids[i] = "assay.runner." + strings.TrimSuffix(f.Name(), ".schema.json")
+	}
+	return ids
+}
+
 // Validate checks one JSON document, or a layer's line, against the schema of
 // that identifier. It is safe for concurrent use, and each schema is compiled
 // on its first use.

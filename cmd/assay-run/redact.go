@@ -47,6 +47,7 @@ func (a *app) redactor(f *redactFlags, spec *runner.Spec) (*redact.Redactor, err
 	if err != nil {
 		return nil, console.WithHint(err, "name a key with --redaction-key FILE, or use --redaction-key ephemeral")
 	}
+	r.Keep(spec.RunID)
 	for _, file := range f.files {
 		value, err := readSecret(file)
 		if err != nil {

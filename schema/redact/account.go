@@ -23,3 +23,14 @@ func (r *Redactor) Counts() (total uint64, byRule, byField map[string]uint64) {
 	defer r.mu.Unlock()
 	return r.account.total, maps.Clone(r.account.byRule), maps.Clone(r.account.byField)
 }
+
+// NotSearched names what secrets are not found in.
+func (r *Redactor) NotSearched() []string {
+	list := []string{"compressed content", "encrypted content", "images and other binary formats"}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.missed {
+		list = append(list, "places where a secret stands unmarked that the run showed after too many others")
+	}
+	return list
+}

@@ -1,22 +1,28 @@
 package redact
 
+import "bytes"
+
 // Text takes the secrets out of text of any kind, which field names for the
 // receipt. It returns b itself where there are none.
 func (r *Redactor) Text(field string, b []byte) []byte {
 	if r == nil {
 		return b
 	}
-	return r.apply(field, b, false)
+	out, _ := r.upTo(len(b), pass{field: field}, b)
+	return out
 }
 
 // JSON is Text for NDJSON lines or a JSON document, which stay valid: secrets
-// are looked for inside of strings, in escaped form. What stands in an "argv",
-// "command" or "args" array is judged as the arguments of a program first.
+// are looked for inside of strings, in escaped form, and the words of the format
+// are left alone. What stands in an "argv", "command" or "args" array is judged as
+// the arguments of a program first.
 func (r *Redactor) JSON(field string, b []byte) []byte {
 	if r == nil {
 		return b
 	}
-	return r.apply(field, r.arguments(field, b), true)
+	b = r.arguments(field, b)
+	out, _ := r.upTo(len(b), pass{field: field, json: true}, b)
+	return out
 }
 
 // Name is Text without tags, for the members of sets that shall not differ by a
@@ -28,28 +34,38 @@ func (r *Redactor) Name(field, s string) string {
 	return Untag(string(r.Text(field, []byte(s))))
 }
 
-// apply replaces until what it found on the way taught it nothing new.
-func (r *Redactor) apply(field string, b []byte, json bool) []byte {
-	b, _ = r.upTo(len(b), field, b, json)
-	return b
+// Finds tells whether b may hold a known secret in any form. Others, that rules or
+// shapes would show, are not looked for.
+func (r *Redactor) Finds(b []byte) bool {
+	if r == nil {
+		return false
+	}
+	_, ok := r.matcher.Load().next(b, 0, false)
+	return ok
 }
 
-// upTo is apply for what begins before the limit. It returns the text without
-// secrets and how much of b that stands for: the limit, or more where a secret
-// goes on behind it.
-func (r *Redactor) upTo(limit int, field string, b []byte, json bool) ([]byte, int) {
+// Longest is how long the longest form of a known secret is, in bytes.
+func (r *Redactor) Longest() int { return r.matcher.Load().longest }
+
+// pass is how a text is gone through.
+type pass struct {
+	field string
+	json  bool
+	// with, where it is set, replaces every secret.
+	with string
+}
+
+// upTo replaces what begins before the limit, until what it found on the way
+// taught it nothing new. It returns the text without secrets and how much of b that
+// stands for: the limit, or more where a secret goes on behind it.
+func (r *Redactor) upTo(limit int, p pass, b []byte) ([]byte, int) {
 	used := -1
 	for {
-		known := r.matcher.Load()
-		forms := known.text
-		if json {
-			forms = known.json
-		}
-		out, n, learned := r.replace(limit, field, b, forms)
+		out, n, new := r.replace(limit, p, b)
 		if used < 0 {
 			used = n
 		}
-		if !learned {
+		if len(new) == 0 || !r.learn(new) {
 			return out, used
 		}
 		b, limit = out, len(out)
@@ -57,59 +73,151 @@ func (r *Redactor) upTo(limit int, field string, b []byte, json bool) ([]byte, i
 }
 
 // replace replaces every secret that begins before the limit, and cuts off what
-// is behind. The flag tells that a new one is known since.
-func (r *Redactor) replace(limit int, field string, b []byte, forms *matcher) (out []byte, used int, learned bool) {
-	// The next finding of each kind, while it is still ahead.
-	var next [3]found
-	for i := range next {
-		next[i].start = -1
-	}
-	for from := 0; ; {
-		best := found{start: limit}
-		for i, find := range [3]func([]byte, int) (found, bool){forms.next, nextShape, nextMarked} {
-			if next[i].start < from {
-				var ok bool
-				if next[i], ok = find(b, from); !ok {
-					next[i].start = len(b)
-				}
-			}
-			if f := next[i]; f.start < best.start || f.start == best.start && f.start < limit && f.end > best.end {
-				best = f
-			}
-		}
-		if best.start >= limit {
-			if out == nil {
-				return b[:limit], limit, learned
-			}
-			return append(out, b[from:max(from, limit)]...), max(from, limit), learned
-		}
-		if best.with == "" {
-			value := string(b[best.start:best.end])
-			best.with = r.replacement(best.rule, value)
-			if best.rule == RuleURL || best.rule == RuleArgument {
-				learned = r.learn(best.rule, value) || learned
-			}
-		}
-		out = append(append(out, b[from:best.start]...), best.with...)
-		r.count(best.rule, field)
-		from = best.end
-	}
-}
-
-// learn makes a value known that the evidence itself showed to be secret. It
-// reports whether that is new.
-func (r *Redactor) learn(rule, value string) bool {
-	before := r.matcher.Load()
-	return r.Add(rule, value) && r.matcher.Load() != before
-}
-
-// Finds tells whether any known secret stands in b, as text or as JSON.
-func (r *Redactor) Finds(b []byte) bool {
-	if r == nil {
-		return false
-	}
+// is behind. It returns those that rules showed, too.
+func (r *Redactor) replace(limit int, p pass, b []byte) (out []byte, used int, new []shown) {
 	known := r.matcher.Load()
-	_, text := known.text.next(b, 0)
-	_, json := known.json.next(b, 0)
-	return text || json
+	text := jsonText{b: b}
+	search := newSearch(r.rules, b, func(from int) (found, bool) { return known.next(b, from, p.json) })
+	from := 0 // what is copied next
+	for at := 0; ; {
+		f, ok := search.next(at, limit)
+		if !ok {
+			break
+		}
+		if p.json {
+			if f.end = text.clamp(f.start, f.end); f.end <= f.start || f.with == "" && r.words.have(string(b[f.start:f.end])) || formal.Match(text.whole()) {
+				at = f.start + 1
+				continue
+			}
+		}
+		if f.with == "" {
+			value := string(b[f.start:f.end])
+			f.with = r.replacement(f.rule, value)
+			if f.rule == RuleURL || f.rule == RuleArgument {
+				new = append(new, shown{f.rule, value})
+			}
+		}
+		if p.with != "" {
+			f.with = p.with
+		}
+		out = append(append(out, b[from:f.start]...), f.with...)
+		r.count(f.rule, p.field)
+		from, at = f.end, f.end
+	}
+	switch used = max(from, limit); {
+	case out == nil && from == 0:
+		return b[:limit], limit, new
+	default:
+		return append(out, b[from:used]...), used, new
+	}
+}
+
+// search finds secrets of all kinds in one text.
+type search struct {
+	kinds []func(from int) (found, bool)
+	// The next finding of each kind, while it is still ahead; it starts at the end
+	// of the text where there is none.
+	ahead []found
+	end   int
+}
+
+func newSearch(rules []Rule, b []byte, known func(from int) (found, bool)) *search {
+	addresses := urls{b: b}
+	s := &search{end: len(b), kinds: []func(int) (found, bool){
+		known,
+		func(from int) (found, bool) { return nextShape(b, from) },
+		func(from int) (found, bool) { return nextPrivateKey(b, from) },
+		func(from int) (found, bool) { return nextHeader(b, from) },
+		addresses.next,
+	}}
+	for _, rule := range rules {
+		all := &matches{re: rule.pattern, b: b}
+		s.kinds = append(s.kinds, func(from int) (found, bool) {
+			f, ok := all.next(from)
+			f.rule = rule.Name
+			return f, ok
+		})
+	}
+	s.ahead = make([]found, len(s.kinds))
+	for i := range s.ahead {
+		s.ahead[i].start = -1
+	}
+	return s
+}
+
+// next is the first finding between from and limit, of those that begin at one place
+// the longest.
+func (s *search) next(from, limit int) (best found, ok bool) {
+	best.start = limit
+	for i, find := range s.kinds {
+		f := &s.ahead[i]
+		if f.start < from {
+			if *f, ok = find(from); !ok {
+				f.start = s.end
+			}
+		}
+		if f.start < best.start || f.start == best.start && f.start < limit && f.end > best.end {
+			best = *f
+		}
+	}
+	return best, best.start < limit
+}
+
+// jsonText follows JSON text: what is inside of its strings. It only goes forward.
+type jsonText struct {
+	b     []byte
+	at    int // where a character begins
+	in    bool
+	begin int // of the string that at is in
+}
+
+// whole is the string that at is in, up to the length of the longest formal one.
+func (t *jsonText) whole() []byte {
+	b := t.b[t.begin:min(len(t.b), t.begin+maxFormal+1)]
+	if i := bytes.IndexByte(b, '"'); i >= 0 {
+		b = b[:i]
+	}
+	return b
+}
+
+// clamp is the end of what stands between start and end, cut where the string ends
+// that start is in; start itself where it is in none, or inside of an escape.
+func (t *jsonText) clamp(start, end int) int {
+	for t.at < start {
+		if t.in {
+			t.step()
+		} else if i := bytes.IndexByte(t.b[t.at:start], '"'); i >= 0 {
+			t.at, t.in = t.at+i+1, true
+			t.begin = t.at
+		} else {
+			t.at = start
+		}
+	}
+	if !t.in || t.at != start {
+		return start
+	}
+	ahead := *t
+	for ahead.at < end {
+		before := ahead.at
+		if ahead.step(); !ahead.in || ahead.at > end {
+			return before
+		}
+	}
+	return end
+}
+
+// step goes past one character of a string.
+func (t *jsonText) step() {
+	switch t.b[t.at] {
+	case '"':
+		t.in = false
+		t.at++
+	case '\\':
+		if t.at+1 < len(t.b) && t.b[t.at+1] == 'u' {
+			t.at += 4
+		}
+		t.at += 2
+	default:
+		t.at++
+	}
 }

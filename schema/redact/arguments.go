@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -34,6 +35,10 @@ var separate = map[string]map[string]bool{
 	"curl": {"-u": true, "--user": true, "-U": true, "--proxy-user": true}, "docker": {"-p": true}, "podman": {"-p": true}, "ldapsearch": {"-w": true},
 }
 
+// shortestEverywhere is from how many bytes on a secret is taken out wherever it
+// stands in its argument: a shorter one, only where it stands as one.
+const shortestEverywhere = 4
+
 // Arguments finds the secrets among a program's arguments, the program first,
 // and makes them known. It returns the arguments without them, and args itself
 // where there are none.
@@ -41,7 +46,8 @@ func (r *Redactor) Arguments(field string, args []string) []string {
 	if r == nil {
 		return args
 	}
-	out, changed := make([]string, len(args)), false
+	out := make([]string, len(args))
+	var new []shown
 	program := ""
 	if len(args) > 0 {
 		program = path.Base(args[0])
@@ -52,11 +58,17 @@ func (r *Redactor) Arguments(field string, args []string) []string {
 		secrets := secretParts(program, arg, next && !strings.HasPrefix(arg, "-"), i)
 		next = i > 0 && (secretFlag.MatchString(arg) && !notSecret.MatchString(arg) && !strings.Contains(arg, "=") || separate[program][arg] && (program != "docker" && program != "podman" || len(args) > 1 && args[1] == "login"))
 		for _, s := range secrets {
-			r.learn(RuleArgument, s)
 			out[i] = strings.ReplaceAll(out[i], s, r.replacement(RuleArgument, s))
+			if at := strings.LastIndex(arg, s); len(s) < shortestEverywhere && len(secrets) == 1 {
+				out[i] = arg[:at] + r.replacement(RuleArgument, s) + arg[at+len(s):]
+			}
 			r.count(RuleArgument, field)
-			changed = true
+			new = append(new, shown{RuleArgument, s})
 		}
+	}
+	changed := len(new) > 0
+	if changed {
+		r.learn(new)
 	}
 	if !changed {
 		return args
@@ -91,12 +103,14 @@ func secretParts(program, arg string, isSecret bool, index int) []string {
 		add(arg[len(flag):])
 		return parts
 	}
-	for _, m := range assignment.FindAllStringSubmatch(arg, -1) {
-		if secretName(m[1], DefaultEnv) {
-			add(m[2])
+	if strings.Contains(arg, "=") {
+		for _, m := range assignment.FindAllStringSubmatch(arg, -1) {
+			if secretName(m[1], DefaultEnv) {
+				add(m[2])
+			}
 		}
 	}
-	if strings.ContainsAny(arg, " \t\n") {
+	if strings.ContainsAny(arg, " \t\n") && strings.Contains(arg, "-") {
 		for _, m := range flagInText.FindAllStringSubmatch(arg, -1) {
 			if !notSecret.MatchString(strings.Fields(m[0])[0]) {
 				add(m[1])
@@ -107,43 +121,83 @@ func secretParts(program, arg string, isSecret bool, index int) []string {
 }
 
 // argumentLists are the keys of JSON arrays that hold a program's arguments.
-var argumentLists = [][]byte{[]byte(`"argv":[`), []byte(`"command":[`), []byte(`"args":[`), []byte(`"command": [`), []byte(`"args": [`), []byte(`"argv": [`)}
+var argumentLists = [][]byte{[]byte(`"argv"`), []byte(`"command"`), []byte(`"args"`)}
 
 // arguments judges every list of arguments in JSON text.
 func (r *Redactor) arguments(field string, b []byte) []byte {
-	if !bytes.Contains(b, []byte(`":[`)) && !bytes.Contains(b, []byte(`": [`)) {
-		return b // no list at all, as in most lines
+	var out []byte
+	copied := 0
+	for at := 0; ; {
+		i := bytes.IndexByte(b[at:], '[')
+		if i < 0 {
+			break
+		}
+		list := at + i
+		at = list + 1
+		if !isArgumentList(b[:list]) {
+			continue
+		}
+		args, n := stringList(b[list:])
+		if n == 0 {
+			continue
+		}
+		at = list + n
+		clean := r.Arguments(field, args)
+		if len(args) == 0 || &clean[0] == &args[0] {
+			continue
+		}
+		var text bytes.Buffer
+		e := json.NewEncoder(&text)
+		e.SetEscapeHTML(false)
+		if e.Encode(clean) != nil {
+			continue // strings always encode
+		}
+		out = append(append(out, b[copied:list]...), bytes.TrimRight(text.Bytes(), "\n")...)
+		copied = at
 	}
-	for _, key := range argumentLists {
-		for from := 0; ; {
-			i := bytes.Index(b[from:], key)
-			if i < 0 {
-				break
-			}
-			at := from + i + len(key) - 1
-			from = at
-			d := json.NewDecoder(bytes.NewReader(b[at:]))
-			var args []string
-			if d.Decode(&args) != nil {
-				continue
-			}
-			end := at + int(d.InputOffset())
-			clean := r.Arguments(field, args)
-			if len(args) == 0 || &clean[0] == &args[0] {
-				from = end
-				continue
-			}
-			var text bytes.Buffer
-			e := json.NewEncoder(&text)
-			e.SetEscapeHTML(false)
-			if e.Encode(clean) != nil {
-				from = end
-				continue
-			}
-			list := bytes.TrimRight(text.Bytes(), "\n")
-			b = append(append(append([]byte(nil), b[:at]...), list...), b[end:]...)
-			from = at + len(list)
+	if out == nil {
+		return b
+	}
+	return append(out, b[copied:]...)
+}
+
+// isArgumentList tells whether JSON text ends with the key of such a list, and a colon.
+func isArgumentList(b []byte) bool {
+	b = bytes.TrimRight(b, " ")
+	if len(b) == 0 || b[len(b)-1] != ':' {
+		return false
+	}
+	b = bytes.TrimRight(b[:len(b)-1], " ")
+	return slices.ContainsFunc(argumentLists, func(key []byte) bool { return bytes.HasSuffix(b, key) })
+}
+
+// stringList reads the array of strings that JSON text begins with, and how long it
+// is: 0 where something else is in it.
+func stringList(b []byte) (list []string, n int) {
+	space := func() {
+		for n < len(b) && (b[n] == ' ' || b[n] == '\n' || b[n] == '\t' || b[n] == '\r') {
+			n++
 		}
 	}
-	return b
+	for n = 1; ; n++ { // past the bracket, then past each comma
+		space()
+		if n >= len(b) || b[n] != '"' {
+			return nil, 0
+		}
+		t := jsonText{b: b, at: n + 1, in: true}
+		for t.in && t.at < len(b) {
+			t.step()
+		}
+		var s string
+		if t.in || json.Unmarshal(b[n:t.at], &s) != nil {
+			return nil, 0
+		}
+		list, n = append(list, s), t.at
+		if space(); n >= len(b) || b[n] != ',' && b[n] != ']' {
+			return nil, 0
+		}
+		if b[n] == ']' {
+			return list, n + 1
+		}
+	}
 }

@@ -14,91 +14,99 @@ var (
 	pemEnd   = regexp.MustCompile(`-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----`)
 
 	headerName  = []byte("uthorization")
-	headerValue = regexp.MustCompile(`^uthorization["']?\s*[:=]\s*["']?(?:(?:[Bb]earer|[Bb]asic|[Tt]oken|[Dd]igest|AWS4-HMAC-SHA256)\s+)?([^\s"'\\<>,;]{8,})`)
+	headerValue = regexp.MustCompile(`^uthorization["']?[ \t]*[:=][ \t]*["']?(?:(?:[Bb]earer|[Bb]asic|[Tt]oken|[Dd]igest|AWS4-HMAC-SHA256)[ \t]+)?([^\s"'\\<>,;]{8,})`)
 
 	scheme     = []byte("://")
 	userinfo   = regexp.MustCompile(`^://[^\s"'\\<>/?#@:]*:([^\s"'\\<>/?#@]{1,})@`)
-	urlRest    = regexp.MustCompile(`^://(?:[^\s"'\\]|\\u0026)*`)
 	signedPart = regexp.MustCompile(`(?:[?&;]|\\u0026)(?i:x-amz-signature|x-amz-security-token|x-goog-signature|awsaccesskeyid|signature|sig|access_token|api_key|apikey|token|password|client_secret)=([^&\s"'\\<>#]{4,})`)
+	// cutPassword matches a URL that ends in what may be a password, and is no port.
+	cutPassword = regexp.MustCompile(`://[^\s"'\\<>/?#@:]*:([^\s"'\\<>/?#@]*[^0-9\s"'\\<>/?#@][^\s"'\\<>/?#@]*)$`)
 )
 
 // maxPEM is how much of a private key whose end is missing is taken for it, in bytes.
 const maxPEM = 16 << 10
 
-// nextMarked finds the first marked secret that begins at from or later.
-func nextMarked(b []byte, from int) (found, bool) {
-	best := found{start: len(b)}
-	for at := from; ; {
-		i := bytes.Index(b[at:], pemBegin)
-		if i < 0 || at+i >= best.start {
-			break
+func nextPrivateKey(b []byte, from int) (found, bool) {
+	for {
+		i := bytes.Index(b[from:], pemBegin)
+		if i < 0 {
+			return found{}, false
 		}
-		s := at + i
-		if head := pemKey.FindIndex(b[s:min(len(b), s+100)]); head != nil {
-			e := min(len(b), s+maxPEM)
-			if tail := pemEnd.FindIndex(b[s:e]); tail != nil {
-				e = s + tail[1]
-			} else if quote := bytes.IndexByte(b[s:e], '"'); quote >= 0 {
-				e = s + quote
-			}
-			best = found{start: s, end: e, rule: "private-key"}
-			break
+		s := from + i
+		if !pemKey.Match(b[s:min(len(b), s+100)]) {
+			from = s + len(pemBegin)
+			continue
 		}
-		at = s + len(pemBegin)
+		e := min(len(b), s+maxPEM)
+		if tail := pemEnd.FindIndex(b[s:e]); tail != nil {
+			e = s + tail[1]
+		}
+		return found{start: s, end: e, rule: ruleKey}, true
 	}
-	for at := from; ; {
-		i := bytes.Index(b[at:], headerName)
-		if i < 0 || at+i >= best.start {
-			break
-		}
-		s := at + i
-		if v := headerValue.FindSubmatchIndex(b[s:min(len(b), s+maxToken)]); v != nil && s+v[2] < best.start && s+v[2] >= from {
-			best = found{start: s + v[2], end: s + v[3], rule: RuleArgument}
-			break
-		}
-		at = s + len(headerName)
-	}
-	for at := wordBefore(b, from); ; { // of a URL that was begun, too
-		i := bytes.Index(b[at:], scheme)
-		if i < 0 || at+i >= best.start {
-			break
-		}
-		s := at + i
-		if f, ok := inURL(b, s, from); ok {
-			if f.start < best.start {
-				best = f
-			}
-			break
-		}
-		at = s + len(scheme)
-	}
-	return best, best.start < len(b)
 }
 
-// wordBefore is where the word begins that the place is in.
-func wordBefore(b []byte, at int) int {
-	low := max(0, at-maxToken)
-	return low + bytes.LastIndexAny(b[low:at], " \t\r\n\"'") + 1
+func nextHeader(b []byte, from int) (found, bool) {
+	for {
+		i := bytes.Index(b[from:], headerName)
+		if i < 0 {
+			return found{}, false
+		}
+		s := from + i
+		if v := headerValue.FindSubmatchIndex(b[s:min(len(b), s+maxToken)]); v != nil {
+			return found{start: s + v[2], end: s + v[3], rule: RuleArgument}, true
+		}
+		from = s + len(headerName)
+	}
 }
 
-// inURL finds the first password or signature in the URL whose "://" is at s.
-func inURL(b []byte, s, from int) (found, bool) {
-	rest := b[s:min(len(b), s+maxToken)]
-	if v := userinfo.FindSubmatchIndex(rest); v != nil && s+v[2] >= from {
-		return found{start: s + v[2], end: s + v[3], rule: RuleURL}, true
+// urls finds the passwords and signatures in URLs, one after the other.
+type urls struct {
+	b []byte
+	// The URL that was found last: its "://", and where it or the next one in it
+	// ends.
+	start, end int
+}
+
+func (u *urls) next(from int) (found, bool) {
+	for {
+		if from < u.end {
+			if v := userinfo.FindSubmatchIndex(u.b[u.start:u.end]); v != nil && u.start+v[2] >= from {
+				return found{start: u.start + v[2], end: u.start + v[3], rule: RuleURL}, true
+			}
+			rest := u.b[max(from, u.start):u.end]
+			if bytes.IndexByte(rest, '=') >= 0 {
+				if v := signedPart.FindSubmatchIndex(rest); v != nil {
+					return found{start: u.end - len(rest) + v[2], end: u.end - len(rest) + v[3], rule: RuleURL}, true
+				}
+			}
+			from = u.end
+		}
+		i := bytes.Index(u.b[from:], scheme)
+		if i < 0 {
+			u.start, u.end = len(u.b), len(u.b)
+			return found{}, false
+		}
+		u.start = from + i
+		u.end = u.start + lengthOfURL(u.b[u.start:min(len(u.b), u.start+maxToken)])
 	}
-	whole := urlRest.Find(rest)
-	for _, v := range signedPart.FindAllSubmatchIndex(whole, -1) {
-		if s+v[2] >= from {
-			return found{start: s + v[2], end: s + v[3], rule: RuleURL}, true
+}
+
+// lengthOfURL is how long a URL is that begins with "://", up to the next one in it.
+func lengthOfURL(b []byte) int {
+	for i := len(scheme); i < len(b); i++ {
+		switch c := b[i]; {
+		case c <= ' ', c == '"', c == '\'', c == '\\' && !bytes.HasPrefix(b[i:], []byte(`\u0026`)):
+			return i
+		case c == ':' && bytes.HasPrefix(b[i:], scheme):
+			return i
 		}
 	}
-	return found{}, false
+	return len(b)
 }
 
 // heldMarked is how many bytes at the end of b may be the beginning of a marked
 // secret: an unfinished private key, or an unfinished word behind a header's
-// name or in a URL.
+// name or in a URL, or the first part of what marks one.
 func heldMarked(b []byte) int {
 	b = b[max(0, len(b)-maxPEM):]
 	if i := lastIndex(b, pemBegin); i >= 0 {
@@ -106,10 +114,10 @@ func heldMarked(b []byte) int {
 			return len(b) - i
 		}
 	}
+	held := max(begun(b, pemBegin), begun(b, headerName), begun(b, scheme))
 	word := bytes.LastIndexAny(b, " \t\r\n\"'<>") + 1
-	held := 0
 	if tail := b[word:]; len(tail) < maxToken && bytes.Contains(tail, scheme) {
-		held = len(tail)
+		held = max(held, len(tail))
 	}
 	line := bytes.LastIndexByte(b, '\n') + 1
 	if tail := b[line:]; len(tail) < maxToken {
@@ -117,12 +125,17 @@ func heldMarked(b []byte) int {
 			held = max(held, len(tail)-i)
 		}
 	}
-	for n := min(len(b), len(pemBegin)-1); n > held; n-- {
-		if bytes.HasPrefix(pemBegin, b[len(b)-n:]) {
-			held = n
+	return held
+}
+
+// begun is how many bytes at the end of b are the beginning of a mark, without its end.
+func begun(b, mark []byte) int {
+	for n := min(len(b), len(mark)-1); n > 0; n-- {
+		if bytes.HasSuffix(b, mark[:n]) {
+			return n
 		}
 	}
-	return held
+	return 0
 }
 
 // lastIndex is bytes.LastIndex for text in which sep is rare: it searches

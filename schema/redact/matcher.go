@@ -1,25 +1,27 @@
 package redact
 
 import (
-	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
-	"net/url"
-	"strconv"
+	"math/bits"
+	"slices"
+	"sort"
 	"strings"
 )
 
-// matcher finds known secrets in all their forms. A form is at least MinSecret
-// bytes long, so one of the positions that are multiples of stride lies in it
-// with a whole gram behind it, at an offset below stride. Only those positions
-// are looked at: a bitmap says whether any form has the four bytes there, and a
-// table which.
+// matcher finds known secrets in all their forms. It never changes.
+//
+// A form is at least MinSecret bytes long, so one of the positions that are
+// multiples of stride lies in it with a whole gram behind it, at an offset below
+// stride. Only those positions are looked at: a bitmap says whether any form may
+// have the gram there, and a table at which offsets. A search in the sorted forms
+// then takes as long however many of them begin alike.
 type matcher struct {
-	forms   []form
-	grams   map[uint32][]place
-	bitmap  [1 << 11]uint64 // 16 KiB: one bit for each hash of a gram
-	byFirst [256][]int32    // forms by their first byte
-	longest int             // form, in bytes
+	forms   []form  // sorted, each text once
+	inner   []int32 // for each form, the longest other one that it begins with, or -1
+	grams   map[uint32]uint8
+	bitmap  []uint64 // one bit for each hash of a gram
+	shift   uint     // of a hash
+	longest int      // form, in bytes
 }
 
 const (
@@ -28,9 +30,12 @@ const (
 )
 
 // form is one way in which a secret may be written, and what replaces it.
-type form struct{ text, with, rule string }
-
-type place struct{ form, offset int32 }
+type form struct {
+	text, with, rule string
+	// textOnly forms are not looked for in JSON: they are escaped there, or are
+	// words of the format itself.
+	textOnly bool
+}
 
 // found is where a secret stands in a text.
 type found struct {
@@ -39,130 +44,103 @@ type found struct {
 }
 
 func newMatcher(forms []form) *matcher {
-	m := &matcher{forms: forms, grams: map[uint32][]place{}}
-	for i, f := range forms {
-		m.longest = max(m.longest, len(f.text))
-		m.byFirst[f.text[0]] = append(m.byFirst[f.text[0]], int32(i))
-		for offset := range stride {
-			g := binary.LittleEndian.Uint32([]byte(f.text[offset : offset+gram]))
-			m.grams[g] = append(m.grams[g], place{int32(i), int32(offset)})
-			h := hash(g)
-			m.bitmap[h>>6] |= 1 << (h & 63)
+	forms = slices.Clone(forms)
+	slices.SortStableFunc(forms, func(a, b form) int { return strings.Compare(a.text, b.text) })
+	m := &matcher{grams: make(map[uint32]uint8, stride*len(forms))}
+	for _, f := range forms {
+		if last := len(m.forms) - 1; last >= 0 && m.forms[last].text == f.text {
+			m.forms[last].textOnly = m.forms[last].textOnly && f.textOnly
+			continue
 		}
+		m.forms = append(m.forms, f)
+	}
+	var open []int32 // forms that the last one begins with
+	for i, f := range m.forms {
+		for len(open) > 0 && !strings.HasPrefix(f.text, m.forms[open[len(open)-1]].text) {
+			open = open[:len(open)-1]
+		}
+		inner := int32(-1)
+		if len(open) > 0 {
+			inner = open[len(open)-1]
+		}
+		m.inner, open = append(m.inner, inner), append(open, int32(i))
+		m.longest = max(m.longest, len(f.text))
+		for offset := range stride {
+			m.grams[binary.LittleEndian.Uint32([]byte(f.text[offset:offset+gram]))] |= 1 << offset
+		}
+	}
+	size := bits.Len(uint(16*len(m.grams)) | 1<<14 - 1) // at most one bit in 16 is set
+	m.bitmap, m.shift = make([]uint64, 1<<size/64), uint(32-size)
+	for g := range m.grams {
+		h := m.hash(g)
+		m.bitmap[h>>6] |= 1 << (h & 63)
 	}
 	return m
 }
 
-func hash(g uint32) uint32 { return g * 2654435761 >> 15 }
+func (m *matcher) hash(g uint32) uint32 { return g * 2654435761 >> m.shift }
 
 // next finds the first form in b that begins at from or later, of several that
 // begin at one place the longest.
-func (m *matcher) next(b []byte, from int) (found, bool) {
+func (m *matcher) next(b []byte, from int, json bool) (found, bool) {
 	if len(m.forms) == 0 {
 		return found{}, false
 	}
 	for i := (from + stride - 1) / stride * stride; i+gram <= len(b); i += stride {
 		g := binary.LittleEndian.Uint32(b[i:])
-		h := hash(g)
+		h := m.hash(g)
 		if m.bitmap[h>>6]&(1<<(h&63)) == 0 {
 			continue
 		}
-		best := found{start: -1}
-		for _, p := range m.grams[g] {
-			f, s := &m.forms[p.form], i-int(p.offset)
-			e := s + len(f.text)
-			if s < from || e > len(b) || string(b[s:e]) != f.text {
-				continue
+		for offsets, offset := m.grams[g], stride-1; offset >= 0; offset-- {
+			if s := i - offset; offsets&(1<<offset) != 0 && s >= from {
+				if f := m.at(b[s:], json); f != nil {
+					return found{s, s + len(f.text), f.with, f.rule}, true
+				}
 			}
-			if best.start < 0 || s < best.start || s == best.start && e > best.end {
-				best = found{s, e, f.with, f.rule}
-			}
-		}
-		if best.start >= 0 {
-			return best, true
 		}
 	}
 	return found{}, false
 }
 
+// at is the longest form that b begins with, or nil.
+func (m *matcher) at(b []byte, json bool) *form {
+	b = b[:min(len(b), m.longest)]
+	// Such a form is the last one that does not sort after b, or one that this
+	// one begins with.
+	i := int32(sort.Search(len(m.forms), func(i int) bool { return m.forms[i].text > string(b) })) - 1
+	if i < 0 {
+		return nil
+	}
+	same := 0
+	for text := m.forms[i].text; same < min(len(b), len(text)) && b[same] == text[same]; {
+		same++
+	}
+	for ; i >= 0; i = m.inner[i] {
+		if f := &m.forms[i]; len(f.text) <= same && !(json && f.textOnly) {
+			return f
+		}
+	}
+	return nil
+}
+
 // held is how many bytes at the end of b may be the beginning of a form.
 func (m *matcher) held(b []byte) int {
 	for s := max(0, len(b)-m.longest+1); s < len(b); s++ {
-		n := len(b) - s
-		for _, i := range m.byFirst[b[s]] {
-			if f := m.forms[i].text; len(f) > n && f[:n] == string(b[s:]) {
-				return n
+		if len(b)-s >= gram {
+			g := binary.LittleEndian.Uint32(b[s:])
+			h := m.hash(g)
+			if m.bitmap[h>>6]&(1<<(h&63)) == 0 || m.grams[g]&1 == 0 {
+				continue
+			}
+		}
+		tail := b[s:]
+		i := sort.Search(len(m.forms), func(i int) bool { return m.forms[i].text >= string(tail) })
+		for ; i < len(m.forms) && strings.HasPrefix(m.forms[i].text, string(tail)); i++ {
+			if len(m.forms[i].text) > len(tail) {
+				return len(tail)
 			}
 		}
 	}
 	return 0
-}
-
-// textForms are the ways in which a secret stands in text: as it is, escaped in
-// JSON, and encoded.
-func textForms(s secret, with string) []form {
-	return distinct(s, with, append([]string{s.value}, encodings(s.value)...))
-}
-
-// jsonForms are the ways in which it stands in the text of JSON strings, which
-// is never as it is where JSON escapes a part of it.
-func jsonForms(s secret, with string) []form {
-	return distinct(s, with, encodings(s.value))
-}
-
-func distinct(s secret, with string, texts []string) []form {
-	var forms []form
-	seen := map[string]bool{}
-	for _, text := range texts {
-		if len(text) >= MinSecret && !seen[text] {
-			seen[text] = true
-			forms = append(forms, form{text, with, s.rule})
-		}
-	}
-	return forms
-}
-
-// encodings are a value's forms in JSON (once and twice), base64 at each
-// alignment, hex, and percent-encoding.
-func encodings(v string) []string {
-	once := escape(v, false)
-	all := []string{once, escape(once, false), escape(v, true), hex.EncodeToString([]byte(v)), strings.ToUpper(hex.EncodeToString([]byte(v))), url.QueryEscape(v), url.PathEscape(v)}
-	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-		for lead := range 3 {
-			text := enc.EncodeToString(append(make([]byte, lead), v...))
-			// The first characters hold bits of what is before, the last of what is behind.
-			start, end := (lead*8+5)/6, len(text)
-			if (lead+len(v))%3 != 0 {
-				end--
-			}
-			all = append(all, text[start:end])
-		}
-	}
-	return all
-}
-
-// escape is s as the text of a JSON string.
-func escape(s string, ascii bool) string {
-	var b strings.Builder
-	for _, c := range s {
-		switch {
-		case c == '"' || c == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(c)
-		case c == '\n':
-			b.WriteString(`\n`)
-		case c == '\r':
-			b.WriteString(`\r`)
-		case c == '\t':
-			b.WriteString(`\t`)
-		case c < ' ':
-			b.WriteString(`\u00` + string("0123456789abcdef"[c>>4]) + string("0123456789abcdef"[c&15]))
-		case c > '~' && ascii:
-			quoted := strconv.QuoteToASCII(string(c))
-			b.WriteString(strings.ReplaceAll(quoted[1:len(quoted)-1], `\x`, `\u00`))
-		default:
-			b.WriteRune(c)
-		}
-	}
-	return b.String()
 }

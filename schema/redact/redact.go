@@ -15,8 +15,12 @@ import (
 // be found by chance in what is not secret.
 const MinSecret = 8
 
-// maxSecrets bounds how many secrets a run's own evidence may add.
-const maxSecrets = 4096
+// What a run's own evidence may add to the known secrets: an agent that shows ever
+// new ones must not make every later line dearer.
+const (
+	maxLearned      = 512
+	maxLearnedBytes = 256 << 10
+)
 
 // Rules by which a secret is known, as they stand in its replacement and in the
 // receipt. Shapes have their provider's name.
@@ -25,6 +29,9 @@ const (
 	RuleGiven    = "given"    // named by the caller
 	RuleArgument = "argument" // an argument that a flag or header marks as secret
 	RuleURL      = "url"      // a password or signature in a URL
+
+	ruleKey = "private-key"
+	ruleCut = "cut" // the first part of a secret, at the end of what was cut
 )
 
 // DefaultEnv are patterns, matched without regard to case, of the names of
@@ -35,32 +42,39 @@ var DefaultEnv = []string{"*_KEY", "*_KEY_ID", "*APIKEY*", "*_TOKEN", "TOKEN", "
 type Redactor struct {
 	key     []byte
 	scope   string // of the key
-	matcher atomic.Pointer[known]
+	matcher atomic.Pointer[matcher]
+	rules   []Rule // set before use
 
 	mu      sync.Mutex
-	secrets []secret
-	have    map[string]bool
+	words   vocabulary
+	forms   []form          // of all known secrets
+	have    map[string]bool // known secrets
+	learned int             // how many of them the evidence showed
+	room    int             // bytes that it still may show
+	missed  bool            // it showed more
 	account account
-}
-
-// secret is a known value and the rule that it is known by.
-type secret struct {
-	rule  string
-	value string
 }
 
 // New makes a Redactor that tags secrets under the key, for tests and for keys that
 // the caller keeps.
 func New(key []byte) *Redactor {
-	r := &Redactor{key: slices.Clone(key), scope: ScopeFile, have: map[string]bool{}}
+	r := &Redactor{key: slices.Clone(key), scope: ScopeFile, have: map[string]bool{}, room: maxLearnedBytes}
 	r.account.byRule, r.account.byField = map[string]uint64{}, map[string]uint64{}
-	r.matcher.Store(&known{&matcher{}, &matcher{}})
+	r.matcher.Store(newMatcher(nil))
 	return r
 }
 
+// Keep leaves a word alone in JSON, as the words of the format are: the run's id. It
+// is called before anything is added.
+func (r *Redactor) Keep(word string) {
+	if r != nil {
+		r.words.more += "\n" + word
+	}
+}
+
 // Add makes a value known. It is refused, and false returned, when it is
-// shorter than [MinSecret] without surrounding space or there are too many. A
-// value of several lines is also known line by line, as a program may print it.
+// shorter than [MinSecret] without surrounding space. A value of several lines is
+// also known line by line, as a program may print it.
 func (r *Redactor) Add(rule, value string) bool {
 	value = strings.TrimSpace(value)
 	if r == nil || len(value) < MinSecret {
@@ -77,35 +91,51 @@ func (r *Redactor) Add(rule, value string) bool {
 	defer r.mu.Unlock()
 	added := false
 	for _, v := range values {
-		if r.have[v] {
-			continue
-		}
-		if len(r.secrets) >= maxSecrets {
-			return false
-		}
-		r.have[v] = true
-		r.secrets = append(r.secrets, secret{rule, v})
-		added = true
+		added = r.add(rule, v) || added
 	}
 	if added {
-		r.matcher.Store(r.forms())
+		r.matcher.Store(newMatcher(r.forms))
 	}
 	return true
 }
 
-// known are the matchers of all known secrets.
-type known struct{ text, json *matcher }
-
-// forms makes the matchers. r.mu is held.
-func (r *Redactor) forms() *known {
-	var text, json []form
-	for _, s := range r.secrets {
-		with := r.replacement(s.rule, s.value)
-		text = append(text, textForms(s, with)...)
-		json = append(json, jsonForms(s, with)...)
+// add makes a value known, and tells whether it is new. r.mu is held; the matcher is
+// the caller's to make.
+func (r *Redactor) add(rule, value string) bool {
+	if r.have[value] {
+		return false
 	}
-	return &known{newMatcher(text), newMatcher(json)}
+	r.have[value] = true
+	r.forms = append(r.forms, formsOf(value, r.replacement(rule, value), rule, &r.words)...)
+	return true
 }
+
+// learn makes values known that the evidence itself showed to be secret. It
+// reports whether any is new.
+func (r *Redactor) learn(values []shown) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	added := false
+	for _, s := range values {
+		value := strings.TrimSpace(s.value)
+		if len(value) < MinSecret || r.have[value] || placeholder.MatchString(value) {
+			continue
+		}
+		if r.learned >= maxLearned || len(value) > r.room {
+			r.missed = true
+			continue
+		}
+		r.learned, r.room = r.learned+1, r.room-len(value)
+		added = r.add(s.rule, value) || added
+	}
+	if added {
+		r.matcher.Store(newMatcher(r.forms))
+	}
+	return added
+}
+
+// shown is a secret that the evidence shows, and the rule.
+type shown struct{ rule, value string }
 
 // AddEnv makes the values of those variables (K=V) known whose names match one
 // of the patterns, and names those whose values are too short.
@@ -148,15 +178,16 @@ func (r *Redactor) tag(value string) string {
 	return hex.EncodeToString(mac.Sum(nil)[:4])
 }
 
+const open = "<redacted:" // how every replacement begins
+
 // replacement stands where a secret stood.
 func (r *Redactor) replacement(rule, value string) string {
-	return "<redacted:" + rule + ":" + r.tag(value) + ">"
+	return open + rule + ":" + r.tag(value) + ">"
 }
 
 // Untag takes the tags out of replacements, so that two texts that differ only
 // in a secret become the same.
 func Untag(s string) string {
-	const open = "<redacted:"
 	if !strings.Contains(s, open) {
 		return s
 	}

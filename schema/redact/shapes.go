@@ -58,8 +58,9 @@ var shapes = []shape{
 }
 
 const (
-	shortest = 20      // match of any shape, in bytes
-	maxToken = 8 << 10 // bytes of a run that are looked at
+	shortest     = 20      // match of any shape, in bytes
+	shortestPart = 12      // of one, that is cut off at the end of a stream, in bytes
+	maxToken     = 8 << 10 // bytes of a run that are looked at
 )
 
 var (

@@ -19,9 +19,10 @@ type stream struct {
 	r     *Redactor
 	field string
 	w     io.WriteCloser
-	held  []byte
-	taken int64 // bytes that Write accepted
-	given int64 // bytes that w accepted
+	buf   []byte // what was not given out yet
+	held  int    // of buf, when it was last looked at
+	taken int64  // bytes that Write accepted
+	given int64  // bytes that w accepted
 }
 
 // Grown is by how many bytes what came out is longer than what Write accepted,
@@ -32,18 +33,22 @@ func (s *stream) Grown() int64 { return s.given - s.taken }
 const maxHeld = maxPEM + maxToken
 
 func (s *stream) Write(b []byte) (int, error) {
-	whole := b
-	if len(s.held) > 0 {
-		whole = append(s.held, b...)
-		s.held = nil
-	}
-	forms := s.r.matcher.Load().text
-	held := max(forms.held(whole), heldShape(whole), heldMarked(whole))
-	held = min(held, forms.longest+maxHeld)
-	clean, used := s.r.upTo(len(whole)-held, s.field, whole, false)
-	s.held = append([]byte(nil), whole[used:]...)
-	if err := s.put(clean); err != nil {
-		return 0, err
+	s.buf = append(s.buf, b...)
+	// Where much is held back it is looked at again only when much has come, so
+	// that many short writes cost no more than one long one.
+	if len(s.buf)-s.held >= s.held/4 {
+		known := s.r.matcher.Load()
+		s.held = max(known.held(s.buf), heldShape(s.buf), heldMarked(s.buf))
+		if len(s.r.rules) > 0 {
+			s.held = max(s.held, heldRules(s.buf))
+		}
+		s.held = min(s.held, known.longest+maxHeld)
+		clean, used := s.r.upTo(len(s.buf)-s.held, pass{field: s.field}, s.buf)
+		if err := s.put(clean); err != nil {
+			return 0, err
+		}
+		s.buf = append(s.buf[:0], s.buf[used:]...)
+		s.held = len(s.buf)
 	}
 	s.taken += int64(len(b))
 	return len(b), nil
@@ -58,16 +63,26 @@ func (s *stream) put(b []byte) error {
 	return err
 }
 
-// Close gives out what was held back and closes the writer below.
+// Close gives out what was held back and closes the writer below. A stream that was
+// cut may end in the first part of a secret, which is cut off.
 func (s *stream) Close() error {
-	last := s.r.Text(s.field, s.held)
-	// A stream that was cut may end in the first part of a secret.
-	if n := s.r.matcher.Load().text.held(last); n >= MinSecret-2 {
-		last = append(append([]byte(nil), last[:len(last)-n]...), "<redacted:cut>"...)
-		s.r.count("cut", s.field)
+	last := s.r.Text(s.field, s.buf)
+	part := 0
+	if n := s.r.matcher.Load().held(last); n >= MinSecret-2 {
+		part = n
+	}
+	if n := heldShape(last); n >= shortestPart {
+		part = max(part, n)
+	}
+	if v := cutPassword.FindSubmatchIndex(last); v != nil {
+		part = max(part, len(last)-v[2])
+	}
+	if part > 0 {
+		last = append(append([]byte(nil), last[:len(last)-part]...), open+ruleCut+">"...)
+		s.r.count(ruleCut, s.field)
 	}
 	err := s.put(last)
-	s.held = nil
+	s.buf, s.held = nil, 0
 	if cerr := s.w.Close(); err == nil {
 		err = cerr
 	}

@@ -67,6 +67,6 @@ func receipt(r *redact.Redactor) *schema.Redaction {
 	scope, id := r.Key()
 	return &schema.Redaction{
 		Mode: schema.RedactionEnabled, RedactedCount: total, ByRule: rules, ByField: fields, KeyScope: scope, KeyID: id,
-		NotSearched: []string{"compressed content", "encrypted content", "images and other binary formats"},
+		NotSearched: r.NotSearched(),
 	}
 }

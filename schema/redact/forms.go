@@ -1,0 +1,130 @@
+package redact
+
+import (
+	"encoding/base64"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// formsOf are the ways in which a secret may be written: as it is, escaped in
+// JSON, and encoded. Shorter ones than MinSecret would be found by chance.
+func formsOf(value, with, rule string, words *vocabulary) []form {
+	var forms []form
+	all := encodings(value)
+	slices.Sort(all)
+	for _, text := range append(slices.Compact(all), value) {
+		if len(text) >= MinSecret {
+			// As it is, a value stands in JSON only where nothing is escaped in it,
+			// and then it is among the encodings.
+			forms = append(forms, form{text: text, with: with, rule: rule, textOnly: words.have(text)})
+		}
+	}
+	if last := len(forms) - 1; last >= 0 && escape(value, false) != value {
+		forms[last].textOnly = true
+	}
+	return forms
+}
+
+// encodings are a value's forms in JSON (once, twice, in ASCII, and safe in HTML),
+// base64 at each alignment, hex, and percent-encoding.
+func encodings(v string) []string {
+	once := escape(v, false)
+	all := []string{
+		once, escape(once, false), escape(v, true), strings.NewReplacer("&", `\u0026`, "<", `\u003c`, ">", `\u003e`).Replace(once),
+	}
+	percent := percentPlain
+	if len(v) > maxPercent {
+		percent = percent[:1]
+	}
+	for _, digits := range []string{hexDigits, strings.ToUpper(hexDigits)} {
+		all = append(all, inHex(v, digits, "", nil), inHex(v, digits, "%", nil))
+		for _, plain := range percent {
+			all = append(all, inHex(v, digits, "%", plain), strings.ReplaceAll(inHex(v, digits, "%", plain), "%20", "+"))
+		}
+	}
+	all = append(all, wrapped(inHex(v, hexDigits, "", nil), 60)...) // xxd -p
+	for _, width := range []int{64, 76} {                           // openssl base64, base64
+		all = append(all, wrapped(base64.StdEncoding.EncodeToString([]byte(v)), width)...)
+	}
+	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for lead := range 3 {
+			text := enc.EncodeToString(append(make([]byte, lead), v...))
+			// The first characters hold bits of what is before, the last of what is behind.
+			start, end := (lead*8+5)/6, len(text)
+			if (lead+len(v))%3 != 0 {
+				end--
+			}
+			all = append(all, text[start:end])
+		}
+	}
+	return all
+}
+
+const hexDigits = "0123456789abcdef"
+
+// percentPlain are the bytes that percent-encodings leave as they are, beside letters
+// and digits: RFC 3986, with '/', as JavaScript does, as Go does in paths, and as HTML
+// forms do.
+var percentPlain = []func(byte) bool{among("-._~"), among("-._~/"), among("-._~!*'()"), among("-._~$&+=:@"), among("-._*")}
+
+// maxPercent is up to how many bytes a secret is looked for in each of them.
+const maxPercent = 16 << 10
+
+func among(more string) func(byte) bool {
+	return func(c byte) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte(more, c) >= 0
+	}
+}
+
+// inHex is v with each byte in hex behind a mark, but for those that stay plain.
+func inHex(v, digits, mark string, plain func(byte) bool) string {
+	var b strings.Builder
+	b.Grow(2 * len(v))
+	for _, c := range []byte(v) {
+		if plain != nil && plain(c) {
+			b.WriteByte(c)
+			continue
+		}
+		b.WriteString(mark)
+		b.WriteByte(digits[c>>4])
+		b.WriteByte(digits[c&15])
+	}
+	return b.String()
+}
+
+// wrapped are the lines of text that a program breaks at a width; none where it is
+// one line. A last line that is too short is not looked for.
+func wrapped(text string, width int) (lines []string) {
+	for len(text) > width || lines != nil && len(text) >= 2*MinSecret {
+		n := min(width, len(text))
+		lines, text = append(lines, text[:n]), text[n:]
+	}
+	return lines
+}
+
+// escape is s as the text of a JSON string.
+func escape(s string, ascii bool) string {
+	var b strings.Builder
+	for _, c := range s {
+		switch {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(c)
+		case c == '\n':
+			b.WriteString(`\n`)
+		case c == '\r':
+			b.WriteString(`\r`)
+		case c == '\t':
+			b.WriteString(`\t`)
+		case c < ' ':
+			b.WriteString(`\u00` + string("0123456789abcdef"[c>>4]) + string("0123456789abcdef"[c&15]))
+		case c > '~' && ascii:
+			quoted := strconv.QuoteToASCII(string(c))
+			b.WriteString(strings.ReplaceAll(quoted[1:len(quoted)-1], `\x`, `\u00`))
+		default:
+			b.WriteRune(c)
+		}
+	}
+	return b.String()
+}
