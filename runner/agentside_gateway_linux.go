@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -57,12 +59,21 @@ func (a *agentSide) openGateway() error {
 
 // listen listens where the spec says. Who connects there does not act.
 func (a *agentSide) listen() error {
-	socket, err := a.gateway.Listen("unix", "")
+	at, err := a.socketFor(a.inside.user())
+	if err != nil {
+		return err
+	}
+	socket, err := a.gateway.Listen("unix", at)
 	if err != nil {
 		return err
 	}
 	a.socket = socket
 	a.session.outlive(filepath.Dir(socket))
+	if u := a.inside.user(); u != nil {
+		if err := os.Lchown(socket, u.UID, u.GID); err != nil {
+			return fmt.Errorf("give the gateway's socket to the command's user: %w", err)
+		}
+	}
 	a.calls.Own("unix:" + socket)
 	if real, err := filepath.EvalSymlinks(filepath.Dir(socket)); err == nil {
 		a.calls.Own("unix:" + filepath.Join(real, filepath.Base(socket)))
@@ -76,6 +87,21 @@ func (a *agentSide) listen() error {
 	}
 	a.calls.Own(strings.TrimPrefix(url, "ws://"))
 	return nil
+}
+
+// socketFor is where to listen for another user, whose way to the usual place is
+// barred; empty stands for that. The socket alone will be the user's, not its
+// directory: nobody can put another in its place.
+func (a *agentSide) socketFor(u *sandbox.User) (at string, err error) {
+	if u == nil {
+		return "", nil
+	}
+	for _, root := range []string{"/dev/shm", "/tmp"} {
+		if a.socketDir, err = os.MkdirTemp(root, "assay-run-"); err == nil {
+			return filepath.Join(a.socketDir, "gateway"), os.Chmod(a.socketDir, 0o711)
+		}
+	}
+	return "", fmt.Errorf("make a directory for the gateway's socket: %w", err)
 }
 
 // warned is told by the gateway's goroutines what a reader should know.
@@ -98,5 +124,8 @@ func (a *agentSide) closeGateway() {
 	defer cancel()
 	if err := a.gateway.Close(ctx); err != nil {
 		a.missing = errors.Join(a.missing, fmt.Errorf("record what came through the gateway: %w", err))
+	}
+	if a.socketDir != "" {
+		_ = os.RemoveAll(a.socketDir) // else the guard does
 	}
 }

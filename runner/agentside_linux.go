@@ -20,6 +20,7 @@ type agentSide struct {
 	log     *evidence.Log
 	calls   *evidence.Calls
 	session *containment
+	inside  *confinement
 	access  access
 	sdkLog  string // as the spec has it; empty for none
 	polLog  string
@@ -28,6 +29,8 @@ type agentSide struct {
 	policy  *agentlog.Follower
 	gateway *gateway.Gateway // nil where it cannot listen
 	socket  string           // where it listens
+
+	socketDir string // of the socket, where it is for another user
 
 	// Of the followers' goroutines, until they are closed.
 	due              uint64 // seq of the SDK's next line
@@ -54,9 +57,9 @@ type access struct {
 	mode       cgroup.Mode
 }
 
-func newAgentSide(log *evidence.Log, opt Options, spec *Spec, session *containment) *agentSide {
+func newAgentSide(log *evidence.Log, opt Options, spec *Spec, session *containment, inside *confinement) *agentSide {
 	a := &agentSide{
-		log: log, session: session, sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog,
+		log: log, session: session, inside: inside, sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog,
 		access: access{
 			policyFile: spec.Policy, rules: opt.Policy, websocket: spec.Gateway == GatewayWS,
 			turns: spec.Turns.Gateway(), turnsFile: opt.TurnsFile, audit: opt.Audit, mode: opt.Host.Mode(),

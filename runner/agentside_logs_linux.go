@@ -3,9 +3,14 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/assay-run/assay-run/runner/agentlog"
+	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -20,6 +25,13 @@ func (a *agentSide) followLogs() error {
 		return sandboxError("policy_decision_log_unusable", err)
 	}
 	a.calls.Own(realPath(sdkPath), realPath(policyPath))
+	if a.inside.profile != nil {
+		for _, path := range []string{sdkPath, policyPath} {
+			if err := makeLog(path, a.inside.user()); err != nil {
+				return sandboxError("agent_log_unusable", err)
+			}
+		}
+	}
 	if sdkPath != "" {
 		if a.sdk, err = agentlog.Follow(agentlog.Options{Path: sdkPath, Now: a.log.Now, Line: a.sdkLine, Restart: a.restart, Old: true, Precise: a.calls.Open}); err != nil {
 			return logError("sdk_event_log_unusable", err)
@@ -35,6 +47,25 @@ func (a *agentSide) followLogs() error {
 		}
 	}
 	return nil
+}
+
+// makeLog makes a log that does not exist, for u. The command could not: a
+// sandbox opens no names, but files, and another user may not write there.
+func makeLog(path string, u *sandbox.User) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err == nil && u != nil {
+		err = f.Chown(u.UID, u.GID)
+	}
+	if err != nil {
+		return fmt.Errorf("make the agent's log: %w", err)
+	}
+	return f.Close()
 }
 
 // realPath is a log's path as the kernel has it.

@@ -9,6 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/contract"
@@ -107,11 +111,59 @@ func (c *confinement) shape(cmd *exec.Cmd) (err error) {
 	if c.reach != nil {
 		c.profile.Reach(c.reach()...)
 	}
-	if c.box, err = sandbox.New(c.profile, sandbox.Options{Decided: c.denials.decided}); err != nil {
+	if c.box, err = sandbox.New(c.profile, sandbox.Options{Decided: c.denials.decided, Needs: c.needs()}); err != nil {
 		return sandboxError("sandbox_failed", err)
 	}
 	cmd.Env = c.box.Environ(cmd.Env)
 	return nil
+}
+
+// user is who the command and the checks run as; nil is the user of the runner.
+func (c *confinement) user() *sandbox.User {
+	if c.profile == nil {
+		return nil
+	}
+	return c.profile.User
+}
+
+// needs are what a command of another user is to be able to use: its workspace,
+// what the agent reports to, and this program, which agents call.
+func (c *confinement) needs() []sandbox.Need {
+	needs := []sandbox.Need{{Path: c.profile.Dir, Mode: unix.R_OK | unix.X_OK}}
+	if c.profile.Mode != sandbox.ReadOnly {
+		needs[0].Mode |= unix.W_OK
+	}
+	if c.reach != nil {
+		for _, path := range c.reach() {
+			needs = append(needs, sandbox.Need{Path: path, Mode: unix.W_OK})
+		}
+	}
+	if self, err := os.Executable(); err == nil {
+		needs = append(needs, sandbox.Need{Path: self, Mode: unix.X_OK})
+	}
+	return needs
+}
+
+// unusable turns what the user cannot use into reasons.
+func (c *confinement) unusable() {
+	for _, u := range c.box.Unusable() {
+		r := schema.Reason{Subject: "user", Code: "file_unusable", Remedy: "give uid " + strconv.Itoa(c.profile.User.UID) + " access to it, and to the directories above it"}
+		why := syscall.Errno(u.Errno)
+		switch self, _ := os.Executable(); u.Path {
+		case c.profile.Dir:
+			r.Code = "workspace_unwritable"
+			r.Message = fmt.Sprintf("the command's user cannot write the working directory %s: %v", u.Path, why)
+			if c.profile.Mode == sandbox.ReadOnly {
+				r.Message = fmt.Sprintf("the command's user cannot read the working directory %s: %v", u.Path, why)
+			}
+		case self:
+			r.Code = "program_unusable"
+			r.Message = fmt.Sprintf("the command's user cannot execute %s (%v), so that its agent cannot report tool calls with it", u.Path, why)
+		default:
+			r.Message = fmt.Sprintf("the command's user cannot write %s (%v), so that what the agent reports there is missing", u.Path, why)
+		}
+		c.reasons = append(c.reasons, r)
+	}
 }
 
 // start starts the command, inside where there is an inside.
@@ -121,6 +173,7 @@ func (c *confinement) start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached
 	}
 	inner, err := c.box.Start(cmd, start, detached)
 	c.layers = c.box.Layers()
+	c.unusable()
 	if err != nil && inner != nil && !detached {
 		_ = inner.Wait()
 	}

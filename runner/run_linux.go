@@ -72,7 +72,7 @@ func newRun(spec *Spec, opt Options) *run {
 	r.session = newContainment(r.log, opt, spec.Limits)
 	r.contract = newContract(r.log, opt, spec, signals, r.session)
 	r.confined = newConfinement(r.log, opt, spec)
-	r.agent = newAgentSide(r.log, opt, spec, r.session)
+	r.agent = newAgentSide(r.log, opt, spec, r.session, r.confined)
 	r.kernel = newObservation(r.log, spec, r.session, r.contract.marks(), r.confined.bind(r.agent.calls.Bind))
 	streams := newStreams(r.log, opt, spec, r.session)
 	r.command = newCommand(r.log, spec, signals, r.session, r.confined, streams, began)

@@ -222,7 +222,11 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 // tellHealth says what a kernel layer that was tried has not seen, of a command
 // that ran. Where that is an error of the run, it is told as one.
 func (a *app) tellHealth(h *schema.ObservationHealth, result *schema.Result) {
-	if h == nil || a.say.Quiet || result.Timings.ChildNS == nil || kernelOff(h) {
+	if h == nil || a.say.Quiet || result.Timings.ChildNS == nil {
+		return
+	}
+	a.tellSandbox(h)
+	if kernelOff(h) {
 		return
 	}
 	why, remedy := runner.Incomplete(h)
@@ -237,6 +241,20 @@ func (a *app) tellHealth(h *schema.ObservationHealth, result *schema.Result) {
 		message += "; to fix it, " + remedy
 	}
 	a.say.Warning("%s", message)
+}
+
+// tellSandbox says where the sandbox or the command's user is not what a reader
+// of the command line expects.
+func (a *app) tellSandbox(h *schema.ObservationHealth) {
+	for _, r := range h.Reasons {
+		switch {
+		case r.Subject != "user" && r.Subject != "sandbox", r.Code == "evidence_reachable", r.Code == "denials_unobserved", r.Code == "program_unusable":
+		case r.Remedy == "":
+			a.say.Warning("%s", r.Message)
+		default:
+			a.say.Warning("%s; to fix it, %s", r.Message, r.Remedy)
+		}
+	}
 }
 
 func kernelOff(h *schema.ObservationHealth) bool {

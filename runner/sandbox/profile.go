@@ -59,6 +59,9 @@ type User struct {
 	UID    int   `json:"uid"`
 	GID    int   `json:"gid"`
 	Groups []int `json:"groups"`
+
+	name string // empty where the user has no account
+	home string // "/" where the user has no account
 }
 
 // Restricted tells whether the profile restricts anything that layers are

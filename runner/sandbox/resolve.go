@@ -16,7 +16,8 @@ import (
 type Context struct {
 	// Dir is the command's working directory, absolute.
 	Dir string
-	// Home is the user's home directory; empty where there is none.
+	// Home is the home directory of the user that runs this; empty where there is
+	// none. A user that the settings name has their own.
 	Home string
 	// Env is the command's environment before the policy's.
 	Env []string
@@ -58,6 +59,9 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 	var err error
 	if p.User, err = findUser(string(s.User)); err != nil {
 		return nil, err
+	}
+	if p.User != nil {
+		c.Home = p.User.home
 	}
 	if p.Mode == Observe {
 		p.open = true

@@ -23,11 +23,13 @@ type Sandbox struct {
 	proxy   *Proxy // nil without an allowlist
 	fail    string // an operation that is to fail, for tests
 	probe   bool
-	end     bool     // with the command
+	end     bool // with the command
+	needs   []Need
 	without []string // layers to leave out, for tests that show what each is for
 
 	mu     sync.Mutex // guards what follows
 	layers []Layer
+	unable []Unusable
 	ops    []string
 	conn   *shim.Conn
 	pidfd  int
@@ -44,10 +46,19 @@ type Options struct {
 	// Decided is told of every decision of the proxy. It is called from any
 	// goroutine; nil tells nobody.
 	Decided func(Decision)
+	// Needs are files that the command is to be able to use, where it runs as
+	// another user; see Unusable.
+	Needs []Need
 	// EndWithCommand ends what the command leaves behind as soon as it has ended,
 	// and makes the shim's exit status the command's.
 	EndWithCommand bool
 }
+
+// Need is a file that a command needs, and in which ways of access(2).
+type Need = shim.Need
+
+// Unusable is a file that the command's user cannot use, with the kernel's answer.
+type Unusable = shim.Unusable
 
 // IsShim reports whether argv is that of the process between the runner and a
 // command. It does not tell whose program it is: compare the executable.
@@ -58,7 +69,7 @@ func New(p *Profile, opt Options) (*Sandbox, error) {
 	if err := shim.Available(); err != nil {
 		return nil, err
 	}
-	s := &Sandbox{profile: p, end: opt.EndWithCommand, pidfd: -1, dials: map[uint64]chan dialed{}}
+	s := &Sandbox{profile: p, end: opt.EndWithCommand, needs: opt.Needs, pidfd: -1, dials: map[uint64]chan dialed{}}
 	if p.Network.Mode == NetAllowlist {
 		var err error
 		if s.proxy, err = newProxy(p.Network, opt.Decided); err != nil {
@@ -78,10 +89,18 @@ func (s *Sandbox) Layers() []Layer {
 	return append([]Layer{}, s.layers...)
 }
 
-// Environ is what the command's environment becomes: the policy's part of it,
-// and the way to the proxy.
+// Unusable is what of Options.Needs the command's user cannot use, once Start has
+// returned.
+func (s *Sandbox) Unusable() []Unusable {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Unusable{}, s.unable...)
+}
+
+// Environ is what the command's environment becomes: that of its user, with the
+// policy's part of it and the way to the proxy.
 func (s *Sandbox) Environ(env []string) []string {
-	env = s.profile.env.Apply(env)
+	env = s.profile.env.Apply(s.profile.User.environ(env))
 	if s.proxy != nil {
 		env = append(env, proxyEnv()...)
 	}
@@ -155,7 +174,10 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 	if cmd.Dir != "" {
 		plan.Dir = cmd.Dir
 	}
-	plan.EndWithCommand = s.end
+	plan.EndWithCommand, plan.OwnTerminal = s.end, detached
+	if s.profile.User != nil {
+		plan.Needs = s.needs
+	}
 	s.leaveOut(&plan)
 	attr := syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {
@@ -267,7 +289,7 @@ func (s *Sandbox) started(plan shim.Plan) error {
 				m.Layers = merge([]Layer{{Layer: LayerNamespaces, State: Enforced}}, m.Layers)
 			}
 			s.mu.Lock()
-			s.layers, s.ops = merge(s.layers, m.Layers), m.Operations
+			s.layers, s.ops, s.unable = merge(s.layers, m.Layers), m.Operations, m.Unusable
 			s.mu.Unlock()
 			for _, l := range m.Layers {
 				if l.Layer == m.Stopped {

@@ -14,7 +14,7 @@ func findUser(s string) (*User, error) {
 		return nil, nil
 	}
 	bad := func(err error) (*User, error) { return nil, fmt.Errorf("user: %q: %w", s, err) }
-	u := &User{Groups: []int{}}
+	u := &User{Groups: []int{}, home: "/"}
 	uid, gid, both := strings.Cut(s, ":")
 	if both {
 		var err error
@@ -25,6 +25,9 @@ func findUser(s string) (*User, error) {
 			return bad(err)
 		}
 		u.Groups = append(u.Groups, u.GID)
+		if account, err := user.LookupId(uid); err == nil {
+			u.name, u.home = account.Username, account.HomeDir
+		}
 		return u.allowed(s)
 	}
 	account, err := user.Lookup(s)
@@ -37,6 +40,7 @@ func findUser(s string) (*User, error) {
 	if err != nil {
 		return bad(err)
 	}
+	u.name, u.home = account.Username, account.HomeDir
 	u.UID, _ = strconv.Atoi(account.Uid)
 	u.GID, _ = strconv.Atoi(account.Gid)
 	groups, err := account.GroupIds()
@@ -68,4 +72,28 @@ func (u *User) allowed(s string) (*User, error) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("user: %q: only root can run a command as somebody else", s)
+}
+
+// environ replaces what env says of the user that runs this by what is so of u.
+// What differs from our own environment was chosen for the command, and stays.
+func (u *User) environ(env []string) []string {
+	if u == nil {
+		return env
+	}
+	var out []string
+	for _, kv := range env {
+		switch name, value, _ := strings.Cut(kv, "="); name {
+		case "HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR":
+			if own, set := os.LookupEnv(name); set && own == value {
+				continue
+			}
+		}
+		out = append(out, kv)
+	}
+	for _, v := range []struct{ name, value string }{{"HOME", u.home}, {"USER", u.name}, {"LOGNAME", u.name}} {
+		if v.value != "" && lookup(out, v.name) == "" {
+			out = append(out, v.name+"="+v.value)
+		}
+	}
+	return out
 }

@@ -73,6 +73,7 @@ type shim struct {
 	ops     []string
 	stopped string // the layer that ended it all
 	ruleset int    // Landlock's; 0 for none
+	missing []Unusable
 }
 
 // errStop ends the shim because a layer that is needed failed.
@@ -117,7 +118,7 @@ func (s *shim) do(layer, op string, f func() error) error {
 }
 
 func (s *shim) tell() error {
-	m := Message{Kind: KindLayers, Stopped: s.stopped}
+	m := Message{Kind: KindLayers, Stopped: s.stopped, Unusable: s.missing}
 	for _, name := range s.order {
 		m.Layers = append(m.Layers, *s.reports[name])
 	}

@@ -54,6 +54,10 @@ type Plan struct {
 	// UID and GID are nil where the user stays.
 	UID, GID *int
 	Groups   []int
+	// Needs are looked at as that user, once all else is in place.
+	Needs []Need
+	// OwnTerminal is set where the terminal, if any, was made for the command.
+	OwnTerminal bool
 	// Landlock is nil where the layer is not to be used.
 	Landlock *Ruleset
 	// Filter is an assembled seccomp program; empty means none.
@@ -103,6 +107,18 @@ type Mounts struct {
 type Shown struct {
 	Path     string
 	Writable bool
+}
+
+// Need is a file that a command is to be able to use, in the ways of access(2).
+type Need struct {
+	Path string
+	Mode uint32
+}
+
+// Unusable is a Need that the command's user has no way to.
+type Unusable struct {
+	Path  string
+	Errno int
 }
 
 // Ruleset is a Landlock ruleset. The bits are those of linux/landlock.h.
@@ -158,6 +174,8 @@ type Message struct {
 	Operations []string `json:",omitempty"`
 	// Stopped is the layer without which the command does not start.
 	Stopped string `json:",omitempty"`
+	// Unusable comes with layers too: what of the plan's Needs is.
+	Unusable []Unusable `json:",omitempty"`
 	// Op and Errno come with failed: the command could not be started.
 	Op    string `json:",omitempty"`
 	Errno int    `json:",omitempty"`

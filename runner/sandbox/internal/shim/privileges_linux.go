@@ -60,6 +60,7 @@ func (s *shim) privileges() error {
 	if err := s.user(); err != nil {
 		return err
 	}
+	s.look()
 	err := s.do(Privileges, "capset", func() error {
 		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
 			return err
@@ -111,6 +112,7 @@ func (s *shim) user() error {
 	degrade := s.plan.Degrade
 	s.plan.Degrade = false
 	defer func() { s.plan.Degrade = degrade }()
+	s.handOver()
 	return s.do(Privileges, "change the user", func() error {
 		groups := make([]uint32, 0, len(s.plan.Groups)+1)
 		for _, g := range s.plan.Groups {
@@ -133,6 +135,33 @@ func (s *shim) user() error {
 		}
 		return nil
 	})
+}
+
+// handOver gives the plan's user the pipes, and a terminal of the command's own,
+// that its streams are: opening /dev/stderr opens them anew. Where that fails
+// the streams work all the same.
+func (s *shim) handOver() {
+	for fd := range 3 {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) != nil {
+			continue
+		}
+		_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		if st.Mode&unix.S_IFMT == unix.S_IFIFO || err == nil && s.plan.OwnTerminal {
+			_ = unix.Fchown(fd, *s.plan.UID, -1)
+		}
+	}
+}
+
+// look finds out, as the command's user, what of the plan's needs it cannot use.
+// access(2) asks for the real user, who is the command's by now.
+func (s *shim) look() {
+	for _, n := range s.plan.Needs {
+		var errno unix.Errno
+		if err := unix.Access(n.Path, n.Mode); errors.As(err, &errno) {
+			s.missing = append(s.missing, Unusable{n.Path, int(errno)})
+		}
+	}
 }
 
 // Restrict puts the calling thread, and what it executes or starts, under a
