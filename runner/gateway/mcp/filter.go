@@ -58,6 +58,14 @@ func (p *Proxy) listed(method string, item jsontext.Value) bool {
 	return same && !p.rules.set.Forbidden(i.Name)
 }
 
+// withID is a message with another id.
+func withID(raw, id jsontext.Value) jsontext.Value {
+	if m, ok := replace(raw, "/id", id); ok {
+		return m
+	}
+	return raw
+}
+
 // replace puts another value where a message has one. The place is found by the
 // message's own decoder.
 func replace(raw jsontext.Value, at jsontext.Pointer, value []byte) (jsontext.Value, bool) {

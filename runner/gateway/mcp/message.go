@@ -208,6 +208,15 @@ func idKey(id jsontext.Value) string {
 	return idText(id)
 }
 
+// otherKey is the key of an id as if a string were the number that it spells, or a
+// number were a string.
+func otherKey(id jsontext.Value) string {
+	if id.Kind() == '"' {
+		return strings.TrimLeft(idText(id), `"`)
+	}
+	return `"` + idText(id)
+}
+
 // unreadable is what the two sides are told of a message of the client that is not
 // valid JSON, or says one thing twice: who waits for an answer gets it by its id.
 func unreadable(line []byte, why error) (toClient, toServer []byte) {

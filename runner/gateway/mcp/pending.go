@@ -13,6 +13,7 @@ const maxPending = 10_000
 
 // pending is a request of the client that has no answer yet.
 type pending struct {
+	id     jsontext.Value // as the client wrote it
 	method string
 	ticket *ticket  // the run's, for a tools/call
 	batch  *answers // of the batch that it came in, which may be of one
@@ -56,6 +57,7 @@ func (p *Proxy) expect(m *message, r *pending) (answer []byte, ok bool) {
 	if len(p.pending) >= maxPending {
 		return errorResponse(m.ID, codeDenied, fmt.Sprintf("assay-run: more than %d requests in flight", maxPending), nil), false
 	}
+	r.id = m.ID
 	p.pending[key] = r
 	return nil, true
 }
@@ -65,10 +67,25 @@ func (p *Proxy) take(id jsontext.Value) *pending {
 	if id == nil {
 		return nil
 	}
+	return p.takeKey(idKey(id))
+}
+
+func (p *Proxy) takeKey(key string) *pending {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := p.pending[idKey(id)]
-	delete(p.pending, idKey(id))
+	r := p.pending[key]
+	delete(p.pending, key)
+	return r
+}
+
+// answered forgets the request that an answer of the server belongs to, and returns
+// it. Some servers give 1 back as "1", or "1" as 1, and some clients take that: the
+// request in flight is meant.
+func (p *Proxy) answered(id jsontext.Value) *pending {
+	r := p.take(id)
+	if r == nil && id != nil {
+		r = p.takeKey(otherKey(id))
+	}
 	return r
 }
 

@@ -248,10 +248,19 @@ func (p *Proxy) fromServer(line []byte) error {
 				}
 				continue
 			}
-		case m.ID != nil:
-			r := p.take(m.ID)
+		case m.ID != nil || m.Result != nil:
+			r := p.answered(m.ID)
 			if r == nil {
-				break
+				if m.Result == nil && m.ID.Kind() == 'n' {
+					break // an error about a message whose id the server could not read
+				}
+				// A lax client might take it for the answer to something else.
+				p.warn("the MCP server answered a request that is not in flight; the answer was not passed on")
+				changed = true
+				continue
+			}
+			if idKey(m.ID) != idKey(r.id) {
+				one, changed = withID(one, r.id), true
 			}
 			if filtered, ok := p.filter(r.method, one, m.Result); ok {
 				one, changed = filtered, true
@@ -286,8 +295,8 @@ func (p *Proxy) fromServer(line []byte) error {
 func (p *Proxy) garbled(raw []byte, why error) error {
 	id, response := idOf(raw)
 	if id != nil && response {
-		if r := p.take(id); r != nil {
-			failure := errorResponse(id, codeInternal, "assay-run: the MCP server's answer cannot be read: "+why.Error(), nil)
+		if r := p.answered(id); r != nil {
+			failure := errorResponse(r.id, codeInternal, "assay-run: the MCP server's answer cannot be read: "+why.Error(), nil)
 			if r.ticket != nil {
 				m, _ := decode(failure)
 				p.cfg.Run.finished(r.ticket, m)

@@ -71,6 +71,8 @@ func exchange(t *testing.T, cfg Config, client, server []string) (toClient, toSe
 	return c.String(), s.String()
 }
 
+const list7 = `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`
+
 const call7 = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t"}}`
 
 // Whoever waits for an answer gets one with its own id, and what cannot be read
@@ -104,6 +106,30 @@ func TestNobodyHangs(t *testing.T) {
 			server:     []string{`{"jsonrpc":"2.0","id":3,"method":"roots/list","method":"x"}`},
 			wantServer: `"id":3,"error":{"code":-32700`,
 		},
+		"an answer with its id as a string": {
+			client: []string{list7}, server: []string{`{"jsonrpc":"2.0","id":"7","result":{"tools":[{"name":"shell"},{"name":"t"}]}}`},
+			wantClient: `{"jsonrpc":"2.0","id":7,"result":{"tools":[{"name":"t"}]}}`, wantServer: list7,
+		},
+		"an answer with its id as a number": {
+			client:     []string{`{"jsonrpc":"2.0","id":"7","method":"tools/list"}`},
+			server:     []string{`{"jsonrpc":"2.0","id":7,"result":{"tools":[{"name":"shell"}]}}`},
+			wantClient: `{"jsonrpc":"2.0","id":"7","result":{"tools":[]}}`, wantServer: `"id":"7"`,
+		},
+		"a second answer": {
+			client: []string{list7}, server: []string{`{"jsonrpc":"2.0","id":7,"result":{"tools":[]}}`, `{"jsonrpc":"2.0","id":7,"result":{"tools":[{"name":"shell"}]}}`},
+			wantClient: `{"jsonrpc":"2.0","id":7,"result":{"tools":[]}}`, wantServer: list7,
+		},
+		"an answer that a lax client reads as another's": {
+			client: []string{list7}, server: []string{`{"jsonrpc":"2.0","id":"7.0","result":{"tools":[{"name":"shell"}]}}`},
+			wantServer: list7,
+		},
+		"an answer without an id": {
+			client: []string{list7}, server: []string{`{"jsonrpc":"2.0","result":{"tools":[{"name":"shell"}]}}`},
+			wantServer: list7,
+		},
+		"an error without an id": {
+			server: []string{`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}`}, wantClient: `"id":null,"error"`,
+		},
 		"noise of a server": {server: []string{`starting up...`}},
 		"an empty batch":    {client: []string{`[]`}, wantClient: `"id":null,"error":{"code":-32600`},
 		"an id in flight": {
@@ -112,7 +138,7 @@ func TestNobodyHangs(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client, server := exchange(t, Config{}, c.client, c.server)
+			client, server := exchange(t, Config{Rules: rules(t, "tools: {deny: [shell]}")}, c.client, c.server)
 			for _, got := range []struct{ side, got, want string }{{"client", client, c.wantClient}, {"server", server, c.wantServer}} {
 				if !strings.Contains(got.got, got.want) || got.want == "" && got.got != "" || strings.Count(got.got, "\n") > 1 {
 					t.Errorf("the %s got %q, want %q", got.side, got.got, got.want)

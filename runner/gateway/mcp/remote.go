@@ -162,7 +162,7 @@ func (c *remote) request(body []byte, m *message) {
 // answers tells whether a text is a response to a request.
 func (c *remote) answers(text []byte, m *message) bool {
 	a, err := decode(jsontext.Value(bytes.TrimSpace(text)))
-	return err == nil && a.Method == "" && m.ID != nil && a.ID != nil && idKey(a.ID) == idKey(m.ID)
+	return err == nil && a.Method == "" && m.ID != nil && a.ID != nil && idText(a.ID) == idText(m.ID)
 }
 
 // pass passes a message of the server on, and tells whether it answers m.
