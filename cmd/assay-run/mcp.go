@@ -48,8 +48,10 @@ that speaks Streamable HTTP (--url), or one named in an MCP client's configurati
 ASSAY_MCP_TOKEN is set, a bearer token. Each client gets its own server. With
 --config but no --server, each server is at /NAME/mcp.
 
-mcp passes on the headers with which a client logs in to a remote server, and never
-records them. A server and all that it starts end with mcp, however mcp ends.
+mcp passes on the headers with which a client logs in to a remote server, and the
+server's challenges, and never records them. A challenge names the server's own URL; a
+client that insists on mcp's URL there cannot log in: give its login with --header. A
+server and all that it starts end with mcp, however mcp ends.
 
 mcp writes each decision as one line of the decision log. Inside a run (assay-run -- CMD) the
 calls are also reported to the run, and its policy applies too. mcp ends with

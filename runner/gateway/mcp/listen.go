@@ -47,8 +47,6 @@ type Backend struct {
 	// Start starts the server of one session. forward gives the headers of the
 	// client that go on to a remote server.
 	Start func(forward func() http.Header) (*Server, error)
-	// Remote says that it is a remote server, which may refuse a request by HTTP.
-	Remote bool
 }
 
 // ServeHTTP serves one request of a client.
@@ -197,7 +195,7 @@ func respondJSON(w http.ResponseWriter, status int, body []byte) {
 // start starts a session.
 func (f *Front) start(path string, b Backend, auth http.Header) (*session, error) {
 	s := newSession(rand.Text(), path)
-	s.remote = b.Remote
+	s.proxy = New(b.Proxy)
 	s.touch(auth)
 	f.mu.Lock()
 	switch {
@@ -219,9 +217,12 @@ func (f *Front) start(path string, b Backend, auth http.Header) (*session, error
 		f.remove(s)
 		return nil, err
 	}
+	if s.remote = server.Accepted != nil; s.remote {
+		server.Accepted(s.accepted)
+	}
 	go func() {
 		defer f.remove(s)
-		s.relay(New(b.Proxy), server)
+		s.relay(server)
 	}()
 	return s, nil
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/assay-run/assay-run/cgroup"
@@ -32,6 +33,10 @@ type Server struct {
 	// Signal tells it of a signal that the proxy got. After SIGINT, SIGTERM or
 	// SIGHUP it has two seconds to end.
 	Signal func(syscall.Signal)
+	// Accepted, if set, is a remote server's, which may refuse a request by HTTP, as
+	// with a challenge to log in. It takes, before the first message, a function that
+	// is told the id of each request that was not refused so.
+	Accepted func(func(id jsontext.Value))
 	// Close ends what is left of it. The error is an *exec.ExitError when the
 	// program failed by itself.
 	Close func() error

@@ -1,8 +1,6 @@
 package mcp
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -13,9 +11,6 @@ import (
 
 	"github.com/assay-run/assay-run/runner/policy"
 )
-
-// MaxLine bounds a message of either side, in bytes.
-const MaxLine = 64 << 20
 
 // Config says what a Proxy checks and where it reports.
 type Config struct {
@@ -66,22 +61,6 @@ func New(cfg Config) *Proxy {
 	return &Proxy{cfg: cfg, rules: cfg.Rules, pending: map[string]*pending{}}
 }
 
-// lockedWriter writes whole lines.
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (w *lockedWriter) line(b []byte) error {
-	if b == nil {
-		return nil
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, err := w.w.Write(append(b, '\n'))
-	return err
-}
-
 // Relay relays until the server closes its output. When the client is done, the
 // server's input is closed, and its last words are still relayed; a server that
 // has none for ten seconds and does not end is ended.
@@ -118,34 +97,6 @@ func (p *Proxy) Relay(clientIn io.Reader, clientOut io.Writer, server *Server) e
 		return fmt.Errorf("read from the MCP server: %w", err)
 	}
 	return nil
-}
-
-// eachLine calls f with each line without its newline, until the end or an
-// error of f. A last line without a newline counts.
-func eachLine(r io.Reader, f func(line []byte) error) error {
-	br := bufio.NewReaderSize(r, 64<<10)
-	var line []byte
-	for {
-		part, err := br.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case len(line) > MaxLine:
-			return fmt.Errorf("a message is larger than %d bytes", MaxLine)
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err != nil && err != io.EOF:
-			return err
-		}
-		if text := bytes.TrimSuffix(line, []byte("\n")); len(bytes.TrimSpace(text)) > 0 {
-			if ferr := f(text); ferr != nil {
-				return ferr
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		line = line[:0]
-	}
 }
 
 // fromClient handles one line of the client.

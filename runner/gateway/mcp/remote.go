@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -20,6 +21,9 @@ import (
 // noteTimeout is how long the server may take to accept a message that needs no
 // answer.
 const noteTimeout = 30 * time.Second
+
+// maxHeader bounds the headers of an answer, in bytes.
+const maxHeader = 256 << 10
 
 // Remote is an MCP server that speaks Streamable HTTP.
 type Remote struct {
@@ -33,25 +37,37 @@ type Remote struct {
 
 // Start makes a connection, which sends its first request when it is given one.
 func (r Remote) Start() (*Server, error) {
-	c := &remote{Remote: r, client: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxResponseHeaderBytes = maxHeader
+	c := &remote{Remote: r, client: &http.Client{Transport: transport, CheckRedirect: sameHost}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	out, w := io.Pipe()
 	c.out = w
-	return &Server{In: c, Out: out, Signal: func(s syscall.Signal) {
+	return &Server{In: c, Out: out, Accepted: func(f func(jsontext.Value)) { c.accepted = f }, Signal: func(s syscall.Signal) {
 		if s == syscall.SIGTERM || s == syscall.SIGINT || s == syscall.SIGHUP {
 			c.end()
 		}
 	}, Close: c.end}, nil
 }
 
+// sameHost follows a redirect only to the same scheme and host: what a client sends
+// to a server, its login included, goes to no other.
+func sameHost(next *http.Request, via []*http.Request) error {
+	if len(via) >= 10 || next.URL.Scheme != via[0].URL.Scheme || next.URL.Host != via[0].URL.Host {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
 // remote is a connection to a remote server.
 type remote struct {
 	Remote
-	client *http.Client
-	ctx    context.Context
-	cancel context.CancelFunc
-	work   sync.WaitGroup // requests without an answer
-	once   sync.Once
+	client   *http.Client
+	accepted func(id jsontext.Value)
+	ctx      context.Context
+	cancel   context.CancelFunc
+	work     sync.WaitGroup // requests without an answer
+	once     sync.Once
 
 	writing sync.Mutex
 	out     *io.PipeWriter
@@ -67,7 +83,7 @@ func (c *remote) Write(line []byte) (int, error) {
 	m, _ := decode(jsontext.Value(bytes.TrimSpace(line)))
 	body := bytes.Clone(line)
 	if m.Method != "" && m.ID != nil || m.Method == "" && m.ID == nil { // a request, or a batch
-		c.work.Go(func() { c.request(body, m) })
+		c.work.Go(func() { c.request(body, &asked{m, requestsOf(body)}) })
 		return len(line), nil
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, noteTimeout)
@@ -86,6 +102,34 @@ func (c *remote) Write(line []byte) (int, error) {
 		c.listen()
 	}
 	return len(line), nil
+}
+
+// asked is a request, or a batch, which has no id of its own.
+type asked struct {
+	*message
+	ids []jsontext.Value // of its requests that have no answer yet
+}
+
+// answered tells whether everything is answered, with what the server says now.
+func (a *asked) answered(text []byte) bool {
+	list, _, _ := split(text)
+	for _, one := range list {
+		if m, err := decode(one); err == nil && m.Method == "" && m.ID != nil {
+			a.ids = slices.DeleteFunc(a.ids, func(id jsontext.Value) bool { return idText(id) == idText(m.ID) })
+		}
+	}
+	return len(a.ids) == 0
+}
+
+// requestsOf are the ids of the requests of a message or a batch.
+func requestsOf(text []byte) (ids []jsontext.Value) {
+	list, _, _ := split(text)
+	for _, one := range list {
+		if m, err := decode(one); err == nil && m.Method != "" && m.ID != nil {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
 }
 
 func orAnswer(method string) string {
@@ -127,8 +171,8 @@ func (c *remote) end() error {
 }
 
 // request sends a request and passes its answer on, whatever becomes of it.
-func (c *remote) request(body []byte, m *message) {
-	resp, err := c.post(c.ctx, body, m)
+func (c *remote) request(body []byte, m *asked) {
+	resp, err := c.post(c.ctx, body, m.message)
 	if err != nil {
 		c.fail(m, plain(err).Error(), nil)
 		return
@@ -138,6 +182,11 @@ func (c *remote) request(body []byte, m *message) {
 		c.mu.Lock()
 		c.session = resp.Header.Get(headerSession)
 		c.mu.Unlock()
+	}
+	if resp.StatusCode == http.StatusOK && c.accepted != nil {
+		for _, id := range m.ids {
+			c.accepted(id)
+		}
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
@@ -149,33 +198,27 @@ func (c *remote) request(body []byte, m *message) {
 			c.fail(m, "its answer is too large or broke off", nil)
 			return
 		}
-		if resp.StatusCode != http.StatusOK && !c.answers(text, m) {
+		if resp.StatusCode != http.StatusOK && !m.answered(bytes.TrimSpace(text)) {
 			c.fail(m, "it answered "+resp.Status, resp)
 			return
 		}
 		c.pass(text, m)
+	case len(m.ids) == 0 && resp.StatusCode/100 == 2: // a batch without a request
 	default:
 		c.fail(m, "it answered "+resp.Status, resp)
 	}
 }
 
-// answers tells whether a text is a response to a request.
-func (c *remote) answers(text []byte, m *message) bool {
-	a, err := decode(jsontext.Value(bytes.TrimSpace(text)))
-	return err == nil && a.Method == "" && m.ID != nil && a.ID != nil && idText(a.ID) == idText(m.ID)
-}
-
-// pass passes a message of the server on, and tells whether it answers m.
-func (c *remote) pass(text []byte, m *message) (answered bool) {
+// pass passes a message of the server on, and tells whether m is answered by now.
+func (c *remote) pass(text []byte, m *asked) (answered bool) {
 	line := oneLine(text)
 	if len(line) == 0 {
 		return false
 	}
 	if m != nil {
-		if answered = c.answers(line, m); answered && m.Method == "initialize" {
+		if answered = m.answered(line); answered && m.Method == "initialize" {
 			c.initialized(line)
 		}
-		answered = answered || m.ID == nil && line[0] == '[' // a batch's
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -205,19 +248,20 @@ type httpStatus struct {
 }
 
 // fail answers a request that the server did not answer.
-func (c *remote) fail(m *message, why string, resp *http.Response) {
+func (c *remote) fail(m *asked, why string, resp *http.Response) {
 	if c.ctx.Err() != nil {
 		why = "the gateway is closing"
-	}
-	if m.ID == nil { // a batch: who asked what is not known here
-		c.warn("the MCP server did not answer a batch: " + why)
-		return
 	}
 	var data []byte
 	if resp != nil {
 		data, _ = json.Marshal(httpStatus{resp.StatusCode, resp.Header.Get("WWW-Authenticate")})
 	}
-	c.pass(errorResponse(m.ID, codeInternal, "assay-run: no answer from the MCP server: "+why, data), m)
+	if len(m.ids) == 0 {
+		c.warn("the MCP server did not take a batch of the client's: " + why)
+	}
+	for _, id := range m.ids {
+		c.pass(errorResponse(id, codeInternal, "assay-run: no answer from the MCP server: "+why, data), nil)
+	}
 }
 
 // plain is an error of a request without the URL, which may have secrets in it.

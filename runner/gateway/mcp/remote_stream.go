@@ -5,6 +5,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -12,26 +13,39 @@ import (
 // often without having got anything.
 const (
 	resumeFirst = 500 * time.Millisecond
+	resumeLeast = 100 * time.Millisecond // whatever the server asks for
 	resumeMost  = 20 * time.Second
 	resumeTries = 8
 )
+
+// standTimeout is how long the client's next message waits for the stream of what the
+// server says unasked. Some servers open it with their first message only.
+const standTimeout = 2 * time.Second
+
+// wait is how long to wait before the stream is asked for again.
+func (e event) wait(now time.Duration) time.Duration {
+	if e.retry == 0 {
+		return now
+	}
+	return min(max(e.retry, resumeLeast), resumeMost)
+}
 
 // errAnswered ends the reading of a stream.
 var errAnswered = errors.New("answered")
 
 // stream passes on what a stream says until m is answered. A stream that breaks
 // off is asked for again, from the last event that came.
-func (c *remote) stream(resp *http.Response, m *message) {
+func (c *remote) stream(resp *http.Response, m *asked) {
 	last, wait, tries := "", resumeFirst, 0
 	for {
 		err := eachEvent(resp.Body, func(e event) error {
-			tries = 0
+			if e.id != "" || e.data != nil {
+				tries = 0
+			}
 			if e.id != "" {
 				last = e.id
 			}
-			if e.retry > 0 {
-				wait = min(e.retry, resumeMost)
-			}
+			wait = e.wait(wait)
 			if e.data != nil && c.pass(e.data, m) {
 				return errAnswered
 			}
@@ -86,7 +100,9 @@ func (c *remote) resume(ctx context.Context, last string, wait time.Duration) (*
 	return nil, errors.New("it answered " + resp.Status)
 }
 
-// listen passes on what the server says unasked, as long as it offers that.
+// listen passes on what the server says unasked, as long as it offers that. It
+// returns once the stream stands, or the server takes long to open it: what a server
+// asks before that may be lost.
 func (c *remote) listen() {
 	ctx, cancel := context.WithCancel(c.ctx)
 	c.mu.Lock()
@@ -96,11 +112,15 @@ func (c *remote) listen() {
 	if old != nil {
 		old()
 	}
+	stands := make(chan struct{})
+	opened := sync.OnceFunc(func() { close(stands) })
 	go func() {
 		defer cancel()
+		defer opened()
 		last, wait := "", time.Duration(0)
 		for ctx.Err() == nil {
 			resp, err := c.resume(ctx, last, wait)
+			opened()
 			if err != nil {
 				return // it offers none
 			}
@@ -108,13 +128,10 @@ func (c *remote) listen() {
 				continue
 			}
 			_ = eachEvent(resp.Body, func(e event) error {
-				wait = resumeFirst
 				if e.id != "" {
 					last = e.id
 				}
-				if e.retry > 0 {
-					wait = min(e.retry, resumeMost)
-				}
+				wait = e.wait(resumeFirst)
 				if e.data != nil {
 					c.pass(e.data, nil)
 				}
@@ -123,4 +140,8 @@ func (c *remote) listen() {
 			resp.Body.Close()
 		}
 	}()
+	select {
+	case <-stands:
+	case <-time.After(standTimeout):
+	}
 }

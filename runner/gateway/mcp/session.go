@@ -1,11 +1,9 @@
 package mcp
 
 import (
-	"bytes"
+	"context"
 	"io"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,13 +12,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// How long a client's request to a remote server waits for a first message before
-// its stream begins: until then the answer can still be one of HTTP's.
-const firstWait = 300 * time.Millisecond
+// acceptTimeout is how long a client's request to a remote server waits for the
+// server to accept it before its stream begins: until then the answer can still be one
+// of HTTP's.
+const acceptTimeout = time.Minute
 
 // session is one client of a front and the server that it has.
 type session struct {
 	id, path string
+	proxy    *Proxy
 	remote   bool           // the server may answer by HTTP
 	in       *io.PipeReader // what the client says, a message a line
 	inW      *io.PipeWriter
@@ -73,7 +73,7 @@ func (s *session) end() {
 }
 
 // relay runs the session until its server or its client is done.
-func (s *session) relay(p *Proxy, server *Server) {
+func (s *session) relay(server *Server) {
 	out, outW := io.Pipe()
 	routed := make(chan struct{})
 	go func() {
@@ -88,106 +88,14 @@ func (s *session) relay(p *Proxy, server *Server) {
 		case <-ended:
 		}
 	}()
-	if err := p.Relay(s.in, outW, server); err != nil {
-		p.warn(err.Error())
+	if err := s.proxy.Relay(s.in, outW, server); err != nil {
+		s.proxy.warn(err.Error())
 	}
 	close(ended)
 	server.Close()
 	outW.Close()
 	<-routed
 	s.in.Close()
-}
-
-// route hands a message of the server to the stream that it belongs to: an answer
-// or its progress to that of the request, anything else to the one for what is said
-// unasked, or, while nobody reads that, to the newest request's.
-func (s *session) route(line []byte) {
-	list, _, err := split(line)
-	if err != nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var to *stream
-	for _, one := range list {
-		m, err := decode(one)
-		if err == nil && m.Method == "notifications/progress" {
-			to = s.progress[progressToken(m)]
-		}
-		if err != nil || m.Method != "" || m.ID == nil {
-			continue
-		}
-		key := idKey(m.ID)
-		if st := s.requests[key]; st != nil {
-			to = st
-			delete(s.requests, key)
-			st.open--
-		}
-	}
-	if to == nil {
-		if to = s.streams["0"]; to.readers == 0 {
-			for i := len(s.order) - 1; i >= 0; i-- {
-				if st := s.streams[s.order[i]]; st.open > 0 {
-					to = st
-					break
-				}
-			}
-		}
-	}
-	to.add(bytes.Clone(line))
-}
-
-// progressToken is the token of a request that wants to hear of its progress, or
-// of a notification that tells of it; "" without one.
-func progressToken(m *message) string {
-	var p struct {
-		Token jsontext.Value `json:"progressToken"`
-		Meta  struct {
-			Token jsontext.Value `json:"progressToken"`
-		} `json:"_meta"`
-	}
-	if m.Params.Kind() != '{' || json.Unmarshal(m.Params, &p) != nil {
-		return ""
-	}
-	if p.Token != nil {
-		return idKey(p.Token)
-	}
-	return idKey(p.Meta.Token)
-}
-
-// maxStreams bounds the streams whose messages are kept for a client that comes
-// back for them.
-const maxStreams = 64
-
-// open makes the stream of a request's answers.
-func (s *session) open(requests, tokens []string) *stream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := newStream(shortID())
-	st.open = len(requests)
-	s.streams[st.id] = st
-	s.order = append(s.order, st.id)
-	for _, key := range requests {
-		if s.requests[key] == nil {
-			s.requests[key] = st
-		} else {
-			st.open-- // refused by the proxy, which answers the first one's stream
-		}
-	}
-	for _, token := range tokens {
-		s.progress[token] = st
-	}
-	for i := 0; len(s.order) > maxStreams && i < len(s.order); {
-		old := s.streams[s.order[i]]
-		if old.open > 0 || old.readers > 0 {
-			i++
-			continue
-		}
-		delete(s.streams, s.order[i])
-		maps.DeleteFunc(s.progress, func(_ string, st *stream) bool { return st == old })
-		s.order = slices.Delete(s.order, i, i+1)
-	}
-	return st
 }
 
 // say gives the proxy a message of the client.
@@ -228,7 +136,7 @@ func (s *session) post(w http.ResponseWriter, r *http.Request, line []byte, requ
 		return
 	}
 	if s.remote {
-		st.wait(r.Context(), s.done, firstWait)
+		s.settled(r.Context(), st)
 	}
 	if status := st.status(); status != nil {
 		if status.Challenge != "" {
@@ -244,25 +152,26 @@ func (s *session) post(w http.ResponseWriter, r *http.Request, line []byte, requ
 	s.serve(w, r, st, 0)
 }
 
-// busy tells whether a request with an id has no answer yet.
-func (s *session) busy(key string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.requests[key] != nil
-}
-
-// cancelled ends the waiting for a request that the client takes back.
-func (s *session) cancelled(m *message) {
-	id := cancelledID(m)
-	if id == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if st := s.requests[idKey(id)]; st != nil {
-		delete(s.requests, idKey(id))
-		st.open--
-		st.wake()
+// settled waits until the server has accepted a request of a stream, or answered it.
+func (s *session) settled(ctx context.Context, st *stream) {
+	timeout := time.After(acceptTimeout)
+	for {
+		messages, _, news := st.after(0) // first: what is said after this closes the channel
+		s.mu.Lock()
+		settled := st.accepted || st.open == 0
+		s.mu.Unlock()
+		if settled || len(messages) > 0 {
+			return
+		}
+		select {
+		case <-news:
+		case <-s.done:
+			return
+		case <-ctx.Done():
+			return
+		case <-timeout:
+			return
+		}
 	}
 }
 

@@ -1,10 +1,10 @@
 package mcp
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,29 +14,36 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Bounds of what is kept of a stream, and how often a reader is told that it is
-// still there.
+// Bounds of what is kept of a stream: of messages that a reader was given already,
+// and of all of them. How often a reader is told that the stream is still there, and
+// how long it may take to read.
 const (
-	maxKept    = 1000
-	maxKeptLen = 8 << 20
-	beat       = 15 * time.Second
-	slowWrite  = 30 * time.Second
+	maxGiven    = 1000
+	maxGivenLen = 8 << 20 // bytes
+	maxKept     = 10_000
+	maxKeptLen  = MaxLine // bytes
+	beat        = 15 * time.Second
+	slowWrite   = 30 * time.Second
 )
 
 // stream is what the server says to one request of a client, or unasked. Its
 // messages are kept, so that a client whose connection broke off can have the
 // rest.
 type stream struct {
-	id      string
-	open    int // requests without an answer; the session's lock holds
-	readers int // the session's lock holds
+	id string
 
-	mu    sync.Mutex
-	kept  [][]byte // messages from first on
-	first int      // index of the first one kept; indices begin with 1
-	size  int
-	sent  int           // index of the last one that a reader was given
-	news  chan struct{} // closed, and replaced, when there is more
+	// The session's lock holds.
+	open     int // requests without an answer
+	readers  int
+	accepted bool // the server has not refused them by HTTP
+
+	mu      sync.Mutex
+	kept    [][]byte // messages from first on
+	first   int      // index of the first one kept; indices begin with 1
+	size    int
+	sent    int           // index of the last one that a reader was given
+	dropped bool          // one that no reader was given
+	news    chan struct{} // closed, and replaced, when there is more
 }
 
 func newStream(id string) *stream { return &stream{id: id, first: 1, news: make(chan struct{})} }
@@ -50,18 +57,29 @@ func parseEventID(id string) (stream string, index int, ok bool) {
 	return stream, index, ok && err == nil && index >= 0
 }
 
-func (st *stream) add(message []byte) {
+// add keeps a message. It tells whether that dropped one which no reader was given,
+// the first of the stream.
+func (st *stream) add(message []byte) (dropped bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.kept = append(st.kept, message)
 	st.size += len(message)
-	for len(st.kept) > 1 && (len(st.kept) > maxKept || st.size > maxKeptLen) && st.first <= st.sent {
+	for len(st.kept) > 1 {
+		given := st.first <= st.sent
+		if given && len(st.kept) <= maxGiven && st.size <= maxGivenLen || !given && len(st.kept) <= maxKept && st.size <= maxKeptLen {
+			break
+		}
+		if !given && !st.dropped {
+			st.dropped, dropped = true, true
+		}
 		st.size -= len(st.kept[0])
+		st.kept[0] = nil
 		st.kept = st.kept[1:]
 		st.first++
 	}
 	close(st.news)
 	st.news = make(chan struct{})
+	return dropped
 }
 
 // wake lets readers look again.
@@ -86,14 +104,15 @@ func (st *stream) next() int {
 	return max(st.sent, st.first-1)
 }
 
-// after are the messages after an index.
-func (st *stream) after(index int) (messages [][]byte, news chan struct{}) {
+// after are the messages that are kept after an index, and the index before them.
+func (st *stream) after(index int) (messages [][]byte, at int, news chan struct{}) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if from := index + 1 - st.first; from >= 0 && from < len(st.kept) {
-		messages = st.kept[from:len(st.kept):len(st.kept)]
+	at = max(index, st.first-1)
+	if from := at + 1 - st.first; from < len(st.kept) {
+		messages = slices.Clone(st.kept[from:])
 	}
-	return messages, st.news
+	return messages, at, st.news
 }
 
 func (st *stream) given(index int) {
@@ -108,22 +127,8 @@ func (st *stream) reading(s *session, n int) {
 	st.readers += n
 }
 
-// wait waits for a first message.
-func (st *stream) wait(ctx context.Context, done chan struct{}, most time.Duration) {
-	messages, news := st.after(0)
-	if len(messages) > 0 {
-		return
-	}
-	select {
-	case <-news:
-	case <-done:
-	case <-ctx.Done():
-	case <-time.After(most):
-	}
-}
-
 func (st *stream) last() []byte {
-	messages, _ := st.after(0)
+	messages, _, _ := st.after(0)
 	if len(messages) == 0 {
 		return nil
 	}
@@ -139,7 +144,7 @@ func (st *stream) status() *httpStatus {
 		} `json:"error"`
 	}
 	var s httpStatus
-	messages, _ := st.after(0)
+	messages, _, _ := st.after(0)
 	if len(messages) != 1 || json.Unmarshal(messages[0], &m) != nil || m.Error.Data.Kind() != '{' || json.Unmarshal(m.Error.Data, &s) != nil {
 		return nil
 	}
@@ -178,7 +183,8 @@ func (s *session) serve(w http.ResponseWriter, r *http.Request, st *stream, inde
 		s.mu.Lock()
 		open := st.open
 		s.mu.Unlock()
-		messages, news := st.after(index)
+		messages, at, news := st.after(index)
+		index = at
 		var out []byte
 		for _, m := range messages {
 			index++
@@ -215,7 +221,7 @@ func (s *session) whole(w http.ResponseWriter, r *http.Request, st *stream) {
 		s.mu.Lock()
 		open := st.open
 		s.mu.Unlock()
-		messages, news := st.after(0)
+		messages, _, news := st.after(0)
 		if open == 0 {
 			st.given(len(messages))
 			if status := st.status(); status != nil {

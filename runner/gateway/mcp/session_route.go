@@ -1,0 +1,136 @@
+package mcp
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// route hands a message of the server to the stream that it belongs to: an answer
+// or its progress to that of the request, anything else to the one for what is said
+// unasked, or, while nobody reads that, to the newest request's.
+func (s *session) route(line []byte) {
+	list, _, err := split(line)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var to *stream
+	for _, one := range list {
+		m, err := decode(one)
+		if err == nil && m.Method == "notifications/progress" {
+			to = s.progress[progressToken(m)]
+		}
+		if err != nil || m.Method != "" || m.ID == nil {
+			continue
+		}
+		key := idKey(m.ID)
+		if st := s.requests[key]; st != nil {
+			to = st
+			delete(s.requests, key)
+			st.open--
+		}
+	}
+	if to == nil {
+		if to = s.streams["0"]; to.readers == 0 {
+			for i := len(s.order) - 1; i >= 0; i-- {
+				if st := s.streams[s.order[i]]; st.open > 0 {
+					to = st
+					break
+				}
+			}
+		}
+	}
+	if to.add(bytes.Clone(line)) {
+		s.proxy.warn("the MCP server says more than its client reads: the oldest messages are dropped")
+	}
+}
+
+// progressToken is the token of a request that wants to hear of its progress, or
+// of a notification that tells of it; "" without one.
+func progressToken(m *message) string {
+	var p struct {
+		Token jsontext.Value `json:"progressToken"`
+		Meta  struct {
+			Token jsontext.Value `json:"progressToken"`
+		} `json:"_meta"`
+	}
+	if m.Params.Kind() != '{' || json.Unmarshal(m.Params, &p) != nil {
+		return ""
+	}
+	if p.Token != nil {
+		return idKey(p.Token)
+	}
+	return idKey(p.Meta.Token)
+}
+
+// maxStreams bounds the streams whose messages are kept for a client that comes
+// back for them.
+const maxStreams = 64
+
+// open makes the stream of a request's answers.
+func (s *session) open(requests, tokens []string) *stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := newStream(shortID())
+	st.open = len(requests)
+	s.streams[st.id] = st
+	s.order = append(s.order, st.id)
+	for _, key := range requests {
+		if s.requests[key] == nil {
+			s.requests[key] = st
+		} else {
+			st.open-- // refused by the proxy, which answers the first one's stream
+		}
+	}
+	for _, token := range tokens {
+		s.progress[token] = st
+	}
+	for i := 0; len(s.order) > maxStreams && i < len(s.order); {
+		old := s.streams[s.order[i]]
+		if old.open > 0 || old.readers > 0 {
+			i++
+			continue
+		}
+		delete(s.streams, s.order[i])
+		maps.DeleteFunc(s.progress, func(_ string, st *stream) bool { return st == old })
+		s.order = slices.Delete(s.order, i, i+1)
+	}
+	return st
+}
+
+// accepted notes that the server did not refuse a request.
+func (s *session) accepted(id jsontext.Value) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.requests[idKey(id)]; st != nil {
+		st.accepted = true
+		st.wake()
+	}
+}
+
+// busy tells whether a request with an id has no answer yet.
+func (s *session) busy(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests[key] != nil
+}
+
+// cancelled ends the waiting for a request that the client takes back.
+func (s *session) cancelled(m *message) {
+	id := cancelledID(m)
+	if id == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.requests[idKey(id)]; st != nil {
+		delete(s.requests, idKey(id))
+		st.open--
+		st.wake()
+	}
+}
