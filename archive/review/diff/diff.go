@@ -3,15 +3,12 @@ package diff
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/assay-run/assay-run/archive"
-	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/review"
 	"github.com/assay-run/assay-run/archive/review/claim"
 	"github.com/assay-run/assay-run/schema"
-	"github.com/assay-run/assay-run/schema/surface"
 )
 
 // RunDiffV0 is the schema of a [Diff].
@@ -211,121 +208,4 @@ func observed(d *archive.Documents) []Change {
 		{What: "blind spots used: files", Base: spots(claim.Files)},
 		{What: "blind spots used: hosts", Base: spots(claim.Hosts)},
 	}
-}
-
-// facts is what a run did, as far as it is recorded.
-type facts struct {
-	*query.Summary
-	surface  []string
-	calls    []string
-	decided  []string
-	workdir  string
-	relative bool
-}
-
-func gather(ctx context.Context, b *review.Bundle) (*facts, error) {
-	s, err := query.Summarize(ctx, b, maxListed)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", b.Name, err)
-	}
-	f := &facts{Summary: s, surface: b.Docs.Surface.FilesystemPaths, workdir: b.Docs.Run.Workdir}
-	for _, c := range b.Docs.Correlation.Bindings {
-		tool := c.Tool
-		if tool == "" {
-			tool = c.ToolCallID
-		}
-		f.calls = append(f.calls, tool)
-		if c.PolicyDecision != "" {
-			f.decided = append(f.decided, c.PolicyDecision+" "+tool)
-		}
-	}
-	return f, nil
-}
-
-// same writes what differs between two runs of one command by their nature alike.
-func (f *facts) same(s string) string {
-	if f.relative && f.workdir != "" && f.workdir != "/" {
-		// The surface's names have lost their random parts, and so has its workdir.
-		for _, dir := range []string{f.workdir, surface.Path(f.workdir)} {
-			s = strings.ReplaceAll(s, dir+"/", "./")
-			if s == dir {
-				s = "."
-			}
-		}
-	}
-	return strings.ReplaceAll(s, f.RunID, "RUN_ID")
-}
-
-func (f *facts) alike(list []string) []string {
-	out := make([]string, len(list))
-	for i, s := range list {
-		out[i] = f.same(s)
-	}
-	return out
-}
-
-func listed[T any](f *facts, l query.List[T], text func(T) string) ([]string, bool) {
-	out := make([]string, len(l.Items))
-	for i, v := range l.Items {
-		out[i] = f.same(text(v))
-	}
-	return out, l.Beyond == 0 && l.Total == uint64(len(l.Items))
-}
-
-func (f *facts) programs() ([]string, bool) {
-	return listed(f, f.Commands, func(c query.Command) string { return c.Exe })
-}
-
-func (f *facts) commands() ([]string, bool) {
-	return listed(f, f.Commands, func(c query.Command) string { return query.QuoteArgs(c.Argv) })
-}
-
-// hosts are by name where a name is known, since addresses change.
-func (f *facts) hosts() ([]string, bool) {
-	return listed(f, f.Hosts, func(h query.Host) string {
-		if i := strings.LastIndexByte(h.Endpoint, ':'); i >= 0 && len(h.Names) > 0 {
-			return strings.Join(h.Names, ",") + h.Endpoint[i:]
-		}
-		return h.Endpoint
-	})
-}
-
-func (f *facts) lookups() ([]string, bool) {
-	return listed(f, f.Lookups, func(n query.Name) string { return n.Name })
-}
-
-func (f *facts) writes() ([]string, bool) {
-	var all []string
-	whole := true
-	for _, l := range []query.List[query.File]{f.Created, f.Written, f.Changed, f.Deleted} {
-		paths, ok := listed(f, l, func(x query.File) string { return surface.Path(x.Path) })
-		all, whole = append(all, paths...), whole && ok
-	}
-	return all, whole
-}
-
-func (f *facts) files() ([]string, bool) { return f.alike(f.surface), true }
-
-func (f *facts) denied() ([]string, bool) { return listed(f, f.Denied, failure) }
-
-func (f *facts) privileged() ([]string, bool) { return listed(f, f.Privileged, failure) }
-
-func failure(x query.Failure) string { return strings.Join([]string{x.Kind, x.Value, x.Result}, " ") }
-
-// tools are the calls by tool, numbered, so that one more call of a tool is a
-// difference.
-func (f *facts) tools() ([]string, bool) { return numbered(f.alike(f.calls)), true }
-
-func (f *facts) outcomes() ([]string, bool) { return numbered(f.alike(f.decided)), true }
-
-// numbered makes repeats of a list distinct.
-func numbered(list []string) []string {
-	seen := map[string]int{}
-	out := slices.Clone(list)
-	for i, s := range list {
-		if seen[s]++; seen[s] > 1 {
-			out[i] = fmt.Sprintf("%s (%d)", s, seen[s])
-		}
-	}
-	return out
 }
