@@ -29,7 +29,10 @@ var leaks = map[string]struct {
 		cmd.Path, cmd.Dir, cmd.Env = "/usr/bin/setsid", "/", []string{"LEAK=sleep"}
 		exe, _ := os.Executable()
 		cmd.Args[2] = exe
-		_ = cmd.Run()
+		up, _ := cmd.StdoutPipe()
+		_ = cmd.Start()
+		_, _ = up.Read(make([]byte, 1)) // setsid has become it
+		_ = cmd.Wait()
 	}, "process"},
 	"a descriptor": {func() { _, _ = unix.Open("/etc/passwd", unix.O_RDONLY, 0) }, "/etc/passwd"},
 	"a BPF object": {func() {
@@ -54,6 +57,7 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "sleep":
+		fmt.Println("up")
 		time.Sleep(time.Minute)
 	default:
 		os.Exit(leaktest.Of(tests(leaks[name].leave)).Run())

@@ -101,7 +101,7 @@ for i in range(%d):
     except OSError: pass
 `, paths)
 	bundle := filepath.Join(dir, "a.tar.gz")
-	cmd := self(t, dir, "-q", "--kernel", "require", "-o", bundle, "--", "python3", "-c", script)
+	cmd := self(t, dir, "-q", "--kernel", "require", "--kernel-buffer", "64M", "-o", bundle, "--", "python3", "-c", script)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
