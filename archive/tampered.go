@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -56,8 +57,18 @@ func markTampered(sources []source, found []Tampered) error {
 	if err != nil {
 		return err
 	}
+	verdict := schema.VerdictInconclusive
+	if slices.ContainsFunc(sources, func(src source) bool { return src.path == schema.ContractPath }) {
+		why := "the evidence was tampered with while the run lived, so that no verdict holds"
+		if err := amend(sources, schema.ContractPath, func(c *schema.Contract) { c.Doubt(why) }); err != nil {
+			return err
+		}
+	}
 	return amend(sources, schema.ResultPath, func(r *schema.Result) {
 		code, source := exitTampered, schema.SourceRunner
+		if r.Contract != nil {
+			r.Contract = &verdict
+		}
 		if r.RunnerExitCode != nil {
 			r.RunnerExitCode = &code
 		}
@@ -75,14 +86,18 @@ func TamperedMessage(found []Tampered) string {
 	return msg
 }
 
-// amend changes a document among sources, which holds it in memory.
+// amend changes a document among sources, which is then sealed from memory.
 func amend[T any](sources []source, path string, change func(*T)) error {
 	i := slices.IndexFunc(sources, func(src source) bool { return src.path == path })
-	if i < 0 || sources[i].data == nil {
+	if i < 0 || sources[i].size > maxDocument {
 		return fmt.Errorf("%s cannot be changed", path)
 	}
+	var was bytes.Buffer
+	if err := sources[i].copyTo(&was); err != nil {
+		return fmt.Errorf("change %s: %w", path, err)
+	}
 	d := new(T)
-	if err := json.Unmarshal(sources[i].data, d); err != nil {
+	if err := json.Unmarshal(was.Bytes(), d); err != nil {
 		return fmt.Errorf("change %s: %w", path, err)
 	}
 	change(d)
@@ -90,6 +105,6 @@ func amend[T any](sources []source, path string, change func(*T)) error {
 	if err != nil {
 		return fmt.Errorf("change %s: %w", path, err)
 	}
-	sources[i].data, sources[i].size = data, int64(len(data))
+	sources[i] = source{path: path, size: int64(len(data)), data: data}
 	return nil
 }

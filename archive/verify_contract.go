@@ -77,14 +77,7 @@ func (v *verifier) contractResults(c *schema.Contract, bad func(string, ...any))
 			}
 		}
 	}
-	for _, change := range c.ProtectedChanges {
-		if !change.Restored {
-			verdict = schema.VerdictInconclusive
-		}
-	}
-	if len(c.Unsound) > 0 {
-		verdict = schema.VerdictInconclusive
-	}
+	verdict = c.Weighed(verdict)
 	if c.Verdict != verdict {
 		bad("its verdict is %s, its results make it %s", c.Verdict, verdict)
 	}

@@ -23,9 +23,10 @@ type contractPart struct {
 	told     func(*schema.Contract) // may be nil
 	// escaped is how many tasks were moved out of the session. It is asked once
 	// the observation has ended. atLarge is how many of its processes are alive.
-	escaped func() uint64
-	atLarge func() int
-	confine func(contract.Group) contract.Group // into the agent's sandbox
+	escaped  func() uint64
+	atLarge  func() int
+	tampered func() string                       // how the evidence was; asked with escaped
+	confine  func(contract.Group) contract.Group // into the agent's sandbox
 
 	*checks // the executor of the checks; nil until the contract is open
 	env     []string
@@ -141,6 +142,9 @@ func (p *contractPart) close(res *schema.Result) error {
 	if n := max(p.watched, p.atLarge()); n > 0 {
 		p.doc.Doubt(fmt.Sprintf("processes of the agent (%d) were alive while the checks ran, so that the checks prove nothing", n))
 	}
+	if what := p.tampered(); what != "" {
+		p.doc.Doubt("the evidence was tampered with, so that no verdict holds: " + what)
+	}
 	p.record(res)
 	if p.told != nil {
 		p.told(p.doc)
@@ -174,13 +178,14 @@ func (p *contractPart) record(res *schema.Result) {
 }
 
 // judge turns the exit code of a command that succeeded into the contract's. A
-// contract that was not passed is an error of the result as well.
-func judge(res *schema.Result, exit int) int {
+// contract that was not passed is an error of the result as well. inside tells
+// that a signal from inside of the run ended the command.
+func judge(res *schema.Result, exit int, inside bool) int {
 	if res.Contract == nil {
 		return exit
 	}
 	verdict := *res.Contract
-	code := contract.ExitCode(exit, verdict)
+	code := contract.ExitCode(exit, verdict, inside)
 	if code == exit {
 		return exit
 	}

@@ -67,7 +67,7 @@ func newRun(spec *Spec, opt Options) *run {
 	r := &run{spec: spec, onHealth: opt.OnHealth, log: evidence.New(evidence.Config{
 		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss, Redactor: opt.Redactor,
 	})}
-	began, signals := bootTime(), &inbox{C: opt.Signals}
+	began, signals := bootTime(), &inbox{C: opt.Signals, passed: map[string]bool{}}
 
 	r.session = newContainment(r.log, opt, spec.Limits)
 	r.contract = newContract(r.log, opt, spec, signals, r.session)
@@ -80,6 +80,7 @@ func newRun(spec *Spec, opt Options) *run {
 	r.confined.observed = r.kernel.observed
 	r.contract.confine, r.confined.reach, r.confined.rules = r.confined.group, r.agent.reach, r.agent.rules
 	r.contract.escaped, r.contract.atLarge, r.command.shape = r.kernel.escaped, r.kernel.atLarge, func() shaper { return r.parts }
+	r.contract.tampered = r.kernel.tampered
 	r.parts = parts{
 		r.contract,
 		r.session,
@@ -120,7 +121,7 @@ func (r *run) finish(opened parts, why error) (*schema.Result, error) {
 		failure = failed(res, why)
 	}
 	missing := opened.close(res)
-	exit := exitCode(res, r.command.exit, failure)
+	exit := r.exitCode(res, failure)
 	res.RunnerExitCode = &exit
 	err := r.log.Finish(evidence.Findings{
 		Result: res, Signal: r.command.exit - exitSignalBase, Success: res.Outcome == schema.OutcomeExited && *res.ExitCode == 0,
@@ -128,9 +129,7 @@ func (r *run) finish(opened parts, why error) (*schema.Result, error) {
 		Unobserved: "lifecycle and stdio were recorded, kernel events were not",
 		Health:     r.parts.health, Missing: missing,
 		Settle: func(h *schema.ObservationHealth, missing error) {
-			if failure == nil {
-				r.sound(res, h, missing)
-			}
+			r.sound(res, h, missing, failure)
 			if r.onHealth != nil {
 				r.onHealth(h)
 				r.onHealth = nil
@@ -142,7 +141,7 @@ func (r *run) finish(opened parts, why error) (*schema.Result, error) {
 
 // sound makes the exit code say when the evidence is not what it was to be,
 // whatever the command did.
-func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing error) {
+func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing error, failure *runError) {
 	e := &schema.ResultError{}
 	switch n := r.kernel.atLarge(); {
 	case missing != nil:
@@ -155,6 +154,10 @@ func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing err
 		}
 		e.Message = who + " still alive when the run ended: the bundle does not show what happened after that"
 		e.Hint = "run the command as a user that cannot write to other cgroups"
+	case r.kernel.tampered() != "":
+		e.Code, e.Message, e.Hint = "evidence_tampered", "the evidence was tampered with: "+r.kernel.tampered(), "run the command as another user (--user) or in a sandbox (--mode)"
+	case failure != nil:
+		return
 	default:
 		if e = unmet(r.spec.Require, r.spec.Kernel, h); e == nil {
 			return
@@ -166,12 +169,13 @@ func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing err
 }
 
 // exitCode is what a command line exits with.
-func exitCode(res *schema.Result, child int, failure *runError) int {
+func (r *run) exitCode(res *schema.Result, failure *runError) int {
 	switch {
 	case failure != nil:
 		return failure.exit
 	case res.Outcome == schema.OutcomeTimeout:
 		return ExitTimeout
 	}
-	return judge(res, child)
+	inside := res.Outcome == schema.OutcomeSignaled && !r.command.signals.passed[r.command.signal]
+	return judge(res, r.command.exit, inside)
 }

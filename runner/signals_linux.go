@@ -12,6 +12,7 @@ import (
 type inbox struct {
 	C           <-chan os.Signal // nil: none come
 	interrupted bool             // a SIGINT or SIGTERM was passed on: a second one ends the run
+	passed      map[string]bool  // the names of those that were passed on to the command
 }
 
 // stopSelf stops this process, or with it our whole process group as the

@@ -165,6 +165,7 @@ func (s *supervisor) pass(sig syscall.Signal) {
 	default:
 		_ = unix.Kill(s.pid(), sig)
 	}
+	s.signals.passed[unix.SignalName(sig)] = true
 	s.log.Event(schema.Event{Type: schema.SignalForwarded, SignalName: unix.SignalName(sig), PID: s.pid()})
 	if sig == syscall.SIGTSTP && !s.streams.OwnSession() { // there we follow the child
 		stopSelf(false)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
 )
 
@@ -52,4 +53,21 @@ func alive(s layer.Survivor) bool {
 	const tick = uint64(time.Second / 100) // USER_HZ
 	ticks, err := strconv.ParseUint(string(fields[19]), 10, 64)
 	return err == nil && (s.Start == 0 || ticks == s.Start/tick)
+}
+
+// tampered says how the evidence was tampered with, empty where nothing is known of
+// it: the observer was changed, or the run reached into the recorder.
+func (o *observation) tampered() string {
+	if !o.observed() {
+		return ""
+	}
+	for _, r := range o.account.Report.Reasons {
+		if r.Code == kernel.CodeTampered || r.Code == kernel.CodeHookLost {
+			return r.Message
+		}
+	}
+	if n := o.account.Stats.Reach.RecorderTraced; n > 0 {
+		return fmt.Sprintf("the run traced the recorder, or could write its memory, %d times", n)
+	}
+	return ""
 }

@@ -189,7 +189,7 @@ func (a *app) checkContract(ctx context.Context, file, workdir string, asJSON bo
 	} else {
 		_, err = fmt.Fprintf(a.stdout, "verdict: %s\n", doc.Verdict)
 	}
-	if code := contract.ExitCode(0, doc.Verdict); err == nil && code != 0 {
+	if code := contract.ExitCode(0, doc.Verdict, false); err == nil && code != 0 {
 		return console.ExitError{Code: code}
 	}
 	return err

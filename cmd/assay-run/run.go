@@ -177,6 +177,9 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 	if len(sealed.Tampered) > 0 { // as the bundle has it
 		code, source := runner.ExitRunner, schema.SourceRunner
 		result.RunnerExitCode, result.ErrorSource = &code, &source
+		if verdict := schema.VerdictInconclusive; result.Contract != nil {
+			result.Contract = &verdict
+		}
 		result.Error = &schema.ResultError{Code: archive.CodeTampered, Message: archive.TamperedMessage(sealed.Tampered), Hint: archive.TamperedRemedy}
 		unwritten = cmp.Or(unwritten, out.write(result, redactor))
 	}

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 // behaviour a file.
 //
 // Conditions: [root]; [cgroup] a session cgroup can be made; [kernel] a kernel
-// layer can be recorded; [limit:NAME] the
-// host can enforce that limit. Commands: "field FILE KEY WANT" compares a
+// layer can be recorded; [limit:NAME] the host can enforce that limit; [chattr]
+// files can be made immutable. Commands: "field FILE KEY WANT" compares a
 // value of a JSON document (a.b.0.c), "unpack BUNDLE DIR" extracts one.
 //
 // $ID is different for each script of each test process: every --run-id has it
@@ -55,6 +55,8 @@ func TestScripts(t *testing.T) {
 				return host.Mode() != cgroup.None, nil
 			case "kernel":
 				return observes(), nil
+			case "chattr":
+				return immutable(), nil
 			case "limit":
 				for _, c := range host.Controllers() {
 					if c.Name == arg {
@@ -90,6 +92,17 @@ var observes = sync.OnceValue(func() bool {
 	cmd := exec.Command(exe, "-q", "--kernel", "require", "--spool-dir", dir, "-o", filepath.Join(dir, "x.tar.gz"), "--", "true")
 	cmd.Args[0] = "assay-run"
 	return cmd.Run() == nil
+})
+
+// immutable tells whether this process can make a file immutable where scripts run.
+var immutable = sync.OnceValue(func() bool {
+	f, err := os.CreateTemp("", "assay-run-immutable-*")
+	if err != nil {
+		return false
+	}
+	f.Close()
+	defer os.Remove(f.Name())
+	return exec.Command("chattr", "+i", f.Name()).Run() == nil && exec.Command("chattr", "-i", f.Name()).Run() == nil
 })
 
 func field(ts *testscript.TestScript, neg bool, args []string) {

@@ -21,6 +21,8 @@ type Reach struct {
 	// memory it read or opened to write; TracedTimes counts.
 	Traced      uint64
 	TracedTimes uint64
+	// RecorderTraced counts how often that was the recorder's own process.
+	RecorderTraced uint64
 	// RunnerSignals counts signals to the recorder's own process; RunnerSignal is
 	// the first one's number.
 	RunnerSignals uint64
@@ -90,6 +92,9 @@ func (b *Builder) touchProcess(pid, times uint64) {
 		r.Traced = pid
 	}
 	r.TracedTimes += times
+	if pid == uint64(os.Getpid()) {
+		r.RecorderTraced += times
+	}
 }
 
 // traced is the process that a successful ptrace or process_vm call was aimed at;

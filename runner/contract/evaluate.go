@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -57,6 +58,7 @@ type Options struct {
 
 	phase      Phase
 	firstIndex int
+	after      func(phase Phase, check string) // each check; may be nil
 }
 
 // Phase tells the checks before the agent from those after it.
@@ -86,9 +88,7 @@ func Evaluate(ctx context.Context, c *Contract, exec Executor, opts Options) (*E
 	if opts.OutputCap == 0 {
 		opts.OutputCap = DefaultOutputCap
 	}
-	if opts.phase == "" {
-		opts.phase = Final
-	}
+	opts.phase = cmp.Or(opts.phase, Final)
 	e := &Evaluation{}
 	for i, check := range c.Checks {
 		if ctx.Err() != nil {
@@ -104,6 +104,9 @@ func Evaluate(ctx context.Context, c *Contract, exec Executor, opts Options) (*E
 		e.Results = append(e.Results, result)
 		if opts.Completed != nil {
 			opts.Completed(opts.phase, check, result)
+		}
+		if opts.after != nil {
+			opts.after(opts.phase, check.Name)
 		}
 	}
 	e.conclude()

@@ -41,8 +41,8 @@ type Gate struct {
 	contract *Contract
 	digest   string
 	baseline *Evaluation
-	before   Restoration // what restoring after the baseline did
-	snapshot *Snapshot   // nil without protected globs
+	snapshot *Snapshot     // nil without protected globs
+	restored []Restoration // what was done each time
 }
 
 // EvaluateFile evaluates a contract without an agent and returns what
@@ -94,16 +94,35 @@ func (g *Gate) Prepare(ctx context.Context) (err error) {
 		return nil
 	}
 	o := g.opts.Options
-	o.phase, o.Output = Baseline, nil
+	o.phase, o.Output, o.after = Baseline, nil, g.restore
 	baseline, err := Evaluate(ctx, g.contract, g.opts.Executor, o)
 	if err != nil {
 		return fmt.Errorf("evaluate the baseline: %w", err)
 	}
 	g.baseline = baseline
-	if g.snapshot != nil {
-		g.before = g.snapshot.Restore("baseline")
-	}
 	return nil
+}
+
+// restore puts the protected paths back as they were before the agent started.
+// check is the one that has just run; "" stands for the agent.
+func (g *Gate) restore(phase Phase, check string) {
+	if g.snapshot == nil {
+		return
+	}
+	during := schema.DuringAgent
+	switch {
+	case check != "" && phase == Baseline:
+		during = schema.DuringBaseline
+	case check != "":
+		during = schema.DuringCheck
+	}
+	r := g.snapshot.Restore(during, check)
+	if check != "" {
+		r.forget(g.restored) // what could not be undone the time before is no news
+	}
+	if len(r.Changes) > 0 {
+		g.restored = append(g.restored, r)
+	}
 }
 
 // Pending is what contract.json says until Settle has returned: nothing has
@@ -111,7 +130,7 @@ func (g *Gate) Prepare(ctx context.Context) (err error) {
 func (g *Gate) Pending(reason string) *schema.Contract {
 	doc := g.document(NotRun(g.contract, g.opts.Workdir, reason))
 	doc.FileAfter = "unknown"
-	g.noteProtected(doc, Restoration{})
+	g.noteProtected(doc)
 	g.noteBaseline(doc)
 	return doc
 }
@@ -136,16 +155,14 @@ func (g *Gate) document(e *Evaluation) *schema.Contract {
 // whole also with an error, which is ctx's: it ended the evaluation early.
 func (g *Gate) Settle(ctx context.Context, notRun string) (*schema.Contract, error) {
 	fileAfter := g.fileAfter() // before a check can touch it
-	after := Restoration{}
 	var e *Evaluation
 	var err error
 	if notRun != "" {
 		e = NotRun(g.contract, g.opts.Workdir, notRun)
 	} else {
-		if g.snapshot != nil {
-			after = g.snapshot.Restore("agent")
-		}
+		g.restore(Final, "")
 		o := g.opts.Options
+		o.after = g.restore
 		if g.baseline != nil {
 			o.firstIndex = len(g.contract.Checks)
 		}
@@ -154,7 +171,7 @@ func (g *Gate) Settle(ctx context.Context, notRun string) (*schema.Contract, err
 	doc := g.document(e)
 	doc.FileAfter = fileAfter
 	g.noteFile(doc)
-	g.noteProtected(doc, after)
+	g.noteProtected(doc)
 	g.noteBaseline(doc)
 	return doc, err
 }
@@ -184,27 +201,18 @@ func (g *Gate) noteFile(doc *schema.Contract) {
 	}
 }
 
-// noteProtected lists what had been changed. What could not be undone may have
-// made any check pass or fail, so that no verdict holds.
-func (g *Gate) noteProtected(doc *schema.Contract, after Restoration) {
+// noteProtected lists what had been changed, and weighs it.
+func (g *Gate) noteProtected(doc *schema.Contract) {
 	if g.snapshot != nil {
 		for _, glob := range g.snapshot.Unmatched() {
 			doc.Reasons = append(doc.Reasons, fmt.Sprintf("protected: %q matched nothing at the start", glob))
 		}
 	}
-	for _, r := range []Restoration{g.before, after} {
+	for _, r := range g.restored {
 		doc.ProtectedChanges = append(doc.ProtectedChanges, r.Changes...)
-		if n := r.Unlisted; n > 0 {
-			doc.Reasons = append(doc.Reasons, protectedPaths(n)+" changed too, but there are too many to list")
-		}
-		if n := r.Failed; n > 0 {
-			doc.Verdict = schema.VerdictInconclusive
-			doc.Reasons = append(doc.Reasons, protectedPaths(n)+" changed and could not be restored, so the checks prove nothing")
-		}
+		doc.Reasons = append(doc.Reasons, r.reasons()...)
 	}
-	if n := len(after.Changes) + after.Unlisted; n > after.Failed {
-		doc.Reasons = append(doc.Reasons, protectedPaths(n-after.Failed)+" changed during the run and restored before checking")
-	}
+	doc.Verdict = doc.Weighed(doc.Verdict)
 }
 
 // protectedPaths begins a sentence about n protected paths.
@@ -236,9 +244,12 @@ const (
 )
 
 // ExitCode is what a run exits with: the agent's own code unless that is 0 and
-// the verdict says otherwise.
-func ExitCode(agent int, verdict string) int {
+// the verdict says otherwise. A signal that the agent sent to itself hides no check
+// that failed: signaled tells of one.
+func ExitCode(agent int, verdict string, signaled bool) int {
 	switch {
+	case signaled && verdict == schema.VerdictFailed:
+		return ExitFailed
 	case agent != 0:
 		return agent
 	case verdict == schema.VerdictFailed:

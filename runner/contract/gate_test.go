@@ -201,8 +201,8 @@ func TestTheBaselineLeavesProtectedPathsAlone(t *testing.T) {
 		t.Errorf("the agent would find %q", data)
 	}
 	doc := w.settle(g)
-	if len(doc.ProtectedChanges) != 1 || doc.ProtectedChanges[0].During != "baseline" {
-		t.Errorf("changes %+v", doc.ProtectedChanges)
+	if c := doc.ProtectedChanges; len(c) != 2 || c[0].During != "baseline" || c[1].During != "check" || c[1].Check != "tests_pass" {
+		t.Errorf("changes %+v", c)
 	}
 }
 
@@ -278,12 +278,16 @@ func TestPrepareRefuses(t *testing.T) {
 
 func TestExitCode(t *testing.T) {
 	for _, c := range []struct {
-		agent   int
-		verdict string
-		want    int
-	}{{0, "passed", 0}, {0, "failed", 122}, {0, "inconclusive", 123}, {3, "failed", 3}, {137, "inconclusive", 137}, {1, "passed", 1}} {
-		if got := ExitCode(c.agent, c.verdict); got != c.want {
-			t.Errorf("agent %d, %s: %d, want %d", c.agent, c.verdict, got, c.want)
+		agent    int
+		verdict  string
+		signaled bool
+		want     int
+	}{
+		{0, "passed", false, 0}, {0, "failed", false, 122}, {0, "inconclusive", false, 123}, {3, "failed", false, 3}, {137, "inconclusive", false, 137}, {1, "passed", false, 1},
+		{137, "failed", true, 122}, {137, "inconclusive", true, 137}, {137, "passed", true, 137}, {137, "failed", false, 137},
+	} {
+		if got := ExitCode(c.agent, c.verdict, c.signaled); got != c.want {
+			t.Errorf("agent %d, %s, %t: %d, want %d", c.agent, c.verdict, c.signaled, got, c.want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package contract
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -27,12 +28,63 @@ type Restoration struct {
 	Unlisted int
 	// Failed counts the changes that could not be undone.
 	Failed int
+
+	during, check string
 }
+
+// forget takes out the changes that could not be undone before either.
+func (r *Restoration) forget(earlier []Restoration) {
+	r.Changes = slices.DeleteFunc(r.Changes, func(c schema.ProtectedChange) bool {
+		known := !c.Restored && slices.ContainsFunc(earlier, func(e Restoration) bool {
+			return slices.ContainsFunc(e.Changes, func(old schema.ProtectedChange) bool {
+				return !old.Restored && old.Path == c.Path && old.Change == c.Change
+			})
+		})
+		if known {
+			r.Failed--
+		}
+		return known
+	})
+}
+
+// reasons are what a reader of the verdict should know of the changes.
+func (r Restoration) reasons() (reasons []string) {
+	add := func(n int, format string, args ...any) {
+		if n > 0 {
+			reasons = append(reasons, fmt.Sprintf(format, args...))
+		}
+	}
+	add(r.Unlisted, "%s changed too, but there are too many to list", protectedPaths(r.Unlisted))
+	immutable, names := 0, []string{}
+	for _, c := range r.Changes {
+		if c.Change == schema.ChangeImmutable {
+			immutable++
+		}
+		if c.Verdict() != "" {
+			names = append(names, fmt.Sprintf("%s (%s)", c.Path, c.Change))
+		}
+	}
+	named := strings.Join(names[:min(len(names), maxNamed)], ", ")
+	switch r.during {
+	case schema.DuringAgent:
+		undone := len(r.Changes) + r.Unlisted - r.Failed
+		add(undone, "%s changed during the run and restored before checking", protectedPaths(undone))
+		add(immutable, "%s made immutable by the command: that fails the contract, whatever the checks say", protectedPaths(immutable))
+	case schema.DuringCheck:
+		add(len(names), "%s changed while check %s ran, so the check proves nothing: %s", protectedPaths(len(names)), r.check, named)
+	}
+	add(r.Failed, "%s changed and could not be restored, so the checks prove nothing", protectedPaths(r.Failed))
+	return reasons
+}
+
+// maxNamed bounds the paths that one reason names.
+const maxNamed = 5
 
 // restorer is one pass over a snapshot.
 type restorer struct {
 	*Snapshot
 	during  string
+	check   string
 	changes []schema.ProtectedChange
 	modes   map[string]stat // directories as they were found
 }
@@ -40,9 +92,10 @@ type restorer struct {
 // Restore puts every protected path back as it was, and removes what was
 // added. Nothing may be writing meanwhile. Files are never written in place: a
 // new one takes the name, so that a link that was laid there does not lead the
-// content elsewhere. during says whose changes these are.
-func (s *Snapshot) Restore(during string) Restoration {
-	r := &restorer{Snapshot: s, during: during, modes: make(map[string]stat)}
+// content elsewhere. during says whose changes these are: schema.DuringAgent and
+// its like; check names the check.
+func (s *Snapshot) Restore(during, check string) Restoration {
+	r := &restorer{Snapshot: s, during: during, check: check, modes: make(map[string]stat)}
 	now, err := os.Stat(s.dir)
 	if err == nil && !os.SameFile(now, s.self) {
 		err = errors.New("another directory has taken its place")
@@ -50,6 +103,10 @@ func (s *Snapshot) Restore(during string) Restoration {
 	if err != nil {
 		r.report(".", "replaced", fmt.Errorf("the working directory is gone: %w", err))
 		return r.result()
+	}
+	r.release(".", s.fixed)
+	for _, e := range s.entries {
+		r.release(e.path, e.fixed)
 	}
 	for _, e := range s.entries {
 		switch e.mode.Type() {
@@ -71,7 +128,7 @@ func (s *Snapshot) Restore(during string) Restoration {
 }
 
 func (r *restorer) report(p, change string, err error) {
-	c := schema.ProtectedChange{Path: p, Change: change, During: r.during, Restored: err == nil}
+	c := schema.ProtectedChange{Path: p, Change: change, During: r.during, Check: r.check, Restored: err == nil}
 	if err != nil {
 		c.Error = err.Error()
 	}
@@ -79,15 +136,9 @@ func (r *restorer) report(p, change string, err error) {
 }
 
 func (r *restorer) result() Restoration {
-	var out Restoration
-	slices.SortFunc(r.changes, func(a, b schema.ProtectedChange) int {
-		if a.Restored != b.Restored { // so that the cut spares the failures
-			if b.Restored {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.Path, b.Path)
+	out := Restoration{during: r.during, check: r.check}
+	slices.SortFunc(r.changes, func(a, b schema.ProtectedChange) int { // the cut spares what decides
+		return cmp.Or(strings.Compare(b.Verdict(), a.Verdict()), strings.Compare(a.Path, b.Path))
 	})
 	for _, c := range r.changes {
 		if !c.Restored {

@@ -96,7 +96,7 @@ func TestAnAgentThatEditsProtectedPaths(t *testing.T) {
 			if left, _ := os.ReadDir(w.temp); len(left) > 0 {
 				t.Errorf("written outside: %v", left)
 			}
-			if again := g.snapshot.Restore("agent"); len(again.Changes) > 0 {
+			if again := g.snapshot.Restore("agent", ""); len(again.Changes) > 0 {
 				t.Errorf("not all was restored: %+v", again)
 			}
 		})
@@ -128,23 +128,83 @@ func TestWhatCannotBeRestoredMakesTheVerdictInconclusive(t *testing.T) {
 			t.Errorf("verdict %s, changes %+v", doc.Verdict, doc.ProtectedChanges)
 		}
 	})
-	t.Run("a file that cannot be changed", func(t *testing.T) {
-		w := newWorkspace(t)
-		if err := exec.Command("chattr", "+i", filepath.Join(w.dir, "tests/link")).Run(); err == nil {
-			t.Fatal("links cannot be immutable")
-		}
-		g := w.prepare(PrepareOptions{})
-		w.sh(w.dir, "echo true >tests/run.sh")
-		file := filepath.Join(w.dir, "tests/run.sh")
-		if out, err := exec.Command("chattr", "+i", file).CombinedOutput(); err != nil {
-			t.Skipf("chattr +i: %s", out)
-		}
-		defer exec.Command("chattr", "-i", file).Run()
-		doc := w.settle(g)
-		if doc.Verdict != schema.VerdictInconclusive || doc.ProtectedChanges[0].Restored {
-			t.Errorf("verdict %s, changes %+v", doc.Verdict, doc.ProtectedChanges)
-		}
-	})
+}
+
+// An agent that makes a protected path immutable has failed, whatever the checks
+// say: it is no way to an inconclusive verdict. What it did is undone all the same.
+func TestAnImmutablePathIsTheAgentsFailure(t *testing.T) {
+	for name, c := range map[string]struct{ script, path, change string }{
+		"a changed file":        {"echo true >tests/run.sh; chattr +i tests/run.sh", "tests/run.sh", "modified"},
+		"an append-only file":   {"echo true >>tests/run.sh; chattr +a tests/run.sh", "tests/run.sh", "modified"},
+		"a directory":           {"rm tests/data/one; chattr +i tests/data", "tests/data", "deleted"},
+		"an added file":         {"mkdir tests/new; echo >tests/new/x; chattr +i tests/new/x tests/new", "tests/new", "added"},
+		"the directory of work": {"mv tests gone; chattr +i .", ".", "deleted"},
+		"a directory above":     {"mv src/deep src/other; chattr +i src", "src", "deleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorkspace(t)
+			if out, err := exec.Command("sh", "-c", "chattr +i "+w.temp+" && chattr -i "+w.temp).CombinedOutput(); err != nil {
+				t.Skipf("chattr +i: %s", out)
+			}
+			g := w.prepare(PrepareOptions{})
+			defer exec.Command("chattr", "-R", "-ia", w.dir).Run()
+			w.sh(w.dir, "echo echo 42 >src/answer.sh;"+c.script)
+			doc := w.settle(g)
+			found := map[string]bool{}
+			for _, change := range doc.ProtectedChanges {
+				if !change.Restored {
+					t.Errorf("not restored: %+v", change)
+				}
+				found[change.Change] = true
+				found[change.Change+" "+change.Path] = true
+			}
+			if doc.Verdict != schema.VerdictFailed || !doc.Results[0].Passed || !found["immutable "+c.path] || !found[c.change] {
+				t.Errorf("verdict %s, changes %+v, reasons %q", doc.Verdict, doc.ProtectedChanges, doc.Reasons)
+			}
+			if again := g.snapshot.Restore("agent", ""); len(again.Changes) > 0 {
+				t.Errorf("not all was restored: %+v", again)
+			}
+		})
+	}
+}
+
+// A check that rewrites what the next one tests: the next one finds it as it was,
+// and no verdict holds, since the check may have turned its own result.
+func TestACheckThatChangesProtectedPaths(t *testing.T) {
+	for name, c := range map[string]struct{ does, change, verdict string }{
+		"rewrites what the next one tests": {"echo true >tests/run.sh", "modified tests/run.sh", schema.VerdictInconclusive},
+		"adds a file":                      {"echo >tests/conftest.py", "added tests/conftest.py", schema.VerdictInconclusive},
+		"removes a fixture":                {"rm tests/data/one", "deleted tests/data/one", schema.VerdictInconclusive},
+		"leaves a cache":                   {"mkdir tests/__pycache__", "added tests/__pycache__", schema.VerdictFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorkspace(t)
+			text := "checks:\n- {name: first, command: '" + c.does + "'}\n- {name: second, command: tests/run.sh}\n- {name: last, command: 'test ! -e tests/conftest.py && " + c.does + "'}\nprotected: [tests]\n"
+			if err := os.WriteFile(w.contract, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			before := w.state()
+			doc := w.settle(w.prepare(PrepareOptions{}))
+			if doc.Verdict != c.verdict || doc.Results[1].Passed || !doc.Results[2].Passed {
+				t.Errorf("verdict %s, results %+v", doc.Verdict, doc.Results)
+			}
+			var got []string
+			for _, change := range doc.ProtectedChanges {
+				got = append(got, change.During+" "+change.Check+" "+change.Change+" "+change.Path)
+			}
+			if d := cmp.Diff([]string{"check first " + c.change, "check last " + c.change}, got); d != "" {
+				t.Errorf("changes (-want +got):\n%s", d)
+			}
+			change, path, _ := strings.Cut(c.change, " ")
+			named := strings.Contains(strings.Join(doc.Reasons, "\n"), "1 protected path was changed while check first ran, so the check proves nothing: "+path+" ("+change+")")
+			if named != (c.verdict == schema.VerdictInconclusive) {
+				t.Errorf("reasons %q", doc.Reasons)
+			}
+			if d := cmp.Diff(before, w.state()); d != "" {
+				t.Errorf("the workspace (-before +after):\n%s", d)
+			}
+		})
+	}
 }
 
 func TestWhatAGlobProtects(t *testing.T) {

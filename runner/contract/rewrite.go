@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"os"
 	"path"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // rewrite makes a new file of e and gives it e's name.
@@ -43,6 +45,14 @@ func (r *restorer) rewrite(e *entry) (err error) {
 	return r.root.Rename(temp.path, e.path)
 }
 
+// release takes from a path what keeps everybody from changing it, unless it was
+// so at the start.
+func (r *restorer) release(p string, before bool) {
+	if !before && r.isFixed(p) {
+		r.report(p, schema.ChangeImmutable, r.unfix(p))
+	}
+}
+
 // remove removes whatever is at p, directories that were made inaccessible
 // included.
 func (r *restorer) remove(p string) error {
@@ -54,8 +64,10 @@ func (r *restorer) remove(p string) error {
 	return r.root.RemoveAll(p)
 }
 
-// open700 makes a tree of directories accessible, as far as it can.
+// open700 makes a tree of directories accessible, and what is in it removable, as
+// far as it can.
 func (r *restorer) open700(p string) {
+	r.release(p, false)
 	info, err := r.root.Lstat(p)
 	if err != nil || !info.IsDir() {
 		return

@@ -35,6 +35,7 @@ const (
 type Snapshot struct {
 	root    *os.Root
 	self    fs.FileInfo // of the working directory
+	fixed   bool        // it is immutable
 	dir     string
 	globs   []string
 	bases   []string // the part of each glob before its first meta character
@@ -49,6 +50,7 @@ type entry struct {
 	path   string
 	parent bool // not protected itself, but on the way to what is
 	stat
+	fixed  bool   // immutable or append-only
 	target string // of a symbolic link
 	offset int64  // of a file's content in the blob
 	sum    [sha256.Size]byte
@@ -105,6 +107,7 @@ func Protect(ctx context.Context, workdir string, globs []string, tempDir string
 	if s.self, err = s.root.Stat("."); err != nil {
 		return nil, err
 	}
+	s.fixed = s.isFixed(".")
 	if s.blob, err = os.CreateTemp(tempDir, ".assay-protected-*"); err != nil {
 		return nil, err
 	}
@@ -156,7 +159,7 @@ func (s *Snapshot) take(p string, info fs.FileInfo) error {
 	if err := s.takeParents(path.Dir(p)); err != nil {
 		return err
 	}
-	e := &entry{path: p, stat: statOf(info)}
+	e := &entry{path: p, stat: statOf(info), fixed: s.isFixed(p)}
 	var err error
 	switch e.mode.Type() {
 	case 0:
@@ -186,7 +189,7 @@ func (s *Snapshot) takeParents(dir string) error {
 	if err != nil {
 		return err
 	}
-	e := &entry{path: dir, parent: true, stat: statOf(info)}
+	e := &entry{path: dir, parent: true, stat: statOf(info), fixed: s.isFixed(dir)}
 	s.entries = append(s.entries, e)
 	s.index[dir] = e
 	return nil
