@@ -103,6 +103,9 @@ func (o *Observer) missing(r *Report) uint64 {
 	return max(n, max(emitted, r.Received)-min(emitted, r.Received))
 }
 
+// again is the remedy where nothing is known to be wrong with the host.
+const again = "run the command again, and report a bug if it happens again"
+
 // reasons judges the report.
 func (o *Observer) reasons(r *Report) []Reason {
 	var out []Reason
@@ -116,25 +119,25 @@ func (o *Observer) reasons(r *Report) []Reason {
 		unread += h.FailedReads
 		misses += h.RecursionMisses
 		if h.Required && !h.Attached {
-			add(CodeHookMissing, "", "hook %s is not attached: %s", h.Name, h.Detail)
+			add(CodeHookMissing, "give the host what assay-run doctor says it lacks", "hook %s is not attached: %s", h.Name, h.Detail)
 		} else if hooks[i].selfTested && o.testTime > 0 && !h.SelfTested && !o.spared[i] {
-			add(CodeHookSilent, "", "hook %s did not fire in the self-test", h.Name)
+			add(CodeHookSilent, again, "hook %s did not fire in the self-test", h.Name)
 		}
 	}
 	if o.testErr != nil {
-		add(CodeSelfTest, "", "the self-test could not run: %v", o.testErr)
+		add(CodeSelfTest, again, "the self-test could not run, so nothing shows that the hooks fire: %v", o.testErr)
 	}
 	if dropped > 0 {
 		add(CodeDrops, "give the recorder more CPU time, or use a larger --kernel-buffer", "%d events found no room in the ring buffer", dropped)
 	}
 	if misses > 0 {
-		add(CodeMisses, "", "the kernel skipped a program %d times because it was already running", misses)
+		add(CodeMisses, "run the command again", "the kernel skipped a program %d times because it was already running", misses)
 	}
 	if unread > 0 {
-		add(CodeFailedReads, "", "%d events lack a field that could not be read", unread)
+		add(CodeFailedReads, "give the host more memory, or run the command again", "%d events lack a field that could not be read", unread)
 	}
 	if r.Malformed > 0 {
-		add(CodeMalformed, "", "%d records could not be decoded", r.Malformed)
+		add(CodeMalformed, again, "%d records could not be decoded", r.Malformed)
 	}
 	if o.ended {
 		if missing := o.missing(r); missing > 0 {
@@ -148,13 +151,13 @@ func (o *Observer) reasons(r *Report) []Reason {
 		add(CodeTampered, "run the command without root, or without CAP_SYS_ADMIN and CAP_BPF", "somebody changed the observer: %s", what)
 	}
 	for _, name := range o.lost {
-		add(CodeHookLost, "", "program %s was detached before the run ended", name)
+		add(CodeHookLost, "keep others from detaching BPF programs: run the command without CAP_SYS_ADMIN and CAP_BPF", "program %s was detached before the run ended", name)
 	}
 	if o.stopped && r.Forks+r.JoinedCgroup != r.Exits+r.LeftCgroup {
-		add(CodeUnmatched, "", "%d tasks began and %d ended", r.Forks+r.JoinedCgroup, r.Exits+r.LeftCgroup)
+		add(CodeUnmatched, again, "%d tasks began and %d ended, so some were not seen", r.Forks+r.JoinedCgroup, r.Exits+r.LeftCgroup)
 	}
 	if r.LeftCgroup > 0 {
-		add(CodeLeftCgroup, "", "%d tasks were moved or forked out of the session cgroup", r.LeftCgroup)
+		add(CodeLeftCgroup, "run the command as a user that cannot write to other cgroups", "%d tasks were moved or forked out of the session cgroup, where nothing records them", r.LeftCgroup)
 	}
 	return out
 }

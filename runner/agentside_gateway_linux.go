@@ -52,7 +52,8 @@ func (a *agentSide) openGateway() error {
 		return sandboxError("gateway_failed", err)
 	}
 	a.reasons = append(a.reasons, schema.Reason{
-		Subject: "gateway", Code: "no_gateway", Message: err.Error(), Remedy: "the run learns of tool calls from the agent's logs and its tools' environment instead",
+		Subject: "gateway", Code: "no_gateway", Message: fmt.Sprintf("the agent had no socket to report tool calls to, only its logs and its tools' environment: %v", err),
+		Remedy: "set TMPDIR to a directory that can be written and has a short name",
 	})
 	return nil
 }

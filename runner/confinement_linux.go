@@ -294,7 +294,7 @@ func (c *confinement) explain() {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "sandbox", Code: "protected_file_created",
 			Message: fmt.Sprintf("the run created %s, which programs outside the sandbox run or read", p.Path),
-			Remedy:  "look at it before you use it",
+			Remedy:  "read it before you run them",
 		})
 	}
 }

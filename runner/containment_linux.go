@@ -44,7 +44,8 @@ func newContainment(log *evidence.Log, opt Options, limits Limits) *containment 
 func (c *containment) open(context.Context) error {
 	if _, err := c.host.Sweep(); err != nil {
 		c.reasons = append(c.reasons, schema.Reason{
-			Subject: "cgroup", Code: "sweep_failed", Message: fmt.Sprintf("sessions of dead runners could not be removed: %v", err),
+			Subject: "cgroup", Code: "sweep_failed", Message: fmt.Sprintf("sessions of dead runners could not be removed, which does not affect this run: %v", err),
+			Remedy: "end their processes; each run tries again to remove them",
 		})
 	}
 	session, err := c.host.NewSession(c.log.RunID, cgroup.Limits{
@@ -57,8 +58,8 @@ func (c *containment) open(context.Context) error {
 	for _, name := range session.Unenforced() {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "limits", Code: "limit_unenforced",
-			Message: fmt.Sprintf("the %s limit is not enforced", name),
-			Remedy:  "assay-run doctor shows what the host needs to enforce it",
+			Message: fmt.Sprintf("the host cannot enforce the %s limit, so the run was not held to it", name),
+			Remedy:  "give the host what assay-run doctor says it lacks",
 		})
 	}
 	for _, k := range c.host.Controllers() {
@@ -71,6 +72,7 @@ func (c *containment) open(context.Context) error {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "evidence", Code: "runner_exposed",
 			Message: fmt.Sprintf("other processes of the same user can read and write the runner's memory: %v", err),
+			Remedy:  "run the command as another user, with --user",
 		})
 	}
 	if c.guard, err = session.Guard(c.terminal); err != nil {

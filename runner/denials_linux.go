@@ -148,13 +148,14 @@ func (d *denials) reasons(observed bool) []schema.Reason {
 	}
 	if !observed {
 		list = append(list, schema.Reason{
-			Subject: "sandbox", Code: "denials_unobserved", Message: "there is no kernel layer, so the only denials of the sandbox on record are the proxy's",
-			Remedy: "see why the kernel layer is absent",
+			Subject: "sandbox", Code: "denials_unobserved", Message: "without a kernel layer, the bundle records only the denials of the sandbox's proxy",
+			Remedy: "give the host what assay-run doctor says it lacks",
 		})
 	}
 	if d.dropped > 0 {
 		list = append(list, schema.Reason{
 			Subject: "sandbox", Code: "denials_dropped", Message: fmt.Sprintf("%d denials after the first %d are not in the policy layer; the kernel layer has them", d.dropped, maxDenials),
+			Remedy: "read them with assay-run events --layer kernel",
 		})
 	}
 	return list

@@ -50,7 +50,7 @@ func (s *streams) failed(stream string, err error) {
 	}
 	if errors.Is(err, stdio.ErrOutput) {
 		reason.Code, reason.Remedy = "output_failed", "make room where the command's output goes"
-		reason.Message = fmt.Sprintf("%v; from then on the command could not write to %s (EPIPE)", err, stream)
+		reason.Message = fmt.Sprintf("%v: from then on the command could not write to %s (EPIPE), and the recorded copy ends there", err, stream)
 		if s.onOutputError != nil {
 			s.onOutputError(stream, err)
 		}

@@ -274,7 +274,7 @@ func (a *app) tampered(sealed archive.Sealed) error {
 
 // tellOutput says why the command could not write any more.
 func (a *app) tellOutput(_ string, err error) {
-	a.say.Warning("%v: the command gets EPIPE from now on", err)
+	a.say.Warning("%v: from now on the command cannot write there (EPIPE), and the recorded copy ends here; make room where its output goes", err)
 }
 
 // tellContract says what a reader of the verdict should know.

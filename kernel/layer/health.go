@@ -109,6 +109,9 @@ func convertReasons(rs []kernel.Reason) (out []schema.Reason) {
 	return out
 }
 
+// again is the remedy where nothing is known to be wrong with the host.
+const again = "run the command again, and report a bug if it happens again"
+
 // observed collects everything that speaks against complete.
 func observed(r *kernel.Report, a Account) []schema.Reason {
 	out := convertReasons(r.Reasons)
@@ -118,25 +121,25 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 		}
 	}
 	s := a.Stats
-	add(r.SelfTestNS == 0, CodeNoSelfTest, "let the self-test run", "no self-test has shown that the hooks fire")
+	add(r.SelfTestNS == 0, CodeNoSelfTest, again, "no self-test has shown that the hooks fire")
 	add(s.Dropped > 0, CodeLayerDropped, "make room on the disk that holds the spool", "%d events could not be written", s.Dropped)
-	add(s.MissedExits > 0, CodeMissedExits, "", "%d processes ended without being seen", s.MissedExits)
-	add(s.Alive > 0, CodeStillAlive, "", "%d processes had not ended when observation stopped", s.Alive)
+	add(s.MissedExits > 0, CodeMissedExits, again, "%d processes ended without being seen", s.MissedExits)
+	add(s.Alive > 0, CodeStillAlive, "run the command as a user that cannot write to other cgroups", "%d processes had not ended when observation stopped, and what they did later is not recorded", s.Alive)
 	add(r.IOUringUnseen, CodeIOUring, "use Linux 6.4 or later", "the run used io_uring, and this kernel does not report io_uring requests")
 	add(len(r.IOUringUnfollowed) > 0, CodeIOUringUnknown, "use a newer assay-run", "the run used io_uring in ways that this build cannot follow: operation %s", operations(r.IOUringUnfollowed))
 	x := s.Reach
-	add(x.Helpers > 0, CodeHelper, "", "the run wrote to %s, which names a program that the kernel starts outside the run", x.Helper)
-	add(x.TracedTimes > 0, CodeOutsideTraced, "", "the run traced process %d, which is outside the run, or could write its memory", x.Traced)
-	add(x.RunnerSignals > 0, CodeRunnerSignalled, "", "the run sent the recorder %d signals, %s first", x.RunnerSignals, schema.SignalName(uint32(x.RunnerSignal)))
+	add(x.Helpers > 0, CodeHelper, "run the command as a user that cannot write to it, or with --mode workspace-write", "the run wrote to %s, which names a program that the kernel starts outside the run, where nothing records it", x.Helper)
+	add(x.TracedTimes > 0, CodeOutsideTraced, "run the command as another user, or with --mode workspace-write", "the run traced process %d, which is outside the run, or could write its memory", x.Traced)
+	add(x.RunnerSignals > 0, CodeRunnerSignalled, "run the command as another user, or with --mode workspace-write", "the run sent the recorder %d signals, %s first", x.RunnerSignals, schema.SignalName(uint32(x.RunnerSignal)))
 	compat := s.ByKind[schema.KindCompatSyscall]
 	for _, k := range r.Hooks {
 		if k.Hook == kernel.HookCompat {
 			compat += k.Fired
 		}
 	}
-	add(compat > 0, CodeCompatSyscalls, "", "%d system calls used another instruction set and were not decoded", compat)
-	add(s.Received != r.Delivered, CodeAccount, "", "%d events were delivered, %d received", r.Delivered, s.Received)
-	add(s.Received+s.Added != s.Written+s.Filtered+s.Coalesced+s.Dropped, CodeAccount, "", "%d events and %d added ones gave %d lines, %d filtered, %d coalesced, %d dropped",
+	add(compat > 0, CodeCompatSyscalls, "run 64-bit programs only", "%d system calls used another instruction set and were not decoded", compat)
+	add(s.Received != r.Delivered, CodeAccount, again, "%d events were delivered, %d received", r.Delivered, s.Received)
+	add(s.Received+s.Added != s.Written+s.Filtered+s.Coalesced+s.Dropped, CodeAccount, again, "%d events and %d added ones gave %d lines, %d filtered, %d coalesced, %d dropped",
 		s.Received, s.Added, s.Written, s.Filtered, s.Coalesced, s.Dropped)
 	return out
 }

@@ -54,6 +54,9 @@ func TestCompleteIsEarned(t *testing.T) {
 		"x32 calls": {func(a *Account) {
 			a.Report.Hooks[kernel.HookCompat].Counts = kernel.Counts{Fired: 1, Filtered: 1}
 		}, CodeCompatSyscalls},
+		"a kernel helper":          {func(a *Account) { a.Stats.Reach.Helpers = 1 }, CodeHelper},
+		"a tracer":                 {func(a *Account) { a.Stats.Reach.TracedTimes = 1 }, CodeOutsideTraced},
+		"a signal to the recorder": {func(a *Account) { a.Stats.Reach.RunnerSignals = 1 }, CodeRunnerSignalled},
 		"an event lost on the way": {func(a *Account) { a.Stats.Received, a.Stats.Written = 3, 3 }, CodeAccount},
 		"a line lost":              {func(a *Account) { a.Stats.Written = 3 }, CodeAccount},
 	} {
@@ -62,6 +65,11 @@ func TestCompleteIsEarned(t *testing.T) {
 		h := judge(a)
 		if h.KernelLayer != schema.PartialRingbufDrops || !slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == c.code }) {
 			t.Errorf("%s: %s, %+v", name, h.KernelLayer, h.Reasons)
+		}
+		for _, r := range h.Reasons {
+			if r.Message != "" && r.Remedy == "" {
+				t.Errorf("%s: nothing says what to do about %+v", name, r)
+			}
 		}
 		if h.NetworkEndpointClaimScope != schema.DiagnosticOnly {
 			t.Errorf("%s: the scope is %s", name, h.NetworkEndpointClaimScope)

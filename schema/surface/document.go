@@ -65,7 +65,7 @@ func (b *Builder) Reasons() []schema.Reason {
 	for _, list := range slices.Sorted(maps.Keys(b.omitted)) {
 		reasons = append(reasons, schema.Reason{
 			Subject: "surface", Code: "surface_cut",
-			Message: fmt.Sprintf("%s holds %d MiB at the most: the last %d by their order are left out; the layers have them", list, b.room[list]>>20, b.omitted[list]),
+			Message: fmt.Sprintf("%s is over %d MiB, so the last %d of its sorted entries are left out; the layers have them", list, b.room[list]>>20, b.omitted[list]),
 		})
 	}
 	return reasons
