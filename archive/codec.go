@@ -3,8 +3,11 @@ package archive
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/klauspost/compress/gzip"
@@ -23,6 +26,20 @@ const (
 // gzipLevel packs kernel lines at some 570 MB/s a core into 20 bytes each;
 // level 6 saves a tenth of that for a quarter of the speed.
 const gzipLevel = 5
+
+// ErrOtherFormat is returned by [CheckName], wrapped with the name.
+var ErrOtherFormat = errors.New("is the name of another format; a bundle is a .tar.gz or a .tar.zst")
+
+// CheckName refuses a name for a bundle that promises what a bundle is not.
+func CheckName(name string) error {
+	name = strings.ToLower(name)
+	for _, other := range []string{".zip", ".7z", ".rar", ".jar", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar.lz4", ".tar.br", ".json", ".ndjson"} {
+		if strings.HasSuffix(name, other) {
+			return fmt.Errorf("%s %w", filepath.Base(name), ErrOtherFormat)
+		}
+	}
+	return nil
+}
 
 // codecOf picks the codec by the output's name: .tar.zst and .tzst are zstd,
 // .tar is none, and all else is gzip.

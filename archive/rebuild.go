@@ -32,7 +32,7 @@ func complete(dir string, run schema.Run, sources []source, scans map[string]*la
 		return nil, nil, err
 	}
 	sources = slices.DeleteFunc(sources, func(src source) bool { _, ok := made[src.path]; return ok })
-	run.Output = ""
+	run.Output, run.ResultOutput = "", ""
 	made[schema.RunPath] = run
 	for path, v := range made {
 		data, ready := v.([]byte)
@@ -153,10 +153,11 @@ func (r *rebuild) incompleteResult(dir string, have map[string]bool) *schema.Res
 		}
 	}
 	if c := readDocument[schema.Contract](dir, r.run, schema.ContractPath); c != nil {
-		res.Contract = &c.Verdict
+		res.Contract, res.Checks = &c.Verdict, c.Summaries()
 	} else {
-		res.Contract = nil
+		res.Contract, res.Checks = nil, nil
 	}
+	res.Labels = r.run.Labels
 	source := schema.SourceRunner
 	res.Schema, res.RunID, res.Outcome, res.ErrorSource = schema.ResultV0, r.run.RunID, schema.OutcomeIncomplete, &source
 	res.RunnerExitCode = nil

@@ -103,37 +103,17 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 			err = fmt.Errorf("recover run %s: %w", runID, err)
 		}
 	}()
-	if !safeRunID(runID) {
-		return Sealed{}, errors.New("not a run id")
-	}
-	sweep(dir)
-	spool := filepath.Join(dir, runID)
-	name := filepath.Join(spool, schema.RunPath)
-	if err := foreign(spool); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return Sealed{}, err
-	}
-	lock, err := openRegular(name, os.O_RDWR)
-	if errors.Is(err, os.ErrNotExist) {
-		return Sealed{}, fmt.Errorf("%s: %w", spool, ErrNoSpool)
-	}
+	spool, lock, err := lockSpool(dir, runID)
 	if err != nil {
 		return Sealed{}, err
 	}
 	defer lock.Close()
-	if err := flockSoon(lock); errors.Is(err, errLocked) {
-		return Sealed{}, ErrAlive
-	} else if err != nil {
-		return Sealed{}, err
-	}
-	if !sameFile(lock, name) {
-		return Sealed{}, fmt.Errorf("%s: %w: it was sealed meanwhile", spool, ErrNoSpool)
-	}
 	run, err := readRun(lock)
 	if err == nil && run.RunID != runID {
 		err = fmt.Errorf("it is of run %s", run.RunID)
 	}
 	if err != nil {
-		return Sealed{}, fmt.Errorf("%s: %w (the run had not begun, or its spool was damaged; remove %s to forget it)", name, err, spool)
+		return Sealed{}, fmt.Errorf("%s: %w (the run had not begun, or its spool was damaged; remove %s to forget it)", filepath.Join(spool, schema.RunPath), err, spool)
 	}
 	if opt.Output != "" {
 		if run.Output, err = filepath.Abs(opt.Output); err != nil {
@@ -175,7 +155,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	if err != nil {
 		return Sealed{}, err
 	}
-	sealed.Notes, sealed.Tampered = notes, found
+	sealed.Notes, sealed.Tampered, sealed.ResultOutput = notes, found, run.ResultOutput
 	return sealed, removeSpool(spool)
 }
 

@@ -19,6 +19,9 @@ type Sealed struct {
 	Bytes    int64  // its size on disk
 	// Notes say what a recovery cut, found bad, or had to make up.
 	Notes []string
+	// ResultOutput is where a recovered run's result.json was meant to go as well;
+	// empty for nowhere else.
+	ResultOutput string
 	// Tampered is what was found changed by others; the bundle says so too.
 	Tampered []Tampered
 }

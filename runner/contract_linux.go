@@ -158,7 +158,7 @@ func (p *contractPart) health(*schema.ObservationHealth) {}
 // Where even that fails, the one that was written first stands.
 func (p *contractPart) record(res *schema.Result) {
 	pending := p.err == nil
-	res.Contract = &p.doc.Verdict
+	res.Contract, res.Checks = &p.doc.Verdict, p.doc.Summaries()
 	if p.err = p.log.Put(schema.ContractPath, p.doc); p.err == nil {
 		return
 	}
@@ -170,7 +170,7 @@ func (p *contractPart) record(res *schema.Result) {
 	if p.log.Put(schema.ContractPath, p.doc) == nil {
 		return
 	}
-	res.Contract = nil
+	res.Contract, res.Checks = nil, nil
 	if pending {
 		verdict := schema.VerdictInconclusive
 		res.Contract = &verdict

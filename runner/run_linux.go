@@ -111,7 +111,7 @@ func startFailed(err error) schema.Event {
 func (r *run) finish(opened parts, why error) (*schema.Result, error) {
 	res := &schema.Result{
 		Schema: schema.ResultV0, RunID: r.spec.RunID,
-		LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone},
+		LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone}, Labels: r.spec.Labels,
 		Limits: schema.Limits{
 			MemoryBytes: int64(r.spec.Limits.Memory), Pids: r.spec.Limits.Pids, CPUMilli: int64(r.spec.Limits.CPUs),
 		},

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/schema"
@@ -26,6 +27,7 @@ var (
 	ErrEmptyProgramName = errors.New("program name is empty")
 	ErrEnvKey           = errors.New("malformed environment variable name")
 	ErrNegative         = errors.New("limit is negative")
+	ErrTooLittle        = errors.New("too little for any command")
 	ErrChoice           = errors.New("value is not one of the choices")
 	ErrTurns            = errors.New("turns cannot be recorded with these settings")
 	ErrOtherPlatform    = fmt.Errorf("the run is meant for an operating system other than %s", runtime.GOOS)
@@ -33,6 +35,10 @@ var (
 )
 
 const maxRunID = 128
+
+// minMemory is less than any process needs to start: a lower limit is a unit that
+// was forgotten.
+const minMemory Bytes = 256 << 10
 
 // Validate reports everything that is wrong with s, in a fixed order, joined
 // into one error that errors.Is can take apart. It returns nil for a Spec that
@@ -142,7 +148,7 @@ func (s *Spec) validateRunID(add addError) {
 func (s *Spec) validateEnv(add addError) {
 	for _, k := range sortedKeys(s.Env) {
 		switch {
-		case k == "" || strings.ContainsAny(k, "=\x00"):
+		case k == "" || strings.ContainsFunc(k, func(r rune) bool { return r == '=' || unicode.IsSpace(r) || unicode.IsControl(r) }):
 			add(ErrEnvKey, "environment variable %q", k)
 		case strings.ContainsRune(s.Env[k], 0):
 			add(ErrNUL, "value of environment variable %q", k)
@@ -166,6 +172,12 @@ func (s *Spec) validateNumbers(add addError) {
 		if n.negative {
 			add(ErrNegative, "%s %v", n.name, n.value)
 		}
+	}
+	switch n := s.Limits.Memory; {
+	case n > 0 && n < minMemory && n%1024 != 0:
+		add(ErrTooLittle, "memory %d (did you mean %dM?)", int64(n), int64(n))
+	case n > 0 && n < minMemory:
+		add(ErrTooLittle, "memory %v (at least %v)", n, minMemory)
 	}
 }
 

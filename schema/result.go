@@ -50,6 +50,34 @@ type Result struct {
 	Leftovers *int `json:"leftovers"`
 	// Contract is the outcome contract's verdict, null without a contract.
 	Contract *string `json:"contract"`
+	// Checks says how each check of the contract went, in the contract's order;
+	// contract.json has the rest. Absent without a contract.
+	Checks []CheckSummary `json:"checks,omitzero"`
+	// Labels are those of the run; absent without any.
+	Labels map[string]string `json:"labels,omitzero"`
+	// Bundle is the base name of the bundle and Identity what identifies it. They
+	// stand in the file of --result only: no bundle can contain its own identity.
+	Bundle   string `json:"bundle,omitzero"`
+	Identity string `json:"identity,omitzero"`
+}
+
+// Results of a check, for a CheckSummary.
+const (
+	CheckPassed = "passed"
+	CheckFailed = "failed"
+	CheckNotRun = "not_run" // it could not run, or was cancelled
+)
+
+// CheckSummary is how one check of an outcome contract went.
+type CheckSummary struct {
+	Name   string `json:"name"`
+	Result string `json:"result"` // CheckPassed, CheckFailed or CheckNotRun
+	// ExitCode is null when the command could not run or a signal ended it.
+	ExitCode *int `json:"exit_code"`
+	// TimedOut is true for a check that its timeout ended.
+	TimedOut bool `json:"timed_out,omitzero"`
+	// GatesNothing is true for a check that had passed before the agent started.
+	GatesNothing bool `json:"gates_nothing,omitzero"`
 }
 
 // ResultError says what went wrong and what to do.

@@ -62,6 +62,9 @@ type Run struct {
 	// spool only; sealing removes it, so that a bundle's identity does not
 	// depend on where it was written.
 	Output string `json:"output,omitempty"`
+	// ResultOutput is the absolute path that result.json is meant for as well
+	// (--result); absent without one. It stands in the spool only.
+	ResultOutput string `json:"result_output,omitempty"`
 }
 
 // RunTurns says how the calls of a run's gateway became turns.

@@ -14,7 +14,7 @@ var runFlagGroups = []struct {
 	flags []string
 }{
 	{"Common flags", []string{"output", "timeout", "mode", "contract", "quiet"}},
-	{"Bundle", []string{"store", "force", "result", "label", "run-id", "spool-dir", "compat"}},
+	{"Bundle", []string{"store", "force", "result", "label", "run-id", "replace", "spool-dir", "compat"}},
 	{"Command", []string{"spec", "dry-run", "workdir", "env", "env-file", "grace", "no-capture", "capture-bytes"}},
 	{"Limits", []string{"memory", "pids", "cpus", "best-effort-limits"}},
 	{"Sandbox", []string{"policy", "profile", "isolate", "user"}},

@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/sandbox"
@@ -27,7 +29,7 @@ type runFlags struct {
 	sign                     signingKey
 	specFile                 string
 	dryRun, quiet            bool
-	force, store             bool
+	force, store, replace    bool
 	audit                    []string
 }
 
@@ -40,7 +42,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.DurationVar(&s.Timeout, "timeout", 0, "end the run after `TIME`, such as 90s or 10m (default no limit)")
 	fs.DurationVar(&s.Grace, "grace", s.Grace, "at the end, wait `TIME` between SIGTERM and SIGKILL")
 	fs.Var(&s.Limits.Memory, "memory", "limit memory to `SIZE`, such as 512M or 2G (default no limit)")
-	fs.Int64Var(&s.Limits.Pids, "pids", 0, "limit processes and threads to `N` (default no limit)")
+	fs.Var((*positive)(&s.Limits.Pids), "pids", "limit processes and threads to `N` (default no limit)")
 	fs.Var(&s.Limits.CPUs, "cpus", "limit CPU time to that of `N` CPUs, such as 0.5 or 2 (default no limit)")
 	fs.BoolVar(&s.Limits.BestEffort, "best-effort-limits", false, "run even if the host cannot enforce a limit, and record that")
 	boolFlag(fs, (*negated)(&s.Capture), "no-capture", "give the command assay-run's own standard streams and keep no copies")
@@ -78,6 +80,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.StringVarP(&f.output, "output", "o", "", "write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
 	fs.BoolVar(&f.store, "store", false, "keep the bundle in the store (see assay-run store --help)")
 	fs.BoolVar(&f.force, "force", false, "replace an existing bundle of that name")
+	fs.BoolVar(&f.replace, "replace", false, "discard the evidence of an interrupted run of the same --run-id")
 	fs.StringVar(&f.result, "result", "", "also write result.json to `FILE`")
 	fs.StringVar(&f.sign.key, "sign", "", "sign the bundle with the private key in `FILE`, or with \"agent\" (see assay-run sign --help)")
 	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")
@@ -170,9 +173,33 @@ func (n *someBytes) Set(s string) error {
 	return err
 }
 
-// flagHint suggests the flag that an unknown one was probably meant to be.
-func flagHint(cmd *cobra.Command, err error) string {
+// positive is a number of at least one, where zero means no limit and is said by
+// omitting the flag.
+type positive int64
+
+func (n *positive) String() string { return strconv.FormatInt(int64(*n), 10) }
+func (*positive) Type() string     { return "N" }
+
+func (n *positive) Set(s string) error {
+	v, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return fmt.Errorf("%q is not a whole number", s)
+	}
+	if v < 1 {
+		return fmt.Errorf("%d is not a limit: give 1 or more, or omit the flag for no limit", v)
+	}
+	*n = positive(v)
+	return nil
+}
+
+// flagHint says where "--" belongs, if the flag is one of a command that stands
+// without it, else suggests the flag that an unknown one was probably meant to be.
+func (a *app) flagHint(cmd *cobra.Command, err error) string {
 	help := "see " + cmd.CommandPath() + " --help"
+	if words := cmd.Flags().Args(); len(words) > 0 && cmd.Flags().Lookup("spec") != nil {
+		at := max(0, slices.Index(a.args, words[0]))
+		return "put -- before the command, as in: assay-run -- " + query.QuoteArgs(a.args[at:])
+	}
 	_, name, ok := strings.Cut(err.Error(), "unknown flag: --")
 	if !ok {
 		return help

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -13,10 +15,12 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
+	"github.com/assay-run/assay-run/schema"
 )
 
 func (a *app) recoverCommand() *cobra.Command {
-	var dir, output string
+	var dir string
+	var to recovery
 	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "recover [flags] [RUN_ID...]",
@@ -24,7 +28,12 @@ func (a *app) recoverCommand() *cobra.Command {
 		Long: `recover seals interrupted runs (killed, power lost, disk full). It writes what each
 run had recorded to the run's own output and marks the bundle incomplete. It removes
 a torn last line and keeps everything before it. It never touches the spool of a run
-that is still alive. Without a run id or --all it lists the interrupted runs.`,
+that is still alive. If the run was to write its result to a file with --result, recover
+writes it. Without a run id or --all it lists the interrupted runs.
+
+For each run that it seals, recover prints a line with the run id, the bundle, and
+"complete" or "incomplete", separated by tabs. A run is complete if it had ended, and
+only its sealing was interrupted.`,
 		Example: "  assay-run recover            list interrupted runs\n  assay-run recover --all      seal them all",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			if dir == "" {
@@ -41,21 +50,39 @@ that is still alive. Without a run id or --all it lists the interrupted runs.`,
 				return a.listSpools(spools, asJSON)
 			}
 			if all {
-				ids = interrupted(spools, output == "")
+				ids = interrupted(spools, to.output == "")
 			}
-			if output != "" && len(ids) != 1 {
-				return console.WithHint(fmt.Errorf("--output names one bundle, but there are %d runs to recover", len(ids)), "recover them one at a time")
+			if flag := to.single(); flag != "" && len(ids) != 1 {
+				return console.WithHint(fmt.Errorf("%s names one file, but there are %d runs to recover", flag, len(ids)), "recover them one at a time")
+			}
+			if err := archive.CheckName(to.output); err != nil {
+				return console.WithHint(err, "name a .tar.gz or .tar.zst with --output")
 			}
 			gateway.Sweep()
 			_, _, _ = kernel.Sweep() // where nothing can be shared there is nothing to free
-			return a.recoverRuns(cmd.Context(), dir, ids, output, all)
+			return a.recoverRuns(cmd.Context(), dir, ids, to, all)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "spool-dir", "", "look for interrupted runs under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "write the bundle to `FILE` instead of the run's own output")
+	cmd.Flags().StringVarP(&to.output, "output", "o", "", "write the bundle to `FILE` instead of the run's own output")
+	cmd.Flags().StringVar(&to.result, "result", "", "write result.json to `FILE` as well, instead of the run's own --result")
 	cmd.Flags().BoolVar(&all, "all", false, "seal every interrupted run")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "list as JSON")
 	return cmd
+}
+
+// recovery is where recover writes to; empty is where the run would have.
+type recovery struct{ output, result string }
+
+// single is the flag that names the file of one run, if there is one.
+func (r recovery) single() string {
+	switch {
+	case r.output != "":
+		return "--output"
+	case r.result != "":
+		return "--result"
+	}
+	return ""
 }
 
 // interrupted returns the runs to recover. A run that looks alive may just have been
@@ -71,11 +98,11 @@ func interrupted(spools []archive.Interrupted, doubtful bool) (ids []string) {
 
 // recoverRuns seals each run; what keeps one from it does not keep the others.
 // With all, it skips runs that are alive and runs that were sealed in the meantime.
-func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output string, all bool) error {
+func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, to recovery, all bool) error {
 	var errs []error
 	tampered := false
 	for _, id := range ids {
-		sealed, err := archive.Recover(ctx, dir, id, archive.RecoverOptions{Output: output})
+		sealed, err := archive.Recover(ctx, dir, id, archive.RecoverOptions{Output: to.output})
 		switch {
 		case all && errors.Is(err, archive.ErrAlive):
 			a.say.Info("%s: not recovered: the run is alive, or another recover is working on it", id)
@@ -93,7 +120,11 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output 
 			tampered = true
 			a.say.Warning("%s: %s", id, console.Printable(t.String()))
 		}
-		fmt.Fprintf(a.stdout, "%s\t%s\n", id, console.Printable(sealed.Path))
+		state, err := recoveredResult(ctx, sealed, cmp.Or(to.result, sealed.ResultOutput))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s is sealed, but its result was not written: %w", id, err))
+		}
+		fmt.Fprintf(a.stdout, "%s\t%s\t%s\n", id, console.Printable(sealed.Path), state)
 	}
 	err := errors.Join(errs...)
 	switch {
@@ -107,6 +138,38 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, output 
 		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(errors.New("evidence was changed after it was recorded: the bundles say where"), "do not rely on the members that changed")}
 	}
 	return nil
+}
+
+// recoveredResult tells whether a recovered run is complete, and writes what its bundle
+// says of the run's end to path, if there is one.
+func recoveredResult(ctx context.Context, sealed archive.Sealed, path string) (state string, err error) {
+	state = "incomplete"
+	bundle, err := archive.Open(sealed.Path)
+	if err != nil {
+		return state, err
+	}
+	docs, err := bundle.Documents(ctx, schema.SurfacePath)
+	if err != nil {
+		return state, err
+	}
+	result := docs.Result
+	if result.Outcome != schema.OutcomeIncomplete {
+		state = "complete"
+	}
+	if path == "" {
+		return state, nil
+	}
+	result.Bundle, result.Identity = filepath.Base(sealed.Path), sealed.Identity
+	data, err := schema.Document(result)
+	if err != nil {
+		return state, err
+	}
+	out, err := archive.OpenOutput(archive.Follow(path), true)
+	if err != nil {
+		return state, err
+	}
+	defer out.Close()
+	return state, out.WriteFile(data)
 }
 
 func (a *app) listSpools(spools []archive.Interrupted, asJSON bool) error {

@@ -14,8 +14,9 @@ import (
 	"github.com/assay-run/assay-run/runner"
 )
 
-// app is one invocation: its streams and its exit code.
+// app is one invocation: its arguments and streams.
 type app struct {
+	args                  []string
 	stdin, stdout, stderr *os.File
 	say                   *console.Messages
 }
@@ -23,7 +24,7 @@ type app struct {
 // Main runs the command line args with the given streams and returns the exit
 // code. It installs signal handlers only while a command runs.
 func Main(args []string, stdin, stdout, stderr *os.File) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, say: console.New("assay-run", stderr)}
+	a := &app{args: args, stdin: stdin, stdout: stdout, stderr: stderr, say: console.New("assay-run", stderr)}
 	root := a.rootCommand()
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -65,7 +66,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.Flags().SortFlags = false
 	groupFlags(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return console.WithHint(err, "%s", flagHint(cmd, err))
+		return console.WithHint(err, "%s", a.flagHint(cmd, err))
 	})
 	root.AddCommand(run, a.callCommand(), a.verifyCommand(), a.proveCommand(), a.signCommand(), a.inspectCommand(), a.eventsCommand(), a.recoverCommand(), a.contractCommand(), a.doctorCommand(), a.observeCommand(), a.serveCommand(), a.mcpCommand())
 	root.AddCommand(a.reviewCommands()...)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/sign"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/kernel/layer"
@@ -53,7 +54,11 @@ func (a *app) runCommand() *cobra.Command {
 func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	output, err := f.bundle(spec.RunID)
 	if err != nil {
-		return console.WithHint(fmt.Errorf("nothing was run: %w", err), "name a file with --output, or omit --store and unset ASSAY_RUN_STORE")
+		hint := "name a file with --output, or omit --store and unset ASSAY_RUN_STORE"
+		if errors.Is(err, archive.ErrOtherFormat) {
+			hint = "let the name after --output end in .tar.gz or .tar.zst"
+		}
+		return console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", hint)
 	}
 	output, err = filepath.Abs(output)
 	if err != nil {
@@ -63,14 +68,19 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if err != nil {
 		return nowhere(err)
 	}
+	if f.result != "" {
+		if record.ResultOutput, err = filepath.Abs(f.result); err != nil {
+			return nowhere(err)
+		}
+	}
 	if spec.Contract != "" {
 		if _, _, err := contract.LoadValid(spec.Contract); err != nil {
-			return console.WithHint(fmt.Errorf("nothing was run: %w", err), "fix the file; assay-run contract validate lists its problems")
+			return console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", fileHint(err, "fix the file; assay-run contract validate lists its problems"))
 		}
 	}
 	rules, err := a.loadPolicy(spec.Policy)
 	if err != nil {
-		return console.WithHint(fmt.Errorf("nothing was run: %w", err), "fix the file, or omit --policy")
+		return console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", fileHint(err, "fix the file, or omit --policy"))
 	}
 	if f.dryRun {
 		return a.dryRun(spec, output)
@@ -98,7 +108,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	defer out.close()
 	spec.Preload()
 	signals := catchSignals()
-	spool, err := a.createSpool(f.spoolDir, record)
+	spool, err := a.createSpool(f, record)
 	if err != nil {
 		return err
 	}
@@ -114,7 +124,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		OnLoss: func(reason schema.Reason) { a.say.Warning("evidence is missing: %s", reason.Message) },
 	})
 	a.tellHealth(health, result)
-	return a.seal(ctx, spool, result, recording, out, signer, redactor)
+	return a.seal(ctx, spool, &record, result, recording, out, signer, redactor)
 }
 
 // dryRun prints the run as a spec file.
@@ -147,15 +157,40 @@ func nowhere(err error) error {
 	return console.WithHint(fmt.Errorf("nothing was run: %w", err), "the current directory is gone: change to another, or name absolute paths with -o and --workdir")
 }
 
-func (a *app) createSpool(dir string, record schema.Run) (*archive.Spool, error) {
+// fileHint is what to do about a file that cannot be used.
+func fileHint(err error, otherwise string) string {
+	if errors.Is(err, os.ErrNotExist) {
+		return "check the name: it is relative to the current directory, and in a spec file to that file"
+	}
+	return otherwise
+}
+
+func (a *app) createSpool(f *runFlags, record schema.Run) (*archive.Spool, error) {
+	dir := f.spoolDir
 	if dir == "" {
 		var err error
 		if dir, err = archive.DefaultSpoolDir(); err != nil {
 			return nil, console.WithHint(err, "choose a directory with --spool-dir")
 		}
 	}
+	if f.replace {
+		err := archive.Discard(dir, record.RunID)
+		if err != nil && !errors.Is(err, archive.ErrNoSpool) {
+			return nil, console.WithHint(fmt.Errorf("nothing was run: %w", err), "choose another --run-id")
+		}
+	}
 	spool, err := archive.CreateSpool(dir, record)
-	if err != nil {
+	switch {
+	case errors.Is(err, archive.ErrExists) && archive.Alive(filepath.Join(dir, record.RunID)):
+		return nil, console.WithHint(fmt.Errorf("nothing was run: run %s is still running", record.RunID), "choose another --run-id, or wait for that run")
+	case errors.Is(err, archive.ErrExists):
+		named := ""
+		if f.spoolDir != "" {
+			named = "--spool-dir " + query.QuoteArgs([]string{f.spoolDir}) + " "
+		}
+		return nil, console.WithHint(fmt.Errorf("nothing was run: run %s was interrupted, and its evidence is not sealed yet", record.RunID),
+			"seal it with: assay-run recover %s%s; or discard it with --replace; or choose another --run-id", named, record.RunID)
+	case err != nil:
 		return nil, console.WithHint(fmt.Errorf("nothing was run: %w", err), "choose another directory with --spool-dir")
 	}
 	return spool, nil
@@ -164,7 +199,7 @@ func (a *app) createSpool(dir string, record schema.Run) (*archive.Spool, error)
 // seal turns the spool into the bundle, tells the user, and gives the exit
 // code as an error. Evidence that could not be kept is the runner's failure,
 // whatever the command did.
-func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Result, recording error, out *outputs, signer sign.Signer, redactor *redact.Redactor) error {
+func (a *app) seal(ctx context.Context, spool *archive.Spool, record *schema.Run, result *schema.Result, recording error, out *outputs, signer sign.Signer, redactor *redact.Redactor) error {
 	ctx = context.WithoutCancel(ctx)
 	unwritten := out.write(result, redactor)
 	if unwritten != nil { // the bundle says what we exit with
@@ -188,9 +223,11 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 			err = console.WithHint(fmt.Errorf("the bundle is whole and not signed: %w", serr), "sign it with assay-run sign: %s", sealed.Path)
 		}
 	}
-	if err != nil && *result.RunnerExitCode != runner.ExitRunner {
+	if err != nil {
 		*result.RunnerExitCode = runner.ExitRunner
-		_ = out.write(result, redactor)
+	}
+	if unwritten == nil {
+		a.writeSealed(out, result, sealed, redactor)
 	}
 	switch {
 	case err != nil && sealed.Path == "":
@@ -213,13 +250,41 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, result *schema.Res
 	}
 	verdict := ""
 	if result.Contract != nil {
-		verdict = "contract " + *result.Contract + "; "
+		verdict = "contract " + *result.Contract + notPassed(result.Checks) + "; "
 	}
-	a.say.Info("%s; %sbundle %s; identity %s", ending(result), verdict, sealed.Path, sealed.Identity)
+	a.say.Info("%s; %sbundle %s; identity %s", result.Ending(record), verdict, sealed.Path, sealed.Identity)
 	if code := *result.RunnerExitCode; code != 0 {
 		return console.ExitError{Code: code}
 	}
 	return nil
+}
+
+// notPassed names the first checks that did not pass.
+func notPassed(checks []schema.CheckSummary) string {
+	const most = 3
+	var names []string
+	for _, c := range checks {
+		if c.Result != schema.CheckPassed {
+			names = append(names, console.Printable(c.Name))
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return ""
+	case len(names) > most:
+		names = append(names[:most], fmt.Sprintf("and %d more", len(names)-most))
+	}
+	return " (" + strings.Join(names, ", ") + ")"
+}
+
+// writeSealed adds to the file of --result what is known only now.
+func (a *app) writeSealed(out *outputs, result *schema.Result, sealed archive.Sealed, redactor *redact.Redactor) {
+	if sealed.Path != "" {
+		result.Bundle, result.Identity = filepath.Base(sealed.Path), sealed.Identity
+	}
+	if err := out.write(result, redactor); err != nil {
+		a.say.Warning("--result says nothing about the sealed bundle: %v", err)
+	}
 }
 
 // tellHealth says what a kernel layer that was tried has not seen, of a command
@@ -282,27 +347,4 @@ func (a *app) tellContract(c *schema.Contract) {
 	for _, reason := range c.Reasons {
 		a.say.Warning("contract: %s", reason)
 	}
-}
-
-// ending says in a few words how a run went.
-func ending(r *schema.Result) string {
-	var took time.Duration
-	if ns := r.Timings.ChildNS; ns != nil {
-		took = time.Duration(*ns).Round(time.Millisecond)
-	}
-	switch {
-	case r.ExitCode != nil && r.Outcome == schema.OutcomeExited:
-		return fmt.Sprintf("exited %d after %v", *r.ExitCode, took)
-	case r.Signal != nil && r.Outcome == schema.OutcomeSignaled:
-		return fmt.Sprintf("ended by %s after %v", *r.Signal, took)
-	case r.Outcome == schema.OutcomeInfraError:
-		return "not run"
-	}
-	if r.Outcome == schema.OutcomeTimeout {
-		return fmt.Sprintf("timed out after %v", took)
-	}
-	if r.Outcome == schema.OutcomeOOM {
-		return fmt.Sprintf("killed after %v: out of memory (limit %v)", took, runner.Bytes(r.Limits.MemoryBytes))
-	}
-	return fmt.Sprintf("%s after %v", strings.ReplaceAll(r.Outcome, "_", " "), took)
 }

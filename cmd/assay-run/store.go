@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 
+	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/store"
 )
 
@@ -13,7 +14,7 @@ func (f *runFlags) bundle(runID string) (string, error) {
 	case f.store && f.output != "":
 		return "", errors.New("--store and --output cannot be used together")
 	case f.output != "":
-		return f.output, nil
+		return f.output, archive.CheckName(f.output)
 	case !f.store && !store.IsDefault():
 		return "assay-run-" + runID + ".tar.gz", nil
 	}
