@@ -179,7 +179,7 @@ func (s *Spool) strange() (found []Tampered) {
 	})
 	slices.SortFunc(found, func(a, b Tampered) int { return strings.Compare(a.String(), b.String()) })
 	if more := len(found) - maxTampered; more > 0 {
-		found = append(found[:maxTampered], Tampered{What: fmt.Sprintf("has %d more such files", more)})
+		found = append(found[:maxTampered], Tampered{What: fmt.Sprintf("has %d more files that the recorder did not make", more)})
 	}
 	return found
 }

@@ -111,7 +111,7 @@ func (v *verifier) checkOutput(check schema.Check, res schema.CheckResult, bad f
 	}
 	switch {
 	case res.OutputPath != "" && res.OutputPath != path:
-		bad("the output of check %.100q is said to be in %s, its place is %s", check.Name, res.OutputPath, path)
+		bad("the output of check %.100q should be in %[3]s, but its result names %[2]s", check.Name, res.OutputPath, path)
 	case res.OutputPath != "" && !kept:
 		bad("%s is not in the bundle", path)
 	case res.OutputPath != "" && size != res.OutputKept, res.OutputPath == "" && res.Ran && kept:

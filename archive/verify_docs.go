@@ -55,7 +55,7 @@ func (v *verifier) documentsAgree() {
 func (v *verifier) command(r *schema.Run) {
 	for i, raw := range r.CommandRaw {
 		if i >= len(r.Command) || utf8.Valid(raw) || readable(string(raw)) != readable(r.Command[i]) {
-			v.report.add(problem(CodeSchema, schema.RunPath, "command_raw has an argument %d that command has not", i))
+			v.report.add(problem(CodeSchema, schema.RunPath, "command_raw has an argument %d that is not in command", i))
 		}
 	}
 }
@@ -133,14 +133,14 @@ func (v *verifier) integrity(doc *schema.Integrity) {
 		case !ok:
 			bad("layers has no %s", name)
 		case is.Lines != says.Lines:
-			bad("it says that %s has %d lines, it has %d", path, says.Lines, is.Lines)
+			bad("it lists %[2]d lines of %[1]s, but the layer has %[3]d", path, says.Lines, is.Lines)
 		case is.Root != says.Root:
-			bad("the lines of %s are not those that the recorder wrote: their root is %s, it says %s", path, is.Root, says.Root)
+			bad("the lines of %s are not those that the recorder wrote: their root is %s, not %s", path, is.Root, says.Root)
 		}
 	}
 	for name := range doc.Layers {
 		if _, ok := v.lines.integrity[name]; !ok && !slices.ContainsFunc(schema.Layers, func(p string) bool { return schema.LayerName(p) == name }) {
-			bad("layers has %.100q, which is no layer", name)
+			bad("layers has %.100q, which is not a layer", name)
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(v.streams)) {
@@ -150,7 +150,7 @@ func (v *verifier) integrity(doc *schema.Integrity) {
 	}
 	for path := range doc.Members {
 		if !isStream(path) || v.manifest.Files[path].Path == "" {
-			bad("members has %.100q, which is no member below stdio/", path)
+			bad("members has %.100q, which is not a member below stdio/", path)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func (v *verifier) counts(h *schema.ObservationHealth) {
 		}
 		for name := range h.Layers {
 			if !slices.ContainsFunc(schema.Layers, func(p string) bool { return schema.LayerName(p) == name }) {
-				v.report.add(problem(CodeCounts, schema.HealthPath, "layers accounts for %.100q, which is no layer", name))
+				v.report.add(problem(CodeCounts, schema.HealthPath, "layers accounts for %.100q, which is not a layer", name))
 			}
 		}
 	}

@@ -69,7 +69,7 @@ func (w *walker) next() (path string, size int64, err error) {
 	}
 	switch {
 	case w.seen[path]:
-		return "", 0, problem(CodeDuplicateMember, path, "the member is there twice")
+		return "", 0, problem(CodeDuplicateMember, path, "the member occurs twice")
 	case len(w.seen) >= maxMembers:
 		return "", 0, problem(CodeLimit, "", "more than %d members", maxMembers)
 	case len(w.seen) > 1 && path < w.last:

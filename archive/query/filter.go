@@ -73,7 +73,7 @@ func (f Filter) compile() (*matcher, error) {
 	}
 	for _, l := range m.Layers {
 		if !slices.ContainsFunc(schema.Layers, func(p string) bool { return schema.LayerName(p) == l }) {
-			return bad("there is no layer %q", l)
+			return bad("%q is not a layer", l)
 		}
 	}
 	if len(f.Kinds) > 0 {
@@ -82,7 +82,7 @@ func (f Filter) compile() (*matcher, error) {
 		for _, s := range f.Kinds {
 			k, ok := schema.ParseKind(s)
 			if !ok && onlyKernel {
-				return bad("there is no kind %q of kernel event", s)
+				return bad("%q is not a kind of kernel event", s)
 			}
 			if ok {
 				m.kinds[k] = true
@@ -95,7 +95,7 @@ func (f Filter) compile() (*matcher, error) {
 		for _, s := range f.Classes {
 			c, ok := schema.ParseClass(s)
 			if !ok {
-				return bad("there is no class %q", s)
+				return bad("%q is not a class", s)
 			}
 			m.classes[c] = true
 		}
@@ -111,7 +111,7 @@ func (f Filter) compile() (*matcher, error) {
 	}
 	for what, g := range map[string]string{"path": f.Path, "process": f.Process, "host": f.Host} {
 		if g != "" && !doublestar.ValidatePattern(g) {
-			return bad("%s is %q, which is no glob", what, g)
+			return bad("%s is %q, which is not a valid glob", what, g)
 		}
 	}
 	if p, err := netip.ParsePrefix(f.Host); err == nil {

@@ -125,7 +125,7 @@ func (c commandSigner) Sign(ctx context.Context, data []byte) ([]byte, error) {
 	}
 	signature, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(out)))
 	if err != nil || len(signature) != ed25519.SignatureSize {
-		return nil, fmt.Errorf("signing command %q printed %d bytes, which are no ed25519 signature (64 bytes, raw or base64)", string(c), len(out))
+		return nil, fmt.Errorf("signing command %q printed %d bytes, which are not an ed25519 signature (64 bytes, raw or base64)", string(c), len(out))
 	}
 	return signature, nil
 }

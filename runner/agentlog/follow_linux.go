@@ -137,7 +137,7 @@ func (f *Follower) Close() Account {
 	case f.account.Bytes == 0 && f.refused == "" && f.file < 0:
 		f.split.problem(CodeMissing, 0, "the command has not written it")
 	case f.account.Lines == 0 && f.refused == "":
-		f.split.problem(CodeEmpty, 0, "it has no lines")
+		f.split.problem(CodeEmpty, 0, "it is empty")
 	}
 	f.closed = true
 	f.drop()

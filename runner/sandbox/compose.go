@@ -36,7 +36,7 @@ func Builtins() []string {
 func Builtin(name string) (*ProfileFile, error) {
 	data, err := profileFiles.ReadFile(path.Join("profiles", name+".yaml"))
 	if err != nil || strings.ContainsAny(name, "/.") {
-		return nil, fmt.Errorf("%q is no built-in profile; there are %s", name, strings.Join(Builtins(), ", "))
+		return nil, fmt.Errorf("%q is not a built-in profile; the profiles are %s", name, strings.Join(Builtins(), ", "))
 	}
 	p := &ProfileFile{Name: name, Text: string(data)}
 	var file struct {

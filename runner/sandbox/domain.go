@@ -81,7 +81,7 @@ func ParseDomain(s string, any bool) (Domain, error) {
 	}
 	for label := range strings.SplitSeq(name, ".") {
 		if label == "" || len(label) > 63 || strings.ContainsFunc(label, notInName) {
-			return bad("this is no domain name; write it without a scheme or a path")
+			return bad("this is not a domain name; write it without a scheme or a path")
 		}
 	}
 	if last := name[strings.LastIndexByte(name, '.')+1:]; strings.Trim(last, "0123456789") == "" {

@@ -80,7 +80,7 @@ func (l *Landrun) ruleset() (*shim.Ruleset, error) {
 		}{{l.BindTCP, unix.LANDLOCK_ACCESS_NET_BIND_TCP}, {l.ConnectTCP, unix.LANDLOCK_ACCESS_NET_CONNECT_TCP}} {
 			for _, port := range p.ports {
 				if port < 0 || port > 65535 {
-					return nil, fmt.Errorf("%d is no port", port)
+					return nil, fmt.Errorf("%d is not a port", port)
 				}
 				r.Ports = append(r.Ports, shim.PortRule{Port: uint16(port), Access: p.access})
 			}

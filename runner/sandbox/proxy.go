@@ -169,12 +169,12 @@ func splitTarget(target, usual string) (string, int, error) {
 	host, port, err := net.SplitHostPort(target)
 	if err != nil {
 		if host, port, err = net.SplitHostPort(target + ":" + usual); err != nil {
-			return "", 0, fmt.Errorf("%q is no host and port", target)
+			return "", 0, fmt.Errorf("%q is not a host and port", target)
 		}
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 || host == "" {
-		return "", 0, fmt.Errorf("%q is no host and port", target)
+		return "", 0, fmt.Errorf("%q is not a host and port", target)
 	}
 	return host, int(n), nil
 }

@@ -191,7 +191,7 @@ func (n *Network) check() error {
 	}
 	for i, p := range n.AllowUnixSockets {
 		if p == "" || strings.ContainsRune(p, 0) {
-			return fmt.Errorf("network.allowUnixSockets[%d]: %q is no path", i, p)
+			return fmt.Errorf("network.allowUnixSockets[%d]: %q is not a path", i, p)
 		}
 	}
 	return nil
@@ -208,7 +208,7 @@ func (e *Env) check() error {
 	}{{"pass", pass}, {"drop", e.Drop}} {
 		for i, n := range list.names {
 			if n == "" || strings.ContainsAny(n, "=\x00") {
-				return fmt.Errorf("env.%s[%d]: %q is no name of a variable", list.key, i, n)
+				return fmt.Errorf("env.%s[%d]: %q is not a variable's name", list.key, i, n)
 			}
 		}
 	}

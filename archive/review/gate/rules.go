@@ -106,7 +106,7 @@ func Parse(ctx context.Context, data []byte, dir string) (_ *Rules, err error) {
 		for kind, value := range item {
 			make, ok := kinds[kind]
 			if !ok {
-				return nil, fmt.Errorf("rule %d: there is no rule %q; known are %s", i+1, kind, strings.Join(Kinds(), ", "))
+				return nil, fmt.Errorf("rule %d: %q is not a rule; the rules are %s", i+1, kind, strings.Join(Kinds(), ", "))
 			}
 			one, err := make(&maker{ctx: ctx, rules: r, kind: kind, dir: dir}, value)
 			if err != nil {
@@ -123,7 +123,7 @@ func Parse(ctx context.Context, data []byte, dir string) (_ *Rules, err error) {
 	}
 	for _, name := range f.AllowUnknown {
 		if !slices.ContainsFunc(r.list, func(o *rule) bool { return o.name == name }) {
-			return nil, fmt.Errorf("allow_unknown names %q, and there is no such rule", name)
+			return nil, fmt.Errorf("allow_unknown names %q, which is not one of the rules", name)
 		}
 		r.allowed[name] = true
 	}
@@ -199,7 +199,7 @@ func globs(value ast.Node) ([]string, error) {
 	}
 	for _, g := range list {
 		if !doublestar.ValidatePattern(g) {
-			return nil, fmt.Errorf("%q is no glob", g)
+			return nil, fmt.Errorf("%q is not a valid glob", g)
 		}
 	}
 	return list, nil

@@ -127,7 +127,7 @@ func (h *Host) controller(kind string) Controller {
 	c.Reason = "no writable hierarchy carries it"
 	c.Remedy = "run as root; for an ordinary user: systemctl edit user@.service, [Service] Delegate=cpu cpuset io memory pids"
 	if os.Geteuid() == 0 {
-		c.Remedy = "whoever made this container or service has to hand it on, in cgroup.subtree_control of the cgroups above; a host that has it on cgroup v1 cannot: boot that with systemd.unified_cgroup_hierarchy=1"
+		c.Remedy = "enable it in cgroup.subtree_control of the cgroups above this container or service; if the host has it on cgroup v1, boot the host with systemd.unified_cgroup_hierarchy=1"
 	}
 	if h.v2 != nil && len(h.v1) == 0 {
 		c.Reason = fmt.Sprintf("%s does not list it in cgroup.controllers", h.v2.own)

@@ -52,5 +52,5 @@ func (l *hierarchy) oomStops(base string) string {
 			return ""
 		}
 	}
-	return fmt.Sprintf("%s is a unit of systemd's that is not delegated: by default systemd stops it, and the run with it, when the memory limit makes the kernel kill a process", unit)
+	return fmt.Sprintf("systemd does not delegate the unit %s: by default it stops the unit, and the run with it, when the kernel kills a process at the memory limit", unit)
 }

@@ -48,7 +48,7 @@ func target(m *message) (kind policy.Kind, name string, err error) {
 	case kind == policy.Prompts && p.Name != nil:
 		return kind, *p.Name, nil
 	}
-	return "", "", errors.New(m.Method + ": it does not say of what")
+	return "", "", errors.New(m.Method + ": it does not name what it is about")
 }
 
 // access decides a request for a resource or a prompt; others pass.
