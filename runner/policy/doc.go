@@ -5,9 +5,9 @@
 // starts, plus rules that clients add while it runs. Rules can only forbid, so
 // that adding one never allows what was forbidden.
 //
-// [Set.Check] decides one call. It collects every violation, fails closed (a
-// rule that cannot be evaluated denies), and its reasons never quote the value
-// that was matched: they end up in logs, and the value may be a secret. Regular
-// expressions are RE2 and bounded in size, so a call is decided in time linear
-// in its parameters.
+// [Set.Check] decides one call and reports every violation. It fails closed: a rule
+// that cannot be evaluated denies the call. Its reasons never quote the value that
+// matched: they end up in logs, and the value may be a secret. Regular expressions
+// are RE2 and bounded in size, so the time to decide a call is linear in the size of
+// its parameters. [Set.Explain] says what each rule has to do with a call.
 package policy

@@ -17,8 +17,8 @@ import (
 // MaxFileBytes bounds a policy file.
 const MaxFileBytes = 256 << 10
 
-// File is a policy as an operator wrote it, read once and never again. The
-// zero File forbids nothing.
+// File is a policy as an operator wrote it. It is read once, before the agent
+// starts. The zero File forbids nothing.
 type File struct {
 	Tools Tools
 	// Resources, by URI, Prompts, and ServerRequests, by method, are what an MCP
@@ -41,8 +41,8 @@ type File struct {
 	compiled []*rule
 }
 
-// Tools lists tools, or what else has names, by name or glob. A nil Allow allows all of them; one that is there
-// denies the rest. Deny wins.
+// Tools lists tools, or other things that have names, by name or glob. A nil Allow
+// allows all of them; any other denies what it does not list. Deny wins.
 type Tools struct {
 	Allow *[]string `json:"allow"`
 	Deny  []string  `json:"deny"`
@@ -60,9 +60,9 @@ type fileKeys struct {
 	sandbox.Settings
 }
 
-// Load reads the policy at path, which must be a regular file. The notation is
-// told by the name (.json, .yaml, .yml), else by the first character. Keys that
-// it does not know and keys given twice are errors that name the file and the
+// Load reads the policy at path, which must be a regular file. The file's name
+// (.json, .yaml, .yml) decides how it is read; without one of these, its first
+// character does. Unknown and repeated keys are errors that name the file and the
 // line.
 func Load(path string) (*File, error) {
 	data, err := strict.ReadFile(path, MaxFileBytes)

@@ -50,9 +50,8 @@ func Builtin(name string) (*ProfileFile, error) {
 	return p, p.Settings.Check()
 }
 
-// Compose puts settings on top of each other: lists add up, everything else is
-// as the last one that says something has it. What one of them denies stays
-// denied, for denials beat what is allowed.
+// Compose combines settings: lists add up, and of everything else the last one
+// that is set counts. What one of them denies stays denied: denials win.
 func Compose(all ...Settings) Settings {
 	var out Settings
 	for _, s := range all {

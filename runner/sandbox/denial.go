@@ -16,7 +16,7 @@ const (
 	OpBind    = "bind"
 )
 
-// Attempt is an operation of the command's that the kernel refused.
+// Attempt is an operation of the command that the kernel refused.
 type Attempt struct {
 	Op string
 	// Target is a path, or an endpoint: ip:port, [ip6]:port, unix:/path,
@@ -25,15 +25,14 @@ type Attempt struct {
 	Errno  int
 }
 
-// Rules of a profile that are no line of a policy.
+// Rules of a profile that come from no line of a policy.
 const (
 	RuleMode        = "mode"         // it is below nothing that may be written
 	RuleNetworkMode = "network.mode" // it is outside of the network namespace
 )
 
 // Denies tells which rule of the profile forbids what failed, if any does.
-// Another reason may have been first: what the policy forbids and the file's
-// mode does as well is the policy's denial.
+// If the file's mode forbids it too, it still counts as the policy's denial.
 func (p *Profile) Denies(a Attempt) (rule string, denied bool) {
 	refused := slices.Contains([]int{int(syscall.EACCES), int(syscall.EPERM), int(syscall.EROFS), int(syscall.EXDEV), int(syscall.EBUSY)}, a.Errno)
 	switch a.Op {
@@ -112,13 +111,13 @@ func (p *Profile) Rules() []string {
 	return rules
 }
 
-// RuleID is a rule's id, 0 for one that is none of the profile's.
+// RuleID is a rule's id, 0 if the profile does not have the rule.
 func (p *Profile) RuleID(rule string) uint64 {
 	return uint64(slices.Index(p.Rules(), rule) + 1)
 }
 
-// Reach keeps files, sockets and logs of the runner's reachable, whatever else
-// is not. Call it before the profile is at work.
+// Reach keeps the runner's files, sockets and logs reachable, whatever else the
+// profile hides. Call it before the profile is applied.
 func (p *Profile) Reach(paths ...string) {
 	for _, path := range paths {
 		p.AllowRead = append(p.AllowRead, Path{path, ruleReach})

@@ -96,7 +96,7 @@ func notInName(r rune) bool {
 }
 
 // Match tells whether the pattern is for a host, a name or an address as text,
-// and a port. Spellings of addresses other than the usual one match nothing.
+// and a port. An address in an unusual notation matches nothing.
 func (d Domain) Match(host string, port int) bool {
 	if d.port != 0 && d.port != port {
 		return false

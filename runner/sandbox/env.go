@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Apply is what is left of an environment, in its order, with what is set at
-// its end. Nil leaves it as it is.
+// Apply returns the variables of an environment that pass, in their order, and
+// then those that are set. A nil Env lets all of them pass.
 func (e *Env) Apply(env []string) []string {
 	if e == nil {
 		return env
@@ -33,8 +33,8 @@ func (e *Env) Apply(env []string) []string {
 	return kept
 }
 
-// matches tells whether a name fits one of the patterns. A bad pattern fits
-// what is spelled like it.
+// matches tells whether a name matches one of the patterns. A pattern that is not
+// a valid glob matches its own text.
 func matches(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		ok, err := path.Match(p, name)

@@ -17,13 +17,13 @@ func (p *Profile) Explain() string {
 		w.Flush()
 		return b.String()
 	}
-	fmt.Fprintf(w, "a layer that cannot be had\t%s\n", map[string]string{Fail: "keeps the command from starting", Degrade: "is gone without, and reported"}[p.OnUnavailable])
+	fmt.Fprintf(w, "a missing layer\t%s\n", map[string]string{Fail: "keeps the command from starting", Degrade: "is reported, and the command starts without it"}[p.OnUnavailable])
 	for _, l := range []struct {
 		what  string
 		paths []Path
 	}{
-		{"may write", p.Write}, {"may not write", p.DenyWrite}, {"may not read", p.DenyRead}, {"may read all the same", p.AllowRead},
-		{"has for its own", p.Private}, {"does not exist, so nothing is done", p.Absent},
+		{"may write", p.Write}, {"may not write", p.DenyWrite}, {"may not read", p.DenyRead}, {"may read, as an exception", p.AllowRead},
+		{"has a private, empty", p.Private}, {"does not exist, so has no effect", p.Absent},
 	} {
 		for _, at := range l.paths {
 			row(l.what, at.Path, at.Rule)
@@ -39,13 +39,13 @@ func (p *Profile) Explain() string {
 		row("may not connect to", d, "network.deniedDomains")
 	}
 	for _, port := range p.Network.LocalPorts {
-		fmt.Fprintf(w, "the host reaches its port\t%d\n", port)
+		fmt.Fprintf(w, "can be reached by the host on port\t%d\n", port)
 	}
 	if p.Env.Pass != nil {
-		fmt.Fprintf(w, "gets of the environment\t%s\n", strings.Join(p.Env.Pass, " "))
+		fmt.Fprintf(w, "gets the variables\t%s\n", strings.Join(p.Env.Pass, " "))
 	}
 	if len(p.Env.Drop) > 0 {
-		fmt.Fprintf(w, "does not get\t%s\n", strings.Join(p.Env.Drop, " "))
+		fmt.Fprintf(w, "does not get the variables\t%s\n", strings.Join(p.Env.Drop, " "))
 	}
 	if p.User != nil {
 		fmt.Fprintf(w, "runs as\tuid %d, gid %d\n", p.User.UID, p.User.GID)

@@ -1,50 +1,51 @@
-// Package stdio is everything between our standard streams and the child's:
-// it carries the child's bytes to where they were going anyway, and keeps a
-// capped copy.
+// Package stdio connects the runner's standard streams with the child's: it passes
+// the child's bytes on to where they would have gone, and keeps a capped copy.
+// In these comments "we" are the runner.
 //
 // # Modes
 //
 //   - passthrough (Config.Capture is false): the child gets our descriptors.
-//   - pipe: neither stdout nor stderr is a terminal. The child writes into pipes
-//     of ours, and we carry on what it wrote.
+//   - pipe: neither stdout nor stderr is a terminal. The child writes into our
+//     pipes, and we pass on what it wrote.
 //   - terminal: stdout or stderr is a terminal, and the child sees one there: the
 //     slave of a pseudo-terminal, recorded as an asciicast.
 //
 // # Standard input
 //
-// A stdin that is not a terminal is handed to the child as it is, in every mode:
-// we never read it, so what the child leaves is there for whoever comes next,
-// offset included, and it ends when it ends. The same goes for a terminal while
-// stdout is none (`assay-run -- cmd | less`), since less may be reading the
-// same keyboard. Only where stdin and stdout are both terminals do we read the
-// keyboard on the child's behalf. Keys are never recorded.
+// If stdin is not a terminal, the child gets it unchanged, in every mode. We never
+// read it, so what the child does not read stays there for the next program, at the
+// same offset. If stdin is a terminal and stdout is not (`assay-run -- cmd | less`),
+// the child gets it unchanged too: less may read the same keyboard. We read the
+// keyboard for the child only if stdin and stdout are both terminals. Keys are
+// never recorded.
 //
 // # What is recorded
 //
 // A stream is recorded in the order in which the child's writes reached the
-// kernel, across all its processes. Two streams have no order between them,
-// except that a stderr that is the very file of stdout (2>&1) shares one pipe
-// with it: then both are in the stdout member, as they came, and
-// schema.Stdio.StderrInStdout says so. A terminal mixes both by nature.
+// kernel, across all its processes. There is no order between two streams. If
+// stderr is the same file as stdout (2>&1), both share one pipe: the stdout member
+// has both in their order, and schema.Stdio.StderrInStdout says so. A terminal
+// always mixes both.
 //
 // # How it differs from no runner at all
 //
 //   - The child may run ahead of a slow reader by one more pipe (64 KiB).
-//   - A write error of ours other than a closed pipe (a full disk under `> file`)
-//     reaches Config.OnError, and the child as EPIPE: a pipe cannot carry ENOSPC.
+//   - If our own write fails for another reason than a closed pipe (a full disk under
+//     `> file`), Config.OnError gets the error, and the child gets EPIPE: a pipe cannot
+//     pass ENOSPC on.
 //   - Under `> file` the child cannot seek its output, nor see its size.
-//   - On a terminal of its own the child's parent is not the runner but a helper
-//     process in the place of a shell, so that ^Z works; see [cgroup.Job].
-//   - Keys that we have read and the child has not are lost when it ends.
-//   - A job in the background that reads its terminal waits for `fg`; it is not
-//     stopped by SIGTTIN.
+//   - On a terminal the child's parent is not the runner but a helper process that acts
+//     as a shell, so that ^Z works; see [cgroup.Job].
+//   - Keys that we have read and the child has not are lost when the child ends.
+//   - A background job that reads its terminal waits for `fg`; SIGTTIN does not stop
+//     it.
 //
 // # For the runner
 //
-// The kernel raises SIGPIPE in us when our reader has left: it is not to be
-// forwarded. A terminal that we made raw stays so when we are killed by SIGKILL
-// or by a fatal error of the Go runtime, unless whom Config.Settings told restores
-// it. A panic in a goroutine of this package does; for any other, defer Finish.
+// We get SIGPIPE when our reader has left: do not forward it. If SIGKILL or a fatal
+// error of the Go runtime kills us, a terminal that we made raw stays raw, unless
+// the process that Config.Settings told restores it. After a panic in a goroutine of
+// this package the terminal is restored; for other panics, defer Finish.
 package stdio
 
 import (
@@ -74,14 +75,14 @@ var (
 	// kept. The stream itself is unharmed.
 	ErrCapture = errors.New("capture failed")
 	// ErrOutput is wrapped by what Config.OnError gets when our own stdout or
-	// stderr could not be written, for another reason than that its reader left.
-	// The child sees EPIPE from then on.
+	// stderr could not be written, unless its reader left. The child gets EPIPE from
+	// then on.
 	ErrOutput = errors.New("output failed")
 )
 
-// Config says where the child's streams lead. The callbacks may be nil; they are
-// called from the goroutines that copy, two streams at the same time possibly,
-// and must not call back into Streams.
+// Config says where the child's streams lead. The callbacks may be nil. The
+// goroutines that copy call them, possibly two at the same time; they must not call
+// back into Streams.
 type Config struct {
 	// Stdin, Stdout and Stderr are ours. They stay open, and their flags and
 	// offsets are not touched. A nil one is /dev/null to the child.
