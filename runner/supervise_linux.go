@@ -181,7 +181,12 @@ func (s *supervisor) killGroup(sig syscall.Signal) {
 	}
 	pid := s.pid()
 	if !s.shared {
-		pid = -s.cmd.Process.Pid
+		// In a sandbox the command's group need not be that of what we started.
+		if group, err := unix.Getpgid(pid); err == nil {
+			pid = -group
+		} else {
+			pid = -s.cmd.Process.Pid
+		}
 	}
 	_ = unix.Kill(pid, sig)
 }

@@ -9,8 +9,9 @@ import (
 )
 
 // Run runs a command to its end in a sandbox of its own, and with it ends what it
-// left behind. cmd is as Start wants it. Signals, which may be nil, are passed
-// on. The error is Start's.
+// left behind. cmd is as Start wants it, and stays in our process group. Signals,
+// which may be nil, are passed on, but for those that a terminal sent to the group;
+// we stop when the command does. The error is Start's.
 func Run(p *Profile, cmd *exec.Cmd, signals <-chan os.Signal, opt Options) (unix.WaitStatus, []Layer, error) {
 	opt.EndWithCommand = true
 	s, err := New(p, opt)
@@ -30,13 +31,16 @@ func Run(p *Profile, cmd *exec.Cmd, signals <-chan os.Signal, opt Options) (unix
 	if s.states == nil {
 		pass = func(sig syscall.Signal) error { return inner.Process.Signal(sig) }
 	}
-	ended := make(chan unix.WaitStatus, 1)
+	ended, stopped := make(chan unix.WaitStatus, 1), make(chan struct{}, 1)
 	go func() {
 		var last unix.WaitStatus
 		told := false
 		if s.states != nil {
 			for st := range s.states {
 				last, told = st, st.Exited() || st.Signaled()
+				if st.Stopped() {
+					stopped <- struct{}{}
+				}
 			}
 		}
 		_ = inner.Wait()
@@ -50,7 +54,35 @@ func Run(p *Profile, cmd *exec.Cmd, signals <-chan os.Signal, opt Options) (unix
 		case st := <-ended:
 			return st, s.Layers(), nil
 		case sig := <-signals:
-			_ = pass(sig.(syscall.Signal))
+			if !typed(sig) {
+				_ = pass(sig.(syscall.Signal))
+			}
+			if sig == unix.SIGTSTP && s.states == nil {
+				stopSelf()
+			}
+		case <-stopped:
+			stopSelf()
+			_ = pass(unix.SIGCONT) // it may have moved to a group of its own
 		}
 	}
+}
+
+// stopSelf stops this process until somebody continues it.
+func stopSelf() { _ = unix.Kill(unix.Getpid(), unix.SIGSTOP) }
+
+// typed tells whether a signal comes from our terminal, which sends it to all of
+// the group in the foreground: the command has it already.
+func typed(sig os.Signal) bool {
+	switch sig {
+	case unix.SIGINT, unix.SIGQUIT, unix.SIGTSTP, unix.SIGWINCH:
+	default:
+		return false
+	}
+	tty, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(tty)
+	group, err := unix.IoctlGetInt(tty, unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
 }

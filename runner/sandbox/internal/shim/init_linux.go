@@ -83,8 +83,9 @@ func (s *shim) start() (pid int, err error) {
 	for i := range s.plan.Keep {
 		files = append(files, uintptr(3+i))
 	}
+	// A terminal's jobs need a group that has a number in this namespace.
 	pid, err = syscall.ForkExec(s.plan.Path, s.plan.Args, &syscall.ProcAttr{
-		Dir: s.plan.Dir, Env: exactEnviron(), Files: files, Sys: &syscall.SysProcAttr{PidFD: &pidfd},
+		Dir: s.plan.Dir, Env: exactEnviron(), Files: files, Sys: &syscall.SysProcAttr{PidFD: &pidfd, Foreground: s.plan.OwnTerminal},
 	})
 	if err != nil {
 		return 0, err

@@ -176,6 +176,11 @@ func (s *shim) devices(m *Mounts) error {
 			}
 			fds[name] = fd
 		}
+		if fd, err := cloneTerminal(); err != nil {
+			return err
+		} else if fd >= 0 {
+			fds["console"] = fd
+		}
 		if err := tmpfs("/dev", "mode=0755,size=64k", unix.MS_NOEXEC); err != nil {
 			return err
 		}
@@ -208,6 +213,23 @@ func (s *shim) devices(m *Mounts) error {
 		}
 		return errors.Join(os.Mkdir(maskDir+"/dir", 0), touch(maskDir+"/file", 0))
 	})
+}
+
+// cloneTerminal opens a detached copy of the terminal that a stream is, or
+// returns -1: ttyname(3) looks in /dev for it, as /dev/pts is a new one.
+func cloneTerminal() (int, error) {
+	for fd := range 3 {
+		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
+			path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+			if err != nil || !strings.HasPrefix(path, "/dev/") {
+				continue
+			}
+			if fd, err := clone(path); !errors.Is(err, unix.ENOENT) {
+				return fd, err
+			}
+		}
+	}
+	return -1, nil
 }
 
 func touch(path string, mode os.FileMode) error {

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+// A terminal works in a sandbox as it does outside: it has a name there, the shell
+// inside has its jobs, ^C comes once, and ^Z gives the outer shell back.
+func TestTerminalInASandbox(t *testing.T) {
+	for _, c := range []struct{ name, command string }{
+		{"alone", "./assay-run sandbox --"},
+		{"in a run", "./assay-run -q -o a.tar.gz --force --mode workspace-write --"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := prepareTmux(t)
+			x.bash()
+			x.file("counts", "n=0; trap 'n=$((n+1)); echo INT $n' INT; echo counting; for i in 1 2 3 4; do read -t 1 -n 1 x; done; echo n=$n; exit $n")
+			x.Line(`before=$(stty -g); clear; ` + c.command + ` bash --noprofile --norc -i`)
+			x.Expect(`bash-[0-9.]+[#$]`)
+			x.Line(`PS1='in $? > '; clear; tty`)
+			x.Expect(`(?m)^/dev/console$`)
+			x.Line(`clear; sh -c 'echo be""gun; exec sleep 60' | cat`)
+			x.Expect(`(?m)^begun$`)
+			x.Key("C-z")
+			x.Expect(`(?m)Stopped +.*sleep 60`)
+			x.Line(`clear; kill %1; bash counts`)
+			x.Expect(`(?m)^counting`)
+			x.Key("C-c")
+			x.Expect(`INT 1`)
+			x.Expect(`(?m)^n=1`)
+			if c.name != "alone" { // there its group has no number in the PID namespace
+				x.Line(`clear; suspend`)
+				x.Expect(`(?m)Stopped +\./assay-run`)
+				x.Line(`clear; [ "$(stty -g)" = "$before" ] && echo "the same"`)
+				x.Expect(`(?m)^the same$`)
+				x.Line(`clear; fg`)
+				x.Expect(`(?m)^in [0-9]+ >`)
+			}
+			x.Line(`clear; exit 9`)
+			x.Expect(`(?m)^9 >`)
+			x.Line(`clear; ` + c.command + ` bash -c 'echo be""gun; cat; exit 3'`)
+			for range 2 {
+				x.Expect(`(?m)^(begun|\./assay-run.*)$`)
+				x.Key("C-z")
+				x.Expect(`(?m)Stopped +\./assay-run`)
+				x.Line(`clear; fg`)
+			}
+			x.Expect(`(?m)^\./assay-run`)
+			x.Line("hello")
+			x.Expect(`(?m)^hello\nhello$`)
+			x.Key("C-d")
+			x.Expect(`(?m)^3 >`)
+			if c.name != "alone" {
+				verifyBundle(t, filepath.Join(x.Dir, "a.tar.gz"), 0)
+			}
+		})
+	}
+}
