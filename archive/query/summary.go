@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
@@ -144,19 +143,11 @@ func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 	if err := g.rulesOf(ctx, src); err != nil {
 		return nil, err
 	}
-	var e schema.KernelEvent
-	n := 0
-	for line, err := range src.Lines(ctx, schema.KernelPath) {
-		n++
-		if err == nil {
-			if err = schema.DecodeKernelEvent(line, &e); err != nil {
-				err = fmt.Errorf("%s: line %d: %w", schema.KernelPath, n, err)
-			}
-		}
+	for e, err := range archive.KernelEvents(src.Lines(ctx, schema.KernelPath)) {
 		if err != nil {
 			return nil, err
 		}
-		g.event(&e)
+		g.event(e)
 	}
 	s := g.summary(limit)
 	s.about(docs)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/review"
 	"github.com/assay-run/assay-run/archive/review/expr"
@@ -100,8 +101,6 @@ func readTrace(ctx context.Context, b *review.Bundle) (*trace, error) {
 	if ns := b.Docs.Result.Timings.ChildNS; ns != nil {
 		t.end = *ns
 	}
-	var k schema.KernelEvent
-	n := 0
 	for m, err := range b.Members(ctx) {
 		if err != nil {
 			return nil, err
@@ -112,15 +111,11 @@ func readTrace(ctx context.Context, b *review.Bundle) (*trace, error) {
 			}
 			continue
 		}
-		for line, err := range m.Lines() {
-			n++
-			if err == nil {
-				err = schema.DecodeKernelEvent(line, &k)
-			}
+		for k, err := range archive.KernelEvents(m.Lines()) {
 			if err != nil {
-				return nil, fmt.Errorf("%s: %s: line %d: %w", b.Name, m.Path, n, err)
+				return nil, fmt.Errorf("%s: %w", b.Name, err)
 			}
-			t.event(&k)
+			t.event(k)
 		}
 	}
 	return t, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/review"
 	"github.com/assay-run/assay-run/archive/review/claim"
 	"github.com/assay-run/assay-run/archive/review/diff"
@@ -43,22 +44,16 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 	if len(looking) == 0 {
 		return nil
 	}
-	var k schema.KernelEvent
-	n := uint64(0)
-	for line, err := range s.Lines(ctx, schema.KernelPath) {
-		n++
-		if err == nil {
-			err = schema.DecodeKernelEvent(line, &k)
-		}
+	for k, err := range archive.KernelEvents(s.Lines(ctx, schema.KernelPath)) {
 		if err != nil {
-			return fmt.Errorf("%s: %s: line %d: %w", s.Name, schema.KernelPath, n, err)
+			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 		if k.Class == schema.ClassRunner || k.Class == schema.ClassCheck {
 			continue // our own doing
 		}
 		for _, r := range looking {
-			if r.event(&k) {
-				s.found[r].found(eventEvidence(&k))
+			if r.event(k) {
+				s.found[r].found(eventEvidence(k))
 			}
 		}
 	}

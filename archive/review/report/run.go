@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/review"
 	"github.com/assay-run/assay-run/archive/review/claim"
@@ -23,7 +24,6 @@ func readRun(ctx context.Context, b *review.Bundle, most int) (*run, error) {
 	r := about(b)
 	index := r.readCalls(b)
 	g := newGatherer(most, index)
-	var k schema.KernelEvent
 	var began int64 // when the command started: a recording counts from there
 	for m, err := range b.Members(ctx) {
 		if err != nil {
@@ -31,16 +31,11 @@ func readRun(ctx context.Context, b *review.Bundle, most int) (*run, error) {
 		}
 		switch m.Path {
 		case schema.KernelPath:
-			n := 0
-			for line, err := range m.Lines() {
-				n++
-				if err == nil {
-					err = schema.DecodeKernelEvent(line, &k)
-				}
+			for k, err := range archive.KernelEvents(m.Lines()) {
 				if err != nil {
-					return nil, fmt.Errorf("%s: %s: line %d: %w", b.Name, m.Path, n, err)
+					return nil, fmt.Errorf("%s: %w", b.Name, err)
 				}
-				g.event(&k)
+				g.event(k)
 			}
 		case schema.TurnsPath:
 			for line, err := range m.Lines() {

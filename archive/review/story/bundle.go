@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/review"
 	"github.com/assay-run/assay-run/archive/review/claim"
@@ -54,18 +55,12 @@ func Bundle(ctx context.Context, w io.Writer, b *review.Bundle, opt Options) err
 		}
 	}
 	s.sort()
-	var e schema.KernelEvent
-	n := 0
-	for line, err := range b.Lines(ctx, schema.KernelPath) {
-		n++
-		if err == nil {
-			err = schema.DecodeKernelEvent(line, &e)
-		}
+	for e, err := range archive.KernelEvents(b.Lines(ctx, schema.KernelPath)) {
 		if err != nil {
-			return fmt.Errorf("%s: %s: line %d: %w", b.Name, schema.KernelPath, n, err)
+			return fmt.Errorf("%s: %w", b.Name, err)
 		}
 		s.until(t, e.TNS)
-		if err := t.Kernel(&e); err != nil {
+		if err := t.Kernel(e); err != nil {
 			return err
 		}
 	}
