@@ -25,6 +25,7 @@ const (
 	GatewaySessionV0    = "assay.runner.gateway_session.v0"
 	IntegrityV0         = "assay.runner.integrity.v0"
 	InclusionProofV0    = "assay.runner.inclusion_proof.v0"
+	InspectionV0        = "assay.runner.inspection.v0"
 )
 
 // Paths of a bundle's members. The layers and documents are in every bundle,

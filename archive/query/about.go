@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +19,10 @@ func (s *Summary) about(docs *archive.Documents) {
 	s.RunID, s.Command, s.Workdir, s.StartedAt, s.Limits = run.RunID, run.Command, run.Workdir, run.StartedAt, res.Limits
 	s.Outcome, s.ExitCode, s.Signal, s.ChildNS, s.Error = res.Outcome, res.ExitCode, res.Signal, res.Timings.ChildNS, res.Error
 	s.Usage, s.Stdio, s.LimitsHit, s.Leftovers, s.Contract = res.Usage, res.Stdio, res.LimitsHit, res.Leftovers, res.Contract
+	s.Ending, s.Checks, s.Labels, s.Recorder = res.Ending(&run), res.Checks, run.Labels, run.Recorder
+	if c := docs.Contract; c != nil {
+		s.Checks, s.Protected = c.Summaries(), c.ProtectedChanges
+	}
 	s.KernelLayer, s.PolicyLayer, s.SDKLayer = h.KernelLayer, h.PolicyLayer, h.SDKLayer
 	s.KernelState = schema.KernelState(h.KernelLayer)
 	s.Containment, s.Resistance = h.Containment, h.TamperResistance
@@ -27,27 +33,54 @@ func (s *Summary) about(docs *archive.Documents) {
 // writeAbout writes what the page begins with: a row for each fact, and none
 // for what is not known.
 func (s *Summary) writeAbout(w io.Writer) {
-	row := func(key, format string, args ...any) { fmt.Fprintf(w, "%-10s %s\n", key, fmt.Sprintf(format, args...)) }
+	row := rows(w)
 	row("run", "%s", clean(s.RunID))
+	if len(s.Labels) > 0 {
+		var labels []string
+		for _, k := range slices.Sorted(maps.Keys(s.Labels)) {
+			labels = append(labels, clean(k)+"="+clean(s.Labels[k]))
+		}
+		row("labels", "%s", strings.Join(labels, ", "))
+	}
 	row("started", "%s in %s", clean(s.StartedAt), clean(s.Workdir))
 	row("command", "%s", cut(quoteArgs(s.Command), 200))
-	end := clean(s.Outcome)
-	if s.ExitCode != nil {
-		end += fmt.Sprintf(" %d", *s.ExitCode)
-	}
-	if s.Signal != nil {
-		end += " " + clean(*s.Signal)
-	}
-	if s.ChildNS != nil { // else it never ran, or nobody saw it end
-		end += fmt.Sprintf(" after %v", time.Duration(*s.ChildNS).Round(time.Millisecond))
-	}
-	row("outcome", "%s", end)
+	row("outcome", "%s", clean(s.Ending))
 	if s.Error != nil {
 		row("", "%s (%s)", clean(s.Error.Message), clean(s.Error.Code))
 	}
 	if s.Contract != nil {
 		row("contract", "%s", clean(*s.Contract))
 	}
+	for _, c := range s.Checks {
+		row("", "%-7s %s%s", checkWord(c), clean(c.Name), checkDetail(c))
+	}
+	for i, p := range s.Protected {
+		if i == DefaultLimit {
+			row("", "… and %d more", len(s.Protected)-i)
+			break
+		}
+		state := "restored before checking"
+		if !p.Restored {
+			state = "NOT restored: " + clean(p.Error)
+		}
+		row(only(i == 0, "protected"), "%s %s, %s", clean(p.Path), clean(p.Change), state)
+	}
+	row("kernel", "%s; network %s, endpoints %s", s.kernel(), clean(s.Network), clean(s.EndpointScope))
+	row("policy", "%s", s.layer(s.PolicyLayer, "policy"))
+	row("sdk", "%s", s.layer(s.SDKLayer, "sdk"))
+	row("cgroup", "%s", clean(s.Correlation))
+	if s.Resistance != "" {
+		row("tamper", "resistance %s; processes held together by %s", clean(s.Resistance), clean(cmp.Or(s.Containment, "nothing")))
+	}
+	for _, r := range s.Reasons {
+		row("", "%s: %s", clean(r.Code), clean(r.Message))
+	}
+}
+
+// writeCost writes what the page ends with: what the run used and put out.
+func (s *Summary) writeCost(w io.Writer) {
+	row := rows(w)
+	fmt.Fprintln(w)
 	if used := s.used(); used != "" {
 		row("used", "%s", used)
 	}
@@ -61,17 +94,40 @@ func (s *Summary) writeAbout(w io.Writer) {
 		row("leftovers", "%d processes outlived the command and were ended", *s.Leftovers)
 	}
 	row("output", "%s", s.output())
-	row("kernel", "%s; network %s, endpoints %s", s.kernel(), clean(s.Network), clean(s.EndpointScope))
-	row("policy", "%s", s.layer(s.PolicyLayer, "policy"))
-	row("sdk", "%s", s.layer(s.SDKLayer, "sdk"))
-	row("cgroup", "%s", clean(s.Correlation))
-	if s.Resistance != "" {
-		row("tamper", "resistance %s; processes held together by %s", clean(s.Resistance), clean(cmp.Or(s.Containment, "nothing")))
-	}
-	for _, r := range s.Reasons {
-		row("", "%s: %s", clean(r.Code), clean(r.Message))
-	}
 	row("events", "%d%s", s.Events, counts(s.ByClass))
+}
+
+// rows writes rows of a key and a text.
+func rows(w io.Writer) func(key, format string, args ...any) {
+	return func(key, format string, args ...any) { fmt.Fprintf(w, "%-10s %s\n", key, fmt.Sprintf(format, args...)) }
+}
+
+func only(yes bool, s string) string {
+	if yes {
+		return s
+	}
+	return ""
+}
+
+func checkWord(c schema.CheckSummary) string {
+	if c.Result == schema.CheckNotRun {
+		return "not run"
+	}
+	return clean(c.Result)
+}
+
+func checkDetail(c schema.CheckSummary) string {
+	detail := ""
+	switch {
+	case c.TimedOut:
+		detail = " (timed out)"
+	case c.Result == schema.CheckFailed && c.ExitCode != nil:
+		detail = fmt.Sprintf(" (exit %d)", *c.ExitCode)
+	}
+	if c.GatesNothing {
+		detail += " (proves nothing: it passed before the agent started)"
+	}
+	return detail
 }
 
 // kernel is the state of the kernel layer, and the first reason for it.

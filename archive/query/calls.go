@@ -50,7 +50,10 @@ func (s *Summary) correlate(r *schema.CorrelationReport, limit int) {
 		}
 	}
 	all := append(first, rest...)
-	s.Calls = List[Call]{Items: all[:min(limit, len(all))], Total: uint64(len(all))}
+	s.Calls = List[Call]{Items: all, Total: uint64(len(all))}
+	if limit > 0 {
+		s.Calls.Items = all[:min(limit, len(all))]
+	}
 }
 
 var beyondWords = map[string]string{
@@ -65,15 +68,16 @@ var unreportedWords = map[string]string{
 	"outside": "while no call was open",
 }
 
-func (s *Summary) writeCalls(b *bufio.Writer) {
+func (s *Summary) writeCalls(b *bufio.Writer, limit int) {
 	if len(s.Calls.Items) == 0 {
 		return
 	}
 	fmt.Fprintf(b, "\ntool calls (%d), correlation %s\n", s.Calls.Total, clean(s.CallStatus))
-	for i := range s.Calls.Items {
-		writeCall(b, &s.Calls.Items[i])
+	items := s.Calls.Items[:min(limit, len(s.Calls.Items))]
+	for i := range items {
+		writeCall(b, &items[i])
 	}
-	if more := s.Calls.Total - uint64(len(s.Calls.Items)); more > 0 {
+	if more := s.Calls.Total - uint64(len(items)); more > 0 {
 		fmt.Fprintf(b, "  … and %d more\n", more)
 	}
 	for _, a := range s.Ambiguities[:min(len(s.Ambiguities), 10)] {

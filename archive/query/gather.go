@@ -10,11 +10,13 @@ import (
 // gatherer collects a summary event by event.
 type gatherer struct {
 	tree    *tree
+	dir     string            // the workspace: where the command started
 	rules   map[string]string // that denied, by what they denied
 	events  uint64
 	kinds   map[schema.KernelKind]uint64
 	classes [schema.NumClasses]uint64
 
+	programs                                 *tally[Program]
 	commands                                 *tally[Command]
 	created, written, changed, deleted, read *tally[File]
 	hosts                                    *tally[Host]
@@ -22,9 +24,9 @@ type gatherer struct {
 	denied, failed, privileged               *tally[Failure]
 }
 
-func newGatherer(processes int) *gatherer {
+func newGatherer(processes int, workspace string) *gatherer {
 	return &gatherer{
-		tree: newTree(processes), kinds: make(map[schema.KernelKind]uint64), commands: newTally[Command](),
+		tree: newTree(processes), dir: workspace, programs: newTally[Program](), kinds: make(map[schema.KernelKind]uint64), commands: newTally[Command](),
 		created: newTally[File](), written: newTally[File](), changed: newTally[File](), deleted: newTally[File](), read: newTally[File](),
 		hosts: newTally[Host](), lookups: newTally[Name](), denied: newTally[Failure](), failed: newTally[Failure](), privileged: newTally[Failure](),
 	}
@@ -67,6 +69,9 @@ func (g *gatherer) access(path string, how schema.Access, e *schema.KernelEvent,
 	if path == "/dev/null" {
 		return
 	}
+	if how&schema.AccessCreate != 0 && g.existed(path) {
+		how = how&^schema.AccessCreate | schema.AccessWrite
+	}
 	for _, f := range []struct {
 		access schema.Access
 		tally  *tally[File]
@@ -82,7 +87,20 @@ func (g *gatherer) access(path string, how schema.Access, e *schema.KernelEvent,
 	}
 }
 
+// existed tells whether the run had touched a path before, and not removed it: then
+// opening it with O_CREAT does not create it.
+func (g *gatherer) existed(path string) bool {
+	return (g.created.has(path) || g.read.has(path) || g.written.has(path) || g.changed.has(path)) && !g.deleted.has(path)
+}
+
 func (g *gatherer) command(e *schema.KernelEvent, n uint64) {
+	if p := g.programs.at(marked(e), n); p != nil {
+		if p.Count == 0 {
+			p.Exe, p.By = marked(e), g.tree.parentExe(e)
+			p.Made = g.created.has(e.Value) || g.written.has(e.Value) || e.Marks&schema.MarkMemfd != 0
+		}
+		p.Count += n
+	}
 	argv := e.Argv
 	if c := g.commands.at(marked(e)+"\x00"+cut(strings.Join(argv, "\x00"), 4096), n); c != nil {
 		if c.Count == 0 {
@@ -112,6 +130,7 @@ func (g *gatherer) file(t *tally[File], path string, e *schema.KernelEvent, n, b
 	if f := t.at(path, n); f != nil {
 		if f.Count == 0 {
 			f.Path, f.By = path, g.tree.exe(e)
+			f.Outside, f.Secret = g.dir == "" || !rooted(path, g.dir), holdsSecrets(path)
 		}
 		f.Count += n
 		f.Bytes += bytes
@@ -150,7 +169,7 @@ func (g *gatherer) failure(e *schema.KernelEvent, n uint64) {
 	var t *tally[Failure]
 	value, result := e.Value, outcome(e)
 	switch {
-	case e.Blocked(), e.Failed() && (result == "EACCES" || result == "EPERM"):
+	case e.Blocked(), e.Failed() && (result == "EACCES" || result == "EPERM" || result == "EROFS"):
 		t = g.denied
 	case e.Class == schema.ClassRunner && !e.Failed(): // how it came to be contained
 		return
@@ -185,16 +204,31 @@ func (g *gatherer) summary(limit int) *Summary {
 			s.ByClass[schema.Class(c).String()] = n
 		}
 	}
-	files := func(t *tally[File]) List[File] {
-		return t.list(limit, func(f *File) (uint64, string) { return max(f.Count, f.Bytes), f.Path })
+	// Those that touch the workspace come first of what was left, and last of what was
+	// read.
+	left := func(f *File) int {
+		if f.Secret {
+			return -1
+		}
+		return -fileRank(f.Path, g.dir)
 	}
-	failures := func(t *tally[Failure]) List[Failure] {
-		return t.list(limit, func(f *Failure) (uint64, string) { return f.Count, f.Kind + f.Value + f.Result })
+	first := func(f *Failure) int {
+		if holdsSecrets(f.Value) {
+			return 0
+		}
+		return 1
 	}
-	s.Commands = g.commands.list(limit, func(c *Command) (uint64, string) { return c.Count, c.Exe + strings.Join(c.Argv, " ") })
-	s.Created, s.Written, s.Changed, s.Deleted, s.Read = files(g.created), files(g.written), files(g.changed), files(g.deleted), files(g.read)
-	s.Hosts = g.hosts.list(limit, func(h *Host) (uint64, string) { return h.BytesIn + h.BytesOut + h.Count, h.Endpoint })
-	s.Lookups = g.lookups.list(limit, func(x *Name) (uint64, string) { return x.Count, x.Name })
-	s.Denied, s.Failed, s.Privileged = failures(g.denied), failures(g.failed), failures(g.privileged)
+	s.Programs = g.programs.list(limit, func(p *Program) int { return programRank(p, g.dir) })
+	s.Commands = g.commands.list(limit, func(c *Command) int { return programRank(&Program{Exe: c.Exe}, g.dir) })
+	s.Created, s.Written, s.Changed, s.Deleted = g.created.list(limit, left), g.written.list(limit, left), g.changed.list(limit, left), g.deleted.list(limit, left)
+	s.Read = g.read.list(limit, func(f *File) int {
+		if g.created.has(f.Path) && !f.Secret {
+			return rankWorkspace // it is the run's own
+		}
+		return fileRank(f.Path, g.dir)
+	})
+	s.Hosts = g.hosts.list(limit, func(h *Host) int { return hostRank(h.Endpoint) })
+	s.Lookups = g.lookups.list(limit, func(*Name) int { return 0 })
+	s.Denied, s.Failed, s.Privileged = g.denied.list(limit, first), g.failed.list(limit, first), g.privileged.list(limit, first)
 	return s
 }

@@ -276,7 +276,7 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
-	if err := s.WriteText(&text); err != nil {
+	if err := s.WriteText(&text, Page{}); err != nil {
 		t.Fatal(err)
 	}
 	check("summary", text.String())

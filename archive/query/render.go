@@ -2,6 +2,7 @@ package query
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -9,21 +10,32 @@ import (
 	"strings"
 )
 
-// WriteText writes the summary for people: plain, aligned, fit for a terminal.
-func (s *Summary) WriteText(w io.Writer) error {
-	b := bufio.NewWriter(w)
+// WriteText writes the summary for people, as one page: what a reviewer looks for
+// first, then the rest.
+func (s *Summary) WriteText(w io.Writer, look Page) error {
+	p := &page{Page: look, w: bufio.NewWriter(w)}
+	s.write(bufio.NewWriter(p), cmp.Or(look.Limit, DefaultLimit))
+	return p.close()
+}
+
+func (s *Summary) write(b *bufio.Writer, limit int) {
+	defer b.Flush()
+	outside := func(f File) bool { return f.Outside }
+	secrets, read := split(s.Read, func(f File) bool { return f.Secret })
+	readOutside, readInside := split(read, outside)
+	madeOutside, made := split(s.Created, outside)
+	wroteOutside, wrote := split(s.Written, outside)
+	changedOutside, changed := split(s.Changed, outside)
+	deletedOutside, deleted := split(s.Deleted, outside)
+
 	s.writeAbout(b)
-	if s.Processes.Total > 0 {
-		fmt.Fprintf(b, "\nprocesses (%d)\n", s.Processes.Total)
-		writeTree(b, s.Processes.Roots, "  ")
-		if more := int64(s.Processes.Total) - int64(s.Processes.Shown); more > 0 {
-			fmt.Fprintf(b, "  … and %d more\n", more)
-		}
-	}
-	s.writeCalls(b)
-	section(b, "denied", s.Denied, failureRow)
-	section(b, "privileged", s.Privileged, failureRow)
-	section(b, "hosts", s.Hosts, func(h Host) []string {
+	section(b, "denied", s.Denied, limit, failureRow)
+	section(b, "files read that may hold secrets", secrets, limit, fileRow)
+	section(b, "files read outside of the workspace", readOutside, limit, fileRow)
+	section(b, "programs", s.Programs, limit, func(p Program) []string {
+		return []string{times(p.Count), clean(p.Exe), by(p.By), only(p.Made, "made in this run")}
+	})
+	section(b, "hosts", s.Hosts, limit, func(h Host) []string {
 		name := clean(h.Endpoint)
 		if len(h.Names) > 0 {
 			names := make([]string, len(h.Names))
@@ -34,17 +46,31 @@ func (s *Summary) WriteText(w io.Writer) error {
 		}
 		return []string{times(h.Count), "out " + size(h.BytesOut), "in " + size(h.BytesIn), name}
 	})
-	section(b, "names asked for", s.Lookups, func(n Name) []string { return []string{times(n.Count), clean(n.Name)} })
-	section(b, "commands", s.Commands, func(c Command) []string {
+	section(b, "names asked for", s.Lookups, limit, func(n Name) []string { return []string{times(n.Count), clean(n.Name)} })
+	section(b, "files created", made, limit, fileRow)
+	section(b, "files written", wrote, limit, fileRow)
+	section(b, "files changed", changed, limit, fileRow)
+	section(b, "files deleted", deleted, limit, fileRow)
+	section(b, "privileged", s.Privileged, limit, failureRow)
+	s.writeCalls(b, limit)
+	section(b, "files created outside of the workspace", madeOutside, limit, fileRow)
+	section(b, "files written outside of the workspace", wroteOutside, limit, fileRow)
+	section(b, "files changed outside of the workspace", changedOutside, limit, fileRow)
+	section(b, "files deleted outside of the workspace", deletedOutside, limit, fileRow)
+	if s.Processes.Total > 0 {
+		fmt.Fprintf(b, "\nprocesses (%d)\n", s.Processes.Total)
+		shown := uint64(0)
+		writeTree(b, s.Processes.Roots, "  ", uint64(10*limit), &shown)
+		if more := int64(s.Processes.Total) - int64(shown); more > 0 {
+			fmt.Fprintf(b, "  … and %d more\n", more)
+		}
+	}
+	section(b, "commands", s.Commands, limit, func(c Command) []string {
 		return []string{times(c.Count), clean(c.Exe), cut(quoteArgs(c.Argv), 160)}
 	})
-	section(b, "files created", s.Created, fileRow)
-	section(b, "files written", s.Written, fileRow)
-	section(b, "files changed", s.Changed, fileRow)
-	section(b, "files deleted", s.Deleted, fileRow)
-	section(b, "files read", s.Read, fileRow)
-	section(b, "failed", s.Failed, failureRow)
-	return b.Flush()
+	section(b, "files read in the workspace", readInside, limit, fileRow)
+	section(b, "failed", s.Failed, limit, failureRow)
+	s.writeCost(b)
 }
 
 func counts(m map[string]uint64) string {
@@ -85,11 +111,12 @@ func by(exe string) string {
 
 // section writes a list under a heading, its columns aligned; nothing when it
 // is empty.
-func section[T any](b *bufio.Writer, title string, l List[T], cells func(T) []string) {
+func section[T any](b *bufio.Writer, title string, l List[T], limit int, cells func(T) []string) {
 	if len(l.Items) == 0 && l.Beyond == 0 {
 		return
 	}
 	fmt.Fprintf(b, "\n%s (%d)\n", title, l.Total)
+	l.Items = l.Items[:min(limit, len(l.Items))]
 	rows := make([][]string, len(l.Items))
 	var width []int
 	for i, item := range l.Items {
@@ -124,12 +151,16 @@ func section[T any](b *bufio.Writer, title string, l List[T], cells func(T) []st
 // any line.
 const maxDepth = 40
 
-func writeTree(b *bufio.Writer, ps []*Process, indent string) {
+func writeTree(b *bufio.Writer, ps []*Process, indent string, most uint64, shown *uint64) {
 	if len(indent) > 2*maxDepth {
 		fmt.Fprintf(b, "%s…\n", indent)
 		return
 	}
 	for _, p := range ps {
+		if *shown >= most {
+			return
+		}
+		*shown += p.Count
 		name := cut(quoteArgs(p.Argv), 120)
 		if name == "" {
 			name = clean(p.Exe)
@@ -156,6 +187,6 @@ func writeTree(b *bufio.Writer, ps []*Process, indent string) {
 			line += fmt.Sprintf("  ×%d", p.Count)
 		}
 		fmt.Fprintln(b, line)
-		writeTree(b, p.Children, indent+"  ")
+		writeTree(b, p.Children, indent+"  ", most, shown)
 	}
 }

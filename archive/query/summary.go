@@ -7,15 +7,19 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Summary is what a run did, for inspect. Every list holds what happened most
-// often first; how much there is beyond it stands beside it.
+// Summary is what a run did, for inspect. Every list holds what a reviewer looks for
+// first, and equals in the order in which they were first seen; how much there is
+// beyond it stands beside it.
 type Summary struct {
+	Schema   string   `json:"schema"` // schema.InspectionV0
 	RunID    string   `json:"run_id"`
 	Identity string   `json:"identity"`
 	Command  []string `json:"command"`
 	Outcome  string   `json:"outcome"`
-	ExitCode *int     `json:"exit_code"`
-	Signal   *string  `json:"signal"`
+	// Ending says in words how the run ended.
+	Ending   string  `json:"ending"`
+	ExitCode *int    `json:"exit_code"`
+	Signal   *string `json:"signal"`
 	// ChildNS is how long the command ran, null when nobody saw it end.
 	ChildNS   *int64              `json:"child_ns"`
 	Error     *schema.ResultError `json:"error,omitempty"`
@@ -27,6 +31,12 @@ type Summary struct {
 	LimitsHit []string            `json:"limits_hit"`
 	Leftovers *int                `json:"leftovers"`
 	Contract  *string             `json:"contract"`
+	// Checks are the contract's, and Protected its protected paths that had been
+	// changed. Recorder is the program that recorded the run.
+	Checks    []schema.CheckSummary    `json:"checks,omitempty"`
+	Protected []schema.ProtectedChange `json:"protected_changes,omitempty"`
+	Labels    map[string]string        `json:"labels,omitempty"`
+	Recorder  string                   `json:"recorder"`
 
 	// What may be claimed, from observation-health.json.
 	KernelLayer   string                        `json:"kernel_layer"`
@@ -56,9 +66,10 @@ type Summary struct {
 	Ambiguities []string            `json:"ambiguities"`
 
 	Processes Processes     `json:"processes"`
+	Programs  List[Program] `json:"programs"`
 	Commands  List[Command] `json:"commands"`
 	// Files are those that class agent touched: created under a new name or
-	// opened with O_CREAT, written to or opened for it, changed in mode, owner
+	// opened with O_CREAT, unless the run had touched them before, written to or opened for it, changed in mode, owner
 	// or attributes, deleted or renamed away, opened for reading only.
 	Created List[File] `json:"created"`
 	Written List[File] `json:"written"`
@@ -72,6 +83,15 @@ type Summary struct {
 	Denied     List[Failure] `json:"denied"`
 	Failed     List[Failure] `json:"failed"`
 	Privileged List[Failure] `json:"privileged"`
+}
+
+// Program is an executable that was run. Made is true if the run itself created or
+// wrote it, or executed it from memory.
+type Program struct {
+	Exe   string `json:"exe"`
+	By    string `json:"by,omitempty"`
+	Made  bool   `json:"made,omitempty"`
+	Count uint64 `json:"count"`
 }
 
 // Command is an argument vector that was executed.
@@ -88,6 +108,10 @@ type File struct {
 	By    string `json:"by,omitempty"`
 	Count uint64 `json:"count"`
 	Bytes uint64 `json:"bytes,omitempty"`
+	// Outside is true for a file outside of the directory that the command started
+	// in; Secret for one whose name is that of a file with keys or passwords.
+	Outside bool `json:"outside,omitempty"`
+	Secret  bool `json:"secret,omitempty"`
 }
 
 // Host is a remote endpoint.
@@ -126,20 +150,22 @@ type Source interface {
 	Identity() string
 }
 
-// DefaultLimit is how much a list of a Summary holds.
-const DefaultLimit = 20
+// maxProcesses bounds the process tree of a Summary without a limit.
+const maxProcesses = 10_000
 
 // Summarize reads the whole bundle. limit is how much each list holds, and a
-// tenth of how many processes are shown; 0 means DefaultLimit.
+// tenth of how many processes are shown; 0 means all, up to bounds that are counted
+// in what is beyond.
 func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
+	processes := 10 * limit
 	if limit <= 0 {
-		limit = DefaultLimit
+		limit, processes = 0, maxProcesses
 	}
 	docs, err := src.Documents(ctx, schema.SurfacePath) // not shown, and large
 	if err != nil {
 		return nil, err
 	}
-	g := newGatherer(10 * limit)
+	g := newGatherer(processes, docs.Run.Workdir)
 	if err := g.rulesOf(ctx, src); err != nil {
 		return nil, err
 	}
@@ -152,6 +178,6 @@ func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 	s := g.summary(limit)
 	s.about(docs)
 	s.correlate(&docs.Correlation, limit)
-	s.Identity = src.Identity()
+	s.Schema, s.Identity = schema.InspectionV0, src.Identity()
 	return s, nil
 }

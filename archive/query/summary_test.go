@@ -24,49 +24,50 @@ func TestSummary(t *testing.T) {
 	b.docs.Result.Usage = schema.Usage{CPUUserNS: &ns, CPUSystemNS: &ns, MemoryPeakBytes: &peak}
 	b.docs.Result.Stdio = schema.Stdio{Mode: "pipe", Stdout: &schema.Stream{Bytes: 2048, Captured: 1024, Truncated: true}}
 	b.docs.Result.LimitsHit, b.docs.Result.Leftovers = []string{"pids"}, new(2)
+	b.docs.Run.Labels = map[string]string{"suite": "nightly"}
+	b.docs.Result.Contract = new("failed")
+	b.docs.Contract = &schema.Contract{
+		Results:          []schema.CheckResult{{Name: "builds", Ran: true, Passed: true}, {Name: "tests", Ran: true, ExitCode: new(1)}, {Name: "lint"}},
+		ProtectedChanges: []schema.ProtectedChange{{Path: "x_test.go", Change: "modified", During: "agent", Restored: true}},
+	}
 	s, err := Summarize(t.Context(), b, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := s.WriteText(&out); err != nil {
+	if err := s.WriteText(&out, Page{}); err != nil {
 		t.Fatal(err)
 	}
 	want := `run        run_1
+labels     suite=nightly
 started    2026-01-02T03:04:05Z in /w
 command    sh -c 'x y'
 outcome    exited 0 after 1.5s
-used       cpu 20ms user 20ms system, memory 3.0 MiB
-limits     pids hit
-leftovers  2 processes outlived the command and were ended
-output     stdout 2.0 KiB (1.0 KiB kept)
+contract   failed
+           passed  builds
+           failed  tests (exit 1)
+           not run lint
+protected  x_test.go modified, restored before checking
 kernel     complete; network connect_only, endpoints diagnostic_only
 policy     present, 3 events
 sdk        absent
 cgroup     clean
-events     57 (agent 56, loader 1)
-
-processes (4)
-  10 sh -c x  not ended
-    11 curl 'https://api.example.com/a b'  exit 7
-      12 helper  not ended
-    13 cat /w/in  not ended
 
 denied (1)
   1× openat EACCES /etc/shadow by /usr/lib/helper
 
+programs (4)
+  1× /usr/bin/dash
+  1× /usr/bin/curl   by /usr/bin/dash
+  1× /usr/lib/helper by /usr/bin/curl
+  1× /usr/bin/cat    by /usr/bin/dash
+
 hosts (1)
   1× out 100 B in 4.9 KiB 203.0.113.1:443 (api.example.com)
 
-commands (4)
-  1× /usr/bin/cat    cat /w/in
-  1× /usr/bin/curl   curl 'https://api.example.com/a b'
-  1× /usr/bin/dash   sh -c x
-  1× /usr/lib/helper helper
-
 files created (2)
-  1× /w/final by /usr/bin/cat
   1× /w/out   by /usr/bin/cat
+  1× /w/final by /usr/bin/cat
 
 files written (1)
   1× /w/out by /usr/bin/cat
@@ -74,11 +75,29 @@ files written (1)
 files deleted (1)
   1× /w/out by /usr/bin/cat
 
-files read (1)
+processes (4)
+  10 sh -c x  not ended
+    11 curl 'https://api.example.com/a b'  exit 7
+      12 helper  not ended
+    13 cat /w/in  not ended
+
+commands (4)
+  1× /usr/bin/dash   sh -c x
+  1× /usr/bin/curl   curl 'https://api.example.com/a b'
+  1× /usr/lib/helper helper
+  1× /usr/bin/cat    cat /w/in
+
+files read in the workspace (1)
   41× /w/in by /usr/bin/cat
 
 failed (1)
   1× openat ENOENT /w/missing by /usr/bin/cat
+
+used       cpu 20ms user 20ms system, memory 3.0 MiB
+limits     pids hit
+leftovers  2 processes outlived the command and were ended
+output     stdout 2.0 KiB (1.0 KiB kept)
+events     57 (agent 56, loader 1)
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error(diff)
@@ -121,7 +140,7 @@ func TestSummaryIsBounded(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	g := newGatherer(200)
+	g := newGatherer(200, "/w")
 	var e schema.KernelEvent
 	for line := range b.Lines(t.Context(), schema.KernelPath) {
 		if err := schema.DecodeKernelEvent(line, &e); err != nil {

@@ -1,9 +1,6 @@
 package query
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // List holds the first entries of a longer list.
 type List[T any] struct {
@@ -20,9 +17,10 @@ const (
 	maxKeyBytes = 8 << 20
 )
 
-// tally gathers items by key, as many as it may.
+// tally gathers items by key, as many as it may, in the order in which they came.
 type tally[T any] struct {
 	m      map[string]*T
+	order  []*T
 	bytes  int
 	beyond uint64
 }
@@ -41,24 +39,39 @@ func (t *tally[T]) at(key string, n uint64) *T {
 	}
 	v := new(T)
 	t.m[key] = v
+	t.order = append(t.order, v)
 	t.bytes += len(key)
 	return v
 }
 
-// list returns the limit items of the greatest weight, equal ones by name.
-func (t *tally[T]) list(limit int, weigh func(*T) (uint64, string)) List[T] {
+func (t *tally[T]) has(key string) bool { return t.m[key] != nil }
+
+// list returns limit items, those of the lowest rank first and equal ones in the
+// order in which they came. Limit 0 is all of them.
+func (t *tally[T]) list(limit int, rank func(*T) int) List[T] {
 	l := List[T]{Items: []T{}, Total: uint64(len(t.m)), Beyond: t.beyond}
-	all := make([]*T, 0, len(t.m))
-	for _, v := range t.m {
-		all = append(all, v)
+	all := slices.Clone(t.order)
+	slices.SortStableFunc(all, func(a, b *T) int { return rank(a) - rank(b) })
+	if limit > 0 {
+		all = all[:min(limit, len(all))]
 	}
-	slices.SortFunc(all, func(a, b *T) int {
-		wa, na := weigh(a)
-		wb, nb := weigh(b)
-		return cmp.Or(cmp.Compare(wb, wa), cmp.Compare(na, nb))
-	})
-	for _, v := range all[:min(limit, len(all))] {
+	for _, v := range all {
 		l.Items = append(l.Items, *v)
 	}
 	return l
+}
+
+// split parts a list in those that are so and the others. How many of each were only
+// counted is not known: the first part has them.
+func split[T any](l List[T], so func(T) bool) (first, second List[T]) {
+	for _, item := range l.Items {
+		part := &second
+		if so(item) {
+			part = &first
+		}
+		part.Items = append(part.Items, item)
+		part.Total++
+	}
+	first.Beyond = l.Beyond
+	return first, second
 }

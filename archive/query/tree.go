@@ -59,6 +59,15 @@ func (t *tree) exe(e *schema.KernelEvent) string {
 	return ""
 }
 
+// parentExe is the executable that the process of an exec event had before.
+func (t *tree) parentExe(e *schema.KernelEvent) string {
+	p := t.live[e.ExecID]
+	if p == nil || p.parent == nil {
+		return ""
+	}
+	return p.parent.Exe
+}
+
 func (t *tree) event(e *schema.KernelEvent) {
 	switch e.Kind {
 	case schema.KindFork, schema.KindJoin:

@@ -24,18 +24,22 @@ and commands that mattered. It trusts the bundle: run assay-run verify first.`,
 			if err != nil {
 				return console.ExitError{Code: exitStatus[archive.Unreadable], Err: err}
 			}
-			s, err := query.Summarize(cmd.Context(), bundle, limit)
+			most := 0 // of a page, the page decides
+			if asJSON && cmd.Flags().Changed("limit") {
+				most = limit
+			}
+			s, err := query.Summarize(cmd.Context(), bundle, most)
 			if err != nil {
 				return console.WithHint(err, "run assay-run verify %s", args[0])
 			}
 			if asJSON {
 				return a.printDocument(s)
 			}
-			return s.WriteText(a.stdout)
+			return s.WriteText(a.stdout, query.Page{Limit: limit, Width: console.Width(a.stdout), Colour: console.Colours(a.stdout)})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON")
-	cmd.Flags().IntVar(&limit, "limit", query.DefaultLimit, "list at most `N` of each kind of thing")
+	cmd.Flags().IntVar(&limit, "limit", query.DefaultLimit, "list at most `N` of each kind of thing; --json lists all without it")
 	return cmd
 }
 

@@ -94,34 +94,32 @@ func (s *Session) noteOurTasks() {
 	}
 }
 
-// ioStat sums the lines ("8:0 rbytes=4096 wbytes=0 ...") of io.stat. An empty
-// file means that nothing was read or written.
+// ioStat sums the lines ("8:0 rbytes=4096 wbytes=0 ...") of io.stat. A file without
+// one is nil: the kernel accounted no device, as for a file system that has none.
 func ioStat(path string) (read, written *int64) {
 	b, err := procs.ReadFile(path)
 	if err != nil {
 		return nil, nil
 	}
-	var r, w int64
 	for _, f := range strings.Fields(string(b)) {
 		k, v, _ := strings.Cut(f, "=")
 		n, _ := strconv.ParseInt(v, 10, 64)
 		switch k {
 		case "rbytes":
-			r += n
+			read = plus(read, n)
 		case "wbytes":
-			w += n
+			written = plus(written, n)
 		}
 	}
-	return &r, &w
+	return read, written
 }
 
-// blkio sums the Read and Write lines ("8:0 Read 4096") of a v1 file.
+// blkio sums the Read and Write lines ("8:0 Read 4096") of a v1 file, as ioStat does.
 func blkio(path string) (read, written *int64) {
 	b, err := procs.ReadFile(path)
 	if err != nil {
 		return nil, nil
 	}
-	var r, w int64
 	for line := range strings.Lines(string(b)) {
 		f := strings.Fields(line)
 		if len(f) != 3 {
@@ -130,12 +128,12 @@ func blkio(path string) (read, written *int64) {
 		n, _ := strconv.ParseInt(f[2], 10, 64)
 		switch f[1] {
 		case "Read":
-			r += n
+			read = plus(read, n)
 		case "Write":
-			w += n
+			written = plus(written, n)
 		}
 	}
-	return &r, &w
+	return read, written
 }
 
 func ptr(n int64, ok bool) *int64 {

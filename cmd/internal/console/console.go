@@ -37,6 +37,18 @@ func New(name string, w *os.File) *Messages {
 // Terminal reports whether f is a terminal.
 func Terminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
+// Width is how many columns the terminal f has, 80 if it does not say, and 0 if f is
+// no terminal.
+func Width(f *os.File) int {
+	if !Terminal(f) {
+		return 0
+	}
+	if width, _, err := term.GetSize(int(f.Fd())); err == nil && width >= 20 {
+		return width
+	}
+	return 80
+}
+
 // Colours reports whether f is a terminal that wants colours (no-color.org).
 func Colours(f *os.File) bool {
 	return Terminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
