@@ -16,7 +16,8 @@ func cstr(s string) uintptr {
 	return uintptr(unsafe.Pointer(b))
 }
 
-// raw makes a system call by its name in the table.
+// raw makes a system call by its name in the table. Where the instruction set
+// lacks it, it makes the one that took its place.
 func raw(name string, args ...uintptr) uintptr {
 	for _, n := range sysNos {
 		if n.name == name {
@@ -29,8 +30,23 @@ func raw(name string, args ...uintptr) uintptr {
 			return r
 		}
 	}
-	check(name, fmt.Errorf("not on this architecture"))
-	return 0
+	newer := successors[name]
+	if newer == nil {
+		check(name, fmt.Errorf("not on this architecture"))
+	}
+	name, args = newer(args)
+	return raw(name, args...)
+}
+
+// successors are what newer instruction sets, such as arm64, have in place of calls
+// that name a file without a directory.
+var successors = map[string]func(a []uintptr) (string, []uintptr){
+	"unlink":  func(a []uintptr) (string, []uintptr) { return "unlinkat", []uintptr{atFDCWD, a[0], 0} },
+	"rmdir":   func(a []uintptr) (string, []uintptr) { return "unlinkat", []uintptr{atFDCWD, a[0], unix.AT_REMOVEDIR} },
+	"mkdir":   func(a []uintptr) (string, []uintptr) { return "mkdirat", []uintptr{atFDCWD, a[0], a[1]} },
+	"rename":  func(a []uintptr) (string, []uintptr) { return "renameat", []uintptr{atFDCWD, a[0], atFDCWD, a[1]} },
+	"symlink": func(a []uintptr) (string, []uintptr) { return "symlinkat", []uintptr{a[0], atFDCWD, a[1]} },
+	"chmod":   func(a []uintptr) (string, []uintptr) { return "fchmodat", []uintptr{atFDCWD, a[0], a[1]} },
 }
 
 const atFDCWD = ^uintptr(99)
