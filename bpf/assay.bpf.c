@@ -5,7 +5,8 @@
 #include "process.h"
 #include "syscalls.h"
 #include "packets.h"
-#include "uring.h"
+#include "submit.h"
+#include "complete.h"
 
 /* Keeps in the object the types that only user space names. */
 struct {
@@ -14,6 +15,7 @@ struct {
 	struct endpoint endpoint;
 	struct traffic traffic;
 	struct owner owner;
+	struct request request;
 } *shared_types;
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -89,6 +89,16 @@ type AssayRecord struct {
 	Pad    uint16
 }
 
+type AssayRequest struct {
+	_        structs.HostLayout
+	Who      AssayOwner
+	UserData uint64
+	Id       uint64
+	Op       uint32
+	Direct   uint32
+	N        uint64
+}
+
 type AssayScope struct {
 	_      structs.HostLayout
 	Cgroup uint64
@@ -170,6 +180,7 @@ const (
 	AssayMapNumbers        = "numbers"
 	AssayMapOwners         = "owners"
 	AssayMapPendings       = "pendings"
+	AssayMapQuietRequests  = "quiet_requests"
 	AssayMapRequests       = "requests"
 	AssayMapRings          = "rings"
 	AssayMapScopes         = "scopes"
@@ -281,6 +292,7 @@ type AssayMapSpecs struct {
 	Numbers        *ebpf.MapSpec `ebpf:"numbers"`
 	Owners         *ebpf.MapSpec `ebpf:"owners"`
 	Pendings       *ebpf.MapSpec `ebpf:"pendings"`
+	QuietRequests  *ebpf.MapSpec `ebpf:"quiet_requests"`
 	Requests       *ebpf.MapSpec `ebpf:"requests"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Scopes         *ebpf.MapSpec `ebpf:"scopes"`
@@ -334,6 +346,7 @@ type AssayMaps struct {
 	Numbers        *ebpf.Map `ebpf:"numbers"`
 	Owners         *ebpf.Map `ebpf:"owners"`
 	Pendings       *ebpf.Map `ebpf:"pendings"`
+	QuietRequests  *ebpf.Map `ebpf:"quiet_requests"`
 	Requests       *ebpf.Map `ebpf:"requests"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Scopes         *ebpf.Map `ebpf:"scopes"`
@@ -354,6 +367,7 @@ func (m *AssayMaps) Close() error {
 		m.Numbers,
 		m.Owners,
 		m.Pendings,
+		m.QuietRequests,
 		m.Requests,
 		m.Rings,
 		m.Scopes,

@@ -72,11 +72,15 @@ static __always_inline s32 object_at(u32 command)
 		return -1;
 	case 2: /* MAP_UPDATE_ELEM */
 	case 3: /* MAP_DELETE_ELEM */
+	case 10: /* PROG_TEST_RUN */
 	case 21: /* MAP_LOOKUP_AND_DELETE_ELEM */
 	case 22: /* MAP_FREEZE */
 	case 29: /* LINK_UPDATE */
 	case 34: /* LINK_DETACH */
 		return 0;
+	case 8: /* PROG_ATTACH: the program, the first being what it is attached to */
+	case 9: /* PROG_DETACH: the same, or none */
+		return 4;
 	case 25: /* MAP_LOOKUP_AND_DELETE_BATCH */
 	case 26: /* MAP_UPDATE_BATCH */
 	case 27: /* MAP_DELETE_BATCH */

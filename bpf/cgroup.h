@@ -30,9 +30,7 @@ static __always_inline s32 home(void)
 
 static __always_inline struct owner *owner_of(u32 session, u64 cookie)
 {
-	void *own = bpf_map_lookup_elem(&owners, &session);
-
-	return own ? bpf_map_lookup_elem(own, &cookie) : 0;
+	return get_own(&owners, session, &cookie);
 }
 
 /* Gives a record its number in the session. */
@@ -148,15 +146,14 @@ static __always_inline void put_address(u8 *to, struct bpf_sock_addr *ctx, u16 f
  * is not known, and the address is reported at once. what is kind and hook. */
 static __always_inline int on_uring_address(u32 session, struct counter *c, struct owner *o, struct address *a, u64 cookie, int later, u32 what)
 {
-	u64 key = cookie | (u64)session << 48;
-	struct address *before = bpf_map_lookup_elem(&uring_addresses, &key), copy = *a;
+	struct address *before = get_own(&uring_addresses, session, &cookie), copy = *a;
 
 	if (before && before->pad != ADDRESS_TOLD && (before->rport != a->rport || __builtin_memcmp(before->remote, a->remote, 16))) {
 		count(c->fired);
 		emit_peer(session, c, o, before, what >> 16, what);
 	}
 	copy.pad = later ? 0 : ADDRESS_TOLD;
-	if (bpf_map_update_elem(&uring_addresses, &key, &copy, BPF_ANY))
+	if (put_own(&uring_addresses, session, &cookie, &copy))
 		later = 0;
 	if (later)
 		count(c->filtered);
@@ -173,7 +170,6 @@ static __always_inline int on_peer(struct bpf_sock_addr *ctx, u16 family, u16 ki
 	struct counter *c;
 	u32 tid = t->pid;
 	s32 at = home();
-	void *own;
 	u64 cookie;
 
 	if (at < 0 || !(c = cell(at, hook)))
@@ -181,9 +177,7 @@ static __always_inline int on_peer(struct bpf_sock_addr *ctx, u16 family, u16 ki
 	count(c->fired);
 	whose(&o, t);
 	cookie = bpf_get_socket_cookie(ctx);
-	own = bpf_map_lookup_elem(&owners, &at);
-	if (own)
-		bpf_map_update_elem(own, &cookie, &o, BPF_ANY);
+	put_own(&owners, at, &cookie, &o);
 
 	now.at.family = family;
 	now.at.proto = ctx->protocol;

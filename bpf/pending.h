@@ -14,17 +14,11 @@ struct pending {
 enum { SET_PEER = 1, SET_OWN }; /* which of at's addresses is set */
 enum { URING_TELLS = 1, URING_QUIET }; /* pending.uring: whether a completion will come */
 
-/* Addresses that the cgroup hooks saw for io_uring requests under way, by socket
- * and, from bit 48, session. */
+/* Addresses that the cgroup hooks saw for io_uring requests under way, by the
+ * socket's cookie. One that finds no room is reported at once. */
 #define ADDRESS_TOLD 1 /* address.pad: it has been reported */
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, u64);
-	__type(value, struct address);
-} uring_addresses SEC(".maps");
+OF_SESSIONS(uring_addresses, BPF_MAP_TYPE_HASH, 4096, BPF_F_NO_PREALLOC, 8, sizeof(struct address));
 
 /* By session and tid. User space makes it large enough for all threads there can
  * be, so that no session can take the room of another's. */

@@ -193,10 +193,11 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 		if (!holds(&was, now.handle[i]))
 			report_move(s, K_JOINED_CGROUP, (u64)task, (u64)path);
 	}
-	if (now.n)
-		bpf_map_update_elem(&members, &tgid, &now, BPF_ANY);
-	else
+	if (!now.n)
 		bpf_map_delete_elem(&members, &tgid);
+	else if (bpf_map_update_elem(&members, &tgid, &now, BPF_ANY))
+		for (i = 0; i < DEPTH && i < now.n; i++)
+			count_loss(number(&now, i), H_MOVED);
 	return 0;
 }
 

@@ -203,6 +203,7 @@ enum uring_how {
 	U_FD,
 	U_SOCKET,
 	U_OTHER, /* known, and told of by its number alone */
+	U_FAMILY, /* makes a socket */
 };
 
 #define NURING 256

@@ -283,6 +283,22 @@ static __always_inline u32 put_original(struct scratch *s, u32 end, u32 seg, str
 	return end + g->len;
 }
 
+/* Sends the record whose directories and names end at end, with the further string
+ * and the names as given. */
+static __always_inline void send_names(struct scratch *s, struct counter *c, u32 end, struct given *a, struct given *b)
+{
+	u32 n = s->name;
+
+	if (n) {
+		s->r.seg[S_NAME] = n;
+		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n & 4095, &s->data[NAME_AT]);
+		end += n;
+	}
+	end = put_original(s, end, S_TOOL, a);
+	end = put_original(s, end, S_TRACE, b);
+	emit_keyed(s, c, end);
+}
+
 /* Whether others share the memory that a name is in: they could have changed it
  * while the kernel used it. */
 static __always_inline u32 claimed(void)
@@ -297,7 +313,7 @@ __noinline int report_names(struct scratch *s)
 {
 	struct given a = {.at = IN_AT}, b = {.at = IN2_AT};
 	struct counter *c;
-	u32 end = 0, n;
+	u32 end = 0;
 
 	if (!s || !(c = cell(s->session, s->hook)))
 		return 0;
@@ -323,15 +339,7 @@ __noinline int report_names(struct scratch *s)
 		end = put_given(s, end, S_PATH, ROOM_AT, &a);
 	if (row(s)->path2 != NOARG)
 		end = put_given(s, end, S_PATH2, ROOM2_AT, &b);
-	n = s->name;
-	if (n) {
-		s->r.seg[S_NAME] = n;
-		bpf_probe_read_kernel(&s->data[end & (DATA - 1)], n & 4095, &s->data[NAME_AT]);
-		end += n;
-	}
-	end = put_original(s, end, S_TOOL, &a);
-	end = put_original(s, end, S_TRACE, &b);
-	emit_keyed(s, c, end);
+	send_names(s, c, end, &a, &b);
 	return 0;
 }
 

@@ -113,10 +113,14 @@ static __always_inline u32 number(struct scope *e, u32 i)
 	return e->handle[i & (DEPTH - 1)] & ((1 << SESSION_BITS) - 1);
 }
 
-static __always_inline int holds(struct scope *e, u32 handle)
+/* A function of its own, as the verifier would go through it for each of a caller's
+ * loops, times four. */
+__noinline int holds(struct scope *e, u32 handle)
 {
 	u32 i;
 
+	if (!e)
+		return 0;
 #pragma unroll
 	for (i = 0; i < DEPTH; i++)
 		if (i < e->n && e->handle[i] == handle)

@@ -12,6 +12,12 @@
 #define AF_VSOCK 40
 #define SOCK_STREAM 1
 
+/* Whether other hooks see all that a socket sends. */
+static __always_inline int ordinary(u32 family, u32 type)
+{
+	return family == AF_UNIX || ((family == AF_INET || family == AF_INET6) && (type & 15) != 3 /* SOCK_RAW */);
+}
+
 static __always_inline u16 swap16(u16 v)
 {
 	return __builtin_bswap16(v);

@@ -152,6 +152,30 @@ OF_SESSIONS(counters, BPF_MAP_TYPE_ARRAY, H_CELLS, BPF_F_MMAPABLE, 4, sizeof(str
 OF_SESSIONS(slots, BPF_MAP_TYPE_ARRAY, CPU_SLOTS, BPF_F_MMAPABLE, 4, sizeof(struct slot));
 OF_SESSIONS(rings, BPF_MAP_TYPE_RINGBUF, 4096, 0, 0, 0); /* L_COUNT of each session */
 
+/* An element of a session's own map. */
+static __always_inline void *get_own(void *maps, u32 session, const void *key)
+{
+	void *own = bpf_map_lookup_elem(maps, &session);
+
+	return own ? bpf_map_lookup_elem(own, key) : 0;
+}
+
+/* Returns 0, or what went wrong: the map may be full. */
+static __always_inline long put_own(void *maps, u32 session, const void *key, const void *value)
+{
+	void *own = bpf_map_lookup_elem(maps, &session);
+
+	return own ? bpf_map_update_elem(own, key, value, BPF_ANY) : -1;
+}
+
+static __always_inline void drop_own(void *maps, u32 session, const void *key)
+{
+	void *own = bpf_map_lookup_elem(maps, &session);
+
+	if (own)
+		bpf_map_delete_elem(own, key);
+}
+
 static __always_inline u64 mix(u64 h, u64 v)
 {
 	h = (h ^ v) * 0x9E3779B97F4A7C15ULL;
@@ -161,9 +185,18 @@ static __always_inline u64 mix(u64 h, u64 v)
 static __always_inline struct counter *cell(u32 session, u32 hook)
 {
 	u32 i = bpf_get_smp_processor_id() * H_CELLS + (hook & (H_CELLS - 1));
-	void *own = bpf_map_lookup_elem(&counters, &session);
 
-	return own ? bpf_map_lookup_elem(own, &i) : 0;
+	return get_own(&counters, session, &i);
+}
+
+/* Notes that something about an event of the session could not be kept or read. */
+__noinline int count_loss(u32 session, u32 hook)
+{
+	struct counter *c = cell(session, hook);
+
+	if (c)
+		c->failed_reads++;
+	return 0;
 }
 
 static __always_inline void *ring_of(u32 session, u32 lane)

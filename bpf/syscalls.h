@@ -113,12 +113,6 @@ static __always_inline int injects(u32 request)
 	return request == 0x5412 /* TIOCSTI */ || request == 0x541C /* TIOCLINUX */ || request == 0x400454ca /* TUNSETIFF */;
 }
 
-/* Whether other hooks see all that a socket sends. */
-static __always_inline int ordinary(u32 family, u32 type)
-{
-	return family == AF_UNIX || ((family == AF_INET || family == AF_INET6) && (type & 15) != 3 /* SOCK_RAW */);
-}
-
 /* Calls of another instruction set are counted only. */
 static __always_inline int undecoded(void)
 {

@@ -18,6 +18,7 @@ type bpfCalls struct {
 const (
 	cmdMapCreate     = 0
 	cmdProgLoad      = 5
+	cmdProgDetach    = 9
 	cmdObjGet        = 7
 	cmdProgGetFd     = 13
 	cmdMapGetFd      = 14
@@ -32,7 +33,9 @@ const bpfObjectsAtMost = 1 << 16
 
 // see takes in one call: of bpf(2), or one that maps a map's memory to write to it.
 func (b *bpfCalls) see(e *Event) {
-	if e.Errno != 0 || e.BPF.Type == 0 {
+	// A cgroup's only program need not be named to be detached.
+	unnamed := e.Kind == KindBPF && e.Args[0] == cmdProgDetach
+	if e.Errno != 0 || e.BPF.Type == 0 && !unnamed {
 		return
 	}
 	b.mu.Lock()

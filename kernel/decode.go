@@ -195,6 +195,8 @@ func (d *decoder) request(r *record) {
 		}
 	case KindIOUringOp:
 		e.Args[0] = r.arg(0)
+	case KindNewSocket:
+		e.Args = [6]uint64{r.arg(0), r.arg(1), r.arg(2)}
 	}
 }
 

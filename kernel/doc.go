@@ -25,9 +25,8 @@
 // Root can change all of this with bpf(2). So a session checks every two seconds and
 // at its end that everything is unchanged, watches its own processes for bpf(2) calls
 // that change objects they did not create, and checks the records' numbers for gaps.
-// If a root process changed a pinned set before the session began, the session
-// notices only if the objects are not the ones that were pinned, or if the self-test
-// fails.
+// A session that finds a set in place also compares its programs, their maps and
+// their constants with what its own build would load.
 //
 // Processes that were in the session before Open are observed from Open on. Their
 // forks and exits do not match, and the report says so.

@@ -58,9 +58,9 @@ func (l *loaded) tamperedPins() string {
 		if err != nil {
 			return fmt.Sprintf("the pinned link of program %s: %v", name, err)
 		}
-		info, err := ln.Info()
+		i, err := identifyLink(ln)
 		ln.Close()
-		if err != nil || uint32(info.ID) != id {
+		if err != nil || i.ID != id {
 			return "the pinned link of program " + name
 		}
 	}
@@ -82,15 +82,12 @@ func (l *loaded) lostLinks() []string {
 // by force or because the cgroup is gone, and has none then, and it can be given
 // another program; any other that there is is attached.
 func stillAttached(ln link.Link, p *ebpf.Program) bool {
-	info, err := ln.Info()
+	have, err := identifyLink(ln)
 	if err != nil {
 		return false
 	}
-	about, err := p.Info()
-	if err != nil {
-		return false
-	}
-	if id, _ := about.ID(); info.Program != id {
+	want, err := identify(p.FD())
+	if err != nil || have.program() != want.ID {
 		return false
 	}
 	raw, cgroup := ln.(*link.RawLink)

@@ -25,6 +25,8 @@ type (
 	slot     = bpf.AssaySlot
 	counter  = bpf.AssayCounter
 	owner    = bpf.AssayOwner
+	request  = bpf.AssayRequest
+	address  = bpf.AssayAddress
 	endpoint = bpf.AssayEndpoint
 	traffic  = bpf.AssayTraffic
 )
@@ -38,6 +40,8 @@ type loaded struct {
 	refuse map[string]error     // programs that did not attach to it, and why
 	before map[string]uint64    // misses when the session began
 	rd     *reader
+
+	suspect *suspect // the set, if another process made it
 
 	hold  *hold // of a set that runs share; nil for a set of this run's own
 	alone error // why it is its own
@@ -92,7 +96,7 @@ func load(cfg Config) (_ *loaded, err error) {
 	if err := l.seat.register(id); err != nil {
 		return nil, err
 	}
-	return l, l.enroll(cfg.CgroupPath)
+	return l, errors.Join(l.enroll(cfg.CgroupPath), l.examine())
 }
 
 // attachCgroup attaches the programs that run for the session's sockets only.

@@ -290,6 +290,9 @@ func (o *Observer) Stop() error {
 	if pins := o.loaded.tamperedPins(); pins != "" {
 		o.tampered = append(o.tampered, pins)
 	}
+	if err := o.loaded.genuine(); err != nil {
+		o.tampered = append(o.tampered, "the pinned observer: "+err.Error())
+	}
 	err := o.loaded.detach()
 	return errors.Join(err, o.rd.flush())
 }

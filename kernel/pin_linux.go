@@ -35,29 +35,28 @@ func pinName(kind, name string) string { return kind + "_" + strings.ReplaceAll(
 func (s *set) ids() (*manifest, error) {
 	m := &manifest{Progs: map[string]uint32{}, Maps: map[string]uint32{}, Links: map[string]uint32{}, Tags: map[string]string{}, Failed: map[string]string{}}
 	for name, p := range s.progs {
-		info, err := p.Info()
+		i, err := identify(p.FD())
 		if err != nil {
-			return nil, fmt.Errorf("ask for program %s: %w", name, err)
+			return nil, fmt.Errorf("program %s: %w", name, err)
 		}
-		id, _ := info.ID()
-		m.Progs[name], m.Tags[name] = uint32(id), info.Tag
+		m.Progs[name], m.Tags[name] = i.ID, i.tag()
 	}
 	for name, x := range s.maps {
-		info, err := x.Info()
+		i, err := identify(x.FD())
 		if err != nil {
-			return nil, fmt.Errorf("ask for map %s: %w", name, err)
+			return nil, fmt.Errorf("map %s: %w", name, err)
 		}
-		m.Maps[name] = uint32(mapID(info))
+		m.Maps[name] = i.ID
 	}
 	for name, ln := range s.links {
-		info, err := ln.Info()
+		i, err := identifyLink(ln)
 		if err != nil {
-			return nil, fmt.Errorf("ask for the link of %s: %w", name, err)
+			return nil, fmt.Errorf("link of program %s: %w", name, err)
 		}
-		if uint32(info.Program) != m.Progs[name] {
+		if i.program() != m.Progs[name] {
 			return nil, fmt.Errorf("the link of %s runs another program", name)
 		}
-		m.Links[name] = uint32(info.ID)
+		m.Links[name] = i.ID
 	}
 	for name, err := range s.failed {
 		m.Failed[name] = firstLine(err.Error())
@@ -151,7 +150,7 @@ func openSet(dir string) (_ *set, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.shared = true
+	s.shared, s.foundPinned = true, true
 	defer func() {
 		if err != nil {
 			s.close()

@@ -7,10 +7,7 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
-
-	"github.com/assay-run/assay-run/bpf"
 )
 
 // preloaded is what Open needs and that depends on no session: the programs
@@ -127,51 +124,4 @@ func newSet(seats int) (*set, error) {
 		return nil, fmt.Errorf("count CPUs: %w", err)
 	}
 	return s, nil
-}
-
-// load makes the maps and loads the programs.
-func (s *set) load() error {
-	types := make(chan *rawTypes, 1)
-	go func() {
-		t, _ := readKernelTypes() // without, the loader looks for itself, and says what is missing
-		types <- t
-	}()
-	spec, err := bpf.LoadAssay()
-	if err != nil {
-		return fmt.Errorf("read the embedded programs: %w", err)
-	}
-	if err := s.configure(spec); err != nil {
-		return err
-	}
-	kernelTypes := <-types
-	var mounted uint32
-	if kernelTypes != nil {
-		mounted = kernelTypes.enumValue("dentry_flags", "DCACHE_MOUNTED")
-		if err := spec.Variables["complete_args"].Set(uint32(kernelTypes.tracepointArgs("io_uring_complete"))); err != nil {
-			return fmt.Errorf("set complete_args in the programs: %w", err)
-		}
-	}
-	if err := s.create(spec, neededTypes(kernelTypes, spec)); err != nil {
-		return err
-	}
-	_ = s.locateNames(mounted) // without, names with ".." stay as given and are marked
-	return s.remember()
-}
-
-// neededTypes are the kernel's types that spec may refer to, or nil when they
-// cannot be told.
-func neededTypes(all *rawTypes, spec *ebpf.CollectionSpec) *btf.Spec {
-	if all == nil {
-		return nil
-	}
-	defer all.close()
-	names, err := structNames(spec.Types)
-	if err != nil {
-		return nil
-	}
-	types, err := all.cut(names)
-	if err != nil {
-		return nil
-	}
-	return types
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/assay-run/assay-run/kernel/internal/exercise"
 )
@@ -98,7 +99,9 @@ func (o *Observer) drainSelfTest() (received [hookCount]bool, err error) {
 		return received, fmt.Errorf("read the ring buffer: %w", err)
 	}
 	// Its loopback traffic must not pass for the run's.
-	return received, o.loaded.seat.deleteEndpoints(func(_ *endpoint, v *traffic) bool { return v.Cgroup == o.selfCgroup })
+	return received, deleteFrom(o.loaded.seat.maps["endpoints"], func(v []byte) bool {
+		return (*traffic)(unsafe.Pointer(unsafe.SliceData(v))).Cgroup == o.selfCgroup
+	})
 }
 
 // origin tells which hook a raw record is of, and whether it is of others than

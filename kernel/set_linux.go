@@ -34,9 +34,10 @@ type set struct {
 
 	sessions, epochs []byte // their maps' memory
 
-	shared bool      // pinned
-	made   *manifest // what a pinned one is made of
-	bss    []byte    // what the programs were told when it was made
+	shared      bool      // pinned
+	foundPinned bool      // by another process
+	made        *manifest // what a pinned one is made of
+	bss         []byte    // what the programs were told when it was made
 }
 
 const (
@@ -94,13 +95,12 @@ func (s *set) configure(spec *ebpf.CollectionSpec) error {
 	for name, n := range map[string]uint32{
 		"scratches": uint32(s.cpus * 2), "scopes": uint32(s.cpus * scopesPerCPU),
 		"sessions": uint32(s.seats), "numbers": uint32(s.seats), "members": most, "pendings": most,
-		"counters": uint32(s.seats), "slots": uint32(s.seats), "rings": uint32(s.seats * lanes),
-		"owners": uint32(s.seats), "endpoints": uint32(s.seats),
+		"rings": uint32(s.seats * lanes),
 	} {
 		spec.Maps[name].MaxEntries = n
 	}
 	for name, inner := range seatMaps(s.cpus) {
-		spec.Maps[name].InnerMap = inner
+		spec.Maps[name].MaxEntries, spec.Maps[name].InnerMap = uint32(s.seats), inner
 	}
 	spec.Maps["rings"].InnerMap = ringSpec(os.Getpagesize())
 	return nil

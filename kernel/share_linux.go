@@ -5,15 +5,12 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,10 +29,6 @@ type hold struct {
 // for that session on other CPUs ends with an RCU grace period, which takes some
 // milliseconds; to wait for it would hold up who leaves and who comes.
 const restTime = time.Second
-
-// errNested: the outer run cannot tell our changes to what it depends on from an
-// attack.
-var errNested = errors.New("this process is itself being observed, and must not touch the observer's files")
 
 // share takes a seat in the set that is pinned for this build, or pins one first.
 func share(ring int) (_ *loaded, err error) {
@@ -122,61 +115,6 @@ func (p site) open() (*set, error) {
 	return s, nil
 }
 
-// nested tells whether this process is in a session of the pinned set. It only
-// reads.
-func (p site) nested() error {
-	numbers, err := ebpf.LoadPinnedMap(filepath.Join(p.dir(), pinName("map", "numbers")), &ebpf.LoadPinOptions{ReadOnly: true})
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer numbers.Close()
-	ids, err := ownCgroups()
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		var number uint32
-		if numbers.Lookup(id, &number) == nil {
-			return errNested
-		}
-	}
-	return nil
-}
-
-// ownCgroups are the ids of this process's cgroup2 directory and those above it.
-func ownCgroups() (ids []uint64, err error) {
-	b, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return nil, err
-	}
-	for line := range strings.Lines(string(b)) {
-		path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::")
-		if !ok {
-			continue
-		}
-		for _, root := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
-			var fs unix.Statfs_t
-			if unix.Statfs(root, &fs) != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
-				continue
-			}
-			for dir := filepath.Clean(path); ; dir = filepath.Dir(dir) {
-				var st unix.Stat_t
-				if err := unix.Stat(root+dir, &st); err != nil {
-					return nil, fmt.Errorf("find the cgroup of this process: %w", &os.PathError{Op: "stat", Path: root + dir, Err: err})
-				}
-				ids = append(ids, st.Ino)
-				if dir == "/" || dir == "." {
-					return ids, nil
-				}
-			}
-		}
-	}
-	return nil, errors.New("cannot find the cgroup of this process")
-}
-
 // lockSeat locks a seat, or fails at once when somebody is in it.
 func (p site) lockSeat(number uint32) (*os.File, error) {
 	path := filepath.Join(p.lock(), strconv.Itoa(int(number)))
@@ -211,29 +149,6 @@ func (s *set) takeSeat(h *hold, ring int) (*seat, error) {
 		return s.furnish(n, ring)
 	}
 	return nil, fmt.Errorf("all %d sessions of the observer are in use", s.seats)
-}
-
-// sweepSeats frees the seats of runs that died.
-func (s *set) sweepSeats(p site) (freed int) {
-	for n := range uint32(s.seats) {
-		e := s.session(n)
-		if atomic.LoadUint64(&e.Cgroup) == 0 {
-			continue
-		}
-		f, err := p.lockSeat(n)
-		if err != nil {
-			continue
-		}
-		if cgroup := atomic.LoadUint64(&e.Cgroup); cgroup != 0 {
-			_ = s.maps["numbers"].Delete(cgroup)
-			s.changed()
-			atomic.StoreUint64(&e.Left, bootTime())
-			atomic.StoreUint64(&e.Cgroup, 0)
-			freed++
-		}
-		f.Close()
-	}
-	return freed
 }
 
 // release gives up the seat, and the set when it was the last.
@@ -274,62 +189,4 @@ func (p site) remove() {
 	}
 	_ = os.Remove(p.keeper())
 	_ = os.RemoveAll(p.lock())
-}
-
-// sweepUnfinished removes what makers and removers that died left half done. The
-// caller is the only one to make something.
-func (p site) sweepUnfinished() {
-	entries, _ := os.ReadDir(p.home)
-	for _, e := range entries {
-		if strings.Contains(e.Name(), newInfix) {
-			_ = os.RemoveAll(filepath.Join(p.home, e.Name()))
-		}
-		if _, pid, old := strings.Cut(e.Name(), oldInfix); old {
-			if n, err := strconv.Atoi(pid); err == nil && errors.Is(unix.Kill(n, 0), unix.ESRCH) {
-				_ = os.RemoveAll(filepath.Join(p.home, e.Name()))
-			}
-		}
-	}
-}
-
-// Sweep frees what runs that died left in the observers that runs share, also in
-// those of other builds: seats, and the programs where nobody is left. It returns
-// how many of each. It waits for nobody.
-func Sweep() (seats, sets int, err error) {
-	p, err := findPlace()
-	if err != nil {
-		return 0, 0, err
-	}
-	if home, err := lockDir(p.home, unix.LOCK_EX|unix.LOCK_NB); err == nil {
-		p.sweepUnfinished()
-		home.Close()
-	}
-	entries, err := os.ReadDir(p.home)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, 0, err
-	}
-	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), lockSuffix)
-		if !ok {
-			continue
-		}
-		other := site{home: p.home, name: name}
-		lock, err := lockDir(other.lock(), unix.LOCK_SH|unix.LOCK_NB)
-		if err != nil {
-			continue
-		}
-		if other.removeIfLast(lock) {
-			sets++
-		} else if name == p.name {
-			// A failed attempt to have the lock alone gives it up.
-			if unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
-				if s, err := openSet(p.dir()); err == nil {
-					seats += s.sweepSeats(p)
-					s.close()
-				}
-			}
-		}
-		lock.Close()
-	}
-	return seats, sets, nil
 }

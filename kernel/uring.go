@@ -14,7 +14,8 @@ const (
 	uringWrite
 	uringFD
 	uringSocket
-	uringOther // known, told of by its number: KindIOUringOp
+	uringOther  // known, told of by its number: KindIOUringOp
+	uringFamily // makes a socket, told of where no hook sees its peers
 )
 
 // uringOp is what is known of an operation, whose number is its place in
@@ -39,7 +40,7 @@ var uringOps = [...]uringOp{
 	34: {"shutdown", uringHarmless, 0}, 35: {"renameat", uringNamed, KindRename}, 36: {"unlinkat", uringNamed, KindUnlink},
 	37: {"mkdirat", uringNamed, KindMkdir}, 38: {"symlinkat", uringNamed, KindSymlink}, 39: {"linkat", uringNamed, KindLink},
 	40: {"msg_ring", uringOther, 0}, 41: {"fsetxattr", uringFD, KindSetxattr}, 42: {"setxattr", uringNamed, KindSetxattr},
-	43: {"fgetxattr", uringHarmless, 0}, 44: {"getxattr", uringHarmless, 0}, 45: {"socket", uringHarmless, 0}, 46: {"uring_cmd", uringOther, 0},
+	43: {"fgetxattr", uringHarmless, 0}, 44: {"getxattr", uringHarmless, 0}, 45: {"socket", uringFamily, KindNewSocket}, 46: {"uring_cmd", uringOther, 0},
 	47: {"send_zc", uringSocket, KindSend}, 48: {"sendmsg_zc", uringSocket, KindSend}, 49: {"read_multishot", uringHarmless, 0},
 	50: {"waitid", uringHarmless, 0}, 51: {"futex_wait", uringHarmless, 0}, 52: {"futex_wake", uringHarmless, 0}, 53: {"futex_waitv", uringHarmless, 0},
 	54: {"fixed_fd_install", uringHarmless, 0}, 55: {"ftruncate", uringFD, KindTruncate}, 56: {"bind", uringSocket, KindBind},

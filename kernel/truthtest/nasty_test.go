@@ -157,6 +157,7 @@ func TestNasty(t *testing.T) {
 		{"uring-accept", "one request that accepts three times", []string{
 			"io_uring_setup ", "bind PORT", "listen PORT", "connect_result PORT ×3", "connect PORT", "accept PORT",
 		}},
+		{"uring-socket", "sockets whose peers no hook sees", []string{"io_uring_setup ", "socket  ×2", "socket  EPROTONOSUPPORT"}},
 		{"uring-harmless", "operations that touch nothing", []string{"io_uring_setup "}},
 		{"uring-datagram", "peers of requests", []string{
 			"io_uring_setup ", "sendto 127.0.0.1:9", "connect unix:W/no-such-socket ENOENT", "connect 127.0.0.1:9", "connect_result 127.0.0.1:9 ECONNREFUSED",

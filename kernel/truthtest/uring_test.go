@@ -3,8 +3,12 @@
 package truthtest
 
 import (
+	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/assay-run/assay-run/schema"
@@ -48,5 +52,64 @@ func TestNodesThatUseIOUring(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A socket that io_uring made is as good a way past the hooks as any other.
+func TestPeerSetCountsSocketsOfIOUring(t *testing.T) {
+	need(t)
+	for name, scope := range map[string]string{"uring-socket": schema.DiagnosticOnly, "uring-datagram": schema.PeerSet} {
+		r := record(t, t.TempDir(), nil, helper, name)
+		if got := r.health.NetworkEndpointClaimScope; got != scope {
+			t.Errorf("%s: the scope is %s, want %s", name, got, scope)
+		}
+	}
+}
+
+// TestOperationOfALaterKernel records with a build that knows fewer operations
+// than this kernel has.
+func TestOperationOfALaterKernel(t *testing.T) {
+	need(t)
+	table, err := os.ReadFile("../uring.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, to := strings.Index(string(table), "\t54: {"), strings.Index(string(table), "\n}\n\n// uringSyscall")
+	if from < 0 || to < from {
+		t.Fatal("the table of operations has another form")
+	}
+	tmp := t.TempDir()
+	older := filepath.Join(tmp, "uring.go")
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(filepath.Dir(source(t)), "uring.go"): older}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range map[string][]byte{older: append(table[:from:from], table[to+1:]...), filepath.Join(tmp, "overlay.json"): overlay} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := program
+	t.Cleanup(func() { program = now })
+	program = filepath.Join(tmp, "older")
+	build := exec.Command("go", "build", "-overlay", filepath.Join(tmp, "overlay.json"), "-o", program, "../../cmd/assay-run")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	dir := t.TempDir()
+	run, bundle := prepare(t, dir, nil, helper, "uring") // which binds with operation 56
+	run.Args = slices.DeleteFunc(run.Args, func(a string) bool { return a == "--kernel" || a == "require" })
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r := readBundle(t, bundle)
+	why := slices.DeleteFunc(slices.Clone(r.health.Reasons), func(r schema.Reason) bool { return r.Subject != "kernel" })
+	if r.health.KernelState != schema.Partial || len(why) != 1 || !strings.Contains(why[0].Message, "operation 56") {
+		t.Errorf("kernel_state is %s: %+v", r.health.KernelState, why)
+	}
+	r.claims(t, "io_uring_unknown_operation")
+	if got := r.health.NetworkEndpointClaimScope; got != schema.DiagnosticOnly {
+		t.Errorf("the scope is %s", got)
 	}
 }

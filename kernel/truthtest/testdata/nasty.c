@@ -203,7 +203,7 @@ int main(int argc, char **argv)
 		   {"compat", compat}, {"shared", shared}, {"detached", detached},
 		   {"renamed", renamed}, {"rooted", rooted}, {"below-fd", below_fd}, {"uring", uring}, {"uring-renamed", uring_renamed}, {"sqpoll", sqpoll},
 		   {"uring-linked", uring_linked}, {"uring-registered", uring_registered}, {"uring-quiet", uring_quiet},
-		   {"uring-accept", uring_accept}, {"uring-harmless", uring_harmless}, {"uring-datagram", uring_datagram}};
+		   {"uring-accept", uring_accept}, {"uring-harmless", uring_harmless}, {"uring-socket", uring_socket}, {"uring-datagram", uring_datagram}};
 
 	must(argc > 1, "which");
 	if (!strcmp(argv[1], "exec-chain")) {

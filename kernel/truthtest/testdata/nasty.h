@@ -26,4 +26,5 @@ void uring_registered(void);
 void uring_quiet(void);
 void uring_accept(void);
 void uring_harmless(void);
+void uring_socket(void);
 void uring_datagram(void);

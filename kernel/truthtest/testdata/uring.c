@@ -244,3 +244,15 @@ void uring_datagram(void)
 	flush(1);
 	must(result() == -ECONNREFUSED, "connect by a worker");
 }
+
+/* Sockets whose peers no hook sees, and ordinary ones. */
+void uring_socket(void)
+{
+	start(0);
+	must(submit(45 /* IORING_OP_SOCKET */, AF_PACKET, 0, 0x300, SOCK_RAW, 0) >= 0, "packet socket");
+	must(submit(45, AF_INET, 0, 0, SOCK_RAW, 0) == -EPROTONOSUPPORT, "raw socket without a protocol");
+	must(submit(45, AF_INET, 0, 0, SOCK_STREAM, 0) >= 0, "stream socket");
+	must(submit(45, AF_UNIX, 0, 0, SOCK_DGRAM, 0) >= 0, "unix socket");
+	queue(45, AF_PACKET, 0, 0, SOCK_DGRAM, 0, IOSQE_CQE_SKIP_SUCCESS);
+	flush(0);
+}

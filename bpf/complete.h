@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* io_uring requests as they complete. */
+#ifndef ASSAY_COMPLETE_H
+#define ASSAY_COMPLETE_H
+#include "uring.h"
+
+/* Takes out the request that has completed; 0 where there is none such. */
+static __always_inline int take_request(u32 session, u64 req, u64 ring, u64 user_data, struct request *r)
+{
+	u64 key = req, shot = mix(ring, user_data);
+	struct request *found;
+
+	found = req ? get_own(&requests, session, &key) : get_own(&accepts, session, &shot);
+	if (!found && req)
+		found = get_own(&quiet_requests, session, &key);
+	/* Another one's, whose end nothing told, and whose address this one has. */
+	if (!found || found->user_data != user_data)
+		return 0;
+	*r = *found;
+	if (!req)
+		return 1;
+	drop_own(&requests, session, &key);
+	drop_own(&quiet_requests, session, &key);
+	if (r->op == OP_ACCEPT && (found = get_own(&accepts, session, &shot)) && !--found->n)
+		drop_own(&accepts, session, &shot);
+	return 1;
+}
+
+/* What a socket operation came to. file is the request's. */
+static __always_inline int socket_done(struct scratch *s, struct counter *c, struct request *r, u64 file)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct file *f = (void *)file;
+	struct address *seen;
+	struct socket *so;
+	struct sock *sk;
+	struct peer *p = &s->peer;
+	u64 cookie;
+
+	__builtin_memset(p, 0, sizeof(*p));
+	if (s->kind == K_ACCEPT && s->ret == -11 /* EAGAIN */) {
+		c->filtered++;
+		return 0;
+	}
+	if (s->kind == K_ACCEPT && s->ret >= 0) {
+		file = r->direct || t->tgid != r->who.tgid ? 0 : file_of(s->ret);
+		f = (void *)file;
+	}
+	if (!f || type_of((u64)f) != 0140000) {
+		s->how = s->ret;
+		return report_args(s);
+	}
+	so = BPF_CORE_READ(f, private_data);
+	sk = BPF_CORE_READ(so, sk);
+	addresses((u64)sk, &p->a);
+	cookie = BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
+	seen = get_own(&uring_addresses, s->session, &cookie);
+	if (seen) {
+		int told = seen->pad == ADDRESS_TOLD;
+
+		if (s->kind == K_BIND && s->ret < 0) {
+			p->a.lport = seen->lport;
+			__builtin_memcpy(p->a.local, seen->local, 16);
+		} else if (s->kind != K_BIND) {
+			p->a.family = seen->family;
+			p->a.rport = seen->rport;
+			__builtin_memcpy(p->a.remote, seen->remote, 16);
+		}
+		drop_own(&uring_addresses, s->session, &cookie);
+		if (told) {
+			c->filtered++;
+			return 0;
+		}
+	} else if (s->kind == K_SEND && p->a.type == SOCK_STREAM) {
+		c->filtered++; /* bytes of a connection */
+		return 0;
+	}
+	if (s->kind == K_SEND && s->ret > 0)
+		s->arg[4] = s->bytes = s->ret;
+	if (p->a.family == AF_UNIX && s->ret >= 0) {
+		struct unix_sock *u = (void *)sk;
+
+		if (s->kind == K_CONNECT || s->kind == K_SEND)
+			u = (void *)BPF_CORE_READ(u, peer);
+		if (u)
+			p->len = unix_name(s, (u64)u, &p->at);
+		p->walked = p->at.dentry != 0;
+	}
+	return report_peer(s);
+}
+
+/* The end of a request that named files, for the record that its submission made. */
+__noinline int named_done(struct scratch *s, u64 id, u64 file)
+{
+	struct file *f = (void *)file;
+	struct path at = {};
+	struct counter *c;
+	u32 n = 0, lane;
+
+	if (!s || !(c = cell(s->session, s->hook)))
+		return 0;
+	s->has_slot = 0;
+	lane = lane_of(s->kind);
+	s->kind = K_URING_DONE;
+	begin_call(s);
+	s->lane = lane; /* where the submission went */
+	s->r.id = id;
+	if (f && !bpf_core_read(&at, sizeof(at), &f->f_path)) {
+		s->r.bits |= B_WALKED;
+		identify(&s->r, BPF_CORE_READ(f, f_inode));
+		n = walk(s, 0, (u64)at.mnt, (u64)at.dentry);
+		s->r.bits |= s->walk.bits;
+		s->r.seg[S_PATH] = n;
+	}
+	emit(s, c, n);
+	return 0;
+}
+
+/* Reports a completion to the session at hand. */
+__noinline int done(struct scratch *s, struct request *r, u64 req, u64 id)
+{
+	struct io_kiocb *k = (void *)req;
+	struct counter *c;
+	u32 op, how;
+	u64 f;
+
+	if (!s || !r || !(c = cell(s->session, H_IOURING)))
+		return 0;
+	op = r->op;
+	how = uring_ops[op & (NURING - 1)].how;
+	c->fired++;
+	s->kind = uring_ops[op & (NURING - 1)].kind;
+	if (how == U_NAMED) {
+		if (op == OP_RENAMEAT || op == OP_LINKAT || op == OP_SYMLINKAT || op == OP_UNLINKAT)
+			rearranged(s);
+		f = 0;
+		if ((op == OP_OPENAT || op == OP_OPENAT2) && s->ret >= 0 && !r->direct && bpf_get_current_task_btf()->tgid == r->who.tgid)
+			f = file_of(s->ret);
+		return named_done(s, id, f);
+	}
+	if ((how == U_SOCKET || how == U_FAMILY) && id)
+		return named_done(s, id, 0);
+	f = req ? (u64)BPF_CORE_READ(k, file) : 0;
+	if (how == U_SOCKET)
+		return socket_done(s, c, r, f);
+	if (how == U_FAMILY || !f || (how == U_WRITE && (!s->ret || !keeps(f)))) {
+		c->filtered++;
+		return 0;
+	}
+	if (how == U_WRITE && s->ret > 0)
+		s->bytes = s->ret;
+	if (op == OP_FALLOCATE && bpf_core_field_exists(struct io_sync, mode)) {
+		struct io_sync *o = (void *)req;
+
+		s->arg[1] = (u32)BPF_CORE_READ(o, mode);
+		s->arg[2] = BPF_CORE_READ(o, off);
+		s->arg[3] = BPF_CORE_READ(o, len);
+		s->how = mix(mix(s->arg[1], s->arg[2]), s->arg[3]);
+	} else if (op == OP_FTRUNCATE && bpf_core_field_exists(struct io_ftrunc, len)) {
+		struct io_ftrunc *o = (void *)req;
+
+		s->how = s->arg[1] = BPF_CORE_READ(o, len);
+	}
+	s->arg[4] = op;
+	return report_file(s, f);
+}
+
+/* The sessions that a request belongs to. It completes wherever it ends: in its
+ * process, in a worker of it, or, at the ring's end, in one of the kernel's own. */
+static __always_inline struct scope *scope_of_request(u64 req)
+{
+	struct io_kiocb___tctx *now = (void *)req;
+	struct io_kiocb___task *before = (void *)req;
+	struct task_struct *t = 0;
+	struct cgroup *cg;
+
+	if (!req)
+		return scope_here();
+	if (bpf_core_field_exists(now->tctx))
+		t = BPF_CORE_READ(now, tctx, task);
+	else if (bpf_core_field_exists(before->task))
+		t = BPF_CORE_READ(before, task);
+	if (!t || !(cg = BPF_CORE_READ(t, cgroups, dfl_cgrp)))
+		return scope_here();
+	return scope_of(BPF_CORE_READ(cg, kn, id), (u64)cg);
+}
+
+SEC("raw_tp/io_uring_complete")
+int completed(u64 *ctx)
+{
+	u64 ring = ctx[0], req = ctx[1], user_data;
+	struct scope *in = scope_of_request(req);
+	struct request r;
+	struct scratch *s;
+	s32 res;
+	u32 i;
+
+	if (!in || !in->n)
+		return 0;
+	if (complete_args == 3) {
+		struct io_uring_cqe *cqe = (void *)ctx[2];
+
+		res = BPF_CORE_READ(cqe, res);
+		user_data = BPF_CORE_READ(cqe, user_data);
+	} else {
+		user_data = ctx[2];
+		res = ctx[3];
+	}
+	for (i = 0; i < DEPTH && i < in->n; i++) {
+		u32 at = number(in, i);
+
+		if (!take_request(at, req, ring, user_data, &r))
+			continue;
+		s = begin_uring();
+		if (!s)
+			return 0;
+		s->session = at;
+		s->ret = res;
+		s->who = r.who;
+		s->is_other = 1;
+		done(s, &r, req, r.id);
+		s->is_other = 0;
+	}
+	return 0;
+}
+
+#endif

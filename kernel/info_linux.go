@@ -1,0 +1,66 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// identity is what tells a program, map or link from all others, and a program's
+// tag: the beginning of bpf_prog_info, bpf_map_info and bpf_link_info in
+// include/uapi/linux/bpf.h. The library asks for much more, among it all of a
+// program's code, which takes the kernel a hundred times as long.
+type identity struct {
+	Type, ID uint32
+	Tag      [8]byte // of a program; program of a link in the first four bytes
+}
+
+func (i identity) tag() string { return hex.EncodeToString(i.Tag[:]) }
+
+// program is that of a link.
+func (i identity) program() uint32 { return le.Uint32(i.Tag[:]) }
+
+// identify asks for the object behind a descriptor.
+func identify(fd int) (i identity, err error) {
+	return i, objectInfo(fd, unsafe.Pointer(&i), unsafe.Sizeof(i))
+}
+
+func objectInfo(fd int, info unsafe.Pointer, size uintptr) error {
+	attr := struct {
+		fd, size uint32
+		info     unsafe.Pointer
+	}{uint32(fd), uint32(size), info}
+	const getInfo = 15 // BPF_OBJ_GET_INFO_BY_FD
+	if _, _, e := unix.Syscall(unix.SYS_BPF, getInfo, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr)); e != 0 {
+		return fmt.Errorf("ask for a BPF object: %w", os.NewSyscallError("bpf", e))
+	}
+	return nil
+}
+
+// programMaps are the ids of the maps that a program uses, in the order of their
+// first use.
+func programMaps(fd int) ([]uint32, error) {
+	ids := make([]uint32, 64) // as many as a program may use: MAX_USED_MAPS
+	info := struct {
+		_    [52]byte
+		maps uint32
+		ids  unsafe.Pointer
+	}{maps: uint32(len(ids)), ids: unsafe.Pointer(unsafe.SliceData(ids))}
+	err := objectInfo(fd, unsafe.Pointer(&info), unsafe.Sizeof(info))
+	return ids[:min(len(ids), int(info.maps))], err
+}
+
+func identifyLink(ln link.Link) (identity, error) {
+	l, ok := ln.(interface{ FD() int })
+	if !ok {
+		return identity{}, errors.New("a link without a descriptor")
+	}
+	return identify(l.FD())
+}

@@ -1,0 +1,96 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// sweepUnfinished removes what makers and removers that died left half done. The
+// caller is the only one to make something.
+func (p site) sweepUnfinished() {
+	entries, _ := os.ReadDir(p.home)
+	for _, e := range entries {
+		if strings.Contains(e.Name(), newInfix) {
+			_ = os.RemoveAll(filepath.Join(p.home, e.Name()))
+		}
+		if _, pid, old := strings.Cut(e.Name(), oldInfix); old {
+			if n, err := strconv.Atoi(pid); err == nil && errors.Is(unix.Kill(n, 0), unix.ESRCH) {
+				_ = os.RemoveAll(filepath.Join(p.home, e.Name()))
+			}
+		}
+	}
+}
+
+// Sweep frees what runs that died left in the observers that runs share, also in
+// those of other builds: seats, and the programs where nobody is left. It returns
+// how many of each. It waits for nobody.
+func Sweep() (seats, sets int, err error) {
+	p, err := findPlace()
+	if err != nil {
+		return 0, 0, err
+	}
+	if home, err := lockDir(p.home, unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		p.sweepUnfinished()
+		home.Close()
+	}
+	entries, err := os.ReadDir(p.home)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, err
+	}
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), lockSuffix)
+		if !ok {
+			continue
+		}
+		other := site{home: p.home, name: name}
+		lock, err := lockDir(other.lock(), unix.LOCK_SH|unix.LOCK_NB)
+		if err != nil {
+			continue
+		}
+		if other.removeIfLast(lock) {
+			sets++
+		} else if name == p.name {
+			// A failed attempt to have the lock alone gives it up.
+			if unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
+				if s, err := openSet(p.dir()); err == nil {
+					seats += s.sweepSeats(p)
+					s.close()
+				}
+			}
+		}
+		lock.Close()
+	}
+	return seats, sets, nil
+}
+
+// sweepSeats frees the seats of runs that died.
+func (s *set) sweepSeats(p site) (freed int) {
+	for n := range uint32(s.seats) {
+		e := s.session(n)
+		if atomic.LoadUint64(&e.Cgroup) == 0 {
+			continue
+		}
+		f, err := p.lockSeat(n)
+		if err != nil {
+			continue
+		}
+		if cgroup := atomic.LoadUint64(&e.Cgroup); cgroup != 0 {
+			_ = s.maps["numbers"].Delete(cgroup)
+			s.changed()
+			atomic.StoreUint64(&e.Left, bootTime())
+			atomic.StoreUint64(&e.Cgroup, 0)
+			freed++
+		}
+		f.Close()
+	}
+	return freed
+}
