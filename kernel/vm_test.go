@@ -38,7 +38,7 @@ func TestOtherKernels(t *testing.T) {
 export KERNEL_TEST_INNER=1
 mount -t cgroup2 none /sys/fs/cgroup || exit 1
 cd /tmp && exec /suite -test.short -test.v -test.skip "` + c.skip + `"
-`}, c.series, 600*time.Second, 15)
+`}, c.series, 900*time.Second, 15)
 		})
 	}
 }

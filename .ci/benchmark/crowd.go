@@ -166,9 +166,13 @@ func (b *bench) idleMemory() float64 {
 	return (after - before) / 10
 }
 
+// settle is how long after their start runs have given back what starting took.
+const settle = 4 * time.Second
+
 // memoryOf is the PSS of runs and their guards, with the memory of the BPF maps that
 // they hold, each counted once, in MiB.
 func memoryOf(runs []idleRun) float64 {
+	time.Sleep(settle)
 	var kib float64
 	maps := map[string]float64{}
 	for _, r := range runs {
@@ -182,7 +186,7 @@ func memoryOf(runs []idleRun) float64 {
 			}
 		}
 		for _, pid := range pids {
-			kib += field(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss:")
+			kib += pss(pid)
 		}
 		for _, info := range glob(fmt.Sprintf("/proc/%d/fdinfo/*", pids[0])) {
 			text, err := os.ReadFile(info)
@@ -196,6 +200,24 @@ func memoryOf(runs []idleRun) float64 {
 		kib += k
 	}
 	return kib / 1024
+}
+
+// pss is a process's, in KiB, but for BPF maps that are mapped into it.
+func pss(pid int) (kib float64) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", pid))
+	check(err)
+	counts := false
+	for line := range strings.Lines(string(text)) {
+		if first, _, _ := strings.Cut(line, " "); strings.Contains(first, "-") {
+			counts = !strings.Contains(line, "anon_inode:bpf-map")
+		}
+		if counts && strings.HasPrefix(line, "Pss:") {
+			v, err := strconv.ParseFloat(word(line, "Pss:"), 64)
+			check(err)
+			kib += v
+		}
+	}
+	return kib
 }
 
 func field(path, name string) float64 {

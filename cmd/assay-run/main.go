@@ -18,8 +18,9 @@ func main() {
 
 // lazyCollection turns garbage collection off for the first second: preparing and
 // sealing a run leave about 15 MB of garbage, and a collection costs more than a
-// short command. The memory limit keeps a busy program small meanwhile. GOGC and
-// GOMEMLIMIT, if the user set them, apply instead.
+// short command. The memory limit keeps a busy program small meanwhile. A longer run
+// then gives the memory back, as there may be a hundred of them. GOGC and GOMEMLIMIT,
+// if the user set them, apply instead.
 func lazyCollection() {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -28,5 +29,6 @@ func lazyCollection() {
 	time.AfterFunc(time.Second, func() {
 		debug.SetGCPercent(usual)
 		debug.SetMemoryLimit(limit)
+		debug.FreeOSMemory()
 	})
 }
