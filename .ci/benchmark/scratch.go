@@ -34,7 +34,7 @@ func supervise(args []string) int {
 	cmd := exec.Command(self, append(own, args...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	runtime.LockOSThread() // its end is the parent's death
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = ownGroup()
 	check(cmd.Start())
 	defer end(cmd.Process.Pid)
 	ended := make(chan error, 1)
