@@ -179,7 +179,7 @@ func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Wri
 	if _, err := out.Write(head); err != nil {
 		return err
 	}
-	z := pack(out)
+	z := tell(ctx, pack(out), totalSize(sources))
 	defer z.Close()
 	buf := make([]byte, 128<<10)
 	again := false

@@ -23,6 +23,8 @@ type input struct {
 	packed   *counter
 	unpacked int64
 	z        io.ReadCloser
+	told     func(done, total int64) // nil for nobody
+	size     int64                   // of the file, for told
 }
 
 type counter struct {
@@ -50,7 +52,8 @@ func openInput(ctx context.Context, path string) (*input, error) {
 		f.Close()
 		return nil, problem(code, "", format, args...)
 	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
 		return fail(CodeUnreadable, "not a regular file")
 	}
 	head := make([]byte, blockSize)
@@ -72,7 +75,7 @@ func openInput(ctx context.Context, path string) (*input, error) {
 	default:
 		return fail(CodeUnsupportedFormat, "neither gzip, nor zstd, nor a tar of the ustar kind")
 	}
-	in := &input{ctx: ctx, file: f, packed: &counter{r: f}}
+	in := &input{ctx: ctx, file: f, packed: &counter{r: f}, told: progressOf(ctx), size: info.Size()}
 	switch in.z, err = c.decompressor(in.packed); {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fail(CodeTruncated, "the %d bytes of the file end within the first header", in.packed.n)
@@ -88,6 +91,9 @@ func (in *input) Read(b []byte) (int, error) {
 	}
 	n, err := in.z.Read(b)
 	in.unpacked += int64(n)
+	if in.told != nil {
+		in.told(in.packed.n, in.size)
+	}
 	if in.unpacked > bombFloor && in.unpacked > bombFloor+bombRatio*in.packed.n {
 		return 0, problem(CodeBomb, "", "%d bytes unpacked to more than %d: more than %d times as much", in.packed.n, in.unpacked, bombRatio)
 	}

@@ -25,11 +25,7 @@ func noProof(format string, args ...any) error {
 // Prove makes a proof that line seq of a layer, by its name, is in the bundle. It
 // reads the bundle once, and refuses to prove anything of one whose layer is not
 // what its integrity.json says.
-func Prove(ctx context.Context, path, layer string, seq uint64) (*schema.InclusionProof, error) {
-	r, err := Open(path)
-	if err != nil {
-		return nil, err
-	}
+func (r *Reader) Prove(ctx context.Context, layer string, seq uint64) (*schema.InclusionProof, error) {
 	i := slices.IndexFunc(schema.Layers, func(p string) bool { return schema.LayerName(p) == layer })
 	if i < 0 {
 		return nil, noProof("there is no layer %q", layer)
@@ -44,7 +40,7 @@ func Prove(ctx context.Context, path, layer string, seq uint64) (*schema.Inclusi
 		err = noProof("the lines of %s are not those that its %s tells of", schema.Layers[i], schema.IntegrityPath)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("prove line %d of %s in %s: %w", seq, layer, path, err)
+		return nil, fmt.Errorf("prove line %d of %s in %s: %w", seq, layer, r.name, err)
 	}
 	return proof, nil
 }

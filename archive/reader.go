@@ -10,9 +10,6 @@ import (
 	"hash"
 	"io"
 	"iter"
-	"slices"
-
-	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -24,16 +21,20 @@ import (
 // is at fault.
 type Reader struct {
 	path     string
+	name     string // path as the user knows it
 	identity string
 	manifest schema.Manifest
+	tolerant bool // see Tolerate
 }
 
 // Open reads the manifest of a bundle.
-func Open(path string) (*Reader, error) {
-	r := &Reader{path: path}
+func Open(path string) (*Reader, error) { return openAs(path, path) }
+
+func openAs(path, name string) (*Reader, error) {
+	r := &Reader{path: path, name: name}
 	in, _, err := r.start(context.Background())
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
 	return r, in.Close()
 }
@@ -89,10 +90,11 @@ type Member struct {
 	Path string
 	Size int64 // bytes
 
-	w    *walker
-	h    hash.Hash
-	want string
-	err  error
+	w        *walker
+	h        hash.Hash
+	want     string
+	tolerant bool
+	err      error
 }
 
 // Read reads the member's bytes.
@@ -102,7 +104,10 @@ func (m *Member) Read(b []byte) (int, error) {
 	}
 	n, err := m.w.Read(b)
 	m.h.Write(b[:n])
-	if err == io.EOF {
+	if m.tolerant && isProblem(err) {
+		err = io.EOF
+	}
+	if err == io.EOF && !m.tolerant {
 		if got := digest([sha256.Size]byte(m.h.Sum(nil))); got != m.want {
 			err = problem(CodeDigest, m.Path, "its digest is %s, the manifest says %s", got, m.want)
 		}
@@ -114,6 +119,13 @@ func (m *Member) Read(b []byte) (int, error) {
 // Lines iterates over a layer's lines, without their newlines. A line is valid
 // until the next one. After an error there are no more.
 func (m *Member) Lines() iter.Seq2[[]byte, error] {
+	if m.tolerant {
+		return m.validLines()
+	}
+	return m.lines()
+}
+
+func (m *Member) lines() iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		r := bufio.NewReaderSize(m, MaxLine+1)
 		for n := uint64(1); ; n++ {
@@ -143,24 +155,27 @@ func (r *Reader) Members(ctx context.Context) iter.Seq2[*Member, error] {
 	return func(yield func(*Member, error) bool) {
 		in, w, err := r.start(ctx)
 		if err != nil {
-			yield(nil, fmt.Errorf("read %s: %w", r.path, err))
+			yield(nil, fmt.Errorf("read %s: %w", r.name, err))
 			return
 		}
 		defer in.Close()
 		for {
 			path, size, err := w.next()
-			if err == io.EOF {
+			if err == io.EOF || r.tolerant && isProblem(err) {
 				return
 			}
 			entry, listed := r.manifest.Files[path]
+			if err == nil && !listed && r.tolerant {
+				continue
+			}
 			if err == nil && !listed {
 				err = problem(CodeExtra, path, "the member is not in the manifest")
 			}
 			if err != nil {
-				yield(nil, fmt.Errorf("read %s: %w", r.path, err))
+				yield(nil, fmt.Errorf("read %s: %w", r.name, err))
 				return
 			}
-			if !yield(&Member{Path: path, Size: size, w: w, h: sha256.New(), want: entry.SHA256}, nil) {
+			if !yield(&Member{Path: path, Size: size, w: w, h: sha256.New(), want: entry.SHA256, tolerant: r.tolerant}, nil) {
 				return
 			}
 		}
@@ -187,89 +202,4 @@ func (r *Reader) Lines(ctx context.Context, layer string) iter.Seq2[[]byte, erro
 			return
 		}
 	}
-}
-
-// Documents are the JSON members of a bundle.
-type Documents struct {
-	Run         schema.Run
-	Result      schema.Result
-	Health      schema.ObservationHealth
-	Surface     schema.CapabilitySurface
-	Correlation schema.CorrelationReport
-	// Contract is nil in a run without an outcome contract.
-	Contract *schema.Contract
-}
-
-// Documents reads the documents in one pass over the bundle, each checked against
-// its schema. Those at the paths in without are left as they are: the surface of a
-// large run takes 64 MiB.
-func (r *Reader) Documents(ctx context.Context, without ...string) (*Documents, error) {
-	d := &Documents{}
-	left := map[string]any{
-		schema.RunPath: &d.Run, schema.ResultPath: &d.Result, schema.HealthPath: &d.Health,
-		schema.SurfacePath: &d.Surface, schema.CorrelationPath: &d.Correlation,
-	}
-	for m, err := range r.Members(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		into := left[m.Path]
-		if m.Path == schema.ContractPath {
-			d.Contract = &schema.Contract{}
-			into = d.Contract
-		}
-		delete(left, m.Path)
-		if into == nil || slices.Contains(without, m.Path) {
-			continue
-		}
-		decode := m.decode
-		if m.Path == schema.SurfacePath {
-			decode = m.decodeSurface
-		}
-		if err := decode(into); err != nil {
-			return nil, fmt.Errorf("read %s: %w", r.path, err)
-		}
-	}
-	for path := range left {
-		return nil, fmt.Errorf("read %s: %w", r.path, problem(CodeRequired, path, "every bundle has this member, this one does not"))
-	}
-	return d, nil
-}
-
-func (m *Member) decodeSurface(v any) (err error) {
-	s := v.(*schema.CapabilitySurface)
-	*s = schema.CapabilitySurface{
-		Schema: schema.CapabilitySurfaceV0, FilesystemPaths: []string{}, NetworkEndpoints: []string{}, ProcessExecs: []string{},
-		MCPTools: []string{}, PolicyDecisions: []string{},
-	}
-	lists := map[string]*[]string{
-		"filesystem_paths": &s.FilesystemPaths, "network_endpoints": &s.NetworkEndpoints, "process_execs": &s.ProcessExecs,
-		"mcp_tools": &s.MCPTools, "policy_decisions": &s.PolicyDecisions,
-	}
-	if m.Size > maxDocument {
-		return problem(CodeLimit, m.Path, "%d bytes, at most %d are allowed", m.Size, maxDocument)
-	}
-	s.RunID, err = schema.ReadSurface(m, func(list, value string) { *lists[list] = append(*lists[list], value) })
-	var unsorted *schema.UnsortedError
-	switch {
-	case errors.As(err, &unsorted):
-		return nil // for verify to say
-	case err != nil && schemaRefused(err):
-		return problem(schemaCode(err), m.Path, "%v", err)
-	}
-	return err
-}
-
-func (m *Member) decode(v any) error {
-	doc, err := readAll(m, m.Path, m.Size, maxDocument)
-	if err != nil {
-		return err
-	}
-	if err := schema.Validate(documentSchema(m.Path), doc); err != nil {
-		return problem(schemaCode(err), m.Path, "%v", err)
-	}
-	if err := json.Unmarshal(doc, v); err != nil {
-		return problem(CodeSchema, m.Path, "%v", err)
-	}
-	return nil
 }

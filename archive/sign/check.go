@@ -36,6 +36,8 @@ type Origin struct {
 	// Principals are the patterns of the allowed-signers line; absent for a
 	// plain key.
 	Principals []string `json:"principals,omitempty"`
+	// Identity is the identity of the bundle that was read and is signed.
+	Identity string `json:"-"`
 }
 
 // Check looks in the file of envelopes (empty: the one beside the bundle) for a
@@ -53,9 +55,9 @@ func Check(ctx context.Context, path, envelopes string, trust *Trust, now time.T
 	identity := "sha256:" + actual.Subject[0].Digest["sha256"]
 	all, err := readEnvelopes(envelopes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w: there is no %s", path, ErrUnsigned, envelopes)
+		return nil, fmt.Errorf("%w: there is no %s", ErrUnsigned, envelopes)
 	} else if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", path, ErrUnsigned, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnsigned, err)
 	}
 	signed := false
 	var expired error
@@ -74,18 +76,18 @@ func Check(ctx context.Context, path, envelopes string, trust *Trust, now time.T
 				continue
 			}
 			if field := contradiction(&e, actual); field != "" {
-				return nil, fmt.Errorf("%s: %w: they differ in %s", path, ErrContradicts, field)
+				return nil, fmt.Errorf("%w: they differ in %s", ErrContradicts, field)
 			}
-			return &Origin{KeyID: s.id(), Principals: s.principals}, nil
+			return &Origin{KeyID: s.id(), Principals: s.principals, Identity: identity}, nil
 		}
 	}
 	switch {
 	case !signed:
-		return nil, fmt.Errorf("%s: %w: no signature in %s is of this bundle, %s", path, ErrUnsigned, envelopes, identity)
+		return nil, fmt.Errorf("%w: no signature in %s is of this bundle, %s", ErrUnsigned, envelopes, identity)
 	case expired != nil:
-		return nil, fmt.Errorf("%s: %w of %s: %w", path, ErrUntrusted, trust.source, expired)
+		return nil, fmt.Errorf("%w of %s: %w", ErrUntrusted, trust.source, expired)
 	}
-	return nil, fmt.Errorf("%s: %w of %s", path, ErrUntrusted, trust.source)
+	return nil, fmt.Errorf("%w of %s", ErrUntrusted, trust.source)
 }
 
 // contradiction names the first field of the signed predicate that the bundle

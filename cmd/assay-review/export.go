@@ -48,12 +48,11 @@ perfetto and in-toto take one bundle, the others several.`,
 				return err
 			}
 			defer set.Close()
-			bar := a.progress("exporting")
+			ctx, bar := a.progress(cmd.Context(), "exporting", output == "" || output == "-")
 			defer bar.Done()
-			bar.Step(0, 0, args[0])
 			var left []string
 			write := func(w io.Writer) (err error) {
-				left, err = export.Formats[format](cmd.Context(), w, version(), set.Bundles)
+				left, err = export.Formats[format](ctx, w, version(), set.Bundles)
 				return err
 			}
 			if output == "" || output == "-" {

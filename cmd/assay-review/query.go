@@ -66,11 +66,11 @@ Exit status: 0 something was found; 1 nothing was found; 2 an error occurred.`,
 			}
 			defer set.Close()
 			f := &finder{app: a, out: bufio.NewWriterSize(a.stdout, 64<<10), table: table, quiet: count, limit: limit, many: len(set.Bundles) > 1}
-			bar := a.progress("searching")
+			ctx, bar := a.progress(cmd.Context(), "searching", !count)
 			defer bar.Done()
 			for i, b := range set.Bundles {
-				bar.Step(i, len(set.Bundles), b.Name)
-				if err := f.bundle(cmd.Context(), b, subject, p); err != nil {
+				bar.Item(i, len(set.Bundles), b.Name)
+				if err := f.bundle(ctx, b, subject, p); err != nil {
 					f.out.Flush()
 					return err
 				}

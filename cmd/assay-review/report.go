@@ -39,10 +39,10 @@ keyboard; "?" lists the keys.`,
 				return err
 			}
 			defer set.Close()
-			bar := a.progress("writing the report")
+			ctx, bar := a.progress(cmd.Context(), "writing the report", output == "-")
 			defer bar.Done()
 			write := func(w io.Writer) error {
-				return report.Write(cmd.Context(), w, "assay-run "+version(), set.Bundles, bar.Step)
+				return report.Write(ctx, w, "assay-run "+version(), set.Bundles, bar.Item)
 			}
 			if output == "-" {
 				return write(a.stdout)

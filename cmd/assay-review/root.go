@@ -93,9 +93,8 @@ func (a *app) usage(cmd *cobra.Command, err error) error {
 // open opens bundles for a command. With needVerified, a bundle that does not verify
 // is an error; otherwise it is a warning.
 func (a *app) open(ctx context.Context, names []string, needVerified bool) (*review.Set, error) {
-	bar := a.progress("verifying")
-	defer bar.Done()
-	set, err := review.Open(ctx, names, review.Options{Unverified: !needVerified, Stdin: a.stdin, Stage: bar.Step})
+	ctx, bar := a.progress(ctx, "verifying", false)
+	set, err := review.Open(ctx, names, review.Options{Unverified: !needVerified, Stdin: a.stdin, Stage: bar.Item})
 	bar.Done()
 	switch {
 	case errors.Is(err, review.ErrUnverified):
@@ -105,7 +104,7 @@ func (a *app) open(ctx context.Context, names []string, needVerified bool) (*rev
 	}
 	for _, b := range set.Bundles {
 		if !b.Verified() {
-			a.say.Warning("%s does not verify: %v; what follows is what it claims, and proves nothing", b.Name, &b.Report.Problems[0])
+			a.say.Unverified(b.Name, &b.Report.Problems[0])
 		}
 	}
 	return set, nil
@@ -113,6 +112,11 @@ func (a *app) open(ctx context.Context, names []string, needVerified bool) (*rev
 
 func version() string { return console.Version(release) }
 
-func (a *app) progress(what string) *console.Progress {
-	return console.NewProgress(a.stderr, what)
+// progress makes a bar for what is done under the context that it returns. There
+// is none when the results themselves go to a terminal.
+func (a *app) progress(ctx context.Context, what string, printing bool) (context.Context, *console.Progress) {
+	if printing && console.Terminal(a.stdout) {
+		return ctx, nil
+	}
+	return console.NewProgress(ctx, a.stderr, what)
 }

@@ -12,30 +12,31 @@ func (a *app) inspectCommand() *cobra.Command {
 	var asJSON bool
 	var limit int
 	cmd := &cobra.Command{
-		Use:   "inspect [flags] BUNDLE",
+		Use:   "inspect [flags] BUNDLE...",
 		Short: "Show what ran, what it touched and what may be claimed",
 		Long: `inspect prints one page about a run: the command, how it ended, what it used, its
 layers and their health with the reasons, the process tree, and the files, hosts
-and commands that mattered. It trusts the bundle: run assay-run verify first.`,
+and commands that mattered. It warns of a bundle that does not verify, and shows
+what that bundle claims.
+
+"-" reads a bundle from standard input.`,
 		Example: "  assay-run inspect run.tar.gz\n  assay-run inspect --json run.tar.gz | jq .hosts",
-		Args:    oneBundle,
+		Args:    someBundles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			bundle, err := archive.Open(args[0])
-			if err != nil {
-				return console.ExitError{Code: exitStatus[archive.Unreadable], Err: err}
-			}
 			most := 0 // of a page, the page decides
 			if asJSON && cmd.Flags().Changed("limit") {
 				most = limit
 			}
-			s, err := query.Summarize(cmd.Context(), bundle, most)
-			if err != nil {
-				return console.WithHint(err, "run assay-run verify %s", args[0])
-			}
-			if asJSON {
-				return a.printDocument(s)
-			}
-			return s.WriteText(a.stdout, query.Page{Limit: limit, Width: console.Width(a.stdout), Colour: console.Colours(a.stdout)})
+			return a.eachBundle(cmd.Context(), args, !asJSON, func(name string, bundle *archive.Reader) error {
+				s, err := query.Summarize(cmd.Context(), bundle, most)
+				if err != nil {
+					return console.WithHint(err, "run assay-run verify %s", name)
+				}
+				if asJSON {
+					return a.printDocument(s)
+				}
+				return s.WriteText(a.stdout, query.Page{Limit: limit, Width: console.Width(a.stdout), Colour: console.Colours(a.stdout)})
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON")
@@ -48,21 +49,19 @@ func (a *app) eventsCommand() *cobra.Command {
 	var table bool
 	var pids, execIDs []uint
 	cmd := &cobra.Command{
-		Use:   "events [flags] BUNDLE",
+		Use:   "events [flags] BUNDLE...",
 		Short: "Print the events of a bundle, filtered, as NDJSON or a table",
 		Long: `events prints the events of one layer or of several, the kernel layer by default,
 either as NDJSON, exactly as in the bundle, or as a table. It prints the events that
-match all filters.`,
+match all filters. It warns of a bundle that does not verify.
+
+"-" reads a bundle from standard input.`,
 		Example: `  assay-run events --kind exec --table run.tar.gz
   assay-run events --path '/etc/**' --result error run.tar.gz
   assay-run events --process git --descendants --host '*.example.com' run.tar.gz
   assay-run events --layer lifecycle run.tar.gz`,
-		Args: oneBundle,
+		Args: someBundles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			bundle, err := archive.Open(args[0])
-			if err != nil {
-				return console.ExitError{Code: exitStatus[archive.Unreadable], Err: err}
-			}
 			for _, id := range pids {
 				f.PIDs = append(f.PIDs, uint32(id))
 			}
@@ -73,8 +72,10 @@ match all filters.`,
 			if table {
 				write = query.WriteTable
 			}
-			_, err = write(a.stdout, query.Events(cmd.Context(), bundle, f))
-			return err
+			return a.eachBundle(cmd.Context(), args, table, func(_ string, bundle *archive.Reader) error {
+				_, err := write(a.stdout, query.Events(cmd.Context(), bundle, f))
+				return err
+			})
 		},
 	}
 	fs := cmd.Flags()

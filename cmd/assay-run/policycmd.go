@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -15,7 +16,7 @@ import (
 func (a *app) policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
-		Short: "Explain a policy, print a profile, learn the smallest policy of a run",
+		Short: "Explain a policy, print a profile, learn the smallest policy of runs",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -41,45 +42,51 @@ func (a *app) policyShow() *cobra.Command {
 
 func (a *app) policyLearn() *cobra.Command {
 	return &cobra.Command{
-		Use:   "learn [flags] BUNDLE",
-		Short: "Print the smallest policy that allows what a run did",
-		Long: `learn reads what a run wrote, connected to and was denied, and prints the
-smallest policy in mode workspace-write under which nothing of that is denied.
+		Use:   "learn [flags] BUNDLE...",
+		Short: "Print the smallest policy that allows what runs did",
+		Long: `learn reads what runs wrote, connected to and were denied, and prints the smallest
+policy in mode workspace-write under which nothing of that is denied.
 What it could not see it cannot learn: it needs the kernel layer. Read the policy
-before you use it: what a run did is not what it should have done.`,
+before you use it: what a run did is not what it should have done.
+
+"-" reads a bundle from standard input.`,
 		Example: "  assay-run -o run.tar.gz -- ./agent.sh\n  assay-run policy learn run.tar.gz > policy.yaml",
-		Args:    oneBundle,
+		Args:    someBundles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			bundle, err := archive.Open(args[0])
+			l := sandbox.NewLearner()
+			err := a.eachBundle(cmd.Context(), args, false, func(name string, bundle *archive.Reader) error {
+				return learn(cmd.Context(), l, name, bundle)
+			})
 			if err != nil {
-				return console.ExitError{Code: exitStatus[archive.Unreadable], Err: err}
-			}
-			docs, err := bundle.Documents(cmd.Context(), schema.SurfacePath)
-			if err != nil {
-				return console.WithHint(err, "run assay-run verify %s", args[0])
-			}
-			if docs.Health.KernelLayer == schema.Absent {
-				return console.WithHint(fmt.Errorf("%s has no kernel layer to learn from", args[0]), "record the run on a host where assay-run doctor reports kernel observation")
-			}
-			l := sandbox.NewLearner(docs.Run.Workdir)
-			for line, err := range bundle.Lines(cmd.Context(), schema.KernelPath) {
-				if err == nil {
-					err = l.Kernel(line)
-				}
-				if err != nil {
-					return console.WithHint(err, "run assay-run verify %s", args[0])
-				}
-			}
-			for line, err := range bundle.Lines(cmd.Context(), schema.PolicyPath) {
-				if err == nil {
-					err = l.Policy(line)
-				}
-				if err != nil {
-					return console.WithHint(err, "run assay-run verify %s", args[0])
-				}
+				return err
 			}
 			_, err = fmt.Fprint(a.stdout, l.Text())
 			return err
 		},
 	}
+}
+
+func learn(ctx context.Context, l *sandbox.Learner, name string, bundle *archive.Reader) error {
+	docs, err := bundle.Documents(ctx, schema.SurfacePath)
+	if err != nil {
+		return console.WithHint(err, "run assay-run verify %s", name)
+	}
+	if docs.Health.KernelLayer == schema.Absent {
+		return console.WithHint(fmt.Errorf("%s has no kernel layer to learn from", name), "record the run on a host where assay-run doctor reports kernel observation")
+	}
+	l.Run(docs.Run.Workdir)
+	for _, layer := range []struct {
+		path string
+		line func([]byte) error
+	}{{schema.KernelPath, l.Kernel}, {schema.PolicyPath, l.Policy}} {
+		for line, err := range bundle.Lines(ctx, layer.path) {
+			if err == nil {
+				err = layer.line(line)
+			}
+			if err != nil {
+				return console.WithHint(err, "run assay-run verify %s", name)
+			}
+		}
+	}
+	return nil
 }

@@ -16,23 +16,38 @@ func (a *app) proveCommand() *cobra.Command {
 	var layer string
 	var seq int64
 	cmd := &cobra.Command{
-		Use:   "prove --layer LAYER --seq N [flags] BUNDLE",
+		Use:   "prove --layer LAYER --seq N [flags] BUNDLE...",
 		Short: "Prove that a bundle contains a line, without showing the rest",
 		Long: `prove prints a proof that a line is in a layer of a bundle. Whoever knows the
 bundle's identity can check the proof with "assay-run verify --proof", without the
-bundle. The proof contains this line and no other.`,
+bundle. The proof contains this line and no other. For several bundles it prints
+one proof each. "-" reads a bundle from standard input.`,
 		Example: `  assay-run prove --layer kernel --seq 7 run.tar.gz >line-7.json
   assay-run verify --proof line-7.json`,
-		Args: oneBundle,
+		Args: someBundles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if seq < 0 {
 				return console.WithHint(errors.New("no line given"), "name it with --seq; the first line is 0")
 			}
-			proof, err := archive.Prove(cmd.Context(), args[0], layer, uint64(seq))
+			inputs, err := archive.OpenInputs(cmd.Context(), args, a.stdin)
 			if err != nil {
 				return err
 			}
-			return a.printDocument(proof)
+			defer inputs.Close()
+			for _, in := range inputs.All {
+				bundle, err := in.Open()
+				if err != nil {
+					return err
+				}
+				proof, err := bundle.Prove(cmd.Context(), layer, uint64(seq))
+				if err != nil {
+					return err
+				}
+				if err := a.printDocument(proof); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&layer, "layer", "kernel", "`LAYER` of the line: lifecycle, kernel, policy, sdk, turns or audit")
@@ -45,11 +60,14 @@ func (a *app) verifyProof(name string, bundles []string) error {
 	if len(bundles) > 0 {
 		return console.WithHint(errors.New("--proof is checked without a bundle"), "compare the identity that it prints with the bundle's")
 	}
-	f, err := os.Open(name)
-	if err != nil {
-		return err
+	f := a.stdin
+	if name != "-" {
+		var err error
+		if f, err = os.Open(name); err != nil {
+			return err
+		}
+		defer f.Close()
 	}
-	defer f.Close()
 	p, err := archive.CheckProof(f)
 	if errors.Is(err, archive.ErrProof) {
 		return console.ExitError{Code: exitStatus[archive.Invalid], Err: fmt.Errorf("%s: %w", name, err)}

@@ -102,7 +102,9 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, to reco
 	var errs []error
 	tampered := false
 	for _, id := range ids {
-		sealed, err := archive.Recover(ctx, dir, id, archive.RecoverOptions{Output: to.output})
+		sealing, bar := console.NewProgress(ctx, a.stderr, "sealing")
+		sealed, err := archive.Recover(sealing, dir, id, archive.RecoverOptions{Output: to.output})
+		bar.Done()
 		switch {
 		case all && errors.Is(err, archive.ErrAlive):
 			a.say.Info("%s: not recovered: the run is alive, or another recover is working on it", id)

@@ -206,7 +206,12 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, record *schema.Run
 			_ = spool.Put(schema.ResultPath, redactor.JSON(schema.ResultPath, doc))
 		}
 	}
-	sealed, err := spool.Seal(ctx)
+	sealing, bar := console.NewProgress(ctx, a.stderr, "sealing")
+	if a.say.Quiet {
+		sealing = ctx
+	}
+	sealed, err := spool.Seal(sealing)
+	bar.Done()
 	if len(sealed.Tampered) > 0 { // as the bundle has it
 		code, source := runner.ExitRunner, schema.SourceRunner
 		result.RunnerExitCode, result.ErrorSource = &code, &source

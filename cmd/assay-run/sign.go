@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -60,7 +61,9 @@ prints the signature, 64 raw bytes or base64.`,
 }
 
 func (a *app) sign(ctx context.Context, path string, signer sign.Signer) error {
-	report, err := archive.Verify(ctx, path)
+	verifying, bar := console.NewProgress(ctx, a.stderr, "verifying")
+	report, err := archive.Verify(verifying, path)
+	bar.Done()
 	if err != nil {
 		return err
 	}
@@ -129,6 +132,17 @@ func (o *origin) trust() (*sign.Trust, error) {
 	return nil, nil
 }
 
-func (o *origin) check(ctx context.Context, bundle string, trust *sign.Trust) (*sign.Origin, error) {
-	return sign.Check(ctx, bundle, o.signature, trust, time.Now())
+// check looks for who signed the bundle that was verified.
+func (o *origin) check(ctx context.Context, in archive.Input, identity string, trust *sign.Trust) (*sign.Origin, error) {
+	if in.Name == "-" && o.signature == "" {
+		return nil, fmt.Errorf("-: %w: name the file of signatures with --signature", sign.ErrUnsigned)
+	}
+	origin, err := sign.Check(ctx, in.Path, o.signature, trust, time.Now())
+	if err == nil && origin.Identity != identity {
+		err = errors.New("it was replaced while it was read")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", in.Name, err)
+	}
+	return origin, nil
 }

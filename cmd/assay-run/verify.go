@@ -31,7 +31,9 @@ of 3, 1, 2, 4 and 5 that applies to any of them.
 A valid unsigned bundle is consistent, but nothing proves who made it: anyone can
 make one. --key or --allowed-signers requires a signature.
 
---proof checks a proof from assay-run prove, without its bundle.`,
+--proof checks a proof from assay-run prove, without its bundle.
+
+"-" reads a bundle, or with --proof a proof, from standard input.`,
 		Example: `  assay-run verify run.tar.gz
   assay-run verify --complete runs/*.tar.gz
   assay-run verify --key ci-key.pub run.tar.gz
@@ -41,17 +43,22 @@ make one. --key or --allowed-signers requires a signature.
 			if v.proof != "" {
 				return a.verifyProof(v.proof, args)
 			}
-			if len(args) == 0 {
-				return console.WithHint(errors.New("verify takes one bundle or more, got none"), "as in: %s run.tar.gz", cmd.CommandPath())
+			if err := someBundles(cmd, args); err != nil {
+				return err
 			}
 			trust, err := v.from.trust()
 			if err != nil {
 				return err
 			}
+			inputs, err := archive.OpenInputs(cmd.Context(), args, a.stdin)
+			if err != nil {
+				return err
+			}
+			defer inputs.Close()
 			code := 0
 			var errs []error
-			for _, path := range args {
-				status, err := a.verify(cmd.Context(), path, &v, trust)
+			for _, in := range inputs.All {
+				status, err := a.verify(cmd.Context(), in, &v, trust)
 				errs = append(errs, err)
 				if slices.Index(gravity, status) < slices.Index(gravity, code) {
 					code = status
@@ -87,25 +94,28 @@ const exitIncomplete = 5
 
 // verify checks one bundle and prints what it found. An error is a failure that has
 // no exit status of its own.
-func (a *app) verify(ctx context.Context, path string, v *verification, trust *sign.Trust) (status int, err error) {
-	report, err := archive.Verify(ctx, path)
+func (a *app) verify(ctx context.Context, in archive.Input, v *verification, trust *sign.Trust) (status int, err error) {
+	ctx, bar := console.NewProgress(ctx, a.stderr, "verifying")
+	defer bar.Done()
+	report, err := archive.Verify(ctx, in.Path)
 	if err != nil {
 		return 0, err
 	}
 	result := verified{Report: report}
 	var unsigned error
 	if trust != nil && report.OK() {
-		if result.Origin, unsigned = v.from.check(ctx, path, trust); unsigned != nil {
+		if result.Origin, unsigned = v.from.check(ctx, in, report.Identity, trust); unsigned != nil {
 			result.OriginError = unsigned.Error()
 		}
 	}
+	bar.Done()
 	if v.asJSON {
 		if err := a.printDocument(result); err != nil {
 			return 0, err
 		}
 	}
 	for _, p := range report.Problems {
-		a.say.Error("%s: %v", path, &p)
+		a.say.Error("%s: %v", in.Name, &p)
 	}
 	if report.More > 0 {
 		a.say.Warning("%d more problems are not listed", report.More)
@@ -117,7 +127,7 @@ func (a *app) verify(ctx context.Context, path string, v *verification, trust *s
 		a.say.Failure(console.WithHint(unsigned, "the bundle is consistent, but nothing shows who made it: anyone can make a consistent bundle"))
 		return exitOrigin, nil
 	case v.complete && !report.Complete:
-		a.say.Failure(console.WithHint(fmt.Errorf("%s: the run is incomplete: its recorder ended before it", path), "see why with assay-run inspect %s", path))
+		a.say.Failure(console.WithHint(fmt.Errorf("%s: the run is incomplete: its recorder ended before it", in.Name), "see why with assay-run inspect %s", in.Name))
 		return exitIncomplete, nil
 	}
 	if !v.asJSON && !v.quiet {
@@ -126,7 +136,7 @@ func (a *app) verify(ctx context.Context, path string, v *verification, trust *s
 			incomplete = "incomplete: the recorder ended before the run\n"
 		}
 		_, err = fmt.Fprintf(a.stdout, "%s: ok\nrun %s\nidentity %s\n%d members, %d lines\n%s%s\n",
-			console.Printable(path), report.RunID, report.Identity, report.Members, lines(report), incomplete, originLine(result.Origin))
+			console.Printable(in.Name), report.RunID, report.Identity, report.Members, lines(report), incomplete, originLine(result.Origin))
 	}
 	return 0, err
 }
@@ -152,13 +162,6 @@ func originLine(o *sign.Origin) string {
 		return fmt.Sprintf("signed by %s, key %s", console.Printable(strings.Join(o.Principals, ",")), o.KeyID)
 	}
 	return "signed by key " + o.KeyID
-}
-
-func oneBundle(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return console.WithHint(fmt.Errorf("%s takes one bundle, got %d", cmd.Name(), len(args)), "as in: %s run.tar.gz", cmd.CommandPath())
-	}
-	return nil
 }
 
 // exitStatus is what verify exits with for the gravest class of problems.

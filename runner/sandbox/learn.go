@@ -13,8 +13,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Learner finds the smallest policy under which a run would have passed, from
-// the lines of its kernel and policy layers.
+// Learner finds the smallest policy under which runs would have passed, from the
+// lines of their kernel and policy layers.
 type Learner struct {
 	dir     string
 	write   map[string]bool // trees and files
@@ -25,14 +25,17 @@ type Learner struct {
 	event   schema.KernelEvent
 }
 
-// NewLearner starts for a run in dir, an absolute path.
-func NewLearner(dir string) *Learner {
-	l := &Learner{dir: dir}
+// NewLearner makes a Learner that has seen nothing.
+func NewLearner() *Learner {
+	l := &Learner{}
 	for _, m := range []*map[string]bool{&l.write, &l.read, &l.domains, &l.direct, &l.cannot} {
 		*m = map[string]bool{}
 	}
 	return l
 }
+
+// Run says that the lines to come are of a run in dir, an absolute path.
+func (l *Learner) Run(dir string) { l.dir = dir }
 
 // Kernel takes a line of the kernel layer. What a call did and what it was
 // denied count the same; what failed otherwise does not.

@@ -147,7 +147,7 @@ type text struct {
 
 // Write writes a report about the bundles to w. With two it also tells what
 // differs. Stage is called before each bundle; nil for nobody.
-func Write(ctx context.Context, w io.Writer, generator string, bundles []*review.Bundle, stage func(done, total int, name string)) error {
+func Write(ctx context.Context, w io.Writer, generator string, bundles []*review.Bundle, stage func(i, n int, name string)) error {
 	p := &page{Generator: generator}
 	for i, b := range bundles {
 		if stage != nil {

@@ -119,3 +119,8 @@ func escaped(r rune) string {
 	}
 	return fmt.Sprintf("\\u%04x", r)
 }
+
+// Unverified tells of a bundle that is read although it does not verify.
+func (m *Messages) Unverified(name string, problem error) {
+	m.Warning("%s does not verify: %v; what follows is what it claims, and proves nothing", name, problem)
+}

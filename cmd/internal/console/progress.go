@@ -1,18 +1,22 @@
 package console
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/assay-run/assay-run/archive"
 )
 
 // progressAfter is how long work takes before a bar is drawn.
 const progressAfter = time.Second
 
 // Progress is a bar for work that is long. It is drawn on a terminal alone, and
-// not before a second has passed; elsewhere, and when nil, it does nothing.
+// not before a second has passed; elsewhere, and when nil, it does nothing. It is
+// safe for concurrent use.
 type Progress struct {
 	mu    sync.Mutex
 	w     *os.File
@@ -21,19 +25,38 @@ type Progress struct {
 	last  time.Time
 	drawn bool
 	ended bool
+
+	item, items int // what is worked on: item of items, called name
+	name        string
 }
 
-// NewProgress makes a bar on w for work that is called what.
-func NewProgress(w *os.File, what string) *Progress {
+// NewProgress makes a bar on w for work that is called what. The bundles that are
+// read and sealed under the context that it returns move it.
+func NewProgress(ctx context.Context, w *os.File, what string) (context.Context, *Progress) {
 	if !Terminal(w) || os.Getenv("TERM") == "dumb" {
-		return nil
+		return ctx, nil
 	}
-	return &Progress{w: w, what: what, start: time.Now()}
+	p := &Progress{w: w, what: what, start: time.Now()}
+	return archive.WithProgress(ctx, p.Step), p
 }
 
-// Step draws how far the work is: done of total, and what comes now. total 0
-// means that it cannot be told.
-func (p *Progress) Step(done, total int, name string) {
+// Item says what comes now: item i of n, which is called name.
+func (p *Progress) Item(i, n int, name string) {
+	if p == nil {
+		return
+	}
+	if r := []rune(name); len(r) > 32 {
+		name = "…" + string(r[len(r)-31:])
+	}
+	p.mu.Lock()
+	p.item, p.items, p.name = i, n, Printable(name)
+	p.mu.Unlock()
+	p.Step(0, 0)
+}
+
+// Step draws how far the work on the item is: done of total, where total 0 means
+// that it cannot be told.
+func (p *Progress) Step(done, total int64) {
 	if p == nil {
 		return
 	}
@@ -44,16 +67,16 @@ func (p *Progress) Step(done, total int, name string) {
 		return
 	}
 	p.last, p.drawn = now, true
-	bar := fmt.Sprintf("%d", done)
+	part := 0.0
 	if total > 0 {
-		const width = 24
-		n := min(width, done*width/total)
-		bar = fmt.Sprintf("[%s%s] %3d%%", strings.Repeat("#", n), strings.Repeat(".", width-n), min(100, done*100/total))
+		part = min(1, float64(done)/float64(total))
 	}
-	if r := []rune(name); len(r) > 40 {
-		name = "…" + string(r[len(r)-39:])
+	if p.items > 1 {
+		part = (float64(p.item) + part) / float64(p.items)
 	}
-	fmt.Fprintf(p.w, "\r\x1b[K%s %s %s", p.what, bar, Printable(name))
+	const width = 24
+	n := int(part * width)
+	fmt.Fprintf(p.w, "\r\x1b[K%s [%s%s] %3.0f%% %s", p.what, strings.Repeat("#", n), strings.Repeat(".", width-n), part*100, p.name)
 }
 
 // Done takes the bar away. It may be called again.
