@@ -105,16 +105,23 @@ func CreateSpool(dir string, run schema.Run) (_ *Spool, err error) {
 	if err := errors.Join(lock.Sync(), syncDir(final), syncDir(dir)); err != nil {
 		return nil, fmt.Errorf("sync spool %s: %w", final, err)
 	}
+	s := emptySpool(final, run, lock)
+	s.reserve = reserved
+	s.done.Go(s.flusher)
+	return s, nil
+}
+
+// emptySpool has no line yet, and its flusher does not run.
+func emptySpool(dir string, run schema.Run, lock *os.File) *Spool {
 	s := &Spool{
-		dir: final, run: run, lock: lock, reserve: reserved,
+		dir: dir, run: run, lock: lock,
 		layers: make(map[string]*layer, len(schema.Layers)), members: map[string]*memberFile{}, documents: map[string]*document{},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	for _, p := range schema.Layers {
 		s.layers[p] = &layer{spool: s, path: p, ledger: newLedger(), batched: p == schema.KernelPath, final: p == schema.EventsPath}
 	}
-	s.done.Go(s.flusher)
-	return s, nil
+	return s
 }
 
 // readRun decodes a spool's run.json.

@@ -1,20 +1,13 @@
 package archive
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
-
-	"github.com/go-json-experiment/json"
-	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -89,6 +82,8 @@ func ListSpools(dir string) ([]Interrupted, error) {
 type RecoverOptions struct {
 	// Output is where the bundle goes. Empty means where it was meant to go.
 	Output string
+	// Keep leaves the spool as it is, for [ResumeSpool].
+	Keep bool
 }
 
 // Recover seals what an interrupted run left in dir. Of each layer only a torn
@@ -103,18 +98,11 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 			err = fmt.Errorf("recover run %s: %w", runID, err)
 		}
 	}()
-	spool, lock, err := lockSpool(dir, runID)
+	spool, lock, run, err := takeSpool(dir, runID)
 	if err != nil {
 		return Sealed{}, err
 	}
 	defer lock.Close()
-	run, err := readRun(lock)
-	if err == nil && run.RunID != runID {
-		err = fmt.Errorf("it is of run %s", run.RunID)
-	}
-	if err != nil {
-		return Sealed{}, fmt.Errorf("%s: %w (the run had not begun, or its spool was damaged; remove %s to forget it)", filepath.Join(spool, schema.RunPath), err, spool)
-	}
 	if opt.Output != "" {
 		if run.Output, err = filepath.Abs(opt.Output); err != nil {
 			return Sealed{}, err
@@ -156,6 +144,9 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		return Sealed{}, err
 	}
 	sealed.Notes, sealed.Tampered, sealed.ResultOutput = notes, found, run.ResultOutput
+	if opt.Keep {
+		return sealed, nil
+	}
 	return sealed, removeSpool(spool)
 }
 
@@ -194,126 +185,4 @@ func recoveredIntegrity(runID string, sources []source, scans map[string]*layerS
 	}
 	data, err := schema.Document(doc)
 	return source{path: schema.IntegrityPath, size: int64(len(data)), data: data}, found, err
-}
-
-// flockSoon waits a moment for a lock that a listing holds in passing, or that
-// goes with the last child of a runner that was killed as it forked.
-func flockSoon(f *os.File) (err error) {
-	for range 10 {
-		if err = flock(f); !errors.Is(err, errLocked) {
-			return err
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return err
-}
-
-// layerScan is what a layer's file in a spool holds.
-type layerScan struct {
-	lines uint64       // whole lines
-	size  int64        // their bytes
-	torn  int64        // bytes of a torn last line, to be cut
-	bad   uint64       // lines that verify will refuse
-	last  schema.Event // the last lifecycle line
-	notes []string
-	tree  schema.LayerTree // of the whole lines
-	fault string           // how they are not what checkpoints say
-}
-
-// scanLayers reads all layers of a spool. Missing ones are empty.
-func scanLayers(dir, runID string) (map[string]*layerScan, checkpoints, error) {
-	scans := map[string]*layerScan{}
-	var points checkpoints
-	for _, p := range schema.Layers { // the lifecycle, with the checkpoints, first
-		s, err := scanLayer(filepath.Join(dir, filepath.FromSlash(p)), p, runID, &points)
-		if err != nil {
-			return nil, points, err
-		}
-		scans[p] = s
-	}
-	return scans, points, nil
-}
-
-func scanLayer(name, path, runID string, points *checkpoints) (*layerScan, error) {
-	s := &layerScan{tree: schema.LayerTree{Root: digest(emptyRoot)}}
-	info, err := os.Lstat(name)
-	if errors.Is(err, os.ErrNotExist) {
-		s.fault = newTreeCheck(points.layers[path]).fault()
-		return s, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	check, err := schema.NewLineChecker(lineSchemas(path)...)
-	if err != nil {
-		return nil, err
-	}
-	var leaves []tlog.Hash // of the lifecycle, whose checkpoints are in it
-	grown := newTreeCheck(points.layers[path])
-	err = eachLine(name, info.Size(), func(line []byte) {
-		leaf := tlog.RecordHash(line)
-		if path == schema.EventsPath {
-			leaves = append(leaves, leaf)
-			points.line(line)
-		} else {
-			grown.add(leaf)
-		}
-		got, err := check.Check(line)
-		switch {
-		case err == nil && got.Seq != s.lines:
-			err = fmt.Errorf("seq is %d, want %d", got.Seq, s.lines)
-		case err == nil && got.RunID != runID:
-			err = fmt.Errorf("run_id is %.128q", got.RunID)
-		}
-		if err != nil {
-			if s.bad++; s.bad == 1 {
-				s.notes = append(s.notes, fmt.Sprintf("%s:%d: %v; the line is sealed as it is", path, s.lines+1, err))
-			}
-		}
-		s.lines++
-		s.size += int64(len(line)) + 1
-		if path == schema.EventsPath {
-			s.last = schema.Event{}
-			json.Unmarshal(line, &s.last)
-		}
-	})
-	if path == schema.EventsPath {
-		grown = newTreeCheck(points.layers[path])
-		for _, leaf := range leaves {
-			grown.add(leaf)
-		}
-	}
-	s.tree, s.fault = grown.state(), grown.fault()
-	if s.torn = info.Size() - s.size; s.torn > 0 && err == nil {
-		s.notes = append(s.notes, fmt.Sprintf("%s: a torn last line of %d bytes was cut", path, s.torn))
-	}
-	return s, err
-}
-
-// eachLine calls f with each whole line in the first size bytes of a file,
-// without its newline, valid until f returns. A missing file has none. A line
-// longer than any that Append writes is an error.
-func eachLine(name string, size int64, f func(line []byte)) error {
-	file, err := openRegular(name, os.O_RDONLY)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	r := bufio.NewReaderSize(io.LimitReader(file, size), MaxLine+1)
-	for {
-		line, err := r.ReadSlice('\n')
-		switch {
-		case err == nil:
-			f(bytes.TrimSuffix(line, []byte{'\n'}))
-		case err == io.EOF:
-			return nil
-		case errors.Is(err, bufio.ErrBufferFull):
-			return fmt.Errorf("%s holds a line of more than %d bytes, which this program never writes", name, MaxLine)
-		default:
-			return err
-		}
-	}
 }

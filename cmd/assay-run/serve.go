@@ -51,8 +51,10 @@ can start, read and change only the runs of its own agent.
 Every call must belong to an open run. A rate limit applies to one agent and one
 tool, across all runs and connections of that agent.
 
-serve ends on SIGINT or SIGTERM, and seals open runs as incomplete. If serve is
-killed, the next serve with the same DIR seals the runs it left there.`,
+serve ends on SIGINT or SIGTERM, and seals open runs as incomplete. After SIGTERM, or
+if serve is killed, the next serve with the same DIR goes on with the runs that were
+open: their clients have the time of --grace to come back. It still knows idempotency
+keys, and the calls that count against rate limits.`,
 		Example: `  assay-run serve --dir runs --listen ws:127.0.0.1:0
   assay-run serve --dir runs --listen unix:/run/agents.sock --policy policy.yaml`,
 		Args: cobra.NoArgs,
@@ -91,21 +93,27 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 		return err
 	}
 	spools := filepath.Join(dir, ".spool")
-	if err := recoverServed(ctx, spools, a.say.Warning); err != nil {
-		return err
+	if err := os.MkdirAll(spools, 0o700); err != nil {
+		return console.WithHint(err, "choose another directory with --dir")
 	}
-	serve.New(serve.Config{Dir: dir, Program: "assay-run " + version(), Turns: f.turns, Spool: servedSpools(spools)}).Bind(cfg)
+	cfg.Journal = filepath.Join(dir, journalName)
+	runs := serve.New(serve.Config{Dir: dir, Program: "assay-run " + version(), Turns: f.turns, Spool: servedSpools(spools)})
+	runs.Bind(cfg)
 	g, err := gateway.New(*cfg)
 	if err != nil {
 		return err
 	}
 	signals := catchSignals()
 	signals.wait()
+	end := g.Suspend // nothing has happened yet
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
-		err = errors.Join(err, g.Close(ctx))
+		err = errors.Join(err, end(ctx))
 	}()
+	if err := resumeServed(ctx, spools, runs, g, a.say.Warning); err != nil {
+		return err
+	}
 	if len(f.listen) == 0 {
 		f.listen = []string{"ws:127.0.0.1:0"}
 	}
@@ -124,10 +132,16 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 		}
 		fmt.Fprintln(a.stdout, told)
 	}
+	end = g.Close
 	if cfg.Token != "" && os.Getenv(gateway.EnvToken) == "" {
 		fmt.Fprintf(a.stdout, "%s=%s\n", gateway.EnvToken, cfg.Token)
 	}
 	for s := range signals.C {
+		if s == syscall.SIGTERM { // perhaps to be started again
+			end = func(ctx context.Context) error {
+				return errors.Join(g.Suspend(ctx), sealSuspended(ctx, spools, a.say.Warning))
+			}
+		}
 		if s == syscall.SIGINT || s == syscall.SIGTERM {
 			break
 		}

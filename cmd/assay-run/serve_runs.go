@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"os"
+	"errors"
 
 	"github.com/assay-run/assay-run/archive"
-	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/serve"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -29,11 +29,13 @@ func servedSpools(dir string) func(schema.Run) (serve.Spool, error) {
 	}
 }
 
-// recoverServed seals what a killed serve left.
-func recoverServed(ctx context.Context, dir string, warn func(string, ...any)) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return console.WithHint(err, "choose another directory with --dir")
-	}
+// journalName is the file in a serve's directory that tells the next one of
+// idempotency keys and rate limits.
+const journalName = ".journal"
+
+// resumeServed goes on with the runs that an earlier serve left open, and seals those
+// that cannot go on.
+func resumeServed(ctx context.Context, dir string, runs *serve.Runs, g *gateway.Gateway, warn func(string, ...any)) error {
 	spools, err := archive.ListSpools(dir)
 	if err != nil {
 		return err
@@ -42,12 +44,38 @@ func recoverServed(ctx context.Context, dir string, warn func(string, ...any)) e
 		if info.Alive {
 			continue
 		}
-		sealed, err := archive.Recover(ctx, dir, info.RunID, archive.RecoverOptions{})
-		if err != nil {
-			warn("the interrupted run %s could not be sealed and stays in %s: %v", info.RunID, dir, err)
+		spool, err := archive.ResumeSpool(dir, info.RunID)
+		if err == nil {
+			err = runs.Resume(g, servedSpool{spool}, spool.Run())
+		}
+		if err == nil {
+			warn("run %s was interrupted and goes on", info.RunID)
 			continue
 		}
-		warn("sealed the interrupted run %s as incomplete: %s", info.RunID, sealed.Path)
+		sealed, rerr := archive.Recover(ctx, dir, info.RunID, archive.RecoverOptions{})
+		if rerr != nil {
+			warn("the interrupted run %s could not be sealed and stays in %s: %v", info.RunID, dir, rerr)
+			continue
+		}
+		warn("sealed the interrupted run %s as incomplete: %s (%v)", info.RunID, sealed.Path, err)
 	}
 	return nil
+}
+
+// sealSuspended makes the bundles of the runs that a later serve may go on with. Their
+// spools stay for that.
+func sealSuspended(ctx context.Context, dir string, warn func(string, ...any)) error {
+	spools, err := archive.ListSpools(dir)
+	for _, info := range spools {
+		if info.Alive {
+			continue
+		}
+		sealed, rerr := archive.Recover(ctx, dir, info.RunID, archive.RecoverOptions{Keep: true})
+		if rerr != nil {
+			err = errors.Join(err, rerr)
+			continue
+		}
+		warn("sealed the open run %s as incomplete: %s; it goes on if serve is started again with the same --dir", info.RunID, sealed.Path)
+	}
+	return err
 }

@@ -136,7 +136,7 @@ const (
 
 // 64 clients write 10,000 turns each to 4 runs; somewhere in the middle the
 // server is killed. What was acknowledged is on disk, contiguous and valid, and
-// the next serve seals it.
+// the next serve goes on with it, and seals it at its end.
 func TestServeKilledKeepsWhatItAcknowledged(t *testing.T) {
 	const runs = 4
 	dir := t.TempDir()

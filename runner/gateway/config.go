@@ -33,6 +33,12 @@ type Config struct {
 	// of its bundle. Both may be slow and are called concurrently.
 	Open func(ctx context.Context, start Start) (Recording, error)
 	Seal func(ctx context.Context, rec Recording, session schema.GatewaySession) (bundle string, err error)
+	// Suspend gives up an open run that [Gateway.Suspend] leaves to a later gateway's
+	// [Gateway.Resume].
+	Suspend func(rec Recording) error
+	// Journal is the file that keeps, for a later gateway, idempotency keys, which runs
+	// have ended, and the calls that count against rate limits. Empty keeps nothing.
+	Journal string
 
 	// Now is the time on the runner's clock: since run_started with Run, else
 	// since any fixed moment.

@@ -36,10 +36,12 @@ type Gateway struct {
 	runs   runs
 	rates  rates // by agent, in serve
 
-	mu  sync.Mutex
-	env []string
+	mu      sync.Mutex
+	env     []string
+	resumed []*recording.Run // until Listen
 
 	closing sync.Once
+	suspend bool // open runs are left to a later gateway
 	result  error
 }
 
@@ -54,6 +56,11 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, count: newCounters(), runs: runs{
 		byID: map[string]*recording.Run{}, byKey: map[string]*recording.Run{},
 	}}
+	if cfg.Journal != "" {
+		if err := g.remember(cfg.Journal); err != nil {
+			return nil, err
+		}
+	}
 	g.server = rpc.New(rpc.Config{Open: g.open, Authenticate: authenticate(cfg.Token, cfg.Agents), Limits: cfg.Limits.ConnLimits})
 	if cfg.Run != nil {
 		g.run = g.newRun(*cfg.Run, 0, policy.NewSet(cfg.Policy))
@@ -91,9 +98,13 @@ func authenticate(all string, agents map[string]string) func(string) (string, bo
 }
 
 func (g *Gateway) newRun(to Recording, zero time.Duration, rules *policy.Set) *recording.Run {
-	return recording.New(to, recording.Options{
+	return recording.New(to, g.options(zero, rules))
+}
+
+func (g *Gateway) options(zero time.Duration, rules *policy.Set) recording.Options {
+	return recording.Options{
 		Zero: zero, Rules: rules, Turns: g.cfg.Turns, Blobs: g.cfg.Limits.Blobs, BlobMin: g.cfg.Limits.BlobMin, Once: g.cfg.Run == nil,
-	})
+	}
 }
 
 // Listen serves clients at an address until Close, and returns what a client
@@ -106,6 +117,7 @@ func (g *Gateway) Listen(network, address string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	g.await()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if network == "unix" {
@@ -141,8 +153,11 @@ func (g *Gateway) Close(ctx context.Context) error {
 func (g *Gateway) close(ctx context.Context) error {
 	errs := []error{g.server.Close(ctx)}
 	g.runs.close()
+	defer g.runs.journal.close()
 	for _, r := range g.runs.all() {
 		switch state := r.Info().State; {
+		case state == recording.Open && g.suspend:
+			errs = append(errs, r.PutSession(), g.cfg.Suspend(r.To))
 		case state == recording.Open:
 			if err := g.end(r, ""); err != nil {
 				errs = append(errs, err)

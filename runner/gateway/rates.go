@@ -11,8 +11,11 @@ import (
 // rates are the rate limits of a serve's agents: they hold across an agent's runs
 // and connections.
 type rates struct {
+	journal *journal // where they are noted; may be nil
+
 	mu     sync.Mutex
 	agents map[string]*policy.Rates
+	before map[string]map[string][]time.Duration // calls of an earlier serve, by agent and limit
 }
 
 // of are the limits of an agent.
@@ -23,7 +26,10 @@ func (r *rates) of(agent string) *policy.Rates {
 		r.agents = map[string]*policy.Rates{}
 	}
 	if r.agents[agent] == nil {
-		r.agents[agent] = policy.NewRates()
+		r.agents[agent] = policy.NewRates(r.before[agent], func(limit string, every time.Duration, undo bool) {
+			r.journal.add(note{Agent: agent, Limit: limit, Every: int64(every), Undo: undo})
+		})
+		delete(r.before, agent)
 	}
 	return r.agents[agent]
 }

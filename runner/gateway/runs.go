@@ -31,11 +31,13 @@ const sealTimeout = 2 * time.Minute
 // those that clients started.
 type runs struct {
 	opening sync.Mutex // one runs.start at a time in serve
+	journal *journal   // may be nil
 
 	mu     sync.Mutex
 	list   []*recording.Run
 	byID   map[string]*recording.Run
 	byKey  map[string]*recording.Run // by agent and idempotency key
+	past   map[string]note           // runs of an earlier gateway, by id
 	ended  int
 	closed bool
 	work   sync.WaitGroup // what ends runs that their clients left
@@ -97,7 +99,7 @@ func (g *Gateway) start(ctx context.Context, c *client, start Start, key string)
 	g.runs.opening.Lock() // a key repeated at once finds the run that the first one opens
 	defer g.runs.opening.Unlock()
 	g.runs.mu.Lock()
-	known := g.runs.byKey[key]
+	known, past := g.runs.byKey[key], g.runs.pastKey(key)
 	open := len(g.runs.list) - g.runs.ended
 	g.runs.mu.Unlock()
 	switch {
@@ -106,6 +108,8 @@ func (g *Gateway) start(ctx context.Context, c *client, start Start, key string)
 			return nil, rpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", known.ID, state)
 		}
 		return known, nil
+	case key != "" && past.Run != "":
+		return nil, rpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", past.Run, past.state())
 	case open >= g.cfg.Limits.Runs:
 		return nil, rpc.Errorf(CodeBusy, "%d runs are open, which is the limit; try again", open)
 	}
@@ -121,6 +125,7 @@ func (g *Gateway) start(ctx context.Context, c *client, start Start, key string)
 		return nil, notRecorded(err)
 	}
 	g.runs.add(run, key)
+	g.runs.journal.sync(note{Run: run.ID, Agent: start.AgentID, Key: key, State: recording.Open})
 	return run, nil
 }
 
@@ -150,11 +155,15 @@ func (g *Gateway) end(run *recording.Run, outcome string) *rpc.Error {
 		return g.seal(run, session)
 	})
 	var state *recording.StateError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &state):
+	if errors.As(err, &state) {
 		return rpc.Errorf(codeRunState, "%v", err)
+	}
+	if g.runs.journal != nil {
+		info := run.Info()
+		g.runs.journal.sync(note{Run: run.ID, Agent: info.AgentID, State: info.State})
+	}
+	if err == nil {
+		return nil
 	}
 	return rpc.Errorf(codeNotRecorded, "run %s has ended, but not everything could be recorded: %s", run.ID, rpc.Brief(err))
 }

@@ -10,6 +10,7 @@ import (
 type RateLimit struct {
 	limit int
 	every time.Duration
+	note  func(undo bool) // is told of each call; nil tells nobody
 
 	mu    sync.Mutex
 	times []time.Duration // of the calls in the window, oldest first
@@ -41,6 +42,7 @@ func (w *RateLimit) Take(now time.Duration, dry bool) (wait time.Duration, ok bo
 	}
 	if !dry {
 		w.times = append(w.times, now)
+		w.noted(false)
 	}
 	return 0, true
 }
@@ -51,6 +53,13 @@ func (w *RateLimit) untake() {
 	defer w.mu.Unlock()
 	if n := len(w.times); n > 0 {
 		w.times = w.times[:n-1]
+		w.noted(true)
+	}
+}
+
+func (w *RateLimit) noted(undo bool) {
+	if w.note != nil {
+		w.note(undo)
 	}
 }
 

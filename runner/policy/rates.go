@@ -12,12 +12,18 @@ const maxRates = 4096
 // Rates are rate limits that several sets share, by name. They are safe for
 // concurrent use.
 type Rates struct {
+	note   func(limit string, every time.Duration, undo bool)
 	mu     sync.Mutex
 	limits map[string]*RateLimit
+	before map[string][]time.Duration // calls counted before, of limits that nobody has asked for yet
 }
 
-// NewRates has none yet.
-func NewRates() *Rates { return &Rates{limits: map[string]*RateLimit{}} }
+// NewRates has none yet. Its limits begin with the calls that were counted before, by
+// limit and in order, and tell note of each call that they count or take back; nil
+// tells nobody.
+func NewRates(before map[string][]time.Duration, note func(limit string, every time.Duration, undo bool)) *Rates {
+	return &Rates{note: note, limits: map[string]*RateLimit{}, before: before}
+}
 
 // Of is the limit of a name; another count or window is another limit.
 func (r *Rates) Of(name string, limit int, every time.Duration) *RateLimit {
@@ -30,6 +36,11 @@ func (r *Rates) Of(name string, limit int, every time.Duration) *RateLimit {
 	l := NewRateLimit(limit, every)
 	if len(r.limits) < maxRates {
 		r.limits[key] = l
+		l.times = r.before[key]
+		delete(r.before, key)
+		if r.note != nil {
+			l.note = func(undo bool) { r.note(key, every, undo) }
+		}
 	}
 	return l
 }
@@ -38,15 +49,20 @@ func (r *Rates) Of(name string, limit int, every time.Duration) *RateLimit {
 func (s *Set) Shared(rates *Rates) *Set {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	shared := &Set{file: s.file, tools: s.tools}
+	shared := &Set{file: s.file, tools: s.tools, rates: rates}
 	rules := make([]*rule, len(*s.rules.Load()))
 	for i, r := range *s.rules.Load() {
 		own := *r
-		if own.rate != nil {
-			own.rate = rates.Of("rule "+own.Name+" "+own.Target, own.rate.limit, own.rate.every)
-		}
+		shared.share(&own)
 		rules[i] = &own
 	}
 	shared.rules.Store(&rules)
 	return shared
+}
+
+// share makes a rule's limit one of those that the set shares.
+func (s *Set) share(r *rule) {
+	if s.rates != nil && r.rate != nil {
+		r.rate = s.rates.Of("rule "+r.Name+" "+r.Target, r.rate.limit, r.rate.every)
+	}
 }

@@ -51,6 +51,7 @@ type Violation struct {
 type Set struct {
 	file  *File
 	tools names
+	rates *Rates // of the rules that clients add; nil: their own
 
 	mu    sync.Mutex // one Add at a time
 	rules atomic.Pointer[[]*rule]
@@ -93,6 +94,7 @@ func (s *Set) Add(r Rule, now time.Duration) error {
 		slices.ContainsFunc(old, func(o *rule) bool { return o.Name == r.Name }) {
 		return fmt.Errorf("%w %q: the name is already used, and a rule is never replaced", ErrRule, r.Name)
 	}
+	s.share(c)
 	rules := append(slices.Clip(old), c)
 	s.rules.Store(&rules)
 	return nil

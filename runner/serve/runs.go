@@ -56,7 +56,7 @@ func New(cfg Config) *Runs { return &Runs{cfg: cfg, open: map[string]*run{}} }
 
 // Bind makes a gateway open and seal its runs here.
 func (r *Runs) Bind(cfg *gateway.Config) {
-	cfg.Open, cfg.Seal, cfg.Observe, cfg.Turns = r.Open, r.Seal, r.observe, r.cfg.Turns.Gateway()
+	cfg.Open, cfg.Seal, cfg.Suspend, cfg.Observe, cfg.Turns = r.Open, r.Seal, r.suspend, r.observe, r.cfg.Turns.Gateway()
 }
 
 // run is a served run that is open.
@@ -64,6 +64,8 @@ type run struct {
 	spool Spool
 	log   *evidence.Log
 	calls *evidence.Calls
+	// resumed says that an earlier serve recorded its beginning.
+	resumed bool
 }
 
 // Open makes the spool and the live record of a new run.
@@ -133,18 +135,15 @@ func (r *Runs) observe(rec gateway.Recording) gateway.Observer {
 
 // Seal ends a run and makes its bundle.
 func (r *Runs) Seal(ctx context.Context, rec gateway.Recording, session schema.GatewaySession) (string, error) {
-	r.mu.Lock()
-	run := r.open[rec.RunID]
-	delete(r.open, rec.RunID)
-	r.mu.Unlock()
-	if run == nil {
-		return "", fmt.Errorf("run %s is not open", rec.RunID)
+	run, err := r.take(rec.RunID)
+	if err != nil {
+		return "", err
 	}
 	defer run.spool.Close()
-	err := run.log.Finish(evidence.Findings{
+	err = run.log.Finish(evidence.Findings{
 		Result: result(rec.RunID, session), Success: strings.EqualFold(session.Outcome, "success"), Calls: run.calls,
 		Unobserved: "the run reported to assay-run serve, which observes no processes",
-		Health:     unobserved,
+		Health:     run.health,
 	})
 	bundle, serr := run.spool.Seal(ctx)
 	return bundle, errors.Join(err, serr)
@@ -164,9 +163,27 @@ func result(runID string, session schema.GatewaySession) *schema.Result {
 	return res
 }
 
-func unobserved(h *schema.ObservationHealth) {
+// take gives the run that is open, which it is no longer.
+func (r *Runs) take(id string) (*run, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	run := r.open[id]
+	if run == nil {
+		return nil, fmt.Errorf("run %s is not open", id)
+	}
+	delete(r.open, id)
+	return run, nil
+}
+
+func (r *run) health(h *schema.ObservationHealth) {
 	h.Reasons = append(h.Reasons, schema.Reason{
 		Subject: "kernel", Code: "not_started_here", Message: "the agent was not started by assay-run, so nothing of it was observed",
 		Remedy: "start it with assay-run -- CMD",
 	})
+	if r.resumed {
+		h.Reasons = append(h.Reasons, schema.Reason{
+			Subject: "run", Code: "recorder_restarted",
+			Message: "assay-run serve ended and was started again while the run was open; calls in flight at that moment have the outcome callback_lost",
+		})
+	}
 }

@@ -20,6 +20,9 @@ type Config struct {
 	ScratchDir string
 	// Clock is CLOCK_BOOTTIME, or any other clock that never goes back.
 	Clock func() time.Duration
+	// Elapsed is set for a run that goes on after its recorder died: the time since
+	// run_started, which is written already.
+	Elapsed time.Duration
 	// OnLoss is told of evidence that could not be kept, from any goroutine;
 	// nil tells nobody.
 	OnLoss func(schema.Reason)
@@ -50,6 +53,9 @@ type checkpointer interface {
 // New returns a Log in which nothing has been written yet.
 func New(c Config) *Log {
 	l := &Log{Config: c, Surface: surface.New(c.RunID, c.ScratchDir)}
+	if c.Elapsed > 0 {
+		l.started, l.zero = true, c.Clock()-c.Elapsed
+	}
 	if c.Redactor != nil {
 		l.Recorder = redacted{c.Recorder, c.Redactor}
 		l.Surface.Redact = func(name string) string { return c.Redactor.Name(schema.SurfacePath, name) }

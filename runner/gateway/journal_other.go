@@ -1,0 +1,7 @@
+//go:build !unix
+
+package gateway
+
+import "os"
+
+func lock(*os.File) bool { return true }

@@ -1,0 +1,13 @@
+//go:build unix
+
+package gateway
+
+import (
+	"os"
+	"syscall"
+)
+
+// lock locks a file while this process has it open; false: another has.
+func lock(f *os.File) bool {
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != syscall.EWOULDBLOCK
+}
