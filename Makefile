@@ -60,7 +60,7 @@ fuzz:
 
 # Compiles the BPF programs with the pinned compiler. The result is committed.
 generate: tools
-	$(GO) generate ./bpf
+	$(GO) generate ./bpf ./runner/sandbox/internal/sockaddr
 
 clean:
 	rm -rf bin dist

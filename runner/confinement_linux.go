@@ -34,6 +34,7 @@ type confinement struct {
 	protect  []string
 	observed func() bool                  // whether there is a kernel layer
 	reach    func() []string              // what the agent reports to
+	cgroup   func() string                // the session's cgroup2 directory, or empty
 	rules    func() (schema.Policy, bool) // what is in force in the gateway
 
 	profile *sandbox.Profile // nil where nothing is restricted
@@ -110,7 +111,9 @@ func (c *confinement) shape(cmd *exec.Cmd) (err error) {
 	if c.reach != nil {
 		c.profile.Reach(c.reach()...)
 	}
-	if c.box, err = sandbox.New(c.profile, sandbox.Options{Decided: c.denials.decided, Needs: c.needs()}); err != nil {
+	if c.box, err = sandbox.New(c.profile, sandbox.Options{
+		Decided: c.denials.decided, Needs: c.needs(), Cgroup: c.cgroup(), Blocked: c.denials.blocked,
+	}); err != nil {
 		return sandboxError("sandbox_failed", err)
 	}
 	cmd.Env = c.box.Environ(cmd.Env)
@@ -202,6 +205,7 @@ func (c *confinement) bind(next func(*kernel.Event, *schema.KernelEvent)) func(*
 func (c *confinement) close(*schema.Result) error {
 	if c.box != nil {
 		c.box.Close()
+		c.denials.settle(c.box.Untold())
 	}
 	if c.profile == nil {
 		return nil
@@ -243,7 +247,7 @@ func (c *confinement) document() error {
 // explain turns the layers' reports and what appeared into reasons.
 func (c *confinement) explain() {
 	for _, l := range c.layers {
-		if l.State == sandbox.Enforced {
+		if l.State == sandbox.Enforced || l.Layer == sandbox.LayerCgroupBPF && c.enforced(sandbox.LayerNetwork) {
 			continue
 		}
 		c.reasons = append(c.reasons, schema.Reason{
@@ -260,22 +264,24 @@ func (c *confinement) explain() {
 	}
 }
 
+// enforced tells whether all these layers are.
+func (c *confinement) enforced(names ...string) bool {
+	for _, name := range names {
+		if !slices.ContainsFunc(c.layers, func(l sandbox.Layer) bool { return l.Layer == name && l.State == sandbox.Enforced }) {
+			return false
+		}
+	}
+	return true
+}
+
 // resistance is how far the command was kept from the recorder, by what was really
 // in force: without a sandbox it was the user whose files the evidence is.
 func (c *confinement) resistance() string {
-	enforced := func(names ...string) bool {
-		for _, name := range names {
-			if !slices.ContainsFunc(c.layers, func(l sandbox.Layer) bool { return l.Layer == name && l.State == sandbox.Enforced }) {
-				return false
-			}
-		}
-		return true
-	}
 	switch {
 	case c.profile == nil:
-	case c.profile.Mode != sandbox.Observe && enforced(sandbox.LayerNamespaces, sandbox.LayerFiles, sandbox.LayerPrivileges):
+	case c.profile.Mode != sandbox.Observe && c.enforced(sandbox.LayerNamespaces, sandbox.LayerFiles, sandbox.LayerPrivileges):
 		return schema.ResistsSandbox
-	case c.profile.User != nil && int(c.profile.User.UID) != os.Getuid() && enforced(sandbox.LayerPrivileges):
+	case c.profile.User != nil && int(c.profile.User.UID) != os.Getuid() && c.enforced(sandbox.LayerPrivileges):
 		return schema.ResistsUser
 	}
 	return schema.ResistsNone

@@ -1,9 +1,14 @@
 package runner
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net"
+	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/assay-run/assay-run/runner/internal/evidence"
@@ -18,18 +23,21 @@ const maxDenials = 10_000
 // denials writes down what the sandbox denied. It is safe for concurrent use:
 // kernel events and the proxy's decisions come from goroutines of their own.
 type denials struct {
-	log     *evidence.Log
-	profile *sandbox.Profile // nil: nothing is denied
+	log      *evidence.Log
+	profile  *sandbox.Profile // nil: nothing is denied
+	observed func() bool      // whether there is a kernel layer
 
-	mu       sync.Mutex // guards what follows
-	told     map[string]uint64
+	mu       sync.Mutex                    // guards what follows
+	told     map[string]uint64             // how often, by key
+	pending  map[string]schema.PolicyEvent // of cgroup programs, by call and address; the kernel layer may have them too
+	untold   uint64                        // denials of those programs that nobody read
 	repeated uint64
 	dropped  uint64
 	err      error
 }
 
 func newDenials(log *evidence.Log) *denials {
-	return &denials{log: log, told: map[string]uint64{}}
+	return &denials{log: log, told: map[string]uint64{}, pending: map[string]schema.PolicyEvent{}}
 }
 
 // event makes a file_blocked or connect_blocked of a kernel event that failed
@@ -112,10 +120,53 @@ func (d *denials) decided(p sandbox.Decision) {
 	})
 }
 
+// blocked is told of denials by programs on the cgroup. The kernel layer, where
+// there is one, sees the same calls and knows whose they are: then only what it
+// missed is written, at the end.
+func (d *denials) blocked(b sandbox.Blocked) {
+	at := netip.AddrPortFrom(b.Addr.Addr().Unmap(), b.Addr.Port()).String()
+	e := schema.PolicyEvent{
+		SourceEventType: schema.KindConnectBlocked.String(), Source: "sandbox", Decision: "deny",
+		TNS: int64(b.Time) - int64(d.log.Start()), Rule: sandbox.RuleNetworkMode, Operation: b.Op, Target: at,
+	}
+	if !d.observed() {
+		d.tell(e)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch _, seen := d.pending[e.Operation+at]; {
+	case seen:
+	case len(d.pending) < maxDenials:
+		d.pending[e.Operation+at] = e
+	default:
+		d.dropped++
+	}
+}
+
+// settle writes what cgroup programs denied and the kernel layer did not tell.
+func (d *denials) settle(untold uint64) {
+	d.mu.Lock()
+	d.untold = untold
+	for key := range d.told {
+		f := strings.Split(key, keySeparator)
+		delete(d.pending, f[2]+f[4])
+	}
+	rest := slices.SortedFunc(maps.Values(d.pending), func(a, b schema.PolicyEvent) int { return cmp.Compare(a.TNS, b.TNS) })
+	d.mu.Unlock()
+	for _, e := range rest {
+		d.tell(e)
+	}
+}
+
+// keySeparator is between the parts of a key of told: event type, decision,
+// operation, rule, target and tool call.
+const keySeparator = "\x00"
+
 func (d *denials) tell(e schema.PolicyEvent) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	key := e.SourceEventType + "\x00" + e.Decision + "\x00" + e.Operation + "\x00" + e.Rule + "\x00" + e.Target + "\x00" + e.ToolCallID
+	key := strings.Join([]string{e.SourceEventType, e.Decision, e.Operation, e.Rule, e.Target, e.ToolCallID}, keySeparator)
 	if n, seen := d.told[key]; seen {
 		d.told[key] = n + 1
 		d.repeated++
@@ -148,8 +199,13 @@ func (d *denials) reasons(observed bool) []schema.Reason {
 	}
 	if !observed {
 		list = append(list, schema.Reason{
-			Subject: "sandbox", Code: "denials_unobserved", Message: "without a kernel layer, the bundle records only the denials of the sandbox's proxy",
+			Subject: "sandbox", Code: "denials_unobserved", Message: "without a kernel layer, the bundle records only the denials of the sandbox's proxy and those of its layer cgroup_bpf",
 			Remedy: "give the host what assay-run doctor says it lacks",
+		})
+	}
+	if d.untold > 0 {
+		list = append(list, schema.Reason{
+			Subject: "sandbox", Code: "denials_counted", Message: fmt.Sprintf("%d denied connections, sends and binds came faster than they could be recorded; they are counted here alone", d.untold),
 		})
 	}
 	if d.dropped > 0 {

@@ -23,7 +23,7 @@ func Diagnose(spoolDir string) Diagnosis {
 	d.Findings = append(d.Findings, spool, diagnoseCgroup(host))
 	d.Findings = append(d.Findings, diagnoseLimits(host)...)
 	d.Findings = append(d.Findings, diagnoseTerminal())
-	d.Findings = append(d.Findings, diagnoseSandbox()...)
+	d.Findings = append(d.Findings, diagnoseSandbox(host)...)
 	d.Findings = append(d.Findings, diagnoseKernel(host)...)
 	return d
 }

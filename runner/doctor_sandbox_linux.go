@@ -3,13 +3,19 @@ package runner
 import (
 	"fmt"
 
+	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
 
 // diagnoseSandbox builds every layer once, for a process that then ends.
-func diagnoseSandbox() []Finding {
-	layers, err := sandbox.Probe()
+func diagnoseSandbox(host *cgroup.Host) []Finding {
+	dir := ""
+	if session, err := host.NewSession(New().RunID, cgroup.Limits{}); err == nil {
+		defer session.Remove()
+		dir = session.Path()
+	}
+	layers, err := sandbox.Probe(dir)
 	if err != nil {
 		return []Finding{{Subject: "sandbox", Name: "layers", State: StateMissing, Reasons: []schema.Reason{{Subject: "sandbox", Code: "probe_failed", Message: err.Error()}}}}
 	}

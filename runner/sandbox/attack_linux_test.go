@@ -104,6 +104,13 @@ var attacks = map[string]func(args []string) error{
 		}
 		return err
 	},
+	"listen": func(args []string) error {
+		l, err := net.Listen("tcp4", args[0])
+		if err == nil {
+			l.Close()
+		}
+		return err
+	},
 	"udp": func(args []string) error {
 		c, err := net.Dial("udp", args[0])
 		if err == nil {

@@ -53,6 +53,10 @@ type job struct {
 	Probe    bool
 	// NoUserns forbids user namespaces by a seccomp filter, as Docker's does.
 	NoUserns bool
+	// NoNamespaces forbids all of them.
+	NoNamespaces bool
+	// Cgroup is where it runs.
+	Cgroup string
 	// Without names layers that are left out, to see a case fail.
 	Without []string
 	// Keep leaves a descriptor of / open across exec.
@@ -69,6 +73,7 @@ type outcome struct {
 	Code     int
 	Signal   int
 	Appeared []Path
+	Blocked  []string
 	out      string
 }
 
@@ -206,8 +211,17 @@ func runnerMain(spec string) int {
 }
 
 func (j *job) perform(o *outcome) error {
-	if j.NoUserns {
-		if err := forbidUserns(); err != nil {
+	if j.Cgroup != "" {
+		if err := os.WriteFile(j.Cgroup+"/cgroup.procs", []byte("0"), 0); err != nil {
+			return err
+		}
+	}
+	if j.NoUserns || j.NoNamespaces {
+		flags := uint32(unix.CLONE_NEWUSER)
+		if j.NoNamespaces {
+			flags |= unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+		}
+		if err := forbidNamespaces(flags); err != nil {
 			return err
 		}
 	}
@@ -216,7 +230,7 @@ func (j *job) perform(o *outcome) error {
 	if err != nil {
 		return err
 	}
-	s, err := New(p, Options{})
+	s, err := New(p, Options{Cgroup: j.Cgroup, Blocked: func(b Blocked) { o.Blocked = append(o.Blocked, b.Op+" "+b.Addr.String()) }})
 	if err != nil {
 		return err
 	}
@@ -261,12 +275,12 @@ func (j *job) perform(o *outcome) error {
 	return err
 }
 
-// forbidUserns makes every way to a user namespace fail with EPERM, for this
-// process and what it starts.
-func forbidUserns() error {
+// forbidNamespaces makes every way to namespaces of these kinds fail with EPERM, for
+// this process and what it starts.
+func forbidNamespaces(flags uint32) error {
 	p := []bpf.Instruction{bpf.LoadAbsolute{Off: offNumber, Size: 4}}
-	p = append(p, on(unix.SYS_CLONE, bitsSet(0, unix.CLONE_NEWUSER))...)
-	p = append(p, on(unix.SYS_UNSHARE, bitsSet(0, unix.CLONE_NEWUSER))...)
+	p = append(p, on(unix.SYS_CLONE, bitsSet(0, flags))...)
+	p = append(p, on(unix.SYS_UNSHARE, bitsSet(0, flags))...)
 	p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1}, deny(unix.ENOSYS), bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
 	raw, err := bpf.Assemble(p)
 	if err != nil {

@@ -7,14 +7,15 @@ import (
 )
 
 // Probe builds every layer in a process that starts nothing, and tells how each
-// went here. It leaves nothing behind.
-func Probe() ([]Layer, error) {
+// went here, with the programs on cgroup, an empty cgroup2 directory, or empty where
+// there is none. It leaves nothing behind.
+func Probe(cgroup string) ([]Layer, error) {
 	settings := Settings{Mode: WorkspaceWrite, OnUnavailable: Degrade}
 	p, err := settings.Resolve(Context{Dir: "/tmp", Env: os.Environ()})
 	if err != nil {
 		return nil, err
 	}
-	s, err := New(p, Options{})
+	s, err := New(p, Options{Cgroup: cgroup})
 	if err != nil {
 		return nil, err
 	}
@@ -25,6 +26,9 @@ func Probe() ([]Layer, error) {
 		_ = cmd.Wait()
 	}
 	if layers := s.Layers(); len(layers) > 0 {
+		if cgroup == "" {
+			layers = append(layers, Layer{Layer: LayerCgroupBPF, State: Unavailable, Reason: "runs have no cgroup v2 here"})
+		}
 		return layers, nil
 	}
 	return nil, err

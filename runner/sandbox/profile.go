@@ -79,6 +79,7 @@ const (
 	LayerNetwork    = shim.Network
 	LayerLandlock   = shim.Landlock
 	LayerSeccomp    = shim.Seccomp
+	LayerCgroupBPF  = "cgroup_bpf" // programs on the cgroup that judge addresses
 )
 
 // States of a layer.

@@ -32,6 +32,8 @@ func Remedy(l Layer) string {
 		return "run on a kernel with CONFIG_SECCOMP_FILTER" + degrade
 	case l.Layer == LayerNamespaces, l.Layer == LayerFiles, l.Layer == LayerNetwork:
 		return namespaceRemedy(l) + degrade
+	case l.Layer == LayerCgroupBPF:
+		return "run as root, or with CAP_BPF and CAP_NET_ADMIN, on a host with cgroup v2"
 	case l.Layer == LayerPrivileges:
 		return "run with CAP_SETUID, CAP_SETGID and CAP_SETPCAP, or with no capability at all" + degrade
 	}

@@ -24,6 +24,7 @@ type Sandbox struct {
 	fail    string // an operation that is to fail, for tests
 	probe   bool
 	end     bool // with the command
+	watch   watch
 	needs   []Need
 	without []string // layers to leave out, for tests that show what each is for
 
@@ -46,6 +47,12 @@ type Options struct {
 	// Decided is told of every decision of the proxy. It is called from any
 	// goroutine; nil tells nobody.
 	Decided func(Decision)
+	// Cgroup is a cgroup2 directory that the command runs in, where BPF programs
+	// are to judge addresses too. Empty means none.
+	Cgroup string
+	// Blocked is told of each address that those programs denied, from one goroutine.
+	// nil tells nobody.
+	Blocked func(Blocked)
 	// Needs are files that the command is to be able to use, where it runs as
 	// another user; see Unusable.
 	Needs []Need
@@ -69,7 +76,7 @@ func New(p *Profile, opt Options) (*Sandbox, error) {
 	if err := shim.Available(); err != nil {
 		return nil, err
 	}
-	s := &Sandbox{profile: p, end: opt.EndWithCommand, needs: opt.Needs, pidfd: -1, dials: map[uint64]chan dialed{}}
+	s := &Sandbox{profile: p, end: opt.EndWithCommand, needs: opt.Needs, watch: watch{cgroup: opt.Cgroup, blocked: opt.Blocked}, pidfd: -1, dials: map[uint64]chan dialed{}}
 	if p.Network.Mode == NetAllowlist {
 		var err error
 		if s.proxy, err = newProxy(p.Network, opt.Decided); err != nil {
@@ -136,6 +143,13 @@ func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached boo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.layers = merge(lost, s.layers)
+	if s.watch.guard != nil {
+		for i := range s.layers {
+			if l := &s.layers[i]; l.Layer == LayerNetwork {
+				l.State, l.Reason = Degraded, l.Reason+"; programs on the cgroup leave it loopback addresses alone, which are the host's"
+			}
+		}
+	}
 	return started, err
 }
 
@@ -189,6 +203,7 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 		attr.Cloneflags |= flags
 		shim.MapUser(&attr)
 	}
+	watched := s.watch.start(s.profile.Network.Mode, flags&unix.CLONE_NEWNET != 0)
 	conn, theirs, err := shim.Pair()
 	if err != nil {
 		return nil, err
@@ -215,7 +230,7 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 	theirs.Close()
 	err = s.started(plan)
 	s.mu.Lock()
-	s.layers = merge(early, s.layers)
+	s.layers = append(merge(early, s.layers), watched...)
 	s.mu.Unlock()
 	return inner, err
 }
@@ -408,6 +423,7 @@ func (s *Sandbox) Close() error {
 	if s.proxy != nil {
 		s.proxy.close()
 	}
+	s.watch.stop()
 	if s.conn != nil {
 		return s.conn.Close()
 	}

@@ -1,0 +1,63 @@
+package sandbox
+
+import (
+	"net/netip"
+
+	"github.com/assay-run/assay-run/runner/sandbox/internal/sockaddr"
+)
+
+// Blocked is a connect, a send or a bind that BPF programs on the cgroup denied.
+type Blocked struct {
+	Op   string // OpConnect or OpBind
+	Addr netip.AddrPort
+	// Time is CLOCK_BOOTTIME, in nanoseconds.
+	Time uint64
+}
+
+// watch is the layer of programs that judge addresses on the command's cgroup.
+type watch struct {
+	cgroup  string
+	blocked func(Blocked)
+	guard   *sockaddr.Guard
+	untold  uint64
+}
+
+// start attaches the programs, and returns the layer's report. In a network
+// namespace of its own the command may bind what it likes. Without one an
+// allowlist has no proxy, so that nothing is attached.
+func (w *watch) start(mode string, namespace bool) []Layer {
+	if w.guard != nil {
+		w.stop() // of an attempt with namespaces
+	}
+	if w.cgroup == "" || mode == NetHost || mode == NetAllowlist && !namespace {
+		return nil
+	}
+	rules := sockaddr.Rules{Loopback: mode != NetNone, BindAny: namespace}
+	var err error
+	w.guard, err = sockaddr.Attach(w.cgroup, rules, func(d sockaddr.Denial) {
+		op := OpConnect
+		if d.Bind {
+			op = OpBind
+		}
+		if w.blocked != nil {
+			w.blocked(Blocked{op, d.Addr, d.Time})
+		}
+	})
+	if err != nil {
+		return []Layer{layerError(LayerCgroupBPF, err)}
+	}
+	return []Layer{{Layer: LayerCgroupBPF, State: Enforced}}
+}
+
+func (w *watch) stop() {
+	if w.guard == nil {
+		return
+	}
+	n, _ := w.guard.Close()
+	w.untold += n.Lost
+	w.guard = nil
+}
+
+// Untold is how many of the calls that the programs on the cgroup denied
+// Options.Blocked was not told of, once the sandbox is closed.
+func (s *Sandbox) Untold() uint64 { return s.watch.untold }
