@@ -21,9 +21,10 @@ type source struct {
 	path string
 	size int64
 	// One of them has the bytes, the first size of it.
-	data []byte
-	held *os.File
-	file string // a name
+	data   []byte
+	held   *os.File
+	offset int64  // in held
+	file   string // a name
 	// wrote is what the recorder wrote; nil where nobody knows.
 	wrote *ledger
 }
@@ -52,7 +53,7 @@ func (src *source) take() error {
 func (src *source) open() (io.ReadCloser, error) {
 	switch {
 	case src.held != nil:
-		return io.NopCloser(io.NewSectionReader(src.held, 0, src.size)), nil
+		return io.NopCloser(io.NewSectionReader(src.held, src.offset, src.size)), nil
 	case src.file != "":
 		return openRegular(src.file, os.O_RDONLY)
 	}

@@ -198,6 +198,9 @@ func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schem
 			h.Notes = append(h.Notes, "contract_only_mode: no kernel events were recorded")
 		}
 	}
+	if h.Redaction == nil {
+		h.Redaction = recoveredReceipt(r.run)
+	}
 	h.PolicyLayer, h.SDKLayer = schema.Absent, schema.Absent
 	if r.scans[schema.PolicyPath].lines > 0 {
 		h.PolicyLayer = schema.Present

@@ -129,6 +129,13 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		return Sealed{}, err
 	}
 	sources = append(sources, integrity)
+	sources, removed, cleaned, err := sweepRecovered(ctx, run, spool, sources)
+	if err != nil {
+		return Sealed{}, err
+	}
+	if cleaned != nil {
+		defer cleaned.Close()
+	}
 	if len(found) > 0 {
 		if err := markTampered(sources, found); err != nil {
 			return Sealed{}, err
@@ -143,7 +150,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	if err != nil {
 		return Sealed{}, err
 	}
-	sealed.Notes, sealed.Tampered, sealed.ResultOutput = notes, found, run.ResultOutput
+	sealed.Notes, sealed.Tampered, sealed.Removed, sealed.ResultOutput = notes, found, removed, run.ResultOutput
 	if opt.Keep {
 		return sealed, nil
 	}

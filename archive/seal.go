@@ -24,6 +24,10 @@ type Sealed struct {
 	ResultOutput string
 	// Tampered is what was found changed by others; the bundle says so too.
 	Tampered []Tampered
+	// Removed is what the last search before sealing took out; nil: nothing.
+	Removed *schema.Removal
+	// Result is result.json as it was sealed, where Removed is not nil; else nil.
+	Result []byte
 }
 
 // Seal ends the spool and writes the bundle to the run's output. The output
@@ -50,6 +54,14 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	if err == nil {
 		sources, notes, err = complete(s.dir, s.run, sources, nil)
 	}
+	var removed *schema.Removal
+	var found []Tampered
+	if err == nil && s.redactor != nil {
+		sources, removed, found, err = s.sweep(ctx, sources)
+	}
+	if s.scratch != nil {
+		defer s.scratch.Close()
+	}
 	var sealed Sealed
 	out := s.out
 	if err == nil && out == nil {
@@ -58,12 +70,15 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 		}
 	}
 	if err == nil {
-		sealed, err = s.write(ctx, out, sources)
+		sealed, err = s.write(ctx, out, sources, found)
 	}
 	if err != nil {
 		return Sealed{}, fmt.Errorf("seal run %s: %w (its spool %s is kept: \"assay-run recover --spool-dir %s %s\" seals it)", s.run.RunID, err, s.dir, filepath.Dir(s.dir), s.run.RunID)
 	}
-	sealed.Notes = notes
+	sealed.Notes, sealed.Removed = notes, removed
+	if removed != nil {
+		sealed.Result = documentOf(sources, schema.ResultPath)
+	}
 	return sealed, removeSpool(s.dir)
 }
 
@@ -71,12 +86,27 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 // was opened before, which stays the caller's to close.
 func (s *Spool) SealTo(out *Output) { s.out = out }
 
-// write seals the members. What was tampered with is found while they are packed,
+// documentOf is a document's bytes, nil where they are not in memory.
+func documentOf(sources []source, path string) []byte {
+	for _, src := range sources {
+		if src.path == path {
+			return src.data
+		}
+	}
+	return nil
+}
+
+func isThere(dir string) bool {
+	info, err := os.Lstat(dir)
+	return err == nil && info.IsDir()
+}
+
+// write seals the members, of which those that were found are changed already. What was tampered with is found while they are packed,
 // so that nothing can change in between; then they are packed again, with what was
 // found in the documents.
-func (s *Spool) write(ctx context.Context, out *Output, sources []source) (Sealed, error) {
+func (s *Spool) write(ctx context.Context, out *Output, sources []source, found []Tampered) (Sealed, error) {
 	const tries = 5 // for somebody who goes on changing them
-	found := s.strange()
+	found = append(found, s.strange()...)
 	for try := 1; ; try++ {
 		if len(found) > 0 {
 			if err := markTampered(sources, found); err != nil {
@@ -146,7 +176,7 @@ func (s *Spool) sources() ([]source, error) {
 // strange finds what became of the spool while the run lived: files that are gone
 // or are others, and files that the recorder did not make.
 func (s *Spool) strange() (found []Tampered) {
-	if info, err := os.Lstat(s.dir); err != nil || !info.IsDir() {
+	if !isThere(s.dir) {
 		return []Tampered{{What: "was deleted; the bundle has what the recorder still held"}}
 	}
 	s.foundMu.Lock()

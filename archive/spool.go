@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // reserveBytes is set aside on the spool's disk while the run lives and given
@@ -39,6 +40,9 @@ type Spool struct {
 	run  schema.Run
 	lock *os.File // run.json, locked while this process lives
 	out  *Output  // where to seal to; nil: by the run's output
+
+	redactor *redact.Redactor // nil: nothing is secret
+	scratch  *scratch         // of a sweep that found something
 
 	layers map[string]*layer
 

@@ -46,6 +46,8 @@ type Run struct {
 	// Policy is the absolute path of the policy's file, absent without one;
 	// policy.json holds what it said.
 	Policy string `json:"policy,omitempty"`
+	// Redaction is "disabled" where secrets were recorded as they are, else absent.
+	Redaction string `json:"redaction,omitempty"`
 	// Gateway is where the run's gateway listened, unix or ws (both), and Turns
 	// how its calls became turns; absent where there was none.
 	Gateway string    `json:"gateway,omitempty"`

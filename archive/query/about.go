@@ -25,6 +25,7 @@ func (s *Summary) about(docs *archive.Documents) {
 	}
 	s.KernelLayer, s.PolicyLayer, s.SDKLayer = h.KernelLayer, h.PolicyLayer, h.SDKLayer
 	s.KernelState = schema.KernelState(h.KernelLayer)
+	s.Redaction = h.Redaction
 	s.Containment, s.Resistance = h.Containment, h.TamperResistance
 	s.Correlation, s.Layers, s.RingbufDrops = h.CgroupCorrelation, h.Layers, h.RingbufDrops
 	s.Network, s.EndpointScope, s.Reasons = h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope, h.Reasons
@@ -72,6 +73,7 @@ func (s *Summary) writeAbout(w io.Writer) {
 	if s.Resistance != "" {
 		row("tamper", "resistance %s; processes held together by %s", clean(s.Resistance), clean(cmp.Or(s.Containment, "nothing")))
 	}
+	s.writeSecrets(w)
 	for _, r := range s.Reasons {
 		row("", "%s: %s", clean(r.Code), clean(r.Message))
 	}

@@ -51,6 +51,7 @@ type Summary struct {
 	Reasons       []schema.Reason               `json:"reasons"`
 	Containment   string                        `json:"containment,omitempty"`
 	Resistance    string                        `json:"tamper_resistance,omitempty"`
+	Redaction     *schema.Redaction             `json:"redaction,omitempty"`
 
 	// Events is how often anything was observed, ByKind and ByClass how often
 	// of each sort: repeats that were coalesced into one line included.

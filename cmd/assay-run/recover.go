@@ -118,6 +118,9 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, to reco
 		for _, note := range sealed.Notes {
 			a.say.Info("%s: %s", id, note)
 		}
+		if sealed.Removed != nil {
+			a.say.Warning("%s: %s", id, removedWords(sealed.Removed))
+		}
 		for _, t := range sealed.Tampered {
 			tampered = true
 			a.say.Warning("%s: %s", id, console.Printable(t.String()))

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -45,25 +46,63 @@ func (a *app) redactor(f *redactFlags, spec *runner.Spec) (*redact.Redactor, err
 	}
 	r, err := f.open()
 	if err != nil {
-		return nil, console.WithHint(err, "name a key with --redaction-key FILE, or use --redaction-key ephemeral")
+		return nil, err
 	}
 	r.Keep(spec.RunID)
-	for _, file := range f.files {
+	if err := a.addFiles(r, f.files); err != nil {
+		return nil, err
+	}
+	a.tellShort(spec.Secrets(r, append(f.env, redact.DefaultEnv...)))
+	return r, nil
+}
+
+// addFiles makes the secrets in files known.
+func (a *app) addFiles(r *redact.Redactor, files []string) error {
+	for _, file := range files {
 		value, err := readSecret(file)
 		if err != nil {
-			return nil, console.WithHint(err, "name a file that contains one secret")
+			return console.WithHint(err, "name a file with one secret in it")
 		}
 		if !r.Add(redact.RuleGiven, value) {
 			a.say.Warning("%s holds fewer than %d bytes: too short to redact, since it would match ordinary text", file, redact.MinSecret)
 		}
 	}
-	for _, name := range spec.Secrets(r, append(f.env, redact.DefaultEnv...)) {
+	return nil
+}
+
+func (a *app) tellShort(names []string) {
+	for _, name := range names {
 		a.say.Warning("the value of $%s has fewer than %d bytes: too short to redact, since it would match ordinary text", name, redact.MinSecret)
+	}
+}
+
+// tellRemoved says what the last search before sealing took out.
+func (a *app) tellRemoved(removed *schema.Removal) {
+	if removed == nil {
+		return
+	}
+	a.say.Warning("secrets became known after they had been recorded: %s before the bundle was sealed; observation-health.json counts them", removedWords(removed))
+}
+
+// removedWords says what a removal took out.
+func removedWords(removed *schema.Removal) string {
+	words := fmt.Sprintf("%s removed from %s", count(int(removed.RedactedCount), "secret"), count(len(removed.ByField), "member"))
+	if len(removed.Dropped) > 0 {
+		words += fmt.Sprintf(", and %s dropped, which could not be redacted (%s)", count(len(removed.Dropped), "member"), strings.Join(removed.Dropped, ", "))
+	}
+	return words
+}
+
+// open makes a redactor that knows nothing yet.
+func (f *redactFlags) open() (*redact.Redactor, error) {
+	r, err := f.withKey()
+	if err != nil {
+		return nil, console.WithHint(err, "name a key with --redaction-key FILE, or use --redaction-key ephemeral")
 	}
 	return r, nil
 }
 
-func (f *redactFlags) open() (*redact.Redactor, error) {
+func (f *redactFlags) withKey() (*redact.Redactor, error) {
 	file := f.key
 	if file == "" {
 		file = os.Getenv(envRedactionKey)
@@ -97,18 +136,21 @@ func readSecret(file string) (string, error) {
 	return string(bytes.TrimSpace(data)), nil
 }
 
-// redactRecord takes the secrets out of run.json. The output's path stays as it
-// is: it is needed to seal, and not part of the bundle.
+// redactRecord takes the secrets out of run.json. The outputs' paths stay as they
+// are: they are needed to seal, and not part of the bundle.
 func redactRecord(r *redact.Redactor, run schema.Run) (schema.Run, error) {
 	if r == nil {
 		return run, nil
 	}
-	output := run.Output
-	run.Output = ""
+	output, result := run.Output, run.ResultOutput
+	run.Output, run.ResultOutput = "", ""
 	if len(run.CommandRaw) > 0 {
 		if clean := r.Arguments(schema.RunPath, run.Command); &clean[0] != &run.Command[0] {
 			run.CommandRaw = nil // the raw bytes would hold what was taken out
 		}
+	}
+	for i, raw := range run.CommandRaw {
+		run.CommandRaw[i] = r.Text(schema.RunPath, raw)
 	}
 	doc, err := json.Marshal(run)
 	if err != nil {
@@ -118,6 +160,6 @@ func redactRecord(r *redact.Redactor, run schema.Run) (schema.Run, error) {
 	if err := json.Unmarshal(r.JSON(schema.RunPath, doc), &clean); err != nil {
 		return run, fmt.Errorf("redact %s: %w", schema.RunPath, err)
 	}
-	clean.Output = output
+	clean.Output, clean.ResultOutput = output, result
 	return clean, nil
 }

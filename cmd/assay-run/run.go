@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -99,6 +100,9 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if record, err = redactRecord(redactor, record); err != nil {
 		return nothingRun(err)
 	}
+	if redactor == nil {
+		record.Redaction = schema.RedactionDisabled
+	}
 	out, err := f.open(output)
 	if err != nil {
 		return err
@@ -112,6 +116,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	}
 	defer spool.Close()
 	spool.SealTo(out.bundle)
+	spool.Redact(redactor)
 
 	var health *schema.ObservationHealth
 	result, recording := runner.Run(ctx, spec, runner.Options{
@@ -220,6 +225,10 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, record *schema.Run
 		}
 		result.Error = &schema.ResultError{Code: archive.CodeTampered, Message: archive.TamperedMessage(sealed.Tampered), Hint: archive.TamperedRemedy}
 		unwritten = cmp.Or(unwritten, out.write(result, redactor))
+	}
+	if sealed.Removed != nil { // the copies of the output are of other lengths now
+		a.tellRemoved(sealed.Removed)
+		_ = json.Unmarshal(sealed.Result, result)
 	}
 	if err == nil && signer != nil {
 		if _, serr := sign.Bundle(ctx, sealed.Path, sealed.Identity, signer); serr != nil {

@@ -24,13 +24,25 @@ func (r *Redactor) Counts() (total uint64, byRule, byField map[string]uint64) {
 	return r.account.total, maps.Clone(r.account.byRule), maps.Clone(r.account.byField)
 }
 
+// NotSearched names the kinds of content that no Redactor looks into.
+func NotSearched() []string {
+	return []string{"compressed content", "encrypted content", "images and other binary formats"}
+}
+
 // NotSearched names what secrets are not found in.
 func (r *Redactor) NotSearched() []string {
-	list := []string{"compressed content", "encrypted content", "images and other binary formats"}
+	list := NotSearched()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.missed {
 		list = append(list, "places where a secret stands unmarked that the run showed after too many others")
 	}
 	return list
+}
+
+// Known is how many secrets are known.
+func (r *Redactor) Known() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.have)
 }

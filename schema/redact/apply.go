@@ -1,7 +1,5 @@
 package redact
 
-import "bytes"
-
 // Text takes the secrets out of text of any kind, which field names for the
 // receipt. It returns b itself where there are none.
 func (r *Redactor) Text(field string, b []byte) []byte {
@@ -51,8 +49,6 @@ func (r *Redactor) Longest() int { return r.matcher.Load().longest }
 type pass struct {
 	field string
 	json  bool
-	// with, where it is set, replaces every secret.
-	with string
 }
 
 // upTo replaces what begins before the limit, until what it found on the way
@@ -85,7 +81,7 @@ func (r *Redactor) replace(limit int, p pass, b []byte) (out []byte, used int, n
 			break
 		}
 		if p.json {
-			if f.end = text.clamp(f.start, f.end); f.end <= f.start || f.with == "" && r.words.have(string(b[f.start:f.end])) || formal.Match(text.whole()) {
+			if f.end = text.clamp(f.start, f.end); f.end <= f.start || f.with == "" && r.words.have(string(b[f.start:f.end])) || isFormal(p.field, text.key(), text.whole()) {
 				at = f.start + 1
 				continue
 			}
@@ -96,9 +92,6 @@ func (r *Redactor) replace(limit int, p pass, b []byte) (out []byte, used int, n
 			if f.rule == RuleURL || f.rule == RuleArgument {
 				new = append(new, shown{f.rule, value})
 			}
-		}
-		if p.with != "" {
-			f.with = p.with
 		}
 		out = append(append(out, b[from:f.start]...), f.with...)
 		r.count(f.rule, p.field)
@@ -161,63 +154,4 @@ func (s *search) next(from, limit int) (best found, ok bool) {
 		}
 	}
 	return best, best.start < limit
-}
-
-// jsonText follows JSON text: what is inside of its strings. It only goes forward.
-type jsonText struct {
-	b     []byte
-	at    int // where a character begins
-	in    bool
-	begin int // of the string that at is in
-}
-
-// whole is the string that at is in, up to the length of the longest formal one.
-func (t *jsonText) whole() []byte {
-	b := t.b[t.begin:min(len(t.b), t.begin+maxFormal+1)]
-	if i := bytes.IndexByte(b, '"'); i >= 0 {
-		b = b[:i]
-	}
-	return b
-}
-
-// clamp is the end of what stands between start and end, cut where the string ends
-// that start is in; start itself where it is in none, or inside of an escape.
-func (t *jsonText) clamp(start, end int) int {
-	for t.at < start {
-		if t.in {
-			t.step()
-		} else if i := bytes.IndexByte(t.b[t.at:start], '"'); i >= 0 {
-			t.at, t.in = t.at+i+1, true
-			t.begin = t.at
-		} else {
-			t.at = start
-		}
-	}
-	if !t.in || t.at != start {
-		return start
-	}
-	ahead := *t
-	for ahead.at < end {
-		before := ahead.at
-		if ahead.step(); !ahead.in || ahead.at > end {
-			return before
-		}
-	}
-	return end
-}
-
-// step goes past one character of a string.
-func (t *jsonText) step() {
-	switch t.b[t.at] {
-	case '"':
-		t.in = false
-		t.at++
-	case '\\':
-		if t.at+1 < len(t.b) && t.b[t.at+1] == 'u' {
-			t.at += 4
-		}
-		t.at += 2
-	default:
-		t.at++
-	}
 }

@@ -55,7 +55,8 @@ func encodings(v string) []string {
 			if (lead+len(v))%3 != 0 {
 				end--
 			}
-			all = append(all, text[start:end])
+			pad := strings.Repeat("=", (3-(lead+len(v))%3)%3)
+			all = append(all, text[start:end], text[start:], text[start:]+pad) // the last two: nothing is behind
 		}
 	}
 	return all

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -102,7 +103,7 @@ func (r *Redactor) Add(rule, value string) bool {
 // add makes a value known, and tells whether it is new. r.mu is held; the matcher is
 // the caller's to make.
 func (r *Redactor) add(rule, value string) bool {
-	if r.have[value] {
+	if r.have[value] || strings.Contains(frames(), value) {
 		return false
 	}
 	r.have[value] = true
@@ -208,6 +209,12 @@ func Untag(s string) string {
 		s = after
 	}
 }
+
+// Shorten puts one character in the place of each replacement: for a line that
+// redaction made longer than a line may be.
+func Shorten(b []byte) []byte { return replaced.ReplaceAll(b, []byte("*")) }
+
+var replaced = regexp.MustCompile(open + `[a-z0-9_-]+:[0-9a-f]{8}>`)
 
 func isRule(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz_-0123456789") == ""

@@ -36,7 +36,11 @@ func ParseRules(text []byte) ([]Rule, error) {
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		rule, err := parseRule(line)
+		name, pattern := line, ""
+		if cut := strings.IndexAny(line, " \t"); cut > 0 {
+			name, pattern = line[:cut], strings.TrimSpace(line[cut:])
+		}
+		rule, err := ParseRule(name, pattern)
 		if err == nil && len(rules) == maxRuleCount {
 			err = fmt.Errorf("more than %d rules", maxRuleCount)
 		}
@@ -48,13 +52,11 @@ func ParseRules(text []byte) ([]Rule, error) {
 	return rules, nil
 }
 
-func parseRule(line string) (Rule, error) {
-	cut := strings.IndexAny(line, " \t")
-	if cut < 0 {
-		return Rule{}, fmt.Errorf("%.40q is a name without a pattern", line)
-	}
-	name, pattern := line[:cut], strings.TrimSpace(line[cut:])
+// ParseRule makes one rule of its name and its pattern.
+func ParseRule(name, pattern string) (Rule, error) {
 	switch {
+	case pattern == "":
+		return Rule{}, fmt.Errorf("%.40q is a name without a pattern", name)
 	case !isRule(name) || len(name) > maxRuleName:
 		return Rule{}, fmt.Errorf("the name %.40q is not 1 to %d lower-case letters, digits, '-' and '_'", name, maxRuleName)
 	case len(pattern) > maxPattern:

@@ -81,15 +81,22 @@ func TestTheFormatsOwnWords(t *testing.T) {
 	r := newTest()
 	r.Keep("01ARZ3NDEKTSV4RRFFQ69G5FAV")
 	sum := "sha256:" + strings.Repeat("ab", 32)
-	for _, word := range []string{"window_elapsed_ms", "run_started", "assay.runner.event.v0", "01ARZ3NDEKTSV4RRFFQ69G5FAV", strings.Repeat("ab", 32), "2026-11-22T05:10:18.123Z", "00000000000"} {
+	for _, word := range []string{"ETIMEDOUT", "SIGVTALRM", "kernel_layer_off", "01ARZ3NDEKTSV4RRFFQ69G5FAW", "window_elapsed_ms", "run_started", "assay.runner.event.v0", "01ARZ3NDEKTSV4RRFFQ69G5FAV", strings.Repeat("ab", 32), "2026-11-22T05:10:18.123Z", "00000000000"} {
 		r.Add(RuleEnv, word)
 	}
-	line := []byte(`{"schema":"assay.runner.event.v0","run_id":"01ARZ3NDEKTSV4RRFFQ69G5FAV","t_ns":100000000000,"type":"run_started","window_elapsed_ms":3,"at":"2026-11-22T05:10:18.123Z","sum":"` + sum + `"}`)
-	if out := r.JSON("t", line); !bytes.Equal(out, line) {
+	line := []byte(`{"schema":"assay.runner.event.v0","run_id":"01ARZ3NDEKTSV4RRFFQ69G5FAV","t_ns":100000000000,"type":"run_started","window_elapsed_ms":3,"at":"2026-11-22T05:10:18.123Z","sum":"` + sum + `","errno":"ETIMEDOUT","signal": "SIGVTALRM","call_id":"01ARZ3NDEKTSV4RRFFQ69G5FAW","code":"kernel_layer_off"}`)
+	if out := r.JSON(schema.EventsPath, line); !bytes.Equal(out, line) {
 		t.Errorf("%s", out)
+	}
+	// What replacements are made of is never known.
+	if r.Add(RuleEnv, "redacted"); string(r.Text("t", []byte("x <redacted:cut>"))) != "x <redacted:cut>" {
+		t.Error("a replacement was replaced")
 	}
 	// In other text, and in what else stands in JSON, they are secrets.
 	if out := string(r.Text("t", []byte("x window_elapsed_ms x"))); strings.Contains(out, "window") {
+		t.Errorf("%s", out)
+	}
+	if out := string(r.JSON("t", []byte(`{"code":"kernel_layer_off","b":"SIGVTALRM"}`))); strings.Contains(out, "kernel") || strings.Contains(out, "VTALRM") {
 		t.Errorf("%s", out)
 	}
 	if out := string(r.JSON("t", []byte(`{"a":"at 2026-11-22T05:10:18.123Z"}`))); strings.Contains(out, "2026") {

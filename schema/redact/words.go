@@ -23,7 +23,19 @@ var schemaText = sync.OnceValue(func() string {
 		}
 		b.Write(text)
 	}
-	for _, rule := range []string{RuleEnv, RuleGiven, RuleArgument, RuleURL, ruleKey, ruleCut} {
+	b.WriteString(frames())
+	return b.String()
+})
+
+// frames are the replacements without tags. Whoever could have a part of one redacted
+// would have every replacement replaced.
+var frames = sync.OnceValue(func() string {
+	var b strings.Builder
+	rules := []string{RuleEnv, RuleGiven, RuleArgument, RuleURL, ruleKey, ruleCut}
+	for _, s := range shapes {
+		rules = append(rules, s.rule)
+	}
+	for _, rule := range rules {
 		b.WriteString("\n" + open + rule + ":")
 	}
 	return b.String()
@@ -37,7 +49,30 @@ func (v *vocabulary) have(text string) bool {
 // so that no secret can make a line invalid.
 var formal = regexp.MustCompile(`^(?:sha256:[0-9a-f]{64}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]{5}))$`)
 
+// formalValues matches the values of keys that the format constrains.
+var formalValues = map[string]*regexp.Regexp{
+	"errno": regexp.MustCompile(`^(?:E[A-Z0-9]+|errno_[0-9]+)$`), "signal": signalName, "signal_name": signalName,
+	"call_id": regexp.MustCompile(`^[0-7][0-9A-HJKMNP-TV-Z]{25}$`),
+}
+
+var (
+	signalName = regexp.MustCompile(`^SIG[A-Z0-9]+$`)
+	// ownWord matches values of "code" and "type" in members that hold nothing of
+	// the command's under these keys.
+	ownWord  = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+	ownWords = map[string]bool{schema.EventsPath: true, schema.HealthPath: true, schema.ResultPath: true}
+)
+
 const maxFormal = 80 // bytes
+
+// isFormal tells whether the format itself constrains a string of a member.
+func isFormal(field, key string, value []byte) bool {
+	if ownWords[field] && (key == "code" || key == "type") && ownWord.Match(value) {
+		return true
+	}
+	re := formalValues[key]
+	return formal.Match(value) || re != nil && re.Match(value)
+}
 
 // placeholder matches what stands in a secret's place in examples and templates.
 // It is taken out where it stands, but is not looked for elsewhere.

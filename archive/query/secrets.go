@@ -1,0 +1,45 @@
+package query
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// writeSecrets writes the receipt of the redaction.
+func (s *Summary) writeSecrets(w io.Writer) {
+	r := s.Redaction
+	if r == nil { // an older recorder
+		return
+	}
+	switch r.Mode {
+	case schema.RedactionEnabled:
+		text := "none found"
+		if r.RedactedCount > 0 {
+			text = fmt.Sprintf("%d redacted%s", r.RedactedCount, counts(r.ByRule))
+		}
+		if r.KeyID != "" {
+			text += fmt.Sprintf("; key %s (%s)", clean(r.KeyID), clean(r.KeyScope))
+		}
+		fmt.Fprintf(w, "%-10s %s\n", "secrets", text)
+	case schema.RedactionDisabled:
+		fmt.Fprintf(w, "%-10s %s\n", "secrets", "recorded as they were: redaction was disabled")
+	default:
+		fmt.Fprintf(w, "%-10s %s\n", "secrets", "redaction "+clean(r.Mode)+": the recorder's own receipt is lost")
+	}
+	for _, m := range r.Removals {
+		when := "before the bundle was sealed"
+		if m.From != "" {
+			when = "later, out of " + clean(m.From)
+		}
+		fmt.Fprintf(w, "%-10s %d redacted %s%s\n", "", m.RedactedCount, when, counts(m.ByRule))
+		if len(m.Dropped) > 0 {
+			fmt.Fprintf(w, "%-10s dropped, since a secret could not be taken out: %s\n", "", clean(strings.Join(m.Dropped, ", ")))
+		}
+	}
+	if len(r.NotSearched) > 0 {
+		fmt.Fprintf(w, "%-10s not searched: %s\n", "", clean(strings.Join(r.NotSearched, ", ")))
+	}
+}
