@@ -117,6 +117,9 @@ func (d *decoder) fill(r *record) {
 		Unresolved:   bits&bitUnresolved != 0,
 		Claimed:      bits&bitClaimed != 0,
 	}
+	if bits&bitSlot != 0 {
+		e.Slot = r.u32(offSlot) + 1
+	}
 	e.First, e.Last = e.Time, e.Time
 	e.setResult(int32(r.u32(offRet)))
 	call := d.call(r.u16(offNr), bits)

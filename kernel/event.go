@@ -137,6 +137,9 @@ type Event struct {
 	// process, kind, file or peer, flags and result. All other fields are those
 	// of the first occurrence, except Time, Count, First, Last, Bytes and TID (the first's).
 	Repeat bool
+	// Slot is where repeats of the event are counted, from 1; 0 where there will be
+	// none. An event that takes a slot ends what was counted there before.
+	Slot uint32
 	// First and Last are the times of the first and last occurrence that Count
 	// counts. Equal to Time when Repeat is false. Last is the time of one in the
 	// same tick of the kernel's timer as the last, so up to 10 ms early.

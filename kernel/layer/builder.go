@@ -190,13 +190,14 @@ func (b *Builder) begin(ev *kernel.Event, p *process, late bool) {
 func (b *Builder) rel(t uint64) int64 { return int64(t - b.o.Start) }
 
 // class classifies b.out. A repeat has the class, the instance and the tool
-// call of the event it repeats, as far as that is remembered.
+// call of the event it repeats.
 func (b *Builder) class(ev *kernel.Event, p *process) {
-	slot := b.procs.slot(ev.ID)
-	if ev.Repeat && slot.id == ev.ID {
-		b.out.ExecID, b.out.Class = slot.execID, schema.Class(slot.class)
-		b.out.ToolCallID, b.out.BoundBy = slot.toolCall, slot.boundBy
-		return
+	if ev.Repeat {
+		if f := b.procs.first[ev.Slot]; f.id == ev.ID {
+			b.out.ExecID, b.out.Class = f.execID, f.class
+			b.out.ToolCallID, b.out.BoundBy = f.toolCall, f.boundBy
+			return
+		}
 	}
 	switch {
 	case p == nil || b.out.Class == schema.ClassCheck:
@@ -205,8 +206,8 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 	default:
 		b.out.Class = surface.Classify(&b.out, p.exe)
 	}
-	if !ev.Repeat {
-		*slot = eventID{ev.ID, b.out.ExecID, uint8(b.out.Class), b.out.ToolCallID, b.out.BoundBy}
+	if ev.Slot != 0 && !ev.Repeat {
+		b.procs.first[ev.Slot] = eventID{ev.ID, b.out.ExecID, b.out.Class, b.out.ToolCallID, b.out.BoundBy}
 	}
 }
 

@@ -167,6 +167,7 @@ func TestRepeatsBelongToWhatTheyRepeat(t *testing.T) {
 	b, lines := collect(t, Options{})
 	cache := openEvent(11, 10, "/etc/ld.so.cache", cloexec, 0)
 	lib := openEvent(12, 10, "/usr/lib/x86_64-linux-gnu/libc.so.6", cloexec, 0)
+	lib.Slot = 7
 	repeat := lib
 	repeat.Repeat, repeat.Time, repeat.Count, repeat.First, repeat.Last = true, at(500), 41, at(13), at(400)
 	push(t, b, forkEvent(0, 1, 10), execEvent(10, 10, "/bin/cat"), cache, lib, openEvent(20, 10, "/data", 0, 0), execEvent(30, 10, "/bin/dog"), repeat)
@@ -183,6 +184,26 @@ func TestRepeatsBelongToWhatTheyRepeat(t *testing.T) {
 	}
 	if c, want := b.Counts(), (schema.LayerCounts{Seen: 89, Written: 9, Coalesced: 80}); c != want {
 		t.Errorf("counts are %+v, want %+v", c, want)
+	}
+}
+
+// However much came between, and whatever took another slot, a repeat is of the
+// program that did it and not of the one that the process executed since.
+func TestARepeatIsOfAnEarlierProgram(t *testing.T) {
+	b, lines := collect(t, Options{})
+	first := openEvent(11, 10, "/x", 0, 0)
+	first.Slot = 1
+	push(t, b, forkEvent(0, 1, 10), execEvent(10, 10, "/bin/cat"), first, execEvent(30, 10, "/bin/dog"))
+	for i := range 20_000 {
+		ev := openEvent(uint64(40+i), 10, "/y", 0, 0)
+		ev.Slot = uint32(2 + i%5000)
+		push(t, b, ev)
+	}
+	first.Repeat, first.Time = true, at(40_000)
+	push(t, b, first)
+	b.Close()
+	if e := (*lines)[len(*lines)-1]; !e.Repeat || e.ExecID != 2 {
+		t.Errorf("the repeat is %+v", e)
 	}
 }
 

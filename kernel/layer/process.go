@@ -1,6 +1,9 @@
 package layer
 
-import "github.com/assay-run/assay-run/kernel"
+import (
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
+)
 
 // process is the current instance of one process.
 type process struct {
@@ -26,9 +29,9 @@ type table struct {
 	ended  []*process // a ring, once full
 	oldest int
 	lastID uint64
-	// ids remembers the instance and class of recent events for the repeats
-	// that refer to them. Direct-mapped: a later event takes an earlier's place.
-	ids [1 << 13]eventID
+	// first has, by slot, the instance and class of the event whose repeats are
+	// counted there: as many as the kernel has slots.
+	first map[uint32]eventID
 
 	// tids are those of threads, of which ptrace and its kin take any; the end of
 	// one is not seen. Where there were more, none is said to be outside.
@@ -40,15 +43,13 @@ type table struct {
 type eventID struct {
 	id     uint64
 	execID uint64
-	class  uint8
+	class  schema.Class
 
 	toolCall, boundBy string
 }
 
-func newTable() *table { return &table{byPID: make(map[uint32]*process)} }
-
-func (t *table) slot(id uint64) *eventID {
-	return &t.ids[id*0x9e3779b97f4a7c15>>(64-13)]
+func newTable() *table {
+	return &table{byPID: make(map[uint32]*process), first: make(map[uint32]eventID)}
 }
 
 func (t *table) nextID() uint64 {
