@@ -218,12 +218,13 @@ const (
 	ClassLocale                     // libc's locale and character set tables
 	ClassRuntime                    // a language runtime looking for its own parts
 	ClassIntrospection              // a program reading about itself and the host
+	ClassLookup                     // a program looked for in a directory of PATH that does not have it
 	ClassCheck                      // a check of the outcome contract: the runner's doing
 	ClassRunner                     // what the runner did in the run's process before the command
 	NumClasses         = iota
 )
 
-var classNames = [...]string{"agent", "loader", "locale", "runtime", "introspection", "check", "runner"}
+var classNames = [...]string{"agent", "loader", "locale", "runtime", "introspection", "lookup", "check", "runner"}
 
 // String returns the class's name in JSON.
 func (c Class) String() string {

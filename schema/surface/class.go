@@ -1,6 +1,7 @@
 package surface
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -11,7 +12,8 @@ import (
 // runner, which follow from whose process it is (kernel/layer). Everything is
 // agent, unless one of the rules below says otherwise. They follow from one
 // concern: calling an agent's action noise hides it from a reviewer, calling
-// noise an action merely lengthens a list. So noise is only
+// noise an action merely lengthens a list. So noise is only a program that was
+// not found where programs are, as on the way through PATH (isLookup), or
 //
 //   - an open: no other kind of event ever is;
 //   - that cannot change anything: read access, no create, no truncate;
@@ -19,6 +21,8 @@ import (
 //     ENOTDIR): a denial is evidence and stays agent;
 //   - of a file in a system directory, or of /proc and /sys, that the rule
 //     names: a library or module beside the agent's own files is the agent's;
+//     or of a file that came with the interpreter or toolchain that opens it
+//     (tree.go);
 //   - with the flags of the library that is known to do it, where those tell
 //     it from cat(1).
 //
@@ -123,7 +127,7 @@ func isCgroupLimit(p string) bool {
 	switch p[strings.LastIndexByte(p, '/')+1:] {
 	case "cpu.max", "cpu.stat", "cpu.weight", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpuset.cpus", "cpuset.cpus.effective",
 		"memory.max", "memory.high", "memory.current", "memory.stat", "memory.limit_in_bytes", "memory.soft_limit_in_bytes", "memory.usage_in_bytes",
-		"memory.swap.max", "pids.max", "pids.current", "cgroup.controllers":
+		"memory.swap.max", "memory.use_hierarchy", "pids.max", "pids.current", "cgroup.controllers":
 		return true
 	}
 	return false
@@ -138,18 +142,46 @@ const (
 // Classify returns the class of e, an event of a process that executes exe:
 // agent, or one of the four kinds of noise.
 func Classify(e *schema.KernelEvent, exe string) schema.Class {
-	if e.Kind != schema.KindOpen || !systemPath(e.Value) || !harmless(e) {
+	switch {
+	case e.Kind == schema.KindExecFailed && isLookup(e):
+		return schema.ClassLookup
+	case e.Kind != schema.KindOpen:
+		return schema.ClassAgent
+	case !systemPath(e.Value):
+		if harmless(e) && inOwnTree(exe, e.Value) {
+			return schema.ClassRuntime
+		}
+		return schema.ClassAgent
+	case !harmless(e):
 		return schema.ClassAgent
 	}
-	path := ownProc(e.Value, e.PID)
+	file := ownProc(e.Value, e.PID)
 	for i := range rules {
 		r := &rules[i]
-		if r.cloexec && e.Flags&openCloexec == 0 || !r.matches(path) || r.exe != "" && !isProgram(exe, r.exe) {
+		if r.cloexec && e.Flags&openCloexec == 0 || !r.matches(file) || r.exe != "" && !isProgram(exe, r.exe) {
 			continue
 		}
 		return r.class
 	}
+	if inOwnTree(exe, e.Value) {
+		return schema.ClassRuntime
+	}
 	return schema.ClassAgent
+}
+
+// isLookup reports whether a program was not found where programs are, as when a
+// shell or execvp(3) goes through PATH. One that was asked for by its path has a
+// slash in its arguments, where those are known.
+func isLookup(e *schema.KernelEvent) bool {
+	if !e.HasResult || e.Result != enoent && e.Result != enotdir || e.Truncated != 0 || len(e.Argv) > 0 && strings.Contains(e.Argv[0], "/") {
+		return false
+	}
+	dir, name := path.Split(e.Value)
+	switch path.Base(dir) {
+	case "bin", "sbin", ".bin", "games", "shims":
+		return name != "" && path.IsAbs(dir)
+	}
+	return false
 }
 
 // harmless holds the conditions that every rule shares.

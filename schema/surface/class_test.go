@@ -52,6 +52,23 @@ func TestClassOfAnOpen(t *testing.T) {
 		{"python's library read by cat", "/usr/bin/cat", "/usr/lib/python3.13/os.py", cloexec, 0, schema.ClassAgent},
 		{"an agent's own python", "/srv/python3", "/usr/lib/python3.13/os.py", cloexec, 0, schema.ClassAgent},
 		{"a program whose name begins so", "/usr/bin/python3-evil", "/usr/lib/python3.13/os.py", cloexec, 0, schema.ClassAgent},
+		{"python's library, by pyenv", "/home/u/.pyenv/versions/3.12.1/bin/python3.12", "/home/u/.pyenv/versions/3.12.1/lib/python3.12/os.py", cloexec, 0, schema.ClassRuntime},
+		{"another python's library", "/home/u/.pyenv/versions/3.12.1/bin/python3.12", "/home/u/lib/python3.12/os.py", cloexec, 0, schema.ClassAgent},
+		{"what is beside pyenv's python", "/home/u/.pyenv/versions/3.12.1/bin/python3.12", "/home/u/.pyenv/versions/3.12.1/bin/x", cloexec, 0, schema.ClassAgent},
+		{"a virtual environment's configuration", "/usr/bin/python3.13", "/w/venv/pyvenv.cfg", cloexec, 0, schema.ClassRuntime},
+		{"its directory of packages", "/usr/bin/python3.13", "/w/venv/lib/python3.13/site-packages", cloexec, 0, schema.ClassRuntime},
+		{"its list of paths", "/usr/bin/python3.13", "/w/venv/lib/python3.13/site-packages/a.pth", cloexec, 0, schema.ClassRuntime},
+		{"its directory of programs", "/usr/bin/python3.13", "/w/venv/bin/python._pth", cloexec, 2, schema.ClassRuntime},
+		{"a library in pyenv's tree", "/home/u/.pyenv/versions/3.12.1/bin/python3.12", "/home/u/.pyenv/versions/3.12.1/lib/tls/libc.so.6", cloexec, 2, schema.ClassRuntime},
+		{"a package in it", "/usr/bin/python3.13", "/w/venv/lib/python3.13/site-packages/a/b.py", cloexec, 0, schema.ClassAgent},
+		{"npm's own modules", "/home/u/.nvm/versions/node/v22/bin/node", "/home/u/.nvm/versions/node/v22/lib/node_modules/npm/lib/cli.js", cloexec, 0, schema.ClassRuntime},
+		{"a module that was installed beside npm", "/home/u/.nvm/versions/node/v22/bin/node", "/home/u/.nvm/versions/node/v22/lib/node_modules/evil/x.js", cloexec, 0, schema.ClassAgent},
+		{"GOROOT", "/usr/local/go/bin/go", "/usr/local/go/src/fmt/print.go", cloexec, 0, schema.ClassRuntime},
+		{"GOROOT for the compiler", "/usr/local/go/pkg/tool/linux_amd64/compile", "/usr/local/go/pkg/include/textflag.h", cloexec, 0, schema.ClassRuntime},
+		{"a program called go in somebody's home", "/home/u/bin/go", "/home/u/src/secret", cloexec, 0, schema.ClassAgent},
+		{"a JDK", "/opt/jdk-21/bin/java", "/opt/jdk-21/lib/modules", 0, 0, schema.ClassRuntime},
+		{"a JDK of Debian", "/usr/lib/jvm/java-17-openjdk-amd64/bin/java", "/usr/lib/jvm/java-17-openjdk-amd64/lib/modules", 0, 0, schema.ClassRuntime},
+		{"a program called java in somebody's home", "/home/u/bin/java", "/home/u/lib/secret", 0, 0, schema.ClassAgent},
 		{"a project's module", "/usr/bin/python3.13", "/srv/app.py", cloexec, 0, schema.ClassAgent},
 		{"its own maps", "/usr/bin/x", "/proc/10/maps", 0, 0, schema.ClassIntrospection},
 		{"another's maps", "/usr/bin/x", "/proc/11/maps", 0, 0, schema.ClassAgent},
@@ -77,7 +94,7 @@ func TestClassOfAnOpen(t *testing.T) {
 	}
 }
 
-func TestOnlyOpensAreNoise(t *testing.T) {
+func TestOnlyOpensAndLookUpsAreNoise(t *testing.T) {
 	for _, kind := range schema.Kinds() {
 		if kind == schema.KindOpen {
 			continue
@@ -88,6 +105,29 @@ func TestOnlyOpensAreNoise(t *testing.T) {
 			if c := Classify(e, "/usr/bin/x"); c != schema.ClassAgent {
 				t.Errorf("a %v of %s is %v", kind, path, c)
 			}
+		}
+	}
+}
+
+func TestALookUpInPathThatMisses(t *testing.T) {
+	for name, c := range map[string]struct {
+		path  string
+		argv  []string
+		errno int64
+		want  schema.Class
+	}{
+		"missed":                   {"/usr/local/bin/git", nil, 2, schema.ClassLookup},
+		"missed by its name":       {"/usr/local/bin/git", []string{"git", "status"}, 2, schema.ClassLookup},
+		"missed in npm's":          {"/w/node_modules/.bin/git", nil, 2, schema.ClassLookup},
+		"a directory that is none": {"/etc/passwd/bin/git", nil, 20, schema.ClassLookup},
+		"denied":                   {"/usr/local/bin/git", nil, 13, schema.ClassAgent},
+		"asked for by its path":    {"/usr/local/bin/git", []string{"/usr/local/bin/git"}, 2, schema.ClassAgent},
+		"where programs are not":   {"/w/script", nil, 2, schema.ClassAgent},
+		"a name that is none":      {"/usr/local/bin/", nil, 2, schema.ClassAgent},
+	} {
+		e := &schema.KernelEvent{Kind: schema.KindExecFailed, Value: c.path, Argv: c.argv, HasResult: true, Result: -c.errno}
+		if got := Classify(e, "/usr/bin/dash"); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }

@@ -68,7 +68,7 @@ var vars = map[Subject][]Var{
 		{"pid", cel.IntType, "the process"},
 		{"tid", cel.IntType, "the thread"},
 		{"exec_id", cel.IntType, "the process instance, never used twice"},
-		{"class", cel.StringType, "agent, loader, locale, runtime, introspection, check, runner"},
+		{"class", cel.StringType, "agent, loader, locale, runtime, introspection, lookup, check, runner"},
 		{"value", cel.StringType, "what was acted on, as in the bundle"},
 		{"path", cel.StringType, "value, where it is a path; else empty"},
 		{"target", cel.StringType, "the second name of a rename, link or symlink"},
