@@ -32,7 +32,7 @@ var listRoom = map[string]int64{
 // WriteTo streams capability-surface.json in the form of [schema.Document]. What a
 // list has no room for, the last by its order, is left out; Reasons tells.
 func (b *Builder) WriteTo(w io.Writer) (int64, error) {
-	if err := b.decide(); err != nil {
+	if err := b.decideAll(); err != nil {
 		return 0, err
 	}
 	c := &countWriter{w: bufio.NewWriterSize(w, 64<<10)}

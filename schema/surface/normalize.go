@@ -10,25 +10,29 @@ import (
 )
 
 // What the capability surface makes of names that differ between two runs of
-// the same workload. The layer always keeps the exact name. All rules but the
-// last two look at the name alone:
+// the same workload. The layer always keeps the exact name. These rules look at
+// the name alone, and at the pid of who used it:
 //
 //   - /proc/PID becomes /proc/self for the process itself and /proc/<pid> for
 //     any other; below it, task/TID becomes task/<tid> and fd/N fd/<fd>;
+//   - the process's own pid, where it is all the digits of a name or of a part
+//     between other characters, is <pid>, and so it is as long as that file is
+//     there;
+//   - the recorder's own name for a run in the path of a cgroup is <run>;
+//   - the address in the name of a lock file of GnuPG's is <address>;
 //   - /dev/pts/N becomes /dev/pts/<n>, and a pipe or socket that was opened by
 //     way of /proc/PID/fd loses its inode's number;
 //   - below /tmp, /var/tmp and /dev/shm, and in the temporary names git uses
 //     in a directory NAME.git, a part made by a known generator has its random piece
 //     replaced by <random>; the table is generated;
 //   - #N, as the kernel calls a file made with O_TMPFILE after its inode, becomes
-//     #<random> where the file has no name;
-//   - below the same directories, a file that was made as mkstemp(3) and its
-//     kin make theirs (O_RDWR, O_CREAT, O_EXCL, mode 0600) has, for as long as
-//     it is there, the end of its name replaced by <random>, unless that end may
-//     be a word; anywhere else, as with sed -i, only where the table has its
-//     generator. Where the whole name is a random piece of Python's, which looks
-//     like a word once in twelve times, what happens to the file decides:
-//     see made.
+//     #<random> where the file has no name.
+//
+// What was made as mkstemp(3), mkdtemp(3) and their kin make it (O_RDWR, O_CREAT,
+// O_EXCL and mode 0600; a directory of mode 0700) has the end of its name replaced
+// by <random> for as long as it is there, below those directories at once, and
+// elsewhere if the run removes it or gives it another name. A piece that may be a
+// word, or that an argument spelled before, is never random. See made.
 //
 // Two entries can so fall together; none ever disappears.
 
@@ -46,6 +50,10 @@ func normalizePath(path string, pid uint32) string {
 		return normalizeProc(ownProc(path, pid))
 	case strings.HasPrefix(path, "/dev/pts/") && isDigits(path[9:]):
 		return "/dev/pts/<n>"
+	case strings.HasPrefix(path, "/sys/fs/cgroup/"):
+		return normalizeCgroup(path)
+	case strings.Contains(path, "/.#lk0x"):
+		return normalizeLock(path)
 	case isInode(path, "pipe:["), isInode(path, "socket:["):
 		return path[:strings.IndexByte(path, '[')] + "[<n>]"
 	case strings.HasPrefix(path, "/tmp/"), strings.HasPrefix(path, "/var/tmp/"), strings.HasPrefix(path, "/dev/shm/"):
@@ -99,6 +107,46 @@ func cutSlash(s string) (head, tail string, found bool) {
 		return s[:i], s[i:], true
 	}
 	return s, "", false
+}
+
+// normalizeCgroup replaces the name that the recorder gave a run.
+func normalizeCgroup(path string) string {
+	const ours = "/assay-run/run_"
+	i := strings.Index(path, ours)
+	if i < 0 {
+		return path
+	}
+	_, tail, _ := cutSlash(path[i+len(ours):])
+	return path[:i] + "/assay-run/<run>" + tail
+}
+
+// normalizeLock replaces the address in the name of a lock of GnuPG's.
+func normalizeLock(path string) string {
+	start := strings.LastIndex(path, "/.#lk0x") + len("/.#lk0x")
+	end := start + len(path[start:]) - len(strings.TrimLeft(path[start:], digits+"abcdef"))
+	if end-start != 16 {
+		return path
+	}
+	return path[:start] + "<address>" + path[end:]
+}
+
+// ownPID replaces the pid of who used a path in its last part, and reports whether
+// it is there.
+func ownPID(path string, pid uint32) (string, bool) {
+	if pid < 10 {
+		return path, false
+	}
+	number, base := strconv.FormatUint(uint64(pid), 10), strings.LastIndexByte(path, '/')+1
+	i := strings.Index(path[base:], number)
+	if i < 0 {
+		return path, false
+	}
+	i += base
+	end := i + len(number)
+	if isDigits(path[i-1:i]) || end < len(path) && isDigits(path[end:end+1]) {
+		return path, false
+	}
+	return path[:i] + "<pid>" + path[end:], true
 }
 
 func normalizeProc(path string) string {
@@ -157,6 +205,7 @@ var generated = []struct {
 }{
 	{"tmp.", 10, alnum, []string{""}, "mktemp(1)"},
 	{"tmp", 8, lower, []string{"", "*"}, "python tempfile"},
+	{"sem.mp-", 8, lower, []string{""}, "python multiprocessing"},
 	{".tmp", 6, alnum, []string{"", "*"}, "the Rust crate tempfile"},
 	{"tmp_obj_", 6, alnum, []string{""}, "git objects"},
 	{"tmp_pack_", 6, alnum, []string{""}, "git packs"},
@@ -165,57 +214,65 @@ var generated = []struct {
 	{"refs_", 6, alnum, []string{""}, "git update-server-info"},
 	{"packs_", 6, alnum, []string{""}, "git update-server-info"},
 	{".tmp-", 0, digits, []string{"*"}, "git repack"},
-	{"cc", 6, alnum, []string{".s", ".o", ".c", ".i", ".ii", ".res", ".le", ".ld", ".ltrans_args", ".cdtor.c", ".cdtor.o"}, "gcc, collect2"},
+	{"cc", 6, alnum, []string{".s", ".o", ".c", ".i", ".ii", ".res", ".le", ".ld", ".ltrans_args", ".cdtor.c", ".cdtor.o", ".ltrans.out", ".ltrans0*"}, "gcc, collect2"},
 	{"sed", 6, alnum, []string{""}, "sed -i"},
 	{"sort", 6, alnum, []string{""}, "sort"},
 	{"sh-thd.", 6, alnum, []string{""}, "bash here-documents"},
 }
 
-// madeByMkstemp returns the name that the surface has for a file in a temporary
-// directory which an open has made under a random name, "" if it has not.
-// Python puts eight characters where the C library puts six; it says
-// O_NOFOLLOW besides (0o400000 on x86-64, 0o100000 on arm64). Python's may be a
-// word as well as chance: its name alone then does not decide (sure is false).
+// madeByMkstemp returns the name that the surface has for a file which an open has
+// made under a random name, "" if it has not. Python puts eight characters where
+// the C library puts six; it says O_NOFOLLOW besides (0o400000 on x86-64, 0o100000
+// on arm64). In a directory for temporary files that is certain, unless all of it
+// may be a word (Python's); elsewhere only for a generator of the table.
 func madeByMkstemp(path string, flags uint64, mode uint32) (name string, sure bool) {
 	const rdwr, creat, excl = 0o2, 0o100, 0o200
 	nofollow := uint64(0o400000)
 	if runtime.GOARCH == "arm64" {
 		nofollow = 0o100000
 	}
-	base := strings.LastIndexByte(path, '/') + 1
-	if flags&(3|creat|excl) != rdwr|creat|excl || mode != 0o600 || strings.Contains(path, "<random>") {
+	if flags&(3|creat|excl) != rdwr|creat|excl || mode != 0o600 || strings.Contains(path[strings.LastIndexByte(path, '/')+1:], "<random>") {
 		return "", false
 	}
-	if !below([]string{"/tmp/", "/var/tmp/", "/dev/shm/"}, path) {
+	temporary := below([]string{"/tmp/", "/var/tmp/", "/dev/shm/"}, path)
+	base := strings.LastIndexByte(path, '/') + 1
+	if !temporary {
 		if name := byGenerator(path[base:]); name != "" {
 			return path[:base] + name, true
 		}
-		return "", false
 	}
-	n, alphabet, python := 6, alnum, flags&nofollow != 0
-	if python {
+	n, alphabet := 6, alnum
+	if flags&nofollow != 0 {
 		n, alphabet = 8, lower
 	}
-	end := len(path)
+	if name := randomEnd(path, n, alphabet); name != "" {
+		return name, temporary
+	}
+	if n == 8 && len(path)-base == 8 && strings.Trim(path[base:], lower) == "" {
+		return path[:base] + "<random>", false
+	}
+	return "", false
+}
+
+// randomEnd returns path with the last n characters of its name, before a suffix,
+// replaced by <random>; "" where they are not of the alphabet, or may be a word.
+func randomEnd(path string, n int, alphabet string) string {
+	base, end := strings.LastIndexByte(path, '/')+1, len(path)
 	if dot := strings.LastIndexByte(path[base:], '.'); dot >= n {
 		end = base + dot // mkstemps: a suffix
 	}
-	if end-base < n || strings.Trim(path[end-n:end], alphabet) != "" {
-		return "", false
+	if end-base < n || strings.Trim(path[end-n:end], alphabet) != "" || looksChosen(path[end-n:end]) {
+		return ""
 	}
-	sure = !looksChosen(path[end-n : end])
-	if whole := len(path)-base == n; !sure && !(python && whole) {
-		return "", false
-	}
-	return path[:end-n] + "<random>" + path[end:], sure
+	return path[:end-n] + "<random>" + path[end:]
 }
 
 // looksChosen reports whether a piece of a name may be a word rather than random:
-// it has no digit, and its letters are all small, or all capital but perhaps for
-// the rest of a word. Six random letters and digits look so once in a hundred and
-// fifty times; a name that somebody chose must not vanish for that.
+// it has no digit but a vowel, and its letters are all small, or all capital but
+// perhaps for the rest of a word. Six random letters and digits look so once in
+// eighty times; a name that somebody chose must not vanish for that.
 func looksChosen(piece string) bool {
-	if strings.ContainsAny(piece, digits) {
+	if strings.ContainsAny(piece, digits) || !strings.ContainsAny(piece, "aeiouyAEIOUY") {
 		return false
 	}
 	return strings.ToLower(piece) == piece || strings.ToUpper(piece) == piece || strings.ToLower(piece[1:]) == piece[1:]
@@ -259,7 +316,7 @@ func byGenerator(p string) string {
 		}
 		tail := rest[n:]
 		for _, a := range g.after {
-			if tail == a || a == "*" && strings.IndexAny(tail, ".-") == 0 {
+			if start, any := strings.CutSuffix(a, "*"); tail == a || any && strings.HasPrefix(tail, start) && strings.IndexAny(tail[len(start):], ".-") == 0 {
 				return g.prefix + "<random>" + tail
 			}
 		}

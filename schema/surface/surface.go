@@ -30,10 +30,10 @@ type Builder struct {
 	paths, hosts, execs *set
 	tools, decisions    map[string]struct{}
 	leftOut             [schema.NumClasses]uint64
-	bound               portSet // of those from firstEphemeral on
-	// temp holds, by exact path, what mkstemp made under a name that only its
-	// making tells from a chosen one; see normalize.go.
-	temp map[string]made
+	bound               portSet             // of those from firstEphemeral on
+	temp                map[string]made     // by exact path; see made
+	dirs                int                 // how many of temp were directories
+	words               map[string]struct{} // see hear
 
 	room    map[string]int64  // bytes of each list in the document
 	omitted map[string]uint64 // by list: how many WriteTo had no room for
@@ -49,7 +49,7 @@ func New(runID, dir string) *Builder { return newBuilder(runID, dir, setMemory) 
 
 func newBuilder(runID, dir string, memory int) *Builder {
 	return &Builder{
-		runID: runID, room: listRoom, tools: make(map[string]struct{}), decisions: make(map[string]struct{}), temp: make(map[string]made),
+		runID: runID, room: listRoom, tools: make(map[string]struct{}), decisions: make(map[string]struct{}), temp: make(map[string]made), words: make(map[string]struct{}),
 		paths: newSet(dir, ".surface-paths", memory),
 		hosts: newSet(dir, ".surface-hosts", memory),
 		execs: newSet(dir, ".surface-execs", memory),
@@ -103,8 +103,15 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 		b.leftOut[e.Class] += e.Times()
 		return nil
 	}
-	if e.Kind == schema.KindOpen && e.Creates() {
+	switch e.Kind {
+	case schema.KindOpen:
+		if e.Creates() {
+			b.remember(e)
+		}
+	case schema.KindMkdir:
 		b.remember(e)
+	case schema.KindExec:
+		b.hear(e.Argv)
 	}
 	for name, how := range e.Touches() {
 		var err error
@@ -121,9 +128,9 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 		}
 	}
 	switch e.Kind {
-	case schema.KindUnlink:
+	case schema.KindUnlink, schema.KindRmdir, schema.KindRename:
 		if len(b.temp) > 0 && !e.Failed() {
-			return b.removed(normalizePath(e.Value, e.PID))
+			return b.gone(normalizePath(e.Value, e.PID))
 		}
 	case schema.KindFlow:
 		return b.nameOf(e.Value, e.Names...)
@@ -135,20 +142,4 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 		b.note(e.Value)
 	}
 	return nil
-}
-
-// path adds a path of an event.
-func (b *Builder) path(e *schema.KernelEvent, p string) error {
-	n := nameless(normalizePath(p, e.PID), e.Marks)
-	if m, ok := b.temp[n]; ok {
-		switch {
-		case m.maker == 0:
-			n = m.name
-		case m.maker == e.ExecID && (e.Kind == schema.KindOpen || e.Kind == schema.KindWrite || e.Kind == schema.KindUnlink):
-			return nil // not decided yet
-		default:
-			delete(b.temp, n)
-		}
-	}
-	return b.paths.add(b.clean(n))
 }

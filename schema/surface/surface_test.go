@@ -197,7 +197,7 @@ func TestWhatHappensToAFileTellsAWordFromChance(t *testing.T) {
 	if runtime.GOARCH == "arm64" {
 		nofollow = 0o100000
 	}
-	const path = "/tmp/rzjzqtkk"
+	const path = "/tmp/rejoqtik"
 	event := func(kind schema.KernelKind, by uint64) *schema.KernelEvent {
 		e := fileEvent(kind, path, "")
 		e.ExecID = by
@@ -221,6 +221,42 @@ func TestWhatHappensToAFileTellsAWordFromChance(t *testing.T) {
 	} {
 		got := surfaceOf(t, append([]*schema.KernelEvent{opened}, c.then...)...)
 		if diff := cmp.Diff(c.want, got.FilesystemPaths); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// Outside of the directories for temporary files, a random name is one that the run
+// made, and that is gone.
+func TestNamesThatComeAndGo(t *testing.T) {
+	mkdir := func(path string, mode uint32) *schema.KernelEvent {
+		return &schema.KernelEvent{Kind: schema.KindMkdir, PID: 4321, Value: path, Mode: mode, HasResult: true}
+	}
+	file := func(path string) *schema.KernelEvent {
+		return &schema.KernelEvent{Kind: schema.KindOpen, PID: 4321, Value: path, Flags: 0o302, Mode: 0o600, HasResult: true, Result: 3}
+	}
+	event := func(kind schema.KernelKind, path, target string) *schema.KernelEvent {
+		e := fileEvent(kind, path, target)
+		e.PID = 4321
+		return e
+	}
+	argument := &schema.KernelEvent{Kind: schema.KindExec, PID: 4321, Value: "/bin/make", Argv: []string{"make", "key=/w/id.Prod01"}}
+	for name, c := range map[string]struct {
+		events []*schema.KernelEvent
+		want   []string
+	}{
+		"renamed":                {[]*schema.KernelEvent{file("/w/.f.3hJZn1"), event(schema.KindWrite, "/w/.f.3hJZn1", ""), event(schema.KindRename, "/w/.f.3hJZn1", "/w/f")}, []string{"/w/.f.<random>", "/w/f"}},
+		"left":                   {[]*schema.KernelEvent{file("/w/key.Prod01"), event(schema.KindWrite, "/w/key.Prod01", "")}, []string{"/w/key.Prod01"}},
+		"spelled":                {[]*schema.KernelEvent{argument, file("/w/id.Prod01"), event(schema.KindUnlink, "/w/id.Prod01", "")}, []string{"/w/id.Prod01"}},
+		"a directory":            {[]*schema.KernelEvent{mkdir("/w/deb.OHHk1b", 0o700), event(schema.KindOpen, "/w/deb.OHHk1b/control", ""), event(schema.KindRmdir, "/w/deb.OHHk1b", ""), event(schema.KindOpen, "/w/deb.OHHk1b/x", "")}, []string{"/w/deb.<random>", "/w/deb.<random>/control", "/w/deb.OHHk1b/x"}},
+		"a directory that stays": {[]*schema.KernelEvent{mkdir("/w/deb.OHHk1b", 0o700), event(schema.KindOpen, "/w/deb.OHHk1b/control", "")}, []string{"/w/deb.OHHk1b", "/w/deb.OHHk1b/control"}},
+		"a directory for all":    {[]*schema.KernelEvent{mkdir("/w/deb.OHHk1b", 0o755), event(schema.KindRmdir, "/w/deb.OHHk1b", "")}, []string{"/w/deb.OHHk1b"}},
+		"a pid":                  {[]*schema.KernelEvent{file("/w/temp-4321.rdb"), fileEvent(schema.KindOpen, "/w/temp-4321.rdb", "")}, []string{"/w/temp-<pid>.rdb"}},
+		"a number with a pid":    {[]*schema.KernelEvent{file("/w/temp-43210.rdb"), event(schema.KindOpen, "/w/4321/x", "")}, []string{"/w/4321/x", "/w/temp-43210.rdb"}},
+		"a lock of GnuPG's":      {[]*schema.KernelEvent{event(schema.KindLink, "/h/.#lk0x000055c051b3b400.vm.4321", "/h/.#lk0x000055c051b3b400.vm.4321x")}, []string{"/h/.#lk0x<address>.vm.<pid>", "/h/.#lk0x<address>.vm.<pid>x"}},
+		"a run's cgroup":         {[]*schema.KernelEvent{event(schema.KindOpen, "/sys/fs/cgroup/a/assay-run/run_01m80w/agent/x", "")}, []string{"/sys/fs/cgroup/a/assay-run/<run>/agent/x"}},
+	} {
+		if diff := cmp.Diff(c.want, surfaceOf(t, c.events...).FilesystemPaths); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
