@@ -123,7 +123,7 @@ func (a *agentSide) rules() (schema.Policy, bool) {
 	return a.gateway.Policy()
 }
 
-// close takes in the rest of what the agent told, once nothing of the run is
+// close reads the rest of what the agent reported, once nothing of the run is
 // left and the kernel layer has seen its last event.
 func (a *agentSide) close(*schema.Result) error {
 	a.closeGateway()

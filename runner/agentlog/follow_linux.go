@@ -122,8 +122,8 @@ func (f *Follower) Known(t int64) bool {
 	return f.checked >= t
 }
 
-// Close takes in the rest and ends. Nobody may be writing any more for the
-// rest to be all.
+// Close reads the rest and ends. Call it when nobody writes any more: what is
+// written later is not read.
 func (f *Follower) Close() Account {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -164,7 +164,7 @@ func facts(b *review.Bundle) [][2]string {
 	return rows
 }
 
-// readCalls takes in the calls of the correlation report, and returns their
+// readCalls reads the calls of the correlation report, and returns their
 // indexes by id.
 func (r *run) readCalls(b *review.Bundle) map[string]int {
 	index := map[string]int{}
