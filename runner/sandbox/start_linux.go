@@ -1,0 +1,259 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
+)
+
+// Start starts cmd inside, by start, and returns the command that it gave to
+// start: cmd itself is not started. cmd.Path must be absolute; its Env and Dir
+// are taken as they are: apply Environ before. The process is the shim's where
+// there is a PID namespace: see States and Signal.
+//
+// Detached says that start does not honour cmd.SysProcAttr.
+//
+// The error is a *LayerError where a layer cannot be had, an *os.PathError as
+// of exec.Cmd.Start where the command cannot be executed, or start's own. The
+// command that is returned with it, if any, was started and is to be waited for.
+func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached bool) (*exec.Cmd, error) {
+	flags := s.profile.cloneFlags()
+	started, err := s.start(cmd, start, flags, detached)
+	if flags == 0 || s.profile.OnUnavailable != Degrade {
+		return started, err
+	}
+	var missing *LayerError
+	if !errors.As(err, &missing) || missing.Layer != LayerNamespaces {
+		return started, err
+	}
+	// Once more, without; what that leaves is told.
+	if started != nil {
+		_ = started.Wait()
+	}
+	lost := append(s.Layers(), s.withoutNamespaces(missing.Reason)...)
+	started, err = s.start(cmd, start, 0, detached)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.layers = merge(lost, s.layers)
+	if s.watch.guard != nil {
+		for i := range s.layers {
+			if l := &s.layers[i]; l.Layer == LayerNetwork {
+				l.State, l.Reason = Degraded, l.Reason+"; programs on the cgroup leave it loopback addresses alone, which are the host's"
+			}
+		}
+	}
+	return started, err
+}
+
+// withoutNamespaces are the reports of the layers that namespaces carry.
+func (s *Sandbox) withoutNamespaces(why string) []Layer {
+	layers := []Layer{{Layer: LayerFiles, State: Unavailable, Reason: "there is no mount namespace: " + why}}
+	switch s.profile.Network.Mode {
+	case NetNone: // Landlock and seccomp know no way out
+	case NetHost:
+	default:
+		layers = append(layers, Layer{Layer: LayerNetwork, State: Unavailable, Reason: "there is no network namespace: " + why})
+	}
+	if s.profile.Mode == Observe {
+		layers = nil
+	}
+	return layers
+}
+
+func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintptr, detached bool) (*exec.Cmd, error) {
+	plan, early, err := s.profile.plan(flags != 0)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.layers = nil
+	s.mu.Unlock()
+	for _, l := range early {
+		if l.State == Unavailable && !plan.Degrade {
+			return nil, s.missing(l)
+		}
+	}
+	plan.Path, plan.Args, plan.Keep, plan.Fail, plan.Probe = cmd.Path, cmd.Args, len(cmd.ExtraFiles), s.fail, s.probe
+	if len(plan.Args) == 0 {
+		plan.Args = []string{cmd.Path}
+	}
+	if cmd.Dir != "" {
+		plan.Dir = cmd.Dir
+	}
+	plan.EndWithCommand, plan.OwnTerminal = s.end, detached
+	if s.profile.User != nil {
+		plan.Needs = s.needs
+	}
+	s.leaveOut(&plan)
+	attr := syscall.SysProcAttr{}
+	if cmd.SysProcAttr != nil {
+		attr = *cmd.SysProcAttr
+	}
+	if detached {
+		plan.Clone = flags
+	} else {
+		attr.Cloneflags |= flags
+		shim.MapUser(&attr)
+	}
+	watched := s.watch.start(s.profile.Network.Mode, flags&unix.CLONE_NEWNET != 0)
+	conn, theirs, err := shim.Pair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	if s.conn != nil {
+		s.conn.Close() // of an attempt with namespaces
+	}
+	s.conn = conn
+	file, err := shim.Write(plan)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	n := 3 + len(cmd.ExtraFiles)
+	inner := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{shim.Name, shim.Arg, strconv.Itoa(n), strconv.Itoa(n + 1)},
+		Env: cmd.Env, Dir: cmd.Dir, Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, WaitDelay: cmd.WaitDelay,
+		ExtraFiles: append(append([]*os.File{}, cmd.ExtraFiles...), theirs, file), SysProcAttr: &attr,
+	}
+	if err := start(inner); err != nil {
+		return nil, s.cloneError(err, flags)
+	}
+	theirs.Close()
+	err = s.started(plan)
+	s.mu.Lock()
+	s.layers = append(merge(early, s.layers), watched...)
+	s.mu.Unlock()
+	return inner, err
+}
+
+// leaveOut takes layers out of a plan.
+func (s *Sandbox) leaveOut(plan *shim.Plan) {
+	for _, layer := range s.without {
+		switch layer {
+		case LayerLandlock:
+			plan.Landlock = nil
+		case LayerSeccomp:
+			plan.Filter = nil
+		case LayerFiles:
+			plan.Mounts = nil
+		case LayerPrivileges:
+			plan.NoPrivileges = true
+		}
+	}
+}
+
+// cloneError tells a namespace that cannot be had from another reason not to
+// start: the shim itself, our own binary, can be executed.
+func (s *Sandbox) cloneError(err error, flags uintptr) error {
+	var errno syscall.Errno
+	if flags == 0 || !errors.As(err, &errno) {
+		return err
+	}
+	switch errno {
+	case unix.EPERM, unix.EACCES, unix.ENOSPC, unix.EUSERS, unix.EINVAL, unix.ENOSYS:
+		return s.missing(Layer{Layer: LayerNamespaces, State: Unavailable, Reason: "clone: " + errno.Error(), Errno: int(errno)})
+	}
+	return err
+}
+
+func (s *Sandbox) missing(l Layer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.layers = append(s.layers, l)
+	return &LayerError{Layer: l.Layer, Reason: l.Reason, Remedy: Remedy(l)}
+}
+
+func layerError(layer string, err error) Layer {
+	l := Layer{Layer: layer, State: Unavailable, Reason: err.Error()}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		l.Errno = int(errno)
+	}
+	return l
+}
+
+// started takes the shim's word until the command runs, or does not.
+func (s *Sandbox) started(plan shim.Plan) error {
+	told := false
+	for {
+		m, fd, err := s.conn.Receive()
+		switch {
+		case errors.Is(err, io.EOF) && told && (!plan.Init || s.probe):
+			return nil // closed by exec
+		case err != nil:
+			return fmt.Errorf("the sandbox's own process ended before the command started: %w", err)
+		}
+		switch m.Kind {
+		case shim.KindListener:
+			if s.proxy == nil {
+				unix.Close(fd)
+			} else if err := s.proxy.serve(fd); err != nil {
+				return err
+			}
+		case shim.KindLayers:
+			if told = true; plan.Init {
+				m.Layers = merge([]Layer{{Layer: LayerNamespaces, State: Enforced}}, m.Layers)
+			}
+			s.mu.Lock()
+			s.layers, s.ops, s.unable = merge(s.layers, m.Layers), m.Operations, m.Unusable
+			s.mu.Unlock()
+			for _, l := range m.Layers {
+				if l.Layer == m.Stopped {
+					return &LayerError{Layer: l.Layer, Reason: l.Reason, Remedy: Remedy(l)}
+				}
+			}
+		case shim.KindFailed:
+			return &os.PathError{Op: "fork/exec", Path: plan.Path, Err: syscall.Errno(m.Errno)}
+		case shim.KindStarted:
+			s.mu.Lock()
+			s.pidfd, s.pid = fd, pidOf(fd)
+			s.mu.Unlock()
+			s.states = make(chan unix.WaitStatus, 16)
+			go s.listen()
+			return s.openLocal()
+		}
+	}
+}
+
+// pidOf is the process that a pidfd stands for (fs/pidfs.c, "Pid:"), or 0.
+func pidOf(pidfd int) int {
+	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(info)) {
+		if v, ok := strings.CutPrefix(line, "Pid:"); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(v))
+			return max(n, 0)
+		}
+	}
+	return 0
+}
+
+// merge puts reports together, the worse of two for each layer.
+func merge(a, b []Layer) []Layer {
+	out := append([]Layer{}, a...)
+next:
+	for _, l := range b {
+		for i := range out {
+			if out[i].Layer == l.Layer {
+				if l.State != Enforced {
+					out[i] = l
+				}
+				continue next
+			}
+		}
+		out = append(out, l)
+	}
+	return out
+}
