@@ -88,8 +88,13 @@ func (s *session) relay(server *Server) {
 		case <-ended:
 		}
 	}()
-	if err := s.proxy.Relay(s.in, outW, server); err != nil {
-		s.proxy.warn(err.Error())
+	err := s.proxy.Relay(s.in, outW, server)
+	select {
+	case <-s.done: // its output was closed
+	default:
+		if err != nil {
+			s.proxy.warn(err.Error())
+		}
 	}
 	close(ended)
 	server.Close()

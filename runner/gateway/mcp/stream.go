@@ -15,8 +15,8 @@ import (
 )
 
 // Bounds of what is kept of a stream: of messages that a reader was given already,
-// and of all of them. How often a reader is told that the stream is still there, and
-// how long it may take to read.
+// and of all of them. How often a reader is told that the stream is still there, how
+// long it may take to read, and how long it waits for the beginning of the stream.
 const (
 	maxGiven    = 1000
 	maxGivenLen = 8 << 20 // bytes
@@ -24,6 +24,7 @@ const (
 	maxKeptLen  = MaxLine // bytes
 	beat        = 15 * time.Second
 	slowWrite   = 30 * time.Second
+	beginWait   = 20 * time.Millisecond // for a first message, before the stream begins without one
 )
 
 // stream is what the server says to one request of a client, or unasked. Its
@@ -162,19 +163,23 @@ func (s *session) serve(w http.ResponseWriter, r *http.Request, st *stream, inde
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache, no-transform")
 	h.Set("X-Accel-Buffering", "no")
-	write := func(b []byte) bool {
+	send := func(b []byte) bool {
 		control.SetWriteDeadline(time.Now().Add(slowWrite))
 		_, err := w.Write(b)
-		return err == nil && control.Flush() == nil
+		return err == nil
 	}
+	write := func(b []byte) bool { return send(b) && control.Flush() == nil }
 	// With a first id a client can come back before it has got anything. Those of
 	// earlier versions take an event without data for a message.
 	begin := []byte(": assay-run\n\n")
 	if st.id != "0" && index == 0 && r.Header.Get(headerVersion) >= "2025-11-25" {
 		begin = appendEvent(nil, st.id+"_0", nil)
 	}
-	if !write(begin) {
-		return
+	// An answer that comes at once goes out in one write with the beginning.
+	late := time.NewTimer(beginWait)
+	defer late.Stop()
+	if st.id == "0" {
+		late.Reset(0)
 	}
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
@@ -185,23 +190,31 @@ func (s *session) serve(w http.ResponseWriter, r *http.Request, st *stream, inde
 		s.mu.Unlock()
 		messages, at, news := st.after(index)
 		index = at
-		var out []byte
+		out := begin
 		for _, m := range messages {
 			index++
 			out = appendEvent(out, fmt.Sprintf("%s_%d", st.id, index), m)
 		}
-		if out != nil {
-			if !write(out) {
+		if st.id != "0" && open == 0 { // there is no more to come
+			if send(out) {
+				st.given(index)
+			}
+			return
+		}
+		if len(messages) > 0 {
+			if begin = nil; !write(out) {
 				return
 			}
 			st.given(index)
 			continue
 		}
-		if st.id != "0" && open == 0 {
-			return
-		}
 		select {
 		case <-news:
+		case <-late.C:
+			if begin != nil && !write(begin) {
+				return
+			}
+			begin = nil
 		case <-tick.C:
 			s.idle.Reset(idleTimeout)
 			if !write([]byte(": still here\n\n")) {
