@@ -22,6 +22,9 @@ var roles = map[string]func(args []string){
 	"dispatch":      dispatch,
 	"calls":         calls,
 	"exchange":      exchange,
+	"turns":         turns,
+	"mcp-server":    mcpServer,
+	"mcp-calls":     mcpCalls,
 }
 
 func number(s string) int {
