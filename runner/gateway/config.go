@@ -110,6 +110,8 @@ func (l *Limits) setDefaults() {
 	l.BlobMin = cmp.Or(l.BlobMin, 4<<10)
 	l.CallTimeout = cmp.Or(l.CallTimeout, 10*time.Minute)
 	l.Grace = cmp.Or(l.Grace, 30*time.Second)
+	// Who is not there is noticed within the grace time.
+	l.PingEvery = cmp.Or(l.PingEvery, min(max(l.Grace/3, time.Second), 10*time.Second))
 }
 
 func (c *Config) check() error {

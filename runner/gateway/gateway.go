@@ -61,7 +61,7 @@ func New(cfg Config) (*Gateway, error) {
 			return nil, err
 		}
 	}
-	g.server = rpc.New(rpc.Config{Open: g.open, Authenticate: authenticate(cfg.Token, cfg.Agents), Limits: cfg.Limits.ConnLimits})
+	g.server = rpc.New(rpc.Config{Open: g.open, Authenticate: authenticate(cfg.Token, cfg.Agents), DropStopped: cfg.Open != nil, Limits: cfg.Limits.ConnLimits})
 	if cfg.Run != nil {
 		g.run = g.newRun(*cfg.Run, 0, policy.NewSet(cfg.Policy))
 		g.runs.add(g.run, "")

@@ -15,7 +15,7 @@ type Limits struct {
 	Outbox         int           // waiting for a client that does not read; 1 MiB
 	MessageTimeout time.Duration // from a message's first byte to its last; 30 s
 	WriteTimeout   time.Duration // for a client that does not read; 30 s
-	PingEvery      time.Duration // between pings of a WebSocket client, which it must answer in that time; 10 s
+	PingEvery      time.Duration // between pings of a WebSocket client, which it must answer in that time, and looks at one of a unix socket; 10 s
 	DrainTimeout   time.Duration // Close waits for clients to end by themselves; 200 ms
 }
 

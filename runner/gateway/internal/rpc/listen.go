@@ -157,6 +157,9 @@ func (l *listener) stop() {
 // serve serves one client that has a place.
 func (l *listener) serve(conn net.Conn) {
 	defer l.server.leave()
+	if l.server.cfg.DropStopped {
+		defer untilStopped(conn, l.server.limits.PingEvery, func() { conn.Close() })()
+	}
 	l.server.serve(l.server.newLineWire(conn), "")
 }
 

@@ -16,7 +16,10 @@ type Config struct {
 	// Authenticate tells who a WebSocket client with a bearer token is. Nil lets
 	// any client in, and then only requests for a loopback host are served.
 	Authenticate func(token string) (identity string, ok bool)
-	Limits       Limits
+	// DropStopped lets a client of a unix socket go whose process has been stopped for
+	// Limits.PingEvery.
+	DropStopped bool
+	Limits      Limits
 }
 
 // Session serves one client.

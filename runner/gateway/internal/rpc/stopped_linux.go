@@ -1,0 +1,56 @@
+package rpc
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// untilStopped calls gone when the process that connected has been stopped (SIGSTOP)
+// for the time between two looks. It is for a unix socket, whose clients need not
+// answer pings: the kernel tells.
+func untilStopped(conn net.Conn, every time.Duration, gone func()) (stop func()) {
+	none := func() {}
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return none
+	}
+	var peer *unix.Ucred
+	cerr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if cerr != nil || err != nil || peer.Pid <= 0 {
+		return none
+	}
+	process, err := os.OpenRoot(fmt.Sprintf("/proc/%d", peer.Pid)) // this process, also when its number is used again
+	if err != nil {
+		return none
+	}
+	done := make(chan struct{})
+	go func() {
+		defer process.Close()
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for was := false; ; {
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+			stat, err := process.ReadFile("stat")
+			if err != nil {
+				return // it has ended; whoever has the socket now is not known
+			}
+			state := stat[bytes.LastIndexByte(stat, ')')+1:] // after the name, which may have anything in it
+			is := bytes.HasPrefix(state, []byte(" T"))
+			if was && is {
+				gone()
+				return
+			}
+			was = is
+		}
+	}()
+	return func() { close(done) }
+}
