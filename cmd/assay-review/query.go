@@ -60,7 +60,11 @@ Exit status: 0 something was found; 1 nothing was found; 2 an error occurred.`,
 			if err != nil {
 				return console.WithHint(err, "assay-run query --types --of %s lists the variables", of)
 			}
-			set, err := a.open(cmd.Context(), args[1:], !unverified)
+			var without []string
+			if subject != expr.Runs { // the others have no variable of it
+				without = []string{schema.SurfacePath}
+			}
+			set, err := a.open(cmd.Context(), args[1:], !unverified, without...)
 			if err != nil {
 				return err
 			}

@@ -91,10 +91,11 @@ func (a *app) usage(cmd *cobra.Command, err error) error {
 }
 
 // open opens bundles for a command. With needVerified, a bundle that does not verify
-// is an error; otherwise it is a warning.
-func (a *app) open(ctx context.Context, names []string, needVerified bool) (*review.Set, error) {
+// is an error; otherwise it is a warning. The documents at the paths in without are
+// left empty.
+func (a *app) open(ctx context.Context, names []string, needVerified bool, without ...string) (*review.Set, error) {
 	ctx, bar := a.progress(ctx, "verifying", false)
-	set, err := review.Open(ctx, names, review.Options{Unverified: !needVerified, Stdin: a.stdin, Stage: bar.Item})
+	set, err := review.Open(ctx, names, review.Options{Unverified: !needVerified, Without: without, Stdin: a.stdin, Stage: bar.Item})
 	bar.Done()
 	switch {
 	case errors.Is(err, review.ErrUnverified):

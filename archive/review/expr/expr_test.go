@@ -93,3 +93,30 @@ func TestAnExpressionThatWouldNotEndIsCut(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+// TestStepsAreCountedWhereTheyCouldBeTooMany: counting is slow, and what is not
+// counted must not be able to take long.
+func TestStepsAreCountedWhereTheyCouldBeTooMany(t *testing.T) {
+	env, err := environments[Events]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, counted := range map[string]bool{
+		`kind == "connect" && !host.endsWith(".example.com")`: false,
+		`exe.endsWith("python3") && kind == "exit"`:           false,
+		`path.glob("/etc/**") || "-rf" in argv`:               false,
+		`command.matches("a+b+")`:                             false,
+		`argv.exists(a, a == "x")`:                            true,
+		`command.matches(value)`:                              true,
+		`value == run.workdir + run.workdir`:                  true,
+		`[1, 2, 3].exists(x, argv.exists(a, size(a) == x))`:   true,
+	} {
+		ast, issues := env.Compile(text)
+		if err := issues.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(costLimits(env, Events, ast)) > 0; got != counted {
+			t.Errorf("%s: counted %v", text, got)
+		}
+	}
+}

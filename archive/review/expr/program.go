@@ -16,9 +16,6 @@ import (
 // maxExpr bounds an expression, in bytes.
 const maxExpr = 16 << 10
 
-// maxCost bounds one evaluation, in CEL's units: about one for each step.
-const maxCost = 1_000_000
-
 // Error is an expression that cannot be compiled.
 type Error struct {
 	Expr   string
@@ -77,7 +74,7 @@ func Compile(s Subject, text string) (*Program, error) {
 	if !ast.OutputType().IsExactType(cel.BoolType) {
 		return fail("it yields %s, and must be true or false", ast.OutputType())
 	}
-	prg, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost))
+	prg, err := env.Program(ast, append(costLimits(env, s, ast), cel.EvalOptions(cel.OptOptimize))...)
 	if err != nil {
 		return fail("%v", err)
 	}

@@ -79,14 +79,22 @@ func Read(ctx context.Context, b query.Bundle) (*Table, error) {
 	return t, nil
 }
 
-// concerns tells, without decoding it, a line that Add may want.
+// kindKey is the key of an event's kind.
+var kindKey = []byte(`"kind"`)
+
+// concerns reports whether Add may want a line, without decoding it. It looks at the
+// kind where that is written as a recorder writes it, and else wants the line.
 func concerns(line []byte) bool {
-	for _, kind := range [][]byte{[]byte(`"fork"`), []byte(`"exec"`), []byte(`"exit"`), []byte(`"join"`)} {
-		if bytes.Contains(line, kind) {
-			return true
-		}
+	_, rest, ok := bytes.Cut(line, kindKey)
+	if !ok || !bytes.HasPrefix(rest, []byte(`:"`)) {
+		return true
 	}
-	return false
+	kind, _, ended := bytes.Cut(rest[2:], []byte{'"'})
+	switch string(kind) {
+	case "fork", "exec", "exit", "join":
+		return true
+	}
+	return !ended || bytes.IndexByte(kind, '\\') >= 0
 }
 
 // Add adds an event. Events must come in order; those that say nothing about
