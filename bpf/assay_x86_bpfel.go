@@ -118,7 +118,8 @@ type AssaySession struct {
 	LastWake   uint64
 	NetIds     uint64
 	Left       uint64
-	Pad        [8]uint64
+	Asleep     uint64
+	Pad        [7]uint64
 }
 
 type AssaySlot struct {

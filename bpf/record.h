@@ -119,7 +119,8 @@ struct session {
 	u64 last_wake;
 	u64 net_ids;
 	u64 left; /* CLOCK_BOOTTIME at which the session that had this place before ended */
-	u64 pad[8];
+	u64 asleep; /* the reader waits for the next record, however small it is */
+	u64 pad[7];
 };
 
 #define SESSION_BITS 10 /* of a handle */

@@ -300,6 +300,10 @@ __noinline int begin(struct scratch *s, u32 context, u32 kind, u32 hook)
 
 static __always_inline u64 wakeup(struct scratch *s, void *ring, struct session *own)
 {
+	if (own->asleep) {
+		own->asleep = 0;
+		return BPF_RB_FORCE_WAKEUP;
+	}
 	/* Looked at for every 16th record, since the reader keeps writing to what
 	 * tells. Once past the mark, wake at most every millisecond: a reader that
 	 * is at work needs no further interrupt. It polls besides. */

@@ -162,21 +162,29 @@ __noinline u64 report_submission(struct scratch *s, u64 request, u32 op, u32 fla
 	return 0;
 }
 
-/* Keeps the request for its completion. */
-__noinline int keep_request(u32 session, u64 request, struct request *given, u32 quiet)
+/* Keeps the request for its completion, with the id of the record that it made. The
+ * request is built here, as Linux 6.1 has no room for it below report_submission. */
+__noinline int keep_request(u32 session, u64 request, u64 id, u32 quiet)
 {
 	struct io_kiocb *req = (void *)request;
-	struct request r; /* of its own: Linux 6.1 takes a map's value from nowhere else */
+	struct request r = {.id = id, .op = BPF_CORE_READ(req, opcode), .user_data = BPF_CORE_READ(req, cqe.user_data)};
+	u32 how = uring_ops[r.op & (NURING - 1)].how;
 	u64 key = request;
-	u32 how;
 	long failed;
 
-	if (!given)
-		return 0;
-	r = *given;
-	how = uring_ops[r.op & (NURING - 1)].how;
 	if (how == U_HARMLESS || how == U_UNKNOWN || how == U_OTHER)
 		return 0;
+	whose(&r.who, bpf_get_current_task_btf());
+	if ((r.op == OP_OPENAT || r.op == OP_OPENAT2) && bpf_core_field_exists(struct io_open, file_slot)) {
+		struct io_open *o = (void *)req;
+
+		r.direct = BPF_CORE_READ(o, file_slot) != 0;
+	}
+	if (r.op == OP_ACCEPT && bpf_core_field_exists(struct io_accept, file_slot)) {
+		struct io_accept *o = (void *)req;
+
+		r.direct = BPF_CORE_READ(o, file_slot) != 0;
+	}
 	/* The kernel has given the address again: the other request is over. */
 	drop_own(&quiet_requests, session, &key);
 	if (quiet) {
@@ -201,33 +209,19 @@ SEC("raw_tp/io_uring_submit_req")
 int BPF_PROG(submitted, struct io_kiocb *req)
 {
 	struct scope *in = scope_here();
-	struct request r = {};
 	struct scratch *s;
-	u32 i, op, flags;
+	u32 i, flags;
+	u64 id;
 
 	if (!in || !in->n)
 		return 0;
-	op = BPF_CORE_READ(req, opcode);
 	bpf_probe_read_kernel(&flags, 4, (void *)req + bpf_core_field_offset(req->flags));
-	whose(&r.who, bpf_get_current_task_btf());
-	r.op = op;
-	r.user_data = BPF_CORE_READ(req, cqe.user_data);
-	if ((op == OP_OPENAT || op == OP_OPENAT2) && bpf_core_field_exists(struct io_open, file_slot)) {
-		struct io_open *o = (void *)req;
-
-		r.direct = BPF_CORE_READ(o, file_slot) != 0;
-	}
-	if (op == OP_ACCEPT && bpf_core_field_exists(struct io_accept, file_slot)) {
-		struct io_accept *o = (void *)req;
-
-		r.direct = BPF_CORE_READ(o, file_slot) != 0;
-	}
 	for (i = 0; i < DEPTH && i < in->n; i++) {
 		if (!(s = begin_uring()))
 			break;
 		s->session = number(in, i);
-		r.id = report_submission(s, (u64)req, op, flags);
-		keep_request(s->session, (u64)req, &r, flags & SKIP_SUCCESS);
+		id = report_submission(s, (u64)req, BPF_CORE_READ(req, opcode), flags);
+		keep_request(s->session, (u64)req, id, flags & SKIP_SUCCESS);
 	}
 	return 0;
 }

@@ -15,8 +15,16 @@ import (
 )
 
 // pollInterval bounds how long a record waits in a ring that is too empty to
-// wake the reader.
-const pollInterval = 20 * time.Millisecond
+// wake the reader. A reader to whom nothing has come in sleepAfter polls waits to be
+// woken, by the next record: there may be a hundred idle sessions.
+const (
+	pollInterval = 20 * time.Millisecond
+	sleepAfter   = 5
+)
+
+// sleepInterval bounds how long a record waits that was on its way when the reader
+// fell asleep, and so did not wake it.
+var sleepInterval = 500 * time.Millisecond
 
 // readerNice is the nice value of the thread that empties the ring.
 const readerNice = -10
@@ -131,7 +139,8 @@ func (o *Observer) Read(fn func(*Event) error, idle func(now uint64)) error {
 	}
 	o.early = nil
 	one := func(raw []byte) error { return o.one(raw, fn) }
-	for {
+	var received uint64
+	for quiet := 0; ; {
 		ending := o.rd.stop.Load() // before the last look at the rings
 		if err := o.rd.drain(one); err != nil {
 			return err
@@ -143,7 +152,18 @@ func (o *Observer) Read(fn func(*Event) error, idle func(now uint64)) error {
 			o.mu.Unlock()
 			return err
 		}
-		more, err := o.rd.wait(pollInterval)
+		if n := o.tally.received.Load(); n != received {
+			quiet, received = 0, n
+		}
+		interval := pollInterval
+		if quiet++; quiet > sleepAfter {
+			interval = sleepInterval
+			o.loaded.seat.sleep()
+			if err := o.rd.drain(one); err != nil { // what came before it could wake us
+				return err
+			}
+		}
+		more, err := o.rd.wait(interval)
 		if err != nil {
 			return err
 		}

@@ -44,6 +44,9 @@ func (t *seat) register(cgroup uint64) error {
 	return nil
 }
 
+// sleep makes the next record wake the reader.
+func (t *seat) sleep() { atomic.StoreUint64(&t.set.session(t.number).Asleep, 1) }
+
 // wakeAt is how full a ring is when the reader is woken ahead of its poll.
 func (t *seat) wakeAt(lane int) uint32 { return t.rings[lane].MaxEntries() / wakeFraction }
 

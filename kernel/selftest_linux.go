@@ -48,8 +48,6 @@ func (o *Observer) runSelfTest(ctx context.Context, session string) (err error) 
 	}
 	defer dir.Close()
 	o.selfCgroup = id
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
 	threads, err := os.OpenFile(filepath.Join(path, "cgroup.threads"), os.O_WRONLY, 0)
 	if err != nil {
 		return err
