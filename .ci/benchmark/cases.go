@@ -24,19 +24,19 @@ func cases(b *bench) []benchCase {
 	return []benchCase{
 		{name: "true, kernel layer off", rounds: 100, bare: bare("/bin/true"), ours: b.run(off, "/bin/true"), maxOver: 12 * time.Millisecond},
 		{name: "true", rounds: 100, bare: bare("/bin/true"), ours: b.run(nil, "/bin/true"), maxOver: 40 * time.Millisecond},
-		b.paired("1,000 spawns", 11, 1.25, spawns),
-		b.paired("300,000 opens of one file", 11, 1.5, openOne),
-		b.paired("300,000 opens of distinct files", 11, 2.5, openMany),
-		b.prepared("go build, cold cache", 3, 1.05, func(dir string) *exec.Cmd {
+		b.paired("1,000 spawns", 11, 1.10, spawns),
+		b.paired("300,000 opens of one file", 11, 1.4, openOne),
+		b.paired("300,000 opens of distinct files", 11, 2.0, openMany),
+		b.prepared("go build, cold cache", 3, 1.03, func(dir string) *exec.Cmd {
 			cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "out"), "./cmd/assay-run")
 			cmd.Dir, cmd.Env = module, append(os.Environ(), "GOCACHE="+filepath.Join(dir, "cache"))
 			return cmd
 		}),
-		b.prepared("git clone", 15, 1.05, func(dir string) *exec.Cmd {
+		b.prepared("git clone", 15, 1.03, func(dir string) *exec.Cmd {
 			return exec.Command("git", "clone", "-q", "--no-local", b.repository(), filepath.Join(dir, "clone"))
 		}),
 		b.prepared("npm install, a server's 70 packages", 7, 0, b.npm(`{"dependencies":{"express":"4"}}`)),
-		b.prepared("npm install, a web project's 300 packages", 5, 1.05, b.npm(`{"dependencies":{"express":"4","react":"18","react-dom":"18"},
+		b.prepared("npm install, a web project's 300 packages", 5, 1.03, b.npm(`{"dependencies":{"express":"4","react":"18","react-dom":"18"},
 			"devDependencies":{"typescript":"5","eslint":"9","vite":"7","jest":"29"}}`)),
 		b.prepared("pytest", 9, 1.05, func(dir string) *exec.Cmd {
 			check(os.WriteFile(filepath.Join(dir, "test_it.py"), []byte(pytest), 0o644))

@@ -41,7 +41,7 @@ func singles(b *bench) []single {
 	unix, ws := b.dispatched(self, "unix"), b.dispatched(self, "ws")
 	return slices.Concat(b.starts(), b.crowd(self), b.mcpCases(self), []single{
 		{"an unrelated getpid while a run is on, over one without", "ns", 120, func() float64 { return b.unrelated(self) }},
-		{"from an idle child's exit to ours", "ms", 15, func() float64 { return b.exitToExit(self) }},
+		{"from a child's exit to ours, after 100 events", "ms", 5, func() float64 { return b.exitToExit(self) }},
 		{"dropped at 300,000 events/s for 10 s", "events", 0, func() float64 { return b.drops(self) }},
 		{"recorder RSS, 10 million events", "MiB", 64, func() float64 { return b.rss(self) }},
 		{"recorder RSS, 10 million lines", "MiB", 40, b.linesRSS},
@@ -96,7 +96,7 @@ func (b *bench) exitToExit(self string) float64 {
 	var took []float64
 	stamp := filepath.Join(b.dir, "stamp")
 	for range b.rounds(31) {
-		cmd := b.run(nil, self, "exit-time", stamp)()
+		cmd := b.run(nil, self, "exit-time", stamp, b.files, "80")()
 		cmd.Dir = b.dir
 		check(cmd.Run())
 		end := time.Now().UnixNano()
