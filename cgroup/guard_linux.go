@@ -13,12 +13,22 @@ type Guard struct {
 	helper *helper.Guard
 }
 
-// PID is the guard's process id.
+// PID is the guard's process id, 0 where this process is process 1 and no cgroup
+// is writable: nothing outlives it then, and there is no guard.
 func (g *Guard) PID() int { return g.helper.PID() }
 
 // Release tells the guard to go, after Remove. It waits for it only where the
 // guard has a cgroup of its own, which goes after it.
 func (g *Guard) Release() error { return g.helper.Release() }
+
+// Leave lets the guard do what it does when the runner vanishes: it ends what is
+// alive in the session, however long that takes. It is for when Remove failed.
+func (g *Guard) Leave() { g.helper.Leave() }
+
+// Exposed tells whether the guard was not concealed in time when a command was
+// started: it was stopped, or the host was very busy. Processes of the same user
+// could then look into it, or change it, until it was.
+func (g *Guard) Exposed() bool { return g.helper.Exposed() }
 
 // TerminalChanged tells the guard that the terminal it was started with is about
 // to get settings that are not its own, and which are: should the runner vanish,

@@ -168,7 +168,7 @@ func TestSweepTakesTheDeadAndLeavesTheLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := exec.Command("/proc/self/exe", "role=sweep").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "{"+id+" 1 <nil>}") || strings.Contains(string(out), live.RunID()+" ") {
+	if err != nil || !strings.Contains(string(out), "{"+id+" 1 <nil> false}") || strings.Contains(string(out), live.RunID()+" ") {
 		t.Errorf("sweeping: %v: %s", err, out)
 	}
 	if err := orphan.Wait(); err == nil || err.Error() != "signal: killed" {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/assay-run/assay-run/cgroup/internal/dirs"
+	"github.com/assay-run/assay-run/cgroup/internal/helper"
 	"github.com/assay-run/assay-run/cgroup/internal/proctree"
 )
 
@@ -55,12 +56,16 @@ func (h *Host) Controllers() []Controller {
 // Sweep kills and removes the sessions that dead runners left behind, in the
 // runner's own cgroup and those above it. A live runner and a live guard hold
 // locks on the session's directories, on every hierarchy, so their sessions are
-// never touched. In mode None there is nothing to find: Swept is empty.
+// never touched. A guard that somebody has stopped is continued, and does its work
+// then; in mode None nothing else can be found.
 func (h *Host) Sweep() ([]Swept, error) {
-	found, err := h.dirs.Sweep()
 	var swept []Swept
+	for _, id := range helper.WakeGuards() {
+		swept = append(swept, Swept{RunID: id, Stopped: true})
+	}
+	found, err := h.dirs.Sweep()
 	for _, s := range found {
-		swept = append(swept, Swept(s))
+		swept = append(swept, Swept{RunID: s.RunID, Killed: s.Killed, Err: s.Err})
 	}
 	return swept, err
 }

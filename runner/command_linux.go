@@ -40,6 +40,7 @@ type command struct {
 	signal    string // that ended it; empty when it exited
 	ended     time.Duration
 	leftovers *int // how many processes outlived it
+	survivors int  // how many of them could not be ended
 	timings   schema.Timings
 }
 
@@ -123,7 +124,7 @@ func (c *command) close(res *schema.Result) error {
 	if c.job != nil {
 		c.job.Close()
 	}
-	res.Timings, res.Leftovers = c.timings, c.leftovers
+	res.Timings, res.Leftovers, res.Survivors = c.timings, c.leftovers, c.survivors
 	if c.outcome == "" || res.Error != nil {
 		return nil
 	}
@@ -135,8 +136,6 @@ func (c *command) close(res *schema.Result) error {
 	}
 	return nil
 }
-
-func (*command) health(*schema.ObservationHealth) {}
 
 // states reports every change of the command until it is gone, or is closed
 // when that cannot be told. It owns the reaping: nobody else may wait for it.

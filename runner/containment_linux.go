@@ -27,11 +27,12 @@ type containment struct {
 	usage, usageBefore   cgroup.Usage
 	events, eventsBefore cgroup.Events
 
+	onSwept func([]cgroup.Swept) // may be nil
 	reasons []schema.Reason
 }
 
 func newContainment(log *evidence.Log, opt Options, limits Limits) *containment {
-	c := &containment{log: log, host: opt.Host, limits: limits}
+	c := &containment{log: log, host: opt.Host, limits: limits, onSwept: opt.OnSwept}
 	for _, f := range []*os.File{opt.Stdin, opt.Stdout, opt.Stderr} {
 		if c.terminal == nil && stdio.IsTerminal(f) {
 			c.terminal = f
@@ -42,7 +43,11 @@ func newContainment(log *evidence.Log, opt Options, limits Limits) *containment 
 
 // open makes the session and its guard.
 func (c *containment) open(context.Context) error {
-	if _, err := c.host.Sweep(); err != nil {
+	swept, err := c.host.Sweep()
+	if c.onSwept != nil && len(swept) > 0 {
+		c.onSwept(swept)
+	}
+	if err != nil {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "cgroup", Code: "sweep_failed", Message: fmt.Sprintf("sessions of dead runners could not be removed, which does not affect this run: %v", err),
 			Remedy: "end their processes; each run tries again to remove them",
@@ -149,6 +154,10 @@ func (c *containment) account() {
 	}
 }
 
+// exposed tells whether the guard was not out of the command's reach when that
+// started.
+func (c *containment) exposed() bool { return c.guard != nil && c.guard.Exposed() }
+
 // close removes the session. The guard goes last: it covers everything before.
 func (c *containment) close(res *schema.Result) error {
 	c.tell(res)
@@ -156,13 +165,27 @@ func (c *containment) close(res *schema.Result) error {
 		return nil
 	}
 	res.Limits.Unenforced = c.Unenforced()
-	if err := c.Remove(); err != nil {
+	err := c.Remove()
+	if err != nil {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "cgroup", Code: "cgroup_left", Message: err.Error(),
-			Remedy: "the next run on this host sweeps it",
+			Remedy: "the guard goes on to end it, and else the next run on this host",
 		})
 	}
-	if c.guard != nil {
+	switch {
+	case c.guard == nil:
+		return nil
+	case c.exposed():
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "evidence", Code: "guard_exposed",
+			Message: "the guard process did not come up within 5 s, or somebody stopped it: when the command started, processes of the same user could read and write the guard's memory",
+			Remedy:  "run the command as another user (--user) or in a sandbox (--mode)",
+		})
+	}
+	switch {
+	case err != nil:
+		c.guard.Leave()
+	default:
 		c.guard.Release()
 	}
 	return nil

@@ -56,6 +56,9 @@ type Options struct {
 	// otherwise, and is missing from the bundle or a sink; observation-health.json
 	// has the same reason. It is called from any goroutine; nil tells nobody.
 	OnLoss func(schema.Reason)
+	// OnSwept is told, before the command starts, of other runs whose processes were
+	// ended now because their runner is dead; nil tells nobody.
+	OnSwept func([]cgroup.Swept)
 	// OnHealth is given what the run claims of its evidence once that is known;
 	// nil tells nobody. Only the functions of Options use it, before Run returns.
 	OnHealth func(*schema.ObservationHealth)

@@ -36,7 +36,7 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	if err == nil {
 		err = r.command.supervise(ctx)
 		r.session.account()
-		r.contract.settle(ctx, r.command.outcome)
+		r.contract.settle(ctx, r.command.outcome, r.command.survived())
 	} else {
 		r.log.Event(startFailed(err))
 	}
@@ -145,6 +145,8 @@ func (r *run) finish(opened parts, why error) (*schema.Result, error) {
 func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing error, failure *runError) {
 	e := &schema.ResultError{}
 	switch n := r.kernel.atLarge(); {
+	case r.command.survivors > 0:
+		e.Code, e.Message, e.Hint = codeSurvivors, r.command.survived(), r.command.remedy()
 	case missing != nil:
 		e.Code, e.Message, e.Hint = "evidence_missing", "evidence is missing: "+missing.Error(), "see observation-health.json in the bundle"
 	case n > 0:

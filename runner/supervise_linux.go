@@ -40,6 +40,9 @@ type supervisor struct {
 	written  <-chan schema.Stdio
 	deadline <-chan time.Time
 	killAt   <-chan time.Time
+	again    <-chan time.Time // when what was killed is killed again
+	giveUp   <-chan time.Time // when what was killed is left to the guard
+	lostAny  bool             // that came
 
 	exited  bool
 	emptied bool   // nothing of the run is left
@@ -80,6 +83,10 @@ func (s *supervisor) step(ctx context.Context) {
 	case <-s.killAt:
 		s.killAt = nil
 		s.kill()
+	case <-s.again:
+		s.killAgain()
+	case <-s.giveUp:
+		s.lose()
 	}
 }
 
@@ -223,22 +230,33 @@ func (s *supervisor) kill() {
 	if err := s.agent.Kill(); err != nil {
 		s.log.Event(schema.Event{Type: schema.RecorderError, Code: "kill_failed", Message: err.Error()})
 	}
+	if s.giveUp == nil {
+		s.giveUp, s.again = time.After(deathTime), time.After(killAgain)
+	}
 }
 
 // endLeftovers ends what outlived the main child and waits until nothing is
 // left. A run that is being ended already has its SIGTERM and its kill time.
 func (s *supervisor) endLeftovers(ctx context.Context) {
 	left, _ := s.agent.Procs()
-	if len(left) > 0 && s.killAt == nil {
-		s.terminate()
+	if s.giveUp != nil {
+		s.giveUp = time.After(deathTime)
+	}
+	fresh := s.killAt == nil
+	if fresh {
+		s.terminate() // also where nobody was found: only the kernel knows for certain
 	}
 	waiting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	empty := make(chan error, 1)
 	go func() { empty <- s.agent.Wait(waiting) }()
 	s.empty = empty
-	for !s.emptied {
+	for !s.emptied && !s.lostAny {
 		s.step(ctx)
+	}
+	s.again, s.giveUp = nil, nil
+	if fresh && len(left) == 0 && s.ending == "" {
+		s.killAt = nil // a slow reader of what the command wrote may take its time
 	}
 	s.leftovers = new(len(left))
 	if len(left) > 0 {

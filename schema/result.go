@@ -48,6 +48,9 @@ type Result struct {
 	// Leftovers is how many processes outlived the main child, null when nobody
 	// looked.
 	Leftovers *int `json:"leftovers"`
+	// Survivors is how many of them were killed and did not end before the run was
+	// sealed; absent for none.
+	Survivors int `json:"survivors,omitzero"`
 	// Contract is the outcome contract's verdict, null without a contract.
 	Contract *string `json:"contract"`
 	// Checks says how each check of the contract went, in the contract's order;

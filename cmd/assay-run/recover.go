@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner"
@@ -58,6 +59,8 @@ only its sealing was interrupted.`,
 			if err := archive.CheckName(to.output); err != nil {
 				return console.WithHint(err, "name a .tar.gz or .tar.zst with --output")
 			}
+			swept, _ := cgroup.Probe().Sweep() // a run tells what cannot be swept
+			a.tellSwept(swept)
 			gateway.Sweep()
 			_, _, _ = kernel.Sweep() // where nothing can be shared there is nothing to free
 			return a.recoverRuns(cmd.Context(), dir, ids, to, all)
@@ -83,6 +86,18 @@ func (r recovery) single() string {
 		return "--result"
 	}
 	return ""
+}
+
+// tellSwept names the runs whose processes had outlived their runner.
+func (a *app) tellSwept(swept []cgroup.Swept) {
+	for _, s := range swept {
+		switch {
+		case s.Stopped:
+			a.say.Warning("run %s was killed and its guard stopped: the guard has now ended the processes that were left", console.Printable(s.RunID))
+		case s.Killed > 0:
+			a.say.Warning("run %s was killed: its %d process(es) that were left have now been ended", console.Printable(s.RunID), s.Killed)
+		}
+	}
 }
 
 // interrupted returns the runs to recover. A run that looks alive may just have been

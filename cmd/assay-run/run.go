@@ -124,7 +124,8 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		TurnsFile: filepath.Join(spool.Dir(), filepath.FromSlash(schema.TurnsPath)),
 		Stdin:     a.stdin, Stdout: a.stdout, Stderr: a.stderr,
 		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract, OnHealth: func(h *schema.ObservationHealth) { health = h }, OnOutputError: a.tellOutput,
-		OnLoss: func(reason schema.Reason) { a.say.Warning("evidence is missing: %s", reason.Message) },
+		OnSwept: a.tellSwept,
+		OnLoss:  func(reason schema.Reason) { a.say.Warning("evidence is missing: %s", reason.Message) },
 	})
 	a.tellHealth(health, result)
 	return a.seal(ctx, spool, &record, result, recording, out, signer, redactor)

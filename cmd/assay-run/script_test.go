@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/cgroup"
@@ -27,7 +28,8 @@ func TestMain(m *testing.M) {
 //
 // Conditions: [root]; [cgroup] a session cgroup can be made; [kernel] a kernel
 // layer can be recorded; [limit:NAME] the host can enforce that limit; [chattr]
-// files can be made immutable. Commands: "field FILE KEY WANT" compares a
+// files can be made immutable; [freezer] there is a v1 freezer that can be written.
+// Commands: "field FILE KEY WANT" compares a
 // value of a JSON document (a.b.0.c), "unpack BUNDLE DIR" extracts one.
 //
 // $ID is different for each script of each test process: every --run-id has it
@@ -55,6 +57,8 @@ func TestScripts(t *testing.T) {
 				return host.Mode() != cgroup.None, nil
 			case "kernel":
 				return observes(), nil
+			case "freezer":
+				return unix.Access("/sys/fs/cgroup/freezer/cgroup.procs", unix.W_OK) == nil, nil
 			case "chattr":
 				return immutable(), nil
 			case "limit":

@@ -22,12 +22,13 @@ func kill(dirs []dir) error {
 			rest = append(rest, d)
 		}
 	}
-	if len(rest) == 0 || len(pids(rest)) == 0 {
-		return nil
+	var err error
+	if len(rest) > 0 && len(pids(rest)) > 0 {
+		freeze(rest, true)
+		err = procs.Signal(func() []int { return pids(rest) }, unix.SIGKILL)
+		freeze(rest, false)
 	}
-	freeze(rest, true)
-	err := procs.Signal(func() []int { return pids(rest) }, unix.SIGKILL)
-	freeze(rest, false)
+	thaw(pids(dirs))
 	return err
 }
 

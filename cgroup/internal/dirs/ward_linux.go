@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,9 +64,14 @@ func NewWard(args []string) *Ward {
 
 // End kills what is in the session, waits until it is gone and removes it.
 func (w *Ward) End() error {
-	_ = kill(w.dirs) // if that failed, remove tries again
-	if err := wait(context.Background(), w.dirs); err != nil {
-		return err
+	for {
+		_ = kill(w.dirs) // if that failed, remove tries again
+		ctx, cancel := context.WithTimeout(context.Background(), again)
+		err := wait(ctx, w.dirs)
+		cancel()
+		if err == nil {
+			break
+		}
 	}
 	if err := remove(w.dirs); err != nil {
 		return err
@@ -75,6 +81,9 @@ func (w *Ward) End() error {
 	}
 	return nil
 }
+
+// again is when a guard kills again what has not ended: somebody may have frozen it.
+const again = time.Second
 
 // Leave is the last thing that the guard does.
 func (w *Ward) Leave() { w.own.Leave() }

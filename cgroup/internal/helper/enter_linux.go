@@ -13,6 +13,8 @@ const (
 	joinArg   = "__cgroup-join"
 	guardArg  = "__guard"
 	leaderArg = "__job"
+	// elsewhereArg is for what starts a guard and goes.
+	elsewhereArg = "__guard-elsewhere"
 )
 
 // entered tells whether this program would play the roles when started for them.
@@ -28,6 +30,8 @@ func Enter() {
 	switch os.Args[1] {
 	case guardArg:
 		os.Exit(guardMain(os.Args))
+	case elsewhereArg:
+		os.Exit(elsewhereMain(os.Args))
 	case joinArg:
 		os.Exit(joinMain(os.Args))
 	case leaderArg:

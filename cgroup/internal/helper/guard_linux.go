@@ -1,10 +1,13 @@
 package helper
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -20,10 +23,12 @@ type Guard struct {
 	pid   int
 	ready *os.File // its end is that the guard has concealed itself
 	hide  sync.Once
-	once  sync.Once
-	pipe  *os.File
-	dir   dirs.GuardDir
-	done  chan struct{} // closed when the guard is gone
+	// exposed is set by hide.
+	exposed bool
+	once    sync.Once
+	pipe    *os.File // nil without a guard
+	dir     dirs.GuardDir
+	done    chan struct{} // closed when the guard is gone; nil when nobody can wait for it
 }
 
 // StartGuard starts the guard of a session. It holds nothing of the runner's but
@@ -37,6 +42,9 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 	}()
 	if err := available(); err != nil {
 		return nil, err
+	}
+	if proctree.IsWard(ward) && os.Getpid() == 1 {
+		return &Guard{}, nil // nothing here outlives process 1, a guard included
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -55,8 +63,9 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 			ready.Close()
 		}
 	}()
+	args := append([]string{name, guardArg, runID}, ward...)
 	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", Args: append([]string{name, guardArg, runID}, ward...), Dir: "/",
+		Path: "/proc/self/exe", Args: args, Dir: "/",
 		// One thread's worth of Go is enough, and nothing of the runner's
 		// environment is its business.
 		Env:         []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
@@ -75,8 +84,14 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 	if dir.Lock != nil {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, dir.Lock)
 	}
+	g := &Guard{pipe: w, ready: ready, dir: dir}
+	if proctree.IsWard(ward) {
+		if g.pid, err = startElsewhere(cmd, ready); g.pid != 0 || err != nil {
+			return g, err
+		}
+	}
+	g.done = make(chan struct{})
 	err = dir.Start(cmd, proctree.StartHelper)
-	g := &Guard{pipe: w, ready: ready, dir: dir, done: make(chan struct{})}
 	if cmd.Process != nil {
 		g.pid = cmd.Process.Pid
 		go func() { proctree.WaitHelper(cmd); close(g.done) }()
@@ -87,14 +102,67 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 	return g, nil
 }
 
+// startElsewhere starts a guard that is no child of this process: it would be in
+// the way of telling that no child is left. The pid is 0 where that is impossible.
+func startElsewhere(cmd *exec.Cmd, ready *os.File) (pid int, err error) {
+	between := *cmd
+	between.Args = append([]string{name, elsewhereArg, strconv.Itoa(3 + len(cmd.ExtraFiles))}, cmd.Args...)
+	done, err := proctree.Elsewhere((*exec.Cmd).Run, &between)
+	if !done || err != nil {
+		return 0, err
+	}
+	var b [4]byte
+	if _, err := io.ReadFull(ready, b[:]); err != nil {
+		return 0, fmt.Errorf("read the guard's process id: %w", err)
+	}
+	return int(binary.NativeEndian.Uint32(b[:])), nil
+}
+
+// elsewhereMain starts a guard, tells its pid, and goes. Its arguments are name,
+// elsewhereArg, how many descriptors the guard gets, and the guard's own.
+func elsewhereMain(args []string) int {
+	if len(args) < 4 {
+		return 125
+	}
+	n, _ := strconv.Atoi(args[2])
+	files := []uintptr{0, 1, 2}
+	for fd := 3; fd < n; fd++ {
+		// The Go runtime's own are closed on exec, what we were given is not.
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
+			files = append(files, ^uintptr(0))
+			continue
+		}
+		files = append(files, uintptr(fd))
+	}
+	pid, err := syscall.ForkExec("/proc/self/exe", args[3:], &syscall.ProcAttr{Dir: "/", Env: exactEnviron(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err != nil {
+		return 125
+	}
+	_, err = unix.Write(guardUp, binary.NativeEndian.AppendUint32(nil, uint32(pid)))
+	if err != nil {
+		return 125
+	}
+	return 0
+}
+
 // Concealed returns once nobody of the same user can look into the guard. Later
 // calls do nothing. A guard that does not come up holds nobody up for long.
 func (g *Guard) Concealed() {
 	g.hide.Do(func() {
+		if g.ready == nil {
+			return
+		}
 		_ = g.ready.SetReadDeadline(time.Now().Add(concealWait))
-		_, _ = g.ready.Read(make([]byte, 1))
+		_, err := g.ready.Read(make([]byte, 1))
+		g.exposed = !errors.Is(err, io.EOF)
 		g.ready.Close()
 	})
+}
+
+// Exposed tells whether the wait of Concealed was in vain.
+func (g *Guard) Exposed() bool {
+	g.hide.Do(func() { g.ready.Close() })
+	return g.exposed
 }
 
 // concealWait bounds the wait for a guard to come up: somebody may have stopped it.
@@ -106,11 +174,26 @@ func (g *Guard) PID() int { return g.pid }
 // Write sends the guard a line.
 func (g *Guard) Write(line []byte) (int, error) { return g.pipe.Write(line) }
 
+// Leave leaves the session to the guard: it ends what is alive, as it does when
+// the runner is gone, and takes the time that it needs.
+func (g *Guard) Leave() {
+	g.once.Do(func() {
+		g.hide.Do(func() { g.ready.Close() })
+		g.pipe.Close()
+		if g.dir.Lock != nil {
+			g.dir.Lock.Close()
+		}
+	})
+}
+
 // Release tells the guard to go. It waits for it only where the guard has a
 // cgroup of its own, which goes after it.
 func (g *Guard) Release() error {
 	var err error
 	g.once.Do(func() {
+		if g.pipe == nil {
+			return
+		}
 		g.hide.Do(func() { g.ready.Close() })
 		_, err = g.pipe.Write([]byte("q\n"))
 		err = errors.Join(err, g.pipe.Close())

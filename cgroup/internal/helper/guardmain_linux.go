@@ -28,9 +28,10 @@ func guardMain(args []string) int {
 	if len(args) < 4 {
 		return 125
 	}
-	const pipe, up = 3, 5
+	const pipe = 3
 	conceal()
-	unix.Close(up)
+	wakeful(pipe)
+	unix.Close(guardUp) // the command starts
 	left := inheritance{tty: terminal{fd: 4}}
 	every, hear := time.Duration(-1), left.hear
 	var w ward = dirs.NewWard(args[3:])
@@ -49,6 +50,20 @@ func guardMain(args []string) int {
 		return 1
 	}
 	return 0
+}
+
+// guardUp is the descriptor that a guard closes once it is up.
+const guardUp = 5
+
+// wakeful makes the kernel continue this process, should somebody have stopped it,
+// when something comes through the pipe and when the runner, at its other end, is
+// gone: F_SETSIG of fcntl(2).
+func wakeful(pipe int) {
+	_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETOWN, unix.Getpid())
+	_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETSIG, int(unix.SIGCONT))
+	if flags, err := unix.FcntlInt(uintptr(pipe), unix.F_GETFL, 0); err == nil {
+		_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETFL, flags|unix.O_ASYNC)
+	}
 }
 
 // conceal makes this process not dumpable: its memory, descriptors and environment

@@ -14,11 +14,13 @@ import (
 type Stat struct {
 	PID, PPID, SID int
 	State          byte
+	Threads        int    // also those that outlive the first one, in whose place a zombie stands
 	Start          uint64 // clock ticks since boot
 }
 
-// Dead tells whether the process has ended and waits for its parent.
-func (st Stat) Dead() bool { return st.State == 'Z' || st.State == 'X' }
+// Dead tells whether the process has ended and waits for its parent. One whose
+// first thread alone has ended is alive: it reads files and forks as before.
+func (st Stat) Dead() bool { return st.State == 'X' || st.State == 'Z' && st.Threads <= 1 }
 
 // All reads the state of every process.
 func All() map[int]Stat {
@@ -53,8 +55,9 @@ func Read(pid int) (Stat, bool) {
 	}
 	ppid, _ := strconv.Atoi(string(f[1]))
 	sid, _ := strconv.Atoi(string(f[3]))
+	threads, _ := strconv.Atoi(string(f[17]))
 	start, _ := strconv.ParseUint(string(f[19]), 10, 64)
-	return Stat{PID: pid, PPID: ppid, SID: sid, State: f[0][0], Start: start}, true
+	return Stat{PID: pid, PPID: ppid, SID: sid, State: f[0][0], Threads: threads, Start: start}, true
 }
 
 // ReadFile reads a file of /proc or of a cgroup whole, with half of the system

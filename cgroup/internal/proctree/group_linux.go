@@ -1,7 +1,7 @@
 package proctree
 
 import (
-	"context"
+	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -20,26 +20,38 @@ import (
 // A member is known by descent from a known member, by the marker in its
 // environment, by the limit that marks the run (see limitMark), or by the
 // session id of a known member. A child of the runner that is none of these
-// and in a session of its own was adopted, and is taken in when this is the
-// only group.
+// and in a session of its own was adopted: see heir.
 type Group struct {
 	marker []byte
 	mark   uint64     // see limitMark
 	runner procs.Stat // as it was when the group was made: it may be gone
-	first  bool       // of its session: the agent's
+	order  int        // of its session: the agent's is the first
 
 	// All below is guarded by forest.
-	started map[int]bool   // pids that belong to an exec.Cmd: never reaped here
-	known   map[int]uint64 // live members: pid -> start time
-	sids    map[int]bool   // sessions (setsid) of members, the runner's excluded
-	foreign map[int]uint64 // looked at and found not to be members
-	guard   io.Writer      // is told whom Start started; nil without a guard
+	open      bool           // something was started in it, and it was not seen to be empty since
+	condemned map[int]uint64 // once it was killed: those that were, pid -> start time
+	started   map[int]bool   // pids that belong to an exec.Cmd: never reaped here
+	known     map[int]uint64 // live members: pid -> start time
+	sids      map[int]bool   // sessions (setsid) of members, the runner's excluded
+	foreign   map[int]uint64 // looked at and found not to be members
+	guard     io.Writer      // is told whom Start started; nil without a guard
 }
 
 // forest is the live groups of this process.
 var forest struct {
 	sync.Mutex
 	groups map[*Group]bool
+}
+
+// heir tells whether orphans that nothing tells about are the group's: it is the
+// first of the session's groups that has members, and no other session has any.
+func (g *Group) heir() bool {
+	for other := range forest.groups {
+		if other != g && other.open && (other.order < g.order || !bytes.Equal(other.marker, g.marker)) {
+			return false
+		}
+	}
+	return true
 }
 
 // newGroup is a group of this process or, in the guard, of the runner.
@@ -79,12 +91,6 @@ func (g *Group) Freeze(on bool) error {
 	return g.Signal(unix.SIGCONT)
 }
 
-// Kill ends every member that it finds.
-func (g *Group) Kill() error { return g.Signal(unix.SIGKILL) }
-
-// Wait returns when the group has no live member, or with ctx's error.
-func (g *Group) Wait(ctx context.Context) error { return procs.Wait(ctx, g.list) }
-
 // Start starts a command in the group. The command gets a session of its own
 // unless it asks for one, or for a process group, itself.
 func (g *Group) Start(cmd *exec.Cmd, by procs.Starter) error {
@@ -104,7 +110,7 @@ func (g *Group) Start(cmd *exec.Cmd, by procs.Starter) error {
 		return err
 	}
 	pid := cmd.Process.Pid
-	g.started[pid] = true
+	g.started[pid], g.open, g.condemned = true, true, nil
 	if st, ok := procs.Read(pid); ok {
 		g.known[pid] = st.Start
 		if st.SID != g.runner.SID {
@@ -130,6 +136,13 @@ func (g *Group) tell(pid int) {
 	if g.guard != nil {
 		fmt.Fprintf(g.guard, "p %d %d\n", pid, g.known[pid])
 	}
+}
+
+// occupied tells whether something was started that was not seen to be gone.
+func (g *Group) occupied() bool {
+	forest.Lock()
+	defer forest.Unlock()
+	return g.open
 }
 
 // forget ends the group's part in telling whose a process is.

@@ -16,9 +16,13 @@ import (
 func (g *Group) list() []int {
 	forest.Lock()
 	defer forest.Unlock()
-	only := len(forest.groups) == 1 && forest.groups[g]
+	return g.look()
+}
+
+func (g *Group) look() []int {
+	heir := g.heir()
 	return g.scan(func(st procs.Stat) bool {
-		return only && st.PPID == g.runner.PID && !helpers.pids[st.PID]
+		return heir && st.PPID == g.runner.PID && !helpers.pids[st.PID]
 	})
 }
 
@@ -66,7 +70,7 @@ func (g *Group) scan(adopted func(procs.Stat) bool) []int {
 	var live []int
 	for pid := range g.known {
 		st := all[pid]
-		if st.State != 'Z' && st.State != 'X' {
+		if !st.Dead() {
 			if st.SID != g.runner.SID {
 				g.sids[st.SID] = true
 			}
@@ -95,13 +99,13 @@ func (g *Group) keepSessions(all map[int]procs.Stat) {
 
 // belongsToAnother: groups of one session have the same marks. What descends
 // from another group's members, or is in a session of theirs, is theirs; the
-// orphans that nothing else tells about are the agent's, the first group's.
+// orphans that nothing else tells about are the heir's.
 func (g *Group) belongsToAnother(st procs.Stat, all map[int]procs.Stat) bool {
 	for other := range forest.groups {
 		if other == g {
 			continue
 		}
-		if other.sids[st.SID] || other.first && !g.first && bytes.Equal(other.marker, g.marker) {
+		if other.sids[st.SID] || other.open && other.order < g.order && bytes.Equal(other.marker, g.marker) {
 			return true
 		}
 		for p, ok := st, true; ok && p.PID != g.runner.PID; p, ok = all[p.PPID] {

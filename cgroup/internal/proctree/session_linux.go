@@ -1,12 +1,15 @@
 package proctree
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -52,7 +55,7 @@ func (s *Session) NewGroup() *Group {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := newGroup(s.marker, this())
-	g.first = len(s.groups) == 0
+	g.order = len(s.groups)
 	forest.Lock()
 	if forest.groups == nil {
 		forest.groups = map[*Group]bool{}
@@ -89,14 +92,31 @@ func (s *Session) Reap() {
 	}
 }
 
-// Remove kills what is left.
-func (s *Session) Remove() error {
+// removeTime bounds how long Remove waits for what it kills.
+const removeTime = 2 * time.Second
+
+// Remove kills what is left. The error tells that some of it may be alive.
+func (s *Session) Remove() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+	defer cancel()
 	for _, g := range s.groupList() {
-		if err := g.Kill(); err != nil {
-			return err
+		if !g.occupied() {
+			continue
 		}
+		_ = g.Kill()
+		if g.Wait(ctx) != nil {
+			err = errors.New("processes of the session could not be ended")
+		}
+	}
+	for _, g := range s.groupList() {
 		g.forget()
 	}
-	unix.Close(s.lock)
-	return nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.groups = nil
+	if s.lock >= 0 {
+		unix.Close(s.lock)
+		s.lock = -1
+	}
+	return err
 }

@@ -36,14 +36,16 @@ func (s *Session) GuardArgs() ([]string, error) {
 	return []string{fmt.Sprintf("%s%d/%d/%d/%s", argTree, self.PID, self.SID, self.Start, s.marker)}, nil
 }
 
+// IsWard tells whether a guard's arguments are those of GuardArgs.
+func IsWard(args []string) bool { return len(args) == 1 && strings.HasPrefix(args[0], argTree) }
+
 // NewWard takes a guard's arguments; false when they are of another kind.
 func NewWard(args []string, helper func(pid int) bool) (*Ward, bool) {
-	if len(args) != 1 {
+	if !IsWard(args) {
 		return nil, false
 	}
-	rest, ok := strings.CutPrefix(args[0], argTree)
-	f := strings.SplitN(rest, "/", 4)
-	if !ok || len(f) != 4 {
+	f := strings.SplitN(strings.TrimPrefix(args[0], argTree), "/", 4)
+	if len(f) != 4 {
 		return nil, false
 	}
 	var runner procs.Stat

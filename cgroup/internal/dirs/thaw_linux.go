@@ -1,0 +1,67 @@
+package dirs
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/assay-run/assay-run/cgroup/internal/procs"
+)
+
+// thaw gets processes out of v1 freezer cgroups that are none of the session's,
+// into which they have gone or been put: what is frozen on v1 does not die. Only
+// the processes themselves are moved, to where we are, which thaws them: others in
+// those cgroups may be frozen for a reason.
+func thaw(members []int) {
+	own, mounted := freezerOf("self")
+	if !mounted {
+		return
+	}
+	var home string
+	for _, pid := range members {
+		path, ok := freezerOf(strconv.Itoa(pid))
+		if !ok || path == own {
+			continue
+		}
+		if home == "" {
+			if home = freezerHome(); home == "" {
+				return
+			}
+		}
+		_ = write(filepath.Join(home, "cgroup.procs"), strconv.Itoa(pid))
+	}
+}
+
+// freezerOf is the cgroup of a process in the v1 hierarchy of the freezer.
+func freezerOf(pid string) (path string, ok bool) {
+	b, err := procs.ReadFile("/proc/" + pid + "/cgroup")
+	if err != nil {
+		return "", false
+	}
+	for line := range bytes.Lines(b) {
+		f := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(":"), 3)
+		if len(f) != 3 {
+			continue
+		}
+		for c := range bytes.SplitSeq(f[1], []byte(",")) {
+			if string(c) == "freezer" {
+				return string(f[2]), true
+			}
+		}
+	}
+	return "", false
+}
+
+// freezerHome is the directory of our own cgroup there, empty where it cannot be
+// written to.
+func freezerHome() string {
+	_, v1, _ := hierarchies()
+	for _, h := range v1 {
+		if f, err := os.OpenFile(filepath.Join(h.own, "cgroup.procs"), os.O_WRONLY, 0); h.has("freezer") && err == nil {
+			f.Close()
+			return h.own
+		}
+	}
+	return ""
+}
