@@ -24,6 +24,7 @@ type agentSide struct {
 	access  access
 	sdkLog  string // as the spec has it; empty for none
 	polLog  string
+	shim    string // which the spec says writes sdkLog
 
 	sdk     *agentlog.Follower // nil without a log
 	policy  *agentlog.Follower
@@ -33,10 +34,11 @@ type agentSide struct {
 	socketDir string // of the socket, where it is for another user
 
 	// Of the followers' goroutines, until they are closed.
-	due              uint64 // seq of the SDK's next line
-	resync           bool   // lines were refused, so seq may jump
-	sdkErr, policErr error  // the first failure to record a line
-	kept             uint64 // lines of the SDK that have something wrong
+	due              uint64   // seq of the SDK's next line
+	resync           bool     // lines were refused, so seq may jump
+	sdkErr, policErr error    // the first failure to record a line
+	kept             uint64   // lines of the SDK that have something wrong
+	strangers        []string // sdk_names of its lines that are not the shim's, the first ones
 
 	mu       sync.Mutex // guards warnings, which the gateway's goroutines add
 	warnings []string
@@ -59,7 +61,7 @@ type access struct {
 
 func newAgentSide(log *evidence.Log, opt Options, spec *Spec, session *containment, inside *confinement) *agentSide {
 	a := &agentSide{
-		log: log, session: session, inside: inside, sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog,
+		log: log, session: session, inside: inside, sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog, shim: spec.AgentShim,
 		access: access{
 			policyFile: spec.Policy, rules: opt.Policy, websocket: spec.Gateway == GatewayWS,
 			turns: spec.Turns.Gateway(), turnsFile: opt.TurnsFile, audit: opt.Audit, mode: opt.Host.Mode(),
@@ -131,6 +133,7 @@ func (a *agentSide) close(*schema.Result) error {
 		"sdk":    a.endLog(a.sdk, "sdk", "sdk event log", a.sdkErr),
 		"policy": a.endLog(a.policy, "policy", "policy decision log", a.policErr),
 	}
+	a.borrowed()
 	a.refused["sdk"] -= min(a.kept, a.refused["sdk"])
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -111,6 +112,9 @@ func (a *agentSide) sdkLine(line []byte, _ int, at agentlog.Arrival) error {
 	}
 	a.due, a.resync = e.Seq+1, false
 	e.TNS = at.At
+	if e.SDKName != "" && !writes(a.shim, e.SDKName) && len(a.strangers) < maxStrangers && !slices.Contains(a.strangers, e.SDKName) {
+		a.strangers = append(a.strangers, e.SDKName)
+	}
 	if err := a.log.Append(schema.SDKPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && a.sdkErr == nil {
 		a.sdkErr = err
 	}
@@ -134,6 +138,21 @@ func (a *agentSide) decision(line []byte, _ int, at agentlog.Arrival) error {
 	a.calls.DecidedOn(e.Tool, e.Decision)
 	a.calls.Decision(&e, at)
 	return nil
+}
+
+// maxStrangers bounds how many names are told that are not the shim's.
+const maxStrangers = 8
+
+// borrowed says that another than the shim reported.
+func (a *agentSide) borrowed() {
+	if len(a.strangers) == 0 {
+		return
+	}
+	a.reasons = append(a.reasons, schema.Reason{
+		Subject: "sdk", Code: "sdk_name_differs",
+		Message: fmt.Sprintf("the SDK event log is of %q, but the run was told that %s reports: who reported is not certain", a.strangers, a.shim),
+		Remedy:  "name the program that reports with --agent-shim, or \"log\" for one that is not listed",
+	})
 }
 
 // endLog closes a log and tells what is wrong with it, and with how many lines.

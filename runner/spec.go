@@ -2,6 +2,7 @@ package runner
 
 import (
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,15 +12,39 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway"
 )
 
-// Agent shims: how an agent's SDK reports its tool calls.
+// Agent shims: who reports the tool calls.
 const (
 	ShimNone         = "none"
 	ShimOpenAIAgents = "openai-agents"
 	ShimGoogleGenAI  = "gemini-google-genai"
+	ShimClaudeCode   = "claude-code"
+	ShimCodex        = "codex"
+	ShimGeminiCLI    = "gemini-cli"
+	ShimOpenCode     = "opencode"
+	ShimMCP          = "mcp" // an MCP client, whose calls only "assay-run mcp" sees
+	ShimLog          = "log" // any program that writes the log by itself
 )
 
 // Shims lists the agent shims that a Spec may name.
-var Shims = []string{ShimNone, ShimOpenAIAgents, ShimGoogleGenAI}
+var Shims = []string{
+	ShimNone, ShimOpenAIAgents, ShimGoogleGenAI, ShimClaudeCode, ShimCodex, ShimGeminiCLI, ShimOpenCode, ShimMCP, ShimLog,
+}
+
+// shimNames are the sdk_name that each shim writes; one without any may write all.
+var shimNames = map[string][]string{
+	ShimOpenAIAgents: {"openai-agents", "@openai/agents"},
+	ShimGoogleGenAI:  {"google-genai", "@google/genai", "gemini-google-genai"},
+	ShimClaudeCode:   {ShimClaudeCode},
+	ShimCodex:        {ShimCodex},
+	ShimGeminiCLI:    {ShimGeminiCLI},
+	ShimOpenCode:     {ShimOpenCode},
+}
+
+// writes tells whether a line with this sdk_name may be of the shim.
+func writes(shim, name string) bool {
+	names := shimNames[shim]
+	return len(names) == 0 || slices.Contains(names, name)
+}
 
 // How a run treats the kernel layer.
 const (

@@ -33,7 +33,7 @@ func TestNewSpecHasDefaultsAndIsValid(t *testing.T) {
 }
 
 func TestShimsAreAnExplicitList(t *testing.T) {
-	if diff := cmp.Diff([]string{"none", "openai-agents", "gemini-google-genai"}, runner.Shims); diff != "" {
+	if diff := cmp.Diff([]string{"none", "openai-agents", "gemini-google-genai", "claude-code", "codex", "gemini-cli", "opencode", "mcp", "log"}, runner.Shims); diff != "" {
 		t.Error(diff)
 	}
 }

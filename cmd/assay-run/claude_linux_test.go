@@ -100,6 +100,7 @@ func claudeProject(t *testing.T) string {
 	t.Helper()
 	need(t, "python3")
 	need(t, "bash")
+	programInPath(t)
 	dir := t.TempDir()
 	shims := filepath.Join(dir, ".claude", "shims")
 	if err := os.CopyFS(shims, os.DirFS(filepath.Join("..", "..", "testdata", "shims"))); err != nil {
@@ -109,6 +110,20 @@ func claudeProject(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// programInPath puts assay-run into PATH, as this very program.
+func programInPath(t *testing.T) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(exe, filepath.Join(dir, "assay-run")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
 // changed is which call was the first to change each file of a directory, and
@@ -138,7 +153,7 @@ func TestClaudeCodeHooks(t *testing.T) {
 				}
 			}
 			spool := t.TempDir()
-			r := runBundle(t, dir, "--spool-dir", spool, "--agent-shim", "openai-agents", "--sdk-event-log", "sdk.ndjson", "--", "python3", "-c", claude, spool, strconv.FormatBool(observes()))
+			r := runBundle(t, dir, "--spool-dir", spool, "--agent-shim", "claude-code", "--sdk-event-log", "sdk.ndjson", "--", "python3", "-c", claude, spool, strconv.FormatBool(observes()))
 			docs, err := r.Documents(context.Background())
 			if err != nil {
 				t.Fatal(err)
@@ -146,6 +161,24 @@ func TestClaudeCodeHooks(t *testing.T) {
 			wantSDK(t, docs, 11, 5)
 			if !observes() {
 				return
+			}
+			hooks := 0
+			kernelEvents(t, r, func(e *schema.KernelEvent) {
+				if e.Kind != schema.KindExec || !strings.Contains(strings.Join(e.Argv, " "), "assay-run hook claude-code") {
+					return
+				}
+				hooks++
+				if e.Class != schema.ClassRunner || e.ToolCallID != "" {
+					t.Errorf("%q is class %s, of call %q", e.Argv, e.Class, e.ToolCallID)
+				}
+			})
+			if hooks < 2*11 { // a shell and the program for each line of the log
+				t.Errorf("%d programs were executed for hooks", hooks)
+			}
+			for _, b := range docs.Correlation.Bindings {
+				if strings.Contains(strings.Join(b.Commands, "\n"), "assay-run hook") {
+					t.Errorf("%s has commands of hooks: %q", b.ToolCallID, b.Commands)
+				}
 			}
 			got := changed(t, r, dir)
 			for file, call := range want {
@@ -175,16 +208,12 @@ func TestClaudeCode(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	exe, err := os.Executable()
+	bin, err := exec.LookPath("assay-run")
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin := filepath.Join(t.TempDir(), "assay-run")
-	if err := os.Symlink(exe, bin); err != nil {
-		t.Fatal(err)
-	}
 	cmd := exec.Command("python3", filepath.Join(shim, "model.py"), filepath.Join(shim, "turns.json"),
-		bin, "-q", "--kernel", "require", "--timeout", "60s", "-o", "b.tar.gz", "--agent-shim", "openai-agents", "--sdk-event-log", "sdk.ndjson",
+		bin, "-q", "--kernel", "require", "--timeout", "60s", "-o", "b.tar.gz", "--agent-shim", "claude-code", "--sdk-event-log", "sdk.ndjson",
 		"--", program, "-p", "Follow the script.", "--permission-mode", "acceptEdits", "--allowedTools", "Bash(cat:*)", "Bash(sleep:*)")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "done\n" {

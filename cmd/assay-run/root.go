@@ -68,7 +68,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return console.WithHint(err, "%s", a.flagHint(cmd, err))
 	})
-	root.AddCommand(run, a.callCommand(), a.verifyCommand(), a.proveCommand(), a.signCommand(), a.redactCommand(), a.inspectCommand(), a.eventsCommand(), a.recoverCommand(), a.contractCommand(), a.doctorCommand(), a.observeCommand(), a.serveCommand(), a.mcpCommand())
+	root.AddCommand(run, a.callCommand(), a.hookCommand(), a.verifyCommand(), a.proveCommand(), a.signCommand(), a.redactCommand(), a.inspectCommand(), a.eventsCommand(), a.recoverCommand(), a.contractCommand(), a.doctorCommand(), a.observeCommand(), a.serveCommand(), a.mcpCommand())
 	root.AddCommand(a.reviewCommands()...)
 	for _, command := range packaging {
 		root.AddCommand(command(a))

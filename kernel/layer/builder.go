@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"strings"
 	"time"
 
 	"github.com/assay-run/assay-run/kernel"
@@ -31,6 +32,9 @@ type Options struct {
 	// Shim tells by its arguments whether a program is the runner's own, executed
 	// through /proc/self/exe on the way to a command; nil for none.
 	Shim func(argv []string) bool
+	// Hook tells of an exec whether it is of the runner's own program, to report a
+	// call of an agent's; nil for none.
+	Hook func(ev *kernel.Event) bool
 	// Checks are told from the agent by it; nil for a run without a contract.
 	Checks *Checks
 	// Window is how long an event is held for earlier ones from other CPUs;
@@ -203,12 +207,27 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 	case p == nil || b.out.Class == schema.ClassCheck:
 	case p.starting && b.out.Kind != schema.KindFork && b.out.Kind != schema.KindExecFailed && b.out.Kind != schema.KindExit:
 		b.out.Class = schema.ClassRunner
+	case p.hook && b.out.Kind != schema.KindFork && ofHook(&b.out):
+		b.out.Class = schema.ClassRunner
 	default:
 		b.out.Class = surface.Classify(&b.out, p.exe)
 	}
 	if ev.Slot != 0 && !ev.Repeat {
 		b.procs.first[ev.Slot] = eventID{ev.ID, b.out.ExecID, b.out.Class, b.out.ToolCallID, b.out.BoundBy}
 	}
+}
+
+// ofHook tells whether an event of a hook's process is what every hook does: that it
+// is executed, looks at itself, and ends. All else stays the agent's, who chose the
+// hook's environment.
+func ofHook(e *schema.KernelEvent) bool {
+	switch e.Kind {
+	case schema.KindExec, schema.KindExit:
+		return true
+	case schema.KindOpen:
+		return !e.Failed() && !e.Creates() && !e.Writes() && (strings.HasPrefix(e.Value, "/proc/") || strings.HasPrefix(e.Value, "/sys/"))
+	}
+	return false
 }
 
 // finish counts b.out, adds it to the surface and hands it out.

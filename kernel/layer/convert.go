@@ -188,7 +188,7 @@ func (b *Builder) exec(ev *kernel.Event, p *process) {
 	}
 	e.ParentExecID, p.execID = p.execID, b.procs.nextID()
 	e.ExecID = p.execID
-	p.exe = e.Value
+	p.exe, p.hook = e.Value, b.o.Hook != nil && b.o.Hook(ev)
 	p.starting = p.starting && b.o.Shim != nil && string(ev.Filename) == "/proc/self/exe" && b.o.Shim(e.Argv)
 	if id := string(ev.ToolCallID); id != "" && utf8.ValidString(id) {
 		p.toolCall, p.boundBy = id, "env"

@@ -16,7 +16,9 @@ type process struct {
 	check             *Check // nil for the agent's
 	// starting: the runner forked it, and it has not executed the command yet.
 	starting bool
-	exited   bool
+	// hook: it executed assay-run's own program for an agent's hook (Options.Hook).
+	hook   bool
+	exited bool
 }
 
 // keptExits is how many ended processes are remembered, for events that come

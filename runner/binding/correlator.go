@@ -129,7 +129,8 @@ func (c *Correlator) Bind(ev *kernel.Event, e *schema.KernelEvent) {
 		c.file(c.call(e.ToolCallID), e)
 		return
 	}
-	if len(c.calls) == 0 && c.known == nil || e.Kind == schema.KindFlow { // a flow's time is when it was counted
+	// What the runner's own program does, as for a hook, is no call's.
+	if len(c.calls) == 0 && c.known == nil || e.Kind == schema.KindFlow || e.Class == schema.ClassRunner { // a flow's time is when it was counted
 		c.counts[notAny] += e.Times()
 		return
 	}

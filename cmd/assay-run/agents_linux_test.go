@@ -1,0 +1,197 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// agentCommand is what every model of TestAgents has its agent run, once.
+const agentCommand = "sleep 1; touch by-agent; sleep 1" // a call that is bound by time is told of late
+
+// agentPrograms are the agents of TestAgents: how each is set up and run as docs/agents
+// says, the way its model speaks, and by what a shell command is bound.
+var agentPrograms = map[string]struct {
+	shim, bound string
+	setUp       func(t *testing.T, dir, home, model string) []string
+	model       func(request map[string]any) []any // server-sent events
+}{
+	"codex": {"codex", "window", func(t *testing.T, dir, home, model string) []string {
+		t.Setenv("CODEX_HOME", home)
+		t.Setenv("OPENAI_API_KEY", "none")
+		provider := fmt.Sprintf(`model_providers.fake={name="fake",base_url="%s/v1",wire_api="responses",env_key="OPENAI_API_KEY",supports_websockets=false}`, model)
+		return []string{"bash", "-o", "pipefail", "-c", `"$@" < /dev/null | assay-run hook codex`, "bash", program("codex"), "exec", "--json", "--skip-git-repo-check",
+			"--dangerously-bypass-approvals-and-sandbox", "-c", "model_provider=fake", "-c", provider, "-m", "gpt-5", "Follow the script."}
+	}, func(request map[string]any) []any {
+		item := map[string]any{"type": "function_call", "name": "exec_command", "call_id": "call_1", "arguments": fmt.Sprintf(`{"cmd":%q}`, agentCommand)}
+		if strings.Contains(fmt.Sprint(request["input"]), "function_call_output") {
+			item = map[string]any{"type": "message", "role": "assistant", "id": "m", "content": []any{map[string]any{"type": "output_text", "text": "done"}}}
+		}
+		return []any{
+			map[string]any{"type": "response.created", "response": map[string]any{"id": "r"}},
+			map[string]any{"type": "response.output_item.done", "output_index": 0, "item": item},
+			map[string]any{"type": "response.completed", "response": map[string]any{"id": "r", "output": []any{}, "usage": map[string]any{"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}},
+		}
+	}},
+	"gemini": {"gemini-cli", "window", func(t *testing.T, dir, home, model string) []string {
+		t.Setenv("HOME", home)
+		t.Setenv("GEMINI_API_KEY", "none")
+		t.Setenv("GOOGLE_GEMINI_BASE_URL", model)
+		settings := map[string]any{}
+		data, err := os.ReadFile(filepath.Join("..", "..", "testdata", "shims", "gemini-cli", "settings.json"))
+		if err == nil {
+			err = json.Unmarshal(data, &settings)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings["security"] = map[string]any{"auth": map[string]any{"selectedType": "gemini-api-key"}, "folderTrust": map[string]any{"enabled": false}}
+		settings["privacy"], settings["general"] = map[string]any{"usageStatisticsEnabled": false}, map[string]any{"enableAutoUpdate": false}
+		write(t, filepath.Join(home, ".gemini", "settings.json"), settings)
+		return []string{program("gemini"), "-y", "-m", "gemini-2.5-flash", "-p", "Follow the script."}
+	}, func(request map[string]any) []any {
+		part := map[string]any{"functionCall": map[string]any{"name": "run_shell_command", "args": map[string]any{"command": agentCommand}}}
+		if strings.Contains(fmt.Sprint(request["contents"]), "functionResponse") {
+			part = map[string]any{"text": "done"}
+		}
+		return []any{map[string]any{"candidates": []any{map[string]any{"content": map[string]any{"role": "model", "parts": []any{part}}, "finishReason": "STOP", "index": 0}}}}
+	}},
+	"opencode": {"opencode", "env", func(t *testing.T, dir, home, model string) []string {
+		t.Setenv("HOME", home)
+		for _, off := range []string{"AUTOUPDATE", "MODELS_FETCH", "DEFAULT_PLUGINS"} {
+			t.Setenv("OPENCODE_DISABLE_"+off, "1")
+		}
+		write(t, filepath.Join(dir, "opencode.json"), map[string]any{
+			"autoupdate": false, "share": "disabled", "permission": "allow",
+			"provider": map[string]any{"fake": map[string]any{
+				"npm": "@ai-sdk/openai-compatible", "name": "fake", "options": map[string]any{"baseURL": model + "/v1", "apiKey": "none"}, "models": map[string]any{"m": map[string]any{"name": "m"}},
+			}},
+		})
+		shims, plugin := filepath.Join("..", "..", "testdata", "shims"), filepath.Join(dir, ".opencode", "plugin")
+		copyFile(t, filepath.Join(shims, "opencode", "assay.js"), filepath.Join(plugin, "assay.js"))
+		copyFile(t, filepath.Join(shims, "node", "assay-shim.mjs"), filepath.Join(plugin, "assay", "assay-shim.mjs"))
+		return []string{program("opencode"), "run", "-m", "fake/m", "Follow the script."}
+	}, func(request map[string]any) []any {
+		delta, why := map[string]any{"role": "assistant", "content": "done"}, "stop"
+		messages := fmt.Sprint(request["messages"])
+		if request["tools"] != nil && !strings.Contains(messages, "role:tool") {
+			function := map[string]any{"name": "bash", "arguments": fmt.Sprintf(`{"command":%q,"description":"d"}`, agentCommand)}
+			delta, why = map[string]any{"role": "assistant", "tool_calls": []any{map[string]any{"index": 0, "id": "call_1", "type": "function", "function": function}}}, "tool_calls"
+		}
+		chunk := func(delta map[string]any, why any) any {
+			return map[string]any{"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []any{map[string]any{"index": 0, "delta": delta, "finish_reason": why}}}
+		}
+		return []any{chunk(delta, nil), chunk(map[string]any{}, why), nil}
+	}},
+}
+
+// program is the path of an agent of TestAgents.
+func program(name string) string { return filepath.Join(os.Getenv("ASSAY_TEST_AGENTS"), name) }
+
+// TestAgents runs real agent programs against scripted models. They take some hundred
+// megabytes, so that who wants this test names their directory; "make test-agents"
+// gets them from npm.
+func TestAgents(t *testing.T) {
+	if os.Getenv("ASSAY_TEST_AGENTS") == "" {
+		t.Skip("ASSAY_TEST_AGENTS does not name the directory of the agents' programs")
+	}
+	if !observes() {
+		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
+	}
+	for name, agent := range agentPrograms {
+		t.Run(name, func(t *testing.T) {
+			programInPath(t)
+			model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var request map[string]any
+				if body, _ := io.ReadAll(r.Body); r.Method != http.MethodPost || json.Unmarshal(body, &request) != nil {
+					http.NotFound(w, r)
+					return
+				}
+				w.Header().Set("Content-Type", "text/event-stream")
+				for _, event := range agent.model(request) {
+					data, _ := json.Marshal(event)
+					if event == nil {
+						data = []byte("[DONE]")
+					}
+					if of, ok := event.(map[string]any); ok && of["type"] != nil {
+						fmt.Fprintf(w, "event: %s\n", of["type"])
+					}
+					fmt.Fprintf(w, "data: %s\n\n", data)
+				}
+			}))
+			defer model.Close()
+			dir, home := t.TempDir(), t.TempDir()
+			t.Setenv("TMPDIR", t.TempDir()) // OpenCode leaves its libraries there
+			command := agent.setUp(t, dir, home, model.URL)
+			args := append([]string{"-q", "--kernel", "require", "--timeout", "3m", "-o", "b.tar.gz", "--agent-shim", agent.shim, "--sdk-event-log", "sdk.ndjson", "--"}, command...)
+			run := exec.Command("assay-run", args...)
+			run.Dir = dir
+			if out, err := run.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			r, err := archive.Open(filepath.Join(dir, "b.tar.gz"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			docs, err := r.Documents(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(docs.Correlation.Bindings) != 1 || docs.Correlation.Bindings[0].TEndNS == nil {
+				t.Fatalf("calls: %+v", docs.Correlation.Bindings)
+			}
+			call := docs.Correlation.Bindings[0]
+			if got := changed(t, r, dir)["by-agent"]; got != call.ToolCallID+" by "+agent.bound {
+				t.Errorf("by-agent is changed in %q; want %s by %s", got, call.ToolCallID, agent.bound)
+			}
+			for _, reason := range docs.Health.Reasons {
+				if reason.Subject == "sdk" {
+					t.Errorf("%s: %s", reason.Code, reason.Message)
+				}
+			}
+			kernelEvents(t, r, func(e *schema.KernelEvent) {
+				if e.Kind == schema.KindExec && len(e.Argv) == 3 && e.Argv[1] == "hook" && (e.Class != schema.ClassRunner || e.ToolCallID != "") {
+					t.Errorf("%q is class %s, of call %q", e.Argv, e.Class, e.ToolCallID)
+				}
+			})
+		})
+	}
+}
+
+func write(t *testing.T, path string, v any) {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(path, data, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(to), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(to, data, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,95 @@
+package hook
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// claudeEvent is what Claude Code tells a hook. Older versions have no ToolUseID; then
+// one call of a tool at a time can be told.
+type claudeEvent struct {
+	Name      string                     `json:"hook_event_name"`
+	SessionID string                     `json:"session_id"`
+	Tool      string                     `json:"tool_name"`
+	ToolUseID string                     `json:"tool_use_id"`
+	Input     map[string]json.RawMessage `json:"tool_input"`
+	Reason    string                     `json:"reason"`
+	Calls     []struct {
+		Tool      string `json:"tool_name"`
+		ToolUseID string `json:"tool_use_id"`
+	} `json:"tool_calls"`
+}
+
+// shellPrefix is the program of testdata/shims/claude-code that binds Bash calls by their
+// environment, as CLAUDE_CODE_SHELL_PREFIX.
+const shellPrefix = "assay_shell"
+
+var (
+	agentVersion = regexp.MustCompile(`^claude-code_(\d+)-(\d+)-(\d+)`)
+	plainID      = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`) // what assay_shell takes
+)
+
+// claudeCode reads one event of Claude Code's hooks.
+func claudeCode(s *session) error {
+	data, err := s.readEvent()
+	if err != nil || s.log == nil {
+		return err
+	}
+	var e claudeEvent
+	if err := json.Unmarshal(data, &e); err != nil {
+		return fmt.Errorf("the event is not Claude Code's: %w", err)
+	}
+	if m := agentVersion.FindStringSubmatch(s.env("AI_AGENT")); m != nil {
+		s.log.base.SDKVersion = strings.Join(m[1:], ".")
+	}
+	id := cmp.Or(e.ToolUseID, cmp.Or(e.SessionID, "session")+":"+e.Tool)
+	switch e.Name {
+	case "PreToolUse":
+		if err := s.report(just(started, id, e.Tool)); err != nil {
+			return err
+		}
+		return s.mark(e, id)
+	case "PostToolUse", "PostToolUseFailure":
+		return s.report(just(completed, id, e.Tool))
+	case "PostToolBatch": // a call that was not permitted has no other end
+		return s.report(func(open []event) (ends []event) {
+			for _, call := range e.Calls {
+				for _, o := range open {
+					if o.ToolCallID == call.ToolUseID {
+						ends = append(ends, event{EventType: completed, ToolCallID: call.ToolUseID, Tool: call.Tool})
+					}
+				}
+			}
+			return ends
+		})
+	case "SessionEnd":
+		if e.Reason != "clear" && e.Reason != "resume" { // another session follows
+			return s.report(just(finished, "", ""))
+		}
+	}
+	return nil
+}
+
+// mark puts a call's id into a comment before the command of a Bash call, for
+// assay_shell. Permission rules match as without it.
+func (s *session) mark(e claudeEvent, id string) error {
+	var command string
+	if e.Tool != "Bash" || path.Base(s.env("CLAUDE_CODE_SHELL_PREFIX")) != shellPrefix || !plainID.MatchString(id) ||
+		json.Unmarshal(e.Input["command"], &command) != nil || command == "" {
+		return nil
+	}
+	marked, err := json.Marshal("# ASSAY_TOOL_CALL_ID=" + id + "\n" + command)
+	if err != nil {
+		return err
+	}
+	e.Input["command"] = marked
+	type specific struct {
+		Event string                     `json:"hookEventName"`
+		Input map[string]json.RawMessage `json:"updatedInput"`
+	}
+	return json.NewEncoder(s.out).Encode(map[string]specific{"hookSpecificOutput": {e.Name, e.Input}})
+}

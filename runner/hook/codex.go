@@ -1,0 +1,80 @@
+package hook
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// codexEvent is a line of "codex exec --json".
+type codexEvent struct {
+	Type     string `json:"type"`
+	ThreadID string `json:"thread_id"`
+	Item     struct {
+		ID     string `json:"id"`
+		Type   string `json:"type"`
+		Server string `json:"server"`
+		Tool   string `json:"tool"`
+	} `json:"item"`
+}
+
+// codexTools are the items that are calls of tools.
+var codexTools = map[string]bool{
+	"command_execution": true, "file_change": true, "mcp_tool_call": true, "web_search": true, "collab_tool_call": true,
+}
+
+// codex passes the events of "codex exec --json" on, and reports the calls among them.
+// What cannot be reported does not keep them back.
+func codex(s *session) error {
+	var failed error
+	lines := bufio.NewReaderSize(s.in, 64<<10)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > maxEvent {
+			return fmt.Errorf("a line is larger than %d bytes", maxEvent)
+		}
+		// Reported before it is passed on: the reader of the output may act on it.
+		if failed == nil && s.log != nil {
+			failed = s.codexLine(line)
+		}
+		if _, werr := s.out.Write(line); werr != nil {
+			return errors.Join(failed, werr)
+		}
+		if err == io.EOF {
+			return failed
+		}
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+	}
+}
+
+func (s *session) codexLine(line []byte) error {
+	var e codexEvent
+	if json.Unmarshal(line, &e) != nil {
+		return nil // not an event: a message for people
+	}
+	tool := e.Item.Type
+	if e.Item.Tool != "" {
+		tool = e.Item.Tool
+	}
+	switch {
+	case e.Type == "item.started" && codexTools[e.Item.Type]:
+		return s.report(just(started, e.Item.ID, tool))
+	case e.Type == "item.completed" && codexTools[e.Item.Type]:
+		return s.report(func(open []event) []event {
+			end := event{EventType: completed, ToolCallID: e.Item.ID, Tool: tool}
+			if !has(open, e.Item.ID) { // a kind of item whose start is not told
+				return []event{{EventType: started, ToolCallID: e.Item.ID, Tool: tool}, end}
+			}
+			return []event{end}
+		})
+	case e.Type == "turn.completed":
+		return s.report(just(finished, "", ""))
+	case e.Type == "turn.failed":
+		return s.report(just("run_failed", "", ""))
+	}
+	return nil
+}

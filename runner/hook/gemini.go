@@ -1,0 +1,72 @@
+package hook
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// geminiEvent is what Gemini CLI tells a hook. It has no id of the call.
+type geminiEvent struct {
+	Name      string         `json:"hook_event_name"`
+	SessionID string         `json:"session_id"`
+	Tool      string         `json:"tool_name"`
+	Input     jsontext.Value `json:"tool_input"`
+}
+
+// geminiCLI reads one event of Gemini CLI's hooks. A call's id is made of its session,
+// tool and arguments, with a random end: of equal calls the first that started is taken
+// for the first that ended.
+func geminiCLI(s *session) error {
+	data, err := s.readEvent()
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(s.out, "{}\n"); err != nil || s.log == nil {
+		return err
+	}
+	var e geminiEvent
+	if err := json.Unmarshal(data, &e); err != nil {
+		return fmt.Errorf("the event is not Gemini CLI's: %w", err)
+	}
+	call := geminiCall(e)
+	switch e.Name {
+	case "BeforeTool":
+		return s.report(func(open []event) []event {
+			return []event{{EventType: started, ToolCallID: call + "-" + strings.ToLower(rand.Text()[:8]), Tool: e.Tool}}
+		})
+	case "AfterTool":
+		return s.report(func(open []event) []event {
+			for _, o := range open {
+				if strings.HasPrefix(o.ToolCallID, call+"-") {
+					return []event{{EventType: completed, ToolCallID: o.ToolCallID, Tool: e.Tool}}
+				}
+			}
+			return nil
+		})
+	case "AfterAgent": // a call that was refused has no other end
+		return s.report(func(open []event) (ends []event) {
+			for _, o := range open {
+				ends = append(ends, event{EventType: completed, ToolCallID: o.ToolCallID, Tool: o.Tool})
+			}
+			return ends
+		})
+	case "SessionEnd":
+		return s.report(just(finished, "", ""))
+	}
+	return nil
+}
+
+func geminiCall(e geminiEvent) string {
+	input := e.Input
+	_ = input.Canonicalize() // equal arguments are equal bytes; if they are not JSON, as they stand
+	sum := sha256.Sum256(bytes.Join([][]byte{[]byte(e.SessionID), []byte(e.Tool), input}, []byte{0}))
+	return e.Tool + "-" + hex.EncodeToString(sum[:6])
+}

@@ -1,0 +1,146 @@
+package hook
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Event types of the SDK event log.
+const (
+	started   = "tool_call_started"
+	completed = "tool_call_completed"
+	finished  = "run_finished"
+)
+
+// maxLine is longer than any line of the log may be, in bytes.
+const maxLine = 1 << 20
+
+// event is a line of the SDK event log.
+type event struct {
+	Schema     string `json:"schema"`
+	RunID      string `json:"run_id"`
+	Seq        uint64 `json:"seq"`
+	EventType  string `json:"event_type"`
+	Source     string `json:"source"`
+	SDKName    string `json:"sdk_name"`
+	SDKVersion string `json:"sdk_version"`
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	Tool       string `json:"tool,omitempty"`
+	Timestamp  string `json:"timestamp"`
+}
+
+// log is the SDK event log of the run around us.
+type log struct {
+	path string
+	base event // what all lines have
+}
+
+// openLog finds the log; nil outside of a run, and in one without a log.
+func openLog(agent string, env func(string) string) *log {
+	path := env("ASSAY_RUNNER_SDK_EVENT_LOG")
+	if path == "" {
+		return nil
+	}
+	return &log{path, event{
+		Schema: env("ASSAY_RUNNER_SDK_EVENT_SCHEMA"), RunID: env("ASSAY_RUNNER_RUN_ID"), Source: agent, SDKName: agent,
+	}}
+}
+
+// locked calls f with the log open for nobody else. It may be called by many
+// processes at a time.
+func (l *log) locked(f func(*os.File) error) (err error) {
+	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errors.Join(err, fmt.Errorf("%s is not a regular file", l.path))
+	}
+	for {
+		if err = unix.Flock(int(file.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", l.path, err)
+	}
+	return f(file)
+}
+
+// add appends lines, each with one write. lines is asked for them while nobody else can
+// add any; it gets the calls that have started and not completed, the oldest first.
+func (l *log) add(lines func(open []event) []event) error {
+	return l.locked(func(file *os.File) error {
+		open, seq, err := unfinished(io.NewSectionReader(file, 0, 1<<62))
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.path, err)
+		}
+		for _, line := range lines(open) {
+			e := l.base
+			e.Seq, e.EventType, e.ToolCallID, e.Tool = seq, line.EventType, line.ToolCallID, line.Tool
+			e.Timestamp = time.Now().UTC().Format(time.RFC3339Nano)
+			data, err := json.Marshal(e)
+			if err != nil {
+				return err
+			}
+			if len(data) >= maxLine {
+				return errors.New("the tool's name or the call's id is too long")
+			}
+			if _, err := file.Write(append(data, '\n')); err != nil {
+				return err
+			}
+			seq++
+		}
+		return nil
+	})
+}
+
+// unfinished reads the log: the calls that are open, and the number of the next line.
+// Lines that cannot be read are the runner's to tell of.
+func unfinished(r io.Reader) (open []event, seq uint64, err error) {
+	lines := bufio.NewReaderSize(r, maxLine)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if err == io.EOF {
+			return open, seq, nil
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		var e event
+		if json.Unmarshal(bytes.TrimSpace(line), &e) != nil {
+			continue
+		}
+		seq = e.Seq + 1
+		switch e.EventType {
+		case started:
+			open = append(open, e)
+		case completed:
+			for i := range open {
+				if open[i].ToolCallID == e.ToolCallID {
+					open = append(open[:i], open[i+1:]...)
+					break
+				}
+			}
+		}
+	}
+}
+
+// has tells whether a call is among those that are open.
+func has(open []event, id string) bool {
+	for _, o := range open {
+		if o.ToolCallID == id {
+			return true
+		}
+	}
+	return false
+}
