@@ -247,7 +247,8 @@ func holds(ctx context.Context, r *redact.Redactor, src source) (bool, error) {
 		if left == 0 || err != nil {
 			return false, ignoreEnd(err)
 		}
-		buf = buf[:copy(buf, buf[max(0, len(buf)-longest+1):])]
+		keep := max(0, longest-1) // a secret may go on in what comes
+		buf = buf[:copy(buf, buf[max(0, len(buf)-keep):])]
 	}
 }
 
