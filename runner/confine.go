@@ -3,6 +3,8 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -86,6 +88,26 @@ func (s *Spec) Sandbox(file *policy.File) (sandbox.Settings, error) {
 		errs = append(errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err))
 	})
 	return s.sandboxSettings(file), errors.Join(errs...)
+}
+
+// Profile is what the spec and a policy mean for a run that starts now, but for the
+// directories of its evidence, which it does not have yet.
+func (s *Spec) Profile(file *policy.File) (*sandbox.Profile, error) {
+	dir, err := s.workdir()
+	if err != nil {
+		return nil, err
+	}
+	c := sandbox.Context{Dir: dir, Env: s.environ(), IsolatePID: s.Isolate == IsolatePID}
+	c.Home, _ = os.UserHomeDir()
+	if s.Policy != "" {
+		at, err := filepath.Abs(s.Policy)
+		if err != nil {
+			return nil, err
+		}
+		c.Protect = append(c.Protect, at)
+	}
+	settings := s.sandboxSettings(file)
+	return settings.Resolve(c)
 }
 
 func (s *Spec) validateSandbox(add addError) {

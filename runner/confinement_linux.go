@@ -27,7 +27,8 @@ type confinement struct {
 	log      *evidence.Log
 	settings sandbox.Settings
 	file     *policy.File
-	isolate  bool // a PID namespace in every mode
+	checked  *policy.Set // for the contract's checks; nil without a policy
+	isolate  bool        // a PID namespace in every mode
 	env      []string
 	workdir  func() (string, error)
 	hidden   []string // directories of evidence
@@ -56,6 +57,9 @@ func newConfinement(log *evidence.Log, opt Options, spec *Spec) *confinement {
 		if at, err := filepath.Abs(spec.Policy); err == nil {
 			c.protect = append(c.protect, at)
 		}
+	}
+	if opt.Policy != nil {
+		c.checked = policy.NewSet(opt.Policy)
 	}
 	c.denials = newDenials(log)
 	return c

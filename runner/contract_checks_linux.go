@@ -29,6 +29,7 @@ type checks struct {
 	signals *inbox
 	session *containment
 	confine func(contract.Group) contract.Group
+	permit  func(command string) error
 	marked  *layer.Checks
 
 	mu       sync.Mutex // below: shared with the goroutine that evaluates
@@ -49,9 +50,12 @@ func (c *checks) completed(phase contract.Phase, check contract.Check, r schema.
 	c.log.Event(e)
 }
 
-// Run runs one check; it implements [contract.Executor]. A check that a signal
-// of the user's cut off has not failed: it could not run.
+// Run runs one check; it implements [contract.Executor]. A check that the policy
+// denies, or that a signal of the user's cut off, has not failed: it could not run.
 func (c *checks) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus, error) {
+	if err := c.permit(check.Command); err != nil {
+		return contract.ExitStatus{}, err
+	}
 	var id uint64
 	shell := contract.Shell{Dir: c.dir, Env: c.env, Group: func(name string) (contract.Group, error) {
 		group, err := c.session.NewGroup(name)

@@ -27,6 +27,7 @@ type contractPart struct {
 	atLarge  func() int
 	tampered func() string                       // how the evidence was; asked with escaped
 	confine  func(contract.Group) contract.Group // into the agent's sandbox
+	permit   func(command string) error          // what the policy says of a check
 
 	*checks // the executor of the checks; nil until the contract is open
 	env     []string
@@ -63,7 +64,7 @@ func (p *contractPart) open(context.Context) error {
 	}
 	dir, err := p.dir()
 	if err == nil {
-		p.checks = &checks{log: p.log, dir: dir, env: p.env, signals: p.signals, session: p.session, confine: p.confine, marked: &p.marked, phase: contract.Final}
+		p.checks = &checks{log: p.log, dir: dir, env: p.env, signals: p.signals, session: p.session, confine: p.confine, permit: p.permit, marked: &p.marked, phase: contract.Final}
 		if p.baseline {
 			p.phase = contract.Baseline
 		}

@@ -79,6 +79,7 @@ func newRun(spec *Spec, opt Options) *run {
 
 	r.confined.observed, r.confined.denials.observed = r.kernel.observed, r.kernel.observed
 	r.confined.cgroup = func() string { return r.session.Path() }
+	r.contract.permit = r.confined.permit
 	r.contract.confine, r.confined.reach, r.confined.rules = r.confined.group, r.agent.reach, r.agent.rules
 	r.contract.escaped, r.contract.atLarge, r.command.shape = r.kernel.escaped, r.kernel.atLarge, func() shaper { return r.parts }
 	r.contract.tampered = r.kernel.tampered

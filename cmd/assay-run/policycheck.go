@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"text/tabwriter"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -13,7 +11,6 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/policy"
-	"github.com/assay-run/assay-run/runner/sandbox"
 )
 
 // policyCheckFlags are the flags of policy check.
@@ -66,21 +63,8 @@ func (a *app) explainPolicy(path string, f *policyCheckFlags) error {
 		return err
 	}
 	spec := runner.New()
-	spec.Profiles = f.profiles
-	settings, err := spec.Sandbox(file)
-	if err != nil {
-		return err
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return err
-	}
-	home, _ := os.UserHomeDir()
-	at, err := filepath.Abs(path)
-	if err != nil {
-		return err
-	}
-	p, err := settings.Resolve(sandbox.Context{Dir: dir, Home: home, Env: os.Environ(), Protect: []string{at}})
+	spec.Profiles, spec.Policy = f.profiles, path
+	p, err := spec.Profile(file)
 	if err != nil {
 		return fmt.Errorf("policy %s: %w", path, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
+	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
 )
@@ -82,7 +83,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		return console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", fileHint(err, "fix the file, or omit --policy"))
 	}
 	if f.dryRun {
-		return a.dryRun(spec, output)
+		return a.dryRun(spec, rules, output)
 	}
 	audit, err := a.openAudit(f.audit)
 	if err != nil {
@@ -131,8 +132,8 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	return a.seal(ctx, spool, &record, result, recording, out, signer, redactor)
 }
 
-// dryRun prints the run as a spec file.
-func (a *app) dryRun(spec *runner.Spec, output string) error {
+// dryRun prints the run as a spec file, and what its policy means to people.
+func (a *app) dryRun(spec *runner.Spec, rules *policy.File, output string) error {
 	absolute, err := spec.Absolute()
 	if err != nil {
 		return nowhere(err)
@@ -140,7 +141,19 @@ func (a *app) dryRun(spec *runner.Spec, output string) error {
 	if _, err := absolute.MarshalJSON(); err != nil {
 		return console.WithHint(fmt.Errorf("the run cannot be printed as a spec: %w", err), "a spec file is UTF-8 text: give other bytes on the command line")
 	}
+	profile, err := spec.Profile(rules)
+	if err != nil {
+		return console.WithHint(err, "correct the policy; assay-run policy check FILE explains it")
+	}
 	a.say.Info("nothing was run; the bundle would be %s", output)
+	if profile.Restricted() && !a.say.Quiet {
+		if rules != nil {
+			a.say.Info("the policy %s (%s) means here:", spec.Policy, rules.Digest)
+		}
+		if _, err := fmt.Fprint(a.stderr, profile.Explain()); err != nil {
+			return err
+		}
+	}
 	return a.printDocument(absolute)
 }
 

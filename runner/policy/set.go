@@ -148,6 +148,28 @@ func (s *Set) Check(c *Call) []Violation {
 	return found
 }
 
+// CheckNamed decides a call by what names its tool: the list of denied tools and the
+// rules for it. The list of allowed tools and rules for every tool say nothing of it.
+func (s *Set) CheckNamed(c *Call) []Violation {
+	var found []Violation
+	if s.tools.deny[c.Tool] {
+		found = append(found, Violation{Rule: DenyList, Kind: DenyTool, Reason: "the tool is on the list of denied tools"})
+	}
+	for _, r := range *s.rules.Load() {
+		if r.Target != c.Tool {
+			continue
+		}
+		if r.rate != nil {
+			if wait, ok := r.rate.Take(c.Now, c.DryRun); !ok {
+				found = append(found, Violation{Rule: r.Name, Kind: r.Rule.Rule, Reason: "the tool was called too often", RetryAfter: wait})
+			}
+		} else if v, violated := r.check1(c); violated {
+			found = append(found, v)
+		}
+	}
+	return found
+}
+
 // listed applies the lists of tools. Deny wins over allow.
 func (s *Set) listed(tool string) []Violation {
 	switch s.tools.decide(tool) {
