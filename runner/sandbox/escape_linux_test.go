@@ -72,6 +72,8 @@ var escapes = []escape{
 	{name: "a program that is in no file", script: `"$ATTACK" memfd "$OUT/evil"`, also: written, without: []string{LayerLandlock, LayerFiles}},
 	{name: "an inherited descriptor", script: `"$ATTACK" descriptors`},
 	{name: "a setuid program", script: `[ "$("$SUID" -u)" != "$(id -u)" ]`},
+	{name: "the runner's memory", script: `exec 9<> /proc/$RUNNER/mem`, rootOnly: true, without: []string{LayerFiles, LayerLandlock, LayerPrivileges}},
+	{name: "the runner's descriptors", script: `ls /proc/$RUNNER/fd/ | grep -q .`, rootOnly: true, without: []string{LayerFiles, LayerLandlock, LayerPrivileges}},
 	{name: "a sysctl", script: `cat /proc/sys/kernel/domainname > /proc/sys/kernel/domainname`, rootOnly: true, without: []string{LayerFiles, LayerLandlock, LayerPrivileges}},
 	{name: "leave the cgroup", script: `echo 0 > /sys/fs/cgroup/unified/cgroup.procs 2>/dev/null || echo 0 > /sys/fs/cgroup/cgroup.procs`, rootOnly: true, without: []string{LayerFiles, LayerLandlock}},
 	{name: "a disk's device", script: `[ -n "$(ls /dev/vda /dev/sda /dev/nvme0n1 /dev/loop0 /dev/mem 2>/dev/null)" ]`, rootOnly: true, without: []string{LayerFiles}},

