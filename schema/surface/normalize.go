@@ -222,9 +222,10 @@ var generated = []struct {
 
 // madeByMkstemp returns the name that the surface has for a file which an open has
 // made under a random name, "" if it has not. Python puts eight characters where
-// the C library puts six; it says O_NOFOLLOW besides (0o400000 on x86-64, 0o100000
-// on arm64). In a directory for temporary files that is certain, unless all of it
-// may be a word (Python's); elsewhere only for a generator of the table.
+// the C library puts six; it says O_NOFOLLOW besides, as others do (0o400000 on
+// x86-64, 0o100000 on arm64). In a directory for temporary files that is certain,
+// unless all of the name may be a word (Python's); elsewhere only for a generator
+// of the table.
 func madeByMkstemp(path string, flags uint64, mode uint32) (name string, sure bool) {
 	const rdwr, creat, excl = 0o2, 0o100, 0o200
 	nofollow := uint64(0o400000)
@@ -241,17 +242,15 @@ func madeByMkstemp(path string, flags uint64, mode uint32) (name string, sure bo
 			return path[:base] + name, true
 		}
 	}
-	n, alphabet := 6, alnum
 	if flags&nofollow != 0 {
-		n, alphabet = 8, lower
+		if name := randomEnd(path, 8, lower); name != "" {
+			return name, temporary
+		}
+		if len(path)-base == 8 && strings.Trim(path[base:], lower) == "" {
+			return path[:base] + "<random>", false
+		}
 	}
-	if name := randomEnd(path, n, alphabet); name != "" {
-		return name, temporary
-	}
-	if n == 8 && len(path)-base == 8 && strings.Trim(path[base:], lower) == "" {
-		return path[:base] + "<random>", false
-	}
-	return "", false
+	return randomEnd(path, 6, alnum), temporary
 }
 
 // randomEnd returns path with the last n characters of its name, before a suffix,

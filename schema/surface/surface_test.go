@@ -240,12 +240,18 @@ func TestNamesThatComeAndGo(t *testing.T) {
 		e.PID = 4321
 		return e
 	}
+	ofRsync := file("/w/.f.C8yNRv")
+	ofRsync.Flags |= 0o400000
+	if runtime.GOARCH == "arm64" {
+		ofRsync.Flags = 0o302 | 0o100000
+	}
 	argument := &schema.KernelEvent{Kind: schema.KindExec, PID: 4321, Value: "/bin/make", Argv: []string{"make", "key=/w/id.Prod01"}}
 	for name, c := range map[string]struct {
 		events []*schema.KernelEvent
 		want   []string
 	}{
 		"renamed":                {[]*schema.KernelEvent{file("/w/.f.3hJZn1"), event(schema.KindWrite, "/w/.f.3hJZn1", ""), event(schema.KindRename, "/w/.f.3hJZn1", "/w/f")}, []string{"/w/.f.<random>", "/w/f"}},
+		"rsync's":                {[]*schema.KernelEvent{ofRsync, event(schema.KindChmod, "/w/.f.C8yNRv", ""), event(schema.KindRename, "/w/.f.C8yNRv", "/w/f")}, []string{"/w/.f.<random>", "/w/f"}},
 		"left":                   {[]*schema.KernelEvent{file("/w/key.Prod01"), event(schema.KindWrite, "/w/key.Prod01", "")}, []string{"/w/key.Prod01"}},
 		"spelled":                {[]*schema.KernelEvent{argument, file("/w/id.Prod01"), event(schema.KindUnlink, "/w/id.Prod01", "")}, []string{"/w/id.Prod01"}},
 		"a directory":            {[]*schema.KernelEvent{mkdir("/w/deb.OHHk1b", 0o700), event(schema.KindOpen, "/w/deb.OHHk1b/control", ""), event(schema.KindRmdir, "/w/deb.OHHk1b", ""), event(schema.KindOpen, "/w/deb.OHHk1b/x", "")}, []string{"/w/deb.<random>", "/w/deb.<random>/control", "/w/deb.OHHk1b/x"}},
