@@ -228,12 +228,15 @@ func (c *cleaner) writer(path string, w io.WriteCloser) io.WriteCloser {
 
 // holds tells whether a known secret stands in a member.
 func holds(ctx context.Context, r *redact.Redactor, src source) (bool, error) {
+	longest := r.Longest()
+	if longest == 0 {
+		return false, nil // none is known
+	}
 	in, err := src.open()
 	if err != nil {
 		return false, err
 	}
 	defer in.Close()
-	longest := r.Longest()
 	buf := make([]byte, 0, max(256<<10, 4*longest))
 	for left := src.size; ; {
 		if err := ctx.Err(); err != nil {

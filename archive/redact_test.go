@@ -269,3 +269,25 @@ func TestRedactMakesANewBundle(t *testing.T) {
 		t.Errorf("%v, %v beside the new bundle", err, left)
 	}
 }
+
+func TestASecretIsFoundWhereverItStands(t *testing.T) {
+	text := bytes.Repeat([]byte("0123456789abcde\n"), 1<<16)
+	src := source{path: schema.StdoutPath, data: text, size: int64(len(text))}
+	none := newRedactor()
+	if found, err := holds(t.Context(), none, src); found || err != nil {
+		t.Errorf("with no secret known: %t, %v", found, err)
+	}
+	r := newRedactor()
+	r.Add(redact.RuleGiven, aSecret)
+	if found, err := holds(t.Context(), r, src); found || err != nil {
+		t.Errorf("without one: %t, %v", found, err)
+	}
+	for at := 256<<10 - 40; at < 256<<10+40; at++ { // around the end of what is read at once
+		with := bytes.Clone(text)
+		copy(with[at:], aSecret)
+		src.data = with
+		if found, err := holds(t.Context(), r, src); !found || err != nil {
+			t.Fatalf("at %d: %t, %v", at, found, err)
+		}
+	}
+}

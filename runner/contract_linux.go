@@ -9,6 +9,7 @@ import (
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // contractPart is the outcome contract of a run. It is opened first, so that a
@@ -70,7 +71,7 @@ func (p *contractPart) open(context.Context) error {
 		}
 		p.gate, err = contract.Open(contract.PrepareOptions{
 			Path: p.file, RunID: p.log.RunID, Workdir: dir, TempDir: p.temp, Baseline: p.baseline, Executor: p.checks,
-			Options: contract.Options{Output: p.log.Recorder.Create, Clock: p.log.Elapsed, Started: p.started, Completed: p.completed},
+			Options: contract.Options{Output: p.log.Recorder.Create, Pieces: func() *redact.Pieces { return p.log.Redactor.Pieces(schema.ContractPath) }, Clock: p.log.Elapsed, Started: p.started, Completed: p.completed},
 		})
 	}
 	if err != nil {

@@ -33,6 +33,7 @@ func newStreams(log *evidence.Log, opt Options, spec *Spec, session *containment
 
 func (s *streams) open(context.Context) (err error) {
 	s.cfg.Create, s.cfg.Settings, s.cfg.OnError = s.log.Recorder.Create, s.session.guard.TerminalChanged, s.failed
+	s.cfg.Pieces = s.log.Redactor.Pieces
 	s.cfg.OnTruncate = func(stream string, at int64) {
 		s.log.Event(schema.Event{Type: schema.CaptureTruncated, Stream: stream, Bytes: at})
 	}

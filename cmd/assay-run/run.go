@@ -121,7 +121,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 
 	var health *schema.ObservationHealth
 	result, recording := runner.Run(ctx, spec, runner.Options{
-		Recorder: spool, Redactor: redactor, ScratchDir: spool.Dir(), Evidence: []string{filepath.Dir(spool.Dir())}, Policy: rules, Audit: audit,
+		Recorder: spool, Redactor: redactor, ScratchDir: spool.Dir(), Evidence: []string{filepath.Dir(spool.Dir())}, Policy: rules, Audit: redactSinks(audit, redactor),
 		TurnsFile: filepath.Join(spool.Dir(), filepath.FromSlash(schema.TurnsPath)),
 		Stdin:     a.stdin, Stdout: a.stdout, Stderr: a.stderr,
 		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract, OnHealth: func(h *schema.ObservationHealth) { health = h }, OnOutputError: a.tellOutput,

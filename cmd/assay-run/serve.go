@@ -17,6 +17,7 @@ import (
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/serve"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // serveFlags are the flags of serve.
@@ -30,6 +31,7 @@ type serveFlags struct {
 	grace  time.Duration
 	turns  runner.Turns
 	faults faults
+	redact redactFlags
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -72,6 +74,7 @@ keys, and the calls that count against rate limits.`,
 	auditFlag(fs, &f.audit)
 	fs.DurationVar(&f.grace, "grace", 30*time.Second, "wait `TIME` for a client that vanished, then seal its run")
 	turnFlags(fs, &f.turns)
+	f.redact.register(fs)
 	f.faults.gather(fs)
 	return cmd
 }
@@ -84,7 +87,8 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 	if f.dir == "" {
 		return console.WithHint(errors.New("no directory given"), "name one with --dir; live records and bundles go there")
 	}
-	cfg, err := a.gatewayConfig(f)
+	redactors := a.servedRedactors(&f.redact)
+	cfg, err := a.gatewayConfig(f, redactors)
 	if err != nil {
 		return err
 	}
@@ -97,7 +101,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 		return console.WithHint(err, "choose another directory with --dir")
 	}
 	cfg.Journal = filepath.Join(dir, journalName)
-	runs := serve.New(serve.Config{Dir: dir, Program: "assay-run " + version(), Turns: f.turns, Spool: servedSpools(spools)})
+	runs := serve.New(serve.Config{Dir: dir, Program: "assay-run " + version(), Turns: f.turns, Spool: servedSpools(spools), Redactor: redactors})
 	runs.Bind(cfg)
 	g, err := gateway.New(*cfg)
 	if err != nil {
@@ -150,7 +154,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 }
 
 // gatewayConfig is what the flags say, without the recordings.
-func (a *app) gatewayConfig(f *serveFlags) (*gateway.Config, error) {
+func (a *app) gatewayConfig(f *serveFlags, redactors func(string) (*redact.Redactor, error)) (*gateway.Config, error) {
 	cfg := &gateway.Config{
 		Now:  gateway.BootTime,
 		Warn: func(message string) { a.say.Warning("%s", message) },
@@ -173,7 +177,11 @@ func (a *app) gatewayConfig(f *serveFlags) (*gateway.Config, error) {
 		return nil, err
 	}
 	outs, err := a.openAudit(f.audit)
-	for _, out := range outs {
+	if err != nil {
+		return nil, err
+	}
+	r, err := redactors("none") // as a call event outside of runs says
+	for _, out := range redactSinks(outs, r) {
 		cfg.Sinks = append(cfg.Sinks, gateway.NewSink(out.Name, out.Writer))
 	}
 	return cfg, err

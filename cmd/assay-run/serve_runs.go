@@ -3,11 +3,15 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/serve"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // servedSpool is a spool as package serve wants it.
@@ -27,6 +31,51 @@ func servedSpools(dir string) func(schema.Run) (serve.Spool, error) {
 		}
 		return servedSpool{spool}, nil
 	}
+}
+
+// servedRedactors make the redactors of served runs. Known are the secrets of serve's
+// own environment, and those that its flags name.
+func (a *app) servedRedactors(f *redactFlags) func(runID string) (*redact.Redactor, error) {
+	return func(runID string) (*redact.Redactor, error) {
+		if f.disabled {
+			return nil, nil
+		}
+		r, err := f.open()
+		if err != nil {
+			return nil, err
+		}
+		r.Keep(runID)
+		for _, file := range f.files {
+			value, err := readSecret(file)
+			if err != nil {
+				return nil, err
+			}
+			r.Add(redact.RuleGiven, value)
+		}
+		r.AddEnv(os.Environ(), append(f.env, redact.DefaultEnv...))
+		return r, nil
+	}
+}
+
+// redactSinks keeps the secrets that r finds out of audit sinks.
+func redactSinks(sinks []runner.AuditSink, r *redact.Redactor) []runner.AuditSink {
+	for i := range sinks {
+		sinks[i].Writer = redactedLines{sinks[i].Writer, r}
+	}
+	return sinks
+}
+
+// redactedLines takes the secrets out of JSON lines, each in one write.
+type redactedLines struct {
+	w io.Writer
+	r *redact.Redactor
+}
+
+func (l redactedLines) Write(b []byte) (int, error) {
+	if _, err := l.w.Write(l.r.JSON(schema.AuditPath, b)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }
 
 // journalName is the file in a serve's directory that tells the next one of

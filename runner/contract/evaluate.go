@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // DefaultOutputCap is how much of one check's output is kept, in bytes.
@@ -46,6 +47,9 @@ type Options struct {
 	// Output opens the bundle member at path, of schema.CheckOutputPath, for a
 	// check's output. Nil keeps the tail only.
 	Output func(path string) (io.WriteCloser, error)
+	// Pieces takes the secrets out of a check's output, of which the result holds the
+	// end; nil leaves them.
+	Pieces func() *redact.Pieces
 	// OutputCap is how many bytes of one check's output are kept; 0 means
 	// DefaultOutputCap.
 	OutputCap int64

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // tailBytes is how much of the end of a check's output its result holds.
@@ -22,9 +23,10 @@ type sink struct {
 	kept    int64
 	grown   int64 // by redaction, on the way into file
 	total   int64
-	tail    []byte // the last tailBytes, or a little more
-	text    []byte // what to look for; nil for nothing
-	seam    []byte // the last len(text)-1 bytes seen
+	tail    []byte         // the last tailBytes, or a little more
+	clean   *redact.Pieces // what the tail is of; nil leaves secrets in it
+	text    []byte         // what to look for; nil for nothing
+	seam    []byte         // the last len(text)-1 bytes seen
 	matched bool
 }
 
@@ -33,6 +35,9 @@ func newSink(check Check, opts Options) *sink {
 	if check.OutputContains != nil {
 		s.text = []byte(*check.OutputContains)
 		s.matched = len(s.text) == 0
+	}
+	if opts.Pieces != nil {
+		s.clean = opts.Pieces()
 	}
 	if opts.Output != nil {
 		path := schema.CheckOutputPath(check.Name)
@@ -50,14 +55,7 @@ func newSink(check Check, opts Options) *sink {
 func (s *sink) Write(p []byte) (int, error) {
 	s.total += int64(len(p))
 	s.search(p)
-	if len(p) >= tailBytes {
-		s.tail = append(s.tail[:0], p[len(p)-tailBytes:]...)
-	} else {
-		s.tail = append(s.tail, p...)
-		if over := len(s.tail) - tailBytes; over > 0 {
-			s.tail = append(s.tail[:0], s.tail[over:]...)
-		}
-	}
+	s.keepEnd(s.clean.Next(p))
 	if s.file != nil && s.left > 0 {
 		n, err := s.file.Write(p[:min(int64(len(p)), s.left)])
 		s.kept += int64(n)
@@ -67,6 +65,18 @@ func (s *sink) Write(p []byte) (int, error) {
 		}
 	}
 	return len(p), nil
+}
+
+// keepEnd keeps the end of the output, which p goes on with.
+func (s *sink) keepEnd(p []byte) {
+	if len(p) >= tailBytes {
+		s.tail = append(s.tail[:0], p[len(p)-tailBytes:]...)
+		return
+	}
+	s.tail = append(s.tail, p...)
+	if over := len(s.tail) - tailBytes; over > 0 {
+		s.tail = append(s.tail[:0], s.tail[over:]...)
+	}
 }
 
 func (s *sink) search(p []byte) {
@@ -106,6 +116,7 @@ func (s *sink) close(r *schema.CheckResult) {
 		}
 	}
 	r.OutputBytes, r.OutputKept, r.OutputRedacted, r.OutputPath = s.total, s.kept+s.grown, s.grown, s.path
+	s.keepEnd(s.clean.End())
 	r.OutputTail = strings.ToValidUTF8(string(s.tail), "\uFFFD")
 	if s.err != nil {
 		r.OutputError = s.err.Error()

@@ -11,6 +11,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // Resume goes on with a run that an earlier serve left open: clients of g may come
@@ -37,8 +38,15 @@ func (r *Runs) Resume(g *gateway.Gateway, spool Spool, record schema.Run) (err e
 	if err != nil {
 		return err
 	}
+	var redactor *redact.Redactor
+	if record.Redaction != schema.RedactionDisabled {
+		if redactor, err = r.redactor(record.RunID); err != nil {
+			return err
+		}
+	}
+	spool.Redact(redactor)
 	log := evidence.New(evidence.Config{
-		RunID: record.RunID, Recorder: spool, ScratchDir: spool.Dir(), Clock: gateway.BootTime, Elapsed: elapsed,
+		Redactor: redactor, RunID: record.RunID, Recorder: spool, ScratchDir: spool.Dir(), Clock: gateway.BootTime, Elapsed: elapsed,
 	})
 	calls := evidence.NewCalls(log, binding.Options{})
 	if err := retell(calls, spool.Dir()); err != nil {
@@ -48,7 +56,7 @@ func (r *Runs) Resume(g *gateway.Gateway, spool Spool, record schema.Run) (err e
 	r.open[record.RunID] = &run{spool: spool, log: log, calls: calls, resumed: true}
 	r.mu.Unlock()
 	live := filepath.Join(filepath.Dir(record.Output), record.RunID+".jsonl")
-	return g.Resume(gateway.Recording{RunID: record.RunID, Recorder: spool, TurnsFile: live}, spool.Dir(), elapsed)
+	return g.Resume(gateway.Recording{RunID: record.RunID, Recorder: log.Recorder, TurnsFile: live}, spool.Dir(), elapsed)
 }
 
 // retell tells of the calls that are on record.

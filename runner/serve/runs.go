@@ -15,6 +15,7 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // Spool keeps the evidence of one run until it is sealed.
@@ -24,6 +25,8 @@ type Spool interface {
 	Dir() string
 	// Begin makes the file of a layer that has no line yet.
 	Begin(layer string) error
+	// Redact has Seal look for the secrets that a redactor knows once more.
+	Redact(*redact.Redactor)
 	// Seal makes the bundle and returns its path.
 	Seal(ctx context.Context) (string, error)
 	// Close gives up what Seal has not.
@@ -42,6 +45,9 @@ type Config struct {
 	// Spool makes the spool of a new run, on the file system of Dir. It is
 	// called concurrently.
 	Spool func(run schema.Run) (Spool, error)
+	// Redactor makes what takes the secrets out of one run. It is called
+	// concurrently. Nil, or a nil Redactor, records them as they are.
+	Redactor func(runID string) (*redact.Redactor, error)
 }
 
 // Runs are the runs that agents open. Its methods are safe for concurrent use.
@@ -79,6 +85,13 @@ func (r *Runs) Open(_ context.Context, start gateway.Start) (_ gateway.Recording
 	if err != nil {
 		return gateway.Recording{}, err
 	}
+	redactor, err := r.redactor(spec.RunID)
+	if err != nil {
+		return gateway.Recording{}, err
+	}
+	if redactor == nil {
+		record.Redaction = schema.RedactionDisabled
+	}
 	spool, err := r.cfg.Spool(record)
 	if err != nil {
 		return gateway.Recording{}, err
@@ -89,18 +102,26 @@ func (r *Runs) Open(_ context.Context, start gateway.Start) (_ gateway.Recording
 			os.RemoveAll(spool.Dir())
 		}
 	}()
+	spool.Redact(redactor)
 	live := filepath.Join(home, spec.RunID+".jsonl")
 	if err := linkTurns(spool, live); err != nil {
 		return gateway.Recording{}, err
 	}
-	log := evidence.New(evidence.Config{RunID: spec.RunID, Recorder: spool, ScratchDir: spool.Dir(), Clock: gateway.BootTime})
+	log := evidence.New(evidence.Config{RunID: spec.RunID, Recorder: spool, ScratchDir: spool.Dir(), Clock: gateway.BootTime, Redactor: redactor})
 	log.Event(schema.Event{
 		Type: schema.RunStarted, AgentShim: &spec.AgentShim, Command: spec.Command, EnvKeys: []string{}, WindowElapsedMS: new(int64),
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open[spec.RunID] = &run{spool: spool, log: log, calls: evidence.NewCalls(log, binding.Options{})}
-	return gateway.Recording{RunID: spec.RunID, Recorder: spool, TurnsFile: live}, nil
+	return gateway.Recording{RunID: spec.RunID, Recorder: log.Recorder, TurnsFile: live}, nil
+}
+
+func (r *Runs) redactor(runID string) (*redact.Redactor, error) {
+	if r.cfg.Redactor == nil {
+		return nil, nil
+	}
+	return r.cfg.Redactor(runID)
 }
 
 // spec describes a run that has no command of ours.

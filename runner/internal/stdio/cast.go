@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // cast writes an asciicast v3 (https://docs.asciinema.org/manual/asciicast/v3/):
@@ -23,9 +24,11 @@ import (
 // line may be torn.
 type cast struct {
 	mu    sync.Mutex
-	cap   capture // kept counts bytes of output
-	size  int64   // bytes of the file
-	tail  []byte  // a character's first bytes, its last are still to come
+	cap   capture        // kept counts bytes of output
+	size  int64          // bytes of the file
+	tail  []byte         // a character's first bytes, its last are still to come
+	clean *redact.Pieces // takes the secrets out; nil leaves them
+	owed  int            // bytes of output that no event stands for yet
 	last  time.Time
 	cols  int
 	rows  int
@@ -57,6 +60,9 @@ func (c *cast) begin(cols, rows int, term string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last, c.cols, c.rows = now, cols, rows
+	if c.cap.cfg.Pieces != nil {
+		c.clean = c.cap.cfg.Pieces(c.cap.member)
+	}
 	c.head = castHeader{3, castTerm{cols, rows, term}, now.Unix()}
 }
 
@@ -64,10 +70,11 @@ func (c *cast) output(p []byte, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bytes += int64(len(p))
-	text := append(c.tail, p...)
+	c.owed += len(p)
+	text := append(c.tail, c.clean.Next(p)...)
 	cut := len(text) - partialRune(text)
 	c.tail = append([]byte(nil), text[cut:]...)
-	c.event(now, "o", string(text[:cut]), cut, exitRoom)
+	c.event(now, "o", string(text[:cut]), exitRoom)
 }
 
 func (c *cast) resize(cols, rows int, now time.Time) {
@@ -77,7 +84,7 @@ func (c *cast) resize(cols, rows int, now time.Time) {
 		return
 	}
 	c.cols, c.rows = cols, rows
-	c.event(now, "r", fmt.Sprintf("%dx%d", cols, rows), 0, exitRoom)
+	c.event(now, "r", fmt.Sprintf("%dx%d", cols, rows), exitRoom)
 }
 
 func (c *cast) setExit(code int) {
@@ -89,18 +96,22 @@ func (c *cast) setExit(code int) {
 func (c *cast) finish(now time.Time) *schema.Stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.event(now, "o", string(c.tail), len(c.tail), exitRoom)
+	c.event(now, "o", string(append(c.tail, c.clean.End()...)), exitRoom)
 	c.tail = nil
 	if c.size > 0 {
-		c.event(now, "x", c.exit, 0, 0)
+		c.event(now, "x", c.exit, 0)
 	}
 	return c.cap.finish(c.bytes)
 }
 
-// event writes one event that stands for n bytes of output.
-func (c *cast) event(now time.Time, code, data string, n int, room int64) {
+// event writes one event. One of output stands for what is owed.
+func (c *cast) event(now time.Time, code, data string, room int64) {
 	if data == "" {
 		return
+	}
+	n := 0
+	if code == "o" {
+		n, c.owed = c.owed, 0
 	}
 	// Rounded intervals must add up to the true time.
 	d := now.Sub(c.last).Round(time.Microsecond)

@@ -53,6 +53,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/assay-run/assay-run/schema/redact"
 	"golang.org/x/sys/unix"
 )
 
@@ -96,6 +97,9 @@ type Config struct {
 	// or schema.TerminalPath, each at most once and only for its first byte. It
 	// may be nil only if nothing is captured.
 	Create func(member string) (io.WriteCloser, error)
+	// Pieces takes the secrets out of what a member is made of, where that comes in
+	// pieces; nil leaves them.
+	Pieces func(member string) *redact.Pieces
 	// Settings, which may be nil, is told before our terminal gets settings other
 	// than its own, with both; and, with nil, after it has its own again.
 	Settings func(set, own *unix.Termios)
