@@ -1,5 +1,5 @@
 # make test-fast  answers in under two minutes: everything but virtual machines and
-#                 the longest crash and load tests
+#                 the slow tests that .ci/slow lists
 # make test       everything
 # make deps       installs the programs that the tests drive (Debian or Ubuntu, root)
 #

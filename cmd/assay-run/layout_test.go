@@ -48,7 +48,7 @@ func TestImportsPointOneWayAndPackagesAreDocumented(t *testing.T) {
 			for _, i := range f.Imports {
 				name, err := strconv.Unquote(i.Path.Value)
 				if ours, ok := strings.CutPrefix(name, module); ok {
-					if ours == "cgroup/reexec" && f.Name.Name != "main" {
+					if strings.HasSuffix(ours, "/reexec") && f.Name.Name != "main" {
 						t.Errorf("%s imports %s, after which its users may never come to main; only a main package may", path, name)
 					}
 					if top, _, _ := strings.Cut(ours, "/"); top != folder && !slices.Contains(may, top) {
@@ -71,6 +71,37 @@ func TestImportsPointOneWayAndPackagesAreDocumented(t *testing.T) {
 	}
 	if len(comments) < 10 {
 		t.Errorf("%d packages were found", len(comments))
+	}
+}
+
+// A name in .ci/slow that no test has any more would leave nothing out.
+func TestSlowTestsExist(t *testing.T) {
+	root := filepath.Join("..", "..")
+	list, err := os.ReadFile(filepath.Join(root, ".ci", "slow"))
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("the tests run without the folder that has the list")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	if err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		src, err := os.ReadFile(path)
+		for _, m := range declared.FindAllSubmatch(src, -1) {
+			tests[string(m[1])] = true
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(list)) {
+		if name, _, _ := strings.Cut(line, " "); name != "#" && !tests[name] {
+			t.Errorf(".ci/slow names %q, and there is no such test", name)
+		}
 	}
 }
 
