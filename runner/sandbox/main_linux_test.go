@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/leaktest"
 	_ "github.com/assay-run/assay-run/runner/sandbox/reexec"
 )
 
@@ -36,7 +37,8 @@ func TestMain(m *testing.M) {
 			os.Exit(attackMain(os.Args[2:]))
 		}
 	}
-	os.Exit(m.Run())
+	os.Setenv("TMPDIR", "/var/tmp") // some cases have a /tmp of their own
+	os.Exit(leaktest.Of(m).Run())
 }
 
 // job is what a runner is asked for.

@@ -120,8 +120,13 @@ func TestProxyAllowsAndRefuses(t *testing.T) {
 		})
 	}
 	// A mapped spelling of an allowed address is that address.
-	if r, err := c.client.Get("http://[::ffff:127.0.0.1]:" + port(web)); err != nil || r.StatusCode != 200 {
-		t.Errorf("%v %v", r, err)
+	r, err := c.client.Get("http://[::ffff:127.0.0.1]:" + port(web))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != 200 {
+		t.Error(r)
 	}
 }
 

@@ -30,7 +30,7 @@ func TestToolsWork(t *testing.T) {
 		{name: "python venv and pytest", needs: "/usr/bin/python3", script: `
 			/usr/bin/python3 -m venv --system-site-packages v && printf 'def test_x(tmp_path):\n    (tmp_path / "a").write_text("x")\n' > test_x.py &&
 			v/bin/python -c 'import multiprocessing as m; p = m.Pool(2); assert p.map(abs, [-1, -2]) == [1, 2]; p.close(); p.join()' &&
-			v/bin/python -m pytest -q test_x.py`},
+			v/bin/python -m pytest -q --basetemp=t test_x.py`},
 		{name: "node and npm", needs: "npm", script: `
 			mkdir -p reg/pkg dep && printf '{"name":"dep","version":"1.0.0","main":"i.js"}' > dep/package.json && echo 'module.exports = 42' > dep/i.js &&
 			export HOME=$PWD npm_config_cache=$PWD/.npm npm_config_update_notifier=false && tgz=$(cd dep && npm pack --silent) &&

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/assay-run/assay-run/cgroup"
+
+	"github.com/assay-run/assay-run/.ci/leaktest"
 )
 
 // This test binary does not import package reexec.
@@ -17,7 +19,7 @@ func TestMain(m *testing.M) {
 		fmt.Print("main runs")
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(leaktest.Of(m).Run())
 }
 
 // Whoever only imports the library stays the program that it is.
