@@ -152,7 +152,9 @@ func fields(t *testing.T, b []byte) map[protowire.Number][]any {
 // TestPerfettoTraceIsSound checks what trace_processor asks of a trace: times in
 // order, every event on a track that was described, every slice that begins ends.
 func TestPerfettoTraceIsSound(t *testing.T) {
-	packets := fields(t, exported(t, "perfetto"))[1]
+	doc := exported(t, "perfetto")
+	ofPerfettosSchema(t, "Trace", doc)
+	packets := fields(t, doc)[1]
 	tracks, open := map[uint64]string{}, map[uint64]int{}
 	var last uint64
 	events := 0
