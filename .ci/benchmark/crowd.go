@@ -120,6 +120,7 @@ func (b *bench) unrelatedByRuns(self string) map[int]float64 {
 				n = 20
 			}
 			runs := b.idle(n)
+			time.Sleep(settle)
 			with := loop()
 			b.end(runs)
 			if b.quick && n == 20 {
@@ -142,6 +143,7 @@ func (b *bench) insideOf(self string, n int) float64 {
 	}
 	others := b.idle(n)
 	defer b.end(others)
+	time.Sleep(settle)
 	path := filepath.Join(b.dir, "inside")
 	check(os.WriteFile(path, nil, 0o644))
 	var took []float64
@@ -166,7 +168,8 @@ func (b *bench) idleMemory() float64 {
 	return (after - before) / 10
 }
 
-// settle is how long after their start runs have given back what starting took.
+// settle is how long after their start runs are idle and have given back what
+// starting took.
 const settle = 4 * time.Second
 
 // memoryOf is the PSS of runs and their guards, with the memory of the BPF maps that
