@@ -34,7 +34,7 @@ func TestMCPOfTheTypeScriptSDK(t *testing.T) {
 	url := startAndRead(t, remote, 1)[0]
 	config, err := json.MarshalIndent(map[string]any{"other": 1, "mcpServers": map[string]any{
 		"local":  map[string]any{"command": "node", "args": server[1:], "env": map[string]string{"FROM": "config"}},
-		"remote": map[string]any{"type": "http", "url": url, "headers": map[string]string{"X-Key": "${HOME}"}},
+		"remote": map[string]any{"type": "http", "url": url, "headers": map[string]string{"X-Key": "${PATH}"}},
 	}}, "", "    ")
 	if err != nil {
 		t.Fatal(err)

@@ -1,8 +1,8 @@
 package sandbox
 
 import (
-	"os"
 	"os/exec"
+	"os/user"
 	"testing"
 )
 
@@ -58,9 +58,13 @@ func TestToolsWork(t *testing.T) {
 					if out, err := there.CombinedOutput(); err != nil {
 						t.Fatalf("%v\n%s", err, out)
 					}
-					home, _ := os.UserHomeDir()
 					j.Env = []string{"HOME=" + j.Dir}
 					if c.rootOnly {
+						u, err := user.Current() // HOME may not be set
+						if err != nil {
+							t.Fatal(err)
+						}
+						home := u.HomeDir
 						j.Home, j.Env = home, []string{"HOME=" + home}
 						j.Settings.Filesystem = &Filesystem{AllowWrite: []string{"~/.cache/go-build"}}
 					}
