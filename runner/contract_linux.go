@@ -26,6 +26,7 @@ type contractPart struct {
 	// the observation has ended. atLarge is how many of its processes are alive.
 	escaped  func() uint64
 	atLarge  func() int
+	touched  *influence                          // what checks read of the command's
 	tampered func() string                       // how the evidence was; asked with escaped
 	confine  func(contract.Group) contract.Group // into the agent's sandbox
 	permit   func(command string) error          // what the policy says of a check
@@ -148,6 +149,9 @@ func (p *contractPart) close(res *schema.Result) error {
 	}
 	if what := p.tampered(); what != "" {
 		p.doc.Doubt("the evidence was tampered with, so that no verdict holds: " + what)
+	}
+	if p.touched != nil {
+		p.touched.tell(p.doc, p.gate.Protects, p.checks.dir)
 	}
 	p.record(res)
 	if p.told != nil {

@@ -34,6 +34,7 @@ type observation struct {
 	account  layer.Account
 
 	survivors []layer.Survivor // once it is closed
+	influence *influence       // nil without a contract
 }
 
 // openTimeout bounds the self-test, which takes milliseconds, and seconds where a
@@ -42,6 +43,9 @@ const openTimeout = time.Minute
 
 func newObservation(log *evidence.Log, spec *Spec, session *containment, checks *layer.Checks, bind func(*kernel.Event, *schema.KernelEvent)) *observation {
 	o := &observation{log: log, session: session, off: spec.Kernel == KernelOff, needed: spec.observes(), ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver), v0: spec.Compat == "v0", checks: checks, bind: bind}
+	if checks != nil {
+		o.influence = newInfluence()
+	}
 	if !o.off {
 		o.account.Unavailable = &kernel.Unavailable{Reasons: []kernel.Reason{{
 			Code: "not_started", Message: "the run failed before observation began", Remedy: "see error in result.json",
@@ -115,6 +119,9 @@ func unobserved(err error) *runError {
 
 // sink appends a line to the kernel layer in the form that was asked for.
 func (o *observation) sink(e *schema.KernelEvent) error {
+	if o.influence != nil {
+		o.influence.event(e)
+	}
 	return o.log.Recorder.Append(schema.KernelPath, func(dst []byte, seq uint64) []byte {
 		e.Seq = seq
 		if o.v0 {

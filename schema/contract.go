@@ -135,8 +135,34 @@ type CheckResult struct {
 	// GatesNothing is set when the check had passed before the agent started.
 	// Absent without a baseline.
 	GatesNothing *bool `json:"gates_nothing,omitempty"`
+	// InfluencedBy are the files outside of the protected paths that the command
+	// wrote or created and the check opened or executed, by path. Only the kernel
+	// layer knows them; files in a directory that was renamed count as written.
+	InfluencedBy []Influence `json:"influenced_by,omitempty"`
 	// Rerun is a shell command line that reruns the check by hand.
 	Rerun string `json:"rerun"`
+}
+
+// Influence is a file of the command's that a check read or executed.
+type Influence struct {
+	Path string `json:"path"`
+	// Kind is source (below the working directory), cache, configuration or other.
+	Kind string `json:"kind"`
+}
+
+// Kinds of [Influence].
+const (
+	InfluenceSource        = "source"
+	InfluenceCache         = "cache"
+	InfluenceConfiguration = "configuration"
+	InfluenceOther         = "other"
+)
+
+// InCache tells whether a path is in what tools take for a cache, by its name.
+func InCache(path string) bool {
+	return strings.HasSuffix(path, ".pyc") || slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool {
+		return name == ".cache" || name == "go-build" || slices.Contains(cacheNames, name)
+	})
 }
 
 // ProtectedChange is a protected path that had been changed.

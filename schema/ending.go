@@ -55,6 +55,12 @@ func (c *Contract) Summaries() []CheckSummary {
 			s.Result = CheckPassed
 		}
 		s.GatesNothing = r.GatesNothing != nil && *r.GatesNothing
+		for _, f := range r.InfluencedBy {
+			if s.Influences == nil {
+				s.Influences = map[string]int{}
+			}
+			s.Influences[f.Kind]++
+		}
 		all[i] = s
 	}
 	return all

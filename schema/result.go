@@ -81,6 +81,8 @@ type CheckSummary struct {
 	TimedOut bool `json:"timed_out,omitzero"`
 	// GatesNothing is true for a check that had passed before the agent started.
 	GatesNothing bool `json:"gates_nothing,omitzero"`
+	// Influences counts the files in InfluencedBy of the check's result, by kind.
+	Influences map[string]int `json:"influences,omitempty"`
 }
 
 // ResultError says what went wrong and what to do.

@@ -126,6 +126,13 @@ func checkDetail(c schema.CheckSummary) string {
 	case c.Result == schema.CheckFailed && c.ExitCode != nil:
 		detail = fmt.Sprintf(" (exit %d)", *c.ExitCode)
 	}
+	if n := len(c.Influences); n > 1 || n == 1 && c.Influences[schema.InfluenceSource] == 0 { // sources are what a check is for
+		var kinds []string
+		for _, kind := range slices.Sorted(maps.Keys(c.Influences)) {
+			kinds = append(kinds, fmt.Sprintf("%d %s", c.Influences[kind], clean(kind)))
+		}
+		detail += " (read files that the command wrote: " + strings.Join(kinds, ", ") + ")"
+	}
 	if c.GatesNothing {
 		detail += " (proves nothing: it passed before the agent started)"
 	}

@@ -176,6 +176,15 @@ func (g *Gate) Settle(ctx context.Context, notRun string) (*schema.Contract, err
 	return doc, err
 }
 
+// Protects tells whether an absolute path is a protected one.
+func (g *Gate) Protects(path string) bool {
+	rel, err := filepath.Rel(g.opts.Workdir, path)
+	if err != nil || g.snapshot == nil {
+		return false
+	}
+	return g.snapshot.covers(filepath.ToSlash(rel))
+}
+
 // Release frees what Prepare holds. It may be called twice.
 func (g *Gate) Release() {
 	if g.snapshot != nil {
