@@ -27,6 +27,9 @@ func cases(b *bench) []benchCase {
 		b.paired("1,000 spawns", 11, 1.10, spawns),
 		b.paired("300,000 opens of one file", 11, 1.4, openOne),
 		b.paired("300,000 opens of distinct files", 11, 2.0, openMany),
+		b.redaction("redaction of 1 GB of output", 11, off, print1GB...),
+		b.redaction("redaction of 300,000 opens of distinct files", 11, nil, openMany...),
+		b.redaction("redaction of 1,000 spawns", 11, nil, spawns...),
 		b.prepared("go build, cold cache", 3, 1.03, func(dir string) *exec.Cmd {
 			cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "out"), "./cmd/assay-run")
 			cmd.Dir, cmd.Env = module, append(os.Environ(), "GOCACHE="+filepath.Join(dir, "cache"))

@@ -14,6 +14,7 @@ var (
 	pemEnd   = regexp.MustCompile(`-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----`)
 
 	headerName  = []byte("uthorization")
+	headerEnd   = []byte("zation") // begins with a letter that is rare, so that the search is fast
 	headerValue = regexp.MustCompile(`^uthorization["']?[ \t]*[:=][ \t]*["']?(?:(?:[Bb]earer|[Bb]asic|[Tt]oken|[Dd]igest|AWS4-HMAC-SHA256)[ \t]+)?([^\s"'\\<>,;]{8,})`)
 
 	scheme     = []byte("://")
@@ -47,11 +48,15 @@ func nextPrivateKey(b []byte, from int) (found, bool) {
 
 func nextHeader(b []byte, from int) (found, bool) {
 	for {
-		i := bytes.Index(b[from:], headerName)
+		i := bytes.Index(b[from:], headerEnd)
 		if i < 0 {
 			return found{}, false
 		}
-		s := from + i
+		s := from + i - (len(headerName) - len(headerEnd))
+		if s < 0 || !bytes.HasPrefix(b[s:], headerName) {
+			from += i + len(headerEnd)
+			continue
+		}
 		if v := headerValue.FindSubmatchIndex(b[s:min(len(b), s+maxToken)]); v != nil {
 			return found{start: s + v[2], end: s + v[3], rule: RuleArgument}, true
 		}
