@@ -1,4 +1,4 @@
-# make test-fast  answers in under two minutes: everything but virtual machines and
+# make test-fast  160 s of CPU time: everything but virtual machines and
 #                 the slow tests that .ci/slow lists
 # make test       everything
 # make deps       installs the programs that the tests drive (Debian or Ubuntu, root)
