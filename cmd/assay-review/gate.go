@@ -127,7 +127,11 @@ func (a *app) initRules(ctx context.Context, args []string) error {
 		return console.ExitError{Code: exitBundle, Err: err}
 	}
 	defer set.Close()
-	if _, err := a.stdout.Write(gate.Init(set.Bundles[0])); err != nil {
+	rules, err := gate.Init(ctx, set.Bundles[0])
+	if err == nil {
+		_, err = a.stdout.Write(rules)
+	}
+	if err != nil {
 		return console.ExitError{Code: exitBundle, Err: err}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"path"
@@ -9,25 +10,14 @@ import (
 	"strings"
 
 	"github.com/assay-run/assay-run/archive/review"
-	"github.com/assay-run/assay-run/archive/review/claim"
 )
 
-// Init writes a rule file that the bundle, a good run, passes. Rules that its
-// health does not support are left as comments.
-func Init(b *review.Bundle) []byte {
-	var out strings.Builder
-	fmt.Fprintf(&out, "# Rules for assay-run gate, from the run %s.\n# Widen or narrow them; \"assay-run gate --help\" lists all rules.\nrules:\n", b.RunID())
-	s := &subject{Bundle: b}
-	rule := func(about claim.Subject, text string) {
-		if gaps := s.gaps(about); len(gaps) > 0 {
-			fmt.Fprintf(&out, "# %s  # not supported by this run: %s\n", text, oneLine(gaps[0]))
-			return
-		}
-		fmt.Fprintf(&out, "- %s\n", text)
-	}
-	fmt.Fprintf(&out, "- expr: {name: ended_well, of: runs, always: 'run.outcome == \"exited\" && run.exit_code == 0'}\n")
-	if c := b.Docs.Result.Contract; c != nil && *c == "passed" {
-		out.WriteString("- contract_passed: true\n")
+// Init writes a rule file that the bundle, a good run, passes. Rules that the run
+// breaks, or that its health does not support, are left as comments that say why.
+func Init(ctx context.Context, b *review.Bundle) ([]byte, error) {
+	rules := []string{`expr: {name: ended_well, of: runs, always: 'run.outcome == "exited" && run.exit_code == 0'}`}
+	if b.Docs.Result.Contract != nil {
+		rules = append(rules, "contract_passed: true")
 	}
 	var programs, hosts []string
 	for _, p := range b.Docs.Surface.ProcessExecs {
@@ -38,14 +28,36 @@ func Init(b *review.Bundle) []byte {
 			hosts = append(hosts, literal(host))
 		}
 	}
-	rule(claim.Programs, "only_programs: "+flow(programs))
-	rule(claim.Hosts, "only_hosts: "+flow(hosts))
-	rule(claim.Files, "only_workspace_writes: true")
-	rule(claim.Privilege, "no_privileged: true")
+	rules = append(rules, "only_programs: "+flow(programs), "only_hosts: "+flow(hosts), "only_workspace_writes: true", "no_privileged: true")
 	if len(b.Docs.Correlation.Bindings) > 0 {
-		rule(claim.Calls, "no_undeclared_actions: true")
+		rules = append(rules, "no_undeclared_actions: true")
 	}
-	return []byte(out.String())
+	parsed, err := Parse(ctx, []byte("rules:\n- "+strings.Join(rules, "\n- ")+"\n"), "")
+	if err != nil {
+		return nil, err
+	}
+	defer parsed.Close()
+	report, err := Judge(ctx, parsed, []*review.Bundle{b})
+	if err != nil {
+		return nil, err
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "# Rules for assay-run gate, from the run %s.\n# Widen or narrow them; \"assay-run gate --help\" lists all rules.\nrules:\n", b.RunID())
+	for i, v := range report.Judgements[0].Verdicts {
+		switch {
+		case v.State == Pass:
+			fmt.Fprintf(&out, "- %s\n", rules[i])
+		case v.State == Fail:
+			fmt.Fprintf(&out, "# %s  # this run breaks it: %s\n", rules[i], oneLine(v.Message))
+		default:
+			why := v.Message
+			if len(v.Gaps) > 0 {
+				why = v.Gaps[0]
+			}
+			fmt.Fprintf(&out, "# %s  # not supported by this run: %s\n", rules[i], oneLine(why))
+		}
+	}
+	return []byte(out.String()), nil
 }
 
 // hostOf is the host of an entry of the surface, which is "host:port", or empty
