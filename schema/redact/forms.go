@@ -12,6 +12,11 @@ import (
 func formsOf(value, with, rule string, words *vocabulary) []form {
 	var forms []form
 	all := encodings(value)
+	if len(value) <= maxTwice {
+		for _, once := range []string{inHex(value, hexDigits, "", nil), base64.StdEncoding.EncodeToString([]byte(value))} {
+			all = append(all, encodings(once)...)
+		}
+	}
 	slices.Sort(all)
 	for _, text := range append(slices.Compact(all), value) {
 		if len(text) >= MinSecret {
@@ -68,6 +73,10 @@ const hexDigits = "0123456789abcdef"
 // and digits: RFC 3986, with '/', as JavaScript does, as Go does in paths, and as HTML
 // forms do.
 var percentPlain = []func(byte) bool{among("-._~"), among("-._~/"), among("-._~!*'()"), among("-._~$&+=:@"), among("-._*")}
+
+// maxTwice is up to how many bytes a secret is looked for in two encodings at once: in
+// any behind hex or base64.
+const maxTwice = 1 << 10
 
 // maxPercent is up to how many bytes a secret is looked for in each of them.
 const maxPercent = 16 << 10

@@ -118,6 +118,7 @@ func TestMoreEncodings(t *testing.T) {
 		"percent, each byte": all, "percent, lower case": "s3cr3t%2fvalue%2bof%20%c3%bcml%c3%a4ut%20%26%20more%2c%20long",
 		"JavaScript's": "s3cr3t%2Fvalue%2Bof%20%C3%BCml%C3%A4ut%20%26%20more%2C%20long%20enough%20to%20be%20wrapped%20by%20a%20program%20that%20breaks%20its%20lines%3A%200123456789",
 		"base64":       b64[:76] + "\n" + b64[76:], "openssl base64": b64[:64] + "\n" + b64[64:128] + "\n" + b64[128:], "xxd -p": dump[:60] + "\n" + dump[60:120] + "\n" + dump[120:180] + "\n" + dump[180:],
+		"base64 of hex": base64.StdEncoding.EncodeToString([]byte(dump)), "hex of base64": hex.EncodeToString([]byte(b64)), "base64 of base64": base64.StdEncoding.EncodeToString([]byte(b64)),
 	} {
 		if name == "percent, lower case" {
 			form += "%20enough%20to%20be%20wrapped%20by%20a%20program%20that%20breaks%20its%20lines%3a%200123456789"
