@@ -2,6 +2,8 @@ package mcp
 
 import (
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -71,6 +73,36 @@ func (p *Proxy) serverAsks(m *message) (answer []byte, pass bool) {
 		return nil, true
 	}
 	return p.decide(m, policy.ServerRequests, m.Method)
+}
+
+// inputs decides what a server asks of the client in the result of a request (MCP's
+// 2026-07-28 and later), as serverAsks does. Not to pass, the request gets answer.
+func (p *Proxy) inputs(id, result jsontext.Value) (answer []byte, pass bool) {
+	if result.Kind() != '{' || !p.rules.set.Lists(policy.ServerRequests) {
+		return nil, true
+	}
+	var r struct {
+		Inputs jsontext.Value `json:"inputRequests"`
+	}
+	var asked map[string]jsontext.Value
+	if exactKeys(result, "inputRequests") != nil || json.Unmarshal(result, &r) != nil || r.Inputs.Kind() == '{' && json.Unmarshal(r.Inputs, &asked) != nil {
+		return unreadableInputs(id), false
+	}
+	for _, key := range slices.Sorted(maps.Keys(asked)) {
+		var m message
+		if exactKeys(asked[key], "method") != nil || json.Unmarshal(asked[key], &m) != nil || m.Method == "" {
+			return unreadableInputs(id), false
+		}
+		m.ID = id
+		if answer, pass := p.decide(&m, policy.ServerRequests, m.Method); !pass {
+			return answer, false
+		}
+	}
+	return nil, true
+}
+
+func unreadableInputs(id jsontext.Value) []byte {
+	return errorResponse(id, codeDenied, "assay-run: what the MCP server asks for in its result cannot be read, so it is denied", nil)
 }
 
 func (p *Proxy) decide(m *message, kind policy.Kind, name string) (answer []byte, pass bool) {

@@ -213,6 +213,10 @@ func (p *Proxy) fromServer(line []byte) error {
 			if idKey(m.ID) != idKey(r.id) {
 				one, changed = withID(one, r.id), true
 			}
+			if answer, pass := p.inputs(r.id, m.Result); !pass {
+				one, changed = answer, true
+				m, _ = decode(one)
+			}
 			if filtered, ok := p.filter(r.method, one, m.Result); ok {
 				one, changed = filtered, true
 			}

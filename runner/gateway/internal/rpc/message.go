@@ -62,6 +62,9 @@ func decodeFrame(b []byte, maxDepth int) (*frame, *Error) {
 		if errors.As(err, &syntax) {
 			return nil, Errorf(CodeParse, "not valid JSON: %s", Brief(err))
 		}
+		if jsontext.Value(b).Kind() != '{' {
+			return nil, Errorf(CodeInvalidRequest, "a message must be an object")
+		}
 		return nil, Errorf(CodeInvalidRequest, "not a JSON-RPC message: %s", Brief(err))
 	}
 	switch m.ID.Kind() {
