@@ -3,10 +3,14 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"io"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -31,10 +35,10 @@ func TestMCPOfTheTypeScriptSDK(t *testing.T) {
 	dir := t.TempDir()
 	server := []string{"node", filepath.Join(sdk, "server.mjs")}
 	remote := exec.Command(server[0], server[1], "http")
-	url := startAndRead(t, remote, 1)[0]
+	remoteURL := startAndRead(t, remote, 1)[0]
 	config, err := json.MarshalIndent(map[string]any{"other": 1, "mcpServers": map[string]any{
 		"local":  map[string]any{"command": "node", "args": server[1:], "env": map[string]string{"FROM": "config"}},
-		"remote": map[string]any{"type": "http", "url": url, "headers": map[string]string{"X-Key": "${PATH}"}},
+		"remote": map[string]any{"type": "http", "url": remoteURL, "headers": map[string]string{"X-Key": "${PATH}"}},
 	}}, "", "    ")
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +81,7 @@ func TestMCPOfTheTypeScriptSDK(t *testing.T) {
 		return append([]string{"stdio", program, "mcp", "--policy", "policy.yaml"}, args...)
 	}
 	t.Run("stdio to stdio", func(t *testing.T) { check(t, nil, mcp(append([]string{"--"}, server...)...)...) })
-	t.Run("stdio to HTTP, with a stream that breaks off", func(t *testing.T) { check(t, nil, mcp("--url", url)...) })
+	t.Run("stdio to HTTP, with a stream that breaks off", func(t *testing.T) { check(t, nil, mcp("--url", remoteURL)...) })
 	t.Run("a server of a configuration", func(t *testing.T) { check(t, nil, mcp("--config", "mcp.json", "--server", "remote")...) })
 	t.Run("HTTP to both servers of a configuration", func(t *testing.T) {
 		cmd := exec.Command(program, "mcp", "--policy", "policy.yaml", "--listen", "127.0.0.1:0", "--config", "mcp.json")
@@ -85,6 +89,8 @@ func TestMCPOfTheTypeScriptSDK(t *testing.T) {
 		lines := startAndRead(t, cmd, 3)
 		for _, at := range lines[:2] {
 			check(t, []string{lines[2]}, "http", at)
+			// And once more, with a connection that breaks off in the middle of an answer.
+			check(t, []string{lines[2]}, "http", breaking(t, at, `"progress":2`))
 		}
 		began := time.Now()
 		cmd.Process.Signal(syscall.SIGTERM)
@@ -114,7 +120,7 @@ func TestMCPOfTheTypeScriptSDK(t *testing.T) {
 				Args          []string
 			} `json:"mcpServers"`
 		}
-		if err := json.Unmarshal(text, &now); err != nil || now.Other != 1 || strings.Contains(string(text), url) {
+		if err := json.Unmarshal(text, &now); err != nil || now.Other != 1 || strings.Contains(string(text), remoteURL) {
 			t.Fatalf("%v: %s", err, text)
 		}
 		for name, s := range now.Servers {
@@ -161,4 +167,76 @@ func startAndRead(t *testing.T, cmd *exec.Cmd, n int) []string {
 		t.Fatalf("%s said %q", cmd.Path, lines)
 	}
 	return lines
+}
+
+// breaking is a way to an address that breaks off all connections once, when a text
+// has come over one of them.
+func breaking(t *testing.T, address, text string) string {
+	t.Helper()
+	to, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := to.Host
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to.Host = ln.Addr().String()
+	var mu sync.Mutex
+	var open []net.Conn
+	broken := false
+	end := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range open {
+			c.Close()
+		}
+		open = nil
+	}
+	t.Cleanup(func() {
+		ln.Close()
+		end()
+		if !broken {
+			t.Errorf("no connection broke off: %s never came", text)
+		}
+	})
+	go func() {
+		for {
+			client, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", host)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			mu.Lock()
+			open = append(open, client, server)
+			mu.Unlock()
+			go func() { io.Copy(server, client); server.Close() }()
+			go func() {
+				defer client.Close()
+				buf := make([]byte, 64<<10)
+				for {
+					n, err := server.Read(buf)
+					if n > 0 {
+						client.Write(buf[:n])
+					}
+					if err != nil {
+						return
+					}
+					mu.Lock()
+					breaks := !broken && strings.Contains(string(buf[:n]), text)
+					broken = broken || breaks
+					mu.Unlock()
+					if breaks {
+						end()
+					}
+				}
+			}()
+		}
+	}()
+	return to.String()
 }
