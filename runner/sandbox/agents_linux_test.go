@@ -102,47 +102,55 @@ func TestAgentsWork(t *testing.T) {
 			files: map[string]string{".config/opencode/opencode.json": `{"autoupdate":false,"permission":{"*":"allow","bash":"allow","external_directory":"allow"},"provider":{"mock":{"npm":"@ai-sdk/openai-compatible","name":"mock","options":{"baseURL":"@SERVER@/v1","apiKey":"x"},"models":{"mock":{"name":"mock"}}}}}`}},
 	} {
 		t.Run(a.name, func(t *testing.T) {
-			program := filepath.Join(dir, "node_modules", ".bin", a.name)
-			if _, err := os.Stat(program); err != nil {
-				t.Skipf("%s is not installed: %v", a.name, err)
-			}
-			j := shell(t, "")
-			top := filepath.Dir(j.Dir)
-			home, evil := filepath.Join(top, "home"), filepath.Join(top, "evil.txt")
-			m := &model{commands: []string{"echo edited > edited.txt", "echo evil > " + evil}}
-			l, err := net.Listen("tcp", outward(t)+":0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			server := &httptest.Server{Listener: l, Config: &http.Server{Handler: m}}
-			server.Start()
-			defer server.Close()
-			put := strings.NewReplacer("@SERVER@", server.URL)
-			for name, text := range a.files {
-				path := filepath.Join(home, name)
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(put.Replace(text)), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			j.Args, j.Home = append([]string{program}, a.args...), home
-			j.Env = []string{"HOME=" + home, "PWD=" + j.Dir}
-			for _, e := range a.env {
-				j.Env = append(j.Env, put.Replace(e))
-			}
-			j.Settings.Filesystem = &Filesystem{AllowWrite: []string{"~"}}
-			j.Settings.Network = &Network{AllowedDomains: []string{l.Addr().String()}}
-			o := everybody[0].run(t, j)
-			if _, err := os.Stat(filepath.Join(j.Dir, "edited.txt")); err != nil {
-				t.Errorf("the file in the workspace was not written: %+v\n%s", o, o.out)
-			}
-			if _, err := os.Stat(evil); err == nil {
-				t.Error("the file outside was written")
-			}
-			if m.asked == 0 {
-				t.Errorf("the agent did not come back after both commands: %+v\n%s", o, o.out)
+			for _, w := range everybody {
+				t.Run(w.name, func(t *testing.T) {
+					program := filepath.Join(dir, "node_modules", ".bin", a.name)
+					if _, err := os.Stat(program); err != nil {
+						t.Skipf("%s is not installed: %v", a.name, err)
+					}
+					j := shell(t, "")
+					top := filepath.Dir(j.Dir)
+					home, evil := filepath.Join(top, "home"), filepath.Join(top, "evil.txt")
+					m := &model{commands: []string{"echo edited > edited.txt", "echo evil > " + evil}}
+					l, err := net.Listen("tcp", outward(t)+":0")
+					if err != nil {
+						t.Fatal(err)
+					}
+					server := &httptest.Server{Listener: l, Config: &http.Server{Handler: m}}
+					server.Start()
+					defer server.Close()
+					put := strings.NewReplacer("@SERVER@", server.URL)
+					for name, text := range a.files {
+						path := filepath.Join(home, name)
+						if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+							t.Fatal(err)
+						}
+						if err := os.WriteFile(path, []byte(put.Replace(text)), 0o644); err != nil {
+							t.Fatal(err)
+						}
+					}
+					j.Args, j.Home = append([]string{program}, a.args...), home
+					j.Env = []string{"HOME=" + home, "PWD=" + j.Dir}
+					for _, e := range a.env {
+						j.Env = append(j.Env, put.Replace(e))
+					}
+					j.Settings.Filesystem = &Filesystem{AllowWrite: []string{"~"}}
+					j.Settings.Network = &Network{AllowedDomains: []string{l.Addr().String()}}
+					if w.noUserns {
+						j.Settings.OnUnavailable = Degrade
+					}
+					chown(t, top, w.uid)
+					o := w.run(t, j)
+					if _, err := os.Stat(filepath.Join(j.Dir, "edited.txt")); err != nil {
+						t.Errorf("the file in the workspace was not written: %+v\n%s", o, o.out)
+					}
+					if _, err := os.Stat(evil); err == nil {
+						t.Error("the file outside was written")
+					}
+					if m.asked == 0 {
+						t.Errorf("the agent did not come back after both commands: %+v\n%s", o, o.out)
+					}
+				})
 			}
 		})
 	}

@@ -72,6 +72,8 @@ func TestNamespacesThatCannotBeHad(t *testing.T) {
 		t.Errorf("the command ran without namespaces: %+v", o)
 	}
 	j.Settings.OnUnavailable = Degrade
+	j.Settings.Network = &Network{AllowedDomains: []string{"example.org"}}
+	j.Args[2] = `test "$HTTP_PROXY" != http://127.0.0.1:3128 && touch ran` // nobody would answer there
 	o = w.run(t, j)
 	if _, err := os.Lstat(j.Dir + "/ran"); err != nil {
 		t.Errorf("the command did not run: %+v", o)

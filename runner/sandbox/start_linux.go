@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,6 +41,9 @@ func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached boo
 		_ = started.Wait()
 	}
 	lost := append(s.Layers(), s.withoutNamespaces(missing.Reason)...)
+	if s.proxy != nil { // its door would be in the network namespace
+		cmd.Env = slices.DeleteFunc(slices.Clone(cmd.Env), func(v string) bool { return slices.Contains(proxyEnv(), v) })
+	}
 	started, err = s.start(cmd, start, 0, detached)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,15 +12,19 @@ func TestToolsWork(t *testing.T) {
 	for _, c := range []struct {
 		name, needs, script string
 		rootOnly            bool // the tool is in root's home on this machine
+		mounts              bool // what it asserts takes a mount namespace
+		settings            *Filesystem
 	}{
 		{name: "git", needs: "git", script: `
 			export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
 			git init -q -b main . && echo 1 > f && git add f && git commit -qm one &&
 			git switch -qc side && echo 2 > g && git add g && git commit -qm two &&
 			git switch -q main && git merge -q side && git stash list && git gc -q && git clone -q . ../work/copy && test -f copy/g`},
-		{name: "git in a repository that was there", needs: "git", script: `
+		{name: "git in a repository that was there", needs: "git", mounts: true, script: `
 			cd there && echo 2 > f && git -c user.name=a -c user.email=b commit -qam two && test -n "$(git log --oneline --grep=two)" &&
 			git switch -qc side && git worktree add -q wt && ! git config core.hooksPath /tmp 2>/dev/null && ! touch .git/hooks/x 2>/dev/null`},
+		{name: "git config where the policy names the file", needs: "git", mounts: true, settings: &Filesystem{AllowWrite: []string{"there/.git/config"}}, script: `
+			cd there && git config user.name a && git remote add origin /nowhere && test "$(git config user.name)" = a && ! touch .git/hooks/x 2>/dev/null`},
 		{name: "make and gcc", needs: "gcc", script: `
 			printf 'int main(void){return 0;}\n' > a.c && printf 'a: a.c\n\tgcc -o a a.c\n' > Makefile && make -s && ./a`},
 		{name: "go build", needs: "go", rootOnly: true, script: `
@@ -47,8 +51,8 @@ func TestToolsWork(t *testing.T) {
 			if _, err := exec.LookPath(c.needs); err != nil {
 				t.Skipf("%s is not installed: %v", c.needs, err)
 			}
-			for _, w := range everybody[:2] {
-				if c.rootOnly && w.uid != 0 {
+			for _, w := range everybody {
+				if c.rootOnly && w.uid != 0 || c.mounts && w.noUserns {
 					continue
 				}
 				t.Run(w.name, func(t *testing.T) {
@@ -58,7 +62,10 @@ func TestToolsWork(t *testing.T) {
 					if out, err := there.CombinedOutput(); err != nil {
 						t.Fatalf("%v\n%s", err, out)
 					}
-					j.Env = []string{"HOME=" + j.Dir}
+					j.Env, j.Settings.Filesystem = []string{"HOME=" + j.Dir}, c.settings
+					if w.noUserns {
+						j.Settings.OnUnavailable = Degrade
+					}
 					if c.rootOnly {
 						u, err := user.Current() // HOME may not be set
 						if err != nil {
