@@ -100,12 +100,18 @@ var everybody = []who{{name: "root"}, {name: "user", uid: testUID}, {name: "user
 // testUID is an ordinary user with no account.
 const testUID = 23456
 
-// run runs a job as w, with everything in j.Dir belonging to them.
-func (w who) run(t *testing.T, j job) *outcome {
+// can skips what only root can do: be others.
+func (w who) can(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 && w.uid != os.Geteuid() {
 		t.Skip("only root can be others")
 	}
+}
+
+// run runs a job as w, with everything in j.Dir belonging to them.
+func (w who) run(t *testing.T, j job) *outcome {
+	t.Helper()
+	w.can(t)
 	j.NoUserns = w.noUserns
 	spec, err := json.Marshal(j)
 	if err != nil {

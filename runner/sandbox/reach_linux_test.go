@@ -17,6 +17,7 @@ import (
 func TestLocalPorts(t *testing.T) {
 	for _, w := range everybody[:2] {
 		t.Run(w.name, func(t *testing.T) {
+			w.can(t)
 			named, other := freePort(t), freePort(t)
 			j := shell(t, fmt.Sprintf(`exec /usr/bin/python3 -c '
 import socket, threading
