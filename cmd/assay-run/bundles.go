@@ -18,10 +18,13 @@ func someBundles(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// reading says how bundles are read. With titles, the name of each of several is printed
+// above it. refuse ends at a bundle that does not verify.
+type reading struct{ titles, refuse bool }
+
 // eachBundle verifies the named bundles and calls read with one after another. It
-// warns of a bundle that does not verify. With titles, it prints the name above
-// each of several.
-func (a *app) eachBundle(ctx context.Context, names []string, titles bool, read func(name string, bundle *archive.Reader) error) error {
+// warns of a bundle that does not verify, or refuses it.
+func (a *app) eachBundle(ctx context.Context, names []string, how reading, read func(name string, bundle *archive.Reader) error) error {
 	inputs, err := archive.OpenInputs(ctx, names, a.stdin)
 	if err != nil {
 		return console.ExitError{Code: exitStatus[archive.Unreadable], Err: err}
@@ -37,10 +40,14 @@ func (a *app) eachBundle(ctx context.Context, names []string, titles bool, read 
 		if err != nil {
 			return console.ExitError{Code: exitStatus[archive.Unreadable], Err: err}
 		}
+		if !report.OK() && how.refuse {
+			err := fmt.Errorf("%s: the bundle does not verify: %w", in.Name, &report.Problems[0])
+			return console.ExitError{Code: exitStatus[report.Class()], Err: console.WithHint(err, "see all problems with assay-run verify; --unverified shows what the bundle claims")}
+		}
 		if !report.OK() {
 			a.say.Unverified(in.Name, &report.Problems[0])
 		}
-		if titles && len(names) > 1 {
+		if how.titles && len(names) > 1 {
 			gap := "\n"
 			if i == 0 {
 				gap = ""

@@ -9,7 +9,7 @@ import (
 )
 
 func (a *app) inspectCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, unverified bool
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "inspect [flags] BUNDLE...",
@@ -17,7 +17,10 @@ func (a *app) inspectCommand() *cobra.Command {
 		Long: `inspect prints one page about a run: the command, how it ended, what it used, its
 layers and their health with the reasons, the process tree, and the files, hosts
 and commands that mattered. It warns of a bundle that does not verify, and shows
-what that bundle claims.
+what that bundle claims; --json refuses such a bundle.
+
+The JSON has the schema assay.runner.inspection.v0 (schema/json). Fields are added,
+never changed.
 
 "-" reads a bundle from standard input.`,
 		Example: "  assay-run inspect run.tar.gz\n  assay-run inspect --json run.tar.gz | jq .hosts",
@@ -27,7 +30,7 @@ what that bundle claims.
 			if asJSON && cmd.Flags().Changed("limit") {
 				most = limit
 			}
-			return a.eachBundle(cmd.Context(), args, !asJSON, func(name string, bundle *archive.Reader) error {
+			return a.eachBundle(cmd.Context(), args, reading{titles: !asJSON, refuse: asJSON && !unverified}, func(name string, bundle *archive.Reader) error {
 				s, err := query.Summarize(cmd.Context(), bundle, most)
 				if err != nil {
 					return console.WithHint(err, "run assay-run verify %s", name)
@@ -40,20 +43,21 @@ what that bundle claims.
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON")
+	cmd.Flags().BoolVar(&unverified, "unverified", false, "with --json, also print what a bundle claims that does not verify")
 	cmd.Flags().IntVar(&limit, "limit", query.DefaultLimit, "list at most `N` of each kind of thing; --json lists all without it")
 	return cmd
 }
 
 func (a *app) eventsCommand() *cobra.Command {
 	var f query.Filter
-	var table bool
+	var table, unverified bool
 	var pids, execIDs []uint
 	cmd := &cobra.Command{
 		Use:   "events [flags] BUNDLE...",
 		Short: "Print the events of a bundle, filtered, as NDJSON or a table",
 		Long: `events prints the events of one layer or of several, the kernel layer by default,
 either as NDJSON, exactly as in the bundle, or as a table. It prints the events that
-match all filters. It warns of a bundle that does not verify.
+match all filters. It refuses a bundle that does not verify, before it prints anything.
 
 "-" reads a bundle from standard input.`,
 		Example: `  assay-run events --kind exec --table run.tar.gz
@@ -72,7 +76,7 @@ match all filters. It warns of a bundle that does not verify.
 			if table {
 				write = query.WriteTable
 			}
-			return a.eachBundle(cmd.Context(), args, table, func(_ string, bundle *archive.Reader) error {
+			return a.eachBundle(cmd.Context(), args, reading{titles: table, refuse: !unverified}, func(_ string, bundle *archive.Reader) error {
 				_, err := write(a.stdout, query.Events(cmd.Context(), bundle, f))
 				return err
 			})
@@ -81,6 +85,7 @@ match all filters. It warns of a bundle that does not verify.
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.BoolVar(&table, "table", false, "print a table for people")
+	fs.BoolVar(&unverified, "unverified", false, "also print what a bundle claims that does not verify, with a warning")
 	fs.StringSliceVar(&f.Layers, "layer", nil, "only these `LAYERS`: lifecycle, kernel, policy, sdk, turns, audit (default kernel)")
 	fs.StringSliceVar(&f.Kinds, "kind", nil, "only these `KINDS`: openat, exec, connect, run_started, ...")
 	fs.UintSliceVar(&pids, "pid", nil, "only processes with these `PIDS`")

@@ -54,7 +54,7 @@ before you use it: what a run did is not what it should have done.
 		Args:    someBundles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l := sandbox.NewLearner()
-			err := a.eachBundle(cmd.Context(), args, false, func(name string, bundle *archive.Reader) error {
+			err := a.eachBundle(cmd.Context(), args, reading{}, func(name string, bundle *archive.Reader) error {
 				return learn(cmd.Context(), l, name, bundle)
 			})
 			if err != nil {
