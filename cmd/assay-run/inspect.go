@@ -99,5 +99,6 @@ match all filters. It refuses a bundle that does not verify, before it prints an
 	fs.DurationVar(&f.Since, "since", 0, "only events at least `TIME` after the start, such as 1.5s")
 	fs.DurationVar(&f.Until, "until", 0, "only events at most `TIME` after the start")
 	fs.StringVar(&f.ToolCall, "tool-call", "", "only events of the tool call `ID`")
+	completes(cmd, eventValues())
 	return cmd
 }

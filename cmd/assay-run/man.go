@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 )
 
 // The manual pages are written when the program is packaged: their generator
@@ -35,11 +37,31 @@ func (a *app) manCommand() *cobra.Command {
 				return err
 			}
 			cmd.Root().Long += manualOnly
+			literal(cmd.Root())
 			header := &doc.GenManHeader{Title: "ASSAY-RUN", Section: "1", Source: "assay-run " + version()}
 			if err := doc.GenManTree(cmd.Root(), header, args[0]); err != nil {
 				return fmt.Errorf("write manual pages to %s: %w", filepath.Clean(args[0]), err)
 			}
 			return nil
 		},
+	}
+}
+
+// literal keeps "<run_id>" in the texts of a command and of those below it, which the
+// generator would take for HTML. Examples are shown as they stand.
+func literal(cmd *cobra.Command) {
+	escape := func(s string) string { return strings.ReplaceAll(s, "<", `\<`) }
+	cmd.Long, cmd.Short = escape(cmd.Long), escape(cmd.Short)
+	seen := map[*pflag.Flag]bool{}
+	for _, flags := range []*pflag.FlagSet{cmd.LocalFlags(), cmd.PersistentFlags()} {
+		flags.VisitAll(func(f *pflag.Flag) {
+			if !seen[f] && !strings.Contains(f.Usage, `\<`) { // root and run share theirs
+				f.Usage = escape(f.Usage)
+			}
+			seen[f] = true
+		})
+	}
+	for _, sub := range cmd.Commands() {
+		literal(sub)
 	}
 }

@@ -35,7 +35,8 @@ writes it. Without a run id or --all it lists the interrupted runs.
 For each run that it seals, recover prints a line with the run id, the bundle, and
 "complete" or "incomplete", separated by tabs. A run is complete if it had ended, and
 only its sealing was interrupted.`,
-		Example: "  assay-run recover            list interrupted runs\n  assay-run recover --all      seal them all",
+		ValidArgsFunction: interruptedRuns,
+		Example:           "  assay-run recover            list interrupted runs\n  assay-run recover --all      seal them all",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			if dir == "" {
 				var err error

@@ -47,6 +47,7 @@ func (a *app) runCommand() *cobra.Command {
 		DisableFlagsInUseLine: true,
 	}
 	f.register(cmd.Flags())
+	completes(cmd, runValues())
 	return cmd
 }
 

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/sandbox"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// runValues are the values that completion offers for flags of a run.
+func runValues() map[string][]string {
+	return map[string][]string{
+		"agent-shim": runner.Shims,
+		"compat":     {"v0"},
+		"gateway":    {runner.GatewayUnix, runner.GatewayWS},
+		"isolate":    {runner.IsolatePID},
+		"kernel":     {runner.KernelAuto, runner.KernelRequire, runner.KernelOff},
+		"mode":       sandbox.Modes,
+		"profile":    sandbox.Builtins(),
+		"require":    runner.Requirements,
+	}
+}
+
+// eventValues are those for flags of events.
+func eventValues() map[string][]string {
+	values := map[string][]string{"result": {"ok", "error", "blocked", "EACCES", "ENOENT", "EPERM", "EROFS"}}
+	for _, path := range schema.Layers {
+		values["layer"] = append(values["layer"], schema.LayerName(path))
+	}
+	for _, k := range schema.Kinds() {
+		values["kind"] = append(values["kind"], k.String())
+	}
+	for c := range schema.NumClasses {
+		values["class"] = append(values["class"], schema.Class(c).String())
+	}
+	return values
+}
+
+// completes makes completion offer values for flags of cmd.
+func completes(cmd *cobra.Command, values map[string][]string) {
+	for name, list := range values {
+		err := cmd.RegisterFlagCompletionFunc(name, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+			before := typed[:strings.LastIndexByte(typed, ',')+1] // of a list
+			offers := make([]string, len(list))
+			for i, v := range list {
+				offers[i] = before + v
+			}
+			return offers, cobra.ShellCompDirectiveNoFileComp
+		})
+		if err != nil {
+			panic(fmt.Sprintf("complete %s: %v", name, err)) // no such flag
+		}
+	}
+}
+
+// interruptedRuns offers the runs that recover can seal.
+func interruptedRuns(cmd *cobra.Command, chosen []string, _ string) ([]string, cobra.ShellCompDirective) {
+	dir, err := cmd.Flags().GetString("spool-dir")
+	if err == nil && dir == "" {
+		dir, err = archive.DefaultSpoolDir()
+	}
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	spools, err := archive.ListSpools(dir)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var ids []string
+	for _, s := range spools {
+		if !s.Alive {
+			ids = append(ids, s.RunID)
+		}
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}
