@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -44,10 +45,24 @@ func (c *checks) started(phase contract.Phase, check contract.Check) {
 
 func (c *checks) completed(phase contract.Phase, check contract.Check, r schema.CheckResult) {
 	e := schema.Event{Type: schema.CheckCompleted, Check: check.Name, Phase: string(phase), Passed: &r.Passed, DurationMS: &r.DurationMS}
+	e.ExitCode, e.OutputTail = &schema.Nullable[int]{}, tail(r.OutputTail)
+	if r.ExitCode != nil {
+		e.ExitCode.Value, e.ExitCode.Valid = *r.ExitCode, true
+	}
 	if !r.Passed {
 		e.Message = contract.Why(r)
 	}
 	c.log.Event(e)
+}
+
+// eventTail is how many bytes of a check's output an event has; contract.json has more.
+const eventTail = 1024
+
+func tail(s string) string {
+	if len(s) <= eventTail {
+		return s
+	}
+	return strings.ToValidUTF8(s[len(s)-eventTail:], "")
 }
 
 // Run runs one check; it implements [contract.Executor]. A check that the policy

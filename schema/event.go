@@ -72,9 +72,11 @@ type Event struct {
 	// Phase tells the check_* events of a baseline from those of the final
 	// evaluation: baseline or final.
 	Phase string `json:"phase,omitempty"`
-	// Passed and DurationMS are check_completed's.
+	// Passed, DurationMS and OutputTail are check_completed's, which has an ExitCode, too.
+	// The tail is the last 1 KiB of the check's output.
 	Passed     *bool  `json:"passed,omitempty"`
 	DurationMS *int64 `json:"duration_ms,omitempty"`
+	OutputTail string `json:"output_tail,omitempty"`
 	// Checkpoint is checkpoint's.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 }

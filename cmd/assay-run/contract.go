@@ -104,6 +104,9 @@ has problems, the next prompt lists what to fix.`,
 			defer stop()
 			o.Generator = contract.CommandGenerator(generator, a.stderr)
 			o.Failed = func(attempt int, err error) { a.say.Info("attempt %d: %v", attempt, err) }
+			o.Ignored = func(keys []string) {
+				a.say.Warning("the answer has keys that a contract does not have; they were left out: %s", strings.Join(keys, ", "))
+			}
 			c, err := contract.Derive(ctx, o)
 			if errors.Is(err, context.Canceled) {
 				return console.ExitError{Code: 128 + int(syscall.SIGINT), Err: errors.New("interrupted")}

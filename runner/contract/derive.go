@@ -24,6 +24,12 @@ type DeriveOptions struct {
 	MaxAttempts int
 	// RepoDir is the repository the prompt summarises; empty for none.
 	RepoDir string
+	// RepoSummary takes the place of the summary that is made of RepoDir; empty
+	// for none.
+	RepoSummary string
+	// Ignored, unless nil, is told of the keys of the answer that was accepted which
+	// a contract does not have, such as "checks[0].reason".
+	Ignored func(keys []string)
 	// Failed, unless nil, is told of each attempt that gave no contract, the
 	// first being 1.
 	Failed func(attempt int, err error)
@@ -56,7 +62,7 @@ func Derive(ctx context.Context, opts DeriveOptions) (*Contract, error) {
 	if strings.TrimSpace(opts.Intent) == "" {
 		return nil, errors.New("derive a contract: the intent is empty; say what the task is")
 	}
-	task, err := taskPrompt(opts.Intent, opts.RepoDir)
+	task, err := taskPrompt(opts.Intent, opts.RepoDir, opts.RepoSummary)
 	if err != nil {
 		return nil, err
 	}
@@ -73,12 +79,15 @@ func Derive(ctx context.Context, opts DeriveOptions) (*Contract, error) {
 		answer, err := opts.Generator(ctx, prompt)
 		if err == nil {
 			var c *Contract
-			if c, err = extract(answer); err == nil {
-				if problems := c.Validate(); len(problems) == 0 {
-					return c, nil
-				} else {
-					err = &InvalidError{problems}
+			var ignored []string
+			if c, ignored, err = extract(answer); err == nil {
+				err = c.sayable()
+			}
+			if err == nil {
+				if len(ignored) > 0 && opts.Ignored != nil {
+					opts.Ignored(ignored)
 				}
+				return c, nil
 			}
 			prompt = task + fixPrompt(answer, err)
 		} else {
@@ -93,4 +102,17 @@ func Derive(ctx context.Context, opts DeriveOptions) (*Contract, error) {
 		return nil, err
 	}
 	return nil, &DeriveError{Attempts: attempts, Last: last}
+}
+
+// sayable tells what is wrong with a contract that a model wrote, which must have a
+// description.
+func (c *Contract) sayable() error {
+	problems := c.Validate()
+	if strings.TrimSpace(c.Description) == "" {
+		problems = append(problems, Problem{Check: -1, Code: "no_description", Message: `"description" is missing or empty; say in one sentence what is true when the task is done`})
+	}
+	if len(problems) > 0 {
+		return &InvalidError{problems}
+	}
+	return nil
 }

@@ -230,7 +230,7 @@ func TestCommandGenerator(t *testing.T) {
 func TestExtractIsLinear(t *testing.T) {
 	for _, unit := range []string{"{", `{"`, `{"a":`, `{"a":[`, "{}", `{"{":"`, `{"a":1,`, "{[", `{"\`, `{"checks":`, `{"checks":[]}`, "{\"a\n", `{"a":{}},{`} {
 		begin := time.Now()
-		c, err := extract(strings.Repeat(unit, MaxAnswerBytes/len(unit)))
+		c, _, err := extract(strings.Repeat(unit, MaxAnswerBytes/len(unit)))
 		took := time.Since(begin)
 		t.Logf("%q: %v", unit, took)
 		if took > 10*time.Second {
@@ -247,7 +247,7 @@ func FuzzExtract(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, answer string) {
-		c, err := extract(answer)
+		c, _, err := extract(answer)
 		if (c == nil) == (err == nil) {
 			t.Fatalf("contract %v, error %v", c, err)
 		}
@@ -255,9 +255,42 @@ func FuzzExtract(f *testing.F) {
 			return
 		}
 		// Prose around it changes nothing.
-		again, err := extract("Well, " + answer + " That is it.")
+		again, _, err := extract("Well, " + answer + " That is it.")
 		if err != nil || len(again.Checks) != len(c.Checks) {
 			t.Fatalf("in prose: %+v, %v", again, err)
 		}
 	})
+}
+
+func TestKeysOfAnAnswerThatAContractDoesNotHaveAreListed(t *testing.T) {
+	const answer = `{"description":"it works","priority":1,"checks":[{"name":"a","command":"test -e a","reason":"why"},{"name":"b","command":"test -e b"}]}`
+	var ignored []string
+	c, err := Derive(t.Context(), DeriveOptions{
+		Intent: "make it work", RepoSummary: "a folder with one file, MAKE.ME",
+		Generator: func(_ context.Context, prompt string) (string, error) {
+			for _, want := range []string{"one to five checks", "Never push, publish", "never use sudo", "test commands that the repository already has", "MAKE.ME"} {
+				if !strings.Contains(prompt, want) {
+					t.Errorf("the prompt says nothing of %q", want)
+				}
+			}
+			return answer, nil
+		},
+		Ignored: func(keys []string) { ignored = keys },
+	})
+	if err != nil || len(c.Checks) != 2 || strings.Join(ignored, " ") != "priority checks[0].reason" {
+		t.Errorf("%v, ignored %q: %+v", err, ignored, c)
+	}
+}
+
+func TestAModelMustDescribeItsContract(t *testing.T) {
+	var said error
+	_, err := Derive(t.Context(), DeriveOptions{
+		Intent: "make it work", MaxAttempts: 1, Failed: func(_ int, err error) { said = err },
+		Generator: func(context.Context, string) (string, error) {
+			return `{"checks":[{"name":"a","command":"test -e a"}]}`, nil
+		},
+	})
+	if err == nil || said == nil || !strings.Contains(said.Error(), `"description" is missing`) {
+		t.Errorf("%v, %v", err, said)
+	}
 }

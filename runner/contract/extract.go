@@ -2,7 +2,13 @@ package contract
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // MaxAnswerBytes bounds a model's answer.
@@ -19,10 +25,11 @@ var errNoObject = errors.New("the answer contains no complete JSON object; answe
 // extract takes a contract out of a model's answer: the first complete JSON
 // object in it that fits, whatever prose, fences or other objects stand around
 // it. When none fits, the error is that of the object that came nearest: the
-// first with a "checks" key, else the first.
-func extract(answer string) (*Contract, error) {
+// first with a "checks" key, else the first. ignored are keys of it that a contract does
+// not have.
+func extract(answer string) (_ *Contract, ignored []string, _ error) {
 	if len(answer) > MaxAnswerBytes {
-		return nil, errors.New("the answer is larger than 1 MiB; answer with the contract alone")
+		return nil, nil, errors.New("the answer is larger than 1 MiB; answer with the contract alone")
 	}
 	var first, nearest error
 	for start := 0; ; start++ {
@@ -39,7 +46,14 @@ func extract(answer string) (*Contract, error) {
 		hasChecks := strings.Contains(object, `"checks"`)
 		c, err := Parse([]byte(object), JSON)
 		if err == nil && hasChecks {
-			return c, nil
+			return c, nil, nil
+		}
+		if err != nil && hasChecks { // perhaps a contract with further keys; else the error names them
+			if known, ignored := prune(object); len(ignored) > 0 {
+				if c, err := Parse(known, JSON); err == nil && len(c.Validate()) == 0 {
+					return c, ignored, nil
+				}
+			}
 		}
 		if err == nil { // such as {}
 			err = errors.New(`the JSON object has no "checks"`)
@@ -53,11 +67,43 @@ func extract(answer string) (*Contract, error) {
 	}
 	switch {
 	case nearest != nil:
-		return nil, nearest
+		return nil, nil, nearest
 	case first != nil:
-		return nil, first
+		return nil, nil, first
 	}
-	return nil, errNoObject
+	return nil, nil, errNoObject
+}
+
+// prune takes the keys out of a contract that it may not have. What is no contract, or
+// has a key twice, stays as it is, for Parse to refuse.
+func prune(object string) (known []byte, ignored []string) {
+	var contract map[string]jsontext.Value
+	if json.Unmarshal([]byte(object), &contract) != nil {
+		return []byte(object), nil
+	}
+	drop := func(m map[string]jsontext.Value, where string, keys ...string) {
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			if !slices.Contains(keys, k) {
+				ignored = append(ignored, where+k)
+				delete(m, k)
+			}
+		}
+	}
+	drop(contract, "", "description", "checks", "protected")
+	var checks []map[string]jsontext.Value
+	if json.Unmarshal(contract["checks"], &checks) == nil && checks != nil {
+		for i, check := range checks {
+			drop(check, fmt.Sprintf("checks[%d].", i), "name", "command", "expect_exit_zero", "output_contains", "timeout_secs")
+		}
+		if data, err := json.Marshal(checks); err == nil {
+			contract["checks"] = data
+		}
+	}
+	known, err := json.Marshal(contract, json.Deterministic(true))
+	if err != nil || len(ignored) == 0 {
+		return []byte(object), nil
+	}
+	return known, ignored
 }
 
 // objectEnd is the length of the JSON object at the beginning of s, by its

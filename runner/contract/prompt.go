@@ -29,25 +29,29 @@ const shape = `{
   ]
 }`
 
-const rules = `- Verify the task itself, not the toolchain: a command such as "cargo --version" proves nothing.
+const rules = `- Write one to five checks.
+- Prefer the test commands that the repository already has (in its Makefile, package.json, CI and the like).
+- Verify the task itself, not the toolchain: a command such as "cargo --version" proves nothing.
 - Use the real names of this repository and give each check a name of its own, never ` + placeholder + `.
 - Commands must be non-interactive and deterministic: same files, same verdict.
-- No network access and no destructive commands.
+- No network access and no destructive commands. Never push, publish or deploy anything, and never use sudo.
 - Each check must assert something: expect_exit_zero true, or a text in output_contains, or both.
 - Set output_contains only when you are certain of the exact text; otherwise null.
 - Together the checks must fail now and pass once the task is done.
 - Answer with the JSON object alone: no prose and no markdown fences.
 `
 
-func taskPrompt(intent, repo string) (string, error) {
+func taskPrompt(intent, repo, summary string) (string, error) {
 	var b strings.Builder
 	b.WriteString("Write an outcome contract: shell commands that prove that the following task is done.\n\n")
 	fmt.Fprintf(&b, "## Task\n\n%s\n\n", strings.TrimSpace(intent))
-	if repo != "" {
-		summary, err := repoSummary(repo)
-		if err != nil {
+	if repo != "" && summary == "" {
+		var err error
+		if summary, err = repoSummary(repo); err != nil {
 			return "", fmt.Errorf("summarise the repository: %w", err)
 		}
+	}
+	if summary != "" {
 		fmt.Fprintf(&b, "## Repository\n\n%s\n", summary)
 	}
 	fmt.Fprintf(&b, "## Shape of the answer\n\n%s\n\n## Rules\n\n%s", shape, rules)

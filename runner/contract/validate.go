@@ -33,8 +33,8 @@ type Problem struct {
 	Name string
 	// Code is stable: no_checks, too_many_checks, empty_name, bad_name,
 	// placeholder_name, duplicate_name, empty_command, bad_command,
-	// toolchain_only, asserts_nothing, bad_output_contains, bad_timeout or
-	// bad_protected.
+	// toolchain_only, asserts_nothing, bad_output_contains, bad_timeout,
+	// bad_protected or, where a model wrote it, no_description.
 	Code string
 	// Message says what was found and what to do.
 	Message string
