@@ -1,5 +1,7 @@
 package redact
 
+import "bytes"
+
 // Text takes the secrets out of text of any kind, which field names for the
 // receipt. It returns b itself where there are none.
 func (r *Redactor) Text(field string, b []byte) []byte {
@@ -72,6 +74,9 @@ func (r *Redactor) upTo(limit int, p pass, b []byte) ([]byte, int) {
 // is behind. It returns those that rules showed, too.
 func (r *Redactor) replace(limit int, p pass, b []byte) (out []byte, used int, new []shown) {
 	known := r.matcher.Load()
+	if len(r.rules) == 0 && !known.shows(b, p.json) {
+		return b[:limit], limit, nil
+	}
 	text := jsonText{b: b}
 	search := newSearch(r.rules, b, func(from int) (found, bool) { return known.next(b, from, p.json) })
 	from := 0 // what is copied next
@@ -103,6 +108,22 @@ func (r *Redactor) replace(limit int, p pass, b []byte) (out []byte, used int, n
 	default:
 		return append(out, b[from:used]...), used, new
 	}
+}
+
+// shows tells whether anything secret may stand in b. It is all that most lines pay.
+func (m *matcher) shows(b []byte, json bool) bool {
+	if _, ok := m.next(b, 0, json); ok {
+		return true
+	}
+	if _, ok := nextShape(b, 0); ok {
+		return true
+	}
+	if bytes.Contains(b, pemBegin) || bytes.Contains(b, headerEnd) {
+		return true
+	}
+	addresses := urls{b: b}
+	_, ok := addresses.next(0)
+	return ok
 }
 
 // search finds secrets of all kinds in one text.
