@@ -42,8 +42,8 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 	if m.name, m.sure = ownPID(n, e.PID); !m.sure {
 		if e.Kind == schema.KindOpen {
 			m.name, m.sure = madeByMkstemp(n, e.Flags, e.Mode)
-		} else if m.name = randomEnd(n, 6, alnum); e.Mode != 0o700 { // not by mkdtemp
-			return
+		} else {
+			m.name = randomEnd(n, 6, alnum) // perhaps by mkdtemp
 		}
 		if b.spelled(n, m.name) {
 			return
@@ -74,7 +74,10 @@ func (b *Builder) find(path string) (root string, m made, ok bool) {
 func (b *Builder) path(e *schema.KernelEvent, p string) error {
 	n := nameless(normalizePath(p, e.PID), e.Marks)
 	root, m, ok := b.find(n)
+	past, was := b.past[n]
 	switch {
+	case e.Repeat && was: // of before it was gone
+		n = past
 	case !ok:
 		n, _ = ownPID(n, e.PID)
 	case m.sure:
@@ -103,6 +106,9 @@ func (b *Builder) gone(path string) error {
 	m, ok := b.temp[path]
 	if !ok {
 		return nil
+	}
+	if len(b.past) < maxMade {
+		b.past[path] = m.name
 	}
 	return b.decide(path, m.name)
 }

@@ -29,7 +29,7 @@ import (
 //     #<random> where the file has no name.
 //
 // What was made as mkstemp(3), mkdtemp(3) and their kin make it (O_RDWR, O_CREAT,
-// O_EXCL and mode 0600; a directory of mode 0700) has the end of its name replaced
+// O_EXCL and mode 0600; any directory) has the end of its name replaced
 // by <random> for as long as it is there, below those directories at once, and
 // elsewhere if the run removes it or gives it another name. A piece that may be a
 // word, or that an argument spelled before, is never random. See made.
@@ -253,17 +253,17 @@ func madeByMkstemp(path string, flags uint64, mode uint32) (name string, sure bo
 	return randomEnd(path, 6, alnum), temporary
 }
 
-// randomEnd returns path with the last n characters of its name, before a suffix,
-// replaced by <random>; "" where they are not of the alphabet, or may be a word.
+// randomEnd returns path with the last n characters of its name replaced by
+// <random>, or the last n before a suffix, as mkstemps(3) makes them; "" where
+// neither are of the alphabet, or they may be a word.
 func randomEnd(path string, n int, alphabet string) string {
-	base, end := strings.LastIndexByte(path, '/')+1, len(path)
-	if dot := strings.LastIndexByte(path[base:], '.'); dot >= n {
-		end = base + dot // mkstemps: a suffix
+	base := strings.LastIndexByte(path, '/') + 1
+	for _, end := range []int{len(path), base + strings.LastIndexByte(path[base:], '.')} {
+		if end-base >= n && strings.Trim(path[end-n:end], alphabet) == "" && !looksChosen(path[end-n:end]) {
+			return path[:end-n] + "<random>" + path[end:]
+		}
 	}
-	if end-base < n || strings.Trim(path[end-n:end], alphabet) != "" || looksChosen(path[end-n:end]) {
-		return ""
-	}
-	return path[:end-n] + "<random>" + path[end:]
+	return ""
 }
 
 // looksChosen reports whether a piece of a name may be a word rather than random:

@@ -32,6 +32,7 @@ type Builder struct {
 	leftOut             [schema.NumClasses]uint64
 	bound               portSet             // of those from firstEphemeral on
 	temp                map[string]made     // by exact path; see made
+	past                map[string]string   // names of those that are gone, for repeats that come late
 	dirs                int                 // how many of temp were directories
 	words               map[string]struct{} // see hear
 
@@ -49,7 +50,7 @@ func New(runID, dir string) *Builder { return newBuilder(runID, dir, setMemory) 
 
 func newBuilder(runID, dir string, memory int) *Builder {
 	return &Builder{
-		runID: runID, room: listRoom, tools: make(map[string]struct{}), decisions: make(map[string]struct{}), temp: make(map[string]made), words: make(map[string]struct{}),
+		runID: runID, room: listRoom, tools: make(map[string]struct{}), decisions: make(map[string]struct{}), temp: make(map[string]made), past: make(map[string]string), words: make(map[string]struct{}),
 		paths: newSet(dir, ".surface-paths", memory),
 		hosts: newSet(dir, ".surface-hosts", memory),
 		execs: newSet(dir, ".surface-execs", memory),

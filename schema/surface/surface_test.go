@@ -245,6 +245,8 @@ func TestNamesThatComeAndGo(t *testing.T) {
 	if runtime.GOARCH == "arm64" {
 		ofRsync.Flags = 0o302 | 0o100000
 	}
+	late := event(schema.KindWrite, "/w/st3hJZn1", "")
+	late.Repeat, late.Count = true, 2
 	argument := &schema.KernelEvent{Kind: schema.KindExec, PID: 4321, Value: "/bin/make", Argv: []string{"make", "key=/w/id.Prod01"}}
 	for name, c := range map[string]struct {
 		events []*schema.KernelEvent
@@ -252,11 +254,12 @@ func TestNamesThatComeAndGo(t *testing.T) {
 	}{
 		"renamed":                {[]*schema.KernelEvent{file("/w/.f.3hJZn1"), event(schema.KindWrite, "/w/.f.3hJZn1", ""), event(schema.KindRename, "/w/.f.3hJZn1", "/w/f")}, []string{"/w/.f.<random>", "/w/f"}},
 		"rsync's":                {[]*schema.KernelEvent{ofRsync, event(schema.KindChmod, "/w/.f.C8yNRv", ""), event(schema.KindRename, "/w/.f.C8yNRv", "/w/f")}, []string{"/w/.f.<random>", "/w/f"}},
+		"after a dot":            {[]*schema.KernelEvent{file("/w/a-b.MWDYk2"), event(schema.KindUnlink, "/w/a-b.MWDYk2", "")}, []string{"/w/a-b.<random>"}},
+		"a repeat told late":     {[]*schema.KernelEvent{file("/w/st3hJZn1"), event(schema.KindUnlink, "/w/st3hJZn1", ""), late}, []string{"/w/st<random>"}},
 		"left":                   {[]*schema.KernelEvent{file("/w/key.Prod01"), event(schema.KindWrite, "/w/key.Prod01", "")}, []string{"/w/key.Prod01"}},
 		"spelled":                {[]*schema.KernelEvent{argument, file("/w/id.Prod01"), event(schema.KindUnlink, "/w/id.Prod01", "")}, []string{"/w/id.Prod01"}},
 		"a directory":            {[]*schema.KernelEvent{mkdir("/w/deb.OHHk1b", 0o700), event(schema.KindOpen, "/w/deb.OHHk1b/control", ""), event(schema.KindRmdir, "/w/deb.OHHk1b", ""), event(schema.KindOpen, "/w/deb.OHHk1b/x", "")}, []string{"/w/deb.<random>", "/w/deb.<random>/control", "/w/deb.OHHk1b/x"}},
 		"a directory that stays": {[]*schema.KernelEvent{mkdir("/w/deb.OHHk1b", 0o700), event(schema.KindOpen, "/w/deb.OHHk1b/control", "")}, []string{"/w/deb.OHHk1b", "/w/deb.OHHk1b/control"}},
-		"a directory for all":    {[]*schema.KernelEvent{mkdir("/w/deb.OHHk1b", 0o755), event(schema.KindRmdir, "/w/deb.OHHk1b", "")}, []string{"/w/deb.OHHk1b"}},
 		"a pid":                  {[]*schema.KernelEvent{file("/w/temp-4321.rdb"), fileEvent(schema.KindOpen, "/w/temp-4321.rdb", "")}, []string{"/w/temp-<pid>.rdb"}},
 		"a number with a pid":    {[]*schema.KernelEvent{file("/w/temp-43210.rdb"), event(schema.KindOpen, "/w/4321/x", "")}, []string{"/w/4321/x", "/w/temp-43210.rdb"}},
 		"a lock of GnuPG's":      {[]*schema.KernelEvent{event(schema.KindLink, "/h/.#lk0x000055c051b3b400.vm.4321", "/h/.#lk0x000055c051b3b400.vm.4321x")}, []string{"/h/.#lk0x<address>.vm.<pid>", "/h/.#lk0x<address>.vm.<pid>x"}},
