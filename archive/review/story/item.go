@@ -124,6 +124,9 @@ func verb(e *schema.KernelEvent, opt *Options) (verb, object string) {
 			return "reached", peer(e)
 		}
 	case schema.KindSendto:
+		if e.Value == "" { // the socket's own peer, which its connect names
+			return "", ""
+		}
 		return "sent to", peer(e)
 	case schema.KindAccept:
 		return "was called by", peer(e)
