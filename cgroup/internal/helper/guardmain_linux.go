@@ -28,9 +28,8 @@ func guardMain(args []string) int {
 	if len(args) < 4 {
 		return 125
 	}
-	const pipe = 3
 	conceal()
-	wakeful(pipe)
+	wakeful(guardPipe)
 	unix.Close(guardUp) // the command starts
 	left := inheritance{tty: terminal{fd: 4}}
 	every, hear := time.Duration(-1), left.hear
@@ -39,7 +38,7 @@ func guardMain(args []string) int {
 		w, every = tree, proctree.Look
 		hear = func(line []byte) { left.hear(line); tree.Hear(line) }
 	}
-	if released(pipe, every, hear) {
+	if released(guardPipe, every, hear) {
 		return 0
 	}
 	left.tty.restore() // before a shell, which has just been told as well, looks at it
@@ -52,8 +51,11 @@ func guardMain(args []string) int {
 	return 0
 }
 
-// guardUp is the descriptor that a guard closes once it is up.
-const guardUp = 5
+// Descriptors of a guard: its pipe from the runner, and what it closes once it is up.
+const (
+	guardPipe = 3
+	guardUp   = 5
+)
 
 // wakeful makes the kernel continue this process, should somebody have stopped it,
 // when something comes through the pipe and when the runner, at its other end, is

@@ -35,18 +35,23 @@ func WakeGuards() (ended []string) {
 			case !ok || st.Dead():
 				ended = append(ended, id)
 				delete(woken, pid)
-			case idle(pid):
-				delete(woken, pid) // its runner is alive
+			case guards(pid):
+				delete(woken, pid)
 			}
 		}
 	}
 	return ended
 }
 
-// idle tells whether a guard waits for its runner: it sleeps and holds the pipe's
-// read end, whose other end somebody else has. A guard at work has closed nothing,
-// but does not sleep in a read of its pipe.
-func idle(pid int) bool {
-	b, err := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/wchan")
-	return err == nil && (bytes.Contains(b, []byte("pipe_read")) || bytes.Contains(b, []byte("poll")))
+// guards tells whether the runner of a guard is alive: it holds the other end of
+// the guard's pipe. False where that cannot be seen.
+func guards(pid int) bool {
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/fd/"+strconv.Itoa(guardPipe), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	fds := []unix.PollFd{{Fd: int32(fd)}}
+	_, err = unix.Poll(fds, 0)
+	return err == nil && fds[0].Revents&unix.POLLHUP == 0
 }
