@@ -1,8 +1,11 @@
 package proctree
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"os"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -107,7 +110,7 @@ func (g *Group) follow(dead int) bool {
 	helpers.Lock()
 	defer helpers.Unlock()
 	for pid := dead + 1; pid <= dead+ahead && g.heir(); pid++ {
-		if st, ok := procs.Read(pid); ok && g.ours(st) && !g.anothers(st) {
+		if st, ok := procs.Read(pid); ok && g.ours(st) && !g.anothers(st) && leads(pid) {
 			g.execute(st)
 		}
 	}
@@ -120,10 +123,12 @@ func (g *Group) execute(st procs.Stat) (first bool) {
 	if g.condemned[st.PID] == st.Start || st.Dead() {
 		return false
 	}
-	fd, err := unix.PidfdOpen(st.PID, 0)
-	if err != nil {
+	switch fd, err := unix.PidfdOpen(st.PID, 0); {
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // an old kernel, a filter
 		_ = unix.Kill(st.PID, unix.SIGKILL)
-	} else {
+	case err != nil:
+		return false
+	default:
 		defer unix.Close(fd)
 		if now, ok := procs.Read(st.PID); !ok || now.Start != st.Start || unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
 			return false
@@ -136,9 +141,16 @@ func (g *Group) execute(st procs.Stat) (first bool) {
 // anothers tells whether another group knows a process.
 func (g *Group) anothers(st procs.Stat) bool {
 	for other := range forest.groups {
-		if other != g && other.known[st.PID] == st.Start {
+		if start, known := other.known[st.PID]; other != g && (known && start == st.Start || other.sids[st.SID]) {
 			return true
 		}
 	}
 	return false
+}
+
+// leads tells whether pid is a process and not one of its threads, which /proc
+// shows by their numbers as well, without listing them.
+func leads(pid int) bool {
+	b, err := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	return err == nil && bytes.Contains(b, []byte("\nTgid:\t"+strconv.Itoa(pid)+"\n"))
 }
