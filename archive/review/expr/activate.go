@@ -87,6 +87,11 @@ type Event struct {
 	Run   Run
 	Table *process.Table // nil when no variable of the process is used
 	K     *schema.KernelEvent
+	Bytes int // of its line
+
+	// last has the answers of a program to events of processes, see EvalEvent.
+	last   *Program
+	answer map[uint64]bool
 }
 
 // ProcessVars are the variables of events that need a Table.
@@ -203,14 +208,30 @@ func Endpoint(k *schema.KernelEvent) (string, bool) {
 	return "", false
 }
 
-func (e *Event) program(name string) ref.Val {
-	exe, argv, cwd := e.K.Exe, e.K.Argv, e.K.Cwd
+// ofProcess is the executable, arguments and directory of who did it.
+func (e *Event) ofProcess() (exe string, argv []string, cwd string) {
+	exe, argv, cwd = e.K.Exe, e.K.Argv, e.K.Cwd
 	switch {
 	case e.K.Kind == schema.KindExec:
 		exe = e.K.Value
 	case e.Table != nil:
 		exe, argv, cwd = e.Table.Program(e.K.ExecID)
 	}
+	return exe, argv, cwd
+}
+
+// small tells that no variable has more than smallEvent bytes.
+func (e *Event) small() bool {
+	exe, argv, cwd := e.ofProcess()
+	n := len(exe) + len(cwd)
+	for _, a := range argv {
+		n += len(a) + len(`,""`)
+	}
+	return e.Bytes > 0 && max(e.Bytes, n) <= smallEvent
+}
+
+func (e *Event) program(name string) ref.Val {
+	exe, argv, cwd := e.ofProcess()
 	switch name {
 	case "exe":
 		return types.String(exe)

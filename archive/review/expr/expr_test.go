@@ -97,26 +97,83 @@ func TestAnExpressionThatWouldNotEndIsCut(t *testing.T) {
 // TestStepsAreCountedWhereTheyCouldBeTooMany: counting is slow, and what is not
 // counted must not be able to take long.
 func TestStepsAreCountedWhereTheyCouldBeTooMany(t *testing.T) {
-	env, err := environments[Events]()
+	const never, large, always = "never", "for a large event", "always"
+	for text, counted := range map[string]string{
+		`kind == "connect" && !host.endsWith(".example.com")`: never,
+		`exe.endsWith("python3") && kind == "exit"`:           never,
+		`path.glob("/etc/**") || "-rf" in argv`:               never,
+		`command.matches("a+b+")`:                             never,
+		`argv.exists(a, a == "x")`:                            large,
+		`command.matches(value)`:                              large,
+		`[1, 2, 3].exists(x, argv.exists(a, size(a) == x))`:   large,
+		`argv.exists(a, argv.exists(b, a + b == "x"))`:        always,
+		`value == run.workdir + run.workdir`:                  always,
+	} {
+		p, err := Compile(Events, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := always
+		if p.always {
+			got = never
+		} else if p.uncounted != nil {
+			got = large
+		}
+		if got != counted {
+			t.Errorf("%s: counted %s", text, got)
+		}
+	}
+}
+
+// TestOnlySmallEventsAreNotCounted: what the process was started with counts too.
+func TestOnlySmallEventsAreNotCounted(t *testing.T) {
+	exec := func(argv ...string) *schema.KernelEvent {
+		return &schema.KernelEvent{Kind: schema.KindExec, Argv: argv}
+	}
+	for name, c := range map[string]struct {
+		e     Event
+		small bool
+	}{
+		"small":              {Event{K: exec("a", "b"), Bytes: 100}, true},
+		"a long line":        {Event{K: exec("a"), Bytes: smallEvent + 1}, false},
+		"long arguments":     {Event{K: exec(strings.Repeat("x", smallEvent)), Bytes: 100}, false},
+		"of an unknown size": {Event{K: exec("a")}, false},
+	} {
+		if got := c.e.small(); got != c.small {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestOneAnswerForAProcess: it is not asked for again, nor taken for that of
+// another process, of an exec or of another expression.
+func TestOneAnswerForAProcess(t *testing.T) {
+	mine, err := Compile(Events, `argv.exists(a, a == "x") && run.id == "r"`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for text, counted := range map[string]bool{
-		`kind == "connect" && !host.endsWith(".example.com")`: false,
-		`exe.endsWith("python3") && kind == "exit"`:           false,
-		`path.glob("/etc/**") || "-rf" in argv`:               false,
-		`command.matches("a+b+")`:                             false,
-		`argv.exists(a, a == "x")`:                            true,
-		`command.matches(value)`:                              true,
-		`value == run.workdir + run.workdir`:                  true,
-		`[1, 2, 3].exists(x, argv.exists(a, size(a) == x))`:   true,
+	other, err := Compile(Events, `argv.exists(a, a == "x") && kind == "exit"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Event{Run: Run{"run.id": native("r")}, Table: &process.Table{}}
+	for i, c := range []struct {
+		p    *Program
+		k    schema.KernelEvent
+		want bool
+	}{
+		{mine, schema.KernelEvent{Kind: schema.KindOpen, ExecID: 1}, false},
+		{mine, schema.KernelEvent{Kind: schema.KindExec, ExecID: 1, Argv: []string{"x"}}, true},
+		{mine, schema.KernelEvent{Kind: schema.KindExit, ExecID: 1}, false},
+		{mine.Not(), schema.KernelEvent{Kind: schema.KindExit, ExecID: 1}, true},
+		{other, schema.KernelEvent{Kind: schema.KindExit, ExecID: 1}, false},
 	} {
-		ast, issues := env.Compile(text)
-		if err := issues.Err(); err != nil {
-			t.Fatal(err)
+		e.K = &c.k
+		if got, err := c.p.EvalEvent(e); err != nil || got != c.want {
+			t.Errorf("%d: %v, %v", i, got, err)
 		}
-		if got := len(costLimits(env, Events, ast)) > 0; got != counted {
-			t.Errorf("%s: counted %v", text, got)
-		}
+	}
+	if !ofEvent("kind") || ofEvent("argv") || ofEvent("run.id") || ofEvent("a") {
+		t.Error("variables of an event are taken for those of a process, or the reverse")
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/ext"
 	"cel.dev/cel-go/interpreter"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // maxExpr bounds an expression, in bytes.
@@ -27,8 +30,12 @@ func (e *Error) Error() string { return "bad expression: " + e.Detail }
 // Program is a compiled expression. It is safe for concurrent use.
 type Program struct {
 	program cel.Program
-	names   []string
-	negated bool
+	// uncounted does not count its steps, which is safe for small events: nil where
+	// it is not; for all of them where always is set.
+	uncounted cel.Program
+	always    bool
+	names     []string
+	negated   bool
 }
 
 // environments are made once for each subject: that is most of the cost of
@@ -74,11 +81,17 @@ func Compile(s Subject, text string) (*Program, error) {
 	if !ast.OutputType().IsExactType(cel.BoolType) {
 		return fail("it yields %s, and must be true or false", ast.OutputType())
 	}
-	prg, err := env.Program(ast, append(costLimits(env, s, ast), cel.EvalOptions(cel.OptOptimize))...)
-	if err != nil {
+	p := &Program{}
+	optimise := cel.EvalOptions(cel.OptOptimize)
+	if p.program, err = env.Program(ast, optimise, cel.CostLimit(maxCost)); err != nil {
 		return fail("%v", err)
 	}
-	p := &Program{program: prg}
+	if cheap(env, s, ast, smallEvent) {
+		if p.uncounted, err = env.Program(ast, optimise); err != nil {
+			return fail("%v", err)
+		}
+		p.always = cheap(env, s, ast, archive.MaxLine)
+	}
 	for _, r := range ast.NativeRep().ReferenceMap() {
 		if r.Name != "" && !slices.Contains(p.names, r.Name) {
 			p.names = append(p.names, r.Name)
@@ -102,12 +115,47 @@ func (p *Program) UsesPrefix(prefix string) bool {
 // Eval evaluates the expression. An error is of the evaluation: an element that
 // is not there, a bad conversion, too much work.
 func (p *Program) Eval(a interpreter.Activation) (bool, error) {
-	v, _, err := p.program.Eval(a)
+	program := p.program
+	if e, ok := a.(*Event); ok && p.uncounted != nil && (p.always || e.small()) {
+		program = p.uncounted
+	}
+	v, _, err := program.Eval(a)
 	if err != nil {
 		return false, err
 	}
 	b, ok := v.(types.Bool)
 	return ok && bool(b) != p.negated, nil
+}
+
+// EvalEvent evaluates the expression for an event. Where it is about nothing but
+// the process and the run, the answer is the same for all that a process did, and
+// is found once.
+func (p *Program) EvalEvent(e *Event) (bool, error) {
+	if e.last != p {
+		e.last, e.answer = p, nil
+		if e.Table != nil && !slices.ContainsFunc(p.names, ofEvent) {
+			e.answer = make(map[uint64]bool)
+		}
+	}
+	if e.answer == nil || e.K.Kind == schema.KindExec { // which tells of its process itself
+		return p.Eval(e)
+	}
+	if ok, known := e.answer[e.K.ExecID]; known {
+		return ok, nil
+	}
+	ok, err := p.Eval(e)
+	if err == nil {
+		e.answer[e.K.ExecID] = ok
+	}
+	return ok, err
+}
+
+// ofEvent tells whether a variable differs between the events of a process.
+func ofEvent(name string) bool {
+	known := func(of Subject) bool {
+		return slices.ContainsFunc(vars[of], func(v Var) bool { return v.Name == name })
+	}
+	return known(Events) && !known(Runs) && !slices.Contains(ProcessVars, name)
 }
 
 // native turns a Go value into one of CEL.

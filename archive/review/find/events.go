@@ -121,10 +121,12 @@ func cut(ctx context.Context, b *review.Bundle, work, order chan<- *chunk) {
 // evaluate finds the chunk's lines that match. An error ends it.
 func (c *chunk) evaluate(at *expr.Event, p *expr.Program) {
 	for i := range c.ends {
-		err := schema.DecodeKernelEvent(c.line(i), at.K)
+		line := c.line(i)
+		at.Bytes = len(line)
+		err := schema.DecodeKernelEvent(line, at.K)
 		ok := false
 		if err == nil {
-			ok, err = p.Eval(at)
+			ok, err = p.EvalEvent(at)
 		}
 		if err != nil {
 			c.err = fmt.Errorf("%s: line %d: %w", schema.KernelPath, c.first+i, err)
