@@ -47,7 +47,7 @@ func TestHundredOverlappingCallsOfTheGateway(t *testing.T) {
 	if !observes() {
 		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
 	}
-	_, r, _ := agent(t, []string{"--kernel", "require"}, "overlap")
+	_, r, _ := agent(t, []string{"--kernel", "require", "--kernel-buffer", "32M"}, "overlap")
 	named := regexp.MustCompile(`/(?:file|out|made|copy)-([0-9]+)-$`)
 	events, calls := 0, map[string]bool{}
 	kernelEvents(t, r, func(e *schema.KernelEvent) {
