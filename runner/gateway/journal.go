@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"sync"
@@ -17,6 +18,9 @@ import (
 
 // maxNotes is after how many notes a journal is written anew, with what still counts.
 const maxNotes = 100_000
+
+// maxNote is longer than any line of a journal, in bytes.
+const maxNote = 64 << 10
 
 // errInUse is returned by openJournal when another gateway has the file.
 var errInUse = errors.New("another process uses it")
@@ -54,11 +58,12 @@ type journal struct {
 	file   *os.File // locked while this process lives
 	notes  int
 	failed bool
+	torn   bool // the file may end in a part of a line
 }
 
 // openJournal opens or makes a journal, and returns what still counts of it.
 func openJournal(path string, warn func(string)) (*journal, []note, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := openPlain(path, os.O_RDWR|os.O_CREATE|os.O_APPEND)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,7 +99,11 @@ func (j *journal) write(n note, sync bool) {
 		_, err = j.rewrite(now)
 	}
 	if err == nil {
+		if j.torn {
+			line = append([]byte{'\n'}, line...)
+		}
 		_, err = j.file.Write(append(line, '\n'))
+		j.torn = err != nil
 	}
 	if err == nil && sync {
 		err = j.file.Sync()
@@ -111,7 +120,10 @@ func (j *journal) rewrite(now time.Time) (kept []note, err error) {
 		return nil, err
 	}
 	tmp := j.path + ".new"
-	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	f, err := openPlain(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +139,7 @@ func (j *journal) rewrite(now time.Time) (kept []note, err error) {
 		return nil, err
 	}
 	j.file.Close()
-	j.file, j.notes = f, 0
+	j.file, j.notes, j.torn = f, 0, false
 	return kept, nil
 }
 
@@ -140,21 +152,50 @@ func (j *journal) close() {
 	j.file.Close()
 }
 
+// openPlain opens a regular file, or makes one. It follows no symlink, and waits for no
+// pipe's other end.
+func openPlain(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, flags|noFollow, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 // readNotes reads what still counts: the last runs, each as it is now, and the calls
 // in the windows of their limits. Lines that are torn or damaged do not count.
 func readNotes(path string, now time.Time) ([]note, error) {
-	f, err := os.Open(path)
+	f, err := openPlain(path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	runs := map[string]int{} // indices of list
 	var list, calls []note
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 64<<10)
-	for lines.Scan() {
+	lines, long := bufio.NewReaderSize(f, maxNote), false
+	for {
+		line, err := lines.ReadSlice('\n')
+		if err == io.EOF { // a torn line, or none
+			break
+		}
+		more := errors.Is(err, bufio.ErrBufferFull)
+		if err != nil && !more {
+			return nil, err
+		}
+		if damaged := more || long; damaged {
+			long = more
+			continue
+		}
 		var n note
-		switch err := json.Unmarshal(lines.Bytes(), &n); {
+		switch err := json.Unmarshal(line, &n); {
 		case err != nil:
 		case n.Run != "":
 			if i, known := runs[n.Run]; known {
@@ -184,5 +225,5 @@ func readNotes(path string, now time.Time) ([]note, error) {
 			return true
 		})
 	}
-	return append(list, calls...), lines.Err()
+	return append(list, calls...), nil
 }

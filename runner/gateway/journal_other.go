@@ -5,3 +5,5 @@ package gateway
 import "os"
 
 func lock(*os.File) bool { return true }
+
+const noFollow = 0

@@ -11,3 +11,6 @@ import (
 func lock(f *os.File) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != syscall.EWOULDBLOCK
 }
+
+// noFollow keeps an open from following a symlink, and from waiting.
+const noFollow = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
