@@ -134,7 +134,10 @@ func (j *journal) rewrite(now time.Time) (kept []note, err error) {
 		err = cmp.Or(err, merr)
 	}
 	lock(f)
-	if err = errors.Join(err, w.Flush(), f.Sync(), os.Rename(tmp, j.path)); err != nil {
+	if err = errors.Join(err, w.Flush(), f.Sync()); err == nil {
+		err = os.Rename(tmp, j.path)
+	}
+	if err != nil {
 		f.Close()
 		return nil, err
 	}
