@@ -7,6 +7,8 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"github.com/assay-run/assay-run/runner/agentlog"
 )
 
 // claudeEvent is what Claude Code tells a hook. Older versions have no ToolUseID; then
@@ -49,18 +51,18 @@ func claudeCode(s *session) error {
 	id := cmp.Or(e.ToolUseID, cmp.Or(e.SessionID, "session")+":"+e.Tool)
 	switch e.Name {
 	case "PreToolUse":
-		if err := s.report(just(started, id, e.Tool)); err != nil {
+		if err := s.report(just(agentlog.ToolCallStarted, id, e.Tool)); err != nil {
 			return err
 		}
 		return s.mark(e, id)
 	case "PostToolUse", "PostToolUseFailure":
-		return s.report(just(completed, id, e.Tool))
+		return s.report(just(agentlog.ToolCallCompleted, id, e.Tool))
 	case "PostToolBatch": // a call that was not permitted has no other end
 		return s.report(func(open []event) (ends []event) {
 			for _, call := range e.Calls {
 				for _, o := range open {
 					if o.ToolCallID == call.ToolUseID {
-						ends = append(ends, event{EventType: completed, ToolCallID: call.ToolUseID, Tool: call.Tool})
+						ends = append(ends, event{EventType: agentlog.ToolCallCompleted, ToolCallID: call.ToolUseID, Tool: call.Tool})
 					}
 				}
 			}
@@ -68,7 +70,7 @@ func claudeCode(s *session) error {
 		})
 	case "SessionEnd":
 		if e.Reason != "clear" && e.Reason != "resume" { // another session follows
-			return s.report(just(finished, "", ""))
+			return s.report(just(agentlog.RunFinished, "", ""))
 		}
 	}
 	return nil

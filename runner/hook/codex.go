@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/assay-run/assay-run/runner/agentlog"
 )
 
 // codexEvent is a line of "codex exec --json".
@@ -62,19 +64,19 @@ func (s *session) codexLine(line []byte) error {
 	}
 	switch {
 	case e.Type == "item.started" && codexTools[e.Item.Type]:
-		return s.report(just(started, e.Item.ID, tool))
+		return s.report(just(agentlog.ToolCallStarted, e.Item.ID, tool))
 	case e.Type == "item.completed" && codexTools[e.Item.Type]:
 		return s.report(func(open []event) []event {
-			end := event{EventType: completed, ToolCallID: e.Item.ID, Tool: tool}
+			end := event{EventType: agentlog.ToolCallCompleted, ToolCallID: e.Item.ID, Tool: tool}
 			if !has(open, e.Item.ID) { // a kind of item whose start is not told
-				return []event{{EventType: started, ToolCallID: e.Item.ID, Tool: tool}, end}
+				return []event{{EventType: agentlog.ToolCallStarted, ToolCallID: e.Item.ID, Tool: tool}, end}
 			}
 			return []event{end}
 		})
 	case e.Type == "turn.completed":
-		return s.report(just(finished, "", ""))
+		return s.report(just(agentlog.RunFinished, "", ""))
 	case e.Type == "turn.failed":
-		return s.report(just("run_failed", "", ""))
+		return s.report(just(agentlog.RunFailed, "", ""))
 	}
 	return nil
 }

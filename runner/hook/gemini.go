@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner/agentlog"
 )
 
 // geminiEvent is what Gemini CLI tells a hook. It has no id of the call.
@@ -40,13 +42,13 @@ func geminiCLI(s *session) error {
 	switch e.Name {
 	case "BeforeTool":
 		return s.report(func(open []event) []event {
-			return []event{{EventType: started, ToolCallID: call + "-" + strings.ToLower(rand.Text()[:8]), Tool: e.Tool}}
+			return []event{{EventType: agentlog.ToolCallStarted, ToolCallID: call + "-" + strings.ToLower(rand.Text()[:8]), Tool: e.Tool}}
 		})
 	case "AfterTool":
 		return s.report(func(open []event) []event {
 			for _, o := range open {
 				if strings.HasPrefix(o.ToolCallID, call+"-") {
-					return []event{{EventType: completed, ToolCallID: o.ToolCallID, Tool: e.Tool}}
+					return []event{{EventType: agentlog.ToolCallCompleted, ToolCallID: o.ToolCallID, Tool: e.Tool}}
 				}
 			}
 			return nil
@@ -54,12 +56,12 @@ func geminiCLI(s *session) error {
 	case "AfterAgent": // a call that was refused has no other end
 		return s.report(func(open []event) (ends []event) {
 			for _, o := range open {
-				ends = append(ends, event{EventType: completed, ToolCallID: o.ToolCallID, Tool: o.Tool})
+				ends = append(ends, event{EventType: agentlog.ToolCallCompleted, ToolCallID: o.ToolCallID, Tool: o.Tool})
 			}
 			return ends
 		})
 	case "SessionEnd":
-		return s.report(just(finished, "", ""))
+		return s.report(just(agentlog.RunFinished, "", ""))
 	}
 	return nil
 }

@@ -11,31 +11,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// Event types of the SDK event log.
-const (
-	started   = "tool_call_started"
-	completed = "tool_call_completed"
-	finished  = "run_finished"
+	"github.com/assay-run/assay-run/runner/agentlog"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // maxLine is longer than any line of the log may be, in bytes.
 const maxLine = 1 << 20
 
 // event is a line of the SDK event log.
-type event struct {
-	Schema     string `json:"schema"`
-	RunID      string `json:"run_id"`
-	Seq        uint64 `json:"seq"`
-	EventType  string `json:"event_type"`
-	Source     string `json:"source"`
-	SDKName    string `json:"sdk_name"`
-	SDKVersion string `json:"sdk_version"`
-	ToolCallID string `json:"tool_call_id,omitempty"`
-	Tool       string `json:"tool,omitempty"`
-	Timestamp  string `json:"timestamp"`
-}
+type event = schema.SDKEvent
 
 // log is the SDK event log of the run around us.
 type log struct {
@@ -122,9 +107,9 @@ func unfinished(r io.Reader) (open []event, seq uint64, err error) {
 		}
 		seq = e.Seq + 1
 		switch e.EventType {
-		case started:
+		case agentlog.ToolCallStarted:
 			open = append(open, e)
-		case completed:
+		case agentlog.ToolCallCompleted:
 			for i := range open {
 				if open[i].ToolCallID == e.ToolCallID {
 					open = append(open[:i], open[i+1:]...)
