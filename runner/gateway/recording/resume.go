@@ -139,6 +139,8 @@ func (r *Run) resumeRules(dir string) error {
 	return nil
 }
 
+// Document decodes a document in dir, where [Resume] finds them. A missing one is an
+// error that is [os.ErrNotExist].
 func Document(dir, path string, into any) error {
 	data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(path)))
 	if err != nil {
