@@ -14,7 +14,8 @@ import (
 const wakeTime = 5 * time.Second
 
 // WakeGuards continues the guards of this host that somebody has stopped, and waits
-// for those whose runner is gone to end what it left. It returns their run ids.
+// for those whose runner is gone to end what it left. It returns their run ids. What
+// another user runs may only look like a guard: that is continued, and believed nothing.
 func WakeGuards() (ended []string) {
 	woken := map[int]string{}
 	for pid, st := range procs.All() {
@@ -23,7 +24,7 @@ func WakeGuards() (ended []string) {
 		}
 		b, err := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 		if args := bytes.Split(b, []byte{0}); err == nil && len(args) > 2 && string(args[0]) == name && string(args[1]) == guardArg {
-			if unix.Kill(pid, unix.SIGCONT) == nil {
+			if unix.Kill(pid, unix.SIGCONT) == nil && trusted(pid) {
 				woken[pid] = string(args[2])
 			}
 		}
@@ -41,6 +42,19 @@ func WakeGuards() (ended []string) {
 		}
 	}
 	return ended
+}
+
+// trusted tells whether a process was started by root, or by who started this one. Its
+// real user id tells that, which a program with the set-user-ID bit does not change.
+func trusted(pid int) bool {
+	b, err := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return false
+	}
+	_, ids, _ := bytes.Cut(b, []byte("\nUid:\t"))
+	real, _, _ := bytes.Cut(ids, []byte("\t"))
+	uid, err := strconv.Atoi(string(real))
+	return err == nil && (uid == 0 || uid == unix.Getuid())
 }
 
 // guards tells whether the runner of a guard is alive: it holds the other end of

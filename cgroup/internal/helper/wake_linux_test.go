@@ -1,0 +1,57 @@
+//go:build linux
+
+package helper
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/assay-run/assay-run/.ci/leaktest"
+	"github.com/assay-run/assay-run/cgroup/internal/procs"
+)
+
+// Another user's process that looks like a stopped guard has nobody told of a run that
+// was killed.
+func TestAnotherUsersGuardIsNotBelieved(t *testing.T) {
+	for name, c := range map[string]struct {
+		uid  int
+		told bool
+	}{"our own": {os.Getuid(), true}, "another's": {65534, false}} {
+		t.Run(name, func(t *testing.T) {
+			if c.uid != os.Getuid() && os.Getuid() != 0 {
+				t.Skip("needs root: starts a process of another user")
+			}
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := "run_looks_like_" + name
+			// It writes these words until nobody reads them.
+			cmd := &exec.Cmd{Path: "/usr/bin/yes", Args: []string{"assay-run", guardArg, id}, Stdout: w}
+			if os.Getuid() == 0 {
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(c.uid), Gid: uint32(c.uid)}}
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			w.Close()
+			pid := cmd.Process.Pid
+			_ = syscall.Kill(pid, syscall.SIGSTOP)
+			if !leaktest.Within(2*time.Second, func() bool { st, _ := procs.Read(pid); return st.State == 'T' }) {
+				t.Error("it was not stopped")
+			}
+			r.Close()
+			ended := WakeGuards()
+			if told := slices.Contains(ended, id); told != c.told {
+				t.Errorf("told %t, want %t: %q", told, c.told, ended)
+			}
+			if err := cmd.Wait(); err == nil {
+				t.Error("it was not continued, and ended by itself")
+			}
+		})
+	}
+}
