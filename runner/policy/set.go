@@ -116,10 +116,24 @@ func (s *Set) Granted(capability string) bool {
 // Check decides a call: no violation means that it may be made, and only then
 // does it count against the rate limits.
 func (s *Set) Check(c *Call) []Violation {
-	found := s.listed(c.Tool)
+	return s.check(c, s.listed(c.Tool), func(r *rule) bool { return r.covers(c.Tool) })
+}
+
+// CheckNamed is Check by what names the call's tool: the list of denied tools and the
+// rules for it. The list of allowed tools and rules for every tool say nothing of it.
+func (s *Set) CheckNamed(c *Call) []Violation {
+	var listed []Violation
+	if s.tools.deny[c.Tool] {
+		listed = s.listed(c.Tool)
+	}
+	return s.check(c, listed, func(r *rule) bool { return r.Target == c.Tool })
+}
+
+// check adds to what was found what the rules that cover a call find.
+func (s *Set) check(c *Call, found []Violation, covers func(*rule) bool) []Violation {
 	rules := *s.rules.Load()
 	for _, r := range rules {
-		if r.rate == nil && r.covers(c.Tool) {
+		if r.rate == nil && covers(r) {
 			if v, violated := r.check1(c); violated {
 				found = append(found, v)
 			}
@@ -127,7 +141,7 @@ func (s *Set) Check(c *Call) []Violation {
 	}
 	var taken []*RateLimit
 	for _, r := range rules {
-		if r.rate == nil || !r.covers(c.Tool) {
+		if r.rate == nil || !covers(r) {
 			continue
 		}
 		// A call that is denied anyway counts nowhere.
@@ -143,28 +157,6 @@ func (s *Set) Check(c *Call) []Violation {
 	if len(found) > 0 {
 		for _, w := range taken {
 			w.untake()
-		}
-	}
-	return found
-}
-
-// CheckNamed decides a call by what names its tool: the list of denied tools and the
-// rules for it. The list of allowed tools and rules for every tool say nothing of it.
-func (s *Set) CheckNamed(c *Call) []Violation {
-	var found []Violation
-	if s.tools.deny[c.Tool] {
-		found = append(found, Violation{Rule: DenyList, Kind: DenyTool, Reason: "the tool is on the list of denied tools"})
-	}
-	for _, r := range *s.rules.Load() {
-		if r.Target != c.Tool {
-			continue
-		}
-		if r.rate != nil {
-			if wait, ok := r.rate.Take(c.Now, c.DryRun); !ok {
-				found = append(found, Violation{Rule: r.Name, Kind: r.Rule.Rule, Reason: "the tool was called too often", RetryAfter: wait})
-			}
-		} else if v, violated := r.check1(c); violated {
-			found = append(found, v)
 		}
 	}
 	return found

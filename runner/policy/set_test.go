@@ -56,6 +56,40 @@ func TestAnEmptyAllowListAllowsNothing(t *testing.T) {
 	}
 }
 
+// What names the tool decides. A call that it denies counts against no rate limit.
+func TestCheckNamed(t *testing.T) {
+	f, err := ParseYAML([]byte(`
+tools: {allow: [other], deny: [never]}
+rules:
+- {name: rate, rule: rate_limit_tool, target: t, value: 1/1h}
+- {name: every, rule: deny_tool, target: "*"}
+- {name: word, rule: deny_tool_param, target: t, key: a, value: x}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewSet(f)
+	for i, c := range []struct {
+		tool, params string
+		want         []string
+	}{
+		{"t", `{"a":"x"}`, []string{"word"}},
+		{"t", `{"a":"x"}`, []string{"word"}},
+		{"t", `{"a":"y"}`, nil},
+		{"t", `{"a":"y"}`, []string{"rate"}},
+		{"never", `{}`, []string{DenyList}},
+		{"other", `{}`, nil},
+	} {
+		var got []string
+		for _, v := range s.CheckNamed(&Call{Tool: c.tool, Params: []byte(c.params)}) {
+			got = append(got, v.Rule)
+		}
+		if !cmp.Equal(got, c.want) {
+			t.Errorf("call %d: violations %q, want %q", i, got, c.want)
+		}
+	}
+}
+
 func BenchmarkCheck(b *testing.B) {
 	f, err := ParseYAML([]byte(example))
 	if err != nil {
