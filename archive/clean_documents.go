@@ -101,7 +101,7 @@ func (c *cleaner) account(done []source) error {
 				switch r := &list[i]; {
 				case r.OutputPath == "":
 				case gone(r.OutputPath):
-					r.OutputPath, r.OutputKept, r.OutputRedacted, r.OutputError = "", 0, 0, "a secret could not be taken out of it"
+					r.OutputPath, r.OutputKept, r.OutputRedacted, r.OutputError = "", 0, 0, "a secret could not be removed from it"
 				default:
 					r.OutputKept, r.OutputRedacted = r.OutputKept+c.grown[r.OutputPath], r.OutputRedacted+c.grown[r.OutputPath]
 				}
@@ -141,7 +141,7 @@ func (c *cleaner) tell(sources []source, removal schema.Removal, receipt func(*s
 				h.KernelLayer, h.KernelState = schema.PartialRingbufDrops, schema.Partial
 			}
 			h.Reasons = append(h.Reasons, schema.Reason{
-				Subject: subject, Code: CodeSecretDropped, Message: path + " was left out: it held a secret that could not be taken out of it",
+				Subject: subject, Code: CodeSecretDropped, Message: path + " was left out: assay-run could not remove a secret from it",
 				Remedy: "name the secret with --secret-env or --secret-file, so that it is redacted before it is written",
 			})
 		}

@@ -72,7 +72,7 @@ func (r *Reader) start(ctx context.Context) (*input, *walker, error) {
 		return digest(sha256.Sum256(doc)), m, err
 	}()
 	if err == nil && r.identity != "" && identity != r.identity {
-		err = errors.New("the file is another bundle than when it was opened")
+		err = errors.New("the file has changed since it was opened")
 	}
 	if err != nil {
 		in.Close()

@@ -79,7 +79,7 @@ func unpack(ctx context.Context, bundle, identity string, room *scratch) (source
 		return nil, err
 	}
 	if in.Identity() != identity {
-		return nil, fmt.Errorf("%s: the file is another bundle than when it was verified", bundle)
+		return nil, fmt.Errorf("%s: the file has changed since it was verified", bundle)
 	}
 	for m, err := range in.Members(ctx) {
 		if err != nil {

@@ -55,7 +55,7 @@ func recoveredReceipt(run schema.Run) *schema.Redaction {
 		receipt.Mode = schema.RedactionDisabled
 		return receipt
 	}
-	receipt.NotSearched = append(redact.NotSearched(), "the values of known secrets: recover does not know them and looks for the shapes of credentials, for passwords in arguments and in URLs alone")
+	receipt.NotSearched = append(redact.NotSearched(), "the values of known secrets: recover does not know them, and finds only credentials by their format and passwords in arguments and URLs")
 	return receipt
 }
 

@@ -59,7 +59,7 @@ func markTampered(sources []source, found []Tampered) error {
 	}
 	verdict := schema.VerdictInconclusive
 	if slices.ContainsFunc(sources, func(src source) bool { return src.path == schema.ContractPath }) {
-		why := "the evidence was tampered with while the run lived, so that no verdict holds"
+		why := "the evidence was tampered with during the run, so no verdict holds"
 		if err := amend(sources, schema.ContractPath, func(c *schema.Contract) { c.Doubt(why) }); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func markTampered(sources []source, found []Tampered) error {
 
 // TamperedMessage names what was found first, and how much more there is.
 func TamperedMessage(found []Tampered) string {
-	msg := "the evidence was tampered with while the run lived: " + found[0].String()
+	msg := "the evidence was tampered with during the run: " + found[0].String()
 	if more := len(found) - 1; more > 0 {
 		msg += fmt.Sprintf(", and %d more", more)
 	}

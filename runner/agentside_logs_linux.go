@@ -150,7 +150,7 @@ func (a *agentSide) borrowed() {
 	}
 	a.reasons = append(a.reasons, schema.Reason{
 		Subject: "sdk", Code: "sdk_name_differs",
-		Message: fmt.Sprintf("the SDK event log is of %q, but the run was told that %s reports: who reported is not certain", a.strangers, a.shim),
+		Message: fmt.Sprintf("the SDK event log names %q, but --agent-shim names %s: it is not certain which of them reported", a.strangers, a.shim),
 		Remedy:  "name the program that reports with --agent-shim, or \"log\" for one that is not listed",
 	})
 }

@@ -164,9 +164,9 @@ func (c *confinement) unusable() {
 			}
 		case self:
 			r.Code = "program_unusable"
-			r.Message = fmt.Sprintf("the command's user cannot execute %s (%v), so that its agent cannot report tool calls with it", u.Path, why)
+			r.Message = fmt.Sprintf("the command's user cannot execute %s (%v), so its agent cannot report tool calls with it", u.Path, why)
 		default:
-			r.Message = fmt.Sprintf("the command's user cannot write %s (%v), so that what the agent reports there is missing", u.Path, why)
+			r.Message = fmt.Sprintf("the command's user cannot write %s (%v), so the bundle lacks what the agent reports there", u.Path, why)
 		}
 		c.reasons = append(c.reasons, r)
 	}

@@ -63,8 +63,8 @@ func (c *containment) open(context.Context) error {
 	for _, name := range session.Unenforced() {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "limits", Code: "limit_unenforced",
-			Message: fmt.Sprintf("the host cannot enforce the %s limit, so the run was not held to it", name),
-			Remedy:  "give the host what assay-run doctor says it lacks",
+			Message: fmt.Sprintf("the host cannot enforce the %s limit, so the run had none", name),
+			Remedy:  "fix what assay-run doctor lists for this host",
 		})
 	}
 	for _, k := range c.host.Controllers() {
@@ -169,7 +169,7 @@ func (c *containment) close(res *schema.Result) error {
 	if err != nil {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "cgroup", Code: "cgroup_left", Message: err.Error(),
-			Remedy: "the guard goes on to end it, and else the next run on this host",
+			Remedy: "the guard keeps trying to end it; if it cannot, the next run on this host does",
 		})
 	}
 	switch {
@@ -178,7 +178,7 @@ func (c *containment) close(res *schema.Result) error {
 	case c.exposed():
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "evidence", Code: "guard_exposed",
-			Message: "the guard process did not come up within 5 s, or somebody stopped it: when the command started, processes of the same user could read and write the guard's memory",
+			Message: "the guard process did not start within 5 s, or somebody stopped it: when the command started, processes of the same user could read and write the guard's memory",
 			Remedy:  "run the command as another user (--user) or in a sandbox (--mode)",
 		})
 	}

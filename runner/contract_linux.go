@@ -148,7 +148,7 @@ func (p *contractPart) close(res *schema.Result) error {
 		p.doc.Doubt(fmt.Sprintf("processes of the agent (%d) were alive while the checks ran, so that the checks prove nothing", n))
 	}
 	if what := p.tampered(); what != "" {
-		p.doc.Doubt("the evidence was tampered with, so that no verdict holds: " + what)
+		p.doc.Doubt("the evidence was tampered with, so no verdict holds: " + what)
 	}
 	if p.touched != nil {
 		p.touched.tell(p.doc, p.gate.Protects, p.checks.dir)

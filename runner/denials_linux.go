@@ -200,12 +200,12 @@ func (d *denials) reasons(observed bool) []schema.Reason {
 	if !observed {
 		list = append(list, schema.Reason{
 			Subject: "sandbox", Code: "denials_unobserved", Message: "without a kernel layer, the bundle records only the denials of the sandbox's proxy and those of its layer cgroup_bpf",
-			Remedy: "give the host what assay-run doctor says it lacks",
+			Remedy: "fix what assay-run doctor lists for this host",
 		})
 	}
 	if d.untold > 0 {
 		list = append(list, schema.Reason{
-			Subject: "sandbox", Code: "denials_counted", Message: fmt.Sprintf("%d denied connections, sends and binds came faster than they could be recorded; they are counted here alone", d.untold),
+			Subject: "sandbox", Code: "denials_counted", Message: fmt.Sprintf("%d denied connections, sends and binds came too fast to record; only this number shows them", d.untold),
 		})
 	}
 	if d.dropped > 0 {

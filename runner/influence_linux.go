@@ -94,7 +94,7 @@ func (f *influence) tell(doc *schema.Contract, protects func(path string) bool, 
 		slices.SortFunc(r.InfluencedBy, func(a, b schema.Influence) int { return strings.Compare(a.Path, b.Path) })
 		if slices.Sort(configuration); len(configuration) > 0 {
 			named := strings.ToValidUTF8(strings.Join(configuration[:min(3, len(configuration))], ", "), "\uFFFD")
-			doc.Reasons = append(doc.Reasons, "check "+r.Name+" read configuration that the command wrote, which may have turned its result: "+named)
+			doc.Reasons = append(doc.Reasons, "check "+r.Name+" read configuration that the command wrote, which may have changed its result: "+named)
 		}
 	}
 	if f.crowded {

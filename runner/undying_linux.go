@@ -51,7 +51,7 @@ func (c *command) remedy() string {
 	if c.session.host.Mode() == cgroup.None {
 		return "run with --isolate pid or --mode, whose PID namespace ends every process with the command, or where a cgroup is writable"
 	}
-	return "end them by hand: they are in the state that /proc/PID/status shows"
+	return "end them by hand; /proc/PID/status shows the state of each"
 }
 
 func (c *command) health(h *schema.ObservationHealth) {

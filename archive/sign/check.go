@@ -83,7 +83,7 @@ func Check(ctx context.Context, path, envelopes string, trust *Trust, now time.T
 	}
 	switch {
 	case !signed:
-		return nil, fmt.Errorf("%w: no signature in %s is of this bundle, %s", ErrUnsigned, envelopes, identity)
+		return nil, fmt.Errorf("%w: no signature in %s is for this bundle, %s", ErrUnsigned, envelopes, identity)
 	case expired != nil:
 		return nil, fmt.Errorf("%w of %s: %w", ErrUntrusted, trust.source, expired)
 	}

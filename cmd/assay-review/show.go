@@ -59,7 +59,7 @@ On a terminal, show pages its output with $PAGER, or less.`,
 						fmt.Fprintf(w, "== %s\n", query.Clean(b.Name))
 					}
 					if !b.Verified() {
-						fmt.Fprintf(w, "warning: the bundle does not verify; what follows is what it claims, and proves nothing\n")
+						fmt.Fprintf(w, "warning: the bundle does not verify; nothing below is proven\n")
 					}
 					if err := story.Bundle(cmd.Context(), w, b, opt); err != nil {
 						return err

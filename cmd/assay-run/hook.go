@@ -15,13 +15,13 @@ func (a *app) hookCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "hook AGENT",
 		Short: "Report an agent's tool calls to the surrounding run",
-		Long: `hook is what an agent program runs for its hooks. It reads on standard input what the
-agent says, and reports the tool calls to the run that the agent is part of. Outside
-of a run it does nothing. AGENT is one of: ` + strings.Join(hook.Agents(), ", ") + `.
+		Long: `Set up your agent program to run hook as its hook. hook reads the agent's events on
+standard input and reports the tool calls to the run that the agent is part of. Outside
+of a run it reports nothing. AGENT is one of: ` + strings.Join(hook.Agents(), ", ") + `.
 
 docs/agents shows how to set up each of them.
 
-Exit status: 0; 1 a call could not be reported, which does not stop the agent.`,
+Exit status: 0 all went well; 1 a call could not be reported (the agent continues).`,
 		Example: `  assay-run hook claude-code                      in a hook of .claude/settings.json
   codex exec --json "..." | assay-run hook codex  passes the events on`,
 		Args:      cobra.ExactArgs(1),

@@ -16,8 +16,8 @@ func (a *app) inspectCommand() *cobra.Command {
 		Short: "Show what ran, what it touched and what may be claimed",
 		Long: `inspect prints one page about a run: the command, how it ended, what it used, its
 layers and their health with the reasons, the process tree, and the files, hosts
-and commands that mattered. It warns of a bundle that does not verify, and shows
-what that bundle claims; --json refuses such a bundle.
+and commands that mattered. If a bundle does not verify, inspect warns and shows what
+the bundle claims; --json refuses it.
 
 The JSON has the schema assay.runner.inspection.v0 (schema/json). Fields are added,
 never changed.
@@ -43,7 +43,7 @@ never changed.
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON")
-	cmd.Flags().BoolVar(&unverified, "unverified", false, "with --json, also print what a bundle claims that does not verify")
+	cmd.Flags().BoolVar(&unverified, "unverified", false, "with --json, also print a bundle that does not verify")
 	cmd.Flags().IntVar(&limit, "limit", query.DefaultLimit, "list at most `N` of each kind of thing; --json lists all without it")
 	return cmd
 }
@@ -55,9 +55,9 @@ func (a *app) eventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events [flags] BUNDLE...",
 		Short: "Print the events of a bundle, filtered, as NDJSON or a table",
-		Long: `events prints the events of one layer or of several, the kernel layer by default,
-either as NDJSON, exactly as in the bundle, or as a table. It prints the events that
-match all filters. It refuses a bundle that does not verify, before it prints anything.
+		Long: `events prints the events of one or more layers (default kernel) that match all filters,
+either as NDJSON, exactly as in the bundle, or as a table. If a bundle does not verify,
+events refuses it before it prints anything.
 
 "-" reads a bundle from standard input.`,
 		Example: `  assay-run events --kind exec --table run.tar.gz
@@ -85,7 +85,7 @@ match all filters. It refuses a bundle that does not verify, before it prints an
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.BoolVar(&table, "table", false, "print a table for people")
-	fs.BoolVar(&unverified, "unverified", false, "also print what a bundle claims that does not verify, with a warning")
+	fs.BoolVar(&unverified, "unverified", false, "also print a bundle that does not verify, with a warning")
 	fs.StringSliceVar(&f.Layers, "layer", nil, "only these `LAYERS`: lifecycle, kernel, policy, sdk, turns, audit (default kernel)")
 	fs.StringSliceVar(&f.Kinds, "kind", nil, "only these `KINDS`: openat, exec, connect, run_started, ...")
 	fs.UintSliceVar(&pids, "pid", nil, "only processes with these `PIDS`")

@@ -48,13 +48,13 @@ that speaks Streamable HTTP (--url), or one named in an MCP client's configurati
 ASSAY_MCP_TOKEN is set, a bearer token. Each client gets its own server. With
 --config but no --server, each server is at /NAME/mcp.
 
-mcp passes on the headers with which a client logs in to a remote server, and the
-server's challenges, and never records them. A challenge names the server's own URL; a
-client that insists on mcp's URL there cannot log in: give its login with --header. A
-server and all that it starts end with mcp, however mcp ends.
+mcp passes a client's login headers and a remote server's challenges through, and never
+records them. A challenge names the server's own URL. A client that accepts only mcp's
+URL there cannot log in: pass the login with --header instead. When mcp ends, even if it
+is killed, the server and everything that the server started end too.
 
-mcp writes each decision as one line of the decision log. Inside a run (assay-run -- CMD) the
-calls are also reported to the run, and its policy applies too. mcp ends with
+mcp writes each decision as one line of the decision log. Inside a run (assay-run -- CMD),
+mcp also reports the calls to the run, and the run's policy applies too. mcp exits with
 the server's exit code.
 
 mcp wrap rewrites a configuration file so that every server in it goes

@@ -15,9 +15,9 @@ func (a *app) observeCommand() *cobra.Command {
 		Use:   "observe start|stop|status",
 		Short: "Keep the host's observer between runs",
 		Long: `All runs of one build share one observer: eBPF programs that the first run
-loads and the last one removes. observe start loads them ahead of the runs and keeps
-them, so that each run starts faster. observe stop removes them, at once or when the
-last run that uses them ends. A run's --keep-observer does the same for some time.
+loads and the last one removes. observe start loads them before any run and keeps them,
+so that each run starts faster. observe stop removes them, at once or when the last run
+that uses them ends. To keep them for a limited time, use a run's --keep-observer.
 Needs root.`,
 		Example: "  assay-run observe start      load and keep the observer\n  assay-run observe status     show which observers are in place",
 		Args:    cobra.NoArgs,

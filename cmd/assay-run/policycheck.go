@@ -30,16 +30,16 @@ func (a *app) policyCheck() *cobra.Command {
 directory for the current user. If the file cannot be used, check names the line at
 fault and exits with 125.
 
-With --tool, check decides one tool call and calls nothing: it prints "allow" or
-"deny", and then what each rule that covers the call says about it. It exits with 1
-if the call is denied. The call is decided as if it were a run's first: no rate limit
-has counted anything, and the run has only the states that --state names.`,
+With --tool, check says whether the policy allows one tool call, without making it. It
+prints "allow" or "deny", and then what each rule that covers the call says about it.
+It exits with 1 if the call is denied. check assumes that this is the run's first call:
+rate limits have counted nothing, and the run has only the states that --state names.`,
 		Example: "  assay-run policy check policy.yaml\n  assay-run policy check --json ~/.srt-settings.json\n  assay-run policy check --tool read_file --arguments '{\"path\": \"/etc/passwd\"}' policy.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("tool") {
 				if f.arguments != "" || len(f.state) > 0 {
-					return console.WithHint(errors.New("--arguments and --state are those of a tool call"), "name the tool with --tool")
+					return console.WithHint(errors.New("--arguments and --state describe a tool call"), "name the tool with --tool")
 				}
 				return a.explainPolicy(args[0], f)
 			}
@@ -50,9 +50,9 @@ has counted anything, and the run has only the states that --state names.`,
 	fs.SortFlags = false
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	fs.StringArrayVar(&f.profiles, "profile", nil, "add the profile `NAME` below the policy; may be repeated")
-	fs.StringVar(&f.tool, "tool", "", "decide a call of the tool `NAME` instead")
-	fs.StringVar(&f.arguments, "arguments", "", "`JSON` of the call's arguments")
-	fs.Var(&f.state, "state", "decide as if the run had this state, as in verdict=pass; may be repeated")
+	fs.StringVar(&f.tool, "tool", "", "say whether the policy allows a call of the tool `NAME`")
+	fs.StringVar(&f.arguments, "arguments", "", "the call's arguments, as `JSON`")
+	fs.Var(&f.state, "state", "assume that the run has this state, as in verdict=pass; may be repeated")
 	return cmd
 }
 

@@ -45,9 +45,9 @@ func (a *app) policyLearn() *cobra.Command {
 		Use:   "learn [flags] BUNDLE...",
 		Short: "Print the smallest policy that allows what runs did",
 		Long: `learn reads what runs wrote, connected to and were denied, and prints the smallest
-policy in mode workspace-write under which nothing of that is denied.
-What it could not see it cannot learn: it needs the kernel layer. Read the policy
-before you use it: what a run did is not what it should have done.
+policy in mode workspace-write that allows all of it. learn needs the kernel layer, and
+cannot learn what the layer missed. Read the policy before you use it: it allows what
+the run did, even if the run should not have done it.
 
 "-" reads a bundle from standard input.`,
 		Example: "  assay-run -o run.tar.gz -- ./agent.sh\n  assay-run policy learn run.tar.gz > policy.yaml",

@@ -18,9 +18,9 @@ func (a *app) proveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prove --layer LAYER --seq N [flags] BUNDLE...",
 		Short: "Prove that a bundle contains a line, without showing the rest",
-		Long: `prove prints a proof that a line is in a layer of a bundle. Whoever knows the
+		Long: `prove prints a proof that a line is in a layer of a bundle. Anyone who knows the
 bundle's identity can check the proof with "assay-run verify --proof", without the
-bundle. The proof contains this line and no other. For several bundles it prints
+bundle. The proof contains this line and no other. For several bundles, prove prints
 one proof each. "-" reads a bundle from standard input.`,
 		Example: `  assay-run prove --layer kernel --seq 7 run.tar.gz >line-7.json
   assay-run verify --proof line-7.json`,
@@ -58,7 +58,7 @@ one proof each. "-" reads a bundle from standard input.`,
 // verifyProof checks the proof in a file.
 func (a *app) verifyProof(name string, bundles []string) error {
 	if len(bundles) > 0 {
-		return console.WithHint(errors.New("--proof is checked without a bundle"), "compare the identity that it prints with the bundle's")
+		return console.WithHint(errors.New("--proof takes no bundle"), "compare the identity that it prints with the bundle's")
 	}
 	f := a.stdin
 	if name != "-" {

@@ -29,11 +29,11 @@ func (a *app) recoverCommand() *cobra.Command {
 		Long: `recover seals interrupted runs (killed, power lost, disk full). It writes what each
 run had recorded to the run's own output and marks the bundle incomplete. It removes
 a torn last line and keeps everything before it. It never touches the spool of a run
-that is still alive. If the run was to write its result to a file with --result, recover
-writes it. Without a run id or --all it lists the interrupted runs.
+that is still alive. If the run had --result, recover writes that file too. Without a
+run id or --all, it lists the interrupted runs.
 
 For each run that it seals, recover prints a line with the run id, the bundle, and
-"complete" or "incomplete", separated by tabs. A run is complete if it had ended, and
+"complete" or "incomplete", separated by tabs. A run is complete if it had ended and
 only its sealing was interrupted.`,
 		ValidArgsFunction: interruptedRuns,
 		Example:           "  assay-run recover            list interrupted runs\n  assay-run recover --all      seal them all",
@@ -94,9 +94,9 @@ func (a *app) tellSwept(swept []cgroup.Swept) {
 	for _, s := range swept {
 		switch {
 		case s.Stopped:
-			a.say.Warning("run %s was killed and its guard stopped: the guard has now ended the processes that were left", console.Printable(s.RunID))
+			a.say.Warning("run %s was killed while its guard was stopped: the guard has now ended the processes that were left", console.Printable(s.RunID))
 		case s.Killed > 0:
-			a.say.Warning("run %s was killed: its %d process(es) that were left have now been ended", console.Printable(s.RunID), s.Killed)
+			a.say.Warning("run %s was killed and left %d process(es), which have now been ended", console.Printable(s.RunID), s.Killed)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func (a *app) tellRemoved(removed *schema.Removal) {
 	if removed == nil {
 		return
 	}
-	a.say.Warning("secrets became known after they had been recorded: %s before the bundle was sealed; observation-health.json counts them", removedWords(removed))
+	a.say.Warning("the run recorded secrets before assay-run knew them: %s before the bundle was sealed; observation-health.json counts them", removedWords(removed))
 }
 
 // removedWords says what a removal took out.

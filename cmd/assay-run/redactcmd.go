@@ -27,17 +27,18 @@ func (a *app) redactCommand() *cobra.Command {
 	f := &laterFlags{}
 	cmd := &cobra.Command{
 		Use:   "redact BUNDLE -o NEW [flags]",
-		Short: "Take secrets out of a sealed bundle, into a new one",
+		Short: "Copy a sealed bundle without its secrets",
 		Long: `redact writes a new bundle without the secrets that it finds: those that you name,
 those that your rules match, and those that every run looks for (passwords in
 arguments, headers and URLs, and the credentials of well-known providers). The new
 bundle verifies. Its observation-health.json names the old bundle's identity and says
-what was taken out. The old bundle is not changed. A signature of it does not cover
-the new one: sign that again.
+what was removed. redact does not change the old bundle. The old bundle's signature
+does not cover the new bundle: sign that too.
 
-A rule is NAME=PATTERN, or a line of a rule file: a name of lower-case letters,
-digits, "-" and "_", a space, and the pattern, in RE2's syntax. What the pattern's
-first group matches is replaced, or all of the match if there is no group.`,
+A rule is NAME=PATTERN on the command line, and NAME, a space and PATTERN on a line of a
+rule file. NAME has lower-case letters, digits, "-" and "_". PATTERN is in RE2's syntax.
+redact replaces what the pattern's first group matches, or the whole match if there is
+no group.`,
 		Example: `  assay-run redact run.tar.gz -o public.tar.gz --secret-file token.txt
   assay-run redact run.tar.gz -o public.tar.gz --rule 'customer=cust-[0-9]{6}'`,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -247,7 +247,7 @@ func (a *app) seal(ctx context.Context, spool *archive.Spool, record *schema.Run
 	}
 	if err == nil && signer != nil {
 		if _, serr := sign.Bundle(ctx, sealed.Path, sealed.Identity, signer); serr != nil {
-			err = console.WithHint(fmt.Errorf("the bundle is whole and not signed: %w", serr), "sign it with assay-run sign: %s", sealed.Path)
+			err = console.WithHint(fmt.Errorf("the bundle is whole but not signed: %w", serr), "sign it with assay-run sign: %s", sealed.Path)
 		}
 	}
 	if err != nil {

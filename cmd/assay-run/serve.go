@@ -42,21 +42,21 @@ func (a *app) serveCommand() *cobra.Command {
 		Long: `serve offers the gateway without a command: agents register tools, propose
 calls and record turns over a socket, many at a time. Each run has a live record
 in DIR/<agent_id>/<run_id>.jsonl, and serve seals one bundle beside it when a client
-completes it; a run whose client vanished is sealed as incomplete.
+completes it. If the client vanished, serve seals the run as incomplete.
 
 It prints the addresses it listens on, one per line. A WebSocket client must send
 the bearer token in ASSAY_RUN_TOKEN; if that is not set, serve generates a token and
 prints it on the last line. Only the owner can connect to a unix socket. With
---token-file, each line of which is an agent's id and its token, a WebSocket client
-can start, read and change only the runs of its own agent.
+--token-file, a WebSocket client can start, read and change only the runs of its own
+agent. Each line of the file has an agent's id and its token.
 
 Every call must belong to an open run. A rate limit applies to one agent and one
 tool, across all runs and connections of that agent.
 
 serve ends on SIGINT or SIGTERM, and seals open runs as incomplete. After SIGTERM, or
-if serve is killed, the next serve with the same DIR goes on with the runs that were
-open: their clients have the time of --grace to come back. It still knows idempotency
-keys, and the calls that count against rate limits.`,
+if serve is killed, the next serve with the same DIR resumes the runs that were open, if
+their clients return within --grace. It still knows idempotency keys, and the calls that
+count against rate limits.`,
 		Example: `  assay-run serve --dir runs --listen ws:127.0.0.1:0
   assay-run serve --dir runs --listen unix:/run/agents.sock --policy policy.yaml`,
 		Args: cobra.NoArgs,

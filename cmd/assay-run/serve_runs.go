@@ -98,7 +98,7 @@ func resumeServed(ctx context.Context, dir string, runs *serve.Runs, g *gateway.
 			err = runs.Resume(g, servedSpool{spool}, spool.Run())
 		}
 		if err == nil {
-			warn("run %s was interrupted and goes on", info.RunID)
+			warn("run %s was interrupted and is resumed", info.RunID)
 			continue
 		}
 		sealed, rerr := archive.Recover(ctx, dir, info.RunID, archive.RecoverOptions{})
@@ -124,7 +124,7 @@ func sealSuspended(ctx context.Context, dir string, warn func(string, ...any)) e
 			err = errors.Join(err, rerr)
 			continue
 		}
-		warn("sealed the open run %s as incomplete: %s; it goes on if serve is started again with the same --dir", info.RunID, sealed.Path)
+		warn("sealed the open run %s as incomplete: %s; it resumes if serve is started again with the same --dir", info.RunID, sealed.Path)
 	}
 	return err
 }

@@ -58,7 +58,7 @@ func (a *app) tampered(sealed archive.Sealed) error {
 	for _, t := range sealed.Tampered {
 		a.say.Warning("%s", console.Printable(t.String()))
 	}
-	return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(fmt.Errorf("the evidence was tampered with while the run lived: the bundle %s says where", console.Printable(sealed.Path)), archive.TamperedRemedy)}
+	return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(fmt.Errorf("the evidence was tampered with during the run: the bundle %s says where", console.Printable(sealed.Path)), archive.TamperedRemedy)}
 }
 
 // tellOutput says why the command could not write any more.

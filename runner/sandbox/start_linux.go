@@ -51,7 +51,7 @@ func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached boo
 	if s.watch.guard != nil {
 		for i := range s.layers {
 			if l := &s.layers[i]; l.Layer == LayerNetwork {
-				l.State, l.Reason = Degraded, l.Reason+"; programs on the cgroup leave it loopback addresses alone, which are the host's"
+				l.State, l.Reason = Degraded, l.Reason+"; programs on the cgroup allow only loopback addresses, which are the host's"
 			}
 		}
 	}

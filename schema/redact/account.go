@@ -35,7 +35,7 @@ func (r *Redactor) NotSearched() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.missed {
-		list = append(list, "places where a secret stands unmarked that the run showed after too many others")
+		list = append(list, "unmarked copies of secrets that the run showed after too many others")
 	}
 	return list
 }

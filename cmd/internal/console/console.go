@@ -122,5 +122,5 @@ func escaped(r rune) string {
 
 // Unverified tells of a bundle that is read although it does not verify.
 func (m *Messages) Unverified(name string, problem error) {
-	m.Warning("%s does not verify: %v; what follows is what it claims, and proves nothing", name, problem)
+	m.Warning("%s does not verify: %v; nothing below is proven", name, problem)
 }

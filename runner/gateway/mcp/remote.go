@@ -257,7 +257,7 @@ func (c *remote) fail(m *asked, why string, resp *http.Response) {
 		data, _ = json.Marshal(httpStatus{resp.StatusCode, resp.Header.Get("WWW-Authenticate")})
 	}
 	if len(m.ids) == 0 {
-		c.warn("the MCP server did not take a batch of the client's: " + why)
+		c.warn("the MCP server refused a batch from the client: " + why)
 	}
 	for _, id := range m.ids {
 		c.pass(errorResponse(id, codeInternal, "assay-run: no answer from the MCP server: "+why, data), nil)

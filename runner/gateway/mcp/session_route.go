@@ -46,7 +46,7 @@ func (s *session) route(line []byte) {
 		}
 	}
 	if to.add(bytes.Clone(line)) {
-		s.proxy.warn("the MCP server says more than its client reads: the oldest messages are dropped")
+		s.proxy.warn("the MCP server sends messages faster than its client reads them: the oldest are dropped")
 	}
 }
 
