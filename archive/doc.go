@@ -4,8 +4,8 @@
 // whole documents, captured bytes. Sealing turns it into a bundle, a
 // deterministic tar whose first member is the manifest: the sha256 of the
 // manifest is the bundle's identity, the same for every codec. [Recover] seals
-// what an interrupted run left. [Open] and [Verify] read bundles, which they
-// take for hostile.
+// what an interrupted run left. [Open] and [Verify] read bundles, and treat
+// them as hostile.
 //
 // Promises: memory does not grow with the run, nothing is lost without being
 // counted, a bundle's final name never holds half a bundle, and the same

@@ -82,7 +82,7 @@ func OpenInputs(ctx context.Context, names []string, stdin io.Reader) (*Inputs, 
 
 func (in *Inputs) spool(ctx context.Context, stdin io.Reader) (string, error) {
 	if stdin == nil {
-		return "", errors.New("it is not read here")
+		return "", errors.New("this command does not read it")
 	}
 	if in.copy != nil {
 		return "", errors.New(`"-" can be given once`)

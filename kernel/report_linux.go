@@ -119,7 +119,7 @@ func (o *Observer) reasons(r *Report) []Reason {
 		unread += h.FailedReads
 		misses += h.RecursionMisses
 		if h.Required && !h.Attached {
-			add(CodeHookMissing, "fix what assay-run doctor lists for this host", "hook %s is not attached: %s", h.Name, h.Detail)
+			add(CodeHookMissing, "run assay-run doctor, and provide what it says is missing", "hook %s is not attached: %s", h.Name, h.Detail)
 		} else if hooks[i].selfTested && o.testTime > 0 && !h.SelfTested && !o.spared[i] {
 			add(CodeHookSilent, again, "hook %s did not fire in the self-test", h.Name)
 		}

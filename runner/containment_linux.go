@@ -64,7 +64,7 @@ func (c *containment) open(context.Context) error {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "limits", Code: "limit_unenforced",
 			Message: fmt.Sprintf("the host cannot enforce the %s limit, so the run had none", name),
-			Remedy:  "fix what assay-run doctor lists for this host",
+			Remedy:  "run assay-run doctor, and provide what it says is missing",
 		})
 	}
 	for _, k := range c.host.Controllers() {

@@ -200,7 +200,7 @@ func (d *denials) reasons(observed bool) []schema.Reason {
 	if !observed {
 		list = append(list, schema.Reason{
 			Subject: "sandbox", Code: "denials_unobserved", Message: "without a kernel layer, the bundle records only the denials of the sandbox's proxy and those of its layer cgroup_bpf",
-			Remedy: "fix what assay-run doctor lists for this host",
+			Remedy: "run assay-run doctor, and provide what it says is missing",
 		})
 	}
 	if d.untold > 0 {

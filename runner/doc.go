@@ -32,13 +32,13 @@
 //
 // # Where the time of a short run goes
 //
-// By profile (perf record, Linux 6.18), a run of /bin/true with the observer in place
-// spends the CPU time of all its processes as follows. A fifth of it goes to page
-// faults, mostly the first touches of memory by three processes of one large Go
-// program, spread over all of this.
+// This is a profile (perf record, Linux 6.18) of the CPU time of all processes in a run
+// of /bin/true with the observer in place. Page faults take a fifth of the time, spread
+// over all items: mostly, three processes of one large Go program touch their memory
+// for the first time.
 //
-//   - 26%: compare the observer that was found with this build, at idle priority
-//     while the command runs (package kernel).
+//   - 26%: compare the observer in place with this build, at idle priority while the
+//     command runs (package kernel).
 //   - 13%: the rest of package kernel: open what is pinned, make the session's maps
 //     and links, read the self-test's records, check at the end.
 //   - 11%: start the guard and the self-test's process, and run them.
@@ -47,5 +47,6 @@
 //   - 8%: make, test and remove cgroup directories, on a host with several hierarchies.
 //   - The remainder is spread thin: command line, Go's scheduler, starting the command.
 //
-// The first run on a host adds twice all this: the kernel verifies the programs.
+// The first run on a host takes three times as much, because the kernel verifies the
+// programs.
 package runner

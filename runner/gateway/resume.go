@@ -16,7 +16,7 @@ import (
 func (g *Gateway) remember(path string) error {
 	j, notes, err := openJournal(path, g.warn)
 	if err == errInUse {
-		g.warn(path + ": " + err.Error() + ", so idempotency keys and rate limits will not survive a restart of this one")
+		g.warn(path + ": " + err.Error() + ", so the next restart will lose idempotency keys and rate limits")
 		return nil
 	}
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package hook reports the tool calls of agent programs to the run that they are part
-// of, from what those programs tell their hooks.
+// Package hook reports an agent program's tool calls to the run that the program is part
+// of. It reads them from the events that the program sends to its hooks.
 //
-// [Run] is what "assay-run hook AGENT" does: it reads what AGENT says on standard input
-// and appends lines to the SDK event log of the run, under a name that is the agent's
-// own. Outside of a run it reports nothing. It starts no process, writes to no other file, and
-// never decides about a call.
+// [Run] implements "assay-run hook AGENT": it reads AGENT's events on standard input and
+// appends lines to the SDK event log of the run, under the agent's own name. Outside of
+// a run it reports nothing. It starts no process, writes to no other file, and never
+// decides about a call.
 //
-// To add an agent: a function of the type reader in a file of its own, a line in
-// agents, and a page in docs/agents.
+// To add an agent, write a function of the type reader in its own file, and add a line
+// to agents and a page to docs/agents.
 package hook

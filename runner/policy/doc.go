@@ -9,5 +9,5 @@
 // that cannot be evaluated denies the call. Its reasons never quote the value that
 // matched: they end up in logs, and the value may be a secret. Regular expressions
 // are RE2 and bounded in size, so the time to decide a call is linear in the size of
-// its parameters. [Set.Explain] says what each rule has to do with a call.
+// its parameters. [Set.Explain] lists what each rule says about a call.
 package policy

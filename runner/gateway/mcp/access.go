@@ -50,7 +50,7 @@ func target(m *message) (kind policy.Kind, name string, err error) {
 	case kind == policy.Prompts && p.Name != nil:
 		return kind, *p.Name, nil
 	}
-	return "", "", errors.New(m.Method + ": it does not name what it is about")
+	return "", "", errors.New(m.Method + ": the request does not name a resource or a prompt")
 }
 
 // access decides a request for a resource or a prompt; others pass.

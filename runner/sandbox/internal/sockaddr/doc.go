@@ -1,6 +1,6 @@
-// Package sockaddr decides on a cgroup, in BPF programs, which addresses the
-// processes in it may connect, send and bind to. The programs need no cooperation
-// of the processes, and count each denial before they report it.
+// Package sockaddr attaches BPF programs to a cgroup. They decide which addresses the
+// processes in it may connect, send and bind to, whether or not the processes
+// cooperate, and count each denial before they report it.
 package sockaddr
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Werror -mcpu=v3" -target bpfel -no-global-types -type denial -type tally -go-package sockaddr programs sockaddr.bpf.c -- -I/usr/include -I/usr/include/x86_64-linux-gnu
