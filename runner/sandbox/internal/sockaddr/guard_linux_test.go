@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/cgroup"
 )
 
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(leaktest.Of(m).Run())
 }
 
 // perform makes one call.
