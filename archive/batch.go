@@ -23,7 +23,7 @@ func (s *Spool) AppendBatch(path string, n int, encode func(dst []byte, seq uint
 		l.buf = encode(l.buf, l.seq+uint64(i), i)
 		if err := l.endLine(at); err != nil {
 			l.buf = l.buf[:start]
-			l.dropped += uint64(n)
+			l.lose(uint64(n))
 			return fmt.Errorf("append to %s: a batch was dropped for %w", l.path, err)
 		}
 	}

@@ -33,13 +33,21 @@ type layer struct {
 	err     error // sticky
 }
 
+// lose counts n lines as dropped. The count goes with this process; the mark stays. What
+// comes after the end marks nothing.
+func (l *layer) lose(n uint64) {
+	if l.dropped += n; n > 0 && !l.closed {
+		l.spool.lossy.Do(func() { _ = l.spool.lock.Chmod(lossyMode) })
+	}
+}
+
 // takes is nil where n more lines may be appended; else they are dropped.
 func (l *layer) takes(n uint64) error {
 	if l.err == nil && l.closed {
 		l.err = fmt.Errorf("append to %s: %w", l.path, os.ErrClosed)
 	}
 	if l.err != nil {
-		l.dropped += n
+		l.lose(n)
 	}
 	return l.err
 }
@@ -65,7 +73,7 @@ func (l *layer) append(encode func(dst []byte, seq uint64) []byte) error {
 	l.buf = encode(l.buf, l.seq)
 	if err := l.endLine(start); err != nil {
 		l.buf = l.buf[:start]
-		l.dropped++
+		l.lose(1)
 		return fmt.Errorf("append to %s: %w was dropped", l.path, err)
 	}
 	l.seq++
@@ -100,7 +108,7 @@ func (l *layer) flush() error {
 	l.tree.addLines(l.buf[:n])
 	l.ledger.Write(l.buf[:n])
 	l.written += lines
-	l.dropped += l.pending - lines
+	l.lose(l.pending - lines)
 	l.pending = 0
 	l.buf = l.buf[:0]
 	if cap(l.buf) > 4*batchBytes {

@@ -14,8 +14,8 @@ import (
 )
 
 // ErrNotResumable is returned by [ResumeSpool], wrapped with what is in the way: the
-// run had come to its end, or its files are not as they were written. [Recover] seals
-// such a spool.
+// run had come to its end, lines of it could not be written, or its files are not as
+// they were written. [Recover] seals such a spool.
 var ErrNotResumable = errors.New("the run cannot go on")
 
 // ResumeSpool takes over the spool of a run whose recorder died, so that the run can
@@ -41,6 +41,11 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 			lock.Close()
 		}
 	}()
+	if info, err := lock.Stat(); err != nil {
+		return nil, err
+	} else if info.Mode().Perm() == lossyMode {
+		return nil, fmt.Errorf("%w: not all of it could be written", ErrNotResumable)
+	}
 	scans, _, err := scanLayers(s.dir, runID)
 	if err != nil {
 		return nil, err
@@ -64,6 +69,10 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 	s.done.Go(s.flusher)
 	return s, nil
 }
+
+// lossyMode are the permissions of run.json once lines were dropped. A full disk has
+// room for them.
+const lossyMode fs.FileMode = 0o700
 
 // Run is what run.json says.
 func (s *Spool) Run() schema.Run { return s.run }

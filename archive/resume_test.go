@@ -62,6 +62,42 @@ func TestASpoolGoesOn(t *testing.T) {
 	}
 }
 
+// How many lines were dropped is not known once the recorder has died. So a run that
+// dropped any does not go on, and its bundle says that more may be missing.
+func TestASpoolThatDroppedLinesDoesNotGoOn(t *testing.T) {
+	for name, lose := range map[string]func(s *Spool) error{
+		"a line that is too long": func(s *Spool) error {
+			return s.Append(schema.TurnsPath, func(dst []byte, _ uint64) []byte { return append(dst, make([]byte, MaxLine)...) })
+		},
+		"a batch with such a line": func(s *Spool) error {
+			return s.AppendBatch(schema.TurnsPath, 1, func(dst []byte, _ uint64, _ int) []byte { return append(dst, make([]byte, MaxLine)...) })
+		},
+		"a write that failed": func(s *Spool) error {
+			s.layers[schema.TurnsPath].file.Close()
+			return s.Append(schema.TurnsPath, func(dst []byte, _ uint64) []byte { return append(dst, "{}"...) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := testRun(t)
+			s, dir := newSpool(t, run)
+			l := s.layers[schema.TurnsPath]
+			if err := l.begin(); err != nil {
+				t.Fatal(err)
+			}
+			if lose(s) == nil {
+				t.Fatal("nothing was dropped")
+			}
+			s.Close()
+			if _, err := ResumeSpool(dir, run.RunID); !errors.Is(err, ErrNotResumable) {
+				t.Errorf("it goes on: %v", err)
+			}
+			if _, err := Recover(t.Context(), dir, run.RunID, RecoverOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // What is not as it was written does not go on.
 func TestADamagedSpoolDoesNotGoOn(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, dir string){

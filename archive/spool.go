@@ -57,7 +57,8 @@ type Spool struct {
 	foundMu sync.Mutex
 	found   []Tampered // so far
 
-	full atomic.Bool // the disk was full: only the end of the run is written
+	full  atomic.Bool // the disk was full: only the end of the run is written
+	lossy sync.Once   // marks run.json once lines were dropped
 
 	wake chan struct{} // something is buffered or dirty
 	stop chan struct{}
