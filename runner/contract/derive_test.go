@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-json-experiment/json"
 )
 
 const (
@@ -279,6 +281,17 @@ func TestKeysOfAnAnswerThatAContractDoesNotHaveAreListed(t *testing.T) {
 	})
 	if err != nil || len(c.Checks) != 2 || strings.Join(ignored, " ") != "priority checks[0].reason" {
 		t.Errorf("%v, ignored %q: %+v", err, ignored, c)
+	}
+}
+
+// A key that a contract may have stays in a model's answer.
+func TestPruneLeavesEveryKeyOfAContract(t *testing.T) {
+	whole, err := json.Marshal(file{Checks: []fileCheck{{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ignored := prune(string(whole)); len(ignored) > 0 {
+		t.Errorf("ignored %q of %s", ignored, whole)
 	}
 }
 
