@@ -1,0 +1,255 @@
+// Package enginetest gives a test a container engine of its own: a Docker
+// daemon, or Podman, whose sockets, images and containers are in a directory of
+// the test. Images are made of busybox, since no registry is asked. Only tests
+// use it, as root; what it needs are the Debian packages docker.io, podman,
+// runc and busybox-static.
+package enginetest
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Image is the image that every engine has: busybox's commands, an /etc/passwd
+// with root and agent (1000), and nothing else.
+const Image = "assay-test"
+
+// Engine is one engine.
+type Engine struct {
+	// Program is its client: docker or podman.
+	Program string
+	// Env makes the client and this engine find each other, wherever it is run.
+	Env []string
+	// Socket is where Docker's HTTP API is, or empty.
+	Socket string
+
+	t testing.TB
+}
+
+// Docker starts a Docker daemon with the cgroupfs driver and without networks:
+// containers have the network none or host. The test is skipped where there is
+// no Docker or no root. The daemon ends with the test, with its containers.
+func Docker(t testing.TB) *Engine {
+	t.Helper()
+	need(t, "dockerd", "docker", "containerd", "runc")
+	dir := shortDir(t)
+	e := &Engine{Program: "docker", Socket: filepath.Join(dir, "docker.sock"), t: t}
+	e.Env = []string{"DOCKER_HOST=unix://" + e.Socket, "DOCKER_CONFIG=" + filepath.Join(dir, "config")}
+	start := func() *exec.Cmd {
+		log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer log.Close()
+		daemon := exec.Command("dockerd", "--iptables=false", "--ip6tables=false", "--bridge=none", "--host=unix://"+e.Socket,
+			"--data-root="+filepath.Join(dir, "data"), "--exec-root="+filepath.Join(dir, "exec"), "--pidfile="+filepath.Join(dir, "pid"))
+		daemon.Stdout, daemon.Stderr = log, log
+		if err := daemon.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return daemon
+	}
+	daemon := start()
+	t.Cleanup(func() {
+		if ids := strings.Fields(e.try("ps", "--all", "--quiet")); len(ids) > 0 {
+			e.try(append([]string{"rm", "--force"}, ids...)...)
+		}
+		daemon.Process.Signal(os.Interrupt) // and it ends its containerd
+		daemon.Wait()
+		removeGroups("docker")
+	})
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if e.command("version").Run() == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			log, _ := os.ReadFile(filepath.Join(dir, "log"))
+			t.Fatalf("dockerd does not answer:\n%s", log)
+		}
+	}
+	e.Import(Image, nil)
+	return e
+}
+
+// Podman prepares a Podman with runc (crun refuses hosts whose cgroup2 has a
+// controller beside version 1) and the cgroupfs driver, storage of its own, and
+// limits that a process without CAP_SYS_RESOURCE may set. The test is skipped
+// where there is no Podman or no root.
+func Podman(t testing.TB) *Engine {
+	t.Helper()
+	need(t, "podman", "runc")
+	dir := shortDir(t)
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	e := &Engine{Program: "podman", t: t}
+	e.Env = []string{
+		"CONTAINERS_STORAGE_CONF=" + write("storage.conf", fmt.Sprintf("[storage]\ndriver = \"vfs\"\ngraphroot = %q\nrunroot = %q\n", dir+"/data", dir+"/run")),
+		"CONTAINERS_CONF=" + write("containers.conf", fmt.Sprintf(`[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+netns = "none"
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+tmp_dir = %q
+runtime = "runc"
+`, dir+"/tmp")),
+	}
+	t.Cleanup(func() {
+		e.try("rm", "--all", "--force", "--time", "0")
+		removeGroups("libpod_parent")
+	})
+	e.Import(Image, nil)
+	return e
+}
+
+// Command is the client with these arguments; no network is the default of run
+// and create for Podman, and has to be asked of Docker by --network.
+func (e *Engine) Command(args ...string) *exec.Cmd { return e.command(args...) }
+
+func (e *Engine) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(e.Program, args...)
+	cmd.Env = append(os.Environ(), e.Env...)
+	return cmd
+}
+
+// Run is what the client prints on standard output; an error ends the test.
+func (e *Engine) Run(args ...string) string {
+	e.t.Helper()
+	cmd := e.command(args...)
+	var errors bytes.Buffer
+	cmd.Stderr = &errors
+	out, err := cmd.Output()
+	if err != nil {
+		e.t.Fatalf("%s %q: %v\n%s", e.Program, args, err, errors.Bytes())
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (e *Engine) try(args ...string) string {
+	out, _ := e.command(args...).Output()
+	return string(out)
+}
+
+// Import makes an image of busybox and these files besides: path in the image
+// to path on the host, which has to be a static program or data.
+func (e *Engine) Import(name string, files map[string]string) {
+	e.t.Helper()
+	var image bytes.Buffer
+	w := tar.NewWriter(&image)
+	add := func(h tar.Header, data []byte) {
+		h.Size = int64(len(data))
+		if err := w.WriteHeader(&h); err != nil {
+			e.t.Fatal(err)
+		}
+		w.Write(data)
+	}
+	for _, dir := range []string{"bin", "etc", "proc", "sys", "dev", "root", "tmp", "work"} {
+		mode := int64(0o755)
+		if dir == "tmp" || dir == "work" {
+			mode = 0o1777
+		}
+		add(tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: mode}, nil)
+	}
+	add(tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000:agent:/work:/bin/sh\n"))
+	add(tar.Header{Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\nagent:x:1000:\n"))
+	read := func(path string) []byte {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		return data
+	}
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	add(tar.Header{Name: "bin/busybox", Mode: 0o755}, read(busybox))
+	commands, err := exec.Command(busybox, "--list").Output()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for _, c := range strings.Fields(string(commands)) {
+		if c != "busybox" {
+			add(tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + c, Linkname: "busybox"}, nil)
+		}
+	}
+	for path, from := range files {
+		add(tar.Header{Name: strings.TrimPrefix(path, "/"), Mode: 0o755}, read(from))
+	}
+	if err := w.Close(); err != nil {
+		e.t.Fatal(err)
+	}
+	cmd := e.command("import", "--change", "ENV PATH=/bin", "-", name)
+	cmd.Stdin = &image
+	if out, err := cmd.CombinedOutput(); err != nil {
+		e.t.Fatalf("%s import: %v\n%s", e.Program, err, out)
+	}
+}
+
+func need(t testing.TB, programs ...string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("a container engine takes root")
+	}
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skipf("no %s: make deps installs it", p)
+		}
+	}
+}
+
+// shortDir is a directory whose sockets' names are short enough, which the
+// engine's mounts leave when the test ends.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "engine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		mounts, _ := os.ReadFile("/proc/self/mounts")
+		lines := strings.Split(strings.TrimSpace(string(mounts)), "\n")
+		for i := len(lines) - 1; i >= 0; i-- {
+			if f := strings.Fields(lines[i]); len(f) > 1 && strings.HasPrefix(f[1], dir+"/") {
+				exec.Command("umount", "--lazy", f[1]).Run()
+			}
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("what the engine left: %v", err)
+		}
+	})
+	return dir
+}
+
+// removeGroups removes the directories that the engine made on every hierarchy and
+// left, once what supervised its containers has ended.
+func removeGroups(name string) {
+	for range 100 {
+		left := 0
+		for _, pattern := range []string{"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
+			dirs, _ := filepath.Glob(pattern)
+			for _, dir := range dirs {
+				os.Remove(filepath.Join(dir, "conmon"))
+				if os.Remove(dir) != nil {
+					left++
+				}
+			}
+		}
+		if left == 0 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
