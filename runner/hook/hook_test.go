@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -227,5 +228,39 @@ func TestManyHooksAtATimeCountOn(t *testing.T) {
 	}
 	if n != 40 {
 		t.Errorf("%d lines", n)
+	}
+}
+
+// A line that a full disk or a kill cut stays a line of its own, and the next one is whole.
+func TestALineAfterATornOne(t *testing.T) {
+	s := newScene(t)
+	hook := func(event, id string) {
+		s.must("claude-code", fmt.Sprintf(`{"hook_event_name":%q,"tool_name":"T","tool_use_id":%q}`, event, id))
+	}
+	hook("PreToolUse", "1")
+	const torn = `{"schema":"assay.runner.sdk_event.v0","seq":1,"event_ty`
+	file, err := os.OpenFile(s.log, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.WriteString(torn)
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	hook("PostToolUse", "1")
+	hook("PreToolUse", "2")
+	data, err := os.ReadFile(s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(data, []byte("\n"+torn+"\n")) {
+		t.Errorf("the torn line is not one of its own:\n%s", data)
+	}
+	if err := os.WriteFile(s.log, bytes.Replace(data, []byte(torn+"\n"), nil, 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"0 tool_call_started 1 T", "1 tool_call_completed 1 T", "2 tool_call_started 2 T"}
+	if diff := cmp.Diff(want, s.lines()); diff != "" {
+		t.Error(diff)
 	}
 }

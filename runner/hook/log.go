@@ -65,7 +65,7 @@ func (l *log) locked(f func(*os.File) error) (err error) {
 // add any; it gets the calls that have started and not completed, the oldest first.
 func (l *log) add(lines func(open []event) []event) error {
 	return l.locked(func(file *os.File) error {
-		open, seq, err := unfinished(io.NewSectionReader(file, 0, 1<<62))
+		open, seq, torn, err := unfinished(io.NewSectionReader(file, 0, 1<<62))
 		if err != nil {
 			return fmt.Errorf("%s: %w", l.path, err)
 		}
@@ -80,26 +80,29 @@ func (l *log) add(lines func(open []event) []event) error {
 			if len(data) >= maxLine {
 				return errors.New("the tool's name or the call's id is too long")
 			}
+			if torn { // by a full disk, or a kill: it stays a line of its own
+				data = append([]byte{'\n'}, data...)
+			}
 			if _, err := file.Write(append(data, '\n')); err != nil {
 				return err
 			}
-			seq++
+			seq, torn = seq+1, false
 		}
 		return nil
 	})
 }
 
-// unfinished reads the log: the calls that are open, and the number of the next line.
-// Lines that cannot be read are the runner's to tell of.
-func unfinished(r io.Reader) (open []event, seq uint64, err error) {
+// unfinished reads the log: the calls that are open, the number of the next line, and
+// whether the last one has no end. Lines that cannot be read are the runner's to tell of.
+func unfinished(r io.Reader) (open []event, seq uint64, torn bool, err error) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	for {
 		line, err := lines.ReadSlice('\n')
 		if err == io.EOF {
-			return open, seq, nil
+			return open, seq, len(line) > 0, nil
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, false, err
 		}
 		var e event
 		if json.Unmarshal(bytes.TrimSpace(line), &e) != nil {
