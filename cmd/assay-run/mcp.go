@@ -112,7 +112,7 @@ func (a *app) mcpRun(f *mcpFlags, args []string) error {
 			return fmt.Errorf("--decision-log: %w", err)
 		}
 		defer log.Close()
-		cfg.Decisions = log
+		cfg.Decisions, cfg.Logged = log, isRunsLog(log)
 	}
 	if socket := os.Getenv(gateway.EnvSocket); socket != "" {
 		if cfg.Run, err = mcp.Dial(socket, f.source); err != nil {
@@ -128,6 +128,13 @@ func (a *app) mcpRun(f *mcpFlags, args []string) error {
 		return a.mcp(cfg, func() (*mcp.Server, error) { return start(nil) })
 	}
 	return nil
+}
+
+// isRunsLog tells whether a file is the decision log that the run around us reads.
+func isRunsLog(log *os.File) bool {
+	own, err := log.Stat()
+	runs, missing := os.Stat(os.Getenv(runner.EnvDecisionLog))
+	return err == nil && missing == nil && os.SameFile(own, runs)
 }
 
 // startServer starts a server for one client; forward gives the headers of the

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,7 +135,7 @@ func TestMCPOfTheSDKInARun(t *testing.T) {
 		decisions[e.Source+" "+e.Decision+" "+e.ToolCallID]++
 	})
 	wantDecisions := map[string]int{
-		"assay-run:mcp allow tc_read": 1, "assay-run:mcp allow tc_touch": 1, "assay-run:mcp deny tc_mcp_denies": 2, "assay-run:mcp allow tc_run_denies": 1, "assay-run:mcp allow tc_wait": 1, "assay-run:mcp allow tc_again": 1,
+		"assay-run:mcp allow tc_read": 1, "assay-run:mcp allow tc_touch": 1, "assay-run:mcp deny tc_mcp_denies": 1, "assay-run:mcp allow tc_run_denies": 1, "assay-run:mcp allow tc_wait": 1, "assay-run:mcp allow tc_again": 1,
 		"assay-run:gateway allow tc_read": 1, "assay-run:gateway allow tc_touch": 1, "assay-run:gateway deny tc_run_denies": 1, "assay-run:gateway allow tc_wait": 1, "assay-run:gateway allow tc_again": 1,
 	}
 	if d := cmp.Diff(wantDecisions, decisions); d != "" {
@@ -164,6 +166,66 @@ func TestMCPOfTheSDKInARun(t *testing.T) {
 	insp, err := self(t, dir, "inspect", "run.tar.gz").CombinedOutput()
 	if err != nil || !regexp.MustCompile(`(?s)tc_read read_file.*! its name says that it only reads, and it.*! wrote +\S*/hidden`).Match(insp) {
 		t.Errorf("a hidden write does not stand out: %v\n%s", err, insp)
+	}
+}
+
+// TestMCPDecidesAlone: in a run without a policy of its own each decision of the proxy
+// is one line of the policy layer, whether the run reads the proxy's log or not.
+func TestMCPDecidesAlone(t *testing.T) {
+	for name, flags := range map[string][]string{"read log": {"--policy-decision-log", "decisions.ndjson"}, "no log": nil} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := errors.Join(os.WriteFile(filepath.Join(dir, "mcp.yaml"), []byte("tools: {deny: [delete_all]}\n"), 0o600),
+				os.WriteFile(filepath.Join(dir, "in"), nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			cmd := self(t, dir, append(append([]string{"-q", "-o", "run.tar.gz"}, flags...), "--", "mcp-agent")...)
+			cmd.Env = append(cmd.Env, "MCPGODEBUG=blockingcancelnotify=1")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			r, want, got := opened(t, dir), []string{}, []string{}
+			for _, id := range []string{"tc_read", "tc_touch", "tc_mcp_denies", "tc_run_denies", "tc_wait", "tc_again"} {
+				decision := "allow"
+				if id == "tc_mcp_denies" {
+					decision = "deny"
+				}
+				want = append(want, "assay-run:mcp "+decision+" "+id)
+			}
+			layerLines(t, r, schema.PolicyPath, func(line []byte) {
+				var e schema.PolicyEvent
+				if err := json.Unmarshal(line, &e); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, e.Source+" "+e.Decision+" "+e.ToolCallID)
+			})
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("policy layer (-want +got):\n%s", d)
+			}
+			if flags != nil {
+				log, err := os.ReadFile(filepath.Join(dir, "decisions.ndjson"))
+				if n := bytes.Count(log, []byte("\n")); err != nil || n != len(got) {
+					t.Errorf("%v: the log has %d lines, the layer %d", err, n, len(got))
+				}
+			}
+			docs, err := r.Documents(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff([]string{"allow:read_file", "allow:touch", "allow:wait", "deny:delete_all"}, docs.Surface.PolicyDecisions); d != "" {
+				t.Errorf("decisions of the surface (-want +got):\n%s", d)
+			}
+			for _, b := range docs.Correlation.Bindings {
+				if b.PolicyDecision == "" {
+					t.Errorf("call %s has no decision", b.ToolCallID)
+				}
+			}
+			for _, a := range docs.Correlation.Ambiguities {
+				if a != schema.AmbiguousPolicyWithoutKernel { // where nothing observes
+					t.Errorf("ambiguity %s", a)
+				}
+			}
+		})
 	}
 }
 

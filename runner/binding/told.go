@@ -120,8 +120,8 @@ func (c *Correlator) Decision(e *schema.PolicyEvent, at agentlog.Arrival) {
 	}
 }
 
-// Decided tells what the runner's own gateway decided about a call. Begin says
-// whether and when it is open.
+// Decided tells what the runner's own gateway decided about a call; decision is empty
+// if it left that to the client. Begin says whether and when the call is open.
 func (c *Correlator) Decided(id, tool, decision string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,7 +160,11 @@ func (c *Correlator) decide(id, tool, decision string) *call {
 	if k == nil {
 		return nil
 	}
-	k.policy, k.tool = true, cmp.Or(k.tool, tool)
+	k.tool = cmp.Or(k.tool, tool)
+	if decision == "" {
+		return k
+	}
+	k.policy = true
 	if !k.denied {
 		k.decision = decision
 	}

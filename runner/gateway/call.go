@@ -41,7 +41,7 @@ type call struct {
 	found    []policy.Violation
 	output   jsontext.Value
 	toolErr  jsontext.Value
-	decided  bool  // a policy looked at it
+	checked  bool  // it came to the policy
 	broken   error // of recording the decision
 	finished time.Duration
 }
@@ -63,7 +63,7 @@ func (c *call) execute(ctx context.Context) {
 		c.action.ToolCallID = c.id
 	}
 	allowed := c.check()
-	c.broken = c.recordDecision()
+	c.broken = c.recordDecisions()
 	if allowed {
 		defer c.tool.end()
 		switch {
@@ -105,7 +105,7 @@ func (c *call) check() bool {
 		return reject(byRateLimit, "", schema.CallOutcome{Kind: schema.CallRateLimited, RetryAfterMS: schema.Some[int64](100)})
 	}
 	if d := c.action.Denied; d != nil {
-		c.decided, c.rule = true, d.Rule
+		c.rule = d.Rule
 		return reject(byPolicy, d.Param, schema.CallOutcome{Kind: schema.CallPolicyDenied, Rule: d.Rule})
 	}
 	if c.tool = c.toolNamed(c.action.Tool); c.tool == nil {
@@ -121,7 +121,7 @@ func (c *call) check() bool {
 	if len(missing) > 0 {
 		return reject(byCapability, "", schema.CallOutcome{Kind: schema.CallCapabilityDenied, Missing: missing})
 	}
-	c.decided = true
+	c.checked = true
 	var limited *schema.CallOutcome
 	c.found = c.state.Decide(&policy.Call{
 		Tool: c.action.Tool, Params: c.action.Parameters, Now: now, DryRun: c.params.DryRun,

@@ -73,7 +73,8 @@ type Config struct {
 // Observer learns of calls as they happen, so that what the kernel sees can be
 // told apart by them. Its methods are called concurrently and must not block.
 type Observer interface {
-	// CallDecided: the policy allows or denies a call.
+	// CallDecided: a call is allowed or denied. It is also told, with an empty decision,
+	// of a call that the gateway has no policy for, and its client has.
 	CallDecided(id, tool, decision string)
 	// CallStarted is told before a client is asked to run a tool, CallEnded
 	// once its answer has been read, or need not come any more.

@@ -44,6 +44,21 @@ type action struct {
 	// Denied, when there, says that the client's own policy denied the call: it
 	// goes on record and no further.
 	Denied *schema.PolicyRejected `json:"denied"`
+	// Allowed says that the client's own policy allowed the call, and Logged that its
+	// decision is in the run's decision log: it is then not recorded a second time.
+	Allowed bool `json:"allowed"`
+	Logged  bool `json:"logged"`
+}
+
+// decision is what the client's own policy decided; "" if it has none.
+func (a *action) decision() string {
+	switch {
+	case a.Denied != nil:
+		return "deny"
+	case a.Allowed:
+		return "allow"
+	}
+	return ""
 }
 
 // proposalResult is the answer to proposal.submit.
@@ -194,8 +209,10 @@ func (p *proposalParams) check(l *Limits) *rpc.Error {
 			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d/tool: must have 1 to %d bytes", i, policy.MaxName)
 		case a.Denied != nil && !named(a.Denied):
 			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d/denied: rule must have 1 to %d bytes, param at most as many", i, policy.MaxName)
-		case a.Denied != nil && pr.Source == agentlog.GatewaySource:
-			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d/denied: the source %s is the gateway's own name", i, pr.Source)
+		case a.Denied != nil && a.Allowed:
+			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d: it is both allowed and denied", i)
+		case a.decision() != "" && pr.Source == agentlog.GatewaySource:
+			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d: the source %s is the gateway's own name, and its decisions are its own", i, pr.Source)
 		}
 		seen[a.ID] = true
 		if a.Parameters == nil || a.Parameters.Kind() == 'n' {

@@ -108,6 +108,12 @@ func (s *Set) Forbidden(tool string) bool {
 	return slices.ContainsFunc(*s.rules.Load(), func(r *rule) bool { return r.Rule.Rule == DenyTool && r.covers(tool) })
 }
 
+// Decides tells whether the set has anything to decide calls of tools by.
+func (s *Set) Decides() bool {
+	t := s.file.Tools
+	return t.Allow != nil || len(t.Deny) > 0 || s.file.Capabilities != nil || len(*s.rules.Load()) > 0
+}
+
 // Granted tells whether a tool may be given a capability.
 func (s *Set) Granted(capability string) bool {
 	return s.file.Capabilities == nil || slices.Contains(*s.file.Capabilities, capability)

@@ -48,5 +48,6 @@ func (p *Proxy) logDecision(c *toolCall, found []policy.Violation) error {
 	if err != nil {
 		return fmt.Errorf("write a line of the decision log: %w", err)
 	}
+	c.logged = p.cfg.Logged
 	return nil
 }

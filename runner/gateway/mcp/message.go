@@ -105,7 +105,8 @@ type toolCall struct {
 	Arguments jsontext.Value `json:"arguments"`
 	Meta      jsontext.Value `json:"_meta"`
 
-	id string // of the tool call
+	id     string // of the tool call
+	logged bool   // the run reads the decision in its log
 }
 
 // maxToolCallID bounds a client's tool call id, in bytes: no more is taken of one

@@ -20,6 +20,8 @@ type Config struct {
 	// Decisions gets a line for each decision, in one write; nil gets none. A call
 	// whose decision cannot be written is denied.
 	Decisions io.Writer
+	// Logged says that the run reads what is written to Decisions.
+	Logged bool
 	// Source is the source of the decision events, a URI.
 	Source string
 	// Run, if set, is the gateway of the run that the proxy is part of.

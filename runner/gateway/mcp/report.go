@@ -28,11 +28,13 @@ type action struct {
 	ToolCallID string                 `json:"tool_call_id"`
 	Parameters jsontext.Value         `json:"parameters,omitzero"`
 	Denied     *schema.PolicyRejected `json:"denied,omitzero"`
+	Allowed    bool                   `json:"allowed,omitzero"`
+	Logged     bool                   `json:"logged,omitzero"`
 }
 
-// proposal proposes a call to the run's gateway, or tells it that it is denied.
+// proposal proposes a call to the run's gateway, or tells it that our policy denied it.
 func (r *Run) proposal(id string, c *toolCall, denied *schema.PolicyRejected) request {
-	a := action{ID: id, Type: "tool_call", Tool: c.Name, ToolCallID: c.id, Parameters: c.Arguments, Denied: denied}
+	a := action{ID: id, Type: "tool_call", Tool: c.Name, ToolCallID: c.id, Parameters: c.Arguments, Denied: denied, Allowed: denied == nil, Logged: c.logged}
 	return request{"2.0", jsontext.Value(id), "proposal.submit", map[string]any{
 		"proposal": map[string]any{"id": id, "source": r.source, "actions": []action{a}},
 	}}

@@ -174,7 +174,9 @@ func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection stri
 	switch err := r.send(r.proposal(id, c, nil)); {
 	case errors.Is(err, errLimits):
 		r.forget("answer "+id, "call "+id)
-		r.denied(c, policy.Violation{Rule: limitsRule})
+		refused := *c // a decision of its own, which no log has
+		refused.logged = false
+		r.denied(&refused, policy.Violation{Rule: limitsRule})
 		return nil, err.Error()
 	case err != nil:
 		return lost(err)

@@ -349,6 +349,8 @@ def proposals(c):
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "tool_call_id": "x" * 129}]}}, "at most 128"),
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "denied": {"rule": ""}}]}}, "rule must have"),
         ({"proposal": {"id": "p", "source": "assay-run:gateway", "actions": [{**action, "denied": {"rule": "r"}}]}}, "assay-run:gateway is"),
+        ({"proposal": {"id": "p", "source": "assay-run:gateway", "actions": [{**action, "allowed": True}]}}, "assay-run:gateway is"),
+        ({"proposal": {"id": "p", "source": "x", "actions": [{**action, "allowed": True, "denied": {"rule": "r"}}]}}, "both allowed and denied"),
         ({"proposal": {"id": "p", "source": "", "actions": [{**action, "id": str(i)} for i in range(1001)]}}, "1 to 1000"),
     ):
         refused(-32602, says, c.call, "proposal.submit", params)

@@ -29,12 +29,14 @@ func NewCalls(l *Log, o binding.Options) *Calls {
 	return &Calls{Correlator: binding.New(o), now: l.Now, tools: map[string]bool{}, decisions: map[string]bool{}}
 }
 
-// DecidedOn is told of every decision about a tool.
+// DecidedOn is told of every decision about a tool; decision is empty if nobody decided.
 func (c *Calls) DecidedOn(tool, decision string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.name(c.tools, tool)
-	c.name(c.decisions, decision+":"+tool)
+	if decision != "" {
+		c.name(c.decisions, decision+":"+tool)
+	}
 }
 
 func (c *Calls) name(set map[string]bool, s string) {
