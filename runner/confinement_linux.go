@@ -16,6 +16,7 @@ import (
 
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/internal/stdio"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
@@ -29,6 +30,7 @@ type confinement struct {
 	file     *policy.File
 	checked  *policy.Set // for the contract's checks; nil without a policy
 	isolate  bool        // a PID namespace in every mode
+	shared   bool        // the command has our own terminal
 	env      []string
 	workdir  func() (string, error)
 	hidden   []string // directories of evidence
@@ -50,6 +52,7 @@ func newConfinement(log *evidence.Log, opt Options, spec *Spec) *confinement {
 		log: log, file: opt.Policy, settings: spec.sandboxSettings(opt.Policy), isolate: spec.Isolate == IsolatePID,
 		env: spec.environ(), workdir: spec.workdir, hidden: opt.Evidence,
 	}
+	c.shared = !spec.Capture && slices.ContainsFunc([]*os.File{opt.Stdin, opt.Stdout, opt.Stderr}, stdio.IsTerminal)
 	if len(c.hidden) == 0 && opt.ScratchDir != "" {
 		c.hidden = []string{opt.ScratchDir}
 	}
@@ -75,6 +78,7 @@ func (c *confinement) open(context.Context) error {
 	home, _ := os.UserHomeDir()
 	c.profile, err = c.settings.Resolve(sandbox.Context{
 		Dir: dir, Home: home, Env: c.env, Evidence: c.hidden, Protect: c.protect, IsolatePID: c.isolate,
+		NoTyping: c.shared && sandbox.CanType(),
 	})
 	if err != nil {
 		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
@@ -83,8 +87,11 @@ func (c *confinement) open(context.Context) error {
 	}
 	if !c.profile.Restricted() {
 		c.openToAll()
-		c.profile = nil
-		return nil
+		if !c.profile.NoTyping {
+			c.profile = nil
+			return nil
+		}
+		c.profile.OnUnavailable = sandbox.Degrade // nobody asked for it
 	}
 	c.denials.profile = c.profile
 	if err := c.document(); err != nil {
@@ -117,7 +124,14 @@ func (c *confinement) shape(cmd *exec.Cmd) (err error) {
 	}
 	if c.box, err = sandbox.New(c.profile, sandbox.Options{
 		Decided: c.denials.decided, Needs: c.needs(), Cgroup: c.cgroup(), Blocked: c.denials.blocked,
-	}); err != nil {
+	}); err != nil && !c.profile.Restricted() {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "sandbox", Code: "terminal_exposed", Message: "the command could type into the terminal that it shared with the runner: " + err.Error(),
+			Remedy: "run without --no-capture",
+		})
+		c.profile, c.box = nil, nil
+		return nil
+	} else if err != nil {
 		return sandboxError("sandbox_failed", err)
 	}
 	cmd.Env = c.box.Environ(cmd.Env)
@@ -278,6 +292,9 @@ func (c *confinement) enforced(names ...string) bool {
 	return true
 }
 
+// noteNoTyping says what is refused to a command that has our own terminal.
+const noteNoTyping = "terminal_input_refused: the command had the runner's own terminal, and could not put input into it (TIOCSTI); without CAP_SYS_ADMIN it could not gain privileges either (no_new_privs)"
+
 // resistance is how far the command was kept from the recorder, by what was really
 // in force: without a sandbox it was the user whose files the evidence is.
 func (c *confinement) resistance() string {
@@ -293,6 +310,9 @@ func (c *confinement) resistance() string {
 
 func (c *confinement) health(h *schema.ObservationHealth) {
 	h.TamperResistance = c.resistance()
+	if c.profile != nil && c.profile.NoTyping && c.enforced(sandbox.LayerSeccomp) {
+		h.Notes = append(h.Notes, noteNoTyping)
+	}
 	h.Reasons = append(h.Reasons, c.reasons...)
 	h.Reasons = append(h.Reasons, c.denials.reasons(c.observed())...)
 }

@@ -51,6 +51,13 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 		}
 	}
 	if p.Mode == Observe {
+		plan.KeepPrivileges = !p.Restricted()
+		if p.NoTyping {
+			var err error
+			if plan.Filter, err = typingFilter(); err != nil {
+				return plan, nil, err
+			}
+		}
 		return plan, nil, nil
 	}
 	abi, err := LandlockABI()

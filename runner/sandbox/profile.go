@@ -19,11 +19,13 @@ type Profile struct {
 	Private []Path `json:"private"`
 	// Absent are paths that the policy names and that do not exist: nothing was
 	// allowed there, and nothing could be protected.
-	Absent     []Path     `json:"absent"`
-	Network    NetProfile `json:"network"`
-	Env        EnvProfile `json:"env"`
-	User       *User      `json:"user"`
-	PIDs       bool       `json:"isolate_pid"`
+	Absent  []Path     `json:"absent"`
+	Network NetProfile `json:"network"`
+	Env     EnvProfile `json:"env"`
+	User    *User      `json:"user"`
+	PIDs    bool       `json:"isolate_pid"`
+	// NoTyping refuses to put input into a terminal, in every mode.
+	NoTyping   bool `json:"no_typing,omitzero"`
 	env        *Env
 	sockets    []Path // of others, hidden where files can be hidden
 	startFiles []Path // that may be created while the run goes on, and should not

@@ -30,6 +30,8 @@ type Context struct {
 	Reach []string
 	// IsolatePID asks for a PID namespace in every mode.
 	IsolatePID bool
+	// NoTyping refuses to put input into a terminal; see CanType.
+	NoTyping bool
 }
 
 // maxMatches bounds the files that one pattern stands for.
@@ -45,7 +47,7 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 		return nil, fmt.Errorf("working directory %q: the path is not absolute", c.Dir)
 	}
 	p := &Profile{
-		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, env: s.Env, open: s.unrestricted,
+		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping, env: s.Env, open: s.unrestricted,
 		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{}, Absent: []Path{},
 	}
 	if p.OnUnavailable == "" {

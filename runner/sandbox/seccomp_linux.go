@@ -72,7 +72,10 @@ func filter(inet bool) ([]shim.Instruction, error) {
 	p = append(p, on(unix.SYS_IOCTL, equals(1, unix.TIOCSTI), equals(1, ioctlLinux))...)
 	p = append(p, on(unix.SYS_PTRACE, equals(0, unix.PTRACE_ATTACH), equals(0, ptraceSeize))...)
 	p = append(p, on(unix.SYS_SOCKET, socket(inet)...)...)
-	p = append(p, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
+	return assemble(append(p, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}))
+}
+
+func assemble(p []bpf.Instruction) ([]shim.Instruction, error) {
 	raw, err := bpf.Assemble(p)
 	if err != nil {
 		return nil, err

@@ -151,7 +151,7 @@ func (s *Sandbox) leaveOut(plan *shim.Plan) {
 		case LayerFiles:
 			plan.Mounts = nil
 		case LayerPrivileges:
-			plan.NoPrivileges = true
+			plan.KeepPrivileges = true
 		}
 	}
 }

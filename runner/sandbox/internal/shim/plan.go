@@ -66,10 +66,11 @@ type Plan struct {
 	EndWithCommand bool
 	// Keep is the number of descriptors from 3 on that the command gets.
 	Keep int
-	// Fail names an operation that is to fail, and NoPrivileges leaves that layer
-	// out. Tests set them.
-	Fail         string
-	NoPrivileges bool
+	// KeepPrivileges leaves the command what its user may do; a filter takes from it
+	// only what the kernel insists on: see no_new_privs in seccomp(2).
+	KeepPrivileges bool
+	// Fail names an operation that is to fail. Tests set it.
+	Fail string
 }
 
 // Mounts says how the mount namespace differs from the host's. Paths are

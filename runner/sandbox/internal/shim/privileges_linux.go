@@ -51,7 +51,7 @@ func loopbackUp() error {
 
 // privileges gives up, on this thread, all that the command is not to have.
 func (s *shim) privileges() error {
-	if s.plan.NoPrivileges {
+	if s.plan.KeepPrivileges {
 		return nil
 	}
 	if err := s.do(Privileges, "drop the capability bounding set", dropBounding); err != nil {
@@ -290,7 +290,17 @@ func (s *shim) filter() error {
 			instructions[i] = unix.SockFilter{Code: in.Code, Jt: in.Jt, Jf: in.Jf, K: in.K}
 		}
 		program := unix.SockFprog{Len: uint16(len(instructions)), Filter: &instructions[0]}
-		_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&program)))
+		load := func() unix.Errno {
+			_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&program)))
+			return errno
+		}
+		errno := load()
+		if errno == unix.EACCES { // neither CAP_SYS_ADMIN nor no_new_privs
+			if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+				return err
+			}
+			errno = load()
+		}
 		if errno != 0 {
 			return errno
 		}
