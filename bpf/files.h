@@ -6,6 +6,8 @@
 #include "bpfcall.h"
 #include "report.h"
 
+#define FMODE_CREATED (1 << 20) /* include/linux/fs.h */
+
 __noinline int on_open(struct scratch *s)
 {
 	u64 f;
@@ -19,6 +21,10 @@ __noinline int on_open(struct scratch *s)
 	f = file_of(s->ret);
 	if (!f) /* closed by another thread before we looked */
 		return report_names(s);
+	if (BPF_CORE_READ((struct file *)f, f_mode) & FMODE_CREATED) {
+		s->bits |= B_CREATED;
+		s->how = mix(s->how, B_CREATED); /* the next open of the name is another event */
+	}
 	return report_file(s, f);
 }
 

@@ -62,6 +62,7 @@ enum {
 	B_URING = 1 << 19,   /* by io_uring rather than by a system call */
 	B_QUIET = 1 << 20,   /* B_PENDING, and nothing will tell if it succeeds */
 	B_CLAIMED = 1 << 21, /* another could have changed what was read from user memory */
+	B_CREATED = 1 << 22, /* an open made the file */
 	B_UNRESOLVED = 1 << 17, /* a name's directory could not be told from the kernel's objects */
 	B_NO_BASE = 1 << 14, /* a directory that a name is relative to could not be found */
 };

@@ -116,6 +116,7 @@ func (d *decoder) fill(r *record) {
 		RelativePath: bits&bitNoBase != 0,
 		Unresolved:   bits&bitUnresolved != 0,
 		Claimed:      bits&bitClaimed != 0,
+		Created:      bits&bitCreated != 0,
 	}
 	if bits&bitSlot != 0 {
 		e.Slot = r.u32(offSlot) + 1

@@ -210,6 +210,8 @@ type Event struct {
 	// for renameat2, MS_* for mount, CLONE_* for fork and namespaces, MAP_*
 	// for mmap, MSG_* for send.
 	Flags uint64
+	// Created: the open made the file. Opens through io_uring and failed ones do not tell.
+	Created bool
 	// Mode is the mode argument of open, mkdir, mknod, chmod; PROT_* of mmap.
 	Mode uint32
 	// Resolve is openat2's RESOLVE_* flags.

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 const cgroupRoot = "/sys/fs/cgroup/unified"
@@ -271,4 +273,28 @@ func observed(t *testing.T, name string, prepare func(s *session, c *exec.Cmd)) 
 		}
 	})
 	return s, dir, err
+}
+
+// Whether an open made the file is told by the kernel, each time anew.
+func TestAnOpenTellsWhetherItMadeTheFile(t *testing.T) {
+	s := observe(t, Config{})
+	c := s.command("/bin/sh", "-c", "echo 1 >>old; echo 1 >new; echo 2 >new; rm new; echo 3 >new; mktemp tmp.XXXXXX; (set -C; echo 4 >alone); cat old")
+	c.Dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(c.Dir, "old"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	s.end()
+	got := map[string]string{}
+	for _, e := range s.find(KindOpen, nil) {
+		if name, ok := strings.CutPrefix(string(e.Path), c.Dir+"/"); ok {
+			got[strings.Split(name, ".")[0]] += fmt.Sprint(e.Count, e.Created, " ")
+		}
+	}
+	want := map[string]string{"old": "1 false 1 false ", "new": "1 true 1 false 1 true ", "tmp": "1 true ", "alone": "1 true "}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
 }

@@ -52,6 +52,7 @@ const (
 	bitURing           = 1 << 19
 	bitQuiet           = 1 << 20
 	bitClaimed         = 1 << 21
+	bitCreated         = 1 << 22
 
 	segPath  = 0
 	segBase  = 1

@@ -63,6 +63,9 @@ type KernelEvent struct {
 	Mode uint32 // mode
 	// Resolve is openat2's resolve flags; left out when 0.
 	Resolve uint64 // resolve
+	// Created tells that an openat made the file. Left out when false: the file existed,
+	// or that is not known.
+	Created bool // created
 	// HasResult tells that Result is known; without it return_value, status
 	// and errno are left out.
 	HasResult bool

@@ -77,6 +77,9 @@ func appendCall(dst []byte, e *KernelEvent) []byte {
 		dst = strconv.AppendUint(dst, uint64(e.Mode), 10)
 	}
 	dst = appendUint(dst, `,"resolve":`, e.Resolve)
+	if open && e.Created {
+		dst = append(dst, `,"created":true`...)
+	}
 	if e.HasResult {
 		dst = append(dst, `,"return_value":`...)
 		dst = strconv.AppendInt(dst, e.Result, 10)

@@ -29,6 +29,7 @@ const (
 	mFlags
 	mMode
 	mResolve
+	mCreated
 	mReturnValue
 	mAccessMode
 	mOperationFlags
@@ -78,7 +79,7 @@ const (
 
 var memberNames = [numMembers]string{
 	mSchema: "schema", mRunID: "run_id", mSeq: "seq", mTNS: "t_ns", mPID: "pid", mTID: "tid", mExecID: "exec_id",
-	mEventType: "event_type", mKind: "kind", mValue: "value", mFlags: "flags", mMode: "mode", mResolve: "resolve",
+	mEventType: "event_type", mKind: "kind", mValue: "value", mFlags: "flags", mMode: "mode", mResolve: "resolve", mCreated: "created",
 	mReturnValue: "return_value", mAccessMode: "access_mode", mOperationFlags: "operation_flags", mStatus: "status",
 	mErrno: "errno", mClass: "class", mPathSource: "path_source", mCount: "count", mTFirstNS: "t_first_ns",
 	mTLastNS: "t_last_ns", mBytesOut: "bytes_out", mBytesIn: "bytes_in", mPPID: "ppid", mParentExecID: "parent_exec_id",
@@ -160,6 +161,10 @@ func (d *kernelDecoder) member(m member) (err error) {
 		e.Mode, err = d.uint32(0)
 	case mResolve:
 		e.Resolve, err = d.uint64(1)
+	case mCreated:
+		if e.Created = d.word("true"); !e.Created {
+			err = errors.New("is not true")
+		}
 	case mReturnValue:
 		e.HasResult = true
 		e.Result, err = d.int64()

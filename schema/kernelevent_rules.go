@@ -54,6 +54,8 @@ func (d *kernelDecoder) presence() error {
 	switch {
 	case open != has(mAccessMode) || open && !has(mFlags):
 		return errors.New("access_mode and flags belong to an openat, and access_mode to nothing else")
+	case has(mCreated) && (!open || failed):
+		return errors.New("created belongs to an openat that succeeded")
 	case has(mOperationFlags) && d.ops == 0:
 		return errors.New("operation_flags is empty")
 	case has(mErrno) != failed:

@@ -82,6 +82,7 @@ func cases() map[string]KernelEvent {
 		"a path with a real U+FFFD":           with(func(e *KernelEvent) { e.Value = "/a\uFFFDb" }),
 		"a truncated path":                    with(func(e *KernelEvent) { e.Truncated = FieldValue | FieldTarget }),
 		"a name that led elsewhere":           with(func(e *KernelEvent) { e.Given, e.TargetGiven, e.Marks = "a/../b", "l/\xff", MarkUnresolved }),
+		"an open that made the file":          with(func(e *KernelEvent) { e.Created = true }),
 		"a name that another could change":    with(func(e *KernelEvent) { e.Claimed = true }),
 		"a deleted file in memory":            with(func(e *KernelEvent) { e.Marks = MarkDeleted | MarkMemfd }),
 		"bound to a tool call, late":          with(func(e *KernelEvent) { e.ToolCallID, e.BoundBy, e.Late = "tc_1", "env", true }),

@@ -38,6 +38,22 @@ func (e *KernelEvent) Touches() iter.Seq2[string, Access] {
 	}
 }
 
+// Makes reports whether the name that the event gives to a file did not exist before. False
+// is also where that is not known: a rename, an open by a recorder that did not tell.
+func (e *KernelEvent) Makes() bool {
+	switch e.Kind {
+	case KindOpen:
+		return e.Created || e.Flags&openCreat != 0 && e.Flags&openExcl != 0
+	case KindRename:
+		return e.Flags&renameNoReplace != 0
+	case KindMkdir, KindMknod, KindSymlink, KindLink: // they fail where it exists
+		return true
+	}
+	return false
+}
+
+const renameNoReplace = 1 // linux/fs.h
+
 // untouched is no set: the name is none of a thing that is touched.
 const untouched Access = 1 << 7
 

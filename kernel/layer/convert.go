@@ -55,7 +55,7 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 	}
 	switch ev.Kind {
 	case kernel.KindOpen:
-		e.Mode, e.Resolve = ev.Mode, uint64(ev.Resolve)
+		e.Mode, e.Resolve, e.Created = ev.Mode, uint64(ev.Resolve), ev.Created
 	case kernel.KindMkdir, kernel.KindMknod, kernel.KindChmod:
 		e.Mode = ev.Mode
 		if t := ev.Mode & 0o170000; ev.Kind == kernel.KindMknod && (t == 0o20000 || t == 0o60000) {
