@@ -9,12 +9,14 @@ import (
 
 // gatherer collects a summary event by event.
 type gatherer struct {
-	tree    *tree
-	dir     string            // the workspace: where the command started
-	rules   map[string]string // that denied, by what they denied
-	events  uint64
-	kinds   map[schema.KernelKind]uint64
-	classes [schema.NumClasses]uint64
+	tree         *tree
+	dir          string            // the workspace: where the command started
+	rules        map[string]string // that denied, by what they denied
+	missing      map[string]bool   // paths that the run removed or did not find
+	missingBytes int
+	events       uint64
+	kinds        map[schema.KernelKind]uint64
+	classes      [schema.NumClasses]uint64
 
 	programs                                 *tally[Program]
 	commands                                 *tally[Command]
@@ -26,7 +28,7 @@ type gatherer struct {
 
 func newGatherer(processes int, workspace string) *gatherer {
 	return &gatherer{
-		tree: newTree(processes), dir: workspace, programs: newTally[Program](), kinds: make(map[schema.KernelKind]uint64), commands: newTally[Command](),
+		tree: newTree(processes), dir: workspace, missing: make(map[string]bool), programs: newTally[Program](), kinds: make(map[schema.KernelKind]uint64), commands: newTally[Command](),
 		created: newTally[File](), written: newTally[File](), changed: newTally[File](), deleted: newTally[File](), read: newTally[File](),
 		hosts: newTally[Host](), lookups: newTally[Name](), denied: newTally[Failure](), failed: newTally[Failure](), privileged: newTally[Failure](),
 	}
@@ -41,6 +43,9 @@ func (g *gatherer) event(e *schema.KernelEvent) {
 	g.classes[e.Class] += n
 	g.tree.event(e)
 	g.failure(e, n)
+	if e.Class == schema.ClassAgent && e.Kind == schema.KindOpen && e.Failed() && e.Errno() == "ENOENT" {
+		g.note(e.Value, true)
+	}
 	if e.Class != schema.ClassAgent || e.Failed() && e.Kind != schema.KindConnect {
 		return
 	}
@@ -69,9 +74,10 @@ func (g *gatherer) access(path string, how schema.Access, e *schema.KernelEvent,
 	if path == "/dev/null" {
 		return
 	}
-	if how&schema.AccessCreate != 0 && g.existed(path) {
-		how = how&^schema.AccessCreate | schema.AccessWrite
+	if how&schema.AccessCreate != 0 && !e.Makes() && !g.missing[path] {
+		how = how&^schema.AccessCreate | schema.AccessWrite // it may have existed
 	}
+	g.note(path, how&schema.AccessRemove != 0)
 	for _, f := range []struct {
 		access schema.Access
 		tally  *tally[File]
@@ -87,10 +93,17 @@ func (g *gatherer) access(path string, how schema.Access, e *schema.KernelEvent,
 	}
 }
 
-// existed tells whether the run had touched a path before, and not removed it: then
-// opening it with O_CREAT does not create it.
-func (g *gatherer) existed(path string) bool {
-	return (g.created.has(path) || g.read.has(path) || g.written.has(path) || g.changed.has(path)) && !g.deleted.has(path)
+// note notes whether a path is missing now.
+func (g *gatherer) note(path string, missing bool) {
+	switch {
+	case g.missing[path] == missing:
+	case !missing:
+		delete(g.missing, path)
+		g.missingBytes -= len(path)
+	case len(g.missing) < maxDistinct && g.missingBytes+len(path) <= maxKeyBytes:
+		g.missing[strings.Clone(path)] = true
+		g.missingBytes += len(path)
+	}
 }
 
 func (g *gatherer) command(e *schema.KernelEvent, n uint64) {

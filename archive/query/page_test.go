@@ -44,19 +44,29 @@ func TestOneSecretIsNotHiddenBehindManyFiles(t *testing.T) {
 	}
 }
 
-func TestAFileThatTheRunKnowsIsNotCreated(t *testing.T) {
+func TestOnlyAFileThatDidNotExistIsCreated(t *testing.T) {
 	open := func(flags uint64) schema.KernelEvent {
 		return schema.KernelEvent{Kind: schema.KindOpen, PID: 10, TID: 10, ExecID: 2, Value: "/w/f", Flags: flags, HasResult: true}
 	}
-	const read, create = 0, 0o101
+	const read, create, excl = 0, 0o101, 0o301
+	made, missing := open(create), open(read)
+	made.Created, missing.Result = true, -2
+	rename := func(flags uint64) schema.KernelEvent {
+		return schema.KernelEvent{Kind: schema.KindRename, PID: 10, TID: 10, ExecID: 2, Value: "/w/tmp", Target: "/w/f", Flags: flags, HasResult: true}
+	}
 	for name, c := range map[string]struct {
 		events           []schema.KernelEvent
 		created, written uint64
 	}{
-		"read before":         {[]schema.KernelEvent{open(read), open(create)}, 0, 1},
-		"created before":      {[]schema.KernelEvent{open(create), open(create)}, 1, 2},
-		"removed, then made":  {[]schema.KernelEvent{open(read), {Kind: schema.KindUnlink, PID: 10, TID: 10, ExecID: 2, Value: "/w/f", HasResult: true}, open(create)}, 1, 1},
-		"nothing known of it": {[]schema.KernelEvent{open(create)}, 1, 1},
+		"made by an open":         {[]schema.KernelEvent{made}, 1, 1},
+		"made, then overwritten":  {[]schema.KernelEvent{made, open(create)}, 1, 2},
+		"opened to be made alone": {[]schema.KernelEvent{open(excl)}, 1, 1},
+		"existed":                 {[]schema.KernelEvent{open(create)}, 0, 1},
+		"not found before":        {[]schema.KernelEvent{missing, open(create), open(create)}, 1, 2},
+		"removed, then made":      {[]schema.KernelEvent{open(read), {Kind: schema.KindUnlink, PID: 10, TID: 10, ExecID: 2, Value: "/w/f", HasResult: true}, open(create)}, 1, 1},
+		"renamed onto":            {[]schema.KernelEvent{rename(0)}, 0, 1},
+		"renamed, not onto":       {[]schema.KernelEvent{rename(1)}, 1, 0},
+		"renamed to what missed":  {[]schema.KernelEvent{missing, rename(0)}, 1, 0},
 	} {
 		s, err := Summarize(t.Context(), bundle(c.events...), 0)
 		if err != nil {

@@ -82,6 +82,7 @@ func sample() *memory {
 	repeat := open(13, 8, "/w/in", 0, 3)
 	repeat.Repeat, repeat.Count, repeat.TFirstNS, repeat.TLastNS = true, 40, int64(30*time.Second), int64(40*time.Second)
 	bound := open(13, 8, "/w/out", 0o1101, 3)
+	bound.Created = true
 	bound.ToolCallID, bound.BoundBy, bound.Mode = "tc_1", "env", 0o644
 	rename := result(begin(schema.KindRename, 13, 8, 0, "/w/out"), 0)
 	rename.Target = "/w/final"

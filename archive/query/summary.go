@@ -69,9 +69,9 @@ type Summary struct {
 	Processes Processes     `json:"processes"`
 	Programs  List[Program] `json:"programs"`
 	Commands  List[Command] `json:"commands"`
-	// Files are those that class agent touched: created under a new name or
-	// opened with O_CREAT, unless the run had touched them before, written to or opened for it, changed in mode, owner
-	// or attributes, deleted or renamed away, opened for reading only.
+	// Files are those that class agent touched: made under a name that did not exist,
+	// written to, opened for it or overwritten, changed in mode, owner or attributes,
+	// deleted or renamed away, opened for reading only.
 	Created List[File] `json:"created"`
 	Written List[File] `json:"written"`
 	Changed List[File] `json:"changed"`

@@ -65,12 +65,12 @@ programs (4)
 hosts (1)
   1× out 100 B in 4.9 KiB 203.0.113.1:443 (api.example.com)
 
-files created (2)
+files created (1)
+  1× /w/out by /usr/bin/cat
+
+files written (2)
   1× /w/out   by /usr/bin/cat
   1× /w/final by /usr/bin/cat
-
-files written (1)
-  1× /w/out by /usr/bin/cat
 
 files deleted (1)
   1× /w/out by /usr/bin/cat
