@@ -17,11 +17,17 @@ func (r *Redactor) Text(field string, b []byte) []byte {
 // are left alone. What stands in an "argv", "command" or "args" array is judged as
 // the arguments of a program first.
 func (r *Redactor) JSON(field string, b []byte) []byte {
+	return r.Line(field, b, 0)
+}
+
+// Line is JSON for a line whose first bytes, so many of them, are the format's own: the
+// search begins behind them.
+func (r *Redactor) Line(field string, b []byte, head int) []byte {
 	if r == nil {
 		return b
 	}
 	b = r.arguments(field, b)
-	out, _ := r.upTo(len(b), pass{field: field, json: true}, b)
+	out, _ := r.upTo(len(b), pass{field: field, json: true, head: head}, b)
 	return out
 }
 
@@ -31,7 +37,12 @@ func (r *Redactor) Name(field, s string) string {
 	if r == nil {
 		return s
 	}
-	return Untag(string(r.Text(field, []byte(s))))
+	b := []byte(s)
+	clean := r.Text(field, b)
+	if len(clean) == len(b) && (len(b) == 0 || &clean[0] == &b[0]) {
+		return Untag(s)
+	}
+	return Untag(string(clean))
 }
 
 // Finds tells whether b may hold a known secret in any form. Others, that rules or
@@ -51,6 +62,7 @@ func (r *Redactor) Longest() int { return r.matcher.Load().longest }
 type pass struct {
 	field string
 	json  bool
+	head  int // bytes in which nothing secret begins
 }
 
 // upTo replaces what begins before the limit, until what it found on the way
@@ -74,11 +86,11 @@ func (r *Redactor) upTo(limit int, p pass, b []byte) ([]byte, int) {
 // is behind. It returns those that rules showed, too.
 func (r *Redactor) replace(limit int, p pass, b []byte) (out []byte, used int, new []shown) {
 	known := r.matcher.Load()
-	if len(r.rules) == 0 && !known.shows(b, p.json) {
+	if len(r.rules) == 0 && !known.shows(b[p.head:], p.json) {
 		return b[:limit], limit, nil
 	}
 	text := jsonText{b: b}
-	search := newSearch(r.rules, b, func(from int) (found, bool) { return known.next(b, from, p.json) })
+	search := newSearch(r.rules, b, p.json, func(from int) (found, bool) { return known.next(b, from, p.json) })
 	from := 0 // what is copied next
 	for at := 0; ; {
 		f, ok := search.next(at, limit)
@@ -121,7 +133,7 @@ func (m *matcher) shows(b []byte, json bool) bool {
 	if bytes.Contains(b, pemBegin) || bytes.Contains(b, headerEnd) {
 		return true
 	}
-	addresses := urls{b: b}
+	addresses := urls{b: b, json: json}
 	_, ok := addresses.next(0)
 	return ok
 }
@@ -135,8 +147,8 @@ type search struct {
 	end   int
 }
 
-func newSearch(rules []Rule, b []byte, known func(from int) (found, bool)) *search {
-	addresses := urls{b: b}
+func newSearch(rules []Rule, b []byte, json bool, known func(from int) (found, bool)) *search {
+	addresses := urls{b: b, json: json}
 	s := &search{end: len(b), kinds: []func(int) (found, bool){
 		known,
 		func(from int) (found, bool) { return nextShape(b, from) },

@@ -18,4 +18,10 @@
 // writes, [Redactor.Name] for set members that must not differ by a secret's
 // value. All of them may be used at the same time from several goroutines. A nil
 // *Redactor leaves everything as it is.
+//
+// The search for known secrets looks only at some positions of a text: the longer the
+// shortest secret is, the fewer. 64 KiB of output cost 18 us; to look for one byte in
+// them costs 0.9 us. A line of the kernel layer costs 0.15 us (BenchmarkStream,
+// BenchmarkLine; AMD EPYC). That is 2 % of the CPU time of a run that prints 1 GB, and
+// 2.5 % of one that opens 300,000 files.
 package redact

@@ -66,7 +66,8 @@ func nextHeader(b []byte, from int) (found, bool) {
 
 // urls finds the passwords and signatures in URLs, one after the other.
 type urls struct {
-	b []byte
+	b    []byte
+	json bool
 	// The URL that was found last: its "://", and where it or the next one in it
 	// ends.
 	start, end int
@@ -86,13 +87,33 @@ func (u *urls) next(from int) (found, bool) {
 			}
 			from = u.end
 		}
-		i := bytes.Index(u.b[from:], scheme)
+		i := u.nextScheme(from)
 		if i < 0 {
 			u.start, u.end = len(u.b), len(u.b)
 			return found{}, false
 		}
-		u.start = from + i
+		u.start = i
 		u.end = u.start + lengthOfURL(u.b[u.start:min(len(u.b), u.start+maxToken)])
+	}
+}
+
+// nextScheme is where the next "://" stands from an index on, or -1. JSON text is full of
+// colons, so that two slashes are looked for there.
+func (u *urls) nextScheme(from int) int {
+	mark := scheme
+	if u.json {
+		mark = scheme[1:]
+	}
+	for next := from; ; {
+		i := bytes.Index(u.b[next:], mark)
+		if i < 0 {
+			return -1
+		}
+		at := next + i - (len(scheme) - len(mark))
+		if at >= from && bytes.HasPrefix(u.b[at:], scheme) {
+			return at
+		}
+		next += i + 1
 	}
 }
 

@@ -10,24 +10,36 @@ import (
 
 // matcher finds known secrets in all their forms. It never changes.
 //
-// A form is at least MinSecret bytes long, so one of the positions that are
-// multiples of stride lies in it with a whole gram behind it, at an offset below
-// stride. Only those positions are looked at: a bitmap says whether any form may
-// have the gram there, and a table at which offsets. A search in the sorted forms
+// The stride is such that in every form one of the positions that are multiples of it
+// has a whole gram of the form behind it, at an offset below the stride: the longer the
+// shortest form is, the fewer positions are looked at. A bitmap says whether any form
+// may have the gram there, and a table at which offsets. A search in the sorted forms
 // then takes as long however many of them begin alike.
 type matcher struct {
 	forms   []form  // sorted, each text once
 	inner   []int32 // for each form, the longest other one that it begins with, or -1
-	grams   map[uint32]uint8
-	bitmap  []uint64 // one bit for each hash of a gram
-	shift   uint     // of a hash
-	longest int      // form, in bytes
+	stride  int
+	grams   map[uint32]uint32 // a bit for each offset
+	bitmap  []uint64          // one bit for each hash of a gram
+	shift   uint              // of a hash
+	longest int               // form, in bytes
 }
 
 const (
-	gram   = 4
-	stride = MinSecret - gram + 1
+	gram        = 4
+	leastStride = MinSecret - gram + 1
+	mostStride  = 32      // the bits of an entry of the table
+	maxGrams    = 1 << 14 // in a table with more than the least stride: it is made anew for each secret
 )
+
+// strideFor is how far apart the positions are that are looked at.
+func strideFor(forms []form) int {
+	n := mostStride
+	for _, f := range forms {
+		n = min(n, len(f.text)-gram+1)
+	}
+	return max(leastStride, min(n, maxGrams/max(1, len(forms))))
+}
 
 // form is one way in which a secret may be written, and what replaces it.
 type form struct {
@@ -46,7 +58,8 @@ type found struct {
 func newMatcher(forms []form) *matcher {
 	forms = slices.Clone(forms)
 	slices.SortStableFunc(forms, func(a, b form) int { return strings.Compare(a.text, b.text) })
-	m := &matcher{grams: make(map[uint32]uint8, stride*len(forms))}
+	m := &matcher{stride: strideFor(forms)}
+	m.grams = make(map[uint32]uint32, m.stride*len(forms))
 	for _, f := range forms {
 		if last := len(m.forms) - 1; last >= 0 && m.forms[last].text == f.text {
 			m.forms[last].textOnly = m.forms[last].textOnly && f.textOnly
@@ -65,20 +78,21 @@ func newMatcher(forms []form) *matcher {
 		}
 		m.inner, open = append(m.inner, inner), append(open, int32(i))
 		m.longest = max(m.longest, len(f.text))
-		for offset := range stride {
+		for offset := range m.stride {
 			m.grams[binary.LittleEndian.Uint32([]byte(f.text[offset:offset+gram]))] |= 1 << offset
 		}
 	}
 	size := bits.Len(uint(16*len(m.grams)) | 1<<14 - 1) // at most one bit in 16 is set
 	m.bitmap, m.shift = make([]uint64, 1<<size/64), uint(32-size)
 	for g := range m.grams {
-		h := m.hash(g)
+		h := hash(g, m.shift)
 		m.bitmap[h>>6] |= 1 << (h & 63)
 	}
 	return m
 }
 
-func (m *matcher) hash(g uint32) uint32 { return g * 2654435761 >> m.shift }
+// hash is a gram's place in the bitmap.
+func hash(g uint32, shift uint) uint32 { return g * 2654435761 >> shift }
 
 // next finds the first form in b that begins at from or later, of several that
 // begin at one place the longest.
@@ -86,10 +100,11 @@ func (m *matcher) next(b []byte, from int, json bool) (found, bool) {
 	if len(m.forms) == 0 {
 		return found{}, false
 	}
+	stride, bitmap, shift := m.stride, m.bitmap, m.shift
 	for i := (from + stride - 1) / stride * stride; i+gram <= len(b); i += stride {
 		g := binary.LittleEndian.Uint32(b[i:])
-		h := m.hash(g)
-		if m.bitmap[h>>6]&(1<<(h&63)) == 0 {
+		h := hash(g, shift)
+		if bitmap[h>>6]&(1<<(h&63)) == 0 {
 			continue
 		}
 		for offsets, offset := m.grams[g], stride-1; offset >= 0; offset-- {
@@ -129,7 +144,7 @@ func (m *matcher) held(b []byte) int {
 	for s := max(0, len(b)-m.longest+1); s < len(b); s++ {
 		if len(b)-s >= gram {
 			g := binary.LittleEndian.Uint32(b[s:])
-			h := m.hash(g)
+			h := hash(g, m.shift)
 			if m.bitmap[h>>6]&(1<<(h&63)) == 0 || m.grams[g]&1 == 0 {
 				continue
 			}

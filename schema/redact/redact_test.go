@@ -34,7 +34,7 @@ func TestAKnownSecretIsFoundInEveryForm(t *testing.T) {
 		}
 		for name, form := range forms {
 			// At every distance from the places that the search looks at.
-			for shift := range 2 * stride {
+			for shift := range 2 * mostStride {
 				text := strings.Repeat(".", shift) + "x=" + form + " tail"
 				out := string(r.Text("t", []byte(text)))
 				if strings.Contains(out, form) || !strings.Contains(out, "<redacted:given:"+r.tag(secret)+">") {
@@ -379,6 +379,34 @@ func FuzzStream(f *testing.F) {
 			t.Errorf("%q in pieces of %d: %q", text, size, s.String())
 		}
 	})
+}
+
+// BenchmarkStream is what a command's output costs, with one secret to look for.
+func BenchmarkStream(b *testing.B) {
+	r := newTest()
+	r.Add(RuleEnv, aSecret+"-of-24-bytes")
+	block := bytes.Repeat([]byte("the quick brown fox jumps over the lazy dog 0123456789 /usr/lib/x.so\n"), 1000)[:64<<10]
+	w := r.Writer("t", discard{})
+	b.SetBytes(int64(len(block)))
+	for b.Loop() {
+		w.Write(block)
+	}
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+func (discard) Close() error                { return nil }
+
+// BenchmarkLine is what a line of the kernel layer costs.
+func BenchmarkLine(b *testing.B) {
+	r := newTest()
+	r.Add(RuleEnv, aSecret+"-of-24-bytes")
+	const head = `{"schema":"assay.runner.kernel_event.v1","run_id":"run_01kakc9d2v3x7s4t9mz0qh8w6r","seq":`
+	line := []byte(head + `123456,"t_ns":123456789012,"pid":12345,"tid":12345,"exec_id":3,"event_type":1,"kind":"open","target":"/tmp/files/123456","flags":["O_RDONLY"],"class":"agent","count":1}`)
+	for b.Loop() {
+		r.Line("t", line, len(head))
+	}
 }
 
 func BenchmarkText(b *testing.B) {

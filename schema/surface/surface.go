@@ -73,7 +73,7 @@ func (b *Builder) AddDecision(d string) { b.decisions[b.clean(d)] = struct{}{} }
 // out of a line before: runs that differ only in a secret have one surface.
 func (b *Builder) clean(name string) string {
 	if b.Redact != nil {
-		name = b.Redact(name)
+		return b.Redact(name)
 	}
 	return redact.Untag(name)
 }

@@ -57,7 +57,7 @@ func New(c Config) *Log {
 		l.started, l.zero = true, c.Clock()-c.Elapsed
 	}
 	if c.Redactor != nil {
-		l.Recorder = redacted{c.Recorder, c.Redactor}
+		l.Recorder = newRedacted(c.Recorder, c.Redactor, c.RunID)
 		l.Surface.Redact = func(name string) string { return c.Redactor.Name(schema.SurfacePath, name) }
 	}
 	if r, ok := c.Recorder.(checkpointer); ok {

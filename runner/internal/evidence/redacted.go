@@ -1,6 +1,8 @@
 package evidence
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 
 	"github.com/assay-run/assay-run/schema"
@@ -11,7 +13,12 @@ import (
 // handed on: no line, document or captured byte gets past it.
 type redacted struct {
 	Recorder
-	r *redact.Redactor
+	r    *redact.Redactor
+	head []byte // how each line of the kernel layer begins
+}
+
+func newRedacted(to Recorder, r *redact.Redactor, runID string) redacted {
+	return redacted{to, r, fmt.Appendf(nil, `{"schema":"%s","run_id":"%s","seq":`, schema.KernelEventV1, runID)}
 }
 
 // Append redacts the line that encode makes.
@@ -24,7 +31,11 @@ func (r redacted) Append(layer string, encode func(dst []byte, seq uint64) []byt
 // line redacts what was appended to dst from at on.
 func (r redacted) line(layer string, dst []byte, at int) []byte {
 	made := dst[at:]
-	clean := r.r.JSON(layer, made)
+	head := 0
+	if bytes.HasPrefix(made, r.head) {
+		head = len(r.head)
+	}
+	clean := r.r.Line(layer, made, head)
 	if len(made) == 0 || len(clean) == len(made) && &clean[0] == &made[0] {
 		return dst
 	}
