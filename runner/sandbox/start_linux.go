@@ -102,7 +102,7 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 	if cmd.SysProcAttr != nil {
 		attr = *cmd.SysProcAttr
 	}
-	if detached {
+	if detached || flags&unix.CLONE_NEWUSER != 0 && concealed() {
 		plan.Clone = flags
 	} else {
 		attr.Cloneflags |= flags
@@ -138,6 +138,14 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 	s.layers = append(merge(early, s.layers), watched...)
 	s.mu.Unlock()
 	return inner, err
+}
+
+// concealed tells whether this process is not dumpable. /proc/PID/uid_map of what
+// it forks is then root's (task_dump_owner in fs/proc/base.c), until exec: only a
+// process that the shim forks can be given a user namespace by its own user.
+func concealed() bool {
+	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	return err == nil && dumpable != 1
 }
 
 // leaveOut takes layers out of a plan.

@@ -44,6 +44,9 @@ func (s *shim) again(control, planFD int) int {
 		return exitShim
 	}
 	s.conn.Close()
+	if !plan.OwnTerminal {
+		letGo(plan.Keep)
+	}
 	// It stops with the command when the terminal says so, and ends after it.
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2)
 	var st unix.WaitStatus
