@@ -1,13 +1,36 @@
 package runner
 
-import "github.com/assay-run/assay-run/schema"
+import (
+	"slices"
+
+	"github.com/assay-run/assay-run/runner/internal/place"
+	"github.com/assay-run/assay-run/schema"
+)
 
 // Diagnosis is what this host offers to runs, and what would fix the rest.
 type Diagnosis struct {
 	// Works tells whether a run would work at all, in however degraded a form.
 	Works    bool      `json:"works"`
 	Platform string    `json:"platform"`
+	Place    Place     `json:"place"`
 	Findings []Finding `json:"findings"`
+	// Fixes are the causes of all that is not ok, each with its remedy once.
+	Fixes []Fix `json:"fixes,omitempty"`
+}
+
+// Place is where this process runs, and String names it in words.
+type Place = place.Place
+
+// Fix is a cause for which something is not ok, and the remedy.
+type Fix struct {
+	// Codes are the reasons' codes, in the order of the findings.
+	Codes []string `json:"codes"`
+	// Findings are what it concerns, as subject/name.
+	Findings []string `json:"findings"`
+	// Message is the first of each code, joined.
+	Message string `json:"message"`
+	// Remedy is empty if none is known.
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // Finding is one thing that a run can make use of.
@@ -20,6 +43,16 @@ type Finding struct {
 	Detail string `json:"detail,omitempty"`
 	// Reasons say why it is not ok, and what would fix that.
 	Reasons []schema.Reason `json:"reasons,omitempty"`
+	// Hooks are the kernel hooks of the eBPF observer, and whether a run has them.
+	Hooks []HookFinding `json:"hooks,omitempty"`
+}
+
+// HookFinding is one hook of the eBPF observer.
+type HookFinding struct {
+	Name     string `json:"name"`
+	Attached bool   `json:"attached"`
+	// Detail says why it is not attached.
+	Detail string `json:"detail,omitempty"`
 }
 
 // States of a Finding.
@@ -28,3 +61,35 @@ const (
 	StateDegraded = "degraded"
 	StateMissing  = "missing"
 )
+
+// fixes puts together the reasons that have one remedy.
+func fixes(findings []Finding) []Fix {
+	var all []Fix
+	for _, f := range findings {
+		for _, r := range f.Reasons {
+			i := slices.IndexFunc(all, func(x Fix) bool {
+				return x.Remedy == r.Remedy && (r.Remedy != "" || x.Message == r.Message)
+			})
+			if i < 0 {
+				i = len(all)
+				all = append(all, Fix{Remedy: r.Remedy})
+			}
+			x := &all[i]
+			switch {
+			case x.Message == "":
+				x.Message = r.Message
+			case !slices.Contains(x.Codes, r.Code):
+				x.Message += "; " + r.Message
+			}
+			x.Codes, x.Findings = appendNew(x.Codes, r.Code), appendNew(x.Findings, f.Subject+"/"+f.Name)
+		}
+	}
+	return all
+}
+
+func appendNew(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}

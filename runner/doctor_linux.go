@@ -1,15 +1,20 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner/internal/place"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -19,12 +24,13 @@ import (
 func Diagnose(spoolDir string) Diagnosis {
 	host := cgroup.Probe()
 	spool := diagnoseSpool(spoolDir)
-	d := Diagnosis{Platform: runtime.GOOS, Works: spool.State == StateOK && host.Usable() == nil}
+	d := Diagnosis{Platform: runtime.GOOS, Place: place.Here(), Works: spool.State == StateOK && host.Usable() == nil}
 	d.Findings = append(d.Findings, spool, diagnoseCgroup(host))
 	d.Findings = append(d.Findings, diagnoseLimits(host)...)
 	d.Findings = append(d.Findings, diagnoseTerminal())
+	d.Findings = append(d.Findings, diagnoseKernel(host))
 	d.Findings = append(d.Findings, diagnoseSandbox(host)...)
-	d.Findings = append(d.Findings, diagnoseKernel(host)...)
+	d.Fixes = fixes(d.Findings)
 	return d
 }
 
@@ -81,9 +87,22 @@ const remedyProc = "mount -t proc proc /proc in the pid namespace (unshare --mou
 func hostReasons(host *cgroup.Host) []schema.Reason {
 	var reasons []schema.Reason
 	for _, why := range host.Reasons() {
-		reasons = append(reasons, schema.Reason{Subject: "cgroup", Code: why.Code, Message: why.Message, Remedy: why.Remedy})
+		reasons = append(reasons, schema.Reason{Subject: "cgroup", Code: why.Code, Message: why.Message, Remedy: cgroupRemedy(why.Code, why.Remedy)})
 	}
 	return reasons
+}
+
+// cgroupRemedy is this place's remedy where no cgroup can be created, and otherwise general.
+func cgroupRemedy(code, general string) string {
+	switch p := place.Here(); code {
+	case "cgroup_not_mounted":
+		if p.Contained() {
+			return p.Cgroups()
+		}
+	case "cgroup2_not_writable", "cgroup_v1_not_writable":
+		return p.Cgroups()
+	}
+	return general
 }
 
 func diagnoseLimits(host *cgroup.Host) []Finding {
@@ -94,6 +113,9 @@ func diagnoseLimits(host *cgroup.Host) []Finding {
 		case !c.Available:
 			f.State, f.Detail = StateMissing, ""
 			f.Reasons = []schema.Reason{{Subject: "limits", Code: "controller_missing", Message: c.Reason, Remedy: c.Remedy}}
+			if host.Mode() == cgroup.None {
+				f.Reasons[0].Remedy = place.Here().Cgroups()
+			}
 		case c.Remedy != "":
 			f.State, f.Reasons = StateDegraded, []schema.Reason{caveat(c)}
 		}
@@ -120,27 +142,30 @@ func diagnoseTerminal() Finding {
 	return f
 }
 
-// diagnoseKernel observes a session in which nothing runs, as a run would, and
-// tells first what there is as a whole, then hook by hook.
-func diagnoseKernel(host *cgroup.Host) []Finding {
+// diagnoseKernel observes a session in which nothing runs, as a run would.
+func diagnoseKernel(host *cgroup.Host) Finding {
 	hooks, err := tryObserver(host)
-	whole := Finding{Subject: "kernel", Name: "observer", State: StateOK, Detail: "eBPF, tracepoint tier"}
-	if err != nil {
-		whole.State, whole.Detail = StateMissing, ""
-		whole.Reasons = kernelReasons(err)
-	}
-	findings := []Finding{whole}
+	f := Finding{Subject: "kernel", Name: "ebpf", State: StateOK, Detail: "tracepoint tier"}
+	var missing []string
+	var why string
 	for _, h := range hooks {
-		f := Finding{Subject: "kernel", Name: h.Name, State: StateOK}
+		f.Hooks = append(f.Hooks, HookFinding{Name: h.Name, Attached: h.Attached, Detail: h.Detail})
 		if !h.Attached {
-			f.State, f.Detail = StateMissing, h.Detail
-			if err == nil {
-				findings[0].State = StateDegraded
-			}
+			missing = append(missing, h.Name)
+			why = cmp.Or(why, h.Detail)
 		}
-		findings = append(findings, f)
 	}
-	return findings
+	switch {
+	case err != nil:
+		f.State, f.Detail, f.Reasons = StateMissing, "", kernelReasons(err)
+	case len(missing) > 0:
+		f.State, f.Reasons = StateDegraded, []schema.Reason{{Subject: "kernel", Code: kernel.CodeHookMissing,
+			Message: fmt.Sprintf("runs do not have the hooks %s: %s", strings.Join(missing, ", "), why), Remedy: "use Linux 6.1 or later"}}
+		if strings.Contains(why, unix.EPERM.Error()) {
+			f.Reasons[0].Remedy = place.Here().Observe()
+		}
+	}
+	return f
 }
 
 // tryObserver tells of each hook whether a run would have it; the error is why

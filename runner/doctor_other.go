@@ -10,8 +10,9 @@ import (
 
 // Diagnose tells that runs need Linux.
 func Diagnose(string) Diagnosis {
-	return Diagnosis{Platform: runtime.GOOS, Findings: []Finding{{
+	findings := []Finding{{
 		Subject: "run", Name: "platform", State: StateMissing,
 		Reasons: []schema.Reason{{Subject: "run", Code: "not_linux", Message: ErrPlatform.Error(), Remedy: "run it on Linux"}},
-	}}}
+	}}
+	return Diagnosis{Platform: runtime.GOOS, Findings: findings, Fixes: fixes(findings)}
 }

@@ -3,12 +3,14 @@ package runner
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/internal/place"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -94,17 +96,39 @@ func (o *observation) open(ctx context.Context) error {
 }
 
 // openObserver opens the observer of a session, whose cgroup2 directory is dir;
-// empty where it has none. It is how doctor finds out as well.
+// empty where it has none. It is how doctor finds out as well. The error has the
+// remedies of this place.
 func openObserver(ctx context.Context, dir string, ring int, keep time.Duration) (*kernel.Observer, error) {
 	if dir == "" {
-		return nil, &kernel.Unavailable{Reasons: []kernel.Reason{{
-			Code: kernel.CodeNoCgroup2, Message: "the run has no cgroup2 directory of its own to observe",
-			Remedy: "run as root, or in a delegated cgroup2 subtree",
-		}}}
+		u := &kernel.Unavailable{Reasons: []kernel.Reason{{Code: kernel.CodeNoCgroup2, Message: "the run has no cgroup2 directory of its own to observe"}}}
+		if !place.Here().BPF {
+			u.Reasons = append(u.Reasons, kernel.Reason{Code: kernel.CodeNotPermitted, Message: "this process may not load eBPF programs"})
+		}
+		return nil, withRemedies(u)
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	return kernel.Open(ctx, kernel.Config{CgroupPath: dir, RingBytes: ring, SelfTest: true, Keep: keep})
+	observer, err := kernel.Open(ctx, kernel.Config{CgroupPath: dir, RingBytes: ring, SelfTest: true, Keep: keep})
+	return observer, withRemedies(err)
+}
+
+// withRemedies says of an error of kernel.Open how to fix it in this place.
+func withRemedies(err error) error {
+	var u *kernel.Unavailable
+	if !errors.As(err, &u) {
+		return err
+	}
+	fixed := &kernel.Unavailable{Reasons: slices.Clone(u.Reasons), Err: u.Err}
+	for i := range fixed.Reasons {
+		r, p := &fixed.Reasons[i], place.Here()
+		switch {
+		case r.Code == kernel.CodeNoCgroup2 && !p.Contained():
+			r.Remedy = p.Cgroups()
+		case r.Code == kernel.CodeNoCgroup2, r.Code == kernel.CodeNotPermitted, r.Code == kernel.CodeBlocked:
+			r.Remedy = p.Observe()
+		}
+	}
+	return fixed
 }
 
 // unobserved is why a run that requires the kernel layer does not start.

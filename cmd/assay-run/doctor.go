@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -42,6 +43,7 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 }
 
 func (a *app) printDiagnosis(d runner.Diagnosis) error {
+	fmt.Fprintf(a.stdout, "This is %s.\n\n", d.Place)
 	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
 	for _, f := range d.Findings {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Subject, f.Name, f.State, console.Printable(f.Detail))
@@ -49,12 +51,10 @@ func (a *app) printDiagnosis(d runner.Diagnosis) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for _, f := range d.Findings {
-		for _, r := range f.Reasons {
-			fmt.Fprintf(a.stdout, "\n%s/%s: %s (%s)\n", f.Subject, f.Name, console.Printable(r.Message), r.Code)
-			if r.Remedy != "" {
-				fmt.Fprintf(a.stdout, "  fix: %s\n", console.Printable(r.Remedy))
-			}
+	for _, fix := range d.Fixes {
+		fmt.Fprintf(a.stdout, "\n%s (%s)\n  concerns: %s\n", console.Printable(fix.Message), strings.Join(fix.Codes, ", "), strings.Join(fix.Findings, ", "))
+		if fix.Remedy != "" {
+			fmt.Fprintf(a.stdout, "  fix: %s\n", console.Printable(fix.Remedy))
 		}
 	}
 	verdict := "a run works here"

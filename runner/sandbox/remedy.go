@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/assay-run/assay-run/runner/internal/place"
 )
 
 // LayerError is a layer that the policy needs and that cannot be had here: the
@@ -33,7 +35,7 @@ func Remedy(l Layer) string {
 	case l.Layer == LayerNamespaces, l.Layer == LayerFiles, l.Layer == LayerNetwork:
 		return namespaceRemedy(l) + degrade
 	case l.Layer == LayerCgroupBPF:
-		return "run as root, or with CAP_BPF and CAP_NET_ADMIN, on a host with cgroup v2"
+		return place.Here().Observe()
 	case l.Layer == LayerPrivileges:
 		return "run with CAP_SETUID, CAP_SETGID and CAP_SETPCAP, or with no capability at all" + degrade
 	}
@@ -52,13 +54,11 @@ func namespaceRemedy(l Layer) string {
 		return "set kernel.unprivileged_userns_clone=1"
 	case read("user/max_user_namespaces") == "0" || l.Errno == int(syscall.ENOSPC):
 		return "set user.max_user_namespaces to more than 0"
-	case exists("/.dockerenv") || exists("/run/.containerenv"):
-		return "start the container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined, or with --cap-add SYS_ADMIN"
+	case l.Layer == LayerNetwork && l.State == Degraded && l.Errno == int(syscall.EPERM):
+		return place.Here().Loopback()
 	}
-	return "run as root, or allow user namespaces"
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
+	if fix := place.Here().Namespaces(l.State == Unavailable); fix != "" {
+		return fix
+	}
+	return "allow user namespaces, or run as root"
 }

@@ -1,0 +1,186 @@
+// Package place tells where this process runs (a container and its engine, a
+// CI service, a kernel that is not a host's own), as far as that decides how to
+// provide what is missing, and words the remedy for that place.
+package place
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Place is where this process runs. Empty fields mean: nothing of that sort.
+type Place struct {
+	// Container is docker, podman, kubernetes, or other.
+	Container string `json:"container,omitempty"`
+	// CI is github_actions or gitlab.
+	CI string `json:"ci,omitempty"`
+	// Machine is gvisor, wsl2 or vm.
+	Machine string `json:"machine,omitempty"`
+	// Root: the effective user is root, of this user namespace.
+	Root bool `json:"root"`
+	// BPF: the process has the capabilities to load eBPF programs and attach them
+	// to a cgroup.
+	BPF bool `json:"bpf_capabilities"`
+	// UserNamespace: the user namespace is not the host's.
+	UserNamespace bool `json:"user_namespace,omitempty"`
+	// AppArmor: a profile confines this process.
+	AppArmor bool `json:"apparmor,omitempty"`
+}
+
+// Names of places.
+const (
+	Docker        = "docker"
+	Podman        = "podman"
+	Kubernetes    = "kubernetes"
+	Other         = "other"
+	GitHubActions = "github_actions"
+	GitLab        = "gitlab"
+	GVisor        = "gvisor"
+	WSL2          = "wsl2"
+	VM            = "vm"
+)
+
+// Here is the place of this process.
+var Here = sync.OnceValue(func() Place { return At("/", os.Getenv, os.Geteuid()) })
+
+// At tells the place from the files below root, the environment, and the
+// effective user id. Files that are missing or cannot be read say nothing.
+func At(root string, env func(string) string, euid int) Place {
+	f := files(root)
+	return Place{
+		Container: f.container(env), CI: ci(env), Machine: f.machine(),
+		Root: euid == 0, BPF: f.capable(), UserNamespace: f.mapped(), AppArmor: f.confined(),
+	}
+}
+
+type files string
+
+func (f files) has(path string) bool {
+	_, err := os.Stat(filepath.Join(string(f), path))
+	return err == nil
+}
+
+func (f files) read(path string) string {
+	b, _ := os.ReadFile(filepath.Join(string(f), path))
+	return strings.TrimSpace(string(b))
+}
+
+// container asks Kubernetes first: its pods may have Docker's mark as well. A mark
+// alone is not enough: virtual machines are made of Docker's images, with the mark.
+func (f files) container(env func(string) string) string {
+	switch {
+	case f.initial():
+		return ""
+	case env("KUBERNETES_SERVICE_HOST") != "", f.has("/var/run/secrets/kubernetes.io/serviceaccount"):
+		return Kubernetes
+	case f.has("/run/.containerenv"):
+		return Podman
+	case f.has("/.dockerenv"):
+		return Docker
+	case f.has("/run/systemd/container"), env("container") != "":
+		return Other
+	}
+	return ""
+}
+
+// initial: the process is in the first pid, UTS and IPC namespaces of the kernel,
+// which have these numbers (PROC_PID_INIT_INO and so on, include/linux/proc_ns.h).
+// Even a container that shares some with the host has one of its own.
+func (f files) initial() bool {
+	for name, first := range map[string]string{"pid": "pid:[4026531836]", "uts": "uts:[4026531838]", "ipc": "ipc:[4026531839]"} {
+		if ns, _ := os.Readlink(filepath.Join(string(f), "/proc/self/ns", name)); ns != first {
+			return false
+		}
+	}
+	return true
+}
+
+func ci(env func(string) string) string {
+	switch {
+	case env("GITHUB_ACTIONS") == "true":
+		return GitHubActions
+	case env("GITLAB_CI") == "true":
+		return GitLab
+	}
+	return ""
+}
+
+// machine knows gVisor by the release and, before that named it, by the fixed
+// version that its kernel gives; WSL2 by the release of Microsoft's kernel.
+func (f files) machine() string {
+	release := f.read("/proc/sys/kernel/osrelease")
+	switch {
+	case strings.Contains(release, "gvisor"), strings.Contains(f.read("/proc/version"), "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016"):
+		return GVisor
+	case strings.Contains(release, "WSL2"), strings.Contains(release, "microsoft-standard"):
+		return WSL2
+	case f.has("/sys/hypervisor/type"), f.virtualCPU():
+		return VM
+	}
+	return ""
+}
+
+// virtualCPU: the processor says that a hypervisor runs it (x86), or the firmware
+// names one (arm64 has no such flag).
+func (f files) virtualCPU() bool {
+	for line := range strings.Lines(f.read("/proc/cpuinfo")) {
+		if name, flags, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "flags" {
+			return strings.Contains(" "+flags+" ", " hypervisor ")
+		}
+	}
+	vendor := f.read("/sys/class/dmi/id/sys_vendor")
+	for _, v := range []string{"QEMU", "Amazon EC2", "VMware", "Google", "innotek", "Xen", "Parallels"} {
+		if strings.HasPrefix(vendor, v) {
+			return true
+		}
+	}
+	return vendor == "Microsoft Corporation" && f.read("/sys/class/dmi/id/product_name") == "Virtual Machine"
+}
+
+// mapped: user ids are not those of the host (user_namespaces(7)).
+func (f files) mapped() bool {
+	fields := strings.Fields(f.read("/proc/self/uid_map"))
+	return len(fields) > 0 && strings.Join(fields, " ") != "0 0 4294967295"
+}
+
+// capable reads proc_pid_status(5); the numbers are those of capabilities(7).
+func (f files) capable() bool {
+	const netAdmin, sysAdmin, perfmon, bpf = 1 << 12, 1 << 21, 1 << 38, 1 << 39
+	for line := range strings.Lines(f.read("/proc/self/status")) {
+		if name, value, _ := strings.Cut(line, ":"); name == "CapEff" {
+			caps, _ := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+			return caps&sysAdmin != 0 || caps&(netAdmin|perfmon|bpf) == netAdmin|perfmon|bpf
+		}
+	}
+	return false
+}
+
+func (f files) confined() bool {
+	label := f.read("/proc/self/attr/apparmor/current")
+	return label != "" && label != "unconfined"
+}
+
+// Contained: what is missing has to be given by whoever starts the container.
+func (p Place) Contained() bool { return p.Container != "" }
+
+// String names the place in words.
+func (p Place) String() string {
+	var words []string
+	for _, name := range []string{p.Container, p.CI, p.Machine} {
+		if name != "" {
+			words = append(words, names[name])
+		}
+	}
+	if len(words) == 0 {
+		return "a host without containers"
+	}
+	return strings.Join(words, ", ")
+}
+
+var names = map[string]string{
+	Docker: "a Docker container", Podman: "a Podman container", Kubernetes: "a Kubernetes pod", Other: "a container",
+	GitHubActions: "GitHub Actions", GitLab: "GitLab CI", GVisor: "gVisor", WSL2: "WSL 2", VM: "a virtual machine",
+}
