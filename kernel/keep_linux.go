@@ -47,6 +47,8 @@ func Enter() {
 	case os.Args[2] == "sweep":
 		_, _, err := Sweep()
 		os.Exit(exitCode(err))
+	case os.Args[2] == "sweeper":
+		os.Exit(exitCode(sweepAfter()))
 	case os.Args[2] == "keep" && len(os.Args) == 5:
 		keepUntilIdle(site{home: os.Args[3], name: os.Args[4]})
 		os.Exit(0)

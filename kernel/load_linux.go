@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -40,6 +37,9 @@ type loaded struct {
 	refuse map[string]error     // programs that did not attach to it, and why
 	before map[string]uint64    // misses when the session began
 	rd     *reader
+
+	present    []Present // that were in the cgroup already
+	usedBefore bool      // by processes of the time before, in a foreign cgroup
 
 	suspect *suspect // the set, if another process made it
 
@@ -96,7 +96,11 @@ func load(cfg Config) (_ *loaded, err error) {
 	if err := l.seat.register(id); err != nil {
 		return nil, err
 	}
-	return l, errors.Join(l.enroll(cfg.CgroupPath), l.examine())
+	if l.present, err = l.enroll(cfg.CgroupPath); err != nil {
+		return nil, err
+	}
+	l.usedBefore = cfg.Foreign && usedBefore(cfg.CgroupPath)
+	return l, l.examine()
 }
 
 // attachCgroup attaches the programs that run for the session's sockets only.
@@ -114,29 +118,6 @@ func (l *loaded) attachCgroup(dir *os.File) {
 		}
 		l.own[name] = ln
 	}
-}
-
-// enroll makes the processes that are in the session already its members, so
-// that their exits are told from those of threads. It is called when forks are
-// being seen.
-func (l *loaded) enroll(session string) error {
-	return filepath.WalkDir(session, func(path string, d os.DirEntry, err error) error {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil // removed meanwhile
-		}
-		if err != nil || d.Name() != "cgroup.procs" {
-			return err
-		}
-		list, _ := os.ReadFile(path) // a threaded cgroup has none: its processes are in the one above
-		for _, pid := range strings.Fields(string(list)) {
-			if n, err := strconv.ParseUint(pid, 10, 32); err == nil && n > 0 {
-				if err := l.seat.enroll(uint32(n)); err != nil {
-					return fmt.Errorf("enroll process %d: %w", n, err)
-				}
-			}
-		}
-		return nil
-	})
 }
 
 // openCgroup opens the session's directory and returns its cgroup id, which

@@ -40,6 +40,7 @@ type Observer struct {
 	rd     *reader
 	dec    *decoder
 
+	foreign    bool     // Config.Foreign
 	selfCgroup uint64   // cgroup id of the self-test, 0 without one
 	early      [][]byte // records of others that the self-test's drain met
 
@@ -85,7 +86,7 @@ func Open(ctx context.Context, cfg Config) (_ *Observer, err error) {
 			l.close()
 		}
 	}()
-	o := &Observer{loaded: l, rd: l.rd, dec: newDecoder()}
+	o := &Observer{loaded: l, rd: l.rd, dec: newDecoder(), foreign: cfg.Foreign}
 	if cfg.SelfTest {
 		o.selfTest(ctx, cfg.CgroupPath)
 	}

@@ -31,11 +31,26 @@ func (o *Observer) Report() Report { return Report{} }
 // Close does nothing.
 func (o *Observer) Close() error { return nil }
 
+// Present is empty.
+func (o *Observer) Present() []Present { return nil }
+
 // Enter returns: there are no roles to play.
 func Enter() {}
 
 // Afterwards is nil: nothing is left behind.
 func Afterwards() []string { return nil }
+
+// Sweeper cannot be made on this system, and is not needed.
+type Sweeper struct{}
+
+// StartSweeper starts nothing.
+func StartSweeper() (*Sweeper, error) { return nil, nil }
+
+// Remove does nothing.
+func (s *Sweeper) Remove(...string) {}
+
+// Close does nothing.
+func (s *Sweeper) Close() error { return nil }
 
 // HostObserver is an observer that is pinned on this host.
 type HostObserver struct {

@@ -38,11 +38,25 @@ type Config struct {
 	// MinRing to MaxRing. Zero means DefaultRing.
 	RingBytes int
 	// SelfTest makes Open trigger every required hook, in a child process in
-	// CgroupPath/selftest, and see it. False leaves HookStatus.SelfTested false.
+	// a cgroup below CgroupPath, and see it. False leaves HookStatus.SelfTested false.
 	SelfTest bool
 	// Keep is how long the observer that runs share stays on the host after the
 	// last of them, so that the next need not load it. Zero: it goes with the last.
 	Keep time.Duration
+	// Foreign says that somebody else made the cgroup and put processes into it, before
+	// Open or later: what they did before is missing, and the report says so. Processes
+	// that are still alive at the end are nobody's fault then.
+	Foreign bool
+}
+
+// Present is a process that was in the session's cgroup before it was observed.
+type Present struct {
+	PID, PPID uint32
+	CgroupID  uint64
+	// Exe, Cwd and Argv are as /proc had them, empty where the process had just ended.
+	// The process can change its Argv.
+	Exe, Cwd string
+	Argv     []string
 }
 
 // Reason codes of an [Unavailable] and of [Report].Reasons.
@@ -67,6 +81,7 @@ const (
 	CodeMissing      = "records_missing"
 	CodeTampered     = "observer_changed"
 	CodeBPF          = "bpf_objects_changed"
+	CodeAttachedLate = "attached_late"
 )
 
 // Reason is one cause for seeing less, and what would fix it.
@@ -178,6 +193,8 @@ type Report struct {
 	// descriptors, threads included; Claimed the events whose names or addresses
 	// were read from memory that another shared.
 	SharedFiles, Claimed uint64
+	// Present counts the processes that were in the cgroup when observation began.
+	Present int
 	// Reasons say, one by one, why the layer is less than complete; empty when it is.
 	Reasons []Reason
 	// Shared: the run had a seat in the host's observer. Otherwise it loaded

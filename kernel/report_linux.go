@@ -28,7 +28,7 @@ func (o *Observer) Report() Report {
 		SharedFiles: t.sharedFiles.Load(), Claimed: t.claimed.Load(),
 		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[KindIOUring].Load() > 0,
 		Threads:       t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
-		SelfTestNS: int64(o.testTime), Shared: o.loaded.hold != nil,
+		SelfTestNS: int64(o.testTime), Shared: o.loaded.hold != nil, Present: len(o.loaded.present),
 	}
 	if o.loaded.alone != nil {
 		r.Alone = firstLine(o.loaded.alone.Error())
@@ -106,6 +106,16 @@ func (o *Observer) missing(r *Report) uint64 {
 // again is the remedy where nothing is known to be wrong with the host.
 const again = "run the command again, and report a bug if it happens again"
 
+// remedyLate is what catches a foreign process's first instruction.
+const remedyLate = "attach to a container that is created and not started yet"
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
 // reasons judges the report.
 func (o *Observer) reasons(r *Report) []Reason {
 	var out []Reason
@@ -153,8 +163,17 @@ func (o *Observer) reasons(r *Report) []Reason {
 	for _, name := range o.lost {
 		add(CodeHookLost, "keep others from detaching BPF programs: run the command without CAP_SYS_ADMIN and CAP_BPF", "program %s was detached before the run ended", name)
 	}
-	if o.stopped && r.Forks+r.JoinedCgroup != r.Exits+r.LeftCgroup {
-		add(CodeUnmatched, again, "%d tasks began and %d ended, so some were not seen", r.Forks+r.JoinedCgroup, r.Exits+r.LeftCgroup)
+	// Of processes that were there before, no fork was seen.
+	late := o.foreign && (r.Present > 0 || o.loaded.usedBefore)
+	switch {
+	case late && r.Present > 0:
+		add(CodeAttachedLate, remedyLate, "%s before assay-run attached: what happened until then was not recorded", count(r.Present, "process was running", "processes were running"))
+	case late:
+		add(CodeAttachedLate, remedyLate, "processes had run in the cgroup before assay-run attached: what they did was not recorded")
+	}
+	began, ended := r.Forks+r.JoinedCgroup, r.Exits+r.LeftCgroup
+	if alive := o.foreign && began > ended; o.stopped && began != ended && !late && !alive {
+		add(CodeUnmatched, again, "%d tasks began and %d ended, so some were not seen", began, ended)
 	}
 	if r.LeftCgroup > 0 {
 		add(CodeLeftCgroup, "run the command as a user that cannot write to other cgroups", "%d tasks were moved or forked out of the session cgroup, where nothing records them", r.LeftCgroup)

@@ -37,8 +37,8 @@ func (o *Observer) selfTest(ctx context.Context, session string) {
 }
 
 func (o *Observer) runSelfTest(ctx context.Context, session string) (err error) {
-	path := filepath.Join(session, "selftest")
-	if err := os.Mkdir(path, 0o755); err != nil {
+	path, err := os.MkdirTemp(session, "selftest-") // others may test in the same cgroup
+	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(path)) }()

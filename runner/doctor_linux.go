@@ -176,7 +176,7 @@ func tryObserver(host *cgroup.Host) ([]kernel.HookStatus, error) {
 		return nil, &kernel.Unavailable{Reasons: []kernel.Reason{{Code: "containment_failed", Message: err.Error()}}}
 	}
 	defer session.Remove()
-	observer, err := openObserver(context.Background(), session.Path(), kernel.MinRing, 0)
+	observer, err := openObserver(context.Background(), kernel.Config{CgroupPath: session.Path(), RingBytes: kernel.MinRing})
 	if err != nil {
 		hooks, _ := kernel.Probe()
 		for i := range hooks {

@@ -20,7 +20,8 @@ import (
 // builder and the surface until done delivers.
 type observation struct {
 	log     *evidence.Log
-	session *containment
+	session session
+	foreign bool          // somebody else's: see kernel.Config
 	off     bool          // do not try
 	needed  bool          // without it the command does not start
 	ring    int           // bytes
@@ -39,11 +40,19 @@ type observation struct {
 	influence *influence       // nil without a contract
 }
 
+// session is what is observed.
+type session interface {
+	// Path is its cgroup2 directory, empty without one.
+	Path() string
+	// afterwards names what is to be run, of this program, if we are killed.
+	afterwards(argv []string)
+}
+
 // openTimeout bounds the self-test, which takes milliseconds, and seconds where a
 // hundred runs start at once: it is there for a host that hangs.
 const openTimeout = time.Minute
 
-func newObservation(log *evidence.Log, spec *Spec, session *containment, checks *layer.Checks, bind func(*kernel.Event, *schema.KernelEvent)) *observation {
+func newObservation(log *evidence.Log, spec *Spec, session session, checks *layer.Checks, bind func(*kernel.Event, *schema.KernelEvent)) *observation {
 	o := &observation{log: log, session: session, off: spec.Kernel == KernelOff, needed: spec.observes(), ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver), v0: spec.Compat == "v0", checks: checks, bind: bind}
 	if checks != nil {
 		o.influence = newInfluence()
@@ -61,7 +70,7 @@ func (o *observation) open(ctx context.Context) error {
 	if o.off {
 		return nil
 	}
-	observer, err := openObserver(ctx, o.session.Path(), o.ring, o.keep)
+	observer, err := openObserver(ctx, kernel.Config{CgroupPath: o.session.Path(), RingBytes: o.ring, Keep: o.keep, Foreign: o.foreign})
 	if err != nil {
 		o.account.Unavailable = err
 		if o.needed {
@@ -75,6 +84,7 @@ func (o *observation) open(ctx context.Context) error {
 	o.observer, o.done, o.account.Unavailable = observer, make(chan error, 1), nil
 	o.asked = make(chan chan []layer.Survivor, 1)
 	o.builder = layer.NewBuilder(layer.Options{
+		Foreign: o.foreign, Present: observer.Present(), Begin: uint64(bootTime()),
 		RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
 		CompatV0: o.v0, Sink: o.sink, Checks: o.checks, Bind: o.bind, Hook: ownHook(), Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
 	})
@@ -95,11 +105,10 @@ func (o *observation) open(ctx context.Context) error {
 	return nil
 }
 
-// openObserver opens the observer of a session, whose cgroup2 directory is dir;
-// empty where it has none. It is how doctor finds out as well. The error has the
-// remedies of this place.
-func openObserver(ctx context.Context, dir string, ring int, keep time.Duration) (*kernel.Observer, error) {
-	if dir == "" {
+// openObserver opens the observer of a session, with a self-test. It is how doctor
+// finds out as well. The error has the remedies of this place.
+func openObserver(ctx context.Context, cfg kernel.Config) (*kernel.Observer, error) {
+	if cfg.CgroupPath == "" {
 		u := &kernel.Unavailable{Reasons: []kernel.Reason{{Code: kernel.CodeNoCgroup2, Message: "the run has no cgroup2 directory of its own to observe"}}}
 		if !place.Here().BPF {
 			u.Reasons = append(u.Reasons, kernel.Reason{Code: kernel.CodeNotPermitted, Message: "this process may not load eBPF programs"})
@@ -108,7 +117,8 @@ func openObserver(ctx context.Context, dir string, ring int, keep time.Duration)
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	observer, err := kernel.Open(ctx, kernel.Config{CgroupPath: dir, RingBytes: ring, SelfTest: true, Keep: keep})
+	cfg.SelfTest = true
+	observer, err := kernel.Open(ctx, cfg)
 	return observer, withRemedies(err)
 }
 
@@ -167,7 +177,8 @@ func (o *observation) close(res *schema.Result) error {
 	o.survivors = o.builder.Survivors()
 	report := o.observer.Report()
 	o.account = layer.Account{
-		Report: &report, Counts: o.builder.Counts(), Stats: o.builder.Stats(), LeftOut: o.log.Surface.LeftOut(),
+		Foreign: o.foreign,
+		Report:  &report, Counts: o.builder.Counts(), Stats: o.builder.Stats(), LeftOut: o.log.Surface.LeftOut(),
 	}
 	res.Usage.Processes = new(int64(o.account.Stats.Forks - o.account.Stats.CheckForks)) // only the kernel layer has seen them all
 	if err := o.observer.Close(); err != nil {

@@ -23,6 +23,8 @@ const (
 	CheckStarted     = "check_started"
 	CheckCompleted   = "check_completed"
 	CheckpointMade   = "checkpoint"
+	Attached         = "attached"
+	Detached         = "detached"
 )
 
 // Event is one line of events.ndjson. Fields that a type does not use are left
@@ -64,6 +66,9 @@ type Event struct {
 	// Stream and Bytes tell which capture was cut and after how many bytes.
 	Stream string `json:"stream,omitempty"`
 	Bytes  int64  `json:"bytes,omitempty"`
+	// Cgroup is the cgroup2 directory that was attached to; Count then is how many
+	// processes were there already. Code and Message say why it was detached from.
+	Cgroup string `json:"cgroup,omitempty"`
 	// Code and Message explain start_failed and recorder_error.
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`

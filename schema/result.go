@@ -14,6 +14,9 @@ const (
 	// OutcomeReported is a run that had no command of ours: a client of
 	// assay-run serve told of its end, in session.json.
 	OutcomeReported = "reported"
+	// OutcomeDetached is a run that somebody else started, and that assay-run attach
+	// observed: how it ended is not known.
+	OutcomeDetached = "detached"
 )
 
 // Error sources: whose failure made a run end otherwise than by its child's

@@ -73,7 +73,7 @@ func (a *app) rootCommand() *cobra.Command {
 	for _, command := range packaging {
 		root.AddCommand(command(a))
 	}
-	root.AddCommand(append(a.containing(), a.policyCommand())...)
+	root.AddCommand(append(a.linuxOnly(), a.policyCommand())...)
 	return root
 }
 

@@ -17,9 +17,9 @@ import (
 	_ "github.com/assay-run/assay-run/runner/sandbox/reexec"
 )
 
-// containing are the commands that contain without recording.
-func (a *app) containing() []*cobra.Command {
-	return []*cobra.Command{a.sandboxCommand(), a.landrunCommand()}
+// linuxOnly are the commands that only Linux has.
+func (a *app) linuxOnly() []*cobra.Command {
+	return []*cobra.Command{a.sandboxCommand(), a.landrunCommand(), a.attachCommand()}
 }
 
 // sandboxFlags choose a sandbox without a run.

@@ -4,5 +4,5 @@ package main
 
 import "github.com/spf13/cobra"
 
-// containing are the commands that contain without recording: none here.
-func (a *app) containing() []*cobra.Command { return nil }
+// linuxOnly are the commands that only Linux has: none here.
+func (a *app) linuxOnly() []*cobra.Command { return nil }

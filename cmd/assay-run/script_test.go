@@ -32,6 +32,8 @@ func TestMain(m *testing.M) {
 // Commands: "field FILE KEY WANT" compares a
 // value of a JSON document (a.b.0.c), "unpack BUNDLE DIR" extracts one.
 //
+// $CGROUP2 is where the cgroup2 hierarchy is mounted.
+//
 // $ID is different for each script of each test process: every --run-id has it
 // in it, so that suites that run at the same time do not meet.
 func TestScripts(t *testing.T) {
@@ -41,6 +43,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("ID", uniqueID())
 			env.Setenv("NOT_UTF8", "\xff")
+			env.Setenv("CGROUP2", cgroup2())
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
 			cache := os.Getenv("GOCACHE")
 			if dir, err := os.UserCacheDir(); cache == "" && err == nil {
@@ -76,6 +79,17 @@ func TestScripts(t *testing.T) {
 			"unpack": unpack,
 		},
 	})
+}
+
+// cgroup2 is where the cgroup2 hierarchy is mounted, empty where it is not.
+func cgroup2() string {
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); len(f) > 2 && f[2] == "cgroup2" {
+			return f[1]
+		}
+	}
+	return ""
 }
 
 // uniqueID returns a word of lower case letters and digits that nobody else has.

@@ -37,6 +37,12 @@ type Options struct {
 	Hook func(ev *kernel.Event) bool
 	// Checks are told from the agent by it; nil for a run without a contract.
 	Checks *Checks
+	// Foreign says that somebody else started the processes: the first of them does
+	// nothing for the runner. Present are those that were there when observation
+	// began, at Begin on CLOCK_BOOTTIME: each gets a join line.
+	Foreign bool
+	Present []kernel.Present
+	Begin   uint64
 	// Window is how long an event is held for earlier ones from other CPUs;
 	// 0 means 20 ms. MaxHeld bounds their number; 0 means 4096. Whatever
 	// reaches its limit first lets the oldest go.
@@ -54,6 +60,8 @@ type Builder struct {
 	procs *table
 	names *nameTable
 	paths stringCache
+
+	present map[uint32]kernel.Present // of Options.Present: who has done nothing yet
 
 	newest   uint64 // latest time seen
 	released uint64 // latest time handed out
@@ -75,7 +83,9 @@ func NewBuilder(o Options) *Builder {
 	if o.MaxHeld <= 0 {
 		o.MaxHeld = 4096
 	}
-	return &Builder{o: o, procs: newTable(), names: newNameTable()}
+	b := &Builder{o: o, procs: newTable(), names: newNameTable(), present: byPID(o.Present)}
+	b.procs.foreign = o.Foreign
+	return b
 }
 
 // Push takes one event, which may be reused when Push returns, and hands out
@@ -101,7 +111,12 @@ func (b *Builder) Push(ev *kernel.Event) error {
 // nanoseconds. Call it when no event has come for a while.
 func (b *Builder) Tick(now uint64) error {
 	b.newest = max(b.newest, now)
-	return b.release(now)
+	err := b.release(now)
+	if len(b.present) > 0 && now > b.o.Begin+uint64(presentAfter) {
+		b.admitAll(now)
+		err = b.err
+	}
+	return err
 }
 
 // Close hands out everything that is still held.
@@ -109,6 +124,7 @@ func (b *Builder) Close() error {
 	for b.win.len() > 0 {
 		b.next()
 	}
+	b.admitAll(b.newest)
 	return b.err
 }
 
@@ -129,6 +145,7 @@ func (b *Builder) next() {
 
 // line makes the line of ev, and before it one for its process if that is new.
 func (b *Builder) line(ev *kernel.Event, late bool) {
+	b.expect(ev)
 	p, parent, joined := b.process(ev)
 	if joined && ev.Kind != kernel.KindJoinedCgroup {
 		b.begin(ev, p, late)

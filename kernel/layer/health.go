@@ -16,6 +16,8 @@ type Account struct {
 	// means that observation was switched off.
 	Report      *kernel.Report
 	Unavailable error
+	// Foreign says that somebody else started the processes and may end them later.
+	Foreign bool
 	// Counts, Stats and LeftOut are the builder's and the surface's, after Close.
 	Counts  schema.LayerCounts
 	Stats   Stats
@@ -29,6 +31,7 @@ const (
 	CodeLayerDropped    = "layer_write_failed"
 	CodeMissedExits     = "exits_unseen"
 	CodeStillAlive      = "processes_alive"
+	CodeDetachedEarly   = "detached_early"
 	CodeIOUring         = "io_uring_used"
 	CodeIOUringUnknown  = "io_uring_unknown_operation"
 	CodeHelper          = "kernel_helper_changed"
@@ -124,7 +127,8 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	add(r.SelfTestNS == 0, CodeNoSelfTest, again, "no self-test has shown that the hooks fire")
 	add(s.Dropped > 0, CodeLayerDropped, "make room on the disk that holds the spool", "%d events could not be written", s.Dropped)
 	add(s.MissedExits > 0, CodeMissedExits, again, "%d processes ended without being seen", s.MissedExits)
-	add(s.Alive > 0, CodeStillAlive, "run the command as a user that cannot write to other cgroups", "%d processes had not ended when observation stopped, and what they did later is not recorded", s.Alive)
+	add(s.Alive > 0 && a.Foreign, CodeDetachedEarly, "attach until they have ended: omit --until", "%d processes had not ended when assay-run detached, and what they did later is not recorded", s.Alive)
+	add(s.Alive > 0 && !a.Foreign, CodeStillAlive, "run the command as a user that cannot write to other cgroups", "%d processes had not ended when observation stopped, and what they did later is not recorded", s.Alive)
 	add(r.IOUringUnseen, CodeIOUring, "use Linux 6.4 or later", "the run used io_uring, and this kernel does not report io_uring requests")
 	add(len(r.IOUringUnfollowed) > 0, CodeIOUringUnknown, "use a newer assay-run", "the run used io_uring in ways that this build cannot follow: operation %s", operations(r.IOUringUnfollowed))
 	x := s.Reach

@@ -31,6 +31,8 @@ type table struct {
 	ended  []*process // a ring, once full
 	oldest int
 	lastID uint64
+
+	foreign bool // Options.Foreign
 	// first has, by slot, the instance and class of the event whose repeats are
 	// counted there: as many as the kernel has slots.
 	first map[uint32]eventID
@@ -100,7 +102,7 @@ func (t *table) put(p *process) {
 // fork adds the child of a fork event; parent may be nil.
 func (t *table) fork(ev *kernel.Event, parent *process) *process {
 	t.forks++
-	p := &process{pid: ev.ChildPID, start: ev.ChildStart, execID: t.nextID(), starting: ev.PID == 0}
+	p := &process{pid: ev.ChildPID, start: ev.ChildStart, execID: t.nextID(), starting: ev.PID == 0 && !t.foreign}
 	if parent != nil {
 		p.exe, p.toolCall, p.check = parent.exe, parent.toolCall, parent.check
 		if p.toolCall != "" {

@@ -71,16 +71,48 @@ func hierarchies() (v2 *hierarchy, v1 []*hierarchy, err error) {
 	return v2, v1, sc.Err()
 }
 
+// Of is the cgroup2 directory of a process, where one is mounted that shows it.
+func Of(pid int) (dir string, ok bool) {
+	_, path, err := cgroups.ParseCgroupFileUnified("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil {
+		return "", false
+	}
+	return At(path)
+}
+
+// At is the directory of a path in the cgroup2 hierarchy, as proc_pid_cgroup(5)
+// writes it, where one is mounted that shows it.
+func At(path string) (dir string, ok bool) {
+	mounts, _ := procs.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(mounts)) {
+		before, after, _ := strings.Cut(line, " - ")
+		if f := strings.Fields(before); len(f) > 4 && strings.HasPrefix(after, "cgroup2 ") {
+			if dir, ok = under(unescape(f[4]), unescape(f[3]), path); ok {
+				return dir, true
+			}
+		}
+	}
+	return "", false
+}
+
 // within maps the cgroup path of a process to a directory under a mount that
 // shows the hierarchy from root on.
 func within(mount, root, path string) (string, bool) {
+	dir, ok := under(mount, root, path)
+	if !ok {
+		return "", false
+	}
+	_, err := os.Stat(filepath.Join(dir, "cgroup.procs"))
+	return dir, err == nil
+}
+
+// under is the same for a directory that may not exist.
+func under(mount, root, path string) (string, bool) {
 	rel, err := filepath.Rel(root, path)
 	if err != nil || path == "" || rel == ".." || strings.HasPrefix(rel, "../") {
 		return "", false
 	}
-	dir := filepath.Join(mount, rel)
-	_, err = os.Stat(filepath.Join(dir, "cgroup.procs"))
-	return dir, err == nil
+	return filepath.Join(mount, rel), true
 }
 
 // unescape undoes the octal escapes of mountinfo.

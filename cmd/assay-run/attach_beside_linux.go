@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+
+	"github.com/assay-run/assay-run/runner"
+)
+
+// beside is the command that attach runs beside what it records, if there is one.
+type beside struct {
+	app     *app
+	command []string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd // nil until it was started
+	done chan struct{}
+	code int // once done
+}
+
+// start starts it, and ends the observation with it.
+func (b *beside) start(stop context.CancelCauseFunc) {
+	if len(b.command) == 0 {
+		return
+	}
+	cmd := exec.Command(b.command[0], b.command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = b.app.stdin, b.app.stdout, b.app.stderr
+	if err := cmd.Start(); err != nil {
+		b.code = runner.ExitNotExecutable
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+			b.code = runner.ExitNotFound
+		}
+		b.app.say.Failure(err)
+		stop(errors.New("the command could not be started"))
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cmd, b.done = cmd, make(chan struct{})
+	go func() {
+		defer close(b.done)
+		_ = cmd.Wait()
+		b.code = cmd.ProcessState.ExitCode()
+		if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signaled() {
+			b.code = 128 + int(ws.Signal())
+		}
+		stop(errors.New("the command ended"))
+	}()
+}
+
+// pass passes a signal on, but for the terminal's, which the command has got as well.
+func (b *beside) pass(s os.Signal) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cmd != nil && s != syscall.SIGINT && s != syscall.SIGQUIT {
+		_ = b.cmd.Process.Signal(s)
+	}
+}
+
+// exit waits for its end and gives its exit code, 0 without a command.
+func (b *beside) exit() int {
+	if b.done != nil {
+		<-b.done
+	}
+	return b.code
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/cgroup/tree"
+	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// attachFlags are the flags of attach: what to observe, for how long, and, as for a
+// run, where the bundle goes.
+type attachFlags struct {
+	runFlags
+	cgroup string
+	pid    int
+	until  string
+}
+
+func (a *app) attachCommand() *cobra.Command {
+	f := &attachFlags{}
+	f.spec = runner.New()
+	cmd := &cobra.Command{
+		Use:   "attach (--cgroup PATH | --pid PID) [flags] [-- CMD [ARG...]]",
+		Short: "Record what somebody else started",
+		Long: `attach records what happens in an existing cgroup and everything below it, and seals
+a bundle when no process is left. It contains nothing and ends nothing. What happened before
+it attached is not recorded, and observation-health.json says so.
+
+attach ends earlier on SIGINT or SIGTERM, with --until, or, if a command is given, when that
+command ends. The command is not recorded; attach exits with its exit code.
+
+It needs root and a cgroup2 hierarchy.`,
+		Example: `  assay-run attach --cgroup /sys/fs/cgroup/system.slice/agent.service
+  assay-run attach --pid 4711 --until 10m -o agent.tar.gz
+  assay-run attach --pid 4711 -- ./end-to-end-tests`,
+		Args: commandAfterDash,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.faults.err(); err != nil {
+				return console.WithHint(err, "see assay-run attach --help")
+			}
+			a.say.Quiet = f.quiet
+			return a.attach(cmd.Context(), f, args)
+		},
+		DisableFlagsInUseLine: true,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.cgroup, "cgroup", "", "record the processes in the cgroup2 directory `PATH` and below")
+	fs.IntVar(&f.pid, "pid", 0, "record the cgroup that the process `PID` is in")
+	fs.StringVar(&f.until, "until", "", "detach after `TIME`, such as 90s or 10m, or at one, such as 2026-01-31T18:00:00Z")
+	fs.StringVarP(&f.output, "output", "o", "", "write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
+	fs.BoolVar(&f.store, "store", false, "keep the bundle in the store (see assay-run store --help)")
+	fs.BoolVar(&f.force, "force", false, "replace an existing bundle of that name")
+	fs.BoolVar(&f.replace, "replace", false, "discard the evidence of an interrupted run of the same --run-id")
+	fs.StringVar(&f.result, "result", "", "also write result.json to `FILE`")
+	fs.StringVar(&f.spec.RunID, "run-id", f.spec.RunID, "name the run `ID`: letters, digits, _ and - (default random)")
+	fs.Lookup("run-id").DefValue = ""
+	fs.StringVar(&f.spoolDir, "spool-dir", "", "keep the live run's evidence under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
+	fs.Var(&f.spec.KernelBuffer, "kernel-buffer", "kernel event buffer `SIZE`; raise it if events were dropped (default 4MiB)")
+	fs.Var((*list)(&f.spec.Require), "require", "end with 125 unless the evidence is `WHAT`: "+runner.RequireComplete)
+	fs.StringVar(&f.sign.key, "sign", "", "sign the bundle with the private key in `FILE`, or with \"agent\" (see assay-run sign --help)")
+	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")
+	f.redact.register(fs)
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if all goes well")
+	completes(cmd, map[string][]string{"require": {runner.RequireComplete}})
+	f.faults.gather(fs)
+	return cmd
+}
+
+// attach observes one cgroup and seals its bundle.
+func (a *app) attach(ctx context.Context, f *attachFlags, command []string) error {
+	with := &beside{app: a, command: command}
+	ctx, stop, err := f.detaching(ctx, with)
+	if err != nil {
+		return console.WithHint(err, "see assay-run attach --help")
+	}
+	defer stop(nil)
+	t, err := f.tree()
+	if err != nil {
+		return nothingAttached(err)
+	}
+	f.spec.Command = f.commandLine(command)
+	if err := f.spec.Validate(); err != nil {
+		t.Close()
+		return console.WithHint(err, "see assay-run attach --help")
+	}
+	return a.record(ctx, f.spec, &f.runFlags, runner.Target{
+		Tree: t, Exit: with.exit,
+		Attached: func() {
+			a.say.Info("attached to %s", console.Printable(t.Path))
+			with.start(stop)
+		},
+	})
+}
+
+// nothingAttached is an error from before anything was recorded.
+func nothingAttached(err error) error {
+	hint := "name a cgroup2 directory with --cgroup, or a process with --pid"
+	switch {
+	case errors.Is(err, tree.ErrRoot), errors.Is(err, tree.ErrOurs):
+		hint = "put what you want to record into a cgroup of its own"
+	case errors.Is(err, tree.ErrNotCgroup2):
+		hint = "boot with cgroup v2, or mount the cgroup2 hierarchy; assay-run cannot record a cgroup that has only version 1"
+	}
+	return console.WithHint(fmt.Errorf("nothing was recorded: %w", err), "%s", hint)
+}
+
+// tree opens what the flags name.
+func (f *attachFlags) tree() (*tree.Tree, error) {
+	switch {
+	case f.cgroup != "" && f.pid != 0:
+		return nil, errors.New("--cgroup and --pid cannot be used together")
+	case f.pid != 0:
+		path, err := tree.Of(f.pid)
+		if err != nil {
+			return nil, err
+		}
+		return tree.Open(path)
+	case f.cgroup != "":
+		return tree.Open(f.cgroup)
+	}
+	return nil, errors.New("nothing to attach to was named")
+}
+
+// commandLine is what run.json names as the command: this one.
+func (f *attachFlags) commandLine(command []string) []string {
+	line := []string{"assay-run", "attach"}
+	if f.cgroup != "" {
+		line = append(line, "--cgroup", f.cgroup)
+	}
+	if f.pid != 0 {
+		line = append(line, "--pid", strconv.Itoa(f.pid))
+	}
+	if f.until != "" {
+		line = append(line, "--until", f.until)
+	}
+	if len(command) > 0 {
+		line = append(append(line, "--"), command...)
+	}
+	return line
+}
+
+// detaching ends a context when attach is to end, with the cause.
+func (f *attachFlags) detaching(ctx context.Context, with *beside) (context.Context, context.CancelCauseFunc, error) {
+	var after time.Duration
+	if f.until != "" {
+		at, err := time.Parse(time.RFC3339, f.until)
+		if err == nil {
+			after = time.Until(at)
+		} else if after, err = time.ParseDuration(f.until); err != nil {
+			return nil, nil, fmt.Errorf("--until %q is neither a duration nor a time", f.until)
+		}
+		if after <= 0 {
+			return nil, nil, fmt.Errorf("--until %s is over", f.until)
+		}
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing to a closed stderr is an error, and no end
+	go func() {
+		for s := range signals {
+			stop(fmt.Errorf("assay-run got %s", schema.SignalName(uint32(s.(syscall.Signal)))))
+			with.pass(s)
+		}
+	}()
+	if after > 0 {
+		time.AfterFunc(after, func() { stop(fmt.Errorf("--until %s", f.until)) })
+	}
+	return ctx, stop, nil
+}
+
+// record records one attachment and seals its bundle. It closes the target's tree.
+func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target runner.Target) (err error) {
+	taken := false
+	defer func() {
+		if !taken {
+			target.Tree.Close()
+		}
+	}()
+	output, err := f.bundle(spec.RunID)
+	if err == nil {
+		output, err = filepath.Abs(output)
+	}
+	if err != nil {
+		return nothingRun(err)
+	}
+	record, err := spec.Record(time.Now(), "assay-run "+version(), output)
+	if err != nil {
+		return nothingRun(err)
+	}
+	if f.result != "" {
+		if record.ResultOutput, err = filepath.Abs(f.result); err != nil {
+			return nothingRun(err)
+		}
+	}
+	signer, err := f.sign.load()
+	if err != nil {
+		return nothingRun(err)
+	}
+	f.sign.hide()
+	redactor, err := a.redactor(&f.redact, spec)
+	if err != nil {
+		return nothingRun(err)
+	}
+	if record, err = redactRecord(redactor, record); err != nil {
+		return nothingRun(err)
+	}
+	if redactor == nil {
+		record.Redaction = schema.RedactionDisabled
+	}
+	out, err := f.open(output)
+	if err != nil {
+		return err
+	}
+	defer out.close()
+	spec.Preload()
+	spool, err := a.createSpool(f, record)
+	if err != nil {
+		return err
+	}
+	defer spool.Close()
+	spool.SealTo(out.bundle)
+	spool.Redact(redactor)
+	var health *schema.ObservationHealth
+	taken = true
+	result, recording := runner.Attach(ctx, spec, target, runner.Options{
+		Recorder: spool, Redactor: redactor, ScratchDir: spool.Dir(), OnHealth: func(h *schema.ObservationHealth) { health = h },
+		OnLoss: func(reason schema.Reason) { a.say.Warning("evidence is missing: %s", reason.Message) },
+	})
+	a.tellHealth(health, result)
+	return a.seal(ctx, spool, &record, result, recording, out, signer, redactor)
+}

@@ -1,0 +1,170 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/assay-run/assay-run/cgroup/tree"
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner/binding"
+	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Target is what Attach observes.
+type Target struct {
+	// Tree is the cgroup. Attach closes it.
+	Tree *tree.Tree
+	// Attached is called once what happens in the tree is seen; nil tells nobody.
+	Attached func()
+	// Exit is asked at the end for what the command line exits with; nil is 0.
+	Exit func() int
+}
+
+// Attach observes what somebody else starts and ends, until the tree has no process
+// left or ctx ends, whose cause then says why. It contains nothing and ends nothing.
+// Of the spec, it uses what says how to observe and how to record; of the options,
+// Recorder, Redactor, ScratchDir, OnHealth and OnLoss. Result and error are as those of
+// Run; without a kernel layer, nothing is recorded but that.
+func Attach(ctx context.Context, spec *Spec, target Target, opt Options) (*schema.Result, error) {
+	a := newAttachment(spec, target, opt)
+	a.log.Event(schema.Event{Type: schema.RunStarted, AgentShim: &spec.AgentShim, Command: spec.Command, EnvKeys: []string{}, WindowElapsedMS: new(int64)})
+	err := a.kernel.open(context.WithoutCancel(ctx))
+	if err == nil {
+		a.attached()
+		a.detached(a.wait(ctx))
+	} else {
+		a.log.Event(startFailed(err))
+	}
+	return a.finish(err)
+}
+
+// attachment is an Attach in progress.
+type attachment struct {
+	Target
+	spec     *Spec
+	log      *evidence.Log
+	kernel   *observation
+	sweeper  *kernel.Sweeper // nil without one
+	began    time.Duration
+	observed time.Duration // how long
+	why      string        // it detached
+	onHealth func(*schema.ObservationHealth)
+}
+
+func newAttachment(spec *Spec, target Target, opt Options) *attachment {
+	a := &attachment{Target: target, spec: spec, onHealth: opt.OnHealth, log: evidence.New(evidence.Config{
+		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss, Redactor: opt.Redactor,
+	})}
+	a.kernel = newObservation(a.log, spec, a, nil, nil)
+	a.kernel.foreign, a.kernel.needed = true, true
+	return a
+}
+
+// Path is the tree's: an attachment is a session that is observed.
+func (a *attachment) Path() string { return a.Tree.Path }
+
+// afterwards starts who frees what we leave if we are killed: there is no guard.
+func (a *attachment) afterwards([]string) {
+	a.sweeper, _ = kernel.StartSweeper() // without it the next run, or recover, does that
+	a.sweeper.Remove(a.Tree.Directories()...)
+}
+
+func (a *attachment) attached() {
+	a.began = bootTime()
+	a.log.Event(schema.Event{Type: schema.Attached, Cgroup: a.Tree.Path, Count: int64(a.kernel.observer.Report().Present)})
+	if a.Target.Attached != nil {
+		a.Target.Attached()
+	}
+}
+
+// wait waits for the end and says which it is.
+func (a *attachment) wait(ctx context.Context) (code, message string) {
+	began := func() bool {
+		r := a.kernel.observer.Report()
+		return uint64(r.Present)+r.Kinds[kernel.KindFork]+r.Kinds[kernel.KindJoinedCgroup] > 0
+	}
+	err := a.Tree.Wait(ctx, began)
+	switch {
+	case err == nil:
+		return "empty", "no process is left"
+	case errors.Is(err, os.ErrNotExist):
+		return "removed", "the cgroup was removed"
+	case ctx.Err() != nil:
+		return "until", context.Cause(ctx).Error()
+	}
+	return "wait_failed", err.Error()
+}
+
+func (a *attachment) detached(code, message string) {
+	a.observed, a.why = bootTime()-a.began, code
+	a.log.Event(schema.Event{Type: schema.Detached, Cgroup: a.Tree.Path, Code: code, Message: message})
+}
+
+// finish writes the documents. failure is why nothing was observed, or nil.
+func (a *attachment) finish(failure error) (*schema.Result, error) {
+	res := &schema.Result{
+		Schema: schema.ResultV0, RunID: a.spec.RunID, Outcome: schema.OutcomeDetached,
+		LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone}, Labels: a.spec.Labels, RunnerExitCode: new(int),
+	}
+	if failure != nil {
+		*res.RunnerExitCode = failed(res, failure).exit
+	} else {
+		res.Timings.ChildNS = new(int64(a.observed))
+	}
+	missing := a.kernel.close(res)
+	res.Usage.Processes = nil // those from before are not among them
+	err := a.log.Finish(evidence.Findings{
+		Result: res, Success: failure == nil, Calls: evidence.NewCalls(a.log, binding.Options{}),
+		Observed: a.kernel.observed(), Correlation: a.kernel.correlation(), Unobserved: "nothing was recorded",
+		Health: a.health, Missing: missing,
+		Settle: func(h *schema.ObservationHealth, missing error) { a.settle(res, h, missing, failure) },
+	})
+	err = errors.Join(err, a.Tree.Close())
+	if a.sweeper != nil {
+		_ = a.sweeper.Close()
+	}
+	return res, err
+}
+
+// settle makes the exit code say whether the evidence is what it was to be.
+func (a *attachment) settle(res *schema.Result, h *schema.ObservationHealth, missing error, failure error) {
+	if a.onHealth != nil {
+		a.onHealth(h)
+		a.onHealth = nil
+	}
+	e := unmet(a.spec.Require, KernelAuto, h)
+	switch {
+	case failure != nil:
+		return
+	case missing != nil:
+		e = &schema.ResultError{Code: "evidence_missing", Message: "evidence is missing: " + missing.Error(), Hint: "see observation-health.json in the bundle"}
+	case a.kernel.tampered() != "":
+		e = &schema.ResultError{Code: "evidence_tampered", Message: "the evidence was tampered with: " + a.kernel.tampered()}
+	case e == nil:
+		if a.Exit != nil {
+			*res.RunnerExitCode = a.Exit()
+		}
+		return
+	}
+	source := schema.SourceRunner
+	res.ErrorSource, res.Error, *res.RunnerExitCode = &source, e, ExitRunner
+}
+
+// health says what attaching means for the evidence, beside what the kernel layer may
+// claim.
+func (a *attachment) health(h *schema.ObservationHealth) {
+	a.kernel.health(h)
+	h.Reasons = append(h.Reasons, schema.Reason{
+		Subject: "containment", Code: "attached",
+		Message: fmt.Sprintf("assay-run attached to %s, which somebody else made: it contained and ended nothing", a.Tree.Path),
+	})
+	if a.why == "wait_failed" {
+		h.Reasons = append(h.Reasons, schema.Reason{Subject: "kernel", Code: a.why, Message: "assay-run detached because it could not watch the cgroup"})
+		h.SetKernelLayer(schema.PartialRingbufDrops)
+		h.NetworkEndpointClaimScope = schema.DiagnosticOnly
+	}
+}
