@@ -145,9 +145,10 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backe
 		http.Error(w, fmt.Sprintf("the message cannot be read: it must have at most %d bytes and arrive within %v", MaxLine, readTimeout), http.StatusBadRequest)
 		return
 	}
-	list, batch, err := split(body)
+	line := oneLine(body)
+	list, batch, err := read(line)
 	if err != nil {
-		toClient, _ := unreadable(body, err)
+		toClient, _ := unreadable(line, err)
 		respondJSON(w, http.StatusBadRequest, toClient)
 		return
 	}
@@ -155,21 +156,11 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backe
 		respondJSON(w, http.StatusBadRequest, errorResponse(nil, codeInvalidRequest, "assay-run: a batch must not be empty", nil))
 		return
 	}
-	var requests, tokens []string
 	begins := false
-	for _, one := range list {
-		m, err := decode(one)
-		switch id, response := idOf(one); {
-		case err != nil && id != nil && !response: // the proxy says what is wrong
-			requests = append(requests, idKey(id))
-		case err == nil && m.Method != "" && m.ID != nil:
-			requests = append(requests, idKey(m.ID))
-			begins = begins || m.Method == "initialize"
-			if token := progressToken(m); token != "" {
-				tokens = append(tokens, token)
-			}
-		case err == nil && m.Method == "notifications/cancelled" && s != nil:
-			s.cancelled(m)
+	for _, m := range list {
+		begins = begins || m.err == nil && m.Method == "initialize" && m.ID != nil
+		if m.err == nil && m.Method == "notifications/cancelled" && s != nil {
+			s.cancelled(m.message)
 		}
 	}
 	fresh := s == nil
@@ -183,7 +174,29 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backe
 			return
 		}
 	}
-	s.post(w, r, oneLine(body), requests, tokens, fresh)
+	s.post(w, r, line, list, batch, fresh)
+}
+
+// asks are the requests of a client's messages, by the keys of their ids, and the tokens
+// of those that want to hear of their progress. One that cannot be read is among them: the
+// proxy says what is wrong.
+func asks(list []incoming) (requests, tokens []string) {
+	for _, m := range list {
+		if m.err != nil {
+			if id, response := idOf(m.raw); id != nil && !response {
+				requests = append(requests, idKey(id))
+			}
+			continue
+		}
+		if m.Method == "" || m.ID == nil {
+			continue
+		}
+		requests = append(requests, idKey(m.ID))
+		if token := progressToken(m.message); token != "" {
+			tokens = append(tokens, token)
+		}
+	}
+	return requests, tokens
 }
 
 func respondJSON(w http.ResponseWriter, status int, body []byte) {
@@ -220,6 +233,7 @@ func (f *Front) start(path string, b Backend, auth http.Header) (*session, error
 	if s.remote = server.Accepted != nil; s.remote {
 		server.Accepted(s.accepted)
 	}
+	s.proxy.connect(s, server)
 	go func() {
 		defer f.remove(s)
 		s.relay(server)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -61,49 +60,56 @@ func join(list []jsontext.Value) []byte {
 	return append(out, ']')
 }
 
-// decode reads a message. Its id is set also with most errors.
+// incoming is one message of a line, and why it cannot be read.
+type incoming struct {
+	raw jsontext.Value
+	*message
+	err error
+}
+
+// read takes a line apart and reads its messages.
+func read(line []byte) (list []incoming, batch bool, err error) {
+	parts, batch, err := split(line)
+	if err != nil {
+		return nil, false, err
+	}
+	list = make([]incoming, len(parts))
+	for i, raw := range parts {
+		m, err := decode(raw)
+		list[i] = incoming{raw, m, err}
+	}
+	return list, batch, nil
+}
+
+// decode reads a message, whose values stay those of raw. Its id is set also with
+// most errors.
 func decode(raw jsontext.Value) (*message, error) {
 	m := &message{}
 	if raw.Kind() != '{' {
 		return m, errors.New("a message must be an object")
 	}
-	if err := exactKeys(raw, "id", "method", "params", "result", "error", "jsonrpc"); err != nil {
-		return m, err
-	}
-	if err := json.Unmarshal(raw, m); err != nil {
-		return m, fmt.Errorf("not a JSON-RPC message: %w", err)
-	}
+	var method jsontext.Value
+	err := members(raw, member{"id", &m.ID}, member{"method", &method}, member{"params", &m.Params}, member{"result", &m.Result}, member{"error", &m.Error}, member{"jsonrpc", nil})
 	switch m.ID.Kind() {
 	case 0, '"', '0', 'n':
-		return m, nil
+	default:
+		m.ID = nil
+		err = errors.Join(err, errors.New("an id must be a string or a number"))
 	}
-	m.ID = nil
-	return m, errors.New("an id must be a string or a number")
-}
-
-// exactKeys refuses keys that only a parser that is lax about case would take
-// for one of names.
-func exactKeys(object jsontext.Value, names ...string) error {
-	if object.Kind() != '{' {
-		return nil
-	}
-	var keys map[string]jsontext.Value
-	if err := json.Unmarshal(object, &keys); err != nil {
-		return err
-	}
-	for k := range keys {
-		if !slices.Contains(names, k) && slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, k) }) {
-			return fmt.Errorf("the key %q is ambiguous: write keys in lower case", k)
+	if method != nil {
+		merr := json.Unmarshal(method, &m.Method)
+		if merr != nil {
+			merr = fmt.Errorf("not a JSON-RPC message: %w", merr)
 		}
+		err = errors.Join(err, merr)
 	}
-	return nil
+	return m, err
 }
 
 // toolCall is a tools/call.
 type toolCall struct {
-	Name      string         `json:"name"`
-	Arguments jsontext.Value `json:"arguments"`
-	Meta      jsontext.Value `json:"_meta"`
+	Name      string
+	Arguments jsontext.Value
 
 	id     string // of the tool call
 	logged bool   // the run reads the decision in its log
@@ -118,22 +124,20 @@ func decodeCall(m *message) (*toolCall, error) {
 	if m.Params.Kind() != '{' {
 		return nil, errors.New("tools/call needs params")
 	}
-	if err := exactKeys(m.Params, "name", "arguments", "_meta"); err != nil {
+	var name, meta jsontext.Value
+	if err := members(m.Params, member{"name", &name}, member{"arguments", &c.Arguments}, member{"_meta", &meta}); err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(m.Params, c); err != nil {
-		return nil, fmt.Errorf("tools/call: %w", err)
+	if name != nil {
+		if err := json.Unmarshal(name, &c.Name); err != nil {
+			return nil, fmt.Errorf("tools/call: %w", err)
+		}
 	}
 	if c.Name == "" || len(c.Name) > 128 {
 		return nil, errors.New("tools/call: a tool name must have 1 to 128 bytes")
 	}
-	if c.id = metaID(c.Meta); c.id == "" {
-		var a struct {
-			Meta jsontext.Value `json:"_meta"`
-		}
-		if c.Arguments.Kind() == '{' && json.Unmarshal(c.Arguments, &a) == nil {
-			c.id = metaID(a.Meta)
-		}
+	if c.id = metaID(meta); c.id == "" {
+		c.id = metaID(value(c.Arguments, "_meta"))
 	}
 	if c.id == "" {
 		c.id = idText(m.ID)
@@ -147,12 +151,9 @@ func decodeCall(m *message) (*toolCall, error) {
 	return c, nil
 }
 
-func metaID(meta jsontext.Value) string {
-	var m struct {
-		ToolCallID jsontext.Value `json:"tool_call_id"`
-	}
-	var id string
-	if meta.Kind() != '{' || json.Unmarshal(meta, &m) != nil || m.ToolCallID.Kind() != '"' || json.Unmarshal(m.ToolCallID, &id) != nil {
+func metaID(meta jsontext.Value) (id string) {
+	v := value(meta, "tool_call_id")
+	if v.Kind() != '"' || json.Unmarshal(v, &id) != nil {
 		return ""
 	}
 	return id

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -57,7 +56,7 @@ func (p *Proxy) expect(m *message, r *pending) (answer []byte, ok bool) {
 	if len(p.pending) >= maxPending {
 		return errorResponse(m.ID, codeDenied, fmt.Sprintf("assay-run: more than %d requests in flight", maxPending), nil), false
 	}
-	r.id = m.ID
+	r.id = m.ID.Clone()
 	p.pending[key] = r
 	return nil, true
 }
@@ -106,11 +105,5 @@ func (p *Proxy) cancelled(m *message) {
 
 // cancelledID is the id of the request that a notifications/cancelled takes back.
 func cancelledID(m *message) jsontext.Value {
-	var params struct {
-		ID jsontext.Value `json:"requestId"`
-	}
-	if m.Params.Kind() != '{' || json.Unmarshal(m.Params, &params) != nil {
-		return nil
-	}
-	return params.ID
+	return value(m.Params, "requestId")
 }

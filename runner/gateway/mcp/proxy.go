@@ -67,12 +67,22 @@ func New(cfg Config) *Proxy {
 // server's input is closed, and its last words are still relayed; a server that
 // has none for ten seconds and does not end is ended.
 func (p *Proxy) Relay(clientIn io.Reader, clientOut io.Writer, server *Server) error {
+	p.connect(clientOut, server)
+	return p.relay(clientIn, server)
+}
+
+// connect says where lines go, each in one write. From then on a client's messages may
+// be given to fromClient.
+func (p *Proxy) connect(clientOut io.Writer, server *Server) {
 	p.toClient.w, p.toServer.w = clientOut, server.In
+}
+
+func (p *Proxy) relay(clientIn io.Reader, server *Server) error {
 	alive := make(chan struct{}, 1)
 	done := make(chan struct{})
 	defer close(done)
 	go func() {
-		if err := eachLine(clientIn, p.fromClient); err != nil {
+		if err := eachLine(clientIn, p.clientLine); err != nil {
 			p.warn("read from the client: " + err.Error())
 			p.toClient.line(errorResponse(nil, codeInvalidRequest, "assay-run: "+err.Error(), nil)) // if it is still there
 		}
@@ -101,13 +111,18 @@ func (p *Proxy) Relay(clientIn io.Reader, clientOut io.Writer, server *Server) e
 	return nil
 }
 
-// fromClient handles one line of the client.
-func (p *Proxy) fromClient(line []byte) error {
-	list, batch, err := split(line)
+// clientLine handles one line of the client.
+func (p *Proxy) clientLine(line []byte) error {
+	list, batch, err := read(line)
 	if err != nil {
 		toClient, toServer := unreadable(line, err)
 		return errors.Join(p.toClient.line(toClient), p.toServer.line(toServer))
 	}
+	return p.fromClient(line, list, batch)
+}
+
+// fromClient handles the messages of one line of the client.
+func (p *Proxy) fromClient(line []byte, list []incoming, batch bool) error {
 	if batch && len(list) == 0 {
 		return p.toClient.line(errorResponse(nil, codeInvalidRequest, "assay-run: a batch must not be empty", nil))
 	}
@@ -116,7 +131,7 @@ func (p *Proxy) fromClient(line []byte) error {
 	for _, one := range list {
 		answer, pass := p.check(one, b)
 		if pass {
-			kept = append(kept, one)
+			kept = append(kept, one.raw)
 		} else if answer != nil {
 			b.denied = append(b.denied, answer)
 		}
@@ -146,10 +161,14 @@ func (p *Proxy) fromClient(line []byte) error {
 
 // check tells whether a message of the client may reach the server, and what the
 // client gets instead.
-func (p *Proxy) check(raw jsontext.Value, b *answers) (answer []byte, pass bool) {
-	m, err := decode(raw)
-	if err != nil {
-		return errorResponse(m.ID, codeInvalidRequest, "assay-run: "+err.Error(), nil), false
+func (p *Proxy) check(one incoming, b *answers) (answer []byte, pass bool) {
+	m := one.message
+	if one.err != nil {
+		id, response := idOf(one.raw)
+		if response {
+			id = nil // of a request of the server
+		}
+		return errorResponse(id, codeInvalidRequest, "assay-run: "+one.err.Error(), nil), false
 	}
 	if m.Method == "" {
 		return nil, true // an answer to the server
@@ -176,18 +195,18 @@ func (p *Proxy) check(raw jsontext.Value, b *answers) (answer []byte, pass bool)
 
 // fromServer handles one line of the server.
 func (p *Proxy) fromServer(line []byte) error {
-	list, batch, err := split(line)
+	list, batch, err := read(line)
 	if err != nil {
 		return p.garbled(line, err)
 	}
 	var kept []jsontext.Value
 	var extra []byte
 	changed := false
-	for _, one := range list {
-		m, err := decode(one)
-		if err != nil {
+	for _, in := range list {
+		one, m := in.raw, in.message
+		if in.err != nil {
 			changed = true
-			if err := p.garbled(one, err); err != nil {
+			if err := p.garbled(one, in.err); err != nil {
 				return err
 			}
 			continue

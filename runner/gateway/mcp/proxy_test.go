@@ -59,7 +59,7 @@ func exchange(t *testing.T, cfg Config, client, server []string) (toClient, toSe
 	var c, s bytes.Buffer
 	p.toClient.w, p.toServer.w = &c, &s
 	for _, line := range client {
-		if err := p.fromClient([]byte(line)); err != nil {
+		if err := p.clientLine([]byte(line)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,6 +89,10 @@ func TestNobodyHangs(t *testing.T) {
 		"a key twice from the client": {
 			client:     []string{`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"t","name":"u"}}`},
 			wantClient: `"id":4,"error":{"code":-32700`,
+		},
+		"a key in the wrong case from the client": {
+			client:     []string{`{"jsonrpc":"2.0","id":5,"Method":"tools/call","params":{"name":"t"}}`},
+			wantClient: `"id":5,"error":{"code":-32600`,
 		},
 		"a garbled answer of the client": {
 			client:     []string{`{"jsonrpc":"2.0","id":4,"result":{"a":1,"a":2}}`},

@@ -80,8 +80,8 @@ type remote struct {
 
 // Write sends one message, which ends in a newline.
 func (c *remote) Write(line []byte) (int, error) {
-	m, _ := decode(jsontext.Value(bytes.TrimSpace(line)))
 	body := bytes.Clone(line)
+	m, _ := decode(jsontext.Value(bytes.TrimSpace(body)))
 	if m.Method != "" && m.ID != nil || m.Method == "" && m.ID == nil { // a request, or a batch
 		c.work.Go(func() { c.request(body, &asked{m, requestsOf(body)}) })
 		return len(line), nil

@@ -21,9 +21,7 @@ const acceptTimeout = time.Minute
 type session struct {
 	id, path string
 	proxy    *Proxy
-	remote   bool           // the server may answer by HTTP
-	in       *io.PipeReader // what the client says, a message a line
-	inW      *io.PipeWriter
+	remote   bool       // the server may answer by HTTP
 	sending  sync.Mutex // one message at a time
 
 	done   chan struct{}
@@ -43,7 +41,6 @@ func newSession(id, path string) *session {
 		id: id, path: path, done: make(chan struct{}),
 		streams: map[string]*stream{"0": newStream("0")}, requests: map[string]*stream{}, progress: map[string]*stream{},
 	}
-	s.in, s.inW = io.Pipe()
 	s.idle = time.AfterFunc(idleTimeout, s.end)
 	return s
 }
@@ -68,18 +65,11 @@ func (s *session) end() {
 	s.ending.Do(func() {
 		s.idle.Stop()
 		close(s.done)
-		s.inW.Close()
 	})
 }
 
 // relay runs the session until its server or its client is done.
 func (s *session) relay(server *Server) {
-	out, outW := io.Pipe()
-	routed := make(chan struct{})
-	go func() {
-		defer close(routed)
-		_ = eachLine(out, func(line []byte) error { s.route(line); return nil })
-	}()
 	ended := make(chan struct{})
 	go func() {
 		select {
@@ -88,7 +78,7 @@ func (s *session) relay(server *Server) {
 		case <-ended:
 		}
 	}()
-	err := s.proxy.Relay(s.in, outW, server)
+	err := s.proxy.relay(untilClosed(s.done), server)
 	select {
 	case <-s.done: // its output was closed
 	default:
@@ -98,21 +88,42 @@ func (s *session) relay(server *Server) {
 	}
 	close(ended)
 	server.Close()
-	outW.Close()
-	<-routed
-	s.in.Close()
+}
+
+// untilClosed is read without an end until it is closed: what the client says is given
+// to the proxy at once.
+type untilClosed chan struct{}
+
+func (c untilClosed) Read([]byte) (int, error) {
+	<-c
+	return 0, io.EOF
+}
+
+// Write takes a line of the proxy for the client.
+func (s *session) Write(line []byte) (int, error) {
+	s.route(line[:len(line)-1])
+	return len(line), nil
 }
 
 // say gives the proxy a message of the client.
-func (s *session) say(line []byte) error {
+func (s *session) say(line []byte, list []incoming, batch bool) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	_, err := s.inW.Write(append(line, '\n'))
+	select {
+	case <-s.done:
+		return io.ErrClosedPipe
+	default:
+	}
+	err := s.proxy.fromClient(line, list, batch)
+	if err != nil {
+		s.end()
+	}
 	return err
 }
 
 // post takes a message, or a batch, and answers with what the server says to it.
-func (s *session) post(w http.ResponseWriter, r *http.Request, line []byte, requests, tokens []string, fresh bool) {
+func (s *session) post(w http.ResponseWriter, r *http.Request, line []byte, list []incoming, batch bool, fresh bool) {
+	requests, tokens := asks(list)
 	var st *stream
 	if len(requests) > 0 {
 		for _, key := range requests {
@@ -123,7 +134,7 @@ func (s *session) post(w http.ResponseWriter, r *http.Request, line []byte, requ
 		}
 		st = s.open(requests, tokens)
 	}
-	if err := s.say(line); err != nil {
+	if err := s.say(line, list, batch); err != nil {
 		http.Error(w, "the session has ended: initialize again", http.StatusNotFound)
 		return
 	}

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -13,19 +12,18 @@ import (
 // or its progress to that of the request, anything else to the one for what is said
 // unasked, or, while nobody reads that, to the newest request's.
 func (s *session) route(line []byte) {
-	list, _, err := split(line)
+	list, _, err := read(line)
 	if err != nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var to *stream
-	for _, one := range list {
-		m, err := decode(one)
-		if err == nil && m.Method == "notifications/progress" {
-			to = s.progress[progressToken(m)]
+	for _, m := range list {
+		if m.err == nil && m.Method == "notifications/progress" {
+			to = s.progress[progressToken(m.message)]
 		}
-		if err != nil || m.Method != "" || m.ID == nil {
+		if m.err != nil || m.Method != "" || m.ID == nil {
 			continue
 		}
 		key := idKey(m.ID)
@@ -53,19 +51,13 @@ func (s *session) route(line []byte) {
 // progressToken is the token of a request that wants to hear of its progress, or
 // of a notification that tells of it; "" without one.
 func progressToken(m *message) string {
-	var p struct {
-		Token jsontext.Value `json:"progressToken"`
-		Meta  struct {
-			Token jsontext.Value `json:"progressToken"`
-		} `json:"_meta"`
-	}
-	if m.Params.Kind() != '{' || json.Unmarshal(m.Params, &p) != nil {
+	if m.Params.Kind() != '{' {
 		return ""
 	}
-	if p.Token != nil {
-		return idKey(p.Token)
+	if token := value(m.Params, "progressToken"); token != nil {
+		return idKey(token)
 	}
-	return idKey(p.Meta.Token)
+	return idKey(value(value(m.Params, "_meta"), "progressToken"))
 }
 
 // maxStreams bounds the streams whose messages are kept for a client that comes

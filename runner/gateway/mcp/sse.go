@@ -82,6 +82,9 @@ func appendEvent(dst []byte, id string, data []byte) []byte {
 
 // oneLine is a JSON text on one line: line ends are only between its tokens.
 func oneLine(text []byte) []byte {
+	if !bytes.ContainsAny(text, "\r\n") {
+		return bytes.TrimSpace(text)
+	}
 	return bytes.TrimSpace(bytes.Map(func(r rune) rune {
 		if r == '\n' || r == '\r' {
 			return ' '
