@@ -44,6 +44,14 @@ func (c *confinement) group(g contract.Group) contract.Group {
 	return &confinedGroup{Group: g, profile: c.profile}
 }
 
+// strictly puts the checks that start in a group into a sandbox where they find
+// nothing of what the command left but what it made of the workspace.
+func (c *confinement) strictly(fresh string) func(contract.Group) contract.Group {
+	return func(g contract.Group) contract.Group {
+		return &confinedGroup{Group: g, profile: c.resolved.Strict(fresh)}
+	}
+}
+
 type confinedGroup struct {
 	contract.Group
 	profile *sandbox.Profile

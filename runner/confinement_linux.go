@@ -40,11 +40,12 @@ type confinement struct {
 	cgroup   func() string                // the session's cgroup2 directory, or empty
 	rules    func() (schema.Policy, bool) // what is in force in the gateway
 
-	profile *sandbox.Profile // nil where nothing is restricted
-	box     *sandbox.Sandbox // the command's
-	layers  []sandbox.Layer
-	denials *denials
-	reasons []schema.Reason
+	resolved *sandbox.Profile // what the settings mean here
+	profile  *sandbox.Profile // the same, or nil where nothing is restricted
+	box      *sandbox.Sandbox // the command's
+	layers   []sandbox.Layer
+	denials  *denials
+	reasons  []schema.Reason
 }
 
 func newConfinement(log *evidence.Log, opt Options, spec *Spec) *confinement {
@@ -85,6 +86,7 @@ func (c *confinement) open(context.Context) error {
 			Code: "policy_unusable", Message: err.Error(), Hint: "correct the policy; assay-run policy check FILE explains it",
 		}}
 	}
+	c.resolved = c.profile
 	if !c.profile.Restricted() {
 		c.openToAll()
 		if !c.profile.NoTyping {
@@ -145,6 +147,9 @@ func (c *confinement) user() *sandbox.User {
 	}
 	return c.profile.User
 }
+
+// checkUser is who the checks of a contract run as; nil is the user of the runner.
+func (c *confinement) checkUser() *sandbox.User { return c.resolved.User }
 
 // needs are what a command of another user is to be able to use: its workspace,
 // what the agent reports to, and this program, which agents call.

@@ -30,6 +30,8 @@ type checks struct {
 	signals *inbox
 	session *containment
 	confine func(contract.Group) contract.Group
+	strict  *strictChecks                                          // nil where checks are not strict
+	within  func(fresh string) func(contract.Group) contract.Group // the sandbox of a strict check
 	permit  func(command string) error
 	marked  *layer.Checks
 
@@ -71,8 +73,17 @@ func (c *checks) Run(ctx context.Context, check contract.Check, index int, out i
 	if err := c.permit(check.Command); err != nil {
 		return contract.ExitStatus{}, err
 	}
+	env, confine := c.env, c.confine
+	if c.strict != nil {
+		dir, clean, err := c.strict.open()
+		if err != nil {
+			return contract.ExitStatus{}, err
+		}
+		defer c.strict.close(dir)
+		env, confine = clean, c.within(dir)
+	}
 	var id uint64
-	shell := contract.Shell{Dir: c.dir, Env: c.env, Group: func(name string) (contract.Group, error) {
+	shell := contract.Shell{Dir: c.dir, Env: env, Group: func(name string) (contract.Group, error) {
 		group, err := c.session.NewGroup(name)
 		if err != nil {
 			return nil, err
@@ -80,7 +91,7 @@ func (c *checks) Run(ctx context.Context, check contract.Check, index int, out i
 		id = group.ID()
 		c.marked.Begin(id, layer.Check{Name: check.Name, Baseline: c.phase == contract.Baseline})
 		c.enter(group)
-		return c.confine(group), nil
+		return confine(group), nil
 	}}
 	status, err := shell.Run(ctx, check, index, out)
 	c.marked.End(id, uint64(bootTime()))

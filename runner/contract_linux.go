@@ -29,7 +29,10 @@ type contractPart struct {
 	touched  *influence                          // what checks read of the command's
 	tampered func() string                       // how the evidence was; asked with escaped
 	confine  func(contract.Group) contract.Group // into the agent's sandbox
-	permit   func(command string) error          // what the policy says of a check
+	strict   *strictChecks                       // nil where checks are not strict
+	strictly func(fresh string) func(contract.Group) contract.Group
+	complete func() bool                // whether the kernel layer has all that was read; asked with escaped
+	permit   func(command string) error // what the policy says of a check
 
 	*checks // the executor of the checks; nil until the contract is open
 	env     []string
@@ -66,7 +69,7 @@ func (p *contractPart) open(context.Context) error {
 	}
 	dir, err := p.dir()
 	if err == nil {
-		p.checks = &checks{log: p.log, dir: dir, env: p.env, signals: p.signals, session: p.session, confine: p.confine, permit: p.permit, marked: &p.marked, phase: contract.Final}
+		p.checks = &checks{log: p.log, dir: dir, env: p.env, signals: p.signals, session: p.session, confine: p.confine, strict: p.strict, within: p.strictly, permit: p.permit, marked: &p.marked, phase: contract.Final}
 		if p.baseline {
 			p.phase = contract.Baseline
 		}
@@ -79,12 +82,18 @@ func (p *contractPart) open(context.Context) error {
 		e := schema.ResultError{Code: "contract_unusable", Message: err.Error(), Hint: "see assay-run contract validate " + p.file}
 		return &runError{source: schema.SourceContract, exit: ExitRunner, ResultError: e}
 	}
-	p.err = p.log.Put(schema.ContractPath, p.gate.Pending(killed))
+	p.err = p.log.Put(schema.ContractPath, p.pending())
 	return nil
 }
 
 // killed is the reason in contract.json of a run that was killed.
 const killed = "the runner ended before the contract was evaluated"
+
+func (p *contractPart) pending() *schema.Contract {
+	doc := p.gate.Pending(killed)
+	doc.StrictChecks = p.strict != nil
+	return doc
+}
 
 // prepare notes the state of the protected paths and evaluates the baseline.
 // Nothing of the agent runs yet, so that one signal to end ends it.
@@ -96,7 +105,7 @@ func (p *contractPart) prepare(ctx context.Context) error {
 	p.phase = contract.Final
 	if p.baseline && err == nil {
 		p.session.startAccount()
-		_ = p.log.Put(schema.ContractPath, p.gate.Pending(killed)) // the one before it says no less
+		_ = p.log.Put(schema.ContractPath, p.pending()) // the one before it says no less
 	}
 	var end *interruption
 	switch {
@@ -135,9 +144,11 @@ func (p *contractPart) close(res *schema.Result) error {
 		return nil
 	}
 	defer p.gate.Release()
+	p.strict.end()
 	if p.doc == nil {
 		p.doc, _ = p.gate.Settle(context.Background(), "the agent never ran: "+res.Error.Message)
 	}
+	p.doc.StrictChecks = p.strict != nil
 	if p.interrupted && (res.Outcome == schema.OutcomeExited || res.Outcome == schema.OutcomeSignaled) {
 		res.Outcome = schema.OutcomeCancelled
 	}
@@ -151,7 +162,10 @@ func (p *contractPart) close(res *schema.Result) error {
 		p.doc.Doubt("the evidence was tampered with, so no verdict holds: " + what)
 	}
 	if p.touched != nil {
-		p.touched.tell(p.doc, p.gate.Protects, p.checks.dir)
+		p.touched.tell(p.doc, p.gate.Protects, p.checks.dir, p.strict)
+	}
+	if p.strict != nil && !p.complete() {
+		p.doc.Reasons = append(p.doc.Reasons, "the kernel layer is not complete, so a strict check may have read what the command wrote")
 	}
 	p.record(res)
 	if p.told != nil {

@@ -75,29 +75,51 @@ func (f *influence) reads(check, path string) {
 }
 
 // tell lists the files with each check of doc that they influenced. Protected paths
-// are none of them: they are restored.
-func (f *influence) tell(doc *schema.Contract, protects func(path string) bool, workdir string) {
+// are none of them: they are restored. A strict check that passed with the help of
+// such a file proves nothing.
+func (f *influence) tell(doc *schema.Contract, protects func(path string) bool, workdir string, strict *strictChecks) {
 	home, _ := os.UserHomeDir()
+	var doubts []string
 	for i := range doc.Results {
 		r := &doc.Results[i]
-		var configuration []string
+		var configuration, deciding []string
 		for path := range f.read[r.Name] {
-			if protects(path) {
+			if protects(path) || strict != nil && strict.covers(path, workdir) {
 				continue
 			}
 			kind := contract.InfluenceKind(path, workdir, home)
 			r.InfluencedBy = append(r.InfluencedBy, schema.Influence{Path: strings.ToValidUTF8(path, "\uFFFD"), Kind: kind})
-			if kind == schema.InfluenceConfiguration {
+			switch {
+			case strict != nil && decisive(kind):
+				deciding = append(deciding, path)
+			case kind == schema.InfluenceConfiguration:
 				configuration = append(configuration, path)
 			}
 		}
 		slices.SortFunc(r.InfluencedBy, func(a, b schema.Influence) int { return strings.Compare(a.Path, b.Path) })
-		if slices.Sort(configuration); len(configuration) > 0 {
-			named := strings.ToValidUTF8(strings.Join(configuration[:min(3, len(configuration))], ", "), "\uFFFD")
-			doc.Reasons = append(doc.Reasons, "check "+r.Name+" read configuration that the command wrote, which may have changed its result: "+named)
+		if len(configuration) > 0 {
+			doc.Reasons = append(doc.Reasons, "check "+r.Name+" read configuration that the command wrote, which may have changed its result: "+firstOf(configuration))
 		}
+		if len(deciding) == 0 {
+			continue
+		}
+		why := "check " + r.Name + " read what the command had written and may decide the result: " + firstOf(deciding)
+		if doc.Verdict == schema.VerdictPassed {
+			doubts = append(doubts, why)
+		} else {
+			doc.Reasons = append(doc.Reasons, why)
+		}
+	}
+	for _, why := range doubts {
+		doc.Doubt(why)
 	}
 	if f.crowded {
 		doc.Reasons = append(doc.Reasons, "the command wrote, or checks read, more files than influenced_by can list")
 	}
+}
+
+// firstOf names the first of some files.
+func firstOf(paths []string) string {
+	slices.Sort(paths)
+	return strings.ToValidUTF8(strings.Join(paths[:min(3, len(paths))], ", "), "\uFFFD")
 }

@@ -190,6 +190,13 @@ func (o *observation) close(res *schema.Result) error {
 // observed tells that there is a kernel layer.
 func (o *observation) observed() bool { return o.account.Report != nil }
 
+// complete tells that the kernel layer lacks nothing, as far as is known.
+func (o *observation) complete() bool {
+	var h schema.ObservationHealth
+	layer.Health(&h, o.account)
+	return h.KernelState == schema.Complete
+}
+
 // escaped is how many tasks were moved out of the session, as far as was seen.
 func (o *observation) escaped() uint64 {
 	if !o.observed() {

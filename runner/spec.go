@@ -97,6 +97,9 @@ type Spec struct {
 	Contract string `json:"contract,omitzero"`
 	// ContractBaseline also evaluates it before the command starts.
 	ContractBaseline bool `json:"contract_baseline,omitzero"`
+	// StrictChecks gives each check directories, an environment and a network of its
+	// own; see strictChecks.
+	StrictChecks bool `json:"strict_checks,omitzero"`
 	// Labels are kept in the bundle and mean nothing to the runner.
 	Labels map[string]string `json:"labels,omitzero"`
 	// Capture keeps copies of what passes through the standard streams. Without

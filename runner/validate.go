@@ -31,6 +31,7 @@ var (
 	ErrChoice           = errors.New("value is not one of the choices")
 	ErrTurns            = errors.New("turns cannot be recorded with these settings")
 	ErrOtherPlatform    = fmt.Errorf("the run is meant for an operating system other than %s", runtime.GOOS)
+	ErrNoChecks         = errors.New("there are no checks; name a contract with --contract")
 	ErrNoContract       = errors.New("there is no contract to evaluate before the command; name one with --contract")
 )
 
@@ -76,6 +77,9 @@ func (s *Spec) Validate() error {
 	}
 	if s.ContractBaseline && s.Contract == "" {
 		add(ErrNoContract, "contract baseline")
+	}
+	if s.StrictChecks && s.Contract == "" {
+		add(ErrNoChecks, "strict checks")
 	}
 	s.validateEnv(add)
 	s.validateNumbers(add)

@@ -42,6 +42,9 @@ type Contract struct {
 	// processes that were alive while they ran: then it is inconclusive. Absent
 	// when nothing of the kind is known.
 	Unsound []string `json:"unsound,omitempty"`
+	// StrictChecks tells that each check had directories, an environment and a network
+	// of its own.
+	StrictChecks bool `json:"strict_checks,omitzero"`
 	// Results has one entry for each check, in the contract's order.
 	Results []CheckResult `json:"results"`
 	// Baseline are the results from before the agent started; absent when no

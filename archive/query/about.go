@@ -21,7 +21,7 @@ func (s *Summary) about(docs *archive.Documents) {
 	s.Usage, s.Stdio, s.LimitsHit, s.Leftovers, s.Contract = res.Usage, res.Stdio, res.LimitsHit, res.Leftovers, res.Contract
 	s.Ending, s.Checks, s.Labels, s.Recorder = res.Ending(&run), res.Checks, run.Labels, run.Recorder
 	if c := docs.Contract; c != nil {
-		s.Checks, s.Protected = c.Summaries(), c.ProtectedChanges
+		s.Checks, s.Protected, s.StrictChecks = c.Summaries(), c.ProtectedChanges, c.StrictChecks
 	}
 	s.KernelLayer, s.PolicyLayer, s.SDKLayer = h.KernelLayer, h.PolicyLayer, h.SDKLayer
 	s.KernelState = schema.KernelState(h.KernelLayer)
@@ -50,7 +50,7 @@ func (s *Summary) writeAbout(w io.Writer) {
 		row("", "%s (%s)", clean(s.Error.Message), clean(s.Error.Code))
 	}
 	if s.Contract != nil {
-		row("contract", "%s", clean(*s.Contract))
+		row("contract", "%s%s", clean(*s.Contract), only(s.StrictChecks, " (strict checks)"))
 	}
 	for _, c := range s.Checks {
 		row("", "%-7s %s%s", checkWord(c), clean(c.Name), checkDetail(c))

@@ -31,6 +31,9 @@ type Summary struct {
 	LimitsHit []string            `json:"limits_hit"`
 	Leftovers *int                `json:"leftovers"`
 	Contract  *string             `json:"contract"`
+	// StrictChecks tells that each check had directories, an environment and a network
+	// of its own.
+	StrictChecks bool `json:"strict_checks,omitempty"`
 	// Checks are the contract's, and Protected its protected paths that had been
 	// changed. Recorder is the program that recorded the run.
 	Checks    []schema.CheckSummary    `json:"checks,omitempty"`

@@ -53,6 +53,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.Var((*list)(&s.Require), "require", "end with 125 unless the evidence is `WHAT`: "+strings.Join(runner.Requirements, ", "))
 	fs.StringVar(&s.Contract, "contract", "", "evaluate the outcome contract in `FILE` after the command has ended")
 	fs.BoolVar(&s.ContractBaseline, "contract-baseline", false, "also evaluate the contract before the command starts: a check that passes then proves nothing")
+	fs.BoolVar(&s.StrictChecks, "strict-checks", false, "give each check a fresh home, cache and temporary directory, a clean environment and no network")
 	fs.StringVar(&s.Compat, "compat", "", "write the kernel layer in the fixed form of `VERSION`: v0")
 	fs.StringVar(&s.SDKEventLog, "sdk-event-log", "", "import the events that the agent's SDK writes to `FILE`; needs --agent-shim")
 	fs.StringVar(&s.PolicyDecisionLog, "policy-decision-log", "", "import the decisions that a policy writes to `FILE`")

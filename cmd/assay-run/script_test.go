@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 //
 // Conditions: [root]; [cgroup] a session cgroup can be made; [kernel] a kernel
 // layer can be recorded; [limit:NAME] the host can enforce that limit; [chattr]
-// files can be made immutable; [freezer] there is a v1 freezer that can be written.
+// files can be made immutable; [namespaces] a command can get namespaces of its own;
+// [freezer] there is a v1 freezer that can be written.
 // Commands: "field FILE KEY WANT" compares a
 // value of a JSON document (a.b.0.c), "unpack BUNDLE DIR" extracts one.
 //
@@ -62,6 +63,8 @@ func TestScripts(t *testing.T) {
 				return observes(), nil
 			case "freezer":
 				return unix.Access("/sys/fs/cgroup/freezer/cgroup.procs", unix.W_OK) == nil, nil
+			case "namespaces":
+				return exec.Command("unshare", namespaceFlags()...).Run() == nil, nil
 			case "chattr":
 				return immutable(), nil
 			case "limit":
@@ -90,6 +93,15 @@ func cgroup2() string {
 		}
 	}
 	return ""
+}
+
+// namespaceFlags make the namespaces that a sandbox needs, as an ordinary user does.
+func namespaceFlags() []string {
+	flags := []string{"--mount", "--net", "--pid", "--fork", "true"}
+	if os.Geteuid() != 0 {
+		flags = append([]string{"--user", "--map-root-user"}, flags...)
+	}
+	return flags
 }
 
 // uniqueID returns a word of lower case letters and digits that nobody else has.

@@ -45,6 +45,7 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 	if namespaces {
 		plan.Init = true
 		plan.Mounts = p.mounts()
+		p.freshen(plan.Mounts)
 		plan.Loopback = p.Network.Mode == NetLoopback || p.Network.Mode == NetAllowlist
 		if p.Network.Mode == NetAllowlist {
 			plan.ProxyPort = proxyPort

@@ -30,6 +30,7 @@ type Profile struct {
 	sockets    []Path // of others, hidden where files can be hidden
 	startFiles []Path // that may be created while the run goes on, and should not
 	open       bool   // the file system is not restricted
+	fresh      string // see Strict; else empty
 }
 
 // Path is a path with the rule that it comes from, such as
