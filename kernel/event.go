@@ -164,6 +164,10 @@ type Event struct {
 	// NoResult marks an event taken before its outcome was known (a connect
 	// seen only by the cgroup hook, an io_uring request).
 	NoResult bool
+	// Attempted marks an event that was taken before the call was made: whether it
+	// was made then, and how it ended, is unknown. NoResult is set, too. Of a
+	// KindExit: how the process ended is unknown.
+	Attempted bool
 
 	// Path is the file the event is about: absolute and clean, no trailing
 	// slash, unless RelativePath is set. Empty when it could not be read

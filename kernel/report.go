@@ -112,6 +112,16 @@ func (u *Unavailable) Unwrap() []error {
 	return []error{ErrNotSupported, u.Err}
 }
 
+// Tier is a way to observe.
+type Tier string
+
+// Tiers. With TierNotify (package notify) each call waits for the observer, which
+// reads the arguments before the kernel does and does not see the result.
+const (
+	TierEBPF   Tier = "ebpf"
+	TierNotify Tier = "notify"
+)
+
 // Counts is the account of a hook: Fired = Filtered + Coalesced + Emitted + Dropped.
 type Counts struct {
 	// Fired: the hook ran for a task of the session.
@@ -159,6 +169,9 @@ type HookStatus struct {
 // after Stop; before that it is a snapshot in which the sums can be off by what
 // is under way.
 type Report struct {
+	// Tier is how the run was observed: TierEBPF, which is also the zero value's
+	// meaning, or TierNotify.
+	Tier Tier
 	// Hooks are in the order of HookID.
 	Hooks []HookStatus
 	// Received = Decoded + Malformed; Received equals the sum of Emitted over Hooks.
@@ -195,6 +208,8 @@ type Report struct {
 	SharedFiles, Claimed uint64
 	// Present counts the processes that were in the cgroup when observation began.
 	Present int
+	// Unreadable are the calls whose arguments could not be read, in TierNotify.
+	Unreadable uint64
 	// Reasons say, one by one, why the layer is less than complete; empty when it is.
 	Reasons []Reason
 	// Shared: the run had a seat in the host's observer. Otherwise it loaded

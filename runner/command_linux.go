@@ -28,6 +28,7 @@ type command struct {
 	inside  *confinement
 	streams *streams
 	shape   func() shaper // what changes the command before it starts
+	start   func(cmd *exec.Cmd, start func(*exec.Cmd) error) error
 	began   time.Duration // the run, on the boot clock
 
 	cmd     *exec.Cmd
@@ -85,10 +86,11 @@ func (c *command) open(context.Context) error {
 
 func (c *command) execute() (err error) {
 	if c.streams.OwnSession() {
-		c.cmd, err = c.inside.start(c.cmd, func(cmd *exec.Cmd) (err error) {
+		job := func(cmd *exec.Cmd) (err error) {
 			c.job, err = c.session.Agent().StartJob(cmd)
 			return err
-		}, true)
+		}
+		c.cmd, err = c.inside.start(c.cmd, func(cmd *exec.Cmd) error { return c.start(cmd, job) }, true)
 		return err
 	}
 	if c.shared = c.sharesTerminal(); !c.shared {
@@ -97,7 +99,7 @@ func (c *command) execute() (err error) {
 		}
 		c.cmd.SysProcAttr.Setsid = true
 	}
-	c.cmd, err = c.inside.start(c.cmd, c.session.Agent().Start, false)
+	c.cmd, err = c.inside.start(c.cmd, func(cmd *exec.Cmd) error { return c.start(cmd, c.session.Agent().Start) }, false)
 	return err
 }
 

@@ -9,20 +9,30 @@ import (
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
+	"github.com/assay-run/assay-run/kernel/notify"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/internal/place"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
 
+// observer is what both tiers are: kernel.Observer and notify.Observer.
+type observer interface {
+	Read(fn func(*kernel.Event) error, idle func(now uint64)) error
+	Stop() error
+	Report() kernel.Report
+	Present() []kernel.Present
+	Close() error
+}
+
 // observation is the kernel layer of one run: the observer, and a goroutine
-// that takes every event from the ring to the recorder. The goroutine owns the
+// that takes every event from it to the recorder. The goroutine owns the
 // builder and the surface until done delivers.
 type observation struct {
 	log     *evidence.Log
 	session session
 	foreign bool          // somebody else's: see kernel.Config
-	off     bool          // do not try
+	how     string        // one of Kernels
 	needed  bool          // without it the command does not start
 	ring    int           // bytes
 	keep    time.Duration // see Spec.KeepObserver
@@ -30,7 +40,9 @@ type observation struct {
 	checks  *layer.Checks
 	bind    func(*kernel.Event, *schema.KernelEvent)
 
-	observer *kernel.Observer // nil when the layer is off or absent
+	observer observer         // nil when the layer is off or absent
+	notify   *notify.Observer // the same, where it is one
+	instead  []kernel.Reason  // why notify is used instead of eBPF
 	builder  *layer.Builder
 	done     chan error
 	asked    chan chan []layer.Survivor // the goroutine answers
@@ -53,11 +65,11 @@ type session interface {
 const openTimeout = time.Minute
 
 func newObservation(log *evidence.Log, spec *Spec, session session, checks *layer.Checks, bind func(*kernel.Event, *schema.KernelEvent)) *observation {
-	o := &observation{log: log, session: session, off: spec.Kernel == KernelOff, needed: spec.observes(), ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver), v0: spec.Compat == "v0", checks: checks, bind: bind}
+	o := &observation{log: log, session: session, how: spec.Kernel, needed: spec.observes(), ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver), v0: spec.Compat == "v0", checks: checks, bind: bind}
 	if checks != nil {
 		o.influence = newInfluence()
 	}
-	if !o.off {
+	if o.how != KernelOff {
 		o.account.Unavailable = &kernel.Unavailable{Reasons: []kernel.Reason{{
 			Code: "not_started", Message: "the run failed before observation began", Remedy: "see error in result.json",
 		}}}
@@ -67,21 +79,18 @@ func newObservation(log *evidence.Log, spec *Spec, session session, checks *laye
 
 // open starts the kernel layer, or notes why there is none.
 func (o *observation) open(ctx context.Context) error {
-	if o.off {
+	if o.how == KernelOff {
 		return nil
 	}
-	observer, err := openObserver(ctx, kernel.Config{CgroupPath: o.session.Path(), RingBytes: o.ring, Keep: o.keep, Foreign: o.foreign})
-	if err != nil {
+	if err := o.choose(ctx); err != nil {
 		o.account.Unavailable = err
 		if o.needed {
 			return unobserved(err)
 		}
 		return nil
 	}
-	if observer.Report().Shared {
-		o.session.afterwards(kernel.Afterwards())
-	}
-	o.observer, o.done, o.account.Unavailable = observer, make(chan error, 1), nil
+	observer := o.observer
+	o.done, o.account.Unavailable = make(chan error, 1), nil
 	o.asked = make(chan chan []layer.Survivor, 1)
 	o.builder = layer.NewBuilder(layer.Options{
 		Foreign: o.foreign, Present: observer.Present(), Begin: uint64(bootTime()),
@@ -175,7 +184,12 @@ func (o *observation) close(res *schema.Result) error {
 		o.log.Event(schema.Event{Type: schema.RecorderError, Code: "kernel_layer_failed", Message: err.Error()})
 	}
 	o.survivors = o.builder.Survivors()
+	if o.notify != nil && o.notify.Unavailable() != nil {
+		o.account.Unavailable = o.without(o.notify.Unavailable())
+		return o.notify.Close()
+	}
 	report := o.observer.Report()
+	report.Reasons = append(o.instead, report.Reasons...)
 	o.account = layer.Account{
 		Foreign: o.foreign,
 		Report:  &report, Counts: o.builder.Counts(), Stats: o.builder.Stats(), LeftOut: o.log.Surface.LeftOut(),
@@ -208,7 +222,7 @@ func (o *observation) escaped() uint64 {
 // correlation is clean when the kernel layer saw the session's cgroup and
 // nobody left it.
 func (o *observation) correlation() string {
-	if o.observed() && o.escaped() == 0 {
+	if o.observed() && o.notify == nil && o.escaped() == 0 {
 		return schema.Clean
 	}
 	return schema.Partial

@@ -77,6 +77,7 @@ func newRun(spec *Spec, opt Options) *run {
 	streams := newStreams(r.log, opt, spec, r.session)
 	r.command = newCommand(r.log, spec, signals, r.session, r.confined, streams, began)
 
+	r.command.start = r.kernel.start
 	r.confined.observed, r.confined.denials.observed = r.kernel.observed, r.kernel.observed
 	r.confined.cgroup = func() string { return r.session.Path() }
 	r.contract.permit = r.confined.permit

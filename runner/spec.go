@@ -48,12 +48,19 @@ func writes(shim, name string) bool {
 
 // How a run treats the kernel layer.
 const (
-	KernelAuto = "auto" // observe where the host allows it
+	// KernelAuto observes where the host allows it: through eBPF, else by seccomp
+	// notification where that changes nothing for the command.
+	KernelAuto = "auto"
 	// KernelRequire fails before the command starts where it does not, and after
 	// it has ended if the layer is not complete.
 	KernelRequire = "require"
-	KernelOff     = "off" // do not try
+	KernelEBPF    = "ebpf"   // as auto, but never by KernelNotify
+	KernelNotify  = "notify" // by seccomp notification, which needs no privilege (package kernel/notify)
+	KernelOff     = "off"    // do not try
 )
+
+// Kernels lists what Spec.Kernel may be.
+var Kernels = []string{KernelAuto, KernelEBPF, KernelNotify, KernelRequire, KernelOff}
 
 // Where the gateway of a run listens: always on a unix socket.
 const (
@@ -107,7 +114,7 @@ type Spec struct {
 	Capture bool `json:"capture"`
 	// CaptureBytes caps the copy kept of each stream.
 	CaptureBytes Bytes `json:"capture_bytes"`
-	// Kernel is KernelAuto, KernelRequire or KernelOff.
+	// Kernel is one of Kernels.
 	Kernel string `json:"kernel"`
 	// KernelBuffer is how many bytes of events wait between the kernel and the
 	// recorder, kernel.MinRing to kernel.MaxRing, rounded up to a power of two;
@@ -193,7 +200,7 @@ func New(command ...string) *Spec {
 // nothing. Run does the same first thing: call it when there is other work to
 // do before that.
 func (s *Spec) Preload() {
-	if s.Kernel != KernelOff {
+	if s.Kernel != KernelOff && s.Kernel != KernelNotify {
 		kernel.Preload(int(s.KernelBuffer))
 	}
 }

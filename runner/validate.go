@@ -83,8 +83,8 @@ func (s *Spec) Validate() error {
 	}
 	s.validateEnv(add)
 	s.validateNumbers(add)
-	if !slices.Contains([]string{KernelAuto, KernelRequire, KernelOff}, s.Kernel) {
-		add(ErrChoice, "kernel layer %q (auto, require, off)", s.Kernel)
+	if !slices.Contains(Kernels, s.Kernel) {
+		add(ErrChoice, "kernel layer %q (%s)", s.Kernel, strings.Join(Kernels, ", "))
 	}
 	if n := s.KernelBuffer; n != 0 && (n < kernel.MinRing || n > kernel.MaxRing) {
 		add(ErrChoice, "kernel buffer of %d bytes (%d to %d)", int64(n), kernel.MinRing, kernel.MaxRing)

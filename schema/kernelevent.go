@@ -71,6 +71,10 @@ type KernelEvent struct {
 	HasResult bool
 	// Result is the call's return value: negative is -errno.
 	Result int64 // return_value, status, errno
+	// Attempted tells that the call was seen before it was made: status "attempted",
+	// and its result is unknown (no HasResult). Of an exit: how the process ended is
+	// unknown, and exit_code and signal are left out.
+	Attempted bool
 	// UserMemory tells that Value was read from the caller's memory and could
 	// have changed under the kernel: path_source "user_memory". The default,
 	// left out, is "kernel_object".

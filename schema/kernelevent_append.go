@@ -89,6 +89,8 @@ func appendCall(dst []byte, e *KernelEvent) []byte {
 		dst = appendOperations(dst, e.Flags)
 	}
 	switch {
+	case e.Attempted:
+		dst = append(dst, `,"status":"attempted"`...)
 	case !e.HasResult:
 	case e.Result >= 0:
 		dst = append(dst, `,"status":"success"`...)

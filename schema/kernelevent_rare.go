@@ -28,7 +28,7 @@ func appendRare(dst []byte, e *KernelEvent, valid bool) []byte {
 	dst = appendText(dst, `,"cwd":`, e.Cwd, &valid)
 	dst = appendTexts(dst, `,"argv":[`, e.Argv, &valid)
 	dst = appendTexts(dst, `,"env_keys":[`, e.EnvKeys, &valid)
-	if e.Kind == KindExit {
+	if e.Kind == KindExit && !e.Attempted {
 		dst = appendWaitStatus(dst, e.WaitStatus)
 	}
 	dst = appendNames(dst, `,"marks":["`, uint8(e.Marks), markNames[:])

@@ -85,7 +85,14 @@ func (d *kernelDecoder) derived() error {
 	if string(d.kind) != want {
 		return contradiction("kind is %.64q, but event_type %d is %q", d.kind, e.Kind, want)
 	}
-	if has(mStatus) {
+	if has(mStatus) && string(d.status) == attempted {
+		if e.Attempted = true; e.HasResult || e.V0 {
+			return contradiction("status is %q, and there is a return_value", attempted)
+		}
+		if has(mExitCode) || has(mSignal) {
+			return contradiction("status is %q, and there is an exit_code or a signal", attempted)
+		}
+	} else if has(mStatus) {
 		if !e.HasResult {
 			return errors.New("status stands without a return_value")
 		}
@@ -110,6 +117,9 @@ func (d *kernelDecoder) derived() error {
 	}
 	return nil
 }
+
+// attempted is the status of a call that was seen before it was made.
+const attempted = "attempted"
 
 // statusOf derives status from a return_value.
 func statusOf(result int64) string {

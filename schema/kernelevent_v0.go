@@ -4,16 +4,16 @@ import "strconv"
 
 // AppendJSONv0 appends e as one closed kernel_event.v0 object, without a
 // newline. It writes nothing and returns false for what v0 has no place for:
-// an event of a class other than agent, which v0's capture left out as well,
-// and the repeats of an event that has its own line. The caller counts them as
-// filtered and coalesced.
+// an event of a class other than agent, which v0's capture left out as well, one
+// that was only attempted, and the repeats of an event that has its own line. The
+// caller counts them as filtered and coalesced.
 //
 // openat, connect, exec, file_blocked and connect_blocked keep their names;
 // the kinds of v1 are event_<event_type> with the same value, as v0 has it for
 // ids it does not know. Strings that are not UTF-8 have U+FFFD for each wrong
 // byte: v0 has no place for the exact ones.
 func AppendJSONv0(dst []byte, e *KernelEvent) ([]byte, bool) {
-	if e.Class != ClassAgent || e.Repeat {
+	if e.Class != ClassAgent || e.Repeat || e.Attempted {
 		return dst, false
 	}
 	dst = append(dst, `{"schema":"assay.runner.kernel_event.v0","run_id":`...)

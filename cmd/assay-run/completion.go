@@ -19,7 +19,7 @@ func runValues() map[string][]string {
 		"compat":     {"v0"},
 		"gateway":    {runner.GatewayUnix, runner.GatewayWS},
 		"isolate":    {runner.IsolatePID},
-		"kernel":     {runner.KernelAuto, runner.KernelRequire, runner.KernelOff},
+		"kernel":     runner.Kernels,
 		"mode":       sandbox.Modes,
 		"profile":    sandbox.Builtins(),
 		"require":    runner.Requirements,

@@ -47,7 +47,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.BoolVar(&s.Limits.BestEffort, "best-effort-limits", false, "run even if the host cannot enforce a limit, and record that")
 	boolFlag(fs, (*negated)(&s.Capture), "no-capture", "give the command assay-run's own standard streams and keep no copies")
 	fs.Var(&s.CaptureBytes, "capture-bytes", "keep at most `SIZE` of each output stream")
-	fs.StringVar(&s.Kernel, "kernel", s.Kernel, "`WHEN` to observe through eBPF: auto (if the host can), require (fail if it cannot), off")
+	fs.StringVar(&s.Kernel, "kernel", s.Kernel, "`HOW` to observe: auto (the best way that changes nothing for the command), ebpf, notify (seccomp; needs no privilege), require (fail where eBPF cannot see everything), off")
 	fs.Var(&s.KernelBuffer, "kernel-buffer", "kernel event buffer `SIZE`; raise it if events were dropped (default 4MiB)")
 	fs.DurationVar(&s.KeepObserver, "keep-observer", 0, "keep the shared observer for `TIME` after the last run, so that the next one starts faster (default 0)")
 	fs.Var((*list)(&s.Require), "require", "end with 125 unless the evidence is `WHAT`: "+strings.Join(runner.Requirements, ", "))

@@ -21,7 +21,7 @@ type Options struct {
 	// Surface gathers what is class agent; nil for none.
 	Surface *surface.Builder
 	// CompatV0 hands to Sink only what the closed v0 form has a line for; the
-	// rest is counted as filtered (classes) or coalesced (repeats).
+	// rest is counted as filtered (classes, attempts) or coalesced (repeats).
 	CompatV0 bool
 	// Bind may set ToolCallID and BoundBy of an event before it goes to Sink;
 	// where the environment or the lineage of the process has told, they are
@@ -267,7 +267,7 @@ func (b *Builder) finish(ev *kernel.Event, p *process) {
 	if e.Truncated&process != 0 {
 		b.stats.CutArguments++
 	}
-	if e.UserMemory && e.Kind == schema.KindOpen && e.Result >= 0 {
+	if e.UserMemory && e.Kind == schema.KindOpen && e.Result >= 0 && !e.Attempted {
 		b.stats.UserPaths++
 	}
 	if b.o.Surface != nil {
@@ -279,7 +279,7 @@ func (b *Builder) finish(ev *kernel.Event, p *process) {
 	case b.err != nil:
 		b.counts.Dropped += n
 		b.stats.Dropped++
-	case b.o.CompatV0 && e.Class != schema.ClassAgent:
+	case b.o.CompatV0 && (e.Class != schema.ClassAgent || e.Attempted):
 		b.counts.Filtered += n
 		b.stats.Filtered++
 	case b.o.CompatV0 && e.Repeat:

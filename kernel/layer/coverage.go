@@ -22,7 +22,11 @@ func coverage(a Account) []schema.Coverage {
 		},
 	}
 	var out []schema.Coverage
-	for _, d := range kernel.Coverage() {
+	dimensions := kernel.Coverage()
+	if a.Report.Tier == kernel.TierNotify {
+		dimensions = kernel.CoverageNotify()
+	}
+	for _, d := range dimensions {
 		c := schema.Coverage{Dimension: d.Name, Method: d.Method, Observes: d.Observes, KnownBlindSpots: []schema.BlindSpot{}}
 		if !watched(a.Report, d.Hooks) {
 			c.Method, c.Observes = "none", []string{}

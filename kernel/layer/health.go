@@ -203,6 +203,9 @@ func live(r *kernel.Report, id kernel.HookID) bool {
 // claimed only of a complete layer that saw connects and datagrams, of a run that
 // had no socket or tunnel whose peers no hook sees; otherwise it serves diagnosis.
 func network(h *schema.ObservationHealth, a Account) (coverage, scope string) {
+	if a.Report.Tier == kernel.TierNotify { // attempts, of which each is told with its address
+		return schema.ConnectAndDatagram, schema.DiagnosticOnly
+	}
 	connect := live(a.Report, kernel.HookConnect4)
 	datagram := live(a.Report, kernel.HookSendmsg4)
 	switch {

@@ -3,6 +3,12 @@
 // is freed by the next one, and the shared observer goes with its last run.
 package reexec
 
-import "github.com/assay-run/assay-run/kernel"
+import (
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/kernel/notify"
+)
 
-func init() { kernel.Enter() }
+func init() {
+	kernel.Enter()
+	notify.Enter()
+}

@@ -18,7 +18,8 @@ import (
 //   - an open: no other kind of event ever is;
 //   - that cannot change anything: read access, no create, no truncate;
 //   - that succeeded on the kernel's own path, or found nothing (ENOENT,
-//     ENOTDIR): a denial is evidence and stays agent;
+//     ENOTDIR): a denial is evidence and stays agent; or whose result nobody saw
+//     (status attempted);
 //   - of a file in a system directory, or of /proc and /sys, that the rule
 //     names: a library or module beside the agent's own files is the agent's;
 //     or of a file that came with the interpreter or toolchain that opens it
@@ -173,7 +174,7 @@ func Classify(e *schema.KernelEvent, exe string) schema.Class {
 // shell or execvp(3) goes through PATH. One that was asked for by its path has a
 // slash in its arguments, where those are known.
 func isLookup(e *schema.KernelEvent) bool {
-	if !e.HasResult || e.Result != enoent && e.Result != enotdir || e.Truncated != 0 || len(e.Argv) > 0 && strings.Contains(e.Argv[0], "/") {
+	if !e.Attempted && (!e.HasResult || e.Result != enoent && e.Result != enotdir) || e.Truncated != 0 || len(e.Argv) > 0 && strings.Contains(e.Argv[0], "/") {
 		return false
 	}
 	dir, name := path.Split(e.Value)
@@ -186,8 +187,11 @@ func isLookup(e *schema.KernelEvent) bool {
 
 // harmless holds the conditions that every rule shares.
 func harmless(e *schema.KernelEvent) bool {
-	if !e.HasResult || e.Writes() || e.Flags&3 != 0 || e.Truncated != 0 || !plain(e) {
+	if !e.HasResult && !e.Attempted || e.Writes() || e.Flags&3 != 0 || e.Truncated != 0 || !plain(e) {
 		return false
+	}
+	if e.Attempted { // it could change nothing, however it ended
+		return true
 	}
 	if e.Result >= 0 {
 		return !e.UserMemory

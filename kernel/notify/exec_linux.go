@@ -1,0 +1,238 @@
+//go:build amd64 || arm64
+
+package notify
+
+import (
+	"bytes"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/kernel"
+)
+
+// Bounds of what is kept of an execution, in bytes, as in the eBPF tier.
+const (
+	maxArguments   = 128 << 10
+	maxEnvironment = 64 << 10 // read, of which names are kept
+)
+
+// execution is a call of execve that was let go on: whether it happened is seen when
+// the process makes another call, by its memory.
+type execution struct {
+	tid      uint32
+	time     uint64
+	syscall  string
+	path     []byte // of the call
+	filename []byte
+	flags    uint64
+	argv     [][]byte
+	cut      bool // argv
+	given    []byte
+	marks    kernel.Event // its marks alone
+	auxv     []byte       // of the memory before
+}
+
+// executes notes a call of execve.
+func (o *Observer) executes(p *process, n *notification, call *kernel.Call, compat bool) {
+	e := o.event(kernel.KindExecFailed, call.Hook, p, n.pid)
+	call.Arguments(e, n.args, compat)
+	dirfd, argv := int32(unix.AT_FDCWD), n.args[1]
+	if call.Dirfd != kernel.NoArg {
+		dirfd, argv = int32(n.args[0]), n.args[2]
+	}
+	e.Path, e.Given = o.path(e, p, dirfd, n.args[call.Path], 0)
+	x := &execution{tid: n.pid, time: e.Time, syscall: call.Name, path: bytes.Clone(e.Path), filename: bytes.Clone(o.names[0]), given: bytes.Clone(e.Given), flags: e.Flags, marks: *e}
+	if len(o.names[0]) == 0 && call.Dirfd != kernel.NoArg && e.Flags&unix.AT_EMPTY_PATH != 0 {
+		if name, ok := o.link(p, fdName(dirfd)); ok {
+			x.path = []byte(name)
+		}
+	}
+	x.argv, x.cut = p.vector(argv, compat)
+	x.auxv = bytes.Clone(readAt(p.dir, "auxv", o.table.buf[:4096]))
+	p.exec = x
+	o.table.pending[p] = true
+	o.filtered[call.Hook]++ // what comes of it is reported by HookExec, or here again
+}
+
+// vector reads an argv.
+func (p *process) vector(at uint64, compat bool) (argv [][]byte, cut bool) {
+	argv = [][]byte{}
+	if at == 0 {
+		return argv, false
+	}
+	word := 8
+	if compat {
+		word = 4
+	}
+	var block [32 * 8]byte
+	var text []byte
+	for {
+		b := block[:32*word]
+		if n := int(pageSize - at%pageSize); n >= word && n < len(b) {
+			b = b[:n/word*word]
+		}
+		if !p.read(b, at) {
+			return argv, true
+		}
+		for ; len(b) > 0; b, at = b[word:], at+uint64(word) {
+			pointer := uint64(le.Uint32(b))
+			if !compat {
+				pointer = le.Uint64(b)
+			}
+			if pointer == 0 {
+				return argv, false
+			}
+			from := len(text)
+			var tooLong, ok bool
+			if text, tooLong, ok = p.text(text, pointer, maxArguments-from); !ok || tooLong || len(argv) >= maxArguments/8 {
+				return argv, true
+			}
+			argv = append(argv, text[from:len(text):len(text)])
+		}
+	}
+}
+
+// settle finds out what became of p's execution, now that its thread tid makes a
+// call, or for tid 0 without one.
+func (o *Observer) settle(p *process, tid uint32) {
+	x := p.exec
+	if x == nil {
+		return
+	}
+	now := readAt(p.dir, "auxv", o.table.buf[:4096])
+	switch {
+	case len(now) > 0 && !bytes.Equal(now, x.auxv):
+		o.executed(p, x)
+	case len(now) == 0 && len(x.auxv) > 0 && tid != 0:
+		o.concealed(p, x) // it cannot be read any more, as only another program can bring about
+	case tid == x.tid:
+		o.notExecuted(p, x)
+	default:
+		return // another thread's call, or still on its way
+	}
+	p.exec = nil
+	delete(o.table.pending, p)
+}
+
+// executed reports what p executes, as the kernel has it.
+func (o *Observer) executed(p *process, x *execution) {
+	e := o.event(kernel.KindExec, kernel.HookExec, p, p.pid)
+	e.Time, e.First, e.Last = x.time, x.time, x.time
+	e.Attempted, e.NoResult, e.Claimed = false, false, false
+	e.PathSource = kernel.PathKernelObject
+	if x.tid != p.pid {
+		e.OldTID = x.tid
+	}
+	p.openMemory()
+	pid, ppid, _ := status(p.dir, o.table.buf)
+	if pid == p.pid {
+		p.ppid = ppid
+		e.PPID = ppid
+	}
+	exe, ok := o.link(p, "exe")
+	e.Unreadable = !ok
+	if exe, e.Deleted = strings.CutSuffix(exe, " (deleted)"); strings.HasPrefix(exe, "/memfd:") {
+		e.Memfd = true
+	}
+	e.Exe = []byte(exe)
+	e.Path = e.Exe
+	var st unix.Stat_t
+	if unix.Fstatat(p.dir, "exe", &st, 0) == nil {
+		e.Inode, e.FileMode = st.Ino, st.Mode
+		e.Device = unix.Major(st.Dev)<<20 | unix.Minor(st.Dev)
+	}
+	if cwd, ok := o.link(p, "cwd"); ok {
+		e.Cwd = []byte(cwd)
+	}
+	e.Filename = x.filename
+	line := readAt(p.dir, "cmdline", o.lineBuf)
+	e.ArgvTruncated = len(line) == maxArguments
+	e.Argv = cutStrings(line)
+	o.environment(e, p)
+	o.emit(e)
+}
+
+// environment sets the names of p's environment, and the values that bind it to a
+// tool call.
+func (o *Observer) environment(e *kernel.Event, p *process) {
+	block := readAt(p.dir, "environ", o.table.buf[:maxEnvironment])
+	e.EnvTruncated = len(block) == maxEnvironment
+	e.EnvKeys = [][]byte{}
+	for _, entry := range cutStrings(block) {
+		key, value, found := bytes.Cut(entry, []byte{'='})
+		if !found {
+			continue
+		}
+		e.EnvKeys = append(e.EnvKeys, key)
+		if len(value) > 128 {
+			continue
+		}
+		switch string(key) {
+		case "ASSAY_TOOL_CALL_ID":
+			e.ToolCallID = value
+		case "TRACEPARENT":
+			e.Traceparent = value
+		}
+	}
+}
+
+// cutStrings cuts a block of strings that each end with a NUL.
+func cutStrings(block []byte) [][]byte {
+	list := [][]byte{}
+	for len(block) > 0 {
+		one, rest, _ := bytes.Cut(block, []byte{0})
+		list = append(list, one[:len(one):len(one)])
+		block = rest
+	}
+	return list
+}
+
+// claim makes e of an execution of which only the call is known.
+func (x *execution) claim(e *kernel.Event) {
+	e.Time, e.First, e.Last, e.TID = x.time, x.time, x.time, x.tid
+	e.Syscall, e.Path, e.Given, e.Filename, e.Flags = x.syscall, x.path, x.given, x.filename, x.flags
+	e.Argv, e.ArgvTruncated = x.argv, x.cut
+	e.PathSource, e.Truncated, e.RelativePath, e.Unresolved, e.Unreadable = x.marks.PathSource, x.marks.Truncated, x.marks.RelativePath, x.marks.Unresolved, x.marks.Unreadable
+}
+
+// notExecuted reports that p went on with the program that it had. What the error
+// was is not known.
+func (o *Observer) notExecuted(p *process, x *execution) {
+	e := o.event(kernel.KindExecFailed, kernel.HookExecFailed, p, p.pid)
+	x.claim(e)
+	o.emit(e)
+}
+
+// concealed reports that p executes a program that hides it from the observer: one
+// with the set-user-id bit, or one that its user cannot read.
+func (o *Observer) concealed(p *process, x *execution) {
+	e := o.event(kernel.KindExec, kernel.HookExec, p, p.pid)
+	x.claim(e)
+	e.Exe, e.Unreadable = x.path, true
+	o.unreadable++
+	p.openMemory()
+	o.emit(e)
+}
+
+// abandon reports an execution of a process that ended before its next call: whether
+// it happened is unknown.
+func (o *Observer) abandon(p *process) {
+	if x := p.exec; x != nil {
+		e := o.event(kernel.KindExec, kernel.HookExec, p, p.pid)
+		x.claim(e)
+		e.Exe = x.path
+		o.emit(e)
+		p.exec = nil
+		delete(o.table.pending, p)
+	}
+}
+
+// settleSilent settles the executions of processes that make no call.
+func (o *Observer) settleSilent() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for p := range o.table.pending {
+		o.settle(p, 0)
+	}
+}

@@ -1,0 +1,178 @@
+//go:build amd64 || arm64
+
+package notify
+
+import (
+	"errors"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/kernel"
+)
+
+// Calls of a listener's descriptor that package unix does not have
+// (linux/seccomp.h).
+const (
+	notifIDValid  = 0x40082102 // SECCOMP_IOCTL_NOTIF_ID_VALID
+	notifSetFlags = 0x40082104 // SECCOMP_IOCTL_NOTIF_SET_FLAGS, since Linux 6.6
+)
+
+// notification is a struct seccomp_notif with the seccomp_data in it, and room for
+// what newer kernels may add.
+type notification struct {
+	id    uint64
+	pid   uint32 // the calling thread
+	flags uint32
+	nr    int32
+	arch  uint32
+	ip    uint64
+	args  [6]uint64
+	_     [16]uint64
+}
+
+// response is a struct seccomp_notif_resp.
+type response struct {
+	id    uint64
+	val   int64
+	err   int32
+	flags uint32
+	_     [16]uint64
+}
+
+// listen serves a listener on a thread of its own until stop.
+func (o *Observer) listen(fd int, h hello) {
+	// The kernel wakes this thread on the CPU of the caller, which sleeps now.
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifSetFlags, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
+	o.mu.Lock()
+	o.listener, o.hello, o.synchronous = fd, h, errno == 0
+	o.served = make(chan struct{})
+	o.mu.Unlock()
+	started := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(o.served)
+		o.thread = unix.Gettid()
+		close(started)
+		for !o.stopping.Load() {
+			if err := o.serve(); err != nil {
+				return
+			}
+		}
+	}()
+	<-started
+}
+
+// serve receives one notification, records it and answers. It returns nil where
+// there was none, and an error when there will be none any more.
+func (o *Observer) serve() error {
+	var n notification // the kernel wants zeroes
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n))); errno != 0 {
+		switch errno {
+		case unix.EINTR: // by stop, or by the Go runtime
+			return nil
+		case unix.ENOENT: // the caller was killed meanwhile, or nobody has the filter any more
+			if hungUp(o.listener) {
+				return errno
+			}
+			return nil
+		}
+		o.fail(errno)
+		return errno
+	}
+	o.queue.waitForRoom()
+	r := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+	o.mu.Lock()
+	o.record(&n, &r)
+	o.mu.Unlock()
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))
+	if errno != 0 && errno != unix.ENOENT && errno != unix.EINTR { // ENOENT: the caller was killed
+		o.fail(errno)
+		return errno
+	}
+	return nil
+}
+
+// hungUp tells whether no task has the filter of the listener any more.
+func hungUp(fd int) bool {
+	fds := []unix.PollFd{{Fd: int32(fd)}}
+	_, err := unix.Poll(fds, 0)
+	return err == nil && fds[0].Revents&(unix.POLLHUP|unix.POLLNVAL|unix.POLLERR) != 0
+}
+
+// waits tells whether the notification with this id still waits for its answer: then
+// its task is alive, and its pid was no other's since.
+func (o *Observer) waits(id uint64) bool {
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(o.listener), notifIDValid, uintptr(unsafe.Pointer(&id)))
+	return errno == 0
+}
+
+// fail notes that the listener serves no more: the calls of the run then fail.
+func (o *Observer) fail(errno unix.Errno) {
+	o.mu.Lock()
+	o.broken = errors.Join(o.broken, errno)
+	o.mu.Unlock()
+}
+
+// stop ends the listener's thread, which may be waiting in the kernel.
+func (o *Observer) stop() {
+	o.stopping.Store(true)
+	o.queue.close()
+	if o.served == nil {
+		return
+	}
+	for {
+		// SIGURG is what the Go runtime interrupts its own threads with.
+		_ = unix.Tgkill(unix.Getpid(), o.thread, unix.SIGURG)
+		select {
+		case <-o.served:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// record takes one notification down. The caller holds mu.
+func (o *Observer) record(n *notification, r *response) {
+	call, compat := callOf(n.arch, n.nr)
+	hook := kernel.HookCompat
+	if call != nil {
+		hook = call.Hook
+	}
+	p := o.of(n.pid, n.id)
+	if p == nil {
+		o.vanished++
+		o.filtered[hook]++
+		return
+	}
+	o.settle(p, n.pid)
+	switch {
+	case call == nil:
+		o.unknown(p, n)
+	case call.Kind == kernel.KindExit:
+		o.filtered[hook]++
+		p.exiting, p.code = true, int(n.args[0]&0xff)
+		o.children(p, n.pid)
+	case call.Name == "execve" || call.Name == "execveat":
+		o.executes(p, n, call, compat)
+	default:
+		o.call(p, n, call, compat)
+	}
+}
+
+// unknown counts a call of another instruction set, and reports the first of its
+// number in each process.
+func (o *Observer) unknown(p *process, n *notification) {
+	key := foreignCall{p.pid, p.start, n.arch, n.nr}
+	if o.foreign[key] || len(o.foreign) >= maxForeign {
+		o.filtered[kernel.HookCompat]++
+		return
+	}
+	o.foreign[key] = true
+	e := o.event(kernel.KindCompat, kernel.HookCompat, p, n.pid)
+	e.Syscall = foreignName(n.arch, n.nr)
+	o.emit(e)
+}

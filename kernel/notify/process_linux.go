@@ -1,0 +1,383 @@
+//go:build amd64 || arm64
+
+package notify
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/kernel"
+)
+
+// process is one process of the run, from the first notification that tells of it
+// to its end. Its descriptors stay with it when its pid is another's.
+type process struct {
+	pid, ppid uint32
+	start     uint64 // nanoseconds of CLOCK_BOOTTIME, in clock ticks
+	cgroup    uint64 // 0 unknown
+	pidfd     int
+	dir       int    // /proc/PID
+	mem       int    // /proc/PID/mem, -1 where it cannot be read
+	root      string // the directory that its absolute paths begin at; empty for "/"
+	rooted    uint64 // table.roots when root was looked up
+	exec      *execution
+	exiting   bool // it called exit_group with code
+	code      int
+}
+
+// holds tells whether the pid or tid of a live task is that of a task of p: while a
+// process is there its pid is no other's, and a thread of it says so.
+func (p *process) holds(tid uint32) bool {
+	if !exists(unix.RawSyscall6(unix.SYS_PIDFD_SEND_SIGNAL, uintptr(p.pidfd), 0, 0, 0, 0, 0)) {
+		return false
+	}
+	return tid == p.pid || exists(unix.RawSyscall6(unix.SYS_TGKILL, uintptr(p.pid), uintptr(tid), 0, 0, 0, 0))
+}
+
+// exists reads the result of a call that sends no signal.
+func exists(_, _ uintptr, errno unix.Errno) bool { return errno == 0 || errno == unix.EPERM }
+
+func (p *process) close() {
+	for _, fd := range []int{p.pidfd, p.dir, p.mem} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// table is the processes of the run. The listener's thread and Read share it under
+// the observer's mutex.
+type table struct {
+	byPID   map[uint32]*process
+	threads map[uint32]*process // by tid, of those that made a call
+	ends    int                 // an epoll of their pidfds
+	roots   uint64              // counts the calls that may change a root
+	pending map[*process]bool   // those with an execution to be settled
+	first   bool                // the run's first process is known
+	buf     []byte
+}
+
+func newTable() (*table, error) {
+	ends, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	return &table{byPID: map[uint32]*process{}, threads: map[uint32]*process{}, pending: map[*process]bool{}, ends: ends, buf: make([]byte, 64<<10)}, nil
+}
+
+// of finds the process of the task tid, which is waiting in the notification id. It
+// is nil if the task was killed before that was known.
+func (o *Observer) of(tid uint32, id uint64) *process {
+	t := o.table
+	if p := t.threads[tid]; p != nil {
+		if p.holds(tid) {
+			return p
+		}
+		delete(t.threads, tid)
+	}
+	dir, err := openProc(tid)
+	if err != nil {
+		return nil
+	}
+	pid, ppid, _ := status(dir, t.buf)
+	p := t.byPID[pid]
+	if p != nil && !p.holds(pid) {
+		o.ended(p)
+		p = nil
+	}
+	switch {
+	case pid == 0:
+		unix.Close(dir)
+		return nil
+	case p != nil:
+		unix.Close(dir)
+		if !o.waits(id) {
+			return nil
+		}
+		t.threads[tid] = p
+		if tid != pid {
+			e := o.event(kernel.KindFork, kernel.HookFork, p, p.pid)
+			e.ChildPID, e.ChildTID, e.ChildStart, e.Thread = p.pid, tid, p.start, true
+			o.emit(e)
+		}
+		return p
+	}
+	if tid != pid {
+		unix.Close(dir)
+		if dir, err = openProc(pid); err != nil {
+			return nil
+		}
+	}
+	p = o.adopt(pid, ppid, dir, func() bool { return o.waits(id) })
+	if p != nil {
+		t.threads[tid] = p
+	}
+	return p
+}
+
+// openProc opens /proc/PID. A descriptor of it does not follow the pid to another.
+func openProc(pid uint32) (int, error) {
+	return unix.Open("/proc/"+strconv.FormatUint(uint64(pid), 10), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+}
+
+// adopt makes pid, whose directory is dir, a process of the run, if same then
+// confirms that the pid was the same process's all the time.
+func (o *Observer) adopt(pid, ppid uint32, dir int, same func() bool) *process {
+	t := o.table
+	p := &process{pid: pid, ppid: ppid, dir: dir, pidfd: -1, mem: -1, rooted: ^uint64(0)}
+	var err error
+	if p.pidfd, err = unix.PidfdOpen(int(pid), 0); err != nil {
+		p.close()
+		return nil
+	}
+	p.start = startTime(dir, t.buf)
+	p.cgroup = cgroupOf(p.pidfd)
+	p.openMemory()
+	if !same() {
+		p.close()
+		return nil
+	}
+	_ = unix.EpollCtl(t.ends, unix.EPOLL_CTL_ADD, p.pidfd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(pid)})
+	t.byPID[pid] = p
+	parent := o.ancestor(p, maxAncestors)
+	if parent == nil && t.first {
+		return p // whose child it was is not known: the layer says that it joined
+	}
+	e := o.event(kernel.KindFork, kernel.HookFork, p, p.pid)
+	e.PID, e.TID, e.Start = 0, 0, 0
+	if parent != nil {
+		e.PID, e.TID, e.Start, e.CgroupID = parent.pid, parent.pid, parent.start, parent.cgroup
+	}
+	e.ChildPID, e.ChildTID, e.ChildStart, e.ChildCgroupID = p.pid, p.pid, p.start, p.cgroup
+	t.first = true
+	o.emit(e)
+	return p
+}
+
+// maxAncestors bounds how many processes that have made no call yet may be between
+// one that does and one that is known.
+const maxAncestors = 64
+
+// ancestor is the parent of p. One that has made no call yet becomes known now, if
+// it descends from the run's first process.
+func (o *Observer) ancestor(p *process, left int) *process {
+	if q := o.table.byPID[p.ppid]; q != nil && q.holds(p.ppid) {
+		return q
+	}
+	if left == 0 || !o.table.first || !o.descends(p.ppid, left) {
+		return nil
+	}
+	dir, err := openProc(p.ppid)
+	if err != nil {
+		return nil
+	}
+	_, above, _ := status(dir, o.table.buf)
+	return o.adopt(p.ppid, above, dir, func() bool { _, now, _ := status(p.dir, o.table.buf); return now == p.ppid })
+}
+
+// descends tells whether a known process is among the nearest ancestors of pid.
+func (o *Observer) descends(pid uint32, left int) bool {
+	for ; left > 0 && pid > 1 && pid != uint32(unix.Getpid()); left-- {
+		if o.known(pid) {
+			return true
+		}
+		dir, err := openProc(pid)
+		if err != nil {
+			return false
+		}
+		_, pid, _ = status(dir, o.table.buf)
+		unix.Close(dir)
+	}
+	return false
+}
+
+// openMemory opens the memory that p has now.
+func (p *process) openMemory() {
+	if p.mem >= 0 {
+		unix.Close(p.mem)
+	}
+	var err error
+	if p.mem, err = unix.Openat(p.dir, "mem", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		p.mem = -1
+	}
+}
+
+// children makes the children of p that are not known yet processes of the run:
+// p is about to end, after which nobody could tell whose they were.
+func (o *Observer) children(p *process, tid uint32) {
+	for _, thread := range []uint32{p.pid, tid} {
+		name := "task/" + strconv.FormatUint(uint64(thread), 10) + "/children"
+		for f := range bytes.FieldsSeq(bytes.Clone(readAt(p.dir, name, o.table.buf))) {
+			n, err := strconv.ParseUint(string(f), 10, 32)
+			pid := uint32(n)
+			if err != nil || o.known(pid) {
+				continue
+			}
+			dir, err := openProc(pid)
+			if err != nil {
+				continue
+			}
+			o.adopt(pid, p.pid, dir, func() bool { _, parent, _ := status(dir, o.table.buf); return parent == p.pid })
+		}
+		if thread == tid {
+			break
+		}
+	}
+}
+
+// known tells whether pid is that of a process of the table.
+func (o *Observer) known(pid uint32) bool {
+	p := o.table.byPID[pid]
+	return p != nil && p.holds(pid)
+}
+
+// ended reports the end of p, and forgets it.
+func (o *Observer) ended(p *process) {
+	t := o.table
+	if t.byPID[p.pid] != p {
+		return
+	}
+	o.abandon(p)
+	delete(t.byPID, p.pid)
+	for tid, q := range t.threads {
+		if q == p {
+			delete(t.threads, tid)
+		}
+	}
+	e := o.event(kernel.KindExit, kernel.HookExit, p, p.pid)
+	e.Attempted, e.NoResult, e.Claimed = false, false, false
+	switch status, known := exitStatus(p, t.buf); {
+	case known:
+		e.ExitCode, e.Signal, e.Core = int(status>>8&0xff), int(status&0x7f), status&0x80 != 0
+	case p.exiting:
+		e.ExitCode, e.Claimed = p.code, true
+	default:
+		e.Attempted = true
+	}
+	o.emit(e)
+	p.close()
+}
+
+// looked tells Read's thread which processes have ended: their pidfds are readable.
+func (o *Observer) look() {
+	var events [64]unix.EpollEvent
+	for {
+		n, err := unix.EpollWait(o.table.ends, events[:], 0)
+		if err != nil || n <= 0 {
+			return
+		}
+		o.mu.Lock()
+		for _, ev := range events[:n] {
+			if p := o.table.byPID[uint32(ev.Fd)]; p != nil && readable(p.pidfd) {
+				o.ended(p)
+			}
+		}
+		o.mu.Unlock()
+	}
+}
+
+func readable(fd int) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1
+}
+
+// readAt reads what fits into buf of the file name in the directory dir.
+func readAt(dir int, name string, buf []byte) []byte {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	n := 0
+	for n < len(buf) {
+		m, err := unix.Read(fd, buf[n:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || m <= 0 {
+			break
+		}
+		n += m
+	}
+	return buf[:n]
+}
+
+// status reads the process and its parent of a task (proc_pid_status(5)).
+func status(dir int, buf []byte) (pid, ppid uint32, ok bool) {
+	b := readAt(dir, "status", buf)
+	number := func(key string) uint32 {
+		_, rest, found := bytes.Cut(b, []byte(key))
+		if !found {
+			return 0
+		}
+		line, _, _ := bytes.Cut(rest, []byte("\n"))
+		n, _ := strconv.ParseUint(string(bytes.TrimSpace(line)), 10, 32)
+		return uint32(n)
+	}
+	return number("\nTgid:"), number("\nPPid:"), len(b) > 0
+}
+
+// stat returns the fields of /proc/PID/stat after the name: [0] is field 3.
+func stat(dir int, buf []byte) [][]byte {
+	b := readAt(dir, "stat", buf)
+	return bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+}
+
+// startTime is field 22 of proc_pid_stat(5), in nanoseconds.
+func startTime(dir int, buf []byte) uint64 {
+	const tick = uint64(time.Second / 100) // USER_HZ
+	if f := stat(dir, buf); len(f) > 19 {
+		n, _ := strconv.ParseUint(string(f[19]), 10, 64)
+		return n * tick
+	}
+	return 0
+}
+
+// A struct pidfd_info of linux/pidfd.h in its first version, and the ioctl that
+// fills it: PIDFD_GET_INFO, since Linux 6.13.
+type pidfdInfo struct {
+	mask, cgroup    uint64
+	pid, tgid, ppid uint32
+	ids             [8]uint32
+	exit            int32
+}
+
+const (
+	pidfdGetInfo    = 0xc040ff0b // _IOWR(0xFF, 11, 64 bytes)
+	pidfdInfoCgroup = 1 << 2
+	pidfdInfoExit   = 1 << 3 // since Linux 6.15
+)
+
+func info(pidfd int, mask uint64) (i pidfdInfo, ok bool) {
+	i.mask = mask
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(pidfd), pidfdGetInfo, uintptr(unsafe.Pointer(&i)))
+	return i, errno == 0 && i.mask&mask == mask
+}
+
+// cgroupOf is the id of the process's cgroup2 directory, or 0.
+func cgroupOf(pidfd int) uint64 {
+	if i, ok := info(pidfd, pidfdInfoCgroup); ok {
+		return i.cgroup
+	}
+	return 0
+}
+
+// exitStatus is the wait status of a process that ended. Until it is waited for,
+// /proc has it, and after that the pidfd, since Linux 6.15.
+func exitStatus(p *process, buf []byte) (status uint32, known bool) {
+	if f := stat(p.dir, buf); len(f) > 49 && (f[0][0] == 'Z' || f[0][0] == 'X') {
+		n, err := strconv.ParseUint(string(f[49]), 10, 32)
+		if err == nil && (n != 0 || p.exiting && p.code == 0) { // else it may have been withheld
+			return uint32(n), true
+		}
+	}
+	if i, ok := info(p.pidfd, pidfdInfoExit); ok {
+		return uint32(i.exit), true
+	}
+	return 0, false
+}

@@ -1,0 +1,61 @@
+//go:build amd64 || arm64
+
+package notify
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+var le = binary.LittleEndian
+
+const pageSize = 4096 // the smallest there is: reads do not cross it in one piece
+
+// text appends the string at an address of p's, without its NUL. cut: it has more
+// than limit bytes with the NUL.
+func (p *process) text(dst []byte, at uint64, limit int) (text []byte, cut, ok bool) {
+	start := len(dst)
+	for chunk := 256; ; chunk = pageSize {
+		n := min(chunk, int(pageSize-at%pageSize), limit-(len(dst)-start))
+		if n <= 0 {
+			return dst, true, true
+		}
+		from := len(dst)
+		dst = append(dst, make([]byte, n)...)
+		got, err := unix.Pread(p.mem, dst[from:], int64(at))
+		if err != nil || got <= 0 {
+			return dst[:from], false, false
+		}
+		if end := bytes.IndexByte(dst[from:from+got], 0); end >= 0 {
+			return dst[:from+end], false, true
+		}
+		dst = dst[:from+got]
+		at += uint64(got)
+	}
+}
+
+// read fills b from an address of p's.
+func (p *process) read(b []byte, at uint64) bool {
+	for len(b) > 0 {
+		n, err := unix.Pread(p.mem, b, int64(at))
+		if err != nil || n <= 0 {
+			return false
+		}
+		b, at = b[n:], at+uint64(n)
+	}
+	return true
+}
+
+// link reads a link in the /proc/PID of p.
+func (o *Observer) link(p *process, name string) (string, bool) {
+	n, err := unix.Readlinkat(p.dir, name, o.linkBuf[:])
+	if err != nil || n <= 0 {
+		return "", false
+	}
+	return string(o.linkBuf[:n]), true
+}
+
+func fdName(fd int32) string { return "fd/" + strconv.Itoa(int(fd)) }

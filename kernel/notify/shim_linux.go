@@ -1,0 +1,142 @@
+//go:build amd64 || arm64
+
+package notify
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// What the own binary is started as between runner and command. The arguments are
+// shimName, shimArg, the descriptor of a socket, path, argv...
+const (
+	shimName = "assay-run"
+	shimArg  = "__notify"
+)
+
+// exitShim is the exit status of a shim that could not do its work.
+const exitShim = 125
+
+var entered bool
+
+// Enter becomes the shim that this process was started as, and then exits. It
+// returns where it was not.
+func Enter() {
+	entered = true
+	if len(os.Args) >= 5 && os.Args[0] == shimName && os.Args[1] == shimArg {
+		os.Exit(shimMain(os.Args))
+	}
+}
+
+// hello is the shim's first message, with the listener if errno is 0. The second
+// is why the command could not be executed; if it was, the socket closes instead.
+type hello struct {
+	errno     unix.Errno
+	killable  bool // SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	privilege bool // no-new-privs had to be set
+}
+
+const helloSize = 8
+
+func (h hello) encode() []byte {
+	b := make([]byte, helloSize)
+	binary.NativeEndian.PutUint32(b, uint32(h.errno))
+	if h.killable {
+		b[4] = 1
+	}
+	if h.privilege {
+		b[5] = 1
+	}
+	return b
+}
+
+func decodeHello(b []byte) hello {
+	return hello{unix.Errno(binary.NativeEndian.Uint32(b)), b[4] != 0, b[5] != 0}
+}
+
+// shimMain loads the filter into one thread, sends the listener from another, whose
+// calls are not notified, and becomes the command from the first. Where there can be
+// no listener, the command runs without.
+func shimMain(args []string) int {
+	socket, err := strconv.Atoi(args[2])
+	if err != nil || socket < 3 {
+		return exitShim
+	}
+	unix.CloseOnExec(socket)
+	type loaded struct {
+		fd int
+		hello
+	}
+	loading, sent := make(chan loaded), make(chan bool)
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlock: it has the filter
+		fd, h := load()
+		loading <- loaded{fd, h}
+		if <-sent {
+			failed <- syscall.Exec(args[3], args[4:], syscall.Environ())
+		}
+	}()
+	l := <-loading
+	var rights []byte
+	if l.fd >= 0 {
+		rights = unix.UnixRights(l.fd)
+	}
+	if err := unix.Sendmsg(socket, l.encode(), rights, nil, unix.MSG_NOSIGNAL); err != nil {
+		return exitShim
+	}
+	if l.fd >= 0 {
+		unix.Close(l.fd)
+	}
+	sent <- true
+	var errno syscall.Errno
+	errors.As(<-failed, &errno)
+	_, _ = unix.Write(socket, hello{errno: errno}.encode())
+	return exitShim
+}
+
+// load loads the filter into this thread. The descriptor is -1 where that failed.
+// no-new-privs is set only where the kernel asks for it (seccomp(2): EACCES).
+func load() (fd int, h hello) {
+	code, err := filter()
+	if err != nil {
+		return -1, hello{errno: unix.EINVAL}
+	}
+	h.killable = true
+	for {
+		fd, h.errno = install(code, h.killable)
+		switch {
+		case h.errno == 0:
+			return fd, h
+		case h.errno == unix.EINVAL && h.killable: // before Linux 5.19
+			h.killable = false
+		case h.errno == unix.EACCES && !h.privilege:
+			if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+				return -1, h
+			}
+			h.privilege = true
+		default:
+			return -1, h
+		}
+	}
+}
+
+func install(code []unix.SockFilter, killable bool) (fd int, errno unix.Errno) {
+	flags := uintptr(unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+	if killable {
+		flags |= unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	}
+	program := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
+	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(r), 0
+}
