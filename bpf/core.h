@@ -91,7 +91,13 @@ struct cgroup {
 	struct cgroup *ancestors[0];
 };
 
-struct mnt_namespace;
+struct ns_common {
+	unsigned int inum;
+};
+
+struct mnt_namespace {
+	struct ns_common ns;
+};
 
 struct nsproxy {
 	struct mnt_namespace *mnt_ns;

@@ -38,6 +38,7 @@ __noinline int report_fork(struct scratch *s, u64 task, u32 parent_in, u32 child
 	r->arg[2] = BPF_CORE_READ(child, group_leader, start_boottime);
 	r->arg[3] = BPF_CORE_READ(child, cgroups, dfl_cgrp, kn, id);
 	r->arg[4] = r->arg[0] != r->arg[1];
+	r->mode = mounts_of(child);
 	if (parent_in)
 		r->arg[5] = BPF_CORE_READ(child, files) == BPF_CORE_READ(bpf_get_current_task_btf(), files);
 	if (unknown)
@@ -158,6 +159,7 @@ __noinline int report_move(struct scratch *s, u32 kind, u64 moved, u64 path)
 	s->r.ppid = BPF_CORE_READ(task, real_parent, tgid);
 	s->r.start = BPF_CORE_READ(task, group_leader, start_boottime);
 	s->r.cgroup = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+	s->r.mode = mounts_of(task);
 	emit(s, c, kernel_str(s, 0, S_NAME, path));
 	return 0;
 }

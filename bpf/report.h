@@ -74,13 +74,24 @@ static __always_inline void begin_call(struct scratch *s)
 		s->r.bits |= B_IA32;
 }
 
+/* The number of a task's mount namespace, as /proc/PID/ns/mnt has it. */
+static __always_inline u32 mounts_of(struct task_struct *t)
+{
+	return BPF_CORE_READ(t, nsproxy, mnt_ns, ns.inum);
+}
+
 /* Reports the call in s without any path. */
 __noinline int report_args(struct scratch *s)
 {
 	struct counter *c;
+	u32 mounts = 0;
 
 	if (!s || !(c = cell(s->session, s->hook)))
 		return 0;
+	if (s->kind == K_NAMESPACE) {
+		mounts = mounts_of(bpf_get_current_task_btf());
+		s->how = mix(s->how, mounts);
+	}
 	key_who(s, s->kind);
 	s->key[2] = s->key[3] = s->key[4] = s->key[5] = 0;
 	if (coalesce(s, c))
@@ -88,6 +99,8 @@ __noinline int report_args(struct scratch *s)
 	begin_call(s);
 	if (s->kind == K_PTRACE) /* how deep the pid namespace is that the pid is of */
 		s->r.mode = BPF_CORE_READ(bpf_get_current_task_btf(), thread_pid, level);
+	if (s->kind == K_NAMESPACE)
+		s->r.mode = mounts;
 	emit_keyed(s, c, 0);
 	return 0;
 }

@@ -121,6 +121,10 @@ func (d *decoder) fill(r *record) {
 	if bits&bitSlot != 0 {
 		e.Slot = r.u32(offSlot) + 1
 	}
+	switch e.Kind {
+	case KindFork, KindNamespace, KindJoinedCgroup:
+		e.MountNS, e.FileMode = e.FileMode, 0
+	}
 	e.First, e.Last = e.Time, e.Time
 	e.setResult(int32(r.u32(offRet)))
 	call := d.call(r.u16(offNr), bits)

@@ -242,6 +242,11 @@ type Event struct {
 	// SharesFiles: parent and child have one table of descriptors.
 	SharesFiles bool
 
+	// MountNS is the number of the task's mount namespace, as /proc/PID/ns/mnt has it: the
+	// new task's on KindFork, else the caller's on KindNamespace and the moved one's on
+	// KindJoinedCgroup. 0 is unknown.
+	MountNS uint32
+
 	// ExitCode and Signal of KindExit: exactly one is meaningful; Signal is 0
 	// for an ordinary exit.
 	ExitCode int

@@ -69,6 +69,10 @@ func (p *Present) describe() {
 	dir := "/proc/" + strconv.FormatUint(uint64(p.PID), 10)
 	p.Exe, _ = os.Readlink(dir + "/exe")
 	p.Cwd, _ = os.Readlink(dir + "/cwd")
+	var ns unix.Stat_t
+	if unix.Stat(dir+"/ns/mnt", &ns) == nil {
+		p.MountNS = uint32(ns.Ino)
+	}
 	if line, _ := os.ReadFile(dir + "/cmdline"); len(line) > 0 {
 		for arg := range bytes.SplitSeq(bytes.TrimSuffix(line, []byte{0}), []byte{0}) {
 			p.Argv = append(p.Argv, string(arg))

@@ -246,3 +246,28 @@ func TestSignalDeath(t *testing.T) {
 		t.Errorf("%d exits", len(got))
 	}
 }
+
+// TestMountNamespaces: a new process, a call that enters another namespace, and a process
+// that is moved into the run tell which mount namespace it is in.
+func TestMountNamespaces(t *testing.T) {
+	s := observe(t, Config{})
+	c := s.command("/bin/sh", "-c", "unshare -m readlink /proc/self/ns/mnt; readlink /proc/self/ns/mnt")
+	out, err := c.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.end()
+	var other, own uint32
+	if _, err := fmt.Sscanf(string(out), "mnt:[%d]\nmnt:[%d]", &other, &own); err != nil || other == own {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, e := range s.find(KindFork, nil) {
+		if e.MountNS != own {
+			t.Errorf("a process begins in %d, want %d", e.MountNS, own)
+		}
+	}
+	calls := s.find(KindNamespace, nil)
+	if len(calls) != 1 || calls[0].MountNS != other {
+		t.Errorf("%d calls, want one into %d", len(calls), other)
+	}
+}

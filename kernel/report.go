@@ -57,6 +57,8 @@ type Present struct {
 	// The process can change its Argv.
 	Exe, Cwd string
 	Argv     []string
+	// MountNS is the number of its mount namespace; 0 is unknown.
+	MountNS uint32
 }
 
 // Reason codes of an [Unavailable] and of [Report].Reasons.

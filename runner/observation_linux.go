@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
@@ -94,7 +96,7 @@ func (o *observation) open(ctx context.Context) error {
 	o.asked = make(chan chan []layer.Survivor, 1)
 	o.builder = layer.NewBuilder(layer.Options{
 		Foreign: o.foreign, Present: observer.Present(), Begin: uint64(bootTime()),
-		RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
+		MountNS: mountNamespace(), RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
 		CompatV0: o.v0, Sink: o.sink, Checks: o.checks, Bind: o.bind, Hook: ownHook(), Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
 	})
 	go func() {
@@ -112,6 +114,15 @@ func (o *observation) open(ctx context.Context) error {
 		o.done <- errors.Join(readErr, o.builder.Close())
 	}()
 	return nil
+}
+
+// mountNamespace is the number of our own mount namespace; 0 is unknown.
+func mountNamespace() uint32 {
+	var st unix.Stat_t
+	if unix.Stat("/proc/self/ns/mnt", &st) != nil {
+		return 0
+	}
+	return uint32(st.Ino)
 }
 
 // openObserver opens the observer of a session, with a self-test. It is how doctor

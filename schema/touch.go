@@ -54,6 +54,18 @@ func (e *KernelEvent) Makes() bool {
 
 const renameNoReplace = 1 // linux/fs.h
 
+// Name is one of the event's paths as it is shown: a path in another mount namespace ends
+// in a mark, so that nobody takes it for the file that the run's own namespace has there.
+func (e *KernelEvent) Name(path string) string {
+	if e.Marks&MarkMountNamespace == 0 || path == "" {
+		return path
+	}
+	return path + OtherMounts
+}
+
+// OtherMounts is the end of a path in another mount namespace; see [KernelEvent.Name].
+const OtherMounts = " (mount_namespace)"
+
 // untouched is no set: the name is none of a thing that is touched.
 const untouched Access = 1 << 7
 

@@ -44,7 +44,7 @@ func (g *gatherer) event(e *schema.KernelEvent) {
 	g.tree.event(e)
 	g.failure(e, n)
 	if e.Class == schema.ClassAgent && e.Kind == schema.KindOpen && e.Failed() && e.Errno() == "ENOENT" {
-		g.note(e.Value, true)
+		g.note(e.Name(e.Value), true)
 	}
 	if e.Class != schema.ClassAgent || e.Failed() && e.Kind != schema.KindConnect {
 		return
@@ -56,7 +56,9 @@ func (g *gatherer) event(e *schema.KernelEvent) {
 		case schema.AccessConnect:
 			g.host(e, n)
 		default:
-			g.access(name, how, e, n)
+			if name != "/dev/null" {
+				g.access(e.Name(name), how, e, n)
+			}
 		}
 	}
 	switch {
@@ -71,9 +73,6 @@ func (g *gatherer) event(e *schema.KernelEvent) {
 
 // access files a path under how it was touched.
 func (g *gatherer) access(path string, how schema.Access, e *schema.KernelEvent, n uint64) {
-	if path == "/dev/null" {
-		return
-	}
 	if how&schema.AccessCreate != 0 && !e.Makes() && !g.missing[path] {
 		how = how&^schema.AccessCreate | schema.AccessWrite // it may have existed
 	}
@@ -110,7 +109,7 @@ func (g *gatherer) command(e *schema.KernelEvent, n uint64) {
 	if p := g.programs.at(marked(e), n); p != nil {
 		if p.Count == 0 {
 			p.Exe, p.By = marked(e), g.tree.parentExe(e)
-			p.Made = g.created.has(e.Value) || g.written.has(e.Value) || e.Marks&schema.MarkMemfd != 0
+			p.Made = g.created.has(e.Name(e.Value)) || g.written.has(e.Name(e.Value)) || e.Marks&schema.MarkMemfd != 0
 		}
 		p.Count += n
 	}
@@ -143,7 +142,7 @@ func (g *gatherer) file(t *tally[File], path string, e *schema.KernelEvent, n, b
 	if f := t.at(path, n); f != nil {
 		if f.Count == 0 {
 			f.Path, f.By = path, g.tree.exe(e)
-			f.Outside, f.Secret = g.dir == "" || !rooted(path, g.dir), holdsSecrets(path)
+			f.Outside, f.Secret = g.dir == "" || !rooted(path, g.dir) || e.Marks&schema.MarkMountNamespace != 0, holdsSecrets(path)
 		}
 		f.Count += n
 		f.Bytes += bytes
@@ -154,12 +153,12 @@ func (g *gatherer) host(e *schema.KernelEvent, n uint64) {
 	if e.Value == "" {
 		return
 	}
-	h := g.hosts.at(e.Value, n)
+	h := g.hosts.at(e.Name(e.Value), n)
 	if h == nil {
 		return
 	}
 	if h.Endpoint == "" {
-		h.Endpoint, h.Protocol, h.By = e.Value, e.Protocol, g.tree.exe(e)
+		h.Endpoint, h.Protocol, h.By = e.Name(e.Value), e.Protocol, g.tree.exe(e)
 	}
 	if e.Kind != schema.KindFlow {
 		h.Count += n
@@ -180,7 +179,7 @@ func (g *gatherer) host(e *schema.KernelEvent, n uint64) {
 // failure notes what was denied, failed or needed privilege.
 func (g *gatherer) failure(e *schema.KernelEvent, n uint64) {
 	var t *tally[Failure]
-	value, result := e.Value, outcome(e)
+	value, result := e.Name(e.Value), outcome(e)
 	switch {
 	case e.Blocked(), e.Failed() && (result == "EACCES" || result == "EPERM" || result == "EROFS"):
 		t = g.denied

@@ -3,6 +3,8 @@ package query
 import (
 	"path"
 	"strings"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // What a reviewer looks for comes first: lower ranks stand before higher ones.
@@ -28,6 +30,7 @@ var secretPaths = []string{".docker/config.json", ".config/gh/hosts.yml", ".carg
 
 // holdsSecrets tells whether a path's name is one that secrets are kept under.
 func holdsSecrets(name string) bool {
+	name = strings.TrimSuffix(name, schema.OtherMounts)
 	for part := range strings.SplitSeq(name, "/") {
 		if secretNames[part] {
 			return true

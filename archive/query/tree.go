@@ -75,7 +75,7 @@ func (t *tree) event(e *schema.KernelEvent) {
 		if len(t.live) >= maxLive || e.ExecID == 0 {
 			return
 		}
-		p := &Process{PID: e.PID, StartNS: e.TNS, Count: 1, Joined: e.Kind == schema.KindJoin, Exe: e.Exe}
+		p := &Process{PID: e.PID, StartNS: e.TNS, Count: 1, Joined: e.Kind == schema.KindJoin, Exe: e.Name(e.Exe)}
 		t.live[e.ExecID] = p
 		if parent := t.live[e.ParentExecID]; parent != nil && e.Kind == schema.KindFork {
 			p.Exe, p.parent = parent.Exe, parent

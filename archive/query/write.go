@@ -107,7 +107,7 @@ func what(e *schema.KernelEvent) string {
 	case schema.KindFork:
 		s = fmt.Sprintf("from pid %d", e.PPID)
 	case schema.KindRename, schema.KindLink, schema.KindSymlink:
-		s += " -> " + clean(e.Target)
+		s += " -> " + clean(e.Name(e.Target))
 	case schema.KindOpen:
 		s += "  " + mode(e)
 	}

@@ -43,6 +43,10 @@ type Options struct {
 	Foreign bool
 	Present []kernel.Present
 	Begin   uint64
+	// MountNS is the number of the recorder's mount namespace, as /proc/self/ns/mnt has it.
+	// Paths of processes in another one are marked, unless it is the one that the runner
+	// made for the command. 0 marks none.
+	MountNS uint32
 	// Window is how long an event is held for earlier ones from other CPUs;
 	// 0 means 20 ms. MaxHeld bounds their number; 0 means 4096. Whatever
 	// reaches its limit first lets the oldest go.
@@ -66,6 +70,7 @@ type Builder struct {
 	newest   uint64 // latest time seen
 	released uint64 // latest time handed out
 	out      schema.KernelEvent
+	ownNS    uint32 // the mount namespace that the runner made for the command
 	args     [6]uint64
 	texts    []string
 
@@ -159,6 +164,7 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	b.convert(ev, p)
 	b.check(p, ev.CgroupID)
 	b.class(ev, p)
+	b.mounts(ev, p)
 	helper := b.reach(ev)
 	b.finish(ev, p)
 	if helper {
@@ -217,6 +223,7 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 		if f := b.procs.first[ev.Slot]; f.id == ev.ID {
 			b.out.ExecID, b.out.Class = f.execID, f.class
 			b.out.ToolCallID, b.out.BoundBy = f.toolCall, f.boundBy
+			b.mark(f.elsewhere)
 			return
 		}
 	}
@@ -230,7 +237,7 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 		b.out.Class = surface.Classify(&b.out, p.exe)
 	}
 	if ev.Slot != 0 && !ev.Repeat {
-		b.procs.first[ev.Slot] = eventID{ev.ID, b.out.ExecID, b.out.Class, b.out.ToolCallID, b.out.BoundBy}
+		b.procs.first[ev.Slot] = eventID{ev.ID, b.out.ExecID, b.out.Class, b.out.ToolCallID, b.out.BoundBy, b.elsewhere(p)}
 	}
 }
 

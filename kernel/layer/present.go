@@ -48,7 +48,7 @@ func (b *Builder) admit(pid uint32, t uint64) {
 	b.admit(known.PPID, t)
 	ev := kernel.Event{Kind: kernel.KindJoinedCgroup, Time: t, PID: pid, CgroupID: known.CgroupID}
 	p := b.procs.join(&ev)
-	p.exe = known.Exe
+	p.exe, p.mountNS = known.Exe, known.MountNS
 	b.begin(&ev, p, t < b.released)
 	e := &b.out
 	e.Kind, e.PPID, e.CgroupID = schema.KindJoin, known.PPID, known.CgroupID
@@ -56,6 +56,7 @@ func (b *Builder) admit(pid uint32, t uint64) {
 	if parent := b.procs.byPID[known.PPID]; parent != nil && !parent.exited {
 		e.ParentExecID = parent.execID
 	}
+	b.mark(b.elsewhere(p))
 	b.stats.Added++
 	b.finish(&ev, p)
 }

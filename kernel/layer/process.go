@@ -19,6 +19,8 @@ type process struct {
 	// hook: it executed assay-run's own program for an agent's hook (Options.Hook).
 	hook   bool
 	exited bool
+	// mountNS is the number of its mount namespace; 0 is unknown.
+	mountNS uint32
 }
 
 // keptExits is how many ended processes are remembered, for events that come
@@ -50,6 +52,7 @@ type eventID struct {
 	class  schema.Class
 
 	toolCall, boundBy string
+	elsewhere         bool
 }
 
 func newTable() *table {

@@ -36,7 +36,7 @@ func (f *effects) add(e *schema.KernelEvent, b *budget, reads bool) {
 	for name, how := range e.Touches() {
 		switch {
 		case how == schema.AccessConnect:
-			f.put(&f.hosts, maxHosts, name, e, b)
+			f.put(&f.hosts, maxHosts, e.Name(name), e, b)
 		case how == schema.AccessRun:
 			cmd := strings.Join(e.Argv, " ")
 			if len(cmd) > maxCommand {
@@ -44,9 +44,9 @@ func (f *effects) add(e *schema.KernelEvent, b *budget, reads bool) {
 			}
 			f.put(&f.commands, maxCommands, cmd, e, b)
 		case how&schema.AccessModify != 0:
-			f.write(name, e, b)
+			f.write(e.Name(name), e, b)
 		case how == schema.AccessRead && reads:
-			f.put(&f.files, maxFiles, name, e, b)
+			f.put(&f.files, maxFiles, e.Name(name), e, b)
 		}
 	}
 }

@@ -89,11 +89,11 @@ func (b *Builder) path(e *schema.KernelEvent, p string) error {
 	case slices.Contains(m.held, n):
 		return nil
 	default:
-		m.held = append(m.held, n)
+		m.held = append(m.held, e.Name(n))
 		b.temp[root] = m
 		return nil
 	}
-	return b.paths.add(b.clean(n))
+	return b.paths.add(b.clean(e.Name(n)))
 }
 
 // tries reports whether e may be a part of Python's try of a directory.

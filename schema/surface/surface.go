@@ -118,7 +118,7 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 		var err error
 		switch how {
 		case schema.AccessRun:
-			err = b.execs.add(b.clean(nameless(normalizePath(name, e.PID), e.Marks)))
+			err = b.execs.add(b.clean(e.Name(nameless(normalizePath(name, e.PID), e.Marks))))
 		case schema.AccessConnect:
 			err = b.endpoint(name, e)
 		default:

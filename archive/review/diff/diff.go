@@ -201,7 +201,7 @@ func observed(d *archive.Documents) []Change {
 	h := &d.Health
 	spots := func(about claim.Subject) string { return strings.Join(claim.Exercised(d, about), "; ") }
 	return []Change{
-		{What: "kernel layer", Base: h.KernelLayer}, {What: "policy layer", Base: h.PolicyLayer}, {What: "sdk layer", Base: h.SDKLayer},
+		{What: "kernel layer", Base: schema.KernelState(h.KernelLayer)}, {What: "policy layer", Base: h.PolicyLayer}, {What: "sdk layer", Base: h.SDKLayer},
 		{What: "cgroup correlation", Base: h.CgroupCorrelation}, {What: "network coverage", Base: h.NetworkProtocolCoverage},
 		{What: "network endpoints", Base: h.NetworkEndpointClaimScope},
 		{What: "blind spots used: programs", Base: spots(claim.Programs)},

@@ -94,7 +94,7 @@ func (o *otlpTrace) run() {
 		name += " " + path.Base(d.Run.Command[0])
 	}
 	s := o.span("run", 0, nil, name, 0, o.end, texts("process.command_args", d.Run.Command), text("process.working_directory", d.Run.Workdir),
-		text("assay.outcome", d.Result.Outcome), text("assay.health.kernel", d.Health.KernelLayer), text("assay.correlation", d.Correlation.Status))
+		text("assay.outcome", d.Result.Outcome), text("assay.health.kernel", schema.KernelState(d.Health.KernelLayer)), text("assay.correlation", d.Correlation.Status))
 	if c := d.Result.ExitCode; c != nil {
 		s.Attributes = append(s.Attributes, number("process.exit.code", int64(*c)))
 	}

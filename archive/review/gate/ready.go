@@ -127,7 +127,7 @@ func (m *maker) onlyWorkspaceWrites(value ast.Node) (*rule, error) {
 		case schema.KindLink:
 			paths = []string{k.Target}
 		}
-		if k.Marks&(schema.MarkRelative|schema.MarkUnreachable) != 0 || k.Truncated&(schema.FieldValue|schema.FieldTarget) != 0 {
+		if k.Marks&(schema.MarkRelative|schema.MarkUnreachable|schema.MarkMountNamespace) != 0 || k.Truncated&(schema.FieldValue|schema.FieldTarget) != 0 {
 			return true // where that is cannot be told
 		}
 		return slices.ContainsFunc(paths, func(p string) bool {

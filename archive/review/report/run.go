@@ -98,7 +98,7 @@ func about(b *review.Bundle) *run {
 	r := &run{
 		Name: clean(b.Name), RunID: clean(b.RunID()), Identity: b.Identity(), Verified: b.Verified(), Problems: []string{},
 		Command: clean(query.QuoteArgs(d.Run.Command)), Workdir: clean(d.Run.Workdir), Started: clean(d.Run.StartedAt), Labels: map[string]string{},
-		Outcome: clean(d.Result.Outcome), ExitCode: d.Result.ExitCode, Kernel: d.Health.KernelLayer, Words: claim.Words(d),
+		Outcome: clean(d.Result.Outcome), ExitCode: d.Result.ExitCode, Kernel: schema.KernelState(d.Health.KernelLayer), Words: claim.Words(d),
 		Calls: []call{}, Marks: []mark{}, Output: []text{}, Processes: []proc{},
 		Programs: len(d.Surface.ProcessExecs), Files: len(d.Surface.FilesystemPaths), Hosts: len(d.Surface.NetworkEndpoints),
 	}

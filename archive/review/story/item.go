@@ -49,6 +49,11 @@ func describe(e *schema.KernelEvent, t *process.Table, opt *Options) (it item, o
 		return it, false
 	}
 	exe, argv, _ := t.Program(e.ExecID)
+	if e.Marks&schema.MarkMountNamespace != 0 && e.Value != "/dev/null" && e.Value != "/dev/tty" {
+		shown := *e
+		shown.Value, shown.Target = e.Name(e.Value), e.Name(e.Target)
+		e = &shown
+	}
 	it = item{tns: e.TNS, pid: e.PID, call: e.ToolCallID, times: e.Times(), actor: name(exe, argv)}
 	if e.Kind == schema.KindFlow {
 		return it, false

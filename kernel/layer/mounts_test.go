@@ -1,0 +1,63 @@
+package layer
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Paths are marked of processes in another mount namespace than the recorder's and the
+// one that the runner made for the command.
+func TestPathsOfOtherMountsAreMarked(t *testing.T) {
+	const host, own, other = 1, 2, 3
+	fork := func(t uint64, parent, child, ns uint32) kernel.Event {
+		ev := forkEvent(t, parent, child)
+		ev.MountNS = ns
+		return ev
+	}
+	enters := func(t uint64, pid, ns uint32) kernel.Event {
+		return kernel.Event{Kind: kernel.KindNamespace, Syscall: "unshare", Time: at(t), PID: pid, TID: pid, Start: uint64(pid), MountNS: ns}
+	}
+	open := func(t uint64, pid uint32, path string) kernel.Event { return openEvent(t, pid, path, cloexec, 0) }
+	again := open(15, 12, "/repeated")
+	again.Slot = 4
+	repeat := again
+	repeat.Time, repeat.Repeat, repeat.Count, repeat.First, repeat.Last = at(32), true, 2, at(15), at(15)
+	joined := kernel.Event{Kind: kernel.KindJoinedCgroup, Time: at(40), PID: 20, TID: 20, Start: 20, Name: []byte("/a/group"), MountNS: other}
+	runners := forkEvent(1, 0, 10)
+	runners.MountNS, runners.Start = host, 0
+	events := []kernel.Event{
+		runners, open(2, 10, "/starting"), enters(3, 10, own), execEvent(4, 10, "/bin/sh", "sh"), open(5, 10, "/own"),
+		fork(10, 10, 12, other), open(11, 12, "/cloned"), again,
+		fork(16, 12, 13, other), open(17, 13, "/inherited"),
+		fork(20, 10, 14, own), open(21, 14, "/not-yet"), enters(22, 14, other), open(23, 14, "/unshared"), enters(24, 14, own), open(25, 14, "/back"),
+		enters(30, 12, own), open(31, 12, "/came-back"), repeat,
+		joined, open(41, 20, "/container"), openEvent(42, 20, "/missing", cloexec, 2),
+	}
+	for name, c := range map[string]struct {
+		ns   uint32
+		want string
+	}{
+		"told":    {host, "/cloned /repeated /inherited /unshared /repeated /container /missing"},
+		"unknown": {0, ""},
+	} {
+		b, lines := collect(t, Options{MountNS: c.ns})
+		push(t, b, events...)
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range *lines {
+			if e.Marks&schema.MarkMountNamespace != 0 {
+				got = append(got, e.Value)
+			}
+		}
+		if d := cmp.Diff(c.want, strings.Join(got, " ")); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
