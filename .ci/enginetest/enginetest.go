@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -27,11 +28,16 @@ type Engine struct {
 	Program string
 	// Env makes the client and this engine find each other, wherever it is run.
 	Env []string
-	// Socket is where Docker's HTTP API is, or empty.
+	// Socket is where the HTTP API is: of Docker, and of Podman after Serve.
 	Socket string
 
-	t testing.TB
+	t       testing.TB
+	restart func()
 }
+
+// Restart ends the Docker daemon, as systemd does, and starts it again. Its
+// containers end with it.
+func (e *Engine) Restart() { e.t.Helper(); e.restart() }
 
 // Docker starts a Docker daemon with the cgroupfs driver and without networks:
 // containers have the network none or host. The test is skipped where there is
@@ -57,6 +63,20 @@ func Docker(t testing.TB) *Engine {
 		return daemon
 	}
 	daemon := start()
+	answers := func() {
+		for deadline := time.Now().Add(time.Minute); e.command("version").Run() != nil; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				log, _ := os.ReadFile(filepath.Join(dir, "log"))
+				t.Fatalf("dockerd does not answer:\n%s", log)
+			}
+		}
+	}
+	e.restart = func() {
+		daemon.Process.Signal(syscall.SIGTERM)
+		daemon.Wait()
+		daemon = start()
+		answers()
+	}
 	t.Cleanup(func() {
 		if ids := strings.Fields(e.try("ps", "--all", "--quiet")); len(ids) > 0 {
 			e.try(append([]string{"rm", "--force"}, ids...)...)
@@ -65,15 +85,7 @@ func Docker(t testing.TB) *Engine {
 		daemon.Wait()
 		removeGroups("docker")
 	})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if e.command("version").Run() == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			log, _ := os.ReadFile(filepath.Join(dir, "log"))
-			t.Fatalf("dockerd does not answer:\n%s", log)
-		}
-	}
+	answers()
 	e.Import(Image, nil)
 	return e
 }
@@ -112,6 +124,28 @@ runtime = "runc"
 	})
 	e.Import(Image, nil)
 	return e
+}
+
+// Serve starts Podman's HTTP API on a socket of its own, until the test ends.
+func (e *Engine) Serve() {
+	e.t.Helper()
+	e.Socket = filepath.Join(shortDir(e.t), "podman.sock")
+	service := e.command("system", "service", "--time=0", "unix://"+e.Socket)
+	if err := service.Start(); err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(func() {
+		service.Process.Signal(os.Interrupt)
+		service.Wait()
+	})
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := os.Stat(e.Socket); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			e.t.Fatal("podman system service does not make its socket")
+		}
+	}
 }
 
 // Command is the client with these arguments; no network is the default of run

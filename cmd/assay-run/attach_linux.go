@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/assay-run/assay-run/cgroup/tree"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -23,26 +25,33 @@ import (
 // run, where the bundle goes.
 type attachFlags struct {
 	runFlags
-	cgroup string
-	pid    int
-	until  string
+	container, engine string
+	cgroup            string
+	pid               int
+	until             string
 }
 
 func (a *app) attachCommand() *cobra.Command {
 	f := &attachFlags{}
 	f.spec = runner.New()
 	cmd := &cobra.Command{
-		Use:   "attach (--cgroup PATH | --pid PID) [flags] [-- CMD [ARG...]]",
+		Use:   "attach (--container NAME | --cgroup PATH | --pid PID) [flags] [-- CMD [ARG...]]",
 		Short: "Record what somebody else started",
-		Long: `attach records what happens in an existing cgroup and everything below it, and seals
-a bundle when no process is left. It contains nothing and ends nothing. What happened before
-it attached is not recorded, and observation-health.json says so.
+		Long: `attach records what happens in a container, or in an existing cgroup and everything
+below it, and seals a bundle when no process is left. It contains nothing and ends nothing.
+What happened before it attached is not recorded, and observation-health.json says so. It waits
+for a container that is created and not started yet, so that nothing of it is missed.
+
+attach asks the engine about a container through its HTTP API: Docker at DOCKER_HOST or
+/var/run/docker.sock, Podman ("podman system service") at CONTAINER_HOST or
+/run/podman/podman.sock.
 
 attach ends earlier on SIGINT or SIGTERM, with --until, or, if a command is given, when that
 command ends. The command is not recorded; attach exits with its exit code.
 
 It needs root and a cgroup2 hierarchy.`,
-		Example: `  assay-run attach --cgroup /sys/fs/cgroup/system.slice/agent.service
+		Example: `  docker create --name agent IMAGE && assay-run attach --container agent -- docker start -a agent
+  assay-run attach --cgroup /sys/fs/cgroup/system.slice/agent.service
   assay-run attach --pid 4711 --until 10m -o agent.tar.gz
   assay-run attach --pid 4711 -- ./end-to-end-tests`,
 		Args: commandAfterDash,
@@ -57,6 +66,8 @@ It needs root and a cgroup2 hierarchy.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
+	fs.StringVar(&f.container, "container", "", "record the container `NAME`, or with that id")
+	fs.StringVar(&f.engine, "engine", "", "ask `ENGINE` about it: "+strings.Join(engine.Names, ", ")+" (default the one whose socket exists)")
 	fs.StringVar(&f.cgroup, "cgroup", "", "record the processes in the cgroup2 directory `PATH` and below")
 	fs.IntVar(&f.pid, "pid", 0, "record the cgroup that the process `PID` is in")
 	fs.StringVar(&f.until, "until", "", "detach after `TIME`, such as 90s or 10m, or at one, such as 2026-01-31T18:00:00Z")
@@ -74,7 +85,7 @@ It needs root and a cgroup2 hierarchy.`,
 	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")
 	f.redact.register(fs)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if all goes well")
-	completes(cmd, map[string][]string{"require": {runner.RequireComplete}})
+	completes(cmd, map[string][]string{"require": {runner.RequireComplete}, "engine": engine.Names})
 	f.faults.gather(fs)
 	return cmd
 }
@@ -87,7 +98,7 @@ func (a *app) attach(ctx context.Context, f *attachFlags, command []string) erro
 		return console.WithHint(err, "see assay-run attach --help")
 	}
 	defer stop(nil)
-	t, err := f.tree()
+	t, err := f.tree(ctx, stop)
 	if err != nil {
 		return nothingAttached(err)
 	}
@@ -107,21 +118,36 @@ func (a *app) attach(ctx context.Context, f *attachFlags, command []string) erro
 
 // nothingAttached is an error from before anything was recorded.
 func nothingAttached(err error) error {
-	hint := "name a cgroup2 directory with --cgroup, or a process with --pid"
+	hint := "name a container with --container, a cgroup2 directory with --cgroup, or a process with --pid"
 	switch {
 	case errors.Is(err, tree.ErrRoot), errors.Is(err, tree.ErrOurs):
 		hint = "put what you want to record into a cgroup of its own"
-	case errors.Is(err, tree.ErrNotCgroup2):
+	case errors.Is(err, tree.ErrNotCgroup2), errors.Is(err, engine.ErrVersion1):
 		hint = "boot with cgroup v2, or mount the cgroup2 hierarchy; assay-run cannot record a cgroup that has only version 1"
+	case errors.Is(err, engine.ErrUnreachable):
+		hint = "start the engine's service (for Podman: podman system service), choose it with --engine, or name its socket in DOCKER_HOST or CONTAINER_HOST; or use --cgroup or --pid"
+	case errors.Is(err, engine.ErrStopped):
+		hint = "attach to a container that runs, or that was created and never started"
+	case errors.Is(err, engine.ErrNotFound):
+		hint = "check the name: docker ps --all, or podman ps --all, lists the containers; choose the engine with --engine"
 	}
 	return console.WithHint(fmt.Errorf("nothing was recorded: %w", err), "%s", hint)
 }
 
-// tree opens what the flags name.
-func (f *attachFlags) tree() (*tree.Tree, error) {
+// tree opens what the flags name. Stop ends the observation of a container that is not
+// going to start.
+func (f *attachFlags) tree(ctx context.Context, stop context.CancelCauseFunc) (*tree.Tree, error) {
+	named := 0
+	for _, given := range []bool{f.container != "", f.cgroup != "", f.pid != 0} {
+		if given {
+			named++
+		}
+	}
 	switch {
-	case f.cgroup != "" && f.pid != 0:
-		return nil, errors.New("--cgroup and --pid cannot be used together")
+	case named == 0:
+		return nil, errors.New("nothing to attach to was named")
+	case named > 1:
+		return nil, errors.New("only one of --container, --cgroup and --pid can be used")
 	case f.pid != 0:
 		path, err := tree.Of(f.pid)
 		if err != nil {
@@ -131,12 +157,36 @@ func (f *attachFlags) tree() (*tree.Tree, error) {
 	case f.cgroup != "":
 		return tree.Open(f.cgroup)
 	}
-	return nil, errors.New("nothing to attach to was named")
+	e, err := engine.Find(f.engine)
+	if err != nil {
+		return nil, err
+	}
+	c, err := e.Container(ctx, f.container)
+	if err != nil {
+		return nil, err
+	}
+	t, err := e.Tree(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if c.New {
+		go e.Follow(ctx, c, t, stop)
+	}
+	f.spec.Labels = containerLabels(e, c)
+	return t, nil
+}
+
+// containerLabels are the labels of a container's bundle.
+func containerLabels(e *engine.Engine, c *engine.Container) map[string]string {
+	return map[string]string{"container_engine": e.Name, "container_id": c.ID, "container_name": c.Name, "container_image": c.Image}
 }
 
 // commandLine is what run.json names as the command: this one.
 func (f *attachFlags) commandLine(command []string) []string {
 	line := []string{"assay-run", "attach"}
+	if f.container != "" {
+		line = append(line, "--container", f.container)
+	}
 	if f.cgroup != "" {
 		line = append(line, "--cgroup", f.cgroup)
 	}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/assay-run/assay-run/.ci/enginetest"
+	"github.com/assay-run/assay-run/.ci/leaktest"
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// attached is an attach under way.
+type attached struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stderr string // a file
+	state  string
+}
+
+// attachTo starts attach with an engine's socket, and returns once it says so.
+func attachTo(t *testing.T, e *enginetest.Engine, until string, args ...string) *attached {
+	t.Helper()
+	if !observes() {
+		t.Skip("this host cannot record a kernel layer")
+	}
+	dir := t.TempDir()
+	a := &attached{t: t, stderr: filepath.Join(dir, "stderr"), state: filepath.Join(dir, "state")}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.cmd = exec.Command(exe, append([]string{"attach"}, args...)...)
+	a.cmd.Args[0] = "assay-run"
+	a.cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+a.state, "DOCKER_HOST=unix:///none", "CONTAINER_HOST=unix:///none", socketOf(e))
+	f, err := os.Create(a.stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	a.cmd.Stderr = f
+	if a.cmd.Stdout, err = os.Create(filepath.Join(dir, "stdout")); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.cmd.Process.Kill(); a.cmd.Wait() })
+	a.says(until)
+	return a
+}
+
+func socketOf(e *enginetest.Engine) string {
+	if e.Program == "podman" {
+		return "CONTAINER_HOST=unix://" + e.Socket
+	}
+	return "DOCKER_HOST=unix://" + e.Socket
+}
+
+// says waits until attach has said something.
+func (a *attached) says(what string) {
+	a.t.Helper()
+	if !leaktest.Within(time.Minute, func() bool { return strings.Contains(a.said(), what) }) {
+		a.t.Fatalf("attach does not say %q:\n%s", what, a.said())
+	}
+}
+
+func (a *attached) said() string {
+	text, _ := os.ReadFile(a.stderr)
+	return string(text)
+}
+
+// ends waits for its end and checks the exit code.
+func (a *attached) ends(code int) {
+	a.t.Helper()
+	_ = a.cmd.Wait()
+	if got := a.cmd.ProcessState.ExitCode(); got != code {
+		a.t.Fatalf("attach exited with %d, want %d:\n%s", got, code, a.said())
+	}
+}
+
+// attachedTo is what a bundle says.
+type attachedTo struct {
+	result schema.Result
+	health schema.ObservationHealth
+	events []schema.KernelEvent
+}
+
+func attachedBundle(t *testing.T, path string) (b attachedTo) {
+	t.Helper()
+	report, err := archive.Verify(t.Context(), path)
+	if err != nil || !report.OK() {
+		t.Fatalf("verify %s: %v %+v", path, err, report)
+	}
+	r, err := archive.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := r.Documents(t.Context(), schema.SurfacePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.result, b.health = docs.Result, docs.Health
+	kernelEvents(t, r, func(e *schema.KernelEvent) {
+		own := *e
+		own.Argv = slices.Clone(e.Argv)
+		b.events = append(b.events, own)
+	})
+	return b
+}
+
+func (b attachedTo) has(code string) bool {
+	return slices.ContainsFunc(b.health.Reasons, func(r schema.Reason) bool { return r.Code == code })
+}
+
+func (b attachedTo) opened(path string) bool {
+	return slices.ContainsFunc(b.events, func(e schema.KernelEvent) bool { return e.Kind == schema.KindOpen && e.Value == path })
+}
+
+func (b attachedTo) String() string {
+	var s strings.Builder
+	for i := range b.events {
+		if k := b.events[i].Kind; k != schema.KindOpen && k != schema.KindJoin && k != schema.KindExec {
+			continue
+		}
+		fmt.Fprintf(&s, "%s\n", schema.AppendJSON(nil, &b.events[i]))
+	}
+	return s.String()
+}
+
+// engines runs a test with Docker and with Podman.
+func engines(t *testing.T, test func(*testing.T, *enginetest.Engine)) {
+	t.Run("docker", func(t *testing.T) { test(t, enginetest.Docker(t)) })
+	t.Run("podman", func(t *testing.T) {
+		e := enginetest.Podman(t)
+		e.Serve()
+		test(t, e)
+	})
+}
+
+// Attached to before it starts, a container is recorded from its first instruction to
+// its last, and the layer is complete.
+func TestAttachBeforeStart(t *testing.T) {
+	engines(t, func(t *testing.T, e *enginetest.Engine) {
+		id := e.Run("create", "--network=none", "--name=early", enginetest.Image, "sh", "-c", "cat /etc/group; exec touch /tmp/made")
+		bundle := filepath.Join(t.TempDir(), "b.tar.gz")
+		a := attachTo(t, e, "attached to", "--container", "early", "-o", bundle)
+		e.Run("start", "early")
+		a.ends(0)
+		b := attachedBundle(t, bundle)
+		if b.health.KernelLayer != schema.Complete {
+			t.Errorf("the layer is %s: %+v", b.health.KernelLayer, b.health.Reasons)
+		}
+		for _, path := range []string{"/etc/group", "/tmp/made"} {
+			if !b.opened(path) {
+				t.Errorf("no event of %s:\n%s", path, b)
+			}
+		}
+		if got := b.result.Labels; got["container_id"] != id || got["container_name"] != "early" || got["container_engine"] != e.Program {
+			t.Errorf("the labels are %v", got)
+		}
+	})
+}
+
+// Attached to in its middle, a container is recorded from there on, with what was
+// running, and lives on when attach detaches.
+func TestAttachInTheMiddle(t *testing.T) {
+	engines(t, func(t *testing.T, e *enginetest.Engine) {
+		e.Run("run", "--detach", "--network=none", "--name=late", enginetest.Image, "sh", "-c", "touch /tmp/ready; until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/done; sleep 1000")
+		e.Run("exec", "late", "sh", "-c", "until [ -e /tmp/ready ]; do :; done")
+		bundle := filepath.Join(t.TempDir(), "b.tar.gz")
+		a := attachTo(t, e, "attached to", "--container", "late", "-o", bundle)
+		e.Run("exec", "late", "touch", "/tmp/go")
+		e.Run("exec", "late", "sh", "-c", "until [ -e /tmp/done ]; do :; done")
+		a.cmd.Process.Signal(syscall.SIGINT)
+		a.ends(0)
+		b := attachedBundle(t, bundle)
+		if b.health.KernelLayer == schema.Complete || !b.has("attached_late") || !b.has("detached_early") {
+			t.Errorf("the layer is %s: %+v", b.health.KernelLayer, b.health.Reasons)
+		}
+		if !b.opened("/tmp/done") || b.opened("/tmp/ready") {
+			t.Errorf("not what happened since attaching:\n%s", b)
+		}
+		known := false
+		for _, ev := range b.events {
+			known = known || ev.Kind == schema.KindJoin && len(ev.Argv) > 2 && strings.Contains(ev.Argv[2], "/tmp/ready") && ev.Exe == "/bin/busybox"
+		}
+		if !known {
+			t.Errorf("the shell that was there is not known:\n%s", b)
+		}
+		if got := e.Run("inspect", "--format={{.State.Running}}", "late"); got != "true" {
+			t.Error("the container did not outlive attach")
+		}
+	})
+}

@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+)
+
+// Event says that something happened to a container.
+type Event struct {
+	// Action is what the engine calls it: create, start, die, destroy and others.
+	// Podman says died and remove for the last two.
+	Action string
+	ID     string
+}
+
+// Events calls fn for every event of a container with the label, KEY=VALUE or KEY;
+// empty stands for any. It returns when the engine ends the answer, which is
+// ErrUnreachable, or with ctx's error. Listening is called once the engine will tell of
+// whatever happens from now on.
+func (e *Engine) Events(ctx context.Context, label string, listening func(), fn func(Event)) error {
+	filters := map[string][]string{"type": {"container"}}
+	if label != "" {
+		filters["label"] = []string{label}
+	}
+	text, _ := json.Marshal(filters)
+	body, err := e.open(ctx, "/events", url.Values{"filters": {string(text)}})
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	listening()
+	lines := json.NewDecoder(body)
+	for {
+		var ev struct {
+			Action string
+			Actor  struct{ ID string }
+		}
+		if err := lines.Decode(&ev); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				err = errors.New("it ended its list of events")
+			}
+			return fmt.Errorf("%s: %w: %w", e.Name, ErrUnreachable, err)
+		}
+		fn(Event{Action: ev.Action, ID: ev.Actor.ID})
+	}
+}
+
+// List are the ids of the containers with the label that run, or that were created and
+// not started.
+func (e *Engine) List(ctx context.Context, label string) (ids []string, err error) {
+	text, _ := json.Marshal(map[string][]string{"label": {label}, "status": {"created", "running", "paused"}})
+	var list []struct {
+		ID string `json:"Id"`
+	}
+	if err := e.get(ctx, "/containers/json", url.Values{"all": {"true"}, "filters": {string(text)}}, &list); err != nil {
+		return nil, err
+	}
+	for _, c := range list {
+		ids = append(ids, c.ID)
+	}
+	return ids, nil
+}
