@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/assay-run/assay-run/.ci/enginetest"
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// agentInside is what an agent does in a container; its directory may be read-only.
+const agentInside = `cat /etc/passwd >/dev/null; cat /no/such/file 2>/dev/null; (exit 3); /bin/busybox true; echo inside`
+
+// TestNotifyInContainers records from inside containers that may not load eBPF
+// programs.
+func TestNotifyInContainers(t *testing.T) {
+	in := container{t, enginetest.Docker(t), staticProgram(t)}
+	refuses := filepath.Join(t.TempDir(), "refuses.json")
+	if err := os.WriteFile(refuses, []byte(`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["seccomp"], "action": "SCMP_ACT_ERRNO",
+		"args": [{"index": 1, "value": 8, "valueTwo": 8, "op": "SCMP_CMP_MASKED_EQ"}]}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	unprivileged := []string{"--user", "1000", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"}
+	for _, c := range []struct {
+		name   string
+		flags  []string
+		args   []string
+		state  string
+		reason string // a code that the health must have
+		never  string // and one that it must not
+	}{
+		{"the default, as root", nil, nil, "partial", "no_new_privs_set", ""},
+		{"root with SYS_ADMIN keeps its setuid programs", []string{"--cap-add", "SYS_ADMIN"}, nil, "partial", "seccomp_notify", "no_new_privs_set"},
+		{"a user without any privilege", unprivileged, nil, "partial", "seccomp_notify", "no_new_privs_set"},
+		{"a user, not asked for", []string{"--user", "1000"}, nil, "absent", "", "seccomp_notify"},
+		{"a user, asked for", []string{"--user", "1000"}, []string{"--kernel", "notify"}, "partial", "no_new_privs_set", ""},
+		{"a read-only root without /tmp", append([]string{"--read-only", "--tmpfs", "/work:ro"}, unprivileged...), nil, "partial", "seccomp_notify", ""},
+		{"little memory", append([]string{"--memory", "512m"}, unprivileged...), nil, "partial", "seccomp_notify", ""},
+		{"a profile that refuses the listener", []string{"--security-opt", "seccomp=" + refuses}, nil, "absent", "seccomp_refused", "seccomp_notify"},
+		{"the sandbox on top", []string{"--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--security-opt", "apparmor=unconfined"}, []string{"--mode", "read-only", "--workdir", "/etc"}, "partial", "seccomp_notify", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in.T = t
+			out := t.TempDir()
+			if err := os.Chmod(out, 0o777|os.ModeSticky); err != nil {
+				t.Fatal(err)
+			}
+			flags := append([]string{"-v", out + ":/out"}, c.flags...)
+			args := slices.Concat([]string{"--spool-dir", "/out/spool", "--redaction-key", "ephemeral", "-o", "/out/b.tar.gz"}, c.args, []string{"--", "sh", "-c", agentInside})
+			said, err := in.run(flags, args...)
+			if err != nil || !strings.Contains(said, "inside\n") {
+				t.Fatalf("%v\n%s", err, said)
+			}
+			verifyBundle(t, filepath.Join(out, "b.tar.gz"), 0)
+			b, err := archive.Open(filepath.Join(out, "b.tar.gz"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			docs, err := b.Documents(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			codes := map[string]bool{"": true}
+			for _, r := range docs.Health.Reasons {
+				codes[r.Code] = true
+			}
+			if docs.Health.KernelState != c.state || !codes[c.reason] || c.never != "" && codes[c.never] {
+				t.Errorf("kernel_state is %s, want %s; reasons %v\n%s", docs.Health.KernelState, c.state, docs.Health.Reasons, said)
+			}
+			if c.state == "absent" {
+				return
+			}
+			// The sandbox's own processes conceal themselves.
+			seen := map[string]bool{}
+			kernelEvents(t, b, func(e *schema.KernelEvent) {
+				switch {
+				case e.Marks&schema.MarkUnreadable != 0 && !slices.Contains(c.args, "--mode"):
+					t.Errorf("unreadable: %+v", e)
+				case e.Kind == schema.KindOpen || e.Kind == schema.KindExec:
+					seen[e.Value] = true
+				case e.Kind == schema.KindExit && e.WaitStatus == 3<<8:
+					seen["exit 3"] = true
+				}
+			})
+			for _, want := range []string{"/etc/passwd", "/no/such/file", "exit 3", "/bin/busybox"} {
+				if !seen[want] {
+					t.Errorf("%s is not in the layer: %v", want, seen)
+				}
+			}
+		})
+	}
+	// Nothing works there, a bundle's output included.
+	t.Run("without /proc", func(t *testing.T) {
+		in.T = t
+		line := []string{"run", "--rm", "--network=none", "-v", in.exe + ":/bin/assay-run", "--cap-add", "SYS_ADMIN", "--security-opt", "apparmor=unconfined", enginetest.Image,
+			"sh", "-c", "umount -l /proc && assay-run --kernel notify --spool-dir /tmp/spool --redaction-key ephemeral -o /tmp/b.tar.gz -- touch /tmp/ran; echo $?; ls /tmp/ran"}
+		said, _ := in.engine.Command(line...).CombinedOutput()
+		if !strings.Contains(string(said), "125\n") || !strings.Contains(string(said), "nothing was run: ") || !strings.Contains(string(said), "/proc") || strings.Contains(string(said), "\n/tmp/ran\n") {
+			t.Errorf("a run without /proc is not refused by name:\n%s", said)
+		}
+	})
+}
