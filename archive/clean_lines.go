@@ -35,8 +35,11 @@ func (c *cleaner) layer(src source) (source, error) {
 			switch {
 			case src.path == schema.EventsPath:
 				line = c.checkpoint(line)
-			case src.path == schema.TurnsPath && len(c.blobs) > 0:
-				line = []byte(blobs.Replace(string(line)))
+			case src.path == schema.TurnsPath:
+				if len(c.blobs) > 0 {
+					line = []byte(blobs.Replace(string(line)))
+				}
+				line = c.values(src.path, line)
 			}
 			after := c.r.JSON(src.path, line)
 			if len(after) >= MaxLine {
@@ -70,6 +73,36 @@ func (c *cleaner) layer(src source) (source, error) {
 	}
 	c.integrity.Layers[schema.LayerName(src.path)] = grown.state()
 	return clean, nil
+}
+
+// values takes the secrets out of what a turn has of a tool: they may be numbers.
+func (c *cleaner) values(path string, line []byte) []byte {
+	var out []byte
+	copied := 0
+	d := jsontext.NewDecoder(bytes.NewBuffer(line))
+	if _, err := d.ReadToken(); err != nil {
+		return line
+	}
+	for d.PeekKind() == '"' {
+		key, err := d.ReadToken()
+		if err != nil {
+			return line
+		}
+		name := key.String()
+		v, err := d.ReadValue()
+		if err != nil {
+			return line
+		}
+		if name != "parameters" && name != "output" {
+			continue
+		}
+		end := int(d.InputOffset())
+		if clean := c.r.Value(path, v); !bytes.Equal(clean, v) {
+			out = append(append(out, line[copied:end-len(v)]...), clean...)
+			copied = end
+		}
+	}
+	return append(out, line[copied:]...)
 }
 
 // checkpoint makes a lifecycle line that is a checkpoint tell of what is written now.

@@ -31,6 +31,17 @@ func (r *Redactor) Line(field string, b []byte, head int) []byte {
 	return out
 }
 
+// Value is JSON for a value that may be anything, such as a tool's parameters: a number
+// that is a secret becomes a string.
+func (r *Redactor) Value(field string, b []byte) []byte {
+	if r == nil {
+		return b
+	}
+	b = r.arguments(field, b)
+	out, _ := r.upTo(len(b), pass{field: field, json: true, numbers: true}, b)
+	return out
+}
+
 // Name is Text without tags, for the members of sets that shall not differ by a
 // secret's value.
 func (r *Redactor) Name(field, s string) string {
@@ -60,9 +71,10 @@ func (r *Redactor) Longest() int { return r.matcher.Load().longest }
 
 // pass is how a text is gone through.
 type pass struct {
-	field string
-	json  bool
-	head  int // bytes in which nothing secret begins
+	field   string
+	json    bool
+	numbers bool // of JSON may be secret, too
+	head    int  // bytes in which nothing secret begins
 }
 
 // upTo replaces what begins before the limit, until what it found on the way
@@ -97,7 +109,13 @@ func (r *Redactor) replace(limit int, p pass, b []byte) (out []byte, used int, n
 		if !ok {
 			break
 		}
-		if p.json {
+		number := false
+		if p.numbers {
+			if begin, ok := text.number(f.start, f.end); ok {
+				f.start, number = begin, true
+			}
+		}
+		if p.json && !number {
 			if f.end = text.clamp(f.start, f.end); f.end <= f.start || f.with == "" && r.words.have(string(b[f.start:f.end])) || isFormal(p.field, text.key(), text.whole()) {
 				at = f.start + 1
 				continue
@@ -109,6 +127,9 @@ func (r *Redactor) replace(limit int, p pass, b []byte) (out []byte, used int, n
 			if f.rule == RuleURL || f.rule == RuleArgument {
 				new = append(new, shown{f.rule, value})
 			}
+		}
+		if number {
+			f.with = `"` + f.with + `"`
 		}
 		out = append(append(out, b[from:f.start]...), f.with...)
 		r.count(f.rule, p.field)

@@ -45,6 +45,25 @@ func (t *jsonText) clamp(start, end int) int {
 	return end
 }
 
+// number is where a number of JSON begins, with its sign, that stands between start and
+// end; false where something else does.
+func (t *jsonText) number(start, end int) (int, bool) {
+	part := func(i int) bool { return i >= 0 && i < len(t.b) && bytes.IndexByte([]byte("0123456789+-.eE"), t.b[i]) >= 0 }
+	for i := start; i < end; i++ {
+		if !part(i) {
+			return start, false
+		}
+	}
+	if start > 0 && t.b[start-1] == '-' {
+		start--
+	}
+	if part(start-1) || part(end) {
+		return start, false
+	}
+	t.clamp(start, end)
+	return start, !t.in
+}
+
 // key is the key of the member whose value is the string that at is in; empty where
 // it is something else's.
 func (t *jsonText) key() string {

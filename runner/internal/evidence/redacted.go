@@ -65,9 +65,9 @@ func (r redacted) Put(path string, data []byte) error {
 }
 
 // RedactText and RedactJSON take the secrets out of what is cut, hashed or
-// compared before it is recorded.
+// compared before it is recorded; RedactJSON of a value of any kind.
 func (r redacted) RedactText(path string, b []byte) []byte { return r.r.Text(path, b) }
-func (r redacted) RedactJSON(path string, b []byte) []byte { return r.r.JSON(path, b) }
+func (r redacted) RedactJSON(path string, b []byte) []byte { return r.r.Value(path, b) }
 
 // receipt is what observation-health.json says of the redaction.
 func receipt(r *redact.Redactor) *schema.Redaction {
