@@ -124,7 +124,7 @@ func (c *client) runFor(id string, look bool) (*recording.Run, *rpc.Error) {
 	}
 	named := c.g.runs.named(id)
 	if named == nil {
-		if past, ended := c.g.runs.earlier(id); ended && !look && (c.conn.Identity() == "" || c.conn.Identity() == past.Agent) {
+		if past, ended := c.g.runs.earlier(id); ended && !look && (c.conn.Identity() == "" || mark(c.conn.Identity()) == past.Agent) {
 			return nil, rpc.Errorf(codeRunState, "run %s is not open, it is %s", id, past.state())
 		}
 		return nil, rpc.Errorf(codeNoRun, "run %.100q does not exist", id)

@@ -3,6 +3,8 @@ package gateway
 import (
 	"bufio"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +28,7 @@ const maxNote = 64 << 10
 var errInUse = errors.New("another process uses it")
 
 // note is a line of a journal: what became of a run, or a call that counts against a
-// rate limit.
+// rate limit. What clients choose stands in it as a mark: it may be a secret.
 type note struct {
 	Run   string `json:"run,omitempty"`
 	Agent string `json:"agent"`
@@ -37,6 +39,12 @@ type note struct {
 	Every int64  `json:"every_ns,omitzero"`
 	Undo  bool   `json:"undo,omitzero"` // the last call does not count
 	At    int64  `json:"at"`            // wall clock, in nanoseconds since 1970
+}
+
+// mark stands for a text in a journal: equal texts have equal marks.
+func mark(text string) string {
+	sum := sha256.Sum256([]byte("assay-run journal\x00" + text))
+	return hex.EncodeToString(sum[:16])
 }
 
 // state is the run's, which is not open any more.

@@ -15,7 +15,7 @@ type rates struct {
 
 	mu     sync.Mutex
 	agents map[string]*policy.Rates
-	before map[string]map[string][]time.Duration // calls of an earlier serve, by agent and limit
+	before map[string]map[string][]time.Duration // calls of an earlier serve, by the marks of agent and limit
 }
 
 // of are the limits of an agent.
@@ -26,10 +26,12 @@ func (r *rates) of(agent string) *policy.Rates {
 		r.agents = map[string]*policy.Rates{}
 	}
 	if r.agents[agent] == nil {
-		r.agents[agent] = policy.NewRates(r.before[agent], func(limit string, every time.Duration, undo bool) {
-			r.journal.add(note{Agent: agent, Limit: limit, Every: int64(every), Undo: undo})
+		who := mark(agent)
+		before := r.before[who]
+		delete(r.before, who)
+		r.agents[agent] = policy.NewRates(func(limit string) []time.Duration { return before[mark(limit)] }, func(limit string, every time.Duration, undo bool) {
+			r.journal.add(note{Agent: who, Limit: mark(limit), Every: int64(every), Undo: undo})
 		})
-		delete(r.before, agent)
 	}
 	return r.agents[agent]
 }

@@ -36,7 +36,7 @@ type runs struct {
 	mu     sync.Mutex
 	list   []*recording.Run
 	byID   map[string]*recording.Run
-	byKey  map[string]*recording.Run // by agent and idempotency key
+	byKey  map[string]*recording.Run // by the mark of agent and idempotency key
 	past   map[string]note           // runs of an earlier gateway, by id
 	ended  int
 	closed bool
@@ -94,7 +94,7 @@ func (g *Gateway) start(ctx context.Context, c *client, start Start, key string)
 		return g.run, refusal(g.run.Open(start, key, g.cfg.Now()))
 	}
 	if key != "" {
-		key = start.AgentID + "\x00" + key
+		key = mark(start.AgentID + "\x00" + key)
 	}
 	g.runs.opening.Lock() // a key repeated at once finds the run that the first one opens
 	defer g.runs.opening.Unlock()
@@ -125,7 +125,7 @@ func (g *Gateway) start(ctx context.Context, c *client, start Start, key string)
 		return nil, notRecorded(err)
 	}
 	g.runs.add(run, key)
-	g.runs.journal.sync(note{Run: run.ID, Agent: start.AgentID, Key: key, State: recording.Open})
+	g.runs.journal.sync(note{Run: run.ID, Agent: mark(start.AgentID), Key: key, State: recording.Open})
 	return run, nil
 }
 
@@ -160,7 +160,7 @@ func (g *Gateway) end(run *recording.Run, outcome string) *rpc.Error {
 	}
 	if g.runs.journal != nil {
 		info := run.Info()
-		g.runs.journal.sync(note{Run: run.ID, Agent: info.AgentID, State: info.State})
+		g.runs.journal.sync(note{Run: run.ID, Agent: mark(info.AgentID), State: info.State})
 	}
 	if err == nil {
 		return nil

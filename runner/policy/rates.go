@@ -15,13 +15,12 @@ type Rates struct {
 	note   func(limit string, every time.Duration, undo bool)
 	mu     sync.Mutex
 	limits map[string]*RateLimit
-	before map[string][]time.Duration // calls counted before, of limits that nobody has asked for yet
+	before func(limit string) []time.Duration
 }
 
-// NewRates has none yet. Its limits begin with the calls that were counted before, by
-// limit and in order, and tell note of each call that they count or take back; nil
-// tells nobody.
-func NewRates(before map[string][]time.Duration, note func(limit string, every time.Duration, undo bool)) *Rates {
+// NewRates has none yet. Its limits begin with the calls of before, in order, and tell
+// note of each call that they count or take back.
+func NewRates(before func(limit string) []time.Duration, note func(limit string, every time.Duration, undo bool)) *Rates {
 	return &Rates{note: note, limits: map[string]*RateLimit{}, before: before}
 }
 
@@ -36,11 +35,8 @@ func (r *Rates) Of(name string, limit int, every time.Duration) *RateLimit {
 	l := NewRateLimit(limit, every)
 	if len(r.limits) < maxRates {
 		r.limits[key] = l
-		l.times = r.before[key]
-		delete(r.before, key)
-		if r.note != nil {
-			l.note = func(undo bool) { r.note(key, every, undo) }
-		}
+		l.times = r.before(key)
+		l.note = func(undo bool) { r.note(key, every, undo) }
 	}
 	return l
 }
