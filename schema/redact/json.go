@@ -48,7 +48,9 @@ func (t *jsonText) clamp(start, end int) int {
 // number is where a number of JSON begins, with its sign, that stands between start and
 // end; false where something else does.
 func (t *jsonText) number(start, end int) (int, bool) {
-	part := func(i int) bool { return i >= 0 && i < len(t.b) && bytes.IndexByte([]byte("0123456789+-.eE"), t.b[i]) >= 0 }
+	part := func(i int) bool {
+		return i >= 0 && i < len(t.b) && bytes.IndexByte([]byte("0123456789+-.eE"), t.b[i]) >= 0
+	}
 	for i := start; i < end; i++ {
 		if !part(i) {
 			return start, false
