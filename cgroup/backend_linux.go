@@ -18,6 +18,10 @@ import (
 type backend interface {
 	Path() string
 	NewGroup(name string) (members, error)
+	CgroupParent() string
+	Apart() bool
+	NoContainers()
+	Containers() []string
 	Unenforced() []string
 	Usage() Usage
 	Events() Events
@@ -62,7 +66,11 @@ type treeSession struct {
 	unenforced []string
 }
 
-func (s treeSession) Path() string { return "" }
+func (s treeSession) Path() string         { return "" }
+func (s treeSession) CgroupParent() string { return "" }
+func (s treeSession) Apart() bool          { return false }
+func (s treeSession) NoContainers()        {}
+func (s treeSession) Containers() []string { return nil }
 func (s treeSession) NewGroup(name string) (members, error) {
 	return treeGroup{s.Session.NewGroup()}, nil
 }

@@ -46,6 +46,11 @@ func (g *Guard) Inherit(dir string) { g.helper.Inherit(dir) }
 // vanished runner left: somebody else's role with more to clear up.
 func (g *Guard) Then(argv ...string) { g.helper.Then(argv...) }
 
+// Last tells the guard what to run, of this program, should the runner vanish: when
+// every process of the session has ended and before the session is removed. The
+// guard waits for it.
+func (g *Guard) Last(argv ...string) { g.helper.Last(argv...) }
+
 // IsShim reports whether argv is that of the program by which [Group.Start] puts
 // a command into a cgroup where clone cannot, and which then becomes the command.
 // It does not tell whose program it is: compare the executable.

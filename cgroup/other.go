@@ -49,6 +49,10 @@ func (h *Host) Sweep() ([]Swept, error)                     { return nil, nil }
 func (s *Session) Agent() *Group                   { return &Group{} }
 func (s *Session) RunID() string                   { return "" }
 func (s *Session) Path() string                    { return "" }
+func (s *Session) CgroupParent() string            { return "" }
+func (s *Session) Apart() bool                     { return false }
+func (s *Session) NoContainers()                   {}
+func (s *Session) Containers() []string            { return nil }
 func (s *Session) Unenforced() []string            { return nil }
 func (s *Session) NewGroup(string) (*Group, error) { return nil, errNotLinux }
 func (s *Session) Usage() Usage                    { return Usage{} }

@@ -42,6 +42,23 @@ func (s *Session) RunID() string { return s.runID }
 // Path is the session's directory on the primary hierarchy, "" in mode None.
 func (s *Session) Path() string { return s.backend.Path() }
 
+// CgroupParent is where container engines on this host can put containers so that
+// they are in the session: a path below the root of each hierarchy, "" in mode None.
+// They belong to the agent's group.
+func (s *Session) CgroupParent() string { return s.backend.CgroupParent() }
+
+// Apart tells whether containers there are outside of a cgroup v1 hierarchy's part
+// of the session, which then neither limits nor counts them: the runner is in
+// different cgroups on different hierarchies, and an engine takes one path for all.
+func (s *Session) Apart() bool { return s.backend.Apart() }
+
+// NoContainers makes the kernel refuse containers that are not there yet, on
+// cgroup2, so that an engine does not start again what is ended.
+func (s *Session) NoContainers() { s.backend.NoContainers() }
+
+// Containers are the cgroups that engines made, as paths below CgroupParent.
+func (s *Session) Containers() []string { return s.backend.Containers() }
+
 // Unenforced names the limits (memory, pids, cpu) that are not enforced, which
 // only Limits.BestEffort allows.
 func (s *Session) Unenforced() []string { return s.backend.Unenforced() }

@@ -30,6 +30,8 @@ type command struct {
 	shape   func() shaper // what changes the command before it starts
 	start   func(cmd *exec.Cmd, start func(*exec.Cmd) error) error
 	began   time.Duration // the run, on the boot clock
+	// outlived is called when the command has ended, before what it left is.
+	outlived func()
 
 	cmd     *exec.Cmd
 	job     *cgroup.Job   // nil but on a terminal of the command's own

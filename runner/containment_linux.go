@@ -109,6 +109,13 @@ func (c *containment) outlive(dir string) {
 	}
 }
 
+// last names what the guard runs, of this program, before it removes the session.
+func (c *containment) last(argv []string) {
+	if c.guard != nil && len(argv) > 0 {
+		c.guard.Last(argv...)
+	}
+}
+
 // afterwards names what the guard becomes, of this program, when it is done.
 func (c *containment) afterwards(argv []string) {
 	if c.guard != nil && len(argv) > 0 {

@@ -20,8 +20,13 @@ const (
 // decides inside of the run.
 const EnvDecisionLog = "ASSAY_RUNNER_POLICY_DECISION_LOG"
 
+// EnvCgroupParent names, in the command's environment, the cgroup to put containers
+// into so that they belong to the run: the value of --cgroup-parent of docker and
+// podman. It is not set where the run has no cgroup of its own.
+const EnvCgroupParent = "ASSAY_RUN_CGROUP_PARENT"
+
 // agentEnv are the keys that are never inherited.
-var agentEnv = []string{envSDKLog, envSDKSchema, EnvDecisionLog, gateway.EnvSocket, gateway.EnvURL, gateway.EnvToken, EnvToolCall}
+var agentEnv = []string{envSDKLog, envSDKSchema, EnvDecisionLog, gateway.EnvSocket, gateway.EnvURL, gateway.EnvToken, EnvToolCall, EnvCgroupParent}
 
 // environ returns the child's environment: ours, what the spec sets, and the
 // run id. A later setting of a key wins.

@@ -74,10 +74,12 @@ func newRun(spec *Spec, opt Options) *run {
 	r.confined = newConfinement(r.log, opt, spec)
 	r.agent = newAgentSide(r.log, opt, spec, r.session, r.confined)
 	r.kernel = newObservation(r.log, spec, r.session, r.contract.marks(), r.confined.bind(r.agent.calls.Bind))
+	outside := newContainers(r.log, spec, r.session)
 	streams := newStreams(r.log, opt, spec, r.session)
 	r.command = newCommand(r.log, spec, signals, r.session, r.confined, streams, began)
 
 	r.command.start = r.kernel.start
+	r.command.outlived = outside.outlived
 	r.confined.observed, r.confined.denials.observed = r.kernel.observed, r.kernel.observed
 	r.confined.cgroup = func() string { return r.session.Path() }
 	r.contract.permit = r.confined.permit
@@ -91,6 +93,7 @@ func newRun(spec *Spec, opt Options) *run {
 		r.session,
 		r.confined,
 		r.agent,
+		outside,
 		r.kernel,
 		step(opt.ready),
 		step(r.contract.prepare),

@@ -214,6 +214,7 @@ func (s *supervisor) terminate() {
 		s.kill()
 		return
 	}
+	s.session.NoContainers()
 	_ = s.agent.Signal(syscall.SIGTERM)
 	_ = s.agent.Signal(syscall.SIGCONT)
 	s.killAt = time.After(s.grace)
@@ -239,6 +240,8 @@ func (s *supervisor) kill() {
 // left. A run that is being ended already has its SIGTERM and its kill time.
 func (s *supervisor) endLeftovers(ctx context.Context) {
 	left, _ := s.agent.Procs()
+	s.outlived()
+	leftovers := named(s.session.Session, left) // while they can be asked for
 	if s.giveUp != nil {
 		s.giveUp = time.After(deathTime)
 	}
@@ -260,7 +263,7 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 	}
 	s.leftovers = new(len(left))
 	if len(left) > 0 {
-		s.log.Event(schema.Event{Type: schema.LeftoversKilled, Count: int64(len(left)), Processes: named(left)})
+		s.log.Event(schema.Event{Type: schema.LeftoversKilled, Count: int64(len(left)), Processes: leftovers})
 	}
 }
 
@@ -279,10 +282,10 @@ func (s *supervisor) drain(ctx context.Context) {
 
 const maxLeftoversNamed = 64
 
-func named(procs []cgroup.Proc) []schema.Leftover {
+func named(session *cgroup.Session, procs []cgroup.Proc) []schema.Leftover {
 	list := make([]schema.Leftover, 0, min(len(procs), maxLeftoversNamed))
 	for _, p := range procs[:min(len(procs), maxLeftoversNamed)] {
-		list = append(list, schema.Leftover{PID: p.PID, Name: p.Name})
+		list = append(list, schema.Leftover{PID: p.PID, Name: p.Name, ContainerID: inContainer(session, p.PID)})
 	}
 	return list
 }

@@ -29,7 +29,7 @@ func (s *supervisor) lose() {
 	s.lostAny, s.again, s.giveUp, s.killAt = true, nil, nil, nil
 	left, _ := s.agent.Procs()
 	s.survivors = max(1, len(left))
-	s.log.Event(schema.Event{Type: schema.RecorderError, Code: codeSurvivors, Count: int64(s.survivors), Processes: named(left), Message: s.survived()})
+	s.log.Event(schema.Event{Type: schema.RecorderError, Code: codeSurvivors, Count: int64(s.survivors), Processes: named(s.session.Session, left), Message: s.survived()})
 	if !s.exited {
 		s.exited, s.changes, s.ended = true, nil, bootTime()
 		s.lost = sandboxError("command_undying", errors.New("the command was killed and did not end"))

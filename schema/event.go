@@ -18,6 +18,7 @@ const (
 	LimitHit         = "limit_hit"
 	OOMKill          = "oom_kill"
 	LeftoversKilled  = "leftovers_killed"
+	ContainersEnded  = "containers_ended"
 	CaptureTruncated = "capture_truncated"
 	RecorderError    = "recorder_error"
 	CheckStarted     = "check_started"
@@ -63,6 +64,8 @@ type Event struct {
 	Count int64 `json:"count,omitempty"`
 	// Processes names the leftovers that were killed, 64 at the most.
 	Processes []Leftover `json:"processes,omitempty"`
+	// Containers are those that outlived the command and were ended, 64 at the most.
+	Containers []Container `json:"containers,omitempty"`
 	// Stream and Bytes tell which capture was cut and after how many bytes.
 	Stream string `json:"stream,omitempty"`
 	Bytes  int64  `json:"bytes,omitempty"`
@@ -109,6 +112,17 @@ func (s *SignalNumber) UnmarshalJSON(b []byte) error {
 type Leftover struct {
 	PID  int    `json:"pid"`
 	Name string `json:"name"`
+	// ContainerID is the container that it was in.
+	ContainerID string `json:"container_id,omitempty"`
+}
+
+// Container is a container that the run started. All but the id is what an engine
+// told, or empty.
+type Container struct {
+	ID     string `json:"id"`
+	Engine string `json:"engine,omitempty"`
+	Name   string `json:"name,omitempty"`
+	Image  string `json:"image,omitempty"`
 }
 
 // Nullable is a JSON value that is written as null when not Valid. Behind a

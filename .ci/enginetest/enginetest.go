@@ -267,6 +267,15 @@ func shortDir(t testing.TB) string {
 	return dir
 }
 
+// RemoveGroups ends the engine's containers, and removes the directories that it
+// made for those with this cgroup parent, on every hierarchy.
+func (e *Engine) RemoveGroups(parent string) {
+	if ids := strings.Fields(e.try("ps", "--all", "--quiet")); len(ids) > 0 {
+		e.try(append([]string{"rm", "--force"}, ids...)...)
+	}
+	removeGroups(strings.Trim(parent, "/"))
+}
+
 // removeGroups removes the directories that the engine made on every hierarchy and
 // left, once what supervised its containers has ended.
 func removeGroups(name string) {

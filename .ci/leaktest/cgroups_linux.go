@@ -2,6 +2,7 @@ package leaktest
 
 import (
 	"io/fs"
+	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -34,8 +35,14 @@ func (c *checked) cgroups() (left []string) {
 	return left
 }
 
-// held tells whether somebody holds the lock of a run's cgroup.
+// held tells whether somebody holds the lock of a run's cgroup, which on a hierarchy
+// that only its containers use is where the run has its processes.
 func held(path string) bool {
+	if run := filepath.Join("/sys/fs/cgroup/unified/assay-run", filepath.Base(path)); run != path {
+		if _, err := os.Stat(run); err == nil && held(run) {
+			return true
+		}
+	}
 	fd, err := unix.Open(path, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return true // it just went, or is another user's

@@ -9,6 +9,7 @@ import (
 
 	_ "github.com/assay-run/assay-run/cgroup/reexec"
 	_ "github.com/assay-run/assay-run/kernel/reexec"
+	_ "github.com/assay-run/assay-run/runner/engine/reexec"
 )
 
 func main() {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -113,14 +114,27 @@ func (e *Engine) get(ctx context.Context, path string, query url.Values, into an
 	return nil
 }
 
-// open asks for path and gives the answer's body. 1.40 is what Docker 19.03 and later
-// and Podman 3 and later understand.
+// open asks for path and gives the answer's body.
 func (e *Engine) open(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	return e.do(ctx, http.MethodGet, path, query, nil)
+}
+
+// do makes a request. 1.40 is what Docker 19.03 and later and Podman 3 and later
+// understand.
+func (e *Engine) do(ctx context.Context, method, path string, query url.Values, body any) (io.ReadCloser, error) {
 	at := url.URL{Scheme: "http", Host: "engine", Path: "/v1.40" + path, RawQuery: query.Encode()}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	sent := []byte{}
+	if body != nil {
+		var err error
+		if sent, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, at.String(), bytes.NewReader(sent))
 	if err != nil {
 		return nil, err
 	}
+	req.Header.Set("Content-Type", "application/json")
 	res, err := e.client.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -132,7 +146,7 @@ func (e *Engine) open(ctx context.Context, path string, query url.Values) (io.Re
 		}
 		return nil, fmt.Errorf("%s: %w: %w", e.Name, ErrUnreachable, err)
 	}
-	if res.StatusCode == http.StatusOK {
+	if res.StatusCode/100 == 2 || res.StatusCode == http.StatusNotModified { // it is so already
 		return res.Body, nil
 	}
 	defer res.Body.Close()
@@ -159,6 +173,8 @@ type Container struct {
 	New bool
 	// parent is HostConfig.CgroupParent.
 	parent string
+	// active: it runs, or the engine may start it by itself.
+	active bool
 }
 
 // Container asks for one, by its name or the beginning of its id.
@@ -167,14 +183,18 @@ func (e *Engine) Container(ctx context.Context, name string) (*Container, error)
 		ID    string `json:"Id"`
 		Name  string
 		State struct {
-			Status string
-			Pid    int
+			Status              string
+			Pid                 int
+			Running, Restarting bool
 		}
 		Config struct {
 			Image  string
 			Labels map[string]string
 		}
-		HostConfig struct{ CgroupParent string }
+		HostConfig struct {
+			CgroupParent  string
+			RestartPolicy struct{ Name string }
+		}
 	}
 	if name == "" || strings.ContainsAny(name, "/?#%") {
 		return nil, fmt.Errorf("%q is not the name or id of a container", name)
@@ -185,6 +205,7 @@ func (e *Engine) Container(ctx context.Context, name string) (*Container, error)
 	return &Container{
 		ID: c.ID, Name: strings.TrimPrefix(c.Name, "/"), Image: c.Config.Image, Labels: c.Config.Labels,
 		PID: c.State.Pid, New: c.State.Status == "created" || c.State.Status == "configured", parent: c.HostConfig.CgroupParent,
+		active: c.State.Running || c.State.Restarting || cmp.Or(c.HostConfig.RestartPolicy.Name, "no") != "no",
 	}, nil
 }
 

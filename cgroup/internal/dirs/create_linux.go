@@ -20,7 +20,7 @@ const parentName = "assay-run"
 // what tells a live session from a stale one (see Sweep): it goes with the
 // runner and the guard, however they end. A guard at work would not tell
 // another run's session under the same id from its own.
-func (s *Session) create(p place) error {
+func (s *Session) create(p place) (dir, error) {
 	parent := filepath.Join(p.base, parentName)
 	path := filepath.Join(parent, s.runID)
 	end := time.Now().Add(procs.LockWait)
@@ -29,7 +29,7 @@ func (s *Session) create(p place) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed by a session that just ended
 		} else if err != nil {
-			return err
+			return dir{}, err
 		}
 		// In the very directory that is locked, which may be another by now.
 		err = unix.Mkdirat(fd, s.runID, 0o755)
@@ -40,29 +40,29 @@ func (s *Session) create(p place) error {
 		unix.Close(fd)
 		switch {
 		case err == nil:
-			s.dirs = append(s.dirs, dir{path: path, v2: p.h.v2, freezer: !p.h.v2 && p.h.has("freezer")})
+			made := dir{path: path, v2: p.h.v2, freezer: !p.h.v2 && p.h.has("freezer")}
 			s.locks = append(s.locks, lock)
-			return nil
+			return made, nil
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
 		case errors.Is(err, fs.ErrExist):
 			if lock, err := lockDir(path); err == nil {
 				err = sweepDir(dir{path: path, v2: p.h.v2, freezer: p.h.has("freezer")})
 				unix.Close(lock)
 				if err != nil {
-					return err
+					return dir{}, err
 				}
 			} else if errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(end) {
 				time.Sleep(procs.LockLook)
 			} else if errors.Is(err, unix.EWOULDBLOCK) {
-				return fmt.Errorf("cgroup %s: %w", path, procs.ErrInUse)
+				return dir{}, fmt.Errorf("cgroup %s: %w", path, procs.ErrInUse)
 			} else if !errors.Is(err, fs.ErrNotExist) {
-				return err
+				return dir{}, err
 			}
 		default:
-			return &os.PathError{Op: "create cgroup", Path: path, Err: err}
+			return dir{}, &os.PathError{Op: "create cgroup", Path: path, Err: err}
 		}
 	}
-	return fmt.Errorf("cgroup %s keeps being removed by somebody else", parent)
+	return dir{}, fmt.Errorf("cgroup %s keeps being removed by somebody else", parent)
 }
 
 // open makes, opens and share-locks the parent of the sessions, which keeps

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +18,9 @@ type Group struct {
 	session *Session
 	name    string
 	dirs    []dir // the primary first
+	// containers has the directory of the session's containers for the agent's
+	// group, which they belong to.
+	containers []dir
 
 	mu sync.Mutex
 	l  *launcher // a thread of ours in the v1 hierarchies; nil when there is none
@@ -43,7 +47,9 @@ func (g *Group) List() ([]int, error) {
 	return g.list(), nil
 }
 
-func (g *Group) list() []int { return pids(g.dirs) }
+func (g *Group) list() []int { return pids(g.all()) }
+
+func (g *Group) all() []dir { return slices.Concat(g.dirs, g.containers) }
 
 // Signal sends a signal to every member, also to those forked meanwhile.
 func (g *Group) Signal(sig unix.Signal) error { return procs.Signal(g.list, sig) }
@@ -51,7 +57,7 @@ func (g *Group) Signal(sig unix.Signal) error { return procs.Signal(g.list, sig)
 // Freeze stops every member where it is, or lets them go on. Without cgroup2
 // and a v1 freezer, it does so by signals.
 func (g *Group) Freeze(on bool) error {
-	if freeze(g.dirs, on) {
+	if freeze(g.all(), on) {
 		return nil
 	}
 	if on {
@@ -61,10 +67,10 @@ func (g *Group) Freeze(on bool) error {
 }
 
 // Kill ends every member. None of them can fork any more when it returns.
-func (g *Group) Kill() error { return kill(g.dirs) }
+func (g *Group) Kill() error { return kill(g.all()) }
 
 // Wait returns when the group has no live member, or with ctx's error.
-func (g *Group) Wait(ctx context.Context) error { return wait(ctx, g.dirs) }
+func (g *Group) Wait(ctx context.Context) error { return wait(ctx, g.all()) }
 
 func wait(ctx context.Context, dirs []dir) error {
 	return procs.Wait(ctx, func() []int {

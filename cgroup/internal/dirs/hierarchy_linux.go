@@ -26,17 +26,24 @@ func (h *hierarchy) has(controller string) bool {
 	return h != nil && slices.Contains(h.controllers, controller)
 }
 
-// hierarchies lists the cgroup mounts in which the runner's own cgroup can be
+// mount is where a hierarchy is mounted, also one that is of no use to us.
+type mount struct {
+	dir, id     string // id is the device number: the same for every mount of a hierarchy
+	v2          bool
+	controllers []string // and other options of the mount
+}
+
+// hierarchies lists the cgroup mounts, all of them and those in which the runner's own cgroup can be
 // seen, from proc_pid_mountinfo(5) and proc_pid_cgroup(5). The first mount of
 // a hierarchy counts.
-func hierarchies() (v2 *hierarchy, v1 []*hierarchy, err error) {
+func hierarchies() (v2 *hierarchy, v1 []*hierarchy, all []mount, err error) {
 	legacy, unified, err := cgroups.ParseCgroupFileUnified("/proc/self/cgroup")
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	mounts, err := procs.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	sc := bufio.NewScanner(bytes.NewReader(mounts))
 	sc.Buffer(nil, 1<<20)
@@ -46,12 +53,15 @@ func hierarchies() (v2 *hierarchy, v1 []*hierarchy, err error) {
 		if !ok || len(f) < 6 || len(g) < 3 {
 			continue
 		}
-		root, mount := unescape(f[3]), unescape(f[4])
+		root, dir := unescape(f[3]), unescape(f[4])
+		if g[0] == "cgroup" || g[0] == "cgroup2" {
+			all = append(all, mount{dir: dir, id: f[2], v2: g[0] == "cgroup2", controllers: strings.Split(g[2], ",")})
+		}
 		switch g[0] {
 		case "cgroup2":
-			own, ok := within(mount, root, unified)
+			own, ok := within(dir, root, unified)
 			if v2 == nil && ok {
-				v2 = &hierarchy{v2: true, mount: mount, own: own, controllers: words(filepath.Join(own, "cgroup.controllers"))}
+				v2 = &hierarchy{v2: true, mount: dir, own: own, controllers: words(filepath.Join(own, "cgroup.controllers"))}
 			}
 		case "cgroup":
 			var cs []string
@@ -63,12 +73,12 @@ func hierarchies() (v2 *hierarchy, v1 []*hierarchy, err error) {
 			if len(cs) == 0 || slices.ContainsFunc(v1, func(h *hierarchy) bool { return h.has(cs[0]) }) {
 				continue
 			}
-			if own, ok := within(mount, root, legacy[cs[0]]); ok {
-				v1 = append(v1, &hierarchy{mount: mount, own: own, controllers: cs})
+			if own, ok := within(dir, root, legacy[cs[0]]); ok {
+				v1 = append(v1, &hierarchy{mount: dir, own: own, controllers: cs})
 			}
 		}
 	}
-	return v2, v1, sc.Err()
+	return v2, v1, all, sc.Err()
 }
 
 // Of is the cgroup2 directory of a process, where one is mounted that shows it.

@@ -22,6 +22,7 @@ type Host struct {
 	mode        Mode
 	v2          *hierarchy   // nil unless writable
 	v1          []*hierarchy // the writable ones that carry something of use
+	mounts      []mount      // of every hierarchy
 	reasons     []Reason
 	controllers []Controller
 	clone       error // why CLONE_INTO_CGROUP cannot be used; nil: it can
@@ -38,8 +39,8 @@ var kinds = []string{"memory", "pids", "cpu", "io"}
 // empty cgroup on every hierarchy. It never fails: a host that allows nothing
 // is of mode None.
 func Probe() *Host {
-	h := &Host{mode: None}
-	v2, v1, err := hierarchies()
+	v2, v1, all, err := hierarchies()
+	h := &Host{mode: None, mounts: all}
 	switch {
 	case err != nil:
 		h.because("cgroup_unreadable", "cannot tell which cgroup this process is in: "+err.Error(), "mount /proc")

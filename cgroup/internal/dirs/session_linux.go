@@ -17,7 +17,10 @@ type Session struct {
 	host       *Host
 	runID      string
 	unenforced []string
-	dirs       []dir // the session directories, the primary first
+	dirs       []dir  // the session directories, the primary first
+	mount      string // of the primary's hierarchy
+	containers dir    // below the primary
+	outskirts  outskirts
 	locks      []int // one per dir: free when runner and guard are dead
 	viaShim    bool  // the v1 pids limit is exact only if nothing of ours is counted
 	undo       func()
@@ -46,14 +49,19 @@ func (h *Host) NewSession(runID string, l Limits) (_ *Session, err error) {
 		return nil, err
 	}
 	for _, p := range places {
-		if err := s.create(p); err != nil {
+		d, err := s.create(p)
+		if err != nil {
 			return nil, err
 		}
-		if err := p.limit(s.dirs[len(s.dirs)-1].path, l); err != nil {
+		s.dirs = append(s.dirs, d)
+		if err := p.limit(d.path, l); err != nil {
 			return nil, err
 		}
 	}
-	return s, nil
+	s.mount = places[0].h.mount
+	s.outskirts = h.outskirts(below(s.mount, s.Path()), s.dirs)
+	s.claimOutskirts()
+	return s, s.makeContainers()
 }
 
 // Path is the session's directory on the primary hierarchy.
@@ -77,8 +85,9 @@ func (s *Session) NewGroup(name string) (*Group, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.groups) == 0 {
-		g.warm() // the agent's
+	if len(s.groups) == 0 { // the agent's
+		g.containers = []dir{s.containers}
+		g.warm()
 	}
 	s.groups = append(s.groups, g)
 	return g, nil
@@ -98,24 +107,32 @@ func (s *Session) Remove() error {
 		g.settle()
 	}
 	if !s.removeGroups() && !empty(s.dirs) {
+		s.NoContainers()
 		_ = kill(s.dirs)
 	}
-	if err := remove(s.dirs); err != nil {
+	if err := remove(slices.Concat(s.dirs, s.outskirts.dirs)); err != nil {
 		return err
 	}
 	for _, fd := range s.locks {
 		unix.Close(fd)
 	}
 	s.locks = nil
-	for _, d := range s.dirs {
-		// Another session may be there: then this fails, as it should.
-		_ = unix.Rmdir(filepath.Dir(d.path))
-	}
+	removeParents(s.dirs, s.outskirts.above)
 	if s.undo != nil {
 		s.undo()
 		s.undo = nil
 	}
 	return nil
+}
+
+// removeParents removes the directories of all sessions, which fails while another
+// is there, as it should.
+func removeParents(dirs []dir, above []string) {
+	for i, d := range dirs {
+		if err := unix.Rmdir(filepath.Dir(d.path)); i == 0 && err == nil {
+			defer tidy(above)
+		}
+	}
 }
 
 // removeGroups removes the groups' directories if they are empty, as they are
@@ -128,5 +145,6 @@ func (s *Session) removeGroups() bool {
 			done = done && (err == nil || errors.Is(err, fs.ErrNotExist))
 		}
 	}
-	return done
+	err := unix.Rmdir(s.containers.path)
+	return done && (err == nil || errors.Is(err, fs.ErrNotExist))
 }

@@ -27,7 +27,7 @@ func (h *Host) Sweep() ([]Swept, error) {
 	}
 	for _, l := range hs {
 		for base := l.own; ; base = filepath.Dir(base) {
-			if err := l.sweep(filepath.Join(base, parentName), found); err != nil {
+			if err := h.sweep(l, filepath.Join(base, parentName), found); err != nil {
 				failed = errors.Join(failed, err)
 			}
 			if base == l.mount || !strings.HasPrefix(base, l.mount) {
@@ -43,7 +43,7 @@ func (h *Host) Sweep() ([]Swept, error) {
 	return swept, failed
 }
 
-func (l *hierarchy) sweep(parent string, found map[string]*Swept) error {
+func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept) error {
 	fd, err := unix.Open(parent, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -70,6 +70,7 @@ func (l *hierarchy) sweep(parent string, found map[string]*Swept) error {
 		}
 	}
 	unix.Close(fd)
+	var above []string
 	for name, lock := range stale {
 		id := strings.TrimSuffix(name, guardSuffix)
 		if found[id] == nil {
@@ -80,15 +81,23 @@ func (l *hierarchy) sweep(parent string, found map[string]*Swept) error {
 		if err := sweepDir(d); err != nil {
 			found[id].Err = errors.Join(found[id].Err, err)
 		}
+		if l.v2 || h.v2 == nil { // whose lock a new session of that id takes first
+			o := h.outskirts(below(l.mount, d.path), []dir{d})
+			found[id].Err = errors.Join(found[id].Err, remove(o.dirs))
+			above = append(above, o.above...)
+		}
 		unix.Close(lock)
 	}
-	_ = unix.Rmdir(parent)
+	if unix.Rmdir(parent) == nil {
+		tidy(above)
+	}
 	return err
 }
 
 // sweepDir ends and removes one stale session directory.
 func sweepDir(d dir) error {
 	dirs := []dir{d}
+	(&Session{containers: dir{path: filepath.Join(d.path, containersName), v2: d.v2}}).NoContainers()
 	if err := kill(dirs); err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func freezerOf(pid string) (path string, ok bool) {
 // freezerHome is the directory of our own cgroup there, empty where it cannot be
 // written to.
 func freezerHome() string {
-	_, v1, _ := hierarchies()
+	_, v1, _, _ := hierarchies()
 	for _, h := range v1 {
 		if f, err := os.OpenFile(filepath.Join(h.own, "cgroup.procs"), os.O_WRONLY, 0); h.has("freezer") && err == nil {
 			f.Close()

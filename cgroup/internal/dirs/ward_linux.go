@@ -3,16 +3,16 @@ package dirs
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Ward is the session as its guard knows it.
 type Ward struct {
-	dirs []dir
-	own  GuardDir
+	dirs, outskirts []dir
+	above           []string // see outskirts
+	own             GuardDir
 }
 
 // The kinds of a guard's arguments, each before a colon and a path.
@@ -22,12 +22,14 @@ const (
 	argFreezer  = "freezer" // v1, with the freezer
 	argGuardDir = "guard"
 	argHome     = "home"
+	argOutskirt = "outskirt-" // before one of the first three
+	argAbove    = "above"
 )
 
 // GuardArgs are the arguments from which NewWard makes the session's ward.
 func (s *Session) GuardArgs(own GuardDir) []string {
 	var args []string
-	for _, d := range s.dirs {
+	for i, d := range slices.Concat(s.dirs, s.outskirts.dirs) {
 		kind := argV1
 		switch {
 		case d.v2:
@@ -35,7 +37,13 @@ func (s *Session) GuardArgs(own GuardDir) []string {
 		case d.freezer:
 			kind = argFreezer
 		}
+		if i >= len(s.dirs) {
+			kind = argOutskirt + kind
+		}
 		args = append(args, kind+":"+d.path)
+	}
+	for _, path := range s.outskirts.above {
+		args = append(args, argAbove+":"+path)
 	}
 	if own.Path != "" {
 		args = append(args, argGuardDir+":"+own.Path)
@@ -55,15 +63,25 @@ func NewWard(args []string) *Ward {
 			w.own.Path = path
 		case argHome:
 			w.own.Homes = append(w.own.Homes, path)
+		case argAbove:
+			w.above = append(w.above, path)
 		default:
-			w.dirs = append(w.dirs, dir{path: path, v2: kind == argV2, freezer: kind == argFreezer})
+			kind, outskirt := strings.CutPrefix(kind, argOutskirt)
+			d := dir{path: path, v2: kind == argV2, freezer: kind == argFreezer}
+			if outskirt {
+				w.outskirts = append(w.outskirts, d)
+			} else {
+				w.dirs = append(w.dirs, d)
+			}
 		}
 	}
 	return w
 }
 
-// End kills what is in the session, waits until it is gone and removes it.
-func (w *Ward) End() error {
+// End kills what is in the session, waits until it is gone and removes it. Before
+// that, with nobody left, it calls last.
+func (w *Ward) End(last func()) error {
+	(&Session{containers: dir{path: filepath.Join(w.dirs[0].path, containersName), v2: w.dirs[0].v2}}).NoContainers()
 	for {
 		_ = kill(w.dirs) // if that failed, remove tries again
 		ctx, cancel := context.WithTimeout(context.Background(), again)
@@ -73,12 +91,11 @@ func (w *Ward) End() error {
 			break
 		}
 	}
-	if err := remove(w.dirs); err != nil {
+	last()
+	if err := remove(slices.Concat(w.dirs, w.outskirts)); err != nil {
 		return err
 	}
-	for _, d := range w.dirs {
-		_ = unix.Rmdir(filepath.Dir(d.path))
-	}
+	removeParents(w.dirs, w.above)
 	return nil
 }
 

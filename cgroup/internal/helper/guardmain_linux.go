@@ -16,7 +16,8 @@ import (
 // ward is a session as its guard knows it.
 type ward interface {
 	// End kills the processes, and removes what held them together.
-	End() error
+	// It calls last between the two.
+	End(last func()) error
 	// Leave is the last thing that the guard does.
 	Leave()
 }
@@ -45,7 +46,7 @@ func guardMain(args []string) int {
 	defer left.become()
 	defer w.Leave()
 	defer left.remove() // once nobody is there who could put something in its place
-	if w.End() != nil {
+	if w.End(left.last) != nil {
 		return 1
 	}
 	return 0

@@ -3,6 +3,7 @@ package helper
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 
@@ -17,8 +18,14 @@ func (g *Guard) Inherit(dir string) {
 
 // Then tells the guard what to become, of the own binary, once it has ended what the
 // runner left. Nothing is told where the line would be too long for a pipe to take whole.
-func (g *Guard) Then(argv ...string) {
-	line := []byte("x")
+func (g *Guard) Then(argv ...string) { g.program("x", argv) }
+
+// Last tells the guard what to run, of the own binary, when nobody of the session is
+// left and before it is removed. The guard waits for it.
+func (g *Guard) Last(argv ...string) { g.program("l", argv) }
+
+func (g *Guard) program(kind string, argv []string) {
+	line := []byte(kind)
 	for _, arg := range argv {
 		line = strconv.AppendQuote(append(line, ' '), arg)
 	}
@@ -31,6 +38,7 @@ func (g *Guard) Then(argv ...string) {
 type inheritance struct {
 	tty  terminal
 	dirs []string
+	late []string // what to run before the session is removed
 	then []string // what to become in the end
 }
 
@@ -43,16 +51,31 @@ func (h *inheritance) hear(line []byte) {
 		}
 	}
 	if rest, ok := bytes.CutPrefix(line, []byte("x ")); ok {
-		h.then = nil
-		for len(rest) > 0 {
-			quoted, err := strconv.QuotedPrefix(string(rest))
-			if err != nil {
-				break
-			}
-			arg, _ := strconv.Unquote(quoted)
-			h.then = append(h.then, arg)
-			rest = bytes.TrimPrefix(rest[len(quoted):], []byte(" "))
+		h.then = arguments(rest)
+	}
+	if rest, ok := bytes.CutPrefix(line, []byte("l ")); ok {
+		h.late = arguments(rest)
+	}
+}
+
+func arguments(rest []byte) (argv []string) {
+	for len(rest) > 0 {
+		quoted, err := strconv.QuotedPrefix(string(rest))
+		if err != nil {
+			break
 		}
+		arg, _ := strconv.Unquote(quoted)
+		argv = append(argv, arg)
+		rest = bytes.TrimPrefix(rest[len(quoted):], []byte(" "))
+	}
+	return argv
+}
+
+// last runs what is to be run before the session is removed.
+func (h *inheritance) last() {
+	if len(h.late) > 0 {
+		cmd := exec.Cmd{Path: "/proc/self/exe", Args: h.late, Dir: "/", Env: []string{"GOMAXPROCS=1"}}
+		_ = cmd.Run()
 	}
 }
 

@@ -66,7 +66,8 @@ func (w *Ward) Hear(line []byte) {
 }
 
 // End looks and kills until nobody is found.
-func (w *Ward) End() error {
+func (w *Ward) End(last func()) error {
+	defer last()
 	list := func() []int { return w.group.scan(func(procs.Stat) bool { return false }) }
 	return procs.Wait(context.Background(), func() []int {
 		_ = procs.Signal(list, unix.SIGKILL)

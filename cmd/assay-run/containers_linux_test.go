@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/assay-run/assay-run/.ci/enginetest"
+	"github.com/assay-run/assay-run/.ci/leaktest"
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
+)
+
+var runEngines = map[string]func(testing.TB) *enginetest.Engine{"docker": enginetest.Docker, "podman": enginetest.Podman}
+
+// withEngine is assay-run with a bash script whose $E is the engine's client and
+// $IMAGE its image; the bundle is run.tar.gz in dir.
+func withEngine(t *testing.T, e *enginetest.Engine, dir, script string, flags ...string) *exec.Cmd {
+	t.Helper()
+	cmd := self(t, dir, append(append([]string{"-q", "-o", "run.tar.gz", "--run-id", uniqueID(), "--grace", "1s"}, flags...), "--", "bash", "-ec", script)...)
+	cmd.Env = append(append(cmd.Env, e.Env...), "E="+e.Program, "IMAGE="+enginetest.Image)
+	return cmd
+}
+
+// nothingLeft fails where the run with this cgroup parent has left a directory on
+// any hierarchy.
+func nothingLeft(t *testing.T, parent string) {
+	t.Helper()
+	run := filepath.Base(filepath.Dir(parent))
+	if parent == "" || run == "." {
+		t.Fatalf("%s is %q", "ASSAY_RUN_CGROUP_PARENT", parent)
+	}
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == run {
+			t.Errorf("%s was left", path)
+			return fs.SkipDir
+		}
+		return nil
+	})
+}
+
+const detached = `
+for command in 'exec tail -f /dev/null' 'exit 1'; do
+	$E run -d --restart=always --network=none --cgroup-parent $ASSAY_RUN_CGROUP_PARENT $IMAGE sh -c "$command"
+done
+echo $ASSAY_RUN_CGROUP_PARENT
+`
+
+// Containers that outlive the command end with the run, and are named. The engine
+// starts none of them again, also where it waits to.
+func TestDetachedContainersEndWithTheRun(t *testing.T) {
+	for name, start := range runEngines {
+		t.Run(name, func(t *testing.T) {
+			e, dir := start(t), t.TempDir()
+			cmd := withEngine(t, e, dir, detached)
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			lines := strings.Fields(string(out))
+			sleeping, parent := lines[0], lines[2]
+			checkEnded(t, e, parent)
+
+			r := opened(t, dir)
+			var ended []schema.Container
+			in := map[string]string{}
+			layerLines(t, r, schema.EventsPath, func(line []byte) {
+				var ev schema.Event
+				if err := json.Unmarshal(line, &ev); err != nil {
+					t.Fatal(err)
+				}
+				ended = append(ended, ev.Containers...)
+				for _, p := range ev.Processes {
+					in[p.Name] = p.ContainerID
+				}
+			})
+			want := schema.Container{ID: sleeping, Engine: name}
+			if name == "docker" {
+				want.Image, want.Name = enginetest.Image, strings.TrimPrefix(e.Run("inspect", "--format={{.Name}}", sleeping), "/")
+			}
+			found := false
+			for _, c := range ended {
+				found = found || c == want
+			}
+			if !found || in["tail"] != sleeping {
+				t.Errorf("ended: %+v, want %+v among them; leftovers were in %v", ended, want, in)
+			}
+		})
+	}
+}
+
+// checkEnded fails where one of the engine's containers runs, or will, or where a
+// cgroup of the run is left.
+func checkEnded(t *testing.T, e *enginetest.Engine, parent string) {
+	t.Helper()
+	time.Sleep(2 * time.Second) // Docker starts again what has failed for the third time after 400 ms
+	if e.Program == "docker" {  // what Podman says is what conmon wrote, which ended with the run
+		if up := e.Run("ps", "--quiet"); up != "" {
+			t.Errorf("these containers run: %s", up)
+		}
+		for _, id := range strings.Fields(e.Run("ps", "--all", "--quiet")) {
+			if p := e.Run("inspect", "--format={{.HostConfig.RestartPolicy.Name}}", id); p != "no" {
+				t.Errorf("Docker will start container %s again: its restart policy is %s", id, p)
+			}
+		}
+	}
+	nothingLeft(t, parent)
+}
+
+// The same where the runner is killed: the guard sees to it.
+func TestContainersEndWithAKilledRunner(t *testing.T) {
+	for name, start := range runEngines {
+		t.Run(name, func(t *testing.T) {
+			e, dir := start(t), t.TempDir()
+			cmd := withEngine(t, e, dir, detached+`echo started; exec sleep 600`)
+			printed, err := os.Create(filepath.Join(dir, "out"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer printed.Close()
+			cmd.Stdout = printed
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var out []byte
+			if !leaktest.Within(time.Minute, func() bool {
+				out, _ = os.ReadFile(printed.Name())
+				return bytes.HasSuffix(out, []byte("started\n"))
+			}) {
+				t.Fatalf("the containers did not start: %s", out)
+			}
+			_ = cmd.Process.Signal(syscall.SIGKILL)
+			_ = cmd.Wait()
+			parent := strings.Fields(string(out))[2]
+			if !leaktest.Within(time.Minute, func() bool {
+				_, err := os.Stat("/sys/fs/cgroup/unified" + filepath.Dir(parent))
+				return os.IsNotExist(err)
+			}) {
+				t.Error("the guard did not remove the session")
+			}
+			checkEnded(t, e, parent)
+			if out, err := self(t, dir, "recover", "--all").CombinedOutput(); err != nil {
+				t.Errorf("recover: %v\n%s", err, out)
+			}
+			if _, err := archive.Open(filepath.Join(dir, "run.tar.gz")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

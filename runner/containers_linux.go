@@ -1,0 +1,142 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/kernel/container"
+	"github.com/assay-run/assay-run/runner/engine"
+	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// askEngine bounds how long an engine is asked what a container is called.
+const askEngine = 2 * time.Second
+
+// containers are those that the run starts by an engine, which makes them: they are
+// no descendants of the command. They end with it.
+type containers struct {
+	log     *evidence.Log
+	session *containment
+	limits  Limits
+	socket  string // of the Docker daemon; empty: it has none on this host
+
+	parent  string
+	outlive []schema.Container
+	reasons []schema.Reason
+}
+
+func newContainers(log *evidence.Log, spec *Spec, session *containment) *containers {
+	return &containers{log: log, session: session, limits: spec.Limits, socket: engine.Socket(spec.environ())}
+}
+
+// open makes the guard end them should we be killed.
+func (c *containers) open(context.Context) error {
+	if _, err := os.Stat(c.socket); err != nil {
+		c.socket = ""
+	}
+	if c.parent = c.session.CgroupParent(); c.parent != "" && c.socket != "" {
+		c.session.last(engine.Afterwards(c.socket, c.parent))
+	}
+	return nil
+}
+
+// shape tells the command where containers belong.
+func (c *containers) shape(cmd *exec.Cmd) error {
+	if c.parent != "" {
+		cmd.Env = append(cmd.Env, EnvCgroupParent+"="+c.parent)
+	}
+	return nil
+}
+
+// present are the containers that are in the session now.
+func (c *containers) present() (list []schema.Container) {
+	for _, path := range c.session.Containers() {
+		if at, ok := container.Of(path); ok && !slices.ContainsFunc(list, func(o schema.Container) bool { return o.ID == at.ID }) {
+			list = append(list, schema.Container{ID: at.ID, Engine: at.Engine})
+		}
+	}
+	return list
+}
+
+// outlived notes the containers that outlived the command, and what the engine
+// calls them as long as it knows.
+func (c *containers) outlived() {
+	if c.outlive = c.present(); len(c.outlive) == 0 || c.socket == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askEngine)
+	defer cancel()
+	client := engine.New(engine.Docker, c.socket)
+	defer client.Close()
+	for i := range c.outlive {
+		if known, err := client.Container(ctx, c.outlive[i].ID); err == nil {
+			c.outlive[i].Engine, c.outlive[i].Name, c.outlive[i].Image = container.Docker, known.Name, known.Image
+		}
+	}
+}
+
+// close makes the engine start none of them again. Nobody is left by now.
+func (c *containers) close(*schema.Result) error {
+	if len(c.outlive) == 0 {
+		return nil
+	}
+	c.log.Event(schema.Event{Type: schema.ContainersEnded, Count: int64(len(c.outlive)), Containers: c.outlive[:min(len(c.outlive), maxLeftoversNamed)]})
+	if !slices.ContainsFunc(c.outlive, func(o schema.Container) bool { return o.Engine != container.Podman }) {
+		return nil // what starts them again is in the run, and has ended
+	}
+	err := errors.New("there is no Docker socket to ask")
+	if c.socket != "" {
+		_, err = engine.End(context.Background(), c.socket, c.parent)
+	}
+	if err != nil {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "cgroup", Code: "containers_may_restart",
+			Message: fmt.Sprintf("containers that the run left were ended, and their engine may start them again outside of the run: %v", err),
+			Remedy:  "remove them with docker rm --force; for another daemon, set DOCKER_HOST=unix://... for assay-run",
+		})
+	}
+	return nil
+}
+
+func (c *containers) health(h *schema.ObservationHealth) {
+	if l := c.limits; c.session.Session != nil && len(c.outlive) > 0 && (l.Memory > 0 || l.Pids > 0 || l.CPUs > 0) && c.session.Apart() {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "limits", Code: "containers_unlimited",
+			Message: "the limits of the run did not hold for its containers: assay-run is in different cgroups on different hierarchies, and an engine puts a container at one path on all of them",
+			Remedy:  "run assay-run in the same cgroup on every hierarchy, or limit the containers themselves",
+		})
+	}
+	h.Reasons = append(h.Reasons, c.reasons...)
+}
+
+// inContainer is the id of the container that a process of the session is in; empty
+// for none.
+func inContainer(s *cgroup.Session, pid int) string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil {
+		return ""
+	}
+	parent := s.CgroupParent()
+	for line := range strings.Lines(string(b)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) < 3 {
+			continue
+		}
+		if i := strings.Index(f[2]+"/", filepath.Clean(parent)+"/"); i >= 0 && parent != "" {
+			if at, ok := container.Of(f[2][i+len(parent):]); ok {
+				return at.ID
+			}
+		}
+	}
+	return ""
+}
