@@ -30,8 +30,10 @@ func TestAnotherUsersGuardIsNotBelieved(t *testing.T) {
 				t.Fatal(err)
 			}
 			id := "run_looks_like_" + name
-			// It writes these words until nobody reads them.
-			cmd := &exec.Cmd{Path: "/usr/bin/yes", Args: []string{"assay-run", guardArg, id}, Stdout: w}
+			// It holds a lock, not by the descriptor of a guard's pipe, and writes these
+			// words until nobody reads them.
+			cmd := exec.Command("flock", "--shared", "--no-fork", "/dev/null", "bash", "-c", `exec 9<&3 3<&-; exec -a assay-run yes "$@"`, "-", guardArg, id)
+			cmd.Stdout = w
 			if os.Getuid() == 0 {
 				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(c.uid), Gid: uint32(c.uid)}}
 			}
@@ -39,6 +41,9 @@ func TestAnotherUsersGuardIsNotBelieved(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.Close()
+			if _, err := r.Read(make([]byte, 1)); err != nil {
+				t.Error(err)
+			}
 			pid := cmd.Process.Pid
 			_ = syscall.Kill(pid, syscall.SIGSTOP)
 			if !leaktest.Within(2*time.Second, func() bool { st, _ := procs.Read(pid); return st.State == 'T' }) {
