@@ -45,6 +45,7 @@ type members interface {
 	Signal(syscall.Signal) error
 	Freeze(on bool) error
 	Kill() error
+	Empty() bool
 	Wait(context.Context) error
 	Nest(name string) (*dirs.Nested, error)
 }
@@ -86,6 +87,9 @@ func (s treeSession) Ward() ([]string, []int, dirs.GuardDir, error) {
 }
 
 type treeGroup struct{ *proctree.Group }
+
+// Empty is false: that a look finds nobody does not mean that nobody is there.
+func (g treeGroup) Empty() bool { return false }
 
 func (g treeGroup) Nest(string) (*dirs.Nested, error) {
 	return nil, fmt.Errorf("no cgroup is writable: %w", ErrNotSupported)

@@ -101,6 +101,10 @@ func (g *Group) Kill() error {
 	return nil
 }
 
+// Empty tells that the group has no live member: with it, Wait would return at once.
+// Where one look cannot tell, as in mode None, it is false.
+func (g *Group) Empty() bool { return g.members.Empty() }
+
 // Wait returns when the group has no live member, or with ctx's error. It
 // sleeps on the members' exits and does not poll.
 func (g *Group) Wait(ctx context.Context) error { return g.members.Wait(ctx) }

@@ -69,6 +69,7 @@ func (g *Group) Signal(syscall.Signal) error { return errNotLinux }
 func (g *Group) Freeze() error               { return errNotLinux }
 func (g *Group) Thaw() error                 { return errNotLinux }
 func (g *Group) Kill() error                 { return errNotLinux }
+func (g *Group) Empty() bool                 { return false }
 func (g *Group) Wait(context.Context) error  { return errNotLinux }
 
 // Nested cannot be had on this operating system.

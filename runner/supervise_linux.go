@@ -239,6 +239,10 @@ func (s *supervisor) kill() {
 // endLeftovers ends what outlived the main child and waits until nothing is
 // left. A run that is being ended already has its SIGTERM and its kill time.
 func (s *supervisor) endLeftovers(ctx context.Context) {
+	if s.ending == "" && s.agent.Empty() {
+		s.emptied, s.leftovers = true, new(0)
+		return
+	}
 	left, _ := s.agent.Procs()
 	s.outlived()
 	leftovers := named(s.session.Session, left) // while they can be asked for

@@ -1,6 +1,7 @@
 package dirs
 
 import (
+	"math"
 	"syscall"
 	"unsafe"
 
@@ -12,12 +13,15 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
 
-// tryClone3 asks for a clone into a cgroup by a descriptor that is none.
-func tryClone3(notACgroup uintptr) error {
-	args := cloneArgs{flags: unix.CLONE_INTO_CGROUP, exitSignal: uint64(syscall.SIGCHLD), cgroup: uint64(notACgroup)}
+// tryClone3 asks for a clone into a cgroup by a number that cannot be a descriptor.
+// A kernel that knows the flag refuses that with EINVAL, before it copies anything of
+// this process (copy_clone_args_from_user in kernel/fork.c); an older one finds more
+// arguments than it knows, and says E2BIG.
+func tryClone3() error {
+	args := cloneArgs{flags: unix.CLONE_INTO_CGROUP, exitSignal: uint64(syscall.SIGCHLD), cgroup: math.MaxUint32}
 	pid, _, errno := syscall.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args), 0)
 	switch {
-	case errno == unix.EBADF:
+	case errno == unix.EINVAL:
 		return nil
 	case errno != 0:
 		return errno

@@ -204,13 +204,5 @@ func (l *hierarchy) sweepProbes() {
 }
 
 // cloneIntoCgroup tells whether clone3 takes a cgroup, without ever creating
-// a process: the descriptor named is not a cgroup, which a kernel that can do
-// it refuses with EBADF (kernel/cgroup/cgroup.c, cgroup_css_set_fork).
-var cloneIntoCgroup = sync.OnceValue(func() error {
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return err
-	}
-	defer null.Close()
-	return tryClone3(null.Fd())
-})
+// a process.
+var cloneIntoCgroup = sync.OnceValue(tryClone3)
