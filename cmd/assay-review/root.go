@@ -73,7 +73,7 @@ changes none. "assay-run show" and the other commands below start it.
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return a.usage(cmd, err)
 	})
-	root.AddCommand(a.showCommand(), a.queryCommand(), a.diffCommand(), a.gateCommand(), a.reportCommand(), a.exportCommand(), a.storeCommand())
+	root.AddCommand(a.showCommand(), a.replayCommand(), a.queryCommand(), a.diffCommand(), a.gateCommand(), a.reportCommand(), a.exportCommand(), a.storeCommand())
 	return root
 }
 

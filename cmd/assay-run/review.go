@@ -22,6 +22,7 @@ func (a *app) reviewCommands() []*cobra.Command {
 	var all []*cobra.Command
 	for _, c := range []struct{ name, short string }{
 		{"show", "Show what a run did, in order of time"},
+		{"replay", "Play the recording of a run's terminal"},
 		{"query", "Find events, processes, calls, turns or runs in bundles"},
 		{"diff", "Show what differs between two runs"},
 		{"gate", "Judge bundles by rules"},
