@@ -3,7 +3,10 @@ package archive
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // smallDisk mounts a tmpfs of so many bytes.
@@ -124,6 +128,81 @@ func TestAFullOutputLeavesNothing(t *testing.T) {
 	if want := sealSample(t, "a.tar.gz", 5000).Identity; sealed.Identity != want {
 		t.Errorf("identity %s, want %s", sealed.Identity, want)
 	}
+}
+
+// A full disk leaves nothing of a bundle that redact makes, and the old one as it is.
+func TestRedactOnAFullDisk(t *testing.T) {
+	s, _ := newSpool(t, testRun(t))
+	recordSecrets(t, s)
+	noise := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{}).Read(noise)
+	putBlob(t, s, noise)
+	sealed, err := s.Seal(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(sealed.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []string{"16k", "256k", "1m"} { // while members are unpacked, cleaned, and packed
+		dir := smallDisk(t, size)
+		r := newRedactor()
+		r.Add(redact.RuleGiven, aSecret)
+		if _, err := Redact(context.Background(), sealed.Path, filepath.Join(dir, "new.tar.gz"), r, RedactOptions{}); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("on a disk of %s: %v", size, err)
+		}
+		if left, _ := os.ReadDir(dir); len(left) != 0 {
+			t.Errorf("left on the full disk of %s: %v", size, left)
+		}
+	}
+	if after, err := os.ReadFile(sealed.Path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the old bundle has changed: %v", err)
+	}
+}
+
+// A run whose last search for secrets fills the disk seals nothing, says where its spool
+// is, and loses nothing of it.
+func TestASweepThatFillsTheDisk(t *testing.T) {
+	dir := smallDisk(t, "3m")
+	run := testRun(t)
+	s, err := CreateSpool(dir, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	recordSecrets(t, s)
+	text := bytes.Repeat([]byte("0123456789abcdef"), 128<<10) // 2 MiB
+	blob := putBlob(t, s, text)
+	r := newRedactor()
+	r.Add(redact.RuleArgument, aSecret)
+	s.Redact(r)
+	if _, err := s.Seal(context.Background()); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "take secrets out of") || !strings.Contains(err.Error(), "recover --spool-dir "+dir+" "+testRunID) {
+		t.Fatalf("seal: %v", err)
+	}
+	if _, err := os.Lstat(run.Output); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the output is there: %v", err)
+	}
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT, "size=16m"); err != nil {
+		t.Fatal(err)
+	}
+	sealed, err := Recover(context.Background(), dir, testRunID, RecoverOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, content := members(t, sealed.Path); content[blob] != string(text) {
+		t.Errorf("the blob has %d bytes", len(content[blob]))
+	}
+}
+
+func putBlob(t *testing.T, s *Spool, data []byte) (path string) {
+	t.Helper()
+	sum := sha256.Sum256(data)
+	path = schema.BlobsDir + hex.EncodeToString(sum[:])
+	if err := s.Put(path, data); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 func TestOutputsThatCannotBe(t *testing.T) {

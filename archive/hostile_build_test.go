@@ -174,6 +174,16 @@ func inIntegrity(spoil func(f files)) func(f files) []byte {
 	}
 }
 
+// withReceipt is a bundle whose health has a receipt of redaction.
+func withReceipt(receipt string) func(f files) []byte {
+	return inFiles(func(f files) { f.edit(schema.HealthPath, `"hooks": []`, `"redaction": {`+receipt+`}, "hooks": []`) })
+}
+
+// withRemoval is one whose secrets were removed later.
+func withRemoval(removal string) func(f files) []byte {
+	return withReceipt(`"mode": "enabled", "redacted_count": 0, "by_rule": {}, "by_field": {}, "removals": [{` + removal + `}]`)
+}
+
 // inManifest spoils the manifest alone.
 func inManifest(spoil func(m *schema.Manifest)) func(f files) []byte {
 	return func(f files) []byte {

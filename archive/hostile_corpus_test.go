@@ -289,6 +289,21 @@ func hostileCorpus() []hostile {
 		{"raw-argument-beyond-the-command", CodeSchema, inFiles(func(f files) {
 			f.edit(schema.RunPath, `"command": [`, `"command_raw": {"9": "/w=="}, "command": [`)
 		})},
+		{"redacted-fewer-than-by-rule", CodeCounts, withReceipt(`"mode": "enabled", "redacted_count": 1, "by_rule": {"env": 2}, "by_field": {"run.json": 1}`)},
+		{"redacted-more-than-by-field", CodeCounts, withReceipt(`"mode": "enabled", "redacted_count": 2, "by_rule": {"env": 2}, "by_field": {"run.json": 1}`)},
+		{"redacted-counts-that-wrap-around", CodeCounts, withReceipt(`"mode": "enabled", "redacted_count": 0, "by_rule": {"a": 9223372036854775808, "b": 9223372036854775808}, "by_field": {}`)},
+		{"redacted-without-a-mode", CodeSchema, withReceipt(`"mode": "perhaps", "redacted_count": 0, "by_rule": {}, "by_field": {}`)},
+		{"redaction-that-was-disabled", CodeHealth, func(f files) []byte {
+			f.edit(schema.RunPath, `"kernel"`, `"redaction": "disabled", "kernel"`)
+			return withReceipt(`"mode": "enabled", "redacted_count": 0, "by_rule": {}, "by_field": {}`)(f)
+		}},
+		{"redaction-dropped-a-member-that-is-there", CodeHealth, withRemoval(`"redacted_count": 0, "by_rule": {}, "by_field": {}, "dropped": ["stdio/stdout"]`)},
+		{"redaction-dropped-a-layer-with-lines", CodeHealth, withRemoval(`"redacted_count": 0, "by_rule": {}, "by_field": {}, "dropped": ["layers/kernel.ndjson"]`)},
+		{"redaction-removal-does-not-add-up", CodeCounts, withRemoval(`"redacted_count": 1, "by_rule": {"env": 1}, "by_field": {}`)},
+		{"redaction-removal-from-no-identity", CodeSchema, withRemoval(`"redacted_count": 0, "by_rule": {}, "by_field": {}, "from": "sha512:00"`)},
+		{"redacted-bytes-that-hide-a-cut", CodeResult, inFiles(func(f files) {
+			f.edit(schema.ResultPath, `"captured": 6`, `"redacted_bytes": -1, "captured": 6`)
+		})},
 		{"captured-bytes-that-are-not-there", CodeResult, inFiles(func(f files) { f.edit(schema.ResultPath, `"captured": 6`, `"captured": 5`) })},
 	}
 	for name, kind := range map[string]byte{

@@ -39,6 +39,7 @@ func (v *verifier) documentsAgree() {
 	if f.health != nil {
 		v.health(f)
 		v.counts(f.health)
+		v.redaction(f)
 	}
 	if doc := decodeDocument[schema.Integrity](v, schema.IntegrityPath); doc != nil {
 		v.integrity(doc)
