@@ -68,12 +68,12 @@ http { access_log $PWD/access; root $PWD/www; sendfile on; client_body_temp_path
 server { listen 127.0.0.1:8123; location /again { proxy_pass http://127.0.0.1:8123/page; } } }
 END
 nginx -c "$PWD/conf"; ab -q -n 300 -c 4 http://127.0.0.1:8123/page > ab1; ab -q -n 50 -c 2 http://127.0.0.1:8123/large > ab2; ab -q -n 50 -c 2 http://127.0.0.1:8123/again > ab3
-ab -q -n 10 http://127.0.0.1:8123/none > ab4; nginx -c "$PWD/conf" -s quit; while [ -e pid ]; do sleep 0.05; done`,
+ab -q -n 10 http://127.0.0.1:8123/none > ab4; nginx -c "$PWD/conf" -s quit; sleep 0.05; while [ -e pid ]; do sleep 0.05; done`,
 	},
 	{
 		name: "redis", long: true, programs: []string{"redis-server", "redis-cli", "redis-benchmark"}, script: `set -e
 redis-server --port 7391 --daemonize yes --dir "$PWD" --pidfile "$PWD/pid" --logfile "$PWD/log" --appendonly yes --unixsocket "$PWD/s"
-until redis-cli -p 7391 ping > pong 2>/dev/null; do sleep 0.05; done
+sleep 0.05; until redis-cli -p 7391 ping > pong 2>/dev/null; do sleep 0.05; done
 redis-cli -s ./s set a b > ok; redis-cli -p 7391 eval 'for i = 1, 100 do redis.call("set", i, i) end' 0 > none; redis-benchmark -p 7391 -n 500 -c 3 -q > bench
 redis-cli -p 7391 bgsave > save; sleep 0.3; redis-cli -p 7391 shutdown || true; while [ -e pid ]; do sleep 0.05; done`,
 	},

@@ -1,21 +1,20 @@
 package surface
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
 )
 
-// made is a file or directory that the run made under a name that looks random,
-// and that is still there.
+// made is a file or directory that the run made, where there was none, under a name
+// that looks random. What becomes of it decides: one that the run removes, or gives
+// another name, was random; one that is still there at the end has the name that
+// somebody chose. Until then paths at and below it wait in held.
 type made struct {
-	name string // what the surface has in place of its path, if it is random
-	// sure: its making shows that it is. Otherwise what becomes of it decides: one
-	// that the run removes, or gives another name, was random; one that is still
-	// there at the end has the name that somebody chose. Until then paths at and
-	// below it wait in held.
-	sure bool
+	base string // what the surface has in place of the last part of its path, if it is random
+	sure bool   // its making shows that it is: nothing waits
 	held []string
 	// maker is set where a random name looks like a word once in twelve times:
 	// Python tries a temporary directory with a file of such a name, makes it,
@@ -37,19 +36,26 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 	if len(b.temp) >= maxMade || e.Failed() {
 		return
 	}
-	n := normalizePath(e.Value, e.PID)
+	path := e.Value
+	if e.Kind == schema.KindLink {
+		path = e.Target
+	}
+	n := plainPath(path, e.PID)
+	dir, base := cutLast(n)
 	var m made
-	if m.name, m.sure = ownPID(n, e.PID); !m.sure {
+	if name, ok := ownPID(n, e.PID); ok {
+		m.base, m.sure = name[len(dir):], true
+	} else {
 		if e.Kind == schema.KindOpen {
-			m.name, m.sure = madeByMkstemp(n, e.Flags, e.Mode)
+			m.base = madeByMkstemp(n, e.Flags, e.Mode)
 		} else {
-			m.name = randomEnd(n, 6, alnum) // perhaps by mkdtemp
+			m.base = madeByMkdtemp(n)
 		}
-		if b.spelled(n, m.name) {
+		if m.base == "" || b.spelled(base, m.base) {
 			return
 		}
 	}
-	if base := n[strings.LastIndexByte(n, '/')+1:]; e.Kind == schema.KindMkdir {
+	if e.Kind == schema.KindMkdir {
 		b.dirs++
 	} else if !m.sure && len(base) == 8 && looksChosen(base) {
 		m.maker = e.ExecID
@@ -57,43 +63,81 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 	b.temp[n] = m
 }
 
-// find returns what of all that was made path is, or is below.
+// cutLast cuts behind the last slash.
+func cutLast(path string) (dir, base string) {
+	i := strings.LastIndexByte(path, '/') + 1
+	return path[:i], path[i:]
+}
+
+// find returns which of all that was made path is, or is below.
 func (b *Builder) find(path string) (root string, m made, ok bool) {
-	if m, ok = b.temp[path]; ok || b.dirs == 0 {
-		return path, m, ok
+	return innermost(b.temp, path, b.dirs > 0)
+}
+
+// innermost finds path in what, or the longest of its parents.
+func innermost[T any](what map[string]T, path string, parents bool) (root string, v T, ok bool) {
+	if v, ok = what[path]; ok {
+		return path, v, true
 	}
-	for i := strings.LastIndexByte(path, '/'); i > 0; i = strings.LastIndexByte(path[:i], '/') {
-		if m, ok = b.temp[path[:i]]; ok {
-			return path[:i], m, true
+	for i := strings.LastIndexByte(path, '/'); parents && i > 0; i = strings.LastIndexByte(path[:i], '/') {
+		if v, ok = what[path[:i]]; ok {
+			return path[:i], v, true
 		}
 	}
-	return "", made{}, false
+	return "", v, false
 }
 
 // path adds a path of an event.
 func (b *Builder) path(e *schema.KernelEvent, p string) error {
-	n := nameless(normalizePath(p, e.PID), e.Marks)
+	n := nameless(plainPath(p, e.PID), e.Marks)
 	root, m, ok := b.find(n)
-	past, was := b.past[n]
-	switch {
-	case e.Repeat && was: // of before it was gone
-		n = past
-	case !ok:
-		n, _ = ownPID(n, e.PID)
-	case m.sure:
-		n = m.name + n[len(root):]
-	case m.maker != 0 && !m.tries(e), len(m.held) == maxHeld:
-		if err := b.decide(root, root); err != nil {
+	if ok && m.maker != 0 && !m.tries(e) {
+		if err := b.decide(root, ""); err != nil {
 			return err
 		}
-	case slices.Contains(m.held, n):
-		return nil
-	default:
-		m.held = append(m.held, e.Name(n))
-		b.temp[root] = m
-		return nil
+		ok = false
 	}
-	return b.paths.add(b.clean(e.Name(n)))
+	// What was made is spoken of after it was gone, too.
+	gone := e.Repeat || e.Marks&schema.MarkDeleted != 0
+	if !ok {
+		if name, is := ownPID(n, e.PID); is {
+			return b.put(e.Name(name), strings.LastIndexByte(name, '/'), gone)
+		}
+	}
+	return b.put(e.Name(n), len(n), gone)
+}
+
+// put adds the path s, whose end from at on has been settled. gone says that the rest
+// may be something that was there before.
+func (b *Builder) put(s string, at int, gone bool) error {
+	for {
+		root, m, ok := b.find(s[:max(at, 0)])
+		base := m.base
+		if gone {
+			if was, name, is := innermost(b.past, s[:max(at, 0)], true); is && len(was) > len(root) {
+				root, base, ok, m = was, name, true, made{sure: true}
+			}
+		}
+		if !ok {
+			return b.paths.add(b.clean(byName(s, 0, at)))
+		}
+		s = byName(s, len(root), at)
+		if !m.sure && len(m.held) == maxHeld {
+			if err := b.decide(root, ""); err != nil {
+				return err
+			}
+			at = len(root) // it has the name that it was given
+			_, base = cutLast(root)
+		} else if !m.sure {
+			if !slices.Contains(m.held, s) {
+				m.held = append(m.held, s)
+				b.temp[root] = m
+			}
+			return nil
+		}
+		dir, _ := cutLast(root)
+		s, at = dir+base+s[len(root):], len(dir)-1
+	}
 }
 
 // tries reports whether e may be a part of Python's try of a directory.
@@ -108,27 +152,38 @@ func (b *Builder) gone(path string) error {
 		return nil
 	}
 	if len(b.past) < maxMade {
-		b.past[path] = m.name
+		b.past[path] = m.base
 	}
-	return b.decide(path, m.name)
+	return b.decide(path, m.base)
 }
 
-// decide adds what waits for path, under the name that it has in the surface, and
-// forgets it.
-func (b *Builder) decide(path, name string) error {
-	for _, h := range b.temp[path].held {
-		if err := b.paths.add(b.clean(name + h[len(path):])); err != nil {
+// decide adds what waits for root, whose last part is base in the surface, or what
+// it is where base is empty, and forgets it.
+func (b *Builder) decide(root, base string) error {
+	dir, own := cutLast(root)
+	if base == "" {
+		base = own
+	}
+	held := b.temp[root].held
+	delete(b.temp, root)
+	for _, h := range held {
+		if err := b.put(dir+base+h[len(root):], len(dir)-1, true); err != nil {
 			return err
 		}
 	}
-	delete(b.temp, path)
 	return nil
 }
 
-// decideAll adds what still waits: nothing removed it.
+// decideAll adds what still waits: nothing removed it. What is in a directory that
+// was made comes before the directory.
 func (b *Builder) decideAll() error {
-	for path := range b.temp {
-		if err := b.decide(path, path); err != nil {
+	byLength := func(a, c string) int { return len(c) - len(a) }
+	for _, path := range slices.SortedFunc(maps.Keys(b.temp), byLength) {
+		base := ""
+		if m := b.temp[path]; m.sure {
+			base = m.base
+		}
+		if err := b.decide(path, base); err != nil {
 			return err
 		}
 	}
@@ -147,15 +202,11 @@ func (b *Builder) hear(argv []string) {
 	}
 }
 
-// spelled reports whether the piece of path that is <random> in name is no chance;
-// so it is where name is empty.
-func (b *Builder) spelled(path, name string) bool {
+// spelled reports whether an argument had the end of the piece of base that is
+// <random> in name.
+func (b *Builder) spelled(base, name string) bool {
 	const random = "<random>"
-	at := strings.LastIndex(name, random)
-	if at < 0 {
-		return true
-	}
-	end := at + len(path) - len(name) + len(random)
-	_, ok := b.words[path[end-6:end]]
+	end := strings.LastIndex(name, random) + len(random) + len(base) - len(name)
+	_, ok := b.words[base[max(end-6, 0):max(end, 0)]]
 	return ok
 }

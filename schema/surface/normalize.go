@@ -1,7 +1,6 @@
 package surface
 
 import (
-	"runtime"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -22,17 +21,18 @@ import (
 //   - the address in the name of a lock file of GnuPG's is <address>;
 //   - /dev/pts/N becomes /dev/pts/<n>, and a pipe or socket that was opened by
 //     way of /proc/PID/fd loses its inode's number;
-//   - below /tmp, /var/tmp and /dev/shm, and in the temporary names git uses
-//     in a directory NAME.git, a part made by a known generator has its random piece
-//     replaced by <random>; the table is generated;
+//   - below /tmp, /var/tmp and /dev/shm, and in git's own directories, a part that
+//     the run did not make has its random piece replaced by <random> if a known
+//     generator makes such names and the piece cannot be a word; the table is
+//     generated;
 //   - #N, as the kernel calls a file made with O_TMPFILE after its inode, becomes
 //     #<random> where the file has no name.
 //
-// What was made as mkstemp(3), mkdtemp(3) and their kin make it (O_RDWR, O_CREAT,
-// O_EXCL and mode 0600; any directory) has the end of its name replaced
-// by <random> for as long as it is there, below those directories at once, and
-// elsewhere if the run removes it or gives it another name. A piece that may be a
-// word, or that an argument spelled before, is never random. See made.
+// What the run made where there was nothing (O_EXCL, mkdir), as mkstemp(3),
+// mkdtemp(3) and the generators make it, has the random piece of its name replaced
+// if it is gone in the end: the run removed it or gave it another name. A piece that
+// may be a word, unless a known generator puts it behind a word of its own, or that
+// an argument spelled before, is never random. See made.
 //
 // Two entries can so fall together; none ever disappears.
 
@@ -40,8 +40,15 @@ import (
 // what differs between two runs of the same workload.
 func Path(path string) string { return normalizePath(path, 0) }
 
-// normalizePath returns path as the surface has it; pid is who used it.
+// normalizePath returns a path that the run did not make as the surface has it; pid
+// is who used it.
 func normalizePath(path string, pid uint32) string {
+	path = plainPath(path, pid)
+	return byName(path, 0, len(path))
+}
+
+// plainPath returns path without what is never of the file itself.
+func plainPath(path string, pid uint32) string {
 	if !utf8.ValidString(path) {
 		path = escapeBytes(path)
 	}
@@ -56,17 +63,35 @@ func normalizePath(path string, pid uint32) string {
 		return normalizeLock(path)
 	case isInode(path, "pipe:["), isInode(path, "socket:["):
 		return path[:strings.IndexByte(path, '[')] + "[<n>]"
-	case strings.HasPrefix(path, "/tmp/"), strings.HasPrefix(path, "/var/tmp/"), strings.HasPrefix(path, "/dev/shm/"):
-		path = normalizeTemp(path)
-	}
-	if i := strings.Index(path, ".git/"); i >= 0 {
-		dir, rest := path[:i], normalizeTemp(path[i:])
-		if try := strings.TrimPrefix(rest, ".git/t"); len(try) == 6 && strings.Trim(try, alnum) == "" {
-			rest = ".git/t<random>" // git init tries whether there are symbolic links
-		}
-		return dir + rest
 	}
 	return path
+}
+
+// temporaryDirs are those where a name is looked at that the run did not make.
+var temporaryDirs = []string{"/tmp/", "/var/tmp/", "/dev/shm/"}
+
+// byName replaces what is random by the look of it in the parts of path from one
+// offset up to another: below a directory for temporary files, and in git's own.
+func byName(path string, from, to int) string {
+	from, to = max(from, 0), max(to, 0)
+	git := strings.Index(path[:to], ".git/")
+	switch {
+	case below(temporaryDirs, path):
+	case git >= 0:
+		from = max(from, git)
+	default:
+		return path
+	}
+	if from >= to {
+		return path
+	}
+	if git >= 0 && to == len(path) {
+		if try := path[git+len(".git/"):]; len(try) == 7 && try[0] == 't' && strings.Trim(try[1:], alnum) == "" {
+			path = path[:git] + ".git/t<random>" // git init tries whether there are symbolic links
+			to = len(path)
+		}
+	}
+	return path[:from] + normalizeTemp(path[from:to]) + path[to:]
 }
 
 // escapeBytes writes each byte that is not UTF-8 as \xHH.
@@ -143,7 +168,7 @@ func ownPID(path string, pid uint32) (string, bool) {
 	}
 	i += base
 	end := i + len(number)
-	if isDigits(path[i-1:i]) || end < len(path) && isDigits(path[end:end+1]) {
+	if isHash(path[base:]) || isDigits(path[i-1:i]) || end < len(path) && isDigits(path[end:end+1]) {
 		return path, false
 	}
 	return path[:i] + "<pid>" + path[end:], true
@@ -192,161 +217,4 @@ func nameless(path string, marks schema.Marks) string {
 
 func isDigits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
-}
-
-// generated lists generators of temporary names by what precedes the random
-// piece, its length (0: any), its alphabet, and what may follow.
-var generated = []struct {
-	prefix   string
-	length   int
-	alphabet string
-	after    []string
-	who      string
-}{
-	{"tmp.", 10, alnum, []string{""}, "mktemp(1)"},
-	{"tmp", 8, lower, []string{"", "*"}, "python tempfile"},
-	{"sem.mp-", 8, lower, []string{""}, "python multiprocessing"},
-	{".tmp", 6, alnum, []string{"", "*"}, "the Rust crate tempfile"},
-	{"tmp_obj_", 6, alnum, []string{""}, "git objects"},
-	{"tmp_pack_", 6, alnum, []string{""}, "git packs"},
-	{"tmp_idx_", 6, alnum, []string{""}, "git pack indexes"},
-	{"tmp_objdir-incoming-", 6, alnum, []string{""}, "git receive-pack"},
-	{"refs_", 6, alnum, []string{""}, "git update-server-info"},
-	{"packs_", 6, alnum, []string{""}, "git update-server-info"},
-	{".tmp-", 0, digits, []string{"*"}, "git repack"},
-	{"cc", 6, alnum, []string{".s", ".o", ".c", ".i", ".ii", ".res", ".le", ".ld", ".ltrans_args", ".cdtor.c", ".cdtor.o", ".ltrans.out", ".ltrans0*"}, "gcc, collect2"},
-	{"sed", 6, alnum, []string{""}, "sed -i"},
-	{"sort", 6, alnum, []string{""}, "sort"},
-	{"sh-thd.", 6, alnum, []string{""}, "bash here-documents"},
-}
-
-// madeByMkstemp returns the name that the surface has for a file which an open has
-// made under a random name, "" if it has not. Python puts eight characters where
-// the C library puts six; it says O_NOFOLLOW besides, as others do (0o400000 on
-// x86-64, 0o100000 on arm64). In a directory for temporary files that is certain,
-// unless all of the name may be a word (Python's); elsewhere only for a generator
-// of the table.
-func madeByMkstemp(path string, flags uint64, mode uint32) (name string, sure bool) {
-	const rdwr, creat, excl = 0o2, 0o100, 0o200
-	nofollow := uint64(0o400000)
-	if runtime.GOARCH == "arm64" {
-		nofollow = 0o100000
-	}
-	if flags&(3|creat|excl) != rdwr|creat|excl || mode != 0o600 || strings.Contains(path[strings.LastIndexByte(path, '/')+1:], "<random>") {
-		return "", false
-	}
-	temporary := below([]string{"/tmp/", "/var/tmp/", "/dev/shm/"}, path)
-	base := strings.LastIndexByte(path, '/') + 1
-	if !temporary {
-		if name := byGenerator(path[base:]); name != "" {
-			return path[:base] + name, true
-		}
-	}
-	if flags&nofollow != 0 {
-		if name := randomEnd(path, 8, lower); name != "" {
-			return name, temporary
-		}
-		if len(path)-base == 8 && strings.Trim(path[base:], lower) == "" {
-			return path[:base] + "<random>", false
-		}
-	}
-	return randomEnd(path, 6, alnum), temporary
-}
-
-// randomEnd returns path with the last n characters of its name replaced by
-// <random>, or the last n before a suffix, as mkstemps(3) makes them; "" where
-// neither are of the alphabet, or they may be a word.
-func randomEnd(path string, n int, alphabet string) string {
-	base := strings.LastIndexByte(path, '/') + 1
-	for _, end := range []int{len(path), base + strings.LastIndexByte(path[base:], '.')} {
-		if end-base >= n && strings.Trim(path[end-n:end], alphabet) == "" && !looksChosen(path[end-n:end]) {
-			return path[:end-n] + "<random>" + path[end:]
-		}
-	}
-	return ""
-}
-
-// looksChosen reports whether a piece of a name may be a word rather than random:
-// it has no digit but a vowel, and its letters are all small, or all capital but
-// perhaps for the rest of a word. Six random letters and digits look so once in
-// eighty times; a name that somebody chose must not vanish for that.
-func looksChosen(piece string) bool {
-	if strings.ContainsAny(piece, digits) || !strings.ContainsAny(piece, "aeiouyAEIOUY") {
-		return false
-	}
-	return strings.ToLower(piece) == piece || strings.ToUpper(piece) == piece || strings.ToLower(piece[1:]) == piece[1:]
-}
-
-const (
-	digits = "0123456789"
-
-	lower = "abcdefghijklmnopqrstuvwxyz0123456789_"
-	alnum = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-)
-
-// normalizeTemp normalizes each part of path. Most paths have none that changes,
-// and are not copied.
-func normalizeTemp(path string) string {
-	for start := 0; start < len(path); {
-		end := len(path)
-		if i := strings.IndexByte(path[start:], '/'); i >= 0 {
-			end = start + i
-		}
-		if part := normalizePart(path[start:end]); part != path[start:end] {
-			path = path[:start] + part + path[end:]
-			end = start + len(part)
-		}
-		start = end + 1
-	}
-	return path
-}
-
-// byGenerator returns p without its random piece, "" where no known generator
-// made it.
-func byGenerator(p string) string {
-	for _, g := range generated {
-		rest, ok := strings.CutPrefix(p, g.prefix)
-		n := g.length
-		if n == 0 {
-			n = len(rest) - len(strings.TrimLeft(rest, g.alphabet))
-		}
-		if !ok || n == 0 || len(rest) < n || strings.Trim(rest[:n], g.alphabet) != "" {
-			continue
-		}
-		tail := rest[n:]
-		for _, a := range g.after {
-			if start, any := strings.CutSuffix(a, "*"); tail == a || any && strings.HasPrefix(tail, start) && strings.IndexAny(tail[len(start):], ".-") == 0 {
-				return g.prefix + "<random>" + tail
-			}
-		}
-	}
-	return ""
-}
-
-func normalizePart(p string) string {
-	if name := byGenerator(p); name != "" {
-		return name
-	}
-	// Go's os.MkdirTemp and os.CreateTemp: a decimal number of six digits and
-	// more in place of the star; and names made of a pid.
-	end := len(p)
-	for end > 0 && (p[end-1] < '0' || p[end-1] > '9') {
-		end--
-	}
-	start := end
-	for start > 0 && '0' <= p[start-1] && p[start-1] <= '9' {
-		start--
-	}
-	if end-start >= 6 && !isHash(p) {
-		return p[:start] + "<random>" + p[end:]
-	}
-	return p
-}
-
-// isHash reports whether p begins or ends with a hash in hexadecimal: the end of
-// one may be all digits, but it is no random number.
-func isHash(p string) bool {
-	const hex = "0123456789abcdef"
-	n := max(len(p)-len(strings.TrimLeft(p, hex)), len(p)-len(strings.TrimRight(p, hex)))
-	return n >= 32 && strings.ContainsAny(p, "abcdef")
 }

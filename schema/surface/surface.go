@@ -109,7 +109,7 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 		if e.Creates() {
 			b.remember(e)
 		}
-	case schema.KindMkdir:
+	case schema.KindMkdir, schema.KindMknod, schema.KindSymlink, schema.KindLink: // which fail where something is
 		b.remember(e)
 	case schema.KindExec:
 		b.hear(e.Argv)
@@ -131,7 +131,7 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 	switch e.Kind {
 	case schema.KindUnlink, schema.KindRmdir, schema.KindRename:
 		if len(b.temp) > 0 && !e.Failed() {
-			return b.gone(normalizePath(e.Value, e.PID))
+			return b.gone(plainPath(e.Value, e.PID))
 		}
 	case schema.KindFlow:
 		return b.nameOf(e.Value, e.Names...)

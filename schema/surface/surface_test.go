@@ -157,22 +157,26 @@ func TestFilesOfMkstempLoseTheirRandomPart(t *testing.T) {
 	made := func(path string, flags uint64, mode uint32) *schema.KernelEvent {
 		return &schema.KernelEvent{Kind: schema.KindOpen, Value: path, Flags: flags, Mode: mode, HasResult: true, Result: 3}
 	}
+	gone := func(path string) *schema.KernelEvent { return fileEvent(schema.KindUnlink, path, "") }
 	nofollow := uint64(0o400000)
 	if runtime.GOARCH == "arm64" {
 		nofollow = 0o100000
 	}
-	got := surfaceOf(t, made("/tmp/a7_x9q2z", 0o2000302|nofollow, 0o600), fileEvent(schema.KindWrite, "/tmp/a7_x9q2z", ""), fileEvent(schema.KindUnlink, "/tmp/a7_x9q2z", ""),
+	got := surfaceOf(t, made("/tmp/a7_x9q2z", 0o2000302|nofollow, 0o600), fileEvent(schema.KindWrite, "/tmp/a7_x9q2z", ""), gone("/tmp/a7_x9q2z"),
 		fileEvent(schema.KindOpen, "/tmp/a7_x9q2z", ""), // now somebody else's
-		made("/tmp/fooAbCdEf", 0o302, 0o600), made("/tmp/barAbCdEf.txt", 0o302, 0o600), made("/tmp/chosen", 0o302, 0o644), made("/home/chosen", 0o302, 0o600), made("/tmp/ab", 0o302, 0o600),
-		made("/home/sedAbCdEf", 0o302, 0o600), fileEvent(schema.KindRename, "/home/sedAbCdEf", "/home/f"), made("/home/sedAbCdEg", 0o302, 0o644))
-	want := []string{"/home/chosen", "/home/f", "/home/sed<random>", "/home/sedAbCdEg", "/tmp/<random>", "/tmp/a7_x9q2z", "/tmp/ab", "/tmp/bar<random>.txt", "/tmp/chosen", "/tmp/foo<random>"}
+		made("/tmp/fooAbCdEf", 0o302, 0o600), gone("/tmp/fooAbCdEf"), made("/tmp/barAbCdEf.txt", 0o302, 0o600), gone("/tmp/barAbCdEf.txt"), made("/tmp/leftAbCdEf", 0o302, 0o600),
+		made("/tmp/chosen", 0o302, 0o644), gone("/tmp/chosen"), made("/home/chosen", 0o302, 0o600), gone("/home/chosen"), made("/tmp/ab", 0o302, 0o600), gone("/tmp/ab"),
+		made("/home/sedAbCdEf", 0o302, 0o600), fileEvent(schema.KindRename, "/home/sedAbCdEf", "/home/f"), made("/home/sedAbCdEg", 0o302, 0o644),
+		made("/home/x.tmpf624c00", 0o302, 0o666), gone("/home/x.tmpf624c00"), made("/home/y.tmpf624c00", 0o102, 0o666), gone("/home/y.tmpf624c00"))
+	want := []string{"/home/chosen", "/home/f", "/home/sed<random>", "/home/sedAbCdEg", "/home/x.tmp<random>", "/home/y.tmpf624c00",
+		"/tmp/<random>", "/tmp/a7_x9q2z", "/tmp/ab", "/tmp/bar<random>.txt", "/tmp/chosen", "/tmp/foo<random>", "/tmp/leftAbCdEf"}
 	if diff := cmp.Diff(want, got.FilesystemPaths); diff != "" {
 		t.Error(diff)
 	}
 }
 
 // A file that was made as mkstemp makes them under a name that somebody may have
-// chosen keeps it.
+// chosen keeps it, also where it is gone, and one that is still there keeps any.
 func TestWordsAreNotRandom(t *testing.T) {
 	made := func(path string) *schema.KernelEvent {
 		e := fileEvent(schema.KindOpen, path, "")
@@ -180,12 +184,20 @@ func TestWordsAreNotRandom(t *testing.T) {
 		return e
 	}
 	for _, path := range []string{"/tmp/passwd", "/tmp/shadow", "/tmp/id_rsa_backup", "/tmp/README.txt"} {
-		if got := surfaceOf(t, made(path)).FilesystemPaths; len(got) != 1 || got[0] != path {
+		if got := surfaceOf(t, made(path), fileEvent(schema.KindUnlink, path, "")).FilesystemPaths; len(got) != 1 || got[0] != path {
 			t.Errorf("%s is %q", path, got)
 		}
 	}
-	if got := surfaceOf(t, made("/tmp/fooA1b2Cd")).FilesystemPaths; len(got) != 1 || got[0] != "/tmp/foo<random>" {
-		t.Errorf("what mkstemp made is %q", got)
+	for _, path := range []string{"/tmp/fooA1b2Cd", "/tmp/tmp.A1b2Cd3e4F", "/tmp/sedpasswd"} {
+		if got := surfaceOf(t, made(path)).FilesystemPaths; len(got) != 1 || got[0] != path {
+			t.Errorf("what is still there is %q", got)
+		}
+	}
+	// Nor does a generator's word make one of another's.
+	for _, path := range []string{"/tmp/tmppassword", "/tmp/sedpasswd", "/tmp/ccshadow.s"} {
+		if got := surfaceOf(t, fileEvent(schema.KindOpen, path, "")).FilesystemPaths; len(got) != 1 || got[0] != path {
+			t.Errorf("%s is %q", path, got)
+		}
 	}
 }
 
@@ -260,10 +272,23 @@ func TestNamesThatComeAndGo(t *testing.T) {
 		"spelled":                {[]*schema.KernelEvent{argument, file("/w/id.Prod01"), event(schema.KindUnlink, "/w/id.Prod01", "")}, []string{"/w/id.Prod01"}},
 		"a directory":            {[]*schema.KernelEvent{mkdir("/w/deb.OHHk1b", 0o700), event(schema.KindOpen, "/w/deb.OHHk1b/control", ""), event(schema.KindRmdir, "/w/deb.OHHk1b", ""), event(schema.KindOpen, "/w/deb.OHHk1b/x", "")}, []string{"/w/deb.<random>", "/w/deb.<random>/control", "/w/deb.OHHk1b/x"}},
 		"a directory that stays": {[]*schema.KernelEvent{mkdir("/w/deb.OHHk1b", 0o700), event(schema.KindOpen, "/w/deb.OHHk1b/control", "")}, []string{"/w/deb.OHHk1b", "/w/deb.OHHk1b/control"}},
-		"a pid":                  {[]*schema.KernelEvent{file("/w/temp-4321.rdb"), fileEvent(schema.KindOpen, "/w/temp-4321.rdb", "")}, []string{"/w/temp-<pid>.rdb"}},
-		"a number with a pid":    {[]*schema.KernelEvent{file("/w/temp-43210.rdb"), event(schema.KindOpen, "/w/4321/x", "")}, []string{"/w/4321/x", "/w/temp-43210.rdb"}},
-		"a lock of GnuPG's":      {[]*schema.KernelEvent{event(schema.KindLink, "/h/.#lk0x000055c051b3b400.vm.4321", "/h/.#lk0x000055c051b3b400.vm.4321x")}, []string{"/h/.#lk0x<address>.vm.<pid>", "/h/.#lk0x<address>.vm.<pid>x"}},
-		"a run's cgroup":         {[]*schema.KernelEvent{event(schema.KindOpen, "/sys/fs/cgroup/a/assay-run/run_01m80w/agent/x", "")}, []string{"/sys/fs/cgroup/a/assay-run/<run>/agent/x"}},
+		"in a directory of its own": {[]*schema.KernelEvent{mkdir("/w/d.OHHk1b", 0o700), mkdir("/w/d.OHHk1b/e.WQ7k1b", 0o700), file("/w/d.OHHk1b/e.WQ7k1b/ccAb1Cdu.s"), event(schema.KindUnlink, "/w/d.OHHk1b/e.WQ7k1b/ccAb1Cdu.s", ""), event(schema.KindRmdir, "/w/d.OHHk1b/e.WQ7k1b", ""), event(schema.KindRmdir, "/w/d.OHHk1b", "")},
+			[]string{"/w/d.<random>", "/w/d.<random>/e.<random>", "/w/d.<random>/e.<random>/cc<random>.s"}},
+		"in one that stays":      {[]*schema.KernelEvent{mkdir("/w/d.OHHk1b", 0o700), file("/w/d.OHHk1b/f.WQ7k1b"), event(schema.KindUnlink, "/w/d.OHHk1b/f.WQ7k1b", "")}, []string{"/w/d.OHHk1b", "/w/d.OHHk1b/f.<random>"}},
+		"in one with a new name": {[]*schema.KernelEvent{mkdir("/w/d.OHHk1b", 0o700), file("/w/d.OHHk1b/f.WQ7k1b"), event(schema.KindRename, "/w/d.OHHk1b", "/w/kept")}, []string{"/w/d.<random>", "/w/d.<random>/f.WQ7k1b", "/w/kept"}},
+		"rustc's": {[]*schema.KernelEvent{mkdir("/w/incremental/x-34d/s-hoe6-1yy6rr1-working", 0o777), event(schema.KindOpen, "/w/incremental/x-34d/s-hoe6-1yy6rr1-working/dep", ""), event(schema.KindRename, "/w/incremental/x-34d/s-hoe6-1yy6rr1-working", "/w/incremental/x-34d/s-hoe6-1yy6rr1-9dw")},
+			[]string{"/w/incremental/x-34d/s-<random>-working", "/w/incremental/x-34d/s-<random>-working/dep", "/w/incremental/x-34d/s-hoe6-1yy6rr1-9dw"}},
+		"a repeat in one with a new name": {[]*schema.KernelEvent{mkdir("/w/d.OHHk1b", 0o700), event(schema.KindWrite, "/w/d.OHHk1b/x", ""), event(schema.KindRename, "/w/d.OHHk1b", "/w/kept"), {Kind: schema.KindWrite, PID: 9, Value: "/w/d.OHHk1b/x", Repeat: true, Count: 2}}, []string{"/w/d.<random>", "/w/d.<random>/x", "/w/kept"}},
+		"in one with a new name below another that stays": {[]*schema.KernelEvent{mkdir("/w/x-60uhtr", 0o700), mkdir("/w/x-60uhtr/d.OHHk1b", 0o700), file("/w/x-60uhtr/d.OHHk1b/f.WQ7k1b"), event(schema.KindRename, "/w/x-60uhtr/d.OHHk1b", "/w/kept")},
+			[]string{"/w/kept", "/w/x-60uhtr", "/w/x-60uhtr/d.<random>", "/w/x-60uhtr/d.<random>/f.WQ7k1b"}},
+		"a long number":             {[]*schema.KernelEvent{mkdir("/w/go-build1234567890", 0o700), event(schema.KindRmdir, "/w/go-build1234567890", "")}, []string{"/w/go-build<random>"}},
+		"a link":                    {[]*schema.KernelEvent{event(schema.KindLink, "/dev/shm/x", "/dev/shm/sem.mp-ogdnqnzn"), event(schema.KindUnlink, "/dev/shm/sem.mp-ogdnqnzn", "")}, []string{"/dev/shm/sem.mp-<random>", "/dev/shm/x"}},
+		"written after it was gone": {[]*schema.KernelEvent{file("/w/deb.kUMv75"), event(schema.KindUnlink, "/w/deb.kUMv75", ""), {Kind: schema.KindWrite, PID: 9, Value: "/w/deb.kUMv75", Marks: schema.MarkDeleted}}, []string{"/w/deb.<random>"}},
+		"a pid in a hash":           {[]*schema.KernelEvent{event(schema.KindOpen, "/w/0c/fbf08886fca9a91cb4321ec8734c84fcbe52c9f1", "")}, []string{"/w/0c/fbf08886fca9a91cb4321ec8734c84fcbe52c9f1"}},
+		"a pid":                     {[]*schema.KernelEvent{file("/w/temp-4321.rdb"), fileEvent(schema.KindOpen, "/w/temp-4321.rdb", "")}, []string{"/w/temp-<pid>.rdb"}},
+		"a number with a pid":       {[]*schema.KernelEvent{file("/w/temp-43210.rdb"), event(schema.KindOpen, "/w/4321/x", "")}, []string{"/w/4321/x", "/w/temp-43210.rdb"}},
+		"a lock of GnuPG's":         {[]*schema.KernelEvent{event(schema.KindLink, "/h/.#lk0x000055c051b3b400.vm.4321", "/h/.#lk0x000055c051b3b400.vm.4321x")}, []string{"/h/.#lk0x<address>.vm.<pid>", "/h/.#lk0x<address>.vm.<pid>x"}},
+		"a run's cgroup":            {[]*schema.KernelEvent{event(schema.KindOpen, "/sys/fs/cgroup/a/assay-run/run_01m80w/agent/x", "")}, []string{"/sys/fs/cgroup/a/assay-run/<run>/agent/x"}},
 	} {
 		if diff := cmp.Diff(c.want, surfaceOf(t, c.events...).FilesystemPaths); diff != "" {
 			t.Errorf("%s: %s", name, diff)

@@ -68,6 +68,10 @@ func findsItself(file string) bool {
 		return true
 	case strings.HasSuffix(base, ".pth"):
 		dir, base = path.Split(path.Clean(dir))
+	default: // what the .pth file of setuptools imports
+		if at := strings.LastIndex(dir, "/site-packages/_distutils_hack/"); at >= 0 {
+			dir, base = dir[:at+1], "site-packages"
+		}
 	}
 	version, ok := strings.CutPrefix(path.Base(dir), "python3.")
 	return base == "site-packages" && ok && isDigits(version) && strings.HasSuffix(path.Dir(path.Clean(dir)), "/lib")
