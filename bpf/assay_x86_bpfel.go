@@ -46,6 +46,13 @@ type AssayEndpoint struct {
 	Addr   [16]uint8
 }
 
+type AssayMember struct {
+	_      structs.HostLayout
+	In     AssayScope
+	Shared uint32
+	Pad    uint32
+}
+
 type AssayOwner struct {
 	_      structs.HostLayout
 	Start  uint64
@@ -119,7 +126,8 @@ type AssaySession struct {
 	NetIds     uint64
 	Left       uint64
 	Asleep     uint64
-	Pad        [7]uint64
+	Passed     uint64
+	Pad        [6]uint64
 }
 
 type AssaySlot struct {

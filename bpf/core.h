@@ -123,17 +123,18 @@ struct super_block {
 	unsigned long s_magic;
 };
 
+typedef struct {
+	int counter;
+} atomic_t;
+
 struct inode {
 	u16 i_mode;
+	atomic_t i_writecount; /* how many have it open to write, less than 0 when nobody may */
 	unsigned long i_ino;
 	struct super_block *i_sb;
 	u32 i_generation;
 	const char *i_link; /* a symbolic link's content, where it is at hand */
 };
-
-typedef struct {
-	int counter;
-} atomic_t;
 
 struct list_head {
 	struct list_head *next;
@@ -206,6 +207,11 @@ struct signal_struct {
 	atomic_t live;
 	unsigned int flags;
 	int group_exit_code;
+};
+
+struct vm_area_struct {
+	unsigned long vm_flags;
+	struct file *vm_file;
 };
 
 struct thread_info {

@@ -233,11 +233,15 @@ SEC("raw_tp/sched_process_exec")
 int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bprm)
 {
 	struct scope *in = scope_here();
+	struct member *m;
 	struct scratch *s;
-	u32 i;
+	u32 i, tgid;
 
 	if (!in || !in->n || !(s = scratch(CTX_TASK)))
 		return 0;
+	tgid = bpf_get_current_task_btf()->tgid;
+	if ((m = bpf_map_lookup_elem(&members, &tgid)))
+		m->shared = 0; /* its memory is new */
 	for (i = 0; i < DEPTH && i < in->n; i++) {
 		s->session = number(in, i);
 		report_exec(s, (u64)p, old_pid, (u64)bprm);

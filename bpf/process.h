@@ -7,17 +7,6 @@
 #include "report.h"
 #include "scope.h"
 
-/* The processes of sessions by tgid, and which sessions those were when they were
- * seen last. User space makes it large enough for all processes there can be, so
- * that no session can take the room of another's. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, u32);
-	__type(value, struct scope);
-} members SEC(".maps");
-
 /* Reports a fork to the session at hand: which of the two are in it, and whether
  * it is known from now on who belongs to it. */
 __noinline int report_fork(struct scratch *s, u64 task, u32 parent_in, u32 child_in, u32 unknown)
@@ -57,34 +46,66 @@ __noinline int report_fork(struct scratch *s, u64 task, u32 parent_in, u32 child
 	return 0;
 }
 
+/* Whether the call that the current task is in is vfork, or a clone that does as
+ * vfork does: the task waits until the child has memory of its own. */
+static __always_inline int is_vfork(void)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(t);
+	u64 nr, flags;
+
+#if defined(__TARGET_ARCH_x86)
+	u32 is32 = t->thread_info.status & 2; /* TS_COMPAT */
+
+	nr = (u32)BPF_CORE_READ(regs, orig_ax);
+	flags = is32 ? BPF_CORE_READ(regs, bx) : BPF_CORE_READ(regs, di);
+	if (nr == (is32 ? 190 : 58))
+		return 1;
+#else
+	nr = (u32)BPF_CORE_READ(regs, syscallno);
+	flags = BPF_CORE_READ(regs, orig_x0);
+#endif
+	if (nr == CLONE3 && bpf_probe_read_user(&flags, sizeof(flags), (void *)flags))
+		return 0;
+	return flags >> 14 & 1; /* CLONE_VFORK */
+}
+
 SEC("raw_tp/sched_process_fork")
 int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 {
 	struct cgroup *cg = BPF_CORE_READ(child, cgroups, dfl_cgrp);
 	u32 tgid = BPF_CORE_READ(child, tgid), tid = BPF_CORE_READ(child, pid), unknown = 0, i;
 	u64 id = BPF_CORE_READ(cg, kn, id);
-	struct scope from = {}, to = {}, *e;
+	struct scope from = {}, *e;
+	struct member to = {}, *parent_is;
 	struct scratch *s;
 
 	/* The child's cgroup counts: CLONE_INTO_CGROUP starts a run. It also leads
 	 * out of one, without a move. */
 	e = scope_here();
 	if (e)
-		from = to = *e;
+		from = to.in = *e;
 	if (id != from.cgroup && (e = scope_of(id, (u64)cg)))
-		to = *e;
-	if (!(from.n | to.n) || !(s = scratch(CTX_TASK)))
+		to.in = *e;
+	if (!(from.n | to.in.n) || !(s = scratch(CTX_TASK)))
 		return 0;
-	if (to.n && tid == tgid)
+	if (BPF_CORE_READ(child, mm) == BPF_CORE_READ(parent, mm) && !is_vfork()) {
+		u32 of = BPF_CORE_READ(parent, tgid);
+
+		to.shared = 1;
+		if ((parent_is = bpf_map_lookup_elem(&members, &of)))
+			parent_is->shared = 1;
+	}
+	if (to.in.n && tid == tgid)
 		unknown = bpf_map_update_elem(&members, &tgid, &to, BPF_ANY) != 0;
-	for (i = 0; i < DEPTH && i < to.n; i++) {
-		s->session = number(&to, i);
-		report_fork(s, (u64)child, holds(&from, to.handle[i]), 1, unknown);
+	for (i = 0; i < DEPTH && i < to.in.n; i++) {
+		s->session = number(&to.in, i);
+		report_fork(s, (u64)child, holds(&from, to.in.handle[i]), 1, unknown);
 	}
 	if (id == from.cgroup)
 		return 0;
 	for (i = 0; i < DEPTH && i < from.n; i++) {
-		if (holds(&to, from.handle[i]))
+		if (holds(&to.in, from.handle[i]))
 			continue;
 		s->session = number(&from, i);
 		report_fork(s, (u64)child, 1, 0, 0);
@@ -172,34 +193,35 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 {
 	u32 tgid = BPF_CORE_READ(task, tgid), i;
 	struct cgroup *cg = BPF_CORE_READ(task, cgroups, dfl_cgrp);
-	struct scope *member = bpf_map_lookup_elem(&members, &tgid);
-	struct scope was = {}, now = {}, *e;
+	struct member was = {}, now = {}, *member = bpf_map_lookup_elem(&members, &tgid);
+	struct scope *e;
 	struct scratch *s;
 
 	if (member)
 		was = *member;
 	if ((e = scope_of(BPF_CORE_READ(cg, kn, id), (u64)cg)))
-		now = *e;
-	if (!(was.n | now.n) || !(s = scratch(CTX_TASK)))
+		now.in = *e;
+	now.shared = was.shared;
+	if (!(was.in.n | now.in.n) || !(s = scratch(CTX_TASK)))
 		return 0;
-	for (i = 0; i < DEPTH && i < was.n; i++) {
+	for (i = 0; i < DEPTH && i < was.in.n; i++) {
 		struct session *own;
 
-		s->session = number(&was, i);
+		s->session = number(&was.in, i);
 		own = session(s->session);
-		if (own && own->handle == was.handle[i]) /* it has not ended since */
-			report_move(s, holds(&now, was.handle[i]) ? 0 : K_LEFT_CGROUP, (u64)task, (u64)path);
+		if (own && own->handle == was.in.handle[i]) /* it has not ended since */
+			report_move(s, holds(&now.in, was.in.handle[i]) ? 0 : K_LEFT_CGROUP, (u64)task, (u64)path);
 	}
-	for (i = 0; i < DEPTH && i < now.n; i++) {
-		s->session = number(&now, i);
-		if (!holds(&was, now.handle[i]))
+	for (i = 0; i < DEPTH && i < now.in.n; i++) {
+		s->session = number(&now.in, i);
+		if (!holds(&was.in, now.in.handle[i]))
 			report_move(s, K_JOINED_CGROUP, (u64)task, (u64)path);
 	}
-	if (!now.n)
+	if (!now.in.n)
 		bpf_map_delete_elem(&members, &tgid);
 	else if (bpf_map_update_elem(&members, &tgid, &now, BPF_ANY))
-		for (i = 0; i < DEPTH && i < now.n; i++)
-			count_loss(number(&now, i), H_MOVED);
+		for (i = 0; i < DEPTH && i < now.in.n; i++)
+			count_loss(number(&now.in, i), H_MOVED);
 	return 0;
 }
 

@@ -121,7 +121,8 @@ struct session {
 	u64 net_ids;
 	u64 left; /* CLOCK_BOOTTIME at which the session that had this place before ended */
 	u64 asleep; /* the reader waits for the next record, however small it is */
-	u64 pad[7];
+	u64 passed; /* descriptors went over a unix socket */
+	u64 pad[6];
 };
 
 #define SESSION_BITS 10 /* of a handle */
@@ -160,7 +161,7 @@ struct syscall {
 
 enum prog {
 	P_NONE, P_OPEN, P_PATH, P_FD, P_CWD, P_WRITE, P_ARGS, P_SOCKET, P_MMAP, P_CLONE, P_PACKED, P_AIO, P_URING,
-	P_PRCTL, P_IOCTL, P_FAMILY, P_BPF,
+	P_PRCTL, P_IOCTL, P_FAMILY, P_BPF, P_RECEIVE,
 	P_COUNT,
 };
 

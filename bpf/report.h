@@ -5,8 +5,10 @@
 #define ASSAY_REPORT_H
 #include "cache.h"
 #include "resolve.h"
+#include "scope.h"
 
 #define OPENAT2 437
+#define CLONE3 435
 
 /* How the call in s is treated. */
 static __always_inline volatile const struct syscall *row(struct scratch *s)
@@ -158,6 +160,43 @@ static __always_inline void read_how(struct scratch *s)
 	s->how = mix(mix(how[0], how[1]), how[2]);
 }
 
+/* A mapping that what is in it can be changed through another: a shared one, or one
+ * of a file that somebody has open to write. */
+static long mapped(struct task_struct *t, struct vm_area_struct *v, void *shared)
+{
+	struct file *f = BPF_CORE_READ(v, vm_file);
+
+	*(u32 *)shared = BPF_CORE_READ(v, vm_flags) & 0x80 /* VM_MAYSHARE */ || (f && BPF_CORE_READ(f, f_inode, i_writecount.counter) > 0);
+	return 0;
+}
+
+/* Notes that the call's arguments may be other than what the kernel used, where
+ * another could change the memory at from meanwhile: it has tasks besides the
+ * current one, or had some that may have ended during the call, or is mapped
+ * elsewhere. What cannot be looked up is taken for such. */
+__noinline int claim(struct scratch *s, u64 from, u32 len)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	u32 tgid = t->tgid, shared = 0;
+	struct member *m;
+
+	if (!s || !from || s->bits & B_CLAIMED)
+		return 0;
+	m = bpf_map_lookup_elem(&members, &tgid);
+	if (BPF_CORE_READ(t, mm, mm_users.counter) > 1 || (m && m->shared))
+		shared = 1;
+	else if (bpf_find_vma(t, from, mapped, &shared, 0) == -16 /* EBUSY */)
+		shared = 1;
+	/* Page sizes are 4096 bytes and more, so names are on two pages at most. */
+	if (!shared && (from ^ (from + len)) >> 12 && bpf_find_vma(t, from + len, mapped, &shared, 0) == -16)
+		shared = 1;
+	if (!shared)
+		return 0;
+	s->bits |= B_CLAIMED;
+	s->how = mix(s->how, B_CLAIMED); /* no repeat of one that is certain */
+	return 0;
+}
+
 /* Reads a user string to off, hashes it, and returns its length. */
 __noinline u32 take_string(struct scratch *s, u32 off, u64 from)
 {
@@ -169,6 +208,7 @@ __noinline u32 take_string(struct scratch *s, u32 off, u64 from)
 	if (!from)
 		return 0;
 	n = bpf_probe_read_user_str(&s->data[off & (DATA - 1)], 4096, (void *)from);
+	claim(s, from, n > 0 ? n : 1);
 	if (n == 0) /* older kernels say so of an empty string, newer ones 1 */
 		return 0;
 	if (n < 0) {
@@ -312,15 +352,6 @@ static __always_inline void send_names(struct scratch *s, struct counter *c, u32
 	emit_keyed(s, c, end);
 }
 
-/* Whether others share the memory that a name is in: they could have changed it
- * while the kernel used it. */
-static __always_inline u32 claimed(void)
-{
-	struct task_struct *t = bpf_get_current_task_btf();
-
-	return BPF_CORE_READ(t, mm, mm_users.counter) > 1 ? B_CLAIMED : 0;
-}
-
 /* Reports the call in s with the names in the caller's memory. */
 __noinline int report_names(struct scratch *s)
 {
@@ -347,7 +378,6 @@ __noinline int report_names(struct scratch *s)
 	if (coalesce(s, c))
 		return 0;
 	begin_call(s);
-	s->r.bits |= claimed();
 	if (row(s)->path != NOARG)
 		end = put_given(s, end, S_PATH, ROOM_AT, &a);
 	if (row(s)->path2 != NOARG)

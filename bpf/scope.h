@@ -128,4 +128,21 @@ __noinline int holds(struct scope *e, u32 handle)
 	return 0;
 }
 
+/* A process of sessions: which those were when it was seen last, and whether its
+ * memory was ever another task's as well since it executed its program. */
+struct member {
+	struct scope in;
+	u32 shared, pad;
+};
+
+/* By tgid. User space makes it large enough for all processes there can be, so that
+ * no session can take the room of another's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u32);
+	__type(value, struct member);
+} members SEC(".maps");
+
 #endif

@@ -85,7 +85,10 @@ __noinline u32 user_address(struct scratch *s, u64 from, u32 len, struct address
 	asm volatile("" : "+r"(head)); /* or the compiler proves the mask away */
 	if (!from || len < 2 || bpf_probe_read_user(&u, head & 31, (void *)from))
 		return 0;
+	if (u.family != AF_UNIX && len < (u.family == AF_INET ? 8 : u.family == AF_INET6 ? 24 : 16)) /* a part of an address is none */
+		return 0;
 	s->bits |= B_FROM_USER;
+	claim(s, from, len);
 	a->family = u.family;
 	if (u.family == AF_VSOCK) { /* struct sockaddr_vm: the port, then the machine */
 		u8 *to = own ? a->local : a->remote;
@@ -113,6 +116,7 @@ __noinline u32 user_address(struct scratch *s, u64 from, u32 len, struct address
 		len = 108;
 	if (bpf_probe_read_user(&s->data[NAME_AT], len & 127, (void *)from + 2))
 		return 0;
+	s->data[NAME_AT + (len & 127)] = 0; /* it need not have one */
 	return len;
 }
 
@@ -137,6 +141,46 @@ __noinline u32 unix_name(struct scratch *s, u64 sock, struct path *p)
 	if (bpf_probe_read_kernel(&s->data[NAME_AT], len & 127, (void *)a + bpf_core_field_offset(struct unix_address, name) + 2))
 		return 0;
 	return len;
+}
+
+/* Notes whether the message at msg passes descriptors. */
+__noinline int look_for_rights(struct scratch *s, u64 msg)
+{
+	struct session *own;
+	u32 size;
+	u64 at = 0, len = 0;
+	struct {
+		u32 level, type; /* SOL_SOCKET, SCM_RIGHTS */
+	} c = {};
+
+	if (!s || !(own = session(s->session)) || own->passed || !msg)
+		return 0;
+	size = s->is32 ? 4 : 8;
+	/* Of struct msghdr: control and its length; of struct cmsghdr: its length first. */
+	bpf_probe_read_user(&at, s->is32 ? 4 : 8, (void *)msg + size * 4);
+	bpf_probe_read_user(&len, s->is32 ? 4 : 8, (void *)msg + size * 5);
+	if (!at || len < size + sizeof(c) || bpf_probe_read_user(&c, sizeof(c), (void *)at + size))
+		return 0;
+	own->passed = c.level == 1 && c.type == 1;
+	return 0;
+}
+
+static long received_message(u32 i, void *arg)
+{
+	struct scratch *s = *(struct scratch **)arg;
+
+	look_for_rights(s, s->arg[1] + (u64)i * (s->is32 ? 32 : 64)); /* struct mmsghdr */
+	return 0;
+}
+
+/* recvmsg and recvmmsg, of interest for the descriptors that come with a message. */
+__noinline int on_receive(struct scratch *s)
+{
+	if (!s)
+		return 0;
+	if (s->ret >= 0)
+		bpf_loop(row(s)->path2 != NOARG ? 1 : s->ret, received_message, &s, 0);
+	return filter(s);
 }
 
 /* Requests are submitted: what they left was for hooks that did not come. */
@@ -185,8 +229,6 @@ __noinline int report_peer(struct scratch *s)
 	else if (coalesce(s, c))
 		return 0;
 	begin_call(s);
-	if (s->bits & B_FROM_USER)
-		s->r.bits |= claimed();
 	if (p->walked) {
 		end = walk(s, 0, (u64)at.mnt, (u64)at.dentry);
 		s->r.bits |= B_WALKED | s->walk.bits;
@@ -235,8 +277,11 @@ __noinline int on_socket(struct scratch *s)
 	if (kind == K_SEND) {
 		u64 flags = row(s)->path2 != NOARG ? s->arg[2] : s->arg[3];
 
-		if (a.type == SOCK_STREAM && !(flags & 0x20000000)) /* MSG_FASTOPEN */
+		if (a.type == SOCK_STREAM && !(flags & 0x20000000)) { /* MSG_FASTOPEN */
+			if (a.family == AF_UNIX && row(s)->path == NOARG)
+				look_for_rights(s, s->arg[1]);
 			return filter(s); /* bytes of a connection */
+		}
 		if (s->ret > 0 && (row(s)->path != NOARG || row(s)->path2 != NOARG))
 			s->bytes = s->ret;
 	}
@@ -246,6 +291,8 @@ __noinline int on_socket(struct scratch *s)
 	} else if (row(s)->path2 != NOARG || kind == K_SEND) { /* struct msghdr, sendmmsg's first */
 		u64 msg = arg(s, row(s)->path2 != NOARG ? row(s)->path2 : 1);
 
+		look_for_rights(s, msg);
+		claim(s, msg, 16);
 		if (s->is32) {
 			bpf_probe_read_user(&user, 4, (void *)msg);
 			bpf_probe_read_user(&user_len, 4, (void *)msg + 4);
@@ -277,6 +324,10 @@ __noinline int on_socket(struct scratch *s)
 			n = unix_name(s, (u64)u, &at);
 		walked = at.dentry != 0;
 	} else if (user && (s->ret < 0 || kind == K_SEND || a.family == AF_VSOCK)) {
+		if (kind == K_BIND) { /* what the socket has is not what was asked for */
+			a.lport = 0;
+			__builtin_memset(a.local, 0, sizeof(a.local));
+		}
 		n = user_address(s, user, user_len, &a, kind == K_BIND);
 		if (n && s->data[NAME_AT] == '/')
 			root_of(t, &at);
@@ -291,6 +342,40 @@ __noinline int on_socket(struct scratch *s)
 	s->peer.len = n;
 	s->peer.walked = walked;
 	return report_peer(s);
+}
+
+/* A message of sendmmsg after the first, which on_socket reports. The peers of
+ * internet sockets are those that the cgroup hook saw. */
+static long further_message(u32 i, void *arg)
+{
+	struct scratch *s = *(struct scratch **)arg;
+	struct counter *c = cell(s->session, s->hook);
+	struct sock *sk = sock_of(s->arg[0]);
+	struct peer *p = &s->peer;
+	u64 user = 0, word = s->is32 ? 4 : 8, msg = s->arg[1] + (i + 1) * 8 * word; /* struct mmsghdr */
+	u32 len = 0;
+
+	if (!sk || !c)
+		return 1;
+	__builtin_memset(p, 0, sizeof(*p));
+	addresses((u64)sk, &p->a);
+	if (p->a.family == AF_INET || p->a.family == AF_INET6 || p->a.type == SOCK_STREAM)
+		return 1;
+	if (bpf_probe_read_user(&user, s->is32 ? 4 : 8, (void *)msg) || bpf_probe_read_user(&len, 4, (void *)msg + word)) {
+		c->failed_reads++;
+		return 0;
+	}
+	look_for_rights(s, msg);
+	if (!user) /* to the socket's own peer */
+		return 0;
+	c->fired++;
+	p->len = user_address(s, user, len, &p->a, 0);
+	if (p->len && s->data[NAME_AT] == '/')
+		root_of(bpf_get_current_task_btf(), &p->at);
+	else if (p->len)
+		here(bpf_get_current_task_btf(), &p->at);
+	report_peer(s);
+	return 0;
 }
 
 #endif

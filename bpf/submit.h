@@ -40,7 +40,6 @@ static __always_inline int unix_connect(struct scratch *s, u64 req, int quiet)
 	__builtin_memset(&s->peer, 0, sizeof(s->peer));
 	addresses((u64)sk, &s->peer.a);
 	s->peer.len = user_address(s, (u64)BPF_CORE_READ(o, addr), BPF_CORE_READ(o, addr_len), &s->peer.a, 0);
-	s->data[NAME_AT + (s->peer.len & 127)] = 0;
 	if (s->peer.len && s->data[NAME_AT] == '/')
 		root_of(t, &s->peer.at);
 	else if (s->peer.len && s->data[NAME_AT])

@@ -9,7 +9,6 @@
 #include "scope.h"
 #include "socket.h"
 
-#define CLONE3 435
 #define SOCKETCALL 102
 #define NEW_NAMESPACES 0x7E020080ULL /* the CLONE_NEW* flags */
 
@@ -50,6 +49,9 @@ __noinline int unpack(struct scratch *s)
 			break;
 		case 16:
 			nr = 370, n = 3; /* sendmsg */
+			break;
+		case 17:
+			nr = 372, n = 3; /* recvmsg */
 			break;
 		case 18:
 			nr = 364, n = 4; /* accept4 */
@@ -165,7 +167,10 @@ static __always_inline int report_call(struct scratch *s)
 	case P_URING:
 		return on_uring_enter(s);
 	case P_SOCKET:
-		return on_socket(s);
+		on_socket(s);
+		if (row(s)->kind == K_SEND && row(s)->path == NOARG && row(s)->path2 == NOARG && s->ret > 1) /* sendmmsg */
+			bpf_loop(s->ret - 1, further_message, &s, 0);
+		return 0;
 	case P_CLONE:
 		return on_clone(s);
 	case P_PRCTL:
@@ -176,6 +181,8 @@ static __always_inline int report_call(struct scratch *s)
 		return ordinary(s->arg[0], s->arg[1]) ? filter(s) : report_args(s);
 	case P_BPF:
 		return on_bpf(s);
+	case P_RECEIVE:
+		return on_receive(s);
 	}
 	return report_args(s); /* P_ARGS: the arguments say it all */
 }

@@ -35,7 +35,7 @@ const (
 	KindSend          // datagram to Remote
 	KindDNS           // Payload is one DNS message as on the wire, UDP or TCP
 	KindTLSHello      // Payload is the start of a TLS ClientHello record
-	KindTraffic       // Bytes sent to and BytesIn received from Remote
+	KindTraffic       // Bytes sent to and BytesIn received from Remote, or all who connected to Local
 	KindSetID         // setuid family; Args as passed
 	KindCapset        // Args as passed
 	KindPtrace        // Args: request, pid
@@ -288,6 +288,9 @@ type Event struct {
 	// Bytes: written to the file by the calls that Count counts; sent to
 	// Remote; or the length argument of truncate. BytesIn: received.
 	Bytes, BytesIn uint64
+	// Peers is, of a KindTraffic without a Remote, how many remote endpoints had
+	// connected to Local.
+	Peers uint64
 	// Payload is the start of a ClientHello, or a DNS message, of TCP a segment
 	// that has one or a part of one. Ingress tells its direction.
 	Payload []byte

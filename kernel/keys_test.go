@@ -288,10 +288,76 @@ func TestNamesUnderMemoryPressure(t *testing.T) {
 	sameNames(t, s, c)
 }
 
+func TestEveryKindUnderMemoryPressure(t *testing.T) {
+	s := observe(t, roomy)
+	c := s.child("reuse", "1500")
+	limited(t, c, 20<<20)
+	sameNames(t, s, c)
+}
+
 func TestNamesOfReusedPids(t *testing.T) {
 	s := observe(t, roomy)
 	sameNames(t, s, s.child("proc", "200"))
 }
+
+// Processes that have one pid, one after the other, drive every kind.
+func TestEveryKindOfReusedPids(t *testing.T) {
+	if _, err := os.Stat("/usr/bin/python3"); err != nil {
+		t.Skip(err)
+	}
+	s := observe(t, roomy)
+	c := s.command("/usr/bin/python3", "-S", "-c", onePid)
+	c.Dir = t.TempDir()
+	sameNames(t, s, c)
+}
+
+// onePid makes processes of one pid with clone3's set_tid, which says what it did.
+const onePid = `
+import ctypes, os, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def did(kind, name): print(kind, name)
+def life(n):
+    d, i = "x%d" % n, lambda base: "x%d/%s" % (n, base)
+    a = socket.socket(socket.AF_UNIX); a.bind("s" + d); did("bind", "s" + d)
+    a.listen(); did("listen", "s" + d)
+    b = socket.socket(socket.AF_UNIX); b.connect("s" + d); did("connect", "s" + d)
+    os.unlink("s" + d); did("unlink", "s" + d)
+    os.mkdir(d); did("mkdir", d)
+    fd = os.open(d, os.O_RDONLY); did("open", d)
+    f = os.open("f", os.O_CREAT | os.O_RDWR, dir_fd=fd); did("open", i("f"))
+    os.write(f, b"x"); did("write", i("f"))
+    os.ftruncate(f, 5); did("truncate", i("f"))
+    os.fchmod(f, 0o640); did("chmod", i("f"))
+    os.fchown(f, 0, 0); did("chown", i("f"))
+    os.setxattr(f, "user.k", b"v"); did("setxattr", i("f"))
+    os.removexattr(f, "user.k"); did("removexattr", i("f"))
+    os.utime("f", dir_fd=fd); did("utime", i("f"))
+    os.link("f", "l", src_dir_fd=fd, dst_dir_fd=fd); did("link", i("f"))
+    os.symlink("f", "s", dir_fd=fd); did("symlink", i("s"))
+    os.mkfifo("p", dir_fd=fd); did("mknod", i("p"))
+    os.rename("p", "q", src_dir_fd=fd, dst_dir_fd=fd); did("rename", i("p"))
+    try: os.open("none", 0, dir_fd=fd)
+    except FileNotFoundError: did("open", i("none"))
+    try: os.execv(i("f"), ["f"])
+    except OSError: did("exec_failed", i("f"))
+    for name in "q", "s", "l", "f":
+        os.unlink(name, dir_fd=fd); did("unlink", i(name))
+    os.chdir(d); did("chdir", d); os.chdir("..")
+    os.rmdir(d); did("rmdir", d)
+    sys.stdout.flush()
+    os._exit(0)
+pid = os.fork()
+if not pid: os._exit(0)
+os.waitpid(pid, 0)
+tid = ctypes.c_int(pid)
+lives, tries = 0, 0
+while lives < 100 and tries < 100000:
+    args = (ctypes.c_uint64 * 11)(); args[4] = 17; args[8] = ctypes.addressof(tid); args[9] = 1 # SIGCHLD, set_tid and its size
+    got, tries = libc.syscall(435, args, ctypes.sizeof(args)), tries + 1
+    if got == 0: life(lives)
+    if got == pid: os.waitpid(pid, 0); lives += 1
+assert lives == 100, "the pid"
+`
 
 // What an argument's register holds beyond the argument tells nothing apart.
 func TestModeOnlyWhereOneIsTaken(t *testing.T) {

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"runtime"
@@ -58,8 +59,9 @@ type Observer struct {
 
 	watch *time.Timer // looks at lost and tampered now and then
 
-	bpf   bpfCalls
-	tally tally
+	bpf    bpfCalls
+	tally  tally
+	served served
 }
 
 // tally counts on the user side. Only Read writes it.
@@ -69,8 +71,9 @@ type tally struct {
 	threads, errors, quic                                     atomic.Uint64
 	kinds                                                     [kindMax]atomic.Uint64
 	left, entered, ioUring                                    atomic.Uint64
-	sharedFiles, claimed                                      atomic.Uint64
+	sharedFiles, claimed, memory                              atomic.Uint64
 	unfollowed                                                [256]atomic.Uint64 // requests by operation
+	passed                                                    atomic.Bool        // descriptors, over a unix socket
 }
 
 // Open loads and attaches the programs for the cgroup in cfg and tests them in
@@ -86,7 +89,7 @@ func Open(ctx context.Context, cfg Config) (_ *Observer, err error) {
 			l.close()
 		}
 	}()
-	o := &Observer{loaded: l, rd: l.rd, dec: newDecoder(), foreign: cfg.Foreign}
+	o := &Observer{loaded: l, rd: l.rd, dec: newDecoder(), served: served{}, foreign: cfg.Foreign}
 	if cfg.SelfTest {
 		o.selfTest(ctx, cfg.CgroupPath)
 	}
@@ -222,6 +225,12 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 		if e.SharesFiles {
 			o.tally.sharedFiles.Add(1)
 		}
+	case KindOpen:
+		if e.Errno == 0 && e.Flags&3 != 0 && bytes.HasPrefix(e.Path, []byte("/proc/")) && bytes.HasSuffix(e.Path, []byte("/mem")) {
+			o.tally.memory.Add(1)
+		}
+	case KindAccept, KindConnect:
+		o.served.see(e)
 	case KindTraffic:
 		if e.Proto == unix.IPPROTO_UDP && e.Remote.Port() == 443 {
 			o.tally.quic.Add(1)
@@ -268,24 +277,6 @@ func (o *Observer) readSlots(fn func(*Event) error) error {
 			return nil
 		}
 		o.tally.finalRepeats.Add(1)
-		return o.deliver(e, fn)
-	})
-}
-
-// readEndpoints delivers the bytes that went to and came from each remote
-// endpoint. Which process of the session they belong to is not known.
-func (o *Observer) readEndpoints(fn func(*Event) error) error {
-	now := bootTime()
-	id := uint64(1)<<62 + 1
-	return o.loaded.seat.eachEndpoint(func(k *endpoint, v *traffic) error {
-		o.tally.endpoints.Add(1)
-		e := &o.dec.ev
-		*e = Event{
-			Kind: KindTraffic, Hook: HookSkbOut, ID: id, Time: now, CgroupID: v.Cgroup,
-			Count: v.Packets, First: v.First, Last: v.Last, Bytes: v.Out, BytesIn: v.In,
-			Family: k.Family, Proto: k.Proto, Remote: addrPort(k.Family, k.Addr[:], k.Port),
-		}
-		id++
 		return o.deliver(e, fn)
 	})
 }

@@ -206,8 +206,11 @@ type Report struct {
 	Threads, Errors, QUICPeers uint64
 	// SharedFiles are the forks that left parent and child one table of
 	// descriptors, threads included; Claimed the events whose names or addresses
-	// were read from memory that another shared.
-	SharedFiles, Claimed uint64
+	// were read from memory that another could change; MemoryOpened the opens for
+	// writing of a process's memory in /proc.
+	SharedFiles, Claimed, MemoryOpened uint64
+	// DescriptorsPassed: a system call passed descriptors over a unix socket.
+	DescriptorsPassed bool
 	// Present counts the processes that were in the cgroup when observation began.
 	Present int
 	// Unreadable are the calls whose arguments could not be read, in TierNotify.

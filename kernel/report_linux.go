@@ -24,8 +24,9 @@ func (o *Observer) Report() Report {
 		Repeats: t.repeats.Load(), FinalRepeats: t.finalRepeats.Load(), Endpoints: t.endpoints.Load(),
 		Forks: hooks[HookFork].Fired, Exits: hooks[HookExit].Fired,
 		LeftCgroup: t.left.Load(), JoinedCgroup: t.entered.Load(),
-		IOUringUsed: t.ioUring.Load() > 0,
-		SharedFiles: t.sharedFiles.Load(), Claimed: t.claimed.Load(),
+		IOUringUsed:       t.ioUring.Load() > 0,
+		DescriptorsPassed: t.passed.Load(),
+		SharedFiles:       t.sharedFiles.Load(), Claimed: t.claimed.Load(), MemoryOpened: t.memory.Load(),
 		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[KindIOUring].Load() > 0,
 		Threads:       t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
 		SelfTestNS: int64(o.testTime), Shared: o.loaded.hold != nil, Present: len(o.loaded.present),
@@ -49,6 +50,9 @@ func (o *Observer) Report() Report {
 func (o *Observer) hooks() []HookStatus {
 	out := make([]HookStatus, hookCount)
 	cells := o.loaded.seat.cells()
+	if o.loaded.seat.passed() {
+		o.tally.passed.Store(true)
+	}
 	misses := o.loaded.misses()
 	for h := range out {
 		s := &out[h]

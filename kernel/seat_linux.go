@@ -5,6 +5,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync/atomic"
 
@@ -47,15 +48,20 @@ func (t *seat) register(cgroup uint64) error {
 // sleep makes the next record wake the reader.
 func (t *seat) sleep() { atomic.StoreUint64(&t.set.session(t.number).Asleep, 1) }
 
+// passed reports whether a system call of the session passed descriptors over a unix
+// socket.
+func (t *seat) passed() bool { return atomic.LoadUint64(&t.set.session(t.number).Passed) != 0 }
+
 // wakeAt is how full a ring is when the reader is woken ahead of its poll.
 func (t *seat) wakeAt(lane int) uint32 { return t.rings[lane].MaxEntries() / wakeFraction }
 
 // enroll makes a process that is in the session already known as that. It may be
 // known as another's, which this one is nested in or which is nested in this one.
 func (t *seat) enroll(pid uint32) error {
-	var in bpf.AssayScope
+	var member bpf.AssayMember
+	in := &member.In
 	members := t.set.maps["members"]
-	if err := members.Lookup(pid, &in); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := members.Lookup(pid, &member); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return err
 	}
 	if slices.Contains(in.Handle[:in.N], t.handle) {
@@ -64,9 +70,13 @@ func (t *seat) enroll(pid uint32) error {
 	if int(in.N) == len(in.Handle) {
 		return fmt.Errorf("it is in %d sessions already", in.N)
 	}
+	// What its threads did before is not known.
+	if tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)); err != nil || len(tasks) > 1 {
+		member.Shared = 1
+	}
 	in.Handle[in.N] = t.handle
 	in.N++
-	return members.Put(pid, &in)
+	return members.Put(pid, &member)
 }
 
 // leave ends what register began.

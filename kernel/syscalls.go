@@ -25,6 +25,7 @@ const (
 	progIoctl
 	progFamily
 	progBPF
+	progReceive
 )
 
 // noArg is NOARG of bpf/record.h.
@@ -119,6 +120,8 @@ var sysRows = []sysRow{
 	{"accept4", progSocket, KindAccept, HookSocket, "F0"},
 	{"sendto", progSocket, KindSend, HookSocket, "F0f3p4"},
 	{"sendmsg", progSocket, KindSend, HookSocket, "F0P1f2"},
+	{"recvmsg", progReceive, KindSend, HookSocket, "P1"}, // only for the descriptors
+	{"recvmmsg", progReceive, KindSend, HookSocket, ""},  // that come with a message
 	{"sendmmsg", progSocket, KindSend, HookSocket, "F0f3"},
 
 	// Of 32-bit programs only: the arguments are in user memory.

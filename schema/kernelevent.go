@@ -108,6 +108,9 @@ type KernelEvent struct {
 	Protocol string // protocol
 	// Local is the local endpoint of a network event, where it is known.
 	Local string // local
+	// Peers is how many remote endpoints had connected to Local, of a flow that tells
+	// of all of those together and has no Value; 0 is left out.
+	Peers uint64 // peers
 	// Remote is the server that a dns or tls event was exchanged with.
 	Remote string // remote
 	// Names are the host names that DNS or TLS gave Value's address, sorted.

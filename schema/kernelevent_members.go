@@ -62,6 +62,7 @@ const (
 	mRuleID
 	mProtocol
 	mLocal
+	mPeers
 	mRemote
 	mNames
 	mDNS
@@ -86,7 +87,7 @@ var memberNames = [numMembers]string{
 	mCgroupID: "cgroup_id", mTarget: "target", mGiven: "given", mTargetGiven: "target_given", mArguments: "arguments", mExe: "exe", mCwd: "cwd", mArgv: "argv", mEnvKeys: "env_keys",
 	mExitCode: "exit_code", mSignal: "signal", mCoreDumped: "core_dumped", mMarks: "marks",
 	mNetworkDestination: "network_destination", mNetworkPort: "network_port", mRuleID: "rule_id", mProtocol: "protocol",
-	mLocal: "local", mRemote: "remote", mNames: "names", mDNS: "dns", mCall: "call", mArgs: "args",
+	mLocal: "local", mPeers: "peers", mRemote: "remote", mNames: "names", mDNS: "dns", mCall: "call", mArgs: "args",
 	mTruncated: "truncated", mToolCallID: "tool_call_id", mBoundBy: "bound_by", mCheck: "check", mPhase: "phase",
 	mLate: "late", mRaw: "raw",
 }

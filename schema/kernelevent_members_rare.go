@@ -62,6 +62,8 @@ func (d *kernelDecoder) rare(m member) (err error) {
 		e.Protocol, err = d.text(1)
 	case mLocal:
 		e.Local, err = d.text(1)
+	case mPeers:
+		e.Peers, err = d.uint64(1)
 	case mRemote:
 		e.Remote, err = d.text(1)
 	case mNames:

@@ -62,6 +62,8 @@ func (g *gatherer) event(e *schema.KernelEvent) {
 		}
 	}
 	switch {
+	case e.Kind == schema.KindAccept, e.Kind == schema.KindFlow && e.Peers > 0:
+		g.listening(e, n)
 	case e.Kind == schema.KindFlow:
 		g.host(e, n)
 	case e.Kind == schema.KindDNS && e.Value != "" && (e.DNS == nil || !e.DNS.Response):
@@ -173,6 +175,28 @@ func (g *gatherer) host(e *schema.KernelEvent, n uint64) {
 		if len(h.Names) < 8 && !slices.Contains(h.Names, name) {
 			h.Names = append(h.Names, name)
 		}
+	}
+}
+
+// listening notes connections to an endpoint of the run's own: that is listed, and not
+// each of those who connected to it.
+func (g *gatherer) listening(e *schema.KernelEvent, n uint64) {
+	if e.Local == "" {
+		return
+	}
+	h := g.hosts.at("listening "+e.Local, n)
+	if h == nil {
+		return
+	}
+	if h.Endpoint == "" || h.By == "" {
+		h.Endpoint, h.Listening, h.Protocol, h.By = e.Local, true, e.Protocol, g.tree.exe(e)
+	}
+	if e.Kind == schema.KindFlow {
+		h.Peers += e.Peers
+		h.BytesOut += e.BytesOut
+		h.BytesIn += e.BytesIn
+	} else {
+		h.Count += n
 	}
 }
 

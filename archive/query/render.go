@@ -44,6 +44,9 @@ func (s *Summary) write(b *bufio.Writer, limit int) {
 			}
 			name += " (" + strings.Join(names, ", ") + ")"
 		}
+		if h.Listening {
+			name += fmt.Sprintf(" (listening, peers: %d)", h.Peers)
+		}
 		return []string{times(h.Count), "out " + size(h.BytesOut), "in " + size(h.BytesIn), name}
 	})
 	section(b, "names asked for", s.Lookups, limit, func(n Name) []string { return []string{times(n.Count), clean(n.Name)} })

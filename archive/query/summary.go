@@ -120,14 +120,26 @@ type File struct {
 
 // Host is a remote endpoint.
 type Host struct {
-	Endpoint string   `json:"endpoint"`
-	Names    []string `json:"names,omitempty"`
-	Protocol string   `json:"protocol,omitempty"`
-	By       string   `json:"by,omitempty"`
-	Count    uint64   `json:"count"`
-	Failed   uint64   `json:"failed,omitempty"`
-	BytesOut uint64   `json:"bytes_out,omitempty"`
-	BytesIn  uint64   `json:"bytes_in,omitempty"`
+	Endpoint string `json:"endpoint"`
+	// Listening: Endpoint is the run's own, and Peers connected to it. Count is then
+	// how many connections it accepted.
+	Listening bool     `json:"listening,omitempty"`
+	Peers     uint64   `json:"peers,omitempty"`
+	Names     []string `json:"names,omitempty"`
+	Protocol  string   `json:"protocol,omitempty"`
+	By        string   `json:"by,omitempty"`
+	Count     uint64   `json:"count"`
+	Failed    uint64   `json:"failed,omitempty"`
+	BytesOut  uint64   `json:"bytes_out,omitempty"`
+	BytesIn   uint64   `json:"bytes_in,omitempty"`
+}
+
+// What is the endpoint, and whether the run listened there.
+func (h *Host) What() string {
+	if h.Listening {
+		return "listening " + h.Endpoint
+	}
+	return h.Endpoint
 }
 
 // Name is a name that DNS was asked for.

@@ -175,3 +175,21 @@ func BenchmarkEvents(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/line")
 }
+
+// Connections that the run accepted are listed by its own port.
+func TestServersAreListedOnce(t *testing.T) {
+	events := []schema.KernelEvent{begin(schema.KindFork, 10, 1, 0, "")}
+	for _, peer := range []string{"192.0.2.1:50001", "192.0.2.1:50002"} {
+		e := result(schema.KernelEvent{Kind: schema.KindAccept, PID: 10, TID: 10, ExecID: 1, Value: peer, Local: "192.0.2.9:80", Protocol: "tcp"}, 5)
+		events = append(events, e)
+	}
+	events = append(events, schema.KernelEvent{Kind: schema.KindFlow, Local: "192.0.2.9:80", Peers: 2, BytesIn: 10, BytesOut: 20, Protocol: "tcp"})
+	s, err := Summarize(t.Context(), bundle(events...), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Host{{Endpoint: "192.0.2.9:80", Listening: true, Peers: 2, Protocol: "tcp", Count: 2, BytesIn: 10, BytesOut: 20}}
+	if d := cmp.Diff(want, s.Hosts.Items); d != "" {
+		t.Error(d)
+	}
+}

@@ -49,7 +49,7 @@ func (b *Builder) network(ev *kernel.Event) {
 	case kernel.KindConnectResult:
 		e.HasResult, e.Result = !ev.NoResult, int64(ev.Ret)
 	case kernel.KindTraffic:
-		e.BytesOut, e.BytesIn, e.HasResult = ev.Bytes, ev.BytesIn, false
+		e.BytesOut, e.BytesIn, e.Peers, e.HasResult = ev.Bytes, ev.BytesIn, ev.Peers, false
 	}
 	if ev.Kind != kernel.KindBind && ev.Kind != kernel.KindListen {
 		e.Names = b.names.of(unmap(ev.Remote))

@@ -84,7 +84,7 @@ func (f *facts) hosts() ([]string, bool) {
 		if i := strings.LastIndexByte(h.Endpoint, ':'); i >= 0 && len(h.Names) > 0 {
 			return strings.Join(h.Names, ",") + h.Endpoint[i:]
 		}
-		return h.Endpoint
+		return h.What()
 	})
 }
 

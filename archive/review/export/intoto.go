@@ -117,7 +117,7 @@ func inToto(ctx context.Context, w io.Writer, _ string, b *review.Bundle) ([]str
 		log.Process = append(log.Process, p)
 	}
 	for _, h := range sum.Hosts.Items {
-		log.Network = append(log.Network, networkLog{clean(h.Endpoint), h.Names, h.Count})
+		log.Network = append(log.Network, networkLog{clean(h.What()), h.Names, h.Count})
 	}
 	for i, path := range d.Surface.FilesystemPaths {
 		if i == maxLog {

@@ -158,7 +158,7 @@ func (m *maker) onlyHosts(value ast.Node) (*rule, error) {
 	}
 	return watching(claim.Hosts, "only allowed hosts were contacted", "other hosts were contacted", func(k *schema.KernelEvent) bool {
 		switch k.Kind {
-		case schema.KindConnect, schema.KindSendto, schema.KindFlow, schema.KindConnectBlocked:
+		case schema.KindConnect, schema.KindSendto, schema.KindFlow, schema.KindConnectBlocked, schema.KindAccept:
 		default:
 			return false
 		}

@@ -203,7 +203,10 @@ int main(int argc, char **argv)
 		   {"compat", compat}, {"shared", shared}, {"detached", detached},
 		   {"renamed", renamed}, {"rooted", rooted}, {"below-fd", below_fd}, {"uring", uring}, {"uring-renamed", uring_renamed}, {"sqpoll", sqpoll},
 		   {"uring-linked", uring_linked}, {"uring-registered", uring_registered}, {"uring-quiet", uring_quiet},
-		   {"uring-accept", uring_accept}, {"uring-harmless", uring_harmless}, {"uring-socket", uring_socket}, {"uring-datagram", uring_datagram}};
+		   {"uring-accept", uring_accept}, {"uring-harmless", uring_harmless}, {"uring-socket", uring_socket}, {"uring-datagram", uring_datagram},
+		   {"changed-by-thread", changed_by_thread}, {"changed-by-clone", changed_by_clone}, {"changed-in-shared", changed_in_shared},
+		   {"changed-in-file", changed_in_file}, {"removals-alone", removals_alone}, {"removals-racing", removals_racing},
+		   {"messages", messages}, {"bad-addresses", bad_addresses}};
 
 	must(argc > 1, "which");
 	if (!strcmp(argv[1], "exec-chain")) {

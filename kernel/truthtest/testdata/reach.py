@@ -1,5 +1,5 @@
 # What reaches beyond a run, one case by its name.
-import ctypes, fcntl, os, signal, socket, sys, threading
+import ctypes, fcntl, os, signal, socket, subprocess, sys, threading
 
 libc = ctypes.CDLL(None, use_errno=True)
 outside = int(sys.argv[2]) if len(sys.argv) > 2 else 0
@@ -80,9 +80,42 @@ def privileged():
         pass
 
 
+def passed():
+    a, b = socket.socketpair()
+    socket.send_fds(a, [b"x"], [0])
+    os.read(b.fileno(), 1)
+
+
+def received():
+    s = socket.socket(fileno=0)
+    for fd in socket.recv_fds(s, 1, 1)[1]:
+        os.close(fd)
+
+
+def unpassed():
+    a, b = socket.socketpair()
+    a.sendmsg([b"x"])
+    b.recvmsg(1, 100)
+
+
+def serve():
+    s = socket.create_server(("127.0.0.1", 0))
+    for i in range(20):
+        c = socket.create_connection(s.getsockname())
+        a = s.accept()[0]
+        c.sendall(b"hello")
+        a.recv(5)
+        a.close()
+        c.close()
+    print(s.getsockname()[1])
+
+
 def claimed():
     open("single", "w").close()
     os.unlink("single")
+    subprocess.run(["/bin/true"])  # by vfork
+    open("after-vfork", "w").close()
+    os.unlink("after-vfork")
     t = threading.Event()
     other = threading.Thread(target=t.wait)
     other.start()

@@ -1,0 +1,176 @@
+//go:build linux && amd64
+
+package truthtest
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// A name that another changed while the kernel used it says that it is claimed,
+// also where that other is gone when the call ends, and is no repeat of one that is
+// certain.
+func TestNamesChangedDuringTheCallAreClaimed(t *testing.T) {
+	for _, c := range []string{"changed-by-thread", "changed-by-clone", "changed-in-shared", "changed-in-file"} {
+		t.Run(c, func(t *testing.T) {
+			need(t)
+			dir := t.TempDir()
+			r := record(t, dir, nil, helper, c)
+			r.claims(t)
+			var certain, claimed uint64
+			for i := range r.events {
+				e := &r.events[i]
+				switch {
+				case e.Value != dir+"/never" || e.Errno() != "EINTR":
+				case e.Claimed:
+					claimed += e.Times()
+				default:
+					certain += e.Times()
+				}
+			}
+			wantCertain := uint64(1)
+			if c == "changed-in-shared" || c == "changed-in-file" { // it could have changed the first time too
+				wantCertain = 0
+			}
+			if certain != wantCertain || certain+claimed != 2 {
+				t.Errorf("%d opens of W/never are certain, %d claimed, want %d and %d", certain, claimed, wantCertain, 2-wantCertain)
+			}
+		})
+	}
+}
+
+// Which file was removed is known of every removal by a process that shares no
+// memory; of one that does, each that has the wrong name is claimed.
+func TestMisnamedRemovals(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		races bool
+	}{{"removals-alone", false}, {"removals-racing", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			need(t)
+			dir := t.TempDir()
+			r := record(t, dir, nil, helper, c.name)
+			r.claims(t)
+			removed := map[string]bool{}
+			for name := range strings.FieldsSeq(r.out) {
+				removed[dir+"/"+name] = true
+			}
+			var all, misnamed int
+			for i := range r.events {
+				e := &r.events[i]
+				if e.Kind != schema.KindUnlink {
+					continue
+				}
+				all += int(e.Times())
+				if e.Claimed != c.races {
+					t.Fatalf("claimed is %v of %s", e.Claimed, e.Value)
+				}
+				if !removed[e.Value] {
+					misnamed++
+				}
+			}
+			t.Logf("%d of %d removals have the wrong name", misnamed, all)
+			if all != len(removed) || all < 1000 || misnamed > 0 != c.races {
+				t.Errorf("%d removals, %d in the layer, %d with the wrong name", len(removed), all, misnamed)
+			}
+			if got := blindSpot(t, r, claimedSpot); got != c.races {
+				t.Errorf("the blind spot is exercised: %v", got)
+			}
+		})
+	}
+}
+
+// Further messages of sendmmsg have their peers, and what failed in its arguments,
+// or ended a connection, has none.
+func TestPeers(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		want      []string
+		endpoints []string
+	}{
+		{"messages", []string{
+			"bind unix:W/first", "bind unix:W/second-is-longer", "bind unix:W/third", "bind unix:W/own", "connect unix:W/own",
+			"sendto unix:W/first", "sendto unix:W/second-is-longer ×2", "sendto unix:W/third",
+			"sendto 127.0.0.1:9001 ×2", "sendto 127.0.0.1:9002", "sendto 127.0.0.1:9003",
+		}, []string{"127.0.0.1:9001", "127.0.0.1:9002", "127.0.0.1:9003"}},
+		{"bad-addresses", []string{
+			"connect  EINVAL", "connect  EFAULT", "connect 127.0.0.1:9009 EINVAL", "sendto  EINVAL", "bind  EINVAL", "bind  EFAULT",
+			"accept  EINVAL", "sendto unix: ENOTCONN", "connect 127.0.0.1:9009", "connect  ×3", "sendto  EDESTADDRREQ",
+		}, []string{"127.0.0.1:9009"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			need(t)
+			dir := t.TempDir()
+			r := record(t, dir, nil, helper, c.name)
+			r.claims(t)
+			if d := cmp.Diff(c.want, r.story(dir, dull...)); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			others := slices.DeleteFunc(r.surface.NetworkEndpoints, func(s string) bool { return strings.Contains(s, "unix:") })
+			if d := cmp.Diff(c.endpoints, others); d != "" {
+				t.Errorf("endpoints (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// Whether descriptors came or went over a unix socket is known.
+func TestPassedDescriptors(t *testing.T) {
+	need(t)
+	for _, c := range []struct {
+		name     string
+		possible bool
+	}{{"passed", true}, {"received", true}, {"unpassed", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inside, outside := os.NewFile(uintptr(pair[0]), "inside"), os.NewFile(uintptr(pair[1]), "outside")
+			defer inside.Close()
+			defer outside.Close()
+			if err := unix.Sendmsg(pair[1], []byte("x"), unix.UnixRights(pair[1]), nil, 0); err != nil {
+				t.Fatal(err)
+			}
+			r := reach(t, c.name, inside)
+			r.claims(t)
+			for _, d := range r.health.Coverage {
+				for _, b := range d.KnownBlindSpots {
+					if strings.HasPrefix(b.Name, "descriptors that are passed over a unix socket") && (b.Exercised == nil) != c.possible {
+						t.Errorf("exercised: %v", b.Exercised)
+					}
+				}
+			}
+		})
+	}
+}
+
+// The server's side of connections is one line, with how many came, and not one for
+// each client's port.
+func TestServersAreListedByTheirPorts(t *testing.T) {
+	r := reach(t, "serve")
+	r.claims(t)
+	var flows []string
+	for i := range r.events {
+		if e := &r.events[i]; e.Kind == schema.KindFlow {
+			flows = append(flows, fmt.Sprintf("%s at %s, peers %d, out %d, in %d", e.Value, e.Local, e.Peers, e.BytesOut, e.BytesIn))
+		}
+	}
+	slices.Sort(flows)
+	server := "127.0.0.1:" + strings.TrimSpace(r.out)
+	want := []string{" at " + server + ", peers 20, out 0, in 100", server + " at , peers 0, out 100, in 0"}
+	if d := cmp.Diff(want, flows); d != "" {
+		t.Errorf("flows (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{"127.0.0.1:<ephemeral>", "bind 127.0.0.1:<ephemeral>"}, r.surface.NetworkEndpoints); d != "" {
+		t.Errorf("endpoints (-want +got):\n%s", d)
+	}
+}

@@ -1,0 +1,165 @@
+/* Names that another changes while the kernel uses them. */
+#define _GNU_SOURCE
+#include "nasty.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+static char *name;        /* what is opened and removed */
+static int file;          /* that name is mapped of, or -1 */
+
+static void rename_to(const char *to)
+{
+	if (file >= 0)
+		must(pwrite(file, to, strlen(to) + 1, 0) > 0, "pwrite");
+	else
+		memcpy(name, to, strlen(to) + 1);
+}
+
+/* Changes the name of an open that waits, and is gone before the open ends. */
+static int meanwhile(void *unused)
+{
+	usleep(250 * 1000);
+	rename_to("never");
+	return 0;
+}
+
+static void *thread(void *unused)
+{
+	meanwhile(0);
+	return 0;
+}
+
+static void on_alarm(int sig) {}
+
+/* Opens of a FIFO that nobody reads, which signals end, until the name has changed
+ * during one. */
+static void wait_in_open(void)
+{
+	struct itimerval every = {{0, 100 * 1000}, {0, 100 * 1000}};
+	struct sigaction sa = {.sa_handler = on_alarm};
+
+	sigaction(SIGALRM, &sa, 0);
+	setitimer(ITIMER_REAL, &every, 0);
+	do
+		must(open(name, O_WRONLY) < 0 && errno == EINTR, "open");
+	while (strcmp(name, "never"));
+}
+
+static void in_mapping(int flags)
+{
+	if (flags & MAP_SHARED) {
+		name = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	} else {
+		file = touch("mapped");
+		must(!ftruncate(file, 4096), "ftruncate");
+		name = mmap(0, 4096, PROT_READ, MAP_PRIVATE, file, 0);
+	}
+	must(name != MAP_FAILED, "mmap");
+}
+
+static void one_change(void (*begin)(void))
+{
+	must(!mkfifo("waits", 0600) && !mkfifo("never", 0600), "mkfifo");
+	rename_to("never"); /* the same, alone */
+	wait_in_open();
+	rename_to("waits");
+	begin();
+	wait_in_open();
+}
+
+static char own[4096];
+
+static void by_thread(void)
+{
+	pthread_t t;
+
+	must(!pthread_create(&t, 0, thread, 0), "pthread_create");
+}
+
+static void by_clone(void)
+{
+	static char stack[65536] __attribute__((aligned(16)));
+
+	must(clone(meanwhile, stack + sizeof(stack), CLONE_VM | SIGCHLD, 0) > 0, "clone");
+}
+
+static void by_fork(void)
+{
+	if (!fork())
+		_exit(meanwhile(0));
+}
+
+void changed_by_thread(void)
+{
+	name = own;
+	file = -1;
+	one_change(by_thread);
+}
+
+void changed_by_clone(void)
+{
+	name = own;
+	file = -1;
+	one_change(by_clone);
+}
+
+void changed_in_shared(void)
+{
+	file = -1;
+	in_mapping(MAP_SHARED);
+	one_change(by_fork);
+}
+
+void changed_in_file(void)
+{
+	in_mapping(MAP_PRIVATE);
+	one_change(by_fork);
+}
+
+static volatile int over;
+
+static void *flip(void *unused)
+{
+	volatile char *first = name;
+
+	for (unsigned n = 0; !over; n++)
+		*first = "ab"[n >> 8 & 1]; /* for long enough that the kernel may see each */
+	return 0;
+}
+
+/* Removes one of two files by a name that changes all the time, and says which it
+ * was, until the name was another right behind the call often enough. */
+static void removals(int racing)
+{
+	char paths[2][16], behind;
+	int others = racing ? 0 : 20;
+	pthread_t t;
+
+	name = own;
+	strcpy(name, "a");
+	if (racing)
+		must(!pthread_create(&t, 0, flip, 0), "pthread_create");
+	for (int i = 0; i < 1000 || (others < 20 && i < 100000); i++) {
+		for (int n = 0; n < 2; n++) {
+			sprintf(paths[n], "%c%d", "ab"[n], i);
+			close(touch(paths[n]));
+		}
+		strcpy(name + 1, paths[0] + 1);
+		must(!unlink(name), "unlink");
+		behind = *name;
+		printf("%s\n", paths[!!access(paths[1], F_OK)]);
+		others += access(paths[behind == 'b'], F_OK) == 0;
+	}
+	over = 1;
+	if (racing)
+		pthread_join(t, 0);
+}
+
+void removals_alone(void) { removals(0); }
+void removals_racing(void) { removals(1); }
