@@ -33,7 +33,7 @@ const (
 
 // remember takes note of what e makes.
 func (b *Builder) remember(e *schema.KernelEvent) {
-	if len(b.temp) >= maxMade || e.Failed() {
+	if len(b.temp) >= maxMade || e.Failed() || !e.Makes() {
 		return
 	}
 	path := e.Value

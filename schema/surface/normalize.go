@@ -28,7 +28,7 @@ import (
 //   - #N, as the kernel calls a file made with O_TMPFILE after its inode, becomes
 //     #<random> where the file has no name.
 //
-// What the run made where there was nothing (O_EXCL, mkdir), as mkstemp(3),
+// What the run made where there was nothing (see schema.KernelEvent.Makes), as mkstemp(3),
 // mkdtemp(3) and the generators make it, has the random piece of its name replaced
 // if it is gone in the end: the run removed it or gave it another name. A piece that
 // may be a word, unless a known generator puts it behind a word of its own, or that

@@ -52,8 +52,7 @@ func madeByMkdtemp(path string) string {
 	return ""
 }
 
-// madeByMkstemp does the same for a file that an open has made, which must have said
-// O_EXCL. Python puts eight characters where the C library puts six; it says
+// madeByMkstemp does the same for a file that an open has made. Python puts eight characters where the C library puts six; it says
 // O_NOFOLLOW besides, as others do (0o400000 on x86-64, 0o100000 on arm64).
 func madeByMkstemp(path string, flags uint64, mode uint32) string {
 	const rdwr, creat, excl = 0o2, 0o100, 0o200
@@ -61,12 +60,17 @@ func madeByMkstemp(path string, flags uint64, mode uint32) string {
 	if runtime.GOARCH == "arm64" {
 		nofollow = 0o100000
 	}
-	if flags&(creat|excl) != creat|excl {
-		return ""
-	}
 	_, base := cutLast(path)
 	if name := byGenerator(base, true); name != "" {
 		return name
+	}
+	if piece, ok := strings.CutSuffix(base, ".rcgu.o"); ok { // rustc: CRATE.UNIT.PIECE.rcgu.o
+		if i := strings.LastIndexByte(piece, '.') + 1; i > 0 && len(piece)-i == 7 && strings.Trim(piece[i:], lower) == "" {
+			return base[:i] + "<random>.rcgu.o"
+		}
+	}
+	if flags&(creat|excl) != creat|excl {
+		return ""
 	}
 	if i := len(base) - len(".tmp1234567"); i > 0 && base[i:i+4] == ".tmp" && strings.Trim(base[i+4:], digits+"abcdef") == "" {
 		return base[:i] + ".tmp<random>" // LLVM

@@ -105,11 +105,7 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 		return nil
 	}
 	switch e.Kind {
-	case schema.KindOpen:
-		if e.Creates() {
-			b.remember(e)
-		}
-	case schema.KindMkdir, schema.KindMknod, schema.KindSymlink, schema.KindLink: // which fail where something is
+	case schema.KindOpen, schema.KindMkdir, schema.KindMknod, schema.KindSymlink, schema.KindLink:
 		b.remember(e)
 	case schema.KindExec:
 		b.hear(e.Argv)

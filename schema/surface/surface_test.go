@@ -283,6 +283,8 @@ func TestNamesThatComeAndGo(t *testing.T) {
 			[]string{"/w/kept", "/w/x-60uhtr", "/w/x-60uhtr/d.<random>", "/w/x-60uhtr/d.<random>/f.WQ7k1b"}},
 		"a long number":             {[]*schema.KernelEvent{mkdir("/w/go-build1234567890", 0o700), event(schema.KindRmdir, "/w/go-build1234567890", "")}, []string{"/w/go-build<random>"}},
 		"a link":                    {[]*schema.KernelEvent{event(schema.KindLink, "/dev/shm/x", "/dev/shm/sem.mp-ogdnqnzn"), event(schema.KindUnlink, "/dev/shm/sem.mp-ogdnqnzn", "")}, []string{"/dev/shm/sem.mp-<random>", "/dev/shm/x"}},
+		"rustc's objects":           {[]*schema.KernelEvent{{Kind: schema.KindOpen, PID: 9, Value: "/w/x-3146.2bk6.0pg8mjs.rcgu.o", Flags: 0o1101, Created: true, HasResult: true}, event(schema.KindUnlink, "/w/x-3146.2bk6.0pg8mjs.rcgu.o", "")}, []string{"/w/x-3146.2bk6.<random>.rcgu.o"}},
+		"an object that was there":  {[]*schema.KernelEvent{{Kind: schema.KindOpen, PID: 9, Value: "/w/x-3146.2bk6.0pg8mjs.rcgu.o", Flags: 0o1101, HasResult: true}, event(schema.KindUnlink, "/w/x-3146.2bk6.0pg8mjs.rcgu.o", "")}, []string{"/w/x-3146.2bk6.0pg8mjs.rcgu.o"}},
 		"written after it was gone": {[]*schema.KernelEvent{file("/w/deb.kUMv75"), event(schema.KindUnlink, "/w/deb.kUMv75", ""), {Kind: schema.KindWrite, PID: 9, Value: "/w/deb.kUMv75", Marks: schema.MarkDeleted}}, []string{"/w/deb.<random>"}},
 		"a pid in a hash":           {[]*schema.KernelEvent{event(schema.KindOpen, "/w/0c/fbf08886fca9a91cb4321ec8734c84fcbe52c9f1", "")}, []string{"/w/0c/fbf08886fca9a91cb4321ec8734c84fcbe52c9f1"}},
 		"a pid":                     {[]*schema.KernelEvent{file("/w/temp-4321.rdb"), fileEvent(schema.KindOpen, "/w/temp-4321.rdb", "")}, []string{"/w/temp-<pid>.rdb"}},
