@@ -126,8 +126,7 @@ func (b *Builder) put(s string, at int, gone bool) error {
 			if err := b.decide(root, ""); err != nil {
 				return err
 			}
-			at = len(root) // it has the name that it was given
-			_, base = cutLast(root)
+			_, base = cutLast(root) // it has the name that it was given
 		} else if !m.sure {
 			if !slices.Contains(m.held, s) {
 				m.held = append(m.held, s)
