@@ -149,6 +149,9 @@ type KernelEvent struct {
 	// Baseline tells that the check ran before the agent did: phase
 	// "baseline", left out when false.
 	Baseline bool // phase
+	// ContainerID is the container whose process acted, by the name that its engine
+	// gave its cgroup; left out when empty.
+	ContainerID string // container_id
 	// V0 tells that the line was read in the closed v0 form, which has no t_ns. It
 	// is not written.
 	V0 bool
@@ -232,10 +235,11 @@ const (
 	ClassLookup                     // a program looked for in a directory of PATH that does not have it
 	ClassCheck                      // a check of the outcome contract: the runner's doing
 	ClassRunner                     // what the runner did in the run's process before the command
+	ClassSetup                      // a container engine's runtime preparing a container
 	NumClasses         = iota
 )
 
-var classNames = [...]string{"agent", "loader", "locale", "runtime", "introspection", "lookup", "check", "runner"}
+var classNames = [...]string{"agent", "loader", "locale", "runtime", "introspection", "lookup", "check", "runner", "setup"}
 
 // String returns the class's name in JSON.
 func (c Class) String() string {

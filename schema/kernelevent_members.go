@@ -73,6 +73,7 @@ const (
 	mBoundBy
 	mCheck
 	mPhase
+	mContainerID
 	mLate
 	mRaw
 	numMembers
@@ -89,7 +90,7 @@ var memberNames = [numMembers]string{
 	mNetworkDestination: "network_destination", mNetworkPort: "network_port", mRuleID: "rule_id", mProtocol: "protocol",
 	mLocal: "local", mPeers: "peers", mRemote: "remote", mNames: "names", mDNS: "dns", mCall: "call", mArgs: "args",
 	mTruncated: "truncated", mToolCallID: "tool_call_id", mBoundBy: "bound_by", mCheck: "check", mPhase: "phase",
-	mLate: "late", mRaw: "raw",
+	mContainerID: "container_id", mLate: "late", mRaw: "raw",
 }
 
 var memberIndex = func() map[string]member {

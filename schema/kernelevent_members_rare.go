@@ -90,6 +90,11 @@ func (d *kernelDecoder) rare(m member) (err error) {
 		e.Check, err = d.text(1)
 	case mPhase:
 		e.Baseline, err = true, d.constant("baseline")
+	case mContainerID:
+		e.ContainerID, err = d.text(1)
+		if err == nil && !isContainerID(e.ContainerID) {
+			err = errors.New("is not 64 lower-case hex digits")
+		}
 	case mLate:
 		e.Late, err = true, d.only()
 	case mRaw:
@@ -182,4 +187,14 @@ func (d *kernelDecoder) rawTexts() (map[string]string, error) {
 		err = errors.New("is empty")
 	}
 	return raw, err
+}
+
+// isContainerID holds what the schema asks of the id of a container.
+func isContainerID(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(s) == 64
 }

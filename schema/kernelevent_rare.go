@@ -11,7 +11,7 @@ func (e *KernelEvent) rare() bool {
 	return e.PPID != 0 || e.ParentExecID != 0 || e.CgroupID != 0 || e.Target != "" || e.Given != "" || e.TargetGiven != "" || e.Claimed || e.Truncated != 0 || e.Marks != 0 ||
 		e.Kind == KindExit || e.Kind == KindConnectBlocked || e.Protocol != "" || e.Local != "" || e.Peers != 0 || e.Remote != "" ||
 		e.Names != nil || e.DNS != nil || e.Exe != "" || e.Cwd != "" || e.Argv != nil || e.EnvKeys != nil ||
-		e.Call != "" || e.Args != nil || e.RuleID != 0 || e.ToolCallID != "" || e.BoundBy != "" || e.Check != "" || e.Late
+		e.Call != "" || e.Args != nil || e.RuleID != 0 || e.ToolCallID != "" || e.BoundBy != "" || e.Check != "" || e.ContainerID != "" || e.Late
 }
 
 func appendRare(dst []byte, e *KernelEvent, valid bool) []byte {
@@ -63,6 +63,7 @@ func appendRare(dst []byte, e *KernelEvent, valid bool) []byte {
 	if e.Baseline {
 		dst = append(dst, `,"phase":"baseline"`...)
 	}
+	dst = appendText(dst, `,"container_id":`, e.ContainerID, &ours)
 	if e.Late {
 		dst = append(dst, `,"late":true`...)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -151,6 +152,61 @@ func TestContainersEndWithAKilledRunner(t *testing.T) {
 			}
 			if _, err := archive.Open(filepath.Join(dir, "run.tar.gz")); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// What processes in a container do has its id, and what the runtime does to make it
+// is neither the agent's nor in the surface.
+func TestEventsOfContainersHaveTheirID(t *testing.T) {
+	if !observes() {
+		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
+	}
+	for name, start := range runEngines {
+		t.Run(name, func(t *testing.T) {
+			e, dir := start(t), t.TempDir()
+			out, err := withEngine(t, e, dir, `
+$E run --network=none --cgroup-parent $ASSAY_RUN_CGROUP_PARENT $IMAGE sh -c 'cat /etc/passwd > /tmp/inside; exec cat /tmp/inside' > /dev/null
+cat /etc/passwd > outside
+$E ps --all --no-trunc --quiet
+`, "--kernel", "require").Output()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			id := strings.TrimSpace(string(out))
+			r, seen, classes := opened(t, dir), map[string]string{}, map[schema.Class]int{}
+			kernelEvents(t, r, func(ev *schema.KernelEvent) {
+				if ev.ContainerID != "" && ev.ContainerID != id {
+					t.Errorf("an event is of container %s, and there is %s alone: %+v", ev.ContainerID, id, ev)
+				}
+				if ev.ContainerID != "" {
+					classes[ev.Class]++
+				}
+				if ev.Kind == schema.KindOpen && ev.Class == schema.ClassAgent && (ev.Value == "/tmp/inside" || ev.Value == "/etc/passwd" || ev.Value == filepath.Join(dir, "outside")) && !ev.Failed() {
+					seen[filepath.Base(ev.Value)+" "+ev.Marks.String()] += ev.ContainerID
+				}
+				if ev.Class == schema.ClassSetup && (ev.Kind == schema.KindOpen || ev.Kind == schema.KindExec) && strings.HasPrefix(ev.Value, "/tmp/inside") {
+					t.Errorf("the program of the container is taken for its runtime: %+v", ev)
+				}
+			})
+			for _, want := range []string{"inside mount_namespace", "passwd mount_namespace"} {
+				if !strings.Contains(seen[want], id) {
+					t.Errorf("%s is of container %q, want %s", want, seen[want], id)
+				}
+			}
+			if seen["outside "] != "" || seen["passwd "] != "" {
+				t.Errorf("what happened outside is of a container: %v", seen)
+			}
+			if name == "docker" && classes[schema.ClassSetup] == 0 {
+				t.Errorf("nothing is of the runtime: %v", classes)
+			}
+			docs, err := r.Documents(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p := docs.Surface.ProcessExecs; !slices.Contains(p, "/bin/busybox (mount_namespace)") || slices.Contains(p, "/bin/busybox") {
+				t.Errorf("programs of the surface: %q", p)
 			}
 		})
 	}

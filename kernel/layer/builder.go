@@ -47,6 +47,10 @@ type Options struct {
 	// Paths of processes in another one are marked, unless it is the one that the runner
 	// made for the command. 0 marks none.
 	MountNS uint32
+	// CgroupDir is the session's directory in the cgroup2 hierarchy, by which events
+	// are told to be of a container; empty for none. Container is the id of the
+	// container that all of them are of, if they are.
+	CgroupDir, Container string
 	// Window is how long an event is held for earlier ones from other CPUs;
 	// 0 means 20 ms. MaxHeld bounds their number; 0 means 4096. Whatever
 	// reaches its limit first lets the oldest go.
@@ -63,7 +67,9 @@ type Builder struct {
 	win   window
 	procs *table
 	names *nameTable
-	paths stringCache
+
+	cgroups cgroups
+	paths   stringCache
 
 	present map[uint32]kernel.Present // of Options.Present: who has done nothing yet
 
@@ -90,6 +96,7 @@ func NewBuilder(o Options) *Builder {
 	}
 	b := &Builder{o: o, procs: newTable(), names: newNameTable(), present: byPID(o.Present)}
 	b.procs.foreign = o.Foreign
+	b.cgroups.dir = o.CgroupDir
 	return b
 }
 
@@ -156,6 +163,7 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 		b.begin(ev, p, late)
 		b.out.Kind, b.out.PPID, b.out.CgroupID = schema.KindJoin, ev.PPID, ev.CgroupID
 		b.check(p, ev.CgroupID)
+		b.contain(ev, p)
 		b.stats.Added++
 		b.finish(ev, p)
 	}
@@ -163,6 +171,7 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	b.out.ParentExecID = parent
 	b.convert(ev, p)
 	b.check(p, ev.CgroupID)
+	b.contain(ev, p)
 	b.class(ev, p)
 	b.mounts(ev, p)
 	helper := b.reach(ev)
@@ -233,11 +242,13 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 		b.out.Class = schema.ClassRunner
 	case p.hook && b.out.Kind != schema.KindFork && ofHook(&b.out):
 		b.out.Class = schema.ClassRunner
+	case p.setup:
+		b.out.Class = schema.ClassSetup
 	default:
 		b.out.Class = surface.Classify(&b.out, p.exe)
 	}
 	if ev.Slot != 0 && !ev.Repeat {
-		b.procs.first[ev.Slot] = eventID{ev.ID, b.out.ExecID, b.out.Class, b.out.ToolCallID, b.out.BoundBy, b.elsewhere(p)}
+		b.procs.first[ev.Slot] = eventID{ev.ID, b.out.ExecID, b.out.Class, b.out.ToolCallID, b.out.BoundBy, b.elsewhere(p), b.out.ContainerID}
 	}
 }
 

@@ -82,6 +82,9 @@ func Health(h *schema.ObservationHealth, a Account) {
 	if r.Alone != "" {
 		h.Notes = append(h.Notes, "observer_alone: the run loaded programs of its own, which every process on the host pays for: "+r.Alone)
 	}
+	if n := a.Stats.UnnamedCgroups; n > 0 {
+		h.Notes = append(h.Notes, fmt.Sprintf("cgroups_unnamed: %d cgroups were gone before assay-run read their names, so what happened in them has no container_id", n))
+	}
 	if r.Shared {
 		h.Notes = append(h.Notes, "observer_shared: the run used the observer that all runs of this build on the host share")
 	}

@@ -21,6 +21,10 @@ type process struct {
 	exited bool
 	// mountNS is the number of its mount namespace; 0 is unknown.
 	mountNS uint32
+	// container is the id of the container that it is in; setup: an engine's runtime,
+	// which is still making that.
+	container string
+	setup     bool
 }
 
 // keptExits is how many ended processes are remembered, for events that come
@@ -53,6 +57,7 @@ type eventID struct {
 
 	toolCall, boundBy string
 	elsewhere         bool
+	container         string
 }
 
 func newTable() *table {
@@ -108,6 +113,7 @@ func (t *table) fork(ev *kernel.Event, parent *process) *process {
 	p := &process{pid: ev.ChildPID, start: ev.ChildStart, execID: t.nextID(), starting: ev.PID == 0 && !t.foreign}
 	if parent != nil {
 		p.exe, p.toolCall, p.check = parent.exe, parent.toolCall, parent.check
+		p.setup = parent.setup
 		if p.toolCall != "" {
 			p.boundBy = "lineage"
 		}

@@ -33,6 +33,8 @@ type Stats struct {
 	// ForgottenNames were beyond the bound.
 	Resolved       int
 	ForgottenNames uint64
+	// UnnamedCgroups were gone before it was told whether they are containers.
+	UnnamedCgroups uint64
 	// Unparsed is how many DNS and TLS payloads could not be read.
 	Unparsed uint64
 }
@@ -46,6 +48,7 @@ func (b *Builder) Stats() Stats {
 	s, t := b.stats, b.procs
 	s.Forks, s.Threads, s.Exits, s.Joins, s.MissedExits, s.Alive = t.forks, t.threads, t.exits, t.joins, t.missedExits, t.alive()
 	s.Resolved, s.ForgottenNames = b.names.size(), b.names.forgotten
+	s.UnnamedCgroups = b.cgroups.unknown
 	s.ByKind = make(map[schema.KernelKind]uint64)
 	for k, n := range b.kinds {
 		if n > 0 {

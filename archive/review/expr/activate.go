@@ -116,6 +116,8 @@ func (e *Event) ResolveName(name string) (any, bool) {
 		return types.Int(k.TID), true
 	case "exec_id":
 		return types.Int(k.ExecID), true
+	case "container_id":
+		return types.String(k.ContainerID), true
 	case "class":
 		return types.String(k.Class.String()), true
 	case "value":
