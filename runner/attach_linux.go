@@ -20,6 +20,8 @@ type Target struct {
 	Tree *tree.Tree
 	// Attached is called once what happens in the tree is seen; nil tells nobody.
 	Attached func()
+	// Sweeper frees what Attach leaves if this process is killed; nil starts one.
+	Sweeper *kernel.Sweeper
 	// Exit is asked at the end for what the command line exits with; nil is 0.
 	Exit func() int
 }
@@ -48,7 +50,7 @@ type attachment struct {
 	spec     *Spec
 	log      *evidence.Log
 	kernel   *observation
-	sweeper  *kernel.Sweeper // nil without one
+	own      *kernel.Sweeper // nil without one of its own
 	began    time.Duration
 	observed time.Duration // how long
 	why      string        // it detached
@@ -69,8 +71,12 @@ func (a *attachment) Path() string { return a.Tree.Path }
 
 // afterwards starts who frees what we leave if we are killed: there is no guard.
 func (a *attachment) afterwards([]string) {
-	a.sweeper, _ = kernel.StartSweeper() // without it the next run, or recover, does that
-	a.sweeper.Remove(a.Tree.Directories()...)
+	sweeper := a.Sweeper
+	if sweeper == nil {
+		a.own, _ = kernel.StartSweeper() // without it the next run, or recover, does that
+		sweeper = a.own
+	}
+	sweeper.Remove(a.Tree.Directories()...)
 }
 
 func (a *attachment) attached() {
@@ -124,9 +130,7 @@ func (a *attachment) finish(failure error) (*schema.Result, error) {
 		Settle: func(h *schema.ObservationHealth, missing error) { a.settle(res, h, missing, failure) },
 	})
 	err = errors.Join(err, a.Tree.Close())
-	if a.sweeper != nil {
-		_ = a.sweeper.Close()
-	}
+	_ = a.own.Close()
 	return res, err
 }
 

@@ -57,6 +57,7 @@ func Docker(t testing.TB) *Engine {
 		daemon := exec.Command("dockerd", "--iptables=false", "--ip6tables=false", "--bridge=none", "--host=unix://"+e.Socket,
 			"--data-root="+filepath.Join(dir, "data"), "--exec-root="+filepath.Join(dir, "exec"), "--pidfile="+filepath.Join(dir, "pid"))
 		daemon.Stdout, daemon.Stderr = log, log
+		daemon.Env = append(os.Environ(), "TMPDIR="+dir) // where containerd writes its stacks when it is slow
 		if err := daemon.Start(); err != nil {
 			t.Fatal(err)
 		}

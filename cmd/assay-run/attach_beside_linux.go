@@ -15,6 +15,7 @@ import (
 type beside struct {
 	app     *app
 	command []string
+	once    sync.Once // for who may start it more than once
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd // nil until it was started

@@ -25,6 +25,8 @@ import (
 // run, where the bundle goes.
 type attachFlags struct {
 	runFlags
+	watch             bool
+	label, dir        string
 	container, engine string
 	cgroup            string
 	pid               int
@@ -35,7 +37,7 @@ func (a *app) attachCommand() *cobra.Command {
 	f := &attachFlags{}
 	f.spec = runner.New()
 	cmd := &cobra.Command{
-		Use:   "attach (--container NAME | --cgroup PATH | --pid PID) [flags] [-- CMD [ARG...]]",
+		Use:   "attach (--container NAME | --cgroup PATH | --pid PID | --watch) [flags] [-- CMD [ARG...]]",
 		Short: "Record what somebody else started",
 		Long: `attach records what happens in a container, or in an existing cgroup and everything
 below it, and seals a bundle when no process is left. It contains nothing and ends nothing.
@@ -46,11 +48,17 @@ attach asks the engine about a container through its HTTP API: Docker at DOCKER_
 /var/run/docker.sock, Podman ("podman system service") at CONTAINER_HOST or
 /run/podman/podman.sock.
 
+With --watch, it records every container that starts with a label while it runs. For each
+bundle that it seals, it prints a line with the container's name, the bundle, and "complete"
+or "partial", separated by tabs. It joins a container when that is created; if the container
+starts before assay-run is ready, its layer is partial.
+
 attach ends earlier on SIGINT or SIGTERM, with --until, or, if a command is given, when that
 command ends. The command is not recorded; attach exits with its exit code.
 
 It needs root and a cgroup2 hierarchy.`,
 		Example: `  docker create --name agent IMAGE && assay-run attach --container agent -- docker start -a agent
+  assay-run attach --watch --label eval=7 --dir bundles -- docker compose up
   assay-run attach --cgroup /sys/fs/cgroup/system.slice/agent.service
   assay-run attach --pid 4711 --until 10m -o agent.tar.gz
   assay-run attach --pid 4711 -- ./end-to-end-tests`,
@@ -60,6 +68,9 @@ It needs root and a cgroup2 hierarchy.`,
 				return console.WithHint(err, "see assay-run attach --help")
 			}
 			a.say.Quiet = f.quiet
+			if f.watch {
+				return a.attachWatch(cmd.Context(), f, args)
+			}
 			return a.attach(cmd.Context(), f, args)
 		},
 		DisableFlagsInUseLine: true,
@@ -70,6 +81,9 @@ It needs root and a cgroup2 hierarchy.`,
 	fs.StringVar(&f.engine, "engine", "", "ask `ENGINE` about it: "+strings.Join(engine.Names, ", ")+" (default the one whose socket exists)")
 	fs.StringVar(&f.cgroup, "cgroup", "", "record the processes in the cgroup2 directory `PATH` and below")
 	fs.IntVar(&f.pid, "pid", 0, "record the cgroup that the process `PID` is in")
+	fs.BoolVar(&f.watch, "watch", false, "record each container that starts and has the label --label, into a bundle of its own")
+	fs.StringVar(&f.label, "label", "", "with --watch: record containers with the label `KEY=VALUE`, or KEY with any value")
+	fs.StringVar(&f.dir, "dir", "", "with --watch: write the bundles to `DIR`")
 	fs.StringVar(&f.until, "until", "", "detach after `TIME`, such as 90s or 10m, or at one, such as 2026-01-31T18:00:00Z")
 	fs.StringVarP(&f.output, "output", "o", "", "write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
 	fs.BoolVar(&f.store, "store", false, "keep the bundle in the store (see assay-run store --help)")
@@ -92,6 +106,9 @@ It needs root and a cgroup2 hierarchy.`,
 
 // attach observes one cgroup and seals its bundle.
 func (a *app) attach(ctx context.Context, f *attachFlags, command []string) error {
+	if f.label != "" || f.dir != "" {
+		return console.WithHint(errors.New("--label and --dir belong to --watch"), "name the bundle with -o")
+	}
 	with := &beside{app: a, command: command}
 	ctx, stop, err := f.detaching(ctx, with)
 	if err != nil {
@@ -113,7 +130,7 @@ func (a *app) attach(ctx context.Context, f *attachFlags, command []string) erro
 			a.say.Info("attached to %s", console.Printable(t.Path))
 			with.start(stop)
 		},
-	})
+	}, a.tellAttached)
 }
 
 // nothingAttached is an error from before anything was recorded.
@@ -184,6 +201,9 @@ func containerLabels(e *engine.Engine, c *engine.Container) map[string]string {
 // commandLine is what run.json names as the command: this one.
 func (f *attachFlags) commandLine(command []string) []string {
 	line := []string{"assay-run", "attach"}
+	if f.watch {
+		line = append(line, "--watch", "--label", f.label)
+	}
 	if f.container != "" {
 		line = append(line, "--container", f.container)
 	}
@@ -232,8 +252,17 @@ func (f *attachFlags) detaching(ctx context.Context, with *beside) (context.Cont
 	return ctx, stop, nil
 }
 
+// tellAttached says what the kernel layer has not seen.
+func (a *app) tellAttached(h *schema.ObservationHealth) {
+	if why, remedy := runner.Incomplete(h); why != "" && remedy != "" {
+		a.say.Warning("the kernel layer is not complete, so the bundle may miss what happened: %s; to fix it, %s", why, remedy)
+	} else if why != "" {
+		a.say.Warning("the kernel layer is not complete, so the bundle may miss what happened: %s", why)
+	}
+}
+
 // record records one attachment and seals its bundle. It closes the target's tree.
-func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target runner.Target) (err error) {
+func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target runner.Target, onHealth func(*schema.ObservationHealth)) (err error) {
 	taken := false
 	defer func() {
 		if !taken {
@@ -284,12 +313,10 @@ func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target
 	defer spool.Close()
 	spool.SealTo(out.bundle)
 	spool.Redact(redactor)
-	var health *schema.ObservationHealth
 	taken = true
 	result, recording := runner.Attach(ctx, spec, target, runner.Options{
-		Recorder: spool, Redactor: redactor, ScratchDir: spool.Dir(), OnHealth: func(h *schema.ObservationHealth) { health = h },
+		Recorder: spool, Redactor: redactor, ScratchDir: spool.Dir(), OnHealth: onHealth,
 		OnLoss: func(reason schema.Reason) { a.say.Warning("evidence is missing: %s", reason.Message) },
 	})
-	a.tellHealth(health, result)
 	return a.seal(ctx, spool, &record, result, recording, out, signer, redactor)
 }

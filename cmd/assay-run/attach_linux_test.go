@@ -6,7 +6,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -199,4 +201,70 @@ func TestAttachInTheMiddle(t *testing.T) {
 			t.Error("the container did not outlive attach")
 		}
 	})
+}
+
+// A watcher seals one bundle for each container with the label, and none for others.
+func TestAttachWatch(t *testing.T) {
+	engines(t, func(t *testing.T, e *enginetest.Engine) {
+		n := 20
+		if e.Program == "podman" {
+			n = 4 // it takes long to start one
+		}
+		dir := t.TempDir()
+		a := attachTo(t, e, "watching "+e.Program, "--watch", "--label", "eval=7", "--dir", dir)
+		var group sync.WaitGroup
+		for i := range n {
+			group.Go(func() {
+				args := []string{"run", "--network=none", "--name=c" + strconv.Itoa(i), "--label=eval=" + strconv.Itoa(6+i%2)}
+				run := append(args, enginetest.Image, "touch", "/tmp/made"+strconv.Itoa(i))
+				if i < 2 { // that outlive the watcher
+					run = append(append(args, "--detach"), enginetest.Image, "sh", "-c", "touch /tmp/made"+strconv.Itoa(i)+"; sleep 1000")
+				}
+				if out, err := e.Command(run...).CombinedOutput(); err != nil {
+					t.Errorf("%v\n%s", err, out)
+				}
+			})
+		}
+		group.Wait()
+		e.Run("exec", "c1", "sh", "-c", "until [ -e /tmp/made1 ]; do :; done")
+		// All that have ended are sealed while the watcher goes on.
+		if !leaktest.Within(time.Minute, func() bool { return len(bundlesIn(dir)) == n/2-1 }) {
+			t.Errorf("%d bundles are sealed: %q\n%s", len(bundlesIn(dir)), bundlesIn(dir), a.said())
+		}
+		a.cmd.Process.Signal(syscall.SIGINT)
+		a.ends(0)
+		complete := 0
+		bundles := bundlesIn(dir)
+		for _, path := range bundles {
+			b := attachedBundle(t, path)
+			name := b.result.Labels["container_name"]
+			i, err := strconv.Atoi(strings.TrimPrefix(name, "c"))
+			if err != nil || i%2 != 1 {
+				t.Errorf("%s was recorded", name)
+			}
+			if !strings.HasPrefix(filepath.Base(path), name+"-"+b.result.Labels["container_id"][:12]) {
+				t.Errorf("%s is of container %s", path, name)
+			}
+			if b.health.KernelLayer == schema.Complete {
+				complete++
+			} else if !b.has("attached_late") && !b.has("detached_early") {
+				t.Errorf("the layer of %s is %s: %+v", name, b.health.KernelLayer, b.health.Reasons)
+			}
+			if made := "/tmp/made" + strconv.Itoa(i); !b.opened(made) && !b.has("attached_late") {
+				t.Errorf("no event of %s:\n%s", made, b)
+			}
+		}
+		t.Logf("%d of %d layers are complete", complete, len(bundles))
+		if len(bundles) != n/2 {
+			t.Errorf("%d bundles, want %d: %q\n%s", len(bundles), n/2, bundles, a.said())
+		}
+		if got := e.Run("inspect", "--format={{.State.Running}}", "c1"); got != "true" {
+			t.Error("the container did not outlive the watcher")
+		}
+	})
+}
+
+func bundlesIn(dir string) []string {
+	list, _ := filepath.Glob(filepath.Join(dir, "*.tar.gz"))
+	return list
 }

@@ -15,6 +15,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // Names of engines.
@@ -38,6 +39,9 @@ type Engine struct {
 	Name   string
 	Socket string
 	client http.Client
+
+	mu     sync.Mutex
+	driver string // of cgroups; empty until it was asked for
 }
 
 // Find finds the socket of an engine; empty stands for the first of Names that has one
@@ -212,15 +216,30 @@ func (e *Engine) Container(ctx context.Context, name string) (*Container, error)
 // Cgroup is the path, in the cgroup2 hierarchy, that the engine will put a container
 // at; ok is false where that is not known before: with the systemd driver.
 func (e *Engine) Cgroup(ctx context.Context, c *Container) (at string, ok bool, err error) {
-	var info struct{ CgroupDriver string }
-	if err := e.get(ctx, "/info", nil, &info); err != nil {
+	driver, err := e.cgroupDriver(ctx)
+	if err != nil {
 		return "", false, err
 	}
-	if info.CgroupDriver != "cgroupfs" || len(c.ID) != 64 {
+	if driver != "cgroupfs" || len(c.ID) != 64 {
 		return "", false, nil
 	}
 	if e.Name == Podman {
 		return path.Join("/", cmp.Or(c.parent, "libpod_parent"), "libpod-"+c.ID), true, nil
 	}
 	return path.Join("/", cmp.Or(c.parent, "docker"), c.ID), true, nil
+}
+
+// cgroupDriver is systemd or cgroupfs. It takes the engine a while to tell, and does not
+// change.
+func (e *Engine) cgroupDriver(ctx context.Context) (string, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.driver == "" {
+		var info struct{ CgroupDriver string }
+		if err := e.get(ctx, "/info", nil, &info); err != nil {
+			return "", err
+		}
+		e.driver = info.CgroupDriver
+	}
+	return e.driver, nil
 }

@@ -15,17 +15,16 @@ type Event struct {
 	// Podman says died and remove for the last two.
 	Action string
 	ID     string
+	Name   string
+	Image  string
 }
 
-// Events calls fn for every event of a container with the label, KEY=VALUE or KEY;
-// empty stands for any. It returns when the engine ends the answer, which is
+// Events calls fn for every event of containers that a filter lets through, such as
+// label KEY=VALUE, or container ID. It returns when the engine ends the answer, which is
 // ErrUnreachable, or with ctx's error. Listening is called once the engine will tell of
 // whatever happens from now on.
-func (e *Engine) Events(ctx context.Context, label string, listening func(), fn func(Event)) error {
-	filters := map[string][]string{"type": {"container"}}
-	if label != "" {
-		filters["label"] = []string{label}
-	}
+func (e *Engine) Events(ctx context.Context, filter, value string, listening func(), fn func(Event)) error {
+	filters := map[string][]string{"type": {"container"}, filter: {value}}
 	text, _ := json.Marshal(filters)
 	body, err := e.open(ctx, "/events", url.Values{"filters": {string(text)}})
 	if err != nil {
@@ -37,7 +36,10 @@ func (e *Engine) Events(ctx context.Context, label string, listening func(), fn 
 	for {
 		var ev struct {
 			Action string
-			Actor  struct{ ID string }
+			Actor  struct {
+				ID         string
+				Attributes map[string]string
+			}
 		}
 		if err := lines.Decode(&ev); err != nil {
 			if ctx.Err() != nil {
@@ -48,7 +50,7 @@ func (e *Engine) Events(ctx context.Context, label string, listening func(), fn 
 			}
 			return fmt.Errorf("%s: %w: %w", e.Name, ErrUnreachable, err)
 		}
-		fn(Event{Action: ev.Action, ID: ev.Actor.ID})
+		fn(Event{Action: ev.Action, ID: ev.Actor.ID, Name: ev.Actor.Attributes["name"], Image: ev.Actor.Attributes["image"]})
 	}
 }
 

@@ -17,6 +17,9 @@ var (
 	ErrVersion1 = errors.New("its engine put it into no cgroup2 directory, only into cgroups of version 1")
 	ErrStopped  = errors.New("it does not run")
 	ErrRemoved  = errors.New("the container was removed")
+	// ErrElsewhere is the cause of a container that was not put where it was expected.
+	ErrElsewhere = errors.New("the engine put the container elsewhere")
+	errEnded     = errors.New("the container ended")
 )
 
 // Tree opens the cgroup of a container: of a running one, that of its first process;
@@ -83,7 +86,7 @@ func (e *Engine) Follow(ctx context.Context, c *Container, t *tree.Tree, stop co
 	err := e.until(ctx, c, func(now *Container) error {
 		dir, err := directory(now)
 		if err == nil && (dir != t.Path || !t.Current()) {
-			err = fmt.Errorf("the engine put container %s into %s, and not where assay-run waited for it", c.Name, dir)
+			err = fmt.Errorf("%w: into %s", ErrElsewhere, dir)
 		}
 		return err
 	})
@@ -96,8 +99,8 @@ func (e *Engine) Follow(ctx context.Context, c *Container, t *tree.Tree, stop co
 const patience = 200 * time.Millisecond
 
 // until waits until a container runs, and gives it to then. An engine that does not
-// answer may be restarting: until waits for it. The error is ErrRemoved, then's, or
-// that of ctx.
+// answer may be restarting: until waits for it. The error is ErrRemoved, errEnded if it
+// came and went, then's, or that of ctx.
 func (e *Engine) until(ctx context.Context, c *Container, then func(*Container) error) error {
 	inner, done := context.WithCancelCause(ctx)
 	defer done(nil)
@@ -113,12 +116,12 @@ func (e *Engine) until(ctx context.Context, c *Container, then func(*Container) 
 			}
 			done(err)
 		case err == nil && !now.New:
-			done(finished) // it has come and gone
+			done(errEnded)
 		}
 	}
 	for {
-		err := e.Events(inner, "", look, func(ev Event) {
-			if ev.ID == c.ID && !strings.HasPrefix(ev.Action, "exec_") {
+		err := e.Events(inner, "container", c.ID, look, func(ev Event) {
+			if !strings.HasPrefix(ev.Action, "exec_") {
 				look()
 			}
 		})

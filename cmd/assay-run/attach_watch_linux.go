@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/runner/engine"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// watching is an attach --watch in progress.
+type watching struct {
+	app     *app // says nothing of single containers that went well
+	f       *attachFlags
+	e       *engine.Engine
+	ctx     context.Context
+	sweeper *kernel.Sweeper
+
+	mu     sync.Mutex
+	taken  map[string]bool // names of bundles
+	failed bool            // a container was not recorded, or not sealed
+}
+
+// attachWatch records containers until a signal, a time or the command's end.
+func (a *app) attachWatch(ctx context.Context, f *attachFlags, command []string) error {
+	with := &beside{app: a, command: command}
+	ctx, stop, err := f.detaching(ctx, with)
+	if err != nil {
+		return console.WithHint(err, "see assay-run attach --help")
+	}
+	defer stop(nil)
+	w, err := a.watching(ctx, f, command)
+	if err != nil {
+		return err
+	}
+	err = w.e.Watch(ctx, f.label, engine.Watcher{
+		Join: w.join,
+		Missed: func(c *engine.Container) {
+			w.fail(c, errors.New("it ended before assay-run could join it, and was not recorded"))
+		},
+		Listening: func() {
+			a.say.Info("watching %s for containers with the label %s", w.e.Name, console.Printable(f.label))
+			with.once.Do(func() { with.start(stop) })
+		},
+		Lost: func(err error) {
+			a.say.Warning("%v: containers that start and end before it answers again are not recorded", err)
+		},
+	})
+	if err != nil {
+		return nothingAttached(err)
+	}
+	code := with.exit()
+	if w.failed {
+		code = runner.ExitRunner
+	}
+	if code != 0 {
+		return console.ExitError{Code: code}
+	}
+	return nil
+}
+
+// watching checks the flags and prepares what all containers share.
+func (a *app) watching(ctx context.Context, f *attachFlags, command []string) (*watching, error) {
+	var err error
+	switch {
+	case f.label == "" || f.dir == "":
+		err = errors.New("--watch needs --label and --dir")
+	case f.container != "" || f.cgroup != "" || f.pid != 0:
+		err = errors.New("--watch finds the containers itself: omit --container, --cgroup and --pid")
+	case f.output != "" || f.store || f.result != "":
+		err = errors.New("--watch writes its bundles to --dir: omit --output, --store and --result")
+	default:
+		if f.dir, err = filepath.Abs(f.dir); err == nil {
+			err = os.MkdirAll(f.dir, 0o700)
+		}
+	}
+	if err != nil {
+		return nil, console.WithHint(fmt.Errorf("nothing was recorded: %w", err), "as in: assay-run attach --watch --label eval=7 --dir bundles")
+	}
+	f.spec.Command = f.commandLine(command)
+	if err := f.spec.Validate(); err != nil {
+		return nil, console.WithHint(err, "see assay-run attach --help")
+	}
+	e, err := engine.Find(f.engine)
+	if err != nil {
+		return nil, nothingAttached(err)
+	}
+	quiet, say := *a, *a.say
+	say.Quiet, quiet.say = true, &say
+	w := &watching{app: &quiet, f: f, e: e, ctx: ctx, taken: map[string]bool{}}
+	w.sweeper, _ = kernel.StartSweeper() // it sweeps when this process ends, and not before
+	f.spec.Preload()
+	return w, nil
+}
+
+// join records one container.
+func (w *watching) join(c *engine.Container) {
+	// Everything else waits: the container is about to start.
+	ctx, stop := context.WithCancelCause(w.ctx)
+	defer stop(nil)
+	t, err := w.e.Tree(ctx, c)
+	if err != nil {
+		if !errors.Is(err, engine.ErrRemoved) && w.ctx.Err() == nil {
+			w.fail(c, err)
+		}
+		return
+	}
+	if c.New {
+		go w.e.Follow(ctx, c, t, stop)
+	}
+	spec, f := *w.f.spec, w.f.runFlags
+	spec.RunID = runner.New().RunID
+	spec.Labels = containerLabels(w.e, c)
+	f.spec, f.output = &spec, w.name(c)
+	state := schema.Absent
+	err = w.app.record(ctx, &spec, &f, runner.Target{Tree: t, Sweeper: w.sweeper, Attached: spec.Preload},
+		func(h *schema.ObservationHealth) { state = h.KernelState })
+	var exit console.ExitError
+	if err != nil && (!errors.As(err, &exit) || exit.Err != nil) {
+		w.fail(c, err)
+		return
+	}
+	w.mu.Lock()
+	w.failed = w.failed || err != nil
+	fmt.Fprintf(w.app.stdout, "%s\t%s\t%s\n", console.Printable(c.Name), console.Printable(f.output), state)
+	w.mu.Unlock()
+	if cause := context.Cause(ctx); errors.Is(cause, engine.ErrElsewhere) {
+		w.elsewhere(c.ID)
+	}
+}
+
+// elsewhere joins a container where it is, late.
+func (w *watching) elsewhere(id string) {
+	if c, err := w.e.Container(w.ctx, id); err == nil && c.PID != 0 {
+		w.join(c)
+	}
+}
+
+// fail says that a container's evidence is not what it was to be.
+func (w *watching) fail(c *engine.Container, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failed = true
+	w.app.say.Failure(fmt.Errorf("container %s: %w", console.Printable(c.Name), err))
+}
+
+// name is a bundle's that does not exist yet: a container that starts again has another.
+func (w *watching) name(c *engine.Container) string {
+	safe := strings.Map(func(r rune) rune {
+		if r < 0x80 && (r == '-' || r == '_' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z') {
+			return r
+		}
+		return '_'
+	}, c.Name[:min(len(c.Name), 100)])
+	base := filepath.Join(w.f.dir, strings.TrimLeft(safe, ".")+"-"+c.ID[:min(len(c.ID), 12)])
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for n, name := 2, base+".tar.gz"; ; n++ {
+		if _, err := os.Lstat(name); errors.Is(err, os.ErrNotExist) && !w.taken[name] {
+			w.taken[name] = true
+			return name
+		}
+		name = fmt.Sprintf("%s-%d.tar.gz", base, n)
+	}
+}
