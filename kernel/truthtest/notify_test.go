@@ -1,0 +1,192 @@
+//go:build linux && amd64
+
+package truthtest
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// attempt is a call with a path, as one side tells it. The first has no base where
+// strace does not tell what the name is relative to.
+type attempt struct {
+	kind, name string
+	end        bool // name is the end of the path
+}
+
+func (a attempt) String() string { return a.kind + " " + a.name }
+
+// is tells whether the layer's attempt is what strace saw.
+func (a attempt) is(layer attempt) bool {
+	return a.kind == layer.kind && (a.name == layer.name || a.end && (a.name == "" || strings.HasSuffix(layer.name, "/"+a.name)))
+}
+
+// named are the calls that are compared, by name: their kind, and which arguments are
+// the directory, or -1, and the name.
+var named = map[string]struct {
+	kind    string
+	dir, at int
+}{
+	"open": {"openat", -1, 0}, "openat": {"openat", 0, 1}, "openat2": {"openat", 0, 1}, "creat": {"openat", -1, 0},
+	"rename": {"rename", -1, 0}, "renameat": {"rename", 0, 1}, "renameat2": {"rename", 0, 1},
+	"unlink": {"unlink", -1, 0}, "unlinkat": {"unlink", 0, 1}, "rmdir": {"rmdir", -1, 0},
+	"mkdir": {"mkdir", -1, 0}, "mkdirat": {"mkdir", 0, 1}, "link": {"link", -1, 0}, "linkat": {"link", 0, 1},
+	"symlink": {"symlink", -1, 1}, "symlinkat": {"symlink", 1, 2}, "truncate": {"truncate", -1, 0},
+	"chmod": {"chmod", -1, 0}, "fchmodat": {"chmod", 0, 1}, "chown": {"chown", -1, 0}, "lchown": {"chown", -1, 0}, "fchownat": {"chown", 0, 1},
+	"mknod": {"mknod", -1, 0}, "mknodat": {"mknod", 0, 1}, "chdir": {"chdir", -1, 0},
+}
+
+// attempts are a trace's, by thread, in their order.
+func attempts(calls []*call) map[int][]attempt {
+	slices.SortStableFunc(calls, func(a, b *call) int { return a.line - b.line })
+	out := map[int][]attempt{}
+	for _, c := range calls {
+		if c.name == "execve" {
+			name, ok := str(c.args[0])
+			switch {
+			case !ok:
+			case c.errno() == "" || c.errno() == "?":
+				out[c.tid] = append(out[c.tid], attempt{"exec", name, false})
+			default:
+				out[c.tid] = append(out[c.tid], absolute("exec_failed", "", name))
+			}
+			continue
+		}
+		n, ok := named[c.name]
+		if !ok || n.at >= len(c.args) {
+			continue
+		}
+		name, ok := str(c.args[n.at])
+		if !ok {
+			continue
+		}
+		kind, base := n.kind, ""
+		if n.dir >= 0 {
+			_, base, _ = descriptor(c.args[n.dir])
+		}
+		if c.name == "unlinkat" && number(c.args[2])&0x200 != 0 {
+			kind = "rmdir"
+		}
+		out[c.tid] = append(out[c.tid], absolute(kind, base, name))
+	}
+	return out
+}
+
+// absolute is a name in a directory as the tier documents it: without links followed,
+// and with a ".." that follows a name kept.
+func absolute(kind, base, name string) attempt {
+	a := attempt{kind: kind, end: !strings.HasPrefix(name, "/") && base == ""}
+	if strings.HasPrefix(name, "/") {
+		base = ""
+	}
+	var parts []string
+	if base = strings.Trim(base, "/"); base != "" {
+		parts = strings.Split(base, "/")
+	}
+	fixed := false
+	for part := range strings.SplitSeq(name, "/") {
+		switch {
+		case part == "" || part == ".":
+			continue
+		case part == ".." && !fixed:
+			parts = parts[:max(0, len(parts)-1)]
+			continue
+		}
+		fixed = true
+		parts = append(parts, part)
+	}
+	a.name = strings.Join(parts, "/")
+	if !a.end {
+		a.name = "/" + a.name
+	}
+	return a
+}
+
+// layerAttempts are the same of a layer.
+func layerAttempts(events []schema.KernelEvent) map[int][]attempt {
+	kinds := map[string]bool{"exec_failed": true}
+	for _, n := range named {
+		kinds[n.kind] = true
+	}
+	out := map[int][]attempt{}
+	for i := range events {
+		e := &events[i]
+		tid := int(e.TID)
+		switch kind := e.Kind.String(); {
+		case kind == "exec":
+			name := e.Value
+			if e.Target != "" {
+				name = e.Target
+			}
+			out[tid] = append(out[tid], attempt{"exec", name, false})
+		case kinds[kind] && e.UserMemory: // else it was by a descriptor
+			out[tid] = append(out[tid], attempt{kind, e.Value, false})
+		}
+	}
+	return out
+}
+
+// TestNotifyAgainstStrace compares the attempts that the notify tier recorded with
+// what strace saw of the same processes: all of them, by path, in the order of each
+// thread.
+func TestNotifyAgainstStrace(t *testing.T) {
+	need(t, "strace")
+	for _, w := range workloads {
+		if !slices.Contains([]string{"shell pipelines", "files", "odd names", "git", "make"}, w.name) {
+			continue
+		}
+		t.Run(w.name, func(t *testing.T) {
+			need(t, w.programs...)
+			dir, trace := t.TempDir(), filepath.Join(t.TempDir(), "trace")
+			r := recordNotified(t, dir, []string{"SRC=" + source(t), "NASTY=" + helper}, strace, "-f", "-q", "-v", "-s", "65536", "-yy", "-X", "raw",
+				"-o", trace, "-e", "trace="+strings.Join(agreed, ","), "--", "/bin/sh", "-c", w.script)
+			calls, _, err := readTrace(trace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, got := attempts(calls), layerAttempts(r.events)
+			var n, same int
+			for tid, list := range want {
+				layer := got[tid]
+				if i := slices.IndexFunc(layer, func(a attempt) bool { return list[0].is(a) }); i > 0 {
+					layer = layer[i:] // strace's own, before it executed the command
+				}
+				n += len(list)
+				for i := range min(len(list), len(layer)) {
+					if !list[i].is(layer[i]) {
+						t.Errorf("thread %d, attempt %d: strace saw %v, the layer has %v", tid, i, list[i], layer[i])
+						break
+					}
+					same++
+				}
+				if len(list) != len(layer) {
+					t.Errorf("thread %d: strace saw %d attempts, the layer has %d: %v\n%v", tid, len(list), len(layer), list[min(len(layer), len(list)):], layer[min(len(layer), len(list)):])
+				}
+			}
+			t.Logf("%d attempts by %d threads, recall %.4f", n, len(want), float64(same)/float64(n))
+			if n < 50 {
+				t.Errorf("only %d attempts were compared", n)
+			}
+		})
+	}
+}
+
+// recordNotified is record with the notify tier.
+func recordNotified(t *testing.T, dir string, env []string, command ...string) recording {
+	t.Helper()
+	c, bundle := prepare(t, dir, env, command...)
+	c.Args[slices.Index(c.Args, "require")] = "notify"
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	if err := c.Run(); err != nil {
+		t.Fatalf("%q: %v\n%s", command, err, out.Bytes())
+	}
+	r := readBundle(t, bundle)
+	r.out = out.String()
+	return r
+}
