@@ -35,6 +35,7 @@ type observation struct {
 	session session
 	foreign bool          // somebody else's: see kernel.Config
 	how     string        // one of Kernels
+	deny    bool          // see Spec.DenyIOUring
 	needed  bool          // without it the command does not start
 	ring    int           // bytes
 	keep    time.Duration // see Spec.KeepObserver
@@ -67,7 +68,7 @@ type session interface {
 const openTimeout = time.Minute
 
 func newObservation(log *evidence.Log, spec *Spec, session session, checks *layer.Checks, bind func(*kernel.Event, *schema.KernelEvent)) *observation {
-	o := &observation{log: log, session: session, how: spec.Kernel, needed: spec.observes(), ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver), v0: spec.Compat == "v0", checks: checks, bind: bind}
+	o := &observation{log: log, session: session, how: spec.Kernel, deny: spec.DenyIOUring, needed: spec.observes(), ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver), v0: spec.Compat == "v0", checks: checks, bind: bind}
 	if checks != nil {
 		o.influence = newInfluence()
 	}

@@ -123,6 +123,9 @@ type Spec struct {
 	// KeepObserver is how long the observer that runs share stays on the host after
 	// the last of them; zero: it goes with the last.
 	KeepObserver time.Duration `json:"keep_observer,omitzero"`
+	// DenyIOUring makes io_uring_setup fail with EPERM, since KernelNotify, which it
+	// needs, does not see io_uring's requests.
+	DenyIOUring bool `json:"deny_io_uring,omitzero"`
 	// Require lists what the evidence must be for the run to count, of
 	// Requirements: else it ends with ExitRunner, and the bundle is sealed all the
 	// same.

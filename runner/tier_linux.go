@@ -47,7 +47,7 @@ func (o *observation) choose(ctx context.Context) error {
 }
 
 func (o *observation) openNotify() error {
-	n, err := notify.New()
+	n, err := notify.New(notify.Config{DenyIOUring: o.deny})
 	if err != nil {
 		return err
 	}

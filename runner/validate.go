@@ -86,6 +86,9 @@ func (s *Spec) Validate() error {
 	if !slices.Contains(Kernels, s.Kernel) {
 		add(ErrChoice, "kernel layer %q (%s)", s.Kernel, strings.Join(Kernels, ", "))
 	}
+	if s.DenyIOUring && s.Kernel != KernelNotify {
+		add(ErrChoice, "deny io_uring with kernel layer %q (it needs notify; the sandbox's modes refuse io_uring by themselves)", s.Kernel)
+	}
 	if n := s.KernelBuffer; n != 0 && (n < kernel.MinRing || n > kernel.MaxRing) {
 		add(ErrChoice, "kernel buffer of %d bytes (%d to %d)", int64(n), kernel.MinRing, kernel.MaxRing)
 	}

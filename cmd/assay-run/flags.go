@@ -50,6 +50,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.StringVar(&s.Kernel, "kernel", s.Kernel, "`HOW` to observe: auto (the best way that changes nothing for the command), ebpf, notify (seccomp; needs no privilege), require (fail where eBPF cannot see everything), off")
 	fs.Var(&s.KernelBuffer, "kernel-buffer", "kernel event buffer `SIZE`; raise it if events were dropped (default 4MiB)")
 	fs.DurationVar(&s.KeepObserver, "keep-observer", 0, "keep the shared observer for `TIME` after the last run, so that the next one starts faster (default 0)")
+	fs.BoolVar(&s.DenyIOUring, "deny-io-uring", false, "with --kernel notify, which cannot see io_uring's requests: refuse io_uring to the command")
 	fs.Var((*list)(&s.Require), "require", "end with 125 unless the evidence is `WHAT`: "+strings.Join(runner.Requirements, ", "))
 	fs.StringVar(&s.Contract, "contract", "", "evaluate the outcome contract in `FILE` after the command has ended")
 	fs.BoolVar(&s.ContractBaseline, "contract-baseline", false, "also evaluate the contract before the command starts: a check that passes then proves nothing")

@@ -81,6 +81,15 @@ func (o *Observer) call(p *process, n *notification, call *kernel.Call, compat b
 	o.emit(e)
 }
 
+// denied reports a call that is refused with EPERM.
+func (o *Observer) denied(p *process, n *notification, call *kernel.Call, compat bool) {
+	e := o.event(call.Kind, call.Hook, p, n.pid)
+	e.Syscall = call.Name
+	call.Arguments(e, n.args, compat)
+	e.NoResult, e.Attempted, e.Ret, e.Errno = false, false, -int32(unix.EPERM), int32(unix.EPERM)
+	o.emit(e)
+}
+
 // openHow reads a struct open_how (openat2(2)).
 func (o *Observer) openHow(e *kernel.Event, p *process, at, size uint64) {
 	var how [24]byte

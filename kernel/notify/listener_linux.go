@@ -158,6 +158,9 @@ func (o *Observer) record(n *notification, r *response) {
 		o.children(p, n.pid)
 	case call.Name == "execve" || call.Name == "execveat":
 		o.executes(p, n, call, compat)
+	case call.Kind == kernel.KindIOUring && o.cfg.DenyIOUring:
+		r.flags, r.err = 0, -int32(unix.EPERM)
+		o.denied(p, n, call, compat)
 	default:
 		o.call(p, n, call, compat)
 	}

@@ -26,6 +26,7 @@ const (
 // Close frees it. Report may be called at any time from any goroutine, the others
 // once.
 type Observer struct {
+	cfg     Config
 	queue   *queue
 	served  chan struct{} // closed when the listener's thread has ended; nil without one
 	thread  int
@@ -62,7 +63,7 @@ type Observer struct {
 const hooks = 64
 
 // New makes an observer, for one command. The error is an [*kernel.Unavailable].
-func New() (*Observer, error) {
+func New(cfg Config) (*Observer, error) {
 	if err := Probe(); err != nil {
 		return nil, err
 	}
@@ -72,7 +73,7 @@ func New() (*Observer, error) {
 	}
 	return &Observer{
 		queue: newQueue(), table: t, listener: -1, stopped: make(chan struct{}),
-		lineBuf: make([]byte, maxArguments), foreign: map[foreignCall]bool{},
+		cfg: cfg, lineBuf: make([]byte, maxArguments), foreign: map[foreignCall]bool{},
 	}, nil
 }
 

@@ -12,7 +12,7 @@ import (
 type Observer struct{}
 
 // New returns a [*kernel.Unavailable].
-func New() (*Observer, error) { return nil, Probe() }
+func New(Config) (*Observer, error) { return nil, Probe() }
 
 // Probe returns a [*kernel.Unavailable]: there is no seccomp on this system.
 func Probe() error {

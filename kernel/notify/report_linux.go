@@ -61,7 +61,7 @@ func (o *Observer) reasons(r *kernel.Report) (out []kernel.Reason) {
 	add(o.broken != nil, CodeShim, "run the command again, and report a bug if it happens again", "the observer ended before the run, and calls failed from then on: %v", o.broken)
 	add(o.unreadable > 0, CodeUnread, better, "the arguments of %d calls could not be read", o.unreadable)
 	add(o.vanished > 0, CodeVanished, "", "%d calls were of tasks that were killed before the observer knew whose they were", o.vanished)
-	add(r.Kinds[kernel.KindIOUring] > 0, CodeIOUring, "run with --deny-io-uring", "the run set up io_uring, whose requests are not observed")
+	add(r.Kinds[kernel.KindIOUring] > 0 && !o.cfg.DenyIOUring, CodeIOUring, "run with --deny-io-uring", "the run set up io_uring, whose requests are not observed")
 	add(o.nested > 0, CodeNested, "run that program outside of assay-run, or with --kernel ebpf", "a program of the run asked for a seccomp listener of its own %d times, which the kernel refuses in a notified run", o.nested)
 	return out
 }
