@@ -49,9 +49,10 @@ ASSAY_MCP_TOKEN is set, a bearer token. Each client gets its own server. With
 --config but no --server, each server is at /NAME/mcp.
 
 mcp passes a client's login headers and a remote server's challenges through, and never
-records them. A challenge names the server's own URL. A client that accepts only mcp's
-URL there cannot log in: pass the login with --header instead. When mcp ends, even if it
-is killed, the server and everything that the server started end too.
+records them. A challenge names the server's own URL, because a login is valid for that
+server only. A client that accepts only mcp's URL there cannot log in: have it accept the
+server's (validateResourceURL in MCP's TypeScript SDK), or pass the login with --header.
+When mcp ends, even if it is killed, the server and everything that it started end too.
 
 mcp writes each decision as one line of the decision log. Inside a run (assay-run -- CMD),
 mcp also reports the calls to the run, and the run's policy applies too. mcp exits with

@@ -98,6 +98,7 @@ func TestMCPOfTheTypeScriptSDK(t *testing.T) {
 			t.Errorf("after SIGTERM it ended after %v: %v", time.Since(began), err)
 		}
 	})
+	t.Run("a login by OAuth", func(t *testing.T) { login(t, program, dir, sdk) })
 	t.Run("a configuration that is wrapped, and as it was", func(t *testing.T) {
 		wrap := func(args ...string) {
 			t.Helper()

@@ -14,6 +14,11 @@
 // error with its id. A tool that is not what it was when it was first listed is
 // denied.
 //
+// A login goes to the server that asks for it, and its challenge comes to the client as
+// it is. The resource that it names (RFC 9728) is the server's own URL and not the
+// front's: a token is issued for a resource (RFC 8707), and the server must refuse one
+// that was issued for another. So the client has to accept the server's URL.
+//
 // Each decision is a line of a decision log, a CloudEvent of type
 // assay.tool.decision, written before the call goes on. Inside a run the proxy
 // also proposes each call to the run's gateway. The run's policy then applies
