@@ -134,6 +134,9 @@ func (a *agentSide) close(*schema.Result) error {
 		"policy": a.endLog(a.policy, "policy", "policy decision log", a.policErr),
 	}
 	a.borrowed()
+	if a.gateway != nil && a.gateway.Cut() > 0 {
+		a.reasons = append(a.reasons, schema.CutReason(a.gateway.Cut()))
+	}
 	a.refused["sdk"] -= min(a.kept, a.refused["sdk"])
 	a.mu.Lock()
 	defer a.mu.Unlock()

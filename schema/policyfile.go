@@ -1,6 +1,9 @@
 package schema
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+)
 
 // Policy is policy.json: the policy that was in force, in its effective form.
 // It is there when the run had a policy file or a client added rules.
@@ -73,4 +76,14 @@ type GatewaySession struct {
 	Turns    uint64 `json:"turns"`
 	// Calls counts the lines of the audit layer by the kind of their outcome.
 	Calls map[string]uint64 `json:"calls"`
+	// Cut is how many values of the turns are not whole.
+	Cut uint64 `json:"cut,omitzero"`
+}
+
+// CutReason says in the health that values of turns are not whole.
+func CutReason(values uint64) Reason {
+	return Reason{
+		Subject: "gateway", Code: "values_cut", Message: fmt.Sprintf("%d values of turns are not whole; the turns name them in cut", values),
+		Remedy: "let the tool write large results to files",
+	}
 }

@@ -86,18 +86,26 @@ type ReportedTimes struct {
 }
 
 // Cut tells of a value that is not whole. Path is a JSON pointer into the
-// turn. A text keeps its first Kept bytes; any other value is null and Kept 0.
+// turn. A text keeps its first Kept bytes and its last Tail ones; any other value is null,
+// and both are 0.
 type Cut struct {
 	Path   string `json:"path"`
 	Bytes  int    `json:"bytes"`
 	Kept   int    `json:"kept"`
+	Tail   int    `json:"tail,omitzero"`
 	SHA256 string `json:"sha256"`
 }
 
-// BlobRef tells of a text that is stored once for several turns. The value at
-// Path is the name of the bundle's member that holds it.
+// ResultLeftOut is how a result begins that "assay-run mcp" could not pass on, because
+// it is larger than a message may be.
+const ResultLeftOut = `{"assay_result_left_out":true,`
+
+// BlobRef tells of a text that a turn cannot hold, or that several have. The value at
+// Path is the name of the bundle's member that holds it. JSON says that the member is
+// the JSON of a value, and not a text.
 type BlobRef struct {
 	Path   string `json:"path"`
 	Bytes  int    `json:"bytes"`
 	SHA256 string `json:"sha256"`
+	JSON   bool   `json:"json,omitzero"`
 }

@@ -95,7 +95,7 @@ type Limits struct {
 	Turns         int           // of a runs.record_turns; 10,000
 	Subscriptions int           // of a connection; 16
 	Runs          int           // open at once in serve; 1,024
-	Blobs         int           // texts of a run stored apart; 128
+	BlobBytes     int64         // of a run's texts that are stored apart; 1 GiB
 	BlobMin       int           // bytes of a text that is stored apart when it repeats; 4 KiB
 	CallTimeout   time.Duration // for a tool that names no deadline; 10 min
 	Grace         time.Duration // a run waits for a client to come back; 30 s
@@ -107,7 +107,7 @@ func (l *Limits) setDefaults() {
 	l.Turns = cmp.Or(l.Turns, 10_000)
 	l.Subscriptions = cmp.Or(l.Subscriptions, 16)
 	l.Runs = cmp.Or(l.Runs, 1024)
-	l.Blobs = cmp.Or(l.Blobs, 128)
+	l.BlobBytes = cmp.Or(l.BlobBytes, 1<<30)
 	l.BlobMin = cmp.Or(l.BlobMin, 4<<10)
 	l.CallTimeout = cmp.Or(l.CallTimeout, 10*time.Minute)
 	l.Grace = cmp.Or(l.Grace, 30*time.Second)

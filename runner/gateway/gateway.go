@@ -97,13 +97,21 @@ func authenticate(all string, agents map[string]string) func(string) (string, bo
 	}
 }
 
+// Cut is how many values of the run's turns are not whole.
+func (g *Gateway) Cut() uint64 {
+	if g.run == nil {
+		return 0
+	}
+	return g.run.Cut()
+}
+
 func (g *Gateway) newRun(to Recording, zero time.Duration, rules *policy.Set) *recording.Run {
 	return recording.New(to, g.options(zero, rules))
 }
 
 func (g *Gateway) options(zero time.Duration, rules *policy.Set) recording.Options {
 	return recording.Options{
-		Zero: zero, Rules: rules, Turns: g.cfg.Turns, Blobs: g.cfg.Limits.Blobs, BlobMin: g.cfg.Limits.BlobMin, Once: g.cfg.Run == nil,
+		Zero: zero, Rules: rules, Turns: g.cfg.Turns, BlobBytes: g.cfg.Limits.BlobBytes, BlobMin: g.cfg.Limits.BlobMin, Once: g.cfg.Run == nil,
 	}
 }
 

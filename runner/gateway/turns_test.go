@@ -113,3 +113,27 @@ func toolOf(line string) string {
 	name, _, _ := strings.Cut(rest, `"`)
 	return name
 }
+
+func TestWhatIsCutIsCounted(t *testing.T) {
+	f := start(t, func(c *Config) { c.Limits.BlobBytes = 1 })
+	c := dial(t, f.path)
+	answers := []string{`"` + strings.Repeat("x", 20_000) + `"`, schema.ResultLeftOut + `"bytes":1}`, `"short"`}
+	c.tool = func(toolsExecute) (string, string) {
+		answer := answers[0]
+		answers = answers[1:]
+		return answer, ""
+	}
+	c.must("runs.start", `{"agent_id":"a","intent":""}`)
+	c.must("tools.register", `[{"name":"t"}]`)
+	for range 3 {
+		c.submit("t", "{}")
+	}
+	if n := f.Cut(); n != 2 {
+		t.Errorf("%d values are not whole, want 2", n)
+	}
+	f.end(t)
+	var session schema.GatewaySession
+	if readDocument(t, f.rec, schema.SessionPath, &session); session.Cut != 2 {
+		t.Errorf("the session says %d", session.Cut)
+	}
+}

@@ -164,7 +164,7 @@ func (r *Runs) Seal(ctx context.Context, rec gateway.Recording, session schema.G
 	err = run.log.Finish(evidence.Findings{
 		Result: result(rec.RunID, session), Success: strings.EqualFold(session.Outcome, "success"), Calls: run.calls,
 		Unobserved: "the run reported to assay-run serve, which observes no processes",
-		Health:     run.health,
+		Health:     func(h *schema.ObservationHealth) { run.health(h, session.Cut) },
 	})
 	bundle, serr := run.spool.Seal(ctx)
 	return bundle, errors.Join(err, serr)
@@ -196,7 +196,10 @@ func (r *Runs) take(id string) (*run, error) {
 	return run, nil
 }
 
-func (r *run) health(h *schema.ObservationHealth) {
+func (r *run) health(h *schema.ObservationHealth, cut uint64) {
+	if cut > 0 {
+		h.Reasons = append(h.Reasons, schema.CutReason(cut))
+	}
 	h.Reasons = append(h.Reasons, schema.Reason{
 		Subject: "kernel", Code: "not_started_here", Message: "the agent was not started by assay-run, so nothing of it was observed",
 		Remedy: "start it with assay-run -- CMD",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,8 +23,9 @@ const (
 	// callDeadline is what a proxied tool may take, in milliseconds: the
 	// client's patience counts and not ours.
 	callDeadline = 24 * 60 * 60 * 1000
-	// maxResult is what the run's gateway gets of a result, in bytes.
-	maxResult = 1 << 20
+	// maxPart is what the run's gateway gets of the beginning and of the end of a
+	// result that is larger than a message may be, in bytes.
+	maxPart = 8 << 10
 )
 
 // Run is a connection to the gateway of the run that the proxy is part of. The
@@ -205,20 +207,30 @@ func (r *Run) finished(t *ticket, m *message) {
 		return
 	}
 	res := response{JSONRPC: "2.0", ID: t.id, Result: m.Result, Error: m.Error}
-	err := errLimits
-	if len(m.Result) <= maxResult {
-		err = r.send(res)
-	}
+	err := r.send(res)
 	if errors.Is(err, errLimits) {
-		leftOut := fmt.Appendf(nil, `{"assay_result_left_out":true,"bytes":%d}`, len(m.Result)+len(m.Error))
-		if res.Result = leftOut; m.Error != nil {
-			res.Result, res.Error = nil, leftOut
+		if res.Result = leftOut(m.Result); m.Error != nil {
+			res.Result, res.Error = nil, leftOut(m.Error)
 		}
 		err = r.send(res)
 	}
 	if err == nil {
 		r.await(t)
 	}
+}
+
+// leftOut stands for a result that is too large: what it begins and ends with.
+func leftOut(result []byte) []byte {
+	part := func(b []byte) []byte {
+		text, _ := json.Marshal(strings.ToValidUTF8(string(b), "\ufffd"))
+		return text
+	}
+	head, tail := result[:min(len(result), maxPart)], result[max(0, len(result)-maxPart):]
+	var says struct {
+		IsError bool `json:"isError"`
+	}
+	_ = json.Unmarshal(result, &says)
+	return fmt.Appendf(nil, schema.ResultLeftOut+`"bytes":%d,"isError":%t,"head":%s,"tail":%s}`, len(result), says.IsError, part(head), part(tail))
 }
 
 // cancelled tells the run's gateway that nobody waits for a call any more.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -25,44 +26,62 @@ const (
 // maxSeen bounds the texts that are remembered to see them again.
 const maxSeen = 4096
 
-// blobStore keeps large repeated texts of a recording once.
+// blobStore keeps the texts of a recording that are too large for a turn, and those
+// that repeat, once.
 type blobStore struct {
 	rec   evidence.Recorder
-	most  int // texts
-	least int // bytes of one
+	most  int64 // bytes of all
+	least int   // bytes of one that repeats
 	turns Turns
 
 	mu     sync.Mutex
 	seen   map[[sha256.Size]byte]bool // true: stored
-	stored int
+	stored int64                      // bytes
+	cut    uint64                     // values that are not whole
 }
 
 func newBlobStore(rec evidence.Recorder, o *Options) *blobStore {
-	return &blobStore{rec: rec, most: o.Blobs, least: o.BlobMin, turns: o.Turns, seen: map[[sha256.Size]byte]bool{}}
+	return &blobStore{rec: rec, most: o.BlobBytes, least: o.BlobMin, turns: o.Turns, seen: map[[sha256.Size]byte]bool{}}
 }
 
-// store tells whether text has a blob, making one when it is seen again.
-func (b *blobStore) store(sum [sha256.Size]byte, text string) bool {
+// store tells whether text has a blob, making one if the turn cannot hold it or it is
+// seen again.
+func (b *blobStore) store(sum [sha256.Size]byte, text []byte, large bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	stored, again := b.seen[sum]
 	switch {
 	case stored:
 		return true
-	case !again:
+	case !again && !large:
 		if len(b.seen) < maxSeen {
 			b.seen[sum] = false
 		}
 		return false
-	case b.stored >= b.most:
+	case b.stored+int64(len(text)) > b.most:
 		return false
 	}
-	if err := b.rec.Put(schema.BlobsDir+hex.EncodeToString(sum[:]), []byte(text)); err != nil {
+	if err := b.rec.Put(schema.BlobsDir+hex.EncodeToString(sum[:]), text); err != nil {
 		return false // the text stays in the turn, up to its cap
 	}
 	b.seen[sum] = true
-	b.stored++
+	b.stored += int64(len(text))
 	return true
+}
+
+// count counts what is not whole in a turn.
+func (b *blobStore) count(t *schema.TurnBody) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cut += uint64(len(t.Cut))
+	if isLeftOut(t.Output) {
+		b.cut++
+	}
+}
+
+// isLeftOut tells a result that was too large for a message, as "assay-run mcp" says so.
+func isLeftOut(output []byte) bool {
+	return bytes.HasPrefix(output, []byte(schema.ResultLeftOut))
 }
 
 // forget frees what only a live run needs.
@@ -83,21 +102,20 @@ func (b *blobStore) trim(t *schema.TurnBody) {
 	t.Parameters = b.value(t, "/parameters", parameters)
 	t.Output = b.value(t, "/output", output)
 	// What is still too much goes whole, the largest value first.
-	for {
-		var prompt int
-		if t.Prompt != nil {
-			prompt = len(*t.Prompt)
-		}
-		values := len(t.Parameters) + len(t.Output)
-		if prompt+values <= b.turns.TurnBytes || values <= 2*len("null") {
-			return
-		}
-		if len(t.Output) > len(t.Parameters) {
-			t.Output = whole(t, "/output", output)
-		} else {
-			t.Parameters = whole(t, "/parameters", parameters)
+	var prompt int
+	if t.Prompt != nil {
+		prompt = len(*t.Prompt)
+	}
+	for range 2 {
+		switch {
+		case prompt+len(t.Parameters)+len(t.Output) <= b.turns.TurnBytes:
+		case len(t.Output) > len(t.Parameters):
+			t.Output = b.whole(t, "/output", output)
+		default:
+			t.Parameters = b.whole(t, "/parameters", parameters)
 		}
 	}
+	b.count(t)
 }
 
 // redact takes the secrets out before anything is cut, so that no half of one
@@ -117,12 +135,17 @@ func (b *blobStore) redact(t *schema.TurnBody) {
 	t.Parameters, t.Output = r.RedactJSON(schema.TurnsPath, t.Parameters), r.RedactJSON(schema.TurnsPath, t.Output)
 }
 
-// whole cuts a value as a whole, and takes back what was noted of its parts.
-func whole(t *schema.TurnBody, path string, raw []byte) []byte {
+// whole stores a value apart, or cuts it as a whole, and takes back what was noted of its
+// parts.
+func (b *blobStore) whole(t *schema.TurnBody, path string, raw []byte) []byte {
 	in := func(part string) bool { return part == path || strings.HasPrefix(part, path+"/") }
 	t.Cut = slices.DeleteFunc(t.Cut, func(c schema.Cut) bool { return in(c.Path) })
 	t.Blobs = slices.DeleteFunc(t.Blobs, func(b schema.BlobRef) bool { return in(b.Path) })
 	sum := sha256.Sum256(raw)
+	if name := schema.BlobsDir + hex.EncodeToString(sum[:]); b.store(sum, raw, true) {
+		t.Blobs = append(t.Blobs, schema.BlobRef{Path: path, Bytes: len(raw), SHA256: digest(sum), JSON: true})
+		return []byte(`"` + name + `"`)
+	}
 	t.Cut = append(t.Cut, schema.Cut{Path: path, Bytes: len(raw), SHA256: digest(sum)})
 	return []byte("null")
 }
@@ -133,19 +156,23 @@ func (b *blobStore) text(t *schema.TurnBody, path, text string) string {
 		return text
 	}
 	sum := sha256.Sum256([]byte(text))
-	if len(text) >= b.least && b.store(sum, text) {
+	if large := len(text) > b.turns.FieldBytes; b.store(sum, []byte(text), large) {
 		t.Blobs = append(t.Blobs, schema.BlobRef{Path: path, Bytes: len(text), SHA256: digest(sum)})
 		return schema.BlobsDir + hex.EncodeToString(sum[:])
 	}
 	if len(text) <= b.turns.FieldBytes {
 		return text
 	}
-	kept := b.turns.FieldBytes
-	for kept > 0 && !utf8.RuneStart(text[kept]) {
-		kept--
+	// An error stands at the end, so that is kept as well.
+	head, tail := b.turns.FieldBytes-b.turns.FieldBytes/2, len(text)-b.turns.FieldBytes/2
+	for head > 0 && !utf8.RuneStart(text[head]) {
+		head--
 	}
-	t.Cut = append(t.Cut, schema.Cut{Path: path, Bytes: len(text), Kept: kept, SHA256: digest(sum)})
-	return text[:kept]
+	for tail < len(text) && !utf8.RuneStart(text[tail]) {
+		tail++
+	}
+	t.Cut = append(t.Cut, schema.Cut{Path: path, Bytes: len(text), Kept: head, Tail: len(text) - tail, SHA256: digest(sum)})
+	return fmt.Sprintf("%s\n[… %d bytes left out …]\n%s", text[:head], tail-head, text[tail:])
 }
 
 // value is a JSON value as a turn keeps it: the texts in it are cut or stored
@@ -163,7 +190,7 @@ func (b *blobStore) value(t *schema.TurnBody, path string, raw []byte) []byte {
 			break
 		}
 		if len(t.Cut)+len(t.Blobs) > maxNotes {
-			return whole(t, path, raw)
+			return b.whole(t, path, raw)
 		}
 		switch kind {
 		case '{', '}', '[', ']':

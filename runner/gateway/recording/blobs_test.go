@@ -1,9 +1,16 @@
 package recording
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/assay-run/assay-run/runner/gateway/recording/recordingtest"
 	"github.com/assay-run/assay-run/schema"
@@ -12,7 +19,7 @@ import (
 func TestATurnStaysUnderItsCapsWhateverItHolds(t *testing.T) {
 	rec := recordingtest.New(t.TempDir())
 	defer rec.Close()
-	o := Options{Turns: Turns{}.Effective(), Blobs: 128, BlobMin: 4 << 10}
+	o := Options{Turns: Turns{}.Effective(), BlobBytes: 1 << 30, BlobMin: 4 << 10}
 	long := strings.Repeat("k", 100_000)
 	for name, value := range map[string]string{
 		"one long text":               `"` + strings.Repeat("é", 100_000) + `"`,
@@ -48,7 +55,7 @@ func TestATurnStaysUnderItsCapsWhateverItHolds(t *testing.T) {
 func TestAValueThatIsCutAsAWhole(t *testing.T) {
 	rec := recordingtest.New(t.TempDir())
 	defer rec.Close()
-	o := Options{Turns: Turns{FieldBytes: 64, TurnBytes: 200}.Effective(), Blobs: 128, BlobMin: 4 << 10}
+	o := Options{Turns: Turns{FieldBytes: 64, TurnBytes: 200}.Effective(), BlobBytes: 1, BlobMin: 4 << 10}
 	long := strings.Repeat("x", 5000)
 	for name, value := range map[string]string{
 		"cut texts":     `{"a":"` + long + `","b":"` + long[:100] + `","c":"` + long[:100] + `","d":"` + long[:100] + `"}`,
@@ -57,7 +64,7 @@ func TestAValueThatIsCutAsAWhole(t *testing.T) {
 		"one long text": `"` + long + `"`,
 	} {
 		blobs := newBlobStore(rec, &o)
-		for range 3 { // texts seen again are blobs
+		for range 3 {
 			body := schema.TurnBody{Parameters: []byte(value), Output: []byte(`"` + long[:100] + `"`), Prompt: &long}
 			blobs.trim(&body)
 			said := map[string]bool{}
@@ -84,5 +91,54 @@ func TestAValueThatIsCutAsAWhole(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// What a tool put out is kept whole, and what is not says so: a text keeps its beginning
+// and its end.
+func TestLargeTextsAreKeptWhole(t *testing.T) {
+	rec := recordingtest.New(t.TempDir())
+	defer rec.Close()
+	large := strings.Repeat("é", 100_000) + "error: the end"
+	quoted, numbers := []byte(`"`+large+`"`), []byte("["+strings.Repeat("1,", 500_000)+"1]")
+	o := Options{Turns: Turns{}.Effective(), BlobBytes: 1 << 30, BlobMin: 4 << 10}
+	blobs := newBlobStore(rec, &o)
+	name := func(b []byte) string {
+		return schema.BlobsDir + strings.TrimPrefix(digest(sha256.Sum256(b)), "sha256:")
+	}
+	for i := range 3000 { // no number of them is too many
+		text := fmt.Sprintf("%d %s", i, large[:20_000])
+		body := schema.TurnBody{Output: []byte(`{"stdout":"` + text + `"}`)}
+		if blobs.trim(&body); len(body.Blobs) != 1 || string(body.Output) != `{"stdout":"`+name([]byte(text))+`"}` {
+			t.Fatalf("text %d: %s", i, body.Output[:100])
+		}
+	}
+	body := schema.TurnBody{Parameters: numbers, Output: quoted}
+	blobs.trim(&body)
+	want := []schema.BlobRef{
+		{Path: "/output", Bytes: len(large), SHA256: digest(sha256.Sum256([]byte(large)))},
+		{Path: "/parameters", Bytes: len(numbers), SHA256: digest(sha256.Sum256(numbers)), JSON: true},
+	}
+	if d := cmp.Diff(want, body.Blobs); d != "" || len(body.Cut) > 0 || blobs.cut > 0 {
+		t.Errorf("%d values cut, %d counted: %s", len(body.Cut), blobs.cut, d)
+	}
+	for _, whole := range [][]byte{[]byte(large), numbers} {
+		if data, err := os.ReadFile(filepath.Join(rec.Dir, name(whole))); err != nil || !bytes.Equal(data, whole) {
+			t.Errorf("%s has not all of it: %v", name(whole), err)
+		}
+	}
+	// Beyond the room that there is for them.
+	o.BlobBytes = int64(len(large)) - 1
+	blobs = newBlobStore(rec, &o)
+	body = schema.TurnBody{Output: quoted}
+	blobs.trim(&body)
+	var text string
+	if err := json.Unmarshal(body.Output, &text); err != nil || len(body.Cut) != 1 || blobs.cut != 1 {
+		t.Fatalf("%v, %d values cut, %d counted", err, len(body.Cut), blobs.cut)
+	}
+	c := body.Cut[0]
+	if head, tail := text[:c.Kept], text[len(text)-c.Tail:]; c.Kept+c.Tail > o.Turns.FieldBytes || c.Kept+c.Tail < o.Turns.FieldBytes-8 ||
+		!strings.HasPrefix(large, head) || !strings.HasSuffix(large, tail) || !strings.HasSuffix(tail, "error: the end") || !strings.Contains(text, "bytes left out") {
+		t.Errorf("%+v: %.40s … %s", c, text, text[len(text)-20:])
 	}
 }

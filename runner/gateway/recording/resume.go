@@ -67,6 +67,7 @@ func Resume(to Recording, o Options, key, dir string) (_ *Run, lost []Lost, err 
 		}
 		r.measure(t.Seq, len(line)+1)
 		r.turns++
+		r.blobs.count(&t.TurnBody)
 		if t.Source == "gateway" {
 			turns[t.ToolCallID]++
 			if t.VerifierVerdict != schema.VerdictNotRun {
@@ -108,7 +109,11 @@ func Resume(to Recording, o Options, key, dir string) (_ *Run, lost []Lost, err 
 		delete(open, id)
 	}
 	if blobs, err := os.ReadDir(filepath.Join(dir, schema.BlobsDir)); err == nil {
-		r.blobs.stored = len(blobs)
+		for _, blob := range blobs {
+			if info, err := blob.Info(); err == nil {
+				r.blobs.stored += info.Size()
+			}
+		}
 	}
 	return r, lost, err
 }

@@ -42,7 +42,8 @@ type Options struct {
 	Zero  time.Duration // the time of the run's 0 on the clock that its caller reads
 	Rules *policy.Set   // in force for every call of the run
 	Turns Turns         // with its defaults
-	Blobs int           // texts stored apart
+	// BlobBytes bounds the texts stored apart, in bytes together.
+	BlobBytes int64
 	// BlobMin is the least size in bytes of a text that is stored apart when it
 	// repeats.
 	BlobMin int
@@ -272,6 +273,13 @@ func (r *Run) Info() Info {
 }
 
 // session is session.json as of now. r.mu is held.
+// Cut is how many values of turns are not whole.
+func (r *Run) Cut() uint64 {
+	r.blobs.mu.Lock()
+	defer r.blobs.mu.Unlock()
+	return r.blobs.cut
+}
+
 func (r *Run) session() schema.GatewaySession {
 	state := Completed
 	if r.outcome == "" {
@@ -281,6 +289,6 @@ func (r *Run) session() schema.GatewaySession {
 		Schema: schema.GatewaySessionV0, RunID: r.ID,
 		AgentID: r.start.AgentID, Intent: r.start.Intent, OutcomeDescription: r.start.OutcomeDescription,
 		State: state, Outcome: r.outcome, TStartNS: int64(r.tStart), TEndNS: int64(r.tEnd),
-		Turns: r.turns, Calls: maps.Clone(r.calls),
+		Turns: r.turns, Calls: maps.Clone(r.calls), Cut: r.Cut(),
 	}
 }
