@@ -3,6 +3,7 @@ package runner
 import (
 	"os"
 	"regexp"
+	"sync"
 	"syscall"
 
 	"github.com/assay-run/assay-run/kernel"
@@ -30,7 +31,7 @@ func ownHook() func(*kernel.Event) bool {
 		case string(ev.Argv[1]) == "hook":
 			return ev.Inode == file.Ino && !ev.Deleted && string(ev.Exe) == path
 		}
-		return shells[string(ev.Exe)] && hookLine.Match(ev.Argv[2])
+		return shells[string(ev.Exe)] && hookLine().Match(ev.Argv[2])
 	}
 }
 
@@ -38,5 +39,7 @@ func ownHook() func(*kernel.Event) bool {
 // by itself.
 var (
 	shells   = map[string]bool{"/usr/bin/dash": true, "/usr/bin/bash": true, "/bin/dash": true, "/bin/bash": true, "/bin/busybox": true}
-	hookLine = regexp.MustCompile(`^('[^']*/assay_shell' )?'?assay-run hook [a-z-]+'?$`)
+	hookLine = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^('[^']*/assay_shell' )?'?assay-run hook [a-z-]+'?$`)
+	})
 )

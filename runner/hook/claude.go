@@ -7,6 +7,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/assay-run/assay-run/runner/agentlog"
 )
@@ -30,9 +31,10 @@ type claudeEvent struct {
 // environment, as CLAUDE_CODE_SHELL_PREFIX.
 const shellPrefix = "assay_shell"
 
+// They are compiled where they are used: other commands start without them.
 var (
-	agentVersion = regexp.MustCompile(`^claude-code_(\d+)-(\d+)-(\d+)`)
-	plainID      = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`) // what assay_shell takes
+	agentVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^claude-code_(\d+)-(\d+)-(\d+)`) })
+	plainID      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`) }) // what assay_shell takes
 )
 
 // claudeCode reads one event of Claude Code's hooks.
@@ -45,7 +47,7 @@ func claudeCode(s *session) error {
 	if err := json.Unmarshal(data, &e); err != nil {
 		return fmt.Errorf("the event is not Claude Code's: %w", err)
 	}
-	if m := agentVersion.FindStringSubmatch(s.env("AI_AGENT")); m != nil {
+	if m := agentVersion().FindStringSubmatch(s.env("AI_AGENT")); m != nil {
 		s.log.base.SDKVersion = strings.Join(m[1:], ".")
 	}
 	id := cmp.Or(e.ToolUseID, cmp.Or(e.SessionID, "session")+":"+e.Tool)
@@ -80,7 +82,7 @@ func claudeCode(s *session) error {
 // assay_shell. Permission rules match as without it.
 func (s *session) mark(e claudeEvent, id string) error {
 	var command string
-	if e.Tool != "Bash" || path.Base(s.env("CLAUDE_CODE_SHELL_PREFIX")) != shellPrefix || !plainID.MatchString(id) ||
+	if e.Tool != "Bash" || path.Base(s.env("CLAUDE_CODE_SHELL_PREFIX")) != shellPrefix || !plainID().MatchString(id) ||
 		json.Unmarshal(e.Input["command"], &command) != nil || command == "" {
 		return nil
 	}

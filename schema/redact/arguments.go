@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -12,13 +11,13 @@ import (
 var (
 	// secretFlag matches flags whose argument is secret, with their argument
 	// where it is in the same word.
-	secretFlag = regexp.MustCompile(`^--?(?i:[a-z0-9_-]*(?:token|password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|credentials?|auth[_-]?key|bearer))(?:=(.+))?$`)
+	secretFlag = lazy(`^--?(?i:[a-z0-9_-]*(?:token|password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|credentials?|auth[_-]?key|bearer))(?:=(.+))?$`)
 	// notSecret are flags that match and name a file, a kind or a place.
-	notSecret = regexp.MustCompile(`(?i:file|path|dir|stdin|prompt|type|name|store|env|id|helper|cache|url|endpoint|ttl|length|policy)(?:=.*)?$`)
+	notSecret = lazy(`(?i:file|path|dir|stdin|prompt|type|name|store|env|id|helper|cache|url|endpoint|ttl|length|policy)(?:=.*)?$`)
 	// assignment is a variable set in front of or for a command.
-	assignment = regexp.MustCompile(`(?:^|[\s;&|(])(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=("[^"]{4,}"|'[^']{4,}'|[^\s"';&|()$` + "`" + `]{4,})`)
+	assignment = lazy(`(?:^|[\s;&|(])(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=("[^"]{4,}"|'[^']{4,}'|[^\s"';&|()$` + "`" + `]{4,})`)
 	// flagInText is a secret flag inside of a command line in one word (sh -c).
-	flagInText = regexp.MustCompile(`(?:^|\s)--?(?i:[a-z0-9_-]*(?:token|password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|secret[_-]?key))[= ]("[^"]{4,}"|'[^']{4,}'|[^\s"'$-][^\s"'$]{3,})`)
+	flagInText = lazy(`(?:^|\s)--?(?i:[a-z0-9_-]*(?:token|password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|secret[_-]?key))[= ]("[^"]{4,}"|'[^']{4,}'|[^\s"'$-][^\s"'$]{3,})`)
 )
 
 // attached are programs with a short flag for a password, and what it is: the
@@ -56,7 +55,7 @@ func (r *Redactor) Arguments(field string, args []string) []string {
 	for i, arg := range args {
 		out[i] = arg
 		secrets := secretParts(program, arg, next && !strings.HasPrefix(arg, "-"), i)
-		next = i > 0 && (secretFlag.MatchString(arg) && !notSecret.MatchString(arg) && !strings.Contains(arg, "=") || separate[program][arg] && (program != "docker" && program != "podman" || len(args) > 1 && args[1] == "login"))
+		next = i > 0 && (secretFlag().MatchString(arg) && !notSecret().MatchString(arg) && !strings.Contains(arg, "=") || separate[program][arg] && (program != "docker" && program != "podman" || len(args) > 1 && args[1] == "login"))
 		for _, s := range secrets {
 			out[i] = strings.ReplaceAll(out[i], s, r.replacement(RuleArgument, s))
 			if at := strings.LastIndex(arg, s); len(s) < shortestEverywhere && len(secrets) == 1 {
@@ -95,7 +94,7 @@ func secretParts(program, arg string, isSecret bool, index int) []string {
 	case index == 0:
 		return nil
 	}
-	if m := secretFlag.FindStringSubmatch(arg); m != nil && m[1] != "" && !notSecret.MatchString(strings.SplitN(arg, "=", 2)[0]) {
+	if m := secretFlag().FindStringSubmatch(arg); m != nil && m[1] != "" && !notSecret().MatchString(strings.SplitN(arg, "=", 2)[0]) {
 		add(m[1])
 		return parts
 	}
@@ -104,15 +103,15 @@ func secretParts(program, arg string, isSecret bool, index int) []string {
 		return parts
 	}
 	if strings.Contains(arg, "=") {
-		for _, m := range assignment.FindAllStringSubmatch(arg, -1) {
+		for _, m := range assignment().FindAllStringSubmatch(arg, -1) {
 			if secretName(m[1], DefaultEnv) {
 				add(m[2])
 			}
 		}
 	}
 	if strings.ContainsAny(arg, " \t\n") && strings.Contains(arg, "-") {
-		for _, m := range flagInText.FindAllStringSubmatch(arg, -1) {
-			if !notSecret.MatchString(strings.Fields(m[0])[0]) {
+		for _, m := range flagInText().FindAllStringSubmatch(arg, -1) {
+			if !notSecret().MatchString(strings.Fields(m[0])[0]) {
 				add(m[1])
 			}
 		}

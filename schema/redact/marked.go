@@ -2,7 +2,6 @@ package redact
 
 import (
 	"bytes"
-	"regexp"
 )
 
 // What is marked as secret by what stands around it: private keys, headers,
@@ -10,18 +9,18 @@ import (
 
 var (
 	pemBegin = []byte("-----BEGIN ")
-	pemKey   = regexp.MustCompile(`^-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----`)
-	pemEnd   = regexp.MustCompile(`-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----`)
+	pemKey   = lazy(`^-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----`)
+	pemEnd   = lazy(`-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----`)
 
 	headerName  = []byte("uthorization")
 	headerEnd   = []byte("zation") // begins with a letter that is rare, so that the search is fast
-	headerValue = regexp.MustCompile(`^uthorization["']?[ \t]*[:=][ \t]*["']?(?:(?:[Bb]earer|[Bb]asic|[Tt]oken|[Dd]igest|AWS4-HMAC-SHA256)[ \t]+)?([^\s"'\\<>,;]{8,})`)
+	headerValue = lazy(`^uthorization["']?[ \t]*[:=][ \t]*["']?(?:(?:[Bb]earer|[Bb]asic|[Tt]oken|[Dd]igest|AWS4-HMAC-SHA256)[ \t]+)?([^\s"'\\<>,;]{8,})`)
 
 	scheme     = []byte("://")
-	userinfo   = regexp.MustCompile(`^://[^\s"'\\<>/?#@:]*:([^\s"'\\<>/?#@]{1,})@`)
-	signedPart = regexp.MustCompile(`(?:[?&;]|\\u0026)(?i:x-amz-signature|x-amz-security-token|x-goog-signature|awsaccesskeyid|signature|sig|access_token|api_key|apikey|token|password|client_secret)=([^&\s"'\\<>#]{4,})`)
+	userinfo   = lazy(`^://[^\s"'\\<>/?#@:]*:([^\s"'\\<>/?#@]{1,})@`)
+	signedPart = lazy(`(?:[?&;]|\\u0026)(?i:x-amz-signature|x-amz-security-token|x-goog-signature|awsaccesskeyid|signature|sig|access_token|api_key|apikey|token|password|client_secret)=([^&\s"'\\<>#]{4,})`)
 	// cutPassword matches a URL that ends in what may be a password, and is no port.
-	cutPassword = regexp.MustCompile(`://[^\s"'\\<>/?#@:]*:([^\s"'\\<>/?#@]*[^0-9\s"'\\<>/?#@][^\s"'\\<>/?#@]*)$`)
+	cutPassword = lazy(`://[^\s"'\\<>/?#@:]*:([^\s"'\\<>/?#@]*[^0-9\s"'\\<>/?#@][^\s"'\\<>/?#@]*)$`)
 )
 
 // maxPEM is how much of a private key whose end is missing is taken for it, in bytes.
@@ -34,12 +33,12 @@ func nextPrivateKey(b []byte, from int) (found, bool) {
 			return found{}, false
 		}
 		s := from + i
-		if !pemKey.Match(b[s:min(len(b), s+100)]) {
+		if !pemKey().Match(b[s:min(len(b), s+100)]) {
 			from = s + len(pemBegin)
 			continue
 		}
 		e := min(len(b), s+maxPEM)
-		if tail := pemEnd.FindIndex(b[s:e]); tail != nil {
+		if tail := pemEnd().FindIndex(b[s:e]); tail != nil {
 			e = s + tail[1]
 		}
 		return found{start: s, end: e, rule: ruleKey}, true
@@ -57,7 +56,7 @@ func nextHeader(b []byte, from int) (found, bool) {
 			from += i + len(headerEnd)
 			continue
 		}
-		if v := headerValue.FindSubmatchIndex(b[s:min(len(b), s+maxToken)]); v != nil {
+		if v := headerValue().FindSubmatchIndex(b[s:min(len(b), s+maxToken)]); v != nil {
 			return found{start: s + v[2], end: s + v[3], rule: RuleArgument}, true
 		}
 		from = s + len(headerName)
@@ -76,12 +75,12 @@ type urls struct {
 func (u *urls) next(from int) (found, bool) {
 	for {
 		if from < u.end {
-			if v := userinfo.FindSubmatchIndex(u.b[u.start:u.end]); v != nil && u.start+v[2] >= from {
+			if v := userinfo().FindSubmatchIndex(u.b[u.start:u.end]); v != nil && u.start+v[2] >= from {
 				return found{start: u.start + v[2], end: u.start + v[3], rule: RuleURL}, true
 			}
 			rest := u.b[max(from, u.start):u.end]
 			if bytes.IndexByte(rest, '=') >= 0 {
-				if v := signedPart.FindSubmatchIndex(rest); v != nil {
+				if v := signedPart().FindSubmatchIndex(rest); v != nil {
 					return found{start: u.end - len(rest) + v[2], end: u.end - len(rest) + v[3], rule: RuleURL}, true
 				}
 			}
@@ -136,7 +135,7 @@ func lengthOfURL(b []byte) int {
 func heldMarked(b []byte) int {
 	b = b[max(0, len(b)-maxPEM):]
 	if i := lastIndex(b, pemBegin); i >= 0 {
-		if tail := b[i:]; !pemEnd.Match(tail) && (len(tail) < 60 || pemKey.Match(tail)) {
+		if tail := b[i:]; !pemEnd().Match(tail) && (len(tail) < 60 || pemKey().Match(tail)) {
 			return len(b) - i
 		}
 	}

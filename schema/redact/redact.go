@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -119,7 +118,7 @@ func (r *Redactor) learn(values []shown) bool {
 	added := false
 	for _, s := range values {
 		value := strings.TrimSpace(s.value)
-		if len(value) < MinSecret || r.have[value] || placeholder.MatchString(value) {
+		if len(value) < MinSecret || r.have[value] || placeholder().MatchString(value) {
 			continue
 		}
 		if r.learned >= maxLearned || len(value) > r.room {
@@ -212,9 +211,9 @@ func Untag(s string) string {
 
 // Shorten puts one character in the place of each replacement: for a line that
 // redaction made longer than a line may be.
-func Shorten(b []byte) []byte { return replaced.ReplaceAll(b, []byte("*")) }
+func Shorten(b []byte) []byte { return replaced().ReplaceAll(b, []byte("*")) }
 
-var replaced = regexp.MustCompile(open + `[a-z0-9_-]+:[0-9a-f]{8}>`)
+var replaced = lazy(open + `[a-z0-9_-]+:[0-9a-f]{8}>`)
 
 func isRule(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz_-0123456789") == ""

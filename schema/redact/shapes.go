@@ -10,11 +10,11 @@ import (
 type shape struct {
 	rule   string
 	prefix string
-	re     *regexp.Regexp
+	re     pattern
 }
 
 func of(rule, prefix, rest string) shape {
-	return shape{rule, prefix, regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) + rest)}
+	return shape{rule, prefix, lazy(`^` + regexp.QuoteMeta(prefix) + rest)}
 }
 
 // shapes are from the providers' public documentation of their token formats.
@@ -115,7 +115,7 @@ func shapeIn(b []byte, start, end int) (found, bool) {
 			if !bytes.HasPrefix(b[s:end], []byte(shape.prefix)) {
 				continue
 			}
-			if at := shape.re.FindIndex(b[s:min(len(b), s+maxToken)]); at != nil {
+			if at := shape.re().FindIndex(b[s:min(len(b), s+maxToken)]); at != nil {
 				return found{start: s, end: s + at[1], rule: shape.rule}, true
 			}
 		}

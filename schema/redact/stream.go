@@ -74,7 +74,7 @@ func (s *stream) Close() error {
 	if n := heldShape(last); n >= shortestPart {
 		part = max(part, n)
 	}
-	if v := cutPassword.FindSubmatchIndex(last); v != nil {
+	if v := cutPassword().FindSubmatchIndex(last); v != nil {
 		part = max(part, len(last)-v[2])
 	}
 	if part > 0 {

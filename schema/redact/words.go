@@ -1,7 +1,6 @@
 package redact
 
 import (
-	"regexp"
 	"strings"
 	"sync"
 
@@ -47,19 +46,19 @@ func (v *vocabulary) have(text string) bool {
 
 // formal matches strings that the format constrains: a digest, and a time. They stay,
 // so that no secret can make a line invalid.
-var formal = regexp.MustCompile(`^(?:sha256:[0-9a-f]{64}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]{5}))$`)
+var formal = lazy(`^(?:sha256:[0-9a-f]{64}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]{5}))$`)
 
 // formalValues matches the values of keys that the format constrains.
-var formalValues = map[string]*regexp.Regexp{
-	"errno": regexp.MustCompile(`^(?:E[A-Z0-9]+|errno_[0-9]+)$`), "signal": signalName, "signal_name": signalName,
-	"call_id": regexp.MustCompile(`^[0-7][0-9A-HJKMNP-TV-Z]{25}$`),
+var formalValues = map[string]pattern{
+	"errno": lazy(`^(?:E[A-Z0-9]+|errno_[0-9]+)$`), "signal": signalName, "signal_name": signalName,
+	"call_id": lazy(`^[0-7][0-9A-HJKMNP-TV-Z]{25}$`),
 }
 
 var (
-	signalName = regexp.MustCompile(`^SIG[A-Z0-9]+$`)
+	signalName = lazy(`^SIG[A-Z0-9]+$`)
 	// ownWord matches values of "code" and "type" in members that hold nothing of
 	// the command's under these keys.
-	ownWord  = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+	ownWord  = lazy(`^[a-z][a-z0-9_]*$`)
 	ownWords = map[string]bool{schema.EventsPath: true, schema.HealthPath: true, schema.ResultPath: true}
 )
 
@@ -67,13 +66,13 @@ const maxFormal = 80 // bytes
 
 // isFormal tells whether the format itself constrains a string of a member.
 func isFormal(field, key string, value []byte) bool {
-	if ownWords[field] && (key == "code" || key == "type") && ownWord.Match(value) {
+	if ownWords[field] && (key == "code" || key == "type") && ownWord().Match(value) {
 		return true
 	}
 	re := formalValues[key]
-	return formal.Match(value) || re != nil && re.Match(value)
+	return formal().Match(value) || re != nil && re().Match(value)
 }
 
 // placeholder matches what stands in a secret's place in examples and templates.
 // It is taken out where it stands, but is not looked for elsewhere.
-var placeholder = regexp.MustCompile(`^[<{\[%$*]|^(?i:x+|\.+|[a-z_-]*(?:password|passwd|passphrase|token|secret|api[_-]?key|username|changeme|example|placeholder|credentials?)[_-]?(?:here)?)$`)
+var placeholder = lazy(`^[<{\[%$*]|^(?i:x+|\.+|[a-z_-]*(?:password|passwd|passphrase|token|secret|api[_-]?key|username|changeme|example|placeholder|credentials?)[_-]?(?:here)?)$`)
