@@ -102,20 +102,23 @@ func (x *suspect) compare() error {
 			return fmt.Errorf("its constant %s is not this build's", v.Name)
 		}
 	}
+	var code bytes.Buffer
 	for name, tag := range x.tags {
 		p := o.spec.Programs[name]
 		if p == nil {
 			return fmt.Errorf("this build has no program %s", name)
 		}
-		code, err := encode(p, o.types)
-		if err != nil {
+		code.Reset()
+		code.Grow(2 * asm.InstructionSize * len(p.Instructions))
+		if err := encode(&code, p, o.types); err != nil {
 			return fmt.Errorf("program %s cannot be compared with this build's: %w", name, err)
 		}
-		if !tagged(code, tag) {
+		if !tagged(code.Bytes(), tag) {
 			return fmt.Errorf("its program %s is not this build's", name)
 		}
 		var want []uint32
-		for _, ins := range p.Instructions {
+		for i := range p.Instructions {
+			ins := &p.Instructions[i]
 			if id := x.ids[ins.Reference()]; ins.IsLoadFromMap() && !slices.Contains(want, id) {
 				want = append(want, id)
 			}
@@ -127,9 +130,10 @@ func (x *suspect) compare() error {
 	return nil
 }
 
-// encode is a program as it is given to the kernel, but for the maps.
-func encode(p *ebpf.ProgramSpec, types *btf.Spec) ([]byte, error) {
-	code := slices.Clone(p.Instructions)
+// encode writes a program as it is given to the kernel, but for the maps. It relocates
+// the program's own instructions: a copy of all would be megabytes.
+func encode(out *bytes.Buffer, p *ebpf.ProgramSpec, types *btf.Spec) error {
+	code := p.Instructions
 	var relocations []*btf.CORERelocation
 	var at []*asm.Instruction
 	for i := range code {
@@ -142,17 +146,15 @@ func encode(p *ebpf.ProgramSpec, types *btf.Spec) ([]byte, error) {
 		noTypes := func(btf.Type) (btf.TypeID, error) { return 0, errors.New("a reference to a type of its own") }
 		fixups, err := btf.CORERelocate(relocations, []*btf.Spec{types}, p.ByteOrder, noTypes)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i, f := range fixups {
 			if err := f.Apply(at[i]); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	var out bytes.Buffer
-	err := code.Marshal(&out, p.ByteOrder)
-	return out.Bytes(), err
+	return code.Marshal(out, p.ByteOrder)
 }
 
 // tagged tells whether the kernel gives a program that tag: the digest of its
