@@ -14,6 +14,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/kernel/notify"
 	"github.com/assay-run/assay-run/runner/internal/place"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -28,7 +29,8 @@ func Diagnose(spoolDir string) Diagnosis {
 	d.Findings = append(d.Findings, spool, diagnoseCgroup(host))
 	d.Findings = append(d.Findings, diagnoseLimits(host)...)
 	d.Findings = append(d.Findings, diagnoseTerminal())
-	d.Findings = append(d.Findings, diagnoseKernel(host))
+	ebpf := diagnoseKernel(host)
+	d.Findings = append(d.Findings, ebpf, diagnoseNotify(ebpf.State == StateMissing))
 	d.Findings = append(d.Findings, diagnoseSandbox(host)...)
 	d.Fixes = fixes(d.Findings)
 	return d
@@ -164,6 +166,25 @@ func diagnoseKernel(host *cgroup.Host) Finding {
 		if strings.Contains(why, unix.EPERM.Error()) {
 			f.Reasons[0].Remedy = place.Here().Observe()
 		}
+	}
+	return f
+}
+
+// diagnoseNotify tries seccomp notification, and says when a run uses it: instead
+// tells that there is no eBPF.
+func diagnoseNotify(instead bool) Finding {
+	f := Finding{Subject: "kernel", Name: "notify", State: StateOK, Detail: "what was attempted; used with --kernel notify"}
+	if err := notify.Probe(); err != nil {
+		f.State, f.Detail, f.Reasons = StateMissing, "", kernelReasons(withRemedies(err))
+		return f
+	}
+	switch {
+	case notifies():
+		if instead {
+			f.Detail = "what was attempted; used here, where there is no eBPF"
+		}
+	default:
+		f.Detail += ", under which sudo and other setuid programs do not work"
 	}
 	return f
 }

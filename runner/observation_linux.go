@@ -157,6 +157,8 @@ func withRemedies(err error) error {
 			r.Remedy = p.Cgroups()
 		case r.Code == kernel.CodeNoCgroup2, r.Code == kernel.CodeNotPermitted, r.Code == kernel.CodeBlocked:
 			r.Remedy = p.Observe()
+		case r.Code == notify.CodeRefused && p.Contained() && u.Err != unix.EINVAL:
+			r.Remedy = p.Listener()
 		}
 	}
 	return fixed

@@ -29,7 +29,7 @@ func (o *observation) choose(ctx context.Context) error {
 	if o.how != KernelAuto || o.foreign || o.needed || !errors.As(err, &u) {
 		return err
 	}
-	if !notify.Privileged() && os.Getuid() != 0 {
+	if !notifies() {
 		if notify.Probe() == nil {
 			return suggestNotify(u)
 		}
@@ -45,6 +45,9 @@ func (o *observation) choose(ctx context.Context) error {
 	}
 	return nil
 }
+
+// notifies tells whether auto may use seccomp notification, if that is available.
+func notifies() bool { return notify.Privileged() || os.Getuid() == 0 }
 
 func (o *observation) openNotify() error {
 	n, err := notify.New(notify.Config{DenyIOUring: o.deny})

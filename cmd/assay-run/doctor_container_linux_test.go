@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,6 +30,10 @@ func TestDoctorsRemediesInPodman(t *testing.T) { testRemedies(t, enginetest.Podm
 
 func testRemedies(t *testing.T, engine *enginetest.Engine) {
 	exe := staticProgram(t)
+	noListener := filepath.Join(t.TempDir(), "profile.json")
+	if err := os.WriteFile(noListener, []byte(`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["seccomp"], "action": "SCMP_ACT_ERRNO"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name    string
 		flags   []string // of the container that lacks something
@@ -45,6 +50,9 @@ func testRemedies(t *testing.T, engine *enginetest.Engine) {
 		{"observation, where the image has another user", []string{"--user", "1000"}, "kernel/ebpf",
 			[]string{"cgroup/session", "kernel/ebpf"},
 			[]string{"--require", "complete", "--user", "1000", "--", "true"}},
+		{"notification, where a profile forbids it", []string{"--security-opt", "seccomp=" + noListener}, "kernel/notify",
+			[]string{"kernel/notify"},
+			[]string{"--kernel", "notify", "--", "true"}},
 		{"the sandbox", nil, "sandbox/files",
 			[]string{"sandbox/namespaces", "sandbox/files", "sandbox/network"},
 			[]string{"--mode", "workspace-write", "--kernel", "off", "--", "true"}},

@@ -56,6 +56,17 @@ func (p Place) Observe() string {
 	return p.sudo() + "; or grant the program CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (setcap cap_bpf,cap_perfmon,cap_net_admin+ep) and start it in a delegated cgroup"
 }
 
+// Listener is how to let a run load a seccomp filter with a listener, in a container.
+func (p Place) Listener() string {
+	switch {
+	case p.engine():
+		return p.start(noSeccomp)
+	case p.Container == Kubernetes:
+		return p.pod("securityContext: {seccompProfile: {type: Unconfined}}")
+	}
+	return "allow seccomp() in the container's seccomp profile"
+}
+
 // Namespaces is how to let the sandbox make namespaces (none: it cannot), and
 // mount /proc there. It is empty where this place has nothing to say.
 func (p Place) Namespaces(none bool) string {
