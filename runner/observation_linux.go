@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -97,7 +98,7 @@ func (o *observation) open(ctx context.Context) error {
 	o.asked = make(chan chan []layer.Survivor, 1)
 	o.builder = layer.NewBuilder(layer.Options{
 		Foreign: o.foreign, Present: observer.Present(), Begin: uint64(bootTime()),
-		CgroupDir: o.session.Path(), MountNS: mountNamespace(), RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
+		CgroupDir: o.containers(), MountNS: mountNamespace(), RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
 		CompatV0: o.v0, Sink: o.sink, Checks: o.checks, Bind: o.bind, Hook: ownHook(), Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
 	})
 	go func() {
@@ -124,6 +125,15 @@ func mountNamespace() uint32 {
 		return 0
 	}
 	return uint32(st.Ino)
+}
+
+// containers is the directory below which the names of cgroups tell containers: that
+// of a session, and the one above somebody else's, which may be a container's itself.
+func (o *observation) containers() string {
+	if o.foreign {
+		return filepath.Dir(o.session.Path())
+	}
+	return o.session.Path()
 }
 
 // openObserver opens the observer of a session, with a self-test. It is how doctor

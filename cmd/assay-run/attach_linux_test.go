@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 	"github.com/assay-run/assay-run/.ci/enginetest"
 	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -165,6 +167,17 @@ func TestAttachBeforeStart(t *testing.T) {
 				t.Errorf("no event of %s:\n%s", path, b)
 			}
 		}
+		for i := range b.events {
+			if ev := &b.events[i]; ev.ContainerID != id && ev.Kind != schema.KindFlow {
+				t.Errorf("it is not told to be of the container: %s", schema.AppendJSON(nil, ev))
+				break
+			} else if ev.Value == "/tmp/made" && (ev.Marks&schema.MarkMountNamespace == 0 || ev.Class != schema.ClassAgent) {
+				t.Errorf("it is told to be of the host, or of the runtime: %s", schema.AppendJSON(nil, ev))
+			}
+		}
+		if b.health.LeftOut["setup"] == 0 {
+			t.Errorf("nothing is told to be the runtime's: %v", b.health.LeftOut)
+		}
 		if got := b.result.Labels; got["container_id"] != id || got["container_name"] != "early" || got["container_engine"] != e.Program {
 			t.Errorf("the labels are %v", got)
 		}
@@ -262,6 +275,85 @@ func TestAttachWatch(t *testing.T) {
 			t.Error("the container did not outlive the watcher")
 		}
 	})
+}
+
+// Killed, attach leaves the container alone, frees the observer and the directory that
+// it made, and what it had recorded is sealed by recover.
+func TestAttachIsKilled(t *testing.T) {
+	e := enginetest.Docker(t)
+	e.Run("create", "--network=none", "--name=waiting", enginetest.Image, "true")
+	id := e.Run("run", "--detach", "--network=none", "--name=lives", enginetest.Image, "sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/done; sleep 1000")
+	waiting := attachTo(t, e, "attached to", "--container", "waiting", "-o", filepath.Join(t.TempDir(), "b.tar.gz"))
+	bundle := filepath.Join(t.TempDir(), "b.tar.gz")
+	a := attachTo(t, e, "attached to", "--container", "lives", "-o", bundle)
+	e.Run("exec", "lives", "sh", "-c", "touch /tmp/go; until [ -e /tmp/done ]; do :; done")
+	spooled := func() bool {
+		layers, _ := filepath.Glob(filepath.Join(a.state, "assay-run/spool/*/layers/kernel.ndjson"))
+		if len(layers) != 1 {
+			return false
+		}
+		lines, _ := os.ReadFile(layers[0])
+		return strings.Contains(string(lines), `"/tmp/done"`)
+	}
+	if !leaktest.Within(time.Minute, spooled) {
+		t.Fatal("what was recorded does not reach the spool")
+	}
+	dir := strings.Fields(strings.Split(waiting.said(), "attached to ")[1])[0]
+	if _, err := os.Stat(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []*attached{a, waiting} {
+		a.cmd.Process.Kill()
+		a.cmd.Wait()
+	}
+	gone := func() bool {
+		_, err := os.Stat(dir)
+		list, lerr := kernel.HostObservers()
+		own := slices.ContainsFunc(list, func(o kernel.HostObserver) bool { return o.Own && o.Sessions > 0 })
+		return errors.Is(err, os.ErrNotExist) && lerr == nil && !own
+	}
+	if !leaktest.Within(time.Minute, gone) {
+		list, err := kernel.HostObservers()
+		t.Errorf("%s or the observer is left: %+v %v", dir, list, err)
+	}
+	if got := e.Run("inspect", "--format={{.State.Running}}", "lives"); got != "true" {
+		t.Error("the container did not outlive attach")
+	}
+	recover := exec.Command(a.cmd.Path, "recover", "--all")
+	recover.Args[0], recover.Env = "assay-run", a.cmd.Env
+	if out, err := recover.CombinedOutput(); err != nil || !strings.Contains(string(out), "incomplete") {
+		t.Fatalf("recover: %v\n%s", err, out)
+	}
+	b := attachedBundle(t, bundle)
+	if b.result.Outcome != schema.OutcomeIncomplete || !b.opened("/tmp/done") || b.result.Labels["container_id"] != id {
+		t.Errorf("%s, %v:\n%s", b.result.Outcome, b.result.Labels, b)
+	}
+}
+
+// When its engine restarts, a watcher seals what ended with it, and goes on.
+func TestAttachWatchOutlivesTheEngine(t *testing.T) {
+	e := enginetest.Docker(t)
+	dir := t.TempDir()
+	a := attachTo(t, e, "watching docker", "--watch", "--label", "eval", "--dir", dir)
+	e.Run("run", "--detach", "--network=none", "--name=before", "--label=eval=1", enginetest.Image, "sleep", "1000")
+	e.Restart()
+	a.says("it ended its list of events")
+	if !leaktest.Within(time.Minute, func() bool { return strings.Count(a.said(), "watching docker") == 2 }) {
+		t.Fatalf("the watcher does not go on:\n%s", a.said())
+	}
+	e.Run("run", "--network=none", "--name=after", "--label=eval=2", enginetest.Image, "touch", "/tmp/made")
+	sealed := func(name string) []string {
+		list, _ := filepath.Glob(filepath.Join(dir, name+"-*.tar.gz"))
+		return list
+	}
+	if !leaktest.Within(time.Minute, func() bool { return len(sealed("before")) == 1 && len(sealed("after")) == 1 }) {
+		t.Fatalf("the bundles are %q\n%s", bundlesIn(dir), a.said())
+	}
+	a.cmd.Process.Signal(syscall.SIGTERM)
+	a.ends(0)
+	if b := attachedBundle(t, sealed("after")[0]); !b.opened("/tmp/made") && !b.has("attached_late") {
+		t.Errorf("what happened after the restart is not recorded:\n%s", b)
+	}
 }
 
 func bundlesIn(dir string) []string {

@@ -57,6 +57,8 @@ func (b *Builder) admit(pid uint32, t uint64) {
 		e.ParentExecID = parent.execID
 	}
 	b.mark(b.elsewhere(p))
+	e.ContainerID = b.container(&ev, p)
+	p.container = e.ContainerID
 	b.stats.Added++
 	b.finish(&ev, p)
 }
