@@ -360,3 +360,63 @@ func bundlesIn(dir string) []string {
 	list, _ := filepath.Glob(filepath.Join(dir, "*.tar.gz"))
 	return list
 }
+
+// From a container with the privileges of docs/kubernetes/daemonset.yaml, attach
+// records the cgroup of a pod: from the first instruction, where the pod's containers
+// start later.
+func TestAttachFromAContainer(t *testing.T) {
+	if !observes() {
+		t.Skip("this host cannot record a kernel layer")
+	}
+	e := enginetest.Podman(t) // Docker 20.10 knows no CAP_BPF
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Import("watcher", map[string]string{"bin/assay-run": exe})
+	// As the kubelet does with the cgroupfs driver.
+	parent := "/kubepods-" + uniqueID() + "/besteffort/pod" + uniqueID()
+	pod := filepath.Join(cgroup2(), parent)
+	if err := os.MkdirAll(pod, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for dir := parent; dir != "/"; dir = filepath.Dir(dir) {
+			list, _ := filepath.Glob("/sys/fs/cgroup/*" + dir)
+			for _, d := range list {
+				os.Remove(d)
+			}
+		}
+	})
+	out := t.TempDir()
+	watcher := e.Command("run", "--pid=host", "--cgroupns=host", "--read-only", "--tmpfs=/tmp",
+		"--cap-drop=ALL", "--cap-add=BPF", "--cap-add=PERFMON", "--cap-add=NET_ADMIN", "--cap-add=SYS_PTRACE",
+		"--security-opt=seccomp=unconfined", "--security-opt=no-new-privileges", "--volume=/sys/fs/cgroup:/sys/fs/cgroup", "--volume="+out+":/bundles",
+		"--env=XDG_STATE_HOME=/bundles/state", "watcher", "assay-run", "attach", "--cgroup", pod, "-o", "/bundles/pod.tar.gz")
+	said, err := os.Create(filepath.Join(out, "said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	watcher.Stderr = said
+	if err := watcher.Start(); err != nil {
+		t.Fatal(err)
+	}
+	tells := func() string { text, _ := os.ReadFile(said.Name()); return string(text) }
+	ended := make(chan error, 1)
+	go func() { ended <- watcher.Wait() }()
+	if !leaktest.Within(time.Minute, func() bool { return strings.Contains(tells(), "attached to") || len(ended) > 0 }) || len(ended) > 0 {
+		t.Fatalf("attach does not begin:\n%s", tells())
+	}
+	id := e.Run("run", "--detach", "--cgroup-parent="+parent, enginetest.Image, "touch", "/tmp/made")
+	if err := <-ended; err != nil {
+		t.Fatalf("attach: %v\n%s", err, tells())
+	}
+	b := attachedBundle(t, filepath.Join(out, "pod.tar.gz"))
+	if b.health.KernelLayer != schema.Complete {
+		t.Errorf("the layer is %s: %+v", b.health.KernelLayer, b.health.Reasons)
+	}
+	if !slices.ContainsFunc(b.events, func(ev schema.KernelEvent) bool { return ev.Value == "/tmp/made" && ev.ContainerID == id }) {
+		t.Errorf("no event of the container's file:\n%s", b)
+	}
+}
