@@ -15,7 +15,7 @@ import (
 type made struct {
 	base string // what the surface has in place of the last part of its path, if it is random
 	sure bool   // its making shows that it is: nothing waits
-	held []string
+	held map[string]struct{}
 	// maker is set where a random name looks like a word once in twelve times:
 	// Python tries a temporary directory with a file of such a name, makes it,
 	// writes to it and removes it. It is the process instance that made it; what
@@ -23,11 +23,11 @@ type made struct {
 	maker uint64
 }
 
-// Bounds: how many of them are remembered at a time, how many paths wait for one,
-// and how many words of arguments are remembered.
+// Bounds: how many of them are remembered at a time, how many paths wait for all of
+// them, and how many words of arguments are remembered.
 const (
 	maxMade  = 8192
-	maxHeld  = 256
+	maxHeld  = 1 << 15
 	maxWords = 1 << 16
 )
 
@@ -122,15 +122,19 @@ func (b *Builder) put(s string, at int, gone bool) error {
 			return b.paths.add(b.clean(byName(s, 0, at)))
 		}
 		s = byName(s, len(root), at)
-		if !m.sure && len(m.held) == maxHeld {
+		if !m.sure && b.held == maxHeld {
 			if err := b.decide(root, ""); err != nil {
 				return err
 			}
 			_, base = cutLast(root) // it has the name that it was given
 		} else if !m.sure {
-			if !slices.Contains(m.held, s) {
-				m.held = append(m.held, s)
+			if m.held == nil {
+				m.held = make(map[string]struct{})
 				b.temp[root] = m
+			}
+			if _, ok := m.held[s]; !ok {
+				m.held[strings.Clone(s)] = struct{}{} // s may be part of a whole line
+				b.held++
 			}
 			return nil
 		}
@@ -165,7 +169,8 @@ func (b *Builder) decide(root, base string) error {
 	}
 	held := b.temp[root].held
 	delete(b.temp, root)
-	for _, h := range held {
+	b.held -= len(held)
+	for h := range held {
 		if err := b.put(dir+base+h[len(root):], len(dir)-1, true); err != nil {
 			return err
 		}

@@ -33,6 +33,7 @@ type Builder struct {
 	bound               portSet             // of those from firstEphemeral on
 	temp                map[string]made     // by exact path; see made
 	past                map[string]string   // names of those that are gone, for repeats that come late
+	held                int                 // how many paths wait for one of temp
 	dirs                int                 // how many of temp were directories
 	words               map[string]struct{} // see hear
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/assay-run/assay-run/schema"
@@ -294,6 +295,29 @@ func TestNamesThatComeAndGo(t *testing.T) {
 	} {
 		if diff := cmp.Diff(c.want, surfaceOf(t, c.events...).FilesystemPaths); diff != "" {
 			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// Many files may wait for a directory, and more than there is room for have the name
+// that they were given.
+func TestManyFilesInADirectoryThatGoes(t *testing.T) {
+	for _, n := range []int{1000, maxHeld + 10} {
+		events := []*schema.KernelEvent{{Kind: schema.KindMkdir, PID: 9, Value: "/w/d.OHHk1b", HasResult: true}}
+		for i := range n {
+			events = append(events, fileEvent(schema.KindOpen, fmt.Sprintf("/w/d.OHHk1b/%d", i), ""))
+		}
+		events = append(events, fileEvent(schema.KindRmdir, "/w/d.OHHk1b", ""))
+		var random, exact int
+		for _, p := range surfaceOf(t, events...).FilesystemPaths {
+			if strings.HasPrefix(p, "/w/d.<random>") {
+				random++
+			} else if strings.HasPrefix(p, "/w/d.OHHk1b") {
+				exact++
+			}
+		}
+		if random+exact != n+1 || random > 0 && exact > 0 || random > 0 != (n < maxHeld) {
+			t.Errorf("of %d files, %d lines are random and %d exact", n, random, exact)
 		}
 	}
 }
