@@ -99,13 +99,16 @@ func TestPrivilegedCallsAreRecorded(t *testing.T) {
 			line := e.Call
 			if e.Call == "prctl" {
 				line += " " + strconv.FormatUint(e.Args[0], 10)
+			} else if e.Call == "ioctl" {
+				line += " " + strconv.FormatUint(e.Args[1], 10)
 			}
 			if !slices.Contains(got, line) {
 				got = append(got, line)
 			}
 		}
 	}
-	want := []string{"sethostname", "prctl 4", "prctl 38", "perf_event_open", "keyctl", "seccomp", "acct", "swapoff", "ioctl"}
+	want := []string{"sethostname", "prctl 4", "prctl 38", "perf_event_open", "keyctl", "seccomp", "acct", "swapoff", "swapon",
+		"setdomainname", "quotactl", "add_key", "request_key", "inotify_add_watch", "ioctl 21522", "ioctl 21532"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

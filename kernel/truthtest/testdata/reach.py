@@ -74,10 +74,17 @@ def privileged():
     libc.syscall(317, 99, 0, 0)  # seccomp
     libc.acct(b"/none")
     libc.swapoff(b"/none")
-    try:
-        fcntl.ioctl(os.open("/dev/null", os.O_RDWR), 0x5412, b"x")  # TIOCSTI
-    except OSError:
-        pass
+    libc.swapon(b"/none", 0)
+    libc.setdomainname(b"x" * 100, 100)
+    libc.syscall(179, 0, b"/none", 0, 0)  # quotactl
+    libc.syscall(248, b"none", b"x", 0, 0, 0)  # add_key
+    libc.syscall(249, b"none", b"x", 0, 0)  # request_key
+    libc.inotify_add_watch(-1, b"/none", 1)
+    for request in 0x5412, 0x541C:  # TIOCSTI, TIOCLINUX
+        try:
+            fcntl.ioctl(os.open("/dev/null", os.O_RDWR), request, b"x")
+        except OSError:
+            pass
 
 
 def passed():
