@@ -117,6 +117,9 @@ func (s *Spec) validateSandbox(add addError) {
 	if s.Isolate != "" && s.Isolate != IsolatePID {
 		add(ErrChoice, "isolate %q (pid)", s.Isolate)
 	}
+	if s.Containers && s.Mode != "" && s.Mode != sandbox.Observe {
+		add(ErrContainers, "mode %s", s.Mode)
+	}
 	for _, name := range s.Profiles {
 		if _, err := sandbox.Builtin(name); err != nil {
 			add(ErrChoice, "profile: %v", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/assay-run/assay-run/kernel/container"
 	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -28,6 +29,10 @@ type containers struct {
 	log     *evidence.Log
 	session *containment
 	limits  Limits
+	use     bool   // Spec.Containers
+	path    string // the command's PATH
+	inside  *confinement
+	dir     string // of what stands in for the clients; empty: nothing does
 	socket  string // of the Docker daemon; empty: it has none on this host
 
 	parent  string
@@ -35,8 +40,11 @@ type containers struct {
 	reasons []schema.Reason
 }
 
-func newContainers(log *evidence.Log, spec *Spec, session *containment) *containers {
-	return &containers{log: log, session: session, limits: spec.Limits, socket: engine.Socket(spec.environ())}
+func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *confinement) *containers {
+	env := spec.environ()
+	return &containers{
+		log: log, session: session, limits: spec.Limits, use: spec.Containers, path: valueOf(env, "PATH"), inside: inside, socket: engine.Socket(env),
+	}
 }
 
 // open makes the guard end them should we be killed.
@@ -47,13 +55,57 @@ func (c *containers) open(context.Context) error {
 	if c.parent = c.session.CgroupParent(); c.parent != "" && c.socket != "" {
 		c.session.last(engine.Afterwards(c.socket, c.parent))
 	}
+	if !c.use {
+		return nil
+	}
+	if err := c.standIn(); err != nil {
+		return sandboxError("containers_failed", fmt.Errorf("put containers into the run: %w", err))
+	}
 	return nil
+}
+
+// standIn puts something in front of the engines' clients.
+func (c *containers) standIn() error {
+	if p := c.inside.profile; p != nil && p.Mode != sandbox.Observe {
+		return errors.New("a command in a sandbox has no engine: use --mode observe")
+	}
+	if c.parent == "" {
+		return errors.New("the run has no cgroup of its own: run as root, or in a delegated cgroup")
+	}
+	base, err := os.MkdirTemp("", "assay-run-")
+	if err != nil {
+		return err
+	}
+	c.dir = filepath.Join(base, "bin")
+	c.session.outlive(c.dir)
+	if err := errors.Join(os.Chmod(base, 0o755), os.Mkdir(c.dir, 0o755)); err != nil {
+		return err
+	}
+	names, err := engine.StandIn(c.dir, c.path)
+	if err == nil && len(names) == 0 {
+		err = errors.New("neither docker nor podman is in PATH")
+	}
+	return err
+}
+
+// valueOf is the last value of a variable.
+func valueOf(env []string, key string) (value string) {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, key+"="); ok {
+			value = v
+		}
+	}
+	return value
 }
 
 // shape tells the command where containers belong.
 func (c *containers) shape(cmd *exec.Cmd) error {
 	if c.parent != "" {
 		cmd.Env = append(cmd.Env, EnvCgroupParent+"="+c.parent)
+	}
+	if c.dir != "" {
+		path := "PATH=" + c.dir + string(filepath.ListSeparator) + valueOf(cmd.Env, "PATH")
+		cmd.Env = append(slices.DeleteFunc(cmd.Env, func(kv string) bool { return strings.HasPrefix(kv, "PATH=") }), path)
 	}
 	return nil
 }
@@ -87,6 +139,9 @@ func (c *containers) outlived() {
 
 // close makes the engine start none of them again. Nobody is left by now.
 func (c *containers) close(*schema.Result) error {
+	if c.dir != "" {
+		_ = os.RemoveAll(filepath.Dir(c.dir))
+	}
 	if len(c.outlive) == 0 {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/gateway"
 )
 
@@ -23,7 +24,7 @@ const EnvDecisionLog = "ASSAY_RUNNER_POLICY_DECISION_LOG"
 // EnvCgroupParent names, in the command's environment, the cgroup to put containers
 // into so that they belong to the run: the value of --cgroup-parent of docker and
 // podman. It is not set where the run has no cgroup of its own.
-const EnvCgroupParent = "ASSAY_RUN_CGROUP_PARENT"
+const EnvCgroupParent = engine.EnvCgroupParent
 
 // agentEnv are the keys that are never inherited.
 var agentEnv = []string{envSDKLog, envSDKSchema, EnvDecisionLog, gateway.EnvSocket, gateway.EnvURL, gateway.EnvToken, EnvToolCall, EnvCgroupParent}

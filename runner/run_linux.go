@@ -74,7 +74,7 @@ func newRun(spec *Spec, opt Options) *run {
 	r.confined = newConfinement(r.log, opt, spec)
 	r.agent = newAgentSide(r.log, opt, spec, r.session, r.confined)
 	r.kernel = newObservation(r.log, spec, r.session, r.contract.marks(), r.confined.bind(r.agent.calls.Bind))
-	outside := newContainers(r.log, spec, r.session)
+	outside := newContainers(r.log, spec, r.session, r.confined)
 	streams := newStreams(r.log, opt, spec, r.session)
 	r.command = newCommand(r.log, spec, signals, r.session, r.confined, streams, began)
 

@@ -150,6 +150,9 @@ type Spec struct {
 	Isolate string `json:"isolate,omitzero"`
 	// User is who the command runs as: a name, a uid or uid:gid; empty for us.
 	User string `json:"user,omitzero"`
+	// Containers makes the clients of container engines put containers into the run.
+	// It needs the mode observe, and a cgroup.
+	Containers bool `json:"containers,omitzero"`
 	// Gateway is where it listens: GatewayUnix, which is also the zero value's
 	// meaning, or GatewayWS.
 	Gateway string `json:"gateway,omitzero"`

@@ -211,3 +211,50 @@ $E ps --all --no-trunc --quiet
 		})
 	}
 }
+
+// --containers puts what docker and podman make into the run, and changes nothing
+// else for the command: exit codes, signals, arguments, and programs that are not there.
+func TestContainersOfClientsInPath(t *testing.T) {
+	for name, start := range runEngines {
+		t.Run(name, func(t *testing.T) {
+			e, dir := start(t), t.TempDir()
+			cmd := withEngine(t, e, dir, `
+echo $ASSAY_RUN_CGROUP_PARENT
+$E run --rm --network=none $IMAGE grep '^0::' /proc/self/cgroup
+$E --log-level error container run --rm --network=none $IMAGE sh -c 'echo "$@"; exit 3' sh run create --cgroup-parent=x || echo exit $?
+id=$($E create --network=none $IMAGE grep '^0::' /proc/self/cgroup)
+$E start --attach $id
+echo in | $E run --rm --interactive --network=none --cgroup-parent /own-$ASSAY_RUNNER_RUN_ID $IMAGE sh -c 'cat; grep ^0:: /proc/self/cgroup'
+$E ps --all | wc -l
+command -v no-such-program || true
+command -v $E
+`, "--containers", "--kernel", "off")
+			cmd.Stderr = os.Stderr
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+			if len(lines) != 9 {
+				t.Fatalf("%d lines:\n%s", len(lines), out)
+			}
+			parent := lines[0]
+			t.Cleanup(func() { e.RemoveGroups("own-" + filepath.Base(filepath.Dir(parent))) })
+			for _, i := range []int{1, 4} {
+				if !strings.HasPrefix(lines[i], "0::"+parent+"/") {
+					t.Errorf("a container is in %s, not below %s", lines[i], parent)
+				}
+			}
+			if lines[2] != "run create --cgroup-parent=x" || lines[3] != "exit 3" || lines[5] != "in" || lines[7] != "2" {
+				t.Errorf("printed:\n%s", out)
+			}
+			if !strings.HasPrefix(lines[6], "0::/own-") {
+				t.Errorf("a container is in %s, and the caller named another cgroup", lines[6])
+			}
+			if _, err := os.Stat(filepath.Dir(filepath.Dir(lines[8]))); !os.IsNotExist(err) {
+				t.Errorf("%s was left: %v", filepath.Dir(lines[8]), err)
+			}
+			nothingLeft(t, parent)
+		})
+	}
+}

@@ -62,6 +62,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.StringVar(&s.Policy, "policy", "", "apply the policy in `FILE` to what the command touches and to its tool calls")
 	fs.StringArrayVar(&s.Profiles, "profile", nil, "allow what the program `NAME` needs; may be repeated: "+strings.Join(sandbox.Builtins(), ", "))
 	fs.StringVar(&s.Isolate, "isolate", "", "`WHAT` to isolate in every mode: pid (give the command a PID namespace)")
+	fs.BoolVar(&s.Containers, "containers", false, "put containers that docker and podman make into the run; needs --mode observe")
 	fs.StringVar(&s.User, "user", "", "run the command as `USER` (a name, a uid or uid:gid); needs root")
 	fs.StringVar(&s.Gateway, "gateway", s.Gateway, "`WHERE` the gateway listens: unix (a unix socket), ws (WebSockets as well)")
 	turnFlags(fs, &s.Turns)

@@ -155,6 +155,9 @@ func (a *app) dryRun(spec *runner.Spec, rules *policy.File, output string) error
 			return err
 		}
 	}
+	if spec.Containers && !a.say.Quiet {
+		a.say.Info("docker and podman would get --cgroup-parent=$%s after run and create", runner.EnvCgroupParent)
+	}
 	return a.printDocument(absolute)
 }
 

@@ -22,10 +22,12 @@ const endTime = 20 * time.Second
 
 var entered bool
 
-// Enter ends the containers that this process was started to end, and exits. It
-// returns where it was started for something else.
+// Enter ends the containers that this process was started to end, and exits, or
+// becomes the client that StandIn made it stand in for. It returns where this process
+// was started for something else.
 func Enter() {
 	entered = true
+	beClient()
 	if len(os.Args) != 4 || os.Args[0] != roleName || os.Args[1] != roleArg {
 		return
 	}

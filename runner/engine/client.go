@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// EnvCgroupParent names, in the environment of a run's command, the cgroup to put
+// containers into so that they belong to the run.
+const EnvCgroupParent = "ASSAY_RUN_CGROUP_PARENT"
+
+// Clients are the programs that StandIn stands in for.
+var Clients = []string{"docker", "podman", "docker-compose", "podman-compose"}
+
+// Client finds one of Clients in a PATH, as execvp does; empty where it is not there.
+// Links to this program are passed over.
+func Client(name, path string) string {
+	own, _ := os.Stat("/proc/self/exe")
+	for _, dir := range filepath.SplitList(path) {
+		at := filepath.Join(dir, name)
+		if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && !os.SameFile(info, own) {
+			return at
+		}
+	}
+	return ""
+}
+
+// StandIn makes links to this program in a directory, one for each of Clients that is
+// in the PATH, and returns the names. Who executes such a link gets the client, with
+// the run's cgroup parent for containers that it makes.
+func StandIn(dir, path string) (names []string, err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	if !entered {
+		return nil, errors.New("this program cannot stand in for a container engine's client")
+	}
+	for _, name := range Clients {
+		if Client(name, path) == "" {
+			continue
+		}
+		if err := os.Symlink(exe, filepath.Join(dir, name)); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// beClient becomes the client that this process was started as, if it was.
+func beClient() {
+	name := filepath.Base(os.Args[0])
+	parent := os.Getenv(EnvCgroupParent)
+	if parent == "" || !slices.Contains(Clients, name) {
+		return
+	}
+	fail := func(code int, err error) {
+		fmt.Fprintln(os.Stderr, "assay-run: error:", err)
+		os.Exit(code)
+	}
+	at := Client(name, os.Getenv("PATH"))
+	if at == "" {
+		fail(127, fmt.Errorf("%s is not in PATH", name))
+	}
+	args, composes := withParent(name, os.Args[1:], parent)
+	if composes && !composedInto(args, os.Getenv("COMPOSE_FILE")) {
+		fail(125, fmt.Errorf("%s takes the cgroup of a container from the compose file, which does not name the run's: write cgroup_parent: ${%s} for each service", name, EnvCgroupParent))
+	}
+	err := syscall.Exec(at, append([]string{os.Args[0]}, args...), os.Environ())
+	code := 126
+	if errors.Is(err, fs.ErrNotExist) {
+		code = 127
+	}
+	fail(code, fmt.Errorf("execute %s: %w", at, err))
+}
+
+// valued are the options before a command that take the next argument for their value.
+var valued = map[string][]string{
+	"docker": {"--config", "-c", "--context", "-H", "--host", "-l", "--log-level", "--tlscacert", "--tlscert", "--tlskey"},
+	"podman": {"--cgroup-manager", "--config", "--conmon", "-c", "--connection", "--events-backend", "--hooks-dir", "--identity", "--imagestore",
+		"--log-level", "--module", "--network-cmd-path", "--network-config-dir", "--out", "--root", "--runroot", "--runtime", "--runtime-flag",
+		"--ssh", "--storage-driver", "--storage-opt", "--tmpdir", "--url", "--volumepath"},
+}
+
+// withParent adds the cgroup parent to the arguments of a client that makes a
+// container. It stands before the caller's own options: of two, clients take the last.
+// composes tells that the client makes containers as a compose file says.
+func withParent(name string, args []string, parent string) (_ []string, composes bool) {
+	if strings.HasSuffix(name, "-compose") {
+		return args, makes(args)
+	}
+	at := command(name, args)
+	if at < len(args) && args[at] == "container" {
+		at++
+	}
+	if at >= len(args) {
+		return args, false
+	}
+	switch args[at] {
+	case "run", "create":
+		return slices.Concat(args[:at+1], []string{"--cgroup-parent=" + parent}, args[at+1:]), false
+	case "compose":
+		return args, makes(args[at+1:])
+	}
+	return args, false
+}
+
+// command is where the command is among the arguments of a client.
+func command(name string, args []string) int {
+	for i := 0; i < len(args); i++ {
+		if !strings.HasPrefix(args[i], "-") {
+			return i
+		}
+		if slices.Contains(valued[name], args[i]) {
+			i++
+		}
+	}
+	return len(args)
+}
+
+// makes tells whether a compose command is one that makes containers. What it takes
+// for one may be an option's value: then the file has to name the cgroup all the same.
+func makes(args []string) bool {
+	return slices.ContainsFunc(args, func(a string) bool {
+		return slices.Contains([]string{"up", "run", "create", "scale", "watch"}, a)
+	})
+}
+
+// composedInto tells whether one of the compose files names the cgroup of the run.
+func composedInto(args []string, list string) bool {
+	files := filepath.SplitList(list)
+	for i, a := range args {
+		if value, ok := strings.CutPrefix(a, "--file="); ok {
+			files = append(files, value)
+		} else if (a == "-f" || a == "--file") && i+1 < len(args) {
+			files = append(files, args[i+1])
+		}
+	}
+	if len(files) == 0 {
+		for _, name := range []string{"compose", "docker-compose", "container-compose"} {
+			files = append(files, name+".yaml", name+".yml")
+		}
+	}
+	return slices.ContainsFunc(files, func(f string) bool {
+		b, err := os.ReadFile(f)
+		return err == nil && strings.Contains(string(b), EnvCgroupParent)
+	})
+}
