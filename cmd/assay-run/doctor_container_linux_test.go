@@ -39,7 +39,7 @@ func testRemedies(t *testing.T, engine *enginetest.Engine) {
 		flags   []string // of the container that lacks something
 		finding string
 		promise []string // the findings that are then ok
-		command []string // and what then works, that did not before
+		command []string // and what then works, that did not before; nil for nothing
 	}{
 		{"cgroups", nil, "cgroup/session",
 			[]string{"cgroup/session", "limits/memory", "limits/pids", "limits/cpu", "limits/io"},
@@ -51,8 +51,7 @@ func testRemedies(t *testing.T, engine *enginetest.Engine) {
 			[]string{"cgroup/session", "kernel/ebpf"},
 			[]string{"--require", "complete", "--user", "1000", "--", "true"}},
 		{"notification, where a profile forbids it", []string{"--security-opt", "seccomp=" + noListener}, "kernel/notify",
-			[]string{"kernel/notify"},
-			[]string{"--kernel", "notify", "--", "true"}},
+			[]string{"kernel/notify"}, nil},
 		{"the sandbox", nil, "sandbox/files",
 			[]string{"sandbox/namespaces", "sandbox/files", "sandbox/network"},
 			[]string{"--mode", "workspace-write", "--kernel", "off", "--", "true"}},
@@ -66,7 +65,7 @@ func testRemedies(t *testing.T, engine *enginetest.Engine) {
 		t.Run(c.name, func(t *testing.T) {
 			in := container{t, engine, exe}
 			command := append([]string{"-q", "-o", "/tmp/r.tar.gz", "--spool-dir", "/tmp/spool"}, c.command...)
-			if out, err := in.run(c.flags, command...); err == nil {
+			if out, err := in.run(c.flags, command...); err == nil && c.command != nil {
 				t.Fatalf("works without the remedy:\n%s", out)
 			}
 			remedied := in.remedied(c.flags, c.finding)
@@ -77,7 +76,7 @@ func testRemedies(t *testing.T, engine *enginetest.Engine) {
 					t.Errorf("with %q %s is not ok:\n%+v", remedied, name, d.Findings[max(i, 0)])
 				}
 			}
-			if out, err := in.run(remedied, command...); err != nil {
+			if out, err := in.run(remedied, command...); err != nil && c.command != nil {
 				t.Errorf("with %q: %v\n%s", remedied, err, out)
 			}
 		})
