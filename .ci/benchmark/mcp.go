@@ -168,17 +168,18 @@ func (b *bench) mcpCases(self string) (cases []single) {
 		transport    string
 		floor        float64
 		direct, mcps []string
+		relay        []string // what the way costs without mcp
 	}{
-		{"stdio", noFloor, []string{self, "mcp-server"}, ours("--", self, "mcp-server")},
-		{"http", 1.5, []string{self, "mcp-server", "http"}, ours(append(slices.Clone(listen), self, "mcp-server")...)},
+		{"stdio", noFloor, []string{self, "mcp-server"}, ours("--", self, "mcp-server"), nil},
+		{"http", 1.5, []string{self, "mcp-server", "http"}, ours(append(slices.Clone(listen), self, "mcp-server")...), []string{self, "mcp-relay", self, "mcp-server"}},
 	} {
 		for _, conns := range []int{1, 50} {
 			n := 20_000 / conns
+			role := []string{"mcp-calls", c.transport, strconv.Itoa(conns), strconv.Itoa(n)}
 			timed := sync.OnceValue(func() exchanged {
 				check(os.WriteFile(policy, []byte(benchPolicy), 0o600))
 				var bare, total, ratio []float64
 				for range b.rounds(7) {
-					role := []string{"mcp-calls", c.transport, strconv.Itoa(conns), strconv.Itoa(n)}
 					alone := b.printed(command(nil, self, append(slices.Clone(role), c.direct...)...))
 					through := b.printed(command(nil, self, append(slices.Clone(role), c.mcps...)...))
 					bare, total, ratio = append(bare, alone), append(total, through), append(ratio, through/alone)
@@ -190,6 +191,11 @@ func (b *bench) mcpCases(self string) (cases []single) {
 				single{name + ", direct", "us", noFloor, func() float64 { return timed().bare }},
 				single{name, "us", noFloor, func() float64 { return timed().total }},
 				single{name + ", of the direct exchange", "x", c.floor, func() float64 { return timed().over }})
+			if c.relay != nil {
+				cases = append(cases, single{name + ", of a relay that looks at nothing", "x", noFloor, func() float64 {
+					return timed().total / b.printed(command(nil, self, append(slices.Clone(role), c.relay...)...))
+				}})
+			}
 		}
 	}
 	// The gateway of a run, with the same policy.

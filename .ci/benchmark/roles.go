@@ -25,6 +25,7 @@ var roles = map[string]func(args []string){
 	"turns":         turns,
 	"mcp-server":    mcpServer,
 	"mcp-calls":     mcpCalls,
+	"mcp-relay":     mcpRelay,
 }
 
 func number(s string) int {
