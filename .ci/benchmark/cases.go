@@ -21,7 +21,7 @@ func cases(b *bench) []benchCase {
 	openOne := []string{self, "open-one", one, "300000"}
 	openMany := []string{self, "open-distinct", b.files, "300000"}
 
-	return []benchCase{
+	list := []benchCase{
 		{name: "true, kernel layer off", rounds: 100, bare: bare("/bin/true"), ours: b.run(off, "/bin/true"), maxOver: 12 * time.Millisecond},
 		{name: "true", rounds: 100, bare: bare("/bin/true"), ours: b.run(nil, "/bin/true"), maxOver: 40 * time.Millisecond},
 		b.paired("1,000 spawns", 11, 1.10, spawns),
@@ -48,6 +48,7 @@ func cases(b *bench) []benchCase {
 			return cmd
 		}),
 	}
+	return append(list, b.notified(list)...)
 }
 
 // npm installs what a package.json asks for, from a cache once it is there.

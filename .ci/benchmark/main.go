@@ -91,6 +91,8 @@ type benchCase struct {
 	maxRatio float64
 	// others are other tools on the same command, shown for comparison.
 	others map[string]func() *exec.Cmd
+	// belowOthers: the ratio must also be below that of each.
+	belowOthers bool
 }
 
 func (c benchCase) floor() string {
@@ -110,6 +112,11 @@ type figures struct {
 }
 
 func (f figures) ok(c benchCase) bool {
+	for _, other := range f.others {
+		if c.belowOthers && f.ratio >= other {
+			return false
+		}
+	}
 	switch {
 	case c.maxOver > 0:
 		return f.ours-f.bare <= c.maxOver

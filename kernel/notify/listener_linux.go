@@ -20,6 +20,10 @@ const (
 	notifSetFlags = 0x40082104 // SECCOMP_IOCTL_NOTIF_SET_FLAGS, since Linux 6.6
 )
 
+// listenerNice is the nice value of the listener's thread, where that may be set: all
+// processes of the run wait for it.
+const listenerNice = -10
+
 // notification is a struct seccomp_notif with the seccomp_data in it, and room for
 // what newer kernels may add.
 type notification struct {
@@ -45,15 +49,16 @@ type response struct {
 // listen serves a listener on a thread of its own until stop.
 func (o *Observer) listen(fd int, h hello) {
 	// The kernel wakes this thread on the CPU of the caller, which sleeps now.
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifSetFlags, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
+	// An older kernel does not know that, and the calls take longer.
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifSetFlags, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
 	o.mu.Lock()
-	o.listener, o.hello, o.synchronous = fd, h, errno == 0
+	o.listener, o.hello = fd, h
 	o.served = make(chan struct{})
 	o.mu.Unlock()
 	started := make(chan struct{})
 	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
+		runtime.LockOSThread() // and never unlock: the thread has a priority of its own
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, listenerNice)
 		defer close(o.served)
 		o.thread = unix.Gettid()
 		close(started)

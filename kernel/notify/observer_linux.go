@@ -34,13 +34,12 @@ type Observer struct {
 
 	stopping atomic.Bool
 
-	mu          sync.Mutex // guards what follows
-	listener    int        // -1 without one
-	hello       hello
-	synchronous bool
-	refused     *kernel.Unavailable // why there is no listener
-	broken      error               // why the listener ended early
-	table       *table
+	mu       sync.Mutex // guards what follows
+	listener int        // -1 without one
+	hello    hello
+	refused  *kernel.Unavailable // why there is no listener
+	broken   error               // why the listener ended early
+	table    *table
 
 	id        uint64
 	ev        kernel.Event
