@@ -38,7 +38,8 @@ func (t *sysTable) calls() map[uint32]*Call {
 			continue
 		}
 		switch row.prog {
-		case progWrite, progMmap, progAIO, progURing, progPrctl, progIoctl:
+		case progOpen, progPath, progFD, progCwd, progArgs, progSocket, progPacked, progClone, progFamily, progBPF:
+		default:
 			continue
 		}
 		switch row.name {

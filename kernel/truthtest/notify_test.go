@@ -4,6 +4,7 @@ package truthtest
 
 import (
 	"bytes"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -173,6 +174,35 @@ func TestNotifyAgainstStrace(t *testing.T) {
 				t.Errorf("only %d attempts were compared", n)
 			}
 		})
+	}
+}
+
+// TestNotifyPidReuse uses one pid again and again.
+func TestNotifyPidReuse(t *testing.T) {
+	need(t)
+	dir := t.TempDir()
+	r := recordNotified(t, dir, nil, helper, "pid-reuse")
+	r.lives(t, dir)
+}
+
+// TestNotifyExecStorm executes programs in one process, and in many.
+func TestNotifyExecStorm(t *testing.T) {
+	need(t)
+	const chain, spawned = 300, 400
+	r := recordNotified(t, t.TempDir(), []string{"NASTY=" + helper}, "/bin/sh", "-c", fmt.Sprintf(`
+"$NASTY" exec-chain %d
+seq %d | xargs -P 4 -n 1 /bin/true`, chain, spawned))
+	n := map[string]int{}
+	for i := range r.events {
+		if e := &r.events[i]; e.Kind == schema.KindExec {
+			n[e.Value]++
+		}
+	}
+	if n[helper] != chain+1 || n["/usr/bin/true"] != spawned {
+		t.Errorf("%v executions, want %d in the chain and %d of true", n, chain+1, spawned)
+	}
+	if k := r.health.Kernel; k.Forks != k.Exits {
+		t.Errorf("%d forks, %d exits", k.Forks, k.Exits)
 	}
 }
 

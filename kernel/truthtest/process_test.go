@@ -16,6 +16,12 @@ func TestPidReuse(t *testing.T) {
 	dir := t.TempDir()
 	r := record(t, dir, nil, helper, "pid-reuse")
 	r.claims(t)
+	r.lives(t, dir)
+}
+
+// lives asserts what each process did that had the pid which pid-reuse uses again.
+func (r *recording) lives(t *testing.T, dir string) {
+	t.Helper()
 	var pid uint32
 	if _, err := fmt.Sscan(r.out, &pid); err != nil {
 		t.Fatalf("%q: %v", r.out, err)
