@@ -18,6 +18,7 @@ type gatherer struct {
 	kinds        map[schema.KernelKind]uint64
 	classes      [schema.NumClasses]uint64
 
+	containers                               *tally[Container]
 	programs                                 *tally[Program]
 	commands                                 *tally[Command]
 	created, written, changed, deleted, read *tally[File]
@@ -28,7 +29,7 @@ type gatherer struct {
 
 func newGatherer(processes int, workspace string) *gatherer {
 	return &gatherer{
-		tree: newTree(processes), dir: workspace, missing: make(map[string]bool), programs: newTally[Program](), kinds: make(map[schema.KernelKind]uint64), commands: newTally[Command](),
+		tree: newTree(processes), dir: workspace, missing: make(map[string]bool), containers: newTally[Container](), programs: newTally[Program](), kinds: make(map[schema.KernelKind]uint64), commands: newTally[Command](),
 		created: newTally[File](), written: newTally[File](), changed: newTally[File](), deleted: newTally[File](), read: newTally[File](),
 		hosts: newTally[Host](), lookups: newTally[Name](), denied: newTally[Failure](), failed: newTally[Failure](), privileged: newTally[Failure](),
 	}
@@ -43,6 +44,9 @@ func (g *gatherer) event(e *schema.KernelEvent) {
 	g.classes[e.Class] += n
 	g.tree.event(e)
 	g.failure(e, n)
+	if e.ContainerID != "" && e.Class != schema.ClassSetup {
+		g.container(e, n)
+	}
 	if e.Class == schema.ClassAgent && e.Kind == schema.KindOpen && e.Failed() && e.Errno() == "ENOENT" {
 		g.note(e.Name(e.Value), true)
 	}
@@ -71,6 +75,21 @@ func (g *gatherer) event(e *schema.KernelEvent) {
 			c.Name, c.Count = e.Value, c.Count+n
 		}
 	}
+}
+
+// container counts what happened in one.
+func (g *gatherer) container(e *schema.KernelEvent, n uint64) {
+	c := g.containers.at(e.ContainerID, n)
+	if c == nil {
+		return
+	}
+	if c.Count == 0 {
+		c.ID, c.Argv = e.ContainerID, []string{}
+	}
+	if c.Exe == "" && e.Kind == schema.KindExec && e.Marks&schema.MarkMountNamespace != 0 {
+		c.Exe, c.Argv = e.Name(e.Value), append(c.Argv, e.Argv...)
+	}
+	c.Count += n
 }
 
 // access files a path under how it was touched.
@@ -253,6 +272,9 @@ func (g *gatherer) summary(limit int) *Summary {
 			return 0
 		}
 		return 1
+	}
+	if g.containers.list(1, func(*Container) int { return 0 }).Total > 0 {
+		s.Containers = g.containers.list(limit, func(*Container) int { return 0 })
 	}
 	s.Programs = g.programs.list(limit, func(p *Program) int { return programRank(p, g.dir) })
 	s.Commands = g.commands.list(limit, func(c *Command) int { return programRank(&Program{Exe: c.Exe}, g.dir) })

@@ -69,6 +69,9 @@ type Summary struct {
 	Unreported  []schema.Unreported `json:"unreported,omitempty"`
 	Ambiguities []string            `json:"ambiguities"`
 
+	// Containers are those that processes of the run were in; left out without any.
+	Containers List[Container] `json:"containers,omitzero"`
+
 	Processes Processes     `json:"processes"`
 	Programs  List[Program] `json:"programs"`
 	Commands  List[Command] `json:"commands"`
@@ -87,6 +90,15 @@ type Summary struct {
 	Denied     List[Failure] `json:"denied"`
 	Failed     List[Failure] `json:"failed"`
 	Privileged List[Failure] `json:"privileged"`
+}
+
+// Container is a container by its id, with the first command that was executed in it
+// and how often anything was observed there, the engine's work to set it up left out.
+type Container struct {
+	ID    string   `json:"id"`
+	Argv  []string `json:"argv"`
+	Exe   string   `json:"exe,omitempty"`
+	Count uint64   `json:"count"`
 }
 
 // Program is an executable that was run. Made is true if the run itself created or

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -200,6 +201,10 @@ $E ps --all --no-trunc --quiet
 			}
 			if name == "docker" && classes[schema.ClassSetup] == 0 {
 				t.Errorf("nothing is of the runtime: %v", classes)
+			}
+			page, err := self(t, dir, "inspect", "run.tar.gz").CombinedOutput()
+			if want := "containers (1)\n"; err != nil || !strings.Contains(string(page), want) || !regexp.MustCompile(`(?m)^ .*`+id[:12]+` +sh -c`).Match(page) {
+				t.Errorf("inspect: %v\n%s", err, page)
 			}
 			docs, err := r.Documents(t.Context())
 			if err != nil {
