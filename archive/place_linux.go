@@ -91,6 +91,3 @@ func readlinkat(at int, name string) (string, error) {
 	n, err := unix.Readlinkat(at, name, buf)
 	return string(buf[:max(n, 0)]), err
 }
-
-// noWait is for files that may be pipes.
-const noWait = unix.O_NONBLOCK

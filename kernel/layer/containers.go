@@ -5,7 +5,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/container"
@@ -97,7 +96,7 @@ func (c *cgroups) find(id uint64) (found string) {
 			return nil
 		}
 		if info, err := d.Info(); err == nil {
-			if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Ino == id {
+			if inode(info) == id {
 				found = "/" + strings.TrimPrefix(name[len(c.dir):], "/")
 				return fs.SkipAll
 			}

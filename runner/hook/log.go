@@ -10,8 +10,6 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -42,7 +40,7 @@ func openLog(agent string, env func(string) string) *log {
 // locked calls f with the log open for nobody else. It may be called by many
 // processes at a time.
 func (l *log) locked(f func(*os.File) error) (err error) {
-	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|noFollow, 0o600)
 	if err != nil {
 		return err
 	}
@@ -50,12 +48,7 @@ func (l *log) locked(f func(*os.File) error) (err error) {
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
 		return errors.Join(err, fmt.Errorf("%s is not a regular file", l.path))
 	}
-	for {
-		if err = unix.Flock(int(file.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
+	if err := lock(file); err != nil {
 		return fmt.Errorf("lock %s: %w", l.path, err)
 	}
 	return f(file)

@@ -1,0 +1,46 @@
+//go:build !windows
+
+package archive
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// noFollow refuses a symbolic link as the last part of a path.
+	noFollow = unix.O_NOFOLLOW
+	// noWait is for files that may be pipes.
+	noWait = unix.O_NONBLOCK
+)
+
+// flock takes the file's exclusive lock without waiting. The lock lives until
+// the file is closed or the process dies.
+func flock(f *os.File) error {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EWOULDBLOCK:
+			return errLocked
+		}
+		return err
+	}
+}
+
+// heldByOther tells whether another holds the file's exclusive lock.
+func heldByOther(f *os.File) bool {
+	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == unix.EWOULDBLOCK
+}
+
+func syncOpenDir(d *os.File) error {
+	err := d.Sync()
+	// Some network file systems have no fsync for directories.
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,201 @@
+//go:build !windows
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/runner/contract"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// contractRunning are the commands of contract that run others.
+func (a *app) contractRunning() []*cobra.Command {
+	return []*cobra.Command{a.contractDeriveCommand(), a.contractCheckCommand()}
+}
+
+func (a *app) contractDeriveCommand() *cobra.Command {
+	var o contract.DeriveOptions
+	var generator, output string
+	cmd := &cobra.Command{
+		Use:   "derive --intent TEXT --generator CMD [flags]",
+		Short: "Have a model write a contract and correct it until it is valid",
+		Long: `derive asks a generator for a contract. The generator is a shell command that reads
+a prompt on stdin and prints a model's answer. If the answer is not a contract, or
+has problems, the next prompt lists what to fix.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if generator == "" {
+				return console.WithHint(errors.New("no generator"), "give a command that reads a prompt and prints an answer: --generator 'llm --no-stream'")
+			}
+			if o.MaxAttempts < 1 {
+				return console.WithHint(fmt.Errorf("--max-attempts is %d", o.MaxAttempts), "use 1 or more")
+			}
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			o.Generator = contract.CommandGenerator(generator, a.stderr)
+			o.Failed = func(attempt int, err error) { a.say.Info("attempt %d: %v", attempt, err) }
+			o.Ignored = func(keys []string) {
+				a.say.Warning("the answer has keys that a contract does not have; they were left out: %s", strings.Join(keys, ", "))
+			}
+			c, err := contract.Derive(ctx, o)
+			if errors.Is(err, context.Canceled) {
+				return console.ExitError{Code: 128 + int(syscall.SIGINT), Err: errors.New("interrupted")}
+			} else if err != nil {
+				return err
+			}
+			return a.writeContract(c, output)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Intent, "intent", "", "derive the contract from `TEXT`, the task in words")
+	f.StringVar(&generator, "generator", "", "shell command `CMD` that reads a prompt on stdin and prints an answer")
+	f.IntVar(&o.MaxAttempts, "max-attempts", contract.DefaultMaxAttempts, "ask the generator at most `N` times")
+	f.StringVar(&o.RepoDir, "repo", "", "summarise the top level of `DIR` in the prompt")
+	f.StringVarP(&output, "output", "o", "", "write to `FILE`, as YAML if it ends in .yaml or .yml, else as JSON (default stdout)")
+	return cmd
+}
+
+// writeContract writes c to a file, or to stdout.
+func (a *app) writeContract(c *contract.Contract, output string) error {
+	format := contract.JSON
+	if ext := strings.ToLower(filepath.Ext(output)); ext == ".yaml" || ext == ".yml" {
+		format = contract.YAML
+	}
+	data, err := contract.Encode(c, format)
+	if err != nil {
+		return err
+	}
+	if output == "" || output == "-" {
+		_, err = a.stdout.Write(data)
+		return err
+	}
+	if err := console.WriteFile(output, func(w io.Writer) error { _, err := w.Write(data); return err }); err != nil {
+		return fmt.Errorf("write %s: %w", output, err)
+	}
+	return nil
+}
+
+func (a *app) contractCheckCommand() *cobra.Command {
+	var workdir string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check [flags] FILE",
+		Short: "Evaluate a contract now, without an agent",
+		Long: `check runs every check of a contract in a directory, each in a cgroup of its own
+where the host allows. Exit status: 0 all pass; 122 one fails; 123 one could not be
+run; 125 the contract cannot be evaluated at all.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			return a.checkContract(ctx, args[0], workdir, asJSON)
+		},
+	}
+	cmd.Flags().StringVar(&workdir, "workdir", ".", "run the checks in `DIR`")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the results as JSON, in the form of a bundle's contract.json")
+	return cmd
+}
+
+func (a *app) checkContract(ctx context.Context, file, workdir string, asJSON bool) (err error) {
+	dir, err := filepath.Abs(workdir)
+	if err != nil {
+		return err
+	}
+	session, err := newCheckSession()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, session.close()) }()
+	opts := contract.PrepareOptions{Path: file, Workdir: dir, Executor: session.executor(dir)}
+	if !asJSON {
+		opts.Options.Completed = a.printCheck
+	}
+	doc, err := contract.EvaluateFile(ctx, opts)
+	if doc == nil {
+		return err
+	}
+	if err != nil {
+		return console.ExitError{Code: 128 + int(syscall.SIGINT), Err: errors.New("interrupted")}
+	}
+	if asJSON {
+		err = a.printDocument(doc)
+	} else {
+		_, err = fmt.Fprintf(a.stdout, "verdict: %s\n", doc.Verdict)
+	}
+	if code := contract.ExitCode(0, doc.Verdict, false); err == nil && code != 0 {
+		return console.ExitError{Code: code}
+	}
+	return err
+}
+
+// printCheck prints one check's result. If the check did not pass, it also prints
+// why, the end of its output, and how to run it by hand.
+func (a *app) printCheck(_ contract.Phase, c contract.Check, r schema.CheckResult) {
+	took := time.Duration(r.DurationMS) * time.Millisecond
+	if r.Passed {
+		fmt.Fprintf(a.stdout, "passed   %s (%v)\n", console.Printable(c.Name), took)
+		return
+	}
+	state := "failed"
+	if !r.Ran {
+		state = "not run"
+	}
+	fmt.Fprintf(a.stdout, "%-8s %s (%v): %s\n", state, console.Printable(c.Name), took, contract.Why(r))
+	a.indented("    ", r.OutputTail)
+	a.indented("    rerun: ", r.Rerun)
+}
+
+// indented prints text line by line, the first after label.
+func (a *app) indented(label, text string) {
+	if text == "" {
+		return
+	}
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		fmt.Fprintf(a.stdout, "%s%s\n", label, console.Printable(line))
+		label = strings.Repeat(" ", len(label))
+	}
+}
+
+// checkSession is a cgroup session for checks without an agent.
+type checkSession struct {
+	*cgroup.Session
+	guard *cgroup.Guard
+}
+
+func newCheckSession() (*checkSession, error) {
+	session, err := cgroup.Probe().NewSession("check_"+strings.ToLower(ulid.Make().String()), cgroup.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	guard, err := session.Guard(nil)
+	if err != nil {
+		return nil, errors.Join(err, session.Remove())
+	}
+	return &checkSession{session, guard}, nil
+}
+
+func (s *checkSession) executor(dir string) contract.Executor {
+	return contract.Shell{
+		Dir:   dir,
+		Env:   append(os.Environ(), cgroup.MarkerKey+"="+s.RunID()),
+		Group: func(name string) (contract.Group, error) { return s.NewGroup(name) },
+	}
+}
+
+func (s *checkSession) close() error {
+	return errors.Join(s.Remove(), s.guard.Release())
+}

@@ -1,0 +1,22 @@
+//go:build !windows
+
+package hook
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// noFollow refuses a link, and does not wait for a pipe.
+const noFollow = unix.O_NOFOLLOW | unix.O_NONBLOCK
+
+// lock waits until nobody else has the file.
+func lock(f *os.File) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
