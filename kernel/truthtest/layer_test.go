@@ -47,7 +47,7 @@ func prepare(t *testing.T, dir string, env []string, command ...string) (*exec.C
 	t.Helper()
 	state := t.TempDir()
 	bundle := filepath.Join(state, "bundle.tar.gz")
-	args := append([]string{"--quiet", "--kernel", "require", "--timeout", "60s", "-o", bundle,
+	args := append([]string{"--quiet", "--kernel", "require", "--timeout", "20m", "-o", bundle,
 		"--spool-dir", filepath.Join(state, "spool"), "--workdir", dir, "--"}, command...)
 	c := exec.CommandContext(t.Context(), program, args...)
 	c.Env = append(environment(dir), env...)

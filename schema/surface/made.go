@@ -51,8 +51,15 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 		} else {
 			m.base = madeByMkdtemp(n)
 		}
-		if m.base == "" || b.spelled(base, m.base) {
+		if m.base == "" {
 			return
+		}
+		piece := randomPiece(base, m.base)
+		if _, spelled := b.words[piece]; spelled {
+			return
+		}
+		if len(b.pieces) < maxWords {
+			b.pieces[piece] = struct{}{}
 		}
 	}
 	if e.Kind == schema.KindMkdir {
@@ -100,6 +107,11 @@ func (b *Builder) path(e *schema.KernelEvent, p string) error {
 	// What was made is spoken of after it was gone, too.
 	gone := e.Repeat || e.Marks&schema.MarkDeleted != 0
 	if !ok {
+		if e.Kind == schema.KindOpen && e.Result == enoent && e.Flags&openExcl != 0 { // not even its directory is there
+			if dir, base := cutLast(n); byGenerator(base, true) != "" {
+				n = dir + byGenerator(base, true)
+			}
+		}
 		if name, is := ownPID(n, e.PID); is {
 			return b.put(e.Name(name), strings.LastIndexByte(name, '/'), gone)
 		}
@@ -195,22 +207,24 @@ func (b *Builder) decideAll() error {
 }
 
 // hear remembers the ends of the words of a program's arguments: a name that was
-// spelled there before it was made is no chance.
+// spelled there before it was made is no chance, unless it is that of another file
+// that was.
 func (b *Builder) hear(argv []string) {
 	for _, arg := range argv {
 		for _, word := range strings.FieldsFunc(arg, func(r rune) bool { return !strings.ContainsRune(alnum, r) }) {
-			if len(word) >= 6 && len(b.words) < maxWords {
+			if len(word) < 6 || len(b.words) == maxWords {
+				continue
+			}
+			if _, ok := b.pieces[word[len(word)-6:]]; !ok {
 				b.words[word[len(word)-6:]] = struct{}{}
 			}
 		}
 	}
 }
 
-// spelled reports whether an argument had the end of the piece of base that is
-// <random> in name.
-func (b *Builder) spelled(base, name string) bool {
+// randomPiece is the end of the piece of base that is <random> in name.
+func randomPiece(base, name string) string {
 	const random = "<random>"
 	end := strings.LastIndex(name, random) + len(random) + len(base) - len(name)
-	_, ok := b.words[base[max(end-6, 0):max(end, 0)]]
-	return ok
+	return base[max(end-6, 0):max(end, 0)]
 }

@@ -35,7 +35,7 @@ type Builder struct {
 	past                map[string]string   // names of those that are gone, for repeats that come late
 	held                int                 // how many paths wait for one of temp
 	dirs                int                 // how many of temp were directories
-	words               map[string]struct{} // see hear
+	words, pieces       map[string]struct{} // of arguments, and of random names; see hear
 
 	room    map[string]int64  // bytes of each list in the document
 	omitted map[string]uint64 // by list: how many WriteTo had no room for
@@ -51,7 +51,7 @@ func New(runID, dir string) *Builder { return newBuilder(runID, dir, setMemory) 
 
 func newBuilder(runID, dir string, memory int) *Builder {
 	return &Builder{
-		runID: runID, room: listRoom, tools: make(map[string]struct{}), decisions: make(map[string]struct{}), temp: make(map[string]made), past: make(map[string]string), words: make(map[string]struct{}),
+		runID: runID, room: listRoom, tools: make(map[string]struct{}), decisions: make(map[string]struct{}), temp: make(map[string]made), past: make(map[string]string), words: make(map[string]struct{}), pieces: make(map[string]struct{}),
 		paths: newSet(dir, ".surface-paths", memory),
 		hosts: newSet(dir, ".surface-hosts", memory),
 		execs: newSet(dir, ".surface-execs", memory),
