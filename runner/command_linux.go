@@ -11,6 +11,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -42,8 +43,9 @@ type command struct {
 	exit      int    // its own, or 128 and the signal's number
 	signal    string // that ended it; empty when it exited
 	ended     time.Duration
-	leftovers *int // how many processes outlived it
-	survivors int  // how many of them could not be ended
+	runsAs    *sandbox.User // once it has ended; nil: as we do, or that is not known
+	leftovers *int          // how many processes outlived it
+	survivors int           // how many of them could not be ended
 	timings   schema.Timings
 }
 
@@ -145,6 +147,7 @@ func (c *command) close(res *schema.Result) error {
 // when that cannot be told. It owns the reaping: nobody else may wait for it.
 func (c *command) states() <-chan unix.WaitStatus {
 	next := func() (st unix.WaitStatus, err error) {
+		c.runsAs = settledAs(c.cmd.Process.Pid)
 		for err = unix.EINTR; err == unix.EINTR; {
 			_, err = unix.Wait4(c.cmd.Process.Pid, &st, unix.WUNTRACED|unix.WCONTINUED, nil)
 		}

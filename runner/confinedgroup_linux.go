@@ -38,17 +38,18 @@ func (c *confinement) permit(command string) error {
 // group puts the checks that start in g into a sandbox of the same profile, each
 // in one of its own.
 func (c *confinement) group(g contract.Group) contract.Group {
-	if c.profile == nil || !c.profile.Restricted() { // checks have no terminal
+	p := c.checkProfile()
+	if !p.Restricted() { // checks have no terminal
 		return g
 	}
-	return &confinedGroup{Group: g, profile: c.profile}
+	return &confinedGroup{Group: g, profile: p}
 }
 
 // strictly puts the checks that start in a group into a sandbox where they find
 // nothing of what the command left but what it made of the workspace.
 func (c *confinement) strictly(fresh string) func(contract.Group) contract.Group {
 	return func(g contract.Group) contract.Group {
-		return &confinedGroup{Group: g, profile: c.resolved.Strict(fresh)}
+		return &confinedGroup{Group: g, profile: c.checkProfile().Strict(fresh)}
 	}
 }
 

@@ -37,6 +37,7 @@ type confinement struct {
 	protect  []string
 	observed func() bool                  // whether there is a kernel layer
 	reach    func() []string              // what the agent reports to
+	runsAs   func() *sandbox.User         // who the command became; nil: who it was
 	cgroup   func() string                // the session's cgroup2 directory, or empty
 	rules    func() (schema.Policy, bool) // what is in force in the gateway
 
@@ -149,7 +150,21 @@ func (c *confinement) user() *sandbox.User {
 }
 
 // checkUser is who the checks of a contract run as; nil is the user of the runner.
-func (c *confinement) checkUser() *sandbox.User { return c.resolved.User }
+func (c *confinement) checkUser() *sandbox.User {
+	if c.resolved == nil { // nothing ran
+		return nil
+	}
+	return c.checkProfile().User
+}
+
+// checkProfile is what checks run in. They run as who the command became: what that
+// user wrote is not for root to execute.
+func (c *confinement) checkProfile() *sandbox.Profile {
+	if u := c.runsAs(); u != nil && !c.resolved.Restricted() {
+		return c.resolved.As(u)
+	}
+	return c.resolved
+}
 
 // needs are what a command of another user is to be able to use: its workspace,
 // what the agent reports to, and this program, which agents call.

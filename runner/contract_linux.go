@@ -8,6 +8,7 @@ import (
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
 )
@@ -31,6 +32,7 @@ type contractPart struct {
 	confine  func(contract.Group) contract.Group // into the agent's sandbox
 	strict   *strictChecks                       // nil where checks are not strict
 	strictly func(fresh string) func(contract.Group) contract.Group
+	user     func() *sandbox.User       // who checks run as; nil for us
 	complete func() bool                // whether the kernel layer has all that was read; asked with escaped
 	permit   func(command string) error // what the policy says of a check
 
@@ -149,6 +151,9 @@ func (p *contractPart) close(res *schema.Result) error {
 		p.doc, _ = p.gate.Settle(context.Background(), "the agent never ran: "+res.Error.Message)
 	}
 	p.doc.StrictChecks = p.strict != nil
+	if u := p.user(); u != nil {
+		p.doc.ChecksUID = &u.UID
+	}
 	if p.interrupted && (res.Outcome == schema.OutcomeExited || res.Outcome == schema.OutcomeSignaled) {
 		res.Outcome = schema.OutcomeCancelled
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -87,6 +88,7 @@ func newRun(spec *Spec, opt Options) *run {
 	r.contract.escaped, r.contract.atLarge, r.command.shape = r.kernel.escaped, r.kernel.atLarge, func() shaper { return r.parts }
 	r.contract.strict, r.contract.strictly = newStrictChecks(spec, r.session, r.confined.checkUser), r.confined.strictly
 	r.contract.complete = r.kernel.complete
+	r.confined.runsAs, r.contract.user = func() *sandbox.User { return r.command.runsAs }, r.confined.checkUser
 	r.contract.tampered, r.contract.touched = r.kernel.tampered, r.kernel.influence
 	r.parts = parts{
 		r.contract,

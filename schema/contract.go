@@ -45,6 +45,8 @@ type Contract struct {
 	// StrictChecks tells that each check had directories, an environment and a network
 	// of its own.
 	StrictChecks bool `json:"strict_checks,omitzero"`
+	// ChecksUID is the user that the checks ran as, if it is not the runner's.
+	ChecksUID *int `json:"checks_uid,omitempty"`
 	// Results has one entry for each check, in the contract's order.
 	Results []CheckResult `json:"results"`
 	// Baseline are the results from before the agent started; absent when no

@@ -55,6 +55,22 @@ func findUser(s string) (*User, error) {
 	return u.allowed(s)
 }
 
+// UserOf is a user by numbers.
+func UserOf(uid, gid int, groups []int) *User {
+	u := &User{UID: uid, GID: gid, Groups: append([]int{}, groups...), home: "/"}
+	if account, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+		u.name, u.home = account.Username, account.HomeDir
+	}
+	return u
+}
+
+// As is p for a command of another user.
+func (p *Profile) As(u *User) *Profile {
+	as := *p
+	as.User = u
+	return &as
+}
+
 func id(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil || n == 1<<32-1 {
