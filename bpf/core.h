@@ -85,9 +85,14 @@ struct kernfs_node {
 	u64 id;
 };
 
+struct cgroup_root {
+	int hierarchy_id; /* 0 is cgroup2 */
+};
+
 struct cgroup {
 	int level;
 	struct kernfs_node *kn;
+	struct cgroup_root *root;
 	struct cgroup *ancestors[0];
 };
 

@@ -229,6 +229,32 @@ __noinline int report_exec(struct scratch *s, u64 task, u32 old_pid, u64 binprm)
 	return 0;
 }
 
+/* Tells session i of a program that the kernel starts by itself, outside of every
+ * session: somebody may have told it to. */
+static long kernel_exec(u32 i, void *arg)
+{
+	struct scratch *s = *(struct scratch **)arg;
+	struct session *own = session(i);
+	struct counter *c;
+
+	s->session = i;
+	if (!own || !own->cgroup || !(c = cell(i, H_EXEC)))
+		return 0;
+	c->fired++;
+	begin(s, CTX_TASK, K_KERNEL_EXEC, H_EXEC);
+	emit(s, c, kernel_str(s, 0, S_NAME, s->kernel_exec));
+	return 0;
+}
+
+__noinline int report_kernel_exec(struct scratch *s, u64 filename)
+{
+	if (!s)
+		return 0;
+	s->kernel_exec = filename;
+	bpf_loop(1 << SESSION_BITS, kernel_exec, &s, 0);
+	return 0;
+}
+
 SEC("raw_tp/sched_process_exec")
 int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bprm)
 {
@@ -237,6 +263,8 @@ int BPF_PROG(execed, struct task_struct *p, int old_pid, struct linux_binprm *bp
 	struct scratch *s;
 	u32 i, tgid;
 
+	if (in && !in->n && BPF_CORE_READ(p, tgid) != 1 && BPF_CORE_READ(p, real_parent, flags) & 0x200000 /* PF_KTHREAD */ && (s = scratch(CTX_TASK)))
+		return report_kernel_exec(s, (u64)BPF_CORE_READ(bprm, filename));
 	if (!in || !in->n || !(s = scratch(CTX_TASK)))
 		return 0;
 	tgid = bpf_get_current_task_btf()->tgid;

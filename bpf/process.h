@@ -162,8 +162,9 @@ int BPF_PROG(exited)
 }
 
 /* Reports a move to the session at hand. */
-__noinline int report_move(struct scratch *s, u32 kind, u64 moved, u64 path)
+__noinline int report_move(struct scratch *s, u32 kind, u64 moved, u64 dst, u64 path)
 {
+	struct cgroup *to = (void *)dst;
 	struct task_struct *task = (void *)moved;
 	struct counter *c;
 
@@ -181,6 +182,8 @@ __noinline int report_move(struct scratch *s, u32 kind, u64 moved, u64 path)
 	s->r.start = BPF_CORE_READ(task, group_leader, start_boottime);
 	s->r.cgroup = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
 	s->r.mode = mounts_of(task);
+	s->r.arg[0] = BPF_CORE_READ(to, root, hierarchy_id);
+	s->r.arg[1] = BPF_CORE_READ(to, kn, id);
 	emit(s, c, kernel_str(s, 0, S_NAME, path));
 	return 0;
 }
@@ -191,12 +194,15 @@ __noinline int report_move(struct scratch *s, u32 kind, u64 moved, u64 path)
 SEC("raw_tp/cgroup_attach_task")
 int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *task)
 {
-	u32 tgid = BPF_CORE_READ(task, tgid), i;
+	u32 tgid = BPF_CORE_READ(task, tgid), within = 0, i;
 	struct cgroup *cg = BPF_CORE_READ(task, cgroups, dfl_cgrp);
 	struct member was = {}, now = {}, *member = bpf_map_lookup_elem(&members, &tgid);
 	struct scope *e;
 	struct scratch *s;
 
+	/* A limit of the session may be one of this hierarchy. */
+	if (BPF_CORE_READ(dst, root, hierarchy_id))
+		within = K_MOVED_V1;
 	if (member)
 		was = *member;
 	if ((e = scope_of(BPF_CORE_READ(cg, kn, id), (u64)cg)))
@@ -210,12 +216,12 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 		s->session = number(&was.in, i);
 		own = session(s->session);
 		if (own && own->handle == was.in.handle[i]) /* it has not ended since */
-			report_move(s, holds(&now.in, was.in.handle[i]) ? 0 : K_LEFT_CGROUP, (u64)task, (u64)path);
+			report_move(s, holds(&now.in, was.in.handle[i]) ? within : K_LEFT_CGROUP, (u64)task, (u64)dst, (u64)path);
 	}
 	for (i = 0; i < DEPTH && i < now.in.n; i++) {
 		s->session = number(&now.in, i);
 		if (!holds(&was.in, now.in.handle[i]))
-			report_move(s, K_JOINED_CGROUP, (u64)task, (u64)path);
+			report_move(s, K_JOINED_CGROUP, (u64)task, (u64)dst, (u64)path);
 	}
 	if (!now.in.n)
 		bpf_map_delete_elem(&members, &tgid);

@@ -109,6 +109,7 @@ struct scratch {
 	u32 lane;
 	u32 slot;     /* to fill after emission */
 	u32 has_slot;
+	u64 kernel_exec; /* the name of a program that the kernel starts */
 	u64 seq;
 	u64 t; /* now, for the next record */
 	struct record r;
@@ -211,7 +212,7 @@ static __always_inline void *ring_of(u32 session, u32 lane)
 	(1ULL << K_EXEC | 1ULL << K_EXEC_FAILED | 1ULL << K_FORK | 1ULL << K_EXIT | 1ULL << K_CONNECT |           \
 	 1ULL << K_CONNECT_RESULT | 1ULL << K_SETID | 1ULL << K_CAPSET | 1ULL << K_PTRACE | 1ULL << K_MOUNT |     \
 	 1ULL << K_NAMESPACE | 1ULL << K_BPF | 1ULL << K_MEMFD | 1ULL << K_MODULE | 1ULL << K_IOURING |           \
-	 1ULL << K_PRIVILEGED | 1ULL << K_SIGNAL | 1ULL << K_NEW_SOCKET | 1ULL << K_LEFT_CGROUP | 1ULL << K_JOINED_CGROUP | 1ULL << K_CHROOT | 1ULL << K_COMPAT | 1ULL << K_EXEC_ARGS)
+	 1ULL << K_PRIVILEGED | 1ULL << K_SIGNAL | 1ULL << K_NEW_SOCKET | 1ULL << K_LEFT_CGROUP | 1ULL << K_JOINED_CGROUP | 1ULL << K_MOVED_V1 | 1ULL << K_KERNEL_EXEC | 1ULL << K_CHROOT | 1ULL << K_COMPAT | 1ULL << K_EXEC_ARGS)
 
 static __always_inline u32 lane_of(u32 kind)
 {

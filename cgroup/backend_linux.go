@@ -33,6 +33,8 @@ type backend interface {
 	// hold, a cgroup of its own. Report sends it what it is to know from then on.
 	Ward() (args []string, locks []int, own dirs.GuardDir, err error)
 	Report(guard io.Writer)
+	// Left tells of a cgroup of a v1 hierarchy whether it is outside of the session's.
+	Left(hierarchy int, id uint64, path string) (controllers string, limited, left bool)
 	Remove() error
 }
 
@@ -78,8 +80,11 @@ func (s treeSession) NewGroup(name string) (members, error) {
 func (s treeSession) Unenforced() []string { return slices.Clone(s.unenforced) }
 func (s treeSession) Usage() Usage         { return Usage{} }
 func (s treeSession) Events() Events       { return Events{} }
-func (s treeSession) Orphans() bool        { return true }
-func (s treeSession) Reap(func(int) bool)  { s.Session.Reap() }
+func (s treeSession) Left(int, uint64, string) (string, bool, bool) {
+	return "", false, false
+}
+func (s treeSession) Orphans() bool       { return true }
+func (s treeSession) Reap(func(int) bool) { s.Session.Reap() }
 
 func (s treeSession) Ward() ([]string, []int, dirs.GuardDir, error) {
 	args, err := s.GuardArgs()

@@ -147,6 +147,10 @@ func (d *decoder) fill(r *record) {
 		if e.Signal != 0 {
 			e.ExitCode = 0
 		}
+	case KindMovedV1:
+		e.Args[0], e.Args[1], e.Name = r.arg(0), r.arg(1), r.seg[segName]
+	case KindKernelExec:
+		e.Name = r.seg[segName]
 	case KindSignal:
 		e.Args[0], e.Args[1] = r.arg(0), r.arg(1)
 	case KindConnect, KindBind, KindListen, KindAccept, KindSend, KindConnectResult, KindDNS, KindTLSHello, KindTraffic:

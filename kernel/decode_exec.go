@@ -92,4 +92,5 @@ var kindNames = [kindMax]string{
 	KindLeftCgroup: "left_cgroup", KindJoinedCgroup: "joined_cgroup", KindCompat: "compat",
 	KindUtime: "utime", KindConnectResult: "connect_result",
 	KindPrivileged: "privileged", KindNewSocket: "socket", KindSignal: "signal",
+	KindMovedV1: "moved_v1", KindKernelExec: "kernel_exec",
 }

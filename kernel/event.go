@@ -54,6 +54,8 @@ const (
 	KindPrivileged    // sethostname, perf_event_open, keyctl, seccomp, prctl, ioctl and the like; Args as passed
 	KindNewSocket     // a socket of another family than unix and inet, or a raw one; Args: family, type, protocol
 	KindSignal        // to a process outside of the session; Args: its pid, the signal
+	KindMovedV1       // a task was moved in a v1 hierarchy, and stays in the session; Args: the hierarchy's id, the cgroup's; Name: its path
+	KindKernelExec    // the kernel itself started a program, outside of every session; Name: as it was told to
 	kindExecArgs      // part of an exec's argv; joined by the decoder
 	kindExecEnv       // an exec's environment keys; joined by the decoder
 	kindRepeat        // a flushed coalescing slot; joined by the decoder

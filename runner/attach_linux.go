@@ -172,3 +172,8 @@ func (a *attachment) health(h *schema.ObservationHealth) {
 		h.NetworkEndpointClaimScope = schema.DiagnosticOnly
 	}
 }
+
+// movedV1: the processes have no limits of ours that they could leave.
+func (a *attachment) movedV1(uint64, uint64, string) (controllers string, left bool) {
+	return "", false
+}

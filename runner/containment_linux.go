@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
@@ -26,6 +27,8 @@ type containment struct {
 	// What was used before the command started is not the command's.
 	usage, usageBefore   cgroup.Usage
 	events, eventsBefore cgroup.Events
+
+	evaded atomic.Bool // a limit of a v1 hierarchy
 
 	onSwept func([]cgroup.Swept) // may be nil
 	reasons []schema.Reason
@@ -123,6 +126,16 @@ func (c *containment) afterwards(argv []string) {
 	}
 }
 
+// movedV1 tells of a cgroup of a v1 hierarchy whether who is moved there leaves the
+// session's. The observation's goroutine asks.
+func (c *containment) movedV1(hierarchy, id uint64, path string) (controllers string, left bool) {
+	controllers, limited, left := c.Left(int(hierarchy), id, path)
+	if left && limited {
+		c.evaded.Store(true)
+	}
+	return controllers, left
+}
+
 // nest makes a cgroup below the agent's.
 func (c *containment) nest(name string) (*cgroup.Nested, error) { return c.Agent().Nest(name) }
 
@@ -214,6 +227,9 @@ func (c *containment) tell(res *schema.Result) {
 	}
 	if n := c.events.PidsMaxHits; n != nil && *n > 0 {
 		res.LimitsHit = append(res.LimitsHit, "pids")
+	}
+	if c.evaded.Load() {
+		res.LimitsHit = append(res.LimitsHit, "evaded")
 	}
 }
 

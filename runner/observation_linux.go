@@ -3,8 +3,10 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -62,6 +64,9 @@ type session interface {
 	Path() string
 	// afterwards names what is to be run, of this program, if we are killed.
 	afterwards(argv []string)
+	// movedV1 tells of a cgroup of a v1 hierarchy whether it is outside of the session's,
+	// and then which controllers it is about.
+	movedV1(hierarchy, id uint64, path string) (controllers string, left bool)
 }
 
 // openTimeout bounds the self-test, which takes milliseconds, and seconds where a
@@ -97,6 +102,7 @@ func (o *observation) open(ctx context.Context) error {
 	o.done, o.account.Unavailable = make(chan error, 1), nil
 	o.asked = make(chan chan []layer.Survivor, 1)
 	o.builder = layer.NewBuilder(layer.Options{
+		MovedV1: o.session.movedV1,
 		Foreign: o.foreign, Present: observer.Present(), Begin: uint64(bootTime()),
 		CgroupDir: o.containers(), MountNS: mountNamespace(), RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
 		CompatV0: o.v0, Sink: o.sink, Checks: o.checks, Bind: o.bind, Hook: ownHook(), Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
@@ -261,6 +267,13 @@ func (o *observation) health(h *schema.ObservationHealth) {
 		a.Counts.Dropped += lost
 		a.Stats.Written -= lost
 		a.Stats.Dropped += lost
+	}
+	if r := o.account.Stats.Reach; len(r.LeftV1) > 0 {
+		h.Reasons = append(h.Reasons, schema.Reason{
+			Subject: "limits", Code: "limit_evaded",
+			Message: fmt.Sprintf("a process of the run was moved to the cgroup %s: limits and usage of %s do not cover it from then on", r.LeftV1To, strings.Join(r.LeftV1, ", ")),
+			Remedy:  "run the command as a user that cannot write to other cgroups",
+		})
 	}
 	before := len(h.Reasons)
 	layer.Health(h, o.account)

@@ -42,7 +42,8 @@ type Result struct {
 	Signal *string `json:"signal"`
 	// RunnerExitCode is what assay-run exited with; null in a recovered bundle.
 	RunnerExitCode *int `json:"runner_exit_code"`
-	// LimitsHit names the limits the kernel enforced during the run.
+	// LimitsHit names the limits the kernel enforced during the run; evaded is in it
+	// where a process left a cgroup that had one.
 	LimitsHit []string `json:"limits_hit"`
 	Limits    Limits   `json:"limits"`
 	Usage     Usage    `json:"usage"`

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 // behaviour a file.
 //
 // Conditions: [root]; [cgroup] a session cgroup can be made; [kernel] a kernel
-// layer can be recorded; [limit:NAME] the host can enforce that limit; [chattr]
+// layer can be recorded; [limit:NAME] the host can enforce that limit; [v1:NAME] there is a
+// v1 hierarchy of that controller that can be written; [chattr]
 // files can be made immutable; [namespaces] a command can get namespaces of its own;
 // [freezer] there is a v1 freezer that can be written.
 // Commands: "field FILE KEY WANT" compares a
@@ -67,6 +68,8 @@ func TestScripts(t *testing.T) {
 				return exec.Command("unshare", namespaceFlags()...).Run() == nil, nil
 			case "chattr":
 				return immutable(), nil
+			case "v1":
+				return unix.Access("/sys/fs/cgroup/"+arg+"/cgroup.procs", unix.W_OK) == nil, nil
 			case "limit":
 				for _, c := range host.Controllers() {
 					if c.Name == arg {

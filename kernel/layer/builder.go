@@ -35,6 +35,10 @@ type Options struct {
 	// Hook tells of an exec whether it is of the runner's own program, to report a
 	// call of an agent's; nil for none.
 	Hook func(ev *kernel.Event) bool
+	// MovedV1 tells of a move in a v1 hierarchy by its number, and of the cgroup by its
+	// id and path, whether it leads out of the run's cgroup there, and then which
+	// controllers account for the run no longer. Nil: there is nothing to leave.
+	MovedV1 func(hierarchy, cgroup uint64, path string) (controllers string, left bool)
 	// Checks are told from the agent by it; nil for a run without a contract.
 	Checks *Checks
 	// Foreign says that somebody else started the processes: the first of them does
@@ -158,6 +162,10 @@ func (b *Builder) next() {
 // line makes the line of ev, and before it one for its process if that is new.
 func (b *Builder) line(ev *kernel.Event, late bool) {
 	b.expect(ev)
+	if ev.Kind == kernel.KindMovedV1 || ev.Kind == kernel.KindKernelExec {
+		b.beside(ev, late)
+		return
+	}
 	p, parent, joined := b.process(ev)
 	if joined && ev.Kind != kernel.KindJoinedCgroup {
 		b.begin(ev, p, late)

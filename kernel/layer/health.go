@@ -35,6 +35,7 @@ const (
 	CodeIOUring         = "io_uring_used"
 	CodeIOUringUnknown  = "io_uring_unknown_operation"
 	CodeHelper          = "kernel_helper_changed"
+	CodeHelperStarted   = "kernel_helper_started"
 	CodeOutsideTraced   = "outside_process_traced"
 	CodeRunnerSignalled = "runner_signalled"
 	CodeCompatSyscalls  = "compat_syscalls_used"
@@ -136,6 +137,7 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	add(len(r.IOUringUnfollowed) > 0, CodeIOUringUnknown, "use a newer assay-run", "the run used io_uring in ways that this build cannot follow: operation %s", operations(r.IOUringUnfollowed))
 	x := s.Reach
 	add(x.Helpers > 0, CodeHelper, "run the command as a user that cannot write to it, or with --mode workspace-write", "the run wrote to %s, which names a program that the kernel starts outside the run, where nothing records it", x.Helper)
+	add(x.StartedTimes > 0, CodeHelperStarted, "look at that program; what it did is not recorded", "after that the kernel started %d programs outside the run, %s first", x.StartedTimes, x.Started)
 	add(x.TracedTimes > 0, CodeOutsideTraced, "run the command as another user, or with --mode workspace-write", "the run traced process %d, which is outside the run, or could write its memory", x.Traced)
 	add(x.RunnerSignals > 0, CodeRunnerSignalled, "run the command as another user, or with --mode workspace-write", "the run sent the recorder %d signals, %s first", x.RunnerSignals, schema.SignalName(uint32(x.RunnerSignal)))
 	compat := s.ByKind[schema.KindCompatSyscall]

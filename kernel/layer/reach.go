@@ -3,6 +3,7 @@ package layer
 import (
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,14 @@ type Reach struct {
 	// which the kernel takes a program that it starts; Helpers counts.
 	Helper  string
 	Helpers uint64
+	// Started is the first program that the kernel started by itself after that, and
+	// StartedTimes counts them.
+	Started      string
+	StartedTimes uint64
+	// LeftV1 are the controllers of v1 hierarchies that tasks of the run left its
+	// cgroup in, and LeftV1To where the first went.
+	LeftV1   []string
+	LeftV1To string
 	// Traced is the first process outside of the run that the run traced or whose
 	// memory it read or opened to write; TracedTimes counts.
 	Traced      uint64
@@ -142,5 +151,45 @@ func (b *Builder) helperLine(ev *kernel.Event, p *process, late bool) {
 	b.out.Kind, b.out.Value, b.out.Call = schema.KindPrivileged, name, "kernel_helper"
 	b.out.Repeat, b.out.Count, b.out.TFirstNS, b.out.TLastNS = false, 0, 0, 0
 	b.stats.Added++
+	b.finish(ev, p)
+}
+
+// beside makes a line of what happened to a run beside its processes' own doing: a
+// move in a v1 hierarchy that leads out of its cgroup there, and a program that the
+// kernel started once the run had changed a helper. Other such events are filtered.
+func (b *Builder) beside(ev *kernel.Event, late bool) {
+	r, name := &b.stats.Reach, string(ev.Name)
+	var p *process
+	var call, target string
+	switch {
+	case ev.Kind == kernel.KindKernelExec && r.Helpers > 0:
+		if r.StartedTimes == 0 {
+			r.Started = name
+		}
+		r.StartedTimes++
+		call = "kernel_helper_started"
+	case ev.Kind == kernel.KindMovedV1 && b.o.MovedV1 != nil:
+		controllers, left := b.o.MovedV1(ev.Args[0], ev.Args[1], name)
+		if !left {
+			break
+		}
+		if len(r.LeftV1) == 0 {
+			r.LeftV1To = name
+		}
+		if !slices.Contains(r.LeftV1, controllers) {
+			r.LeftV1 = append(r.LeftV1, controllers)
+		}
+		p, call, target = b.procs.find(ev), "cgroup_v1_left", controllers
+	}
+	if call == "" {
+		b.counts.Seen++
+		b.counts.Filtered++
+		b.stats.Filtered++
+		return
+	}
+	b.begin(ev, p, late)
+	b.out.Kind, b.out.Call, b.out.Value, b.out.Target = schema.KindPrivileged, call, name, target
+	b.check(p, ev.CgroupID)
+	b.class(ev, p)
 	b.finish(ev, p)
 }

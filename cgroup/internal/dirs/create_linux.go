@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,7 +41,10 @@ func (s *Session) create(p place) (dir, error) {
 		unix.Close(fd)
 		switch {
 		case err == nil:
-			made := dir{path: path, v2: p.h.v2, freezer: !p.h.v2 && p.h.has("freezer")}
+			made := dir{
+				path: path, v2: p.h.v2, freezer: !p.h.v2 && p.h.has("freezer"),
+				number: p.h.number, controllers: strings.Join(p.h.controllers, ","), limited: len(p.limits) > 0,
+			}
 			s.locks = append(s.locks, lock)
 			return made, nil
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):

@@ -15,6 +15,11 @@ import (
 type dir struct {
 	path        string
 	v2, freezer bool
+
+	// Of a session's directory on v1:
+	number      int    // the hierarchy's
+	controllers string // joined by commas
+	limited     bool   // the session has a limit there
 }
 
 // nested lists path and every cgroup below it, parents first.

@@ -19,6 +19,7 @@ type hierarchy struct {
 	v2          bool
 	mount       string   // its mount point
 	own         string   // the directory of the cgroup that the runner is in
+	number      int      // v1: as proc_pid_cgroup(5) has it
 	controllers []string // v1: what is mounted there; v2: what own may use
 }
 
@@ -74,7 +75,7 @@ func hierarchies() (v2 *hierarchy, v1 []*hierarchy, all []mount, err error) {
 				continue
 			}
 			if own, ok := within(dir, root, legacy[cs[0]]); ok {
-				v1 = append(v1, &hierarchy{mount: dir, own: own, controllers: cs})
+				v1 = append(v1, &hierarchy{mount: dir, own: own, number: numberOf(cs[0]), controllers: cs})
 			}
 		}
 	}
@@ -142,4 +143,16 @@ func unescape(s string) string {
 		b.WriteByte(s[i])
 	}
 	return b.String()
+}
+
+// numberOf is the number of the v1 hierarchy that has a controller, 0 where none does.
+func numberOf(controller string) int {
+	own, _ := procs.ReadFile("/proc/self/cgroup")
+	for line := range strings.Lines(string(own)) {
+		if f := strings.SplitN(line, ":", 3); len(f) == 3 && slices.Contains(strings.Split(f[1], ","), controller) {
+			n, _ := strconv.Atoi(f[0])
+			return n
+		}
+	}
+	return 0
 }

@@ -30,12 +30,13 @@ type Session struct {
 
 	mu     sync.Mutex
 	groups []*Group
+	seen   map[int]string // by hierarchy: the kernel's path of the session's directory, once known
 }
 
 // NewSession makes the session's directories and sets the limits. The error
 // may be a *LimitError or wrap procs.ErrInUse.
 func (h *Host) NewSession(runID string, l Limits) (_ *Session, err error) {
-	s := &Session{host: h, runID: runID}
+	s := &Session{host: h, runID: runID, seen: map[int]string{}}
 	places, err := s.plan(l)
 	if err != nil {
 		return nil, err
