@@ -120,6 +120,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	if err != nil {
 		return Sealed{}, err
 	}
+	sources, planted := genuine(spool, run, sources)
 	sources, notes, err := complete(spool, run, sources, scans)
 	if err != nil {
 		return Sealed{}, err
@@ -128,7 +129,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	if err != nil {
 		return Sealed{}, err
 	}
-	sources = append(sources, integrity)
+	sources, found = append(sources, integrity), append(found, planted...)
 	sources, removed, cleaned, err := sweepRecovered(ctx, run, spool, sources)
 	if err != nil {
 		return Sealed{}, err

@@ -203,11 +203,19 @@ func (s *Spool) strange() (found []Tampered) {
 			return nil
 		}
 		if _, made := ours[path]; !made && s.documents[path] == nil {
-			found = append(found, Tampered{What: fmt.Sprintf("has a file %.100q that the recorder did not make; it is not in the bundle", path)})
+			found = append(found, notMade(path))
 		}
 		return nil
 	})
 	slices.SortFunc(found, func(a, b Tampered) int { return strings.Compare(a.String(), b.String()) })
+	return bounded(found)
+}
+
+func notMade(path string) Tampered {
+	return Tampered{What: fmt.Sprintf("has a file %.100q that the recorder did not make; it is not in the bundle", path)}
+}
+
+func bounded(found []Tampered) []Tampered {
 	if more := len(found) - maxTampered; more > 0 {
 		found = append(found[:maxTampered], Tampered{What: fmt.Sprintf("has %d more files that the recorder did not make", more)})
 	}

@@ -195,6 +195,17 @@ func TestRecoveryComparesWithCheckpoints(t *testing.T) {
 		}, []string{"events.ndjson was changed between line 1 and line 2"}},
 		"a stream":  {func(t *testing.T, dir string) { overwrite(t, filepath.Join(dir, schema.StdoutPath), "hello", "HELLO") }, []string{"stdio/stdout was changed between byte 0 and byte 6"}},
 		"no stream": {func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, schema.StdoutPath)) }, []string{"stdio/stdout has 0 bytes, and 6 had been written"}},
+		"planted members": {func(t *testing.T, dir string) {
+			for _, p := range []string{"checks/x/output", "layers/evil.ndjson", "notes.json"} {
+				name := filepath.Join(dir, filepath.FromSlash(p))
+				if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte("ok"), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, []string{
+			`the spool has a file "checks/x/output" that the recorder did not make`, `the spool has a file "layers/evil.ndjson" that the recorder did not make`,
+			`the spool has a file "notes.json" that the recorder did not make`,
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := testRun(t)
