@@ -3,7 +3,6 @@
 package notify
 
 import (
-	"errors"
 	"runtime"
 	"time"
 	"unsafe"
@@ -115,11 +114,14 @@ func (o *Observer) waits(id uint64) bool {
 	return errno == 0
 }
 
-// fail notes that the listener serves no more: the calls of the run then fail.
+// fail notes that the listener serves no more, and closes it: the calls of the run
+// then fail with ENOSYS instead of waiting for ever.
 func (o *Observer) fail(errno unix.Errno) {
 	o.mu.Lock()
-	o.broken = errors.Join(o.broken, errno)
-	o.mu.Unlock()
+	defer o.mu.Unlock()
+	o.broken = errno
+	unix.Close(o.listener)
+	o.listener = -1
 }
 
 // stop ends the listener's thread, which may be waiting in the kernel.

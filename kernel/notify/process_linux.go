@@ -54,11 +54,13 @@ func (p *process) close() {
 type table struct {
 	byPID   map[uint32]*process
 	threads map[uint32]*process // by tid, of those that made a call
-	ends    int                 // an epoll of their pidfds
-	roots   uint64              // counts the calls that may change a root
-	pending map[*process]bool   // those with an execution to be settled
-	first   bool                // the run's first process is known
-	buf     []byte
+	// manyThreads is how many threads there may be before those that ended are dropped.
+	manyThreads int
+	ends        int               // an epoll of their pidfds
+	roots       uint64            // counts the calls that may change a root
+	pending     map[*process]bool // those with an execution to be settled
+	first       bool              // the run's first process is known
+	buf         []byte
 }
 
 func newTable() (*table, error) {
@@ -98,6 +100,7 @@ func (o *Observer) of(tid uint32, id uint64) *process {
 		if !o.waits(id) {
 			return nil
 		}
+		t.forgetThreads()
 		t.threads[tid] = p
 		if tid != pid {
 			e := o.event(kernel.KindFork, kernel.HookFork, p, p.pid)
@@ -118,6 +121,21 @@ func (o *Observer) of(tid uint32, id uint64) *process {
 	}
 	return p
 }
+
+// forgetThreads drops threads that ended, once there may be many.
+func (t *table) forgetThreads() {
+	if len(t.threads) < t.manyThreads {
+		return
+	}
+	for tid, p := range t.threads {
+		if !p.holds(tid) {
+			delete(t.threads, tid)
+		}
+	}
+	t.manyThreads = max(minManyThreads, 2*len(t.threads))
+}
+
+const minManyThreads = 4096
 
 // openProc opens /proc/PID. A descriptor of it does not follow the pid to another.
 func openProc(pid uint32) (int, error) {
