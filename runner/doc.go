@@ -37,14 +37,16 @@
 // over all items: mostly, three processes of one large Go program touch their memory
 // for the first time.
 //
-//   - 26%: compare the observer in place with this build, at idle priority while the
-//     command runs (package kernel).
+//   - 24%: compare the observer in place with this build, at idle priority while the
+//     command runs (package kernel): half of it reads the embedded object, a third
+//     relocates the programs.
 //   - 13%: the rest of package kernel: open what is pinned, make the session's maps
 //     and links, read the self-test's records, check at the end.
+//   - 13%: write the documents and the bundle, and sync them to the disk.
 //   - 11%: start the guard and the self-test's process, and run them.
-//   - 10%: write the documents and the bundle, and sync them to the disk.
-//   - 9%: initialize packages.
-//   - 8%: make, test and remove cgroup directories, on a host with several hierarchies.
+//   - 7%: initialize packages.
+//   - 7%: make, test and remove cgroup directories, on a host with several hierarchies.
+//   - 6%: Go's monitor thread, which looks every 20 us while threads block in calls.
 //   - The remainder is spread thin: command line, Go's scheduler, starting the command.
 //
 // The first run on a host takes three times as much, because the kernel verifies the
