@@ -60,7 +60,7 @@ func (b *Builder) reach(ev *kernel.Event) (changed bool) {
 			r.RunnerSignals += n
 		}
 	case kernel.KindPtrace:
-		if pid, ok := traced(ev); ok {
+		if pid, ok := traced(ev); ok && !ev.Attempted { // mostly refused: not known to have reached anybody
 			b.touchProcess(pid, n)
 		}
 	case kernel.KindNewSocket:
@@ -82,7 +82,7 @@ func (b *Builder) reach(ev *kernel.Event) (changed bool) {
 			r.Helpers += n
 			return !ev.Repeat
 		default:
-			if pid, ok := memoryOf(name); ok && pid != uint64(ev.PID) {
+			if pid, ok := memoryOf(name); ok && pid != uint64(ev.PID) && !ev.Attempted {
 				b.touchProcess(pid, n)
 			}
 		}
