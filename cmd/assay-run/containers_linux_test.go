@@ -9,10 +9,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/assay-run/assay-run/.ci/enginetest"
 	"github.com/assay-run/assay-run/.ci/leaktest"
@@ -260,6 +263,54 @@ command -v $E
 				t.Errorf("%s was left: %v", filepath.Dir(lines[8]), err)
 			}
 			nothingLeft(t, parent)
+		})
+	}
+}
+
+// Two containers of one run, as compose makes them, whose agents call tools through
+// the gateway's socket: each event is of its container and of its call.
+func TestAgentsInContainersCallTools(t *testing.T) {
+	if !observes() {
+		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, start := range runEngines {
+		t.Run(name, func(t *testing.T) {
+			e, dir := start(t), t.TempDir()
+			e.Import("agent", map[string]string{"/bin/assay-run": exe})
+			out, err := withEngine(t, e, dir, `
+for i in 1 2; do
+	$E run --detach --network=none --env ASSAY_RUN_SOCKET=/run.sock --volume $ASSAY_RUN_SOCKET:/run.sock agent \
+		sh -c "assay-run call --id tc_$i -- sh -c 'echo a > /tmp/by-$i; cat /tmp/by-$i'; echo b > /tmp/after-$i"
+done
+for id in $($E ps --all --quiet); do $E wait $id > /dev/null; done
+`, "--containers", "--kernel", "require").CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			ids, calls := map[string]string{}, map[string]string{}
+			for line := range strings.Lines(string(out)) {
+				if id := strings.TrimSpace(line); len(id) == 64 {
+					ids[strconv.Itoa(len(ids)+1)] = id
+				}
+			}
+			kernelEvents(t, opened(t, dir), func(ev *schema.KernelEvent) {
+				what, i, ok := strings.Cut(strings.TrimPrefix(ev.Value, "/tmp/"), "-")
+				if ev.Kind != schema.KindOpen || !ok || what != "by" && what != "after" || ev.Value != "/tmp/"+what+"-"+i {
+					return
+				}
+				calls[what+i] = ev.ToolCallID + " " + ev.BoundBy
+				if ev.ContainerID != ids[i] || ids[i] == "" {
+					t.Errorf("%s is of container %q, want %q", ev.Value, ev.ContainerID, ids[i])
+				}
+			})
+			want := map[string]string{"by1": "tc_1 cgroup", "by2": "tc_2 cgroup", "after1": " ", "after2": " "}
+			if d := cmp.Diff(want, calls); d != "" {
+				t.Errorf("calls that events are bound to (-want +got):\n%s", d)
+			}
 		})
 	}
 }

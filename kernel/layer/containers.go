@@ -113,6 +113,9 @@ func (c *cgroups) find(id uint64) (found string) {
 // inside of the run is not told from the agent, who could claim to.
 func (b *Builder) contain(ev *kernel.Event, p *process) {
 	b.out.ContainerID = b.container(ev, p)
+	if b.out.ContainerID == "" && p != nil && !ev.Repeat {
+		b.out.ContainerID = p.container // moved on, as into the cgroup of a tool call
+	}
 	if p == nil || ev.Repeat || b.o.Container != "" {
 		return
 	}

@@ -113,7 +113,7 @@ func (t *table) fork(ev *kernel.Event, parent *process) *process {
 	p := &process{pid: ev.ChildPID, start: ev.ChildStart, execID: t.nextID(), starting: ev.PID == 0 && !t.foreign}
 	if parent != nil {
 		p.exe, p.toolCall, p.check = parent.exe, parent.toolCall, parent.check
-		p.setup = parent.setup
+		p.setup, p.container = parent.setup, parent.container
 		if p.toolCall != "" {
 			p.boundBy = "lineage"
 		}
