@@ -75,6 +75,9 @@ func madeByMkstemp(path string, flags uint64, mode uint32) string {
 	if i := len(base) - len(".tmp1234567"); i > 0 && base[i:i+4] == ".tmp" && strings.Trim(base[i+4:], digits+"abcdef") == "" {
 		return base[:i] + ".tmp<random>" // LLVM
 	}
+	if piece, ok := strings.CutPrefix(path, "/dev/shm/sem."); ok && len(piece) == 6 && strings.Trim(piece, alnum) == "" {
+		return "sem.<random>" // sem_open(3), which then links it to the name that it was asked for
+	}
 	if flags&3 == rdwr && mode == 0o600 {
 		if flags&nofollow != 0 {
 			if name := randomEnd(base, 8, lower); name != "" {
