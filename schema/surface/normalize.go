@@ -17,7 +17,8 @@ import (
 //   - the process's own pid, where it is all the digits of a name or of a part
 //     between other characters, is <pid>, and so it is as long as that file is
 //     there;
-//   - the recorder's own name for a run in the path of a cgroup is <run>;
+//   - the recorder's own name for a run in the path of a cgroup is <run>, that of a
+//     server of mcp <mcp>, of a check <check>;
 //   - the address in the name of a lock file of GnuPG's is <address>;
 //   - /dev/pts/N becomes /dev/pts/<n>, and a pipe or socket that was opened by
 //     way of /proc/PID/fd loses its inode's number;
@@ -134,15 +135,22 @@ func cutSlash(s string) (head, tail string, found bool) {
 	return s, "", false
 }
 
-// normalizeCgroup replaces the name that the recorder gave a run.
+// normalizeCgroup replaces the names that the recorder gave runs, and the servers of mcp
+// and the checks in them, which have sessions of their own.
 func normalizeCgroup(path string) string {
-	const ours = "/assay-run/run_"
-	i := strings.Index(path, ours)
-	if i < 0 {
+	const ours = "/assay-run/"
+	head, rest, found := strings.Cut(path, ours)
+	if !found {
 		return path
 	}
-	_, tail, _ := cutSlash(path[i+len(ours):])
-	return path[:i] + "/assay-run/<run>" + tail
+	name, tail, _ := cutSlash(rest)
+	for _, kind := range []string{"run_", "mcp-", "check_"} {
+		if id, ok := strings.CutPrefix(name, kind); ok && (kind == "run_" || len(id) == 26) { // a ULID
+			name = "<" + strings.Trim(kind, "-_") + ">"
+			break
+		}
+	}
+	return head + ours + name + normalizeCgroup(tail)
 }
 
 // normalizeLock replaces the address in the name of a lock of GnuPG's.

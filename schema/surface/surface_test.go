@@ -295,6 +295,8 @@ func TestNamesThatComeAndGo(t *testing.T) {
 		"a pid":                     {[]*schema.KernelEvent{file("/w/temp-4321.rdb"), fileEvent(schema.KindOpen, "/w/temp-4321.rdb", "")}, []string{"/w/temp-<pid>.rdb"}},
 		"a number with a pid":       {[]*schema.KernelEvent{file("/w/temp-43210.rdb"), event(schema.KindOpen, "/w/4321/x", "")}, []string{"/w/4321/x", "/w/temp-43210.rdb"}},
 		"a lock of GnuPG's":         {[]*schema.KernelEvent{event(schema.KindLink, "/h/.#lk0x000055c051b3b400.vm.4321", "/h/.#lk0x000055c051b3b400.vm.4321x")}, []string{"/h/.#lk0x<address>.vm.<pid>", "/h/.#lk0x<address>.vm.<pid>x"}},
+		"cgroups of mcp in it":      {[]*schema.KernelEvent{event(schema.KindOpen, "/sys/fs/cgroup/a/assay-run/run_01m80w/agent/assay-run/mcp-01M81BYMH6K7BQ3B5VGK3ATX6K/agent/x", "")}, []string{"/sys/fs/cgroup/a/assay-run/<run>/agent/assay-run/<mcp>/agent/x"}},
+		"one that is named so":      {[]*schema.KernelEvent{event(schema.KindOpen, "/home/assay-run/mcp-notes/x", "")}, []string{"/home/assay-run/mcp-notes/x"}},
 		"a run's cgroup":            {[]*schema.KernelEvent{event(schema.KindOpen, "/sys/fs/cgroup/a/assay-run/run_01m80w/agent/x", "")}, []string{"/sys/fs/cgroup/a/assay-run/<run>/agent/x"}},
 	} {
 		if diff := cmp.Diff(c.want, surfaceOf(t, c.events...).FilesystemPaths); diff != "" {
