@@ -14,7 +14,7 @@ func coverage(a Account) []schema.Coverage {
 		"filesystem": {spot("the rest of paths longer than 4,096 bytes or 256 components", a.Stats.Cut > 0)},
 		"process": {
 			spot("arguments beyond 128 KiB and environment names beyond 8 KiB of an execution", a.Stats.CutArguments > 0),
-			spot("processes that the kernel starts itself for a helper that the run has set (core_pattern, modprobe, release_agent, ...)", a.Stats.Reach.Helpers > 0),
+			spot("what programs do that the kernel starts itself for a helper that the run has set (core_pattern, modprobe, release_agent, ...); they are named", a.Stats.Reach.Helpers > 0),
 		},
 		"names": {
 			spot("messages that could not be parsed", a.Stats.Unparsed > 0),
