@@ -47,6 +47,13 @@ func (l *loaded) enroll(session string) (found []Present, err error) {
 	return found, err
 }
 
+// hostPIDs tells whether this process is in the first PID namespace, whose inode
+// number is fixed: PROC_PID_INIT_INO in include/linux/proc_ns.h.
+func hostPIDs() bool {
+	var st unix.Stat_t
+	return unix.Stat("/proc/self/ns/pid", &st) == nil && st.Ino == 0xEFFFFFFC
+}
+
 // usedBefore tells whether anything has ever run in a cgroup: the CPU time of all
 // that was in it or below, as far as the kernel tells that.
 func usedBefore(session string) bool {

@@ -45,7 +45,8 @@ type Config struct {
 	Keep time.Duration
 	// Foreign says that somebody else made the cgroup and put processes into it, before
 	// Open or later: what they did before is missing, and the report says so. Processes
-	// that are still alive at the end are nobody's fault then.
+	// that are still alive at the end are nobody's fault then. Open fails in a PID
+	// namespace, where the processes' ids are not those that the kernel reports.
 	Foreign bool
 }
 
@@ -84,6 +85,7 @@ const (
 	CodeTampered     = "observer_changed"
 	CodeBPF          = "bpf_objects_changed"
 	CodeAttachedLate = "attached_late"
+	CodeProcessIDs   = "process_ids_differ"
 )
 
 // Reason is one cause for seeing less, and what would fix it.

@@ -389,10 +389,11 @@ func TestAttachFromAContainer(t *testing.T) {
 		}
 	})
 	out := t.TempDir()
-	watcher := e.Command("run", "--pid=host", "--cgroupns=host", "--read-only", "--tmpfs=/tmp",
+	privileges := []string{"run", "--pid=host", "--cgroupns=host", "--read-only", "--tmpfs=/tmp",
 		"--cap-drop=ALL", "--cap-add=BPF", "--cap-add=PERFMON", "--cap-add=NET_ADMIN", "--cap-add=SYS_PTRACE",
-		"--security-opt=seccomp=unconfined", "--security-opt=no-new-privileges", "--volume=/sys/fs/cgroup:/sys/fs/cgroup", "--volume="+out+":/bundles",
-		"--env=XDG_STATE_HOME=/bundles/state", "watcher", "assay-run", "attach", "--cgroup", pod, "-o", "/bundles/pod.tar.gz")
+		"--security-opt=seccomp=unconfined", "--security-opt=no-new-privileges", "--volume=/sys/fs/cgroup:/sys/fs/cgroup", "--volume=" + out + ":/bundles",
+		"--env=XDG_STATE_HOME=/bundles/state", "watcher", "assay-run", "attach", "--cgroup", pod, "-o", "/bundles/pod.tar.gz"}
+	watcher := e.Command(privileges...)
 	said, err := os.Create(filepath.Join(out, "said"))
 	if err != nil {
 		t.Fatal(err)
@@ -418,5 +419,61 @@ func TestAttachFromAContainer(t *testing.T) {
 	}
 	if !slices.ContainsFunc(b.events, func(ev schema.KernelEvent) bool { return ev.Value == "/tmp/made" && ev.ContainerID == id }) {
 		t.Errorf("no event of the container's file:\n%s", b)
+	}
+	// Without the host's process ids, it would take one process for another.
+	privileges[1] = "--network=none"
+	refused := append(privileges, "--force")
+	if text, err := e.Command(refused...).CombinedOutput(); err == nil || !strings.Contains(string(text), "is in a PID namespace") || !strings.Contains(string(text), "--pid host") {
+		t.Errorf("without the host's process ids: %v\n%s", err, text)
+	}
+}
+
+// A container whose parent cgroup is not the engine's own: --container asks for it, and
+// misses nothing; a watcher finds it when it runs.
+func TestAttachBelowAnotherParent(t *testing.T) {
+	e := enginetest.Docker(t)
+	parent := "/attach-" + uniqueID()
+	t.Cleanup(func() {
+		list, _ := filepath.Glob("/sys/fs/cgroup/*" + parent)
+		for _, d := range list {
+			os.Remove(d)
+		}
+	})
+	dir := t.TempDir()
+	a := attachTo(t, e, "watching docker", "--watch", "--label", "eval", "--dir", dir)
+	e.Run("create", "--network=none", "--name=asked", "--cgroup-parent="+parent, enginetest.Image, "touch", "/tmp/made")
+	bundle := filepath.Join(t.TempDir(), "b.tar.gz")
+	asked := attachTo(t, e, "attached to", "--container", "asked", "-o", bundle)
+	e.Run("start", "asked")
+	asked.ends(0)
+	if b := attachedBundle(t, bundle); b.health.KernelLayer != schema.Complete || !b.opened("/tmp/made") {
+		t.Errorf("the layer is %s: %+v\n%s", b.health.KernelLayer, b.health.Reasons, b)
+	}
+	e.Run("run", "--detach", "--network=none", "--name=found", "--label=eval", "--cgroup-parent="+parent, enginetest.Image, "sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/done")
+	if !leaktest.Within(time.Minute, func() bool { return len(bundlesIn(dir)) == 1 }) {
+		t.Fatalf("the watcher does not see that it is elsewhere:\n%s", a.said())
+	}
+	attachedAgain := func() bool {
+		list, _ := filepath.Glob(filepath.Join(a.state, "assay-run/spool/*/events.ndjson"))
+		return slices.ContainsFunc(list, func(f string) bool {
+			text, _ := os.ReadFile(f)
+			return strings.Contains(string(text), `"type":"attached"`)
+		})
+	}
+	if !leaktest.Within(time.Minute, attachedAgain) {
+		t.Fatalf("it is not joined where it is:\n%s", a.said())
+	}
+	e.Run("exec", "found", "touch", "/tmp/go")
+	if !leaktest.Within(time.Minute, func() bool { return len(bundlesIn(dir)) == 2 }) {
+		t.Fatalf("the bundles are %q:\n%s", bundlesIn(dir), a.said())
+	}
+	a.cmd.Process.Signal(syscall.SIGINT)
+	a.ends(0)
+	again, _ := filepath.Glob(filepath.Join(dir, "found-*-2.tar.gz"))
+	if len(again) != 1 {
+		t.Fatalf("the bundles are %q", bundlesIn(dir))
+	}
+	if b := attachedBundle(t, again[0]); !b.opened("/tmp/done") || !b.has("attached_late") {
+		t.Errorf("%+v\n%s", b.health.Reasons, b)
 	}
 }

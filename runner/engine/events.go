@@ -1,11 +1,11 @@
 package engine
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 )
 
@@ -32,8 +32,9 @@ func (e *Engine) Events(ctx context.Context, filter, value string, listening fun
 	}
 	defer body.Close()
 	listening()
-	lines := json.NewDecoder(body)
-	for {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, maxEvent)
+	for lines.Scan() {
 		var ev struct {
 			Action string
 			Actor  struct {
@@ -41,18 +42,23 @@ func (e *Engine) Events(ctx context.Context, filter, value string, listening fun
 				Attributes map[string]string
 			}
 		}
-		if err := lines.Decode(&ev); err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				err = errors.New("it ended its list of events")
-			}
-			return fmt.Errorf("%s: %w: %w", e.Name, ErrUnreachable, err)
+		if err := json.Unmarshal(lines.Bytes(), &ev); err != nil {
+			return fmt.Errorf("%s: %w: read an event: %w", e.Name, ErrUnreachable, err)
 		}
 		fn(Event{Action: ev.Action, ID: ev.Actor.ID, Name: ev.Actor.Attributes["name"], Image: ev.Actor.Attributes["image"]})
 	}
+	err = lines.Err()
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil:
+		err = errors.New("it ended its list of events")
+	}
+	return fmt.Errorf("%s: %w: %w", e.Name, ErrUnreachable, err)
 }
+
+// maxEvent bounds an event, in bytes: it has the container's labels.
+const maxEvent = 1 << 20
 
 // List are the ids of the containers with the label that run, or that were created and
 // not started.
