@@ -198,14 +198,14 @@ func TestRealShell(t *testing.T) {
 
 // Identical workloads give identical bytes, pids and temporary names and all.
 func TestRealSurfacesAreIdentical(t *testing.T) {
-	script := `cat /proc/self/status >/dev/null; f=$(mktemp); echo x >$f; sed -i s/x/y/ $f; sort $f; rm $f
+	script := `export TMPDIR=$PWD; cat /proc/self/status >/dev/null; f=$(mktemp); echo x >$f; sed -i s/x/y/ $f; sort $f; rm $f
 command -v python3 >/dev/null && python3 -c 'import json,tempfile,socket,threading
 s=socket.socket(); s.bind(("127.0.0.1",0)); s.listen()
 c=socket.create_connection(s.getsockname())
 ts=[threading.Thread(target=lambda: open(tempfile.mkstemp()[1]).close()) for _ in range(8)]
 [t.start() for t in ts]; [t.join() for t in ts]
 ' || true
-ls /proc/$$/fd >/dev/null; rm -f /tmp/tmp????????`
+ls /proc/$$/fd >/dev/null; rm -f tmp????????`
 	dir := t.TempDir()
 	first := observe(t, dir, script)
 	for range 3 {
