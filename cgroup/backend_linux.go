@@ -22,6 +22,7 @@ type backend interface {
 	Apart() bool
 	NoContainers()
 	Containers() []string
+	HadContainers() bool
 	Unenforced() []string
 	Usage() Usage
 	Events() Events
@@ -74,6 +75,7 @@ func (s treeSession) CgroupParent() string { return "" }
 func (s treeSession) Apart() bool          { return false }
 func (s treeSession) NoContainers()        {}
 func (s treeSession) Containers() []string { return nil }
+func (s treeSession) HadContainers() bool  { return false }
 func (s treeSession) NewGroup(name string) (members, error) {
 	return treeGroup{s.Session.NewGroup()}, nil
 }

@@ -53,6 +53,7 @@ func (s *Session) CgroupParent() string            { return "" }
 func (s *Session) Apart() bool                     { return false }
 func (s *Session) NoContainers()                   {}
 func (s *Session) Containers() []string            { return nil }
+func (s *Session) HadContainers() bool             { return false }
 func (s *Session) Unenforced() []string            { return nil }
 func (s *Session) NewGroup(string) (*Group, error) { return nil, errNotLinux }
 func (s *Session) Usage() Usage                    { return Usage{} }

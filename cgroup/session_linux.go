@@ -59,6 +59,9 @@ func (s *Session) NoContainers() { s.backend.NoContainers() }
 // Containers are the cgroups that engines made, as paths below CgroupParent.
 func (s *Session) Containers() []string { return s.backend.Containers() }
 
+// HadContainers tells whether engines have made any, which may have gone since.
+func (s *Session) HadContainers() bool { return s.backend.HadContainers() }
+
 // Unenforced names the limits (memory, pids, cpu) that are not enforced, which
 // only Limits.BestEffort allows.
 func (s *Session) Unenforced() []string { return s.backend.Unenforced() }

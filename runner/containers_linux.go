@@ -142,16 +142,25 @@ func (c *containers) close(*schema.Result) error {
 	if c.dir != "" {
 		_ = os.RemoveAll(filepath.Dir(c.dir))
 	}
-	if len(c.outlive) == 0 {
+	if !c.session.HadContainers() {
 		return nil
 	}
-	c.log.Event(schema.Event{Type: schema.ContainersEnded, Count: int64(len(c.outlive)), Containers: c.outlive[:min(len(c.outlive), maxLeftoversNamed)]})
-	if !slices.ContainsFunc(c.outlive, func(o schema.Container) bool { return o.Engine != container.Podman }) {
-		return nil // what starts them again is in the run, and has ended
-	}
-	err := errors.New("there is no Docker socket to ask")
+	// One that an engine is about to start again has no process and no cgroup now.
+	// What starts Podman's again is in the run, and has ended.
+	var err error
 	if c.socket != "" {
-		_, err = engine.End(context.Background(), c.socket, c.parent)
+		var ended []engine.Container
+		ended, err = engine.End(context.Background(), c.socket, c.parent)
+		for _, e := range ended {
+			if !slices.ContainsFunc(c.outlive, func(o schema.Container) bool { return o.ID == e.ID }) {
+				c.outlive = append(c.outlive, schema.Container{ID: e.ID, Engine: container.Docker, Name: e.Name, Image: e.Image})
+			}
+		}
+	} else if slices.ContainsFunc(c.outlive, func(o schema.Container) bool { return o.Engine != container.Podman }) {
+		err = errors.New("there is no Docker socket to ask")
+	}
+	if len(c.outlive) > 0 {
+		c.log.Event(schema.Event{Type: schema.ContainersEnded, Count: int64(len(c.outlive)), Containers: c.outlive[:min(len(c.outlive), maxLeftoversNamed)]})
 	}
 	if err != nil {
 		c.reasons = append(c.reasons, schema.Reason{

@@ -101,6 +101,29 @@ func TestDetachedContainersEndWithTheRun(t *testing.T) {
 	}
 }
 
+// A container that fails again and again, and has no process when the command ends,
+// is started no more either.
+func TestAFailingContainerEndsWithTheRun(t *testing.T) {
+	e, dir := enginetest.Docker(t), t.TempDir()
+	cmd := withEngine(t, e, dir, `
+id=$($E run -d --restart=always --network=none --cgroup-parent $ASSAY_RUN_CGROUP_PARENT $IMAGE sh -c 'exit 1')
+until [ "$($E inspect --format='{{.RestartCount}} {{.State.Restarting}}' $id)" = '3 true' ]; do :; done
+echo $ASSAY_RUN_CGROUP_PARENT
+`)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	checkEnded(t, e, strings.TrimSpace(string(out)))
+	named := false
+	layerLines(t, opened(t, dir), schema.EventsPath, func(line []byte) {
+		named = named || bytes.Contains(line, []byte(schema.ContainersEnded)) && bytes.Contains(line, []byte(enginetest.Image))
+	})
+	if !named {
+		t.Error("the container is not named")
+	}
+}
+
 // checkEnded fails where one of the engine's containers runs, or will, or where a
 // cgroup of the run is left.
 func checkEnded(t *testing.T, e *enginetest.Engine, parent string) {

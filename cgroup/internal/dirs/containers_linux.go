@@ -97,8 +97,30 @@ func (s *Session) Apart() bool {
 func (s *Session) makeContainers() error {
 	s.containers = s.dirs[0]
 	s.containers.path = filepath.Join(s.containers.path, containersName)
-	return os.Mkdir(s.containers.path, 0o755)
+	if err := os.Mkdir(s.containers.path, 0o755); err != nil {
+		return err
+	}
+	// The kernel keeps a cgroup directory's times only after a call that sets an
+	// attribute (fs/kernfs/inode.c); from then on they tell of what comes and goes in it.
+	if err := os.Chmod(s.containers.path, 0o755); err != nil {
+		return err
+	}
+	s.untouched = modified(s.containers.path)
+	return nil
 }
+
+// modified is when an entry of a directory was last made or removed; zero if unknown.
+func modified(path string) (t unix.Timespec) {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) == nil {
+		t = st.Mtim
+	}
+	return t
+}
+
+// HadContainers tells whether an engine has made a cgroup below CgroupParent,
+// which may have gone since.
+func (s *Session) HadContainers() bool { return modified(s.containers.path) != s.untouched }
 
 // NoContainers makes the kernel refuse further containers, where it can: an engine
 // may otherwise start again what we end. See cgroup.max.descendants in cgroup-v2.rst.

@@ -70,7 +70,7 @@ func (g *Group) Freeze(on bool) error {
 func (g *Group) Kill() error { return kill(g.all()) }
 
 // Empty tells that the group has no live member.
-func (g *Group) Empty() bool { return exists(g.dirs[0].path) && empty(g.dirs) }
+func (g *Group) Empty() bool { return exists(g.dirs[0].path) && empty(g.all()) }
 
 // Wait returns when the group has no live member, or with ctx's error.
 func (g *Group) Wait(ctx context.Context) error { return wait(ctx, g.all()) }

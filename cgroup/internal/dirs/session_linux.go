@@ -17,9 +17,10 @@ type Session struct {
 	host       *Host
 	runID      string
 	unenforced []string
-	dirs       []dir  // the session directories, the primary first
-	mount      string // of the primary's hierarchy
-	containers dir    // below the primary
+	dirs       []dir         // the session directories, the primary first
+	mount      string        // of the primary's hierarchy
+	containers dir           // below the primary
+	untouched  unix.Timespec // when containers was made
 	outskirts  outskirts
 	locks      []int // one per dir: free when runner and guard are dead
 	viaShim    bool  // the v1 pids limit is exact only if nothing of ours is counted
