@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 )
 
@@ -51,7 +52,7 @@ func (e *Engine) Events(ctx context.Context, filter, value string, listening fun
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err == nil:
+	case err == nil, errors.Is(err, io.ErrUnexpectedEOF): // and the second if it died
 		err = errors.New("it ended its list of events")
 	}
 	return fmt.Errorf("%s: %w: %w", e.Name, ErrUnreachable, err)
