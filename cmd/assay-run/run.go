@@ -38,6 +38,9 @@ func (a *app) runCommand() *cobra.Command {
 				return console.WithHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run -- make test")
 			}
 			a.say.Quiet = f.quiet
+			if err := runner.CheckHost(); err != nil && !f.dryRun {
+				return noRuns(err)
+			}
 			spec, err := f.effective(args)
 			if err != nil {
 				return console.WithHint(err, "see assay-run run --help")
@@ -168,6 +171,15 @@ func nothingRun(err error) error {
 		return console.WithHint(fmt.Errorf("nothing was run: %w", hint.Err), "%s", hint.Hint)
 	}
 	return fmt.Errorf("nothing was run: %w", err)
+}
+
+// noRuns says what to do about an error of [runner.CheckHost].
+func noRuns(err error) error {
+	hint := "run it on Linux"
+	if errors.Is(err, runner.ErrNoProc) {
+		hint = "mount it with: mount -t proc proc /proc"
+	}
+	return console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", hint)
 }
 
 // nowhere says what to do when the cause of err is that our own directory is gone.
