@@ -61,7 +61,7 @@ var cgroupPrograms = map[string]ebpf.AttachType{
 
 // load gets a seat and registers the session of cfg.
 func load(cfg Config) (_ *loaded, err error) {
-	if cfg.Foreign && !hostPIDs() {
+	if cfg.Foreign && !HostPIDs() {
 		return nil, &Unavailable{Reasons: []Reason{{
 			Code: CodeProcessIDs, Message: "this process is in a PID namespace, so the process ids that it sees are not those that the kernel reports",
 			Remedy: "start assay-run with the host's process ids: --pid host for docker and podman, hostPID for Kubernetes",

@@ -47,9 +47,9 @@ func (l *loaded) enroll(session string) (found []Present, err error) {
 	return found, err
 }
 
-// hostPIDs tells whether this process is in the first PID namespace, whose inode
+// HostPIDs tells whether this process is in the first PID namespace, whose inode
 // number is fixed: PROC_PID_INIT_INO in include/linux/proc_ns.h.
-func hostPIDs() bool {
+func HostPIDs() bool {
 	var st unix.Stat_t
 	return unix.Stat("/proc/self/ns/pid", &st) == nil && st.Ino == 0xEFFFFFFC
 }

@@ -5,12 +5,16 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
@@ -40,6 +44,9 @@ func (a *agentSide) openGateway() error {
 	if m := a.access.mode; m == cgroup.Unified || m == cgroup.Hybrid {
 		cfg.Join = newCallGroups(a.session.nest, a.calls.Correlator).join
 	}
+	if kernel.HostPIDs() { // else the kernel layer has other numbers
+		cfg.Own = a.ownCalls
+	}
 	g, err := gateway.New(cfg)
 	if err == nil {
 		a.gateway = g // from now on closed at the end
@@ -56,6 +63,18 @@ func (a *agentSide) openGateway() error {
 		Remedy: "set TMPDIR to a directory that can be written and has a short name",
 	})
 	return nil
+}
+
+// ownCalls tells the correlator of a client that does its calls by itself and its
+// descendants alone.
+func (a *agentSide) ownCalls(conn *net.UnixConn) (uint32, error) {
+	pid, pidfd, err := peer(conn)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(pidfd)
+	a.calls.Tree(uint32(pid), a.log.Now)
+	return uint32(pid), nil
 }
 
 // listen listens where the spec says. Who connects there does not act.

@@ -32,6 +32,7 @@ type call struct {
 	twice, conflict bool
 
 	cgroupID uint64
+	tree     uint32 // the process that does it, by itself and its descendants; 0: any
 	bound    [len(methods)]uint64
 	kinds    map[schema.KernelKind]uint64
 	effects  effects
@@ -73,6 +74,10 @@ func (c *call) possible(first, last int64) bool {
 func (c *call) certain(first, last int64) bool {
 	return c.started && first >= c.start.At && (!c.ended || last <= c.end.After)
 }
+
+// doneBy tells whether a process of the tree that root begins can have done something
+// for the call.
+func (c *call) doneBy(root uint32) bool { return c.tree == 0 || c.tree == root }
 
 func (c *call) add(method int, e *schema.KernelEvent, b *budget) {
 	n := e.Times()

@@ -42,8 +42,9 @@ type Correlator struct {
 	spans   map[string]*call
 	open    []*call // started and not ended
 	past    []*call // ended, in the order of it
-	lines   uint64  // taken in so far
-	lost    uint64  // calls beyond the bound
+	trees   trees
+	lines   uint64 // taken in so far
+	lost    uint64 // calls beyond the bound
 
 	counts         [len(methods) + 3]uint64 // events by method, or not bound
 	overlap        group                    // while several calls were open
@@ -121,6 +122,7 @@ func (c *Correlator) Bind(ev *kernel.Event, e *schema.KernelEvent) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.trees.see(e)
 	if k := c.cgroups[at]; k != nil && at != 0 {
 		k.conflict = k.conflict || e.ToolCallID != "" && e.ToolCallID != k.id
 		e.ToolCallID, e.BoundBy = k.id, schema.BoundByCgroup

@@ -44,14 +44,14 @@ func TestCallsOfTheGateway(t *testing.T) {
 	s := scene{binding.New(binding.Options{})} // without a log
 	const ms = 1_000_000
 	at := func(t int64) func() int64 { return func() int64 { return t } }
-	s.Begin("g", "x", at(100*ms))
+	s.Begin("g", "x", 0, at(100*ms))
 	s.End("g", at(200*ms))
 	for at, want := range map[int64]string{100 * ms: "", 100*ms + 1: "g", 200 * ms: "g", 200*ms + 1: ""} {
 		if e := s.open("/w/f", 0, at); e.ToolCallID != want {
 			t.Errorf("%d ms: bound to %q, want %q", at/ms, e.ToolCallID, want)
 		}
 	}
-	s.Begin("both", "x", at(300*ms)) // and its SDK has a log as well
+	s.Begin("both", "x", 0, at(300*ms)) // and its SDK has a log as well
 	s.start("both", "x", 300*ms, 310*ms)
 	s.end("both", "x", 390*ms, 400*ms)
 	s.End("both", at(401*ms))

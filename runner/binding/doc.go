@@ -10,7 +10,7 @@
 //     TRACEPARENT whose span a line of the SDK's log had named by then;
 //   - lineage: it descends from such a process (package kernel/layer finds
 //     these two);
-//   - window: the call was the only one open.
+//   - window: the call was the only one open that the process can have worked for.
 //
 // All of this rests on the agent's word: it controls ids, environment and logs. A
 // binding never hides an event; it only assigns it to a call.
@@ -29,6 +29,10 @@
 // asked until its answer has been read: both moments are the runner's own, and
 // exact. What the client does after sending the answer, until the runner has read
 // it, counts as part of the call.
+//
+// A client may say that it does its calls itself or in processes that it starts, as
+// "assay-run mcp" does. The window of its calls binds the events of those processes
+// alone: what an MCP client does while it waits belongs to no call.
 //
 // The Correlator can bind an event as soon as it sees it, because the runner first
 // reads the logs up to the event's time: no later line can have been written

@@ -38,13 +38,14 @@ func (c *Correlator) SDK(e *schema.SDKEvent, at agentlog.Arrival) {
 // End that the gateway has its answer, or expects none any more. They ask now
 // for the time on the runner's clock while no event is being bound: so an event
 // is bound alike whether it is seen before or after the call's end is told, and
-// a window of the gateway's has no edges.
-func (c *Correlator) Begin(id, tool string, now func() int64) {
+// a window of the gateway's has no edges. tree is 0, or a process that Tree was told
+// of: then only what that tree does is bound by the window.
+func (c *Correlator) Begin(id, tool string, tree uint32, now func() int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.heard = true
 	if k := c.call(id); k != nil {
-		k.gateway, k.tool = true, cmp.Or(k.tool, tool)
+		k.gateway, k.tool, k.tree = true, cmp.Or(k.tool, tool), tree
 		c.begin(k, exactly(now()), byGateway)
 	}
 }

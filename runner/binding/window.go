@@ -20,7 +20,7 @@ func (c *Correlator) bindWindow(e *schema.KernelEvent) {
 	}
 	n := e.Times()
 	var room [maxFound]*call
-	found := c.candidates(room[:0], first, last, &sure)
+	found := c.candidates(room[:0], c.trees.root(e), first, last, &sure)
 	switch {
 	case len(found) > 1 && meet(found):
 		c.counts[notOverlap] += n
@@ -57,15 +57,15 @@ func (c *Correlator) bindWindow(e *schema.KernelEvent) {
 // maxFound bounds how many calls one event is said to overlap.
 const maxFound = maxScan
 
-// candidates finds the calls that can have been open in a span. sure is unset
-// when not all were looked at.
-func (c *Correlator) candidates(found []*call, first, last int64, sure *bool) []*call {
+// candidates finds the calls that can have been open in a span, for a process of the
+// tree that root begins. sure is unset when not all were looked at.
+func (c *Correlator) candidates(found []*call, root uint32, first, last int64, sure *bool) []*call {
 	for i, k := range slices.Backward(c.open) {
 		if len(c.open)-i > maxScan || len(found) == maxFound {
 			*sure = false
 			break
 		}
-		if k.possible(first, last) {
+		if k.doneBy(root) && k.possible(first, last) {
 			found = append(found, k)
 		}
 	}
@@ -77,7 +77,7 @@ func (c *Correlator) candidates(found []*call, first, last int64, sure *bool) []
 			*sure = false
 			break
 		}
-		if k.possible(first, last) {
+		if k.doneBy(root) && k.possible(first, last) {
 			found = append(found, k)
 		}
 	}

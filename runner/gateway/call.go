@@ -149,7 +149,7 @@ var failures = map[error]string{
 func (c *call) dispatch(ctx context.Context) {
 	ended := func() {}
 	if o := c.observer(); o != nil {
-		o.CallStarted(c.action.ToolCallID, c.action.Tool)
+		o.CallStarted(c.action.ToolCallID, c.action.Tool, c.tree.Load())
 		ended = func() { o.CallEnded(c.action.ToolCallID) }
 	}
 	a := c.request.Call(ctx, "tools.execute", &toolsExecute{

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/gateway/recording"
@@ -17,6 +18,7 @@ type client struct {
 	state *policy.State // of its calls while they belong to no run
 
 	cursors pages
+	tree    atomic.Uint32 // the process that does its calls with its descendants; 0: any
 
 	mu      sync.Mutex
 	rules   *policy.Set // its own; the run's, where it has started one

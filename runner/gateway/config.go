@@ -66,6 +66,9 @@ type Config struct {
 	// Join, if set, moves the process that connected to the cgroup of a tool
 	// call. It is called concurrently.
 	Join func(conn *net.UnixConn, toolCallID string) error
+	// Own, if set, is told that the process that connected does its calls by itself and
+	// its descendants alone. It returns the process's id. It is called concurrently.
+	Own func(conn *net.UnixConn) (tree uint32, err error)
 	// Warn, if set, is told what an operator should know. It must not block.
 	Warn func(message string)
 }
@@ -78,7 +81,8 @@ type Observer interface {
 	CallDecided(id, tool, decision string)
 	// CallStarted is told before a client is asked to run a tool, CallEnded
 	// once its answer has been read, or need not come any more.
-	CallStarted(id, tool string)
+	// tree is the process that Own gave for the client; 0 for none.
+	CallStarted(id, tool string, tree uint32)
 	CallEnded(id string)
 	// CallReported: a client says that a call happened elsewhere, or that
 	// somebody else's policy denied it.

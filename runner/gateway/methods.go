@@ -25,6 +25,7 @@ var methods = map[string]func(*client, *rpc.Request){
 	"runs.subscribe":    (*client).subscribe,
 	"runs.unsubscribe":  direct((*client).unsubscribe),
 	"calls.join":        direct((*client).joinCall),
+	"calls.own":         direct((*client).ownCalls),
 	"metrics.snapshot":  direct((*client).metrics),
 }
 
@@ -150,6 +151,25 @@ func (c *client) joinCall(r *rpc.Request) (any, *rpc.Error) {
 		return nil, rpc.Errorf(codeNotJoined, "%s", rpc.Brief(err))
 	}
 	return map[string]any{"tool_call_id": p.ToolCallID}, nil
+}
+
+// ownCalls handles calls.own: from now on the process that connected and its
+// descendants alone do what the client is asked to do.
+func (c *client) ownCalls(r *rpc.Request) (any, *rpc.Error) {
+	var none struct{}
+	if err := r.Decode(&none); err != nil {
+		return nil, err
+	}
+	socket := c.conn.Socket()
+	if socket == nil || c.g.cfg.Own == nil {
+		return nil, rpc.Errorf(codeNotJoined, "this gateway cannot tell the client's processes from others")
+	}
+	tree, err := c.g.cfg.Own(socket)
+	if err != nil {
+		return nil, rpc.Errorf(codeNotJoined, "%s", rpc.Brief(err))
+	}
+	c.tree.Store(tree)
+	return map[string]any{}, nil
 }
 
 // metrics handles metrics.snapshot.

@@ -21,8 +21,8 @@ func (o *observer) note(format string, args ...any) {
 func (o *observer) CallDecided(id, tool, decision string) {
 	o.note("decided %s %s %s", id, tool, decision)
 }
-func (o *observer) CallStarted(id, tool string) { o.note("started %s %s", id, tool) }
-func (o *observer) CallEnded(id string)         { o.note("ended %s", id) }
+func (o *observer) CallStarted(id, tool string, _ uint32) { o.note("started %s %s", id, tool) }
+func (o *observer) CallEnded(id string)                   { o.note("ended %s", id) }
 
 func (o *observer) CallReported(id, tool string, denied bool) {
 	o.note("reported %s %s %v", id, tool, denied)

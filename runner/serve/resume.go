@@ -82,7 +82,7 @@ func retell(calls *evidence.Calls, dir string) error {
 		case t.Source == "reported" && t.RejectedBy == "":
 			calls.CallReported(t.ToolCallID, t.Tool, t.PolicyRejected != nil)
 		case t.RejectedBy == "" && !t.DryRun:
-			calls.Begin(t.ToolCallID, t.Tool, func() int64 { return t.TStartNS })
+			calls.Begin(t.ToolCallID, t.Tool, 0, func() int64 { return t.TStartNS })
 			calls.End(t.ToolCallID, func() int64 { return t.TEndNS })
 		}
 		return nil

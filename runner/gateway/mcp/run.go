@@ -51,7 +51,21 @@ func Dial(socket, source string) (*Run, error) {
 	}
 	r := &Run{source: source, conn: conn, known: map[string]bool{}, waiting: map[string]chan message{}, gone: make(chan struct{})}
 	go r.read()
+	r.own()
 	return r, nil
+}
+
+// own tells the gateway that this process and the servers that it starts alone do the
+// calls, and waits until it knows. A gateway that cannot tell them from others refuses.
+func (r *Run) own() {
+	id := r.next()
+	ch := make(chan message, 1)
+	r.expect(ch, "answer "+id)
+	if r.send(request{"2.0", jsontext.Value(id), "calls.own", struct{}{}}) != nil {
+		return
+	}
+	r.await(&ticket{answer: ch})
+	r.forget("answer " + id)
 }
 
 // Close ends the connection.

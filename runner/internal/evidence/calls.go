@@ -53,7 +53,7 @@ func (c *Calls) CallDecided(id, tool, decision string) {
 	c.Decided(id, tool, decision)
 }
 
-func (c *Calls) CallStarted(id, tool string) { c.Begin(id, tool, c.now) }
+func (c *Calls) CallStarted(id, tool string, tree uint32) { c.Begin(id, tool, tree, c.now) }
 
 func (c *Calls) CallEnded(id string) { c.End(id, c.now) }
 
