@@ -3,9 +3,12 @@ package query
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -111,6 +114,24 @@ func TestAPageFitsItsWidth(t *testing.T) {
 	}
 	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(coloured.String(), bold+"run        "+reset+"run_1") {
 		t.Errorf("colours: %q", coloured.String()[:200])
+	}
+}
+
+func TestPaintLastsWhereALineIsBroken(t *testing.T) {
+	var out bytes.Buffer
+	if err := (Page{Width: 20}).Write(&out, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "%s0.003s%s  said  %sred words that go on%s and plain\n%sthis fits 20 columns%s\nno end", bold, reset, red, reset, red, reset)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := bold + "0.003s" + reset + "  said  " + red + "red" + reset + "\n" +
+		"          " + red + "words that" + reset + "\n" +
+		"          " + red + "go on" + reset + " and\n" +
+		"          plain\n" +
+		red + "this fits 20 columns" + reset + "\nno end\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -13,13 +13,14 @@ import (
 // WriteText writes the summary for people, as one page: what a reviewer looks for
 // first, then the rest.
 func (s *Summary) WriteText(w io.Writer, look Page) error {
-	p := &page{Page: look, w: bufio.NewWriter(w)}
-	s.write(bufio.NewWriter(p), cmp.Or(look.Limit, DefaultLimit))
-	return p.close()
+	return look.Write(w, func(w io.Writer) error {
+		b := bufio.NewWriter(w)
+		s.write(b, cmp.Or(look.Limit, DefaultLimit))
+		return b.Flush()
+	})
 }
 
 func (s *Summary) write(b *bufio.Writer, limit int) {
-	defer b.Flush()
 	outside := func(f File) bool { return f.Outside }
 	secrets, read := split(s.Read, func(f File) bool { return f.Secret })
 	readOutside, readInside := split(read, outside)

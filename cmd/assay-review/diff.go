@@ -64,7 +64,7 @@ occurred.`,
 			if err != nil {
 				return err
 			}
-			if err := write(d, a.stdout); err != nil {
+			if err := a.print(format, func(w io.Writer) error { return write(d, w) }); err != nil {
 				return err
 			}
 			if code := diffCodes[d.Answer]; code != 0 {

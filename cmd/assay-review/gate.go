@@ -147,7 +147,7 @@ func (a *app) writeGate(r *gate.Report, bundles []*review.Bundle, format, output
 		}
 		format = "text"
 	}
-	if err := gateFormats[format](a.stdout, r, suites); err != nil {
+	if err := a.print(format, func(w io.Writer) error { return gateFormats[format](w, r, suites) }); err != nil {
 		return err
 	}
 	if os.Getenv("GITHUB_ACTIONS") != "true" {

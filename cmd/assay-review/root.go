@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -112,6 +113,14 @@ func (a *app) open(ctx context.Context, names []string, needVerified bool, witho
 }
 
 func version() string { return console.Version(release) }
+
+// print writes to stdout: the format "text" as a page, any other as it is.
+func (a *app) print(format string, write func(io.Writer) error) error {
+	if format != "text" {
+		return write(a.stdout)
+	}
+	return console.Page(a.stdout).Write(a.stdout, write)
+}
 
 // progress makes a bar for what is done under the context that it returns. There
 // is none when the results themselves go to a terminal.

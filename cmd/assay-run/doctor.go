@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 
@@ -30,7 +31,7 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 			if asJSON {
 				err = a.printDocument(d)
 			} else {
-				err = a.printDiagnosis(d)
+				err = console.Page(a.stdout).Write(a.stdout, func(w io.Writer) error { return writeDiagnosis(w, d) })
 			}
 			if err == nil && !d.Works {
 				err = console.ExitError{Code: 1}
@@ -42,9 +43,9 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 	return cmd
 }
 
-func (a *app) printDiagnosis(d runner.Diagnosis) error {
-	fmt.Fprintf(a.stdout, "This is %s.\n\n", d.Place)
-	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+func writeDiagnosis(out io.Writer, d runner.Diagnosis) error {
+	fmt.Fprintf(out, "This is %s.\n\n", d.Place)
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	for _, f := range d.Findings {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Subject, f.Name, f.State, console.Printable(f.Detail))
 	}
@@ -52,15 +53,15 @@ func (a *app) printDiagnosis(d runner.Diagnosis) error {
 		return err
 	}
 	for _, fix := range d.Fixes {
-		fmt.Fprintf(a.stdout, "\n%s (%s)\n  concerns: %s\n", console.Printable(fix.Message), strings.Join(fix.Codes, ", "), strings.Join(fix.Findings, ", "))
+		fmt.Fprintf(out, "\n%s (%s)\n  concerns: %s\n", console.Printable(fix.Message), strings.Join(fix.Codes, ", "), strings.Join(fix.Findings, ", "))
 		if fix.Remedy != "" {
-			fmt.Fprintf(a.stdout, "  fix: %s\n", console.Printable(fix.Remedy))
+			fmt.Fprintf(out, "  fix: %s\n", console.Printable(fix.Remedy))
 		}
 	}
 	verdict := "a run works here"
 	if !d.Works {
 		verdict = "a run would not work here"
 	}
-	_, err := fmt.Fprintf(a.stdout, "\n%s\n", verdict)
+	_, err := fmt.Fprintf(out, "\n%s\n", verdict)
 	return err
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
@@ -72,12 +74,15 @@ events refuses it before it prints anything.
 			for _, id := range execIDs {
 				f.ExecIDs = append(f.ExecIDs, uint64(id))
 			}
-			write := query.WriteNDJSON
-			if table {
-				write = query.WriteTable
-			}
 			return a.eachBundle(cmd.Context(), args, reading{titles: table, refuse: !unverified}, func(_ string, bundle *archive.Reader) error {
-				_, err := write(a.stdout, query.Events(cmd.Context(), bundle, f))
+				events := query.Events(cmd.Context(), bundle, f)
+				if table {
+					return console.Page(a.stdout).Write(a.stdout, func(w io.Writer) error {
+						_, err := query.WriteTable(w, events)
+						return err
+					})
+				}
+				_, err := query.WriteNDJSON(a.stdout, events)
 				return err
 			})
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -135,8 +136,11 @@ func (a *app) verify(ctx context.Context, in archive.Input, v *verification, tru
 		if !report.Complete {
 			incomplete = "incomplete: the recorder ended before the run\n"
 		}
-		_, err = fmt.Fprintf(a.stdout, "%s: ok\nrun %s\nidentity %s\n%d members, %d lines\n%s%s\n",
-			console.Printable(in.Name), report.RunID, report.Identity, report.Members, lines(report), incomplete, originLine(result.Origin))
+		err = console.Page(a.stdout).Write(a.stdout, func(w io.Writer) error {
+			_, err := fmt.Fprintf(w, "%s: ok\nrun %s\nidentity %s\n%d members, %d lines\n%s%s\n",
+				console.Printable(in.Name), report.RunID, report.Identity, report.Members, lines(report), incomplete, originLine(result.Origin))
+			return err
+		})
 	}
 	return 0, err
 }

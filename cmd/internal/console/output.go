@@ -8,8 +8,12 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/schema"
 )
+
+// Page is how a page of text looks on f: as wide as f, if that is a terminal.
+func Page(f *os.File) query.Page { return query.Page{Width: Width(f)} }
 
 // PrintDocument writes v to w as a JSON document that is safe on a terminal.
 func PrintDocument(w io.Writer, v any) error {
