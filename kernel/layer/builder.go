@@ -180,8 +180,8 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	b.convert(ev, p)
 	b.check(p, ev.CgroupID)
 	b.contain(ev, p)
-	b.class(ev, p)
 	b.mounts(ev, p)
+	b.class(ev, p)
 	helper := b.reach(ev)
 	b.finish(ev, p)
 	if helper {

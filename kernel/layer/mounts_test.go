@@ -61,3 +61,43 @@ func TestPathsOfOtherMountsAreMarked(t *testing.T) {
 		}
 	}
 }
+
+// In a mount namespace of its own, a process can mount anything over a library or the
+// loader's cache: only what was not found is noise there.
+func TestFilesOfOtherMountsAreNeverNoise(t *testing.T) {
+	const host, other = 1, 2
+	python := "/usr/bin/python3.13"
+	paths := []string{
+		"/etc/ld.so.cache", "/usr/lib/libc.so.6", "/usr/share/zoneinfo/UTC", "/usr/lib/python3.13/os.py", "/proc/self/maps", "/dev/urandom",
+		"/opt/go/lib/python3.13/site-packages/x.pth",
+	}
+	for _, c := range []struct {
+		name  string
+		ns    uint32
+		errno int32
+		tried bool
+		noise bool
+	}{
+		{"in the run's namespace", host, 0, false, true},
+		{"in another", other, 0, false, false},
+		{"in another, where nothing was found", other, 2, false, true},
+		{"in another, whose result nobody saw", other, 0, true, false},
+	} {
+		b, lines := collect(t, Options{MountNS: host})
+		start := forkEvent(0, 1, 10)
+		start.MountNS = c.ns
+		push(t, b, start, execEvent(1, 10, python))
+		for i, path := range paths {
+			ev := openEvent(uint64(2+i), 10, path, cloexec, 0)
+			ev.Errno, ev.NoResult = c.errno, c.tried
+			ev.Attempted = c.tried
+			push(t, b, ev)
+		}
+		b.Close()
+		for _, e := range (*lines)[2:] {
+			if (e.Class != schema.ClassAgent) != c.noise {
+				t.Errorf("%s: %s is of class %v", c.name, e.Value, e.Class)
+			}
+		}
+	}
+}

@@ -24,6 +24,8 @@ import (
 //     names: a library or module beside the agent's own files is the agent's;
 //     or of a file that came with the interpreter or toolchain that opens it
 //     (tree.go);
+//   - in the run's own mount namespace, unless nothing was found: in another
+//     one, anything may be mounted there;
 //   - with the flags of the library that is known to do it, where those tell
 //     it from cat(1).
 //
@@ -202,9 +204,14 @@ func harmless(e *schema.KernelEvent) bool {
 
 // plain reports whether the path is what it says. One that could not be resolved
 // (/proc/self is a link that only the kernel can read) is, where nothing was
-// found, as long as nothing in it leads up.
+// found, as long as nothing in it leads up. One in another mount namespace may be
+// any file, put there by who made the namespace, unless nothing was found.
 func plain(e *schema.KernelEvent) bool {
-	return e.Marks == 0 || e.Marks == schema.MarkUnresolved && e.Result < 0 && !strings.Contains(e.Value, "/..")
+	marks := e.Marks
+	if e.HasResult && e.Result < 0 {
+		marks &^= schema.MarkMountNamespace
+	}
+	return marks == 0 || marks == schema.MarkUnresolved && e.Result < 0 && !strings.Contains(e.Value, "/..")
 }
 
 func (r *rule) matches(path string) bool {
