@@ -68,6 +68,9 @@ It needs root and a cgroup2 hierarchy.`,
 				return console.WithHint(err, "see assay-run attach --help")
 			}
 			a.say.Quiet = f.quiet
+			if err := runner.CheckHost(); err != nil {
+				return noRuns(err)
+			}
 			if f.watch {
 				return a.attachWatch(cmd.Context(), f, args)
 			}
