@@ -48,6 +48,8 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		{[]string{run, "events", "--table", "--layer", "lifecycle", one}, 0, false},
 		{[]string{review, "show", "--no-pager", one, two}, 0, true},
 		{[]string{review, "diff", one, two}, 1, false},
+		{[]string{review, "query", "--table", "--of", "runs", "true", one, two}, 0, false},
+		{[]string{review, "query", "--types"}, 0, false},
 		{[]string{run, "doctor"}, -1, false}, // what it says depends on the host
 	} {
 		command := func(env ...string) *exec.Cmd {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -69,21 +70,14 @@ Exit status: 0 something was found; 1 nothing was found; 2 an error occurred.`,
 				return err
 			}
 			defer set.Close()
-			f := &finder{app: a, out: bufio.NewWriterSize(a.stdout, 64<<10), table: table, quiet: count, limit: limit, many: len(set.Bundles) > 1}
-			ctx, bar := a.progress(cmd.Context(), "searching", !count)
-			defer bar.Done()
-			for i, b := range set.Bundles {
-				bar.Item(i, len(set.Bundles), b.Name)
-				if err := f.bundle(ctx, b, subject, p); err != nil {
-					f.out.Flush()
-					return err
-				}
+			f := &finder{app: a, table: table, quiet: count, limit: limit, many: len(set.Bundles) > 1}
+			search := func(w io.Writer) error { return f.search(cmd.Context(), w, set, subject, p) }
+			if table {
+				err = console.Page(a.stdout).Write(a.stdout, search)
+			} else {
+				err = search(a.stdout)
 			}
-			bar.Done()
-			if count {
-				fmt.Fprintln(f.out, f.found)
-			}
-			if err := f.out.Flush(); err != nil {
+			if err != nil {
 				return err
 			}
 			if f.found == 0 {
@@ -108,8 +102,10 @@ func (a *app) printTypes(s expr.Subject) error {
 	for _, v := range expr.Vars(s) {
 		fmt.Fprintf(&b, "%-18s %-20s %s\n", v.Name, v.Type, v.Doc)
 	}
-	_, err := a.stdout.WriteString(b.String())
-	return err
+	return console.Page(a.stdout).Write(a.stdout, func(w io.Writer) error {
+		_, err := io.WriteString(w, b.String())
+		return err
+	})
 }
 
 // finder prints what was found.
@@ -119,6 +115,25 @@ type finder struct {
 	table, quiet, many bool
 	limit, found       uint64
 	err                error // of printing
+}
+
+// search prints what it finds in all bundles to w.
+func (f *finder) search(ctx context.Context, w io.Writer, set *review.Set, s expr.Subject, p *expr.Program) error {
+	f.out = bufio.NewWriterSize(w, 64<<10)
+	ctx, bar := f.progress(ctx, "searching", !f.quiet)
+	defer bar.Done()
+	for i, b := range set.Bundles {
+		bar.Item(i, len(set.Bundles), b.Name)
+		if err := f.bundle(ctx, b, s, p); err != nil {
+			f.out.Flush()
+			return err
+		}
+	}
+	bar.Done()
+	if f.quiet {
+		fmt.Fprintln(f.out, f.found)
+	}
+	return f.out.Flush()
 }
 
 func (f *finder) bundle(ctx context.Context, b *review.Bundle, s expr.Subject, p *expr.Program) (err error) {
