@@ -20,6 +20,15 @@ type PolicyEvent struct {
 	Target    string `json:"target,omitempty"`
 }
 
+// Denies tells whether a decision, in the words that agents use, forbids a call.
+func Denies(decision string) bool {
+	switch decision {
+	case "deny", "denied", "block", "blocked", "reject", "rejected":
+		return true
+	}
+	return false
+}
+
 // SDKEvent is one line of layers/sdk.ndjson.
 type SDKEvent struct {
 	Schema     string `json:"schema"` // SDKEventV0

@@ -65,7 +65,7 @@ var beyondWords = map[string]string{
 var unreportedWords = map[string]string{
 	"edge":    "around a start or an end, and not surely part of a call",
 	"overlap": "while several calls were open",
-	"outside": "while no call was open",
+	"outside": "while no call was open, or beside a call through assay-run mcp",
 }
 
 func (s *Summary) writeCalls(b *bufio.Writer, limit int) {

@@ -85,8 +85,8 @@ type Summary struct {
 	Read    List[File] `json:"read"`
 	Hosts   List[Host] `json:"hosts"`
 	Lookups List[Name] `json:"lookups"`
-	// Denied is what policy or permissions refused, of every class; Failed
-	// what failed otherwise, of class agent.
+	// Denied is what policy or permissions refused, of every class, the tool calls
+	// that a policy denied first; Failed what failed otherwise, of class agent.
 	Denied     List[Failure] `json:"denied"`
 	Failed     List[Failure] `json:"failed"`
 	Privileged List[Failure] `json:"privileged"`
@@ -160,6 +160,10 @@ type Name struct {
 	Count uint64 `json:"count"`
 }
 
+// ToolCall is the Kind of a Failure that is a denied tool call: Value is the tool, and
+// Result the decision in the words of who decided.
+const ToolCall = "tool_call"
+
 // Failure is something that was denied, failed, or needed privilege.
 type Failure struct {
 	Kind   string `json:"kind"`
@@ -194,7 +198,7 @@ func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 		return nil, err
 	}
 	g := newGatherer(processes, docs.Run.Workdir)
-	if err := g.rulesOf(ctx, src); err != nil {
+	if err := g.policies(ctx, src); err != nil {
 		return nil, err
 	}
 	for e, err := range archive.KernelEvents(src.Lines(ctx, schema.KernelPath)) {

@@ -169,16 +169,8 @@ func (c *Correlator) decide(id, tool, decision string) *call {
 	if !k.denied {
 		k.decision = decision
 	}
-	k.denied = k.denied || denies(decision)
+	k.denied = k.denied || schema.Denies(decision)
 	return k
-}
-
-func denies(decision string) bool {
-	switch decision {
-	case "deny", "denied", "block", "blocked", "reject", "rejected":
-		return true
-	}
-	return false
 }
 
 // Cgroup tells that the processes of a call are those in a cgroup. It is told

@@ -104,7 +104,18 @@ func (f *facts) writes() ([]string, bool) {
 
 func (f *facts) files() ([]string, bool) { return f.alike(f.surface), true }
 
-func (f *facts) denied() ([]string, bool) { return listed(f, f.Denied, failure) }
+// denied leaves out tool calls, which outcomes lists.
+func (f *facts) denied() ([]string, bool) {
+	l := query.List[query.Failure]{Total: f.Denied.Total, Beyond: f.Denied.Beyond}
+	for _, x := range f.Denied.Items {
+		if x.Kind == query.ToolCall {
+			l.Total--
+		} else {
+			l.Items = append(l.Items, x)
+		}
+	}
+	return listed(f, l, failure)
+}
 
 func (f *facts) privileged() ([]string, bool) { return listed(f, f.Privileged, failure) }
 
