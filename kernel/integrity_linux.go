@@ -34,7 +34,8 @@ func (l *loaded) tampered() (what []string) {
 	note(l.maps["numbers"].Lookup(t.cgroup, &number) != nil || number != t.number, "the entry that marks the cgroup as observed")
 	if len(l.own) > 0 {
 		var home uint64
-		note(l.maps["homes"].Lookup(t.cgroup, &home) != nil || home != uint64(t.number)+1, "the entry that gives the cgroup's socket programs their session")
+		lost := l.maps["homes"].Lookup(t.cgroup, &home) != nil || home != uint64(t.number)+1
+		note(lost && !l.gone(), "the entry that gives the cgroup's socket programs their session")
 	}
 	bss, err := l.maps[".bss"].LookupBytes(uint32(0))
 	note(err != nil || !bytes.Equal(bss, l.bss), "the kernel settings of the programs")
@@ -71,11 +72,22 @@ func (l *loaded) tamperedPins() string {
 func (l *loaded) lostLinks() []string {
 	var lost []string
 	for name, ln := range l.attached() {
-		if !stillAttached(ln, l.progs[name]) {
+		if !stillAttached(ln, l.progs[name]) && (l.own[name] == nil || !l.gone()) {
 			lost = append(lost, name)
 		}
 	}
 	return lost
+}
+
+// gone tells whether the session's cgroup was removed, as an engine does with that of a
+// container that has ended. It had no process then, and can get none: the kernel has
+// detached its programs and freed what they kept there.
+func (l *loaded) gone() bool {
+	fd, err := unix.Openat(int(l.cgroup.Fd()), "cgroup.procs", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == unix.ENOENT || err == unix.ENODEV
 }
 
 // stillAttached asks the kernel. A link to a cgroup outlives its being detached,

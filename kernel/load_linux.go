@@ -33,6 +33,7 @@ type (
 type loaded struct {
 	*set
 	seat   *seat
+	cgroup *os.File             // the session's cgroup
 	own    map[string]link.Link // to the session's cgroup, by program
 	refuse map[string]error     // programs that did not attach to it, and why
 	before map[string]uint64    // misses when the session began
@@ -71,11 +72,12 @@ func load(cfg Config) (_ *loaded, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
 	l, err := prepared(ringSize(cfg.RingBytes))
 	if err != nil {
+		dir.Close()
 		return nil, err
 	}
+	l.cgroup = dir
 	defer func() {
 		if err != nil {
 			l.close()
@@ -182,6 +184,9 @@ func (l *loaded) close() error {
 		errs = append(errs, l.seat.close())
 	}
 	errs = append(errs, l.set.close())
+	if l.cgroup != nil {
+		errs = append(errs, l.cgroup.Close())
+	}
 	if l.hold != nil {
 		l.hold.release()
 	}

@@ -19,6 +19,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/.ci/leaktest"
 )
 
 func init() {
@@ -131,6 +133,35 @@ func TestTamperingIsFound(t *testing.T) {
 				t.Errorf("left %v", left)
 			}
 		})
+	}
+}
+
+// An engine removes the cgroup of a container that has ended, and with it what the
+// session had there.
+func TestARemovedCgroupIsNoTampering(t *testing.T) {
+	s := observe(t, Config{SelfTest: true})
+	s.run(s.command("/bin/true"))
+	if err := os.Remove(s.path); err != nil {
+		t.Fatal(err)
+	}
+	detached := func() bool { // the kernel does it later
+		return s.o.loaded.maps["homes"].Lookup(s.o.loaded.seat.cgroup, new(uint64)) != nil && !stillAttached(s.o.loaded.own["connect4"], s.o.loaded.progs["connect4"])
+	}
+	if !leaktest.Within(time.Minute, detached) {
+		t.Fatal("the kernel keeps the programs of a cgroup that is gone")
+	}
+	s.o.look()
+	if err := os.Mkdir(s.path, 0o755); err != nil { // another one of that name
+		t.Fatal(err)
+	}
+	if err := s.o.Stop(); err != nil {
+		t.Error(err)
+	}
+	<-s.done
+	for _, r := range s.o.Report().Reasons {
+		if r.Code == CodeTampered || r.Code == CodeHookLost {
+			t.Errorf("%+v", r)
+		}
 	}
 }
 
