@@ -24,8 +24,14 @@ type Terminal struct {
 // New prepares a terminal; Start or Bash opens it.
 func New(t testing.TB) *Terminal {
 	t.Helper()
-	dir := t.TempDir()
-	return &Terminal{Dir: dir, t: t, socket: filepath.Join(dir, "tmux")}
+	// The path of a socket has 107 bytes at most (unix(7)), and the test's name is in
+	// that of Dir.
+	short, err := os.MkdirTemp("", "tmux")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(short) })
+	return &Terminal{Dir: t.TempDir(), t: t, socket: filepath.Join(short, "socket")}
 }
 
 // Start runs a command in the terminal, with these variables added to its
