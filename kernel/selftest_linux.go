@@ -84,12 +84,12 @@ func (o *Observer) spare(hooks ...HookID) {
 func (o *Observer) drainSelfTest() (received [hookCount]bool, err error) {
 	err = o.rd.drain(func(raw []byte) error {
 		hook, others := o.origin(raw)
+		if hook < hookCount {
+			received[hook] = true // also if others, of a cgroup that is not ours alone, were first
+		}
 		if others {
 			o.early = append(o.early, append([]byte(nil), raw...))
 			return nil
-		}
-		if hook < hookCount {
-			received[hook] = true
 		}
 		return o.one(raw, nil)
 	})

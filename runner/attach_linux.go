@@ -10,6 +10,7 @@ import (
 	"github.com/assay-run/assay-run/cgroup/tree"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/binding"
+	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -54,6 +55,7 @@ type attachment struct {
 	began    time.Duration
 	observed time.Duration // how long
 	why      string        // it detached
+	over     bool          // the engine says that the container is, or is elsewhere
 	onHealth func(*schema.ObservationHealth)
 }
 
@@ -89,20 +91,23 @@ func (a *attachment) attached() {
 
 // wait waits for the end and says which it is.
 func (a *attachment) wait(ctx context.Context) (code, message string) {
-	began := func() bool {
-		r := a.kernel.observer.Report()
-		return uint64(r.Present)+r.Kinds[kernel.KindFork]+r.Kinds[kernel.KindJoinedCgroup] > 0
-	}
-	err := a.Tree.Wait(ctx, began)
+	err := a.Tree.Wait(ctx, a.sawAny)
 	switch {
 	case err == nil:
 		return "empty", "no process is left"
 	case errors.Is(err, os.ErrNotExist):
 		return "removed", "the cgroup was removed"
 	case ctx.Err() != nil:
+		a.over = engine.Over(context.Cause(ctx))
 		return "until", context.Cause(ctx).Error()
 	}
 	return "wait_failed", err.Error()
+}
+
+// sawAny tells whether there has been a process in the tree.
+func (a *attachment) sawAny() bool {
+	r := a.kernel.observer.Report()
+	return uint64(r.Present)+r.Kinds[kernel.KindFork]+r.Kinds[kernel.KindJoinedCgroup] > 0
 }
 
 func (a *attachment) detached(code, message string) {
@@ -166,8 +171,16 @@ func (a *attachment) health(h *schema.ObservationHealth) {
 		Subject: "containment", Code: "attached",
 		Message: fmt.Sprintf("assay-run attached to %s, which somebody else made: it contained and ended nothing", a.Tree.Path),
 	})
-	if a.why == "wait_failed" {
-		h.Reasons = append(h.Reasons, schema.Reason{Subject: "kernel", Code: a.why, Message: "assay-run detached because it could not watch the cgroup"})
+	var unseen *schema.Reason
+	switch {
+	case a.why == "wait_failed":
+		unseen = &schema.Reason{Code: a.why, Message: "assay-run detached because it could not watch the cgroup"}
+	case a.over && a.kernel.observer != nil && !a.sawAny():
+		unseen = &schema.Reason{Code: kernel.CodeAttachedLate, Message: "the container has ended, or is elsewhere, and none of its processes was seen: what it did was not recorded"}
+	}
+	if unseen != nil {
+		unseen.Subject = "kernel"
+		h.Reasons = append(h.Reasons, *unseen)
 		h.SetKernelLayer(schema.PartialRingbufDrops)
 		h.NetworkEndpointClaimScope = schema.DiagnosticOnly
 	}

@@ -264,7 +264,7 @@ func TestAttachWatch(t *testing.T) {
 				t.Errorf("the layer of %s is %s: %+v", name, b.health.KernelLayer, b.health.Reasons)
 			}
 			if made := "/tmp/made" + strconv.Itoa(i); !b.opened(made) && !b.has("attached_late") {
-				t.Errorf("no event of %s:\n%s", made, b)
+				t.Errorf("no event of %s: %s %+v %s\n%s", made, b.health.KernelLayer, b.health.Reasons, a.said(), b)
 			}
 		}
 		t.Logf("%d of %d layers are complete", complete, len(bundles))
@@ -275,6 +275,26 @@ func TestAttachWatch(t *testing.T) {
 			t.Error("the container did not outlive the watcher")
 		}
 	})
+}
+
+// A container that has come and gone before the watcher gets to it is not called
+// completely recorded.
+func TestAttachWatchTooLate(t *testing.T) {
+	e := enginetest.Docker(t)
+	dir := t.TempDir()
+	a := attachTo(t, e, "watching docker", "--watch", "--label", "eval", "--dir", dir)
+	a.cmd.Process.Signal(syscall.SIGSTOP)
+	e.Run("run", "--network=none", "--name=fast", "--label=eval=1", enginetest.Image, "touch", "/tmp/made")
+	a.cmd.Process.Signal(syscall.SIGCONT)
+	if !leaktest.Within(time.Minute, func() bool { return len(bundlesIn(dir)) == 1 }) {
+		t.Fatalf("the bundles are %q\n%s", bundlesIn(dir), a.said())
+	}
+	b := attachedBundle(t, bundlesIn(dir)[0])
+	if b.health.KernelState != schema.Partial || !b.has("attached_late") || b.opened("/tmp/made") {
+		t.Errorf("the layer is %s: %+v\n%s", b.health.KernelState, b.health.Reasons, b)
+	}
+	a.cmd.Process.Signal(syscall.SIGINT)
+	a.ends(0)
 }
 
 // Killed, attach leaves the container alone, frees the observer and the directory that

@@ -22,6 +22,12 @@ var (
 	errEnded     = errors.New("the container ended")
 )
 
+// Over tells whether Follow stopped because the container has ended, was removed or is
+// elsewhere: where nothing was seen of it, it was missed.
+func Over(cause error) bool {
+	return errors.Is(cause, errEnded) || errors.Is(cause, ErrRemoved) || errors.Is(cause, ErrElsewhere)
+}
+
 // Tree opens the cgroup of a container: of a running one, that of its first process;
 // of one that was never started, the directory that the engine will put it into, made
 // ahead, so that nothing of it is missed. Where the engine's driver does not tell that
