@@ -131,26 +131,30 @@ func (s *Spool) create(name string, flag int) (*os.File, error) {
 		return os.OpenFile(name, os.O_RDWR|os.O_CREATE|noFollow|flag, 0o600)
 	}
 	f, err := open()
-	switch {
-	case errors.Is(err, os.ErrExist):
+	if errors.Is(err, os.ErrExist) {
 		s.planted(name)
 		if err := os.RemoveAll(name); err != nil {
 			return nil, err
 		}
-		return open()
-	case !errors.Is(err, os.ErrNotExist):
+		f, err = open()
+	}
+	if _, gone := os.Lstat(s.dir); errors.Is(err, os.ErrNotExist) && gone == nil {
+		// Who is deleting the spool can take this directory as well.
+		if err = os.MkdirAll(filepath.Dir(name), 0o700); err == nil {
+			f, err = open()
+		}
+	}
+	if !errors.Is(err, os.ErrNotExist) {
 		return f, err
 	}
-	if _, gone := os.Lstat(s.dir); gone == nil {
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			return nil, err
-		}
-		return open()
-	}
 	for _, dir := range []string{filepath.Dir(s.dir), os.TempDir()} {
-		if f, err = os.CreateTemp(dir, newPrefix); err == nil {
-			return f, os.Remove(f.Name())
+		if f, err = os.CreateTemp(dir, newPrefix); err != nil {
+			continue
 		}
+		if err = os.Remove(f.Name()); err == nil || errors.Is(err, os.ErrNotExist) {
+			return f, nil
+		}
+		_ = f.Close()
 	}
 	return nil, err
 }

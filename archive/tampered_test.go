@@ -3,6 +3,7 @@ package archive
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -138,6 +139,37 @@ func told(t *testing.T, sealed Sealed, want []string) {
 	if tampered := len(want) > 0; (code != nil && *code == exitTampered) != (tampered && code != nil) || tampered != (d.Result.Error != nil && d.Result.Error.Code == CodeTampered) {
 		t.Errorf("the result has %v, %+v", code, d.Result.Error)
 	}
+}
+
+// A member can be made at any moment while somebody deletes the spool.
+func TestMembersAreMadeWhileTheSpoolIsDeleted(t *testing.T) {
+	s, _ := newSpool(t, testRun(t))
+	stop, stopped := make(chan bool), make(chan bool)
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = os.RemoveAll(filepath.Dir(s.Dir()))
+				_ = os.MkdirAll(s.Dir(), 0o700)
+			}
+		}
+	}()
+	for i := range 1000 {
+		path := fmt.Sprintf("checks/%d/output", i)
+		w, err := s.Create(path)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			break
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	<-stopped
 }
 
 // What is written after the spool was deleted is sealed as well.
