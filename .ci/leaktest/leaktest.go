@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -105,13 +104,4 @@ func Within(limit time.Duration, done func() bool) bool {
 		}
 		time.Sleep(step)
 	}
-}
-
-// computed is the CPU time that this process has had.
-func computed() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -1,0 +1,17 @@
+//go:build unix
+
+package leaktest
+
+import (
+	"syscall"
+	"time"
+)
+
+// computed is the CPU time that this process has had.
+func computed() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
