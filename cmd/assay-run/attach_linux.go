@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -151,78 +149,7 @@ func nothingAttached(err error) error {
 	case errors.Is(err, engine.ErrNotFound):
 		hint = "check the name: docker ps --all, or podman ps --all, lists the containers; choose the engine with --engine"
 	}
-	return console.WithHint(fmt.Errorf("nothing was recorded: %w", err), "%s", hint)
-}
-
-// tree opens what the flags name. Stop ends the observation of a container that is not
-// going to start.
-func (f *attachFlags) tree(ctx context.Context, stop context.CancelCauseFunc) (*tree.Tree, error) {
-	named := 0
-	for _, given := range []bool{f.container != "", f.cgroup != "", f.pid != 0} {
-		if given {
-			named++
-		}
-	}
-	switch {
-	case named == 0:
-		return nil, errors.New("nothing to attach to was named")
-	case named > 1:
-		return nil, errors.New("only one of --container, --cgroup and --pid can be used")
-	case f.pid != 0:
-		path, err := tree.Of(f.pid)
-		if err != nil {
-			return nil, err
-		}
-		return tree.Open(path)
-	case f.cgroup != "":
-		return tree.Open(f.cgroup)
-	}
-	e, err := engine.Find(f.engine)
-	if err != nil {
-		return nil, err
-	}
-	c, err := e.Container(ctx, f.container)
-	if err != nil {
-		return nil, err
-	}
-	t, err := e.Tree(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	if c.New {
-		go e.Follow(ctx, c, t, stop)
-	}
-	f.spec.Labels = containerLabels(e, c)
-	return t, nil
-}
-
-// containerLabels are the labels of a container's bundle.
-func containerLabels(e *engine.Engine, c *engine.Container) map[string]string {
-	return map[string]string{"container_engine": e.Name, "container_id": c.ID, "container_name": c.Name, "container_image": c.Image}
-}
-
-// commandLine is what run.json names as the command: this one.
-func (f *attachFlags) commandLine(command []string) []string {
-	line := []string{"assay-run", "attach"}
-	if f.watch {
-		line = append(line, "--watch", "--label", f.label)
-	}
-	if f.container != "" {
-		line = append(line, "--container", f.container)
-	}
-	if f.cgroup != "" {
-		line = append(line, "--cgroup", f.cgroup)
-	}
-	if f.pid != 0 {
-		line = append(line, "--pid", strconv.Itoa(f.pid))
-	}
-	if f.until != "" {
-		line = append(line, "--until", f.until)
-	}
-	if len(command) > 0 {
-		line = append(append(line, "--"), command...)
-	}
-	return line
+	return nothingWas("recorded", console.WithHint(err, "%s", hint))
 }
 
 // detaching ends a context when attach is to end, with the cause.
@@ -265,61 +192,22 @@ func (a *app) tellAttached(h *schema.ObservationHealth) {
 }
 
 // record records one attachment and seals its bundle. It closes the target's tree.
-func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target runner.Target, onHealth func(*schema.ObservationHealth)) (err error) {
-	taken := false
-	defer func() {
-		if !taken {
-			target.Tree.Close()
-		}
-	}()
+func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target runner.Target, onHealth func(*schema.ObservationHealth)) error {
 	output, err := f.bundle(spec.RunID)
+	var r *recording
 	if err == nil {
-		output, err = filepath.Abs(output)
+		r, err = a.prepareRecording(spec, f, output)
+	}
+	if err == nil {
+		defer r.close()
+		err = r.start()
 	}
 	if err != nil {
-		return nothingRun(err)
+		target.Tree.Close()
+		return nothingWas("recorded", err)
 	}
-	record, err := spec.Record(time.Now(), "assay-run "+version(), output)
-	if err != nil {
-		return nothingRun(err)
-	}
-	if f.result != "" {
-		if record.ResultOutput, err = filepath.Abs(f.result); err != nil {
-			return nothingRun(err)
-		}
-	}
-	signer, err := f.sign.load()
-	if err != nil {
-		return nothingRun(err)
-	}
-	f.sign.hide()
-	redactor, err := a.redactor(&f.redact, spec)
-	if err != nil {
-		return nothingRun(err)
-	}
-	if record, err = redactRecord(redactor, record); err != nil {
-		return nothingRun(err)
-	}
-	if redactor == nil {
-		record.Redaction = schema.RedactionDisabled
-	}
-	out, err := f.open(output)
-	if err != nil {
-		return err
-	}
-	defer out.close()
-	spec.Preload()
-	spool, err := a.createSpool(f, record)
-	if err != nil {
-		return err
-	}
-	defer spool.Close()
-	spool.SealTo(out.bundle)
-	spool.Redact(redactor)
-	taken = true
 	result, recording := runner.Attach(ctx, spec, target, runner.Options{
-		Recorder: spool, Redactor: redactor, ScratchDir: spool.Dir(), OnHealth: onHealth,
-		OnLoss: func(reason schema.Reason) { a.say.Warning("evidence is missing: %s", reason.Message) },
+		Recorder: r.spool, Redactor: r.redactor, ScratchDir: r.spool.Dir(), OnHealth: onHealth, OnLoss: a.tellLoss,
 	})
-	return a.seal(ctx, spool, &record, result, recording, out, signer, redactor)
+	return r.seal(ctx, result, recording)
 }

@@ -16,7 +16,7 @@ type outputs struct {
 	result *archive.Output // nil without --result
 }
 
-// open opens the places. The error says that nothing was run, and what to do.
+// open opens the places. The error says what to do.
 func (f *runFlags) open(bundle string) (_ *outputs, err error) {
 	o := &outputs{}
 	if o.bundle, err = archive.OpenOutput(bundle, f.force); err == nil && f.result != "" {
@@ -26,9 +26,9 @@ func (f *runFlags) open(bundle string) (_ *outputs, err error) {
 	case err == nil:
 		return o, nil
 	case errors.Is(err, archive.ErrOutputExists):
-		err = console.WithHint(fmt.Errorf("nothing was run: %w", err), "choose another name with -o, or replace it with --force")
+		err = console.WithHint(err, "choose another name with -o, or replace it with --force")
 	default:
-		err = console.WithHint(fmt.Errorf("nothing was run: %w", err), "name a file that can be written, in a directory that exists")
+		err = console.WithHint(err, "name a file that can be written, in a directory that exists")
 	}
 	o.close()
 	return nil, err

@@ -66,6 +66,11 @@ func (a *app) tellOutput(_ string, err error) {
 	a.say.Warning("%v: from now on the command cannot write there (EPIPE), and the recorded copy ends here; make room where its output goes", err)
 }
 
+// tellLoss says that something was not recorded.
+func (a *app) tellLoss(reason schema.Reason) {
+	a.say.Warning("evidence is missing: %s", reason.Message)
+}
+
 // tellContract says what a reader of the verdict should know.
 func (a *app) tellContract(c *schema.Contract) {
 	for _, reason := range c.Reasons {

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/assay-run/assay-run/cgroup/tree"
+	"github.com/assay-run/assay-run/runner/engine"
+)
+
+// tree opens what the flags name. Stop ends the observation of a container that is not
+// going to start.
+func (f *attachFlags) tree(ctx context.Context, stop context.CancelCauseFunc) (*tree.Tree, error) {
+	named := 0
+	for _, given := range []bool{f.container != "", f.cgroup != "", f.pid != 0} {
+		if given {
+			named++
+		}
+	}
+	switch {
+	case named == 0:
+		return nil, errors.New("nothing to attach to was named")
+	case named > 1:
+		return nil, errors.New("only one of --container, --cgroup and --pid can be used")
+	case f.pid != 0:
+		path, err := tree.Of(f.pid)
+		if err != nil {
+			return nil, err
+		}
+		return tree.Open(path)
+	case f.cgroup != "":
+		return tree.Open(f.cgroup)
+	}
+	e, err := engine.Find(f.engine)
+	if err != nil {
+		return nil, err
+	}
+	c, err := e.Container(ctx, f.container)
+	if err != nil {
+		return nil, err
+	}
+	t, err := e.Tree(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if c.New {
+		go e.Follow(ctx, c, t, stop)
+	}
+	f.spec.Labels = containerLabels(e, c)
+	return t, nil
+}
+
+// containerLabels are the labels of a container's bundle.
+func containerLabels(e *engine.Engine, c *engine.Container) map[string]string {
+	return map[string]string{"container_engine": e.Name, "container_id": c.ID, "container_name": c.Name, "container_image": c.Image}
+}
+
+// commandLine is what run.json names as the command: this one.
+func (f *attachFlags) commandLine(command []string) []string {
+	line := []string{"assay-run", "attach"}
+	if f.watch {
+		line = append(line, "--watch", "--label", f.label)
+	}
+	if f.container != "" {
+		line = append(line, "--container", f.container)
+	}
+	if f.cgroup != "" {
+		line = append(line, "--cgroup", f.cgroup)
+	}
+	if f.pid != 0 {
+		line = append(line, "--pid", strconv.Itoa(f.pid))
+	}
+	if f.until != "" {
+		line = append(line, "--until", f.until)
+	}
+	if len(command) > 0 {
+		line = append(append(line, "--"), command...)
+	}
+	return line
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/query"
+	"github.com/assay-run/assay-run/archive/sign"
+	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
+)
+
+// recording is where the evidence of a run goes, and who redacts and signs it.
+type recording struct {
+	*app
+	flags    *runFlags
+	record   schema.Run
+	signer   sign.Signer      // nil: nobody signs
+	redactor *redact.Redactor // nil: redaction is disabled
+	out      *outputs
+	spool    *archive.Spool // nil before start
+}
+
+// prepareRecording checks and opens what a recording needs, up to the spool. Close
+// it. The error says what to do.
+func (a *app) prepareRecording(spec *runner.Spec, f *runFlags, output string) (_ *recording, err error) {
+	r := &recording{app: a, flags: f}
+	if r.record, err = spec.Record(time.Now(), "assay-run "+version(), output); err != nil {
+		return nil, nowhere(err)
+	}
+	if f.result != "" {
+		if r.record.ResultOutput, err = filepath.Abs(f.result); err != nil {
+			return nil, nowhere(err)
+		}
+	}
+	if r.signer, err = f.sign.load(); err != nil {
+		return nil, console.WithHint(err, "see assay-run sign --help")
+	}
+	f.sign.hide()
+	if r.redactor, err = a.redactor(&f.redact, spec); err != nil {
+		return nil, err
+	}
+	if r.record, err = redactRecord(r.redactor, r.record); err != nil {
+		return nil, err
+	}
+	if r.redactor == nil {
+		r.record.Redaction = schema.RedactionDisabled
+	}
+	if r.out, err = f.open(output); err != nil {
+		return nil, err
+	}
+	spec.Preload()
+	return r, nil
+}
+
+// start makes the spool: from here on, what is recorded outlives this process.
+func (r *recording) start() (err error) {
+	if r.spool, err = createSpool(r.flags, r.record); err != nil {
+		return err
+	}
+	r.spool.SealTo(r.out.bundle)
+	r.spool.Redact(r.redactor)
+	return nil
+}
+
+func (r *recording) close() {
+	if r.spool != nil {
+		r.spool.Close()
+	}
+	r.out.close()
+}
+
+func createSpool(f *runFlags, record schema.Run) (*archive.Spool, error) {
+	dir := f.spoolDir
+	if dir == "" {
+		var err error
+		if dir, err = archive.DefaultSpoolDir(); err != nil {
+			return nil, console.WithHint(err, "choose a directory with --spool-dir")
+		}
+	}
+	if f.replace {
+		err := archive.Discard(dir, record.RunID)
+		if err != nil && !errors.Is(err, archive.ErrNoSpool) {
+			return nil, console.WithHint(err, "choose another --run-id")
+		}
+	}
+	spool, err := archive.CreateSpool(dir, record)
+	switch {
+	case errors.Is(err, archive.ErrExists) && archive.Alive(filepath.Join(dir, record.RunID)):
+		return nil, console.WithHint(fmt.Errorf("run %s is still running", record.RunID), "choose another --run-id, or wait for that run")
+	case errors.Is(err, archive.ErrExists):
+		named := ""
+		if f.spoolDir != "" {
+			named = "--spool-dir " + query.QuoteArgs([]string{f.spoolDir}) + " "
+		}
+		return nil, console.WithHint(fmt.Errorf("run %s was interrupted, and its evidence is not sealed yet", record.RunID),
+			"seal it with: assay-run recover %s%s; or discard it with --replace; or choose another --run-id", named, record.RunID)
+	case err != nil:
+		return nil, console.WithHint(err, "choose another directory with --spool-dir")
+	}
+	return spool, nil
+}
