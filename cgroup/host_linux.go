@@ -57,10 +57,16 @@ func (h *Host) Controllers() []Controller {
 // runner's own cgroup and those above it. A live runner and a live guard hold
 // locks on the session's directories, on every hierarchy, so their sessions are
 // never touched. A guard that somebody has stopped is continued, and does its work
-// then; in mode None nothing else can be found.
-func (h *Host) Sweep() ([]Swept, error) {
+// then; in mode None nothing else can be found. Sweep finds the guards of this network
+// namespace, in a fraction of a millisecond; SweepAll finds all.
+func (h *Host) Sweep() ([]Swept, error) { return h.sweep(false) }
+
+// SweepAll is Sweep, and looks among all processes for stopped guards.
+func (h *Host) SweepAll() ([]Swept, error) { return h.sweep(true) }
+
+func (h *Host) sweep(everywhere bool) ([]Swept, error) {
 	var swept []Swept
-	for _, id := range helper.WakeGuards() {
+	for _, id := range helper.WakeGuards(everywhere) {
 		swept = append(swept, Swept{RunID: id, Stopped: true})
 	}
 	found, err := h.dirs.Sweep()

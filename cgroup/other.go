@@ -45,6 +45,7 @@ func (h *Host) Controllers() []Controller {
 
 func (h *Host) NewSession(string, Limits) (*Session, error) { return nil, errNotLinux }
 func (h *Host) Sweep() ([]Swept, error)                     { return nil, nil }
+func (h *Host) SweepAll() ([]Swept, error)                  { return nil, nil }
 
 func (s *Session) Agent() *Group                   { return &Group{} }
 func (s *Session) RunID() string                   { return "" }

@@ -60,7 +60,7 @@ only its sealing was interrupted.`,
 			if err := archive.CheckName(to.output); err != nil {
 				return console.WithHint(err, "name a .tar.gz or .tar.zst with --output")
 			}
-			swept, _ := cgroup.Probe().Sweep() // a run tells what cannot be swept
+			swept, _ := cgroup.Probe().SweepAll() // a run tells what cannot be swept
 			a.tellSwept(swept)
 			gateway.Sweep()
 			_, _, _ = kernel.Sweep() // where nothing can be shared there is nothing to free

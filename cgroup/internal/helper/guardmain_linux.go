@@ -31,7 +31,7 @@ func guardMain(args []string) int {
 	}
 	conceal()
 	wakeful(guardPipe)
-	show()
+	_, _ = show(unix.Getpid())
 	unix.Close(guardUp) // the command starts
 	left := inheritance{tty: terminal{fd: 4}}
 	every, hear := time.Duration(-1), left.hear
@@ -74,16 +74,6 @@ func wakeful(pipe int) {
 // are then out of reach for processes of the same user, see
 // PR_SET_DUMPABLE(2const) and ptrace(2). exec undoes it.
 func conceal() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
-
-// show takes a lock that nobody waits for, on a pipe of its own: /proc/locks then
-// names this process among the few in which WakeGuards looks for guards.
-func show() {
-	var p [2]int
-	if unix.Pipe2(p[:], unix.O_CLOEXEC) == nil {
-		_ = unix.Flock(p[0], unix.LOCK_EX|unix.LOCK_NB)
-		unix.Close(p[1])
-	}
-}
 
 // released reads the pipe until the runner says to go (true) or is gone
 // (false). What else it says goes to hear, line by line; with an interval, so

@@ -18,12 +18,13 @@ const wakeTime = 5 * time.Second
 // WakeGuards continues the guards of this host that somebody has stopped, and waits
 // for those whose runner is gone to end what it left. It returns their run ids. What
 // another user runs may only look like a guard: that is continued, and believed nothing.
-// Guards are among the processes that hold a lock; reading the state of every process
-// of the host took half of a run's start.
-func WakeGuards() (ended []string) {
+// Without everywhere, it looks for guards among those that show themselves in this
+// network namespace: reading the state of every process of the host takes longer than
+// the rest of a run's start.
+func WakeGuards(everywhere bool) (ended []string) {
 	woken := map[int]string{}
-	pids, err := procs.Lockers()
-	if err != nil {
+	pids, err := shown()
+	if everywhere || err != nil {
 		pids = slices.Collect(maps.Keys(procs.All()))
 	}
 	for _, pid := range pids {

@@ -18,9 +18,15 @@ import (
 // was killed.
 func TestAnotherUsersGuardIsNotBelieved(t *testing.T) {
 	for name, c := range map[string]struct {
-		uid  int
-		told bool
-	}{"our own": {os.Getuid(), true}, "another's": {65534, false}} {
+		uid               int
+		everywhere, shown bool
+		told              bool
+	}{
+		"our own":                          {os.Getuid(), false, true, true},
+		"our own, which is hidden":         {os.Getuid(), true, false, true},
+		"another's":                        {65534, false, true, false},
+		"another's, looked for everywhere": {65534, true, true, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			if c.uid != os.Getuid() && os.Getuid() != 0 {
 				t.Skip("needs root: starts a process of another user")
@@ -30,9 +36,8 @@ func TestAnotherUsersGuardIsNotBelieved(t *testing.T) {
 				t.Fatal(err)
 			}
 			id := "run_looks_like_" + name
-			// It holds a lock, not by the descriptor of a guard's pipe, and writes these
-			// words until nobody reads them.
-			cmd := exec.Command("flock", "--shared", "--no-fork", "/dev/null", "bash", "-c", `exec 9<&3 3<&-; exec -a assay-run yes "$@"`, "-", guardArg, id)
+			// It writes these words until nobody reads them.
+			cmd := exec.Command("bash", "-c", `exec -a assay-run yes "$@"`, "-", guardArg, id)
 			cmd.Stdout = w
 			if os.Getuid() == 0 {
 				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(c.uid), Gid: uint32(c.uid)}}
@@ -45,12 +50,19 @@ func TestAnotherUsersGuardIsNotBelieved(t *testing.T) {
 				t.Error(err)
 			}
 			pid := cmd.Process.Pid
+			if c.shown {
+				fd, err := show(pid)
+				if err != nil {
+					t.Error(err)
+				}
+				defer syscall.Close(fd)
+			}
 			_ = syscall.Kill(pid, syscall.SIGSTOP)
 			if !leaktest.Within(2*time.Second, func() bool { st, _ := procs.Read(pid); return st.State == 'T' }) {
 				t.Error("it was not stopped")
 			}
 			r.Close()
-			ended := WakeGuards()
+			ended := WakeGuards(c.everywhere)
 			if told := slices.Contains(ended, id); told != c.told {
 				t.Errorf("told %t, want %t: %q", told, c.told, ended)
 			}

@@ -1,0 +1,47 @@
+package helper
+
+import (
+	"bytes"
+	"encoding/hex"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup/internal/procs"
+)
+
+// shownAs begins the name of a socket by which a guard shows that it is there. The
+// guard's process id follows, and what nobody can guess, and so take before it.
+const shownAs = "assay-run-guard-"
+
+// show gives a socket that nobody can connect to a name in the abstract namespace of
+// unix(7), until this process ends: /proc/net/unix then lists the guards among a few
+// sockets. A lock would do as well, but to read /proc/locks takes the kernel 10 ms, and
+// nobody on the host can lock a file meanwhile (locks_start in fs/locks.c).
+func show(pid int) (fd int, err error) {
+	if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return -1, err
+	}
+	var own [8]byte
+	_, _ = unix.Getrandom(own[:], 0)
+	return fd, unix.Bind(fd, &unix.SockaddrUnix{Name: "@" + shownAs + strconv.Itoa(pid) + "-" + hex.EncodeToString(own[:])})
+}
+
+// shown are the processes that show themselves as guards, in this network namespace.
+func shown() ([]int, error) {
+	b, err := procs.ReadFile("/proc/self/net/unix")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for line := range bytes.Lines(b) {
+		_, name, ok := bytes.Cut(line, []byte(" @"+shownAs))
+		number, _, _ := bytes.Cut(name, []byte("-"))
+		if pid, err := strconv.Atoi(string(number)); ok && err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids), nil
+}
