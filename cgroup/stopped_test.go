@@ -31,6 +31,18 @@ func guardNamed(id string) int {
 	return 0
 }
 
+// halted tells whether each thread of a process is stopped. It has settled once each is,
+// or the process is gone: one thread may still end the process while others are stopped.
+func halted(pid int) (stopped, settled bool) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, f := range threads {
+		if b, err := os.ReadFile(f); err != nil || !bytes.Contains(b, []byte(") T ")) {
+			return false, false
+		}
+	}
+	return len(threads) > 0, true
+}
+
 // An agent of the runner's user can stop the guard and kill the runner. The guard
 // goes on once the runner is gone; where it is stopped again and again, the next run
 // continues it, and tells.
@@ -69,10 +81,15 @@ func TestAStoppedGuardEndsTheRunAllTheSame(t *testing.T) {
 				for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
 					stop()
 				}
-				stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", guard))
+				var stopped bool
+				if !leaktest.Within(2*time.Second, func() (settled bool) { stopped, settled = halted(guard); return settled }) {
+					t.Error("the guard is neither stopped nor gone")
+				}
 				swept, err := cgroup.Probe().Sweep()
 				told := slices.Contains(swept, cgroup.Swept{RunID: id, Stopped: true})
-				if stopped := bytes.Contains(stat, []byte(") T ")); err != nil || told != stopped {
+				// Another run on this host may have continued it, and told; there is none in a virtual machine.
+				alone := os.Getenv("CGROUP_TEST_INNER") == "vm"
+				if err != nil || told && !stopped || alone && !told && stopped {
 					t.Errorf("stopped %t, swept %+v, %v", stopped, swept, err)
 				}
 			}

@@ -33,7 +33,8 @@ func WakeGuards(everywhere bool) (ended []string) {
 		}
 		b, err := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 		if args := bytes.Split(b, []byte{0}); err == nil && len(args) > 2 && string(args[0]) == name && string(args[1]) == guardArg {
-			if unix.Kill(pid, unix.SIGCONT) == nil && trusted(pid) {
+			believed := trusted(pid) // before it goes on: it may be gone in no time
+			if unix.Kill(pid, unix.SIGCONT) == nil && believed {
 				woken[pid] = string(args[2])
 			}
 		}
