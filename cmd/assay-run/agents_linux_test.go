@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,8 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
@@ -27,7 +31,7 @@ var agentPrograms = map[string]struct {
 	model       func(request map[string]any) []any // server-sent events
 }{
 	"codex": {"codex", "window", func(t *testing.T, dir, home, model string) []string {
-		t.Setenv("CODEX_HOME", home)
+		t.Setenv("HOME", home)
 		t.Setenv("OPENAI_API_KEY", "none")
 		provider := fmt.Sprintf(`model_providers.fake={name="fake",base_url="%s/v1",wire_api="responses",env_key="OPENAI_API_KEY",supports_websockets=false}`, model)
 		return []string{"bash", "-o", "pipefail", "-c", `"$@" < /dev/null | assay-run hook codex`, "bash", program("codex"), "exec", "--json", "--skip-git-repo-check",
@@ -98,7 +102,7 @@ var agentPrograms = map[string]struct {
 // program is the path of an agent of TestAgents.
 func program(name string) string { return filepath.Join(os.Getenv("ASSAY_TEST_AGENTS"), name) }
 
-// TestAgents runs real agent programs against scripted models. They take some hundred
+// TestAgents runs real agent programs against scripted models, twice. They take some hundred
 // megabytes, so that who wants this test names their directory; "make test-agents"
 // gets them from npm.
 func TestAgents(t *testing.T) {
@@ -130,22 +134,43 @@ func TestAgents(t *testing.T) {
 				}
 			}))
 			defer model.Close()
-			dir, home := t.TempDir(), t.TempDir()
-			t.Setenv("TMPDIR", t.TempDir()) // OpenCode leaves its libraries there
-			command := agent.setUp(t, dir, home, model.URL)
-			args := append([]string{"-q", "--kernel", "require", "--timeout", "3m", "-o", "b.tar.gz", "--agent-shim", agent.shim, "--sdk-event-log", "sdk.ndjson", "--"}, command...)
-			run := exec.Command("assay-run", args...)
-			run.Dir = dir
-			if out, err := run.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			r, err := archive.Open(filepath.Join(dir, "b.tar.gz"))
+			// Below /tmp, more names count as random.
+			root, err := os.MkdirTemp("/var/lib", "assay-run-agents-")
 			if err != nil {
 				t.Fatal(err)
 			}
-			docs, err := r.Documents(t.Context())
-			if err != nil {
-				t.Fatal(err)
+			t.Cleanup(func() { os.RemoveAll(root) })
+			dir, home, temp := filepath.Join(root, "work"), filepath.Join(root, "home"), t.TempDir()
+			t.Setenv("TMPDIR", temp) // OpenCode leaves its libraries there
+			once := func() *archive.Reader {
+				for _, d := range []string{dir, home, temp} {
+					if err := errors.Join(os.RemoveAll(d), os.Mkdir(d, 0o755)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				command := agent.setUp(t, dir, home, model.URL)
+				args := append([]string{"-q", "--kernel", "require", "--timeout", "3m", "-o", "b.tar.gz", "--agent-shim", agent.shim, "--sdk-event-log", "sdk.ndjson", "--"}, command...)
+				run := exec.Command("assay-run", args...)
+				run.Dir = dir
+				if out, err := run.CombinedOutput(); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				r, err := archive.Open(filepath.Join(dir, "b.tar.gz"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r
+			}
+			first := documents(t, once()).Surface
+			late := func(path string) bool { // OpenCode makes it at some time, or has ended before
+				return path == filepath.Join(home, ".local/share/opencode/tool-output")
+			}
+			first.FilesystemPaths = slices.DeleteFunc(first.FilesystemPaths, late)
+			r := once()
+			docs := documents(t, r)
+			docs.Surface.RunID, docs.Surface.FilesystemPaths = first.RunID, slices.DeleteFunc(docs.Surface.FilesystemPaths, late)
+			if diff := cmp.Diff(first, docs.Surface); diff != "" {
+				t.Errorf("the surfaces of two equal runs differ (-first +second):\n%s", diff)
 			}
 			if len(docs.Correlation.Bindings) != 1 || docs.Correlation.Bindings[0].TEndNS == nil {
 				t.Fatalf("calls: %+v", docs.Correlation.Bindings)
@@ -166,6 +191,15 @@ func TestAgents(t *testing.T) {
 			})
 		})
 	}
+}
+
+func documents(t *testing.T, r *archive.Reader) *archive.Documents {
+	t.Helper()
+	docs, err := r.Documents(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return docs
 }
 
 func write(t *testing.T, path string, v any) {

@@ -1,6 +1,7 @@
 package surface
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -33,18 +34,28 @@ const (
 
 // remember takes note of what e makes.
 func (b *Builder) remember(e *schema.KernelEvent) {
-	if len(b.temp) >= maxMade || e.Failed() || !e.Makes() {
+	if len(b.temp) >= maxMade || e.Failed() || !e.Makes() && !b.renamesMade(e) {
 		return
 	}
 	path := e.Value
-	if e.Kind == schema.KindLink {
+	if e.Kind == schema.KindLink || e.Kind == schema.KindRename {
 		path = e.Target
 	}
 	n := plainPath(path, e.PID)
 	dir, base := cutLast(n)
 	var m made
-	if name, ok := ownPID(n, e.PID); ok {
+	if name := byForm(base, inState(dir), b.spelled); name != base {
+		m.base, m.sure = name, true
+		for start, end := range unique(base, true) {
+			b.madePiece(base[start:end])
+		}
+	}
+	if name, ok := ownPID(dir+cmp.Or(m.base, base), e.PID); ok {
 		m.base, m.sure = name[len(dir):], true
+	} else if m.sure {
+		// by its form
+	} else if e.Kind == schema.KindRename {
+		return
 	} else {
 		if e.Kind == schema.KindOpen {
 			m.base = madeByMkstemp(n, e.Flags, e.Mode)
@@ -55,12 +66,10 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 			return
 		}
 		piece := randomPiece(base, m.base)
-		if _, spelled := b.words[piece]; spelled {
+		if b.spelled(piece) {
 			return
 		}
-		if len(b.pieces) < maxWords {
-			b.pieces[piece] = struct{}{}
-		}
+		b.madePiece(piece)
 	}
 	if e.Kind == schema.KindMkdir {
 		b.dirs++
@@ -68,6 +77,12 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 		m.maker = e.ExecID
 	}
 	b.temp[n] = m
+}
+
+// renamesMade reports whether e gives another name to what the run made under a name
+// that is random by its form: the new one often has a part of it.
+func (b *Builder) renamesMade(e *schema.KernelEvent) bool {
+	return e.Kind == schema.KindRename && b.temp[plainPath(e.Value, e.PID)].sure
 }
 
 // cutLast cuts behind the last slash.
@@ -105,7 +120,7 @@ func (b *Builder) path(e *schema.KernelEvent, p string) error {
 		ok = false
 	}
 	// What was made is spoken of after it was gone, too.
-	gone := e.Repeat || e.Marks&schema.MarkDeleted != 0
+	gone := e.Repeat || e.Marks&schema.MarkDeleted != 0 || e.Result == enoent
 	if !ok {
 		if e.Kind == schema.KindOpen && e.Result == enoent && e.Flags&openExcl != 0 { // not even its directory is there
 			if dir, base := cutLast(n); byGenerator(base, true) != "" {
@@ -211,15 +226,33 @@ func (b *Builder) decideAll() error {
 // that was.
 func (b *Builder) hear(argv []string) {
 	for _, arg := range argv {
+		for start, end := range unique(arg, true) {
+			b.word(arg[start:end])
+		}
 		for _, word := range strings.FieldsFunc(arg, func(r rune) bool { return !strings.ContainsRune(alnum, r) }) {
-			if len(word) < 6 || len(b.words) == maxWords {
-				continue
-			}
-			if _, ok := b.pieces[word[len(word)-6:]]; !ok {
-				b.words[word[len(word)-6:]] = struct{}{}
+			if len(word) >= 6 {
+				b.word(word[len(word)-6:])
 			}
 		}
 	}
+}
+
+func (b *Builder) word(piece string) {
+	if _, ok := b.pieces[piece]; !ok && len(b.words) < maxWords {
+		b.words[strings.Clone(piece)] = struct{}{} // it is part of a whole line
+	}
+}
+
+// madePiece takes note of a piece of a name that the run made.
+func (b *Builder) madePiece(piece string) {
+	if len(b.pieces) < maxWords {
+		b.pieces[strings.Clone(piece)] = struct{}{}
+	}
+}
+
+func (b *Builder) spelled(piece string) bool {
+	_, ok := b.words[piece]
+	return ok
 }
 
 // randomPiece is the end of the piece of base that is <random> in name.

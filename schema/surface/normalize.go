@@ -35,6 +35,10 @@ import (
 // may be a word, unless a known generator puts it behind a word of its own, or that
 // an argument spelled before, is never random. See made.
 //
+// A UUID, a ULID, and in a program's own directory a date with a time of day, in a name
+// that the run made is <random> also if it stays, unless an argument spelled it before.
+// See byForm.
+//
 // Two entries can so fall together; none ever disappears.
 
 // Path is a path as the surface has it when it is not the process's own: without
@@ -178,6 +182,11 @@ func ownPID(path string, pid uint32) (string, bool) {
 	end := i + len(number)
 	if isHash(path[base:]) || isDigits(path[i-1:i]) || end < len(path) && isDigits(path[end:end+1]) {
 		return path, false
+	}
+	for from, to := range unique(path[base:], false) {
+		if base+from <= i && end <= base+to {
+			return path, false
+		}
 	}
 	return path[:i] + "<pid>" + path[end:], true
 }

@@ -176,6 +176,9 @@ func normalizePart(p string) string {
 	if name := byGenerator(p, false); name != "" {
 		return name
 	}
+	if name := byForm(p, false, nobody); name != p {
+		return name
+	}
 	// Go's os.MkdirTemp and os.CreateTemp: a decimal number of six digits and
 	// more in place of the star; and names made of a pid.
 	end := len(p)
@@ -191,6 +194,8 @@ func normalizePart(p string) string {
 	}
 	return p
 }
+
+func nobody(string) bool { return false }
 
 // isHash reports whether p begins or ends with a hash in hexadecimal: the end of
 // one may be all digits, but it is no random number.

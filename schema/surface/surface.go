@@ -106,7 +106,7 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 		return nil
 	}
 	switch e.Kind {
-	case schema.KindOpen, schema.KindMkdir, schema.KindMknod, schema.KindSymlink, schema.KindLink:
+	case schema.KindOpen, schema.KindMkdir, schema.KindMknod, schema.KindSymlink, schema.KindLink, schema.KindRename:
 		b.remember(e)
 	case schema.KindExec:
 		b.hear(e.Argv)
