@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/assay-run/assay-run/.ci/leaktest"
 )
 
 // Terminal is one terminal of 80 by 24.
@@ -73,17 +75,13 @@ func (x *Terminal) Line(s string) { x.t.Helper(); x.Run("send-keys", "-l", s); x
 // Key types a key, by tmux's name for it.
 func (x *Terminal) Key(name string) { x.t.Helper(); x.Run("send-keys", name) }
 
-// WaitFor waits until the screen is ok, and fails the test after 20 s.
+// WaitFor waits until the screen is ok, and fails the test after 20 s of this
+// process, as leaktest.Within counts them.
 func (x *Terminal) WaitFor(what string, ok func(screen string) bool) {
 	x.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		screen := x.Screen()
-		if ok(screen) {
-			return
-		}
-		if time.Now().After(end) {
-			x.t.Fatalf("waited in vain for %s; the screen is\n%s", what, strings.TrimSpace(screen))
-		}
+	screen := ""
+	if !leaktest.Within(20*time.Second, func() bool { screen = x.Screen(); return ok(screen) }) {
+		x.t.Fatalf("waited in vain for %s; the screen is\n%s", what, strings.TrimSpace(screen))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -26,7 +27,6 @@ type outer struct {
 	dir    string
 	mu     sync.Mutex
 	seen   bytes.Buffer
-	more   chan struct{} // a token whenever seen grew
 	eof    chan struct{}
 }
 
@@ -49,7 +49,7 @@ func start(t testing.TB, cmd *exec.Cmd, dir string) *outer {
 		t.Fatal(err)
 	}
 	unix.SetNonblock(fd, true) // package pty made it blocking: Close would wait for Read
-	o := &outer{t: t, master: m, cmd: cmd, dir: dir, more: make(chan struct{}, 1), eof: make(chan struct{})}
+	o := &outer{t: t, master: m, cmd: cmd, dir: dir, eof: make(chan struct{})}
 	go func() {
 		defer close(o.eof)
 		buf := make([]byte, 4096)
@@ -58,10 +58,6 @@ func start(t testing.TB, cmd *exec.Cmd, dir string) *outer {
 			o.mu.Lock()
 			o.seen.Write(buf[:n])
 			o.mu.Unlock()
-			select {
-			case o.more <- struct{}{}:
-			default:
-			}
 			if err != nil {
 				return
 			}
@@ -80,13 +76,8 @@ func (o *outer) output() string {
 // expect waits until want appears.
 func (o *outer) expect(want string) {
 	o.t.Helper()
-	deadline := time.After(10 * time.Second)
-	for !strings.Contains(o.output(), want) {
-		select {
-		case <-o.more:
-		case <-deadline:
-			o.t.Fatalf("no %q in %q", want, o.output())
-		}
+	if !leaktest.Within(10*time.Second, func() bool { return strings.Contains(o.output(), want) }) {
+		o.t.Fatalf("no %q in %q", want, o.output())
 	}
 }
 

@@ -1,14 +1,17 @@
 package stdio
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -20,7 +23,7 @@ func TestReaderLeaves(t *testing.T) {
 	if err != nil || out != "y\n141 0\n" {
 		t.Errorf("%q %v", out, err)
 	}
-	out, err = runShell(t, t.TempDir(), `"$R" bash -c 'trap "" PIPE; sleep 0.2; for i in 1 2 3; do echo x 2>/dev/null || exit 9; done' | true; echo "${PIPESTATUS[@]}"`)
+	out, err = runShell(t, t.TempDir(), `"$R" bash -c 'trap "" PIPE; for i in {1..1000}; do echo x 2>/dev/null || exit 9; sleep 0.01; done' | true; echo "${PIPESTATUS[@]}"`)
 	if err != nil || out != "9 0\n" {
 		t.Errorf("%q %v", out, err)
 	}
@@ -32,7 +35,9 @@ func TestReaderLeavesWhileTheChildIsQuiet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd, _ := runner(t, nil, "bash", "-c", `read; trap "" PIPE; echo x || exit 9`)
+	cmd, dir := runner(t, nil, "bash", "-c", `readlink /proc/$$/fd/1 >"$0.new"; mv "$0.new" "$0"; read; trap "" PIPE; echo x || exit 9`)
+	named := filepath.Join(dir, "pipe") // the child's stdout
+	cmd.Args = append(cmd.Args, named)
 	cmd.Stdout = w
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -42,10 +47,24 @@ func TestReaderLeavesWhileTheChildIsQuiet(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Close()
+	var pipe []byte
+	if !leaktest.Within(time.Minute, func() bool { pipe, err = os.ReadFile(named); return err == nil }) {
+		t.Fatal(err)
+	}
+	holds := func() bool {
+		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", cmd.Process.Pid))
+		return slices.ContainsFunc(fds, func(fd string) bool {
+			to, _ := os.Readlink(fd)
+			return to == strings.TrimSpace(string(pipe))
+		})
+	}
+	if !holds() {
+		t.Error("the runner does not read the child's stdout: the test tests nothing")
+	}
 	r.Close()
-	// No event tells from outside that the runner has noticed; its poll returns
-	// within microseconds of the close.
-	time.Sleep(200 * time.Millisecond)
+	if !leaktest.Within(time.Minute, func() bool { return !holds() }) {
+		t.Error("the runner goes on reading for a reader that left")
+	}
 	io.WriteString(stdin, "go\n")
 	stdin.Close()
 	if code := exitCode(cmd.Wait()); code != 9 {
@@ -67,16 +86,16 @@ func TestSlowReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Close()
-	// Read nothing until the copy stands still: the child is blocked.
+	// Read nothing until the copy has filled the pipe and stands still: the child is blocked.
 	var size, last int64 = 0, -1
-	for size != last {
+	for size < 64<<10 || size != last {
 		last = size
 		time.Sleep(200 * time.Millisecond)
 		if st, err := os.Stat(filepath.Join(dir, schema.StdoutPath)); err == nil {
 			size = st.Size()
 		}
 	}
-	if size > 2*64<<10+chunk || size < 64<<10 {
+	if size > 2*64<<10+chunk {
 		t.Errorf("the child ran %d bytes ahead", size)
 	}
 	n, err := io.Copy(io.Discard, r)
