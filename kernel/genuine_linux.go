@@ -22,8 +22,8 @@ import (
 // A pinned set says itself what it is made of, and root can write that too. So who
 // finds one makes sure that its programs are what this build's object gives on this
 // kernel, run on the set's maps, with this build's constants. That takes some 10 ms
-// of a CPU, so it is done while the session runs, when no other has use for the CPU,
-// and waited for at its end.
+// of a CPU, so it is begun with the preparation of the session, done when no other has
+// use for the CPU, and waited for at the session's end.
 
 // suspect is what is compared of a set.
 type suspect struct {

@@ -108,7 +108,7 @@ func load(cfg Config) (_ *loaded, err error) {
 		return nil, err
 	}
 	l.usedBefore = cfg.Foreign && usedBefore(cfg.CgroupPath)
-	return l, l.examine()
+	return l, nil
 }
 
 // attachCgroup attaches the programs that run for the session's sockets only.

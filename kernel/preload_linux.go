@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -68,7 +69,7 @@ func prepared(ring int) (*loaded, error) {
 func prepare(ring int) (*loaded, error) {
 	l, err := share(ring)
 	if err == nil {
-		if err = l.seat.publish(); err == nil {
+		if err = errors.Join(l.examine(), l.seat.publish()); err == nil {
 			return l, nil
 		}
 		l.close()

@@ -46,16 +46,6 @@ func newContainment(log *evidence.Log, opt Options, limits Limits) *containment 
 
 // open makes the session and its guard.
 func (c *containment) open(context.Context) error {
-	swept, err := c.host.Sweep()
-	if c.onSwept != nil && len(swept) > 0 {
-		c.onSwept(swept)
-	}
-	if err != nil {
-		c.reasons = append(c.reasons, schema.Reason{
-			Subject: "cgroup", Code: "sweep_failed", Message: fmt.Sprintf("sessions of dead runners could not be removed, which does not affect this run: %v", err),
-			Remedy: "end their processes; each run tries again to remove them",
-		})
-	}
 	session, err := c.host.NewSession(c.log.RunID, cgroup.Limits{
 		MemoryBytes: int64(c.limits.Memory), Pids: c.limits.Pids, CPUMilli: int64(c.limits.CPUs), BestEffort: c.limits.BestEffort,
 	})
@@ -86,7 +76,22 @@ func (c *containment) open(context.Context) error {
 	if c.guard, err = session.Guard(c.terminal); err != nil {
 		return sandboxError("guard_failed", fmt.Errorf("start the guard process: %w", err))
 	}
+	c.sweep() // while the guard comes up
 	return nil
+}
+
+// sweep ends what dead runners left.
+func (c *containment) sweep() {
+	swept, err := c.host.Sweep()
+	if c.onSwept != nil && len(swept) > 0 {
+		c.onSwept(swept)
+	}
+	if err != nil {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "cgroup", Code: "sweep_failed", Message: fmt.Sprintf("sessions of dead runners could not be removed, which does not affect this run: %v", err),
+			Remedy: "end their processes; each run tries again to remove them",
+		})
+	}
 }
 
 // uncontained sorts why there is no session.

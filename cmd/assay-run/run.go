@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
@@ -66,6 +68,10 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if err != nil {
 		return nothingRun(console.WithHint(err, "name a file that can be written"))
 	}
+	var host *cgroup.Host
+	var probing sync.WaitGroup
+	probing.Go(func() { host = cgroup.Probe() }) // beside what waits for the disk
+	defer probing.Wait()                         // it removes what it makes
 	r, err := a.prepareRecording(spec, f, output)
 	if err != nil {
 		return nothingRun(err)
@@ -77,8 +83,9 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	}
 
 	var health *schema.ObservationHealth
+	probing.Wait()
 	result, recording := runner.Run(ctx, spec, runner.Options{
-		Recorder: r.spool, Redactor: r.redactor, ScratchDir: r.spool.Dir(), Evidence: []string{filepath.Dir(r.spool.Dir())}, Policy: rules, Audit: redactSinks(audit, r.redactor),
+		Host: host, Recorder: r.spool, Redactor: r.redactor, ScratchDir: r.spool.Dir(), Evidence: []string{filepath.Dir(r.spool.Dir())}, Policy: rules, Audit: redactSinks(audit, r.redactor),
 		TurnsFile: filepath.Join(r.spool.Dir(), filepath.FromSlash(schema.TurnsPath)),
 		Stdin:     a.stdin, Stdout: a.stdout, Stderr: a.stderr,
 		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract, OnHealth: func(h *schema.ObservationHealth) { health = h }, OnOutputError: a.tellOutput,
