@@ -163,7 +163,7 @@ func (r *rebuild) incompleteResult(dir string, have map[string]bool) *schema.Res
 	res.RunnerExitCode = nil
 	res.Error = &schema.ResultError{
 		Code:    "interrupted",
-		Message: "the recorder ended before the run was sealed; the bundle holds what it had written until then",
+		Message: "the recorder ended before the run was sealed; the bundle has what it wrote before that",
 	}
 	if last := r.scans[schema.EventsPath].last; last.Type == schema.RunFinished {
 		res.ExitCode = pointer(last.ExitCode)

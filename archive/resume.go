@@ -51,11 +51,11 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 		return nil, err
 	}
 	if scans[schema.EventsPath].last.Type == schema.RunFinished {
-		return nil, fmt.Errorf("%w: it had ended", ErrNotResumable)
+		return nil, fmt.Errorf("%w: the run had already ended", ErrNotResumable)
 	}
 	for _, p := range schema.Layers {
 		if scan := scans[p]; scan.bad > 0 || scan.fault != "" {
-			return nil, fmt.Errorf("%w: %s is not as it was written", ErrNotResumable, p)
+			return nil, fmt.Errorf("%w: %s was changed after it was written", ErrNotResumable, p)
 		}
 		if err := s.layers[p].resume(scans[p]); err != nil {
 			return nil, err

@@ -242,7 +242,7 @@ func StopObserver() (used int, err error) {
 		}
 		left, err := HostObservers()
 		if err != nil {
-			return 0, fmt.Errorf("look what is left: %w", err)
+			return 0, fmt.Errorf("look for processes that are left: %w", err)
 		}
 		// Who waits lets go when it looks next.
 		if len(left) == 0 || time.Since(begin) > 2*keeperLook {

@@ -202,7 +202,7 @@ func readManifest(dir string) (*manifest, error) {
 	defer about.Close()
 	info, err := about.Info()
 	if err != nil || !info.Frozen() || about.ValueSize() != manifestSize {
-		return nil, errors.Join(errors.New("manifest: it is not as it was made"), err)
+		return nil, errors.Join(errors.New("manifest: it was changed"), err)
 	}
 	b := make([]byte, manifestSize)
 	if err := about.Lookup(uint32(0), &b); err != nil {

@@ -285,7 +285,7 @@ func TestAlone(t *testing.T) {
 	c := exec.Command("unshare", "-m", "/bin/sh", "-c", strings.Replace(script, "/proc/self/exe", "\"$0\" \"$1\"", 1), must(os.Executable()), newCgroup(t))
 	c.Env = append(os.Environ(), "KERNEL_TEST_CHILD=sit")
 	out, err := c.CombinedOutput()
-	if err != nil || !strings.HasPrefix(string(out), "shared=false no BPF file system is mounted on /sys/fs/bpf, and none can be") || !strings.Contains(string(out), "0 reasons") {
+	if err != nil || !strings.HasPrefix(string(out), "shared=false no BPF file system is mounted on /sys/fs/bpf, and none can be mounted") || !strings.Contains(string(out), "0 reasons") {
 		t.Errorf("without bpffs: %v %s", err, out)
 	}
 

@@ -88,7 +88,7 @@ func isBPFFS(dir string) bool {
 // mountBPFFS mounts a BPF file system of our own, or finds that of an earlier run.
 func mountBPFFS() (string, error) {
 	if err := os.MkdirAll(ownBPFFS, 0o700); err != nil {
-		return "", fmt.Errorf("no BPF file system is mounted on %s, and none can be: %w", hostBPFFS, err)
+		return "", fmt.Errorf("no BPF file system is mounted on %s, and none can be mounted: %w", hostBPFFS, err)
 	}
 	parent, err := lockDir(filepath.Dir(ownBPFFS), unix.LOCK_EX) // two mounts would lie on each other
 	if err != nil {
@@ -99,7 +99,7 @@ func mountBPFFS() (string, error) {
 		return ownBPFFS, nil
 	}
 	if err := unix.Mount("bpf", ownBPFFS, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
-		return "", fmt.Errorf("no BPF file system is mounted on %s, and none can be: mount %s: %w", hostBPFFS, ownBPFFS, err)
+		return "", fmt.Errorf("no BPF file system is mounted on %s, and none can be mounted on %s: %w", hostBPFFS, ownBPFFS, err)
 	}
 	return ownBPFFS, nil
 }

@@ -176,7 +176,7 @@ func (a *attachment) health(h *schema.ObservationHealth) {
 	case a.why == "wait_failed":
 		unseen = &schema.Reason{Code: a.why, Message: "assay-run detached because it could not watch the cgroup"}
 	case a.over && a.kernel.observer != nil && !a.sawAny():
-		unseen = &schema.Reason{Code: kernel.CodeAttachedLate, Message: "the container has ended, or is elsewhere, and none of its processes was seen: what it did was not recorded"}
+		unseen = &schema.Reason{Code: kernel.CodeAttachedLate, Message: "assay-run saw no process of the container, which has ended or is in another cgroup: what it did was not recorded"}
 	}
 	if unseen != nil {
 		unseen.Subject = "kernel"

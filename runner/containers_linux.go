@@ -67,7 +67,7 @@ func (c *containers) open(context.Context) error {
 // standIn puts something in front of the engines' clients.
 func (c *containers) standIn() error {
 	if p := c.inside.profile; p != nil && p.Mode != sandbox.Observe {
-		return errors.New("a command in a sandbox has no engine: use --mode observe")
+		return errors.New("a command in a sandbox cannot reach the engine: use --mode observe")
 	}
 	if c.parent == "" {
 		return errors.New("the run has no cgroup of its own: run as root, or in a delegated cgroup")
@@ -165,7 +165,7 @@ func (c *containers) close(*schema.Result) error {
 	if err != nil {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "cgroup", Code: "containers_may_restart",
-			Message: fmt.Sprintf("containers that the run left were ended, and their engine may start them again outside of the run: %v", err),
+			Message: fmt.Sprintf("assay-run ended the containers that the run left, but their engine may start them again outside of the run: %v", err),
 			Remedy:  "remove them with docker rm --force; for another daemon, set DOCKER_HOST=unix://... for assay-run",
 		})
 	}

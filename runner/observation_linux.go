@@ -146,7 +146,7 @@ func (o *observation) containers() string {
 // finds out as well. The error has the remedies of this place.
 func openObserver(ctx context.Context, cfg kernel.Config) (*kernel.Observer, error) {
 	if cfg.CgroupPath == "" {
-		u := &kernel.Unavailable{Reasons: []kernel.Reason{{Code: kernel.CodeNoCgroup2, Message: "the run has no cgroup2 directory of its own to observe"}}}
+		u := &kernel.Unavailable{Reasons: []kernel.Reason{{Code: kernel.CodeNoCgroup2, Message: "the run has no cgroup2 directory of its own, which is what assay-run observes"}}}
 		if !place.Here().BPF {
 			u.Reasons = append(u.Reasons, kernel.Reason{Code: kernel.CodeNotPermitted, Message: "this process may not load eBPF programs"})
 		}

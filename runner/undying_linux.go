@@ -43,7 +43,7 @@ func (c *command) survived() string {
 	if c.survivors == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d process(es) of the run were killed and did not end: the bundle does not show what they do from now on", c.survivors)
+	return fmt.Sprintf("the run's processes were killed, but %d did not end: the bundle does not show what they do from now on", c.survivors)
 }
 
 // remedy is how such processes can be ended for certain.

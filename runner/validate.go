@@ -28,7 +28,7 @@ var (
 	ErrEnvKey           = errors.New("malformed environment variable name")
 	ErrNegative         = errors.New("limit is negative")
 	ErrTooLittle        = errors.New("too little for any command")
-	ErrContainers       = errors.New("a command in a sandbox has no container engine; use mode observe with containers")
+	ErrContainers       = errors.New("a command in a sandbox cannot reach a container engine; use mode observe with containers")
 	ErrChoice           = errors.New("value is not one of the choices")
 	ErrTurns            = errors.New("turns cannot be recorded with these settings")
 	ErrOtherPlatform    = fmt.Errorf("the run is meant for an operating system other than %s", runtime.GOOS)

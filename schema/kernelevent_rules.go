@@ -33,7 +33,7 @@ func (d *kernelDecoder) rules() error {
 	}
 	if e.V0 {
 		if more := d.have &^ v0Members; more != 0 {
-			return fmt.Errorf("key %q is none of %s", memberNames[bits.TrailingZeros64(uint64(more))], KernelEventV0)
+			return fmt.Errorf("key %q is not one of %s", memberNames[bits.TrailingZeros64(uint64(more))], KernelEventV0)
 		}
 	} else if err := d.presence(); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (d *kernelDecoder) presence() error {
 	open, failed := d.e.Kind == KindOpen, d.e.HasResult && d.e.Result < 0
 	switch {
 	case open != has(mAccessMode) || open && !has(mFlags):
-		return errors.New("access_mode and flags belong to an openat, and access_mode to nothing else")
+		return errors.New("an openat has access_mode and flags, and nothing else has access_mode")
 	case has(mCreated) && (!open || failed):
 		return errors.New("created belongs to an openat that succeeded")
 	case has(mOperationFlags) && d.ops == 0:
@@ -94,7 +94,7 @@ func (d *kernelDecoder) derived() error {
 		}
 	} else if has(mStatus) {
 		if !e.HasResult {
-			return errors.New("status stands without a return_value")
+			return errors.New("status needs a return_value")
 		}
 		if want := statusOf(e.Result); string(d.status) != want {
 			return contradiction("status is %.64q, but return_value %d is %q", d.status, e.Result, want)

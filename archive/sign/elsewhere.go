@@ -131,5 +131,5 @@ func (c commandSigner) Sign(ctx context.Context, data []byte) ([]byte, error) {
 }
 
 func (c commandSigner) KeyID() (string, error) {
-	return "", errors.New("a signing command does not tell its key")
+	return "", errors.New("a signing command does not name its key")
 }

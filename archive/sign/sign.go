@@ -48,7 +48,7 @@ func Bundle(ctx context.Context, path, identity string, by Signer) (string, erro
 	file := path + Suffix
 	kept, err := readEnvelopes(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%w; remove it to sign anew", err)
+		return "", fmt.Errorf("%w; remove that file to sign again", err)
 	}
 	var lines bytes.Buffer
 	kept = slices.DeleteFunc(kept, func(e dsse.Envelope) bool { return !about(&e, identity) || sameKey(&e, made) })

@@ -17,7 +17,7 @@ import (
 
 // Errors of Open and Of, for what cannot be watched.
 var (
-	ErrNotCgroup2 = errors.New("it is no cgroup2 directory")
+	ErrNotCgroup2 = errors.New("it is not a cgroup2 directory")
 	ErrRoot       = errors.New("it is the root cgroup, which holds the whole host")
 	ErrOurs       = errors.New("assay-run itself is in it, and would record itself")
 )

@@ -39,22 +39,22 @@ func (a *app) attachCommand() *cobra.Command {
 		Short: "Record what somebody else started",
 		Long: `attach records what happens in a container, or in an existing cgroup and everything
 below it, and seals a bundle when no process is left. It contains nothing and ends nothing.
-What happened before it attached is not recorded, and observation-health.json says so. It waits
-for a container that is created and not started yet, so that nothing of it is missed.
+It does not record what happened before it attached, and observation-health.json says so.
+If a container is created but not started, attach waits for it and misses nothing.
 
 attach asks the engine about a container through its HTTP API: Docker at DOCKER_HOST or
 /var/run/docker.sock, Podman ("podman system service") at CONTAINER_HOST or
 /run/podman/podman.sock.
 
-With --watch, it records every container that starts with a label while it runs. For each
-bundle that it seals, it prints a line with the container's name, the bundle, and "complete"
-or "partial", separated by tabs. It joins a container when that is created; if the container
-starts before assay-run is ready, its layer is partial.
+With --watch, attach records every container that has the label and starts while attach runs.
+For each bundle that it seals, it prints a line with the container's name, the bundle, and
+"complete" or "partial", separated by tabs. attach prepares for a container when the engine
+creates it. If the container starts before attach is ready, its layer is partial.
 
-attach ends earlier on SIGINT or SIGTERM, with --until, or, if a command is given, when that
-command ends. The command is not recorded; attach exits with its exit code.
+attach ends earlier on SIGINT or SIGTERM, with --until, or, if you give a command, when that
+command ends. attach does not record the command, and exits with its exit code.
 
-It needs root and a cgroup2 hierarchy.`,
+attach needs root and a cgroup2 hierarchy.`,
 		Example: `  docker create --name agent IMAGE && assay-run attach --container agent -- docker start -a agent
   assay-run attach --watch --label eval=7 --dir bundles -- docker compose up
   assay-run attach --cgroup /sys/fs/cgroup/system.slice/agent.service
@@ -78,14 +78,14 @@ It needs root and a cgroup2 hierarchy.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.container, "container", "", "record the container `NAME`, or with that id")
-	fs.StringVar(&f.engine, "engine", "", "ask `ENGINE` about it: "+strings.Join(engine.Names, ", ")+" (default the one whose socket exists)")
+	fs.StringVar(&f.container, "container", "", "record the container with the name or id `NAME`")
+	fs.StringVar(&f.engine, "engine", "", "ask `ENGINE` about the container: "+strings.Join(engine.Names, ", ")+" (default the one whose socket exists)")
 	fs.StringVar(&f.cgroup, "cgroup", "", "record the processes in the cgroup2 directory `PATH` and below")
 	fs.IntVar(&f.pid, "pid", 0, "record the cgroup that the process `PID` is in")
-	fs.BoolVar(&f.watch, "watch", false, "record each container that starts and has the label --label, into a bundle of its own")
+	fs.BoolVar(&f.watch, "watch", false, "record each container that starts with the label --label, each in its own bundle")
 	fs.StringVar(&f.label, "label", "", "with --watch: record containers with the label `KEY=VALUE`, or KEY with any value")
 	fs.StringVar(&f.dir, "dir", "", "with --watch: write the bundles to `DIR`")
-	fs.StringVar(&f.until, "until", "", "detach after `TIME`, such as 90s or 10m, or at one, such as 2026-01-31T18:00:00Z")
+	fs.StringVar(&f.until, "until", "", "detach after `TIME` (90s, 10m) or at TIME (2026-01-31T18:00:00Z)")
 	fs.StringVarP(&f.output, "output", "o", "", "write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
 	fs.BoolVar(&f.store, "store", false, "keep the bundle in the store (see assay-run store --help)")
 	fs.BoolVar(&f.force, "force", false, "replace an existing bundle of that name")
@@ -163,7 +163,7 @@ func (f *attachFlags) detaching(ctx context.Context, with *beside) (context.Cont
 			return nil, nil, fmt.Errorf("--until %q is neither a duration nor a time", f.until)
 		}
 		if after <= 0 {
-			return nil, nil, fmt.Errorf("--until %s is over", f.until)
+			return nil, nil, fmt.Errorf("--until %s has passed", f.until)
 		}
 	}
 	ctx, stop := context.WithCancelCause(ctx)

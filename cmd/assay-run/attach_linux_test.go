@@ -357,7 +357,7 @@ func TestAttachWatchOutlivesTheEngine(t *testing.T) {
 	a := attachTo(t, e, "watching docker", "--watch", "--label", "eval", "--dir", dir)
 	e.Run("run", "--detach", "--network=none", "--name=before", "--label=eval=1", enginetest.Image, "sleep", "1000")
 	e.Restart()
-	a.says("it ended its list of events")
+	a.says("it stopped sending events")
 	if !leaktest.Within(time.Minute, func() bool { return strings.Count(a.said(), "watching docker") == 2 }) {
 		t.Fatalf("the watcher does not go on:\n%s", a.said())
 	}

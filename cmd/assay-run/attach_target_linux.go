@@ -20,7 +20,7 @@ func (f *attachFlags) tree(ctx context.Context, stop context.CancelCauseFunc) (*
 	}
 	switch {
 	case named == 0:
-		return nil, errors.New("nothing to attach to was named")
+		return nil, errors.New("no container, cgroup or process was named")
 	case named > 1:
 		return nil, errors.New("only one of --container, --cgroup and --pid can be used")
 	case f.pid != 0:

@@ -39,7 +39,7 @@ func groupFlags(cmd *cobra.Command) {
 // groupedFlags renders flags under the headings of a run, if they are a run's.
 func groupedFlags(fs *pflag.FlagSet) string {
 	if fs.Lookup("output") == nil || fs.Lookup("timeout") == nil || fs.Lookup("contract") == nil {
-		return "Flags:\n" + strings.TrimRight(fs.FlagUsages(), "\n")
+		return "Flags:\n" + strings.TrimRight(fs.FlagUsagesWrapped(helpWidth), "\n")
 	}
 	var b strings.Builder
 	for _, group := range runFlagGroups {

@@ -96,7 +96,7 @@ events refuses it before it prints anything.
 	fs.UintSliceVar(&pids, "pid", nil, "only processes with these `PIDS`")
 	fs.UintSliceVar(&execIDs, "exec-id", nil, "only process instances with these exec_id `IDS`")
 	fs.StringVar(&f.Process, "process", "", "only processes whose executable, name or arguments match `GLOB`")
-	fs.BoolVar(&f.Descendants, "descendants", false, "with --process, --pid or --exec-id, also the processes that those started")
+	fs.BoolVar(&f.Descendants, "descendants", false, "with --process, --pid or --exec-id, also the processes that they started")
 	fs.StringVar(&f.Path, "path", "", "only events with a path that matches `GLOB` (** crosses directories)")
 	fs.StringVar(&f.Host, "host", "", "only events with the host `NAME`: a name, glob, address, prefix or address:port")
 	fs.StringVar(&f.Result, "result", "", "only events with this `RESULT`: ok, error, blocked, or an errno such as ENOENT")
@@ -104,6 +104,9 @@ events refuses it before it prints anything.
 	fs.DurationVar(&f.Since, "since", 0, "only events at least `TIME` after the start, such as 1.5s")
 	fs.DurationVar(&f.Until, "until", 0, "only events at most `TIME` after the start")
 	fs.StringVar(&f.ToolCall, "tool-call", "", "only events of the tool call `ID`")
+	for _, name := range []string{"pid", "exec-id"} {
+		fs.Lookup(name).DefValue = ""
+	}
 	completes(cmd, eventValues())
 	return cmd
 }

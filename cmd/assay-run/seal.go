@@ -59,7 +59,7 @@ func (r *recording) seal(ctx context.Context, result *schema.Result, recorded er
 	}
 	switch {
 	case err != nil && sealed.Path == "":
-		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(err, "the evidence is kept: free some space, or give that command --output FILE to seal it elsewhere")}
+		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(err, "the evidence is kept: free some space and recover the run, or add --output FILE to that command to seal it on another disk")}
 	case err != nil:
 		return console.ExitError{Code: runner.ExitRunner, Err: err}
 	case len(sealed.Tampered) > 0:
@@ -111,6 +111,6 @@ func (r *recording) writeSealed(result *schema.Result, sealed archive.Sealed) {
 		result.Bundle, result.Identity = filepath.Base(sealed.Path), sealed.Identity
 	}
 	if err := r.out.write(result, r.redactor); err != nil {
-		r.say.Warning("--result says nothing about the sealed bundle: %v", err)
+		r.say.Warning("the file of --result does not name the sealed bundle: %v", err)
 	}
 }

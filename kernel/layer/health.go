@@ -81,7 +81,7 @@ func Health(h *schema.ObservationHealth, a Account) {
 	h.Kernel = account(h, a)
 	h.LeftOut = a.LeftOut
 	if r.Alone != "" {
-		h.Notes = append(h.Notes, "observer_alone: the run loaded programs of its own, which every process on the host pays for: "+r.Alone)
+		h.Notes = append(h.Notes, "observer_alone: the run loaded its own eBPF programs, which slow down every process on the host: "+r.Alone)
 	}
 	if n := a.Stats.UnnamedCgroups; n > 0 {
 		h.Notes = append(h.Notes, fmt.Sprintf("cgroups_unnamed: %d cgroups were gone before assay-run read their names, so what happened in them has no container_id", n))

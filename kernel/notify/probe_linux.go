@@ -33,7 +33,7 @@ const (
 func Probe() error {
 	if fd, err := unix.PidfdOpen(unix.Getpid(), 0); err != nil {
 		return &kernel.Unavailable{Reasons: []kernel.Reason{{
-			Code: CodeNoPidfd, Message: "pidfd_open is refused, which tells processes from others with the same pid: " + err.Error(),
+			Code: CodeNoPidfd, Message: "pidfd_open is refused, and without it a process can be mistaken for a later one with the same pid: " + err.Error(),
 			Remedy: "use Linux 5.5 or later, and allow pidfd_open in the container's seccomp profile",
 		}}, Err: err}
 	} else {

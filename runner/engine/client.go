@@ -40,7 +40,7 @@ func StandIn(dir, path string) (names []string, err error) {
 		return nil, err
 	}
 	if !entered {
-		return nil, errors.New("this program cannot stand in for a container engine's client")
+		return nil, errors.New("this program cannot replace a container engine's client")
 	}
 	for _, name := range Clients {
 		if Client(name, path) == "" {

@@ -85,7 +85,7 @@ func sockets(name string) ([]string, error) {
 	}
 	socket, ok := strings.CutPrefix(host, "unix://")
 	if !ok {
-		return nil, fmt.Errorf("%s is %q, and only an engine on this host, at unix://PATH, can be asked", variable, host)
+		return nil, fmt.Errorf("%s is %q, but assay-run can use only an engine on this host, at unix://PATH", variable, host)
 	}
 	return []string{socket}, nil
 }

@@ -53,7 +53,7 @@ func (e *Engine) Events(ctx context.Context, filter, value string, listening fun
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err == nil, errors.Is(err, io.ErrUnexpectedEOF): // and the second if it died
-		err = errors.New("it ended its list of events")
+		err = errors.New("it stopped sending events")
 	}
 	return fmt.Errorf("%s: %w: %w", e.Name, ErrUnreachable, err)
 }

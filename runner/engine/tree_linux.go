@@ -14,11 +14,11 @@ import (
 
 // Errors of Tree, and what Follow ends with.
 var (
-	ErrVersion1 = errors.New("its engine put it into no cgroup2 directory, only into cgroups of version 1")
+	ErrVersion1 = errors.New("its engine put it only into cgroups of version 1")
 	ErrStopped  = errors.New("it does not run")
 	ErrRemoved  = errors.New("the container was removed")
 	// ErrElsewhere is the cause of a container that was not put where it was expected.
-	ErrElsewhere = errors.New("the engine put the container elsewhere")
+	ErrElsewhere = errors.New("the engine put the container into another cgroup")
 	errEnded     = errors.New("the container ended")
 )
 
@@ -75,7 +75,7 @@ func directory(c *Container) (string, error) {
 		}
 	}
 	if _, ok := container.Of(path); ok {
-		return "", fmt.Errorf("container %s: process %d is not its own: the engine is in another PID namespace", c.Name, c.PID)
+		return "", fmt.Errorf("container %s: the process %d that the engine names is not in it: the engine is in another PID namespace", c.Name, c.PID)
 	}
 	return "", fmt.Errorf("container %s: %w", c.Name, ErrVersion1)
 }

@@ -59,7 +59,7 @@ func (l *Landrun) ruleset() (*shim.Ruleset, error) {
 	case err != nil:
 		return nil, fmt.Errorf("landlock is not available: %w", err)
 	case abi < landrunABI && !l.BestEffort:
-		return nil, fmt.Errorf("this kernel's Landlock does not know %s; --best-effort goes on without", lacking(abi))
+		return nil, fmt.Errorf("this kernel's Landlock cannot restrict %s; use --best-effort to run without that", lacking(abi))
 	}
 	files, network, scoped := handled(abi)
 	r := &shim.Ruleset{}

@@ -182,7 +182,7 @@ func (n *Network) check() error {
 		}
 	}
 	if n.Mode != "" && n.Mode != NetAllowlist && len(n.AllowedDomains)+len(n.DeniedDomains) > 0 {
-		return fmt.Errorf("network.mode: %s knows no domains; omit mode, or write allowlist", n.Mode)
+		return fmt.Errorf("network.mode: %s takes no domains; omit mode, or write allowlist", n.Mode)
 	}
 	for i, p := range n.AllowLocalPorts {
 		if p < 1 || p > 65535 {

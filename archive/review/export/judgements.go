@@ -40,7 +40,7 @@ func suite(b *review.Bundle) findings.Suite {
 }
 
 func ended(r schema.Result) findings.Case {
-	c := findings.Case{Rule: "run/ended_with_0", State: findings.Failed, Message: "the run ended otherwise: " + r.Outcome}
+	c := findings.Case{Rule: "run/ended_with_0", State: findings.Failed, Message: "the run did not exit with 0: " + r.Outcome}
 	switch {
 	case r.Outcome == schema.OutcomeIncomplete:
 		c.State, c.Message = findings.Unknown, "the run was interrupted: its end was not recorded"

@@ -111,7 +111,7 @@ func (m *maker) onlyWorkspaceWrites(value ast.Node) (*rule, error) {
 			Also []string `yaml:"also"`
 		}
 		if err := yaml.NodeToValue(value, &v, yaml.Strict()); err != nil {
-			return nil, fmt.Errorf("its value is nothing, or also: with a list of globs: %w", err)
+			return nil, fmt.Errorf("its value must be true, or also: with a list of globs: %w", err)
 		}
 		also = v.Also
 	}
@@ -239,7 +239,7 @@ func (m *maker) noUndeclaredActions(value ast.Node) (*rule, error) {
 func (m *maker) noNewCapability(value ast.Node) (*rule, error) {
 	var base string
 	if err := yaml.NodeToValue(value, &base); err != nil || base == "" {
-		return nil, fmt.Errorf("its value is the path of a bundle")
+		return nil, fmt.Errorf("its value must be the path of a bundle")
 	}
 	if !filepath.IsAbs(base) {
 		base = filepath.Join(m.dir, base)

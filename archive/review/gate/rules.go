@@ -186,7 +186,7 @@ func Kinds() []string {
 func on(value ast.Node) error {
 	var v any
 	if err := yaml.NodeToValue(value, &v); err != nil || v != nil && v != true {
-		return errors.New("its value is true, or nothing; leave the rule out to switch it off")
+		return errors.New("its value must be true; omit the rule to switch it off")
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func on(value ast.Node) error {
 func globs(value ast.Node) ([]string, error) {
 	var list []string
 	if err := yaml.NodeToValue(value, &list); err != nil {
-		return nil, errors.New("its value is a list of texts, as in [a, b]")
+		return nil, errors.New("its value must be a list of strings, as in [a, b]")
 	}
 	for _, g := range list {
 		if !doublestar.ValidatePattern(g) {
@@ -230,7 +230,7 @@ func (m *maker) expr(value ast.Node) (*rule, error) {
 	}
 	var e exprRule
 	if err := yaml.NodeToValue(value, &e, yaml.Strict()); err != nil {
-		return nil, fmt.Errorf("its value is an expression, or has the keys name, of, and one of never, always and some: %w", err)
+		return nil, fmt.Errorf("its value must be an expression, or have the keys name, of, and one of never, always and some: %w", err)
 	}
 	return m.compile(e)
 }

@@ -31,7 +31,7 @@ const argTree = "tree:"
 func (s *Session) GuardArgs() ([]string, error) {
 	self, ok := procs.Read(os.Getpid())
 	if !ok {
-		return nil, errors.New("/proc does not tell of this process")
+		return nil, errors.New("/proc has no entry for this process")
 	}
 	return []string{fmt.Sprintf("%s%d/%d/%d/%s", argTree, self.PID, self.SID, self.Start, s.marker)}, nil
 }

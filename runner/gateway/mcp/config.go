@@ -80,7 +80,7 @@ func readConfig(path string) ([]byte, *configFile, error) {
 func (e Entry) check() error {
 	switch {
 	case (e.Command == "") == (e.URL == ""):
-		return errors.New("a server has a command or a url")
+		return errors.New("a server needs a command or a url")
 	case e.Type == "sse":
 		return errors.New("the transport sse of earlier versions is not supported: use the server's Streamable HTTP address")
 	}

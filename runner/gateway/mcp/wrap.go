@@ -99,7 +99,7 @@ func Unwrap(path string) (restored []string, err error) {
 		}
 	}
 	if left {
-		return restored, fmt.Errorf("%s: a wrapped server is not in %s, so it cannot be put back", path, backup)
+		return restored, fmt.Errorf("%s: a wrapped server is not in %s, so it cannot be restored", path, backup)
 	}
 	if err := os.Remove(backup); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return restored, err

@@ -15,7 +15,7 @@ const maxPage = 1 << 20
 
 // Errors of [Run.Read], returned wrapped.
 var (
-	ErrNoTrace = errors.New("the run keeps no trace that can be read")
+	ErrNoTrace = errors.New("the run has no trace that can be read")
 	ErrNoTurn  = errors.New("no such turn")
 )
 
