@@ -26,12 +26,12 @@ func ownHook() func(*kernel.Event) bool {
 	}
 	return func(ev *kernel.Event) bool {
 		switch {
-		case len(ev.Argv) != 3:
+		case len(ev.Argv) < 3 || len(ev.Argv) > 3 && string(ev.Argv[3]) != "--":
 			return false
-		case string(ev.Argv[1]) == "hook":
+		case string(ev.Argv[1]) == "hook": // what it starts has an exec of its own
 			return ev.Inode == file.Ino && !ev.Deleted && string(ev.Exe) == path
 		}
-		return shells[string(ev.Exe)] && hookLine().Match(ev.Argv[2])
+		return len(ev.Argv) == 3 && shells[string(ev.Exe)] && hookLine().Match(ev.Argv[2])
 	}
 }
 

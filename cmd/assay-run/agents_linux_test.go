@@ -31,22 +31,11 @@ var agentPrograms = map[string]struct {
 	model       func(request map[string]any) []any // server-sent events
 }{
 	"codex": {"codex", "window", func(t *testing.T, dir, home, model string) []string {
-		t.Setenv("HOME", home)
-		t.Setenv("OPENAI_API_KEY", "none")
-		provider := fmt.Sprintf(`model_providers.fake={name="fake",base_url="%s/v1",wire_api="responses",env_key="OPENAI_API_KEY",supports_websockets=false}`, model)
-		return []string{"bash", "-o", "pipefail", "-c", `"$@" < /dev/null | assay-run hook codex`, "bash", program("codex"), "exec", "--json", "--skip-git-repo-check",
-			"--dangerously-bypass-approvals-and-sandbox", "-c", "model_provider=fake", "-c", provider, "-m", "gpt-5", "Follow the script."}
-	}, func(request map[string]any) []any {
-		item := map[string]any{"type": "function_call", "name": "exec_command", "call_id": "call_1", "arguments": fmt.Sprintf(`{"cmd":%q}`, agentCommand)}
-		if strings.Contains(fmt.Sprint(request["input"]), "function_call_output") {
-			item = map[string]any{"type": "message", "role": "assistant", "id": "m", "content": []any{map[string]any{"type": "output_text", "text": "done"}}}
-		}
-		return []any{
-			map[string]any{"type": "response.created", "response": map[string]any{"id": "r"}},
-			map[string]any{"type": "response.output_item.done", "output_index": 0, "item": item},
-			map[string]any{"type": "response.completed", "response": map[string]any{"id": "r", "output": []any{}, "usage": map[string]any{"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}},
-		}
-	}},
+		return append([]string{"bash", "-o", "pipefail", "-c", `"$@" < /dev/null | assay-run hook codex`, "bash"}, codex(t, home, model, "--json")...)
+	}, codexModel},
+	"codex's rollouts": {"codex", "window", func(t *testing.T, dir, home, model string) []string {
+		return append([]string{"assay-run", "hook", "codex", "--"}, codex(t, home, model)...)
+	}, codexModel},
 	"gemini": {"gemini-cli", "window", func(t *testing.T, dir, home, model string) []string {
 		t.Setenv("HOME", home)
 		t.Setenv("GEMINI_API_KEY", "none")
@@ -97,6 +86,27 @@ var agentPrograms = map[string]struct {
 		}
 		return []any{chunk(delta, nil), chunk(map[string]any{}, why), nil}
 	}},
+}
+
+// codex is a command line of Codex, with its home below home.
+func codex(t *testing.T, home, model string, options ...string) []string {
+	t.Setenv("HOME", home)
+	t.Setenv("OPENAI_API_KEY", "none")
+	provider := fmt.Sprintf(`model_providers.fake={name="fake",base_url="%s/v1",wire_api="responses",env_key="OPENAI_API_KEY",supports_websockets=false}`, model)
+	options = append([]string{program("codex"), "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"}, options...)
+	return append(options, "-c", "model_provider=fake", "-c", provider, "-m", "gpt-5", "Follow the script.")
+}
+
+func codexModel(request map[string]any) []any {
+	item := map[string]any{"type": "function_call", "name": "exec_command", "call_id": "call_1", "arguments": fmt.Sprintf(`{"cmd":%q}`, agentCommand)}
+	if strings.Contains(fmt.Sprint(request["input"]), "function_call_output") {
+		item = map[string]any{"type": "message", "role": "assistant", "id": "m", "content": []any{map[string]any{"type": "output_text", "text": "done"}}}
+	}
+	return []any{
+		map[string]any{"type": "response.created", "response": map[string]any{"id": "r"}},
+		map[string]any{"type": "response.output_item.done", "output_index": 0, "item": item},
+		map[string]any{"type": "response.completed", "response": map[string]any{"id": "r", "output": []any{}, "usage": map[string]any{"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}},
+	}
 }
 
 // program is the path of an agent of TestAgents.

@@ -2,9 +2,10 @@
 // of. It reads them from the events that the program sends to its hooks.
 //
 // [Run] implements "assay-run hook AGENT": it reads AGENT's events on standard input and
-// appends lines to the SDK event log of the run, under the agent's own name. Outside of
-// a run it reports nothing. It starts no process, writes to no other file, and never
-// decides about a call.
+// appends lines to the SDK event log of the run, under the agent's own name. [Follow]
+// does the same from the files in which Codex keeps its sessions. Outside of a run both
+// report nothing. They start no process, write to no other file, and never decide about
+// a call.
 //
 // To add an agent, write a function of the type reader in its own file, and add a line
 // to agents and a page to docs/agents.
