@@ -163,9 +163,10 @@ func (t *Tree) Wait(ctx context.Context, began func() bool) error {
 		}
 	}()
 	for had := false; ; {
+		had = had || began() // asked first: a process may come at any moment
 		// What poll tells of is what changed since this read.
 		now, err := t.Populated()
-		if err != nil || !now && (had || began()) {
+		if err != nil || !now && had {
 			return err
 		}
 		if err := ctx.Err(); err != nil {

@@ -95,6 +95,7 @@ type attachedTo struct {
 	result schema.Result
 	health schema.ObservationHealth
 	events []schema.KernelEvent
+	life   []string // lines of the lifecycle layer
 }
 
 func attachedBundle(t *testing.T, path string) (b attachedTo) {
@@ -112,6 +113,12 @@ func attachedBundle(t *testing.T, path string) (b attachedTo) {
 		t.Fatal(err)
 	}
 	b.result, b.health = docs.Result, docs.Health
+	for line, err := range r.Lines(t.Context(), schema.EventsPath) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.life = append(b.life, string(line))
+	}
 	kernelEvents(t, r, func(e *schema.KernelEvent) {
 		own := *e
 		own.Argv = slices.Clone(e.Argv)
@@ -130,6 +137,7 @@ func (b attachedTo) opened(path string) bool {
 
 func (b attachedTo) String() string {
 	var s strings.Builder
+	fmt.Fprintf(&s, "%s\n", strings.Join(b.life, "\n"))
 	for i := range b.events {
 		if k := b.events[i].Kind; k != schema.KindOpen && k != schema.KindJoin && k != schema.KindExec {
 			continue
@@ -295,6 +303,25 @@ func TestAttachWatchTooLate(t *testing.T) {
 	}
 	a.cmd.Process.Signal(syscall.SIGINT)
 	a.ends(0)
+}
+
+// A container that has started when the watch ends is recorded, however late.
+func TestAttachWatchEndsAtAStart(t *testing.T) {
+	e := enginetest.Docker(t)
+	dir := t.TempDir()
+	a := attachTo(t, e, "watching docker", "--watch", "--label", "eval", "--dir", dir)
+	a.cmd.Process.Signal(syscall.SIGSTOP)
+	e.Run("run", "--detach", "--network=none", "--name=last", "--label=eval=1", enginetest.Image, "sleep", "1000")
+	a.cmd.Process.Signal(syscall.SIGINT)
+	a.cmd.Process.Signal(syscall.SIGCONT)
+	a.ends(0)
+	bundles := bundlesIn(dir)
+	if len(bundles) != 1 {
+		t.Fatalf("the bundles are %q\n%s", bundles, a.said())
+	}
+	if b := attachedBundle(t, bundles[0]); !b.has("attached_late") || b.result.Labels["container_name"] != "last" {
+		t.Errorf("the layer is %s: %+v\n%s", b.health.KernelState, b.health.Reasons, b)
+	}
 }
 
 // Killed, attach leaves the container alone, frees the observer and the directory that

@@ -101,17 +101,20 @@ func (a *app) watching(ctx context.Context, f *attachFlags, command []string) (*
 	return w, nil
 }
 
-// join records one container.
-func (w *watching) join(c *engine.Container) {
+// join records one container. False says that the watch ended before it could.
+func (w *watching) join(c *engine.Container) bool {
 	// Everything else waits: the container is about to start.
 	ctx, stop := context.WithCancelCause(w.ctx)
 	defer stop(nil)
 	t, err := w.e.Tree(ctx, c)
 	if err != nil {
-		if !errors.Is(err, engine.ErrRemoved) && w.ctx.Err() == nil {
+		if w.ctx.Err() != nil {
+			return false
+		}
+		if !errors.Is(err, engine.ErrRemoved) {
 			w.fail(c, err)
 		}
-		return
+		return true
 	}
 	if c.New {
 		go w.e.Follow(ctx, c, t, stop)
@@ -126,7 +129,7 @@ func (w *watching) join(c *engine.Container) {
 	var exit console.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.Err != nil) {
 		w.fail(c, err)
-		return
+		return true
 	}
 	w.mu.Lock()
 	w.failed = w.failed || err != nil
@@ -135,6 +138,7 @@ func (w *watching) join(c *engine.Container) {
 	if cause := context.Cause(ctx); errors.Is(cause, engine.ErrElsewhere) {
 		w.elsewhere(c.ID)
 	}
+	return true
 }
 
 // elsewhere joins a container where it is, late.

@@ -12,7 +12,8 @@ type Watcher struct {
 	// Join is called for each container with the label that was created and not started
 	// yet, and for each that starts and was not joined before. Watch runs it in a
 	// goroutine of its own, and calls it for a container again only when it has returned.
-	Join func(*Container)
+	// False says that ctx ended before Join could do anything.
+	Join func(*Container) bool
 	// Missed is told of a container that started and ended before Watch could see where
 	// it ran. Any goroutine calls it.
 	Missed func(*Container)
@@ -23,11 +24,12 @@ type Watcher struct {
 }
 
 // Watch watches for containers with a label, KEY=VALUE or KEY, until ctx ends, and
-// then waits for every Join. Containers that ran before are left alone. If the engine
+// then waits for every Join, and joins those that had started and that it had not come
+// to yet. Containers that ran before are left alone. If the engine
 // goes away, Watch waits until it is back, and then joins those that run and were not
 // joined. The error tells that it could not be asked in the first place.
 func (e *Engine) Watch(ctx context.Context, label string, w Watcher) error {
-	j := &joins{e: e, ctx: ctx, w: w, created: map[string]bool{}, active: map[string]bool{}}
+	j := &joins{e: e, ctx: ctx, w: w, created: map[string]bool{}, active: map[string]bool{}, settled: map[string]bool{}}
 	defer j.running.Wait()
 	if _, err := e.cgroupDriver(ctx); err != nil { // now, and not when a container is about to start
 		return err
@@ -57,6 +59,7 @@ func (e *Engine) Watch(ctx context.Context, label string, w Watcher) error {
 		})
 		switch {
 		case ctx.Err() != nil:
+			j.rest(label)
 			return nil
 		case before || !errors.Is(err, ErrUnreachable):
 			return err
@@ -65,6 +68,8 @@ func (e *Engine) Watch(ctx context.Context, label string, w Watcher) error {
 		}
 		select {
 		case <-ctx.Done():
+			j.rest(label)
+			return nil
 		case <-time.After(patience):
 		}
 	}
@@ -78,8 +83,9 @@ type joins struct {
 	running sync.WaitGroup
 	created map[string]bool // by id: those joined before their first start, which is to come
 
-	mu     sync.Mutex
-	active map[string]bool // by id
+	mu      sync.Mutex
+	active  map[string]bool // by id
+	settled map[string]bool // by id: true of those left alone, or joined when ctx ended, false of those to look at again then
 }
 
 // list looks at the containers that there are. Of those, alone leaves those alone that
@@ -99,19 +105,63 @@ func (j *joins) look(id string, alone bool) {
 	if j.active[id] {
 		return
 	}
+	j.settled[id] = alone
 	j.running.Go(func() {
 		c, err := j.e.Container(j.ctx, id)
 		switch {
 		case j.ctx.Err() != nil:
-		case err != nil:
-			j.w.Missed(&Container{ID: id, Name: id[:min(12, len(id))]})
-		case c.New || c.PID != 0 && !alone:
+		case err == nil && c.New, err == nil && c.PID != 0 && !alone:
 			j.begin(c)
-		case c.PID == 0:
-			j.w.Missed(c)
+		case err != nil || c.PID == 0:
+			j.missed(id, c)
 		}
 	})
 }
+
+// missed tells of a container that came and went. c is nil where the engine no longer
+// knows it.
+func (j *joins) missed(id string, c *Container) {
+	j.forget(id)
+	if c == nil {
+		c = &Container{ID: id, Name: id[:min(12, len(id))]}
+	}
+	j.w.Missed(c)
+}
+
+// forget is for a container that has ended: one that runs later has started again.
+func (j *joins) forget(id string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.settled, id)
+}
+
+// rest joins what runs, and was not come to when ctx ended: Join takes no longer than
+// it has to by then.
+func (j *joins) rest(label string) {
+	j.running.Wait()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), restTime)
+	defer cancel()
+	ids, _ := j.e.List(ctx, label)
+	for id := range j.settled {
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		if j.settled[id] {
+			continue
+		}
+		j.settled[id] = true
+		c, err := j.e.Container(ctx, id)
+		switch {
+		case err == nil && c.PID != 0:
+			j.w.Join(c)
+		case errors.Is(err, ErrNotFound), err == nil && !c.New:
+			j.missed(id, c)
+		}
+	}
+}
+
+// restTime bounds how long an engine is asked for what the watch had not come to.
+const restTime = 5 * time.Second
 
 func (j *joins) begin(c *Container) {
 	j.mu.Lock()
@@ -119,13 +169,14 @@ func (j *joins) begin(c *Container) {
 	if j.active[c.ID] || j.ctx.Err() != nil {
 		return
 	}
-	j.active[c.ID] = true
+	j.active[c.ID], j.settled[c.ID] = true, false
 	j.running.Go(func() {
-		defer func() {
-			j.mu.Lock()
-			defer j.mu.Unlock()
-			delete(j.active, c.ID)
-		}()
-		j.w.Join(c)
+		joined := j.w.Join(c)
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		delete(j.active, c.ID)
+		if delete(j.settled, c.ID); j.ctx.Err() != nil {
+			j.settled[c.ID] = joined
+		}
 	})
 }
