@@ -125,8 +125,7 @@ func (o *Observer) executed(p *process, x *execution) {
 		e.OldTID = x.tid
 	}
 	p.openMemory()
-	pid, ppid, _ := status(p.dir, o.table.buf)
-	if pid == p.pid {
+	if pid, ppid := o.table.parentage(p.pid); pid == p.pid {
 		p.ppid = ppid
 		e.PPID = ppid
 	}
@@ -232,6 +231,7 @@ func (o *Observer) abandon(p *process) {
 func (o *Observer) settleSilent() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.clock.set()
 	for p := range o.table.pending {
 		o.settle(p, 0)
 	}

@@ -4,6 +4,7 @@ package notify
 
 import (
 	"runtime"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -55,9 +56,13 @@ func (o *Observer) listen(fd int, h hello) {
 	o.served = make(chan struct{})
 	o.mu.Unlock()
 	started := make(chan struct{})
+	moreProcs(1)
 	go func() {
+		defer moreProcs(-1)
 		runtime.LockOSThread() // and never unlock: the thread has a priority of its own
-		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, listenerNice)
+		if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && 20-now > listenerNice {
+			_ = unix.Setpriority(unix.PRIO_PROCESS, 0, listenerNice)
+		}
 		defer close(o.served)
 		o.thread = unix.Gettid()
 		close(started)
@@ -68,6 +73,17 @@ func (o *Observer) listen(fd int, h hello) {
 		}
 	}()
 	<-started
+}
+
+var procs sync.Mutex
+
+// moreProcs lets n more goroutines run at a time. The listener's mostly waits in the
+// kernel. Without one more, another goroutine takes its place meanwhile, and the calls of
+// the run wait until that is done.
+func moreProcs(n int) {
+	procs.Lock()
+	defer procs.Unlock()
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
 }
 
 // serve receives one notification, records it and answers. It returns nil where

@@ -40,6 +40,7 @@ type Observer struct {
 	refused  *kernel.Unavailable // why there is no listener
 	broken   error               // why the listener ended early
 	table    *table
+	clock    clock
 
 	id        uint64
 	ev        kernel.Event
@@ -51,6 +52,7 @@ type Observer struct {
 	foreign   map[foreignCall]bool
 	emitted   [hooks]uint64
 	filtered  [hooks]uint64
+	coalesced [hooks]uint64
 	kinds     [64]uint64
 	threads   uint64
 	delivered uint64
@@ -70,10 +72,12 @@ func New(cfg Config) (*Observer, error) {
 	if err != nil {
 		return nil, &kernel.Unavailable{Reasons: []kernel.Reason{{Code: CodeShim, Message: err.Error()}}, Err: err}
 	}
-	return &Observer{
+	o := &Observer{
 		queue: newQueue(), table: t, listener: -1, stopped: make(chan struct{}),
 		cfg: cfg, lineBuf: make([]byte, maxArguments), foreign: map[foreignCall]bool{},
-	}, nil
+	}
+	o.clock.set()
+	return o, nil
 }
 
 // refuse notes that the command runs unobserved.
@@ -92,7 +96,7 @@ func (o *Observer) Unavailable() *kernel.Unavailable {
 
 // event begins an event of a task of p's, in memory that the next one reuses.
 func (o *Observer) event(kind kernel.Kind, hook kernel.HookID, p *process, tid uint32) *kernel.Event {
-	now := bootTime()
+	now := o.clock.now()
 	o.id++
 	o.ev = kernel.Event{
 		Kind: kind, Hook: hook, ID: o.id, Time: now, First: now, Last: now, Count: 1,
@@ -113,9 +117,18 @@ func (o *Observer) emit(e *kernel.Event) {
 	case e.Kind == kernel.KindPrivileged && e.Syscall == "seccomp" && e.Args[0] == unix.SECCOMP_SET_MODE_FILTER && e.Flags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER != 0:
 		o.nested++
 	}
-	o.emitted[e.Hook]++
-	o.kinds[e.Kind]++
-	o.queue.add(e)
+	how := o.queue.add(e)
+	if how == added {
+		o.emitted[e.Hook]++
+	} else {
+		o.coalesced[e.Hook]++
+	}
+	if how == repeated {
+		o.emitted[kernel.HookFlush]++
+	}
+	if how != counted {
+		o.kinds[e.Kind]++
+	}
 }
 
 // quiet counts a notification of the hook that f emits nothing for.
@@ -207,6 +220,18 @@ func (o *Observer) Close() error {
 	}
 	return nil
 }
+
+// clock tells CLOCK_BOOTTIME without a system call for each look. The zero value is
+// not set.
+type clock struct {
+	base time.Time
+	boot uint64 // at base
+}
+
+// set makes up for what the clock does not see: that the machine was suspended.
+func (c *clock) set() { c.base, c.boot = time.Now(), bootTime() }
+
+func (c *clock) now() uint64 { return c.boot + uint64(time.Since(c.base)) }
 
 func bootTime() uint64 {
 	var now unix.Timespec

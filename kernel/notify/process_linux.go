@@ -79,22 +79,16 @@ func (o *Observer) of(tid uint32, id uint64) *process {
 		}
 		delete(t.threads, tid)
 	}
-	dir, err := openProc(tid)
-	if err != nil {
+	pid, ppid := t.parentage(tid)
+	if pid == 0 {
 		return nil
 	}
-	pid, ppid, _ := status(dir, t.buf)
 	p := t.byPID[pid]
 	if p != nil && !p.holds(pid) {
 		o.ended(p)
 		p = nil
 	}
-	switch {
-	case pid == 0:
-		unix.Close(dir)
-		return nil
-	case p != nil:
-		unix.Close(dir)
+	if p != nil {
 		if !o.waits(id) {
 			return nil
 		}
@@ -107,17 +101,34 @@ func (o *Observer) of(tid uint32, id uint64) *process {
 		}
 		return p
 	}
-	if tid != pid {
-		unix.Close(dir)
-		if dir, err = openProc(pid); err != nil {
-			return nil
-		}
+	dir, err := openProc(pid)
+	if err != nil {
+		return nil
 	}
 	p = o.adopt(pid, ppid, dir, func() bool { return o.waits(id) })
 	if p != nil {
 		t.threads[tid] = p
 	}
 	return p
+}
+
+// parentage is the process of a task, and its parent: of any that has this tid now. pid is
+// 0 where there is none.
+func (t *table) parentage(tid uint32) (pid, ppid uint32) {
+	if fd, err := unix.PidfdOpen(int(tid), unix.PIDFD_THREAD); err == nil {
+		i, ok := info(fd, pidfdInfoPID)
+		unix.Close(fd)
+		if ok {
+			return i.tgid, i.ppid
+		}
+	}
+	dir, err := openProc(tid)
+	if err != nil {
+		return 0, 0
+	}
+	defer unix.Close(dir)
+	pid, ppid, _ = status(dir, t.buf)
+	return pid, ppid
 }
 
 // forgetThreads drops threads that ended, once there may be many.

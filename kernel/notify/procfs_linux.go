@@ -85,6 +85,7 @@ type pidfdInfo struct {
 
 const (
 	pidfdGetInfo    = 0xc040ff0b // _IOWR(0xFF, 11, 64 bytes)
+	pidfdInfoPID    = 1 << 0
 	pidfdInfoCgroup = 1 << 2
 	pidfdInfoExit   = 1 << 3 // since Linux 6.15
 )
@@ -103,16 +104,19 @@ func cgroupOf(pidfd int) uint64 {
 	return 0
 }
 
-// exitStatus is the wait status of a process that ended. Until it is waited for,
-// /proc has it, and after that the pidfd, since Linux 6.15.
+// exitStatus is the wait status of a process that ended. Once it was waited for, the
+// pidfd has it, since Linux 6.15, and until then /proc.
 func exitStatus(p *process, buf []byte) (status uint32, known bool) {
+	if i, ok := info(p.pidfd, pidfdInfoExit); ok {
+		return uint32(i.exit), true
+	}
 	if f := stat(p.dir, buf); len(f) > 49 && (f[0][0] == 'Z' || f[0][0] == 'X') {
 		n, err := strconv.ParseUint(string(f[49]), 10, 32)
 		if err == nil && (n != 0 || p.exiting && p.code == 0) { // else it may have been withheld
 			return uint32(n), true
 		}
 	}
-	if i, ok := info(p.pidfd, pidfdInfoExit); ok {
+	if i, ok := info(p.pidfd, pidfdInfoExit); ok { // it was waited for meanwhile
 		return uint32(i.exit), true
 	}
 	return 0, false

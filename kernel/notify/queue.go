@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"bytes"
 	"sync"
 
 	"github.com/assay-run/assay-run/kernel"
@@ -20,6 +21,7 @@ type queue struct {
 	events []kernel.Event
 	text   []byte // what the events point into, or did when it was smaller
 	bytes  int
+	base   int // the index of the event that the newest one is, or repeats
 	closed bool
 	wake   chan struct{} // has an element when there is something to take
 }
@@ -39,12 +41,30 @@ func (q *queue) waitForRoom() {
 	}
 }
 
-// add takes a copy of e in.
-func (q *queue) add(e *kernel.Event) {
+// How add took an event in.
+const (
+	added    = iota // as it is
+	repeated        // as a new Repeat of the one before it
+	counted         // in the Repeat before it
+)
+
+// add takes a copy of e in, or counts it where it repeats the newest event.
+func (q *queue) add(e *kernel.Event) (how int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if n := len(q.events); n > 0 && repeats(e, &q.events[q.base]) {
+		r := &q.events[n-1]
+		if how = counted; !r.Repeat {
+			q.events = append(q.events, *r)
+			r = &q.events[n]
+			r.Repeat, r.Count, r.First, how = true, 0, e.Time, repeated
+		}
+		r.Time, r.Last, r.Count = e.Time, e.Time, r.Count+1
+		return how
+	}
+	q.base = len(q.events)
 	q.events = append(q.events, *e)
-	c := &q.events[len(q.events)-1]
+	c := &q.events[q.base]
 	for _, p := range []*[]byte{&c.Path, &c.Path2, &c.Given, &c.Given2, &c.Name, &c.Exe, &c.Cwd, &c.Filename, &c.Interp, &c.ToolCallID, &c.Traceparent} {
 		q.keep(p)
 	}
@@ -55,6 +75,17 @@ func (q *queue) add(e *kernel.Event) {
 		default:
 		}
 	}
+	return added
+}
+
+// repeats tells whether e is what the thread did before, as base: to open the same
+// file in the same way.
+func repeats(e, base *kernel.Event) bool {
+	return e.Kind == kernel.KindOpen && base.Kind == kernel.KindOpen && e.TID == base.TID && e.PID == base.PID && e.Start == base.Start &&
+		e.Syscall == base.Syscall && e.Flags == base.Flags && e.Mode == base.Mode && e.Resolve == base.Resolve &&
+		e.PathSource == base.PathSource && e.Truncated == base.Truncated && e.RelativePath == base.RelativePath &&
+		e.Unresolved == base.Unresolved && e.Unreadable == base.Unreadable && e.Deleted == base.Deleted &&
+		bytes.Equal(e.Path, base.Path) && bytes.Equal(e.Given, base.Given)
 }
 
 func (q *queue) keep(p *[]byte) {

@@ -15,7 +15,7 @@ func (o *Observer) Report() kernel.Report {
 	r := kernel.Report{Tier: kernel.TierNotify, Delivered: o.delivered, Threads: o.threads, SelfTestNS: 1}
 	attached := o.listener >= 0 || len(o.table.byPID) == 0
 	native, _ := calls()
-	present := map[kernel.HookID]bool{kernel.HookExec: true, kernel.HookFork: true, kernel.HookCompat: true}
+	present := map[kernel.HookID]bool{kernel.HookExec: true, kernel.HookFork: true, kernel.HookCompat: true, kernel.HookFlush: true}
 	for _, c := range native {
 		present[c.Hook] = true
 	}
@@ -24,8 +24,9 @@ func (o *Observer) Report() kernel.Report {
 			continue
 		}
 		s := kernel.HookStatus{Hook: h, Name: "seccomp/" + hookNames[h], Attached: attached, SelfTested: h == kernel.HookExec}
-		s.Filtered, s.Emitted = o.filtered[h], o.emitted[h]
-		s.Fired = s.Filtered + s.Emitted
+		s.Filtered, s.Coalesced, s.Emitted = o.filtered[h], o.coalesced[h], o.emitted[h]
+		s.Fired = s.Filtered + s.Coalesced + s.Emitted
+		r.Repeats += s.Coalesced
 		r.Received += s.Emitted
 		r.Hooks = append(r.Hooks, s)
 	}
@@ -44,7 +45,7 @@ func (o *Observer) Report() kernel.Report {
 var hookNames = map[kernel.HookID]string{
 	kernel.HookExec: "exec", kernel.HookFork: "fork", kernel.HookExit: "exit", kernel.HookOpen: "open", kernel.HookExecFailed: "exec_failed",
 	kernel.HookRename: "rename", kernel.HookUnlink: "unlink", kernel.HookLink: "link", kernel.HookMkdir: "mkdir", kernel.HookTruncate: "truncate",
-	kernel.HookAttr: "attributes", kernel.HookChdir: "chdir", kernel.HookSocket: "socket", kernel.HookPrivilege: "privilege", kernel.HookCompat: "compat",
+	kernel.HookAttr: "attributes", kernel.HookChdir: "chdir", kernel.HookSocket: "socket", kernel.HookPrivilege: "privilege", kernel.HookCompat: "compat", kernel.HookFlush: "repeats",
 }
 
 // reasons say why the layer is less than complete: always the tier itself, and what

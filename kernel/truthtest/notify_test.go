@@ -126,7 +126,9 @@ func layerAttempts(events []schema.KernelEvent) map[int][]attempt {
 			}
 			out[tid] = append(out[tid], attempt{"exec", name, false})
 		case kinds[kind] && e.UserMemory: // else it was by a descriptor
-			out[tid] = append(out[tid], attempt{kind, e.Value, false})
+			for range e.Times() {
+				out[tid] = append(out[tid], attempt{kind, e.Value, false})
+			}
 		}
 	}
 	return out

@@ -1,0 +1,50 @@
+package notify
+
+import (
+	"testing"
+
+	"github.com/assay-run/assay-run/kernel"
+)
+
+// An open that a thread repeats is counted, and nothing that happens between two of
+// them is passed over.
+func TestRepeatedOpensAreCounted(t *testing.T) {
+	q := newQueue()
+	now := uint64(0)
+	add := func(kind kernel.Kind, tid uint32, path string) int {
+		now++
+		return q.add(&kernel.Event{Kind: kind, ID: now, Time: now, First: now, Last: now, Count: 1, PID: 1, TID: tid, Path: []byte(path)})
+	}
+	for i, step := range []struct {
+		kind kernel.Kind
+		tid  uint32
+		path string
+		how  int
+	}{
+		{kernel.KindOpen, 1, "/a", added},
+		{kernel.KindOpen, 1, "/a", repeated},
+		{kernel.KindOpen, 1, "/a", counted},
+		{kernel.KindOpen, 1, "/b", added},
+		{kernel.KindOpen, 1, "/a", added},
+		{kernel.KindOpen, 2, "/a", added}, // another thread
+		{kernel.KindUnlink, 2, "/a", added},
+		{kernel.KindUnlink, 2, "/a", added}, // no open
+		{kernel.KindOpen, 2, "/a", added},
+		{kernel.KindOpen, 2, "/a", repeated},
+	} {
+		if how := add(step.kind, step.tid, step.path); how != step.how {
+			t.Errorf("step %d: %d, want %d", i, how, step.how)
+		}
+	}
+	b := q.take(batch{})
+	if len(b.events) != 9 {
+		t.Fatalf("%d events, want 9", len(b.events))
+	}
+	if r := &b.events[1]; !r.Repeat || r.ID != 1 || r.Count != 2 || r.First != 2 || r.Last != 3 || string(r.Path) != "/a" {
+		t.Errorf("the repeat is %+v", r)
+	}
+	// What was taken is not repeated: its event is another's by now.
+	if how := add(kernel.KindOpen, 2, "/a"); how != added {
+		t.Errorf("after take: %d, want %d", how, added)
+	}
+}
