@@ -31,7 +31,7 @@ func main() {
 func measure(args []string) {
 	dir, files := args[0], args[1]
 	only := flag.String("only", "", "measure the cases whose name matches this `regexp`")
-	quick := flag.Bool("quick", false, "one round of each: does it run at all")
+	quick := flag.Bool("quick", false, "one round of each, after one to warm the caches: does it run at all")
 	assayRun := flag.String("assay-run", "bin/assay-run", "the `binary` to measure")
 	check(flag.CommandLine.Parse(args[2:]))
 	match := regexp.MustCompile(*only)
@@ -91,8 +91,9 @@ type benchCase struct {
 	maxRatio float64
 	// others are other tools on the same command, shown for comparison.
 	others map[string]func() *exec.Cmd
-	// belowOthers: the ratio must also be below that of each.
-	belowOthers bool
+	// below is the one of others that has to be slower. Then all of them take part
+	// in each round, instead of once at the end.
+	below string
 }
 
 func (c benchCase) floor() string {
@@ -112,10 +113,8 @@ type figures struct {
 }
 
 func (f figures) ok(c benchCase) bool {
-	for _, other := range f.others {
-		if c.belowOthers && f.ratio >= other {
-			return false
-		}
+	if c.below != "" && f.ratio >= f.others[c.below] {
+		return false
 	}
 	switch {
 	case c.maxOver > 0:
@@ -149,6 +148,7 @@ func (b *bench) measure(c benchCase) figures {
 	rounds := b.rounds(c.rounds)
 	var bare, ours []time.Duration
 	var ratios []float64
+	others := map[string][]float64{}
 	for i := range rounds + 1 {
 		var tb, to time.Duration
 		if i%2 == 0 {
@@ -156,15 +156,21 @@ func (b *bench) measure(c benchCase) figures {
 		} else {
 			to, tb = b.time(c.ours()), b.time(c.bare())
 		}
-		if i == 0 && !b.quick {
+		if i == 0 {
 			continue // warms the caches
 		}
 		bare, ours = append(bare, tb), append(ours, to)
 		ratios = append(ratios, float64(to)/float64(tb))
+		if c.below == "" && i < rounds {
+			continue
+		}
+		for name, other := range c.others {
+			others[name] = append(others[name], float64(b.time(other()))/float64(tb))
+		}
 	}
 	f := figures{bare: median(bare), ours: median(ours), ratio: median(ratios), others: map[string]float64{}}
-	for name, other := range c.others {
-		f.others[name] = float64(b.time(other())) / float64(f.bare)
+	for name, ratios := range others {
+		f.others[name] = median(ratios)
 	}
 	return f
 }

@@ -20,6 +20,8 @@ var roles = map[string]func(args []string){
 	"flood":         flood,
 	"exit-time":     exitTime,
 	"dispatch":      dispatch,
+	"answer":        answer,
+	"answered":      answered,
 	"calls":         calls,
 	"exchange":      exchange,
 	"turns":         turns,
