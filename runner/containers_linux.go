@@ -32,17 +32,21 @@ type containers struct {
 	use     bool   // Spec.Containers
 	path    string // the command's PATH
 	inside  *confinement
-	dir     string // of what stands in for the clients; empty: nothing does
+	dir     string // of what stands in for podman; empty: nothing does
 	socket  string // of the Docker daemon; empty: it has none on this host
+	relay   *engine.Relay
+	asked   *askers
+	own     func(...string) // see binding.Correlator
 
 	parent  string
 	outlive []schema.Container
 	reasons []schema.Reason
 }
 
-func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *confinement) *containers {
+func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *confinement, own func(...string)) *containers {
 	env := spec.environ()
 	return &containers{
+		asked: &askers{log: log, of: map[string][]asker{}}, own: own,
 		log: log, session: session, limits: spec.Limits, use: spec.Containers, path: valueOf(env, "PATH"), inside: inside, socket: engine.Socket(env),
 	}
 }
@@ -64,7 +68,8 @@ func (c *containers) open(context.Context) error {
 	return nil
 }
 
-// standIn puts something in front of the engines' clients.
+// standIn puts something between the command and the engines: a program in front of
+// podman, and a socket in front of Docker's.
 func (c *containers) standIn() error {
 	if p := c.inside.profile; p != nil && p.Mode != sandbox.Observe {
 		return errors.New("a command in a sandbox cannot reach the engine: use --mode observe")
@@ -81,12 +86,23 @@ func (c *containers) standIn() error {
 	if err := errors.Join(os.Chmod(base, 0o755), os.Mkdir(c.dir, 0o755)); err != nil {
 		return err
 	}
-	names, err := engine.StandIn(c.dir, c.path)
-	if err == nil && len(names) == 0 {
-		err = errors.New("neither docker nor podman is in PATH")
+	podman, err := engine.StandIn(c.dir, c.path)
+	if err != nil || podman && c.socket == "" {
+		return err
 	}
-	return err
+	if c.socket == "" {
+		return errors.New("podman is not in PATH, and there is no Docker daemon on this host: set DOCKER_HOST=unix://... to its socket")
+	}
+	at := c.dockerSocket()
+	if c.relay, err = engine.NewRelay(engine.New(engine.Docker, c.socket), at, c.parent, c.asked.ask); err != nil {
+		return err
+	}
+	c.own("unix:" + at)
+	return nil
 }
+
+// dockerSocket is where the command finds Docker.
+func (c *containers) dockerSocket() string { return filepath.Join(filepath.Dir(c.dir), "docker.sock") }
 
 // valueOf is the last value of a variable.
 func valueOf(env []string, key string) (value string) {
@@ -103,9 +119,14 @@ func (c *containers) shape(cmd *exec.Cmd) error {
 	if c.parent != "" {
 		cmd.Env = append(cmd.Env, EnvCgroupParent+"="+c.parent)
 	}
+	set := func(key, value string) {
+		cmd.Env = append(slices.DeleteFunc(cmd.Env, func(kv string) bool { return strings.HasPrefix(kv, key+"=") }), key+"="+value)
+	}
 	if c.dir != "" {
-		path := "PATH=" + c.dir + string(filepath.ListSeparator) + valueOf(cmd.Env, "PATH")
-		cmd.Env = append(slices.DeleteFunc(cmd.Env, func(kv string) bool { return strings.HasPrefix(kv, "PATH=") }), path)
+		set("PATH", c.dir+string(filepath.ListSeparator)+valueOf(cmd.Env, "PATH"))
+	}
+	if c.relay != nil {
+		set("DOCKER_HOST", "unix://"+c.dockerSocket())
 	}
 	return nil
 }
@@ -139,6 +160,9 @@ func (c *containers) outlived() {
 
 // close makes the engine start none of them again. Nobody is left by now.
 func (c *containers) close(*schema.Result) error {
+	if c.relay != nil {
+		c.relay.Close()
+	}
 	if c.dir != "" {
 		_ = os.RemoveAll(filepath.Dir(c.dir))
 	}

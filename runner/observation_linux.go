@@ -45,6 +45,7 @@ type observation struct {
 	v0      bool          // the closed form
 	checks  *layer.Checks
 	bind    func(*kernel.Event, *schema.KernelEvent)
+	starter func(container string, t uint64) (pid uint32, at uint64) // see layer.Options
 
 	observer observer         // nil when the layer is off or absent
 	notify   *notify.Observer // the same, where it is one
@@ -105,7 +106,7 @@ func (o *observation) open(ctx context.Context) error {
 		MovedV1: o.session.movedV1,
 		Foreign: o.foreign, Present: observer.Present(), Begin: uint64(bootTime()),
 		CgroupDir: o.containers(), MountNS: mountNamespace(), RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
-		CompatV0: o.v0, Sink: o.sink, Checks: o.checks, Bind: o.bind, Hook: ownHook(), Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
+		CompatV0: o.v0, Sink: o.sink, Checks: o.checks, Bind: o.bind, Starter: o.starter, Hook: ownHook(), Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
 	})
 	go func() {
 		readErr := observer.Read(func(ev *kernel.Event) error {

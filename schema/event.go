@@ -5,27 +5,28 @@ import "encoding/json"
 // Lifecycle event types, the "type" key of an [Event]. RunStarted is first and
 // RunFinished last in every run that was not interrupted.
 const (
-	RunStarted       = "run_started"
-	RunFinished      = "run_finished"
-	ProcessStarted   = "process_started"
-	ProcessExited    = "process_exited"
-	StartFailed      = "start_failed"
-	SignalForwarded  = "signal_forwarded"
-	Stopped          = "stopped"
-	Continued        = "continued"
-	Timeout          = "timeout"
-	Cancelled        = "cancelled"
-	LimitHit         = "limit_hit"
-	OOMKill          = "oom_kill"
-	LeftoversKilled  = "leftovers_killed"
-	ContainersEnded  = "containers_ended"
-	CaptureTruncated = "capture_truncated"
-	RecorderError    = "recorder_error"
-	CheckStarted     = "check_started"
-	CheckCompleted   = "check_completed"
-	CheckpointMade   = "checkpoint"
-	Attached         = "attached"
-	Detached         = "detached"
+	RunStarted        = "run_started"
+	RunFinished       = "run_finished"
+	ProcessStarted    = "process_started"
+	ProcessExited     = "process_exited"
+	StartFailed       = "start_failed"
+	SignalForwarded   = "signal_forwarded"
+	Stopped           = "stopped"
+	Continued         = "continued"
+	Timeout           = "timeout"
+	Cancelled         = "cancelled"
+	LimitHit          = "limit_hit"
+	OOMKill           = "oom_kill"
+	LeftoversKilled   = "leftovers_killed"
+	ContainerStarting = "container_starting"
+	ContainersEnded   = "containers_ended"
+	CaptureTruncated  = "capture_truncated"
+	RecorderError     = "recorder_error"
+	CheckStarted      = "check_started"
+	CheckCompleted    = "check_completed"
+	CheckpointMade    = "checkpoint"
+	Attached          = "attached"
+	Detached          = "detached"
 )
 
 // Event is one line of events.ndjson. Fields that a type does not use are left
@@ -64,7 +65,8 @@ type Event struct {
 	Count int64 `json:"count,omitempty"`
 	// Processes names the leftovers that were killed, 64 at the most.
 	Processes []Leftover `json:"processes,omitempty"`
-	// Containers are those that outlived the command and were ended, 64 at the most.
+	// Containers are those that outlived the command and were ended, 64 at the most; or
+	// the one that the process PID asks Docker to start (container_starting).
 	Containers []Container `json:"containers,omitempty"`
 	// Stream and Bytes tell which capture was cut and after how many bytes.
 	Stream string `json:"stream,omitempty"`

@@ -34,7 +34,8 @@ type KernelEvent struct {
 	// every successful exec. Counted from 1; 0 (left out) is unknown.
 	ExecID uint64 // exec_id
 	// ParentExecID is, on fork, the instance that forked; on exec, the instance
-	// of the same process that this one replaces. 0 (left out) is unknown.
+	// of the same process that this one replaces; on join, the parent, or the
+	// instance that asked an engine for the container. 0 (left out) is unknown.
 	ParentExecID uint64 // parent_exec_id
 	// CgroupID is the acting task's cgroup2 id; on fork, exec, join and
 	// connect_blocked events, 0 (left out) elsewhere.

@@ -34,7 +34,7 @@ func (s *Summary) write(b *bufio.Writer, limit int) {
 	section(b, "files read that may hold secrets", secrets, limit, fileRow)
 	section(b, "files read outside of the workspace", readOutside, limit, fileRow)
 	section(b, "containers", s.Containers, limit, func(c Container) []string {
-		return []string{times(c.Count), c.ID[:min(12, len(c.ID))], clean(QuoteArgs(c.Argv))}
+		return []string{times(c.Count), c.ID[:min(12, len(c.ID))], clean(c.Name), clean(c.Image), clean(QuoteArgs(c.Argv))}
 	})
 	section(b, "programs", s.Programs, limit, func(p Program) []string {
 		return []string{times(p.Count), clean(p.Exe), by(p.By), only(p.Made, "made in this run")}

@@ -94,8 +94,11 @@ type Summary struct {
 
 // Container is a container by its id, with the first command that was executed in it
 // and how often anything was observed there, the engine's work to set it up left out.
+// Name and Image are what its engine told, empty if unknown.
 type Container struct {
 	ID    string   `json:"id"`
+	Name  string   `json:"name,omitempty"`
+	Image string   `json:"image,omitempty"`
 	Argv  []string `json:"argv"`
 	Exe   string   `json:"exe,omitempty"`
 	Count uint64   `json:"count"`
@@ -208,6 +211,9 @@ func Summarize(ctx context.Context, src Source, limit int) (*Summary, error) {
 		g.event(e)
 	}
 	s := g.summary(limit)
+	if err := s.nameContainers(ctx, src); err != nil {
+		return nil, err
+	}
 	s.about(docs)
 	s.correlate(&docs.Correlation, limit)
 	s.Schema, s.Identity = schema.InspectionV0, src.Identity()

@@ -77,8 +77,10 @@ func (t *tree) event(e *schema.KernelEvent) {
 		}
 		p := &Process{PID: e.PID, StartNS: e.TNS, Count: 1, Joined: e.Kind == schema.KindJoin, Exe: e.Name(e.Exe)}
 		t.live[e.ExecID] = p
-		if parent := t.live[e.ParentExecID]; parent != nil && e.Kind == schema.KindFork {
-			p.Exe, p.parent = parent.Exe, parent
+		if parent := t.live[e.ParentExecID]; parent != nil {
+			if p.parent = parent; !p.Joined {
+				p.Exe = parent.Exe
+			}
 		}
 		if t.kept < t.limit && (p.parent == nil || p.parent.shown) {
 			t.kept++

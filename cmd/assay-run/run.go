@@ -118,7 +118,7 @@ func (a *app) dryRun(spec *runner.Spec, rules *policy.File, output string) error
 		}
 	}
 	if spec.Containers && !a.say.Quiet {
-		a.say.Info("docker and podman would get --cgroup-parent=$%s after run and create", runner.EnvCgroupParent)
+		a.say.Info("containers that docker and podman make would be in the run, with $%s as their cgroup parent", runner.EnvCgroupParent)
 	}
 	return a.printDocument(absolute)
 }

@@ -54,6 +54,10 @@ type Options struct {
 	// are told to be of a container; empty for none. Container is the id of the
 	// container that all of them are of, if they are.
 	CgroupDir, Container string
+	// Starter tells which process had asked an engine to start the container with that
+	// id when a process from outside of the session came into it at t, and when it had:
+	// both in nanoseconds of CLOCK_BOOTTIME. 0 is not known; nil: nothing is.
+	Starter func(container string, t uint64) (pid uint32, at uint64)
 	// Window is how long an event is held for earlier ones from other CPUs;
 	// 0 means 20 ms. MaxHeld bounds their number; 0 means 4096. Whatever
 	// reaches its limit first lets the oldest go.

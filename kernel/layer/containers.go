@@ -8,6 +8,7 @@ import (
 
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/container"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // maxCgroups bounds the cgroups that are remembered. Their ids are never used twice.
@@ -126,4 +127,22 @@ func (b *Builder) contain(ev *kernel.Event, p *process) {
 		p.setup = p.setup && b.o.MountNS != 0 && !b.elsewhere(p)
 	}
 	p.container = b.out.ContainerID
+}
+
+// started makes a container's first process the child of the one that asked an engine
+// for it, and of its tool call. b.out is its join.
+func (b *Builder) started(ev *kernel.Event, p *process) {
+	if b.o.Starter == nil || b.out.Kind != schema.KindJoin || b.out.ContainerID == "" {
+		return
+	}
+	pid, at := b.o.Starter(b.out.ContainerID, ev.Time)
+	by := b.procs.byPID[pid]
+	if pid == 0 || by == nil || by.start == 0 || by.start > at {
+		return // it is not of the run, or its number is another's now
+	}
+	b.out.ParentExecID = by.execID
+	if by.toolCall != "" {
+		p.toolCall, p.boundBy = by.toolCall, schema.BoundByLineage
+		b.out.ToolCallID, b.out.BoundBy = p.toolCall, p.boundBy
+	}
 }

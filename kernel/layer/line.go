@@ -29,6 +29,9 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	b.convert(ev, p)
 	b.check(p, ev.CgroupID)
 	b.contain(ev, p)
+	if joined {
+		b.started(ev, p)
+	}
 	b.mounts(ev, p)
 	b.class(ev, p)
 	helper := b.reach(ev)

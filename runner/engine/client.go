@@ -15,15 +15,12 @@ import (
 // containers into so that they belong to the run.
 const EnvCgroupParent = "ASSAY_RUN_CGROUP_PARENT"
 
-// Clients are the programs that StandIn stands in for.
-var Clients = []string{"docker", "podman", "docker-compose", "podman-compose"}
-
-// Client finds one of Clients in a PATH, as execvp does; empty where it is not there.
-// Links to this program are passed over.
-func Client(name, path string) string {
+// Client finds podman in a PATH, as execvp does; empty where it is not there. Links to
+// this program are passed over.
+func Client(path string) string {
 	own, _ := os.Stat("/proc/self/exe")
 	for _, dir := range filepath.SplitList(path) {
-		at := filepath.Join(dir, name)
+		at := filepath.Join(dir, Podman)
 		if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && !os.SameFile(info, own) {
 			return at
 		}
@@ -31,47 +28,40 @@ func Client(name, path string) string {
 	return ""
 }
 
-// StandIn makes links to this program in a directory, one for each of Clients that is
-// in the PATH, and returns the names. Who executes such a link gets the client, with
-// the run's cgroup parent for containers that it makes.
-func StandIn(dir, path string) (names []string, err error) {
+// StandIn makes a link to this program in a directory if Podman is in the PATH, and
+// tells whether it did. Who executes it gets the client, with the run's cgroup parent
+// for containers that it makes. Docker's clients are no such thing: see Relay.
+func StandIn(dir, path string) (bool, error) {
+	if Client(path) == "" {
+		return false, nil
+	}
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	if !entered {
-		return nil, errors.New("this program cannot replace a container engine's client")
+		return false, errors.New("this program cannot replace a container engine's client")
 	}
-	for _, name := range Clients {
-		if Client(name, path) == "" {
-			continue
-		}
-		if err := os.Symlink(exe, filepath.Join(dir, name)); err != nil {
-			return nil, err
-		}
-		names = append(names, name)
-	}
-	return names, nil
+	return true, os.Symlink(exe, filepath.Join(dir, Podman))
 }
 
 // beClient becomes the client that this process was started as, if it was.
 func beClient() {
-	name := filepath.Base(os.Args[0])
 	parent := os.Getenv(EnvCgroupParent)
-	if parent == "" || !slices.Contains(Clients, name) {
+	if parent == "" || filepath.Base(os.Args[0]) != Podman {
 		return
 	}
 	fail := func(code int, err error) {
 		fmt.Fprintln(os.Stderr, "assay-run: error:", err)
 		os.Exit(code)
 	}
-	at := Client(name, os.Getenv("PATH"))
+	at := Client(os.Getenv("PATH"))
 	if at == "" {
-		fail(127, fmt.Errorf("%s is not in PATH", name))
+		fail(127, errors.New("podman is not in PATH"))
 	}
-	args, composes := withParent(name, os.Args[1:], parent)
+	args, composes := withParent(os.Args[1:], parent)
 	if composes && !composedInto(args, os.Getenv("COMPOSE_FILE")) {
-		fail(125, fmt.Errorf("%s takes the cgroup of a container from the compose file, which does not name the run's: write cgroup_parent: ${%s} for each service", name, EnvCgroupParent))
+		fail(125, fmt.Errorf("podman compose asks a service of Podman's for containers, which are outside of the run: use podman-compose, or write cgroup_parent: ${%s} for each service in the compose file", EnvCgroupParent))
 	}
 	err := syscall.Exec(at, append([]string{os.Args[0]}, args...), os.Environ())
 	code := 126
@@ -82,21 +72,17 @@ func beClient() {
 }
 
 // valued are the options before a command that take the next argument for their value.
-var valued = map[string][]string{
-	"docker": {"--config", "-c", "--context", "-H", "--host", "-l", "--log-level", "--tlscacert", "--tlscert", "--tlskey"},
-	"podman": {"--cgroup-manager", "--config", "--conmon", "-c", "--connection", "--events-backend", "--hooks-dir", "--identity", "--imagestore",
-		"--log-level", "--module", "--network-cmd-path", "--network-config-dir", "--out", "--root", "--runroot", "--runtime", "--runtime-flag",
-		"--ssh", "--storage-driver", "--storage-opt", "--tmpdir", "--url", "--volumepath"},
+var valued = []string{
+	"--cgroup-manager", "--config", "--conmon", "-c", "--connection", "--events-backend", "--hooks-dir", "--identity", "--imagestore",
+	"--log-level", "--module", "--network-cmd-path", "--network-config-dir", "--out", "--root", "--runroot", "--runtime", "--runtime-flag",
+	"--ssh", "--storage-driver", "--storage-opt", "--tmpdir", "--url", "--volumepath",
 }
 
 // withParent adds the cgroup parent to the arguments of a client that makes a
-// container. It stands before the caller's own options: of two, clients take the last.
-// composes tells that the client makes containers as a compose file says.
-func withParent(name string, args []string, parent string) (_ []string, composes bool) {
-	if strings.HasSuffix(name, "-compose") {
-		return args, makes(args)
-	}
-	at := command(name, args)
+// container. It stands before the caller's own options: of two, the client takes the
+// last. composes tells that containers are made as a compose file says.
+func withParent(args []string, parent string) (_ []string, composes bool) {
+	at := command(args)
 	if at < len(args) && args[at] == "container" {
 		at++
 	}
@@ -113,12 +99,12 @@ func withParent(name string, args []string, parent string) (_ []string, composes
 }
 
 // command is where the command is among the arguments of a client.
-func command(name string, args []string) int {
+func command(args []string) int {
 	for i := 0; i < len(args); i++ {
 		if !strings.HasPrefix(args[i], "-") {
 			return i
 		}
-		if slices.Contains(valued[name], args[i]) {
+		if slices.Contains(valued, args[i]) {
 			i++
 		}
 	}

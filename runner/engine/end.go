@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -44,20 +43,6 @@ func Afterwards(socket, parent string) []string {
 		return nil
 	}
 	return []string{roleName, roleArg, socket, parent}
-}
-
-// Socket is where a docker client with this environment finds its daemon; empty
-// where that is no unix socket. A context of the client's configuration is not read.
-func Socket(env []string) string {
-	socket := "/var/run/docker.sock"
-	for _, kv := range env {
-		if host, ok := strings.CutPrefix(kv, "DOCKER_HOST="); ok && host != "" {
-			if socket, ok = strings.CutPrefix(host, "unix://"); !ok {
-				socket = ""
-			}
-		}
-	}
-	return socket
 }
 
 // End stops the container, by its own signal to stop and by SIGKILL so many seconds

@@ -1,0 +1,232 @@
+package engine
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Relay is a second socket of a Docker daemon, for the command of a run: the
+// containers that are made through it get a cgroup parent, unless who asks for one
+// names another. It changes nothing else of what goes through it.
+type Relay struct {
+	daemon *Engine
+	parent string
+	asked  func(pid uint32, c *Container)
+	socket *net.UnixListener
+
+	mu     sync.Mutex
+	open   map[*net.UnixConn]bool // nil once it is closed
+	served sync.WaitGroup
+}
+
+// NewRelay listens at path, which whoever may use the daemon's socket may use too.
+// When a process asks to start a container with that parent, asked is called first,
+// by several goroutines; 0 is a process that is not known.
+func NewRelay(daemon *Engine, path, parent string, asked func(pid uint32, c *Container)) (*Relay, error) {
+	info, err := os.Stat(daemon.Socket)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	r := &Relay{daemon: daemon, parent: parent, asked: asked, socket: l, open: map[*net.UnixConn]bool{}}
+	mode := info.Mode().Perm()
+	if st := info.Sys().(*syscall.Stat_t); os.Chown(path, int(st.Uid), int(st.Gid)) != nil {
+		mode &= 0o700 // we are not root: it is ours alone
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		l.Close()
+		return nil, err
+	}
+	r.served.Go(r.accept)
+	return r, nil
+}
+
+// Close ends all connections. It does not wait for the daemon.
+func (r *Relay) Close() {
+	r.socket.Close()
+	r.mu.Lock()
+	for c := range r.open {
+		c.Close()
+	}
+	r.open = nil
+	r.mu.Unlock()
+	r.served.Wait()
+}
+
+func (r *Relay) accept() {
+	for {
+		c, err := r.socket.AcceptUnix()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // too many open files
+			time.Sleep(100 * time.Millisecond)
+		default:
+			r.served.Go(func() { r.serve(c) })
+		}
+	}
+}
+
+// maxOpen bounds connections, on both sides together.
+const maxOpen = 1024
+
+// keep notes a connection that Close ends; false where it is closed or has too many.
+func (r *Relay) keep(c *net.UnixConn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open == nil || len(r.open) >= maxOpen {
+		return false
+	}
+	r.open[c] = true
+	return true
+}
+
+func (r *Relay) drop(c *net.UnixConn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.open, c)
+	c.Close()
+}
+
+// serve passes one connection on, until either side ends it.
+func (r *Relay) serve(client *net.UnixConn) {
+	defer r.drop(client)
+	daemon, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: r.daemon.Socket, Net: "unix"})
+	if err != nil {
+		return
+	}
+	defer r.drop(daemon)
+	if !r.keep(client) || !r.keep(daemon) {
+		return
+	}
+	pid := peerPID(client)
+	from, back := bufio.NewReader(client), bufio.NewReader(daemon)
+	for {
+		req, err := http.ReadRequest(from)
+		if err != nil {
+			return
+		}
+		if r.look(req, pid) != nil {
+			return
+		}
+		req.Host = "docker" // some clients write a path, which Go does not
+		if req.Header.Get("Expect") != "" {
+			req.Header.Del("Expect")
+			if _, err := io.WriteString(client, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+				return
+			}
+		}
+		if !exchange(client, daemon, from, back, req) {
+			return
+		}
+	}
+}
+
+// exchange passes on one request and its answer, and tells whether more can follow.
+// It returns when that begins.
+func exchange(client, daemon *net.UnixConn, from, back *bufio.Reader, req *http.Request) bool {
+	var taken atomic.Bool
+	next := make(chan error, 1)
+	go func() { // the daemon can answer before it has all
+		err := req.Write(daemon)
+		if err == nil {
+			if _, err = from.Peek(1); err != nil && !taken.Load() {
+				daemon.Close() // its client has gone: it ends a build, for example
+			}
+		}
+		next <- err
+	}()
+	res, err := answer(back, req)
+	if err == nil && raw(res) {
+		taken.Store(true)
+		pass(client, daemon, from, back, res, next)
+		return false
+	}
+	if err == nil {
+		err = res.Write(client)
+		res.Body.Close()
+	}
+	if err != nil || res.Close || req.Close {
+		_ = client.CloseWrite()
+		_ = client.CloseRead()
+		daemon.Close()
+		<-next
+		return false
+	}
+	return <-next == nil
+}
+
+// answer reads the answer to a request: what only announces one is left out.
+func answer(from *bufio.Reader, req *http.Request) (*http.Response, error) {
+	for {
+		res, err := http.ReadResponse(from, req)
+		if err != nil || res.StatusCode >= 200 || res.StatusCode == http.StatusSwitchingProtocols {
+			return res, err
+		}
+	}
+}
+
+// raw tells that a connection is HTTP no more after this answer: it is a container's
+// terminal or streams.
+func raw(res *http.Response) bool {
+	return res.StatusCode == http.StatusSwitchingProtocols ||
+		res.StatusCode == http.StatusOK && res.Request.Method == http.MethodPost && res.ContentLength < 0 &&
+			strings.HasPrefix(res.Header.Get("Content-Type"), "application/vnd.docker.") && len(res.TransferEncoding) == 0
+}
+
+// pass passes on what both sides write, until both have ended it. What the client
+// writes begins after next.
+func pass(client, daemon *net.UnixConn, from, back *bufio.Reader, res *http.Response, next <-chan error) {
+	var head bytes.Buffer
+	fmt.Fprintf(&head, "HTTP/1.1 %s\r\n", res.Status)
+	_ = res.Header.Write(&head)
+	head.WriteString("\r\n")
+	_, err := client.Write(head.Bytes())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if <-next == nil {
+			_, _ = io.Copy(daemon, from)
+		}
+		_ = daemon.CloseWrite()
+	}()
+	if err == nil {
+		_, err = io.Copy(client, back)
+	}
+	if err != nil { // the client has gone
+		daemon.Close()
+		_ = client.CloseRead()
+	}
+	_ = client.CloseWrite()
+	<-ended
+}
+
+// peerPID is the process at the other end; 0 is unknown.
+func peerPID(c *net.UnixConn) (pid uint32) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = uint32(cred.Pid)
+		}
+	})
+	return pid
+}

@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/assay-run/assay-run/.ci/enginetest"
+)
+
+// relayed makes a relay to a daemon.
+func relayed(t *testing.T, daemon *Engine, parent string, asked func(uint32, *Container)) (socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "s")
+	r, err := NewRelay(daemon, socket, parent, asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); daemon.Close() })
+	return socket
+}
+
+// TestRelay: docker does through a relay what it does without, and what it makes has the
+// cgroup parent.
+func TestRelay(t *testing.T) {
+	e := enginetest.Docker(t)
+	parent := "/assay-relay-test-" + strconv.Itoa(os.Getpid())
+	t.Cleanup(func() { e.RemoveGroups(parent) })
+	var mu sync.Mutex
+	asked := map[string]uint32{}
+	socket := relayed(t, New(Docker, e.Socket), parent, func(pid uint32, c *Container) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[c.Name] = pid
+	})
+	dir := t.TempDir()
+	docker := func(in []byte, args ...string) (out string, pid int, code int) {
+		t.Helper()
+		cmd := e.Command(args...)
+		cmd.Env = append(cmd.Env, "DOCKER_HOST=unix://"+socket)
+		cmd.Dir = dir
+		if in != nil {
+			cmd.Stdin = bytes.NewReader(in)
+		}
+		var b bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &b, os.Stderr
+		err := cmd.Run()
+		if _, ok := err.(*exec.ExitError); err != nil && !ok {
+			t.Fatal(err)
+		}
+		return b.String(), cmd.Process.Pid, cmd.ProcessState.ExitCode()
+	}
+	check := func(what, got, want string, code, wantCode int) {
+		t.Helper()
+		if got != want || code != wantCode {
+			t.Errorf("%s: %d bytes %.200q, exit code %d, want %d bytes %.200q, exit code %d", what, len(got), got, code, len(want), want, wantCode)
+		}
+	}
+	large := make([]byte, 8<<20)
+	rand.Read(large)
+	if err := os.WriteFile(filepath.Join(dir, "large"), large, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	out, pid, code := docker(large, "run", "-i", "--name=pipe", "--network=none", enginetest.Image, "sh", "-c", "cat; exit 7")
+	check("streams", out, string(large), code, 7)
+	mu.Lock()
+	if asked["pipe"] != uint32(pid) {
+		t.Errorf("%d asked for the container, not %d", asked["pipe"], pid)
+	}
+	mu.Unlock()
+	out, _, code = docker(nil, "run", "--rm", "--network=none", enginetest.Image, "grep", "^0::", "/proc/self/cgroup")
+	if !strings.HasPrefix(out, "0::"+parent+"/") || code != 0 {
+		t.Errorf("the container is in %s", out)
+	}
+	docker(nil, "run", "-d", "--name=box", "--network=none", enginetest.Image, "sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait")
+	out, _, code = docker([]byte("in"), "exec", "-i", "box", "sh", "-c", "cat; exit 4")
+	check("exec", out, "in", code, 4)
+	if _, _, code = docker(nil, "cp", "large", "box:/tmp/large"); code != 0 {
+		t.Error("cp: exit code", code)
+	}
+	out, _, code = docker(nil, "exec", "box", "cat", "/tmp/large")
+	check("cp and back", out, string(large), code, 0)
+	docker(nil, "run", "--name=lines", "--network=none", enginetest.Image, "seq", "200000")
+	out, _, code = docker(nil, "logs", "--follow", "lines")
+	if lines := strings.Count(out, "\n"); lines != 200000 || code != 0 {
+		t.Errorf("logs: %d lines, exit code %d", lines, code)
+	}
+	out, _, code = docker(nil, "export", "box")
+	if !strings.Contains(out, string(large)) || code != 0 {
+		t.Errorf("export: %d bytes, exit code %d", len(out), code)
+	}
+	out, _, code = docker([]byte(out), "import", "-", "again")
+	if !strings.HasPrefix(out, "sha256:") || code != 0 {
+		t.Errorf("import: %q, exit code %d", out, code)
+	}
+	if _, _, code = docker(nil, "start", "no-such-container"); code != 1 {
+		t.Error("a container that is not there: exit code", code)
+	}
+	wait := make(chan string, 1)
+	go func() { out, _, _ := docker(nil, "wait", "box"); wait <- out }()
+	docker(nil, "stop", "box")
+	check("wait", <-wait, "0\n", 0, 0)
+}
+
+// TestRelayEnds: when a client goes, the daemon learns that, and ends its work for it.
+// When the daemon goes, so does the client's connection. Nothing is left of either.
+func TestRelayEnds(t *testing.T) {
+	began, gone := make(chan struct{}, 4), make(chan struct{}, 4)
+	daemon := filepath.Join(t.TempDir(), "d")
+	l, err := net.Listen("unix", daemon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		began <- struct{}{}
+		<-r.Context().Done()
+		gone <- struct{}{}
+	})}
+	go s.Serve(l)
+	defer s.Close()
+	socket := relayed(t, New(Docker, daemon), "/p", nil)
+	ask := func() net.Conn {
+		c, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(c, "POST /build HTTP/1.1\r\nHost: /var/run/docker.sock\r\nContent-Length: 2\r\n\r\nhi")
+		<-began
+		return c
+	}
+	within := func(what string, done <-chan struct{}) {
+		t.Helper()
+		select {
+		case <-done:
+		case <-time.After(time.Minute):
+			t.Fatal(what)
+		}
+	}
+	ask().Close()
+	within("the daemon does not learn that its client has gone", gone)
+	c := ask()
+	defer c.Close()
+	s.Close()
+	ended := make(chan struct{})
+	go func() { io.Copy(io.Discard, c); close(ended) }()
+	within("the client does not learn that the daemon has gone", ended)
+}
+
+// TestWithCgroupParent: only what has no cgroup parent gets one, and all else stays.
+func TestWithCgroupParent(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"Image":"i"}`:       `{"HostConfig":{"CgroupParent":"/p"},"Image":"i"}`,
+		`{"HostConfig":null}`: `{"HostConfig":{"CgroupParent":"/p"}}`,
+		`{"HostConfig":{"CgroupParent":"","Memory":1e3}}`:   `{"HostConfig":{"CgroupParent":"/p","Memory":1e3}}`,
+		`{"HostConfig":{"CgroupParent":"/own","Memory":1}}`: `{"HostConfig":{"CgroupParent":"/own","Memory":1}}`,
+		`{"HostConfig":7}`: `{"HostConfig":7}`,
+		`{"Image":"i`:      `{"Image":"i`,
+		`null`:             `null`,
+		``:                 ``,
+	} {
+		if got := string(withCgroupParent(json.RawMessage(body), "/p")); got != want {
+			t.Errorf("%s: %s, want %s", body, got, want)
+		}
+	}
+}

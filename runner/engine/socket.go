@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Socket is where a docker client with this environment finds its daemon; empty
+// where that is no unix socket. See "docker context" for what is asked in which order.
+func Socket(env []string) string {
+	values := map[string]string{}
+	for _, kv := range env {
+		key, value, _ := strings.Cut(kv, "=")
+		values[key] = value
+	}
+	host := values["DOCKER_HOST"]
+	if host == "" {
+		config := values["DOCKER_CONFIG"]
+		if config == "" && values["HOME"] != "" {
+			config = filepath.Join(values["HOME"], ".docker")
+		}
+		host = contextHost(config, values["DOCKER_CONTEXT"])
+	}
+	socket, _ := strings.CutPrefix(host, "unix://")
+	if socket == host {
+		return ""
+	}
+	return socket
+}
+
+// contextHost is the daemon of a context of the client's configuration, or of the one
+// that is in use there; empty where it cannot be told.
+func contextHost(config, context string) string {
+	if context == "" {
+		var c struct{ CurrentContext string }
+		readJSON(filepath.Join(config, "config.json"), &c)
+		context = c.CurrentContext
+	}
+	if context == "" || context == "default" {
+		return "unix:///var/run/docker.sock"
+	}
+	var meta struct {
+		Endpoints map[string]struct{ Host string }
+	}
+	name := sha256.Sum256([]byte(context))
+	readJSON(filepath.Join(config, "contexts", "meta", hex.EncodeToString(name[:]), "meta.json"), &meta)
+	return meta.Endpoints["docker"].Host
+}
+
+// readJSON reads a file of the client's configuration, which need not be there.
+func readJSON(path string, into any) {
+	if b, err := os.ReadFile(path); err == nil {
+		_ = json.Unmarshal(b, into)
+	}
+}
