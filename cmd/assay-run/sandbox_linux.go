@@ -97,6 +97,7 @@ func (a *app) sandboxProfile(f *sandboxFlags, env []string) (*sandbox.Profile, e
 }
 
 func (a *app) sandbox(f *sandboxFlags, args []string) error {
+	signals := catchSignals()
 	env := os.Environ()
 	p, err := a.sandboxProfile(f, env)
 	if err != nil {
@@ -109,7 +110,6 @@ func (a *app) sandbox(f *sandboxFlags, args []string) error {
 	if path, err = filepath.Abs(path); err != nil {
 		return nowhere(err)
 	}
-	signals := catchSignals()
 	signals.wait()
 	cmd := &exec.Cmd{Path: path, Args: args, Env: env, Dir: p.Dir, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
 	st, layers, err := sandbox.Run(p, cmd, signals.C, sandbox.Options{})

@@ -84,13 +84,13 @@ func (p *Profile) mounts() *shim.Mounts {
 	}
 	m.Devices, m.Shm = true, p.Mode == WorkspaceWrite || p.open
 	for _, d := range p.Private {
-		if d.Path == "/tmp" {
+		if d.Rule == rulePrivateTmp {
 			m.Temporary = append(m.Temporary, d.Path)
 		} else {
 			m.Private = append(m.Private, d.Path)
 		}
 	}
-	write := outermost(paths(p.Write))
+	write := outermost(slices.DeleteFunc(paths(p.Write), func(w string) bool { return slices.Contains(m.Temporary, w) }))
 	m.All = p.open
 	m.Hidden, m.Sockets = outermost(paths(p.DenyRead)), paths(p.sockets)
 	hidden := func(path string) bool {
@@ -105,10 +105,17 @@ func (p *Profile) mounts() *shim.Mounts {
 		}
 	}
 	for _, w := range outermost(write) {
-		if !hidden(w) && !slices.Contains(m.Temporary, w) {
+		if !hidden(w) {
 			m.Writable = append(m.Writable, w)
 		}
 	}
+	below := func(path string, dirs []string) bool {
+		return slices.ContainsFunc(dirs, func(dir string) bool { return Below(path, dir) })
+	}
+	if below(p.Dir, m.Temporary) && !below(p.Dir, m.Writable) {
+		m.Shown = append(m.Shown, shim.Shown{Path: p.Dir})
+	}
+	m.Hidden = slices.DeleteFunc(m.Hidden, func(h string) bool { return below(h, m.Temporary) && !below(h, append(m.Writable, p.Dir)) })
 	for _, a := range p.AllowRead {
 		evidence := slices.ContainsFunc(p.DenyRead, func(d Path) bool { return d.Rule == "evidence" && Below(a.Path, d.Path) })
 		if covered(a.Path) && !evidence && !slices.Contains(m.Hidden, a.Path) {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,7 +30,9 @@ func (p *Profile) private(s *Settings, c Context) error {
 		shown = append(shown, real)
 	}
 	if s.Filesystem != nil && s.Filesystem.PrivateTmp {
-		p.addPrivate("/tmp", "filesystem.privateTmp")
+		if err := p.privateTmp(c); err != nil {
+			return err
+		}
 	}
 	if s.sockets {
 		return nil
@@ -46,8 +49,11 @@ func (p *Profile) private(s *Settings, c Context) error {
 		}
 	}
 	for _, path := range append(boundSockets(), namedSockets(c.Env)...) {
+		if !isSocket(path) { // most are mounts of directories
+			continue
+		}
 		real, err := filepath.EvalSymlinks(path)
-		if err != nil || !isSocket(real) || slices.Contains(shown, real) || len(p.sockets) >= maxSockets {
+		if err != nil || slices.Contains(shown, real) || len(p.sockets) >= maxSockets {
 			continue
 		}
 		inside := func(d Path) bool { return Below(real, d.Path) }
@@ -73,6 +79,28 @@ func (p *Profile) addPrivate(dir, rule string) {
 	if !slices.ContainsFunc(p.Private, func(d Path) bool { return Below(real, d.Path) }) && !Below(p.Dir, real) {
 		p.Private = append(p.Private, Path{real, rule})
 	}
+}
+
+// rulePrivateTmp is the rule of the directories that are in memory.
+const rulePrivateTmp = "filesystem.privateTmp"
+
+// privateTmp makes /tmp the run's own, and the directory below it that TMPDIR names.
+func (p *Profile) privateTmp(c Context) error {
+	tmp, err := filepath.EvalSymlinks("/tmp")
+	if err != nil {
+		return fmt.Errorf("filesystem.privateTmp: %w", err)
+	}
+	if p.Dir == tmp {
+		return fmt.Errorf("filesystem.privateTmp: the working directory is %s; start the command in another directory", tmp)
+	}
+	p.Private = append(p.Private, Path{tmp, rulePrivateTmp})
+	if t := lookup(c.Env, "TMPDIR"); filepath.IsAbs(t) {
+		real, err := filepath.EvalSymlinks(t)
+		if err == nil && real != tmp && Below(real, tmp) && real != p.Dir {
+			p.Private = append(p.Private, Path{real, rulePrivateTmp})
+		}
+	}
+	return nil
 }
 
 // boundSockets are the sockets that are bound to a path in our network
@@ -122,6 +150,6 @@ func namedSockets(env []string) []string {
 }
 
 func isSocket(path string) bool {
-	info, err := os.Lstat(path)
+	info, err := os.Stat(path)
 	return err == nil && info.Mode()&os.ModeSocket != 0
 }

@@ -19,7 +19,15 @@ func (s *shim) place(m *Mounts, kept map[string]int) error {
 		}
 	}
 	for _, dir := range m.Temporary {
-		if err := s.do(Files, "mount "+dir, func() error { return tmpfs(dir, "mode=1777", 0) }); err != nil {
+		err := s.do(Files, "mount "+dir, func() error {
+			if slices.ContainsFunc(m.Temporary, func(t string) bool { return strings.HasPrefix(dir, t+"/") }) {
+				if err := os.MkdirAll(dir, 0o755); err != nil {
+					return err
+				}
+			}
+			return tmpfs(dir, "mode=1777", 0)
+		})
+		if err != nil {
 			return err
 		}
 	}

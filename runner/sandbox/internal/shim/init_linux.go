@@ -2,13 +2,9 @@ package shim
 
 import (
 	"errors"
-	"fmt"
-	"net"
 	"os"
-	"os/signal"
 	"strconv"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,7 +44,7 @@ func (s *shim) again(control, planFD int) int {
 		letGo(plan.Keep)
 	}
 	// It stops with the command when the terminal says so, and ends after it.
-	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2)
+	dispose(sigIgnore, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2)
 	var st unix.WaitStatus
 	for {
 		_, err := unix.Wait4(pid, &st, 0, nil)
@@ -77,10 +73,10 @@ func MapUser(attr *syscall.SysProcAttr) {
 
 // start starts the command as a child, and sends the runner its pidfd.
 func (s *shim) start() (pid int, err error) {
-	// From the outside only SIGKILL and SIGSTOP reach a process 1 that does not
-	// handle a signal, but the Go runtime handles most. The runner signals the
-	// command itself. Notify, unlike Ignore, leaves the command's dispositions be.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGABRT, unix.SIGALRM)
+	// Only SIGKILL and SIGSTOP, and those from outside, reach a process 1 that does not
+	// handle a signal, but the Go runtime handles most. The runner signals the command
+	// itself.
+	dispose(sigDefault, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGABRT, unix.SIGALRM)
 	pidfd := -1
 	files := []uintptr{0, 1, 2}
 	for i := range s.plan.Keep {
@@ -153,23 +149,22 @@ func (s *shim) serve() {
 }
 
 // dialTimeout bounds a connection inside: the loopback device is never slow.
-const dialTimeout = 5 * time.Second
+var dialTimeout = unix.Timeval{Sec: 5}
 
 func (s *shim) dial(m Message) {
 	answer := Message{Kind: KindDialed, ID: m.ID}
-	c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", m.Port), dialTimeout)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		defer unix.Close(fd)
+		err = errors.Join(
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &dialTimeout),
+			unix.Connect(fd, &unix.SockaddrInet4{Port: m.Port, Addr: [4]byte{127, 0, 0, 1}}),
+		)
+	}
 	if err != nil {
 		answer.Errno = int(unix.ECONNREFUSED)
 		_ = s.conn.Send(answer, -1)
 		return
 	}
-	defer c.Close()
-	raw, err := c.(*net.TCPConn).SyscallConn()
-	if err == nil {
-		err = raw.Control(func(fd uintptr) { _ = s.conn.Send(answer, int(fd)) })
-	}
-	if err != nil {
-		answer.Errno = int(unix.EIO)
-		_ = s.conn.Send(answer, -1)
-	}
+	_ = s.conn.Send(answer, fd)
 }
