@@ -111,7 +111,7 @@ func (c *confinement) shape(cmd *exec.Cmd) (err error) {
 		c.profile.Reach(c.reach()...)
 	}
 	if c.box, err = sandbox.New(c.profile, sandbox.Options{
-		Decided: c.denials.decided, Needs: c.needs(), Cgroup: c.cgroup(), Blocked: c.denials.blocked,
+		Decided: c.denials.decided, Needs: c.needs(), Cgroup: c.cgroup(), Blocked: c.denials.blocked, Audit: true,
 	}); err != nil && !c.profile.Restricted() {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "sandbox", Code: "terminal_exposed", Message: "the command could type into the terminal that it shared with the runner: " + err.Error(),
@@ -207,6 +207,7 @@ func (c *confinement) close(*schema.Result) error {
 	if c.box != nil {
 		c.box.Close()
 		c.denials.settle(c.box.Untold())
+		c.denials.refused(c.box.Refusals())
 	}
 	if c.profile == nil {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ type denials struct {
 	told     map[string]uint64             // how often, by key
 	pending  map[string]schema.PolicyEvent // of cgroup programs, by call and address; the kernel layer may have them too
 	untold   uint64                        // denials of those programs that nobody read
+	unread   uint64                        // refusals by Landlock that the audit did not tell
 	repeated uint64
 	dropped  uint64
 	err      error
@@ -144,6 +146,44 @@ func (d *denials) blocked(b sandbox.Blocked) {
 	}
 }
 
+// refused is told at the end what Landlock refused, as the host's audit says. The kernel
+// layer has told of most of it.
+func (d *denials) refused(list []sandbox.Refusal, lost uint64) {
+	d.mu.Lock()
+	d.unread = lost
+	seen := map[string]bool{}
+	for key := range d.told {
+		target := strings.Split(key, keySeparator)[4]
+		seen[target] = true
+		seen[path.Dir(target)+"/"] = true
+	}
+	d.mu.Unlock()
+	for _, r := range list {
+		if seen[r.Target] {
+			continue
+		}
+		rule, denied := d.profile.Denies(r.Attempt)
+		if !denied {
+			rule = sandbox.RuleMode
+		}
+		d.tell(schema.PolicyEvent{
+			SourceEventType: blockedAs(r.Op), Source: "sandbox", Decision: "deny",
+			TNS: int64(r.Time) - int64(d.log.Start()), Rule: rule, Operation: r.Op, Target: r.Target,
+		})
+	}
+}
+
+// blockedAs is the type of event that tells of a denied operation.
+func blockedAs(op string) string {
+	switch op {
+	case sandbox.OpConnect, sandbox.OpBind:
+		return schema.KindConnectBlocked.String()
+	case sandbox.OpSignal, sandbox.OpPtrace:
+		return "process_blocked"
+	}
+	return schema.KindFileBlocked.String()
+}
+
 // settle writes what cgroup programs denied and the kernel layer did not tell.
 func (d *denials) settle(untold uint64) {
 	d.mu.Lock()
@@ -199,13 +239,18 @@ func (d *denials) reasons(observed bool) []schema.Reason {
 	}
 	if !observed {
 		list = append(list, schema.Reason{
-			Subject: "sandbox", Code: "denials_unobserved", Message: "without a kernel layer, the bundle records only the denials of the sandbox's proxy and those of its layer cgroup_bpf",
+			Subject: "sandbox", Code: "denials_unobserved", Message: "without a kernel layer, the bundle records only the denials of the sandbox's proxy, those of its layer cgroup_bpf, and Landlock's where the host's auditing is on",
 			Remedy: "run assay-run doctor, and provide what it says is missing",
 		})
 	}
 	if d.untold > 0 {
 		list = append(list, schema.Reason{
 			Subject: "sandbox", Code: "denials_counted", Message: fmt.Sprintf("%d denied connections, sends and binds came too fast to record; only this number shows them", d.untold),
+		})
+	}
+	if d.unread > 0 {
+		list = append(list, schema.Reason{
+			Subject: "sandbox", Code: "denials_unread", Message: fmt.Sprintf("Landlock refused %d accesses more than the host's audit told of; only this number shows them", d.unread),
 		})
 	}
 	if d.dropped > 0 {

@@ -15,7 +15,7 @@ type PolicyEvent struct {
 	// Rule is the rule that decided, where one did.
 	Rule string `json:"rule,omitempty"`
 	// Operation and Target are what a sandbox decided about: read, write, exec,
-	// connect or bind, and a path or an endpoint.
+	// connect, bind, signal or ptrace, and a path, an endpoint or a process.
 	Operation string `json:"operation,omitempty"`
 	Target    string `json:"target,omitempty"`
 }

@@ -14,13 +14,15 @@ const (
 	OpExec    = "exec"
 	OpConnect = "connect"
 	OpBind    = "bind"
+	OpSignal  = "signal"
+	OpPtrace  = "ptrace"
 )
 
 // Attempt is an operation of the command that the kernel refused.
 type Attempt struct {
 	Op string
 	// Target is a path, or an endpoint: ip:port, [ip6]:port, unix:/path,
-	// unix:@abstract.
+	// unix:@abstract. A path that ends with a slash is of a name in that directory.
 	Target string
 	Errno  int
 }
@@ -38,6 +40,8 @@ func (p *Profile) Denies(a Attempt) (rule string, denied bool) {
 	switch a.Op {
 	case OpConnect, OpBind:
 		return p.deniesEndpoint(a, refused)
+	case OpSignal, OpPtrace: // of processes outside
+		return RuleMode, refused
 	case OpRead, OpExec:
 		return p.deniesRead(a.Target, refused)
 	case OpWrite:

@@ -59,6 +59,8 @@ type job struct {
 	NoNamespaces bool
 	// Cgroup is where it runs.
 	Cgroup string
+	// Audit asks for Landlock's denials from the audit.
+	Audit bool
 	// Without names layers that are left out, to see a case fail.
 	Without []string
 	// Keep leaves a descriptor of / open across exec.
@@ -76,6 +78,8 @@ type outcome struct {
 	Signal   int
 	Appeared []Path
 	Blocked  []string
+	Refused  []Refusal
+	Lost     uint64
 	out      string
 }
 
@@ -238,11 +242,14 @@ func (j *job) perform(o *outcome) error {
 	if err != nil {
 		return err
 	}
-	s, err := New(p, Options{Cgroup: j.Cgroup, Blocked: func(b Blocked) { o.Blocked = append(o.Blocked, b.Op+" "+b.Addr.String()) }})
+	s, err := New(p, Options{Cgroup: j.Cgroup, Audit: j.Audit, Blocked: func(b Blocked) { o.Blocked = append(o.Blocked, b.Op+" "+b.Addr.String()) }})
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer func() {
+		s.Close()
+		o.Refused, o.Lost = s.Refusals()
+	}()
 	s.fail, s.probe, s.without = j.Fail, j.Probe, j.Without
 	if j.Keep {
 		if _, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {

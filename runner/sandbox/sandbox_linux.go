@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/runner/sandbox/internal/auditlog"
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 )
 
@@ -19,6 +20,7 @@ type Sandbox struct {
 	end     bool // with the command
 	watch   watch
 	needs   []Need
+	audit   *auditlog.Log
 	without []string // layers to leave out, for tests that show what each is for
 
 	mu     sync.Mutex // guards what follows
@@ -33,6 +35,10 @@ type Sandbox struct {
 	nextID uint64
 	local  []net.Listener
 	closed bool
+
+	wantAudit    bool
+	refusals     []Refusal
+	refusalsLost uint64
 }
 
 // Options are what a Sandbox needs besides its profile.
@@ -46,6 +52,9 @@ type Options struct {
 	// Blocked is told of each address that those programs denied, from one goroutine.
 	// nil tells nobody.
 	Blocked func(Blocked)
+	// Audit reads what Landlock refuses from the host's audit, where that is on already and
+	// this process may read it (CAP_AUDIT_READ and CAP_AUDIT_CONTROL, Linux 6.15). See Refusals.
+	Audit bool
 	// Needs are files that the command is to be able to use, where it runs as
 	// another user; see Unusable.
 	Needs []Need
@@ -69,7 +78,7 @@ func New(p *Profile, opt Options) (*Sandbox, error) {
 	if err := shim.Available(); err != nil {
 		return nil, err
 	}
-	s := &Sandbox{profile: p, end: opt.EndWithCommand, needs: opt.Needs, watch: watch{cgroup: opt.Cgroup, blocked: opt.Blocked}, pidfd: -1, dials: map[uint64]chan dialed{}}
+	s := &Sandbox{profile: p, end: opt.EndWithCommand, wantAudit: opt.Audit, needs: opt.Needs, watch: watch{cgroup: opt.Cgroup, blocked: opt.Blocked}, pidfd: -1, dials: map[uint64]chan dialed{}}
 	if p.Network.Mode == NetAllowlist {
 		var err error
 		if s.proxy, err = newProxy(p.Network, opt.Decided); err != nil {
@@ -174,8 +183,10 @@ func (s *Sandbox) Close() error {
 		s.proxy.close()
 	}
 	s.watch.stop()
+	var err error
 	if s.conn != nil {
-		return s.conn.Close()
+		err = s.conn.Close()
 	}
-	return nil
+	s.readAudit()
+	return err
 }

@@ -93,6 +93,9 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 	if cmd.Dir != "" {
 		plan.Dir = cmd.Dir
 	}
+	if s.listenToAudit(); s.audit != nil && plan.Landlock != nil {
+		plan.Landlock.Log = true
+	}
 	plan.EndWithCommand, plan.OwnTerminal = s.end, detached
 	if s.profile.User != nil {
 		plan.Needs = s.needs
@@ -133,6 +136,7 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 		return nil, s.cloneError(err, flags)
 	}
 	theirs.Close()
+	s.ownDomain(inner.Process, 0)
 	err = s.started(plan)
 	s.mu.Lock()
 	s.layers = append(merge(early, s.layers), watched...)
@@ -230,6 +234,7 @@ func (s *Sandbox) started(plan shim.Plan) error {
 			s.mu.Lock()
 			s.pidfd, s.pid = fd, pidOf(fd)
 			s.mu.Unlock()
+			s.ownDomain(nil, s.pid)
 			s.states = make(chan unix.WaitStatus, 16)
 			go s.listen()
 			return s.openLocal()

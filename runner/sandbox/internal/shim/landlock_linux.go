@@ -79,7 +79,11 @@ func (s *shim) restrict() error {
 	}
 	return s.do(Landlock, "landlock_restrict_self", func() error {
 		defer unix.Close(s.ruleset)
-		if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(s.ruleset), 0, 0); errno != 0 {
+		var flags uintptr
+		if s.plan.Landlock.Log {
+			flags = unix.LANDLOCK_RESTRICT_SELF_LOG_NEW_EXEC_ON
+		}
+		if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(s.ruleset), flags, 0); errno != 0 {
 			return errno
 		}
 		return nil

@@ -125,8 +125,10 @@ type Unusable struct {
 // Ruleset is a Landlock ruleset. The bits are those of linux/landlock.h.
 type Ruleset struct {
 	FS, Net, Scoped uint64
-	Paths           []PathRule
-	Ports           []PortRule
+	// Log has the host's audit told of what is refused, after exec too (ABI 7).
+	Log   bool
+	Paths []PathRule
+	Ports []PortRule
 }
 
 // PathRule allows Access below Path. One that does not exist is left out where

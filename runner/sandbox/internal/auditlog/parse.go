@@ -1,0 +1,90 @@
+package auditlog
+
+import (
+	"encoding/hex"
+	"net"
+	"strconv"
+	"strings"
+)
+
+// Record is an access that Landlock refused. It is comparable: repeats are equal.
+type Record struct {
+	// Blockers are the rights that were missing, separated by commas, such as
+	// fs.read_file, net.connect_tcp or scope.signal.
+	Blockers string
+	// Path is the file's or, for what makes and removes names, the directory's.
+	Path string
+	// Abstract is the name of a socket in the abstract namespace.
+	Abstract string
+	// Address is ip:port or [ip6]:port.
+	Address string
+	// PID and Comm are those of the process that the access was to.
+	PID  int
+	Comm string
+}
+
+// line is one audit record of Landlock's.
+type line struct {
+	domain string
+	access Record // blockers are empty in what tells of a domain
+	status string // allocated or deallocated
+	pid    int    // of who made the domain
+	count  uint64 // of its refusals
+}
+
+// parse reads the text of a record. Its values are in quotes, or in hexadecimal where they
+// have other characters than printable ones (audit_log_n_untrustedstring).
+func parse(text string) (l line, ok bool) {
+	_, fields, found := strings.Cut(text, "): ")
+	if !found || !strings.HasPrefix(text, "audit(") {
+		return l, false
+	}
+	var address, port string
+	for field := range strings.FieldsSeq(strings.TrimRight(fields, "\x00\n")) {
+		name, value, _ := strings.Cut(field, "=")
+		switch name {
+		case "domain":
+			l.domain = value
+		case "blockers":
+			l.access.Blockers = value
+		case "status":
+			l.status = value
+		case "pid":
+			l.pid, _ = strconv.Atoi(value)
+		case "denials":
+			l.count, _ = strconv.ParseUint(value, 10, 64)
+		case "path":
+			path := unquote(value)
+			if abstract, is := strings.CutPrefix(path, "\x00"); is {
+				l.access.Abstract = abstract
+			} else {
+				l.access.Path = path
+			}
+		case "saddr", "daddr":
+			address = value
+		case "src", "dest":
+			port = value
+		case "opid":
+			l.access.PID, _ = strconv.Atoi(value)
+		case "ocomm":
+			l.access.Comm = unquote(value)
+		}
+	}
+	if port != "" {
+		if address == "" {
+			address = "0.0.0.0"
+		}
+		l.access.Address = net.JoinHostPort(address, port)
+	}
+	return l, l.domain != ""
+}
+
+func unquote(value string) string {
+	if inner, ok := strings.CutPrefix(value, `"`); ok {
+		return strings.TrimSuffix(inner, `"`)
+	}
+	if b, err := hex.DecodeString(value); err == nil {
+		return string(b)
+	}
+	return value
+}
