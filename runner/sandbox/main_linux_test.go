@@ -65,6 +65,8 @@ type job struct {
 	Without []string
 	// Keep leaves a descriptor of / open across exec.
 	Keep bool
+
+	netns int // a network namespace to be in; 0 is ours
 }
 
 // outcome is what came of it.
@@ -137,7 +139,16 @@ func (w who) run(t *testing.T, j job) *outcome {
 	}
 	timer := time.AfterFunc(60*time.Second, func() { cmd.Process.Kill() })
 	defer timer.Stop()
-	runErr := cmd.Run()
+	start := cmd.Start
+	if j.netns != 0 {
+		start = func() error {
+			return onThread(func() error { return errors.Join(unix.Setns(j.netns, unix.CLONE_NEWNET), cmd.Start()) })
+		}
+	}
+	runErr := start()
+	if runErr == nil {
+		runErr = cmd.Wait()
+	}
 	pw.Close()
 	o := &outcome{out: out.String()}
 	if err := json.NewDecoder(r).Decode(o); err != nil {

@@ -23,7 +23,7 @@ func (p *Proxy) plain(conn net.Conn, host string, port int, rule string) {
 		},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			name, asked, err := splitTarget(r.Host, "80")
-			if err != nil || !sameHost(name, host) || asked != port || r.URL.IsAbs() {
+			if err != nil || !p.isFor(name, host, false) || asked != port && !p.unchecked || r.URL.IsAbs() {
 				p.refuse(w, host, port, RuleServerName, "the request in the tunnel names "+strconv.Quote(r.Host))
 				return
 			}

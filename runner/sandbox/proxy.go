@@ -42,6 +42,8 @@ type Proxy struct {
 	server           *http.Server
 	forward          *httputil.ReverseProxy
 	resolve          func(ctx context.Context, host string) ([]netip.Addr, error)
+	reach            func(ctx context.Context, network, address string) (net.Conn, error)
+	unchecked        bool // allows everything, for tests that show what the decisions stop
 }
 
 // proxyPort is where programs inside find the proxy. The network namespace is
@@ -63,6 +65,7 @@ func newProxy(n NetProfile, decided func(Decision)) (*Proxy, error) {
 	p := &Proxy{decided: decided, resolve: func(ctx context.Context, host string) ([]netip.Addr, error) {
 		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	}}
+	p.reach = new(net.Dialer).DialContext
 	if p.decided == nil {
 		p.decided = func(Decision) {}
 	}
@@ -124,6 +127,9 @@ func proxyEnv() []string {
 
 // decide judges a host and port by the lists alone.
 func (p *Proxy) decide(host string, port int) (rule Domain, ok bool, why string) {
+	if p.unchecked {
+		return Domain{}, true, ""
+	}
 	for i, d := range p.refused {
 		if d.Match(host, port) {
 			return d, false, fmt.Sprintf("network.deniedDomains[%d]", i)
@@ -221,11 +227,11 @@ func (p *Proxy) dial(ctx context.Context, host string, port int) (net.Conn, erro
 	var last error = &net.AddrError{Err: "no address", Addr: host}
 	for _, a := range addrs {
 		a = a.Unmap()
-		if !public(a) && rule.addr != a && !(rule.name == "localhost" && a.IsLoopback()) {
+		if !p.unchecked && !public(a) && rule.addr != a && !(rule.name == "localhost" && a.IsLoopback()) {
 			last = &errRefused{RulePrivate, fmt.Sprintf("its address %s is not public; allow the address itself if that is meant", a)}
 			continue
 		}
-		c, err := new(net.Dialer).DialContext(ctx, "tcp", netip.AddrPortFrom(a, uint16(port)).String())
+		c, err := p.reach(ctx, "tcp", netip.AddrPortFrom(a, uint16(port)).String())
 		if err == nil {
 			return c, nil
 		}

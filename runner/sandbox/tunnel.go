@@ -64,7 +64,7 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, por
 		p.plain(&peeked{conn, in}, host, port, rule)
 		return
 	}
-	if err != nil || name != "" && !sameHost(name, host) || name == "" && first[0] == tlsHandshake && !isAddress(host) {
+	if err != nil || !p.isFor(name, host, first[0] == tlsHandshake) {
 		p.decided(Decision{false, host, port, RuleServerName})
 		server.Close()
 		conn.Close()
@@ -134,6 +134,18 @@ func (r *recorded) Read(b []byte) (int, error) {
 
 func (r *recorded) Write(b []byte) (int, error) { return len(b), nil }
 func (r *recorded) Close() error                { return nil }
+
+// isFor tells whether a tunnel to host may be used for the server name that was said in
+// it, if any. TLS says one, but for an address.
+func (p *Proxy) isFor(name, host string, secure bool) bool {
+	if p.unchecked {
+		return true
+	}
+	if name == "" {
+		return !secure || isAddress(host)
+	}
+	return sameHost(name, host)
+}
 
 func sameHost(a, b string) bool {
 	return strings.EqualFold(strings.TrimSuffix(a, "."), strings.TrimSuffix(b, "."))

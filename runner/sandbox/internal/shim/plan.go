@@ -71,6 +71,8 @@ type Plan struct {
 	KeepPrivileges bool
 	// Fail names an operation that is to fail. Tests set it.
 	Fail string
+	// Without are layers to leave out, none of which is then told of. Tests set it.
+	Without []string
 }
 
 // Mounts says how the mount namespace differs from the host's. Paths are
