@@ -57,6 +57,8 @@ type job struct {
 	NoUserns bool
 	// NoNamespaces forbids all of them.
 	NoNamespaces bool
+	// Forbidden are system calls that fail with EPERM, as somebody else's filter may have it.
+	Forbidden []uint32
 	// Cgroup is where it runs.
 	Cgroup string
 	// Audit asks for Landlock's denials from the audit.
@@ -248,6 +250,11 @@ func (j *job) perform(o *outcome) error {
 			return err
 		}
 	}
+	if len(j.Forbidden) > 0 {
+		if err := forbid(j.Forbidden); err != nil {
+			return err
+		}
+	}
 	env := os.Environ()
 	p, err := j.Settings.Resolve(Context{Dir: j.Dir, Home: j.Home, Env: env, Evidence: j.Evidence, Protect: j.Protect, Reach: j.Reach})
 	if err != nil {
@@ -307,7 +314,20 @@ func forbidNamespaces(flags uint32) error {
 	p := []bpf.Instruction{bpf.LoadAbsolute{Off: offNumber, Size: 4}}
 	p = append(p, on(unix.SYS_CLONE, bitsSet(0, flags))...)
 	p = append(p, on(unix.SYS_UNSHARE, bitsSet(0, flags))...)
-	p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1}, deny(unix.ENOSYS), bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
+	return loadFilter(append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1}, deny(unix.ENOSYS), bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}))
+}
+
+// forbid makes system calls fail with EPERM, for this process and what it starts.
+func forbid(calls []uint32) error {
+	p := []bpf.Instruction{bpf.LoadAbsolute{Off: offNumber, Size: 4}}
+	for _, n := range calls {
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: n, SkipTrue: 1}, deny(unix.EPERM))
+	}
+	return loadFilter(append(p, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}))
+}
+
+// loadFilter puts a seccomp program on every thread.
+func loadFilter(p []bpf.Instruction) error {
 	raw, err := bpf.Assemble(p)
 	if err != nil {
 		return err
