@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"time"
 )
@@ -19,6 +20,12 @@ func (b *bench) sandboxes() []single {
 		{"what a sandbox of true adds, less what bwrap adds", "ms", 2, func() float64 {
 			return milliseconds(took()["sandbox"] - took()["bwrap"])
 		}},
+		{"what our own start takes, for --version, less what true takes", "ms", noFloor, func() float64 {
+			return milliseconds(took()["start"] - took()["bare"])
+		}},
+		{"the limit: what a Go program of a page that starts true in these namespaces adds, less what bwrap adds", "ms", noFloor, func() float64 {
+			return milliseconds(took()["page"] - took()["bwrap"])
+		}},
 		{"what a sandbox adds to a run of true, kernel layer off, less what bwrap adds", "ms", 2, func() float64 {
 			return milliseconds(took()["run in a sandbox"] - took()["run"] - (took()["bwrap"] - took()["bare"]))
 		}},
@@ -27,6 +34,40 @@ func (b *bench) sandboxes() []single {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
+// page builds the least program that can do what a sandbox does: without files, rules
+// and an init.
+func (b *bench) page() string {
+	dir := filepath.Join(b.dir, "page")
+	check(os.MkdirAll(dir, 0o755))
+	check(os.WriteFile(filepath.Join(dir, "main.go"), []byte(page), 0o644))
+	bin := filepath.Join(dir, "page")
+	build := exec.Command("go", "build", "-o", bin, "main.go")
+	build.Dir, build.Stderr = dir, os.Stderr
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GO111MODULE=off")
+	check(build.Run())
+	return bin
+}
+
+const page = `package main
+
+import (
+	"os"
+	"syscall"
+)
+
+func main() {
+	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS | syscall.CLONE_NEWNET}
+	pid, err := syscall.ForkExec("/bin/true", []string{"true"}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}, Sys: attr})
+	if err == nil {
+		_, err = syscall.Wait4(pid, nil, 0, nil)
+	}
+	if err != nil {
+		println(err.Error())
+		os.Exit(1)
+	}
+}
+`
+
 // contained takes turns between the bare command, bwrap and ours. The result is the
 // medians.
 func (b *bench) contained() map[string]time.Duration {
@@ -34,6 +75,8 @@ func (b *bench) contained() map[string]time.Duration {
 		"bare":             bare("/bin/true"),
 		"bwrap":            bare(bwrap...),
 		"sandbox":          bare(b.bin, "sandbox", "--", "/bin/true"),
+		"start":            bare(b.bin, "--version"),
+		"page":             bare(b.page()),
 		"landlock":         bare(b.bin, "landrun", "--rox", "/", "--rw", os.TempDir(), "--", "/bin/true"),
 		"open":             bare(b.bin, "landrun", "--unrestricted-filesystem", "--unrestricted-network", "--unrestricted-scoped", "--", "/bin/true"),
 		"run":              b.run([]string{"--kernel", "off"}, "/bin/true"),
