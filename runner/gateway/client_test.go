@@ -84,6 +84,8 @@ type tester struct {
 	// notified gets notifications.
 	notified func(method string, params jsontext.Value)
 
+	writing sync.Mutex // who reads never waits for it: the gateway may wait until somebody has read
+
 	mu      sync.Mutex
 	id      int
 	waiting map[string]chan frame
@@ -149,8 +151,8 @@ func (c *tester) read() {
 }
 
 func (c *tester) write(line string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	c.conn.Write([]byte(line + "\n"))
 }
 
