@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -44,11 +45,12 @@ func Enter() {
 		return
 	}
 	switch {
-	case os.Args[2] == "sweep":
+	case os.Args[2] == "sweep" && len(os.Args) == 4:
+		untilGone(os.Args[3])
 		_, _, err := Sweep()
 		os.Exit(exitCode(err))
-	case os.Args[2] == "sweeper":
-		os.Exit(exitCode(sweepAfter()))
+	case os.Args[2] == "sweeper" && len(os.Args) == 4:
+		os.Exit(exitCode(sweepAfter(os.Args[3])))
 	case os.Args[2] == "keep" && len(os.Args) == 5:
 		keepUntilIdle(site{home: os.Args[3], name: os.Args[4]})
 		os.Exit(0)
@@ -63,13 +65,34 @@ func exitCode(err error) int {
 	return 0
 }
 
-// Afterwards is the command line that frees what a run with a shared observer
-// leaves when it is killed, for /proc/self/exe; nil when Enter was not called.
+// Afterwards is the command line that frees what a run of this process with a shared
+// observer leaves when it is killed, for /proc/self/exe; nil when Enter was not called.
 func Afterwards() []string {
 	if !entered {
 		return nil
 	}
-	return []string{roleName, roleArg, "sweep"}
+	return []string{roleName, roleArg, "sweep", strconv.Itoa(os.Getpid())}
+}
+
+// untilGone waits until the process with this id has ended: one that is killed can
+// have closed its end of a pipe and not yet given up its locks. It waits a minute at
+// most, should the process live on or its id be another's by now.
+func untilGone(id string) {
+	pid, err := strconv.Atoi(id)
+	if err != nil {
+		return
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	for end := time.Now().Add(time.Minute); ; {
+		left := max(0, time.Until(end).Milliseconds())
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left)); err != unix.EINTR {
+			return
+		}
+	}
 }
 
 // keepFor makes the set stay for some time after its last session: a process of its

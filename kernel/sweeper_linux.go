@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"syscall"
 )
 
@@ -30,7 +31,7 @@ func StartSweeper() (*Sweeper, error) {
 	}
 	defer r.Close()
 	s := &Sweeper{pipe: w, cmd: &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{roleName, roleArg, "sweeper"}, Dir: "/",
+		Path: "/proc/self/exe", Args: []string{roleName, roleArg, "sweeper", strconv.Itoa(os.Getpid())}, Dir: "/",
 		Env: []string{"GOMAXPROCS=1"}, ExtraFiles: []*os.File{r}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}}
 	if err := s.cmd.Start(); err != nil {
@@ -58,16 +59,25 @@ func (s *Sweeper) Close() error {
 	if s == nil {
 		return nil
 	}
+	_, _ = s.pipe.WriteString("\n") // this process lives on: nothing is to be waited for
 	return errors.Join(s.pipe.Close(), s.cmd.Wait())
 }
 
-// sweepAfter is that process. Descriptor 3 is the pipe.
-func sweepAfter() error {
+// sweepAfter is that process, for the one with this id. Descriptor 3 is the pipe.
+func sweepAfter(id string) error {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	var dirs []string
 	lines := bufio.NewScanner(os.NewFile(3, "pipe"))
+	closed := false
 	for lines.Scan() {
+		if lines.Text() == "" {
+			closed = true
+			continue
+		}
 		dirs = append(dirs, lines.Text())
+	}
+	if !closed {
+		untilGone(id)
 	}
 	_, _, err := Sweep()
 	for _, dir := range dirs {

@@ -1,0 +1,58 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/assay-run/assay-run/.ci/leaktest"
+)
+
+func init() { children["role"] = func([]string) { Enter() } }
+
+// Who is killed has closed its end of a guard's pipe before it has given up its locks,
+// and a busy machine makes that time long: what sweeps then waits for its end.
+func TestSweepingWaitsForTheEndOfWhoIsKilled(t *testing.T) {
+	p := myPlace(t)
+	s := sit(t, "/proc/self/exe", newCgroup(t), nil)
+	sweep := &exec.Cmd{Path: "/proc/self/exe", Args: []string{roleName, roleArg, "sweep", strconv.Itoa(s.cmd.Process.Pid)},
+		Env: append(os.Environ(), "KERNEL_TEST_CHILD=role"), Stderr: os.Stderr}
+	if err := sweep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- sweep.Wait() }()
+	// It waits once it holds a descriptor of the process.
+	if !leaktest.Within(time.Minute, func() bool { return len(ended) > 0 || holdsProcess(sweep.Process.Pid) }) {
+		t.Error("it does not come to the waiting")
+	}
+	if len(ended) > 0 {
+		t.Error("it did not wait")
+	}
+	s.cmd.Process.Kill()
+	s.cmd.Wait()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if left := pinned(t, p.name); len(left) != 0 {
+		t.Errorf("swept, and left %v", left)
+	}
+}
+
+// holdsProcess tells whether a process has a pidfd.
+func holdsProcess(pid int) bool {
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, fd := range fds {
+		if to, _ := os.Readlink(fd); strings.Contains(to, "pidfd") {
+			return true
+		}
+	}
+	return false
+}
