@@ -152,15 +152,13 @@ func TestSuspendWhileChecking(t *testing.T) {
 		}
 		return info.Size()
 	}
-	for deadline := time.Now().Add(5 * time.Second); ; { // freezing takes a moment
+	still := func() bool {
 		before := count()
 		time.Sleep(50 * time.Millisecond)
-		if count() == before {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the check goes on while the runner is stopped")
-		}
+		return count() == before
+	}
+	if !leaktest.Within(5*time.Second, still) { // freezing takes a moment
+		t.Fatal("the check goes on while the runner is stopped")
 	}
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
 		t.Fatal(err)

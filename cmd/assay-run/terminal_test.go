@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/assay-run/assay-run/.ci/leaktest"
 )
 
 // A full-screen program in a terminal: it is drawn, resized, typed at and left,
@@ -210,17 +212,12 @@ func parentOf(t *testing.T, pid string) int {
 	return ppid
 }
 
-// gone fails unless the processes end within a time.
+// gone fails unless each process ends within a time, as leaktest counts it.
 func gone(t *testing.T, pids []string, within time.Duration) {
 	t.Helper()
-	end := time.Now().Add(within)
 	for _, pid := range pids {
-		for stat(pid) != nil {
-			if time.Now().After(end) {
-				t.Errorf("process %s is left: %v", pid, stat(pid))
-				break
-			}
-			time.Sleep(5 * time.Millisecond)
+		if !leaktest.Within(within, func() bool { return stat(pid) == nil }) {
+			t.Errorf("process %s is left: %v", pid, stat(pid))
 		}
 	}
 }
