@@ -111,10 +111,8 @@ func TestGuardSparesTheSessionOfTheRunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The guard goes on looking for a moment: what it would kill, it kills now.
-	for end := time.Now().Add(2 * time.Second); len(guards(testID()+"-homely")) > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the guard does not end")
-		}
+	if !leaktest.Within(2*time.Second, func() bool { return len(guards(testID()+"-homely")) == 0 }) {
+		t.Fatal("the guard does not end")
 	}
 	if running(command) {
 		t.Error("the command lives on")
@@ -223,10 +221,8 @@ func TestGuardKeepsItself(t *testing.T) {
 		ignored, err := strconv.ParseUint(mask, 16, 64)
 		return err == nil && ignored&(1<<(syscall.SIGTSTP-1)) != 0
 	}
-	for end := time.Now().Add(5 * time.Second); !ignores(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the guard does not come up")
-		}
+	if !leaktest.Within(5*time.Second, ignores) {
+		t.Fatal("the guard does not come up")
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGTSTP} {
 		if err := syscall.Kill(g.PID(), sig); err != nil {
@@ -260,10 +256,8 @@ func TestGuardKeepsItself(t *testing.T) {
 	if err := g.Release(); err != nil {
 		t.Error(err)
 	}
-	for end := time.Now().Add(5 * time.Second); running(g.PID()); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the released guard stays")
-		}
+	if !leaktest.Within(5*time.Second, func() bool { return !running(g.PID()) }) {
+		t.Fatal("the released guard stays")
 	}
 	if !running(pid) {
 		t.Error("the released guard killed the run")
