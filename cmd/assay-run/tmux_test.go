@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/.ci/tmuxtest"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // tmux is a terminal whose directory has the binary under test, as assay-run.
@@ -41,4 +45,21 @@ func (x *tmux) file(name, text string) string {
 		x.t.Fatal(err)
 	}
 	return name
+}
+
+// continued waits until the run has recorded that its command goes on, for the nth
+// time. The kernel drops a ^Z of before: SIGCONT takes back a stop that is pending.
+func (x *tmux) continued(n int) {
+	x.t.Helper()
+	is := func() bool {
+		files, _ := filepath.Glob(filepath.Join(x.Dir, ".state/assay-run/spool/*", schema.EventsPath))
+		if len(files) != 1 {
+			return false
+		}
+		events, _ := os.ReadFile(files[0])
+		return bytes.Count(events, []byte(`"type":"continued"`)) == n
+	}
+	if !leaktest.Within(20*time.Second, is) {
+		x.t.Fatal("the command is not continued")
+	}
 }
