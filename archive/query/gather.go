@@ -224,16 +224,18 @@ func (g *gatherer) failure(e *schema.KernelEvent, n uint64) {
 	var t *tally[Failure]
 	value, result := e.Name(e.Value), outcome(e)
 	switch {
+	case e.Class == schema.ClassRunner: // how it came to be contained
+		return
 	case e.Blocked(), e.Failed() && (result == "EACCES" || result == "EPERM" || result == "EROFS"):
 		t = g.denied
-	case e.Class == schema.ClassRunner && !e.Failed(): // how it came to be contained
+	case e.Class != schema.ClassAgent && e.Kind != schema.KindLeave: // so do checks and containers
 		return
 	case e.Kind >= schema.KindSetID && e.Kind <= schema.KindCompatSyscall || e.Kind == schema.KindLeave:
 		t = g.privileged
 		if e.Call != "" {
 			value = strings.TrimSpace(e.Call + " " + value)
 		}
-	case e.Failed() && e.Class == schema.ClassAgent:
+	case e.Failed():
 		t = g.failed
 	default:
 		return

@@ -193,3 +193,30 @@ func TestServersAreListedOnce(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// What assay-run does to contain the command or a check is no action of the agent's.
+func TestWhatTheRunnerDoesIsNotPrivilegedOrDenied(t *testing.T) {
+	event := func(class schema.Class, result int64) *schema.KernelEvent {
+		return &schema.KernelEvent{Kind: schema.KindMount, Class: class, Value: "/" + class.String(), HasResult: true, Result: result}
+	}
+	g := newGatherer(200, "/w")
+	for _, class := range []schema.Class{schema.ClassAgent, schema.ClassRunner, schema.ClassCheck, schema.ClassSetup} {
+		g.failure(event(class, 0), 1)
+		g.failure(event(class, -2), 1)  // ENOENT
+		g.failure(event(class, -13), 1) // EACCES
+	}
+	s := g.summary(0)
+	var privileged, denied []string
+	for _, f := range s.Privileged.Items {
+		privileged = append(privileged, f.Value)
+	}
+	for _, f := range s.Denied.Items {
+		denied = append(denied, f.Value)
+	}
+	if diff := cmp.Diff([]string{"/agent", "/agent"}, privileged); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"/agent", "/check", "/setup"}, denied); diff != "" {
+		t.Error(diff)
+	}
+}

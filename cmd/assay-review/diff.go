@@ -77,6 +77,7 @@ occurred.`,
 	fs.StringVar(&format, "format", "text", "write `FORMAT`: text, json, markdown, capability-diff")
 	fs.StringVar(&against, "against", "", "compare with the last good run in `DIR` that has the same labels")
 	fs.BoolVar(&unverified, "unverified", false, "also compare bundles that do not verify")
+	console.Completes(cmd, map[string][]string{"format": {"text", "json", "markdown", "capability-diff"}})
 	return cmd
 }
 

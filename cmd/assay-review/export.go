@@ -76,5 +76,6 @@ perfetto and in-toto take one bundle, the others several.`,
 	fs.StringVar(&format, "format", "", "convert to `FORMAT`: "+strings.Join(export.Names(), ", "))
 	fs.StringVarP(&output, "output", "o", "", "write to `FILE` instead of stdout")
 	fs.BoolVarP(&quiet, "quiet", "q", false, "do not list what the format cannot express")
+	console.Completes(cmd, map[string][]string{"format": export.Names()})
 	return cmd
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -105,6 +107,7 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 	fs.StringVarP(&output, "output", "o", "", "write to `FILE`, and the text form to stdout")
 	fs.BoolVar(&init, "init", false, "print rules that the run in BUNDLE passes, and judge nothing")
 	fs.BoolVar(&unverified, "unverified", false, "also judge bundles that do not verify; what they do not show is unknown")
+	console.Completes(cmd, map[string][]string{"format": slices.Sorted(maps.Keys(gateFormats))})
 	return cmd
 }
 

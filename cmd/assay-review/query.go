@@ -94,6 +94,7 @@ Exit status: 0 something was found; 1 nothing was found; 2 an error occurred.`,
 	fs.Uint64Var(&limit, "limit", 0, "stop after `N` matches (default no limit)")
 	fs.BoolVar(&unverified, "unverified", false, "also search bundles that do not verify")
 	fs.BoolVar(&types, "types", false, "list the variables and their types, and search nothing")
+	console.Completes(cmd, map[string][]string{"of": {string(expr.Events), string(expr.Processes), string(expr.Calls), string(expr.Turns), string(expr.Runs)}})
 	return cmd
 }
 

@@ -100,7 +100,7 @@ attach needs root and a cgroup2 hierarchy.`,
 	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")
 	f.redact.register(fs)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if all goes well")
-	completes(cmd, map[string][]string{"require": {runner.RequireComplete}, "engine": engine.Names})
+	console.Completes(cmd, map[string][]string{"require": {runner.RequireComplete}, "engine": engine.Names})
 	f.faults.gather(fs)
 	return cmd
 }

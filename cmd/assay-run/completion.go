@@ -1,7 +1,8 @@
 package main
 
 import (
-	"fmt"
+	"os/exec"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,23 +42,6 @@ func eventValues() map[string][]string {
 	return values
 }
 
-// completes makes completion offer values for flags of cmd.
-func completes(cmd *cobra.Command, values map[string][]string) {
-	for name, list := range values {
-		err := cmd.RegisterFlagCompletionFunc(name, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-			before := typed[:strings.LastIndexByte(typed, ',')+1] // of a list
-			offers := make([]string, len(list))
-			for i, v := range list {
-				offers[i] = before + v
-			}
-			return offers, cobra.ShellCompDirectiveNoFileComp
-		})
-		if err != nil {
-			panic(fmt.Sprintf("complete %s: %v", name, err)) // no such flag
-		}
-	}
-}
-
 // interruptedRuns offers the runs that recover can seal.
 func interruptedRuns(cmd *cobra.Command, chosen []string, _ string) ([]string, cobra.ShellCompDirective) {
 	dir, err := cmd.Flags().GetString("spool-dir")
@@ -78,4 +62,20 @@ func interruptedRuns(cmd *cobra.Command, chosen []string, _ string) ([]string, c
 		}
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+// reviewed offers what the reviewer would.
+func reviewed(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	path, err := findReviewer()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	out, err := exec.Command(path, append(append([]string{cobra.ShellCompRequestCmd, cmd.Name()}, args...), typed)...).Output()
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	last, found := strings.CutPrefix(lines[len(lines)-1], ":")
+	directive, bad := strconv.Atoi(last)
+	if err != nil || !found || bad != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return lines[:len(lines)-1], cobra.ShellCompDirective(directive)
 }

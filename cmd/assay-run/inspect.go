@@ -107,6 +107,6 @@ events refuses it before it prints anything.
 	for _, name := range []string{"pid", "exec-id"} {
 		fs.Lookup(name).DefValue = ""
 	}
-	completes(cmd, eventValues())
+	console.Completes(cmd, eventValues())
 	return cmd
 }

@@ -29,6 +29,8 @@ func (a *app) policyShow() *cobra.Command {
 		Use:   "show PROFILE",
 		Short: "Print a built-in profile: " + strings.Join(sandbox.Builtins(), ", "),
 		Args:  cobra.ExactArgs(1),
+
+		ValidArgs: sandbox.Builtins(),
 		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := sandbox.Builtin(args[0])
 			if err != nil {

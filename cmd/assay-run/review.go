@@ -34,6 +34,7 @@ func (a *app) reviewCommands() []*cobra.Command {
 			Use:                c.name,
 			Short:              c.short,
 			DisableFlagParsing: true,
+			ValidArgsFunction:  reviewed,
 			RunE: func(_ *cobra.Command, args []string) error {
 				return review(append([]string{c.name}, args...))
 			},

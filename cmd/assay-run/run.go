@@ -42,7 +42,7 @@ func (a *app) runCommand() *cobra.Command {
 		DisableFlagsInUseLine: true,
 	}
 	f.register(cmd.Flags())
-	completes(cmd, runValues())
+	console.Completes(cmd, runValues())
 	return cmd
 }
 

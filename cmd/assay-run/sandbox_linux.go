@@ -60,6 +60,7 @@ that the policy needs is missing, 126 and 127 when the command cannot be run.`,
 	fs.StringVar(&f.user, "user", "", "run the command as `USER` (a name, a uid or uid:gid); needs root")
 	fs.StringVar(&f.workdir, "workdir", "", "start the command in `DIR`")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print the state of each layer")
+	console.Completes(cmd, map[string][]string{"mode": {sandbox.ReadOnly, sandbox.WorkspaceWrite}, "profile": sandbox.Builtins()})
 	return cmd
 }
 
