@@ -9,6 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -233,6 +234,9 @@ func (c *call) turn() schema.TurnBody {
 		t.PolicyRejected = &schema.PolicyRejected{Rule: c.rule, Param: c.param}
 	case c.outcome.Kind == schema.CallExecutionFailed:
 		t.Error, t.Output = c.outcome.Code, rawValue(c.output)
+		if recording.IsLeftOut(c.toolErr) {
+			t.Output = rawValue(c.toolErr)
+		}
 	case !c.params.DryRun:
 		t.Output = rawValue(c.output)
 		switch c.action.Tool {

@@ -117,23 +117,28 @@ func toolOf(line string) string {
 func TestWhatIsCutIsCounted(t *testing.T) {
 	f := start(t, func(c *Config) { c.Limits.BlobBytes = 1 })
 	c := dial(t, f.path)
-	answers := []string{`"` + strings.Repeat("x", 20_000) + `"`, schema.ResultLeftOut + `"bytes":1}`, `"short"`}
+	leftOut := schema.ResultLeftOut + `"bytes":1,"data":{"code":"FS_NOT_FOUND","retryable":false},"head":"h","tail":"t"}`
+	answers := [][2]string{{`"` + strings.Repeat("x", 20_000) + `"`, ""}, {schema.ResultLeftOut + `"bytes":1}`, ""}, {`"short"`, ""}, {"", leftOut}}
 	c.tool = func(toolsExecute) (string, string) {
 		answer := answers[0]
 		answers = answers[1:]
-		return answer, ""
+		return answer[0], answer[1]
 	}
 	c.must("runs.start", `{"agent_id":"a","intent":""}`)
 	c.must("tools.register", `[{"name":"t"}]`)
-	for range 3 {
+	for range 4 {
 		c.submit("t", "{}")
 	}
-	if n := f.Cut(); n != 2 {
-		t.Errorf("%d values are not whole, want 2", n)
+	if n := f.Cut(); n != 3 {
+		t.Errorf("%d values are not whole, want 3", n)
 	}
 	f.end(t)
+	turns := f.rec.Lines(t, schema.TurnsPath, schema.TurnV0)
+	if last := turns[len(turns)-1]; !strings.Contains(last, `"error":"FS_NOT_FOUND"`) || !strings.Contains(last, leftOut) {
+		t.Errorf("the turn of an error that was left out is %s", last)
+	}
 	var session schema.GatewaySession
-	if readDocument(t, f.rec, schema.SessionPath, &session); session.Cut != 2 {
+	if readDocument(t, f.rec, schema.SessionPath, &session); session.Cut != 3 {
 		t.Errorf("the session says %d", session.Cut)
 	}
 }

@@ -242,9 +242,31 @@ func leftOut(result []byte) []byte {
 	head, tail := result[:min(len(result), maxPart)], result[max(0, len(result)-maxPart):]
 	var says struct {
 		IsError bool `json:"isError"`
+		errorCode
+		Data errorCode `json:"data"`
 	}
 	_ = json.Unmarshal(result, &says)
-	return fmt.Appendf(nil, schema.ResultLeftOut+`"bytes":%d,"isError":%t,"head":%s,"tail":%s}`, len(result), says.IsError, part(head), part(tail))
+	data, _ := json.Marshal(says.Data.or(says.errorCode))
+	return fmt.Appendf(nil, schema.ResultLeftOut+`"bytes":%d,"isError":%t,"data":%s,"head":%s,"tail":%s}`, len(result), says.IsError, data, part(head), part(tail))
+}
+
+// errorCode is an error's own code, and whether the call may be tried again.
+type errorCode struct {
+	Code      jsontext.Value `json:"code,omitzero"`
+	Retryable jsontext.Value `json:"retryable,omitzero"`
+}
+
+// or is e, with what o has where e has nothing of use.
+func (e errorCode) or(o errorCode) errorCode {
+	useful := func(v, w jsontext.Value) jsontext.Value {
+		for _, v := range []jsontext.Value{v, w} {
+			if v != nil && len(v) <= 256 {
+				return v
+			}
+		}
+		return nil
+	}
+	return errorCode{useful(e.Code, o.Code), useful(e.Retryable, o.Retryable)}
 }
 
 // cancelled tells the run's gateway that nobody waits for a call any more.

@@ -74,13 +74,14 @@ func (b *blobStore) count(t *schema.TurnBody) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.cut += uint64(len(t.Cut))
-	if isLeftOut(t.Output) {
+	if IsLeftOut(t.Output) {
 		b.cut++
 	}
 }
 
-// isLeftOut tells a result that was too large for a message, as "assay-run mcp" says so.
-func isLeftOut(output []byte) bool {
+// IsLeftOut tells a result or an error that was too large for a message, as "assay-run
+// mcp" says so.
+func IsLeftOut(output []byte) bool {
 	return bytes.HasPrefix(output, []byte(schema.ResultLeftOut))
 }
 
