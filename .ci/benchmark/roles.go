@@ -13,6 +13,7 @@ import (
 // case runs it, loops that do one kind of system call and little else.
 var roles = map[string]func(args []string){
 	"measure":       measure,
+	"resident":      resident,
 	"open-one":      openOne,
 	"open-distinct": openDistinct,
 	"getpid":        getpid,

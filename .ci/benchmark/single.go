@@ -118,9 +118,8 @@ func (b *bench) drops(self string) float64 {
 func (b *bench) rss(self string) float64 {
 	cmd := b.run(nil, "sh", "-c", fmt.Sprintf("for i in $(seq %d); do %s open-distinct %s 100000; done", b.rounds(100), self, b.files))()
 	cmd.Dir = b.dir
-	check(cmd.Run())
-	b.clean()
-	return mebibytes(cmd)
+	defer b.clean()
+	return largestSet(cmd)
 }
 
 // health runs a command and reads what its bundle claims.

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/assay-run/assay-run/archive"
@@ -18,9 +17,8 @@ import (
 func (b *bench) linesRSS() float64 {
 	cmd := b.run([]string{"--capture-bytes", "1G"}, "seq", fmt.Sprint(b.rounds(10)*1_000_000))()
 	cmd.Dir = b.dir
-	check(cmd.Run())
-	b.clean()
-	return mebibytes(cmd)
+	defer b.clean()
+	return largestSet(cmd)
 }
 
 // verifyLarge measures verify on a bundle of ten million kernel lines: the time
@@ -31,12 +29,8 @@ func (b *bench) verifyLarge() (seconds, mib float64) {
 	cmd := exec.Command(b.bin, "verify", "-q", path)
 	cmd.Stderr = os.Stderr
 	start := time.Now()
-	check(cmd.Run())
-	return time.Since(start).Seconds(), mebibytes(cmd)
-}
-
-func mebibytes(cmd *exec.Cmd) float64 {
-	return float64(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) / 1024
+	mib = largestSet(cmd)
+	return time.Since(start).Seconds(), mib
 }
 
 // largeBundle seals a bundle of so many kernel lines, written as a run writes them.
