@@ -2,7 +2,7 @@
 // daemon, or Podman, whose sockets, images and containers are in a directory of
 // the test. Images are made of busybox, since no registry is asked. Only tests
 // use it, as root; what it needs are the Debian packages docker.io, podman,
-// runc and busybox-static.
+// runc and busybox-static. With -short, such tests are skipped.
 package enginetest
 
 import (
@@ -235,6 +235,9 @@ func (e *Engine) Import(name string, files map[string]string) {
 
 func need(t testing.TB, programs ...string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a container engine")
+	}
 	if os.Getuid() != 0 {
 		t.Skip("a container engine takes root")
 	}
