@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -15,13 +14,8 @@ import (
 // Start starts a command in the group: it is a member before its first
 // instruction.
 func (g *Group) Start(cmd *exec.Cmd, by procs.Starter) error {
-	attr := syscall.SysProcAttr{}
-	if cmd.SysProcAttr != nil {
-		attr = *cmd.SysProcAttr
-	}
-	before := cmd.SysProcAttr
-	defer func() { cmd.SysProcAttr = before }()
-	cmd.SysProcAttr = &attr
+	attr, restore := procs.Attributes(cmd)
+	defer restore()
 
 	s := g.session
 	if g.dirs[0].v2 && s.host.clone == nil {

@@ -1,6 +1,9 @@
 package procs
 
-import "os/exec"
+import (
+	"os/exec"
+	"syscall"
+)
 
 // Starter is how a command becomes a process. A backend chooses what its kind
 // of group needs.
@@ -13,4 +16,16 @@ type Starter struct {
 	// Thread forks a command from a thread that writes "0" to each of join
 	// before and of home after. Nil: the backend has threads of its own for it.
 	Thread func(cmd *exec.Cmd, join, home []string) error
+}
+
+// Attributes gives cmd a copy of its SysProcAttr, for a start to change. Restore puts
+// the caller's back.
+func Attributes(cmd *exec.Cmd) (attr *syscall.SysProcAttr, restore func()) {
+	before := cmd.SysProcAttr
+	attr = &syscall.SysProcAttr{}
+	if before != nil {
+		*attr = *before
+	}
+	cmd.SysProcAttr = attr
+	return attr, func() { cmd.SysProcAttr = before }
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -94,13 +93,8 @@ func (g *Group) Freeze(on bool) error {
 // Start starts a command in the group. The command gets a session of its own
 // unless it asks for one, or for a process group, itself.
 func (g *Group) Start(cmd *exec.Cmd, by procs.Starter) error {
-	attr := syscall.SysProcAttr{}
-	if cmd.SysProcAttr != nil {
-		attr = *cmd.SysProcAttr
-	}
-	before := cmd.SysProcAttr
-	defer func() { cmd.SysProcAttr = before }()
-	cmd.SysProcAttr = &attr
+	attr, restore := procs.Attributes(cmd)
+	defer restore()
 	if !attr.Setpgid {
 		attr.Setsid = true
 	}

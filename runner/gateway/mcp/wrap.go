@@ -28,11 +28,7 @@ func Wrap(path, program string, args []string) (wrapped []string, err error) {
 	if _, err := LoadConfig(path); err != nil {
 		return nil, err
 	}
-	kept, err := originals(path)
-	if err != nil {
-		return nil, err
-	}
-	backup, err := filepath.Abs(path + wrapSuffix)
+	kept, backup, err := originals(path)
 	if err != nil {
 		return nil, err
 	}
@@ -68,11 +64,7 @@ func Unwrap(path string) (restored []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	kept, err := originals(path)
-	if err != nil {
-		return nil, err
-	}
-	backup, err := filepath.Abs(path + wrapSuffix)
+	kept, backup, err := originals(path)
 	if err != nil {
 		return nil, err
 	}
@@ -107,13 +99,17 @@ func Unwrap(path string) (restored []string, err error) {
 	return restored, nil
 }
 
-// originals are the servers that have been wrapped so far.
-func originals(path string) (*configFile, error) {
-	_, file, err := readConfig(path + wrapSuffix)
-	if errors.Is(err, fs.ErrNotExist) {
-		return &configFile{Servers: map[string]jsontext.Value{}}, nil
+// originals are the servers that have been wrapped so far, and backup the file that
+// keeps them.
+func originals(path string) (file *configFile, backup string, err error) {
+	if backup, err = filepath.Abs(path + wrapSuffix); err != nil {
+		return nil, "", err
 	}
-	return file, err
+	_, file, err = readConfig(backup)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &configFile{Servers: map[string]jsontext.Value{}}, backup, nil
+	}
+	return file, backup, err
 }
 
 // text is the file with each server as it was written.
