@@ -25,8 +25,8 @@ const (
 	gatewayRule = "gateway."
 )
 
-// call is one action on its way. However it goes, record writes its one call
-// event and, when it is to be one, its turn.
+// call is one action in progress. However it ends, record writes its one call event
+// and, if it belongs in the run, its turn.
 type call struct {
 	*submission
 	action *action
@@ -55,8 +55,7 @@ type toolsExecute struct {
 	ToolCallID string         `json:"tool_call_id"`
 }
 
-// execute takes the call to its end: it is decided, the decision is put on
-// record, and then the client runs the tool.
+// execute decides the call, records the decision, and has the client run the tool.
 func (c *call) execute(ctx context.Context) {
 	c.began = c.g.cfg.Now()
 	c.id = ulid.Make().String()
@@ -91,8 +90,8 @@ func failedWith(code string, retryable bool) schema.CallOutcome {
 	return schema.CallOutcome{Kind: schema.CallExecutionFailed, Code: code, Retryable: &retryable}
 }
 
-// check takes the call through every step before dispatch, and tells whether
-// it may be dispatched: it then holds one of the tool's places.
+// check does every step before dispatch and reports whether the call may be
+// dispatched. If so, it holds one of the tool's places.
 func (c *call) check() bool {
 	reject := func(by, param string, o schema.CallOutcome) bool {
 		c.by, c.param, c.outcome = by, param, o
@@ -146,7 +145,7 @@ var failures = map[error]string{
 	rpc.ErrGone: schema.FailCallbackLost, rpc.ErrDeadline: schema.FailDeadline, rpc.ErrCancelled: schema.FailCancelled,
 }
 
-// dispatch asks the client to run the tool, and waits for what becomes of it.
+// dispatch asks the client to run the tool, and waits for the result.
 func (c *call) dispatch(ctx context.Context) {
 	ended := func() {}
 	if o := c.observer(); o != nil {
@@ -175,7 +174,7 @@ func (c *call) dispatch(ctx context.Context) {
 	}
 }
 
-// observer is who is told of the run's own calls, if anybody is.
+// observer learns of the run's own calls; nil for nobody.
 func (c *call) observer() Observer {
 	if c.run == nil {
 		return nil
@@ -183,8 +182,8 @@ func (c *call) observer() Observer {
 	return c.g.observer(c.run)
 }
 
-// record writes the call's turn and its call event. The event is written also
-// when the turn could not be. The error is the first that recording the call met.
+// record writes the call's turn and its call event. It writes the event even if the
+// turn could not be written. It returns the first error in recording the call.
 func (c *call) record() error {
 	verdict := schema.VerdictNotRun
 	var turnErr error

@@ -27,7 +27,7 @@ func textMember(object jsontext.Value, name string) *string {
 }
 
 // cliOutcome classifies the output of the command-line tool: timed_out, else
-// the exit code. Nil when it says neither.
+// the exit code. It is nil if the output has neither.
 func cliOutcome(output jsontext.Value) *schema.CLIOutcome {
 	var o struct {
 		TimedOut jsontext.Value `json:"timed_out"`
@@ -53,7 +53,7 @@ func cliOutcome(output jsontext.Value) *schema.CLIOutcome {
 	return &schema.CLIOutcome{Kind: "exited", Code: &code}
 }
 
-// checkVerdict is pass or fail by the output's passed, which must be there.
+// checkVerdict is pass or fail, as the output's member passed says; it is required.
 func checkVerdict(output jsontext.Value) string {
 	var o struct {
 		Passed jsontext.Value `json:"passed"`
@@ -69,8 +69,8 @@ func checkVerdict(output jsontext.Value) string {
 	return schema.VerdictNotRun
 }
 
-// saysFailed tells whether a result says that its tool failed, as an MCP server's
-// does with isError.
+// saysFailed reports whether a result says that its tool failed, as an MCP server's
+// result does with isError.
 func saysFailed(output jsontext.Value) bool {
 	var o struct {
 		IsError jsontext.Value `json:"isError"`

@@ -28,7 +28,7 @@ type client struct {
 	lastSub uint64
 }
 
-// open takes a new client.
+// open makes the state of a new client.
 func (g *Gateway) open(conn *rpc.Conn) rpc.Session {
 	c := &client{g: g, conn: conn, tools: map[string]*tool{}, subs: map[string]context.CancelFunc{}}
 	if g.run != nil {
@@ -40,7 +40,7 @@ func (g *Gateway) open(conn *rpc.Conn) rpc.Session {
 	return c
 }
 
-// Close leaves the client's run. One without clients ends after the grace time.
+// Close leaves the client's run. A run without clients ends after the grace time.
 func (c *client) Close() {
 	if run := c.runNow(); run != nil {
 		c.leave(run)
@@ -82,8 +82,8 @@ func (c *client) agent() string {
 	return ""
 }
 
-// mayUse reports why a run is not the client's to use. To look at a run is only
-// kept from clients with a token of their own.
+// mayUse reports why the client may not use a run. Only clients with a token of their
+// own may not even look at it.
 func (c *client) mayUse(run *recording.Run, look bool) *rpc.Error {
 	agent := c.agent()
 	if look {
@@ -114,8 +114,9 @@ func (c *client) leave(run *recording.Run) {
 	run.Detach(c.g.cfg.Limits.Grace, func() { c.g.abandon(run) })
 }
 
-// runFor is the run of a request, which only looks at it or uses it: the named one,
-// else the client's own. A client without a run joins the one that it uses.
+// runFor finds the run of a request, which either looks at the run or uses it: the run
+// that the request names, else the client's own. A client without a run joins the run
+// that it uses.
 func (c *client) runFor(id string, look bool) (*recording.Run, *rpc.Error) {
 	run := c.runNow()
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// What a recorded run is, as package recording says it.
+// Types of package recording, which a user of this package needs.
 type (
 	Recording = recording.Recording
 	Start     = recording.Start
@@ -33,8 +33,8 @@ type Config struct {
 	// of its bundle. Both may be slow and are called concurrently.
 	Open func(ctx context.Context, start Start) (Recording, error)
 	Seal func(ctx context.Context, rec Recording, session schema.GatewaySession) (bundle string, err error)
-	// Suspend gives up an open run that [Gateway.Suspend] leaves to a later gateway's
-	// [Gateway.Resume].
+	// Suspend releases an open run, so that a later gateway can [Gateway.Resume] it. See
+	// [Gateway.Suspend].
 	Suspend func(rec Recording) error
 	// Journal is the file that keeps, for a later gateway, idempotency keys, which runs
 	// have ended, and the calls that count against rate limits. Empty keeps nothing.
@@ -45,43 +45,43 @@ type Config struct {
 	Now func() time.Duration
 	// Policy is in force for every client; nil forbids nothing.
 	Policy *policy.File
-	// Token is asked of WebSocket clients that Agents does not name. Empty, and
-	// without Agents, any client is let in, and then only requests for a loopback
-	// host are served.
+	// Token is required of WebSocket clients that Agents does not name. If it is empty
+	// and there are no Agents, every client may connect, but the gateway serves only
+	// requests for a loopback host.
 	Token string
 	// Agents are the agents that have a token of their own, by token. Such a client
-	// may start, read and change the runs of its agent alone.
+	// may start, read and change only the runs of its agent.
 	Agents map[string]string
 	// Sinks get every call event, beside the recording's own audit layer. The
 	// gateway closes those that have a Close(context.Context) error.
 	Sinks []Sink
-	// Turns says how calls are told as turns.
+	// Turns says how calls become turns.
 	Turns Turns
-	// Limits bound what clients can ask for; zero fields take their defaults.
+	// Limits bound what clients can ask for. A zero field means its default.
 	Limits Limits
-	// Observer, if set, is told of the run's calls as they happen.
+	// Observer, if set, learns of the run's calls as they happen.
 	Observer Observer
-	// Observe, if set, gives who is told of the calls of a run that Open made.
+	// Observe, if set, returns the observer of a run that Open made.
 	Observe func(Recording) Observer
 	// Join, if set, moves the process that connected to the cgroup of a tool
 	// call. It is called concurrently.
 	Join func(conn *net.UnixConn, toolCallID string) error
-	// Own, if set, is told that the process that connected does its calls by itself and
-	// its descendants alone. It returns the process's id. It is called concurrently.
+	// Own, if set, is called when a client says that only the process that connected, and
+	// its descendants, do its calls. It returns the process's id. It is called concurrently.
 	Own func(conn *net.UnixConn) (tree uint32, err error)
-	// Warn, if set, is told what an operator should know. It must not block.
+	// Warn, if set, gets warnings for the operator. It must not block.
 	Warn func(message string)
 }
 
-// Observer learns of calls as they happen, so that what the kernel sees can be
-// told apart by them. Its methods are called concurrently and must not block.
+// Observer learns of calls as they happen, so that kernel events can be bound to
+// them. Its methods are called concurrently and must not block.
 type Observer interface {
-	// CallDecided: a call is allowed or denied. It is also told, with an empty decision,
-	// of a call that the gateway has no policy for, and its client has.
+	// CallDecided: a call is allowed or denied. The decision is empty if only the client
+	// has a policy.
 	CallDecided(id, tool, decision string)
-	// CallStarted is told before a client is asked to run a tool, CallEnded
-	// once its answer has been read, or need not come any more.
-	// tree is the process that Own gave for the client; 0 for none.
+	// CallStarted comes before the gateway asks a client to run a tool, and CallEnded
+	// after it has read the answer, or no longer needs one. tree is the process that
+	// Own returned for the client; 0 for none.
 	CallStarted(id, tool string, tree uint32)
 	CallEnded(id string)
 	// CallReported: a client says that a call happened elsewhere, or that
@@ -90,7 +90,7 @@ type Observer interface {
 }
 
 // Limits bound what clients can make the gateway hold or wait for. Zero fields
-// take the default that stands behind them.
+// mean the default that each field's comment gives.
 type Limits struct {
 	ConnLimits
 
@@ -115,7 +115,7 @@ func (l *Limits) setDefaults() {
 	l.BlobMin = cmp.Or(l.BlobMin, 4<<10)
 	l.CallTimeout = cmp.Or(l.CallTimeout, 10*time.Minute)
 	l.Grace = cmp.Or(l.Grace, 30*time.Second)
-	// Who is not there is noticed within the grace time.
+	// The gateway notices a missing client within the grace time.
 	l.PingEvery = cmp.Or(l.PingEvery, min(max(l.Grace/3, time.Second), 10*time.Second))
 }
 

@@ -36,12 +36,12 @@ func (c *call) recordDecisions() error {
 	return cmp.Or(clients, own)
 }
 
-// decides tells whether the gateway decides: it has a policy, or nobody else has one.
+// decides reports whether the gateway decides: it has a policy, or nobody else has one.
 func (c *call) decides() bool {
 	return c.action.decision() == "" || slices.ContainsFunc(c.rules, (*policy.Set).Decides)
 }
 
-// recordDecision writes a decision down.
+// recordDecision records a decision.
 func (c *call) recordDecision(source, decision, rule string) error {
 	c.tell(decision)
 	body, err := json.Marshal(&policyEvent{
@@ -54,7 +54,7 @@ func (c *call) recordDecision(source, decision, rule string) error {
 	return c.run.Decision(body)
 }
 
-// tell tells the observer what was decided.
+// tell informs the observer of a decision.
 func (c *call) tell(decision string) {
 	if o := c.observer(); o != nil {
 		o.CallDecided(c.action.ToolCallID, c.action.Tool, decision)

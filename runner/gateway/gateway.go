@@ -21,8 +21,8 @@ const (
 	EnvToken  = "ASSAY_RUN_TOKEN"  // bearer token of the WebSocket
 )
 
-// CodeBusy is the code of an error that says that there is too much at once, or
-// too many clients: try again.
+// CodeBusy is the code of the error for too many requests in flight or too many
+// clients: try again.
 const CodeBusy = rpc.CodeBusy
 
 // Gateway serves clients until it is closed. All methods are safe for
@@ -45,8 +45,8 @@ type Gateway struct {
 	result  error
 }
 
-// New makes a gateway that does not listen yet. With Config.Run, the policy
-// is put on record at once.
+// New makes a gateway that does not listen yet. With Config.Run, it records the
+// policy at once.
 func New(cfg Config) (*Gateway, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (g *Gateway) Policy() (schema.Policy, bool) {
 	return g.run.Rules.Document(g.run.ID)
 }
 
-// authenticate tells which agent a token is of, "" for the one of all.
+// authenticate returns the agent of a token, "" for the token of all agents.
 func authenticate(all string, agents map[string]string) func(string) (string, bool) {
 	if all == "" && len(agents) == 0 {
 		return nil
@@ -97,7 +97,7 @@ func authenticate(all string, agents map[string]string) func(string) (string, bo
 	}
 }
 
-// Cut is how many values of the run's turns are not whole.
+// Cut is how many values of the run's turns were cut.
 func (g *Gateway) Cut() uint64 {
 	if g.run == nil {
 		return 0
@@ -116,10 +116,10 @@ func (g *Gateway) options(zero time.Duration, rules *policy.Set) recording.Optio
 }
 
 // Listen serves clients at an address until Close, and returns what a client
-// has to know: the path of a "unix" socket, or the URL of a "ws" one. An empty
-// unix address makes a socket in a fresh 0700 directory, which Close removes; a
-// path must not exist, but for a socket that nobody serves any more. A ws
-// address is host:port; it needs a token unless the host is a loopback address.
+// needs: the path of a "unix" socket, or the URL of a "ws" one. An empty unix
+// address makes a socket in a new 0700 directory, which Close removes. A path must
+// not exist, except as a socket that nobody serves. A ws address is host:port; it
+// needs a token unless the host is a loopback address.
 func (g *Gateway) Listen(network, address string) (string, error) {
 	at, err := g.server.Listen(network, address)
 	if err != nil {
@@ -149,10 +149,10 @@ func (g *Gateway) Env() []string {
 
 // Close ends the gateway. It takes what clients that are gone have sent, gives
 // the others a moment to end by themselves, cancels the calls in flight, ends
-// open runs as incomplete, and drains the sinks. When ctx ends, what clients
-// still have to say is dropped. The error tells of evidence that could not be
-// recorded; what is missing in a sink alone is told to Config.Warn. A second
-// Close waits for the first and returns the same.
+// open runs as incomplete, and drains the sinks. When ctx ends, it drops what clients
+// have not sent yet. The error reports evidence that could not be recorded. If only a
+// sink lacks events, Config.Warn reports that. A second Close waits for the first and
+// returns the same.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.closing.Do(func() { g.result = g.close(ctx) })
 	return g.result

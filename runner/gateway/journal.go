@@ -18,7 +18,8 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 )
 
-// maxNotes is after how many notes a journal is written anew, with what still counts.
+// maxNotes is the number of notes after which a journal is rewritten with what still
+// counts.
 const maxNotes = 100_000
 
 // maxNote is longer than any line of a journal, in bytes.
@@ -28,7 +29,7 @@ const maxNote = 64 << 10
 var errInUse = errors.New("another process uses it")
 
 // note is a line of a journal: what became of a run, or a call that counts against a
-// rate limit. What clients choose stands in it as a mark: it may be a secret.
+// rate limit. Texts that clients choose may be secrets, so a note has only their marks.
 type note struct {
 	Run   string `json:"run,omitempty"`
 	Agent string `json:"agent"`
@@ -47,7 +48,7 @@ func mark(text string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// state is the run's, which is not open any more.
+// state is the state of the run, which is no longer open.
 func (n note) state() string {
 	if n.State == recording.Open {
 		return recording.Incomplete
@@ -55,8 +56,8 @@ func (n note) state() string {
 	return n.State
 }
 
-// journal keeps what a gateway must know of an earlier one. What it is given survives
-// the death of the process. Its methods are safe for concurrent use, and a nil
+// journal keeps what a gateway must know of an earlier one. Its contents survive the
+// death of the process. Its methods are safe for concurrent use, and a nil
 // journal keeps nothing.
 type journal struct {
 	path string
@@ -88,10 +89,10 @@ func openJournal(path string, warn func(string)) (*journal, []note, error) {
 	return j, kept, nil
 }
 
-// add notes something. A note that cannot be kept is told once.
+// add writes a note. The first note that cannot be written causes a warning.
 func (j *journal) add(n note) { j.write(n, false) }
 
-// sync notes something that is on disk when it returns.
+// sync writes a note, which is on disk when sync returns.
 func (j *journal) sync(n note) { j.write(n, true) }
 
 func (j *journal) write(n note, sync bool) {

@@ -9,10 +9,10 @@ import (
 	"github.com/assay-run/assay-run/runner/policy"
 )
 
-// methods are what clients may call. Those that may wait begin in the order that
-// they were sent and let others overtake them; the rest have ended before the
-// next message is read, so that a client may send on without waiting for
-// answers. $/cancelRequest is the transport's own.
+// methods are what clients may call. Methods that may wait begin in the order in which
+// they were sent, and others may overtake them. All other methods end before the next
+// message is read, so a client need not wait for answers before it sends more. The
+// transport itself handles $/cancelRequest.
 var methods = map[string]func(*client, *rpc.Request){
 	"proposal.submit":   (*client).submit,
 	"tools.register":    direct((*client).registerTools),
@@ -31,12 +31,12 @@ var methods = map[string]func(*client, *rpc.Request){
 
 type method = func(*client, *rpc.Request) (any, *rpc.Error)
 
-// direct answers before the next message is read.
+// direct answers before it reads the next message.
 func direct(f method) func(*client, *rpc.Request) {
 	return func(c *client, r *rpc.Request) { r.Answer(f(c, r)) }
 }
 
-// waiting lets the next message be read at once.
+// waiting reads the next message at once.
 func waiting(f method) func(*client, *rpc.Request) {
 	return func(c *client, r *rpc.Request) {
 		job := func(context.Context) (any, *rpc.Error) {
@@ -134,8 +134,8 @@ func (c *client) registerPolicy(r *rpc.Request) (any, *rpc.Error) {
 	return map[string]any{"registered": rule.Name}, nil
 }
 
-// joinCall handles calls.join {tool_call_id}: the process that connected, and
-// what it starts from then on, works for a tool call.
+// joinCall handles calls.join {tool_call_id}: from now on, the process that connected
+// and what it starts work for a tool call.
 func (c *client) joinCall(r *rpc.Request) (any, *rpc.Error) {
 	var p struct {
 		ToolCallID string `json:"tool_call_id"`

@@ -72,7 +72,7 @@ func (c *client) completeRun(r *rpc.Request) (any, *rpc.Error) {
 	return res, nil
 }
 
-// runInfo is one run as runs.list tells of it.
+// runInfo is one run in the answer of runs.list.
 type runInfo struct {
 	RunID    string `json:"run_id"`
 	AgentID  string `json:"agent_id,omitempty"`

@@ -13,7 +13,7 @@ import (
 )
 
 // getTrace handles runs.get_trace: the turns from from_index on, at most limit
-// of them. next_index is there when the trace goes on.
+// of them. The answer has next_index if there are more.
 func (c *client) getTrace(r *rpc.Request) (any, *rpc.Error) {
 	var p struct {
 		RunID     string  `json:"run_id"`
@@ -91,7 +91,7 @@ func (c *client) subscribe(r *rpc.Request) {
 	}
 	c.mu.Unlock()
 	if full || !c.conn.Beside(func(ctx context.Context) { c.follow(ctx, r, run, id, p.FromIndex) }) {
-		// A client that may take on nothing is about to be closed.
+		// A client that can receive nothing is about to be closed.
 		r.Answer(nil, rpc.Errorf(CodeBusy, "at most %d subscriptions on a connection", most))
 	}
 }

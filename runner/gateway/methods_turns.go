@@ -9,8 +9,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// reportedTurn is a turn as a client tells of it. Indices and the identity of
-// the line are the recorder's: a client's are ignored.
+// reportedTurn is a turn as a client reports it. The recorder sets the indices and the
+// identity of the line, and ignores a client's.
 type reportedTurn struct {
 	Prompt          *string                `json:"prompt"`
 	Tool            string                 `json:"tool"`

@@ -25,13 +25,13 @@ type Metrics struct {
 	Drops map[string]uint64 `json:"drops"`
 	Turns uint64            `json:"turns"`
 	// Refused is how many messages were answered with an error that is not a
-	// call's, or ended their connection.
+	// call's, or ended the connection.
 	Refused uint64 `json:"refused"`
 	// LateResults is how many results came after their call had ended, or for
 	// no call.
 	LateResults uint64 `json:"late_results"`
 	Connections int    `json:"connections"`
-	// InFlightBytes is what requests that run or wait hold.
+	// InFlightBytes is the memory that running and waiting requests hold.
 	InFlightBytes int64 `json:"in_flight_bytes"`
 }
 
@@ -72,8 +72,8 @@ func (c *counters) call(o *schema.CallOutcome, recorded bool) {
 	})
 }
 
-// failureKind is the gateway's own code for a failure: a tool can have any number
-// of codes.
+// failureKind is the gateway's own code for a failure. Tools can have any number of
+// codes, so metrics do not list those.
 func failureKind(code string) string {
 	switch code {
 	case schema.FailCallbackLost, schema.FailDeadline, schema.FailCancelled:

@@ -41,8 +41,8 @@ type action struct {
 	// ToolCallID is the SDK's name for the call; the gateway makes one up for
 	// an action without.
 	ToolCallID string `json:"tool_call_id"`
-	// Denied, when there, says that the client's own policy denied the call: it
-	// goes on record and no further.
+	// Denied, if set, says that the client's own policy denied the call. The gateway
+	// records the call and does not dispatch it.
 	Denied *schema.PolicyRejected `json:"denied"`
 	// Allowed says that the client's own policy allowed the call, and Logged that its
 	// decision is in the run's decision log: it is then not recorded a second time.
@@ -68,7 +68,7 @@ type proposalResult struct {
 	Actions []actionResult `json:"actions"`
 }
 
-// actionResult is what came of one action.
+// actionResult is the result of one action.
 type actionResult struct {
 	ID         string             `json:"id"`
 	Tool       string             `json:"tool"`
@@ -85,7 +85,7 @@ type actionResult struct {
 	Recorded bool `json:"recorded"`
 }
 
-// submission is a proposal on its way. Its actions run one after another.
+// submission is a proposal in progress. Its actions run one after another.
 type submission struct {
 	*client
 	request *rpc.Request
@@ -103,15 +103,15 @@ func (c *client) submit(r *rpc.Request) {
 	s := &submission{client: c, request: r, run: c.runNow()}
 	s.turns = s.run != nil && s.run.Enter()
 	if !r.Go(s.execute) {
-		// Too much at once. The answer is written right here, so that a
-		// client that floods is slowed down and no call goes unaudited.
+		// Too many requests. The answer is written here, which slows down a
+		// client that floods and keeps every call audited.
 		s.busy = true
 		r.Answer(s.execute(r.Context()))
 	}
 }
 
-// execute takes the proposal from its parameters to its answer. The answer tells
-// only what is on record.
+// execute handles the proposal, from its parameters to its answer. The answer reports
+// only what is recorded.
 func (s *submission) execute(ctx context.Context) (any, *rpc.Error) {
 	defer func() {
 		if s.turns {
@@ -136,7 +136,7 @@ func (s *submission) execute(ctx context.Context) (any, *rpc.Error) {
 		c := &call{submission: s, action: &p.Actions[i]}
 		c.execute(ctx)
 		if err := c.record(); err != nil {
-			// Nothing more is called that could not be recorded either.
+			// Later calls could not be recorded either, so they are not made.
 			return nil, rpc.Errorf(codeNotRecorded, "a call could not be recorded: %s", rpc.Brief(err))
 		}
 		result.Actions[i] = c.result()
@@ -145,7 +145,7 @@ func (s *submission) execute(ctx context.Context) (any, *rpc.Error) {
 }
 
 // place finds the run that the calls belong to, and the rules and the state that
-// decide about them.
+// apply to them.
 func (s *submission) place() *rpc.Error {
 	if id := s.params.RunID; id != "" && (s.run == nil || s.run.ID != id) {
 		named, err := s.runFor(id, false)
@@ -166,7 +166,7 @@ func (s *submission) place() *rpc.Error {
 		}
 	}
 	if s.g.run == nil {
-		// In serve, what is in no run would be in no bundle.
+		// In serve, a call outside of a run would be in no bundle.
 		switch {
 		case s.run == nil:
 			return rpc.Errorf(codeNoRun, "nothing was called: no run is open on this connection: open one with runs.start, or name one with run_id")
@@ -222,7 +222,7 @@ func (p *proposalParams) check(l *Limits) *rpc.Error {
 	return nil
 }
 
-// named tells whether a client's rejection names its rule.
+// named reports whether a client's rejection names its rule.
 func named(p *schema.PolicyRejected) bool {
 	return p.Rule != "" && len(p.Rule) <= policy.MaxName && len(p.Param) <= policy.MaxName
 }

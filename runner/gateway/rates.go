@@ -18,7 +18,7 @@ type rates struct {
 	before map[string]map[string][]time.Duration // calls of an earlier serve, by the marks of agent and limit
 }
 
-// of are the limits of an agent.
+// of returns the limits of an agent.
 func (r *rates) of(agent string) *policy.Rates {
 	r.mu.Lock()
 	defer r.mu.Unlock()

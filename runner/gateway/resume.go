@@ -12,7 +12,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// remember takes in what an earlier gateway left in a journal.
+// remember imports what an earlier gateway left in a journal.
 func (g *Gateway) remember(path string) error {
 	j, notes, err := openJournal(path, g.warn)
 	if err == errInUse {
@@ -39,7 +39,7 @@ func (g *Gateway) remember(path string) error {
 	return nil
 }
 
-// earlier is a run of an earlier gateway that did not go on here.
+// earlier is a run of an earlier gateway that was not resumed here.
 func (r *runs) earlier(id string) (note, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,8 +47,8 @@ func (r *runs) earlier(id string) (note, bool) {
 	return n, ok
 }
 
-// pastKey is the run of an earlier gateway that a key opened and that did not go on
-// here, if any. r.mu is held.
+// pastKey is the run that a key opened in an earlier gateway, if it was not resumed
+// here. The caller holds r.mu.
 func (r *runs) pastKey(key string) note {
 	for _, n := range r.past {
 		if key != "" && n.Key == key {
@@ -58,10 +58,10 @@ func (r *runs) pastKey(key string) note {
 	return note{}
 }
 
-// Resume goes on with a run that an earlier gateway left open, from its layers and
-// documents in dir; elapsed is the time since its 0. From Listen on, its clients have
-// the grace time to come back. It is for serve, before Listen. On an error the run is not the
-// gateway's.
+// Resume continues a run that an earlier gateway left open, from its layers and
+// documents in dir; elapsed is the time since the run's start. Serve calls it before
+// Listen. From Listen on, the run's clients have the grace time to return. If Resume
+// returns an error, the gateway does not have the run.
 func (g *Gateway) Resume(to Recording, dir string, elapsed time.Duration) error {
 	past := g.runs.past[to.RunID]
 	var start schema.GatewaySession
@@ -86,7 +86,7 @@ func (g *Gateway) Resume(to Recording, dir string, elapsed time.Duration) error 
 	return nil
 }
 
-// await waits for the clients of the runs that go on.
+// await waits for the clients of the resumed runs.
 func (g *Gateway) await() {
 	g.mu.Lock()
 	runs := g.resumed
@@ -97,8 +97,8 @@ func (g *Gateway) await() {
 	}
 }
 
-// recordLost ends a call that was in flight when the recorder died: whether the tool
-// ran is not known.
+// recordLost ends a call that was in flight when the recorder died. Nobody knows
+// whether the tool ran.
 func (g *Gateway) recordLost(run *recording.Run, l recording.Lost, now time.Duration) error {
 	outcome := failedWith(schema.FailCallbackLost, true)
 	if !l.Turn {

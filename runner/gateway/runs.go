@@ -24,11 +24,11 @@ const (
 // maxEnded is how many ended runs runs.list remembers in serve.
 const maxEnded = 1000
 
-// sealTimeout bounds the sealing of a run that nobody waits for any more.
+// sealTimeout bounds the sealing of a run that nobody waits for.
 const sealTimeout = 2 * time.Minute
 
 // runs are the runs that a gateway records: the one it was made for, or in serve
-// those that clients started.
+// those that clients start.
 type runs struct {
 	opening sync.Mutex // one runs.start at a time in serve
 	journal *journal   // may be nil
@@ -55,7 +55,7 @@ func (r *runs) all() []*recording.Run {
 	return slices.Clone(r.list)
 }
 
-// add takes a run in; key is "" where the client gave none.
+// add adds a run; key is "" if the client gave none.
 func (r *runs) add(run *recording.Run, key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +77,7 @@ func (r *runs) hold() bool {
 	return true
 }
 
-// close takes no more and waits for what ends runs.
+// close accepts no more runs and waits until all have ended.
 func (r *runs) close() {
 	r.mu.Lock()
 	r.closed = true
@@ -133,7 +133,7 @@ func notRecorded(err error) *rpc.Error {
 	return rpc.Errorf(codeNotRecorded, "the run cannot be recorded: %s", rpc.Brief(err))
 }
 
-// refusal is the error of opening a run as a client is told it.
+// refusal is an error of opening a run, as the client gets it.
 func refusal(err error) *rpc.Error {
 	var state *recording.StateError
 	switch {
@@ -202,7 +202,7 @@ func (r *runs) forget() {
 	}
 }
 
-// abandon ends a run whose clients did not come back.
+// abandon ends a run whose clients did not return.
 func (g *Gateway) abandon(run *recording.Run) {
 	if !g.runs.hold() {
 		return
@@ -213,7 +213,7 @@ func (g *Gateway) abandon(run *recording.Run) {
 	}
 }
 
-// observer is who is told of a run's calls, if anybody is.
+// observer learns of a run's calls; nil for nobody.
 func (g *Gateway) observer(run *recording.Run) Observer {
 	if g.cfg.Observe != nil {
 		return g.cfg.Observe(run.To)

@@ -16,8 +16,8 @@ import (
 type Sink interface {
 	// Name is the sink's in Metrics.Drops.
 	Name() string
-	// OnCall takes an event. It is called by several goroutines at once and must
-	// not block: what cannot be taken now is dropped, and counted.
+	// OnCall gets an event. Several goroutines call it at once, and it must not block:
+	// it drops and counts what it cannot accept now.
 	OnCall(e schema.CallEvent)
 	// Drops is how many events were dropped so far.
 	Drops() uint64
@@ -27,7 +27,7 @@ type Sink interface {
 const sinkQueue = 1024
 
 // WriterSink is a [Sink] that writes events as lines: to a file, stdout, stderr.
-// What finds its queue full, and what cannot be written, is dropped.
+// It drops events that find its queue full or that cannot be written.
 type WriterSink struct {
 	name  string
 	w     io.Writer
@@ -42,11 +42,10 @@ type WriterSink struct {
 	failed  atomic.Pointer[error] // the last failure to write
 }
 
-// NewSink starts a sink that writes lines to w, with room for 1,024 events that
-// wait.
+// NewSink starts a sink that writes lines to w. Its queue holds 1,024 events.
 func NewSink(name string, w io.Writer) *WriterSink { return NewSinkOf(name, w, sinkQueue) }
 
-// NewSinkOf starts a sink with room for so many events that wait.
+// NewSinkOf starts a sink whose queue holds so many events.
 func NewSinkOf(name string, w io.Writer, capacity int) *WriterSink {
 	s := &WriterSink{name: name, w: w, queue: make(chan schema.CallEvent, max(capacity, 1)), done: make(chan struct{})}
 	go s.run()
@@ -90,12 +89,12 @@ func (s *WriterSink) OnCall(e schema.CallEvent) {
 // Drops is how many events were not written.
 func (s *WriterSink) Drops() uint64 { return s.dropped.Load() }
 
-// Counts tells how many events were written and dropped.
+// Counts returns how many events were written and dropped.
 func (s *WriterSink) Counts() (written, dropped uint64) { return s.written.Load(), s.dropped.Load() }
 
-// Close takes no more events and waits until those queued are written, or ctx
-// ends; what is still being written then goes on. The error tells how many events
-// are missing, and why. The gateway calls it for the sinks that have it.
+// Close accepts no more events and waits until the queued ones are written or ctx ends;
+// a write in progress then continues. The error says how many events are missing, and
+// why. The gateway calls Close on sinks that have it.
 func (s *WriterSink) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closed {

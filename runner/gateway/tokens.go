@@ -16,8 +16,8 @@ const (
 )
 
 // LoadTokens reads a token file, for Config.Agents: on each line an agent's id and
-// its token, with white space between them. Empty lines and those that begin with
-// # say nothing. An agent may have several tokens, a token one agent.
+// its token, with white space between them. Empty lines and lines that begin with # are
+// ignored. An agent may have several tokens; a token belongs to one agent.
 func LoadTokens(path string) (agents map[string]string, err error) {
 	data, err := strict.ReadFile(path, maxTokenFile)
 	if err != nil {

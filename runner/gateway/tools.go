@@ -14,7 +14,7 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Bounds of a registration, in bytes unless they say otherwise.
+// Bounds of a registration, in bytes by default.
 const (
 	maxDescription  = 16 << 10
 	maxSchemaBytes  = 256 << 10
@@ -35,8 +35,8 @@ type toolSpec struct {
 	Tier            string         `json:"tier"`
 }
 
-// tool is a registered tool. It is called back on the connection that
-// registered it.
+// tool is a registered tool. The gateway calls it on the connection that registered
+// it.
 type tool struct {
 	name     string
 	caps     []string // sorted
@@ -89,7 +89,7 @@ func newTool(s *toolSpec, l *Limits) (*tool, *rpc.Error) {
 }
 
 // take counts a call against the tool's own rate limit and takes one of its
-// places, or tells how the call is limited.
+// places, or returns the limit that forbids the call.
 func (t *tool) take(now time.Duration, dry bool, rate *policy.RateLimit) *schema.CallOutcome {
 	limited := &schema.CallOutcome{Kind: schema.CallRateLimited, RetryAfterMS: schema.None[int64]()}
 	if rate != nil {
