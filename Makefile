@@ -1,5 +1,5 @@
-# make test-fast  160 s of CPU time: everything but virtual machines and
-#                 the slow tests that .ci/slow lists
+# make test-fast  everything but virtual machines, container engines and the slow
+#                 tests that .ci/slow lists
 # make test       everything
 # make deps       installs the programs that the tests drive (Debian or Ubuntu, root)
 #
