@@ -24,8 +24,7 @@ func (c *Call) Arguments(e *Event, args [6]uint64, compat bool) { e.arguments(c.
 
 // Calls are the system calls that tell what they do before they are made, by
 // number: those of this machine's own instruction set, and those of its 32-bit
-// programs. Left out are calls whose result matters most, such as writes, and those
-// that hardly ever matter, such as ioctl.
+// programs. Left out are calls whose result matters most, such as writes.
 func Calls() (native, compat map[uint32]*Call) {
 	n, c := sysTables()
 	return n.calls(), c.calls()
@@ -38,12 +37,12 @@ func (t *sysTable) calls() map[uint32]*Call {
 			continue
 		}
 		switch row.prog {
-		case progOpen, progPath, progFD, progCwd, progArgs, progSocket, progPacked, progClone, progFamily, progBPF:
+		case progOpen, progPath, progFD, progCwd, progArgs, progSocket, progPacked, progClone, progFamily, progBPF, progPrctl, progIoctl:
 		default:
 			continue
 		}
 		switch row.name {
-		case "old_mmap", "listen", "accept", "accept4", "clone3":
+		case "old_mmap", "accept", "accept4":
 			continue
 		}
 		calls[uint32(nr)] = &Call{

@@ -60,13 +60,16 @@ var coverageNotify = []Dimension{
 	},
 	{
 		Name: "network", Method: "seccomp user notification, before the call",
-		Observes: []string{"attempts to connect and to bind", "attempts to send to an address", "unix sockets by path"},
+		Observes: []string{"attempts to connect, to bind and to listen", "attempts to send to an address", "unix sockets by path"},
 		Hooks:    []HookID{HookSocket},
 		BlindSpots: []BlindSpot{
 			{claimedSpot, claimable(KindConnect, KindBind, KindSend)},
 			{attemptedSpot, claimable(KindConnect, KindBind, KindSend)},
 			{"the protocol of a socket", claimable(KindConnect, KindBind, KindSend)},
-			{"listens, accepted connections, and bytes sent and received", nil},
+			{"accepted connections, and bytes sent and received", onlyIf(func(r *Report) bool {
+				return r.DescriptorsPassed || r.Kinds[KindListen]+r.Kinds[KindConnect]+r.Kinds[KindSend] > 0
+			})},
+			{"the address of a socket that listens, where the run did not bind it", claimable(KindListen)},
 			{"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a tunnel; the creation of the socket is seen",
 				exactly(func(r *Report) bool { return r.Kinds[KindNewSocket] > 0 })},
 			{"descriptors that are passed over a unix socket to or from a process outside", claimable(KindConnect, KindSend)},
@@ -80,12 +83,11 @@ var coverageNotify = []Dimension{
 	},
 	{
 		Name: "privilege", Method: "seccomp user notification, before the call",
-		Observes: []string{"attempts to change user and group, capset, ptrace, mounts, namespaces, bpf, memfd, kernel modules, keys, seccomp, io_uring", "sockets of other families"},
+		Observes: []string{"attempts to change user and group, capset, ptrace, mounts, namespaces, bpf, memfd, kernel modules, keys, seccomp, io_uring", "prctl that changes privileges or who may trace", "ioctl that types into a terminal or makes a tunnel", "sockets of other families"},
 		Hooks:    []HookID{HookPrivilege},
 		BlindSpots: []BlindSpot{
 			{attemptedSpot, claimable(KindSetID, KindPtrace, KindMount, KindNamespace, KindBPF)},
-			{"namespaces made by clone3", nil},
-			{"signals to processes outside of the run, prctl and ioctl", nil},
+			{"signals to processes outside of the run", nil},
 			{"a change of identity by executing a set-user-id file is seen as an execution only", claimable(KindExec)},
 		},
 	},

@@ -211,7 +211,8 @@ type Report struct {
 	// were read from memory that another could change; MemoryOpened the opens for
 	// writing of a process's memory in /proc.
 	SharedFiles, Claimed, MemoryOpened uint64
-	// DescriptorsPassed: a system call passed descriptors over a unix socket.
+	// DescriptorsPassed: a system call passed descriptors over a unix socket, or, in
+	// TierNotify, the command was started with a socket open.
 	DescriptorsPassed bool
 	// Present counts the processes that were in the cgroup when observation began.
 	Present int

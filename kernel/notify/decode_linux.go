@@ -37,10 +37,19 @@ func foreignName(arch uint32, nr int32) string {
 func (o *Observer) call(p *process, n *notification, call *kernel.Call, compat bool) {
 	e := o.event(call.Kind, call.Hook, p, n.pid)
 	e.Syscall = call.Name
+	if call.Name == "clone3" {
+		if !o.clone3(e, p, n) {
+			o.filtered[call.Hook]++
+			return
+		}
+	}
 	call.Arguments(e, n.args, compat)
 	switch call.Kind {
 	case kernel.KindConnect, kernel.KindBind, kernel.KindSend:
 		o.socket(e, p, n, call, compat)
+		return
+	case kernel.KindListen:
+		o.listens(e, p, n)
 		return
 	case kernel.KindNewSocket:
 		e.Args = [6]uint64{n.args[0], n.args[1], n.args[2]}
@@ -88,6 +97,15 @@ func (o *Observer) denied(p *process, n *notification, call *kernel.Call, compat
 	call.Arguments(e, n.args, compat)
 	e.NoResult, e.Attempted, e.Ret, e.Errno = false, false, -int32(unix.EPERM), int32(unix.EPERM)
 	o.emit(e)
+}
+
+// clone3 puts the flags of a struct clone_args in place of its address. It returns false
+// where they make no namespace.
+func (o *Observer) clone3(e *kernel.Event, p *process, n *notification) bool {
+	var b [8]byte
+	e.Unreadable = !p.read(b[:], n.args[0])
+	n.args[0] = le.Uint64(b[:])
+	return e.Unreadable || n.args[0]&newNamespaces != 0
 }
 
 // openHow reads a struct open_how (openat2(2)).

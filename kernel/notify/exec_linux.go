@@ -125,6 +125,9 @@ func (o *Observer) executed(p *process, x *execution) {
 		e.OldTID = x.tid
 	}
 	p.openMemory()
+	if !o.executedOne { // the helper's socket is closed
+		o.executedOne, o.inherited = true, hasSocket(p.dir)
+	}
 	if pid, ppid := o.table.parentage(p.pid); pid == p.pid {
 		p.ppid = ppid
 		e.PPID = ppid
@@ -227,12 +230,16 @@ func (o *Observer) abandon(p *process) {
 	}
 }
 
-// settleSilent settles the executions of processes that make no call.
-func (o *Observer) settleSilent() {
+// settleSilent settles the executions of processes that make no call. At the end
+// that is all of them.
+func (o *Observer) settleSilent(end bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.clock.set()
 	for p := range o.table.pending {
 		o.settle(p, 0)
+		if end {
+			o.abandon(p)
+		}
 	}
 }

@@ -90,6 +90,10 @@ func condition(name string) []bpf.Instruction {
 		}
 	case "clone":
 		return []bpf.Instruction{half(0, 0), bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: newNamespaces, SkipTrue: 1}, allowed, notified}
+	case "prctl":
+		return among(0, privileging)
+	case "ioctl":
+		return among(1, injecting)
 	case "socket": // raw ones, and those of other families
 		const kind = 0xf // SOCK_TYPE_MASK
 		return []bpf.Instruction{
@@ -103,6 +107,28 @@ func condition(name string) []bpf.Instruction {
 		}
 	}
 	return []bpf.Instruction{notified}
+}
+
+// privileging are the options of prctl(2) that change privileges, dumpability or who
+// may trace, as in bpf/syscalls.h.
+var privileging = []uint32{
+	unix.PR_SET_DUMPABLE, unix.PR_SET_KEEPCAPS, unix.PR_SET_SECCOMP, unix.PR_CAPBSET_DROP, unix.PR_SET_SECUREBITS, unix.PR_SET_MM,
+	unix.PR_SET_CHILD_SUBREAPER, unix.PR_SET_NO_NEW_PRIVS, unix.PR_CAP_AMBIENT, unix.PR_SET_PTRACER,
+}
+
+// injecting are the requests of ioctl(2) that put what is typed into a terminal, or
+// make a tunnel.
+var injecting = []uint32{unix.TIOCSTI, tioclinux, unix.TUNSETIFF}
+
+const tioclinux = 0x541c
+
+// among notifies of a call whose argument is one of these, and allows others.
+func among(arg uint32, values []uint32) []bpf.Instruction {
+	p := []bpf.Instruction{half(arg, 0)}
+	for i, v := range values {
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipTrue: uint8(len(values) - i)})
+	}
+	return append(p, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}, notified)
 }
 
 // half loads the low or the high half of an argument.

@@ -50,12 +50,16 @@ type Observer struct {
 	lineBuf   []byte
 	linkBuf   [maxPath]byte
 	foreign   map[foreignCall]bool
-	emitted   [hooks]uint64
-	filtered  [hooks]uint64
-	coalesced [hooks]uint64
-	kinds     [64]uint64
-	threads   uint64
-	delivered uint64
+	bound     map[string]bound // by what /proc names a socket
+	inherited bool             // the command was given a socket
+
+	executedOne bool // the command
+	emitted     [hooks]uint64
+	filtered    [hooks]uint64
+	coalesced   [hooks]uint64
+	kinds       [64]uint64
+	threads     uint64
+	delivered   uint64
 
 	vanished, unreadable, nested uint64
 }
@@ -74,7 +78,7 @@ func New(cfg Config) (*Observer, error) {
 	}
 	o := &Observer{
 		queue: newQueue(), table: t, listener: -1, stopped: make(chan struct{}),
-		cfg: cfg, lineBuf: make([]byte, maxArguments), foreign: map[foreignCall]bool{},
+		cfg: cfg, lineBuf: make([]byte, maxArguments), foreign: map[foreignCall]bool{}, bound: map[string]bound{},
 	}
 	o.clock.set()
 	return o, nil
@@ -171,7 +175,7 @@ func (o *Observer) Read(fn func(*kernel.Event) error, idle func(now uint64)) err
 			time.Sleep(gather)
 		case <-time.After(interval):
 		}
-		o.settleSilent()
+		o.settleSilent(stopped)
 		o.look()
 		n, err := deliver()
 		if err != nil {

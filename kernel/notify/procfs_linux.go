@@ -4,7 +4,9 @@ package notify
 
 import (
 	"bytes"
+	"os"
 	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -41,6 +43,28 @@ func readAt(dir int, name string, buf []byte) []byte {
 		n += m
 	}
 	return buf[:n]
+}
+
+// hasSocket tells whether a process has a socket open, or may have.
+func hasSocket(dir int) bool {
+	fd, err := unix.Openat(dir, "fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true
+	}
+	f := os.NewFile(uintptr(fd), "fd")
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return true
+	}
+	var buf [16]byte
+	for _, name := range names {
+		n, err := unix.Readlinkat(fd, name, buf[:])
+		if err != nil || strings.HasPrefix(string(buf[:n]), "socket:") {
+			return true
+		}
+	}
+	return false
 }
 
 // status reads the process and its parent of a task (proc_pid_status(5)).

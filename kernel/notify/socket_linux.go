@@ -41,6 +41,9 @@ func (o *Observer) socket(e *kernel.Event, p *process, n *notification, call *ke
 			c.Unreadable = true
 			o.unreadable++
 		}
+		if c.Kind == kernel.KindBind && ok {
+			o.bind(&c, p, n)
+		}
 		o.emit(&c)
 	}
 	o.quiet(call.Hook, func() {
@@ -59,6 +62,39 @@ func (o *Observer) socket(e *kernel.Event, p *process, n *notification, call *ke
 			one(n.args[call.Path], int(int32(n.args[call.Path+1])), true)
 		}
 	})
+}
+
+// bound is what a socket was to be bound to.
+type bound struct {
+	family uint16
+	local  netip.AddrPort
+	vsock  kernel.VsockAddr
+	path   string
+}
+
+// maxBound bounds how many are kept, for the sockets that are to listen.
+const maxBound = 4096
+
+// bind keeps the address of a socket, which /proc names by its inode.
+func (o *Observer) bind(e *kernel.Event, p *process, n *notification) {
+	if name, ok := o.link(p, fdName(int32(n.args[0]))); ok {
+		if len(o.bound) >= maxBound {
+			clear(o.bound)
+		}
+		o.bound[name] = bound{e.Family, e.Local, e.VsockLocal, string(e.Path)}
+	}
+}
+
+// listens reports listen(2), at the address that the run asked for with bind, if any.
+func (o *Observer) listens(e *kernel.Event, p *process, n *notification) {
+	if name, ok := o.link(p, fdName(int32(n.args[0]))); ok {
+		b := o.bound[name]
+		e.Family, e.Local, e.VsockLocal, e.FromUser = b.family, b.local, b.vsock, b.family != 0
+		if b.path != "" {
+			e.Path, e.PathSource = []byte(b.path), kernel.PathUserMemory
+		}
+	}
+	o.emit(e)
 }
 
 // address reads a struct sockaddr.
