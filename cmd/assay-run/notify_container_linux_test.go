@@ -17,8 +17,13 @@ const agentInside = `cat /etc/passwd >/dev/null; cat /no/such/file 2>/dev/null; 
 
 // TestNotifyInContainers records from inside containers that may not load eBPF
 // programs.
-func TestNotifyInContainers(t *testing.T) {
-	in := container{t, enginetest.Docker(t), staticProgram(t)}
+func TestNotifyInContainers(t *testing.T) { testNotify(t, enginetest.Docker(t)) }
+
+// TestNotifyInPodman does the same with Podman.
+func TestNotifyInPodman(t *testing.T) { testNotify(t, enginetest.Podman(t)) }
+
+func testNotify(t *testing.T, engine *enginetest.Engine) {
+	in := container{t, engine, staticProgram(t)}
 	refuses := filepath.Join(t.TempDir(), "refuses.json")
 	if err := os.WriteFile(refuses, []byte(`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["seccomp"], "action": "SCMP_ACT_ERRNO",
 		"args": [{"index": 1, "value": 8, "valueTwo": 8, "op": "SCMP_CMP_MASKED_EQ"}]}]}`), 0o600); err != nil {
