@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,17 +33,28 @@ type Engine struct {
 	Socket string
 
 	t       testing.TB
-	restart func()
+	daemon  *exec.Cmd
+	restart func(syscall.Signal)
 }
 
 // Restart ends the Docker daemon, as systemd does, and starts it again. Its
 // containers end with it.
-func (e *Engine) Restart() { e.t.Helper(); e.restart() }
+func (e *Engine) Restart() { e.t.Helper(); e.restart(syscall.SIGTERM) }
+
+// Crash kills the Docker daemon, if it lives, and starts it again. Its containers end
+// with that, unless it was started with --live-restore.
+func (e *Engine) Crash() { e.t.Helper(); e.restart(syscall.SIGKILL) }
+
+// Daemon is the process id of the Docker daemon.
+func (e *Engine) Daemon() int { return e.daemon.Process.Pid }
 
 // Docker starts a Docker daemon with the cgroupfs driver and without networks:
 // containers have the network none or host. The test is skipped where there is
 // no Docker or no root. The daemon ends with the test, with its containers.
-func Docker(t testing.TB) *Engine {
+func Docker(t testing.TB) *Engine { return DockerWith(t) }
+
+// DockerWith is Docker with further flags of the daemon's.
+func DockerWith(t testing.TB, flags ...string) *Engine {
 	t.Helper()
 	need(t, "dockerd", "docker", "containerd", "runc")
 	dir := shortDir(t)
@@ -54,8 +66,8 @@ func Docker(t testing.TB) *Engine {
 			t.Fatal(err)
 		}
 		defer log.Close()
-		daemon := exec.Command("dockerd", "--iptables=false", "--ip6tables=false", "--bridge=none", "--host=unix://"+e.Socket,
-			"--data-root="+filepath.Join(dir, "data"), "--exec-root="+filepath.Join(dir, "exec"), "--pidfile="+filepath.Join(dir, "pid"))
+		daemon := exec.Command("dockerd", append([]string{"--iptables=false", "--ip6tables=false", "--bridge=none", "--host=unix://" + e.Socket,
+			"--data-root=" + filepath.Join(dir, "data"), "--exec-root=" + filepath.Join(dir, "exec"), "--pidfile=" + filepath.Join(dir, "pid")}, flags...)...)
 		daemon.Stdout, daemon.Stderr = log, log
 		daemon.Env = append(os.Environ(), "TMPDIR="+dir) // where containerd writes its stacks when it is slow
 		if err := daemon.Start(); err != nil {
@@ -63,7 +75,7 @@ func Docker(t testing.TB) *Engine {
 		}
 		return daemon
 	}
-	daemon := start()
+	e.daemon = start()
 	answers := func() {
 		for deadline := time.Now().Add(time.Minute); e.command("version").Run() != nil; time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) {
@@ -72,18 +84,22 @@ func Docker(t testing.TB) *Engine {
 			}
 		}
 	}
-	e.restart = func() {
-		daemon.Process.Signal(syscall.SIGTERM)
-		daemon.Wait()
-		daemon = start()
+	e.restart = func(signal syscall.Signal) {
+		containerd, _ := os.ReadFile(filepath.Join(dir, "exec/containerd/containerd.pid"))
+		e.daemon.Process.Signal(signal)
+		e.daemon.Wait()
+		for pid, _ := strconv.Atoi(string(containerd)); pid > 0 && syscall.Kill(pid, 0) == nil; { // else the next daemon waits for its socket
+			time.Sleep(10 * time.Millisecond)
+		}
+		e.daemon = start()
 		answers()
 	}
 	t.Cleanup(func() {
 		if ids := strings.Fields(e.try("ps", "--all", "--quiet")); len(ids) > 0 {
 			e.try(append([]string{"rm", "--force"}, ids...)...)
 		}
-		daemon.Process.Signal(os.Interrupt) // and it ends its containerd
-		daemon.Wait()
+		e.daemon.Process.Signal(os.Interrupt) // and it ends its containerd
+		e.daemon.Wait()
 		removeGroups("docker")
 	})
 	answers()
