@@ -21,6 +21,9 @@ type Diagnosis struct {
 // Place is where this process runs, and String names it in words.
 type Place = place.Place
 
+// SeccompProfile is a profile for Docker and Podman that remedies name.
+func SeccompProfile() []byte { return place.Seccomp }
+
 // Fix is a cause for which something is not ok, and the remedy.
 type Fix struct {
 	// Codes are the reasons' codes, in the order of the findings.

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) doctorCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, profile bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Show what this host can contain, limit and observe, and how to fix the rest",
@@ -23,6 +23,10 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 1 a run would not work.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if profile {
+				_, err := a.stdout.Write(runner.SeccompProfile())
+				return err
+			}
 			dir, err := archive.DefaultSpoolDir()
 			if err != nil {
 				dir = ""
@@ -40,6 +44,7 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	cmd.Flags().BoolVar(&profile, "seccomp-profile", false, "print a seccomp profile for containers of Docker and Podman in which everything works")
 	return cmd
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"debug/elf"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -143,7 +144,16 @@ func (c container) remedied(flags []string, finding string) []string {
 	if len(block) != 1 {
 		c.Fatalf("%d remedies for %s:\n%s", len(block), finding, out)
 	}
-	for part := range strings.SplitSeq(block[0][1], "; ") {
+	fix := block[0][1]
+	if write, start, ok := strings.Cut(fix, "assay-run-seccomp.json; "); ok && strings.Contains(write, "assay-run doctor --seccomp-profile > ") {
+		text, err := c.run(flags, "doctor", "--seccomp-profile")
+		profile := filepath.Join(c.TempDir(), "profile.json")
+		if err = errors.Join(err, os.WriteFile(profile, []byte(text), 0o600)); err != nil {
+			c.Fatal(err)
+		}
+		fix = strings.ReplaceAll(start, "assay-run-seccomp.json", profile)
+	}
+	for part := range strings.SplitSeq(fix, "; ") {
 		added := strings.Fields(strings.Join(engineFlags.FindAllString(part, -1), " "))
 		if len(added) == 0 {
 			continue

@@ -111,7 +111,7 @@ func TestRemedies(t *testing.T) {
 		{"Docker that refuses bpf() in spite of the capabilities", Place{Container: Docker, CI: GitHubActions, Root: true, BPF: true}.Observe(),
 			"set jobs.JOB.container.options of the workflow to: --cap-add BPF --cap-add PERFMON --cap-add NET_ADMIN --security-opt seccomp=unconfined --cgroupns host -v /sys/fs/cgroup:/sys/fs/cgroup"},
 		{"AppArmor forbids to mount", Place{Container: Docker, AppArmor: true}.Namespaces(true),
-			"start the container with: docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined"},
+			"on the host, write a seccomp profile with: assay-run doctor --seccomp-profile > assay-run-seccomp.json; start the container with: docker run --security-opt seccomp=assay-run-seccomp.json --security-opt apparmor=unconfined --security-opt systempaths=unconfined"},
 		{"a container in a user namespace", Place{Container: Podman, Root: true, UserNamespace: true}.Cgroups(),
 			"use an engine that runs as root, without a user namespace for the container; start the container with: podman run --cgroupns host -v /sys/fs/cgroup:/sys/fs/cgroup"},
 		{"namespaces on a host", Place{}.Namespaces(true), ""},

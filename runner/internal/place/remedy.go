@@ -1,13 +1,37 @@
 package place
 
-import "strings"
+import (
+	_ "embed"
+	"strings"
+)
 
 // Flags of docker run and podman run. Each is tested by running it.
 const (
 	flagsCgroup = "--cgroupns host -v /sys/fs/cgroup:/sys/fs/cgroup"
 	flagsBPF    = "--cap-add BPF --cap-add PERFMON --cap-add NET_ADMIN"
+	ownSeccomp  = "--security-opt seccomp=" + profileName
 	noSeccomp   = "--security-opt seccomp=unconfined"
 )
+
+// profileName is what remedies call the file with Seccomp.
+const profileName = "assay-run-seccomp.json"
+
+// Seccomp is a seccomp profile for Docker and Podman with which all of a run works. It
+// allows what their own profiles forbid and a run needs (namespaces, mounts, listeners,
+// and with the capability eBPF), and forbids what else of the kernel those keep from a
+// container.
+//
+//go:embed seccomp.json
+var Seccomp []byte
+
+// seccomp is the flag that brings that profile. The engine of GitHub Actions starts a
+// container before there can be a file.
+func (p Place) seccomp() string {
+	if p.CI != "" {
+		return noSeccomp
+	}
+	return ownSeccomp
+}
 
 // Cgroups is how to let a run create cgroups.
 func (p Place) Cgroups() string {
@@ -16,7 +40,7 @@ func (p Place) Cgroups() string {
 		return remedyGVisor
 	case p.engine():
 		return p.start(p.user() + flagsCgroup)
-	case p.Container == Kubernetes:
+	case p.Container == Kubernetes: // who is not privileged has a cgroup namespace of its own
 		return p.pod("securityContext: {runAsUser: 0, privileged: true}")
 	case p.Root:
 		return "mount a cgroup2 that this process can write: mount -t cgroup2 none /sys/fs/cgroup, or mount -o remount,rw /sys/fs/cgroup"
@@ -36,7 +60,7 @@ func (p Place) Observe() string {
 	case p.engine():
 		seccomp := ""
 		if p.BPF || p.Container == Podman { // Podman's profile wants SYS_ADMIN for bpf
-			seccomp = noSeccomp + " "
+			seccomp = p.seccomp() + " "
 		}
 		fix := p.start(p.user() + flagsBPF + " " + seccomp + flagsCgroup)
 		if p.Container == Docker && p.CI == "" {
@@ -60,7 +84,7 @@ func (p Place) Observe() string {
 func (p Place) Listener() string {
 	switch {
 	case p.engine():
-		return p.start(noSeccomp)
+		return p.start(p.seccomp())
 	case p.Container == Kubernetes:
 		return p.pod("securityContext: {seccompProfile: {type: Unconfined}}")
 	}
@@ -76,7 +100,7 @@ func (p Place) Namespaces(none bool) string {
 	case p.engine():
 		var flags []string
 		if none {
-			flags = append(flags, noSeccomp)
+			flags = append(flags, p.seccomp())
 		}
 		if p.AppArmor {
 			flags = append(flags, "--security-opt apparmor=unconfined")
@@ -125,6 +149,9 @@ func (p Place) start(flags string) string {
 		return "in the runner's config.toml set [runners.docker] privileged = true (it has no setting for less)"
 	}
 	where := "start the container with: " + p.Container + " run " + flags
+	if strings.Contains(flags, profileName) {
+		where = "on the host, write a seccomp profile with: assay-run doctor --seccomp-profile > " + profileName + "; " + where
+	}
 	if p.CI == GitHubActions {
 		where = "set jobs.JOB.container.options of the workflow to: " + flags
 	}
