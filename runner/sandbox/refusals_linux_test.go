@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/assay-run/assay-run/.ci/audittest"
@@ -19,6 +20,10 @@ func TestRefusals(t *testing.T) {
 		t.Skipf("Landlock does not tell the audit: version %d, %v", abi, err)
 	}
 	audittest.On(t)
+	comm, err := os.ReadFile("/proc/self/comm")
+	if err != nil {
+		t.Fatal(err)
+	}
 	abstract, err := net.Listen("unix", "@"+filepath.Base(scratch(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +59,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, want := range []string{
 		"read " + top + "/denied/key", "read " + top + "/denied/a key", "write " + out + "/f", "write " + out + "/", "exec " + top + "/denied/run",
-		"connect unix:" + abstract.Addr().String(), fmt.Sprintf("signal process %d (sandbox.test)", os.Getpid()),
+		"connect unix:" + abstract.Addr().String(), fmt.Sprintf("signal process %d (%s)", os.Getpid(), strings.TrimSpace(string(comm))),
 	} {
 		if times[want] != 1 {
 			t.Errorf("%s was told %d times of %v", want, times[want], times)
