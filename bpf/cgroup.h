@@ -3,7 +3,7 @@
  * They can be preempted and interrupted, so they use no scratch, and atomics. */
 #ifndef ASSAY_CGROUP_H
 #define ASSAY_CGROUP_H
-#include "scope.h"
+#include "sessions.h"
 #include "socket.h"
 
 #define count(field) __sync_fetch_and_add(&(field), 1)

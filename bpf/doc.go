@@ -8,7 +8,7 @@
 // 6.1). An object for older kernels would be a second compilation of the same
 // sources with unrolled loops, chosen in package kernel where LoadAssay is called.
 //
-// One set of programs serves any number of sessions: see scope.h for how they tell
+// One set of programs serves any number of sessions: see sessions.h for how they tell
 // whose an event is, and state.h for the maps that each session has of its own.
 //
 // record.h is the contract with package kernel.

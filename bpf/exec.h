@@ -3,7 +3,7 @@
 #ifndef ASSAY_EXEC_H
 #define ASSAY_EXEC_H
 #include "path.h"
-#include "scope.h"
+#include "sessions.h"
 
 #define INLINE_ARGS 4096
 #define CHUNK 16384

@@ -5,7 +5,7 @@
 #include "exec.h"
 #include "pending.h"
 #include "report.h"
-#include "scope.h"
+#include "sessions.h"
 
 /* Reports a fork to the session at hand: which of the two are in it, and whether
  * it is known from now on who belongs to it. */

@@ -5,7 +5,7 @@
 #define ASSAY_REPORT_H
 #include "cache.h"
 #include "resolve.h"
-#include "scope.h"
+#include "sessions.h"
 
 #define OPENAT2 437
 #define CLONE3 435

@@ -6,7 +6,7 @@
 #ifndef ASSAY_SYSCALLS_H
 #define ASSAY_SYSCALLS_H
 #include "bpfcall.h"
-#include "scope.h"
+#include "sessions.h"
 #include "socket.h"
 
 #define SOCKETCALL 102

@@ -5,7 +5,7 @@
  * which is another's as soon as it has completed. */
 #ifndef ASSAY_URING_H
 #define ASSAY_URING_H
-#include "scope.h"
+#include "sessions.h"
 #include "socket.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

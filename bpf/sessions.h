@@ -3,8 +3,8 @@
  * answer holds until a session begins or ends. It is kept per CPU by the cgroup's
  * id, which is never used twice: a process outside of every session, and one
  * inside, costs one look-up however many sessions there are. */
-#ifndef ASSAY_SCOPE_H
-#define ASSAY_SCOPE_H
+#ifndef ASSAY_SESSIONS_H
+#define ASSAY_SESSIONS_H
 #include "state.h"
 
 /* The sessions by the ids of their cgroups. */
