@@ -36,6 +36,10 @@ func Attach(ctx context.Context, spec *Spec, target Target, opt Options) (*schem
 	a := newAttachment(spec, target, opt)
 	a.log.Event(schema.Event{Type: schema.RunStarted, AgentShim: &spec.AgentShim, Command: spec.Command, EnvKeys: []string{}, WindowElapsedMS: new(int64)})
 	err := a.kernel.open(context.WithoutCancel(ctx))
+	if err != nil && target.Tree.Again() {
+		// The container has ended meanwhile: the layer will say that it was missed.
+		err = a.kernel.open(context.WithoutCancel(ctx))
+	}
 	if err == nil {
 		a.attached()
 		a.detached(a.wait(ctx))

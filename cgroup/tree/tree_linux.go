@@ -121,6 +121,21 @@ func Make(path string) (_ *Tree, err error) {
 	return t, nil
 }
 
+// Again makes the directory once more if it was removed since Make made it. True says
+// that it did.
+func (t *Tree) Again() bool {
+	if !t.Made || t.Current() {
+		return false
+	}
+	again, err := Make(t.Path)
+	if err != nil {
+		return false
+	}
+	t.events.Close()
+	*t = *again
+	return true
+}
+
 // Directories are those that Make made, the innermost first: what to remove when this
 // process cannot.
 func (t *Tree) Directories() (list []string) {

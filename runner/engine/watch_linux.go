@@ -29,7 +29,7 @@ type Watcher struct {
 // goes away, Watch waits until it is back, and then joins those that run and were not
 // joined. The error tells that it could not be asked in the first place.
 func (e *Engine) Watch(ctx context.Context, label string, w Watcher) error {
-	j := &joins{e: e, ctx: ctx, w: w, created: map[string]bool{}, active: map[string]bool{}, settled: map[string]bool{}}
+	j := &joins{e: e, ctx: ctx, w: w, created: map[string]bool{}, active: map[string]*joining{}, settled: map[string]bool{}}
 	defer j.running.Wait()
 	if _, err := e.cgroupDriver(ctx); err != nil { // now, and not when a container is about to start
 		return err
@@ -50,9 +50,11 @@ func (e *Engine) Watch(ctx context.Context, label string, w Watcher) error {
 				j.begin(&Container{ID: ev.ID, Name: ev.Name, Image: ev.Image, New: true})
 			case "start":
 				if !j.created[ev.ID] {
-					j.look(ev.ID, false)
+					j.started(ev.ID)
 				}
 				delete(j.created, ev.ID)
+			case "die", "died":
+				j.ended(ev.ID)
 			case "destroy", "remove":
 				delete(j.created, ev.ID)
 			}
@@ -84,9 +86,12 @@ type joins struct {
 	created map[string]bool // by id: those joined before their first start, which is to come
 
 	mu      sync.Mutex
-	active  map[string]bool // by id
-	settled map[string]bool // by id: true of those left alone, or joined when ctx ended, false of those to look at again then
+	active  map[string]*joining // by id
+	settled map[string]bool     // by id: true of those left alone, or joined when ctx ended, false of those to look at again then
 }
+
+// joining is what happens to a container while it is joined.
+type joining struct{ ended, started bool }
 
 // list looks at the containers that there are. Of those, alone leaves those alone that
 // run.
@@ -102,7 +107,7 @@ func (j *joins) list(label string, alone bool) {
 func (j *joins) look(id string, alone bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.active[id] {
+	if j.active[id] != nil {
 		return
 	}
 	j.settled[id] = alone
@@ -121,18 +126,11 @@ func (j *joins) look(id string, alone bool) {
 // missed tells of a container that came and went. c is nil where the engine no longer
 // knows it.
 func (j *joins) missed(id string, c *Container) {
-	j.forget(id)
+	j.ended(id)
 	if c == nil {
 		c = &Container{ID: id, Name: id[:min(12, len(id))]}
 	}
 	j.w.Missed(c)
-}
-
-// forget is for a container that has ended: one that runs later has started again.
-func (j *joins) forget(id string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	delete(j.settled, id)
 }
 
 // rest joins what runs, and was not come to when ctx ended: Join takes no longer than
@@ -166,17 +164,46 @@ const restTime = 5 * time.Second
 func (j *joins) begin(c *Container) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.active[c.ID] || j.ctx.Err() != nil {
+	if j.active[c.ID] != nil || j.ctx.Err() != nil {
 		return
 	}
-	j.active[c.ID], j.settled[c.ID] = true, false
+	now := &joining{}
+	j.active[c.ID], j.settled[c.ID] = now, false
 	j.running.Go(func() {
 		joined := j.w.Join(c)
 		j.mu.Lock()
-		defer j.mu.Unlock()
 		delete(j.active, c.ID)
-		if delete(j.settled, c.ID); j.ctx.Err() != nil {
-			j.settled[c.ID] = joined
+		j.settled[c.ID] = joined
+		if now.ended {
+			delete(j.settled, c.ID)
+		}
+		j.mu.Unlock()
+		if now.started {
+			j.look(c.ID, false)
 		}
 	})
+}
+
+// ended and started are told of a container that was joined before, or not at all. One
+// that starts again while its first bundle is sealed is joined after that.
+func (j *joins) ended(id string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if now := j.active[id]; now != nil {
+		now.ended = true
+	} else {
+		delete(j.settled, id)
+	}
+}
+
+func (j *joins) started(id string) {
+	j.mu.Lock()
+	now := j.active[id]
+	if now != nil {
+		now.started = now.ended
+	}
+	j.mu.Unlock()
+	if now == nil {
+		j.look(id, false)
+	}
 }
