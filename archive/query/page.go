@@ -15,8 +15,8 @@ type Page struct {
 	Limit int
 	// Width is where longer lines are broken, in columns; 0 breaks none.
 	Width int
-	// Colour sets headings in bold type and what is wrong in red.
-	Colour bool
+	// Paint colours each line; nil leaves all plain.
+	Paint Painter
 }
 
 // DefaultLimit is how many entries of each list a page shows.
@@ -57,54 +57,14 @@ func (p *page) Write(b []byte) (int, error) {
 	}
 }
 
-const (
-	bold  = "\x1b[1m"
-	red   = "\x1b[31m"
-	reset = "\x1b[0m"
-)
-
 func (p *page) line(s string) {
-	style := ""
-	if p.Colour {
-		style = styleOf(s)
+	if p.Paint != nil {
+		s = p.Paint(s)
 	}
-	for i, part := range broken(s, p.Width) {
-		if i > 0 {
-			p.out.WriteByte('\n')
-		}
-		if style == bold && i == 0 && strings.HasPrefix(s, part) && len(part) > keyWidth && isRow(part) {
-			p.out.WriteString(bold + part[:keyWidth] + reset + part[keyWidth:]) // the key alone
-			continue
-		}
-		if style != "" {
-			part = style + part + reset
-		}
+	for _, part := range broken(s, p.Width) {
 		p.out.WriteString(part)
+		p.out.WriteByte('\n')
 	}
-	p.out.WriteByte('\n')
-}
-
-// keyWidth is where the text of a row of the head begins.
-const keyWidth = 11
-
-// isRow tells a row of the head from a heading.
-func isRow(s string) bool { return s[keyWidth-1] == ' ' && !strings.HasSuffix(s, ")") }
-
-// wrong begin lines of a page that say that something is wrong.
-var wrong = []string{
-	"contract   failed", "           failed ", "           not run ", "protected  ", "    ! ", "kernel     absent", "kernel     partial", "denied (", "files read that may hold secrets (", "outcome    timed out", "outcome    killed",
-}
-
-func styleOf(s string) string {
-	for _, start := range wrong {
-		if strings.HasPrefix(s, start) {
-			return red
-		}
-	}
-	if s != "" && s[0] != ' ' {
-		return bold
-	}
-	return ""
 }
 
 // broken breaks a line at spaces, or where there are none anywhere, into lines of at

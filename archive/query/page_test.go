@@ -98,7 +98,7 @@ func TestAPageFitsItsWidth(t *testing.T) {
 	for _, p := range []struct {
 		out  *bytes.Buffer
 		page Page
-	}{{&plain, Page{}}, {&narrow, Page{Width: 80}}, {&coloured, Page{Colour: true}}} {
+	}{{&plain, Page{}}, {&narrow, Page{Width: 80}}, {&coloured, Page{Paint: Inspection}}} {
 		if err := s.WriteText(p.out, p.page); err != nil {
 			t.Fatal(err)
 		}

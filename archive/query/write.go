@@ -146,6 +146,9 @@ func what(e *schema.KernelEvent) string {
 	if e.Class != schema.ClassAgent {
 		s += "  [" + e.Class.String() + "]"
 	}
+	if e.Claimed && !e.Attempted { // every attempted call is
+		s += "  [claimed]"
+	}
 	return s
 }
 

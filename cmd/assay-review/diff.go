@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/review"
 	"github.com/assay-run/assay-run/archive/review/diff"
 	"github.com/assay-run/assay-run/cmd/internal/console"
@@ -64,7 +65,7 @@ occurred.`,
 			if err != nil {
 				return err
 			}
-			if err := a.print(format, func(w io.Writer) error { return write(d, w) }); err != nil {
+			if err := a.print(format, changes, func(w io.Writer) error { return write(d, w) }); err != nil {
 				return err
 			}
 			if code := diffCodes[d.Answer]; code != 0 {
@@ -80,6 +81,9 @@ occurred.`,
 	console.Completes(cmd, map[string][]string{"format": {"text", "json", "markdown", "capability-diff"}})
 	return cmd
 }
+
+// changes colours what diff prints: what only the base has, and what only the head has.
+var changes = query.Words(`^( [ ?]\+ .*)`, "", `^( [ ?]- .*)`)
 
 var diffFormats = map[string]func(*diff.Diff, io.Writer) error{
 	"text":            (*diff.Diff).WriteText,

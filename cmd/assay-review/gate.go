@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/review"
 	"github.com/assay-run/assay-run/archive/review/findings"
 	"github.com/assay-run/assay-run/archive/review/gate"
@@ -111,6 +112,9 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 	return cmd
 }
 
+// states colours what gate prints of a bundle and of each rule.
+var states = query.Words(`^(?:  |\S.*: )(pass)(?:$| )`, `^(?:  |\S.*: )(unknown)(?:$|[ ,])`, `^(?:  |\S.*: )(fail)(?:$| )`)
+
 var gateFormats = map[string]func(io.Writer, *gate.Report, []findings.Suite) error{
 	"text":  func(w io.Writer, r *gate.Report, _ []findings.Suite) error { return r.WriteText(w) },
 	"json":  func(w io.Writer, r *gate.Report, _ []findings.Suite) error { return console.PrintDocument(w, r) },
@@ -150,7 +154,7 @@ func (a *app) writeGate(r *gate.Report, bundles []*review.Bundle, format, output
 		}
 		format = "text"
 	}
-	if err := a.print(format, func(w io.Writer) error { return gateFormats[format](w, r, suites) }); err != nil {
+	if err := a.print(format, states, func(w io.Writer) error { return gateFormats[format](w, r, suites) }); err != nil {
 		return err
 	}
 	if os.Getenv("GITHUB_ACTIONS") != "true" {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -31,26 +32,33 @@ func TestPagesFitTheTerminal(t *testing.T) {
 	for _, word := range []string{"one", "two"} {
 		bundle := filepath.Join(dir, strings.Repeat(word+"-", 30)+".tar.gz")
 		long := "true " + strings.Repeat(word+" ", 30) + strings.Repeat(word, 30) + "; exit " + fmt.Sprint(len(bundles))
-		cmd := exec.Command(run, "-q", "--kernel", "off", "--spool-dir", t.TempDir(), "--redaction-key", "ephemeral", "-o", bundle, "--", "sh", "-c", long)
+		cmd := exec.Command(run, "-q", "--kernel", "notify", "--spool-dir", t.TempDir(), "--redaction-key", "ephemeral", "-o", bundle, "--", "sh", "-c", long)
 		if out, err := cmd.CombinedOutput(); err != nil && cmd.ProcessState.ExitCode() != len(bundles) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		bundles = append(bundles, bundle)
 	}
 	one, two := bundles[0], bundles[1]
+	rules := filepath.Join(dir, "rules.yaml")
+	if err := os.WriteFile(rules, []byte("rules:\n- expr: 'run.exit_code == 1'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, page := range []struct {
 		args   []string
 		code   int
 		colour bool
 	}{
 		{[]string{run, "inspect", one}, 0, true},
-		{[]string{run, "verify", one}, 0, false},
+		{[]string{run, "verify", one}, 0, true},
 		{[]string{run, "events", "--table", "--layer", "lifecycle", one}, 0, false},
+		{[]string{run, "events", "--table", two}, 0, true},
 		{[]string{review, "show", "--no-pager", one, two}, 0, true},
-		{[]string{review, "diff", one, two}, 1, false},
+		{[]string{review, "diff", one, two}, 1, true},
+		{[]string{review, "gate", "--rules", rules, one, two}, 1, true},
+		{[]string{review, "query", "--table", "true", two}, 0, true},
 		{[]string{review, "query", "--table", "--of", "runs", "true", one, two}, 0, false},
 		{[]string{review, "query", "--types"}, 0, false},
-		{[]string{run, "doctor"}, -1, false}, // what it says depends on the host
+		{[]string{run, "doctor"}, -1, true}, // what it says depends on the host
 	} {
 		command := func(env ...string) *exec.Cmd {
 			cmd := exec.Command(page.args[0], page.args[1:]...)

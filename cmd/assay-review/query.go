@@ -73,7 +73,7 @@ Exit status: 0 something was found; 1 nothing was found; 2 an error occurred.`,
 			f := &finder{app: a, table: table, quiet: count, limit: limit, many: len(set.Bundles) > 1}
 			search := func(w io.Writer) error { return f.search(cmd.Context(), w, set, subject, p) }
 			if table {
-				err = console.Page(a.stdout).Write(a.stdout, search)
+				err = console.Page(a.stdout, query.Rows).Write(a.stdout, search)
 			} else {
 				err = search(a.stdout)
 			}
@@ -103,7 +103,7 @@ func (a *app) printTypes(s expr.Subject) error {
 	for _, v := range expr.Vars(s) {
 		fmt.Fprintf(&b, "%-18s %-20s %s\n", v.Name, v.Type, v.Doc)
 	}
-	return console.Page(a.stdout).Write(a.stdout, func(w io.Writer) error {
+	return console.Page(a.stdout, nil).Write(a.stdout, func(w io.Writer) error {
 		_, err := io.WriteString(w, b.String())
 		return err
 	})

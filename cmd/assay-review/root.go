@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/review"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
@@ -114,12 +115,13 @@ func (a *app) open(ctx context.Context, names []string, needVerified bool, witho
 
 func version() string { return console.Version(release) }
 
-// print writes to stdout: the format "text" as a page, any other as it is.
-func (a *app) print(format string, write func(io.Writer) error) error {
+// print writes to stdout: the format "text" as a page that paint colours, any other as
+// it is.
+func (a *app) print(format string, paint query.Painter, write func(io.Writer) error) error {
 	if format != "text" {
 		return write(a.stdout)
 	}
-	return console.Page(a.stdout).Write(a.stdout, write)
+	return console.Page(a.stdout, paint).Write(a.stdout, write)
 }
 
 // progress makes a bar for what is done under the context that it returns. There

@@ -90,7 +90,7 @@ func (a *app) follow(ctx context.Context, run, spoolDir string, opt story.Option
 		}
 		dir = filepath.Join(spoolDir, filepath.Base(run))
 	}
-	err := console.Page(a.stdout).Write(a.stdout, func(w io.Writer) error { return story.Follow(ctx, w, dir, opt) })
+	err := console.Page(a.stdout, nil).Write(a.stdout, func(w io.Writer) error { return story.Follow(ctx, w, dir, opt) })
 	if errors.Is(err, os.ErrNotExist) {
 		return console.WithHint(fmt.Errorf("no run %s is alive", run), "if it has ended, show its bundle; assay-run recover lists interrupted runs")
 	}
@@ -100,7 +100,7 @@ func (a *app) follow(ctx context.Context, run, spoolDir string, opt story.Option
 // paged writes a page to the pager's input if want is set and stdout is a terminal,
 // else to stdout.
 func (a *app) paged(want bool, content func(io.Writer) error) error {
-	write := func(w io.Writer) error { return console.Page(a.stdout).Write(w, content) }
+	write := func(w io.Writer) error { return console.Page(a.stdout, nil).Write(w, content) }
 	pager := os.Getenv("PAGER")
 	if pager == "" {
 		pager = "less"

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 )
@@ -35,7 +36,7 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 			if asJSON {
 				err = a.printDocument(d)
 			} else {
-				err = console.Page(a.stdout).Write(a.stdout, func(w io.Writer) error { return writeDiagnosis(w, d) })
+				err = console.Page(a.stdout, states).Write(a.stdout, func(w io.Writer) error { return writeDiagnosis(w, d) })
 			}
 			if err == nil && !d.Works {
 				err = console.ExitError{Code: 1}
@@ -47,6 +48,9 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 	cmd.Flags().BoolVar(&profile, "seccomp-profile", false, "print a seccomp profile for containers of Docker and Podman in which everything works")
 	return cmd
 }
+
+// states colours what doctor prints.
+var states = query.Words(`^(?:\S+ +\S+ +)?(ok|a run works here)(?:$| )`, `^\S+ +\S+ +(degraded)(?:$| )`, `^(?:\S+ +\S+ +)?(missing|a run would not work here)(?:$| )`)
 
 func writeDiagnosis(out io.Writer, d runner.Diagnosis) error {
 	fmt.Fprintf(out, "This is %s.\n\n", d.Place)

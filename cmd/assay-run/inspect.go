@@ -40,7 +40,9 @@ never changed.
 				if asJSON {
 					return a.printDocument(s)
 				}
-				return s.WriteText(a.stdout, query.Page{Limit: limit, Width: console.Width(a.stdout), Colour: console.Colours(a.stdout)})
+				page := console.Page(a.stdout, query.Inspection)
+				page.Limit = limit
+				return s.WriteText(a.stdout, page)
 			})
 		},
 	}
@@ -77,7 +79,7 @@ events refuses it before it prints anything.
 			return a.eachBundle(cmd.Context(), args, reading{titles: table, refuse: !unverified}, func(_ string, bundle *archive.Reader) error {
 				events := query.Events(cmd.Context(), bundle, f)
 				if table {
-					return console.Page(a.stdout).Write(a.stdout, func(w io.Writer) error {
+					return console.Page(a.stdout, query.Rows).Write(a.stdout, func(w io.Writer) error {
 						_, err := query.WriteTable(w, events)
 						return err
 					})

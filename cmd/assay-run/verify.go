@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/sign"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
@@ -136,7 +137,7 @@ func (a *app) verify(ctx context.Context, in archive.Input, v *verification, tru
 		if !report.Complete {
 			incomplete = "incomplete: the recorder ended before the run\n"
 		}
-		err = console.Page(a.stdout).Write(a.stdout, func(w io.Writer) error {
+		err = console.Page(a.stdout, verdicts).Write(a.stdout, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "%s: ok\nrun %s\nidentity %s\n%d members, %d lines\n%s%s\n",
 				console.Printable(in.Name), report.RunID, report.Identity, report.Members, lines(report), incomplete, originLine(result.Origin))
 			return err
@@ -144,6 +145,9 @@ func (a *app) verify(ctx context.Context, in archive.Input, v *verification, tru
 	}
 	return 0, err
 }
+
+// verdicts colours what verify prints of a bundle.
+var verdicts = query.Words(`^.+: (ok)$`, `^(incomplete): `, "")
 
 // verified is what verify --json prints.
 type verified struct {

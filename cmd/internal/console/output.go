@@ -12,8 +12,15 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// Page is how a page of text looks on f: as wide as f, if that is a terminal.
-func Page(f *os.File) query.Page { return query.Page{Width: Width(f)} }
+// Page is how a page of text looks on f: as wide as f, if that is a terminal, and
+// coloured by paint if it wants colours.
+func Page(f *os.File, paint query.Painter) query.Page {
+	page := query.Page{Width: Width(f)}
+	if Colours(f) {
+		page.Paint = paint
+	}
+	return page
+}
 
 // PrintDocument writes v to w as a JSON document that is safe on a terminal.
 func PrintDocument(w io.Writer, v any) error {
