@@ -87,7 +87,7 @@ func newRun(spec *Spec, opt Options) *run {
 	r.contract.permit = r.confined.permit
 	r.contract.confine, r.confined.reach, r.confined.rules = r.confined.group, r.agent.reach, r.agent.rules
 	r.contract.escaped, r.contract.atLarge, r.command.shape = r.kernel.escaped, r.kernel.atLarge, func() shaper { return r.parts }
-	r.contract.strict, r.contract.strictly = newStrictChecks(spec, r.session, r.confined.checkUser), r.confined.strictly
+	r.contract.strict, r.contract.strictly = newStrictChecks(spec, r.session.outlive, r.confined.checkUser), r.confined.strictly
 	r.contract.complete = r.kernel.complete
 	r.confined.runsAs, r.contract.user = func() *sandbox.User { return r.command.runsAs }, r.confined.checkUser
 	r.contract.tampered, r.contract.touched = r.kernel.tampered, r.kernel.influence

@@ -4,7 +4,10 @@ package runner
 
 import (
 	"context"
+	"io"
 
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -12,3 +15,19 @@ import (
 func Run(_ context.Context, spec *Spec, _ Options) (*schema.Result, error) {
 	return refused(spec, "not_linux", ErrPlatform)
 }
+
+// StrictExecutor cannot be had on this operating system.
+type StrictExecutor struct{}
+
+// NewStrictExecutor fails with ErrPlatform.
+func NewStrictExecutor(*Spec, *cgroup.Session, *cgroup.Guard) (*StrictExecutor, error) {
+	return nil, ErrPlatform
+}
+
+// Run fails with ErrPlatform.
+func (e *StrictExecutor) Run(context.Context, contract.Check, int, io.Writer) (contract.ExitStatus, error) {
+	return contract.ExitStatus{}, ErrPlatform
+}
+
+// Close does nothing.
+func (e *StrictExecutor) Close() {}

@@ -27,11 +27,11 @@ type strictChecks struct {
 var inherited = []string{"PATH", "LANG", "LANGUAGE", "LC_", "TZ", "USER", "LOGNAME", "SHELL", envRunID}
 
 // newStrictChecks is nil unless the spec asks for strict checks.
-func newStrictChecks(spec *Spec, session *containment, user func() *sandbox.User) *strictChecks {
+func newStrictChecks(spec *Spec, outlive func(dir string), user func() *sandbox.User) *strictChecks {
 	if !spec.StrictChecks {
 		return nil
 	}
-	s := &strictChecks{user: user, outlive: session.outlive}
+	s := &strictChecks{user: user, outlive: outlive}
 	for _, kv := range spec.environ() {
 		key, _, _ := strings.Cut(kv, "=")
 		_, set := spec.Env[key]

@@ -18,6 +18,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -90,7 +91,8 @@ func (a *app) writeContract(c *contract.Contract, output string) error {
 }
 
 func (a *app) contractCheckCommand() *cobra.Command {
-	var workdir string
+	var spec runner.Spec
+	var env environment
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check [flags] FILE",
@@ -102,16 +104,19 @@ run; 125 the contract cannot be evaluated at all.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			return a.checkContract(ctx, args[0], workdir, asJSON)
+			env.overlay(&spec.Env)
+			return a.checkContract(ctx, args[0], &spec, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&workdir, "workdir", ".", "run the checks in `DIR`")
+	cmd.Flags().StringVar(&spec.Workdir, "workdir", ".", "run the checks in `DIR`")
+	cmd.Flags().Var(&env, "env", "set the environment variable `K=V`; K alone takes the value it has here; may be repeated")
+	cmd.Flags().BoolVar(&spec.StrictChecks, "strict-checks", false, "give each check a fresh home, cache and temporary directory, a clean environment and no network")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the results as JSON, in the form of a bundle's contract.json")
 	return cmd
 }
 
-func (a *app) checkContract(ctx context.Context, file, workdir string, asJSON bool) (err error) {
-	dir, err := filepath.Abs(workdir)
+func (a *app) checkContract(ctx context.Context, file string, spec *runner.Spec, asJSON bool) (err error) {
+	dir, err := filepath.Abs(spec.Workdir)
 	if err != nil {
 		return err
 	}
@@ -120,7 +125,15 @@ func (a *app) checkContract(ctx context.Context, file, workdir string, asJSON bo
 		return err
 	}
 	defer func() { err = errors.Join(err, session.close()) }()
-	opts := contract.PrepareOptions{Path: file, Workdir: dir, Executor: session.executor(dir)}
+	opts := contract.PrepareOptions{Path: file, Workdir: dir, Executor: session.executor(dir, spec.Env)}
+	if spec.StrictChecks {
+		strict, err := runner.NewStrictExecutor(spec, session.Session, session.guard)
+		if err != nil {
+			return err
+		}
+		defer strict.Close()
+		opts.Executor = strict
+	}
 	if !asJSON {
 		opts.Options.Completed = a.printCheck
 	}
@@ -131,6 +144,7 @@ func (a *app) checkContract(ctx context.Context, file, workdir string, asJSON bo
 	if err != nil {
 		return console.ExitError{Code: 128 + int(syscall.SIGINT), Err: errors.New("interrupted")}
 	}
+	doc.StrictChecks = spec.StrictChecks
 	if asJSON {
 		err = a.printDocument(doc)
 	} else {
@@ -188,10 +202,14 @@ func newCheckSession() (*checkSession, error) {
 	return &checkSession{session, guard}, nil
 }
 
-func (s *checkSession) executor(dir string) contract.Executor {
+func (s *checkSession) executor(dir string, set map[string]string) contract.Executor {
+	env := os.Environ()
+	for k, v := range set {
+		env = append(env, k+"="+v)
+	}
 	return contract.Shell{
 		Dir:   dir,
-		Env:   append(os.Environ(), cgroup.MarkerKey+"="+s.RunID()),
+		Env:   append(env, cgroup.MarkerKey+"="+s.RunID()),
 		Group: func(name string) (contract.Group, error) { return s.NewGroup(name) },
 	}
 }

@@ -41,7 +41,7 @@ func TestTheChecksSeeNothingOfTheAgentsProcesses(t *testing.T) {
 	}
 	defer session.close()
 	gate, err := contract.Open(contract.PrepareOptions{
-		Path: filepath.Join(dir, "c.yaml"), Workdir: work, TempDir: dir, Executor: session.executor(work),
+		Path: filepath.Join(dir, "c.yaml"), Workdir: work, TempDir: dir, Executor: session.executor(work, nil),
 	})
 	if err == nil {
 		err = gate.Prepare(t.Context())
