@@ -100,8 +100,7 @@ type Unobserved struct {
 // Unreported is something that was observed and not reported.
 type Unreported struct {
 	// Code is
-	//   beyond_claim  a tool whose name says that it only reads wrote, connected
-	//                 or executed;
+	//   beyond_claim  a tool whose name says that it only reads wrote or connected;
 	//   unknown_call  processes named a call that no report names;
 	//   denied_call   a call that policy denied did something;
 	//   edge          around the start or end of the only call open, within the

@@ -11,7 +11,7 @@ import (
 	"github.com/assay-run/assay-run/runner/policy"
 )
 
-// target is what a request that is no tools/call asks for, as the policy names it.
+// target is what a request other than tools/call asks for, as the policy names it.
 func target(m *message) (kind policy.Kind, name string, err error) {
 	var p struct {
 		URI  *string        `json:"uri"`
@@ -53,7 +53,7 @@ func target(m *message) (kind policy.Kind, name string, err error) {
 	return "", "", errors.New(m.Method + ": the request does not name a resource or a prompt")
 }
 
-// access decides a request for a resource or a prompt; others pass.
+// access decides a request for a resource or a prompt. Other requests pass.
 func (p *Proxy) access(m *message) (answer []byte, pass bool) {
 	kind, name, err := target(m)
 	if err != nil {
@@ -66,8 +66,7 @@ func (p *Proxy) access(m *message) (answer []byte, pass bool) {
 }
 
 // serverAsks decides a request of the server to the client, by its method:
-// sampling/createMessage, elicitation/create, roots/list. What it only notifies
-// passes.
+// sampling/createMessage, elicitation/create, roots/list. Notifications pass.
 func (p *Proxy) serverAsks(m *message) (answer []byte, pass bool) {
 	if m.ID == nil || m.Method == "ping" {
 		return nil, true
@@ -76,7 +75,8 @@ func (p *Proxy) serverAsks(m *message) (answer []byte, pass bool) {
 }
 
 // inputs decides what a server asks of the client in the result of a request (MCP's
-// 2026-07-28 and later), as serverAsks does. Not to pass, the request gets answer.
+// 2026-07-28 and later), as serverAsks does. If it may not pass, the client gets answer
+// instead.
 func (p *Proxy) inputs(id, result jsontext.Value) (answer []byte, pass bool) {
 	if result.Kind() != '{' || !p.rules.set.Lists(policy.ServerRequests) {
 		return nil, true

@@ -13,7 +13,7 @@ func (p *Proxy) call(m *message, r *pending) (answer []byte, pass bool) {
 		return errorResponse(m.ID, codeInvalidParams, "assay-run: "+err.Error(), nil), false
 	}
 	if m.ID == nil {
-		return nil, false // nobody could be told what came of it
+		return nil, false // a notification: nobody could be told its result
 	}
 	found := p.rules.set.Check(&policy.Call{Tool: c.Name, Params: c.Arguments, Now: time.Since(p.rules.began)})
 	if v, changed := p.rules.pins.changed(c.Name); changed {

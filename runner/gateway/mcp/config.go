@@ -29,8 +29,8 @@ type Entry struct {
 	Headers map[string]string `json:"headers"`
 }
 
-// configFile is what is read of a configuration; clients have keys of their own
-// beside these.
+// configFile is the part of a configuration that assay-run reads. Clients have other
+// keys of their own.
 type configFile struct {
 	Servers map[string]jsontext.Value `json:"mcpServers"`
 }
@@ -87,8 +87,8 @@ func (e Entry) check() error {
 	return nil
 }
 
-// Expand replaces environment variables in all texts. One that is not set and has
-// no default is an error.
+// Expand replaces environment variables in all texts. A variable that is not set and
+// has no default is an error.
 func (e Entry) Expand() (Entry, error) {
 	var missing []string
 	x := func(s string) string { return expand(s, &missing) }
@@ -126,7 +126,7 @@ func expand(s string, missing *[]string) string {
 	})
 }
 
-// Environ is the environment of the entry's program: this process's and its own.
+// Environ is the environment of the entry's program: this process's, and the entry's.
 func (e Entry) Environ() []string {
 	env := os.Environ()
 	for k, v := range e.Env {
@@ -135,7 +135,7 @@ func (e Entry) Environ() []string {
 	return env
 }
 
-// Header is the entry's headers.
+// Header returns the entry's headers.
 func (e Entry) Header() http.Header {
 	h := http.Header{}
 	for k, v := range e.Headers {

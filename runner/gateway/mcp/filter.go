@@ -9,11 +9,11 @@ import (
 	"github.com/assay-run/assay-run/runner/policy"
 )
 
-// lists are the requests whose answers are lists, and the member that has each.
+// lists maps each request whose answer is a list to the member that holds the list.
 var lists = map[string]string{"tools/list": "tools", "resources/list": "resources", "prompts/list": "prompts"}
 
-// filter leaves what may not be used out of the answer to a list. All other bytes
-// of the answer stay.
+// filter removes what may not be used from the answer to a list request. All other
+// bytes of the answer stay.
 func (p *Proxy) filter(method string, raw, result jsontext.Value) (jsontext.Value, bool) {
 	member, isList := lists[method]
 	var r map[string]jsontext.Value
@@ -36,7 +36,7 @@ func (p *Proxy) filter(method string, raw, result jsontext.Value) (jsontext.Valu
 	return replace(raw, jsontext.Pointer("/result/"+member), join(kept))
 }
 
-// listed tells whether an item of a list may be used.
+// listed reports whether an item of a list may be used.
 func (p *Proxy) listed(method string, item jsontext.Value) bool {
 	var i struct {
 		Name string `json:"name"`
@@ -58,7 +58,7 @@ func (p *Proxy) listed(method string, item jsontext.Value) bool {
 	return same && !p.rules.set.Forbidden(i.Name)
 }
 
-// withID is a message with another id.
+// withID returns the message with another id.
 func withID(raw, id jsontext.Value) jsontext.Value {
 	if m, ok := replace(raw, "/id", id); ok {
 		return m
@@ -66,8 +66,7 @@ func withID(raw, id jsontext.Value) jsontext.Value {
 	return raw
 }
 
-// replace puts another value where a message has one. The place is found by the
-// message's own decoder.
+// replace replaces a value of a message. The message's own decoder finds its place.
 func replace(raw jsontext.Value, at jsontext.Pointer, value []byte) (jsontext.Value, bool) {
 	d := jsontext.NewDecoder(bytes.NewReader(raw))
 	for {

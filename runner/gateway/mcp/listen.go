@@ -15,24 +15,24 @@ import (
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 )
 
-// Bounds of a front: clients at once, and how long one may be silent.
+// Bounds of a front: how many clients at once, and how long a client may be silent.
 const (
 	maxSessions = 64
 	idleTimeout = 30 * time.Minute
 	readTimeout = 30 * time.Second // of a message
 )
 
-// Front serves MCP's Streamable HTTP to clients in front of servers. Each client's
-// session has a server and a proxy of its own.
+// Front serves MCP's Streamable HTTP to clients. Each client's session has a server and
+// a proxy of its own.
 type Front struct {
-	// Token is asked of clients, as a bearer token or as the query parameter
-	// "token". Empty asks for none.
+	// Token is what clients must send, as a bearer token or as the query parameter
+	// "token". Empty requires none.
 	Token string
-	// Loopback says that the address is of this machine only: requests for other
-	// hosts are refused then, since a web page could make them under a name of its
-	// own.
+	// Loopback says that the address is a loopback address. Requests for other host
+	// names are then refused, since a web page could send them under a name of its
+	// own (DNS rebinding).
 	Loopback bool
-	// Servers are what is behind each path.
+	// Servers has the server behind each path.
 	Servers map[string]Backend
 
 	mu       sync.Mutex
@@ -41,11 +41,11 @@ type Front struct {
 	work     sync.WaitGroup
 }
 
-// Backend is a server that clients of a front may have.
+// Backend is a server that clients of a front can use.
 type Backend struct {
-	Proxy Config // of each session; Rules are shared
-	// Start starts the server of one session. forward gives the headers of the
-	// client that go on to a remote server.
+	Proxy Config // of each session; all sessions share Rules
+	// Start starts the server of one session. forward returns the client's headers
+	// that are sent on to a remote server.
 	Start func(forward func() http.Header) (*Server, error)
 }
 
@@ -101,8 +101,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var errToken = errors.New("the bearer token is missing or wrong: send ASSAY_MCP_TOKEN in the Authorization header or as the token query parameter")
 
-// admit refuses requests that no client of ours makes. own tells that the
-// Authorization header was for the front and goes no further.
+// admit refuses requests that none of our clients sends. own says that the
+// Authorization header was for the front and is not sent on.
 func (f *Front) admit(r *http.Request) (own bool, err error) {
 	if f.Loopback && !rpc.IsLoopback(r.Host) {
 		return false, fmt.Errorf("host %.100q: only loopback hosts are served", r.Host)
@@ -136,7 +136,7 @@ func (f *Front) session(id string) *session {
 	return f.sessions[id]
 }
 
-// post takes a client's messages; the first one of a session starts it.
+// post accepts a client's messages. The first message of a session starts it.
 func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backend, auth http.Header) {
 	http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxLine))
@@ -177,9 +177,9 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backe
 	s.post(w, r, line, list, batch, fresh)
 }
 
-// asks are the requests of a client's messages, by the keys of their ids, and the tokens
-// of those that want to hear of their progress. One that cannot be read is among them: the
-// proxy says what is wrong.
+// asks returns the requests among a client's messages, by the keys of their ids, and the
+// tokens of the requests that ask for progress. A message that cannot be read counts as a
+// request: the proxy answers it with what is wrong.
 func asks(list []incoming) (requests, tokens []string) {
 	for _, m := range list {
 		if m.err != nil {

@@ -10,16 +10,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// member is a member of an object that is looked for, and where its value goes; nil
-// leaves the value.
+// member is a member to find in an object, and where to put its value. nil ignores the
+// value.
 type member struct {
 	name string
 	to   *jsontext.Value
 }
 
-// members finds members of an object, whose values stay those of object. It refuses keys
-// that only a parser that is lax about case would take for one of them. The object is
-// valid JSON without repeated keys; see split.
+// members finds members of an object. The values point into object. It refuses a key that
+// differs from a member's name only in case, because a lax parser would take it for that
+// member. The object is valid JSON without repeated keys; see split.
 func members(object jsontext.Value, wanted ...member) (ambiguous error) {
 	err := eachMember(object, func(name string, v jsontext.Value) {
 		for _, m := range wanted {
@@ -34,8 +34,8 @@ func members(object jsontext.Value, wanted ...member) (ambiguous error) {
 	return errors.Join(err, ambiguous)
 }
 
-// exactKeys is members for an object that is decoded otherwise; what is no object has
-// no keys.
+// exactKeys checks the keys as members does, for an object that something else decodes.
+// What is not an object has no keys.
 func exactKeys(object jsontext.Value, names ...string) error {
 	if object.Kind() != '{' {
 		return nil
@@ -47,7 +47,7 @@ func exactKeys(object jsontext.Value, names ...string) error {
 	return members(object, wanted...)
 }
 
-// value is a member's value; nil where there is none, or no object.
+// value returns a member's value, or nil if there is no such member or no object.
 func value(object jsontext.Value, name string) (v jsontext.Value) {
 	if object.Kind() == '{' {
 		_ = eachMember(object, func(n string, found jsontext.Value) {

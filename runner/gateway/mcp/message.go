@@ -26,7 +26,7 @@ const (
 	codeDenied         = -32010 // -32001 is a time-out to the clients of MCP's own SDKs
 )
 
-// message is a JSON-RPC message, as far as the proxy looks at it.
+// message has the parts of a JSON-RPC message that the proxy looks at.
 type message struct {
 	ID     jsontext.Value `json:"id"`
 	Method string         `json:"method"`
@@ -35,8 +35,8 @@ type message struct {
 	Error  jsontext.Value `json:"error"`
 }
 
-// split takes a line apart: one message, or those of a batch. It refuses what
-// is not valid JSON without duplicate keys.
+// split splits a line into its messages: one, or those of a batch. It refuses what is
+// not valid JSON, and JSON with duplicate keys.
 func split(line []byte) (list []jsontext.Value, batch bool, err error) {
 	raw := jsontext.Value(bytes.TrimSpace(line))
 	if !raw.IsValid() {
@@ -67,7 +67,7 @@ type incoming struct {
 	err error
 }
 
-// read takes a line apart and reads its messages.
+// read splits a line and decodes its messages.
 func read(line []byte) (list []incoming, batch bool, err error) {
 	parts, batch, err := split(line)
 	if err != nil {
@@ -81,8 +81,8 @@ func read(line []byte) (list []incoming, batch bool, err error) {
 	return list, batch, nil
 }
 
-// decode reads a message, whose values stay those of raw. Its id is set also with
-// most errors.
+// decode decodes a message. Its values point into raw. With most errors, the id is still
+// set.
 func decode(raw jsontext.Value) (*message, error) {
 	m := &message{}
 	if raw.Kind() != '{' {
@@ -112,11 +112,11 @@ type toolCall struct {
 	Arguments jsontext.Value
 
 	id     string // of the tool call
-	logged bool   // the run reads the decision in its log
+	logged bool   // the run reads the decision from its log
 }
 
-// maxToolCallID bounds a client's tool call id, in bytes: no more is taken of one
-// from a decision log or an environment.
+// maxToolCallID bounds a client's tool call id, in bytes. The readers of decision logs
+// and environments have the same bound.
 const maxToolCallID = agentlog.MaxID
 
 func decodeCall(m *message) (*toolCall, error) {
@@ -143,7 +143,7 @@ func decodeCall(m *message) (*toolCall, error) {
 		c.id = idText(m.ID)
 	}
 	if strings.TrimSpace(c.id) == "" {
-		c.id = ulid.Make().String() // a decision names its call
+		c.id = ulid.Make().String() // every decision names a call
 	}
 	if len(c.id) > maxToolCallID {
 		return nil, fmt.Errorf("tools/call: a tool_call_id must have at most %d bytes", maxToolCallID)
@@ -174,8 +174,8 @@ type rpcError struct {
 	Data    jsontext.Value `json:"data,omitzero"`
 }
 
-// errorResponse is a JSON-RPC error response with the id as it was written: a
-// client may tell its calls apart by ids that few programs can decode.
+// errorResponse is a JSON-RPC error response. It repeats the id as it was written,
+// because a client may use ids that few programs can decode.
 func errorResponse(id jsontext.Value, code int, text string, data []byte) []byte {
 	if k := id.Kind(); k != '"' && k != '0' {
 		id = jsontext.Value("null")
@@ -187,7 +187,7 @@ func errorResponse(id jsontext.Value, code int, text string, data []byte) []byte
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":%s}`, id, b)
 }
 
-// idText is what an id says, however it is written.
+// idText is the text of an id, however it is escaped.
 func idText(id jsontext.Value) string {
 	switch id.Kind() {
 	case '"':
@@ -202,7 +202,8 @@ func idText(id jsontext.Value) string {
 	return string(id)
 }
 
-// idKey is the same for all ways to write an id: a server repeats it in its own.
+// idKey is equal for all spellings of an id: a server may repeat an id in another
+// spelling.
 func idKey(id jsontext.Value) string {
 	if id.Kind() == '"' {
 		return `"` + idText(id)
@@ -210,8 +211,8 @@ func idKey(id jsontext.Value) string {
 	return idText(id)
 }
 
-// otherKey is the key of an id as if a string were the number that it spells, or a
-// number were a string.
+// otherKey is the key of the id's other form: of the number that a string spells, or of
+// the string that spells a number.
 func otherKey(id jsontext.Value) string {
 	if id.Kind() == '"' {
 		return strings.TrimLeft(idText(id), `"`)
@@ -219,8 +220,9 @@ func otherKey(id jsontext.Value) string {
 	return `"` + idText(id)
 }
 
-// unreadable is what the two sides are told of a message of the client that is not
-// valid JSON, or says one thing twice: who waits for an answer gets it by its id.
+// unreadable returns what the two sides are told about a message of the client that is
+// not valid JSON, or that can be read in two ways. Whoever waits for an answer gets an
+// error with its id.
 func unreadable(line []byte, why error) (toClient, toServer []byte) {
 	id, response := idOf(line)
 	text := errorResponse(id, codeParse, "assay-run: "+why.Error(), nil)
@@ -230,6 +232,6 @@ func unreadable(line []byte, why error) (toClient, toServer []byte) {
 	return text, nil
 }
 
-// idOf is the id that a message has, as far as it can be read, and whether it is a
+// idOf returns the id of a message, if it can be read, and whether the message is a
 // response.
 func idOf(line []byte) (id jsontext.Value, response bool) { return rpc.IDOf(line) }

@@ -7,7 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// maxPending bounds the requests that the proxy remembers until their answer.
+// maxPending bounds the requests that wait for an answer.
 const maxPending = 10_000
 
 // pending is a request of the client that has no answer yet.
@@ -15,18 +15,18 @@ type pending struct {
 	id     jsontext.Value // as the client wrote it
 	method string
 	ticket *ticket  // the run's, for a tools/call
-	batch  *answers // of the batch that it came in, which may be of one
+	batch  *answers // of the batch that it came in, maybe a batch of one
 }
 
-// answers are what the proxy itself answers in a batch. They go out with the
-// server's answer to the rest.
+// answers are the proxy's own answers to requests of a batch. They are sent with the
+// server's answers to the rest.
 type answers struct {
 	denied [][]byte
-	open   int // requests that the server has to answer
+	open   int // requests that the server still has to answer
 }
 
-// rest counts answers of the server, and gives the proxy's own once, as a batch,
-// when the first of them comes or none will.
+// rest counts the server's answers. It returns the proxy's own answers once, as a batch:
+// when the server's first answer comes, or when none will come.
 func (b *answers) rest(mu *sync.Mutex, answered int) []byte {
 	mu.Lock()
 	defer mu.Unlock()
@@ -41,8 +41,8 @@ func (b *answers) rest(mu *sync.Mutex, answered int) []byte {
 	return join(list)
 }
 
-// expect remembers a request until its answer. What cannot be remembered is
-// refused: its answer would pass unseen.
+// expect remembers a request until its answer. A request that cannot be remembered is
+// refused, because its answer would pass unchecked.
 func (p *Proxy) expect(m *message, r *pending) (answer []byte, ok bool) {
 	if m.ID == nil {
 		return nil, true
@@ -61,7 +61,7 @@ func (p *Proxy) expect(m *message, r *pending) (answer []byte, ok bool) {
 	return nil, true
 }
 
-// take forgets a request, and returns it if it was one.
+// take forgets a request and returns it, or nil if there was none.
 func (p *Proxy) take(id jsontext.Value) *pending {
 	if id == nil {
 		return nil
@@ -78,8 +78,8 @@ func (p *Proxy) takeKey(key string) *pending {
 }
 
 // answered forgets the request that an answer of the server belongs to, and returns
-// it. Some servers give 1 back as "1", or "1" as 1, and some clients take that: the
-// request in flight is meant.
+// it. Some servers answer the id 1 with "1", or "1" with 1, and some clients accept that:
+// the answer then belongs to the request in flight.
 func (p *Proxy) answered(id jsontext.Value) *pending {
 	r := p.take(id)
 	if r == nil && id != nil {
@@ -88,22 +88,22 @@ func (p *Proxy) answered(id jsontext.Value) *pending {
 	return r
 }
 
-// waiting tells whether the server has to answer anything.
+// waiting reports whether the server still has to answer a request.
 func (p *Proxy) waiting() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.pending) > 0
 }
 
-// cancelled forgets a request that the client takes back: the server need not
-// answer it any more.
+// cancelled forgets a request that the client cancels: the server need not answer it any
+// more.
 func (p *Proxy) cancelled(m *message) {
 	if r := p.take(cancelledID(m)); r != nil && r.ticket != nil {
 		p.cfg.Run.cancelled(r.ticket)
 	}
 }
 
-// cancelledID is the id of the request that a notifications/cancelled takes back.
+// cancelledID is the id of the request that a notifications/cancelled cancels.
 func cancelledID(m *message) jsontext.Value {
 	return value(m.Params, "requestId")
 }

@@ -9,24 +9,24 @@ import (
 	"github.com/assay-run/assay-run/runner/policy"
 )
 
-// maxPins bounds the tools that are remembered as they were first listed.
+// maxPins bounds the remembered tools.
 const maxPins = 10_000
 
 // changedRule is the rule that denies a tool that changed.
 const changedRule = "tools.changed"
 
-// pins remember each tool as it was first listed, with description and schema: a
-// server must not turn a tool that somebody has looked at into another one.
+// pins remembers each tool as it was first listed, with description and schema: a server
+// must not change a tool that somebody has already reviewed.
 type pins struct {
 	off bool
 
 	mu    sync.Mutex
 	first map[string][sha256.Size]byte
-	other map[string]bool // tools that are not what they were
+	other map[string]bool // tools that have changed
 }
 
-// list takes note of a listed tool, and tells whether it is what it was. news: it
-// was until now.
+// list remembers a listed tool and reports whether it is unchanged. news says that it
+// changed just now.
 func (p *pins) list(name string, tool jsontext.Value) (same, news bool) {
 	text := tool.Clone()
 	if p.off || text.Canonicalize() != nil {
@@ -53,7 +53,7 @@ func (p *pins) list(name string, tool jsontext.Value) (same, news bool) {
 	return false, news
 }
 
-// changed tells whether a tool is not what it was when it was first listed.
+// changed reports whether a tool has changed since it was first listed.
 func (p *pins) changed(name string) (policy.Violation, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/assay-run/assay-run/cgroup"
 )
 
-// How long a server may take: to end after it was asked to, and to say its last
-// words after its own process has ended and others hold its output.
+// How long a server may take: to end after it was asked to, and to finish its output
+// after its own process has ended while others still hold the output open.
 const (
 	endGrace   = 2 * time.Second
 	quietGrace = 10 * time.Second // without output, after the client has ended
@@ -26,19 +26,19 @@ const (
 )
 
 // Server is an MCP server that has been started: a program, or a connection to a
-// remote one. It takes and gives a message a line.
+// remote one. It reads and writes one message a line.
 type Server struct {
 	In  io.WriteCloser
 	Out io.Reader
-	// Signal tells it of a signal that the proxy got. After SIGINT, SIGTERM or
-	// SIGHUP it has two seconds to end.
+	// Signal passes on a signal that the proxy got. After SIGINT, SIGTERM or SIGHUP the
+	// server has two seconds to end.
 	Signal func(syscall.Signal)
-	// Accepted, if set, is a remote server's, which may refuse a request by HTTP, as
-	// with a challenge to log in. It takes, before the first message, a function that
-	// is told the id of each request that was not refused so.
+	// Accepted is set for a remote server, which may refuse a request with an HTTP
+	// status, such as a challenge to log in. Call it before the first message. Its
+	// function is then called with the id of each request that was not refused so.
 	Accepted func(func(id jsontext.Value))
-	// Close ends what is left of it. The error is an *exec.ExitError when the
-	// program failed by itself.
+	// Close ends the server. The error is an *exec.ExitError if the program failed by
+	// itself.
 	Close func() error
 }
 
@@ -50,17 +50,17 @@ type Command struct {
 	Stderr io.Writer
 }
 
-// Start starts the program. It and everything that it starts are one group, which
-// ends with it, with Close, and also when this process is killed.
+// Start starts the program. The program and all that it starts are one group. The group
+// ends when the program ends, at Close, and when this process is killed.
 func (c Command) Start() (_ *Server, err error) {
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stderr = c.Env, c.Dir, c.Stderr
-	cmd.WaitDelay = endGrace // a pipe for Stderr that others hold
+	cmd.WaitDelay = endGrace // for a Stderr pipe that other processes hold open
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	// Our own pipe, since Wait would close one of StdoutPipe under the reader.
+	// Not StdoutPipe: Wait would close that while the reader reads.
 	out, outW, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (c Command) Start() (_ *Server, err error) {
 // process is a server's program and its group.
 type process struct {
 	cmd     *exec.Cmd
-	session *cgroup.Session // nil where there can be none
+	session *cgroup.Session // nil if none can be made
 	guard   *cgroup.Guard
 
 	ended chan struct{} // the program itself
@@ -95,8 +95,8 @@ type process struct {
 }
 
 func (p *process) start() error {
-	// Without a group of its own the server is started all the same: that a
-	// grandchild may stay is no reason not to check calls.
+	// If there can be no group, start the server without one: a grandchild may then
+	// outlive it, but calls are still checked.
 	session, err := cgroup.Probe().NewSession("mcp-"+ulid.Make().String(), cgroup.Limits{})
 	if err == nil {
 		p.session = session
@@ -139,8 +139,8 @@ func (p *process) kill() {
 	}
 }
 
-// close lets the server end, whose input is closed by now, asks what is left to
-// end, and then ends it.
+// close waits for the server to end; its input is already closed. If the server does not
+// end in time, close sends SIGTERM. Then it removes the group, and so kills what is left.
 func (p *process) close() error {
 	p.once.Do(func() {
 		select {

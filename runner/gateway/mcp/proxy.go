@@ -14,11 +14,11 @@ import (
 
 // Config says what a Proxy checks and where it reports.
 type Config struct {
-	// Rules are in force for every request of a client and of the server; they may
-	// be shared by several proxies. Nil forbids nothing.
+	// Rules apply to every request of the client and of the server. Several proxies
+	// can share them. Nil forbids nothing.
 	Rules *Rules
-	// Decisions gets a line for each decision, in one write; nil gets none. A call
-	// whose decision cannot be written is denied.
+	// Decisions gets one line for each decision, in one write. Nil discards them. A
+	// call whose decision cannot be written is denied.
 	Decisions io.Writer
 	// Logged says that the run reads what is written to Decisions.
 	Logged bool
@@ -26,20 +26,20 @@ type Config struct {
 	Source string
 	// Run, if set, is the gateway of the run that the proxy is part of.
 	Run *Run
-	// Warn, if set, is told what an operator should know.
+	// Warn, if set, is called with warnings for the operator.
 	Warn func(message string)
 }
 
-// Rules are a policy in force, and the tools as they were first listed. They are
-// safe for concurrent use.
+// Rules are a policy in force, and the tools as they were first listed. They are safe
+// for concurrent use.
 type Rules struct {
 	set   *policy.Set
 	began time.Time
 	pins  pins
 }
 
-// NewRules puts a policy in force; a nil file forbids nothing. With changes, a
-// tool may be called that is not what it was when it was first listed.
+// NewRules puts a policy in force. A nil file forbids nothing. If changes is true, a tool
+// may be called although it has changed since it was first listed.
 func NewRules(file *policy.File, changes bool) *Rules {
 	return &Rules{set: policy.NewSet(file), began: time.Now(), pins: pins{off: changes}}
 }
@@ -55,7 +55,7 @@ type Proxy struct {
 	pending map[string]*pending // the client's requests that have no answer yet, by id
 }
 
-// New makes a proxy.
+// New returns a proxy.
 func New(cfg Config) *Proxy {
 	if cfg.Rules == nil {
 		cfg.Rules = NewRules(nil, false)
@@ -63,16 +63,16 @@ func New(cfg Config) *Proxy {
 	return &Proxy{cfg: cfg, rules: cfg.Rules, pending: map[string]*pending{}}
 }
 
-// Relay relays until the server closes its output. When the client is done, the
-// server's input is closed, and its last words are still relayed; a server that
-// has none for ten seconds and does not end is ended.
+// Relay relays until the server closes its output. When the client has closed its
+// output, Relay closes the server's input and relays what the server still writes. A
+// server that then writes nothing for ten seconds and does not end is ended.
 func (p *Proxy) Relay(clientIn io.Reader, clientOut io.Writer, server *Server) error {
 	p.connect(clientOut, server)
 	return p.relay(clientIn, server)
 }
 
-// connect says where lines go, each in one write. From then on a client's messages may
-// be given to fromClient.
+// connect sets where lines are written, each in one write. After it, fromClient can be
+// called.
 func (p *Proxy) connect(clientOut io.Writer, server *Server) {
 	p.toClient.w, p.toServer.w = clientOut, server.In
 }
@@ -159,8 +159,8 @@ func (p *Proxy) fromClient(line []byte, list []incoming, batch bool) error {
 	return p.toServer.line(join(kept))
 }
 
-// check tells whether a message of the client may reach the server, and what the
-// client gets instead.
+// check reports whether a message of the client may reach the server, and if not, what
+// the client gets instead.
 func (p *Proxy) check(one incoming, b *answers) (answer []byte, pass bool) {
 	m := one.message
 	if one.err != nil {
@@ -224,9 +224,9 @@ func (p *Proxy) fromServer(line []byte) error {
 			r := p.answered(m.ID)
 			if r == nil {
 				if m.Result == nil && m.ID.Kind() == 'n' {
-					break // an error about a message whose id the server could not read
+					break // an error for a message whose id the server could not read
 				}
-				// A lax client might take it for the answer to something else.
+				// A lax client could take it for the answer to another request.
 				p.warn("the MCP server answered a request that is not in flight; the answer was not passed on")
 				changed = true
 				continue
@@ -265,9 +265,9 @@ func (p *Proxy) fromServer(line []byte) error {
 	return errors.Join(err, p.toClient.line(extra))
 }
 
-// garbled handles what the server said and nobody can read for sure. It is never
-// passed on: if it answers a request, that gets an error; if it asks something,
-// the server is told.
+// garbled handles a message of the server that two parsers could read in two ways. It is
+// never passed on. If it answers a request, the client gets an error instead; if it is a
+// request, the server gets an error.
 func (p *Proxy) garbled(raw []byte, why error) error {
 	id, response := idOf(raw)
 	if id != nil && response {

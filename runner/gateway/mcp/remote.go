@@ -18,8 +18,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// noteTimeout is how long the server may take to accept a message that needs no
-// answer.
+// noteTimeout is how long the server may take to accept a message that needs no answer.
 const noteTimeout = 30 * time.Second
 
 // maxHeader bounds the headers of an answer, in bytes.
@@ -29,13 +28,12 @@ const maxHeader = 256 << 10
 type Remote struct {
 	URL    string
 	Header http.Header // sent with each request
-	// Forward, if set, gives the headers of the client's own that go with a
-	// request.
+	// Forward, if set, returns the client's own headers to send with a request.
 	Forward func() http.Header
 	Warn    func(message string)
 }
 
-// Start makes a connection, which sends its first request when it is given one.
+// Start returns a connection. It sends nothing until the first message is written.
 func (r Remote) Start() (*Server, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxResponseHeaderBytes = maxHeader
@@ -50,8 +48,8 @@ func (r Remote) Start() (*Server, error) {
 	}, Close: c.end}, nil
 }
 
-// sameHost follows a redirect only to the same scheme and host: what a client sends
-// to a server, its login included, goes to no other.
+// sameHost follows a redirect only to the same scheme and host, so that what a client
+// sends to a server, its login included, reaches no other server.
 func sameHost(next *http.Request, via []*http.Request) error {
 	if len(via) >= 10 || next.URL.Scheme != via[0].URL.Scheme || next.URL.Host != via[0].URL.Host {
 		return http.ErrUseLastResponse
@@ -66,7 +64,7 @@ type remote struct {
 	accepted func(id jsontext.Value)
 	ctx      context.Context
 	cancel   context.CancelFunc
-	work     sync.WaitGroup // requests without an answer
+	work     sync.WaitGroup // requests that have no answer yet
 	once     sync.Once
 
 	writing sync.Mutex
@@ -75,10 +73,10 @@ type remote struct {
 	mu       sync.Mutex
 	session  string
 	version  string
-	standing context.CancelFunc // of the stream of what the server says unasked
+	standing context.CancelFunc // of the stream for the server's own messages
 }
 
-// Write sends one message, which ends in a newline.
+// Write sends one message. It ends in a newline.
 func (c *remote) Write(line []byte) (int, error) {
 	body := bytes.Clone(line)
 	m, _ := decode(jsontext.Value(bytes.TrimSpace(body)))
@@ -104,13 +102,13 @@ func (c *remote) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// asked is a request, or a batch, which has no id of its own.
+// asked is a request or a batch. A batch has no id of its own.
 type asked struct {
 	*message
-	ids []jsontext.Value // of its requests that have no answer yet
+	ids []jsontext.Value // of the requests in it that have no answer yet
 }
 
-// answered tells whether everything is answered, with what the server says now.
+// answered reports whether this message of the server answers the last open request.
 func (a *asked) answered(text []byte) bool {
 	list, _, _ := split(text)
 	for _, one := range list {
@@ -121,7 +119,7 @@ func (a *asked) answered(text []byte) bool {
 	return len(a.ids) == 0
 }
 
-// requestsOf are the ids of the requests of a message or a batch.
+// requestsOf returns the ids of the requests in a message or a batch.
 func requestsOf(text []byte) (ids []jsontext.Value) {
 	list, _, _ := split(text)
 	for _, one := range list {
@@ -170,7 +168,7 @@ func (c *remote) end() error {
 	return nil
 }
 
-// request sends a request and passes its answer on, whatever becomes of it.
+// request sends a request and passes on its answer, or an error if there is none.
 func (c *remote) request(body []byte, m *asked) {
 	resp, err := c.post(c.ctx, body, m.message)
 	if err != nil {
@@ -209,7 +207,7 @@ func (c *remote) request(body []byte, m *asked) {
 	}
 }
 
-// pass passes a message of the server on, and tells whether m is answered by now.
+// pass passes on a message of the server, and reports whether m is now answered.
 func (c *remote) pass(text []byte, m *asked) (answered bool) {
 	line := oneLine(text)
 	if len(line) == 0 {
@@ -226,7 +224,7 @@ func (c *remote) pass(text []byte, m *asked) (answered bool) {
 	return answered
 }
 
-// initialized notes the version that the two sides speak from now on.
+// initialized remembers the protocol version that the two sides agreed on.
 func (c *remote) initialized(line []byte) {
 	var a struct {
 		Result struct {
@@ -240,14 +238,14 @@ func (c *remote) initialized(line []byte) {
 	}
 }
 
-// httpStatus is in the data of an error that stands for an answer of HTTP's: the
-// client may need the challenge to log in.
+// httpStatus is the data of an error that stands for an HTTP status. The client may need
+// it to log in.
 type httpStatus struct {
 	Status    int    `json:"http_status"`
 	Challenge string `json:"www_authenticate,omitempty"`
 }
 
-// fail answers a request that the server did not answer.
+// fail answers a request with an error, because the server did not answer it.
 func (c *remote) fail(m *asked, why string, resp *http.Response) {
 	if c.ctx.Err() != nil {
 		why = "the gateway is closing"
@@ -264,7 +262,7 @@ func (c *remote) fail(m *asked, why string, resp *http.Response) {
 	}
 }
 
-// plain is an error of a request without the URL, which may have secrets in it.
+// plain returns an error of a request without its URL, which can contain secrets.
 func plain(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -76,7 +76,7 @@ func (c *remote) post(ctx context.Context, body []byte, m *message) (*http.Respo
 	return c.client.Do(req)
 }
 
-// headerText tells whether a text may stand in a header as it is.
+// headerText reports whether a header may contain a text unencoded.
 func headerText(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {

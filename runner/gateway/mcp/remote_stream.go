@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// How long the proxy waits before it asks again for a stream that broke off, and how
-// often without having got anything.
+// How long the proxy waits before it resumes a stream that broke off, and how often it
+// tries again without having received anything.
 const (
 	resumeFirst = 500 * time.Millisecond
 	resumeLeast = 100 * time.Millisecond // whatever the server asks for
@@ -18,11 +18,11 @@ const (
 	resumeTries = 8
 )
 
-// standTimeout is how long the client's next message waits for the stream of what the
-// server says unasked. Some servers open it with their first message only.
+// standTimeout is how long the client's next message waits for the stream of the server's
+// own messages. Some servers open that stream only with their first message.
 const standTimeout = 2 * time.Second
 
-// wait is how long to wait before the stream is asked for again.
+// wait is how long to wait before the stream is resumed.
 func (e event) wait(now time.Duration) time.Duration {
 	if e.retry == 0 {
 		return now
@@ -33,8 +33,8 @@ func (e event) wait(now time.Duration) time.Duration {
 // errAnswered ends the reading of a stream.
 var errAnswered = errors.New("answered")
 
-// stream passes on what a stream says until m is answered. A stream that breaks
-// off is asked for again, from the last event that came.
+// stream passes on the messages of a stream until m is answered. A stream that breaks
+// off is resumed after the last event that came.
 func (c *remote) stream(resp *http.Response, m *asked) {
 	last, wait, tries := "", resumeFirst, 0
 	for {
@@ -69,8 +69,8 @@ func (c *remote) stream(resp *http.Response, m *asked) {
 	}
 }
 
-// resume asks for a stream, from an event on. Nil without an error: it is not to
-// be had right now.
+// resume asks for a stream, from an event on. It returns nil without an error if the
+// server cannot be reached right now.
 func (c *remote) resume(ctx context.Context, last string, wait time.Duration) (*http.Response, error) {
 	select {
 	case <-time.After(wait):
@@ -87,7 +87,7 @@ func (c *remote) resume(ctx context.Context, last string, wait time.Duration) (*
 	}
 	resp, err := c.client.Do(req)
 	if err != nil {
-		return nil, ctx.Err() // not there for a moment
+		return nil, ctx.Err() // unreachable for a moment
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if resp.StatusCode == http.StatusOK && kind == "text/event-stream" {
@@ -100,9 +100,9 @@ func (c *remote) resume(ctx context.Context, last string, wait time.Duration) (*
 	return nil, errors.New("it answered " + resp.Status)
 }
 
-// listen passes on what the server says unasked, as long as it offers that. It
-// returns once the stream stands, or the server takes long to open it: what a server
-// asks before that may be lost.
+// listen passes on the server's own messages, as long as the server offers a stream for
+// them. It returns once the stream is open, or if the server takes too long to open it. A
+// message that the server sends before that may be lost.
 func (c *remote) listen() {
 	ctx, cancel := context.WithCancel(c.ctx)
 	c.mu.Lock()
@@ -122,7 +122,7 @@ func (c *remote) listen() {
 			resp, err := c.resume(ctx, last, wait)
 			opened()
 			if err != nil {
-				return // it offers none
+				return // the server offers no such stream
 			}
 			if wait = min(max(wait*3/2, resumeFirst), resumeMost); resp == nil {
 				continue

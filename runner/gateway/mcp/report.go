@@ -18,7 +18,7 @@ type request struct {
 	Params  any            `json:"params"`
 }
 
-// limitsRule is the rule that stands for what the run's gateway cannot look at.
+// limitsRule is the rule that denies what is too large for the run's gateway.
 const limitsRule = "gateway.limits"
 
 type action struct {
@@ -32,7 +32,7 @@ type action struct {
 	Logged     bool                   `json:"logged,omitzero"`
 }
 
-// proposal proposes a call to the run's gateway, or tells it that our policy denied it.
+// proposal proposes a call to the run's gateway, or reports that our policy denied it.
 func (r *Run) proposal(id string, c *toolCall, denied *schema.PolicyRejected) request {
 	a := action{ID: id, Type: "tool_call", Tool: c.Name, ToolCallID: c.id, Parameters: c.Arguments, Denied: denied, Allowed: denied == nil, Logged: c.logged}
 	return request{"2.0", jsontext.Value(id), "proposal.submit", map[string]any{
@@ -47,7 +47,7 @@ type response struct {
 	Error   jsontext.Value `json:"error,omitzero"`
 }
 
-// rejected says why the run's gateway did not execute a call.
+// rejected returns why the run's gateway did not execute a call.
 func rejected(m message) string {
 	var failure struct {
 		Message string `json:"message"`

@@ -20,18 +20,18 @@ import (
 const (
 	// runTimeout bounds the wait for the run's gateway.
 	runTimeout = 10 * time.Second
-	// callDeadline is what a proxied tool may take, in milliseconds: the
-	// client's patience counts and not ours.
+	// callDeadline is how long a proxied tool may take, in milliseconds. It is long:
+	// the client decides when to give up.
 	callDeadline = 24 * 60 * 60 * 1000
-	// maxPart is what the run's gateway gets of the beginning and of the end of a
-	// result that is larger than a message may be, in bytes.
+	// maxPart is how much the run's gateway gets of the beginning, and of the end, of a
+	// result that is too large for a message. In bytes.
 	maxPart = 8 << 10
 )
 
 // Run is a connection to the gateway of the run that the proxy is part of. The
 // proxy registers each tool there, proposes each call, and answers with what
-// the server answered. A nil Run accepts everything and does nothing, and so
-// does one whose gateway went away.
+// the server answered. A nil Run accepts everything and does nothing. So does a Run
+// whose gateway has gone away.
 type Run struct {
 	source string
 	conn   net.Conn
@@ -55,8 +55,9 @@ func Dial(socket, source string) (*Run, error) {
 	return r, nil
 }
 
-// own tells the gateway that this process and the servers that it starts alone do the
-// calls, and waits until it knows. A gateway that cannot tell them from others refuses.
+// own tells the gateway that only this process and the servers that it starts do the
+// calls, and waits for its answer. A gateway that cannot tell them from other processes
+// refuses.
 func (r *Run) own() {
 	id := r.next()
 	ch := make(chan message, 1)
@@ -108,7 +109,7 @@ func (r *Run) read() {
 	r.conn.Close()
 }
 
-// expect makes a channel that gets the message of a key.
+// expect returns a channel that gets the message with a key.
 func (r *Run) expect(ch chan message, key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,8 +131,8 @@ func (r *Run) next() string {
 	return fmt.Sprint(r.last)
 }
 
-// errLimits is wrapped by send when the gateway would not look at a message, and
-// maybe hang up on who sends it. Nothing has been sent then.
+// errLimits is wrapped by the errors of send for a message that is above the gateway's
+// limits. Send has sent nothing then: the gateway might close the connection.
 var errLimits = errors.New("the run's gateway would refuse the message")
 
 func (r *Run) send(v any) error {
@@ -149,17 +150,16 @@ func (r *Run) send(v any) error {
 	return err
 }
 
-// ticket is a call that the run's gateway let go on and waits for: the id of its
-// request, and where its answer to our proposal comes.
+// ticket is a call that the run's gateway allowed and waits for: the id of the gateway's
+// request, and the channel for its answer to our proposal.
 type ticket struct {
 	id       jsontext.Value
 	proposal string // its id
 	answer   <-chan message
 }
 
-// propose asks the run's gateway about a call. It returns a ticket for its
-// result when the call may go on, or why it may not; nil when there is nobody
-// to tell.
+// propose asks the run's gateway about a call. It returns a ticket for the result if the
+// call may go on, or else why it may not. The ticket is nil if there is no gateway.
 func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection string) {
 	if r == nil {
 		return nil, ""
@@ -190,7 +190,7 @@ func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection stri
 	switch err := r.send(r.proposal(id, c, nil)); {
 	case errors.Is(err, errLimits):
 		r.forget("answer "+id, "call "+id)
-		refused := *c // a decision of its own, which no log has
+		refused := *c // a decision of its own, which is in no log
 		refused.logged = false
 		r.denied(&refused, policy.Violation{Rule: limitsRule})
 		return nil, err.Error()
@@ -214,8 +214,8 @@ func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection stri
 	}
 }
 
-// finished tells the run's gateway what the server answered, and waits until it
-// has recorded that: what the client does next comes after the call.
+// finished tells the run's gateway what the server answered, and waits until the gateway
+// has recorded that, so that what the client does next comes after the call.
 func (r *Run) finished(t *ticket, m *message) {
 	if r == nil || t == nil {
 		return
@@ -233,7 +233,7 @@ func (r *Run) finished(t *ticket, m *message) {
 	}
 }
 
-// leftOut stands for a result that is too large: what it begins and ends with.
+// leftOut stands for a result that is too large. It has the result's beginning and end.
 func leftOut(result []byte) []byte {
 	part := func(b []byte) []byte {
 		text, _ := json.Marshal(strings.ToValidUTF8(string(b), "\ufffd"))
@@ -250,13 +250,13 @@ func leftOut(result []byte) []byte {
 	return fmt.Appendf(nil, schema.ResultLeftOut+`"bytes":%d,"isError":%t,"data":%s,"head":%s,"tail":%s}`, len(result), says.IsError, data, part(head), part(tail))
 }
 
-// errorCode is an error's own code, and whether the call may be tried again.
+// errorCode has an error's own code, and whether the call may be retried.
 type errorCode struct {
 	Code      jsontext.Value `json:"code,omitzero"`
 	Retryable jsontext.Value `json:"retryable,omitzero"`
 }
 
-// or is e, with what o has where e has nothing of use.
+// or returns e, with o's values where e has no usable ones.
 func (e errorCode) or(o errorCode) errorCode {
 	useful := func(v, w jsontext.Value) jsontext.Value {
 		for _, v := range []jsontext.Value{v, w} {
@@ -291,7 +291,7 @@ func (r *Run) await(t *ticket) {
 	}
 }
 
-// denied tells the run's gateway of a call that never got so far.
+// denied tells the run's gateway about a call that was denied before it was proposed.
 func (r *Run) denied(c *toolCall, v policy.Violation) {
 	if r == nil {
 		return

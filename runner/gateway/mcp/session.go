@@ -12,16 +12,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// acceptTimeout is how long a client's request to a remote server waits for the
-// server to accept it before its stream begins: until then the answer can still be one
-// of HTTP's.
+// acceptTimeout is how long a client's request to a remote server waits for the server to
+// accept it before its stream begins. Until then the answer can still be an HTTP status.
 const acceptTimeout = time.Minute
 
 // session is one client of a front and the server that it has.
 type session struct {
 	id, path string
 	proxy    *Proxy
-	remote   bool       // the server may answer by HTTP
+	remote   bool       // the server may answer with an HTTP status
 	sending  sync.Mutex // one message at a time
 
 	done   chan struct{}
@@ -30,10 +29,10 @@ type session struct {
 	mu       sync.Mutex
 	auth     http.Header // of the last request
 	idle     *time.Timer
-	streams  map[string]*stream // by id; "0" is for what the server says unasked
+	streams  map[string]*stream // by id; "0" is for the server's own messages
 	order    []string           // of the streams of requests, oldest first
-	requests map[string]*stream // by the id of a request that has no answer
-	progress map[string]*stream // by the token of a request that wants to hear of it
+	requests map[string]*stream // by the id of a request that has no answer yet
+	progress map[string]*stream // by the token of a request that asks for progress
 }
 
 func newSession(id, path string) *session {
@@ -45,7 +44,7 @@ func newSession(id, path string) *session {
 	return s
 }
 
-// touch keeps a session alive, and remembers how its client logs in upstream.
+// touch keeps a session alive, and remembers its client's login for the server.
 func (s *session) touch(auth http.Header) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,14 +52,14 @@ func (s *session) touch(auth http.Header) {
 	s.auth = auth
 }
 
-// forward is what goes on to a remote server of the client's headers.
+// forward returns the client's headers that are sent on to a remote server.
 func (s *session) forward() http.Header {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.auth
 }
 
-// end ends the session: its server has nobody to talk to any more.
+// end ends the session, and so the input of its server.
 func (s *session) end() {
 	s.ending.Do(func() {
 		s.idle.Stop()
@@ -73,7 +72,7 @@ func (s *session) relay(server *Server) {
 	ended := make(chan struct{})
 	go func() {
 		select {
-		case <-s.done: // the client is gone: the server need not say more
+		case <-s.done: // the client is gone: nobody reads the server's output
 			server.Close()
 		case <-ended:
 		}
@@ -90,8 +89,8 @@ func (s *session) relay(server *Server) {
 	server.Close()
 }
 
-// untilClosed is read without an end until it is closed: what the client says is given
-// to the proxy at once.
+// untilClosed is a reader that blocks until it is closed. It stands for the client's
+// input, because the client's messages go to the proxy directly.
 type untilClosed chan struct{}
 
 func (c untilClosed) Read([]byte) (int, error) {
@@ -99,13 +98,13 @@ func (c untilClosed) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// Write takes a line of the proxy for the client.
+// Write accepts a line from the proxy for the client.
 func (s *session) Write(line []byte) (int, error) {
 	s.route(line[:len(line)-1])
 	return len(line), nil
 }
 
-// say gives the proxy a message of the client.
+// say gives a message of the client to the proxy.
 func (s *session) say(line []byte, list []incoming, batch bool) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -121,7 +120,7 @@ func (s *session) say(line []byte, list []incoming, batch bool) error {
 	return err
 }
 
-// post takes a message, or a batch, and answers with what the server says to it.
+// post accepts a message or a batch, and answers with the server's answer.
 func (s *session) post(w http.ResponseWriter, r *http.Request, line []byte, list []incoming, batch bool, fresh bool) {
 	requests, tokens := asks(list)
 	var st *stream
@@ -168,11 +167,11 @@ func (s *session) post(w http.ResponseWriter, r *http.Request, line []byte, list
 	s.serve(w, r, st, 0)
 }
 
-// settled waits until the server has accepted a request of a stream, or answered it.
+// settled waits until the server has accepted a request of a stream, or has answered it.
 func (s *session) settled(ctx context.Context, st *stream) {
 	timeout := time.After(acceptTimeout)
 	for {
-		messages, _, news := st.after(0) // first: what is said after this closes the channel
+		messages, _, news := st.after(0) // first: a later message closes the channel
 		s.mu.Lock()
 		settled := st.accepted || st.open == 0
 		s.mu.Unlock()
@@ -191,7 +190,7 @@ func (s *session) settled(ctx context.Context, st *stream) {
 	}
 }
 
-// unkey is an id as JSON, of its key.
+// unkey returns the id of a key, as JSON.
 func unkey(key string) jsontext.Value {
 	if text, isText := strings.CutPrefix(key, `"`); isText {
 		b, _ := json.Marshal(text)
@@ -200,8 +199,7 @@ func unkey(key string) jsontext.Value {
 	return jsontext.Value(key)
 }
 
-// get gives the client what the server says unasked, or the rest of a stream that
-// broke off.
+// get gives the client the server's own messages, or the rest of a stream that broke off.
 func (s *session) get(w http.ResponseWriter, r *http.Request) {
 	id, after := "0", -1
 	if last := r.Header.Get(headerLastSeen); last != "" {

@@ -8,9 +8,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// route hands a message of the server to the stream that it belongs to: an answer
-// or its progress to that of the request, anything else to the one for what is said
-// unasked, or, while nobody reads that, to the newest request's.
+// route gives a message of the server to its stream. Answers and progress go to the
+// stream of the request. Anything else goes to the stream for the server's own messages
+// or, while nobody reads that one, to the stream of the newest request.
 func (s *session) route(line []byte) {
 	list, _, err := read(line)
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *session) route(line []byte) {
 	}
 }
 
-// progressToken is the token of a request that wants to hear of its progress, or
-// of a notification that tells of it; "" without one.
+// progressToken is the token of a request that asks for progress, or of a progress
+// notification. It is "" if there is none.
 func progressToken(m *message) string {
 	if m.Params.Kind() != '{' {
 		return ""
@@ -60,8 +60,7 @@ func progressToken(m *message) string {
 	return idKey(value(value(m.Params, "_meta"), "progressToken"))
 }
 
-// maxStreams bounds the streams whose messages are kept for a client that comes
-// back for them.
+// maxStreams bounds the streams whose messages are kept for a client that reconnects.
 const maxStreams = 64
 
 // open makes the stream of a request's answers.
@@ -76,7 +75,7 @@ func (s *session) open(requests, tokens []string) *stream {
 		if s.requests[key] == nil {
 			s.requests[key] = st
 		} else {
-			st.open-- // refused by the proxy, which answers the first one's stream
+			st.open-- // refused by the proxy, whose answer goes to the first request's stream
 		}
 	}
 	for _, token := range tokens {
@@ -95,7 +94,7 @@ func (s *session) open(requests, tokens []string) *stream {
 	return st
 }
 
-// accepted notes that the server did not refuse a request.
+// accepted marks a request as not refused by the server.
 func (s *session) accepted(id jsontext.Value) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,14 +104,14 @@ func (s *session) accepted(id jsontext.Value) {
 	}
 }
 
-// busy tells whether a request with an id has no answer yet.
+// busy reports whether a request with this id has no answer yet.
 func (s *session) busy(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests[key] != nil
 }
 
-// cancelled ends the waiting for a request that the client takes back.
+// cancelled ends the waiting for a request that the client cancels.
 func (s *session) cancelled(m *message) {
 	id := cancelledID(m)
 	if id == nil {

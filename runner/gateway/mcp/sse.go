@@ -13,12 +13,12 @@ import (
 // event is a server-sent event (WHATWG HTML, section 9.2).
 type event struct {
 	id    string
-	data  []byte // nil where there is none
+	data  []byte // nil if it has none
 	retry time.Duration
 }
 
-// eachEvent calls f with each event of a stream, until its end or an error of f.
-// An event that the end cuts off does not count.
+// eachEvent calls f with each event of a stream, until the stream ends or f returns an
+// error. An event that the end of the stream cuts off does not count.
 func eachEvent(r io.Reader, f func(event) error) error {
 	br := bufio.NewReaderSize(r, 64<<10)
 	var e event
@@ -56,7 +56,7 @@ func eachEvent(r io.Reader, f func(event) error) error {
 	}
 }
 
-// readLine reads a line that ends in LF or CRLF. size counts what an event has so
+// readLine reads a line that ends in LF or CRLF. size counts the bytes of the event so
 // far.
 func readLine(br *bufio.Reader, size *int) ([]byte, error) {
 	var line []byte
@@ -73,14 +73,14 @@ func readLine(br *bufio.Reader, size *int) ([]byte, error) {
 	}
 }
 
-// appendEvent appends an event with one line of data, or without.
+// appendEvent appends an event with one line of data, or with none.
 func appendEvent(dst []byte, id string, data []byte) []byte {
 	dst = fmt.Appendf(dst, "id: %s\ndata: ", id)
 	dst = append(dst, data...)
 	return append(dst, "\n\n"...)
 }
 
-// oneLine is a JSON text on one line: line ends are only between its tokens.
+// oneLine returns a JSON text on one line. JSON has line ends only between its tokens.
 func oneLine(text []byte) []byte {
 	if !bytes.ContainsAny(text, "\r\n") {
 		return bytes.TrimSpace(text)

@@ -14,9 +14,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Bounds of what is kept of a stream: of messages that a reader was given already,
-// and of all of them. How often a reader is told that the stream is still there, how
-// long it may take to read, and how long it waits for the beginning of the stream.
+// Bounds of a stream: of the messages kept after a reader got them, and of all messages
+// kept; how often a reader gets a sign of life, how long it may take to read, and how long
+// it waits for the stream to begin.
 const (
 	maxGiven    = 1000
 	maxGivenLen = 8 << 20 // bytes
@@ -27,23 +27,22 @@ const (
 	beginWait   = 20 * time.Millisecond // for a first message, before the stream begins without one
 )
 
-// stream is what the server says to one request of a client, or unasked. Its
-// messages are kept, so that a client whose connection broke off can have the
-// rest.
+// stream has the server's messages for one request of a client, or the server's own
+// messages. They are kept, so that a client whose connection broke off can get the rest.
 type stream struct {
 	id string
 
-	// The session's lock holds.
-	open     int // requests without an answer
+	// The session's lock protects what follows.
+	open     int // requests that have no answer yet
 	readers  int
-	accepted bool // the server has not refused them by HTTP
+	accepted bool // the server has not refused them with an HTTP status
 
 	mu      sync.Mutex
 	kept    [][]byte // messages from first on
 	first   int      // index of the first one kept; indices begin with 1
 	size    int
-	sent    int           // index of the last one that a reader was given
-	dropped bool          // one that no reader was given
+	sent    int           // index of the last one that a reader got
+	dropped bool          // one that no reader got
 	news    chan struct{} // closed, and replaced, when there is more
 }
 
@@ -51,15 +50,15 @@ func newStream(id string) *stream { return &stream{id: id, first: 1, news: make(
 
 func shortID() string { return rand.Text()[:13] }
 
-// parseEventID takes the id of an event apart: "<stream>_<index>".
+// parseEventID splits the id of an event: "<stream>_<index>".
 func parseEventID(id string) (stream string, index int, ok bool) {
 	stream, text, ok := strings.Cut(id, "_")
 	index, err := strconv.Atoi(text)
 	return stream, index, ok && err == nil && index >= 0
 }
 
-// add keeps a message. It tells whether that dropped one which no reader was given,
-// the first of the stream.
+// add keeps a message. It reports whether it dropped a message that no reader got, for
+// the first time in this stream.
 func (st *stream) add(message []byte) (dropped bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -83,7 +82,7 @@ func (st *stream) add(message []byte) (dropped bool) {
 	return dropped
 }
 
-// wake lets readers look again.
+// wake makes readers look again.
 func (st *stream) wake() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -91,21 +90,21 @@ func (st *stream) wake() {
 	st.news = make(chan struct{})
 }
 
-// has tells whether everything after an index is kept.
+// has reports whether all messages after an index are kept.
 func (st *stream) has(after int) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return after < 0 || after >= st.first-1 && after < st.first+len(st.kept)
 }
 
-// next is the index before the first message that no reader was given.
+// next is the index before the first message that no reader got.
 func (st *stream) next() int {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return max(st.sent, st.first-1)
 }
 
-// after are the messages that are kept after an index, and the index before them.
+// after returns the messages that are kept after an index, and the index before them.
 func (st *stream) after(index int) (messages [][]byte, at int, news chan struct{}) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -136,8 +135,8 @@ func (st *stream) last() []byte {
 	return messages[len(messages)-1]
 }
 
-// status is that of a remote server which refused a request by HTTP, if that is
-// all there is to say.
+// status returns the HTTP status with which a remote server refused a request, if that
+// is the only message.
 func (st *stream) status() *httpStatus {
 	var m struct {
 		Error struct {
@@ -169,13 +168,13 @@ func (s *session) serve(w http.ResponseWriter, r *http.Request, st *stream, inde
 		return err == nil
 	}
 	write := func(b []byte) bool { return send(b) && control.Flush() == nil }
-	// With a first id a client can come back before it has got anything. Those of
+	// With this first id a client can resume before it got any message. Clients of
 	// earlier versions take an event without data for a message.
 	begin := []byte(": assay-run\n\n")
 	if st.id != "0" && index == 0 && r.Header.Get(headerVersion) >= "2025-11-25" {
 		begin = appendEvent(nil, st.id+"_0", nil)
 	}
-	// An answer that comes at once goes out in one write with the beginning.
+	// An answer that comes at once is sent in one write with the beginning.
 	late := time.NewTimer(beginWait)
 	defer late.Stop()
 	if st.id == "0" {
@@ -184,7 +183,7 @@ func (s *session) serve(w http.ResponseWriter, r *http.Request, st *stream, inde
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
 	for {
-		// The order matters: what is said after this moment closes the channel.
+		// The order matters: a message after this moment closes the channel.
 		s.mu.Lock()
 		open := st.open
 		s.mu.Unlock()
@@ -195,7 +194,7 @@ func (s *session) serve(w http.ResponseWriter, r *http.Request, st *stream, inde
 			index++
 			out = appendEvent(out, fmt.Sprintf("%s_%d", st.id, index), m)
 		}
-		if st.id != "0" && open == 0 { // there is no more to come
+		if st.id != "0" && open == 0 { // nothing more will come
 			if send(out) {
 				st.given(index)
 			}
@@ -228,7 +227,7 @@ func (s *session) serve(w http.ResponseWriter, r *http.Request, st *stream, inde
 	}
 }
 
-// whole answers with JSON, once all requests have been answered.
+// whole answers with JSON, once all requests have their answers.
 func (s *session) whole(w http.ResponseWriter, r *http.Request, st *stream) {
 	for {
 		s.mu.Lock()

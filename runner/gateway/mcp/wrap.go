@@ -12,14 +12,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// wrapSuffix names the copy of a configuration as it was.
+// wrapSuffix is the suffix of the copy of the original configuration.
 const wrapSuffix = ".assay-run.json"
 
-// Wrap rewrites a configuration so that each of its servers is started through
-// program with args; what it said is kept beside it, for [Unwrap] and for the
-// program, which reads the server from there. Everything else in the file stays
-// as it is, byte for byte. It returns the servers that it wrapped; those that
-// were are left alone.
+// Wrap rewrites a configuration so that each of its servers is started through program
+// with args. It keeps the original entries in a file beside it, for [Unwrap] and for
+// program, which reads the server from there. Everything else in the configuration stays
+// as it is, byte for byte. Wrap returns the servers that it wrapped. It leaves alone those
+// that were already wrapped.
 func Wrap(path, program string, args []string) (wrapped []string, err error) {
 	raw, file, err := readConfig(path)
 	if err != nil {
@@ -50,15 +50,15 @@ func Wrap(path, program string, args []string) (wrapped []string, err error) {
 	if len(wrapped) == 0 {
 		return nil, nil
 	}
-	// What was first: without it nothing could be put back.
+	// The copy comes first: without it nothing could be restored.
 	if err := writeAside(backup, kept.text(), 0o600); err != nil {
 		return nil, err
 	}
 	return wrapped, rewrite(path, raw)
 }
 
-// Unwrap puts the servers of a configuration back that Wrap rewrote, and returns
-// them. A server that was changed since is left alone.
+// Unwrap restores the servers of a configuration that Wrap rewrote, and returns them. It
+// leaves alone a server that was changed since.
 func Unwrap(path string) (restored []string, err error) {
 	raw, file, err := readConfig(path)
 	if err != nil {
@@ -99,8 +99,7 @@ func Unwrap(path string) (restored []string, err error) {
 	return restored, nil
 }
 
-// originals are the servers that have been wrapped so far, and backup the file that
-// keeps them.
+// originals are the servers wrapped so far, and backup is the file that keeps them.
 func originals(path string) (file *configFile, backup string, err error) {
 	if backup, err = filepath.Abs(path + wrapSuffix); err != nil {
 		return nil, "", err
@@ -112,7 +111,7 @@ func originals(path string) (file *configFile, backup string, err error) {
 	return file, backup, err
 }
 
-// text is the file with each server as it was written.
+// text is the file, with each server as it was written.
 func (c *configFile) text() []byte {
 	out := []byte("{\"mcpServers\": {")
 	for i, name := range sorted(c.Servers) {
@@ -126,14 +125,13 @@ func (c *configFile) text() []byte {
 	return append(out, "\n}}\n"...)
 }
 
-// isWrapped tells whether an entry is one of ours.
+// isWrapped reports whether Wrap wrote an entry.
 func isWrapped(entry jsontext.Value, backup string) bool {
 	var e Entry
 	return json.Unmarshal(entry, &e) == nil && slices.Contains(e.Args, backup)
 }
 
-// wrapEntry is an entry that starts program instead; keys that are the client's
-// own stay.
+// wrapEntry returns an entry that starts program instead. The client's own keys stay.
 func wrapEntry(old jsontext.Value, program string, args []string) (jsontext.Value, error) {
 	var keys map[string]jsontext.Value
 	if err := json.Unmarshal(old, &keys); err != nil {
@@ -176,7 +174,7 @@ func rewrite(path string, text []byte) error {
 	return writeAside(real, text, info.Mode().Perm())
 }
 
-// writeAside writes a file whole or not at all.
+// writeAside writes a file completely or not at all.
 func writeAside(path string, text []byte, mode fs.FileMode) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
