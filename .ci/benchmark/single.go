@@ -47,6 +47,7 @@ func singles(b *bench) []single {
 		{"recorder RSS, 10 million lines", "MiB", 40, b.linesRSS},
 		{"verify, 10 million lines", "s", 100, func() float64 { s, _ := verify(); return s }},
 		{"verify RSS, 10 million lines", "MiB", 128, func() float64 { _, mib := verify(); return mib }},
+		{"inspect RSS, a million lines", "MiB", 128, b.inspectRSS},
 		{"gateway, a call over the unix socket, over the bare exchange of its messages, on one CPU", "us", 50, func() float64 { return unixOne().over }},
 		{"gateway, a call over a WebSocket, over the bare exchange of its messages, on one CPU", "us", 50, func() float64 { return wsOne().over }},
 		{"gateway, a call over the unix socket, in all with client and sockets, on any CPU", "us", noFloor, func() float64 { return unix().total }},

@@ -33,6 +33,14 @@ func (b *bench) verifyLarge() (seconds, mib float64) {
 	return time.Since(start).Seconds(), mib
 }
 
+// inspectRSS is the largest resident set of inspect on a bundle of a million kernel
+// lines, each about another file.
+func (b *bench) inspectRSS() float64 {
+	path := b.largeBundle(b.rounds(10) * 100_000)
+	defer b.clean()
+	return largestSet(exec.Command(b.bin, "inspect", path))
+}
+
 // largeBundle seals a bundle of so many kernel lines, written as a run writes them.
 func (b *bench) largeBundle(lines int) string {
 	run := schema.Run{
