@@ -3,6 +3,7 @@ package schema
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 )
 
 // Document encodes a whole-file artifact in its canonical form: two-space
@@ -17,15 +18,25 @@ func Line(v any) ([]byte, error) {
 	return encode(v, "")
 }
 
+// PrintDocument writes v to w as [Document] encodes it, with what drives a terminal
+// escaped as [AppendForTerminal] does. It makes no copy of the whole.
+func PrintDocument(w io.Writer, v any) error {
+	return encodeTo(forTerminal{w}, v, "  ")
+}
+
 func encode(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", indent)
-	if err := e.Encode(v); err != nil {
+	if err := encodeTo(&b, v, indent); err != nil {
 		return nil, err
 	}
 	return b.Bytes(), nil
+}
+
+func encodeTo(w io.Writer, v any, indent string) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	return e.Encode(v)
 }
 
 // MarshalJSON writes the value, or null when it is not valid.

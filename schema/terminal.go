@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"io"
 	"unicode/utf8"
 )
 
@@ -37,4 +38,23 @@ func AppendForTerminal(dst, text []byte) []byte {
 		i += n
 	}
 	return append(dst, text[start:]...)
+}
+
+// forTerminal escapes the text of each Write, which ends no character in the middle.
+type forTerminal struct{ w io.Writer }
+
+func (f forTerminal) Write(text []byte) (int, error) {
+	var part []byte
+	for rest := text; len(rest) > 0; {
+		n := min(len(rest), 64<<10)
+		for n < len(rest) && !utf8.RuneStart(rest[n]) {
+			n++
+		}
+		part = AppendForTerminal(part[:0], rest[:n])
+		if _, err := f.w.Write(part); err != nil {
+			return len(text) - len(rest), err
+		}
+		rest = rest[n:]
+	}
+	return len(text), nil
 }

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -22,5 +23,20 @@ func TestForTerminal(t *testing.T) {
 	}
 	if s := `{"plain":"é"}`; string(AppendForTerminal(nil, []byte(s))) != s {
 		t.Error("a plain text is changed")
+	}
+}
+
+// TestPrintDocumentIsTheDocument: printed in parts, none of which breaks a character.
+func TestPrintDocumentIsTheDocument(t *testing.T) {
+	for n := range 4 {
+		v := []string{strings.Repeat("x", n) + strings.Repeat("日\u202e", 50_000)}
+		doc, err := Document(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := PrintDocument(&out, v); err != nil || !bytes.Equal(out.Bytes(), AppendForTerminal(nil, doc)) {
+			t.Errorf("%v: other bytes than the document's", err)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/assay-run/assay-run/archive/review"
 	"github.com/assay-run/assay-run/archive/review/diff"
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // diffCodes are the exit codes of diff, by its answer.
@@ -88,8 +89,8 @@ var changes = query.Words(`^( [ ?]\+ .*)`, "", `^( [ ?]- .*)`)
 var diffFormats = map[string]func(*diff.Diff, io.Writer) error{
 	"text":            (*diff.Diff).WriteText,
 	"markdown":        (*diff.Diff).WriteMarkdown,
-	"json":            func(d *diff.Diff, w io.Writer) error { return console.PrintDocument(w, d) },
-	"capability-diff": func(d *diff.Diff, w io.Writer) error { return console.PrintDocument(w, d.Capability) },
+	"json":            func(d *diff.Diff, w io.Writer) error { return schema.PrintDocument(w, d) },
+	"capability-diff": func(d *diff.Diff, w io.Writer) error { return schema.PrintDocument(w, d.Capability) },
 }
 
 func (a *app) lastGood(ctx context.Context, dir string, head *review.Bundle) (func() error, *review.Bundle, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/assay-run/assay-run/archive/review/findings"
 	"github.com/assay-run/assay-run/archive/review/gate"
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Exit codes of gate.
@@ -117,7 +118,7 @@ var states = query.Words(`^(?:  |\S.*: )(pass)(?:$| )`, `^(?:  |\S.*: )(unknown)
 
 var gateFormats = map[string]func(io.Writer, *gate.Report, []findings.Suite) error{
 	"text":  func(w io.Writer, r *gate.Report, _ []findings.Suite) error { return r.WriteText(w) },
-	"json":  func(w io.Writer, r *gate.Report, _ []findings.Suite) error { return console.PrintDocument(w, r) },
+	"json":  func(w io.Writer, r *gate.Report, _ []findings.Suite) error { return schema.PrintDocument(w, r) },
 	"junit": func(w io.Writer, _ *gate.Report, s []findings.Suite) error { return findings.WriteJUnit(w, s) },
 	"ctrf": func(w io.Writer, _ *gate.Report, s []findings.Suite) error {
 		return findings.WriteCTRF(w, version(), s)

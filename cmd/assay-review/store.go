@@ -14,6 +14,7 @@ import (
 	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/store"
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/schema"
 )
 
 func (a *app) storeCommand() *cobra.Command {
@@ -52,7 +53,7 @@ func (a *app) storeList(where func() (string, error)) *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return console.PrintDocument(a.stdout, all)
+				return schema.PrintDocument(a.stdout, all)
 			}
 			return writeEntries(a.stdout, all)
 		},

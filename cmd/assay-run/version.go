@@ -1,6 +1,9 @@
 package main
 
-import "github.com/assay-run/assay-run/cmd/internal/console"
+import (
+	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/schema"
+)
 
 // release is set by the linker for released builds.
 var release = ""
@@ -8,4 +11,4 @@ var release = ""
 func version() string { return console.Version(release) }
 
 // printDocument writes a JSON document to stdout.
-func (a *app) printDocument(v any) error { return console.PrintDocument(a.stdout, v) }
+func (a *app) printDocument(v any) error { return schema.PrintDocument(a.stdout, v) }

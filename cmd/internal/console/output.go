@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"github.com/assay-run/assay-run/archive/query"
-	"github.com/assay-run/assay-run/schema"
 )
 
 // Page is how a page of text looks on f: as wide as f, if that is a terminal, and
@@ -20,16 +19,6 @@ func Page(f *os.File, paint query.Painter) query.Page {
 		page.Paint = paint
 	}
 	return page
-}
-
-// PrintDocument writes v to w as a JSON document that is safe on a terminal.
-func PrintDocument(w io.Writer, v any) error {
-	data, err := schema.Document(v)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(schema.AppendForTerminal(nil, data))
-	return err
 }
 
 // WriteFile writes a file that everybody may read, whole or not at all. A link
