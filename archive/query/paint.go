@@ -3,6 +3,7 @@ package query
 import (
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // Painter colours a line of a page: it returns the line with SGR sequences in it, and
@@ -19,19 +20,22 @@ const (
 
 // Words colours the first group of each expression, where a line matches it. An
 // expression after the first sees the line with the colours of those before it.
+// They are compiled when the first line comes: most commands print no table.
 func Words(good, doubtful, bad string) Painter {
 	type word struct {
 		style string
 		where *regexp.Regexp
 	}
-	var words []word
-	for _, w := range [][2]string{{red, bad}, {green, good}, {yellow, doubtful}} {
-		if w[1] != "" {
-			words = append(words, word{w[0], regexp.MustCompile(w[1])})
+	words := sync.OnceValue(func() (words []word) {
+		for _, w := range [][2]string{{red, bad}, {green, good}, {yellow, doubtful}} {
+			if w[1] != "" {
+				words = append(words, word{w[0], regexp.MustCompile(w[1])})
+			}
 		}
-	}
+		return words
+	})
 	return func(line string) string {
-		for _, w := range words {
+		for _, w := range words() {
 			if at := w.where.FindStringSubmatchIndex(line); at != nil {
 				line = line[:at[2]] + w.style + line[at[2]:at[3]] + reset + line[at[3]:]
 			}
@@ -66,10 +70,10 @@ func Inspection(line string) string {
 const keyWidth = 11
 
 // isRow tells a row of the head from a heading.
-func isRow(s string) bool { return s[keyWidth-1] == ' ' && !counted.MatchString(s) }
+func isRow(s string) bool { return s[keyWidth-1] == ' ' && !counted().MatchString(s) }
 
 // counted ends a heading.
-var counted = regexp.MustCompile(`\([0-9]+\)$`)
+var counted = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\([0-9]+\)$`) })
 
 // wrong begin lines of a page that say that something is wrong.
 var wrong = []string{
