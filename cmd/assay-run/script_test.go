@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 // layer can be recorded; [limit:NAME] the host can enforce that limit; [v1:NAME] there is a
 // v1 hierarchy of that controller that can be written; [chattr]
 // files can be made immutable; [namespaces] a command can get namespaces of its own;
+// [binfmt] the kernel takes handlers for formats of programs;
 // [freezer] there is a v1 freezer that can be written.
 // Commands: "field FILE KEY WANT" compares a
 // value of a JSON document (a.b.0.c), "unpack BUNDLE DIR" extracts one.
@@ -64,6 +65,9 @@ func TestScripts(t *testing.T) {
 				return host.Mode() != cgroup.None, nil
 			case "kernel":
 				return observes(), nil
+			case "binfmt":
+				err := unix.Access("/proc/sys/fs/binfmt_misc", unix.W_OK)
+				return os.Geteuid() == 0 && err == nil, nil
 			case "freezer":
 				return unix.Access("/sys/fs/cgroup/freezer/cgroup.procs", unix.W_OK) == nil, nil
 			case "namespaces":
