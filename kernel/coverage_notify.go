@@ -69,7 +69,7 @@ var coverageNotify = []Dimension{
 			{"accepted connections, and bytes sent and received", onlyIf(func(r *Report) bool {
 				return r.DescriptorsPassed || r.Kinds[KindListen]+r.Kinds[KindConnect]+r.Kinds[KindSend] > 0
 			})},
-			{"the address of a socket that listens, where the run did not bind it", claimable(KindListen)},
+			{"the address of a listening socket that the run did not bind", claimable(KindListen)},
 			{"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a tunnel; the creation of the socket is seen",
 				exactly(func(r *Report) bool { return r.Kinds[KindNewSocket] > 0 })},
 			{"descriptors that are passed over a unix socket to or from a process outside", claimable(KindConnect, KindSend)},

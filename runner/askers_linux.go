@@ -23,10 +23,10 @@ type asker struct {
 	at  uint64 // nanoseconds of CLOCK_BOOTTIME
 }
 
-// maxAskers bounds what was asked for and has not happened.
+// maxAskers bounds the requests whose containers have not started.
 const maxAskers = 1 << 12
 
-// ask notes who asks for a container, before its daemon hears of it.
+// ask remembers which process asks for a container, before the daemon gets the request.
 func (a *askers) ask(pid uint32, c *engine.Container) {
 	a.log.Event(schema.Event{
 		Type: schema.ContainerStarting, PID: int(pid),
@@ -40,7 +40,7 @@ func (a *askers) ask(pid uint32, c *engine.Container) {
 	}
 }
 
-// starter is [layer.Options].Starter: who asked last before that time.
+// starter is [layer.Options].Starter: the last process that asked before that time.
 func (a *askers) starter(id string, t uint64) (pid uint32, at uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -32,7 +32,7 @@ type denials struct {
 	told     map[string]uint64             // how often, by key
 	pending  map[string]schema.PolicyEvent // of cgroup programs, by call and address; the kernel layer may have them too
 	untold   uint64                        // denials of those programs that nobody read
-	unread   uint64                        // refusals by Landlock that the audit did not tell
+	unread   uint64                        // refusals by Landlock without a record from the host's audit
 	repeated uint64
 	dropped  uint64
 	err      error
@@ -146,8 +146,8 @@ func (d *denials) blocked(b sandbox.Blocked) {
 	}
 }
 
-// refused is told at the end what Landlock refused, as the host's audit says. The kernel
-// layer has told of most of it.
+// refused adds at the end what Landlock refused, as the host's audit reports it. The
+// kernel layer has already reported most of it.
 func (d *denials) refused(list []sandbox.Refusal, lost uint64) {
 	d.mu.Lock()
 	d.unread = lost
@@ -173,7 +173,7 @@ func (d *denials) refused(list []sandbox.Refusal, lost uint64) {
 	}
 }
 
-// blockedAs is the type of event that tells of a denied operation.
+// blockedAs is the type of the event for a denied operation.
 func blockedAs(op string) string {
 	switch op {
 	case sandbox.OpConnect, sandbox.OpBind:
@@ -239,7 +239,7 @@ func (d *denials) reasons(observed bool) []schema.Reason {
 	}
 	if !observed {
 		list = append(list, schema.Reason{
-			Subject: "sandbox", Code: "denials_unobserved", Message: "without a kernel layer, the bundle records only the denials of the sandbox's proxy, those of its layer cgroup_bpf, and Landlock's where the host's auditing is on",
+			Subject: "sandbox", Code: "denials_unobserved", Message: "without a kernel layer, the bundle records only the denials of the sandbox's proxy, those of its layer cgroup_bpf, and Landlock's if the host's auditing is on",
 			Remedy: "run assay-run doctor, and provide what it says is missing",
 		})
 	}
@@ -250,7 +250,7 @@ func (d *denials) reasons(observed bool) []schema.Reason {
 	}
 	if d.unread > 0 {
 		list = append(list, schema.Reason{
-			Subject: "sandbox", Code: "denials_unread", Message: fmt.Sprintf("Landlock refused %d accesses more than the host's audit told of; only this number shows them", d.unread),
+			Subject: "sandbox", Code: "denials_unread", Message: fmt.Sprintf("Landlock refused %d accesses for which assay-run got no record from the host's audit; only this number shows them", d.unread),
 		})
 	}
 	if d.dropped > 0 {

@@ -9,6 +9,6 @@
 //
 // Names and meanings of the assay.runner.*.v0 contracts are fixed: fields are
 // added, never changed. The package imports nothing of this module, so that a
-// consumer can use it alone. All types are plain data: they are safe to copy
-// and not safe for concurrent change.
+// consumer can use it alone. All types are plain data. They can be copied, and are not
+// safe for concurrent writes.
 package schema

@@ -45,7 +45,7 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
-	cmd.Flags().BoolVar(&profile, "seccomp-profile", false, "print a seccomp profile for containers of Docker and Podman in which everything works")
+	cmd.Flags().BoolVar(&profile, "seccomp-profile", false, "print a seccomp profile for Docker and Podman under which all features work")
 	return cmd
 }
 

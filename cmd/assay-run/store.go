@@ -19,7 +19,7 @@ func (f *runFlags) bundle(runID string) (string, error) {
 		return path, nil
 	}
 	if errors.Is(err, archive.ErrOtherFormat) {
-		return "", console.WithHint(err, "let the name after --output end in .tar.gz or .tar.zst")
+		return "", console.WithHint(err, "end the name after --output with .tar.gz or .tar.zst")
 	}
 	return "", console.WithHint(err, "name a file with --output, or omit --store and unset ASSAY_RUN_STORE")
 }

@@ -24,15 +24,14 @@
 //	defer gate.Release()
 //	doc, err := gate.Settle(ctx, whyNotRun)   // once the agent's cgroup is empty
 //
-// and exits with [ExitCode]. The document goes to contract.json whatever the
-// error is, and its verdict to result.json. Until then Pending is what
-// contract.json says, should the run be cut short.
+// and exits with [ExitCode]. The document becomes contract.json whatever the error
+// is, and its verdict goes to result.json. Until then contract.json has the document
+// that Pending returns, in case the run is interrupted.
 //
-// Open reads the contract and keeps its digest. Prepare takes a snapshot of
-// the protected paths into an unlinked file, and evaluates the baseline if
-// asked. Settle reports whether the contract file was edited meanwhile,
-// restores the protected paths, evaluates what Open read, and returns
-// contract.json. A SIGKILL between them leaves nothing behind: the snapshot
+// Open reads the contract and keeps its digest. Prepare copies the protected paths
+// into an unlinked file, and evaluates the baseline if asked. Settle checks whether
+// the contract file was edited meanwhile, restores the protected paths, evaluates
+// the contract that Open read, and returns contract.json. A SIGKILL between them leaves nothing behind: the snapshot
 // has no name.
 //
 // The package imports neither runner nor cgroup: whoever runs the checks in

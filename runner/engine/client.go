@@ -15,8 +15,8 @@ import (
 // containers into so that they belong to the run.
 const EnvCgroupParent = "ASSAY_RUN_CGROUP_PARENT"
 
-// Client finds podman in a PATH, as execvp does; empty where it is not there. Links to
-// this program are passed over.
+// Client finds podman in a PATH, as execvp does. It returns "" if there is none. It skips
+// links to this program.
 func Client(path string) string {
 	own, _ := os.Stat("/proc/self/exe")
 	for _, dir := range filepath.SplitList(path) {
@@ -29,8 +29,8 @@ func Client(path string) string {
 }
 
 // StandIn makes a link to this program in a directory if Podman is in the PATH, and
-// tells whether it did. Who executes it gets the client, with the run's cgroup parent
-// for containers that it makes. Docker's clients are no such thing: see Relay.
+// reports whether it did. The link runs the client, with the run's cgroup parent for the
+// containers that it makes. Docker's clients need no such link: see Relay.
 func StandIn(dir, path string) (bool, error) {
 	if Client(path) == "" {
 		return false, nil
@@ -45,7 +45,7 @@ func StandIn(dir, path string) (bool, error) {
 	return true, os.Symlink(exe, filepath.Join(dir, Podman))
 }
 
-// beClient becomes the client that this process was started as, if it was.
+// beClient runs the client if this process was started under the client's name.
 func beClient() {
 	parent := os.Getenv(EnvCgroupParent)
 	if parent == "" || filepath.Base(os.Args[0]) != Podman {
@@ -61,7 +61,7 @@ func beClient() {
 	}
 	args, composes := withParent(os.Args[1:], parent)
 	if composes && !composedInto(args, os.Getenv("COMPOSE_FILE")) {
-		fail(125, fmt.Errorf("podman compose asks a service of Podman's for containers, which are outside of the run: use podman-compose, or write cgroup_parent: ${%s} for each service in the compose file", EnvCgroupParent))
+		fail(125, fmt.Errorf("podman compose has Podman's service start the containers, outside of the run: use podman-compose, or write cgroup_parent: ${%s} for each service in the compose file", EnvCgroupParent))
 	}
 	err := syscall.Exec(at, append([]string{os.Args[0]}, args...), os.Environ())
 	code := 126
@@ -79,8 +79,8 @@ var valued = []string{
 }
 
 // withParent adds the cgroup parent to the arguments of a client that makes a
-// container. It stands before the caller's own options: of two, the client takes the
-// last. composes tells that containers are made as a compose file says.
+// container. It precedes the caller's own options, because the client uses the last of
+// two. composes says that a compose file describes the containers.
 func withParent(args []string, parent string) (_ []string, composes bool) {
 	at := command(args)
 	if at < len(args) && args[at] == "container" {
@@ -111,15 +111,15 @@ func command(args []string) int {
 	return len(args)
 }
 
-// makes tells whether a compose command is one that makes containers. What it takes
-// for one may be an option's value: then the file has to name the cgroup all the same.
+// makes reports whether a compose command makes containers. It can mistake an option's
+// value for such a command. Then, too, the file has to name the cgroup.
 func makes(args []string) bool {
 	return slices.ContainsFunc(args, func(a string) bool {
 		return slices.Contains([]string{"up", "run", "create", "scale", "watch"}, a)
 	})
 }
 
-// composedInto tells whether one of the compose files names the cgroup of the run.
+// composedInto reports whether one of the compose files names the cgroup of the run.
 func composedInto(args []string, list string) bool {
 	files := filepath.SplitList(list)
 	for i, a := range args {

@@ -1,5 +1,6 @@
 // Package engine asks a container engine about its containers, over the HTTP API on
-// its unix socket that Docker documents and Podman serves as well ("podman system
-// service"). It reads, and ends containers of a run. What an engine answers is a claim
-// of the engine's. A [Relay] and [StandIn] put what a command makes into its run.
+// its unix socket that Docker documents and Podman also serves ("podman system
+// service"). It reads, and it ends the containers of a run. What an engine answers is
+// the engine's claim. [Relay] (for Docker) and [StandIn] (for Podman) put the containers
+// that a command makes into its run.
 package engine

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Relay is a second socket of a Docker daemon, for the command of a run: the
-// containers that are made through it get a cgroup parent, unless who asks for one
-// names another. It changes nothing else of what goes through it.
+// Relay is a second socket of a Docker daemon, for the command of a run. Containers that
+// are made through it get a cgroup parent, unless the request names another one. Relay
+// changes nothing else.
 type Relay struct {
 	daemon *Engine
 	parent string
@@ -32,9 +32,9 @@ type Relay struct {
 	served sync.WaitGroup
 }
 
-// NewRelay listens at path, which whoever may use the daemon's socket may use too.
-// When a process asks to start a container with that parent, asked is called first,
-// by several goroutines; 0 is a process that is not known.
+// NewRelay listens at path. Whoever may use the daemon's socket may use this one too.
+// When a process asks to start a container with that parent, NewRelay first calls asked,
+// which must be safe for concurrent use. A pid of 0 is an unknown process.
 func NewRelay(daemon *Engine, path, parent string, asked func(pid uint32, c *Container)) (*Relay, error) {
 	info, err := os.Stat(daemon.Socket)
 	if err != nil {
@@ -86,7 +86,8 @@ func (r *Relay) accept() {
 // maxOpen bounds connections, on both sides together.
 const maxOpen = 1024
 
-// keep notes a connection that Close ends; false where it is closed or has too many.
+// keep remembers a connection for Close to end. It returns false if the Relay is closed
+// or has too many connections.
 func (r *Relay) keep(c *net.UnixConn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,8 +139,8 @@ func (r *Relay) serve(client *net.UnixConn) {
 	}
 }
 
-// exchange passes on one request and its answer, and tells whether more can follow.
-// It returns when that begins.
+// exchange passes on one request and its answer, and reports whether another request can
+// follow. It returns when that one begins.
 func exchange(client, daemon *net.UnixConn, from, back *bufio.Reader, req *http.Request) bool {
 	var taken atomic.Bool
 	next := make(chan error, 1)
@@ -172,7 +173,7 @@ func exchange(client, daemon *net.UnixConn, from, back *bufio.Reader, req *http.
 	return <-next == nil
 }
 
-// answer reads the answer to a request: what only announces one is left out.
+// answer reads the answer to a request, and skips interim (1xx) answers.
 func answer(from *bufio.Reader, req *http.Request) (*http.Response, error) {
 	for {
 		res, err := http.ReadResponse(from, req)
@@ -182,8 +183,8 @@ func answer(from *bufio.Reader, req *http.Request) (*http.Response, error) {
 	}
 }
 
-// raw tells that a connection is HTTP no more after this answer: it is a container's
-// terminal or streams.
+// raw reports whether the connection is no longer HTTP after this answer, but a
+// container's terminal or streams.
 func raw(res *http.Response) bool {
 	return res.StatusCode == http.StatusSwitchingProtocols ||
 		res.StatusCode == http.StatusOK && res.Request.Method == http.MethodPost && res.ContentLength < 0 &&

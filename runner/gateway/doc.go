@@ -22,25 +22,26 @@
 //	                                                                           Run.CallEvent
 //	answer   <----  Request.Answer  <-----------  proposalResult
 //
-// These are 16 steps from the socket to the turn, all in the goroutine that read
-// the proposal: while it waits in Request.Call another goroutine reads on and
-// delivers the result. On the way the call is seven things in turn: a message, a
-// frame, a Request, a submission, a call, an Answer, a turn.
+// These are 16 steps from the socket to the turn. All of them run in the goroutine
+// that read the proposal. While it waits in Request.Call, another goroutine reads on
+// and delivers the result. On the way the call has seven forms: a message, a frame, a
+// Request, a submission, a call, an Answer, a turn.
 //
-// A goroutine for each proposal costs hardly more than resuming the proposal in
-// whichever goroutine reads its answer: a call takes 37 us on one CPU, with client
-// and sockets, and took 36 us that way. The bare exchange of its messages takes
-// 16 us (AMD EPYC, Linux 6.18, BenchmarkDispatch and BenchmarkEcho).
+// A goroutine for each proposal costs little. A call takes 37 us on one CPU, with
+// client and sockets. It took 36 us when the goroutine that read the answer resumed
+// the proposal. The bare exchange of its messages takes 16 us (AMD EPYC, Linux 6.18,
+// BenchmarkDispatch and BenchmarkEcho).
 //
-// Vocabulary: a call is one action that was submitted; it ends in exactly one
-// way and leaves exactly one line in the audit layer. A run is what runs.start
-// opens: while it is open, each call is also one turn.
+// Vocabulary: a call is one action that was submitted. It ends in exactly one way
+// and leaves exactly one line in the audit layer. A run is what runs.start opens.
+// While it is open, each call is also one turn.
 //
-// Promises: an answer is sent only after what it tells is written (it survives
-// our own death by SIGKILL); turns are numbered by the recorder alone; memory
-// is bounded whatever a client sends, does not read, or never answers.
+// Promises: the gateway sends an answer only after it has written what the answer
+// says, so that the record survives a SIGKILL of the gateway. Only the recorder
+// numbers turns. Memory is bounded whatever a client sends, does not read, or never
+// answers.
 //
-// Everything that comes from a client is untrusted. In assay-run -- CMD the
-// gateway serves one run, the command's own ([Config.Run]); in serve it opens
-// one for each runs.start ([Config.Open]).
+// Everything that comes from a client is untrusted. In assay-run -- CMD the gateway
+// serves one run, the command's own ([Config.Run]). In serve it opens a run for each
+// runs.start ([Config.Open]).
 package gateway

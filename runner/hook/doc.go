@@ -3,9 +3,9 @@
 //
 // [Run] implements "assay-run hook AGENT": it reads AGENT's events on standard input and
 // appends lines to the SDK event log of the run, under the agent's own name. [Follow]
-// does the same from the files in which Codex keeps its sessions. Outside of a run both
-// report nothing. They start no process, write to no other file, and never decide about
-// a call.
+// does the same with the files in which Codex keeps its sessions. Outside of a run, both
+// report nothing. They start no process, write to no other file, and never allow or deny a
+// call.
 //
 // To add an agent, write a function of the type reader in its own file, and add a line
 // to agents and a page to docs/agents.

@@ -12,22 +12,22 @@ import (
 	"github.com/assay-run/assay-run/runner/sandbox/internal/auditlog"
 )
 
-// logABI is the version of Landlock that tells the audit of what it refuses.
+// logABI is the first version of Landlock that reports refusals to the audit.
 const logABI = 7
 
-// Refusal is an access that Landlock refused, as the host's audit tells.
+// Refusal is an access that Landlock refused, as the host's audit reports it.
 type Refusal struct {
 	Attempt
 	// Time is CLOCK_BOOTTIME, in nanoseconds, of when it was told first.
 	Time uint64
 }
 
-// Refusals are what Landlock refused the command, each once, where Options.Audit is set
-// and the host's auditing is on and may be read. lost is how many more there were.
-// Call it once the sandbox is closed.
+// Refusals returns what Landlock refused the command, without repeats, if Options.Audit
+// is set and the host's auditing is on and can be read. lost counts the refusals without
+// a record. Call it after the sandbox is closed.
 func (s *Sandbox) Refusals() (list []Refusal, lost uint64) { return s.refusals, s.refusalsLost }
 
-// listenToAudit opens the audit's log, where there is one and it is wanted.
+// listenToAudit opens the audit's log, if there is one and it is wanted.
 func (s *Sandbox) listenToAudit() {
 	if abi, err := LandlockABI(); !s.wantAudit || s.audit != nil || err != nil || abi < logABI {
 		return
@@ -35,7 +35,7 @@ func (s *Sandbox) listenToAudit() {
 	s.audit, _ = auditlog.Open() // nil: nobody audits, or we may not know
 }
 
-// readAudit takes what the audit told, and ends that.
+// readAudit reads what the audit reported, and closes it.
 func (s *Sandbox) readAudit() {
 	if s.audit == nil {
 		return
@@ -48,11 +48,11 @@ func (s *Sandbox) readAudit() {
 	s.refusalsLost = got.Lost
 }
 
-// changes are the rights without which a file or a name is not changed.
+// changes are the rights that a change of a file or a name needs.
 var changes = []string{"fs.write_file", "fs.truncate", "fs.ioctl_dev", "fs.change_topology"}
 
-// refused says which operation a record is about. What makes or removes a name is
-// told of the directory, whose path then ends with a slash.
+// refused returns the operation that a record is about. For an operation that makes or
+// removes a name, the record has the directory, whose path then ends with a slash.
 func refused(r auditlog.Record) Attempt {
 	blockers := strings.Split(r.Blockers, ",")
 	has := func(is func(string) bool) bool { return slices.ContainsFunc(blockers, is) }
@@ -83,8 +83,8 @@ func refused(r auditlog.Record) Attempt {
 
 func process(r auditlog.Record) string { return fmt.Sprintf("process %d (%s)", r.PID, r.Comm) }
 
-// ownDomain says which processes make the command's Landlock domain: the one that was
-// started, or the parent of the command.
+// ownDomain tells the audit log which processes may make the command's Landlock domain: the process
+// that was started, and the parent of the command.
 func (s *Sandbox) ownDomain(started *os.Process, command int) {
 	if s.audit == nil {
 		return

@@ -2,12 +2,12 @@
 // touched, as sorted sets.
 //
 // A [Builder] takes the events of the kernel layer and the tools and decisions of
-// the policy layer, and writes capability-surface.json. [Classify] tells the
-// program's own doing from the noise of starting it (class.go has the rules), and
-// only the former is listed. Names that differ by chance between two runs of the
+// the policy layer, and writes capability-surface.json. [Classify] distinguishes what
+// the program itself did from the noise of starting it (class.go has the rules). Only
+// the former is listed. Names that differ by chance between two runs of the
 // same work, such as process ids and the names of temporary files, are normalized
 // (normalize.go has the rules), so that equal work gives equal bytes.
 //
-// A live run, recovery, serve and the archive use the same Builder.
-// Memory is bounded; what is over the bound spills to disk.
+// A live run, recovery, serve and the archive use the same Builder. Memory is bounded;
+// beyond the bound, sets spill to disk.
 package surface

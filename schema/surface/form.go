@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Names that are random by their form alone: a UUID, a ULID, two numbers of Bun's, a moment. Nobody else has
-// them, so that a name with one that the run made is of this run, also if it stays.
+// Some names are random by their form alone: a UUID, a ULID, two numbers of Bun's, a time. If the run made a
+// file with such a name, the name belongs to this run alone, even if the file stays.
 
 // byForm returns base, the last part of a path that the run made, with <random> in place
-// of its UUIDs and ULIDs; and, beside one of these or if the path is in a program's own
-// directory (inState), of its moments. spelled says of a piece that an argument had it.
+// of its UUIDs and ULIDs. It replaces a time beside one of these, or if the path is in a
+// program's own directory (inState). spelled reports whether an argument had a piece.
 func byForm(base string, state bool, spelled func(piece string) bool) string {
 	var b strings.Builder
 	done := 0
@@ -31,8 +31,8 @@ func byForm(base string, state bool, spelled func(piece string) bool) string {
 	return b.String() + base[done:]
 }
 
-// unique yields where in s there is a UUID, a ULID or, if they are asked for, a moment,
-// between characters that are no letters or digits.
+// unique yields the places in s of UUIDs, ULIDs and, if asked for, times, between
+// characters that are neither letters nor digits.
 func unique(s string, moments bool) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		for start := 0; start+13 <= len(s); {
@@ -48,7 +48,7 @@ func unique(s string, moments bool) iter.Seq2[int, int] {
 	}
 }
 
-// uniqueAt is how long what s begins with is, 0 where it is none of them.
+// uniqueAt is the length of the UUID, ULID or time that s begins with, or 0.
 func uniqueAt(s string, moments bool) int {
 	switch {
 	case like(s, "hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh") && ends(s[36:]):
@@ -73,7 +73,7 @@ func isULID(s string) bool {
 	return strings.Trim(s[:26], upper) == "" || strings.Trim(s[:26], strings.ToLower(upper)) == ""
 }
 
-// moments are how programs write a date with a time of day, the longest first; and the
+// moments are the forms of a date with a time of day, the longest first, and of the
 // milliseconds, microseconds and nanoseconds since 1970.
 var moments = []string{
 	"2ddd-dd-ddTdd-dd-dd-dddZ", "2ddd-dd-ddTdd_dd_dd_dddZ", "2ddd-dd-ddTdd-dd-dd", "2ddd-dd-ddTdd:dd:dd.dddZ", "2ddd-dd-ddTdd:dd:ddZ", "2ddd-dd-ddTdd:dd:dd", "2ddd-dd-ddTdd-dd", "2ddd-dd-ddTdddddd", "2ddd-dd-dd_dd-dd-dd",
@@ -81,8 +81,8 @@ var moments = []string{
 	"1dddddddddddddddddd", "1ddddddddddddddd", "1dddddddddddd",
 }
 
-// moment is how long a moment at the start of s is, with the eight hexadecimal digits and
-// more that Gemini CLI puts behind it.
+// moment is the length of the time that s begins with, including the eight hexadecimal
+// digits and more that Gemini CLI appends.
 func moment(s string) int {
 	for _, form := range moments {
 		n := len(form)
@@ -98,8 +98,8 @@ func moment(s string) int {
 	return 0
 }
 
-// like reports whether s begins as form says: d is a digit, h a hexadecimal one, and
-// anything else itself.
+// like reports whether s begins with form: d stands for a digit, h for a hexadecimal
+// digit, and anything else for itself.
 func like(s, form string) bool {
 	if len(s) < len(form) {
 		return false
@@ -131,7 +131,7 @@ func isAlnum(c byte) bool {
 }
 
 // inState reports whether path is below a directory whose name begins with a dot, where
-// programs keep what is theirs. Git's are a project's.
+// programs keep their own files. Files of Git belong to the project.
 func inState(path string) bool {
 	return strings.Contains(path, "/.") && !strings.Contains(path, ".git/")
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/assay-run/assay-run/cgroup/internal/procs"
 )
 
-// shownAs begins the name of a socket by which a guard shows that it is there. The
-// guard's process id follows, and what nobody can guess, and so take before it.
+// shownAs begins the name of the socket by which others can find a guard. The guard's
+// process id follows, and then a random part, so that nobody can take the name first.
 const shownAs = "assay-run-guard-"
 
-// show gives a socket that nobody can connect to a name in the abstract namespace of
-// unix(7), until this process ends: /proc/net/unix then lists the guards among a few
-// sockets. A lock would do as well, but to read /proc/locks takes the kernel 10 ms, and
-// nobody on the host can lock a file meanwhile (locks_start in fs/locks.c).
+// show binds a socket to a name in the abstract namespace of unix(7), until this process
+// ends. Nobody can connect to the socket. So /proc/net/unix lists the guards, among a few
+// other sockets. A lock would do too, but a read of /proc/locks takes the kernel 10 ms,
+// and nobody on the host can lock a file meanwhile (locks_start in fs/locks.c).
 func show(pid int) (fd int, err error) {
 	if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return -1, err
@@ -28,7 +28,7 @@ func show(pid int) (fd int, err error) {
 	return fd, unix.Bind(fd, &unix.SockaddrUnix{Name: "@" + shownAs + strconv.Itoa(pid) + "-" + hex.EncodeToString(own[:])})
 }
 
-// shown are the processes that show themselves as guards, in this network namespace.
+// shown returns the processes in this network namespace that have such a socket.
 func shown() ([]int, error) {
 	b, err := procs.ReadFile("/proc/self/net/unix")
 	if err != nil {

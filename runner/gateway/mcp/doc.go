@@ -24,7 +24,7 @@
 // ("make bench", mcp-relay).
 //
 // Each decision is a line of a decision log, a CloudEvent of type
-// assay.tool.decision. The proxy writes it before it passes the call on. Inside a run the proxy
-// also proposes each call to the run's gateway. The run's policy then applies
-// too, and the run records the call as its own.
+// assay.tool.decision. The proxy writes it before it passes the call on. Inside a
+// run the proxy also proposes each call to the run's gateway. The run's policy then
+// applies too, and the run records the call as its own.
 package mcp

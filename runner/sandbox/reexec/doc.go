@@ -4,6 +4,6 @@
 //
 //	import _ "github.com/assay-run/assay-run/runner/sandbox/reexec"
 //
-// A process that was started so never comes to main: this package's init
-// function is its main function, and exits.
+// In a process that was started this way, main never runs: this package's init
+// function does the work and exits.
 package reexec

@@ -1,8 +1,8 @@
-// Package auditlog reads what the kernel's audit tells of accesses that Landlock
-// refused (Linux 6.15, security/landlock/audit.c). It switches nothing on: where
-// the host audits nothing, there is nothing to read.
+// Package auditlog reads from the kernel's audit which accesses Landlock refused
+// (Linux 6.15, security/landlock/audit.c). It never switches auditing on. If the host
+// audits nothing, there is nothing to read.
 //
-// Landlock names the domain of a refusal, and with the first one the process that made
-// the domain. When the domain ends it tells how many refusals there were, so that what
-// did not arrive is known.
+// Each record names the Landlock domain of the refusal. The first record of a domain
+// names the process that made it. When the domain ends, the kernel reports how many
+// refusals there were, so the number of missing records is known.
 package auditlog
