@@ -102,26 +102,18 @@ func (x *suspect) compare() error {
 			return fmt.Errorf("its constant %s is not this build's", v.Name)
 		}
 	}
-	var programs []*ebpf.ProgramSpec
-	for name := range x.tags {
+	var code bytes.Buffer
+	for name, tag := range x.tags {
 		p := o.spec.Programs[name]
 		if p == nil {
 			return fmt.Errorf("this build has no program %s", name)
 		}
-		programs = append(programs, p)
-	}
-	if err := relocate(programs, o.types); err != nil {
-		return fmt.Errorf("it cannot be compared with this build: %w", err)
-	}
-	var code bytes.Buffer
-	for _, p := range programs {
-		name := p.Name
 		code.Reset()
 		code.Grow(2 * asm.InstructionSize * len(p.Instructions))
-		if err := p.Instructions.Marshal(&code, p.ByteOrder); err != nil {
+		if err := encode(&code, p, o.types); err != nil {
 			return fmt.Errorf("program %s cannot be compared with this build's: %w", name, err)
 		}
-		if !tagged(code.Bytes(), x.tags[name]) {
+		if !tagged(code.Bytes(), tag) {
 			return fmt.Errorf("its program %s is not this build's", name)
 		}
 		var want []uint32
@@ -138,34 +130,31 @@ func (x *suspect) compare() error {
 	return nil
 }
 
-// relocate makes of the programs what is given to the kernel, but for the maps. It
-// changes their own instructions: a copy of all would be megabytes. All are done in
-// one call, since they read fields of the same few types.
-func relocate(programs []*ebpf.ProgramSpec, types *btf.Spec) error {
+// encode writes a program as it is given to the kernel, but for the maps. It relocates
+// the program's own instructions: a copy of all would be megabytes.
+func encode(out *bytes.Buffer, p *ebpf.ProgramSpec, types *btf.Spec) error {
+	code := p.Instructions
 	var relocations []*btf.CORERelocation
 	var at []*asm.Instruction
-	for _, p := range programs {
-		for i := range p.Instructions {
-			if r := btf.CORERelocationMetadata(&p.Instructions[i]); r != nil {
-				relocations, at = append(relocations, r), append(at, &p.Instructions[i])
+	for i := range code {
+		if r := btf.CORERelocationMetadata(&code[i]); r != nil {
+			relocations, at = append(relocations, r), append(at, &code[i])
+		}
+	}
+	if len(relocations) > 0 {
+		// Types of the program's own would have other ids when it is loaded: it has none.
+		noTypes := func(btf.Type) (btf.TypeID, error) { return 0, errors.New("a reference to a type of its own") }
+		fixups, err := btf.CORERelocate(relocations, []*btf.Spec{types}, p.ByteOrder, noTypes)
+		if err != nil {
+			return err
+		}
+		for i, f := range fixups {
+			if err := f.Apply(at[i]); err != nil {
+				return err
 			}
 		}
 	}
-	if len(relocations) == 0 {
-		return nil
-	}
-	// Types of the program's own would have other ids when it is loaded: it has none.
-	noTypes := func(btf.Type) (btf.TypeID, error) { return 0, errors.New("a reference to a type of its own") }
-	fixups, err := btf.CORERelocate(relocations, []*btf.Spec{types}, programs[0].ByteOrder, noTypes)
-	if err != nil {
-		return err
-	}
-	for i, f := range fixups {
-		if err := f.Apply(at[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return code.Marshal(out, p.ByteOrder)
 }
 
 // tagged tells whether the kernel gives a program that tag: the digest of its
@@ -179,9 +168,6 @@ func tagged(code []byte, tag string) bool {
 			clear(code[i+second : i+2*size])
 		}
 	}
-	if now := sha256.Sum256(code); hex.EncodeToString(now[:8]) == tag {
-		return true
-	}
-	before := sha1.Sum(code)
-	return hex.EncodeToString(before[:8]) == tag
+	now, before := sha256.Sum256(code), sha1.Sum(code)
+	return hex.EncodeToString(now[:8]) == tag || hex.EncodeToString(before[:8]) == tag
 }

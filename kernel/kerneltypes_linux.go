@@ -145,18 +145,12 @@ func (t *rawTypes) name(off uint32) []byte {
 	return name
 }
 
-// named tells whether the name at off is name.
-func (t *rawTypes) named(off uint32, name string) bool {
-	end := uint64(off) + uint64(len(name))
-	return end < uint64(len(t.names)) && t.names[end] == 0 && string(t.names[off:end]) == name
-}
-
 // tracepointArgs is how many arguments a tracepoint has, 0 when that is not
 // known: those of typedef void (*btf_trace_NAME)(void *, ...), but for the first.
 func (t *rawTypes) tracepointArgs(name string) int {
 	want := "btf_trace_" + name
 	for _, off := range t.at[1:] {
-		if kind, _ := t.info(off); kind != kindTypedef || !t.named(t.u32(off), want) {
+		if kind, _ := t.info(off); kind != kindTypedef || string(t.name(t.u32(off))) != want {
 			continue
 		}
 		for _, expected := range []uint32{kindPtr, kindFuncProto} {
@@ -181,11 +175,11 @@ func (t *rawTypes) tracepointArgs(name string) int {
 func (t *rawTypes) enumValue(enum, member string) uint32 {
 	for _, off := range t.at[1:] {
 		kind, n := t.info(off)
-		if kind != kindEnum || !t.named(t.u32(off), enum) {
+		if kind != kindEnum || string(t.name(t.u32(off))) != enum {
 			continue
 		}
 		for i := range n {
-			if at := off + typeHeader + i*typeKinds[kindEnum].each; t.named(t.u32(at), member) {
+			if at := off + typeHeader + i*typeKinds[kindEnum].each; string(t.name(t.u32(at))) == member {
 				return t.u32(at + 4)
 			}
 		}
