@@ -19,15 +19,25 @@ import (
 type checkpoints struct {
 	layers  map[string][]schema.LayerTree // by path
 	members map[string][]schema.MemberBytes
+	checked map[string]bool // the outputs of checks that were started
 }
 
 // line takes a line of the lifecycle layer.
 func (c *checkpoints) line(line []byte) {
-	if !bytes.Contains(line, []byte(`"`+schema.CheckpointMade+`"`)) {
+	if !bytes.Contains(line, []byte(`"`+schema.CheckpointMade+`"`)) && !bytes.Contains(line, []byte(`"`+schema.CheckStarted+`"`)) {
 		return
 	}
 	var e schema.Event
-	if json.Unmarshal(line, &e) != nil || e.Type != schema.CheckpointMade || e.Checkpoint == nil {
+	if json.Unmarshal(line, &e) != nil {
+		return
+	}
+	if e.Type == schema.CheckStarted {
+		if c.checked == nil {
+			c.checked = map[string]bool{}
+		}
+		c.checked[schema.CheckOutputPath(e.Check)] = true
+	}
+	if e.Type != schema.CheckpointMade || e.Checkpoint == nil {
 		return
 	}
 	if c.layers == nil {

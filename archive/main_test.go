@@ -39,7 +39,7 @@ func playChild(what, dir, output string) error {
 	t := &testing.T{}
 	run := schema.Run{
 		RunID: testRunID, Platform: "linux", AgentShim: "none", Command: []string{"x"}, EnvKeys: []string{},
-		Kernel: "auto", Output: output,
+		Capture: true, Kernel: "auto", Output: output,
 	}
 	s, err := CreateSpool(dir, run)
 	if err != nil {

@@ -120,7 +120,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	if err != nil {
 		return Sealed{}, err
 	}
-	sources, planted := genuine(spool, run, sources)
+	sources, planted := genuine(spool, run, sources, points.checked)
 	sources, notes, err := complete(spool, run, sources, scans)
 	if err != nil {
 		return Sealed{}, err

@@ -25,7 +25,7 @@ func testRun(t testing.TB) schema.Run {
 	return schema.Run{
 		Schema: schema.RunV0, RunID: testRunID, Platform: "linux", AgentShim: "none",
 		Command: []string{"/bin/true"}, EnvKeys: []string{}, Workdir: "/", GraceMS: 5000,
-		Kernel: "auto", StartedAt: "2026-01-02T03:04:05Z", Recorder: "assay-run test",
+		Capture: true, Kernel: "auto", StartedAt: "2026-01-02T03:04:05Z", Recorder: "assay-run test",
 		Output: filepath.Join(t.TempDir(), "out.tar.gz"),
 	}
 }

@@ -283,3 +283,77 @@ func TestRecoveryComparesWithCheckpoints(t *testing.T) {
 		})
 	}
 }
+
+// plant makes members in a spool whose recorder has died, and returns what recovery says
+// of them.
+func plant(t *testing.T, run schema.Run, before func(*Spool), paths ...string) (found []string) {
+	t.Helper()
+	s, dir := newSpool(t, run)
+	before(s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range paths {
+		name := filepath.Join(s.Dir(), filepath.FromSlash(p))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte("PASS\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sealed, err := Recover(context.Background(), dir, run.RunID, RecoverOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.Contract == "" { // the sample's contract.json is not a whole one
+		mustBeSound(t, sealed.Path)
+	}
+	for _, f := range sealed.Tampered {
+		found = append(found, f.String())
+	}
+	return found
+}
+
+// A member that another run could have is planted where this one made none: a stream
+// without capture, and the output of a check that was not started.
+func TestMembersThatThisRunCannotHaveArePlanted(t *testing.T) {
+	shim, ms := "none", int64(0)
+	begin := func(s *Spool) {
+		appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"/bin/true"}, EnvKeys: []string{}, WindowElapsedMS: &ms})
+	}
+	silent := testRun(t)
+	silent.Capture = false
+	want := []string{
+		`the spool has a file "stdio/stdout" that the recorder did not make; it is not in the bundle`,
+		`the spool has a file "stdio/terminal.cast" that the recorder did not make; it is not in the bundle`,
+	}
+	got := plant(t, silent, begin, schema.StdoutPath, schema.TerminalPath)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("without capture (-want +got):\n%s", diff)
+	}
+
+	checking := testRun(t)
+	checking.Contract = "/c.yaml"
+	late, early := schema.CheckOutputPath("late"), schema.CheckOutputPath("early")
+	got = plant(t, checking, func(s *Spool) {
+		begin(s)
+		doc := schema.Contract{
+			Schema: schema.ContractV0, RunID: checking.RunID, Digest: "sha256:" + strings.Repeat("0", 64), FileAfter: "unknown",
+			Verdict: schema.VerdictInconclusive, Reasons: []string{"the runner ended"}, ProtectedChanges: []schema.ProtectedChange{},
+		}
+		doc.Contract.Protected = []string{}
+		for _, name := range []string{"early", "late"} {
+			doc.Contract.Checks = append(doc.Contract.Checks, schema.Check{Name: name, Command: "make " + name, ExpectExitZero: true, TimeoutSecs: 120})
+			doc.Results = append(doc.Results, schema.CheckResult{Name: name, Rerun: "make " + name})
+		}
+		data, err := schema.Document(doc)
+		if err == nil {
+			err = errors.Join(schema.Validate(schema.ContractV0, data), s.Put(schema.ContractPath, data))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		appendEvent(t, s, schema.Event{Type: schema.CheckStarted, Check: "early", Phase: "final"})
+	}, early, late)
+	if diff := cmp.Diff([]string{`the spool has a file "` + late + `" that the recorder did not make; it is not in the bundle`}, got); diff != "" {
+		t.Errorf("with a contract (-want +got):\n%s", diff)
+	}
+}
