@@ -21,7 +21,10 @@ const wakeTime = 5 * time.Second
 // Without everywhere, it looks for guards among those that show themselves in this
 // network namespace: reading the state of every process of the host takes longer than
 // the rest of a run's start.
-func WakeGuards(everywhere bool) (ended []string) {
+func WakeGuards(everywhere bool) (ended []string) { return wake(guardArg, everywhere) }
+
+// wake is WakeGuards. A guard has arg for its first argument.
+func wake(arg string, everywhere bool) (ended []string) {
 	woken := map[int]string{}
 	pids, err := shown()
 	if everywhere || err != nil {
@@ -32,7 +35,7 @@ func WakeGuards(everywhere bool) (ended []string) {
 			continue
 		}
 		b, err := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-		if args := bytes.Split(b, []byte{0}); err == nil && len(args) > 2 && string(args[0]) == name && string(args[1]) == guardArg {
+		if args := bytes.Split(b, []byte{0}); err == nil && len(args) > 2 && string(args[0]) == name && string(args[1]) == arg {
 			believed := trusted(pid) // before it goes on: it may be gone in no time
 			if unix.Kill(pid, unix.SIGCONT) == nil && believed {
 				woken[pid] = string(args[2])
