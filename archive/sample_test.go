@@ -101,7 +101,11 @@ func end(t testing.TB, s *Spool, stdio schema.Stdio) {
 // sealSample records and seals a run to a file of the given name.
 func sealSample(t testing.TB, name string, n int) Sealed {
 	t.Helper()
-	run := testRun(t)
+	return sealRun(t, testRun(t), name, n)
+}
+
+func sealRun(t testing.TB, run schema.Run, name string, n int) Sealed {
+	t.Helper()
 	run.Output = filepath.Join(t.TempDir(), name)
 	s, _ := newSpool(t, run)
 	record(t, s, n)

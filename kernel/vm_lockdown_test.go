@@ -25,7 +25,7 @@ func TestLockdown(t *testing.T) {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	m := vmtest.Machine{Cmdline: "lsm=lockdown,capability lockdown=confidentiality", Files: map[string]string{"/assay-run": binary}, Script: `
-export HOME=/tmp
+export HOME=/tmp NO_COLOR=1
 mount -t cgroup2 none /sys/fs/cgroup || exit 1
 cd /tmp
 /assay-run --kernel require -o no.tar.gz -- touch started </dev/null >no 2>&1
