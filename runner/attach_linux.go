@@ -37,7 +37,7 @@ func Attach(ctx context.Context, spec *Spec, target Target, opt Options) (*schem
 	a.log.Event(schema.Event{Type: schema.RunStarted, AgentShim: &spec.AgentShim, Command: spec.Command, EnvKeys: []string{}, WindowElapsedMS: new(int64)})
 	err := a.kernel.open(context.WithoutCancel(ctx))
 	if err != nil && target.Tree.Again() {
-		// The container has ended meanwhile: the layer will say that it was missed.
+		a.missed = true // whoever removed the directory may have used it
 		err = a.kernel.open(context.WithoutCancel(ctx))
 	}
 	if err == nil {
@@ -60,6 +60,7 @@ type attachment struct {
 	observed time.Duration // how long
 	why      string        // it detached
 	over     bool          // the engine says that the container is, or is elsewhere
+	missed   bool          // what used the directory before
 	onHealth func(*schema.ObservationHealth)
 }
 
@@ -100,6 +101,7 @@ func (a *attachment) wait(ctx context.Context) (code, message string) {
 	case err == nil:
 		return "empty", "no process is left"
 	case errors.Is(err, os.ErrNotExist):
+		a.over = a.Tree.Made // an engine that uses the directory removes it at the container's end
 		return "removed", "the cgroup was removed"
 	case ctx.Err() != nil:
 		a.over = engine.Over(context.Cause(ctx))
@@ -179,6 +181,8 @@ func (a *attachment) health(h *schema.ObservationHealth) {
 	switch {
 	case a.why == "wait_failed":
 		unseen = &schema.Reason{Code: a.why, Message: "assay-run detached because it could not watch the cgroup"}
+	case a.missed:
+		unseen = &schema.Reason{Code: kernel.CodeAttachedLate, Message: "the cgroup was removed and made again before assay-run attached: what ran in it until then was not recorded"}
 	case a.over && a.kernel.observer != nil && !a.sawAny():
 		unseen = &schema.Reason{Code: kernel.CodeAttachedLate, Message: "assay-run saw no process of the container, which has ended or is in another cgroup: what it did was not recorded"}
 	}

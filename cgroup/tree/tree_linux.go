@@ -33,12 +33,16 @@ type Tree struct {
 }
 
 // Of is the path of the cgroup2 directory that a process is in. The error is
-// ErrNotCgroup2 where it is in none that can be seen.
+// os.ErrNotExist once the process has ended, and ErrNotCgroup2 where it is in none that
+// can be seen.
 func Of(pid int) (string, error) {
+	dir, ok := dirs.Of(pid)
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
 		return "", fmt.Errorf("process %d: %w", pid, err)
 	}
-	dir, ok := dirs.Of(pid)
+	if strings.HasSuffix(dir, " (deleted)") { // cgroups(7): it has ended, and nobody has reaped it
+		return "", fmt.Errorf("process %d in %s: %w", pid, dir, os.ErrNotExist)
+	}
 	if !ok {
 		return "", fmt.Errorf("the cgroup of process %d: %w", pid, ErrNotCgroup2)
 	}

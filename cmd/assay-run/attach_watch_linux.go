@@ -42,10 +42,8 @@ func (a *app) attachWatch(ctx context.Context, f *attachFlags, command []string)
 		return err
 	}
 	err = w.e.Watch(ctx, f.label, engine.Watcher{
-		Join: w.join,
-		Missed: func(c *engine.Container) {
-			w.fail(c, errors.New("it ended before assay-run could join it, and was not recorded"))
-		},
+		Join:   w.join,
+		Missed: w.missed,
 		Listening: func() {
 			a.say.Info("watching %s for containers with the label %s", w.e.Name, console.Printable(f.label))
 			with.once.Do(func() { with.start(stop) })
@@ -111,7 +109,11 @@ func (w *watching) join(c *engine.Container) bool {
 		if w.ctx.Err() != nil {
 			return false
 		}
-		if !errors.Is(err, engine.ErrRemoved) {
+		switch {
+		case errors.Is(err, engine.ErrRemoved):
+		case errors.Is(err, engine.ErrEnded):
+			w.missed(c)
+		default:
 			w.fail(c, err)
 		}
 		return true
@@ -146,6 +148,10 @@ func (w *watching) elsewhere(id string) {
 	if c, err := w.e.Container(w.ctx, id); err == nil && c.PID != 0 {
 		w.join(c)
 	}
+}
+
+func (w *watching) missed(c *engine.Container) {
+	w.fail(c, errors.New("it ended before assay-run could join it, and was not recorded"))
 }
 
 // fail says that a container's evidence is not what it was to be.

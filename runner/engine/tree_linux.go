@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,16 +18,19 @@ var (
 	ErrVersion1 = errors.New("its engine put it only into cgroups of version 1")
 	ErrStopped  = errors.New("it does not run")
 	ErrRemoved  = errors.New("the container was removed")
+	ErrEnded    = errors.New("the container ended")
 	// ErrElsewhere is the cause of a container that was not put where it was expected.
 	ErrElsewhere = errors.New("the engine put the container into another cgroup")
-	errEnded     = errors.New("the container ended")
 )
 
-// Over tells whether Follow stopped because the container has ended, was removed or is
-// elsewhere: where nothing was seen of it, it was missed.
-func Over(cause error) bool {
-	return errors.Is(cause, errEnded) || errors.Is(cause, ErrRemoved) || errors.Is(cause, ErrElsewhere)
-}
+// stopped is the cause with which Follow ends an observation.
+type stopped struct{ error }
+
+func (s stopped) Unwrap() error { return s.error }
+
+// Over tells whether it was Follow that ended the observation: where nothing was seen of
+// the container by then, it was missed.
+func Over(cause error) bool { return errors.As(cause, &stopped{}) }
 
 // Tree opens the cgroup of a container: of a running one, that of its first process;
 // of one that was never started, the directory that the engine will put it into, made
@@ -65,6 +69,9 @@ func directory(c *Container) (string, error) {
 	if errors.Is(err, tree.ErrNotCgroup2) {
 		return "", fmt.Errorf("container %s: %w", c.Name, ErrVersion1)
 	}
+	if errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("container %s: %w", c.Name, ErrEnded) // since the engine answered
+	}
 	if err != nil {
 		return "", fmt.Errorf("container %s: %w", c.Name, err)
 	}
@@ -97,7 +104,7 @@ func (e *Engine) Follow(ctx context.Context, c *Container, t *tree.Tree, stop co
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
-		stop(err)
+		stop(stopped{err})
 	}
 }
 
@@ -105,7 +112,7 @@ func (e *Engine) Follow(ctx context.Context, c *Container, t *tree.Tree, stop co
 const patience = 200 * time.Millisecond
 
 // until waits until a container runs, and gives it to then. An engine that does not
-// answer may be restarting: until waits for it. The error is ErrRemoved, errEnded if it
+// answer may be restarting: until waits for it. The error is ErrRemoved, ErrEnded if it
 // came and went, then's, or that of ctx.
 func (e *Engine) until(ctx context.Context, c *Container, then func(*Container) error) error {
 	inner, done := context.WithCancelCause(ctx)
@@ -122,7 +129,7 @@ func (e *Engine) until(ctx context.Context, c *Container, then func(*Container) 
 			}
 			done(err)
 		case err == nil && !now.New:
-			done(errEnded)
+			done(ErrEnded)
 		}
 	}
 	for {
