@@ -3,7 +3,7 @@ package kernel
 // Kind is what an [Event] is about.
 type Kind uint16
 
-// Kinds of event. The numbers are shared with bpf/assay.h.
+// Kinds of event. The numbers are shared with bpf/record.h.
 const (
 	KindExec       Kind = 1 + iota // a program image was committed
 	KindExecFailed                 // execve or execveat returned an error

@@ -64,7 +64,7 @@ that the policy needs is missing, 126 and 127 when the command cannot be run.`,
 	return cmd
 }
 
-// profile is what the flags mean here, for a command with env.
+// sandboxProfile is what the flags mean in this directory, for a command with the environment env.
 func (a *app) sandboxProfile(f *sandboxFlags, env []string) (*sandbox.Profile, error) {
 	file, err := a.loadPolicy(f.policy)
 	if err != nil {

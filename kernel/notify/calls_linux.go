@@ -24,7 +24,7 @@ var calls = sync.OnceValues(func() (native, compat map[uint32]*kernel.Call) {
 	return native, compat
 })
 
-// callOf finds what a notification is about, nil for a call that no table has.
+// callOf finds the system call of a notification. It returns nil if no table has the call.
 func callOf(arch uint32, nr int32) (c *kernel.Call, compat bool) {
 	native, others := calls()
 	switch {

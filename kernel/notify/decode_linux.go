@@ -23,7 +23,7 @@ type foreignCall struct {
 	nr    int32
 }
 
-// maxForeign bounds how many are told apart.
+// maxForeign bounds how many such calls are reported.
 const maxForeign = 4096
 
 func foreignName(arch uint32, nr int32) string {
@@ -54,7 +54,7 @@ func (o *Observer) call(p *process, n *notification, call *kernel.Call, compat b
 	case kernel.KindNewSocket:
 		e.Args = [6]uint64{n.args[0], n.args[1], n.args[2]}
 	case kernel.KindChroot, kernel.KindMount, kernel.KindNamespace:
-		o.table.roots++ // what it changes is looked up again
+		o.table.roots++ // the call may change a root: look it up again
 	}
 	if call.Text != kernel.NoArg {
 		o.text(e, p, n.args[call.Text])
@@ -90,7 +90,7 @@ func (o *Observer) call(p *process, n *notification, call *kernel.Call, compat b
 	o.emit(e)
 }
 
-// denied reports a call that is refused with EPERM.
+// denied reports a call that the observer refuses with EPERM.
 func (o *Observer) denied(p *process, n *notification, call *kernel.Call, compat bool) {
 	e := o.event(call.Kind, call.Hook, p, n.pid)
 	e.Syscall = call.Name
@@ -99,8 +99,8 @@ func (o *Observer) denied(p *process, n *notification, call *kernel.Call, compat
 	o.emit(e)
 }
 
-// clone3 puts the flags of a struct clone_args in place of its address. It returns false
-// where they make no namespace.
+// clone3 replaces the address of a struct clone_args by its flags. It returns false if
+// the flags make no namespace.
 func (o *Observer) clone3(e *kernel.Event, p *process, n *notification) bool {
 	var b [8]byte
 	e.Unreadable = !p.read(b[:], n.args[0])
@@ -118,7 +118,7 @@ func (o *Observer) openHow(e *kernel.Event, p *process, at, size uint64) {
 	e.Flags, e.Mode, e.Resolve = le.Uint64(how[0:]), uint32(le.Uint64(how[8:])), uint32(le.Uint64(how[16:]))
 }
 
-// text reads a string that is no path.
+// text reads a string that is not a path.
 func (o *Observer) text(e *kernel.Event, p *process, at uint64) {
 	if at == 0 {
 		return
@@ -129,7 +129,7 @@ func (o *Observer) text(e *kernel.Event, p *process, at uint64) {
 	e.Unreadable = e.Unreadable || !ok
 }
 
-// onDescriptor sets the path of what a descriptor stands for.
+// onDescriptor sets the path of what a descriptor refers to.
 func (o *Observer) onDescriptor(e *kernel.Event, p *process, fd int32) {
 	name, ok := o.link(p, fdName(fd))
 	if !ok {
@@ -141,13 +141,13 @@ func (o *Observer) onDescriptor(e *kernel.Event, p *process, fd int32) {
 	o.paths[0] = e.Path
 }
 
-// path makes the name at an address absolute as the kernel would, in the process's
-// root and directory, but for symbolic links and for a ".." after a name. given is
-// the name as it stands, where a ".." at its beginning was resolved. The result is in
-// the buffer i.
+// path reads the name at an address and makes it absolute as the kernel would, in the
+// process's root and working directory. It does not resolve symbolic links, or a ".."
+// after a name. given is the name itself if it contains "..", else nil. The results are
+// valid until the buffers i are used again.
 func (o *Observer) path(e *kernel.Event, p *process, dirfd int32, at uint64, i int) (path, given []byte) {
 	if at == 0 {
-		return nil, nil // as utimensat with a descriptor; the kernel refuses it elsewhere
+		return nil, nil // utimensat on a descriptor; the kernel refuses it in other calls
 	}
 	name, cut, ok := p.text(o.names[i][:0], at, maxPath)
 	o.names[i] = name
@@ -182,9 +182,9 @@ func (o *Observer) path(e *kernel.Event, p *process, dirfd int32, at uint64, i i
 	return dst, given
 }
 
-// join appends the parts of name to an absolute path of the kernel's. A ".." that
-// comes before any name leads to the parent of that; one behind a name is kept as
-// it stands, as the name may be a symbolic link.
+// join appends the parts of name to an absolute path that the kernel returned. A ".."
+// before any name leads to the path's parent. A ".." after a name stays as it is, since
+// the name may be a symbolic link.
 func join(dst, name []byte) (path []byte, unresolved bool) {
 	if len(dst) == 1 {
 		dst = dst[:0] // the root
@@ -211,8 +211,8 @@ func join(dst, name []byte) (path []byte, unresolved bool) {
 	return dst, unresolved
 }
 
-// rootOf is the directory that absolute paths of p begin at, empty for the root of
-// its mount namespace.
+// rootOf is the directory that p's absolute paths begin at. It is empty for the root of
+// p's mount namespace.
 func (o *Observer) rootOf(p *process) string {
 	if p.rooted == o.table.roots {
 		return p.root

@@ -1,23 +1,22 @@
 // Package notify observes a run from inside, without any privilege: by seccomp user
 // notification. It is for containers and users that may not load eBPF programs.
 //
-// A helper process between runner and command loads a filter with a listener and
-// then becomes the command ([Observer.Start]). From then on each call of the list in
-// package kernel stops in the kernel until the observer has read its arguments and
-// said to go on. The filter is inherited by all that the command starts, and nothing
-// can leave it.
+// A helper process loads a seccomp filter with a listener and then becomes the command
+// ([Observer.Start]). From then on, each system call in the list of package kernel waits
+// until the observer has read its arguments and lets it go on. Everything that the command
+// starts inherits the filter, and no process can remove it.
 //
 // The events are those of package kernel, and [Observer] has the methods of
-// kernel.Observer. What differs is said in each event: the observer reads the
-// arguments before the kernel does, so another thread may have changed them by then
-// (Claimed), and it does not learn how the call ends (Attempted). An execution is
-// different: the observer looks at the process when that makes its next call, and
-// reports what is executed then, as the kernel has it.
+// kernel.Observer. Each event says what differs. The observer reads the arguments before
+// the kernel does, so another thread can change them in between (Claimed). It does not
+// learn the result of a call (Attempted). Executions are an exception: when the process
+// makes its next call, the observer reads from /proc what the process executes.
 //
-// A process is known by its pidfd. All that is read of it comes through descriptors
-// that stay with the process when its pid is used again, or is confirmed by the
-// listener (SECCOMP_IOCTL_NOTIF_ID_VALID). So a pid is never taken for another's.
+// The observer knows a process by its pidfd. It reads only through descriptors that stay
+// with the process when the pid is used again, or the listener confirms what it read
+// (SECCOMP_IOCTL_NOTIF_ID_VALID). So it never mistakes one process for another with the
+// same pid.
 //
-// When the observer dies, the kernel answers each call with ENOSYS, and the run's
-// guard ends the processes.
+// If the observer dies, each of these calls fails with ENOSYS, and the run's guard ends
+// the processes.
 package notify

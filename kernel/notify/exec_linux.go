@@ -11,26 +11,26 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 )
 
-// Bounds of what is kept of an execution, in bytes, as in the eBPF tier.
+// Bounds of what an execution's event holds, in bytes. The eBPF tier has the same.
 const (
 	maxArguments   = 128 << 10
-	maxEnvironment = 64 << 10 // read, of which names are kept
+	maxEnvironment = 64 << 10 // is read; the event holds the names only
 )
 
-// execution is a call of execve that was let go on: whether it happened is seen when
-// the process makes another call, by its memory.
+// execution is a call of execve that the observer let go on. Whether it succeeded shows
+// when the process makes its next call: then its memory is another.
 type execution struct {
 	tid      uint32
 	time     uint64
 	syscall  string
-	path     []byte // of the call
+	path     []byte // the call's argument, made absolute
 	filename []byte
 	flags    uint64
 	argv     [][]byte
-	cut      bool // argv
+	cut      bool // argv is not whole
 	given    []byte
-	marks    kernel.Event // its marks alone
-	auxv     []byte       // of the memory before
+	marks    kernel.Event // only its marks are used
+	auxv     []byte       // of the process before the call
 }
 
 // executes notes a call of execve.
@@ -52,7 +52,7 @@ func (o *Observer) executes(p *process, n *notification, call *kernel.Call, comp
 	x.auxv = bytes.Clone(readAt(p.dir, "auxv", o.table.buf[:4096]))
 	p.exec = x
 	o.table.pending[p] = true
-	o.filtered[call.Hook]++ // what comes of it is reported by HookExec, or here again
+	o.filtered[call.Hook]++ // settle reports the result
 }
 
 // vector reads an argv.
@@ -93,8 +93,8 @@ func (p *process) vector(at uint64, compat bool) (argv [][]byte, cut bool) {
 	}
 }
 
-// settle finds out what became of p's execution, now that its thread tid makes a
-// call, or for tid 0 without one.
+// settle finds out whether p's execution succeeded. Its thread tid makes a call now; tid
+// is 0 if none does.
 func (o *Observer) settle(p *process, tid uint32) {
 	x := p.exec
 	if x == nil {
@@ -105,17 +105,17 @@ func (o *Observer) settle(p *process, tid uint32) {
 	case len(now) > 0 && !bytes.Equal(now, x.auxv):
 		o.executed(p, x)
 	case len(now) == 0 && len(x.auxv) > 0 && tid != 0:
-		o.concealed(p, x) // it cannot be read any more, as only another program can bring about
+		o.concealed(p, x) // only a new program can make it unreadable
 	case tid == x.tid:
 		o.notExecuted(p, x)
 	default:
-		return // another thread's call, or still on its way
+		return // another thread's call, or the execution is not finished
 	}
 	p.exec = nil
 	delete(o.table.pending, p)
 }
 
-// executed reports what p executes, as the kernel has it.
+// executed reports what p executes, as /proc shows it.
 func (o *Observer) executed(p *process, x *execution) {
 	e := o.event(kernel.KindExec, kernel.HookExec, p, p.pid)
 	e.Time, e.First, e.Last = x.time, x.time, x.time
@@ -155,8 +155,8 @@ func (o *Observer) executed(p *process, x *execution) {
 	o.emit(e)
 }
 
-// environment sets the names of p's environment, and the values that bind it to a
-// tool call.
+// environment sets the names of the variables in p's environment, and the values that
+// bind p to a tool call.
 func (o *Observer) environment(e *kernel.Event, p *process) {
 	block := readAt(p.dir, "environ", o.table.buf[:maxEnvironment])
 	e.EnvTruncated = len(block) == maxEnvironment
@@ -179,7 +179,7 @@ func (o *Observer) environment(e *kernel.Event, p *process) {
 	}
 }
 
-// cutStrings cuts a block of strings that each end with a NUL.
+// cutStrings splits a block of strings. Each string ends with a NUL.
 func cutStrings(block []byte) [][]byte {
 	list := [][]byte{}
 	for len(block) > 0 {
@@ -190,7 +190,7 @@ func cutStrings(block []byte) [][]byte {
 	return list
 }
 
-// claim makes e of an execution of which only the call is known.
+// claim fills e from the call alone, for an execution that nothing else is known of.
 func (x *execution) claim(e *kernel.Event) {
 	e.Time, e.First, e.Last, e.TID = x.time, x.time, x.time, x.tid
 	e.Syscall, e.Path, e.Given, e.Filename, e.Flags = x.syscall, x.path, x.given, x.filename, x.flags
@@ -198,16 +198,16 @@ func (x *execution) claim(e *kernel.Event) {
 	e.PathSource, e.Truncated, e.RelativePath, e.Unresolved, e.Unreadable = x.marks.PathSource, x.marks.Truncated, x.marks.RelativePath, x.marks.Unresolved, x.marks.Unreadable
 }
 
-// notExecuted reports that p went on with the program that it had. What the error
-// was is not known.
+// notExecuted reports that the execution failed: p still runs its old program. The error
+// is not known.
 func (o *Observer) notExecuted(p *process, x *execution) {
 	e := o.event(kernel.KindExecFailed, kernel.HookExecFailed, p, p.pid)
 	x.claim(e)
 	o.emit(e)
 }
 
-// concealed reports that p executes a program that hides it from the observer: one
-// with the set-user-id bit, or one that its user cannot read.
+// concealed reports that p executes a program whose process the observer may not read:
+// the program has the set-user-id bit, or its user cannot read the file.
 func (o *Observer) concealed(p *process, x *execution) {
 	e := o.event(kernel.KindExec, kernel.HookExec, p, p.pid)
 	x.claim(e)
@@ -217,8 +217,8 @@ func (o *Observer) concealed(p *process, x *execution) {
 	o.emit(e)
 }
 
-// abandon reports an execution of a process that ended before its next call: whether
-// it happened is unknown.
+// abandon reports an execution of a process that ended before its next call. Whether the
+// execution succeeded is unknown.
 func (o *Observer) abandon(p *process) {
 	if x := p.exec; x != nil {
 		e := o.event(kernel.KindExec, kernel.HookExec, p, p.pid)
@@ -230,8 +230,8 @@ func (o *Observer) abandon(p *process) {
 	}
 }
 
-// settleSilent settles the executions of processes that make no call. At the end
-// that is all of them.
+// settleSilent settles the executions of processes that make no call. At the end it also
+// reports those that cannot be settled.
 func (o *Observer) settleSilent(end bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -20,20 +20,20 @@ const (
 	argSize   = 8
 )
 
-// x32Bit marks the number of an x32 call, which has the same value of arch as a
-// 64-bit one (arch/x86/include/uapi/asm/unistd.h).
+// x32Bit marks the number of an x32 call. Its arch is the same as a 64-bit call's
+// (arch/x86/include/uapi/asm/unistd.h).
 const x32Bit = 0x40000000
 
 // Flags of clone(2) that make namespaces.
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// often are the calls that a program makes most: they are looked for first.
+// often are the calls that programs make most. The filter tests for them first.
 var often = []string{"openat", "open", "unlink", "unlinkat", "mkdir", "rename", "chdir", "connect", "execve"}
 
 var notified = bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF}
 
-// filter assembles the seccomp program. Calls of an instruction set that has no
-// table, and x32 calls, are all notified, to be counted.
+// filter assembles the seccomp program. It notifies of every x32 call, and of every call
+// of an instruction set without a table, so that they can be counted.
 func filter() ([]unix.SockFilter, error) {
 	native, compat := calls()
 	own := append([]bpf.Instruction{bpf.LoadAbsolute{Off: offNumber, Size: 4}}, foreign...)
@@ -61,7 +61,8 @@ func filter() ([]unix.SockFilter, error) {
 	return out, nil
 }
 
-// selected notifies of these calls and allows the rest. The number is loaded.
+// selected notifies of these calls and allows all others. It expects the call's number to
+// be loaded.
 func selected(calls map[uint32]*kernel.Call) (p []bpf.Instruction) {
 	rank := func(nr uint32) int {
 		if i := slices.Index(often, calls[nr].Name); i >= 0 {
@@ -78,7 +79,7 @@ func selected(calls map[uint32]*kernel.Call) (p []bpf.Instruction) {
 	return append(p, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
 }
 
-// condition ends with a verdict on a call by its arguments.
+// condition decides about a call, by its arguments if they matter.
 func condition(name string) []bpf.Instruction {
 	allowed := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
 	switch name {
@@ -94,7 +95,7 @@ func condition(name string) []bpf.Instruction {
 		return among(0, privileging)
 	case "ioctl":
 		return among(1, injecting)
-	case "socket": // raw ones, and those of other families
+	case "socket": // raw sockets, and sockets of other families
 		const kind = 0xf // SOCK_TYPE_MASK
 		return []bpf.Instruction{
 			half(0, 0),
@@ -116,13 +117,12 @@ var privileging = []uint32{
 	unix.PR_SET_CHILD_SUBREAPER, unix.PR_SET_NO_NEW_PRIVS, unix.PR_CAP_AMBIENT, unix.PR_SET_PTRACER,
 }
 
-// injecting are the requests of ioctl(2) that put what is typed into a terminal, or
-// make a tunnel.
+// injecting are the requests of ioctl(2) that type into a terminal, or make a tunnel.
 var injecting = []uint32{unix.TIOCSTI, tioclinux, unix.TUNSETIFF}
 
 const tioclinux = 0x541c
 
-// among notifies of a call whose argument is one of these, and allows others.
+// among notifies of a call whose argument is one of values, and allows the others.
 func among(arg uint32, values []uint32) []bpf.Instruction {
 	p := []bpf.Instruction{half(arg, 0)}
 	for i, v := range values {

@@ -7,7 +7,7 @@ import (
 
 const (
 	auditArch  = unix.AUDIT_ARCH_AARCH64
-	compatArch = 0 // 32-bit calls are counted, not decoded
+	compatArch = 0 // no table: 32-bit calls are counted, but not decoded
 	exitGroup  = unix.SYS_EXIT_GROUP
 	exitGroup2 = 0
 )

@@ -13,19 +13,18 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 )
 
-// Calls of a listener's descriptor that package unix does not have
-// (linux/seccomp.h).
+// Requests of ioctl(2) on a listener that package unix does not have (linux/seccomp.h).
 const (
 	notifIDValid  = 0x40082102 // SECCOMP_IOCTL_NOTIF_ID_VALID
 	notifSetFlags = 0x40082104 // SECCOMP_IOCTL_NOTIF_SET_FLAGS, since Linux 6.6
 )
 
-// listenerNice is the nice value of the listener's thread, where that may be set: all
-// processes of the run wait for it.
+// listenerNice is the nice value of the listener's thread, if it may be set. All
+// processes of the run wait for this thread.
 const listenerNice = -10
 
-// notification is a struct seccomp_notif with the seccomp_data in it, and room for
-// what newer kernels may add.
+// notification is a struct seccomp_notif with its seccomp_data, and room for fields that
+// newer kernels may add.
 type notification struct {
 	id    uint64
 	pid   uint32 // the calling thread
@@ -46,10 +45,11 @@ type response struct {
 	_     [16]uint64
 }
 
-// listen serves a listener on a thread of its own until stop.
+// listen serves a listener on a thread of its own. The thread ends with stop, with the
+// last process that has the filter, or after an error.
 func (o *Observer) listen(fd int, h hello) {
-	// The kernel wakes this thread on the CPU of the caller, which sleeps now.
-	// An older kernel does not know that, and the calls take longer.
+	// With this flag the kernel wakes the thread on the CPU of the caller, which sleeps
+	// now. Older kernels refuse the flag, and then the calls take longer.
 	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifSetFlags, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
 	o.mu.Lock()
 	o.listener, o.hello = fd, h
@@ -77,24 +77,24 @@ func (o *Observer) listen(fd int, h hello) {
 
 var procs sync.Mutex
 
-// moreProcs lets n more goroutines run at a time. The listener's mostly waits in the
-// kernel. Without one more, another goroutine takes its place meanwhile, and the calls of
-// the run wait until that is done.
+// moreProcs lets n more goroutines run at a time. The listener's goroutine mostly waits in
+// the kernel. Without one more, another goroutine would take its place, and the calls of
+// the run would wait for that goroutine.
 func moreProcs(n int) {
 	procs.Lock()
 	defer procs.Unlock()
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
 }
 
-// serve receives one notification, records it and answers. It returns nil where
-// there was none, and an error when there will be none any more.
+// serve receives one notification, records it and answers it. It returns nil if there was
+// none, and an error if there will be no more.
 func (o *Observer) serve() error {
-	var n notification // the kernel wants zeroes
+	var n notification // the kernel requires zeroes
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n))); errno != 0 {
 		switch errno {
 		case unix.EINTR: // by stop, or by the Go runtime
 			return nil
-		case unix.ENOENT: // the caller was killed meanwhile, or nobody has the filter any more
+		case unix.ENOENT: // the caller was killed, or no process has the filter
 			if hungUp(o.listener) {
 				return errno
 			}
@@ -116,22 +116,22 @@ func (o *Observer) serve() error {
 	return nil
 }
 
-// hungUp tells whether no task has the filter of the listener any more.
+// hungUp reports whether no task has the listener's filter any more.
 func hungUp(fd int) bool {
 	fds := []unix.PollFd{{Fd: int32(fd)}}
 	_, err := unix.Poll(fds, 0)
 	return err == nil && fds[0].Revents&(unix.POLLHUP|unix.POLLNVAL|unix.POLLERR) != 0
 }
 
-// waits tells whether the notification with this id still waits for its answer: then
-// its task is alive, and its pid was no other's since.
+// waits reports whether the notification with this id still waits for its answer. If so,
+// its task is alive, and its pid has been that task's all the time.
 func (o *Observer) waits(id uint64) bool {
 	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(o.listener), notifIDValid, uintptr(unsafe.Pointer(&id)))
 	return errno == 0
 }
 
-// fail notes that the listener serves no more, and closes it: the calls of the run
-// then fail with ENOSYS instead of waiting for ever.
+// fail notes why the listener stops, and closes it. The calls of the run then fail with
+// ENOSYS instead of waiting forever.
 func (o *Observer) fail(errno unix.Errno) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -148,7 +148,7 @@ func (o *Observer) stop() {
 		return
 	}
 	for {
-		// SIGURG is what the Go runtime interrupts its own threads with.
+		// The Go runtime uses SIGURG to interrupt its own threads.
 		_ = unix.Tgkill(unix.Getpid(), o.thread, unix.SIGURG)
 		select {
 		case <-o.served:
@@ -158,7 +158,7 @@ func (o *Observer) stop() {
 	}
 }
 
-// record takes one notification down. The caller holds mu.
+// record makes events of one notification. The caller holds mu.
 func (o *Observer) record(n *notification, r *response) {
 	call, compat := callOf(n.arch, n.nr)
 	hook := kernel.HookCompat
@@ -189,7 +189,7 @@ func (o *Observer) record(n *notification, r *response) {
 	}
 }
 
-// unknown counts a call of another instruction set, and reports the first of its
+// unknown counts a call of another instruction set. It reports the first call of each
 // number in each process.
 func (o *Observer) unknown(p *process, n *notification) {
 	key := foreignCall{p.pid, p.start, n.arch, n.nr}

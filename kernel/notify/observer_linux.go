@@ -12,8 +12,8 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 )
 
-// How long Read waits: for more events once there is one, for the next one, and for
-// that when nothing has come for a while.
+// How long Read waits: after an event for more, for the next event, and for the next
+// event after sleepAfter waits without one.
 const (
 	gather        = 5 * time.Millisecond
 	pollInterval  = 20 * time.Millisecond
@@ -21,14 +21,14 @@ const (
 	sleepAfter    = 5
 )
 
-// Observer observes one command and all that it starts. New makes it, Start starts
-// the command, Read delivers events on a goroutine of the caller's, Stop ends it,
-// Close frees it. Report may be called at any time from any goroutine, the others
-// once.
+// Observer observes one command and all that it starts. New makes it, Start starts the
+// command, Read delivers the events on the caller's goroutine, Stop ends the observation,
+// and Close frees it. Call each of these once. Report may be called at any time from any
+// goroutine.
 type Observer struct {
 	cfg     Config
 	queue   *queue
-	served  chan struct{} // closed when the listener's thread has ended; nil without one
+	served  chan struct{} // closed when the listener's thread has ended; nil without a listener
 	thread  int
 	stopped chan struct{} // closed by Stop
 
@@ -50,10 +50,10 @@ type Observer struct {
 	lineBuf   []byte
 	linkBuf   [maxPath]byte
 	foreign   map[foreignCall]bool
-	bound     map[string]bound // by what /proc names a socket
+	bound     map[string]bound // by the name of the socket in /proc
 	inherited bool             // the command was given a socket
 
-	executedOne bool // the command
+	executedOne bool // the command was executed
 	emitted     [hooks]uint64
 	filtered    [hooks]uint64
 	coalesced   [hooks]uint64
@@ -67,7 +67,7 @@ type Observer struct {
 // hooks bounds kernel.HookID.
 const hooks = 64
 
-// New makes an observer, for one command. The error is an [*kernel.Unavailable].
+// New makes an observer for one command. The error is a [*kernel.Unavailable].
 func New(cfg Config) (*Observer, error) {
 	if err := Probe(); err != nil {
 		return nil, err
@@ -84,21 +84,21 @@ func New(cfg Config) (*Observer, error) {
 	return o, nil
 }
 
-// refuse notes that the command runs unobserved.
+// refuse notes why the command runs unobserved.
 func (o *Observer) refuse(u *kernel.Unavailable) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.refused = u
 }
 
-// Unavailable is why the command that was started is not observed, nil where it is.
+// Unavailable is why the command is not observed. It is nil if the command is observed.
 func (o *Observer) Unavailable() *kernel.Unavailable {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.refused
 }
 
-// event begins an event of a task of p's, in memory that the next one reuses.
+// event begins an event of one of p's tasks. The next event reuses its memory.
 func (o *Observer) event(kind kernel.Kind, hook kernel.HookID, p *process, tid uint32) *kernel.Event {
 	now := o.clock.now()
 	o.id++
@@ -110,7 +110,7 @@ func (o *Observer) event(kind kernel.Kind, hook kernel.HookID, p *process, tid u
 	return &o.ev
 }
 
-// emit hands an event on.
+// emit counts an event and queues it for Read.
 func (o *Observer) emit(e *kernel.Event) {
 	switch {
 	case e.Kind == kernel.KindFork:
@@ -135,7 +135,7 @@ func (o *Observer) emit(e *kernel.Event) {
 	}
 }
 
-// quiet counts a notification of the hook that f emits nothing for.
+// quiet calls f, and counts the notification as filtered if f emits no event of the hook.
 func (o *Observer) quiet(hook kernel.HookID, f func()) {
 	before := o.emitted[hook]
 	f()
@@ -144,10 +144,10 @@ func (o *Observer) quiet(hook kernel.HookID, f func()) {
 	}
 }
 
-// Read hands every event to fn until Stop has been called and everything before it
-// was delivered. It returns early with fn's error. The event is valid until fn
-// returns. Whenever nothing has come for a moment, idle is called with the time,
-// nanoseconds of CLOCK_BOOTTIME.
+// Read calls fn with every event, and returns once Stop has been called and every earlier
+// event was delivered, or when fn returns an error. An event is valid until fn returns.
+// Whenever no event has come for a moment, Read calls idle with the time in nanoseconds of
+// CLOCK_BOOTTIME.
 func (o *Observer) Read(fn func(*kernel.Event) error, idle func(now uint64)) error {
 	var b batch
 	deliver := func() (int, error) {
@@ -191,11 +191,11 @@ func (o *Observer) Read(fn func(*kernel.Event) error, idle func(now uint64)) err
 	}
 }
 
-// Present is nil: the command is observed from its first call on.
+// Present is nil: the observer sees the command from its first call on.
 func (o *Observer) Present() []kernel.Present { return nil }
 
-// Stop ends the serving of the listener, after which the calls of a process that is
-// left fail, and lets Read deliver what is left and return.
+// Stop stops serving the listener, so the calls of a process that still runs then fail.
+// Read delivers the remaining events and returns.
 func (o *Observer) Stop() error {
 	o.stop()
 	select {
@@ -225,14 +225,14 @@ func (o *Observer) Close() error {
 	return nil
 }
 
-// clock tells CLOCK_BOOTTIME without a system call for each look. The zero value is
-// not set.
+// clock computes CLOCK_BOOTTIME without a system call. Call set first.
 type clock struct {
 	base time.Time
 	boot uint64 // at base
 }
 
-// set makes up for what the clock does not see: that the machine was suspended.
+// set reads the time. Call it often: now does not count the time that the machine was
+// suspended since.
 func (c *clock) set() { c.base, c.boot = time.Now(), bootTime() }
 
 func (c *clock) now() uint64 { return c.boot + uint64(time.Since(c.base)) }

@@ -24,10 +24,10 @@ func Probe() error {
 // Privileged is false.
 func Privileged() bool { return false }
 
-// Enter returns: there is no shim.
+// Enter does nothing: there is no shim.
 func Enter() {}
 
-// Start starts cmd, unobserved.
+// Start calls start with cmd, and observes nothing.
 func (o *Observer) Start(cmd *exec.Cmd, start func(*exec.Cmd) error) error { return start(cmd) }
 
 // Unavailable, Read, Stop, Report and Close exist so that callers build everywhere.

@@ -27,9 +27,9 @@ const (
 	CodeVanished   = "callers_unidentified"
 )
 
-// Probe tells whether the kernel, and the filters that this process already has,
-// allow what an Observer needs; the error is an [*kernel.Unavailable]. It loads a
-// filter that allows everything into a thread that then ends.
+// Probe checks whether the kernel, and the filters that this process already has, allow
+// what an Observer needs. The error is a [*kernel.Unavailable]. Probe loads a filter that
+// allows everything into a thread, which then ends.
 func Probe() error {
 	if fd, err := unix.PidfdOpen(unix.Getpid(), 0); err != nil {
 		return &kernel.Unavailable{Reasons: []kernel.Reason{{
@@ -39,7 +39,7 @@ func Probe() error {
 	} else {
 		unix.Close(fd)
 	}
-	if err := unix.Access("/proc/self/mem", unix.F_OK); err != nil { // ours may be concealed from ourselves
+	if err := unix.Access("/proc/self/mem", unix.F_OK); err != nil { // a process may not be allowed to open its own
 		return &kernel.Unavailable{Reasons: []kernel.Reason{{
 			Code: CodeNoProc, Message: "the memory of processes cannot be read through /proc: " + err.Error(),
 			Remedy: "mount -t proc proc /proc in the pid namespace",
@@ -79,7 +79,7 @@ func try() unix.Errno {
 	return errno
 }
 
-// unavailable says why there is no listener.
+// unavailable explains why the kernel refused the listener.
 func unavailable(errno unix.Errno) *kernel.Unavailable {
 	r := kernel.Reason{Code: CodeRefused, Message: "the kernel refuses a seccomp filter with a listener: " + errno.Error()}
 	switch errno {
@@ -94,8 +94,8 @@ func unavailable(errno unix.Errno) *kernel.Unavailable {
 	return &kernel.Unavailable{Reasons: []kernel.Reason{r}, Err: errno}
 }
 
-// Privileged tells whether the filter can be loaded without a change for the
-// command: no-new-privs is set already, or this process has CAP_SYS_ADMIN.
+// Privileged reports whether the filter can be loaded without setting no-new-privs for the
+// command: it is set already, or this process has CAP_SYS_ADMIN.
 func Privileged() bool {
 	if n, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err == nil && n == 1 {
 		return true

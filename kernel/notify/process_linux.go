@@ -11,15 +11,15 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 )
 
-// process is one process of the run, from the first notification that tells of it
-// to its end. Its descriptors stay with it when its pid is another's.
+// process is one process of the run, from its first notification to its end. Its
+// descriptors stay with the process when its pid is used again.
 type process struct {
 	pid, ppid uint32
-	start     uint64 // nanoseconds of CLOCK_BOOTTIME, in clock ticks
-	cgroup    uint64 // 0 unknown
+	start     uint64 // nanoseconds of CLOCK_BOOTTIME, rounded to clock ticks
+	cgroup    uint64 // the id of its cgroup2 directory; 0 is unknown
 	pidfd     int
 	dir       int    // /proc/PID
-	mem       int    // /proc/PID/mem, -1 where it cannot be read
+	mem       int    // /proc/PID/mem; -1 if it cannot be opened
 	root      string // the directory that its absolute paths begin at; empty for "/"
 	rooted    uint64 // table.roots when root was looked up
 	exec      *execution
@@ -27,8 +27,8 @@ type process struct {
 	code      int
 }
 
-// holds tells whether the pid or tid of a live task is that of a task of p: while a
-// process is there its pid is no other's, and a thread of it says so.
+// holds reports whether tid is the id of p or of one of its threads. As long as p exists,
+// no other process has its pid.
 func (p *process) holds(tid uint32) bool {
 	if !exists(unix.RawSyscall6(unix.SYS_PIDFD_SEND_SIGNAL, uintptr(p.pidfd), 0, 0, 0, 0, 0)) {
 		return false
@@ -36,7 +36,7 @@ func (p *process) holds(tid uint32) bool {
 	return tid == p.pid || exists(unix.RawSyscall6(unix.SYS_TGKILL, uintptr(p.pid), uintptr(tid), 0, 0, 0, 0))
 }
 
-// exists reads the result of a call that sends no signal.
+// exists reads the result of a call that would send signal 0: whether the task exists.
 func exists(_, _ uintptr, errno unix.Errno) bool { return errno == 0 || errno == unix.EPERM }
 
 func (p *process) close() {
@@ -51,12 +51,12 @@ func (p *process) close() {
 // the observer's mutex.
 type table struct {
 	byPID   map[uint32]*process
-	threads map[uint32]*process // by tid, of those that made a call
-	// manyThreads is how many threads there may be before those that ended are dropped.
+	threads map[uint32]*process // by tid, of the threads that made a call
+	// manyThreads is how many threads are kept before those that ended are dropped.
 	manyThreads int
 	ends        int               // an epoll of their pidfds
 	roots       uint64            // counts the calls that may change a root
-	pending     map[*process]bool // those with an execution to be settled
+	pending     map[*process]bool // the processes with an execution to settle
 	first       bool              // the run's first process is known
 	buf         []byte
 }
@@ -69,8 +69,8 @@ func newTable() (*table, error) {
 	return &table{byPID: map[uint32]*process{}, threads: map[uint32]*process{}, pending: map[*process]bool{}, ends: ends, buf: make([]byte, 64<<10)}, nil
 }
 
-// of finds the process of the task tid, which is waiting in the notification id. It
-// is nil if the task was killed before that was known.
+// of finds the process of the task tid, which waits in the notification id. It returns nil
+// if the task was killed before its process was known.
 func (o *Observer) of(tid uint32, id uint64) *process {
 	t := o.table
 	if p := t.threads[tid]; p != nil {
@@ -112,8 +112,8 @@ func (o *Observer) of(tid uint32, id uint64) *process {
 	return p
 }
 
-// parentage is the process of a task, and its parent: of any that has this tid now. pid is
-// 0 where there is none.
+// parentage is the process, and the parent process, of the task that has this tid now. pid
+// is 0 if there is no such task.
 func (t *table) parentage(tid uint32) (pid, ppid uint32) {
 	if fd, err := unix.PidfdOpen(int(tid), unix.PIDFD_THREAD); err == nil {
 		i, ok := info(fd, pidfdInfoPID)
@@ -131,7 +131,7 @@ func (t *table) parentage(tid uint32) (pid, ppid uint32) {
 	return pid, ppid
 }
 
-// forgetThreads drops threads that ended, once there may be many.
+// forgetThreads drops the threads that ended, if many threads are kept.
 func (t *table) forgetThreads() {
 	if len(t.threads) < t.manyThreads {
 		return
@@ -146,8 +146,8 @@ func (t *table) forgetThreads() {
 
 const minManyThreads = 4096
 
-// adopt makes pid, whose directory is dir, a process of the run, if same then
-// confirms that the pid was the same process's all the time.
+// adopt makes pid, whose /proc directory is dir, a process of the run. It calls same last,
+// to confirm that pid has been the same process all the time. dir belongs to adopt.
 func (o *Observer) adopt(pid, ppid uint32, dir int, same func() bool) *process {
 	t := o.table
 	p := &process{pid: pid, ppid: ppid, dir: dir, pidfd: -1, mem: -1, rooted: ^uint64(0)}
@@ -167,7 +167,7 @@ func (o *Observer) adopt(pid, ppid uint32, dir int, same func() bool) *process {
 	t.byPID[pid] = p
 	parent := o.ancestor(p, maxAncestors)
 	if parent == nil && t.first {
-		return p // whose child it was is not known: the layer says that it joined
+		return p // its parent is not known: the layer says that it joined
 	}
 	e := o.event(kernel.KindFork, kernel.HookFork, p, p.pid)
 	e.PID, e.TID, e.Start = 0, 0, 0
@@ -180,12 +180,12 @@ func (o *Observer) adopt(pid, ppid uint32, dir int, same func() bool) *process {
 	return p
 }
 
-// maxAncestors bounds how many processes that have made no call yet may be between
-// one that does and one that is known.
+// maxAncestors bounds how many processes without a call there may be between a process
+// that makes one and an ancestor that is known.
 const maxAncestors = 64
 
-// ancestor is the parent of p. One that has made no call yet becomes known now, if
-// it descends from the run's first process.
+// ancestor is the parent of p. If the parent has made no call yet, ancestor adopts it,
+// provided that it descends from the run's first process.
 func (o *Observer) ancestor(p *process, left int) *process {
 	if q := o.table.byPID[p.ppid]; q != nil && q.holds(p.ppid) {
 		return q
@@ -201,7 +201,7 @@ func (o *Observer) ancestor(p *process, left int) *process {
 	return o.adopt(p.ppid, above, dir, func() bool { _, now, _ := status(p.dir, o.table.buf); return now == p.ppid })
 }
 
-// descends tells whether a known process is among the nearest ancestors of pid.
+// descends reports whether pid, or one of its nearest ancestors, is known.
 func (o *Observer) descends(pid uint32, left int) bool {
 	for ; left > 0 && pid > 1 && pid != uint32(unix.Getpid()); left-- {
 		if o.known(pid) {
@@ -217,7 +217,7 @@ func (o *Observer) descends(pid uint32, left int) bool {
 	return false
 }
 
-// openMemory opens the memory that p has now.
+// openMemory opens the memory of the program that p runs now.
 func (p *process) openMemory() {
 	if p.mem >= 0 {
 		unix.Close(p.mem)
@@ -228,8 +228,8 @@ func (p *process) openMemory() {
 	}
 }
 
-// children makes the children of p that are not known yet processes of the run:
-// p is about to end, after which nobody could tell whose they were.
+// children adopts the children of p that are not known yet. p is about to end, and then
+// nothing would show whose children they were.
 func (o *Observer) children(p *process, tid uint32) {
 	for _, thread := range []uint32{p.pid, tid} {
 		name := "task/" + strconv.FormatUint(uint64(thread), 10) + "/children"
@@ -251,7 +251,7 @@ func (o *Observer) children(p *process, tid uint32) {
 	}
 }
 
-// known tells whether pid is that of a process of the table.
+// known reports whether the table has the process that pid names now.
 func (o *Observer) known(pid uint32) bool {
 	p := o.table.byPID[pid]
 	return p != nil && p.holds(pid)
@@ -284,8 +284,7 @@ func (o *Observer) ended(p *process) {
 	p.close()
 }
 
-// look finds the processes that have ended: their pidfds are readable. Read's thread
-// calls it.
+// look finds the processes that have ended: their pidfds are readable. Read calls it.
 func (o *Observer) look() {
 	var events [64]unix.EpollEvent
 	for {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openProc opens /proc/PID. A descriptor of it does not follow the pid to another.
+// openProc opens /proc/PID. The descriptor never refers to a later process with that pid.
 func openProc(pid uint32) (int, error) {
 	return unix.Open("/proc/"+strconv.FormatUint(uint64(pid), 10), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
@@ -24,7 +24,7 @@ func readable(fd int) bool {
 	return err == nil && n == 1
 }
 
-// readAt reads what fits into buf of the file name in the directory dir.
+// readAt reads the file name in the directory dir, as far as it fits into buf.
 func readAt(dir int, name string, buf []byte) []byte {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -45,7 +45,7 @@ func readAt(dir int, name string, buf []byte) []byte {
 	return buf[:n]
 }
 
-// hasSocket tells whether a process has a socket open, or may have.
+// hasSocket reports whether a process has a socket open. It returns true if it cannot know.
 func hasSocket(dir int) bool {
 	fd, err := unix.Openat(dir, "fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -67,7 +67,7 @@ func hasSocket(dir int) bool {
 	return false
 }
 
-// status reads the process and its parent of a task (proc_pid_status(5)).
+// status reads the process of a task, and that process's parent (proc_pid_status(5)).
 func status(dir int, buf []byte) (pid, ppid uint32, ok bool) {
 	b := readAt(dir, "status", buf)
 	number := func(key string) uint32 {
@@ -98,8 +98,8 @@ func startTime(dir int, buf []byte) uint64 {
 	return 0
 }
 
-// A struct pidfd_info of linux/pidfd.h in its first version, and the ioctl that
-// fills it: PIDFD_GET_INFO, since Linux 6.13.
+// pidfdInfo is the first version of struct pidfd_info in linux/pidfd.h. The request
+// PIDFD_GET_INFO of ioctl(2) fills it, since Linux 6.13.
 type pidfdInfo struct {
 	mask, cgroup    uint64
 	pid, tgid, ppid uint32
@@ -128,19 +128,19 @@ func cgroupOf(pidfd int) uint64 {
 	return 0
 }
 
-// exitStatus is the wait status of a process that ended. Once it was waited for, the
-// pidfd has it, since Linux 6.15, and until then /proc.
+// exitStatus is the wait status of a process that ended. Until its parent has waited for
+// it, /proc has the status; after that the pidfd has, since Linux 6.15.
 func exitStatus(p *process, buf []byte) (status uint32, known bool) {
 	if i, ok := info(p.pidfd, pidfdInfoExit); ok {
 		return uint32(i.exit), true
 	}
 	if f := stat(p.dir, buf); len(f) > 49 && (f[0][0] == 'Z' || f[0][0] == 'X') {
 		n, err := strconv.ParseUint(string(f[49]), 10, 32)
-		if err == nil && (n != 0 || p.exiting && p.code == 0) { // else it may have been withheld
+		if err == nil && (n != 0 || p.exiting && p.code == 0) { // else the kernel may have hidden it
 			return uint32(n), true
 		}
 	}
-	if i, ok := info(p.pidfd, pidfdInfoExit); ok { // it was waited for meanwhile
+	if i, ok := info(p.pidfd, pidfdInfoExit); ok { // the parent waited for it meanwhile
 		return uint32(i.exit), true
 	}
 	return 0, false

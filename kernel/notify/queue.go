@@ -7,23 +7,23 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 )
 
-// Bounds of a queue. At a bound the calls of the run wait: nothing is dropped.
+// Bounds of a queue. At a bound the calls of the run wait, and nothing is dropped.
 const (
 	maxQueued      = 8192
 	maxQueuedBytes = 4 << 20
 )
 
-// queue holds events from the listener's thread until Read takes them, many at a
-// time: waking a goroutine for each would cost more than the event.
+// queue holds events from the listener's thread until Read takes them. Read takes many at
+// a time: to wake a goroutine for each would cost more than the event.
 type queue struct {
 	mu     sync.Mutex
 	room   sync.Cond
 	events []kernel.Event
-	text   []byte // what the events point into, or did when it was smaller
+	text   []byte // the events' bytes; older events may point into its earlier, smaller array
 	bytes  int
-	base   int // the index of the event that the newest one is, or repeats
+	base   int // the index of the newest event that is not a Repeat
 	closed bool
-	wake   chan struct{} // has an element when there is something to take
+	wake   chan struct{} // gets an element with the first event after a take
 }
 
 func newQueue() *queue {
@@ -41,14 +41,14 @@ func (q *queue) waitForRoom() {
 	}
 }
 
-// How add took an event in.
+// What add did with an event.
 const (
-	added    = iota // as it is
-	repeated        // as a new Repeat of the one before it
-	counted         // in the Repeat before it
+	added    = iota // queued it
+	repeated        // queued a Repeat of the event before it
+	counted         // counted it in the Repeat before it
 )
 
-// add takes a copy of e in, or counts it where it repeats the newest event.
+// add queues a copy of e, or counts e if it repeats the newest event.
 func (q *queue) add(e *kernel.Event) (how int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -78,8 +78,8 @@ func (q *queue) add(e *kernel.Event) (how int) {
 	return added
 }
 
-// repeats tells whether e is what the thread did before, as base: to open the same
-// file in the same way.
+// repeats reports whether e and base are the same: the same thread opens the same file in
+// the same way.
 func repeats(e, base *kernel.Event) bool {
 	return e.Kind == kernel.KindOpen && base.Kind == kernel.KindOpen && e.TID == base.TID && e.PID == base.PID && e.Start == base.Start &&
 		e.Syscall == base.Syscall && e.Flags == base.Flags && e.Mode == base.Mode && e.Resolve == base.Resolve &&
@@ -111,13 +111,13 @@ func (q *queue) keepAll(list [][]byte) [][]byte {
 	return kept
 }
 
-// batch is what take returns, to be given back for reuse.
+// batch is what take returns. The next take reuses its memory.
 type batch struct {
 	events []kernel.Event
 	text   []byte
 }
 
-// take swaps what is queued for an empty batch, whose memory it uses.
+// take returns what is queued. The queue then uses the memory of empty.
 func (q *queue) take(empty batch) batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -127,7 +127,7 @@ func (q *queue) take(empty batch) batch {
 	return full
 }
 
-// close ends the waiting: the reader is about to end.
+// close ends the waiting for room: Read is about to end.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -12,10 +12,10 @@ import (
 
 var le = binary.LittleEndian
 
-const pageSize = 4096 // the smallest there is: reads do not cross it in one piece
+const pageSize = 4096 // the smallest page size: no read crosses the end of a page
 
-// text appends the string at an address of p's, without its NUL. cut: it has more
-// than limit bytes with the NUL.
+// text appends the string at an address of p, without its NUL. cut reports that the
+// string, with its NUL, is longer than limit bytes.
 func (p *process) text(dst []byte, at uint64, limit int) (text []byte, cut, ok bool) {
 	start := len(dst)
 	for chunk := 256; ; chunk = pageSize {
@@ -37,7 +37,7 @@ func (p *process) text(dst []byte, at uint64, limit int) (text []byte, cut, ok b
 	}
 }
 
-// read fills b from an address of p's.
+// read fills b from an address of p.
 func (p *process) read(b []byte, at uint64) bool {
 	for len(b) > 0 {
 		n, err := unix.Pread(p.mem, b, int64(at))

@@ -41,15 +41,15 @@ func (o *Observer) Report() kernel.Report {
 	return r
 }
 
-// hookNames are the hooks that notifications feed.
+// hookNames names the hooks that notifications are counted for.
 var hookNames = map[kernel.HookID]string{
 	kernel.HookExec: "exec", kernel.HookFork: "fork", kernel.HookExit: "exit", kernel.HookOpen: "open", kernel.HookExecFailed: "exec_failed",
 	kernel.HookRename: "rename", kernel.HookUnlink: "unlink", kernel.HookLink: "link", kernel.HookMkdir: "mkdir", kernel.HookTruncate: "truncate",
 	kernel.HookAttr: "attributes", kernel.HookChdir: "chdir", kernel.HookSocket: "socket", kernel.HookPrivilege: "privilege", kernel.HookCompat: "compat", kernel.HookFlush: "repeats",
 }
 
-// reasons say why the layer is less than complete: always the tier itself, and what
-// happened besides.
+// reasons say why the layer is less than complete: always because of the tier, and because
+// of what happened in this run.
 func (o *Observer) reasons(r *kernel.Report) (out []kernel.Reason) {
 	add := func(is bool, code, remedy, format string, args ...any) {
 		if is {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the own binary is started as between runner and command. The arguments are
-// shimName, shimArg, the descriptor of a socket, path, argv...
+// The shim is this program, started again to load the filter and become the command. Its
+// arguments are shimName, shimArg, the descriptor of a socket, path, argv...
 const (
 	shimName = "assay-run"
 	shimArg  = "__notify"
@@ -26,8 +26,8 @@ const exitShim = 125
 
 var entered bool
 
-// Enter becomes the shim that this process was started as, and then exits. It
-// returns where it was not.
+// Enter does the work of the shim and exits, if this process was started as the shim.
+// Otherwise it returns.
 func Enter() {
 	entered = true
 	if len(os.Args) >= 5 && os.Args[0] == shimName && os.Args[1] == shimArg {
@@ -35,8 +35,9 @@ func Enter() {
 	}
 }
 
-// hello is the shim's first message, with the listener if errno is 0. The second
-// is why the command could not be executed; if it was, the socket closes instead.
+// hello is a message of the shim. The first one comes with the listener if errno is 0. The
+// second says why the command could not be executed. If the command was executed, the
+// socket closes instead.
 type hello struct {
 	errno     unix.Errno
 	killable  bool // SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
@@ -61,9 +62,9 @@ func decodeHello(b []byte) hello {
 	return hello{unix.Errno(binary.NativeEndian.Uint32(b)), b[4] != 0, b[5] != 0}
 }
 
-// shimMain loads the filter into one thread, sends the listener from another, whose
-// calls are not notified, and becomes the command from the first. Where there can be
-// no listener, the command runs without.
+// shimMain loads the filter into one thread, sends the listener from another thread, which
+// has no filter, and then executes the command in the first. If the kernel refuses the
+// filter, the command runs without it.
 func shimMain(args []string) int {
 	socket, err := strconv.Atoi(args[2])
 	if err != nil || socket < 3 {
@@ -102,8 +103,8 @@ func shimMain(args []string) int {
 	return exitShim
 }
 
-// load loads the filter into this thread. The descriptor is -1 where that failed.
-// no-new-privs is set only where the kernel asks for it (seccomp(2): EACCES).
+// load loads the filter into this thread. The descriptor is -1 if that failed. load sets
+// no-new-privs only if the kernel requires it (seccomp(2): EACCES).
 func load() (fd int, h hello) {
 	code, err := filter()
 	if err != nil {

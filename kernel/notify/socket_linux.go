@@ -11,14 +11,14 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 )
 
-// maxMessages bounds the addresses that are read of one sendmmsg.
+// maxMessages bounds how many addresses of one sendmmsg are read.
 const maxMessages = 64
 
-// socket reports a call with an address. One that has none is not reported: its peer
-// was told when the socket was connected.
+// socket reports a call with an address. It does not report a call without one: the peer
+// was reported when the socket was connected.
 func (o *Observer) socket(e *kernel.Event, p *process, n *notification, call *kernel.Call, compat bool) {
 	e.Args = [6]uint64{}
-	size := 16 // of the part of a msghdr that is read, in bytes
+	size := 16 // bytes of a struct msghdr that are read
 	if compat {
 		size = 8
 	}
@@ -64,7 +64,7 @@ func (o *Observer) socket(e *kernel.Event, p *process, n *notification, call *ke
 	})
 }
 
-// bound is what a socket was to be bound to.
+// bound is the address that a program asked to bind a socket to.
 type bound struct {
 	family uint16
 	local  netip.AddrPort
@@ -72,10 +72,10 @@ type bound struct {
 	path   string
 }
 
-// maxBound bounds how many are kept, for the sockets that are to listen.
+// maxBound bounds how many addresses are kept, for sockets that may listen later.
 const maxBound = 4096
 
-// bind keeps the address of a socket, which /proc names by its inode.
+// bind keeps the address of a socket, by the name that /proc has for it.
 func (o *Observer) bind(e *kernel.Event, p *process, n *notification) {
 	if name, ok := o.link(p, fdName(int32(n.args[0]))); ok {
 		if len(o.bound) >= maxBound {
@@ -99,7 +99,7 @@ func (o *Observer) listens(e *kernel.Event, p *process, n *notification) {
 
 // address reads a struct sockaddr.
 func (o *Observer) address(e *kernel.Event, p *process, at uint64, length int) bool {
-	var b [128]byte // struct sockaddr_storage: the kernel refuses more
+	var b [128]byte // size of struct sockaddr_storage: the kernel refuses more
 	a := b[:min(length, len(b))]
 	if len(a) < 2 || !p.read(a, at) {
 		return false

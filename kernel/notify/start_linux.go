@@ -16,15 +16,14 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 )
 
-// ErrNoShim is returned by Observer.Start in a program that cannot become the
-// helper process that it needs.
+// ErrNoShim is returned by Observer.Start in a program that cannot start the helper
+// process.
 var ErrNoShim = errors.New(`this program cannot start the helper process that seccomp notification needs: import _ "github.com/assay-run/assay-run/kernel/reexec" in its main package`)
 
-// Start starts cmd by start, with the filter on it, and observes it from its
-// first call on. Where the kernel refuses the filter, the command runs without, and
-// Unavailable says why. The error is start's, or an *os.PathError as of
-// exec.Cmd.Start where the command cannot be executed. cmd.Process is the
-// command's.
+// Start calls start with cmd changed to load the filter first, and observes the command
+// from its first call on. If the kernel refuses the filter, the command runs without it,
+// and Unavailable says why. The error is start's, or an *os.PathError as exec.Cmd.Start
+// returns it if the command cannot be executed. cmd.Process is the command's process.
 func (o *Observer) Start(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 	if !entered {
 		return ErrNoShim
@@ -53,7 +52,7 @@ func (o *Observer) Start(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 	h, fd, err := receive(fds[0])
 	if err != nil {
 		o.refuse(&kernel.Unavailable{Reasons: []kernel.Reason{{Code: CodeShim, Message: "the helper process that loads the seccomp filter ended before it did"}}, Err: err})
-		return nil // and that it ended is what the caller waits for
+		return nil // the caller waits for the process and sees its end
 	}
 	if fd >= 0 {
 		o.listen(fd, h)
@@ -62,7 +61,7 @@ func (o *Observer) Start(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 	}
 	h, _, err = receive(fds[0])
 	if err != nil {
-		return nil // closed by exec, or by the shim's death, which waiting tells
+		return nil // exec closed the socket, or the shim's death, which the caller sees when it waits
 	}
 	if cmd.WaitDelay == 0 {
 		cmd.WaitDelay = time.Millisecond // nobody will use the pipes

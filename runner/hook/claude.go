@@ -12,8 +12,8 @@ import (
 	"github.com/assay-run/assay-run/runner/agentlog"
 )
 
-// claudeEvent is what Claude Code tells a hook. Older versions have no ToolUseID; then
-// one call of a tool at a time can be told.
+// claudeEvent is what Claude Code sends to a hook. Older versions send no ToolUseID. Then
+// calls of the same tool that overlap cannot be told apart.
 type claudeEvent struct {
 	Name      string                     `json:"hook_event_name"`
 	SessionID string                     `json:"session_id"`
@@ -31,10 +31,10 @@ type claudeEvent struct {
 // environment, as CLAUDE_CODE_SHELL_PREFIX.
 const shellPrefix = "assay_shell"
 
-// They are compiled where they are used: other commands start without them.
+// These are compiled on first use, so that other commands need not wait for it.
 var (
 	agentVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^claude-code_(\d+)-(\d+)-(\d+)`) })
-	plainID      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`) }) // what assay_shell takes
+	plainID      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`) }) // the ids that assay_shell accepts
 )
 
 // claudeCode reads one event of Claude Code's hooks.
@@ -59,7 +59,7 @@ func claudeCode(s *session) error {
 		return s.mark(e, id)
 	case "PostToolUse", "PostToolUseFailure":
 		return s.report(just(agentlog.ToolCallCompleted, id, e.Tool))
-	case "PostToolBatch": // a call that was not permitted has no other end
+	case "PostToolBatch": // the only end of a call that was not permitted
 		return s.report(func(open []event) (ends []event) {
 			for _, call := range e.Calls {
 				for _, o := range open {
@@ -79,7 +79,7 @@ func claudeCode(s *session) error {
 }
 
 // mark puts a call's id into a comment before the command of a Bash call, for
-// assay_shell. Permission rules match as without it.
+// assay_shell. The comment does not change which permission rules match.
 func (s *session) mark(e claudeEvent, id string) error {
 	var command string
 	if e.Tool != "Bash" || path.Base(s.env("CLAUDE_CODE_SHELL_PREFIX")) != shellPrefix || !plainID().MatchString(id) ||

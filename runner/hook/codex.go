@@ -28,7 +28,7 @@ var codexTools = map[string]bool{
 }
 
 // codex passes the events of "codex exec --json" on, and reports the calls among them.
-// What cannot be reported does not keep them back.
+// It passes them on even if it cannot report them.
 func codex(s *session) error {
 	var failed error
 	lines := bufio.NewReaderSize(s.in, 64<<10)
@@ -37,7 +37,7 @@ func codex(s *session) error {
 		if len(line) > maxEvent {
 			return fmt.Errorf("a line is larger than %d bytes", maxEvent)
 		}
-		// Reported before it is passed on: the reader of the output may act on it.
+		// Report it first: the reader of the output may act on it.
 		if failed == nil && s.log != nil {
 			failed = s.codexLine(line)
 		}
@@ -68,7 +68,7 @@ func (s *session) codexLine(line []byte) error {
 	case e.Type == "item.completed" && codexTools[e.Item.Type]:
 		return s.report(func(open []event) []event {
 			end := event{EventType: agentlog.ToolCallCompleted, ToolCallID: e.Item.ID, Tool: tool}
-			if !has(open, e.Item.ID) { // a kind of item whose start is not told
+			if !has(open, e.Item.ID) { // Codex sends no start for some kinds of items
 				return []event{{EventType: agentlog.ToolCallStarted, ToolCallID: e.Item.ID, Tool: tool}, end}
 			}
 			return []event{end}

@@ -7,6 +7,6 @@
 // report nothing. They start no process, write to no other file, and never allow or deny a
 // call.
 //
-// To add an agent, write a function of the type reader in its own file, and add a line
-// to agents and a page to docs/agents.
+// To add an agent: write a function of the type reader in a file of its own, add it to the
+// map agents, and write a page in docs/agents.
 package hook

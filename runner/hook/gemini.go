@@ -15,7 +15,7 @@ import (
 	"github.com/assay-run/assay-run/runner/agentlog"
 )
 
-// geminiEvent is what Gemini CLI tells a hook. It has no id of the call.
+// geminiEvent is what Gemini CLI sends to a hook. It does not contain an id of the call.
 type geminiEvent struct {
 	Name      string         `json:"hook_event_name"`
 	SessionID string         `json:"session_id"`
@@ -23,9 +23,9 @@ type geminiEvent struct {
 	Input     jsontext.Value `json:"tool_input"`
 }
 
-// geminiCLI reads one event of Gemini CLI's hooks. A call's id is made of its session,
-// tool and arguments, with a random end: of equal calls the first that started is taken
-// for the first that ended.
+// geminiCLI reads one event of Gemini CLI's hooks. It makes a call's id from the session,
+// the tool and the arguments, and adds random letters. If equal calls overlap, the one
+// that started first counts as the one that ended first.
 func geminiCLI(s *session) error {
 	data, err := s.readEvent()
 	if err != nil {
@@ -53,7 +53,7 @@ func geminiCLI(s *session) error {
 			}
 			return nil
 		})
-	case "AfterAgent": // a call that was refused has no other end
+	case "AfterAgent": // the only end of a call that was refused
 		return s.report(func(open []event) (ends []event) {
 			for _, o := range open {
 				ends = append(ends, event{EventType: agentlog.ToolCallCompleted, ToolCallID: o.ToolCallID, Tool: o.Tool})
@@ -68,7 +68,7 @@ func geminiCLI(s *session) error {
 
 func geminiCall(e geminiEvent) string {
 	input := e.Input
-	_ = input.Canonicalize() // equal arguments are equal bytes; if they are not JSON, as they stand
+	_ = input.Canonicalize() // so that equal arguments are equal bytes; what is not JSON stays as it is
 	sum := sha256.Sum256(bytes.Join([][]byte{[]byte(e.SessionID), []byte(e.Tool), input}, []byte{0}))
 	return e.Tool + "-" + hex.EncodeToString(sum[:6])
 }

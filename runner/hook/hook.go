@@ -12,7 +12,7 @@ import (
 // ErrAgent is returned by [Run], wrapped with the name, for an agent that it does not know.
 var ErrAgent = errors.New("unknown agent")
 
-// session is what a reader works with.
+// session is one call of Run: what a reader reads from, writes to and reports to.
 type session struct {
 	in  io.Reader
 	out io.Writer
@@ -20,7 +20,7 @@ type session struct {
 	log *log // nil outside of a run: then nothing is reported
 }
 
-// reader reads what one agent says.
+// reader reads the events of one agent program.
 type reader func(*session) error
 
 // agents are the known agents, by the names of their shims.
@@ -33,9 +33,9 @@ var agents = map[string]reader{
 // Agents lists the agents whose hooks or events [Run] reads, sorted.
 func Agents() []string { return slices.Sorted(maps.Keys(agents)) }
 
-// Run reads what agent says on in, reports the calls in it to the run that env tells
-// of, and writes to out what the agent expects. The error tells of what could not be
-// reported: it is no reason for a call not to be made.
+// Run reads agent's events from in and reports the tool calls in them. The environment
+// names the run. Run writes to out what the agent expects. An error says what could not be
+// reported. It is no reason to deny a call.
 func Run(agent string, in io.Reader, out io.Writer, env func(string) string) error {
 	read, ok := agents[agent]
 	if !ok {
@@ -44,7 +44,7 @@ func Run(agent string, in io.Reader, out io.Writer, env func(string) string) err
 	return read(&session{in, out, env, openLog(agent, env)})
 }
 
-// maxEvent bounds what a hook is told of one call, in bytes: tool results can be large.
+// maxEvent bounds one event, in bytes. An event can contain a tool's result.
 const maxEvent = 64 << 20
 
 // readEvent reads one event, whole.
@@ -56,7 +56,7 @@ func (s *session) readEvent() ([]byte, error) {
 	return data, err
 }
 
-// report adds lines to the log, if there is one.
+// report adds lines to the log. Without a log it does nothing.
 func (s *session) report(lines func(open []event) []event) error {
 	if s.log == nil {
 		return nil
@@ -64,6 +64,7 @@ func (s *session) report(lines func(open []event) []event) error {
 	return s.log.add(lines)
 }
 
+// just makes one line, whatever calls are open.
 func just(kind, id, tool string) func([]event) []event {
 	return func([]event) []event { return []event{{EventType: kind, ToolCallID: id, Tool: tool}} }
 }

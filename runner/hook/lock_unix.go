@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noFollow refuses a link, and does not wait for a pipe.
+// noFollow makes open fail for a link, and not wait for a pipe.
 const noFollow = unix.O_NOFOLLOW | unix.O_NONBLOCK
 
-// lock waits until nobody else has the file.
+// lock waits until no other process holds the lock of the file.
 func lock(f *os.File) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {

@@ -20,13 +20,13 @@ const maxLine = 1 << 20
 // event is a line of the SDK event log.
 type event = schema.SDKEvent
 
-// log is the SDK event log of the run around us.
+// log is the SDK event log of the run that this process is part of.
 type log struct {
 	path string
-	base event // what all lines have
+	base event // the fields that are the same in all lines
 }
 
-// openLog finds the log; nil outside of a run, and in one without a log.
+// openLog finds the log. It returns nil outside of a run, and in a run without a log.
 func openLog(agent string, env func(string) string) *log {
 	path := env("ASSAY_RUNNER_SDK_EVENT_LOG")
 	if path == "" {
@@ -37,8 +37,7 @@ func openLog(agent string, env func(string) string) *log {
 	}}
 }
 
-// locked calls f with the log open for nobody else. It may be called by many
-// processes at a time.
+// locked opens and locks the log, and calls f. Other processes wait for the lock.
 func (l *log) locked(f func(*os.File) error) (err error) {
 	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|noFollow, 0o600)
 	if err != nil {
@@ -54,8 +53,8 @@ func (l *log) locked(f func(*os.File) error) (err error) {
 	return f(file)
 }
 
-// add appends lines, each with one write. lines is asked for them while nobody else can
-// add any; it gets the calls that have started and not completed, the oldest first.
+// add appends lines, each with one write. It calls lines while it holds the lock, with
+// the calls that have started and not completed, oldest first.
 func (l *log) add(lines func(open []event) []event) error {
 	return l.locked(func(file *os.File) error {
 		open, seq, torn, err := unfinished(io.NewSectionReader(file, 0, 1<<62))
@@ -73,7 +72,7 @@ func (l *log) add(lines func(open []event) []event) error {
 			if len(data) >= maxLine {
 				return errors.New("the tool's name or the call's id is too long")
 			}
-			if torn { // by a full disk, or a kill: it stays a line of its own
+			if torn { // by a full disk or a kill: the torn line stays a line of its own
 				data = append([]byte{'\n'}, data...)
 			}
 			if _, err := file.Write(append(data, '\n')); err != nil {
@@ -85,8 +84,9 @@ func (l *log) add(lines func(open []event) []event) error {
 	})
 }
 
-// unfinished reads the log: the calls that are open, the number of the next line, and
-// whether the last one has no end. Lines that cannot be read are the runner's to tell of.
+// unfinished reads the log. It returns the calls that are open, the number of the next
+// line, and whether the last line has no newline. It skips lines that it cannot decode:
+// the runner reports them.
 func unfinished(r io.Reader) (open []event, seq uint64, torn bool, err error) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	for {
@@ -116,7 +116,7 @@ func unfinished(r io.Reader) (open []event, seq uint64, torn bool, err error) {
 	}
 }
 
-// has tells whether a call is among those that are open.
+// has reports whether a call is open.
 func has(open []event, id string) bool {
 	for _, o := range open {
 		if o.ToolCallID == id {

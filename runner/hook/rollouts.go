@@ -18,10 +18,10 @@ import (
 // between is the time between two looks at the rollout files.
 const between = 20 * time.Millisecond
 
-// Follow reports the calls of Codex to the run that env tells of, from the rollout files
-// that every Codex, interactive or not, writes of its sessions. It leaves out what is in
-// them already, and goes on until stop is called, once. Stop's error tells of what could
-// not be reported.
+// Follow reports the tool calls of Codex to the run that the environment names. It reads
+// them from the rollout files that every Codex, interactive or not, writes about its
+// sessions. It skips what the files contain already, and goes on until stop is called. Call
+// stop once: its error says what could not be reported.
 func Follow(env func(string) string) (stop func() error) {
 	s := &session{env: env, log: openLog("codex", env)}
 	if s.log == nil {
@@ -52,29 +52,30 @@ func Follow(env func(string) string) (stop func() error) {
 	}
 }
 
-// rollouts are the files of sessions, in dir by year, month and day.
+// rollouts are the files of sessions, in dir/YEAR/MONTH/DAY.
 type rollouts struct {
 	*session
 	dir   string
 	began time.Time
-	// listed: directories that have not changed since then need no further look.
+	// listed is when the directories were read. One that has not changed since is skipped.
 	listed time.Time
 	at     map[string]*rollout // by path
 }
 
-// rollout is how far a file was read, and the calls in it that are open.
+// rollout is one file: how far it was read, and the calls in it that are open.
 type rollout struct {
 	offset int64
 	torn   []byte
 	open   []event
 }
 
-// maxSessions is how many older sessions are looked at, the latest: somebody may resume one.
+// maxSessions is how many of the latest older sessions are watched, since somebody may
+// resume one.
 const maxSessions = 256
 
-// known takes note of the sessions from before.
+// known notes the sessions from before, and how long their files are.
 func (f *rollouts) known() {
-	old, _ := filepath.Glob(filepath.Join(f.dir, "*", "*", "*", "rollout-*.jsonl")) // in the order of time
+	old, _ := filepath.Glob(filepath.Join(f.dir, "*", "*", "*", "rollout-*.jsonl")) // sorted by name, and so by time
 	for _, path := range old[max(0, len(old)-maxSessions):] {
 		if info, err := os.Lstat(path); err == nil {
 			f.at[path] = &rollout{offset: info.Size()}
@@ -82,8 +83,8 @@ func (f *rollouts) known() {
 	}
 }
 
-// look reads what is new. Codex names a day's directory by the local date. A directory is
-// opened only when it has changed: the run records opens, not stats.
+// look reads what is new. Codex names a day's directory by the local date. look opens a
+// directory only if it has changed: the run records opens, but not stats.
 func (f *rollouts) look() error {
 	var errs []error
 	for day := f.began.AddDate(0, 0, -1); day.Before(time.Now().AddDate(0, 0, 2)); day = day.AddDate(0, 0, 1) {
@@ -110,7 +111,7 @@ func (f *rollouts) look() error {
 	return errors.Join(errs...)
 }
 
-// read reports the calls in what was added to a file.
+// read reports the calls in the lines that were added to a file.
 func (f *rollouts) read(path string, r *rollout) error {
 	file, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
 	if err != nil {
@@ -157,8 +158,8 @@ type rolloutLine struct {
 	} `json:"payload"`
 }
 
-// line reports what one line tells of. A session that continues another begins with the
-// other's lines, which have their own times.
+// line reports the call in one line, if there is one. A session that continues another
+// begins with the other's lines, which keep their times: line skips them.
 func (f *rollouts) line(r *rollout, line []byte) error {
 	var l rolloutLine
 	if json.Unmarshal(line, &l) != nil || l.Timestamp.Before(f.began.Truncate(time.Millisecond)) {
@@ -173,7 +174,7 @@ func (f *rollouts) line(r *rollout, line []byte) error {
 		if start.ToolCallID == "" {
 			return nil
 		}
-		if p.CallID == "" { // the model's service made it, and it is over: a search
+		if p.CallID == "" { // the model's service made the call, and it is over, as a search
 			return f.report(func([]event) []event { return []event{start, completed(start)} })
 		}
 		r.open = append(r.open, start)
@@ -196,7 +197,7 @@ func completed(call event) event {
 	return call
 }
 
-// endOf reports the end of the calls of a session that have none.
+// endOf reports the end of a session's calls that are still open.
 func (f *rollouts) endOf(r *rollout) error {
 	if len(r.open) == 0 {
 		return nil
@@ -209,7 +210,7 @@ func (f *rollouts) endOf(r *rollout) error {
 	return f.report(func([]event) []event { return ends })
 }
 
-// end reports the end of all sessions.
+// end reports the end of all open calls, and of the agent.
 func (f *rollouts) end() error {
 	var errs []error
 	for _, r := range f.at {

@@ -272,14 +272,14 @@ func (r *Run) Info() Info {
 	return Info{r.start, r.state, r.outcome, r.bundle, r.turns, r.clients, r.tStart, r.tEnd}
 }
 
-// session is session.json as of now. r.mu is held.
-// Cut is how many values of turns are not whole.
+// Cut is how many values of turns were cut.
 func (r *Run) Cut() uint64 {
 	r.blobs.mu.Lock()
 	defer r.blobs.mu.Unlock()
 	return r.blobs.cut
 }
 
+// session is session.json as of now. r.mu is held.
 func (r *Run) session() schema.GatewaySession {
 	state := Completed
 	if r.outcome == "" {
