@@ -62,6 +62,7 @@ func Compose(all ...Settings) Settings {
 			out.Limits = s.Limits
 		}
 		out.exact, out.gitConfig = out.exact || s.exact, out.gitConfig || s.gitConfig
+		out.searchDepth = max(out.searchDepth, s.searchDepth)
 		out.sockets, out.unrestricted = out.sockets || s.sockets, out.unrestricted || s.unrestricted
 		out.Filesystem = composeFiles(out.Filesystem, s.Filesystem)
 		out.Network = composeNetwork(out.Network, s.Network)
@@ -94,7 +95,10 @@ func composeNetwork(a, b *Network) *Network {
 	n := &Network{
 		Mode: a.Mode, AllowedDomains: slices.Concat(a.AllowedDomains, b.AllowedDomains), DeniedDomains: slices.Concat(a.DeniedDomains, b.DeniedDomains),
 		AllowLocalPorts: slices.Concat(a.AllowLocalPorts, b.AllowLocalPorts), AllowUnixSockets: slices.Concat(a.AllowUnixSockets, b.AllowUnixSockets),
+		reasons: map[string]string{},
 	}
+	maps.Copy(n.reasons, a.reasons)
+	maps.Copy(n.reasons, b.reasons)
 	last(&n.Mode, b.Mode)
 	if n.Mode != "" && n.Mode != NetAllowlist {
 		n.AllowedDomains, n.DeniedDomains = nil, nil // there is no way to them, or every way

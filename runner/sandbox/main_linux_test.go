@@ -44,6 +44,8 @@ func TestMain(m *testing.M) {
 // job is what a runner is asked for.
 type job struct {
 	Settings Settings
+	// SRT are settings in srt's notation, instead of Settings.
+	SRT      string
 	Evidence []string
 	Protect  []string
 	Reach    []string
@@ -254,6 +256,13 @@ func (j *job) perform(o *outcome) error {
 		if err := forbid(j.Forbidden); err != nil {
 			return err
 		}
+	}
+	if j.SRT != "" {
+		settings, err := ParseSRT([]byte(j.SRT))
+		if err != nil {
+			return err
+		}
+		j.Settings = *settings
 	}
 	env := os.Environ()
 	p, err := j.Settings.Resolve(Context{Dir: j.Dir, Home: j.Home, Env: env, Evidence: j.Evidence, Protect: j.Protect, Reach: j.Reach})

@@ -31,6 +31,7 @@ type Profile struct {
 	startFiles []Path // that may be created while the run goes on, and should not
 	open       bool   // the file system is not restricted
 	fresh      string // see Strict; else empty
+	depth      int    // to which repositories are looked for below Dir
 }
 
 // Path is a path with the rule that it comes from, such as
@@ -47,6 +48,8 @@ type NetProfile struct {
 	DeniedDomains  []string `json:"denied_domains"`
 	LocalPorts     []int    `json:"local_ports"`
 	UnixSockets    []string `json:"unix_sockets"`
+
+	reasons map[string]string
 }
 
 // EnvProfile are the names of variables: what passes (null: everything), what

@@ -17,7 +17,7 @@ var startupFiles = []string{
 }
 
 // searchDepth is how deep repositories are looked for below the working
-// directory, and searchEntries how many entries of directories are looked at.
+// directory where the settings do not say, and searchEntries how many entries of directories are looked at.
 const (
 	searchDepth   = 3
 	searchEntries = 20_000
@@ -60,7 +60,7 @@ func (p *Profile) protect(s *Settings, f *Filesystem, c Context) error {
 			add(filepath.Join(c.Home, name))
 		}
 	}
-	for _, git := range repositories(c.Dir) {
+	for _, git := range repositories(c.Dir, p.depth) {
 		add(filepath.Join(git, "hooks"))
 		add(filepath.Join(git, "config"))
 	}
@@ -70,7 +70,7 @@ func (p *Profile) protect(s *Settings, f *Filesystem, c Context) error {
 }
 
 // repositories are the git directories in dir and a little below it.
-func repositories(dir string) []string {
+func repositories(dir string, depth int) []string {
 	var found []string
 	seen := 0
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -91,7 +91,7 @@ func repositories(dir string) []string {
 		case "node_modules":
 			return filepath.SkipDir
 		}
-		if rel, err := filepath.Rel(dir, path); err == nil && rel != "." && strings.Count(rel, "/")+1 > searchDepth {
+		if rel, err := filepath.Rel(dir, path); err == nil && rel != "." && strings.Count(rel, "/")+1 > depth {
 			return filepath.SkipDir
 		}
 		return nil
@@ -109,7 +109,7 @@ func (p *Profile) Appeared() []Path {
 			found = append(found, f)
 		}
 	}
-	for _, git := range repositories(p.Dir) {
+	for _, git := range repositories(p.Dir, p.depth) {
 		hooks, _ := filepath.Glob(filepath.Join(git, "hooks", "*"))
 		if slices.ContainsFunc(p.DenyWrite, func(d Path) bool { return d.Path == filepath.Join(git, "hooks") }) {
 			continue

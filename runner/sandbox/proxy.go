@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,7 @@ const (
 // it decided, and connects to the addresses that it judged.
 type Proxy struct {
 	allowed, refused []Domain
+	reasons          map[string]string // why a domain is refused, by its entry
 	decided          func(Decision)
 	server           *http.Server
 	forward          *httputil.ReverseProxy
@@ -62,7 +64,7 @@ type errRefused struct{ rule, why string }
 func (e *errRefused) Error() string { return e.why }
 
 func newProxy(n NetProfile, decided func(Decision)) (*Proxy, error) {
-	p := &Proxy{decided: decided, resolve: func(ctx context.Context, host string) ([]netip.Addr, error) {
+	p := &Proxy{decided: decided, reasons: n.reasons, resolve: func(ctx context.Context, host string) ([]netip.Addr, error) {
 		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	}}
 	p.reach = new(net.Dialer).DialContext
@@ -158,9 +160,9 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "assay-run: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	_, ok, rule := p.decide(host, port)
+	domain, ok, rule := p.decide(host, port)
 	if !ok {
-		p.refuse(w, host, port, rule, "the policy does not allow it")
+		p.refuse(w, host, port, rule, cmp.Or(p.reasons[domain.text], "the policy does not allow it"))
 		return
 	}
 	if r.Method == http.MethodConnect {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,6 +49,7 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 	}
 	p := &Profile{
 		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping, env: s.Env, open: s.unrestricted,
+		depth: cmp.Or(s.searchDepth, searchDepth),
 		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{}, Absent: []Path{},
 	}
 	if p.OnUnavailable == "" {
@@ -99,7 +101,7 @@ func (p *Profile) network(s *Settings) {
 	}
 	p.Network = NetProfile{
 		Mode: s.NetworkMode(), AllowedDomains: list(n.AllowedDomains), DeniedDomains: list(n.DeniedDomains),
-		LocalPorts: list(n.AllowLocalPorts), UnixSockets: list(n.AllowUnixSockets),
+		LocalPorts: list(n.AllowLocalPorts), UnixSockets: list(n.AllowUnixSockets), reasons: n.reasons,
 	}
 }
 

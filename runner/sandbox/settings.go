@@ -52,6 +52,8 @@ type Settings struct {
 	sockets bool
 	// unrestricted leaves the file system as it is.
 	unrestricted bool
+	// searchDepth is how deep repositories are looked for; 0 means searchDepth.
+	searchDepth int
 }
 
 // Filesystem lists paths: absolute, below ~, or relative to the working
@@ -78,6 +80,9 @@ type Network struct {
 	AllowLocalPorts []int `json:"allowLocalPorts"`
 	// AllowUnixSockets are paths of sockets that stay reachable.
 	AllowUnixSockets []string `json:"allowUnixSockets"`
+
+	// reasons are told to who asks for a denied domain, by its entry.
+	reasons map[string]string
 }
 
 // Env says what of the environment the command gets. Names may be patterns

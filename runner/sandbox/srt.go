@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +22,7 @@ type srtFile struct {
 
 	IgnoreViolations map[string][]string `json:"ignoreViolations"`
 	EnableWeaker     bool                `json:"enableWeakerNestedSandbox"`
+	NestedUserns     jsontext.Value      `json:"allowNestedUserNamespaces"`
 	WeakerNetwork    bool                `json:"enableWeakerNetworkIsolation"`
 	AllowAppleEvents bool                `json:"allowAppleEvents"`
 	AllowPty         bool                `json:"allowPty"`
@@ -44,31 +46,87 @@ type srtNetwork struct {
 	AllowAllUnixSockets bool              `json:"allowAllUnixSockets"`
 	AllowLocalBinding   bool              `json:"allowLocalBinding"`
 	AllowMachLookup     []string          `json:"allowMachLookup"`
-	HTTPProxyPort       *int              `json:"httpProxyPort"`
-	SocksProxyPort      *int              `json:"socksProxyPort"`
-	MitmProxy           jsontext.Value    `json:"mitmProxy"`
-	TLSTerminate        jsontext.Value    `json:"tlsTerminate"`
-	ParentProxy         jsontext.Value    `json:"parentProxy"`
+
+	// What is refused, see unsupported.
+	DeniedResolvedAddresses jsontext.Value `json:"deniedResolvedAddresses"`
+	HTTPProxyPort           jsontext.Value `json:"httpProxyPort"`
+	SocksProxyPort          jsontext.Value `json:"socksProxyPort"`
+	MitmProxy               jsontext.Value `json:"mitmProxy"`
+	FilterRequest           jsontext.Value `json:"filterRequest"`
+	AllowPlaintextHeaderSet jsontext.Value `json:"allowPlaintextHeaderSet"`
+	StripResponseHeaders    jsontext.Value `json:"stripResponseHeaders"`
+	RefuseOpaqueTunnels     jsontext.Value `json:"refuseOpaqueTunnels"`
+	RequireHostMatch        jsontext.Value `json:"requireHostMatch"`
+	AmbiguousRequestTarget  jsontext.Value `json:"ambiguousRequestTarget"`
+	TLSTerminate            jsontext.Value `json:"tlsTerminate"`
+	ParentProxy             jsontext.Value `json:"parentProxy"`
 }
 
 type srtFilesystem struct {
-	Disabled       bool     `json:"disabled"`
-	DenyRead       []string `json:"denyRead"`
-	AllowRead      []string `json:"allowRead"`
-	AllowWrite     []string `json:"allowWrite"`
-	DenyWrite      []string `json:"denyWrite"`
-	AllowGitConfig bool     `json:"allowGitConfig"`
+	Disabled       bool      `json:"disabled"`
+	DenyRead       []srtPath `json:"denyRead"`
+	AllowRead      []srtPath `json:"allowRead"`
+	AllowWrite     []srtPath `json:"allowWrite"`
+	DenyWrite      []srtPath `json:"denyWrite"`
+	AllowGitConfig bool      `json:"allowGitConfig"`
+}
+
+// srtPath is a path, or an object that says that its path is not a pattern.
+type srtPath string
+
+// UnmarshalJSON takes a string or an object.
+func (p *srtPath) UnmarshalJSON(b []byte) error {
+	if jsontext.Value(b).Kind() == '"' {
+		text, err := jsontext.AppendUnquote(nil, b)
+		*p = srtPath(text)
+		return err
+	}
+	var entry struct {
+		Path    string `json:"path"`
+		Literal bool   `json:"literal"`
+	}
+	if err := json.Unmarshal(b, &entry, json.RejectUnknownMembers(true)); err != nil || !entry.Literal || entry.Path == "" {
+		return errors.New(`found neither a path nor {"path": "/a/path", "literal": true}`)
+	}
+	if strings.ContainsAny(entry.Path, "*?[{\\") {
+		return fmt.Errorf("assay-run does not support literal for a path with one of the characters *?[{\\: %q", entry.Path)
+	}
+	*p = srtPath(entry.Path)
+	return nil
+}
+
+func plainPaths(paths []srtPath) []string {
+	var plain []string
+	for _, p := range paths {
+		plain = append(plain, string(p))
+	}
+	return plain
 }
 
 type srtCredentials struct {
 	Files []struct {
 		Path string `json:"path"`
-		Mode string `json:"mode"`
+		srtMasking
+		MaskDuplicates jsontext.Value `json:"maskDuplicates"`
 	} `json:"files"`
 	EnvVars []struct {
 		Name string `json:"name"`
-		Mode string `json:"mode"`
+		srtMasking
 	} `json:"envVars"`
+	AllowPlaintextInject bool           `json:"allowPlaintextInject"`
+	AWSPairs             jsontext.Value `json:"awsPairs"`
+	SigV4                jsontext.Value `json:"sigv4"`
+}
+
+// srtMasking says what a credential is replaced by, where its mode is mask. Any
+// other mode ignores all but the mode.
+type srtMasking struct {
+	Mode             string         `json:"mode"`
+	Extract          jsontext.Value `json:"extract"`
+	OnExtractNoMatch jsontext.Value `json:"onExtractNoMatch"`
+	Decode           jsontext.Value `json:"decode"`
+	MaskClaims       jsontext.Value `json:"maskClaims"`
+	InjectHosts      jsontext.Value `json:"injectHosts"`
 }
 
 // srtDefaultWrites are writable in srt without being named.
@@ -107,16 +165,21 @@ func ParseSRT(data []byte) (*Settings, error) {
 		return nil, err
 	}
 	s := &Settings{Mode: WorkspaceWrite, exact: true, gitConfig: f.Filesystem.AllowGitConfig, unrestricted: f.Filesystem.Disabled, sockets: f.Network.AllowAllUnixSockets}
+	if f.SearchDepth != nil {
+		if s.searchDepth = *f.SearchDepth; s.searchDepth < 1 || s.searchDepth > 10 {
+			return nil, fmt.Errorf("mandatoryDenySearchDepth: found %d; allowed are 1 to 10", s.searchDepth)
+		}
+	}
 	if f.EnableWeaker {
 		s.OnUnavailable = Degrade
 	}
 	s.Filesystem = &Filesystem{
-		AllowWrite: append(slices.Clone(srtDefaultWrites), f.Filesystem.AllowWrite...),
-		DenyWrite:  f.Filesystem.DenyWrite, DenyRead: f.Filesystem.DenyRead, AllowRead: f.Filesystem.AllowRead,
+		AllowWrite: append(plainPaths(f.Filesystem.AllowWrite), srtDefaultWrites...),
+		DenyWrite:  plainPaths(f.Filesystem.DenyWrite), DenyRead: plainPaths(f.Filesystem.DenyRead), AllowRead: plainPaths(f.Filesystem.AllowRead),
 	}
 	s.Network = &Network{
 		Mode: NetAllowlist, AllowedDomains: f.Network.AllowedDomains, DeniedDomains: f.Network.DeniedDomains,
-		AllowUnixSockets: f.Network.AllowUnixSockets,
+		AllowUnixSockets: f.Network.AllowUnixSockets, reasons: f.Network.DeniedReasons,
 	}
 	if c := f.Credentials; c != nil {
 		s.Env = &Env{}
@@ -132,16 +195,28 @@ func ParseSRT(data []byte) (*Settings, error) {
 
 // unsupported names what would be enforced otherwise than it says.
 func (f *srtFile) unsupported() error {
-	given := map[string]bool{
-		"network.httpProxyPort":  f.Network.HTTPProxyPort != nil,
-		"network.socksProxyPort": f.Network.SocksProxyPort != nil,
-		"network.mitmProxy":      len(f.Network.MitmProxy) > 0,
-		"network.tlsTerminate":   len(f.Network.TLSTerminate) > 0,
-		"network.parentProxy":    len(f.Network.ParentProxy) > 0,
-		"git":                    len(f.Git) > 0,
+	n := &f.Network
+	given := map[string]jsontext.Value{
+		"network.deniedResolvedAddresses": n.DeniedResolvedAddresses,
+		"network.httpProxyPort":           n.HTTPProxyPort,
+		"network.socksProxyPort":          n.SocksProxyPort,
+		"network.mitmProxy":               n.MitmProxy,
+		"network.filterRequest":           n.FilterRequest,
+		"network.allowPlaintextHeaderSet": n.AllowPlaintextHeaderSet,
+		"network.stripResponseHeaders":    n.StripResponseHeaders,
+		"network.refuseOpaqueTunnels":     n.RefuseOpaqueTunnels,
+		"network.requireHostMatch":        n.RequireHostMatch,
+		"network.ambiguousRequestTarget":  n.AmbiguousRequestTarget,
+		"network.tlsTerminate":            n.TLSTerminate,
+		"network.parentProxy":             n.ParentProxy,
+		"allowNestedUserNamespaces":       f.NestedUserns,
+		"git":                             f.Git,
+	}
+	if c := f.Credentials; c != nil {
+		given["credentials.awsPairs"], given["credentials.sigv4"] = c.AWSPairs, c.SigV4
 	}
 	for _, key := range slices.Sorted(maps.Keys(given)) {
-		if given[key] {
+		if v := string(given[key]); v != "" && v != "false" && v != "[]" { // which is what is so without the key
 			return fmt.Errorf("%s: assay-run does not support this srt setting; remove it", key)
 		}
 	}
