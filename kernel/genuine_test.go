@@ -69,6 +69,9 @@ func TestForgedSetIsFound(t *testing.T) {
 			if !s.report.Shared {
 				t.Fatal(s.report.Alone)
 			}
+			if got := s.o.loaded.suspect.plain(); got != (c.says == "") {
+				t.Errorf("plain says %v", got)
+			}
 			i := slices.IndexFunc(s.report.Reasons, func(r Reason) bool { return r.Code == CodeTampered })
 			if c.says == "" && len(s.report.Reasons) == 0 {
 				return
