@@ -169,7 +169,7 @@ func (a *agentSide) endLog(f *agentlog.Follower, subject, name string, unwritten
 	}
 	if account.More > 0 {
 		a.reasons = append(a.reasons, schema.Reason{
-			Subject: subject, Code: subject + "_log_more", Message: fmt.Sprintf("and %d more problems; %d of %d lines had one", account.More, account.Bad, account.Lines),
+			Subject: subject, Code: subject + "_log_more", Message: fmt.Sprintf("%d more problems are not listed; %d of %d lines had a problem", account.More, account.Bad, account.Lines),
 		})
 	}
 	if account.Wrong() {

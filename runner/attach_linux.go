@@ -19,19 +19,19 @@ import (
 type Target struct {
 	// Tree is the cgroup. Attach closes it.
 	Tree *tree.Tree
-	// Attached is called once what happens in the tree is seen; nil tells nobody.
+	// Attached is called once the kernel layer observes the tree. It may be nil.
 	Attached func()
-	// Sweeper frees what Attach leaves if this process is killed; nil starts one.
+	// Sweeper frees the observer if this process is killed. If nil, Attach starts one.
 	Sweeper *kernel.Sweeper
-	// Exit is asked at the end for what the command line exits with; nil is 0.
+	// Exit is called at the end for the exit code of a run with whole evidence. Nil is 0.
 	Exit func() int
 }
 
-// Attach observes what somebody else starts and ends, until the tree has no process
-// left or ctx ends, whose cause then says why. It contains nothing and ends nothing.
-// Of the spec, it uses what says how to observe and how to record; of the options,
-// Recorder, Redactor, ScratchDir, OnHealth and OnLoss. Result and error are as those of
-// Run; without a kernel layer, nothing is recorded but that.
+// Attach observes processes that somebody else starts and ends, until the tree has no
+// process left or ctx ends. Then the cause of ctx says why. Attach contains nothing and ends
+// nothing. Of the spec it uses the fields about observing and recording; of the options
+// Recorder, Redactor, ScratchDir, OnHealth and OnLoss. Result and error are as those of Run.
+// If there is no kernel layer, Attach records only that, and does not wait.
 func Attach(ctx context.Context, spec *Spec, target Target, opt Options) (*schema.Result, error) {
 	a := newAttachment(spec, target, opt)
 	a.log.Event(schema.Event{Type: schema.RunStarted, AgentShim: &spec.AgentShim, Command: spec.Command, EnvKeys: []string{}, WindowElapsedMS: new(int64)})
@@ -55,11 +55,11 @@ type attachment struct {
 	spec     *Spec
 	log      *evidence.Log
 	kernel   *observation
-	own      *kernel.Sweeper // nil without one of its own
+	own      *kernel.Sweeper // the one that Attach started, or nil
 	began    time.Duration
-	observed time.Duration // how long
-	why      string        // it detached
-	over     bool          // the engine says that the container is, or is elsewhere
+	observed time.Duration // how long it observed
+	why      string        // the code of why it detached
+	over     bool          // the engine says that the container ended or is in another cgroup
 	missed   bool          // what used the directory before
 	onHealth func(*schema.ObservationHealth)
 }
@@ -73,14 +73,15 @@ func newAttachment(spec *Spec, target Target, opt Options) *attachment {
 	return a
 }
 
-// Path is the tree's: an attachment is a session that is observed.
+// Path is the cgroup's directory. With it, an attachment is a session for observation.
 func (a *attachment) Path() string { return a.Tree.Path }
 
-// afterwards starts who frees what we leave if we are killed: there is no guard.
+// afterwards makes the sweeper free what this process leaves if it is killed: an
+// attachment has no guard.
 func (a *attachment) afterwards([]string) {
 	sweeper := a.Sweeper
 	if sweeper == nil {
-		a.own, _ = kernel.StartSweeper() // without it the next run, or recover, does that
+		a.own, _ = kernel.StartSweeper() // without a sweeper, the next run or recover does that
 		sweeper = a.own
 	}
 	sweeper.Remove(a.Tree.Directories()...)
@@ -94,7 +95,7 @@ func (a *attachment) attached() {
 	}
 }
 
-// wait waits for the end and says which it is.
+// wait waits for the end of the observation, and returns why it ended.
 func (a *attachment) wait(ctx context.Context) (code, message string) {
 	err := a.Tree.Wait(ctx, a.sawAny)
 	switch {
@@ -110,7 +111,7 @@ func (a *attachment) wait(ctx context.Context) (code, message string) {
 	return "wait_failed", err.Error()
 }
 
-// sawAny tells whether there has been a process in the tree.
+// sawAny reports whether the observer has seen a process in the tree.
 func (a *attachment) sawAny() bool {
 	r := a.kernel.observer.Report()
 	return uint64(r.Present)+r.Kinds[kernel.KindFork]+r.Kinds[kernel.KindJoinedCgroup] > 0
@@ -121,7 +122,7 @@ func (a *attachment) detached(code, message string) {
 	a.log.Event(schema.Event{Type: schema.Detached, Cgroup: a.Tree.Path, Code: code, Message: message})
 }
 
-// finish writes the documents. failure is why nothing was observed, or nil.
+// finish writes the documents. failure says why nothing was observed; else it is nil.
 func (a *attachment) finish(failure error) (*schema.Result, error) {
 	res := &schema.Result{
 		Schema: schema.ResultV0, RunID: a.spec.RunID, Outcome: schema.OutcomeDetached,
@@ -133,7 +134,7 @@ func (a *attachment) finish(failure error) (*schema.Result, error) {
 		res.Timings.ChildNS = new(int64(a.observed))
 	}
 	missing := a.kernel.close(res)
-	res.Usage.Processes = nil // those from before are not among them
+	res.Usage.Processes = nil // the count lacks the processes from before
 	err := a.log.Finish(evidence.Findings{
 		Result: res, Success: failure == nil, Calls: evidence.NewCalls(a.log, binding.Options{}),
 		Observed: a.kernel.observed(), Correlation: a.kernel.correlation(), Unobserved: "nothing was recorded",
@@ -145,7 +146,8 @@ func (a *attachment) finish(failure error) (*schema.Result, error) {
 	return res, err
 }
 
-// settle makes the exit code say whether the evidence is what it was to be.
+// settle sets the exit code. It is ExitRunner if evidence is missing, was tampered with, or
+// is less than the spec requires.
 func (a *attachment) settle(res *schema.Result, h *schema.ObservationHealth, missing error, failure error) {
 	if a.onHealth != nil {
 		a.onHealth(h)
@@ -169,8 +171,8 @@ func (a *attachment) settle(res *schema.Result, h *schema.ObservationHealth, mis
 	res.ErrorSource, res.Error, *res.RunnerExitCode = &source, e, ExitRunner
 }
 
-// health says what attaching means for the evidence, beside what the kernel layer may
-// claim.
+// health adds to the kernel layer's health that nothing was contained, and whether
+// processes were missed.
 func (a *attachment) health(h *schema.ObservationHealth) {
 	a.kernel.health(h)
 	h.Reasons = append(h.Reasons, schema.Reason{
@@ -194,7 +196,7 @@ func (a *attachment) health(h *schema.ObservationHealth) {
 	}
 }
 
-// movedV1: the processes have no limits of ours that they could leave.
+// movedV1 reports that no process left its limits: an attachment sets none.
 func (a *attachment) movedV1(uint64, uint64, string) (controllers string, left bool) {
 	return "", false
 }

@@ -20,20 +20,21 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// askEngine bounds how long an engine is asked what a container is called.
+// askEngine bounds how long the run asks an engine for the names of containers.
 const askEngine = 2 * time.Second
 
-// containers are those that the run starts by an engine, which makes them: they are
-// no descendants of the command. They end with it.
+// containers are the containers that the command has an engine start. The engine starts
+// their processes, which are no descendants of the command. The containers end with the
+// run.
 type containers struct {
 	log     *evidence.Log
 	session *containment
 	limits  Limits
-	use     bool   // Spec.Containers
+	use     bool   // Spec.Containers: put them into the run
 	path    string // the command's PATH
 	inside  *confinement
-	dir     string // of what stands in for podman; empty: nothing does
-	socket  string // of the Docker daemon; empty: it has none on this host
+	dir     string // first in the command's PATH, with the link named podman; empty without one
+	socket  string // of the Docker daemon; empty if there is none on this host
 	relay   *engine.Relay
 	asked   *askers
 	own     func(...string) // see binding.Correlator
@@ -51,7 +52,8 @@ func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *
 	}
 }
 
-// open makes the guard end them should we be killed.
+// open makes the guard end the containers if this process is killed, and puts new
+// containers into the run if the spec says so.
 func (c *containers) open(context.Context) error {
 	if _, err := os.Stat(c.socket); err != nil {
 		c.socket = ""
@@ -68,8 +70,7 @@ func (c *containers) open(context.Context) error {
 	return nil
 }
 
-// standIn puts something between the command and the engines: a program in front of
-// podman, and a socket in front of Docker's.
+// standIn puts a program in front of podman, and a socket in front of Docker's.
 func (c *containers) standIn() error {
 	if p := c.inside.profile; p != nil && p.Mode != sandbox.Observe {
 		return errors.New("a command in a sandbox cannot reach the engine: use --mode observe")
@@ -101,10 +102,10 @@ func (c *containers) standIn() error {
 	return nil
 }
 
-// dockerSocket is where the command finds Docker.
+// dockerSocket is the socket where the command finds Docker.
 func (c *containers) dockerSocket() string { return filepath.Join(filepath.Dir(c.dir), "docker.sock") }
 
-// valueOf is the last value of a variable.
+// valueOf is the last value of a variable in an environment.
 func valueOf(env []string, key string) (value string) {
 	for _, kv := range env {
 		if v, ok := strings.CutPrefix(kv, key+"="); ok {
@@ -114,7 +115,7 @@ func valueOf(env []string, key string) (value string) {
 	return value
 }
 
-// shape tells the command where containers belong.
+// shape sets the command's environment, so that its containers get into the run.
 func (c *containers) shape(cmd *exec.Cmd) error {
 	if c.parent != "" {
 		cmd.Env = append(cmd.Env, EnvCgroupParent+"="+c.parent)
@@ -141,8 +142,8 @@ func (c *containers) present() (list []schema.Container) {
 	return list
 }
 
-// outlived notes the containers that outlived the command, and what the engine
-// calls them as long as it knows.
+// outlived notes the containers that outlived the command. It asks for their names now:
+// the engine may forget them soon.
 func (c *containers) outlived() {
 	if c.outlive = c.present(); len(c.outlive) == 0 || c.socket == "" {
 		return
@@ -158,7 +159,8 @@ func (c *containers) outlived() {
 	}
 }
 
-// close makes the engine start none of them again. Nobody is left by now.
+// close keeps the engine from starting the containers again. No process of the run is left
+// by now.
 func (c *containers) close(*schema.Result) error {
 	if c.relay != nil {
 		c.relay.Close()
@@ -169,8 +171,8 @@ func (c *containers) close(*schema.Result) error {
 	if !c.session.HadContainers() {
 		return nil
 	}
-	// One that an engine is about to start again has no process and no cgroup now.
-	// What starts Podman's again is in the run, and has ended.
+	// A container that Docker is about to start again has no process and no cgroup now. What
+	// would start a container of Podman again is in the run, and has ended.
 	var err error
 	if c.socket != "" {
 		var ended []engine.Container
@@ -207,8 +209,8 @@ func (c *containers) health(h *schema.ObservationHealth) {
 	h.Reasons = append(h.Reasons, c.reasons...)
 }
 
-// inContainer is the id of the container that a process of the session is in; empty
-// for none.
+// inContainer is the id of the container that a process of the session is in. It is empty
+// if the process is in none.
 func inContainer(s *cgroup.Session, pid int) string {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {

@@ -170,10 +170,10 @@ func diagnoseKernel(host *cgroup.Host) Finding {
 	return f
 }
 
-// diagnoseNotify tries seccomp notification, and says when a run uses it: instead
-// tells that there is no eBPF.
+// diagnoseNotify tries seccomp notification, and says when a run uses it. instead means
+// that this host has no eBPF.
 func diagnoseNotify(instead bool) Finding {
-	f := Finding{Subject: "kernel", Name: "notify", State: StateOK, Detail: "what was attempted; used with --kernel notify"}
+	f := Finding{Subject: "kernel", Name: "notify", State: StateOK, Detail: "sees attempts, not results; used with --kernel notify"}
 	if err := notify.Probe(); err != nil {
 		f.State, f.Detail, f.Reasons = StateMissing, "", kernelReasons(withRemedies(err))
 		return f
@@ -181,7 +181,7 @@ func diagnoseNotify(instead bool) Finding {
 	switch {
 	case notifies():
 		if instead {
-			f.Detail = "what was attempted; used here, where there is no eBPF"
+			f.Detail = "sees attempts, not results; used here because there is no eBPF"
 		}
 	default:
 		f.Detail += ", under which sudo and other setuid programs do not work"

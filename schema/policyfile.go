@@ -80,10 +80,10 @@ type GatewaySession struct {
 	Cut uint64 `json:"cut,omitzero"`
 }
 
-// CutReason says in the health that values of turns are not whole.
+// CutReason says in the health that values of turns were cut.
 func CutReason(values uint64) Reason {
 	return Reason{
-		Subject: "gateway", Code: "values_cut", Message: fmt.Sprintf("%d values of turns are not whole; the turns name them in cut", values),
+		Subject: "gateway", Code: "values_cut", Message: fmt.Sprintf("%d values in turns were cut; the member cut of a turn lists them", values),
 		Remedy: "let the tool write large results to files",
 	}
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/assay-run/assay-run/runner"
 )
 
-// beside is the command that attach runs beside what it records, if there is one.
+// beside is the command that attach runs, if one was given. attach does not record it.
 type beside struct {
 	app     *app
 	command []string
-	once    sync.Once // for who may start it more than once
+	once    sync.Once // for a caller that may come to start it again
 
 	mu   sync.Mutex
-	cmd  *exec.Cmd // nil until it was started
-	done chan struct{}
-	code int // once done
+	cmd  *exec.Cmd     // nil until it was started
+	done chan struct{} // closed when it has ended
+	code int           // its exit code, valid once done is closed
 }
 
-// start starts it, and ends the observation with it.
+// start starts the command. When the command ends, start's goroutine calls stop.
 func (b *beside) start(stop context.CancelCauseFunc) {
 	if len(b.command) == 0 {
 		return
@@ -53,7 +53,8 @@ func (b *beside) start(stop context.CancelCauseFunc) {
 	}()
 }
 
-// pass passes a signal on, but for the terminal's, which the command has got as well.
+// pass passes a signal on to the command, except the signals that a terminal also sends to
+// the command itself.
 func (b *beside) pass(s os.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,7 +63,7 @@ func (b *beside) pass(s os.Signal) {
 	}
 }
 
-// exit waits for its end and gives its exit code, 0 without a command.
+// exit waits for the command's end and returns its exit code. It is 0 without a command.
 func (b *beside) exit() int {
 	if b.done != nil {
 		<-b.done

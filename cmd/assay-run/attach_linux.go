@@ -19,8 +19,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// attachFlags are the flags of attach: what to observe, for how long, and, as for a
-// run, where the bundle goes.
+// attachFlags are the flags of attach: what to observe and for how long, and, as for a run,
+// where the bundle goes.
 type attachFlags struct {
 	runFlags
 	watch             bool
@@ -134,7 +134,7 @@ func (a *app) attach(ctx context.Context, f *attachFlags, command []string) erro
 	}, a.tellAttached)
 }
 
-// nothingAttached is an error from before anything was recorded.
+// nothingAttached adds a hint to an error that happened before anything was recorded.
 func nothingAttached(err error) error {
 	hint := "name a container with --container, a cgroup2 directory with --cgroup, or a process with --pid"
 	switch {
@@ -152,7 +152,7 @@ func nothingAttached(err error) error {
 	return nothingWas("recorded", console.WithHint(err, "%s", hint))
 }
 
-// detaching ends a context when attach is to end, with the cause.
+// detaching returns a context that ends when attach has to end. Its cause says why.
 func (f *attachFlags) detaching(ctx context.Context, with *beside) (context.Context, context.CancelCauseFunc, error) {
 	var after time.Duration
 	if f.until != "" {
@@ -169,7 +169,7 @@ func (f *attachFlags) detaching(ctx context.Context, with *beside) (context.Cont
 	ctx, stop := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing to a closed stderr is an error, and no end
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // so that a closed stderr is a write error, and does not end attach
 	go func() {
 		for s := range signals {
 			stop(fmt.Errorf("assay-run got %s", schema.SignalName(uint32(s.(syscall.Signal)))))
@@ -182,7 +182,7 @@ func (f *attachFlags) detaching(ctx context.Context, with *beside) (context.Cont
 	return ctx, stop, nil
 }
 
-// tellAttached says what the kernel layer has not seen.
+// tellAttached warns if the kernel layer is not complete.
 func (a *app) tellAttached(h *schema.ObservationHealth) {
 	if why, remedy := runner.Incomplete(h); why != "" && remedy != "" {
 		a.say.Warning("the kernel layer is not complete, so the bundle may miss what happened: %s; to fix it, %s", why, remedy)

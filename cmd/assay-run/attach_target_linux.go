@@ -9,8 +9,8 @@ import (
 	"github.com/assay-run/assay-run/runner/engine"
 )
 
-// tree opens what the flags name. Stop ends the observation of a container that is not
-// going to start.
+// tree opens the cgroup that the flags name. It calls stop later if the container will not
+// start, or starts in another cgroup.
 func (f *attachFlags) tree(ctx context.Context, stop context.CancelCauseFunc) (*tree.Tree, error) {
 	named := 0
 	for _, given := range []bool{f.container != "", f.cgroup != "", f.pid != 0} {
@@ -56,7 +56,8 @@ func containerLabels(e *engine.Engine, c *engine.Container) map[string]string {
 	return map[string]string{"container_engine": e.Name, "container_id": c.ID, "container_name": c.Name, "container_image": c.Image}
 }
 
-// commandLine is what run.json names as the command: this one.
+// commandLine is the command in run.json: assay-run attach itself, with the flags that say
+// what to record.
 func (f *attachFlags) commandLine(command []string) []string {
 	line := []string{"assay-run", "attach"}
 	if f.watch {

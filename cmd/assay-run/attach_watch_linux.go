@@ -18,18 +18,19 @@ import (
 
 // watching is an attach --watch in progress.
 type watching struct {
-	app     *app // says nothing of single containers that went well
+	app     *app // prints no messages about containers that were recorded well
 	f       *attachFlags
 	e       *engine.Engine
 	ctx     context.Context
 	sweeper *kernel.Sweeper
 
 	mu     sync.Mutex
-	taken  map[string]bool // names of bundles
-	failed bool            // a container was not recorded, or not sealed
+	taken  map[string]bool // the paths of bundles that this watch writes
+	failed bool            // a container was not recorded, or its bundle not sealed
 }
 
-// attachWatch records containers until a signal, a time or the command's end.
+// attachWatch records containers until a signal arrives, --until is reached, or the command
+// ends.
 func (a *app) attachWatch(ctx context.Context, f *attachFlags, command []string) error {
 	with := &beside{app: a, command: command}
 	ctx, stop, err := f.detaching(ctx, with)
@@ -65,7 +66,7 @@ func (a *app) attachWatch(ctx context.Context, f *attachFlags, command []string)
 	return nil
 }
 
-// watching checks the flags and prepares what all containers share.
+// watching checks the flags, and prepares what the recordings of all containers share.
 func (a *app) watching(ctx context.Context, f *attachFlags, command []string) (*watching, error) {
 	var err error
 	switch {
@@ -94,14 +95,14 @@ func (a *app) watching(ctx context.Context, f *attachFlags, command []string) (*
 	quiet, say := *a, *a.say
 	say.Quiet, quiet.say = true, &say
 	w := &watching{app: &quiet, f: f, e: e, ctx: ctx, taken: map[string]bool{}}
-	w.sweeper, _ = kernel.StartSweeper() // it sweeps when this process ends, and not before
+	w.sweeper, _ = kernel.StartSweeper() // it sweeps when this process ends
 	f.spec.Preload()
 	return w, nil
 }
 
-// join records one container. False says that the watch ended before it could.
+// join records one container. It returns false if the watch ended first.
 func (w *watching) join(c *engine.Container) bool {
-	// Everything else waits: the container is about to start.
+	// The container is about to start: do nothing slow before this.
 	ctx, stop := context.WithCancelCause(w.ctx)
 	defer stop(nil)
 	t, err := w.e.Tree(ctx, c)
@@ -143,7 +144,7 @@ func (w *watching) join(c *engine.Container) bool {
 	return true
 }
 
-// elsewhere joins a container where it is, late.
+// elsewhere joins a container late, in the cgroup that the engine has put it into.
 func (w *watching) elsewhere(id string) {
 	if c, err := w.e.Container(w.ctx, id); err == nil && c.PID != 0 {
 		w.join(c)
@@ -154,7 +155,7 @@ func (w *watching) missed(c *engine.Container) {
 	w.fail(c, errors.New("it ended before assay-run could join it, and was not recorded"))
 }
 
-// fail says that a container's evidence is not what it was to be.
+// fail reports that a container was not recorded as it should have been.
 func (w *watching) fail(c *engine.Container, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,7 +163,8 @@ func (w *watching) fail(c *engine.Container, err error) {
 	w.app.say.Failure(fmt.Errorf("container %s: %w", console.Printable(c.Name), err))
 }
 
-// name is a bundle's that does not exist yet: a container that starts again has another.
+// name is the path of a bundle that does not exist yet. A container that starts again gets
+// another bundle.
 func (w *watching) name(c *engine.Container) string {
 	safe := strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '-' || r == '_' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z') {

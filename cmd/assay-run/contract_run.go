@@ -40,7 +40,7 @@ has problems, the next prompt lists what to fix.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if generator == "" {
-				return console.WithHint(errors.New("no generator"), "give a command that reads a prompt and prints an answer: --generator 'llm --no-stream'")
+				return console.WithHint(errors.New("no generator given"), "give a command that reads a prompt and prints an answer: --generator 'llm --no-stream'")
 			}
 			if o.MaxAttempts < 1 {
 				return console.WithHint(fmt.Errorf("--max-attempts is %d", o.MaxAttempts), "use 1 or more")

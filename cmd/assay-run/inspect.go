@@ -48,7 +48,7 @@ never changed.
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON")
 	cmd.Flags().BoolVar(&unverified, "unverified", false, "with --json, also print a bundle that does not verify")
-	cmd.Flags().IntVar(&limit, "limit", query.DefaultLimit, "list at most `N` of each kind of thing; --json lists all without it")
+	cmd.Flags().IntVar(&limit, "limit", query.DefaultLimit, "list at most `N` entries in each section; --json without --limit lists all")
 	return cmd
 }
 

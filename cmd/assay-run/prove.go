@@ -52,7 +52,7 @@ one proof each. "-" reads a bundle from standard input.`,
 	}
 	cmd.Flags().StringVar(&layer, "layer", "kernel", "`LAYER` of the line: lifecycle, kernel, policy, sdk, turns or audit")
 	cmd.Flags().Int64Var(&seq, "seq", -1, "the line with seq `N`; the first line is 0")
-	cmd.Flags().Lookup("seq").DefValue = ""
+	cmd.Flags().Lookup("seq").DefValue = "0" // which the help leaves out
 	return cmd
 }
 

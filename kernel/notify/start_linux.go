@@ -51,7 +51,7 @@ func (o *Observer) Start(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 	theirs.Close()
 	h, fd, err := receive(fds[0])
 	if err != nil {
-		o.refuse(&kernel.Unavailable{Reasons: []kernel.Reason{{Code: CodeShim, Message: "the helper process that loads the seccomp filter ended before it did"}}, Err: err})
+		o.refuse(&kernel.Unavailable{Reasons: []kernel.Reason{{Code: CodeShim, Message: "the helper process ended before it could load the seccomp filter"}}, Err: err})
 		return nil // the caller waits for the process and sees its end
 	}
 	if fd >= 0 {

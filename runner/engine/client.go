@@ -71,7 +71,7 @@ func beClient() {
 	fail(code, fmt.Errorf("execute %s: %w", at, err))
 }
 
-// valued are the options before a command that take the next argument for their value.
+// valued are the options before a command whose value is the next argument.
 var valued = []string{
 	"--cgroup-manager", "--config", "--conmon", "-c", "--connection", "--events-backend", "--hooks-dir", "--identity", "--imagestore",
 	"--log-level", "--module", "--network-cmd-path", "--network-config-dir", "--out", "--root", "--runroot", "--runtime", "--runtime-flag",
@@ -98,7 +98,7 @@ func withParent(args []string, parent string) (_ []string, composes bool) {
 	return args, false
 }
 
-// command is where the command is among the arguments of a client.
+// command is the index of the command among the arguments of a client.
 func command(args []string) int {
 	for i := 0; i < len(args); i++ {
 		if !strings.HasPrefix(args[i], "-") {

@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// The name and first argument of what the own binary is started for.
+// The name and first argument under which this program is started to end containers.
 const (
 	roleName = "assay-run"
 	roleArg  = "__containers"
 )
 
-// endTime bounds how long an engine is waited for.
+// endTime bounds how long End waits for an engine.
 const endTime = 20 * time.Second
 
 var entered bool
 
-// Enter ends the containers that this process was started to end, and exits, or
-// becomes the client that StandIn made it stand in for. It returns where this process
-// was started for something else.
+// Enter does what this process was started for. If that is to end containers, it ends them
+// and exits. If the process was started through a link of StandIn, it becomes the client.
+// Otherwise it returns.
 func Enter() {
 	entered = true
 	beClient()
@@ -36,8 +36,8 @@ func Enter() {
 	os.Exit(0)
 }
 
-// Afterwards is the command line, for /proc/self/exe, that does what End does for a
-// runner that was killed; nil where Enter was not called.
+// Afterwards is the command line, for /proc/self/exe, that does the work of End after the
+// runner was killed. It is nil if Enter was not called.
 func Afterwards(socket, parent string) []string {
 	if !entered {
 		return nil
@@ -45,12 +45,12 @@ func Afterwards(socket, parent string) []string {
 	return []string{roleName, roleArg, socket, parent}
 }
 
-// End stops the container, by its own signal to stop and by SIGKILL so many seconds
-// after that, and makes the engine start it never again by itself. It returns when
-// the container has ended. One that does not run, or has gone, is no error.
+// End stops the container with its stop signal, and with SIGKILL after that many seconds. It
+// also keeps the engine from starting the container again by itself. End returns when the
+// container has ended. A container that does not run, or was removed, is no error.
 func (e *Engine) End(ctx context.Context, id string, seconds int) error {
 	body, err := e.do(ctx, http.MethodPost, "/containers/"+id+"/stop", url.Values{"t": {strconv.Itoa(seconds)}}, nil)
-	if err == nil { // only now: Docker updates no container that is about to start
+	if err == nil { // only now: Docker refuses to update a container that it is about to start
 		body.Close()
 		no := map[string]any{"RestartPolicy": map[string]string{"Name": "no"}}
 		if body, err = e.do(ctx, http.MethodPost, "/containers/"+id+"/update", nil, no); err == nil {
@@ -63,8 +63,8 @@ func (e *Engine) End(ctx context.Context, id string, seconds int) error {
 	return err
 }
 
-// Below are the containers that were started with this cgroup parent and that run,
-// or that the engine may start again. A container that goes meanwhile is left out.
+// Below returns the containers that were started with this cgroup parent and that run, or
+// that the engine may start again. It leaves out a container that is removed meanwhile.
 func (e *Engine) Below(ctx context.Context, parent string) (found []Container, err error) {
 	var all []struct{ ID string }
 	if err := e.get(ctx, "/containers/json", url.Values{"all": {"1"}}, &all); err != nil {
@@ -83,8 +83,8 @@ func (e *Engine) Below(ctx context.Context, parent string) (found []Container, e
 	return found, nil
 }
 
-// End ends all containers that were started with this cgroup parent and makes the
-// Docker daemon at the socket start none of them again. It returns those that it ended.
+// End ends all containers that were started with this cgroup parent, and keeps the Docker
+// daemon at the socket from starting them again. It returns the containers that it ended.
 func End(ctx context.Context, socket, parent string) (ended []Container, err error) {
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()

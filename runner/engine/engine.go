@@ -28,9 +28,9 @@ const (
 var Names = []string{Docker, Podman}
 
 var (
-	// ErrNotFound is wrapped by Container's error for one that the engine does not have.
+	// ErrNotFound is wrapped by the error for a container that the engine does not have.
 	ErrNotFound = errors.New("the engine has no such container")
-	// ErrUnreachable is wrapped by errors of an engine that does not answer.
+	// ErrUnreachable is wrapped by the errors for an engine that does not answer.
 	ErrUnreachable = errors.New("the engine does not answer")
 )
 
@@ -41,13 +41,13 @@ type Engine struct {
 	client http.Client
 
 	mu     sync.Mutex
-	driver string // of cgroups; empty until it was asked for
+	driver string // the cgroup driver; empty until the engine was asked
 }
 
-// Find finds the socket of an engine; empty stands for the first of Names that has one
-// here. Docker's is where DOCKER_HOST says, else /var/run/docker.sock; Podman's is
-// where CONTAINER_HOST says, else podman/podman.sock below /run or XDG_RUNTIME_DIR.
-// Nothing is asked yet.
+// Find finds the socket of an engine. An empty name means the first of Names that has a
+// socket here. Docker's socket is where DOCKER_HOST says, else /var/run/docker.sock.
+// Podman's is where CONTAINER_HOST says, else podman/podman.sock below /run or
+// XDG_RUNTIME_DIR. Find does not connect.
 func Find(name string) (*Engine, error) {
 	var tried []string
 	for _, n := range Names {
@@ -90,7 +90,7 @@ func sockets(name string) ([]string, error) {
 	return []string{socket}, nil
 }
 
-// New is the engine with its API at a socket.
+// New returns the engine whose API is at a socket. It does not connect.
 func New(name, socket string) *Engine {
 	e := &Engine{Name: name, Socket: socket}
 	e.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -99,13 +99,13 @@ func New(name, socket string) *Engine {
 	return e
 }
 
-// Close closes connections that are not in use.
+// Close closes idle connections.
 func (e *Engine) Close() { e.client.CloseIdleConnections() }
 
 // maxAnswer bounds an answer, in bytes.
 const maxAnswer = 8 << 20
 
-// get asks for path, which begins with a slash, and decodes the answer.
+// get requests path, which begins with a slash, and decodes the answer.
 func (e *Engine) get(ctx context.Context, path string, query url.Values, into any) error {
 	body, err := e.open(ctx, path, query)
 	if err != nil {
@@ -118,13 +118,13 @@ func (e *Engine) get(ctx context.Context, path string, query url.Values, into an
 	return nil
 }
 
-// open asks for path and gives the answer's body.
+// open requests path and returns the answer's body.
 func (e *Engine) open(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
 	return e.do(ctx, http.MethodGet, path, query, nil)
 }
 
-// do makes a request. 1.40 is what Docker 19.03 and later and Podman 3 and later
-// understand.
+// do makes a request, in version 1.40 of the API: Docker 19.03 and Podman 3, and later
+// versions, understand it.
 func (e *Engine) do(ctx context.Context, method, path string, query url.Values, body any) (io.ReadCloser, error) {
 	at := url.URL{Scheme: "http", Host: "engine", Path: "/v1.40" + path, RawQuery: query.Encode()}
 	sent := []byte{}
@@ -150,7 +150,7 @@ func (e *Engine) do(ctx context.Context, method, path string, query url.Values, 
 		}
 		return nil, fmt.Errorf("%s: %w: %w", e.Name, ErrUnreachable, err)
 	}
-	if res.StatusCode/100 == 2 || res.StatusCode == http.StatusNotModified { // it is so already
+	if res.StatusCode/100 == 2 || res.StatusCode == http.StatusNotModified { // nothing to change
 		return res.Body, nil
 	}
 	defer res.Body.Close()
@@ -165,23 +165,23 @@ func (e *Engine) do(ctx context.Context, method, path string, query url.Values, 
 	return nil, fmt.Errorf("%s: %w", e.Name, err)
 }
 
-// Container is what an engine tells of a container.
+// Container is what an engine says about a container.
 type Container struct {
 	ID     string // 64 hex digits
 	Name   string // without a slash
 	Image  string // as its creator named it
 	Labels map[string]string
-	// PID is its first process; 0 while it does not run.
+	// PID is its first process. It is 0 while the container does not run.
 	PID int
-	// New says that it was created and never started.
+	// New means that the container was created and never started.
 	New bool
 	// parent is HostConfig.CgroupParent.
 	parent string
-	// active: it runs, or the engine may start it by itself.
+	// active means that it runs, or that the engine may start it by itself.
 	active bool
 }
 
-// Container asks for one, by its name or the beginning of its id.
+// Container asks for a container, by its name or the beginning of its id.
 func (e *Engine) Container(ctx context.Context, name string) (*Container, error) {
 	var c struct {
 		ID    string `json:"Id"`
@@ -213,8 +213,8 @@ func (e *Engine) Container(ctx context.Context, name string) (*Container, error)
 	}, nil
 }
 
-// Cgroup is the path, in the cgroup2 hierarchy, that the engine will put a container
-// at; ok is false where that is not known before: with the systemd driver.
+// Cgroup is the path in the cgroup2 hierarchy where the engine will put a container. ok is
+// false if that is not known before the start, as with the systemd driver.
 func (e *Engine) Cgroup(ctx context.Context, c *Container) (at string, ok bool, err error) {
 	driver, err := e.cgroupDriver(ctx)
 	if err != nil {
@@ -229,8 +229,8 @@ func (e *Engine) Cgroup(ctx context.Context, c *Container) (at string, ok bool, 
 	return path.Join("/", cmp.Or(c.parent, "docker"), c.ID), true, nil
 }
 
-// cgroupDriver is systemd or cgroupfs. It takes the engine a while to tell, and does not
-// change.
+// cgroupDriver is systemd or cgroupfs. The engine takes a while to answer, so the answer,
+// which does not change, is kept.
 func (e *Engine) cgroupDriver(ctx context.Context) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -10,20 +10,20 @@ import (
 	"net/url"
 )
 
-// Event says that something happened to a container.
+// Event is something that happened to a container.
 type Event struct {
-	// Action is what the engine calls it: create, start, die, destroy and others.
-	// Podman says died and remove for the last two.
+	// Action is the engine's word for it: create, start, die, destroy and others. Podman's
+	// words for the last two are died and remove.
 	Action string
 	ID     string
 	Name   string
 	Image  string
 }
 
-// Events calls fn for every event of containers that a filter lets through, such as
-// label KEY=VALUE, or container ID. It returns when the engine ends the answer, which is
-// ErrUnreachable, or with ctx's error. Listening is called once the engine will tell of
-// whatever happens from now on.
+// Events calls fn for every event of the containers that a filter selects, such as label
+// KEY=VALUE or container ID. It calls listening once the engine will report everything that
+// happens from then on. It returns ctx's error, or ErrUnreachable when the engine ends the
+// answer.
 func (e *Engine) Events(ctx context.Context, filter, value string, listening func(), fn func(Event)) error {
 	filters := map[string][]string{"type": {"container"}, filter: {value}}
 	text, _ := json.Marshal(filters)
@@ -52,17 +52,17 @@ func (e *Engine) Events(ctx context.Context, filter, value string, listening fun
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err == nil, errors.Is(err, io.ErrUnexpectedEOF): // and the second if it died
+	case err == nil, errors.Is(err, io.ErrUnexpectedEOF): // the second if the engine was killed
 		err = errors.New("it stopped sending events")
 	}
 	return fmt.Errorf("%s: %w: %w", e.Name, ErrUnreachable, err)
 }
 
-// maxEvent bounds an event, in bytes: it has the container's labels.
+// maxEvent bounds an event, in bytes. An event contains the container's labels.
 const maxEvent = 1 << 20
 
-// List are the ids of the containers with the label that run, or that were created and
-// not started.
+// List returns the ids of the containers with the label that run, or that were created and
+// never started.
 func (e *Engine) List(ctx context.Context, label string) (ids []string, err error) {
 	text, _ := json.Marshal(map[string][]string{"label": {label}, "status": {"created", "running", "paused"}})
 	var list []struct {

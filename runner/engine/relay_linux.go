@@ -47,7 +47,7 @@ func NewRelay(daemon *Engine, path, parent string, asked func(pid uint32, c *Con
 	r := &Relay{daemon: daemon, parent: parent, asked: asked, socket: l, open: map[*net.UnixConn]bool{}}
 	mode := info.Mode().Perm()
 	if st := info.Sys().(*syscall.Stat_t); os.Chown(path, int(st.Uid), int(st.Gid)) != nil {
-		mode &= 0o700 // we are not root: it is ours alone
+		mode &= 0o700 // not root: only this user may use the socket
 	}
 	if err := os.Chmod(path, mode); err != nil {
 		l.Close()
@@ -75,7 +75,7 @@ func (r *Relay) accept() {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil: // too many open files
+		case err != nil: // such as too many open files
 			time.Sleep(100 * time.Millisecond)
 		default:
 			r.served.Go(func() { r.serve(c) })
@@ -83,7 +83,7 @@ func (r *Relay) accept() {
 	}
 }
 
-// maxOpen bounds connections, on both sides together.
+// maxOpen bounds the connections to clients and to the daemon together.
 const maxOpen = 1024
 
 // keep remembers a connection for Close to end. It returns false if the Relay is closed
@@ -144,11 +144,11 @@ func (r *Relay) serve(client *net.UnixConn) {
 func exchange(client, daemon *net.UnixConn, from, back *bufio.Reader, req *http.Request) bool {
 	var taken atomic.Bool
 	next := make(chan error, 1)
-	go func() { // the daemon can answer before it has all
+	go func() { // the daemon may answer before it has read the whole request
 		err := req.Write(daemon)
 		if err == nil {
 			if _, err = from.Peek(1); err != nil && !taken.Load() {
-				daemon.Close() // its client has gone: it ends a build, for example
+				daemon.Close() // the client is gone: the daemon then ends a build, for example
 			}
 		}
 		next <- err
@@ -191,8 +191,8 @@ func raw(res *http.Response) bool {
 			strings.HasPrefix(res.Header.Get("Content-Type"), "application/vnd.docker.") && len(res.TransferEncoding) == 0
 }
 
-// pass passes on what both sides write, until both have ended it. What the client
-// writes begins after next.
+// pass copies what both sides write, until both have ended. The client's bytes begin once
+// next is received.
 func pass(client, daemon *net.UnixConn, from, back *bufio.Reader, res *http.Response, next <-chan error) {
 	var head bytes.Buffer
 	fmt.Fprintf(&head, "HTTP/1.1 %s\r\n", res.Status)
@@ -210,7 +210,7 @@ func pass(client, daemon *net.UnixConn, from, back *bufio.Reader, res *http.Resp
 	if err == nil {
 		_, err = io.Copy(client, back)
 	}
-	if err != nil { // the client has gone
+	if err != nil { // the client is gone
 		daemon.Close()
 		_ = client.CloseRead()
 	}
@@ -218,7 +218,7 @@ func pass(client, daemon *net.UnixConn, from, back *bufio.Reader, res *http.Resp
 	<-ended
 }
 
-// peerPID is the process at the other end; 0 is unknown.
+// peerPID is the process at the other end. It is 0 if unknown.
 func peerPID(c *net.UnixConn) (pid uint32) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// maxRequest bounds what describes a container that is to be made, in bytes.
+// maxRequest bounds the description of a container to create, in bytes.
 const maxRequest = 16 << 20
 
-// lookTime bounds how long the daemon is asked about a container before it starts.
+// lookTime bounds how long the relay asks the daemon about a container before its start.
 const lookTime = 10 * time.Second
 
 var (
@@ -22,8 +22,8 @@ var (
 	starts  = regexp.MustCompile(`^(/v[0-9.]+)?/containers/([^/]+)/(start|restart)$`)
 )
 
-// look sees what a request asks for, and gives a container that is to be made its
-// cgroup parent.
+// look adds the cgroup parent to a request that creates a container, and reports a request
+// that starts one.
 func (r *Relay) look(req *http.Request, pid uint32) error {
 	if req.Method != http.MethodPost {
 		return nil
@@ -50,8 +50,8 @@ func (r *Relay) look(req *http.Request, pid uint32) error {
 	return nil
 }
 
-// withCgroupParent is the description of a container with a cgroup parent, if it has
-// none. What is no such description stays as it is: the daemon says so.
+// withCgroupParent adds a cgroup parent to the description of a container that has none. It
+// leaves anything else as it is: the daemon then reports the error.
 func withCgroupParent(body []byte, parent string) []byte {
 	var all, host map[string]json.RawMessage
 	if json.Unmarshal(body, &all) != nil || all == nil {

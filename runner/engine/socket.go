@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Socket is where a docker client with this environment finds its daemon; empty
-// where that is no unix socket. See "docker context" for what is asked in which order.
+// Socket is the path where a docker client with this environment finds its daemon. It is
+// empty if the client would not use a unix socket. "docker context" documents the order.
 func Socket(env []string) string {
 	values := map[string]string{}
 	for _, kv := range env {
@@ -32,8 +32,8 @@ func Socket(env []string) string {
 	return socket
 }
 
-// contextHost is the daemon of a context of the client's configuration, or of the one
-// that is in use there; empty where it cannot be told.
+// contextHost is the daemon's address in a context of the client's configuration. An empty
+// context means the one in use. The result is empty if the context has none.
 func contextHost(config, context string) string {
 	if context == "" {
 		var c struct{ CurrentContext string }
@@ -51,7 +51,7 @@ func contextHost(config, context string) string {
 	return meta.Endpoints["docker"].Host
 }
 
-// readJSON reads a file of the client's configuration, which need not be there.
+// readJSON reads a file of the client's configuration, if the file exists.
 func readJSON(path string, into any) {
 	if b, err := os.ReadFile(path); err == nil {
 		_ = json.Unmarshal(b, into)

@@ -13,13 +13,13 @@ import (
 	"github.com/assay-run/assay-run/kernel/container"
 )
 
-// Errors of Tree, and what Follow ends with.
+// Errors of Tree, and the causes with which Follow ends an observation.
 var (
 	ErrVersion1 = errors.New("its engine put it only into cgroups of version 1")
 	ErrStopped  = errors.New("it does not run")
 	ErrRemoved  = errors.New("the container was removed")
 	ErrEnded    = errors.New("the container ended")
-	// ErrElsewhere is the cause of a container that was not put where it was expected.
+	// ErrElsewhere means that the engine did not use the directory that Tree made.
 	ErrElsewhere = errors.New("the engine put the container into another cgroup")
 )
 
@@ -28,14 +28,14 @@ type stopped struct{ error }
 
 func (s stopped) Unwrap() error { return s.error }
 
-// Over tells whether it was Follow that ended the observation: where nothing was seen of
-// the container by then, it was missed.
+// Over reports whether Follow ended the observation, given its cause. If nothing of the
+// container was observed by then, the container was missed.
 func Over(cause error) bool { return errors.As(cause, &stopped{}) }
 
-// Tree opens the cgroup of a container: of a running one, that of its first process;
-// of one that was never started, the directory that the engine will put it into, made
-// ahead, so that nothing of it is missed. Where the engine's driver does not tell that
-// directory (systemd), Tree waits for the start, and the first instructions are missed.
+// Tree opens the cgroup of a container. If the container runs, that is the cgroup of its
+// first process. If it was never started, Tree makes the directory that the engine will
+// use, so that nothing is missed. If that directory is not known before the start (with
+// the systemd driver), Tree waits for the start, and the first instructions are missed.
 func (e *Engine) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
 	if c.PID == 0 && !c.New {
 		return nil, fmt.Errorf("container %s: %w", c.Name, ErrStopped)
@@ -75,7 +75,7 @@ func directory(c *Container) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("container %s: %w", c.Name, err)
 	}
-	// A container may make cgroups in its own: all of them are meant.
+	// A container may make cgroups inside its own. They all belong to it.
 	for dir := path; dir != "/"; dir = filepath.Dir(dir) {
 		if found, ok := container.Of(filepath.Base(dir)); ok && found.ID == c.ID {
 			return dir, nil
@@ -93,8 +93,8 @@ func (e *Engine) started(ctx context.Context, c *Container) (now *Container, err
 	return now, err
 }
 
-// Follow looks after a container that Tree made a directory for. It returns when the
-// container has started there; else it calls stop with why observation has to end.
+// Follow waits for the start of a container that Tree made a directory for. If the container
+// starts in that directory, Follow just returns. Otherwise it calls stop with the reason.
 func (e *Engine) Follow(ctx context.Context, c *Container, t *tree.Tree, stop context.CancelCauseFunc) {
 	err := e.until(ctx, c, func(now *Container) error {
 		dir, err := directory(now)
@@ -108,12 +108,12 @@ func (e *Engine) Follow(ctx context.Context, c *Container, t *tree.Tree, stop co
 	}
 }
 
-// patience is how long an engine that does not answer is left alone.
+// patience is the time between two attempts to reach an engine that does not answer.
 const patience = 200 * time.Millisecond
 
-// until waits until a container runs, and gives it to then. An engine that does not
-// answer may be restarting: until waits for it. The error is ErrRemoved, ErrEnded if it
-// came and went, then's, or that of ctx.
+// until waits until a container runs, and calls then with it. An engine that does not
+// answer may be restarting, so until waits for it. The error is ErrRemoved, ErrEnded if the
+// container has already ended, then's error, or ctx's.
 func (e *Engine) until(ctx context.Context, c *Container, then func(*Container) error) error {
 	inner, done := context.WithCancelCause(ctx)
 	defer done(nil)

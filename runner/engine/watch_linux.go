@@ -7,34 +7,35 @@ import (
 	"time"
 )
 
-// Watcher is what Watch tells. All but Join and Missed are called by Watch's goroutine.
+// Watcher has the functions that Watch calls. Watch's own goroutine calls Listening and
+// Lost.
 type Watcher struct {
 	// Join is called for each container with the label that was created and not started
-	// yet, and for each that starts and was not joined before. Watch runs it in a
-	// goroutine of its own, and calls it for a container again only when it has returned.
-	// False says that ctx ended before Join could do anything.
+	// yet, and for each that starts and was not joined before. Each call has a goroutine of
+	// its own, except for the last ones, after ctx has ended. There is at most one call for a
+	// container at a time. Join returns false if ctx ended before it could do anything.
 	Join func(*Container) bool
-	// Missed is told of a container that started and ended before Watch could see where
-	// it ran. Any goroutine calls it.
+	// Missed is called, on any goroutine, for a container that started and ended before Watch
+	// could see where it ran.
 	Missed func(*Container)
-	// Listening is called once the engine tells of everything that happens from now on,
-	// and Lost when it no longer does, with why.
+	// Listening is called once the engine reports everything that happens from then on. Lost
+	// is called with the reason when it no longer does.
 	Listening func()
 	Lost      func(error)
 }
 
-// Watch watches for containers with a label, KEY=VALUE or KEY, until ctx ends, and
-// then waits for every Join, and joins those that had started and that it had not come
-// to yet. Containers that ran before are left alone. If the engine
-// goes away, Watch waits until it is back, and then joins those that run and were not
-// joined. The error tells that it could not be asked in the first place.
+// Watch watches for containers with a label, KEY=VALUE or KEY, until ctx ends. Then it waits
+// for every Join, and joins the containers that have started and were not joined yet. It
+// leaves alone the containers that ran before. If the engine goes away, Watch waits until it
+// is back, and joins the containers that run then and were not joined. Watch returns an
+// error only if it could not reach the engine at first, or if the engine refuses.
 func (e *Engine) Watch(ctx context.Context, label string, w Watcher) error {
 	j := &joins{e: e, ctx: ctx, w: w, created: map[string]bool{}, active: map[string]*joining{}, settled: map[string]bool{}}
 	defer j.running.Wait()
-	if _, err := e.cgroupDriver(ctx); err != nil { // now, and not when a container is about to start
+	if _, err := e.cgroupDriver(ctx); err != nil { // asked now: a container that is about to start must not wait
 		return err
 	}
-	before := true // of the containers that run
+	before := true // until the containers that ran before are listed
 	for {
 		listening := false
 		err := e.Events(ctx, "label", label, func() {
@@ -45,7 +46,7 @@ func (e *Engine) Watch(ctx context.Context, label string, w Watcher) error {
 		}, func(ev Event) {
 			switch ev.Action {
 			case "create":
-				// What else there is to know, an engine tells when it has started it.
+				// The engine answers questions about the container only once it has started it.
 				j.created[ev.ID] = true
 				j.begin(&Container{ID: ev.ID, Name: ev.Name, Image: ev.Image, New: true})
 			case "start":
@@ -77,33 +78,32 @@ func (e *Engine) Watch(ctx context.Context, label string, w Watcher) error {
 	}
 }
 
-// joins are the containers that are joined.
+// joins is the state of a Watch: which containers were joined.
 type joins struct {
 	e       *Engine
 	ctx     context.Context
 	w       Watcher
 	running sync.WaitGroup
-	created map[string]bool // by id: those joined before their first start, which is to come
+	created map[string]bool // by id: joined when they were created, and not started yet
 
 	mu      sync.Mutex
 	active  map[string]*joining // by id
-	settled map[string]bool     // by id: true of those left alone, or joined when ctx ended, false of those to look at again then
+	settled map[string]bool     // by id: true if nothing is left to do; false if rest has to look again
 }
 
 // joining is what happens to a container while it is joined.
 type joining struct{ ended, started bool }
 
-// list looks at the containers that there are. Of those, alone leaves those alone that
-// run.
+// list looks at the containers that exist. With alone, it leaves alone those that run.
 func (j *joins) list(label string, alone bool) {
-	ids, _ := j.e.List(j.ctx, label) // what starts is told of besides
+	ids, _ := j.e.List(j.ctx, label) // events report what starts from now on
 	for _, id := range ids {
 		j.look(id, alone)
 	}
 }
 
-// look joins a container that is not joined. The engine answers only when what it does
-// with the container is done, so nobody waits.
+// look joins a container that is not joined. It asks the engine in a goroutine: the engine
+// answers only when it has finished what it is doing with the container.
 func (j *joins) look(id string, alone bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -123,8 +123,8 @@ func (j *joins) look(id string, alone bool) {
 	})
 }
 
-// missed tells of a container that came and went. c is nil where the engine no longer
-// knows it.
+// missed reports a container that started and ended unseen. c is nil if the engine no
+// longer knows it.
 func (j *joins) missed(id string, c *Container) {
 	j.ended(id)
 	if c == nil {
@@ -133,8 +133,8 @@ func (j *joins) missed(id string, c *Container) {
 	j.w.Missed(c)
 }
 
-// rest joins what runs, and was not come to when ctx ended: Join takes no longer than
-// it has to by then.
+// rest joins the containers that run and were not joined when ctx ended. Join is quick by
+// then.
 func (j *joins) rest(label string) {
 	j.running.Wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), restTime)
@@ -158,7 +158,7 @@ func (j *joins) rest(label string) {
 	}
 }
 
-// restTime bounds how long an engine is asked for what the watch had not come to.
+// restTime bounds how long rest asks the engine.
 const restTime = 5 * time.Second
 
 func (j *joins) begin(c *Container) {
@@ -184,8 +184,8 @@ func (j *joins) begin(c *Container) {
 	})
 }
 
-// ended and started are told of a container that was joined before, or not at all. One
-// that starts again while its first bundle is sealed is joined after that.
+// ended notes the end of a container, and started its start. A container that starts again
+// while its first bundle is being sealed is joined after that.
 func (j *joins) ended(id string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

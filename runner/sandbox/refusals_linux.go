@@ -18,7 +18,7 @@ const logABI = 7
 // Refusal is an access that Landlock refused, as the host's audit reports it.
 type Refusal struct {
 	Attempt
-	// Time is CLOCK_BOOTTIME, in nanoseconds, of when it was told first.
+	// Time is when the audit first reported it, in nanoseconds of CLOCK_BOOTTIME.
 	Time uint64
 }
 
@@ -32,7 +32,7 @@ func (s *Sandbox) listenToAudit() {
 	if abi, err := LandlockABI(); !s.wantAudit || s.audit != nil || err != nil || abi < logABI {
 		return
 	}
-	s.audit, _ = auditlog.Open() // nil: nobody audits, or we may not know
+	s.audit, _ = auditlog.Open() // nil if auditing is off, or this process may not listen
 }
 
 // readAudit reads what the audit reported, and closes it.
@@ -83,8 +83,8 @@ func refused(r auditlog.Record) Attempt {
 
 func process(r auditlog.Record) string { return fmt.Sprintf("process %d (%s)", r.PID, r.Comm) }
 
-// ownDomain tells the audit log which processes may make the command's Landlock domain: the process
-// that was started, and the parent of the command.
+// ownDomain tells the audit log which processes may make the command's Landlock domain: the
+// process that was started, and the parent of the command.
 func (s *Sandbox) ownDomain(started *os.Process, command int) {
 	if s.audit == nil {
 		return

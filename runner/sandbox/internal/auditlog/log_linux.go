@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOff is what Open returns where the host audits nothing.
+// ErrOff is what Open returns, wrapped or not, if the host audits nothing.
 var ErrOff = errors.New("auditing is off")
 
 const (
 	groupReadLog = 1       // AUDIT_NLGRP_READLOG, which needs CAP_AUDIT_READ
-	buffer       = 4 << 20 // bytes, for what arrives while we do not run
-	maxRecords   = 20_000  // different ones, that are kept at a time
+	buffer       = 4 << 20 // bytes, for records that arrive while this process does not run
+	maxRecords   = 20_000  // different records that are kept at a time
 	headerSize   = 16      // struct nlmsghdr
 )
 
-// Log is the audit's records from Open on.
+// Log collects the audit's records of Landlock from Open on.
 type Log struct {
 	socket *os.File
 	done   chan struct{}
@@ -35,24 +35,24 @@ type Log struct {
 	missed  bool
 }
 
-// domain is what a Landlock domain was refused.
+// domain is what the kernel refused to one Landlock domain.
 type domain struct {
-	pid     int // 0: not told yet
+	pid     int // of the process that made it; 0: not known yet
 	ended   bool
 	arrived uint64
-	count   uint64 // by the kernel, once it has ended
+	count   uint64 // of refusals, as the kernel reports it when the domain ends
 	records map[Record]uint64
 }
 
-// Refusals are what the domains of some processes were refused.
+// Refusals are what the kernel refused to the domains of some processes.
 type Refusals struct {
-	// Records tell when each was refused first, in CLOCK_BOOTTIME nanoseconds.
+	// Records says when each access was refused first, in CLOCK_BOOTTIME nanoseconds.
 	Records map[Record]uint64
-	// Lost is how many more there were.
+	// Lost is how many refusals have no record.
 	Lost uint64
 }
 
-// Open starts to listen. The error wraps ErrOff, or the kernel's answer to somebody who
+// Open starts to listen. The error wraps ErrOff, or the kernel's error for a process that
 // may not listen.
 func Open() (*Log, error) {
 	st, err := status()
@@ -81,7 +81,7 @@ func Open() (*Log, error) {
 	return l, nil
 }
 
-// Own says that a process makes domains whose refusals are wanted.
+// Own says that Close is to return the refusals of the domains that a process makes.
 func (l *Log) Own(pid int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,7 +137,7 @@ func (l *Log) take(r line) {
 	}
 }
 
-// makeRoom forgets other processes' domains: any number of them may come and go.
+// makeRoom forgets the domains of other processes. There may be any number of them.
 func (l *Log) makeRoom() {
 	if l.kept < maxRecords/2 && len(l.domains) < maxRecords/2 {
 		return
@@ -150,12 +150,12 @@ func (l *Log) makeRoom() {
 	}
 }
 
-// settling bounds how long Close waits for records that are on their way.
+// settling bounds how long Close waits for records that the kernel has not sent yet.
 const settling = 2 * time.Second
 
-// Close ends the log, and returns what the domains of Own's processes were refused. The
-// kernel tells later than it refuses: call Close when the processes are gone, and it
-// waits until their domains are too.
+// Close ends the log, and returns what the kernel refused to the domains of the processes
+// given to Own. The kernel sends a record later than it refuses. So call Close when the
+// processes have ended: it waits until their domains have ended too.
 func (l *Log) Close() Refusals {
 	end := time.After(settling)
 	for waiting := true; waiting && !l.settled(); {
@@ -183,14 +183,14 @@ func (l *Log) Close() Refusals {
 	return got
 }
 
-// settled tells whether nothing is on its way: each of our domains has ended, or there is
-// none and the kernel has sent everything.
+// settled reports whether no more records will come: the kernel has sent everything, and
+// each of our domains has ended.
 func (l *Log) settled() bool {
 	st, err := status()
 	if err == nil && st.backlog > 0 {
 		return false
 	}
-	time.Sleep(time.Millisecond) // the last one leaves the backlog before it is sent
+	time.Sleep(time.Millisecond) // the last record leaves the backlog before the kernel sends it
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range l.domains {
@@ -201,10 +201,10 @@ func (l *Log) settled() bool {
 	return true
 }
 
-// auditStatus is what is used of struct audit_status (linux/audit.h).
+// auditStatus is the part of struct audit_status (linux/audit.h) that is used.
 type auditStatus struct{ enabled, backlog uint32 }
 
-// status asks the kernel, which answers at once.
+// status asks the kernel for the audit's state. The kernel answers at once.
 func status() (st auditStatus, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_AUDIT)
 	if err != nil {
@@ -217,7 +217,7 @@ func status() (st auditStatus, err error) {
 		return st, err
 	}
 	buf := make([]byte, 4096)
-	for range 4 { // an error, or the answer
+	for range 4 { // the kernel sends an error, or the answer
 		n, _, err := unix.Recvfrom(fd, buf, 0)
 		if err != nil {
 			return st, err

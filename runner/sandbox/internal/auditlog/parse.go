@@ -12,28 +12,28 @@ type Record struct {
 	// Blockers are the rights that were missing, separated by commas, such as
 	// fs.read_file, net.connect_tcp or scope.signal.
 	Blockers string
-	// Path is the file's or, for what makes and removes names, the directory's.
+	// Path is the file's. If a name was to be made or removed, it is the directory's.
 	Path string
 	// Abstract is the name of a socket in the abstract namespace.
 	Abstract string
 	// Address is ip:port or [ip6]:port.
 	Address string
-	// PID and Comm are those of the process that the access was to.
+	// PID and Comm are those of the process that was to be signalled or traced.
 	PID  int
 	Comm string
 }
 
-// line is one audit record of Landlock's.
+// line is one audit record of Landlock.
 type line struct {
 	domain string
-	access Record // blockers are empty in what tells of a domain
+	access Record // Blockers is empty if the record is about the domain itself
 	status string // allocated or deallocated
-	pid    int    // of who made the domain
-	count  uint64 // of its refusals
+	pid    int    // of the process that made the domain
+	count  uint64 // of the domain's refusals
 }
 
-// parse reads the text of a record. Its values are in quotes, or in hexadecimal where they
-// have other characters than printable ones (audit_log_n_untrustedstring).
+// parse reads the text of a record. The kernel writes a value in quotes, or in hexadecimal
+// if it contains an unprintable character (audit_log_n_untrustedstring).
 func parse(text string) (l line, ok bool) {
 	_, fields, found := strings.Cut(text, "): ")
 	if !found || !strings.HasPrefix(text, "audit(") {
