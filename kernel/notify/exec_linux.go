@@ -128,9 +128,8 @@ func (o *Observer) executed(p *process, x *execution) {
 	if !o.executedOne { // the helper's socket is closed
 		o.executedOne, o.inherited = true, hasSocket(p.dir)
 	}
-	if pid, ppid := o.table.parentage(p.pid); pid == p.pid {
-		p.ppid = ppid
-		e.PPID = ppid
+	if ppid, ok := o.parent(p); ok {
+		p.ppid, e.PPID = ppid, ppid
 	}
 	exe, ok := o.link(p, "exe")
 	e.Unreadable = !ok
@@ -139,10 +138,10 @@ func (o *Observer) executed(p *process, x *execution) {
 	}
 	e.Exe = []byte(exe)
 	e.Path = e.Exe
-	var st unix.Stat_t
-	if unix.Fstatat(p.dir, "exe", &st, 0) == nil {
-		e.Inode, e.FileMode = st.Ino, st.Mode
-		e.Device = unix.Major(st.Dev)<<20 | unix.Minor(st.Dev)
+	var st unix.Statx_t // from the kernel's cache: a FUSE server that is asked may not answer
+	if unix.Statx(p.dir, "exe", unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &st) == nil {
+		e.Inode, e.FileMode = st.Ino, uint32(st.Mode)
+		e.Device = st.Dev_major<<20 | st.Dev_minor
 	}
 	if cwd, ok := o.link(p, "cwd"); ok {
 		e.Cwd = []byte(cwd)

@@ -79,16 +79,18 @@ func (o *Observer) of(tid uint32, id uint64) *process {
 		}
 		delete(t.threads, tid)
 	}
-	pid, ppid := t.parentage(tid)
-	if pid == 0 {
+	found := t.owner(tid)
+	if found == nil {
 		return nil
 	}
+	pid := found.pid
 	p := t.byPID[pid]
 	if p != nil && !p.holds(pid) {
 		o.ended(p)
 		p = nil
 	}
 	if p != nil {
+		found.close()
 		if !o.waits(id) {
 			return nil
 		}
@@ -101,34 +103,45 @@ func (o *Observer) of(tid uint32, id uint64) *process {
 		}
 		return p
 	}
-	dir, err := openProc(pid)
-	if err != nil {
-		return nil
-	}
-	p = o.adopt(pid, ppid, dir, func() bool { return o.waits(id) })
+	p = o.adopt(found, func() bool { return o.waits(id) })
 	if p != nil {
 		t.threads[tid] = p
 	}
 	return p
 }
 
-// parentage is the process, and the parent process, of the task that has this tid now. pid
-// is 0 if there is no such task.
-func (t *table) parentage(tid uint32) (pid, ppid uint32) {
-	if fd, err := unix.PidfdOpen(int(tid), unix.PIDFD_THREAD); err == nil {
+// unopened is a process without descriptors.
+func unopened(pid, ppid uint32) *process {
+	return &process{pid: pid, ppid: ppid, pidfd: -1, dir: -1, mem: -1, rooted: ^uint64(0)}
+}
+
+// owner is the process of the task that has this tid now, or nil if there is no such
+// task. The process has no descriptors yet, or only a pidfd.
+func (t *table) owner(tid uint32) *process {
+	if fd, err := unix.PidfdOpen(int(tid), 0); err == nil { // it leads its process
+		if i, ok := info(fd, pidfdInfoPID|pidfdInfoCgroup); ok {
+			p := unopened(i.tgid, i.ppid)
+			p.pidfd, p.cgroup = fd, i.cgroup
+			return p
+		}
+		unix.Close(fd)
+	} else if fd, err := unix.PidfdOpen(int(tid), unix.PIDFD_THREAD); err == nil {
 		i, ok := info(fd, pidfdInfoPID)
 		unix.Close(fd)
 		if ok {
-			return i.tgid, i.ppid
+			return unopened(i.tgid, i.ppid)
 		}
 	}
 	dir, err := openProc(tid)
 	if err != nil {
-		return 0, 0
+		return nil
 	}
 	defer unix.Close(dir)
-	pid, ppid, _ = status(dir, t.buf)
-	return pid, ppid
+	pid, ppid, _ := status(dir, t.buf)
+	if pid == 0 {
+		return nil
+	}
+	return unopened(pid, ppid)
 }
 
 // forgetThreads drops the threads that ended, if many threads are kept.
@@ -146,25 +159,23 @@ func (t *table) forgetThreads() {
 
 const minManyThreads = 4096
 
-// adopt makes pid, whose /proc directory is dir, a process of the run. It calls same last,
-// to confirm that pid has been the same process all the time. dir belongs to adopt.
-func (o *Observer) adopt(pid, ppid uint32, dir int, same func() bool) *process {
+// adopt makes p a process of the run, and opens the descriptors that it lacks. It calls
+// same last, to confirm that p.pid has been the same process all the time. p belongs to
+// adopt.
+func (o *Observer) adopt(p *process, same func() bool) *process {
 	t := o.table
-	p := &process{pid: pid, ppid: ppid, dir: dir, pidfd: -1, mem: -1, rooted: ^uint64(0)}
-	var err error
-	if p.pidfd, err = unix.PidfdOpen(int(pid), 0); err != nil {
+	if !p.open() {
 		p.close()
 		return nil
 	}
-	p.start = startTime(dir, t.buf)
-	p.cgroup = cgroupOf(p.pidfd)
+	p.start = startTime(p.dir, t.buf)
 	p.openMemory()
 	if !same() {
 		p.close()
 		return nil
 	}
-	_ = unix.EpollCtl(t.ends, unix.EPOLL_CTL_ADD, p.pidfd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(pid)})
-	t.byPID[pid] = p
+	_ = unix.EpollCtl(t.ends, unix.EPOLL_CTL_ADD, p.pidfd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(p.pid)})
+	t.byPID[p.pid] = p
 	parent := o.ancestor(p, maxAncestors)
 	if parent == nil && t.first {
 		return p // its parent is not known: the layer says that it joined
@@ -198,7 +209,9 @@ func (o *Observer) ancestor(p *process, left int) *process {
 		return nil
 	}
 	_, above, _ := status(dir, o.table.buf)
-	return o.adopt(p.ppid, above, dir, func() bool { _, now, _ := status(p.dir, o.table.buf); return now == p.ppid })
+	q := unopened(p.ppid, above)
+	q.dir = dir
+	return o.adopt(q, func() bool { _, now, _ := status(p.dir, o.table.buf); return now == p.ppid })
 }
 
 // descends reports whether pid, or one of its nearest ancestors, is known.
@@ -215,6 +228,24 @@ func (o *Observer) descends(pid uint32, left int) bool {
 		unix.Close(dir)
 	}
 	return false
+}
+
+// open opens the pidfd of p and its directory in /proc, and looks up its cgroup, unless
+// that is done.
+func (p *process) open() bool {
+	var err error
+	if p.pidfd < 0 {
+		if p.pidfd, err = unix.PidfdOpen(int(p.pid), 0); err != nil {
+			return false
+		}
+	}
+	if p.cgroup == 0 {
+		p.cgroup = cgroupOf(p.pidfd)
+	}
+	if p.dir < 0 {
+		p.dir, err = openProc(p.pid)
+	}
+	return err == nil
 }
 
 // openMemory opens the memory of the program that p runs now.
@@ -243,7 +274,9 @@ func (o *Observer) children(p *process, tid uint32) {
 			if err != nil {
 				continue
 			}
-			o.adopt(pid, p.pid, dir, func() bool { _, parent, _ := status(dir, o.table.buf); return parent == p.pid })
+			child := unopened(pid, p.pid)
+			child.dir = dir
+			o.adopt(child, func() bool { _, parent, _ := status(dir, o.table.buf); return parent == p.pid })
 		}
 		if thread == tid {
 			break

@@ -24,7 +24,9 @@ func readable(fd int) bool {
 	return err == nil && n == 1
 }
 
-// readAt reads the file name in the directory dir, as far as it fits into buf.
+// readAt reads the file name in the directory dir, as far as it fits into buf. The file
+// is in /proc, where a read returns about a page while there is more to come. So a read
+// that returns much less is the last.
 func readAt(dir int, name string, buf []byte) []byte {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -41,6 +43,9 @@ func readAt(dir int, name string, buf []byte) []byte {
 			break
 		}
 		n += m
+		if m < pageSize/2 {
+			break
+		}
 	}
 	return buf[:n]
 }
@@ -126,6 +131,15 @@ func cgroupOf(pidfd int) uint64 {
 		return i.cgroup
 	}
 	return 0
+}
+
+// parent is the parent of p, as it is now.
+func (o *Observer) parent(p *process) (ppid uint32, ok bool) {
+	if i, ok := info(p.pidfd, pidfdInfoPID); ok {
+		return i.ppid, true
+	}
+	_, ppid, ok = status(p.dir, o.table.buf)
+	return ppid, ok
 }
 
 // exitStatus is the wait status of a process that ended. Until its parent has waited for
