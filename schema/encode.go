@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // Document encodes a whole-file artifact in its canonical form: two-space
@@ -19,9 +23,15 @@ func Line(v any) ([]byte, error) {
 }
 
 // PrintDocument writes v to w as [Document] encodes it, with what drives a terminal
-// escaped as [AppendForTerminal] does. It makes no copy of the whole.
+// escaped as [AppendForTerminal] does. It writes while it encodes: encoding/json would
+// hold a large document twice.
 func PrintDocument(w io.Writer, v any) error {
-	return encodeTo(forTerminal{w}, v, "  ")
+	out := forTerminal{w}
+	if err := jsonv2.MarshalWrite(out, v, jsonv1.DefaultOptionsV1(), jsontext.WithIndent("  "), jsontext.EscapeForHTML(false)); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
 }
 
 func encode(v any, indent string) ([]byte, error) {

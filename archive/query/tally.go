@@ -19,44 +19,43 @@ const (
 
 // tally gathers items by key, as many as it may, in the order in which they came.
 type tally[T any] struct {
-	m      map[string]*T
-	order  []*T
+	m      map[string]int // the place in items
+	items  []T
 	bytes  int
 	beyond uint64
 }
 
-func newTally[T any]() *tally[T] { return &tally[T]{m: make(map[string]*T)} }
+func newTally[T any]() *tally[T] { return &tally[T]{m: make(map[string]int)} }
 
-// at returns the item of key, a zero one the first time. When no more are
-// taken in it counts n occurrences and returns nil.
+// at returns the item of key, a zero one the first time, until the next call. When no
+// more are taken in it counts n occurrences and returns nil.
 func (t *tally[T]) at(key string, n uint64) *T {
-	if v := t.m[key]; v != nil {
-		return v
+	if i, ok := t.m[key]; ok {
+		return &t.items[i]
 	}
 	if len(t.m) >= maxDistinct || t.bytes+len(key) > maxKeyBytes {
 		t.beyond += n
 		return nil
 	}
-	v := new(T)
-	t.m[key] = v
-	t.order = append(t.order, v)
+	t.m[key] = len(t.items)
+	t.items = append(t.items, *new(T))
 	t.bytes += len(key)
-	return v
+	return &t.items[len(t.items)-1]
 }
 
-func (t *tally[T]) has(key string) bool { return t.m[key] != nil }
+func (t *tally[T]) has(key string) bool { _, ok := t.m[key]; return ok }
 
 // list returns limit items, those of the lowest rank first and equal ones in the
-// order in which they came. Limit 0 is all of them.
+// order in which they came. Limit 0 is all of them. It is the last that is asked of a
+// tally but has: it sorts the items themselves, of which there may be many.
 func (t *tally[T]) list(limit int, rank func(*T) int) List[T] {
-	l := List[T]{Items: []T{}, Total: uint64(len(t.m)), Beyond: t.beyond}
-	all := slices.Clone(t.order)
-	slices.SortStableFunc(all, func(a, b *T) int { return rank(a) - rank(b) })
-	if limit > 0 {
-		all = all[:min(limit, len(all))]
+	slices.SortStableFunc(t.items, func(a, b T) int { return rank(&a) - rank(&b) })
+	l := List[T]{Items: t.items, Total: uint64(len(t.m)), Beyond: t.beyond}
+	if l.Items == nil {
+		l.Items = []T{}
 	}
-	for _, v := range all {
-		l.Items = append(l.Items, *v)
+	if limit > 0 {
+		l.Items = slices.Clone(l.Items[:min(limit, len(l.Items))])
 	}
 	return l
 }
