@@ -35,10 +35,10 @@ func (b *bench) verifyLarge() (seconds, mib float64) {
 
 // inspectRSS is the largest resident set of inspect on a bundle of a million kernel
 // lines, each about another file.
-func (b *bench) inspectRSS() float64 {
+func (b *bench) inspectRSS(flags ...string) float64 {
 	path := b.largeBundle(b.rounds(10) * 100_000)
 	defer b.clean()
-	return largestSet(exec.Command(b.bin, "inspect", path))
+	return largestSet(exec.Command(b.bin, append(append([]string{"inspect"}, flags...), path)...))
 }
 
 // largeBundle seals a bundle of so many kernel lines, written as a run writes them.
