@@ -74,7 +74,7 @@ func TestImportsPointOneWayAndPackagesAreDocumented(t *testing.T) {
 	}
 }
 
-// A name in .ci/slow that no test has any more would leave nothing out.
+// A name in .ci/slow that no test or script has any more would leave nothing out.
 func TestSlowTestsExist(t *testing.T) {
 	root := filepath.Join("..", "..")
 	list, err := os.ReadFile(filepath.Join(root, ".ci", "slow"))
@@ -87,8 +87,14 @@ func TestSlowTestsExist(t *testing.T) {
 	tests := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	if err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+		if err != nil || d.IsDir() {
 			return err
+		}
+		if script, ok := strings.CutSuffix(d.Name(), ".txtar"); ok {
+			tests["TestScripts/"+script] = true
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
 		}
 		src, err := os.ReadFile(path)
 		for _, m := range declared.FindAllSubmatch(src, -1) {
