@@ -1,0 +1,63 @@
+package enginetest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shortDir is a directory whose sockets' names are short enough, which the
+// engine's mounts leave when the test ends.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "engine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		mounts, _ := os.ReadFile("/proc/self/mounts")
+		lines := strings.Split(strings.TrimSpace(string(mounts)), "\n")
+		for i := len(lines) - 1; i >= 0; i-- {
+			if f := strings.Fields(lines[i]); len(f) > 1 && strings.HasPrefix(f[1], dir+"/") {
+				exec.Command("umount", "--lazy", f[1]).Run()
+			}
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("what the engine left: %v", err)
+		}
+	})
+	return dir
+}
+
+// RemoveGroups ends the engine's containers, and removes the directories that it
+// made for those with this cgroup parent, on every hierarchy.
+func (e *Engine) RemoveGroups(parent string) {
+	if ids := strings.Fields(e.try("ps", "--all", "--quiet")); len(ids) > 0 {
+		e.try(append([]string{"rm", "--force"}, ids...)...)
+	}
+	removeGroups(strings.Trim(parent, "/"))
+}
+
+// removeGroups removes the directories that the engine made on every hierarchy and
+// left, once what supervised its containers has ended.
+func removeGroups(name string) {
+	for range 100 {
+		left := 0
+		for _, pattern := range []string{"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
+			dirs, _ := filepath.Glob(pattern)
+			for _, dir := range dirs {
+				os.Remove(filepath.Join(dir, "conmon"))
+				if os.Remove(dir) != nil {
+					left++
+				}
+			}
+		}
+		if left == 0 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
