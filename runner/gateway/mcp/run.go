@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,9 +22,6 @@ const (
 	// callDeadline is how long a proxied tool may take, in milliseconds. It is long:
 	// the client decides when to give up.
 	callDeadline = 24 * 60 * 60 * 1000
-	// maxPart is how much the run's gateway gets of the beginning, and of the end, of a
-	// result that is too large for a message. In bytes.
-	maxPart = 8 << 10
 )
 
 // Run is a connection to the gateway of the run that the proxy is part of. The
@@ -231,42 +227,6 @@ func (r *Run) finished(t *ticket, m *message) {
 	if err == nil {
 		r.await(t)
 	}
-}
-
-// leftOut stands for a result that is too large. It has the result's beginning and end.
-func leftOut(result []byte) []byte {
-	part := func(b []byte) []byte {
-		text, _ := json.Marshal(strings.ToValidUTF8(string(b), "\ufffd"))
-		return text
-	}
-	head, tail := result[:min(len(result), maxPart)], result[max(0, len(result)-maxPart):]
-	var says struct {
-		IsError bool `json:"isError"`
-		errorCode
-		Data errorCode `json:"data"`
-	}
-	_ = json.Unmarshal(result, &says)
-	data, _ := json.Marshal(says.Data.or(says.errorCode))
-	return fmt.Appendf(nil, schema.ResultLeftOut+`"bytes":%d,"isError":%t,"data":%s,"head":%s,"tail":%s}`, len(result), says.IsError, data, part(head), part(tail))
-}
-
-// errorCode has an error's own code, and whether the call may be retried.
-type errorCode struct {
-	Code      jsontext.Value `json:"code,omitzero"`
-	Retryable jsontext.Value `json:"retryable,omitzero"`
-}
-
-// or returns e, with o's values where e has no usable ones.
-func (e errorCode) or(o errorCode) errorCode {
-	useful := func(v, w jsontext.Value) jsontext.Value {
-		for _, v := range []jsontext.Value{v, w} {
-			if v != nil && len(v) <= 256 {
-				return v
-			}
-		}
-		return nil
-	}
-	return errorCode{useful(e.Code, o.Code), useful(e.Retryable, o.Retryable)}
 }
 
 // cancelled tells the run's gateway that nobody waits for a call any more.
