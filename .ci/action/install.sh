@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs a release and puts it in front of PATH. What was downloaded must have
-# the checksum that the release lists.
+# Installs a release and puts it first in PATH. The download must have the checksum that the
+# release lists.
 set -euo pipefail
 if [ -n "$ASSAY_DIRECTORY" ]; then
 	test -x "$ASSAY_DIRECTORY/assay-run" || { echo "::error::there is no assay-run in $ASSAY_DIRECTORY"; exit 1; }
@@ -12,7 +12,7 @@ x86_64) arch=amd64 ;;
 aarch64 | arm64) arch=arm64 ;;
 *) echo "::error::there is no release for $(uname -m)"; exit 1 ;;
 esac
-[ "$(uname -s)" = Linux ] || { echo "::error::assay-run records on Linux alone, not on $(uname -s)"; exit 1; }
+[ "$(uname -s)" = Linux ] || { echo "::error::assay-run can record on Linux only, not on $(uname -s)"; exit 1; }
 dir=${RUNNER_TEMP:-/tmp}/assay-run
 mkdir -p "$dir"
 cd "$dir"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes the summary, judges by the rules, and ends with the command's own exit
-# code where that is not 0, else with the judgement's.
+# Judges by the rules and writes the job's summary. Exits with the command's exit code if
+# that is not 0, else with the gate's.
 set -uo pipefail
 gate=0
 if [ -n "$ASSAY_RULES" ]; then
@@ -9,7 +9,7 @@ fi
 {
 	echo "<details><summary>What the run did</summary>"
 	echo
-	# As code of four blanks: nothing in it can be markup. GitHub takes 1 MiB.
+	# Indented by four spaces, it is code: nothing in it can be markup. GitHub allows 1 MiB.
 	assay-run show --no-pager "$ASSAY_BUNDLE" | head -c 200000 | sed 's/^/    /'
 	echo
 	echo "</details>"

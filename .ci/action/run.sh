@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the command. With sudo assay-run is root, which the kernel layer needs; the
-# command is the user's all the same, with the user's environment.
+# Runs the command. With sudo, assay-run runs as root, as the kernel layer requires. The
+# command still runs as the user, with the user's environment.
 set -euo pipefail
 bundle=${RUNNER_TEMP:-/tmp}/assay-run-$(date +%s)-$$.tar.gz
 eval "args=($ASSAY_ARGS)"

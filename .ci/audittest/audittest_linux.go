@@ -18,11 +18,11 @@ const (
 	maskLimit    = 16 // AUDIT_STATUS_BACKLOG_LIMIT
 )
 
-// On switches the audit on until the test ends. Tests of other binaries that want the
-// same wait. The backlog is made large enough that a busy machine loses no record.
+// On switches the audit on until the test ends. Meanwhile, tests of other binaries wait in
+// On. It makes the backlog large, so that a busy machine loses no record.
 func On(t *testing.T) {
 	t.Helper()
-	lock, err := os.Open("/sys/kernel") // a lock leaves nothing behind
+	lock, err := os.Open("/sys/kernel") // a lock on a directory leaves nothing behind
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func set(enabled, limit uint32) error {
 	return err
 }
 
-// ask sends a request and returns the status, if the kernel answers by one.
+// ask sends a request. It returns the status if the kernel's answer has one.
 func ask(kind uint16, body []uint32) (st [fields]uint32, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_AUDIT)
 	if err != nil {

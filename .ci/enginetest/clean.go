@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// shortDir is a directory whose sockets' names are short enough, which the
-// engine's mounts leave when the test ends.
+// shortDir is a directory with a name short enough for sockets in it. When the test ends,
+// the engine's mounts in it are removed.
 func shortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "engine")
@@ -26,14 +26,14 @@ func shortDir(t testing.TB) string {
 			}
 		}
 		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("what the engine left: %v", err)
+			t.Errorf("remove what the engine left: %v", err)
 		}
 	})
 	return dir
 }
 
-// RemoveGroups ends the engine's containers, and removes the directories that it
-// made for those with this cgroup parent, on every hierarchy.
+// RemoveGroups ends the engine's containers. On every hierarchy it removes the directories
+// that the engine made below this cgroup parent.
 func (e *Engine) RemoveGroups(parent string) {
 	if ids := strings.Fields(e.try("ps", "--all", "--quiet")); len(ids) > 0 {
 		e.try(append([]string{"rm", "--force"}, ids...)...)
@@ -41,8 +41,8 @@ func (e *Engine) RemoveGroups(parent string) {
 	removeGroups(strings.Trim(parent, "/"))
 }
 
-// removeGroups removes the directories that the engine made on every hierarchy and
-// left, once what supervised its containers has ended.
+// removeGroups removes the directories that the engine left on every hierarchy. It waits
+// for the processes that supervised the containers.
 func removeGroups(name string) {
 	for range 100 {
 		left := 0

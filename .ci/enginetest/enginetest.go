@@ -1,8 +1,7 @@
-// Package enginetest gives a test a container engine of its own: a Docker
-// daemon, or Podman, whose sockets, images and containers are in a directory of
-// the test. Images are made of busybox, since no registry is asked. Only tests
-// use it, as root; what it needs are the Debian packages docker.io, podman,
-// runc and busybox-static. With -short, such tests are skipped.
+// Package enginetest gives a test a container engine of its own: a Docker daemon, or
+// Podman, whose sockets, images and containers are in a directory of the test. Images are
+// made of busybox, so no registry is needed. Tests that use it need root and the Debian
+// packages docker.io, podman, runc and busybox-static. With -short, they are skipped.
 package enginetest
 
 import (
@@ -19,17 +18,17 @@ import (
 	"time"
 )
 
-// Image is the image that every engine has: busybox's commands, an /etc/passwd
-// with root and agent (1000), and nothing else.
+// Image is the image that every engine has. It holds busybox's commands and an /etc/passwd
+// with root and agent (1000).
 const Image = "assay-test"
 
 // Engine is one engine.
 type Engine struct {
 	// Program is its client: docker or podman.
 	Program string
-	// Env makes the client and this engine find each other, wherever it is run.
+	// Env has the variables with which the client finds this engine.
 	Env []string
-	// Socket is where the HTTP API is: of Docker, and of Podman after Serve.
+	// Socket is the socket of the HTTP API. Podman's exists only after Serve.
 	Socket string
 
 	t       testing.TB
@@ -41,8 +40,8 @@ type Engine struct {
 // containers end with it.
 func (e *Engine) Restart() { e.t.Helper(); e.restart(syscall.SIGTERM) }
 
-// Crash kills the Docker daemon, if it lives, and starts it again. Its containers end
-// with that, unless it was started with --live-restore.
+// Crash kills the Docker daemon, if it runs, and starts it again. Its containers end too,
+// unless the daemon was started with --live-restore.
 func (e *Engine) Crash() { e.t.Helper(); e.restart(syscall.SIGKILL) }
 
 // Daemon is the process id of the Docker daemon.
@@ -53,7 +52,7 @@ func (e *Engine) Daemon() int { return e.daemon.Process.Pid }
 // no Docker or no root. The daemon ends with the test, with its containers.
 func Docker(t testing.TB) *Engine { return DockerWith(t) }
 
-// DockerWith is Docker with further flags of the daemon's.
+// DockerWith is Docker with more flags for the daemon.
 func DockerWith(t testing.TB, flags ...string) *Engine {
 	t.Helper()
 	need(t, "dockerd", "docker", "containerd", "runc")
@@ -69,7 +68,7 @@ func DockerWith(t testing.TB, flags ...string) *Engine {
 		daemon := exec.Command("dockerd", append([]string{"--iptables=false", "--ip6tables=false", "--bridge=none", "--host=unix://" + e.Socket,
 			"--data-root=" + filepath.Join(dir, "data"), "--exec-root=" + filepath.Join(dir, "exec"), "--pidfile=" + filepath.Join(dir, "pid")}, flags...)...)
 		daemon.Stdout, daemon.Stderr = log, log
-		daemon.Env = append(os.Environ(), "TMPDIR="+dir) // where containerd writes its stacks when it is slow
+		daemon.Env = append(os.Environ(), "TMPDIR="+dir) // containerd writes its stacks there when it is slow
 		if err := daemon.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +87,7 @@ func DockerWith(t testing.TB, flags ...string) *Engine {
 		containerd, _ := os.ReadFile(filepath.Join(dir, "exec/containerd/containerd.pid"))
 		e.daemon.Process.Signal(signal)
 		e.daemon.Wait()
-		for pid, _ := strconv.Atoi(string(containerd)); pid > 0 && syscall.Kill(pid, 0) == nil; { // else the next daemon waits for its socket
+		for pid, _ := strconv.Atoi(string(containerd)); pid > 0 && syscall.Kill(pid, 0) == nil; { // else the next daemon would wait for its socket
 			time.Sleep(10 * time.Millisecond)
 		}
 		e.daemon = start()
@@ -98,7 +97,7 @@ func DockerWith(t testing.TB, flags ...string) *Engine {
 		if ids := strings.Fields(e.try("ps", "--all", "--quiet")); len(ids) > 0 {
 			e.try(append([]string{"rm", "--force"}, ids...)...)
 		}
-		e.daemon.Process.Signal(os.Interrupt) // and it ends its containerd
+		e.daemon.Process.Signal(os.Interrupt) // the daemon ends its containerd itself
 		e.daemon.Wait()
 		removeGroups("docker")
 	})
@@ -107,10 +106,9 @@ func DockerWith(t testing.TB, flags ...string) *Engine {
 	return e
 }
 
-// Podman prepares a Podman with runc (crun refuses hosts whose cgroup2 has a
-// controller beside version 1) and the cgroupfs driver, storage of its own, and
-// limits that a process without CAP_SYS_RESOURCE may set. The test is skipped
-// where there is no Podman or no root.
+// Podman prepares a Podman with storage of its own, the cgroupfs driver, limits that a
+// process without CAP_SYS_RESOURCE may set, and runc. (crun refuses hosts whose cgroup2 has
+// a controller beside version 1.) The test is skipped without Podman or without root.
 func Podman(t testing.TB) *Engine {
 	t.Helper()
 	need(t, "podman", "runc")
@@ -165,8 +163,8 @@ func (e *Engine) Serve() {
 	}
 }
 
-// Command is the client with these arguments; no network is the default of run
-// and create for Podman, and has to be asked of Docker by --network.
+// Command is the client with these arguments. For Podman, run and create get no network by
+// default. For Docker, the caller has to pass --network.
 func (e *Engine) Command(args ...string) *exec.Cmd { return e.command(args...) }
 
 func (e *Engine) command(args ...string) *exec.Cmd {
@@ -175,7 +173,7 @@ func (e *Engine) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Run is what the client prints on standard output; an error ends the test.
+// Run runs the client and returns its standard output. An error ends the test.
 func (e *Engine) Run(args ...string) string {
 	e.t.Helper()
 	cmd := e.command(args...)
@@ -193,8 +191,8 @@ func (e *Engine) try(args ...string) string {
 	return string(out)
 }
 
-// Import makes an image of busybox and these files besides: path in the image
-// to path on the host, which has to be a static program or data.
+// Import makes an image of busybox and of these files: path in the image to path on the
+// host. A program must be static.
 func (e *Engine) Import(name string, files map[string]string) {
 	e.t.Helper()
 	var image bytes.Buffer

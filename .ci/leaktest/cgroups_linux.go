@@ -24,8 +24,8 @@ func runs() map[string]bool {
 	return found
 }
 
-// cgroups names the cgroups of runs that came meanwhile and that no runner or
-// guard holds. Whose they were cannot be told; no test leaves any.
+// cgroups names the cgroups of runs that were made meanwhile and that no runner or guard
+// holds. They may be another test binary's, but no test may leave any.
 func (c *checked) cgroups() (left []string) {
 	for path := range runs() {
 		if !c.runs[path] && !held(path) {
@@ -35,8 +35,8 @@ func (c *checked) cgroups() (left []string) {
 	return left
 }
 
-// held tells whether somebody holds the lock of a run's cgroup, which on a hierarchy
-// that only its containers use is where the run has its processes.
+// held reports whether a process holds the lock of a run's cgroup. On a hierarchy that only
+// the run's containers use, the lock is where the run has its processes.
 func held(path string) bool {
 	if run := filepath.Join("/sys/fs/cgroup/unified/assay-run", filepath.Base(path)); run != path {
 		if _, err := os.Stat(run); err == nil && held(run) {
@@ -45,7 +45,7 @@ func held(path string) bool {
 	}
 	fd, err := unix.Open(path, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return true // it just went, or is another user's
+		return true // it was just removed, or belongs to another user
 	}
 	defer unix.Close(fd)
 	return unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) != nil

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// computed is the CPU time that this process has had.
+// computed is the CPU time that this process has used.
 func computed() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

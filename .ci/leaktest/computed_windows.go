@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// computed is the CPU time that this process has had.
+// computed is the CPU time that this process has used.
 func computed() time.Duration {
 	self, err := syscall.GetCurrentProcess()
 	if err != nil {
@@ -15,6 +15,6 @@ func computed() time.Duration {
 	if syscall.GetProcessTimes(self, &created, &exited, &kernel, &user) != nil {
 		return 0
 	}
-	ticks := func(t syscall.Filetime) int64 { return int64(t.HighDateTime)<<32 | int64(t.LowDateTime) } // of 100 ns
+	ticks := func(t syscall.Filetime) int64 { return int64(t.HighDateTime)<<32 | int64(t.LowDateTime) } // in units of 100 ns
 	return time.Duration(100 * (ticks(kernel) + ticks(user)))
 }

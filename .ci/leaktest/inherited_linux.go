@@ -2,6 +2,6 @@ package leaktest
 
 import "golang.org/x/sys/unix"
 
-// keepInherited keeps the descriptors that this process was started with, but for
-// the standard streams, from what the tests start: a shell's must not show there.
+// keepInherited closes on exec the descriptors that this process was started with, except
+// the standard streams. The tests' children must not inherit a shell's descriptors.
 func keepInherited() { _ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) }

@@ -1,12 +1,12 @@
 // Package leaktest makes a test binary fail when its tests leave something on
 // the machine: processes, cgroups of runs, descriptors, BPF links, goroutines or
-// temporary files. A package that starts any of these has
+// temporary files. A package whose tests start any of these has
 //
 //	func TestMain(m *testing.M) { os.Exit(leaktest.Of(m).Run()) }
 //
-// Other test binaries may run on the machine at the same time. The tests get a
-// temporary directory of their own, and what knows it, by its environment, its
-// command line or its working directory, is theirs.
+// Other test binaries may run on the machine at the same time. So the tests get a
+// temporary directory of their own. A process belongs to the tests if its environment,
+// command line or working directory names that directory.
 package leaktest
 
 import (
@@ -30,7 +30,7 @@ type checked struct {
 	runs map[string]bool   // the cgroups of runs from before
 }
 
-// settle is how long what ends by itself may take.
+// settle is how long processes and files that go by themselves may take.
 const settle = 3 * time.Second
 
 func (c *checked) Run() int {
@@ -44,7 +44,7 @@ func (c *checked) Run() int {
 	outer := os.TempDir()
 	var err error
 	if c.dir, err = os.MkdirTemp("", "t"); err == nil {
-		err = os.Chmod(c.dir, 0o777|os.ModeSticky) // as of any temporary directory
+		err = os.Chmod(c.dir, 0o777|os.ModeSticky) // the mode of any temporary directory
 	}
 	if err == nil {
 		err = os.Setenv("TMPDIR", c.dir)
@@ -53,7 +53,7 @@ func (c *checked) Run() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if r, w, err := os.Pipe(); err == nil { // the runtime's poller stays open
+	if r, w, err := os.Pipe(); err == nil { // makes the runtime open its poller, which stays open
 		r.Close()
 		w.Close()
 	}
@@ -68,7 +68,7 @@ func (c *checked) Run() int {
 	return code
 }
 
-// look names what is left once what ends by itself has had time to.
+// look names what the tests left, after it has waited for what goes by itself.
 func (c *checked) look() (left []string) {
 	Within(settle, func() bool {
 		left = append(c.processes(), c.cgroups()...)
@@ -89,9 +89,9 @@ func fuzzing() bool {
 	return false
 }
 
-// Within calls done until it is true, for as long as limit, and tells whether it
-// was. The time is that of this process, what it sleeps and computes: on a busy
-// machine, which lets it run late, the limit is later too, as for everybody else.
+// Within calls done until it returns true or the limit is reached, and reports whether it
+// returned true. The limit counts only the time that this process sleeps and computes. On
+// a busy machine, which delays this process, it takes longer by the clock.
 func Within(limit time.Duration, done func() bool) bool {
 	const step = 5 * time.Millisecond
 	begin := computed()

@@ -14,7 +14,7 @@ import (
 	"github.com/assay-run/assay-run/.ci/leaktest"
 )
 
-// leaks are what tests can leave, and what the checker then says.
+// leaks are things that tests can leave, and what the checker says about each.
 var leaks = map[string]struct {
 	leave func()
 	said  string
@@ -31,7 +31,7 @@ var leaks = map[string]struct {
 		cmd.Args[2] = exe
 		up, _ := cmd.StdoutPipe()
 		_ = cmd.Start()
-		_, _ = up.Read(make([]byte, 1)) // setsid has become it
+		_, _ = up.Read(make([]byte, 1)) // until setsid has executed the command
 		_ = cmd.Wait()
 	}, "process"},
 	"a descriptor": {func() { _, _ = unix.Open("/etc/passwd", unix.O_RDONLY, 0) }, "/etc/passwd"},

@@ -25,8 +25,8 @@ func (c *checked) processes() (left []string) {
 		if err != nil || len(f) < 2 || f[0] == "X" || pid == strconv.Itoa(os.Getpid()) || pid == strconv.Itoa(os.Getppid()) {
 			continue
 		}
-		// A zombie is none: where no cgroup is writable this process adopts what
-		// killed runners leave, which has ended and only waits to be waited for.
+		// A zombie does not count. If no cgroup is writable, this process adopts the
+		// processes of killed runners: they have ended, and only need to be waited for.
 		child := f[1] == strconv.Itoa(os.Getpid())
 		if f[0] != "Z" && (child || started(path) >= self && c.knows(dir)) {
 			cmdline, _ := os.ReadFile(dir + "/cmdline")
@@ -36,7 +36,7 @@ func (c *checked) processes() (left []string) {
 	return left
 }
 
-// started returns when a process was, in clock ticks since boot: field 22 of
+// started returns when a process started, in clock ticks since boot: field 22 of
 // proc_pid_stat(5).
 func started(stat string) uint64 {
 	b, _ := os.ReadFile(stat)
@@ -48,7 +48,7 @@ func started(stat string) uint64 {
 	return n
 }
 
-// knows tells whether a process is this test binary in another role, has the tests'
+// knows reports whether a process is this test binary in another role, has the tests'
 // temporary directory in its environment or command line, or works in it.
 func (c *checked) knows(proc string) bool {
 	self, err1 := os.Stat("/proc/self/exe")
@@ -65,8 +65,8 @@ func (c *checked) knows(proc string) bool {
 	return err == nil && (cwd == c.dir || strings.HasPrefix(cwd, c.dir+"/"))
 }
 
-// descriptors are those of this process, by number, and what they refer to: a BPF
-// link by its id.
+// descriptors are the open descriptors of this process, by number, and what they refer
+// to. A BPF link is named by its id.
 func descriptors() map[string]string {
 	m := map[string]string{}
 	dir, err := os.ReadDir("/proc/self/fd")
@@ -100,7 +100,7 @@ func (c *checked) descriptors() (left []string) {
 	return left
 }
 
-// goroutines returns the stacks of those that run this module's code.
+// goroutines returns the stacks of the goroutines that run this module's code.
 func goroutines() (left []string) {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -112,16 +112,16 @@ func goroutines() (left []string) {
 	return left
 }
 
-// files names what is in the temporary directory, and of a directory its files.
+// files names the files in the temporary directory and below it.
 func (c *checked) files() (left []string) {
 	_ = filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil || path == c.dir:
 			return nil
-		case strings.HasPrefix(d.Name(), "go-build"): // go run's and go test's, when killed
+		case strings.HasPrefix(d.Name(), "go-build"): // go run and go test leave it when they are killed
 			return fs.SkipDir
 		case strings.HasPrefix(d.Name(), "go-test-script") && filepath.Dir(path) == c.dir:
-			return nil // testscript leaves it, empty, unless all scripts run
+			return nil // testscript leaves an empty one unless all scripts run
 		case len(left) == 20:
 			left = append(left, "file ...")
 			return fs.SkipAll

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// tarGz packs files below prefix, with the folders above them, sorted.
+// tarGz packs files below prefix, sorted, with the folders that they are in.
 func tarGz(prefix string, files []file, when time.Time) []byte {
 	var b bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // its header has no time
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the header contains no time
 	writeTar(z, prefix, files, when)
 	z.Close()
 	return b.Bytes()
 }
 
-// writeTar writes a tar; what it writes to cannot fail.
+// writeTar writes a tar to a writer that cannot fail.
 func writeTar(w interface{ Write([]byte) (int, error) }, prefix string, files []file, when time.Time) {
 	t := tar.NewWriter(w)
 	dirs := map[string]bool{}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// debian is a binary package (deb(5)): an ar archive of the format's version,
-// the control files and the data.
+// debian is a binary package (deb(5)): an ar archive with the format's version, the control
+// files and the data.
 func debian(version, arch string, files, man []file, when time.Time) []byte {
 	var data []file
 	size := 0
@@ -62,8 +62,8 @@ Description: run a command, record what it did, seal the evidence
 	return b.Bytes()
 }
 
-// debVersion is a version as Debian's policy allows it: it begins with a digit,
-// and has no other hyphen than that of the package's revision.
+// debVersion is a version that Debian's policy allows: it begins with a digit, and its only
+// hyphen is the one before the package's revision.
 func debVersion(v string) string {
 	v = strings.ReplaceAll(strings.TrimPrefix(v, "v"), "-", "+")
 	if v == "" || v[0] < '0' || v[0] > '9' {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// image is a container image from scratch, as a tar that is both an OCI layout
-// and what docker load reads: the two programs, and nothing else.
+// image is a container image that holds the two programs and nothing else. The tar is an OCI
+// layout, and docker load can read it too.
 func image(version, arch string, files []file, when time.Time) []byte {
 	var programs []file
 	for _, f := range files {
@@ -56,10 +56,10 @@ func image(version, arch string, files []file, when time.Time) []byte {
 
 func hexDigest(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
 
-// tag is a version as the name of an image allows it.
+// tag is a version as the tag of an image.
 func tag(version string) string { return strings.ReplaceAll(version, "+", "-") }
 
-// encode writes JSON; maps have their keys sorted.
+// encode writes JSON with the keys of maps sorted.
 func encode(v any) []byte {
 	data, err := json.Marshal(v)
 	must(err)

@@ -1,6 +1,5 @@
-// Command release builds what a release consists of: for each architecture an
-// archive, a Debian package and a container image, and for all a software bill of
-// materials and checksums.
+// Command release builds the files of a release: an archive, a Debian package and a
+// container image for each architecture, a software bill of materials, and checksums.
 //
 // The same commit gives the same bytes on every machine with the same version of
 // Go: every time is SOURCE_DATE_EPOCH, every owner root, every list sorted, and
@@ -34,7 +33,7 @@ func main() {
 	}
 }
 
-// release writes everything to out, which is made anew.
+// release writes everything to out, which it removes first.
 func release(version, out string) error {
 	if version == "" {
 		return fmt.Errorf("-version is missing")
@@ -83,7 +82,7 @@ func release(version, out string) error {
 	return checksums(out)
 }
 
-// epoch is the time that everything gets: SOURCE_DATE_EPOCH, else the commit's
+// epoch is the time of every file: SOURCE_DATE_EPOCH, else the commit's time
 // (reproducible-builds.org/specs/source-date-epoch).
 func epoch() (time.Time, error) {
 	s := os.Getenv("SOURCE_DATE_EPOCH")
@@ -105,7 +104,7 @@ type file struct {
 	data []byte
 }
 
-// build builds the programs for an architecture, and adds what goes with them.
+// build builds the programs for an architecture, and adds the files that go with them.
 func build(version, arch string) ([]file, error) {
 	dir, err := os.MkdirTemp("", "assay-run-release-*")
 	if err != nil {

@@ -62,7 +62,7 @@ func TestDebianReadsThePackage(t *testing.T) {
 	}
 }
 
-// TestTheImageIsWhole follows every digest of the layout.
+// TestTheImageIsWhole follows every digest in the layout.
 func TestTheImageIsWhole(t *testing.T) {
 	files, _ := sample()
 	dir := t.TempDir()

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// materials is the bill of materials: what each program was linked from, as the
-// Go linker wrote it into it (CycloneDX 1.6).
+// materials is the bill of materials (CycloneDX 1.6): the modules that each program was
+// linked from, as the Go linker wrote them into the program.
 type materials struct {
 	version    string
 	when       time.Time

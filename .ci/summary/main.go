@@ -1,6 +1,6 @@
-// Command summary reads the output of go test -json and ends with how many
-// tests passed, failed and were skipped, the failures' output and the reasons
-// of the skips before that. It exits 1 when something failed.
+// Command summary reads the output of go test -json. It prints the reasons of skips, the
+// output of failures, and last how many tests passed, failed and were skipped. It exits
+// with 1 if a test failed.
 package main
 
 import (
@@ -28,7 +28,7 @@ func main() {
 	for in.Scan() {
 		var e event
 		if json.Unmarshal(in.Bytes(), &e) != nil {
-			fmt.Println(in.Text()) // not of go test: a build's own words
+			fmt.Println(in.Text()) // not from go test, but from a build
 			continue
 		}
 		key := e.Package + "\t" + e.Test

@@ -1,5 +1,5 @@
-// Package tmuxtest gives a test a terminal as a user has it: tmux shows a
-// program, the test types at it and looks at the screen. Only tests use it.
+// Package tmuxtest gives a test a real terminal: tmux runs a program, and the test types and
+// reads the screen. Only tests use it.
 package tmuxtest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/assay-run/assay-run/.ci/leaktest"
 )
 
-// Terminal is one terminal of 80 by 24.
+// Terminal is one terminal of 80 columns and 24 rows.
 type Terminal struct {
 	// Dir is a directory for what the test needs; the program has it as $D.
 	Dir string
@@ -26,8 +26,8 @@ type Terminal struct {
 // New prepares a terminal; Start or Bash opens it.
 func New(t testing.TB) *Terminal {
 	t.Helper()
-	// The path of a socket has 107 bytes at most (unix(7)), and the test's name is in
-	// that of Dir.
+	// The path of a socket has at most 107 bytes (unix(7)), and Dir contains the test's
+	// name.
 	short, err := os.MkdirTemp("", "tmux")
 	if err != nil {
 		t.Fatal(err)
@@ -36,8 +36,8 @@ func New(t testing.TB) *Terminal {
 	return &Terminal{Dir: t.TempDir(), t: t, socket: filepath.Join(short, "socket")}
 }
 
-// Start runs a command in the terminal, with these variables added to its
-// environment. What is left of it is killed when the test ends.
+// Start runs a command in the terminal, with these variables added to its environment. When
+// the test ends, the terminal and its processes are killed.
 func (x *Terminal) Start(env []string, argv ...string) {
 	x.t.Helper()
 	args := append([]string{"-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "env", "D=" + x.Dir, "LESS="}, env...)
@@ -56,7 +56,7 @@ func (x *Terminal) Bash(env ...string) {
 	x.Expect(`(?m)^0 >`)
 }
 
-// Run is a command of tmux itself and what it prints.
+// Run runs a command of tmux itself and returns what it prints.
 func (x *Terminal) Run(args ...string) string {
 	x.t.Helper()
 	out, err := exec.Command("tmux", append([]string{"-S", x.socket}, args...)...).CombinedOutput()
@@ -75,8 +75,8 @@ func (x *Terminal) Line(s string) { x.t.Helper(); x.Run("send-keys", "-l", s); x
 // Key types a key, by tmux's name for it.
 func (x *Terminal) Key(name string) { x.t.Helper(); x.Run("send-keys", name) }
 
-// WaitFor waits until the screen is ok, and fails the test after 20 s of this
-// process, as leaktest.Within counts them.
+// WaitFor waits until ok is true of the screen. It fails the test after 20 s, as
+// leaktest.Within counts them.
 func (x *Terminal) WaitFor(what string, ok func(screen string) bool) {
 	x.t.Helper()
 	screen := ""

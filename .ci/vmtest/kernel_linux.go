@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// Kernel finds a Debian cloud kernel of a series, such as "6.1" or "6.12", for
-// an instruction set, by its GOARCH: installed in /boot, or unpacked in the cache
-// directory, or else fetched with apt-get download and unpacked there, without
-// installing it.
+// Kernel finds a Debian cloud kernel of a series, such as "6.1" or "6.12", for a GOARCH. It
+// looks in /boot and in the cache directory. Otherwise it fetches the package with
+// apt-get download and unpacks it in the cache directory, without installing it.
 func Kernel(series, arch string) (image string, err error) {
 	name := "vmlinuz-" + series + ".*-cloud-" + arch
 	if found, _ := filepath.Glob(filepath.Join("/boot", name)); len(found) > 0 {
@@ -38,8 +37,8 @@ func busyboxFor(arch string) (string, error) {
 	return unpacked(arch, "bin/busybox", func(apt) (string, error) { return "busybox-static", nil })
 }
 
-// unpacked is a file of a Debian package for an instruction set, by its path's
-// pattern in the package. It is kept in the user's cache directory.
+// unpacked is a file of a Debian package for an instruction set. pattern matches its path
+// in the package. The file is kept in the user's cache directory.
 func unpacked(arch, pattern string, pick func(apt) (pkg string, err error)) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -84,18 +83,18 @@ func unpacked(arch, pattern string, pick func(apt) (pkg string, err error)) (str
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
-	part := filepath.Join(cache, fmt.Sprintf("part-%d", os.Getpid())) // another test may do the same
+	part := filepath.Join(cache, fmt.Sprintf("part-%d", os.Getpid())) // another test may unpack it at the same time
 	if err := os.WriteFile(part, data, 0o755); err != nil {
 		return "", err
 	}
 	return path, os.Rename(part, path)
 }
 
-// apt is the options by which apt looks at the packages of an instruction set.
+// apt is the options that make apt use the packages of an instruction set.
 type apt []string
 
-// newApt prepares to fetch packages for arch. Where that is not this host's,
-// the lists of packages are kept in dir, and the host's own stay as they are.
+// newApt prepares to fetch packages for arch. If that is not the host's own instruction
+// set, the lists of packages are kept in dir, and the host's lists do not change.
 func newApt(arch, dir string) (apt, error) {
 	if arch == runtime.GOARCH {
 		return nil, nil

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Boot runs a machine with a Debian kernel of a series and returns what it
-// printed. Any error fails the test; what the host lacks skips it.
+// Boot runs a machine with a Debian kernel of a series and returns what it printed. An
+// error fails the test. If the host lacks something that is needed, the test is skipped.
 func Boot(t *testing.T, m Machine, series string, timeout time.Duration) (output string) {
 	t.Helper()
 	if testing.Short() {
@@ -36,9 +36,9 @@ func Boot(t *testing.T, m Machine, series string, timeout time.Duration) (output
 	return output
 }
 
-// Suite boots a machine in which the test binary of the caller's package, the
-// working directory's, is /suite; m.Script is to run it with -test.v. Fewer than
-// least passed tests are a failure.
+// Suite builds the test binary of the package in the working directory and boots a machine
+// that has it as /suite. m.Script has to run it with -test.v. The test fails if fewer than
+// least tests passed.
 func Suite(t *testing.T, m Machine, series string, timeout time.Duration, least int) (output string) {
 	t.Helper()
 	if testing.Short() {

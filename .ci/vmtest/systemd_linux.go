@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// systemdPackages are what a machine with systemd is made of, with all that
-// they depend on.
+// systemdPackages are the packages of a machine with systemd. The packages that they depend
+// on are added.
 var systemdPackages = []string{"systemd-sysv", "dbus-user-session", "libpam-systemd", "login"}
 
-// systemdFiles are what the packages' own scripts would have set up, and the
-// machine's script as a service of the usual kind. It ends with the machine.
+// systemdFiles are files that the packages' own scripts would have made, and a service that
+// runs the machine's script and then powers off.
 var systemdFiles = map[string]string{
-	"etc/machine-id": "0123456789abcdef0123456789abcdef\n", // empty is a first boot, which enables every unit
+	"etc/machine-id": "0123456789abcdef0123456789abcdef\n", // if empty, systemd takes this for the first boot, and enables every unit
 	"etc/passwd":     "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/tmp:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n",
 	"etc/group":      "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n",
 
@@ -32,8 +32,8 @@ var systemdFiles = map[string]string{
 		"ExecStart=/bin/sh -c '/bin/sh /script; echo \"" + doneMark + "$?\"; poweroff -f'\n",
 }
 
-// systemd adds a Debian system to the archive, unpacked from its packages but
-// not installed: no script of theirs is run. They are fetched into dir.
+// systemd adds a Debian system to the archive. It fetches the packages into dir and unpacks
+// them, but does not run their scripts.
 func (a *archive) systemd(arch, dir string) error {
 	files, err := debs(arch, dir)
 	if err != nil {
@@ -56,7 +56,7 @@ func (a *archive) systemd(arch, dir string) error {
 	return a.err
 }
 
-// deb adds the files of a package, where a system with a merged /usr has them.
+// deb adds the files of a package, at their places on a system with a merged /usr.
 func (a *archive) deb(name string) error {
 	cmd := exec.Command("dpkg-deb", "--fsys-tarfile", name)
 	out, err := cmd.StdoutPipe()
@@ -113,7 +113,7 @@ func debs(arch, dir string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: packages for %s: %w", ErrMissing, arch, err)
 	}
-	// To apt nothing is installed, so that it names all that is needed.
+	// apt sees an empty list of installed packages, so it names every package needed.
 	apt = append(apt, "-o", "Dir::State::status="+os.DevNull, "-o", "Dir::Cache::archives="+dir, "-o", "APT::Sandbox::User=", "-o", "Debug::NoLocking=1")
 	args := append([]string{"install", "-q", "-y", "--no-install-recommends", "--download-only"}, systemdPackages...)
 	if out, err := apt.get(dir, args...); err != nil {

@@ -1,13 +1,3 @@
-// Package vmtest boots a Debian cloud kernel under qemu (software emulation)
-// to run a static test binary where the kernel is not the host's: on pure
-// cgroup2 with every controller, or with the BPF LSM. A Machine is what boots;
-// its Files make up the whole of its memory-only root file system, beside
-// busybox, and its Script is what it does before it powers off.
-//
-// Only tests use it. What it needs are the Debian packages qemu-system-x86 (or
-// -arm for a machine with that instruction set), busybox-static and a
-// linux-image-*-cloud-*: a kernel is found in /boot, or unpacked from Debian's
-// archive into the user's cache directory.
 package vmtest
 
 import (
@@ -28,7 +18,7 @@ import (
 	"time"
 )
 
-// ErrMissing is wrapped when the host lacks what a machine needs; the message
+// ErrMissing is wrapped by an error if the host lacks what a machine needs. The message
 // names the Debian package.
 var ErrMissing = errors.New("missing on this host")
 
@@ -51,19 +41,19 @@ type Machine struct {
 	// Files are put into the root file system: path in the machine -> path on
 	// the host. All of them are executable.
 	Files map[string]string
-	// Script is run by /bin/sh as the first process, with /proc, /sys, /dev and
-	// /tmp mounted and busybox's commands in PATH.
+	// Script is run by /bin/sh, which is the first process. /proc, /sys, /dev and /tmp are
+	// mounted, and busybox's commands are in PATH.
 	Script string
-	// Systemd boots Debian's systemd with dbus and logind instead: the script is
-	// a service of it then, and the users are root and user (1000).
+	// Systemd boots Debian's systemd with dbus and logind. The script is then a service, and
+	// the users are root and user (1000).
 	Systemd bool
 }
 
 const doneMark = "vmtest: script ended with status "
 
-// Run boots the machine, waits until its script has ended, and returns what
-// was printed on its console, with lines ended by "\n". The error tells a
-// script that failed, a kernel that crashed or ctx's end; output comes with it.
+// Run boots the machine, waits until its script has ended, and returns what the console
+// printed, with lines ended by "\n". It returns an error, and the output, if the script
+// failed, the kernel crashed, or ctx ended.
 func (m *Machine) Run(ctx context.Context) (output string, err error) {
 	arch := m.Arch
 	if arch == "" {
@@ -96,7 +86,7 @@ func (m *Machine) Run(ctx context.Context) (output string, err error) {
 	}
 	cmdline := m.Cmdline
 	if m.Systemd {
-		// The masked ones want what installing the packages would have set up.
+		// The masked units need files that the packages' scripts would have made.
 		cmdline += " systemd.wants=vmtest.service systemd.getty_auto=no systemd.mask=ldconfig.service systemd.mask=systemd-modules-load.service"
 	}
 	cmd := exec.CommandContext(ctx, qemu, "-machine", p.machine, "-accel", "tcg", "-cpu", p.cpu, "-m", strconv.Itoa(memory),
