@@ -17,6 +17,11 @@
 // (SECCOMP_IOCTL_NOTIF_ID_VALID). So it never mistakes one process for another with the
 // same pid.
 //
+// A read of a process's memory waits if the memory belongs to a file system that does not
+// answer, such as a FUSE server that hangs. After a second or two the observer gives the
+// read up and goes on. The calls of that process are unreadable until it executes another
+// program.
+//
 // If the observer dies, each of these calls fails with ENOSYS, and the run's guard ends
 // the processes.
 package notify

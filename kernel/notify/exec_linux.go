@@ -147,7 +147,11 @@ func (o *Observer) executed(p *process, x *execution) {
 		e.Cwd = []byte(cwd)
 	}
 	e.Filename = x.filename
-	line := readAt(p.dir, "cmdline", o.lineBuf)
+	if p.unreadable() {
+		e.Unreadable = true
+		o.unreadable++
+	}
+	line := p.memoryFile("cmdline", o.lineBuf)
 	e.ArgvTruncated = len(line) == maxArguments
 	e.Argv = cutStrings(line)
 	o.environment(e, p)
@@ -157,7 +161,7 @@ func (o *Observer) executed(p *process, x *execution) {
 // environment sets the names of the variables in p's environment, and the values that
 // bind p to a tool call.
 func (o *Observer) environment(e *kernel.Event, p *process) {
-	block := readAt(p.dir, "environ", o.table.buf[:maxEnvironment])
+	block := p.memoryFile("environ", o.table.buf[:maxEnvironment])
 	e.EnvTruncated = len(block) == maxEnvironment
 	e.EnvKeys = [][]byte{}
 	for _, entry := range cutStrings(block) {
@@ -226,19 +230,5 @@ func (o *Observer) abandon(p *process) {
 		o.emit(e)
 		p.exec = nil
 		delete(o.table.pending, p)
-	}
-}
-
-// settleSilent settles the executions of processes that make no call. At the end it also
-// reports those that cannot be settled.
-func (o *Observer) settleSilent(end bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.clock.set()
-	for p := range o.table.pending {
-		o.settle(p, 0)
-		if end {
-			o.abandon(p)
-		}
 	}
 }

@@ -60,28 +60,37 @@ func (o *Observer) listen(fd int, h hello) {
 	o.listener, o.hello = fd, h
 	o.served = make(chan struct{})
 	o.mu.Unlock()
-	started := make(chan struct{})
+	go o.watch()
+	go o.work(nil)
+}
+
+// work serves the listener on a thread of its own. first is an answer that is to be sent
+// before, if any.
+func (o *Observer) work(first *response) {
 	moreProcs(1)
-	go func() {
-		defer moreProcs(-1)
-		runtime.LockOSThread() // and never unlock: the thread has a priority of its own
-		if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && 20-now > listenerNice {
-			_ = unix.Setpriority(unix.PRIO_PROCESS, 0, listenerNice)
+	defer moreProcs(-1)
+	runtime.LockOSThread() // and never unlock: the thread has a priority of its own
+	if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && 20-now > listenerNice {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, listenerNice)
+	}
+	o.thread.Store(int32(unix.Gettid()))
+	if first == nil || o.answer(first) == nil {
+		o.serveAll()
+	}
+	close(o.served) // not where this goroutine was given up
+}
+
+// serveAll serves the listener until stop.
+func (o *Observer) serveAll() {
+	for turn := time.Now(); !o.stopping.Load(); {
+		if err := o.serve(); err != nil {
+			return
 		}
-		defer close(o.served)
-		o.thread = unix.Gettid()
-		close(started)
-		for turn := time.Now(); !o.stopping.Load(); {
-			if err := o.serve(); err != nil {
-				return
-			}
-			if now := time.Now(); now.Sub(turn) > maxTurn {
-				runtime.Gosched()
-				turn = now
-			}
+		if now := time.Now(); now.Sub(turn) > maxTurn {
+			runtime.Gosched()
+			turn = now
 		}
-	}()
-	<-started
+	}
 }
 
 var procs sync.Mutex
@@ -98,8 +107,8 @@ func moreProcs(n int) {
 // serve receives one notification, records it and answers it. It returns nil if there was
 // none, and an error if there will be no more.
 func (o *Observer) serve() error {
-	var n notification // the kernel requires zeroes
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n))); errno != 0 {
+	o.n = notification{} // the kernel requires zeroes
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&o.n))); errno != 0 {
 		switch errno {
 		case unix.EINTR: // by stop, or by the Go runtime
 			return nil
@@ -113,11 +122,16 @@ func (o *Observer) serve() error {
 		return errno
 	}
 	o.queue.waitForRoom()
-	r := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+	r := response{id: o.n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 	o.mu.Lock()
-	o.record(&n, &r)
+	o.record(&o.n, &r)
 	o.mu.Unlock()
-	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))
+	return o.answer(&r)
+}
+
+// answer lets a call go on, or fail. The error says that the listener serves no more.
+func (o *Observer) answer(r *response) error {
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(r)))
 	if errno != 0 && errno != unix.ENOENT && errno != unix.EINTR { // ENOENT: the caller was killed
 		o.fail(errno)
 		return errno
@@ -141,10 +155,10 @@ func (o *Observer) waits(id uint64) bool {
 
 // fail notes why the listener stops, and closes it. The calls of the run then fail with
 // ENOSYS instead of waiting forever.
-func (o *Observer) fail(errno unix.Errno) {
+func (o *Observer) fail(why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.broken = errno
+	o.broken = why
 	unix.Close(o.listener)
 	o.listener = -1
 }
@@ -158,7 +172,7 @@ func (o *Observer) stop() {
 	}
 	for {
 		// The Go runtime uses SIGURG to interrupt its own threads.
-		_ = unix.Tgkill(unix.Getpid(), o.thread, unix.SIGURG)
+		_ = unix.Tgkill(unix.Getpid(), int(o.thread.Load()), unix.SIGURG)
 		select {
 		case <-o.served:
 			return
@@ -180,6 +194,7 @@ func (o *Observer) record(n *notification, r *response) {
 		o.filtered[hook]++
 		return
 	}
+	o.about = p
 	o.settle(p, n.pid)
 	switch {
 	case call == nil:

@@ -29,8 +29,11 @@ type Observer struct {
 	cfg     Config
 	queue   *queue
 	served  chan struct{} // closed when the listener's thread has ended; nil without a listener
-	thread  int
+	thread  atomic.Int32
 	stopped chan struct{} // closed by Stop
+	closed  chan struct{} // closed by Close
+	reads   reads
+	n       notification // what the listener's thread has received
 
 	stopping atomic.Bool
 
@@ -41,6 +44,9 @@ type Observer struct {
 	broken   error               // why the listener ended early
 	table    *table
 	clock    clock
+	about    *process      // that mu was locked for
+	settled  chan struct{} // to be closed by who settles for Read now
+	stuck    int           // goroutines that were given up
 
 	id        uint64
 	ev        kernel.Event
@@ -77,7 +83,7 @@ func New(cfg Config) (*Observer, error) {
 		return nil, &kernel.Unavailable{Reasons: []kernel.Reason{{Code: CodeShim, Message: err.Error()}}, Err: err}
 	}
 	o := &Observer{
-		queue: newQueue(), table: t, listener: -1, stopped: make(chan struct{}),
+		queue: newQueue(), table: t, listener: -1, stopped: make(chan struct{}), closed: make(chan struct{}),
 		cfg: cfg, lineBuf: make([]byte, maxArguments), foreign: map[foreignCall]bool{}, bound: map[string]bound{},
 	}
 	o.clock.set()
@@ -208,6 +214,7 @@ func (o *Observer) Stop() error {
 
 // Close frees everything. Read must have returned. Report keeps working.
 func (o *Observer) Close() error {
+	close(o.closed)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range o.table.byPID {

@@ -23,6 +23,8 @@ type process struct {
 	root      string // the directory that its absolute paths begin at; empty for "/"
 	rooted    uint64 // table.roots when root was looked up
 	exec      *execution
+	reads     *reads
+	silent    bool // a read of its memory got stuck
 	exiting   bool // it called exit_group with code
 	code      int
 }
@@ -164,6 +166,7 @@ const minManyThreads = 4096
 // adopt.
 func (o *Observer) adopt(p *process, same func() bool) *process {
 	t := o.table
+	p.reads = &o.reads
 	if !p.open() {
 		p.close()
 		return nil
@@ -253,6 +256,7 @@ func (p *process) openMemory() {
 	if p.mem >= 0 {
 		unix.Close(p.mem)
 	}
+	p.silent = false
 	var err error
 	if p.mem, err = unix.Openat(p.dir, "mem", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		p.mem = -1

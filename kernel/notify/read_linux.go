@@ -25,7 +25,7 @@ func (p *process) text(dst []byte, at uint64, limit int) (text []byte, cut, ok b
 		}
 		from := len(dst)
 		dst = append(dst, make([]byte, n)...)
-		got, err := unix.Pread(p.mem, dst[from:], int64(at))
+		got, err := p.memory(dst[from:], at)
 		if err != nil || got <= 0 {
 			return dst[:from], false, false
 		}
@@ -37,10 +37,35 @@ func (p *process) text(dst []byte, at uint64, limit int) (text []byte, cut, ok b
 	}
 }
 
+// memory reads from an address of p, as far as the kernel does at once.
+func (p *process) memory(b []byte, at uint64) (int, error) {
+	if p.unreadable() {
+		return 0, unix.ETIMEDOUT
+	}
+	began := p.reads.begin()
+	n, err := unix.Pread(p.mem, b, int64(at))
+	p.reads.end(began)
+	return n, err
+}
+
+// memoryFile reads a file in the /proc/PID of p that shows what is in its memory.
+func (p *process) memoryFile(name string, buf []byte) []byte {
+	if p.unreadable() {
+		return nil
+	}
+	began := p.reads.begin()
+	b := readAt(p.dir, name, buf)
+	p.reads.end(began)
+	return b
+}
+
+// unreadable reports whether a read of p's memory must not be tried.
+func (p *process) unreadable() bool { return p.silent || p.reads.refused }
+
 // read fills b from an address of p.
 func (p *process) read(b []byte, at uint64) bool {
 	for len(b) > 0 {
-		n, err := unix.Pread(p.mem, b, int64(at))
+		n, err := p.memory(b, at)
 		if err != nil || n <= 0 {
 			return false
 		}
