@@ -30,7 +30,7 @@ func (a *app) reviewCommands() []*cobra.Command {
 		{"export", "Convert bundles to the format of another tool"},
 		{"store", "List, fetch and prune stored bundles"},
 	} {
-		all = append(all, &cobra.Command{
+		command := &cobra.Command{
 			Use:                c.name,
 			Short:              c.short,
 			DisableFlagParsing: true,
@@ -38,7 +38,11 @@ func (a *app) reviewCommands() []*cobra.Command {
 			RunE: func(_ *cobra.Command, args []string) error {
 				return review(append([]string{c.name}, args...))
 			},
+		}
+		command.SetHelpFunc(func(*cobra.Command, []string) { // of "assay-run help NAME"
+			a.say.Failure(review([]string{c.name, "--help"}))
 		})
+		all = append(all, command)
 	}
 	return all
 }

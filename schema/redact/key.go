@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Scopes of a key: where equal secrets have equal tags.
@@ -72,7 +73,7 @@ func NewOfHost(file string) (*Redactor, error) {
 }
 
 func readKey(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // does not wait for a pipe's writer
 	if err != nil {
 		return nil, err
 	}
