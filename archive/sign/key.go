@@ -62,23 +62,29 @@ func LoadKey(path string) (Signer, error) {
 }
 
 func readKeyFile(path string) ([]byte, os.FileInfo, error) {
+	data, info, err := readAtMost(path, maxKeyFile)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrKey, err)
+	}
+	return data, info, err
+}
+
+// readAtMost reads a file. A larger one is an error.
+func readAtMost(path string, most int) ([]byte, os.FileInfo, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrKey, err)
+		return nil, nil, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrKey, err)
+		return nil, nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrKey, err)
+	data, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
+	if err == nil && len(data) > most {
+		err = fmt.Errorf("%s is larger than %d bytes", path, most)
 	}
-	if len(data) > maxKeyFile {
-		return nil, nil, fmt.Errorf("%w: %s is larger than %d bytes", ErrKey, path, maxKeyFile)
-	}
-	return data, info, nil
+	return data, info, err
 }
 
 // encryptedPKCS8 tells RFC 5958's form, which x/crypto/ssh does not know.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -101,17 +100,9 @@ func statementOf(e *dsse.Envelope) (*Statement, error) {
 
 // readEnvelopes reads one envelope a line.
 func readEnvelopes(file string) ([]dsse.Envelope, error) {
-	f, err := os.Open(file)
+	data, _, err := readAtMost(file, maxEnvelopes)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxEnvelopes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxEnvelopes {
-		return nil, fmt.Errorf("%s is larger than %d bytes", file, maxEnvelopes)
 	}
 	var all []dsse.Envelope
 	for i, line := range bytes.Split(data, []byte("\n")) {

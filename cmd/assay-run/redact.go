@@ -121,19 +121,22 @@ func (f *redactFlags) withKey() (*redact.Redactor, error) {
 }
 
 func readSecret(file string) (string, error) {
+	data, err := readAtMost(file, maxSecretFile)
+	return string(bytes.TrimSpace(data)), err
+}
+
+// readAtMost reads a file, which may be a pipe. A larger one is an error.
+func readAtMost(file string, most int) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
-	if err != nil {
-		return "", err
+	data, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
+	if err == nil && len(data) > most {
+		return nil, fmt.Errorf("%s is larger than %d bytes", file, most)
 	}
-	if len(data) > maxSecretFile {
-		return "", fmt.Errorf("%s is larger than %d bytes", file, maxSecretFile)
-	}
-	return string(bytes.TrimSpace(data)), nil
+	return data, err
 }
 
 // redactRecord takes the secrets out of run.json. The outputs' paths stay as they

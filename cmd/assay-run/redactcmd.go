@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -124,7 +123,7 @@ func (f *laterFlags) parse() (rules []redact.Rule, err error) {
 		rules = append(rules, rule)
 	}
 	for _, file := range f.files {
-		text, err := readRules(file)
+		text, err := readAtMost(file, redact.MaxRules)
 		if err != nil {
 			return nil, err
 		}
@@ -135,13 +134,4 @@ func (f *laterFlags) parse() (rules []redact.Rule, err error) {
 		rules = append(rules, more...)
 	}
 	return rules, nil
-}
-
-func readRules(file string) ([]byte, error) {
-	in, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	return io.ReadAll(io.LimitReader(in, redact.MaxRules+1))
 }

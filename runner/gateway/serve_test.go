@@ -210,15 +210,7 @@ func TestRateLimitsHoldAcrossConnections(t *testing.T) {
 // A WebSocket client that answers no ping is let go, and its run with it.
 func TestAClientThatIsNotThereIsNoticed(t *testing.T) {
 	s := serveRuns(t, func(c *Config) { c.Limits.PingEvery, c.Limits.Grace = 100*time.Millisecond, 100*time.Millisecond })
-	url, err := s.Listen("ws", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, _, err := websocket.Dial(t.Context(), url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.CloseNow()
+	conn := dialOver(t, s.Gateway)
 	// It says one thing, and from then on reads nothing: as if it were stopped.
 	if err := conn.Write(t.Context(), websocket.MessageText, []byte(`{"jsonrpc":"2.0","id":1,"method":"runs.start","params":{"agent_id":"a","intent":""}}`)); err != nil {
 		t.Fatal(err)

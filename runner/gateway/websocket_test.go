@@ -16,8 +16,13 @@ import (
 
 func dialWS(t *testing.T, edit func(*Config)) *websocket.Conn {
 	t.Helper()
-	f := start(t, edit)
-	url, err := f.Listen("ws", "127.0.0.1:0")
+	return dialOver(t, start(t, edit).Gateway)
+}
+
+// dialOver connects to a gateway over a WebSocket, until the test ends.
+func dialOver(t *testing.T, g *Gateway) *websocket.Conn {
+	t.Helper()
+	url, err := g.Listen("ws", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,15 +24,7 @@ func TestASessionOfAnotherClient(t *testing.T) {
 
 func replay(t *testing.T, numbers bool) {
 	f := start(t, nil)
-	url, err := f.Listen("ws", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, _, err := websocket.Dial(t.Context(), url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.CloseNow()
+	conn := dialOver(t, f.Gateway)
 	script, err := os.Open("testdata/wire/run-tracing.ndjson")
 	if err != nil {
 		t.Fatal(err)

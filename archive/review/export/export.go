@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -54,12 +55,7 @@ var Formats = map[string]Write{"otlp": lines(otlp), "perfetto": one(perfetto), "
 
 // Names lists the formats.
 func Names() []string {
-	var all []string
-	for n := range Formats {
-		all = append(all, n)
-	}
-	slices.Sort(all)
-	return all
+	return slices.Sorted(maps.Keys(Formats))
 }
 
 // trace is what trace formats are made of: the processes, the calls, and the

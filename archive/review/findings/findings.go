@@ -9,8 +9,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/assay-run/assay-run/archive/query"
 )
 
 // State is what became of a case.
@@ -71,23 +72,14 @@ func (c *Case) details() string {
 	return b.String()
 }
 
-// plain makes text from evidence fit for a document: control characters, which
-// XML cannot hold, and marks that turn text around are escaped.
+// plain makes text from evidence fit for a document, line by line: it escapes control
+// characters, which XML cannot hold, and marks that turn text around.
 func plain(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case r == '\n' || r == ' ' || unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-		i += n
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = query.Clean(line)
 	}
-	return b.String()
+	return strings.Join(lines, "\n")
 }
 
 // cut shortens s to n bytes, at a character, and says so.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -174,12 +175,7 @@ func init() {
 
 // Kinds lists the names of the rules there are.
 func Kinds() []string {
-	var all []string
-	for k := range kinds {
-		all = append(all, k)
-	}
-	slices.Sort(all)
-	return all
+	return slices.Sorted(maps.Keys(kinds))
 }
 
 // on reads the value of a rule that is switched on: nothing, or true.

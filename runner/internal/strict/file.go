@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 var errNotRegular = errors.New("not a regular file; save it in one")
@@ -15,7 +16,7 @@ var errNotRegular = errors.New("not a regular file; save it in one")
 // its length tells. It neither waits for a pipe's writer nor reads a device.
 // Errors name the file.
 func ReadFile(path string, most int) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

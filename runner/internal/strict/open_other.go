@@ -1,5 +1,0 @@
-//go:build !unix
-
-package strict
-
-const nonblock = 0
