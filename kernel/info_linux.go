@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// identity is what tells a program, map or link from all others, and a program's
-// tag: the beginning of bpf_prog_info, bpf_map_info and bpf_link_info in
+// identity is what tells a program, map or link from all others, a program's tag and
+// a link's cgroup: the beginning of bpf_prog_info, bpf_map_info and bpf_link_info in
 // include/uapi/linux/bpf.h. The library asks for much more, among it all of a
 // program's code, which takes the kernel a hundred times as long.
 type identity struct {
 	Type, ID uint32
 	Tag      [8]byte // of a program; program of a link in the first four bytes
+	Cgroup   uint64  // of a link to a cgroup
 }
 
 func (i identity) tag() string { return hex.EncodeToString(i.Tag[:]) }

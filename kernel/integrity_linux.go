@@ -102,21 +102,8 @@ func stillAttached(ln link.Link, p *ebpf.Program) bool {
 	if err != nil || have.program() != want.ID {
 		return false
 	}
-	raw, cgroup := ln.(*link.RawLink)
-	if !cgroup {
-		return true
-	}
-	fd, err := unix.FcntlInt(uintptr(raw.FD()), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return false
-	}
-	typed, err := link.NewFromFD(fd) // a raw link does not tell its cgroup
-	if err != nil {
-		return false
-	}
-	defer typed.Close()
-	at, err := typed.Info()
-	return err == nil && at.Cgroup() != nil && at.Cgroup().CgroupId != 0
+	_, cgroup := ln.(*link.RawLink)
+	return !cgroup || have.Cgroup != 0
 }
 
 // serials checks that no record of a session is missing, by their numbers.

@@ -78,6 +78,9 @@ func Open(ctx context.Context, cfg Config) (_ *Observer, err error) {
 	return o, nil
 }
 
+// Shared tells whether the programs are those that runs share: Report.Shared.
+func (o *Observer) Shared() bool { return o.loaded.hold != nil }
+
 // look notes what is no longer as it was, and looks again later.
 func (o *Observer) look() {
 	o.mu.Lock()

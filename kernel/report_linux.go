@@ -49,7 +49,6 @@ func (o *Observer) Report() Report {
 // hooks reads the counters. The caller holds mu.
 func (o *Observer) hooks() []HookStatus {
 	out := make([]HookStatus, hookCount)
-	cells := o.loaded.seat.cells()
 	if o.loaded.seat.passed() {
 		o.tally.passed.Store(true)
 	}
@@ -62,14 +61,21 @@ func (o *Observer) hooks() []HookStatus {
 			s.Attached, s.Detail = false, "detached before the run ended"
 		}
 		s.RecursionMisses = misses[hooks[h].progs[0]] - o.loaded.before[hooks[h].progs[0]]
-		s.PerCPU = make([]Counts, o.loaded.cpus)
-		for cpu := range s.PerCPU {
-			c := &cells[cpu*hookCells+h]
-			s.PerCPU[cpu] = Counts{c.Fired, c.Filtered, c.Coalesced, c.Emitted, c.Dropped, c.FailedReads}
-			s.Counts.add(s.PerCPU[cpu])
-		}
+		s.PerCPU, s.Counts = o.counts(HookID(h))
 	}
 	return out
+}
+
+// counts reads a hook's counters of each CPU, and adds them up.
+func (o *Observer) counts(h HookID) (each []Counts, all Counts) {
+	cells := o.loaded.seat.cells()
+	each = make([]Counts, o.loaded.cpus)
+	for cpu := range each {
+		c := &cells[cpu*hookCells+int(h)]
+		each[cpu] = Counts{c.Fired, c.Filtered, c.Coalesced, c.Emitted, c.Dropped, c.FailedReads}
+		all.add(each[cpu])
+	}
+	return each, all
 }
 
 // status tells whether everything a hook needs is in place.

@@ -31,8 +31,9 @@ func (o *Observer) selfTest(ctx context.Context, session string) {
 		o.testErr = err
 		return
 	}
-	for h, s := range o.hooks() {
-		o.tested[h] = s.Fired > 0 && (s.Emitted == 0 || received[h])
+	for h := range o.tested {
+		_, c := o.counts(HookID(h))
+		o.tested[h] = c.Fired > 0 && (c.Emitted == 0 || received[h])
 	}
 }
 

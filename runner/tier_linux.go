@@ -19,7 +19,7 @@ func (o *observation) choose(ctx context.Context) error {
 	}
 	observer, err := openObserver(ctx, kernel.Config{CgroupPath: o.session.Path(), RingBytes: o.ring, Keep: o.keep, Foreign: o.foreign})
 	if err == nil {
-		if observer.Report().Shared {
+		if observer.Shared() {
 			o.session.afterwards(kernel.Afterwards())
 		}
 		o.observer = observer
