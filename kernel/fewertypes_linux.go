@@ -15,17 +15,14 @@ import (
 // of. What a pointer points to is left out.
 func (t *rawTypes) cut(names map[string]bool) (*btf.Spec, error) {
 	c := cutter{from: t, ids: map[uint32]uint32{}, texts: map[uint32]uint32{0: 0}, names: []byte{0}}
-	for id := 1; id < len(t.at); id++ {
-		off := t.at[id]
-		if kind, _ := t.info(off); kind != kindStruct && kind != kindUnion {
-			continue
-		}
-		if name := t.u32(off); name != 0 && names[string(t.name(name))] {
-			c.keep(uint32(id))
+	for _, s := range t.structs {
+		if name := t.u32(s.off); name != 0 && names[string(t.name(name))] {
+			c.keep(s.id)
 		}
 	}
 	for i := 0; i < len(c.kept); i++ { // it grows
-		if err := c.copy(t.at[c.kept[i]]); err != nil {
+		off, _ := t.at(c.kept[i])
+		if err := c.copy(off); err != nil {
 			return nil, err
 		}
 	}
@@ -46,7 +43,7 @@ type cutter struct {
 }
 
 func (c *cutter) keep(id uint32) uint32 {
-	if id == 0 || id >= uint32(len(c.from.at)) {
+	if id == 0 || id >= c.from.count {
 		return 0
 	}
 	if _, ok := c.ids[id]; !ok {

@@ -20,7 +20,7 @@ const maxSteps = 32
 
 // fields are the offsets of the fields in the kernel's structs, or why there is none.
 func (t *rawTypes) fields(list []bpf.PlainField) []int {
-	structs := t.structs(list)
+	structs := t.structsOf(list)
 	out := make([]int, len(list))
 	for i, f := range list {
 		out[i] = fieldAbsent
@@ -41,8 +41,8 @@ func essential(name string) string {
 	return name
 }
 
-// structs are the kernel's structs and unions that the fields are of, by name.
-func (t *rawTypes) structs(list []bpf.PlainField) map[string][]uint32 {
+// structsOf are the kernel's structs and unions that the fields are of, by name.
+func (t *rawTypes) structsOf(list []bpf.PlainField) map[string][]uint32 {
 	out := map[string][]uint32{}
 	var begins [1 << 16]bool // the first two bytes of a name that is wanted
 	for _, f := range list {
@@ -50,16 +50,13 @@ func (t *rawTypes) structs(list []bpf.PlainField) map[string][]uint32 {
 		out[name] = nil
 		begins[le.Uint16([]byte(name))] = true
 	}
-	for _, off := range t.at[1:] {
-		if kind, _ := t.info(off); kind != kindStruct && kind != kindUnion {
-			continue
-		}
-		name := t.u32(off)
+	for _, s := range t.structs {
+		name := t.u32(s.off)
 		if uint64(name)+2 > uint64(len(t.names)) || !begins[le.Uint16(t.names[name:])] {
 			continue
 		}
 		if have, wanted := out[string(t.name(name))]; wanted {
-			out[string(t.name(name))] = append(have, off)
+			out[string(t.name(name))] = append(have, s.off)
 		}
 	}
 	return out
@@ -94,10 +91,10 @@ func (t *rawTypes) follow(off uint32, path []string) int {
 // plain is the place of a type without names and qualifiers.
 func (t *rawTypes) plain(id uint32) (off uint32, ok bool) {
 	for range maxSteps {
-		if id == 0 || id >= uint32(len(t.at)) {
+		off, ok := t.at(id)
+		if !ok {
 			return 0, false
 		}
-		off := t.at[id]
 		switch kind, _ := t.info(off); kind {
 		case kindTypedef, kindVolatile, kindConst, kindRestrict, kindTypeTag:
 			id = t.u32(off + 8)
@@ -172,10 +169,4 @@ func (t *rawTypes) member(off uint32, name string, depth int) (typ uint32, at in
 		}
 	}
 	return 0, fieldAbsent
-}
-
-// named tells whether the name at off is that one.
-func (t *rawTypes) named(off uint32, name string) bool {
-	end := uint64(off) + uint64(len(name))
-	return end < uint64(len(t.names)) && t.names[end] == 0 && string(t.names[off:end]) == name
 }

@@ -19,12 +19,23 @@ import (
 // "gen min_core_btf" does, at run time. The format is that of
 // Documentation/bpf/btf.rst.
 
-// rawTypes is a BTF blob, with the offset of every type.
+// rawTypes is a BTF blob, with the places of what is looked for in it.
 type rawTypes struct {
 	types, names []byte
-	at           []uint32 // by type id; 0 is void
 	mapped       []byte   // nil when it was read
+	count        uint32   // of types, with void, which is 0
+	marks        []uint32 // the offset of every type whose id is a multiple of markEvery
+
+	structs         []placed // and unions
+	typedefs, enums []uint32 // offsets
 }
+
+// placed is a type with its offset.
+type placed struct{ id, off uint32 }
+
+// markEvery is small enough to be quick to go on from, and large enough that the marks
+// are few pages.
+const markEvery = 16
 
 func (t *rawTypes) close() {
 	if t.mapped != nil {
@@ -112,22 +123,52 @@ func parseTypes(raw []byte) (*rawTypes, error) {
 	if t.types == nil || t.names == nil {
 		return nil, errBTF
 	}
-	t.at = make([]uint32, 1, len(t.types)/24)
-	for off := uint32(0); off < uint32(len(t.types)); {
+	// As much as a kernel has, so that nothing has to grow.
+	size := len(t.types)
+	t.structs, t.typedefs, t.enums = make([]placed, 0, size/200), make([]uint32, 0, size/800), make([]uint32, 0, size/1000)
+	t.count, t.marks = 1, append(make([]uint32, 0, size/24/markEvery), 0)
+	for off := uint32(0); off < uint32(len(t.types)); t.count++ {
 		if int(off)+typeHeader > len(t.types) {
 			return nil, errBTF
 		}
 		kind, vlen := t.info(off)
-		if int(kind) >= len(typeKinds) {
-			return nil, fmt.Errorf("%w: type %d is of kind %d", errBTF, len(t.at), kind)
+		switch kind {
+		case kindStruct, kindUnion:
+			t.structs = append(t.structs, placed{t.count, off})
+		case kindTypedef:
+			t.typedefs = append(t.typedefs, off)
+		case kindEnum:
+			t.enums = append(t.enums, off)
 		}
-		t.at = append(t.at, off)
+		if int(kind) >= len(typeKinds) {
+			return nil, fmt.Errorf("%w: type %d is of kind %d", errBTF, t.count, kind)
+		}
+		if t.count%markEvery == 0 {
+			t.marks = append(t.marks, off)
+		}
 		off += typeHeader + typeKinds[kind].fixed + vlen*typeKinds[kind].each
 		if off > uint32(len(t.types)) {
 			return nil, errBTF
 		}
 	}
 	return t, nil
+}
+
+// at is the offset of a type that is not void.
+func (t *rawTypes) at(id uint32) (off uint32, ok bool) {
+	if id == 0 || id >= t.count {
+		return 0, false
+	}
+	off = t.marks[id/markEvery]
+	n := id % markEvery
+	if id < markEvery {
+		n-- // the first mark is that of type 1
+	}
+	for range n {
+		kind, vlen := t.info(off)
+		off += typeHeader + typeKinds[kind].fixed + vlen*typeKinds[kind].each
+	}
+	return off, true
 }
 
 func (t *rawTypes) u32(off uint32) uint32 { return binary.NativeEndian.Uint32(t.types[off:]) }
@@ -145,20 +186,25 @@ func (t *rawTypes) name(off uint32) []byte {
 	return name
 }
 
+// named tells whether the name at off is that one.
+func (t *rawTypes) named(off uint32, name string) bool {
+	end := uint64(off) + uint64(len(name))
+	return end < uint64(len(t.names)) && t.names[end] == 0 && string(t.names[off:end]) == name
+}
+
 // tracepointArgs is how many arguments a tracepoint has, 0 when that is not
 // known: those of typedef void (*btf_trace_NAME)(void *, ...), but for the first.
 func (t *rawTypes) tracepointArgs(name string) int {
 	want := "btf_trace_" + name
-	for _, off := range t.at[1:] {
-		if kind, _ := t.info(off); kind != kindTypedef || string(t.name(t.u32(off))) != want {
+	for _, off := range t.typedefs {
+		if !t.named(t.u32(off), want) {
 			continue
 		}
 		for _, expected := range []uint32{kindPtr, kindFuncProto} {
-			id := t.u32(off + 8)
-			if id == 0 || id >= uint32(len(t.at)) {
+			var ok bool
+			if off, ok = t.at(t.u32(off + 8)); !ok {
 				return 0
 			}
-			off = t.at[id]
 			kind, n := t.info(off)
 			if kind != expected {
 				return 0
@@ -173,13 +219,13 @@ func (t *rawTypes) tracepointArgs(name string) int {
 
 // enumValue is the value of a member of an enum, 0 when there is none.
 func (t *rawTypes) enumValue(enum, member string) uint32 {
-	for _, off := range t.at[1:] {
-		kind, n := t.info(off)
-		if kind != kindEnum || string(t.name(t.u32(off))) != enum {
+	for _, off := range t.enums {
+		if !t.named(t.u32(off), enum) {
 			continue
 		}
+		_, n := t.info(off)
 		for i := range n {
-			if at := off + typeHeader + i*typeKinds[kindEnum].each; string(t.name(t.u32(at))) == member {
+			if at := off + typeHeader + i*typeKinds[kindEnum].each; t.named(t.u32(at), member) {
 				return t.u32(at + 4)
 			}
 		}
