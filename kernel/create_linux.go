@@ -12,7 +12,7 @@ import (
 
 // heavy are the programs that take the verifier about as long as all others
 // together.
-var heavy = []string{"sys_exit", "execed"}
+var heavy = []string{"sys_exit", "execed", "skb_out"}
 
 // create makes the maps and loads the programs, or, where some program is refused,
 // all others. types are those of the kernel's that the programs refer to; nil looks
