@@ -32,23 +32,24 @@
 // # Where the time of a short run goes
 //
 // This is a profile (perf record, Linux 6.18) of the CPU time of all processes in a run
-// of /bin/true, when the observer is already loaded. Page faults take an eighth of the
+// of /bin/true, when the observer is already loaded. Page faults take a seventh of the
 // time, spread over all items: three processes of one large Go program touch their
 // memory for the first time.
 //
-//   - 22%: compare the loaded observer with this build (package kernel). This runs at low
-//     priority, in parallel with the preparation and the command. Half of it reads the
-//     embedded object, a quarter relocates the programs.
-//   - 16%: the rest of package kernel: open what is pinned, make the session's maps
-//     and links, read the self-test's records, check at the end.
-//   - 13%: start the guard and the self-test's process, and run them.
-//   - 12%: try, make and remove cgroup directories, and read their counters, on a host
+//   - 18%: package kernel: open what is pinned, make the session's maps and links, read
+//     the self-test's records, check at the end.
+//   - 14%: start the guard and the self-test's process, and run them.
+//   - 13%: try, make and remove cgroup directories, and read their counters, on a host
 //     with several hierarchies.
-//   - 8%: make the spool, write the documents and the bundle, and sync them to the disk.
+//   - 12%: make the spool, write the documents and the bundle, and sync them to the disk.
 //   - 7%: Go's monitor thread, which wakes every 20 us while threads block in calls.
-//   - 5%: switch threads. More than half of it is for Go to deliver 50 signals.
-//   - 4%: start the Go runtime; 3%: initialize packages.
-//   - The remainder is spread thin: command line, starting the command.
+//   - 6%: switch threads. A quarter of it is for Go to deliver 50 signals.
+//   - 5%: compare the loaded observer with this build (package kernel). This runs at low
+//     priority, in parallel with the preparation and the command. Half of it walks
+//     through the kernel's types.
+//   - 4%: start the Go runtime; 4%: initialize packages.
+//   - The remainder is spread thin: command line, starting the command. The documents'
+//     types (1%) are learnt while the command runs.
 //
 // Without the kernel layer, the longest path through such a run takes 14 ms; bwrap takes
 // 5 ms. In milliseconds:
@@ -62,6 +63,7 @@
 // The smallest Go program that starts a command takes 2 ms. Two of them, one started by
 // the other like runner and guard, take 3.5 ms.
 //
-// The first run on a host takes three times as much, because the kernel verifies the
-// programs.
+// The first run on a host takes four times as much CPU time. Half of that is for the kernel
+// to verify the programs, on two CPUs, and a tenth for the loader to read the embedded
+// object and the index of the kernel's types.
 package runner
