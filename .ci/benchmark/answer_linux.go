@@ -15,9 +15,8 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 )
 
-// answer COMMAND... runs a command with the filter of the notify tier, or nearly so,
-// and answers each notification at once, without a look at it: no listener can cost
-// less.
+// answer COMMAND... runs a command with nearly the same filter as the notify tier, and
+// answers each notification at once without reading it. No listener can cost less.
 func answer(args []string) {
 	runtime.LockOSThread()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -43,8 +42,8 @@ func answer(args []string) {
 	check(cmd.Wait())
 }
 
-// serveEmpty answers one notification. It returns false when there is no task left
-// that has the filter.
+// serveEmpty answers one notification. It returns false when no task has the filter any
+// more.
 func serveEmpty(listener int) bool {
 	var request, reply [32]uint64 // struct seccomp_notif and seccomp_notif_resp, with room to grow
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&request)))
@@ -53,13 +52,13 @@ func serveEmpty(listener int) bool {
 		_, _ = unix.Poll(fds, 0)
 		return fds[0].Revents&unix.POLLHUP == 0
 	}
-	reply[0], reply[2] = request[0], unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE<<32 // id, and flags behind error
+	reply[0], reply[2] = request[0], unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE<<32 // the id, and the flags, which follow the error
 	_, _, _ = unix.RawSyscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&reply)))
 	return true
 }
 
-// answered COMMAND... becomes the command, notified through a listener that it sends
-// over descriptor 3.
+// answered COMMAND... loads the filter, sends the listener over descriptor 3, and becomes
+// the command.
 func answered(args []string) {
 	path, err := exec.LookPath(args[0])
 	check(err)
@@ -77,7 +76,7 @@ func answered(args []string) {
 	check(syscall.Exec(path, args, os.Environ()))
 }
 
-// answeredFilter notifies of the calls of the notify tier that it always notifies of.
+// answeredFilter notifies of the calls that the notify tier notifies of in every case.
 func answeredFilter() (code []unix.SockFilter) {
 	p := []bpf.Instruction{bpf.LoadAbsolute{Off: 0, Size: 4}}
 	native, _ := kernel.Calls()

@@ -10,7 +10,7 @@ import (
 
 const opens = 300_000
 
-// cases are the paired measurements. b.files holds what they work on.
+// cases are the paired measurements. They work on the files in b.files.
 func cases(b *bench) []benchCase {
 	off := []string{"--kernel", "off"}
 	self, err := os.Executable()
@@ -51,8 +51,8 @@ func cases(b *bench) []benchCase {
 	return append(list, b.notified(list)...)
 }
 
-// pytest is a suite that computes, writes files and starts processes, in the
-// proportion of a small project's.
+// pytest is a test suite that computes, writes files and starts processes in the
+// proportions of a small project.
 const pytest = `
 import hashlib, subprocess, pytest
 
@@ -68,8 +68,7 @@ def test_work(n, tmp_path):
     assert len(d) == 32
 `
 
-// paired measures one command, bare and observed, and shows strace and
-// bpftrace on it as well.
+// paired measures one command bare and observed, and also under strace and bpftrace.
 func (b *bench) paired(name string, rounds int, maxRatio float64, args []string) benchCase {
 	return benchCase{
 		name: name, rounds: rounds, maxRatio: maxRatio, bare: bare(args...), ours: b.run(nil, args...),
@@ -100,7 +99,7 @@ func (b *bench) prepared(name string, rounds int, maxRatio float64, command func
 	}
 }
 
-// underBpftrace is args run by bpftrace, which prints every open and exec.
+// underBpftrace runs args under bpftrace, which prints every open and exec.
 func (b *bench) underBpftrace(args []string) *exec.Cmd {
 	const script = `tracepoint:syscalls:sys_enter_openat /pid == cpid/ { printf("%d open %s\n", pid, str(args->filename)); }
 tracepoint:syscalls:sys_enter_execve { printf("%d exec %s\n", pid, str(args->filename)); }`
@@ -110,6 +109,6 @@ tracepoint:syscalls:sys_enter_execve { printf("%d exec %s\n", pid, str(args->fil
 	}
 	file := filepath.Join(b.dir, "command.sh")
 	check(os.WriteFile(file, []byte("#!/bin/sh\nexec "+line+"\n"), 0o755))
-	// It looks for the tracepoints in debugfs: mounted here for it alone.
+	// bpftrace looks for tracepoints in debugfs, which is mounted here for it alone.
 	return exec.Command("unshare", "--mount", "sh", "-c", `mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug && mountpoint -q /sys/kernel/tracing || mount -t tracefs none /sys/kernel/tracing && exec bpftrace -o /dev/null -e "$1" -c "/bin/sh $2"`, "sh", script, file)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// crowd measures many runs at once: what they cost everybody else, each other, and
-// in memory.
+// crowd measures many runs at once: what they cost other processes and each other, and
+// how much memory they take.
 func (b *bench) crowd(self string) []single {
 	over := sync.OnceValue(func() map[int]float64 { return b.unrelatedByRuns(self) })
 	cases := []single{}
@@ -34,13 +34,13 @@ func (b *bench) crowd(self string) []single {
 	)
 }
 
-// idleRun is a run of a command that waits to be ended.
+// idleRun is a run whose command waits until it is killed.
 type idleRun struct {
 	cmd *exec.Cmd
 	out *bufio.Reader
 }
 
-// idle starts n runs at once and returns when all their commands have begun.
+// idle starts n runs at once, and returns when all their commands have started.
 func (b *bench) idle(n int) []idleRun {
 	runs := make([]idleRun, n)
 	for i := range runs {
@@ -58,7 +58,7 @@ func (b *bench) idle(n int) []idleRun {
 	return runs
 }
 
-// end ends runs, and makes sure that each left a whole bundle of a complete layer.
+// end ends runs, and checks that each left a valid bundle with a complete kernel layer.
 func (b *bench) end(runs []idleRun) {
 	for _, r := range runs {
 		check(r.cmd.Process.Signal(syscall.SIGTERM))
@@ -105,8 +105,9 @@ func nanoseconds(cmd *exec.Cmd) float64 {
 	return ns
 }
 
-// unrelatedByRuns is, by the number of idle runs, what these add to getpid over what
-// an empty program adds; by its negative, what they add in all.
+// unrelatedByRuns returns, by the number of idle runs, how much longer a getpid of another
+// process takes than with an empty program in place of the observer. By the negative of
+// that number, it returns how much longer getpid takes than on an idle host.
 func (b *bench) unrelatedByRuns(self string) map[int]float64 {
 	loop := func() float64 { return nanoseconds(exec.Command(self, "getpid", "3000000")) }
 	more, all := map[int][]float64{}, map[int][]float64{}
@@ -136,7 +137,7 @@ func (b *bench) unrelatedByRuns(self string) map[int]float64 {
 	return out
 }
 
-// insideOf is what an open costs in a run, in nanoseconds, while n run in all.
+// insideOf is the cost of an open inside a run, in nanoseconds, while n runs exist.
 func (b *bench) insideOf(self string, n int) float64 {
 	if b.quick {
 		n = min(n, 10)
@@ -157,7 +158,7 @@ func (b *bench) insideOf(self string, n int) float64 {
 	return median(took)
 }
 
-// idleMemory is what each of ten runs more takes, in MiB.
+// idleMemory is how much memory each of ten more runs takes, in MiB.
 func (b *bench) idleMemory() float64 {
 	first := b.idle(10)
 	before := memoryOf(first)
@@ -168,8 +169,8 @@ func (b *bench) idleMemory() float64 {
 	return (after - before) / 10
 }
 
-// settle is how long after their start runs are idle and have given back what
-// starting took.
+// settle is how long after their start runs are idle and have freed the memory that the
+// start took.
 const settle = 4 * time.Second
 
 // memoryOf is the PSS of runs and their guards, with the memory of the BPF maps that
@@ -205,7 +206,7 @@ func memoryOf(runs []idleRun) float64 {
 	return kib / 1024
 }
 
-// pss is a process's, in KiB, but for BPF maps that are mapped into it.
+// pss is the PSS of a process in KiB, without the BPF maps that are mapped into it.
 func pss(pid int) (kib float64) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", pid))
 	check(err)
@@ -231,7 +232,7 @@ func field(path, name string) float64 {
 	return v
 }
 
-// word is the one that follows name.
+// word is the word after name.
 func word(text, name string) string {
 	_, rest, _ := strings.Cut(text, name)
 	if f := strings.Fields(rest); len(f) > 0 {
@@ -240,8 +241,8 @@ func word(text, name string) string {
 	return "0"
 }
 
-// hundred is how long it takes until the commands of a hundred runs that are started
-// at once have all begun.
+// hundred is how long a hundred runs that are started at once take until all their
+// commands have started.
 func (b *bench) hundred() float64 {
 	var took []float64
 	for range b.rounds(3) {

@@ -12,15 +12,15 @@ import (
 	"github.com/coder/websocket"
 )
 
-// What the gateway sends for one call, in the same sizes.
+// Messages of the sizes that the gateway sends for one call.
 const (
 	execute = `{"jsonrpc":"2.0","id":10000,"method":"tools.execute","params":{"action_id":"a1","tool":"read_file","parameters":{"path":"/home/user/project/main.go"},"tool_call_id":"01KAKC9D2V3X7S4T9MZ0QH8W6R"}}`
 	reply   = `{"jsonrpc":"2.0","id":7,"result":{"id":"p1","run_id":"run_01kakc9d2v3x7s4t9mz0qh8w6r","actions":[{"id":"a1","tool":"read_file","tool_call_id":"01KAKC9D2V3X7S4T9MZ0QH8W6R","call_id":"01KAKC9D2V3X7S4T9MZ0QH8W6R","outcome":{"kind":"success"},"output":{"content":"package main"},"recorded":true}]}}`
 )
 
-// exchange COMMAND... runs a command that finds a gateway in its environment, as
-// under assay-run, but one that does nothing: it sends the messages of a call and
-// does not look at what it gets, on the same sockets by the same means.
+// exchange COMMAND... runs a command that finds a gateway in its environment, as under
+// assay-run. This gateway does nothing: it sends the messages of a call over the same kinds
+// of sockets, and ignores what it receives.
 func exchange(args []string) {
 	dir, err := os.MkdirTemp("", "assay-run-bench-*")
 	check(err)
@@ -45,7 +45,7 @@ func exchange(args []string) {
 	check(cmd.Run())
 }
 
-// pass answers a proposal with a callback, and all else with a reply.
+// pass answers a proposal with a callback, and anything else with a reply.
 func pass(w wire) {
 	for {
 		message, err := w.read()

@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// floorSource is the least that a Go program can do which starts a command and waits
-// for it.
+// floorSource is the smallest Go program that starts a command and waits for it.
 const floorSource = `package main
 
 import (
@@ -23,8 +22,8 @@ func main() {
 }
 `
 
-// floor builds that program. A run takes two processes of Go at least: the runner and
-// the guard.
+// floor builds that program. A run takes at least two processes of Go programs: the runner
+// and the guard.
 func (b *bench) floor() func() string {
 	return sync.OnceValue(func() string {
 		bin := filepath.Join(b.dir, "floor")

@@ -16,19 +16,19 @@ import (
 	"github.com/coder/websocket"
 )
 
-// What a client of the gateway sends for one call. It answers a callback with
-// the least work that a client can do, so that the figures are the gateway's.
+// Messages that a client of the gateway sends for one call. The client does as little work
+// as possible, so that the figures show the gateway's cost.
 const (
 	proposal = `{"jsonrpc":"2.0","id":7,"method":"proposal.submit","params":{"proposal":{"id":"p1","source":"agent","actions":[{"id":"a1","type":"tool_call","tool":"read_file","parameters":{"path":"/home/user/project/main.go"}}]}}}`
 	openRun  = `{"jsonrpc":"2.0","id":1,"method":"runs.start","params":{"agent_id":"bench","intent":""}}`
 	register = `{"jsonrpc":"2.0","id":2,"method":"tools.register","params":[{"name":"read_file","description":"","parameters":{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}}]}`
 )
 
-// wire carries messages to and from the gateway of the run that we are in.
+// wire carries messages to and from the gateway of the run around this process.
 type wire interface {
 	send(messages ...[]byte)
-	read() ([]byte, error) // valid until the next
-	waiting() bool         // another message is here already
+	read() ([]byte, error) // valid until the next call
+	waiting() bool         // another message has already arrived
 }
 
 func next(w wire) []byte {
@@ -66,7 +66,7 @@ func (w webSocketWire) read() ([]byte, error) {
 
 func (w webSocketWire) waiting() bool { return false }
 
-// connect opens a connection, by unix or ws, with a tool.
+// connect opens a connection over unix or ws, and registers a tool.
 func connect(network string) wire {
 	var w wire
 	if network == "unix" {
@@ -85,7 +85,7 @@ func connect(network string) wire {
 	return w
 }
 
-// answerTo is the answer to a tools.execute; nil when the message is none.
+// answerTo is the answer to a tools.execute. It is nil for another message.
 func answerTo(message []byte) []byte {
 	if !bytes.Contains(message, []byte(`"method":"tools.execute"`)) {
 		return nil
@@ -95,8 +95,8 @@ func answerTo(message []byte) []byte {
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"content":"package main"}}`, id)
 }
 
-// dispatch NETWORK N prints the median of the microseconds that a call takes,
-// from the proposal to its result, the client's own part included.
+// dispatch NETWORK N prints the median time of a call in microseconds, from the proposal to
+// its result, with the client's own part.
 func dispatch(args []string) {
 	w := connect(args[0])
 	took := make([]float64, number(args[1]))
@@ -111,8 +111,8 @@ func dispatch(args []string) {
 	fmt.Println(took[len(took)/2])
 }
 
-// calls NETWORK N prints the microseconds a call, over N of them on each of 4
-// connections with 64 in flight.
+// calls NETWORK N prints the microseconds per call, for N calls on each of 4 connections
+// with 64 calls in flight.
 func calls(args []string) {
 	const conns, window = 4, 64
 	n := number(args[1])
@@ -127,7 +127,7 @@ func calls(args []string) {
 			var out [][]byte
 			for sent, got := 0, 0; got < n; {
 				for ; sent < n && sent-got < window; sent++ {
-					// An id in flight is not used again.
+					// Do not use the id of a call in flight again.
 					out = append(out, bytes.Replace([]byte(proposal), []byte(`"id":7`), fmt.Appendf(nil, `"id":%d`, 1000+sent%window), 1))
 				}
 				if len(out) > 0 {
@@ -148,7 +148,7 @@ func calls(args []string) {
 	fmt.Println(float64(time.Since(began).Nanoseconds()) / 1000 / float64(conns*n))
 }
 
-// gateway runs a role in a run, and gives what it printed: the median of a few.
+// gateway runs a role in a few runs, and returns the median of what it printed.
 func (b *bench) gateway(self, role, network string, n int) float64 {
 	var got []float64
 	for range b.rounds(5) {
@@ -157,12 +157,11 @@ func (b *bench) gateway(self, role, network string, n int) float64 {
 	return median(got)
 }
 
-// dispatched times calls under a run and, by turns with them, the bare exchange
-// of their messages: medians of the rounds' medians, and of their differences.
-// The messages of a call wake each side twice. On one CPU that is a switch; on
-// two it may be the waking of a halted one, which here takes longer than the
-// call, and the bare exchange takes 25 or 100 us as it happens. So what the
-// gateway does is measured on one CPU.
+// dispatched measures calls under a run and, in turns, the bare exchange of their messages.
+// It returns medians of the rounds' medians, and of their differences. The messages of a
+// call wake each side twice. On one CPU that is a context switch. With two CPUs it may have
+// to wake a halted CPU, which takes longer than the call: the bare exchange then takes 25 or
+// 100 us by chance. So the gateway is measured on one CPU.
 func (b *bench) dispatched(self, network string, where ...string) func() exchanged {
 	return sync.OnceValue(func() exchanged {
 		role := []string{self, "dispatch", network, "20000"}
@@ -177,17 +176,17 @@ func (b *bench) dispatched(self, network string, where ...string) func() exchang
 	})
 }
 
-// exchanged are the microseconds of a call's messages: with nothing behind them,
-// under a run, and the difference.
+// exchanged are the microseconds of a call's messages: in the bare exchange, under a run,
+// and the difference.
 type exchanged struct{ bare, total, over float64 }
 
-// command is a command that another, such as taskset, executes.
+// command is a command behind a prefix such as taskset.
 func command(by []string, name string, args ...string) *exec.Cmd {
 	all := append(append(slices.Clone(by), name), args...)
 	return exec.Command(all[0], all[1:]...)
 }
 
-// printed runs a command and gives the number that it prints.
+// printed runs a command and returns the number that it prints.
 func (b *bench) printed(cmd *exec.Cmd) float64 {
 	cmd.Dir, cmd.Stderr = b.dir, os.Stderr
 	out, err := cmd.Output()

@@ -1,7 +1,6 @@
-// Command benchmark measures assay-run against the bare command, the two taking
-// turns in one run, and prints medians, ratios and the floors that the project
-// promises. It exits 1 when a floor is missed. Run it on an otherwise idle
-// machine: make bench.
+// Command benchmark measures commands under assay-run and bare, in turns. It prints medians,
+// ratios and the floors that the project promises, and exits with 1 if a floor is missed.
+// Run it on an otherwise idle machine: make bench.
 package main
 
 import (
@@ -31,7 +30,7 @@ func main() {
 func measure(args []string) {
 	dir, files := args[0], args[1]
 	only := flag.String("only", "", "measure the cases whose name matches this `regexp`")
-	quick := flag.Bool("quick", false, "one round of each, after one to warm the caches: does it run at all")
+	quick := flag.Bool("quick", false, "run one round of each case after a warm-up, to see that it works")
 	assayRun := flag.String("assay-run", "bin/assay-run", "the `binary` to measure")
 	check(flag.CommandLine.Parse(args[2:]))
 	match := regexp.MustCompile(*only)
@@ -80,8 +79,8 @@ func (b *bench) verdict(ok bool) string {
 	return "MISSED"
 }
 
-// benchCase is one paired measurement. At most one of maxOver and maxRatio is
-// set; neither means that the figure is only shown.
+// benchCase is one paired measurement. At most one of maxOver and maxRatio is set. If
+// neither is, the case has no floor.
 type benchCase struct {
 	name     string
 	rounds   int
@@ -91,8 +90,8 @@ type benchCase struct {
 	maxRatio float64
 	// others are other tools on the same command, shown for comparison.
 	others map[string]func() *exec.Cmd
-	// below is the one of others that has to be slower. Then all of them take part
-	// in each round, instead of once at the end.
+	// below names the one of others that has to be slower than assay-run. If set, the others
+	// run in each round, instead of once at the end.
 	below string
 }
 
@@ -134,7 +133,7 @@ type bench struct {
 	repository func() string // to clone
 }
 
-// rounds is n, or 1 when only trying.
+// rounds is n, or 1 with -quick.
 func (b *bench) rounds(n int) int {
 	if b.quick {
 		return 1
@@ -142,8 +141,7 @@ func (b *bench) rounds(n int) int {
 	return n
 }
 
-// measure runs the two commands by turns, which of them first changing from
-// round to round.
+// measure runs the two commands in turns. The first one changes from round to round.
 func (b *bench) measure(c benchCase) figures {
 	rounds := b.rounds(c.rounds)
 	var bare, ours []time.Duration
@@ -194,7 +192,7 @@ func (b *bench) time(cmd *exec.Cmd) time.Duration {
 	return took
 }
 
-// clean removes the bundles.
+// clean removes the bundles of earlier rounds.
 func (b *bench) clean() {
 	for _, f := range glob(filepath.Join(b.dir, "*.tar.*")) {
 		check(os.Remove(f))

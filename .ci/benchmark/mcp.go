@@ -20,7 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// What a client of an MCP server sends.
+// Messages that a client of an MCP server sends.
 const (
 	initialize  = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}`
 	initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
@@ -36,8 +36,8 @@ rules:
 - {name: no_secrets, rule: deny_keyword, value: password}
 `
 
-// mcpServer [http] is a server of MCP's own SDK, over stdin and stdout or at the
-// address that it prints.
+// mcpServer [http] is a server made with MCP's SDK. It serves over stdin and stdout, or over
+// HTTP at the address that it prints.
 func mcpServer(args []string) {
 	s := mcp.NewServer(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
 	type in struct {
@@ -57,9 +57,9 @@ func mcpServer(args []string) {
 	check(http.Serve(ln, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil)))
 }
 
-// mcpCalls TRANSPORT CONNECTIONS N COMMAND... prints the microseconds a call, over N
-// calls one after another on each of so many connections: to so many servers that
-// COMMAND starts over stdio, or to the one whose address it prints over http.
+// mcpCalls TRANSPORT CONNECTIONS N COMMAND... prints the microseconds per call, for N calls
+// in a row on each connection. Over stdio, it starts COMMAND once for each connection. Over
+// http, COMMAND is started once and prints its address.
 func mcpCalls(args []string) {
 	conns, n, command := number(args[1]), number(args[2]), args[3:]
 	calls := make([]func(message string, id int), conns)
@@ -155,9 +155,9 @@ func isAnswer(text []byte, id int) bool {
 	return bytes.Contains(text, []byte(`"result"`)) && bytes.Contains(text, fmt.Appendf(nil, `"id":%d`, id))
 }
 
-// mcpCases are an MCP client's calls, direct and through mcp with a policy. Over HTTP
-// the client speaks HTTP to both, and mcp to a server over pipes, which is how it is
-// put in front of one; mcp in front of a remote server is two exchanges for one.
+// mcpCases measure an MCP client's calls, direct and through mcp with a policy. Over HTTP,
+// the client speaks HTTP to the server or to mcp, and mcp speaks to its server over pipes.
+// In front of a remote server, mcp would need two HTTP exchanges for one.
 func (b *bench) mcpCases(self string) (cases []single) {
 	policy := filepath.Join(b.dir, "policy.yaml")
 	ours := func(args ...string) []string {
@@ -168,7 +168,7 @@ func (b *bench) mcpCases(self string) (cases []single) {
 		transport    string
 		floor        float64
 		direct, mcps []string
-		relay        []string // what the way costs without mcp
+		relay        []string // the same way without mcp's work
 	}{
 		{"stdio", noFloor, []string{self, "mcp-server"}, ours("--", self, "mcp-server"), nil},
 		{"http", 1.5, []string{self, "mcp-server", "http"}, ours(append(slices.Clone(listen), self, "mcp-server")...), []string{self, "mcp-relay", self, "mcp-server"}},
@@ -215,8 +215,8 @@ func (b *bench) mcpCases(self string) (cases []single) {
 	return cases
 }
 
-// turns NETWORK CONNECTIONS N prints the microseconds a call, over N calls one after
-// another on each of so many connections.
+// turns NETWORK CONNECTIONS N prints the microseconds per call, for N calls in a row on each
+// connection.
 func turns(args []string) {
 	wires := make([]wire, number(args[1]))
 	for i := range wires {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// notify makes a case one of the notify tier's, beside strace of the same calls,
-// which it has to stay below.
+// notify makes a case for the notify tier. It has to be faster than strace of the same
+// calls.
 func (b *bench) notify(c benchCase, maxRatio float64, maxOver time.Duration) benchCase {
 	through := func(program string, args ...string) func() *exec.Cmd {
 		path, err := exec.LookPath(program)
@@ -33,7 +33,7 @@ func (b *bench) notify(c benchCase, maxRatio float64, maxOver time.Duration) ben
 
 const strace = "strace --seccomp-bpf"
 
-// notified are the cases of the notify tier, of those that the eBPF tier has.
+// notified are the eBPF tier's cases that are also measured with the notify tier.
 func (b *bench) notified(all []benchCase) (list []benchCase) {
 	for _, c := range all {
 		switch c.name {

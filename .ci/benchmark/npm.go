@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Of the packages that are installed without a network: about what a web project has.
+// The packages that are installed without a network: about as many as a web project has.
 const (
 	npmPackages = 300
-	npmFiles    = 12 // in each
+	npmFiles    = 12 // in each package
 )
 
 // packages packs npm packages and returns a package.json that depends on all of them.
@@ -36,8 +36,8 @@ func packages(dir string) string {
 	return string(project)
 }
 
-// npm installs what a package.json asks for. What comes from a registry is in a cache
-// once it is there.
+// npm installs the packages of a package.json. Packages of a registry come from a cache after
+// the first time.
 func (b *bench) npm(project func() string) func(dir string) *exec.Cmd {
 	return func(dir string) *exec.Cmd {
 		check(os.WriteFile(filepath.Join(dir, "package.json"), []byte(project()), 0o644))

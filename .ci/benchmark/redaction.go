@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// redaction measures what it costs to look for secrets: the same run with redaction
-// disabled, and with a secret to look for.
+// redaction measures the cost of looking for secrets: the same run with redaction disabled,
+// and with a secret to look for.
 func (b *bench) redaction(name string, rounds int, flags []string, args ...string) benchCase {
 	run := func(more ...string) func() *exec.Cmd {
 		all := append(append([]string{"--force", "-o", filepath.Join(b.dir, "redaction.tar.gz")}, flags...), more...)
@@ -21,5 +21,5 @@ func (b *bench) redaction(name string, rounds int, flags []string, args ...strin
 	return benchCase{name: name, rounds: rounds, maxRatio: 1.03, bare: run("--unsafe-disable-redaction"), ours: run()}
 }
 
-// print1GB writes lines as a build's.
+// print1GB writes lines such as a build prints.
 var print1GB = []string{"sh", "-c", `yes "the quick brown fox jumps over the lazy dog 0123456789 /usr/lib/x.so" | head -c 1000000000`}

@@ -12,10 +12,9 @@ import (
 	"sync"
 )
 
-// mcpRelay COMMAND... is what mcp --listen is in front of a program, without what it is
-// for: it gives each session a server of its own and passes messages on, and does not
-// look at them. It shows what the way costs: HTTP on one side, a process and its pipes
-// on the other.
+// mcpRelay COMMAND... stands in front of a program as mcp --listen does, and checks nothing:
+// it gives each session a server of its own and passes the messages on. It shows what HTTP
+// on one side, and a process and its pipes on the other, cost by themselves.
 func mcpRelay(args []string) {
 	type piped struct {
 		mu  sync.Mutex
@@ -30,7 +29,7 @@ func mcpRelay(args []string) {
 		out, err := cmd.StdoutPipe()
 		check(err)
 		cmd.Stderr = os.Stderr
-		check(cmd.Start()) // it ends with its input
+		check(cmd.Start()) // ends when its input ends
 		return &piped{in: in, out: bufio.NewReaderSize(out, 64<<10)}
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

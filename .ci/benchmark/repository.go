@@ -10,15 +10,15 @@ import (
 	"path/filepath"
 )
 
-// The repository that is cloned: about what a project of some years has.
+// The repository that is cloned: about the size of a project of some years.
 const (
 	repoFiles   = 5000
 	repoCommits = 1500
 	repoTouched = 12 // files in each commit
 )
 
-// repository makes a packed repository once and keeps it in the user's cache:
-// always the same one.
+// repository makes a packed repository once and keeps it in the user's cache. It is always
+// the same repository.
 func repository() string {
 	cache, err := os.UserCacheDir()
 	check(err)
@@ -70,7 +70,7 @@ func writeHistory(w io.Writer) {
 	}
 }
 
-// source is some text of one to nine kilobytes, which packs as code does.
+// source is text of one to nine kilobytes that compresses as code does.
 func source(r *rand.Rand, i int) []byte {
 	words := []string{"func", "return", "value", "index", "range", "error", "string", "buffer", "if", "for", "nil", "len"}
 	b := fmt.Appendf(nil, "package unit%02d\n\n", i%17)

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// largestSet runs cmd and is its largest resident set, in MiB. Linux counts to a process
-// the memory of the one that started it, as it was then. This process can be large, so
-// one that is small starts cmd: the role resident.
+// largestSet runs cmd and returns its largest resident set, in MiB. Linux counts the memory
+// that the parent had at the start as the child's own. This process can be large, so a small
+// one starts cmd: the role resident.
 func largestSet(cmd *exec.Cmd) float64 {
 	self, err := os.Executable()
 	check(err)
@@ -28,8 +28,8 @@ func largestSet(cmd *exec.Cmd) float64 {
 	return float64(number(strings.TrimSpace(string(said)))) / 1024
 }
 
-// resident PATH ARG0 [ARG...] runs a program and writes its largest resident set, in
-// KiB, to descriptor 3.
+// resident PATH ARG0 [ARG...] runs a program, and writes its largest resident set to
+// descriptor 3, in KiB.
 func resident(args []string) {
 	syscall.CloseOnExec(3)
 	cmd := exec.Command(args[0])

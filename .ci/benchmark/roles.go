@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// roles are what this binary does when it runs itself: to measure, and when a
-// case runs it, loops that do one kind of system call and little else.
+// roles are what this binary does when it starts itself: measure, or run a loop that makes
+// one kind of system call and does little else.
 var roles = map[string]func(args []string){
 	"measure":       measure,
 	"resident":      resident,
@@ -67,15 +67,15 @@ func manyFiles(dir string, n int) {
 	}
 }
 
-// spent is how long this process has had a CPU: what a call costs, whatever else
-// runs on the host.
+// spent is the CPU time of this process. It shows the cost of a call whatever else runs on
+// the host.
 func spent() time.Duration {
 	var u syscall.Rusage
 	check(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// getpid N prints the nanoseconds that one getpid takes, over N of them.
+// getpid N calls getpid N times, and prints the nanoseconds of one call.
 func getpid(args []string) {
 	n := number(args[0])
 	start := spent()
@@ -85,7 +85,7 @@ func getpid(args []string) {
 	fmt.Println(float64(spent()-start) / float64(n))
 }
 
-// openTime FILE N opens one file N times and prints the nanoseconds of one.
+// openTime FILE N opens one file N times, and prints the nanoseconds of one open.
 func openTime(args []string) {
 	path, n := []byte(args[0]), number(args[1])
 	start := spent()
@@ -95,8 +95,8 @@ func openTime(args []string) {
 	fmt.Println(float64(spent()-start) / float64(n))
 }
 
-// flood DIR RATE SECONDS opens files of manyFiles(DIR, 100,000), RATE in a
-// second, each again only after all the others.
+// flood DIR RATE SECONDS opens the files of manyFiles(DIR, 100,000) in turn, RATE of them per
+// second.
 func flood(args []string) {
 	rate, seconds := number(args[1]), number(args[2])
 	buf := []byte(args[0] + "/")
@@ -112,8 +112,8 @@ func flood(args []string) {
 
 const floodFiles = 100_000
 
-// exitTime FILE DIR N opens the first N files of manyFiles(DIR), writes the time to
-// FILE and ends.
+// exitTime FILE DIR N opens the first N files of manyFiles(DIR), writes the time to FILE, and
+// ends.
 func exitTime(args []string) {
 	openDistinct(args[1:])
 	check(os.WriteFile(args[0], strconv.AppendInt(nil, time.Now().UnixNano(), 10), 0o644))

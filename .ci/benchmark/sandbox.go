@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// sandboxes measures what containing a command that does nothing takes, in
-// milliseconds: Landlock over our own start without it, and every namespace over what
-// bwrap adds.
+// sandboxes measures, in milliseconds, what it takes to contain a command that does nothing:
+// Landlock compared with a start without it, and all namespaces compared with bwrap.
 func (b *bench) sandboxes() []single {
 	took := sync.OnceValue(b.contained)
 	return []single{
@@ -34,8 +33,8 @@ func (b *bench) sandboxes() []single {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// page builds the least program that can do what a sandbox does: without files, rules
-// and an init.
+// page builds the smallest program that can do what a sandbox does, without files, rules and
+// an init.
 func (b *bench) page() string {
 	dir := filepath.Join(b.dir, "page")
 	check(os.MkdirAll(dir, 0o755))
@@ -68,7 +67,7 @@ func main() {
 }
 `
 
-// contained takes turns between the bare command, bwrap and ours. The result is the
+// contained runs the bare command, bwrap and our sandbox in turns. The result is their
 // medians.
 func (b *bench) contained() map[string]time.Duration {
 	commands := map[string]func() *exec.Cmd{

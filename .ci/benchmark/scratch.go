@@ -13,8 +13,8 @@ import (
 
 const scratchName = "assay-run-bench-*"
 
-// supervise measures in a process of its own, so that its directories are removed
-// however that ends. It gives its exit code, or 128+n after signal n.
+// supervise measures in a process of its own, so that its directories are removed however it
+// ends. It returns that process's exit code, or 128+n after signal n.
 func supervise(args []string) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
@@ -33,7 +33,7 @@ func supervise(args []string) int {
 	check(err)
 	cmd := exec.Command(self, append(own, args...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	runtime.LockOSThread() // its end is the parent's death
+	runtime.LockOSThread() // the kernel takes the thread's end for the parent's death
 	cmd.SysProcAttr = ownGroup()
 	check(cmd.Start())
 	defer end(cmd.Process.Pid)
@@ -47,8 +47,7 @@ func supervise(args []string) int {
 	}
 }
 
-// end ends what is left of a process group: a run under way has time to clean up
-// behind itself.
+// end ends what is left of a process group. It leaves a run time to clean up.
 func end(group int) {
 	_ = syscall.Kill(-group, syscall.SIGTERM)
 	for range 100 {
@@ -60,8 +59,8 @@ func end(group int) {
 	_ = syscall.Kill(-group, syscall.SIGKILL)
 }
 
-// sweep removes the directories that killed benchmarks have left in parent, but
-// for those of others, who are at work or another user.
+// sweep removes the directories that killed benchmarks have left in parent. It leaves those
+// of benchmarks that still run, and those of other users.
 func sweep(parent string) {
 	for _, dir := range glob(filepath.Join(parent, scratchName)) {
 		if lock, err := locked(dir); err == nil {
@@ -71,7 +70,7 @@ func sweep(parent string) {
 	}
 }
 
-// locked is dir with a lock that ends with this process.
+// locked locks dir. The lock ends with this process.
 func locked(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {

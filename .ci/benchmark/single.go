@@ -21,8 +21,8 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// single is a measurement that has no bare counterpart in the same form. value
-// is in unit, and at most floor.
+// single is a measurement without a bare counterpart. value is in unit, and has to be at most
+// floor.
 type single struct {
 	name    string
 	unit    string
@@ -66,7 +66,8 @@ func singles(b *bench) []single {
 	})
 }
 
-// unrelated is the median of what a run elsewhere adds to getpid.
+// unrelated is the median of how much longer getpid takes in another process while a run
+// exists.
 func (b *bench) unrelated(self string) float64 {
 	loop := func() float64 {
 		out, err := exec.Command(self, "getpid", "5000000").Output()
@@ -93,7 +94,7 @@ func (b *bench) unrelated(self string) float64 {
 	return median(over)
 }
 
-// exitToExit is the median time from the child's last act to our end.
+// exitToExit is the median time from the child's last action to assay-run's end.
 func (b *bench) exitToExit(self string) float64 {
 	var took []float64
 	stamp := filepath.Join(b.dir, "stamp")
@@ -115,8 +116,8 @@ func (b *bench) drops(self string) float64 {
 	return float64(h.RingbufDrops)
 }
 
-// rss is the recorder's largest resident set while a child opens ten million
-// times among a hundred thousand files.
+// rss is the recorder's largest resident set while a child makes ten million opens of a
+// hundred thousand files.
 func (b *bench) rss(self string) float64 {
 	cmd := b.run(nil, "sh", "-c", fmt.Sprintf("for i in $(seq %d); do %s open-distinct %s 100000; done", b.rounds(100), self, b.files))()
 	cmd.Dir = b.dir
@@ -124,7 +125,7 @@ func (b *bench) rss(self string) float64 {
 	return largestSet(cmd)
 }
 
-// health runs a command and reads what its bundle claims.
+// health runs a command and reads its bundle's health.
 func (b *bench) health(args ...string) schema.ObservationHealth {
 	var h schema.ObservationHealth
 	cmd := b.run(nil, args...)()
@@ -139,8 +140,7 @@ func (b *bench) health(args ...string) schema.ObservationHealth {
 	return h
 }
 
-// bytesPerEvent is the size of a bundle by the events it holds, output not
-// captured.
+// bytesPerEvent is the size of a bundle without captured output, per event.
 func (b *bench) bytesPerEvent(args ...string) float64 {
 	out := filepath.Join(b.dir, "size.tar.gz")
 	cmd := exec.Command(b.bin, append([]string{"-q", "--capture-bytes", "0", "-o", out, "--"}, args...)...)
@@ -160,7 +160,7 @@ func (b *bench) bytesPerEvent(args ...string) float64 {
 	return float64(info.Size()) / float64(events)
 }
 
-// eachMember calls f for the members of the one bundle in b.dir.
+// eachMember calls f with each member of the only bundle in b.dir.
 func (b *bench) eachMember(f func(name string, r io.Reader)) {
 	for _, path := range glob(filepath.Join(b.dir, "*.tar.gz")) {
 		file, err := os.Open(path)

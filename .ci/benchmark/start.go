@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// bwrap is what starting a command in namespaces costs. Hosts differ by more than
-// what is measured, so what a run adds is told in times of what this adds.
+// bwrap starts a command in namespaces. Hosts differ by more than what is measured, so the
+// cost of a run is given as a multiple of the cost of bwrap.
 var bwrap = []string{"bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "/bin/true"}
 
 // starts measures what it takes to run a command that does nothing.
 //
-// Some rows have no floor: how long bwrap takes here, and what of a run no program in
-// Go can do without.
+// Some rows have no floor: the time of bwrap, and of the part of a run that every Go program
+// would need.
 func (b *bench) starts() []single {
 	over := sync.OnceValue(b.startsOverBwrap)
 	return []single{
 		{"what bwrap adds to the start of true", "ms", noFloor, func() float64 { return over()["bwrap, ms"] }},
-		{"what a smallest Go program adds that starts true, over what bwrap adds", "times", noFloor, func() float64 { return over()["go"] }},
-		{"what two smallest Go programs add that start true, one by the other, over what bwrap adds", "times", noFloor, func() float64 { return over()["twice go"] }},
+		{"what the smallest Go program that starts true adds, over what bwrap adds", "times", noFloor, func() float64 { return over()["go"] }},
+		{"what two such programs add, one started by the other, over what bwrap adds", "times", noFloor, func() float64 { return over()["twice go"] }},
 		{"what a run of true adds, kernel layer off, over what bwrap adds", "times", 2, func() float64 { return over()["off"] }},
 		{"what a run of true adds, observer in place, over what bwrap adds", "times", 3, func() float64 { return over()["shared"] }},
 		{"what the first run of true on a host adds, over what bwrap adds", "times", 12, func() float64 { return over()["first"] }},
 	}
 }
 
-// startsOverBwrap takes turns between the bare command, bwrap and runs.
+// startsOverBwrap runs the bare command, bwrap and runs in turns.
 func (b *bench) startsOverBwrap() map[string]float64 {
 	took := map[string][]time.Duration{}
 	floor := b.floor()()

@@ -21,8 +21,8 @@ func (b *bench) linesRSS() float64 {
 	return largestSet(cmd)
 }
 
-// verifyLarge measures verify on a bundle of ten million kernel lines: the time
-// and the largest resident set.
+// verifyLarge measures the time and the largest resident set of verify, on a bundle of ten
+// million kernel lines.
 func (b *bench) verifyLarge() (seconds, mib float64) {
 	path := b.largeBundle(b.rounds(10) * 1_000_000)
 	defer b.clean()
@@ -33,15 +33,15 @@ func (b *bench) verifyLarge() (seconds, mib float64) {
 	return time.Since(start).Seconds(), mib
 }
 
-// inspectRSS is the largest resident set of inspect on a bundle of a million kernel
-// lines, each about another file.
+// inspectRSS is the largest resident set of inspect, on a bundle of a million kernel lines
+// about different files.
 func (b *bench) inspectRSS(flags ...string) float64 {
 	path := b.largeBundle(b.rounds(10) * 100_000)
 	defer b.clean()
 	return largestSet(exec.Command(b.bin, append(append([]string{"inspect"}, flags...), path)...))
 }
 
-// largeBundle seals a bundle of so many kernel lines, written as a run writes them.
+// largeBundle seals a bundle with this many kernel lines, written as a run writes them.
 func (b *bench) largeBundle(lines int) string {
 	run := schema.Run{
 		RunID: "large", Platform: "linux", AgentShim: "none", Command: []string{"none"}, EnvKeys: []string{}, Workdir: "/",
@@ -60,7 +60,7 @@ func (b *bench) largeBundle(lines int) string {
 			return schema.AppendJSON(dst, &e)
 		}))
 	}
-	sealed, err := spool.Seal(context.Background()) // makes the documents
+	sealed, err := spool.Seal(context.Background()) // this writes the documents
 	check(err)
 	return sealed.Path
 }

@@ -89,7 +89,8 @@ func describe(e *schema.KernelEvent, t *process.Table, opt *Options) (it item, o
 	return it, it.verb != ""
 }
 
-// verb says what an event that did not fail did; empty when it tells nothing.
+// verb says what an event that did not fail did. It is empty for an event that show leaves
+// out.
 func verb(e *schema.KernelEvent, opt *Options) (verb, object string) {
 	switch e.Kind {
 	case schema.KindExec:
@@ -121,7 +122,7 @@ func verb(e *schema.KernelEvent, opt *Options) (verb, object string) {
 		return "changed", e.Value + " (" + e.Kind.String() + ")"
 	case schema.KindConnect:
 		if e.HasResult && e.Result < 0 {
-			return "went to reach", peer(e) // EINPROGRESS: connect_result tells the end
+			return "began to connect to", peer(e) // EINPROGRESS: connect_result has the result
 		}
 		return "connected to", peer(e)
 	case schema.KindConnectResult:

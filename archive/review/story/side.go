@@ -134,7 +134,8 @@ func (s *sides) turn(turn *schema.Turn) {
 	}
 }
 
-// Lifecycle tells of an event of the run itself; empty when it tells nothing.
+// Lifecycle puts an event of the run itself into words. It is empty for an event that show
+// leaves out.
 func Lifecycle(e *schema.Event) string {
 	switch e.Type {
 	case schema.RunStarted:

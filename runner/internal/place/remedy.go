@@ -64,7 +64,7 @@ func (p Place) Observe() string {
 		}
 		fix := p.start(p.user() + flagsBPF + " " + seccomp + flagsCgroup)
 		if p.Container == Docker && p.CI == "" {
-			fix += "; Docker before version 23 does not know BPF, there: " + p.user() + "--cap-add SYS_ADMIN " + flagsCgroup
+			fix += "; for Docker before version 23, which does not know BPF: " + p.user() + "--cap-add SYS_ADMIN " + flagsCgroup
 		}
 		return fix
 	case p.Container == Kubernetes:
