@@ -155,11 +155,14 @@ func normalizeTemp(path string) string {
 func byGenerator(p string, words bool) string {
 	for _, g := range generated {
 		rest, ok := strings.CutPrefix(p, g.prefix)
+		if !ok {
+			continue
+		}
 		n := g.length
 		if n == 0 {
 			n = len(rest) - len(strings.TrimLeft(rest, g.alphabet))
 		}
-		if !ok || n == 0 || len(rest) < n || strings.Trim(rest[:n], g.alphabet) != "" || !words && looksChosen(rest[:n]) {
+		if n == 0 || len(rest) < n || strings.Trim(rest[:n], g.alphabet) != "" || !words && looksChosen(rest[:n]) {
 			continue
 		}
 		tail := rest[n:]
