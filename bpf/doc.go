@@ -11,6 +11,13 @@
 // One set of programs serves any number of sessions: see sessions.h for how they tell
 // whose an event is, and state.h for the maps that each session has of its own.
 //
+// What an event costs the command: each read of the kernel's memory takes 15 to 30 ns,
+// however small. An open makes 7 of them to tell that it is a repeat, and 17 to send a
+// path of four names across three mounts. So fields that stand together are read at once, and what was
+// read for the key is used for the record. A pointer that the verifier knows the type of
+// can be followed for nothing, but the first step from a task takes the verifier up to
+// a millisecond in each program. Only file_of is worth it.
+//
 // record.h is the contract with package kernel.
 package bpf
 

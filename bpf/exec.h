@@ -43,12 +43,16 @@ static long send_args(u32 i, void *arg)
 
 #define PEEK 256
 
+/* Looks at eight bytes of an entry. */
 static long find_equals(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
+	u64 w = *(u64 *)&s->data[(s->env.off + i * 8) & (DATA - 1)] ^ REPEAT('='), found = HAS_ZERO(w);
 
-	s->env.len = i;
-	return s->data[(s->env.off + i) & (DATA - 1)] == '=';
+	if (!found)
+		return 0;
+	s->env.len = i * 8 + FIRST(found);
+	return 1;
 }
 
 /* Reads one environment entry behind the names kept so far, and keeps its name
@@ -82,8 +86,8 @@ static long env_entry(u32 i, void *arg)
 		e->at++;
 		return 0;
 	}
-	if (bpf_loop(n, find_equals, arg, 0) == n) /* the last byte is the NUL */
-		e->len = PEEK;
+	e->len = PEEK;
+	bpf_loop((n + 7) / 8, find_equals, arg, 0); /* or in what is left behind the NUL */
 	len = e->len;
 	if (len < n) {
 		if (len == 18 && !__builtin_memcmp(p, "ASSAY_TOOL_CALL_ID", 18))

@@ -10,6 +10,9 @@
 
 __noinline int on_open(struct scratch *s)
 {
+	struct file *file;
+	struct path at;
+	struct walk *w;
 	u64 f;
 
 	if (!s)
@@ -21,11 +24,15 @@ __noinline int on_open(struct scratch *s)
 	f = file_of(s->ret);
 	if (!f) /* closed by another thread before we looked */
 		return report_names(s);
-	if (BPF_CORE_READ((struct file *)f, f_mode) & FMODE_CREATED) {
+	file = (void *)f;
+	w = &s->walk;
+	bpf_probe_read_kernel(w->file, FILE, file);
+	at = COPIED(w->file, file, struct file, f_path);
+	if (COPIED(w->file, file, struct file, f_mode) & FMODE_CREATED) {
 		s->bits |= B_CREATED;
 		s->how = mix(s->how, B_CREATED); /* the next open of the name is another event */
 	}
-	return report_file(s, f);
+	return report_path(s, (u64)at.mnt, (u64)at.dentry);
 }
 
 /* Calls that take names. */

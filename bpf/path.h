@@ -10,23 +10,34 @@
 #define MAX_PATH 4096
 #define SHORT_NAME 40 /* DNAME_INLINE_LEN */
 
+/* To look at eight bytes at once. FIRST is how many are before the first that
+ * HAS_ZERO found. */
+#define REPEAT(c) (0x0101010101010101ULL * (c))
+#define HAS_ZERO(w) (((w) - REPEAT(1)) & ~(w) & REPEAT(0x80))
+#define BEFORE(zero) ((((zero) - 1) & ~(zero)) >> 7)
+#define FIRST(zero) ((BEFORE(zero) & REPEAT(1)) * REPEAT(1) >> 56)
+
 /* Reads all that is wanted of a dentry at once. */
 static __always_inline int behead(struct walk *w, u64 dentry)
 {
 	return bpf_probe_read_kernel(w->head, HEAD, (void *)dentry);
 }
 
-/* A word of the dentry that behead has read. Which way is known at load time. */
-#define HEAD_WORD(w, d, field)                                                               \
+/* A field of the struct at ptr, of whose first bytes buf has a copy. Each read of the
+ * kernel's memory takes 15 to 30 ns, however small. Which way is known at load time. */
+#define COPIED(buf, ptr, T, field)                                                           \
 	({                                                                                   \
-		u32 __at = bpf_core_field_offset(struct dentry, field);                      \
-		u64 __word = 0;                                                              \
-		if (__at <= HEAD - 8)                                                        \
-			__word = *(u64 *)((u8 *)(w)->head + __at);                           \
+		u32 __at = bpf_core_field_offset(T, field);                                  \
+		typeof(((T *)0)->field) __word = {};                                         \
+		if (__at <= sizeof(buf) - sizeof(__word))                                    \
+			__word = *(typeof(__word) *)((u8 *)(buf) + __at);                    \
 		else                                                                         \
-			bpf_core_read(&__word, 8, &(d)->field);                              \
+			bpf_core_read(&__word, sizeof(__word), &(ptr)->field);               \
 		__word;                                                                      \
 	})
+
+/* The same of the dentry that behead has read, as a word. */
+#define HEAD_WORD(w, d, field) (u64)COPIED((w)->head, d, struct dentry, field)
 
 /* Copies a dentry's name of n bytes to dst, which has room for more. */
 static __always_inline int copy_name(struct walk *w, u8 *dst, u32 n, u64 name, u64 dentry)
@@ -71,13 +82,15 @@ static long step(u32 i, void *arg)
 		}
 		d = w->dentry = w->tree.mountpoint;
 		enter_mount(w, up);
+		w->have = 0;
 		if (d == w->tree.root)
 			return 0;
 	}
-	if (behead(w, (u64)d)) {
+	if (!w->have && behead(w, (u64)d)) {
 		w->bits |= B_FAILED_READ;
 		return 1;
 	}
+	w->have = 0;
 	parent = (void *)HEAD_WORD(w, d, d_parent);
 	n = HEAD_WORD(w, d, d_name.hash_len) >> 32 & 0xff;
 	if (w->names >= MAX_COMPONENTS || w->off - w->start + n >= MAX_PATH) {
@@ -102,11 +115,11 @@ static long step(u32 i, void *arg)
 	return 0;
 }
 
-/* Appends the path of (mnt, dentry) at offset off of s->data and returns the
- * offset behind it. What went wrong is in s->walk.bits. */
-__noinline u32 walk(struct scratch *s, u32 off, u64 mnt, u64 dentry)
+/* As walk, where key_file has just looked at the dentry. */
+__noinline u32 walk_known(struct scratch *s, u32 off, u64 mnt, u64 dentry)
 {
 	struct vfsmount *v = (void *)mnt;
+	u32 deleted;
 	struct dentry *d = (void *)dentry;
 	struct walk *w;
 
@@ -116,17 +129,27 @@ __noinline u32 walk(struct scratch *s, u32 off, u64 mnt, u64 dentry)
 	w->off = w->start = off;
 	w->names = w->bits = 0;
 	w->ns = BPF_CORE_READ(bpf_get_current_task_btf(), nsproxy, mnt_ns);
-	if (!v || !d) {
+	if (!v || !d || (!w->have && behead(w, dentry))) {
 		w->bits = B_FAILED_READ;
 		return off;
 	}
+	w->have = 1;
+	deleted = (u64)d != HEAD_WORD(w, d, d_parent) && !HEAD_WORD(w, d, d_hash.pprev);
 	w->dentry = d;
 	enter_mount(w, (void *)v - bpf_core_field_offset(struct mount, mnt));
 	if (bpf_loop(MAX_COMPONENTS + 64, step, &s, 0) > MAX_COMPONENTS + 63)
 		w->bits |= B_TRUNCATED;
-	if (d != BPF_CORE_READ(d, d_parent) && !BPF_CORE_READ(d, d_hash.pprev))
+	if (deleted)
 		w->bits |= B_DELETED;
 	return w->off;
+}
+
+/* Appends the path of (mnt, dentry) at offset off of s->data and returns the
+ * offset behind it. What went wrong is in s->walk.bits. */
+static __always_inline u32 walk(struct scratch *s, u32 off, u64 mnt, u64 dentry)
+{
+	s->walk.have = 0;
+	return walk_known(s, off, mnt, dentry);
 }
 
 /* The same for a directory that a name is relative to. */
@@ -159,25 +182,11 @@ static __always_inline int root_of(struct task_struct *t, struct path *p)
 /* The open file of a descriptor of the current task, as an address. */
 __noinline u64 file_of(u32 fd)
 {
-	struct task_struct *t = bpf_get_current_task_btf();
-	struct fdtable *fdt = BPF_CORE_READ(t, files, fdt);
-	struct {
-		u32 max_fds;
-		struct file **fd;
-	} head;
-	struct file **table;
+	struct fdtable *fdt = bpf_get_current_task_btf()->files->fdt;
 	u64 f = 0;
 
-	if (bpf_core_field_offset(fdt->max_fds) == 0 && bpf_core_field_offset(fdt->fd) == 8) {
-		bpf_probe_read_kernel(&head, sizeof(head), fdt);
-	} else {
-		head.max_fds = BPF_CORE_READ(fdt, max_fds);
-		head.fd = BPF_CORE_READ(fdt, fd);
-	}
-	if (fd >= head.max_fds)
-		return 0;
-	table = head.fd;
-	bpf_probe_read_kernel(&f, sizeof(f), table + fd);
+	if (fd < fdt->max_fds)
+		bpf_probe_read_kernel(&f, sizeof(f), fdt->fd + fd);
 	return f;
 }
 
@@ -209,25 +218,41 @@ __noinline int hash_string(struct scratch *s, u32 off, u32 n)
  * short of it, on tmpfs at once. So an object is its number on its file system,
  * with the generation that tells it from the number's former holders, and its name
  * is its bytes. */
-__noinline u64 identity(u64 inode)
+__noinline u64 identity(struct scratch *s, u64 inode)
 {
 	struct inode *i = (void *)inode;
+	struct super_block *sb;
+	struct walk *w;
 	u64 h;
 
-	if (!i)
+	if (!s)
 		return 0;
-	h = mix(seed, BPF_CORE_READ(i, i_ino));
-	h = mix(h, (u64)BPF_CORE_READ(i, i_generation) << 32 | BPF_CORE_READ(i, i_sb, s_dev));
-	return h;
+	w = &s->walk;
+	w->ino = w->mode = 0;
+	if (!i) {
+		w->sb = 0;
+		w->dev = 0;
+		return 0;
+	}
+	bpf_probe_read_kernel(w->inode, INODE, i);
+	w->ino = COPIED(w->inode, i, struct inode, i_ino);
+	w->mode = COPIED(w->inode, i, struct inode, i_mode);
+	sb = COPIED(w->inode, i, struct inode, i_sb);
+	if (!sb || sb != w->sb)
+		w->dev = BPF_CORE_READ(sb, s_dev);
+	w->sb = sb;
+	h = mix(seed, w->ino);
+	return mix(h, (u64)COPIED(w->inode, i, struct inode, i_generation) << 32 | w->dev);
 }
 
 /* The same of the directory that a name is relative to, with the mount that it
  * was reached by. */
-static __always_inline u64 place(struct path *p)
+static __always_inline u64 place(struct scratch *s, struct path *p)
 {
 	struct dentry *d = p->dentry;
 
-	return d ? mix(identity((u64)BPF_CORE_READ(d, d_inode)), (u64)p->mnt) : 0;
+	s->walk.sb = 0;
+	return d ? mix(identity(s, (u64)BPF_CORE_READ(d, d_inode)), (u64)p->mnt) : 0;
 }
 
 /* Hashes the name of the dentry that behead has read. */
@@ -260,8 +285,8 @@ __noinline u64 hash_name(struct scratch *s, u64 dentry)
 	return s->hash.a;
 }
 
-/* The words of the coalescing key that say which file, and its inode. */
-static __always_inline u64 key_file(struct scratch *s, u64 mnt, u64 dentry)
+/* The words of the coalescing key that say which file. identity saw its inode last. */
+static __always_inline void key_file(struct scratch *s, u64 mnt, u64 dentry)
 {
 	struct dentry *d = (void *)dentry, *parent;
 	struct walk *w = &s->walk;
@@ -269,15 +294,19 @@ static __always_inline u64 key_file(struct scratch *s, u64 mnt, u64 dentry)
 
 	s->key[2] = s->key[4] = s->key[5] = 0;
 	s->key[3] = mnt;
-	if (behead(w, dentry))
-		return 0;
+	w->sb = 0;
+	w->have = !behead(w, dentry);
+	if (!w->have) {
+		identity(s, 0);
+		return;
+	}
 	hash = hash_name(s, dentry);
 	s->key[4] = HEAD_WORD(w, d, d_hash.pprev) ? hash : ~hash; /* deleted */
 	parent = (void *)HEAD_WORD(w, d, d_parent);
 	inode = HEAD_WORD(w, d, d_inode);
-	s->key[2] = identity(inode);
-	s->key[5] = parent == d ? 0 : identity((u64)BPF_CORE_READ(parent, d_inode));
-	return inode;
+	if (parent != d)
+		s->key[5] = identity(s, (u64)BPF_CORE_READ(parent, d_inode));
+	s->key[2] = identity(s, inode);
 }
 
 static __always_inline void identify(struct record *r, struct inode *inode)

@@ -112,21 +112,22 @@ __noinline int report_args(struct scratch *s)
 __noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
 {
 	struct counter *c;
-	u64 inode;
 	u32 n;
 
 	if (!s || !(c = cell(s->session, s->hook)))
 		return 0;
 	key_who(s, s->kind);
-	inode = key_file(s, mnt, dentry);
+	key_file(s, mnt, dentry);
 	if (coalesce(s, c))
 		return 0;
 	begin_call(s);
 	s->r.bits |= B_WALKED;
-	identify(&s->r, (void *)inode);
+	s->r.ino = s->walk.ino;
+	s->r.dev = s->walk.dev;
+	s->r.mode = s->walk.mode;
 	if (s->bytes)
 		s->r.arg[5] = s->bytes;
-	n = walk(s, 0, mnt, dentry);
+	n = walk_known(s, 0, mnt, dentry);
 	s->r.bits |= s->walk.bits;
 	s->r.seg[S_PATH] = n;
 	if (s->name) {
@@ -373,8 +374,8 @@ __noinline int report_names(struct scratch *s)
 	key_who(s, s->kind);
 	s->key[2] = s->hash.a;
 	s->key[3] = s->hash.b;
-	s->key[4] = place(&a.base);
-	s->key[5] = place(&b.base);
+	s->key[4] = place(s, &a.base);
+	s->key[5] = place(s, &b.base);
 	if (coalesce(s, c))
 		return 0;
 	begin_call(s);

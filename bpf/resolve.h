@@ -19,8 +19,6 @@ u32 mounted_bit; /* DCACHE_MOUNTED */
 #define MAX_CHAIN 256
 #define MAX_MOUNTS 8192
 
-#define REPEAT(c) (0x0101010101010101ULL * (c))
-#define HAS_ZERO(w) (((w) - REPEAT(1)) & ~(w) & REPEAT(0x80))
 #define GOLDEN_RATIO 0x61C8864680B583EBULL
 
 /* Eight more bytes of a part: its length and, as hash_name() and fold_hash() of
@@ -30,7 +28,7 @@ static long part_word(u32 i, void *arg)
 	struct scratch *s = *(struct scratch **)arg;
 	struct resolve *r = &s->resolve;
 	u64 w = *(u64 *)&s->data[(r->at + r->len) & (DATA - 1)];
-	u64 end = HAS_ZERO(w) | HAS_ZERO(w ^ REPEAT('/')), mask;
+	u64 end = HAS_ZERO(w) | HAS_ZERO(w ^ REPEAT('/'));
 
 	if (!end) {
 		r->x ^= w;
@@ -42,9 +40,8 @@ static long part_word(u32 i, void *arg)
 		r->len += 8;
 		return 0;
 	}
-	mask = ((end - 1) & ~end) >> 7;
-	r->len += (mask & REPEAT(1)) * REPEAT(1) >> 56;
-	r->x ^= w & mask;
+	r->len += FIRST(end);
+	r->x ^= w & BEFORE(end);
 	r->y ^= r->x * GOLDEN_RATIO;
 	r->y *= GOLDEN_RATIO;
 	r->hash = r->y >> 32;

@@ -220,7 +220,7 @@ __noinline int report_peer(struct scratch *s)
 		s->hash.a = s->hash.b = seed;
 		hash_string(s, NAME_AT, n);
 		s->key[2] = h;
-		s->key[3] = place(&at);
+		s->key[3] = place(s, &at);
 		s->key[4] = s->hash.a;
 		s->key[5] = s->hash.b;
 	}

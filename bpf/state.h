@@ -13,6 +13,8 @@ volatile const struct syscall syscalls32[NSYS]; /* ia32; all P_NONE elsewhere */
 #define DATA 65536       /* a power of two */
 #define DATA_SLACK 8192  /* what one copy may write beyond a masked offset */
 #define HEAD 96          /* of a dentry: the fields that matter, and a short name */
+#define INODE 128        /* of an inode: the fields that matter */
+#define FILE 80          /* of an open file: the fields that matter */
 
 /* State of loops lives here rather than on the stack: the verifier does not
  * follow the values of map memory, so one pass over a loop's body is enough. */
@@ -26,6 +28,12 @@ struct walk {
 		struct dentry *mountpoint, *root;
 	} tree;
 	u64 head[HEAD / 8]; /* of the dentry at hand */
+	u32 have, pad;      /* head is that of the dentry to look at next */
+	u64 inode[INODE / 8];
+	u64 file[FILE / 8];
+	struct super_block *sb; /* whose number dev is, 0 for none */
+	u64 ino;                /* of the inode that identity saw last */
+	u32 dev, mode;
 };
 
 struct copy_args {
@@ -240,9 +248,9 @@ static __always_inline u64 next_id(struct scratch *s, u32 context)
 	return (u64)(s->cpu * 2 + context) << 40 | ++s->seq;
 }
 
-/* Pointers of the kernel's are followed with BPF_CORE_READ, not directly: the
- * verifier checks each direct step by searching all of the kernel's types by
- * name, which takes it a millisecond. */
+/* Pointers of the kernel's are followed with BPF_CORE_READ, and directly in file_of
+ * alone: the verifier checks the first direct step from a task by searching all of the
+ * kernel's types by name, which takes it up to a millisecond in each program. */
 
 /* When the current task's process started. */
 static __always_inline u64 started(struct task_struct *t)
