@@ -39,7 +39,7 @@ func singles(b *bench) []single {
 	one := []string{"taskset", "-c", "0"}
 	unixOne, wsOne := b.dispatched(self, "unix", one...), b.dispatched(self, "ws", one...)
 	unix, ws := b.dispatched(self, "unix"), b.dispatched(self, "ws")
-	return slices.Concat(b.starts(), b.sandboxes(), b.crowd(self), b.mcpCases(self), []single{
+	return slices.Concat(limits(b, self, filepath.Join(b.files, "0")), b.starts(), b.sandboxes(), b.crowd(self), b.mcpCases(self), []single{
 		{"an unrelated getpid while a run is on, over one without", "ns", 120, func() float64 { return b.unrelated(self) }},
 		{"from a child's exit to ours, after 100 events", "ms", 5, func() float64 { return b.exitToExit(self) }},
 		{"dropped at 300,000 events/s for 10 s", "events", 0, func() float64 { return b.drops(self) }},

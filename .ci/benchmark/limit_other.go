@@ -1,0 +1,5 @@
+//go:build !linux
+
+package main
+
+func limits(*bench, string, string) []single { return nil }
