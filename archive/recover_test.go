@@ -61,15 +61,7 @@ func TestAKilledRecorderIsAlwaysRecovered(t *testing.T) {
 		if r.Lines[schema.EventsPath] < uint64(acked) {
 			t.Errorf("%d lifecycle lines were written, %d are in the bundle", acked, r.Lines[schema.EventsPath])
 		}
-		rd, err := Open(output)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := rd.Documents(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		how[d.Result.Outcome]++
+		how[documentsOf(t, output).Result.Outcome]++
 		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 0 {
 			t.Errorf("left behind: %v", left)
 		}
@@ -208,15 +200,7 @@ func TestATornLineIsCutAndABadOneReported(t *testing.T) {
 			} else if r.OK() || r.Problems[0].Code != c.code {
 				t.Errorf("problems %v", r.Problems)
 			}
-			rd, err := Open(sealed.Path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			d, err := rd.Documents(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d.Result.Outcome != schema.OutcomeIncomplete || *d.Result.ErrorSource != schema.SourceRunner {
+			if d := documentsOf(t, sealed.Path); d.Result.Outcome != schema.OutcomeIncomplete || *d.Result.ErrorSource != schema.SourceRunner {
 				t.Errorf("result %+v", d.Result)
 			}
 		})

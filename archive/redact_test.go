@@ -96,7 +96,7 @@ func mustNotHold(t *testing.T, bundle, text string) {
 	}
 }
 
-func readHealth(t *testing.T, bundle string) schema.ObservationHealth {
+func documentsOf(t *testing.T, bundle string) *Documents {
 	t.Helper()
 	in, err := Open(bundle)
 	if err != nil {
@@ -106,7 +106,7 @@ func readHealth(t *testing.T, bundle string) schema.ObservationHealth {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return docs.Health
+	return docs
 }
 
 func TestWhatBecomesKnownLateIsNotSealed(t *testing.T) {
@@ -139,7 +139,7 @@ func TestWhatBecomesKnownLateIsNotSealed(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" || sealed.Removed.RedactedCount != 16 {
 		t.Errorf("%d taken out: %s", sealed.Removed.RedactedCount, d)
 	}
-	h := readHealth(t, sealed.Path)
+	h := documentsOf(t, sealed.Path).Health
 	if d := cmp.Diff([]schema.Removal{*sealed.Removed}, h.Redaction.Removals); d != "" || h.Redaction.RedactedCount != 16 {
 		t.Errorf("the health tells of %d: %s", h.Redaction.RedactedCount, d)
 	}
@@ -166,7 +166,7 @@ func TestALayerThatASecretCannotBeTakenOutOfIsEmptied(t *testing.T) {
 	}
 	report := mustBeSound(t, sealed.Path)
 	mustNotHold(t, sealed.Path, "event_65535")
-	h := readHealth(t, sealed.Path)
+	h := documentsOf(t, sealed.Path).Health
 	named := slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == CodeSecretDropped && r.Subject == "kernel" })
 	if report.Lines[schema.KernelPath] != 0 || !named || h.Layers["kernel"].Dropped != 1 || !slices.Equal(sealed.Removed.Dropped, []string{schema.KernelPath}) {
 		t.Errorf("%d lines, %+v, %+v, %+v", report.Lines[schema.KernelPath], h.Reasons, h.Layers["kernel"], sealed.Removed)
@@ -231,7 +231,7 @@ func TestRedactMakesANewBundle(t *testing.T) {
 	if after, err := os.ReadFile(old.Path); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the old bundle changed: %v", err)
 	}
-	got := readHealth(t, name).Redaction.Removals
+	got := documentsOf(t, name).Health.Redaction.Removals
 	if len(got) != 1 || got[0].From != old.Identity || got[0].ByRule["given"] != 16 || got[0].ByRule["greeting"] != 1 {
 		t.Errorf("%+v", got)
 	}
@@ -249,7 +249,7 @@ func TestRedactMakesANewBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustBeSound(t, again)
-	got = readHealth(t, again).Redaction.Removals
+	got = documentsOf(t, again).Health.Redaction.Removals
 	if len(got) != 2 || got[1].From != sealed.Identity || got[1].RedactedCount != 0 {
 		t.Errorf("%+v", got)
 	}

@@ -116,14 +116,7 @@ func told(t *testing.T, sealed Sealed, want []string) {
 	if len(sealed.Tampered) != len(want) {
 		t.Fatalf("found %v, want %q", sealed.Tampered, want)
 	}
-	rd, err := Open(sealed.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := rd.Documents(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := documentsOf(t, sealed.Path)
 	var reasons []string
 	for _, r := range d.Health.Reasons {
 		if r.Code == CodeTampered {

@@ -83,14 +83,7 @@ func TestReaderTellsKeysApartByCase(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustBeSound(t, name)
-	r, err := Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := r.Documents(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := documentsOf(t, name)
 	if len(d.Run.Command) != 1 || d.Run.Command[0] == "rm" || d.Run.Workdir != "/" {
 		t.Errorf("run %+v", d.Run)
 	}
