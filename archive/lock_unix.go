@@ -31,9 +31,14 @@ func flock(f *os.File) error {
 	}
 }
 
-// heldByOther tells whether another holds the file's exclusive lock.
+// heldByOther tells whether another holds the file's exclusive lock. Until it
+// returns, it holds a lock that only others who ask share.
 func heldByOther(f *os.File) bool {
-	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == unix.EWOULDBLOCK
+	err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if err == nil {
+		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+	}
+	return err == unix.EWOULDBLOCK
 }
 
 func syncOpenDir(d *os.File) error {

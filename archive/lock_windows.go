@@ -20,12 +20,22 @@ func flock(f *os.File) error {
 	return errLocked
 }
 
-// heldByOther tells whether another holds the file's exclusive lock.
-func heldByOther(f *os.File) bool { return errors.Is(lock(f, 0), windows.ERROR_LOCK_VIOLATION) }
+// heldByOther tells whether another holds the file's exclusive lock. Until it
+// returns, it holds a lock that only others who ask share.
+func heldByOther(f *os.File) bool {
+	err := lock(f, 0)
+	if err == nil {
+		at := lockedByte
+		_ = windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &at)
+	}
+	return errors.Is(err, windows.ERROR_LOCK_VIOLATION)
+}
 
-// lock locks a byte far behind the end, so that everybody can still read the file.
+// lockedByte is far behind the end, so that everybody can still read the file.
+var lockedByte = windows.Overlapped{OffsetHigh: 1 << 30}
+
 func lock(f *os.File, how uint32) error {
-	at := windows.Overlapped{OffsetHigh: 1 << 30}
+	at := lockedByte
 	return windows.LockFileEx(windows.Handle(f.Fd()), how|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &at)
 }
 

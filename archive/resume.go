@@ -159,14 +159,20 @@ func takeSpool(dir, runID string) (spool string, lock *os.File, run schema.Run, 
 	return spool, lock, run, nil
 }
 
-// flockSoon waits a moment for a lock that a listing holds in passing, or that
-// goes with the last child of a runner that was killed as it forked.
+// flockSoon waits for a lock that listings hold in passing, until the last of them
+// has had its turn. A lock that is held alone is a recorder's. It waits for that too,
+// but only a moment: the lock goes with the last child of one that was killed as it forked.
 func flockSoon(f *os.File) (err error) {
-	for range 10 {
+	const step, moment, turn = 20 * time.Millisecond, 10, 1500
+	alone := 0
+	for tries := 0; tries < turn && alone < moment; tries++ {
 		if err = flock(f); !errors.Is(err, errLocked) {
 			return err
 		}
-		time.Sleep(20 * time.Millisecond)
+		if heldByOther(f) {
+			alone++
+		}
+		time.Sleep(step)
 	}
 	return err
 }
