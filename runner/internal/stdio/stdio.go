@@ -54,7 +54,6 @@ import (
 	"os"
 
 	"github.com/assay-run/assay-run/schema/redact"
-	"golang.org/x/sys/unix"
 )
 
 // Modes of a run's standard streams, as schema.Stdio.Mode has them.
@@ -102,7 +101,7 @@ type Config struct {
 	Pieces func(member string) *redact.Pieces
 	// Settings, which may be nil, is told before our terminal gets settings other
 	// than its own, with both; and, with nil, after it has its own again.
-	Settings func(set, own *unix.Termios)
+	Settings func(set, own *Termios)
 	// OnTruncate is called once for a stream whose copy hit CaptureBytes, with
 	// the number of the stream's bytes that the copy holds.
 	OnTruncate func(stream string, at int64)
@@ -117,7 +116,7 @@ func (c *Config) truncated(stream string, at int64) {
 	}
 }
 
-func (c *Config) settings(set, own *unix.Termios) {
+func (c *Config) settings(set, own *Termios) {
 	if c.Settings != nil {
 		c.Settings(set, own)
 	}

@@ -1,0 +1,4 @@
+package stdio
+
+// Termios are a terminal's settings, of which nothing is known here.
+type Termios struct{}
