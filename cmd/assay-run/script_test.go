@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(leaktest.Of(m), map[string]func(){"assay-run": main, "mcp-files": mcpFiles, "mcp-agent": mcpAgent, "resident": resident, "without-bpf": withoutBPF})
+	testscript.Main(leaktest.Of(besideARun{m}), map[string]func(){"assay-run": main, "mcp-files": mcpFiles, "mcp-agent": mcpAgent, "resident": resident, "without-bpf": withoutBPF})
 }
 
 // TestScripts runs every script of testdata/script: what a user sees, one
