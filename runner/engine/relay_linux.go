@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -83,6 +84,9 @@ func (r *Relay) accept() {
 	}
 }
 
+// maxHeader bounds a request without its body, in bytes.
+const maxHeader = 1 << 20
+
 // maxOpen bounds the connections to clients and to the daemon together.
 const maxOpen = 1024
 
@@ -117,21 +121,25 @@ func (r *Relay) serve(client *net.UnixConn) {
 		return
 	}
 	pid := peerPID(client)
-	from, back := bufio.NewReader(client), bufio.NewReader(daemon)
+	limited := &io.LimitedReader{R: client}
+	from, back := bufio.NewReader(limited), bufio.NewReader(daemon)
 	for {
+		limited.N = maxHeader // Go has no limit of its own
 		req, err := http.ReadRequest(from)
 		if err != nil {
 			return
 		}
-		if r.look(req, pid) != nil {
-			return
-		}
+		limited.N = math.MaxInt64
 		req.Host = "docker" // some clients write a path, which Go does not
 		if req.Header.Get("Expect") != "" {
 			req.Header.Del("Expect")
 			if _, err := io.WriteString(client, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
 				return
 			}
+		}
+		if err := r.look(req, pid); err != nil {
+			refuse(client, err)
+			return
 		}
 		if !exchange(client, daemon, from, back, req) {
 			return
@@ -148,7 +156,7 @@ func exchange(client, daemon *net.UnixConn, from, back *bufio.Reader, req *http.
 		err := req.Write(daemon)
 		if err == nil {
 			if _, err = from.Peek(1); err != nil && !taken.Load() {
-				daemon.Close() // the client is gone: the daemon then ends a build, for example
+				_ = daemon.CloseWrite() // its client may have gone: it ends a build, for example
 			}
 		}
 		next <- err

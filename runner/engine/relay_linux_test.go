@@ -166,13 +166,22 @@ func TestWithCgroupParent(t *testing.T) {
 		`{"HostConfig":null}`: `{"HostConfig":{"CgroupParent":"/p"}}`,
 		`{"HostConfig":{"CgroupParent":"","Memory":1e3}}`:   `{"HostConfig":{"CgroupParent":"/p","Memory":1e3}}`,
 		`{"HostConfig":{"CgroupParent":"/own","Memory":1}}`: `{"HostConfig":{"CgroupParent":"/own","Memory":1}}`,
-		`{"HostConfig":7}`: `{"HostConfig":7}`,
-		`{"Image":"i`:      `{"Image":"i`,
-		`null`:             `null`,
-		``:                 ``,
+		`{"HostConfig":7}`:                       `{"HostConfig":7}`,
+		`{"Image":"i`:                            `{"Image":"i`,
+		`null`:                                   `null`,
+		`{"hostconfig":{"cgroupPARENT":""}}`:     `{"HostConfig":{"CgroupParent":"/p"}}`,
+		`{"hostconfig":{"cgroupPARENT":"/own"}}`: `{"hostconfig":{"cgroupPARENT":"/own"}}`,
+		`{"HoſtConfig":{"CgroupParent":"/own"}}`: `{"HoſtConfig":{"CgroupParent":"/own"}}`,
+		`{"Image":"i"} and more`:                 `{"HostConfig":{"CgroupParent":"/p"},"Image":"i"}`,
+		`[{"Image":"i"}]`:                        `[{"Image":"i"}]`,
+		`{"HostConfig":{},"hostConfig":{}}`:      "",
+		`{"HostConfig":{"CgroupParent":"/own","cgroupparent":""}}`: "",
+		`{"Image":"i","Image":"j"}`:                                "",
+		``:                                                         ``,
 	} {
-		if got := string(withCgroupParent(json.RawMessage(body), "/p")); got != want {
-			t.Errorf("%s: %s, want %s", body, got, want)
+		got, err := withCgroupParent(json.RawMessage(body), "/p")
+		if string(got) != want || (err == nil) != (want != "" || body == "") {
+			t.Errorf("%s: %s, %v, want %s", body, got, err, want)
 		}
 	}
 }
