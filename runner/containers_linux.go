@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/container"
 	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
@@ -40,6 +41,7 @@ type containers struct {
 	own     func(...string) // see binding.Correlator
 
 	parent  string
+	direct  []string // sockets of engines that the run connected to; the observation's goroutine writes
 	outlive []schema.Container
 	reasons []schema.Reason
 }
@@ -206,7 +208,37 @@ func (c *containers) health(h *schema.ObservationHealth) {
 			Remedy:  "run assay-run in the same cgroup on every hierarchy, or limit the containers themselves",
 		})
 	}
+	if len(c.direct) > 0 {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "containers", Code: "engine_asked",
+			Message: fmt.Sprintf("processes of the run connected, or tried to connect, to container engines themselves (%s): the record shows only those containers that were made with the run's cgroup parent, and nothing else that the engine did for them", strings.Join(c.direct, ", ")),
+			Remedy:  "run with --containers, and let clients find Docker by DOCKER_HOST and podman by PATH",
+		})
+	}
 	h.Reasons = append(h.Reasons, c.reasons...)
+}
+
+// engineSockets are the names of the sockets of engines, wherever they are.
+var engineSockets = []string{"docker.sock", "podman.sock", "containerd.sock", "crio.sock", "buildkitd.sock"}
+
+// maxDirect bounds the sockets that are named.
+const maxDirect = 8
+
+// bind looks at the events that next binds.
+func (c *containers) bind(next func(*kernel.Event, *schema.KernelEvent)) func(*kernel.Event, *schema.KernelEvent) {
+	return func(ev *kernel.Event, e *schema.KernelEvent) {
+		next(ev, e)
+		socket, ok := strings.CutPrefix(e.Value, "unix:")
+		if e.Kind != schema.KindConnect || !ok || e.Failed() || len(c.direct) == maxDirect || slices.Contains(c.direct, socket) {
+			return
+		}
+		if c.relay != nil && socket == c.dockerSocket() {
+			return
+		}
+		if socket == c.socket && socket != "" || slices.Contains(engineSockets, filepath.Base(socket)) {
+			c.direct = append(c.direct, socket)
+		}
+	}
 }
 
 // inContainer is the id of the container that a process of the session is in. It is empty

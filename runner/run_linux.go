@@ -79,7 +79,7 @@ func newRun(spec *Spec, opt Options) *run {
 	r.confined = newConfinement(r.log, opt, spec)
 	r.agent = newAgentSide(r.log, opt, spec, r.session, r.confined)
 	outside := newContainers(r.log, spec, r.session, r.confined, r.agent.calls.Own)
-	r.kernel = newObservation(r.log, spec, r.session, r.contract.marks(), r.confined.bind(r.agent.calls.Bind))
+	r.kernel = newObservation(r.log, spec, r.session, r.contract.marks(), outside.bind(r.confined.bind(r.agent.calls.Bind)))
 	r.kernel.starter = outside.asked.starter
 	streams := newStreams(r.log, opt, spec, r.session)
 	r.command = newCommand(r.log, spec, signals, r.session, r.confined, streams, began)
