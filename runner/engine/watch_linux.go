@@ -30,7 +30,7 @@ type Watcher struct {
 // is back, and joins the containers that run then and were not joined. Watch returns an
 // error only if it could not reach the engine at first, or if the engine refuses.
 func (e *Engine) Watch(ctx context.Context, label string, w Watcher) error {
-	j := &joins{e: e, ctx: ctx, w: w, created: map[string]bool{}, active: map[string]*joining{}, settled: map[string]bool{}}
+	j := &joins{e: e, ctx: ctx, w: w, created: map[string]bool{}, active: map[string]*joining{}, settled: map[string]bool{}, past: map[string]bool{}}
 	defer j.running.Wait()
 	if _, err := e.cgroupDriver(ctx); err != nil { // asked now: a container that is about to start must not wait
 		return err
@@ -89,6 +89,9 @@ type joins struct {
 	mu      sync.Mutex
 	active  map[string]*joining // by id
 	settled map[string]bool     // by id: true if nothing is left to do; false if rest has to look again
+	// past are those that ended after they were joined or left alone: an engine lists one
+	// that has just ended among those that run.
+	past map[string]bool
 }
 
 // joining is what happens to a container while it is joined.
@@ -152,6 +155,7 @@ func (j *joins) rest(label string) {
 		switch {
 		case err == nil && c.PID != 0:
 			j.w.Join(c)
+		case j.past[id]:
 		case errors.Is(err, ErrNotFound), err == nil && !c.New:
 			j.missed(id, c)
 		}
@@ -175,7 +179,7 @@ func (j *joins) begin(c *Container) {
 		delete(j.active, c.ID)
 		j.settled[c.ID] = joined
 		if now.ended {
-			delete(j.settled, c.ID)
+			j.settle(c.ID)
 		}
 		j.mu.Unlock()
 		if now.started {
@@ -192,8 +196,16 @@ func (j *joins) ended(id string) {
 	if now := j.active[id]; now != nil {
 		now.ended = true
 	} else {
-		delete(j.settled, id)
+		j.settle(id)
 	}
+}
+
+// settle takes a container that has ended off those that need no more looking at.
+func (j *joins) settle(id string) {
+	if j.settled[id] {
+		j.past[id] = true
+	}
+	delete(j.settled, id)
 }
 
 func (j *joins) started(id string) {
