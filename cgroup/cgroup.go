@@ -66,6 +66,9 @@ type Limits struct {
 	// BestEffort records a limit that cannot be enforced in
 	// Session.Unenforced instead of failing NewSession.
 	BestEffort bool
+	// Slice makes the session a slice of systemd's, for container engines with the
+	// systemd cgroup driver. It needs Host.Slices.
+	Slice bool
 }
 
 // LimitError is returned by NewSession for a limit that this host cannot

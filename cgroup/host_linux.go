@@ -53,6 +53,10 @@ func (h *Host) Controllers() []Controller {
 	return cs
 }
 
+// Slices tells whether Limits.Slice can be used: the host has cgroup v2 alone and
+// systemd, and this process is root.
+func (h *Host) Slices() bool { return h.dirs.Slices() }
+
 // Sweep kills and removes the sessions that dead runners left behind, in the
 // runner's own cgroup and those above it. A live runner and a live guard hold
 // locks on the session's directories, on every hierarchy, so their sessions are

@@ -43,6 +43,7 @@ func (h *Host) Controllers() []Controller {
 	return cs
 }
 
+func (h *Host) Slices() bool                                { return false }
 func (h *Host) NewSession(string, Limits) (*Session, error) { return nil, errNotLinux }
 func (h *Host) Sweep() ([]Swept, error)                     { return nil, nil }
 func (h *Host) SweepAll() ([]Swept, error)                  { return nil, nil }

@@ -24,6 +24,10 @@ import (
 // askEngine bounds how long the run asks an engine for the names of containers.
 const askEngine = 2 * time.Second
 
+// askDriver bounds how long Docker is asked who makes its cgroups: a daemon that has just
+// started takes its time.
+const askDriver = 20 * time.Second
+
 // containers are the containers that the command has an engine start. The engine starts
 // their processes, which are no descendants of the command. The containers end with the
 // run.
@@ -70,6 +74,20 @@ func (c *containers) open(context.Context) error {
 		return sandboxError("containers_failed", fmt.Errorf("put containers into the run: %w", err))
 	}
 	return nil
+}
+
+// bySystemd tells whether the containers are put into the run by systemd, which takes
+// the name of a slice.
+func (c *containers) bySystemd(ctx context.Context) bool {
+	if !c.use {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, askDriver)
+	defer cancel()
+	docker := engine.New(engine.Docker, c.socket)
+	defer docker.Close()
+	driver, err := docker.CgroupDriver(ctx)
+	return err == nil && driver == engine.Systemd
 }
 
 // standIn puts a program in front of podman, and a socket in front of Docker's.

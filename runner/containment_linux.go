@@ -30,7 +30,8 @@ type containment struct {
 
 	evaded atomic.Bool // a limit of a v1 hierarchy
 
-	onSwept func([]cgroup.Swept) // may be nil
+	slice   func(context.Context) bool // whether its containers need a slice of systemd's; may be nil
+	onSwept func([]cgroup.Swept)       // may be nil
 	reasons []schema.Reason
 }
 
@@ -45,12 +46,17 @@ func newContainment(log *evidence.Log, opt Options, limits Limits) *containment 
 }
 
 // open makes the session and its guard.
-func (c *containment) open(context.Context) error {
+func (c *containment) open(ctx context.Context) error {
+	slice := c.slice != nil && c.host.Slices() && c.slice(ctx)
 	session, err := c.host.NewSession(c.log.RunID, cgroup.Limits{
-		MemoryBytes: int64(c.limits.Memory), Pids: c.limits.Pids, CPUMilli: int64(c.limits.CPUs), BestEffort: c.limits.BestEffort,
+		MemoryBytes: int64(c.limits.Memory), Pids: c.limits.Pids, CPUMilli: int64(c.limits.CPUs), BestEffort: c.limits.BestEffort, Slice: slice,
 	})
 	if err != nil {
-		return c.uncontained(err)
+		e := c.uncontained(err)
+		if slice && e.Hint == "" {
+			e.Hint = "Docker has systemd make its cgroups, and so must this run: check that systemd answers on D-Bus, or run without --containers"
+		}
+		return e
 	}
 	c.Session = session
 	for _, name := range session.Unenforced() {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -34,8 +35,8 @@ var systemdFiles = map[string]string{
 
 // systemd adds a Debian system to the archive. It fetches the packages into dir and unpacks
 // them, but does not run their scripts.
-func (a *archive) systemd(arch, dir string) error {
-	files, err := debs(arch, dir)
+func (a *archive) systemd(arch, dir string, more []string) error {
+	files, err := debs(arch, dir, slices.Concat(systemdPackages, more))
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (a *archive) deb(name string) error {
 }
 
 // debs fetches the packages with apt-get into dir.
-func debs(arch, dir string) ([]string, error) {
+func debs(arch, dir string, packages []string) ([]string, error) {
 	apt, err := newApt(arch, dir)
 	if err == nil {
 		err = os.Mkdir(filepath.Join(dir, "partial"), 0o755)
@@ -115,9 +116,9 @@ func debs(arch, dir string) ([]string, error) {
 	}
 	// apt sees an empty list of installed packages, so it names every package needed.
 	apt = append(apt, "-o", "Dir::State::status="+os.DevNull, "-o", "Dir::Cache::archives="+dir, "-o", "APT::Sandbox::User=", "-o", "Debug::NoLocking=1")
-	args := append([]string{"install", "-q", "-y", "--no-install-recommends", "--download-only"}, systemdPackages...)
+	args := append([]string{"install", "-q", "-y", "--no-install-recommends", "--download-only"}, packages...)
 	if out, err := apt.get(dir, args...); err != nil {
-		return nil, fmt.Errorf("%w: Debian packages %s: apt-get: %w: %s", ErrMissing, strings.Join(systemdPackages, " "), err, out)
+		return nil, fmt.Errorf("%w: Debian packages %s: apt-get: %w: %s", ErrMissing, strings.Join(packages, " "), err, out)
 	}
 	return filepath.Glob(filepath.Join(dir, "*.deb"))
 }

@@ -47,6 +47,8 @@ type Machine struct {
 	// Systemd boots Debian's systemd with dbus and logind. The script is then a service, and
 	// the users are root and user (1000).
 	Systemd bool
+	// Packages are further Debian packages of a machine with systemd.
+	Packages []string
 }
 
 const doneMark = "vmtest: script ended with status "
@@ -131,7 +133,7 @@ func (m *Machine) writeInitrd(path, busybox, arch string) (err error) {
 	a := &archive{w: z}
 	init := "#!/bin/busybox sh\nexport PATH=/bin\n/bin/busybox --install -s /bin\n"
 	if m.Systemd {
-		if err := a.systemd(arch, filepath.Dir(path)); err != nil {
+		if err := a.systemd(arch, filepath.Dir(path), m.Packages); err != nil {
 			return err
 		}
 		init += "exec /lib/systemd/systemd\n"

@@ -79,8 +79,9 @@ var valued = []string{
 }
 
 // withParent adds the cgroup parent to the arguments of a client that makes a
-// container. It precedes the caller's own options, because the client uses the last of
-// two. composes says that a compose file describes the containers.
+// container, and who makes cgroups there if that is a slice. Both precede the caller's own
+// options, because the client uses the last of two. composes says that a compose file
+// describes the containers.
 func withParent(args []string, parent string) (_ []string, composes bool) {
 	at := command(args)
 	if at < len(args) && args[at] == "container" {
@@ -91,12 +92,34 @@ func withParent(args []string, parent string) (_ []string, composes bool) {
 	}
 	switch args[at] {
 	case "run", "create":
-		return slices.Concat(args[:at+1], []string{"--cgroup-parent=" + parent}, args[at+1:]), false
+		return slices.Concat(manager(args[:at], parent), args[:at+1], []string{"--cgroup-parent=" + parent}, args[at+1:]), false
 	case "compose":
 		return args, makes(args[at+1:])
 	}
 	return args, false
 }
+
+// manager is the option that has Podman ask systemd for cgroups, as a slice needs. A
+// service of Podman's decides that itself, and its client does not know the option.
+func manager(global []string, parent string) []string {
+	if !strings.HasSuffix(parent, ".slice") {
+		return nil
+	}
+	for _, a := range global {
+		if name, _, _ := strings.Cut(a, "="); slices.Contains(remotes, name) {
+			return nil
+		}
+	}
+	for _, key := range []string{"CONTAINER_HOST", "CONTAINER_CONNECTION"} {
+		if _, set := os.LookupEnv(key); set { // even to nothing
+			return nil
+		}
+	}
+	return []string{"--cgroup-manager=" + Systemd}
+}
+
+// remotes are the options before a command that make podman the client of a service.
+var remotes = []string{"-r", "--remote", "--url", "-c", "--connection", "--context", "-H", "--host"}
 
 // command is the index of the command among the arguments of a client.
 func command(args []string) int {

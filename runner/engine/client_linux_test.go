@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -35,5 +36,32 @@ func TestWithParent(t *testing.T) {
 		if got, composes := withParent(strings.Fields(args), "/p"); !composes || strings.Join(got, " ") != args {
 			t.Errorf("podman %s: %q, %v", args, got, composes)
 		}
+	}
+}
+
+// Podman takes a slice only if it asks systemd for cgroups. The client of a service does
+// not know the option.
+func TestManager(t *testing.T) {
+	for _, c := range []struct{ args, env, want string }{
+		{"run image", "", "--cgroup-manager=systemd run --cgroup-parent=a.slice image"},
+		{"--syslog container create image", "", "--cgroup-manager=systemd --syslog container create --cgroup-parent=a.slice image"},
+		{"--cgroup-manager cgroupfs run image", "", "--cgroup-manager=systemd --cgroup-manager cgroupfs run --cgroup-parent=a.slice image"},
+		{"--remote run image", "", "--remote run --cgroup-parent=a.slice image"},
+		{"--url=unix:///s run image", "", "--url=unix:///s run --cgroup-parent=a.slice image"},
+		{"run image", "CONTAINER_HOST", "run --cgroup-parent=a.slice image"},
+		{"ps", "", "ps"},
+	} {
+		t.Run(c.args+c.env, func(t *testing.T) {
+			for _, key := range []string{"CONTAINER_HOST", "CONTAINER_CONNECTION"} {
+				t.Setenv(key, "") // to be what it was after the test
+				if key != c.env {
+					os.Unsetenv(key)
+				}
+			}
+			got, _ := withParent(strings.Fields(c.args), "a.slice")
+			if d := cmp.Diff(c.want, strings.Join(got, " ")); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
 	}
 }

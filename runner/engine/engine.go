@@ -24,6 +24,12 @@ const (
 	Podman = "podman"
 )
 
+// Who makes an engine's cgroups: the engine, or systemd when the engine asks.
+const (
+	Cgroupfs = "cgroupfs"
+	Systemd  = "systemd"
+)
+
 // Names are the engines that Find knows.
 var Names = []string{Docker, Podman}
 
@@ -216,11 +222,11 @@ func (e *Engine) Container(ctx context.Context, name string) (*Container, error)
 // Cgroup is the path in the cgroup2 hierarchy where the engine will put a container. ok is
 // false if that is not known before the start, as with the systemd driver.
 func (e *Engine) Cgroup(ctx context.Context, c *Container) (at string, ok bool, err error) {
-	driver, err := e.cgroupDriver(ctx)
+	driver, err := e.CgroupDriver(ctx)
 	if err != nil {
 		return "", false, err
 	}
-	if driver != "cgroupfs" || len(c.ID) != 64 {
+	if driver != Cgroupfs || len(c.ID) != 64 {
 		return "", false, nil
 	}
 	if e.Name == Podman {
@@ -229,9 +235,9 @@ func (e *Engine) Cgroup(ctx context.Context, c *Container) (at string, ok bool, 
 	return path.Join("/", cmp.Or(c.parent, "docker"), c.ID), true, nil
 }
 
-// cgroupDriver is systemd or cgroupfs. The engine takes a while to answer, so the answer,
+// CgroupDriver is Systemd or Cgroupfs. The engine takes a while to answer, so the answer,
 // which does not change, is kept.
-func (e *Engine) cgroupDriver(ctx context.Context) (string, error) {
+func (e *Engine) CgroupDriver(ctx context.Context) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.driver == "" {

@@ -32,7 +32,7 @@ type Watcher struct {
 func (e *Engine) Watch(ctx context.Context, label string, w Watcher) error {
 	j := &joins{e: e, ctx: ctx, w: w, created: map[string]bool{}, active: map[string]*joining{}, settled: map[string]bool{}, past: map[string]bool{}}
 	defer j.running.Wait()
-	if _, err := e.cgroupDriver(ctx); err != nil { // asked now: a container that is about to start must not wait
+	if _, err := e.CgroupDriver(ctx); err != nil { // asked now: a container that is about to start must not wait
 		return err
 	}
 	before := true // until the containers that ran before are listed

@@ -75,8 +75,11 @@ func below(mount, path string) string {
 }
 
 // CgroupParent is the session's directory for containers as an engine takes it: a
-// path below the root of each hierarchy.
+// path below the root of each hierarchy, or the name of a slice.
 func (s *Session) CgroupParent() string {
+	if s.containers.slice {
+		return filepath.Base(s.containers.path)
+	}
 	return filepath.Join(below(s.mount, s.dirs[0].path), containersName)
 }
 
@@ -96,8 +99,12 @@ func (s *Session) Apart() bool {
 // makeContainers makes the directory on the primary hierarchy.
 func (s *Session) makeContainers() error {
 	s.containers = s.dirs[0]
-	s.containers.path = filepath.Join(s.containers.path, containersName)
-	if err := os.Mkdir(s.containers.path, 0o755); err != nil {
+	s.containers.path = containersPath(s.dirs[0])
+	if s.containers.slice {
+		if err := startSlice(s.containers.path, s.runID, Limits{}); err != nil {
+			return err
+		}
+	} else if err := os.Mkdir(s.containers.path, 0o755); err != nil {
 		return err
 	}
 	// The kernel keeps a cgroup directory's times only after a call that sets an

@@ -17,6 +17,14 @@ import (
 
 const parentName = "assay-run"
 
+// make makes the session directory in one place, or its slice.
+func (s *Session) make(p place, l Limits) (dir, error) {
+	if l.Slice {
+		return s.createSlice(p, l)
+	}
+	return s.create(p)
+}
+
 // create makes the session directory in one place and locks it. The lock is
 // what tells a live session from a stale one (see Sweep): it goes with the
 // runner and the guard, however they end. A guard at work would not tell

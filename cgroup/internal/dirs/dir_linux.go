@@ -15,6 +15,7 @@ import (
 type dir struct {
 	path        string
 	v2, freezer bool
+	slice       bool // of systemd's, on v2
 
 	// Of a session's directory on v1:
 	number      int    // the hierarchy's

@@ -1,7 +1,7 @@
 // Package dirs keeps the processes of a session together by cgroup
-// directories: <base>/assay-run/<run id> on every hierarchy in use, with one
-// directory per group below it. See package cgroup for the kinds of hosts, for
-// where the base is, and for what the limits mean.
+// directories: <base>/assay-run/<run id> on every hierarchy in use, or a slice of
+// systemd's (see slice_linux.go), with one directory per group below it. See package
+// cgroup for the kinds of hosts, for where the base is, and for what the limits mean.
 //
 // A Host is what this machine's hierarchies allow, found by trying. A dir is
 // one directory of a session or group on one hierarchy; the first of several,
@@ -24,6 +24,7 @@ type (
 		Pids        int64
 		CPUMilli    int64
 		BestEffort  bool
+		Slice       bool
 	}
 	LimitError struct{ Limit, Controller, Reason, Remedy string }
 	Usage      struct {

@@ -32,7 +32,11 @@ func (s *Session) GuardDir() (GuardDir, error) {
 		return GuardDir{}, nil
 	}
 	l, parent := s.host.v2, filepath.Dir(s.dirs[0].path)
-	base := filepath.Dir(parent)
+	base, path := filepath.Dir(parent), s.dirs[0].path+guardSuffix
+	if s.dirs[0].slice { // at the top, where only directories of systemd's should be
+		base, parent = l.mount, filepath.Join(l.mount, parentName)
+		path = filepath.Join(parent, s.runID+guardSuffix)
+	}
 	if base == l.own || filepath.Join(base, runnerLeaf) == l.own {
 		return GuardDir{}, nil
 	}
@@ -41,7 +45,6 @@ func (s *Session) GuardDir() (GuardDir, error) {
 		return GuardDir{}, err
 	}
 	defer unix.Close(fd)
-	path := s.dirs[0].path + guardSuffix
 	if err := unix.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return GuardDir{}, &os.PathError{Op: "create cgroup", Path: path, Err: err}
 	}

@@ -67,7 +67,7 @@ func remove(dirs []dir) error {
 }
 
 func removeOne(d dir) error {
-	if unix.Rmdir(d.path) == nil {
+	if !d.slice && unix.Rmdir(d.path) == nil {
 		return nil
 	}
 	wait := 50 * time.Microsecond
@@ -75,10 +75,19 @@ func removeOne(d dir) error {
 	for {
 		var last error
 		all := nested(d.path)
+		if d.slice { // systemd removes that itself
+			all = all[1:]
+			if !empty([]dir{d}) {
+				last = &os.PathError{Op: "remove cgroup", Path: d.path, Err: unix.EBUSY}
+			}
+		}
 		for _, path := range slices.Backward(all) {
 			if err := unix.Rmdir(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				last = &os.PathError{Op: "remove cgroup", Path: path, Err: err}
 			}
+		}
+		if last == nil && d.slice {
+			return stopSlice(d.path)
 		}
 		if last == nil || time.Now().After(deadline) {
 			return last

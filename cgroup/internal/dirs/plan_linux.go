@@ -34,6 +34,9 @@ func (s *Session) plan(l Limits) ([]place, error) {
 		if filepath.Base(v2.base) == runnerLeaf {
 			v2.base = filepath.Dir(v2.base)
 		}
+		if l.Slice {
+			v2.base = h.v2.mount
+		}
 	}
 	var v1 []*place
 	on := func(on *hierarchy) *place {
@@ -63,6 +66,8 @@ func (s *Session) plan(l Limits) ([]place, error) {
 		case value == 0 && c.Hierarchy == "v1" && kind != "cpu":
 			on(h.onV1(kind)) // to count
 		case value == 0:
+		case l.Slice && slices.Contains(words(filepath.Join(h.v2.mount, "cgroup.controllers")), kind): // systemd hands it out
+			v2.limits = append(v2.limits, kind)
 		case !c.Available:
 			if !l.BestEffort {
 				return nil, &LimitError{Limit: kind, Controller: kind, Reason: c.Reason, Remedy: c.Remedy}

@@ -51,7 +51,7 @@ func (h *Host) NewSession(runID string, l Limits) (_ *Session, err error) {
 		return nil, err
 	}
 	for _, p := range places {
-		d, err := s.create(p)
+		d, err := s.make(p, l)
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +79,7 @@ func (s *Session) Unenforced() []string { return slices.Clone(s.unenforced) }
 func (s *Session) NewGroup(name string) (*Group, error) {
 	g := &Group{session: s, name: name}
 	for _, d := range s.dirs {
-		d.path = filepath.Join(d.path, name)
+		d.path, d.slice = filepath.Join(d.path, name), false
 		if err := os.Mkdir(d.path, 0o755); err != nil {
 			return nil, errors.Join(err, remove(g.dirs))
 		}
@@ -128,9 +128,12 @@ func (s *Session) Remove() error {
 }
 
 // removeParents removes the directories of all sessions, which fails while another
-// is there, as it should.
+// is there, as it should. A slice has no such directory.
 func removeParents(dirs []dir, above []string) {
 	for i, d := range dirs {
+		if d.slice {
+			continue
+		}
 		if err := unix.Rmdir(filepath.Dir(d.path)); i == 0 && err == nil {
 			defer tidy(above)
 		}

@@ -35,6 +35,7 @@ func (h *Host) Sweep() ([]Swept, error) {
 			}
 		}
 	}
+	failed = errors.Join(failed, h.sweepSlices(found))
 	var swept []Swept
 	for _, s := range found {
 		swept = append(swept, *s)
@@ -97,7 +98,7 @@ func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept) error
 // sweepDir ends and removes one stale session directory.
 func sweepDir(d dir) error {
 	dirs := []dir{d}
-	(&Session{containers: dir{path: filepath.Join(d.path, containersName), v2: d.v2}}).NoContainers()
+	(&Session{containers: dir{path: containersPath(d), v2: d.v2}}).NoContainers()
 	if err := kill(dirs); err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package dirs
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ const (
 	argV2       = "v2"
 	argV1       = "v1"
 	argFreezer  = "freezer" // v1, with the freezer
+	argSlice    = "slice"   // v2, of systemd's
 	argGuardDir = "guard"
 	argHome     = "home"
 	argOutskirt = "outskirt-" // before one of the first three
@@ -32,6 +32,8 @@ func (s *Session) GuardArgs(own GuardDir) []string {
 	for i, d := range slices.Concat(s.dirs, s.outskirts.dirs) {
 		kind := argV1
 		switch {
+		case d.slice:
+			kind = argSlice
 		case d.v2:
 			kind = argV2
 		case d.freezer:
@@ -67,7 +69,7 @@ func NewWard(args []string) *Ward {
 			w.above = append(w.above, path)
 		default:
 			kind, outskirt := strings.CutPrefix(kind, argOutskirt)
-			d := dir{path: path, v2: kind == argV2, freezer: kind == argFreezer}
+			d := dir{path: path, v2: kind == argV2 || kind == argSlice, slice: kind == argSlice, freezer: kind == argFreezer}
 			if outskirt {
 				w.outskirts = append(w.outskirts, d)
 			} else {
@@ -81,7 +83,7 @@ func NewWard(args []string) *Ward {
 // End kills what is in the session, waits until it is gone and removes it. Before
 // that, with nobody left, it calls last.
 func (w *Ward) End(last func()) error {
-	(&Session{containers: dir{path: filepath.Join(w.dirs[0].path, containersName), v2: w.dirs[0].v2}}).NoContainers()
+	(&Session{containers: dir{path: containersPath(w.dirs[0]), v2: w.dirs[0].v2}}).NoContainers()
 	for {
 		_ = kill(w.dirs) // if that failed, remove tries again
 		ctx, cancel := context.WithTimeout(context.Background(), again)
