@@ -32,15 +32,21 @@ func guardNamed(id string) int {
 }
 
 // halted tells whether each thread of a process is stopped. It has settled once each is,
-// or the process is gone: one thread may still end the process while others are stopped.
+// or none is left but for who reaps them: one thread may still end the process while others
+// are stopped.
 func halted(pid int) (stopped, settled bool) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	halts, ended := 0, 0
 	for _, f := range threads {
-		if b, err := os.ReadFile(f); err != nil || !bytes.Contains(b, []byte(") T ")) {
-			return false, false
+		b, _ := os.ReadFile(f)
+		switch {
+		case bytes.Contains(b, []byte(") T ")):
+			halts++
+		case len(b) == 0, bytes.Contains(b, []byte(") Z ")), bytes.Contains(b, []byte(") X ")):
+			ended++
 		}
 	}
-	return len(threads) > 0, true
+	return halts > 0 && halts == len(threads), halts == len(threads) || ended == len(threads)
 }
 
 // An agent of the runner's user can stop the guard and kill the runner. The guard
