@@ -31,12 +31,17 @@ func noRuns(err error) error {
 	return nothingRun(console.WithHint(err, "%s", hint))
 }
 
-// nowhere says what to do when the cause of err is that our own directory is gone.
+// nowhere says what to do when the cause of err is that our own directory cannot be used.
 func nowhere(err error) error {
-	if _, here := os.Getwd(); here == nil {
+	_, here := os.Getwd()
+	if here == nil {
 		return err
 	}
-	return console.WithHint(err, "the current directory is gone: change to another, or name absolute paths with -o and --workdir")
+	what := "the current directory is gone"
+	if errors.Is(here, os.ErrPermission) {
+		what = "you have no permission for the current directory"
+	}
+	return console.WithHint(err, "%s: change to another, or name absolute paths with -o and --workdir", what)
 }
 
 // fileHint is what to do about a file that cannot be used.

@@ -52,7 +52,7 @@ func TestRelayOfHostileClients(t *testing.T) {
 		{"an encoded path", strings.Replace(plain(`{"Image":"i"}`), "create", "%63reate", 1), false, "answer to", []string{made}},
 		{"text after the description", plain(`{"Image":"i"}{"HostConfig":{}}`), false, "answer to", []string{made}},
 		{"two parents", plain(`{"HostConfig":{"CgroupParent":"/own","cgroupparent":""}}`), false, "HTTP/1.1 400 Bad Request", nil},
-		{"two descriptions", plain(`{"HostConfig":{"CgroupParent":"/own"},"hostCONFIG":{"CgroupParent":""}}`), false, "a key is there twice", nil},
+		{"two descriptions", plain(`{"HostConfig":{"CgroupParent":"/own"},"hostCONFIG":{"CgroupParent":""}}`), false, "the key appears twice", nil},
 		{"a description without an end", plain(`{"Image":"` + strings.Repeat("i", maxRequest) + `"}`), false, "is longer than", nil},
 		{"a header without an end", "GET /ping HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 2*maxHeader), true, "", nil},
 		{"no request", "\x00\x01\x02\r\n\r\n", true, "", nil},

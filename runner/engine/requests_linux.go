@@ -25,7 +25,7 @@ var (
 )
 
 // errAmbiguous: the daemon may understand a description otherwise than we do.
-var errAmbiguous = errors.New("a key is there twice")
+var errAmbiguous = errors.New("the key appears twice")
 
 // look sees what a request asks for, and gives a container that is to be made its
 // cgroup parent. The error says why the request cannot be passed on.
@@ -39,10 +39,10 @@ func (r *Relay) look(req *http.Request, pid uint32) error {
 			return err
 		}
 		if len(body) > maxRequest {
-			return fmt.Errorf("what describes the container is longer than %d bytes", maxRequest)
+			return fmt.Errorf("the description of the container is longer than %d bytes", maxRequest)
 		}
 		if body, err = withCgroupParent(body, r.parent); err != nil {
-			return fmt.Errorf("what describes the container is ambiguous: %w", err)
+			return fmt.Errorf("the description of the container is ambiguous: %w", err)
 		}
 		req.Body, req.ContentLength, req.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 		return nil
