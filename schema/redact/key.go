@@ -82,8 +82,11 @@ func readKey(file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s must be a regular file that only you can read: run chmod 600 on it", file)
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file: name a file that holds the key", file)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("others can read %s: run chmod 600 on it", file)
 	}
 	key, err := io.ReadAll(io.LimitReader(f, 4097))
 	if err != nil {
