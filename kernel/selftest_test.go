@@ -4,7 +4,12 @@ package kernel
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestSelfTestEarnsEveryHook(t *testing.T) {
@@ -34,4 +39,54 @@ func TestSelfTestEarnsEveryHook(t *testing.T) {
 		t.Log(s.dump())
 	}
 	t.Logf("self-test took %d ns", s.report.SelfTestNS)
+}
+
+// A program that is attached and does nothing is found, whichever it is.
+func TestSelfTestFindsASilentProgram(t *testing.T) {
+	serves := map[string][]string{} // the names of the hooks that each program serves
+	for _, h := range hooks {
+		if h.selfTested {
+			serves[h.progs[0]] = append(serves[h.progs[0]], h.name)
+		}
+	}
+	// A connection is followed from the call that begins it.
+	serves["connect4"] = append(serves["connect4"], hooks[HookTCP].name)
+	for name, silent := range serves {
+		t.Run(name, func(t *testing.T) {
+			l, err := prepareAlone(MinRing)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if as, ok := cgroupPrograms[name]; ok {
+				_ = l.progs[name].Close()
+				l.progs[name], err = ebpf.NewProgram(&ebpf.ProgramSpec{
+					Type: ebpf.CGroupSockAddr, AttachType: as,
+					Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()},
+				})
+			} else {
+				err = l.links[name].Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			ready.mu.Lock()
+			ready.next, ready.ring = make(chan preloaded, 1), MinRing
+			ready.next <- preloaded{loaded: l}
+			ready.mu.Unlock()
+			o, err := Open(t.Context(), Config{CgroupPath: newCgroup(t), RingBytes: MinRing, SelfTest: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer o.Close()
+			var said []string
+			for _, r := range o.Report().Reasons {
+				if hook, ok := strings.CutSuffix(strings.TrimPrefix(r.Message, "hook "), " did not fire in the self-test"); ok && r.Code == CodeHookSilent {
+					said = append(said, hook)
+				}
+			}
+			if d := cmp.Diff(silent, said); d != "" {
+				t.Error(d)
+			}
+		})
+	}
 }
