@@ -60,7 +60,7 @@ attach needs root and a cgroup2 hierarchy.`,
   assay-run attach --cgroup /sys/fs/cgroup/system.slice/agent.service
   assay-run attach --pid 4711 --until 10m -o agent.tar.gz
   assay-run attach --pid 4711 -- ./end-to-end-tests`,
-		Args: commandAfterDash,
+		Args: a.commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.faults.err(); err != nil {
 				return console.WithHint(err, "see assay-run attach --help")

@@ -28,7 +28,7 @@ is set in every case. CMD replaces the call process.
 Exit codes: the command's own; 125 call itself failed; 126 the command is not
 executable; 127 not found.`,
 		Example: `  assay-run call --id call_123 -- grep -rn TODO src`,
-		Args:    commandAfterDash,
+		Args:    a.commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := runner.CheckCallID(id); err != nil {
 				return console.WithHint(fmt.Errorf("--id: %w", err), "pass the id that the SDK or the model uses for the call")

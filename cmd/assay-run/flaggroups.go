@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,11 +30,23 @@ var runFlagGroups = []struct {
 const helpWidth = 100
 
 // groupFlags makes the help of cmd and of its subcommands show the flags of a run
-// in groups, and other flags as before.
+// in groups, and other flags as before. It replaces text and not cobra's template:
+// with templates, the linker keeps every exported method of every type.
 func groupFlags(cmd *cobra.Command) {
-	cobra.AddTemplateFunc("groupedFlags", groupedFlags)
-	cmd.SetUsageTemplate(strings.Replace(cmd.UsageTemplate(),
-		"\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "\n{{groupedFlags .LocalFlags}}", 1))
+	usual := new(cobra.Command).UsageFunc()
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
+		out := cmd.OutOrStderr()
+		var text strings.Builder
+		cmd.SetOut(&text)
+		err := usual(cmd)
+		cmd.SetOut(out)
+		if err != nil {
+			return err
+		}
+		ungrouped := "\nFlags:\n" + strings.TrimRight(cmd.LocalFlags().FlagUsages(), " \n")
+		_, err = io.WriteString(out, strings.Replace(text.String(), ungrouped, "\n"+groupedFlags(cmd.LocalFlags()), 1))
+		return err
+	})
 }
 
 // groupedFlags renders flags under the headings of a run, if they are a run's.

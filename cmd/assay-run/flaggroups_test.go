@@ -18,7 +18,6 @@ func TestEveryFlagOfARunIsInOneGroup(t *testing.T) {
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	root := a.rootCommand()
 	root.InitDefaultHelpFlag()
-	root.InitDefaultVersionFlag()
 	root.LocalFlags().VisitAll(func(flag *pflag.Flag) {
 		if !flag.Hidden && seen[flag.Name] != 1 {
 			t.Errorf("--%s is in %d groups, want 1", flag.Name, seen[flag.Name])

@@ -15,7 +15,7 @@ import (
 
 // The manual pages are written when the program is packaged: their generator
 // would cost every run its initialization.
-func init() { packaging = append(packaging, (*app).manCommand) }
+func init() { packaging["man"] = (*app).manCommand }
 
 // manualOnly is what the manual page says beyond --help.
 const manualOnly = `

@@ -61,7 +61,7 @@ the server's exit code.
 mcp wrap rewrites a configuration file so that every server in it goes
 through mcp.`,
 		Example: "  assay-run mcp --policy policy.yaml -- npx some-mcp-server\n  assay-run mcp --policy policy.yaml --url https://mcp.example.com/mcp\n  assay-run mcp --policy policy.yaml --listen 127.0.0.1:0 -- ./server\n  assay-run mcp wrap --policy policy.yaml .mcp.json",
-		Args:    commandAfterDash,
+		Args:    a.commandAfterDash,
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.mcpRun(f, args) },
 
 		DisableFlagsInUseLine: true,

@@ -18,8 +18,8 @@ import (
 const reviewer = "assay-review"
 
 // reviewCommands hand over to the reviewer, as git does to its parts.
-func (a *app) reviewCommands() []*cobra.Command {
-	var all []*cobra.Command
+func (a *app) reviewCommands() []subcommand {
+	var all []subcommand
 	for _, c := range []struct{ name, short string }{
 		{"show", "Show what a run did, in order of time"},
 		{"replay", "Play the recording of a run's terminal"},
@@ -30,21 +30,25 @@ func (a *app) reviewCommands() []*cobra.Command {
 		{"export", "Convert bundles to the format of another tool"},
 		{"store", "List, fetch and prune stored bundles"},
 	} {
-		command := &cobra.Command{
-			Use:                c.name,
-			Short:              c.short,
-			DisableFlagParsing: true,
-			ValidArgsFunction:  reviewed,
-			RunE: func(_ *cobra.Command, args []string) error {
-				return review(append([]string{c.name}, args...))
-			},
-		}
-		command.SetHelpFunc(func(*cobra.Command, []string) { // of "assay-run help NAME"
-			a.say.Failure(review([]string{c.name, "--help"}))
-		})
-		all = append(all, command)
+		all = append(all, subcommand{c.name, func() *cobra.Command { return a.reviewCommand(c.name, c.short) }})
 	}
 	return all
+}
+
+func (a *app) reviewCommand(name, short string) *cobra.Command {
+	command := &cobra.Command{
+		Use:                name,
+		Short:              short,
+		DisableFlagParsing: true,
+		ValidArgsFunction:  reviewed,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return review(append([]string{name}, args...))
+		},
+	}
+	command.SetHelpFunc(func(*cobra.Command, []string) { // of "assay-run help NAME"
+		a.say.Failure(review([]string{name, "--help"}))
+	})
+	return command
 }
 
 // review becomes the reviewer. It returns only when that cannot be done.

@@ -46,43 +46,65 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	return runner.ExitRunner
 }
 
+// rootCommand makes the tree of commands as far as the arguments reach into it:
+// what one subcommand needs costs the others no start-up.
 func (a *app) rootCommand() *cobra.Command {
-	run := a.runCommand()
+	subcommands := a.subcommands()
+	called, beforeFlags := called(a.args, subcommands)
 	root := &cobra.Command{
 		Use:     "assay-run [flags] -- CMD [ARG...]",
 		Short:   "Run a command, record what it did, seal the evidence",
 		Long:    longHelp,
 		Example: examples,
-		Args:    run.Args,
-		RunE:    run.RunE,
-		Version: version(),
 
 		SilenceErrors: true, SilenceUsage: true,
 		SuggestionsMinimumDistance: 2,
 		DisableFlagsInUseLine:      true,
 	}
-	root.SetVersionTemplate("assay-run {{.Version}}\n")
-	root.Flags().AddFlagSet(run.Flags())
-	root.Flags().SortFlags = false
+	if !beforeFlags {
+		a.runsItself(root)
+	}
 	groupFlags(root)
+	usual := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd == root {
+			cmd = a.everyCommand() // the help lists them
+		}
+		usual(cmd, args)
+	})
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return console.WithHint(err, "%s", a.flagHint(cmd, err))
 	})
-	root.AddCommand(run, a.callCommand(), a.hookCommand(), a.verifyCommand(), a.proveCommand(), a.signCommand(), a.redactCommand(), a.inspectCommand(), a.eventsCommand(), a.recoverCommand(), a.contractCommand(), a.doctorCommand(), a.observeCommand(), a.serveCommand(), a.mcpCommand())
-	root.AddCommand(a.reviewCommands()...)
-	for _, command := range packaging {
-		root.AddCommand(command(a))
+	for _, s := range called {
+		root.AddCommand(s.command())
 	}
-	root.AddCommand(append(a.linuxOnly(), a.policyCommand())...)
 	return root
 }
 
-// packaging are the commands of builds that package the program.
-var packaging []func(*app) *cobra.Command
+// runsItself makes root the command run, with its flags and --version.
+func (a *app) runsItself(root *cobra.Command) {
+	run := a.runCommand()
+	root.Flags().AddFlagSet(run.Flags())
+	root.Flags().SortFlags = false
+	printVersion := root.Flags().BoolP("version", "v", false, "version for assay-run")
+	root.Args = func(cmd *cobra.Command, args []string) error {
+		if *printVersion {
+			return nil
+		}
+		return run.Args(cmd, args)
+	}
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if *printVersion {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "assay-run", version())
+			return err
+		}
+		return run.RunE(cmd, args)
+	}
+}
 
 // commandAfterDash accepts words only after "--" and refuses, with a hint, a
 // word before it that is no subcommand.
-func commandAfterDash(cmd *cobra.Command, args []string) error {
+func (a *app) commandAfterDash(cmd *cobra.Command, args []string) error {
 	dash := cmd.ArgsLenAtDash()
 	if dash == -1 {
 		dash = len(args)
@@ -91,7 +113,7 @@ func commandAfterDash(cmd *cobra.Command, args []string) error {
 		word := args[0]
 		hint := fmt.Sprintf("to run it, write: assay-run -- %s", strings.Join(args, " "))
 		_, notFound := exec.LookPath(word)
-		if near := cmd.Root().SuggestionsFor(word); len(near) > 0 && notFound != nil {
+		if near := a.everyCommand().SuggestionsFor(word); len(near) > 0 && notFound != nil {
 			hint = fmt.Sprintf("did you mean %q? %s", near[0], hint)
 		}
 		return console.WithHint(fmt.Errorf("unknown command %q", word), "%s", hint)

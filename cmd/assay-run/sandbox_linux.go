@@ -18,8 +18,8 @@ import (
 )
 
 // linuxOnly are the commands that only Linux has.
-func (a *app) linuxOnly() []*cobra.Command {
-	return []*cobra.Command{a.sandboxCommand(), a.landrunCommand(), a.attachCommand()}
+func (a *app) linuxOnly() []subcommand {
+	return []subcommand{{"sandbox", a.sandboxCommand}, {"landrun", a.landrunCommand}, {"attach", a.attachCommand}}
 }
 
 // sandboxFlags choose a sandbox without a run.
@@ -43,7 +43,7 @@ that the policy needs is missing, 126 and 127 when the command cannot be run.`,
 		Example: `  assay-run sandbox -- make test                  write here and in /tmp only, no network
   assay-run sandbox --mode read-only -- ./audit.sh
   assay-run sandbox --policy settings.json -- claude   srt's settings work unchanged`,
-		Args: commandAfterDash,
+		Args: a.commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return console.WithHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run sandbox -- make test")

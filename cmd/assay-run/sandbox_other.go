@@ -2,7 +2,5 @@
 
 package main
 
-import "github.com/spf13/cobra"
-
 // linuxOnly are the commands that only Linux has: none here.
-func (a *app) linuxOnly() []*cobra.Command { return nil }
+func (a *app) linuxOnly() []subcommand { return nil }
