@@ -6,10 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/gateway"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Agent shims: who reports the tool calls.
@@ -190,7 +189,7 @@ func (t Turns) Gateway() gateway.Turns {
 // New returns a Spec for command with a fresh run id and the defaults.
 func New(command ...string) *Spec {
 	return &Spec{
-		RunID:        "run_" + strings.ToLower(ulid.Make().String()),
+		RunID:        "run_" + strings.ToLower(schema.NewID()),
 		Platform:     runtime.GOOS,
 		AgentShim:    ShimNone,
 		Command:      command,

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -98,12 +99,14 @@ func (s *Spec) UnmarshalJSON(data []byte) error {
 // MarshalJSON writes the spec as LoadFile reads it, without what is zero, and
 // with the values of Env. Strings that are not UTF-8 are an error.
 func (s Spec) MarshalJSON() ([]byte, error) {
-	return json.Marshal(fields(s), json.Deterministic(true), json.WithMarshalers(duration))
+	return json.Marshal(fields(s), json.Deterministic(true), json.WithMarshalers(duration()))
 }
 
 // duration writes a time as strict.Decode reads it.
-var duration = json.MarshalToFunc(func(e *jsontext.Encoder, d time.Duration) error {
-	return e.WriteToken(jsontext.String(d.String()))
+var duration = sync.OnceValue(func() *json.Marshalers {
+	return json.MarshalToFunc(func(e *jsontext.Encoder, d time.Duration) error {
+		return e.WriteToken(jsontext.String(d.String()))
+	})
 })
 
 // withoutEnv is the spec for the bundle, which never has a value of Env.
@@ -111,5 +114,5 @@ func (s *Spec) withoutEnv() ([]byte, error) {
 	return json.Marshal(struct {
 		fields
 		Env struct{} `json:"env,omitzero"`
-	}{fields: fields(*s)}, json.Deterministic(true), json.WithMarshalers(duration), jsontext.AllowInvalidUTF8(true))
+	}{fields: fields(*s)}, json.Deterministic(true), json.WithMarshalers(duration()), jsontext.AllowInvalidUTF8(true))
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 )
 
 // member is a key of a kernel event, members a set of them.
@@ -93,13 +94,13 @@ var memberNames = [numMembers]string{
 	mContainerID: "container_id", mLate: "late", mRaw: "raw",
 }
 
-var memberIndex = func() map[string]member {
+var memberIndex = sync.OnceValue(func() map[string]member {
 	index := make(map[string]member, numMembers)
 	for m, name := range memberNames {
 		index[name] = member(m)
 	}
 	return index
-}()
+})
 
 // memberOf finds a key, most often close behind the one before it.
 func memberOf(key []byte, after member) (m member, ok bool) {
@@ -108,7 +109,7 @@ func memberOf(key []byte, after member) (m member, ok bool) {
 			return m, true
 		}
 	}
-	m, ok = memberIndex[string(key)]
+	m, ok = memberIndex()[string(key)]
 	return m, ok
 }
 

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/cgroup"
@@ -191,7 +190,7 @@ type checkSession struct {
 }
 
 func newCheckSession() (*checkSession, error) {
-	session, err := cgroup.Probe().NewSession("check_"+strings.ToLower(ulid.Make().String()), cgroup.Limits{})
+	session, err := cgroup.Probe().NewSession("check_"+strings.ToLower(schema.NewID()), cgroup.Limits{})
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -20,8 +21,8 @@ const maxRequest = 1 << 20
 const lookTime = 10 * time.Second
 
 var (
-	creates = regexp.MustCompile(`^(/v[0-9.]+)?/containers/create$`)
-	starts  = regexp.MustCompile(`^(/v[0-9.]+)?/containers/([^/]+)/(start|restart)$`)
+	creates = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/create$`) })
+	starts  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/([^/]+)/(start|restart)$`) })
 )
 
 // errAmbiguous: the daemon may understand a description otherwise than we do.
@@ -33,7 +34,7 @@ func (r *Relay) look(req *http.Request, pid uint32) error {
 	if req.Method != http.MethodPost {
 		return nil
 	}
-	if creates.MatchString(req.URL.Path) {
+	if creates().MatchString(req.URL.Path) {
 		body, err := io.ReadAll(io.LimitReader(req.Body, maxRequest+1))
 		if err != nil {
 			return err
@@ -47,7 +48,7 @@ func (r *Relay) look(req *http.Request, pid uint32) error {
 		req.Body, req.ContentLength, req.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 		return nil
 	}
-	if m := starts.FindStringSubmatch(req.URL.Path); m != nil {
+	if m := starts().FindStringSubmatch(req.URL.Path); m != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), lookTime)
 		defer cancel()
 		if c, err := r.daemon.Container(ctx, m[2]); err == nil && c.parent == r.parent {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/gateway/recording"
@@ -58,7 +57,7 @@ type toolsExecute struct {
 // execute decides the call, records the decision, and has the client run the tool.
 func (c *call) execute(ctx context.Context) {
 	c.began = c.g.cfg.Now()
-	c.id = ulid.Make().String()
+	c.id = schema.NewID()
 	if c.action.ToolCallID == "" {
 		c.action.ToolCallID = c.id
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
@@ -113,7 +111,7 @@ func (g *Gateway) recordLost(run *recording.Run, l recording.Lost, now time.Dura
 	run.State.Set("last_tool", l.Tool)
 	run.State.Ended(l.Tool, &outcome, schema.VerdictNotRun)
 	return g.audit(run, &schema.CallEventBody{
-		CallID: ulid.Make().String(), ToolID: l.Tool, ToolCallID: l.ToolCallID, DurationMS: float64((now - l.TNS).Milliseconds()), DurationUS: (now - l.TNS).Microseconds(),
+		CallID: schema.NewID(), ToolID: l.Tool, ToolCallID: l.ToolCallID, DurationMS: float64((now - l.TNS).Milliseconds()), DurationUS: (now - l.TNS).Microseconds(),
 		Outcome: outcome, Tier: schema.DefaultTier,
 	})
 }

@@ -130,13 +130,13 @@ func TestEachShape(t *testing.T) {
 				t.Errorf("%s: %q was hit: %q", c.rule, text, r.Text("t", []byte(text)))
 			}
 		}
-		for _, s := range shapes {
+		for _, s := range shapes() {
 			if strings.HasPrefix(c.is, s.prefix) {
 				covered[s.prefix] = true
 			}
 		}
 	}
-	for _, s := range shapes {
+	for _, s := range shapes() {
 		if !covered[s.prefix] {
 			t.Errorf("the shape %s has no test", s.prefix)
 		}

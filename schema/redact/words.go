@@ -31,7 +31,7 @@ var schemaText = sync.OnceValue(func() string {
 var frames = sync.OnceValue(func() string {
 	var b strings.Builder
 	rules := []string{RuleEnv, RuleGiven, RuleArgument, RuleURL, ruleKey, ruleCut}
-	for _, s := range shapes {
+	for _, s := range shapes() {
 		rules = append(rules, s.rule)
 	}
 	for _, rule := range rules {

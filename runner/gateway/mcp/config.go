@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -111,11 +112,13 @@ func (e Entry) Expand() (Entry, error) {
 	return e, nil
 }
 
-var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\}`)
+var variable = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\}`)
+})
 
 func expand(s string, missing *[]string) string {
-	return variable.ReplaceAllStringFunc(s, func(m string) string {
-		parts := variable.FindStringSubmatch(m)
+	return variable().ReplaceAllStringFunc(s, func(m string) string {
+		parts := variable().FindStringSubmatch(m)
 		if v, set := os.LookupEnv(parts[1]); set {
 			return v
 		}

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // decision is a line of the decision log: a CloudEvent.
@@ -34,7 +34,7 @@ func (p *Proxy) logDecision(c *toolCall, found []policy.Violation) error {
 		return nil
 	}
 	d := decision{
-		SpecVersion: "1.0", ID: ulid.Make().String(), Type: "assay.tool.decision", Source: p.cfg.Source,
+		SpecVersion: "1.0", ID: schema.NewID(), Type: "assay.tool.decision", Source: p.cfg.Source,
 		Time: time.Now().UTC().Format(time.RFC3339Nano),
 		Data: decisionData{Tool: c.Name, ToolCallID: c.id, Decision: "allow"},
 	}

@@ -10,11 +10,11 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Error codes of our own answers.
@@ -143,7 +143,7 @@ func decodeCall(m *message) (*toolCall, error) {
 		c.id = idText(m.ID)
 	}
 	if strings.TrimSpace(c.id) == "" {
-		c.id = ulid.Make().String() // every decision names a call
+		c.id = schema.NewID() // every decision names a call
 	}
 	if len(c.id) > maxToolCallID {
 		return nil, fmt.Errorf("tools/call: a tool_call_id must have at most %d bytes", maxToolCallID)

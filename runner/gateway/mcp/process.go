@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // How long a server may take: to end after it was asked to, and to finish its output
@@ -97,7 +97,7 @@ type process struct {
 func (p *process) start() error {
 	// If there can be no group, start the server without one: a grandchild may then
 	// outlive it, but calls are still checked.
-	session, err := cgroup.Probe().NewSession("mcp-"+ulid.Make().String(), cgroup.Limits{})
+	session, err := cgroup.Probe().NewSession("mcp-"+schema.NewID(), cgroup.Limits{})
 	if err == nil {
 		p.session = session
 		p.guard, _ = session.Guard(nil)

@@ -17,6 +17,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -61,7 +62,9 @@ func (e *Error) Error() string {
 }
 
 // duration reads a time.Duration, which is written as 90s or 1m30s.
-var duration = json.UnmarshalFromFunc(func(d *jsontext.Decoder, v *time.Duration) error {
+var duration = sync.OnceValue(func() *json.Unmarshalers { return json.UnmarshalFromFunc(readDuration) })
+
+func readDuration(d *jsontext.Decoder, v *time.Duration) error {
 	t, err := d.ReadToken()
 	if err != nil {
 		return err
@@ -72,7 +75,7 @@ var duration = json.UnmarshalFromFunc(func(d *jsontext.Decoder, v *time.Duration
 		}
 	}
 	return timeError(t.String())
-})
+}
 
 // timeError is a value that is no time.
 type timeError string
@@ -94,7 +97,7 @@ func Decode(data []byte, format Format, into any) error {
 		text = doc.json
 		lineOf = func(p jsontext.Pointer, _ int64) int { return doc.lineOf(p) }
 	}
-	err := json.Unmarshal(text, into, json.RejectUnknownMembers(true), json.WithUnmarshalers(duration))
+	err := json.Unmarshal(text, into, json.RejectUnknownMembers(true), json.WithUnmarshalers(duration()))
 	if err == nil {
 		return nil
 	}

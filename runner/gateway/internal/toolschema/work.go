@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -83,13 +84,15 @@ const (
 	apart
 )
 
-var keywords = map[string]reach{
-	"not": here, "if": here, "then": here, "else": here, "allOf": here, "anyOf": here, "oneOf": here,
-	"dependentSchemas": here, "dependencies": here,
-	"additionalItems": below, "contains": below, "additionalProperties": below, "propertyNames": below,
-	"unevaluatedItems": below, "unevaluatedProperties": below, "patternProperties": below,
-	"properties": apart, "prefixItems": apart, "items": apart,
-}
+var keywords = sync.OnceValue(func() map[string]reach {
+	return map[string]reach{
+		"not": here, "if": here, "then": here, "else": here, "allOf": here, "anyOf": here, "oneOf": here,
+		"dependentSchemas": here, "dependencies": here,
+		"additionalItems": below, "contains": below, "additionalProperties": below, "propertyNames": below,
+		"unevaluatedItems": below, "unevaluatedProperties": below, "patternProperties": below,
+		"properties": apart, "prefixItems": apart, "items": apart,
+	}
+})
 
 // single are the keywords whose object is one schema and not a map of them.
 var single = map[string]bool{
@@ -112,7 +115,7 @@ func (w *workload) each(s map[string]any, p string, f func(sub any, at, keyword 
 		}
 	}
 	for k, v := range s {
-		r, applies := keywords[k]
+		r, applies := keywords()[k]
 		if !applies {
 			continue
 		}
