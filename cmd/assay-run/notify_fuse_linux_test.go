@@ -36,6 +36,9 @@ func TestNotifyFileSystemThatHangs(t *testing.T) {
 		{"argument", func(e *schema.KernelEvent, _ string) bool {
 			return e.Kind == schema.KindOpen && e.Marks&schema.MarkUnreadable != 0
 		}},
+		{"root", func(e *schema.KernelEvent, mount string) bool { // opened after the call that changed the root
+			return e.Kind == schema.KindOpen && e.Value == mount+"/jail/f"
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -58,7 +61,7 @@ func TestNotifyFileSystemThatHangs(t *testing.T) {
 					n++
 				}
 			})
-			if want := map[string]int{"program": 1, "argument": 2}[c.name]; n != want {
+			if want := map[string]int{"program": 1, "argument": 2, "root": 1}[c.name]; n != want {
 				t.Errorf("%d events, want %d", n, want)
 			}
 		})

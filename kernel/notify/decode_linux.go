@@ -55,6 +55,7 @@ func (o *Observer) call(p *process, n *notification, call *kernel.Call, compat b
 		e.Args = [6]uint64{n.args[0], n.args[1], n.args[2]}
 	case kernel.KindChroot, kernel.KindMount, kernel.KindNamespace:
 		o.table.roots++ // the call may change a root: look it up again
+		o.table.changing[n.pid] = p
 	}
 	if call.Text != kernel.NoArg {
 		o.text(e, p, n.args[call.Text])
@@ -209,18 +210,4 @@ func join(dst, name []byte) (path []byte, unresolved bool) {
 		dst = append(dst, '/')
 	}
 	return dst, unresolved
-}
-
-// rootOf is the directory that p's absolute paths begin at. It is empty for the root of
-// p's mount namespace.
-func (o *Observer) rootOf(p *process) string {
-	if p.rooted == o.table.roots {
-		return p.root
-	}
-	root, ok := o.link(p, "root")
-	if !ok || root == "/" {
-		root = ""
-	}
-	p.root, p.rooted = root, o.table.roots
-	return root
 }

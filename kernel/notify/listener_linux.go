@@ -195,6 +195,7 @@ func (o *Observer) record(n *notification, r *response) {
 		return
 	}
 	o.about = p
+	delete(o.table.changing, n.pid)
 	o.settle(p, n.pid)
 	switch {
 	case call == nil:

@@ -3,6 +3,8 @@
 package notify
 
 import (
+	"maps"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/kernel"
@@ -17,8 +19,7 @@ type process struct {
 	pidfd     int
 	dir       int    // /proc/PID
 	mem       int    // /proc/PID/mem; -1 if it cannot be opened
-	root      string // the directory that its absolute paths begin at; empty for "/"
-	rooted    uint64 // table.roots when root was looked up
+	plain     uint64 // table.roots when its root directory was found to be "/"
 	exec      *execution
 	reads     *reads
 	silent    bool // a read of its memory got stuck
@@ -53,10 +54,11 @@ type table struct {
 	threads map[uint32]*process // by tid, of the threads that made a call
 	// manyThreads is how many threads are kept before those that ended are dropped.
 	manyThreads int
-	ends        int               // an epoll of their pidfds
-	roots       uint64            // counts the calls that may change a root
-	pending     map[*process]bool // the processes with an execution to settle
-	first       bool              // the run's first process is known
+	ends        int                 // an epoll of their pidfds
+	roots       uint64              // counts the calls that may change a root
+	changing    map[uint32]*process // by tid, of the threads that may be in such a call
+	pending     map[*process]bool   // the processes with an execution to settle
+	first       bool                // the run's first process is known
 	buf         []byte
 }
 
@@ -65,7 +67,10 @@ func newTable() (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &table{byPID: map[uint32]*process{}, threads: map[uint32]*process{}, pending: map[*process]bool{}, ends: ends, buf: make([]byte, 64<<10)}, nil
+	return &table{
+		byPID: map[uint32]*process{}, threads: map[uint32]*process{}, changing: map[uint32]*process{}, pending: map[*process]bool{},
+		ends: ends, buf: make([]byte, 64<<10),
+	}, nil
 }
 
 // of finds the process of the task tid, which waits in the notification id. It returns nil
@@ -111,7 +116,7 @@ func (o *Observer) of(tid uint32, id uint64) *process {
 
 // unopened is a process without descriptors.
 func unopened(pid, ppid uint32) *process {
-	return &process{pid: pid, ppid: ppid, pidfd: -1, dir: -1, mem: -1, rooted: ^uint64(0)}
+	return &process{pid: pid, ppid: ppid, pidfd: -1, dir: -1, mem: -1, plain: ^uint64(0)}
 }
 
 // owner is the process of the task that has this tid now, or nil if there is no such
@@ -202,11 +207,9 @@ func (o *Observer) ended(p *process) {
 	}
 	o.abandon(p)
 	delete(t.byPID, p.pid)
-	for tid, q := range t.threads {
-		if q == p {
-			delete(t.threads, tid)
-		}
-	}
+	of := func(_ uint32, q *process) bool { return q == p }
+	maps.DeleteFunc(t.threads, of)
+	maps.DeleteFunc(t.changing, of)
 	e := o.event(kernel.KindExit, kernel.HookExit, p, p.pid)
 	e.Attempted, e.NoResult, e.Claimed = false, false, false
 	switch status, known := exitStatus(p, t.buf); {
