@@ -69,6 +69,9 @@ type Limits struct {
 	// Slice makes the session a slice of systemd's, for container engines with the
 	// systemd cgroup driver. It needs Host.Slices.
 	Slice bool
+	// Containers makes the session's directories for container engines on all
+	// hierarchies at once. Without it they come into being as engines make them.
+	Containers bool
 }
 
 // LimitError is returned by NewSession for a limit that this host cannot

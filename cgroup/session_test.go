@@ -5,6 +5,7 @@ package cgroup_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -287,5 +288,39 @@ func TestBadNamesAreRefused(t *testing.T) {
 		if _, err := s.NewGroup(name); err == nil && (name != "agent" || s.Path() != "") {
 			t.Errorf("group name %q is accepted", name)
 		}
+	}
+}
+
+// TestEnginesCgroupsGoWithTheSession: an engine uses the session's path on every hierarchy,
+// also where the session has no directory. What is there ends with the session.
+func TestEnginesCgroupsGoWithTheSession(t *testing.T) {
+	s := newSession(t, cgroup.Limits{})
+	var at string
+	for _, mount := range []string{"/sys/fs/cgroup/devices", "/sys/fs/cgroup/perf_event", "/sys/fs/cgroup/net_cls"} {
+		if _, err := os.Stat(mount + "/cgroup.procs"); err == nil && s.Path() != "" {
+			at = filepath.Join(mount, s.CgroupParent(), "container")
+			break
+		}
+	}
+	if at == "" || os.Geteuid() != 0 {
+		t.Skip("it takes root and a hierarchy where a session has no directory")
+	}
+	cmd := exec.Command("/proc/self/exe", "role=sleep")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.MkdirAll(at, 0o755), os.WriteFile(filepath.Join(at, "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0)); err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		t.Fatal(err)
+	}
+	if err := s.Remove(); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the container ended with %v", err)
+	}
+	if left := dirsOf(s.RunID()); len(left) > 0 {
+		t.Errorf("removing the session left %v", left)
 	}
 }

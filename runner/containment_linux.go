@@ -31,6 +31,7 @@ type containment struct {
 	evaded atomic.Bool // a limit of a v1 hierarchy
 
 	slice   func(context.Context) bool // whether its containers need a slice of systemd's; may be nil
+	engines bool                       // it will have containers
 	onSwept func([]cgroup.Swept)       // may be nil
 	reasons []schema.Reason
 }
@@ -49,7 +50,7 @@ func newContainment(log *evidence.Log, opt Options, limits Limits) *containment 
 func (c *containment) open(ctx context.Context) error {
 	slice := c.slice != nil && c.host.Slices() && c.slice(ctx)
 	session, err := c.host.NewSession(c.log.RunID, cgroup.Limits{
-		MemoryBytes: int64(c.limits.Memory), Pids: c.limits.Pids, CPUMilli: int64(c.limits.CPUs), BestEffort: c.limits.BestEffort, Slice: slice,
+		MemoryBytes: int64(c.limits.Memory), Pids: c.limits.Pids, CPUMilli: int64(c.limits.CPUs), BestEffort: c.limits.BestEffort, Slice: slice, Containers: c.engines,
 	})
 	if err != nil {
 		e := c.uncontained(err)

@@ -85,7 +85,7 @@ func newRun(spec *Spec, opt Options) *run {
 	r.command = newCommand(r.log, spec, signals, r.session, r.confined, streams, began)
 
 	r.command.start = r.kernel.start
-	r.command.outlived, r.session.slice = outside.outlived, outside.bySystemd
+	r.command.outlived, r.session.slice, r.session.engines = outside.outlived, outside.bySystemd, spec.Containers
 	r.confined.observed, r.confined.denials.observed = r.kernel.observed, r.kernel.observed
 	r.confined.cgroup = func() string { return r.session.Path() }
 	r.contract.permit = r.confined.permit

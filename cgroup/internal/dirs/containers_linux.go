@@ -16,7 +16,9 @@ import (
 const containersName = "containers"
 
 // outskirts is what an engine makes for the session's containers on hierarchies
-// where the session has no directory: it knows one path and uses it on all.
+// where the session has no directory: it knows one path and uses it on all. Until then
+// they are names only. They are in use as long as the session's directory on the primary
+// hierarchy is there, which is made first and removed last (see Sweep).
 type outskirts struct {
 	dirs []dir
 	// above are the directories over those that were not there when the session
@@ -44,14 +46,14 @@ func (h *Host) outskirts(path string, has []dir) (o outskirts) {
 	return o
 }
 
-// claimOutskirts makes and locks those that other runs sweep: what an engine makes
-// there is in use as long as the session is. Where we may not, no engine that runs as
-// us makes any.
+// claimOutskirts makes and locks those on v1 now, for a run that will have containers:
+// sweeps of earlier builds look at nothing but the lock. Where we may not, no engine that
+// runs as us makes any.
 func (s *Session) claimOutskirts() {
 	for _, m := range s.host.mounts {
 		path := filepath.Join(m.dir, below(s.mount, s.Path()))
 		h := &hierarchy{mount: m.dir, v2: m.v2, controllers: m.controllers}
-		if h.v2 || !h.useful() || !slices.ContainsFunc(s.outskirts.dirs, func(d dir) bool { return d.path == path }) {
+		if h.v2 || !h.useful(false) || !slices.ContainsFunc(s.outskirts.dirs, func(d dir) bool { return d.path == path }) {
 			continue
 		}
 		base := filepath.Dir(filepath.Dir(path))

@@ -43,8 +43,8 @@ func (s *Session) create(p place) (dir, error) {
 		// In the very directory that is locked, which may be another by now.
 		err = unix.Mkdirat(fd, s.runID, 0o755)
 		var lock int
-		if err == nil {
-			lock, err = lockDir(path)
+		if err == nil { // nobody removes it under our lock of the parent
+			lock, err = lockAt(fd, s.runID)
 		}
 		unix.Close(fd)
 		switch {
@@ -54,6 +54,7 @@ func (s *Session) create(p place) (dir, error) {
 				number: p.h.number, controllers: strings.Join(p.h.controllers, ","), limited: len(p.limits) > 0,
 			}
 			s.locks = append(s.locks, lock)
+			s.host.count(parent, 1)
 			return made, nil
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
 		case errors.Is(err, fs.ErrExist):
@@ -104,21 +105,48 @@ func (p place) open(parent string) (int, error) {
 // lockDir takes a session directory's lock, or fails with EWOULDBLOCK where a
 // live runner has it.
 func lockDir(path string) (int, error) {
-	fd, err := unix.Open(path, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := lockAt(unix.AT_FDCWD, path)
 	if err != nil {
 		return -1, err
 	}
-	err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		// It may have been removed, and unlocked, after it was opened.
-		var opened, there unix.Stat_t
-		if err = errors.Join(unix.Fstat(fd, &opened), unix.Stat(path, &there)); err == nil && opened.Ino != there.Ino {
-			err = unix.ENOENT
-		}
+	// It may have been removed, and unlocked, after it was opened.
+	var opened, there unix.Stat_t
+	if err = errors.Join(unix.Fstat(fd, &opened), unix.Stat(path, &there)); err == nil && opened.Ino != there.Ino {
+		err = unix.ENOENT
 	}
 	if err != nil {
 		unix.Close(fd)
 		return -1, err
 	}
 	return fd, nil
+}
+
+// lockAt is lockDir for a directory that nobody can have removed meanwhile.
+func lockAt(at int, path string) (int, error) {
+	fd, err := unix.Openat(at, path, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// count adds n to the number of our sessions in a directory.
+func (h *Host) count(parent string, n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.made == nil {
+		h.made = map[string]int{}
+	}
+	h.made[parent] += n
+}
+
+// ours is how many of our sessions are in a directory.
+func (h *Host) ours(parent string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.made[parent]
 }

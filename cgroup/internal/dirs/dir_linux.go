@@ -5,11 +5,17 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup/internal/procs"
 )
+
+// has tells whether a controller's files are there, or may be.
+func (d dir) has(controller string) bool {
+	return d.v2 || slices.Contains(strings.Split(d.controllers, ","), controller)
+}
 
 // dir is one directory of a session or group on one hierarchy.
 type dir struct {
@@ -23,13 +29,16 @@ type dir struct {
 	limited     bool   // the session has a limit there
 }
 
+// subdirs0 is the number of links of a cgroup's directory without another in it: kernfs
+// counts those, which saves reading dozens of control files' names (fs/kernfs/inode.c,
+// kernfs_refresh_inode).
+const subdirs0 = 2
+
 // nested lists path and every cgroup below it, parents first.
 func nested(path string) []string {
 	all := []string{path}
-	// kernfs counts subdirectories as links: 2 is none, and saves reading dozens
-	// of control files' names (fs/kernfs/inode.c, kernfs_refresh_inode).
 	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil || st.Nlink == 2 {
+	if err := unix.Stat(path, &st); err != nil || st.Nlink == subdirs0 {
 		return all
 	}
 	entries, err := os.ReadDir(path)

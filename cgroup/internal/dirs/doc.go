@@ -25,6 +25,7 @@ type (
 		CPUMilli    int64
 		BestEffort  bool
 		Slice       bool
+		Containers  bool
 	}
 	LimitError struct{ Limit, Controller, Reason, Remedy string }
 	Usage      struct {

@@ -3,13 +3,10 @@ package dirs
 import (
 	"bufio"
 	"bytes"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/containerd/cgroups/v3"
 
 	"github.com/assay-run/assay-run/cgroup/internal/procs"
 )
@@ -38,7 +35,7 @@ type mount struct {
 // seen, from proc_pid_mountinfo(5) and proc_pid_cgroup(5). The first mount of
 // a hierarchy counts.
 func hierarchies() (v2 *hierarchy, v1 []*hierarchy, all []mount, err error) {
-	legacy, unified, err := cgroups.ParseCgroupFileUnified("/proc/self/cgroup")
+	self, err := memberOf("self")
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -60,35 +57,71 @@ func hierarchies() (v2 *hierarchy, v1 []*hierarchy, all []mount, err error) {
 		}
 		switch g[0] {
 		case "cgroup2":
-			own, ok := within(dir, root, unified)
+			own, ok := within(dir, root, self.unified)
 			if v2 == nil && ok {
 				v2 = &hierarchy{v2: true, mount: dir, own: own, controllers: words(filepath.Join(own, "cgroup.controllers"))}
 			}
 		case "cgroup":
 			var cs []string
 			for _, opt := range strings.Split(g[2], ",") {
-				if _, ok := legacy[opt]; ok && !strings.HasPrefix(opt, "name=") {
+				if _, ok := self.v1[opt]; ok && !strings.HasPrefix(opt, "name=") {
 					cs = append(cs, opt)
 				}
 			}
 			if len(cs) == 0 || slices.ContainsFunc(v1, func(h *hierarchy) bool { return h.has(cs[0]) }) {
 				continue
 			}
-			if own, ok := within(dir, root, legacy[cs[0]]); ok {
-				v1 = append(v1, &hierarchy{mount: dir, own: own, number: numberOf(cs[0]), controllers: cs})
+			in := self.v1[cs[0]]
+			if own, ok := within(dir, root, in.path); ok {
+				v1 = append(v1, &hierarchy{mount: dir, own: own, number: in.number, controllers: cs})
 			}
 		}
 	}
 	return v2, v1, all, sc.Err()
 }
 
+// membership is which cgroups a process is in.
+type membership struct {
+	unified string              // its path on cgroup2, empty without one
+	v1      map[string]v1Cgroup // by controller, and by name=... for a hierarchy without one
+}
+
+type v1Cgroup struct {
+	number int // the hierarchy's
+	path   string
+}
+
+// memberOf reads the proc_pid_cgroup(5) of a process, or of "self".
+func memberOf(pid string) (m membership, err error) {
+	b, err := procs.ReadFile("/proc/" + pid + "/cgroup")
+	if err != nil {
+		return m, err
+	}
+	m.v1 = map[string]v1Cgroup{}
+	for line := range strings.Lines(string(b)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		if f[1] == "" {
+			m.unified = f[2]
+			continue
+		}
+		n, _ := strconv.Atoi(f[0])
+		for c := range strings.SplitSeq(f[1], ",") {
+			m.v1[c] = v1Cgroup{n, f[2]}
+		}
+	}
+	return m, nil
+}
+
 // Of is the cgroup2 directory of a process, where one is mounted that shows it.
 func Of(pid int) (dir string, ok bool) {
-	_, path, err := cgroups.ParseCgroupFileUnified("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	m, err := memberOf(strconv.Itoa(pid))
 	if err != nil {
 		return "", false
 	}
-	return At(path)
+	return At(m.unified)
 }
 
 // At is the directory of a path in the cgroup2 hierarchy, as proc_pid_cgroup(5)
@@ -113,8 +146,7 @@ func within(mount, root, path string) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	_, err := os.Stat(filepath.Join(dir, "cgroup.procs"))
-	return dir, err == nil
+	return dir, exists(filepath.Join(dir, "cgroup.procs"))
 }
 
 // under is the same for a directory that may not exist.
@@ -143,16 +175,4 @@ func unescape(s string) string {
 		b.WriteByte(s[i])
 	}
 	return b.String()
-}
-
-// numberOf is the number of the v1 hierarchy that has a controller, 0 where none does.
-func numberOf(controller string) int {
-	own, _ := procs.ReadFile("/proc/self/cgroup")
-	for line := range strings.Lines(string(own)) {
-		if f := strings.SplitN(line, ":", 3); len(f) == 3 && slices.Contains(strings.Split(f[1], ","), controller) {
-			n, _ := strconv.Atoi(f[0])
-			return n
-		}
-	}
-	return 0
 }

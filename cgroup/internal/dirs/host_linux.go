@@ -1,16 +1,12 @@
 package dirs
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/containerd/cgroups/v3"
 	"golang.org/x/sys/unix"
@@ -29,7 +25,8 @@ type Host struct {
 
 	mu       sync.Mutex
 	sessions int
-	undo     []func() // what ends with the last session
+	made     map[string]int // how many of them are in a directory
+	undo     []func()       // what ends with the last session
 }
 
 // controllers in the order that Controllers lists them.
@@ -56,7 +53,7 @@ func Probe() *Host {
 		}
 	}
 	for _, l := range v1 {
-		if !l.useful() {
+		if !l.useful(h.v2 != nil) {
 			continue
 		}
 		if err := l.writable(); err == nil {
@@ -153,28 +150,35 @@ func (h *Host) onV1(kind string) *hierarchy {
 	return nil
 }
 
-func (l *hierarchy) useful() bool {
-	return slices.ContainsFunc(l.controllers, func(c string) bool {
-		return slices.Contains([]string{"memory", "pids", "cpu", "cpuacct", "blkio", "freezer"}, c)
-	})
+// useful tells whether a v1 hierarchy limits or counts something, or, without cgroup2,
+// can hold all of a session's processes.
+func (l *hierarchy) useful(beside2 bool) bool {
+	of := []string{"memory", "pids", "cpu", "blkio"}
+	if !beside2 {
+		of = append(of, "cpuacct", "freezer")
+	}
+	return slices.ContainsFunc(l.controllers, func(c string) bool { return slices.Contains(of, c) })
 }
 
-// writable tries to make a cgroup in the runner's own, and whether processes
-// may be put there: that needs write access to the own cgroup.procs, the
-// common ancestor's (cgroup-v2.rst, "Delegation Containment").
+// writable tries to make the cgroup in the runner's own in which the sessions are, and
+// whether processes may be put there: that needs write access to the own cgroup.procs,
+// the common ancestor's (cgroup-v2.rst, "Delegation Containment"). A process that is killed
+// meanwhile leaves an empty cgroup, which the next Sweep or session removes.
 func (l *hierarchy) writable() error {
-	l.sweepProbes()
-	dir := filepath.Join(l.own, probePrefix+strconv.Itoa(os.Getpid()))
-	err := os.Mkdir(dir, 0o755)
-	if errors.Is(err, fs.ErrExist) { // of a dead process with our pid
-		err = nil
+	dir := filepath.Join(l.own, parentName)
+	err := unix.Mkdir(dir, 0o755)
+	if err != nil && err != unix.EEXIST {
+		return fmt.Errorf("cannot create a cgroup: %w", &os.PathError{Op: "mkdir", Path: dir, Err: err})
 	}
-	if err != nil {
-		return fmt.Errorf("cannot create a cgroup: %w", err)
+	if err == nil {
+		defer unix.Rmdir(dir) // fails once another run has a session there
 	}
-	defer os.Remove(dir)
 	for _, d := range []string{l.own, dir} {
-		if err := unix.Faccessat(unix.AT_FDCWD, filepath.Join(d, "cgroup.procs"), unix.W_OK, unix.AT_EACCESS); err != nil {
+		err := unix.Faccessat(unix.AT_FDCWD, filepath.Join(d, "cgroup.procs"), unix.W_OK, unix.AT_EACCESS)
+		if err == unix.ENOENT && d == dir { // another run ended and took it along: it could be made
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("cannot put processes into cgroup %s: %w", d, err)
 		}
 	}
@@ -185,22 +189,6 @@ func (l *hierarchy) writable() error {
 		}
 	}
 	return nil
-}
-
-const probePrefix = "assay-run-probe-"
-
-// sweepProbes removes what a process left that was killed in writable: a probe
-// takes microseconds, so one of a minute ago is nobody's.
-func (l *hierarchy) sweepProbes() {
-	entries, _ := os.ReadDir(l.own)
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), probePrefix) {
-			continue
-		}
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > time.Minute {
-			_ = os.Remove(filepath.Join(l.own, e.Name()))
-		}
-	}
 }
 
 // cloneIntoCgroup tells whether clone3 takes a cgroup, without ever creating

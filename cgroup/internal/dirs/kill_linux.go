@@ -67,8 +67,10 @@ func remove(dirs []dir) error {
 }
 
 func removeOne(d dir) error {
-	if !d.slice && unix.Rmdir(d.path) == nil {
-		return nil
+	if !d.slice {
+		if err := unix.Rmdir(d.path); err == nil || err == unix.ENOENT {
+			return nil
+		}
 	}
 	wait := 50 * time.Microsecond
 	deadline := time.Now().Add(2 * time.Second)

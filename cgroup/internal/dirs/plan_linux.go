@@ -16,6 +16,23 @@ type place struct {
 	limits []string // the limits that are set here
 }
 
+// primaries are the v1 controllers whose hierarchies are used without cgroup2. The first
+// that there is has the primary one, which holds every process: it kills.
+var primaries = []string{"freezer", "pids", "cpuacct"}
+
+// primary is the hierarchy that a session's first directory is on, nil if there is none.
+func (h *Host) primary() *hierarchy {
+	if h.v2 != nil {
+		return h.v2
+	}
+	for _, k := range primaries {
+		if l := h.onV1(k); l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
 // Refused names the limits that are not enforced where no cgroup is writable, or
 // returns a *LimitError.
 func (h *Host) Refused(l Limits) (unenforced []string, err error) {
@@ -49,8 +66,7 @@ func (s *Session) plan(l Limits) ([]place, error) {
 		return v1[len(v1)-1]
 	}
 	if h.v2 == nil {
-		// The primary holds every process: it kills.
-		for _, k := range []string{"freezer", "pids", "cpuacct"} {
+		for _, k := range primaries {
 			if v1 := h.onV1(k); v1 != nil {
 				on(v1)
 			}

@@ -1,38 +1,42 @@
 package dirs
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 )
 
-func TestProbeRemovesWhatAKilledProbeLeft(t *testing.T) {
+// TestProbeAndSweepTakeAnEmptyParent: what a probe leaves that is killed goes with the next
+// sweep, and a probe leaves alone what a session is in.
+func TestProbeAndSweepTakeAnEmptyParent(t *testing.T) {
 	h := Probe()
-	if h.mode == None {
+	l := h.primary()
+	if l == nil {
 		t.Skip("no cgroup is writable here")
 	}
-	own := h.v1
-	if h.v2 != nil {
-		own = append(own[:len(own):len(own)], h.v2)
-	}
-	old := filepath.Join(own[0].own, probePrefix+"0")
-	if err := os.Mkdir(old, 0o755); err != nil {
+	// In a cgroup of the test's own, for other runs of this host use the same parents.
+	own := filepath.Join(l.own, "probe-test-"+filepath.Base(t.TempDir()))
+	if err := os.Mkdir(own, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(old)
-	Probe()
-	if _, err := os.Stat(old); err != nil {
-		t.Errorf("a probe that may be at work is gone: %v", err)
+	defer os.Remove(own)
+	l = &hierarchy{v2: l.v2, mount: l.mount, own: own, controllers: l.controllers}
+	parent := filepath.Join(own, parentName)
+	session := filepath.Join(parent, "live")
+
+	if err := l.writable(); err != nil || exists(parent) {
+		t.Errorf("a probe: %v; %s is there: %v", err, parent, exists(parent))
 	}
-	past := time.Now().Add(-2 * time.Minute)
-	if err := os.Chtimes(old, past, past); err != nil {
+	if err := os.MkdirAll(session, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	Probe()
-	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a probe of two minutes ago is still there: %v", err)
+	if err := l.writable(); err != nil || !exists(session) {
+		t.Errorf("a probe beside a session: %v; the session is there: %v", err, exists(session))
+	}
+	if err := os.Remove(session); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.sweep(l, parent, map[string]*Swept{}); err != nil || exists(parent) {
+		t.Errorf("sweeping an empty directory of sessions: %v; it is there: %v", err, exists(parent))
 	}
 }

@@ -62,7 +62,9 @@ func (h *Host) NewSession(runID string, l Limits) (_ *Session, err error) {
 	}
 	s.mount = places[0].h.mount
 	s.outskirts = h.outskirts(below(s.mount, s.Path()), s.dirs)
-	s.claimOutskirts()
+	if l.Containers {
+		s.claimOutskirts()
+	}
 	return s, s.makeContainers()
 }
 
@@ -119,6 +121,11 @@ func (s *Session) Remove() error {
 		unix.Close(fd)
 	}
 	s.locks = nil
+	for _, d := range s.dirs {
+		if !d.slice {
+			s.host.count(filepath.Dir(d.path), -1)
+		}
+	}
 	removeParents(s.dirs, s.outskirts.above)
 	if s.undo != nil {
 		s.undo()

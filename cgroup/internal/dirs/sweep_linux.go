@@ -17,15 +17,13 @@ import (
 // Sweep kills and removes the sessions that dead runners left behind, in the
 // runner's own cgroup and those above it. A live runner and a live guard hold
 // locks on the session's directories, on every hierarchy, so their sessions are
-// never touched. In mode None there is nothing to find: Swept is empty.
+// never touched. Neither is what has the path, on another hierarchy, of a session's
+// directory on the primary one: it goes with that (see outskirts). In mode None there is
+// nothing to find: Swept is empty.
 func (h *Host) Sweep() ([]Swept, error) {
 	found := map[string]*Swept{}
 	var failed error
-	hs := append([]*hierarchy(nil), h.v1...)
-	if h.v2 != nil {
-		hs = append([]*hierarchy{h.v2}, hs...)
-	}
-	for _, l := range hs {
+	for _, l := range h.inOrder() {
 		for base := l.own; ; base = filepath.Dir(base) {
 			if err := h.sweep(l, filepath.Join(base, parentName), found); err != nil {
 				failed = errors.Join(failed, err)
@@ -44,7 +42,22 @@ func (h *Host) Sweep() ([]Swept, error) {
 	return swept, failed
 }
 
+// inOrder is the hierarchies, with the primary one, if any, first.
+func (h *Host) inOrder() []*hierarchy {
+	p := h.primary()
+	if p == nil {
+		return h.v1
+	}
+	return append([]*hierarchy{p}, slices.DeleteFunc(slices.Clone(h.v1), func(l *hierarchy) bool { return l == p })...)
+}
+
+// sweep does it for the sessions in one directory. Most often there is none, or there is
+// our own alone.
 func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept) error {
+	var st unix.Stat_t
+	if ours := h.ours(parent); ours > 0 && unix.Stat(parent, &st) == nil && int(st.Nlink) == subdirs0+ours {
+		return nil
+	}
 	fd, err := unix.Open(parent, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -72,7 +85,12 @@ func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept) error
 	}
 	unix.Close(fd)
 	var above []string
+	primary := h.primary()
 	for name, lock := range stale {
+		if l != primary && exists(filepath.Join(primary.mount, below(l.mount, filepath.Join(parent, name)))) {
+			unix.Close(lock)
+			continue
+		}
 		id := strings.TrimSuffix(name, guardSuffix)
 		if found[id] == nil {
 			found[id] = &Swept{RunID: id}
@@ -82,7 +100,7 @@ func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept) error
 		if err := sweepDir(d); err != nil {
 			found[id].Err = errors.Join(found[id].Err, err)
 		}
-		if l.v2 || h.v2 == nil { // whose lock a new session of that id takes first
+		if l == primary { // whose lock a new session of that id takes first
 			o := h.outskirts(below(l.mount, d.path), []dir{d})
 			found[id].Err = errors.Join(found[id].Err, remove(o.dirs))
 			above = append(above, o.above...)

@@ -1,12 +1,9 @@
 package dirs
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strconv"
-
-	"github.com/assay-run/assay-run/cgroup/internal/procs"
 )
 
 // thaw gets processes out of v1 freezer cgroups that are none of the session's,
@@ -14,6 +11,9 @@ import (
 // the processes themselves are moved, to where we are, which thaws them: others in
 // those cgroups may be frozen for a reason.
 func thaw(members []int) {
+	if len(members) == 0 {
+		return
+	}
 	own, mounted := freezerOf("self")
 	if !mounted {
 		return
@@ -35,22 +35,9 @@ func thaw(members []int) {
 
 // freezerOf is the cgroup of a process in the v1 hierarchy of the freezer.
 func freezerOf(pid string) (path string, ok bool) {
-	b, err := procs.ReadFile("/proc/" + pid + "/cgroup")
-	if err != nil {
-		return "", false
-	}
-	for line := range bytes.Lines(b) {
-		f := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(":"), 3)
-		if len(f) != 3 {
-			continue
-		}
-		for c := range bytes.SplitSeq(f[1], []byte(",")) {
-			if string(c) == "freezer" {
-				return string(f[2]), true
-			}
-		}
-	}
-	return "", false
+	m, err := memberOf(pid)
+	in, ok := m.v1["freezer"]
+	return in.path, ok && err == nil
 }
 
 // freezerHome is the directory of our own cgroup there, empty where it cannot be

@@ -8,10 +8,11 @@ import (
 	"github.com/assay-run/assay-run/cgroup/internal/procs"
 )
 
-// on returns the session's directory that has a controller's files.
+// on returns the session's path of a controller's file, empty where there is none.
 func (s *Session) on(file string) string {
+	controller, _, _ := strings.Cut(file, ".")
 	for _, d := range s.dirs {
-		if path := filepath.Join(d.path, file); exists(path) {
+		if path := filepath.Join(d.path, file); d.has(controller) && exists(path) {
 			return path
 		}
 	}
@@ -63,16 +64,24 @@ func (s *Session) Events() Events {
 			continue
 		}
 		// v1 counts in the cgroup of the process concerned.
-		for _, path := range nested(d.path) {
-			if n, ok := keyed(filepath.Join(path, "memory.oom_control"), "oom_kill"); ok {
-				e.OOMKills = plus(e.OOMKills, n)
-			}
-			if n, ok := keyed(filepath.Join(path, "pids.events"), "max"); ok {
-				e.PidsMaxHits = plus(e.PidsMaxHits, n)
-			}
+		if d.has("memory") {
+			e.OOMKills = plusEach(e.OOMKills, d.path, "memory.oom_control", "oom_kill")
+		}
+		if d.has("pids") {
+			e.PidsMaxHits = plusEach(e.PidsMaxHits, d.path, "pids.events", "max")
 		}
 	}
 	return e
+}
+
+// plusEach adds a value of a file of each cgroup from path on, nil while there is none.
+func plusEach(sum *int64, path, file, key string) *int64 {
+	for _, at := range nested(path) {
+		if n, ok := keyed(filepath.Join(at, file), key); ok {
+			sum = plus(sum, n)
+		}
+	}
+	return sum
 }
 
 // left waits until a launcher that has done its work is out of the group.
