@@ -14,13 +14,10 @@ import (
 // together.
 var heavy = []string{"sys_exit", "execed", "skb_out"}
 
-// create makes the maps and loads the programs, or, where some program is refused,
-// all others. types are those of the kernel's that the programs refer to; nil looks
+// create loads the programs onto the maps or, where some program is refused, all
+// others. types are those of the kernel's that the programs refer to; nil looks
 // them up.
 func (s *set) create(spec *ebpf.CollectionSpec, types *btf.Spec) error {
-	if err := s.makeMaps(spec); err != nil {
-		return err
-	}
 	if types != nil && s.loadHalves(spec, types) == nil {
 		return nil
 	}

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -50,7 +51,7 @@ func TestForgedSetIsFound(t *testing.T) {
 			if c.forge != nil {
 				c.forge(o)
 			}
-			if err := forged.create(o.spec, o.types); err != nil {
+			if err := errors.Join(forged.makeMaps(o.spec), forged.create(o.spec, o.types)); err != nil {
 				t.Fatal(err)
 			}
 			_ = forged.locateNames(o.mounted)

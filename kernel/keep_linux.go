@@ -232,7 +232,7 @@ func StartObserver() error {
 	if err := os.Mkdir(p.keep(), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	s, err := p.open()
+	s, err := p.open(ringSize(0))
 	if err != nil {
 		_ = os.Remove(p.keep())
 		p.removeIfLast(lock)

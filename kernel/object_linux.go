@@ -54,13 +54,24 @@ func (s *set) object() (*object, error) {
 	return o, nil
 }
 
-// load makes the maps and loads the programs.
-func (s *set) load() error {
+// load makes the maps and loads the programs, and furnishes seat 0 meanwhile, with a
+// ring of that size: the kernel takes as long to hand its maps to the programs as to
+// check these.
+func (s *set) load(ring int) error {
 	o, err := s.object()
 	if err != nil {
 		return err
 	}
-	if err := s.create(o.spec, o.types); err != nil {
+	if err := s.makeMaps(o.spec); err != nil {
+		return err
+	}
+	furnished := make(chan error, 1)
+	go func() {
+		var err error
+		s.first, err = s.furnish(0, ring)
+		furnished <- err
+	}()
+	if err := errors.Join(s.create(o.spec, o.types), <-furnished); err != nil {
 		return err
 	}
 	_ = s.locateNames(o.mounted) // without, names with ".." stay as given and are marked

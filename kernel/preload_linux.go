@@ -3,7 +3,6 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 
@@ -69,7 +68,7 @@ func prepared(ring int) (*loaded, error) {
 func prepare(ring int) (*loaded, error) {
 	l, err := share(ring)
 	if err == nil {
-		if err = errors.Join(l.examine(), l.seat.publish()); err == nil {
+		if err = l.examine(); err == nil {
 			return l, nil
 		}
 		l.close()
@@ -92,28 +91,14 @@ func prepareAlone(ring int) (_ *loaded, err error) {
 			s.close()
 		}
 	}()
-	seated := make(chan error, 1)
-	l := &loaded{set: s}
-	go func() { // the ring alone takes some milliseconds
-		var err error
-		l.seat, err = s.furnish(0, ring)
-		seated <- err
-	}()
-	err = s.load()
-	if e := <-seated; err == nil {
-		err = e
-	}
-	if err != nil {
-		if l.seat != nil {
-			l.seat.close()
-		}
+	if err := s.load(ring); err != nil {
 		return nil, classify(err)
 	}
-	if err := l.seat.publish(); err != nil {
-		l.seat.close()
+	s.attach()
+	l := &loaded{set: s}
+	if l.seat, err = s.furnish(0, ring); err != nil {
 		return nil, err
 	}
-	s.attach()
 	return l, nil
 }
 

@@ -55,7 +55,12 @@ func ringSpec(size int) *ebpf.MapSpec {
 }
 
 // furnish finds or makes a seat's maps, with a ring of that size, and clears them.
+// Those that it makes are on their way to the programs.
 func (s *set) furnish(number uint32, ring int) (_ *seat, err error) {
+	if t := s.first; t != nil && number == 0 {
+		s.first = nil
+		return t, nil
+	}
 	t := &seat{set: s, number: number, maps: map[string]*ebpf.Map{}}
 	defer func() {
 		if err != nil {
@@ -89,6 +94,9 @@ func (s *set) furnish(number uint32, ring int) (_ *seat, err error) {
 		return nil, err
 	}
 	if err := t.clear(); err != nil {
+		return nil, err
+	}
+	if err := t.publish(); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -199,17 +207,19 @@ func (o own) inPlace(s *set) bool {
 
 // clear makes the seat as if nobody had been there.
 func (t *seat) clear() error {
-	clear(t.counterMem)
-	clear(t.slotMem)
 	for name, m := range t.maps {
 		if slices.ContainsFunc(t.fresh, func(o own) bool { return o.m == m }) {
 			continue
 		}
-		if kind := m.Type(); kind != ebpf.Hash && kind != ebpf.LRUHash {
-			continue
-		}
-		if err := deleteFrom(m, func([]byte) bool { return true }); err != nil {
-			return fmt.Errorf("clear the session's map %s: %w", name, err)
+		switch {
+		case name == "counters":
+			clear(t.counterMem)
+		case name == "slots":
+			clear(t.slotMem)
+		default:
+			if err := deleteFrom(m, func([]byte) bool { return true }); err != nil {
+				return fmt.Errorf("clear the session's map %s: %w", name, err)
+			}
 		}
 	}
 	return nil

@@ -34,6 +34,8 @@ type set struct {
 
 	sessions, epochs []byte // their maps' memory
 
+	first *seat // seat 0, while nobody has taken it since the set was made
+
 	shared      bool      // pinned
 	foundPinned bool      // by another process
 	made        *manifest // what a pinned one is made of
@@ -223,6 +225,10 @@ func (s *set) misses() map[string]uint64 {
 
 func (s *set) close() error {
 	var errs []error
+	if s.first != nil {
+		errs = append(errs, s.first.close())
+		s.first = nil
+	}
 	for _, ln := range s.links {
 		errs = append(errs, ln.Close())
 	}

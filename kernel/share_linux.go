@@ -50,7 +50,7 @@ func share(ring int) (_ *loaded, err error) {
 		if h.set, err = lockMade(p.lock(), unix.LOCK_SH); err != nil {
 			return nil, err
 		}
-		s, err = p.open()
+		s, err = p.open(ring)
 		if err == nil {
 			break
 		}
@@ -71,8 +71,8 @@ func share(ring int) (_ *loaded, err error) {
 	return l, nil
 }
 
-// open opens the set, or makes and pins it.
-func (p site) open() (*set, error) {
+// open opens the set, or makes and pins it, with a seat that has a ring of that size.
+func (p site) open(ring int) (*set, error) {
 	_, err := os.Lstat(p.dir())
 	if err == nil {
 		return openSet(p.dir())
@@ -95,7 +95,7 @@ func (p site) open() (*set, error) {
 	}
 	s.shared = true
 	making := p.dir() + newInfix + strconv.Itoa(os.Getpid())
-	if err = s.load(); err == nil {
+	if err = s.load(ring); err == nil {
 		s.attach()
 		if s.links["sys_exit"] == nil {
 			err = s.failed["sys_exit"]

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func init() {
@@ -301,4 +303,33 @@ func TestAlone(t *testing.T) {
 		t.Errorf("with a directory that others can write: %q", s.said)
 	}
 	s.rise(t)
+}
+
+// A set has the maps of a seat from the start: its first session makes none, and waits
+// for none.
+func TestFirstSeatComesWithTheSet(t *testing.T) {
+	p := myPlace(t)
+	h := &hold{site: p, set: must(lockMade(p.lock(), unix.LOCK_SH))}
+	defer h.release()
+	if _, err := os.Lstat(p.dir()); err == nil {
+		t.Fatal("an earlier test left its observer")
+	}
+	made, err := p.open(MinRing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.close()
+	s, err := openSet(p.dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	seat, err := s.takeSeat(h, MinRing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seat.close()
+	if seat.number != 0 || len(seat.fresh) > 0 {
+		t.Errorf("seat %d, of which %d maps are new", seat.number, len(seat.fresh))
+	}
 }
