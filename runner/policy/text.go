@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode"
 
+	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -16,7 +17,7 @@ func folded(s string) string {
 	if isPlain(s) {
 		return strings.ToLower(s)
 	}
-	return norm.NFC.String(fold(norm.NFD.String(visible(s))))
+	return norm.NFC.String(cases.Fold().String(norm.NFD.String(visible(s))))
 }
 
 // composed is a text without invisible characters in normal form C, its case
