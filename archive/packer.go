@@ -19,8 +19,8 @@ const maxPackers = 4
 
 // encoder packs whole blocks, one after the other.
 type encoder interface {
-	// encode appends src as a gzip member or zstd frame to dst.
-	encode(dst *bytes.Buffer, src []byte) error
+	// encode appends src, the block of that number, as a gzip member or zstd frame to dst.
+	encode(dst *bytes.Buffer, src []byte, number int) error
 }
 
 // packer writes what it is given to w, packed block by block. Up to the first
@@ -31,6 +31,7 @@ type packer struct {
 	w     io.Writer
 	c     codec
 	block []byte
+	count int // of the blocks before it
 
 	todo, ordered chan *packed // nil until the first full block
 	free          chan *packed
@@ -43,9 +44,10 @@ type packer struct {
 
 // packed is one block on its way.
 type packed struct {
-	in   []byte
-	out  bytes.Buffer
-	done chan struct{}
+	in     []byte
+	number int
+	out    bytes.Buffer
+	done   chan struct{}
 }
 
 func newPacker(w io.Writer, c codec) *packer {
@@ -86,7 +88,8 @@ func (p *packer) pass() {
 	default:
 		b = &packed{in: make([]byte, 0, packBlock), done: make(chan struct{}, 1)}
 	}
-	p.block, b.in = b.in[:0], p.block
+	p.block, b.in, b.number = b.in[:0], p.block, p.count
+	p.count++
 	p.ordered <- b // first, so that what is packed can be written
 	p.todo <- b
 }
@@ -95,7 +98,7 @@ func (p *packer) pack() {
 	e := p.c.encoder()
 	for b := range p.todo {
 		b.out.Reset()
-		if err := e.encode(&b.out, b.in); err != nil {
+		if err := e.encode(&b.out, b.in, b.number); err != nil {
 			p.fail(err)
 		}
 		b.done <- struct{}{}
@@ -141,7 +144,7 @@ func (p *packer) Close() error {
 	var last bytes.Buffer
 	rest := p.block
 	p.block = nil
-	if err := p.c.encoder().encode(&last, rest); err != nil {
+	if err := p.c.encoder().encode(&last, rest, p.count); err != nil {
 		return p.fail(err)
 	}
 	_, err := p.w.Write(last.Bytes())

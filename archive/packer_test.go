@@ -8,10 +8,11 @@ import (
 	"testing"
 )
 
-// sampleBlocks is a little more than five blocks of kernel lines.
+// sampleBlocks is a little more than ten blocks of kernel lines, so that the last are
+// packed in a hurry.
 func sampleBlocks() []byte {
 	var b []byte
-	for i := uint64(0); len(b) < 5*packBlock+packBlock/3; i++ {
+	for i := uint64(0); len(b) < (hurriedFrom+2)*packBlock+packBlock/3; i++ {
 		b = append(kernelLine(b, testRunID, i), '\n')
 	}
 	return b
@@ -21,9 +22,9 @@ func TestPackedBytesAreThoseOfEachBlockAlone(t *testing.T) {
 	data := sampleBlocks()
 	for _, c := range []codec{gzipCodec, zstdCodec, plainCodec} {
 		var want bytes.Buffer
-		for b := data; len(b) > 0; {
+		for i, b := 0, data; len(b) > 0; i++ {
 			n := min(len(b), packBlock)
-			if err := c.encoder().encode(&want, b[:n]); err != nil {
+			if err := c.encoder().encode(&want, b[:n], i); err != nil {
 				t.Fatal(err)
 			}
 			b = b[n:]

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -100,16 +99,41 @@ func (c *countWriter) text(s string) {
 	}
 }
 
-func (c *countWriter) value(s string) { c.text(c.encode(s)) }
+func (c *countWriter) write(b []byte) {
+	if c.err == nil {
+		var n int
+		n, c.err = c.w.Write(b)
+		c.n += int64(n)
+	}
+}
 
-func (c *countWriter) encode(s string) string {
+func (c *countWriter) value(s string) { c.write(c.encode(s)) }
+
+// encode is a string in JSON, until the next call.
+func (c *countWriter) encode(s string) []byte {
 	c.buf.Reset()
+	if asItIs(s) {
+		c.buf.WriteByte('"')
+		c.buf.WriteString(s)
+		c.buf.WriteByte('"')
+		return c.buf.Bytes()
+	}
 	enc := json.NewEncoder(&c.buf)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(s); err != nil && c.err == nil {
 		c.err = err
 	}
-	return strings.TrimSuffix(c.buf.String(), "\n")
+	return bytes.TrimSuffix(c.buf.Bytes(), []byte("\n"))
+}
+
+// asItIs tells whether JSON has a string as it is.
+func asItIs(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // list writes values as long as there is room for them, and returns how many it
@@ -130,7 +154,7 @@ func (c *countWriter) list(key string, values iter.Seq2[string, error], room int
 			continue
 		}
 		c.text(sep)
-		c.text(text)
+		c.write(text)
 		sep = ",\n    "
 	}
 	if sep != "\n    " {

@@ -166,6 +166,15 @@ func readString(r *bufio.Reader) (string, error) {
 	if n > 1<<20 {
 		return "", errors.New("a length is impossible")
 	}
+	if int(n) <= r.Size() {
+		v, err := r.Peek(int(n))
+		if err != nil {
+			return "", io.ErrUnexpectedEOF
+		}
+		s := string(v)
+		_, err = r.Discard(len(v)) // what Peek has shown
+		return s, err
+	}
 	v := make([]byte, n)
 	if _, err := io.ReadFull(r, v); err != nil {
 		return "", io.ErrUnexpectedEOF

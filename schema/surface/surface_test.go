@@ -394,3 +394,19 @@ func TestNormalizedPaths(t *testing.T) {
 		}
 	}
 }
+
+func TestAStringOfTheDocumentIsAsTheEncoderHasIt(t *testing.T) {
+	for b := range 256 {
+		s := "/a" + string([]byte{byte(b)}) + "z"
+		var want bytes.Buffer
+		enc := json.NewEncoder(&want)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(s); err != nil {
+			t.Fatal(err)
+		}
+		var c countWriter
+		if got := string(c.encode(s)) + "\n"; got != want.String() {
+			t.Errorf("byte %d: %s, want %s", b, got, want.String())
+		}
+	}
+}
