@@ -8,7 +8,7 @@
 // # A list
 //
 // A list has steps and data. A step is a system call or one of [List.Set], [List.Make],
-// [List.If], [List.Goto] and [List.Fail]. An argument of a step is a number, the address of
+// [List.If], [List.Goto], [List.Fail] and [List.Program]. An argument of a step is a number, the address of
 // data ([Ref]), or the word that is there ([Value]): a result that an earlier step put there
 // with [Step.Into], or what the kernel wrote. The data is the process's own and writable.
 //
@@ -35,5 +35,5 @@
 // inherited, no signal handlers, and its descriptors. The list's own descriptor is closed.
 //
 // Both ways refuse where AT_SECURE is set: file capabilities of the program are not for
-// lists of whoever starts it.
+// lists of whoever starts it. [Refused] tells.
 package steps

@@ -17,7 +17,7 @@ TEXT ·call(SB), NOSPLIT, $0-64
 // the auxiliary vector. It leaves all as it was for a process that is to be a Go program.
 TEXT ·entry(SB), NOSPLIT|NOFRAME, $0
 	CMPQ 0(SP), $4
-	JNE go
+	JLT go
 	MOVQ 8(SP), AX
 	MOVQ $0x75722d7961737361, CX // "assay-ru"
 	CMPQ 0(AX), CX
@@ -28,7 +28,8 @@ TEXT ·entry(SB), NOSPLIT|NOFRAME, $0
 	MOVQ $0x0073706574735f5f, CX // "__steps"
 	CMPQ 0(AX), CX
 	JNE go
-	LEAQ 48(SP), BX // environ
+	MOVQ 0(SP), BX
+	LEAQ 16(SP)(BX*8), BX // environ
 	MOVQ BX, DX
 variable:
 	ADDQ $8, DX
@@ -59,10 +60,12 @@ digit:
 	ADDL DX, CX
 	JMP digit
 begin:
+	MOVQ SP, DX
 	SUBQ $64, SP
 	ANDQ $~15, SP
 	MOVQ CX, 0(SP)
 	MOVQ BX, 8(SP)
+	MOVQ DX, 24(SP)
 	// What calls call looks for g below FS, and never uses it.
 	MOVQ $0, 32(SP)
 	LEAQ 40(SP), SI
@@ -70,6 +73,14 @@ begin:
 	MOVQ $158, AX // arch_prctl
 	SYSCALL
 	CALL ·execute(SB)
-	INT $3
+	// It is a Go program from here on, without the list's two arguments.
+	MOVQ 24(SP), BX
+	MOVQ 0(BX), CX
+	MOVQ 8(BX), AX
+	SUBQ $2, CX
+	ADDQ $16, BX
+	MOVQ CX, 0(BX)
+	MOVQ AX, 8(BX)
+	MOVQ BX, SP
 go:
 	JMP _rt0_amd64_linux(SB)

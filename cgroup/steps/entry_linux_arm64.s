@@ -18,7 +18,7 @@ TEXT ·call(SB), NOSPLIT, $0-64
 TEXT ·entry(SB), NOSPLIT|NOFRAME, $0
 	MOVD 0(RSP), R1
 	CMP $4, R1
-	BNE go
+	BLT go
 	MOVD 8(RSP), R1
 	MOVD 0(R1), R2
 	MOVD $0x75722d7961737361, R3 // "assay-ru"
@@ -32,8 +32,10 @@ TEXT ·entry(SB), NOSPLIT|NOFRAME, $0
 	MOVD $0x0073706574735f5f, R3 // "__steps"
 	CMP R3, R2
 	BNE go
+	MOVD 0(RSP), R1
 	MOVD RSP, R4
-	ADD $48, R4 // environ
+	ADD R1<<3, R4
+	ADD $16, R4 // environ
 	MOVD R4, R1
 variable:
 	MOVD.P 8(R1), R2
@@ -62,12 +64,22 @@ digit:
 begin:
 	MOVD ZR, g
 	MOVD RSP, R1
+	MOVD R1, R6
 	SUB $64, R1
 	AND $~15, R1
 	MOVD R1, RSP
 	MOVD R5, 8(RSP)
 	MOVD R4, 16(RSP)
+	MOVD R6, 40(RSP)
 	CALL ·execute(SB)
-	BRK
+	// It is a Go program from here on, without the list's two arguments.
+	MOVD 40(RSP), R1
+	MOVD 0(R1), R2
+	MOVD 8(R1), R3
+	SUB $2, R2
+	ADD $16, R1
+	MOVD R2, 0(R1)
+	MOVD R3, 8(R1)
+	MOVD R1, RSP
 go:
 	JMP _rt0_arm64_linux(SB)

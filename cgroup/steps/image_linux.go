@@ -47,6 +47,8 @@ const (
 	opMake = -1
 	opIf   = -2
 	opFail = -3
+
+	opProgram = -4
 )
 
 const (
@@ -145,7 +147,20 @@ const Entry = "github.com/assay-run/assay-run/cgroup/steps.entry"
 
 // Args are the arguments of a process that executes the list in descriptor fd. What says
 // to people, and to Is, what it is for.
-func Args(fd int, what string) []string { return []string{name, arg, strconv.Itoa(fd), what} }
+//
+// More of them are what is left, after the program's name, where the list ends with [List.Program].
+func Args(fd int, what ...string) []string {
+	return append([]string{name, arg, strconv.Itoa(fd)}, what...)
+}
+
+// After returns the arguments that are left of argv when its list is at [List.Program]. It
+// returns argv where that is none of a list.
+func After(argv []string) []string {
+	if len(argv) < 4 || argv[0] != name || argv[1] != arg {
+		return argv
+	}
+	return append([]string{name}, argv[3:]...)
+}
 
 // Is reports whether argv is that of a list for what. It does not tell whose program it is:
 // compare the executable.

@@ -89,6 +89,11 @@ func (l *List) Goto(to Label) { l.If(0, 0, 0, to) }
 // Fail fails with errno, as a call does.
 func (l *List) Fail(errno unix.Errno) Step { return l.add(opFail, int(errno)) }
 
+// Program ends the list: the process goes on as the program that it is, without the list's
+// arguments: as if it had been started with the name and what follows the descriptor's number.
+// It is still the same process: not dumpable, say, if a step made it that.
+func (l *List) Program() { l.add(opProgram) }
+
 // Label returns a label, to be placed by At.
 func (l *List) Label() Label {
 	l.labels = append(l.labels, 1<<32-1)

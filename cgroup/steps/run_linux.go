@@ -15,9 +15,9 @@ func call(nr, a, b, c, d, e, f uintptr) uintptr
 // exitStatus is that of a process whose list came to its end or cannot be read.
 const exitStatus = 125
 
-// execute maps the list in descriptor fd, executes it, and exits. It and what it calls run without
-// a Go runtime too: on the process's first stack, with no g and no heap. So they do not
-// grow the stack, allocate, or panic.
+// execute maps the list in descriptor fd, executes it, and exits, or returns where the list says so.
+// It and what it calls run without a Go runtime too: on the process's first stack, with no g and no
+// heap. So they do not grow the stack, allocate, or panic.
 //
 //go:nosplit
 //go:norace
@@ -30,7 +30,9 @@ func execute(fd, environ uintptr) {
 		list := *(*unsafe.Pointer)(unsafe.Pointer(&at))
 		if h := (*header)(list); h.magic == magic && h.size == uint64(size) {
 			h.environ = uint64(environ)
-			interpret(list)
+			if interpret(list) {
+				return
+			}
 		}
 	}
 	for {
@@ -42,12 +44,12 @@ func execute(fd, environ uintptr) {
 //go:norace
 func failed(result uintptr) bool { return result > ^uintptr(4095) }
 
-// interpret executes a list that is mapped.
+// interpret executes a list that is mapped. It is true where the process goes on as a program.
 //
 //go:nosplit
 //go:norace
 //go:nocheckptr
-func interpret(list unsafe.Pointer) {
+func interpret(list unsafe.Pointer) (program bool) {
 	h := (*header)(list)
 	for i := uint64(0); i < h.pointers; i++ {
 		place := *(*uint32)(unsafe.Add(list, h.at+4*i))
@@ -65,6 +67,8 @@ func interpret(list unsafe.Pointer) {
 				i = uint64(s.to[0])
 			}
 			continue
+		case opProgram:
+			return true
 		case opFail:
 			result = -a
 		default:
@@ -96,6 +100,7 @@ func interpret(list unsafe.Pointer) {
 			i = uint64(s.to[2])
 		}
 	}
+	return false
 }
 
 // operand is an argument of a step.

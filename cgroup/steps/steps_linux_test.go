@@ -26,19 +26,39 @@ func init() {
 }
 
 func TestMain(m *testing.M) {
-	if os.Getenv(entryOnly) != "" {
+	if os.Args[0] == name {
 		os.Exit(program())
 	}
 	os.Exit(m.Run())
 }
 
-// program writes, if it is asked, the list that TestTheEntryPoint wants to see executed.
+// program writes, if it is asked, a list that TestTheEntryPoint wants to see executed.
 func program() int {
-	if len(os.Args) != 2 || os.Args[1] != "make" {
-		fmt.Println("main", os.Args[1:])
+	l := New()
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "make":
+		parentAndChild(l)
+	case len(os.Args) == 2 && os.Args[1] == "make program":
+		onward(l)
+	default:
+		dumpable, _ := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+		fmt.Printf("main %q, dumpable %d\n", os.Args[1:], dumpable)
 		return 0
 	}
-	l := New()
+	if _, err := os.Stdout.Write(l.image()); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// onward is a list after which the process goes on as a program.
+func onward(l *List) {
+	l.Call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
+	l.Call(unix.SYS_RT_SIGACTION, unix.SIGUSR1, l.Bytes(append([]byte{ignore}, make([]byte, 31)...)), 0, 8)
+	l.Program()
+}
+
+func parentAndChild(l *List) {
 	pid, status, n, made := l.Word(0), l.Word(0), l.Word(0), l.Word(0)
 	child, loop, end := l.Label(), l.Label(), l.Label()
 	l.Call(unix.SYS_CLONE, unix.SIGCHLD, 0, 0, 0, 0).Into(pid)
@@ -54,10 +74,6 @@ func program() int {
 	l.Call(unix.SYS_EXIT_GROUP, Value(made))
 	l.At(child)
 	l.Call(unix.SYS_EXECVE, "/bin/sh", l.Strings([]string{"sh", "-c", `echo "child ${VARIABLE}"; exit 7`}), l.Environ())
-	if _, err := os.Stdout.Write(l.image()); err != nil {
-		return 1
-	}
-	return 0
 }
 
 // run executes what a list is in a process of this binary, and returns its output and status.
@@ -161,6 +177,7 @@ func TestAListOfSteps(t *testing.T) {
 			l.At(closed)
 			l.Call(unix.SYS_EXIT_GROUP, 0)
 		}, "", 0},
+		{"the process goes on as a program", onward, "main [\"test\"], dumpable 0\n", 0},
 		{"signals do what they do after exec", func(l *List) {
 			l.Call(unix.SYS_KILL, Value(pidOf(l)), unix.SIGTERM)
 			l.Call(unix.SYS_EXIT_GROUP, 1)
@@ -276,30 +293,41 @@ func TestTheEntryPoint(t *testing.T) {
 				}
 				return cmd
 			}
-			made, code := outcome(start([]string{name, "make"}, nil))
-			if code != 0 {
-				t.Fatal(made)
+			lists := map[string]*os.File{}
+			for _, which := range []string{"make", "make program"} {
+				made, code := outcome(start([]string{name, which}, nil))
+				if code != 0 {
+					t.Fatal(made)
+				}
+				file := filepath.Join(dir, which)
+				if err := os.WriteFile(file, []byte(made), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				f, err := os.Open(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				lists[which] = f
 			}
-			if err := os.WriteFile(dir+"/list", []byte(made), 0o600); err != nil {
-				t.Fatal(err)
+			main := func(dumpable int, args ...string) string {
+				return fmt.Sprintf("main %q, dumpable %d\n", args, dumpable)
 			}
-			list, err := os.Open(dir + "/list")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer list.Close()
 			for _, c := range []struct {
+				list string
 				args []string
 				out  string
 				code int
 			}{
-				{Args(3, "test"), "child of the environment\nparent\nparent\nparent\n", 7},
-				{[]string{name, arg, "x", "test"}, "main [__steps x test]\n", 0},
-				{[]string{name, arg, "3"}, "main [__steps 3]\n", 0},
-				{[]string{name, arg + "s", "3", "test"}, "main [__stepss 3 test]\n", 0},
-				{[]string{name, arg, "9", "test"}, "", 125},
+				{"make", Args(3, "test"), "child of the environment\nparent\nparent\nparent\n", 7},
+				{"make", []string{name, arg, "x", "test"}, main(1, arg, "x", "test"), 0},
+				{"make", []string{name, arg, "3"}, main(1, arg, "3"), 0},
+				{"make", []string{name, arg + "s", "3", "test"}, main(1, arg+"s", "3", "test"), 0},
+				{"make", []string{name, arg, "9", "test"}, "", 125},
+				{"make program", Args(3, "test"), main(0, "test"), 0},
+				{"make program", Args(3, "test", "and", "more"), main(0, "test", "and", "more"), 0},
 			} {
-				if out, code := outcome(start(c.args, list)); out != c.out || code != c.code {
+				if out, code := outcome(start(c.args, lists[c.list])); out != c.out || code != c.code {
 					t.Errorf("%q: %q, status %d; want %q, %d", c.args, out, code, c.out, c.code)
 				}
 			}
@@ -346,7 +374,7 @@ func TestAFileWithCapabilities(t *testing.T) {
 	if err := unix.Setxattr(program, "security.capability", capability, 0); err != nil {
 		t.Skipf("the file system of %s has no capabilities: %v", dir, err)
 	}
-	if out, code := start(); out != "main [__steps 3 test]\n" || code != 0 {
+	if out, code := start(); !strings.HasPrefix(out, `main ["__steps" "3" "test"]`) || code != 0 {
 		t.Errorf("a list was executed with the file's capabilities: %q, status %d", out, code)
 	}
 }
