@@ -7,6 +7,8 @@
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LDFLAGS  := -s -w -X main.release=$(VERSION)
+# On Linux, assay-run begins with cgroup/steps.
+ENTRY    := $(if $(filter linux,$(shell $(GO) env GOOS)),-E=github.com/assay-run/assay-run/cgroup/steps.entry)
 FUZZTIME ?= 10s
 # The wildcard ./... leaves out folders whose name begins with a dot.
 CI_PACKAGES := $(patsubst %,./%,$(sort $(dir $(wildcard .ci/*/*.go))))
@@ -15,7 +17,8 @@ export CGO_ENABLED := 0
 .PHONY: build test truth test-fast test-claude-code test-agents lint bench fuzz generate clean deps man release
 
 build:
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/assay-run ./cmd/assay-review
+	$(GO) build -trimpath -ldflags '$(LDFLAGS) $(ENTRY)' -o bin/ ./cmd/assay-run
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/assay-review
 
 man:
 	$(GO) run -tags man -ldflags '$(LDFLAGS)' ./cmd/assay-run man dist/man

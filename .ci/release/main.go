@@ -104,6 +104,9 @@ type file struct {
 	data []byte
 }
 
+// entry is steps.Entry, which is for Linux only, as assay-run is released.
+const entry = "github.com/assay-run/assay-run/cgroup/steps.entry"
+
 // build builds the programs for an architecture, and adds the files that go with them.
 func build(version, arch string) ([]file, error) {
 	dir, err := os.MkdirTemp("", "assay-run-release-*")
@@ -111,18 +114,18 @@ func build(version, arch string) ([]file, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid= -X main.release=" + version, "-o", dir + "/"}
-	for _, p := range programs {
-		args = append(args, "./cmd/"+p)
-	}
-	cmd := exec.Command("go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=-mod=readonly", "GOAMD64=v1", "GOARM64=v8.0")
-	cmd.Stderr = os.Stderr
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("build for %s: %w", arch, err)
-	}
 	var files []file
 	for _, p := range programs {
+		ldflags := "-s -w -buildid= -X main.release=" + version
+		if p == "assay-run" {
+			ldflags += " -E=" + entry
+		}
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", dir+"/", "./cmd/"+p)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=-mod=readonly", "GOAMD64=v1", "GOARM64=v8.0")
+		cmd.Stderr = os.Stderr
+		if err := cmd.Run(); err != nil {
+			return nil, fmt.Errorf("build %s for %s: %w", p, arch, err)
+		}
 		data, err := os.ReadFile(filepath.Join(dir, p))
 		if err != nil {
 			return nil, err
