@@ -60,7 +60,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.StringVar(&s.PolicyDecisionLog, "policy-decision-log", "", "import the decisions that a policy writes to `FILE`")
 	fs.StringVar(&s.Mode, "mode", "", "`MODE` of the sandbox: observe (no restriction), read-only, workspace-write (default the policy's, or observe)")
 	fs.StringVar(&s.Policy, "policy", "", "apply the policy in `FILE` to what the command touches and to its tool calls")
-	fs.StringArrayVar(&s.Profiles, "profile", nil, "allow what the program `NAME` needs; may be repeated: "+strings.Join(sandbox.Builtins(), ", "))
+	fs.Var((*texts)(&s.Profiles), "profile", "allow what the program `NAME` needs; may be repeated: "+strings.Join(sandbox.Builtins(), ", "))
 	fs.StringVar(&s.Isolate, "isolate", "", "`WHAT` to isolate in every mode: pid (give the command a PID namespace)")
 	fs.BoolVar(&s.Containers, "containers", false, "put containers that docker and podman make into the run; needs --mode observe")
 	fs.StringVar(&s.User, "user", "", "run the command as `USER` (a name, a uid or uid:gid); needs root")
@@ -107,10 +107,10 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 // flags. It returns the Spec that the flags are bound to. The error lists every
 // fault.
 func (f *runFlags) effective(command []string) (*runner.Spec, error) {
-	given := map[*pflag.Flag]string{}
+	var given []func()
 	f.ofSpec.VisitAll(func(flag *pflag.Flag) {
 		if flag.Changed {
-			given[flag] = flag.Value.String()
+			given = append(given, again(flag.Value.(lenient).Value))
 		}
 	})
 	s := f.spec
@@ -120,8 +120,8 @@ func (f *runFlags) effective(command []string) (*runner.Spec, error) {
 			return nil, err
 		}
 	}
-	for flag, value := range given {
-		_ = flag.Value.(lenient).Value.Set(value) // it was set to that before
+	for _, set := range given {
+		set()
 	}
 	if len(command) > 0 {
 		s.Command = command

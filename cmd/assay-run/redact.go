@@ -32,8 +32,8 @@ type redactFlags struct {
 }
 
 func (f *redactFlags) register(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.env, "secret-env", nil, "also redact the value of the environment variable `NAME` (a glob); may be repeated")
-	fs.StringArrayVar(&f.files, "secret-file", nil, "also redact the secret in `FILE`; may be repeated")
+	fs.Var((*texts)(&f.env), "secret-env", "also redact the value of the environment variable `NAME` (a glob); may be repeated")
+	fs.Var((*texts)(&f.files), "secret-file", "also redact the secret in `FILE`; may be repeated")
 	fs.StringVar(&f.key, "redaction-key", "", "tag redacted values with the key in `FILE`, or with a new key if FILE is \"ephemeral\" (default the host's key)")
 	fs.BoolVar(&f.disabled, "unsafe-disable-redaction", false, "record secrets unredacted, and mark the bundle")
 }

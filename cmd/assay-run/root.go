@@ -49,21 +49,17 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 // rootCommand makes the tree of commands as far as the arguments reach into it:
 // what one subcommand needs costs the others no start-up.
 func (a *app) rootCommand() *cobra.Command {
-	subcommands := a.subcommands()
-	called, beforeFlags := called(a.args, subcommands)
-	root := &cobra.Command{
-		Use:     "assay-run [flags] -- CMD [ARG...]",
-		Short:   "Run a command, record what it did, seal the evidence",
-		Long:    longHelp,
-		Example: examples,
-
-		SilenceErrors: true, SilenceUsage: true,
-		SuggestionsMinimumDistance: 2,
-		DisableFlagsInUseLine:      true,
+	called, first := called(a.args, a.subcommands())
+	root := &cobra.Command{}
+	if !first {
+		root = a.runCommand()
+		printsVersion(root)
 	}
-	if !beforeFlags {
-		a.runsItself(root)
-	}
+	root.Use = "assay-run [flags] -- CMD [ARG...]"
+	root.Short = "Run a command, record what it did, seal the evidence"
+	root.Long, root.Example = longHelp, examples
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SuggestionsMinimumDistance = 2
 	groupFlags(root)
 	usual := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -81,24 +77,22 @@ func (a *app) rootCommand() *cobra.Command {
 	return root
 }
 
-// runsItself makes root the command run, with its flags and --version.
-func (a *app) runsItself(root *cobra.Command) {
-	run := a.runCommand()
-	root.Flags().AddFlagSet(run.Flags())
-	root.Flags().SortFlags = false
-	printVersion := root.Flags().BoolP("version", "v", false, "version for assay-run")
-	root.Args = func(cmd *cobra.Command, args []string) error {
-		if *printVersion {
+// printsVersion adds --version to run. Cobra's own prints another line.
+func printsVersion(run *cobra.Command) {
+	args, runE := run.Args, run.RunE
+	wanted := run.Flags().BoolP("version", "v", false, "version for assay-run")
+	run.Args = func(cmd *cobra.Command, words []string) error {
+		if *wanted {
 			return nil
 		}
-		return run.Args(cmd, args)
+		return args(cmd, words)
 	}
-	root.RunE = func(cmd *cobra.Command, args []string) error {
-		if *printVersion {
+	run.RunE = func(cmd *cobra.Command, words []string) error {
+		if *wanted {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "assay-run", version())
 			return err
 		}
-		return run.RunE(cmd, args)
+		return runE(cmd, words)
 	}
 }
 

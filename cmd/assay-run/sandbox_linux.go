@@ -56,7 +56,7 @@ that the policy needs is missing, 126 and 127 when the command cannot be run.`,
 	fs.SortFlags = false
 	fs.StringVar(&f.mode, "mode", "", "`MODE` of the sandbox: read-only or workspace-write (default the policy's, or workspace-write)")
 	fs.StringVar(&f.policy, "policy", "", "apply the policy, or the srt settings, in `FILE` to what the command touches")
-	fs.StringArrayVar(&f.profiles, "profile", nil, "allow what the program `NAME` needs; may be repeated: "+strings.Join(sandbox.Builtins(), ", "))
+	fs.Var((*texts)(&f.profiles), "profile", "allow what the program `NAME` needs; may be repeated: "+strings.Join(sandbox.Builtins(), ", "))
 	fs.StringVar(&f.user, "user", "", "run the command as `USER` (a name, a uid or uid:gid); needs root")
 	fs.StringVar(&f.workdir, "workdir", "", "start the command in `DIR`")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print the state of each layer")

@@ -47,9 +47,8 @@ var packaging = map[string]func(*app) *cobra.Command{}
 var ofTheTree = []string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd, "man"}
 
 // called are the subcommands that args may call: those that a word before "--" names. Such a
-// word may still be the value of a flag, unless it is the first: then the root's own flags
-// are not in use, and beforeFlags is true.
-func called(args []string, all []subcommand) (named []subcommand, beforeFlags bool) {
+// word may still be the value of a flag, unless it comes first: then the root needs no flags.
+func called(args []string, all []subcommand) (named []subcommand, first bool) {
 	if dash := slices.Index(args, "--"); dash >= 0 {
 		args = args[:dash]
 	}
@@ -59,10 +58,10 @@ func called(args []string, all []subcommand) (named []subcommand, beforeFlags bo
 	for _, s := range all {
 		if slices.Contains(args, s.name) {
 			named = append(named, s)
-			beforeFlags = beforeFlags || args[0] == s.name
+			first = first || args[0] == s.name
 		}
 	}
-	return named, beforeFlags
+	return named, first
 }
 
 // everyCommand is the whole tree, to be listed or searched.
