@@ -5,11 +5,13 @@
 #include "uring.h"
 
 /* Takes out the request that has completed; 0 where there is none such. */
-static __always_inline int take_request(u32 session, u64 req, u64 ring, u64 user_data, struct request *r)
+__noinline int take_request(u32 session, u64 req, u64 ring, u64 user_data, struct request *r)
 {
 	u64 key = req, shot = mix(ring, user_data);
 	struct request *found;
 
+	if (!r)
+		return 0;
 	found = req ? get_own(&requests, session, &key) : get_own(&accepts, session, &shot);
 	if (!found && req)
 		found = get_own(&quiet_requests, session, &key);

@@ -25,12 +25,16 @@ static __always_inline u64 arg(struct scratch *s, u32 i)
 
 /* What comes before every handler. Counts the call and hashes the arguments
  * that tell repeats apart. */
-static __always_inline int enter(struct scratch *s)
+__noinline int enter(struct scratch *s)
 {
 	struct counter *c;
-	u32 keys, i, flags = row(s)->flags, mode = row(s)->mode;
+	u32 keys, i, flags, mode;
 	u64 h = 0;
 
+	if (!s)
+		return -1;
+	flags = row(s)->flags;
+	mode = row(s)->mode;
 	s->kind = row(s)->kind;
 	s->hook = row(s)->hook;
 	if (!(c = cell(s->session, s->hook)))
