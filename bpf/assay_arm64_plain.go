@@ -62,35 +62,35 @@ var PlainPrograms = []PlainProgram{
 		Uses: []PlainUse{
 			{8, 26}, {18, 28}, {19, 98}, {28, 57}, {42, 44}, {43, 45}, {46, 46}, {48, 47},
 		}},
-	{Name: "moved", Begin: 82944, End: 89960, Maps: []string{"members", "scopes", "epochs", "scratches", "sessions", "counters", "numbers", "rings"},
+	{Name: "moved", Begin: 82944, End: 90056, Maps: []string{"members", "scopes", "epochs", "scratches", "sessions", "counters", "numbers", "rings"},
 		Uses: []PlainUse{
-			{0, 2}, {12, 11}, {20, 12}, {44, 99}, {52, 100}, {76, 13}, {84, 14}, {324, 11}, {331, 12}, {339, 33}, {343, 34}, {413, 2}, {422, 0}, {431, 5}, {446, 4}, {453, 3},
-			{462, 11}, {470, 12}, {476, 13}, {482, 14}, {491, 51}, {499, 52}, {505, 53}, {514, 99}, {522, 100}, {533, 13}, {541, 14}, {572, 13}, {579, 14}, {663, 2}, {664, 0}, {666, 3},
-			{668, 4}, {675, 3}, {686, 2}, {688, 0}, {690, 5}, {698, 2}, {706, 54},
+			{0, 2}, {12, 11}, {20, 12}, {44, 99}, {52, 100}, {67, 1}, {88, 13}, {96, 14}, {336, 11}, {343, 12}, {351, 33}, {355, 34}, {425, 2}, {434, 0}, {443, 5}, {458, 4},
+			{465, 3}, {474, 11}, {482, 12}, {488, 13}, {494, 14}, {503, 51}, {511, 52}, {517, 53}, {526, 99}, {534, 100}, {545, 13}, {553, 14}, {584, 13}, {591, 14}, {675, 2}, {676, 0},
+			{678, 3}, {680, 4}, {687, 3}, {698, 2}, {700, 0}, {702, 5}, {710, 2}, {718, 54},
 		}},
-	{Name: "sendmsg4", Begin: 89960, End: 95608, Maps: []string{"homes", "counters", "owners", "pendings", "uring_addresses", "sessions", "rings"},
+	{Name: "sendmsg4", Begin: 90056, End: 95704, Maps: []string{"homes", "counters", "owners", "pendings", "uring_addresses", "sessions", "rings"},
 		Uses: []PlainUse{
 			{17, 0}, {48, 2}, {49, 0}, {52, 3}, {54, 4}, {61, 3}, {72, 2}, {74, 0}, {76, 5}, {84, 2}, {92, 54}, {133, 1},
 		}},
-	{Name: "sendmsg6", Begin: 95608, End: 101304, Maps: []string{"homes", "counters", "owners", "pendings", "uring_addresses", "sessions", "rings"},
+	{Name: "sendmsg6", Begin: 95704, End: 101400, Maps: []string{"homes", "counters", "owners", "pendings", "uring_addresses", "sessions", "rings"},
 		Uses: []PlainUse{
 			{17, 0}, {48, 2}, {49, 0}, {52, 3}, {54, 4}, {61, 3}, {72, 2}, {74, 0}, {76, 5}, {84, 2}, {92, 54}, {139, 1},
 		}},
-	{Name: "settled", Begin: 101304, End: 104336, Maps: []string{"numbers", "sessions", "owners", "counters", "rings"},
+	{Name: "settled", Begin: 101400, End: 104432, Maps: []string{"numbers", "sessions", "owners", "counters", "rings"},
 		Uses: []PlainUse{
 			{11, 101}, {23, 33}, {27, 34}, {71, 13}, {78, 14}, {125, 31}, {171, 102}, {299, 35}, {308, 36}, {317, 37}, {330, 38}, {339, 39}, {354, 40}, {360, 41}, {365, 42}, {371, 43},
 		}},
-	{Name: "signalled", Begin: 104336, End: 113672, Maps: []string{"scopes", "epochs", "scratches", "counters", "sessions", "numbers", ".rodata", "slots", "rings"},
+	{Name: "signalled", Begin: 104432, End: 113768, Maps: []string{"scopes", "epochs", "scratches", "counters", "sessions", "numbers", ".rodata", "slots", "rings"},
 		Uses: []PlainUse{
 			{50, 103}, {67, 11}, {74, 12}, {81, 13}, {89, 14}, {169, 2}, {300, 11}, {307, 12}, {315, 33}, {319, 34}, {378, 51}, {386, 52}, {392, 53}, {433, 2}, {434, 0}, {436, 3},
 			{438, 4}, {446, 3}, {456, 2}, {458, 54}, {532, 55}, {539, 56}, {570, 13}, {577, 14}, {661, 2}, {662, 0}, {664, 3}, {666, 4}, {673, 3}, {684, 2}, {686, 0}, {688, 5},
 			{696, 2}, {704, 54},
 		}},
-	{Name: "skb_in", Begin: 113672, End: 118720, Maps: []string{"homes", "counters", "endpoints", "owners", "sessions", "rings"},
+	{Name: "skb_in", Begin: 113768, End: 118816, Maps: []string{"homes", "counters", "endpoints", "owners", "sessions", "rings"},
 		Uses: []PlainUse{}},
-	{Name: "skb_out", Begin: 118720, End: 125128, Maps: []string{"homes", "counters", "endpoints", "owners", "sessions", "rings"},
+	{Name: "skb_out", Begin: 118816, End: 125224, Maps: []string{"homes", "counters", "endpoints", "owners", "sessions", "rings"},
 		Uses: []PlainUse{}},
-	{Name: "submitted", Begin: 125128, End: 170616, Maps: []string{"scopes", "epochs", "scratches", ".rodata", "quiet_requests", "requests", "accepts", "counters", "sessions", "pendings", "numbers", "rings", "slots", "members", ".bss"},
+	{Name: "submitted", Begin: 125224, End: 170712, Maps: []string{"scopes", "epochs", "scratches", ".rodata", "quiet_requests", "requests", "accepts", "counters", "sessions", "pendings", "numbers", "rings", "slots", "members", ".bss"},
 		Uses: []PlainUse{
 			{39, 104}, {49, 105}, {123, 106}, {131, 105}, {157, 2}, {158, 0}, {160, 3}, {162, 4}, {169, 3}, {180, 2}, {182, 0}, {184, 5}, {192, 2}, {200, 54}, {205, 107}, {207, 108},
 			{220, 109}, {222, 110}, {291, 111}, {372, 11}, {379, 12}, {387, 33}, {391, 34}, {436, 0}, {516, 112}, {540, 113}, {551, 114}, {560, 115}, {598, 116}, {610, 18}, {618, 19}, {691, 117},
@@ -110,7 +110,7 @@ var PlainPrograms = []PlainProgram{
 			{4863, 27}, {4868, 150}, {4875, 151}, {4889, 18}, {4896, 152}, {5045, 59}, {5055, 19}, {5071, 74}, {5149, 75}, {5158, 58}, {5175, 71}, {5196, 70}, {5266, 76}, {5463, 69}, {5472, 58}, {5483, 67},
 			{5493, 68}, {5506, 77}, {5524, 78}, {5527, 79}, {5650, 80}, {5653, 68}, {5664, 69}, {5675, 81},
 		}},
-	{Name: "sys_exit", Begin: 170616, End: 226536, Maps: []string{"scopes", "epochs", "counters", ".rodata", "scratches", "sessions", "pendings", "numbers", "members", "slots", "rings", ".bss"},
+	{Name: "sys_exit", Begin: 170712, End: 226632, Maps: []string{"scopes", "epochs", "counters", ".rodata", "scratches", "sessions", "pendings", "numbers", "members", "slots", "rings", ".bss"},
 		Uses: []PlainUse{
 			{3, 96}, {4, 153}, {222, 97}, {224, 154}, {226, 155}, {228, 156}, {230, 157}, {232, 158}, {726, 18}, {733, 19}, {743, 29}, {750, 30}, {850, 60}, {857, 61}, {859, 60}, {866, 87},
 			{900, 11}, {907, 12}, {915, 33}, {919, 34}, {1160, 60}, {1167, 61}, {1186, 60}, {1193, 87}, {1202, 28}, {1203, 27}, {1303, 26}, {1311, 27}, {1312, 28}, {1381, 26}, {1389, 27}, {1390, 28},
@@ -299,9 +299,9 @@ var PlainFields = []PlainField{
 }
 
 var PlainConstants = []PlainConstant{
-	{Name: "seed", At: 0, Begin: 226536, End: 226544},
-	{Name: "uring_ops", At: 8, Begin: 226544, End: 227056},
-	{Name: "complete_args", At: 520, Begin: 227056, End: 227060},
-	{Name: "syscalls", At: 524, Begin: 227060, End: 235252},
-	{Name: "syscalls32", At: 8716, Begin: 235252, End: 243444},
+	{Name: "seed", At: 0, Begin: 226632, End: 226640},
+	{Name: "uring_ops", At: 8, Begin: 226640, End: 227152},
+	{Name: "complete_args", At: 520, Begin: 227152, End: 227156},
+	{Name: "syscalls", At: 524, Begin: 227156, End: 235348},
+	{Name: "syscalls32", At: 8716, Begin: 235348, End: 243540},
 }

@@ -62,35 +62,35 @@ var PlainPrograms = []PlainProgram{
 		Uses: []PlainUse{
 			{8, 26}, {18, 28}, {19, 100}, {28, 57}, {42, 44}, {43, 45}, {46, 46}, {48, 47},
 		}},
-	{Name: "moved", Begin: 83096, End: 90112, Maps: []string{"members", "scopes", "epochs", "scratches", "sessions", "counters", "numbers", "rings"},
+	{Name: "moved", Begin: 83096, End: 90208, Maps: []string{"members", "scopes", "epochs", "scratches", "sessions", "counters", "numbers", "rings"},
 		Uses: []PlainUse{
-			{0, 2}, {12, 11}, {20, 12}, {44, 101}, {52, 102}, {76, 13}, {84, 14}, {324, 11}, {331, 12}, {339, 33}, {343, 34}, {413, 2}, {422, 0}, {431, 5}, {446, 4}, {453, 3},
-			{462, 11}, {470, 12}, {476, 13}, {482, 14}, {491, 51}, {499, 52}, {505, 53}, {514, 101}, {522, 102}, {533, 13}, {541, 14}, {572, 13}, {579, 14}, {663, 2}, {664, 0}, {666, 3},
-			{668, 4}, {675, 3}, {686, 2}, {688, 0}, {690, 5}, {698, 2}, {706, 54},
+			{0, 2}, {12, 11}, {20, 12}, {44, 101}, {52, 102}, {67, 1}, {88, 13}, {96, 14}, {336, 11}, {343, 12}, {351, 33}, {355, 34}, {425, 2}, {434, 0}, {443, 5}, {458, 4},
+			{465, 3}, {474, 11}, {482, 12}, {488, 13}, {494, 14}, {503, 51}, {511, 52}, {517, 53}, {526, 101}, {534, 102}, {545, 13}, {553, 14}, {584, 13}, {591, 14}, {675, 2}, {676, 0},
+			{678, 3}, {680, 4}, {687, 3}, {698, 2}, {700, 0}, {702, 5}, {710, 2}, {718, 54},
 		}},
-	{Name: "sendmsg4", Begin: 90112, End: 95760, Maps: []string{"homes", "counters", "owners", "pendings", "uring_addresses", "sessions", "rings"},
+	{Name: "sendmsg4", Begin: 90208, End: 95856, Maps: []string{"homes", "counters", "owners", "pendings", "uring_addresses", "sessions", "rings"},
 		Uses: []PlainUse{
 			{17, 0}, {48, 2}, {49, 0}, {52, 3}, {54, 4}, {61, 3}, {72, 2}, {74, 0}, {76, 5}, {84, 2}, {92, 54}, {133, 1},
 		}},
-	{Name: "sendmsg6", Begin: 95760, End: 101456, Maps: []string{"homes", "counters", "owners", "pendings", "uring_addresses", "sessions", "rings"},
+	{Name: "sendmsg6", Begin: 95856, End: 101552, Maps: []string{"homes", "counters", "owners", "pendings", "uring_addresses", "sessions", "rings"},
 		Uses: []PlainUse{
 			{17, 0}, {48, 2}, {49, 0}, {52, 3}, {54, 4}, {61, 3}, {72, 2}, {74, 0}, {76, 5}, {84, 2}, {92, 54}, {139, 1},
 		}},
-	{Name: "settled", Begin: 101456, End: 104488, Maps: []string{"numbers", "sessions", "owners", "counters", "rings"},
+	{Name: "settled", Begin: 101552, End: 104584, Maps: []string{"numbers", "sessions", "owners", "counters", "rings"},
 		Uses: []PlainUse{
 			{11, 103}, {23, 33}, {27, 34}, {71, 13}, {78, 14}, {125, 31}, {171, 104}, {299, 35}, {308, 36}, {317, 37}, {330, 38}, {339, 39}, {354, 40}, {360, 41}, {365, 42}, {371, 43},
 		}},
-	{Name: "signalled", Begin: 104488, End: 113824, Maps: []string{"scopes", "epochs", "scratches", "counters", "sessions", "numbers", ".rodata", "slots", "rings"},
+	{Name: "signalled", Begin: 104584, End: 113920, Maps: []string{"scopes", "epochs", "scratches", "counters", "sessions", "numbers", ".rodata", "slots", "rings"},
 		Uses: []PlainUse{
 			{50, 105}, {67, 11}, {74, 12}, {81, 13}, {89, 14}, {169, 2}, {300, 11}, {307, 12}, {315, 33}, {319, 34}, {378, 51}, {386, 52}, {392, 53}, {433, 2}, {434, 0}, {436, 3},
 			{438, 4}, {446, 3}, {456, 2}, {458, 54}, {532, 55}, {539, 56}, {570, 13}, {577, 14}, {661, 2}, {662, 0}, {664, 3}, {666, 4}, {673, 3}, {684, 2}, {686, 0}, {688, 5},
 			{696, 2}, {704, 54},
 		}},
-	{Name: "skb_in", Begin: 113824, End: 118872, Maps: []string{"homes", "counters", "endpoints", "owners", "sessions", "rings"},
+	{Name: "skb_in", Begin: 113920, End: 118968, Maps: []string{"homes", "counters", "endpoints", "owners", "sessions", "rings"},
 		Uses: []PlainUse{}},
-	{Name: "skb_out", Begin: 118872, End: 125280, Maps: []string{"homes", "counters", "endpoints", "owners", "sessions", "rings"},
+	{Name: "skb_out", Begin: 118968, End: 125376, Maps: []string{"homes", "counters", "endpoints", "owners", "sessions", "rings"},
 		Uses: []PlainUse{}},
-	{Name: "submitted", Begin: 125280, End: 170768, Maps: []string{"scopes", "epochs", "scratches", ".rodata", "quiet_requests", "requests", "accepts", "counters", "sessions", "pendings", "numbers", "rings", "slots", "members", ".bss"},
+	{Name: "submitted", Begin: 125376, End: 170864, Maps: []string{"scopes", "epochs", "scratches", ".rodata", "quiet_requests", "requests", "accepts", "counters", "sessions", "pendings", "numbers", "rings", "slots", "members", ".bss"},
 		Uses: []PlainUse{
 			{39, 106}, {49, 107}, {123, 108}, {131, 107}, {157, 2}, {158, 0}, {160, 3}, {162, 4}, {169, 3}, {180, 2}, {182, 0}, {184, 5}, {192, 2}, {200, 54}, {205, 109}, {207, 110},
 			{220, 111}, {222, 112}, {291, 113}, {372, 11}, {379, 12}, {387, 33}, {391, 34}, {436, 0}, {516, 114}, {540, 115}, {551, 116}, {560, 117}, {598, 118}, {610, 18}, {618, 19}, {691, 119},
@@ -110,7 +110,7 @@ var PlainPrograms = []PlainProgram{
 			{4863, 27}, {4868, 152}, {4875, 153}, {4889, 18}, {4896, 154}, {5045, 59}, {5055, 19}, {5071, 74}, {5149, 75}, {5158, 58}, {5175, 71}, {5196, 70}, {5266, 76}, {5463, 69}, {5472, 58}, {5483, 67},
 			{5493, 68}, {5506, 77}, {5524, 78}, {5527, 79}, {5650, 80}, {5653, 68}, {5664, 69}, {5675, 81},
 		}},
-	{Name: "sys_exit", Begin: 170768, End: 226952, Maps: []string{"scopes", "epochs", "counters", ".rodata", "scratches", "sessions", "pendings", "numbers", "members", "slots", "rings", ".bss"},
+	{Name: "sys_exit", Begin: 170864, End: 227048, Maps: []string{"scopes", "epochs", "counters", ".rodata", "scratches", "sessions", "pendings", "numbers", "members", "slots", "rings", ".bss"},
 		Uses: []PlainUse{
 			{3, 97}, {4, 96}, {233, 98}, {239, 155}, {240, 156}, {241, 157}, {242, 99}, {244, 158}, {258, 99}, {261, 159}, {262, 160}, {263, 161}, {264, 156}, {265, 157}, {759, 18}, {766, 19},
 			{776, 29}, {783, 30}, {883, 60}, {890, 61}, {892, 60}, {899, 87}, {933, 11}, {940, 12}, {948, 33}, {952, 34}, {1193, 60}, {1200, 61}, {1219, 60}, {1226, 87}, {1235, 28}, {1236, 27},
@@ -302,9 +302,9 @@ var PlainFields = []PlainField{
 }
 
 var PlainConstants = []PlainConstant{
-	{Name: "seed", At: 0, Begin: 226952, End: 226960},
-	{Name: "uring_ops", At: 8, Begin: 226960, End: 227472},
-	{Name: "complete_args", At: 520, Begin: 227472, End: 227476},
-	{Name: "syscalls", At: 524, Begin: 227476, End: 235668},
-	{Name: "syscalls32", At: 8716, Begin: 235668, End: 243860},
+	{Name: "seed", At: 0, Begin: 227048, End: 227056},
+	{Name: "uring_ops", At: 8, Begin: 227056, End: 227568},
+	{Name: "complete_args", At: 520, Begin: 227568, End: 227572},
+	{Name: "syscalls", At: 524, Begin: 227572, End: 235764},
+	{Name: "syscalls32", At: 8716, Begin: 235764, End: 243956},
 }

@@ -203,6 +203,10 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 	/* A limit of the session may be one of this hierarchy. */
 	if (BPF_CORE_READ(dst, root, hierarchy_id))
 		within = K_MOVED_V1;
+	/* Who is no member and ends has ended for us: its cgroup stays what it was until it
+	 * is reaped, and somebody may still move it. On another hierarchy nobody joins. */
+	if (!member && (within || BPF_CORE_READ(task, flags) & 4 /* PF_EXITING */))
+		return 0;
 	if (member)
 		was = *member;
 	if ((e = scope_of(BPF_CORE_READ(cg, kn, id), (u64)cg)))

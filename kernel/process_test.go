@@ -271,3 +271,34 @@ func TestMountNamespaces(t *testing.T) {
 		t.Errorf("%d calls, want one into %d", len(calls), other)
 	}
 }
+
+// Somebody moves a process that has ended and that its parent has not reaped, as engines
+// do. It has not joined the session again.
+func TestADeadProcessIsMoved(t *testing.T) {
+	s := observe(t, Config{})
+	c := s.command("/bin/true")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, c.Process.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	moved := 0
+	roots, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs") // of version 1, and of version 2 beside it
+	for _, procs := range append(roots, filepath.Join(s.path, "cgroup.procs")) {
+		if err := os.WriteFile(procs, strconv.AppendInt(nil, int64(c.Process.Pid), 10), 0); err == nil {
+			moved++
+		}
+	}
+	if err := c.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	s.end()
+	if moved == 0 {
+		t.Skip("the kernel refuses to move it")
+	}
+	if s.report.JoinedCgroup != 0 || s.report.LeftCgroup != 0 || len(s.report.Reasons) != 0 {
+		t.Errorf("joined %d, left %d: %+v", s.report.JoinedCgroup, s.report.LeftCgroup, s.report.Reasons)
+	}
+}
