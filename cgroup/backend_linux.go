@@ -19,6 +19,7 @@ type backend interface {
 	Path() string
 	NewGroup(name string) (members, error)
 	CgroupParent() string
+	Note(text string) error
 	Apart() bool
 	NoContainers()
 	Containers() []string
@@ -72,6 +73,7 @@ type treeSession struct {
 
 func (s treeSession) Path() string         { return "" }
 func (s treeSession) CgroupParent() string { return "" }
+func (s treeSession) Note(string) error    { return nil }
 func (s treeSession) Apart() bool          { return false }
 func (s treeSession) NoContainers()        {}
 func (s treeSession) Containers() []string { return nil }

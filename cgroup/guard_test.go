@@ -56,7 +56,7 @@ func TestNothingOutlivesAKilledRunner(t *testing.T) {
 			t.Fatalf("round %d: a second after the runner's death something lives on: %v, %q (output %q)", i, err, holders(t, r), out)
 		}
 		r.Close()
-		if _, err := cgroup.Probe().Sweep(); err != nil {
+		if _, err := cgroup.Probe().Sweep(nil); err != nil {
 			t.Error(err)
 		}
 		if !leaktest.Within(2*time.Second, func() bool { return len(dirsOf(id)) == 0 }) {

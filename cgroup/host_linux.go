@@ -63,17 +63,23 @@ func (h *Host) Slices() bool { return h.dirs.Slices() }
 // never touched. A guard that somebody has stopped is continued, and does its work
 // then; in mode None nothing else can be found. Sweep finds the guards of this network
 // namespace, in a fraction of a millisecond; SweepAll finds all.
-func (h *Host) Sweep() ([]Swept, error) { return h.sweep(false) }
+//
+// Before it removes a session with a Note, with nobody left in it, it calls last with the
+// session's CgroupParent and the note, unless last is nil.
+func (h *Host) Sweep(last func(parent, note string)) ([]Swept, error) { return h.sweep(false, last) }
 
 // SweepAll is Sweep, and looks among all processes for stopped guards.
-func (h *Host) SweepAll() ([]Swept, error) { return h.sweep(true) }
+func (h *Host) SweepAll(last func(parent, note string)) ([]Swept, error) { return h.sweep(true, last) }
 
-func (h *Host) sweep(everywhere bool) ([]Swept, error) {
+func (h *Host) sweep(everywhere bool, last func(parent, note string)) ([]Swept, error) {
+	if last == nil {
+		last = func(string, string) {}
+	}
 	var swept []Swept
 	for _, id := range helper.WakeGuards(everywhere) {
 		swept = append(swept, Swept{RunID: id, Stopped: true})
 	}
-	found, err := h.dirs.Sweep()
+	found, err := h.dirs.Sweep(last)
 	for _, s := range found {
 		swept = append(swept, Swept{RunID: s.RunID, Killed: s.Killed, Err: s.Err})
 	}

@@ -43,15 +43,16 @@ func (h *Host) Controllers() []Controller {
 	return cs
 }
 
-func (h *Host) Slices() bool                                { return false }
-func (h *Host) NewSession(string, Limits) (*Session, error) { return nil, errNotLinux }
-func (h *Host) Sweep() ([]Swept, error)                     { return nil, nil }
-func (h *Host) SweepAll() ([]Swept, error)                  { return nil, nil }
+func (h *Host) Slices() bool                                   { return false }
+func (h *Host) NewSession(string, Limits) (*Session, error)    { return nil, errNotLinux }
+func (h *Host) Sweep(func(string, string)) ([]Swept, error)    { return nil, nil }
+func (h *Host) SweepAll(func(string, string)) ([]Swept, error) { return nil, nil }
 
 func (s *Session) Agent() *Group                   { return &Group{} }
 func (s *Session) RunID() string                   { return "" }
 func (s *Session) Path() string                    { return "" }
 func (s *Session) CgroupParent() string            { return "" }
+func (s *Session) Note(string) error               { return nil }
 func (s *Session) Apart() bool                     { return false }
 func (s *Session) NoContainers()                   {}
 func (s *Session) Containers() []string            { return nil }

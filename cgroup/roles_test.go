@@ -74,7 +74,7 @@ func play(role string, args []string) int {
 	case "describe":
 		return describe(args)
 	case "sweep":
-		swept, err := cgroup.Probe().Sweep()
+		swept, err := cgroup.Probe().Sweep(nil)
 		fmt.Println(swept, err)
 	case "churn":
 		n, _ := strconv.Atoi(args[1])
@@ -206,7 +206,7 @@ func noClone3(args []string) int {
 func churn(id string, times int) int {
 	for i := range times {
 		h := cgroup.Probe()
-		swept, err := h.Sweep()
+		swept, err := h.Sweep(nil)
 		mine := func(s cgroup.Swept) bool { return strings.HasPrefix(s.RunID, id[:len(id)-1]) } // others may die meanwhile
 		if err != nil || slices.ContainsFunc(swept, mine) {
 			fmt.Println("sweep:", swept, err)

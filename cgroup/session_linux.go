@@ -47,6 +47,10 @@ func (s *Session) Path() string { return s.backend.Path() }
 // They belong to the agent's group.
 func (s *Session) CgroupParent() string { return s.backend.CgroupParent() }
 
+// Note keeps a text with the session, for the Sweep that finds it without a runner and a
+// guard. There is one text.
+func (s *Session) Note(text string) error { return s.backend.Note(text) }
+
 // Apart tells whether containers there are outside of a cgroup v1 hierarchy's part
 // of the session, which then neither limits nor counts them: the runner is in
 // different cgroups on different hierarchies, and an engine takes one path for all.

@@ -91,7 +91,7 @@ func TestAStoppedGuardEndsTheRunAllTheSame(t *testing.T) {
 				if !leaktest.Within(20*time.Second, func() (settled bool) { stopped, settled = halted(guard); return settled }) {
 					t.Error("the guard is neither stopped nor gone")
 				}
-				swept, err := cgroup.Probe().Sweep()
+				swept, err := cgroup.Probe().Sweep(nil)
 				told := slices.Contains(swept, cgroup.Swept{RunID: id, Stopped: true})
 				// Another run on this host may have continued it, and told; there is none in a virtual machine.
 				alone := os.Getenv("CGROUP_TEST_INNER") == "vm"

@@ -16,6 +16,7 @@ import (
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/gateway"
+	"github.com/assay-run/assay-run/runner/internal/rundir"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
@@ -109,19 +110,17 @@ func (a *agentSide) listen() error {
 	return nil
 }
 
-// socketFor is where to listen for another user, whose way to the usual place is
-// barred; empty stands for that. The socket alone will be the user's, not its
-// directory: nobody can put another in its place.
+// socketFor is where to listen for another user, who cannot reach the usual place; empty
+// stands for that. The socket alone will be the user's, not its directory: nobody can
+// put another in its place.
 func (a *agentSide) socketFor(u *sandbox.User) (at string, err error) {
 	if u == nil {
 		return "", nil
 	}
-	for _, root := range []string{"/dev/shm", "/tmp"} {
-		if a.socketDir, err = os.MkdirTemp(root, "assay-run-"); err == nil {
-			return filepath.Join(a.socketDir, "gateway"), os.Chmod(a.socketDir, 0o711)
-		}
+	if a.socketDir, err = rundir.Open(); err != nil {
+		return "", err
 	}
-	return "", fmt.Errorf("make a directory for the gateway's socket: %w", err)
+	return filepath.Join(a.socketDir.Path, "gateway"), nil
 }
 
 // warned is told by the gateway's goroutines what a reader should know.
@@ -145,7 +144,5 @@ func (a *agentSide) closeGateway() {
 	if err := a.gateway.Close(ctx); err != nil {
 		a.missing = errors.Join(a.missing, fmt.Errorf("record what came through the gateway: %w", err))
 	}
-	if a.socketDir != "" {
-		_ = os.RemoveAll(a.socketDir) // else the guard does
-	}
+	_ = a.socketDir.Remove() // else the guard does
 }

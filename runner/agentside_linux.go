@@ -10,6 +10,7 @@ import (
 	"github.com/assay-run/assay-run/runner/binding"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/internal/rundir"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -31,7 +32,7 @@ type agentSide struct {
 	gateway *gateway.Gateway // nil where it cannot listen
 	socket  string           // where it listens
 
-	socketDir string // of the socket, where it is for another user
+	socketDir *rundir.Dir // of the socket, where it is for another user
 
 	// Of the followers' goroutines, until they are closed.
 	due              uint64   // seq of the SDK's next line

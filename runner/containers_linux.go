@@ -17,6 +17,7 @@ import (
 	"github.com/assay-run/assay-run/kernel/container"
 	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/internal/rundir"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -38,8 +39,8 @@ type containers struct {
 	use     bool   // Spec.Containers: put them into the run
 	path    string // the command's PATH
 	inside  *confinement
-	dir     string // first in the command's PATH, with the link named podman; empty without one
-	socket  string // of the Docker daemon; empty if there is none on this host
+	dir     *rundir.Dir // of the socket, and of the directory that is first in the command's PATH; nil without
+	socket  string      // of the Docker daemon; empty if there is none on this host
 	relay   *engine.Relay
 	asked   *askers
 	own     func(...string) // see binding.Correlator
@@ -66,6 +67,7 @@ func (c *containers) open(context.Context) error {
 	}
 	if c.parent = c.session.CgroupParent(); c.parent != "" && c.socket != "" {
 		c.session.last(engine.Afterwards(c.socket, c.parent))
+		_ = c.session.Note(c.socket) // for whoever finds the session without a guard
 	}
 	if !c.use {
 		return nil
@@ -98,16 +100,15 @@ func (c *containers) standIn() error {
 	if c.parent == "" {
 		return errors.New("the run has no cgroup of its own: run as root, or in a delegated cgroup")
 	}
-	base, err := os.MkdirTemp("", "assay-run-")
-	if err != nil {
+	var err error
+	if c.dir, err = rundir.Open(); err != nil {
 		return err
 	}
-	c.dir = filepath.Join(base, "bin")
-	c.session.outlive(c.dir)
-	if err := errors.Join(os.Chmod(base, 0o755), os.Mkdir(c.dir, 0o755)); err != nil {
+	c.session.outlive(c.dir.Path)
+	if err := errors.Join(os.Mkdir(c.programs(), 0o755), os.Chmod(c.programs(), 0o755)); err != nil {
 		return err
 	}
-	podman, err := engine.StandIn(c.dir, c.path)
+	podman, err := engine.StandIn(c.programs(), c.path)
 	if err != nil || podman && c.socket == "" {
 		return err
 	}
@@ -122,8 +123,11 @@ func (c *containers) standIn() error {
 	return nil
 }
 
+// programs is the directory with the link named podman.
+func (c *containers) programs() string { return filepath.Join(c.dir.Path, "bin") }
+
 // dockerSocket is the socket where the command finds Docker.
-func (c *containers) dockerSocket() string { return filepath.Join(filepath.Dir(c.dir), "docker.sock") }
+func (c *containers) dockerSocket() string { return filepath.Join(c.dir.Path, "docker.sock") }
 
 // valueOf is the last value of a variable in an environment.
 func valueOf(env []string, key string) (value string) {
@@ -143,8 +147,8 @@ func (c *containers) shape(cmd *exec.Cmd) error {
 	set := func(key, value string) {
 		cmd.Env = append(slices.DeleteFunc(cmd.Env, func(kv string) bool { return strings.HasPrefix(kv, key+"=") }), key+"="+value)
 	}
-	if c.dir != "" {
-		set("PATH", c.dir+string(filepath.ListSeparator)+valueOf(cmd.Env, "PATH"))
+	if c.dir != nil {
+		set("PATH", c.programs()+string(filepath.ListSeparator)+valueOf(cmd.Env, "PATH"))
 	}
 	if c.relay != nil {
 		set("DOCKER_HOST", "unix://"+c.dockerSocket())
@@ -185,9 +189,7 @@ func (c *containers) close(*schema.Result) error {
 	if c.relay != nil {
 		c.relay.Close()
 	}
-	if c.dir != "" {
-		_ = os.RemoveAll(filepath.Dir(c.dir))
-	}
+	_ = c.dir.Remove()
 	if !c.session.HadContainers() {
 		return nil
 	}

@@ -89,7 +89,7 @@ func (c *containment) open(ctx context.Context) error {
 
 // sweep ends what dead runners left.
 func (c *containment) sweep() {
-	swept, err := c.host.Sweep()
+	swept, err := c.host.Sweep(endContainers())
 	if c.onSwept != nil && len(swept) > 0 {
 		c.onSwept(swept)
 	}

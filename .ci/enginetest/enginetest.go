@@ -22,6 +22,10 @@ import (
 // with root and agent (1000).
 const Image = "assay-test"
 
+// Network is a network that Podman has, with a loopback interface alone. podman-compose puts
+// every service into a network.
+const Network = "loopback"
+
 // Engine is one engine.
 type Engine struct {
 	// Program is its client: docker or podman.
@@ -131,8 +135,12 @@ cgroup_manager = "cgroupfs"
 events_logger = "file"
 tmp_dir = %q
 runtime = "runc"
-`, dir+"/tmp")),
+[network]
+network_backend = "cni"
+network_config_dir = %q
+`, dir+"/tmp", dir)),
 	}
+	write(Network+".conflist", fmt.Sprintf(`{"cniVersion": "0.4.0", "name": %q, "plugins": [{"type": "loopback"}]}`, Network))
 	t.Cleanup(func() {
 		e.try("rm", "--all", "--force", "--time", "0")
 		removeGroups("libpod_parent")

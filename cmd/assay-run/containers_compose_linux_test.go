@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,6 +67,59 @@ docker-compose --project-name p down
 		if !regexp.MustCompile(want).Match(page) {
 			t.Errorf("inspect has no %s:\n%s", want, page)
 		}
+	}
+	nothingLeft(t, parent)
+}
+
+// podman-compose runs the client once for each service. Each of them is in the run, also one
+// that goes on in the background, which ends with the run.
+func TestPodmanCompose(t *testing.T) {
+	if !observes() {
+		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
+	}
+	if _, err := exec.LookPath("podman-compose"); err != nil {
+		t.Skip("no podman-compose: make deps installs it")
+	}
+	e, dir := enginetest.Podman(t), t.TempDir()
+	service := func(name, then string) string {
+		return "\n  " + name + `: {image: assay-test, volumes: [".:/out"], command: [sh, -c, "grep ^0:: /proc/self/cgroup > /out/.` + name + ` && mv /out/.` + name + ` /out/` + name + `; ` + then + `"]}`
+	}
+	file := "version: '2.4'\nnetworks: {default: {external: true, name: " + enginetest.Network + "}}\nservices:" + service("one", "exit 0") + service("two", "exec tail -f /dev/null")
+	if err := os.WriteFile(filepath.Join(dir, "docker-compose.yml"), []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := withEngine(t, e, dir, `
+echo $ASSAY_RUN_CGROUP_PARENT > parent
+podman-compose --project-name p up --detach
+until [ -s one ] && [ -s two ]; do sleep 0.05; done
+podman inspect --format '{{.Id}}' p_one_1 p_two_1 > ids
+`, "--containers", "--kernel", "require").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	read := func(name string) []string {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return strings.Fields(string(b))
+	}
+	parent, ids := read("parent")[0], read("ids")
+	for i, name := range []string{"one", "two"} {
+		if at := read(name)[0]; at != "0::"+parent+"/libpod-"+ids[i] {
+			t.Errorf("%s is in %s, and not below %s", name, at, parent)
+		}
+	}
+	b := attachedBundle(t, filepath.Join(dir, "run.tar.gz"))
+	for i, name := range []string{"one", "two"} {
+		if !slices.ContainsFunc(b.events, func(ev schema.KernelEvent) bool {
+			return ev.Kind == schema.KindOpen && ev.Value == "/out/."+name && ev.ContainerID == ids[i]
+		}) {
+			t.Errorf("no event of container %s opens /out/.%s", ids[i], name)
+		}
+	}
+	if ended := eventsOf(t, opened(t, dir), schema.ContainersEnded); len(ended) != 1 || len(ended[0].Containers) != 1 || ended[0].Containers[0].ID != ids[1] {
+		t.Errorf("ended: %+v, want %s", ended, ids[1])
 	}
 	nothingLeft(t, parent)
 }

@@ -11,15 +11,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/assay-run/assay-run/.ci/enginetest"
-	"github.com/assay-run/assay-run/.ci/leaktest"
-	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -140,48 +137,6 @@ func checkEnded(t *testing.T, e *enginetest.Engine, parent string) {
 		}
 	}
 	nothingLeft(t, parent)
-}
-
-// The same where the runner is killed: the guard sees to it.
-func TestContainersEndWithAKilledRunner(t *testing.T) {
-	for name, start := range runEngines {
-		t.Run(name, func(t *testing.T) {
-			e, dir := start(t), t.TempDir()
-			cmd := withEngine(t, e, dir, detached+`echo started; exec sleep 600`)
-			printed, err := os.Create(filepath.Join(dir, "out"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer printed.Close()
-			cmd.Stdout = printed
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			var out []byte
-			if !leaktest.Within(time.Minute, func() bool {
-				out, _ = os.ReadFile(printed.Name())
-				return bytes.HasSuffix(out, []byte("started\n"))
-			}) {
-				t.Fatalf("the containers did not start: %s", out)
-			}
-			_ = cmd.Process.Signal(syscall.SIGKILL)
-			_ = cmd.Wait()
-			parent := strings.Fields(string(out))[2]
-			if !leaktest.Within(time.Minute, func() bool {
-				_, err := os.Stat("/sys/fs/cgroup/unified" + filepath.Dir(parent))
-				return os.IsNotExist(err)
-			}) {
-				t.Error("the guard did not remove the session")
-			}
-			checkEnded(t, e, parent)
-			if out, err := self(t, dir, "recover", "--all").CombinedOutput(); err != nil {
-				t.Errorf("recover: %v\n%s", err, out)
-			}
-			if _, err := archive.Open(filepath.Join(dir, "run.tar.gz")); err != nil {
-				t.Error(err)
-			}
-		})
-	}
 }
 
 // What processes in a container do has its id, and what the runtime does to make it

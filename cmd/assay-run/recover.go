@@ -15,7 +15,6 @@ import (
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner"
-	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -60,9 +59,7 @@ only its sealing was interrupted.`,
 			if err := archive.CheckName(to.output); err != nil {
 				return console.WithHint(err, "name a .tar.gz or .tar.zst with --output")
 			}
-			swept, _ := cgroup.Probe().SweepAll() // a run tells what cannot be swept
-			a.tellSwept(swept)
-			gateway.Sweep()
+			a.tellSwept(runner.Sweep())
 			_, _, _ = kernel.Sweep() // where nothing can be shared there is nothing to free
 			return a.recoverRuns(cmd.Context(), dir, ids, to, all)
 		},

@@ -136,10 +136,6 @@ func (g *Gateway) Listen(network, address string) (string, error) {
 	return at, nil
 }
 
-// Sweep removes the socket directories of runs that were killed. The next run
-// does the same.
-func Sweep() { rpc.Sweep() }
-
 // Env are the variables that tell an agent where the gateway listens.
 func (g *Gateway) Env() []string {
 	g.mu.Lock()

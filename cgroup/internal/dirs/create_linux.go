@@ -59,7 +59,7 @@ func (s *Session) create(p place) (dir, error) {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
 		case errors.Is(err, fs.ErrExist):
 			if lock, err := lockDir(path); err == nil {
-				err = sweepDir(dir{path: path, v2: p.h.v2, freezer: p.h.has("freezer")})
+				err = sweepDir(dir{path: path, v2: p.h.v2, freezer: p.h.has("freezer")}, func() {})
 				unix.Close(lock)
 				if err != nil {
 					return dir{}, err

@@ -36,7 +36,7 @@ func TestProbeAndSweepTakeAnEmptyParent(t *testing.T) {
 	if err := os.Remove(session); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.sweep(l, parent, map[string]*Swept{}); err != nil || exists(parent) {
+	if err := h.sweep(l, parent, map[string]*Swept{}, nil); err != nil || exists(parent) {
 		t.Errorf("sweeping an empty directory of sessions: %v; it is there: %v", err, exists(parent))
 	}
 }

@@ -110,11 +110,11 @@ func endStale(d dir, runID string) error {
 	} else if !ours {
 		return fmt.Errorf("somebody else's slice %s: %w", d.path, procs.ErrInUse)
 	}
-	return sweepDir(d)
+	return sweepDir(d, func() {})
 }
 
 // sweepSlices does what sweep does, for sessions that are slices.
-func (h *Host) sweepSlices(found map[string]*Swept) error {
+func (h *Host) sweepSlices(found map[string]*Swept, last func(parent, note string)) error {
 	if !h.Slices() {
 		return nil
 	}
@@ -143,7 +143,12 @@ func (h *Host) sweepSlices(found map[string]*Swept) error {
 				found[id] = &Swept{RunID: id}
 			}
 			found[id].Killed += len(pids([]dir{d}))
-			found[id].Err = errors.Join(found[id].Err, sweepDir(d))
+			text := note(d)
+			found[id].Err = errors.Join(found[id].Err, sweepDir(d, func() {
+				if text != "" {
+					last(filepath.Base(containersPath(d)), text)
+				}
+			}))
 		}
 		unix.Close(lock)
 	}

@@ -19,13 +19,14 @@ import (
 // locks on the session's directories, on every hierarchy, so their sessions are
 // never touched. Neither is what has the path, on another hierarchy, of a session's
 // directory on the primary one: it goes with that (see outskirts). In mode None there is
-// nothing to find: Swept is empty.
-func (h *Host) Sweep() ([]Swept, error) {
+// nothing to find: Swept is empty. Before it removes a session with a note, with nobody
+// left in it, it calls last with the session's CgroupParent and the note.
+func (h *Host) Sweep(last func(parent, note string)) ([]Swept, error) {
 	found := map[string]*Swept{}
 	var failed error
 	for _, l := range h.inOrder() {
 		for base := l.own; ; base = filepath.Dir(base) {
-			if err := h.sweep(l, filepath.Join(base, parentName), found); err != nil {
+			if err := h.sweep(l, filepath.Join(base, parentName), found, last); err != nil {
 				failed = errors.Join(failed, err)
 			}
 			if base == l.mount || !strings.HasPrefix(base, l.mount) {
@@ -33,7 +34,7 @@ func (h *Host) Sweep() ([]Swept, error) {
 			}
 		}
 	}
-	failed = errors.Join(failed, h.sweepSlices(found))
+	failed = errors.Join(failed, h.sweepSlices(found, last))
 	var swept []Swept
 	for _, s := range found {
 		swept = append(swept, *s)
@@ -53,7 +54,7 @@ func (h *Host) inOrder() []*hierarchy {
 
 // sweep does it for the sessions in one directory. Most often there is none, or there is
 // our own alone.
-func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept) error {
+func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept, last func(parent, note string)) error {
 	var st unix.Stat_t
 	if ours := h.ours(parent); ours > 0 && unix.Stat(parent, &st) == nil && int(st.Nlink) == subdirs0+ours {
 		return nil
@@ -97,7 +98,11 @@ func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept) error
 		}
 		d := dir{path: filepath.Join(parent, name), v2: l.v2, freezer: l.has("freezer")}
 		found[id].Killed += len(pids([]dir{d}))
-		if err := sweepDir(d); err != nil {
+		ended := func() {}
+		if text := note(d); text != "" {
+			ended = func() { last(filepath.Join(below(l.mount, d.path), containersName), text) }
+		}
+		if err := sweepDir(d, ended); err != nil {
 			found[id].Err = errors.Join(found[id].Err, err)
 		}
 		if l == primary { // whose lock a new session of that id takes first
@@ -113,8 +118,8 @@ func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept) error
 	return err
 }
 
-// sweepDir ends and removes one stale session directory.
-func sweepDir(d dir) error {
+// sweepDir ends and removes one stale session directory. Between the two, it calls last.
+func sweepDir(d dir, last func()) error {
 	dirs := []dir{d}
 	(&Session{containers: dir{path: containersPath(d), v2: d.v2}}).NoContainers()
 	if err := kill(dirs); err != nil {
@@ -125,5 +130,6 @@ func sweepDir(d dir) error {
 	if err := wait(ctx, dirs); err != nil {
 		return err
 	}
+	last()
 	return remove(dirs)
 }

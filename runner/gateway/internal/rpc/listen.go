@@ -6,8 +6,11 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/assay-run/assay-run/runner/internal/rundir"
 )
 
 // listener is one address that a gateway listens on.
@@ -15,7 +18,7 @@ type listener struct {
 	server *Server
 	ln     net.Listener
 	http   *http.Server
-	dir    *socketDir     // that we made, if any
+	dir    *rundir.Dir    // that we made, if any
 	at     string         // what a client has to know
 	done   sync.WaitGroup // the accepting goroutine
 }
@@ -54,10 +57,10 @@ func (s *Server) Listen(network, address string) (string, error) {
 
 func (l *listener) listenUnix(path string) (err error) {
 	if path == "" {
-		if l.dir, err = newSocketDir(); err != nil {
+		if l.dir, err = rundir.New(); err != nil {
 			return err
 		}
-		path = l.dir.socket()
+		path = filepath.Join(l.dir.Path, "gateway")
 	} else if err := clearSocket(path); err != nil {
 		return err
 	}
@@ -69,7 +72,7 @@ func (l *listener) listenUnix(path string) (err error) {
 		if l.ln != nil {
 			l.ln.Close()
 		}
-		l.dir.remove()
+		l.dir.Remove()
 		return fmt.Errorf("listen on unix socket %s: %w", path, err)
 	}
 	l.at = path
@@ -168,5 +171,5 @@ func (l *listener) remove() error {
 	if l.http != nil {
 		l.http.Close()
 	}
-	return l.dir.remove()
+	return l.dir.Remove()
 }

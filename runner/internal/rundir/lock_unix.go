@@ -1,6 +1,6 @@
 //go:build unix
 
-package rpc
+package rundir
 
 import (
 	"errors"
@@ -27,15 +27,16 @@ func lockDir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// isOwnDir reports why a directory is not ours alone.
-func isOwnDir(path string) error {
+// isOwnDir reports why a path is not a directory of this user's with at most these
+// permissions.
+func isOwnDir(path string, mode os.FileMode) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return err
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.IsDir() || int(st.Uid) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s is not a directory that only this user can access: remove it, or set XDG_RUNTIME_DIR", path)
+	if !ok || !info.IsDir() || int(st.Uid) != os.Getuid() || info.Mode().Perm()&^mode != 0 {
+		return fmt.Errorf("%s is not a directory that only this user can write: remove it, or set TMPDIR", path)
 	}
 	return nil
 }

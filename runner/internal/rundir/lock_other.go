@@ -1,6 +1,6 @@
 //go:build !unix
 
-package rpc
+package rundir
 
 import (
 	"errors"
@@ -14,4 +14,4 @@ func lockDir(path string) (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", path, errors.ErrUnsupported)
 }
 
-func isOwnDir(string) error { return nil }
+func isOwnDir(string, os.FileMode) error { return nil }

@@ -1,12 +1,13 @@
 //go:build linux
 
-package rpc
+package rundir
 
 import (
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -34,14 +35,14 @@ func TestSocketDirectoryAmongStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d, err := newSocketDir()
+	d, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := filepath.Dir(d.path); got != name+".3" {
+	if got := filepath.Dir(d.Path); got != name+".3" {
 		t.Errorf("used %s", got)
 	}
-	if err := d.remove(); err != nil {
+	if err := d.Remove(); err != nil {
 		t.Error(err)
 	}
 	if left, _ := os.ReadDir(root); len(left) != 3 {
@@ -62,15 +63,15 @@ func TestSocketDirectoriesOfManyRuns(t *testing.T) {
 	for range 16 {
 		wg.Go(func() {
 			for range 100 {
-				d, err := newSocketDir()
+				d, err := New()
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				if err := os.WriteFile(d.socket(), nil, 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(d.Path, "socket"), nil, 0o600); err != nil {
 					t.Error(err)
 				}
-				if err := d.remove(); err != nil {
+				if err := d.Remove(); err != nil {
 					t.Error(err)
 				}
 			}
@@ -85,26 +86,67 @@ func TestSocketDirectoriesOfManyRuns(t *testing.T) {
 func TestStaleSocketDirectoriesAreRemovedAndLiveOnesAreNot(t *testing.T) {
 	root := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", root)
-	live, err := newSocketDir()
+	live, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead, err := newSocketDir()
+	dead, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dead.lock.Close() // as if its process had died
-	other, err := newSocketDir()
+	other, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(dead.path); !os.IsNotExist(err) {
+	if _, err := os.Stat(dead.Path); !os.IsNotExist(err) {
 		t.Errorf("the dead owner's directory is there: %v", err)
 	}
-	for _, d := range []*socketDir{live, other} {
-		if info, err := os.Stat(d.path); err != nil || info.Mode().Perm() != 0o700 {
+	for _, d := range []*Dir{live, other} {
+		if info, err := os.Stat(d.Path); err != nil || info.Mode().Perm() != 0o700 {
 			t.Errorf("%v, %v", info, err)
 		}
-		d.remove()
+		d.Remove()
+	}
+}
+
+// A directory for others is swept like any other, and so is its home, which holds nothing
+// that others could read or change.
+func TestOpenDirectories(t *testing.T) {
+	dead, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dead.Path, filepath.Dir(dead.Path)} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o711 {
+			t.Errorf("%v, %v", info, err)
+		}
+	}
+	dead.lock.Close() // as if its process had died
+	Sweep()
+	if _, err := os.Stat(dead.Path); !os.IsNotExist(err) {
+		t.Errorf("the dead owner's directory is there: %v", err)
+	}
+}
+
+// A root whose name is too long for a socket in it is not used.
+func TestNoDirectoryBelowALongName(t *testing.T) {
+	root := filepath.Join(t.TempDir(), strings.Repeat("long", 20))
+	if err := os.Mkdir(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", root)
+	t.Setenv("TMPDIR", root)
+	for _, make := range []func() (*Dir, error){New, Open} {
+		d, err := make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(d.Path, root) {
+			t.Errorf("it is %s", d.Path)
+		}
+		if err := d.Remove(); err != nil {
+			t.Error(err)
+		}
 	}
 }

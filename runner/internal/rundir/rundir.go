@@ -1,0 +1,158 @@
+// Package rundir makes the directories for a run's sockets. They are in memory if possible:
+// on a disk, making and removing one takes as long as all the rest of a short run. If
+// the run is killed, the next one removes its directory.
+package rundir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Dir is a directory of one run, in one of the user's own (its home) that has those of all
+// runs. The run holds a lock on it. A directory without a lock was left by a run that is
+// dead.
+type Dir struct {
+	Path string
+	lock *os.File
+}
+
+// kind is who may pass through a directory, besides the user.
+type kind struct {
+	suffix string      // of the home's name
+	mode   os.FileMode // of the home and of each directory in it
+	roots  []string    // where the home may be
+}
+
+const (
+	maxRoot  = 50 // bytes: with the names below it and its own, a socket's path has at most 107
+	maxHomes = 10 // names that are tried, should others have taken the first
+)
+
+// private is for this user alone.
+func private() kind {
+	return kind{"", 0o700, []string{os.Getenv("XDG_RUNTIME_DIR"), "/dev/shm", os.TempDir(), "/tmp"}}
+}
+
+// open is for other users too, if they know the directory's name.
+func open() kind { return kind{"-open", 0o711, []string{"/dev/shm", os.TempDir(), "/tmp"}} }
+
+// New makes a directory that only this user can enter, and removes those that dead runs
+// left.
+func New() (*Dir, error) { return private().make() }
+
+// Open makes a directory that any user can pass through who knows its name. It removes
+// those that dead runs left.
+func Open() (*Dir, error) { return open().make() }
+
+// Sweep removes the directories that dead runs left.
+func Sweep() {
+	for _, k := range []kind{private(), open()} {
+		for _, home := range k.homes() {
+			if isOwnDir(home, k.mode) == nil {
+				sweep(home)
+				os.Remove(home) // unless there are live ones
+			}
+		}
+	}
+}
+
+// Remove removes the directory, and its home after the last one.
+func (d *Dir) Remove() error {
+	if d == nil {
+		return nil
+	}
+	err := os.RemoveAll(d.Path)
+	d.lock.Close()
+	os.Remove(filepath.Dir(d.Path))
+	return err
+}
+
+// homes are the names that the home may have.
+func (k kind) homes() (list []string) {
+	for _, root := range k.roots {
+		if !filepath.IsAbs(root) || len(root) > maxRoot {
+			continue
+		}
+		for n := range maxHomes {
+			home := filepath.Join(root, fmt.Sprintf("assay-run-%d%s", os.Getuid(), k.suffix))
+			if n > 0 {
+				home += fmt.Sprintf(".%d", n)
+			}
+			list = append(list, home)
+		}
+	}
+	return list
+}
+
+// home finds or makes the home.
+func (k kind) home() (home string, err error) {
+	err = errors.New("no directory for temporary files has a short enough name")
+	for _, home = range k.homes() {
+		if err = os.Mkdir(home, 0o700); err == nil {
+			return home, swept(os.Chmod(home, k.mode)) // whatever the umask
+		}
+		if errors.Is(err, fs.ErrExist) {
+			if err = isOwnDir(home, k.mode); err == nil {
+				return home, nil
+			}
+		}
+	}
+	return "", err
+}
+
+var errSwept = errors.New("the directory was removed again")
+
+func (k kind) make() (d *Dir, err error) {
+	err = errSwept // the end of another run, or its beginning, came between
+	for try := 0; errors.Is(err, errSwept) && try < 100; try++ {
+		var home string
+		if home, err = k.home(); err == nil {
+			sweep(home)
+			d, err = k.claim(home)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for the run's sockets: %w", err)
+	}
+	return d, nil
+}
+
+// claim makes a directory and locks it. Until it is locked, another run's sweep may take
+// it for left.
+func (k kind) claim(home string) (*Dir, error) {
+	path, err := os.MkdirTemp(home, "")
+	if err != nil {
+		return nil, swept(err)
+	}
+	lock, err := lockDir(path)
+	if err != nil {
+		return nil, swept(err)
+	}
+	if err := os.Chmod(path, k.mode); err != nil {
+		lock.Close()
+		return nil, swept(err)
+	}
+	return &Dir{path, lock}, nil
+}
+
+func swept(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errLocked) {
+		return errSwept
+	}
+	return err
+}
+
+// sweep removes directories whose owner died.
+func sweep(home string) {
+	dirs, _ := os.ReadDir(home)
+	for _, e := range dirs {
+		path := filepath.Join(home, e.Name())
+		if lock, err := lockDir(path); err == nil {
+			os.RemoveAll(path)
+			lock.Close()
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package runner
+
+import (
+	"context"
+	"time"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/runner/engine"
+	"github.com/assay-run/assay-run/runner/internal/rundir"
+)
+
+// sweepTime bounds how long a sweep waits for Docker daemons.
+const sweepTime = 30 * time.Second
+
+// Sweep ends what killed runs left, as far as their guards did not: processes, containers of
+// Docker, cgroups, and directories for sockets. The next run does the same.
+func Sweep() []cgroup.Swept {
+	swept, _ := cgroup.Probe().SweepAll(endContainers()) // a run tells what cannot be swept
+	rundir.Sweep()
+	return swept
+}
+
+// endContainers ends the containers of a dead run, so that the daemon at the socket does not
+// start them again. The run noted the socket.
+func endContainers() func(parent, socket string) {
+	var by time.Time
+	return func(parent, socket string) {
+		if by.IsZero() {
+			by = time.Now().Add(sweepTime)
+		}
+		ctx, cancel := context.WithDeadline(context.Background(), by)
+		defer cancel()
+		_, _ = engine.End(ctx, socket, parent)
+	}
+}
