@@ -128,7 +128,7 @@ func guards(id string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
 		b, _ := os.ReadFile(f)
-		if bytes.HasPrefix(b, []byte("assay-run\x00__guard\x00"+id+"\x00")) {
+		if bytes.HasPrefix(b, []byte("assay-run\x00")) && bytes.Contains(b, []byte("\x00__guard\x00"+id+"\x00")) {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
 			pids = append(pids, pid)
 		}
@@ -245,6 +245,12 @@ func TestGuardKeepsItself(t *testing.T) {
 	}
 	if sid, _ := unix.Getsid(g.PID()); sid != g.PID() {
 		t.Errorf("the guard's session is %d", sid)
+	}
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", g.PID()))
+	if want := waits(s.Path()); strings.Contains(string(line), "\x00__steps\x00") != want {
+		t.Errorf("the guard waits to be a program: want %t: %q", want, line)
+	} else if threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", g.PID())); want && os.Getenv("CGROUP_TEST_INNER") == "entry" && len(threads) != 1 {
+		t.Errorf("what waits has %d threads", len(threads))
 	}
 	ours := map[string]bool{}
 	own, _ := filepath.Glob("/proc/self/fd/*")

@@ -118,7 +118,8 @@ func validName(name string) bool {
 // The guard is not dumpable by the time that Start starts a command: one of the same
 // user can kill it, but not look into it or change it.
 //
-// SIGINT, SIGTERM, SIGHUP and the terminal's other signals do not touch it. The
+// SIGINT, SIGTERM, SIGHUP and the terminal's other signals do not touch it. Without a
+// terminal, and where there is cgroup.kill, Go starts in it only when the runner is gone. The
 // error may wrap ErrNoHelper.
 func (s *Session) Guard(terminal *os.File) (*Guard, error) {
 	args, locks, own, err := s.backend.Ward()

@@ -2,6 +2,8 @@ package dirs
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -78,6 +80,17 @@ func NewWard(args []string) *Ward {
 		}
 	}
 	return w
+}
+
+// KillFile opens what kills the session of a guard's arguments with one write. It is nil
+// where the kernel has no such file.
+func KillFile(args []string) *os.File {
+	for _, d := range NewWard(args).dirs {
+		if f, err := os.OpenFile(filepath.Join(d.path, "cgroup.kill"), os.O_WRONLY, 0); err == nil {
+			return f
+		}
+	}
+	return nil
 }
 
 // End kills what is in the session, waits until it is gone and removes it. Before

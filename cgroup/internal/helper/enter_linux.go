@@ -5,6 +5,8 @@ import (
 	"os/signal"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
 // The name and first arguments of what the own binary is started for.
@@ -24,6 +26,7 @@ var entered bool
 // returns where there is none.
 func Enter() {
 	entered = true
+	steps.Enter()
 	if len(os.Args) < 2 || os.Args[0] != name {
 		return
 	}
@@ -52,8 +55,15 @@ func IsJoiner(argv []string) bool {
 	return len(argv) > 1 && argv[0] == name && argv[1] == joinArg
 }
 
-// ignoreSignals keeps a helper process alive through what is meant for others.
+// ignored has a bit for each signal that is meant for others.
+const ignored = 1<<unix.SIGINT | 1<<unix.SIGTERM | 1<<unix.SIGHUP | 1<<unix.SIGQUIT | 1<<unix.SIGPIPE |
+	1<<unix.SIGTSTP | 1<<unix.SIGTTIN | 1<<unix.SIGTTOU | 1<<unix.SIGUSR1 | 1<<unix.SIGUSR2
+
+// ignoreSignals keeps a helper process alive through these.
 func ignoreSignals() {
-	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE,
-		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGUSR1, unix.SIGUSR2)
+	for sig := unix.SIGHUP; sig <= unix.SIGTTOU; sig++ {
+		if ignored>>sig&1 != 0 {
+			signal.Ignore(sig)
+		}
+	}
 }

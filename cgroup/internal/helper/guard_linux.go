@@ -26,7 +26,9 @@ type Guard struct {
 	// exposed is set by hide.
 	exposed bool
 	once    sync.Once
-	pipe    *os.File // nil without a guard
+	pipe    *os.File    // nil without a guard
+	waiter  *os.Process // nil where the guard itself reads the pipe
+	room    int         // what a waiter's pipe still takes for certain, in bytes
 	dir     dirs.GuardDir
 	done    chan struct{} // closed when the guard is gone; nil when nobody can wait for it
 }
@@ -63,13 +65,14 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 			ready.Close()
 		}
 	}()
-	args := append([]string{name, guardArg, runID}, ward...)
+	socket := shownSocket()
+	defer socket.Close()
 	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", Args: args, Dir: "/",
+		Path: "/proc/self/exe", Args: append([]string{name, guardArg, runID}, ward...), Dir: "/",
 		// One thread's worth of Go is enough, and nothing of the runner's
 		// environment is its business.
 		Env:         []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
-		ExtraFiles:  []*os.File{r, terminal, up},
+		ExtraFiles:  []*os.File{r, terminal, up, nil, nil, socket},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	for _, lock := range locks {
@@ -85,21 +88,47 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 		cmd.ExtraFiles = append(cmd.ExtraFiles, dir.Lock)
 	}
 	g := &Guard{pipe: w, ready: ready, dir: dir}
+	defer func() {
+		if err == nil {
+			wakeful(int(r.Fd()), g.pid)
+			_ = show(socket, g.pid)
+		}
+	}()
 	if proctree.IsWard(ward) {
 		if g.pid, err = startElsewhere(cmd, ready); g.pid != 0 || err != nil {
 			return g, err
 		}
 	}
+	var waits []*os.File
+	if terminal == nil { // else the guard has to be quick: see terminal.restore
+		waits = await(cmd, ward)
+	}
 	g.done = make(chan struct{})
 	err = dir.Start(cmd, proctree.StartHelper)
+	for _, f := range waits {
+		f.Close()
+	}
 	if cmd.Process != nil {
-		g.pid = cmd.Process.Pid
+		if g.pid = cmd.Process.Pid; waits != nil {
+			g.waiter, g.room = cmd.Process, roomIn(w)
+		}
 		go func() { proctree.WaitHelper(cmd); close(g.done) }()
 	}
 	if err != nil {
 		return nil, err
 	}
 	return g, nil
+}
+
+// wakeful makes the kernel continue a guard, should somebody have stopped it, when
+// something comes through its pipe and when the runner, at the other end, is gone:
+// F_SETSIG of fcntl(2).
+func wakeful(pipe, guard int) {
+	_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETOWN, guard)
+	_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETSIG, int(unix.SIGCONT))
+	if flags, err := unix.FcntlInt(uintptr(pipe), unix.F_GETFL, 0); err == nil {
+		_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETFL, flags|unix.O_ASYNC)
+	}
 }
 
 // startElsewhere starts a guard that is no child of this process: it would be in
@@ -171,8 +200,18 @@ const concealWait = 5 * time.Second
 // PID is the guard's process id.
 func (g *Guard) PID() int { return g.pid }
 
-// Write sends the guard a line.
-func (g *Guard) Write(line []byte) (int, error) { return g.pipe.Write(line) }
+// Write sends the guard a line. Nobody reads the pipe of a waiter: what it may not
+// take is not sent.
+func (g *Guard) Write(line []byte) (int, error) {
+	if g.waiter != nil {
+		if g.room -= len(line); g.room < 0 {
+			return 0, errPipeFull
+		}
+	}
+	return g.pipe.Write(line)
+}
+
+var errPipeFull = errors.New("the guard's pipe is full")
 
 // Leave leaves the session to the guard: it ends what is alive, as it does when
 // the runner is gone, and takes the time that it needs.
@@ -196,6 +235,11 @@ func (g *Guard) Release() error {
 		}
 		g.hide.Do(func() { g.ready.Close() })
 		_, err = g.pipe.Write([]byte("q\n"))
+		if g.waiter != nil { // it would have to start Go to read that
+			if killed := g.waiter.Kill(); !errors.Is(killed, os.ErrProcessDone) {
+				err = errors.Join(err, killed)
+			}
+		}
 		err = errors.Join(err, g.pipe.Close())
 		if g.dir.Path != "" {
 			select {

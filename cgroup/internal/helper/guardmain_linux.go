@@ -3,13 +3,11 @@ package helper
 import (
 	"bytes"
 	"errors"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup/internal/dirs"
-	"github.com/assay-run/assay-run/cgroup/internal/procs"
 	"github.com/assay-run/assay-run/cgroup/internal/proctree"
 )
 
@@ -30,8 +28,6 @@ func guardMain(args []string) int {
 		return 125
 	}
 	conceal()
-	wakeful(guardPipe)
-	_, _ = show(unix.Getpid())
 	unix.Close(guardUp) // the command starts
 	left := inheritance{tty: terminal{fd: 4}}
 	every, hear := time.Duration(-1), left.hear
@@ -58,17 +54,6 @@ const (
 	guardPipe = 3
 	guardUp   = 5
 )
-
-// wakeful makes the kernel continue this process, should somebody have stopped it,
-// when something comes through the pipe and when the runner, at its other end, is
-// gone: F_SETSIG of fcntl(2).
-func wakeful(pipe int) {
-	_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETOWN, unix.Getpid())
-	_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETSIG, int(unix.SIGCONT))
-	if flags, err := unix.FcntlInt(uintptr(pipe), unix.F_GETFL, 0); err == nil {
-		_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETFL, flags|unix.O_ASYNC)
-	}
-}
 
 // conceal makes this process not dumpable: its memory, descriptors and environment
 // are then out of reach for processes of the same user, see
@@ -115,6 +100,6 @@ func released(pipe int, every time.Duration, hear func(line []byte)) bool {
 // isHelper: another session's guard is a child of the runner in a session of
 // its own as well, and so is the leader of a job.
 func isHelper(pid int) bool {
-	b, err := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	return err == nil && (bytes.HasPrefix(b, []byte(name+"\x00"+guardArg+"\x00")) || bytes.HasPrefix(b, []byte(name+"\x00"+leaderArg+"\x00")))
+	args := arguments(pid)
+	return len(args) > 1 && args[0] == name && (args[1] == guardArg || args[1] == leaderArg)
 }

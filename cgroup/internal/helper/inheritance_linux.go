@@ -13,7 +13,7 @@ import (
 // Inherit tells the guard of a directory that it is to remove with all that is
 // in it, should the runner vanish, and then the directory above if that is empty.
 func (g *Guard) Inherit(dir string) {
-	_, _ = g.pipe.Write(append(strconv.AppendQuote([]byte("d "), dir), '\n'))
+	_, _ = g.Write(append(strconv.AppendQuote([]byte("d "), dir), '\n'))
 }
 
 // Then tells the guard what to become, of the own binary, once it has ended what the
@@ -30,7 +30,7 @@ func (g *Guard) program(kind string, argv []string) {
 		line = strconv.AppendQuote(append(line, ' '), arg)
 	}
 	if len(line) < 4096 {
-		_, _ = g.pipe.Write(append(line, '\n'))
+		_, _ = g.Write(append(line, '\n'))
 	}
 }
 
@@ -51,14 +51,14 @@ func (h *inheritance) hear(line []byte) {
 		}
 	}
 	if rest, ok := bytes.CutPrefix(line, []byte("x ")); ok {
-		h.then = arguments(rest)
+		h.then = unquoted(rest)
 	}
 	if rest, ok := bytes.CutPrefix(line, []byte("l ")); ok {
-		h.late = arguments(rest)
+		h.late = unquoted(rest)
 	}
 }
 
-func arguments(rest []byte) (argv []string) {
+func unquoted(rest []byte) (argv []string) {
 	for len(rest) > 0 {
 		quoted, err := strconv.QuotedPrefix(string(rest))
 		if err != nil {

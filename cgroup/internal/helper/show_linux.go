@@ -3,6 +3,7 @@ package helper
 import (
 	"bytes"
 	"encoding/hex"
+	"os"
 	"slices"
 	"strconv"
 
@@ -15,17 +16,24 @@ import (
 // process id follows, and then a random part, so that nobody can take the name first.
 const shownAs = "assay-run-guard-"
 
-// show binds a socket to a name in the abstract namespace of unix(7), until this process
+// shownSocket makes the socket by which others find a guard, which holds it. Without one
+// it is nil: only who looks at all processes finds the guard then.
+func shownSocket() *os.File {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), "socket")
+}
+
+// show binds the socket to a name in the abstract namespace of unix(7), until the guard
 // ends. Nobody can connect to the socket. So /proc/net/unix lists the guards, among a few
 // other sockets. A lock would do too, but a read of /proc/locks takes the kernel 10 ms,
 // and nobody on the host can lock a file meanwhile (locks_start in fs/locks.c).
-func show(pid int) (fd int, err error) {
-	if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
-		return -1, err
-	}
+func show(socket *os.File, pid int) error {
 	var own [8]byte
 	_, _ = unix.Getrandom(own[:], 0)
-	return fd, unix.Bind(fd, &unix.SockaddrUnix{Name: "@" + shownAs + strconv.Itoa(pid) + "-" + hex.EncodeToString(own[:])})
+	return unix.Bind(int(socket.Fd()), &unix.SockaddrUnix{Name: "@" + shownAs + strconv.Itoa(pid) + "-" + hex.EncodeToString(own[:])})
 }
 
 // shown returns the processes in this network namespace that have such a socket.

@@ -18,7 +18,7 @@ func (g *Guard) TerminalChanged(set, own *unix.Termios) {
 			line = hex.AppendEncode(line, b)
 		}
 	}
-	_, _ = g.pipe.Write(append(line, '\n')) // short enough to be one write
+	_, _ = g.Write(append(line, '\n')) // short enough to be one write
 }
 
 // terminal is the guard's side of it.

@@ -5,11 +5,13 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup/internal/procs"
+	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
 // wakeTime bounds how long WakeGuards waits for guards to do what they are there for.
@@ -34,11 +36,10 @@ func wake(arg string, everywhere bool) (ended []string) {
 		if st, ok := procs.Read(pid); !ok || st.State != 'T' {
 			continue
 		}
-		b, err := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-		if args := bytes.Split(b, []byte{0}); err == nil && len(args) > 2 && string(args[0]) == name && string(args[1]) == arg {
+		if args := arguments(pid); len(args) > 2 && args[0] == name && args[1] == arg {
 			believed := trusted(pid) // before it goes on: it may be gone in no time
 			if unix.Kill(pid, unix.SIGCONT) == nil && believed {
-				woken[pid] = string(args[2])
+				woken[pid] = args[2]
 			}
 		}
 	}
@@ -55,6 +56,15 @@ func wake(arg string, everywhere bool) (ended []string) {
 		}
 	}
 	return ended
+}
+
+// arguments are a process's. A waiter's are those of the guard that it becomes.
+func arguments(pid int) []string {
+	b, err := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if err != nil {
+		return nil
+	}
+	return steps.After(strings.Split(string(b), "\x00"))
 }
 
 // trusted tells whether a process was started by root, or by who started this one. Its

@@ -52,11 +52,11 @@ func TestAnotherUsersGuardIsNotBelieved(t *testing.T) {
 			}
 			pid := cmd.Process.Pid
 			if c.shown {
-				fd, err := show(pid)
-				if err != nil {
+				socket := shownSocket()
+				defer socket.Close()
+				if err := show(socket, pid); err != nil {
 					t.Error(err)
 				}
-				defer syscall.Close(fd)
 			}
 			_ = syscall.Kill(pid, syscall.SIGSTOP)
 			if !leaktest.Within(time.Minute, func() bool { st, _ := procs.Read(pid); return st.State == 'T' }) {
