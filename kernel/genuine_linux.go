@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/sha1"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -115,7 +116,7 @@ func (x *suspect) compare() error {
 		}
 		code.Reset()
 		code.Grow(2 * asm.InstructionSize * len(p.Instructions))
-		if err := encode(&code, p, o.types); err != nil {
+		if err := encode(&code, p.Instructions, p.ByteOrder, o.types); err != nil {
 			return fmt.Errorf("program %s cannot be compared with this build's: %w", name, err)
 		}
 		if !digested(withoutMaps(code.Bytes()), tag) {
@@ -142,10 +143,8 @@ func mapsOf(p *ebpf.ProgramSpec) (names []string) {
 	return names
 }
 
-// encode writes a program as it is given to the kernel, but for the maps. It relocates
-// the program's own instructions: a copy of all would be megabytes.
-func encode(out *bytes.Buffer, p *ebpf.ProgramSpec, types *btf.Spec) error {
-	code := p.Instructions
+// encode writes a program as it is given to the kernel, and relocates the instructions.
+func encode(out *bytes.Buffer, code asm.Instructions, order binary.ByteOrder, types *btf.Spec) error {
 	var relocations []*btf.CORERelocation
 	var at []*asm.Instruction
 	for i := range code {
@@ -156,7 +155,7 @@ func encode(out *bytes.Buffer, p *ebpf.ProgramSpec, types *btf.Spec) error {
 	if len(relocations) > 0 {
 		// Types of the program's own would have other ids when it is loaded: it has none.
 		noTypes := func(btf.Type) (btf.TypeID, error) { return 0, errors.New("a reference to a type of its own") }
-		fixups, err := btf.CORERelocate(relocations, []*btf.Spec{types}, p.ByteOrder, noTypes)
+		fixups, err := btf.CORERelocate(relocations, []*btf.Spec{types}, order, noTypes)
 		if err != nil {
 			return err
 		}
@@ -166,7 +165,7 @@ func encode(out *bytes.Buffer, p *ebpf.ProgramSpec, types *btf.Spec) error {
 			}
 		}
 	}
-	return code.Marshal(out, p.ByteOrder)
+	return code.Marshal(out, order)
 }
 
 // withoutMaps clears what refers to maps, as the kernel does for a tag.

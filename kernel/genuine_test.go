@@ -51,7 +51,7 @@ func TestForgedSetIsFound(t *testing.T) {
 			if c.forge != nil {
 				c.forge(o)
 			}
-			if err := errors.Join(forged.makeMaps(o.spec), forged.create(o.spec, o.types)); err != nil {
+			if err := errors.Join(forged.makeMaps(o.spec), forged.create(o)); err != nil {
 				t.Fatal(err)
 			}
 			_ = forged.locateNames(o.mounted)

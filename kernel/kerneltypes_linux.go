@@ -26,8 +26,9 @@ type rawTypes struct {
 	count        uint32   // of types, with void, which is 0
 	marks        []uint32 // the offset of every type whose id is a multiple of markEvery
 
-	structs         []placed // and unions
-	typedefs, enums []uint32 // offsets
+	structs  []placed // and unions
+	typedefs []placed
+	enums    []uint32 // offsets
 }
 
 // placed is a type with its offset.
@@ -125,7 +126,7 @@ func parseTypes(raw []byte) (*rawTypes, error) {
 	}
 	// As much as a kernel has, so that nothing has to grow.
 	size := len(t.types)
-	t.structs, t.typedefs, t.enums = make([]placed, 0, size/200), make([]uint32, 0, size/800), make([]uint32, 0, size/1000)
+	t.structs, t.typedefs, t.enums = make([]placed, 0, size/200), make([]placed, 0, size/800), make([]uint32, 0, size/1000)
 	t.count, t.marks = 1, append(make([]uint32, 0, size/24/markEvery), 0)
 	for off := uint32(0); off < uint32(len(t.types)); t.count++ {
 		if int(off)+typeHeader > len(t.types) {
@@ -136,7 +137,7 @@ func parseTypes(raw []byte) (*rawTypes, error) {
 		case kindStruct, kindUnion:
 			t.structs = append(t.structs, placed{t.count, off})
 		case kindTypedef:
-			t.typedefs = append(t.typedefs, off)
+			t.typedefs = append(t.typedefs, placed{t.count, off})
 		case kindEnum:
 			t.enums = append(t.enums, off)
 		}
@@ -192,26 +193,37 @@ func (t *rawTypes) named(off uint32, name string) bool {
 	return end < uint64(len(t.names)) && t.names[end] == 0 && string(t.names[off:end]) == name
 }
 
-// tracepointArgs is how many arguments a tracepoint has, 0 when that is not
-// known: those of typedef void (*btf_trace_NAME)(void *, ...), but for the first.
-func (t *rawTypes) tracepointArgs(name string) int {
+// tracepoint is the type of a tracepoint, typedef void (*btf_trace_NAME)(void *, ...);
+// the zero value when there is none.
+func (t *rawTypes) tracepoint(name string) placed {
 	want := "btf_trace_" + name
-	for _, off := range t.typedefs {
-		if !t.named(t.u32(off), want) {
-			continue
+	for _, p := range t.typedefs {
+		if t.named(t.u32(p.off), want) {
+			return p
 		}
-		for _, expected := range []uint32{kindPtr, kindFuncProto} {
-			var ok bool
-			if off, ok = t.at(t.u32(off + 8)); !ok {
-				return 0
-			}
-			kind, n := t.info(off)
-			if kind != expected {
-				return 0
-			}
-			if kind == kindFuncProto {
-				return int(n) - 1
-			}
+	}
+	return placed{}
+}
+
+// tracepointArgs is how many arguments a tracepoint has, 0 when that is not known:
+// those of its type but for the first.
+func (t *rawTypes) tracepointArgs(name string) int {
+	p := t.tracepoint(name)
+	if p.id == 0 {
+		return 0
+	}
+	off := p.off
+	for _, expected := range []uint32{kindPtr, kindFuncProto} {
+		var ok bool
+		if off, ok = t.at(t.u32(off + 8)); !ok {
+			return 0
+		}
+		kind, n := t.info(off)
+		if kind != expected {
+			return 0
+		}
+		if kind == kindFuncProto {
+			return int(n) - 1
 		}
 	}
 	return 0

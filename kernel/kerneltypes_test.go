@@ -4,8 +4,10 @@ package kernel
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"github.com/google/go-cmp/cmp"
 
@@ -87,30 +89,54 @@ func TestNeededTypesAreTheKernels(t *testing.T) {
 	}
 }
 
-// A kernel that loads our programs at all loads them the fast way.
+// A kernel that loads our programs at all loads them without the library, and gets the
+// same.
 func TestLoadsWithNeededTypes(t *testing.T) {
 	newCgroup(t) // skips where nothing can be loaded
-	spec, err := bpf.LoadAssay()
-	if err != nil {
-		t.Fatal(err)
+	load := func(with func(s *set, o *object) error) map[string]string {
+		s := must(newSet(1))
+		defer s.close()
+		o := must(s.object())
+		if o.types == nil {
+			t.Skip("no kernel BTF")
+		}
+		if err := s.makeMaps(o.spec); err != nil {
+			t.Fatal(err)
+		}
+		if err := with(s, o); err != nil {
+			t.Fatal(err)
+		}
+		return must(s.ids()).Tags
 	}
-	raw, err := readKernelTypes()
-	if err != nil {
-		t.Skipf("no kernel BTF: %v", err)
+	ours := load((*set).loadPrograms)
+	library := load(func(s *set, o *object) error {
+		o.types = nil
+		return s.create(o)
+	})
+	if d := cmp.Diff(library, ours); d != "" {
+		t.Errorf("programs differ (-library +ours):\n%s", d)
 	}
-	s, err := newSet(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+}
+
+// One that the kernel refuses is left out, and it says why.
+func TestRefusedProgramIsLeftOut(t *testing.T) {
+	newCgroup(t)
+	s := must(newSet(1))
 	defer s.close()
-	if err := s.configure(spec); err != nil {
+	o := must(s.object())
+	if err := s.makeMaps(o.spec); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.makeMaps(spec); err != nil {
+	o.spec.Programs["settled"].Instructions[0] = asm.Mov.Reg(asm.R0, asm.R9).WithMetadata(o.spec.Programs["settled"].Instructions[0].Metadata)
+	all := len(o.spec.Programs)
+	if err := s.create(o); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.loadHalves(spec, neededTypes(raw, spec)); err != nil {
-		t.Fatal(err)
+	if err := s.failed["settled"]; err == nil || !strings.Contains(err.Error(), "R9 !read_ok") {
+		t.Errorf("settled: %v", err)
+	}
+	if len(s.progs) != all-1 {
+		t.Errorf("%d programs of %d", len(s.progs), all)
 	}
 }
 

@@ -15,8 +15,9 @@ import (
 // object is this build's programs and maps, configured for this host.
 type object struct {
 	spec    *ebpf.CollectionSpec
-	types   *btf.Spec // the kernel's that the programs refer to; nil when they cannot be told
-	mounted uint32    // DCACHE_MOUNTED, which is not the same in all kernels
+	types   *btf.Spec         // the kernel's that the programs refer to; nil when they cannot be told
+	mounted uint32            // DCACHE_MOUNTED, which is not the same in all kernels
+	targets map[string]uint32 // the kernel's types of the tracepoints that programs are loaded for, 0 unknown
 }
 
 // errNoTracepoint: it came with Linux 6.4.
@@ -50,6 +51,12 @@ func (s *set) object() (*object, error) {
 		s.failed["submitted"] = errNoTracepoint
 		delete(spec.Programs, "submitted")
 	}
+	o.targets = map[string]uint32{}
+	for _, p := range spec.Programs {
+		if p.Type == ebpf.Tracing {
+			o.targets[p.AttachTo] = kernelTypes.tracepoint(p.AttachTo).id
+		}
+	}
 	o.types = neededTypes(kernelTypes, spec)
 	return o, nil
 }
@@ -71,7 +78,7 @@ func (s *set) load(ring int) error {
 		s.first, err = s.furnish(0, ring)
 		furnished <- err
 	}()
-	if err := errors.Join(s.create(o.spec, o.types), <-furnished); err != nil {
+	if err := errors.Join(s.create(o), <-furnished); err != nil {
 		return err
 	}
 	_ = s.locateNames(o.mounted) // without, names with ".." stay as given and are marked

@@ -36,7 +36,7 @@ func TestPlainIsWhatTheLoaderMakes(t *testing.T) {
 			continue
 		}
 		var want bytes.Buffer
-		if err := encode(&want, spec.Programs[p.Name], needed); err != nil {
+		if err := encode(&want, spec.Programs[p.Name].Instructions, spec.Programs[p.Name].ByteOrder, needed); err != nil {
 			t.Fatal(err)
 		}
 		withoutMaps(want.Bytes())
