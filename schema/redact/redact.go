@@ -156,7 +156,11 @@ func (r *Redactor) AddEnv(environ, patterns []string) (tooShort []string) {
 func secretName(name string, patterns []string) bool {
 	name = strings.ToUpper(name)
 	return slices.ContainsFunc(patterns, func(p string) bool {
-		ok, err := path.Match(strings.ToUpper(p), name)
+		p = strings.ToUpper(p)
+		if word := strings.Trim(p, "*"); !strings.ContainsAny(word, `*?[\`) && !strings.Contains(name, word) {
+			return false // as most are, and Match tries each position
+		}
+		ok, err := path.Match(p, name)
 		return ok && err == nil
 	})
 }

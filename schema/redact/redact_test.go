@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path"
 	"strings"
 	"testing"
 )
@@ -422,5 +423,18 @@ func BenchmarkText(b *testing.B) {
 	b.SetBytes(int64(len(prose)))
 	for b.Loop() {
 		r.Text("t", prose)
+	}
+}
+
+func TestNamesOfVariablesMatchAsGlobs(t *testing.T) {
+	names := []string{"", "KEY", "A_KEY", "a_key", "A_KEY_ID", "DIR/A_KEY", "KEYRING", "MY*KEY", `A\B`, "AB"}
+	patterns := []string{"*_KEY", "*KEY*", "KEY*", "*", "**", "", "A?KEY", "[AM]*KEY", `MY\*KEY`, "*[", `A\\B`, "A*B", "*KEY*ID"}
+	for _, pattern := range patterns {
+		for _, name := range names {
+			want, err := path.Match(strings.ToUpper(pattern), strings.ToUpper(name))
+			if got := secretName(name, []string{pattern}); got != (want && err == nil) {
+				t.Errorf("%q matches %q: %t, want %t", pattern, name, got, !got)
+			}
+		}
 	}
 }
