@@ -157,7 +157,7 @@ func guardOf(t *testing.T, run string) int {
 	t.Helper()
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
-		if b, _ := os.ReadFile(f); bytes.HasPrefix(b, []byte("assay-run\x00__guard\x00"+run+"\x00")) {
+		if b, _ := os.ReadFile(f); bytes.HasPrefix(b, []byte("assay-run\x00")) && bytes.Contains(b, []byte("\x00__guard\x00"+run+"\x00")) {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
 			return pid
 		}
