@@ -37,11 +37,23 @@ func DefaultSpoolDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "assay-run", "spool"), nil
 }
 
-// CreateSpool makes dir/<run.RunID>/ (0700) and puts run.json in it, both on
-// disk when it returns. dir is created when missing. The spool appears under
-// its name complete and locked, so a concurrent recover never meets half of
-// one. The error is [ErrExists] when the run id is taken.
-func CreateSpool(dir string, run schema.Run) (_ *Spool, err error) {
+// CreateSpool is [StartSpool], and waits until the spool is on disk.
+func CreateSpool(dir string, run schema.Run) (*Spool, error) {
+	s, err := StartSpool(dir, run)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.OnDisk(); err != nil {
+		return nil, errors.Join(err, s.Close(), os.RemoveAll(s.dir))
+	}
+	return s, nil
+}
+
+// StartSpool makes dir/<run.RunID>/ (0700) and puts run.json in it. dir is created when
+// missing. The spool appears under its name complete and locked, so a concurrent recover
+// never meets half of one. It is on its way to the disk: see [Spool.OnDisk]. The error is
+// [ErrExists] when the run id is taken.
+func StartSpool(dir string, run schema.Run) (_ *Spool, err error) {
 	if !safeRunID(run.RunID) {
 		return nil, fmt.Errorf("create spool: run id %q is not 1 to 128 ASCII letters, digits, '_' or '-'", run.RunID)
 	}
@@ -70,10 +82,9 @@ func CreateSpool(dir string, run schema.Run) (_ *Spool, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
 	}
-	made := tmp
 	defer func() {
 		if err != nil {
-			os.RemoveAll(made)
+			os.RemoveAll(tmp)
 		}
 	}()
 	lock, err := os.OpenFile(filepath.Join(tmp, schema.RunPath), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -99,16 +110,33 @@ func CreateSpool(dir string, run schema.Run) (_ *Spool, err error) {
 		}
 		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
 	}
-	made = final
-	// The first of these commits the whole transaction on journalling file
-	// systems; the others then cost little.
-	if err := errors.Join(lock.Sync(), syncDir(final), syncDir(dir)); err != nil {
-		return nil, fmt.Errorf("sync spool %s: %w", final, err)
-	}
 	s := emptySpool(final, run, lock)
 	s.reserve = reserved
 	s.done.Go(s.flusher)
+	s.disk.Go(func() {
+		// The first of these commits the whole transaction on journalling file
+		// systems; the others then cost little.
+		if err := errors.Join(lock.Sync(), syncDir(final), syncDir(dir)); err != nil {
+			s.diskErr = fmt.Errorf("sync spool %s: %w", final, err)
+		}
+	})
 	return s, nil
+}
+
+// OnDisk waits until the spool and its run.json are on disk, so that a run of which
+// anything is recorded can be recovered. Call it before a command starts.
+func (s *Spool) OnDisk() error {
+	s.disk.Wait()
+	return s.diskErr
+}
+
+// reserveSpace makes a file of n bytes that are on its disk.
+func reserveSpace(name string, n int64) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(allocate(f, n), f.Close())
 }
 
 // emptySpool has no line yet, and its flusher does not run.

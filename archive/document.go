@@ -138,7 +138,10 @@ func (s *Spool) create(name string, flag int) (*os.File, error) {
 		}
 		f, err = open()
 	}
-	if _, gone := os.Lstat(s.dir); errors.Is(err, os.ErrNotExist) && gone == nil {
+	if !errors.Is(err, os.ErrNotExist) {
+		return f, err
+	}
+	if isThere(s.dir) {
 		// Who is deleting the spool can take this directory as well.
 		if err = os.MkdirAll(filepath.Dir(name), 0o700); err == nil {
 			f, err = open()

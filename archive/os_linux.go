@@ -31,12 +31,11 @@ func datasync(f *os.File) error {
 	return serr
 }
 
-// reserveSpace allocates a file of n bytes.
-func reserveSpace(name string, n int64) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
+// allocate gives a file n bytes of its disk.
+func allocate(f *os.File, n int64) error {
+	for {
+		if err := unix.Fallocate(int(f.Fd()), 0, 0, n); err != unix.EINTR {
+			return err
+		}
 	}
-	defer f.Close()
-	return unix.Fallocate(int(f.Fd()), 0, 0, n)
 }

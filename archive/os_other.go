@@ -9,6 +9,6 @@ import (
 
 func datasync(f *os.File) error { return f.Sync() }
 
-// reserveSpace is not done here: a full disk may then lose final documents,
-// which recover makes anew.
-func reserveSpace(string, int64) error { return errors.ErrUnsupported }
+// allocate is not done here: a full disk may then lose final documents, which recover
+// makes anew.
+func allocate(*os.File, int64) error { return errors.ErrUnsupported }

@@ -94,12 +94,14 @@ func (o *Output) vacant() error {
 	return nil
 }
 
-// probe writes a file and removes it.
+// probe makes a file with room for some bytes and removes it.
 func (o *Output) probe() error {
 	name := ".assay-run-" + rand.Text()
 	f, err := o.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
-		_, err = f.Write(make([]byte, probeBytes))
+		if err = allocate(f, probeBytes); err != nil && !isFull(err) { // not every file system can
+			_, err = f.Write(make([]byte, probeBytes))
+		}
 		err = errors.Join(err, f.Close(), o.root.Remove(name))
 	}
 	if err != nil {

@@ -229,8 +229,11 @@ const maxTampered = 32
 // removed spool is never taken for an interrupted run.
 func removeSpool(dir string) error {
 	away := filepath.Join(filepath.Dir(dir), donePrefix+filepath.Base(dir))
-	os.RemoveAll(away)
 	err := os.Rename(dir, away)
+	if errors.Is(err, os.ErrExist) || isNotEmpty(err) { // what a killed seal left
+		os.RemoveAll(away)
+		err = os.Rename(dir, away)
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // somebody else did
 	}

@@ -60,6 +60,9 @@ type Spool struct {
 	full  atomic.Bool // the disk was full: only the end of the run is written
 	lossy sync.Once   // marks run.json once lines were dropped
 
+	disk    sync.WaitGroup // for OnDisk
+	diskErr error
+
 	wake chan struct{} // something is buffered or dirty
 	stop chan struct{}
 	done sync.WaitGroup
@@ -171,6 +174,7 @@ func (s *Spool) finish() error {
 	s.mu.Unlock()
 	close(s.stop)
 	s.done.Wait()
+	s.disk.Wait()
 	var errs []error
 	for _, p := range schema.Layers {
 		errs = append(errs, s.layers[p].close())

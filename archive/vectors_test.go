@@ -17,6 +17,7 @@ func TestVectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	mustBeSound(t, filepath.Join(dir, "packed-level-5", "sample.tar.gz"))
 	for _, name := range []string{"sample.tar", "sample.tar.gz", "sample.tar.zst"} {
 		mustBeSound(t, filepath.Join(dir, "before-integrity", name))
 		run := testRun(t)

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"context"
 	"io"
 	"os"
 
@@ -44,8 +43,9 @@ type Options struct {
 	Signals <-chan os.Signal
 	// Ready is called once, before the first command of the run starts, and may
 	// take its time: what must be so by then, such as signals being caught, can
-	// be made so while the run is prepared. Nil is ready.
-	Ready func()
+	// be made so while the run is prepared. An error keeps the command from starting.
+	// Nil is ready.
+	Ready func() error
 	// OnOutputError is told once for each of Stdout and Stderr (and for the
 	// terminal) that could not be written, for another reason than that its reader
 	// left: the command's own next write then fails with EPIPE, or SIGPIPE ends
@@ -73,12 +73,4 @@ type Options struct {
 type AuditSink struct {
 	Name   string // in metrics and messages
 	Writer io.Writer
-}
-
-// ready is a run's step that calls Ready.
-func (o *Options) ready(context.Context) error {
-	if o.Ready != nil {
-		o.Ready()
-	}
-	return nil
 }

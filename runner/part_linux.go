@@ -109,3 +109,14 @@ func failed(res *schema.Result, err error) *runError {
 	res.ErrorSource, res.Error = &failure.source, &failure.ResultError
 	return failure
 }
+
+// ready is a run's step that calls Ready.
+func (o *Options) ready(context.Context) error {
+	if o.Ready == nil {
+		return nil
+	}
+	if err := o.Ready(); err != nil {
+		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{Code: "not_ready", Message: err.Error()}}
+	}
+	return nil
+}

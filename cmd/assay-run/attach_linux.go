@@ -200,7 +200,9 @@ func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target
 	}
 	if err == nil {
 		defer r.close()
-		err = r.start()
+		if err = r.start(); err == nil {
+			err = r.spool.OnDisk()
+		}
 	}
 	if err != nil {
 		target.Tree.Close()

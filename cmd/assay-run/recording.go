@@ -58,7 +58,8 @@ func (a *app) prepareRecording(spec *runner.Spec, f *runFlags, output string) (_
 	return r, nil
 }
 
-// start makes the spool: from here on, what is recorded outlives this process.
+// start makes the spool. From here on, what is recorded outlives this process, and the
+// host too once the spool is on disk.
 func (r *recording) start() (err error) {
 	if r.spool, err = createSpool(r.flags, r.record); err != nil {
 		return err
@@ -89,7 +90,7 @@ func createSpool(f *runFlags, record schema.Run) (*archive.Spool, error) {
 			return nil, console.WithHint(err, "choose another --run-id")
 		}
 	}
-	spool, err := archive.CreateSpool(dir, record)
+	spool, err := archive.StartSpool(dir, record)
 	switch {
 	case errors.Is(err, archive.ErrExists) && archive.Alive(filepath.Join(dir, record.RunID)):
 		return nil, console.WithHint(fmt.Errorf("run %s is still running", record.RunID), "choose another --run-id, or wait for that run")

@@ -88,7 +88,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		Host: host, Recorder: r.spool, Redactor: r.redactor, ScratchDir: r.spool.Dir(), Evidence: []string{filepath.Dir(r.spool.Dir())}, Policy: rules, Audit: redactSinks(audit, r.redactor),
 		TurnsFile: filepath.Join(r.spool.Dir(), filepath.FromSlash(schema.TurnsPath)),
 		Stdin:     a.stdin, Stdout: a.stdout, Stderr: a.stderr,
-		Signals: signals.C, Ready: signals.wait, OnContract: a.tellContract, OnHealth: func(h *schema.ObservationHealth) { health = h }, OnOutputError: a.tellOutput,
+		Signals: signals.C, Ready: func() error { signals.wait(); return r.spool.OnDisk() }, OnContract: a.tellContract, OnHealth: func(h *schema.ObservationHealth) { health = h }, OnOutputError: a.tellOutput,
 		OnSwept: a.tellSwept, OnLoss: a.tellLoss,
 	})
 	a.tellHealth(health, result)
