@@ -257,7 +257,7 @@ static long part(u32 i, void *arg)
 /* Resolves the name at offset at, relative to p, as far as it goes: p is then the
  * last directory that was reached, and the result the offset of what remains.
  * room is where 4096 bytes are free. Bits for the record are in s->resolve.bits. */
-__noinline u32 resolve(struct scratch *s, u32 at, u32 room, struct path *p, struct path *root)
+static __always_inline u32 resolve(struct scratch *s, u32 at, u32 room, struct path *p, struct path *root)
 {
 	struct resolve *r;
 

@@ -131,12 +131,15 @@ static __always_inline int undecoded(void)
 	return 0;
 }
 
-/* Reports the call in s to the session at hand. Inlined, since programs may nest
- * eight calls deep, and resolve needs the rest. */
-static __always_inline int report_call(struct scratch *s)
+/* Reports the call in s to the session at hand. Programs may nest eight calls deep,
+ * and the look into the cache of names needs them all. */
+__noinline int report_call(struct scratch *s)
 {
-	u32 prog = row(s)->prog;
+	u32 prog;
 
+	if (!s)
+		return 0;
+	prog = row(s)->prog;
 	if (prog == P_PACKED) {
 		int none = unpack(s);
 
