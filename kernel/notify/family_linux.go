@@ -36,6 +36,9 @@ func (o *Observer) adopt(p *process, same func() bool) *process {
 	e := o.event(kernel.KindFork, kernel.HookFork, p, p.pid)
 	e.PID, e.TID, e.Start = 0, 0, 0
 	if parent != nil {
+		if t.roots == 0 {
+			p.plain = parent.plain // nobody has changed a root yet
+		}
 		e.PID, e.TID, e.Start, e.CgroupID = parent.pid, parent.pid, parent.start, parent.cgroup
 	}
 	e.ChildPID, e.ChildTID, e.ChildStart, e.ChildCgroupID = p.pid, p.pid, p.start, p.cgroup

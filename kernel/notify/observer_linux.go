@@ -12,8 +12,8 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 )
 
-// How long Read waits: after an event for more, for the next event, and for the next
-// event after sleepAfter waits without one.
+// How long Read waits: for more while events come, for the next event after that, and for
+// the next event after sleepAfter waits without one.
 const (
 	gather        = 5 * time.Millisecond
 	pollInterval  = 20 * time.Millisecond
@@ -167,8 +167,12 @@ func (o *Observer) Read(fn func(*kernel.Event) error, idle func(now uint64)) err
 		return len(b.events), nil
 	}
 	for quiet := 0; ; {
-		interval := pollInterval
-		if quiet > sleepAfter {
+		// While events come, the listener's thread need not wake this goroutine.
+		wake, interval := o.queue.wake, pollInterval
+		switch {
+		case quiet == 0:
+			wake, interval = nil, gather
+		case quiet > sleepAfter:
 			interval = sleepInterval
 		}
 		quiet++
@@ -176,9 +180,9 @@ func (o *Observer) Read(fn func(*kernel.Event) error, idle func(now uint64)) err
 		select {
 		case <-o.stopped:
 			stopped = true
-		case <-o.queue.wake:
+		case <-wake:
 			quiet = 0
-			time.Sleep(gather)
+			continue
 		case <-time.After(interval):
 		}
 		o.settleSilent(stopped)
@@ -193,6 +197,8 @@ func (o *Observer) Read(fn func(*kernel.Event) error, idle func(now uint64)) err
 		}
 		if n == 0 {
 			idle(bootTime())
+		} else {
+			quiet = 0
 		}
 	}
 }

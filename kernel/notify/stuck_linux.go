@@ -96,12 +96,16 @@ func (o *Observer) takeOver() {
 	go o.work(&r)
 }
 
-// settleSilent settles the executions of processes that make no call. At the end it also
-// reports the executions that cannot be settled. A helper does it, which may get stuck.
+// settleSilent settles the executions of processes that make no call for some milliseconds.
+// At the end it also reports the executions that cannot be settled. A helper does it, which
+// may get stuck.
 func (o *Observer) settleSilent(end bool) {
 	o.mu.Lock()
 	o.clock.set()
-	again := len(o.table.pending) > 0
+	again := false
+	for p := range o.table.pending {
+		again = again || end || p.exec.time+uint64(gather) < o.clock.now()
+	}
 	o.mu.Unlock()
 	for again {
 		done := make(chan struct{})
