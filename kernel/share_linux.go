@@ -86,6 +86,7 @@ func (p site) open(ring int) (*set, error) {
 	}
 	defer home.Close()
 	if _, err := os.Lstat(p.dir()); err == nil {
+		home.Close() // or those that waited for the set would open it one after the other
 		return openSet(p.dir())
 	}
 	p.sweepUnfinished()
