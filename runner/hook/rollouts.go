@@ -62,11 +62,23 @@ type rollouts struct {
 	at     map[string]*rollout // by path
 }
 
-// rollout is one file: how far it was read, and the calls in it that are open.
+// rollout is one file: how far it was read, and its calls.
 type rollout struct {
+	file   os.FileInfo // of what was read last; nil before
 	offset int64
-	torn   []byte
+	torn   []byte // of a line whose end is not there yet
+	inside bool   // offset is inside a line that is skipped
+	middle bool   // the first line may lack its beginning, which was there before the run
+	told   map[string]bool
 	open   []event
+}
+
+// changed reports whether there is something new to read in a file.
+func (r *rollout) changed(now os.FileInfo) bool { return r.replaced(now) || now.Size() > r.offset }
+
+// replaced reports whether the file is another one now, or was cut.
+func (r *rollout) replaced(now os.FileInfo) bool {
+	return r.file != nil && (!os.SameFile(r.file, now) || now.Size() < r.offset)
 }
 
 // maxSessions is how many of the latest older sessions are watched, since somebody may
@@ -78,7 +90,7 @@ func (f *rollouts) known() {
 	old, _ := filepath.Glob(filepath.Join(f.dir, "*", "*", "*", "rollout-*.jsonl")) // sorted by name, and so by time
 	for _, path := range old[max(0, len(old)-maxSessions):] {
 		if info, err := os.Lstat(path); err == nil {
-			f.at[path] = &rollout{offset: info.Size()}
+			f.at[path] = &rollout{file: info, offset: info.Size(), middle: true}
 		}
 	}
 }
@@ -104,45 +116,67 @@ func (f *rollouts) look() error {
 	f.listed = time.Now().Add(-time.Second) // file times are coarse
 	for path, r := range f.at {
 		info, err := os.Lstat(path)
-		if err == nil && info.Mode().IsRegular() && info.Size() > r.offset {
+		if err == nil && info.Mode().IsRegular() && r.changed(info) {
 			errs = append(errs, f.read(path, r))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// read reports the calls in the lines that were added to a file.
+// read reports the calls in the lines that were added to a file. It reads a file that was
+// replaced or cut from its beginning. The errors say which lines it could not use.
 func (f *rollouts) read(path string, r *rollout) error {
 	file, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	if r.replaced(info) {
+		r.offset, r.torn, r.inside, r.middle = 0, nil, false, false
+	}
+	r.file = info
+	var errs []error
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := file.ReadAt(buf, r.offset)
 		r.offset += int64(n)
-		r.torn = append(r.torn, buf[:n]...)
-		for {
-			line, rest, whole := bytes.Cut(r.torn, []byte{'\n'})
-			if !whole {
-				break
+		for part := range bytes.Lines(buf[:n]) {
+			if err := f.part(r, part); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", path, err))
 			}
-			if err := f.line(r, line); err != nil {
-				return err
-			}
-			r.torn = rest
-		}
-		if len(r.torn) > maxEvent {
-			return fmt.Errorf("%s: a line is larger than %d bytes", path, maxEvent)
 		}
 		if err == io.EOF || n == 0 {
-			return nil
+			return errors.Join(errs...)
 		}
 		if err != nil {
-			return err
+			return errors.Join(append(errs, err)...)
 		}
 	}
+}
+
+// part takes a part of a line, which may be its end.
+func (f *rollouts) part(r *rollout, part []byte) error {
+	ends := bytes.HasSuffix(part, []byte{'\n'})
+	if !r.inside {
+		r.torn = append(r.torn, part...)
+	}
+	if !ends && len(r.torn) > maxEvent {
+		r.torn, r.inside = nil, true
+		return fmt.Errorf("a line is larger than %d bytes, and was skipped", maxEvent)
+	}
+	if !ends {
+		return nil
+	}
+	line, skip := r.torn, r.inside || r.middle && !json.Valid(r.torn)
+	r.torn, r.inside, r.middle = nil, false, false
+	if skip {
+		return nil
+	}
+	return f.line(r, line)
 }
 
 // rolloutLine is a line of a rollout file.
@@ -162,6 +196,9 @@ type rolloutLine struct {
 // begins with the other's lines, which keep their times: line skips them.
 func (f *rollouts) line(r *rollout, line []byte) error {
 	var l rolloutLine
+	if len(bytes.TrimSpace(line)) > 0 && !json.Valid(line) {
+		return errors.New("a line is not JSON, such as one that was never written to its end")
+	}
 	if json.Unmarshal(line, &l) != nil || l.Timestamp.Before(f.began.Truncate(time.Millisecond)) {
 		return nil
 	}
@@ -171,9 +208,13 @@ func (f *rollouts) line(r *rollout, line []byte) error {
 		f.log.base.SDKVersion = p.Version
 	case l.Type == "response_item" && call:
 		start := event{EventType: agentlog.ToolCallStarted, ToolCallID: cmp.Or(p.CallID, p.ID), Tool: cmp.Or(p.Name, kind)}
-		if start.ToolCallID == "" {
+		if start.ToolCallID == "" || r.told[start.ToolCallID] { // told: the file was written anew
 			return nil
 		}
+		if r.told == nil {
+			r.told = map[string]bool{}
+		}
+		r.told[start.ToolCallID] = true
 		if p.CallID == "" { // the model's service made the call, and it is over, as a search
 			return f.report(func([]event) []event { return []event{start, completed(start)} })
 		}
@@ -213,7 +254,10 @@ func (f *rollouts) endOf(r *rollout) error {
 // end reports the end of all open calls, and of the agent.
 func (f *rollouts) end() error {
 	var errs []error
-	for _, r := range f.at {
+	for path, r := range f.at {
+		if err := f.line(r, r.torn); err != nil && !r.middle { // it may be whole but for its newline
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
+		}
 		errs = append(errs, f.endOf(r))
 	}
 	return errors.Join(append(errs, f.report(just(agentlog.RunFinished, "", "")))...)
