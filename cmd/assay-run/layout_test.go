@@ -15,12 +15,12 @@ import (
 	"testing"
 )
 
-// mayImport are the folders of this module that one imports besides itself.
+// mayImport are the folders, or packages, of this module that a folder imports besides itself.
 var mayImport = map[string][]string{
 	"schema":  nil,
 	"bpf":     nil,
 	"cgroup":  nil,
-	"kernel":  {"bpf", "schema"},
+	"kernel":  {"bpf", "schema", "cgroup/steps"},
 	"archive": {"schema"},
 	"runner":  {"cgroup", "kernel", "schema"},
 	"cmd":     {"archive", "cgroup", "kernel", "runner", "schema"},
@@ -51,7 +51,7 @@ func TestImportsPointOneWayAndPackagesAreDocumented(t *testing.T) {
 					if strings.HasSuffix(ours, "/reexec") && f.Name.Name != "main" {
 						t.Errorf("%s imports %s, after which its users may never come to main; only a main package may", path, name)
 					}
-					if top, _, _ := strings.Cut(ours, "/"); top != folder && !slices.Contains(may, top) {
+					if top, _, _ := strings.Cut(ours, "/"); top != folder && !slices.Contains(may, top) && !slices.Contains(may, ours) {
 						t.Errorf("%s imports %s; %s may import %q", path, name, folder, may)
 					}
 				} else if err != nil {
