@@ -20,7 +20,7 @@ func main() {
 // lazyCollection turns garbage collection off for the first second: preparing and
 // sealing a run leave about 15 MB of garbage, and a collection costs more than a
 // short command. The memory limit keeps a busy program small meanwhile: its largest
-// resident set is about that, and 16 MiB of the program's own file. A longer run
+// resident set is about that, and 15 MiB of the program's own file. A longer run
 // then gives the memory back, as there may be a hundred of them. GOGC and GOMEMLIMIT,
 // if the user set them, apply instead.
 func lazyCollection() {
