@@ -192,7 +192,7 @@ int completed(u64 *ctx)
 {
 	u64 ring = ctx[0], req = ctx[1], user_data;
 	struct scope *in = scope_of_request(req);
-	struct request r;
+	struct request r = {}; /* kernels before 6.4 want what a function gets to be set */
 	struct scratch *s;
 	s32 res;
 	u32 i;
