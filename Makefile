@@ -39,7 +39,7 @@ test-fast:
 # What a run's kernel layer says of real programs, held against strace on the same
 # execution: a table of recall, precision and what differs between equal runs.
 truth: tools
-	TRUTH=all $(GO) test -count 1 -v -timeout 30m -run '^TestGroundTruth$$' ./kernel/truthtest
+	TRUTH=all $(GO) test -count 1 -v -timeout 30m -run '^(TestGroundTruth|TestNotifyAgainstStrace)$$' ./kernel/truthtest
 
 # The hooks of testdata/shims with Claude Code itself, of CLAUDE_CODE_VERSION
 # from npm. It is not free software: see its licence first.
