@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
 var programs = []string{"assay-run", "assay-review"}
@@ -104,9 +106,6 @@ type file struct {
 	data []byte
 }
 
-// entry is steps.Entry, which is for Linux only, as assay-run is released.
-const entry = "github.com/assay-run/assay-run/cgroup/steps.entry"
-
 // build builds the programs for an architecture, and adds the files that go with them.
 func build(version, arch string) ([]file, error) {
 	dir, err := os.MkdirTemp("", "assay-run-release-*")
@@ -118,7 +117,7 @@ func build(version, arch string) ([]file, error) {
 	for _, p := range programs {
 		ldflags := "-s -w -buildid= -X main.release=" + version
 		if p == "assay-run" {
-			ldflags += " -E=" + entry
+			ldflags += " -E=" + steps.Entry
 		}
 		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", dir+"/", "./cmd/"+p)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=-mod=readonly", "GOAMD64=v1", "GOARM64=v8.0")

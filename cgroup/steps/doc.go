@@ -34,6 +34,9 @@
 // same result. The list begins with the signal mask and the ignored signals that the process
 // inherited, no signal handlers, and its descriptors. The list's own descriptor is closed.
 //
-// Both ways refuse where AT_SECURE is set: file capabilities of the program are not for
-// lists of whoever starts it. [Refused] tells.
+// File capabilities of the program are not for lists of whoever starts it: where AT_SECURE is
+// set, the entry point leaves the list to Enter, which gives them up first.
 package steps
+
+// Entry is the symbol to link a program with as its entry point.
+const Entry = "github.com/assay-run/assay-run/cgroup/steps.entry"

@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"strconv"
@@ -9,6 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// Kinds of values of getauxval(3).
+const (
+	atEntry  = 9  // AT_ENTRY
+	atSecure = 23 // AT_SECURE
+)
+
+func entryAddress() uintptr
 
 // Enter executes the list that this process was started with, and exits. It returns where there is
 // none, or after [List.Program]. A package's init function calls it, which runs on the process's
@@ -19,7 +28,7 @@ func Enter() {
 	}
 	fd, err := strconv.ParseUint(os.Args[2], 10, 31)
 	environ, envErr := syscall.SlicePtrFromStrings(syscall.Environ())
-	if err != nil || envErr != nil || Refused() {
+	if err != nil || envErr != nil || giveUpPrivileges() != nil {
 		os.Exit(exitStatus)
 	}
 	runtime.LockOSThread()
@@ -31,22 +40,38 @@ func Enter() {
 	os.Args = After(os.Args)
 }
 
-// Refused tells whether the processes of this program execute no list, because its file has
-// capabilities or the set-user-ID bit.
-func Refused() bool {
-	aux, err := unix.Auxv()
-	return err != nil || secure(aux)
-}
+// Linked tells whether this program was linked with Entry. In any other, the process that
+// executes a list has threads of the Go runtime, which take signals that the list has
+// blocked; a child that the list forks has one thread.
+func Linked() bool { return auxiliary(atEntry) == entryAddress() }
 
-// secure tells whether this process has privileges of its file's.
-func secure(aux [][2]uintptr) bool {
-	const atSecure = 23 // AT_SECURE of getauxval(3)
-	for _, entry := range aux {
-		if entry[0] == atSecure && entry[1] != 0 {
-			return true
+// Refused tells whether this program's file has capabilities or the set-user-ID bit. The
+// processes of such a program execute lists without them.
+func Refused() bool { return auxiliary(atSecure) != 0 }
+
+// auxiliary is a value of getauxval(3), 0 without one.
+func auxiliary(kind uintptr) uintptr {
+	values, _ := unix.Auxv()
+	for _, v := range values {
+		if v[0] == kind {
+			return v[1]
 		}
 	}
-	return false
+	return 0
+}
+
+// giveUpPrivileges makes this thread, and so what a list becomes, an ordinary process of its
+// user, if it has privileges of the program's file. Root has its own.
+func giveUpPrivileges() error {
+	if !Refused() || unix.Getuid() == 0 {
+		return nil
+	}
+	if unix.Getuid() != unix.Geteuid() || unix.Getgid() != unix.Getegid() {
+		return unix.EPERM
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	return errors.Join(unix.Capset(&header, &none[0]), unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0))
 }
 
 // actions are what signals do: the kernel's struct sigaction, which has handler, flags,

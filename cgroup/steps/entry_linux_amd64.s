@@ -13,6 +13,12 @@ TEXT ·call(SB), NOSPLIT, $0-64
 	MOVQ AX, ret+56(FP)
 	RET
 
+// func entryAddress() uintptr
+TEXT ·entryAddress(SB), NOSPLIT, $0-8
+	LEAQ ·entry(SB), AX
+	MOVQ AX, ret+0(FP)
+	RET
+
 // entry is where the kernel starts the process: at SP are argc, argv, 0, environ, 0, and
 // the auxiliary vector. It leaves all as it was for a process that is to be a Go program.
 TEXT ·entry(SB), NOSPLIT|NOFRAME, $0

@@ -13,6 +13,12 @@ TEXT ·call(SB), NOSPLIT, $0-64
 	MOVD R0, ret+56(FP)
 	RET
 
+// func entryAddress() uintptr
+TEXT ·entryAddress(SB), NOSPLIT, $0-8
+	MOVD $·entry(SB), R0
+	MOVD R0, ret+0(FP)
+	RET
+
 // entry is where the kernel starts the process: at RSP are argc, argv, 0, environ, 0, and
 // the auxiliary vector. It leaves all as it was for a process that is to be a Go program.
 TEXT ·entry(SB), NOSPLIT|NOFRAME, $0

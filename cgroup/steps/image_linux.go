@@ -142,9 +142,6 @@ const (
 	arg  = "__steps"
 )
 
-// Entry is the symbol to link a program with as its entry point.
-const Entry = "github.com/assay-run/assay-run/cgroup/steps.entry"
-
 // Args are the arguments of a process that executes the list in descriptor fd. What says
 // to people, and to Is, what it is for.
 //

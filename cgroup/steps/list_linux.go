@@ -194,6 +194,9 @@ func (l *List) Pointer(at, to Ref) {
 	l.pointers = append(l.pointers, at)
 }
 
+// Put puts a value into the word at at.
+func (l *List) Put(at Ref, value uint64) { binary.NativeEndian.PutUint64(l.data[at:], value) }
+
 // Strings returns an array of pointers to strings that ends with a null pointer, as
 // execve(2) takes it.
 func (l *List) Strings(list []string) Ref {

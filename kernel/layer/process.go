@@ -14,7 +14,7 @@ type process struct {
 	// toolCall is the tool call it belongs to, bound how.
 	toolCall, boundBy string
 	check             *Check // nil for the agent's
-	// starting: the runner forked it, and it has not executed the command yet.
+	// starting: the runner forked it, or what the runner forked did, and it has not executed the command yet.
 	starting bool
 	// hook: it executed assay-run's own program for an agent's hook (Options.Hook).
 	hook   bool
@@ -110,7 +110,7 @@ func (t *table) put(p *process) {
 // fork adds the child of a fork event; parent may be nil.
 func (t *table) fork(ev *kernel.Event, parent *process) *process {
 	t.forks++
-	p := &process{pid: ev.ChildPID, start: ev.ChildStart, execID: t.nextID(), starting: ev.PID == 0 && !t.foreign}
+	p := &process{pid: ev.ChildPID, start: ev.ChildStart, execID: t.nextID(), starting: (ev.PID == 0 || parent != nil && parent.starting) && !t.foreign}
 	if parent != nil {
 		p.exe, p.toolCall, p.check = parent.exe, parent.toolCall, parent.check
 		p.setup, p.container = parent.setup, parent.container

@@ -1,13 +1,14 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"strconv"
 	"sync"
-	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,6 +56,10 @@ func (s *Sandbox) carry(outer *net.TCPConn, port int) {
 		return
 	}
 	f := os.NewFile(uintptr(fd), "local port")
+	if err = connected(f); err != nil {
+		f.Close()
+		return
+	}
 	c, err := net.FileConn(f)
 	f.Close()
 	if err != nil {
@@ -62,6 +67,33 @@ func (s *Sandbox) carry(outer *net.TCPConn, port int) {
 	}
 	defer c.Close()
 	join(outer, c.(*net.TCPConn))
+}
+
+// dialTimeout bounds a connection inside: the loopback device is never slow.
+const dialTimeout = 5 * time.Second
+
+// connected waits until a socket that does not block is connected, or cannot be.
+func connected(f *os.File) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := f.SetWriteDeadline(time.Now().Add(dialTimeout)); err != nil {
+		return err
+	}
+	var connectErr error
+	err = raw.Write(func(fd uintptr) bool {
+		errno, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		if err == nil && errno != 0 {
+			err = unix.Errno(errno)
+		}
+		if err == nil {
+			_, err = unix.Getpeername(int(fd))
+		}
+		connectErr = err
+		return !errors.Is(err, unix.ENOTCONN) // writable once it is connected or refused
+	})
+	return errors.Join(err, connectErr)
 }
 
 // halfConn is a connection that can be closed for writing alone.
@@ -100,7 +132,7 @@ func (s *Sandbox) dial(port int) (int, error) {
 	id := s.nextID
 	s.dials[id] = answer
 	s.mu.Unlock()
-	if err := s.conn.Send(shim.Message{Kind: shim.KindDial, Port: port, ID: id}, -1); err != nil {
+	if err := s.conn.Dial(id, port); err != nil {
 		return -1, err
 	}
 	d := <-answer
@@ -118,7 +150,7 @@ func (s *Sandbox) answer(m shim.Message, fd int) {
 			unix.Close(fd)
 		}
 	case fd < 0:
-		answer <- dialed{-1, syscall.Errno(m.Errno)}
+		answer <- dialed{-1, m.Refused}
 	default:
 		answer <- dialed{fd, nil}
 	}

@@ -84,7 +84,8 @@ func refused(r auditlog.Record) Attempt {
 func process(r auditlog.Record) string { return fmt.Sprintf("process %d (%s)", r.PID, r.Comm) }
 
 // ownDomain tells the audit log which processes may make the command's Landlock domain: the
-// process that was started, and the parent of the command.
+// process that was started, which becomes the command where there is no PID namespace, and
+// the command, which restricts itself.
 func (s *Sandbox) ownDomain(started *os.Process, command int) {
 	if s.audit == nil {
 		return
@@ -93,12 +94,6 @@ func (s *Sandbox) ownDomain(started *os.Process, command int) {
 		s.audit.Own(started.Pid)
 	}
 	if command > 0 {
-		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", command)); err == nil {
-			var parent int
-			rest := string(b)[strings.LastIndexByte(string(b), ')')+1:]
-			if _, err := fmt.Sscanf(rest, " %s %d", new(string), &parent); err == nil {
-				s.audit.Own(parent)
-			}
-		}
+		s.audit.Own(command)
 	}
 }

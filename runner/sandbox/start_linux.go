@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/cgroup/steps"
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 )
 
@@ -105,7 +106,7 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 	if cmd.SysProcAttr != nil {
 		attr = *cmd.SysProcAttr
 	}
-	if detached || flags&unix.CLONE_NEWUSER != 0 && concealed() {
+	if detached || flags != 0 && !steps.Linked() || flags&unix.CLONE_NEWUSER != 0 && (concealed() || steps.Refused()) {
 		plan.Clone = flags
 	} else {
 		attr.Cloneflags |= flags
@@ -121,14 +122,15 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 		s.conn.Close() // of an attempt with namespaces
 	}
 	s.conn = conn
-	file, err := shim.Write(plan)
+	n := 3 + len(cmd.ExtraFiles)
+	program := shim.Compile(plan, n)
+	file, err := program.File()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("sandbox plan: %w", err)
 	}
 	defer file.Close()
-	n := 3 + len(cmd.ExtraFiles)
 	inner := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{shim.Name, shim.Arg, strconv.Itoa(n), strconv.Itoa(n + 1)},
+		Path: "/proc/self/exe", Args: shim.Args(n + 1),
 		Env: cmd.Env, Dir: cmd.Dir, Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, WaitDelay: cmd.WaitDelay,
 		ExtraFiles: append(append([]*os.File{}, cmd.ExtraFiles...), theirs, file), SysProcAttr: &attr,
 	}
@@ -137,7 +139,7 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 	}
 	theirs.Close()
 	s.ownDomain(inner.Process, 0)
-	err = s.started(plan)
+	err = s.started(plan, program)
 	s.mu.Lock()
 	s.layers = append(merge(early, s.layers), watched...)
 	s.mu.Unlock()
@@ -195,7 +197,7 @@ func layerError(layer string, err error) Layer {
 }
 
 // started takes the shim's word until the command runs, or does not.
-func (s *Sandbox) started(plan shim.Plan) error {
+func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 	told := false
 	for {
 		m, fd, err := s.conn.Receive()
@@ -213,20 +215,28 @@ func (s *Sandbox) started(plan shim.Plan) error {
 				return err
 			}
 		case shim.KindLayers:
+			o := program.Outcome(m.Failed)
 			if told = true; plan.Init {
-				m.Layers = merge([]Layer{{Layer: LayerNamespaces, State: Enforced}}, m.Layers)
+				o.Layers = merge([]Layer{{Layer: LayerNamespaces, State: Enforced}}, o.Layers)
 			}
 			s.mu.Lock()
-			s.layers, s.ops, s.unable = merge(s.layers, m.Layers), m.Operations, m.Unusable
+			s.layers, s.unable = merge(s.layers, o.Layers), o.Unusable
+			if s.probe {
+				s.ops = program.Operations()
+			}
 			s.mu.Unlock()
-			for _, l := range m.Layers {
-				if l.Layer == m.Stopped {
+			for _, l := range o.Layers {
+				if l.Layer == o.Stopped {
 					return &LayerError{Layer: l.Layer, Reason: l.Reason, Remedy: Remedy(l)}
 				}
 			}
 		case shim.KindFailed:
-			return &os.PathError{Op: "fork/exec", Path: plan.Path, Err: syscall.Errno(m.Errno)}
+			return &os.PathError{Op: "fork/exec", Path: plan.Path, Err: m.Errno()}
 		case shim.KindStarted:
+			if !told {
+				unix.Close(fd)
+				return errors.New("the sandbox's own process ended before the command started")
+			}
 			s.mu.Lock()
 			s.pidfd, s.pid = fd, pidOf(fd)
 			s.mu.Unlock()

@@ -1,161 +1,137 @@
 package shim
 
 import (
-	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
 // place makes private and temporary directories, and puts back what stays
 // writable, outer trees before inner ones.
-func (s *shim) place(m *Mounts, kept map[string]int) error {
+func (c *compiler) place(m *Mounts, kept map[string]steps.Ref) {
 	for _, dir := range m.Private {
-		if err := s.do(Files, "cover "+dir, func() error { return tmpfs(dir, "mode=0755,size=1m", 0) }); err != nil {
-			return err
-		}
+		c.do(Files, "cover "+dir, func() { c.tmpfs(dir, "mode=0755,size=1m", 0) })
 	}
 	for _, dir := range m.Temporary {
-		err := s.do(Files, "mount "+dir, func() error {
-			if slices.ContainsFunc(m.Temporary, func(t string) bool { return strings.HasPrefix(dir, t+"/") }) {
-				if err := os.MkdirAll(dir, 0o755); err != nil {
-					return err
-				}
-			}
-			return tmpfs(dir, "mode=1777", 0)
+		c.do(Files, "mount "+dir, func() {
+			c.makeDirs(dir, m.Temporary)
+			c.tmpfs(dir, "mode=1777", 0)
 		})
-		if err != nil {
-			return err
-		}
 	}
 	for _, p := range m.Writable {
-		if err := s.do(Files, "make writable "+p, func() error { return put(kept, p, m) }); err != nil {
-			return err
-		}
+		c.do(Files, "make writable "+p, func() { c.put(kept[p], p, m) })
 	}
-	return nil
 }
 
 // carve makes the exceptions: what cannot be renamed, is read-only, hidden, and
 // shown again.
-func (s *shim) carve(m *Mounts, kept map[string]int) error {
+func (c *compiler) carve(m *Mounts, kept map[string]steps.Ref) {
 	for _, p := range m.Pinned {
-		if err := s.do(Files, "pin "+p, func() error { return bind(p, p, false) }); err != nil {
-			return err
-		}
+		c.do(Files, "pin "+p, func() { c.bind(p, p, false, 0) })
 	}
 	for _, p := range m.ReadOnly {
-		if err := s.do(Files, "protect "+p, func() error { return bind(p, p, true) }); err != nil {
-			return err
-		}
+		c.do(Files, "protect "+p, func() { c.bind(p, p, true, 0) })
 	}
 	for _, p := range m.Hidden {
-		if err := s.do(Files, "hide "+p, func() error { return hide(p, m) }); err != nil {
-			return err
-		}
+		c.do(Files, "hide "+p, func() { c.hide(p, m, 0) })
 	}
 	for _, p := range m.Sockets {
-		err := s.do(Files, "hide "+p, func() error {
-			if err := hide(p, m); !errors.Is(err, unix.ENOENT) {
-				return err
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
+		gone := c.l.Label()
+		c.do(Files, "hide "+p, func() { c.hide(p, m, gone) })
+		c.l.At(gone)
 	}
 	for _, p := range m.Shown {
-		if err := s.do(Files, "show "+p.Path, func() error { return put(kept, p.Path, m) }); err != nil {
-			return err
-		}
+		c.do(Files, "show "+p.Path, func() { c.put(kept[p.Path], p.Path, m) })
 	}
 	for _, p := range append(append([]string{}, m.Private...), hiddenAround(m)...) {
-		err := s.do(Files, "close "+p, func() error {
-			if !slices.Contains(m.Private, p) {
-				if err := os.Chmod(p, 0o111); err != nil { // to be passed through, not to be listed
-					return err
-				}
+		c.do(Files, "close "+p, func() {
+			if !slices.Contains(m.Private, p) { // to be passed through, not to be listed
+				c.call("chmod "+p, unix.SYS_FCHMODAT, unix.AT_FDCWD, p, 0o111)
 			}
-			return setReadOnly(unix.AT_FDCWD, p, 0)
+			c.setReadOnly(unix.AT_FDCWD, p, 0)
 		})
-		if err != nil {
-			return err
-		}
 	}
-	return nil
 }
 
 // hide covers what is at path. A directory that something below is to be shown
-// of gets a file system of its own to hang it into.
-func hide(path string, m *Mounts) error {
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
-		return &os.PathError{Op: "lstat", Path: path, Err: err}
+// of gets a file system of its own to hang it into. Where gone is not 0, it goes on
+// there if the path does not exist.
+func (c *compiler) hide(path string, m *Mounts, gone steps.Label) {
+	directory, done := c.l.Label(), c.l.Label()
+	looked := c.call("lstat "+path, sysFstatat, unix.AT_FDCWD, path, c.stat, unix.AT_SYMLINK_NOFOLLOW)
+	if gone != 0 {
+		looked.On(gone, unix.ENOENT)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return bind(maskDir+"/file", path, true)
-	}
-	for _, around := range hiddenAround(m) {
-		if around == path {
-			return tmpfs(path, "mode=0755,size=1m", 0)
+	c.l.If(steps.Value(c.stat+statMode), unix.S_IFMT, unix.S_IFDIR, directory)
+	for _, kind := range []string{"/file", "/dir"} {
+		if kind == "/dir" {
+			c.l.At(directory)
+			if slices.Contains(hiddenAround(m), path) {
+				c.tmpfs(path, "mode=0755,size=1m", 0)
+				break
+			}
 		}
+		fd := c.l.Word(0)
+		c.clone(maskDir+kind, fd)
+		c.setReadOnly(steps.Value(fd), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+		put := c.attach(fd, path)
+		if gone != 0 {
+			put.On(gone, unix.ENOENT)
+		}
+		c.l.Goto(done)
 	}
-	return bind(maskDir+"/dir", path, true)
+	c.l.At(done)
 }
 
 // hiddenAround are the hidden directories that have something shown below them.
 func hiddenAround(m *Mounts) []string {
 	var dirs []string
 	for _, h := range m.Hidden {
-		for _, p := range m.Shown {
-			if strings.HasPrefix(p.Path, h+"/") {
-				dirs = append(dirs, h)
-				break
-			}
+		if slices.ContainsFunc(m.Shown, func(p Shown) bool { return below(p.Path, h) }) {
+			dirs = append(dirs, h)
 		}
 	}
 	return dirs
 }
 
-// put hangs what was kept of path where it was.
-func put(kept map[string]int, path string, m *Mounts) error {
-	fd, ok := kept[path]
-	if !ok {
-		return unix.ENOENT // keeping it failed, and has been told
-	}
-	if err := foothold(fd, path, m); err != nil {
-		return err
-	}
-	return attach(fd, path)
-}
+// below tells whether path is in a tree, and not its root.
+func below(path, tree string) bool { return strings.HasPrefix(path, tree+"/") }
 
-// foothold makes the file or directory that fd is to be put on, where path is
-// below a file system that was made here.
-func foothold(fd int, path string, m *Mounts) error {
+// put hangs what was kept of path where it was.
+func (c *compiler) put(kept steps.Ref, path string, m *Mounts) {
+	have := c.l.Label()
+	c.l.If(steps.Value(kept), negative, 0, have)
+	c.fail("", unix.ENOENT) // keeping it failed, and has been told
+	c.l.At(have)
 	ours := append(append(hiddenAround(m), m.Private...), m.Temporary...)
 	if m.Devices {
 		ours = append(ours, "/dev")
 	}
-	if !slices.ContainsFunc(ours, func(dir string) bool { return strings.HasPrefix(path, dir+"/") }) {
-		return nil
+	if slices.ContainsFunc(ours, func(dir string) bool { return below(path, dir) }) {
+		c.foothold(kept, path, ours)
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return &os.PathError{Op: "fstat", Path: path, Err: err}
-	}
-	parent := filepath.Dir(path)
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return os.MkdirAll(path, 0o755)
-	}
-	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return err
-	}
-	if err := touch(path, 0o600); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	return nil
+	c.attach(kept, path)
+}
+
+// foothold makes the file or directory that a mount is to be put on, where path is
+// below a file system that was made here.
+func (c *compiler) foothold(fd steps.Ref, path string, ours []string) {
+	directory, done := c.l.Label(), c.l.Label()
+	c.makeDirs(filepath.Dir(path), ours)
+	c.call("fstat "+path, unix.SYS_FSTAT, steps.Value(fd), c.stat)
+	c.l.If(steps.Value(c.stat+statMode), unix.S_IFMT, unix.S_IFDIR, directory)
+	c.touch(path, 0o600).Ignore(unix.EEXIST)
+	c.l.Goto(done)
+	c.l.At(directory)
+	c.call("mkdir "+path, unix.SYS_MKDIRAT, unix.AT_FDCWD, path, 0o755).Ignore(unix.EEXIST)
+	c.l.At(done)
+}
+
+// touch makes an empty file.
+func (c *compiler) touch(path string, mode int) steps.Step {
+	return c.call("mknod "+path, unix.SYS_MKNODAT, unix.AT_FDCWD, path, unix.S_IFREG|mode, 0)
 }

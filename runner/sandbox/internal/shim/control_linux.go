@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxMessage bounds a packet, in bytes: a report on every operation is the longest.
+// maxMessage bounds a packet, in bytes: one on every step that failed is the longest.
 const maxMessage = 64 << 10
 
 // Conn is one end of the control socket, a pair of SOCK_SEQPACKET sockets.
@@ -29,18 +28,14 @@ func Pair() (*Conn, *os.File, error) {
 	return &Conn{os.NewFile(uintptr(fds[0]), "sandbox control")}, os.NewFile(uintptr(fds[1]), "sandbox control"), nil
 }
 
-// Send sends a message, with a descriptor where fd is not negative.
-func (c *Conn) Send(m Message, fd int) error {
-	var oob []byte
-	if fd >= 0 {
-		oob = unix.UnixRights(fd)
-	}
+// Dial asks for a connection to a port inside. The answer has the id.
+func (c *Conn) Dial(id uint64, port int) error {
 	raw, err := c.f.SyscallConn()
 	if err != nil {
 		return err
 	}
 	werr := raw.Write(func(s uintptr) bool {
-		err = unix.Sendmsg(int(s), m.encode(), oob, nil, unix.MSG_NOSIGNAL)
+		err = unix.Sendto(int(s), question(id, port), unix.MSG_NOSIGNAL, nil)
 		return !errors.Is(err, unix.EAGAIN)
 	})
 	return errors.Join(werr, err)
@@ -76,7 +71,7 @@ func (c *Conn) Receive() (m Message, fd int, err error) {
 	if flags&unix.MSG_TRUNC != 0 {
 		return m, fd, errors.New("control socket: a message is too long")
 	}
-	if err := json.Unmarshal(buf[:n], &m); err != nil {
+	if m, err = decode(buf[:n]); err != nil {
 		return m, fd, fmt.Errorf("control socket: %w", err)
 	}
 	return m, fd, nil

@@ -1,12 +1,12 @@
 package shim
 
 import (
-	"errors"
+	"encoding/binary"
 	"fmt"
-	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
 // maskDir holds, on the tmpfs that is /dev, what covers hidden files while the
@@ -21,122 +21,88 @@ var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 var procReadOnly = []string{"sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "tty", "driver"}
 
 // devices replaces /dev. The mask is made there too, since /dev is always ours.
-func (s *shim) devices(m *Mounts) error {
-	if !m.Devices {
-		return nil
-	}
-	return s.do(Files, "mount /dev", func() error {
-		fds := map[string]int{}
-		for _, name := range devices {
-			fd, err := clone("/dev/" + name)
-			if errors.Is(err, unix.ENOENT) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			fds[name] = fd
+func (c *compiler) devices() {
+	c.do(Files, "mount /dev", func() {
+		fds := make([]steps.Ref, len(devices))
+		for i, name := range devices {
+			fds[i] = c.l.Word(all)
+			c.clone("/dev/"+name, fds[i]).Ignore(unix.ENOENT)
 		}
-		if fd, err := cloneTerminal(); err != nil {
-			return err
-		} else if fd >= 0 {
-			fds["console"] = fd
-		}
-		if err := tmpfs("/dev", "mode=0755,size=64k", unix.MS_NOEXEC); err != nil {
-			return err
-		}
-		for name, fd := range fds {
-			if err := touch("/dev/"+name, 0o644); err != nil {
-				return err
-			}
-			if err := attach(fd, "/dev/"+name); err != nil {
-				return err
-			}
+		console := c.l.Word(all)
+		c.cloneTerminal(console)
+		c.tmpfs("/dev", "mode=0755,size=64k", unix.MS_NOEXEC)
+		for i, name := range append(append([]string{}, devices...), "console") {
+			none := c.l.Label()
+			fd := append(fds, console)[i]
+			c.l.If(steps.Value(fd), negative, negative, none)
+			c.touch("/dev/"+name, 0o644)
+			c.attach(fd, "/dev/"+name)
+			c.l.At(none)
 		}
 		for _, link := range [][2]string{
 			{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
 			{"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"},
 		} {
-			if err := os.Symlink(link[0], "/dev/"+link[1]); err != nil {
-				return err
-			}
+			c.call("symlink /dev/"+link[1], unix.SYS_SYMLINKAT, link[0], unix.AT_FDCWD, "/dev/"+link[1])
 		}
 		for _, dir := range []string{"/dev/pts", "/dev/shm", maskDir} {
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				return err
-			}
+			c.call("mkdir "+dir, unix.SYS_MKDIRAT, unix.AT_FDCWD, dir, 0o755)
 		}
-		if err := unix.Mount("devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"); err != nil {
-			return fmt.Errorf("mount devpts: %w", err)
-		}
-		if err := tmpfs("/dev/shm", "mode=1777", 0); err != nil {
-			return err
-		}
-		return errors.Join(os.Mkdir(maskDir+"/dir", 0), touch(maskDir+"/file", 0))
+		c.call("mount devpts", unix.SYS_MOUNT, "devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+		c.tmpfs("/dev/shm", "mode=1777", 0)
+		c.call("mkdir "+maskDir, unix.SYS_MKDIRAT, unix.AT_FDCWD, maskDir+"/dir", 0)
+		c.touch(maskDir+"/file", 0)
 	})
 }
 
-// cloneTerminal opens a detached copy of the terminal that a stream is, or
-// returns -1: ttyname(3) looks in /dev for it, as /dev/pts is a new one.
-func cloneTerminal() (int, error) {
-	for fd := range 3 {
-		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
-			path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-			if err != nil || !strings.HasPrefix(path, "/dev/") {
-				continue
-			}
-			if fd, err := clone(path); !errors.Is(err, unix.ENOENT) {
-				return fd, err
-			}
-		}
-	}
-	return -1, nil
-}
+// terminalPath bounds the path of a terminal, in bytes.
+const terminalPath = 128
 
-func touch(path string, mode os.FileMode) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
-	if err != nil {
-		return err
+// cloneTerminal opens a detached copy of the terminal that a stream is, if any:
+// ttyname(3) looks in /dev for it, as /dev/pts is a new one.
+func (c *compiler) cloneTerminal(terminal steps.Ref) {
+	done := c.l.Label()
+	attributes := c.l.Space(64) // struct termios
+	for fd := range 3 {
+		other := c.l.Label()
+		path := c.l.Space(terminalPath)
+		c.l.Call(unix.SYS_IOCTL, fd, unix.TCGETS, attributes).On(other, steps.AnyErrno)
+		c.l.Call(unix.SYS_READLINKAT, unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), path, terminalPath-1).On(other, steps.AnyErrno)
+		dev, is := binary.LittleEndian.Uint64([]byte("/dev/\x00\x00\x00")), c.l.Label()
+		c.l.If(steps.Value(path), 1<<40-1, dev, is)
+		c.l.Goto(other)
+		c.l.At(is)
+		c.call("open_tree of a terminal", unix.SYS_OPEN_TREE, unix.AT_FDCWD, path, cloneTree).Into(terminal).On(other, unix.ENOENT)
+		c.l.Goto(done)
+		c.l.At(other)
 	}
-	return errors.Join(f.Chmod(mode), f.Close())
+	c.l.At(done)
 }
 
 // finishDevices takes away what only making the mounts needed: the masks, and the
 // right to write to /dev, and to /dev/shm where the profile gives none. What is
 // shown below that has been put there by now.
-func (s *shim) finishDevices(m *Mounts) error {
-	if !m.Devices {
-		return nil
-	}
-	return s.do(Files, "make /dev read-only", func() error {
-		var shm error
+func (c *compiler) finishDevices(m *Mounts) {
+	c.do(Files, "make /dev read-only", func() {
+		c.call("remove "+maskDir, unix.SYS_UNLINKAT, unix.AT_FDCWD, maskDir+"/file", 0)
+		c.call("remove "+maskDir, unix.SYS_UNLINKAT, unix.AT_FDCWD, maskDir+"/dir", unix.AT_REMOVEDIR)
+		c.call("remove "+maskDir, unix.SYS_UNLINKAT, unix.AT_FDCWD, maskDir, unix.AT_REMOVEDIR)
+		c.setReadOnly(unix.AT_FDCWD, "/dev", 0)
 		if !m.Shm {
-			shm = setReadOnly(unix.AT_FDCWD, "/dev/shm", 0)
+			c.setReadOnly(unix.AT_FDCWD, "/dev/shm", 0)
 		}
-		return errors.Join(shm, os.RemoveAll(maskDir), setReadOnly(unix.AT_FDCWD, "/dev", 0))
 	})
 }
 
-func (s *shim) proc(m *Mounts) error {
-	if !m.Proc {
-		return nil
-	}
-	err := s.do(Files, "mount /proc", func() error {
-		if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-			return &os.PathError{Op: "mount proc", Path: "/proc", Err: err}
-		}
-		return nil
+func (c *compiler) proc() {
+	c.do(Files, "mount /proc", func() {
+		c.call("mount proc /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, 0)
 	})
-	if err != nil {
-		return err
-	}
-	return s.do(Files, "make /proc/sys read-only", func() error {
+	c.do(Files, "make /proc/sys read-only", func() {
 		for _, name := range procReadOnly {
-			path := "/proc/" + name
-			if err := bind(path, path, true); err != nil && !errors.Is(err, unix.ENOENT) {
-				return err
-			}
+			absent := c.l.Label()
+			c.bind("/proc/"+name, "/proc/"+name, true, absent)
+			c.l.At(absent)
 		}
-		return nil
 	})
 }

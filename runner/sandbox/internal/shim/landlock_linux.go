@@ -1,93 +1,83 @@
 package shim
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
 // Restrict puts the calling thread, and what it executes or starts, under a
 // Landlock ruleset: the caller has locked it to its goroutine. The error names
-// what failed; nothing is restricted then.
+// what failed.
 func Restrict(r *Ruleset) error {
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("prctl PR_SET_NO_NEW_PRIVS: %w", err)
-	}
-	s := &shim{plan: Plan{Landlock: r}}
-	err := s.rules()
-	if err == nil {
-		err = s.restrict()
-	}
-	if err != nil {
-		return errors.New(s.reports[Landlock].Reason)
+	c := &compiler{plan: Plan{Landlock: r}}
+	c.begin()
+	c.do(Landlock, "prctl PR_SET_NO_NEW_PRIVS", c.noNewPrivs)
+	c.rules()
+	c.restrict()
+	for _, l := range c.Outcome(c.list.Run()).Layers {
+		if l.State != Enforced {
+			return errors.New(l.Reason)
+		}
 	}
 	return nil
 }
 
 // rules makes the Landlock ruleset, of paths that the command's user may be
 // unable to open.
-func (s *shim) rules() error {
-	r := s.plan.Landlock
+func (c *compiler) rules() {
+	r := c.plan.Landlock
 	if r == nil {
-		return nil
+		return
 	}
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: r.FS, Handled_access_net: r.Net, Scoped: r.Scoped}
-	ruleset := -1
-	err := s.do(Landlock, "landlock_create_ruleset", func() error {
-		fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
-		if errno != 0 {
-			return errno
-		}
-		ruleset = int(fd)
-		return nil
+	attr := c.structure(int(unsafe.Sizeof(unix.LandlockRulesetAttr{})), r.FS)
+	c.l.Put(attr+8, r.Net)
+	c.l.Put(attr+16, r.Scoped)
+	c.do(Landlock, "landlock_create_ruleset", func() {
+		c.l.Call(unix.SYS_LANDLOCK_CREATE_RULESET, attr, int(unsafe.Sizeof(unix.LandlockRulesetAttr{})), 0).Into(c.ruleset)
 	})
-	if err != nil || ruleset < 0 {
-		return err
-	}
-	s.ruleset = ruleset // closed on exec
-	add := func(kind int, rule unsafe.Pointer) error {
-		if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), uintptr(kind), uintptr(rule), 0, 0, 0); errno != 0 {
-			return errno
-		}
-		return nil
-	}
+	none := c.l.Label()
+	c.l.If(steps.Value(c.ruleset), negative, negative, none)
 	// A rule allows: the command can do less without one, never more. Which one
 	// is missing would be told by nobody, though.
-	err = s.do(Landlock, "landlock_add_rule", func() error {
+	c.do(Landlock, "landlock_add_rule", func() {
 		for _, p := range r.Paths {
-			if err := addPath(add, p); err != nil {
-				return err
-			}
+			c.addPath(p)
 		}
 		for _, p := range r.Ports {
-			rule := struct{ access, port uint64 }{p.Access, uint64(p.Port)}
-			if err := add(landlockRuleNetPort, unsafe.Pointer(&rule)); err != nil {
-				return fmt.Errorf("port %d: %w", p.Port, err)
-			}
+			rule := c.structure(16, p.Access)
+			c.l.Put(rule+8, uint64(p.Port))
+			c.addRule(fmt.Sprintf("port %d", p.Port), landlockRuleNetPort, rule)
 		}
-		return nil
 	})
-	return err
+	c.l.At(none)
 }
 
-// restrict puts this thread, and so what it starts, under the ruleset.
-func (s *shim) restrict() error {
-	if s.ruleset == 0 {
-		return nil
+func (c *compiler) addRule(words string, kind int, rule steps.Ref) steps.Step {
+	return c.call(words, unix.SYS_LANDLOCK_ADD_RULE, steps.Value(c.ruleset), kind, rule, 0)
+}
+
+// restrict puts this process, and so what it starts, under the ruleset.
+func (c *compiler) restrict() {
+	if c.plan.Landlock == nil {
+		return
 	}
-	return s.do(Landlock, "landlock_restrict_self", func() error {
-		defer unix.Close(s.ruleset)
-		var flags uintptr
-		if s.plan.Landlock.Log {
+	none := c.l.Label()
+	c.l.If(steps.Value(c.ruleset), negative, negative, none)
+	c.do(Landlock, "landlock_restrict_self", func() {
+		flags := 0
+		if c.plan.Landlock.Log {
 			flags = unix.LANDLOCK_RESTRICT_SELF_LOG_NEW_EXEC_ON
 		}
-		if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(s.ruleset), flags, 0); errno != 0 {
-			return errno
-		}
-		return nil
+		c.l.Call(unix.SYS_LANDLOCK_RESTRICT_SELF, steps.Value(c.ruleset), flags)
+		c.close(c.ruleset)
 	})
+	c.l.At(none)
 }
 
 const landlockRuleNetPort = 2 // LANDLOCK_RULE_NET_PORT
@@ -96,33 +86,34 @@ const landlockRuleNetPort = 2 // LANDLOCK_RULE_NET_PORT
 const fileAccess = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
 	unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 
-func addPath(add func(int, unsafe.Pointer) error, p PathRule) error {
-	fd, err := unix.Open(p.Path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		if p.Optional && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES)) {
-			return nil
-		}
-		return fmt.Errorf("%s: %w", p.Path, err)
+func (c *compiler) addPath(p PathRule) {
+	next, done, file := c.l.Label(), c.l.Label(), c.l.Label()
+	rule := c.structure(16, p.Access) // struct landlock_path_beneath_attr, with the descriptor at 8
+	fd := rule + 8
+	opened := c.call(p.Path, unix.SYS_OPENAT, unix.AT_FDCWD, p.Path, unix.O_PATH|unix.O_CLOEXEC, 0).Into(fd)
+	// The kernel tells a file from a directory: it refuses to give one rights of the other.
+	added := c.addRule(p.Path, unix.LANDLOCK_RULE_PATH_BENEATH, rule)
+	added.On(file, unix.EINVAL)
+	if p.Optional {
+		opened.On(next, unix.ENOENT, unix.EACCES)
+		added.On(done, unix.EBADFD) // a pipe or a socket, which no rule is about
 	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("%s: %w", p.Path, err)
+	c.l.Goto(done)
+	c.l.At(file)
+	if p.Access&fileAccess != 0 {
+		c.l.Set(rule, p.Access&fileAccess)
+		c.addRule(p.Path, unix.LANDLOCK_RULE_PATH_BENEATH, rule)
 	}
-	access := p.Access
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		access &= fileAccess
+	c.l.At(done)
+	c.close(fd)
+	c.l.At(next)
+}
+
+// words32 are integers of 32 bits in the list's data.
+func (c *compiler) words32(values ...uint32) steps.Ref {
+	var b []byte
+	for _, v := range values {
+		b = binary.NativeEndian.AppendUint32(b, v)
 	}
-	if access == 0 {
-		return nil
-	}
-	rule := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(fd)}
-	err = add(unix.LANDLOCK_RULE_PATH_BENEATH, unsafe.Pointer(&rule))
-	if p.Optional && errors.Is(err, unix.EBADFD) {
-		return nil // a pipe or a socket, which no rule is about
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", p.Path, err)
-	}
-	return nil
+	return c.l.Bytes(b)
 }

@@ -1,6 +1,7 @@
 // Package shim is the process that stands between the runner and a sandboxed
-// command. The runner starts a re-exec of its own binary with a [Plan]; that
-// process builds the layers, tells how each went, and starts the command.
+// command. The runner compiles a [Plan] into a list of system calls (see package
+// cgroup/steps) and starts a re-exec of its own binary with it; that process builds the layers, tells
+// how each went, and starts the command.
 //
 // With a PID namespace it stays as its init: it reaps, tells the runner of
 // every change of the command's state, dials ports inside for the runner, and
@@ -9,15 +10,6 @@
 // It decides nothing: what to restrict, and whether a layer may be missing, is
 // in the plan.
 package shim
-
-import "encoding/json"
-
-// The name and first argument by which the re-exec knows what it is. After them
-// come the number of the control socket's descriptor and of the plan's.
-const (
-	Name = "assay-run"
-	Arg  = "__sandbox"
-)
 
 // Layers, as reports name them.
 const (
@@ -39,7 +31,7 @@ type Plan struct {
 	Degrade bool
 	// Probe builds the layers and starts nothing.
 	Probe bool
-	// Clone are the flags to start a second shim with: the first one was started
+	// Clone are the flags of a child that goes on: the shim was started
 	// without, since whoever starts it cannot.
 	Clone uintptr
 	// Init is set where the shim is process 1 of a PID namespace.
@@ -168,42 +160,4 @@ type Report struct {
 	Reason string `json:"reason,omitempty"`
 	// Errno is the kernel's answer, 0 without one.
 	Errno int `json:"errno,omitempty"`
-}
-
-// Message is what goes over the control socket, one a packet.
-type Message struct {
-	// Kind says which of the other fields are used.
-	Kind string
-	// Layers and Operations come with layers: what was done, and how it went.
-	Layers     []Report `json:",omitempty"`
-	Operations []string `json:",omitempty"`
-	// Stopped is the layer without which the command does not start.
-	Stopped string `json:",omitempty"`
-	// Unusable comes with layers too: what of the plan's Needs is.
-	Unusable []Unusable `json:",omitempty"`
-	// Op and Errno come with failed: the command could not be started.
-	Op    string `json:",omitempty"`
-	Errno int    `json:",omitempty"`
-	// Status is a wait status, with state.
-	Status uint32 `json:",omitempty"`
-	// Port is where to connect to, with dial.
-	Port int `json:",omitempty"`
-	// ID tells answers to dial apart.
-	ID uint64 `json:",omitempty"`
-}
-
-// Kinds of messages. All but dial come from the shim.
-const (
-	KindLayers   = "layers"
-	KindListener = "listener" // with a descriptor
-	KindStarted  = "started"  // with the command's pidfd where there is an init
-	KindFailed   = "failed"
-	KindState    = "state"
-	KindDial     = "dial"
-	KindDialed   = "dialed" // with a descriptor, or Errno
-)
-
-func (m *Message) encode() []byte {
-	b, _ := json.Marshal(m) // strings and numbers
-	return b
 }

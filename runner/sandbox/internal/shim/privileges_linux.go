@@ -1,153 +1,149 @@
 package shim
 
 import (
-	"errors"
-	"fmt"
-	"unsafe"
+	"encoding/binary"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
-// privileges gives up, on this thread, all that the command is not to have.
-func (s *shim) privileges() error {
-	if s.plan.KeepPrivileges {
-		return nil
-	}
-	if err := s.do(Privileges, "drop the capability bounding set", dropBounding); err != nil {
-		return err
-	}
-	if err := s.user(); err != nil {
-		return err
-	}
-	s.look()
-	err := s.do(Privileges, "capset", func() error {
-		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
-			return err
+// process keeps the shim itself out of the command's reach, and everything that
+// it was not given out of the command's hands.
+func (c *compiler) process() {
+	c.do(Privileges, "prctl PR_SET_DUMPABLE", func() {
+		if c.plan.Init { // otherwise exec makes it dumpable again, and the command's own
+			c.l.Call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 		}
-		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		var none [2]unix.CapUserData
-		return unix.Capset(&header, &none[0])
 	})
-	if err != nil {
-		return err
+	c.do(Privileges, "close_range", func() {
+		c.l.Call(unix.SYS_CLOSE_RANGE, 3+c.plan.Keep, 1<<32-1, unix.CLOSE_RANGE_CLOEXEC)
+	})
+}
+
+// privileges gives up all that the command is not to have.
+func (c *compiler) privileges() {
+	if c.plan.KeepPrivileges {
+		return
 	}
-	return s.do(Privileges, "prctl PR_SET_NO_NEW_PRIVS", func() error {
-		return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	c.do(Privileges, "drop the capability bounding set", c.dropBounding)
+	c.user()
+	c.look()
+	c.do(Privileges, "capset", func() {
+		c.l.Call(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0).Ignore(unix.EINVAL)
+		c.capset()
 	})
+	c.do(Privileges, "prctl PR_SET_NO_NEW_PRIVS", c.noNewPrivs)
+}
+
+func (c *compiler) noNewPrivs() {
+	c.l.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+}
+
+// capset leaves the process these capabilities, of the first 32, and no others.
+func (c *compiler) capset(capabilities ...int) {
+	var bits uint32
+	for _, n := range capabilities {
+		bits |= 1 << n
+	}
+	c.l.Call(unix.SYS_CAPSET, c.words32(unix.LINUX_CAPABILITY_VERSION_3, 0), c.words32(bits, bits, 0, 0, 0, 0))
 }
 
 // dropBounding empties the bounding set, so that not even root's exec regains a
 // capability. A process without CAP_SETPCAP has none to regain: see
 // no_new_privs.
-func dropBounding() error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return fmt.Errorf("capget: %w", err)
-	}
-	if data[0].Effective&(1<<unix.CAP_SETPCAP) == 0 {
-		if data[0].Permitted|data[1].Permitted != 0 {
-			return fmt.Errorf("capabilities without CAP_SETPCAP: %w", unix.EPERM)
-		}
-		return nil
-	}
-	for capability := uintptr(0); ; capability++ {
-		err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0)
-		if errors.Is(err, unix.EINVAL) && capability > 0 {
-			return nil // the kernel has no more
-		}
-		if err != nil {
-			return err
-		}
-	}
+func (c *compiler) dropBounding() {
+	may, one, done, refused := c.l.Label(), c.l.Label(), c.l.Label(), c.l.Label()
+	has := c.words32(0, 0, 0, 0, 0, 0) // effective, permitted, inheritable; and of the others
+	c.call("capget", unix.SYS_CAPGET, c.words32(unix.LINUX_CAPABILITY_VERSION_3, 0), has)
+	c.l.If(steps.Value(has), 1<<unix.CAP_SETPCAP, 1<<unix.CAP_SETPCAP, may)
+	second := c.l.Label()
+	c.l.If(steps.Value(has), 0xffffffff<<32, 0, second)
+	c.l.At(refused)
+	c.fail("capabilities without CAP_SETPCAP", unix.EPERM)
+	c.l.At(second)
+	c.l.If(steps.Value(has+16), 0xffffffff, 0, done)
+	c.l.Goto(refused)
+	c.l.At(may)
+	n := c.l.Word(1)
+	c.l.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, 0, 0, 0, 0)
+	c.l.At(one)
+	c.l.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, steps.Value(n), 0, 0, 0).On(done, unix.EINVAL) // the kernel has no more
+	c.l.Make(n, steps.Value(n), 0, all, 1)
+	c.l.Goto(one)
+	c.l.At(done)
 }
 
 // user becomes the plan's user. It is no part of a layer that may be missing: a
 // command that was to be somebody else's never runs as us.
-func (s *shim) user() error {
-	if s.plan.UID == nil {
-		return nil
+func (c *compiler) user() {
+	if c.plan.UID == nil {
+		return
 	}
-	degrade := s.plan.Degrade
-	s.plan.Degrade = false
-	defer func() { s.plan.Degrade = degrade }()
-	s.handOver()
-	return s.do(Privileges, "change the user", func() error {
-		groups := make([]uint32, 0, len(s.plan.Groups)+1)
-		for _, g := range s.plan.Groups {
-			groups = append(groups, uint32(g))
+	c.handOver()
+	c.operation(Privileges, "change the user", true, func() {
+		var groups []byte
+		for _, g := range c.plan.Groups {
+			groups = binary.NativeEndian.AppendUint32(groups, uint32(g))
 		}
-		var p unsafe.Pointer
-		if len(groups) > 0 {
-			p = unsafe.Pointer(&groups[0])
-		}
-		gid, uid := uintptr(*s.plan.GID), uintptr(*s.plan.UID)
-		// Of this thread alone, unlike the functions of package syscall.
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(p), 0); errno != 0 {
-			return fmt.Errorf("setgroups: %w", errno)
-		}
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, gid, gid, gid); errno != 0 {
-			return fmt.Errorf("setresgid: %w", errno)
-		}
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); errno != 0 {
-			return fmt.Errorf("setresuid: %w", errno)
-		}
-		return nil
+		gid, uid := *c.plan.GID, *c.plan.UID
+		c.call("setgroups", unix.SYS_SETGROUPS, len(c.plan.Groups), c.l.Bytes(append(groups, 0, 0, 0, 0)))
+		c.call("setresgid", unix.SYS_SETRESGID, gid, gid, gid)
+		c.call("setresuid", unix.SYS_SETRESUID, uid, uid, uid)
 	})
 }
 
 // handOver gives the plan's user the pipes, and a terminal of the command's own,
 // that its streams are: opening /dev/stderr opens them anew. Where that fails
 // the streams work all the same.
-func (s *shim) handOver() {
+func (c *compiler) handOver() {
+	attributes := c.l.Space(64) // struct termios
 	for fd := range 3 {
-		var st unix.Stat_t
-		if unix.Fstat(fd, &st) != nil {
-			continue
+		give, next := c.l.Label(), c.l.Label()
+		c.l.Call(unix.SYS_FSTAT, fd, c.stat).On(next, steps.AnyErrno)
+		c.l.If(steps.Value(c.stat+statMode), unix.S_IFMT, unix.S_IFIFO, give)
+		if !c.plan.OwnTerminal {
+			c.l.Goto(next)
 		}
-		_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-		if st.Mode&unix.S_IFMT == unix.S_IFIFO || err == nil && s.plan.OwnTerminal {
-			_ = unix.Fchown(fd, *s.plan.UID, -1)
-		}
+		c.l.Call(unix.SYS_IOCTL, fd, unix.TCGETS, attributes).On(next, steps.AnyErrno)
+		c.l.At(give)
+		c.l.Call(unix.SYS_FCHOWN, fd, *c.plan.UID, -1).Ignore(steps.AnyErrno)
+		c.l.At(next)
 	}
 }
 
 // look finds out, as the command's user, what of the plan's needs it cannot use.
 // access(2) asks for the real user, who is the command's by now.
-func (s *shim) look() {
-	for _, n := range s.plan.Needs {
-		var errno unix.Errno
-		if err := unix.Access(n.Path, n.Mode); errors.As(err, &errno) {
-			s.missing = append(s.missing, Unusable{n.Path, int(errno)})
-		}
+func (c *compiler) look() {
+	for _, n := range c.plan.Needs {
+		next := c.l.Label()
+		c.l.OnError(next)
+		c.needs[c.l.Len()] = n
+		c.l.Call(unix.SYS_FACCESSAT, unix.AT_FDCWD, n.Path, int(n.Mode))
+		c.l.At(next)
 	}
+	c.l.OnError(c.giveUp)
 }
 
-// filter loads the seccomp program into this thread.
-func (s *shim) filter() error {
-	if len(s.plan.Filter) == 0 {
-		return nil
+// filter loads the seccomp program.
+func (c *compiler) filter() {
+	if len(c.plan.Filter) == 0 {
+		return
 	}
-	return s.do(Seccomp, "seccomp SECCOMP_SET_MODE_FILTER", func() error {
-		instructions := make([]unix.SockFilter, len(s.plan.Filter))
-		for i, in := range s.plan.Filter {
-			instructions[i] = unix.SockFilter{Code: in.Code, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	c.do(Seccomp, "seccomp SECCOMP_SET_MODE_FILTER", func() {
+		var b []byte
+		for _, in := range c.plan.Filter {
+			b = append(binary.NativeEndian.AppendUint16(b, in.Code), in.Jt, in.Jf)
+			b = binary.NativeEndian.AppendUint32(b, in.K)
 		}
-		program := unix.SockFprog{Len: uint16(len(instructions)), Filter: &instructions[0]}
-		load := func() unix.Errno {
-			_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&program)))
-			return errno
-		}
-		errno := load()
-		if errno == unix.EACCES { // neither CAP_SYS_ADMIN nor no_new_privs
-			if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-				return err
-			}
-			errno = load()
-		}
-		if errno != 0 {
-			return errno
-		}
-		return nil
+		program := c.structure(16, uint64(len(c.plan.Filter))) // struct sock_fprog
+		c.l.Pointer(program+8, c.l.Bytes(b))
+		again, done := c.l.Label(), c.l.Label()
+		c.l.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, program).On(again, unix.EACCES)
+		c.l.Goto(done)
+		c.l.At(again) // neither CAP_SYS_ADMIN nor no_new_privs
+		c.noNewPrivs()
+		c.l.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, program)
+		c.l.At(done)
 	})
 }
