@@ -71,7 +71,7 @@ until [ -e end ]; do sleep 0.05; done
 		t.Fatal("what the containers did does not reach the spool")
 	}
 	if guard {
-		pid := guardOf(t, filepath.Base(filepath.Dir(parent)))
+		pid := processOf(t, "\x00__guard\x00"+filepath.Base(filepath.Dir(parent))+"\x00")
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -150,20 +150,6 @@ func spooled(dir string, ids []string, path string) bool {
 		}
 	}
 	return !slices.ContainsFunc(ids, func(id string) bool { return !seen[id] })
-}
-
-// guardOf is the process id of a run's guard.
-func guardOf(t *testing.T, run string) int {
-	t.Helper()
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, f := range files {
-		if b, _ := os.ReadFile(f); bytes.HasPrefix(b, []byte("assay-run\x00")) && bytes.Contains(b, []byte("\x00__guard\x00"+run+"\x00")) {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-			return pid
-		}
-	}
-	t.Fatal("the run has no guard")
-	return 0
 }
 
 // ended reports whether a process has ended, reaped or not.
