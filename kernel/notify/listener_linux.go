@@ -26,7 +26,7 @@ const listenerNice = -10
 // maxTurn is how long the listener's goroutine goes on before it gives way to others.
 // After 10 ms, the Go runtime tries to interrupt it 50,000 times a second, which costs
 // nearly half as much as the listener itself.
-const maxTurn = 8 * time.Millisecond
+const maxTurn = 5 * time.Millisecond
 
 // notification is a struct seccomp_notif with its seccomp_data, and room for fields that
 // newer kernels may add.
