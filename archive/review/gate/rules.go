@@ -15,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 
 	"github.com/assay-run/assay-run/archive/review"
 	"github.com/assay-run/assay-run/archive/review/expr"
@@ -108,6 +109,9 @@ func Parse(ctx context.Context, data []byte, dir string) (_ *Rules, err error) {
 			make, ok := kinds[kind]
 			if !ok {
 				return nil, fmt.Errorf("rule %d: %q is not a rule; the rules are %s", i+1, kind, strings.Join(Kinds(), ", "))
+			}
+			if value == nil { // what a key without a value is at the end of a file
+				value = ast.Null(token.New("null", "null", &token.Position{}))
 			}
 			one, err := make(&maker{ctx: ctx, rules: r, kind: kind, dir: dir}, value)
 			if err != nil {
