@@ -98,7 +98,6 @@ func (a *app) sandboxProfile(f *sandboxFlags, env []string) (*sandbox.Profile, e
 }
 
 func (a *app) sandbox(f *sandboxFlags, args []string) error {
-	signals := catchSignals()
 	env := os.Environ()
 	p, err := a.sandboxProfile(f, env)
 	if err != nil {
@@ -111,9 +110,9 @@ func (a *app) sandbox(f *sandboxFlags, args []string) error {
 	if path, err = filepath.Abs(path); err != nil {
 		return nowhere(err)
 	}
-	signals.wait()
 	cmd := &exec.Cmd{Path: path, Args: args, Env: env, Dir: p.Dir, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
-	st, layers, err := sandbox.Run(p, cmd, signals.C, sandbox.Options{})
+	signals := catchSignals()
+	st, layers, err := sandbox.Run(p, cmd, signals.C, sandbox.Options{Ready: signals.wait})
 	for _, l := range layers {
 		switch {
 		case l.State != sandbox.Enforced && err == nil:

@@ -23,7 +23,7 @@ type caughtSignals struct {
 // returns an error instead of ending assay-run. No signal is set to be ignored, since
 // the command would inherit that.
 //
-// Go takes some 40 µs for each signal, so the run is prepared meanwhile.
+// Go takes some 40 µs for each signal, so the command is prepared meanwhile.
 func catchSignals() *caughtSignals {
 	s := &caughtSignals{C: make(chan os.Signal, 64), ready: make(chan struct{})}
 	go func() {

@@ -21,6 +21,7 @@ type Sandbox struct {
 	watch   watch
 	needs   []Need
 	audit   *auditlog.Log
+	ready   func()
 	without []string // layers to leave out, for tests that show what each is for
 
 	mu     sync.Mutex // guards what follows
@@ -61,6 +62,10 @@ type Options struct {
 	// EndWithCommand ends what the command leaves behind as soon as it has ended,
 	// and makes the shim's exit status the command's.
 	EndWithCommand bool
+	// Ready is called while the process that becomes the command makes the sandbox. The command starts
+	// after Ready has returned. It is called again where Start tries again without namespaces. Nil means
+	// that the command waits for nothing.
+	Ready func()
 }
 
 // Need is a file that a command needs, and in which ways of access(2).
@@ -78,7 +83,7 @@ func New(p *Profile, opt Options) (*Sandbox, error) {
 	if err := shim.Available(); err != nil {
 		return nil, err
 	}
-	s := &Sandbox{profile: p, end: opt.EndWithCommand, wantAudit: opt.Audit, needs: opt.Needs, watch: watch{cgroup: opt.Cgroup, blocked: opt.Blocked}, pidfd: -1, dials: map[uint64]chan dialed{}}
+	s := &Sandbox{profile: p, end: opt.EndWithCommand, wantAudit: opt.Audit, needs: opt.Needs, ready: opt.Ready, watch: watch{cgroup: opt.Cgroup, blocked: opt.Blocked}, pidfd: -1, dials: map[uint64]chan dialed{}}
 	if p.Network.Mode == NetAllowlist {
 		var err error
 		if s.proxy, err = newProxy(p.Network, opt.Decided); err != nil {

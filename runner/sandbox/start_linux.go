@@ -101,7 +101,7 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 	if s.profile.User != nil {
 		plan.Needs = s.needs
 	}
-	plan.Without = s.without
+	plan.Without, plan.Waits = s.without, s.ready != nil
 	attr := syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {
 		attr = *cmd.SysProcAttr
@@ -139,6 +139,13 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 	}
 	theirs.Close()
 	s.ownDomain(inner.Process, 0)
+	if plan.Waits {
+		s.ready()
+		if err := s.conn.Go(); err != nil {
+			s.conn.Close() // or the shim would wait for ever
+			return inner, err
+		}
+	}
 	err = s.started(plan, program)
 	s.mu.Lock()
 	s.layers = append(merge(early, s.layers), watched...)

@@ -28,14 +28,26 @@ func Pair() (*Conn, *os.File, error) {
 	return &Conn{os.NewFile(uintptr(fds[0]), "sandbox control")}, os.NewFile(uintptr(fds[1]), "sandbox control"), nil
 }
 
+// Go lets the command of a plan that Waits start. It may come before the shim waits for it. A shim
+// that is gone has told why.
+func (c *Conn) Go() error {
+	err := c.send(goAhead)
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return nil
+	}
+	return err
+}
+
 // Dial asks for a connection to a port inside. The answer has the id.
-func (c *Conn) Dial(id uint64, port int) error {
+func (c *Conn) Dial(id uint64, port int) error { return c.send(question(id, port)) }
+
+func (c *Conn) send(packet []byte) error {
 	raw, err := c.f.SyscallConn()
 	if err != nil {
 		return err
 	}
 	werr := raw.Write(func(s uintptr) bool {
-		err = unix.Sendto(int(s), question(id, port), unix.MSG_NOSIGNAL, nil)
+		err = unix.Sendto(int(s), packet, unix.MSG_NOSIGNAL, nil)
 		return !errors.Is(err, unix.EAGAIN)
 	})
 	return errors.Join(werr, err)
@@ -53,13 +65,15 @@ func (c *Conn) Receive() (m Message, fd int, err error) {
 	rerr := raw.Read(func(s uintptr) bool {
 		for {
 			n, oobn, flags, _, err = unix.Recvmsg(int(s), buf, oob, unix.MSG_CMSG_CLOEXEC)
-			if !errors.Is(err, unix.EINTR) {
+			// ECONNRESET tells, once, that the other end was closed with a packet of ours unread.
+			// What it sent before is still here.
+			if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ECONNRESET) {
 				return !errors.Is(err, unix.EAGAIN)
 			}
 		}
 	})
 	if err = errors.Join(rerr, err); err != nil {
-		if errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrClosed) {
+		if errors.Is(err, os.ErrClosed) {
 			err = io.EOF
 		}
 		return m, -1, err

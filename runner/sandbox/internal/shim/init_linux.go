@@ -203,6 +203,9 @@ func (c *compiler) command() {
 	l := c.l
 	failed := l.Label()
 	c.tell(KindLayers)
+	if c.plan.Waits {
+		c.wait()
+	}
 	if c.plan.Probe {
 		l.Call(unix.SYS_EXIT_GROUP, 0)
 	} else {
@@ -240,6 +243,19 @@ func (c *compiler) tell(kind uint64) {
 	c.l.Make(size, steps.Value(c.l.Failures()+8), 0, all, 16)
 	c.l.Call(unix.SYS_SENDTO, c.control, c.l.Failures(), steps.Value(size), unix.MSG_NOSIGNAL, 0, 0)
 }
+
+// wait waits for the runner's word. It ends the shim where the runner is gone.
+func (c *compiler) wait() {
+	l := c.l
+	gone, said, size, word := c.tail(func() { l.Call(unix.SYS_EXIT_GROUP, exitShim) }), l.Label(), l.Word(0), l.Word(0)
+	l.Call(unix.SYS_RECVFROM, c.control, word, 8, 0, 0, 0).Into(size).On(gone, steps.AnyErrno)
+	l.If(steps.Value(size), all, uint64(len(goAhead)), said)
+	l.Goto(gone)
+	l.At(said)
+}
+
+// goAhead is the runner's word.
+var goAhead = []byte{1}
 
 const dialSize = 8 + sizeofSockaddr
 

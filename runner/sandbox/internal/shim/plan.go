@@ -56,6 +56,8 @@ type Plan struct {
 	Filter []Instruction
 	// EndWithCommand ends the namespace with the command.
 	EndWithCommand bool
+	// Waits has the command start only when the runner says so: see Conn.Go.
+	Waits bool
 	// Keep is the number of descriptors from 3 on that the command gets.
 	Keep int
 	// KeepPrivileges leaves the command what its user may do; a filter takes from it
