@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -49,6 +50,9 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	}
 	defer s.lock.Close()
 	defer s.release()
+	var room sync.WaitGroup
+	room.Go(func() { _ = os.Remove(filepath.Join(s.dir, reserveName)) }) // which can take longer than to pack a small run
+	defer room.Wait()
 	sources, err := s.sources()
 	var notes []string
 	if err == nil {
@@ -79,6 +83,8 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	if removed != nil {
 		sealed.Result = documentOf(sources, schema.ResultPath)
 	}
+	room.Wait()
+	s.release() // first: the last close of a file without a name costs more
 	return sealed, removeSpool(s.dir)
 }
 

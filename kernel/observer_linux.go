@@ -106,25 +106,39 @@ func (o *Observer) check() {
 }
 
 // Stop detaches the programs, after a look at whether all are still attached,
-// and lets Read deliver what is left and return. Call it when the session's
+// and lets Read deliver what is left and return. Meanwhile it finishes the
+// comparison of a pinned observer with this build. Call it when the session's
 // tasks are gone: what they do later is not seen.
 func (o *Observer) Stop() error {
+	stopped, err := o.detach()
+	if !stopped {
+		return nil
+	}
+	var tampered []string // without mu, which Read's end needs
+	if pins := o.loaded.tamperedPins(); pins != "" {
+		tampered = append(tampered, pins)
+	}
+	if err := o.loaded.genuine(); err != nil {
+		tampered = append(tampered, "the pinned observer: "+err.Error())
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tampered = append(o.tampered, tampered...)
+	return err
+}
+
+// detach ends what the session gets to see, and then Read. It tells whether it was
+// the first to.
+func (o *Observer) detach() (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.stopped {
-		return nil
+		return false, nil
 	}
 	o.stopped = true
 	o.watch.Stop()
 	o.check()
-	if pins := o.loaded.tamperedPins(); pins != "" {
-		o.tampered = append(o.tampered, pins)
-	}
-	if err := o.loaded.genuine(); err != nil {
-		o.tampered = append(o.tampered, "the pinned observer: "+err.Error())
-	}
-	err := o.loaded.detach()
-	return errors.Join(err, o.rd.flush())
+	return true, errors.Join(o.loaded.detach(), o.rd.flush())
 }
 
 // Close frees everything. Read must have returned. Report keeps working.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 
 	"github.com/assay-run/assay-run/cgroup"
@@ -21,10 +22,13 @@ type containment struct {
 	limits   Limits
 	terminal *os.File // whose settings will be changed; nil if there is none
 
+	covered func() // waits for what else the guard covers
+
 	*cgroup.Session // nil until it is open
 	guard           *cgroup.Guard
 
 	// What was used before the command started is not the command's.
+	counting             sync.WaitGroup // for account
 	usage, usageBefore   cgroup.Usage
 	events, eventsBefore cgroup.Events
 
@@ -156,9 +160,16 @@ func (c *containment) startAccount() {
 	c.usageBefore, c.eventsBefore = c.Usage(), c.Events()
 }
 
-// account reads the kernel's counters once the command's processes are gone. A
-// peak that had been reached before says nothing about the command.
-func (c *containment) account() {
+// account begins to read the kernel's counters, once the command's processes are gone.
+// Nothing else may start in the session until accounted returns.
+func (c *containment) account() { c.counting.Go(c.count) }
+
+// accounted waits for what account began.
+func (c *containment) accounted() { c.counting.Wait() }
+
+// count reads the counters. A peak that had been reached before says nothing about the
+// command.
+func (c *containment) count() {
 	c.usage, c.events = c.Usage(), c.Events()
 	u, e := &c.usage, &c.events
 	for _, n := range []struct{ total, before *int64 }{
@@ -192,12 +203,14 @@ func (c *containment) exposed() bool { return c.guard != nil && c.guard.Exposed(
 
 // close removes the session. The guard goes last: it covers everything before.
 func (c *containment) close(res *schema.Result) error {
+	c.accounted()
 	c.tell(res)
 	if c.Session == nil {
 		return nil
 	}
 	res.Limits.Unenforced = c.Unenforced()
 	err := c.Remove()
+	c.covered()
 	if err != nil {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "cgroup", Code: "cgroup_left", Message: err.Error(),

@@ -124,8 +124,11 @@ func (p *contractPart) prepare(ctx context.Context) error {
 // settle evaluates the contract once nothing of the command is left, unless the
 // run was cancelled. survived tells who is left: then no check runs.
 func (p *contractPart) settle(ctx context.Context, outcome, survived string) {
+	if p.gate == nil {
+		return
+	}
+	p.session.accounted()
 	switch {
-	case p.gate == nil:
 	case survived != "":
 		p.doc, _ = p.gate.Settle(ctx, survived)
 	case outcome == schema.OutcomeCancelled:

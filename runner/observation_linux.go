@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -55,6 +56,7 @@ type observation struct {
 	asked    chan chan []layer.Survivor // the goroutine answers
 	account  layer.Account
 
+	freeing   sync.WaitGroup   // of what the observer has in the kernel
 	survivors []layer.Survivor // once it is closed
 	influence *influence       // nil without a contract
 }
@@ -206,7 +208,8 @@ func (o *observation) sink(e *schema.KernelEvent) error {
 	})
 }
 
-// close takes in what is left in the kernel once nothing of the run runs any more.
+// close takes in what is left in the kernel once nothing of the run runs any more. What
+// the observer has there is freed beside what closes next: see freed.
 func (o *observation) close(res *schema.Result) error {
 	if o.observer == nil {
 		return nil
@@ -226,11 +229,16 @@ func (o *observation) close(res *schema.Result) error {
 		Report:  &report, Counts: o.builder.Counts(), Stats: o.builder.Stats(), LeftOut: o.log.Surface.LeftOut(),
 	}
 	res.Usage.Processes = new(int64(o.account.Stats.Forks - o.account.Stats.CheckForks)) // only the kernel layer has seen them all
-	if err := o.observer.Close(); err != nil {
-		o.log.Event(schema.Event{Type: schema.RecorderError, Code: "kernel_layer_failed", Message: err.Error()})
-	}
+	o.freeing.Go(func() {
+		if err := o.observer.Close(); err != nil {
+			o.log.Event(schema.Event{Type: schema.RecorderError, Code: "kernel_layer_failed", Message: err.Error()})
+		}
+	})
 	return nil
 }
+
+// freed waits until a closed observation has nothing in the kernel any more.
+func (o *observation) freed() { o.freeing.Wait() }
 
 // observed tells that there is a kernel layer.
 func (o *observation) observed() bool { return o.account.Report != nil }
