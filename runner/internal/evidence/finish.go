@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"errors"
+	"sync"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -51,11 +52,12 @@ func (l *Log) Finish(f Findings) error {
 	if f.Settle != nil {
 		f.Settle(h, missing)
 	}
-	unwritten := errors.Join(
-		l.Put(schema.ResultPath, f.Result),
-		l.Put(schema.CorrelationPath, f.Calls.report(l, f)),
-		l.Put(schema.HealthPath, h),
-	)
+	var health error
+	var encoding sync.WaitGroup
+	encoding.Go(func() { health = l.Put(schema.HealthPath, h) }) // the longest, beside the others
+	unwritten := errors.Join(l.Put(schema.ResultPath, f.Result), l.Put(schema.CorrelationPath, f.Calls.report(l, f)))
+	encoding.Wait()
+	unwritten = errors.Join(unwritten, health)
 	if unwritten != nil && f.Settle != nil {
 		f.Settle(h, unwritten)
 		_ = l.Put(schema.ResultPath, f.Result) // where it can be, it says so
