@@ -14,7 +14,7 @@ func (b *Builder) mounts(ev *kernel.Event, p *process) {
 	}
 	if ev.MountNS != 0 && !ev.Thread {
 		p.mountNS = ev.MountNS
-		if p.starting {
+		if p.starting && ev.MountNS != b.o.MountNS { // that is the run's own anyway
 			b.ownNS = ev.MountNS
 		}
 	}

@@ -38,15 +38,23 @@ func TestPathsOfOtherMountsAreMarked(t *testing.T) {
 		enters(30, 12, own), open(31, 12, "/came-back"), repeat,
 		joined, open(41, 20, "/container"), openEvent(42, 20, "/missing", cloexec, 2),
 	}
+	cloner, innermost := forkEvent(1, 0, 10), fork(2, 10, 11, own)
+	cloner.MountNS, cloner.Start = host, 0
+	clones := enters(3, 10, host) // it stays where it was
+	clones.Syscall = "clone"
 	for name, c := range map[string]struct {
-		ns   uint32
-		want string
+		ns     uint32
+		events []kernel.Event
+		want   string
 	}{
-		"told":    {host, "/cloned /repeated /inherited /unshared /repeated /container /missing"},
-		"unknown": {0, ""},
+		"told":    {host, events, "/cloned /repeated /inherited /unshared /repeated /container /missing"},
+		"unknown": {0, events, ""},
+		"the runner's child clones the command": {host, []kernel.Event{
+			cloner, innermost, clones, open(4, 11, "/starting"), execEvent(5, 11, "/bin/sh", "sh"), open(6, 11, "/own"),
+		}, ""},
 	} {
 		b, lines := collect(t, Options{MountNS: c.ns})
-		push(t, b, events...)
+		push(t, b, c.events...)
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
