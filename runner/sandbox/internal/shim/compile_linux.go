@@ -143,6 +143,11 @@ type Outcome struct {
 // Outcome reads which steps failed: the layers as far as the shim came.
 func (p *Program) Outcome(failed []steps.Failure) Outcome {
 	var o Outcome
+	for _, f := range failed {
+		if need, ok := p.needs[f.Step]; ok {
+			o.Unusable = append(o.Unusable, Unusable{need.Path, int(f.Errno)})
+		}
+	}
 	for _, op := range p.operations {
 		at := slices.IndexFunc(o.Layers, func(r Report) bool { return r.Layer == op.layer })
 		if at < 0 {
@@ -151,10 +156,6 @@ func (p *Program) Outcome(failed []steps.Failure) Outcome {
 		}
 		for _, f := range failed {
 			if f.Step < op.from || f.Step >= op.to {
-				continue
-			}
-			if need, ok := p.needs[f.Step]; ok {
-				o.Unusable = append(o.Unusable, Unusable{need.Path, int(f.Errno)})
 				continue
 			}
 			if r := &o.Layers[at]; r.State == Enforced {
