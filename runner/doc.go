@@ -63,8 +63,8 @@
 // The smallest Go program that starts a command takes 2 ms. Two of them, one started by
 // the other like runner and guard, take 3.5 ms.
 //
-// When this was measured, Go started in the guard and in the self-test's process too. It does
-// not any more: a run takes a third fewer page faults, and most of the 14% is gone.
+// These figures are from before package cgroup/steps. Since then, Go no longer starts in the
+// guard and in the self-test's process: a run takes a third fewer page faults, and most of the 14% is gone.
 //
 // The first run on a host takes four times as much CPU time. Half of that is for the kernel
 // to verify the programs, on two CPUs, and a tenth for the loader to read the embedded

@@ -93,7 +93,7 @@ func (a *app) tellSwept(swept []cgroup.Swept) {
 		case s.Stopped:
 			a.say.Warning("run %s was killed while its guard was stopped: the guard has now ended the processes that were left", console.Printable(s.RunID))
 		case s.Killed > 0:
-			a.say.Warning("run %s was killed; recover ended the processes that it left (%d)", console.Printable(s.RunID), s.Killed)
+			a.say.Warning("run %s was killed; assay-run has now ended the processes that it left (%d)", console.Printable(s.RunID), s.Killed)
 		}
 	}
 }

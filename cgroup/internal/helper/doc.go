@@ -8,9 +8,9 @@
 //
 // A guard has nothing to do in most runs, and a start of Go takes 3 to 5 ms of CPU time. So
 // its process begins as a waiter: a list of package steps, which waits until the runner is gone.
-// Then the same process goes on as the guard. Like that, the waiter is not dumpable, ignores signals,
-// and has a guard's descriptors, and the guard finds in the pipe what the runner wrote. The list kills
-// the session before Go starts: where nobody may have more processes, Go would not start. Release
+// Then the same process goes on as the guard. Like a guard, the waiter is not dumpable, ignores signals
+// and holds the descriptors; the guard finds in the pipe what the runner wrote. The list kills
+// the session before Go starts, because Go cannot start where no more processes are allowed. Release
 // kills the waiter.
 //
 // The guard starts as itself where there is no cgroup.kill; on a terminal, which has to be
