@@ -285,6 +285,42 @@ func TestAttachWatch(t *testing.T) {
 	})
 }
 
+// A watcher misses nothing of a container that it joined before the start. It selects by a
+// label with any value.
+func TestAttachWatchBeforeStart(t *testing.T) {
+	engines(t, func(t *testing.T, e *enginetest.Engine) {
+		dir := t.TempDir()
+		a := attachTo(t, e, "watching "+e.Program, "--watch", "--label", "eval", "--dir", dir)
+		e.Run("create", "--network=none", "--name=other", "--label=other=eval", enginetest.Image, "true")
+		e.Run("create", "--network=none", "--name=early", "--label=eval=1", enginetest.Image, "touch", "/tmp/made")
+		if !leaktest.Within(time.Minute, a.joined) {
+			t.Fatalf("the watcher does not join what was created:\n%s", a.said())
+		}
+		e.Run("start", "other")
+		e.Run("start", "early")
+		if !leaktest.Within(time.Minute, func() bool { return len(bundlesIn(dir)) == 1 }) {
+			t.Fatalf("the bundles are %q\n%s", bundlesIn(dir), a.said())
+		}
+		a.cmd.Process.Signal(syscall.SIGINT)
+		a.ends(0)
+		if bundles := bundlesIn(dir); len(bundles) != 1 || !strings.HasPrefix(filepath.Base(bundles[0]), "early-") {
+			t.Fatalf("the bundles are %q", bundles)
+		}
+		if b := attachedBundle(t, bundlesIn(dir)[0]); b.health.KernelLayer != schema.Complete || !b.opened("/tmp/made") {
+			t.Errorf("the layer is %s: %+v\n%s", b.health.KernelLayer, b.health.Reasons, b)
+		}
+	})
+}
+
+// joined reports whether a recording is under way.
+func (a *attached) joined() bool {
+	list, _ := filepath.Glob(filepath.Join(a.state, "assay-run/spool/*/events.ndjson"))
+	return slices.ContainsFunc(list, func(f string) bool {
+		text, _ := os.ReadFile(f)
+		return strings.Contains(string(text), `"type":"attached"`)
+	})
+}
+
 // A container that has come and gone before the watcher gets to it is not called
 // completely recorded.
 func TestAttachWatchTooLate(t *testing.T) {
@@ -500,14 +536,7 @@ func TestAttachBelowAnotherParent(t *testing.T) {
 	if !leaktest.Within(time.Minute, func() bool { return len(bundlesIn(dir)) == 1 }) {
 		t.Fatalf("the watcher does not see that it is elsewhere:\n%s", a.said())
 	}
-	attachedAgain := func() bool {
-		list, _ := filepath.Glob(filepath.Join(a.state, "assay-run/spool/*/events.ndjson"))
-		return slices.ContainsFunc(list, func(f string) bool {
-			text, _ := os.ReadFile(f)
-			return strings.Contains(string(text), `"type":"attached"`)
-		})
-	}
-	if !leaktest.Within(time.Minute, attachedAgain) {
+	if !leaktest.Within(time.Minute, a.joined) {
 		t.Fatalf("it is not joined where it is:\n%s", a.said())
 	}
 	e.Run("exec", "found", "touch", "/tmp/go")

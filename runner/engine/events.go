@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strings"
 )
 
 // Event is something that happened to a container.
@@ -25,7 +26,12 @@ type Event struct {
 // happens from then on. It returns ctx's error, or ErrUnreachable when the engine ends the
 // answer.
 func (e *Engine) Events(ctx context.Context, filter, value string, listening func(), fn func(Event)) error {
-	filters := map[string][]string{"type": {"container"}, filter: {value}}
+	filters := map[string][]string{"type": {"container"}}
+	// To Podman, a label without a value in a filter of events is one whose value is empty.
+	keyOnly := e.Name == Podman && filter == "label" && !strings.Contains(value, "=")
+	if !keyOnly {
+		filters[filter] = []string{value}
+	}
 	text, _ := json.Marshal(filters)
 	body, err := e.open(ctx, "/events", url.Values{"filters": {string(text)}})
 	if err != nil {
@@ -45,6 +51,9 @@ func (e *Engine) Events(ctx context.Context, filter, value string, listening fun
 		}
 		if err := json.Unmarshal(lines.Bytes(), &ev); err != nil {
 			return fmt.Errorf("%s: %w: read an event: %w", e.Name, ErrUnreachable, err)
+		}
+		if _, has := ev.Actor.Attributes[value]; keyOnly && !has {
+			continue
 		}
 		fn(Event{Action: ev.Action, ID: ev.Actor.ID, Name: ev.Actor.Attributes["name"], Image: ev.Actor.Attributes["image"]})
 	}
