@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -183,6 +185,43 @@ func TestNotifyAgainstStrace(t *testing.T) {
 			t.Logf("%d attempts by %d threads, recall %.4f, precision %.4f", n, len(want), float64(same)/float64(n), float64(same)/float64(had))
 			if n < 20 {
 				t.Errorf("only %d attempts were compared", n)
+			}
+		})
+	}
+}
+
+// TestNotifiedCalls makes every call that the tier is notified of, also as a 32-bit
+// program does.
+func TestNotifiedCalls(t *testing.T) {
+	need(t)
+	for name, want := range map[string][]string{
+		"every-call": {
+			"openat W/by-open", "openat W/by-openat", "openat W/by-openat2", "openat W/file", "openat W",
+			"link W/file -> W/linked", "link W/file -> W/linkedat", "symlink W/soft -> file", "symlink W/softat -> file",
+			"rename W/linked -> W/a", "rename W/a -> W/b", "rename W/b -> W/c", "unlink W/c", "unlink W/linkedat",
+			"mkdir W/d", "mkdir W/e", "rmdir W/d", "rmdir W/e", "mknod W/pipe", "mknod W/pipeat", "truncate W/file", "chmod W/file ×2",
+			"chown W/file", "chown W/soft", "chown W/softat",
+			"connect 127.0.0.1:40100", "connect unix:W/none", "bind 127.0.0.1:0", "sendto 127.0.0.1:40101", "sendto 127.0.0.1:40102",
+			"sendto 127.0.0.1:40103", "sendto 127.0.0.1:40104", "connect 127.0.0.1:40105",
+			"openat /bin/true", "exec_failed W/none", "exec /usr/bin/true", "mount W/nowhere -> none", "ptrace ",
+		},
+		"compat": {"openat W/thirty-two", "unlink W/thirty-two"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := recordNotified(t, dir, nil, helper, name)
+			if d := cmp.Diff(want, r.story(dir, dull...)); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			for i := range r.events {
+				e := &r.events[i]
+				switch e.Kind {
+				case schema.KindFork, schema.KindExec, schema.KindExit:
+				default:
+					if text := string(schema.AppendJSON(nil, e)); !strings.Contains(text, `"status":"attempted"`) || e.UserMemory && !strings.Contains(text, `"arguments":"claimed"`) {
+						t.Errorf("it is not told to be an attempt: %s", text)
+					}
+				}
 			}
 		})
 	}

@@ -206,7 +206,7 @@ int main(int argc, char **argv)
 		   {"uring-accept", uring_accept}, {"uring-harmless", uring_harmless}, {"uring-socket", uring_socket}, {"uring-datagram", uring_datagram},
 		   {"changed-by-thread", changed_by_thread}, {"changed-by-clone", changed_by_clone}, {"changed-in-shared", changed_in_shared},
 		   {"changed-in-file", changed_in_file}, {"removals-alone", removals_alone}, {"removals-racing", removals_racing},
-		   {"messages", messages}, {"bad-addresses", bad_addresses}};
+		   {"messages", messages}, {"bad-addresses", bad_addresses}, {"every-call", every_call}};
 
 	must(argc > 1, "which");
 	if (!strcmp(argv[1], "exec-chain")) {

@@ -26,6 +26,7 @@ void removals_alone(void);
 void removals_racing(void);
 void messages(void);
 void bad_addresses(void);
+void every_call(void);
 void uring(void);
 void uring_renamed(void);
 void sqpoll(void);
