@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/cmd/internal/signals"
 	"github.com/assay-run/assay-run/runner/hook"
 )
 
@@ -63,8 +64,8 @@ CMD: its own; 126 CMD is not executable; 127 not found.`,
 
 // followCodex runs a command while it reports what Codex writes of its sessions.
 func (a *app) followCodex(command []string) error {
-	signals := catchSignals()
-	signals.wait()
+	caught := signals.Catch()
+	caught.Wait()
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
 	stop := hook.Follow(os.Getenv)
@@ -72,7 +73,7 @@ func (a *app) followCodex(command []string) error {
 		return callFailure(command[0], err)
 	}
 	go func() {
-		for s := range signals.C {
+		for s := range caught.C {
 			// A terminal's signals have reached the command as well.
 			if terminals := s == syscall.SIGINT || s == syscall.SIGQUIT; !terminals || !console.Terminal(a.stdin) {
 				_ = cmd.Process.Signal(s)

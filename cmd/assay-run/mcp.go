@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/cmd/internal/signals"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/gateway"
@@ -228,8 +229,8 @@ func (a *app) entry(e mcp.Entry) (startServer, error) {
 
 // mcp runs the server behind the proxy and ends with its exit code.
 func (a *app) mcp(cfg mcp.Config, start func() (*mcp.Server, error)) error {
-	signals := catchSignals()
-	signals.wait()
+	caught := signals.Catch()
+	caught.Wait()
 	server, err := start()
 	if err != nil {
 		return notStarted(err)
@@ -238,7 +239,7 @@ func (a *app) mcp(cfg mcp.Config, start func() (*mcp.Server, error)) error {
 	go func() {
 		for {
 			select {
-			case s := <-signals.C:
+			case s := <-caught.C:
 				server.Signal(s.(syscall.Signal))
 			case <-ended:
 				return

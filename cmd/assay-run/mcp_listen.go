@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/cmd/internal/signals"
 	"github.com/assay-run/assay-run/runner/gateway/mcp"
 	"github.com/assay-run/assay-run/runner/policy"
 )
@@ -49,8 +50,8 @@ func (a *app) mcpListen(f *mcpFlags, cfg mcp.Config, file *policy.File, servers 
 		front.Servers[path] = mcp.Backend{Proxy: own, Start: start}
 		paths = append(paths, path)
 	}
-	signals := catchSignals()
-	signals.wait()
+	caught := signals.Catch()
+	caught.Wait()
 	server := &http.Server{Handler: front, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(io.Discard, "", 0)}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()
@@ -61,7 +62,7 @@ func (a *app) mcpListen(f *mcpFlags, cfg mcp.Config, file *policy.File, servers 
 	if made {
 		fmt.Fprintf(a.stdout, "%s=%s\n", envMCPToken, front.Token)
 	}
-	for s := range signals.C {
+	for s := range caught.C {
 		if s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP {
 			break
 		}

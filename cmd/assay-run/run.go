@@ -10,6 +10,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/cmd/internal/signals"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/policy"
@@ -77,7 +78,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		return nothingRun(err)
 	}
 	defer r.close()
-	signals := catchSignals()
+	caught := signals.Catch()
 	if err := r.start(); err != nil {
 		return nothingRun(err)
 	}
@@ -88,7 +89,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		Host: host, Recorder: r.spool, Redactor: r.redactor, ScratchDir: r.spool.Dir(), Evidence: []string{filepath.Dir(r.spool.Dir())}, Policy: rules, Audit: redactSinks(audit, r.redactor),
 		TurnsFile: filepath.Join(r.spool.Dir(), filepath.FromSlash(schema.TurnsPath)),
 		Stdin:     a.stdin, Stdout: a.stdout, Stderr: a.stderr,
-		Signals: signals.C, Ready: func() error { signals.wait(); return r.spool.OnDisk() }, OnContract: a.tellContract, OnHealth: func(h *schema.ObservationHealth) { health = h }, OnOutputError: a.tellOutput,
+		Signals: caught.C, Ready: func() error { caught.Wait(); return r.spool.OnDisk() }, OnContract: a.tellContract, OnHealth: func(h *schema.ObservationHealth) { health = h }, OnOutputError: a.tellOutput,
 		OnSwept: a.tellSwept, OnLoss: a.tellLoss,
 	})
 	a.tellHealth(health, result)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/cmd/internal/signals"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	_ "github.com/assay-run/assay-run/runner/sandbox/reexec"
@@ -111,8 +112,8 @@ func (a *app) sandbox(f *sandboxFlags, args []string) error {
 		return nowhere(err)
 	}
 	cmd := &exec.Cmd{Path: path, Args: args, Env: env, Dir: p.Dir, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
-	signals := catchSignals()
-	st, layers, err := sandbox.Run(p, cmd, signals.C, sandbox.Options{Ready: signals.wait})
+	caught := signals.Catch()
+	st, layers, err := sandbox.Run(p, cmd, caught.C, sandbox.Options{Ready: caught.Wait})
 	for _, l := range layers {
 		switch {
 		case l.State != sandbox.Enforced && err == nil:

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/cmd/internal/signals"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/serve"
@@ -107,8 +108,8 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	signals := catchSignals()
-	signals.wait()
+	caught := signals.Catch()
+	caught.Wait()
 	end := g.Suspend // nothing has happened yet
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
@@ -140,7 +141,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 	if cfg.Token != "" && os.Getenv(gateway.EnvToken) == "" {
 		fmt.Fprintf(a.stdout, "%s=%s\n", gateway.EnvToken, cfg.Token)
 	}
-	for s := range signals.C {
+	for s := range caught.C {
 		if s == syscall.SIGTERM { // perhaps to be started again
 			end = func(ctx context.Context) error {
 				return errors.Join(g.Suspend(ctx), sealSuspended(ctx, spools, a.say.Warning))
