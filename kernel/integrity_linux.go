@@ -5,6 +5,7 @@ package kernel
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -39,7 +40,26 @@ func (l *loaded) tampered() (what []string) {
 	}
 	bss, err := l.maps[".bss"].LookupBytes(uint32(0))
 	note(err != nil || !bytes.Equal(bss, l.bss), "the kernel settings of the programs")
+	if l.hold != nil {
+		now, err := stampOf(l.hold.site.dir())
+		note(err != nil || now != l.stamp, "the pinned observer")
+	}
 	return what
+}
+
+// stamp is what changes in a directory when something in it is pinned, removed or
+// renamed.
+type stamp struct {
+	inode   uint64
+	changed unix.Timespec
+}
+
+func stampOf(dir string) (stamp, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return stamp{}, &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	return stamp{st.Ino, st.Ctim}, nil
 }
 
 // tamperedPins tells whether what later runs will find is what this one rests on.

@@ -156,6 +156,9 @@ func openSet(dir string) (_ *set, err error) {
 			s.close()
 		}
 	}()
+	if s.stamp, err = stampOf(dir); err != nil {
+		return nil, err
+	}
 	said, err := readManifest(dir)
 	if err != nil {
 		return nil, err

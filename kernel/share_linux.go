@@ -107,6 +107,8 @@ func (p site) open(ring int) (*set, error) {
 	if err == nil {
 		if err = os.Rename(making, p.dir()); err != nil {
 			err = errors.Join(err, os.RemoveAll(making))
+		} else {
+			s.stamp, err = stampOf(p.dir())
 		}
 	}
 	if err != nil {
