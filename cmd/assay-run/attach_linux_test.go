@@ -511,6 +511,28 @@ func TestAttachFromAContainer(t *testing.T) {
 	}
 }
 
+// On a host with cgroup v1 alone there is nothing to observe a container by, and the error
+// says so.
+func TestAttachWithoutCgroup2(t *testing.T) {
+	engines(t, func(t *testing.T, e *enginetest.Engine) {
+		for name, made := range map[string]string{"running": "run --detach", "created": "create"} {
+			e.Run(append(strings.Fields(made), "--network=none", "--name="+name, enginetest.Image, "sleep", "1000")...)
+			exe, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("unshare", "--mount", "bash", "-c", `
+for dir in $(awk '$3 == "cgroup2" { print $2 }' /proc/self/mounts); do umount -l "$dir"; done
+exec -a assay-run "$0" "$@"`, exe, "attach", "--container", name, "-o", filepath.Join(t.TempDir(), "b.tar.gz"))
+			cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+t.TempDir(), "DOCKER_HOST=unix:///none", "CONTAINER_HOST=unix:///none", socketOf(e))
+			out, err := cmd.CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "nothing was recorded: container "+name+": its engine put it only into cgroups of version 1") {
+				t.Errorf("a container that is %s: %v\n%s", name, err, out)
+			}
+		}
+	})
+}
+
 // A container whose parent cgroup is not the engine's own: --container asks for it, and
 // misses nothing; a watcher finds it when it runs.
 func TestAttachBelowAnotherParent(t *testing.T) {

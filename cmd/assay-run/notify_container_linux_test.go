@@ -13,7 +13,7 @@ import (
 )
 
 // agentInside is what an agent does in a container; its directory may be read-only.
-const agentInside = `cat /etc/passwd >/dev/null; cat /no/such/file 2>/dev/null; (exit 3); /bin/busybox true; echo inside`
+const agentInside = `cat /etc/passwd >/dev/null; cat /no/such/file 2>/dev/null; (exit 3); /bin/busybox true; assay-run call --id tc_inside -- cat /etc/group >/dev/null; echo inside`
 
 // TestNotifyInContainers records from inside containers that may not load eBPF
 // programs.
@@ -87,11 +87,12 @@ func testNotify(t *testing.T, engine *enginetest.Engine) {
 					t.Errorf("unreadable: %+v", e)
 				case e.Kind == schema.KindOpen || e.Kind == schema.KindExec:
 					seen[e.Value] = true
+					seen[e.Value+" by "+e.ToolCallID] = true
 				case e.Kind == schema.KindExit && e.WaitStatus == 3<<8:
 					seen["exit 3"] = true
 				}
 			})
-			for _, want := range []string{"/etc/passwd", "/no/such/file", "exit 3", "/bin/busybox"} {
+			for _, want := range []string{"/etc/passwd", "/no/such/file", "exit 3", "/bin/busybox", "/etc/passwd by ", "/etc/group by tc_inside"} {
 				if !seen[want] {
 					t.Errorf("%s is not in the layer: %v", want, seen)
 				}
