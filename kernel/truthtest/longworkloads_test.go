@@ -46,6 +46,8 @@ seq 1 5000 > n; zip -q n.zip n; unzip -q -o n.zip -d out; xz -k n; xz -dc n.xz >
 	{name: "bwrap", long: true, programs: []string{"bwrap"}, script: `set -e; bwrap --ro-bind / / --dev /dev --proc /proc --bind "$PWD" "$PWD" --unshare-pid /bin/sh -c 'echo in > inside; cat inside > copy; rm inside'`},
 	{name: "jq", long: true, programs: []string{"jq"}, script: `set -e; seq 1 100 | jq -s 'map(. * 2) | add' > sum; echo '{"a":1}' > a.json; jq .a a.json > a; jq . none 2>/dev/null || true`},
 	{name: "busybox", long: true, programs: []string{"busybox"}, script: `mkdir d; echo x > d/a; busybox cp d/a d/b; busybox mv d/b d/c; busybox ln -s a d/l; busybox find d > list; busybox rm -r d`},
+	{name: "node 22", long: true, programs: []string{nodes + "22" + nodeIn}, script: `exec ` + nodes + "22" + nodeIn + ` "$SRC/testdata/work.js"`},
+	{name: "node 24", long: true, programs: []string{nodes + "24" + nodeIn}, script: `exec ` + nodes + "24" + nodeIn + ` "$SRC/testdata/work.js"`},
 	{name: "npm", long: true, programs: []string{"npm"}, script: `set -e; mkdir p; cd p; npm init -y > /dev/null; npm pkg set a=b; npm ls > /dev/null 2>&1 || true`},
 	{
 		name: "postgres", long: true, programs: []string{"setpriv", "/usr/lib/postgresql/15/bin/initdb"}, script: `set -e

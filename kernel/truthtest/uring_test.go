@@ -14,13 +14,16 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
+// Where .ci/deps installs Node.js, by its release.
+const nodes, nodeIn = "/opt/assay-run-nodes/", "/node_modules/node/bin/node"
+
 // TestNodesThatUseIOUring runs releases of Node.js whose event loop sends its
 // changes through io_uring: that costs the layer nothing.
 func TestNodesThatUseIOUring(t *testing.T) {
 	need(t)
 	for _, release := range []string{"22", "24"} {
 		t.Run(release, func(t *testing.T) {
-			node := "/opt/assay-run-nodes/" + release + "/node_modules/node/bin/node"
+			node := nodes + release + nodeIn
 			if _, err := os.Stat(node); err != nil {
 				t.Skipf("%v: .ci/deps installs it", err)
 			}
