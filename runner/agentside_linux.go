@@ -65,7 +65,7 @@ func newAgentSide(log *evidence.Log, opt Options, spec *Spec, session *containme
 		log: log, session: session, inside: inside, sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog, shim: spec.AgentShim,
 		access: access{
 			policyFile: spec.Policy, rules: opt.Policy, websocket: spec.Gateway == GatewayWS,
-			turns: spec.Turns.Gateway(), turnsFile: opt.TurnsFile, audit: opt.Audit, mode: opt.Host.Mode(),
+			turns: spec.Turns.Gateway(), turnsFile: opt.TurnsFile, audit: opt.Audit, mode: opt.Contained.host().Mode(),
 		},
 	}
 	known := binding.Options{}

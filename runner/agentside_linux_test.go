@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -18,7 +17,7 @@ import (
 func TestSequenceOfAnSDKLog(t *testing.T) {
 	spec := New("x")
 	rec := newMemory()
-	r := newRun(spec, Options{Host: cgroup.Probe(), Recorder: rec})
+	r := newRun(spec, Options{Recorder: rec})
 	r.log.Event(r.started())
 	a := r.agent
 	if err := a.open(t.Context()); err != nil {
@@ -73,7 +72,7 @@ func TestPolicyOfASpec(t *testing.T) {
 		spec := New("x")
 		spec.Policy = file
 		rec := newMemory()
-		r := newRun(spec, Options{Host: cgroup.Probe(), Recorder: rec})
+		r := newRun(spec, Options{Recorder: rec})
 		r.log.Event(r.started())
 		err := r.agent.open(t.Context())
 		var failure *runError

@@ -58,6 +58,7 @@ func newCommand(log *evidence.Log, spec *Spec, signals *inbox, session *containm
 
 // open starts the command.
 func (c *command) open(context.Context) error {
+	c.session.sweeping.Wait()
 	dir, err := c.workdir()
 	if err != nil {
 		return sandboxError("workdir_unusable", err)

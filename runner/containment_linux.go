@@ -10,7 +10,6 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
-	"github.com/assay-run/assay-run/runner/internal/stdio"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -18,11 +17,13 @@ import (
 // limits, and the guard that outlives us.
 type containment struct {
 	log      *evidence.Log
+	made     *Contained
 	host     *cgroup.Host
 	limits   Limits
 	terminal *os.File // whose settings will be changed; nil if there is none
 
-	covered func() // waits for what else the guard covers
+	covered  func()         // waits for what else the guard covers
+	sweeping sync.WaitGroup // until the command starts
 
 	*cgroup.Session // nil until it is open
 	guard           *cgroup.Guard
@@ -41,30 +42,23 @@ type containment struct {
 }
 
 func newContainment(log *evidence.Log, opt Options, limits Limits) *containment {
-	c := &containment{log: log, host: opt.Host, limits: limits, onSwept: opt.OnSwept}
-	for _, f := range []*os.File{opt.Stdin, opt.Stdout, opt.Stderr} {
-		if c.terminal == nil && stdio.IsTerminal(f) {
-			c.terminal = f
-		}
-	}
-	return c
+	return &containment{log: log, made: opt.Contained, host: opt.Contained.host(), terminal: opt.Contained.terminal, limits: limits, onSwept: opt.OnSwept}
 }
 
-// open makes the session and its guard.
+// open waits for the session and its guard, and begins to sweep.
 func (c *containment) open(ctx context.Context) error {
 	slice := c.slice != nil && c.host.Slices() && c.slice(ctx)
-	session, err := c.host.NewSession(c.log.RunID, cgroup.Limits{
-		MemoryBytes: int64(c.limits.Memory), Pids: c.limits.Pids, CPUMilli: int64(c.limits.CPUs), BestEffort: c.limits.BestEffort, Slice: slice, Containers: c.engines,
-	})
-	if err != nil {
-		e := c.uncontained(err)
+	c.made.taken = true
+	c.made.begin(slice)
+	if c.made.session == nil {
+		e := c.uncontained(c.made.err)
 		if slice && e.Hint == "" {
 			e.Hint = "Docker has systemd make its cgroups, and so must this run: check that systemd answers on D-Bus, or run without --containers"
 		}
 		return e
 	}
-	c.Session = session
-	for _, name := range session.Unenforced() {
+	c.Session, c.guard = c.made.session, c.made.guard
+	for _, name := range c.Unenforced() {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "limits", Code: "limit_unenforced",
 			Message: fmt.Sprintf("the host cannot enforce the %s limit, so the run had none", name),
@@ -77,17 +71,17 @@ func (c *containment) open(ctx context.Context) error {
 		}
 	}
 	c.reasons = append(c.reasons, hostReasons(c.host)...)
-	if err := cgroup.Conceal(); err != nil {
+	if err := c.made.exposed; err != nil {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "evidence", Code: "runner_exposed",
 			Message: fmt.Sprintf("other processes of the same user can read and write the runner's memory: %v", err),
 			Remedy:  "run the command as another user, with --user",
 		})
 	}
-	if c.guard, err = session.Guard(c.terminal); err != nil {
+	if err := c.made.err; err != nil {
 		return sandboxError("guard_failed", fmt.Errorf("start the guard process: %w", err))
 	}
-	c.sweep() // while the guard comes up
+	c.sweeping.Go(c.sweep)
 	return nil
 }
 
@@ -203,6 +197,7 @@ func (c *containment) exposed() bool { return c.guard != nil && c.guard.Exposed(
 
 // close removes the session. The guard goes last: it covers everything before.
 func (c *containment) close(res *schema.Result) error {
+	c.sweeping.Wait()
 	c.accounted()
 	c.tell(res)
 	if c.Session == nil {

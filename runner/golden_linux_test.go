@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/assay-run/assay-run/cgroup"
 	_ "github.com/assay-run/assay-run/cgroup/reexec"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
@@ -26,7 +25,7 @@ func TestGoldenRun(t *testing.T) {
 	spec.RunID, spec.AgentShim = id, ShimOpenAIAgents
 	spec.SDKEventLog, spec.PolicyDecisionLog = filepath.Join(dir, "sdk"), filepath.Join(dir, "policy")
 	rec := newMemory()
-	r := newRun(spec, Options{Host: cgroup.Probe(), Recorder: rec})
+	r := newRun(spec, Options{Recorder: rec})
 	r.log.Event(r.started())
 	if err := r.agent.open(t.Context()); err != nil {
 		t.Fatal(err)

@@ -12,8 +12,9 @@ import (
 
 // Options are what a run needs from the world around it.
 type Options struct {
-	// Host is what cgroup.Probe found; nil probes.
-	Host *cgroup.Host
+	// Contained is what Contain has begun to make of the same spec and options. Nil
+	// makes it.
+	Contained *Contained
 	// Recorder takes the layers and documents.
 	Recorder Recorder
 	// Redactor takes the secrets out of everything before Recorder gets it; nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
@@ -66,8 +65,8 @@ type run struct {
 // newRun makes the parts of a run and gives each what it needs, which is all it
 // ever knows. Their order is the order in which they are opened.
 func newRun(spec *Spec, opt Options) *run {
-	if opt.Host == nil {
-		opt.Host = cgroup.Probe()
+	if opt.Contained == nil {
+		opt.Contained = newContained(spec, opt)
 	}
 	r := &run{spec: spec, onHealth: opt.OnHealth, log: evidence.New(evidence.Config{
 		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss, Redactor: opt.Redactor,

@@ -16,6 +16,15 @@ func Run(_ context.Context, spec *Spec, _ Options) (*schema.Result, error) {
 	return refused(spec, "not_linux", ErrPlatform)
 }
 
+// Contained holds nothing on this operating system.
+type Contained struct{}
+
+// Contain makes nothing.
+func Contain(*Spec, Options) *Contained { return &Contained{} }
+
+// Close does nothing.
+func (*Contained) Close() {}
+
 // StrictExecutor cannot be had on this operating system.
 type StrictExecutor struct{}
 

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"sync"
 
 	"github.com/spf13/cobra"
 
-	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/cmd/internal/signals"
 	"github.com/assay-run/assay-run/runner"
@@ -69,10 +67,9 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if err != nil {
 		return nothingRun(console.WithHint(err, "name a file that can be written"))
 	}
-	var host *cgroup.Host
-	var probing sync.WaitGroup
-	probing.Go(func() { host = cgroup.Probe() }) // beside what waits for the disk
-	defer probing.Wait()                         // it removes what it makes
+	opt := runner.Options{Policy: rules, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
+	opt.Contained = runner.Contain(spec, opt) // beside what waits for the disk
+	defer opt.Contained.Close()
 	r, err := a.prepareRecording(spec, f, output)
 	if err != nil {
 		return nothingRun(err)
@@ -84,14 +81,13 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	}
 
 	var health *schema.ObservationHealth
-	probing.Wait()
-	result, recording := runner.Run(ctx, spec, runner.Options{
-		Host: host, Recorder: r.spool, Redactor: r.redactor, ScratchDir: r.spool.Dir(), Evidence: []string{filepath.Dir(r.spool.Dir())}, Policy: rules, Audit: redactSinks(audit, r.redactor),
-		TurnsFile: filepath.Join(r.spool.Dir(), filepath.FromSlash(schema.TurnsPath)),
-		Stdin:     a.stdin, Stdout: a.stdout, Stderr: a.stderr,
-		Signals: caught.C, Ready: func() error { caught.Wait(); return r.spool.OnDisk() }, OnContract: a.tellContract, OnHealth: func(h *schema.ObservationHealth) { health = h }, OnOutputError: a.tellOutput,
-		OnSwept: a.tellSwept, OnLoss: a.tellLoss,
-	})
+	opt.Recorder, opt.Redactor, opt.Audit = r.spool, r.redactor, redactSinks(audit, r.redactor)
+	opt.ScratchDir, opt.Evidence = r.spool.Dir(), []string{filepath.Dir(r.spool.Dir())}
+	opt.TurnsFile = filepath.Join(r.spool.Dir(), filepath.FromSlash(schema.TurnsPath))
+	opt.Signals, opt.Ready = caught.C, func() error { caught.Wait(); return r.spool.OnDisk() }
+	opt.OnContract, opt.OnHealth = a.tellContract, func(h *schema.ObservationHealth) { health = h }
+	opt.OnOutputError, opt.OnSwept, opt.OnLoss = a.tellOutput, a.tellSwept, a.tellLoss
+	result, recording := runner.Run(ctx, spec, opt)
 	a.tellHealth(health, result)
 	return r.seal(ctx, result, recording)
 }

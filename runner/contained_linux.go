@@ -1,0 +1,95 @@
+package runner
+
+import (
+	"os"
+	"sync"
+
+	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/runner/internal/stdio"
+)
+
+// Contained is what holds the processes of one run together: the session's cgroups
+// and the guard.
+type Contained struct {
+	runID    string
+	limits   cgroup.Limits
+	terminal *os.File            // whose settings will be changed; nil if there is none
+	host     func() *cgroup.Host // probes it once
+
+	begun sync.Once
+	made  chan struct{} // closed when the following is known
+	// session is nil, and err tells why, if it could not be made; guard is nil, and err
+	// tells why, if it could not be started.
+	session *cgroup.Session
+	guard   *cgroup.Guard
+	err     error
+	exposed error // why this process is not out of others' reach
+
+	taken bool // by a run, which removes the session
+}
+
+// Contain begins to make what holds the processes of spec's command together, in the
+// background: it probes the host, and makes the session and its guard, for which it needs
+// no recorder yet. opt is what Run will be given, with this as Contained. Close it.
+func Contain(spec *Spec, opt Options) *Contained {
+	with, _, err := spec.withPolicy(opt)
+	if err != nil {
+		return newContained(spec, opt) // Run refuses it
+	}
+	c := newContained(with, opt)
+	if with.Containers { // the engine has a say
+		go c.host()
+	} else {
+		go c.begin(false)
+	}
+	return c
+}
+
+func newContained(spec *Spec, opt Options) *Contained {
+	c := &Contained{
+		runID: spec.RunID, host: sync.OnceValue(cgroup.Probe), made: make(chan struct{}),
+		limits: cgroup.Limits{
+			MemoryBytes: int64(spec.Limits.Memory), Pids: spec.Limits.Pids, CPUMilli: int64(spec.Limits.CPUs),
+			BestEffort: spec.Limits.BestEffort, Containers: spec.Containers,
+		},
+	}
+	for _, f := range []*os.File{opt.Stdin, opt.Stdout, opt.Stderr} {
+		if c.terminal == nil && stdio.IsTerminal(f) {
+			c.terminal = f
+		}
+	}
+	return c
+}
+
+// begin makes everything, unless that has begun, and waits until it is made. With slice,
+// the session is where systemd makes cgroups.
+func (c *Contained) begin(slice bool) {
+	c.begun.Do(func() {
+		defer close(c.made)
+		c.limits.Slice = slice
+		if c.session, c.err = c.host().NewSession(c.runID, c.limits); c.err != nil {
+			return
+		}
+		c.exposed = cgroup.Conceal()
+		c.guard, c.err = c.session.Guard(c.terminal)
+	})
+	<-c.made
+}
+
+// Close removes what no run has taken. Nothing else may use it then.
+func (c *Contained) Close() {
+	c.begun.Do(func() { close(c.made) }) // nothing is made any more
+	<-c.made
+	c.host() // it removes what it makes
+	if c.taken || c.session == nil {
+		return
+	}
+	err := c.session.Remove()
+	switch {
+	case c.guard == nil:
+	case err != nil:
+		c.guard.Leave()
+	default:
+		c.guard.Release()
+	}
+}
