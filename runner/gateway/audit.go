@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -12,7 +13,7 @@ import (
 // audit writes the one call event of a call: to the audit layer of run, which
 // may be nil in serve, and to every sink. It also counts it.
 func (g *Gateway) audit(run *recording.Run, e *schema.CallEventBody) error {
-	e.TS = time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
+	e.TS = timestamp(time.Now())
 	e.SchemaVersion = 2
 	if e.GrantedCapabilities == nil {
 		e.GrantedCapabilities = []string{}
@@ -36,4 +37,13 @@ func (g *Gateway) audit(run *recording.Run, e *schema.CallEventBody) error {
 		}
 	}
 	return err
+}
+
+// timestamp is a time in UTC with milliseconds. It is made of time.RFC3339, which package
+// time formats much faster than any other layout.
+func timestamp(t time.Time) string {
+	var room [32]byte
+	b := bytes.TrimSuffix(t.UTC().AppendFormat(room[:0], time.RFC3339), []byte("Z"))
+	ms := t.Nanosecond() / 1e6
+	return string(append(b, '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z'))
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	stdjson "encoding/json"
 	"math"
 	"strconv"
@@ -13,10 +14,19 @@ import (
 
 func rawValue(v jsontext.Value) stdjson.RawMessage { return stdjson.RawMessage(v) }
 
+// mayHave reports whether value may be an object with a member of the name. This look at
+// its bytes saves most values from being decoded for a member that they do not have.
+func mayHave(value jsontext.Value, name string) bool {
+	return value.Kind() == '{' && (bytes.Contains(value, []byte(name)) || bytes.IndexByte(value, '\\') >= 0)
+}
+
 // textMember is a member of an object that is a string, else nil.
 func textMember(object jsontext.Value, name string) *string {
+	if !mayHave(object, name) {
+		return nil
+	}
 	var m map[string]jsontext.Value
-	if object.Kind() != '{' || json.Unmarshal(object, &m) != nil || m[name].Kind() != '"' {
+	if json.Unmarshal(object, &m) != nil || m[name].Kind() != '"' {
 		return nil
 	}
 	var s string
@@ -72,10 +82,13 @@ func checkVerdict(output jsontext.Value) string {
 // saysFailed reports whether a result says that its tool failed, as an MCP server's
 // result does with isError.
 func saysFailed(output jsontext.Value) bool {
+	if !mayHave(output, "isError") {
+		return false
+	}
 	var o struct {
 		IsError jsontext.Value `json:"isError"`
 	}
-	return output.Kind() == '{' && json.Unmarshal(output, &o) == nil && o.IsError.Kind() == 't'
+	return json.Unmarshal(output, &o) == nil && o.IsError.Kind() == 't'
 }
 
 // maxCode bounds a tool's own error code, in bytes.

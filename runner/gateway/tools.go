@@ -91,17 +91,16 @@ func newTool(s *toolSpec, l *Limits) (*tool, *rpc.Error) {
 // take counts a call against the tool's own rate limit and takes one of its
 // places, or returns the limit that forbids the call.
 func (t *tool) take(now time.Duration, dry bool, rate *policy.RateLimit) *schema.CallOutcome {
-	limited := &schema.CallOutcome{Kind: schema.CallRateLimited, RetryAfterMS: schema.None[int64]()}
 	if rate != nil {
 		if wait, ok := rate.Take(now, dry); !ok {
-			limited.RetryAfterMS = schema.Some((wait + time.Millisecond - 1).Milliseconds())
-			return limited
+			ms := (wait + time.Millisecond - 1).Milliseconds()
+			return &schema.CallOutcome{Kind: schema.CallRateLimited, RetryAfterMS: schema.Some(ms)}
 		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.most > 0 && t.running >= t.most {
-		return limited
+		return &schema.CallOutcome{Kind: schema.CallRateLimited, RetryAfterMS: schema.None[int64]()}
 	}
 	t.running++
 	return nil

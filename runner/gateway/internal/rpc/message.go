@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -159,17 +160,21 @@ func appendResponse(dst []byte, id jsontext.Value, result any, failure *Error) [
 	if id == nil {
 		id = jsontext.Value("null")
 	}
-	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
-	dst = append(dst, id...)
+	const head = `{"jsonrpc":"2.0","id":`
 	if failure == nil {
 		body, err := json.Marshal(result)
 		if err == nil {
+			dst = slices.Grow(dst, len(head)+len(id)+len(body)+16)
+			dst = append(dst, head...)
+			dst = append(dst, id...)
 			dst = append(dst, `,"result":`...)
 			dst = append(dst, body...)
 			return append(dst, '}')
 		}
 		failure = Errorf(CodeInternal, "the result cannot be encoded: %s", Brief(err))
 	}
+	dst = append(dst, head...)
+	dst = append(dst, id...)
 	dst = append(dst, `,"error":{"code":`...)
 	dst = strconv.AppendInt(dst, int64(failure.Code), 10)
 	dst = append(dst, `,"message":`...)
@@ -179,6 +184,11 @@ func appendResponse(dst []byte, id jsontext.Value, result any, failure *Error) [
 
 // appendRequest appends a request line, or a notification for id 0.
 func appendRequest(dst []byte, id uint64, method string, params any) ([]byte, error) {
+	body, err := json.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	dst = slices.Grow(dst, len(body)+len(method)+80)
 	dst = append(dst, `{"jsonrpc":"2.0",`...)
 	if id > 0 {
 		dst = append(dst, `"id":"`...)
@@ -188,10 +198,6 @@ func appendRequest(dst []byte, id uint64, method string, params any) ([]byte, er
 	dst = append(dst, `"method":"`...)
 	dst = append(dst, method...)
 	dst = append(dst, `","params":`...)
-	body, err := json.Marshal(params)
-	if err != nil {
-		return nil, err
-	}
 	dst = append(dst, body...)
 	return append(dst, '}'), nil
 }

@@ -79,8 +79,8 @@ func (p *Schema) Check(raw jsontext.Value) (problem string, ok bool) {
 	if p.work*len(raw) > maxCheckWork {
 		return "parameters: too large to check against this schema", false
 	}
-	var v any
-	if err := json.Unmarshal(raw, &v, exactNumbers()); err != nil {
+	var v exact
+	if err := json.Unmarshal(raw, &v); err != nil {
 		return "not valid JSON", false
 	}
 	defer func() {
@@ -88,25 +88,62 @@ func (p *Schema) Check(raw jsontext.Value) (problem string, ok bool) {
 			problem, ok = "the schema cannot be evaluated", false
 		}
 	}()
-	if err := p.resolved.Validate(v); err != nil {
+	if err := p.resolved.Validate(v.value); err != nil {
 		return describe(err.Error()), false
 	}
 	return "", true
 }
 
-// exactNumbers decodes numbers as the validator knows them: whole ones as
-// integers where they fit.
-func exactNumbers() json.Options {
-	return json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {
-		if d.PeekKind() != '0' {
-			return errors.ErrUnsupported
-		}
+// exact is a JSON value with numbers as the validator knows them: whole ones as integers
+// where they fit.
+type exact struct{ value any }
+
+func (e *exact) UnmarshalJSONFrom(d *jsontext.Decoder) (err error) {
+	e.value, err = decode(d)
+	return err
+}
+
+func decode(d *jsontext.Decoder) (any, error) {
+	if d.PeekKind() == '0' {
 		raw, err := d.ReadValue()
-		if err == nil {
-			*v = schema.Number(string(raw))
+		return schema.Number(string(raw)), err
+	}
+	t, err := d.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	switch t.Kind() {
+	case '{':
+		members := map[string]any{}
+		for d.PeekKind() != '}' {
+			name, err := d.ReadToken()
+			if err != nil {
+				return nil, err
+			}
+			key := name.String() // the next token takes its place
+			if members[key], err = decode(d); err != nil {
+				return nil, err
+			}
 		}
-		return err
-	}))
+		_, err := d.ReadToken()
+		return members, err
+	case '[':
+		items := []any{}
+		for d.PeekKind() != ']' {
+			item, err := decode(d)
+			if err != nil {
+				return nil, err
+			}
+			items = append(items, item)
+		}
+		_, err := d.ReadToken()
+		return items, err
+	case '"':
+		return t.String(), nil
+	case 't', 'f':
+		return t.Bool(), nil
+	}
+	return nil, nil
 }
 
 // describe takes from a validator's message what does not depend on values:
