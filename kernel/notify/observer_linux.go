@@ -12,10 +12,13 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 )
 
-// How long Read waits: for more while events come, for the next event after that, and for
-// the next event after sleepAfter waits without one.
+// How long Read waits: for more while events come, for an execution to settle, for the
+// next event after that, and for the next event after sleepAfter waits without one. To
+// wake Read costs as much as some notifications. An execution must be reported within
+// the time that package layer holds events to order them, which is 20 ms.
 const (
-	gather        = 5 * time.Millisecond
+	gather        = 15 * time.Millisecond
+	settleTime    = 5 * time.Millisecond
 	pollInterval  = 20 * time.Millisecond
 	sleepInterval = 500 * time.Millisecond
 	sleepAfter    = 5
@@ -166,14 +169,17 @@ func (o *Observer) Read(fn func(*kernel.Event) error, idle func(now uint64)) err
 		}
 		return len(b.events), nil
 	}
+	unsettled := false
 	for quiet := 0; ; {
 		// While events come, the listener's thread need not wake this goroutine.
 		wake, interval := o.queue.wake, pollInterval
 		switch {
-		case quiet == 0:
-			wake, interval = nil, gather
 		case quiet > sleepAfter:
 			interval = sleepInterval
+		case unsettled:
+			interval = settleTime
+		case quiet == 0:
+			wake, interval = nil, gather
 		}
 		quiet++
 		stopped := false
@@ -185,7 +191,7 @@ func (o *Observer) Read(fn func(*kernel.Event) error, idle func(now uint64)) err
 			continue
 		case <-time.After(interval):
 		}
-		o.settleSilent(stopped)
+		unsettled = o.settleSilent(stopped)
 		o.look()
 		n, err := deliver()
 		if err != nil {

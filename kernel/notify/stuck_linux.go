@@ -98,14 +98,15 @@ func (o *Observer) takeOver() {
 
 // settleSilent settles the executions of processes that make no call for some milliseconds.
 // At the end it also reports the executions that cannot be settled. A helper does it, which
-// may get stuck.
-func (o *Observer) settleSilent(end bool) {
+// may get stuck. more reports whether executions are left.
+func (o *Observer) settleSilent(end bool) (more bool) {
 	o.mu.Lock()
 	o.clock.set()
 	again := false
 	for p := range o.table.pending {
-		again = again || end || p.exec.time+uint64(gather) < o.clock.now()
+		again = again || end || p.exec.time+uint64(settleTime) < o.clock.now()
 	}
+	more = len(o.table.pending) > 0
 	o.mu.Unlock()
 	for again {
 		done := make(chan struct{})
@@ -120,10 +121,12 @@ func (o *Observer) settleSilent(end bool) {
 				}
 			}
 			o.settled = nil
-			again = end && len(o.table.pending) > 0
+			more = len(o.table.pending) > 0
+			again = end && more
 			o.mu.Unlock()
 			close(done)
 		}()
 		<-done
 	}
+	return more
 }
