@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
@@ -43,15 +42,15 @@ func measure(args []string) {
 	check(os.Setenv("TMPDIR", dir))
 
 	table := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "case\tbare\tassay-run\tover\tratio\tfloor\t")
+	fmt.Fprintln(table, "case\tbare\tassay-run\tover\tratio\tCPU\tfloor\t")
 	for _, c := range cases(b) {
 		if !match.MatchString(c.name) {
 			continue
 		}
 		r := b.measure(c)
-		fmt.Fprintf(table, "%s\t%v\t%v\t%v\t%.3f\t%s\t%s\n", c.name, r.bare, r.ours, r.ours-r.bare, r.ratio, c.floor(), b.verdict(r.ok(c)))
-		for name, ratio := range r.others {
-			fmt.Fprintf(table, "  %s\t\t\t\t%.3f\t\t\n", name, ratio)
+		fmt.Fprintf(table, "%s\t%v\t%v\t%v\t%.3f\t%.3f\t%s\t%s\n", c.name, r.bare, r.ours, r.ours-r.bare, r.ratio, r.cpu, c.floor(), b.verdict(r.ok(c)))
+		for name, other := range r.others {
+			fmt.Fprintf(table, "  %s\t\t\t\t%.3f\t%.3f\t\t\n", name, other.wall, other.cpu)
 		}
 		check(table.Flush())
 	}
@@ -79,14 +78,15 @@ func (b *bench) verdict(ok bool) string {
 	return "MISSED"
 }
 
-// benchCase is one paired measurement. At most one of maxOver and maxRatio is set. If
-// neither is, the case has no floor.
+// benchCase is one paired measurement. At most one of maxOver, maxTotal and maxRatio is
+// set. If none is, the case has no floor.
 type benchCase struct {
 	name     string
 	rounds   int
 	bare     func() *exec.Cmd
 	ours     func() *exec.Cmd
-	maxOver  time.Duration
+	maxOver  time.Duration // of the run over the bare command
+	maxTotal time.Duration // of the whole run
 	maxRatio float64
 	// others are other tools on the same command, shown for comparison.
 	others map[string]func() *exec.Cmd
@@ -99,6 +99,8 @@ func (c benchCase) floor() string {
 	switch {
 	case c.maxOver > 0:
 		return fmt.Sprintf("+%v", c.maxOver)
+	case c.maxTotal > 0:
+		return fmt.Sprintf("%v", c.maxTotal)
 	case c.maxRatio > 0:
 		return fmt.Sprintf("x%.2f", c.maxRatio)
 	}
@@ -107,17 +109,19 @@ func (c benchCase) floor() string {
 
 type figures struct {
 	bare, ours time.Duration // medians
-	ratio      float64       // median of the rounds' ratios
-	others     map[string]float64
+	ratio, cpu float64       // medians of the rounds' ratios
+	others     map[string]ratios
 }
 
 func (f figures) ok(c benchCase) bool {
-	if c.below != "" && f.ratio >= f.others[c.below] {
+	if c.below != "" && f.ratio >= f.others[c.below].wall {
 		return false
 	}
 	switch {
 	case c.maxOver > 0:
 		return f.ours-f.bare <= c.maxOver
+	case c.maxTotal > 0:
+		return f.ours <= c.maxTotal
 	case c.maxRatio > 0:
 		return f.ratio <= c.maxRatio
 	}
@@ -145,51 +149,33 @@ func (b *bench) rounds(n int) int {
 func (b *bench) measure(c benchCase) figures {
 	rounds := b.rounds(c.rounds)
 	var bare, ours []time.Duration
-	var ratios []float64
-	others := map[string][]float64{}
+	var pairs []ratios
+	others := map[string][]ratios{}
 	for i := range rounds + 1 {
-		var tb, to time.Duration
+		var tb, to cost
 		if i%2 == 0 {
-			tb, to = b.time(c.bare()), b.time(c.ours())
+			tb, to = b.cost(c.bare()), b.cost(c.ours())
 		} else {
-			to, tb = b.time(c.ours()), b.time(c.bare())
+			to, tb = b.cost(c.ours()), b.cost(c.bare())
 		}
 		if i == 0 {
 			continue // warms the caches
 		}
-		bare, ours = append(bare, tb), append(ours, to)
-		ratios = append(ratios, float64(to)/float64(tb))
+		bare, ours = append(bare, tb.wall), append(ours, to.wall)
+		pairs = append(pairs, to.over(tb))
 		if c.below == "" && i < rounds {
 			continue
 		}
 		for name, other := range c.others {
-			others[name] = append(others[name], float64(b.time(other()))/float64(tb))
+			others[name] = append(others[name], b.cost(other()).over(tb))
 		}
 	}
-	f := figures{bare: median(bare), ours: median(ours), ratio: median(ratios), others: map[string]float64{}}
-	for name, ratios := range others {
-		f.others[name] = median(ratios)
+	m := medians(pairs)
+	f := figures{bare: median(bare), ours: median(ours), ratio: m.wall, cpu: m.cpu, others: map[string]ratios{}}
+	for name, pairs := range others {
+		f.others[name] = medians(pairs)
 	}
 	return f
-}
-
-func (b *bench) time(cmd *exec.Cmd) time.Duration {
-	if cmd.Dir == "" {
-		cmd.Dir = b.dir
-	}
-	var out strings.Builder
-	if cmd.Stdout == nil {
-		cmd.Stderr = &out
-	}
-	start := time.Now()
-	err := cmd.Run()
-	took := time.Since(start)
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "benchmark: %v: %v\n%s", cmd.Args, err, out.String())
-		os.Exit(1)
-	}
-	b.clean()
-	return took
 }
 
 // clean removes the bundles of earlier rounds.
