@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/assay-run/assay-run/cgroup/tree"
@@ -12,6 +13,7 @@ import (
 	"github.com/assay-run/assay-run/runner/binding"
 	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/internal/place"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -75,6 +77,21 @@ func newAttachment(spec *Spec, target Target, opt Options) *attachment {
 
 // Path is the cgroup's directory. With it, an attachment is a session for observation.
 func (a *attachment) Path() string { return a.Tree.Path }
+
+// forAttach gives the error of an observer that this process may not open the remedy of attach.
+func forAttach(err error) error {
+	var u *kernel.Unavailable
+	if !errors.As(err, &u) {
+		return err
+	}
+	fixed := &kernel.Unavailable{Reasons: slices.Clone(u.Reasons), Err: u.Err}
+	for i := range fixed.Reasons {
+		if r := &fixed.Reasons[i]; r.Code == kernel.CodeNotPermitted {
+			r.Remedy = place.Here().Attach()
+		}
+	}
+	return fixed
+}
 
 // afterwards makes the sweeper free what this process leaves if it is killed: an
 // attachment has no guard.

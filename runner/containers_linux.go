@@ -17,6 +17,7 @@ import (
 	"github.com/assay-run/assay-run/kernel/container"
 	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
+	"github.com/assay-run/assay-run/runner/internal/place"
 	"github.com/assay-run/assay-run/runner/internal/rundir"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
@@ -98,7 +99,7 @@ func (c *containers) standIn() error {
 		return errors.New("a command in a sandbox cannot reach the engine: use --mode observe")
 	}
 	if c.parent == "" {
-		return errors.New("the run has no cgroup of its own: run as root, or in a delegated cgroup")
+		return fmt.Errorf("the run has no cgroup of its own; %s", place.Here().Cgroups())
 	}
 	var err error
 	if c.dir, err = rundir.Open(); err != nil {

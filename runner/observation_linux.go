@@ -95,6 +95,9 @@ func (o *observation) open(ctx context.Context) error {
 		return nil
 	}
 	if err := o.choose(ctx); err != nil {
+		if o.foreign {
+			err = forAttach(err)
+		}
 		o.account.Unavailable = err
 		if o.needed {
 			return unobserved(err)

@@ -1,7 +1,7 @@
 // Package enginetest gives a test a container engine of its own: a Docker daemon, or
 // Podman, whose sockets, images and containers are in a directory of the test. Images are
 // made of busybox, so no registry is needed. Tests that use it need root and the Debian
-// packages docker.io, podman, runc and busybox-static. With -short, they are skipped.
+// packages docker.io, podman, uidmap, runc and busybox-static. With -short, they are skipped.
 package enginetest
 
 import (
@@ -34,8 +34,13 @@ type Engine struct {
 	Env []string
 	// Socket is the socket of the HTTP API. Podman's exists only after Serve.
 	Socket string
+	// User is whom Podman serves; empty for root. Delegated is a cgroup parent that the user
+	// may write.
+	User, Delegated string
 
 	t       testing.TB
+	as      *syscall.SysProcAttr // who the client is; nil for root
+	home    string               // of the user
 	daemon  *exec.Cmd
 	restart func(syscall.Signal)
 }
@@ -117,30 +122,7 @@ func Podman(t testing.TB) *Engine {
 	t.Helper()
 	need(t, "podman", "runc")
 	dir := shortDir(t)
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	e := &Engine{Program: "podman", t: t}
-	e.Env = []string{
-		"CONTAINERS_STORAGE_CONF=" + write("storage.conf", fmt.Sprintf("[storage]\ndriver = \"vfs\"\ngraphroot = %q\nrunroot = %q\n", dir+"/data", dir+"/run")),
-		"CONTAINERS_CONF=" + write("containers.conf", fmt.Sprintf(`[containers]
-default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
-netns = "none"
-[engine]
-cgroup_manager = "cgroupfs"
-events_logger = "file"
-tmp_dir = %q
-runtime = "runc"
-[network]
-network_backend = "cni"
-network_config_dir = %q
-`, dir+"/tmp", dir)),
-	}
-	write(Network+".conflist", fmt.Sprintf(`{"cniVersion": "0.4.0", "name": %q, "plugins": [{"type": "loopback"}]}`, Network))
+	e := &Engine{Program: "podman", Env: configure(t, dir, ""), t: t}
 	t.Cleanup(func() {
 		e.try("rm", "--all", "--force", "--time", "0")
 		removeGroups("libpod_parent")
@@ -153,6 +135,15 @@ network_config_dir = %q
 func (e *Engine) Serve() {
 	e.t.Helper()
 	e.Socket = filepath.Join(shortDir(e.t), "podman.sock")
+	if e.User != "" {
+		e.Socket = fmt.Sprintf("/run/user/%d/podman/podman.sock", e.as.Credential.Uid)
+		if err := os.Mkdir(filepath.Dir(e.Socket), 0o700); err != nil {
+			e.t.Fatal(err)
+		}
+		if err := os.Chown(filepath.Dir(e.Socket), int(e.as.Credential.Uid), int(e.as.Credential.Gid)); err != nil {
+			e.t.Fatal(err)
+		}
+	}
 	service := e.command("system", "service", "--time=0", "unix://"+e.Socket)
 	if err := service.Start(); err != nil {
 		e.t.Fatal(err)
@@ -175,9 +166,12 @@ func (e *Engine) Serve() {
 // default. For Docker, the caller has to pass --network.
 func (e *Engine) Command(args ...string) *exec.Cmd { return e.command(args...) }
 
-func (e *Engine) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(e.Program, args...)
-	cmd.Env = append(os.Environ(), e.Env...)
+func (e *Engine) command(args ...string) *exec.Cmd { return e.Execute(e.Program, args...) }
+
+// Execute is a program that the engine's user starts.
+func (e *Engine) Execute(program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
+	cmd.Env, cmd.Dir, cmd.SysProcAttr = append(os.Environ(), e.Env...), e.home, e.as
 	return cmd
 }
 

@@ -92,7 +92,8 @@ func Open(path string) (_ *Tree, err error) {
 	return t, nil
 }
 
-// Make opens a directory, which it makes where there is none, with those above it.
+// Make opens a directory, which it makes where there is none, with those above it. In a
+// cgroup that is delegated to a user, the new directory is delegated to that user too.
 // Close removes what Make made and nobody uses.
 func Make(path string) (_ *Tree, err error) {
 	var made []string
@@ -112,6 +113,9 @@ func Make(path string) (_ *Tree, err error) {
 		switch err := os.Mkdir(missing[i], 0o755); {
 		case err == nil:
 			made = append(made, missing[i])
+			if err := delegate(missing[i]); err != nil {
+				return nil, fmt.Errorf("delegate cgroup: %w", err)
+			}
 		case !errors.Is(err, os.ErrExist):
 			return nil, fmt.Errorf("make cgroup: %w", err)
 		}
@@ -123,6 +127,21 @@ func Make(path string) (_ *Tree, err error) {
 	t.made = made
 	t.Made = len(made) > 0 && made[len(made)-1] == filepath.Clean(path)
 	return t, nil
+}
+
+// delegate gives a new directory the owner of the one that it is in, and the files that
+// "Delegation containment" in cgroups(7) names.
+func delegate(dir string) error {
+	var above unix.Stat_t
+	if err := unix.Stat(filepath.Dir(dir), &above); err != nil || above.Uid == uint32(os.Getuid()) {
+		return err
+	}
+	for _, name := range []string{"", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"} {
+		if err := os.Lchown(filepath.Join(dir, name), int(above.Uid), int(above.Gid)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Again makes the directory once more if it was removed since Make made it. True says

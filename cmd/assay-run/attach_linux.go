@@ -44,7 +44,9 @@ If a container is created but not started, attach waits for it and misses nothin
 
 attach asks the engine about a container through its HTTP API: Docker at DOCKER_HOST or
 /var/run/docker.sock, Podman ("podman system service") at CONTAINER_HOST or
-/run/podman/podman.sock.
+/run/podman/podman.sock. The Podman of an ordinary user has a socket of its own. Under sudo,
+attach finds that of the user who called sudo. For another user, set
+CONTAINER_HOST=unix:///run/user/UID/podman/podman.sock.
 
 With --watch, attach records every container that has the label and starts while attach runs.
 For each bundle that it seals, it prints a line with the container's name, the bundle, and
@@ -142,14 +144,25 @@ func nothingAttached(err error) error {
 		hint = "put what you want to record into a cgroup of its own"
 	case errors.Is(err, tree.ErrNotCgroup2), errors.Is(err, engine.ErrVersion1):
 		hint = "boot with cgroup v2, or mount the cgroup2 hierarchy; assay-run cannot record a cgroup that has only version 1"
+	case errors.Is(err, engine.ErrShared):
+		hint = "run it below assay-run instead: as root, assay-run --user USER --containers -- podman run ...; or create the container with --cgroup-parent and a cgroup that its user may write"
 	case errors.Is(err, engine.ErrUnreachable):
-		hint = "start the engine's service (for Podman: podman system service), choose it with --engine, or name its socket in DOCKER_HOST or CONTAINER_HOST; or use --cgroup or --pid"
+		hint = "start the engine's service (for Podman: podman system service), choose it with --engine, or name its socket in DOCKER_HOST or CONTAINER_HOST; or use --cgroup or --pid" + ofUsers()
 	case errors.Is(err, engine.ErrStopped):
 		hint = "attach to a container that runs, or that was created and never started"
 	case errors.Is(err, engine.ErrNotFound):
-		hint = "check the name: docker ps --all, or podman ps --all, lists the containers; choose the engine with --engine"
+		hint = "check the name: docker ps --all, or podman ps --all, lists the containers; choose the engine with --engine" + ofUsers()
 	}
 	return nothingWas("recorded", console.WithHint(err, "%s", hint))
+}
+
+// ofUsers names the sockets of ordinary users' Podman, for a hint.
+func ofUsers() string {
+	found := engine.OfUsers()
+	if len(found) == 0 {
+		return ""
+	}
+	return "; users of this host have a Podman of their own: set CONTAINER_HOST=unix://" + strings.Join(found, " or CONTAINER_HOST=unix://")
 }
 
 // detaching returns a context that ends when attach has to end. Its cause says why.

@@ -59,11 +59,15 @@ func beClient() {
 	if at == "" {
 		fail(127, errors.New("podman is not in PATH"))
 	}
-	args, composes := withParent(os.Args[1:], parent)
+	args, composes := withParent(os.Args[1:], into(parent))
 	if composes && !composedInto(args, os.Getenv("COMPOSE_FILE")) {
 		fail(125, fmt.Errorf("podman compose has Podman's service start the containers, outside of the run: use podman-compose, or write cgroup_parent: ${%s} for each service in the compose file", EnvCgroupParent))
 	}
-	err := syscall.Exec(at, append([]string{os.Args[0]}, args...), os.Environ())
+	env := os.Environ()
+	if rootless() { // else the user's systemd would take podman itself out of the run
+		env = append(env, "DBUS_SESSION_BUS_ADDRESS=disabled:")
+	}
+	err := syscall.Exec(at, append([]string{os.Args[0]}, args...), env)
 	code := 126
 	if errors.Is(err, fs.ErrNotExist) {
 		code = 127
@@ -78,11 +82,24 @@ var valued = []string{
 	"--ssh", "--storage-driver", "--storage-opt", "--tmpdir", "--url", "--volumepath",
 }
 
-// withParent adds the cgroup parent to the arguments of a client that makes a
-// container, and who makes cgroups there if that is a slice. Both precede the caller's own
-// options, because the client uses the last of two. composes says that a compose file
-// describes the containers.
-func withParent(args []string, parent string) (_ []string, composes bool) {
+// place is how a client puts a container into the run.
+type place struct {
+	parent string // the cgroup parent; empty if the container stays in the client's cgroup
+	// manager is who makes cgroups; empty for the client's default. A service of Podman's
+	// decides that itself, and its client does not know the option.
+	manager string
+}
+
+// rootless reports whether podman serves an ordinary user here. It then enters a user
+// namespace of its own, in which it is root, and executes itself again by PATH.
+func rootless() bool {
+	return os.Geteuid() != 0 || os.Getenv("_CONTAINERS_ROOTLESS_UID") != ""
+}
+
+// withParent adds to the arguments of a client that makes a container where the container
+// belongs. What it adds precedes the caller's own options, because the client uses the last
+// of two. composes says that a compose file describes the containers.
+func withParent(args []string, to place) (_ []string, composes bool) {
 	at := command(args)
 	if at < len(args) && args[at] == "container" {
 		at++
@@ -92,30 +109,34 @@ func withParent(args []string, parent string) (_ []string, composes bool) {
 	}
 	switch args[at] {
 	case "run", "create":
-		return slices.Concat(manager(args[:at], parent), args[:at+1], []string{"--cgroup-parent=" + parent}, args[at+1:]), false
+		before, after := []string{}, []string{}
+		if to.manager != "" && !remote(args[:at]) {
+			before = append(before, "--cgroup-manager="+to.manager)
+		}
+		if to.parent != "" {
+			after = append(after, "--cgroup-parent="+to.parent)
+		}
+		return slices.Concat(before, args[:at+1], after, args[at+1:]), false
 	case "compose":
 		return args, makes(args[at+1:])
 	}
 	return args, false
 }
 
-// manager is the option that has Podman ask systemd for cgroups, as a slice needs. A
-// service of Podman's decides that itself, and its client does not know the option.
-func manager(global []string, parent string) []string {
-	if !strings.HasSuffix(parent, ".slice") {
-		return nil
-	}
-	for _, a := range global {
+// remote reports whether a podman with these options and this environment is the client of
+// a service.
+func remote(options []string) bool {
+	for _, a := range options {
 		if name, _, _ := strings.Cut(a, "="); slices.Contains(remotes, name) {
-			return nil
+			return true
 		}
 	}
 	for _, key := range []string{"CONTAINER_HOST", "CONTAINER_CONNECTION"} {
 		if _, set := os.LookupEnv(key); set { // even to nothing
-			return nil
+			return true
 		}
 	}
-	return []string{"--cgroup-manager=" + Systemd}
+	return false
 }
 
 // remotes are the options before a command that make podman the client of a service.

@@ -27,13 +27,13 @@ func TestWithParent(t *testing.T) {
 		{"--version", "--version"},
 		{"compose ps", "compose ps"},
 	} {
-		got, composes := withParent(strings.Fields(c.args), "/p")
+		got, composes := withParent(strings.Fields(c.args), place{parent: "/p"})
 		if d := cmp.Diff(strings.Fields(c.want), append([]string{}, got...)); d != "" || composes {
 			t.Errorf("podman %s (-want +got):\n%s", c.args, d)
 		}
 	}
 	for _, args := range []string{"compose -f x up", "compose run job"} {
-		if got, composes := withParent(strings.Fields(args), "/p"); !composes || strings.Join(got, " ") != args {
+		if got, composes := withParent(strings.Fields(args), place{parent: "/p"}); !composes || strings.Join(got, " ") != args {
 			t.Errorf("podman %s: %q, %v", args, got, composes)
 		}
 	}
@@ -58,7 +58,7 @@ func TestManager(t *testing.T) {
 					os.Unsetenv(key)
 				}
 			}
-			got, _ := withParent(strings.Fields(c.args), "a.slice")
+			got, _ := withParent(strings.Fields(c.args), place{"a.slice", Systemd})
 			if d := cmp.Diff(c.want, strings.Join(got, " ")); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}

@@ -38,6 +38,9 @@ var (
 	ErrNotFound = errors.New("the engine has no such container")
 	// ErrUnreachable is wrapped by the errors for an engine that does not answer.
 	ErrUnreachable = errors.New("the engine does not answer")
+	// ErrShared is wrapped by the error for a container that is in the cgroup of whoever
+	// started it.
+	ErrShared = errors.New("its engine gives it no cgroup of its own")
 )
 
 // Engine is an engine's API. Its methods are safe for concurrent use.
@@ -46,14 +49,21 @@ type Engine struct {
 	Socket string
 	client http.Client
 
-	mu     sync.Mutex
-	driver string // the cgroup driver; empty until the engine was asked
+	mu    sync.Mutex
+	facts facts // what does not change; zero until the engine was asked
+}
+
+// facts are what an engine says about itself.
+type facts struct {
+	CgroupDriver string
+	// Rootless is Podman's word for an engine of an ordinary user. Docker has none.
+	Rootless bool
 }
 
 // Find finds the socket of an engine. An empty name means the first of Names that has a
 // socket here. Docker's socket is where DOCKER_HOST says, else /var/run/docker.sock.
-// Podman's is where CONTAINER_HOST says, else podman/podman.sock below /run or
-// XDG_RUNTIME_DIR. Find does not connect.
+// Podman's is where CONTAINER_HOST says, else podman/podman.sock below /run,
+// XDG_RUNTIME_DIR, or the directory of the user who called sudo. Find does not connect.
 func Find(name string) (*Engine, error) {
 	var tried []string
 	for _, n := range Names {
@@ -77,12 +87,24 @@ func Find(name string) (*Engine, error) {
 	return nil, fmt.Errorf("%w: no socket at %s", ErrUnreachable, strings.Join(tried, " or "))
 }
 
+// userDirs has the directory of each user who is logged in, named by the user's id.
+const userDirs = "/run/user"
+
+// OfUsers are the sockets where ordinary users of this host run Podman's service.
+func OfUsers() []string {
+	found, _ := filepath.Glob(filepath.Join(userDirs, "*", "podman", "podman.sock"))
+	return found
+}
+
 func sockets(name string) ([]string, error) {
 	variable, known := "DOCKER_HOST", []string{"/var/run/docker.sock"}
 	if name == Podman {
 		variable, known = "CONTAINER_HOST", []string{"/run/podman/podman.sock"}
 		if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 			known = append(known, filepath.Join(dir, "podman", "podman.sock"))
+		}
+		if uid := os.Getenv("SUDO_UID"); uid != "" && !strings.Contains(uid, "/") {
+			known = append(known, filepath.Join(userDirs, uid, "podman", "podman.sock"))
 		}
 	}
 	host := os.Getenv(variable)
@@ -166,7 +188,7 @@ func (e *Engine) do(ctx context.Context, method, path string, query url.Values, 
 	_ = json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&said)
 	err = errors.New(cmp.Or(said.Message, res.Status))
 	if res.StatusCode == http.StatusNotFound {
-		err = fmt.Errorf("%w: %s", ErrNotFound, said.Message)
+		err = fmt.Errorf("%w: %s (asked at %s)", ErrNotFound, said.Message, e.Socket)
 	}
 	return nil, fmt.Errorf("%s: %w", e.Name, err)
 }
@@ -181,6 +203,8 @@ type Container struct {
 	PID int
 	// New means that the container was created and never started.
 	New bool
+	// asked means that the engine itself described it, and not an event.
+	asked bool
 	// parent is HostConfig.CgroupParent.
 	parent string
 	// active means that it runs, or that the engine may start it by itself.
@@ -213,39 +237,51 @@ func (e *Engine) Container(ctx context.Context, name string) (*Container, error)
 		return nil, err
 	}
 	return &Container{
-		ID: c.ID, Name: strings.TrimPrefix(c.Name, "/"), Image: c.Config.Image, Labels: c.Config.Labels,
+		asked: true, ID: c.ID, Name: strings.TrimPrefix(c.Name, "/"), Image: c.Config.Image, Labels: c.Config.Labels,
 		PID: c.State.Pid, New: c.State.Status == "created" || c.State.Status == "configured", parent: c.HostConfig.CgroupParent,
 		active: c.State.Running || c.State.Restarting || cmp.Or(c.HostConfig.RestartPolicy.Name, "no") != "no",
 	}, nil
 }
 
 // Cgroup is the path in the cgroup2 hierarchy where the engine will put a container. ok is
-// false if that is not known before the start, as with the systemd driver.
+// false if that is not known before the start, as with the systemd driver. The error is
+// ErrShared if the engine will make no cgroup for it.
 func (e *Engine) Cgroup(ctx context.Context, c *Container) (at string, ok bool, err error) {
-	driver, err := e.CgroupDriver(ctx)
+	known, err := e.ask(ctx)
 	if err != nil {
 		return "", false, err
 	}
-	if driver != Cgroupfs || len(c.ID) != 64 {
+	if known.CgroupDriver != Cgroupfs || len(c.ID) != 64 {
 		return "", false, nil
 	}
 	if e.Name == Podman {
+		if known.Rootless && c.parent == "" { // see getOCICgroupPath in Podman's libpod
+			if !c.asked { // it may have a parent, which an event does not name
+				return "", false, nil
+			}
+			return "", false, ErrShared
+		}
 		return path.Join("/", cmp.Or(c.parent, "libpod_parent"), "libpod-"+c.ID), true, nil
 	}
 	return path.Join("/", cmp.Or(c.parent, "docker"), c.ID), true, nil
 }
 
-// CgroupDriver is Systemd or Cgroupfs. The engine takes a while to answer, so the answer,
-// which does not change, is kept.
+// CgroupDriver is Systemd or Cgroupfs.
 func (e *Engine) CgroupDriver(ctx context.Context) (string, error) {
+	known, err := e.ask(ctx)
+	return known.CgroupDriver, err
+}
+
+// ask returns the engine's facts. The engine takes a while to answer, so the answer is kept.
+func (e *Engine) ask(ctx context.Context) (facts, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.driver == "" {
-		var info struct{ CgroupDriver string }
-		if err := e.get(ctx, "/info", nil, &info); err != nil {
-			return "", err
+	if e.facts.CgroupDriver == "" {
+		var now facts
+		if err := e.get(ctx, "/info", nil, &now); err != nil {
+			return facts{}, err
 		}
-		e.driver = info.CgroupDriver
+		e.facts = now
 	}
-	return e.driver, nil
+	return e.facts, nil
 }

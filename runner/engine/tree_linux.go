@@ -43,7 +43,7 @@ func (e *Engine) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
 	if c.PID == 0 {
 		at, ok, err := e.Cgroup(ctx, c)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("container %s: %w", c.Name, err)
 		}
 		if ok {
 			dir, err := tree.Locate(at)
@@ -84,7 +84,21 @@ func directory(c *Container) (string, error) {
 	if _, ok := container.Of(path); ok {
 		return "", fmt.Errorf("container %s: the process %d that the engine names is not in it: the engine is in another PID namespace", c.Name, c.PID)
 	}
-	return "", fmt.Errorf("container %s: %w", c.Name, ErrVersion1)
+	if inVersion1(c) {
+		return "", fmt.Errorf("container %s: %w", c.Name, ErrVersion1)
+	}
+	return "", fmt.Errorf("container %s: %w: it is in %s with whoever started it", c.Name, ErrShared, path)
+}
+
+// inVersion1 reports whether a cgroup of version 1 is the container's.
+func inVersion1(c *Container) bool {
+	lines, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", c.PID))
+	for line := range strings.Lines(string(lines)) {
+		if found, ok := container.Of(strings.TrimSpace(line)); ok && found.ID == c.ID {
+			return true
+		}
+	}
+	return false
 }
 
 // started waits for the start of a container.

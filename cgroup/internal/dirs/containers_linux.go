@@ -34,6 +34,9 @@ func (h *Host) outskirts(path string, has []dir) (o outskirts) {
 		if slices.Contains(seen, m.id) || slices.ContainsFunc(has, func(own dir) bool { return own.path == d.path }) {
 			continue
 		}
+		if !exists(m.dir) { // nobody makes or removes anything where this user may not look
+			continue
+		}
 		seen = append(seen, m.id)
 		o.dirs = append(o.dirs, d)
 		above := filepath.Dir(d.path)

@@ -80,6 +80,14 @@ func (p Place) Observe() string {
 	return p.sudo() + "; or grant the program CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (setcap cap_bpf,cap_perfmon,cap_net_admin+ep) and start it in a delegated cgroup"
 }
 
+// Attach is Observe for assay-run attach, which has no --user.
+func (p Place) Attach() string {
+	if p.Root || p.BPF || p.CI != "" || p.Contained() {
+		return p.Observe()
+	}
+	return "run it as root: sudo assay-run attach ..."
+}
+
 // Listener is how to let a run load a seccomp filter with a listener, in a container.
 func (p Place) Listener() string {
 	switch {

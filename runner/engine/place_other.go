@@ -1,0 +1,5 @@
+//go:build !linux
+
+package engine
+
+func into(parent string) place { return place{parent: parent} }
