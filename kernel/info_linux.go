@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"unsafe"
 
 	"github.com/cilium/ebpf/link"
@@ -56,6 +57,35 @@ func programMaps(fd int) ([]uint32, error) {
 	}{maps: uint32(len(ids)), ids: unsafe.Pointer(unsafe.SliceData(ids))}
 	err := objectInfo(fd, unsafe.Pointer(&info), unsafe.Sizeof(info))
 	return ids[:min(len(ids), int(info.maps))], err
+}
+
+// identifyPin asks for the link that is pinned there. The library does it in three times
+// the calls.
+func identifyPin(path string) (i identity, err error) {
+	name, err := unix.BytePtrFromString(path)
+	if err != nil {
+		return i, err
+	}
+	attr := struct {
+		path            unsafe.Pointer
+		fd, flags, root uint32
+		_               uint32
+	}{path: unsafe.Pointer(name)}
+	const get = 7 // BPF_OBJ_GET
+	fd, _, e := unix.Syscall(unix.SYS_BPF, get, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+	if e != 0 {
+		return i, os.NewSyscallError("bpf", e)
+	}
+	defer unix.Close(int(fd))
+	// The ids of maps and programs are of another kind.
+	kind, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(fd)))
+	if err == nil && kind != "anon_inode:bpf-link" {
+		err = fmt.Errorf("it is %s", kind)
+	}
+	if err != nil {
+		return i, err
+	}
+	return identify(int(fd))
 }
 
 func identifyLink(ln link.Link) (identity, error) {

@@ -75,13 +75,11 @@ func (l *loaded) tamperedPins() string {
 		return "the pinned observer's " + d
 	}
 	for name, id := range l.made.Links {
-		ln, err := link.LoadPinnedLink(l.hold.site.dir()+"/"+pinName("link", name), nil)
+		i, err := identifyPin(l.hold.site.dir() + "/" + pinName("link", name))
 		if err != nil {
 			return fmt.Sprintf("the pinned link of program %s: %v", name, err)
 		}
-		i, err := identifyLink(ln)
-		ln.Close()
-		if err != nil || i.ID != id {
+		if i.ID != id {
 			return "the pinned link of program " + name
 		}
 	}

@@ -36,7 +36,7 @@ type Observer struct {
 	spared   [hookCount]bool // what the host lacks would fire them
 	testErr  error
 	testTime time.Duration
-	final    []HookStatus // counters as they stood at Close
+	final    []HookStatus // counters as they stood at the end
 
 	watch *time.Timer // looks at lost and tampered now and then
 
@@ -148,7 +148,9 @@ func (o *Observer) Close() error {
 	if o.closed {
 		return nil
 	}
-	o.final = o.hooks()
+	if o.final == nil {
+		o.final = o.hooks()
+	}
 	o.closed = true
 	o.stopped = true
 	o.watch.Stop()

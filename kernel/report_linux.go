@@ -13,8 +13,10 @@ func (o *Observer) Report() Report {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	hooks := o.final
-	if !o.closed {
-		hooks = o.hooks()
+	if hooks == nil {
+		if hooks = o.hooks(); o.stopped && o.ended { // they stay as they are
+			o.final = hooks
+		}
 	}
 	t := &o.tally
 	r := Report{

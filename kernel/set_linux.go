@@ -213,11 +213,15 @@ func (s *set) session(number uint32) *bpf.AssaySession {
 // changed tells the programs that what they know of cgroups is outdated.
 func (s *set) changed() { atomic.AddUint64((*uint64)(unsafe.Pointer(&s.epochs[0])), 1) }
 
-// misses counts, by program, how often the kernel skipped it.
+// misses counts, by the first program of each hook, how often the kernel skipped it.
 func (s *set) misses() map[string]uint64 {
 	out := map[string]uint64{}
-	for name, p := range s.progs {
-		if st, err := p.Stats(); err == nil {
+	for h := range hooks {
+		name := hooks[h].progs[0]
+		if _, known := out[name]; known || s.progs[name] == nil {
+			continue
+		}
+		if st, err := s.progs[name].Stats(); err == nil {
 			out[name] = st.RecursionMisses
 		}
 	}
