@@ -27,6 +27,8 @@ type containment struct {
 
 	*cgroup.Session // nil until it is open
 	guard           *cgroup.Guard
+	removing        sync.WaitGroup  // of the session
+	freeing         *sync.WaitGroup // of the guard, after that
 
 	// What was used before the command started is not the command's.
 	counting             sync.WaitGroup // for account
@@ -42,7 +44,7 @@ type containment struct {
 }
 
 func newContainment(log *evidence.Log, opt Options, limits Limits) *containment {
-	return &containment{log: log, made: opt.Contained, host: opt.Contained.host(), terminal: opt.Contained.terminal, limits: limits, onSwept: opt.OnSwept}
+	return &containment{log: log, made: opt.Contained, host: opt.Contained.host(), terminal: opt.Contained.terminal, limits: limits, onSwept: opt.OnSwept, freeing: opt.Freeing}
 }
 
 // open waits for the session and its guard, and begins to sweep.
@@ -195,7 +197,8 @@ func (c *containment) count() {
 // started.
 func (c *containment) exposed() bool { return c.guard != nil && c.guard.Exposed() }
 
-// close removes the session. The guard goes last: it covers everything before.
+// close begins to remove the session, beside what else is closed and the writing of the
+// documents: see health. The guard goes last: it covers everything before.
 func (c *containment) close(res *schema.Result) error {
 	c.sweeping.Wait()
 	c.accounted()
@@ -204,31 +207,39 @@ func (c *containment) close(res *schema.Result) error {
 		return nil
 	}
 	res.Limits.Unenforced = c.Unenforced()
-	err := c.Remove()
-	c.covered()
-	if err != nil {
-		c.reasons = append(c.reasons, schema.Reason{
-			Subject: "cgroup", Code: "cgroup_left", Message: err.Error(),
-			Remedy: "the guard keeps trying to end it; if it cannot, the next run on this host does",
-		})
-	}
-	switch {
-	case c.guard == nil:
-		return nil
-	case c.exposed():
+	if c.exposed() {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "evidence", Code: "guard_exposed",
 			Message: "the guard process did not start within 5 s, or somebody stopped it: when the command started, processes of the same user could read and write the guard's memory",
 			Remedy:  "run the command as another user (--user) or in a sandbox (--mode)",
 		})
 	}
+	removed := make(chan error, 1)
+	c.removing.Go(func() {
+		err := c.Remove()
+		removed <- err
+		if err != nil {
+			c.reasons = append(c.reasons, schema.Reason{
+				Subject: "cgroup", Code: "cgroup_left", Message: err.Error(),
+				Remedy: "the guard keeps trying to end it; if it cannot, the next run on this host does",
+			})
+		}
+	})
+	c.freeing.Go(func() { c.leave(<-removed) })
+	return nil
+}
+
+// leave lets the guard go, which covers also what the observer has in the kernel. err is
+// why the session could not be removed.
+func (c *containment) leave(err error) {
+	c.covered()
 	switch {
+	case c.guard == nil:
 	case err != nil:
 		c.guard.Leave()
 	default:
-		c.guard.Release()
+		_ = c.guard.Release()
 	}
-	return nil
 }
 
 // tell adds what the command used, and which limits it met.
@@ -254,6 +265,7 @@ func (c *containment) tell(res *schema.Result) {
 }
 
 func (c *containment) health(h *schema.ObservationHealth) {
+	c.removing.Wait()
 	if c.Session != nil {
 		h.Containment = schema.ByCgroup
 		if c.host.Mode() == cgroup.None {

@@ -232,11 +232,7 @@ func (o *observation) close(res *schema.Result) error {
 		Report:  &report, Counts: o.builder.Counts(), Stats: o.builder.Stats(), LeftOut: o.log.Surface.LeftOut(),
 	}
 	res.Usage.Processes = new(int64(o.account.Stats.Forks - o.account.Stats.CheckForks)) // only the kernel layer has seen them all
-	o.freeing.Go(func() {
-		if err := o.observer.Close(); err != nil {
-			o.log.Event(schema.Event{Type: schema.RecorderError, Code: "kernel_layer_failed", Message: err.Error()})
-		}
-	})
+	o.freeing.Go(func() { _ = o.observer.Close() })                                      // everything was taken from it: what it could not free goes with this process
 	return nil
 }
 

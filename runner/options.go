@@ -3,6 +3,7 @@ package runner
 import (
 	"io"
 	"os"
+	"sync"
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/policy"
@@ -47,6 +48,10 @@ type Options struct {
 	// be made so while the run is prepared. An error keeps the command from starting.
 	// Nil is ready.
 	Ready func() error
+	// Freeing, if it is set, lets Run return while what has no part in the evidence
+	// is still on its way: the observer's maps in the kernel are freed, and the guard
+	// is told to go. The caller waits for it before the process ends. With nil, Run waits.
+	Freeing *sync.WaitGroup
 	// OnOutputError is told once for each of Stdout and Stderr (and for the
 	// terminal) that could not be written, for another reason than that its reader
 	// left: the command's own next write then fails with EPIPE, or SIGPIPE ends

@@ -20,7 +20,8 @@ import (
 // recorded; the error is what it says.
 //
 // Cancelling ctx ends the run as a timeout does, with the outcome cancelled.
-// On return nothing of the run is left: no process, cgroup or descriptor.
+// On return nothing of the run is left: no process, cgroup or descriptor, unless
+// Options.Freeing is set.
 func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	if err := spec.Validate(); err != nil {
 		return refused(spec, "spec_invalid", err)
@@ -30,6 +31,10 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 		return refused(spec, "policy_unusable", err)
 	}
 	spec.Preload()
+	if opt.Freeing == nil {
+		opt.Freeing = new(sync.WaitGroup)
+		defer opt.Freeing.Wait()
+	}
 	r := newRun(spec, opt)
 	r.log.Event(r.started())
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -81,12 +82,15 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	}
 
 	var health *schema.ObservationHealth
+	var freeing sync.WaitGroup // beside the seal
+	defer freeing.Wait()
 	opt.Recorder, opt.Redactor, opt.Audit = r.spool, r.redactor, redactSinks(audit, r.redactor)
 	opt.ScratchDir, opt.Evidence = r.spool.Dir(), []string{filepath.Dir(r.spool.Dir())}
 	opt.TurnsFile = filepath.Join(r.spool.Dir(), filepath.FromSlash(schema.TurnsPath))
 	opt.Signals, opt.Ready = caught.C, func() error { caught.Wait(); return r.spool.OnDisk() }
 	opt.OnContract, opt.OnHealth = a.tellContract, func(h *schema.ObservationHealth) { health = h }
 	opt.OnOutputError, opt.OnSwept, opt.OnLoss = a.tellOutput, a.tellSwept, a.tellLoss
+	opt.Freeing = &freeing
 	result, recording := runner.Run(ctx, spec, opt)
 	a.tellHealth(health, result)
 	return r.seal(ctx, result, recording)

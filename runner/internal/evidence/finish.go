@@ -48,6 +48,7 @@ func (l *Log) Finish(f Findings) error {
 	f.Calls.surface(l.Surface)
 	var file surfaceFile
 	missing := errors.Join(f.Missing, l.failed(), file.write(l))
+	uncorrelated := l.Put(schema.CorrelationPath, f.Calls.report(l, f))
 	h := l.claims(f, file)
 	if f.Settle != nil {
 		f.Settle(h, missing)
@@ -55,7 +56,7 @@ func (l *Log) Finish(f Findings) error {
 	var health error
 	var encoding sync.WaitGroup
 	encoding.Go(func() { health = l.Put(schema.HealthPath, h) }) // the longest, beside the others
-	unwritten := errors.Join(l.Put(schema.ResultPath, f.Result), l.Put(schema.CorrelationPath, f.Calls.report(l, f)))
+	unwritten := errors.Join(uncorrelated, l.Put(schema.ResultPath, f.Result))
 	encoding.Wait()
 	unwritten = errors.Join(unwritten, health)
 	if unwritten != nil && f.Settle != nil {
