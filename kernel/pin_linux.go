@@ -156,7 +156,7 @@ func openSet(dir string) (_ *set, err error) {
 			s.close()
 		}
 	}()
-	if s.stamp, err = stampOf(dir); err != nil {
+	if s.pins, err = listing(dir); err != nil {
 		return nil, err
 	}
 	said, err := readManifest(dir)

@@ -39,7 +39,7 @@ type set struct {
 	shared      bool      // pinned
 	foundPinned bool      // by another process
 	made        *manifest // what a pinned one is made of
-	stamp       stamp     // of the directory that it is pinned in
+	pins        []byte    // the listing of the directory that it is pinned in
 	bss         []byte    // what the programs were told when it was made
 }
 
