@@ -500,6 +500,9 @@ func TestAttachFromAContainer(t *testing.T) {
 	if b.health.KernelLayer != schema.Complete {
 		t.Errorf("the layer is %s: %+v", b.health.KernelLayer, b.health.Reasons)
 	}
+	if !slices.ContainsFunc(b.health.Notes, func(n string) bool { return strings.HasPrefix(n, "observer_alone: ") }) {
+		t.Errorf("it does not say that it loaded programs of its own: %q", b.health.Notes)
+	}
 	if !slices.ContainsFunc(b.events, func(ev schema.KernelEvent) bool { return ev.Value == "/tmp/made" && ev.ContainerID == id }) {
 		t.Errorf("no event of the container's file:\n%s", b)
 	}

@@ -84,6 +84,34 @@ func testRemedies(t *testing.T, engine *enginetest.Engine) {
 	}
 }
 
+// doctor names the place that a container is in, with the remedy of that place.
+func TestDoctorNamesThePlace(t *testing.T) {
+	in := container{t, enginetest.Docker(t), staticProgram(t)}
+	for _, c := range []struct{ env, place, remedy string }{
+		{"NOTHING=1", "a Docker container", "start the container with: docker run "},
+		{"KUBERNETES_SERVICE_HOST=10.0.0.1", "a Kubernetes pod", "give the pod's container securityContext: "},
+		{"GITHUB_ACTIONS=true", "a Docker container, GitHub Actions", "set jobs.JOB.container.options of the workflow to: "},
+		{"GITLAB_CI=true", "a Docker container, GitLab CI", "in the runner's config.toml set [runners.docker] privileged = true"},
+	} {
+		out, _ := in.run([]string{"--env", c.env}, "doctor")
+		if !regexp.MustCompile(`(?m)^This is `+c.place+`(, a virtual machine)?\.`).MatchString(out) || !strings.Contains(out, "fix: "+c.remedy) {
+			t.Errorf("with %s:\n%s", c.env, out)
+		}
+		// One line for each capability, and each remedy once.
+		lines := map[string]int{}
+		for line := range strings.Lines(out) {
+			if fix, ok := strings.CutPrefix(line, "  fix: "); ok {
+				lines[fix]++
+			}
+		}
+		for fix, n := range lines {
+			if n > 1 {
+				t.Errorf("with %s, this remedy is printed %d times: %s", c.env, n, fix)
+			}
+		}
+	}
+}
+
 // A run that is not observed says so in doctor's words, with doctor's remedy.
 func TestRunWarnsAsDoctorDoes(t *testing.T) {
 	in := container{t, enginetest.Docker(t), staticProgram(t)}
