@@ -81,6 +81,10 @@ struct __sk_buff {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct timespec64 {
+	s64 tv_sec;
+};
+
 struct kernfs_node {
 	u64 id;
 };

@@ -11,7 +11,8 @@
 __noinline int on_open(struct scratch *s)
 {
 	struct file *file;
-	struct path at;
+	struct vfsmount *mnt;
+	struct dentry *d;
 	struct walk *w;
 	u64 f;
 
@@ -26,13 +27,15 @@ __noinline int on_open(struct scratch *s)
 		return report_names(s);
 	file = (void *)f;
 	w = &s->walk;
-	bpf_probe_read_kernel(w->file, FILE, file);
-	at = COPIED(w->file, file, struct file, f_path);
-	if (COPIED(w->file, file, struct file, f_mode) & FMODE_CREATED) {
+	if (!word_type)
+		bpf_probe_read_kernel(w->file, FILE, file);
+	mnt = FIELD_OR_COPIED(w->file, file, struct file, f_path.mnt);
+	d = FIELD_OR_COPIED(w->file, file, struct file, f_path.dentry);
+	if (FIELD_OR_COPIED(w->file, file, struct file, f_mode) & FMODE_CREATED) {
 		s->bits |= B_CREATED;
 		s->how = mix(s->how, B_CREATED); /* the next open of the name is another event */
 	}
-	return report_path(s, (u64)at.mnt, (u64)at.dentry);
+	return report_path(s, (u64)mnt, (u64)d);
 }
 
 /* Calls that take names. */

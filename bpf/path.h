@@ -24,7 +24,8 @@ static __always_inline int behead(struct walk *w, u64 dentry)
 }
 
 /* A field of the struct at ptr, of whose first bytes buf has a copy. Each read of the
- * kernel's memory takes 15 to 30 ns, however small. Which way is known at load time. */
+ * kernel's memory with a helper takes 15 to 30 ns, however small. Which way is known at
+ * load time. */
 #define COPIED(buf, ptr, T, field)                                                           \
 	({                                                                                   \
 		u32 __at = bpf_core_field_offset(T, field);                                  \
@@ -35,6 +36,9 @@ static __always_inline int behead(struct walk *w, u64 dentry)
 			bpf_core_read(&__word, sizeof(__word), &(ptr)->field);               \
 		__word;                                                                      \
 	})
+
+/* The same where buf has a copy only if the kernel has no bpf_rdonly_cast. */
+#define FIELD_OR_COPIED(buf, ptr, T, field) (word_type ? FIELD(ptr, T, field) : COPIED(buf, ptr, T, field))
 
 /* The same of the dentry that behead has read, as a word. */
 #define HEAD_WORD(w, d, field) (u64)COPIED((w)->head, d, struct dentry, field)
@@ -55,12 +59,12 @@ static __always_inline void enter_mount(struct walk *w, struct mount *m)
 	u32 at = bpf_core_field_offset(struct mount, mnt_parent);
 
 	w->mnt = m;
-	if (bpf_core_field_offset(struct mount, mnt_mountpoint) == at + 8 && bpf_core_field_offset(struct mount, mnt.mnt_root) == at + 16) {
+	if (!word_type && bpf_core_field_offset(struct mount, mnt_mountpoint) == at + 8 && bpf_core_field_offset(struct mount, mnt.mnt_root) == at + 16) {
 		bpf_probe_read_kernel(&w->tree, sizeof(w->tree), (void *)m + at);
 	} else {
-		w->tree.parent = BPF_CORE_READ(m, mnt_parent);
-		w->tree.mountpoint = BPF_CORE_READ(m, mnt_mountpoint);
-		w->tree.root = BPF_CORE_READ(m, mnt.mnt_root);
+		w->tree.parent = FIELD(m, struct mount, mnt_parent);
+		w->tree.mountpoint = FIELD(m, struct mount, mnt_mountpoint);
+		w->tree.root = FIELD(m, struct mount, mnt.mnt_root);
 	}
 }
 
@@ -76,7 +80,7 @@ static long step(u32 i, void *arg)
 		struct mount *m = w->mnt, *up = w->tree.parent;
 
 		if (up == m || !up) {
-			if (BPF_CORE_READ(m, mnt_ns) != w->ns) /* another's, or of a tree that is mounted nowhere */
+			if (FIELD(m, struct mount, mnt_ns) != w->ns) /* another's, or of a tree that is mounted nowhere */
 				w->bits |= B_UNREACHABLE;
 			return 1;
 		}
@@ -128,7 +132,7 @@ __noinline u32 walk_known(struct scratch *s, u32 off, u64 mnt, u64 dentry)
 	w = &s->walk;
 	w->off = w->start = off;
 	w->names = w->bits = 0;
-	w->ns = BPF_CORE_READ(bpf_get_current_task_btf(), nsproxy, mnt_ns);
+	w->ns = FIELD(FIELD(bpf_get_current_task_btf(), struct task_struct, nsproxy), struct nsproxy, mnt_ns);
 	if (!v || !d || (!w->have && behead(w, dentry))) {
 		w->bits = B_FAILED_READ;
 		return off;
@@ -183,11 +187,8 @@ static __always_inline int root_of(struct task_struct *t, struct path *p)
 __noinline u64 file_of(u32 fd)
 {
 	struct fdtable *fdt = bpf_get_current_task_btf()->files->fdt;
-	u64 f = 0;
 
-	if (fd < fdt->max_fds)
-		bpf_probe_read_kernel(&f, sizeof(f), fdt->fd + fd);
-	return f;
+	return fd < fdt->max_fds ? word_at((u64)(fdt->fd + fd)) : 0;
 }
 
 static long hash_word(u32 i, void *arg)
@@ -234,15 +235,16 @@ __noinline u64 identity(struct scratch *s, u64 inode)
 		w->dev = 0;
 		return 0;
 	}
-	bpf_probe_read_kernel(w->inode, INODE, i);
-	w->ino = COPIED(w->inode, i, struct inode, i_ino);
-	w->mode = COPIED(w->inode, i, struct inode, i_mode);
-	sb = COPIED(w->inode, i, struct inode, i_sb);
+	if (!word_type)
+		bpf_probe_read_kernel(w->inode, INODE, i);
+	w->ino = FIELD_OR_COPIED(w->inode, i, struct inode, i_ino);
+	w->mode = FIELD_OR_COPIED(w->inode, i, struct inode, i_mode);
+	sb = FIELD_OR_COPIED(w->inode, i, struct inode, i_sb);
 	if (!sb || sb != w->sb)
-		w->dev = BPF_CORE_READ(sb, s_dev);
+		w->dev = FIELD(sb, struct super_block, s_dev);
 	w->sb = sb;
 	h = mix(seed, w->ino);
-	return mix(h, (u64)COPIED(w->inode, i, struct inode, i_generation) << 32 | w->dev);
+	return mix(h, (u64)FIELD_OR_COPIED(w->inode, i, struct inode, i_generation) << 32 | w->dev);
 }
 
 /* The same of the directory that a name is relative to, with the mount that it
@@ -305,7 +307,7 @@ static __always_inline void key_file(struct scratch *s, u64 mnt, u64 dentry)
 	parent = (void *)HEAD_WORD(w, d, d_parent);
 	inode = HEAD_WORD(w, d, d_inode);
 	if (parent != d)
-		s->key[5] = identity(s, (u64)BPF_CORE_READ(parent, d_inode));
+		s->key[5] = identity(s, (u64)FIELD(parent, struct dentry, d_inode));
 	s->key[2] = identity(s, inode);
 }
 

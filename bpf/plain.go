@@ -15,13 +15,16 @@ type PlainUse struct {
 	Field uint16 // the field's in PlainFields
 }
 
-// PlainField is a field of one of the kernel's structs. Struct may have a suffix after
-// "___", which tells two forms of one struct apart. A step of the path is the name of a
-// member, or [N] for an element of an array.
+// PlainField is a field of one of the kernel's structs, or a function of the kernel's,
+// of which the number is asked for. Struct may have a suffix after "___", which tells two
+// forms of one struct apart. A step of the path is the name of a member, or [N] for an
+// element of an array.
 type PlainField struct {
 	Struct string
 	Path   []string
 	Exists bool // whether it exists is asked for, else its offset
+
+	Function string // its name; the rest is empty
 }
 
 // PlainConstant is a constant of the programs.

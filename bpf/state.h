@@ -4,6 +4,7 @@
 #define ASSAY_STATE_H
 #include "core.h"
 #include "record.h"
+#include "word.h"
 
 /* Set before load. */
 volatile const u64 seed; /* of the key hashes */
@@ -248,14 +249,15 @@ static __always_inline u64 next_id(struct scratch *s, u32 context)
 	return (u64)(s->cpu * 2 + context) << 40 | ++s->seq;
 }
 
-/* Pointers of the kernel's are followed with BPF_CORE_READ, and directly in file_of
- * alone: the verifier checks the first direct step from a task by searching all of the
- * kernel's types by name, which takes it up to a millisecond in each program. */
+/* Pointers of the kernel's are followed with FIELD where it matters, else with
+ * BPF_CORE_READ, and directly in file_of alone: the verifier checks the first direct step
+ * from a task by searching all of the kernel's types by name, which takes it up to a
+ * millisecond in each program. */
 
 /* When the current task's process started. */
 static __always_inline u64 started(struct task_struct *t)
 {
-	return t->pid == t->tgid ? t->start_boottime : BPF_CORE_READ(t, group_leader, start_boottime);
+	return t->pid == t->tgid ? t->start_boottime : FIELD(FIELD(t, struct task_struct, group_leader), struct task_struct, start_boottime);
 }
 
 static __always_inline void whose(struct owner *o, struct task_struct *t)
@@ -264,7 +266,7 @@ static __always_inline void whose(struct owner *o, struct task_struct *t)
 	o->cgroup = bpf_get_current_cgroup_id();
 	o->tgid = t->tgid;
 	o->tid = t->pid;
-	o->ppid = BPF_CORE_READ(t, real_parent, tgid);
+	o->ppid = FIELD(FIELD(t, struct task_struct, real_parent), struct task_struct, tgid);
 	o->exec = t->self_exec_id;
 }
 

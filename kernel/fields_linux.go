@@ -22,8 +22,12 @@ const maxSteps = 32
 func (t *rawTypes) fields(list []bpf.PlainField) []int {
 	structs := t.structsOf(list)
 	out := make([]int, len(list))
+	cast, _ := t.wordCast()
 	for i, f := range list {
 		out[i] = fieldAbsent
+		if f.Function == castFunction && cast != 0 {
+			out[i] = int(cast)
+		}
 		for n, off := range structs[essential(f.Struct)] {
 			at := t.follow(off, f.Path)
 			if n > 0 && at != out[i] {
@@ -46,6 +50,9 @@ func (t *rawTypes) structsOf(list []bpf.PlainField) map[string][]uint32 {
 	out := map[string][]uint32{}
 	var begins [1 << 16]bool // the first two bytes of a name that is wanted
 	for _, f := range list {
+		if f.Function != "" {
+			continue
+		}
 		name := essential(f.Struct)
 		out[name] = nil
 		begins[le.Uint16([]byte(name))] = true

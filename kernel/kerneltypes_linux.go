@@ -29,6 +29,7 @@ type rawTypes struct {
 	structs  []placed // and unions
 	typedefs []placed
 	enums    []uint32 // offsets
+	cast     uint32   // the function castFunction, 0 when there is none
 }
 
 // placed is a type with its offset.
@@ -127,6 +128,7 @@ func parseTypes(raw []byte) (*rawTypes, error) {
 	// As much as a kernel has, so that nothing has to grow.
 	size := len(t.types)
 	t.structs, t.typedefs, t.enums = make([]placed, 0, size/200), make([]placed, 0, size/800), make([]uint32, 0, size/1000)
+	cast := t.nameAt(castFunction)
 	t.count, t.marks = 1, append(make([]uint32, 0, size/24/markEvery), 0)
 	for off := uint32(0); off < uint32(len(t.types)); t.count++ {
 		if int(off)+typeHeader > len(t.types) {
@@ -140,6 +142,10 @@ func parseTypes(raw []byte) (*rawTypes, error) {
 			t.typedefs = append(t.typedefs, placed{t.count, off})
 		case kindEnum:
 			t.enums = append(t.enums, off)
+		case kindFunc:
+			if cast != 0 && t.u32(off) == cast {
+				t.cast = t.count
+			}
 		}
 		if int(kind) >= len(typeKinds) {
 			return nil, fmt.Errorf("%w: type %d is of kind %d", errBTF, t.count, kind)

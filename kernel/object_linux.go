@@ -47,6 +47,9 @@ func (s *set) object() (*object, error) {
 	if err := spec.Variables["complete_args"].Set(uint32(kernelTypes.tracepointArgs("io_uring_complete"))); err != nil {
 		return nil, fmt.Errorf("set complete_args in the programs: %w", err)
 	}
+	if err := castWords(spec, kernelTypes); err != nil {
+		return nil, err
+	}
 	if kernelTypes.tracepointArgs(tracepoints["submitted"]) == 0 {
 		s.failed["submitted"] = errNoTracepoint
 		delete(spec.Programs, "submitted")

@@ -59,9 +59,10 @@ func plainCode(code []byte, p *bpf.PlainProgram, fields []int) ([]byte, bool) {
 func (x *suspect) plainConstants(types *rawTypes) bool {
 	native, ia32 := sysTables()
 	args := uint32(types.tracepointArgs("io_uring_complete"))
+	_, word := types.wordCast()
 	set := map[string]string{
 		"syscalls": textOf(kernelTable(native)), "syscalls32": textOf(kernelTable(ia32)),
-		"uring_ops": textOf(uringTable()), "complete_args": textOf([]uint32{args}),
+		"uring_ops": textOf(uringTable()), "complete_args": textOf([]uint32{args}), "word_type": textOf([]uint32{word}),
 	}
 	for _, c := range bpf.PlainConstants {
 		want, ok := set[c.Name]
@@ -99,7 +100,7 @@ func relocate(ins []byte, field int, exists bool) bool {
 		le.PutUint32(ins[immediate:], btf.COREBadRelocationSentinel)
 	case class == asm.LdXClass || class == asm.StClass || class == asm.StXClass:
 		le.PutUint16(ins[offset:], uint16(field))
-	case class == asm.ALUClass || class == asm.ALU64Class:
+	case class == asm.ALUClass || class == asm.ALU64Class || class == asm.JumpClass:
 		le.PutUint32(ins[immediate:], uint32(field))
 	default:
 		return false

@@ -22,6 +22,9 @@ func TestPlainIsWhatTheLoaderMakes(t *testing.T) {
 	if err != nil {
 		t.Skipf("no kernel BTF: %v", err)
 	}
+	if err := castWords(spec, types); err != nil {
+		t.Fatal(err)
+	}
 	fields := types.fields(bpf.PlainFields)
 	needed := neededTypes(types, spec)
 	if len(bpf.PlainPrograms) != len(spec.Programs) {
@@ -59,7 +62,11 @@ func TestPlainIsWhatTheLoaderMakes(t *testing.T) {
 		t.Errorf("no program uses the field %v", bpf.PlainFields[i])
 	}
 	constants := 0
-	for _, v := range spec.Variables {
+	fresh, err := bpf.LoadAssay() // without what castWords sets
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range fresh.Variables {
 		if v.SectionName != ".rodata" {
 			continue
 		}

@@ -83,6 +83,10 @@ func (w *writer) program(p *ebpf.ProgramSpec) error {
 			}
 			uses = append(uses, fmt.Sprintf("{%d,%d}", at, f))
 		}
+		if ins.IsKfuncCall() {
+			uses = append(uses, fmt.Sprintf("{%d,%d}", at, w.number(fmt.Sprintf("{Function: %q", ins.Reference()))))
+			ins.Constant = 0
+		}
 		if ins.IsLoadFromMap() {
 			if !slices.Contains(used, ins.Reference()) {
 				used = append(used, ins.Reference())
@@ -131,11 +135,16 @@ func (w *writer) field(r *btf.CORERelocation) (int, error) {
 	if kind == "field_exists" {
 		line += ", Exists: true"
 	}
+	return w.number(line), nil
+}
+
+// number is that of a field, as it is written but for the closing brace.
+func (w *writer) number(line string) int {
 	if _, ok := w.known[line]; !ok {
 		w.known[line] = len(w.known)
 		fmt.Fprintf(&w.fields, "%s},\n", line)
 	}
-	return w.known[line], nil
+	return w.known[line]
 }
 
 // names are the steps to a field, which accessor tells by numbers: names of members,

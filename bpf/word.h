@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Reads of a word of the kernel's memory without a helper. */
+#ifndef ASSAY_WORD_H
+#define ASSAY_WORD_H
+#include "core.h"
+
+/* The number of struct timespec64 among the kernel's types where the kernel has
+ * bpf_rdonly_cast, since Linux 6.2, else 0. Set before load. */
+volatile const u32 word_type;
+
+extern void *bpf_rdonly_cast(const void *obj, u32 type) __ksym __weak;
+
+/* The word at an address of the kernel's memory: one instruction where the verifier
+ * can be told that a struct is there that begins with a word. */
+static __always_inline u64 word_at(u64 address)
+{
+	struct timespec64 *there;
+	u64 word = 0;
+
+	if (word_type) {
+		there = bpf_rdonly_cast((void *)address, word_type);
+		return there->tv_sec;
+	}
+	bpf_probe_read_kernel(&word, sizeof(word), (void *)address);
+	return word;
+}
+
+/* A field of the struct at ptr, of up to a word. */
+#define FIELD(ptr, T, field)                                                                     \
+	({                                                                                       \
+		T *__at = (T *)(ptr);                                                            \
+		typeof(__at->field) __field = {};                                                \
+		if (word_type)                                                                   \
+			__field = (typeof(__field))word_at((u64)__at + bpf_core_field_offset(T, field)); \
+		else                                                                             \
+			bpf_core_read(&__field, sizeof(__field), &__at->field);                  \
+		__field;                                                                         \
+	})
+
+#endif

@@ -1,0 +1,60 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// The programs read a word of the kernel's memory with one instruction, where the kernel
+// has a function that tells the verifier what is at an address. See word_at in bpf/path.h.
+const (
+	castFunction = "bpf_rdonly_cast" // since Linux 6.2
+	wordStruct   = "timespec64"      // begins with a word
+)
+
+// wordCast are the numbers of the function and of the struct, both 0 when the kernel
+// lacks one of them.
+func (t *rawTypes) wordCast() (function, word uint32) {
+	for _, s := range t.structs {
+		if t.named(t.u32(s.off), wordStruct) {
+			word = s.id
+			break
+		}
+	}
+	if word == 0 || t.cast == 0 {
+		return 0, 0
+	}
+	return t.cast, word
+}
+
+// castWords tells the programs.
+func castWords(spec *ebpf.CollectionSpec, t *rawTypes) error {
+	function, word := t.wordCast()
+	if err := spec.Variables["word_type"].Set(word); err != nil {
+		return fmt.Errorf("set word_type in the programs: %w", err)
+	}
+	for _, p := range spec.Programs {
+		for i := range p.Instructions {
+			ins := &p.Instructions[i]
+			switch {
+			case !ins.IsKfuncCall():
+			case function != 0:
+				ins.Constant = int64(function)
+			default: // a call of what does not exist, which the verifier never comes to
+				*ins = asm.Instruction{OpCode: asm.Call.Op(asm.ImmSource), Constant: btf.COREBadRelocationSentinel}
+			}
+		}
+	}
+	return nil
+}
+
+// nameAt is the offset of a name that types have, 0 when none has it.
+func (t *rawTypes) nameAt(name string) uint32 {
+	return uint32(bytes.Index(t.names, []byte("\x00"+name+"\x00")) + 1)
+}
