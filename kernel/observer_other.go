@@ -7,6 +7,12 @@ import "context"
 // Preload does nothing.
 func Preload(int) {}
 
+// Rejoin does nothing.
+func Rejoin(int) {}
+
+// Forget does nothing.
+func Forget() {}
+
 // Observer cannot be made on this system.
 type Observer struct{}
 

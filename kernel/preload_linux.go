@@ -44,6 +44,30 @@ func Preload(ringBytes int) {
 	}()
 }
 
+// Rejoin is [Preload] where the host's observer is already in place, so that little has
+// to be done, or undone by [Forget]. Elsewhere it does nothing.
+func Rejoin(ringBytes int) {
+	go func() {
+		if inPlace() {
+			Preload(ringBytes)
+		}
+	}()
+}
+
+// Forget frees what was preloaded and no Open has used. It waits until it is loaded.
+func Forget() {
+	ready.mu.Lock()
+	next := ready.next
+	ready.next = nil
+	ready.mu.Unlock()
+	if next == nil {
+		return
+	}
+	if p := <-next; p.err == nil {
+		p.loaded.close()
+	}
+}
+
 // prepared is what Preload loaded, if that is of the right size, or what is
 // loaded now.
 func prepared(ring int) (*loaded, error) {

@@ -333,3 +333,30 @@ func TestFirstSeatComesWithTheSet(t *testing.T) {
 		t.Errorf("seat %d, of which %d maps are new", seat.number, len(seat.fresh))
 	}
 }
+
+// What was preloaded for a run that does not begin goes away again, and Rejoin makes nothing.
+func TestForgottenPreloadLeavesNothing(t *testing.T) {
+	p := myPlace(t)
+	if inPlace() {
+		t.Fatalf("%s is there", p.dir())
+	}
+	Preload(256 << 10)
+	ready.mu.Lock()
+	next := ready.next
+	ready.mu.Unlock()
+	got := <-next
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	if got.loaded.hold == nil {
+		t.Fatalf("it is not shared: %v", got.loaded.alone)
+	}
+	if !inPlace() {
+		t.Errorf("%s is not found", p.dir())
+	}
+	next <- got
+	Forget()
+	if inPlace() {
+		t.Errorf("%s is still there", p.dir())
+	}
+}

@@ -68,6 +68,21 @@ func findPlace() (site, error) {
 	return p, ownedByRoot(p.home)
 }
 
+// inPlace tells whether this build's set is pinned, without making anything.
+func inPlace() bool {
+	name, err := buildName()
+	if err != nil {
+		return false
+	}
+	for _, root := range []string{hostBPFFS, ownBPFFS} {
+		if isBPFFS(root) {
+			_, err := os.Lstat(site{home: filepath.Join(root, homeName), name: name}.dir())
+			return err == nil
+		}
+	}
+	return false
+}
+
 // ownedByRoot: bpffs lets everybody make directories.
 func ownedByRoot(dir string) error {
 	var st unix.Stat_t

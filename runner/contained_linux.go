@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/internal/stdio"
 )
 
@@ -30,13 +31,17 @@ type Contained struct {
 
 // Contain begins to make what holds the processes of spec's command together, in the
 // background: it probes the host, and makes the session and its guard, for which it needs
-// no recorder yet. opt is what Run will be given, with this as Contained. Close it.
+// no recorder yet. It also opens the host's observer, if that is in place. opt is what Run
+// will be given, with this as Contained. Close it.
 func Contain(spec *Spec, opt Options) *Contained {
 	with, _, err := spec.withPolicy(opt)
 	if err != nil {
 		return newContained(spec, opt) // Run refuses it
 	}
 	c := newContained(with, opt)
+	if with.usesBPF() {
+		kernel.Rejoin(int(with.KernelBuffer))
+	}
 	if with.Containers { // the engine has a say
 		go c.host()
 	} else {
@@ -81,7 +86,11 @@ func (c *Contained) Close() {
 	c.begun.Do(func() { close(c.made) }) // nothing is made any more
 	<-c.made
 	c.host() // it removes what it makes
-	if c.taken || c.session == nil {
+	if c.taken {
+		return
+	}
+	kernel.Forget()
+	if c.session == nil {
 		return
 	}
 	err := c.session.Remove()

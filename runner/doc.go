@@ -51,19 +51,27 @@
 //   - The remainder is spread thin: command line, starting the command. The documents'
 //     types (1%) are learnt while the command runs.
 //
-// Without the kernel layer, the longest path through such a run takes 14 ms; bwrap takes
-// 5 ms. In milliseconds:
+// Without the kernel layer, the longest path through such a run takes 15 to 20 ms on two busy
+// CPUs; the run takes 19 ms of CPU time. In milliseconds of that path:
 //
-//   - 3 until main runs, and 1.5 for flags and redaction;
-//   - 2 for the spool, in parallel with the probe of what the host allows;
-//   - 2 for the session and the start of the guard, and 2 until the guard runs;
-//   - 1.5 for the command, and 1 for counters and directories;
-//   - 1 for the documents, 1 to pack the bundle, and 1 to sync it.
+//   - 3 until main runs. Half of it is the Go runtime: CPUID, which a virtual machine makes
+//     slow, the cgroup's CPU limit, the tables of interfaces. Half is package init. The
+//     signals that Go ignores are caught meanwhile (package cmd/internal/signals);
+//   - 1 to probe the host, 1.5 to make the session's cgroups, and 1 to start the guard (Contain).
+//     The record, the probe of the output, and the spool, 2 in all, are made beside these;
+//   - 0.5 for the agent's socket, and 1.5 to start the command once the guard is out of reach;
+//   - 2 until the command's end is known, and 1 for counters and directories;
+//   - 6 for the documents, the bundle and its syncs.
+//
+// Go's monitor thread takes 2 ms of the CPU time, page faults about 1 ms, and the switches
+// of threads that catch fifty signals 1.5 ms. With the observer in place, opening its
+// pins takes 3 to 4 ms more, the session's links 2, and the self-test 2; each needs what
+// is before it, and the last two need the session.
 //
 // The smallest Go program that starts a command takes 2 ms. Two of them, one started by
 // the other like runner and guard, take 3.5 ms.
 //
-// These figures are from before package cgroup/steps. Since then, Go no longer starts in the
+// The shares above are from before package cgroup/steps. Since then, Go no longer starts in the
 // guard and in the self-test's process: a run takes a third fewer page faults, and most of the 14% is gone.
 //
 // The first run on a host takes four times as much CPU time. Half of that is for the kernel

@@ -205,7 +205,10 @@ func New(command ...string) *Spec {
 // nothing. Run does the same first thing: call it when there is other work to
 // do before that.
 func (s *Spec) Preload() {
-	if s.Kernel != KernelOff && s.Kernel != KernelNotify {
+	if s.usesBPF() {
 		kernel.Preload(int(s.KernelBuffer))
 	}
 }
+
+// usesBPF tells whether Run tries the observer of package kernel.
+func (s *Spec) usesBPF() bool { return s.Kernel != KernelOff && s.Kernel != KernelNotify }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/assay-run/assay-run/archive"
@@ -28,34 +29,51 @@ type recording struct {
 
 // prepareRecording checks and opens what a recording needs, up to the spool. Close
 // it. The error says what to do.
-func (a *app) prepareRecording(spec *runner.Spec, f *runFlags, output string) (_ *recording, err error) {
+func (a *app) prepareRecording(spec *runner.Spec, f *runFlags, output string) (*recording, error) {
 	r := &recording{app: a, flags: f}
-	if r.record, err = spec.Record(time.Now(), "assay-run "+version(), output); err != nil {
-		return nil, nowhere(err)
+	var opening sync.WaitGroup
+	var unopened error
+	opening.Go(func() { r.out, unopened = f.open(output) }) // the disk may take its time
+	err := r.describe(spec, output)
+	opening.Wait()
+	if err == nil {
+		err = unopened
 	}
-	if f.result != "" {
-		if r.record.ResultOutput, err = filepath.Abs(f.result); err != nil {
-			return nil, nowhere(err)
+	if err != nil {
+		if r.out != nil {
+			r.out.close()
 		}
-	}
-	if r.signer, err = f.sign.load(); err != nil {
-		return nil, console.WithHint(err, "see assay-run sign --help")
-	}
-	f.sign.hide()
-	if r.redactor, err = a.redactor(&f.redact, spec); err != nil {
-		return nil, err
-	}
-	if r.record, err = redactRecord(r.redactor, r.record); err != nil {
-		return nil, err
-	}
-	if r.redactor == nil {
-		r.record.Redaction = schema.RedactionDisabled
-	}
-	if r.out, err = f.open(output); err != nil {
 		return nil, err
 	}
 	spec.Preload()
 	return r, nil
+}
+
+// describe says what is recorded, who redacts and who signs it.
+func (r *recording) describe(spec *runner.Spec, output string) (err error) {
+	f := r.flags
+	if r.record, err = spec.Record(time.Now(), "assay-run "+version(), output); err != nil {
+		return nowhere(err)
+	}
+	if f.result != "" {
+		if r.record.ResultOutput, err = filepath.Abs(f.result); err != nil {
+			return nowhere(err)
+		}
+	}
+	if r.signer, err = f.sign.load(); err != nil {
+		return console.WithHint(err, "see assay-run sign --help")
+	}
+	f.sign.hide()
+	if r.redactor, err = r.app.redactor(&f.redact, spec); err != nil {
+		return err
+	}
+	if r.record, err = redactRecord(r.redactor, r.record); err != nil {
+		return err
+	}
+	if r.redactor == nil {
+		r.record.Redaction = schema.RedactionDisabled
+	}
+	return nil
 }
 
 // start makes the spool. From here on, what is recorded outlives this process, and the
