@@ -85,7 +85,7 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	}
 	room.Wait()
 	s.release() // first: the last close of a file without a name costs more
-	return sealed, removeSpool(s.dir)
+	return sealed, s.remove()
 }
 
 // SealTo says where Seal writes the bundle: to the place of the run's output that
@@ -230,27 +230,6 @@ func bounded(found []Tampered) []Tampered {
 
 // maxTampered bounds how much of what was found is listed.
 const maxTampered = 32
-
-// removeSpool takes the spool's name away before its files, so that a half
-// removed spool is never taken for an interrupted run.
-func removeSpool(dir string) error {
-	away := filepath.Join(filepath.Dir(dir), donePrefix+filepath.Base(dir))
-	err := os.Rename(dir, away)
-	if errors.Is(err, os.ErrExist) || isNotEmpty(err) { // what a killed seal left
-		os.RemoveAll(away)
-		err = os.Rename(dir, away)
-	}
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // somebody else did
-	}
-	if err == nil {
-		err = os.RemoveAll(away)
-	}
-	if err != nil {
-		return fmt.Errorf("the bundle is sealed, but its spool could not be removed: %w", err)
-	}
-	return nil
-}
 
 // spoolSources lists the members in a spool: every regular file with a
 // member's path, except run.json. sizes says how much of a layer to take.

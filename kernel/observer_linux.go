@@ -105,6 +105,10 @@ func (o *Observer) check() {
 	add(&o.tampered, o.loaded.tampered()...)
 }
 
+// Hurry lets Read deliver what has come so far, which it otherwise does within 20 ms.
+// It may be called until Close.
+func (o *Observer) Hurry() { _ = o.rd.wake() }
+
 // Stop detaches the programs, after a look at whether all are still attached,
 // and lets Read deliver what is left and return. Meanwhile it finishes the
 // comparison of a pinned observer with this build. Call it when the session's

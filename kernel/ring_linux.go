@@ -188,14 +188,22 @@ func (r *reader) wait(d time.Duration) (bool, error) {
 	if err != nil && err != unix.EINTR {
 		return false, fmt.Errorf("wait for the ring buffers: %w", err)
 	}
+	if n > 0 && fds[lanes].Revents != 0 {
+		_, _ = unix.Read(int(fds[lanes].Fd), make([]byte, 8)) // of whoever sets stop, it is set by now
+	}
 	return n > 0, nil
 }
 
-// flush ends the wait, and every later one, at once: stop is set.
-func (r *reader) flush() error {
-	r.stop.Store(true)
+// wake ends one wait at once.
+func (r *reader) wake() error {
 	_, err := unix.Write(int(r.fds[lanes].Fd), []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	return err
+}
+
+// flush ends the reading: stop is set before the wait ends.
+func (r *reader) flush() error {
+	r.stop.Store(true)
+	return r.wake()
 }
 
 func (r *reader) close() error {

@@ -6,7 +6,17 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
+
+func init() {
+	children["datagram"] = func([]string) {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		check("socket", err)
+		check("send", unix.Sendto(fd, []byte("x"), 0, &unix.SockaddrInet4{Port: 40001, Addr: [4]byte{127, 0, 0, 1}}))
+	}
+}
 
 // Stop lets Read end while it waits for the comparison of a pinned observer with this
 // build, and the report says what that found.
@@ -30,5 +40,28 @@ func TestReadEndsBeforeTheComparison(t *testing.T) {
 	}
 	if !slices.ContainsFunc(o.Report().Reasons, func(r Reason) bool { return r.Code == CodeTampered }) {
 		t.Error("the report does not say that the observer is another")
+	}
+}
+
+// What runs in the cgroup after Stop is not the session's, although the programs of its
+// sockets are attached until Close.
+func TestNothingIsSeenAfterStop(t *testing.T) {
+	s := observe(t, Config{SelfTest: true})
+	s.run(s.child("datagram"))
+	s.o.Hurry()
+	s.run(s.child("datagram"))
+	s.end()
+	before := s.report
+	s.o.final = nil // read the counters again
+	s.run(s.child("datagram"))
+	after := s.o.Report()
+	checkAccount(t, after)
+	for h := range after.Hooks {
+		if a, b := after.Hooks[h], before.Hooks[h]; a.Fired != b.Fired || a.Emitted != b.Emitted {
+			t.Errorf("%s: fired %d times before Stop and %d after, emitted %d and %d", a.Name, b.Fired, a.Fired, b.Emitted, a.Emitted)
+		}
+	}
+	if len(after.Reasons) != 0 || len(s.events) == 0 {
+		t.Errorf("%d events, %+v", len(s.events), after.Reasons)
 	}
 }

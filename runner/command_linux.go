@@ -31,6 +31,8 @@ type command struct {
 	shape   func() shaper // what changes the command before it starts
 	start   func(cmd *exec.Cmd, start func(*exec.Cmd) error) error
 	began   time.Duration // the run, on the boot clock
+	// over is called as soon as the command has ended.
+	over func()
 	// outlived is called when the command has ended, before what it left is.
 	outlived func()
 

@@ -130,6 +130,13 @@ func (o *observation) open(ctx context.Context) error {
 	return nil
 }
 
+// hurry begins to take in what the command did last, beside what else its end takes.
+func (o *observation) hurry() {
+	if k, ok := o.observer.(interface{ Hurry() }); ok {
+		k.Hurry()
+	}
+}
+
 // mountNamespace is the number of our own mount namespace; 0 is unknown.
 func mountNamespace() uint32 {
 	var st unix.Stat_t

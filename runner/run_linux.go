@@ -88,7 +88,7 @@ func newRun(spec *Spec, opt Options) *run {
 	streams := newStreams(r.log, opt, spec, r.session)
 	r.command = newCommand(r.log, spec, signals, r.session, r.confined, streams, began)
 
-	r.command.start = r.kernel.start
+	r.command.start, r.command.over = r.kernel.start, r.kernel.hurry
 	r.command.outlived, r.session.slice, r.session.engines = outside.outlived, outside.bySystemd, spec.Containers
 	r.confined.observed, r.confined.denials.observed = r.kernel.observed, r.kernel.observed
 	r.confined.cgroup = func() string { return r.session.Path() }

@@ -101,6 +101,7 @@ func (s *supervisor) childChanged(st unix.WaitStatus) {
 	default:
 		s.exited = true
 		s.ended = bootTime()
+		s.over()
 		e := schema.Event{Type: schema.ProcessExited, PID: pid, ExitCode: schema.None[int](), Signal: schema.None[schema.SignalNumber]()}
 		s.outcome = schema.OutcomeExited
 		if st.Signaled() {
