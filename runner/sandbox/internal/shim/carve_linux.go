@@ -59,12 +59,13 @@ func (c *compiler) carve(m *Mounts, kept map[string]steps.Ref) {
 
 // hide covers what is at path. A directory that something below is to be shown
 // of gets a file system of its own to hang it into. Where gone is not 0, it goes on
-// there if the path does not exist.
+// there if the path does not exist, or cannot be reached: the command, which never has
+// more rights than its shim, cannot reach it either.
 func (c *compiler) hide(path string, m *Mounts, gone steps.Label) {
 	directory, done := c.l.Label(), c.l.Label()
 	looked := c.call("lstat "+path, sysFstatat, unix.AT_FDCWD, path, c.stat, unix.AT_SYMLINK_NOFOLLOW)
 	if gone != 0 {
-		looked.On(gone, unix.ENOENT)
+		looked.On(gone, unix.ENOENT, unix.EACCES)
 	}
 	c.l.If(steps.Value(c.stat+statMode), unix.S_IFMT, unix.S_IFDIR, directory)
 	for _, kind := range []string{"/file", "/dir"} {
@@ -80,7 +81,7 @@ func (c *compiler) hide(path string, m *Mounts, gone steps.Label) {
 		c.setReadOnly(steps.Value(fd), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 		put := c.attach(fd, path)
 		if gone != 0 {
-			put.On(gone, unix.ENOENT)
+			put.On(gone, unix.ENOENT, unix.EACCES)
 		}
 		c.l.Goto(done)
 	}
