@@ -81,7 +81,40 @@ $E run --detach --network=none --env MARK=`+mark+` $IMAGE sh -c 'exec tail -f /d
 	}
 }
 
-// The same user without root: where no cgroup can be made, --containers says what to do. In
+// A Podman that asks systemd for cgroups, as it does by default, takes only slices. In a run
+// that is no slice, --containers has it make the cgroups itself.
+func TestPodmanThatAsksSystemdForCgroups(t *testing.T) {
+	e, dir := enginetest.Podman(t), t.TempDir()
+	conf := valueIn(e.Env, "CONTAINERS_CONF")
+	text, err := os.ReadFile(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(conf, []byte(strings.Replace(string(text), `"cgroupfs"`, `"systemd"`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := withEngine(t, e, dir, `
+echo $ASSAY_RUN_CGROUP_PARENT
+$E run --rm --network=none $IMAGE grep ^0:: /proc/self/cgroup
+`, "--containers", "--kernel", "off").CombinedOutput()
+	parent, in, _ := strings.Cut(string(out), "\n")
+	if err != nil || !strings.HasPrefix(in, "0::"+parent+"/libpod-") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	nothingLeft(t, parent)
+}
+
+// valueIn is the value of a variable in an environment.
+func valueIn(env []string, key string) string {
+	for _, kv := range env {
+		if value, ok := strings.CutPrefix(kv, key+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// The user of a rootless Podman without root: where no cgroup can be made, --containers says what to do. In
 // a delegated cgroup, the container gets into the run, and only eBPF is missing.
 func TestRootlessContainersOfAUsersRun(t *testing.T) {
 	e, program := enginetest.Rootless(t), forUsers(t)

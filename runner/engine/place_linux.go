@@ -8,9 +8,10 @@ import (
 	"github.com/assay-run/assay-run/cgroup/tree"
 )
 
-// into is the place of the containers of this process's user. Podman asks systemd for what
-// is to be in a slice. The systemd of an ordinary user cannot put anything into the run, so
-// Podman then has to make cgroups itself. Where it may not, it makes none.
+// into is the place of the containers of this process's user. Podman has to ask systemd for
+// what is to be in a slice, and to make itself what is to be at a path. The systemd of an
+// ordinary user can put nothing into the run. Where that user may make no cgroup, Podman
+// makes none.
 func into(parent string) place {
 	if rootless() {
 		dir, err := tree.Locate(parent)
@@ -22,5 +23,5 @@ func into(parent string) place {
 	if strings.HasSuffix(parent, ".slice") {
 		return place{parent, Systemd}
 	}
-	return place{parent, ""}
+	return place{parent, Cgroupfs}
 }
