@@ -74,6 +74,24 @@
 // The shares above are from before package cgroup/steps. Since then, Go no longer starts in the
 // guard and in the self-test's process: a run takes a third fewer page faults, and most of the 14% is gone.
 //
+// From the end of a command with 100 events to the end of the run, 9.7 ms pass on two quiet
+// CPUs; 11.2 before the session was removed and the observer freed beside the documents. The
+// fastest time of each step in 40 runs, measured with probes (bpftrace), which add up to
+// 1.5 ms to the whole:
+//
+//   - 1.0: the kernel takes the command's process apart, and the runner learns of it;
+//   - 0.7: make sure that nothing outlived the command, and that its output went out;
+//   - 0.9: check the observer, and take in the last events;
+//   - 1.0: close the other parts, and write run_finished;
+//   - 2.3: write the documents, and wait for the removal of the session beside them;
+//   - 1.6: pack the bundle;
+//   - 0.8: sync the bundle, then its folder;
+//   - 1.1: remove the spool, three of whose files and folders have a block on the disk, each of
+//     which the disk is told of;
+//   - 1.8: the kernel takes our process apart, with 20 threads and 15 MB.
+//
+// 4.7 ms of it are the kernel's work on the two processes and the disk's.
+//
 // The first run on a host takes four times as much CPU time. Half of that is for the kernel
 // to verify the programs, on two CPUs, and a tenth for the loader to read the embedded
 // object and the index of the kernel's types.
