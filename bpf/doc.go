@@ -17,8 +17,8 @@
 // across three mounts. Before Linux 6.2 there is no word.h's way, and these are 7 and 17:
 // fields that stand together are read at once. What was read for the key is used for the
 // record. A pointer that the verifier knows the type of can be followed for nothing, but
-// the first step from a task takes the verifier up to a millisecond in each program. Only
-// file_of is worth it.
+// the first step from a task takes the verifier up to a millisecond in each program. Before
+// Linux 6.2, that is worth it in file_of alone.
 //
 // record.h is the contract with package kernel.
 package bpf

@@ -186,8 +186,14 @@ static __always_inline int root_of(struct task_struct *t, struct path *p)
 /* The open file of a descriptor of the current task, as an address. */
 __noinline u64 file_of(u32 fd)
 {
-	struct fdtable *fdt = bpf_get_current_task_btf()->files->fdt;
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct fdtable *fdt;
 
+	if (word_type) {
+		fdt = FIELD(FIELD(t, struct task_struct, files), struct files_struct, fdt);
+		return fd < FIELD(fdt, struct fdtable, max_fds) ? word_at((u64)(FIELD(fdt, struct fdtable, fd) + fd)) : 0;
+	}
+	fdt = t->files->fdt;
 	return fd < fdt->max_fds ? word_at((u64)(fdt->fd + fd)) : 0;
 }
 

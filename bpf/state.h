@@ -249,10 +249,10 @@ static __always_inline u64 next_id(struct scratch *s, u32 context)
 	return (u64)(s->cpu * 2 + context) << 40 | ++s->seq;
 }
 
-/* Pointers of the kernel's are followed with FIELD where it matters, else with
- * BPF_CORE_READ, and directly in file_of alone: the verifier checks the first direct step
- * from a task by searching all of the kernel's types by name, which takes it up to a
- * millisecond in each program. */
+/* Pointers of the kernel's are followed with FIELD where it matters and else with
+ * BPF_CORE_READ: the verifier checks the first direct step from a task by searching all of
+ * the kernel's types by name, which takes it up to a millisecond in each program. Only
+ * file_of takes such a step, where there is no other way that is fast. */
 
 /* When the current task's process started. */
 static __always_inline u64 started(struct task_struct *t)
