@@ -59,13 +59,17 @@ func (c *compiler) carve(m *Mounts, kept map[string]steps.Ref) {
 
 // hide covers what is at path. A directory that something below is to be shown
 // of gets a file system of its own to hang it into. Where gone is not 0, it goes on
-// there if the path does not exist, or cannot be reached: the command, which never has
-// more rights than its shim, cannot reach it either.
+// there if the path does not exist, or cannot be reached: the command cannot reach it
+// either, unless it is another user's (a FUSE mount is closed to root, and not to its user).
 func (c *compiler) hide(path string, m *Mounts, gone steps.Label) {
 	directory, done := c.l.Label(), c.l.Label()
+	unreached := []unix.Errno{unix.ENOENT}
+	if c.plan.UID == nil {
+		unreached = append(unreached, unix.EACCES)
+	}
 	looked := c.call("lstat "+path, sysFstatat, unix.AT_FDCWD, path, c.stat, unix.AT_SYMLINK_NOFOLLOW)
 	if gone != 0 {
-		looked.On(gone, unix.ENOENT, unix.EACCES)
+		looked.On(gone, unreached...)
 	}
 	c.l.If(steps.Value(c.stat+statMode), unix.S_IFMT, unix.S_IFDIR, directory)
 	for _, kind := range []string{"/file", "/dir"} {
@@ -81,7 +85,7 @@ func (c *compiler) hide(path string, m *Mounts, gone steps.Label) {
 		c.setReadOnly(steps.Value(fd), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 		put := c.attach(fd, path)
 		if gone != 0 {
-			put.On(gone, unix.ENOENT, unix.EACCES)
+			put.On(gone, unreached...)
 		}
 		c.l.Goto(done)
 	}
