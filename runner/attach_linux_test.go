@@ -28,7 +28,7 @@ func TestAttachMissed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			made, err := tree.Make(at)
+			made, err := tree.Make(at, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,8 @@ type Tree struct {
 
 	events *os.File // cgroup.events of Path
 	made   []string // directories of ours, the outermost first
+	note   Note
+	forget func() // ends the note; nil without
 }
 
 // Of is the path of the cgroup2 directory that a process is in. The error is
@@ -92,14 +95,20 @@ func Open(path string) (_ *Tree, err error) {
 	return t, nil
 }
 
+// Note keeps the paths of directories, the outermost first, where a later run finds and
+// removes them if this process is killed. The function that it returns ends that.
+type Note func(dirs []string) (forget func())
+
 // Make opens a directory, which it makes where there is none, with those above it. In a
 // cgroup that is delegated to a user, the new directory is delegated to that user too.
-// Close removes what Make made and nobody uses.
-func Make(path string) (_ *Tree, err error) {
+// Close removes what Make made and nobody uses. Make calls note, which may be nil, before it
+// makes anything.
+func Make(path string, note Note) (_ *Tree, err error) {
 	var made []string
+	var forget func()
 	defer func() {
 		if err != nil {
-			remove(made)
+			remove(made, forget)
 		}
 	}()
 	var missing []string
@@ -109,11 +118,15 @@ func Make(path string) (_ *Tree, err error) {
 		}
 		missing = append(missing, dir)
 	}
-	for i := len(missing) - 1; i >= 0; i-- {
-		switch err := os.Mkdir(missing[i], 0o755); {
+	slices.Reverse(missing)
+	if note != nil && len(missing) > 0 {
+		forget = note(missing)
+	}
+	for _, dir := range missing {
+		switch err := os.Mkdir(dir, 0o755); {
 		case err == nil:
-			made = append(made, missing[i])
-			if err := delegate(missing[i]); err != nil {
+			made = append(made, dir)
+			if err := delegate(dir); err != nil {
 				return nil, fmt.Errorf("delegate cgroup: %w", err)
 			}
 		case !errors.Is(err, os.ErrExist):
@@ -124,7 +137,7 @@ func Make(path string) (_ *Tree, err error) {
 	if err != nil {
 		return nil, err
 	}
-	t.made = made
+	t.made, t.note, t.forget = made, note, forget
 	t.Made = len(made) > 0 && made[len(made)-1] == filepath.Clean(path)
 	return t, nil
 }
@@ -150,11 +163,14 @@ func (t *Tree) Again() bool {
 	if !t.Made || t.Current() {
 		return false
 	}
-	again, err := Make(t.Path)
+	again, err := Make(t.Path, t.note)
 	if err != nil {
 		return false
 	}
 	t.events.Close()
+	if t.forget != nil {
+		t.forget()
+	}
 	*t = *again
 	return true
 }
@@ -228,13 +244,17 @@ func (t *Tree) Current() bool {
 // Close removes what Make made, if nothing is in it.
 func (t *Tree) Close() error {
 	err := t.events.Close()
-	remove(t.made)
+	remove(t.made, t.forget)
 	return err
 }
 
-// remove removes directories, those first that were made last. What is in use stays.
-func remove(made []string) {
-	for i := len(made) - 1; i >= 0; i-- {
-		_ = os.Remove(made[i])
+// remove removes directories, those first that were made last, and ends their note. What is
+// in use stays.
+func remove(made []string, forget func()) {
+	for _, dir := range slices.Backward(made) {
+		_ = os.Remove(dir)
+	}
+	if forget != nil {
+		forget()
 	}
 }

@@ -17,7 +17,7 @@ func TestWaitSeesWhoJustCame(t *testing.T) {
 	if err != nil || os.Getuid() != 0 {
 		t.Skip("only root can make a cgroup2 directory here, and only where there is cgroup2")
 	}
-	tree, err := Make(at)
+	tree, err := Make(at, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,13 +46,7 @@ func TestAttachWatchIsKilled(t *testing.T) {
 					t.Fatal("what was recorded does not reach the spool")
 				}
 				if !alone {
-					pid := processOf(t, "\x00sweeper\x00"+strconv.Itoa(a.cmd.Process.Pid)+"\x00")
-					if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-						t.Fatal(err)
-					}
-					if !leaktest.Within(time.Minute, func() bool { return ended(pid) }) {
-						t.Fatal("the sweeper does not end")
-					}
+					a.killSweeper()
 				}
 				a.cmd.Process.Kill()
 				a.cmd.Wait()
@@ -79,6 +74,55 @@ func TestAttachWatchIsKilled(t *testing.T) {
 					t.Error("the container did not outlive the watcher")
 				}
 			})
+		}
+	})
+}
+
+// killSweeper kills the process that sweeps after attach.
+func (a *attached) killSweeper() {
+	a.t.Helper()
+	pid := processOf(a.t, "\x00sweeper\x00"+strconv.Itoa(a.cmd.Process.Pid)+"\x00")
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		a.t.Fatal(err)
+	}
+	if !leaktest.Within(time.Minute, func() bool { return ended(pid) }) {
+		a.t.Fatal("the sweeper does not end")
+	}
+}
+
+// If attach and its sweeper are killed, the directory that it made for a container that never
+// started is removed by recover, and by the next attach, which makes its own.
+func TestAttachAndItsSweeperAreKilled(t *testing.T) {
+	engines(t, func(t *testing.T, e *enginetest.Engine) {
+		e.Run("create", "--network=none", "--name=waiting", enginetest.Image, "touch", "/tmp/made")
+		bundle := filepath.Join(t.TempDir(), "b.tar.gz")
+		kill := func() (a *attached, dir string) {
+			a = attachTo(t, e, "attached to", "--container", "waiting", "-o", bundle)
+			dir = strings.Fields(strings.Split(a.said(), "attached to ")[1])[0]
+			a.killSweeper()
+			a.cmd.Process.Kill()
+			a.cmd.Wait()
+			if _, err := os.Stat(dir); err != nil {
+				t.Fatal(err) // then this tests nothing
+			}
+			return a, dir
+		}
+		a, dir := kill()
+		recover := exec.Command(a.cmd.Path, "recover", "--all")
+		recover.Args[0], recover.Env = "assay-run", a.cmd.Env
+		if out, err := recover.CombinedOutput(); err != nil {
+			t.Fatalf("recover: %v\n%s", err, out)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("recover leaves %s: %v", dir, err)
+		}
+		os.Remove(bundle)
+		_, dir = kill()
+		a = attachTo(t, e, "attached to", "--container", "waiting", "-o", bundle)
+		a.cmd.Process.Signal(syscall.SIGINT)
+		a.ends(0)
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the next attach leaves %s: %v", dir, err)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/assay-run/assay-run/cgroup/tree"
 	"github.com/assay-run/assay-run/kernel/container"
+	"github.com/assay-run/assay-run/runner/internal/rundir"
 )
 
 // Errors of Tree, and the causes with which Follow ends an observation.
@@ -50,7 +51,8 @@ func (e *Engine) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
 			if err != nil {
 				return nil, fmt.Errorf("container %s: %w", c.Name, ErrVersion1)
 			}
-			return tree.Make(dir)
+			rundir.Sweep() // first of all what a dead attach left: this one makes its own
+			return tree.Make(dir, noted)
 		}
 		if c, err = e.started(ctx, c); err != nil {
 			return nil, err
@@ -61,6 +63,17 @@ func (e *Engine) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
 		return nil, err
 	}
 	return tree.Open(dir)
+}
+
+// noted keeps the paths of directories in a run's own, whose sweep removes them too if this
+// process and its sweeper are killed.
+func noted(dirs []string) (forget func()) {
+	d, err := rundir.Open() // of both kinds, that whose place depends on no login session
+	if err != nil {
+		return func() {} // then only the sweeper removes them
+	}
+	_ = d.NoteCgroups(dirs)
+	return func() { _ = d.Remove() }
 }
 
 // directory is the cgroup2 directory of a container that runs.

@@ -9,6 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 )
 
 // Dir is a directory of one run, in one of the user's own (its home) that has those of all
@@ -68,6 +71,26 @@ func (d *Dir) Remove() error {
 	d.lock.Close()
 	os.Remove(filepath.Dir(d.Path))
 	return err
+}
+
+// noted is the file in a run's directory with the paths of NoteCgroups, a line for each.
+const noted = "cgroups"
+
+// NoteCgroups keeps the paths of cgroup directories, the outermost first. If the run is
+// killed, the sweep of its directory also removes those of them that nobody uses.
+func (d *Dir) NoteCgroups(dirs []string) error {
+	return os.WriteFile(filepath.Join(d.Path, noted), []byte(strings.Join(dirs, "\n")), 0o600)
+}
+
+// removeNoted removes the cgroups that a dead run noted, and nothing that is no cgroup: a
+// directory with a file in it can be removed only where the kernel makes the files.
+func removeNoted(path string) {
+	text, _ := os.ReadFile(filepath.Join(path, noted))
+	for _, dir := range slices.Backward(strings.Split(string(text), "\n")) {
+		if _, err := os.Lstat(filepath.Join(dir, "cgroup.events")); err == nil && filepath.IsAbs(dir) {
+			_ = syscall.Rmdir(dir)
+		}
+	}
 }
 
 // homes are the names that the home may have.
@@ -151,6 +174,7 @@ func sweep(home string) {
 	for _, e := range dirs {
 		path := filepath.Join(home, e.Name())
 		if lock, err := lockDir(path); err == nil {
+			removeNoted(path)
 			os.RemoveAll(path)
 			lock.Close()
 		}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/assay-run/assay-run/cgroup/tree"
 )
 
 // TestSocketDirectoryAmongStrangers: what others put where the user's directory
@@ -148,5 +150,47 @@ func TestNoDirectoryBelowALongName(t *testing.T) {
 		if err := d.Remove(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// What a dead run noted is removed if it is a cgroup that nobody uses. Nothing else is.
+func TestNotedCgroups(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("not root")
+	}
+	root, err := os.MkdirTemp("/dev/shm", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(root)
+	t.Setenv("XDG_RUNTIME_DIR", root)
+	at, err := tree.Of(os.Getpid())
+	if err != nil {
+		t.Skip(err)
+	}
+	group := filepath.Join(at, filepath.Base(root))
+	inner, plain := filepath.Join(group, "inner"), filepath.Join(root, "plain")
+	defer os.Remove(group)
+	defer os.Remove(inner)
+	d, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(group, 0o755), os.Mkdir(inner, 0o755), os.Mkdir(plain, 0o755), d.NoteCgroups([]string{group, inner, plain, ""})); err != nil {
+		t.Fatal(err)
+	}
+	Sweep()
+	if _, err := os.Stat(inner); err != nil {
+		t.Errorf("it sweeps what a live run noted: %v", err)
+	}
+	d.lock.Close() // as if it had been killed
+	Sweep()
+	for _, gone := range []string{inner, group, d.Path} {
+		if _, err := os.Stat(gone); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", gone, err)
+		}
+	}
+	if _, err := os.Stat(plain); err != nil {
+		t.Errorf("a directory that is no cgroup is gone: %v", err)
 	}
 }
