@@ -3,7 +3,6 @@
 package kernel
 
 import (
-	"bytes"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -52,9 +51,4 @@ func castWords(spec *ebpf.CollectionSpec, t *rawTypes) error {
 		}
 	}
 	return nil
-}
-
-// nameAt is the offset of a name that types have, 0 when none has it.
-func (t *rawTypes) nameAt(name string) uint32 {
-	return uint32(bytes.Index(t.names, []byte("\x00"+name+"\x00")) + 1)
 }

@@ -28,8 +28,8 @@ type rawTypes struct {
 
 	structs  []placed // and unions
 	typedefs []placed
-	enums    []uint32 // offsets
-	cast     uint32   // the function castFunction, 0 when there is none
+	enums    []placed
+	cast     uint32 // the function castFunction, 0 when there is none
 }
 
 // placed is a type with its offset.
@@ -46,12 +46,23 @@ func (t *rawTypes) close() {
 }
 
 // typeKinds are how many bytes follow a type's header, for each kind: some and
-// some for each of its vlen members.
-var typeKinds = [...]struct{ fixed, each uint32 }{
-	kindInt: {4, 0}, kindPtr: {}, kindArray: {12, 0}, kindStruct: {0, 12}, kindUnion: {0, 12}, kindEnum: {0, 8},
-	kindFwd: {}, kindTypedef: {}, kindVolatile: {}, kindConst: {}, kindRestrict: {}, kindFunc: {}, kindFuncProto: {0, 8},
-	kindVar: {4, 0}, kindDatasec: {0, 12}, kindFloat: {}, kindDeclTag: {4, 0}, kindTypeTag: {}, kindEnum64: {0, 12},
+// some for each of its vlen members. The list is the one that types of the kind go to.
+var typeKinds = [32]struct {
+	fixed, each uint32
+	list        uint8
+}{
+	kindInt: {fixed: 4}, kindArray: {fixed: 12}, kindStruct: {each: 12, list: listStructs}, kindUnion: {each: 12, list: listStructs},
+	kindEnum: {each: 8, list: listEnums}, kindTypedef: {list: listTypedefs}, kindFuncProto: {each: 8}, kindVar: {fixed: 4},
+	kindDatasec: {each: 12}, kindDeclTag: {fixed: 4}, kindEnum64: {each: 12},
 }
+
+// The lists of types that are looked for.
+const (
+	listNone = iota
+	listStructs
+	listTypedefs
+	listEnums
+)
 
 const (
 	_ = iota
@@ -125,40 +136,57 @@ func parseTypes(raw []byte) (*rawTypes, error) {
 	if t.types == nil || t.names == nil {
 		return nil, errBTF
 	}
+	return t, t.walk()
+}
+
+// walk finds the place of every type. Only the one before tells where a type is, so the
+// CPU waits for each size, unless it guesses what comes next. It guesses functions well, half
+// of all, and the rest badly: their kind is looked up in tables and not branched on.
+func (t *rawTypes) walk() error {
 	// As much as a kernel has, so that nothing has to grow.
-	size := len(t.types)
-	t.structs, t.typedefs, t.enums = make([]placed, 0, size/200), make([]placed, 0, size/800), make([]uint32, 0, size/1000)
-	cast := t.nameAt(castFunction)
-	t.count, t.marks = 1, append(make([]uint32, 0, size/24/markEvery), 0)
-	for off := uint32(0); off < uint32(len(t.types)); t.count++ {
-		if int(off)+typeHeader > len(t.types) {
-			return nil, errBTF
-		}
-		kind, vlen := t.info(off)
-		switch kind {
-		case kindStruct, kindUnion:
-			t.structs = append(t.structs, placed{t.count, off})
-		case kindTypedef:
-			t.typedefs = append(t.typedefs, placed{t.count, off})
-		case kindEnum:
-			t.enums = append(t.enums, off)
-		case kindFunc:
-			if cast != 0 && t.u32(off) == cast {
-				t.cast = t.count
+	size := uint32(len(t.types))
+	lists := [...][]placed{listNone: nil, listStructs: make([]placed, 0, size/200), listTypedefs: make([]placed, 0, size/800), listEnums: make([]placed, 0, size/1000)}
+	t.marks = make([]uint32, 0, size/24/markEvery)
+	off := uint32(0)
+	for t.count = 1; off < size; {
+		t.marks = append(t.marks, off)
+		var found [len(lists)][markEvery]placed
+		var n [len(lists)]uint32
+		for end := t.count&^(markEvery-1) + markEvery; off < size && t.count < end; t.count++ {
+			if size-off < typeHeader {
+				return errBTF
 			}
+			kind, vlen := t.info(off)
+			if kind == kindFunc {
+				if t.begins(t.u32(off), castFunction) && t.named(t.u32(off), castFunction) {
+					t.cast = t.count
+				}
+				off += typeHeader
+				continue
+			}
+			if kind > kindEnum64 {
+				return fmt.Errorf("%w: type %d is of kind %d", errBTF, t.count, kind)
+			}
+			k := &typeKinds[kind]
+			found[k.list][n[k.list]%markEvery] = placed{t.count, off}
+			n[k.list]++
+			off += typeHeader + k.fixed + vlen*k.each
 		}
-		if int(kind) >= len(typeKinds) {
-			return nil, fmt.Errorf("%w: type %d is of kind %d", errBTF, t.count, kind)
-		}
-		if t.count%markEvery == 0 {
-			t.marks = append(t.marks, off)
-		}
-		off += typeHeader + typeKinds[kind].fixed + vlen*typeKinds[kind].each
-		if off > uint32(len(t.types)) {
-			return nil, errBTF
+		for l := listStructs; l < len(lists); l++ {
+			lists[l] = append(lists[l], found[l][:n[l]]...)
 		}
 	}
-	return t, nil
+	if off > size {
+		return errBTF
+	}
+	t.structs, t.typedefs, t.enums = lists[listStructs], lists[listTypedefs], lists[listEnums]
+	return nil
+}
+
+// begins tells whether the name at off has the first eight bytes of that one: quicker than
+// named for who asks of many.
+func (t *rawTypes) begins(off uint32, name string) bool {
+	return uint64(off)+8 <= uint64(len(t.names)) && le.Uint64(t.names[off:]) == le.Uint64([]byte(name))
 }
 
 // at is the offset of a type that is not void.
@@ -237,7 +265,8 @@ func (t *rawTypes) tracepointArgs(name string) int {
 
 // enumValue is the value of a member of an enum, 0 when there is none.
 func (t *rawTypes) enumValue(enum, member string) uint32 {
-	for _, off := range t.enums {
+	for _, p := range t.enums {
+		off := p.off
 		if !t.named(t.u32(off), enum) {
 			continue
 		}
