@@ -1,12 +1,24 @@
+//go:build 386 || amd64 || arm64
+
 package bpf
+
+import "github.com/cilium/ebpf"
 
 // PlainProgram is a program of the object as the kernel is given it, but for where the
 // running kernel's structs have their fields, and for the maps.
 type PlainProgram struct {
-	Name       string
-	Begin, End uint32     // of its instructions in Plain
-	Maps       []string   // that it uses, in the order of their first use
-	Uses       []PlainUse // of fields
+	Name         string
+	Type, Attach uint32 // ebpf.ProgramType and ebpf.AttachType
+	AttachTo     string
+	Flags        uint32
+	License      string
+
+	// Its instructions are in Plain from Begin to End. Which types its functions have
+	// (struct bpf_func_info) follows, up to Functions.
+	Begin, End, Functions uint32
+
+	Maps []string   // that it uses, in the order of their first use
+	Uses []PlainUse // of fields
 }
 
 // PlainUse says that an instruction depends on a field.
@@ -27,9 +39,35 @@ type PlainField struct {
 	Function string // its name; the rest is empty
 }
 
-// PlainConstant is a constant of the programs.
-type PlainConstant struct {
+// PlainVariable is a variable or constant of the programs.
+type PlainVariable struct {
 	Name       string
-	At         uint32 // its place among the constants
+	Map        string // that it is in
+	At         uint32 // its place there
 	Begin, End uint32 // of its value in Plain, before package kernel sets it
+}
+
+// plainMap is a map, before package kernel sets its size.
+type plainMap struct {
+	name                         string
+	kind, key, value, max, flags uint32
+}
+
+// PlainTypes are the types of the programs' functions, as the kernel is given them.
+func PlainTypes() []byte { return []byte(Plain[plainTypesBegin:plainTypesEnd]) }
+
+// PlainSpec is the object without programs, and without the types of maps and variables.
+func PlainSpec() *ebpf.CollectionSpec {
+	spec := &ebpf.CollectionSpec{Maps: map[string]*ebpf.MapSpec{}, Variables: map[string]*ebpf.VariableSpec{}}
+	for _, m := range plainMaps {
+		spec.Maps[m.name] = &ebpf.MapSpec{
+			Name: m.name, Type: ebpf.MapType(m.kind), KeySize: m.key, ValueSize: m.value, MaxEntries: m.max, Flags: m.flags,
+		}
+	}
+	for _, v := range PlainVariables {
+		spec.Variables[v.Name] = &ebpf.VariableSpec{Name: v.Name, SectionName: v.Map, Offset: v.At, Value: []byte(Plain[v.Begin:v.End])}
+		m := spec.Maps[v.Map]
+		m.Contents = []ebpf.MapKV{{Key: uint32(0), Value: make([]byte, m.ValueSize)}}
+	}
+	return spec
 }

@@ -3,8 +3,6 @@
 package kernel
 
 import (
-	"fmt"
-
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
@@ -32,12 +30,9 @@ func (t *rawTypes) wordCast() (function, word uint32) {
 	return t.cast, word
 }
 
-// castWords tells the programs.
-func castWords(spec *ebpf.CollectionSpec, t *rawTypes) error {
-	function, word := t.wordCast()
-	if err := spec.Variables["word_type"].Set(word); err != nil {
-		return fmt.Errorf("set word_type in the programs: %w", err)
-	}
+// castWords makes the programs call the function.
+func castWords(spec *ebpf.CollectionSpec, t *rawTypes) {
+	function, _ := t.wordCast()
 	for _, p := range spec.Programs {
 		for i := range p.Instructions {
 			ins := &p.Instructions[i]
@@ -50,5 +45,4 @@ func castWords(spec *ebpf.CollectionSpec, t *rawTypes) error {
 			}
 		}
 	}
-	return nil
 }

@@ -2,24 +2,26 @@
 
 package kernel
 
-import "testing"
+import (
+	"errors"
+	"testing"
+
+	"github.com/assay-run/assay-run/bpf"
+)
 
 // Kernels before Linux 6.2 are told of no struct that begins with a word. Their programs
 // load here too.
 func TestProgramsLoadWithoutTheCast(t *testing.T) {
+	types, err := readKernelTypes()
+	if err != nil {
+		t.Skipf("no kernel BTF: %v", err)
+	}
+	defer types.close()
+	types.cast = 0
 	s := must(newSet(1))
 	defer s.close()
-	o := must(s.object())
-	if o.types == nil {
-		t.Skip("no kernel BTF")
-	}
-	if err := castWords(o.spec, &rawTypes{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.makeMaps(o.spec); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.loadPrograms(o); err != nil {
+	spec := bpf.PlainSpec()
+	if err := errors.Join(s.configure(spec, types), s.makeMaps(spec), s.loadPrograms(types)); err != nil {
 		t.Fatal(err)
 	}
 }

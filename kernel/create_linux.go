@@ -3,7 +3,6 @@
 package kernel
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -17,32 +16,43 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/bpf"
 )
 
-// create loads the programs onto the maps: as they are, or, where something about them
-// or the kernel is not as expected, with the library, which can leave out those that
-// the kernel refuses, and says why.
-func (s *set) create(o *object) error {
-	if o.types != nil && s.loadPrograms(o) == nil {
+// create loads the programs onto the maps: as package bpf has them written down, or, where
+// something about them or the kernel is not as expected, with the library.
+func (s *set) create(types *rawTypes) error {
+	if types != nil && s.loadPrograms(types) == nil {
 		return nil
 	}
+	spec, err := s.embedded(types)
+	if err != nil {
+		return err
+	}
+	return s.createFrom(spec)
+}
+
+// createFrom loads them with the library, which can leave out those that the kernel
+// refuses, and says why.
+func (s *set) createFrom(spec *ebpf.CollectionSpec) error {
 	var err error
 	cache := btf.NewCache()
-	for range len(o.spec.Programs) {
+	for range len(spec.Programs) {
 		var coll *ebpf.Collection
-		coll, err = ebpf.NewCollectionWithOptions(o.spec, ebpf.CollectionOptions{Cache: cache, MapReplacements: s.maps})
+		coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: cache, MapReplacements: s.maps})
 		if err == nil {
 			maps.Copy(s.progs, coll.Programs)
 			coll.Programs = nil
 			coll.Close() // its copies of the maps
 			return nil
 		}
-		name := refused(o.spec, err)
+		name := refused(spec, err)
 		if name == "" || name == "sys_exit" {
 			return err
 		}
 		s.failed[name] = err
-		delete(o.spec.Programs, name)
+		delete(spec.Programs, name)
 	}
 	return err
 }
@@ -59,29 +69,24 @@ func (s *set) makeMaps(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// loadPrograms loads all programs, on two threads. The library would index all of the
-// kernel's types for the tracepoint of one, and give the kernel types for each, which
-// have the same functions in them.
-func (s *set) loadPrograms(o *object) error {
-	var types btf.Builder
-	functions := map[string][]byte{}
-	for name, p := range o.spec.Programs {
-		var err error
-		if functions[name], _, err = btf.MarshalExtInfos(p.Instructions, &types); err != nil {
-			return err
-		}
-	}
-	described, err := btf.NewHandle(&types)
+// loadPrograms loads all programs, the longest first, on two threads. The library would
+// parse them, index all of the kernel's types for the tracepoint of one, and give the
+// kernel types for each, which have the same functions in them.
+func (s *set) loadPrograms(types *rawTypes) error {
+	described, err := btf.NewHandleFromRawBTF(bpf.PlainTypes())
 	if err != nil {
 		return err
 	}
 	defer described.Close()
-	list := slices.SortedFunc(maps.Values(o.spec.Programs), func(a, b *ebpf.ProgramSpec) int {
-		return cmp.Compare(len(b.Instructions), len(a.Instructions))
+	fields := types.fields(bpf.PlainFields)
+	list := slices.SortedFunc(slices.Values(bpf.PlainPrograms), func(a, b bpf.PlainProgram) int {
+		return cmp.Compare(b.End-b.Begin, a.End-a.Begin)
 	})
-	queue := make(chan *ebpf.ProgramSpec, len(list))
-	for _, p := range list {
-		queue <- p
+	queue := make(chan *bpf.PlainProgram, len(list))
+	for i := range list {
+		if s.failed[list[i].Name] == nil {
+			queue <- &list[i]
+		}
 	}
 	close(queue)
 	var g errgroup.Group
@@ -90,7 +95,7 @@ func (s *set) loadPrograms(o *object) error {
 		loaded[i] = map[string]*ebpf.Program{}
 		g.Go(func() error {
 			for p := range queue {
-				prog, err := s.loadProgram(o, p, described.FD(), functions[p.Name])
+				prog, err := s.loadProgram(p, types, fields, described.FD())
 				if err != nil {
 					return err
 				}
@@ -112,33 +117,28 @@ func (s *set) loadPrograms(o *object) error {
 	return err
 }
 
-// loadProgram loads one. functions says which of the described types its functions have.
-func (s *set) loadProgram(o *object, p *ebpf.ProgramSpec, described int, functions []byte) (*ebpf.Program, error) {
-	code := slices.Clone(p.Instructions) // the library would find the fields in place already
-	for i := range code {
-		if ins := &code[i]; ins.IsLoadFromMap() {
-			m := s.maps[ins.Reference()]
-			if m == nil {
-				return nil, fmt.Errorf("there is no map %s", ins.Reference())
-			}
-			if err := ins.AssociateMap(m); err != nil {
-				return nil, err
-			}
+// loadProgram loads one. described are the types of the programs' functions.
+func (s *set) loadProgram(p *bpf.PlainProgram, types *rawTypes, fields []int, described int) (*ebpf.Program, error) {
+	code, ok := plainCode(nil, p, fields)
+	if !ok {
+		return nil, errors.New("where a field is, is not clear")
+	}
+	for load := range mapLoads(code) {
+		m := s.maps[p.Maps[le.Uint32(load[4:])]]
+		if m == nil {
+			return nil, errors.New("there is no such map")
 		}
+		le.PutUint32(load[4:], uint32(m.FD()))
 	}
-	var out bytes.Buffer
-	out.Grow(2 * asm.InstructionSize * len(code))
-	if err := encode(&out, code, p.ByteOrder, o.types); err != nil {
-		return nil, err
-	}
+	functions := bpf.Plain[p.End:p.Functions]
 	a := loadAttr{
-		kind: uint32(p.Type), instructions: uint32(out.Len() / asm.InstructionSize), code: unsafe.Pointer(unsafe.SliceData(out.Bytes())),
-		license: unsafe.Pointer(unsafe.StringData(p.License + "\x00")), attach: uint32(p.AttachType), flags: p.Flags,
-		types: uint32(described), functionSize: btf.FuncInfoSize, functions: unsafe.Pointer(unsafe.SliceData(functions)), functionCount: uint32(len(functions)) / btf.FuncInfoSize,
+		kind: p.Type, instructions: uint32(len(code) / asm.InstructionSize), code: unsafe.Pointer(unsafe.SliceData(code)),
+		license: unsafe.Pointer(unsafe.StringData(p.License + "\x00")), attach: p.Attach, flags: p.Flags,
+		types: uint32(described), functionSize: btf.FuncInfoSize, functions: unsafe.Pointer(unsafe.StringData(functions)), functionCount: uint32(len(functions)) / btf.FuncInfoSize,
 	}
 	copy(a.name[:len(a.name)-1], p.Name)
-	if p.Type == ebpf.Tracing {
-		if a.target = o.targets[p.AttachTo]; a.target == 0 {
+	if ebpf.ProgramType(p.Type) == ebpf.Tracing {
+		if a.target = types.tracepoint(p.AttachTo).id; a.target == 0 {
 			return nil, fmt.Errorf("there is no tracepoint %s", p.AttachTo)
 		}
 	}

@@ -8,8 +8,18 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 )
+
+// needed are the types that spec may refer to.
+func (t *rawTypes) needed(spec *ebpf.CollectionSpec) (*btf.Spec, error) {
+	names, err := structNames(spec.Types)
+	if err != nil {
+		return nil, err
+	}
+	return t.cut(names)
+}
 
 // cut returns the structs and unions called one of names, and what they consist
 // of. What a pointer points to is left out.

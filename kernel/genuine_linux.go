@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -93,16 +94,20 @@ func (x *suspect) compare() error {
 	if err != nil {
 		return err
 	}
-	o, err := s.object()
+	types, err := readKernelTypes()
+	if err != nil {
+		return fmt.Errorf("it cannot be compared with this build: %w", err)
+	}
+	defer types.close()
+	spec, err := s.embedded(types)
 	if err != nil {
 		return err
 	}
-	if o.types == nil {
-		if o.types, err = btf.LoadKernelSpec(); err != nil {
-			return fmt.Errorf("it cannot be compared with this build: %w", err)
-		}
+	needed, err := types.needed(spec)
+	if err != nil {
+		return fmt.Errorf("it cannot be compared with this build: %w", err)
 	}
-	for _, v := range o.spec.Variables {
+	for _, v := range spec.Variables {
 		end := int(v.Offset) + len(v.Value)
 		if v.SectionName == ".rodata" && v.Name != "seed" && (end > len(x.constants) || !bytes.Equal(x.constants[v.Offset:end], v.Value)) {
 			return fmt.Errorf("its constant %s is not this build's", v.Name)
@@ -110,13 +115,13 @@ func (x *suspect) compare() error {
 	}
 	var code bytes.Buffer
 	for name, tag := range x.tags {
-		p := o.spec.Programs[name]
+		p := spec.Programs[name]
 		if p == nil {
 			return fmt.Errorf("this build has no program %s", name)
 		}
 		code.Reset()
 		code.Grow(2 * asm.InstructionSize * len(p.Instructions))
-		if err := encode(&code, p.Instructions, p.ByteOrder, o.types); err != nil {
+		if err := encode(&code, p.Instructions, p.ByteOrder, needed); err != nil {
 			return fmt.Errorf("program %s cannot be compared with this build's: %w", name, err)
 		}
 		if !digested(withoutMaps(code.Bytes()), tag) {
@@ -170,14 +175,24 @@ func encode(out *bytes.Buffer, code asm.Instructions, order binary.ByteOrder, ty
 
 // withoutMaps clears what refers to maps, as the kernel does for a tag.
 func withoutMaps(code []byte) []byte {
-	const size, load, second = asm.InstructionSize, 0x18, asm.InstructionSize + 4
-	for i := 0; i+2*size <= len(code); i += size {
-		if source := asm.Register(code[i+1] >> 4); code[i] == load && (source == asm.PseudoMapFD || source == asm.PseudoMapValue) {
-			clear(code[i+4 : i+size])
-			clear(code[i+second : i+2*size])
-		}
+	for load := range mapLoads(code) {
+		clear(load[4:asm.InstructionSize])
+		clear(load[asm.InstructionSize+4:])
 	}
 	return code
+}
+
+// mapLoads are the instructions that refer to maps, which are of twice the size.
+func mapLoads(code []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		const size, load = asm.InstructionSize, 0x18
+		for i := 0; i+2*size <= len(code); i += size {
+			source := asm.Register(code[i+1] >> 4)
+			if code[i] == load && (source == asm.PseudoMapFD || source == asm.PseudoMapValue) && !yield(code[i:i+2*size]) {
+				return
+			}
+		}
+	}
 }
 
 // digested tells whether the kernel gives instructions that tag, which is their digest:

@@ -18,18 +18,18 @@ func TestForgedSetIsFound(t *testing.T) {
 	p := myPlace(t)
 	for _, c := range []struct {
 		name, says string
-		forge      func(o *object)
+		forge      func(spec *ebpf.CollectionSpec)
 		after      func(s *set)
 	}{
 		{"nothing", "", nil, nil},
-		{"an instruction more", "its program settled is not this build's", func(o *object) {
-			first := &o.spec.Programs["settled"].Instructions[0]
+		{"an instruction more", "its program settled is not this build's", func(spec *ebpf.CollectionSpec) {
+			first := &spec.Programs["settled"].Instructions[0]
 			more := asm.Mov.Imm(asm.R0, 0)
 			more.Metadata, first.Metadata = first.Metadata, asm.Metadata{}
-			o.spec.Programs["settled"].Instructions = slices.Insert(o.spec.Programs["settled"].Instructions, 0, more)
+			spec.Programs["settled"].Instructions = slices.Insert(spec.Programs["settled"].Instructions, 0, more)
 		}, nil},
-		{"another table of io_uring's operations", "its constant uring_ops is not this build's", func(o *object) {
-			o.spec.Variables["uring_ops"].Value[2*28]++
+		{"another table of io_uring's operations", "its constant uring_ops is not this build's", func(spec *ebpf.CollectionSpec) {
+			spec.Variables["uring_ops"].Value[2*28]++
 		}, nil},
 		{"a map that the programs do not use", "uses other maps", nil, func(s *set) {
 			m := s.maps["members"]
@@ -44,17 +44,19 @@ func TestForgedSetIsFound(t *testing.T) {
 			}
 			defer home.Close()
 			forged := must(newSet(maxSeats))
-			o, err := forged.object()
+			types, err := readKernelTypes()
 			if err != nil {
 				t.Fatal(err)
 			}
+			defer types.close()
+			spec := must(forged.embedded(types))
 			if c.forge != nil {
-				c.forge(o)
+				c.forge(spec)
 			}
-			if err := errors.Join(forged.makeMaps(o.spec), forged.create(o)); err != nil {
+			if err := errors.Join(forged.makeMaps(spec), forged.createFrom(spec)); err != nil {
 				t.Fatal(err)
 			}
-			_ = forged.locateNames(o.mounted)
+			_ = forged.locateNames(0)
 			if c.after != nil {
 				c.after(forged)
 			}

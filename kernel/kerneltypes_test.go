@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,10 +54,8 @@ func TestNeededTypesAreTheKernels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	needed := neededTypes(raw, spec)
-	if needed == nil {
-		t.Fatal("the kernel's types could not be cut")
-	}
+	defer raw.close()
+	needed := must(raw.needed(spec))
 	structs := 0
 	for name := range names {
 		theirs, err := whole.AnyTypesByName(name)
@@ -93,26 +92,27 @@ func TestNeededTypesAreTheKernels(t *testing.T) {
 // same.
 func TestLoadsWithNeededTypes(t *testing.T) {
 	newCgroup(t) // skips where nothing can be loaded
-	load := func(with func(s *set, o *object) error) map[string]string {
+	types, err := readKernelTypes()
+	if err != nil {
+		t.Skipf("no kernel BTF: %v", err)
+	}
+	defer types.close()
+	load := func(with func(s *set) error) map[string]string {
 		s := must(newSet(1))
 		defer s.close()
-		o := must(s.object())
-		if o.types == nil {
-			t.Skip("no kernel BTF")
-		}
-		if err := s.makeMaps(o.spec); err != nil {
-			t.Fatal(err)
-		}
-		if err := with(s, o); err != nil {
+		spec := bpf.PlainSpec()
+		if err := errors.Join(s.configure(spec, types), s.makeMaps(spec), with(s)); err != nil {
 			t.Fatal(err)
 		}
 		return must(s.ids()).Tags
 	}
-	ours := load((*set).loadPrograms)
-	library := load(func(s *set, o *object) error {
-		o.types = nil
-		return s.create(o)
-	})
+	ours := load(func(s *set) error { return s.loadPrograms(types) })
+	lacking := *types // where a tracepoint is cannot be told, so the library loads them all
+	lacking.typedefs = slices.DeleteFunc(slices.Clone(types.typedefs), func(p placed) bool { return p == types.tracepoint("sys_exit") })
+	if s := must(newSet(1)); s.loadPrograms(&lacking) == nil {
+		t.Error("loads without the tracepoint")
+	}
+	library := load(func(s *set) error { return s.create(&lacking) })
 	if d := cmp.Diff(library, ours); d != "" {
 		t.Errorf("programs differ (-library +ours):\n%s", d)
 	}
@@ -123,13 +123,18 @@ func TestRefusedProgramIsLeftOut(t *testing.T) {
 	newCgroup(t)
 	s := must(newSet(1))
 	defer s.close()
-	o := must(s.object())
-	if err := s.makeMaps(o.spec); err != nil {
+	types, err := readKernelTypes()
+	if err != nil {
+		t.Skipf("no kernel BTF: %v", err)
+	}
+	defer types.close()
+	spec := must(s.embedded(types))
+	if err := s.makeMaps(spec); err != nil {
 		t.Fatal(err)
 	}
-	o.spec.Programs["settled"].Instructions[0] = asm.Mov.Reg(asm.R0, asm.R9).WithMetadata(o.spec.Programs["settled"].Instructions[0].Metadata)
-	all := len(o.spec.Programs)
-	if err := s.create(o); err != nil {
+	spec.Programs["settled"].Instructions[0] = asm.Mov.Reg(asm.R0, asm.R9).WithMetadata(spec.Programs["settled"].Instructions[0].Metadata)
+	all := len(spec.Programs)
+	if err := s.createFrom(spec); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.failed["settled"]; err == nil || !strings.Contains(err.Error(), "R9 !read_ok") {

@@ -36,7 +36,7 @@ func (x *suspect) plain() bool {
 		if code, ok = plainCode(code[:0], p, fields); !ok {
 			return false
 		}
-		if !digested(code, tag) || !slices.EqualFunc(p.Maps, x.maps[p.Name], x.called) {
+		if !digested(withoutMaps(code), tag) || !slices.EqualFunc(p.Maps, x.maps[p.Name], x.called) {
 			return false
 		}
 		same++
@@ -64,7 +64,10 @@ func (x *suspect) plainConstants(types *rawTypes) bool {
 		"syscalls": textOf(kernelTable(native)), "syscalls32": textOf(kernelTable(ia32)),
 		"uring_ops": textOf(uringTable()), "complete_args": textOf([]uint32{args}), "word_type": textOf([]uint32{word}),
 	}
-	for _, c := range bpf.PlainConstants {
+	for _, c := range bpf.PlainVariables {
+		if c.Map != ".rodata" {
+			continue
+		}
 		want, ok := set[c.Name]
 		if !ok {
 			want = bpf.Plain[c.Begin:c.End]

@@ -76,17 +76,29 @@ var tracepoints = map[string]string{
 	"sys_exit":  "sys_exit",
 }
 
-// configure sets the constants and sizes that the programs are loaded with.
-func (s *set) configure(spec *ebpf.CollectionSpec) error {
+// configure sets the constants and sizes that the programs are loaded with. Programs
+// that this kernel has no use for go to s.failed. types are the kernel's, nil when they
+// cannot be read.
+func (s *set) configure(spec *ebpf.CollectionSpec, types *rawTypes) error {
 	native, ia32 := sysTables()
 	var seed [8]byte
 	rand.Read(seed[:])
-	for name, v := range map[string]any{
+	constants := map[string]any{
 		"seed":       le.Uint64(seed[:]),
 		"syscalls":   kernelTable(native),
 		"syscalls32": kernelTable(ia32),
 		"uring_ops":  uringTable(),
-	} {
+	}
+	if types != nil {
+		castWords(spec, types)
+		_, constants["word_type"] = types.wordCast()
+		constants["complete_args"] = uint32(types.tracepointArgs(tracepoints["completed"]))
+		if types.tracepointArgs(tracepoints["submitted"]) == 0 {
+			s.failed["submitted"] = errNoTracepoint
+			delete(spec.Programs, "submitted")
+		}
+	}
+	for name, v := range constants {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("set %s in the programs: %w", name, err)
 		}

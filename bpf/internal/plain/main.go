@@ -1,13 +1,14 @@
-// Command plain writes the programs of an eBPF object down as the kernel is given
-// them, but for what only the running kernel can tell: where its structs have their
-// fields. Comparing a loaded program with that takes a fraction of the time that the
-// loader needs to read the object.
+// Command plain writes the programs and maps of an eBPF object down as the kernel is
+// given them, but for what only the running kernel can tell: where its structs have their
+// fields. Loading a program from that, or comparing a loaded one with it, takes a fraction
+// of the time that the library needs to read the object.
 //
 // Of assay_x86_bpfel.o it makes assay_x86_plain.go and assay_x86_plain.bin.
 package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"go/format"
@@ -54,7 +55,13 @@ func write(path string) error {
 		}
 	}
 	fmt.Fprintf(&w.source, "}\n\nvar PlainFields = []PlainField{\n%s}\n\n", w.fields.Bytes())
-	w.constants(spec)
+	if err := w.described(); err != nil {
+		return err
+	}
+	w.maps(spec)
+	if err := w.variables(spec); err != nil {
+		return err
+	}
 	source, err := format.Source(w.source.Bytes())
 	if err != nil {
 		return err
@@ -64,13 +71,14 @@ func write(path string) error {
 
 type writer struct {
 	types        *btf.Spec
+	functions    btf.Builder // their types
 	source, code bytes.Buffer
 	fields       bytes.Buffer
 	known        map[string]int // fields by what is said of them
 }
 
-// program writes its instructions, with what refers to maps cleared, as the kernel
-// clears it for a program's tag.
+// program writes its instructions. What refers to a map has the map's place in Maps for
+// its descriptor.
 func (w *writer) program(p *ebpf.ProgramSpec) error {
 	var used, uses []string
 	at := 0 // counted as the kernel counts: some instructions are of two
@@ -91,15 +99,23 @@ func (w *writer) program(p *ebpf.ProgramSpec) error {
 			if !slices.Contains(used, ins.Reference()) {
 				used = append(used, ins.Reference())
 			}
-			ins.Constant = 0
+			const descriptor = 1<<32 - 1 // beside the place in the map's value
+			ins.Constant = ins.Constant&^descriptor | int64(slices.Index(used, ins.Reference()))
 		}
 		at += int(ins.Size()) / asm.InstructionSize
+	}
+	functions, _, err := btf.MarshalExtInfos(p.Instructions, &w.functions)
+	if err != nil {
+		return err
 	}
 	begin := w.code.Len()
 	if err := p.Instructions.Marshal(&w.code, p.ByteOrder); err != nil {
 		return err
 	}
-	fmt.Fprintf(&w.source, "{Name: %q, Begin: %d, End: %d, Maps: %#v,\nUses: []PlainUse{", p.Name, begin, w.code.Len(), used)
+	end := w.code.Len()
+	w.code.Write(functions)
+	fmt.Fprintf(&w.source, "{Name: %q, Type: %d, Attach: %d, AttachTo: %q, Flags: %d, License: %q,\n", p.Name, p.Type, p.AttachType, p.AttachTo, p.Flags, p.License)
+	fmt.Fprintf(&w.source, "Begin: %d, End: %d, Functions: %d, Maps: %#v,\nUses: []PlainUse{", begin, end, w.code.Len(), used)
 	for i, u := range uses {
 		if i%16 == 0 {
 			w.source.WriteByte('\n')
@@ -176,20 +192,44 @@ func names(typ btf.Type, accessor string) (path []string, err error) {
 	return path, nil
 }
 
-// constants writes where the programs' constants are, and what they are before
-// package kernel sets some.
-func (w *writer) constants(spec *ebpf.CollectionSpec) {
-	var all []*ebpf.VariableSpec
-	for _, v := range spec.Variables {
-		if v.SectionName == ".rodata" {
-			all = append(all, v)
-		}
+// described writes the types of the programs' functions.
+func (w *writer) described() error {
+	begin := w.code.Len()
+	types, err := w.functions.Marshal(nil, nil)
+	w.code.Write(types)
+	fmt.Fprintf(&w.source, "const plainTypesBegin, plainTypesEnd = %d, %d\n\n", begin, w.code.Len())
+	return err
+}
+
+// maps writes what package kernel does not set of them.
+func (w *writer) maps(spec *ebpf.CollectionSpec) {
+	fmt.Fprintf(&w.source, "var plainMaps = []plainMap{\n")
+	for _, name := range slices.Sorted(maps.Keys(spec.Maps)) {
+		m := spec.Maps[name]
+		fmt.Fprintf(&w.source, "{%q, %d, %d, %d, %d, %#x},\n", name, m.Type, m.KeySize, m.ValueSize, m.MaxEntries, m.Flags)
 	}
-	slices.SortFunc(all, func(a, b *ebpf.VariableSpec) int { return int(a.Offset) - int(b.Offset) })
-	fmt.Fprintf(&w.source, "var PlainConstants = []PlainConstant{\n")
+	fmt.Fprintf(&w.source, "}\n\n")
+}
+
+// variables writes where the programs' variables are, and what they are before package
+// kernel sets some.
+func (w *writer) variables(spec *ebpf.CollectionSpec) error {
+	all := slices.SortedFunc(maps.Values(spec.Variables), func(a, b *ebpf.VariableSpec) int {
+		return cmp.Or(cmp.Compare(a.SectionName, b.SectionName), cmp.Compare(a.Offset, b.Offset))
+	})
+	fmt.Fprintf(&w.source, "var PlainVariables = []PlainVariable{\n")
 	for _, v := range all {
-		fmt.Fprintf(&w.source, "{Name: %q, At: %d, Begin: %d, End: %d},\n", v.Name, v.Offset, w.code.Len(), w.code.Len()+len(v.Value))
+		fmt.Fprintf(&w.source, "{Name: %q, Map: %q, At: %d, Begin: %d, End: %d},\n", v.Name, v.SectionName, v.Offset, w.code.Len(), w.code.Len()+len(v.Value))
 		w.code.Write(v.Value)
+		clear(spec.Maps[v.SectionName].Contents[0].Value.([]byte)[v.Offset:][:len(v.Value)])
 	}
 	fmt.Fprintf(&w.source, "}\n")
+	for name, m := range spec.Maps {
+		for _, c := range m.Contents {
+			if bytes.ContainsFunc(c.Value.([]byte), func(r rune) bool { return r != 0 }) {
+				return fmt.Errorf("map %s has contents without a name", name)
+			}
+		}
+	}
+	return nil
 }
