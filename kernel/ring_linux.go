@@ -25,39 +25,86 @@ const (
 // ring reads one BPF ring buffer in place (kernel/bpf/ringbuf.c). A library's
 // reader waits on one ring and copies; here two are read in the order of time.
 type ring struct {
-	own, shared []byte // the consumer's page; the producer's page and the data, twice
-	data        []byte
-	size        uint64
-	at, next    uint64 // where the consumer is, and where it goes with advance
+	fd       int
+	own, end []byte // the consumer's page and the producer's
+	data     []byte // from the offset from on, until a record is elsewhere
+	from     uint64
+	views    [][]byte // all that data has been: records may be in use
+	size     uint64
+	at, next uint64 // where the consumer is, and where it goes with advance
 }
 
 const (
 	ringBusy    = 1 << 31
 	ringDiscard = 1 << 30
 	ringHeader  = 8
+
+	// ringView is how much of a ring is mapped at first. To map all takes the kernel
+	// longer than a short run takes to be read: it goes page by page.
+	ringView = 128 << 10
 )
 
-func newRing(m *ebpf.Map) (*ring, error) {
-	page, size := os.Getpagesize(), int(m.MaxEntries())
-	own, err := unix.Mmap(m.FD(), 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+// newRing reads a ring from now on: what is in it is a former session's.
+func newRing(m *ebpf.Map) (_ *ring, err error) {
+	r := &ring{fd: m.FD(), size: uint64(m.MaxEntries())}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
+	page := os.Getpagesize()
+	if r.own, err = r.mmap(0, page, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+		return nil, err
+	}
+	if r.end, err = r.mmap(page, page, unix.PROT_READ); err != nil {
+		return nil, err
+	}
+	r.next = atomic.LoadUint64(r.producer())
+	r.advance()
+	if err = r.view(r.at&(r.size-1)&^uint64(page-1), min(ringView, r.size)); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *ring) mmap(off, size, prot int) ([]byte, error) {
+	b, err := unix.Mmap(r.fd, int64(off), size, prot, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map the ring buffer: %w", err)
 	}
-	shared, err := unix.Mmap(m.FD(), int64(page), page+2*size, unix.PROT_READ, unix.MAP_SHARED)
+	return b, nil
+}
+
+// view maps n bytes of the data, which are there twice, one after the other.
+func (r *ring) view(from, n uint64) error {
+	b, err := r.mmap(2*os.Getpagesize()+int(from), int(n), unix.PROT_READ)
 	if err != nil {
-		_ = unix.Munmap(own)
-		return nil, fmt.Errorf("map the ring buffer: %w", err)
+		return err
 	}
-	return &ring{own: own, shared: shared, data: shared[page:], size: uint64(size)}, nil
+	r.data, r.from, r.views = b, from, append(r.views, b)
+	return nil
+}
+
+// bytes are n of the data, at most as many as the ring has.
+func (r *ring) bytes(off, n uint64) ([]byte, error) {
+	if off < r.from || off+n > r.from+uint64(len(r.data)) {
+		if err := r.view(0, 2*r.size); err != nil {
+			return nil, err
+		}
+	}
+	return r.data[off-r.from:][:n], nil
 }
 
 func (r *ring) close() {
-	_ = unix.Munmap(r.own)
-	_ = unix.Munmap(r.shared)
+	for _, b := range append(r.views, r.own, r.end) {
+		if b != nil {
+			_ = unix.Munmap(b)
+		}
+	}
 }
 
 func (r *ring) consumer() *uint64 { return (*uint64)(unsafe.Pointer(&r.own[0])) }
-func (r *ring) producer() *uint64 { return (*uint64)(unsafe.Pointer(&r.shared[0])) }
+func (r *ring) producer() *uint64 { return (*uint64)(unsafe.Pointer(&r.end[0])) }
 
 // errRing: somebody else wrote to the ring, or read from it.
 var errRing = errors.New("the ring buffer is broken")
@@ -73,7 +120,11 @@ func (r *ring) peek() ([]byte, error) {
 			return nil, errRing
 		}
 		off := at & (r.size - 1)
-		n := atomic.LoadUint32((*uint32)(unsafe.Pointer(&r.data[off])))
+		head, err := r.bytes(off, ringHeader)
+		if err != nil {
+			return nil, err
+		}
+		n := atomic.LoadUint32((*uint32)(unsafe.Pointer(&head[0])))
 		if n&ringBusy != 0 {
 			continue // being written, on another CPU, by a program that cannot be preempted
 		}
@@ -86,7 +137,7 @@ func (r *ring) peek() ([]byte, error) {
 			r.advance()
 			continue
 		}
-		return r.data[off+ringHeader : off+ringHeader+length], nil
+		return r.bytes(off+ringHeader, length)
 	}
 }
 
@@ -94,12 +145,6 @@ func (r *ring) peek() ([]byte, error) {
 func (r *ring) advance() {
 	r.at = r.next
 	atomic.StoreUint64(r.consumer(), r.at)
-}
-
-// empty forgets what is in the ring.
-func (r *ring) empty() {
-	r.next = atomic.LoadUint64(r.producer())
-	r.advance()
 }
 
 // reader reads the rings of a session.
@@ -123,7 +168,6 @@ func newReader(maps [lanes]*ebpf.Map) (_ *reader, err error) {
 		if r.rings[i], err = newRing(m); err != nil {
 			return nil, err
 		}
-		r.rings[i].empty() // a former session's
 		r.fds[i] = unix.PollFd{Fd: int32(m.FD()), Events: unix.POLLIN}
 	}
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
