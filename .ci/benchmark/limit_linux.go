@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os/exec"
 	"slices"
 	"sync"
@@ -13,11 +14,16 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/kernel"
 )
 
-// limits are the least that the rows of opens can come to: an observer of system calls
+func init() { roles["load-programs"] = loadPrograms }
+
+// limits are the least that rows can come to. Of opens: an observer of system calls
 // needs a program at their exits, and where each event is another, a record of it in a
-// ring. recordSize is what an open takes there; a runner only frees it.
+// ring. recordSize is what an open takes there; a runner only frees it. Of the first run on
+// a host: the kernel checks the programs, on as many CPUs as load them.
 func limits(b *bench, self, one string) []single {
 	over := func(records bool, args ...string) func() float64 {
 		return func() float64 { return b.limit(records, args...) }
@@ -26,6 +32,7 @@ func limits(b *bench, self, one string) []single {
 		{"300,000 opens of one file, an empty program at each call's exit, over bare", "%", noFloor, over(false, self, "open-one", one, "300000")},
 		{"300,000 opens of distinct files, an empty program at each call's exit, over bare", "%", noFloor, over(false, self, "open-distinct", b.files, "300000")},
 		{"300,000 opens of distinct files, that and an empty record of each, over bare", "%", noFloor, over(true, self, "open-distinct", b.files, "300000")},
+		{"what the kernel alone takes to load and free the observer, on two CPUs, over what bwrap adds", "times", noFloor, func() float64 { return b.loading(self) }},
 	}
 }
 
@@ -119,4 +126,34 @@ func attached(program *ebpf.Program, ring *ebpf.Map) (end func()) {
 		check(unix.Munmap(own))
 		check(unix.Munmap(shared))
 	}
+}
+
+// loading is half the CPU time that the kernel takes for the observer, as a multiple of what
+// bwrap adds to a command.
+func (b *bench) loading(self string) float64 {
+	var half, nothing, sandbox []time.Duration
+	for range b.rounds(31) {
+		nothing = append(nothing, b.time(bare("/bin/true")()))
+		sandbox = append(sandbox, b.time(bare(bwrap...)()))
+		out, err := exec.Command(self, "load-programs").Output()
+		check(err)
+		took, err := time.ParseDuration(string(out))
+		check(err)
+		half = append(half, took/2)
+	}
+	return float64(median(half)) / float64(median(sandbox)-median(nothing))
+}
+
+// loadPrograms loads the observer's programs and maps as a run does and frees them, and
+// prints how much CPU time the kernel took.
+func loadPrograms([]string) {
+	used := func() time.Duration {
+		var u unix.Rusage
+		check(unix.Getrusage(unix.RUSAGE_SELF, &u))
+		return time.Duration(u.Stime.Nano())
+	}
+	before := used()
+	kernel.Preload(0)
+	kernel.Forget()
+	fmt.Print(used() - before)
 }
