@@ -99,11 +99,10 @@ func (s *set) pin(dir string) (err error) {
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
-	m, err := s.ids()
-	if err != nil {
+	if s.made, err = s.ids(); err != nil {
 		return err
 	}
-	b, err := json.Marshal(m)
+	b, err := json.Marshal(s.made)
 	if err != nil {
 		return err
 	}

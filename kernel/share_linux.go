@@ -100,7 +100,7 @@ func (p site) open(ring int) (*set, error) {
 		s.attach()
 		if s.links["sys_exit"] == nil {
 			err = s.failed["sys_exit"]
-		} else if s.made, err = s.ids(); err == nil {
+		} else {
 			err = s.pin(making)
 		}
 	}
