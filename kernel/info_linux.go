@@ -59,12 +59,13 @@ func programMaps(fd int) ([]uint32, error) {
 	return ids[:min(len(ids), int(info.maps))], err
 }
 
-// identifyPin asks for the link that is pinned there. The library does it in three times
-// the calls.
-func identifyPin(path string) (i identity, err error) {
+// openPin opens what is pinned there, which has to be a "prog", "map" or "link": ids of one
+// kind mean nothing among the others. To open a program, the library makes a
+// map as well, to see whether this kernel knows names.
+func openPin(path, kind string) (fd int, err error) {
 	name, err := unix.BytePtrFromString(path)
 	if err != nil {
-		return i, err
+		return -1, err
 	}
 	attr := struct {
 		path            unsafe.Pointer
@@ -72,20 +73,29 @@ func identifyPin(path string) (i identity, err error) {
 		_               uint32
 	}{path: unsafe.Pointer(name)}
 	const get = 7 // BPF_OBJ_GET
-	fd, _, e := unix.Syscall(unix.SYS_BPF, get, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+	got, _, e := unix.Syscall(unix.SYS_BPF, get, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
 	if e != 0 {
-		return i, os.NewSyscallError("bpf", e)
+		return -1, os.NewSyscallError("bpf", e)
 	}
-	defer unix.Close(int(fd))
-	// The ids of maps and programs are of another kind.
-	kind, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(fd)))
-	if err == nil && kind != "anon_inode:bpf-link" {
-		err = fmt.Errorf("it is %s", kind)
+	is, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(got)))
+	if err == nil && is != "anon_inode:bpf-"+kind {
+		err = fmt.Errorf("it is %s", is)
 	}
+	if err != nil {
+		unix.Close(int(got))
+		return -1, err
+	}
+	return int(got), nil
+}
+
+// identifyPin asks for the link that is pinned there.
+func identifyPin(path string) (i identity, err error) {
+	fd, err := openPin(path, "link")
 	if err != nil {
 		return i, err
 	}
-	return identify(int(fd))
+	defer unix.Close(fd)
+	return identify(fd)
 }
 
 func identifyLink(ln link.Link) (identity, error) {

@@ -170,7 +170,11 @@ func openSet(dir string) (_ *set, err error) {
 		}
 	}
 	for name := range said.Progs {
-		if s.progs[name], err = ebpf.LoadPinnedProgram(filepath.Join(dir, pinName("prog", name)), nil); err != nil {
+		fd, err := openPin(filepath.Join(dir, pinName("prog", name)), "prog")
+		if err != nil {
+			return nil, fmt.Errorf("program %s: %w", name, err)
+		}
+		if s.progs[name], err = ebpf.NewProgramFromFD(fd); err != nil { // which then closes it
 			delete(s.progs, name)
 			return nil, fmt.Errorf("program %s: %w", name, err)
 		}
