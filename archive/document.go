@@ -30,7 +30,7 @@ func (d *document) close() {
 	}
 }
 
-// Put writes a whole document, replacing an earlier one. After a crash the
+// Put writes a whole document, replacing an earlier one or what Create made. After a crash the
 // spool holds the old or the new one, never half of one. On a full disk it
 // uses the space that the spool set aside.
 func (s *Spool) Put(path string, data []byte) error {
@@ -42,6 +42,7 @@ func (s *Spool) Put(path string, data []byte) error {
 	if s.closed {
 		return fmt.Errorf("put %s: %w", path, os.ErrClosed)
 	}
+	s.replace(path)
 	d, err := s.put(path, data)
 	if isFull(err) && s.giveReserve() {
 		d, err = s.put(path, data)
@@ -54,6 +55,19 @@ func (s *Spool) Put(path string, data []byte) error {
 	}
 	s.documents[path] = d
 	return nil
+}
+
+// replace removes a member of this path that Create made. It is the capability surface, of which
+// only a part could be written: its room is needed on a full disk. s.mu is held.
+func (s *Spool) replace(path string) {
+	m := s.members[path]
+	if m == nil {
+		return
+	}
+	delete(s.members, path)
+	m.Close()
+	m.file.Close()
+	_ = os.Remove(filepath.Join(s.dir, filepath.FromSlash(path)))
 }
 
 // put writes the document to its file. s.mu is held.

@@ -100,6 +100,44 @@ func TestAFullSpoolKeepsRoomForTheEnd(t *testing.T) {
 	}
 }
 
+// A surface for which there is no room is replaced by an empty one: the bundle has one
+// member of that name, and is sound.
+func TestASurfaceOnAFullDisk(t *testing.T) {
+	dir := smallDisk(t, "2m")
+	s, err := CreateSpool(dir, testRun(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	shim, ms := "none", int64(0)
+	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"x"}, EnvKeys: []string{}, WindowElapsedMS: &ms})
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.Create(schema.SurfacePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(make([]byte, 4<<20)); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("the surface: %v", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(schema.SurfacePath, []byte("{}\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(s.Dir(), reserveName)); err != nil {
+		t.Errorf("the room that the surface gave back was not used: %v", err)
+	}
+	end(t, s, schema.Stdio{Mode: "pipe"}) // which puts another one
+	sealed, err := s.Seal(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustBeSound(t, sealed.Path)
+}
+
 // A full output disk leaves nothing there, and the spool for recover.
 func TestAFullOutputLeavesNothing(t *testing.T) {
 	out := smallDisk(t, "64k")
