@@ -35,8 +35,9 @@ func grow(t *testing.T, disk string) {
 
 // Where attach finds no room, it says so and exits with 125. What it has recorded is kept,
 // and the container goes on.
-func TestAttachOnAFullDisk(t *testing.T) {
-	e := enginetest.Docker(t)
+func TestAttachOnAFullDisk(t *testing.T) { engines(t, attachOnAFullDisk) }
+
+func attachOnAFullDisk(t *testing.T, e *enginetest.Engine) {
 	shared := t.TempDir()
 	start := func(name string, more ...string) {
 		args := append([]string{"run", "--detach", "--network=none", "--name=" + name, "-v", shared + ":/w"}, more...)
@@ -101,7 +102,7 @@ func TestAttachOnAFullDisk(t *testing.T) {
 	})
 	t.Run("under the bundles of a watcher", func(t *testing.T) {
 		disk := smallDisk(t, "64k")
-		a := attachTo(t, e, "watching docker", "--watch", "--label", "eval", "--dir", disk)
+		a := attachTo(t, e, "watching "+e.Program, "--watch", "--label", "eval", "--dir", disk)
 		start("box-c", "--label=eval=1")
 		if !leaktest.Within(time.Minute, func() bool {
 			list, _ := filepath.Glob(filepath.Join(a.state, "assay-run/spool/*/events.ndjson"))
@@ -122,12 +123,17 @@ func TestAttachOnAFullDisk(t *testing.T) {
 	})
 }
 
-// The same of a run whose container is behind the run's socket.
+// The same of a run whose container is behind the run's socket, or its command in the PATH.
 func TestContainersOnAFullDisk(t *testing.T) {
 	if !observes() {
 		t.Skip("no kernel layer can be recorded here; see assay-run doctor")
 	}
-	e := enginetest.Docker(t)
+	for name, start := range runEngines {
+		t.Run(name, func(t *testing.T) { containersOnAFullDisk(t, start(t)) })
+	}
+}
+
+func containersOnAFullDisk(t *testing.T, e *enginetest.Engine) {
 	for name, c := range map[string]struct {
 		flags func(disk string) []string
 		size  string
@@ -169,7 +175,7 @@ $E run --rm --network=none $IMAGE sh -c '`+opensMuch+`; exit 4'
 					t.Fatalf("recover: %v\n%s", err, out)
 				}
 			}
-			if b := attachedBundle(t, bundle); !b.opened("/tmp/file-0") || b.opened("/tmp/file-1499") != c.whole {
+			if b := attachedBundle(t, bundle); !b.opened(filepath.Join(dir, "parent")) || b.opened("/tmp/file-1499") != c.whole {
 				t.Errorf("not what there was room for: %+v", b.health.Reasons)
 			}
 			if t.Failed() {
