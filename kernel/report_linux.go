@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Report returns the account so far.
@@ -121,13 +123,6 @@ const again = "run the command again, and report a bug if it happens again"
 // remedyLate is what catches a foreign process's first instruction.
 const remedyLate = "attach to a container that is created and not started yet"
 
-func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
 // reasons judges the report.
 func (o *Observer) reasons(r *Report) []Reason {
 	var out []Reason
@@ -150,24 +145,24 @@ func (o *Observer) reasons(r *Report) []Reason {
 		add(CodeSelfTest, again, "the self-test could not run, so nothing shows that the hooks fire: %v", o.testErr)
 	}
 	if dropped > 0 {
-		add(CodeDrops, "give the recorder more CPU time, or use a larger --kernel-buffer", "%d events found no room in the ring buffer", dropped)
+		add(CodeDrops, "give the recorder more CPU time, or use a larger --kernel-buffer", "%s found no room in the ring buffer", schema.Count(dropped, "event", "events"))
 	}
 	if misses > 0 {
-		add(CodeMisses, "run the command again", "the kernel skipped a program %d times because it was already running", misses)
+		add(CodeMisses, "run the command again", "the kernel skipped a program %s because it was already running", schema.Count(misses, "time", "times"))
 	}
 	if unread > 0 {
-		add(CodeFailedReads, "give the host more memory, or run the command again", "%d events lack a field that could not be read", unread)
+		add(CodeFailedReads, "give the host more memory, or run the command again", "%s a field that could not be read", schema.Count(unread, "event lacks", "events lack"))
 	}
 	if r.Malformed > 0 {
-		add(CodeMalformed, again, "%d records could not be decoded", r.Malformed)
+		add(CodeMalformed, again, "%s could not be decoded", schema.Count(r.Malformed, "record", "records"))
 	}
 	if o.ended {
 		if missing := o.missing(r); missing > 0 {
-			add(CodeMissing, "make sure that no other process reads the observer's ring buffers", "%d records are missing although they were emitted", missing)
+			add(CodeMissing, "make sure that no other process reads the observer's ring buffers", "%s emitted", schema.Count(missing, "record is missing although it was", "records are missing although they were"))
 		}
 	}
 	if n := o.bpf.count(); n > 0 {
-		add(CodeBPF, "run the command without CAP_SYS_ADMIN and CAP_BPF", "the run changed BPF objects that it did not create, %d times", n)
+		add(CodeBPF, "run the command without CAP_SYS_ADMIN and CAP_BPF", "the run changed BPF objects that it did not create, %s", schema.Count(n, "time", "times"))
 	}
 	for _, what := range o.tampered {
 		add(CodeTampered, "run the command without root, or without CAP_SYS_ADMIN and CAP_BPF", "somebody changed the observer: %s", what)
@@ -179,16 +174,16 @@ func (o *Observer) reasons(r *Report) []Reason {
 	late := o.foreign && (r.Present > 0 || o.loaded.usedBefore)
 	switch {
 	case late && r.Present > 0:
-		add(CodeAttachedLate, remedyLate, "%s before assay-run attached: what happened until then was not recorded", count(r.Present, "process was running", "processes were running"))
+		add(CodeAttachedLate, remedyLate, "%s before assay-run attached: what happened until then was not recorded", schema.Count(r.Present, "process was running", "processes were running"))
 	case late:
 		add(CodeAttachedLate, remedyLate, "processes had run in the cgroup before assay-run attached: what they did was not recorded")
 	}
 	began, ended := r.Forks+r.JoinedCgroup, r.Exits+r.LeftCgroup
 	if alive := o.foreign && began > ended; o.stopped && began != ended && !late && !alive {
-		add(CodeUnmatched, again, "%d tasks began and %d ended, so some were not seen", began, ended)
+		add(CodeUnmatched, again, "%s began and %d ended, so some were not seen", schema.Count(began, "task", "tasks"), ended)
 	}
 	if r.LeftCgroup > 0 {
-		add(CodeLeftCgroup, "run the command as a user that cannot write to other cgroups", "%d tasks were moved or forked out of the session cgroup, where nothing records them", r.LeftCgroup)
+		add(CodeLeftCgroup, "run the command as a user that cannot write to other cgroups", "%s moved or forked out of the session cgroup, where nothing records them", schema.Count(r.LeftCgroup, "task was", "tasks were"))
 	}
 	return out
 }

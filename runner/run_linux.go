@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/assay-run/assay-run/runner/internal/evidence"
@@ -169,11 +168,7 @@ func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing err
 		e.Code, e.Message, e.Hint = "evidence_missing", "evidence is missing: "+missing.Error(), "see observation-health.json in the bundle"
 	case n > 0:
 		e.Code = "processes_escaped"
-		who := "1 process left the run's cgroup and was"
-		if n > 1 {
-			who = fmt.Sprintf("%d processes left the run's cgroup and were", n)
-		}
-		e.Message = who + " still alive when the run ended: the bundle does not show what happened after that"
+		e.Message = schema.Count(n, "process left the run's cgroup and was", "processes left the run's cgroup and were") + " still alive when the run ended: the bundle does not show what happened after that"
 		e.Hint = "run the command as a user that cannot write to other cgroups"
 	case r.kernel.tampered() != "":
 		e.Code, e.Message, e.Hint = "evidence_tampered", "the evidence was tampered with: "+r.kernel.tampered(), "run the command as another user (--user) or in a sandbox (--mode)"

@@ -93,7 +93,7 @@ func (s *Summary) writeCost(w io.Writer) {
 		row("limits", "%s not enforced", clean(strings.Join(s.Limits.Unenforced, ", ")))
 	}
 	if s.Leftovers != nil && *s.Leftovers > 0 {
-		row("leftovers", "%d processes outlived the command and were ended", *s.Leftovers)
+		row("leftovers", "%s", schema.Count(*s.Leftovers, "process outlived the command and was ended", "processes outlived the command and were ended"))
 	}
 	row("output", "%s", s.output())
 	row("events", "%d%s", s.Events, counts(s.ByClass))
@@ -161,13 +161,13 @@ func (s *Summary) used() string {
 		add("memory %s", size(uint64(*u.MemoryPeakBytes)))
 	}
 	if u.Processes != nil {
-		add("%d processes", *u.Processes)
+		add("%s", schema.Count(*u.Processes, "process", "processes"))
 	}
 	if u.IOReadBytes != nil && u.IOWriteBytes != nil {
 		add("disk %s read %s written", size(uint64(*u.IOReadBytes)), size(uint64(*u.IOWriteBytes)))
 	}
 	if u.OOMKills != nil && *u.OOMKills > 0 {
-		add("%d OOM kills", *u.OOMKills)
+		add("%s", schema.Count(*u.OOMKills, "OOM kill", "OOM kills"))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -84,7 +84,7 @@ func Health(h *schema.ObservationHealth, a Account) {
 		h.Notes = append(h.Notes, "observer_alone: the run loaded its own eBPF programs, which slow down every process on the host: "+r.Alone)
 	}
 	if n := a.Stats.UnnamedCgroups; n > 0 {
-		h.Notes = append(h.Notes, fmt.Sprintf("cgroups_unnamed: %d cgroups were gone before assay-run read their names, so what happened in them has no container_id", n))
+		h.Notes = append(h.Notes, fmt.Sprintf("cgroups_unnamed: %s gone before assay-run read their names, so what happened in them has no container_id", schema.Count(n, "cgroup was", "cgroups were")))
 	}
 	if r.Shared {
 		h.Notes = append(h.Notes, "observer_shared: the run used the observer that all runs of this build on the host share")
@@ -129,25 +129,26 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	}
 	s := a.Stats
 	add(r.SelfTestNS == 0, CodeNoSelfTest, again, "no self-test has shown that the hooks fire")
-	add(s.Dropped > 0, CodeLayerDropped, "make room on the disk that holds the spool", "%d events could not be written", s.Dropped)
-	add(s.MissedExits > 0, CodeMissedExits, again, "%d processes ended without being seen", s.MissedExits)
-	add(s.Alive > 0 && a.Foreign, CodeDetachedEarly, "attach until they have ended: omit --until", "%d processes had not ended when assay-run detached, and what they did later is not recorded", s.Alive)
-	add(s.Alive > 0 && !a.Foreign, CodeStillAlive, "run the command as a user that cannot write to other cgroups", "%d processes had not ended when observation stopped, and what they did later is not recorded", s.Alive)
+	add(s.Dropped > 0, CodeLayerDropped, "make room on the disk that holds the spool", "%s could not be written", schema.Count(s.Dropped, "event", "events"))
+	add(s.MissedExits > 0, CodeMissedExits, again, "%s ended without being seen", schema.Count(s.MissedExits, "process", "processes"))
+	alive := schema.Count(s.Alive, "process", "processes")
+	add(s.Alive > 0 && a.Foreign, CodeDetachedEarly, "attach until they have ended: omit --until", "%s had not ended when assay-run detached, and what happened after that is not recorded", alive)
+	add(s.Alive > 0 && !a.Foreign, CodeStillAlive, "run the command as a user that cannot write to other cgroups", "%s had not ended when observation stopped, and what happened after that is not recorded", alive)
 	add(r.IOUringUnseen, CodeIOUring, "use Linux 6.4 or later", "the run used io_uring, and this kernel does not report io_uring requests")
 	add(len(r.IOUringUnfollowed) > 0, CodeIOUringUnknown, "use a newer assay-run", "the run used io_uring in ways that this build cannot follow: operation %s", operations(r.IOUringUnfollowed))
 	x := s.Reach
 	add(x.Helpers > 0, CodeHelper, "run the command as a user that cannot write to it, or with --mode workspace-write", "the run wrote to %s, which names a program that the kernel starts outside the run, where nothing records it", x.Helper)
-	add(x.StartedTimes > 0, CodeHelperStarted, "look at that program; what it did is not recorded", "after that the kernel started %d programs outside the run, %s first", x.StartedTimes, x.Started)
+	add(x.StartedTimes > 0, CodeHelperStarted, "look at that program; what it did is not recorded", "after that the kernel started %s outside the run, %s first", schema.Count(x.StartedTimes, "program", "programs"), x.Started)
 	add(x.TracedTimes > 0, CodeOutsideTraced, "run the command as another user, or with --mode workspace-write", "the run traced process %d, which is outside the run, or could write its memory", x.Traced)
-	add(x.RunnerSignals > 0, CodeRunnerSignalled, "run the command as another user, or with --mode workspace-write", "the run sent the recorder %d signals, %s first", x.RunnerSignals, schema.SignalName(uint32(x.RunnerSignal)))
+	add(x.RunnerSignals > 0, CodeRunnerSignalled, "run the command as another user, or with --mode workspace-write", "the run sent the recorder %s, %s first", schema.Count(x.RunnerSignals, "signal", "signals"), schema.SignalName(uint32(x.RunnerSignal)))
 	compat := s.ByKind[schema.KindCompatSyscall]
 	for _, k := range r.Hooks {
 		if k.Hook == kernel.HookCompat {
 			compat += k.Fired
 		}
 	}
-	add(compat > 0, CodeCompatSyscalls, "run 64-bit programs only", "%d system calls used another instruction set and were not decoded", compat)
-	add(s.Received != r.Delivered, CodeAccount, again, "%d events were delivered, %d received", r.Delivered, s.Received)
+	add(compat > 0, CodeCompatSyscalls, "run 64-bit programs only", "%s not decoded", schema.Count(compat, "system call used another instruction set and was", "system calls used another instruction set and were"))
+	add(s.Received != r.Delivered, CodeAccount, again, "%s delivered, %d received", schema.Count(r.Delivered, "event was", "events were"), s.Received)
 	add(s.Received+s.Added != s.Written+s.Filtered+s.Coalesced+s.Dropped, CodeAccount, again, "%d events and %d added ones gave %d lines, %d filtered, %d coalesced, %d dropped",
 		s.Received, s.Added, s.Written, s.Filtered, s.Coalesced, s.Dropped)
 	return out

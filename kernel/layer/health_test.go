@@ -77,6 +77,19 @@ func TestCompleteIsEarned(t *testing.T) {
 	}
 }
 
+func TestOneAndMany(t *testing.T) {
+	for n, want := range map[int]string{
+		1: "1 process had not ended when observation stopped, and what happened after that is not recorded",
+		2: "2 processes had not ended when observation stopped, and what happened after that is not recorded",
+	} {
+		a := earned()
+		a.Stats.Alive = n
+		if h := judge(a); len(h.Reasons) != 1 || h.Reasons[0].Message != want {
+			t.Errorf("%d: %+v", n, h.Reasons)
+		}
+	}
+}
+
 func TestDropsAreCounted(t *testing.T) {
 	a := earned()
 	a.Report.Hooks[0].Dropped, a.Report.Hooks[3].Dropped = 3, 4

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Report returns the account so far.
@@ -60,8 +61,8 @@ func (o *Observer) reasons(r *kernel.Report) (out []kernel.Reason) {
 	add(true, CodeTier, better, "calls were observed by seccomp notification, before they were made: their results are unknown, and another thread may have changed their arguments")
 	add(o.hello.privilege, CodePrivileges, "run as root with CAP_SYS_ADMIN, or where eBPF is allowed", "no-new-privs was set for the command, so sudo and other setuid programs did not raise privileges")
 	add(o.broken != nil, CodeShim, "run the command again, and report a bug if it happens again", "the observer ended before the run, and calls failed from then on: %v", o.broken)
-	add(o.unreadable > 0, CodeUnread, better, "the arguments of %d calls could not be read", o.unreadable)
-	add(o.vanished > 0, CodeVanished, "", "%d calls were of tasks that were killed before the observer knew whose they were", o.vanished)
+	add(o.unreadable > 0, CodeUnread, better, "the arguments of %s could not be read", schema.Count(o.unreadable, "call", "calls"))
+	add(o.vanished > 0, CodeVanished, "", "%s", schema.Count(o.vanished, "call was of a task that was killed before the observer knew whose it was", "calls were of tasks that were killed before the observer knew whose they were"))
 	add(r.Kinds[kernel.KindIOUring] > 0 && !o.cfg.DenyIOUring, CodeIOUring, "run with --deny-io-uring", "the run set up io_uring, whose requests are not observed")
 	add(o.nested > 0, CodeNested, "run that program outside of assay-run, or with --kernel ebpf", "a program of the run asked for a seccomp listener of its own %d times, which the kernel refuses in a notified run", o.nested)
 	return out

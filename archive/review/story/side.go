@@ -157,7 +157,7 @@ func Lifecycle(e *schema.Event) string {
 	case schema.LimitHit, schema.OOMKill:
 		return strings.TrimSpace(fmt.Sprintf("%s %s", strings.ReplaceAll(e.Type, "_", " "), e.Limit))
 	case schema.LeftoversKilled:
-		return fmt.Sprintf("%d processes outlived the command and were ended", e.Count)
+		return schema.Count(e.Count, "process outlived the command and was ended", "processes outlived the command and were ended")
 	case schema.StartFailed, schema.RecorderError:
 		return strings.ReplaceAll(e.Type, "_", " ") + ": " + e.Message
 	case schema.CheckCompleted:
