@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"debug/elf"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,6 +40,27 @@ func TestTheSameInputsGiveTheSameBytes(t *testing.T) {
 		if !bytes.Equal(make(), make()) {
 			t.Errorf("%s differs", name)
 		}
+	}
+}
+
+func TestProgramsKeepTheirBuildID(t *testing.T) {
+	dir := t.TempDir()
+	source, bin := filepath.Join(dir, "main.go"), filepath.Join(dir, "main")
+	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", linkFlags("v1.2"), "-o", bin, source)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	e, err := elf.Open(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if e.Section(".note.go.buildid") == nil {
+		t.Error("linked without a build ID")
 	}
 }
 
