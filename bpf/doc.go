@@ -8,6 +8,14 @@
 // 6.1). An object for older kernels would be a second compilation of the same
 // sources with unrolled loops, chosen in package kernel where LoadAssay is called.
 //
+// The kernel is given them from the tables that internal/plain makes of the objects, which
+// need no parsing. The objects are for kernels that the tables do not fit.
+//
+// What loading costs: the kernel's check of the programs is two thirds of the CPU time of a
+// first run. Most of it grows with the number of instructions. To inline its helpers is 6 %
+// of the run. To remove code that is dead on this kernel is 4 %, mostly the reads with helpers
+// that word.h replaces.
+//
 // One set of programs serves any number of sessions: see sessions.h for how they tell
 // whose an event is, and state.h for the maps that each session has of its own.
 //
