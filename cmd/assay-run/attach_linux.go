@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -25,6 +26,7 @@ type attachFlags struct {
 	runFlags
 	watch             bool
 	label, dir        string
+	namespace         string
 	container, engine string
 	cgroup            string
 	pid               int
@@ -53,6 +55,10 @@ For each bundle that it seals, it prints a line with the container's name, the b
 "complete" or "partial", separated by tabs. attach prepares for a container when the engine
 creates it. If the container starts before attach is ready, its layer is partial.
 
+With --watch --engine kubernetes, attach runs in a pod and records each pod of its node that has
+the label, also one that runs already. It asks the API server with the pod's service account, which
+may list and watch pods, and takes the node's name from NODE_NAME. See docs/kubernetes.md.
+
 attach ends earlier on SIGINT or SIGTERM, with --until, or, if you give a command, when that
 command ends. attach does not record the command, and exits with its exit code.
 
@@ -78,14 +84,16 @@ attach needs root and a cgroup2 hierarchy.`,
 		},
 		DisableFlagsInUseLine: true,
 	}
+	engines := append(slices.Clone(engine.Names), engine.Kubernetes)
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.container, "container", "", "record the container with the name or id `NAME`")
-	fs.StringVar(&f.engine, "engine", "", "ask `ENGINE` about the container: "+strings.Join(engine.Names, ", ")+" (default the one whose socket exists)")
+	fs.StringVar(&f.engine, "engine", "", "ask `ENGINE` about the container: "+strings.Join(engines, ", ")+" (default the one of "+strings.Join(engine.Names, " and ")+" whose socket exists)")
 	fs.StringVar(&f.cgroup, "cgroup", "", "record the processes in the cgroup2 directory `PATH` and below")
 	fs.IntVar(&f.pid, "pid", 0, "record the cgroup that the process `PID` is in")
 	fs.BoolVar(&f.watch, "watch", false, "record each container that starts with the label --label, each in its own bundle")
 	fs.StringVar(&f.label, "label", "", "with --watch: record containers with the label `KEY=VALUE`, or KEY with any value")
+	fs.StringVar(&f.namespace, "namespace", "", "with --engine kubernetes: record only the pods in the namespace `NAME` (default all)")
 	fs.StringVar(&f.dir, "dir", "", "with --watch: write the bundles to `DIR`")
 	fs.StringVar(&f.until, "until", "", "detach after `TIME` (90s, 10m) or at TIME (2026-01-31T18:00:00Z)")
 	fs.StringVarP(&f.output, "output", "o", "", "write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
@@ -102,15 +110,15 @@ attach needs root and a cgroup2 hierarchy.`,
 	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")
 	f.redact.register(fs)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if all goes well")
-	console.Completes(cmd, map[string][]string{"require": {runner.RequireComplete}, "engine": engine.Names})
+	console.Completes(cmd, map[string][]string{"require": {runner.RequireComplete}, "engine": engines})
 	f.faults.gather(fs)
 	return cmd
 }
 
 // attach observes one cgroup and seals its bundle.
 func (a *app) attach(ctx context.Context, f *attachFlags, command []string) error {
-	if f.label != "" || f.dir != "" {
-		return console.WithHint(errors.New("--label and --dir belong to --watch"), "name the bundle with -o")
+	if f.label != "" || f.dir != "" || f.namespace != "" {
+		return console.WithHint(errors.New("--label and --dir belong to --watch, as does --namespace"), "name the bundle with -o")
 	}
 	with := &beside{app: a, command: command}
 	ctx, stop, err := f.detaching(ctx, with)
@@ -138,6 +146,13 @@ func (a *app) attach(ctx context.Context, f *attachFlags, command []string) erro
 
 // nothingAttached adds a hint to an error that happened before anything was recorded.
 func nothingAttached(err error) error {
+	var kubernetes *engine.KubernetesError
+	if errors.As(err, &kubernetes) {
+		if kubernetes.Hint != "" {
+			err = console.WithHint(err, "%s", kubernetes.Hint)
+		}
+		return nothingWas("recorded", err)
+	}
 	hint := "name a container with --container, a cgroup2 directory with --cgroup, or a process with --pid"
 	switch {
 	case errors.Is(err, tree.ErrRoot), errors.Is(err, tree.ErrOurs):

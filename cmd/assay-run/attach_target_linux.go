@@ -32,6 +32,9 @@ func (f *attachFlags) tree(ctx context.Context, stop context.CancelCauseFunc) (*
 	case f.cgroup != "":
 		return tree.Open(f.cgroup)
 	}
+	if f.engine == engine.Kubernetes {
+		return nil, errors.New("--engine kubernetes needs --watch")
+	}
 	e, err := engine.Find(f.engine)
 	if err != nil {
 		return nil, err
@@ -47,13 +50,8 @@ func (f *attachFlags) tree(ctx context.Context, stop context.CancelCauseFunc) (*
 	if c.New {
 		go e.Follow(ctx, c, t, stop)
 	}
-	f.spec.Labels = containerLabels(e, c)
+	f.spec.Labels = e.Labels(c)
 	return t, nil
-}
-
-// containerLabels are the labels of a container's bundle.
-func containerLabels(e *engine.Engine, c *engine.Container) map[string]string {
-	return map[string]string{"container_engine": e.Name, "container_id": c.ID, "container_name": c.Name, "container_image": c.Image}
 }
 
 // commandLine is the command in run.json: assay-run attach itself, with the flags that say
@@ -62,6 +60,12 @@ func (f *attachFlags) commandLine(command []string) []string {
 	line := []string{"assay-run", "attach"}
 	if f.watch {
 		line = append(line, "--watch", "--label", f.label)
+	}
+	if f.engine == engine.Kubernetes {
+		line = append(line, "--engine", f.engine)
+	}
+	if f.namespace != "" {
+		line = append(line, "--namespace", f.namespace)
 	}
 	if f.container != "" {
 		line = append(line, "--container", f.container)

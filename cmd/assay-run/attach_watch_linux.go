@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/assay-run/assay-run/cgroup/tree"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner"
@@ -20,13 +21,24 @@ import (
 type watching struct {
 	app     *app // prints no messages about containers that were recorded well
 	f       *attachFlags
-	e       *engine.Engine
+	e       containers
+	engine  string // the name of who reports them
+	one     string // container or pod
 	ctx     context.Context
 	sweeper *kernel.Sweeper
 
 	mu     sync.Mutex
 	taken  map[string]bool // the paths of bundles that this watch writes
 	failed bool            // a container was not recorded, or its bundle not sealed
+}
+
+// containers are those of an engine, or the pods of a node.
+type containers interface {
+	Watch(ctx context.Context, label string, w engine.Watcher) error
+	Container(ctx context.Context, id string) (*engine.Container, error)
+	Tree(ctx context.Context, c *engine.Container) (*tree.Tree, error)
+	Follow(ctx context.Context, c *engine.Container, t *tree.Tree, stop context.CancelCauseFunc)
+	Labels(c *engine.Container) map[string]string
 }
 
 // attachWatch records containers until a signal arrives, --until is reached, or the command
@@ -46,11 +58,11 @@ func (a *app) attachWatch(ctx context.Context, f *attachFlags, command []string)
 		Join:   w.join,
 		Missed: w.missed,
 		Listening: func() {
-			a.say.Info("watching %s for containers with the label %s", w.e.Name, console.Printable(f.label))
+			a.say.Info("watching %s for %ss with the label %s", w.engine, w.one, console.Printable(f.label))
 			with.once.Do(func() { with.start(stop) })
 		},
 		Lost: func(err error) {
-			a.say.Warning("%v: containers that start and end before it answers again are not recorded", err)
+			a.say.Warning("%v: %ss that start and end before it answers again are not recorded", err, w.one)
 		},
 	})
 	if err != nil {
@@ -74,6 +86,8 @@ func (a *app) watching(ctx context.Context, f *attachFlags, command []string) (*
 		err = errors.New("--watch needs --label and --dir")
 	case f.container != "" || f.cgroup != "" || f.pid != 0:
 		err = errors.New("--watch finds the containers itself: omit --container, --cgroup and --pid")
+	case f.namespace != "" && f.engine != engine.Kubernetes:
+		err = errors.New("--namespace belongs to --engine kubernetes")
 	case f.output != "" || f.store || f.result != "":
 		err = errors.New("--watch writes its bundles to --dir: omit --output, --store and --result")
 	default:
@@ -88,13 +102,22 @@ func (a *app) watching(ctx context.Context, f *attachFlags, command []string) (*
 	if err := f.spec.Validate(); err != nil {
 		return nil, console.WithHint(err, "see assay-run attach --help")
 	}
-	e, err := engine.Find(f.engine)
+	w := &watching{f: f, ctx: ctx, taken: map[string]bool{}, engine: f.engine, one: "container"}
+	if f.engine == engine.Kubernetes {
+		w.one = "pod"
+		w.e, err = engine.InPod(f.namespace)
+	} else {
+		var e *engine.Engine
+		if e, err = engine.Find(f.engine); err == nil {
+			w.e, w.engine = e, e.Name
+		}
+	}
 	if err != nil {
 		return nil, nothingAttached(err)
 	}
 	quiet, say := *a, *a.say
 	say.Quiet, quiet.say = true, &say
-	w := &watching{app: &quiet, f: f, e: e, ctx: ctx, taken: map[string]bool{}}
+	w.app = &quiet
 	w.sweeper, _ = kernel.StartSweeper() // it sweeps when this process ends
 	f.spec.Preload()
 	return w, nil
@@ -124,7 +147,7 @@ func (w *watching) join(c *engine.Container) bool {
 	}
 	spec, f := *w.f.spec, w.f.runFlags
 	spec.RunID = runner.New().RunID
-	spec.Labels = containerLabels(w.e, c)
+	spec.Labels = w.e.Labels(c)
 	f.spec, f.output = &spec, w.name(c)
 	state := schema.Absent
 	err = w.app.record(ctx, &spec, &f, runner.Target{Tree: t, Sweeper: w.sweeper, Attached: spec.Preload},
@@ -160,7 +183,7 @@ func (w *watching) fail(c *engine.Container, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failed = true
-	w.app.say.Failure(fmt.Errorf("container %s: %w", console.Printable(c.Name), err))
+	w.app.say.Failure(fmt.Errorf("%s %s: %w", w.one, console.Printable(c.Name), err))
 }
 
 // name is the path of a bundle that does not exist yet. A container that starts again gets

@@ -211,6 +211,11 @@ type Container struct {
 	active bool
 }
 
+// Labels are the labels of a container's bundle.
+func (e *Engine) Labels(c *Container) map[string]string {
+	return map[string]string{"container_engine": e.Name, "container_id": c.ID, "container_name": c.Name, "container_image": c.Image}
+}
+
 // Container asks for a container, by its name or the beginning of its id.
 func (e *Engine) Container(ctx context.Context, name string) (*Container, error) {
 	var c struct {

@@ -30,11 +30,22 @@ type Watcher struct {
 // is back, and joins the containers that run then and were not joined. Watch returns an
 // error only if it could not reach the engine at first, or if the engine refuses.
 func (e *Engine) Watch(ctx context.Context, label string, w Watcher) error {
-	j := &joins{e: e, ctx: ctx, w: w, created: map[string]bool{}, active: map[string]*joining{}, settled: map[string]bool{}, past: map[string]bool{}}
-	defer j.running.Wait()
 	if _, err := e.CgroupDriver(ctx); err != nil { // asked now: a container that is about to start must not wait
 		return err
 	}
+	return watch(ctx, e, label, w)
+}
+
+// source is what a watch asks about containers: an Engine, or Pods.
+type source interface {
+	Events(ctx context.Context, filter, value string, listening func(), fn func(Event)) error
+	List(ctx context.Context, label string) ([]string, error)
+	Container(ctx context.Context, id string) (*Container, error)
+}
+
+func watch(ctx context.Context, e source, label string, w Watcher) error {
+	j := &joins{e: e, ctx: ctx, w: w, created: map[string]bool{}, active: map[string]*joining{}, settled: map[string]bool{}, past: map[string]bool{}}
+	defer j.running.Wait()
 	before := true // until the containers that ran before are listed
 	for {
 		listening := false
@@ -80,7 +91,7 @@ func (e *Engine) Watch(ctx context.Context, label string, w Watcher) error {
 
 // joins is the state of a Watch: which containers were joined.
 type joins struct {
-	e       *Engine
+	e       source
 	ctx     context.Context
 	w       Watcher
 	running sync.WaitGroup
