@@ -36,7 +36,7 @@ func Rootless(t testing.TB) *Engine {
 	}
 	// Else runc mounts every cgroup hierarchy in a container, also those that other tests
 	// mount where the user may not look.
-	e.Env = append(configure(t, dir, `volumes = ["/sys/fs/cgroup:/sys/fs/cgroup:ro"]`), "HOME="+dir, "TMPDIR="+dir, "XDG_RUNTIME_DIR="+runtime, "USER="+e.User)
+	e.Env = append(configure(t, dir, `volumes = ["/sys/fs/cgroup:/sys/fs/cgroup:ro"]`), "HOME="+dir, "XDG_CACHE_HOME="+dir+"/.cache", "TMPDIR="+dir, "XDG_RUNTIME_DIR="+runtime, "USER="+e.User)
 	for _, path := range []string{dir, runtime} {
 		if err := os.Chown(path, uid, gid); err != nil {
 			t.Fatal(err)
