@@ -226,7 +226,8 @@ func TestAttachWatchesNoPods(t *testing.T) {
 		"nobody listens":              {"eval", func(*kubetest.Server) string { return "KUBERNETES_SERVICE_PORT=1" }, "the API server at 127.0.0.1:1 does not answer"},
 		"two labels":                  {"a=b,c=d", func(*kubetest.Server) string { return "" }, `"a=b,c=d" is not a label of Kubernetes`},
 		"a selector that is no label": {"a in (b)", func(*kubetest.Server) string { return "" }, `"a in (b)" is not a label of Kubernetes`},
-		"a server with another name":  {"eval", func(*kubetest.Server) string { return "KUBERNETES_SERVICE_HOST=127.0.0.2" }, "does not answer"},
+		"a server with another name":  {"eval", func(*kubetest.Server) string { return "KUBERNETES_SERVICE_HOST=localhost" }, "certificate is valid for"},
+		"a redirect":                  {"eval", func(s *kubetest.Server) string { s.Break(kubetest.Redirect); return "" }, "answered with a redirect, which assay-run does not follow"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := kubetest.New(t)
