@@ -164,9 +164,7 @@ func TestARemovedCgroupIsNoTampering(t *testing.T) {
 func TestTamperingMeanwhileIsFound(t *testing.T) {
 	s := observe(t, Config{})
 	l := s.o.loaded
-	p := passing()
-	defer p.Close()
-	if err := errors.Join(l.maps["numbers"].Delete(l.seat.cgroup), l.own["skb_out"].Update(p)); err != nil {
+	if err := errors.Join(l.maps["numbers"].Delete(l.seat.cgroup), l.own["skb_out"].Update(l.progs["skb_in"])); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(checkInterval + checkInterval/2)
