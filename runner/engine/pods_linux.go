@@ -119,8 +119,8 @@ func (o *podObject) container() Container {
 
 // A name of the API: of a namespace or a node. A uid becomes part of a path.
 var (
-	nameForm = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
-	uidForm  = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,62}[A-Za-z0-9])?$`)
+	nameForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`) })
+	uidForm  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,62}[A-Za-z0-9])?$`) })
 )
 
 // InPod returns the pods of the node that this process's pod runs on, in a namespace or, if
@@ -130,9 +130,9 @@ func InPod(namespace string) (*Pods, error) {
 	switch {
 	case host == "":
 		return nil, &KubernetesError{errors.New("KUBERNETES_SERVICE_HOST is not set"), "run assay-run in a pod, as docs/kubernetes/daemonset.yaml does"}
-	case !nameForm.MatchString(node):
+	case !nameForm().MatchString(node):
 		return nil, &KubernetesError{fmt.Errorf("NODE_NAME is %q, and not the name of a node", node), "set it in the pod's env, with fieldRef: {fieldPath: spec.nodeName}"}
-	case namespace != "" && !nameForm.MatchString(namespace):
+	case namespace != "" && !nameForm().MatchString(namespace):
 		return nil, fmt.Errorf("%q is not the name of a namespace", namespace)
 	}
 	return &Pods{
@@ -142,14 +142,16 @@ func InPod(namespace string) (*Pods, error) {
 }
 
 var (
-	labelKey   = regexp.MustCompile(`^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
-	labelValue = regexp.MustCompile(`^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$`)
+	labelKey = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
+	})
+	labelValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$`) })
 )
 
 // Watch is as Engine.Watch, except that it also joins, late, the pods that ran before.
 func (p *Pods) Watch(ctx context.Context, label string, w Watcher) error {
 	key, value, _ := strings.Cut(label, "=")
-	if !labelKey.MatchString(key) || !labelValue.MatchString(value) {
+	if !labelKey().MatchString(key) || !labelValue().MatchString(value) {
 		return fmt.Errorf("%q is not a label of Kubernetes, KEY=VALUE or KEY", label)
 	}
 	return watch(ctx, p, label, w)
@@ -191,7 +193,7 @@ func (p *Pods) Container(_ context.Context, uid string) (*Container, error) {
 // note remembers what the API server says about a pod, and calls fn with what that means.
 func (p *Pods) note(o *podObject, deleted bool, fn func(Event)) error {
 	uid := o.Metadata.UID
-	if !uidForm.MatchString(uid) {
+	if !uidForm().MatchString(uid) {
 		return fmt.Errorf("%q is not the uid of a pod", uid)
 	}
 	p.mu.Lock()
