@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	_ "github.com/assay-run/assay-run/cgroup/reexec"
@@ -21,18 +22,22 @@ func main() {
 
 // lazyCollection turns garbage collection off for the first second: preparing and
 // sealing a run leave about 15 MB of garbage, and a collection costs more than a
-// short command. The memory limit keeps a busy program small meanwhile: its largest
-// resident set is about that, and 15 MiB of the program's own file. A longer run
-// then gives the memory back, as there may be a hundred of them. GOGC and GOMEMLIMIT,
-// if the user set them, apply instead.
+// short command. The memory limit keeps a busy program small meanwhile. The first
+// collection that it asks for ends this: a program that needs most of the limit would
+// collect over and over. A longer run gives the memory back after the second, as there
+// may be a hundred of them. GOGC and GOMEMLIMIT, if the user set them, apply instead.
 func lazyCollection() {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
 	usual, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(20<<20)
-	time.AfterFunc(time.Second, func() {
+	collectAsUsual := sync.OnceFunc(func() {
 		debug.SetGCPercent(usual)
 		debug.SetMemoryLimit(limit)
+	})
+	runtime.AddCleanup(new([64]byte), func(struct{}) { collectAsUsual() }, struct{}{})
+	time.AfterFunc(time.Second, func() {
+		collectAsUsual()
 		debug.FreeOSMemory()
 	})
 }
