@@ -155,13 +155,16 @@ func redactRecord(r *redact.Redactor, run schema.Run) (schema.Run, error) {
 	for i, raw := range run.CommandRaw {
 		run.CommandRaw[i] = r.Text(schema.RunPath, raw)
 	}
-	doc, err := json.Marshal(run)
+	doc, err := schema.Line(run)
 	if err != nil {
 		return run, err
 	}
-	var clean schema.Run
-	if err := json.Unmarshal(r.JSON(schema.RunPath, doc), &clean); err != nil {
-		return run, fmt.Errorf("redact %s: %w", schema.RunPath, err)
+	clean := run
+	if redacted := r.JSON(schema.RunPath, doc); !bytes.Equal(redacted, doc) {
+		clean = schema.Run{}
+		if err := json.Unmarshal(redacted, &clean); err != nil {
+			return run, fmt.Errorf("redact %s: %w", schema.RunPath, err)
+		}
 	}
 	clean.Output, clean.ResultOutput = output, result
 	return clean, nil
