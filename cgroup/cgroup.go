@@ -30,6 +30,13 @@ var ErrNotSupported = procs.ErrNotSupported
 // session of that run id.
 var ErrInUse = procs.ErrInUse
 
+// FullError is wrapped by the error of what makes a cgroup, where the kernel makes no more:
+// a limit of a cgroup above is reached, or no id is left. Its Remedy names the file to write.
+type FullError = procs.FullError
+
+// CodeFull is the Reason's code of a hierarchy that is not used for that.
+const CodeFull = procs.CodeFull
+
 // ErrNotMember is wrapped by Nested.Adopt's error for a process that is not in
 // the group.
 var ErrNotMember = procs.ErrNotMember

@@ -81,6 +81,7 @@ const (
 	CodeUnmatched    = "forks_unmatched"
 	CodeLeftCgroup   = "left_cgroup"
 	CodeSelfTest     = "self_test_failed"
+	CodeFull         = "cgroup_limit" // the kernel makes no more cgroups
 	CodeMissing      = "records_missing"
 	CodeTampered     = "observer_changed"
 	CodeBPF          = "bpf_objects_changed"

@@ -137,11 +137,16 @@ func (o *Observer) reasons(r *Report) []Reason {
 		misses += h.RecursionMisses
 		if h.Required && !h.Attached {
 			add(CodeHookMissing, "run assay-run doctor, and provide what it says is missing", "hook %s is not attached: %s", h.Name, h.Detail)
-		} else if hooks[i].selfTested && o.testTime > 0 && !h.SelfTested && !o.spared[i] {
+		} else if hooks[i].selfTested && o.testTime > 0 && o.testErr == nil && !h.SelfTested && !o.spared[i] {
 			add(CodeHookSilent, again, "hook %s did not fire in the self-test", h.Name)
 		}
 	}
-	if o.testErr != nil {
+	switch {
+	case o.testErr == nil:
+	case cgroupsFull(o.testErr):
+		add(CodeFull, "raise cgroup.max.descendants and cgroup.max.depth of the cgroups above, or remove cgroups that nobody uses",
+			"the self-test could make no cgroup, so nothing shows that the hooks fire: %v", o.testErr)
+	default:
 		add(CodeSelfTest, again, "the self-test could not run, so nothing shows that the hooks fire: %v", o.testErr)
 	}
 	if dropped > 0 {

@@ -13,6 +13,8 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/assay-run/assay-run/kernel/internal/exercise"
 )
 
@@ -76,6 +78,13 @@ func (o *Observer) runSelfTest(ctx context.Context, session string) (err error) 
 		o.spare(HookTCP)
 	}
 	return nil
+}
+
+// cgroupsFull tells whether a cgroup could not be made because of a limit of one above
+// (EAGAIN), or because no id is left (ENOSPC).
+func cgroupsFull(err error) bool {
+	var e *os.PathError
+	return errors.As(err, &e) && e.Op == "mkdir" && (errors.Is(e, unix.EAGAIN) || errors.Is(e, unix.ENOSPC))
 }
 
 // spare notes hooks that nothing on this host makes fire.

@@ -108,6 +108,10 @@ func (c *containment) uncontained(err error) *runError {
 	if errors.As(err, &limit) {
 		e.Code, e.Hint = "limit_unenforceable", limit.Remedy+"; or allow it with --best-effort-limits"
 	}
+	var full *cgroup.FullError
+	if errors.As(err, &full) {
+		e.Code, e.Hint = cgroup.CodeFull, full.Remedy
+	}
 	if c.host.Usable() != nil {
 		e.Code, e.Hint = "proc_unusable", remedyProc
 	}

@@ -203,7 +203,7 @@ func tryObserver(host *cgroup.Host) ([]kernel.HookStatus, error) {
 		for i := range hooks {
 			hooks[i].Attached = false // in a run none is
 		}
-		return hooks, err
+		return hooks, noRoom(host, err)
 	}
 	defer observer.Close()
 	read := make(chan struct{})

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 
+	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/notify"
 )
@@ -18,6 +19,9 @@ func (o *observation) choose(ctx context.Context) error {
 		return o.openNotify()
 	}
 	observer, err := openObserver(ctx, kernel.Config{CgroupPath: o.session.Path(), RingBytes: o.ring, Keep: o.keep, Foreign: o.foreign})
+	if c, ours := o.session.(*containment); ours {
+		err = noRoom(c.host, err)
+	}
 	if err == nil {
 		if observer.Shared() {
 			o.session.afterwards(kernel.Afterwards())
@@ -44,6 +48,23 @@ func (o *observation) choose(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// noRoom says of an error of kernel.Open why the session has no cgroup2 directory, if
+// that is because the kernel makes no more.
+func noRoom(host *cgroup.Host, err error) error {
+	var u *kernel.Unavailable
+	if !errors.As(err, &u) {
+		return err
+	}
+	is := slices.IndexFunc(u.Reasons, func(r kernel.Reason) bool { return r.Code == kernel.CodeNoCgroup2 })
+	why := slices.IndexFunc(host.Reasons(), func(r cgroup.Reason) bool { return r.Code == cgroup.CodeFull })
+	if is < 0 || why < 0 {
+		return err
+	}
+	fixed := &kernel.Unavailable{Reasons: slices.Clone(u.Reasons), Err: u.Err}
+	fixed.Reasons[is] = kernel.Reason(host.Reasons()[why])
+	return fixed
 }
 
 // notifies tells whether auto may use seccomp notification, if that is available.

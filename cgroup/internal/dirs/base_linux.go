@@ -109,7 +109,7 @@ func claim(base string, move bool, kinds []string) (undo func(), err error) {
 		}
 	}()
 	if move {
-		if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := makeDir(leaf); err != nil && !errors.Is(err, os.ErrExist) {
 			return nil, err
 		}
 		moved = true

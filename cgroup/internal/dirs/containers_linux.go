@@ -109,7 +109,7 @@ func (s *Session) makeContainers() error {
 		if err := startSlice(s.containers.path, s.runID, Limits{}); err != nil {
 			return err
 		}
-	} else if err := os.Mkdir(s.containers.path, 0o755); err != nil {
+	} else if err := makeDir(s.containers.path); err != nil {
 		return err
 	}
 	// The kernel keeps a cgroup directory's times only after a call that sets an

@@ -41,10 +41,12 @@ func (s *Session) create(p place) (dir, error) {
 			return dir{}, err
 		}
 		// In the very directory that is locked, which may be another by now.
-		err = unix.Mkdirat(fd, s.runID, 0o755)
+		err = notMade(path, unix.Mkdirat(fd, s.runID, 0o755))
 		var lock int
 		if err == nil { // nobody removes it under our lock of the parent
-			lock, err = lockAt(fd, s.runID)
+			if lock, err = lockAt(fd, s.runID); err != nil {
+				err = &os.PathError{Op: "lock cgroup", Path: path, Err: err}
+			}
 		}
 		unix.Close(fd)
 		switch {
@@ -72,7 +74,8 @@ func (s *Session) create(p place) (dir, error) {
 				return dir{}, err
 			}
 		default:
-			return dir{}, &os.PathError{Op: "create cgroup", Path: path, Err: err}
+			_ = unix.Rmdir(parent) // fails if others have sessions there
+			return dir{}, err
 		}
 	}
 	return dir{}, fmt.Errorf("cgroup %s keeps being removed by somebody else", parent)
@@ -81,8 +84,8 @@ func (s *Session) create(p place) (dir, error) {
 // open makes, opens and share-locks the parent of the sessions, which keeps
 // sweepers off a session between its creation and its lock.
 func (p place) open(parent string) (int, error) {
-	if err := unix.Mkdir(parent, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return -1, &os.PathError{Op: "create cgroup", Path: parent, Err: err}
+	if err := makeDir(parent); err != nil && !errors.Is(err, fs.ErrExist) {
+		return -1, err
 	}
 	fd, err := unix.Open(parent, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -45,8 +45,8 @@ func (s *Session) GuardDir() (GuardDir, error) {
 		return GuardDir{}, err
 	}
 	defer unix.Close(fd)
-	if err := unix.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return GuardDir{}, &os.PathError{Op: "create cgroup", Path: path, Err: err}
+	if err := makeDir(path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return GuardDir{}, err
 	}
 	lock, err := lockDir(path)
 	if err != nil {

@@ -1,6 +1,7 @@
 package dirs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/containerd/cgroups/v3"
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup/internal/procs"
 )
 
 // Host is what this machine allows. What it offers does not change after
@@ -47,7 +50,7 @@ func Probe() *Host {
 	}
 	if v2 != nil {
 		if err := v2.writable(); err != nil {
-			h.because("cgroup2_not_writable", err.Error(), remedyDelegate)
+			h.refused(err, "cgroup2_not_writable", remedyDelegate)
 		} else {
 			h.v2 = v2
 		}
@@ -59,7 +62,7 @@ func Probe() *Host {
 		if err := l.writable(); err == nil {
 			h.v1 = append(h.v1, l)
 		} else if v2 == nil || len(v2.controllers) == 0 {
-			h.because("cgroup_v1_not_writable", err.Error(), "run as root")
+			h.refused(err, "cgroup_v1_not_writable", "run as root")
 		}
 	}
 	switch {
@@ -88,6 +91,15 @@ const remedyDelegate = "run as root, or in a delegated cgroup: systemd-run --use
 
 func (h *Host) because(code, message, remedy string) {
 	h.reasons = append(h.reasons, Reason{code, message, remedy})
+}
+
+// refused notes why a hierarchy cannot be used: for want of rights, or because it is full.
+func (h *Host) refused(err error, code, remedy string) {
+	var full *procs.FullError
+	if errors.As(err, &full) {
+		code, remedy = procs.CodeFull, full.Remedy
+	}
+	h.because(code, err.Error(), remedy)
 }
 
 // Mode says what holds a session together here.
@@ -166,9 +178,9 @@ func (l *hierarchy) useful(beside2 bool) bool {
 // meanwhile leaves an empty cgroup, which the next Sweep or session removes.
 func (l *hierarchy) writable() error {
 	dir := filepath.Join(l.own, parentName)
-	err := unix.Mkdir(dir, 0o755)
-	if err != nil && err != unix.EEXIST {
-		return fmt.Errorf("cannot create a cgroup: %w", &os.PathError{Op: "mkdir", Path: dir, Err: err})
+	err := makeDir(dir)
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return err
 	}
 	if err == nil {
 		defer unix.Rmdir(dir) // fails once another run has a session there

@@ -27,7 +27,7 @@ func (g *Group) Nest(name string) (*Nested, error) {
 		return nil, fmt.Errorf("the session is on no cgroup2 hierarchy: %w", procs.ErrNotSupported)
 	}
 	n := &Nested{group: g, path: filepath.Join(g.dirs[0].path, name)}
-	if err := os.Mkdir(n.path, 0o755); err != nil {
+	if err := makeDir(n.path); err != nil {
 		return nil, err
 	}
 	var st unix.Stat_t

@@ -3,7 +3,6 @@ package dirs
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -82,7 +81,7 @@ func (s *Session) NewGroup(name string) (*Group, error) {
 	g := &Group{session: s, name: name}
 	for _, d := range s.dirs {
 		d.path, d.slice = filepath.Join(d.path, name), false
-		if err := os.Mkdir(d.path, 0o755); err != nil {
+		if err := makeDir(d.path); err != nil {
 			return nil, errors.Join(err, remove(g.dirs))
 		}
 		g.dirs = append(g.dirs, d)
