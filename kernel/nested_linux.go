@@ -15,7 +15,8 @@ import (
 
 // errNested: the outer run cannot tell our changes to what it depends on from an
 // attack.
-var errNested = errors.New("this process is itself being observed, and must not touch the observer's files")
+var errNested = &PlaceError{Reason: "this process is itself being observed, and must not touch the observer's files",
+	Remedy: "call it outside of the run"}
 
 // nested tells whether this process is in a session of the pinned set. It only
 // reads.

@@ -94,6 +94,22 @@ type Reason struct {
 	Code, Message, Remedy string
 }
 
+// PlaceError says why this process can pin no observer for all runs, and what would
+// change that. A run then loads programs of its own.
+type PlaceError struct {
+	Reason, Remedy string
+	Err            error // may be nil
+}
+
+func (e *PlaceError) Error() string {
+	if e.Err == nil {
+		return e.Reason
+	}
+	return e.Reason + ": " + e.Err.Error()
+}
+
+func (e *PlaceError) Unwrap() error { return e.Err }
+
 // Unavailable says why [Open] cannot observe anything here. It unwraps to
 // [ErrNotSupported] and to the error of the system that decided it.
 type Unavailable struct {

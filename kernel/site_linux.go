@@ -49,7 +49,7 @@ func (p site) keep() string { return p.dir() + keepSuffix }
 // process cannot share.
 func findPlace() (site, error) {
 	if os.Geteuid() != 0 {
-		return site{}, errors.New("only root can share an observer")
+		return site{}, &PlaceError{Reason: "only root can share an observer", Remedy: "run as root"}
 	}
 	name, err := buildName()
 	if err != nil {
@@ -63,7 +63,7 @@ func findPlace() (site, error) {
 	}
 	p := site{home: filepath.Join(root, homeName), name: name}
 	if err := os.Mkdir(p.home, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return site{}, fmt.Errorf("the BPF file system cannot be used: %w", err)
+		return site{}, &PlaceError{"the BPF file system cannot be used", "make it writable: mount -o remount,rw " + root, err}
 	}
 	return p, ownedByRoot(p.home)
 }
@@ -90,7 +90,8 @@ func ownedByRoot(dir string) error {
 		return &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Uid != 0 || st.Mode&0o077 != 0 {
-		return fmt.Errorf("%s is not a directory that only root can write to (uid %d, mode %#o): remove it", dir, st.Uid, st.Mode)
+		return &PlaceError{Reason: fmt.Sprintf("%s is not a directory that only root can write to (uid %d, mode %#o): remove it", dir, st.Uid, st.Mode),
+			Remedy: "remove " + dir}
 	}
 	return nil
 }
@@ -103,7 +104,7 @@ func isBPFFS(dir string) bool {
 // mountBPFFS mounts a BPF file system of our own, or finds that of an earlier run.
 func mountBPFFS() (string, error) {
 	if err := os.MkdirAll(ownBPFFS, 0o700); err != nil {
-		return "", fmt.Errorf("no BPF file system is mounted on %s, and none can be mounted: %w", hostBPFFS, err)
+		return "", noBPFFS("", err)
 	}
 	parent, err := lockDir(filepath.Dir(ownBPFFS), unix.LOCK_EX) // two mounts would lie on each other
 	if err != nil {
@@ -114,9 +115,14 @@ func mountBPFFS() (string, error) {
 		return ownBPFFS, nil
 	}
 	if err := unix.Mount("bpf", ownBPFFS, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
-		return "", fmt.Errorf("no BPF file system is mounted on %s, and none can be mounted on %s: %w", hostBPFFS, ownBPFFS, err)
+		return "", noBPFFS(" on "+ownBPFFS, err)
 	}
 	return ownBPFFS, nil
+}
+
+func noBPFFS(where string, err error) error {
+	return &PlaceError{"no BPF file system is mounted on " + hostBPFFS + ", and none can be mounted" + where,
+		"mount one: mount -t bpf bpf " + hostBPFFS, err}
 }
 
 // lockDir opens a directory and locks it, as flock(2) does. The lock lasts until

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"text/tabwriter"
 
@@ -29,7 +30,7 @@ Needs root.`,
 		RunE: func(*cobra.Command, []string) error {
 			list, err := kernel.HostObservers()
 			if err != nil {
-				return console.WithHint(err, "run as root on a host with eBPF; assay-run doctor shows what is missing")
+				return observeHint(err)
 			}
 			if asJSON {
 				return a.printDocument(list)
@@ -42,7 +43,7 @@ Needs root.`,
 		Use: "start", Short: "Load the observer and keep it", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := kernel.StartObserver(); err != nil {
-				return console.WithHint(err, "run as root on a host with eBPF; assay-run doctor shows what is missing")
+				return observeHint(err)
 			}
 			a.say.Info("the observer is in place and stays until assay-run observe stop")
 			return nil
@@ -52,7 +53,7 @@ Needs root.`,
 		RunE: func(*cobra.Command, []string) error {
 			used, err := kernel.StopObserver()
 			if err != nil {
-				return console.WithHint(err, "run as root")
+				return observeHint(err)
 			}
 			if used > 0 {
 				a.say.Info("the observer is still in use; the last run that uses it removes it")
@@ -63,6 +64,20 @@ Needs root.`,
 		},
 	}, status)
 	return cmd
+}
+
+// observeHint adds what helps. Runs need none of it: where they cannot share an observer,
+// each loads its own programs.
+func observeHint(err error) error {
+	var p *kernel.PlaceError
+	var u *kernel.Unavailable
+	switch {
+	case errors.As(err, &p) && p.Remedy != "":
+		return console.WithHint(err, "%s; runs work without a shared observer, but start more slowly", p.Remedy)
+	case errors.As(err, &u) && len(u.Reasons) > 0 && u.Reasons[0].Remedy != "":
+		return console.WithHint(err, "%s", u.Reasons[0].Remedy)
+	}
+	return console.WithHint(err, "run as root on a host with eBPF; assay-run doctor shows what is missing")
 }
 
 func (a *app) listObservers(list []kernel.HostObserver) error {
