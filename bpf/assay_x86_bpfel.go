@@ -224,7 +224,6 @@ const (
 	AssayVarSyscalls       = "syscalls"
 	AssayVarSyscalls32     = "syscalls32"
 	AssayVarUringOps       = "uring_ops"
-	AssayVarWordType       = "word_type"
 )
 
 // LoadAssay returns the embedded CollectionSpec for Assay.
@@ -325,7 +324,6 @@ type AssayVariableSpecs struct {
 	Syscalls     *ebpf.VariableSpec `ebpf:"syscalls"`
 	Syscalls32   *ebpf.VariableSpec `ebpf:"syscalls32"`
 	UringOps     *ebpf.VariableSpec `ebpf:"uring_ops"`
-	WordType     *ebpf.VariableSpec `ebpf:"word_type"`
 }
 
 // AssayObjects contains all objects after they have been loaded into the kernel.
@@ -402,7 +400,6 @@ type AssayVariables struct {
 	Syscalls     *ebpf.Variable `ebpf:"syscalls"`
 	Syscalls32   *ebpf.Variable `ebpf:"syscalls32"`
 	UringOps     *ebpf.Variable `ebpf:"uring_ops"`
-	WordType     *ebpf.Variable `ebpf:"word_type"`
 }
 
 // AssayPrograms contains all programs after they have been loaded into the kernel.

@@ -27,7 +27,7 @@ __noinline int on_open(struct scratch *s)
 		return report_names(s);
 	file = (void *)f;
 	w = &s->walk;
-	if (!word_type)
+	if (!HAS_WORDS)
 		bpf_probe_read_kernel(w->file, FILE, file);
 	mnt = FIELD_OR_COPIED(w->file, file, struct file, f_path.mnt);
 	d = FIELD_OR_COPIED(w->file, file, struct file, f_path.dentry);

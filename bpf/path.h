@@ -38,7 +38,7 @@ static __always_inline int behead(struct walk *w, u64 dentry)
 	})
 
 /* The same where buf has a copy only if the kernel has no bpf_rdonly_cast. */
-#define FIELD_OR_COPIED(buf, ptr, T, field) (word_type ? FIELD(ptr, T, field) : COPIED(buf, ptr, T, field))
+#define FIELD_OR_COPIED(buf, ptr, T, field) (HAS_WORDS ? FIELD(ptr, T, field) : COPIED(buf, ptr, T, field))
 
 /* The same of the dentry that behead has read, as a word. */
 #define HEAD_WORD(w, d, field) (u64)COPIED((w)->head, d, struct dentry, field)
@@ -59,7 +59,7 @@ static __always_inline void enter_mount(struct walk *w, struct mount *m)
 	u32 at = bpf_core_field_offset(struct mount, mnt_parent);
 
 	w->mnt = m;
-	if (!word_type && bpf_core_field_offset(struct mount, mnt_mountpoint) == at + 8 && bpf_core_field_offset(struct mount, mnt.mnt_root) == at + 16) {
+	if (!HAS_WORDS && bpf_core_field_offset(struct mount, mnt_mountpoint) == at + 8 && bpf_core_field_offset(struct mount, mnt.mnt_root) == at + 16) {
 		bpf_probe_read_kernel(&w->tree, sizeof(w->tree), (void *)m + at);
 	} else {
 		w->tree.parent = FIELD(m, struct mount, mnt_parent);
@@ -189,7 +189,7 @@ __noinline u64 file_of(u32 fd)
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct fdtable *fdt;
 
-	if (word_type) {
+	if (HAS_WORDS) {
 		fdt = FIELD(FIELD(t, struct task_struct, files), struct files_struct, fdt);
 		return fd < FIELD(fdt, struct fdtable, max_fds) ? word_at((u64)(FIELD(fdt, struct fdtable, fd) + fd)) : 0;
 	}
@@ -241,7 +241,7 @@ __noinline u64 identity(struct scratch *s, u64 inode)
 		w->dev = 0;
 		return 0;
 	}
-	if (!word_type)
+	if (!HAS_WORDS)
 		bpf_probe_read_kernel(w->inode, INODE, i);
 	w->ino = FIELD_OR_COPIED(w->inode, i, struct inode, i_ino);
 	w->mode = FIELD_OR_COPIED(w->inode, i, struct inode, i_mode);

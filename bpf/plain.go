@@ -4,6 +4,20 @@ package bpf
 
 import "github.com/cilium/ebpf"
 
+// Object is a compilation of the programs. [Words] is for kernels that have
+// bpf_rdonly_cast, [Assay] for all.
+type Object struct {
+	Load func() (*ebpf.CollectionSpec, error) // as compiled
+
+	// The rest is what internal/plain makes of it. Code has what the others refer to.
+	Code      *string
+	Programs  []PlainProgram
+	Fields    []PlainField // of the kernel's, that the programs use
+	Variables []PlainVariable
+	maps      []plainMap
+	types     [2]int // where they begin and end in Code
+}
+
 // PlainProgram is a program of the object as the kernel is given it, but for where the
 // running kernel's structs have their fields, and for the maps.
 type PlainProgram struct {
@@ -13,7 +27,7 @@ type PlainProgram struct {
 	Flags        uint32
 	License      string
 
-	// Its instructions are in Plain from Begin to End. Which types its functions have
+	// Its instructions are in Code from Begin to End. Which types its functions have
 	// (struct bpf_func_info) follows, up to Functions.
 	Begin, End, Functions uint32
 
@@ -24,7 +38,7 @@ type PlainProgram struct {
 // PlainUse says that an instruction depends on a field.
 type PlainUse struct {
 	At    uint16 // the instruction's number, as the kernel counts
-	Field uint16 // the field's in PlainFields
+	Field uint16 // the field's in Fields
 }
 
 // PlainField is a field of one of the kernel's structs, or a function of the kernel's,
@@ -44,7 +58,7 @@ type PlainVariable struct {
 	Name       string
 	Map        string // that it is in
 	At         uint32 // its place there
-	Begin, End uint32 // of its value in Plain, before package kernel sets it
+	Begin, End uint32 // of its value in Code, before package kernel sets it
 }
 
 // plainMap is a map, before package kernel sets its size.
@@ -53,19 +67,19 @@ type plainMap struct {
 	kind, key, value, max, flags uint32
 }
 
-// PlainTypes are the types of the programs' functions, as the kernel is given them.
-func PlainTypes() []byte { return []byte(Plain[plainTypesBegin:plainTypesEnd]) }
+// Types are those of the programs' functions, as the kernel is given them.
+func (o *Object) Types() []byte { return []byte((*o.Code)[o.types[0]:o.types[1]]) }
 
-// PlainSpec is the object without programs, and without the types of maps and variables.
-func PlainSpec() *ebpf.CollectionSpec {
+// Spec is the object without programs, and without the types of maps and variables.
+func (o *Object) Spec() *ebpf.CollectionSpec {
 	spec := &ebpf.CollectionSpec{Maps: map[string]*ebpf.MapSpec{}, Variables: map[string]*ebpf.VariableSpec{}}
-	for _, m := range plainMaps {
+	for _, m := range o.maps {
 		spec.Maps[m.name] = &ebpf.MapSpec{
 			Name: m.name, Type: ebpf.MapType(m.kind), KeySize: m.key, ValueSize: m.value, MaxEntries: m.max, Flags: m.flags,
 		}
 	}
-	for _, v := range PlainVariables {
-		spec.Variables[v.Name] = &ebpf.VariableSpec{Name: v.Name, SectionName: v.Map, Offset: v.At, Value: []byte(Plain[v.Begin:v.End])}
+	for _, v := range o.Variables {
+		spec.Variables[v.Name] = &ebpf.VariableSpec{Name: v.Name, SectionName: v.Map, Offset: v.At, Value: []byte((*o.Code)[v.Begin:v.End])}
 		m := spec.Maps[v.Map]
 		m.Contents = []ebpf.MapKV{{Key: uint32(0), Value: make([]byte, m.ValueSize)}}
 	}

@@ -4,12 +4,12 @@ package kernel
 
 import (
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
+
+	"github.com/assay-run/assay-run/bpf"
 )
 
 // The programs read a word of the kernel's memory with one instruction, where the kernel
-// has a function that tells the verifier what is at an address. See word_at in bpf/path.h.
+// has a function that tells the verifier what is at an address. See bpf/word.h.
 const (
 	castFunction = "bpf_rdonly_cast" // since Linux 6.2
 	wordStruct   = "timespec64"      // begins with a word
@@ -30,18 +30,24 @@ func (t *rawTypes) wordCast() (function, word uint32) {
 	return t.cast, word
 }
 
-// castWords makes the programs call the function.
+// object is the compilation of the programs for this kernel.
+func (t *rawTypes) object() *bpf.Object {
+	if t == nil {
+		return &bpf.Assay
+	}
+	if function, _ := t.wordCast(); function == 0 {
+		return &bpf.Assay
+	}
+	return &bpf.Words
+}
+
+// castWords makes the programs call the function, if they do.
 func castWords(spec *ebpf.CollectionSpec, t *rawTypes) {
 	function, _ := t.wordCast()
 	for _, p := range spec.Programs {
 		for i := range p.Instructions {
-			ins := &p.Instructions[i]
-			switch {
-			case !ins.IsKfuncCall():
-			case function != 0:
+			if ins := &p.Instructions[i]; ins.IsKfuncCall() {
 				ins.Constant = int64(function)
-			default: // a call of what does not exist, which the verifier never comes to
-				*ins = asm.Instruction{OpCode: asm.Call.Op(asm.ImmSource), Constant: btf.COREBadRelocationSentinel}
 			}
 		}
 	}

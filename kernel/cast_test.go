@@ -5,12 +5,9 @@ package kernel
 import (
 	"errors"
 	"testing"
-
-	"github.com/assay-run/assay-run/bpf"
 )
 
-// Kernels before Linux 6.2 are told of no struct that begins with a word. Their programs
-// load here too.
+// The programs for kernels before Linux 6.2 load here too.
 func TestProgramsLoadWithoutTheCast(t *testing.T) {
 	types, err := readKernelTypes()
 	if err != nil {
@@ -20,7 +17,7 @@ func TestProgramsLoadWithoutTheCast(t *testing.T) {
 	types.cast = 0
 	s := must(newSet(1))
 	defer s.close()
-	spec := bpf.PlainSpec()
+	spec := types.object().Spec()
 	if err := errors.Join(s.configure(spec, types), s.makeMaps(spec), s.loadPrograms(types)); err != nil {
 		t.Fatal(err)
 	}

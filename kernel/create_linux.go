@@ -73,13 +73,14 @@ func (s *set) makeMaps(spec *ebpf.CollectionSpec) error {
 // parse them, index all of the kernel's types for the tracepoint of one, and give the
 // kernel types for each, which have the same functions in them.
 func (s *set) loadPrograms(types *rawTypes) error {
-	described, err := btf.NewHandleFromRawBTF(bpf.PlainTypes())
+	object := types.object()
+	described, err := btf.NewHandleFromRawBTF(object.Types())
 	if err != nil {
 		return err
 	}
 	defer described.Close()
-	fields := types.fields(bpf.PlainFields)
-	list := slices.SortedFunc(slices.Values(bpf.PlainPrograms), func(a, b bpf.PlainProgram) int {
+	fields := types.fields(object.Fields)
+	list := slices.SortedFunc(slices.Values(object.Programs), func(a, b bpf.PlainProgram) int {
 		return cmp.Compare(b.End-b.Begin, a.End-a.Begin)
 	})
 	queue := make(chan *bpf.PlainProgram, len(list))
@@ -95,7 +96,7 @@ func (s *set) loadPrograms(types *rawTypes) error {
 		loaded[i] = map[string]*ebpf.Program{}
 		g.Go(func() error {
 			for p := range queue {
-				prog, err := s.loadProgram(p, types, fields, described.FD())
+				prog, err := s.loadProgram(object, p, types, fields, described.FD())
 				if err != nil {
 					return err
 				}
@@ -118,8 +119,8 @@ func (s *set) loadPrograms(types *rawTypes) error {
 }
 
 // loadProgram loads one. described are the types of the programs' functions.
-func (s *set) loadProgram(p *bpf.PlainProgram, types *rawTypes, fields []int, described int) (*ebpf.Program, error) {
-	code, ok := plainCode(nil, p, fields)
+func (s *set) loadProgram(o *bpf.Object, p *bpf.PlainProgram, types *rawTypes, fields []int, described int) (*ebpf.Program, error) {
+	code, ok := plainCode(nil, o, p, fields)
 	if !ok {
 		return nil, errors.New("where a field is, is not clear")
 	}
@@ -130,7 +131,7 @@ func (s *set) loadProgram(p *bpf.PlainProgram, types *rawTypes, fields []int, de
 		}
 		le.PutUint32(load[4:], uint32(m.FD()))
 	}
-	functions := bpf.Plain[p.End:p.Functions]
+	functions := (*o.Code)[p.End:p.Functions]
 	a := loadAttr{
 		kind: p.Type, instructions: uint32(len(code) / asm.InstructionSize), code: unsafe.Pointer(unsafe.SliceData(code)),
 		license: unsafe.Pointer(unsafe.StringData(p.License + "\x00")), attach: p.Attach, flags: p.Flags,

@@ -38,7 +38,7 @@ func layoutOf(t *testing.T, s *btf.Struct) []layout {
 // Every struct that is cut out of the kernel's types is as it is there, and
 // only those that the kernel lacks are missing.
 func TestNeededTypesAreTheKernels(t *testing.T) {
-	spec, err := bpf.LoadAssay()
+	spec, err := bpf.Assay.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestLoadsWithNeededTypes(t *testing.T) {
 	load := func(with func(s *set) error) map[string]string {
 		s := must(newSet(1))
 		defer s.close()
-		spec := bpf.PlainSpec()
+		spec := types.object().Spec()
 		if err := errors.Join(s.configure(spec, types), s.makeMaps(spec), with(s)); err != nil {
 			t.Fatal(err)
 		}

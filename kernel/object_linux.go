@@ -7,8 +7,6 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-
-	"github.com/assay-run/assay-run/bpf"
 )
 
 // errNoTracepoint: it came with Linux 6.4.
@@ -24,7 +22,7 @@ func (s *set) load(ring int) error {
 		defer types.close()
 		mounted = types.enumValue("dentry_flags", "DCACHE_MOUNTED") // which is not the same in all kernels
 	}
-	spec := bpf.PlainSpec()
+	spec := types.object().Spec()
 	if err := s.configure(spec, types); err != nil {
 		return err
 	}
@@ -46,7 +44,7 @@ func (s *set) load(ring int) error {
 
 // embedded reads the embedded object and configures it.
 func (s *set) embedded(types *rawTypes) (*ebpf.CollectionSpec, error) {
-	spec, err := bpf.LoadAssay()
+	spec, err := types.object().Load()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded programs: %w", err)
 	}

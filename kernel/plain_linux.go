@@ -24,16 +24,17 @@ func (x *suspect) plain() bool {
 	if !x.plainConstants(types) {
 		return false
 	}
-	fields := types.fields(bpf.PlainFields)
+	object := types.object()
+	fields := types.fields(object.Fields)
 	same, ok := 0, false
 	var code []byte
-	for i := range bpf.PlainPrograms {
-		p := &bpf.PlainPrograms[i]
+	for i := range object.Programs {
+		p := &object.Programs[i]
 		tag, there := x.tags[p.Name]
 		if !there {
 			continue // this kernel refused it
 		}
-		if code, ok = plainCode(code[:0], p, fields); !ok {
+		if code, ok = plainCode(code[:0], object, p, fields); !ok {
 			return false
 		}
 		if !digested(withoutMaps(code), tag) || !slices.EqualFunc(p.Maps, x.maps[p.Name], x.called) {
@@ -45,10 +46,10 @@ func (x *suspect) plain() bool {
 }
 
 // plainCode appends a program's instructions, with the fields where the kernel has them.
-func plainCode(code []byte, p *bpf.PlainProgram, fields []int) ([]byte, bool) {
-	code = append(code, bpf.Plain[p.Begin:p.End]...)
+func plainCode(code []byte, o *bpf.Object, p *bpf.PlainProgram, fields []int) ([]byte, bool) {
+	code = append(code, (*o.Code)[p.Begin:p.End]...)
 	for _, u := range p.Uses {
-		if !relocate(code[int(u.At)*asm.InstructionSize:], fields[u.Field], bpf.PlainFields[u.Field].Exists) {
+		if !relocate(code[int(u.At)*asm.InstructionSize:], fields[u.Field], o.Fields[u.Field].Exists) {
 			return nil, false
 		}
 	}
@@ -60,17 +61,18 @@ func (x *suspect) plainConstants(types *rawTypes) bool {
 	native, ia32 := sysTables()
 	args := uint32(types.tracepointArgs("io_uring_complete"))
 	_, word := types.wordCast()
+	object := types.object()
 	set := map[string]string{
 		"syscalls": textOf(kernelTable(native)), "syscalls32": textOf(kernelTable(ia32)),
 		"uring_ops": textOf(uringTable()), "complete_args": textOf([]uint32{args}), "word_type": textOf([]uint32{word}),
 	}
-	for _, c := range bpf.PlainVariables {
+	for _, c := range object.Variables {
 		if c.Map != ".rodata" {
 			continue
 		}
 		want, ok := set[c.Name]
 		if !ok {
-			want = bpf.Plain[c.Begin:c.End]
+			want = (*object.Code)[c.Begin:c.End]
 		}
 		end := int(c.At) + len(want)
 		if c.Name != "seed" && (len(want) != int(c.End-c.Begin) || end > len(x.constants) || string(x.constants[c.At:end]) != want) {

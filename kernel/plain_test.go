@@ -17,25 +17,32 @@ import (
 
 // What is written of the programs in package bpf is what the loader gives this kernel.
 func TestPlainIsWhatTheLoaderMakes(t *testing.T) {
-	spec, err := bpf.LoadAssay()
-	if err != nil {
-		t.Fatal(err)
-	}
 	types, err := readKernelTypes()
 	if err != nil {
 		t.Skipf("no kernel BTF: %v", err)
 	}
 	defer types.close()
+	t.Run("this kernel", func(t *testing.T) { testPlain(t, types) })
+	types.cast = 0
+	t.Run("a kernel without the cast", func(t *testing.T) { testPlain(t, types) })
+}
+
+func testPlain(t *testing.T, types *rawTypes) {
+	object := types.object()
+	spec, err := object.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
 	castWords(spec, types)
-	fields := types.fields(bpf.PlainFields)
+	fields := types.fields(object.Fields)
 	needed := must(types.needed(spec))
-	if len(bpf.PlainPrograms) != len(spec.Programs) {
-		t.Errorf("%d programs, the object has %d", len(bpf.PlainPrograms), len(spec.Programs))
+	if len(object.Programs) != len(spec.Programs) {
+		t.Errorf("%d programs, the object has %d", len(object.Programs), len(spec.Programs))
 	}
 	used := make([]bool, len(fields))
-	for i := range bpf.PlainPrograms {
-		p := &bpf.PlainPrograms[i]
-		got, ok := plainCode(nil, p, fields)
+	for i := range object.Programs {
+		p := &object.Programs[i]
+		got, ok := plainCode(nil, object, p, fields)
 		if !ok {
 			t.Errorf("%s refers to a field that is not clear", p.Name)
 			continue
@@ -66,13 +73,13 @@ func TestPlainIsWhatTheLoaderMakes(t *testing.T) {
 		}
 	}
 	if i := slices.Index(used, false); i >= 0 {
-		t.Errorf("no program uses the field %v", bpf.PlainFields[i])
+		t.Errorf("no program uses the field %v", object.Fields[i])
 	}
-	if d := cmp.Diff(spec.Variables, bpf.PlainSpec().Variables, cmpopts.IgnoreFields(ebpf.VariableSpec{}, "Type")); d != "" {
+	if d := cmp.Diff(spec.Variables, object.Spec().Variables, cmpopts.IgnoreFields(ebpf.VariableSpec{}, "Type")); d != "" {
 		t.Errorf("variables (-object +plain):\n%s", d)
 	}
 	ignored := cmpopts.IgnoreFields(ebpf.MapSpec{}, "Key", "Value", "InnerMap", "Extra", "Contents")
-	if d := cmp.Diff(spec.Maps, bpf.PlainSpec().Maps, ignored); d != "" {
+	if d := cmp.Diff(spec.Maps, object.Spec().Maps, ignored); d != "" {
 		t.Errorf("maps (-object +plain):\n%s", d)
 	}
 }

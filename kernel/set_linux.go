@@ -91,7 +91,9 @@ func (s *set) configure(spec *ebpf.CollectionSpec, types *rawTypes) error {
 	}
 	if types != nil {
 		castWords(spec, types)
-		_, constants["word_type"] = types.wordCast()
+		if spec.Variables["word_type"] != nil {
+			_, constants["word_type"] = types.wordCast()
+		}
 		constants["complete_args"] = uint32(types.tracepointArgs(tracepoints["completed"]))
 		if types.tracepointArgs(tracepoints["submitted"]) == 0 {
 			s.failed["submitted"] = errNoTracepoint
