@@ -18,16 +18,16 @@ const (
 // wordCast are the numbers of the function and of the struct, both 0 when the kernel
 // lacks one of them.
 func (t *rawTypes) wordCast() (function, word uint32) {
-	for _, s := range t.structs {
-		if t.named(t.u32(s.off), wordStruct) {
-			word = s.id
+	if t.word == 0 {
+		for off := range t.called(wordStruct, kindStruct, kindUnion) {
+			t.word = t.idOf(off)
 			break
 		}
 	}
-	if word == 0 || t.cast == 0 {
+	if t.word == 0 || t.cast == 0 {
 		return 0, 0
 	}
-	return t.cast, word
+	return t.cast, t.word
 }
 
 // object is the compilation of the programs for this kernel.

@@ -25,9 +25,9 @@ func (t *rawTypes) needed(spec *ebpf.CollectionSpec) (*btf.Spec, error) {
 // of. What a pointer points to is left out.
 func (t *rawTypes) cut(names map[string]bool) (*btf.Spec, error) {
 	c := cutter{from: t, ids: map[uint32]uint32{}, texts: map[uint32]uint32{0: 0}, names: []byte{0}}
-	for _, s := range t.structs {
-		if name := t.u32(s.off); name != 0 && names[string(t.name(name))] {
-			c.keep(s.id)
+	for off := range t.lookedFor {
+		if name := t.u32(off); name != 0 && t.isStruct(off) && names[string(t.name(name))] {
+			c.keep(t.idOf(off))
 		}
 	}
 	for i := 0; i < len(c.kept); i++ { // it grows

@@ -57,13 +57,13 @@ func (t *rawTypes) structsOf(list []bpf.PlainField) map[string][]uint32 {
 		out[name] = nil
 		begins[le.Uint16([]byte(name))] = true
 	}
-	for _, s := range t.structs {
-		name := t.u32(s.off)
+	for off := range t.lookedFor {
+		name := t.u32(off)
 		if uint64(name)+2 > uint64(len(t.names)) || !begins[le.Uint16(t.names[name:])] {
 			continue
 		}
-		if have, wanted := out[string(t.name(name))]; wanted {
-			out[string(t.name(name))] = append(have, s.off)
+		if have, wanted := out[string(t.name(name))]; wanted && t.isStruct(off) {
+			out[string(t.name(name))] = append(have, off)
 		}
 	}
 	return out

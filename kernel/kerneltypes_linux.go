@@ -5,8 +5,6 @@ package kernel
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -19,25 +17,18 @@ import (
 // "gen min_core_btf" does, at run time. The format is that of
 // Documentation/bpf/btf.rst.
 
-// rawTypes is a BTF blob, with the places of what is looked for in it.
+// rawTypes is a BTF blob, with the places of its types.
 type rawTypes struct {
 	types, names []byte
-	mapped       []byte   // nil when it was read
-	count        uint32   // of types, with void, which is 0
-	marks        []uint32 // the offset of every type whose id is a multiple of markEvery
-
-	structs  []placed // and unions
-	typedefs []placed
-	enums    []placed
-	cast     uint32 // the function castFunction, 0 when there is none
+	mapped       []byte // nil when it was read
+	parts        []*stretch
+	count        uint32 // of types, with void, which is 0
+	cast         uint32 // the function castFunction, 0 when there is none
+	word         uint32 // the struct wordStruct, 0 until it is asked for
 }
 
 // placed is a type with its offset.
 type placed struct{ id, off uint32 }
-
-// markEvery is small enough to be quick to go on from, and large enough that the marks
-// are few pages.
-const markEvery = 16
 
 func (t *rawTypes) close() {
 	if t.mapped != nil {
@@ -45,24 +36,16 @@ func (t *rawTypes) close() {
 	}
 }
 
-// typeKinds are how many bytes follow a type's header, for each kind: some and
-// some for each of its vlen members. The list is the one that types of the kind go to.
-var typeKinds = [32]struct {
-	fixed, each uint32
-	list        uint8
-}{
-	kindInt: {fixed: 4}, kindArray: {fixed: 12}, kindStruct: {each: 12, list: listStructs}, kindUnion: {each: 12, list: listStructs},
-	kindEnum: {each: 8, list: listEnums}, kindTypedef: {list: listTypedefs}, kindFuncProto: {each: 8}, kindVar: {fixed: 4},
-	kindDatasec: {each: 12}, kindDeclTag: {fixed: 4}, kindEnum64: {each: 12},
+// typeKinds are the sizes of types in bytes, for each kind: with the header, and for each
+// of the vlen members. Of those for which named is 1 types are looked for by name.
+var typeKinds = [32]struct{ size, each, named uint32 }{
+	kindInt: {size: 16}, kindPtr: {size: 12}, kindArray: {size: 24}, kindStruct: {size: 12, each: 12, named: 1}, kindUnion: {size: 12, each: 12, named: 1},
+	kindEnum: {size: 12, each: 8, named: 1}, kindFwd: {size: 12}, kindTypedef: {size: 12, named: 1}, kindVolatile: {size: 12}, kindConst: {size: 12},
+	kindRestrict: {size: 12}, kindFunc: {size: 12}, kindFuncProto: {size: 12, each: 8}, kindVar: {size: 16}, kindDatasec: {size: 12, each: 12},
+	kindFloat: {size: 12}, kindDeclTag: {size: 16}, kindTypeTag: {size: 12}, kindEnum64: {size: 12, each: 12},
+	0: {size: noKind}, 20: {size: noKind}, 21: {size: noKind}, 22: {size: noKind}, 23: {size: noKind}, 24: {size: noKind}, 25: {size: noKind},
+	26: {size: noKind}, 27: {size: noKind}, 28: {size: noKind}, 29: {size: noKind}, 30: {size: noKind}, 31: {size: noKind},
 }
-
-// The lists of types that are looked for.
-const (
-	listNone = iota
-	listStructs
-	listTypedefs
-	listEnums
-)
 
 const (
 	_ = iota
@@ -86,12 +69,13 @@ const (
 	kindTypeTag
 	kindEnum64
 
+	// noKind is the size of a type of a kind that there is not: it ends beyond all types.
+	noKind = 1 << 30
+
 	typeHeader = 12 // name, info, size or type
 	btfHeader  = 24
 	btfMagic   = 0xeb9f
 )
-
-var errBTF = errors.New("broken BTF")
 
 // readKernelTypes reads the running kernel's BTF. Close it.
 func readKernelTypes() (*rawTypes, error) {
@@ -133,77 +117,10 @@ func parseTypes(raw []byte) (*rawTypes, error) {
 		return raw[off : off+n]
 	}
 	t := &rawTypes{types: section(8), names: section(16)}
-	if t.types == nil || t.names == nil {
+	if t.types == nil || t.names == nil || len(t.types) >= noKind {
 		return nil, errBTF
 	}
 	return t, t.walk()
-}
-
-// walk finds the place of every type. Only the one before tells where a type is, so the
-// CPU waits for each size, unless it guesses what comes next. It guesses functions well, half
-// of all, and the rest badly: their kind is looked up in tables and not branched on.
-func (t *rawTypes) walk() error {
-	// As much as a kernel has, so that nothing has to grow.
-	size := uint32(len(t.types))
-	lists := [...][]placed{listNone: nil, listStructs: make([]placed, 0, size/200), listTypedefs: make([]placed, 0, size/800), listEnums: make([]placed, 0, size/1000)}
-	t.marks = make([]uint32, 0, size/24/markEvery)
-	off := uint32(0)
-	for t.count = 1; off < size; {
-		t.marks = append(t.marks, off)
-		var found [len(lists)][markEvery]placed
-		var n [len(lists)]uint32
-		for end := t.count&^(markEvery-1) + markEvery; off < size && t.count < end; t.count++ {
-			if size-off < typeHeader {
-				return errBTF
-			}
-			kind, vlen := t.info(off)
-			if kind == kindFunc {
-				if t.begins(t.u32(off), castFunction) && t.named(t.u32(off), castFunction) {
-					t.cast = t.count
-				}
-				off += typeHeader
-				continue
-			}
-			if kind > kindEnum64 {
-				return fmt.Errorf("%w: type %d is of kind %d", errBTF, t.count, kind)
-			}
-			k := &typeKinds[kind]
-			found[k.list][n[k.list]%markEvery] = placed{t.count, off}
-			n[k.list]++
-			off += typeHeader + k.fixed + vlen*k.each
-		}
-		for l := listStructs; l < len(lists); l++ {
-			lists[l] = append(lists[l], found[l][:n[l]]...)
-		}
-	}
-	if off > size {
-		return errBTF
-	}
-	t.structs, t.typedefs, t.enums = lists[listStructs], lists[listTypedefs], lists[listEnums]
-	return nil
-}
-
-// begins tells whether the name at off has the first eight bytes of that one: quicker than
-// named for who asks of many.
-func (t *rawTypes) begins(off uint32, name string) bool {
-	return uint64(off)+8 <= uint64(len(t.names)) && le.Uint64(t.names[off:]) == le.Uint64([]byte(name))
-}
-
-// at is the offset of a type that is not void.
-func (t *rawTypes) at(id uint32) (off uint32, ok bool) {
-	if id == 0 || id >= t.count {
-		return 0, false
-	}
-	off = t.marks[id/markEvery]
-	n := id % markEvery
-	if id < markEvery {
-		n-- // the first mark is that of type 1
-	}
-	for range n {
-		kind, vlen := t.info(off)
-		off += typeHeader + typeKinds[kind].fixed + vlen*typeKinds[kind].each
-	}
-	return off, true
 }
 
 func (t *rawTypes) u32(off uint32) uint32 { return binary.NativeEndian.Uint32(t.types[off:]) }
@@ -231,10 +148,8 @@ func (t *rawTypes) named(off uint32, name string) bool {
 // the zero value when there is none.
 func (t *rawTypes) tracepoint(name string) placed {
 	want := "btf_trace_" + name
-	for _, p := range t.typedefs {
-		if t.named(t.u32(p.off), want) {
-			return p
-		}
+	for off := range t.called(want, kindTypedef) {
+		return placed{t.idOf(off), off}
 	}
 	return placed{}
 }
@@ -265,11 +180,7 @@ func (t *rawTypes) tracepointArgs(name string) int {
 
 // enumValue is the value of a member of an enum, 0 when there is none.
 func (t *rawTypes) enumValue(enum, member string) uint32 {
-	for _, p := range t.enums {
-		off := p.off
-		if !t.named(t.u32(off), enum) {
-			continue
-		}
+	for off := range t.called(enum, kindEnum) {
 		_, n := t.info(off)
 		for i := range n {
 			if at := off + typeHeader + i*typeKinds[kindEnum].each; t.named(t.u32(at), member) {
