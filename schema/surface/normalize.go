@@ -173,7 +173,8 @@ func ownPID(path string, pid uint32) (string, bool) {
 	if pid < 10 {
 		return path, false
 	}
-	number, base := strconv.FormatUint(uint64(pid), 10), strings.LastIndexByte(path, '/')+1
+	var buf [10]byte
+	number, base := string(strconv.AppendUint(buf[:0], uint64(pid), 10)), strings.LastIndexByte(path, '/')+1
 	i := strings.Index(path[base:], number)
 	if i < 0 {
 		return path, false

@@ -33,6 +33,14 @@ var generated = []struct {
 	{"sh-thd.", 6, alnum, []string{""}, "bash here-documents"},
 }
 
+// generatedFirst has the first bytes of their names.
+var generatedFirst = func() (t [256]bool) {
+	for i := range generated {
+		t[generated[i].prefix[0]] = true
+	}
+	return t
+}()
+
 // madeByMkdtemp returns the last part of path, which a mkdir or a link made, without what may
 // be random in it, "" where nothing may.
 func madeByMkdtemp(path string) string {
@@ -153,7 +161,11 @@ func normalizeTemp(path string) string {
 // byGenerator returns p without its random piece, "" where no known generator
 // made it. words says that the piece may look like a word.
 func byGenerator(p string, words bool) string {
-	for _, g := range generated {
+	if p == "" || !generatedFirst[p[0]] { // as most
+		return ""
+	}
+	for i := range generated {
+		g := &generated[i]
 		rest, ok := strings.CutPrefix(p, g.prefix)
 		if !ok {
 			continue
@@ -204,6 +216,9 @@ func nobody(string) bool { return false }
 // one may be all digits, but it is no random number.
 func isHash(p string) bool {
 	const hex = "0123456789abcdef"
+	if len(p) < 32 {
+		return false
+	}
 	n := max(len(p)-len(strings.TrimLeft(p, hex)), len(p)-len(strings.TrimRight(p, hex)))
 	return n >= 32 && strings.ContainsAny(p, "abcdef")
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -408,5 +409,29 @@ func TestAStringOfTheDocumentIsAsTheEncoderHasIt(t *testing.T) {
 		if got := string(c.encode(s)) + "\n"; got != want.String() {
 			t.Errorf("byte %d: %s, want %s", b, got, want.String())
 		}
+	}
+}
+
+// BenchmarkAdd is what an open of a file of its own costs.
+func BenchmarkAdd(b *testing.B) {
+	for _, dir := range []string{"/dev/shm/bench/files/", "/home/user/project/node_modules/package/lib/"} {
+		b.Run(dir, func(b *testing.B) {
+			bl := New("r", b.TempDir())
+			defer bl.Close()
+			e := schema.KernelEvent{Kind: schema.KindOpen, PID: 12345, HasResult: true, Result: 3, Class: schema.ClassAgent}
+			names := make([]string, 300_000)
+			for i := range names {
+				names[i] = dir + strconv.Itoa(i)
+			}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				e.Value = names[i%len(names)]
+				i++
+				if err := bl.Add(&e); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
