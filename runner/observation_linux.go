@@ -111,7 +111,7 @@ func (o *observation) open(ctx context.Context) error {
 		MovedV1: o.session.movedV1,
 		Foreign: o.foreign, Present: observer.Present(), Begin: uint64(bootTime()),
 		CgroupDir: o.containers(), MountNS: mountNamespace(), RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
-		CompatV0: o.v0, Sink: o.sink, Checks: o.checks, Bind: o.bind, Starter: o.starter, Hook: ownHook(), Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
+		CompatV0: o.v0, Sink: o.sink(), Checks: o.checks, Bind: o.bind, Starter: o.starter, Hook: ownHook(), Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
 	})
 	go func() {
 		readErr := observer.Read(func(ev *kernel.Event) error {
@@ -204,18 +204,22 @@ func unobserved(err error) *runError {
 }
 
 // sink appends a line to the kernel layer in the form that was asked for.
-func (o *observation) sink(e *schema.KernelEvent) error {
-	if o.influence != nil {
-		o.influence.event(e)
-	}
-	return o.log.Recorder.Append(schema.KernelPath, func(dst []byte, seq uint64) []byte {
+func (o *observation) sink() func(*schema.KernelEvent) error {
+	var e *schema.KernelEvent // at hand: a function for each line would be garbage for each
+	encode := func(dst []byte, seq uint64) []byte {
 		e.Seq = seq
 		if o.v0 {
 			dst, _ = schema.AppendJSONv0(dst, e) // the builder hands on only what v0 has a line for
 			return dst
 		}
 		return schema.AppendJSON(dst, e)
-	})
+	}
+	return func(next *schema.KernelEvent) error {
+		if e = next; o.influence != nil {
+			o.influence.event(e)
+		}
+		return o.log.Recorder.Append(schema.KernelPath, encode)
+	}
 }
 
 // close takes in what is left in the kernel once nothing of the run runs any more. What

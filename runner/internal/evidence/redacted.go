@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
@@ -15,17 +16,37 @@ type redacted struct {
 	Recorder
 	r    *redact.Redactor
 	head []byte // how each line of the kernel layer begins
+
+	appends *sync.Pool // of oneAppend
 }
 
 func newRedacted(to Recorder, r *redact.Redactor, runID string) redacted {
-	return redacted{to, r, fmt.Appendf(nil, `{"schema":"%s","run_id":"%s","seq":`, schema.KernelEventV1, runID)}
+	return redacted{to, r, fmt.Appendf(nil, `{"schema":"%s","run_id":"%s","seq":`, schema.KernelEventV1, runID), &sync.Pool{New: newAppend}}
 }
 
 // Append redacts the line that encode makes.
 func (r redacted) Append(layer string, encode func(dst []byte, seq uint64) []byte) error {
-	return r.Recorder.Append(layer, func(dst []byte, seq uint64) []byte {
-		return r.line(layer, encode(dst, seq), len(dst))
-	})
+	a := r.appends.Get().(*oneAppend)
+	a.r, a.layer, a.encode = r, layer, encode
+	err := r.Recorder.Append(layer, a.redact)
+	a.encode = nil
+	r.appends.Put(a)
+	return err
+}
+
+// oneAppend is a call of Append, which the next one uses again: there is one for each
+// event of the run.
+type oneAppend struct {
+	r      redacted
+	layer  string
+	encode func(dst []byte, seq uint64) []byte
+	redact func(dst []byte, seq uint64) []byte // its line
+}
+
+func newAppend() any {
+	a := new(oneAppend)
+	a.redact = func(dst []byte, seq uint64) []byte { return a.r.line(a.layer, a.encode(dst, seq), len(dst)) }
+	return a
 }
 
 // line redacts what was appended to dst from at on.
