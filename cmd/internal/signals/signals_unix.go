@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 )
 
@@ -22,30 +21,17 @@ var caught = make(chan os.Signal, 64)
 // last is SIGRTMAX on Linux.
 const last = syscall.Signal(64)
 
-// ignored are the signals that Go ignores in a program that does not ask for them (see
-// sigtable in package runtime), without those that a terminal sends. The real-time
-// signals are ignored too.
-var ignored = []syscall.Signal{
-	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGVTALRM, syscall.SIGIO,
-}
-
-func init() {
-	if startsCommand(os.Args[1:]) {
-		go func() {
-			for _, n := range ignored {
-				catch(n)
-			}
-			for n := syscall.Signal(32); n <= last; n++ {
-				catch(n)
-			}
-		}()
+// quiet are the signals that Go ignores in a program that does not ask for them (see
+// sigtable in package runtime), without those that a terminal sends. The real-time signals
+// are among them, but for those that C libraries use.
+func quiet() []syscall.Signal {
+	all := []syscall.Signal{
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGVTALRM, syscall.SIGIO,
 	}
-}
-
-// startsCommand tells whether args look like those of a run. It may be wrong: then signals
-// are caught in vain, or [Catch] does all of the work.
-func startsCommand(args []string) bool {
-	return len(args) > 0 && (args[0] == "run" || strings.HasPrefix(args[0], "-")) && slices.Contains(args, "--")
+	for n := syscall.Signal(35); n <= last; n++ {
+		all = append(all, n)
+	}
+	return all
 }
 
 // Catch starts to deliver every signal that can be passed on. Once Wait has returned, all of
@@ -60,15 +46,19 @@ func startsCommand(args []string) bool {
 // It returns at once, so that the command can be prepared meanwhile.
 func Catch() *Caught {
 	s := &Caught{C: caught, ready: make(chan struct{})}
+	catchQuiet()
 	go func() {
 		defer close(s.ready)
+		left := quiet()
 		for n := syscall.Signal(1); n <= last; n++ {
 			switch n {
 			case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGTTIN, syscall.SIGTTOU:
 			case syscall.SIGPIPE:
 				signal.Notify(make(chan os.Signal, 1), n)
 			default:
-				catch(n)
+				if !slices.Contains(left, n) {
+					catch(n)
+				}
 			}
 		}
 	}()

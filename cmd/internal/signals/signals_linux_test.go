@@ -1,0 +1,74 @@
+package signals
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// child in the environment makes the test binary catch, send itself what that names, and print what came.
+const child = "ASSAY_TEST_SIGNALS"
+
+func TestMain(m *testing.M) {
+	if list := os.Getenv(child); list != "" {
+		caught := Catch()
+		caught.Wait()
+		for word := range strings.FieldsSeq(list) {
+			var n syscall.Signal
+			fmt.Sscan(word, (*int)(&n))
+			_ = unix.Kill(os.Getpid(), n)
+			select {
+			case got := <-caught.C:
+				fmt.Printf("%d ", int(got.(syscall.Signal)))
+			case <-time.After(200 * time.Millisecond):
+				fmt.Printf("(%d) ", int(n))
+			}
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// sent is what a child says of the signals that it sends itself: those that do not come are in
+// parentheses.
+func sent(t *testing.T, all string) string {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), child+"="+all)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func TestEverySignalThatCanBePassedOnComes(t *testing.T) {
+	all := "1 2 3 6 10 12 14 15 18 20 24 25 26 28 29"
+	for n := 35; n <= 64; n++ {
+		all += fmt.Sprint(" ", n)
+	}
+	if got := sent(t, all); got != all {
+		t.Errorf("sent %s\n got %s", all, got)
+	}
+}
+
+func TestASignalThatWasBlockedAtTheStartComes(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	set, old := unix.Sigset_t{}, unix.Sigset_t{}
+	set.Val[0] = 1<<(unix.SIGUSR1-1) | 1<<(40-1)
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, &old); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil) }()
+	if got, want := sent(t, "10 40 12 41"), "10 40 12 41"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
