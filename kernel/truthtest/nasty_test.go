@@ -143,7 +143,10 @@ func TestNasty(t *testing.T) {
 		{"uring-renamed", "a directory's new name, given through io_uring", []string{
 			"io_uring_setup ", "mkdir W/a", "openat W/a/f ×4", "rename W/a -> W/b", "openat W/b/f ×3",
 		}},
-		{"sqpoll", "requests that a kernel thread picks up", []string{"io_uring_setup ", "openat W/polled-file"}},
+		{"sqpoll", "requests that a kernel thread picks up", []string{
+			"io_uring_setup ", "openat W/polled-file", "mkdir W/polled-dir", "link W/polled-file -> W/polled-dir/link",
+			"rename W/polled-file -> W/polled-dir/new", "unlink W/polled-dir/link", "connect 127.0.0.1:9", "sendto 127.0.0.1:9",
+		}},
 		{"uring-linked", "requests that wait for each other, and one by a worker", []string{
 			"io_uring_setup ", "mkdir W/linked", "openat W/absent ENOENT", "mkdir W/never ECANCELED", "symlink W/by-worker -> linked",
 			"link W/none -> W/linked/new ENOENT",

@@ -4,7 +4,9 @@
 
 #include <arpa/inet.h>
 #include <linux/io_uring.h>
+#include <linux/time_types.h>
 #include <netinet/in.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -96,8 +98,18 @@ void uring_renamed(void)
 
 void sqpoll(void)
 {
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd;
+
 	start(IORING_SETUP_SQPOLL);
 	must(submit(IORING_OP_OPENAT, AT_FDCWD, "polled-file", 0600, 0, O_CREAT | O_RDWR) >= 0, "openat");
+	must(submit(IORING_OP_MKDIRAT, AT_FDCWD, "polled-dir", 0700, 0, 0) == 0, "mkdirat");
+	must(submit(IORING_OP_LINKAT, AT_FDCWD, "polled-file", AT_FDCWD, (unsigned long)"polled-dir/link", 0) == 0, "linkat");
+	must(submit(IORING_OP_RENAMEAT, AT_FDCWD, "polled-file", AT_FDCWD, (unsigned long)"polled-dir/new", 0) == 0, "renameat");
+	must(submit(IORING_OP_UNLINKAT, AT_FDCWD, "polled-dir/link", 0, 0, 0) == 0, "unlinkat");
+	fd = socket(AF_INET, SOCK_DGRAM, 0);
+	must(submit(IORING_OP_CONNECT, fd, &to, 0, sizeof(to), 0) == 0, "connect");
+	must(submit(IORING_OP_SEND, fd, "x", 1, 0, 0) == 1, "send");
 }
 
 /* Puts a request into the queue. More are submitted together: see flush. */
@@ -225,9 +237,20 @@ void uring_accept(void)
 /* Operations that touch nothing. */
 void uring_harmless(void)
 {
+	struct epoll_event readable = {.events = EPOLLIN};
+	struct __kernel_timespec soon = {.tv_nsec = 1000};
+	struct io_uring_sqe *e;
+	unsigned word = 0;
+
 	start(0);
 	must(submit(IORING_OP_NOP, -1, 0, 0, 0, 0) == 0, "nop");
 	must(submit(IORING_OP_POLL_ADD, 1, 0, 0, 0, 4 /* POLLOUT */) >= 0, "poll");
+	must(submit(IORING_OP_EPOLL_CTL, epoll_create1(0), &readable, EPOLL_CTL_ADD, epoll_create1(0), 0) == 0, "epoll_ctl");
+	must(submit(IORING_OP_TIMEOUT, -1, &soon, 1, 0, 0) == -ETIME, "timeout");
+	e = queue(52 /* IORING_OP_FUTEX_WAKE */, 2 /* FUTEX2_SIZE_U32 */, &word, 0, 1, 0, 0);
+	e->addr3 = ~0U;
+	flush(1);
+	must(result() == 0, "futex_wake");
 }
 
 void uring_datagram(void)
