@@ -59,6 +59,7 @@ func listing(dir string) ([]byte, error) {
 	var all []byte
 	some := make([]byte, 8<<10)
 	for {
+		clear(some) // the kernel writes nothing between a name's end and the next entry
 		n, err := unix.ReadDirent(fd, some)
 		if err != nil {
 			return nil, &os.PathError{Op: "list", Path: dir, Err: err}
