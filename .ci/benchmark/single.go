@@ -36,12 +36,15 @@ func singles(b *bench) []single {
 	self, err := os.Executable()
 	check(err)
 	verify := sync.OnceValues(b.verifyLarge)
+	exits := sync.OnceValue(func() []float64 { return b.exitInPlace(self) })
 	one := []string{"taskset", "-c", "0"}
 	unixOne, wsOne := b.dispatched(self, "unix", one...), b.dispatched(self, "ws", one...)
 	unix, ws := b.dispatched(self, "unix"), b.dispatched(self, "ws")
 	return slices.Concat(limits(b, self, filepath.Join(b.files, "0")), b.starts(), b.sandboxes(), b.crowd(self), b.mcpCases(self), []single{
 		{"an unrelated getpid while a run is on, over one without", "ns", 120, func() float64 { return b.unrelated(self) }},
-		{"from a child's exit to ours, after 100 events", "ms", 5, func() float64 { return b.exitToExit(self) }},
+		{"from a child's exit to ours, after 100 events", "ms", 5, func() float64 { return b.exitToExit(b.run(nil, b.exiting(self)...))[0] }},
+		{"from a child's exit to ours, after 100 events, observer in place", "ms", noFloor, func() float64 { return exits()[0] }},
+		{"the limit: from a child's exit to that of the least that a run has to do, observer in place", "ms", noFloor, func() float64 { return exits()[1] }},
 		{"dropped at 300,000 events/s for 10 s", "events", 0, func() float64 { return b.drops(self) }},
 		{"recorder RSS, 10 million events", "MiB", 64, func() float64 { return b.rss(self) }},
 		{"recorder RSS, 10 million lines", "MiB", 40, b.linesRSS},
@@ -94,21 +97,39 @@ func (b *bench) unrelated(self string) float64 {
 	return median(over)
 }
 
-// exitToExit is the median time from the child's last action to assay-run's end.
-func (b *bench) exitToExit(self string) float64 {
-	var took []float64
-	stamp := filepath.Join(b.dir, "stamp")
+// exiting is a child that writes down when it ends.
+func (b *bench) exiting(self string) []string {
+	return []string{self, "exit-time", filepath.Join(b.dir, "stamp"), b.files, "80"}
+}
+
+// exitToExit are the median times from the child's last action to the end of each command.
+func (b *bench) exitToExit(commands ...func() *exec.Cmd) []float64 {
+	took := make([][]float64, len(commands))
 	for range b.rounds(31) {
-		cmd := b.run(nil, self, "exit-time", stamp, b.files, "80")()
-		cmd.Dir = b.dir
-		check(cmd.Run())
-		end := time.Now().UnixNano()
-		data, err := os.ReadFile(stamp)
-		check(err)
-		took = append(took, float64(end-int64(number(string(data))))/1e6)
-		b.clean()
+		for i, command := range commands {
+			cmd := command()
+			cmd.Dir = b.dir
+			check(cmd.Run())
+			end := time.Now().UnixNano()
+			data, err := os.ReadFile(filepath.Join(b.dir, "stamp"))
+			check(err)
+			took[i] = append(took[i], float64(end-int64(number(string(data))))/1e6)
+			b.clean()
+		}
 	}
-	return median(took)
+	var medians []float64
+	for _, t := range took {
+		medians = append(medians, median(t))
+	}
+	return medians
+}
+
+// exitInPlace are those of a run and of the least one, with the observer in place.
+func (b *bench) exitInPlace(self string) []float64 {
+	pinned, end := b.inPlace()
+	defer end()
+	child := b.exiting(self)
+	return b.exitToExit(b.run(nil, child...), b.least()(pinned, child...))
 }
 
 func (b *bench) drops(self string) float64 {

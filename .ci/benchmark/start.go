@@ -24,6 +24,8 @@ func (b *bench) starts() []single {
 		{"what two such programs add, one started by the other, over what bwrap adds", "times", noFloor, func() float64 { return over()["twice go"] }},
 		{"what a run of true adds, kernel layer off, over what bwrap adds", "times", 2, func() float64 { return over()["off"] }},
 		{"what a run of true adds, observer in place, over what bwrap adds", "times", 3, func() float64 { return over()["shared"] }},
+		{"the limit: what the least that a run of true has to do adds, kernel layer off, over what bwrap adds", "times", noFloor, func() float64 { return over()["least"] }},
+		{"the limit: what the least that a run of true has to do adds, observer in place, over what bwrap adds", "times", noFloor, func() float64 { return over()["least shared"] }},
 		{"what the first run of true on a host adds, over what bwrap adds", "times", 12, func() float64 { return over()["first"] }},
 	}
 }
@@ -36,14 +38,17 @@ func (b *bench) starts() []single {
 func (b *bench) startsOverBwrap() map[string]float64 {
 	floor := b.floor()()
 	complete := b.run([]string{"--require", "complete"}, "/bin/true")
+	least := b.least()
 	out := b.overBwrap(map[string]func() *exec.Cmd{
+		"least":    least("", "/bin/true"),
 		"go":       bare(floor, "/bin/true"),
 		"twice go": bare(floor, floor, "/bin/true"),
 		"off":      b.run([]string{"--kernel", "off"}, "/bin/true"),
 	})
-	check(exec.Command(b.bin, "observe", "start").Run())
-	out["shared"] = b.overBwrap(map[string]func() *exec.Cmd{"shared": complete})["shared"]
-	check(exec.Command(b.bin, "observe", "stop").Run())
+	pinned, end := b.inPlace()
+	shared := b.overBwrap(map[string]func() *exec.Cmd{"shared": complete, "least": least(pinned, "/bin/true")})
+	out["shared"], out["least shared"] = shared["shared"], shared["least"]
+	end()
 	out["first"] = b.overBwrap(map[string]func() *exec.Cmd{"first": complete})["first"]
 	return out
 }
