@@ -3,6 +3,8 @@ package kernel
 import (
 	"errors"
 	"fmt"
+
+	"github.com/assay-run/assay-run/kernel/internal/slots"
 )
 
 // errMalformed is wrapped by every decoding error.
@@ -17,7 +19,7 @@ const maxPendingArgs = 64
 type decoder struct {
 	native, ia32 *sysTable
 	// slots holds, for each coalescing slot, a copy of the record that took it.
-	slots map[uint32][]byte
+	slots slots.Table[[]byte]
 	// pending holds the argv of execs whose final record has not come yet, by id.
 	pending  map[uint64]*pendingArgs
 	requests requests
@@ -35,7 +37,7 @@ type pendingArgs struct {
 
 func newDecoder() *decoder {
 	native, ia32 := sysTables()
-	return &decoder{native: native, ia32: ia32, slots: map[uint32][]byte{}, pending: map[uint64]*pendingArgs{}}
+	return &decoder{native: native, ia32: ia32, pending: map[uint64]*pendingArgs{}}
 }
 
 // decode fills the decoder's event from one record. It returns nil without an
@@ -65,8 +67,11 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 		return nil, nil
 	}
 	if r.u32(offBits)&bitSlot != 0 {
-		slot := r.u32(offSlot)
-		d.slots[slot] = append(d.slots[slot][:0], raw...)
+		kept := d.slots.At(r.u32(offSlot))
+		if kept == nil {
+			return nil, fmt.Errorf("%w: slot %d", errMalformed, r.u32(offSlot))
+		}
+		*kept = append((*kept)[:0], raw...)
 	}
 	d.fill(r)
 	return &d.ev, nil
@@ -81,7 +86,7 @@ func (d *decoder) repeat(r *record) (*Event, error) {
 // replay delivers what a slot has counted: count, first, last, bytes, bytes in.
 func (d *decoder) replay(slot uint32, id, t uint64, sums [5]uint64) (*Event, error) {
 	var first record
-	raw := d.slots[slot]
+	raw := d.slots.Get(slot)
 	if !first.parse(raw) || first.u64(offID) != id {
 		return nil, fmt.Errorf("%w: repeat of unknown event %d", errMalformed, id)
 	}

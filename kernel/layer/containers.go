@@ -33,7 +33,7 @@ func (b *Builder) container(ev *kernel.Event, p *process) string {
 	case c.dir == "":
 		return ""
 	case ev.Repeat:
-		if f := b.procs.first[ev.Slot]; f.id == ev.ID {
+		if f := b.procs.first.Get(ev.Slot); f.id == ev.ID {
 			return f.container
 		}
 	case ev.Kind == kernel.KindLeftCgroup:

@@ -89,7 +89,7 @@ func (b *Builder) rel(t uint64) int64 { return int64(t - b.o.Start) }
 // call of the event it repeats.
 func (b *Builder) class(ev *kernel.Event, p *process) {
 	if ev.Repeat {
-		if f := b.procs.first[ev.Slot]; f.id == ev.ID {
+		if f := b.procs.first.Get(ev.Slot); f.id == ev.ID {
 			b.out.ExecID, b.out.Class = f.execID, f.class
 			b.out.ToolCallID, b.out.BoundBy = f.toolCall, f.boundBy
 			b.mark(f.elsewhere)
@@ -107,8 +107,11 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 	default:
 		b.out.Class = surface.Classify(&b.out, p.exe)
 	}
-	if ev.Slot != 0 && !ev.Repeat {
-		b.procs.first[ev.Slot] = eventID{ev.ID, b.out.ExecID, b.out.Class, b.out.ToolCallID, b.out.BoundBy, b.elsewhere(p), b.out.ContainerID}
+	if ev.Slot == 0 || ev.Repeat {
+		return
+	}
+	if first := b.procs.first.At(ev.Slot); first != nil {
+		*first = eventID{ev.ID, b.out.ExecID, b.out.Class, b.out.ToolCallID, b.out.BoundBy, b.elsewhere(p), b.out.ContainerID}
 	}
 }
 

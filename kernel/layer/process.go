@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/kernel/internal/slots"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -41,7 +42,7 @@ type table struct {
 	foreign bool // Options.Foreign
 	// first has, by slot, the instance and class of the event whose repeats are
 	// counted there: as many as the kernel has slots.
-	first map[uint32]eventID
+	first slots.Table[eventID]
 
 	// tids are those of threads, of which ptrace and its kin take any; the end of
 	// one is not seen. Where there were more, none is said to be outside.
@@ -61,7 +62,7 @@ type eventID struct {
 }
 
 func newTable() *table {
-	return &table{byPID: make(map[uint32]*process), first: make(map[uint32]eventID)}
+	return &table{byPID: make(map[uint32]*process)}
 }
 
 func (t *table) nextID() uint64 {

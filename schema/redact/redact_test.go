@@ -438,3 +438,12 @@ func TestNamesOfVariablesMatchAsGlobs(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkName is what a path of the capability surface costs.
+func BenchmarkName(b *testing.B) {
+	r := newTest()
+	r.Add(RuleEnv, aSecret+"-of-24-bytes")
+	for b.Loop() {
+		r.Name("t", "/home/user/project/files/123456")
+	}
+}
