@@ -28,6 +28,7 @@ type containment struct {
 	*cgroup.Session // nil until it is open
 	guard           *cgroup.Guard
 	removing        sync.WaitGroup  // of the session
+	left            []schema.Reason // why that failed
 	freeing         *sync.WaitGroup // of the guard, after that
 
 	// What was used before the command started is not the command's.
@@ -202,7 +203,7 @@ func (c *containment) count() {
 func (c *containment) exposed() bool { return c.guard != nil && c.guard.Exposed() }
 
 // close begins to remove the session, beside what else is closed and the writing of the
-// documents: see health. The guard goes last: it covers everything before.
+// documents: see removed. The guard goes last: it covers everything before.
 func (c *containment) close(res *schema.Result) error {
 	c.sweeping.Wait()
 	c.accounted()
@@ -223,10 +224,10 @@ func (c *containment) close(res *schema.Result) error {
 		err := c.Remove()
 		removed <- err
 		if err != nil {
-			c.reasons = append(c.reasons, schema.Reason{
+			c.left = []schema.Reason{{
 				Subject: "cgroup", Code: "cgroup_left", Message: err.Error(),
 				Remedy: "the guard keeps trying to end it; if it cannot, the next run on this host does",
-			})
+			}}
 		}
 	})
 	c.freeing.Go(func() { c.leave(<-removed) })
@@ -268,8 +269,13 @@ func (c *containment) tell(res *schema.Result) {
 	}
 }
 
-func (c *containment) health(h *schema.ObservationHealth) {
+// removed waits until the session is removed, and says why it could not be.
+func (c *containment) removed() []schema.Reason {
 	c.removing.Wait()
+	return c.left
+}
+
+func (c *containment) health(h *schema.ObservationHealth) {
 	if c.Session != nil {
 		h.Containment = schema.ByCgroup
 		if c.host.Mode() == cgroup.None {

@@ -142,7 +142,7 @@ func (r *run) finish(opened parts, why error) (*schema.Result, error) {
 		Result: res, Signal: r.command.exit - exitSignalBase, Success: res.Outcome == schema.OutcomeExited && *res.ExitCode == 0,
 		Calls: r.agent.calls, Observed: r.kernel.observed(), Correlation: r.kernel.correlation(),
 		Unobserved: "lifecycle and stdio were recorded, kernel events were not",
-		Health:     r.parts.health, Missing: missing,
+		Health:     r.parts.health, Late: r.session.removed, Missing: missing,
 		Settle: func(h *schema.ObservationHealth, missing error) {
 			r.sound(res, h, missing, failure)
 			if r.onHealth != nil {

@@ -14,7 +14,7 @@ import (
 // indentation, keys in the order of the type, map keys sorted, no HTML
 // escapes, and one final newline. Equal values give equal bytes.
 func Document(v any) ([]byte, error) {
-	return encode(v, true, 4<<10)
+	return encode(v, true, 32<<10)
 }
 
 // Line encodes one layer line: compact, and ending in a newline.

@@ -85,7 +85,7 @@ func (e *encoder) fields(v reflect.Value, n int) int {
 	t := v.Type()
 	for i := range t.NumField() {
 		f, fv := t.Field(i), v.Field(i)
-		tag := f.Tag.Get("json")
+		tag := jsonTag(f.Tag)
 		name, options, _ := strings.Cut(tag, ",")
 		if inner, ok := embedded(f, fv, name); ok {
 			if inner.IsValid() {
@@ -105,6 +105,16 @@ func (e *encoder) fields(v reflect.Value, n int) int {
 		n++
 	}
 	return n
+}
+
+// jsonTag is t.Get("json"), sooner.
+func jsonTag(t reflect.StructTag) string {
+	tag, ok := strings.CutPrefix(string(t), `json:"`)
+	if !ok {
+		return t.Get("json")
+	}
+	tag, _, _ = strings.Cut(tag, `"`)
+	return tag
 }
 
 // embedded gives a struct whose fields are those of the struct around it; nothing for a nil

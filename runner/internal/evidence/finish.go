@@ -2,7 +2,6 @@ package evidence
 
 import (
 	"errors"
-	"sync"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -25,6 +24,9 @@ type Findings struct {
 	// Health adds to observation-health.json, which has the counts of all
 	// layers by then. Nil adds nothing.
 	Health func(*schema.ObservationHealth)
+	// Late waits for what takes its time while the other documents are written, and
+	// gives the reasons that it adds to observation-health.json. Nil adds none.
+	Late func() []schema.Reason
 	// Missing tells of evidence that could not be kept before.
 	Missing error
 	// Settle has the last word about Result. It is given what the run claims and
@@ -42,15 +44,17 @@ func (l *Log) Finish(f Findings) error {
 	missing := errors.Join(f.Missing, l.failed(), file.write(l))
 	uncorrelated := l.Put(schema.CorrelationPath, f.Calls.report(l, f))
 	h := l.claims(f, file)
+	health := l.Put(schema.HealthPath, h)
+	if f.Late != nil {
+		if late := f.Late(); len(late) > 0 {
+			h.Reasons = append(h.Reasons, late...)
+			health = l.Put(schema.HealthPath, h)
+		}
+	}
 	if f.Settle != nil {
 		f.Settle(h, missing)
 	}
-	var health error
-	var encoding sync.WaitGroup
-	encoding.Go(func() { health = l.Put(schema.HealthPath, h) }) // the longest, beside the others
-	unwritten := errors.Join(uncorrelated, l.Put(schema.ResultPath, f.Result))
-	encoding.Wait()
-	unwritten = errors.Join(unwritten, health)
+	unwritten := errors.Join(uncorrelated, health, l.Put(schema.ResultPath, f.Result)) // the last: a run with a result had come to its end
 	if unwritten != nil && f.Settle != nil {
 		f.Settle(h, unwritten)
 		_ = l.Put(schema.ResultPath, f.Result) // where it can be, it says so
