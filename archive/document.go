@@ -15,6 +15,7 @@ import (
 type document struct {
 	data   []byte
 	file   *os.File // nil with data, and once too many are open
+	named  bool     // it has a file of its name
 	ledger *ledger
 }
 
@@ -52,6 +53,9 @@ func (s *Spool) Put(path string, data []byte) error {
 	}
 	if old := s.documents[path]; old != nil {
 		old.close()
+		if old.named && !d.named {
+			_ = os.Remove(filepath.Join(s.dir, filepath.FromSlash(path)))
+		}
 	}
 	s.documents[path] = d
 	return nil
@@ -70,14 +74,17 @@ func (s *Spool) replace(path string) {
 	_ = os.Remove(filepath.Join(s.dir, filepath.FromSlash(path)))
 }
 
-// put writes the document to its file. s.mu is held.
+// put writes the document to the journal or to its file. s.mu is held.
 func (s *Spool) put(path string, data []byte) (_ *document, err error) {
 	name := filepath.Join(s.dir, filepath.FromSlash(path))
 	tmp := filepath.Join(s.dir, ".put")
-	d := &document{ledger: newLedger()}
+	d := &document{ledger: newLedger(), named: !journaled(path, data)}
 	d.ledger.Write(data)
 	if len(data) <= maxHeldDocument && !strings.HasPrefix(path, schema.BlobsDir) {
 		d.data = append([]byte{}, data...)
+	}
+	if !d.named {
+		return d, s.journal.add(s, path, data)
 	}
 	f, err := s.create(tmp, os.O_TRUNC)
 	if err != nil {

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -90,7 +91,11 @@ func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[s
 // readDocument reads a document of the spool; nil when it is missing, torn, not
 // valid, or of another run.
 func readDocument[T any](dir string, run schema.Run, path string) *T {
-	data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(path)))
+	data, ok := readJournal(dir)[path]
+	var err error
+	if !ok {
+		data, err = os.ReadFile(layerFile(dir, path))
+	}
 	if err != nil || schema.Validate(documentSchema(path), data) != nil {
 		return nil
 	}
@@ -106,6 +111,10 @@ func readDocument[T any](dir string, run schema.Run, path string) *T {
 
 // hasSurface tells that the spool holds a surface of the run that verify accepts.
 func hasSurface(dir string, run schema.Run) bool {
+	if data, ok := readJournal(dir)[schema.SurfacePath]; ok {
+		runID, err := schema.ReadSurface(bytes.NewReader(data), nil)
+		return err == nil && runID == run.RunID
+	}
 	f, err := openRegular(layerFile(dir, schema.SurfacePath), os.O_RDONLY)
 	if err != nil {
 		return false

@@ -50,7 +50,7 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if scans[schema.EventsPath].last.Type == schema.RunFinished {
+	if scans[schema.EventsPath].last.Type == schema.RunFinished || len(readJournal(s.dir)) > 0 {
 		return nil, fmt.Errorf("%w: the run had already ended", ErrNotResumable)
 	}
 	for _, p := range schema.Layers {
@@ -125,7 +125,7 @@ func (s *Spool) resumeDocuments() error {
 		if err != nil {
 			return err
 		}
-		doc := &document{ledger: newLedger()}
+		doc := &document{named: true, ledger: newLedger()}
 		s.documents[path] = doc
 		data, err := io.ReadAll(io.LimitReader(f, maxDocument))
 		doc.ledger.Write(data)

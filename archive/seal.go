@@ -208,7 +208,7 @@ func (s *Spool) strange() (found []Tampered) {
 		if err != nil || rerr != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".") || path == schema.RunPath {
 			return nil
 		}
-		if _, made := ours[path]; !made && s.documents[path] == nil {
+		if d := s.documents[path]; ours[path] == nil && (d == nil || !d.named) {
 			found = append(found, notMade(path))
 		}
 		return nil
@@ -232,7 +232,7 @@ func bounded(found []Tampered) []Tampered {
 const maxTampered = 32
 
 // spoolSources lists the members in a spool: every regular file with a
-// member's path, except run.json. sizes says how much of a layer to take.
+// member's path, except run.json, and the documents in its journal. sizes says how much of a layer to take.
 func spoolSources(dir string, sizes map[string]int64) ([]source, error) {
 	var sources []source
 	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
@@ -261,6 +261,9 @@ func spoolSources(dir string, sizes map[string]int64) ([]source, error) {
 		sources = append(sources, src)
 		return nil
 	})
+	for path, data := range readJournal(dir) {
+		sources = append(sources, source{path: path, size: int64(len(data)), data: data})
+	}
 	return sources, err
 }
 

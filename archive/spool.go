@@ -49,6 +49,7 @@ type Spool struct {
 	mu         sync.Mutex // guards what follows
 	members    map[string]*memberFile
 	documents  map[string]*document
+	journal    journal
 	heldFiles  int  // of documents
 	reserve    bool // the reserve is still held
 	closed     bool
@@ -200,6 +201,7 @@ func (s *Spool) release() {
 	for _, d := range s.documents {
 		d.close()
 	}
+	s.journal.close()
 }
 
 // flusher writes batches when they are old, and syncs dirty files and makes a
