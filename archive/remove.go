@@ -19,11 +19,23 @@ func (s *Spool) remove() error {
 		return err
 	}
 	var layers sync.WaitGroup
-	layers.Go(func() { _ = os.RemoveAll(filepath.Join(away, filepath.Dir(schema.KernelPath))) })
+	layers.Go(func() {
+		for p, l := range s.layers {
+			if l.file != nil && p != schema.EventsPath {
+				_ = os.Remove(layerFile(away, p))
+			}
+		}
+		_ = os.Remove(filepath.Join(away, filepath.Dir(schema.KernelPath)))
+	})
 	_ = os.Remove(filepath.Join(away, schema.RunPath))
 	_ = s.lock.Close()
+	_ = os.Remove(filepath.Join(away, schema.EventsPath))
+	_ = os.Remove(filepath.Join(away, journalName))
 	layers.Wait()
-	return removeAside(away)
+	if os.Remove(away) == nil {
+		return nil
+	}
+	return removeAside(away) // there is more
 }
 
 // removeSpool takes the spool's name away before its files, so that a half
