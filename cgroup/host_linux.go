@@ -21,6 +21,13 @@ type Host struct {
 // is of mode None.
 func Probe() *Host { return &Host{dirs: dirs.Probe()} }
 
+// ProbeForSession is Probe, and leaves the cgroups for NewSession, which else makes most of them
+// again. Call that, or Tidy.
+func ProbeForSession() *Host { return &Host{dirs: dirs.ProbeForSession()} }
+
+// Tidy removes what ProbeForSession left.
+func (h *Host) Tidy() { h.dirs.Tidy() }
+
 // Mode says what holds a session together here.
 func (h *Host) Mode() Mode { return Mode(h.dirs.Mode()) }
 
@@ -90,6 +97,7 @@ func (h *Host) sweep(everywhere bool, last func(parent, note string)) ([]Swept, 
 // are *LimitError and ErrInUse. The run id becomes a directory name; the
 // caller has validated it.
 func (h *Host) NewSession(runID string, l Limits) (*Session, error) {
+	defer h.Tidy()
 	if runID == "" || runID == "." || runID == ".." || strings.ContainsAny(runID, "/\x00\n") {
 		return nil, fmt.Errorf("create session: invalid run id %q", runID)
 	}

@@ -39,6 +39,7 @@ func Contain(spec *Spec, opt Options) *Contained {
 		return newContained(spec, opt) // Run refuses it
 	}
 	c := newContained(with, opt)
+	c.host = sync.OnceValue(cgroup.ProbeForSession)
 	if with.usesBPF() {
 		kernel.Rejoin(int(with.KernelBuffer))
 	}
@@ -85,7 +86,7 @@ func (c *Contained) begin(slice bool) {
 func (c *Contained) Close() {
 	c.begun.Do(func() { close(c.made) }) // nothing is made any more
 	<-c.made
-	c.host() // it removes what it makes
+	c.host().Tidy()
 	if c.taken {
 		return
 	}

@@ -29,6 +29,7 @@ type Host struct {
 	mu       sync.Mutex
 	sessions int
 	made     map[string]int // how many of them are in a directory
+	spare    []string       // directories of sessions that the probe made
 	undo     []func()       // what ends with the last session
 }
 
@@ -39,6 +40,15 @@ var kinds = []string{"memory", "pids", "cpu", "io"}
 // empty cgroup on every hierarchy. It never fails: a host that allows nothing
 // is of mode None.
 func Probe() *Host {
+	h := ProbeForSession()
+	h.Tidy()
+	return h
+}
+
+// ProbeForSession is Probe, and leaves the cgroups until NewSession, which is most often in them,
+// or Tidy. A process that is killed meanwhile leaves them empty; the next Sweep or session
+// removes them.
+func ProbeForSession() *Host {
 	v2, v1, all, err := hierarchies()
 	h := &Host{mode: None, mounts: all}
 	switch {
@@ -49,7 +59,7 @@ func Probe() *Host {
 		h.because("cgroup_not_mounted", "no cgroup hierarchy is mounted here", "mount -t cgroup2 none /sys/fs/cgroup")
 	}
 	if v2 != nil {
-		if err := v2.writable(); err != nil {
+		if err := h.writable(v2); err != nil {
 			h.refused(err, "cgroup2_not_writable", remedyDelegate)
 		} else {
 			h.v2 = v2
@@ -59,7 +69,7 @@ func Probe() *Host {
 		if !l.useful(h.v2 != nil) {
 			continue
 		}
-		if err := l.writable(); err == nil {
+		if err := h.writable(l); err == nil {
 			h.v1 = append(h.v1, l)
 		} else if v2 == nil || len(v2.controllers) == 0 {
 			h.refused(err, "cgroup_v1_not_writable", "run as root")
@@ -174,16 +184,15 @@ func (l *hierarchy) useful(beside2 bool) bool {
 
 // writable tries to make the cgroup in the runner's own in which the sessions are, and
 // whether processes may be put there: that needs write access to the own cgroup.procs,
-// the common ancestor's (cgroup-v2.rst, "Delegation Containment"). A process that is killed
-// meanwhile leaves an empty cgroup, which the next Sweep or session removes.
-func (l *hierarchy) writable() error {
+// the common ancestor's (cgroup-v2.rst, "Delegation Containment").
+func (h *Host) writable(l *hierarchy) error {
 	dir := filepath.Join(l.own, parentName)
 	err := makeDir(dir)
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
 	if err == nil {
-		defer unix.Rmdir(dir) // fails once another run has a session there
+		h.spare = append(h.spare, dir)
 	}
 	for _, d := range []string{l.own, dir} {
 		err := unix.Faccessat(unix.AT_FDCWD, filepath.Join(d, "cgroup.procs"), unix.W_OK, unix.AT_EACCESS)
@@ -201,6 +210,19 @@ func (l *hierarchy) writable() error {
 		}
 	}
 	return nil
+}
+
+// Tidy removes what the probe made and no session is in.
+func (h *Host) Tidy() {
+	h.mu.Lock()
+	spare := h.spare
+	h.spare = nil
+	h.mu.Unlock()
+	for _, dir := range spare {
+		if h.ours(dir) == 0 {
+			_ = unix.Rmdir(dir) // fails if another run has a session there
+		}
+	}
 }
 
 // cloneIntoCgroup tells whether clone3 takes a cgroup, without ever creating
