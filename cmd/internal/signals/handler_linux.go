@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+//lint:ignore U1000 the handler reads it
+
 // pipe is the end of a pipe that the handler writes numbers of signals to.
 var pipe uintptr
 
