@@ -219,10 +219,10 @@ const (
 	AssayVarCacheShift     = "cache_shift"
 	AssayVarCompleteArgs   = "complete_args"
 	AssayVarMountedBit     = "mounted_bit"
+	AssayVarNameWords      = "name_words"
 	AssayVarSeed           = "seed"
 	AssayVarSharedTypes    = "shared_types"
 	AssayVarSyscalls       = "syscalls"
-	AssayVarSyscalls32     = "syscalls32"
 	AssayVarUringOps       = "uring_ops"
 )
 
@@ -319,10 +319,10 @@ type AssayVariableSpecs struct {
 	CacheShift   *ebpf.VariableSpec `ebpf:"cache_shift"`
 	CompleteArgs *ebpf.VariableSpec `ebpf:"complete_args"`
 	MountedBit   *ebpf.VariableSpec `ebpf:"mounted_bit"`
+	NameWords    *ebpf.VariableSpec `ebpf:"name_words"`
 	Seed         *ebpf.VariableSpec `ebpf:"seed"`
 	SharedTypes  *ebpf.VariableSpec `ebpf:"shared_types"`
 	Syscalls     *ebpf.VariableSpec `ebpf:"syscalls"`
-	Syscalls32   *ebpf.VariableSpec `ebpf:"syscalls32"`
 	UringOps     *ebpf.VariableSpec `ebpf:"uring_ops"`
 }
 
@@ -395,10 +395,10 @@ type AssayVariables struct {
 	CacheShift   *ebpf.Variable `ebpf:"cache_shift"`
 	CompleteArgs *ebpf.Variable `ebpf:"complete_args"`
 	MountedBit   *ebpf.Variable `ebpf:"mounted_bit"`
+	NameWords    *ebpf.Variable `ebpf:"name_words"`
 	Seed         *ebpf.Variable `ebpf:"seed"`
 	SharedTypes  *ebpf.Variable `ebpf:"shared_types"`
 	Syscalls     *ebpf.Variable `ebpf:"syscalls"`
-	Syscalls32   *ebpf.Variable `ebpf:"syscalls32"`
 	UringOps     *ebpf.Variable `ebpf:"uring_ops"`
 }
 

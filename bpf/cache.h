@@ -25,11 +25,14 @@ static __always_inline void rearranged(struct scratch *s)
 
 /* Fills in the words of the key that say who, what and how it ended. Words 2
  * to 5 are the caller's: the object. */
-static __always_inline void key_who(struct scratch *s, u32 kind)
+__noinline int key_who(struct scratch *s, u32 kind)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
-	struct session *own = session(s->session);
+	struct session *own;
 
+	if (!s)
+		return 0;
+	own = session(s->session);
 	s->lane = lane_of(kind);
 	if (!s->is_other) {
 		s->who.start = started(t);
@@ -42,19 +45,17 @@ static __always_inline void key_who(struct scratch *s, u32 kind)
 	/* A process that executes something else starts over. */
 	s->key[7] = (u64)s->who.exec << 32;
 	if (!own)
-		return;
+		return 0;
 	s->key[7] ^= own->generation;
 	if (own->unsettled)
 		s->key[7] ^= bpf_jiffies64() << 8;
+	return 0;
 }
 
 static __always_inline int flush(struct scratch *s, struct slot *e, u32 index)
 {
-	struct counter *c = cell(s->session, H_FLUSH);
-
-	if (!c)
+	if (count_fired(s->session, H_FLUSH))
 		return -1;
-	c->fired++;
 	begin(s, s->context, K_REPEAT, H_FLUSH);
 	s->r.id = e->id;
 	s->r.slot = index;
@@ -63,19 +64,20 @@ static __always_inline int flush(struct scratch *s, struct slot *e, u32 index)
 	s->r.arg[2] = e->last;
 	s->r.arg[3] = e->bytes;
 	s->r.arg[4] = e->bytes_in;
-	return emit(s, c, 0);
+	return emit(s, 0);
 }
 
 /* Returns 1 when s->key repeats what a slot holds: it is counted and done.
  * Else 0, with a slot to keep in s if one could be had. */
-__noinline int coalesce(struct scratch *s, struct counter *c)
+__noinline int coalesce(struct scratch *s)
 {
+	struct counter *c;
 	u64 h = seed, tick;
 	struct slot *a, *b, *hit, *old;
 	void *cache;
 	u32 i, j;
 
-	if (!s || !c)
+	if (!s)
 		return 0;
 	s->has_slot = 0;
 	i = s->session;
@@ -97,6 +99,8 @@ __noinline int coalesce(struct scratch *s, struct counter *c)
 		hit = b;
 	else
 		goto miss;
+	if (!(c = cell(s->session, s->hook)))
+		return 0;
 	/* Reading the clock takes as long as all else here, its last tick nothing. */
 	tick = bpf_jiffies64();
 	if (!hit->count || hit->tick != tick) {
@@ -124,13 +128,13 @@ miss:
 }
 
 /* Sends the record and, if that worked, gives it the slot. */
-__noinline int emit_keyed(struct scratch *s, struct counter *c, u32 len)
+__noinline int emit_keyed(struct scratch *s, u32 len)
 {
 	struct slot *e;
 	u32 i, number;
 	void *cache;
 
-	if (!s || !c)
+	if (!s)
 		return 0;
 	i = s->slot;
 	number = s->session;
@@ -138,7 +142,7 @@ __noinline int emit_keyed(struct scratch *s, struct counter *c, u32 len)
 		s->r.bits |= B_SLOT;
 		s->r.slot = i;
 	}
-	if (emit(s, c, len) || !s->has_slot)
+	if (emit(s, len) || !s->has_slot)
 		return 0;
 	cache = bpf_map_lookup_elem(&slots, &number);
 	e = cache ? bpf_map_lookup_elem(cache, &i) : 0;

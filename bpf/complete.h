@@ -29,7 +29,7 @@ __noinline int take_request(u32 session, u64 req, u64 ring, u64 user_data, struc
 }
 
 /* What a socket operation came to. file is the request's. */
-static __always_inline int socket_done(struct scratch *s, struct counter *c, struct request *r, u64 file)
+static __always_inline int socket_done(struct scratch *s, struct request *r, u64 file)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct file *f = (void *)file;
@@ -40,10 +40,8 @@ static __always_inline int socket_done(struct scratch *s, struct counter *c, str
 	u64 cookie;
 
 	__builtin_memset(p, 0, sizeof(*p));
-	if (s->kind == K_ACCEPT && s->ret == -11 /* EAGAIN */) {
-		c->filtered++;
-		return 0;
-	}
+	if (s->kind == K_ACCEPT && s->ret == -11 /* EAGAIN */)
+		return filter(s);
 	if (s->kind == K_ACCEPT && s->ret >= 0) {
 		file = r->direct || t->tgid != r->who.tgid ? 0 : file_of(s->ret);
 		f = (void *)file;
@@ -69,13 +67,10 @@ static __always_inline int socket_done(struct scratch *s, struct counter *c, str
 			__builtin_memcpy(p->a.remote, seen->remote, 16);
 		}
 		drop_own(&uring_addresses, s->session, &cookie);
-		if (told) {
-			c->filtered++;
-			return 0;
-		}
+		if (told)
+			return filter(s);
 	} else if (s->kind == K_SEND && p->a.type == SOCK_STREAM) {
-		c->filtered++; /* bytes of a connection */
-		return 0;
+		return filter(s); /* bytes of a connection */
 	}
 	if (s->kind == K_SEND && s->ret > 0)
 		s->arg[4] = s->bytes = s->ret;
@@ -96,10 +91,9 @@ __noinline int named_done(struct scratch *s, u64 id, u64 file)
 {
 	struct file *f = (void *)file;
 	struct path at = {};
-	struct counter *c;
 	u32 n = 0, lane;
 
-	if (!s || !(c = cell(s->session, s->hook)))
+	if (!s)
 		return 0;
 	s->has_slot = 0;
 	lane = lane_of(s->kind);
@@ -114,7 +108,7 @@ __noinline int named_done(struct scratch *s, u64 id, u64 file)
 		s->r.bits |= s->walk.bits;
 		s->r.seg[S_PATH] = n;
 	}
-	emit(s, c, n);
+	emit(s, n);
 	return 0;
 }
 
@@ -122,15 +116,13 @@ __noinline int named_done(struct scratch *s, u64 id, u64 file)
 __noinline int done(struct scratch *s, struct request *r, u64 req, u64 id)
 {
 	struct io_kiocb *k = (void *)req;
-	struct counter *c;
 	u32 op, how;
 	u64 f;
 
-	if (!s || !r || !(c = cell(s->session, H_IOURING)))
+	if (!s || !r || count_fired(s->session, H_IOURING))
 		return 0;
 	op = r->op;
 	how = uring_ops[op & (NURING - 1)].how;
-	c->fired++;
 	s->kind = uring_ops[op & (NURING - 1)].kind;
 	if (how == U_NAMED) {
 		if (op == OP_RENAMEAT || op == OP_LINKAT || op == OP_SYMLINKAT || op == OP_UNLINKAT)
@@ -144,11 +136,9 @@ __noinline int done(struct scratch *s, struct request *r, u64 req, u64 id)
 		return named_done(s, id, 0);
 	f = req ? (u64)BPF_CORE_READ(k, file) : 0;
 	if (how == U_SOCKET)
-		return socket_done(s, c, r, f);
-	if (how == U_FAMILY || !f || (how == U_WRITE && (!s->ret || !keeps(f)))) {
-		c->filtered++;
-		return 0;
-	}
+		return socket_done(s, r, f);
+	if (how == U_FAMILY || !f || (how == U_WRITE && (!s->ret || !keeps(f))))
+		return filter(s);
 	if (how == U_WRITE && s->ret > 0)
 		s->bytes = s->ret;
 	if (op == OP_FALLOCATE && bpf_core_field_exists(struct io_sync, mode)) {

@@ -17,14 +17,12 @@ static long send_args(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
 	struct copy_args *a = &s->args;
-	struct counter *c = cell(s->session, H_EXEC_ARGS);
 	u64 n = a->to - a->from;
 
-	if (!n || !c)
+	if (!n || count_fired(s->session, H_EXEC_ARGS))
 		return 1;
 	if (n > CHUNK)
 		n = CHUNK;
-	c->fired++;
 	s->r.kind = K_EXEC_ARGS;
 	s->r.hook = H_EXEC_ARGS;
 	s->r.bits = 0;
@@ -35,7 +33,7 @@ static long send_args(u32 i, void *arg)
 		s->r.seg[S_NAME] = n = 0;
 		a->from = a->to;
 	}
-	emit(s, c, n);
+	emit(s, n);
 	a->from += n;
 	a->done += n;
 	return 0;
@@ -47,7 +45,7 @@ static long send_args(u32 i, void *arg)
 static long find_equals(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
-	u64 w = *(u64 *)&s->data[(s->env.off + i * 8) & (DATA - 1)] ^ REPEAT('='), found = HAS_ZERO(w);
+	u64 w = get8(&s->data[(s->env.off + i * 8) & (DATA - 1)]) ^ REPEAT('='), found = HAS_ZERO(w);
 
 	if (!found)
 		return 0;
@@ -158,7 +156,6 @@ __noinline int report_exec(struct scratch *s, u64 task, u32 old_pid, u64 binprm)
 {
 	struct linux_binprm *bprm = (void *)binprm;
 	struct task_struct *p = (void *)task;
-	struct counter *c;
 	struct mm_struct *mm;
 	struct fs_struct *fs;
 	struct file *file;
@@ -168,9 +165,8 @@ __noinline int report_exec(struct scratch *s, u64 task, u32 old_pid, u64 binprm)
 	u32 off = 0, next;
 	u64 from, len;
 
-	if (!s || !(c = cell(s->session, H_EXEC)))
+	if (!s || count_fired(s->session, H_EXEC))
 		return 0;
-	c->fired++;
 	begin(s, CTX_TASK, K_EXEC, H_EXEC);
 	mm = BPF_CORE_READ(p, mm);
 	file = BPF_CORE_READ(bprm, file);
@@ -209,6 +205,7 @@ __noinline int report_exec(struct scratch *s, u64 task, u32 old_pid, u64 binprm)
 	off = kernel_str(s, off, S_BASE2, (u64)BPF_CORE_READ(bprm, interp));
 
 	if (len <= INLINE_ARGS) {
+		asm volatile("" : "+r"(len)); /* or the compiler proves the mask away */
 		if (bpf_probe_read_user(&s->data[off & (DATA - 1)], len & (2 * INLINE_ARGS - 1), (void *)from))
 			s->r.bits |= B_FAILED_READ | B_ARGS_CUT;
 		else {
@@ -229,7 +226,7 @@ __noinline int report_exec(struct scratch *s, u64 task, u32 old_pid, u64 binprm)
 		off = user_str(s, off, S_TOOL, e->tool);
 	if (e->trace)
 		off = user_str(s, off, S_TRACE, e->trace);
-	emit(s, c, off);
+	emit(s, off);
 	return 0;
 }
 
@@ -239,14 +236,12 @@ static long kernel_exec(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
 	struct session *own = session(i);
-	struct counter *c;
 
 	s->session = i;
-	if (!own || !own->cgroup || !(c = cell(i, H_EXEC)))
+	if (!own || !own->cgroup || count_fired(i, H_EXEC))
 		return 0;
-	c->fired++;
 	begin(s, CTX_TASK, K_KERNEL_EXEC, H_EXEC);
-	emit(s, c, kernel_str(s, 0, S_NAME, s->kernel_exec));
+	emit(s, kernel_str(s, 0, S_NAME, s->kernel_exec));
 	return 0;
 }
 

@@ -139,15 +139,12 @@ struct iocb {
 static long aio_request(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
-	struct counter *c = cell(s->session, s->hook);
 	struct iocb b = {};
 	u32 size = s->is32 ? 4 : 8;
 	u64 at = 0, f;
 
-	if (!c)
-		return 1;
 	if (bpf_probe_read_user(&at, size, (void *)s->arg[2] + i * size) || bpf_probe_read_user(&b, sizeof(b), (void *)at)) {
-		c->failed_reads++;
+		count_loss(s->session, s->hook);
 		return 0;
 	}
 	if (b.opcode != 1 && b.opcode != 8) /* PWRITE, PWRITEV */
@@ -155,7 +152,8 @@ static long aio_request(u32 i, void *arg)
 	f = file_of(b.fd);
 	if (!f || !keeps(f))
 		return 0;
-	c->fired++;
+	if (count_fired(s->session, s->hook))
+		return 1;
 	s->bytes = b.opcode == 1 ? b.bytes : 0;
 	report_file(s, f);
 	return 0;

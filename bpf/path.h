@@ -17,6 +17,21 @@
 #define BEFORE(zero) ((((zero) - 1) & ~(zero)) >> 7)
 #define FIRST(zero) ((BEFORE(zero) & REPEAT(1)) * REPEAT(1) >> 56)
 
+#define BYTES(n) ((1ULL << (n) * 8) - 1)
+
+/* name_words has at 32 what the first n bytes of a word are, for each n, from 0 bytes
+ * before it and from all behind. A table, as the verifier goes each way of a choice. */
+const u64 name_words[128] = {
+	[33] = BYTES(1), [34] = BYTES(2), [35] = BYTES(3), [36] = BYTES(4), [37] = BYTES(5), [38] = BYTES(6), [39] = BYTES(7),
+	[40 ... 127] = ~0ULL,
+};
+
+/* What of the word at i belongs to a name of n bytes, of up to SHORT_NAME. */
+static __always_inline u64 name_mask(u32 n, u32 i)
+{
+	return name_words[(n + 32 - i * 8) & 127];
+}
+
 /* Reads all that is wanted of a dentry at once. */
 static __always_inline int behead(struct walk *w, u64 dentry)
 {
@@ -41,16 +56,19 @@ static __always_inline int behead(struct walk *w, u64 dentry)
 #define FIELD_OR_COPIED(buf, ptr, T, field) (HAS_WORDS ? FIELD(ptr, T, field) : COPIED(buf, ptr, T, field))
 
 /* The same of the dentry that behead has read, as a word. */
-#define HEAD_WORD(w, d, field) (u64)COPIED((w)->head, d, struct dentry, field)
+#define HEAD_WORD(w, d, field) (u64)FIELD_OR_COPIED((w)->head, d, struct dentry, field)
 
 /* Copies a dentry's name of n bytes to dst, which has room for more. */
 static __always_inline int copy_name(struct walk *w, u8 *dst, u32 n, u64 name, u64 dentry)
 {
 	u64 at = name - dentry;
+	u32 i;
 
 	if (n > SHORT_NAME || at > HEAD - SHORT_NAME)
 		return bpf_probe_read_kernel(dst, n, (void *)name);
-	__builtin_memcpy(dst, (u8 *)w->head + at, SHORT_NAME);
+#pragma unroll
+	for (i = 0; i < SHORT_NAME; i += 8)
+		put8(dst + i, get8((u8 *)w->head + at + i));
 	return 0;
 }
 
@@ -201,7 +219,7 @@ static long hash_word(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
 	struct hash_at *h = &s->hash;
-	u64 w = *(u64 *)&s->data[(h->off + i * 8) & (DATA - 1)];
+	u64 w = get8(&s->data[(h->off + i * 8) & (DATA - 1)]);
 
 	h->a = mix(h->a, w);
 	h->b = mix(h->b + i, w ^ h->a);
@@ -213,7 +231,7 @@ __noinline int hash_string(struct scratch *s, u32 off, u32 n)
 {
 	if (!s)
 		return 0;
-	*(u64 *)&s->data[(off + n) & (DATA - 1)] = 0;
+	put8(&s->data[(off + n) & (DATA - 1)], 0);
 	s->hash.off = off;
 	s->hash.a = mix(s->hash.a, n);
 	bpf_loop((n + 7) / 8, hash_word, &s, 0);
@@ -268,7 +286,7 @@ __noinline u64 hash_name(struct scratch *s, u64 dentry)
 {
 	struct dentry *d = (void *)dentry;
 	struct walk *w;
-	u64 name, h, mask, *words;
+	u64 name, h, *words;
 	u32 n, i;
 
 	if (!s)
@@ -281,8 +299,7 @@ __noinline u64 hash_name(struct scratch *s, u64 dentry)
 		words = (u64 *)((u8 *)w->head + ((name - dentry) & (HEAD - SHORT_NAME)));
 #pragma unroll
 		for (i = 0; i < SHORT_NAME / 8; i++) {
-			mask = n >= i * 8 + 8 ? ~0ULL : n > i * 8 ? (1ULL << (n - i * 8) * 8) - 1 : 0;
-			h = mix(h, words[i] & mask);
+			h = mix(h, words[i] & name_mask(n, i));
 		}
 		return h;
 	}

@@ -12,12 +12,10 @@
 __noinline int report_fork(struct scratch *s, u64 task, u32 parent_in, u32 child_in, u32 unknown)
 {
 	struct task_struct *child = (void *)task;
-	struct counter *c;
 	struct record *r;
 
-	if (!s || !(c = cell(s->session, H_FORK)))
+	if (!s || count_fired(s->session, H_FORK))
 		return 0;
-	c->fired++;
 	begin(s, CTX_TASK, K_FORK, H_FORK);
 	r = &s->r;
 	if (!parent_in) /* the recorder is no part of the run */
@@ -32,17 +30,16 @@ __noinline int report_fork(struct scratch *s, u64 task, u32 parent_in, u32 child
 		r->arg[5] = BPF_CORE_READ(child, files) == BPF_CORE_READ(bpf_get_current_task_btf(), files);
 	if (unknown)
 		r->bits |= B_FAILED_READ;
-	emit(s, c, 0);
-	if (child_in || !(c = cell(s->session, H_MOVED)))
+	emit(s, 0);
+	if (child_in || count_fired(s->session, H_MOVED))
 		return 0;
-	c->fired++;
 	begin(s, CTX_TASK, K_LEFT_CGROUP, H_MOVED);
 	r->ppid = r->tgid;
 	r->tgid = BPF_CORE_READ(child, tgid);
 	r->tid = BPF_CORE_READ(child, pid);
 	r->start = BPF_CORE_READ(child, group_leader, start_boottime);
 	r->cgroup = BPF_CORE_READ(child, cgroups, dfl_cgrp, kn, id);
-	emit(s, c, 0);
+	emit(s, 0);
 	return 0;
 }
 
@@ -136,7 +133,7 @@ __noinline int report_exit(struct scratch *s, u32 last)
 	begin(s, CTX_TASK, K_EXIT, H_EXIT);
 	/* As wait_task_zombie in kernel/exit.c; 4 is SIGNAL_GROUP_EXIT. */
 	s->r.arg[0] = BPF_CORE_READ(sig, flags) & 4 ? BPF_CORE_READ(sig, group_exit_code) : BPF_CORE_READ(p, group_leader, exit_code);
-	emit(s, c, 0);
+	emit(s, 0);
 	return 0;
 }
 
@@ -184,7 +181,7 @@ __noinline int report_move(struct scratch *s, u32 kind, u64 moved, u64 dst, u64 
 	s->r.mode = mounts_of(task);
 	s->r.arg[0] = BPF_CORE_READ(to, root, hierarchy_id);
 	s->r.arg[1] = BPF_CORE_READ(to, kn, id);
-	emit(s, c, kernel_str(s, 0, S_NAME, path));
+	emit(s, kernel_str(s, 0, S_NAME, path));
 	return 0;
 }
 

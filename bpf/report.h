@@ -13,9 +13,7 @@
 /* How the call in s is treated. */
 static __always_inline volatile const struct syscall *row(struct scratch *s)
 {
-	u32 nr = s->sel & (NSYS - 1);
-
-	return s->is32 ? &syscalls32[nr] : &syscalls[nr];
+	return &syscalls[s->sel & (2 * NSYS - 1)];
 }
 
 static __always_inline u64 arg(struct scratch *s, u32 i)
@@ -27,7 +25,6 @@ static __always_inline u64 arg(struct scratch *s, u32 i)
  * that tell repeats apart. */
 __noinline int enter(struct scratch *s)
 {
-	struct counter *c;
 	u32 keys, i, flags, mode;
 	u64 h = 0;
 
@@ -37,9 +34,8 @@ __noinline int enter(struct scratch *s)
 	mode = row(s)->mode;
 	s->kind = row(s)->kind;
 	s->hook = row(s)->hook;
-	if (!(c = cell(s->session, s->hook)))
+	if (count_fired(s->session, s->hook))
 		return -1;
-	c->fired++;
 	s->bits = s->name = s->bytes = 0;
 	/* The upper halves of ints are whatever the register held, and so is all of
 	 * a mode where nothing is made. */
@@ -60,17 +56,19 @@ __noinline int enter(struct scratch *s)
 	return 0;
 }
 
-static __always_inline int filter(struct scratch *s)
+__noinline int filter(struct scratch *s)
 {
-	struct counter *c = cell(s->session, s->hook);
+	struct counter *c;
 
-	if (c)
+	if (s && (c = cell(s->session, s->hook)))
 		c->filtered++;
 	return 0;
 }
 
-static __always_inline void begin_call(struct scratch *s)
+__noinline int begin_call(struct scratch *s)
 {
+	if (!s)
+		return 0;
 	begin(s, s->context, s->kind, s->hook);
 	__builtin_memcpy(s->r.arg, s->arg, sizeof(s->r.arg));
 	s->r.ret = s->ret;
@@ -78,6 +76,7 @@ static __always_inline void begin_call(struct scratch *s)
 	s->r.bits = s->bits;
 	if (s->is32)
 		s->r.bits |= B_IA32;
+	return 0;
 }
 
 /* The number of a task's mount namespace, as /proc/PID/ns/mnt has it. */
@@ -89,10 +88,9 @@ static __always_inline u32 mounts_of(struct task_struct *t)
 /* Reports the call in s without any path. */
 __noinline int report_args(struct scratch *s)
 {
-	struct counter *c;
 	u32 mounts = 0;
 
-	if (!s || !(c = cell(s->session, s->hook)))
+	if (!s)
 		return 0;
 	if (s->kind == K_NAMESPACE) {
 		mounts = mounts_of(bpf_get_current_task_btf());
@@ -100,14 +98,14 @@ __noinline int report_args(struct scratch *s)
 	}
 	key_who(s, s->kind);
 	s->key[2] = s->key[3] = s->key[4] = s->key[5] = 0;
-	if (coalesce(s, c))
+	if (coalesce(s))
 		return 0;
 	begin_call(s);
 	if (s->kind == K_PTRACE) /* how deep the pid namespace is that the pid is of */
 		s->r.mode = BPF_CORE_READ(bpf_get_current_task_btf(), thread_pid, level);
 	if (s->kind == K_NAMESPACE)
 		s->r.mode = mounts;
-	emit_keyed(s, c, 0);
+	emit_keyed(s, 0);
 	return 0;
 }
 
@@ -115,14 +113,13 @@ __noinline int report_args(struct scratch *s)
  * it, the string of length s->name at NAME_AT. */
 __noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
 {
-	struct counter *c;
 	u32 n;
 
-	if (!s || !(c = cell(s->session, s->hook)))
+	if (!s)
 		return 0;
 	key_who(s, s->kind);
 	key_file(s, mnt, dentry);
-	if (coalesce(s, c))
+	if (coalesce(s))
 		return 0;
 	begin_call(s);
 	s->r.bits |= B_WALKED;
@@ -139,7 +136,7 @@ __noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
 		bpf_probe_read_kernel(&s->data[n & (DATA - 1)], s->name & 4095, &s->data[NAME_AT]);
 		n += s->name;
 	}
-	emit_keyed(s, c, n);
+	emit_keyed(s, n);
 	return 0;
 }
 
@@ -247,12 +244,12 @@ __noinline u64 below_fd(struct scratch *s, u32 off)
 {
 	const u32 first = 14, digits = 8;
 	u32 fd = 0, i;
-	u64 *w;
+	u8 *name;
 
 	if (!s)
 		return 0;
-	w = (u64 *)&s->data[off & (DATA - 1)];
-	if (w[0] != *(u64 *)"/proc/se" || (w[1] ^ *(u64 *)"lf/fd/\0\0") << 16)
+	name = &s->data[off & (DATA - 1)];
+	if (get8(name) != *(u64 *)"/proc/se" || (get8(name + 8) ^ *(u64 *)"lf/fd/\0\0") << 16)
 		return 0;
 #pragma clang loop unroll(disable)
 	for (i = first; i < first + digits; i++) {
@@ -343,7 +340,7 @@ static __always_inline u32 put_original(struct scratch *s, u32 end, u32 seg, str
 
 /* Sends the record whose directories and names end at end, with the further string
  * and the names as given. */
-static __always_inline void send_names(struct scratch *s, struct counter *c, u32 end, struct given *a, struct given *b)
+static __always_inline void send_names(struct scratch *s, u32 end, struct given *a, struct given *b)
 {
 	u32 n = s->name;
 
@@ -354,17 +351,16 @@ static __always_inline void send_names(struct scratch *s, struct counter *c, u32
 	}
 	end = put_original(s, end, S_TOOL, a);
 	end = put_original(s, end, S_TRACE, b);
-	emit_keyed(s, c, end);
+	emit_keyed(s, end);
 }
 
 /* Reports the call in s with the names in the caller's memory. */
 __noinline int report_names(struct scratch *s)
 {
 	struct given a = {.at = IN_AT}, b = {.at = IN2_AT};
-	struct counter *c;
 	u32 end = 0;
 
-	if (!s || !(c = cell(s->session, s->hook)))
+	if (!s)
 		return 0;
 	s->hash.a = seed;
 	s->hash.b = s->how;
@@ -380,14 +376,14 @@ __noinline int report_names(struct scratch *s)
 	s->key[3] = s->hash.b;
 	s->key[4] = place(s, &a.base);
 	s->key[5] = place(s, &b.base);
-	if (coalesce(s, c))
+	if (coalesce(s))
 		return 0;
 	begin_call(s);
 	if (row(s)->path != NOARG)
 		end = put_given(s, end, S_PATH, ROOM_AT, &a);
 	if (row(s)->path2 != NOARG)
 		end = put_given(s, end, S_PATH2, ROOM2_AT, &b);
-	send_names(s, c, end, &a, &b);
+	send_names(s, end, &a, &b);
 	return 0;
 }
 

@@ -27,7 +27,7 @@ static long part_word(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
 	struct resolve *r = &s->resolve;
-	u64 w = *(u64 *)&s->data[(r->at + r->len) & (DATA - 1)];
+	u64 w = get8(&s->data[(r->at + r->len) & (DATA - 1)]);
 	u64 end = HAS_ZERO(w) | HAS_ZERO(w ^ REPEAT('/'));
 
 	if (!end) {
@@ -55,7 +55,7 @@ static __always_inline int same_name(struct scratch *s, u64 dentry)
 	struct resolve *r = &s->resolve;
 	struct walk *w = &s->walk;
 	struct dentry *d = (void *)dentry;
-	u64 name = HEAD_WORD(w, d, d_name.name), mask, *words;
+	u64 name = HEAD_WORD(w, d, d_name.name), differs = 0, *words;
 	u32 i, n = r->len;
 
 	if (n > SHORT_NAME || name - dentry > HEAD - SHORT_NAME)
@@ -63,11 +63,9 @@ static __always_inline int same_name(struct scratch *s, u64 dentry)
 	words = (u64 *)((u8 *)w->head + ((name - dentry) & (HEAD - SHORT_NAME)));
 #pragma unroll
 	for (i = 0; i < SHORT_NAME / 8; i++) {
-		mask = n >= i * 8 + 8 ? ~0ULL : n > i * 8 ? (1ULL << (n - i * 8) * 8) - 1 : 0;
-		if ((words[i] ^ *(u64 *)&s->data[(r->at + i * 8) & (DATA - 1)]) & mask)
-			return 0;
+		differs |= (words[i] ^ get8(&s->data[(r->at + i * 8) & (DATA - 1)])) & name_mask(n, i);
 	}
-	return 1;
+	return !differs;
 }
 
 static long chain_entry(u32 i, void *arg)

@@ -68,9 +68,10 @@ static __always_inline struct sock *sock_of(u32 fd)
 	return BPF_CORE_READ(so, sk);
 }
 
-/* Reads a sockaddr from user memory: into a for internet addresses, else the
- * bytes behind the family to NAME_AT. Returns how many those are. */
-__noinline u32 user_address(struct scratch *s, u64 from, u32 len, struct address *a, int own)
+/* Reads a sockaddr from user memory: into a for internet addresses, as the remote one if
+ * far is 1 and not 0, else the bytes behind the family to NAME_AT. Returns how many those
+ * are. */
+__noinline u32 user_address(struct scratch *s, u64 from, u32 len, struct address *a, u32 far)
 {
 	struct {
 		u16 family, port;
@@ -78,6 +79,7 @@ __noinline u32 user_address(struct scratch *s, u64 from, u32 len, struct address
 		u8 v6[16], rest[8]; /* to 32 bytes */
 	} u = {};
 	u32 head;
+	u8 *to;
 
 	if (!s || !a)
 		return 0;
@@ -87,27 +89,21 @@ __noinline u32 user_address(struct scratch *s, u64 from, u32 len, struct address
 		return 0;
 	if (u.family != AF_UNIX && len < (u.family == AF_INET ? 8 : u.family == AF_INET6 ? 24 : 16)) /* a part of an address is none */
 		return 0;
+	to = a->local + (far & 1) * sizeof(a->local);
 	s->bits |= B_FROM_USER;
 	claim(s, from, len);
 	a->family = u.family;
 	if (u.family == AF_VSOCK) { /* struct sockaddr_vm: the port, then the machine */
-		u8 *to = own ? a->local : a->remote;
-
-		__builtin_memcpy(to, u.v6, 4);
-		__builtin_memcpy(to + 4, &u.v4, 4);
+		__builtin_memcpy(__builtin_assume_aligned(to, 4), u.v6, 4);
+		__builtin_memcpy(__builtin_assume_aligned(to + 4, 4), &u.v4, 4);
 	}
 	if (u.family == AF_INET || u.family == AF_INET6) {
 		if (u.family == AF_INET) {
 			__builtin_memset(u.v6, 0, 16);
 			__builtin_memcpy(u.v6, &u.v4, 4);
 		}
-		if (own) {
-			a->lport = swap16(u.port);
-			__builtin_memcpy(a->local, u.v6, 16);
-		} else {
-			a->rport = swap16(u.port);
-			__builtin_memcpy(a->remote, u.v6, 16);
-		}
+		(&a->lport)[far & 1] = swap16(u.port);
+		__builtin_memcpy(__builtin_assume_aligned(to, 4), u.v6, 16);
 	}
 	if (u.family != AF_UNIX || len <= 2)
 		return 0;
@@ -196,13 +192,12 @@ __noinline int on_uring_enter(struct scratch *s)
 __noinline int report_peer(struct scratch *s)
 {
 	struct peer *p;
-	struct counter *c;
 	struct given g = {};
 	struct path at;
 	u32 end = 0, n;
 	u64 h;
 
-	if (!s || !(c = cell(s->session, s->hook)))
+	if (!s)
 		return 0;
 	p = &s->peer;
 	n = p->len;
@@ -226,7 +221,7 @@ __noinline int report_peer(struct scratch *s)
 	}
 	if (s->bits & B_PENDING)
 		s->has_slot = 0;
-	else if (coalesce(s, c))
+	else if (coalesce(s))
 		return 0;
 	begin_call(s);
 	if (p->walked) {
@@ -246,7 +241,7 @@ __noinline int report_peer(struct scratch *s)
 	}
 	s->r.seg[S_ENV] = sizeof(p->a);
 	bpf_probe_read_kernel(&s->data[end & (DATA - 1)], sizeof(p->a), &p->a);
-	emit_keyed(s, c, put_original(s, end + sizeof(p->a), S_TOOL, &g));
+	emit_keyed(s, put_original(s, end + sizeof(p->a), S_TOOL, &g));
 	return 0;
 }
 
@@ -257,11 +252,10 @@ __noinline int on_socket(struct scratch *s)
 	struct address a = {};
 	struct path at = {};
 	struct pending *p;
-	struct counter *c;
 	struct sock *sk;
 	u64 user = 0;
 
-	if (!s || !(c = cell(s->session, s->hook)))
+	if (!s)
 		return 0;
 	kind = s->kind;
 	if (kind == K_ACCEPT && s->ret == -11)
@@ -328,7 +322,7 @@ __noinline int on_socket(struct scratch *s)
 			a.lport = 0;
 			__builtin_memset(a.local, 0, sizeof(a.local));
 		}
-		n = user_address(s, user, user_len, &a, kind == K_BIND);
+		n = user_address(s, user, user_len, &a, kind != K_BIND);
 		if (n && s->data[NAME_AT] == '/')
 			root_of(t, &at);
 		else if (n)
@@ -349,27 +343,27 @@ __noinline int on_socket(struct scratch *s)
 static long further_message(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
-	struct counter *c = cell(s->session, s->hook);
 	struct sock *sk = sock_of(s->arg[0]);
 	struct peer *p = &s->peer;
 	u64 user = 0, word = s->is32 ? 4 : 8, msg = s->arg[1] + (i + 1) * 8 * word; /* struct mmsghdr */
 	u32 len = 0;
 
-	if (!sk || !c)
+	if (!sk)
 		return 1;
 	__builtin_memset(p, 0, sizeof(*p));
 	addresses((u64)sk, &p->a);
 	if (p->a.family == AF_INET || p->a.family == AF_INET6 || p->a.type == SOCK_STREAM)
 		return 1;
 	if (bpf_probe_read_user(&user, s->is32 ? 4 : 8, (void *)msg) || bpf_probe_read_user(&len, 4, (void *)msg + word)) {
-		c->failed_reads++;
+		count_loss(s->session, s->hook);
 		return 0;
 	}
 	look_for_rights(s, msg);
 	if (!user) /* to the socket's own peer */
 		return 0;
-	c->fired++;
-	p->len = user_address(s, user, len, &p->a, 0);
+	if (count_fired(s->session, s->hook))
+		return 1;
+	p->len = user_address(s, user, len, &p->a, 1);
 	if (p->len && s->data[NAME_AT] == '/')
 		root_of(bpf_get_current_task_btf(), &p->at);
 	else if (p->len)

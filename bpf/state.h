@@ -8,8 +8,7 @@
 
 /* Set before load. */
 volatile const u64 seed; /* of the key hashes */
-volatile const struct syscall syscalls[NSYS];
-volatile const struct syscall syscalls32[NSYS]; /* ia32; all P_NONE elsewhere */
+volatile const struct syscall syscalls[2 * NSYS]; /* from NSYS those of ia32, all P_NONE elsewhere */
 
 #define DATA 65536       /* a power of two */
 #define DATA_SLACK 8192  /* what one copy may write beyond a masked offset */
@@ -108,8 +107,8 @@ struct scratch {
 	u64 bytes; /* that this occurrence adds */
 	u32 name;  /* length of a further string at NAME_AT */
 	u32 nr, cpu, prog;
-	u32 sel; /* index of the syscall in its table */
-	u32 is32;
+	u32 sel; /* index of the syscall in the table */
+	u32 is32; /* 0 or 1 */
 	u32 bits;
 	s64 ret;
 	u64 arg[6];
@@ -186,6 +185,21 @@ static __always_inline void drop_own(void *maps, u32 session, const void *key)
 		bpf_map_delete_elem(own, key);
 }
 
+/* Eight bytes, wherever they stand but on the stack. The compiler would go through them
+ * one by one. */
+static __always_inline u64 get8(const void *from)
+{
+	u64 v;
+
+	asm volatile("%0 = *(u64 *)(%1 + 0)" : "=r"(v) : "r"(from) : "memory");
+	return v;
+}
+
+static __always_inline void put8(void *to, u64 v)
+{
+	asm volatile("*(u64 *)(%0 + 0) = %1" : : "r"(to), "r"(v) : "memory");
+}
+
 static __always_inline u64 mix(u64 h, u64 v)
 {
 	h = (h ^ v) * 0x9E3779B97F4A7C15ULL;
@@ -197,6 +211,17 @@ static __always_inline struct counter *cell(u32 session, u32 hook)
 	u32 i = bpf_get_smp_processor_id() * H_CELLS + (hook & (H_CELLS - 1));
 
 	return get_own(&counters, session, &i);
+}
+
+/* Notes that a hook has fired. Returns 0, or less where there is no place to. */
+__noinline int count_fired(u32 session, u32 hook)
+{
+	struct counter *c = cell(session, hook);
+
+	if (!c)
+		return -1;
+	c->fired++;
+	return 0;
 }
 
 /* Notes that something about an event of the session could not be kept or read. */
@@ -327,13 +352,13 @@ static __always_inline u64 wakeup(struct scratch *s, void *ring, struct session 
 }
 
 /* Sends the record in s with len bytes of data. Counts it, whatever happens. */
-__noinline int emit(struct scratch *s, struct counter *c, u32 len)
+__noinline int emit(struct scratch *s, u32 len)
 {
-	struct counter *serial;
+	struct counter *c, *serial;
 	struct session *own;
 	void *ring;
 
-	if (!s || !c)
+	if (!s || !(c = cell(s->session, s->r.hook)))
 		return -1;
 	own = session(s->session);
 	serial = cell(s->session, H_SERIALS + s->r.stream * L_COUNT + s->lane);

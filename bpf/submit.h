@@ -8,10 +8,9 @@
 __noinline u64 report_request(struct scratch *s, u64 req, u32 op)
 {
 	struct given a = {.at = IN_AT}, b = {.at = IN2_AT};
-	struct counter *c;
 	u32 end;
 
-	if (!s || !(c = cell(s->session, s->hook)))
+	if (!s)
 		return 0;
 	take_names(s, req, op, &a, &b);
 	s->has_slot = 0;
@@ -19,7 +18,7 @@ __noinline u64 report_request(struct scratch *s, u64 req, u32 op)
 	end = put_given(s, 0, S_PATH, ROOM_AT, &a);
 	if (op == OP_RENAMEAT || op == OP_LINKAT)
 		end = put_given(s, end, S_PATH2, ROOM2_AT, &b);
-	send_names(s, c, end, &a, &b);
+	send_names(s, end, &a, &b);
 	return s->r.id;
 }
 
@@ -39,7 +38,7 @@ static __always_inline int unix_connect(struct scratch *s, u64 req, int quiet)
 		return 0;
 	__builtin_memset(&s->peer, 0, sizeof(s->peer));
 	addresses((u64)sk, &s->peer.a);
-	s->peer.len = user_address(s, (u64)BPF_CORE_READ(o, addr), BPF_CORE_READ(o, addr_len), &s->peer.a, 0);
+	s->peer.len = user_address(s, (u64)BPF_CORE_READ(o, addr), BPF_CORE_READ(o, addr_len), &s->peer.a, 1);
 	if (s->peer.len && s->data[NAME_AT] == '/')
 		root_of(t, &s->peer.at);
 	else if (s->peer.len && s->data[NAME_AT])
@@ -63,20 +62,15 @@ static __always_inline int report_op(struct scratch *s, u32 op)
 static __always_inline u64 new_socket(struct scratch *s, u64 req, int quiet)
 {
 	struct io_socket *o = (void *)req;
-	struct counter *c = cell(s->session, s->hook);
 
 	s->arg[0] = (u32)BPF_CORE_READ(o, domain);
 	s->arg[1] = (u32)BPF_CORE_READ(o, type);
 	s->arg[2] = (u32)BPF_CORE_READ(o, protocol);
-	if (!c)
-		return 0;
-	if (ordinary(s->arg[0], s->arg[1])) {
-		c->filtered++;
-		return 0;
-	}
+	if (ordinary(s->arg[0], s->arg[1]))
+		return filter(s);
 	s->bits |= B_PENDING | (quiet ? B_QUIET : 0);
 	begin_call(s);
-	emit(s, c, 0);
+	emit(s, 0);
 	return s->r.id;
 }
 
@@ -102,17 +96,14 @@ __noinline u64 report_submission(struct scratch *s, u64 request, u32 op, u32 fla
 	struct io_kiocb *req = (void *)request;
 	u32 how = uring_ops[op & (NURING - 1)].how, tid = bpf_get_current_task_btf()->pid;
 	int quiet = flags & SKIP_SUCCESS;
-	struct counter *c;
 	u64 f = 0;
 
-	if (!s || !(c = cell(s->session, H_IOURING)))
+	if (!s || count_fired(s->session, H_IOURING))
 		return 0;
-	c->fired++;
 	s->kind = uring_ops[op & (NURING - 1)].kind;
 	switch (how) {
 	case U_HARMLESS:
-		c->filtered++;
-		return 0;
+		return filter(s);
 	case U_NAMED:
 		s->bits |= B_PENDING | (quiet ? B_QUIET : 0);
 		if (op == OP_RENAMEAT || op == OP_LINKAT || op == OP_SYMLINKAT) {
@@ -128,12 +119,11 @@ __noinline u64 report_submission(struct scratch *s, u64 request, u32 op, u32 fla
 
 		if (s->kind == K_CONNECT || s->kind == K_SEND || s->kind == K_BIND) {
 			if (put_pending(s->session, tid, &mark))
-				c->failed_reads++;
+				count_loss(s->session, H_IOURING);
 			if (s->kind == K_CONNECT && !(flags & FIXED_FILE) && unix_connect(s, request, quiet))
 				return s->r.id;
 		}
-		c->filtered++;
-		return 0;
+		return filter(s);
 	}
 	case U_FAMILY:
 		if (!bpf_core_field_exists(struct io_socket, domain))
@@ -141,18 +131,14 @@ __noinline u64 report_submission(struct scratch *s, u64 request, u32 op, u32 fla
 		return new_socket(s, request, quiet);
 	case U_WRITE:
 	case U_FD:
-		if (!quiet) {
-			c->filtered++; /* its completion tells */
-			return 0;
-		}
+		if (!quiet)
+			return filter(s); /* its completion tells */
 		if (!(flags & FIXED_FILE))
 			f = file_of(BPF_CORE_READ(req, cqe.fd));
 		if (!f)
 			break;
-		if (how == U_WRITE && !keeps(f)) {
-			c->filtered++;
-			return 0;
-		}
+		if (how == U_WRITE && !keeps(f))
+			return filter(s);
 		s->bits |= B_NO_RESULT; /* nothing tells if it succeeds */
 		report_file(s, f);
 		return 0;

@@ -65,7 +65,8 @@ __noinline int unpack(struct scratch *s)
 	}
 	if (bpf_probe_read_user(args, n * 4, (void *)from))
 		return -1;
-	s->nr = s->sel = nr;
+	s->nr = nr;
+	s->sel = nr + s->is32 * NSYS;
 #pragma unroll
 	for (n = 0; n < 6; n++)
 		s->arg[n] = args[n];
@@ -116,12 +117,13 @@ static __always_inline int injects(u32 request)
 }
 
 /* Calls of another instruction set are counted only. */
-static __always_inline int undecoded(void)
+__noinline int undecoded(void)
 {
 	struct scope *in = scope_here();
 	struct counter *c;
 	u32 i;
 
+#pragma clang loop unroll(disable)
 	for (i = 0; in && i < DEPTH && i < in->n; i++) {
 		if ((c = cell(number(in, i), H_COMPAT))) {
 			c->fired++;
@@ -198,12 +200,12 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct scope *in;
 	struct scratch *s;
-	u32 is32 = 0, i;
+	u32 is32 = 0, sel, i;
 	u64 nr;
 
 #if defined(__TARGET_ARCH_x86)
 	nr = (u32)regs->orig_ax;
-	is32 = t->thread_info.status & 2; /* TS_COMPAT */
+	is32 = t->thread_info.status >> 1 & 1; /* TS_COMPAT */
 #else
 	nr = (u32)regs->syscallno;
 	is32 = t->thread_info.flags >> 22 & 1; /* TIF_32BIT */
@@ -219,7 +221,9 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 #endif
 	if (nr >= NSYS)
 		return 0;
-	d = is32 ? &syscalls32[nr] : &syscalls[nr];
+	sel = nr + is32 * NSYS;
+	asm volatile("" : "+r"(sel)); /* or the compiler proves the mask away */
+	d = &syscalls[sel & (2 * NSYS - 1)];
 	if (!d->prog)
 		return 0;
 	in = scope_here();
@@ -230,7 +234,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 		return 0;
 	s->nr = nr;
 	s->is32 = is32;
-	s->sel = nr;
+	s->sel = sel;
 	s->ret = ret;
 #if defined(__TARGET_ARCH_x86)
 	if (is32) {
@@ -263,7 +267,8 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 		s->call = (struct call){s->nr, s->ret, {s->arg[0], s->arg[1], s->arg[2], s->arg[3], s->arg[4], s->arg[5]}};
 	for (i = 0; i < DEPTH && i < in->n; i++) {
 		if (i) { /* handlers change what they get */
-			s->nr = s->sel = s->call.nr;
+			s->nr = s->call.nr;
+			s->sel = sel;
 			s->ret = s->call.ret;
 			__builtin_memcpy(s->arg, s->call.arg, sizeof(s->arg));
 		}

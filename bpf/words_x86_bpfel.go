@@ -55,10 +55,10 @@ const (
 	WordsVarCacheShift     = "cache_shift"
 	WordsVarCompleteArgs   = "complete_args"
 	WordsVarMountedBit     = "mounted_bit"
+	WordsVarNameWords      = "name_words"
 	WordsVarSeed           = "seed"
 	WordsVarSharedTypes    = "shared_types"
 	WordsVarSyscalls       = "syscalls"
-	WordsVarSyscalls32     = "syscalls32"
 	WordsVarUringOps       = "uring_ops"
 	WordsVarWordType       = "word_type"
 )
@@ -156,10 +156,10 @@ type WordsVariableSpecs struct {
 	CacheShift   *ebpf.VariableSpec `ebpf:"cache_shift"`
 	CompleteArgs *ebpf.VariableSpec `ebpf:"complete_args"`
 	MountedBit   *ebpf.VariableSpec `ebpf:"mounted_bit"`
+	NameWords    *ebpf.VariableSpec `ebpf:"name_words"`
 	Seed         *ebpf.VariableSpec `ebpf:"seed"`
 	SharedTypes  *ebpf.VariableSpec `ebpf:"shared_types"`
 	Syscalls     *ebpf.VariableSpec `ebpf:"syscalls"`
-	Syscalls32   *ebpf.VariableSpec `ebpf:"syscalls32"`
 	UringOps     *ebpf.VariableSpec `ebpf:"uring_ops"`
 	WordType     *ebpf.VariableSpec `ebpf:"word_type"`
 }
@@ -233,10 +233,10 @@ type WordsVariables struct {
 	CacheShift   *ebpf.Variable `ebpf:"cache_shift"`
 	CompleteArgs *ebpf.Variable `ebpf:"complete_args"`
 	MountedBit   *ebpf.Variable `ebpf:"mounted_bit"`
+	NameWords    *ebpf.Variable `ebpf:"name_words"`
 	Seed         *ebpf.Variable `ebpf:"seed"`
 	SharedTypes  *ebpf.Variable `ebpf:"shared_types"`
 	Syscalls     *ebpf.Variable `ebpf:"syscalls"`
-	Syscalls32   *ebpf.Variable `ebpf:"syscalls32"`
 	UringOps     *ebpf.Variable `ebpf:"uring_ops"`
 	WordType     *ebpf.Variable `ebpf:"word_type"`
 }

@@ -63,7 +63,7 @@ func (x *suspect) plainConstants(types *rawTypes) bool {
 	_, word := types.wordCast()
 	object := types.object()
 	set := map[string]string{
-		"syscalls": textOf(kernelTable(native)), "syscalls32": textOf(kernelTable(ia32)),
+		"syscalls":  textOf(append(kernelTable(native), kernelTable(ia32)...)),
 		"uring_ops": textOf(uringTable()), "complete_args": textOf([]uint32{args}), "word_type": textOf([]uint32{word}),
 	}
 	for _, c := range object.Variables {

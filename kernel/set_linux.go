@@ -84,10 +84,9 @@ func (s *set) configure(spec *ebpf.CollectionSpec, types *rawTypes) error {
 	var seed [8]byte
 	rand.Read(seed[:])
 	constants := map[string]any{
-		"seed":       le.Uint64(seed[:]),
-		"syscalls":   kernelTable(native),
-		"syscalls32": kernelTable(ia32),
-		"uring_ops":  uringTable(),
+		"seed":      le.Uint64(seed[:]),
+		"syscalls":  append(kernelTable(native), kernelTable(ia32)...),
+		"uring_ops": uringTable(),
 	}
 	if types != nil {
 		castWords(spec, types)
