@@ -47,6 +47,9 @@ func Enter() {
 	switch {
 	case os.Args[2] == "sweep" && len(os.Args) == 4:
 		untilGone(os.Args[3])
+		if p, err := findPlace(); err != nil || p.nested() != nil { // its run loaded its own programs
+			os.Exit(0)
+		}
 		_, _, err := Sweep()
 		os.Exit(exitCode(err))
 	case os.Args[2] == "sweeper" && len(os.Args) == 4:

@@ -23,11 +23,22 @@ func (p site) sweepUnfinished() {
 			_ = os.RemoveAll(filepath.Join(p.home, e.Name()))
 		}
 		if _, pid, old := strings.Cut(e.Name(), oldInfix); old {
-			if n, err := strconv.Atoi(pid); err == nil && errors.Is(unix.Kill(n, 0), unix.ESRCH) {
+			if n, err := strconv.Atoi(pid); err == nil && hasEnded(n) {
 				_ = os.RemoveAll(filepath.Join(p.home, e.Name()))
 			}
 		}
 	}
+}
+
+// hasEnded tells whether a process has ended, which one that nobody has waited for yet has.
+func hasEnded(pid int) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err == unix.ESRCH
+	}
+	defer unix.Close(fd)
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return err == nil && n == 1
 }
 
 // Sweep frees what runs that died left in the observers that runs share, also in

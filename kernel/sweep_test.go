@@ -46,6 +46,36 @@ func TestSweepingWaitsForTheEndOfWhoIsKilled(t *testing.T) {
 	}
 }
 
+// Who was killed while it removed a set may not have been waited for yet.
+func TestWhatAZombieWasRemovingIsRemoved(t *testing.T) {
+	p := myPlace(t)
+	c := exec.Command("/bin/true")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Wait()
+	zombie := func() bool { return hasEnded(c.Process.Pid) }
+	if !leaktest.Within(time.Minute, zombie) {
+		t.Fatal("it does not end")
+	}
+	old, running := p.dir()+oldInfix+strconv.Itoa(c.Process.Pid), p.dir()+oldInfix+strconv.Itoa(os.Getpid())
+	for _, dir := range []string{old, running} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(dir)
+	}
+	if _, _, err := Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(old); err == nil {
+		t.Error("what the dead process was removing is still there")
+	}
+	if _, err := os.Stat(running); err != nil {
+		t.Error("what a live process is removing is gone")
+	}
+}
+
 // holdsProcess tells whether a process has a pidfd.
 func holdsProcess(pid int) bool {
 	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))

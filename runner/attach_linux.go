@@ -93,9 +93,9 @@ func forAttach(err error) error {
 	return fixed
 }
 
-// afterwards makes the sweeper free what this process leaves if it is killed: an
+// shared makes the sweeper free what this process leaves if it is killed: an
 // attachment has no guard.
-func (a *attachment) afterwards([]string) {
+func (a *attachment) shared() {
 	sweeper := a.Sweeper
 	if sweeper == nil {
 		a.own, _ = kernel.StartSweeper() // without a sweeper, the next run or recover does that

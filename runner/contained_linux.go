@@ -13,6 +13,7 @@ import (
 // and the guard.
 type Contained struct {
 	runID    string
+	observed bool // by package kernel
 	limits   cgroup.Limits
 	terminal *os.File            // whose settings will be changed; nil if there is none
 	host     func() *cgroup.Host // probes it once
@@ -53,7 +54,7 @@ func Contain(spec *Spec, opt Options) *Contained {
 
 func newContained(spec *Spec, opt Options) *Contained {
 	c := &Contained{
-		runID: spec.RunID, host: sync.OnceValue(cgroup.Probe), made: make(chan struct{}),
+		runID: spec.RunID, observed: spec.usesBPF(), host: sync.OnceValue(cgroup.Probe), made: make(chan struct{}),
 		limits: cgroup.Limits{
 			MemoryBytes: int64(spec.Limits.Memory), Pids: spec.Limits.Pids, CPUMilli: int64(spec.Limits.CPUs),
 			BestEffort: spec.Limits.BestEffort, Containers: spec.Containers,
@@ -77,7 +78,13 @@ func (c *Contained) begin(slice bool) {
 			return
 		}
 		c.exposed = cgroup.Conceal()
-		c.guard, c.err = c.session.Guard(c.terminal)
+		if c.guard, c.err = c.session.Guard(c.terminal); c.err != nil || !c.observed {
+			return
+		}
+		// From here on, whatever we are killed at: the observer is being loaded already.
+		if argv := kernel.Afterwards(); len(argv) > 0 {
+			c.guard.Then(argv...)
+		}
 	})
 	<-c.made
 }

@@ -136,12 +136,8 @@ func (c *containment) last(argv []string) {
 	}
 }
 
-// afterwards names what the guard becomes, of this program, when it is done.
-func (c *containment) afterwards(argv []string) {
-	if c.guard != nil && len(argv) > 0 {
-		c.guard.Then(argv...)
-	}
-}
+// shared does nothing: the guard knows from its start that it sweeps.
+func (c *containment) shared() {}
 
 // movedV1 tells of a cgroup of a v1 hierarchy whether who is moved there leaves the
 // session's. The observation's goroutine asks.

@@ -65,8 +65,9 @@ type observation struct {
 type session interface {
 	// Path is its cgroup2 directory, empty without one.
 	Path() string
-	// afterwards names what is to be run, of this program, if we are killed.
-	afterwards(argv []string)
+	// shared is called when the observer is one that others use too, so that somebody must
+	// free our seat if we are killed.
+	shared()
 	// movedV1 tells of a cgroup of a v1 hierarchy whether it is outside of the session's,
 	// and then which controllers it is about.
 	movedV1(hierarchy, id uint64, path string) (controllers string, left bool)

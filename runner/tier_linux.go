@@ -24,7 +24,7 @@ func (o *observation) choose(ctx context.Context) error {
 	}
 	if err == nil {
 		if observer.Shared() {
-			o.session.afterwards(kernel.Afterwards())
+			o.session.shared()
 		}
 		o.observer = observer
 		return nil
