@@ -14,8 +14,10 @@ var bwrap = []string{"bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", 
 
 // starts measures what it takes to run a command that does nothing.
 //
-// Some rows have no floor: the time of bwrap, and of the part of a run that every Go program
-// would need.
+// Some rows have no floor: the time of bwrap, of the part of a run that every Go program
+// would need, and of the least that a run has to do. testdata/least says what that is, and
+// what it leaves out. It finds its seat's maps in place, which a run does not if all seats
+// that have some were in use within the last second.
 func (b *bench) starts() []single {
 	over := sync.OnceValue(b.startsOverBwrap)
 	return []single{
