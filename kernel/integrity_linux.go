@@ -135,7 +135,7 @@ func stillAttached(ln link.Link, p *ebpf.Program) bool {
 
 // serials checks that no record of a session is missing, by their numbers.
 type serials struct {
-	last          map[uint32]uint32 // by stream, lane and CPU
+	last          map[uint32]*uint32 // by stream, lane and CPU
 	missing       uint64
 	nets, highest uint64 // of the session's sockets, whose records may overtake each other
 }
@@ -154,8 +154,13 @@ func (s *serials) see(lane int, raw []byte) {
 		return
 	}
 	key := uint32(le.Uint16(raw[offCPU:]))<<8 | stream<<4 | uint32(lane)
-	if serial != s.last[key]+1 {
-		s.missing += max(1, uint64(serial-s.last[key]-1))
+	last := s.last[key]
+	if last == nil {
+		last = new(uint32)
+		s.last[key] = last
 	}
-	s.last[key] = serial
+	if serial != *last+1 {
+		s.missing += max(1, uint64(serial-*last-1))
+	}
+	*last = serial
 }

@@ -157,7 +157,7 @@ type reader struct {
 }
 
 func newReader(maps [lanes]*ebpf.Map) (_ *reader, err error) {
-	r := &reader{seen: serials{last: map[uint32]uint32{}}}
+	r := &reader{seen: serials{last: map[uint32]*uint32{}}}
 	defer func() {
 		if err != nil {
 			r.close()

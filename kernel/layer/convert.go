@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"hash/maphash"
 	"unicode/utf8"
 
 	"github.com/assay-run/assay-run/kernel"
@@ -201,15 +202,13 @@ func (b *Builder) exec(ev *kernel.Event, p *process) {
 // stringCache spares a copy of a path that was used a moment ago.
 type stringCache [512]string
 
+var stringSeed = maphash.MakeSeed()
+
 func (c *stringCache) get(p []byte) string {
 	if len(p) == 0 || len(p) > 256 {
 		return string(p)
 	}
-	h := uint32(2166136261)
-	for _, x := range p[max(0, len(p)-24):] {
-		h = (h ^ uint32(x)) * 16777619
-	}
-	s := &c[(h^uint32(len(p)))%uint32(len(c))]
+	s := &c[maphash.Bytes(stringSeed, p)%uint64(len(c))]
 	if *s != string(p) {
 		*s = string(p)
 	}

@@ -27,13 +27,13 @@ func (b *Builder) elsewhere(p *process) bool {
 }
 
 func (b *Builder) mark(elsewhere bool) {
+	if !elsewhere {
+		return
+	}
 	e := &b.out
 	names := []string{e.Value, e.Target}
 	if e.Kind == schema.KindJoin || e.Kind == schema.KindLeave { // their values are cgroups
 		names = []string{e.Exe}
-	}
-	if !elsewhere {
-		return
 	}
 	for _, name := range names {
 		if strings.HasPrefix(name, "/") || strings.HasPrefix(name, "unix:/") || e.Marks != 0 && name != "" {
