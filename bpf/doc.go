@@ -10,7 +10,7 @@
 // The kernel is given them from the tables that internal/plain makes of the objects, which
 // need no parsing. The objects are for kernels that the tables do not fit.
 //
-// What loading costs: the kernel's check of the programs is two thirds of the CPU time of a
+// What loading costs: the kernel's check of the programs is half of the CPU time of a
 // first run. It takes 0.3 µs for each instruction on each way that it goes, so what functions
 // have in common is a function that is not static, which is checked once, and a choice
 // between two values is better a sum or a look into a table. It takes 10 µs more in the

@@ -3,7 +3,7 @@
 // fields. Loading a program from that, or comparing a loaded one with it, takes a fraction
 // of the time that the library needs to read the object.
 //
-// Of assay_x86_bpfel.o it makes assay_x86_plain.go and assay_x86_plain.bin.
+// Of assay_x86_bpfel.o it makes assay_x86_plain.go and assay_x86_plain.bin, with the Object called Assay.
 package main
 
 import (
