@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,17 +69,22 @@ func ReadFile(path string) ([]byte, error) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	b := make([]byte, 0, 4096)
+	buf := buffers.Get().(*[4096]byte)
+	defer buffers.Put(buf)
+	b := buf[:0]
 	for {
 		n, err := unix.Read(fd, b[len(b):cap(b)])
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
-			return b, &os.PathError{Op: "read", Path: path, Err: err}
+			return bytes.Clone(b), &os.PathError{Op: "read", Path: path, Err: err}
 		case n == 0:
-			return b, nil
+			return bytes.Clone(b), nil
 		default:
 			b = slices.Grow(b[:len(b)+n], 512)
 		}
 	}
 }
+
+// buffers are used again, since most files are short and memory that is new costs a page fault.
+var buffers = sync.Pool{New: func() any { return new([4096]byte) }}
