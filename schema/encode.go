@@ -14,7 +14,11 @@ import (
 // indentation, keys in the order of the type, map keys sorted, no HTML
 // escapes, and one final newline. Equal values give equal bytes.
 func Document(v any) ([]byte, error) {
-	return encode(v, true, 32<<10)
+	room := 3 << 10
+	if _, ok := v.(*ObservationHealth); ok { // the longest, which has some 20 KB in a run of one program
+		room = 24 << 10
+	}
+	return encode(v, true, room)
 }
 
 // Line encodes one layer line: compact, and ending in a newline.
