@@ -39,6 +39,9 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 
 	opened, err := r.parts.open(ctx)
 	if err == nil {
+		var preparing sync.WaitGroup
+		preparing.Go(evidence.Prepare) // while the command runs
+		defer preparing.Wait()
 		err = r.command.supervise(ctx)
 		r.session.account()
 		r.contract.settle(ctx, r.command.outcome, r.command.survived())

@@ -1,9 +1,9 @@
 package schema
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
-	"reflect"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -14,16 +14,12 @@ import (
 // indentation, keys in the order of the type, map keys sorted, no HTML
 // escapes, and one final newline. Equal values give equal bytes.
 func Document(v any) ([]byte, error) {
-	room := 3 << 10
-	if _, ok := v.(*ObservationHealth); ok { // the longest, which has some 20 KB in a run of one program
-		room = 24 << 10
-	}
-	return encode(v, true, room)
+	return encode(v, "  ")
 }
 
 // Line encodes one layer line: compact, and ending in a newline.
 func Line(v any) ([]byte, error) {
-	return encode(v, false, 512)
+	return encode(v, "")
 }
 
 // PrintDocument writes v to w as [Document] encodes it, with what drives a terminal
@@ -38,13 +34,19 @@ func PrintDocument(w io.Writer, v any) error {
 	return err
 }
 
-func encode(v any, indented bool, room int) ([]byte, error) {
-	e := encoder{dst: make([]byte, 0, room), indented: indented}
-	e.value(reflect.ValueOf(v))
-	if e.err != nil {
-		return nil, e.err
+func encode(v any, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	if err := encodeTo(&b, v, indent); err != nil {
+		return nil, err
 	}
-	return append(e.dst, '\n'), nil
+	return b.Bytes(), nil
+}
+
+func encodeTo(w io.Writer, v any, indent string) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	return e.Encode(v)
 }
 
 // MarshalJSON writes the value, or null when it is not valid.
@@ -53,14 +55,6 @@ func (n Nullable[T]) MarshalJSON() ([]byte, error) {
 		return []byte("null"), nil
 	}
 	return json.Marshal(n.Value)
-}
-
-func (n Nullable[T]) appendTo(e *encoder) {
-	if !n.Valid {
-		e.dst = append(e.dst, "null"...)
-		return
-	}
-	e.value(reflect.ValueOf(n.Value))
 }
 
 // UnmarshalJSON reads a value or null.

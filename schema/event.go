@@ -1,9 +1,6 @@
 package schema
 
-import (
-	"encoding/json"
-	"reflect"
-)
+import "encoding/json"
 
 // Lifecycle event types, the "type" key of an [Event]. RunStarted is first and
 // RunFinished last in every run that was not interrupted.
@@ -103,8 +100,6 @@ type SignalNumber struct {
 
 // MarshalJSON writes the number.
 func (s SignalNumber) MarshalJSON() ([]byte, error) { return json.Marshal(s.Number) }
-
-func (s SignalNumber) appendTo(e *encoder) { e.value(reflect.ValueOf(s.Number)) }
 
 // UnmarshalJSON reads a number or a name.
 func (s *SignalNumber) UnmarshalJSON(b []byte) error {

@@ -35,6 +35,14 @@ type Findings struct {
 	Settle func(h *schema.ObservationHealth, missing error)
 }
 
+// Prepare lets the JSON encoder learn the types of the documents, which it otherwise
+// does when the first of each is written, between the command's end and ours.
+func Prepare() {
+	for _, empty := range []any{&schema.Result{}, &schema.CorrelationReport{}, &schema.ObservationHealth{}, &schema.CapabilitySurface{}, &schema.Manifest{}} {
+		_, _ = schema.Document(empty)
+	}
+}
+
 // Finish writes run_finished and the documents of the run. The error tells of
 // evidence that could not be recorded, now or before. It is called once.
 func (l *Log) Finish(f Findings) error {
