@@ -104,11 +104,6 @@ func (p site) open(ring int) (*set, error) {
 			err = s.pin(making)
 		}
 	}
-	if _, kept := os.Lstat(p.keep()); kept == nil && err == nil {
-		if cgroup := p.idleCgroup(); cgroup != "" {
-			_ = s.keepAttached(cgroup, making) // at worst the sessions pay
-		}
-	}
 	if err == nil {
 		if err = os.Rename(making, p.dir()); err != nil {
 			err = errors.Join(err, os.RemoveAll(making))
@@ -191,7 +186,6 @@ func (p site) removeIfLast(lock *os.File) bool {
 // remove removes the set, whose lock the caller has alone. What is pinned hangs on
 // its pins, so this detaches it. Who waits for the lock finds another.
 func (p site) remove() {
-	p.removeIdle() // before that which tells that it is there
 	old := p.dir() + oldInfix + strconv.Itoa(os.Getpid())
 	if os.Rename(p.dir(), old) == nil {
 		_ = os.RemoveAll(old)

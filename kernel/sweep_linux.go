@@ -19,11 +19,7 @@ import (
 func (p site) sweepUnfinished() {
 	entries, _ := os.ReadDir(p.home)
 	for _, e := range entries {
-		if name, _, made := strings.Cut(e.Name(), newInfix); made {
-			other := site{home: p.home, name: name}
-			if _, err := os.Lstat(other.dir()); err != nil {
-				other.removeIdle()
-			}
+		if strings.Contains(e.Name(), newInfix) {
 			_ = os.RemoveAll(filepath.Join(p.home, e.Name()))
 		}
 		if _, pid, old := strings.Cut(e.Name(), oldInfix); old {
