@@ -151,7 +151,7 @@ func (a *attachment) finish(failure error) (*schema.Result, error) {
 		res.Timings.ChildNS = new(int64(a.observed))
 	}
 	missing := a.kernel.close(res)
-	a.kernel.freed()
+	a.kernel.free()
 	res.Usage.Processes = nil // the count lacks the processes from before
 	err := a.log.Finish(evidence.Findings{
 		Result: res, Success: failure == nil, Calls: evidence.NewCalls(a.log, binding.Options{}),

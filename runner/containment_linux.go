@@ -22,7 +22,7 @@ type containment struct {
 	limits   Limits
 	terminal *os.File // whose settings will be changed; nil if there is none
 
-	covered  func()         // waits for what else the guard covers
+	freeRest func()         // frees what else the guard covers
 	sweeping sync.WaitGroup // until the command starts
 
 	*cgroup.Session // nil until it is open
@@ -233,7 +233,7 @@ func (c *containment) close(res *schema.Result) error {
 // leave lets the guard go, which covers also what the observer has in the kernel. err is
 // why the session could not be removed.
 func (c *containment) leave(err error) {
-	c.covered()
+	c.freeRest()
 	switch {
 	case c.guard == nil:
 	case err != nil:

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -56,7 +55,6 @@ type observation struct {
 	asked    chan chan []layer.Survivor // the goroutine answers
 	account  layer.Account
 
-	freeing   sync.WaitGroup   // of what the observer has in the kernel
 	survivors []layer.Survivor // once it is closed
 	influence *influence       // nil without a contract
 }
@@ -224,7 +222,7 @@ func (o *observation) sink() func(*schema.KernelEvent) error {
 }
 
 // close takes in what is left in the kernel once nothing of the run runs any more. What
-// the observer has there is freed beside what closes next: see freed.
+// the observer has there stays until free.
 func (o *observation) close(res *schema.Result) error {
 	if o.observer == nil {
 		return nil
@@ -235,7 +233,7 @@ func (o *observation) close(res *schema.Result) error {
 	o.survivors = o.builder.Survivors()
 	if o.notify != nil && o.notify.Unavailable() != nil {
 		o.account.Unavailable = o.without(o.notify.Unavailable())
-		return o.notify.Close()
+		return nil
 	}
 	report := o.observer.Report()
 	report.Reasons = append(o.instead, report.Reasons...)
@@ -244,12 +242,17 @@ func (o *observation) close(res *schema.Result) error {
 		Report:  &report, Counts: o.builder.Counts(), Stats: o.builder.Stats(), LeftOut: o.log.Surface.LeftOut(),
 	}
 	res.Usage.Processes = new(int64(o.account.Stats.Forks - o.account.Stats.CheckForks)) // only the kernel layer has seen them all
-	o.freeing.Go(func() { _ = o.observer.Close() })                                      // everything was taken from it: what it could not free goes with this process
 	return nil
 }
 
-// freed waits until a closed observation has nothing in the kernel any more.
-func (o *observation) freed() { o.freeing.Wait() }
+// free frees what a closed observation has in the kernel. A run calls it when its session
+// is removed, which the documents wait for: both take the kernel's lock of all cgroups,
+// and the time of a CPU.
+func (o *observation) free() {
+	if o.observer != nil {
+		_ = o.observer.Close() // everything was taken from it: what it could not free goes with this process
+	}
+}
 
 // observed tells that there is a kernel layer.
 func (o *observation) observed() bool { return o.account.Report != nil }
