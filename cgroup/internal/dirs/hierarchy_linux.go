@@ -1,7 +1,6 @@
 package dirs
 
 import (
-	"bufio"
 	"bytes"
 	"path/filepath"
 	"slices"
@@ -43,10 +42,11 @@ func hierarchies() (v2 *hierarchy, v1 []*hierarchy, all []mount, err error) {
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	sc := bufio.NewScanner(bytes.NewReader(mounts))
-	sc.Buffer(nil, 1<<20)
-	for sc.Scan() {
-		before, after, ok := strings.Cut(sc.Text(), " - ")
+	for line := range bytes.Lines(mounts) {
+		before, after, ok := strings.Cut(string(line), " - ")
+		if !strings.HasPrefix(after, "cgroup") {
+			continue
+		}
 		f, g := strings.Fields(before), strings.Fields(after)
 		if !ok || len(f) < 6 || len(g) < 3 {
 			continue
@@ -77,7 +77,7 @@ func hierarchies() (v2 *hierarchy, v1 []*hierarchy, all []mount, err error) {
 			}
 		}
 	}
-	return v2, v1, all, sc.Err()
+	return v2, v1, all, nil
 }
 
 // membership is which cgroups a process is in.

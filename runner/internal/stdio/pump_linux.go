@@ -19,7 +19,7 @@ type pump struct {
 	src     int // non-blocking; closed when run returns
 	dst     *outlet
 	cap     capture
-	buf     []byte
+	buf     []byte // of a chunk, from the first output on
 	scratch [2]int // a pipe that tee(2) fills with what is to be kept
 	bytes   int64  // taken from the child
 }
@@ -58,6 +58,12 @@ func (p *pump) run() {
 				return
 			}
 			continue
+		}
+		if fds[0].Revents == unix.POLLHUP {
+			return // every writer is gone, and the pipe is empty
+		}
+		if p.buf == nil {
+			p.buf = make([]byte, chunk)
 		}
 		n, err := p.step(left)
 		if err == unix.EAGAIN || err == unix.EINTR {

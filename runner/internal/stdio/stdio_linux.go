@@ -97,7 +97,7 @@ func (s *Streams) openPipe(stream, member string, to *os.File) (*os.File, error)
 		unix.Close(ends[1])
 		return nil, fmt.Errorf("pipe for %s: %w", stream, err)
 	}
-	p := &pump{s: s, stream: stream, src: ends[0], dst: dst, scratch: scratch, buf: make([]byte, chunk)}
+	p := &pump{s: s, stream: stream, src: ends[0], dst: dst, scratch: scratch}
 	p.cap = capture{cfg: &s.cfg, stream: stream, member: member}
 	s.pumps = append(s.pumps, p)
 	end := os.NewFile(uintptr(ends[1]), "the child's "+stream)
