@@ -18,7 +18,7 @@ func TestProgramsLoadWithoutTheCast(t *testing.T) {
 	s := must(newSet(1))
 	defer s.close()
 	spec := types.object().Spec()
-	if err := errors.Join(s.configure(spec, types), s.makeMaps(spec), s.loadPrograms(types)); err != nil {
+	if err := errors.Join(s.configure(spec, types), s.makeMaps(spec), s.loadPrograms(types, types.learn())); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -22,8 +22,8 @@ import (
 
 // create loads the programs onto the maps: as package bpf has them written down, or, where
 // something about them or the kernel is not as expected, with the library.
-func (s *set) create(types *rawTypes) error {
-	if types != nil && s.loadPrograms(types) == nil {
+func (s *set) create(types *rawTypes, known *knowledge) error {
+	if known != nil && s.loadPrograms(types, known) == nil {
 		return nil
 	}
 	spec, err := s.embedded(types)
@@ -57,30 +57,53 @@ func (s *set) createFrom(spec *ebpf.CollectionSpec) error {
 	return err
 }
 
+// makeMaps makes those that the set does not have yet.
 func (s *set) makeMaps(spec *ebpf.CollectionSpec) error {
-	bare := *spec
-	bare.Programs = nil
+	bare := ebpf.CollectionSpec{Maps: maps.Clone(spec.Maps), Variables: maps.Clone(spec.Variables)}
+	maps.DeleteFunc(bare.Maps, func(name string, _ *ebpf.MapSpec) bool { return s.maps[name] != nil })
+	maps.DeleteFunc(bare.Variables, func(_ string, v *ebpf.VariableSpec) bool { return bare.Maps[v.SectionName] == nil })
 	coll, err := ebpf.NewCollection(&bare)
 	if err != nil {
 		return err
 	}
-	s.maps, s.vars, coll.Maps = coll.Maps, coll.Variables, nil
+	maps.Copy(s.maps, coll.Maps)
+	maps.Copy(s.vars, coll.Variables)
+	coll.Maps = nil
 	coll.Close()
 	return nil
+}
+
+// knowledge is what loadPrograms has to know of the kernel's types.
+type knowledge struct {
+	object    *bpf.Object
+	fields    []int
+	described *btf.Handle // the types of the programs' functions
+}
+
+// learn is nil where the library has to load the programs. Close what it returns.
+func (t *rawTypes) learn() *knowledge {
+	if t == nil {
+		return nil
+	}
+	object := t.object()
+	described, err := btf.NewHandleFromRawBTF(object.Types())
+	if err != nil {
+		return nil
+	}
+	return &knowledge{object, t.fields(object.Fields), described}
+}
+
+func (k *knowledge) close() {
+	if k != nil {
+		k.described.Close()
+	}
 }
 
 // loadPrograms loads all programs, the longest first, on two threads. The library would
 // parse them, index all of the kernel's types for the tracepoint of one, and give the
 // kernel types for each, which have the same functions in them.
-func (s *set) loadPrograms(types *rawTypes) error {
-	object := types.object()
-	described, err := btf.NewHandleFromRawBTF(object.Types())
-	if err != nil {
-		return err
-	}
-	defer described.Close()
-	fields := types.fields(object.Fields)
-	list := slices.SortedFunc(slices.Values(object.Programs), func(a, b bpf.PlainProgram) int {
+func (s *set) loadPrograms(types *rawTypes, known *knowledge) error {
+	list := slices.SortedFunc(slices.Values(known.object.Programs), func(a, b bpf.PlainProgram) int {
 		return cmp.Compare(b.End-b.Begin, a.End-a.Begin)
 	})
 	queue := make(chan *bpf.PlainProgram, len(list))
@@ -96,7 +119,7 @@ func (s *set) loadPrograms(types *rawTypes) error {
 		loaded[i] = map[string]*ebpf.Program{}
 		g.Go(func() error {
 			for p := range queue {
-				prog, err := s.loadProgram(object, p, types, fields, described.FD())
+				prog, err := s.loadProgram(p, types, known)
 				if err != nil {
 					return err
 				}
@@ -105,7 +128,7 @@ func (s *set) loadPrograms(types *rawTypes) error {
 			return nil
 		})
 	}
-	err = g.Wait()
+	err := g.Wait()
 	for _, progs := range loaded {
 		if err == nil {
 			maps.Copy(s.progs, progs)
@@ -118,9 +141,9 @@ func (s *set) loadPrograms(types *rawTypes) error {
 	return err
 }
 
-// loadProgram loads one. described are the types of the programs' functions.
-func (s *set) loadProgram(o *bpf.Object, p *bpf.PlainProgram, types *rawTypes, fields []int, described int) (*ebpf.Program, error) {
-	code, ok := plainCode(nil, o, p, fields)
+// loadProgram loads one.
+func (s *set) loadProgram(p *bpf.PlainProgram, types *rawTypes, known *knowledge) (*ebpf.Program, error) {
+	code, ok := plainCode(nil, known.object, p, known.fields)
 	if !ok {
 		return nil, errors.New("where a field is, is not clear")
 	}
@@ -131,11 +154,11 @@ func (s *set) loadProgram(o *bpf.Object, p *bpf.PlainProgram, types *rawTypes, f
 		}
 		le.PutUint32(load[4:], uint32(m.FD()))
 	}
-	functions := (*o.Code)[p.End:p.Functions]
+	functions := (*known.object.Code)[p.End:p.Functions]
 	a := loadAttr{
 		kind: p.Type, instructions: uint32(len(code) / asm.InstructionSize), code: unsafe.Pointer(unsafe.SliceData(code)),
 		license: unsafe.Pointer(unsafe.StringData(p.License + "\x00")), attach: p.Attach, flags: p.Flags,
-		types: uint32(described), functionSize: btf.FuncInfoSize, functions: unsafe.Pointer(unsafe.StringData(functions)), functionCount: uint32(len(functions)) / btf.FuncInfoSize,
+		types: uint32(known.described.FD()), functionSize: btf.FuncInfoSize, functions: unsafe.Pointer(unsafe.StringData(functions)), functionCount: uint32(len(functions)) / btf.FuncInfoSize,
 	}
 	copy(a.name[:len(a.name)-1], p.Name)
 	if ebpf.ProgramType(p.Type) == ebpf.Tracing {

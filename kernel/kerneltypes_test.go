@@ -106,19 +106,29 @@ func TestLoadsWithNeededTypes(t *testing.T) {
 		}
 		return must(s.ids()).Tags
 	}
-	ours := load(func(s *set) error { return s.loadPrograms(types) })
+	ours := load(func(s *set) error { return s.loadPrograms(types, types.learn()) })
 	lacking := must(readKernelTypes()) // where a tracepoint is cannot be told, so the library loads them all
 	defer lacking.close()
 	sysExit := lacking.tracepoint("sys_exit").off
 	for _, s := range lacking.parts {
 		s.named = slices.DeleteFunc(s.named, func(off uint32) bool { return off == sysExit })
 	}
-	if s := must(newSet(1)); s.loadPrograms(lacking) == nil {
+	if s := must(newSet(1)); s.loadPrograms(lacking, lacking.learn()) == nil {
 		t.Error("loads without the tracepoint")
 	}
-	library := load(func(s *set) error { return s.create(lacking) })
+	library := load(func(s *set) error { return s.create(lacking, lacking.learn()) })
 	if d := cmp.Diff(library, ours); d != "" {
 		t.Errorf("programs differ (-library +ours):\n%s", d)
+	}
+}
+
+// They are made before it is known which object this kernel takes.
+func TestObjectsHaveTheSameMaps(t *testing.T) {
+	assay, words := bpf.Assay.Spec().Maps, bpf.Words.Spec().Maps
+	delete(assay, constants)
+	delete(words, constants)
+	if d := cmp.Diff(assay, words); d != "" {
+		t.Errorf("maps differ (-assay +words):\n%s", d)
 	}
 }
 

@@ -162,7 +162,6 @@ func openSet(dir string) (_ *set, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.maps = map[string]*ebpf.Map{}
 	for name := range said.Maps {
 		if s.maps[name], err = ebpf.LoadPinnedMap(filepath.Join(dir, pinName("map", name)), nil); err != nil {
 			delete(s.maps, name)

@@ -118,7 +118,6 @@ func prepareAlone(ring int) (_ *loaded, err error) {
 	if err := s.load(ring); err != nil {
 		return nil, classify(err)
 	}
-	s.attach()
 	l := &loaded{set: s}
 	if l.seat, err = s.furnish(0, ring); err != nil {
 		return nil, err
@@ -128,7 +127,7 @@ func prepareAlone(ring int) (_ *loaded, err error) {
 
 // newSet is a set that has nothing in the kernel yet.
 func newSet(seats int) (*set, error) {
-	s := &set{progs: map[string]*ebpf.Program{}, links: map[string]link.Link{}, failed: map[string]error{}, seats: seats}
+	s := &set{progs: map[string]*ebpf.Program{}, maps: map[string]*ebpf.Map{}, vars: map[string]*ebpf.Variable{}, links: map[string]link.Link{}, failed: map[string]error{}, seats: seats}
 	var err error
 	if s.cpus, err = ebpf.PossibleCPU(); err != nil {
 		return nil, fmt.Errorf("count CPUs: %w", err)

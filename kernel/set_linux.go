@@ -76,10 +76,15 @@ var tracepoints = map[string]string{
 	"sys_exit":  "sys_exit",
 }
 
-// configure sets the constants and sizes that the programs are loaded with. Programs
-// that this kernel has no use for go to s.failed. types are the kernel's, nil when they
-// cannot be read.
+// configure sets the constants and sizes that the programs are loaded with.
 func (s *set) configure(spec *ebpf.CollectionSpec, types *rawTypes) error {
+	s.size(spec)
+	return s.setConstants(spec, types)
+}
+
+// setConstants sets the constants. Programs that this kernel has no use for go to
+// s.failed. types are the kernel's, nil when they cannot be read.
+func (s *set) setConstants(spec *ebpf.CollectionSpec, types *rawTypes) error {
 	native, ia32 := sysTables()
 	var seed [8]byte
 	rand.Read(seed[:])
@@ -104,6 +109,11 @@ func (s *set) configure(spec *ebpf.CollectionSpec, types *rawTypes) error {
 			return fmt.Errorf("set %s in the programs: %w", name, err)
 		}
 	}
+	return nil
+}
+
+// size sets the sizes of the maps.
+func (s *set) size(spec *ebpf.CollectionSpec) {
 	most := uint32(membersAlone)
 	if s.seats > 1 {
 		most = tasksAtOnce()
@@ -119,7 +129,6 @@ func (s *set) configure(spec *ebpf.CollectionSpec, types *rawTypes) error {
 		spec.Maps[name].MaxEntries, spec.Maps[name].InnerMap = uint32(s.seats), inner
 	}
 	spec.Maps["rings"].InnerMap = ringSpec(os.Getpagesize())
-	return nil
 }
 
 // tasksAtOnce bounds how many processes this host can have.

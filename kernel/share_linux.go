@@ -97,7 +97,6 @@ func (p site) open(ring int) (*set, error) {
 	s.shared = true
 	making := p.dir() + newInfix + strconv.Itoa(os.Getpid())
 	if err = s.load(ring); err == nil {
-		s.attach()
 		if s.links["sys_exit"] == nil {
 			err = s.failed["sys_exit"]
 		} else {
