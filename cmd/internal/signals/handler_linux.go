@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -28,29 +29,45 @@ type action struct {
 	mask     uint64
 }
 
-// handled tells whether the handler is there to be used.
+// handled tells whether the handler is there to be used. A child has it too until it
+// executes something, while it puts its files in their places: there the pipe must not be.
 var handled = sync.OnceValue(func() bool {
+	const aboveFilesOfChildren = 128
 	var fds [2]int
 	if unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
 		return false
 	}
-	pipe = uintptr(fds[1])
+	to, err := unix.FcntlInt(uintptr(fds[1]), unix.F_DUPFD_CLOEXEC, aboveFilesOfChildren)
+	unix.Close(fds[1])
+	if err != nil {
+		unix.Close(fds[0])
+		return false
+	}
+	pipe = uintptr(to)
 	go deliver(os.NewFile(uintptr(fds[0]), "signals"))
 	return true
 })
 
-// deliver sends what the handler writes. It drops what is too much, as package os/signal does.
+// deliver sends what the handler writes. Of a signal that comes again before it is sent,
+// one is sent, as by package os/signal. That package drops what finds the channel full, so
+// a flood may fill but half of it.
 func deliver(from *os.File) {
-	buf := make([]byte, 64)
+	buf := make([]byte, 4096)
 	for {
 		n, err := from.Read(buf)
 		if err != nil {
 			panic("read signals: " + err.Error()) // nobody closes the pipe
 		}
+		var came [last + 1]bool
 		for _, b := range buf[:n] {
-			select {
-			case caught <- syscall.Signal(b):
-			default:
+			came[b] = true
+		}
+		for n := range came {
+			for came[n] && len(caught) >= cap(caught)/2 {
+				time.Sleep(time.Millisecond)
+			}
+			if came[n] {
+				caught <- syscall.Signal(n)
 			}
 		}
 	}

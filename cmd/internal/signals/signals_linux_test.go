@@ -20,6 +20,10 @@ func TestMain(m *testing.M) {
 	if list := os.Getenv(child); list != "" {
 		caught := Catch()
 		caught.Wait()
+		if list == flood {
+			floodSelf(caught)
+			os.Exit(0)
+		}
 		for word := range strings.FieldsSeq(list) {
 			var n syscall.Signal
 			fmt.Sscan(word, (*int)(&n))
@@ -34,6 +38,39 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+// flood in the environment makes the test binary flood itself before it looks at what came.
+const flood = "flood"
+
+// floodSelf sends far more than the channel holds, then others, and prints which came.
+func floodSelf(caught *Caught) {
+	for range 100_000 {
+		_ = unix.Kill(os.Getpid(), syscall.SIGUSR1)
+	}
+	for _, n := range []syscall.Signal{syscall.SIGUSR2, syscall.SIGTERM, 40} {
+		_ = unix.Kill(os.Getpid(), n)
+	}
+	time.Sleep(100 * time.Millisecond) // for Go to deliver SIGTERM, or to drop it
+	came := map[os.Signal]bool{}
+	for {
+		select {
+		case n := <-caught.C:
+			came[n] = true
+			continue
+		case <-time.After(200 * time.Millisecond):
+		}
+		fmt.Print(came[syscall.SIGUSR1], came[syscall.SIGUSR2], came[syscall.SIGTERM], came[syscall.Signal(40)])
+		return
+	}
+}
+
+// Any process of the same user can send as many as it likes: a signal that comes behind
+// them must end the run nevertheless.
+func TestAFloodHidesNoOtherSignal(t *testing.T) {
+	if got, want := sent(t, flood), "true true true true"; got != want {
+		t.Errorf("SIGUSR1, SIGUSR2, SIGTERM and SIGRTMIN+6 came: %s, want %s", got, want)
+	}
 }
 
 // sent is what a child says of the signals that it sends itself: those that do not come are in

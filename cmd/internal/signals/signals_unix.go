@@ -38,8 +38,8 @@ func quiet() []syscall.Signal {
 // them are delivered, until the program ends: a ^C must not interrupt the sealing of the
 // bundle.
 //
-// Signals that were ignored when assay-run started (nohup) stay ignored, here and in
-// the command. SIGPIPE is caught and dropped, so that writing to a closed stdout
+// SIGHUP and SIGINT stay ignored if they were when assay-run started (nohup), here and in
+// the command; Go tells of no other. SIGPIPE is caught and dropped, so that writing to a closed stdout
 // returns an error instead of ending assay-run. No signal is set to be ignored, since
 // the command would inherit that.
 //
