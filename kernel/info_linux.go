@@ -88,9 +88,9 @@ func openPin(path, kind string) (fd int, err error) {
 	return int(got), nil
 }
 
-// identifyPin asks for the link that is pinned there.
-func identifyPin(path string) (i identity, err error) {
-	fd, err := openPin(path, "link")
+// identifyPin asks for the object of that kind that is pinned there.
+func identifyPin(path, kind string) (i identity, err error) {
+	fd, err := openPin(path, kind)
 	if err != nil {
 		return i, err
 	}

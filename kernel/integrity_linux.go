@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
@@ -27,7 +26,7 @@ func (l *loaded) tampered() (what []string) {
 	}
 	t := l.seat
 	for _, o := range t.all() {
-		note(!o.inPlace(l.set), "the session's map in %s", o.outer)
+		note(!t.inPlace(o), "the session's map in %s", o.outer)
 	}
 	e := l.session(t.number)
 	note(e.Handle != t.handle || atomic.LoadUint64(&e.Cgroup) != t.cgroup, "the session's entry")
@@ -76,15 +75,16 @@ func (l *loaded) tamperedPins() string {
 	if l.hold == nil {
 		return ""
 	}
-	said, err := readManifest(l.hold.site.dir())
+	// It was frozen when this one read it, so it says the same if it is the same.
+	i, err := identifyPin(l.hold.site.dir()+"/manifest", "map")
 	if err != nil {
-		return fmt.Sprintf("the pinned observer: %v", err)
+		return fmt.Sprintf("the pinned observer: manifest: %v", err)
 	}
-	if d := said.differs(l.made); d != "" {
-		return "the pinned observer's " + d
+	if i.ID != l.said {
+		return "the pinned observer's manifest"
 	}
 	for name, id := range l.made.Links {
-		i, err := identifyPin(l.hold.site.dir() + "/" + pinName("link", name))
+		i, err := identifyPin(l.hold.site.dir()+"/"+pinName("link", name), "link")
 		if err != nil {
 			return fmt.Sprintf("the pinned link of program %s: %v", name, err)
 		}
@@ -99,7 +99,7 @@ func (l *loaded) tamperedPins() string {
 func (l *loaded) lostLinks() []string {
 	var lost []string
 	for name, ln := range l.attached() {
-		if !stillAttached(ln, l.progs[name]) && (l.own[name] == nil || !l.gone()) {
+		if !stillAttached(ln, l.made.Progs[name]) && (l.own[name] == nil || !l.gone()) {
 			lost = append(lost, name)
 		}
 	}
@@ -119,14 +119,10 @@ func (l *loaded) gone() bool {
 
 // stillAttached asks the kernel. A link to a cgroup outlives its being detached,
 // by force or because the cgroup is gone, and has none then, and it can be given
-// another program; any other that there is is attached.
-func stillAttached(ln link.Link, p *ebpf.Program) bool {
+// another program than the one with that id; any other that there is is attached.
+func stillAttached(ln link.Link, program uint32) bool {
 	have, err := identifyLink(ln)
-	if err != nil {
-		return false
-	}
-	want, err := identify(p.FD())
-	if err != nil || have.program() != want.ID {
+	if err != nil || have.program() != program {
 		return false
 	}
 	_, cgroup := ln.(*link.RawLink)

@@ -89,7 +89,7 @@ func (m *manifest) differs(o *manifest) string {
 	return ""
 }
 
-// pin pins the set in a directory that does not exist yet.
+// pin pins the set in a directory that does not exist yet. made is known.
 func (s *set) pin(dir string) (err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -99,9 +99,6 @@ func (s *set) pin(dir string) (err error) {
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
-	if s.made, err = s.ids(); err != nil {
-		return err
-	}
 	b, err := json.Marshal(s.made)
 	if err != nil {
 		return err
@@ -120,6 +117,11 @@ func (s *set) pin(dir string) (err error) {
 	if err := about.Pin(filepath.Join(dir, "manifest")); err != nil {
 		return err
 	}
+	i, err := identify(about.FD())
+	if err != nil {
+		return err
+	}
+	s.said = i.ID
 	for name, p := range s.progs {
 		if err := p.Pin(filepath.Join(dir, pinName("prog", name))); err != nil {
 			return err
@@ -158,10 +160,11 @@ func openSet(dir string) (_ *set, err error) {
 	if s.pins, err = listing(dir); err != nil {
 		return nil, err
 	}
-	said, err := readManifest(dir)
+	said, id, err := readManifest(dir)
 	if err != nil {
 		return nil, err
 	}
+	s.said = id
 	for name := range said.Maps {
 		if s.maps[name], err = ebpf.LoadPinnedMap(filepath.Join(dir, pinName("map", name)), nil); err != nil {
 			delete(s.maps, name)
@@ -199,23 +202,25 @@ func openSet(dir string) (_ *set, err error) {
 	return s, s.checkConstants()
 }
 
-func readManifest(dir string) (*manifest, error) {
+// readManifest reads the manifest of what is pinned there. id is that of its map.
+func readManifest(dir string) (m *manifest, id uint32, err error) {
 	about, err := ebpf.LoadPinnedMap(filepath.Join(dir, "manifest"), &ebpf.LoadPinOptions{ReadOnly: true})
 	if err != nil {
-		return nil, fmt.Errorf("manifest: %w", err)
+		return nil, 0, fmt.Errorf("manifest: %w", err)
 	}
 	defer about.Close()
 	info, err := about.Info()
 	if err != nil || !info.Frozen() || about.ValueSize() != manifestSize {
-		return nil, errors.Join(errors.New("manifest: it was changed"), err)
+		return nil, 0, errors.Join(errors.New("manifest: it was changed"), err)
 	}
+	number, _ := info.ID()
 	b := make([]byte, manifestSize)
 	if err := about.Lookup(uint32(0), &b); err != nil {
-		return nil, fmt.Errorf("manifest: %w", err)
+		return nil, 0, fmt.Errorf("manifest: %w", err)
 	}
-	m := &manifest{}
+	m = &manifest{}
 	if err := json.Unmarshal(bytes.TrimRight(b, "\x00"), m); err != nil {
-		return nil, fmt.Errorf("manifest: %w", err)
+		return nil, 0, fmt.Errorf("manifest: %w", err)
 	}
-	return m, nil
+	return m, uint32(number), nil
 }

@@ -118,6 +118,9 @@ func prepareAlone(ring int) (_ *loaded, err error) {
 	if err := s.load(ring); err != nil {
 		return nil, classify(err)
 	}
+	if s.made, err = s.ids(); err != nil {
+		return nil, err
+	}
 	l := &loaded{set: s}
 	if l.seat, err = s.furnish(0, ring); err != nil {
 		return nil, err

@@ -24,6 +24,7 @@ type seat struct {
 
 	rings [lanes]*ebpf.Map
 	maps  map[string]*ebpf.Map // the others, by the map of maps that each is in
+	ids   map[*ebpf.Map]uint32 // of all of them
 
 	counterMem, slotMem []byte
 	fresh               []own // maps that the programs do not know yet

@@ -61,7 +61,7 @@ func (s *set) furnish(number uint32, ring int) (_ *seat, err error) {
 		s.first = nil
 		return t, nil
 	}
-	t := &seat{set: s, number: number, maps: map[string]*ebpf.Map{}}
+	t := &seat{set: s, number: number, maps: map[string]*ebpf.Map{}, ids: map[*ebpf.Map]uint32{}}
 	defer func() {
 		if err != nil {
 			t.close()
@@ -71,13 +71,18 @@ func (s *set) furnish(number uint32, ring int) (_ *seat, err error) {
 		if err != nil {
 			return nil
 		}
-		if m = s.found(outer, index, spec); m != nil {
+		var id uint32
+		if m, id = s.found(outer, index, spec); m != nil {
+			t.ids[m] = id
 			return m
 		}
 		if m, err = ebpf.NewMap(spec); err != nil {
 			err = fmt.Errorf("make the session's map %s: %w", spec.Name, err)
 			return nil
 		}
+		var i identity
+		i, err = identify(m.FD())
+		t.ids[m] = i.ID
 		t.fresh = append(t.fresh, own{outer, index, m})
 		return m
 	}
@@ -102,21 +107,20 @@ func (s *set) furnish(number uint32, ring int) (_ *seat, err error) {
 	return t, nil
 }
 
-// found is the map that a former session left there, if it is as one would be made.
-func (s *set) found(outer string, index uint32, spec *ebpf.MapSpec) *ebpf.Map {
-	var id uint32
+// found is the map that a former session left there, and its id, if it is as one would be made.
+func (s *set) found(outer string, index uint32, spec *ebpf.MapSpec) (m *ebpf.Map, id uint32) {
 	if !s.shared || s.maps[outer].Lookup(index, &id) != nil {
-		return nil
+		return nil, 0
 	}
 	m, err := ebpf.NewMapFromID(ebpf.MapID(id))
 	if err != nil {
-		return nil
+		return nil, 0
 	}
 	if m.Type() != spec.Type || m.MaxEntries() != spec.MaxEntries || m.ValueSize() != spec.ValueSize || m.KeySize() != spec.KeySize {
 		m.Close()
-		return nil
+		return nil, 0
 	}
-	return m
+	return m, id
 }
 
 func (t *seat) remember() (err error) {
@@ -180,7 +184,7 @@ func (t *seat) arrived() error {
 	for begin := time.Now(); ; {
 		missing := ""
 		for _, o := range t.fresh {
-			if !o.inPlace(t.set) {
+			if !t.inPlace(o) {
 				missing = o.outer
 			}
 		}
@@ -199,10 +203,9 @@ func (t *seat) arrived() error {
 }
 
 // inPlace tells whether the programs find the map.
-func (o own) inPlace(s *set) bool {
+func (t *seat) inPlace(o own) bool {
 	var id uint32
-	i, err := identify(o.m.FD())
-	return err == nil && s.maps[o.outer].Lookup(o.index, &id) == nil && id == i.ID
+	return t.set.maps[o.outer].Lookup(o.index, &id) == nil && id == t.ids[o.m]
 }
 
 // clear makes the seat as if nobody had been there.

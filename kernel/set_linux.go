@@ -38,7 +38,8 @@ type set struct {
 
 	shared      bool      // pinned
 	foundPinned bool      // by another process
-	made        *manifest // what a pinned one is made of
+	made        *manifest // what it is made of
+	said        uint32    // the id of the map that a pinned one says it in
 	pins        []byte    // the listing of the directory that it is pinned in
 	bss         []byte    // what the programs were told when it was made
 }

@@ -94,6 +94,14 @@ func TestTamperingIsFound(t *testing.T) {
 			bpftool("map", "pin", "id", strconv.Itoa(int(s.o.loaded.made.Maps["numbers"])), pin)
 		}},
 		{"the manifest is removed", CodeTampered, func(*session) { ok(os.Remove(filepath.Join(myPlace(t).dir(), "manifest"))) }},
+		{"the manifest is replaced", CodeTampered, func(s *session) {
+			pin := filepath.Join(myPlace(t).dir(), "manifest")
+			ok(os.Remove(pin))
+			bpftool("map", "pin", "id", strconv.Itoa(int(s.o.loaded.made.Maps["numbers"])), pin)
+			if s.o.loaded.tamperedPins() == "" { // not only the listing of the directory tells
+				s.t.Error("another map passes for the manifest")
+			}
+		}},
 		{"all that is pinned is removed", CodeTampered, func(*session) { ok(os.RemoveAll(myPlace(t).dir())) }},
 		{"a link's program is replaced", CodeHookLost, func(s *session) {
 			p := passing()
@@ -140,7 +148,7 @@ func TestARemovedCgroupIsNoTampering(t *testing.T) {
 		t.Fatal(err)
 	}
 	detached := func() bool { // the kernel does it later
-		return s.o.loaded.maps["homes"].Lookup(s.o.loaded.seat.cgroup, new(uint64)) != nil && !stillAttached(s.o.loaded.own["connect4"], s.o.loaded.progs["connect4"])
+		return s.o.loaded.maps["homes"].Lookup(s.o.loaded.seat.cgroup, new(uint64)) != nil && !stillAttached(s.o.loaded.own["connect4"], s.o.loaded.made.Progs["connect4"])
 	}
 	if !leaktest.Within(time.Minute, detached) {
 		t.Fatal("the kernel keeps the programs of a cgroup that is gone")
