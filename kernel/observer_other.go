@@ -7,6 +7,9 @@ import "context"
 // Preload does nothing.
 func Preload(int) {}
 
+// Cover does nothing.
+func Cover(<-chan struct{}) {}
+
 // Rejoin does nothing.
 func Rejoin(int) {}
 

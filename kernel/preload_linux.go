@@ -5,6 +5,8 @@ package kernel
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -42,6 +44,26 @@ func Preload(ringBytes int) {
 		l, err := prepare(ring)
 		next <- preloaded{l, err}
 	}()
+}
+
+// cover is what pinning waits for.
+var cover atomic.Pointer[<-chan struct{}]
+
+// coverWait bounds that, should nobody come.
+const coverWait = 5 * time.Second
+
+// Cover makes an observer of this process wait for covered to be closed before it is
+// pinned: until then nobody would free it, should this process be killed.
+func Cover(covered <-chan struct{}) { cover.Store(&covered) }
+
+// awaitCover is called before an observer is pinned.
+func awaitCover() {
+	if covered := cover.Load(); covered != nil {
+		select {
+		case <-*covered:
+		case <-time.After(coverWait):
+		}
+	}
 }
 
 // Rejoin is [Preload] where the host's observer is already in place, so that little has

@@ -100,6 +100,7 @@ func (p site) open(ring int) (*set, error) {
 		if s.links["sys_exit"] == nil {
 			err = s.failed["sys_exit"]
 		} else if s.made, err = s.ids(); err == nil {
+			awaitCover()
 			err = s.pin(making)
 		}
 	}

@@ -65,6 +65,9 @@ func newContained(spec *Spec, opt Options) *Contained {
 			c.terminal = f
 		}
 	}
+	if c.observed {
+		kernel.Cover(c.made)
+	}
 	return c
 }
 
