@@ -72,7 +72,7 @@ static __always_inline int flush(struct scratch *s, struct slot *e, u32 index)
 __noinline int coalesce(struct scratch *s)
 {
 	struct counter *c;
-	u64 h = seed, tick;
+	u64 h = 0, tick;
 	struct slot *a, *b, *hit, *old;
 	void *cache;
 	u32 i, j;
@@ -84,9 +84,11 @@ __noinline int coalesce(struct scratch *s)
 	cache = bpf_map_lookup_elem(&slots, &i);
 	if (!cache)
 		return 0;
+	/* Products that do not wait for each other, whose upper bits depend on all of the key. */
 #pragma unroll
-	for (i = 0; i < KEY_WORDS; i++)
-		h = mix(h, s->key[i]);
+	for (i = 0; i < KEY_WORDS; i += 2)
+		h += (s->key[i] ^ seed) * (s->key[i + 1] + (seed | 1));
+	h >>= 48;
 	i = s->cpu * CPU_SLOTS + (s->lane ? FILE_SLOTS + (h & (URGENT_SLOTS - 1)) : h & (FILE_SLOTS - 1));
 	j = i ^ 1;
 	a = bpf_map_lookup_elem(cache, &i);

@@ -32,10 +32,10 @@ static __always_inline u64 name_mask(u32 n, u32 i)
 	return name_words[(n + 32 - i * 8) & 127];
 }
 
-/* Reads all that is wanted of a dentry at once. */
+/* Where words cannot be read, reads all that is wanted of a dentry at once. */
 static __always_inline int behead(struct walk *w, u64 dentry)
 {
-	return bpf_probe_read_kernel(w->head, HEAD, (void *)dentry);
+	return HAS_WORDS ? 0 : bpf_probe_read_kernel(w->head, HEAD, (void *)dentry);
 }
 
 /* A field of the struct at ptr, of whose first bytes buf has a copy. Each read of the
@@ -58,17 +58,31 @@ static __always_inline int behead(struct walk *w, u64 dentry)
 /* The same of the dentry that behead has read, as a word. */
 #define HEAD_WORD(w, d, field) (u64)FIELD_OR_COPIED((w)->head, d, struct dentry, field)
 
+/* Whether the words of a dentry's name of n bytes are at hand. */
+static __always_inline int is_short(u32 n, u64 name, u64 dentry)
+{
+	return n <= SHORT_NAME && (HAS_WORDS || name - dentry <= HEAD - SHORT_NAME);
+}
+
+/* The i-th of them. */
+static __always_inline u64 name_word(struct walk *w, u64 name, u64 dentry, u32 i)
+{
+	return HAS_WORDS ? word_at(name + i * 8) : get8((u8 *)w->head + ((name - dentry) & (HEAD - SHORT_NAME)) + i * 8);
+}
+
 /* Copies a dentry's name of n bytes to dst, which has room for more. */
 static __always_inline int copy_name(struct walk *w, u8 *dst, u32 n, u64 name, u64 dentry)
 {
-	u64 at = name - dentry;
 	u32 i;
 
-	if (n > SHORT_NAME || at > HEAD - SHORT_NAME)
+	if (!is_short(n, name, dentry))
 		return bpf_probe_read_kernel(dst, n, (void *)name);
+	put8(dst, name_word(w, name, dentry, 0));
+	if (n <= 8) /* most are */
+		return 0;
 #pragma unroll
-	for (i = 0; i < SHORT_NAME; i += 8)
-		put8(dst + i, get8((u8 *)w->head + at + i));
+	for (i = 1; i < SHORT_NAME / 8; i++)
+		put8(dst + i * 8, name_word(w, name, dentry, i));
 	return 0;
 }
 
@@ -114,6 +128,10 @@ static long step(u32 i, void *arg)
 	}
 	w->have = 0;
 	parent = (void *)HEAD_WORD(w, d, d_parent);
+	if (HAS_WORDS && !parent) { /* no dentry is without: this could not be read */
+		w->bits |= B_FAILED_READ;
+		return 1;
+	}
 	n = HEAD_WORD(w, d, d_name.hash_len) >> 32 & 0xff;
 	if (w->names >= MAX_COMPONENTS || w->off - w->start + n >= MAX_PATH) {
 		w->bits |= B_TRUNCATED;
@@ -264,7 +282,7 @@ __noinline u64 identity(struct scratch *s, u64 inode)
 	w->ino = FIELD_OR_COPIED(w->inode, i, struct inode, i_ino);
 	w->mode = FIELD_OR_COPIED(w->inode, i, struct inode, i_mode);
 	sb = FIELD_OR_COPIED(w->inode, i, struct inode, i_sb);
-	if (!sb || sb != w->sb)
+	if (HAS_WORDS || !sb || sb != w->sb)
 		w->dev = FIELD(sb, struct super_block, s_dev);
 	w->sb = sb;
 	h = mix(seed, w->ino);
@@ -286,7 +304,7 @@ __noinline u64 hash_name(struct scratch *s, u64 dentry)
 {
 	struct dentry *d = (void *)dentry;
 	struct walk *w;
-	u64 name, h, *words;
+	u64 name, h;
 	u32 n, i;
 
 	if (!s)
@@ -294,13 +312,13 @@ __noinline u64 hash_name(struct scratch *s, u64 dentry)
 	w = &s->walk;
 	name = HEAD_WORD(w, d, d_name.name);
 	n = HEAD_WORD(w, d, d_name.hash_len) >> 32 & 0xff;
-	if (n <= SHORT_NAME && name - dentry <= HEAD - SHORT_NAME) {
-		h = mix(seed, n);
-		words = (u64 *)((u8 *)w->head + ((name - dentry) & (HEAD - SHORT_NAME)));
+	if (is_short(n, name, dentry)) {
+		h = mix(mix(seed, n), name_word(w, name, dentry, 0) & name_mask(n, 0));
+		if (n <= 8)
+			return h;
 #pragma unroll
-		for (i = 0; i < SHORT_NAME / 8; i++) {
-			h = mix(h, words[i] & name_mask(n, i));
-		}
+		for (i = 1; i < SHORT_NAME / 8; i++)
+			h = mix(h, name_word(w, name, dentry, i) & name_mask(n, i));
 		return h;
 	}
 	s->hash.a = s->hash.b = seed;

@@ -55,15 +55,14 @@ static __always_inline int same_name(struct scratch *s, u64 dentry)
 	struct resolve *r = &s->resolve;
 	struct walk *w = &s->walk;
 	struct dentry *d = (void *)dentry;
-	u64 name = HEAD_WORD(w, d, d_name.name), differs = 0, *words;
+	u64 name = HEAD_WORD(w, d, d_name.name), differs = 0;
 	u32 i, n = r->len;
 
-	if (n > SHORT_NAME || name - dentry > HEAD - SHORT_NAME)
+	if (!is_short(n, name, dentry))
 		return 1;
-	words = (u64 *)((u8 *)w->head + ((name - dentry) & (HEAD - SHORT_NAME)));
 #pragma unroll
 	for (i = 0; i < SHORT_NAME / 8; i++) {
-		differs |= (words[i] ^ get8(&s->data[(r->at + i * 8) & (DATA - 1)])) & name_mask(n, i);
+		differs |= (name_word(w, name, dentry, i) ^ get8(&s->data[(r->at + i * 8) & (DATA - 1)])) & name_mask(n, i);
 	}
 	return !differs;
 }

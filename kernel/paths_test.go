@@ -74,9 +74,38 @@ func init() {
 		_, err = unix.Openat(tree, "attached", unix.O_CREAT, 0o600)
 		check("openat", err)
 	}
+	children["lengths"] = func([]string) { // of names: pairs that differ in the last byte
+		for _, n := range nameLengths {
+			for _, last := range "ab" {
+				name := strings.Repeat("n", n-1) + string(last)
+				check("mkdir", os.Mkdir(name, 0o700))
+				_, err := unix.Open(name+"/"+name, unix.O_CREAT|unix.O_CLOEXEC, 0o600)
+				check("create", err)
+				open(name + "/" + name)
+			}
+		}
+	}
 	children["unreadable"] = func([]string) {
 		raw("openat", atFDCWD, 8, 0, 0)
 		raw("renameat", atFDCWD, cstr("there"), atFDCWD, 8)
+	}
+}
+
+// nameLengths are those about the ends of words, and of what a dentry has room for.
+var nameLengths = []int{1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 38, 39, 40, 41, 48, 49, 254, 255}
+
+func TestNamesOfAnyLength(t *testing.T) {
+	s, dir, err := observed(t, "lengths", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nameLengths {
+		for _, last := range "ab" {
+			name := strings.Repeat("n", n-1) + string(last)
+			if got := s.find(KindOpen, path(dir+"/"+name+"/"+name)); len(got) != 2 {
+				t.Errorf("a name of %d bytes: %d events, want 2", n, len(got))
+			}
+		}
 	}
 }
 
