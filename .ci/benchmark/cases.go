@@ -71,7 +71,7 @@ def test_work(n, tmp_path):
 // paired measures one command bare and observed, and also under strace and bpftrace.
 func (b *bench) paired(name string, rounds int, maxRatio float64, args []string) benchCase {
 	return benchCase{
-		name: name, rounds: rounds, maxRatio: maxRatio, bare: bare(args...), ours: b.run(nil, args...),
+		name: name, rounds: rounds, maxRatio: maxRatio, whole: true, bare: bare(args...), ours: b.run(nil, args...),
 		others: map[string]func() *exec.Cmd{
 			"strace":   bare(append([]string{"strace", "-f", "-o", "/dev/null", "-e", "trace=open,openat,openat2,creat,execve,execveat"}, args...)...),
 			"bpftrace": func() *exec.Cmd { return b.underBpftrace(args) },

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // ratios compare a command with the bare one. The CPU time is that of all processes, and
@@ -27,8 +29,30 @@ func medians(v []ratios) ratios {
 	return ratios{median(wall), median(cpu)}
 }
 
-// cost runs cmd, which has to succeed.
+// cost runs cmd, which has to succeed, and removes the bundle that it made.
 func (b *bench) cost(cmd *exec.Cmd) cost {
+	defer b.clean()
+	return b.execute(cmd)
+}
+
+// costOfWhole is the cost of a run, with what is missing from its kernel layer.
+func (b *bench) costOfWhole(cmd *exec.Cmd) (cost, missing) {
+	defer b.clean()
+	c := b.execute(cmd)
+	h := b.readHealth()
+	if h.KernelLayer == schema.Complete {
+		return c, missing{}
+	}
+	return c, missing{runs: 1, events: h.RingbufDrops}
+}
+
+// missing are the runs whose kernel layer is not complete, and the events that they dropped.
+type missing struct {
+	runs   int
+	events uint64
+}
+
+func (b *bench) execute(cmd *exec.Cmd) cost {
 	if cmd.Dir == "" {
 		cmd.Dir = b.dir
 	}
@@ -43,7 +67,6 @@ func (b *bench) cost(cmd *exec.Cmd) cost {
 		fmt.Fprintf(os.Stderr, "benchmark: %v: %v\n%s", cmd.Args, err, out.String())
 		os.Exit(1)
 	}
-	b.clean()
 	return cost{took, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
 }
 

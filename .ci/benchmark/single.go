@@ -148,16 +148,20 @@ func (b *bench) rss(self string) float64 {
 
 // health runs a command and reads its bundle's health.
 func (b *bench) health(args ...string) schema.ObservationHealth {
-	var h schema.ObservationHealth
 	cmd := b.run(nil, args...)()
 	cmd.Dir = b.dir
+	defer b.clean()
 	check(cmd.Run())
+	return b.readHealth()
+}
+
+// readHealth reads the health of the only bundle in b.dir.
+func (b *bench) readHealth() (h schema.ObservationHealth) {
 	b.eachMember(func(name string, r io.Reader) {
 		if name == schema.HealthPath {
 			check(json.NewDecoder(r).Decode(&h))
 		}
 	})
-	b.clean()
 	return h
 }
 
