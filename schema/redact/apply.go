@@ -2,7 +2,7 @@ package redact
 
 import (
 	"bytes"
-	"unsafe"
+	"sync"
 )
 
 // Text takes the secrets out of text of any kind, which field names for the
@@ -51,13 +51,19 @@ func (r *Redactor) Name(field, s string) string {
 	if r == nil {
 		return s
 	}
-	b := unsafe.Slice(unsafe.StringData(s), len(s)) // which Text does not write to
+	buf := names.Get().(*[]byte)
+	defer names.Put(buf)
+	b := append((*buf)[:0], s...)
+	*buf = b
 	clean := r.Text(field, b)
 	if len(clean) == len(b) && (len(b) == 0 || &clean[0] == &b[0]) {
 		return Untag(s)
 	}
 	return Untag(string(clean))
 }
+
+// names are buffers for Name, which is called for each path of the surface.
+var names = sync.Pool{New: func() any { return new([]byte) }}
 
 // Finds tells whether b may hold a known secret in any form. Others, that rules or
 // shapes would show, are not looked for.
