@@ -65,13 +65,19 @@ func StartGuard(runID string, ward []string, terminal *os.File, locks []int, dir
 			ready.Close()
 		}
 	}()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
 	socket := shownSocket()
 	defer socket.Close()
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: append([]string{name, guardArg, runID}, ward...), Dir: "/",
 		// One thread's worth of Go is enough, and nothing of the runner's
 		// environment is its business.
-		Env:         []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
+		Env:   []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
+		Stdin: null, Stdout: null, Stderr: null, // os/exec would open it for each
 		ExtraFiles:  []*os.File{r, terminal, up, nil, nil, socket},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
