@@ -76,6 +76,9 @@ func Sweep() (seats, sets int, err error) {
 					seats += s.sweepSeats(p)
 					s.close()
 				}
+				if other.removeIfLast(lock) { // the last session may have left, and met us
+					sets++
+				}
 			}
 		}
 		lock.Close()

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/.ci/leaktest"
 )
@@ -65,10 +68,14 @@ func TestWhatAZombieWasRemovingIsRemoved(t *testing.T) {
 		}
 		defer os.Remove(dir)
 	}
-	if _, _, err := Sweep(); err != nil {
-		t.Fatal(err)
+	swept := func() bool { // another test's run may have the directory locked
+		if _, _, err := Sweep(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := os.Stat(old)
+		return err != nil
 	}
-	if _, err := os.Stat(old); err == nil {
+	if !leaktest.Within(time.Minute, swept) {
 		t.Error("what the dead process was removing is still there")
 	}
 	if _, err := os.Stat(running); err != nil {
@@ -76,11 +83,62 @@ func TestWhatAZombieWasRemovingIsRemoved(t *testing.T) {
 	}
 }
 
+// The last session may leave while somebody sweeps, who holds the set's lock meanwhile. Then
+// the sweeper removes the set.
+func TestWhoSweepsWhileTheLastLeavesRemovesTheSet(t *testing.T) {
+	p := myPlace(t)
+	s := sit(t, "/proc/self/exe", newCgroup(t), nil)
+	gone := exec.Command("/bin/true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	var sweep *exec.Cmd
+	looks := func() bool { return holds(sweep.Process.Pid, lockSuffix) && holds(sweep.Process.Pid, "bpf-map") }
+	caught := func() bool { // one that looks at the set
+		sweep = &exec.Cmd{Path: "/proc/self/exe", Args: []string{roleName, roleArg, "sweep", strconv.Itoa(gone.Process.Pid)},
+			Env: append(os.Environ(), "KERNEL_TEST_CHILD=role"), Stderr: os.Stderr}
+		if err := sweep.Start(); err != nil {
+			t.Fatal(err)
+		}
+		stat := fmt.Sprintf("/proc/%d/stat", sweep.Process.Pid)
+		for {
+			if b, _ := os.ReadFile(stat); bytes.Contains(b, []byte(") Z ")) {
+				sweep.Wait()
+				return false
+			}
+			if !looks() {
+				continue
+			}
+			sweep.Process.Signal(unix.SIGSTOP)
+			if looks() {
+				return true
+			}
+			sweep.Process.Signal(unix.SIGCONT)
+			sweep.Wait()
+			return false
+		}
+	}
+	if !leaktest.Within(time.Minute, caught) {
+		t.Fatal("no sweeper could be stopped while it looked at the set")
+	}
+	s.rise(t)
+	sweep.Process.Signal(unix.SIGCONT)
+	if err := sweep.Wait(); err != nil {
+		t.Error(err)
+	}
+	if left := pinned(t, p.name); len(left) != 0 {
+		t.Errorf("left %v", left)
+	}
+}
+
 // holdsProcess tells whether a process has a pidfd.
-func holdsProcess(pid int) bool {
+func holdsProcess(pid int) bool { return holds(pid, "pidfd") }
+
+// holds tells whether a process has a descriptor of what is called so.
+func holds(pid int, what string) bool {
 	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	for _, fd := range fds {
-		if to, _ := os.Readlink(fd); strings.Contains(to, "pidfd") {
+		if to, _ := os.Readlink(fd); strings.Contains(to, what) {
 			return true
 		}
 	}
