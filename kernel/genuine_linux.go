@@ -45,13 +45,7 @@ func (l *loaded) examine() error {
 	if !l.foundPinned {
 		return nil
 	}
-	x := &suspect{tags: l.made.Tags, ids: l.made.Maps, maps: map[string][]uint32{}, found: make(chan error, 1)}
-	for name, p := range l.progs {
-		var err error
-		if x.maps[name], err = programMaps(p.FD()); err != nil {
-			return fmt.Errorf("program %s: %w", name, err)
-		}
-	}
+	x := &suspect{tags: l.made.Tags, ids: l.made.Maps, maps: l.uses, found: make(chan error, 1)}
 	var err error
 	if x.constants, err = l.maps[".rodata"].LookupBytes(uint32(0)); err != nil {
 		return fmt.Errorf("read the constants: %w", err)

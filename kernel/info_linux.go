@@ -46,17 +46,18 @@ func objectInfo(fd int, info unsafe.Pointer, size uintptr) error {
 	return nil
 }
 
-// programMaps are the ids of the maps that a program uses, in the order of their
-// first use.
-func programMaps(fd int) ([]uint32, error) {
+// identifyProgram asks for a program, and for the ids of the maps that it uses, in the
+// order of their first use.
+func identifyProgram(fd int) (identity, []uint32, error) {
 	ids := make([]uint32, 64) // as many as a program may use: MAX_USED_MAPS
 	info := struct {
-		_    [52]byte
+		identity
+		_    [28]byte
 		maps uint32
 		ids  unsafe.Pointer
 	}{maps: uint32(len(ids)), ids: unsafe.Pointer(unsafe.SliceData(ids))}
 	err := objectInfo(fd, unsafe.Pointer(&info), unsafe.Sizeof(info))
-	return ids[:min(len(ids), int(info.maps))], err
+	return info.identity, ids[:min(len(ids), int(info.maps))], err
 }
 
 // openPin opens what is pinned there, which has to be a "prog", "map" or "link": ids of one

@@ -35,11 +35,11 @@ func pinName(kind, name string) string { return kind + "_" + strings.ReplaceAll(
 func (s *set) ids() (*manifest, error) {
 	m := &manifest{Progs: map[string]uint32{}, Maps: map[string]uint32{}, Links: map[string]uint32{}, Tags: map[string]string{}, Failed: map[string]string{}}
 	for name, p := range s.progs {
-		i, err := identify(p.FD())
+		i, uses, err := identifyProgram(p.FD())
 		if err != nil {
 			return nil, fmt.Errorf("program %s: %w", name, err)
 		}
-		m.Progs[name], m.Tags[name] = i.ID, i.tag()
+		m.Progs[name], m.Tags[name], s.uses[name] = i.ID, i.tag(), uses
 	}
 	for name, x := range s.maps {
 		i, err := identify(x.FD())
@@ -89,7 +89,7 @@ func (m *manifest) differs(o *manifest) string {
 	return ""
 }
 
-// pin pins the set in a directory that does not exist yet. made is known.
+// pin pins the set in a directory that does not exist yet.
 func (s *set) pin(dir string) (err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -99,6 +99,9 @@ func (s *set) pin(dir string) (err error) {
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
+	if s.made, err = s.ids(); err != nil {
+		return err
+	}
 	b, err := json.Marshal(s.made)
 	if err != nil {
 		return err

@@ -36,12 +36,13 @@ type set struct {
 
 	first *seat // seat 0, while nobody has taken it since the set was made
 
-	shared      bool      // pinned
-	foundPinned bool      // by another process
-	made        *manifest // what it is made of
-	said        uint32    // the id of the map that a pinned one says it in
-	pins        []byte    // the listing of the directory that it is pinned in
-	bss         []byte    // what the programs were told when it was made
+	shared      bool                // pinned
+	foundPinned bool                // by another process
+	made        *manifest           // what it is made of
+	said        uint32              // the id of the map that a pinned one says it in
+	uses        map[string][]uint32 // the ids of the maps that a program uses
+	pins        []byte              // the listing of the directory that it is pinned in
+	bss         []byte              // what the programs were told when it was made
 }
 
 const (

@@ -99,7 +99,7 @@ func (p site) open(ring int) (*set, error) {
 	if err = s.load(ring); err == nil {
 		if s.links["sys_exit"] == nil {
 			err = s.failed["sys_exit"]
-		} else if s.made, err = s.ids(); err == nil {
+		} else {
 			awaitCover()
 			err = s.pin(making)
 		}
