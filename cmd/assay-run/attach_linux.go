@@ -236,6 +236,7 @@ func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target
 		target.Tree.Close()
 		return nothingWas("recorded", err)
 	}
+	expectEvents()
 	result, recording := runner.Attach(ctx, spec, target, runner.Options{
 		Recorder: r.spool, Redactor: r.redactor, ScratchDir: r.spool.Dir(), OnHealth: onHealth, OnLoss: a.tellLoss,
 	})

@@ -13,11 +13,13 @@ func TestBusyRunCollectsAsUsual(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "")
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	t.Setenv("GOMAXPROCS", "as it is")
 
 	live := make([]byte, 20<<20)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	lazyCollection()
+	expectEvents()
 	for range 2000 {
 		garbage = make([]byte, 64<<10)
 	}

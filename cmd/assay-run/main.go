@@ -16,38 +16,46 @@ import (
 
 func main() {
 	lazyCollection()
-	spareProcessor()
 	os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // lazyCollection turns garbage collection off for the first second: preparing and
 // sealing a run leave about 15 MB of garbage, and a collection costs more than a
-// short command. The memory limit keeps a busy program small meanwhile. The first
-// collection that it asks for ends this: a program that needs most of the limit would
-// collect over and over. A longer run gives the memory back after the second, as there
-// may be a hundred of them. GOGC and GOMEMLIMIT, if the user set them, apply instead.
+// short command. The memory limit keeps a busy program small meanwhile: its largest
+// resident set is about that, and 15 MiB of the program's own file. A longer run
+// then gives the memory back, as there may be a hundred of them. GOGC and GOMEMLIMIT,
+// if the user set them, apply instead.
 func lazyCollection() {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
 	usual, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(20<<20)
-	collectAsUsual := sync.OnceFunc(func() {
+	collectAsUsual = sync.OnceFunc(func() {
 		debug.SetGCPercent(usual)
 		debug.SetMemoryLimit(limit)
 	})
-	runtime.AddCleanup(new([64]byte), func(struct{}) { collectAsUsual() }, struct{}{})
 	time.AfterFunc(time.Second, func() {
 		collectAsUsual()
 		debug.FreeOSMemory()
 	})
 }
 
-// spareProcessor lets one goroutine more run Go code at a time than there are CPUs. A
-// goroutine in a system call that waits, as the reader of the rings does, counts as
-// running for up to 10 ms (retake in the runtime's proc.go), and with two CPUs that was
-// half of what the start and the end of a run could use. GOMAXPROCS, if the user set it,
-// applies instead.
-func spareProcessor() {
+// collectAsUsual ends what lazyCollection began.
+var collectAsUsual = func() {}
+
+// expectEvents is called for a run with a kernel layer, which may use more memory than
+// others.
+//
+// The first collection that the memory limit asks for then ends the lazy collection: such a
+// run may need most of the limit, and would collect over and over.
+//
+// One goroutine more may run Go code at a time than there are CPUs. A goroutine in a system
+// call that waits, as the reader of the rings does, counts as running for up to 10 ms (retake
+// in the runtime's proc.go), and with two CPUs that was half of what the start and the end
+// of a run could use. GOMAXPROCS, if the user set it, applies instead.
+func expectEvents() {
+	end := collectAsUsual
+	runtime.AddCleanup(new([64]byte), func(struct{}) { end() }, struct{}{})
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	}

@@ -69,6 +69,9 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		return nothingRun(console.WithHint(err, "name a file that can be written"))
 	}
 	opt := runner.Options{Policy: rules, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
+	if spec.Kernel != runner.KernelOff {
+		expectEvents()
+	}
 	opt.Contained = runner.Contain(spec, opt) // beside what waits for the disk
 	defer opt.Contained.Close()
 	r, err := a.prepareRecording(spec, f, output)
