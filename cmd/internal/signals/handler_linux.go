@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -13,10 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// pending are the signals that came and that nobody has taken yet: 1<<(n-1) for signal n.
+// However often one comes, there is room for it.
+var pending uint64
+
 //lint:ignore U1000 the handler reads it
 
-// pipe is the end of a pipe that the handler writes numbers of signals to.
-var pipe uintptr
+// bell is an eventfd that the handler adds to when it has changed pending.
+var bell uintptr
 
 // addresses are those of the handler, which is no Go code, and of what it returns to.
 func addresses() (handler, restorer uintptr)
@@ -30,45 +35,40 @@ type action struct {
 }
 
 // handled tells whether the handler is there to be used. A child has it too until it
-// executes something, while it puts its files in their places: there the pipe must not be.
+// executes something, while it puts its files in their places: there the bell must not be.
 var handled = sync.OnceValue(func() bool {
 	const aboveFilesOfChildren = 128
-	var fds [2]int
-	if unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
-		return false
-	}
-	to, err := unix.FcntlInt(uintptr(fds[1]), unix.F_DUPFD_CLOEXEC, aboveFilesOfChildren)
-	unix.Close(fds[1])
+	low, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
-		unix.Close(fds[0])
 		return false
 	}
-	pipe = uintptr(to)
-	go deliver(os.NewFile(uintptr(fds[0]), "signals"))
+	defer unix.Close(low)
+	fd, err := unix.FcntlInt(uintptr(low), unix.F_DUPFD_CLOEXEC, aboveFilesOfChildren)
+	if err != nil {
+		return false
+	}
+	bell = uintptr(fd)
+	go deliver(os.NewFile(bell, "signals"))
 	return true
 })
 
-// deliver sends what the handler writes. Of a signal that comes again before it is sent,
-// one is sent, as by package os/signal. That package drops what finds the channel full, so
-// a flood may fill but half of it.
-func deliver(from *os.File) {
-	buf := make([]byte, 4096)
+// deliver sends the signals that are pending. Package os/signal drops what finds the channel
+// full, so a flood may fill but half of it.
+func deliver(bell *os.File) {
+	var times [8]byte
 	for {
-		n, err := from.Read(buf)
-		if err != nil {
-			panic("read signals: " + err.Error()) // nobody closes the pipe
+		if _, err := bell.Read(times[:]); err != nil {
+			panic("read signals: " + err.Error()) // nobody closes it
 		}
-		var came [last + 1]bool
-		for _, b := range buf[:n] {
-			came[b] = true
-		}
-		for n := range came {
-			for came[n] && len(caught) >= cap(caught)/2 {
+		came := atomic.SwapUint64(&pending, 0)
+		for n := syscall.Signal(1); n <= last; n++ {
+			if came>>(n-1)&1 == 0 {
+				continue
+			}
+			for len(caught) >= cap(caught)/2 {
 				time.Sleep(time.Millisecond)
 			}
-			if came[n] {
-				caught <- syscall.Signal(n)
-			}
+			caught <- n
 		}
 	}
 }

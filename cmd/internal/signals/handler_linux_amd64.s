@@ -8,15 +8,20 @@ TEXT ·addresses(SB), NOSPLIT, $0-16
 	MOVQ AX, restorer+8(FP)
 	RET
 
-// handler writes the number of the signal, in DI, to the pipe, as one byte.
+// handler makes the signal in DI pending, and rings the bell.
 TEXT ·handler(SB), NOSPLIT|NOFRAME, $0
-	PUSHQ DI
-	MOVQ ·pipe(SB), DI
+	LEAQ -1(DI), CX
+	MOVQ $1, AX
+	SHLQ CX, AX
+	LOCK
+	ORQ AX, ·pending(SB)
+	MOVQ ·bell(SB), DI
+	MOVQ $1, AX // both what is written and the number of write
+	PUSHQ AX
 	MOVQ SP, SI
-	MOVQ $1, DX
-	MOVQ $1, AX // write
+	MOVQ $8, DX
 	SYSCALL
-	POPQ DI
+	POPQ AX
 	RET
 
 // restorer is where handler returns to.
