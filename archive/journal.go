@@ -13,8 +13,7 @@ import (
 )
 
 // journalName is the file of a spool with the documents of the run's end, as they were
-// put. A file for each would have to be made, renamed and removed, which takes longer
-// than to write them.
+// put. To make, rename and remove a file for each would take longer than to write them.
 const journalName = ".documents"
 
 // journal is that file. Each document in it follows a line with its path, its length and

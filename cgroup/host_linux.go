@@ -21,8 +21,8 @@ type Host struct {
 // is of mode None.
 func Probe() *Host { return &Host{dirs: dirs.Probe()} }
 
-// ProbeForSession is Probe, and leaves the cgroups for NewSession, which else makes most of them
-// again. Call that, or Tidy.
+// ProbeForSession is Probe, but keeps the cgroups that it makes, so that NewSession need not
+// make most of them again. Call NewSession or Tidy afterwards.
 func ProbeForSession() *Host { return &Host{dirs: dirs.ProbeForSession()} }
 
 // Tidy removes what ProbeForSession left.

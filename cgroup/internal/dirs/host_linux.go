@@ -45,9 +45,9 @@ func Probe() *Host {
 	return h
 }
 
-// ProbeForSession is Probe, and leaves the cgroups until NewSession, which is most often in them,
-// or Tidy. A process that is killed meanwhile leaves them empty; the next Sweep or session
-// removes them.
+// ProbeForSession is Probe, but keeps the cgroups that it makes until NewSession or Tidy. Most
+// often the session is made in them. A process that is killed in between leaves them empty, and
+// the next Sweep or session removes them.
 func ProbeForSession() *Host {
 	v2, v1, all, err := hierarchies()
 	h := &Host{mode: None, mounts: all}

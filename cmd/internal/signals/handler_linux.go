@@ -53,7 +53,7 @@ var handled = sync.OnceValue(func() bool {
 })
 
 // deliver sends the signals that are pending. Package os/signal drops what finds the channel
-// full, so a flood may fill but half of it.
+// full, so a flood may fill only half of it.
 func deliver(bell *os.File) {
 	var times [8]byte
 	for {
