@@ -13,7 +13,6 @@ func TestBusyRunCollectsAsUsual(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "")
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
-	t.Setenv("GOMAXPROCS", "as it is")
 
 	live := make([]byte, 20<<20)
 	var before, after runtime.MemStats

@@ -48,15 +48,7 @@ var collectAsUsual = func() {}
 //
 // The first collection that the memory limit asks for then ends the lazy collection: such a
 // run may need most of the limit, and would collect over and over.
-//
-// One goroutine more may run Go code at a time than there are CPUs. A goroutine in a system
-// call that waits, as the reader of the rings does, counts as running for up to 10 ms (retake
-// in the runtime's proc.go), and with two CPUs that was half of what the start and the end
-// of a run could use. GOMAXPROCS, if the user set it, applies instead.
 func expectEvents() {
 	end := collectAsUsual
 	runtime.AddCleanup(new([64]byte), func(struct{}) { end() }, struct{}{})
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
-	}
 }

@@ -1,0 +1,50 @@
+package signals
+
+import (
+	"os"
+	"os/signal"
+)
+
+// Caught are the signals that can be passed on to the command.
+type Caught struct {
+	C     chan os.Signal
+	ready chan struct{}
+}
+
+// Catch starts to deliver to C every signal that can be passed on. After Wait has returned, all of them are
+// delivered, until the program ends: a ^C must not interrupt the sealing of the bundle.
+//
+// SIGHUP and SIGINT stay ignored, here and in the command, if they were ignored when assay-run started (nohup);
+// Go reports this of no other signal. SIGPIPE is caught and dropped, so that writing to a closed stdout returns
+// an error instead of ending assay-run. No signal is set to be ignored, because the command would inherit that.
+//
+// Catch returns at once: Go takes some 40 µs for each signal, and the command can be prepared meanwhile.
+func Catch() *Caught {
+	s := &Caught{C: make(chan os.Signal), ready: make(chan struct{})}
+	go func() {
+		defer close(s.ready)
+		for _, n := range dropped {
+			signal.Notify(make(chan os.Signal, 1), n)
+		}
+		for _, n := range passedOn() {
+			if !signal.Ignored(n) {
+				s.catch(n)
+			}
+		}
+	}()
+	return s
+}
+
+// catch has signal n delivered to C, through a channel of its own.
+func (s *Caught) catch(n os.Signal) {
+	own := make(chan os.Signal, 1)
+	signal.Notify(own, n)
+	go func() {
+		for n := range own {
+			s.C <- n
+		}
+	}()
+}
+
+// Wait waits until all signals are delivered.
+func (s *Caught) Wait() { <-s.ready }
