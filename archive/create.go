@@ -71,11 +71,9 @@ func StartSpool(dir string, run schema.Run) (_ *Spool, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("spool directory: %w", err)
 	}
-	place, err := openPlace(dir)
-	if err != nil {
+	if err := checkSpoolDir(dir); err != nil {
 		return nil, fmt.Errorf("spool directory: %w", err)
 	}
-	place.Close()
 	sweep(dir)
 	final := filepath.Join(dir, run.RunID)
 	tmp, err := os.MkdirTemp(dir, newPrefix)

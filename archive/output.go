@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Output is the place of a file that is written whole or not at all. Its
@@ -15,13 +18,13 @@ import (
 // nothing about where the file goes.
 //
 // A process that is root does not follow a symbolic link that somebody else could
-// have made, writes to no directory that others can write unless it is sticky, and
-// takes over no file that is not its own. Close gives up the directory.
+// have made, and takes over no file that is not its own. Close gives up the directory.
 type Output struct {
 	root    *os.Root
 	path    string // for messages
 	base    string
 	replace bool
+	unrun   fs.FileInfo // the only file to replace, without replace; nil: none
 }
 
 // ErrOutputExists is returned by [OpenOutput], wrapped with the path, when there is
@@ -53,6 +56,39 @@ func OpenOutput(path string, replace bool) (_ *Output, err error) {
 	return o, nil
 }
 
+// OpenOutputAgain is [OpenOutput] for a run whose output may hold the bundle of a
+// run that never ran its command, as a run leaves that was refused: such a bundle is
+// replaced, and the result says so.
+func OpenOutputAgain(ctx context.Context, path string) (o *Output, again bool, err error) {
+	info, _ := os.Lstat(path)
+	o, err = OpenOutput(path, false)
+	if !errors.Is(err, ErrOutputExists) || info == nil || !unrun(ctx, path, info) {
+		return o, false, err
+	}
+	if o, err = OpenOutput(path, true); err != nil {
+		return nil, false, err
+	}
+	o.replace, o.unrun = false, info
+	return o, true, nil
+}
+
+// maxUnrun is how large the bundle of a run that ran no command may be: a file that is
+// larger is not read to find out.
+const maxUnrun = 8 << 20
+
+// unrun reports whether a file is the bundle of a run whose command was not run.
+func unrun(ctx context.Context, path string, info fs.FileInfo) bool {
+	if !info.Mode().IsRegular() || info.Size() > maxUnrun {
+		return false
+	}
+	bundle, err := Open(path)
+	if err != nil {
+		return false
+	}
+	docs, err := bundle.Documents(ctx, schema.SurfacePath)
+	return err == nil && docs.Result.Outcome == schema.OutcomeInfraError && docs.Result.Timings.ChildNS == nil
+}
+
 // Follow is where a symbolic link of our own leads, and any other path as it is:
 // for a file that is to be written through such a link, not in its place.
 func Follow(path string) string {
@@ -69,7 +105,7 @@ func Follow(path string) string {
 // Close lets go of the directory.
 func (o *Output) Close() error { return o.root.Close() }
 
-// vacant tells why the name cannot be taken.
+// vacant says why the name cannot be taken.
 func (o *Output) vacant() error {
 	info, err := o.root.Lstat(o.base)
 	switch {
@@ -88,7 +124,7 @@ func (o *Output) vacant() error {
 		return fmt.Errorf("output %s is a symbolic link, which root does not follow", o.path)
 	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
 		return fmt.Errorf("output %s exists and is not a regular file", o.path)
-	case !o.replace:
+	case !o.replace && !(o.unrun != nil && os.SameFile(info, o.unrun)):
 		return fmt.Errorf("output %s: %w", o.path, ErrOutputExists)
 	}
 	return nil
@@ -150,6 +186,14 @@ func (o *Output) commit(f *os.File) error {
 	if err := o.take(o.base + ".tmp"); err != nil {
 		return err
 	}
+	// In a directory that others can write to, somebody may have been quicker.
+	made, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if there, err := o.root.Lstat(o.base); err != nil || !os.SameFile(there, made) {
+		return fmt.Errorf("another process removed or replaced output %s while it was written", o.path)
+	}
 	dir, err := o.root.Open(".")
 	if err != nil {
 		return err
@@ -162,6 +206,11 @@ func (o *Output) commit(f *os.File) error {
 func (o *Output) take(name string) error {
 	if o.replace {
 		return o.root.Rename(name, o.base)
+	}
+	if o.unrun != nil {
+		if err := o.root.Remove(o.base); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	// A link fails where a rename would replace what came meanwhile.
 	switch err := o.root.Link(name, o.base); {

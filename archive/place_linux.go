@@ -1,10 +1,14 @@
 package archive
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,7 +17,9 @@ import (
 const maxLinks = 40
 
 // openPlace opens a directory to write to. For root it walks there step by step
-// and follows only links that nobody else can have put there.
+// and follows only links that nobody else can have put there. Others may be able to
+// write to the directory itself: who writes through the descriptor and follows no
+// link writes nowhere else.
 func openPlace(path string) (*os.Root, error) {
 	if os.Geteuid() != 0 {
 		return os.OpenRoot(path)
@@ -56,7 +62,8 @@ func walk(path string) (_ int, err error) {
 				return -1, &os.PathError{Op: "open", Path: path, Err: unix.ELOOP}
 			}
 			if st.Uid != 0 || open(at) {
-				return -1, fmt.Errorf("%s in %s is a symbolic link that is not root's, and root does not follow it", name, path)
+				return -1, fmt.Errorf("%s in the path %s is a symbolic link that another user could have made, and assay-run runs as root: "+
+					"name the directory that it leads to", name, path)
 			}
 			target, err := readlinkat(at, name)
 			if err != nil {
@@ -73,13 +80,45 @@ func walk(path string) (_ int, err error) {
 		unix.Close(at)
 		at = fd
 	}
-	if open(at) {
-		return -1, fmt.Errorf("others can write to the directory %s, which is not sticky, so that root does not", path)
-	}
 	return at, nil
 }
 
-// open tells whether anybody can replace what is in a directory.
+// CheckSpoolParent is the reason why a spool directory that nobody chose is not made at
+// dir: others can replace it, or have made it.
+func CheckSpoolParent(dir string) error {
+	if err := checkSpoolDir(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	switch info, err := os.Lstat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.IsDir() || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()):
+		return fmt.Errorf("%s is not a directory of this user", dir)
+	}
+	return nil
+}
+
+// checkSpoolDir refuses to root a directory in which anybody can replace a spool: its
+// files are opened by path, again and again.
+func checkSpoolDir(path string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	fd, err := walk(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if open(fd) {
+		return fmt.Errorf("any user can replace files in %s, and assay-run runs as root: "+
+			"chmod o-w or chmod +t the directory, or choose another", path)
+	}
+	return nil
+}
+
+// open reports whether anybody can replace what is in a directory.
 func open(fd int) bool {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)

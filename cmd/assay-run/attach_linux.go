@@ -224,7 +224,7 @@ func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target
 	output, err := f.bundle(spec.RunID)
 	var r *recording
 	if err == nil {
-		r, err = a.prepareRecording(spec, f, output)
+		r, err = a.prepareRecording(ctx, spec, f, output)
 	}
 	if err == nil {
 		defer r.close()

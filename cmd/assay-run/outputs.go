@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -16,10 +17,19 @@ type outputs struct {
 	result *archive.Output // nil without --result
 }
 
-// open opens the places. The error says what to do.
-func (f *runFlags) open(bundle string) (_ *outputs, err error) {
+// openOutputs opens the places. The error says what to do.
+func (a *app) openOutputs(ctx context.Context, f *runFlags, bundle string) (_ *outputs, err error) {
 	o := &outputs{}
-	if o.bundle, err = archive.OpenOutput(bundle, f.force); err == nil && f.result != "" {
+	again := false
+	if f.force {
+		o.bundle, err = archive.OpenOutput(bundle, true)
+	} else {
+		o.bundle, again, err = archive.OpenOutputAgain(ctx, bundle)
+	}
+	if again {
+		a.say.Info("%s is the bundle of a run whose command was not run: this run replaces it", console.Printable(bundle))
+	}
+	if err == nil && f.result != "" {
 		o.result, err = archive.OpenOutput(archive.Follow(f.result), true)
 	}
 	switch {

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/assay-run/assay-run/archive"
@@ -25,15 +30,16 @@ type recording struct {
 	redactor *redact.Redactor // nil: redaction is disabled
 	out      *outputs
 	spool    *archive.Spool // nil before start
+	beside   string         // the spool directory, where it is not the user's own
 }
 
 // prepareRecording checks and opens what a recording needs, up to the spool. Close
 // it. The error says what to do.
-func (a *app) prepareRecording(spec *runner.Spec, f *runFlags, output string) (*recording, error) {
+func (a *app) prepareRecording(ctx context.Context, spec *runner.Spec, f *runFlags, output string) (*recording, error) {
 	r := &recording{app: a, flags: f}
 	var opening sync.WaitGroup
 	var unopened error
-	opening.Go(func() { r.out, unopened = f.open(output) }) // the disk may take its time
+	opening.Go(func() { r.out, unopened = a.openOutputs(ctx, f, output) }) // the disk may take its time
 	err := r.describe(spec, output)
 	opening.Wait()
 	if err == nil {
@@ -79,7 +85,7 @@ func (r *recording) describe(spec *runner.Spec, output string) (err error) {
 // start makes the spool. From here on, what is recorded outlives this process, and the
 // host too once the spool is on disk.
 func (r *recording) start() (err error) {
-	if r.spool, err = createSpool(r.flags, r.record); err != nil {
+	if r.spool, err = r.createSpool(); err != nil {
 		return err
 	}
 	r.spool.SealTo(r.out.bundle)
@@ -91,17 +97,63 @@ func (r *recording) close() {
 	if r.spool != nil {
 		r.spool.Close()
 	}
+	if r.beside != "" {
+		_ = os.Remove(r.beside) // it stays while it holds a spool
+	}
 	r.out.close()
 }
 
-func createSpool(f *runFlags, record schema.Run) (*archive.Spool, error) {
-	dir := f.spoolDir
-	if dir == "" {
-		var err error
-		if dir, err = archive.DefaultSpoolDir(); err != nil {
-			return nil, console.WithHint(err, "choose a directory with --spool-dir")
+// spoolBeside is the name of a spool directory beside the bundle.
+const spoolBeside = ".assay-run"
+
+// createSpool makes the spool in the directory of --spool-dir, or else in the user's
+// own. Where the user has no home that can be written, as in many containers, it is
+// made beside the bundle, or else in the directory for temporary files.
+func (r *recording) createSpool() (*archive.Spool, error) {
+	if dir := r.flags.spoolDir; dir != "" {
+		return spoolIn(dir, r.flags, r.record)
+	}
+	dir, err := archive.DefaultSpoolDir()
+	if err == nil {
+		spool, err := spoolIn(dir, r.flags, r.record)
+		if err == nil || !cannotBeMade(err) {
+			return spool, err
 		}
 	}
+	var unsafe []error
+	for _, parent := range []string{filepath.Dir(r.record.Output), os.TempDir()} {
+		beside := filepath.Join(parent, spoolBeside)
+		if why := archive.CheckSpoolParent(beside); why != nil {
+			unsafe = append(unsafe, why)
+			continue
+		}
+		spool, berr := spoolIn(beside, r.flags, r.record)
+		if errors.Is(berr, fs.ErrNotExist) { // another run has just removed the directory
+			spool, berr = spoolIn(beside, r.flags, r.record)
+		}
+		if berr != nil && cannotBeMade(berr) {
+			continue
+		}
+		if berr == nil {
+			r.beside = beside
+			r.say.Info("the evidence is in %s until it is sealed, as %s cannot be written; if the run is killed, use: assay-run recover --spool-dir %s --all",
+				console.Printable(beside), console.Printable(cmp.Or(dir, "the home directory")), query.QuoteArgs([]string{beside}))
+		}
+		return spool, berr
+	}
+	if err = errors.Join(unsafe...); err == nil {
+		err = errors.New("neither can one beside the bundle")
+	}
+	return nil, console.WithHint(fmt.Errorf("the spool directory %s cannot be written: %w", dir, err), "choose a directory with --spool-dir")
+}
+
+// cannotBeMade reports whether err says that there can be no spool directory here,
+// whichever run asks.
+func cannotBeMade(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOTDIR)
+}
+
+func spoolIn(dir string, f *runFlags, record schema.Run) (*archive.Spool, error) {
 	if f.replace {
 		err := archive.Discard(dir, record.RunID)
 		if err != nil && !errors.Is(err, archive.ErrNoSpool) {

@@ -113,7 +113,7 @@ func (f *redactFlags) withKey() (*redact.Redactor, error) {
 	case "":
 		spools, err := archive.DefaultSpoolDir()
 		if err != nil {
-			return redact.NewEphemeral() // no home: nothing to keep a key in
+			return redact.NewUnkept(err)
 		}
 		return redact.NewOfHost(filepath.Join(filepath.Dir(spools), "redaction.key"))
 	}

@@ -74,7 +74,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	}
 	opt.Contained = runner.Contain(spec, opt) // beside what waits for the disk
 	defer opt.Contained.Close()
-	r, err := a.prepareRecording(spec, f, output)
+	r, err := a.prepareRecording(ctx, spec, f, output)
 	if err != nil {
 		return nothingRun(err)
 	}

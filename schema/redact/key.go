@@ -56,13 +56,15 @@ func NewFromFile(file string) (*Redactor, error) {
 }
 
 // NewOfHost makes a Redactor with the host's key, in a file that is made on
-// first use. Two processes that make it at once get the same key.
+// first use. Two processes that make it at once get the same key. Where no file can be
+// made, the key is ephemeral, and [Redactor.Unkept] says why.
 func NewOfHost(file string) (*Redactor, error) {
 	key, err := readKey(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = makeKey(file); err == nil {
-			key, err = readKey(file)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
+		if err = makeKey(file); err != nil {
+			return NewUnkept(fmt.Errorf("keep the redaction key: %w", err))
 		}
+		key, err = readKey(file)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("redaction key: %w", err)
@@ -70,6 +72,25 @@ func NewOfHost(file string) (*Redactor, error) {
 	r := New(key)
 	r.scope = ScopeHost
 	return r, nil
+}
+
+// NewUnkept makes a Redactor with an ephemeral key, since the host's could not be kept.
+func NewUnkept(why error) (*Redactor, error) {
+	r, err := NewEphemeral()
+	if err != nil {
+		return nil, err
+	}
+	r.unkept = why
+	return r, nil
+}
+
+// Unkept is why the host's key could not be kept, so that the tags of this bundle
+// cannot be compared with those of others. nil: it is kept, or not wanted.
+func (r *Redactor) Unkept() error {
+	if r == nil {
+		return nil
+	}
+	return r.unkept
 }
 
 func readKey(file string) ([]byte, error) {

@@ -42,6 +42,7 @@ var DefaultEnv = []string{"*_KEY", "*_KEY_ID", "*APIKEY*", "*_TOKEN", "TOKEN", "
 type Redactor struct {
 	key     []byte
 	scope   string // of the key
+	unkept  error  // see Unkept
 	matcher atomic.Pointer[matcher]
 	rules   []Rule // set before use
 
