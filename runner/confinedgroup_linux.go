@@ -42,7 +42,7 @@ func (c *confinement) group(g contract.Group) contract.Group {
 	if !p.Restricted() { // checks have no terminal
 		return g
 	}
-	return &confinedGroup{Group: g, profile: p}
+	return &confinedGroup{Group: g, profile: p.ForCheck()}
 }
 
 // strictly puts the checks that start in a group into a sandbox where they find

@@ -183,12 +183,18 @@ func (c *confinement) start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached
 	return inner, confined(err)
 }
 
-// confined tells a layer that is missing from other reasons not to start.
+// confined sorts what the sandbox lacks from other reasons not to start.
 func confined(err error) error {
 	var missing *sandbox.LayerError
 	if errors.As(err, &missing) {
 		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
 			Code: "layer_unavailable", Message: "nothing was run: " + err.Error(), Hint: missing.Remedy,
+		}}
+	}
+	var port *sandbox.PortError
+	if errors.As(err, &port) {
+		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
+			Code: "local_port_unavailable", Message: "nothing was run: " + err.Error(), Hint: port.Remedy(),
 		}}
 	}
 	return err

@@ -123,7 +123,10 @@ func (a *app) sandbox(f *sandboxFlags, args []string) error {
 		}
 	}
 	var missing *sandbox.LayerError
+	var port *sandbox.PortError
 	switch {
+	case errors.As(err, &port):
+		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", port.Remedy())}
 	case errors.As(err, &missing):
 		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", missing.Remedy)}
 	case err != nil:

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -21,31 +20,57 @@ type dialed struct {
 	err error
 }
 
-// openLocal listens on the host's loopback address for the ports inside that
-// it may reach. With the host's network they are there already.
-func (s *Sandbox) openLocal() error {
+// listenLocal listens on the host's loopback address for the ports inside that it may
+// reach. With the host's network they are there already. Connections wait until serveLocal.
+// The error is a *PortError.
+func (s *Sandbox) listenLocal() error {
 	if s.profile.Network.Mode == NetHost {
 		return nil
 	}
 	for _, port := range s.profile.Network.LocalPorts {
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
-			return fmt.Errorf("network.allowLocalPorts: %w", err)
+			s.closeLocal()
+			return &PortError{Port: port, Err: err}
 		}
 		s.mu.Lock()
-		s.local = append(s.local, l)
+		s.local = append(s.local, localPort{l, port})
 		s.mu.Unlock()
+	}
+	return nil
+}
+
+// localPort is a port of the host's that is forwarded to the same port inside.
+type localPort struct {
+	net.Listener
+	port int
+}
+
+// serveLocal forwards connections, once the command runs.
+func (s *Sandbox) serveLocal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.local {
 		go func() {
 			for {
 				c, err := l.Accept()
 				if err != nil {
 					return
 				}
-				go s.carry(c.(*net.TCPConn), port)
+				go s.carry(c.(*net.TCPConn), l.port)
 			}
 		}()
 	}
-	return nil
+}
+
+// closeLocal ends the forwarding of new connections.
+func (s *Sandbox) closeLocal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.local {
+		l.Close()
+	}
+	s.local = nil
 }
 
 // carry joins a connection from outside to one inside.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -20,6 +21,27 @@ type LayerError struct {
 
 func (e *LayerError) Error() string {
 	return fmt.Sprintf("the sandbox needs the layer %s, which this host does not give: %s", e.Layer, e.Reason)
+}
+
+// PortError is a port of network.allowLocalPorts that cannot be forwarded: the command was
+// not started.
+type PortError struct {
+	Port int
+	Err  error
+}
+
+func (e *PortError) Error() string {
+	return fmt.Sprintf("port %d of network.allowLocalPorts cannot be forwarded: %v", e.Port, e.Err)
+}
+
+func (e *PortError) Unwrap() error { return e.Err }
+
+// Remedy is what to do about it.
+func (e *PortError) Remedy() string {
+	if errors.Is(e.Err, syscall.EADDRINUSE) {
+		return fmt.Sprintf("end the program that uses port %d of 127.0.0.1, or remove the port from network.allowLocalPorts", e.Port)
+	}
+	return "choose a port that this user may listen on, or remove it from network.allowLocalPorts"
 }
 
 // Remedy is what would make a layer available that is not enforced.

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"net"
 	"sync"
 	"syscall"
 
@@ -34,7 +33,7 @@ type Sandbox struct {
 	states chan unix.WaitStatus
 	dials  map[uint64]chan dialed
 	nextID uint64
-	local  []net.Listener
+	local  []localPort
 	closed bool
 
 	wantAudit    bool
@@ -172,15 +171,13 @@ func (s *Sandbox) Close() error {
 	s.mu.Lock()
 	closed := s.closed
 	s.closed = true
-	local, pidfd := s.local, s.pidfd
+	pidfd := s.pidfd
 	s.pidfd = -1
 	s.mu.Unlock()
 	if closed {
 		return nil
 	}
-	for _, l := range local {
-		l.Close()
-	}
+	s.closeLocal()
 	if pidfd >= 0 {
 		unix.Close(pidfd)
 	}

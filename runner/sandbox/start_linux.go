@@ -24,9 +24,10 @@ import (
 //
 // Detached says that start does not honour cmd.SysProcAttr.
 //
-// The error is a *LayerError where a layer cannot be had, an *os.PathError as
-// of exec.Cmd.Start where the command cannot be executed, or start's own. The
-// command that is returned with it, if any, was started and is to be waited for.
+// The error is a *LayerError where a layer cannot be had, a *PortError where a port
+// cannot be forwarded, an *os.PathError as of exec.Cmd.Start where the command cannot be
+// executed, or start's own. The command that is returned with it, if any, was started and
+// killed, and is to be waited for.
 func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached bool) (*exec.Cmd, error) {
 	flags := s.cloneFlags()
 	started, err := s.start(cmd, start, flags, detached)
@@ -74,7 +75,9 @@ func (s *Sandbox) withoutNamespaces(why string) []Layer {
 	return layers
 }
 
-func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintptr, detached bool) (*exec.Cmd, error) {
+func (s *Sandbox) start(
+	cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintptr, detached bool,
+) (inner *exec.Cmd, err error) {
 	plan, early, err := s.profile.plan(flags != 0)
 	if err != nil {
 		return nil, err
@@ -112,6 +115,20 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 		attr.Cloneflags |= flags
 		shim.MapUser(&attr)
 	}
+	if plan.Init {
+		if err := s.listenLocal(); err != nil {
+			return nil, err
+		}
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		s.closeLocal()
+		if inner != nil { // or it would become the command, which nobody would supervise
+			_ = inner.Process.Kill()
+		}
+	}()
 	watched := s.watch.start(s.profile.Network.Mode, flags&unix.CLONE_NEWNET != 0)
 	conn, theirs, err := shim.Pair()
 	if err != nil {
@@ -129,14 +146,15 @@ func (s *Sandbox) start(cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintpt
 		return nil, fmt.Errorf("sandbox plan: %w", err)
 	}
 	defer file.Close()
-	inner := &exec.Cmd{
+	shimmed := &exec.Cmd{
 		Path: "/proc/self/exe", Args: shim.Args(n + 1),
 		Env: cmd.Env, Dir: cmd.Dir, Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, WaitDelay: cmd.WaitDelay,
 		ExtraFiles: append(append([]*os.File{}, cmd.ExtraFiles...), theirs, file), SysProcAttr: &attr,
 	}
-	if err := start(inner); err != nil {
+	if err := start(shimmed); err != nil {
 		return nil, s.cloneError(err, flags)
 	}
+	inner = shimmed
 	theirs.Close()
 	s.ownDomain(inner.Process, 0)
 	if plan.Waits {
@@ -250,7 +268,8 @@ func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 			s.ownDomain(nil, s.pid)
 			s.states = make(chan unix.WaitStatus, 16)
 			go s.listen()
-			return s.openLocal()
+			s.serveLocal()
+			return nil
 		}
 	}
 }

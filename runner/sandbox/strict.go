@@ -18,6 +18,14 @@ func (p *Profile) Strict(fresh string) *Profile {
 	return &strict
 }
 
+// ForCheck is p for a check of a contract. No port is forwarded to a check: while checks run, the
+// command's ports may still be in use.
+func (p *Profile) ForCheck() *Profile {
+	check := *p
+	check.Network.LocalPorts = nil
+	return &check
+}
+
 // Temporary are the directories for temporary files that Strict covers. Not every host
 // has all of them.
 var Temporary = []string{"/tmp", "/var/tmp", "/dev/shm"}
