@@ -3,6 +3,7 @@
 package notify
 
 import (
+	"errors"
 	"runtime"
 	"sync"
 	"time"
@@ -73,7 +74,6 @@ func (o *Observer) work(first *response) {
 	if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && 20-now > listenerNice {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, listenerNice)
 	}
-	o.thread.Store(int32(unix.Gettid()))
 	if first == nil || o.answer(first) == nil {
 		o.serveAll()
 	}
@@ -82,7 +82,7 @@ func (o *Observer) work(first *response) {
 
 // serveAll serves the listener until stop.
 func (o *Observer) serveAll() {
-	for turn := time.Now(); !o.stopping.Load(); {
+	for turn := time.Now(); ; {
 		if err := o.serve(); err != nil {
 			return
 		}
@@ -104,13 +104,33 @@ func moreProcs(n int) {
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
 }
 
-// serve receives one notification, records it and answers it. It returns nil if there was
+// errStopped says that stop was called.
+var errStopped = errors.New("the observer was stopped")
+
+// serve waits for one notification, records it and answers it. It returns nil if there was
 // none, and an error if there will be no more.
+//
+// It waits in poll(2). SECCOMP_IOCTL_NOTIF_RECV cannot be interrupted: after a signal the kernel
+// starts it again, for as long as a process with the filter lives. Where poll finds a
+// notification, the ioctl returns at once.
 func (o *Observer) serve() error {
+	fds := [2]unix.PollFd{{Fd: int32(o.listener), Events: unix.POLLIN}, {Fd: int32(o.stopFD), Events: unix.POLLIN}}
+	if _, err := unix.Poll(fds[:], -1); err == unix.EINTR {
+		return nil
+	} else if err != nil {
+		o.fail(err)
+		return err
+	}
+	switch {
+	case fds[1].Revents != 0:
+		return errStopped
+	case fds[0].Revents&unix.POLLIN == 0: // no task has the filter any more
+		return unix.ENOENT
+	}
 	o.n = notification{} // the kernel requires zeroes
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&o.n))); errno != 0 {
 		switch errno {
-		case unix.EINTR: // by stop, or by the Go runtime
+		case unix.EINTR:
 			return nil
 		case unix.ENOENT: // the caller was killed, or no process has the filter
 			if hungUp(o.listener) {
@@ -163,22 +183,14 @@ func (o *Observer) fail(why error) {
 	o.listener = -1
 }
 
-// stop ends the listener's thread, which may be waiting in the kernel.
+// stop ends the listener's thread.
 func (o *Observer) stop() {
-	o.stopping.Store(true)
 	o.queue.close()
 	if o.served == nil {
 		return
 	}
-	for {
-		// The Go runtime uses SIGURG to interrupt its own threads.
-		_ = unix.Tgkill(unix.Getpid(), int(o.thread.Load()), unix.SIGURG)
-		select {
-		case <-o.served:
-			return
-		case <-time.After(time.Millisecond):
-		}
-	}
+	_, _ = unix.Write(o.stopFD, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // cannot fail: the counter is far from its limit
+	<-o.served
 }
 
 // record makes events of one notification. The caller holds mu.

@@ -4,7 +4,6 @@ package notify
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,13 +31,11 @@ type Observer struct {
 	cfg     Config
 	queue   *queue
 	served  chan struct{} // closed when the listener's thread has ended; nil without a listener
-	thread  atomic.Int32
+	stopFD  int           // an eventfd that ends the listener's thread
 	stopped chan struct{} // closed by Stop
 	closed  chan struct{} // closed by Close
 	reads   reads
 	n       notification // what the listener's thread has received
-
-	stopping atomic.Bool
 
 	mu       sync.Mutex // guards what follows
 	listener int        // -1 without one
@@ -85,8 +82,13 @@ func New(cfg Config) (*Observer, error) {
 	if err != nil {
 		return nil, &kernel.Unavailable{Reasons: []kernel.Reason{{Code: CodeShim, Message: err.Error()}}, Err: err}
 	}
+	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, &kernel.Unavailable{Reasons: []kernel.Reason{{Code: CodeShim, Message: "eventfd: " + err.Error()}}, Err: err}
+	}
 	o := &Observer{
-		queue: newQueue(), table: t, listener: -1, stopped: make(chan struct{}), closed: make(chan struct{}),
+		stopFD: stop,
+		queue:  newQueue(), table: t, listener: -1, stopped: make(chan struct{}), closed: make(chan struct{}),
 		cfg: cfg, lineBuf: make([]byte, maxArguments), foreign: map[foreignCall]bool{}, bound: map[string]bound{},
 	}
 	o.clock.set()
@@ -241,6 +243,7 @@ func (o *Observer) Close() error {
 		unix.Close(o.listener)
 		o.listener = -1
 	}
+	unix.Close(o.stopFD)
 	return nil
 }
 
