@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/runner/policy"
@@ -53,7 +54,7 @@ func (c *client) Serve(r *rpc.Request) {
 		serve(c, r)
 		return
 	}
-	r.Answer(nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %.100q", r.Method))
+	r.Answer(nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "unknown method %.100q", r.Method))
 }
 
 // rulesNow are the client's own rules.
@@ -84,13 +85,13 @@ func (c *client) agent() string {
 
 // mayUse reports why the client may not use a run. Only clients with a token of their
 // own may not even look at it.
-func (c *client) mayUse(run *recording.Run, look bool) *rpc.Error {
+func (c *client) mayUse(run *recording.Run, look bool) *jsonrpc.Error {
 	agent := c.agent()
 	if look {
 		agent = c.conn.Identity()
 	}
 	if owner := run.Info().AgentID; agent != "" && owner != "" && owner != agent {
-		return rpc.Errorf(codeNotYours, "run %s is of another agent", run.ID)
+		return jsonrpc.Errorf(codeNotYours, "run %s is of another agent", run.ID)
 	}
 	return nil
 }
@@ -117,20 +118,20 @@ func (c *client) leave(run *recording.Run) {
 // runFor finds the run of a request, which either looks at the run or uses it: the run
 // that the request names, else the client's own. A client without a run joins the run
 // that it uses.
-func (c *client) runFor(id string, look bool) (*recording.Run, *rpc.Error) {
+func (c *client) runFor(id string, look bool) (*recording.Run, *jsonrpc.Error) {
 	run := c.runNow()
 	switch {
 	case id == "" && run == nil:
-		return nil, rpc.Errorf(codeNoRun, "no run is open on this connection: open one with runs.start, or name one with run_id")
+		return nil, jsonrpc.Errorf(codeNoRun, "no run is open on this connection: open one with runs.start, or name one with run_id")
 	case id == "" || run != nil && run.ID == id:
 		return run, nil
 	}
 	named := c.g.runs.named(id)
 	if named == nil {
 		if past, ended := c.g.runs.earlier(id); ended && !look && (c.conn.Identity() == "" || mark(c.conn.Identity()) == past.Agent) {
-			return nil, rpc.Errorf(codeRunState, "run %s is not open, it is %s", id, past.state())
+			return nil, jsonrpc.Errorf(codeRunState, "run %s is not open, it is %s", id, past.state())
 		}
-		return nil, rpc.Errorf(codeNoRun, "run %.100q does not exist", id)
+		return nil, jsonrpc.Errorf(codeNoRun, "run %.100q does not exist", id)
 	}
 	if err := c.mayUse(named, look); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/gateway/recording/recordingtest"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -169,12 +169,12 @@ func (c *tester) start(method, params string) <-chan frame {
 }
 
 // wait is the answer's result or error.
-func (c *tester) wait(ch <-chan frame) (result string, failure *rpc.Error) {
+func (c *tester) wait(ch <-chan frame) (result string, failure *jsonrpc.Error) {
 	c.t.Helper()
 	select {
 	case m := <-ch:
 		if m.Error != nil {
-			failure = &rpc.Error{}
+			failure = &jsonrpc.Error{}
 			if err := json.Unmarshal(m.Error, failure); err != nil {
 				c.t.Fatal(err)
 			}
@@ -187,14 +187,14 @@ func (c *tester) wait(ch <-chan frame) (result string, failure *rpc.Error) {
 			return string(m.Result), nil
 		default:
 		}
-		return "", rpc.Errorf(0, "the connection is gone")
+		return "", jsonrpc.Errorf(0, "the connection is gone")
 	case <-time.After(30 * time.Second):
 		c.t.Fatal("no answer within 30 s")
 	}
 	return "", nil
 }
 
-func (c *tester) call(method, params string) (string, *rpc.Error) {
+func (c *tester) call(method, params string) (string, *jsonrpc.Error) {
 	c.t.Helper()
 	return c.wait(c.start(method, params))
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 func TestAMessageTooLargeIsAnsweredAndEndsTheConnection(t *testing.T) {
@@ -36,7 +36,7 @@ func TestAMessageTooLargeIsAnsweredAndEndsTheConnection(t *testing.T) {
 	// One of just the size is fine.
 	c := dial(t, f.path)
 	pad := strings.Repeat("x", 1<<16-200)
-	if _, err := c.call("nothing", `{"pad":"`+pad+`"}`); err == nil || err.Code != rpc.CodeMethodNotFound {
+	if _, err := c.call("nothing", `{"pad":"`+pad+`"}`); err == nil || err.Code != jsonrpc.CodeMethodNotFound {
 		t.Errorf("a message within the limit: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/policy"
 )
@@ -29,7 +30,7 @@ var methods = map[string]func(*client, *rpc.Request){
 	"metrics.snapshot":  direct((*client).metrics),
 }
 
-type method = func(*client, *rpc.Request) (any, *rpc.Error)
+type method = func(*client, *rpc.Request) (any, *jsonrpc.Error)
 
 // direct answers before it reads the next message.
 func direct(f method) func(*client, *rpc.Request) {
@@ -39,7 +40,7 @@ func direct(f method) func(*client, *rpc.Request) {
 // waiting reads the next message at once.
 func waiting(f method) func(*client, *rpc.Request) {
 	return func(c *client, r *rpc.Request) {
-		job := func(context.Context) (any, *rpc.Error) {
+		job := func(context.Context) (any, *jsonrpc.Error) {
 			r.Wait()
 			return f(c, r)
 		}
@@ -52,7 +53,7 @@ func waiting(f method) func(*client, *rpc.Request) {
 // registerTools handles tools.register: all tools of a list, or none. A name
 // that is registered already gets the new registration; its calls in flight
 // keep the old one.
-func (c *client) registerTools(r *rpc.Request) (any, *rpc.Error) {
+func (c *client) registerTools(r *rpc.Request) (any, *jsonrpc.Error) {
 	if r.Params.Kind() == '[' {
 		// The list may stand for the parameters themselves.
 		r.Params = append(append(jsontext.Value(`{"tools":`), r.Params...), '}')
@@ -65,7 +66,7 @@ func (c *client) registerTools(r *rpc.Request) (any, *rpc.Error) {
 	}
 	specs := p.Tools
 	if len(specs) == 0 {
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/tools: must list at least one tool")
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/tools: must list at least one tool")
 	}
 	made := make(map[string]*tool, len(specs))
 	names := make([]string, 0, len(specs))
@@ -75,7 +76,7 @@ func (c *client) registerTools(r *rpc.Request) (any, *rpc.Error) {
 			return nil, err
 		}
 		if made[t.name] != nil {
-			return nil, rpc.Errorf(rpc.CodeInvalidParams, "tool %q: the list has it twice", t.name)
+			return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "tool %q: the list has it twice", t.name)
 		}
 		made[t.name] = t
 		names = append(names, t.name)
@@ -89,7 +90,7 @@ func (c *client) registerTools(r *rpc.Request) (any, *rpc.Error) {
 		}
 	}
 	if len(c.tools)+fresh > c.g.cfg.Limits.Tools {
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "more than %d tools", c.g.cfg.Limits.Tools)
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "more than %d tools", c.g.cfg.Limits.Tools)
 	}
 	for name, t := range made {
 		if old := c.tools[name]; old != nil {
@@ -110,7 +111,7 @@ func (c *client) toolNamed(name string) *tool {
 }
 
 // registerPolicy handles policy.register: one more rule, which only forbids.
-func (c *client) registerPolicy(r *rpc.Request) (any, *rpc.Error) {
+func (c *client) registerPolicy(r *rpc.Request) (any, *jsonrpc.Error) {
 	var rule policy.Rule
 	if err := r.Decode(&rule); err != nil {
 		return nil, err
@@ -120,7 +121,7 @@ func (c *client) registerPolicy(r *rpc.Request) (any, *rpc.Error) {
 		rules, now = run.Rules, now-run.Zero
 	}
 	if err := rules.Add(rule, now); err != nil {
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "%s", rpc.Brief(err))
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "%s", jsonrpc.Brief(err))
 	}
 	if run != nil && (c.g.run != nil || run.Enter()) {
 		if c.g.run == nil {
@@ -128,7 +129,7 @@ func (c *client) registerPolicy(r *rpc.Request) (any, *rpc.Error) {
 		}
 		// On disk while the run goes on: a crash must not lose the rule.
 		if err := run.PutPolicy(); err != nil {
-			return nil, rpc.Errorf(codeNotRecorded, "the rule is in force, but could not be recorded: %s", rpc.Brief(err))
+			return nil, jsonrpc.Errorf(codeNotRecorded, "the rule is in force, but could not be recorded: %s", jsonrpc.Brief(err))
 		}
 	}
 	return map[string]any{"registered": rule.Name}, nil
@@ -136,7 +137,7 @@ func (c *client) registerPolicy(r *rpc.Request) (any, *rpc.Error) {
 
 // joinCall handles calls.join {tool_call_id}: from now on, the process that connected
 // and what it starts work for a tool call.
-func (c *client) joinCall(r *rpc.Request) (any, *rpc.Error) {
+func (c *client) joinCall(r *rpc.Request) (any, *jsonrpc.Error) {
 	var p struct {
 		ToolCallID string `json:"tool_call_id"`
 	}
@@ -145,35 +146,35 @@ func (c *client) joinCall(r *rpc.Request) (any, *rpc.Error) {
 	}
 	socket := c.conn.Socket()
 	if socket == nil || c.g.cfg.Join == nil {
-		return nil, rpc.Errorf(codeNotJoined, "tool calls have no cgroups in this run")
+		return nil, jsonrpc.Errorf(codeNotJoined, "tool calls have no cgroups in this run")
 	}
 	if err := c.g.cfg.Join(socket, p.ToolCallID); err != nil {
-		return nil, rpc.Errorf(codeNotJoined, "%s", rpc.Brief(err))
+		return nil, jsonrpc.Errorf(codeNotJoined, "%s", jsonrpc.Brief(err))
 	}
 	return map[string]any{"tool_call_id": p.ToolCallID}, nil
 }
 
 // ownCalls handles calls.own: from now on the process that connected and its
 // descendants alone do what the client is asked to do.
-func (c *client) ownCalls(r *rpc.Request) (any, *rpc.Error) {
+func (c *client) ownCalls(r *rpc.Request) (any, *jsonrpc.Error) {
 	var none struct{}
 	if err := r.Decode(&none); err != nil {
 		return nil, err
 	}
 	socket := c.conn.Socket()
 	if socket == nil || c.g.cfg.Own == nil {
-		return nil, rpc.Errorf(codeNotJoined, "this gateway cannot tell the client's processes from others")
+		return nil, jsonrpc.Errorf(codeNotJoined, "this gateway cannot tell the client's processes from others")
 	}
 	tree, err := c.g.cfg.Own(socket)
 	if err != nil {
-		return nil, rpc.Errorf(codeNotJoined, "%s", rpc.Brief(err))
+		return nil, jsonrpc.Errorf(codeNotJoined, "%s", jsonrpc.Brief(err))
 	}
 	c.tree.Store(tree)
 	return map[string]any{}, nil
 }
 
 // metrics handles metrics.snapshot.
-func (c *client) metrics(r *rpc.Request) (any, *rpc.Error) {
+func (c *client) metrics(r *rpc.Request) (any, *jsonrpc.Error) {
 	var none struct{}
 	if err := r.Decode(&none); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"sync"
 
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 )
 
@@ -17,7 +18,7 @@ const maxText = 16 << 10
 
 // startRun handles runs.start: it opens a recording, or finds the one that the
 // same idempotency key opened before.
-func (c *client) startRun(r *rpc.Request) (any, *rpc.Error) {
+func (c *client) startRun(r *rpc.Request) (any, *jsonrpc.Error) {
 	var p struct {
 		AgentID            string `json:"agent_id"`
 		Intent             string `json:"intent"`
@@ -29,9 +30,9 @@ func (c *client) startRun(r *rpc.Request) (any, *rpc.Error) {
 	}
 	switch {
 	case !agentName().MatchString(p.AgentID):
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/agent_id: must be 1 to 128 letters, digits, '.', '_' or '-', and not begin with '.' or '-'")
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/agent_id: must be 1 to 128 letters, digits, '.', '_' or '-', and not begin with '.' or '-'")
 	case len(p.Intent) > maxText || len(p.OutcomeDescription) > maxText || len(p.IdempotencyKey) > maxIdentifier:
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params: a text must have at most %d bytes, an idempotency_key at most %d", maxText, maxIdentifier)
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params: a text must have at most %d bytes, an idempotency_key at most %d", maxText, maxIdentifier)
 	}
 	start := Start{AgentID: p.AgentID, Intent: p.Intent, OutcomeDescription: p.OutcomeDescription}
 	run, err := c.g.start(r.Context(), c, start, p.IdempotencyKey)
@@ -46,7 +47,7 @@ func (c *client) startRun(r *rpc.Request) (any, *rpc.Error) {
 }
 
 // completeRun handles runs.complete.
-func (c *client) completeRun(r *rpc.Request) (any, *rpc.Error) {
+func (c *client) completeRun(r *rpc.Request) (any, *jsonrpc.Error) {
 	var p struct {
 		RunID   string `json:"run_id"`
 		Outcome string `json:"outcome"`
@@ -55,7 +56,7 @@ func (c *client) completeRun(r *rpc.Request) (any, *rpc.Error) {
 		return nil, err
 	}
 	if p.Outcome == "" || len(p.Outcome) > maxText {
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/outcome: must have 1 to %d bytes", maxText)
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/outcome: must have 1 to %d bytes", maxText)
 	}
 	run, err := c.runFor(p.RunID, false)
 	if err != nil {
@@ -87,7 +88,7 @@ type runInfo struct {
 }
 
 // listRuns handles runs.list.
-func (c *client) listRuns(r *rpc.Request) (any, *rpc.Error) {
+func (c *client) listRuns(r *rpc.Request) (any, *jsonrpc.Error) {
 	var none struct{}
 	if err := r.Decode(&none); err != nil {
 		return nil, err

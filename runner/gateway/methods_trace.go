@@ -8,13 +8,14 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 )
 
 // getTrace handles runs.get_trace: the turns from from_index on, at most limit
 // of them. The answer has next_index if there are more.
-func (c *client) getTrace(r *rpc.Request) (any, *rpc.Error) {
+func (c *client) getTrace(r *rpc.Request) (any, *jsonrpc.Error) {
 	var p struct {
 		RunID     string  `json:"run_id"`
 		FromIndex uint64  `json:"from_index"`
@@ -52,15 +53,15 @@ func (c *client) getTrace(r *rpc.Request) (any, *rpc.Error) {
 }
 
 // unreadable is why a trace cannot be read.
-func unreadable(err error) *rpc.Error {
-	code := rpc.CodeInternal
+func unreadable(err error) *jsonrpc.Error {
+	code := jsonrpc.CodeInternal
 	switch {
 	case errors.Is(err, recording.ErrNoTrace):
 		code = codeNoRun
 	case errors.Is(err, recording.ErrNoTurn):
-		code = rpc.CodeInvalidParams
+		code = jsonrpc.CodeInvalidParams
 	}
-	return rpc.Errorf(code, "%s", rpc.Brief(err))
+	return jsonrpc.Errorf(code, "%s", jsonrpc.Brief(err))
 }
 
 // subscribe handles runs.subscribe: the answer has the turns so far (or the
@@ -92,7 +93,7 @@ func (c *client) subscribe(r *rpc.Request) {
 	c.mu.Unlock()
 	if full || !c.conn.Beside(func(ctx context.Context) { c.follow(ctx, r, run, id, p.FromIndex) }) {
 		// A client that can receive nothing is about to be closed.
-		r.Answer(nil, rpc.Errorf(CodeBusy, "at most %d subscriptions on a connection", most))
+		r.Answer(nil, jsonrpc.Errorf(CodeBusy, "at most %d subscriptions on a connection", most))
 	}
 }
 
@@ -136,7 +137,7 @@ func (c *client) follow(ctx context.Context, r *rpc.Request, run *recording.Run,
 }
 
 // unsubscribe handles runs.unsubscribe.
-func (c *client) unsubscribe(r *rpc.Request) (any, *rpc.Error) {
+func (c *client) unsubscribe(r *rpc.Request) (any, *jsonrpc.Error) {
 	var p struct {
 		Subscription string `json:"subscription"`
 	}
@@ -147,7 +148,7 @@ func (c *client) unsubscribe(r *rpc.Request) (any, *rpc.Error) {
 	cancel := c.subs[p.Subscription]
 	c.mu.Unlock()
 	if cancel == nil {
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/subscription: subscription %.40q does not exist", p.Subscription)
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/subscription: subscription %.40q does not exist", p.Subscription)
 	}
 	cancel()
 	return map[string]any{"unsubscribed": p.Subscription}, nil

@@ -4,6 +4,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/agentlog"
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
@@ -44,7 +45,7 @@ type reportedTurn struct {
 
 // recordTurns handles runs.record_turns: turns that happened elsewhere, all of
 // them or none.
-func (c *client) recordTurns(r *rpc.Request) (any, *rpc.Error) {
+func (c *client) recordTurns(r *rpc.Request) (any, *jsonrpc.Error) {
 	var p struct {
 		RunID string         `json:"run_id"`
 		Turns []reportedTurn `json:"turns"`
@@ -57,22 +58,22 @@ func (c *client) recordTurns(r *rpc.Request) (any, *rpc.Error) {
 	case err != nil:
 		return nil, err
 	case len(p.Turns) == 0 || len(p.Turns) > c.g.cfg.Limits.Turns:
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "params/turns: must have 1 to %d turns, found %d", c.g.cfg.Limits.Turns, len(p.Turns))
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/turns: must have 1 to %d turns, found %d", c.g.cfg.Limits.Turns, len(p.Turns))
 	}
 	turns := make([]schema.TurnBody, len(p.Turns))
 	now := int64(c.g.cfg.Now() - run.Zero)
 	for i := range p.Turns {
 		if turns[i], err = p.Turns[i].body(now); err != nil {
-			return nil, rpc.Errorf(err.Code, "params/turns/%d/%s", i, err.Message)
+			return nil, jsonrpc.Errorf(err.Code, "params/turns/%d/%s", i, err.Message)
 		}
 	}
 	if !run.Enter() {
-		return nil, rpc.Errorf(codeRunState, "run %s is not open", run.ID)
+		return nil, jsonrpc.Errorf(codeRunState, "run %s is not open", run.ID)
 	}
 	defer run.Leave()
 	first, failure := run.Record(turns)
 	if failure != nil {
-		return nil, rpc.Errorf(codeNotRecorded, "the turns could not be recorded: %s", rpc.Brief(failure))
+		return nil, jsonrpc.Errorf(codeNotRecorded, "the turns could not be recorded: %s", jsonrpc.Brief(failure))
 	}
 	c.g.count.add(func(m *Metrics) { m.Turns += uint64(len(turns)) })
 	if o := c.g.observer(run); o != nil {
@@ -85,7 +86,7 @@ func (c *client) recordTurns(r *rpc.Request) (any, *rpc.Error) {
 	return map[string]any{"run_id": run.ID, "first_index": first, "count": len(turns)}, nil
 }
 
-func (t *reportedTurn) body(now int64) (schema.TurnBody, *rpc.Error) {
+func (t *reportedTurn) body(now int64) (schema.TurnBody, *jsonrpc.Error) {
 	b := schema.TurnBody{
 		Prompt: t.Prompt, Tool: t.Tool, Parameters: rawValue(t.Parameters), Output: rawValue(t.Output),
 		CLIOutcome: t.CLIOutcome, VerifierVerdict: t.VerifierVerdict, PolicyRejected: t.PolicyRejected,
@@ -100,17 +101,17 @@ func (t *reportedTurn) body(now int64) (schema.TurnBody, *rpc.Error) {
 	o, p := t.CLIOutcome, t.PolicyRejected
 	switch v := b.VerifierVerdict; {
 	case len(t.Tool) > policy.MaxName || len(t.ToolCallID) > agentlog.MaxID:
-		return b, rpc.Errorf(rpc.CodeInvalidParams, "tool must have at most %d bytes, tool_call_id at most %d", policy.MaxName, agentlog.MaxID)
+		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "tool must have at most %d bytes, tool_call_id at most %d", policy.MaxName, agentlog.MaxID)
 	case len(t.ClientID) > maxIdentifier || len(t.ProposalID) > maxIdentifier:
-		return b, rpc.Errorf(rpc.CodeInvalidParams, "client_id and proposal_id must have at most %d bytes", maxIdentifier)
+		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "client_id and proposal_id must have at most %d bytes", maxIdentifier)
 	case v != schema.VerdictPass && v != schema.VerdictFail && v != schema.VerdictNotRun:
-		return b, rpc.Errorf(rpc.CodeInvalidParams, "verifier_verdict: must be pass, fail or not_run")
+		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "verifier_verdict: must be pass, fail or not_run")
 	case o != nil && !(o.Kind == "exited" && o.Code != nil || o.Kind == "timeout" && o.Code == nil):
-		return b, rpc.Errorf(rpc.CodeInvalidParams, `cli_outcome: {"kind":"exited","code":N} or {"kind":"timeout"}`)
+		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, `cli_outcome: {"kind":"exited","code":N} or {"kind":"timeout"}`)
 	case p != nil && !named(p):
-		return b, rpc.Errorf(rpc.CodeInvalidParams, "policy_rejected: rule must have 1 to %d bytes, param at most as many", policy.MaxName)
+		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "policy_rejected: rule must have 1 to %d bytes, param at most as many", policy.MaxName)
 	case p != nil && (o != nil || v != schema.VerdictNotRun || t.Output != nil):
-		return b, rpc.Errorf(rpc.CodeInvalidParams, "policy_rejected: a rejected action must have no output, no cli_outcome, and the verdict not_run")
+		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "policy_rejected: a rejected action must have no output, no cli_outcome, and the verdict not_run")
 	}
 	if p != nil {
 		b.RejectedBy = byPolicy

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/agentlog"
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/runner/policy"
@@ -112,7 +113,7 @@ func (c *client) submit(r *rpc.Request) {
 
 // execute handles the proposal, from its parameters to its answer. The answer reports
 // only what is recorded.
-func (s *submission) execute(ctx context.Context) (any, *rpc.Error) {
+func (s *submission) execute(ctx context.Context) (any, *jsonrpc.Error) {
 	defer func() {
 		if s.turns {
 			s.run.Leave()
@@ -137,7 +138,7 @@ func (s *submission) execute(ctx context.Context) (any, *rpc.Error) {
 		c.execute(ctx)
 		if err := c.record(); err != nil {
 			// Later calls could not be recorded either, so they are not made.
-			return nil, rpc.Errorf(codeNotRecorded, "a call could not be recorded: %s", rpc.Brief(err))
+			return nil, jsonrpc.Errorf(codeNotRecorded, "a call could not be recorded: %s", jsonrpc.Brief(err))
 		}
 		result.Actions[i] = c.result()
 	}
@@ -146,7 +147,7 @@ func (s *submission) execute(ctx context.Context) (any, *rpc.Error) {
 
 // place finds the run that the calls belong to, and the rules and the state that
 // apply to them.
-func (s *submission) place() *rpc.Error {
+func (s *submission) place() *jsonrpc.Error {
 	if id := s.params.RunID; id != "" && (s.run == nil || s.run.ID != id) {
 		named, err := s.runFor(id, false)
 		if err != nil {
@@ -169,50 +170,50 @@ func (s *submission) place() *rpc.Error {
 		// In serve, a call outside of a run would be in no bundle.
 		switch {
 		case s.run == nil:
-			return rpc.Errorf(codeNoRun, "nothing was called: no run is open on this connection: open one with runs.start, or name one with run_id")
+			return jsonrpc.Errorf(codeNoRun, "nothing was called: no run is open on this connection: open one with runs.start, or name one with run_id")
 		case !s.turns:
-			return rpc.Errorf(codeRunState, "nothing was called: run %s is not open, it is %s", s.run.ID, s.run.Info().State)
+			return jsonrpc.Errorf(codeRunState, "nothing was called: run %s is not open, it is %s", s.run.ID, s.run.Info().State)
 		}
 	}
 	if s.run != nil {
 		if broken := s.run.Failure(); broken != nil {
-			return rpc.Errorf(codeNotRecorded, "nothing was called: the run can no longer be recorded: %s", rpc.Brief(broken))
+			return jsonrpc.Errorf(codeNotRecorded, "nothing was called: the run can no longer be recorded: %s", jsonrpc.Brief(broken))
 		}
 	}
 	return nil
 }
 
-func (p *proposalParams) check(l *Limits) *rpc.Error {
+func (p *proposalParams) check(l *Limits) *jsonrpc.Error {
 	if p.Proposal == nil {
-		return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal is missing")
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal is missing")
 	}
 	pr := p.Proposal
 	switch {
 	case len(pr.ID) > maxIdentifier || len(pr.Source) > maxIdentifier:
-		return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal: id and source must have at most %d bytes", maxIdentifier)
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal: id and source must have at most %d bytes", maxIdentifier)
 	case len(pr.Actions) == 0 || len(pr.Actions) > l.Actions:
-		return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions: must have 1 to %d actions, found %d", l.Actions, len(pr.Actions))
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions: must have 1 to %d actions, found %d", l.Actions, len(pr.Actions))
 	case pr.Capabilities != nil && len(*pr.Capabilities) > maxCapabilities:
-		return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/capabilities: must have at most %d", maxCapabilities)
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/capabilities: must have at most %d", maxCapabilities)
 	}
 	seen := make(map[string]bool, len(pr.Actions))
 	for i := range pr.Actions {
 		a := &pr.Actions[i]
 		switch {
 		case a.ID == "" || len(a.ID) > maxIdentifier || len(a.ToolCallID) > agentlog.MaxID:
-			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d: id must have 1 to %d bytes, tool_call_id at most %d", i, maxIdentifier, agentlog.MaxID)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions/%d: id must have 1 to %d bytes, tool_call_id at most %d", i, maxIdentifier, agentlog.MaxID)
 		case seen[a.ID]:
-			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d: an earlier action has the same id", i)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions/%d: an earlier action has the same id", i)
 		case a.Type != "tool_call":
-			return rpc.Errorf(rpc.CodeInvalidParams, `params/proposal/actions/%d/type: must be "tool_call"`, i)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, `params/proposal/actions/%d/type: must be "tool_call"`, i)
 		case a.Tool == "" || len(a.Tool) > policy.MaxName:
-			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d/tool: must have 1 to %d bytes", i, policy.MaxName)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions/%d/tool: must have 1 to %d bytes", i, policy.MaxName)
 		case a.Denied != nil && !named(a.Denied):
-			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d/denied: rule must have 1 to %d bytes, param at most as many", i, policy.MaxName)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions/%d/denied: rule must have 1 to %d bytes, param at most as many", i, policy.MaxName)
 		case a.Denied != nil && a.Allowed:
-			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d: it is both allowed and denied", i)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions/%d: it is both allowed and denied", i)
 		case a.decision() != "" && pr.Source == agentlog.GatewaySource:
-			return rpc.Errorf(rpc.CodeInvalidParams, "params/proposal/actions/%d: the source %s is the gateway's own name, and its decisions are its own", i, pr.Source)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions/%d: the source %s is the gateway's own name, and its decisions are its own", i, pr.Source)
 		}
 		seen[a.ID] = true
 		if a.Parameters == nil || a.Parameters.Kind() == 'n' {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -86,9 +86,9 @@ func (r *runs) close() {
 }
 
 // start gives a client its run: the gateway's own, or in serve a new one.
-func (g *Gateway) start(ctx context.Context, c *client, start Start, key string) (*recording.Run, *rpc.Error) {
+func (g *Gateway) start(ctx context.Context, c *client, start Start, key string) (*recording.Run, *jsonrpc.Error) {
 	if id := c.conn.Identity(); id != "" && id != start.AgentID {
-		return nil, rpc.Errorf(codeNotYours, "the token is of the agent %s", id)
+		return nil, jsonrpc.Errorf(codeNotYours, "the token is of the agent %s", id)
 	}
 	if g.run != nil {
 		return g.run, refusal(g.run.Open(start, key, g.cfg.Now()))
@@ -105,13 +105,13 @@ func (g *Gateway) start(ctx context.Context, c *client, start Start, key string)
 	switch {
 	case key != "" && known != nil:
 		if state := known.Info().State; state != recording.Open {
-			return nil, rpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", known.ID, state)
+			return nil, jsonrpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", known.ID, state)
 		}
 		return known, nil
 	case key != "" && past.Run != "":
-		return nil, rpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", past.Run, past.state())
+		return nil, jsonrpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", past.Run, past.state())
 	case open >= g.cfg.Limits.Runs:
-		return nil, rpc.Errorf(CodeBusy, "%d runs are open, which is the limit; try again", open)
+		return nil, jsonrpc.Errorf(CodeBusy, "%d runs are open, which is the limit; try again", open)
 	}
 	made, err := g.cfg.Open(ctx, start)
 	if err != nil {
@@ -129,25 +129,25 @@ func (g *Gateway) start(ctx context.Context, c *client, start Start, key string)
 	return run, nil
 }
 
-func notRecorded(err error) *rpc.Error {
-	return rpc.Errorf(codeNotRecorded, "the run cannot be recorded: %s", rpc.Brief(err))
+func notRecorded(err error) *jsonrpc.Error {
+	return jsonrpc.Errorf(codeNotRecorded, "the run cannot be recorded: %s", jsonrpc.Brief(err))
 }
 
 // refusal is an error of opening a run, as the client gets it.
-func refusal(err error) *rpc.Error {
+func refusal(err error) *jsonrpc.Error {
 	var state *recording.StateError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &state):
-		return rpc.Errorf(codeRunState, "%v", err)
+		return jsonrpc.Errorf(codeRunState, "%v", err)
 	}
 	return notRecorded(err)
 }
 
 // end ends a run with a client's outcome, or with "" as incomplete. In serve it
 // makes the run's bundle.
-func (g *Gateway) end(run *recording.Run, outcome string) *rpc.Error {
+func (g *Gateway) end(run *recording.Run, outcome string) *jsonrpc.Error {
 	err := run.End(outcome, g.cfg.Now, func(session schema.GatewaySession) (string, error) {
 		if run == g.run {
 			return "", run.Sync()
@@ -156,7 +156,7 @@ func (g *Gateway) end(run *recording.Run, outcome string) *rpc.Error {
 	})
 	var state *recording.StateError
 	if errors.As(err, &state) {
-		return rpc.Errorf(codeRunState, "%v", err)
+		return jsonrpc.Errorf(codeRunState, "%v", err)
 	}
 	if g.runs.journal != nil {
 		info := run.Info()
@@ -165,7 +165,7 @@ func (g *Gateway) end(run *recording.Run, outcome string) *rpc.Error {
 	if err == nil {
 		return nil
 	}
-	return rpc.Errorf(codeNotRecorded, "run %s has ended, but not everything could be recorded: %s", run.ID, rpc.Brief(err))
+	return jsonrpc.Errorf(codeNotRecorded, "run %s has ended, but not everything could be recorded: %s", run.ID, jsonrpc.Brief(err))
 }
 
 // seal makes the bundle of a run in serve, and forgets the oldest ended ones.

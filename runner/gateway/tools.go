@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/gateway/internal/toolschema"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
@@ -51,9 +51,9 @@ type tool struct {
 }
 
 // newTool checks a registration.
-func newTool(s *toolSpec, l *Limits) (*tool, *rpc.Error) {
-	refuse := func(format string, args ...any) (*tool, *rpc.Error) {
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "tool %.*q: "+format, append([]any{policy.MaxName, s.Name}, args...)...)
+func newTool(s *toolSpec, l *Limits) (*tool, *jsonrpc.Error) {
+	refuse := func(format string, args ...any) (*tool, *jsonrpc.Error) {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "tool %.*q: "+format, append([]any{policy.MaxName, s.Name}, args...)...)
 	}
 	t := &tool{name: s.Name, caps: slices.Clone(s.Capabilities), tier: s.Tier, deadline: l.CallTimeout, most: s.MaxConcurrent}
 	slices.Sort(t.caps)
@@ -83,7 +83,7 @@ func newTool(s *toolSpec, l *Limits) (*tool, *rpc.Error) {
 	}
 	var err error
 	if t.schema, err = toolschema.Compile(s.Parameters); err != nil {
-		return refuse("parameters: %s", rpc.Brief(err))
+		return refuse("parameters: %s", jsonrpc.Brief(err))
 	}
 	return t, nil
 }

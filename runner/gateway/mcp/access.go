@@ -9,10 +9,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/policy"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // target is what a request other than tools/call asks for, as the policy names it.
-func target(m *message) (kind policy.Kind, name string, err error) {
+func target(m *jsonrpc.Message) (kind policy.Kind, name string, err error) {
 	var p struct {
 		URI  *string        `json:"uri"`
 		Name *string        `json:"name"`
@@ -30,14 +32,14 @@ func target(m *message) (kind policy.Kind, name string, err error) {
 	if m.Params.Kind() != '{' {
 		return "", "", errors.New(m.Method + " needs params")
 	}
-	if err := exactKeys(m.Params, "uri", "name", "ref"); err != nil {
+	if err := jsonrpc.ExactKeys(m.Params, "uri", "name", "ref"); err != nil {
 		return "", "", err
 	}
 	if json.Unmarshal(m.Params, &p) != nil {
 		return "", "", errors.New(m.Method + ": params cannot be read")
 	}
 	if m.Method == "completion/complete" {
-		if p.Ref.Kind() != '{' || exactKeys(p.Ref, "uri", "name") != nil || json.Unmarshal(p.Ref, &p) != nil {
+		if p.Ref.Kind() != '{' || jsonrpc.ExactKeys(p.Ref, "uri", "name") != nil || json.Unmarshal(p.Ref, &p) != nil {
 			return "", "", errors.New("completion/complete: ref cannot be read")
 		}
 		if kind = policy.Prompts; p.URI != nil {
@@ -54,10 +56,10 @@ func target(m *message) (kind policy.Kind, name string, err error) {
 }
 
 // access decides a request for a resource or a prompt. Other requests pass.
-func (p *Proxy) access(m *message) (answer []byte, pass bool) {
+func (p *Proxy) access(m *jsonrpc.Message) (answer []byte, pass bool) {
 	kind, name, err := target(m)
 	if err != nil {
-		return errorResponse(m.ID, codeInvalidParams, "assay-run: "+err.Error(), nil), false
+		return errorResponse(m.ID, jsonrpc.CodeInvalidParams, "assay-run: "+err.Error(), nil), false
 	}
 	if kind == "" {
 		return nil, true
@@ -67,7 +69,7 @@ func (p *Proxy) access(m *message) (answer []byte, pass bool) {
 
 // serverAsks decides a request of the server to the client, by its method:
 // sampling/createMessage, elicitation/create, roots/list. Notifications pass.
-func (p *Proxy) serverAsks(m *message) (answer []byte, pass bool) {
+func (p *Proxy) serverAsks(m *jsonrpc.Message) (answer []byte, pass bool) {
 	if m.ID == nil || m.Method == "ping" {
 		return nil, true
 	}
@@ -85,16 +87,17 @@ func (p *Proxy) inputs(id, result jsontext.Value) (answer []byte, pass bool) {
 		Inputs jsontext.Value `json:"inputRequests"`
 	}
 	var asked map[string]jsontext.Value
-	if exactKeys(result, "inputRequests") != nil || json.Unmarshal(result, &r) != nil || r.Inputs.Kind() == '{' && json.Unmarshal(r.Inputs, &asked) != nil {
+	if jsonrpc.ExactKeys(result, "inputRequests") != nil || json.Unmarshal(result, &r) != nil || r.Inputs.Kind() == '{' && json.Unmarshal(r.Inputs, &asked) != nil {
 		return unreadableInputs(id), false
 	}
 	for _, key := range slices.Sorted(maps.Keys(asked)) {
-		var m message
-		if exactKeys(asked[key], "method") != nil || json.Unmarshal(asked[key], &m) != nil || m.Method == "" {
+		method := jsonrpc.Value(asked[key], "method")
+		m := &jsonrpc.Message{ID: id}
+		if jsonrpc.ExactKeys(asked[key], "method") != nil || method.Kind() != '"' ||
+			json.Unmarshal(method, &m.Method) != nil || m.Method == "" {
 			return unreadableInputs(id), false
 		}
-		m.ID = id
-		if answer, pass := p.decide(&m, policy.ServerRequests, m.Method); !pass {
+		if answer, pass := p.decide(m, policy.ServerRequests, m.Method); !pass {
 			return answer, false
 		}
 	}
@@ -105,12 +108,12 @@ func unreadableInputs(id jsontext.Value) []byte {
 	return errorResponse(id, codeDenied, "assay-run: what the MCP server asks for in its result cannot be read, so it is denied", nil)
 }
 
-func (p *Proxy) decide(m *message, kind policy.Kind, name string) (answer []byte, pass bool) {
+func (p *Proxy) decide(m *jsonrpc.Message, kind policy.Kind, name string) (answer []byte, pass bool) {
 	found := p.rules.set.CheckName(kind, name)
 	if len(found) == 0 && !p.rules.set.Lists(kind) {
 		return nil, true // nothing was decided
 	}
-	c := &toolCall{Name: m.Method + " " + name, id: idText(m.ID)}
+	c := &toolCall{Name: m.Method + " " + name, id: jsonrpc.IDText(m.ID)}
 	if kind == policy.ServerRequests {
 		c.Name = name
 	}

@@ -4,13 +4,15 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/runner/policy"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // call decides a tools/call.
-func (p *Proxy) call(m *message, r *pending) (answer []byte, pass bool) {
+func (p *Proxy) call(m *jsonrpc.Message, r *pending) (answer []byte, pass bool) {
 	c, err := decodeCall(m)
 	if err != nil {
-		return errorResponse(m.ID, codeInvalidParams, "assay-run: "+err.Error(), nil), false
+		return errorResponse(m.ID, jsonrpc.CodeInvalidParams, "assay-run: "+err.Error(), nil), false
 	}
 	if m.ID == nil {
 		return nil, false // a notification: nobody could be told its result

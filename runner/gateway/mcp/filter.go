@@ -7,6 +7,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/policy"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // lists maps each request whose answer is a list to the member that holds the list.
@@ -33,7 +35,7 @@ func (p *Proxy) filter(method string, raw, result jsontext.Value) (jsontext.Valu
 	if len(kept) == len(items) {
 		return nil, false
 	}
-	return replace(raw, jsontext.Pointer("/result/"+member), join(kept))
+	return replace(raw, jsontext.Pointer("/result/"+member), jsonrpc.Join(kept))
 }
 
 // listed reports whether an item of a list may be used.

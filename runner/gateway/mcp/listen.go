@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // Bounds of a front: how many clients at once, and how long a client may be silent.
@@ -153,24 +155,24 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backe
 		return
 	}
 	if batch && len(list) == 0 {
-		respondJSON(w, http.StatusBadRequest, errorResponse(nil, codeInvalidRequest, "assay-run: a batch must not be empty", nil))
+		respondJSON(w, http.StatusBadRequest, errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: a batch must not be empty", nil))
 		return
 	}
 	begins := false
 	for _, m := range list {
 		begins = begins || m.err == nil && m.Method == "initialize" && m.ID != nil
 		if m.err == nil && m.Method == "notifications/cancelled" && s != nil {
-			s.cancelled(m.message)
+			s.cancelled(m.Message)
 		}
 	}
 	fresh := s == nil
 	if fresh {
 		if !begins {
-			respondJSON(w, http.StatusBadRequest, errorResponse(nil, codeInvalidRequest, "assay-run: the "+headerSession+" header is missing: initialize first", nil))
+			respondJSON(w, http.StatusBadRequest, errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: the "+headerSession+" header is missing: initialize first", nil))
 			return
 		}
 		if s, err = f.start(r.URL.Path, b, auth); err != nil {
-			respondJSON(w, http.StatusServiceUnavailable, errorResponse(nil, codeInternal, "assay-run: "+err.Error(), nil))
+			respondJSON(w, http.StatusServiceUnavailable, errorResponse(nil, jsonrpc.CodeInternal, "assay-run: "+err.Error(), nil))
 			return
 		}
 	}
@@ -183,16 +185,16 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backe
 func asks(list []incoming) (requests, tokens []string) {
 	for _, m := range list {
 		if m.err != nil {
-			if id, response := idOf(m.raw); id != nil && !response {
-				requests = append(requests, idKey(id))
+			if id, response := jsonrpc.IDOf(m.raw); id != nil && !response {
+				requests = append(requests, jsonrpc.IDKey(id))
 			}
 			continue
 		}
 		if m.Method == "" || m.ID == nil {
 			continue
 		}
-		requests = append(requests, idKey(m.ID))
-		if token := progressToken(m.message); token != "" {
+		requests = append(requests, jsonrpc.IDKey(m.ID))
+		if token := progressToken(m.Message); token != "" {
 			tokens = append(tokens, token)
 		}
 	}

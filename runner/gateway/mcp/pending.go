@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // maxPending bounds the requests that wait for an answer.
@@ -38,20 +40,20 @@ func (b *answers) rest(mu *sync.Mutex, answered int) []byte {
 		list = append(list, d)
 	}
 	b.denied = nil
-	return join(list)
+	return jsonrpc.Join(list)
 }
 
 // expect remembers a request until its answer. A request that cannot be remembered is
 // refused, because its answer would pass unchecked.
-func (p *Proxy) expect(m *message, r *pending) (answer []byte, ok bool) {
+func (p *Proxy) expect(m *jsonrpc.Message, r *pending) (answer []byte, ok bool) {
 	if m.ID == nil {
 		return nil, true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := idKey(m.ID)
+	key := jsonrpc.IDKey(m.ID)
 	if _, twice := p.pending[key]; twice {
-		return errorResponse(m.ID, codeInvalidRequest, "assay-run: another request with this id is in flight", nil), false
+		return errorResponse(m.ID, jsonrpc.CodeInvalidRequest, "assay-run: another request with this id is in flight", nil), false
 	}
 	if len(p.pending) >= maxPending {
 		return errorResponse(m.ID, codeDenied, fmt.Sprintf("assay-run: more than %d requests in flight", maxPending), nil), false
@@ -66,7 +68,7 @@ func (p *Proxy) take(id jsontext.Value) *pending {
 	if id == nil {
 		return nil
 	}
-	return p.takeKey(idKey(id))
+	return p.takeKey(jsonrpc.IDKey(id))
 }
 
 func (p *Proxy) takeKey(key string) *pending {
@@ -83,7 +85,7 @@ func (p *Proxy) takeKey(key string) *pending {
 func (p *Proxy) answered(id jsontext.Value) *pending {
 	r := p.take(id)
 	if r == nil && id != nil {
-		r = p.takeKey(otherKey(id))
+		r = p.takeKey(jsonrpc.OtherKey(id))
 	}
 	return r
 }
@@ -97,13 +99,13 @@ func (p *Proxy) waiting() bool {
 
 // cancelled forgets a request that the client cancels: the server need not answer it any
 // more.
-func (p *Proxy) cancelled(m *message) {
+func (p *Proxy) cancelled(m *jsonrpc.Message) {
 	if r := p.take(cancelledID(m)); r != nil && r.ticket != nil {
 		p.cfg.Run.cancelled(r.ticket)
 	}
 }
 
 // cancelledID is the id of the request that a notifications/cancelled cancels.
-func cancelledID(m *message) jsontext.Value {
-	return value(m.Params, "requestId")
+func cancelledID(m *jsonrpc.Message) jsontext.Value {
+	return jsonrpc.Value(m.Params, "requestId")
 }

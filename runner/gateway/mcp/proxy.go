@@ -10,6 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/policy"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // Config says what a Proxy checks and where it reports.
@@ -84,7 +86,7 @@ func (p *Proxy) relay(clientIn io.Reader, server *Server) error {
 	go func() {
 		if err := eachLine(clientIn, p.clientLine); err != nil {
 			p.warn("read from the client: " + err.Error())
-			p.toClient.line(errorResponse(nil, codeInvalidRequest, "assay-run: "+err.Error(), nil)) // if it is still there
+			p.toClient.line(errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: "+err.Error(), nil)) // if it is still there
 		}
 		server.In.Close()
 		for quiet := false; !quiet; {
@@ -124,7 +126,7 @@ func (p *Proxy) clientLine(line []byte) error {
 // fromClient handles the messages of one line of the client.
 func (p *Proxy) fromClient(line []byte, list []incoming, batch bool) error {
 	if batch && len(list) == 0 {
-		return p.toClient.line(errorResponse(nil, codeInvalidRequest, "assay-run: a batch must not be empty", nil))
+		return p.toClient.line(errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: a batch must not be empty", nil))
 	}
 	b := &answers{}
 	var kept []jsontext.Value
@@ -156,19 +158,19 @@ func (p *Proxy) fromClient(line []byte, list []incoming, batch bool) error {
 	case len(list):
 		return p.toServer.line(line)
 	}
-	return p.toServer.line(join(kept))
+	return p.toServer.line(jsonrpc.Join(kept))
 }
 
 // check reports whether a message of the client may reach the server, and if not, what
 // the client gets instead.
 func (p *Proxy) check(one incoming, b *answers) (answer []byte, pass bool) {
-	m := one.message
+	m := one.Message
 	if one.err != nil {
-		id, response := idOf(one.raw)
+		id, response := jsonrpc.IDOf(one.raw)
 		if response {
 			id = nil // of a request of the server
 		}
-		return errorResponse(id, codeInvalidRequest, "assay-run: "+one.err.Error(), nil), false
+		return errorResponse(id, jsonrpc.CodeInvalidRequest, "assay-run: "+one.err.Error(), nil), false
 	}
 	if m.Method == "" {
 		return nil, true // an answer to the server
@@ -203,7 +205,7 @@ func (p *Proxy) fromServer(line []byte) error {
 	var extra []byte
 	changed := false
 	for _, in := range list {
-		one, m := in.raw, in.message
+		one, m := in.raw, in.Message
 		if in.err != nil {
 			changed = true
 			if err := p.garbled(one, in.err); err != nil {
@@ -231,12 +233,12 @@ func (p *Proxy) fromServer(line []byte) error {
 				changed = true
 				continue
 			}
-			if idKey(m.ID) != idKey(r.id) {
+			if jsonrpc.IDKey(m.ID) != jsonrpc.IDKey(r.id) {
 				one, changed = withID(one, r.id), true
 			}
 			if answer, pass := p.inputs(r.id, m.Result); !pass {
 				one, changed = answer, true
-				m, _ = decode(one)
+				m, _ = jsonrpc.Decode(one)
 			}
 			if filtered, ok := p.filter(r.method, one, m.Result); ok {
 				one, changed = filtered, true
@@ -247,7 +249,7 @@ func (p *Proxy) fromServer(line []byte) error {
 			extra = r.batch.rest(&p.mu, 1)
 			if batch && extra != nil {
 				var more []jsontext.Value
-				more, _, _ = split(extra)
+				more, _, _ = jsonrpc.Split(extra)
 				kept, extra, changed = append(kept, more...), nil, true
 			}
 		}
@@ -258,7 +260,7 @@ func (p *Proxy) fromServer(line []byte) error {
 	case !changed:
 		err = p.toClient.line(line)
 	case batch:
-		err = p.toClient.line(join(kept))
+		err = p.toClient.line(jsonrpc.Join(kept))
 	default:
 		err = p.toClient.line(kept[0])
 	}
@@ -269,12 +271,12 @@ func (p *Proxy) fromServer(line []byte) error {
 // never passed on. If it answers a request, the client gets an error instead; if it is a
 // request, the server gets an error.
 func (p *Proxy) garbled(raw []byte, why error) error {
-	id, response := idOf(raw)
+	id, response := jsonrpc.IDOf(raw)
 	if id != nil && response {
 		if r := p.answered(id); r != nil {
-			failure := errorResponse(r.id, codeInternal, "assay-run: the MCP server's answer cannot be read: "+why.Error(), nil)
+			failure := errorResponse(r.id, jsonrpc.CodeInternal, "assay-run: the MCP server's answer cannot be read: "+why.Error(), nil)
 			if r.ticket != nil {
-				m, _ := decode(failure)
+				m, _ := jsonrpc.Decode(failure)
 				p.cfg.Run.finished(r.ticket, m)
 			}
 			return errors.Join(p.toClient.line(failure), p.toClient.line(r.batch.rest(&p.mu, 1)))
@@ -282,7 +284,7 @@ func (p *Proxy) garbled(raw []byte, why error) error {
 	}
 	p.warn("a message of the MCP server cannot be read and was not passed on: " + why.Error())
 	if id != nil && !response {
-		return p.toServer.line(errorResponse(id, codeParse, "assay-run: "+why.Error(), nil))
+		return p.toServer.line(errorResponse(id, jsonrpc.CodeParse, "assay-run: "+why.Error(), nil))
 	}
 	return nil
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // noteTimeout is how long the server may take to accept a message that needs no answer.
@@ -79,7 +81,7 @@ type remote struct {
 // Write sends one message. It ends in a newline.
 func (c *remote) Write(line []byte) (int, error) {
 	body := bytes.Clone(line)
-	m, _ := decode(jsontext.Value(bytes.TrimSpace(body)))
+	m, _ := jsonrpc.Decode(jsontext.Value(bytes.TrimSpace(body)))
 	if m.Method != "" && m.ID != nil || m.Method == "" && m.ID == nil { // a request, or a batch
 		c.work.Go(func() { c.request(body, &asked{m, requestsOf(body)}) })
 		return len(line), nil
@@ -104,16 +106,16 @@ func (c *remote) Write(line []byte) (int, error) {
 
 // asked is a request or a batch. A batch has no id of its own.
 type asked struct {
-	*message
+	*jsonrpc.Message
 	ids []jsontext.Value // of the requests in it that have no answer yet
 }
 
 // answered reports whether this message of the server answers the last open request.
 func (a *asked) answered(text []byte) bool {
-	list, _, _ := split(text)
+	list, _, _ := jsonrpc.Split(text)
 	for _, one := range list {
-		if m, err := decode(one); err == nil && m.Method == "" && m.ID != nil {
-			a.ids = slices.DeleteFunc(a.ids, func(id jsontext.Value) bool { return idText(id) == idText(m.ID) })
+		if m, err := jsonrpc.Decode(one); err == nil && m.Method == "" && m.ID != nil {
+			a.ids = slices.DeleteFunc(a.ids, func(id jsontext.Value) bool { return jsonrpc.IDText(id) == jsonrpc.IDText(m.ID) })
 		}
 	}
 	return len(a.ids) == 0
@@ -121,9 +123,9 @@ func (a *asked) answered(text []byte) bool {
 
 // requestsOf returns the ids of the requests in a message or a batch.
 func requestsOf(text []byte) (ids []jsontext.Value) {
-	list, _, _ := split(text)
+	list, _, _ := jsonrpc.Split(text)
 	for _, one := range list {
-		if m, err := decode(one); err == nil && m.Method != "" && m.ID != nil {
+		if m, err := jsonrpc.Decode(one); err == nil && m.Method != "" && m.ID != nil {
 			ids = append(ids, m.ID)
 		}
 	}
@@ -170,7 +172,7 @@ func (c *remote) end() error {
 
 // request sends a request and passes on its answer, or an error if there is none.
 func (c *remote) request(body []byte, m *asked) {
-	resp, err := c.post(c.ctx, body, m.message)
+	resp, err := c.post(c.ctx, body, m.Message)
 	if err != nil {
 		c.fail(m, plain(err).Error(), nil)
 		return
@@ -258,7 +260,7 @@ func (c *remote) fail(m *asked, why string, resp *http.Response) {
 		c.warn("the MCP server refused a batch from the client: " + why)
 	}
 	for _, id := range m.ids {
-		c.pass(errorResponse(id, codeInternal, "assay-run: no answer from the MCP server: "+why, data), nil)
+		c.pass(errorResponse(id, jsonrpc.CodeInternal, "assay-run: no answer from the MCP server: "+why, data), nil)
 	}
 }
 

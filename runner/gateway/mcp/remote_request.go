@@ -7,6 +7,8 @@ import (
 	"net/http"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // Headers of MCP's Streamable HTTP transport.
@@ -43,7 +45,7 @@ func (c *remote) newRequest(ctx context.Context, method string, body io.Reader) 
 	return req, nil
 }
 
-func (c *remote) post(ctx context.Context, body []byte, m *message) (*http.Response, error) {
+func (c *remote) post(ctx context.Context, body []byte, m *jsonrpc.Message) (*http.Response, error) {
 	if m.Method == "initialize" {
 		c.mu.Lock()
 		c.session, c.version = "", ""

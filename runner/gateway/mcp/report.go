@@ -7,16 +7,10 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
-
-type request struct {
-	JSONRPC string         `json:"jsonrpc"`
-	ID      jsontext.Value `json:"id"`
-	Method  string         `json:"method"`
-	Params  any            `json:"params"`
-}
 
 // limitsRule is the rule that denies what is too large for the run's gateway.
 const limitsRule = "gateway.limits"
@@ -32,23 +26,19 @@ type action struct {
 	Logged     bool                   `json:"logged,omitzero"`
 }
 
-// proposal proposes a call to the run's gateway, or reports that our policy denied it.
-func (r *Run) proposal(id string, c *toolCall, denied *schema.PolicyRejected) request {
-	a := action{ID: id, Type: "tool_call", Tool: c.Name, ToolCallID: c.id, Parameters: c.Arguments, Denied: denied, Allowed: denied == nil, Logged: c.logged}
-	return request{"2.0", jsontext.Value(id), "proposal.submit", map[string]any{
+// submit proposes a call to the run's gateway, or reports that our policy denied it. Its errors are those of send.
+func (r *Run) submit(id string, c *toolCall, denied *schema.PolicyRejected) error {
+	a := action{
+		ID: id, Type: "tool_call", Tool: c.Name, ToolCallID: c.id, Parameters: c.Arguments,
+		Denied: denied, Allowed: denied == nil, Logged: c.logged,
+	}
+	return r.request(id, "proposal.submit", map[string]any{
 		"proposal": map[string]any{"id": id, "source": r.source, "actions": []action{a}},
-	}}
-}
-
-type response struct {
-	JSONRPC string         `json:"jsonrpc"`
-	ID      jsontext.Value `json:"id"`
-	Result  jsontext.Value `json:"result,omitzero"`
-	Error   jsontext.Value `json:"error,omitzero"`
+	})
 }
 
 // rejected returns why the run's gateway did not execute a call.
-func rejected(m message) string {
+func rejected(m *jsonrpc.Message) string {
 	var failure struct {
 		Message string `json:"message"`
 	}

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -11,9 +12,10 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 const (
@@ -35,7 +37,7 @@ type Run struct {
 	mu      sync.Mutex
 	last    int
 	known   map[string]bool
-	waiting map[string]chan message // answers by our ids, and callbacks by action id
+	waiting map[string]chan *jsonrpc.Message // answers by our ids, and callbacks by action id
 	gone    chan struct{}
 }
 
@@ -45,7 +47,7 @@ func Dial(socket, source string) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the run's gateway: %w", err)
 	}
-	r := &Run{source: source, conn: conn, known: map[string]bool{}, waiting: map[string]chan message{}, gone: make(chan struct{})}
+	r := &Run{source: source, conn: conn, known: map[string]bool{}, waiting: map[string]chan *jsonrpc.Message{}, gone: make(chan struct{})}
 	go r.read()
 	r.own()
 	return r, nil
@@ -56,9 +58,9 @@ func Dial(socket, source string) (*Run, error) {
 // refuses.
 func (r *Run) own() {
 	id := r.next()
-	ch := make(chan message, 1)
+	ch := make(chan *jsonrpc.Message, 1)
 	r.expect(ch, "answer "+id)
-	if r.send(request{"2.0", jsontext.Value(id), "calls.own", struct{}{}}) != nil {
+	if r.request(id, "calls.own", struct{}{}) != nil {
 		return
 	}
 	r.await(&ticket{answer: ch})
@@ -77,8 +79,8 @@ func (r *Run) read() {
 	defer close(r.gone)
 	br := bufio.NewReaderSize(r.conn, 64<<10)
 	eachLine(br, func(line []byte) error {
-		var m message
-		if err := json.Unmarshal(line, &m); err != nil {
+		m, err := jsonrpc.Decode(bytes.Clone(line))
+		if err != nil {
 			return err
 		}
 		key := "answer " + string(m.ID)
@@ -106,7 +108,7 @@ func (r *Run) read() {
 }
 
 // expect returns a channel that gets the message with a key.
-func (r *Run) expect(ch chan message, key string) {
+func (r *Run) expect(ch chan *jsonrpc.Message, key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waiting[key] = ch
@@ -131,19 +133,32 @@ func (r *Run) next() string {
 // limits. Send has sent nothing then: the gateway might close the connection.
 var errLimits = errors.New("the run's gateway would refuse the message")
 
-func (r *Run) send(v any) error {
-	line, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if err := rpc.CheckMessage(line); err != nil {
+func (r *Run) send(line []byte) error {
+	if err := jsonrpc.CheckMessage(line); err != nil {
 		return fmt.Errorf("%w: %w", errLimits, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.conn.SetWriteDeadline(time.Now().Add(runTimeout))
-	_, err = r.conn.Write(append(line, '\n'))
+	_, err := r.conn.Write(append(line, '\n'))
 	return err
+}
+
+// request sends a request. Its answer carries the same id.
+func (r *Run) request(id, method string, params any) error {
+	line, err := jsonrpc.AppendRequest(nil, jsontext.Value(id), method, params)
+	if err != nil {
+		return err
+	}
+	return r.send(line)
+}
+
+// answer answers a request of the gateway, with a result or a failure.
+func (r *Run) answer(id, result, failure jsontext.Value) error {
+	if failure != nil {
+		return r.send(jsonrpc.AppendError(nil, id, failure))
+	}
+	return r.send(jsonrpc.AppendResult(nil, id, result))
 }
 
 // ticket is a call that the run's gateway allowed and waits for: the id of the gateway's
@@ -151,7 +166,7 @@ func (r *Run) send(v any) error {
 type ticket struct {
 	id       jsontext.Value
 	proposal string // its id
-	answer   <-chan message
+	answer   <-chan *jsonrpc.Message
 }
 
 // propose asks the run's gateway about a call. It returns a ticket for the result if the
@@ -175,15 +190,15 @@ func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection stri
 	r.mu.Unlock()
 	if !known {
 		tools := []any{map[string]any{"name": c.Name, "description": "", "deadline_ms": callDeadline}}
-		if err := r.send(request{"2.0", jsontext.Value(r.next()), "tools.register", tools}); err != nil {
+		if err := r.request(r.next(), "tools.register", tools); err != nil {
 			return lost(err)
 		}
 	}
 	id := r.next()
-	ch := make(chan message, 2)
+	ch := make(chan *jsonrpc.Message, 2)
 	r.expect(ch, "answer "+id)
 	r.expect(ch, "call "+id)
-	switch err := r.send(r.proposal(id, c, nil)); {
+	switch err := r.submit(id, c, nil); {
 	case errors.Is(err, errLimits):
 		r.forget("answer "+id, "call "+id)
 		refused := *c // a decision of its own, which is in no log
@@ -212,17 +227,17 @@ func (r *Run) propose(c *toolCall, warn func(string)) (t *ticket, rejection stri
 
 // finished tells the run's gateway what the server answered, and waits until the gateway
 // has recorded that, so that what the client does next comes after the call.
-func (r *Run) finished(t *ticket, m *message) {
+func (r *Run) finished(t *ticket, m *jsonrpc.Message) {
 	if r == nil || t == nil {
 		return
 	}
-	res := response{JSONRPC: "2.0", ID: t.id, Result: m.Result, Error: m.Error}
-	err := r.send(res)
+	err := r.answer(t.id, m.Result, m.Error)
 	if errors.Is(err, errLimits) {
-		if res.Result = leftOut(m.Result); m.Error != nil {
-			res.Result, res.Error = nil, leftOut(m.Error)
+		result, failure := leftOut(m.Result), jsontext.Value(nil)
+		if m.Error != nil {
+			result, failure = nil, leftOut(m.Error)
 		}
-		err = r.send(res)
+		err = r.answer(t.id, result, failure)
 	}
 	if err == nil {
 		r.await(t)
@@ -235,7 +250,7 @@ func (r *Run) cancelled(t *ticket) {
 		return
 	}
 	params := map[string]any{"id": jsontext.Value(t.proposal)}
-	if r.send(request{"2.0", jsontext.Value(r.next()), "$/cancelRequest", params}) == nil {
+	if r.request(r.next(), "$/cancelRequest", params) == nil {
 		r.await(t)
 	}
 }
@@ -257,9 +272,9 @@ func (r *Run) denied(c *toolCall, v policy.Violation) {
 		return
 	}
 	rejected := &schema.PolicyRejected{Rule: v.Rule, Param: v.Param}
-	if errors.Is(r.send(r.proposal(r.next(), c, rejected)), errLimits) {
+	if errors.Is(r.submit(r.next(), c, rejected), errLimits) {
 		short := *c
 		short.Arguments = fmt.Appendf(nil, `{"assay_arguments_left_out":true,"bytes":%d}`, len(c.Arguments))
-		r.send(r.proposal(r.next(), &short, rejected))
+		_ = r.submit(r.next(), &short, rejected)
 	}
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // acceptTimeout is how long a client's request to a remote server waits for the server to
@@ -127,7 +129,7 @@ func (s *session) post(w http.ResponseWriter, r *http.Request, line []byte, list
 	if len(requests) > 0 {
 		for _, key := range requests {
 			if s.busy(key) {
-				respondJSON(w, http.StatusBadRequest, errorResponse(unkey(key), codeInvalidRequest, "assay-run: another request with this id is in flight", nil))
+				respondJSON(w, http.StatusBadRequest, errorResponse(unkey(key), jsonrpc.CodeInvalidRequest, "assay-run: another request with this id is in flight", nil))
 				return
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // route gives a message of the server to its stream. Answers and progress go to the
@@ -21,12 +23,12 @@ func (s *session) route(line []byte) {
 	var to *stream
 	for _, m := range list {
 		if m.err == nil && m.Method == "notifications/progress" {
-			to = s.progress[progressToken(m.message)]
+			to = s.progress[progressToken(m.Message)]
 		}
 		if m.err != nil || m.Method != "" || m.ID == nil {
 			continue
 		}
-		key := idKey(m.ID)
+		key := jsonrpc.IDKey(m.ID)
 		if st := s.requests[key]; st != nil {
 			to = st
 			delete(s.requests, key)
@@ -50,14 +52,14 @@ func (s *session) route(line []byte) {
 
 // progressToken is the token of a request that asks for progress, or of a progress
 // notification. It is "" if there is none.
-func progressToken(m *message) string {
+func progressToken(m *jsonrpc.Message) string {
 	if m.Params.Kind() != '{' {
 		return ""
 	}
-	if token := value(m.Params, "progressToken"); token != nil {
-		return idKey(token)
+	if token := jsonrpc.Value(m.Params, "progressToken"); token != nil {
+		return jsonrpc.IDKey(token)
 	}
-	return idKey(value(value(m.Params, "_meta"), "progressToken"))
+	return jsonrpc.IDKey(jsonrpc.Value(jsonrpc.Value(m.Params, "_meta"), "progressToken"))
 }
 
 // maxStreams bounds the streams whose messages are kept for a client that reconnects.
@@ -98,7 +100,7 @@ func (s *session) open(requests, tokens []string) *stream {
 func (s *session) accepted(id jsontext.Value) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if st := s.requests[idKey(id)]; st != nil {
+	if st := s.requests[jsonrpc.IDKey(id)]; st != nil {
 		st.accepted = true
 		st.wake()
 	}
@@ -112,15 +114,15 @@ func (s *session) busy(key string) bool {
 }
 
 // cancelled ends the waiting for a request that the client cancels.
-func (s *session) cancelled(m *message) {
+func (s *session) cancelled(m *jsonrpc.Message) {
 	id := cancelledID(m)
 	if id == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if st := s.requests[idKey(id)]; st != nil {
-		delete(s.requests, idKey(id))
+	if st := s.requests[jsonrpc.IDKey(id)]; st != nil {
+		delete(s.requests, jsonrpc.IDKey(id))
 		st.open--
 		st.wake()
 	}

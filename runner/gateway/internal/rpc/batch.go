@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"sync"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // maxBatch bounds the messages of a JSON-RPC batch.
@@ -21,18 +22,17 @@ func (c *Conn) unpack(b []byte) []message {
 			}
 		}}}
 	}
-	var list []jsontext.Value
-	var failure *Error
-	if err := checkText(b, c.server.limits.Depth); err != nil {
-		failure = Errorf(CodeInvalidRequest, "%v", err)
-	} else if err := json.Unmarshal(b, &list); err != nil {
-		failure = Errorf(CodeParse, "not valid JSON: %s", Brief(err))
+	list, failure := []jsontext.Value(nil), (*jsonrpc.Error)(nil)
+	if err := jsonrpc.CheckText(b, c.server.limits.Depth); err != nil {
+		failure = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "%v", err)
+	} else if list, _, err = jsonrpc.Split(b); err != nil {
+		failure = jsonrpc.Errorf(jsonrpc.CodeParse, "%v", err)
 	} else if len(list) == 0 || len(list) > maxBatch {
-		failure = Errorf(CodeInvalidRequest, "a batch must have 1 to %d messages, this one has %d", maxBatch, len(list))
+		failure = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "a batch must have 1 to %d messages, this one has %d", maxBatch, len(list))
 	}
 	if failure != nil {
 		c.server.refused.Add(1)
-		c.send(appendResponse(nil, nil, nil, failure))
+		c.send(jsonrpc.AppendError(nil, nil, failure))
 		return nil
 	}
 	responses := &batch{send: c.send, open: len(list)}

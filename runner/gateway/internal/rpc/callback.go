@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // Why a call of ours has no answer.
@@ -43,7 +45,7 @@ func (r *Request) Call(ctx context.Context, method string, params any, deadline 
 		ended()
 		return Answer{Err: ErrGone}
 	}
-	msg, err := appendRequest(nil, id, method, params)
+	msg, err := jsonrpc.AppendRequest(nil, jsontext.Value(strconv.AppendQuote(nil, strconv.FormatUint(id, 10))), method, params)
 	if err == nil {
 		err = c.out.send(msg)
 	}
@@ -92,8 +94,8 @@ func (c *Conn) deliver(id uint64, a Answer) bool {
 }
 
 // answered delivers a client's answer.
-func (c *Conn) answered(f *frame) {
-	if id, ours := callID(f.ID); !ours || !c.deliver(id, Answer{Result: f.Result, Error: f.Error}) {
+func (c *Conn) answered(m *jsonrpc.Message) {
+	if id, ours := callID(m.ID); !ours || !c.deliver(id, Answer{Result: m.Result, Error: m.Error}) {
 		c.server.late.Add(1)
 	}
 }
@@ -101,16 +103,12 @@ func (c *Conn) answered(f *frame) {
 // callID is the id of a call of ours. It goes out as a string of digits, and
 // some clients bring it back as a number.
 func callID(raw jsontext.Value) (id uint64, ours bool) {
-	text := string(raw)
-	if raw.Kind() == '"' && json.Unmarshal(raw, &text) != nil {
-		return 0, false
-	}
-	id, err := strconv.ParseUint(text, 10, 64)
+	id, err := strconv.ParseUint(jsonrpc.IDText(raw), 10, 64)
 	return id, err == nil
 }
 
 // spoiled fails the call whose answer was refused: no other one may come.
-func (c *Conn) spoiled(raw jsontext.Value, failure *Error) {
+func (c *Conn) spoiled(raw jsontext.Value, failure *jsonrpc.Error) {
 	if id, ours := callID(raw); ours {
 		body, err := json.Marshal(failure)
 		if err != nil {

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // Conn is one client.
@@ -124,16 +126,16 @@ func (c *Conn) next() (message, error) {
 // why answers a message that cannot be read, and tells why the connection ends
 // when that is the client's fault.
 func (c *Conn) why(err error) (reason string) {
-	failure := (*Error)(nil)
+	failure := (*jsonrpc.Error)(nil)
 	switch {
 	case errors.Is(err, errTooLarge):
-		failure = Errorf(CodeInvalidRequest, "%v: at most %d bytes", err, c.server.limits.Message)
+		failure = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "%v: at most %d bytes", err, c.server.limits.Message)
 	case errors.Is(err, errTooSlow):
-		failure = Errorf(CodeInvalidRequest, "%v: within %v", err, c.server.limits.MessageTimeout)
+		failure = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "%v: within %v", err, c.server.limits.MessageTimeout)
 	case errors.Is(err, errNoRoom):
 		failure = c.server.noRoom()
 	case errors.Is(err, errNotText):
-		failure = Errorf(CodeInvalidRequest, "%v", err)
+		failure = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "%v", err)
 	case errors.Is(err, errProtocol):
 		c.server.refused.Add(1)
 		return err.Error()
@@ -141,7 +143,7 @@ func (c *Conn) why(err error) (reason string) {
 		return ""
 	}
 	c.server.refused.Add(1)
-	c.send(appendResponse(nil, nil, nil, failure))
+	c.send(jsonrpc.AppendError(nil, nil, failure))
 	return err.Error()
 }
 
@@ -150,7 +152,7 @@ func (c *Conn) send(msg []byte) { c.out.send(msg) }
 
 // Notify sends a notification and tells whether the client is still there.
 func (c *Conn) Notify(method string, params any) bool {
-	msg, err := appendRequest(nil, 0, method, params)
+	msg, err := jsonrpc.AppendRequest(nil, nil, method, params)
 	return err == nil && c.out.send(msg) == nil
 }
 
@@ -203,29 +205,29 @@ type message struct {
 
 // handle handles one message.
 func (c *Conn) handle(m message, by *reader) {
-	f, failure := decodeFrame(m.raw, c.server.limits.Depth)
+	f, failure := decode(m.raw, c.server.limits.Depth)
 	if failure != nil {
 		c.server.refused.Add(1)
-		id, response := IDOf(m.raw)
+		id, response := jsonrpc.IDOf(m.raw)
 		if response {
 			c.spoiled(id, failure)
 			id = nil // it is one of ours
 		}
-		m.respond(appendResponse(nil, id, nil, failure))
+		m.respond(jsonrpc.AppendError(nil, id, failure))
 		return
 	}
-	if f.Method == nil {
+	if !f.IsRequest() {
 		c.answered(f)
 		m.respond(nil)
 		return
 	}
-	r := &Request{Method: *f.Method, Params: f.Params, conn: c, id: f.ID, size: len(m.raw), respond: m.respond, reader: by}
+	r := &Request{Method: f.Method, Params: f.Params, conn: c, id: f.ID, size: len(m.raw), respond: m.respond, reader: by}
 	switch {
 	case c.ctx.Err() != nil:
-		r.Answer(nil, Errorf(CodeClosing, "the gateway is closing"))
+		r.Answer(nil, jsonrpc.Errorf(CodeClosing, "the gateway is closing"))
 	case c.isInFlight(r.id):
 		// The answer that is still to come must be the only one with the id.
-		r.Answer(nil, Errorf(CodeInvalidRequest, "another request with this id is in flight"))
+		r.Answer(nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "another request with this id is in flight"))
 	case r.Method == "$/cancelRequest":
 		r.Answer(c.cancelRequest(r))
 	default:

@@ -1,6 +1,10 @@
 package rpc
 
-import "time"
+import (
+	"time"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
+)
 
 // Limits bound what clients can make a server hold or wait for. Sizes are in
 // bytes. Zero fields take the default that stands behind them.
@@ -15,26 +19,24 @@ type Limits struct {
 	Outbox         int           // waiting for a client that does not read; 1 MiB
 	MessageTimeout time.Duration // from a message's first byte to its last; 30 s
 	WriteTimeout   time.Duration // for a client that does not read; 30 s
-	PingEvery      time.Duration // between pings of a WebSocket client, which it must answer in that time, and looks at one of a unix socket; 10 s
-	DrainTimeout   time.Duration // Close waits for clients to end by themselves; 200 ms
+	// PingEvery is the time between pings of a WebSocket client, which it must answer in that time, and between looks
+	// at a client of a unix socket; 10 s.
+	PingEvery    time.Duration
+	DrainTimeout time.Duration // Close waits for clients to end by themselves; 200 ms
 }
-
-const (
-	defaultMessage = 4 << 20
-	defaultDepth   = 64
-)
 
 func (l *Limits) setDefaults() {
 	for at, value := range map[*int]int{
-		&l.Connections: 256, &l.Message: defaultMessage, &l.Depth: defaultDepth, &l.InFlight: 1024, &l.InFlightAll: 8192,
-		&l.InFlightBytes: 96 << 20, &l.HeldBytes: 128 << 20, &l.Outbox: 1 << 20,
+		&l.Connections: 256, &l.Message: jsonrpc.DefaultMessage, &l.Depth: jsonrpc.DefaultDepth,
+		&l.InFlight: 1024, &l.InFlightAll: 8192, &l.InFlightBytes: 96 << 20, &l.HeldBytes: 128 << 20, &l.Outbox: 1 << 20,
 	} {
 		if *at == 0 {
 			*at = value
 		}
 	}
 	for at, value := range map[*time.Duration]time.Duration{
-		&l.MessageTimeout: 30 * time.Second, &l.WriteTimeout: 30 * time.Second, &l.PingEvery: 10 * time.Second, &l.DrainTimeout: 200 * time.Millisecond,
+		&l.MessageTimeout: 30 * time.Second, &l.WriteTimeout: 30 * time.Second,
+		&l.PingEvery: 10 * time.Second, &l.DrainTimeout: 200 * time.Millisecond,
 	} {
 		if *at == 0 {
 			*at = value

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/runner/internal/rundir"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // listener is one address that a gateway listens on.
@@ -129,7 +131,7 @@ func (l *listener) accept() {
 		}
 		if !l.server.enter() {
 			conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-			conn.Write(append(appendResponse(nil, nil, nil, Errorf(CodeBusy, "more than %d connections", l.server.limits.Connections)), '\n'))
+			conn.Write(append(jsonrpc.AppendError(nil, nil, jsonrpc.Errorf(CodeBusy, "more than %d connections", l.server.limits.Connections)), '\n'))
 			conn.Close()
 			continue
 		}

@@ -1,10 +1,11 @@
 package rpc
 
 import (
-	"bytes"
 	"context"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // What a request in flight costs, in bytes: its message, the parameters that are
@@ -26,13 +27,13 @@ type Request struct {
 	respond func([]byte)
 	reader  *reader // the goroutine that serves it; nil when that one reads nothing
 
-	job       func(ctx context.Context) (any, *Error)
+	job       func(ctx context.Context) (any, *jsonrpc.Error)
 	cancel    context.CancelFunc // once it runs
 	cancelled bool
 }
 
 // Answer answers a request. It is called exactly once.
-func (r *Request) Answer(result any, failure *Error) {
+func (r *Request) Answer(result any, failure *jsonrpc.Error) {
 	if failure != nil {
 		r.conn.server.refused.Add(1)
 	}
@@ -40,7 +41,11 @@ func (r *Request) Answer(result any, failure *Error) {
 		r.respond(nil)
 		return
 	}
-	r.respond(appendResponse(nil, r.id, result, failure))
+	if failure != nil {
+		r.respond(jsonrpc.AppendError(nil, r.id, failure))
+		return
+	}
+	r.respond(jsonrpc.AppendResult(nil, r.id, result))
 }
 
 // Wait lets the connection's next message be read: what follows may take long.
@@ -56,7 +61,7 @@ func (r *Request) Wait() {
 // returns. The job runs right here if it may, else when its turn comes. False:
 // the client has too much in flight; nothing was answered, and the caller may
 // answer with [Request.Busy].
-func (r *Request) Go(job func(ctx context.Context) (any, *Error)) bool {
+func (r *Request) Go(job func(ctx context.Context) (any, *jsonrpc.Error)) bool {
 	r.job = job
 	admitted, now := r.conn.admit(r)
 	if now {
@@ -71,8 +76,8 @@ func (r *Request) Busy() { r.Answer(nil, r.conn.server.noRoom()) }
 // Context ends when the server closes.
 func (r *Request) Context() context.Context { return r.conn.ctx }
 
-func (s *Server) noRoom() *Error {
-	return Errorf(CodeBusy, "too many requests in flight: at most %d bytes per connection and %d in all; try again", s.limits.InFlightBytes, s.limits.HeldBytes)
+func (s *Server) noRoom() *jsonrpc.Error {
+	return jsonrpc.Errorf(CodeBusy, "too many requests in flight: at most %d bytes per connection and %d in all; try again", s.limits.InFlightBytes, s.limits.HeldBytes)
 }
 
 func (r *Request) cost() int { return requestCopies*r.size + requestOverhead }
@@ -98,20 +103,20 @@ func (c *Conn) admit(r *Request) (admitted, now bool) {
 	}
 	c.bytes += r.cost()
 	if r.id != nil {
-		c.inflight[string(r.id)] = r
+		c.inflight[jsonrpc.IDKey(r.id)] = r
 	}
 	c.work.Add(1)
 	return true, now
 }
 
-// isInFlight tells whether a request with an id has no answer yet.
+// isInFlight reports whether a request with an id has no answer yet.
 func (c *Conn) isInFlight(id jsontext.Value) bool {
 	if id == nil {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.inflight[string(id)] != nil
+	return c.inflight[jsonrpc.IDKey(id)] != nil
 }
 
 // run runs a request's job and then, unless this goroutine has to read on, those
@@ -165,14 +170,14 @@ func (c *Conn) free(r *Request) {
 	defer c.mu.Unlock()
 	c.bytes -= r.cost()
 	c.server.release(r.cost())
-	if id := string(r.id); c.inflight[id] == r {
+	if id := jsonrpc.IDKey(r.id); c.inflight[id] == r {
 		delete(c.inflight, id)
 	}
 }
 
 // cancelRequest handles $/cancelRequest {id}: the request in flight with that id
 // ends as cancelled, and is still answered.
-func (c *Conn) cancelRequest(r *Request) (any, *Error) {
+func (c *Conn) cancelRequest(r *Request) (any, *jsonrpc.Error) {
 	var p struct {
 		ID jsontext.Value `json:"id"`
 	}
@@ -181,7 +186,7 @@ func (c *Conn) cancelRequest(r *Request) (any, *Error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found := c.inflight[string(bytes.TrimSpace(p.ID))]
+	found := c.inflight[jsonrpc.IDKey(p.ID)]
 	if found != nil {
 		found.cancelled = true
 		if found.cancel != nil {

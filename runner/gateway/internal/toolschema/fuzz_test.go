@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 // FuzzSchema holds that no schema that is taken makes a check run away or
@@ -19,7 +19,7 @@ func FuzzSchema(f *testing.F) {
 	f.Add([]byte(`{"prefixItems":[true,{"const":1.0}],"items":{"enum":[null]},"uniqueItems":true,"contains":{"multipleOf":0.1}}`), []byte(`[1,1,null]`))
 	f.Add([]byte(`{"patternProperties":{"^a":{"not":{}}},"propertyNames":{"maxLength":3},"dependentSchemas":{"b":{"minProperties":2}}}`), []byte(`{"b":1}`))
 	f.Fuzz(func(t *testing.T, raw, params []byte) {
-		if rpc.CheckMessage(raw) != nil || rpc.CheckMessage(params) != nil || !jsontext.Value(raw).IsValid() || !jsontext.Value(params).IsValid() {
+		if jsonrpc.CheckMessage(raw) != nil || jsonrpc.CheckMessage(params) != nil || !jsontext.Value(raw).IsValid() || !jsontext.Value(params).IsValid() {
 			return
 		}
 		began := time.Now()

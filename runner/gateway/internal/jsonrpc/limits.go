@@ -1,6 +1,12 @@
-package rpc
+package jsonrpc
 
 import "fmt"
+
+// Bounds of a message, unless a server has others.
+const (
+	DefaultMessage = 4 << 20 // bytes
+	DefaultDepth   = 64      // nesting
+)
 
 // Bounds of a number in a message. Readers of a bundle refuse more: ten bytes
 // such as 1e999999999 can be a gigabyte to an exact decoder.
@@ -12,15 +18,15 @@ const (
 // CheckMessage reports why a server with the default limits would not look at a
 // message.
 func CheckMessage(b []byte) error {
-	if len(b) > defaultMessage {
-		return fmt.Errorf("larger than %d bytes", defaultMessage)
+	if len(b) > DefaultMessage {
+		return fmt.Errorf("larger than %d bytes", DefaultMessage)
 	}
-	return checkText(b, defaultDepth)
+	return CheckText(b, DefaultDepth)
 }
 
-// checkText bounds the nesting and the numbers of a JSON text before anything else
-// looks at it. It does not tell whether the text is valid.
-func checkText(b []byte, maxDepth int) error {
+// CheckText bounds the nesting and the numbers of a JSON text before anything else
+// looks at it. It does not check that the text is valid.
+func CheckText(b []byte, maxDepth int) error {
 	depth := 0
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {
