@@ -87,7 +87,7 @@ func TestHostileCorpusIsRefused(t *testing.T) {
 }
 
 // sampleFiles are the members of a sound bundle.
-func sampleFiles(t *testing.T) files {
+func sampleFiles(t testing.TB) files {
 	_, content := members(t, sealSample(t, "base.tar", 3).Path)
 	delete(content, schema.ManifestPath)
 	f := files{}

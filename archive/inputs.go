@@ -37,7 +37,7 @@ func (in Input) Verified(ctx context.Context) (*Reader, *Report, error) {
 	if err != nil {
 		return nil, report, err
 	}
-	if !report.OK() {
+	if r.sound = report.OK(); !r.sound {
 		r.Tolerate()
 	}
 	return r, report, nil

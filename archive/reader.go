@@ -25,6 +25,7 @@ type Reader struct {
 	identity string
 	manifest schema.Manifest
 	tolerant bool // see Tolerate
+	sound    bool // its documents have been checked against their schemas
 }
 
 // Open reads the manifest of a bundle.
@@ -94,6 +95,7 @@ type Member struct {
 	h        hash.Hash
 	want     string
 	tolerant bool
+	sound    bool
 	err      error
 }
 
@@ -168,14 +170,14 @@ func (r *Reader) Members(ctx context.Context) iter.Seq2[*Member, error] {
 			if err == nil && !listed && r.tolerant {
 				continue
 			}
-			if err == nil && !listed {
-				err = problem(CodeExtra, path, "the member is not in the manifest")
+			if p := unlisted(path, size, entry, listed); err == nil && p != nil && !r.tolerant {
+				err = p
 			}
 			if err != nil {
 				yield(nil, fmt.Errorf("read %s: %w", r.name, err))
 				return
 			}
-			if !yield(&Member{Path: path, Size: size, w: w, h: sha256.New(), want: entry.SHA256, tolerant: r.tolerant}, nil) {
+			if !yield(&Member{Path: path, Size: size, w: w, h: sha256.New(), want: entry.SHA256, tolerant: r.tolerant, sound: r.sound}, nil) {
 				return
 			}
 		}

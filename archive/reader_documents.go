@@ -90,8 +90,10 @@ func (m *Member) decode(v any) error {
 	if err != nil {
 		return err
 	}
-	if err := schema.Validate(documentSchema(m.Path), doc); err != nil {
-		return problem(schemaCode(err), m.Path, "%v", err)
+	if !m.sound {
+		if err := schema.Validate(documentSchema(m.Path), doc); err != nil {
+			return problem(schemaCode(err), m.Path, "%v", err)
+		}
 	}
 	if err := json.Unmarshal(doc, v); err != nil {
 		return problem(CodeSchema, m.Path, "%v", err)

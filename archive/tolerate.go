@@ -11,14 +11,14 @@ import (
 
 // Tolerate makes the Reader read what it can of a bundle that does not verify: it
 // takes members whose digest is wrong, skips those that the manifest does not list
-// and invalid lines, ends where the archive is damaged, and leaves documents empty
+// and up to 100 invalid lines of a layer, ends where the archive is damaged, and leaves documents empty
 // that are missing, invalid or beyond the damage. Call it before reading, and only
 // with the report of [Verify] at hand: the Reader itself no longer says what is
 // wrong.
 func (r *Reader) Tolerate() { r.tolerant = true }
 
 // validLines are the lines of a layer up to the damage, without those that are
-// invalid.
+// invalid. Behind too many of these it ends.
 func (m *Member) validLines() iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		checker, err := schema.NewLineChecker(lineSchemas(m.Path)...)
@@ -26,6 +26,7 @@ func (m *Member) validLines() iter.Seq2[[]byte, error] {
 			yield(nil, err)
 			return
 		}
+		invalid := 0
 		valid := func(line []byte) bool {
 			_, err := checker.Check(line)
 			if err == nil && m.Path == schema.EventsPath {
@@ -37,7 +38,13 @@ func (m *Member) validLines() iter.Seq2[[]byte, error] {
 			if isProblem(err) {
 				return
 			}
-			if (err != nil || valid(line)) && !yield(line, err) {
+			if err == nil && !valid(line) {
+				if invalid++; invalid >= maxProblems {
+					return
+				}
+				continue
+			}
+			if !yield(line, err) {
 				return
 			}
 		}

@@ -33,9 +33,12 @@ type Report struct {
 	// were checked, their meaning was not.
 	Unchecked []string `json:"unchecked,omitempty"`
 	// Problems are in the order of the archive, 100 at the most; More counts
-	// those beyond.
+	// those beyond. Of a layer, [Verify] lists the first one only.
 	Problems []Problem `json:"problems"`
 	More     uint64    `json:"more_problems,omitempty"`
+	// Unfinished names the layers whose lines behind the last listed problem were
+	// counted, not checked.
+	Unfinished []string `json:"unfinished,omitempty"`
 
 	worst [3]bool // classes seen, in the order of Class
 }
@@ -69,8 +72,21 @@ func (r *Report) add(p *Problem) {
 // and all that the artifacts say about each other (schema/SPEC.md lists it by
 // code). It streams in bounded memory, uses all cores, and never the network.
 // What is wrong is in the report; the error is the context's alone.
-func Verify(ctx context.Context, path string) (*Report, error) {
+//
+// A bundle that is wrong costs no more than one that is right: Verify ends at a
+// member that the manifest does not list, or lists with another size, and stops
+// checking a layer at its first problem.
+func Verify(ctx context.Context, path string) (*Report, error) { return verify(ctx, path, 1) }
+
+// VerifyAll is [Verify] for whoever wants to know all that is wrong: it goes on
+// behind a problem, up to 100 problems in each layer.
+func VerifyAll(ctx context.Context, path string) (*Report, error) {
+	return verify(ctx, path, maxProblems)
+}
+
+func verify(ctx context.Context, path string, perLayer int) (*Report, error) {
 	v := &verifier{
+		all:       perLayer > 1,
 		report:    &Report{Lines: map[string]uint64{}, Problems: []Problem{}},
 		documents: map[string][]byte{},
 		sizes:     map[string]int64{},
@@ -79,7 +95,7 @@ func Verify(ctx context.Context, path string) (*Report, error) {
 	in, err := openInput(ctx, path)
 	if err == nil {
 		defer in.Close()
-		v.lines = newLineVerifier(v.report)
+		v.lines = newLineVerifier(v.report, perLayer)
 		err = v.archive(in)
 		v.lines.close()
 	}
@@ -106,6 +122,7 @@ func Verify(ctx context.Context, path string) (*Report, error) {
 // of the archive's form, all else goes on.
 type verifier struct {
 	report    *Report
+	all       bool // go on behind problems, see VerifyAll
 	manifest  schema.Manifest
 	lines     *lineVerifier
 	documents map[string][]byte // without those that are no valid JSON of their schema
@@ -127,9 +144,14 @@ func (v *verifier) archive(in io.Reader) error {
 			return err
 		}
 		entry, ok := v.manifest.Files[path]
-		if !ok {
-			v.report.add(problem(CodeExtra, path, "the member is not in the manifest"))
-			continue
+		if p := unlisted(path, size, entry, ok); p != nil {
+			if !v.all {
+				return p
+			}
+			v.report.add(p)
+			if !ok {
+				continue
+			}
 		}
 		if err := v.member(w, path, size, entry); err != nil {
 			return err
@@ -156,13 +178,21 @@ func readAll(r io.Reader, path string, size, most int64) ([]byte, error) {
 	return b.Bytes(), err
 }
 
+// unlisted says how a member is not the one that the manifest lists; nil when it is.
+func unlisted(path string, size int64, entry schema.ManifestFile, listed bool) *Problem {
+	switch {
+	case !listed:
+		return problem(CodeExtra, path, "the member is not in the manifest")
+	case size != entry.Bytes:
+		return problem(CodeSize, path, "%d bytes, the manifest says %d", size, entry.Bytes)
+	}
+	return nil
+}
+
 // member checks one member against its manifest entry, and its content.
 func (v *verifier) member(w *walker, path string, size int64, entry schema.ManifestFile) error {
 	v.report.Bytes += size
 	v.sizes[path] = size
-	if size != entry.Bytes {
-		v.report.add(problem(CodeSize, path, "%d bytes, the manifest says %d", size, entry.Bytes))
-	}
 	if name, ok := strings.CutPrefix(path, schema.BlobsDir); ok && entry.SHA256 != "sha256:"+name {
 		v.report.add(problem(CodeBlobName, path, "the name is not the hex digest of the bytes, %s", entry.SHA256))
 	}

@@ -42,7 +42,7 @@ func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 	var points checkpoints
 	var ended uint64
 	var shift uint64 // how far seq is from where it should be
-	for n, data := c.line, c.data; len(data) > 0; n++ {
+	for n, data := c.line, c.data; len(data) > 0 && n <= v.stop.Load(); n++ {
 		end := bytes.IndexByte(data, '\n')
 		line := data[:end]
 		data = data[end+1:]

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"io"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -22,14 +24,15 @@ const chunkBytes = 256 << 10
 type lineVerifier struct {
 	report *Report
 	runID  string
+	most   int           // problems to find in a layer
+	stop   atomic.Uint64 // the line of the current layer behind which no more are wanted
 	work   chan chunk
 	free   chan []byte
 	done   sync.WaitGroup
 	busy   sync.WaitGroup // chunks under way
 
 	mu     sync.Mutex
-	found  []*Problem // of the current layer
-	more   uint64
+	found  []*Problem        // of the current layer, the first ones by line
 	kinds  map[string]uint64 // lines of the current layer by schema
 	events []tlog.Hash       // the lifecycle's leaves
 	ended  uint64            // line of the first run_finished, from 1; 0: there is none
@@ -37,7 +40,7 @@ type lineVerifier struct {
 	next      uint64                 // the chunk whose leaves come next
 	leaves    map[uint64][]tlog.Hash // of chunks that ended before it
 	tree      *treeCheck
-	unread    bool   // the layer has a line so long that the rest was only counted
+	unread    bool   // the rest of the layer was counted, not checked
 	fault     string // how the layer is not what checkpoints say
 	points    checkpoints
 	integrity map[string]schema.LayerTree // of each layer, by name
@@ -46,9 +49,9 @@ type lineVerifier struct {
 	firstEvent, lastEvent []byte
 }
 
-func newLineVerifier(report *Report) *lineVerifier {
+func newLineVerifier(report *Report, most int) *lineVerifier {
 	n := runtime.GOMAXPROCS(0)
-	v := &lineVerifier{integrity: map[string]schema.LayerTree{}, report: report, work: make(chan chunk, n), free: make(chan []byte, 2*n+1)}
+	v := &lineVerifier{integrity: map[string]schema.LayerTree{}, report: report, most: most, work: make(chan chunk, n), free: make(chan []byte, 2*n+1)}
 	for range cap(v.free) {
 		v.free <- nil
 	}
@@ -67,10 +70,17 @@ func (v *lineVerifier) close() {
 // layer checks one layer and returns the number of its lines.
 func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error) {
 	v.kinds = map[string]uint64{}
+	v.stop.Store(math.MaxUint64)
 	v.unread, v.fault = false, ""
 	v.next, v.leaves, v.tree = 0, map[uint64][]tlog.Hash{}, newTreeCheck(v.points.layers[path])
 	err = v.chunks(r, path, &lines)
 	v.busy.Wait()
+	if v.unread = v.unread || v.stop.Load() != math.MaxUint64; v.unread {
+		v.report.Unfinished = append(v.report.Unfinished, path)
+	}
+	if v.unread && path == schema.EventsPath {
+		v.ended = 0 // nobody looked for its end
+	}
 	if v.ended > 0 && v.ended < lines && err == nil {
 		v.problem(problem(CodeLifecycle, path, "%s is not the last line", schema.RunFinished), v.ended-1)
 	}
@@ -88,7 +98,6 @@ func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error)
 	if !v.unread {
 		v.integrity[schema.LayerName(path)] = v.tree.state()
 	}
-	slices.SortFunc(v.found, func(a, b *Problem) int { return cmp.Compare(a.Line, b.Line) })
 	gap := false
 	for _, p := range v.found {
 		// One gap shifts all lines behind it: the first one says enough.
@@ -97,8 +106,7 @@ func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error)
 		}
 		gap = gap || p.Code == CodeSeq
 	}
-	v.report.More += v.more
-	v.found, v.more = nil, 0
+	v.found = nil
 	if len(v.kinds) > 1 {
 		v.report.add(problem(CodeSchema, path, "the layer mixes lines of %d schemas", len(v.kinds)))
 	}
@@ -109,6 +117,9 @@ func (v *lineVerifier) layer(r io.Reader, path string) (lines uint64, err error)
 func (v *lineVerifier) chunks(r io.Reader, path string, lines *uint64) error {
 	var rest []byte // the start of a line whose end is not yet read
 	for index := uint64(0); ; {
+		if *lines > v.stop.Load() {
+			return countLines(r, lines)
+		}
 		buf := append((<-v.free)[:0], rest...)
 		if cap(buf) < chunkBytes {
 			buf = append(make([]byte, 0, chunkBytes), buf...)
@@ -187,15 +198,16 @@ func (v *lineVerifier) keepEvents(data []byte, first bool) {
 	v.lastEvent = bytes.Clone(data[bytes.LastIndexByte(data, '\n')+1:])
 }
 
+// problem keeps the first problems by line, not by time: chunks end out of order. Once
+// there are as many as wanted, no line behind them is checked.
 func (v *lineVerifier) problem(p *Problem, line uint64) {
 	p.Line = line + 1
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	// Chunks end out of order: keep the first ones by line, not by time.
-	v.found = append(v.found, p)
-	if len(v.found) > 4*maxProblems {
-		slices.SortFunc(v.found, func(a, b *Problem) int { return cmp.Compare(a.Line, b.Line) })
-		v.more += uint64(len(v.found) - maxProblems)
-		v.found = slices.Clip(v.found[:maxProblems])
+	at, _ := slices.BinarySearchFunc(v.found, p.Line+1, func(q *Problem, line uint64) int { return cmp.Compare(q.Line, line) })
+	v.found = slices.Insert(v.found, at, p)
+	if len(v.found) >= v.most {
+		v.found = v.found[:v.most]
+		v.stop.Store(v.found[v.most-1].Line - 1)
 	}
 }

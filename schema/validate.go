@@ -67,16 +67,11 @@ func Validate(id string, doc []byte) error {
 }
 
 func check(s *jsonschema.Resolved, doc []byte) (map[string]any, error) {
-	if err := checkSyntax(doc); err != nil {
+	v, err := parse(doc)
+	if err != nil {
 		return nil, err
 	}
-	d := json.NewDecoder(bytes.NewReader(doc))
-	d.UseNumber() // float64 would round what the schema compares
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrSyntax, err)
-	}
-	if err := s.Validate(numbers(v)); err != nil {
+	if err := s.Validate(v); err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrSchema, oneLine(err.Error()))
 	}
 	m, ok := v.(map[string]any)
@@ -84,24 +79,6 @@ func check(s *jsonschema.Resolved, doc []byte) (map[string]any, error) {
 		return nil, fmt.Errorf("%w: not an object", ErrSchema)
 	}
 	return m, nil
-}
-
-// numbers turns the numbers in v into those the validator knows, in place for
-// arrays and objects.
-func numbers(v any) any {
-	switch v := v.(type) {
-	case json.Number:
-		return plainNumber(string(v))
-	case []any:
-		for i := range v {
-			v[i] = numbers(v[i])
-		}
-	case map[string]any:
-		for k := range v {
-			v[k] = numbers(v[k])
-		}
-	}
-	return v
 }
 
 // Number is a JSON number as package jsonschema tells integers from others: n as
@@ -126,6 +103,9 @@ func Number(n string) any {
 // bits: what is whole otherwise (1.0, 1e2, -0, 2^64) is no integer to a schema,
 // since readers would not take it for one.
 func plainNumber(n string) any {
+	if f, _ := strconv.ParseFloat(n, 64); strings.ContainsAny(n, ".eE") && f != 0 && f == math.Trunc(f) {
+		return math.Copysign(0.5, f) // without the exact arithmetic of Number
+	}
 	v := Number(n)
 	switch f, ok := v.(float64); {
 	case ok && f < 0 && f == math.Trunc(f):
@@ -150,6 +130,78 @@ func oneLine(msg string) string {
 	}, msg)
 }
 
+// parse decodes one JSON value in valid UTF-8 without duplicate keys, its numbers as
+// the validator knows them. It refuses numbers whose exact value would take
+// unreasonable memory.
+func parse(doc []byte) (any, error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(doc))
+	v, err := parseValue(d)
+	if err != nil {
+		return nil, err
+	}
+	switch _, err := d.ReadToken(); {
+	case err == io.EOF:
+		return v, nil
+	case err == nil:
+		return nil, fmt.Errorf("%w: more than one value", ErrSyntax)
+	default:
+		return nil, syntaxError(d, err)
+	}
+}
+
+// parseValue decodes the next value. jsontext bounds how deep it is.
+func parseValue(d *jsontext.Decoder) (any, error) {
+	tok, err := d.ReadToken()
+	if err != nil {
+		return nil, syntaxError(d, err)
+	}
+	switch tok.Kind() {
+	case 'n':
+		return nil, nil
+	case 't', 'f':
+		return tok.Bool(), nil
+	case '"':
+		return tok.String(), nil
+	case '0':
+		n := tok.String()
+		if err := checkNumber(n); err != nil {
+			return nil, err
+		}
+		return plainNumber(n), nil
+	case '[':
+		list := []any{}
+		for d.PeekKind() != ']' {
+			v, err := parseValue(d)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		_, err := d.ReadToken()
+		return list, err
+	}
+	m := map[string]any{}
+	for d.PeekKind() != '}' {
+		key, err := d.ReadToken()
+		if err != nil {
+			return nil, syntaxError(d, err)
+		}
+		name := key.String()
+		if m[name], err = parseValue(d); err != nil {
+			return nil, err
+		}
+	}
+	_, err = d.ReadToken()
+	return m, err
+}
+
+func syntaxError(d *jsontext.Decoder, err error) error {
+	if errors.Is(err, jsontext.ErrDuplicateName) {
+		return fmt.Errorf("%w at byte %d", ErrDuplicateKey, d.InputOffset())
+	}
+	return fmt.Errorf("%w at byte %d: %v", ErrSyntax, d.InputOffset(), err)
+}
+
 // checkSyntax accepts one JSON value in valid UTF-8 without duplicate keys, and
 // refuses numbers whose exact value would take unreasonable memory.
 func checkSyntax(doc []byte) error {
@@ -161,10 +213,8 @@ func checkSyntax(doc []byte) error {
 			return nil
 		case err == nil && ended:
 			return fmt.Errorf("%w: more than one value", ErrSyntax)
-		case errors.Is(err, jsontext.ErrDuplicateName):
-			return fmt.Errorf("%w at byte %d", ErrDuplicateKey, d.InputOffset())
 		case err != nil:
-			return fmt.Errorf("%w at byte %d: %v", ErrSyntax, d.InputOffset(), err)
+			return syntaxError(d, err)
 		}
 		if tok.Kind() == '0' {
 			if err := checkNumber(tok.String()); err != nil {

@@ -21,8 +21,9 @@ func (a *app) verifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [flags] BUNDLE...",
 		Short: "Check bundles: digests, schemas, sequence, invariants",
-		Long: `verify reads each bundle once, offline, in bounded memory, and reports every
-fault it finds with a stable code, the member and the line.
+		Long: `verify reads each bundle once, offline, in bounded memory, and reports the
+faults it finds with a stable code, the member and the line. It stops checking a
+layer at its first fault; --all lists up to 100 of each.
 
 Exit status: 0 every bundle is intact and valid; 1 damaged (the bytes differ from
 those that were sealed); 2 invalid (intact, but with content that a bundle may not
@@ -74,6 +75,7 @@ make one. --key or --allowed-signers requires a signature.
 	}
 	cmd.Flags().BoolVar(&v.asJSON, "json", false, "print a report of each bundle as JSON")
 	cmd.Flags().BoolVarP(&v.quiet, "quiet", "q", false, "print nothing if the bundles are valid")
+	cmd.Flags().BoolVar(&v.all, "all", false, "list up to 100 faults of each layer, not only the first")
 	cmd.Flags().BoolVar(&v.complete, "complete", false, "require that each run ended normally and was sealed by its own recorder")
 	cmd.Flags().StringVar(&v.proof, "proof", "", "check the inclusion proof in `FILE`, instead of a bundle")
 	v.from.flags(cmd)
@@ -82,9 +84,9 @@ make one. --key or --allowed-signers requires a signature.
 
 // verification is what verify was asked for.
 type verification struct {
-	asJSON, quiet, complete bool
-	proof                   string
-	from                    origin
+	asJSON, quiet, complete, all bool
+	proof                        string
+	from                         origin
 }
 
 // gravity are the exit statuses of verify, the gravest first.
@@ -99,7 +101,11 @@ const exitIncomplete = 5
 func (a *app) verify(ctx context.Context, in archive.Input, v *verification, trust *sign.Trust) (status int, err error) {
 	ctx, bar := console.NewProgress(ctx, a.stderr, "verifying")
 	defer bar.Done()
-	report, err := archive.Verify(ctx, in.Path)
+	check := archive.Verify
+	if v.all {
+		check = archive.VerifyAll
+	}
+	report, err := check(ctx, in.Path)
 	if err != nil {
 		return 0, err
 	}
@@ -121,6 +127,9 @@ func (a *app) verify(ctx context.Context, in archive.Input, v *verification, tru
 	}
 	if report.More > 0 {
 		a.say.Warning("%d more problems are not listed", report.More)
+	}
+	if len(report.Unfinished) > 0 && !v.all {
+		a.say.Info("the check of %s stopped at its first fault; --all lists up to 100", strings.Join(report.Unfinished, ", "))
 	}
 	switch {
 	case !report.OK():
