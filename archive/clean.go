@@ -19,7 +19,7 @@ import (
 // say about each other holds afterwards as it did before: the digests of blobs, the
 // checkpoints, the sizes of what was captured. It is used once.
 type cleaner struct {
-	ctx context.Context
+	memberReader
 	r   *redact.Redactor
 	out *scratch
 
@@ -31,12 +31,18 @@ type cleaner struct {
 	grown     map[string]int64 // bytes by which a capture became longer
 	lost      map[string]uint64
 	dropped   []string // members that secrets could not be taken out of
-	tampered  []Tampered
+}
+
+// memberReader reads members that were written before, and collects which of them are
+// not what the recorder wrote.
+type memberReader struct {
+	ctx      context.Context
+	tampered []Tampered
 }
 
 func newCleaner(ctx context.Context, r *redact.Redactor, out *scratch, runID string) *cleaner {
 	return &cleaner{
-		ctx: ctx, r: r, out: out, layers: map[string]map[uint64]schema.LayerTree{}, members: map[string]map[int64]schema.MemberBytes{},
+		memberReader: memberReader{ctx: ctx}, r: r, out: out, layers: map[string]map[uint64]schema.LayerTree{}, members: map[string]map[int64]schema.MemberBytes{},
 		integrity: schema.Integrity{Schema: schema.IntegrityV0, RunID: runID, Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}}},
 		grown:     map[string]int64{}, lost: map[string]uint64{},
 	}
@@ -106,8 +112,8 @@ func (c *cleaner) since(total uint64, rules, fields map[string]uint64) schema.Re
 }
 
 // read has f read a member, and notes where it is not what the recorder wrote.
-func (c *cleaner) read(src source, f func(io.Reader) error) error {
-	if err := c.ctx.Err(); err != nil {
+func (m *memberReader) read(src source, f func(io.Reader) error) error {
+	if err := m.ctx.Err(); err != nil {
 		return err
 	}
 	in, err := src.open()
@@ -126,16 +132,16 @@ func (c *cleaner) read(src source, f func(io.Reader) error) error {
 	if src.wrote == nil {
 		return nil
 	}
-	if at := src.wrote.differs(seen); at >= 0 && !slices.ContainsFunc(c.tampered, func(t Tampered) bool { return t.Path == src.path }) {
-		c.tampered = append(c.tampered, Tampered{src.path, fmt.Sprintf("was changed after it was written, at byte %d or later", at)})
+	if at := src.wrote.differs(seen); at >= 0 && !slices.ContainsFunc(m.tampered, func(t Tampered) bool { return t.Path == src.path }) {
+		m.tampered = append(m.tampered, wasChanged(src.path, at))
 	}
 	return nil
 }
 
 // lines calls f with each line of a layer. One that is not whole, at the end or since
 // it is longer than any that is written, comes in parts.
-func (c *cleaner) lines(src source, f func(line []byte, whole bool) error) error {
-	return c.read(src, func(r io.Reader) error {
+func (m *memberReader) lines(src source, f func(line []byte, whole bool) error) error {
+	return m.read(src, func(r io.Reader) error {
 		in := bufio.NewReaderSize(r, MaxLine+1)
 		for {
 			line, err := in.ReadSlice('\n')

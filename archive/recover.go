@@ -142,6 +142,18 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 			return Sealed{}, err
 		}
 	}
+	if run.Compat == CompatV0 {
+		room, err := newScratch(filepath.Dir(run.Output))
+		if err != nil {
+			return Sealed{}, err
+		}
+		defer room.Close()
+		v0, err := projectV0(ctx, sources, room)
+		if err != nil {
+			return Sealed{}, err
+		}
+		sources, notes = v0.members, append(notes, v0.notes...)
+	}
 	out, err := OpenOutput(run.Output, true)
 	if err != nil {
 		return Sealed{}, err

@@ -63,9 +63,13 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	if err == nil && s.redactor != nil {
 		sources, removed, found, err = s.sweep(ctx, sources)
 	}
-	if s.scratch != nil {
-		defer s.scratch.Close()
-	}
+	defer func() {
+		for _, f := range []*scratch{s.scratch, s.projected} {
+			if f != nil {
+				f.Close()
+			}
+		}
+	}()
 	var sealed Sealed
 	out := s.out
 	if err == nil && out == nil {
@@ -79,7 +83,7 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	if err != nil {
 		return Sealed{}, fmt.Errorf("seal run %s: %w (its spool %s is kept: \"assay-run recover --spool-dir %s %s\" seals it)", s.run.RunID, err, s.dir, filepath.Dir(s.dir), s.run.RunID)
 	}
-	sealed.Notes, sealed.Removed = notes, removed
+	sealed.Notes, sealed.Removed = append(notes, sealed.Notes...), removed
 	if removed != nil {
 		sealed.Result = documentOf(sources, schema.ResultPath)
 	}
@@ -107,9 +111,9 @@ func isThere(dir string) bool {
 	return err == nil && info.IsDir()
 }
 
-// write seals the members, of which those that were found are changed already. What was tampered with is found while they are packed,
-// so that nothing can change in between; then they are packed again, with what was
-// found in the documents.
+// write seals the members, of which those that were found are changed already. What was
+// tampered with is found while they are packed, so that nothing can change in between;
+// then they are packed again, with what was found in the documents.
 func (s *Spool) write(ctx context.Context, out *Output, sources []source, found []Tampered) (Sealed, error) {
 	const tries = 5 // for somebody who goes on changing them
 	found = append(found, s.strange()...)
@@ -119,28 +123,57 @@ func (s *Spool) write(ctx context.Context, out *Output, sources []source, found 
 				return Sealed{}, err
 			}
 		}
-		changed := map[string]int64{}
-		sealed, err := writeBundle(ctx, s.run, out, sources, func(path string, at int64) bool {
-			changed[path] = at
-			return try < tries
-		})
-		if !errors.Is(err, errChanged) {
-			sealed.Tampered = found
-			return sealed, err
+		members, changed, notes, err := s.project(ctx, slices.Clone(sources))
+		if err != nil {
+			return Sealed{}, err
 		}
-		for i := range sources {
-			src := &sources[i]
-			at, ok := changed[src.path]
-			if !ok {
-				continue
+		var sealed Sealed
+		if len(changed) == 0 || try == tries {
+			sealed, err = writeBundle(ctx, s.run, out, members, func(path string, at int64) bool {
+				changed = append(changed, wasChanged(path, at))
+				return try < tries
+			})
+			if !errors.Is(err, errChanged) {
+				sealed.Tampered, sealed.Notes = found, notes
+				return sealed, err
 			}
-			found = append(found, Tampered{src.path, fmt.Sprintf("was changed after it was written, at byte %d or later", at)})
-			src.wrote = nil
-			if err := src.take(); err != nil {
+		}
+		for _, t := range changed {
+			i := slices.IndexFunc(sources, func(src source) bool { return src.path == t.Path })
+			found = append(found, t)
+			sources[i].wrote = nil
+			if err := sources[i].take(); err != nil {
 				return Sealed{}, err
 			}
 		}
 	}
+}
+
+func wasChanged(path string, at int64) Tampered {
+	return Tampered{path, fmt.Sprintf("was changed after it was written, at byte %d or later", at)}
+}
+
+// project returns the members in the form that the run asked for, and which of those
+// that it read for that somebody had changed.
+func (s *Spool) project(ctx context.Context, sources []source) (members []source, changed []Tampered, notes []string, err error) {
+	if s.run.Compat != CompatV0 {
+		return sources, nil, nil, nil
+	}
+	dir := s.dir
+	if !isThere(dir) {
+		dir = "" // somebody deleted it: os.TempDir
+	}
+	if s.projected != nil {
+		s.projected.Close()
+	}
+	if s.projected, err = newScratch(dir); err != nil {
+		return nil, nil, nil, err
+	}
+	v0, err := projectV0(ctx, sources, s.projected)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return v0.members, v0.tampered, v0.notes, nil
 }
 
 // sources lists what the recorder made. The spool is ended.

@@ -41,8 +41,9 @@ type Spool struct {
 	lock *os.File // run.json, locked while this process lives
 	out  *Output  // where to seal to; nil: by the run's output
 
-	redactor *redact.Redactor // nil: nothing is secret
-	scratch  *scratch         // of a sweep that found something
+	redactor  *redact.Redactor // nil: nothing is secret
+	scratch   *scratch         // of a sweep that found something
+	projected *scratch         // of the form that the run asked for
 
 	layers map[string]*layer
 

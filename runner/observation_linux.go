@@ -42,7 +42,6 @@ type observation struct {
 	needed  bool          // without it the command does not start
 	ring    int           // bytes
 	keep    time.Duration // see Spec.KeepObserver
-	v0      bool          // the closed form
 	checks  *layer.Checks
 	bind    func(*kernel.Event, *schema.KernelEvent)
 	starter func(container string, t uint64) (pid uint32, at uint64) // see layer.Options
@@ -76,7 +75,7 @@ type session interface {
 const openTimeout = time.Minute
 
 func newObservation(log *evidence.Log, spec *Spec, session session, checks *layer.Checks, bind func(*kernel.Event, *schema.KernelEvent)) *observation {
-	o := &observation{log: log, session: session, how: spec.Kernel, deny: spec.DenyIOUring, needed: spec.observes(), ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver), v0: spec.Compat == "v0", checks: checks, bind: bind}
+	o := &observation{log: log, session: session, how: spec.Kernel, deny: spec.DenyIOUring, needed: spec.observes(), ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver), checks: checks, bind: bind}
 	if checks != nil {
 		o.influence = newInfluence()
 	}
@@ -110,7 +109,7 @@ func (o *observation) open(ctx context.Context) error {
 		MovedV1: o.session.movedV1,
 		Foreign: o.foreign, Present: observer.Present(), Begin: uint64(bootTime()),
 		CgroupDir: o.containers(), MountNS: mountNamespace(), RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
-		CompatV0: o.v0, Sink: o.sink(), Checks: o.checks, Bind: o.bind, Starter: o.starter, Hook: ownHook(), Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
+		Sink: o.sink(), Checks: o.checks, Bind: o.bind, Starter: o.starter, Hook: ownHook(), Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
 	})
 	go func() {
 		readErr := observer.Read(func(ev *kernel.Event) error {
@@ -202,15 +201,11 @@ func unobserved(err error) *runError {
 	return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: e}
 }
 
-// sink appends a line to the kernel layer in the form that was asked for.
+// sink appends a line to the kernel layer.
 func (o *observation) sink() func(*schema.KernelEvent) error {
 	var e *schema.KernelEvent // at hand: a function for each line would be garbage for each
 	encode := func(dst []byte, seq uint64) []byte {
 		e.Seq = seq
-		if o.v0 {
-			dst, _ = schema.AppendJSONv0(dst, e) // the builder hands on only what v0 has a line for
-			return dst
-		}
 		return schema.AppendJSON(dst, e)
 	}
 	return func(next *schema.KernelEvent) error {

@@ -129,7 +129,7 @@ type Spec struct {
 	// Requirements: else it ends with ExitRunner, and the bundle is sealed all the
 	// same.
 	Require []string `json:"require,omitzero"`
-	// Compat is empty, or "v0" for a kernel layer in the closed v0 form.
+	// Compat is empty, or "v0" for a bundle in the form of the v0 contracts.
 	Compat string `json:"compat,omitzero"`
 	// SDKEventLog and PolicyDecisionLog are files that the command writes, its
 	// SDK's events and the decisions of a policy, which are followed and taken

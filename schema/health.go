@@ -133,8 +133,7 @@ type KernelAccount struct {
 	// seen forking.
 	Added   uint64 `json:"added,omitempty"`
 	Written uint64 `json:"written"`
-	// Filtered and Coalesced are left out by --compat v0: other classes than
-	// agent, and repeats.
+	// Filtered are records that make no line. Coalesced is of older builds.
 	Filtered  uint64 `json:"filtered"`
 	Coalesced uint64 `json:"coalesced,omitempty"`
 	Dropped   uint64 `json:"dropped"`

@@ -97,6 +97,9 @@ func TestDecodeKernelEventNamesTheFault(t *testing.T) {
 	}
 }
 
+// openLineV0 is a line of the closed v0 form.
+const openLineV0 = `{"schema":"assay.runner.kernel_event.v0","run_id":"run_1","seq":0,"pid":1234,"event_type":1,"kind":"openat","value":"/x","flags":577,"mode":420,"return_value":4,"access_mode":"write","operation_flags":["create","truncate"],"status":"success"}`
+
 // FuzzDecodeKernelEvent holds the decoder against the JSON Schemas, by way of a
 // validator that is not ours: it accepts what they accept, but for numbers that do
 // not fit and for values that contradict each other.
@@ -104,8 +107,6 @@ func FuzzDecodeKernelEvent(f *testing.F) {
 	oracles := []func([]byte) error{otherValidator(f, KernelEventV1), otherValidator(f, KernelEventV0)}
 	for _, e := range cases() {
 		f.Add(AppendJSON(nil, &e))
-		line, _ := AppendJSONv0(nil, &e)
-		f.Add(line)
 	}
 	for _, line := range lineSeeds() {
 		f.Add([]byte(line))
@@ -120,8 +121,7 @@ func FuzzDecodeKernelEvent(f *testing.F) {
 		`"cgroup_id":0`, `"network_port":1`, `"network_destination":""`, `"t_first_ns":18446744073709551615`, `"bytes_in":1e3`, `"resolve":0`, `"names":[]`, `"seq":-0`,
 	} {
 		f.Add([]byte(strings.Replace(string(AppendJSON(nil, &ev)), `,"value"`, ","+more+`,"value"`, 1)))
-		v0, _ := AppendJSONv0(nil, &ev)
-		f.Add([]byte(strings.Replace(string(v0), `,"value"`, ","+more+`,"value"`, 1)))
+		f.Add([]byte(strings.Replace(openLineV0, `,"value"`, ","+more+`,"value"`, 1)))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
 		d := kernelDecoder{scanner: scanner{b: line}, e: &KernelEvent{}}

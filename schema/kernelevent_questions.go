@@ -47,5 +47,15 @@ func (e *KernelEvent) Writes() bool {
 	return e.Flags&(openWrOnly|openRdWr|openCreat|openTrunc|openAppend|openTmpfile) != 0
 }
 
+// OpenIntent is what v0's access_mode and operation_flags say about an openat's flags.
+func OpenIntent(flags uint64) (access string, ops []string) {
+	for _, op := range operations {
+		if flags&op.bits != 0 {
+			ops = append(ops, op.name)
+		}
+	}
+	return accessMode(flags), ops
+}
+
 // Creates reports whether an openat's flags ask for creation.
 func (e *KernelEvent) Creates() bool { return e.Flags&(openCreat|openTmpfile) != 0 }

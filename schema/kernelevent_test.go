@@ -149,36 +149,6 @@ func TestLinesHoldNoControlCharacters(t *testing.T) {
 	}
 }
 
-func TestAppendJSONv0KeepsTheClosedForm(t *testing.T) {
-	s := compileSchema(t, v0Schema)
-	for name, e := range cases() {
-		line, ok := AppendJSONv0(nil, &e)
-		if want := e.Class == ClassAgent && !e.Repeat; ok != want {
-			t.Errorf("%s: written is %v, want %v", name, ok, want)
-		}
-		if !ok {
-			if len(line) != 0 {
-				t.Errorf("%s: %q is written for an event that is left out", name, line)
-			}
-			continue
-		}
-		validate(t, s, line)
-		var got KernelEvent
-		if err := DecodeKernelEvent(line, &got); err != nil {
-			t.Errorf("%s: %s: %v", name, line, err)
-		}
-		if got.Kind != e.Kind || got.Seq != e.Seq || got.PID != e.PID {
-			t.Errorf("%s: %s reads as %v %d %d", name, line, got.Kind, got.Seq, got.PID)
-		}
-	}
-	e := KernelEvent{RunID: "run_001", PID: 1234, Kind: KindOpen, Value: "/tmp/work/fixture-output.txt", Flags: 577, Mode: 420, HasResult: true, Result: 4}
-	got, _ := AppendJSONv0(nil, &e)
-	want := `{"schema":"assay.runner.kernel_event.v0","run_id":"run_001","seq":0,"pid":1234,"event_type":1,"kind":"openat","value":"/tmp/work/fixture-output.txt","flags":577,"mode":420,"return_value":4,"access_mode":"write","operation_flags":["create","truncate"],"status":"success"}`
-	if string(got) != want {
-		t.Errorf("the contract's own example is written as\n%s\nwant\n%s", got, want)
-	}
-}
-
 func TestKindsAndNamesGoBothWays(t *testing.T) {
 	seen := map[string]bool{}
 	for k := KernelKind(0); k < 300; k++ {

@@ -37,7 +37,7 @@ type Run struct {
 	// KernelBufferBytes is the size of the kernel layer's buffer that was asked
 	// for; absent for the default.
 	KernelBufferBytes int64 `json:"kernel_buffer_bytes,omitempty"`
-	// Compat is "v0" when the closed v0 kernel form was asked for, else absent.
+	// Compat is "v0" when the form of the v0 contracts was asked for, else absent.
 	Compat string `json:"compat,omitempty"`
 	// SDKEventLog and PolicyDecisionLog are the absolute paths of the logs that
 	// the command was asked to write; absent when it was not.

@@ -1,19 +1,23 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/review/export"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
 func (a *app) exportCommand() *cobra.Command {
-	var format, output string
+	var format, to, output string
 	var quiet bool
 	cmd := &cobra.Command{
 		Use:   "export --format FORMAT [flags] BUNDLE...",
@@ -28,13 +32,25 @@ func (a *app) exportCommand() *cobra.Command {
              they claimed, and what was not observed
   in-toto    a statement with a runtime trace about the bundle, not signed
 
-perfetto and in-toto take one bundle, the others several.`,
+perfetto and in-toto take one bundle, the others several.
+
+With --to v0, export writes a bundle again, as a run with --compat v0 would have
+left it: for programs that know only the v0 contracts.`,
 		Example: `  assay-run export --format perfetto -o run.pftrace run.tar.gz
-  assay-run export --format otlp run.tar.gz | curl -H 'Content-Type: application/json' --data-binary @- http://localhost:4318/v1/traces`,
+  assay-run export --format otlp run.tar.gz | curl -H 'Content-Type: application/json' --data-binary @- http://localhost:4318/v1/traces
+  assay-run export --to v0 -o v0.tar.gz run.tar.gz`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
 				return a.usage(cmd, errors.New("export takes at least one bundle"))
+			case to != "" && format != "":
+				return a.usage(cmd, errors.New("--to and --format cannot be used together"))
+			case to != "" && to != archive.CompatV0:
+				return a.usage(cmd, fmt.Errorf("--to is %q, want %s", to, archive.CompatV0))
+			case to != "" && len(args) > 1:
+				return a.usage(cmd, errors.New("--to takes one bundle"))
+			case to != "":
+				return nil
 			case format == "":
 				return a.usage(cmd, errors.New("--format is missing: one of "+strings.Join(export.Names(), ", ")))
 			case export.Formats[format] == nil:
@@ -43,6 +59,9 @@ perfetto and in-toto take one bundle, the others several.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if to != "" {
+				return a.exportV0(cmd.Context(), args, output)
+			}
 			set, err := a.open(cmd.Context(), args, false)
 			if err != nil {
 				return err
@@ -74,8 +93,53 @@ perfetto and in-toto take one bundle, the others several.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&format, "format", "", "convert to `FORMAT`: "+strings.Join(export.Names(), ", "))
+	fs.StringVar(&to, "to", "", "write the bundle in the form of `VERSION`: "+archive.CompatV0)
 	fs.StringVarP(&output, "output", "o", "", "write to `FILE` instead of stdout")
 	fs.BoolVarP(&quiet, "quiet", "q", false, "do not list what the format cannot express")
-	console.Completes(cmd, map[string][]string{"format": export.Names()})
+	console.Completes(cmd, map[string][]string{"format": export.Names(), "to": {archive.CompatV0}})
 	return cmd
+}
+
+// exportV0 writes a bundle in the v0 form to a file, or to stdout.
+func (a *app) exportV0(ctx context.Context, names []string, output string) error {
+	in, err := archive.OpenInputs(ctx, names, a.stdin)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	toStdout := output == "" || output == "-"
+	if toStdout {
+		if console.Terminal(a.stdout) {
+			return console.WithHint(errors.New("export does not write a bundle to a terminal"), "name a file with -o, or redirect the output")
+		}
+		dir, err := os.MkdirTemp("", "assay-review-*")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		output = filepath.Join(dir, "v0.tar.gz")
+	}
+	ctx, bar := a.progress(ctx, "exporting", toStdout)
+	defer bar.Done()
+	sealed, err := archive.ExportV0(ctx, in.All[0].Path, output, true)
+	bar.Done()
+	switch {
+	case errors.Is(err, archive.ErrNotVerified):
+		return console.WithHint(err, "assay-run verify %s lists every problem", names[0])
+	case err != nil:
+		return err
+	}
+	for _, note := range sealed.Notes {
+		a.say.Warning("not in v0: %s", note)
+	}
+	if !toStdout {
+		return nil
+	}
+	f, err := os.Open(output)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(a.stdout, f)
+	return err
 }

@@ -55,7 +55,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.StringVar(&s.Contract, "contract", "", "evaluate the outcome contract in `FILE` after the command has ended")
 	fs.BoolVar(&s.ContractBaseline, "contract-baseline", false, "also evaluate the contract before the command starts: a check that passes then proves nothing")
 	fs.BoolVar(&s.StrictChecks, "strict-checks", false, "give each check a fresh home, cache and temporary directory, a clean environment and no network")
-	fs.StringVar(&s.Compat, "compat", "", "write the kernel layer in the fixed form of `VERSION`: v0")
+	fs.StringVar(&s.Compat, "compat", "", "write the bundle's documents in the form of `VERSION`: v0 (see docs/compat.md)")
 	fs.StringVar(&s.SDKEventLog, "sdk-event-log", "", "import the events that the agent's SDK writes to `FILE`; needs --agent-shim")
 	fs.StringVar(&s.PolicyDecisionLog, "policy-decision-log", "", "import the decisions that a policy writes to `FILE`")
 	fs.StringVar(&s.Mode, "mode", "", "`MODE` of the sandbox: observe (no restriction), read-only, workspace-write (default the policy's, or observe)")

@@ -19,9 +19,6 @@ type Options struct {
 	Sink func(*schema.KernelEvent) error
 	// Surface gathers what is class agent; nil for none.
 	Surface *surface.Builder
-	// CompatV0 hands to Sink only what the closed v0 form has a line for; the
-	// rest is counted as filtered (classes, attempts) or coalesced (repeats).
-	CompatV0 bool
 	// Bind may set ToolCallID and BoundBy of an event before it goes to Sink;
 	// where the environment or the lineage of the process has told, they are
 	// set already. What it sets on a fork, an exec or a join holds for the

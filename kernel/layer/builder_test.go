@@ -210,9 +210,8 @@ func TestARepeatIsOfAnEarlierProgram(t *testing.T) {
 func TestCountsAddUpWhateverHappensToALine(t *testing.T) {
 	full := errors.New("no space")
 	for name, o := range map[string]Options{
-		"all is written":     {},
-		"the disk is full":   {Sink: func(e *schema.KernelEvent) error { return full }},
-		"the closed v0 form": {CompatV0: true},
+		"all is written":   {},
+		"the disk is full": {Sink: func(e *schema.KernelEvent) error { return full }},
 	} {
 		b, _ := collect(t, o)
 		if o.Sink != nil {
@@ -235,9 +234,6 @@ func TestCountsAddUpWhateverHappensToALine(t *testing.T) {
 		}
 		if c.Seen != 13 || c.Seen != c.Written+c.Coalesced+c.Filtered+c.Dropped {
 			t.Errorf("%s: %+v does not add up to 13", name, c)
-		}
-		if o.CompatV0 && (c.Filtered != 1 || c.Coalesced != 7) {
-			t.Errorf("%s: %+v, want 1 filtered and 7 coalesced", name, c)
 		}
 		if o.Sink != nil && c.Dropped != 13 {
 			t.Errorf("%s: %+v, want all dropped", name, c)

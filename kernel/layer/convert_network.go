@@ -43,6 +43,9 @@ func (b *Builder) network(ev *kernel.Event) {
 		}
 	case kernel.KindSend:
 		e.BytesOut = ev.Bytes
+		if ev.Syscall == "sendmsg" || ev.Syscall == "sendmmsg" {
+			e.Call = ev.Syscall
+		}
 		if ev.Remote.IsValid() {
 			b.stats.DatagramPeers++
 		}

@@ -160,12 +160,6 @@ func (b *Builder) finish(ev *kernel.Event, p *process) {
 	case b.err != nil:
 		b.counts.Dropped += n
 		b.stats.Dropped++
-	case b.o.CompatV0 && (e.Class != schema.ClassAgent || e.Attempted):
-		b.counts.Filtered += n
-		b.stats.Filtered++
-	case b.o.CompatV0 && e.Repeat:
-		b.counts.Coalesced += n
-		b.stats.Coalesced++
 	default:
 		if b.err = b.o.Sink(e); b.err != nil {
 			b.counts.Dropped += n
