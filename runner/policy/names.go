@@ -19,16 +19,23 @@ const (
 	ServerRequests Kind = "server_requests" // methods that an MCP server asks of its client
 )
 
-// names are a list of allowed and denied names and globs, ready to be asked.
+// names are a list of allowed and denied names and globs, ready to be asked. What is denied is in the form of [Alike],
+// unless exact; what is allowed must be the same.
 type names struct {
+	exact       bool
 	deny, allow map[string]bool
 	denyGlobs   []string
 	allowGlobs  []string
 	limited     bool // there is a list of what is allowed
 }
 
-func newNames(t Tools) (n names) {
-	n.deny, n.denyGlobs = splitGlobs(t.Deny)
+func newNames(t Tools, exact bool) (n names) {
+	n.exact = exact
+	deny := make([]string, len(t.Deny))
+	for i, name := range t.Deny {
+		deny[i] = n.form(name)
+	}
+	n.deny, n.denyGlobs = splitGlobs(deny)
 	if n.limited = t.Allow != nil; n.limited {
 		n.allow, n.allowGlobs = splitGlobs(*t.Allow)
 	}
@@ -45,16 +52,28 @@ func splitGlobs(list []string) (plain map[string]bool, globs []string) {
 	return plain, globs
 }
 
+// form is a name or glob as the list of what is denied has it.
+func (n *names) form(name string) string {
+	if n.exact {
+		return name
+	}
+	return Alike(name)
+}
+
+// denies reports whether a name is on the list of what is denied by itself, and not by a glob.
+func (n *names) denies(name string) bool { return n.deny[n.form(name)] }
+
 // decide is the list that forbids a name: DenyList, AllowList or "". Deny wins
 // over allow.
 func (n *names) decide(name string) string {
-	in := func(plain map[string]bool, globs []string) bool {
-		return plain[name] || plain[AnyTool] || slices.ContainsFunc(globs, func(g string) bool { return doublestar.MatchUnvalidated(g, name) })
+	in := func(name string, plain map[string]bool, globs []string) bool {
+		matches := func(glob string) bool { return doublestar.MatchUnvalidated(glob, name) }
+		return plain[name] || plain[AnyTool] || slices.ContainsFunc(globs, matches)
 	}
 	switch {
-	case in(n.deny, n.denyGlobs):
+	case in(n.form(name), n.deny, n.denyGlobs):
 		return DenyList
-	case n.limited && !in(n.allow, n.allowGlobs):
+	case n.limited && !in(name, n.allow, n.allowGlobs):
 		return AllowList
 	}
 	return ""
@@ -79,7 +98,7 @@ func (s *Set) Lists(kind Kind) bool {
 // CheckName decides about a name that is not a tool's. A resource's URI is looked
 // at as it is written and as it is resolved, and both must be allowed.
 func (s *Set) CheckName(kind Kind, name string) []Violation {
-	n := newNames(s.list(kind))
+	n := newNames(s.list(kind), kind == Resources) // the case of a URI can matter
 	forms := []string{name}
 	if kind == Resources {
 		forms = append(forms, resolved(name))

@@ -59,6 +59,7 @@ var ErrRule = errors.New("bad rule")
 // of them. Texts in lists and objects below the parameter count as in it, and so
 // do keys.
 //
+// A target is compared without regard to case, surrounding space and invisible characters, as a server may do.
 // To deny, texts are compared without invisible characters, after Unicode
 // normalisation (NFC) and case folding, and numbers as numbers. To allow, a text
 // must be the same but for normalisation. A path is compared by its parts, "." and
@@ -78,6 +79,7 @@ type Rule struct {
 // may panic.
 type rule struct {
 	Rule
+	target string // as Alike has it
 	eval   func(c *Call) (reason string, violated bool)
 	rate   *RateLimit
 	broken string
@@ -87,7 +89,7 @@ type rule struct {
 // compile checks r. A pattern that cannot be used gives a rule that denies
 // every call of its target; anything else that is wrong is an error.
 func compile(r Rule) (*rule, error) {
-	c := &rule{Rule: r}
+	c := &rule{Rule: r, target: Alike(r.Target)}
 	if err := r.check(); err != nil {
 		return nil, fmt.Errorf("%w %.*q: %w", ErrRule, MaxName, r.Name, err)
 	}

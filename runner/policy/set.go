@@ -62,7 +62,7 @@ func NewSet(f *File) *Set {
 	if f == nil {
 		f = &File{}
 	}
-	s := &Set{file: f, tools: newNames(f.Tools)}
+	s := &Set{file: f, tools: newNames(f.Tools, false)}
 	rules := make([]*rule, len(f.compiled))
 	for i, r := range f.compiled {
 		// Rate limits count for each set.
@@ -129,10 +129,10 @@ func (s *Set) Check(c *Call) []Violation {
 // rules for it. The list of allowed tools and rules for every tool say nothing of it.
 func (s *Set) CheckNamed(c *Call) []Violation {
 	var listed []Violation
-	if s.tools.deny[c.Tool] {
+	if s.tools.denies(c.Tool) {
 		listed = s.listed(c.Tool)
 	}
-	return s.check(c, listed, func(r *rule) bool { return r.Target == c.Tool })
+	return s.check(c, listed, func(r *rule) bool { return r.target == Alike(c.Tool) })
 }
 
 // check adds to what was found what the rules that cover a call find.
@@ -179,8 +179,10 @@ func (s *Set) listed(tool string) []Violation {
 	return nil
 }
 
+// covers reports whether a rule is about a tool. No rule allows anything, so it is also about the names that a server
+// may take for its target.
 func (r *rule) covers(tool string) bool {
-	return r.Target == tool || r.Target == AnyTool || r.Target == "" && r.Rule.Rule == DenyKeyword
+	return r.target == Alike(tool) || r.Target == AnyTool || r.Target == "" && r.Rule.Rule == DenyKeyword
 }
 
 // check1 evaluates one rule. One that panics is violated.

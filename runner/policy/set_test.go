@@ -101,3 +101,51 @@ func BenchmarkCheck(b *testing.B) {
 		s.Check(&Call{Tool: "read_file", Params: []byte(`{"path":"/home/user/project/main.go","limit":100}`)})
 	}
 }
+
+// A server may look a tool up without regard to case, space around the name and invisible characters.
+func TestADeniedToolIsDeniedHoweverItsNameIsWritten(t *testing.T) {
+	f, err := ParseYAML([]byte(`
+tools: {deny: [delete_file, "db_*", Mixed]}
+prompts: {deny: [secret]}
+resources: {deny: ["file:///Secret"]}
+rules:
+- {name: no-push, rule: deny_tool, target: push}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewSet(f)
+	for _, name := range []string{
+		"delete_file", "Delete_File", "DELETE_FILE", " delete_file", "delete_file\t", "delete_file\u00a0", "delete\u200b_file",
+		"\ufeffdelete_file", "delete_file\x00", "delete_fi\u00adle", "DB_drop", " db_drop", "mixed", "MIXED", "PUSH", "push ",
+	} {
+		if len(violated(s, Call{Tool: name})) == 0 || !s.Forbidden(name) {
+			t.Errorf("%q is allowed", name)
+		}
+	}
+	for _, name := range []string{"delete_files", "delete file", "delete-file", "adb_x", "pushed"} {
+		if found := violated(s, Call{Tool: name}); len(found) > 0 {
+			t.Errorf("%q violates %q", name, found)
+		}
+	}
+	if len(s.CheckName(Prompts, " SECRET")) == 0 {
+		t.Error("the prompt SECRET is allowed")
+	}
+	if len(s.CheckName(Resources, "file:///secret")) > 0 || len(s.CheckName(Resources, "file:///Secret")) == 0 {
+		t.Error("a resource's URI is not compared as it is written")
+	}
+}
+
+// What is alike may still be another tool: it is not allowed.
+func TestAnAllowedToolHasTheListedName(t *testing.T) {
+	f, err := ParseYAML([]byte("tools: {allow: [read]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewSet(f)
+	for name, allowed := range map[string]bool{"read": true, "Read": false, "read ": false, "read\u200b": false} {
+		if s.Forbidden(name) == allowed {
+			t.Errorf("%q is allowed: %t, want %t", name, !allowed, allowed)
+		}
+	}
+}

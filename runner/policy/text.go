@@ -20,6 +20,20 @@ func folded(s string) string {
 	return norm.NFC.String(cases.Fold().String(norm.NFD.String(visible(s))))
 }
 
+// Alike is equal for the names that a server may take for one: some look up a tool without regard to case, space
+// around the name and characters that nobody sees.
+func Alike(name string) string {
+	if !isPlain(name) {
+		name = strings.Map(func(r rune) rune {
+			if unicode.IsControl(r) && !unicode.IsSpace(r) {
+				return -1
+			}
+			return r
+		}, name)
+	}
+	return strings.TrimSpace(folded(name))
+}
+
 // composed is a text without invisible characters in normal form C, its case
 // kept.
 func composed(s string) string {

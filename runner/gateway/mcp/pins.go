@@ -22,7 +22,7 @@ type pins struct {
 
 	mu    sync.Mutex
 	first map[string][sha256.Size]byte
-	other map[string]bool // tools that have changed
+	other map[string]bool // tools that have changed, by policy.Alike of the name
 }
 
 // list remembers a listed tool and reports whether it is unchanged. news says that it
@@ -45,11 +45,11 @@ func (p *pins) list(name string, tool jsontext.Value) (same, news bool) {
 		return true, false
 	case !known:
 		return false, false
-	case first == sum && !p.other[name]:
+	case first == sum && !p.other[policy.Alike(name)]:
 		return true, false
 	}
-	news = !p.other[name]
-	p.other[name] = true
+	news = !p.other[policy.Alike(name)]
+	p.other[policy.Alike(name)] = true
 	return false, news
 }
 
@@ -59,5 +59,5 @@ func (p *pins) changed(name string) (policy.Violation, bool) {
 	defer p.mu.Unlock()
 	return policy.Violation{
 		Rule: changedRule, Kind: policy.DenyTool, Reason: "the server changed the tool after it was first listed",
-	}, p.other[name]
+	}, p.other[policy.Alike(name)]
 }

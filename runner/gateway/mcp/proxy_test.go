@@ -244,5 +244,10 @@ func TestAToolThatChanges(t *testing.T) {
 		if strings.Contains(client, "tools.changed") == allowed || (warned == 1) == allowed {
 			t.Errorf("allowed %v: the call's answer is %q after %d warnings", allowed, client, warned)
 		}
+		// A server may take this name for the same tool.
+		client, _ = exchange(t, cfg, []string{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":" T"}}`}, nil)
+		if strings.Contains(client, "tools.changed") == allowed {
+			t.Errorf("allowed %v: the answer to a call in other letters is %q", allowed, client)
+		}
 	}
 }
