@@ -62,7 +62,7 @@ func newConfinement(log *evidence.Log, opt Options, spec *Spec) *confinement {
 	if opt.Policy != nil {
 		c.checked = policy.NewSet(opt.Policy)
 	}
-	c.denials = newDenials(log)
+	c.denials = newDenials(log, opt.OnDenied)
 	return c
 }
 

@@ -27,9 +27,11 @@ type denials struct {
 	log      *evidence.Log
 	profile  *sandbox.Profile // nil: nothing is denied
 	observed func() bool      // whether there is a kernel layer
+	onDenied func(target, remedy string)
 
 	mu       sync.Mutex                    // guards what follows
 	told     map[string]uint64             // how often, by key
+	refusals map[string]bool               // targets of connections that onDenied knows
 	pending  map[string]schema.PolicyEvent // of cgroup programs, by call and address; the kernel layer may have them too
 	untold   uint64                        // denials of those programs that nobody read
 	unread   uint64                        // refusals by Landlock without a record from the host's audit
@@ -38,8 +40,11 @@ type denials struct {
 	err      error
 }
 
-func newDenials(log *evidence.Log) *denials {
-	return &denials{log: log, told: map[string]uint64{}, pending: map[string]schema.PolicyEvent{}}
+func newDenials(log *evidence.Log, onDenied func(target, remedy string)) *denials {
+	if onDenied == nil {
+		onDenied = func(string, string) {}
+	}
+	return &denials{log: log, onDenied: onDenied, told: map[string]uint64{}, refusals: map[string]bool{}, pending: map[string]schema.PolicyEvent{}}
 }
 
 // event makes a file_blocked or connect_blocked of a kernel event that failed
@@ -199,6 +204,10 @@ func (d *denials) settle(untold uint64) {
 	}
 }
 
+// nameCache is how the name of the socket ends that the C library asks before it looks
+// up any user or host: a denial hinders nobody.
+const nameCache = "/nscd/socket"
+
 // keySeparator is between the parts of a key of told: event type, decision,
 // operation, rule, target and tool call.
 const keySeparator = "\x00"
@@ -217,6 +226,10 @@ func (d *denials) tell(e schema.PolicyEvent) {
 		return
 	}
 	d.told[key] = 1
+	if e.Decision == "deny" && e.Operation == sandbox.OpConnect && !d.refusals[e.Target] && !strings.HasSuffix(e.Target, nameCache) {
+		d.refusals[e.Target] = true
+		d.onDenied(e.Target, d.profile.Allowing(e.Target, e.Rule))
+	}
 	e.Schema, e.RunID = schema.PolicyEventV0, d.log.RunID
 	if err := d.log.Append(schema.PolicyPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && d.err == nil {
 		d.err = fmt.Errorf("record a denial: %w", err)

@@ -62,6 +62,10 @@ type Options struct {
 	// otherwise, and is missing from the bundle or a sink; observation-health.json
 	// has the same reason. It is called from any goroutine; nil tells nobody.
 	OnLoss func(schema.Reason)
+	// OnDenied is told of each connection that the sandbox denied, once for each target, and of
+	// what would allow it. It is called while the command runs or after it, from any
+	// goroutine; nil tells nobody.
+	OnDenied func(target, remedy string)
 	// OnSwept is told, before the command starts, of other runs whose processes were
 	// ended now because their runner is dead; nil tells nobody.
 	OnSwept func([]cgroup.Swept)

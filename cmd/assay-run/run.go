@@ -94,8 +94,11 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	opt.OnContract, opt.OnHealth = a.tellContract, func(h *schema.ObservationHealth) { health = h }
 	opt.OnOutputError, opt.OnSwept, opt.OnLoss = a.tellOutput, a.tellSwept, a.tellLoss
 	opt.Freeing = &freeing
+	refused := &deniedConnections{say: a.say, terminal: console.Terminal(a.stderr)}
+	opt.OnDenied = refused.add
 	result, recording := runner.Run(ctx, spec, opt)
 	a.tellHealth(health, result)
+	refused.end()
 	return r.seal(ctx, result, recording)
 }
 

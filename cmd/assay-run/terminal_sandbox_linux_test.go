@@ -5,6 +5,16 @@ import (
 	"testing"
 )
 
+// A terminal says which connection was denied while the command may be waiting for it.
+func TestDeniedConnectionOnATerminal(t *testing.T) {
+	x := prepareTmux(t)
+	x.bash()
+	x.Line(`clear; ./assay-run -o a.tar.gz --mode workspace-write -- bash -c 'until (echo >/dev/tcp/192.0.2.1/443) 2>/dev/null || test -e go; do sleep 0.1; done'`)
+	x.Expect(`the sandbox denied the connection to 192.0.2.1:443;`)
+	x.file("go", "")
+	x.Expect(`(?s)denied the connection.*denied the connection.*exited 0`)
+}
+
 // A terminal works in a sandbox as it does outside: it has a name there, the shell
 // inside has its jobs, ^C comes once, and ^Z gives the outer shell back.
 func TestTerminalInASandbox(t *testing.T) {

@@ -2,11 +2,9 @@ package sandbox
 
 import (
 	"errors"
-	"io"
 	"net"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -76,22 +74,26 @@ func (s *Sandbox) closeLocal() {
 // carry joins a connection from outside to one inside.
 func (s *Sandbox) carry(outer *net.TCPConn, port int) {
 	defer outer.Close()
-	fd, err := s.dial(port)
-	if err != nil {
-		return
-	}
-	f := os.NewFile(uintptr(fd), "local port")
-	if err = connected(f); err != nil {
-		f.Close()
-		return
-	}
-	c, err := net.FileConn(f)
-	f.Close()
+	c, err := s.connectInside(port)
 	if err != nil {
 		return
 	}
 	defer c.Close()
 	join(outer, c.(*net.TCPConn))
+}
+
+// connectInside connects to a port of the loopback device inside.
+func (s *Sandbox) connectInside(port int) (net.Conn, error) {
+	fd, err := s.dial(port)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "local port")
+	defer f.Close()
+	if err = connected(f); err != nil {
+		return nil, err
+	}
+	return net.FileConn(f)
 }
 
 // dialTimeout bounds a connection inside: the loopback device is never slow.
@@ -119,30 +121,6 @@ func connected(f *os.File) error {
 		return !errors.Is(err, unix.ENOTCONN) // writable once it is connected or refused
 	})
 	return errors.Join(err, connectErr)
-}
-
-// halfConn is a connection that can be closed for writing alone.
-type halfConn interface {
-	net.Conn
-	CloseWrite() error
-}
-
-// join copies both ways until both ends are done.
-func join(a, b halfConn) {
-	var wg sync.WaitGroup
-	half := func(to, from halfConn) {
-		defer wg.Done()
-		if _, err := io.Copy(to, from); err != nil {
-			to.Close() // or the other half would wait for ever
-			from.Close()
-			return
-		}
-		_ = to.CloseWrite()
-	}
-	wg.Add(2)
-	go half(a, b)
-	half(b, a)
-	wg.Wait()
 }
 
 // dial asks the init for a connection to a port inside.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"maps"
 	"path/filepath"
 	"slices"
 
@@ -48,7 +49,7 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 		p.freshen(plan.Mounts)
 		plan.Loopback = p.Network.Mode == NetLoopback || p.Network.Mode == NetAllowlist
 		if p.Network.Mode == NetAllowlist {
-			plan.ProxyPort = proxyPort
+			plan.Ports = append(slices.Sorted(maps.Keys(p.Network.forwarded())), proxyPort)
 		}
 	}
 	if p.Mode == Observe {

@@ -86,7 +86,7 @@ func TestProfilesOpenWhatTheySay(t *testing.T) {
 // besideAddresses asks the proxy's rules for what is nearly allowed.
 func besideAddresses(t *testing.T, f *ProfileFile, connects []string) {
 	t.Helper()
-	proxy, err := newProxy(NetProfile{AllowedDomains: f.Settings.Network.AllowedDomains}, nil)
+	proxy, err := newProxy(NetProfile{AllowedDomains: f.Settings.Network.AllowedDomains}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
+	"syscall"
 	"time"
 )
 
@@ -42,9 +47,11 @@ type Proxy struct {
 	reasons          map[string]string // why a domain is refused, by its entry
 	decided          func(Decision)
 	server           *http.Server
+	listeners        []net.Listener // of forwarded ports
 	forward          *httputil.ReverseProxy
 	resolve          func(ctx context.Context, host string) ([]netip.Addr, error)
 	reach            func(ctx context.Context, network, address string) (net.Conn, error)
+	inside           func(port int) (net.Conn, error)
 	unchecked        bool // allows everything, for tests that show what the decisions stop
 }
 
@@ -63,8 +70,10 @@ type errRefused struct{ rule, why string }
 
 func (e *errRefused) Error() string { return e.why }
 
-func newProxy(n NetProfile, decided func(Decision)) (*Proxy, error) {
-	p := &Proxy{decided: decided, reasons: n.reasons, resolve: func(ctx context.Context, host string) ([]netip.Addr, error) {
+// newProxy makes a proxy. inside connects to a port of the sandbox's own loopback
+// device; nil means that there is none.
+func newProxy(n NetProfile, decided func(Decision), inside func(port int) (net.Conn, error)) (*Proxy, error) {
+	p := &Proxy{decided: decided, inside: inside, reasons: n.reasons, resolve: func(ctx context.Context, host string) ([]netip.Addr, error) {
 		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	}}
 	p.reach = new(net.Dialer).DialContext
@@ -100,27 +109,109 @@ type discard struct{}
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
-// serve accepts connections from a listening socket, and owns it.
-func (p *Proxy) serve(fd int) error {
+// forwarded are the ports inside that stand for the same port of the host: those that
+// the policy allows by name, with the host to connect to. So a program reaches a server
+// on localhost whether or not it knows of proxies.
+func (n NetProfile) forwarded() map[int]string {
+	ports := map[int]string{}
+	for _, text := range n.AllowedDomains {
+		d, err := ParseDomain(text, false)
+		switch {
+		case err != nil || d.port == 0 || d.port == proxyPort:
+		case d.name == "localhost" && !d.sub:
+			ports[d.port] = "localhost"
+		case d.addr == loopback4 && ports[d.port] == "":
+			ports[d.port] = d.addr.String()
+		}
+	}
+	return ports
+}
+
+var loopback4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// serve accepts connections from a listening socket, and owns it: requests to the proxy,
+// or connections to one of the forwarded ports.
+func (p *Proxy) serve(fd int, forwarded map[int]string) error {
 	f := os.NewFile(uintptr(fd), "proxy")
 	l, err := net.FileListener(f)
 	f.Close()
 	if err != nil {
 		return fmt.Errorf("proxy: %w", err)
 	}
-	go p.server.Serve(l)
+	port := l.Addr().(*net.TCPAddr).Port
+	if port == proxyPort {
+		go p.server.Serve(l)
+		return nil
+	}
+	p.listeners = append(p.listeners, l)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go p.pass(c.(*net.TCPConn), forwarded[port], port)
+		}
+	}()
 	return nil
+}
+
+// pass joins a connection to a forwarded port with one to the host's.
+func (p *Proxy) pass(inner *net.TCPConn, host string, port int) {
+	defer inner.Close()
+	_, ok, rule := p.decide(host, port)
+	p.decided(Decision{ok, host, port, rule})
+	if !ok {
+		return
+	}
+	server, err := p.dial(context.Background(), host, port)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	join(inner, server.(*net.TCPConn))
+}
+
+// halfConn is a connection that can be closed for writing alone.
+type halfConn interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// join copies both ways until both ends are done.
+func join(a, b halfConn) {
+	var wg sync.WaitGroup
+	half := func(to, from halfConn) {
+		defer wg.Done()
+		if _, err := io.Copy(to, from); err != nil {
+			to.Close() // or the other half would wait for ever
+			from.Close()
+			return
+		}
+		_ = to.CloseWrite()
+	}
+	wg.Add(2)
+	go half(a, b)
+	half(b, a)
+	wg.Wait()
 }
 
 func (p *Proxy) close() {
 	_ = p.server.Close()
+	for _, l := range p.listeners {
+		_ = l.Close()
+	}
 	p.forward.Transport.(*http.Transport).CloseIdleConnections()
 }
 
-// proxyEnv leads programs to the proxy, each in its own spelling.
-func proxyEnv() []string {
+// env leads programs to the proxy, each in its own spelling. What a policy allows on
+// every port of the host's loopback address is reached through the proxy alone.
+func (p *Proxy) env() []string {
 	at := "http://127.0.0.1:" + strconv.Itoa(proxyPort)
-	local := "localhost,127.0.0.1,::1"
+	direct := slices.DeleteFunc([]string{"localhost", "127.0.0.1", "::1"}, func(name string) bool {
+		return slices.ContainsFunc(p.allowed, func(d Domain) bool { return (d.port == 0 || d.addr.Is6()) && d.Match(name, d.port) })
+	})
+	local := strings.Join(direct, ",")
 	return []string{
 		"HTTP_PROXY=" + at, "HTTPS_PROXY=" + at, "http_proxy=" + at, "https_proxy=" + at, "ALL_PROXY=" + at, "all_proxy=" + at,
 		"NO_PROXY=" + local, "no_proxy=" + local, "NODE_USE_ENV_PROXY=1",
@@ -236,6 +327,11 @@ func (p *Proxy) dial(ctx context.Context, host string, port int) (net.Conn, erro
 		c, err := p.reach(ctx, "tcp", netip.AddrPortFrom(a, uint16(port)).String())
 		if err == nil {
 			return c, nil
+		}
+		if a.IsLoopback() && p.inside != nil && errors.Is(err, syscall.ECONNREFUSED) { // a server of the command's own?
+			if c, err := p.inside(port); err == nil {
+				return c, nil
+			}
 		}
 		last = err
 	}

@@ -29,7 +29,7 @@ type proxied struct {
 func newProxied(t *testing.T, n NetProfile, names map[string]string) *proxied {
 	t.Helper()
 	c := &proxied{t: t}
-	p, err := newProxy(n, func(d Decision) { c.mu.Lock(); defer c.mu.Unlock(); c.said = append(c.said, d) })
+	p, err := newProxy(n, func(d Decision) { c.mu.Lock(); defer c.mu.Unlock(); c.said = append(c.said, d) }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,6 +253,66 @@ func TestTunnelsAreForTheHostThatWasAskedFor(t *testing.T) {
 			}
 			if d := h.last(); d.Allowed != (want == "200") {
 				t.Errorf("decided %+v", d)
+			}
+		})
+	}
+}
+
+// What is neither TLS nor HTTP reaches no server: some pass over what comes before a
+// request, which may then name any host. SSH does where the server says that it speaks it.
+func TestNothingElseGoesThroughATunnel(t *testing.T) {
+	for name, c := range map[string]struct {
+		says, greets string
+		through      bool
+	}{
+		"an empty line first":            {"\r\nGET / HTTP/1.1\r\nHost: evil.example.org\r\n\r\n", "", false},
+		"a bare newline first":           {"\nGET / HTTP/1.1\r\nHost: evil.example.org\r\n\r\n", "", false},
+		"an unknown method":              {"BREW / HTTP/1.1\r\nHost: evil.example.org\r\n\r\n", "", false},
+		"a method in lower case":         {"get / HTTP/1.1\r\nHost: evil.example.org\r\n\r\n", "", false},
+		"a space first":                  {" GET / HTTP/1.1\r\nHost: evil.example.org\r\n\r\n", "", false},
+		"a protocol that nobody knows":   {"hello\nworld\n", "220 welcome\r\n", false},
+		"SSH to a server that is none":   {"SSH-2.0-x / HTTP/1.1\r\nHost: evil.example.org\r\n\r\n", "HTTP", false},
+		"SSH to a server that speaks it": {"SSH-2.0-OpenSSH_9.2\r\n", "SSH-2.0-server\r\n", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			_, port, _ := net.SplitHostPort(l.Addr().String())
+			got := make(chan string, 1)
+			go func() {
+				conn, err := l.Accept()
+				if err != nil {
+					got <- err.Error()
+					return
+				}
+				defer conn.Close()
+				fmt.Fprint(conn, c.greets)
+				buf := make([]byte, 256)
+				n, _ := conn.Read(buf)
+				got <- string(buf[:n])
+			}()
+			p := newProxied(t, NetProfile{AllowedDomains: []string{"localhost:" + port}}, map[string]string{"localhost": "127.0.0.1"})
+			conn, err := net.Dial("tcp", p.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "CONNECT localhost:%s HTTP/1.1\r\nHost: x\r\n\r\n%s", port, c.says)
+			want := ""
+			if c.through {
+				want = c.says
+			} else {
+				defer func() {
+					if d := p.last(); d.Allowed {
+						t.Errorf("decided %+v", d)
+					}
+				}()
+			}
+			if reached := <-got; reached != want {
+				t.Errorf("%q reached the server, want %q", reached, want)
 			}
 		})
 	}

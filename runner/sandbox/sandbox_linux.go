@@ -85,7 +85,7 @@ func New(p *Profile, opt Options) (*Sandbox, error) {
 	s := &Sandbox{profile: p, end: opt.EndWithCommand, wantAudit: opt.Audit, needs: opt.Needs, ready: opt.Ready, watch: watch{cgroup: opt.Cgroup, blocked: opt.Blocked}, pidfd: -1, dials: map[uint64]chan dialed{}}
 	if p.Network.Mode == NetAllowlist {
 		var err error
-		if s.proxy, err = newProxy(p.Network, opt.Decided); err != nil {
+		if s.proxy, err = newProxy(p.Network, opt.Decided, s.connectInside); err != nil {
 			return nil, err
 		}
 	}
@@ -115,7 +115,7 @@ func (s *Sandbox) Unusable() []Unusable {
 func (s *Sandbox) Environ(env []string) []string {
 	env = s.profile.env.Apply(s.profile.User.environ(env))
 	if s.proxy != nil {
-		env = append(env, proxyEnv()...)
+		env = append(env, s.proxy.env()...)
 	}
 	return env
 }

@@ -44,7 +44,7 @@ func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached boo
 	}
 	lost := append(s.Layers(), s.withoutNamespaces(missing.Reason)...)
 	if s.proxy != nil { // its door would be in the network namespace
-		cmd.Env = slices.DeleteFunc(slices.Clone(cmd.Env), func(v string) bool { return slices.Contains(proxyEnv(), v) })
+		cmd.Env = slices.DeleteFunc(slices.Clone(cmd.Env), func(v string) bool { return slices.Contains(s.proxy.env(), v) })
 	}
 	started, err = s.start(cmd, start, 0, detached)
 	s.mu.Lock()
@@ -236,7 +236,7 @@ func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
 		case shim.KindListener:
 			if s.proxy == nil {
 				unix.Close(fd)
-			} else if err := s.proxy.serve(fd); err != nil {
+			} else if err := s.proxy.serve(fd, s.profile.Network.forwarded()); err != nil {
 				return err
 			}
 		case shim.KindLayers:

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // connect opens a tunnel. What comes through it first must be for the host that
@@ -38,10 +39,14 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, por
 	}
 	in := bufio.NewReaderSize(io.MultiReader(io.LimitReader(buffered.Reader, int64(buffered.Reader.Buffered())), conn), 16<<10)
 	done := make(chan struct{})
+	speaksSSH := make(chan bool, 1)
 	var elsewhere atomic.Bool // the tunnel ended in the proxy itself
 	go func() {
 		defer close(done)
-		_, err := io.Copy(conn, server)
+		out := bufio.NewReader(server)
+		start, _ := out.Peek(len(sshVersion))
+		speaksSSH <- string(start) == sshVersion
+		_, err := io.Copy(conn, out)
 		switch {
 		case elsewhere.Load():
 		case err == nil:
@@ -57,6 +62,13 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, por
 		return
 	}
 	name, said, err := p.greeting(in, first[0], port)
+	if errors.Is(err, errSSH) {
+		if !p.unchecked && !answers(speaksSSH) {
+			err = errHTTP
+		} else {
+			err = nil
+		}
+	}
 	if errors.Is(err, errHTTP) {
 		elsewhere.Store(true)
 		server.Close()
@@ -82,30 +94,47 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, por
 	<-done
 }
 
-const tlsHandshake = 0x16 // ContentType handshake of RFC 8446, section 5.1
+// answers waits for what a server says first.
+func answers(speaksSSH <-chan bool) bool {
+	select {
+	case yes := <-speaksSSH:
+		return yes
+	case <-time.After(connectTimeout):
+		return false
+	}
+}
+
+const (
+	tlsHandshake = 0x16   // ContentType handshake of RFC 8446, section 5.1
+	sshVersion   = "SSH-" // RFC 4253, section 4.2
+)
 
 var (
 	errNotTLS = errors.New("this is not TLS")
-	errHTTP   = errors.New("this is plain HTTP")
+	errHTTP   = errors.New("this is to be parsed as HTTP")
+	errSSH    = errors.New("this looks like SSH")
 	errSeen   = errors.New("seen")
 )
 
 // greeting reads the first message and returns the server name in it, and what
-// it read. On the port of HTTPS it must be TLS. The error for plain HTTP is
-// errHTTP: its every request could name another host.
+// it read. On the port of HTTPS it must be TLS. Anything else but SSH is errHTTP: each
+// request could name another host, and a server may pass over what comes before one. A
+// client of SSH is errSSH: it may go on where the server said first that it speaks SSH,
+// as every server of SSH does and none of HTTP.
 func (p *Proxy) greeting(in *bufio.Reader, first byte, port int) (name string, said []byte, err error) {
 	if first != tlsHandshake {
 		if port == 443 {
 			return "", nil, errNotTLS
 		}
-		start, _ := in.Peek(min(in.Buffered(), 16))
-		for _, method := range []string{"GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS ", "PATCH ", "TRACE ", "PRI ", "CONNECT "} {
-			n := min(len(start), len(method))
-			if strings.EqualFold(string(start[:n]), method[:n]) {
-				return "", nil, errHTTP
+		if p.unchecked {
+			return "", nil, nil
+		}
+		if first == sshVersion[0] {
+			if start, _ := in.Peek(len(sshVersion)); string(start) == sshVersion {
+				return "", nil, errSSH
 			}
 		}
-		return "", nil, nil
+		return "", nil, errHTTP
 	}
 	seen := &recorded{from: in}
 	var hello bool

@@ -2,6 +2,7 @@ package shim
 
 import (
 	"encoding/binary"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -9,7 +10,7 @@ import (
 )
 
 // network readies the network namespace: everything in it is the command's, so
-// the proxy's port is always free.
+// the ports are always free.
 func (c *compiler) network() {
 	if c.plan.Loopback {
 		c.do(Network, "bring up lo", func() {
@@ -21,17 +22,16 @@ func (c *compiler) network() {
 			c.close(fd)
 		})
 	}
-	if c.plan.ProxyPort == 0 {
-		return
+	for _, port := range c.plan.Ports {
+		c.do(Network, "listen for the proxy on port "+strconv.Itoa(port), func() {
+			m := c.message(KindListener)
+			c.l.Call(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0).Into(m.fd)
+			c.l.Call(unix.SYS_BIND, steps.Value(m.fd), c.l.Bytes(loopback(port)), sizeofSockaddr)
+			c.l.Call(unix.SYS_LISTEN, steps.Value(m.fd), 128)
+			c.sendFile(m)
+			c.close(m.fd)
+		})
 	}
-	c.do(Network, "listen for the proxy", func() {
-		m := c.message(KindListener)
-		c.l.Call(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0).Into(m.fd)
-		c.l.Call(unix.SYS_BIND, steps.Value(m.fd), c.l.Bytes(loopback(c.plan.ProxyPort)), sizeofSockaddr)
-		c.l.Call(unix.SYS_LISTEN, steps.Value(m.fd), 128)
-		c.sendFile(m)
-		c.close(m.fd)
-	})
 }
 
 const sizeofSockaddr = 16 // struct sockaddr_in

@@ -40,9 +40,9 @@ type Plan struct {
 	Mounts *Mounts
 	// Loopback brings the loopback device of the network namespace up.
 	Loopback bool
-	// ProxyPort is where the shim listens, inside, on behalf of the runner;
+	// Ports are where the shim listens, inside, on behalf of the runner;
 	// 0 means not at all.
-	ProxyPort int
+	Ports []int
 	// UID and GID are nil where the user stays.
 	UID, GID *int
 	Groups   []int
