@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/assay-run/assay-run/schema"
@@ -43,33 +44,19 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 	}
 	n := plainPath(path, e.PID)
 	dir, base := cutLast(n)
+	if byName(n, len(dir), len(n)) != n {
+		return // a known maker's, whatever becomes of it
+	}
 	var m made
-	if name := byForm(base, inState(dir), b.spelled); name != base {
-		m.base, m.sure = name, true
+	if name := byForm(base, inHome(dir), b.spelled); name != base {
+		m.base, m.sure = cmp.Or(ownPID(name, e.PID), name), true
 		for start, end := range unique(base, true) {
 			b.madePiece(base[start:end])
 		}
-	}
-	if name, ok := ownPID(dir+cmp.Or(m.base, base), e.PID); ok {
-		m.base, m.sure = name[len(dir):], true
-	} else if m.sure {
-		// by its form
-	} else if e.Kind == schema.KindRename {
+	} else if name := byPID(base, strconv.FormatUint(uint64(e.PID), 10)); name != "" {
+		m.base, m.sure = name, true
+	} else if m.base = b.generated(e, n); m.base == "" {
 		return
-	} else {
-		if e.Kind == schema.KindOpen {
-			m.base = madeByMkstemp(n, e.Flags, e.Mode)
-		} else {
-			m.base = madeByMkdtemp(n)
-		}
-		if m.base == "" {
-			return
-		}
-		piece := randomPiece(base, m.base)
-		if b.spelled(piece) {
-			return
-		}
-		b.madePiece(piece)
 	}
 	if e.Kind == schema.KindMkdir {
 		b.dirs++
@@ -77,6 +64,44 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 		m.maker = e.ExecID
 	}
 	b.temp[n] = m
+}
+
+// generated returns the last part of path, which e makes, as the surface has it if it is gone at the
+// end; "" if nobody makes such names by chance, or the event does not show that nothing was there.
+func (b *Builder) generated(e *schema.KernelEvent, path string) (name string) {
+	dir, base := cutLast(path)
+	if name := byPlace(dir, base, true); name != "" {
+		return name
+	}
+	if e.Kind == schema.KindRename {
+		return ""
+	}
+	if e.Kind == schema.KindOpen && e.Flags&openExcl == 0 { // a further file of gcc's, beside one that was made so
+		if name = byMaker(base, true); name != "" && byMaker(base, false) == "" {
+			if _, ours := b.pieces[randomPiece(base, name)]; !ours {
+				return ""
+			}
+		}
+		return name
+	}
+	if name := ownPID(base, e.PID); name != "" {
+		return name
+	}
+	_, perl := b.perls[e.ExecID]
+	if e.Kind == schema.KindOpen {
+		name = madeByMkstemp(path, perl, e.Flags, e.Mode)
+	} else {
+		name = madeByMkdtemp(path, perl)
+	}
+	if name == "" {
+		return ""
+	}
+	piece := randomPiece(base, name)
+	if b.spelled(piece) {
+		return ""
+	}
+	b.madePiece(piece)
+	return name
 }
 
 // renamesMade reports whether e gives another name to what the run made under a name
@@ -122,16 +147,46 @@ func (b *Builder) path(e *schema.KernelEvent, p string) error {
 	// What was made is spoken of after it was gone, too.
 	gone := e.Repeat || e.Marks&schema.MarkDeleted != 0 || e.Result == enoent
 	if !ok {
-		if e.Kind == schema.KindOpen && e.Result == enoent && e.Flags&openExcl != 0 { // not even its directory is there
-			if dir, base := cutLast(n); byGenerator(base, true) != "" {
-				n = dir + byGenerator(base, true)
-			}
-		}
-		if name, is := ownPID(n, e.PID); is {
+		if name := b.strangers(e, n); name != n {
 			return b.put(e.Name(name), strings.LastIndexByte(name, '/'), gone)
 		}
 	}
 	return b.put(e.Name(n), len(n), gone)
+}
+
+// strangers returns a path that the run did not make without what its last part has of the process
+// itself, or of chance where there is nothing.
+func (b *Builder) strangers(e *schema.KernelEvent, path string) string {
+	dir, base := cutLast(path)
+	if name := byPID(base, strconv.FormatUint(uint64(e.PID), 10)); name != "" {
+		return dir + name
+	}
+	if e.Kind == schema.KindOpen && e.Result == enoent {
+		if e.Flags&openExcl != 0 && byMaker(base, true) != "" { // not even its directory is there
+			return dir + byMaker(base, true)
+		}
+		if below(temporaryDirs, path) {
+			parts := strings.Split(path, "/")
+			for i := range parts {
+				parts[i] = byForm(parts[i], false, b.spelled)
+			}
+			return strings.Join(parts, "/")
+		}
+	}
+	return path
+}
+
+// executed gives a program that is executed, and the directories that it is in, the names that they
+// were given.
+func (b *Builder) executed(path string) error {
+	for i := len(path); i > 0 && len(b.temp) > 0; i = strings.LastIndexByte(path[:i], '/') {
+		if m, ok := b.temp[path[:i]]; ok && !m.sure {
+			if err := b.decide(path[:i], ""); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // put adds the path s, whose end from at on has been settled. gone says that the rest

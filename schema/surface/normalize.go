@@ -8,36 +8,31 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// What the capability surface makes of names that differ between two runs of
-// the same workload. The layer always keeps the exact name. These rules look at
-// the name alone, and at the pid of who used it:
+// What the capability surface makes of names that differ between two runs of the same workload. The
+// layer always keeps the exact name.
 //
-//   - /proc/PID becomes /proc/self for the process itself and /proc/<pid> for
-//     any other; below it, task/TID becomes task/<tid> and fd/N fd/<fd>;
-//   - the process's own pid, where it is all the digits of a name or of a part
-//     between other characters, is <pid>, and so it is as long as that file is
-//     there;
-//   - the recorder's own name for a run in the path of a cgroup is <run>, that of a
-//     server of mcp <mcp>, of a check <check>;
-//   - the address in the name of a lock file of GnuPG's is <address>;
-//   - /dev/pts/N becomes /dev/pts/<n>, and a pipe or socket that was opened by
-//     way of /proc/PID/fd loses its inode's number;
-//   - below /tmp, /var/tmp and /dev/shm, and in git's own directories, a part that
-//     the run did not make has its random piece replaced by <random> if a known
-//     generator makes such names and the piece cannot be a word; the table is
-//     generated;
-//   - #N, as the kernel calls a file made with O_TMPFILE after its inode, becomes
-//     #<random> where the file has no name.
+// A name that the run made exclusively (O_EXCL, mkdir, link and their like: nothing was there), and
+// that is gone at the end (removed, or renamed), loses its changing part if that fits a generator:
+// mkstemp(3) and mkdtemp(3), the temporary files of Python, Perl, Go and Java, the number of the
+// process itself (<pid>). A piece that may be a word, that an argument spelled before, or digits that
+// may be a date or a count, fits none. What somebody executed keeps its name. See made.
 //
-// What the run made where there was nothing (see schema.KernelEvent.Makes), as mkstemp(3),
-// mkdtemp(3) and the generators make it, has the random piece of its name replaced
-// if it is gone in the end: the run removed it or gave it another name. A piece that
-// may be a word, unless a known generator puts it behind a word of its own, or that
-// an argument spelled before, is never random. See made.
+// Without that, a name loses only what a known maker's whole pattern says is random. Digits alone, six
+// letters, or a hash are no such pattern. See makers and byPlace. And:
 //
-// A UUID, a ULID, and in a program's own directory a date with a time of day, in a name
-// that the run made is <random> also if it stays, unless an argument spelled it before.
-// See byForm.
+//   - /proc/PID becomes /proc/self for the process itself and /proc/<pid> for any other; below it,
+//     task/TID becomes task/<tid> and fd/N fd/<fd>;
+//   - the recorder's own name for a run in the path of a cgroup is <run>, that of a server of
+//     mcp <mcp>, of a check <check>;
+//   - the address in the name of a lock file of GnuPG's is <address>, and the number behind it <pid>;
+//   - /dev/pts/N becomes /dev/pts/<n>, and a pipe or socket that was opened by way of
+//     /proc/PID/fd loses its inode's number;
+//   - #N, as the kernel calls a file made with O_TMPFILE after its inode, becomes #<random> where
+//     the file has no name;
+//   - a UUID or a ULID in a name that the run made is <random>, also if the file stays, and so is one
+//     below a directory for temporary files where nothing is; a date with a time of day, in a name
+//     that the run made, is beside one of those, or in the home of a program that names its files so.
+//     A piece that an argument spelled before stays. See byForm.
 //
 // Two entries can so fall together; none ever disappears.
 
@@ -72,31 +67,35 @@ func plainPath(path string, pid uint32) string {
 	return path
 }
 
-// temporaryDirs are those where a name is looked at that the run did not make.
+// temporaryDirs are those where known makers are looked for, beside git's own.
 var temporaryDirs = []string{"/tmp/", "/var/tmp/", "/dev/shm/"}
 
-// byName replaces what is random by the look of it in the parts of path from one
-// offset up to another: below a directory for temporary files, and in git's own.
+// byName replaces what a known maker's pattern says is random in the parts of path from one
+// offset up to another, which are at the edges of parts.
 func byName(path string, from, to int) string {
 	from, to = max(from, 0), max(to, 0)
 	git := strings.Index(path[:to], ".git/")
-	switch {
-	case below(temporaryDirs, path):
-	case git >= 0:
-		from = max(from, git)
-	default:
-		return path
+	temporary := below(temporaryDirs, path)
+	if !temporary && git < 0 && !hasPlace(path) {
+		return path // as most
 	}
-	if from >= to {
-		return path
-	}
-	if git >= 0 && to == len(path) {
-		if try := path[git+len(".git/"):]; len(try) == 7 && try[0] == 't' && strings.Trim(try[1:], alnum) == "" {
-			path = path[:git] + ".git/t<random>" // git init tries whether there are symbolic links
-			to = len(path)
+	for start := from; start < to; {
+		end := to
+		if i := strings.IndexByte(path[start:to], '/'); i >= 0 {
+			end = start + i
 		}
+		dir, part := path[:start], path[start:end]
+		name := byPlace(dir, part, false)
+		if name == "" && (temporary || git >= 0 && start > git) {
+			name = byMaker(part, false)
+		}
+		if name != "" {
+			path = dir + name + path[end:]
+			end, to = start+len(name), to+len(name)-len(part)
+		}
+		start = end + 1
 	}
-	return path[:from] + normalizeTemp(path[from:to]) + path[to:]
+	return path
 }
 
 // escapeBytes writes each byte that is not UTF-8 as \xHH.
@@ -157,39 +156,55 @@ func normalizeCgroup(path string) string {
 	return head + ours + name + normalizeCgroup(tail)
 }
 
-// normalizeLock replaces the address in the name of a lock of GnuPG's.
+// normalizeLock replaces the address in the name of a lock of GnuPG's, and the number of the
+// process at its end.
 func normalizeLock(path string) string {
 	start := strings.LastIndex(path, "/.#lk0x") + len("/.#lk0x")
-	end := start + len(path[start:]) - len(strings.TrimLeft(path[start:], digits+"abcdef"))
+	end := start + len(path[start:]) - len(strings.TrimLeft(path[start:], hex))
 	if end-start != 16 {
 		return path
 	}
-	return path[:start] + "<address>" + path[end:]
+	host, last := path[end:], ""
+	if i := strings.LastIndexByte(host, '.'); i > 0 && isDigits(strings.TrimSuffix(host[i+1:], "x")) {
+		host, last = host[:i+1], "<pid>"+strings.Trim(host[i+1:], digits)
+	}
+	return path[:start] + "<address>" + host + last
 }
 
-// ownPID replaces the pid of who used a path in its last part, and reports whether
-// it is there.
-func ownPID(path string, pid uint32) (string, bool) {
+// ownPID replaces the pid of who makes a file in its name, or returns "".
+func ownPID(base string, pid uint32) string {
 	if pid < 10 {
-		return path, false
+		return ""
 	}
-	var buf [10]byte
-	number, base := string(strconv.AppendUint(buf[:0], uint64(pid), 10)), strings.LastIndexByte(path, '/')+1
-	i := strings.Index(path[base:], number)
+	number := strconv.FormatUint(uint64(pid), 10)
+	if name := byPID(base, number); name != "" {
+		return name
+	}
+	i := strings.Index(base, number)
 	if i < 0 {
-		return path, false
+		return ""
 	}
-	i += base
 	end := i + len(number)
-	if isHash(path[base:]) || isDigits(path[i-1:i]) || end < len(path) && isDigits(path[end:end+1]) {
-		return path, false
+	if isHash(base) || i > 0 && isDigits(base[i-1:i]) || end < len(base) && isDigits(base[end:end+1]) {
+		return ""
 	}
-	for from, to := range unique(path[base:], false) {
-		if base+from <= i && end <= base+to {
-			return path, false
+	for from, to := range unique(base, false) {
+		if from <= i && end <= to {
+			return ""
 		}
 	}
-	return path[:i] + "<pid>" + path[end:], true
+	return base[:i] + "<pid>" + base[end:]
+}
+
+// isHash reports whether name begins or ends with a hash in hexadecimal: a part of one may be
+// equal to a pid, but is none.
+func isHash(name string) bool {
+	if len(name) < 32 {
+		return false
+	}
+	name = strings.ToLower(name)
+	n := max(len(name)-len(strings.TrimLeft(name, hex)), len(name)-len(strings.TrimRight(name, hex)))
+	return n >= 32 && strings.ContainsAny(name, "abcdef")
 }
 
 func normalizeProc(path string) string {
@@ -231,8 +246,4 @@ func nameless(path string, marks schema.Marks) string {
 		return path[:i] + "#<random>"
 	}
 	return path
-}
-
-func isDigits(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789") == ""
 }

@@ -36,6 +36,7 @@ type Builder struct {
 	held                int                 // how many paths wait for one of temp
 	dirs                int                 // how many of temp were directories
 	words, pieces       map[string]struct{} // of arguments, and of random names; see hear
+	perls               map[uint64]struct{} // the instances that execute Perl
 
 	room    map[string]int64  // bytes of each list in the document
 	omitted map[string]uint64 // by list: how many WriteTo had no room for
@@ -51,7 +52,7 @@ func New(runID, dir string) *Builder { return newBuilder(runID, dir, setMemory) 
 
 func newBuilder(runID, dir string, memory int) *Builder {
 	return &Builder{
-		runID: runID, room: listRoom, tools: make(map[string]struct{}), decisions: make(map[string]struct{}), temp: make(map[string]made), past: make(map[string]string), words: make(map[string]struct{}), pieces: make(map[string]struct{}),
+		runID: runID, room: listRoom, tools: make(map[string]struct{}), decisions: make(map[string]struct{}), temp: make(map[string]made), past: make(map[string]string), words: make(map[string]struct{}), pieces: make(map[string]struct{}), perls: make(map[uint64]struct{}),
 		paths: newSet(dir, ".surface-paths", memory),
 		hosts: newSet(dir, ".surface-hosts", memory),
 		execs: newSet(dir, ".surface-execs", memory),
@@ -110,7 +111,11 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 		b.remember(e)
 	case schema.KindExec:
 		b.hear(e.Argv)
+		if err := b.executed(plainPath(e.Value, e.PID)); err != nil {
+			return err
+		}
 	}
+	b.program(e)
 	for name, how := range e.Touches() {
 		var err error
 		switch how {
@@ -140,4 +145,12 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 		b.note(e.Value)
 	}
 	return nil
+}
+
+// program takes note of who executes Perl, which makes names of its own kind.
+func (b *Builder) program(e *schema.KernelEvent) {
+	_, perl := b.perls[e.ParentExecID]
+	if e.Kind == schema.KindExec && isProgram(e.Value, "perl") || e.Kind == schema.KindFork && perl && len(b.perls) < maxMade {
+		b.perls[e.ExecID] = struct{}{}
+	}
 }

@@ -1,0 +1,414 @@
+package surface
+
+import (
+	"iter"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// What makes names by chance: programs and libraries that are known by their whole pattern, and
+// generators, whose names count only for what the run made and that is gone. names.go says when.
+
+// maker is a known maker of names in directories for temporary files and in git's own.
+type maker struct {
+	prefix   string
+	length   int // of the random piece; 0: any
+	alphabet string
+	after    []string // what follows; a "*" at the end stands for more, from a "." or "-" on
+	// common: somebody may choose such a name as well, so that it is no whole pattern.
+	common bool
+	who    string
+}
+
+const (
+	digits = "0123456789"
+	hex    = digits + "abcdef"
+	base36 = digits + "abcdefghijklmnopqrstuvwxyz"
+	lower  = base36 + "_"
+	alnum  = base36 + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+)
+
+var makers = []maker{
+	{"tmp.", 10, alnum, []string{""}, false, "mktemp(1)"},
+	{"tmp", 8, lower, []string{"", "*"}, false, "python tempfile"},
+	{"sem.mp-", 8, lower, []string{""}, false, "python multiprocessing"},
+	{".tmp", 6, alnum, []string{"", "*"}, false, "the Rust crate tempfile"},
+	{"go-build", 0, digits, []string{""}, false, "go build, go run, go test"},
+	{"go-link-", 0, digits, []string{""}, false, "go build"},
+	{"etilqs_", 16, hex, []string{""}, false, "sqlite"},
+	{"tmp_obj_", 6, alnum, []string{""}, false, "git objects"},
+	{"tmp_pack_", 6, alnum, []string{""}, false, "git packs"},
+	{"tmp_idx_", 6, alnum, []string{""}, false, "git pack indexes"},
+	{"tmp_objdir-incoming-", 6, alnum, []string{""}, false, "git receive-pack"},
+	{"refs_", 6, alnum, []string{""}, true, "git update-server-info"},
+	{"packs_", 6, alnum, []string{""}, true, "git update-server-info"},
+	{".tmp-", 0, digits, []string{"-pack*"}, false, "git repack"},
+	{"cc", 6, alnum, []string{".s", ".o", ".c", ".i", ".ii", ".res", ".le", ".ld", ".ltrans_args", ".cdtor.c", ".cdtor.o", ".ltrans.out", ".ltrans0*"}, false, "gcc, collect2"},
+	{"sed", 6, alnum, []string{""}, true, "sed -i"},
+	{"sort", 6, alnum, []string{""}, true, "sort"},
+	{"sh-thd.", 6, alnum, []string{""}, false, "bash here-documents"},
+}
+
+// makersFirst has the first bytes of their names.
+var makersFirst = func() (t [256]bool) {
+	for i := range makers {
+		t[makers[i].prefix[0]] = true
+	}
+	return t
+}()
+
+// byMaker returns the last part of a path without its random piece, or "" if no known maker
+// made it. made: the run made it, so that the piece may look like a word, and a
+// pattern that others use counts too.
+func byMaker(base string, made bool) string {
+	if base == "" || !makersFirst[base[0]] { // as most
+		return ""
+	}
+	for i := range makers {
+		m := &makers[i]
+		rest, ok := strings.CutPrefix(base, m.prefix)
+		if !ok || m.common && !made {
+			continue
+		}
+		n := m.length
+		if n == 0 {
+			n = len(rest) - len(strings.TrimLeft(rest, m.alphabet))
+		}
+		if n == 0 || len(rest) < n || strings.Trim(rest[:n], m.alphabet) != "" {
+			continue
+		}
+		if piece := rest[:n]; m.alphabet != digits && (isDigits(piece) || !made && looksChosen(piece)) {
+			continue
+		}
+		for _, a := range m.after {
+			start, more := strings.CutSuffix(a, "*")
+			if rest[n:] == a || more && strings.HasPrefix(rest[n:], start) && strings.IndexAny(rest[n+len(start):], ".-") == 0 {
+				return m.prefix + "<random>" + rest[n:]
+			}
+		}
+	}
+	return ""
+}
+
+// hasPlace reports whether byPlace may know a part of path.
+func hasPlace(path string) bool {
+	return holds(path, []string{"/_logs/", "/incremental/", "/hsperfdata_", ".git/"})
+}
+
+// byPlace does the same for makers that are known by the directory as well, wherever that is.
+func byPlace(dir, base string, made bool) string {
+	switch {
+	case base == "":
+	case base[0] == '2' && strings.HasSuffix(dir, "/_logs/"): // npm
+		const time = "2ddd-dd-ddTdd_dd_dd_dddZ"
+		if like(base, time) && strings.HasPrefix(base[len(time):], "-debug-") && strings.HasSuffix(base, ".log") {
+			return "<random>" + base[len(time):]
+		}
+	case made && strings.HasSuffix(base, ".rcgu.o"): // rustc: CRATE.UNIT.PIECE.rcgu.o
+		unit := strings.TrimSuffix(base, ".rcgu.o")
+		if i := strings.LastIndexByte(unit, '.') + 1; i > 0 && len(unit)-i == 7 && strings.Trim(unit[i:], base36) == "" {
+			return base[:i] + "<random>.rcgu.o"
+		}
+	case base[0] == 's' && strings.Contains(dir, "/incremental/"):
+		return byRustc(base)
+	case strings.HasSuffix(dir, ".git/"):
+		if pid, ok := strings.CutPrefix(strings.TrimSuffix(base, ".lock"), "index.stash."); ok && isDigits(pid) {
+			return "index.stash.<pid>" + base[len("index.stash.")+len(pid):] // git stash
+		}
+		if len(base) == 7 && base[0] == 't' && strings.Trim(base[1:], alnum) == "" && (made || !looksChosen(base[1:])) {
+			return "t<random>" // git init tries whether there are symbolic links
+		}
+	case isDigits(base) && strings.HasPrefix(dir[strings.LastIndexByte(dir[:len(dir)-1], '/')+1:], "hsperfdata_"):
+		return "<pid>" // Java
+	}
+	return ""
+}
+
+// byRustc is the directory or lock of a session of rustc's: s-TIME-CHANCE-working, s-TIME-CHANCE-HASH,
+// s-TIME-CHANCE.lock.
+func byRustc(base string) string {
+	name, locks := strings.CutSuffix(base, ".lock")
+	parts := strings.Split(name, "-")
+	for _, p := range parts {
+		if p == "" || strings.Trim(p, base36) != "" {
+			return ""
+		}
+	}
+	switch {
+	case parts[0] != "s":
+	case locks && len(parts) == 3:
+		return "s-<random>.lock"
+	case !locks && len(parts) == 4 && parts[3] == "working":
+		return "s-<random>-working"
+	case !locks && len(parts) == 4:
+		return "s-<random>"
+	}
+	return ""
+}
+
+// byPID does the same for makers that have the number of their own process in a name, beside
+// something else that is theirs alone.
+func byPID(base, pid string) string {
+	i := strings.Index(base, pid)
+	if i < 0 || i > 0 && isDigits(base[i-1:i]) && !like(base[max(i-9, 0):], "2ddddddd-") {
+		return ""
+	}
+	before, after := base[:i], base[i+len(pid):]
+	switch {
+	case before == "temp-" && after == ".rdb": // redis
+		return "temp-<pid>.rdb"
+	case len(before) >= 9 && like(before[len(before)-9:], "2ddddddd-") && strings.HasPrefix(after, "-"): // Ruby
+		piece := len(after) - 1 - len(strings.TrimLeft(after[1:], base36))
+		if piece > 0 && piece <= 7 {
+			return before[:len(before)-9] + "<random>" + after[1+piece:]
+		}
+	}
+	return ""
+}
+
+// madeByMkdtemp returns the last part of path, which a mkdir or a link made, without what
+// a generator may have put there, or "".
+func madeByMkdtemp(path string, perl bool) string {
+	_, base := cutLast(path)
+	if name := byMaker(base, true); name != "" {
+		return name
+	}
+	if name := byPerl(base, perl); name != "" {
+		return name
+	}
+	if name := randomPart(base, 6, alnum); name != "" {
+		return name
+	}
+	return number(base)
+}
+
+// madeByMkstemp does the same for a file that an open has made. Python puts eight characters where
+// the C library puts six; it says O_NOFOLLOW besides, as others do (0o400000 on x86-64, 0o100000 on
+// arm64).
+func madeByMkstemp(path string, perl bool, flags uint64, mode uint32) string {
+	const rdwr = 0o2
+	nofollow := uint64(0o400000)
+	if runtime.GOARCH == "arm64" {
+		nofollow = 0o100000
+	}
+	_, base := cutLast(path)
+	if name := byMaker(base, true); name != "" {
+		return name
+	}
+	if i := len(base) - len(".tmp1234567"); i > 0 && base[i:i+4] == ".tmp" && strings.Trim(base[i+4:], hex) == "" {
+		return base[:i] + ".tmp<random>" // LLVM
+	}
+	if piece, ok := strings.CutPrefix(path, "/dev/shm/sem."); ok && len(piece) == 6 && strings.Trim(piece, alnum) == "" {
+		return "sem.<random>" // sem_open(3), which then links it to the name that it was asked for
+	}
+	if flags&3 != rdwr {
+		return ""
+	}
+	if mode == 0o600 {
+		if name := byPerl(base, perl); name != "" {
+			return name
+		}
+		if flags&nofollow != 0 {
+			if name := randomPart(base, 8, lower); name != "" {
+				return name
+			}
+			if len(base) == 8 && strings.Trim(base, lower) == "" {
+				return "<random>" // unless anything shows that it was chosen
+			}
+		}
+		if name := randomPart(base, 6, alnum); name != "" {
+			return name
+		}
+	}
+	return number(base)
+}
+
+// byPerl is a name of Perl's File::Temp, which makes all of it random: ten characters, before
+// a suffix.
+func byPerl(base string, perl bool) string {
+	const n = 10
+	if !perl || len(base) < n || strings.Trim(base[:n], alnum+"_") != "" || len(base) > n && base[n] != '.' {
+		return ""
+	}
+	return "<random>" + base[n:]
+}
+
+// randomPart returns base with n characters of it replaced by <random>: the last ones, as mkstemp(3)
+// makes them, or the last before a suffix; "" where none are of the alphabet, or they may
+// be a word or a number.
+func randomPart(base string, n int, alphabet string) string {
+	for end := len(base); end >= n; end = strings.LastIndexAny(base[:end], ".-_") {
+		piece := base[end-n : end]
+		if strings.Trim(piece, alphabet) == "" && !looksChosen(piece) && !isDigits(piece) {
+			return base[:end-n] + "<random>" + base[end:]
+		}
+	}
+	return ""
+}
+
+// number returns base with the number replaced that a generator may have put there, or "": one
+// of 32 bits, as Go makes them, or of 64, as Java does. One that is a date is not.
+func number(base string) string {
+	for end := len(base); end > 0; end-- {
+		start := end
+		for start > 0 && isDigits(base[start-1:start]) {
+			start--
+		}
+		if n, err := strconv.ParseUint(base[start:end], 10, 64); err == nil && base[start] != '0' {
+			if l := end - start; l >= 7 && n < 1<<32 && (l != 8 || !isDate(base[start:end])) || l >= 17 {
+				return base[:start] + "<random>" + base[end:]
+			}
+		}
+		end = max(start, 1)
+	}
+	return ""
+}
+
+// isDate reports whether s is YYYYMMDD, of 1900 to 2099.
+func isDate(s string) bool {
+	return (s[:2] == "19" || s[:2] == "20") && s[4:6] >= "01" && s[4:6] <= "12" && s[6:8] >= "01" && s[6:8] <= "31"
+}
+
+// looksChosen reports whether a piece of a name may be a word rather than random:
+// it has no digit but a vowel, and its letters are all small, or all capital but
+// perhaps for the rest of a word. Six random letters and digits look so once in
+// eighty times; a name that somebody chose must not vanish for that.
+func looksChosen(piece string) bool {
+	if strings.ContainsAny(piece, digits) || !strings.ContainsAny(piece, "aeiouyAEIOUY") {
+		return false
+	}
+	return strings.ToLower(piece) == piece || strings.ToUpper(piece) == piece || strings.ToLower(piece[1:]) == piece[1:]
+}
+
+// byForm returns base, the last part of a path that the run made, with <random> in place
+// of its UUIDs and ULIDs. It replaces a time beside one of these, or if the path is in the
+// home of a program that names its files so (inHome). spelled reports whether an argument had a piece.
+func byForm(base string, home bool, spelled func(piece string) bool) string {
+	var b strings.Builder
+	done := 0
+	for range unique(base, false) {
+		home = true
+	}
+	for start, end := range unique(base, home) {
+		if spelled(base[start:end]) {
+			continue
+		}
+		b.WriteString(base[done:start])
+		b.WriteString("<random>")
+		done = end
+	}
+	if done == 0 {
+		return base
+	}
+	return b.String() + base[done:]
+}
+
+// homes are of programs that name what they keep there by the time.
+var homes = []string{"/.claude", "/.codex/", "/.gemini/", "/opencode/", "/.npm/", "/_cacache/"}
+
+func inHome(path string) bool { return holds(path, homes) }
+
+// unique yields the places in s of UUIDs, ULIDs and, if asked for, times, between
+// characters that are neither letters nor digits.
+func unique(s string, moments bool) iter.Seq2[int, int] {
+	return func(yield func(int, int) bool) {
+		for start := 0; start+13 <= len(s); {
+			n := 0
+			if start == 0 || !isAlnum(s[start-1]) {
+				n = uniqueAt(s[start:], moments)
+			}
+			if n > 0 && !yield(start, start+n) {
+				return
+			}
+			start += max(n, 1)
+		}
+	}
+}
+
+// uniqueAt is the length of the UUID, ULID or time that s begins with, or 0.
+func uniqueAt(s string, moments bool) int {
+	switch {
+	case like(s, "hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh") && ends(s[36:]):
+		return 36
+	case isULID(s) && ends(s[26:]):
+		return 26
+	case like(s, "hhhhhhhhhhhhhhhh-hhhhhhhh") && ends(s[25:]): // libraries that a program of Bun's unpacks
+		return 25
+	case moments:
+		return moment(s)
+	}
+	return 0
+}
+
+// isULID reports whether s begins with a ULID of our time: 26 characters of Crockford's
+// Base32, the first two of which are 01 from 2004 to 2039.
+func isULID(s string) bool {
+	const upper = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+	if len(s) < 26 || s[:2] != "01" {
+		return false
+	}
+	return strings.Trim(s[:26], upper) == "" || strings.Trim(s[:26], strings.ToLower(upper)) == ""
+}
+
+// moments are the forms of a date with a time of day, the longest first, and of the
+// milliseconds, microseconds and nanoseconds since 1970.
+var moments = []string{
+	"2ddd-dd-ddTdd-dd-dd-dddZ", "2ddd-dd-ddTdd_dd_dd_dddZ", "2ddd-dd-ddTdd-dd-dd", "2ddd-dd-ddTdd:dd:dd.dddZ", "2ddd-dd-ddTdd:dd:ddZ",
+	"2ddd-dd-ddTdd:dd:dd", "2ddd-dd-ddTdd-dd", "2ddd-dd-ddTdddddd", "2ddd-dd-dd_dd-dd-dd",
+	"2dddddddTddddddZ", "2dddddddTdddddd", "2ddddddd_dddddd", "2ddddddd-dddddd",
+	"1dddddddddddddddddd", "1ddddddddddddddd", "1dddddddddddd",
+}
+
+// moment is the length of the time that s begins with, including the eight hexadecimal
+// digits and more that Gemini CLI appends.
+func moment(s string) int {
+	for _, form := range moments {
+		n := len(form)
+		if !like(s, form) || !ends(s[n:]) {
+			continue
+		}
+		rest, more := strings.CutPrefix(s[n:], "-")
+		if tail := len(rest) - len(strings.TrimLeft(rest, hex)); more && tail >= 8 && ends(rest[tail:]) && uniqueAt(rest, false) == 0 {
+			n += 1 + tail
+		}
+		return n
+	}
+	return 0
+}
+
+// like reports whether s begins with form: d stands for a digit, h for a hexadecimal
+// digit, and anything else for itself.
+func like(s, form string) bool {
+	if len(s) < len(form) {
+		return false
+	}
+	for i := range len(form) {
+		switch c := s[i]; form[i] {
+		case 'd':
+			if c < '0' || c > '9' {
+				return false
+			}
+		case 'h':
+			if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F') {
+				return false
+			}
+		default:
+			if c != form[i] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// ends reports whether the word before rest is over.
+func ends(rest string) bool { return rest == "" || !isAlnum(rest[0]) }
+
+func isAlnum(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+func isDigits(s string) bool {
+	return s != "" && strings.Trim(s, digits) == ""
+}
