@@ -131,7 +131,7 @@ var coverage = []Dimension{
 				onlyIf(func(r *Report) bool { return r.Kinds[KindBind]+r.Kinds[KindConnect] > 0 && r.Errors > 0 })},
 			{"packets of sockets that were made before the run or handed to it belong to their maker's cgroup", nil},
 			{"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a tunnel; the creation of the socket is seen",
-				exactly(func(r *Report) bool { return r.Kinds[KindNewSocket] > 0 })},
+				exactly(func(r *Report) bool { return r.Carriers > 0 })},
 			{"descriptors that are passed over a unix socket to or from a process outside",
 				onlyIf(func(r *Report) bool { return r.DescriptorsPassed || r.IOUringUsed })},
 			{"bytes are counted per remote endpoint, not per process",

@@ -71,7 +71,7 @@ var coverageNotify = []Dimension{
 			})},
 			{"the address of a listening socket that the run did not bind", claimable(KindListen)},
 			{"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a tunnel; the creation of the socket is seen",
-				exactly(func(r *Report) bool { return r.Kinds[KindNewSocket] > 0 })},
+				exactly(func(r *Report) bool { return r.Carriers > 0 })},
 			{"descriptors that are passed over a unix socket to or from a process outside", claimable(KindConnect, KindSend)},
 			{"the addressees of one sendmmsg after its 64th message", claimable(KindSend)},
 		},

@@ -13,6 +13,11 @@ func (d *decoder) file(r *record, bits uint32) {
 		d.path[0] = d.kernelPath(d.path[0][:0], r.seg[segPath])
 		e.Path = end(d.path[0], bits&bitTruncated)
 		e.Memfd = isMemfd(e)
+		if e.Unreachable && bytes.HasPrefix(e.Path, []byte("/[")) && e.Device != 0 && e.Device == anonymousDevice() {
+			// As /proc/PID/fd shows it. It is no file below the root.
+			d.path[0] = append([]byte("anon_inode:"), e.Path[1:]...)
+			e.Path, e.Unreachable = d.path[0], false
+		}
 		e.Name = r.seg[segName]
 		return
 	}

@@ -53,6 +53,7 @@ type tally struct {
 	kinds                                                     [kindMax]atomic.Uint64
 	left, entered, ioUring                                    atomic.Uint64
 	sharedFiles, claimed, memory                              atomic.Uint64
+	carriers                                                  atomic.Uint64
 	unfollowed                                                [256]atomic.Uint64 // requests by operation
 	passed                                                    atomic.Bool        // descriptors, over a unix socket
 }

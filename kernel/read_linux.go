@@ -146,6 +146,10 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 		o.tally.left.Add(1)
 	case KindJoinedCgroup:
 		o.tally.entered.Add(1)
+	case KindNewSocket:
+		if e.Carrier() {
+			o.tally.carriers.Add(1)
+		}
 	case KindIOUringOp:
 		if unfollowed(e.Args[0]) {
 			o.tally.unfollowed[e.Args[0]&255].Add(1)

@@ -228,6 +228,8 @@ type Report struct {
 	// were read from memory that another could change; MemoryOpened the opens for
 	// writing of a process's memory in /proc.
 	SharedFiles, Claimed, MemoryOpened uint64
+	// Carriers are the sockets that can carry data to a peer whom no event names; see Carries.
+	Carriers uint64
 	// DescriptorsPassed: a system call passed descriptors over a unix socket, or, in
 	// TierNotify, the command was started with a socket open.
 	DescriptorsPassed bool

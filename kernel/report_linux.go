@@ -30,7 +30,7 @@ func (o *Observer) Report() Report {
 		LeftCgroup: t.left.Load(), JoinedCgroup: t.entered.Load(),
 		IOUringUsed:       t.ioUring.Load() > 0,
 		DescriptorsPassed: t.passed.Load(),
-		SharedFiles:       t.sharedFiles.Load(), Claimed: t.claimed.Load(), MemoryOpened: t.memory.Load(),
+		SharedFiles:       t.sharedFiles.Load(), Claimed: t.claimed.Load(), MemoryOpened: t.memory.Load(), Carriers: t.carriers.Load(),
 		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[KindIOUring].Load() > 0,
 		Threads:       t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
 		SelfTestNS: int64(o.testTime), Shared: o.loaded.hold != nil, Present: len(o.loaded.present),

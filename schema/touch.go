@@ -1,6 +1,9 @@
 package schema
 
-import "iter"
+import (
+	"iter"
+	"strings"
+)
 
 // Access is how an event touches a thing: a set of the constants below. The empty
 // set is a thing that the event only names.
@@ -28,6 +31,9 @@ const (
 // nothing: a directory that is entered, a local endpoint, bytes on a connection.
 func (e *KernelEvent) Touches() iter.Seq2[string, Access] {
 	return func(yield func(string, Access) bool) {
+		if e.NoFile() {
+			return
+		}
 		value, target := e.touches()
 		if e.Value != "" && value != untouched && !yield(e.Value, value) {
 			return
@@ -36,6 +42,18 @@ func (e *KernelEvent) Touches() iter.Seq2[string, Access] {
 			yield(e.Target, target)
 		}
 	}
+}
+
+// NoFile reports whether Value names what is no file of any file system: an anonymous inode, as a ring
+// of io_uring that is mapped. Earlier builds called that "/[io_uring]".
+func (e *KernelEvent) NoFile() bool {
+	switch {
+	case e.UserMemory:
+		return false
+	case strings.HasPrefix(e.Value, "anon_inode:["):
+		return e.Marks&MarkRelative == 0
+	}
+	return e.Kind == KindMmapShared && e.Value == "/[io_uring]" && e.Marks&MarkUnreachable != 0
 }
 
 // Makes reports whether the name that the event gives to a file did not exist before. False

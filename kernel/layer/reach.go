@@ -41,12 +41,6 @@ type Reach struct {
 	Carriers uint64
 }
 
-// Families of socket(7) that carry no data to another machine or process.
-const (
-	familyNetlink = 16
-	familyAlg     = 38
-)
-
 // reach notes what ev did beyond the run. It reports whether that was a change of a
 // helper of the kernel's, which has a line of its own.
 func (b *Builder) reach(ev *kernel.Event) (changed bool) {
@@ -64,7 +58,7 @@ func (b *Builder) reach(ev *kernel.Event) (changed bool) {
 			b.touchProcess(pid, n)
 		}
 	case kernel.KindNewSocket:
-		if ev.Errno == 0 && ev.Args[0] != familyNetlink && ev.Args[0] != familyAlg {
+		if ev.Carrier() {
 			r.Carriers += n
 		}
 	case kernel.KindOpen, kernel.KindWrite:

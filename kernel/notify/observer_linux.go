@@ -64,6 +64,7 @@ type Observer struct {
 	filtered    [hooks]uint64
 	coalesced   [hooks]uint64
 	kinds       [64]uint64
+	carriers    uint64 // see kernel.Report
 	threads     uint64
 	delivered   uint64
 
@@ -143,6 +144,9 @@ func (o *Observer) emit(e *kernel.Event) {
 	}
 	if how != counted {
 		o.kinds[e.Kind]++
+		if e.Carrier() {
+			o.carriers++
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ func (o *Observer) Report() kernel.Report {
 		r.Kinds[k] = o.kinds[k]
 	}
 	r.Forks, r.Exits = o.kinds[kernel.KindFork]-o.threads, o.kinds[kernel.KindExit]
-	r.Claimed = r.Received
+	r.Claimed, r.Carriers = r.Received, o.carriers
 	r.Unreadable, r.DescriptorsPassed = o.unreadable, o.inherited
 	r.Reasons = o.reasons(&r)
 	return r

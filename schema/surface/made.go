@@ -3,6 +3,7 @@ package surface
 import (
 	"cmp"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,8 +45,9 @@ func (b *Builder) remember(e *schema.KernelEvent) {
 	}
 	n := plainPath(path, e.PID)
 	dir, base := cutLast(n)
-	if byName(n, len(dir), len(n)) != n {
-		return // a known maker's, whatever becomes of it
+	if name := byName(n, len(dir), len(n)); name != n { // a known maker's, whatever becomes of it
+		b.madePiece(randomPiece(base, name[len(dir):]))
+		return
 	}
 	var m made
 	if name := byForm(base, inHome(dir), b.spelled); name != base {
@@ -76,13 +78,8 @@ func (b *Builder) generated(e *schema.KernelEvent, path string) (name string) {
 	if e.Kind == schema.KindRename {
 		return ""
 	}
-	if e.Kind == schema.KindOpen && e.Flags&openExcl == 0 { // a further file of gcc's, beside one that was made so
-		if name = byMaker(base, true); name != "" && byMaker(base, false) == "" {
-			if _, ours := b.pieces[randomPiece(base, name)]; !ours {
-				return ""
-			}
-		}
-		return name
+	if e.Kind == schema.KindOpen && e.Flags&openExcl == 0 {
+		return b.beside(dir, base)
 	}
 	if name := ownPID(base, e.PID); name != "" {
 		return name
@@ -154,6 +151,29 @@ func (b *Builder) path(e *schema.KernelEvent, p string) error {
 	return b.put(e.Name(n), len(n), gone)
 }
 
+// beside is a file that is named after another, which the run made exclusively: further files of
+// gcc's, and what is called as a directory with an end of its own.
+func (b *Builder) beside(dir, base string) string {
+	if name := byMaker(base, true); name != "" && b.ours(base, name) {
+		return name
+	}
+	for i := len(base) - 1; i > 0; i-- {
+		if strings.IndexByte(".-_", base[i]) < 0 {
+			continue
+		}
+		if m, ok := b.temp[dir+base[:i]]; ok && !m.sure {
+			return m.base + base[i:]
+		}
+	}
+	return ""
+}
+
+// ours reports whether the run made a file with the piece that is <random> in name.
+func (b *Builder) ours(base, name string) bool {
+	_, ok := b.pieces[randomPiece(base, name)]
+	return ok
+}
+
 // strangers returns a path that the run did not make without what its last part has of the process
 // itself, or of chance where there is nothing.
 func (b *Builder) strangers(e *schema.KernelEvent, path string) string {
@@ -162,8 +182,8 @@ func (b *Builder) strangers(e *schema.KernelEvent, path string) string {
 		return dir + name
 	}
 	if e.Kind == schema.KindOpen && e.Result == enoent {
-		if e.Flags&openExcl != 0 && byMaker(base, true) != "" { // not even its directory is there
-			return dir + byMaker(base, true)
+		if name := byMaker(base, true); name != "" && (e.Flags&openExcl != 0 || b.ours(base, name)) { // not even its directory is there
+			return dir + name
 		}
 		if below(temporaryDirs, path) {
 			parts := strings.Split(path, "/")
@@ -177,12 +197,18 @@ func (b *Builder) strangers(e *schema.KernelEvent, path string) string {
 }
 
 // executed gives a program that is executed, and the directories that it is in, the names that they
-// were given.
-func (b *Builder) executed(path string) error {
-	for i := len(path); i > 0 && len(b.temp) > 0; i = strings.LastIndexByte(path[:i], '/') {
-		if m, ok := b.temp[path[:i]]; ok && !m.sure {
-			if err := b.decide(path[:i], ""); err != nil {
-				return err
+// were given. A script is a program too: its interpreter is the value, and the script the target.
+func (b *Builder) executed(e *schema.KernelEvent) error {
+	script := e.Target
+	if script != "" && script[0] != '/' {
+		script = path.Join(e.Cwd, script)
+	}
+	for _, p := range []string{plainPath(e.Value, e.PID), plainPath(script, e.PID)} {
+		for i := len(p); i > 0 && len(b.temp) > 0; i = strings.LastIndexByte(p[:i], '/') {
+			if m, ok := b.temp[p[:i]]; ok && !m.sure {
+				if err := b.decide(p[:i], ""); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -300,7 +326,7 @@ func (b *Builder) word(piece string) {
 
 // madePiece takes note of a piece of a name that the run made.
 func (b *Builder) madePiece(piece string) {
-	if len(b.pieces) < maxWords {
+	if piece != "" && len(b.pieces) < maxWords {
 		b.pieces[strings.Clone(piece)] = struct{}{}
 	}
 }
@@ -310,9 +336,13 @@ func (b *Builder) spelled(piece string) bool {
 	return ok
 }
 
-// randomPiece is the end of the piece of base that is <random> in name.
+// randomPiece is the end of the piece of base that is <random> in name, "" if none is.
 func randomPiece(base, name string) string {
 	const random = "<random>"
-	end := strings.LastIndex(name, random) + len(random) + len(base) - len(name)
+	i := strings.LastIndex(name, random)
+	if i < 0 {
+		return ""
+	}
+	end := i + len(random) + len(base) - len(name)
 	return base[max(end-6, 0):max(end, 0)]
 }

@@ -48,6 +48,8 @@ var makers = []maker{
 	{"sed", 6, alnum, []string{""}, true, "sed -i"},
 	{"sort", 6, alnum, []string{""}, true, "sort"},
 	{"sh-thd.", 6, alnum, []string{""}, false, "bash here-documents"},
+	{"rmeta", 6, alnum, []string{""}, true, "rustc"},
+	{"rustc", 6, alnum, []string{""}, true, "rustc"},
 }
 
 // makersFirst has the first bytes of their names.
@@ -202,10 +204,7 @@ func madeByMkstemp(path string, perl bool, flags uint64, mode uint32) string {
 	if piece, ok := strings.CutPrefix(path, "/dev/shm/sem."); ok && len(piece) == 6 && strings.Trim(piece, alnum) == "" {
 		return "sem.<random>" // sem_open(3), which then links it to the name that it was asked for
 	}
-	if flags&3 != rdwr {
-		return ""
-	}
-	if mode == 0o600 {
+	if flags&3 == rdwr && mode == 0o600 {
 		if name := byPerl(base, perl); name != "" {
 			return name
 		}
@@ -224,14 +223,16 @@ func madeByMkstemp(path string, perl bool, flags uint64, mode uint32) string {
 	return number(base)
 }
 
-// byPerl is a name of Perl's File::Temp, which makes all of it random: ten characters, before
+// byPerl is a name of Perl's File::Temp: the ten last characters, or fewer, of all that stands before
 // a suffix.
 func byPerl(base string, perl bool) string {
-	const n = 10
-	if !perl || len(base) < n || strings.Trim(base[:n], alnum+"_") != "" || len(base) > n && base[n] != '.' {
-		return ""
+	for end := len(base); perl && end > 0; end = strings.LastIndexByte(base[:end], '.') {
+		start := max(end-10, 0, len(strings.TrimRight(base[:end], alnum+"_")))
+		if end-start >= 4 && !looksChosen(base[start:end]) && !isDigits(base[start:end]) {
+			return base[:start] + "<random>" + base[end:]
+		}
 	}
-	return "<random>" + base[n:]
+	return ""
 }
 
 // randomPart returns base with n characters of it replaced by <random>: the last ones, as mkstemp(3)

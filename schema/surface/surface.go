@@ -111,7 +111,7 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 		b.remember(e)
 	case schema.KindExec:
 		b.hear(e.Argv)
-		if err := b.executed(plainPath(e.Value, e.PID)); err != nil {
+		if err := b.executed(e); err != nil {
 			return err
 		}
 	}

@@ -261,6 +261,9 @@ func Result(k *schema.KernelEvent) string {
 // Writes reports whether an event changed something in the file system, or
 // opened a file for that.
 func Writes(k *schema.KernelEvent) bool {
+	if k.NoFile() {
+		return false
+	}
 	switch k.Kind {
 	case schema.KindOpen:
 		return k.Writes()

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package kernel
+
+func anonymousDevice() uint32 { return 0 }

@@ -1,0 +1,41 @@
+package kernel
+
+// Numbers of socket(2), from linux/socket.h and linux/netlink.h.
+const (
+	familyKey     = 15
+	familyNetlink = 16
+	familyAlg     = 38
+)
+
+// localNetlink are the families of netlink whose other end is always the kernel, or another
+// process of this host, and that carry none of its data to another host. With the others, a
+// process can hand packets to a queue, a radio, or a driver.
+var localNetlink = [...]bool{
+	0:  true, // route: interfaces, addresses and routes, which the C library asks for to resolve a name
+	2:  true, // usersock
+	4:  true, // sock_diag
+	6:  true, // xfrm
+	7:  true, // selinux
+	9:  true, // audit
+	10: true, // fib_lookup
+	15: true, // kobject_uevent
+	21: true, // crypto
+}
+
+// Carries reports whether a socket of a family and protocol can carry data to another host, or from one,
+// without an event that names the peer. It is for the sockets that have a KindNewSocket event:
+// those whose peers other hooks see have none. docs/bundle.md has the table.
+func Carries(family, protocol uint64) bool {
+	switch family {
+	case familyNetlink:
+		return protocol >= uint64(len(localNetlink)) || !localNetlink[protocol]
+	case familyAlg, familyKey:
+		return false
+	}
+	return true
+}
+
+// Carrier reports whether e is the making of such a socket. One whose result is not known counts.
+func (e *Event) Carrier() bool {
+	return e.Kind == KindNewSocket && e.Errno == 0 && Carries(uint64(uint32(e.Args[0])), uint64(uint32(e.Args[2])))
+}
