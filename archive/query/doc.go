@@ -1,8 +1,8 @@
-// Package query answers questions about a bundle: which events match a
-// [Filter], and what the run did, as a [Summary].
+// Package query finds what is in bundles by expressions: the Common Expression
+// Language (CEL, cel.dev) over typed variables. An expression is compiled and its
+// types are checked before anything is read; it cannot loop, call out or change
+// anything.
 //
-// A query reads the bundle once and keeps a bounded amount in memory: the
-// processes that matter to the question, the first and busiest entries of each
-// list, and counts of the rest. Text for people escapes every control character
-// of a recorded name, so that no bundle can drive a terminal.
+// What matches is handed out in the order of the bundle. Kernel events are decoded
+// and evaluated on all cores, in bounded memory.
 package query

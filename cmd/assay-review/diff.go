@@ -8,15 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/assay-run/assay-run/archive/query"
-	"github.com/assay-run/assay-run/archive/review"
-	"github.com/assay-run/assay-run/archive/review/diff"
+	"github.com/assay-run/assay-run/archive/judge"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/schema"
 )
 
 // diffCodes are the exit codes of diff, by its answer.
-var diffCodes = map[string]int{diff.Equal: 0, diff.Different: 1, diff.Unknown: 2}
+var diffCodes = map[judge.State]int{judge.Equal: 0, judge.Different: 1, judge.Unknown: 2}
 
 func (a *app) diffCommand() *cobra.Command {
 	var format, against string
@@ -62,7 +61,7 @@ occurred.`,
 				defer closeBase()
 				base = b
 			}
-			d, err := diff.Of(cmd.Context(), base, head)
+			d, err := judge.Compare(cmd.Context(), base, head)
 			if err != nil {
 				return err
 			}
@@ -84,18 +83,18 @@ occurred.`,
 }
 
 // changes colours what diff prints: what only the base has, and what only the head has.
-var changes = query.Words(`^( [ ?]\+ .*)`, "", `^( [ ?]- .*)`)
+var changes = view.Colours(`^( [ ?]\+ .*)`, "", `^( [ ?]- .*)`)
 
-var diffFormats = map[string]func(*diff.Diff, io.Writer) error{
-	"text":            (*diff.Diff).WriteText,
-	"markdown":        (*diff.Diff).WriteMarkdown,
-	"json":            func(d *diff.Diff, w io.Writer) error { return schema.PrintDocument(w, d) },
-	"capability-diff": func(d *diff.Diff, w io.Writer) error { return schema.PrintDocument(w, d.Capability) },
+var diffFormats = map[string]func(*judge.Diff, io.Writer) error{
+	"text":            (*judge.Diff).WriteText,
+	"markdown":        (*judge.Diff).WriteMarkdown,
+	"json":            func(d *judge.Diff, w io.Writer) error { return schema.PrintDocument(w, d) },
+	"capability-diff": func(d *judge.Diff, w io.Writer) error { return schema.PrintDocument(w, d.Capability) },
 }
 
-func (a *app) lastGood(ctx context.Context, dir string, head *review.Bundle) (func() error, *review.Bundle, error) {
-	path, err := diff.Last(ctx, dir, head)
-	if errors.Is(err, diff.ErrNoBase) {
+func (a *app) lastGood(ctx context.Context, dir string, head *view.Bundle) (func() error, *view.Bundle, error) {
+	path, err := judge.LastGood(ctx, dir, head)
+	if errors.Is(err, judge.ErrNoBase) {
 		err = console.WithHint(err, "name the base: assay-run diff BASE %s", head.Name)
 	}
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
-	"github.com/assay-run/assay-run/archive/review/export"
+	"github.com/assay-run/assay-run/archive/export"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 

@@ -11,10 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/assay-run/assay-run/archive/query"
-	"github.com/assay-run/assay-run/archive/review"
-	"github.com/assay-run/assay-run/archive/review/findings"
-	"github.com/assay-run/assay-run/archive/review/gate"
+	"github.com/assay-run/assay-run/archive/export"
+	"github.com/assay-run/assay-run/archive/judge"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -27,7 +26,7 @@ const (
 	exitBundle  = 4
 )
 
-var gateCodes = map[gate.State]int{gate.Pass: 0, gate.Fail: exitFail, gate.Unknown: exitUnknown}
+var gateCodes = map[judge.State]int{judge.Pass: 0, judge.Fail: exitFail, judge.Unknown: exitUnknown}
 
 func (a *app) gateCommand() *cobra.Command {
 	var rulesFile, format, output string
@@ -79,7 +78,7 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 			if init {
 				return a.initRules(ctx, args)
 			}
-			rules, err := gate.Load(ctx, rulesFile)
+			rules, err := judge.LoadRules(ctx, rulesFile)
 			if err != nil {
 				return console.ExitError{Code: exitRules, Err: console.WithHint(err, "assay-run gate --help shows a rule file")}
 			}
@@ -89,7 +88,7 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 				return console.ExitError{Code: exitBundle, Err: err}
 			}
 			defer set.Close()
-			report, err := gate.Judge(ctx, rules, set.Bundles)
+			report, err := judge.Judge(ctx, rules, set.Bundles)
 			if err != nil {
 				return console.ExitError{Code: exitBundle, Err: err}
 			}
@@ -114,19 +113,19 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 }
 
 // states colours what gate prints of a bundle and of each rule.
-var states = query.Words(`^(?:  |\S.*: )(pass)(?:$| )`, `^(?:  |\S.*: )(unknown)(?:$|[ ,])`, `^(?:  |\S.*: )(fail)(?:$| )`)
+var states = view.Colours(`^(?:  |\S.*: )(pass)(?:$| )`, `^(?:  |\S.*: )(unknown)(?:$|[ ,])`, `^(?:  |\S.*: )(fail)(?:$| )`)
 
-var gateFormats = map[string]func(io.Writer, *gate.Report, []findings.Suite) error{
-	"text":  func(w io.Writer, r *gate.Report, _ []findings.Suite) error { return r.WriteText(w) },
-	"json":  func(w io.Writer, r *gate.Report, _ []findings.Suite) error { return schema.PrintDocument(w, r) },
-	"junit": func(w io.Writer, _ *gate.Report, s []findings.Suite) error { return findings.WriteJUnit(w, s) },
-	"ctrf": func(w io.Writer, _ *gate.Report, s []findings.Suite) error {
-		return findings.WriteCTRF(w, version(), s)
+var gateFormats = map[string]func(io.Writer, *judge.Report, []export.Suite) error{
+	"text":  func(w io.Writer, r *judge.Report, _ []export.Suite) error { return r.WriteText(w) },
+	"json":  func(w io.Writer, r *judge.Report, _ []export.Suite) error { return schema.PrintDocument(w, r) },
+	"junit": func(w io.Writer, _ *judge.Report, s []export.Suite) error { return export.WriteJUnit(w, s) },
+	"ctrf": func(w io.Writer, _ *judge.Report, s []export.Suite) error {
+		return export.WriteCTRF(w, version(), s)
 	},
-	"sarif": func(w io.Writer, _ *gate.Report, s []findings.Suite) error {
-		return findings.WriteSARIF(w, version(), s)
+	"sarif": func(w io.Writer, _ *judge.Report, s []export.Suite) error {
+		return export.WriteSARIF(w, version(), s)
 	},
-	"github": func(w io.Writer, _ *gate.Report, s []findings.Suite) error { return findings.WriteAnnotations(w, s) },
+	"github": func(w io.Writer, _ *judge.Report, s []export.Suite) error { return export.WriteAnnotations(w, s) },
 }
 
 func (a *app) initRules(ctx context.Context, args []string) error {
@@ -135,7 +134,7 @@ func (a *app) initRules(ctx context.Context, args []string) error {
 		return console.ExitError{Code: exitBundle, Err: err}
 	}
 	defer set.Close()
-	rules, err := gate.Init(ctx, set.Bundles[0])
+	rules, err := judge.InitialRules(ctx, set.Bundles[0])
 	if err == nil {
 		_, err = a.stdout.Write(rules)
 	}
@@ -147,7 +146,7 @@ func (a *app) initRules(ctx context.Context, args []string) error {
 
 // writeGate writes the report, and in GitHub Actions annotations and a job
 // summary beside it.
-func (a *app) writeGate(r *gate.Report, bundles []*review.Bundle, format, output string) error {
+func (a *app) writeGate(r *judge.Report, bundles []*view.Bundle, format, output string) error {
 	suites := r.Suites(bundles)
 	if output != "" {
 		if err := console.WriteFile(output, func(w io.Writer) error { return gateFormats[format](w, r, suites) }); err != nil {
@@ -162,11 +161,11 @@ func (a *app) writeGate(r *gate.Report, bundles []*review.Bundle, format, output
 		return nil
 	}
 	if format == "text" {
-		if err := findings.WriteAnnotations(a.stdout, suites); err != nil {
+		if err := export.WriteAnnotations(a.stdout, suites); err != nil {
 			return err
 		}
 	}
-	return a.jobSummary(func(w io.Writer, limit int) error { return findings.WriteSummary(w, suites, limit) })
+	return a.jobSummary(func(w io.Writer, limit int) error { return export.WriteSummary(w, suites, limit) })
 }
 
 // jobSummary appends to the summary of a GitHub Actions job as much as it may
@@ -182,7 +181,7 @@ func (a *app) jobSummary(write func(io.Writer, int) error) error {
 	}
 	info, err := f.Stat()
 	if err == nil {
-		if room := findings.MaxGitHubSummary - int(info.Size()); room > 1000 {
+		if room := export.MaxGitHubSummary - int(info.Size()); room > 1000 {
 			err = write(f, room)
 		} else {
 			a.say.Warning("the job summary is full; nothing was added to it")

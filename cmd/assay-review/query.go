@@ -12,9 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive/query"
-	"github.com/assay-run/assay-run/archive/review"
-	"github.com/assay-run/assay-run/archive/review/expr"
-	"github.com/assay-run/assay-run/archive/review/find"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -50,19 +48,19 @@ Exit status: 0 something was found; 1 nothing was found; 2 an error occurred.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			subject := expr.Subject(of)
-			if !slices.Contains(expr.Subjects, subject) {
-				return a.usage(cmd, fmt.Errorf("--of is %q, want one of %v", of, expr.Subjects))
+			subject := query.Subject(of)
+			if !slices.Contains(query.Subjects, subject) {
+				return a.usage(cmd, fmt.Errorf("--of is %q, want one of %v", of, query.Subjects))
 			}
 			if types {
 				return a.printTypes(subject)
 			}
-			p, err := expr.Compile(subject, args[0])
+			p, err := query.Compile(subject, args[0])
 			if err != nil {
 				return console.WithHint(err, "assay-run query --types --of %s lists the variables", of)
 			}
 			var without []string
-			if subject != expr.Runs { // the others have no variable of it
+			if subject != query.Runs { // the others have no variable of it
 				without = []string{schema.SurfacePath}
 			}
 			set, err := a.open(cmd.Context(), args[1:], !unverified, without...)
@@ -73,7 +71,7 @@ Exit status: 0 something was found; 1 nothing was found; 2 an error occurred.`,
 			f := &finder{app: a, table: table, quiet: count, limit: limit, many: len(set.Bundles) > 1}
 			search := func(w io.Writer) error { return f.search(cmd.Context(), w, set, subject, p) }
 			if table {
-				err = console.Page(a.stdout, query.Rows).Write(a.stdout, search)
+				err = console.Page(a.stdout, view.Rows).Write(a.stdout, search)
 			} else {
 				err = search(a.stdout)
 			}
@@ -88,19 +86,19 @@ Exit status: 0 something was found; 1 nothing was found; 2 an error occurred.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&of, "of", string(expr.Events), "search these `THINGS`: events, processes, calls, turns, runs")
+	fs.StringVar(&of, "of", string(query.Events), "search these `THINGS`: events, processes, calls, turns, runs")
 	fs.BoolVar(&table, "table", false, "print a table for people")
 	fs.BoolVarP(&count, "count", "c", false, "print only the number of matches")
 	fs.Uint64Var(&limit, "limit", 0, "stop after `N` matches (default no limit)")
 	fs.BoolVar(&unverified, "unverified", false, "also search bundles that do not verify")
 	fs.BoolVar(&types, "types", false, "list the variables and their types, and search nothing")
-	console.Completes(cmd, map[string][]string{"of": {string(expr.Events), string(expr.Processes), string(expr.Calls), string(expr.Turns), string(expr.Runs)}})
+	console.Completes(cmd, map[string][]string{"of": {string(query.Events), string(query.Processes), string(query.Calls), string(query.Turns), string(query.Runs)}})
 	return cmd
 }
 
-func (a *app) printTypes(s expr.Subject) error {
+func (a *app) printTypes(s query.Subject) error {
 	var b strings.Builder
-	for _, v := range expr.Vars(s) {
+	for _, v := range query.Vars(s) {
 		fmt.Fprintf(&b, "%-18s %-20s %s\n", v.Name, v.Type, v.Doc)
 	}
 	return console.Page(a.stdout, nil).Write(a.stdout, func(w io.Writer) error {
@@ -119,7 +117,7 @@ type finder struct {
 }
 
 // search prints what it finds in all bundles to w.
-func (f *finder) search(ctx context.Context, w io.Writer, set *review.Set, s expr.Subject, p *expr.Program) error {
+func (f *finder) search(ctx context.Context, w io.Writer, set *view.Set, s query.Subject, p *query.Program) error {
 	f.out = bufio.NewWriterSize(w, 64<<10)
 	ctx, bar := f.progress(ctx, "searching", !f.quiet)
 	defer bar.Done()
@@ -137,52 +135,52 @@ func (f *finder) search(ctx context.Context, w io.Writer, set *review.Set, s exp
 	return f.out.Flush()
 }
 
-func (f *finder) bundle(ctx context.Context, b *review.Bundle, s expr.Subject, p *expr.Program) (err error) {
+func (f *finder) bundle(ctx context.Context, b *view.Bundle, s query.Subject, p *query.Program) (err error) {
 	if f.limit > 0 && f.found >= f.limit {
 		return nil
 	}
 	switch s {
-	case expr.Events:
+	case query.Events:
 		var k schema.KernelEvent
-		err = find.Events(ctx, b, p, func(line []byte) bool {
+		err = query.FindEvents(ctx, b, p, func(line []byte) bool {
 			if !f.table {
 				return f.line(line)
 			}
 			if f.err = schema.DecodeKernelEvent(line, &k); f.err != nil {
 				return false
 			}
-			return f.row(b, "%12.6f %8d  %-14s %-10s %s", float64(k.TNS)/1e9, k.PID, k.Kind, query.Outcome(&k), query.What(&k))
+			return f.row(b, "%12.6f %8d  %-14s %-10s %s", float64(k.TNS)/1e9, k.PID, k.Kind, view.Outcome(&k), view.What(&k))
 		})
-	case expr.Turns:
-		err = find.Turns(ctx, b, p, func(t *schema.Turn, line []byte) bool {
+	case query.Turns:
+		err = query.FindTurns(ctx, b, p, func(t *schema.Turn, line []byte) bool {
 			if !f.table {
 				return f.line(line)
 			}
-			return f.row(b, "%12.6f %-24s %-10s %s", float64(t.TStartNS)/1e9, query.Clean(t.Tool), query.Clean(t.RejectedBy), query.Clean(t.ToolCallID))
+			return f.row(b, "%12.6f %-24s %-10s %s", float64(t.TStartNS)/1e9, view.Clean(t.Tool), view.Clean(t.RejectedBy), view.Clean(t.ToolCallID))
 		})
-	case expr.Processes:
-		err = find.Processes(ctx, b, p, func(x *find.Process) bool {
+	case query.Processes:
+		err = query.FindProcesses(ctx, b, p, func(x *query.Process) bool {
 			if !f.table {
 				return f.document(x)
 			}
-			return f.row(b, "%12.6f %8d %8d %s", float64(x.StartNS)/1e9, x.PID, x.PPID, query.Cut(query.QuoteArgs(x.Argv), 160))
+			return f.row(b, "%12.6f %8d %8d %s", float64(x.StartNS)/1e9, x.PID, x.PPID, view.Cut(view.QuoteArgs(x.Argv), 160))
 		})
-	case expr.Calls:
-		err = find.Calls(b, p, func(c *schema.Binding) bool {
+	case query.Calls:
+		err = query.FindCalls(b, p, func(c *schema.Binding) bool {
 			if !f.table {
 				return f.document(struct {
 					RunID string `json:"run_id"`
 					*schema.Binding
 				}{b.RunID(), c})
 			}
-			return f.row(b, "%-28s %-20s %-8s %6d", query.Clean(c.ToolCallID), query.Clean(c.Tool), query.Clean(c.PolicyDecision), c.KernelEventCount)
+			return f.row(b, "%-28s %-20s %-8s %6d", view.Clean(c.ToolCallID), view.Clean(c.Tool), view.Clean(c.PolicyDecision), c.KernelEventCount)
 		})
-	case expr.Runs:
+	case query.Runs:
 		var ok bool
-		if ok, err = find.Run(b, p); ok && !f.table {
+		if ok, err = query.FindRun(b, p); ok && !f.table {
 			f.document(runRow{b.RunID(), b.Name, b.Identity(), b.Docs.Result.Outcome, b.Docs.Result.ExitCode, b.Docs.Run.Command})
 		} else if ok {
-			f.row(b, "%s %-12s %s", query.Clean(b.RunID()), query.Clean(b.Docs.Result.Outcome), query.Cut(query.QuoteArgs(b.Docs.Run.Command), 120))
+			f.row(b, "%s %-12s %s", view.Clean(b.RunID()), view.Clean(b.Docs.Result.Outcome), view.Cut(view.QuoteArgs(b.Docs.Run.Command), 120))
 		}
 	}
 	return errors.Join(err, f.err)
@@ -206,7 +204,7 @@ func (f *finder) more() bool {
 
 func (f *finder) line(line []byte) bool {
 	if !f.quiet {
-		query.WriteLine(f.out, line)
+		view.WriteLine(f.out, line)
 		f.err = f.out.WriteByte('\n')
 	}
 	return f.more()
@@ -222,12 +220,12 @@ func (f *finder) document(v any) bool {
 }
 
 // row prints a row of a table, with the bundle's name where there are several.
-func (f *finder) row(b *review.Bundle, format string, args ...any) bool {
+func (f *finder) row(b *view.Bundle, format string, args ...any) bool {
 	if f.quiet {
 		return f.more()
 	}
 	if f.many {
-		fmt.Fprintf(f.out, "%-24s ", query.Cut(query.Clean(b.Name), 24))
+		fmt.Fprintf(f.out, "%-24s ", view.Cut(view.Clean(b.Name), 24))
 	}
 	_, f.err = fmt.Fprintln(f.out, strings.TrimRight(fmt.Sprintf(format, args...), " "))
 	return f.more()

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/assay-run/assay-run/archive/review"
-	"github.com/assay-run/assay-run/archive/review/replay"
+	"github.com/assay-run/assay-run/archive/story"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -51,7 +51,7 @@ terminal answer, or change its title or the clipboard.`,
 				return err
 			}
 			defer set.Close()
-			return a.replay(cmd.Context(), set.Bundles[0], replay.Options{Speed: speed, MaxPause: time.Duration(pause * float64(time.Second))})
+			return a.replay(cmd.Context(), set.Bundles[0], story.Playback{Speed: speed, MaxPause: time.Duration(pause * float64(time.Second))})
 		},
 	}
 	fs := cmd.Flags()
@@ -62,7 +62,7 @@ terminal answer, or change its title or the clipboard.`,
 }
 
 // replay plays the recording of b.
-func (a *app) replay(ctx context.Context, b *review.Bundle, o replay.Options) error {
+func (a *app) replay(ctx context.Context, b *view.Bundle, o story.Playback) error {
 	for m, err := range b.Members(ctx) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.Name, err)
@@ -73,7 +73,7 @@ func (a *app) replay(ctx context.Context, b *review.Bundle, o replay.Options) er
 		o.Size = a.fits()
 		keys, restore := a.keys()
 		o.Wait = keys.wait
-		exit, err := replay.Play(ctx, a.stdout, m, o)
+		exit, err := story.Play(ctx, a.stdout, m, o)
 		restore()
 		switch {
 		case errors.Is(err, errStopped), errors.Is(err, context.Canceled):

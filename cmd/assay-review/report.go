@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/assay-run/assay-run/archive/review/report"
+	"github.com/assay-run/assay-run/archive/report"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 

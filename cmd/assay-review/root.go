@@ -10,8 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/assay-run/assay-run/archive/query"
-	"github.com/assay-run/assay-run/archive/review"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
@@ -95,12 +94,12 @@ func (a *app) usage(cmd *cobra.Command, err error) error {
 // open opens bundles for a command. With needVerified, a bundle that does not verify
 // is an error; otherwise it is a warning. The documents at the paths in without are
 // left empty.
-func (a *app) open(ctx context.Context, names []string, needVerified bool, without ...string) (*review.Set, error) {
+func (a *app) open(ctx context.Context, names []string, needVerified bool, without ...string) (*view.Set, error) {
 	ctx, bar := a.progress(ctx, "verifying", false)
-	set, err := review.Open(ctx, names, review.Options{Unverified: !needVerified, Without: without, Stdin: a.stdin, Stage: bar.Item})
+	set, err := view.Open(ctx, names, view.Options{Unverified: !needVerified, Without: without, Stdin: a.stdin, Stage: bar.Item})
 	bar.Done()
 	switch {
-	case errors.Is(err, review.ErrUnverified):
+	case errors.Is(err, view.ErrUnverified):
 		return nil, console.WithHint(err, "assay-run verify lists what is wrong with it; --unverified reads it anyway")
 	case err != nil:
 		return nil, err
@@ -117,7 +116,7 @@ func version() string { return console.Version(release) }
 
 // print writes to stdout: the format "text" as a page that paint colours, any other as
 // it is.
-func (a *app) print(format string, paint query.Painter, write func(io.Writer) error) error {
+func (a *app) print(format string, paint view.Painter, write func(io.Writer) error) error {
 	if format != "text" {
 		return write(a.stdout)
 	}

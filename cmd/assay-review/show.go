@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
-	"github.com/assay-run/assay-run/archive/query"
-	"github.com/assay-run/assay-run/archive/review/story"
+	"github.com/assay-run/assay-run/archive/story"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
@@ -56,7 +56,7 @@ On a terminal, show pages its output with $PAGER, or less.`,
 						if i > 0 {
 							fmt.Fprintln(w)
 						}
-						fmt.Fprintf(w, "== %s\n", query.Clean(b.Name))
+						fmt.Fprintf(w, "== %s\n", view.Clean(b.Name))
 					}
 					if !b.Verified() {
 						fmt.Fprintf(w, "warning: the bundle does not verify; nothing below is proven\n")

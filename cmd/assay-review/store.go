@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/store"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -65,14 +65,14 @@ func (a *app) storeList(where func() (string, error)) *cobra.Command {
 func writeEntries(w io.Writer, all []store.Entry) error {
 	var b strings.Builder
 	for _, e := range all {
-		what, outcome := query.QuoteArgs(e.Command), query.Clean(e.Outcome)
+		what, outcome := view.QuoteArgs(e.Command), view.Clean(e.Outcome)
 		if e.ExitCode != nil {
 			outcome += fmt.Sprintf(" %d", *e.ExitCode)
 		}
 		if e.Damage != "" {
-			what, outcome = query.Clean(e.Damage), "damaged"
+			what, outcome = view.Clean(e.Damage), "damaged"
 		}
-		fmt.Fprintf(&b, "%-32s %s %10s  %-14s %s\n", query.Clean(e.RunID), e.StartedAt.Local().Format("2006-01-02 15:04:05"), query.Size(uint64(e.Bytes)), outcome, query.Cut(what, 80))
+		fmt.Fprintf(&b, "%-32s %s %10s  %-14s %s\n", view.Clean(e.RunID), e.StartedAt.Local().Format("2006-01-02 15:04:05"), view.Size(uint64(e.Bytes)), outcome, view.Cut(what, 80))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -168,7 +168,7 @@ flags, it removes the rest.`,
 			if err := writeEntries(a.stdout, gone); err != nil {
 				return err
 			}
-			a.say.Info("%s %d of %d bundles, %s", word, len(gone), len(all), query.Size(uint64(freed)))
+			a.say.Info("%s %d of %d bundles, %s", word, len(gone), len(all), view.Size(uint64(freed)))
 			return nil
 		},
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
-	"github.com/assay-run/assay-run/archive/query"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 )
@@ -50,7 +50,7 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 }
 
 // states colours what doctor prints.
-var states = query.Words(`^(?:\S+ +\S+ +)?(ok|a run works here)(?:$| )`, `^\S+ +\S+ +(degraded)(?:$| )`, `^(?:\S+ +\S+ +)?(missing|a run would not work here)(?:$| )`)
+var states = view.Colours(`^(?:\S+ +\S+ +)?(ok|a run works here)(?:$| )`, `^\S+ +\S+ +(degraded)(?:$| )`, `^(?:\S+ +\S+ +)?(missing|a run would not work here)(?:$| )`)
 
 func writeDiagnosis(out io.Writer, d runner.Diagnosis) error {
 	fmt.Fprintf(out, "This is %s.\n\n", d.Place)

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/assay-run/assay-run/archive/query"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/sandbox"
@@ -201,7 +201,7 @@ func (a *app) flagHint(cmd *cobra.Command, err error) string {
 	help := "see " + cmd.CommandPath() + " --help"
 	if words := cmd.Flags().Args(); len(words) > 0 && cmd.Flags().Lookup("spec") != nil {
 		at := max(0, slices.Index(a.args, words[0]))
-		return "put -- before the command, as in: assay-run -- " + query.QuoteArgs(a.args[at:])
+		return "put -- before the command, as in: assay-run -- " + view.QuoteArgs(a.args[at:])
 	}
 	_, name, ok := strings.Cut(err.Error(), "unknown flag: --")
 	if !ok {

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
-	"github.com/assay-run/assay-run/archive/query"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
@@ -33,14 +33,14 @@ never changed.
 				most = limit
 			}
 			return a.eachBundle(cmd.Context(), args, reading{titles: !asJSON, refuse: asJSON && !unverified}, func(name string, bundle *archive.Reader) error {
-				s, err := query.Summarize(cmd.Context(), bundle, most)
+				s, err := view.Summarize(cmd.Context(), bundle, most)
 				if err != nil {
 					return console.WithHint(err, "run assay-run verify %s", name)
 				}
 				if asJSON {
 					return a.printDocument(s)
 				}
-				page := console.Page(a.stdout, query.Inspection)
+				page := console.Page(a.stdout, view.Inspection)
 				page.Limit = limit
 				return s.WriteText(a.stdout, page)
 			})
@@ -48,12 +48,12 @@ never changed.
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON")
 	cmd.Flags().BoolVar(&unverified, "unverified", false, "with --json, also print a bundle that does not verify")
-	cmd.Flags().IntVar(&limit, "limit", query.DefaultLimit, "list at most `N` entries in each section; --json without --limit lists all")
+	cmd.Flags().IntVar(&limit, "limit", view.DefaultLimit, "list at most `N` entries in each section; --json without --limit lists all")
 	return cmd
 }
 
 func (a *app) eventsCommand() *cobra.Command {
-	var f query.Filter
+	var f view.Filter
 	var table, unverified bool
 	var pids, execIDs []uint
 	cmd := &cobra.Command{
@@ -77,14 +77,14 @@ events refuses it before it prints anything.
 				f.ExecIDs = append(f.ExecIDs, uint64(id))
 			}
 			return a.eachBundle(cmd.Context(), args, reading{titles: table, refuse: !unverified}, func(_ string, bundle *archive.Reader) error {
-				events := query.Events(cmd.Context(), bundle, f)
+				events := view.Events(cmd.Context(), bundle, f)
 				if table {
-					return console.Page(a.stdout, query.Rows).Write(a.stdout, func(w io.Writer) error {
-						_, err := query.WriteTable(w, events)
+					return console.Page(a.stdout, view.Rows).Write(a.stdout, func(w io.Writer) error {
+						_, err := view.WriteTable(w, events)
 						return err
 					})
 				}
-				_, err := query.WriteNDJSON(a.stdout, events)
+				_, err := view.WriteNDJSON(a.stdout, events)
 				return err
 			})
 		},

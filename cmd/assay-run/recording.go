@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/archive"
-	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/sign"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner"
 	"github.com/assay-run/assay-run/schema"
@@ -137,7 +137,7 @@ func (r *recording) createSpool() (*archive.Spool, error) {
 		if berr == nil {
 			r.beside = beside
 			r.say.Info("the evidence is in %s until it is sealed, as %s cannot be written; if the run is killed, use: assay-run recover --spool-dir %s --all",
-				console.Printable(beside), console.Printable(cmp.Or(dir, "the home directory")), query.QuoteArgs([]string{beside}))
+				console.Printable(beside), console.Printable(cmp.Or(dir, "the home directory")), view.QuoteArgs([]string{beside}))
 		}
 		return spool, berr
 	}
@@ -167,7 +167,7 @@ func spoolIn(dir string, f *runFlags, record schema.Run) (*archive.Spool, error)
 	case errors.Is(err, archive.ErrExists):
 		named := ""
 		if f.spoolDir != "" {
-			named = "--spool-dir " + query.QuoteArgs([]string{f.spoolDir}) + " "
+			named = "--spool-dir " + view.QuoteArgs([]string{f.spoolDir}) + " "
 		}
 		return nil, console.WithHint(fmt.Errorf("run %s was interrupted, and its evidence is not sealed yet", record.RunID),
 			"seal it with: assay-run recover %s%s; or discard it with --replace; or choose another --run-id", named, record.RunID)

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive"
-	"github.com/assay-run/assay-run/archive/query"
 	"github.com/assay-run/assay-run/archive/sign"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
@@ -156,7 +156,7 @@ func (a *app) verify(ctx context.Context, in archive.Input, v *verification, tru
 }
 
 // verdicts colours what verify prints of a bundle.
-var verdicts = query.Words(`^.+: (ok)$`, `^(incomplete): `, "")
+var verdicts = view.Colours(`^.+: (ok)$`, `^(incomplete): `, "")
 
 // verified is what verify --json prints.
 type verified struct {

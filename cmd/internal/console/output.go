@@ -8,13 +8,13 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/assay-run/assay-run/archive/query"
+	"github.com/assay-run/assay-run/archive/view"
 )
 
 // Page is how a page of text looks on f: as wide as f, if that is a terminal, and
 // coloured by paint if it wants colours.
-func Page(f *os.File, paint query.Painter) query.Page {
-	page := query.Page{Width: Width(f)}
+func Page(f *os.File, paint view.Painter) view.Page {
+	page := view.Page{Width: Width(f)}
 	if Colours(f) {
 		page.Paint = paint
 	}

@@ -1,0 +1,230 @@
+package export
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// otlp writes OTLP traces as JSON, one TracesData on a line: what the
+// collector's file receiver reads and its HTTP endpoint takes. The run is the
+// root span; under it are the tool calls, as the semantic conventions for
+// generative AI name them (gen_ai.operation.name execute_tool), and the
+// processes.
+func otlp(ctx context.Context, w io.Writer, version string, b *view.Bundle) ([]string, error) {
+	t, err := readTrace(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	left := t.left()
+	traceID, err := hex.DecodeString(strings.TrimPrefix(b.Identity(), "sha256:")[:32])
+	if err != nil {
+		return nil, err
+	}
+	o := &otlpTrace{trace: t, id: traceID}
+	o.run()
+	o.calls()
+	o.processes()
+	o.attach()
+	data := &tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{{
+		Resource: &resourcepb.Resource{Attributes: append([]*commonpb.KeyValue{
+			text("service.name", "assay-run"), text("assay.run.id", b.RunID()), text("assay.bundle.identity", b.Identity()),
+			texts("assay.not_exported", left),
+		}, labels(b.Docs.Run.Labels)...)},
+		ScopeSpans: []*tracepb.ScopeSpans{{Scope: &commonpb.InstrumentationScope{Name: "assay-run", Version: version}, Spans: o.spans}},
+		SchemaUrl:  "https://opentelemetry.io/schemas/1.37.0",
+	}}}
+	doc, err := protojson.Marshal(data)
+	if err != nil {
+		return nil, err
+	}
+	// OTLP's JSON has ids in hexadecimal where protobuf's has base64
+	// (opentelemetry.io/docs/specs/otlp: JSON Protobuf Encoding).
+	doc, err = hexIDs(doc)
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.Write(append(doc, '\n'))
+	return left, err
+}
+
+type otlpTrace struct {
+	*trace
+	id    []byte
+	spans []*tracepb.Span
+	procs []*tracepb.Span          // by the process's index
+	tools map[string]*tracepb.Span // by the call's id
+}
+
+func (o *otlpTrace) span(kind string, key any, parent []byte, name string, from, to int64, attributes ...*commonpb.KeyValue) *tracepb.Span {
+	s := &tracepb.Span{
+		TraceId: o.id, SpanId: binary.BigEndian.AppendUint64(nil, o.trace.id(kind, key)), ParentSpanId: parent, Name: clean(name),
+		Kind: tracepb.Span_SPAN_KIND_INTERNAL, StartTimeUnixNano: o.at(from), EndTimeUnixNano: o.at(max(from, to)), Attributes: attributes,
+	}
+	o.spans = append(o.spans, s)
+	return s
+}
+
+func failed(s *tracepb.Span, kind, message string) {
+	s.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR, Message: clean(message)}
+	s.Attributes = append(s.Attributes, text("error.type", kind))
+}
+
+func (o *otlpTrace) run() {
+	d := o.Docs
+	name := "run"
+	if len(d.Run.Command) > 0 {
+		name += " " + path.Base(d.Run.Command[0])
+	}
+	s := o.span("run", 0, nil, name, 0, o.end, texts("process.command_args", d.Run.Command), text("process.working_directory", d.Run.Workdir),
+		text("assay.outcome", d.Result.Outcome), text("assay.health.kernel", schema.KernelState(d.Health.KernelLayer)), text("assay.correlation", d.Correlation.Status))
+	if c := d.Result.ExitCode; c != nil {
+		s.Attributes = append(s.Attributes, number("process.exit.code", int64(*c)))
+	}
+	if d.Result.Outcome != schema.OutcomeExited || d.Result.ExitCode == nil || *d.Result.ExitCode != 0 {
+		failed(s, d.Result.Outcome, "the run did not end with 0")
+	}
+}
+
+func (o *otlpTrace) calls() {
+	o.tools = map[string]*tracepb.Span{}
+	for i := range o.Docs.Correlation.Bindings {
+		c := &o.Docs.Correlation.Bindings[i]
+		from, to := int64(0), o.end
+		if c.TStartNS != nil {
+			from = *c.TStartNS
+		}
+		if c.TEndNS != nil {
+			to = *c.TEndNS
+		}
+		s := o.span("call", c.ToolCallID, o.spans[0].SpanId, strings.TrimSpace("execute_tool "+c.Tool), from, to,
+			text("gen_ai.operation.name", "execute_tool"), text("gen_ai.tool.name", c.Tool), text("gen_ai.tool.call.id", c.ToolCallID),
+			number("assay.kernel_events", int64(c.KernelEventCount)), text("assay.bound_by", c.Method), texts("assay.written", c.Written), texts("assay.hosts", c.Hosts))
+		if c.PolicyDecision != "" {
+			s.Attributes = append(s.Attributes, text("assay.policy_decision", c.PolicyDecision))
+			if c.PolicyDecision == "deny" {
+				failed(s, "policy_denied", "policy denied the call")
+			}
+		}
+		o.tools[c.ToolCallID] = s
+	}
+}
+
+func (o *otlpTrace) processes() {
+	for i := range o.table.All {
+		p := &o.table.All[i]
+		parent := o.spans[0].SpanId
+		if p.Parent >= 0 {
+			parent = o.procs[p.Parent].SpanId
+		}
+		s := o.span("process", i, parent, path.Base(p.Exe), p.StartNS, o.ended(p), number("process.pid", int64(p.PID)), number("process.parent_pid", int64(p.PPID)),
+			text("process.executable.path", p.Exe), text("process.executable.name", path.Base(p.Exe)), texts("process.command_args", p.Argv), text("process.working_directory", p.Cwd))
+		switch {
+		case p.Signal != "":
+			failed(s, p.Signal, "killed by "+p.Signal)
+		case p.ExitCode >= 0:
+			s.Attributes = append(s.Attributes, number("process.exit.code", int64(p.ExitCode)))
+		}
+		o.procs = append(o.procs, s)
+	}
+}
+
+// attach makes the events span events of their processes.
+func (o *otlpTrace) attach() {
+	for _, e := range o.events {
+		s := o.spans[0]
+		if e.process >= 0 {
+			s = o.procs[e.process]
+		}
+		attributes := []*commonpb.KeyValue{text("assay.value", e.value)}
+		if len(e.names) > 0 {
+			attributes = append(attributes, text("server.address", e.names[0]))
+		}
+		value, _, _ := strings.Cut(e.value, " ")
+		if ap, err := netip.ParseAddrPort(value); err == nil {
+			attributes = append(attributes, text("network.peer.address", ap.Addr().String()), number("network.peer.port", int64(ap.Port())))
+		}
+		if e.call != "" {
+			attributes = append(attributes, text("gen_ai.tool.call.id", e.call))
+		}
+		if e.denied {
+			attributes = append(attributes, text("error.type", "denied"))
+		}
+		s.Events = append(s.Events, &tracepb.Span_Event{TimeUnixNano: o.at(e.tns), Name: "assay." + e.kind, Attributes: attributes})
+	}
+}
+
+func text(key, value string) *commonpb.KeyValue {
+	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: clean(value)}}}
+}
+
+func number(key string, value int64) *commonpb.KeyValue {
+	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: value}}}
+}
+
+func texts(key string, values []string) *commonpb.KeyValue {
+	list := &commonpb.ArrayValue{}
+	for _, v := range values {
+		list.Values = append(list.Values, &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: clean(v)}})
+	}
+	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: list}}}
+}
+
+// clean is valid UTF-8, which protobuf asks for.
+func clean(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+
+// hexIDs writes the ids of protobuf JSON in hexadecimal.
+func hexIDs(doc []byte) ([]byte, error) {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(doc))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for k, x := range v {
+				if s, ok := x.(string); ok && (k == "traceId" || k == "spanId" || k == "parentSpanId") {
+					if raw, err := base64.StdEncoding.DecodeString(s); err == nil {
+						v[k] = hex.EncodeToString(raw)
+					}
+					continue
+				}
+				walk(x)
+			}
+		case []any:
+			for _, x := range v {
+				walk(x)
+			}
+		}
+	}
+	walk(v)
+	return json.Marshal(v)
+}
+
+func labels(m map[string]string) []*commonpb.KeyValue {
+	var all []*commonpb.KeyValue
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, text("assay.label."+k, m[k]))
+	}
+	return all
+}

@@ -1,0 +1,139 @@
+package judge
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema/surface"
+)
+
+// facts is what a run did, as far as it is recorded.
+type facts struct {
+	*view.Summary
+	surface  []string
+	calls    []string
+	decided  []string
+	workdir  string
+	relative bool
+}
+
+func gather(ctx context.Context, b *view.Bundle) (*facts, error) {
+	s, err := view.Summarize(ctx, b, maxListed)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", b.Name, err)
+	}
+	f := &facts{Summary: s, surface: b.Docs.Surface.FilesystemPaths, workdir: b.Docs.Run.Workdir}
+	for _, c := range b.Docs.Correlation.Bindings {
+		tool := c.Tool
+		if tool == "" {
+			tool = c.ToolCallID
+		}
+		f.calls = append(f.calls, tool)
+		if c.PolicyDecision != "" {
+			f.decided = append(f.decided, c.PolicyDecision+" "+tool)
+		}
+	}
+	return f, nil
+}
+
+// same writes what differs between two runs of one command by their nature alike.
+func (f *facts) same(s string) string {
+	if f.relative && f.workdir != "" && f.workdir != "/" {
+		// The surface's names have lost their random parts, and so has its workdir.
+		for _, dir := range []string{f.workdir, surface.Path(f.workdir)} {
+			s = strings.ReplaceAll(s, dir+"/", "./")
+			if s == dir {
+				s = "."
+			}
+		}
+	}
+	return strings.ReplaceAll(s, f.RunID, "RUN_ID")
+}
+
+func (f *facts) alike(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = f.same(s)
+	}
+	return out
+}
+
+func listed[T any](f *facts, l view.List[T], text func(T) string) ([]string, bool) {
+	out := make([]string, len(l.Items))
+	for i, v := range l.Items {
+		out[i] = f.same(text(v))
+	}
+	return out, l.Beyond == 0 && l.Total == uint64(len(l.Items))
+}
+
+func (f *facts) programs() ([]string, bool) {
+	return listed(f, f.Commands, func(c view.Command) string { return c.Exe })
+}
+
+func (f *facts) commands() ([]string, bool) {
+	return listed(f, f.Commands, func(c view.Command) string { return view.QuoteArgs(c.Argv) })
+}
+
+// hosts are by name where a name is known, since addresses change.
+func (f *facts) hosts() ([]string, bool) {
+	return listed(f, f.Hosts, func(h view.Host) string {
+		if i := strings.LastIndexByte(h.Endpoint, ':'); i >= 0 && len(h.Names) > 0 {
+			return strings.Join(h.Names, ",") + h.Endpoint[i:]
+		}
+		return h.What()
+	})
+}
+
+func (f *facts) lookups() ([]string, bool) {
+	return listed(f, f.Lookups, func(n view.Name) string { return n.Name })
+}
+
+func (f *facts) writes() ([]string, bool) {
+	var all []string
+	whole := true
+	for _, l := range []view.List[view.File]{f.Created, f.Written, f.Changed, f.Deleted} {
+		paths, ok := listed(f, l, func(x view.File) string { return surface.Path(x.Path) })
+		all, whole = append(all, paths...), whole && ok
+	}
+	return all, whole
+}
+
+func (f *facts) files() ([]string, bool) { return f.alike(f.surface), true }
+
+// denied leaves out tool calls, which outcomes lists.
+func (f *facts) denied() ([]string, bool) {
+	l := view.List[view.Failure]{Total: f.Denied.Total, Beyond: f.Denied.Beyond}
+	for _, x := range f.Denied.Items {
+		if x.Kind == view.ToolCall {
+			l.Total--
+		} else {
+			l.Items = append(l.Items, x)
+		}
+	}
+	return listed(f, l, failure)
+}
+
+func (f *facts) privileged() ([]string, bool) { return listed(f, f.Privileged, failure) }
+
+func failure(x view.Failure) string { return strings.Join([]string{x.Kind, x.Value, x.Result}, " ") }
+
+// tools are the calls by tool, numbered, so that one more call of a tool is a
+// difference.
+func (f *facts) tools() ([]string, bool) { return numbered(f.alike(f.calls)), true }
+
+func (f *facts) outcomes() ([]string, bool) { return numbered(f.alike(f.decided)), true }
+
+// numbered makes repeats of a list distinct.
+func numbered(list []string) []string {
+	seen := map[string]int{}
+	out := slices.Clone(list)
+	for i, s := range list {
+		if seen[s]++; seen[s] > 1 {
+			out[i] = fmt.Sprintf("%s (%d)", s, seen[s])
+		}
+	}
+	return out
+}

@@ -1,0 +1,108 @@
+package judge
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/assay-run/assay-run/archive/query"
+	"github.com/assay-run/assay-run/archive/view"
+)
+
+// State is what became of a rule, or the answer of a diff.
+type State string
+
+// States.
+const (
+	Pass    State = "pass"
+	Fail    State = "fail"
+	Unknown State = "unknown"
+)
+
+// Verdict is what one rule says of one bundle.
+type Verdict struct {
+	Rule  string `json:"rule"`
+	State State  `json:"state"`
+	// Allowed says that the rule is unknown and that the rule file allows that.
+	Allowed bool `json:"allowed,omitempty"`
+	// Message says in a sentence why.
+	Message string `json:"message"`
+	// Evidence lists violations of the rule, at most 20; More counts
+	// those beyond.
+	Evidence []Evidence `json:"evidence,omitempty"`
+	More     int        `json:"more_evidence,omitempty"`
+	// Gaps say why the bundle does not support the rule.
+	Gaps []string `json:"gaps,omitempty"`
+}
+
+// Passes reports whether the verdict lets a pipeline go on.
+func (v *Verdict) Passes() bool { return v.State == Pass || v.Allowed }
+
+// Evidence is one thing in a bundle.
+type Evidence struct {
+	Text string `json:"text"`
+	// Layer and Line name where it is in the bundle; Line counts from 1, and 0
+	// is a document as a whole.
+	Layer string `json:"layer,omitempty"`
+	Line  uint64 `json:"line,omitempty"`
+}
+
+// maxEvidence is how much evidence a verdict keeps.
+const maxEvidence = 20
+
+func (v *Verdict) found(e Evidence) {
+	v.State = Fail
+	if len(v.Evidence) >= maxEvidence {
+		v.More++
+		return
+	}
+	v.Evidence = append(v.Evidence, e)
+}
+
+// Judgement is what all rules say of one bundle.
+type Judgement struct {
+	Bundle   string    `json:"bundle"`
+	RunID    string    `json:"run_id"`
+	Identity string    `json:"identity"`
+	State    State     `json:"state"`
+	Verdicts []Verdict `json:"verdicts"`
+}
+
+// Report is the judgement of several bundles.
+type Report struct {
+	State      State       `json:"state"`
+	Judgements []Judgement `json:"bundles"`
+}
+
+// Judge applies the rules to each bundle. An error is of reading.
+func Judge(ctx context.Context, rules *Rules, bundles []*view.Bundle) (*Report, error) {
+	r := &Report{State: Pass}
+	for _, b := range bundles {
+		j := Judgement{Bundle: b.Name, RunID: b.RunID(), Identity: b.Identity(), State: Pass}
+		c := &subject{Bundle: b, run: query.RunOf(b)}
+		if err := c.read(ctx, rules.list); err != nil {
+			return nil, err
+		}
+		for _, rule := range rules.list {
+			v, err := rule.check(ctx, c)
+			if err != nil {
+				return nil, fmt.Errorf("%s: rule %s: %w", b.Name, rule.name, err)
+			}
+			v.Rule, v.Allowed = rule.name, v.State == Unknown && rules.allowed[rule.name]
+			j.Verdicts = append(j.Verdicts, v)
+			j.State = worse(j.State, v)
+		}
+		r.Judgements = append(r.Judgements, j)
+		r.State = worse(r.State, Verdict{State: j.State})
+	}
+	return r, nil
+}
+
+func worse(s State, v Verdict) State {
+	switch {
+	case v.Passes():
+		return s
+	case s == Fail || v.State == Fail:
+		return Fail
+	}
+	return Unknown
+}

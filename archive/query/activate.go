@@ -1,0 +1,274 @@
+package query
+
+import (
+	"maps"
+	"net/netip"
+	"strings"
+
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/interpreter"
+
+	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Run is the values of a bundle's shared variables and those of subject runs.
+// It is safe for concurrent use.
+type Run map[string]ref.Val
+
+// ResolveName gives a variable's value.
+func (r Run) ResolveName(name string) (any, bool) {
+	v, ok := r[name]
+	return v, ok
+}
+
+// Parent is the activation that this one is within: none.
+func (r Run) Parent() interpreter.Activation { return nil }
+
+// RunOf reads a bundle's documents.
+func RunOf(b *view.Bundle) Run {
+	run, res, h, s := &b.Docs.Run, &b.Docs.Result, &b.Docs.Health, &b.Docs.Surface
+	exit, seconds, cpu, memory := int64(-1), 0.0, 0.0, int64(0)
+	if res.ExitCode != nil {
+		exit = int64(*res.ExitCode)
+	}
+	if res.Timings.ChildNS != nil {
+		seconds = float64(*res.Timings.ChildNS) / 1e9
+	}
+	if u := res.Usage; u.CPUUserNS != nil && u.CPUSystemNS != nil {
+		cpu = float64(*u.CPUUserNS+*u.CPUSystemNS) / 1e9
+	}
+	if res.Usage.MemoryPeakBytes != nil {
+		memory = *res.Usage.MemoryPeakBytes
+	}
+	reasons := []string{}
+	for _, r := range h.Reasons {
+		reasons = append(reasons, r.Code)
+	}
+	labels := maps.Clone(run.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	text := func(p *string) string {
+		if p == nil {
+			return ""
+		}
+		return *p
+	}
+	out := Run{}
+	for name, v := range map[string]any{
+		"run.id": run.RunID, "run.bundle": b.Name, "run.verified": b.Verified(), "run.command": list(run.Command), "run.workdir": run.Workdir,
+		"run.started": run.StartedAt, "run.labels": labels, "run.outcome": res.Outcome, "run.exit_code": exit, "run.signal": text(res.Signal),
+		"run.contract": text(res.Contract), "run.limits_hit": list(res.LimitsHit), "run.seconds": seconds, "run.cpu_seconds": cpu, "run.memory_bytes": memory,
+		"health.kernel": h.KernelLayer, "health.policy": h.PolicyLayer, "health.sdk": h.SDKLayer, "health.cgroup": h.CgroupCorrelation,
+		"health.network": h.NetworkProtocolCoverage, "health.endpoints": h.NetworkEndpointClaimScope, "health.drops": int64(h.RingbufDrops),
+		"health.correlation": b.Docs.Correlation.Status, "health.reasons": reasons,
+		"programs": list(s.ProcessExecs), "files": list(s.FilesystemPaths), "hosts": list(s.NetworkEndpoints), "tools": list(s.MCPTools),
+		"decisions": list(s.PolicyDecisions), "calls": int64(len(b.Docs.Correlation.Bindings)),
+	} {
+		out[name] = native(v)
+	}
+	return out
+}
+
+func list(l []string) []string {
+	if l == nil {
+		return []string{}
+	}
+	return l
+}
+
+// Event gives the variables of one kernel event after another; Run and Table
+// stay. Values are made as they are asked for.
+type Event struct {
+	Run   Run
+	Table *view.Table // nil when no variable of the process is used
+	K     *schema.KernelEvent
+	Bytes int // of its line
+
+	// last has the answers of a program to events of processes, see EvalEvent.
+	last   *Program
+	answer map[uint64]bool
+}
+
+// ProcessVars are the variables of events that need a Table.
+var ProcessVars = []string{"exe", "argv", "command", "cwd"}
+
+// Parent is the activation that this one is within: none.
+func (e *Event) Parent() interpreter.Activation { return nil }
+
+// ResolveName gives a variable's value.
+func (e *Event) ResolveName(name string) (any, bool) {
+	k := e.K
+	switch name {
+	case "kind":
+		return types.String(k.Kind.String()), true
+	case "seq":
+		return types.Int(k.Seq), true
+	case "t":
+		return types.Double(float64(k.TNS) / 1e9), true
+	case "pid":
+		return types.Int(k.PID), true
+	case "tid":
+		return types.Int(k.TID), true
+	case "exec_id":
+		return types.Int(k.ExecID), true
+	case "container_id":
+		return types.String(k.ContainerID), true
+	case "class":
+		return types.String(k.Class.String()), true
+	case "value":
+		return types.String(k.Value), true
+	case "path":
+		return types.String(view.Path(k)), true
+	case "target":
+		return types.String(k.Target), true
+	case "endpoint", "host", "address", "port":
+		return e.network(name), true
+	case "names":
+		return native(list(k.Names)), true
+	case "protocol":
+		return types.String(k.Protocol), true
+	case "result":
+		return types.String(Result(k)), true
+	case "errno":
+		return types.String(k.Errno()), true
+	case "writes":
+		return types.Bool(Writes(k)), true
+	case "flags":
+		return types.Int(int64(k.Flags)), true
+	case "mode":
+		return types.Int(k.Mode), true
+	case "count":
+		return types.Int(int64(k.Times())), true
+	case "bytes_out":
+		return types.Int(int64(k.BytesOut)), true
+	case "bytes_in":
+		return types.Int(int64(k.BytesIn)), true
+	case "exe", "argv", "command", "cwd":
+		return e.program(name), true
+	case "call":
+		return types.String(k.Call), true
+	case "tool_call":
+		return types.String(k.ToolCallID), true
+	case "bound_by":
+		return types.String(k.BoundBy), true
+	case "exit_code":
+		if k.Kind == schema.KindExit && k.WaitStatus&0x7f == 0 {
+			return types.Int(k.WaitStatus >> 8 & 0xff), true
+		}
+		return types.Int(-1), true
+	case "signal":
+		if k.Kind == schema.KindExit && k.WaitStatus&0x7f != 0 {
+			return types.String(schema.SignalName(k.WaitStatus & 0x7f)), true
+		}
+		return types.String(""), true
+	}
+	return e.Run.ResolveName(name)
+}
+
+func (e *Event) network(name string) ref.Val {
+	k := e.K
+	endpoint, ok := Endpoint(k)
+	var addr netip.AddrPort
+	if ok {
+		addr, _ = netip.ParseAddrPort(endpoint)
+	}
+	switch name {
+	case "endpoint":
+		return types.String(endpoint)
+	case "port":
+		return types.Int(addr.Port())
+	case "address":
+		if addr.IsValid() {
+			return types.String(addr.Addr().String())
+		}
+		return types.String("")
+	}
+	switch {
+	case k.Kind == schema.KindDNS, k.Kind == schema.KindTLS:
+		return types.String(k.Value)
+	case len(k.Names) > 0:
+		return types.String(k.Names[0])
+	case addr.IsValid():
+		return types.String(addr.Addr().String())
+	}
+	return types.String(endpoint)
+}
+
+// Endpoint is the peer that an event is about.
+func Endpoint(k *schema.KernelEvent) (string, bool) {
+	switch k.Kind {
+	case schema.KindConnect, schema.KindConnectBlocked, schema.KindAccept, schema.KindSendto, schema.KindFlow, schema.KindConnectResult:
+		return k.Value, true
+	case schema.KindDNS, schema.KindTLS:
+		return k.Remote, true
+	}
+	return "", false
+}
+
+// ofProcess is the executable, arguments and directory of who did it.
+func (e *Event) ofProcess() (exe string, argv []string, cwd string) {
+	exe, argv, cwd = e.K.Exe, e.K.Argv, e.K.Cwd
+	switch {
+	case e.K.Kind == schema.KindExec:
+		exe = e.K.Value
+	case e.Table != nil:
+		exe, argv, cwd = e.Table.Program(e.K.ExecID)
+	}
+	return exe, argv, cwd
+}
+
+// small tells that no variable has more than smallEvent bytes.
+func (e *Event) small() bool {
+	exe, argv, cwd := e.ofProcess()
+	n := len(exe) + len(cwd)
+	for _, a := range argv {
+		n += len(a) + len(`,""`)
+	}
+	return e.Bytes > 0 && max(e.Bytes, n) <= smallEvent
+}
+
+func (e *Event) program(name string) ref.Val {
+	exe, argv, cwd := e.ofProcess()
+	switch name {
+	case "exe":
+		return types.String(exe)
+	case "cwd":
+		return types.String(cwd)
+	case "command":
+		return types.String(strings.Join(argv, " "))
+	}
+	return native(list(argv))
+}
+
+// Result is ok, error, blocked, or - where it is not known.
+func Result(k *schema.KernelEvent) string {
+	switch {
+	case k.Blocked():
+		return "blocked"
+	case k.Failed():
+		return "error"
+	case k.HasResult:
+		return "ok"
+	}
+	return "-"
+}
+
+// Writes reports whether an event changed something in the file system, or
+// opened a file for that.
+func Writes(k *schema.KernelEvent) bool {
+	if k.NoFile() {
+		return false
+	}
+	switch k.Kind {
+	case schema.KindOpen:
+		return k.Writes()
+	case schema.KindUnlink, schema.KindRename, schema.KindLink, schema.KindSymlink, schema.KindMkdir, schema.KindRmdir, schema.KindMknod,
+		schema.KindTruncate, schema.KindChmod, schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr, schema.KindWrite,
+		schema.KindMmapShared, schema.KindUtime:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,169 @@
+package query
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/ext"
+	"cel.dev/cel-go/interpreter"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// maxExpr bounds an expression, in bytes.
+const maxExpr = 16 << 10
+
+// Error is an expression that cannot be compiled.
+type Error struct {
+	Expr   string
+	Detail string // with the place in the expression
+}
+
+func (e *Error) Error() string { return "bad expression: " + e.Detail }
+
+// Program is a compiled expression. It is safe for concurrent use.
+type Program struct {
+	program cel.Program
+	// uncounted does not count its steps, which is safe for small events: nil where
+	// it is not; for all of them where always is set.
+	uncounted cel.Program
+	always    bool
+	names     []string
+	negated   bool
+}
+
+// environments are made once for each subject: that is most of the cost of
+// compiling.
+var environments = map[Subject]func() (*cel.Env, error){}
+
+func init() {
+	for _, s := range Subjects {
+		environments[s] = sync.OnceValues(func() (*cel.Env, error) { return environment(s) })
+	}
+}
+
+func environment(s Subject) (*cel.Env, error) {
+	opts := []cel.EnvOption{ext.Strings(), ext.Sets(), cel.CrossTypeNumericComparisons(true)}
+	for _, v := range Vars(s) {
+		opts = append(opts, cel.Variable(v.Name, v.Type))
+	}
+	opts = append(opts, globFunction())
+	return cel.NewEnv(opts...)
+}
+
+// Compile checks an expression over a subject; it must yield a bool. The error
+// is an *Error.
+func Compile(s Subject, text string) (*Program, error) {
+	fail := func(format string, args ...any) (*Program, error) {
+		return nil, &Error{Expr: text, Detail: fmt.Sprintf(format, args...)}
+	}
+	if len(text) > maxExpr {
+		return fail("%d bytes, at most %d are allowed", len(text), maxExpr)
+	}
+	make, ok := environments[s]
+	if !ok {
+		return fail("there is no subject %q", s)
+	}
+	env, err := make()
+	if err != nil {
+		return fail("%v", err)
+	}
+	ast, issues := env.Compile(text)
+	if err := issues.Err(); err != nil {
+		return fail("%v", err)
+	}
+	if !ast.OutputType().IsExactType(cel.BoolType) {
+		return fail("it yields %s, and must be true or false", ast.OutputType())
+	}
+	p := &Program{}
+	optimise := cel.EvalOptions(cel.OptOptimize)
+	if p.program, err = env.Program(ast, optimise, cel.CostLimit(maxCost)); err != nil {
+		return fail("%v", err)
+	}
+	if cheap(env, s, ast, smallEvent) {
+		if p.uncounted, err = env.Program(ast, optimise); err != nil {
+			return fail("%v", err)
+		}
+		p.always = cheap(env, s, ast, archive.MaxLine)
+	}
+	for _, r := range ast.NativeRep().ReferenceMap() {
+		if r.Name != "" && !slices.Contains(p.names, r.Name) {
+			p.names = append(p.names, r.Name)
+		}
+	}
+	slices.Sort(p.names)
+	return p, nil
+}
+
+// Uses reports whether the expression refers to any of the variables.
+func (p *Program) Uses(names ...string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(p.names, n) })
+}
+
+// UsesPrefix reports whether the expression refers to a variable of a group,
+// such as "health.".
+func (p *Program) UsesPrefix(prefix string) bool {
+	return slices.ContainsFunc(p.names, func(n string) bool { return strings.HasPrefix(n, prefix) })
+}
+
+// Eval evaluates the expression. An error is of the evaluation: an element that
+// is not there, a bad conversion, too much work.
+func (p *Program) Eval(a interpreter.Activation) (bool, error) {
+	program := p.program
+	if e, ok := a.(*Event); ok && p.uncounted != nil && (p.always || e.small()) {
+		program = p.uncounted
+	}
+	v, _, err := program.Eval(a)
+	if err != nil {
+		return false, err
+	}
+	b, ok := v.(types.Bool)
+	return ok && bool(b) != p.negated, nil
+}
+
+// EvalEvent evaluates the expression for an event. Where it is about nothing but
+// the process and the run, the answer is the same for all that a process did, and
+// is found once.
+func (p *Program) EvalEvent(e *Event) (bool, error) {
+	if e.last != p {
+		e.last, e.answer = p, nil
+		if e.Table != nil && !slices.ContainsFunc(p.names, ofEvent) {
+			e.answer = make(map[uint64]bool)
+		}
+	}
+	if e.answer == nil || e.K.Kind == schema.KindExec { // which tells of its process itself
+		return p.Eval(e)
+	}
+	if ok, known := e.answer[e.K.ExecID]; known {
+		return ok, nil
+	}
+	ok, err := p.Eval(e)
+	if err == nil {
+		e.answer[e.K.ExecID] = ok
+	}
+	return ok, err
+}
+
+// ofEvent tells whether a variable differs between the events of a process.
+func ofEvent(name string) bool {
+	known := func(of Subject) bool {
+		return slices.ContainsFunc(vars[of], func(v Var) bool { return v.Name == name })
+	}
+	return known(Events) && !known(Runs) && !slices.Contains(ProcessVars, name)
+}
+
+// native turns a Go value into one of CEL.
+func native(v any) ref.Val { return types.DefaultTypeAdapter.NativeToValue(v) }
+
+// Not is the program with the opposite answer.
+func (p *Program) Not() *Program {
+	q := *p
+	q.negated = !p.negated
+	return &q
+}

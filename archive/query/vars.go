@@ -1,0 +1,155 @@
+package query
+
+import (
+	"cel.dev/cel-go/cel"
+)
+
+// Subject is what an expression is evaluated for, one after another.
+type Subject string
+
+// Subjects.
+const (
+	Events    Subject = "events"    // kernel events
+	Processes Subject = "processes" // processes of the run
+	Calls     Subject = "calls"     // tool calls and what was observed of them
+	Turns     Subject = "turns"     // actions that went through the gateway
+	Runs      Subject = "runs"      // bundles
+)
+
+// Subjects lists them in the order of the documentation.
+var Subjects = []Subject{Events, Processes, Calls, Turns, Runs}
+
+// Var is a variable of an expression.
+type Var struct {
+	Name string
+	Type *cel.Type
+	Doc  string
+}
+
+var (
+	texts  = cel.ListType(cel.StringType)
+	labels = cel.MapType(cel.StringType, cel.StringType)
+)
+
+// Shared are the variables that every subject has.
+var Shared = []Var{
+	{"run.id", cel.StringType, "the run's id"},
+	{"run.bundle", cel.StringType, "the bundle's name on the command line"},
+	{"run.verified", cel.BoolType, "the bundle verifies"},
+	{"run.command", texts, "the command and its arguments"},
+	{"run.workdir", cel.StringType, "where the command started"},
+	{"run.started", cel.StringType, "when it started, RFC 3339"},
+	{"run.labels", labels, "the labels of the run"},
+	{"run.outcome", cel.StringType, "exited, signaled, timeout, oom, limit, cancelled, policy_killed, infra_error, incomplete, reported"},
+	{"run.exit_code", cel.IntType, "the command's own, -1 when it has none"},
+	{"run.signal", cel.StringType, "the signal that ended it"},
+	{"run.contract", cel.StringType, "the outcome contract's verdict, empty without one"},
+	{"run.limits_hit", texts, "the limits that were enforced"},
+	{"run.seconds", cel.DoubleType, "how long the command ran"},
+	{"run.cpu_seconds", cel.DoubleType, "processor time; 0 when not known"},
+	{"run.memory_bytes", cel.IntType, "the peak; 0 when not known"},
+	{"health.kernel", cel.StringType, "complete, partial_ringbuf_drops or absent"},
+	{"health.policy", cel.StringType, "present or absent"},
+	{"health.sdk", cel.StringType, "present, self_reported or absent"},
+	{"health.cgroup", cel.StringType, "clean, partial or failed"},
+	{"health.network", cel.StringType, "the network protocols that were observed"},
+	{"health.endpoints", cel.StringType, "what the list of endpoints is: peer_set, diagnostic_only, ..."},
+	{"health.drops", cel.IntType, "kernel events that were lost"},
+	{"health.correlation", cel.StringType, "how well calls and events match: clean, partial or failed"},
+	{"health.reasons", texts, "the codes of what limits the claims"},
+}
+
+// vars are the variables of each subject beside the shared ones.
+var vars = map[Subject][]Var{
+	Events: {
+		{"kind", cel.StringType, "openat, exec, connect, write, unlink, ... (assay-run events has the same)"},
+		{"seq", cel.IntType, "the number of the line, from 0"},
+		{"t", cel.DoubleType, "seconds since the run started"},
+		{"pid", cel.IntType, "the process"},
+		{"tid", cel.IntType, "the thread"},
+		{"exec_id", cel.IntType, "the process instance, never used twice"},
+		{"class", cel.StringType, "agent, loader, locale, runtime, introspection, lookup, check, runner, setup"},
+		{"container_id", cel.StringType, "the container whose process acted; else empty"},
+		{"value", cel.StringType, "what was acted on, as in the bundle"},
+		{"path", cel.StringType, "value, where it is a path; else empty"},
+		{"target", cel.StringType, "the second name of a rename, link or symlink"},
+		{"endpoint", cel.StringType, "address:port of the peer; else empty"},
+		{"host", cel.StringType, "the peer's name where DNS or TLS told it, else its address"},
+		{"address", cel.StringType, "the peer's address"},
+		{"port", cel.IntType, "the peer's port; 0 without one"},
+		{"names", texts, "all names of the peer"},
+		{"protocol", cel.StringType, "tcp, udp, unix, ..."},
+		{"result", cel.StringType, "ok, error, blocked, or - where it is not known"},
+		{"errno", cel.StringType, "ENOENT, ... of a failed call"},
+		{"writes", cel.BoolType, "it changed a file or opened one for that"},
+		{"flags", cel.IntType, "the call's flags"},
+		{"mode", cel.IntType, "the create mode or the new mode"},
+		{"count", cel.IntType, "how many occurrences the event stands for"},
+		{"bytes_out", cel.IntType, "bytes written or sent"},
+		{"bytes_in", cel.IntType, "bytes read or received"},
+		{"exe", cel.StringType, "the program that the process executes"},
+		{"argv", texts, "its arguments"},
+		{"command", cel.StringType, "its arguments, joined with spaces"},
+		{"cwd", cel.StringType, "where it was executed"},
+		{"call", cel.StringType, "the system call, where a kind has several"},
+		{"tool_call", cel.StringType, "the tool call that the event belongs to"},
+		{"bound_by", cel.StringType, "how that is known: cgroup, env, lineage, window"},
+		{"exit_code", cel.IntType, "of an exit event; -1 else"},
+		{"signal", cel.StringType, "of an exit event that a signal caused"},
+	},
+	Processes: {
+		{"pid", cel.IntType, "the process"},
+		{"ppid", cel.IntType, "its parent"},
+		{"exe", cel.StringType, "the program it executed last"},
+		{"argv", texts, "its arguments"},
+		{"command", cel.StringType, "its arguments, joined with spaces"},
+		{"cwd", cel.StringType, "where it was executed"},
+		{"parent_exe", cel.StringType, "its parent's program"},
+		{"execs", cel.IntType, "how many programs it executed"},
+		{"start", cel.DoubleType, "seconds since the run started"},
+		{"seconds", cel.DoubleType, "how long it lived; -1 when its end was not seen"},
+		{"exit_code", cel.IntType, "-1 when it has none"},
+		{"signal", cel.StringType, "the signal that ended it"},
+	},
+	Calls: {
+		{"id", cel.StringType, "the tool call's id"},
+		{"tool", cel.StringType, "the tool's name"},
+		{"decision", cel.StringType, "what policy decided"},
+		{"method", cel.StringType, "how events are known to be its own: cgroup, env, lineage, window"},
+		{"events", cel.IntType, "how many kernel events belong to it"},
+		{"start", cel.DoubleType, "seconds since the run started; -1 when not known"},
+		{"seconds", cel.DoubleType, "how long it took; -1 when not known"},
+		{"files", texts, "files it opened or changed"},
+		{"written", texts, "files it changed"},
+		{"hosts", texts, "endpoints it contacted"},
+		{"commands", texts, "commands it executed"},
+		{"beyond", cel.BoolType, "it did what its name or the policy rules out"},
+		{"unobserved", cel.StringType, "why nothing was observed of it; empty otherwise"},
+	},
+	Turns: {
+		{"id", cel.StringType, "the tool call's id"},
+		{"tool", cel.StringType, "the tool's name"},
+		{"params", cel.DynType, "its parameters"},
+		{"output", cel.DynType, "its result; null when it has none"},
+		{"verdict", cel.StringType, "pass, fail or not_run"},
+		{"rejected_by", cel.StringType, "the step that rejected it; empty otherwise"},
+		{"rule", cel.StringType, "the policy rule that rejected it"},
+		{"error", cel.StringType, "the code of a call that failed"},
+		{"source", cel.StringType, "gateway or reported"},
+		{"start", cel.DoubleType, "seconds since the run started"},
+		{"seconds", cel.DoubleType, "how long it took"},
+	},
+	Runs: {
+		{"programs", texts, "every program that was executed, from the capability surface"},
+		{"files", texts, "every path that was touched, from the capability surface"},
+		{"hosts", texts, "every endpoint, from the capability surface"},
+		{"tools", texts, "every tool"},
+		{"decisions", texts, "every policy decision, as allow:tool"},
+		{"calls", cel.IntType, "how many tool calls were reported"},
+	},
+}
+
+// Vars are the variables of a subject, its own first.
+func Vars(s Subject) []Var {
+	return append(append([]Var(nil), vars[s]...), Shared...)
+}

@@ -1,0 +1,223 @@
+package report
+
+import (
+	"context"
+	"io"
+
+	"github.com/assay-run/assay-run/archive/judge"
+	"github.com/assay-run/assay-run/archive/view"
+)
+
+// MaxEvents is how many kernel events a report holds in all. Of more it holds
+// every denial, execution and connection it has room for, and a sample of the
+// rest.
+const MaxEvents = 100_000
+
+// maxProcesses, maxCalls and maxText bound the rest of each run: processes,
+// calls and turns, and bytes of one text.
+const (
+	maxProcesses = 20_000
+	maxCalls     = 5_000
+	maxText      = 4_000
+	maxStream    = 64 << 10
+	maxRecording = 8 << 20
+)
+
+// page is everything that a report holds.
+type page struct {
+	Generator string      `json:"generator"`
+	Runs      []*run      `json:"runs"`
+	Diff      *judge.Diff `json:"diff"`
+}
+
+// run is one bundle. Texts of it are fit to be shown.
+type run struct {
+	Name     string            `json:"name"`
+	RunID    string            `json:"run_id"`
+	Identity string            `json:"identity"`
+	Verified bool              `json:"verified"`
+	Problems []string          `json:"problems"`
+	Command  string            `json:"command"`
+	Workdir  string            `json:"workdir"`
+	Started  string            `json:"started"`
+	Labels   map[string]string `json:"labels"`
+	Outcome  string            `json:"outcome"`
+	ExitCode *int              `json:"exit_code"`
+	Signal   string            `json:"signal"`
+	Contract string            `json:"contract"`
+	Error    string            `json:"error"`
+	Facts    [][2]string       `json:"facts"`
+	Kernel   string            `json:"kernel"`
+	Words    []view.Sentence   `json:"words"`
+	EndNS    int64             `json:"end_ns"`
+	Kinds    []string          `json:"kinds"`
+	Strings  []string          `json:"strings"`
+	Events   columns           `json:"events"`
+	// Total counts the events that the page could show, LeftOut those of loaders,
+	// locales, runtimes and the runner, which it does not.
+	Total     uint64 `json:"total"`
+	LeftOut   uint64 `json:"left_out"`
+	Shown     int    `json:"shown"`
+	Processes []proc `json:"processes"`
+	// MoreProcesses and MoreCalls count what found no room.
+	MoreProcesses uint64 `json:"more_processes"`
+	Calls         []call `json:"calls"`
+	MoreCalls     int    `json:"more_calls"`
+	Marks         []mark `json:"marks"`
+	Cast          *cast  `json:"cast"`
+	Output        []text `json:"output"`
+	Denied        uint64 `json:"denied"`
+	Programs      int    `json:"programs"`
+	Files         int    `json:"files"`
+	Hosts         int    `json:"hosts"`
+}
+
+// columns are the events, a list for each field. T is microseconds since the
+// run's start; Kind, Proc and Call are indexes (-1: none), Value is one of
+// Strings; Result is 0 unknown, 1 ok, 2 failed, 3 denied; Group see groups;
+// Count is how many occurrences it stands for.
+type columns struct {
+	T      []int64  `json:"t"`
+	Kind   []int    `json:"kind"`
+	Proc   []int    `json:"proc"`
+	Call   []int    `json:"call"`
+	Value  []int    `json:"value"`
+	Result []int    `json:"result"`
+	Group  []int    `json:"group"`
+	Count  []uint64 `json:"count"`
+	Seq    []uint64 `json:"seq"`
+	PID    []uint32 `json:"pid"`
+}
+
+type proc struct {
+	PID     uint32 `json:"pid"`
+	Parent  int    `json:"parent"`
+	Exe     string `json:"exe"`
+	Command string `json:"command"`
+	StartNS int64  `json:"start_ns"`
+	EndNS   int64  `json:"end_ns"` // -1: it was not seen ending
+	Exit    int    `json:"exit"`   // -1: none
+	Signal  string `json:"signal"`
+	Execs   int    `json:"execs"`
+}
+
+// call is a tool call or a turn.
+type call struct {
+	ID       string   `json:"id"`
+	Tool     string   `json:"tool"`
+	Decision string   `json:"decision"`
+	Method   string   `json:"method"`
+	Events   uint64   `json:"events"`
+	StartNS  int64    `json:"start_ns"` // -1: not known
+	EndNS    int64    `json:"end_ns"`   // -1: not known
+	Turn     int      `json:"turn"`     // -1: not a turn
+	Params   string   `json:"params"`
+	Answer   string   `json:"answer"`
+	Verdict  string   `json:"verdict"`
+	Written  []string `json:"written"`
+	Hosts    []string `json:"hosts"`
+	Commands []string `json:"commands"`
+	Beyond   string   `json:"beyond"` // why it is more than it claimed
+	Unseen   string   `json:"unseen"` // why nothing was observed of it
+}
+
+type mark struct {
+	TNS  int64  `json:"t_ns"`
+	Text string `json:"text"`
+}
+
+// cast is a terminal recording: pairs of seconds and output.
+type cast struct {
+	Cols   int      `json:"cols"`
+	Rows   int      `json:"rows"`
+	Times  []int64  `json:"times"` // milliseconds
+	Texts  []string `json:"texts"`
+	Resize [][3]int `json:"resize"` // index of Texts before which it became cols, rows
+	Cut    bool     `json:"cut"`
+}
+
+type text struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+	Size int64  `json:"size"`
+	Cut  bool   `json:"cut"`
+}
+
+// Write writes a report about the bundles to w. With two it also tells what
+// differs. Stage is called before each bundle; nil for nobody.
+func Write(ctx context.Context, w io.Writer, generator string, bundles []*view.Bundle, stage func(i, n int, name string)) error {
+	p := &page{Generator: generator}
+	for i, b := range bundles {
+		if stage != nil {
+			stage(i, len(bundles), b.Name)
+		}
+		r, err := readRun(ctx, b, MaxEvents/len(bundles))
+		if err != nil {
+			return err
+		}
+		p.Runs = append(p.Runs, r)
+	}
+	if len(bundles) == 2 {
+		d, err := judge.Compare(ctx, bundles[0], bundles[1])
+		if err != nil {
+			return err
+		}
+		p.Diff = cleanDiff(d)
+	}
+	return p.write(w)
+}
+
+func (p *page) needsEmulator() bool {
+	for _, r := range p.Runs {
+		if r.Cast != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// maxDiffValues is how much of each set of a difference is shown.
+const maxDiffValues = 500
+
+// cleanDiff makes a difference fit to be shown.
+func cleanDiff(d *judge.Diff) *judge.Diff {
+	c := *d
+	c.Capability = nil
+	c.Sections = nil
+	for _, s := range d.Sections {
+		s.Added, s.Removed, s.Unchanged = cleanAll(s.Added, maxDiffValues), cleanAll(s.Removed, maxDiffValues), []string{}
+		s.BaseGaps, s.HeadGaps = cleanAll(s.BaseGaps, maxDiffValues), cleanAll(s.HeadGaps, maxDiffValues)
+		c.Sections = append(c.Sections, s)
+	}
+	c.Verdict, c.Observed = cleanChanges(d.Verdict), cleanChanges(d.Observed)
+	c.Base.Name, c.Head.Name = clean(d.Base.Name), clean(d.Head.Name)
+	c.Base.Command, c.Head.Command = nil, nil
+	return &c
+}
+
+func cleanChanges(list []judge.Change) []judge.Change {
+	out := []judge.Change{}
+	for _, c := range list {
+		out = append(out, judge.Change{What: c.What, Base: clean(c.Base), Head: clean(c.Head)})
+	}
+	return out
+}
+
+func cleanAll(list []string, most int) []string {
+	out := []string{}
+	for i, s := range list {
+		if i == most {
+			break
+		}
+		out = append(out, clean(s))
+	}
+	return out
+}
+
+// clean makes a text from evidence fit to be shown, and short enough.
+func clean(s string) string {
+	if len(s) > maxText {
+		return view.Clean(s[:maxText]) + "…"
+	}
+	return view.Clean(s)
+}

@@ -1,0 +1,285 @@
+package report
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/story"
+	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// readRun reads what a report shows of a bundle, with most events.
+func readRun(ctx context.Context, b *view.Bundle, most int) (*run, error) {
+	r := about(b)
+	index := r.readCalls(b)
+	g := newGatherer(most, index)
+	var began int64 // when the command started: a recording counts from there
+	for m, err := range b.Members(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		switch m.Path {
+		case schema.KernelPath:
+			for k, err := range archive.KernelEvents(m.Lines()) {
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", b.Name, err)
+				}
+				g.event(k)
+			}
+		case schema.TurnsPath:
+			for line, err := range m.Lines() {
+				var t schema.Turn
+				if err == nil {
+					err = json.Unmarshal(line, &t)
+				}
+				if err != nil {
+					return nil, fmt.Errorf("%s: %s: %w", b.Name, m.Path, err)
+				}
+				r.turn(&t, index)
+			}
+		case schema.EventsPath:
+			for line, err := range m.Lines() {
+				var e schema.Event
+				if err == nil {
+					err = json.Unmarshal(line, &e)
+				}
+				if err != nil {
+					return nil, fmt.Errorf("%s: %s: %w", b.Name, m.Path, err)
+				}
+				r.EndNS = max(r.EndNS, e.TNS)
+				if e.Type == schema.ProcessStarted {
+					began = e.TNS
+				}
+				if text := story.Lifecycle(&e); text != "" && len(r.Marks) < 1000 {
+					r.Marks = append(r.Marks, mark{e.TNS, clean(text)})
+				}
+			}
+		case schema.TerminalPath:
+			if r.Cast, err = readCast(m, began); err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", b.Name, m.Path, err)
+			}
+		case schema.StdoutPath, schema.StderrPath:
+			data, err := io.ReadAll(io.LimitReader(m, maxStream))
+			if err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", b.Name, m.Path, err)
+			}
+			r.Output = append(r.Output, text{strings.TrimPrefix(m.Path, "stdio/"), cleanLines(string(data)), m.Size, m.Size > maxStream})
+		}
+	}
+	r.EndNS = max(r.EndNS, g.end)
+	r.Events, r.Strings = g.columns()
+	r.Kinds, r.Total, r.LeftOut, r.Shown, r.Denied = g.kinds.list, g.total, g.leftOut, len(r.Events.T), g.denied
+	r.processes(g)
+	return r, nil
+}
+
+// cleanLines makes output fit to be shown, line by line.
+func cleanLines(s string) string {
+	lines := strings.Split(story.Plain(s), "\n")
+	for i, l := range lines {
+		lines[i] = view.Clean(strings.ReplaceAll(strings.TrimSuffix(l, "\r"), "\t", "    "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func about(b *view.Bundle) *run {
+	d := b.Docs
+	r := &run{
+		Name: clean(b.Name), RunID: clean(b.RunID()), Identity: b.Identity(), Verified: b.Verified(), Problems: []string{},
+		Command: clean(view.QuoteArgs(d.Run.Command)), Workdir: clean(d.Run.Workdir), Started: clean(d.Run.StartedAt), Labels: map[string]string{},
+		Outcome: clean(d.Result.Outcome), ExitCode: d.Result.ExitCode, Kernel: schema.KernelState(d.Health.KernelLayer), Words: view.Sentences(d),
+		Calls: []call{}, Marks: []mark{}, Output: []text{}, Processes: []proc{},
+		Programs: len(d.Surface.ProcessExecs), Files: len(d.Surface.FilesystemPaths), Hosts: len(d.Surface.NetworkEndpoints),
+	}
+	for i := range b.Report.Problems {
+		if i == 20 {
+			break
+		}
+		r.Problems = append(r.Problems, clean(b.Report.Problems[i].Error()))
+	}
+	for k, v := range d.Run.Labels {
+		r.Labels[clean(k)] = clean(v)
+	}
+	if d.Result.Signal != nil {
+		r.Signal = clean(*d.Result.Signal)
+	}
+	if d.Result.Contract != nil {
+		r.Contract = clean(*d.Result.Contract)
+	}
+	if d.Result.Error != nil {
+		r.Error = clean(d.Result.Error.Message)
+	}
+	for i := range r.Words {
+		w := &r.Words[i]
+		w.Text, w.Why, w.Remedy = clean(w.Text), cleanAll(w.Why, 50), clean(w.Remedy)
+	}
+	r.Facts = facts(b)
+	return r
+}
+
+// facts are the rows of the page's head.
+func facts(b *view.Bundle) [][2]string {
+	d := b.Docs
+	u := d.Result.Usage
+	rows := [][2]string{}
+	add := func(k, format string, args ...any) {
+		rows = append(rows, [2]string{k, clean(fmt.Sprintf(format, args...))})
+	}
+	if ns := d.Result.Timings.ChildNS; ns != nil {
+		add("took", "%v", time.Duration(*ns).Round(time.Millisecond))
+	}
+	if u.CPUUserNS != nil && u.CPUSystemNS != nil {
+		add("processor", "%v", time.Duration(*u.CPUUserNS+*u.CPUSystemNS).Round(time.Millisecond))
+	}
+	if u.MemoryPeakBytes != nil {
+		add("memory", "%s", view.Size(uint64(*u.MemoryPeakBytes)))
+	}
+	if u.Processes != nil {
+		add("processes", "%d", *u.Processes)
+	}
+	if u.IOReadBytes != nil && u.IOWriteBytes != nil {
+		add("disk", "%s read, %s written", view.Size(uint64(*u.IOReadBytes)), view.Size(uint64(*u.IOWriteBytes)))
+	}
+	if len(d.Result.LimitsHit) > 0 {
+		add("limits hit", "%s", strings.Join(d.Result.LimitsHit, ", "))
+	}
+	add("started", "%s", d.Run.StartedAt)
+	add("in", "%s", d.Run.Workdir)
+	add("run", "%s", b.RunID())
+	add("identity", "%s", b.Identity())
+	for _, k := range slices.Sorted(maps.Keys(d.Run.Labels)) {
+		add("label "+k, "%s", d.Run.Labels[k])
+	}
+	return rows
+}
+
+// readCalls reads the calls of the correlation report, and returns their
+// indexes by id.
+func (r *run) readCalls(b *view.Bundle) map[string]int {
+	index := map[string]int{}
+	c := &b.Docs.Correlation
+	beyond, unseen := map[string]string{}, map[string]string{}
+	for _, u := range c.ObservedNotReported {
+		for _, id := range u.ToolCallIDs {
+			switch u.Code {
+			case "beyond_claim", "denied_call", "unknown_call":
+				beyond[id] = u.Code
+			}
+		}
+	}
+	for _, u := range c.ReportedNotObserved {
+		unseen[u.ToolCallID] = u.Code
+	}
+	for i := range c.Bindings {
+		x := &c.Bindings[i]
+		if len(r.Calls) == maxCalls {
+			r.MoreCalls = len(c.Bindings) - i
+			break
+		}
+		start, end := int64(-1), int64(-1)
+		if x.TStartNS != nil {
+			start = *x.TStartNS
+		}
+		if x.TEndNS != nil {
+			end = *x.TEndNS
+		}
+		index[x.ToolCallID] = len(r.Calls)
+		r.Calls = append(r.Calls, call{
+			ID: clean(x.ToolCallID), Tool: clean(x.Tool), Decision: clean(x.PolicyDecision), Method: clean(x.Method), Events: x.KernelEventCount, StartNS: start, EndNS: end, Turn: -1,
+			Written: cleanAll(x.Written, 50), Hosts: cleanAll(x.Hosts, 50), Commands: cleanAll(x.Commands, 50), Beyond: clean(beyond[x.ToolCallID]), Unseen: clean(unseen[x.ToolCallID]),
+		})
+	}
+	return index
+}
+
+// turn joins a turn to its call, or makes it one.
+func (r *run) turn(t *schema.Turn, index map[string]int) {
+	i, ok := index[t.ToolCallID]
+	if !ok {
+		if len(r.Calls) >= maxCalls {
+			r.MoreCalls++
+			return
+		}
+		i = len(r.Calls)
+		r.Calls = append(r.Calls, call{ID: clean(t.ToolCallID), Written: []string{}, Hosts: []string{}, Commands: []string{}})
+	}
+	c := &r.Calls[i]
+	c.Turn, c.Tool, c.StartNS, c.EndNS = int(t.Index), clean(t.Tool), t.TStartNS, t.TEndNS
+	c.Params, c.Answer = clean(string(t.Parameters)), clean(string(t.Output))
+	switch {
+	case t.RejectedBy != "":
+		c.Verdict = clean("rejected by " + t.RejectedBy)
+	case t.Error != "":
+		c.Verdict = clean("failed: " + t.Error)
+	case t.VerifierVerdict != schema.VerdictNotRun:
+		c.Verdict = clean(t.VerifierVerdict)
+	}
+}
+
+func (r *run) processes(g *gatherer) {
+	for i := range g.table.All {
+		if i == maxProcesses {
+			break
+		}
+		p := &g.table.All[i]
+		end := int64(-1)
+		if p.Ended {
+			end = p.EndNS
+		}
+		r.Processes = append(r.Processes, proc{
+			PID: p.PID, Parent: p.Parent, Exe: clean(p.Exe), Command: clean(view.Cut(view.QuoteArgs(p.Argv), 400)),
+			StartNS: p.StartNS, EndNS: end, Exit: p.ExitCode, Signal: p.Signal, Execs: p.Execs,
+		})
+	}
+	r.MoreProcesses = uint64(len(g.table.All)-len(r.Processes)) + g.table.Beyond
+}
+
+// readCast reads an asciicast 3 recording that began at that time of the run, as
+// much of it as a page holds.
+func readCast(m io.Reader, began int64) (*cast, error) {
+	data, err := io.ReadAll(io.LimitReader(m, maxRecording+1))
+	if err != nil {
+		return nil, err
+	}
+	c := &cast{Cols: 80, Rows: 24, Times: []int64{}, Texts: []string{}, Resize: [][3]int{}, Cut: len(data) > maxRecording}
+	at := float64(began) / 1e9
+	for line := range bytes.Lines(data) {
+		if line[0] == '{' {
+			var head struct {
+				Term struct{ Cols, Rows int } `json:"term"`
+			}
+			if json.Unmarshal(line, &head) == nil && head.Term.Cols > 0 && head.Term.Rows > 0 {
+				c.Cols, c.Rows = min(head.Term.Cols, 500), min(head.Term.Rows, 200)
+			}
+			continue
+		}
+		var e []any
+		if json.Unmarshal(line, &e) != nil || len(e) != 3 {
+			break // cut here, or torn
+		}
+		wait, _ := e[0].(float64)
+		code, _ := e[1].(string)
+		text, _ := e[2].(string)
+		at += wait
+		switch code {
+		case "o":
+			c.Times = append(c.Times, int64(at*1000))
+			c.Texts = append(c.Texts, text)
+		case "r":
+			var cols, rows int
+			if n, _ := fmt.Sscanf(text, "%dx%d", &cols, &rows); n == 2 && cols > 0 && rows > 0 {
+				c.Resize = append(c.Resize, [3]int{len(c.Texts), min(cols, 500), min(rows, 200)})
+			}
+		}
+	}
+	return c, nil
+}

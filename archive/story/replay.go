@@ -1,0 +1,115 @@
+package story
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Playback say how a recording is played. The zero value plays it as it went.
+type Playback struct {
+	// Speed is how many times faster than recorded; 0 means 1.
+	Speed float64
+	// MaxPause shortens longer pauses, in time of the recording; 0 shortens none.
+	MaxPause time.Duration
+	// Wait waits for a pause before an event, and returns an error if the player ends
+	// meanwhile. Nil sleeps.
+	Wait func(context.Context, time.Duration) error
+	// Size is told the terminal's size in columns and rows, at the start and whenever
+	// the recorded one changed; nil is not told.
+	Size func(cols, rows int)
+}
+
+// ErrRecording is wrapped by the error of [Play] for what is no asciicast of version 3.
+var ErrRecording = errors.New("not a recording of a terminal")
+
+// maxLine bounds a line of a recording, in bytes.
+const maxLine = 16 << 20
+
+// Play plays an asciicast of version 3 to w, which should be a terminal as large as the
+// recorded one. It returns the recorded exit code, "" if there is none. A torn last line
+// ends the recording.
+func Play(ctx context.Context, w io.Writer, recording io.Reader, o Playback) (exit string, err error) {
+	lines := bufio.NewScanner(recording)
+	lines.Buffer(nil, maxLine)
+	var head struct {
+		Version int
+		Term    struct{ Cols, Rows int }
+	}
+	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &head) != nil || head.Version != 3 {
+		return "", errors.Join(ErrRecording, lines.Err())
+	}
+	size := func(cols, rows int) {
+		if o.Size != nil && cols > 0 && rows > 0 {
+			o.Size(cols, rows)
+		}
+	}
+	size(head.Term.Cols, head.Term.Rows)
+	if o.Wait == nil {
+		o.Wait = sleep
+	}
+	screen := &screen{w: w}
+	for lines.Scan() {
+		if len(lines.Bytes()) == 0 || lines.Bytes()[0] == '#' {
+			continue
+		}
+		pause, code, text, ok := event(lines.Bytes())
+		if !ok {
+			break
+		}
+		if err := o.Wait(ctx, o.pause(pause)); err != nil {
+			return "", errors.Join(err, screen.end())
+		}
+		switch code {
+		case "o":
+			if err := screen.write(text); err != nil {
+				return "", err
+			}
+		case "r":
+			var cols, rows int
+			if n, _ := fmt.Sscanf(text, "%dx%d", &cols, &rows); n == 2 {
+				size(cols, rows)
+			}
+		case "x":
+			exit = text
+		}
+	}
+	return exit, errors.Join(lines.Err(), screen.end())
+}
+
+// event reads a line: an interval in seconds, a code and its text.
+func event(line []byte) (pause float64, code, text string, ok bool) {
+	var fields []json.RawMessage
+	if json.Unmarshal(line, &fields) != nil || len(fields) != 3 {
+		return 0, "", "", false
+	}
+	err := errors.Join(json.Unmarshal(fields[0], &pause), json.Unmarshal(fields[1], &code), json.Unmarshal(fields[2], &text))
+	return pause, code, text, err == nil && pause >= 0
+}
+
+// pause is how long to wait for an interval of the recording.
+func (o *Playback) pause(seconds float64) time.Duration {
+	const longest = 24 * 60 * 60 // of a recording that is hostile
+	if o.MaxPause > 0 {
+		seconds = min(seconds, o.MaxPause.Seconds())
+	}
+	if o.Speed > 0 {
+		seconds /= o.Speed
+	}
+	return time.Duration(min(seconds, longest) * float64(time.Second))
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

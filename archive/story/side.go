@@ -1,0 +1,195 @@
+package story
+
+import (
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// side is something that happened beside the kernel's events.
+type side struct {
+	tns  int64
+	tell func(*Teller)
+}
+
+// maxSides bounds what is kept of the layers beside the kernel's.
+const maxSides = 200_000
+
+// sides collects what happened beside the kernel's events, to be told in order.
+type sides struct {
+	list []side
+	lost int
+	// began is when the command was started, from which a terminal recording
+	// counts, but for a few milliseconds.
+	began int64
+}
+
+func (s *sides) add(tns int64, tell func(*Teller)) {
+	if len(s.list) >= maxSides {
+		s.lost++
+		return
+	}
+	s.list = append(s.list, side{tns, tell})
+}
+
+func (s *sides) sort() {
+	sort.SliceStable(s.list, func(i, j int) bool { return s.list[i].tns < s.list[j].tns })
+}
+
+// until tells what came before tns.
+func (s *sides) until(t *Teller, tns int64) {
+	for len(s.list) > 0 && s.list[0].tns <= tns {
+		s.list[0].tell(t)
+		s.list = s.list[1:]
+	}
+}
+
+// line takes in a line of a layer that is not the kernel's.
+func (s *sides) line(layer string, line []byte) error {
+	switch layer {
+	case schema.EventsPath:
+		var e schema.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return err
+		}
+		if e.Type == schema.ProcessStarted {
+			s.began = e.TNS
+		}
+		if text := Lifecycle(&e); text != "" {
+			s.add(e.TNS, func(t *Teller) { t.Heading(e.TNS, text) })
+		}
+	case schema.TurnsPath:
+		var turn schema.Turn
+		if err := json.Unmarshal(line, &turn); err != nil {
+			return err
+		}
+		s.turn(&turn)
+	case schema.SDKPath:
+		var e struct {
+			TNS       int64  `json:"t_ns"`
+			EventType string `json:"event_type"`
+			Call      string `json:"tool_call_id"`
+			Tool      string `json:"tool"`
+		}
+		if err := json.Unmarshal(line, &e); err != nil {
+			return err
+		}
+		if strings.HasPrefix(e.EventType, "tool_call") {
+			s.add(e.TNS, func(t *Teller) {
+				t.Heading(e.TNS, strings.TrimSpace("the agent says: "+strings.ReplaceAll(e.EventType, "_", " ")+" "+e.Tool+" "+e.Call))
+			})
+		}
+	case schema.PolicyPath:
+		var e struct {
+			TNS      int64  `json:"t_ns"`
+			Tool     string `json:"tool"`
+			Call     string `json:"tool_call_id"`
+			Decision string `json:"decision"`
+		}
+		if err := json.Unmarshal(line, &e); err != nil {
+			return err
+		}
+		s.add(e.TNS, func(t *Teller) {
+			t.Heading(e.TNS, strings.TrimSpace("policy: "+e.Decision+" "+e.Tool+" "+e.Call))
+		})
+	}
+	return nil
+}
+
+func (s *sides) turn(turn *schema.Turn) {
+	text := fmt.Sprintf("turn %d: %s %s", turn.Index, turn.Tool, turn.ToolCallID)
+	s.add(turn.TStartNS, func(t *Teller) {
+		t.Heading(turn.TStartNS, text)
+		if turn.Prompt != nil {
+			t.Detail("asked: " + *turn.Prompt)
+		}
+		if len(turn.Parameters) > 0 {
+			t.Detail("with " + string(turn.Parameters))
+		}
+	})
+	end := ""
+	switch {
+	case turn.RejectedBy != "":
+		end = "rejected by " + turn.RejectedBy
+		if turn.PolicyRejected != nil {
+			end += ": rule " + turn.PolicyRejected.Rule
+		}
+	case turn.Error != "":
+		end = "failed: " + turn.Error
+	case turn.VerifierVerdict != "" && turn.VerifierVerdict != schema.VerdictNotRun:
+		end = "verdict: " + turn.VerifierVerdict
+	}
+	if len(turn.Output) > 0 || end != "" {
+		s.add(turn.TEndNS, func(t *Teller) {
+			t.Heading(turn.TEndNS, strings.TrimSpace(fmt.Sprintf("turn %d ended  %s", turn.Index, end)))
+			if len(turn.Output) > 0 {
+				t.Detail("answer " + string(turn.Output))
+			}
+		})
+	}
+}
+
+// Lifecycle puts an event of the run itself into words. It is empty for an event that show
+// leaves out.
+func Lifecycle(e *schema.Event) string {
+	switch e.Type {
+	case schema.RunStarted:
+		return "the run started: " + view.QuoteArgs(e.Command)
+	case schema.RunFinished:
+		return "the run finished"
+	case schema.ProcessExited:
+		switch {
+		case e.ExitCode != nil && e.ExitCode.Valid:
+			return fmt.Sprintf("the command exited with %d", e.ExitCode.Value)
+		}
+		return strings.TrimSpace("the command was ended by a signal " + e.SignalName)
+	case schema.SignalForwarded:
+		return "signal passed on: " + e.SignalName
+	case schema.Timeout:
+		return "the run timed out"
+	case schema.Cancelled:
+		return "the run was cancelled"
+	case schema.LimitHit, schema.OOMKill:
+		return strings.TrimSpace(fmt.Sprintf("%s %s", strings.ReplaceAll(e.Type, "_", " "), e.Limit))
+	case schema.LeftoversKilled:
+		return schema.Count(e.Count, "process outlived the command and was ended", "processes outlived the command and were ended")
+	case schema.StartFailed, schema.RecorderError:
+		return strings.ReplaceAll(e.Type, "_", " ") + ": " + e.Message
+	case schema.CheckCompleted:
+		if e.Passed != nil && *e.Passed {
+			return "check " + e.Check + " passed"
+		}
+		return "check " + e.Check + " failed"
+	}
+	return ""
+}
+
+// cast takes in one line of a terminal recording (asciicast 3); at is the time
+// of the line before, and the new one is returned.
+func (s *sides) cast(line []byte, at time.Duration) (time.Duration, error) {
+	var event []any
+	if len(line) == 0 || line[0] != '[' {
+		return at, nil // the header
+	}
+	if err := json.Unmarshal(line, &event); err != nil {
+		return at, err
+	}
+	if len(event) != 3 {
+		return at, nil
+	}
+	wait, _ := event[0].(float64)
+	code, _ := event[1].(string)
+	text, _ := event[2].(string)
+	at += time.Duration(wait * float64(time.Second))
+	if code == "o" {
+		text = Plain(text)
+		tns := s.began + int64(at)
+		s.add(tns, func(t *Teller) { t.Output(tns, text) })
+	}
+	return at, nil
+}

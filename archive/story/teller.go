@@ -1,0 +1,187 @@
+package story
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// maxObjects is how many objects of one action are named.
+const maxObjects = 4
+
+// Teller writes a story. It is not safe for concurrent use.
+type Teller struct {
+	opt   Options
+	out   *bufio.Writer
+	table *view.Table
+	err   error
+
+	// What is told next, when nothing more joins it.
+	next    item
+	objects []string
+	more    int
+	total   uint64
+
+	open    string // output that has no end of line yet
+	reads   uint64
+	actions uint64
+}
+
+// NewTeller makes a Teller that writes to w.
+func NewTeller(w io.Writer, opt Options) *Teller {
+	return &Teller{opt: opt, out: bufio.NewWriterSize(w, 64<<10), table: view.NewTable()}
+}
+
+// Kernel tells of a kernel event. Events must come in order.
+func (t *Teller) Kernel(e *schema.KernelEvent) error {
+	t.table.Add(e)
+	if e.Kind == schema.KindOpen && e.Class == schema.ClassAgent && !e.Failed() && !e.Writes() {
+		t.reads += e.Times()
+	}
+	if it, ok := describe(e, t.table, &t.opt); ok {
+		t.actions += it.times
+		t.tell(it)
+	}
+	return t.err
+}
+
+// tell joins the item to what waits, or writes that and lets the item wait.
+func (t *Teller) tell(it item) {
+	n := &t.next
+	same := n.verb == it.verb && n.verb != "" && n.actor == it.actor && n.call == it.call && n.kind == it.kind &&
+		(it.verb != "ran" && n.pid == it.pid || len(t.objects) == 1 && t.objects[0] == it.object)
+	if !same {
+		t.finish()
+		t.next = it
+	}
+	t.total += it.times
+	switch {
+	case slices.Contains(t.objects, it.object):
+	case len(t.objects) < maxObjects:
+		t.objects = append(t.objects, it.object)
+	default:
+		t.more++
+	}
+}
+
+// finish writes what waits.
+func (t *Teller) finish() {
+	n := &t.next
+	if n.verb == "" {
+		return
+	}
+	if len(t.objects) == 1 {
+		count := ""
+		if t.total > 1 && n.verb != "wrote" {
+			count = fmt.Sprintf("  ×%d", t.total)
+		}
+		t.line(view.Cut(view.Clean(t.objects[0]), 200) + count)
+	} else {
+		list := make([]string, len(t.objects))
+		for i, o := range t.objects {
+			list[i] = view.Cut(view.Clean(o), 120)
+		}
+		text := strings.Join(list, ", ")
+		if t.more > 0 {
+			text += fmt.Sprintf(", … and %d more", t.more)
+		}
+		t.line(text)
+	}
+	t.next, t.objects, t.more, t.total = item{}, t.objects[:0], 0, 0
+}
+
+// line writes one line of what waits.
+func (t *Teller) line(text string) {
+	t.endOutput()
+	n := &t.next
+	call := ""
+	if n.call != "" {
+		call = t.paint(dim, "  ["+view.Cut(view.Clean(n.call), 32)+"]")
+	}
+	verb := fmt.Sprintf("%-12s", n.verb)
+	switch {
+	case n.kind == trouble:
+		verb = t.paint(red, verb)
+	case n.verb == "ran":
+		verb = t.paint(cyan, verb)
+	}
+	t.write(t.stamp(n.tns) + fmt.Sprintf("  %-14s ", view.Cut(view.Clean(n.actor), 14)) + verb + " " + text + call + "\n")
+}
+
+// Heading writes a line that stands out.
+func (t *Teller) Heading(tns int64, text string) {
+	t.finish()
+	t.endOutput()
+	t.write(t.stamp(tns) + t.paint(bold, "● "+view.Cut(view.Clean(text), 240)) + "\n")
+}
+
+// Detail writes a line below a heading.
+func (t *Teller) Detail(text string) {
+	t.write(strings.Repeat(" ", 14) + view.Cut(view.Clean(text), 240) + "\n")
+}
+
+// Output writes what the run printed, a line at a time.
+func (t *Teller) Output(tns int64, text string) {
+	t.finish()
+	for {
+		line, rest, whole := strings.Cut(text, "\n")
+		if t.open == "" && (whole || line != "") {
+			t.write(t.stamp(tns) + t.paint(dim, "│ "))
+			t.open = " "
+		}
+		line = strings.TrimRight(line, "\r")
+		line = line[strings.LastIndexByte(line, '\r')+1:] // what stays of a line that is written over
+		t.write(t.paint(dim, view.Clean(line)))
+		if !whole {
+			return
+		}
+		t.endOutput()
+		text = rest
+	}
+}
+
+func (t *Teller) endOutput() {
+	if t.open != "" {
+		t.write("\n")
+		t.open = ""
+	}
+}
+
+// Flush writes everything that was told so far.
+func (t *Teller) Flush() error {
+	t.finish()
+	t.endOutput()
+	if err := t.out.Flush(); err != nil {
+		t.err = err
+	}
+	return t.err
+}
+
+func (t *Teller) stamp(tns int64) string {
+	return t.paint(dim, fmt.Sprintf("%10.3fs  ", float64(tns)/1e9))
+}
+
+const (
+	bold = "1"
+	dim  = "2"
+	red  = "31"
+	cyan = "36"
+)
+
+func (t *Teller) paint(code, text string) string {
+	if !t.opt.Colour {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (t *Teller) write(s string) {
+	if t.err == nil {
+		_, t.err = t.out.WriteString(s)
+	}
+}

@@ -1,0 +1,294 @@
+package view
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// gatherer collects a summary event by event.
+type gatherer struct {
+	tree         *tree
+	dir          string            // the workspace: where the command started
+	rules        map[string]string // that denied, by what they denied
+	missing      map[string]bool   // paths that the run removed or did not find
+	missingBytes int
+	events       uint64
+	kinds        map[schema.KernelKind]uint64
+	classes      [schema.NumClasses]uint64
+
+	containers                               *tally[Container]
+	programs                                 *tally[Program]
+	commands                                 *tally[Command]
+	created, written, changed, deleted, read *tally[File]
+	hosts                                    *tally[Host]
+	lookups                                  *tally[Name]
+	denied, failed, privileged               *tally[Failure]
+}
+
+func newGatherer(processes int, workspace string) *gatherer {
+	return &gatherer{
+		tree: newTree(processes), dir: workspace, missing: make(map[string]bool), containers: newTally[Container](), programs: newTally[Program](), kinds: make(map[schema.KernelKind]uint64), commands: newTally[Command](),
+		created: newTally[File](), written: newTally[File](), changed: newTally[File](), deleted: newTally[File](), read: newTally[File](),
+		hosts: newTally[Host](), lookups: newTally[Name](), denied: newTally[Failure](), failed: newTally[Failure](), privileged: newTally[Failure](),
+	}
+}
+
+func (g *gatherer) event(e *schema.KernelEvent) {
+	n := e.Times()
+	g.events += n
+	if len(g.kinds) < 1024 || g.kinds[e.Kind] > 0 {
+		g.kinds[e.Kind] += n
+	}
+	g.classes[e.Class] += n
+	g.tree.event(e)
+	g.failure(e, n)
+	if e.ContainerID != "" && e.Class != schema.ClassSetup {
+		g.container(e, n)
+	}
+	if e.Class == schema.ClassAgent && e.Kind == schema.KindOpen && e.Failed() && e.Errno() == "ENOENT" {
+		g.note(e.Name(e.Value), true)
+	}
+	if e.Class != schema.ClassAgent || e.Failed() && e.Kind != schema.KindConnect {
+		return
+	}
+	for name, how := range e.Touches() {
+		switch how {
+		case schema.AccessRun:
+			g.command(e, n)
+		case schema.AccessConnect:
+			g.host(e, n)
+		default:
+			if name != "/dev/null" {
+				g.access(e.Name(name), how, e, n)
+			}
+		}
+	}
+	switch {
+	case e.Kind == schema.KindAccept, e.Kind == schema.KindFlow && e.Peers > 0:
+		g.listening(e, n)
+	case e.Kind == schema.KindFlow:
+		g.host(e, n)
+	case e.Kind == schema.KindDNS && e.Value != "" && (e.DNS == nil || !e.DNS.Response):
+		if c := g.lookups.at(e.Value, n); c != nil {
+			c.Name, c.Count = e.Value, c.Count+n
+		}
+	}
+}
+
+// container counts what happened in one.
+func (g *gatherer) container(e *schema.KernelEvent, n uint64) {
+	c := g.containers.at(e.ContainerID, n)
+	if c == nil {
+		return
+	}
+	if c.Count == 0 {
+		c.ID, c.Argv = e.ContainerID, []string{}
+	}
+	if c.Exe == "" && e.Kind == schema.KindExec && e.Marks&schema.MarkMountNamespace != 0 {
+		c.Exe, c.Argv = e.Name(e.Value), append(c.Argv, e.Argv...)
+	}
+	c.Count += n
+}
+
+// access files a path under how it was touched.
+func (g *gatherer) access(path string, how schema.Access, e *schema.KernelEvent, n uint64) {
+	if how&schema.AccessCreate != 0 && !e.Makes() && !g.missing[path] {
+		how = how&^schema.AccessCreate | schema.AccessWrite // it may have existed
+	}
+	g.note(path, how&schema.AccessRemove != 0)
+	for _, f := range []struct {
+		access schema.Access
+		tally  *tally[File]
+	}{
+		{schema.AccessCreate, g.created}, {schema.AccessWrite, g.written}, {schema.AccessChange, g.changed}, {schema.AccessRemove, g.deleted},
+	} {
+		if how&f.access != 0 {
+			g.file(f.tally, path, e, n, e.BytesOut)
+		}
+	}
+	if how == schema.AccessRead {
+		g.file(g.read, path, e, n, 0)
+	}
+}
+
+// note notes whether a path is missing now.
+func (g *gatherer) note(path string, missing bool) {
+	switch {
+	case g.missing[path] == missing:
+	case !missing:
+		delete(g.missing, path)
+		g.missingBytes -= len(path)
+	case len(g.missing) < maxDistinct && g.missingBytes+len(path) <= maxKeyBytes:
+		g.missing[strings.Clone(path)] = true
+		g.missingBytes += len(path)
+	}
+}
+
+func (g *gatherer) command(e *schema.KernelEvent, n uint64) {
+	if p := g.programs.at(marked(e), n); p != nil {
+		if p.Count == 0 {
+			p.Exe, p.By = marked(e), g.tree.parentExe(e)
+			p.Made = g.created.has(e.Name(e.Value)) || g.written.has(e.Name(e.Value)) || e.Marks&schema.MarkMemfd != 0
+		}
+		p.Count += n
+	}
+	argv := e.Argv
+	if c := g.commands.at(marked(e)+"\x00"+Cut(strings.Join(argv, "\x00"), 4096), n); c != nil {
+		if c.Count == 0 {
+			c.Argv, c.Exe = shortArgs(argv), marked(e)
+		}
+		c.Count += n
+	}
+}
+
+// shortArgs keeps what is shown of an argument vector.
+func shortArgs(argv []string) []string {
+	const args, chars = 64, 256
+	out := make([]string, 0, min(len(argv), args))
+	for i, a := range argv {
+		if i == args {
+			return append(out, "…")
+		}
+		out = append(out, strings.Clone(Cut(a, chars)))
+	}
+	return out
+}
+
+func (g *gatherer) file(t *tally[File], path string, e *schema.KernelEvent, n, bytes uint64) {
+	if path == "" {
+		return
+	}
+	if f := t.at(path, n); f != nil {
+		if f.Count == 0 {
+			f.Path, f.By = path, g.tree.exe(e)
+			f.Outside, f.Secret = g.dir == "" || !rooted(path, g.dir) || e.Marks&schema.MarkMountNamespace != 0, holdsSecrets(path)
+		}
+		f.Count += n
+		f.Bytes += bytes
+	}
+}
+
+func (g *gatherer) host(e *schema.KernelEvent, n uint64) {
+	if e.Value == "" {
+		return
+	}
+	h := g.hosts.at(e.Name(e.Value), n)
+	if h == nil {
+		return
+	}
+	if h.Endpoint == "" {
+		h.Endpoint, h.Protocol, h.By = e.Name(e.Value), e.Protocol, g.tree.exe(e)
+	}
+	if e.Kind != schema.KindFlow {
+		h.Count += n
+	} else {
+		h.BytesOut += e.BytesOut
+		h.BytesIn += e.BytesIn
+	}
+	if e.Failed() || e.Blocked() {
+		h.Failed += n
+	}
+	for _, name := range e.Names {
+		if len(h.Names) < 8 && !slices.Contains(h.Names, name) {
+			h.Names = append(h.Names, name)
+		}
+	}
+}
+
+// listening notes connections to an endpoint of the run's own: that is listed, and not
+// each of those who connected to it.
+func (g *gatherer) listening(e *schema.KernelEvent, n uint64) {
+	if e.Local == "" {
+		return
+	}
+	h := g.hosts.at("listening "+e.Local, n)
+	if h == nil {
+		return
+	}
+	if h.Endpoint == "" || h.By == "" {
+		h.Endpoint, h.Listening, h.Protocol, h.By = e.Local, true, e.Protocol, g.tree.exe(e)
+	}
+	if e.Kind == schema.KindFlow {
+		h.Peers += e.Peers
+		h.BytesOut += e.BytesOut
+		h.BytesIn += e.BytesIn
+	} else {
+		h.Count += n
+	}
+}
+
+// failure notes what was denied, failed or needed privilege.
+func (g *gatherer) failure(e *schema.KernelEvent, n uint64) {
+	var t *tally[Failure]
+	value, result := e.Name(e.Value), Outcome(e)
+	switch {
+	case e.Class == schema.ClassRunner: // how it came to be contained
+		return
+	case e.Blocked(), e.Failed() && (result == "EACCES" || result == "EPERM" || result == "EROFS"):
+		t = g.denied
+	case e.Class != schema.ClassAgent && e.Kind != schema.KindLeave: // so do checks and containers
+		return
+	case e.Kind >= schema.KindSetID && e.Kind <= schema.KindCompatSyscall || e.Kind == schema.KindLeave:
+		t = g.privileged
+		if e.Call != "" {
+			value = strings.TrimSpace(e.Call + " " + value)
+		}
+	case e.Failed():
+		t = g.failed
+	default:
+		return
+	}
+	if f := t.at(e.Kind.String()+"\x00"+value+"\x00"+result, n); f != nil {
+		if f.Count == 0 {
+			f.Kind, f.Value, f.Result, f.By = e.Kind.String(), value, result, g.tree.exe(e)
+			if e.RuleID != 0 {
+				f.Rule = g.rules[e.Value]
+			}
+		}
+		f.Count += n
+	}
+}
+
+func (g *gatherer) summary(limit int) *Summary {
+	s := &Summary{Events: g.events, ByKind: make(map[string]uint64), ByClass: make(map[string]uint64), Processes: g.tree.done()}
+	for k, n := range g.kinds {
+		s.ByKind[k.String()] = n
+	}
+	for c, n := range g.classes {
+		if n > 0 {
+			s.ByClass[schema.Class(c).String()] = n
+		}
+	}
+	// Those that touch the workspace come first of what was left, and last of what was
+	// read.
+	left := func(f *File) int {
+		if f.Secret {
+			return -1
+		}
+		return -fileRank(f.Path, g.dir)
+	}
+	first := func(f *Failure) int {
+		if holdsSecrets(f.Value) {
+			return 0
+		}
+		return 1
+	}
+	if g.containers.list(1, func(*Container) int { return 0 }).Total > 0 {
+		s.Containers = g.containers.list(limit, func(*Container) int { return 0 })
+	}
+	s.Programs = g.programs.list(limit, func(p *Program) int { return programRank(p, g.dir) })
+	s.Commands = g.commands.list(limit, func(c *Command) int { return programRank(&Program{Exe: c.Exe}, g.dir) })
+	s.Created, s.Written, s.Changed, s.Deleted = g.created.list(limit, left), g.written.list(limit, left), g.changed.list(limit, left), g.deleted.list(limit, left)
+	s.Read = g.read.list(limit, func(f *File) int {
+		if g.created.has(f.Path) && !f.Secret {
+			return rankWorkspace // it is the run's own
+		}
+		return fileRank(f.Path, g.dir)
+	})
+	s.Hosts = g.hosts.list(limit, func(h *Host) int { return hostRank(h.Endpoint) })
+	s.Lookups = g.lookups.list(limit, func(*Name) int { return 0 })
+	s.Denied, s.Failed, s.Privileged = g.denied.list(limit, first), g.failed.list(limit, first), g.privileged.list(limit, first)
+	return s
+}

@@ -1,0 +1,98 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/assay-run/assay-run/archive"
+)
+
+// Bundle is a bundle that was opened for review.
+type Bundle struct {
+	*archive.Reader
+	// Name is what the user called it; "-" is standard input.
+	Name string
+	Docs *archive.Documents
+	// Report is what verification found.
+	Report *archive.Report
+}
+
+// Verified reports whether the bundle is whole and valid.
+func (b *Bundle) Verified() bool { return b.Report.OK() }
+
+// ErrUnverified is wrapped by the error of [Open] for a bundle that does not
+// verify when only those that do are wanted.
+var ErrUnverified = errors.New("the bundle does not verify")
+
+// ErrUnreadable is wrapped by the error of [Open] for a bundle that cannot be
+// read at all.
+var ErrUnreadable = errors.New("the bundle cannot be read")
+
+// Options say how bundles are opened. The zero value takes only bundles that
+// verify, and none from standard input.
+type Options struct {
+	// Unverified also takes bundles that do not verify, as far as they can be
+	// read.
+	Unverified bool
+	// Without names documents by their paths that are left empty: the surface of a
+	// large run takes 64 MiB and half a second.
+	Without []string
+	// Stdin is what the name "-" reads; nil refuses it.
+	Stdin io.Reader
+	// Stage is called before bundle i of n is verified; nil for nobody.
+	Stage func(i, n int, name string)
+}
+
+// Set is the bundles of one review, in the order of their names on the command
+// line.
+type Set struct {
+	Bundles []*Bundle
+	inputs  *archive.Inputs
+}
+
+// Close removes what Open made.
+func (s *Set) Close() error { return s.inputs.Close() }
+
+// Open verifies and opens bundles. The error names the bundle and wraps
+// ErrUnverified or ErrUnreadable; nothing is left open then.
+func Open(ctx context.Context, names []string, opt Options) (_ *Set, err error) {
+	inputs, err := archive.OpenInputs(ctx, names, opt.Stdin)
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{inputs: inputs}
+	for i, in := range inputs.All {
+		if opt.Stage != nil {
+			opt.Stage(i, len(names), in.Name)
+		}
+		b, err := open(ctx, in, opt)
+		if err != nil {
+			s.Close()
+			return nil, err
+		}
+		s.Bundles = append(s.Bundles, b)
+	}
+	return s, nil
+}
+
+func open(ctx context.Context, in archive.Input, opt Options) (*Bundle, error) {
+	r, report, err := in.Verified(ctx)
+	switch {
+	case err == nil && r == nil:
+		return nil, fmt.Errorf("%s: %w: %w", in.Name, ErrUnreadable, &report.Problems[0])
+	case report != nil && !report.OK() && !opt.Unverified:
+		return nil, fmt.Errorf("%s: %w: %w", in.Name, ErrUnverified, &report.Problems[0])
+	case err != nil && report == nil:
+		return nil, err
+	}
+	var docs *archive.Documents
+	if err == nil {
+		docs, err = r.Documents(ctx, opt.Without...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", in.Name, ErrUnreadable, err)
+	}
+	return &Bundle{Name: in.Name, Reader: r, Docs: docs, Report: report}, nil
+}

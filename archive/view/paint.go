@@ -1,0 +1,81 @@
+package view
+
+import (
+	"regexp"
+	"strings"
+	"sync"
+)
+
+// Painter colours a line of a page: it returns the line with SGR sequences in it, and
+// otherwise unchanged.
+type Painter func(line string) string
+
+const (
+	bold   = "\x1b[1m"
+	red    = "\x1b[31m"
+	green  = "\x1b[32m"
+	yellow = "\x1b[33m"
+	reset  = "\x1b[0m"
+)
+
+// Colours colours the first group of each expression, where a line matches it. An
+// expression after the first sees the line with the colours of those before it.
+// They are compiled when the first line comes: most commands print no table.
+func Colours(good, doubtful, bad string) Painter {
+	type word struct {
+		style string
+		where *regexp.Regexp
+	}
+	words := sync.OnceValue(func() (words []word) {
+		for _, w := range [][2]string{{red, bad}, {green, good}, {yellow, doubtful}} {
+			if w[1] != "" {
+				words = append(words, word{w[0], regexp.MustCompile(w[1])})
+			}
+		}
+		return words
+	})
+	return func(line string) string {
+		for _, w := range words() {
+			if at := w.where.FindStringSubmatchIndex(line); at != nil {
+				line = line[:at[2]] + w.style + line[at[2]:at[3]] + reset + line[at[3]:]
+			}
+		}
+		return line
+	}
+}
+
+// Rows colours tables of events and of calls: what was denied, and how a process failed,
+// in red, and that arguments are only claimed in yellow. A file that was not found is no
+// news. A row may begin with a bundle's name; one of another layer ends with its JSON.
+var Rows = Colours("", `  (\[claimed\])$`,
+	`^(?:.{24} )?(?: *[0-9.]+ +[0-9]+  \S+ +|\S+ +\S+ +| *[0-9.]+ +-  .*[^\\]"decision":")(blocked|EACCES|EPERM|EROFS|SIG[A-Z0-9]+|exit [1-9][0-9]*|deny)(?:$|[ "])`)
+
+// Inspection colours the page of a [Summary]: headings are bold, and what is wrong is red.
+func Inspection(line string) string {
+	for _, start := range wrong {
+		if strings.HasPrefix(line, start) {
+			return red + line + reset
+		}
+	}
+	switch {
+	case line == "" || line[0] == ' ':
+		return line
+	case len(line) > keyWidth && isRow(line):
+		return bold + line[:keyWidth] + reset + line[keyWidth:] // the key alone
+	}
+	return bold + line + reset
+}
+
+// keyWidth is where the text of a row of the head begins.
+const keyWidth = 11
+
+// isRow tells a row of the head from a heading.
+func isRow(s string) bool { return s[keyWidth-1] == ' ' && !counted().MatchString(s) }
+
+// counted ends a heading.
+var counted = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\([0-9]+\)$`) })
+
+// wrong begin lines of a page that say that something is wrong.
+var wrong = []string{
+	"contract   failed", "           failed ", "           not run ", "protected  ", "    ! ", "kernel     absent", "kernel     partial", "denied (", "files read that may hold secrets (", "outcome    timed out", "outcome    killed",
+}

@@ -1,0 +1,153 @@
+package view
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// MaxProcesses bounds a table; later processes are counted in Beyond.
+const MaxProcesses = 500_000
+
+// Process is one process of a run.
+type Process struct {
+	PID, PPID uint32
+	// Parent is the index of the process that started it, -1 when that is not one
+	// of the run's.
+	Parent int
+	// Exe, Argv and Cwd are of the program it executed last. Before it executed
+	// any they are its parent's, and Execs is 0.
+	Exe   string
+	Argv  []string
+	Cwd   string
+	Execs int
+	// StartNS and EndNS are nanoseconds since run_started; EndNS counts only
+	// when Ended.
+	StartNS, EndNS int64
+	Ended          bool
+	// ExitCode is -1 when a signal ended the process, or nobody saw it end.
+	ExitCode int
+	Signal   string
+	// Joined says that the process was first seen when it already ran.
+	Joined bool
+}
+
+// instance is what a process was from one exec to the next.
+type instance struct {
+	process int
+	exe     string
+	argv    []string
+	cwd     string
+}
+
+// Table is the processes of a run in the order of their start. After it is
+// filled it is safe for concurrent use.
+type Table struct {
+	All    []Process
+	Beyond uint64
+
+	instances map[uint64]instance // by exec_id
+}
+
+// NewTable makes an empty table.
+func NewTable() *Table { return &Table{instances: map[uint64]instance{}} }
+
+// ReadProcesses fills a table from a bundle's kernel layer.
+func ReadProcesses(ctx context.Context, b Layers) (*Table, error) {
+	t := NewTable()
+	var e schema.KernelEvent
+	n := 0
+	for line, err := range b.Lines(ctx, schema.KernelPath) {
+		n++
+		if err != nil {
+			return nil, err
+		}
+		if !concerns(line) {
+			continue
+		}
+		if err := schema.DecodeKernelEvent(line, &e); err != nil {
+			return nil, fmt.Errorf("%s: line %d: %w", schema.KernelPath, n, err)
+		}
+		t.Add(&e)
+	}
+	return t, nil
+}
+
+// kindKey is the key of an event's kind.
+var kindKey = []byte(`"kind"`)
+
+// concerns reports whether Add may want a line, without decoding it. It looks at the
+// kind where that is written as a recorder writes it, and else wants the line.
+func concerns(line []byte) bool {
+	_, rest, ok := bytes.Cut(line, kindKey)
+	if !ok || !bytes.HasPrefix(rest, []byte(`:"`)) {
+		return true
+	}
+	kind, _, ended := bytes.Cut(rest[2:], []byte{'"'})
+	switch string(kind) {
+	case "fork", "exec", "exit", "join":
+		return true
+	}
+	return !ended || bytes.IndexByte(kind, '\\') >= 0
+}
+
+// Add adds an event. Events must come in order; those that say nothing about
+// processes are ignored.
+func (t *Table) Add(e *schema.KernelEvent) {
+	switch e.Kind {
+	case schema.KindFork, schema.KindJoin:
+		t.start(e)
+	case schema.KindExec:
+		in, ok := t.instances[e.ParentExecID]
+		if !ok {
+			return
+		}
+		p := &t.All[in.process]
+		p.Exe, p.Argv, p.Cwd = strings.Clone(e.Value), e.Argv, e.Cwd
+		p.Execs++
+		t.instances[e.ExecID] = instance{in.process, p.Exe, p.Argv, p.Cwd}
+	case schema.KindExit:
+		in, ok := t.instances[e.ExecID]
+		if !ok {
+			return
+		}
+		p := &t.All[in.process]
+		p.EndNS, p.Ended = e.TNS, true
+		if sig := e.WaitStatus & 0x7f; sig != 0 {
+			p.Signal = schema.SignalName(sig)
+		} else {
+			p.ExitCode = int(e.WaitStatus >> 8 & 0xff)
+		}
+	}
+}
+
+func (t *Table) start(e *schema.KernelEvent) {
+	if len(t.All) >= MaxProcesses || e.ExecID == 0 {
+		t.Beyond++
+		return
+	}
+	p := Process{PID: e.PID, PPID: e.PPID, Parent: -1, StartNS: e.TNS, ExitCode: -1, Joined: e.Kind == schema.KindJoin, Exe: e.Exe, Argv: e.Argv, Cwd: e.Cwd}
+	if from, ok := t.instances[e.ParentExecID]; ok && e.Kind == schema.KindFork {
+		p.Parent, p.PPID = from.process, t.All[from.process].PID
+		p.Exe, p.Argv, p.Cwd = from.exe, from.argv, from.cwd
+	}
+	t.All = append(t.All, p)
+	t.instances[e.ExecID] = instance{len(t.All) - 1, p.Exe, p.Argv, p.Cwd}
+}
+
+// Of is the index in All of the process that an event is of, -1 when unknown.
+func (t *Table) Of(execID uint64) int {
+	if in, ok := t.instances[execID]; ok {
+		return in.process
+	}
+	return -1
+}
+
+// Program is what the process instance was executing; empty when unknown.
+func (t *Table) Program(execID uint64) (exe string, argv []string, cwd string) {
+	in := t.instances[execID]
+	return in.exe, in.argv, in.cwd
+}

@@ -1,0 +1,73 @@
+package view
+
+import (
+	"fmt"
+
+	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Sentence is one thing that may, or may not, be said about a run.
+type Sentence struct {
+	// Good says that the sentence limits nothing.
+	Good bool   `json:"good"`
+	Text string `json:"text"`
+	// Why are the gaps behind a sentence that limits something, and Remedy what
+	// would close them.
+	Why    []string `json:"why,omitempty"`
+	Remedy string   `json:"remedy,omitempty"`
+}
+
+// Sentences says in sentences what the bundle's health means for a reader.
+func Sentences(d *archive.Documents) []Sentence {
+	var all []Sentence
+	for _, s := range []struct {
+		about      Subject
+		good, less string
+	}{
+		{Programs, "Every program that the run executed is listed.", "Programs may have been executed that are not listed."},
+		{Files, "Every file that the run opened or changed is listed, within the known blind spots.", "Files may have been opened or changed that are not listed."},
+		{Hosts, "Every host that the run talked to is listed.", "The run may have talked to hosts that are not listed."},
+	} {
+		if gaps := Gaps(d, s.about); len(gaps) > 0 {
+			all = append(all, Sentence{Text: s.less, Why: gaps, Remedy: remedy(&d.Health, "kernel")})
+		} else {
+			all = append(all, Sentence{Good: true, Text: s.good})
+		}
+	}
+	all = append(all, calls(d))
+	if d.Result.Outcome == schema.OutcomeIncomplete {
+		all = append(all, Sentence{Text: "The run was interrupted, and what came after is not known."})
+	}
+	for _, r := range d.Health.Reasons {
+		if r.Subject != "kernel" && r.Subject != "cgroup" && r.Subject != "surface" {
+			all = append(all, Sentence{Text: r.Message, Remedy: r.Remedy})
+		}
+	}
+	return all
+}
+
+func calls(d *archive.Documents) Sentence {
+	gaps := Gaps(d, Calls)
+	n := len(d.Correlation.Bindings)
+	switch {
+	case n == 0 && Nobody(d):
+		return Sentence{Good: true, Text: "Nobody reported tool calls: what was done is not told apart by call."}
+	case n == 0 && len(gaps) == 0:
+		return Sentence{Good: true, Text: "No tool calls were reported."}
+	case n == 0:
+		return Sentence{Text: "Tool calls are not known.", Why: gaps, Remedy: remedy(&d.Health, "sdk")}
+	case len(gaps) > 0:
+		return Sentence{Text: fmt.Sprintf("%d tool calls were reported; what each of them did is known in part.", n), Why: gaps}
+	}
+	return Sentence{Good: true, Text: fmt.Sprintf("%d tool calls were reported, and what each of them did is known.", n)}
+}
+
+func remedy(h *schema.ObservationHealth, subject string) string {
+	for _, r := range h.Reasons {
+		if r.Subject == subject && r.Remedy != "" {
+			return r.Remedy
+		}
+	}
+	return ""
+}

@@ -1,0 +1,97 @@
+package view
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Clean makes a recorded string fit for a terminal: what isn't printable
+// (control characters, escape sequences, bidirectional overrides, bytes that
+// are not UTF-8) is written as Go would escape it.
+func Clean(s string) string {
+	for i := 0; i < len(s); i++ {
+		if s[i] < 0x20 || s[i] >= 0x7f {
+			return escape(s)
+		}
+	}
+	return s
+}
+
+func escape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case r == ' ' || unicode.IsPrint(r):
+			b.WriteString(s[i : i+n])
+		default:
+			q := strconv.QuoteRuneToASCII(r)
+			b.WriteString(q[1 : len(q)-1])
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// QuoteArgs writes arguments as a shell would read them back, fit for a terminal.
+func QuoteArgs(args []string) string {
+	var b strings.Builder
+	for i, a := range args {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		plain := a != "" && strings.IndexFunc(a, func(r rune) bool {
+			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./=:,+@%", r))
+		}) < 0
+		if plain {
+			b.WriteString(a)
+		} else {
+			b.WriteString("'" + strings.ReplaceAll(Clean(a), "'", `'\''`) + "'")
+		}
+	}
+	return b.String()
+}
+
+// Cut shortens s to n characters, and says so.
+func Cut(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
+
+// Size writes a number of bytes for people.
+func Size(n uint64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, u := float64(n)/1024, 0
+	for f >= 1024 && u < len(units)-1 {
+		f, u = f/1024, u+1
+	}
+	return fmt.Sprintf("%.1f %ciB", f, units[u])
+}
+
+// seconds writes nanoseconds since the run's start.
+func seconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e9, 'f', 6, 64) }
+
+// Path is the path in an event's value, empty where that is something else.
+func Path(e *schema.KernelEvent) string {
+	if e.Kind == schema.KindChdir || e.Kind == schema.KindMount {
+		return e.Value
+	}
+	for name, how := range e.Touches() {
+		if name == e.Value && how != schema.AccessConnect {
+			return name
+		}
+	}
+	return ""
+}

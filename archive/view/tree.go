@@ -1,0 +1,161 @@
+package view
+
+import (
+	"slices"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// Tree is the process tree: the first processes of the run, and how many
+// there were in all.
+type Tree struct {
+	// Total counts processes, Shown those in Roots; Total is more when the
+	// bound was reached.
+	Total uint64  `json:"total"`
+	Shown uint64  `json:"shown"`
+	Roots []*Node `json:"roots"`
+}
+
+// Node is one process with what it executed last. A row of children that
+// executed the same, started nothing and ended alike is one Node of Count.
+type Node struct {
+	PID  uint32   `json:"pid"`
+	Exe  string   `json:"exe,omitempty"`
+	Argv []string `json:"argv,omitempty"`
+	// Execs is how many programs it executed, one after another.
+	Execs    int    `json:"execs,omitempty"`
+	StartNS  int64  `json:"start_ns"`
+	EndNS    *int64 `json:"end_ns"`
+	ExitCode *int   `json:"exit_code"`
+	Signal   string `json:"signal,omitempty"`
+	Joined   bool   `json:"joined,omitempty"`
+	// Count is how many processes this entry represents.
+	Count    uint64  `json:"count"`
+	Children []*Node `json:"children,omitempty"`
+
+	parent *Node
+	shown  bool
+}
+
+// tree builds the process tree from events in order. It knows what lives, and
+// keeps limit of what was.
+type tree struct {
+	limit, kept int
+	total       uint64
+	roots       []*Node
+	live        map[uint64]*Node // by exec_id; of those not kept as well
+}
+
+// maxLive bounds how many instances that never end are told apart.
+const maxLive = 100_000
+
+func newTree(limit int) *tree { return &tree{limit: limit, live: make(map[uint64]*Node)} }
+
+// exe is the executable of the process that an event is of.
+func (t *tree) exe(e *schema.KernelEvent) string {
+	if p := t.live[e.ExecID]; p != nil {
+		return p.Exe
+	}
+	return ""
+}
+
+// parentExe is the executable that the process of an exec event had before.
+func (t *tree) parentExe(e *schema.KernelEvent) string {
+	p := t.live[e.ExecID]
+	if p == nil || p.parent == nil {
+		return ""
+	}
+	return p.parent.Exe
+}
+
+func (t *tree) event(e *schema.KernelEvent) {
+	switch e.Kind {
+	case schema.KindFork, schema.KindJoin:
+		t.total++
+		if len(t.live) >= maxLive || e.ExecID == 0 {
+			return
+		}
+		p := &Node{PID: e.PID, StartNS: e.TNS, Count: 1, Joined: e.Kind == schema.KindJoin, Exe: e.Name(e.Exe)}
+		t.live[e.ExecID] = p
+		if parent := t.live[e.ParentExecID]; parent != nil {
+			if p.parent = parent; !p.Joined {
+				p.Exe = parent.Exe
+			}
+		}
+		if t.kept < t.limit && (p.parent == nil || p.parent.shown) {
+			t.kept++
+			t.attach(p)
+		}
+	case schema.KindExec:
+		p := t.live[e.ParentExecID]
+		if p == nil {
+			return
+		}
+		delete(t.live, e.ParentExecID)
+		t.live[e.ExecID] = p
+		p.Exe, p.Argv = marked(e), shortArgs(e.Argv)
+		p.Execs++
+	case schema.KindExit:
+		if p := t.live[e.ExecID]; p != nil {
+			t.exit(p, e)
+			delete(t.live, e.ExecID)
+		}
+	}
+}
+
+func (t *tree) attach(p *Node) {
+	p.shown = true
+	if p.parent != nil {
+		p.parent.Children = append(p.parent.Children, p)
+	} else {
+		t.roots = append(t.roots, p)
+	}
+}
+
+func (t *tree) exit(p *Node, e *schema.KernelEvent) {
+	end := e.TNS
+	p.EndNS = &end
+	if sig := e.WaitStatus & 0x7f; sig != 0 {
+		p.Signal = schema.SignalName(sig)
+	} else {
+		code := int(e.WaitStatus >> 8 & 0xff)
+		p.ExitCode = &code
+	}
+	if p.parent == nil || len(p.Children) > 0 {
+		return
+	}
+	// Fold it into an ended sibling before it that is like it.
+	row := p.parent.Children
+	i := slices.Index(row, p)
+	if i < 1 {
+		return
+	}
+	if q := row[i-1]; alike(q, p) {
+		q.Count += p.Count
+		q.EndNS = p.EndNS
+		p.parent.Children = slices.Delete(row, i, i+1)
+		t.kept--
+	}
+}
+
+func alike(a, b *Node) bool {
+	return a.EndNS != nil && len(a.Children) == 0 && a.Exe == b.Exe && a.Execs == b.Execs && a.Signal == b.Signal &&
+		(a.ExitCode == nil) == (b.ExitCode == nil) && (a.ExitCode == nil || *a.ExitCode == *b.ExitCode) &&
+		a.Joined == b.Joined && slices.Equal(a.Argv, b.Argv)
+}
+
+func (t *tree) done() Tree {
+	p := Tree{Total: t.total, Roots: t.roots}
+	if p.Roots == nil {
+		p.Roots = []*Node{}
+	}
+	var count func([]*Node)
+	count = func(ps []*Node) {
+		for _, q := range ps {
+			p.Shown += q.Count
+			count(q.Children)
+		}
+	}
+	count(p.Roots)
+	return p
+}

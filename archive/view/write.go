@@ -1,0 +1,165 @@
+package view
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// WriteNDJSON writes the lines of events as they stand in the bundle, but for
+// characters that drive a terminal, which a foreign bundle may hold unescaped:
+// those are written as \uXXXX, the same JSON. It
+// returns how many it wrote, and the first error of events or of w.
+func WriteNDJSON(w io.Writer, events iter.Seq2[*Event, error]) (n int, err error) {
+	b := bufio.NewWriterSize(w, 64<<10)
+	var line []byte
+	for ev, err := range events {
+		if err != nil {
+			return n, firstError(b.Flush(), err)
+		}
+		line = schema.AppendForTerminal(line[:0], ev.Line)
+		b.Write(line)
+		if err := b.WriteByte('\n'); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, b.Flush()
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteTable writes events as one line each, in columns, fit for a terminal:
+// seconds since the start, pid, kind, result, and what it was about. It
+// returns how many it wrote, and the first error of events or of w.
+func WriteTable(w io.Writer, events iter.Seq2[*Event, error]) (n int, err error) {
+	b := bufio.NewWriterSize(w, 64<<10)
+	for ev, err := range events {
+		if err != nil {
+			return n, firstError(b.Flush(), err)
+		}
+		if n == 0 {
+			fmt.Fprintf(b, "%12s %8s  %-14s %-10s %s\n", "TIME", "PID", "KIND", "RESULT", "WHAT")
+		}
+		n++
+		if ev.Kernel == nil {
+			_, err = fmt.Fprintf(b, "%12s %8s  %-14s %-10s %s\n", seconds(ev.TNS), "-", Cut(Clean(ev.Kind), 14), ev.Layer, Clean(string(ev.Line)))
+		} else {
+			e := ev.Kernel
+			_, err = fmt.Fprintf(b, "%12s %8d  %-14s %-10s %s\n", seconds(e.TNS), e.PID, ev.Kind, Outcome(e), What(e))
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, b.Flush()
+}
+
+// Outcome is a word for how an event ended.
+func Outcome(e *schema.KernelEvent) string {
+	switch {
+	case e.Blocked():
+		return "blocked"
+	case e.Kind == schema.KindExit && e.WaitStatus&0x7f != 0:
+		return schema.SignalName(e.WaitStatus & 0x7f)
+	case e.Kind == schema.KindExit:
+		return fmt.Sprintf("exit %d", e.WaitStatus>>8&0xff)
+	case !e.HasResult:
+		return "-"
+	case e.Result < 0:
+		return e.Errno()
+	}
+	return "ok"
+}
+
+// marked is the event's path with what is known of it besides, as /proc/PID/exe
+// has it of a program that was deleted.
+func marked(e *schema.KernelEvent) string {
+	s, marks := e.Value, e.Marks.String()
+	if e.Truncated&schema.FieldValue != 0 {
+		marks = strings.TrimPrefix(marks+",truncated", ",")
+	}
+	if marks != "" {
+		s = strings.TrimPrefix(s+" ("+marks+")", " ")
+	}
+	return s
+}
+
+// What is the event's object and what else matters about it, fit for a terminal.
+func What(e *schema.KernelEvent) string {
+	s := Clean(marked(e))
+	switch e.Kind {
+	case schema.KindExec:
+		if len(e.Argv) > 0 {
+			s += "  " + Cut(QuoteArgs(e.Argv), 200)
+		}
+	case schema.KindFork:
+		s = fmt.Sprintf("from pid %d", e.PPID)
+	case schema.KindRename, schema.KindLink, schema.KindSymlink:
+		s += " -> " + Clean(e.Name(e.Target))
+	case schema.KindOpen:
+		s += "  " + mode(e)
+	}
+	for i, n := range e.Names {
+		if i == 0 {
+			s += " ("
+		} else {
+			s += ", "
+		}
+		s += Clean(n)
+		if i == len(e.Names)-1 {
+			s += ")"
+		}
+	}
+	if e.Remote != "" {
+		s += "  at " + Clean(e.Remote)
+	}
+	if e.DNS != nil {
+		s += "  " + Clean(e.DNS.Type)
+		for _, a := range e.DNS.Answers {
+			s += " " + Clean(a.Data)
+		}
+	}
+	if e.Call != "" {
+		s += " " + Clean(e.Call)
+	}
+	if e.BytesOut > 0 {
+		s += "  out " + Size(e.BytesOut)
+	}
+	if e.BytesIn > 0 {
+		s += "  in " + Size(e.BytesIn)
+	}
+	if e.Repeat {
+		s += fmt.Sprintf("  ×%d", e.Count)
+	}
+	if e.Class != schema.ClassAgent {
+		s += "  [" + e.Class.String() + "]"
+	}
+	if e.Claimed && !e.Attempted { // every attempted call is
+		s += "  [claimed]"
+	}
+	return s
+}
+
+// mode is what an open asked for: r, w or rw, and c for create.
+func mode(e *schema.KernelEvent) string {
+	m := [...]string{"r", "w", "rw", "?"}[e.Flags&3]
+	if e.Creates() {
+		m += "c"
+	}
+	return m
+}
+
+// WriteLine writes one line of a bundle as [WriteNDJSON] does, without its newline.
+func WriteLine(b *bufio.Writer, line []byte) { b.Write(schema.AppendForTerminal(nil, line)) }
