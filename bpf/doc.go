@@ -7,9 +7,6 @@
 // 6.1 (bpf_loop came with 5.17, cgroup.ancestors with 6.1). There are two objects: Words
 // for kernels that have bpf_rdonly_cast, since 6.2, and Assay for those before. See word.h.
 //
-// The kernel is given them from the tables that internal/plain makes of the objects, which
-// need no parsing. The objects are for kernels that the tables do not fit.
-//
 // What loading costs: the kernel's check of the programs is half of the CPU time of a
 // first run. It takes 0.3 µs for each instruction on each way that it goes, so what functions
 // have in common is a function that is not static, which is checked once, and a choice
@@ -35,5 +32,3 @@ package bpf
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Werror -mcpu=v3" -target amd64,arm64 -no-global-types -type record -type counter -type slot -type syscall -type address -type endpoint -type traffic -type place_of -type uring_op -type owner -type request -type session -type scope -type member -go-package bpf Assay assay.bpf.c -- -I/usr/include
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Werror -mcpu=v3 -DWORDS" -target amd64,arm64 -no-global-types -go-package bpf Words assay.bpf.c -- -I/usr/include
-//go:generate go run ./internal/fewlines assay_x86_bpfel.o assay_arm64_bpfel.o words_x86_bpfel.o words_arm64_bpfel.o
-//go:generate go run ./internal/plain assay_x86_bpfel.o assay_arm64_bpfel.o words_x86_bpfel.o words_arm64_bpfel.o

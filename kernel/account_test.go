@@ -141,7 +141,7 @@ func TestSessionsDoNotMix(t *testing.T) {
 
 // The decoder's offsets are those of the structs in the object.
 func TestLayout(t *testing.T) {
-	spec, err := bpf.Assay.Load()
+	spec, err := bpf.LoadAssay()
 	if err != nil {
 		t.Fatal(err)
 	}

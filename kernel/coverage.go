@@ -104,6 +104,8 @@ var coverage = []Dimension{
 		BlindSpots: []BlindSpot{
 			{"system calls of x32 programs, and all calls of 32-bit programs on arm64, are counted but not decoded",
 				exactly(func(r *Report) bool { return int(HookCompat) < len(r.Hooks) && r.Hooks[HookCompat].Fired > 0 })},
+			{"the observer was loaded by an earlier process of root, which is trusted: assay-run observe status compares its programs with this build",
+				exactly(func(r *Report) bool { return r.Found })},
 			{"pids are those of the initial pid namespace, not those that processes in a container see",
 				onlyIf(func(r *Report) bool { return r.Kinds[KindNamespace] > 0 })},
 			{"what tasks do before they are moved into the session, and after they are moved out",

@@ -25,10 +25,11 @@
 // Root can change all of this with bpf(2). So a session checks every two seconds and
 // at its end that everything is unchanged, watches its own processes for bpf(2) calls
 // that change objects they did not create, and checks the records' numbers for gaps.
-// A session that finds a set in place also compares its programs, their maps and
-// their constants with what its own build would load. Package bpf has that written
-// down, but for the fields of the kernel's structs, which are found in its types: the
-// loader would take ten times as long to make it from the embedded object.
+//
+// A session that finds a set in place trusts it if only root can have pinned it, its
+// manifest names this build, and the ids and tags of its programs are those of the
+// manifest. [Coverage] names that trust. [HostObservers] loads what this build would load
+// and compares the two.
 //
 // Processes that were in the session before Open are observed from Open on. Their
 // forks and exits do not match, and the report says so.

@@ -4,16 +4,19 @@ package kernel
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 )
 
-// Whoever is root can pin a set that is whole in itself and says so.
+// Whoever is root can pin a set that is whole in itself. The list of observers says so.
 func TestForgedSetIsFound(t *testing.T) {
 	p := myPlace(t)
 	for _, c := range []struct {
@@ -44,16 +47,12 @@ func TestForgedSetIsFound(t *testing.T) {
 			}
 			defer home.Close()
 			forged := must(newSet(maxSeats))
-			types, err := readKernelTypes()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer types.close()
-			spec := must(forged.embedded(types))
+			cache := btf.NewCache()
+			spec := must(forged.embedded(typesOf(cache)))
 			if c.forge != nil {
 				c.forge(spec)
 			}
-			if err := errors.Join(forged.makeMaps(spec), forged.createFrom(spec)); err != nil {
+			if err := errors.Join(forged.makeMaps(spec), forged.loadPrograms(spec, cache)); err != nil {
 				t.Fatal(err)
 			}
 			_ = forged.locateNames(0)
@@ -69,21 +68,103 @@ func TestForgedSetIsFound(t *testing.T) {
 			s := observe(t, Config{})
 			s.run(s.command("/bin/true"))
 			s.end()
-			if !s.report.Shared {
-				t.Fatal(s.report.Alone)
+			// A run takes what root pinned, and says that it did.
+			if r := s.report; !r.Shared || !r.Found || len(r.Reasons) != 0 {
+				t.Errorf("shared %v (%s), found %v, %+v", r.Shared, r.Alone, r.Found, r.Reasons)
 			}
-			if got := s.o.loaded.suspect.plain(); got != (c.says == "") {
-				t.Errorf("plain says %v", got)
+			list := must(HostObservers())
+			i := slices.IndexFunc(list, func(o HostObserver) bool { return o.Own })
+			if i < 0 {
+				t.Fatal("it is not listed")
 			}
-			i := slices.IndexFunc(s.report.Reasons, func(r Reason) bool { return r.Code == CodeTampered })
-			if c.says == "" && len(s.report.Reasons) == 0 {
-				return
-			}
-			if i < 0 || c.says == "" || !strings.Contains(s.report.Reasons[i].Message, c.says) {
-				t.Errorf("%+v", s.report.Reasons)
+			if got := list[i].Problem; c.says == "" && got != "" || !strings.Contains(got, c.says) {
+				t.Errorf("the problem is %q, want %q", got, c.says)
 			}
 			s.o.Close()
 			Sweep()
 		})
+	}
+}
+
+// A set whose manifest names another build, or none, is made anew.
+func TestSetOfAnotherBuildIsMadeAnew(t *testing.T) {
+	p := myPlace(t)
+	home, err := lockMade(p.lock(), unix.LOCK_SH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := must(newSet(maxSeats))
+	if err := other.load(ringSize(0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.pin(p.dir()); err != nil {
+		t.Fatal(err)
+	}
+	said, _, err := readManifest(p.dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	said.Build = "another"
+	about := must(writeManifest(said))
+	pin := filepath.Join(p.dir(), "manifest")
+	if err := errors.Join(os.Remove(pin), about.Pin(pin), about.Close(), other.close(), home.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s := observe(t, Config{})
+	s.run(s.command("/bin/true"))
+	s.end()
+	if r := s.report; !r.Shared || r.Found || len(r.Reasons) != 0 {
+		t.Errorf("shared %v (%s), found %v, %+v", r.Shared, r.Alone, r.Found, r.Reasons)
+	}
+}
+
+// The programs for kernels before Linux 6.2 load here too.
+func TestProgramsLoadWithoutTheCast(t *testing.T) {
+	newCgroup(t) // skips where nothing can be loaded
+	cache := btf.NewCache()
+	types := typesOf(cache)
+	types.castless = true
+	s := must(newSet(1))
+	defer s.close()
+	object := must(s.embedded(types))
+	if err := errors.Join(s.makeMaps(object), s.loadPrograms(object, cache)); err != nil || len(s.failed) > 0 {
+		t.Fatal(err, s.failed)
+	}
+}
+
+// One that the kernel refuses is left out, and it says why.
+func TestRefusedProgramIsLeftOut(t *testing.T) {
+	newCgroup(t)
+	s := must(newSet(1))
+	defer s.close()
+	cache := btf.NewCache()
+	spec := must(s.embedded(typesOf(cache)))
+	if err := s.makeMaps(spec); err != nil {
+		t.Fatal(err)
+	}
+	spec.Programs["settled"].Instructions[0] = asm.Mov.Reg(asm.R0, asm.R9).WithMetadata(spec.Programs["settled"].Instructions[0].Metadata)
+	all := len(spec.Programs)
+	if err := s.loadPrograms(spec, cache); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.failed["settled"]; err == nil || !strings.Contains(err.Error(), "R9 !read_ok") {
+		t.Errorf("settled: %v", err)
+	}
+	if len(s.progs) != all-1 {
+		t.Errorf("%d programs of %d", len(s.progs), all)
+	}
+}
+
+// What the programs' constants depend on.
+func TestKernelTypes(t *testing.T) {
+	types := typesOf(btf.NewCache())
+	if types.spec == nil {
+		t.Skip("no kernel BTF")
+	}
+	if n := types.tracepointArgs("sched_process_fork"); n != 2 {
+		t.Errorf("sched_process_fork has %d arguments, want 2", n)
+	}
+	if n := types.tracepointArgs("no_such_tracepoint"); n != 0 {
+		t.Errorf("a tracepoint that does not exist has %d arguments", n)
 	}
 }

@@ -6,9 +6,12 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
@@ -40,34 +43,33 @@ func (l *loaded) tampered() (what []string) {
 	bss, err := l.maps[".bss"].LookupBytes(uint32(0))
 	note(err != nil || !bytes.Equal(bss, l.bss), "the kernel settings of the programs")
 	if l.hold != nil {
-		now, err := listing(l.hold.site.dir())
-		note(err != nil || !bytes.Equal(now, l.pins), "the pinned observer")
+		now, err := pinsIn(l.hold.site.dir())
+		note(err != nil || !slices.Equal(now, l.pins), "the pinned observer")
 	}
 	return what
 }
 
-// listing is what the kernel lists of a directory: each name with its inode. What is
-// pinned again under a name has another inode. (Its time of change will not do: the kernel
-// takes that from the last tick.)
-func listing(dir string) ([]byte, error) {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+// pin is a name in a directory of bpffs. What is pinned again under a name has another
+// inode. (Its time of change will not do: the kernel takes that from the last tick.)
+type pin struct {
+	name  string
+	inode uint64
+}
+
+// pinsIn lists a directory of bpffs.
+func pinsIn(dir string) (list []pin, err error) {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
+		return nil, err
 	}
-	defer unix.Close(fd)
-	var all []byte
-	some := make([]byte, 8<<10)
-	for {
-		clear(some) // the kernel writes nothing between a name's end and the next entry
-		n, err := unix.ReadDirent(fd, some)
-		if err != nil {
-			return nil, &os.PathError{Op: "list", Path: dir, Err: err}
+	for _, e := range entries {
+		var st unix.Stat_t
+		if err := unix.Lstat(filepath.Join(dir, e.Name()), &st); err != nil {
+			return nil, &os.PathError{Op: "stat", Path: filepath.Join(dir, e.Name()), Err: err}
 		}
-		if n == 0 {
-			return all, nil
-		}
-		all = append(all, some[:n]...)
+		list = append(list, pin{e.Name(), st.Ino})
 	}
+	return list, nil
 }
 
 // tamperedPins tells whether what later runs will find is what this one rests on.
@@ -76,19 +78,23 @@ func (l *loaded) tamperedPins() string {
 		return ""
 	}
 	// It was frozen when this one read it, so it says the same if it is the same.
-	i, err := identifyPin(l.hold.site.dir()+"/manifest", "map")
+	dir := l.hold.site.dir()
+	about, err := ebpf.LoadPinnedMap(filepath.Join(dir, "manifest"), &ebpf.LoadPinOptions{ReadOnly: true})
 	if err != nil {
 		return fmt.Sprintf("the pinned observer: manifest: %v", err)
 	}
-	if i.ID != l.said {
+	defer about.Close()
+	if i, err := identify(about.FD()); err != nil || i.ID != l.said {
 		return "the pinned observer's manifest"
 	}
 	for name, id := range l.made.Links {
-		i, err := identifyPin(l.hold.site.dir()+"/"+pinName("link", name), "link")
+		ln, err := link.LoadPinnedLink(filepath.Join(dir, pinName("link", name)), nil)
 		if err != nil {
 			return fmt.Sprintf("the pinned link of program %s: %v", name, err)
 		}
-		if i.ID != id {
+		i, err := identifyLink(ln)
+		ln.Close()
+		if err != nil || i.ID != id {
 			return "the pinned link of program " + name
 		}
 	}

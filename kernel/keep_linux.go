@@ -169,13 +169,19 @@ type HostObserver struct {
 	Own  bool   `json:"own"`
 	Kept bool   `json:"kept"`
 	// Sessions are how many runs it observes, -1 of another build's. Problem says
-	// why no run could use it, empty if one can.
+	// why no run should use it, empty if it is what this build would load.
 	Sessions int    `json:"sessions"`
 	Problem  string `json:"problem,omitempty"`
 }
 
-// HostObservers lists the observers that are pinned on this host.
+// HostObservers lists the observers that are pinned on this host. It compares this
+// build's with what this build would load.
 func HostObservers() ([]HostObserver, error) {
+	return pinnedObservers((*set).genuine)
+}
+
+// pinnedObservers lists them. check looks into this build's.
+func pinnedObservers(check func(*set) error) ([]HostObserver, error) {
 	p, err := findPlace()
 	if err != nil {
 		return nil, err
@@ -199,6 +205,9 @@ func HostObservers() ([]HostObserver, error) {
 				h.Problem = err.Error()
 			} else {
 				h.Sessions = s.taken()
+				if err := check(s); err != nil {
+					h.Problem = err.Error()
+				}
 				s.close()
 			}
 		}
@@ -266,7 +275,7 @@ func StopObserver() (used int, err error) {
 		if _, _, err := Sweep(); err != nil {
 			return 0, err
 		}
-		left, err := HostObservers()
+		left, err := pinnedObservers(func(*set) error { return nil })
 		if err != nil {
 			return 0, fmt.Errorf("look for processes that are left: %w", err)
 		}

@@ -42,8 +42,6 @@ type loaded struct {
 	present    []Present // that were in the cgroup already
 	usedBefore bool      // by processes of the time before, in a foreign cgroup
 
-	suspect *suspect // the set, if another process made it
-
 	hold  *hold // of a set that runs share; nil for a set of this run's own
 	alone error // why it is its own
 }

@@ -20,6 +20,7 @@ import (
 // again while it runs, so that the same id is the same object. It is pinned beside
 // the set, as the value of a map that nobody can write to.
 type manifest struct {
+	Build              string // of the program that pinned it, as in its directory's name
 	Progs, Maps, Links map[string]uint32
 	Tags               map[string]string
 	Failed             map[string]string // programs that this kernel refused
@@ -35,11 +36,11 @@ func pinName(kind, name string) string { return kind + "_" + strings.ReplaceAll(
 func (s *set) ids() (*manifest, error) {
 	m := &manifest{Progs: map[string]uint32{}, Maps: map[string]uint32{}, Links: map[string]uint32{}, Tags: map[string]string{}, Failed: map[string]string{}}
 	for name, p := range s.progs {
-		i, uses, err := identifyProgram(p.FD())
+		i, err := identify(p.FD())
 		if err != nil {
 			return nil, fmt.Errorf("program %s: %w", name, err)
 		}
-		m.Progs[name], m.Tags[name], s.uses[name] = i.ID, i.tag(), uses
+		m.Progs[name], m.Tags[name] = i.ID, i.tag()
 	}
 	for name, x := range s.maps {
 		i, err := identify(x.FD())
@@ -102,21 +103,14 @@ func (s *set) pin(dir string) (err error) {
 	if s.made, err = s.ids(); err != nil {
 		return err
 	}
-	b, err := json.Marshal(s.made)
+	if s.made.Build, err = buildName(); err != nil {
+		return err
+	}
+	about, err := writeManifest(s.made)
 	if err != nil {
 		return err
 	}
-	if len(b) > manifestSize {
-		return fmt.Errorf("a manifest of %d bytes", len(b))
-	}
-	about, err := ebpf.NewMap(&ebpf.MapSpec{Name: "manifest", Type: ebpf.Array, KeySize: 4, ValueSize: manifestSize, MaxEntries: 1, Flags: unix.BPF_F_RDONLY_PROG})
-	if err != nil {
-		return fmt.Errorf("make the manifest: %w", err)
-	}
 	defer about.Close()
-	if err := errors.Join(about.Put(uint32(0), append(b, make([]byte, manifestSize-len(b))...)), about.Freeze()); err != nil {
-		return fmt.Errorf("write the manifest: %w", err)
-	}
 	if err := about.Pin(filepath.Join(dir, "manifest")); err != nil {
 		return err
 	}
@@ -143,9 +137,32 @@ func (s *set) pin(dir string) (err error) {
 	return nil
 }
 
-// openSet opens a pinned set and makes sure that it is whole: every object is there
-// and the one that was pinned, every link alive, and the constants what this build
-// would set.
+// writeManifest makes a map that says it, for good.
+func writeManifest(m *manifest) (_ *ebpf.Map, err error) {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > manifestSize {
+		return nil, fmt.Errorf("a manifest of %d bytes", len(b))
+	}
+	about, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: "manifest", Type: ebpf.Array, KeySize: 4, ValueSize: manifestSize, MaxEntries: 1, Flags: unix.BPF_F_RDONLY_PROG,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the manifest: %w", err)
+	}
+	if err := errors.Join(about.Put(uint32(0), append(b, make([]byte, manifestSize-len(b))...)), about.Freeze()); err != nil {
+		about.Close()
+		return nil, fmt.Errorf("write the manifest: %w", err)
+	}
+	return about, nil
+}
+
+// openSet opens this build's pinned set and makes sure that it is whole: only root can
+// have pinned it, its manifest names this build, every object is there and the one that
+// was pinned, and every link is alive. Whether the programs are this build's is not
+// compared: who could pin others as root could as well replace this program. See genuine.
 func openSet(dir string) (_ *set, err error) {
 	if err := ownedByRoot(dir); err != nil {
 		return nil, err
@@ -160,7 +177,7 @@ func openSet(dir string) (_ *set, err error) {
 			s.close()
 		}
 	}()
-	if s.pins, err = listing(dir); err != nil {
+	if s.pins, err = pinsIn(dir); err != nil {
 		return nil, err
 	}
 	said, id, err := readManifest(dir)
@@ -168,6 +185,9 @@ func openSet(dir string) (_ *set, err error) {
 		return nil, err
 	}
 	s.said = id
+	if build, err := buildName(); err != nil || said.Build != build {
+		return nil, errors.Join(errors.New("its manifest is another build's"), err)
+	}
 	for name := range said.Maps {
 		if s.maps[name], err = ebpf.LoadPinnedMap(filepath.Join(dir, pinName("map", name)), nil); err != nil {
 			delete(s.maps, name)
@@ -175,11 +195,7 @@ func openSet(dir string) (_ *set, err error) {
 		}
 	}
 	for name := range said.Progs {
-		fd, err := openPin(filepath.Join(dir, pinName("prog", name)), "prog")
-		if err != nil {
-			return nil, fmt.Errorf("program %s: %w", name, err)
-		}
-		if s.progs[name], err = ebpf.NewProgramFromFD(fd); err != nil { // which then closes it
+		if s.progs[name], err = ebpf.LoadPinnedProgram(filepath.Join(dir, pinName("prog", name)), nil); err != nil {
 			delete(s.progs, name)
 			return nil, fmt.Errorf("program %s: %w", name, err)
 		}
@@ -199,10 +215,7 @@ func openSet(dir string) (_ *set, err error) {
 	if what := said.differs(s.made); what != "" {
 		return nil, fmt.Errorf("%s is not the one that was pinned", what)
 	}
-	if err := s.remember(); err != nil {
-		return nil, err
-	}
-	return s, s.checkConstants()
+	return s, s.remember()
 }
 
 // readManifest reads the manifest of what is pinned there. id is that of its map.

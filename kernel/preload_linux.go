@@ -114,10 +114,7 @@ func prepared(ring int) (*loaded, error) {
 func prepare(ring int) (*loaded, error) {
 	l, err := share(ring)
 	if err == nil {
-		if err = l.examine(); err == nil {
-			return l, nil
-		}
-		l.close()
+		return l, nil
 	}
 	own, failed := prepareAlone(ring)
 	if failed == nil {
@@ -152,7 +149,7 @@ func prepareAlone(ring int) (_ *loaded, err error) {
 
 // newSet is a set that has nothing in the kernel yet.
 func newSet(seats int) (*set, error) {
-	s := &set{progs: map[string]*ebpf.Program{}, maps: map[string]*ebpf.Map{}, vars: map[string]*ebpf.Variable{}, links: map[string]link.Link{}, uses: map[string][]uint32{}, failed: map[string]error{}, seats: seats}
+	s := &set{progs: map[string]*ebpf.Program{}, maps: map[string]*ebpf.Map{}, vars: map[string]*ebpf.Variable{}, links: map[string]link.Link{}, failed: map[string]error{}, seats: seats}
 	var err error
 	if s.cpus, err = ebpf.PossibleCPU(); err != nil {
 		return nil, fmt.Errorf("count CPUs: %w", err)

@@ -243,7 +243,9 @@ type Report struct {
 	// programs of its own, which every process on the host pays for, and Alone
 	// says why.
 	Shared bool
-	Alone  string
+	// Found: an earlier process of root had loaded that observer, so this run rests on it.
+	Found bool
+	Alone string
 	// SelfTestNS is how long the self-test took.
 	SelfTestNS int64
 }

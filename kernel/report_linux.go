@@ -33,7 +33,7 @@ func (o *Observer) Report() Report {
 		SharedFiles:       t.sharedFiles.Load(), Claimed: t.claimed.Load(), MemoryOpened: t.memory.Load(), Carriers: t.carriers.Load(),
 		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[KindIOUring].Load() > 0,
 		Threads:       t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
-		SelfTestNS: int64(o.testTime), Shared: o.loaded.hold != nil, Present: len(o.loaded.present),
+		SelfTestNS: int64(o.testTime), Shared: o.loaded.hold != nil, Found: o.loaded.foundPinned, Present: len(o.loaded.present),
 	}
 	if o.loaded.alone != nil {
 		r.Alone = firstLine(o.loaded.alone.Error())

@@ -3,8 +3,6 @@
 package kernel
 
 import (
-	"bytes"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -36,13 +34,12 @@ type set struct {
 
 	first *seat // seat 0, while nobody has taken it since the set was made
 
-	shared      bool                // pinned
-	foundPinned bool                // by another process
-	made        *manifest           // what it is made of
-	said        uint32              // the id of the map that a pinned one says it in
-	uses        map[string][]uint32 // the ids of the maps that a program uses
-	pins        []byte              // the listing of the directory that it is pinned in
-	bss         []byte              // what the programs were told when it was made
+	shared      bool      // pinned
+	foundPinned bool      // by another process
+	made        *manifest // what it is made of
+	said        uint32    // the id of the map that a pinned one says it in
+	pins        []pin     // what is in the directory that it is pinned in
+	bss         []byte    // what the programs were told when it was made
 }
 
 const (
@@ -76,42 +73,6 @@ var tracepoints = map[string]string{
 	"settled":   "inet_sock_set_state",
 	"signalled": "signal_generate",
 	"sys_exit":  "sys_exit",
-}
-
-// configure sets the constants and sizes that the programs are loaded with.
-func (s *set) configure(spec *ebpf.CollectionSpec, types *rawTypes) error {
-	s.size(spec)
-	return s.setConstants(spec, types)
-}
-
-// setConstants sets the constants. Programs that this kernel has no use for go to
-// s.failed. types are the kernel's, nil when they cannot be read.
-func (s *set) setConstants(spec *ebpf.CollectionSpec, types *rawTypes) error {
-	native, ia32 := sysTables()
-	var seed [8]byte
-	rand.Read(seed[:])
-	constants := map[string]any{
-		"seed":      le.Uint64(seed[:]),
-		"syscalls":  append(kernelTable(native), kernelTable(ia32)...),
-		"uring_ops": uringTable(),
-	}
-	if types != nil {
-		castWords(spec, types)
-		if spec.Variables["word_type"] != nil {
-			_, constants["word_type"] = types.wordCast()
-		}
-		constants["complete_args"] = uint32(types.tracepointArgs(tracepoints["completed"]))
-		if types.tracepointArgs(tracepoints["submitted"]) == 0 {
-			s.failed["submitted"] = errNoTracepoint
-			delete(spec.Programs, "submitted")
-		}
-	}
-	for name, v := range constants {
-		if err := spec.Variables[name].Set(v); err != nil {
-			return fmt.Errorf("set %s in the programs: %w", name, err)
-		}
-	}
-	return nil
 }
 
 // size sets the sizes of the maps.
@@ -198,34 +159,6 @@ func (s *set) remember() (err error) {
 	}
 	s.bss, err = s.maps[".bss"].LookupBytes(uint32(0))
 	return err
-}
-
-// checkConstants makes sure that the programs' constants are what this build would
-// set, and cannot be changed.
-func (s *set) checkConstants() error {
-	m := s.maps[".rodata"]
-	if m == nil {
-		return errors.New("there are no constants")
-	}
-	info, err := m.Info()
-	if err != nil {
-		return err
-	}
-	if !info.Frozen() {
-		return errors.New("the constants are not frozen")
-	}
-	have, err := m.LookupBytes(uint32(0))
-	if err != nil {
-		return fmt.Errorf("read the constants: %w", err)
-	}
-	native, ia32 := sysTables()
-	for _, t := range [][]bpf.AssaySyscall{kernelTable(native), kernelTable(ia32)} {
-		want := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(t))), len(t)*int(unsafe.Sizeof(t[0])))
-		if !bytes.Contains(have, want) {
-			return errors.New("the system call table is from another build")
-		}
-	}
-	return nil
 }
 
 // session is the entry of a seat in the programs' table.

@@ -108,7 +108,7 @@ func (p site) open(ring int) (*set, error) {
 		if err = os.Rename(making, p.dir()); err != nil {
 			err = errors.Join(err, os.RemoveAll(making))
 		} else {
-			s.pins, err = listing(p.dir())
+			s.pins, err = pinsIn(p.dir())
 		}
 	}
 	if err != nil {

@@ -146,7 +146,7 @@ func diagnoseTerminal() Finding {
 
 // diagnoseKernel observes a session in which nothing runs, as a run would.
 func diagnoseKernel(host *cgroup.Host) Finding {
-	hooks, err := tryObserver(host)
+	hooks, forged, err := tryObserver(host)
 	f := Finding{Subject: "kernel", Name: "ebpf", State: StateOK, Detail: "tracepoint tier"}
 	var missing []string
 	var why string
@@ -166,6 +166,10 @@ func diagnoseKernel(host *cgroup.Host) Finding {
 		if strings.Contains(why, unix.EPERM.Error()) {
 			f.Reasons[0].Remedy = place.Here().Observe()
 		}
+	case forged != "":
+		f.State, f.Reasons = StateDegraded, []schema.Reason{{Subject: "kernel", Code: kernel.CodeTampered,
+			Message: "the observer that runs share is not the one that this build would load: " + forged,
+			Remedy:  "find out which process of root loaded it, and remove it: assay-run observe stop"}}
 	}
 	return f
 }
@@ -189,12 +193,13 @@ func diagnoseNotify(instead bool) Finding {
 	return f
 }
 
-// tryObserver tells of each hook whether a run would have it; the error is why
-// it would have no kernel layer at all.
-func tryObserver(host *cgroup.Host) ([]kernel.HookStatus, error) {
+// tryObserver says of each hook whether a run would have it. forged is how the observer
+// that a run would share differs from what this build would load; the error is why a run
+// would have no kernel layer at all.
+func tryObserver(host *cgroup.Host) (_ []kernel.HookStatus, forged string, err error) {
 	session, err := host.NewSession(New().RunID, cgroup.Limits{})
 	if err != nil {
-		return nil, &kernel.Unavailable{Reasons: []kernel.Reason{{Code: "containment_failed", Message: err.Error()}}}
+		return nil, "", &kernel.Unavailable{Reasons: []kernel.Reason{{Code: "containment_failed", Message: err.Error()}}}
 	}
 	defer session.Remove()
 	observer, err := openObserver(context.Background(), kernel.Config{CgroupPath: session.Path(), RingBytes: kernel.MinRing})
@@ -203,7 +208,7 @@ func tryObserver(host *cgroup.Host) ([]kernel.HookStatus, error) {
 		for i := range hooks {
 			hooks[i].Attached = false // in a run none is
 		}
-		return hooks, noRoom(host, err)
+		return hooks, "", noRoom(host, err)
 	}
 	defer observer.Close()
 	read := make(chan struct{})
@@ -211,9 +216,17 @@ func tryObserver(host *cgroup.Host) ([]kernel.HookStatus, error) {
 		defer close(read)
 		_ = observer.Read(func(*kernel.Event) error { return nil }, func(uint64) {})
 	}()
+	if observer.Shared() {
+		list, _ := kernel.HostObservers()
+		for _, o := range list {
+			if o.Own {
+				forged = o.Problem
+			}
+		}
+	}
 	err = observer.Stop()
 	<-read
-	return observer.Report().Hooks, err
+	return observer.Report().Hooks, forged, err
 }
 
 func kernelReasons(err error) []schema.Reason {
