@@ -63,8 +63,8 @@ func TestBPFCallsOfTheRun(t *testing.T) {
 	if err != nil {
 		t.Skipf("no bpftool: %v", err)
 	}
-	home := filepath.Join(myPlace(t).home, "mine")
-	foreign := filepath.Join(myPlace(t).home, "foreign")
+	home := filepath.Join(myPinDir(t).home, "mine")
+	foreign := filepath.Join(myPinDir(t).home, "foreign")
 	create := []string{"map", "create", "type", "array", "key", "4", "value", "4", "entries", "1", "name", "x", "flags", "1024"}
 	update := func(path string) []string {
 		return []string{"map", "update", "pinned", path, "key", "0", "0", "0", "0", "value", "1", "0", "0", "0"}
@@ -72,7 +72,7 @@ func TestBPFCallsOfTheRun(t *testing.T) {
 	if out, err := exec.Command(tool, slices.Insert(slices.Clone(create), 2, foreign)...).CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
-	program, away, theirs := filepath.Join(myPlace(t).home, "program"), newCgroup(t), newCgroup(t)
+	program, away, theirs := filepath.Join(myPinDir(t).home, "program"), newCgroup(t), newCgroup(t)
 	p := passing()
 	defer p.Close()
 	if err := p.Pin(program); err != nil {

@@ -15,10 +15,10 @@
 // at the end.
 //
 // All sessions of a build on a host share one set of programs, pinned in bpffs: the
-// first loads it, the last removes it, and each has a seat in it, with its own rings,
+// first loads it, the last removes it, and each has a slot in it, with its own rings,
 // counters and slots. The programs look up a process's sessions by its cgroup; the
 // cost does not grow with the number of sessions. Where nothing can be shared, a
-// session loads its own set with a single seat, and [Report].Alone says why. Locks on
+// session loads its own set with a single slot, and [Report].Alone says why. Locks on
 // directories in bpffs show which sets are in use. The kernel releases a lock when its
 // holder dies, so no daemon is needed.
 //

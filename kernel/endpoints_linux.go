@@ -18,18 +18,18 @@ type served map[netip.AddrPort]netip.AddrPort
 
 // see notes an accepted connection, and one that the session opened itself.
 func (s served) see(e *Event) {
-	peer := plain(e.Remote)
+	peer := unmapped(e.Remote)
 	switch {
 	case e.SockType != unix.SOCK_STREAM || e.Errno != 0 || !peer.IsValid():
 	case e.Kind == KindConnect:
 		delete(s, peer)
 	case e.Local.IsValid() && len(s) < maxAccepted:
-		s[peer] = plain(e.Local)
+		s[peer] = unmapped(e.Local)
 	}
 }
 
-// plain is an IPv4 address where a socket of IPv6 uses one.
-func plain(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+// unmapped is an IPv4 address where a socket of IPv6 uses one.
+func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
 // readEndpoints delivers the bytes that went to and came from each remote endpoint,
 // those of all who connected to a port of the session's together. Which process of the
@@ -45,13 +45,13 @@ func (o *Observer) readEndpoints(fn func(*Event) error) error {
 		o.dec.ev = *e
 		return o.deliver(&o.dec.ev, fn)
 	}
-	err := o.loaded.seat.eachEndpoint(func(k *endpoint, v *traffic) error {
+	err := o.loaded.slot.eachEndpoint(func(k *endpoint, v *traffic) error {
 		e := &Event{
 			Kind: KindTraffic, Hook: HookSkbOut, Time: now, CgroupID: v.Cgroup,
 			Count: v.Packets, First: v.First, Last: v.Last, Bytes: v.Out, BytesIn: v.In,
 			Family: k.Family, Proto: k.Proto, Remote: addrPort(k.Family, k.Addr[:], k.Port),
 		}
-		port, ok := o.served[plain(e.Remote)]
+		port, ok := o.served[unmapped(e.Remote)]
 		if !ok || k.Proto != unix.IPPROTO_TCP {
 			return deliver(e)
 		}

@@ -18,7 +18,7 @@ import (
 
 // Whoever is root can pin a set that is whole in itself. The list of observers says so.
 func TestForgedSetIsFound(t *testing.T) {
-	p := myPlace(t)
+	p := myPinDir(t)
 	for _, c := range []struct {
 		name, says string
 		forge      func(spec *ebpf.CollectionSpec)
@@ -46,7 +46,7 @@ func TestForgedSetIsFound(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer home.Close()
-			forged := must(newSet(maxSeats))
+			forged := must(newSet(maxSlots))
 			cache := btf.NewCache()
 			spec := must(forged.embedded(typesOf(cache)))
 			if c.forge != nil {
@@ -88,12 +88,12 @@ func TestForgedSetIsFound(t *testing.T) {
 
 // A set whose manifest names another build, or none, is made anew.
 func TestSetOfAnotherBuildIsMadeAnew(t *testing.T) {
-	p := myPlace(t)
+	p := myPinDir(t)
 	home, err := lockMade(p.lock(), unix.LOCK_SH)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := must(newSet(maxSeats))
+	other := must(newSet(maxSlots))
 	if err := other.load(ringSize(0)); err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestIdleReaderIsWoken(t *testing.T) {
 			return nil
 		}, func(uint64) {})
 	}()
-	asleep := &o.loaded.session(o.loaded.seat.number).Asleep
+	asleep := &o.loaded.session(o.loaded.slot.number).Asleep
 	for range 3 {
 		for atomic.LoadUint64(asleep) == 0 {
 			time.Sleep(time.Millisecond)

@@ -27,7 +27,7 @@ func (l *loaded) tampered() (what []string) {
 			what = append(what, fmt.Sprintf(format, args...))
 		}
 	}
-	t := l.seat
+	t := l.slot
 	for _, o := range t.all() {
 		note(!t.inPlace(o), "the session's map in %s", o.outer)
 	}
@@ -42,8 +42,8 @@ func (l *loaded) tampered() (what []string) {
 	}
 	bss, err := l.maps[".bss"].LookupBytes(uint32(0))
 	note(err != nil || !bytes.Equal(bss, l.bss), "the kernel settings of the programs")
-	if l.hold != nil {
-		now, err := pinsIn(l.hold.site.dir())
+	if l.lease != nil {
+		now, err := pinsIn(l.lease.dir.dir())
 		note(err != nil || !slices.Equal(now, l.pins), "the pinned observer")
 	}
 	return what
@@ -74,11 +74,11 @@ func pinsIn(dir string) (list []pin, err error) {
 
 // tamperedPins tells whether what later runs will find is what this one rests on.
 func (l *loaded) tamperedPins() string {
-	if l.hold == nil {
+	if l.lease == nil {
 		return ""
 	}
 	// It was frozen when this one read it, so it says the same if it is the same.
-	dir := l.hold.site.dir()
+	dir := l.lease.dir.dir()
 	about, err := ebpf.LoadPinnedMap(filepath.Join(dir, "manifest"), &ebpf.LoadPinOptions{ReadOnly: true})
 	if err != nil {
 		return fmt.Sprintf("the pinned observer: manifest: %v", err)

@@ -30,7 +30,7 @@ const keeperSuffix = "_keeper"
 // keeperLook is how often the process that waits looks whether it still has to.
 const keeperLook = 500 * time.Millisecond
 
-func (p site) keeper() string { return p.dir() + keeperSuffix }
+func (p pinDir) keeper() string { return p.dir() + keeperSuffix }
 
 // entered tells whether this program would play the roles when started for them.
 var entered bool
@@ -47,7 +47,7 @@ func Enter() {
 	switch {
 	case os.Args[2] == "sweep" && len(os.Args) == 4:
 		untilGone(os.Args[3])
-		if p, err := findPlace(); err != nil || p.nested() != nil { // its run loaded its own programs
+		if p, err := findPinDir(); err != nil || p.nested() != nil { // its run loaded its own programs
 			os.Exit(0)
 		}
 		_, _, err := Sweep()
@@ -55,7 +55,7 @@ func Enter() {
 	case os.Args[2] == "sweeper" && len(os.Args) == 4:
 		os.Exit(exitCode(sweepAfter(os.Args[3])))
 	case os.Args[2] == "keep" && len(os.Args) == 5:
-		keepUntilIdle(site{home: os.Args[3], name: os.Args[4]})
+		keepUntilIdle(pinDir{home: os.Args[3], name: os.Args[4]})
 		os.Exit(0)
 	}
 	os.Exit(125)
@@ -101,7 +101,7 @@ func untilGone(id string) {
 // keepFor makes the set stay for some time after its last session: a process of its
 // own waits, the one that is there already if there is one. The caller holds a lock
 // of the set.
-func (p site) keepFor(d time.Duration) error {
+func (p pinDir) keepFor(d time.Duration) error {
 	until := time.Now().Add(d)
 	if err := os.Mkdir(p.keeper(), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -140,7 +140,7 @@ func (p site) keepFor(d time.Duration) error {
 
 // keepUntilIdle is the process that waits. It has the locks of the keeper and of the
 // set as descriptors 3 and 4.
-func keepUntilIdle(p site) {
+func keepUntilIdle(p pinDir) {
 	keeper, set := os.NewFile(3, "keeper"), os.NewFile(4, "set")
 	unix.CloseOnExec(3)
 	unix.CloseOnExec(4)
@@ -182,7 +182,7 @@ func HostObservers() ([]HostObserver, error) {
 
 // pinnedObservers lists them. check looks into this build's.
 func pinnedObservers(check func(*set) error) ([]HostObserver, error) {
-	p, err := findPlace()
+	p, err := findPinDir()
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func pinnedObservers(check func(*set) error) ([]HostObserver, error) {
 		if strings.Contains(e.Name(), "_") {
 			continue
 		}
-		other := site{home: p.home, name: e.Name()}
+		other := pinDir{home: p.home, name: e.Name()}
 		h := HostObserver{Path: other.dir(), Own: other.name == p.name, Sessions: -1}
 		_, err := os.Lstat(other.keep())
 		h.Kept = err == nil
@@ -218,7 +218,7 @@ func pinnedObservers(check func(*set) error) ([]HostObserver, error) {
 
 // taken counts the sessions of a set.
 func (s *set) taken() (n int) {
-	for i := range uint32(s.seats) {
+	for i := range uint32(s.slots) {
 		if atomic.LoadUint64(&s.session(i).Cgroup) != 0 {
 			n++
 		}
@@ -229,7 +229,7 @@ func (s *set) taken() (n int) {
 // StartObserver pins an observer for this build's runs and keeps it until
 // StopObserver.
 func StartObserver() error {
-	p, err := findPlace()
+	p, err := findPinDir()
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func StartObserver() error {
 // StopObserver lets the observers of all builds go: at once where no run uses them,
 // else with their last run. It returns how many are still in use.
 func StopObserver() (used int, err error) {
-	p, err := findPlace()
+	p, err := findPinDir()
 	if err != nil {
 		return 0, err
 	}

@@ -19,20 +19,20 @@ import (
 const wakeFraction = 8
 
 type (
-	slot     = bpf.AssaySlot
-	counter  = bpf.AssayCounter
-	owner    = bpf.AssayOwner
-	request  = bpf.AssayRequest
-	address  = bpf.AssayAddress
-	endpoint = bpf.AssayEndpoint
-	traffic  = bpf.AssayTraffic
+	repeatSlot = bpf.AssaySlot
+	counter    = bpf.AssayCounter
+	owner      = bpf.AssayOwner
+	request    = bpf.AssayRequest
+	address    = bpf.AssayAddress
+	endpoint   = bpf.AssayEndpoint
+	traffic    = bpf.AssayTraffic
 )
 
-// loaded is what a session has in the kernel: a seat in a set, and links of the
+// loaded is what a session has in the kernel: a slot in a set, and links of the
 // cgroup programs to its cgroup.
 type loaded struct {
 	*set
-	seat   *seat
+	slot   *slot
 	cgroup *os.File             // the session's cgroup
 	own    map[string]link.Link // to the session's cgroup, by program
 	refuse map[string]error     // programs that did not attach to it, and why
@@ -42,8 +42,8 @@ type loaded struct {
 	present    []Present // that were in the cgroup already
 	usedBefore bool      // by processes of the time before, in a foreign cgroup
 
-	hold  *hold // of a set that runs share; nil for a set of this run's own
-	alone error // why it is its own
+	lease *lease // of a set that runs share; nil for a set of this run's own
+	alone error  // why it is its own
 }
 
 // cgroupPrograms are attached to each session's cgroup.
@@ -58,7 +58,7 @@ var cgroupPrograms = map[string]ebpf.AttachType{
 	"skb_out":  ebpf.AttachCGroupInetEgress,
 }
 
-// load gets a seat and registers the session of cfg.
+// load gets a slot and registers the session of cfg.
 func load(cfg Config) (_ *loaded, err error) {
 	if cfg.Foreign && !HostPIDs() {
 		return nil, &Unavailable{Reasons: []Reason{{
@@ -81,25 +81,25 @@ func load(cfg Config) (_ *loaded, err error) {
 			l.close()
 		}
 	}()
-	if l.hold != nil {
-		l.hold.keep = cfg.Keep
+	if l.lease != nil {
+		l.lease.keep = cfg.Keep
 	}
 	if l.links["sys_exit"] == nil {
 		return nil, classify(l.failed["sys_exit"])
 	}
-	if err := l.seat.arrived(); err != nil {
+	if err := l.slot.arrived(); err != nil {
 		return nil, err
 	}
-	if l.rd, err = newReader(l.seat.rings); err != nil {
+	if l.rd, err = newReader(l.slot.rings); err != nil {
 		return nil, err
 	}
 	l.before = l.misses()
 	l.attachCgroup(dir)
 	// The programs attached to the cgroup learn by it which session they run for.
-	if err := l.maps["homes"].Put(id, uint64(l.seat.number)+1); err != nil && len(l.own) > 0 {
+	if err := l.maps["homes"].Put(id, uint64(l.slot.number)+1); err != nil && len(l.own) > 0 {
 		return nil, fmt.Errorf("tell the programs of cgroup %s: %w", cfg.CgroupPath, err)
 	}
-	if err := l.seat.register(id); err != nil {
+	if err := l.slot.register(id); err != nil {
 		return nil, err
 	}
 	if l.present, err = l.enroll(cfg.CgroupPath); err != nil {
@@ -161,11 +161,11 @@ func (l *loaded) attached() map[string]link.Link {
 // detach ends what the session gets to see. The programs of its cgroup stay attached
 // until close, without a session, because to detach one takes the kernel 0.1 ms.
 func (l *loaded) detach() error {
-	if l.seat == nil || l.seat.cgroup == 0 {
+	if l.slot == nil || l.slot.cgroup == 0 {
 		return nil
 	}
-	homeless := l.maps["homes"].Put(l.seat.cgroup, uint64(0))
-	err := l.seat.leave()
+	homeless := l.maps["homes"].Put(l.slot.cgroup, uint64(0))
+	err := l.slot.leave()
 	if homeless != nil {
 		err = errors.Join(err, l.unlink())
 	}
@@ -189,15 +189,15 @@ func (l *loaded) close() error {
 	if l.rd != nil {
 		errs = append(errs, l.rd.close())
 	}
-	if l.seat != nil {
-		errs = append(errs, l.seat.close())
+	if l.slot != nil {
+		errs = append(errs, l.slot.close())
 	}
 	errs = append(errs, l.set.close())
 	if l.cgroup != nil {
 		errs = append(errs, l.cgroup.Close())
 	}
-	if l.hold != nil {
-		l.hold.release()
+	if l.lease != nil {
+		l.lease.release()
 	}
 	return errors.Join(errs...)
 }

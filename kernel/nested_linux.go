@@ -20,7 +20,7 @@ var errNested = &PlaceError{Reason: "this process is itself being observed, and 
 
 // nested tells whether this process is in a session of the pinned set. It only
 // reads.
-func (p site) nested() error {
+func (p pinDir) nested() error {
 	numbers, err := ebpf.LoadPinnedMap(filepath.Join(p.dir(), pinName("map", "numbers")), &ebpf.LoadPinOptions{ReadOnly: true})
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

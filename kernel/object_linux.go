@@ -94,7 +94,7 @@ func (k kernelTypes) mountedBit() uint32 {
 	return 1 << 16 // where it was no member of an enum
 }
 
-// load makes the maps and loads and attaches the programs. Seat 0 is furnished, with a
+// load makes the maps and loads and attaches the programs. Slot 0 is furnished, with a
 // ring of that size, while the programs are loaded: the kernel takes as long to hand its
 // maps to the programs as to check these.
 func (s *set) load(ring int) error {

@@ -80,7 +80,7 @@ func Open(ctx context.Context, cfg Config) (_ *Observer, err error) {
 }
 
 // Shared tells whether the programs are those that runs share: Report.Shared.
-func (o *Observer) Shared() bool { return o.loaded.hold != nil }
+func (o *Observer) Shared() bool { return o.loaded.lease != nil }
 
 // look notes what is no longer as it was, and looks again later.
 func (o *Observer) look() {

@@ -7,14 +7,14 @@ import "context"
 // Preload does nothing.
 func Preload(int) {}
 
-// Cover does nothing.
-func Cover(<-chan struct{}) {}
+// WaitForGuard does nothing.
+func WaitForGuard(<-chan struct{}) {}
 
-// Rejoin does nothing.
-func Rejoin(int) {}
+// PreloadIfPinned does nothing.
+func PreloadIfPinned(int) {}
 
-// Forget does nothing.
-func Forget() {}
+// DiscardPreload does nothing.
+func DiscardPreload() {}
 
 // Observer cannot be made on this system.
 type Observer struct{}
@@ -83,7 +83,7 @@ func StartObserver() error {
 func StopObserver() (used int, err error) { return 0, nil }
 
 // Sweep has nothing to free.
-func Sweep() (seats, sets int, err error) { return 0, 0, nil }
+func Sweep() (slots, sets int, err error) { return 0, 0, nil }
 
 // Probe finds nothing here.
 func Probe() ([]HookStatus, error) {

@@ -167,7 +167,7 @@ func openSet(dir string) (_ *set, err error) {
 	if err := ownedByRoot(dir); err != nil {
 		return nil, err
 	}
-	s, err := newSet(maxSeats)
+	s, err := newSet(maxSlots)
 	if err != nil {
 		return nil, err
 	}

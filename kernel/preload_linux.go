@@ -46,29 +46,29 @@ func Preload(ringBytes int) {
 	}()
 }
 
-// cover is what pinning waits for.
-var cover atomic.Pointer[<-chan struct{}]
+// guarded is what pinning waits for.
+var guarded atomic.Pointer[<-chan struct{}]
 
-// coverWait bounds that, should nobody come.
-const coverWait = 5 * time.Second
+// guardWait bounds that, should nobody come.
+const guardWait = 5 * time.Second
 
-// Cover makes an observer of this process wait for covered to be closed before it is
+// WaitForGuard makes an observer of this process wait for made to be closed before it is
 // pinned: until then nobody would free it, should this process be killed.
-func Cover(covered <-chan struct{}) { cover.Store(&covered) }
+func WaitForGuard(made <-chan struct{}) { guarded.Store(&made) }
 
-// awaitCover is called before an observer is pinned.
-func awaitCover() {
-	if covered := cover.Load(); covered != nil {
+// awaitGuard is called before an observer is pinned.
+func awaitGuard() {
+	if made := guarded.Load(); made != nil {
 		select {
-		case <-*covered:
-		case <-time.After(coverWait):
+		case <-*made:
+		case <-time.After(guardWait):
 		}
 	}
 }
 
-// Rejoin is [Preload] where the host's observer is already in place, so that little has
-// to be done, or undone by [Forget]. Elsewhere it does nothing.
-func Rejoin(ringBytes int) {
+// PreloadIfPinned is [Preload] where the host's observer is already in place, so that little has
+// to be done, or undone by [DiscardPreload]. Elsewhere it does nothing.
+func PreloadIfPinned(ringBytes int) {
 	go func() {
 		if inPlace() {
 			Preload(ringBytes)
@@ -76,8 +76,8 @@ func Rejoin(ringBytes int) {
 	}()
 }
 
-// Forget frees what was preloaded and no Open has used. It waits until it is loaded.
-func Forget() {
+// DiscardPreload frees what was preloaded and no Open has used. It waits until it is loaded.
+func DiscardPreload() {
 	ready.mu.Lock()
 	next := ready.next
 	ready.next = nil
@@ -109,7 +109,7 @@ func prepared(ring int) (*loaded, error) {
 	return prepare(ring)
 }
 
-// prepare gets a seat: in the set that all runs of this build share, or, where that
+// prepare gets a slot: in the set that all runs of this build share, or, where that
 // cannot be had, in one of its own.
 func prepare(ring int) (*loaded, error) {
 	l, err := share(ring)
@@ -141,15 +141,15 @@ func prepareAlone(ring int) (_ *loaded, err error) {
 		return nil, err
 	}
 	l := &loaded{set: s}
-	if l.seat, err = s.furnish(0, ring); err != nil {
+	if l.slot, err = s.furnish(0, ring); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
 // newSet is a set that has nothing in the kernel yet.
-func newSet(seats int) (*set, error) {
-	s := &set{progs: map[string]*ebpf.Program{}, maps: map[string]*ebpf.Map{}, vars: map[string]*ebpf.Variable{}, links: map[string]link.Link{}, failed: map[string]error{}, seats: seats}
+func newSet(slots int) (*set, error) {
+	s := &set{progs: map[string]*ebpf.Program{}, maps: map[string]*ebpf.Map{}, vars: map[string]*ebpf.Variable{}, links: map[string]link.Link{}, failed: map[string]error{}, slots: slots}
 	var err error
 	if s.cpus, err = ebpf.PossibleCPU(); err != nil {
 		return nil, fmt.Errorf("count CPUs: %w", err)

@@ -8,11 +8,11 @@ import (
 )
 
 // Nothing is pinned before somebody is there who would free it.
-func TestPinsWhenCovered(t *testing.T) {
-	p := myPlace(t)
-	covered := make(chan struct{})
-	Cover(covered)
-	t.Cleanup(func() { cover.Store(nil) })
+func TestPinsWhenGuarded(t *testing.T) {
+	p := myPinDir(t)
+	made := make(chan struct{})
+	WaitForGuard(made)
+	t.Cleanup(func() { guarded.Store(nil) })
 	loads := make(chan error, 1)
 	go func() {
 		s, err := p.open(256 << 10)
@@ -29,7 +29,7 @@ func TestPinsWhenCovered(t *testing.T) {
 	if inPlace() {
 		t.Errorf("%s is there already", p.dir())
 	}
-	close(covered)
+	close(made)
 	if err := <-loads; err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func (l *loaded) enroll(session string) (found []Present, err error) {
 			if err != nil || n == 0 {
 				continue
 			}
-			if err := l.seat.enroll(uint32(n)); err != nil {
+			if err := l.slot.enroll(uint32(n)); err != nil {
 				return fmt.Errorf("enroll process %d: %w", n, err)
 			}
 			p := Present{PID: uint32(n)}

@@ -55,7 +55,7 @@ func (o *Observer) Read(fn func(*Event) error, idle func(now uint64)) error {
 			return err
 		}
 		if ending {
-			err := errors.Join(o.unfinished(0, fn), o.readSlots(fn), o.readEndpoints(fn))
+			err := errors.Join(o.unfinished(0, fn), o.readRepeats(fn), o.readEndpoints(fn))
 			o.mu.Lock()
 			o.ended = true
 			o.mu.Unlock()
@@ -67,7 +67,7 @@ func (o *Observer) Read(fn func(*Event) error, idle func(now uint64)) error {
 		interval := pollInterval
 		if quiet++; quiet > sleepAfter {
 			interval = sleepInterval
-			o.loaded.seat.sleep()
+			o.loaded.slot.sleep()
 			if err := o.rd.drain(one); err != nil { // what came before it could wake us
 				return err
 			}
@@ -176,9 +176,9 @@ func (o *Observer) isSelfTest(e *Event) bool {
 	return e.CgroupID == o.selfCgroup || e.Kind == KindFork && e.ChildCgroupID == o.selfCgroup
 }
 
-// readSlots delivers what the coalescing slots still count.
-func (o *Observer) readSlots(fn func(*Event) error) error {
-	return o.loaded.seat.eachSlot(func(i uint32, s *slot) error {
+// readRepeats delivers what the coalescing slots still count.
+func (o *Observer) readRepeats(fn func(*Event) error) error {
+	return o.loaded.slot.eachRepeat(func(i uint32, s *repeatSlot) error {
 		e, err := o.dec.replay(i, s.Id, s.Last, [5]uint64{s.Count, s.First, s.Last, s.Bytes, s.BytesIn})
 		if err != nil {
 			o.tally.malformed.Add(1)

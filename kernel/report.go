@@ -239,7 +239,7 @@ type Report struct {
 	Unreadable uint64
 	// Reasons say, one by one, why the layer is less than complete; empty when it is.
 	Reasons []Reason
-	// Shared: the run had a seat in the host's observer. Otherwise it loaded
+	// Shared: the run had a slot in the host's observer. Otherwise it loaded
 	// programs of its own, which every process on the host pays for, and Alone
 	// says why.
 	Shared bool

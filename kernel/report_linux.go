@@ -33,7 +33,7 @@ func (o *Observer) Report() Report {
 		SharedFiles:       t.sharedFiles.Load(), Claimed: t.claimed.Load(), MemoryOpened: t.memory.Load(), Carriers: t.carriers.Load(),
 		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[KindIOUring].Load() > 0,
 		Threads:       t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
-		SelfTestNS: int64(o.testTime), Shared: o.loaded.hold != nil, Found: o.loaded.foundPinned, Present: len(o.loaded.present),
+		SelfTestNS: int64(o.testTime), Shared: o.loaded.lease != nil, Found: o.loaded.foundPinned, Present: len(o.loaded.present),
 	}
 	if o.loaded.alone != nil {
 		r.Alone = firstLine(o.loaded.alone.Error())
@@ -53,7 +53,7 @@ func (o *Observer) Report() Report {
 // hooks reads the counters. The caller holds mu.
 func (o *Observer) hooks() []HookStatus {
 	out := make([]HookStatus, hookCount)
-	if o.loaded.seat.passed() {
+	if o.loaded.slot.passed() {
 		o.tally.passed.Store(true)
 	}
 	misses := o.loaded.misses()
@@ -72,7 +72,7 @@ func (o *Observer) hooks() []HookStatus {
 
 // counts reads a hook's counters of each CPU, and adds them up.
 func (o *Observer) counts(h HookID) (each []Counts, all Counts) {
-	cells := o.loaded.seat.cells()
+	cells := o.loaded.slot.cells()
 	each = make([]Counts, o.loaded.cpus)
 	for cpu := range each {
 		c := &cells[cpu*hookCells+int(h)]

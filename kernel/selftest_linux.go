@@ -112,7 +112,7 @@ func (o *Observer) drainSelfTest() (received [hookCount]bool, err error) {
 		return received, fmt.Errorf("read the ring buffer: %w", err)
 	}
 	// Its loopback traffic must not pass for the run's.
-	return received, deleteFrom(o.loaded.seat.maps["endpoints"], func(v []byte) bool {
+	return received, deleteFrom(o.loaded.slot.maps["endpoints"], func(v []byte) bool {
 		return (*traffic)(unsafe.Pointer(unsafe.SliceData(v))).Cgroup == o.selfCgroup
 	})
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // set is the observer as such: the programs, the maps that all its sessions
-// share, and the tracepoints they hang on. It observes nobody before a seat in it
+// share, and the tracepoints they hang on. It observes nobody before a slot in it
 // is taken.
 type set struct {
 	progs  map[string]*ebpf.Program
@@ -28,11 +28,11 @@ type set struct {
 	links  map[string]link.Link // to tracepoints, by program
 	failed map[string]error     // programs that did not load or attach, and why
 	cpus   int
-	seats  int // sessions that fit in
+	slots  int // sessions that fit in
 
 	sessions, epochs []byte // their maps' memory
 
-	first *seat // seat 0, while nobody has taken it since the set was made
+	first *slot // slot 0, while nobody has taken it since the set was made
 
 	shared      bool      // pinned
 	foundPinned bool      // by another process
@@ -43,8 +43,8 @@ type set struct {
 }
 
 const (
-	// maxSeats is what SESSION_BITS in bpf/record.h has room for.
-	maxSeats = 1 << sessionBits
+	// maxSlots is what SESSION_BITS in bpf/record.h has room for.
+	maxSlots = 1 << sessionBits
 
 	sessionBits  = 10
 	fileSlots    = 2048 // as in bpf/record.h
@@ -78,18 +78,18 @@ var tracepoints = map[string]string{
 // size sets the sizes of the maps.
 func (s *set) size(spec *ebpf.CollectionSpec) {
 	most := uint32(membersAlone)
-	if s.seats > 1 {
+	if s.slots > 1 {
 		most = tasksAtOnce()
 	}
 	for name, n := range map[string]uint32{
 		"scratches": uint32(s.cpus * 2), "scopes": uint32(s.cpus * scopesPerCPU),
-		"sessions": uint32(s.seats), "numbers": uint32(s.seats), "members": most, "pendings": most,
-		"rings": uint32(s.seats * lanes),
+		"sessions": uint32(s.slots), "numbers": uint32(s.slots), "members": most, "pendings": most,
+		"rings": uint32(s.slots * lanes),
 	} {
 		spec.Maps[name].MaxEntries = n
 	}
-	for name, inner := range seatMaps(s.cpus) {
-		spec.Maps[name].MaxEntries, spec.Maps[name].InnerMap = uint32(s.seats), inner
+	for name, inner := range slotMaps(s.cpus) {
+		spec.Maps[name].MaxEntries, spec.Maps[name].InnerMap = uint32(s.slots), inner
 	}
 	spec.Maps["rings"].InnerMap = ringSpec(os.Getpagesize())
 }
@@ -161,7 +161,7 @@ func (s *set) remember() (err error) {
 	return err
 }
 
-// session is the entry of a seat in the programs' table.
+// session is the entry of a slot in the programs' table.
 func (s *set) session(number uint32) *bpf.AssaySession {
 	var e bpf.AssaySession
 	return (*bpf.AssaySession)(unsafe.Pointer(&s.sessions[uintptr(number)*unsafe.Sizeof(e)]))

@@ -32,7 +32,7 @@ func init() {
 
 // Fifty sessions at once are observed by one set of programs, each exactly.
 func TestManySessionsShareOneObserver(t *testing.T) {
-	p := myPlace(t)
+	p := myPinDir(t)
 	const sessions, files = 50, 200
 	all := make([]*session, sessions)
 	for i := range all {
@@ -167,7 +167,7 @@ func TestNestedSessions(t *testing.T) {
 // Runs that start, end and are killed at the same moments never meet a set that is
 // torn, and leave nothing once they are swept.
 func TestKilledRunsLeaveNothing(t *testing.T) {
-	p := myPlace(t)
+	p := myPinDir(t)
 	var wg sync.WaitGroup
 	for worker := range 6 {
 		cgroup := newCgroup(t)
@@ -201,14 +201,14 @@ func TestKilledRunsLeaveNothing(t *testing.T) {
 	}
 }
 
-// A seat of a killed run is freed by the next run while others go on.
-func TestSeatOfAKilledRunIsFreed(t *testing.T) {
+// A slot of a killed run is freed by the next run while others go on.
+func TestSlotOfAKilledRunIsFreed(t *testing.T) {
 	s := observe(t, Config{})
 	dead := sit(t, "/proc/self/exe", newCgroup(t), nil)
 	dead.cmd.Process.Kill()
 	dead.cmd.Wait()
 	taken := func() (n int) {
-		for i := range uint32(maxSeats) {
+		for i := range uint32(maxSlots) {
 			if s.o.loaded.session(i).Cgroup != 0 {
 				n++
 			}
@@ -216,11 +216,11 @@ func TestSeatOfAKilledRunIsFreed(t *testing.T) {
 		return n
 	}
 	if taken() != 2 {
-		t.Fatalf("%d seats are taken", taken())
+		t.Fatalf("%d slots are taken", taken())
 	}
 	next := observe(t, Config{})
-	if taken() != 2 || next.o.loaded.seat.number == 1 {
-		t.Errorf("%d seats are taken, the next run has number %d", taken(), next.o.loaded.seat.number)
+	if taken() != 2 || next.o.loaded.slot.number == 1 {
+		t.Errorf("%d slots are taken, the next run has number %d", taken(), next.o.loaded.slot.number)
 	}
 	next.end()
 	s.end()
@@ -228,7 +228,7 @@ func TestSeatOfAKilledRunIsFreed(t *testing.T) {
 
 // Another build has a set of its own beside this one's.
 func TestBuildsLiveSideBySide(t *testing.T) {
-	p := myPlace(t)
+	p := myPinDir(t)
 	other := filepath.Join(t.TempDir(), "other")
 	raw, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -291,7 +291,7 @@ func TestAlone(t *testing.T) {
 		t.Errorf("without bpffs: %v %s", err, out)
 	}
 
-	home := myPlace(t).home
+	home := myPinDir(t).home
 	if err := os.Chmod(home, 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -305,11 +305,11 @@ func TestAlone(t *testing.T) {
 	s.rise(t)
 }
 
-// A set has the maps of a seat from the start: its first session makes none, and waits
+// A set has the maps of a slot from the start: its first session makes none, and waits
 // for none.
-func TestFirstSeatComesWithTheSet(t *testing.T) {
-	p := myPlace(t)
-	h := &hold{site: p, set: must(lockMade(p.lock(), unix.LOCK_SH))}
+func TestFirstSlotComesWithTheSet(t *testing.T) {
+	p := myPinDir(t)
+	h := &lease{dir: p, set: must(lockMade(p.lock(), unix.LOCK_SH))}
 	defer h.release()
 	if _, err := os.Lstat(p.dir()); err == nil {
 		t.Fatal("an earlier test left its observer")
@@ -324,19 +324,19 @@ func TestFirstSeatComesWithTheSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	seat, err := s.takeSeat(h, MinRing)
+	slot, err := s.takeSlot(h, MinRing)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer seat.close()
-	if seat.number != 0 || len(seat.fresh) > 0 {
-		t.Errorf("seat %d, of which %d maps are new", seat.number, len(seat.fresh))
+	defer slot.close()
+	if slot.number != 0 || len(slot.fresh) > 0 {
+		t.Errorf("slot %d, of which %d maps are new", slot.number, len(slot.fresh))
 	}
 }
 
-// What was preloaded for a run that does not begin goes away again, and Rejoin makes nothing.
+// What was preloaded for a run that does not begin goes away again, and PreloadIfPinned makes nothing.
 func TestForgottenPreloadLeavesNothing(t *testing.T) {
-	p := myPlace(t)
+	p := myPinDir(t)
 	if inPlace() {
 		t.Fatalf("%s is there", p.dir())
 	}
@@ -348,14 +348,14 @@ func TestForgottenPreloadLeavesNothing(t *testing.T) {
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
-	if got.loaded.hold == nil {
+	if got.loaded.lease == nil {
 		t.Fatalf("it is not shared: %v", got.loaded.alone)
 	}
 	if !inPlace() {
 		t.Errorf("%s is not found", p.dir())
 	}
 	next <- got
-	Forget()
+	DiscardPreload()
 	if inPlace() {
 		t.Errorf("%s is still there", p.dir())
 	}

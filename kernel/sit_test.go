@@ -81,7 +81,7 @@ func (s *sitter) rise(t testing.TB) string {
 // pinned lists what is pinned for a build.
 func pinned(t testing.TB, name string) []string {
 	t.Helper()
-	p, err := findPlace()
+	p, err := findPinDir()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,9 +98,9 @@ func pinned(t testing.TB, name string) []string {
 	return out
 }
 
-func myPlace(t testing.TB) site {
+func myPinDir(t testing.TB) pinDir {
 	t.Helper()
-	p, err := findPlace()
+	p, err := findPinDir()
 	if err != nil {
 		t.Skipf("cannot share: %v", err)
 	}

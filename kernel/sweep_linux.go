@@ -16,7 +16,7 @@ import (
 
 // sweepUnfinished removes what makers and removers that died left half done. The
 // caller is the only one to make something.
-func (p site) sweepUnfinished() {
+func (p pinDir) sweepUnfinished() {
 	entries, _ := os.ReadDir(p.home)
 	for _, e := range entries {
 		if strings.Contains(e.Name(), newInfix) {
@@ -42,10 +42,10 @@ func hasEnded(pid int) bool {
 }
 
 // Sweep frees what runs that died left in the observers that runs share, also in
-// those of other builds: seats, and the programs where nobody is left. It returns
+// those of other builds: slots, and the programs where nobody is left. It returns
 // how many of each. It waits for nobody.
-func Sweep() (seats, sets int, err error) {
-	p, err := findPlace()
+func Sweep() (slots, sets int, err error) {
+	p, err := findPinDir()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -62,7 +62,7 @@ func Sweep() (seats, sets int, err error) {
 		if !ok {
 			continue
 		}
-		other := site{home: p.home, name: name}
+		other := pinDir{home: p.home, name: name}
 		lock, err := lockDir(other.lock(), unix.LOCK_SH|unix.LOCK_NB)
 		if err != nil {
 			continue
@@ -73,7 +73,7 @@ func Sweep() (seats, sets int, err error) {
 			// A failed attempt to have the lock alone gives it up.
 			if unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
 				if s, err := openSet(p.dir()); err == nil {
-					seats += s.sweepSeats(p)
+					slots += s.sweepSlots(p)
 					s.close()
 				}
 				if other.removeIfLast(lock) { // the last session may have left, and met us
@@ -83,17 +83,17 @@ func Sweep() (seats, sets int, err error) {
 		}
 		lock.Close()
 	}
-	return seats, sets, nil
+	return slots, sets, nil
 }
 
-// sweepSeats frees the seats of runs that died.
-func (s *set) sweepSeats(p site) (freed int) {
-	for n := range uint32(s.seats) {
+// sweepSlots frees the slots of runs that died.
+func (s *set) sweepSlots(p pinDir) (freed int) {
+	for n := range uint32(s.slots) {
 		e := s.session(n)
 		if atomic.LoadUint64(&e.Cgroup) == 0 {
 			continue
 		}
-		f, err := p.lockSeat(n)
+		f, err := p.lockSlot(n)
 		if err != nil {
 			continue
 		}

@@ -23,7 +23,7 @@ func init() { children["role"] = func([]string) { Enter() } }
 // Who is killed has closed its end of a guard's pipe before it has given up its locks,
 // and a busy machine makes that time long: what sweeps then waits for its end.
 func TestSweepingWaitsForTheEndOfWhoIsKilled(t *testing.T) {
-	p := myPlace(t)
+	p := myPinDir(t)
 	s := sit(t, "/proc/self/exe", newCgroup(t), nil)
 	sweep := &exec.Cmd{Path: "/proc/self/exe", Args: []string{roleName, roleArg, "sweep", strconv.Itoa(s.cmd.Process.Pid)},
 		Env: append(os.Environ(), "KERNEL_TEST_CHILD=role"), Stderr: os.Stderr}
@@ -51,7 +51,7 @@ func TestSweepingWaitsForTheEndOfWhoIsKilled(t *testing.T) {
 
 // Who was killed while it removed a set may not have been waited for yet.
 func TestWhatAZombieWasRemovingIsRemoved(t *testing.T) {
-	p := myPlace(t)
+	p := myPinDir(t)
 	c := exec.Command("/bin/true")
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestWhatAZombieWasRemovingIsRemoved(t *testing.T) {
 // The last session may leave while somebody sweeps, who holds the set's lock meanwhile. Then
 // the sweeper removes the set.
 func TestWhoSweepsWhileTheLastLeavesRemovesTheSet(t *testing.T) {
-	p := myPlace(t)
+	p := myPinDir(t)
 	s := sit(t, "/proc/self/exe", newCgroup(t), nil)
 	gone := exec.Command("/bin/true")
 	if err := gone.Run(); err != nil {

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// Sweeper is a process that frees what this one leaves if it is killed: the seats of
+// Sweeper is a process that frees what this one leaves if it is killed: the slots of
 // its sessions, the shared observer if it was the last to use that, and empty
 // directories. It is for sessions that have no guard, which does the same.
 type Sweeper struct {

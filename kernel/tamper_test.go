@@ -56,61 +56,61 @@ func TestTamperingIsFound(t *testing.T) {
 		}},
 		{"the session's cgroup is taken out", CodeTampered, func(s *session) {
 			l := s.o.loaded
-			bpftool(slices.Concat([]string{"map", "delete", "id", strconv.Itoa(int(l.made.Maps["numbers"])), "key"}, u64(l.seat.cgroup))...)
+			bpftool(slices.Concat([]string{"map", "delete", "id", strconv.Itoa(int(l.made.Maps["numbers"])), "key"}, u64(l.slot.cgroup))...)
 		}},
 		{"its ring is replaced", CodeTampered, func(s *session) {
 			l := s.o.loaded
-			name := filepath.Join(myPlace(t).home, "attack")
+			name := filepath.Join(myPinDir(t).home, "attack")
 			bpftool("map", "create", name, "type", "ringbuf", "key", "0", "value", "0", "entries", "65536", "name", "ring")
 			defer os.Remove(name)
 			bpftool(slices.Concat([]string{"map", "update", "id", strconv.Itoa(int(l.made.Maps["rings"])), "key", "hex"},
-				u64(uint64(l.seat.number * lanes))[1:5], []string{"value", "pinned", name})...)
-			if err := l.maps["rings"].Put(l.seat.number*lanes, l.seat.rings[laneUrgent]); err != nil {
+				u64(uint64(l.slot.number * lanes))[1:5], []string{"value", "pinned", name})...)
+			if err := l.maps["rings"].Put(l.slot.number*lanes, l.slot.rings[laneUrgent]); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"a counter is written", CodeMissing, func(s *session) {
-			cells := s.o.loaded.seat.cells()
+			cells := s.o.loaded.slot.cells()
 			cells[HookOpen].Emitted += 3
 			cells[HookOpen].Fired += 3
 		}},
 		{"a pinned link is removed", CodeTampered, func(s *session) {
-			if err := os.Remove(filepath.Join(myPlace(t).dir(), pinName("link", "sys_exit"))); err != nil {
+			if err := os.Remove(filepath.Join(myPinDir(t).dir(), pinName("link", "sys_exit"))); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"a pinned link is replaced", CodeTampered, func(s *session) {
-			pin := filepath.Join(myPlace(t).dir(), pinName("link", "sys_exit"))
+			pin := filepath.Join(myPinDir(t).dir(), pinName("link", "sys_exit"))
 			ok(os.Remove(pin), s.o.loaded.links["forked"].Pin(pin))
 		}},
 		{"a pinned program is replaced", CodeTampered, func(s *session) {
-			pin, p := filepath.Join(myPlace(t).dir(), pinName("prog", "skb_out")), passing()
+			pin, p := filepath.Join(myPinDir(t).dir(), pinName("prog", "skb_out")), passing()
 			defer p.Close()
 			ok(os.Remove(pin), p.Pin(pin))
 		}},
 		{"a pinned map is replaced", CodeTampered, func(s *session) {
-			pin := filepath.Join(myPlace(t).dir(), pinName("map", "members"))
+			pin := filepath.Join(myPinDir(t).dir(), pinName("map", "members"))
 			ok(os.Remove(pin))
 			bpftool("map", "pin", "id", strconv.Itoa(int(s.o.loaded.made.Maps["numbers"])), pin)
 		}},
-		{"the manifest is removed", CodeTampered, func(*session) { ok(os.Remove(filepath.Join(myPlace(t).dir(), "manifest"))) }},
+		{"the manifest is removed", CodeTampered, func(*session) { ok(os.Remove(filepath.Join(myPinDir(t).dir(), "manifest"))) }},
 		{"the manifest is replaced", CodeTampered, func(s *session) {
-			pin := filepath.Join(myPlace(t).dir(), "manifest")
+			pin := filepath.Join(myPinDir(t).dir(), "manifest")
 			ok(os.Remove(pin))
 			bpftool("map", "pin", "id", strconv.Itoa(int(s.o.loaded.made.Maps["numbers"])), pin)
 			if s.o.loaded.tamperedPins() == "" { // not only the listing of the directory tells
 				s.t.Error("another map passes for the manifest")
 			}
 		}},
-		{"all that is pinned is removed", CodeTampered, func(*session) { ok(os.RemoveAll(myPlace(t).dir())) }},
+		{"all that is pinned is removed", CodeTampered, func(*session) { ok(os.RemoveAll(myPinDir(t).dir())) }},
 		{"a link's program is replaced", CodeHookLost, func(s *session) {
 			p := passing()
 			defer p.Close()
 			ok(s.o.loaded.own["skb_out"].Update(p))
 		}},
-		{"its entry is emptied", CodeTampered, func(s *session) { atomic.StoreUint64(&s.o.loaded.session(s.o.loaded.seat.number).Cgroup, 0) }},
+		{"its entry is emptied", CodeTampered, func(s *session) { atomic.StoreUint64(&s.o.loaded.session(s.o.loaded.slot.number).Cgroup, 0) }},
 		{"its socket programs are given to another", CodeTampered, func(s *session) {
-			ok(s.o.loaded.maps["homes"].Put(s.o.loaded.seat.cgroup, uint64(s.o.loaded.seat.number)+2))
+			ok(s.o.loaded.maps["homes"].Put(s.o.loaded.slot.cgroup, uint64(s.o.loaded.slot.number)+2))
 		}},
 		{"the programs' settings are changed", CodeTampered, func(s *session) {
 			changed := slices.Clone(s.o.loaded.bss)
@@ -132,7 +132,7 @@ func TestTamperingIsFound(t *testing.T) {
 			}
 			s.o.Close()
 			Sweep()
-			if left := pinned(t, myPlace(t).name); len(left) != 0 {
+			if left := pinned(t, myPinDir(t).name); len(left) != 0 {
 				t.Errorf("left %v", left)
 			}
 		})
@@ -148,7 +148,7 @@ func TestARemovedCgroupIsNoTampering(t *testing.T) {
 		t.Fatal(err)
 	}
 	detached := func() bool { // the kernel does it later
-		return s.o.loaded.maps["homes"].Lookup(s.o.loaded.seat.cgroup, new(uint64)) != nil && !stillAttached(s.o.loaded.own["connect4"], s.o.loaded.made.Progs["connect4"])
+		return s.o.loaded.maps["homes"].Lookup(s.o.loaded.slot.cgroup, new(uint64)) != nil && !stillAttached(s.o.loaded.own["connect4"], s.o.loaded.made.Progs["connect4"])
 	}
 	if !leaktest.Within(time.Minute, detached) {
 		t.Fatal("the kernel keeps the programs of a cgroup that is gone")
@@ -172,11 +172,11 @@ func TestARemovedCgroupIsNoTampering(t *testing.T) {
 func TestTamperingMeanwhileIsFound(t *testing.T) {
 	s := observe(t, Config{})
 	l := s.o.loaded
-	if err := errors.Join(l.maps["numbers"].Delete(l.seat.cgroup), l.own["skb_out"].Update(l.progs["skb_in"])); err != nil {
+	if err := errors.Join(l.maps["numbers"].Delete(l.slot.cgroup), l.own["skb_out"].Update(l.progs["skb_in"])); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(checkInterval + checkInterval/2)
-	if err := errors.Join(l.maps["numbers"].Put(l.seat.cgroup, l.seat.number), l.own["skb_out"].Update(l.progs["skb_out"])); err != nil {
+	if err := errors.Join(l.maps["numbers"].Put(l.slot.cgroup, l.slot.number), l.own["skb_out"].Update(l.progs["skb_out"])); err != nil {
 		t.Fatal(err)
 	}
 	s.end()
@@ -189,7 +189,7 @@ func TestTamperingMeanwhileIsFound(t *testing.T) {
 
 // A set that is not whole is made anew when nobody is in it.
 func TestBrokenSetIsMadeAnew(t *testing.T) {
-	p := myPlace(t)
+	p := myPinDir(t)
 	s := sit(t, "/proc/self/exe", newCgroup(t), nil)
 	s.cmd.Process.Kill()
 	s.cmd.Wait()
@@ -209,7 +209,7 @@ func TestBrokenSetIsMadeAnew(t *testing.T) {
 
 // The kernel forgets what nothing pins: a lock that is dropped is no longer there.
 func TestLocksDieWithTheirHolder(t *testing.T) {
-	p := myPlace(t)
+	p := myPinDir(t)
 	s := sit(t, "/proc/self/exe", newCgroup(t), nil)
 	if _, err := lockDir(p.lock(), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 		t.Error("the set's lock can be had while a run holds it")

@@ -42,7 +42,7 @@ func Contain(spec *Spec, opt Options) *Contained {
 	c := newContained(with, opt)
 	c.host = sync.OnceValue(cgroup.ProbeForSession)
 	if with.usesBPF() {
-		kernel.Rejoin(int(with.KernelBuffer))
+		kernel.PreloadIfPinned(int(with.KernelBuffer))
 	}
 	if with.Containers { // the engine has a say
 		go c.host()
@@ -66,7 +66,7 @@ func newContained(spec *Spec, opt Options) *Contained {
 		}
 	}
 	if c.observed {
-		kernel.Cover(c.made)
+		kernel.WaitForGuard(c.made)
 	}
 	return c
 }
@@ -100,7 +100,7 @@ func (c *Contained) Close() {
 	if c.taken {
 		return
 	}
-	kernel.Forget()
+	kernel.DiscardPreload()
 	if c.session == nil {
 		return
 	}

@@ -63,7 +63,7 @@ type session interface {
 	// Path is its cgroup2 directory, empty without one.
 	Path() string
 	// shared is called when the observer is one that others use too, so that somebody must
-	// free our seat if we are killed.
+	// free our slot if we are killed.
 	shared()
 	// movedV1 tells of a cgroup of a v1 hierarchy whether it is outside of the session's,
 	// and then which controllers it is about.

@@ -154,6 +154,6 @@ func loadPrograms([]string) {
 	}
 	before := used()
 	kernel.Preload(0)
-	kernel.Forget()
+	kernel.DiscardPreload()
 	fmt.Print(used() - before)
 }

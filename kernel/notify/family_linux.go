@@ -37,7 +37,7 @@ func (o *Observer) adopt(p *process, same func() bool) *process {
 	e.PID, e.TID, e.Start = 0, 0, 0
 	if parent != nil {
 		if t.roots == 0 {
-			p.plain = parent.plain // nobody has changed a root yet
+			p.atRoot = parent.atRoot // nobody has changed a root yet
 		}
 		e.PID, e.TID, e.Start, e.CgroupID = parent.pid, parent.pid, parent.start, parent.cgroup
 	}

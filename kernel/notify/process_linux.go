@@ -20,7 +20,7 @@ type process struct {
 	pidfd     int
 	dir       int    // /proc/PID
 	mem       int    // /proc/PID/mem; -1 if it cannot be opened
-	plain     uint64 // table.roots when its root directory was found to be "/"
+	atRoot     uint64 // table.roots when its root directory was found to be "/"
 	exec      *execution
 	reads     *reads
 	silent    bool // a read of its memory got stuck
@@ -117,7 +117,7 @@ func (o *Observer) of(tid uint32, id uint64) *process {
 
 // unopened is a process without descriptors.
 func unopened(pid, ppid uint32) *process {
-	return &process{pid: pid, ppid: ppid, pidfd: -1, dir: -1, mem: -1, plain: ^uint64(0)}
+	return &process{pid: pid, ppid: ppid, pidfd: -1, dir: -1, mem: -1, atRoot: ^uint64(0)}
 }
 
 // owner is the process of the task that has this tid now, or nil if there is no such

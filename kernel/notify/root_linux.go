@@ -6,7 +6,7 @@ package notify
 // p's mount namespace.
 func (o *Observer) rootOf(p *process) string {
 	t := o.table
-	if p.plain == t.roots {
+	if p.atRoot == t.roots {
 		return ""
 	}
 	root, ok := o.link(p, "root")
@@ -14,7 +14,7 @@ func (o *Observer) rootOf(p *process) string {
 		return root // and look it up each time: somebody may rename it
 	}
 	if ok && !t.rootsChange() {
-		p.plain = t.roots
+		p.atRoot = t.roots
 	}
 	return ""
 }

@@ -29,41 +29,41 @@ const (
 
 	// Of a set's name, which is a digest of the build and the kernel. bpffs takes
 	// no dots.
-	lockSuffix = "_lock" // a directory that is locked, with one for each seat
+	lockSuffix = "_lock" // a directory that is locked, with one for each slot
 	keepSuffix = "_keep" // exists while somebody asked for the set to be kept
 	newInfix   = "_new_" // being made by the process that is named next
 	oldInfix   = "_old_" // being removed
 )
 
-// site is where the sets of one bpffs are, and which of them is this build's.
-type site struct {
+// pinDir is where the sets of one bpffs are, and which of them is this build's.
+type pinDir struct {
 	home string // the directory of all sets
 	name string // of this build's set
 }
 
-func (p site) dir() string  { return filepath.Join(p.home, p.name) }
-func (p site) lock() string { return p.dir() + lockSuffix }
-func (p site) keep() string { return p.dir() + keepSuffix }
+func (p pinDir) dir() string  { return filepath.Join(p.home, p.name) }
+func (p pinDir) lock() string { return p.dir() + lockSuffix }
+func (p pinDir) keep() string { return p.dir() + keepSuffix }
 
-// findPlace finds where sets are pinned, and makes it. An error says why this
+// findPinDir finds where sets are pinned, and makes it. An error says why this
 // process cannot share.
-func findPlace() (site, error) {
+func findPinDir() (pinDir, error) {
 	if os.Geteuid() != 0 {
-		return site{}, &PlaceError{Reason: "only root can share an observer", Remedy: "run as root"}
+		return pinDir{}, &PlaceError{Reason: "only root can share an observer", Remedy: "run as root"}
 	}
 	name, err := buildName()
 	if err != nil {
-		return site{}, err
+		return pinDir{}, err
 	}
 	root := hostBPFFS
 	if !isBPFFS(root) {
 		if root, err = mountBPFFS(); err != nil {
-			return site{}, err
+			return pinDir{}, err
 		}
 	}
-	p := site{home: filepath.Join(root, homeName), name: name}
+	p := pinDir{home: filepath.Join(root, homeName), name: name}
 	if err := os.Mkdir(p.home, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return site{}, &PlaceError{"the BPF file system cannot be used", "make it writable: mount -o remount,rw " + root, err}
+		return pinDir{}, &PlaceError{"the BPF file system cannot be used", "make it writable: mount -o remount,rw " + root, err}
 	}
 	return p, ownedByRoot(p.home)
 }
@@ -76,7 +76,7 @@ func inPlace() bool {
 	}
 	for _, root := range []string{hostBPFFS, ownBPFFS} {
 		if isBPFFS(root) {
-			_, err := os.Lstat(site{home: filepath.Join(root, homeName), name: name}.dir())
+			_, err := os.Lstat(pinDir{home: filepath.Join(root, homeName), name: name}.dir())
 			return err == nil
 		}
 	}

@@ -14,32 +14,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold is a session's share of a pinned set. Both files are locked for as long as
+// lease is a session's share of a pinned set. Both files are locked for as long as
 // the session lasts, and the kernel lets go of locks when their holder dies: a set
-// whose lock can be had alone has no session, and a seat whose lock can be had has
+// whose lock can be had alone has no session, and a slot whose lock can be had has
 // nobody in it, however its last one ended.
-type hold struct {
-	site site
+type lease struct {
+	dir  pinDir
 	set  *os.File // shared with the others
-	seat *os.File // alone
+	slot *os.File // alone
 	keep time.Duration
 }
 
-// restTime is how long a seat stays empty after a session. What programs were doing
+// restTime is how long a slot stays empty after a session. What programs were doing
 // for that session on other CPUs ends with an RCU grace period, which takes some
 // milliseconds; to wait for it would hold up who leaves and who comes.
 const restTime = time.Second
 
-// share takes a seat in the set that is pinned for this build, or pins one first.
+// share takes a slot in the set that is pinned for this build, or pins one first.
 func share(ring int) (_ *loaded, err error) {
-	p, err := findPlace()
+	p, err := findPinDir()
 	if err != nil {
 		return nil, err
 	}
 	if err := p.nested(); err != nil {
 		return nil, err
 	}
-	h := &hold{site: p}
+	h := &lease{dir: p}
 	defer func() {
 		if err != nil {
 			h.release()
@@ -62,17 +62,17 @@ func share(ring int) (_ *loaded, err error) {
 		h.set.Close()
 		h.set = nil
 	}
-	l := &loaded{set: s, hold: h}
-	s.sweepSeats(p)
-	if l.seat, err = s.takeSeat(h, ring); err != nil {
+	l := &loaded{set: s, lease: h}
+	s.sweepSlots(p)
+	if l.slot, err = s.takeSlot(h, ring); err != nil {
 		s.close()
 		return nil, err
 	}
 	return l, nil
 }
 
-// open opens the set, or makes and pins it, with a seat that has a ring of that size.
-func (p site) open(ring int) (*set, error) {
+// open opens the set, or makes and pins it, with a slot that has a ring of that size.
+func (p pinDir) open(ring int) (*set, error) {
 	_, err := os.Lstat(p.dir())
 	if err == nil {
 		return openSet(p.dir())
@@ -90,7 +90,7 @@ func (p site) open(ring int) (*set, error) {
 		return openSet(p.dir())
 	}
 	p.sweepUnfinished()
-	s, err := newSet(maxSeats)
+	s, err := newSet(maxSlots)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (p site) open(ring int) (*set, error) {
 		if s.links["sys_exit"] == nil {
 			err = s.failed["sys_exit"]
 		} else {
-			awaitCover()
+			awaitGuard()
 			err = s.pin(making)
 		}
 	}
@@ -118,8 +118,8 @@ func (p site) open(ring int) (*set, error) {
 	return s, nil
 }
 
-// lockSeat locks a seat, or fails at once when somebody is in it.
-func (p site) lockSeat(number uint32) (*os.File, error) {
+// lockSlot locks a slot, or fails at once when somebody is in it.
+func (p pinDir) lockSlot(number uint32) (*os.File, error) {
 	path := filepath.Join(p.lock(), strconv.Itoa(int(number)))
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
@@ -127,17 +127,17 @@ func (p site) lockSeat(number uint32) (*os.File, error) {
 	return lockDir(path, unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// takeSeat takes one that nobody is in.
-func (s *set) takeSeat(h *hold, ring int) (*seat, error) {
+// takeSlot takes one that nobody is in.
+func (s *set) takeSlot(l *lease, ring int) (*slot, error) {
 	free := func(n uint32) bool {
 		e := s.session(n)
 		return atomic.LoadUint64(&e.Cgroup) == 0 && (e.Left == 0 || bootTime()-e.Left > uint64(restTime))
 	}
-	for n := range uint32(s.seats) {
+	for n := range uint32(s.slots) {
 		if !free(n) {
 			continue
 		}
-		f, err := h.site.lockSeat(n)
+		f, err := l.dir.lockSlot(n)
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			continue
 		}
@@ -148,31 +148,31 @@ func (s *set) takeSeat(h *hold, ring int) (*seat, error) {
 			f.Close()
 			continue
 		}
-		h.seat = f
+		l.slot = f
 		return s.furnish(n, ring)
 	}
-	return nil, fmt.Errorf("all %d sessions of the observer are in use", s.seats)
+	return nil, fmt.Errorf("all %d sessions of the observer are in use", s.slots)
 }
 
-// release gives up the seat, and the set when it was the last.
-func (h *hold) release() {
-	if h.seat != nil {
-		h.seat.Close()
+// release gives up the slot, and the set when it was the last.
+func (l *lease) release() {
+	if l.slot != nil {
+		l.slot.Close()
 	}
-	if h.set == nil {
+	if l.set == nil {
 		return
 	}
-	if h.keep > 0 && h.site.keepFor(h.keep) == nil {
-		h.set.Close()
+	if l.keep > 0 && l.dir.keepFor(l.keep) == nil {
+		l.set.Close()
 		return
 	}
-	h.site.removeIfLast(h.set)
-	h.set.Close()
+	l.dir.removeIfLast(l.set)
+	l.set.Close()
 }
 
 // removeIfLast removes the set whose lock is given, unless somebody else has it too
 // or it is to be kept.
-func (p site) removeIfLast(lock *os.File) bool {
+func (p pinDir) removeIfLast(lock *os.File) bool {
 	if _, err := os.Lstat(p.keep()); err == nil {
 		return false
 	}
@@ -185,7 +185,7 @@ func (p site) removeIfLast(lock *os.File) bool {
 
 // remove removes the set, whose lock the caller has alone. What is pinned hangs on
 // its pins, so this detaches it. Who waits for the lock finds another.
-func (p site) remove() {
+func (p pinDir) remove() {
 	old := p.dir() + oldInfix + strconv.Itoa(os.Getpid())
 	if os.Rename(p.dir(), old) == nil {
 		_ = os.RemoveAll(old)

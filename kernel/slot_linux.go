@@ -15,8 +15,8 @@ import (
 	"github.com/assay-run/assay-run/bpf"
 )
 
-// seat is a session's place in a set: its number, and the maps that are its own.
-type seat struct {
+// slot is a session's place in a set: its number, and the maps that are its own.
+type slot struct {
 	set    *set
 	number uint32
 	handle uint32 // what the programs call the session: never used twice
@@ -26,14 +26,14 @@ type seat struct {
 	maps  map[string]*ebpf.Map // the others, by the map of maps that each is in
 	ids   map[*ebpf.Map]uint32 // of all of them
 
-	counterMem, slotMem []byte
-	fresh               []own // maps that the programs do not know yet
-	failed              chan error
+	counterMem, repeatMem []byte
+	fresh                 []own // maps that the programs do not know yet
+	failed                chan error
 }
 
 // register makes the programs report what happens in the cgroup, under the
-// seat's number, from now on.
-func (t *seat) register(cgroup uint64) error {
+// slot's number, from now on.
+func (t *slot) register(cgroup uint64) error {
 	e := t.set.session(t.number)
 	t.handle = (e.Handle>>sessionBits+1)<<sessionBits | t.number
 	*e = bpf.AssaySession{Handle: t.handle, Wake: [lanes]uint32{t.wakeAt(laneFiles), t.wakeAt(laneUrgent)}}
@@ -47,18 +47,18 @@ func (t *seat) register(cgroup uint64) error {
 }
 
 // sleep makes the next record wake the reader.
-func (t *seat) sleep() { atomic.StoreUint64(&t.set.session(t.number).Asleep, 1) }
+func (t *slot) sleep() { atomic.StoreUint64(&t.set.session(t.number).Asleep, 1) }
 
 // passed reports whether a system call of the session passed descriptors over a unix
 // socket.
-func (t *seat) passed() bool { return atomic.LoadUint64(&t.set.session(t.number).Passed) != 0 }
+func (t *slot) passed() bool { return atomic.LoadUint64(&t.set.session(t.number).Passed) != 0 }
 
 // wakeAt is how full a ring is when the reader is woken ahead of its poll.
-func (t *seat) wakeAt(lane int) uint32 { return t.rings[lane].MaxEntries() / wakeFraction }
+func (t *slot) wakeAt(lane int) uint32 { return t.rings[lane].MaxEntries() / wakeFraction }
 
 // enroll makes a process that is in the session already known as that. It may be
 // known as another's, which this one is nested in or which is nested in this one.
-func (t *seat) enroll(pid uint32) error {
+func (t *slot) enroll(pid uint32) error {
 	var member bpf.AssayMember
 	in := &member.In
 	members := t.set.maps["members"]
@@ -81,7 +81,7 @@ func (t *seat) enroll(pid uint32) error {
 }
 
 // leave ends what register began.
-func (t *seat) leave() error {
+func (t *slot) leave() error {
 	if t.cgroup == 0 {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (t *seat) leave() error {
 }
 
 // eachEndpoint calls fn for every remote endpoint that packets went to or came from.
-func (t *seat) eachEndpoint(fn func(*endpoint, *traffic) error) error {
+func (t *slot) eachEndpoint(fn func(*endpoint, *traffic) error) error {
 	var k endpoint
 	var v traffic
 	it := t.maps["endpoints"].Iterate()
@@ -113,8 +113,8 @@ func (t *seat) eachEndpoint(fn func(*endpoint, *traffic) error) error {
 	return nil
 }
 
-func (t *seat) eachSlot(fn func(i uint32, s *slot) error) error {
-	for i, s := range elements[slot](t.slotMem, int(t.maps["slots"].MaxEntries())) {
+func (t *slot) eachRepeat(fn func(i uint32, s *repeatSlot) error) error {
+	for i, s := range elements[repeatSlot](t.repeatMem, int(t.maps["slots"].MaxEntries())) {
 		if s.Id != 0 && s.Count != 0 {
 			if err := fn(uint32(i), &s); err != nil {
 				return err
@@ -124,23 +124,23 @@ func (t *seat) eachSlot(fn func(i uint32, s *slot) error) error {
 	return nil
 }
 
-// cells are the seat's counters, of each CPU in turn.
-func (t *seat) cells() []counter {
+// cells are the slot's counters, of each CPU in turn.
+func (t *slot) cells() []counter {
 	return elements[counter](t.counterMem, int(t.maps["counters"].MaxEntries()))
 }
 
-func (t *seat) close() error {
+func (t *slot) close() error {
 	var errs []error
 	for _, o := range t.all() {
 		if o.m != nil {
 			errs = append(errs, o.m.Close())
 		}
 	}
-	for _, mem := range [][]byte{t.counterMem, t.slotMem} {
+	for _, mem := range [][]byte{t.counterMem, t.repeatMem} {
 		if mem != nil {
 			errs = append(errs, unix.Munmap(mem))
 		}
 	}
-	t.counterMem, t.slotMem = nil, nil
+	t.counterMem, t.repeatMem = nil, nil
 	return errors.Join(errs...)
 }

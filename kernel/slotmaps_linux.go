@@ -27,16 +27,16 @@ const (
 	acceptsMost  = 4096
 )
 
-// seatMaps are the specifications of a seat's maps but the rings, by the map of
+// slotMaps are the specifications of a slot's maps but the rings, by the map of
 // maps that they go into: as in bpf/, in the size for this host.
-func seatMaps(cpus int) map[string]*ebpf.MapSpec {
+func slotMaps(cpus int) map[string]*ebpf.MapSpec {
 	hash := func(kind ebpf.MapType, key, value uintptr, most, flags uint32) *ebpf.MapSpec {
 		return &ebpf.MapSpec{Type: kind, KeySize: uint32(key), ValueSize: uint32(value), MaxEntries: most, Flags: flags}
 	}
 	const id = unsafe.Sizeof(uint64(0))
 	out := map[string]*ebpf.MapSpec{
 		"counters":        hash(ebpf.Array, 4, unsafe.Sizeof(counter{}), uint32(cpus*hookCells), unix.BPF_F_MMAPABLE),
-		"slots":           hash(ebpf.Array, 4, unsafe.Sizeof(slot{}), uint32(cpus*slotsPerCPU), unix.BPF_F_MMAPABLE),
+		"slots":           hash(ebpf.Array, 4, unsafe.Sizeof(repeatSlot{}), uint32(cpus*slotsPerCPU), unix.BPF_F_MMAPABLE),
 		"owners":          hash(ebpf.LRUHash, id, unsafe.Sizeof(owner{}), 2048, 0),
 		"endpoints":       hash(ebpf.Hash, unsafe.Sizeof(endpoint{}), unsafe.Sizeof(traffic{}), 8192, unix.BPF_F_NO_PREALLOC),
 		"requests":        hash(ebpf.Hash, id, unsafe.Sizeof(request{}), requestsMost, unix.BPF_F_NO_PREALLOC),
@@ -54,14 +54,14 @@ func ringSpec(size int) *ebpf.MapSpec {
 	return &ebpf.MapSpec{Name: "ring", Type: ebpf.RingBuf, MaxEntries: uint32(size)}
 }
 
-// furnish finds or makes a seat's maps, with a ring of that size, and clears them.
+// furnish finds or makes a slot's maps, with a ring of that size, and clears them.
 // Those that it makes are on their way to the programs.
-func (s *set) furnish(number uint32, ring int) (_ *seat, err error) {
+func (s *set) furnish(number uint32, ring int) (_ *slot, err error) {
 	if t := s.first; t != nil && number == 0 {
 		s.first = nil
 		return t, nil
 	}
-	t := &seat{set: s, number: number, maps: map[string]*ebpf.Map{}, ids: map[*ebpf.Map]uint32{}}
+	t := &slot{set: s, number: number, maps: map[string]*ebpf.Map{}, ids: map[*ebpf.Map]uint32{}}
 	defer func() {
 		if err != nil {
 			t.close()
@@ -86,7 +86,7 @@ func (s *set) furnish(number uint32, ring int) (_ *seat, err error) {
 		t.fresh = append(t.fresh, own{outer, index, m})
 		return m
 	}
-	for name, spec := range seatMaps(s.cpus) {
+	for name, spec := range slotMaps(s.cpus) {
 		t.maps[name] = get(name, number, spec)
 	}
 	for lane, size := range [lanes]int{ring, max(ring/urgentFraction, min(minUrgentRing, ring))} {
@@ -123,22 +123,22 @@ func (s *set) found(outer string, index uint32, spec *ebpf.MapSpec) (m *ebpf.Map
 	return m, id
 }
 
-func (t *seat) remember() (err error) {
+func (t *slot) remember() (err error) {
 	if t.counterMem, err = mapArray(t.maps["counters"]); err != nil {
 		return err
 	}
-	t.slotMem, err = mapArray(t.maps["slots"])
+	t.repeatMem, err = mapArray(t.maps["slots"])
 	return err
 }
 
-// own is one of a seat's maps, with the map of maps and the index that it belongs at.
+// own is one of a slot's maps, with the map of maps and the index that it belongs at.
 type own struct {
 	outer string
 	index uint32
 	m     *ebpf.Map
 }
 
-func (t *seat) all() (out []own) {
+func (t *slot) all() (out []own) {
 	for name, m := range t.maps {
 		out = append(out, own{name, t.number, m})
 	}
@@ -151,12 +151,12 @@ func (t *seat) all() (out []own) {
 // putting waits in tests for updates under way.
 var putting sync.WaitGroup
 
-// publish makes the seat's new maps known to the programs. Each update lets the
+// publish makes the slot's new maps known to the programs. Each update lets the
 // caller go only when no program can be using what was there before, which takes
 // up to 30 ms; the programs have it at once. So all go in parallel, in the
 // background, and arrived tells when they are there. Nobody waits for the end of
 // the updates, so they have descriptors of their own.
-func (t *seat) publish() error {
+func (t *slot) publish() error {
 	t.failed = make(chan error, len(t.fresh))
 	for _, f := range t.fresh {
 		to, err := t.set.maps[f.outer].Clone()
@@ -179,8 +179,8 @@ func (t *seat) publish() error {
 	return nil
 }
 
-// arrived waits until the programs have the seat's maps.
-func (t *seat) arrived() error {
+// arrived waits until the programs have the slot's maps.
+func (t *slot) arrived() error {
 	for begin := time.Now(); ; {
 		missing := ""
 		for _, o := range t.fresh {
@@ -203,13 +203,13 @@ func (t *seat) arrived() error {
 }
 
 // inPlace tells whether the programs find the map.
-func (t *seat) inPlace(o own) bool {
+func (t *slot) inPlace(o own) bool {
 	var id uint32
 	return t.set.maps[o.outer].Lookup(o.index, &id) == nil && id == t.ids[o.m]
 }
 
-// clear makes the seat as if nobody had been there.
-func (t *seat) clear() error {
+// clear makes the slot as if nobody had been there.
+func (t *slot) clear() error {
 	for name, m := range t.maps {
 		if slices.ContainsFunc(t.fresh, func(o own) bool { return o.m == m }) {
 			continue
@@ -218,7 +218,7 @@ func (t *seat) clear() error {
 		case name == "counters":
 			clear(t.counterMem)
 		case name == "slots":
-			clear(t.slotMem)
+			clear(t.repeatMem)
 		default:
 			if err := deleteFrom(m, func([]byte) bool { return true }); err != nil {
 				return fmt.Errorf("clear the session's map %s: %w", name, err)
