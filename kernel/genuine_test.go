@@ -127,8 +127,13 @@ func TestProgramsLoadWithoutTheCast(t *testing.T) {
 	s := must(newSet(1))
 	defer s.close()
 	object := must(s.embedded(types))
-	if err := errors.Join(s.makeMaps(object), s.loadPrograms(object, cache)); err != nil || len(s.failed) > 0 {
-		t.Fatal(err, s.failed)
+	if err := errors.Join(s.makeMaps(object), s.loadPrograms(object, cache)); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range s.failed {
+		if err != errNoTracepoint { // it came with Linux 6.4
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
