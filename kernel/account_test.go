@@ -13,11 +13,12 @@ import (
 	"strings"
 	"testing"
 
+	"reflect"
+	"regexp"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
-	"reflect"
-	"regexp"
 
 	"github.com/assay-run/assay-run/bpf"
 )

@@ -1,8 +1,11 @@
 package kernel
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/assay-run/assay-run/kernel/internal/slots"
 )
@@ -174,20 +177,6 @@ func (d *decoder) fill(r *record) {
 	}
 }
 
-// setResult sets what a call returned.
-func (e *Event) setResult(ret int32) {
-	switch ret {
-	case -512, -513, -514, -516: // ERESTARTSYS and its kin, see include/linux/errno.h
-		// A signal came. Whether the call begins anew or returns EINTR is
-		// decided after the tracepoint; a program can only ever see EINTR.
-		ret = -4
-	}
-	e.Ret, e.Errno = ret, 0
-	if ret < 0 && ret >= -4095 {
-		e.Errno = -ret
-	}
-}
-
 // request sets what follows from an io_uring request: see submitted and done in
 // bpf/uring.h.
 func (d *decoder) request(r *record) {
@@ -216,3 +205,470 @@ func (d *decoder) request(r *record) {
 		e.Args = [6]uint64{r.arg(0), r.arg(1), r.arg(2)}
 	}
 }
+
+// call finds the table entry of a record's system call, nil when it has none.
+func (d *decoder) call(nr uint16, bits uint32) *sysCall {
+	t := d.native
+	if bits&bitIA32 != 0 {
+		t = d.ia32
+	}
+	if t == nil || int(nr) >= len(t) {
+		return nil
+	}
+	return t[nr]
+}
+
+// arguments sets what follows from a record of a system call.
+func (d *decoder) arguments(r *record, call *sysCall) {
+	e := &d.ev
+	var args [6]uint64
+	for i := range args {
+		args[i] = r.arg(uint8(i))
+	}
+	e.arguments(call, args, r.u32(offBits)&bitIA32 != 0)
+	switch e.Kind {
+	case KindWrite:
+		if !e.Repeat && e.Errno == 0 {
+			e.Bytes = args[5]
+		}
+	case KindBPF:
+		e.Args = [6]uint64{args[0]}
+		e.BPF = bpfObject(args[1])
+	case KindMmap:
+		e.BPF = bpfObject(args[0])
+	case KindPtrace:
+		e.PidLevel, e.FileMode = e.FileMode, 0
+	}
+}
+
+// addArgs keeps one part of a long argv until its exec record comes.
+func (d *decoder) addArgs(r *record) error {
+	id := r.u64(offID)
+	p := d.pending[id]
+	if p == nil {
+		if len(d.pending) >= maxPendingArgs {
+			clear(d.pending)
+		}
+		p = new(pendingArgs)
+		d.pending[id] = p
+	}
+	if r.arg(0) != uint64(len(p.b)) || len(p.b) > 1<<20 || r.u32(offBits)&bitFailedRead != 0 {
+		p.missing = true // a part was dropped or could not be read
+		return nil
+	}
+	p.b = append(p.b, r.seg[segName]...)
+	return nil
+}
+
+// exec decodes a KindExec record. arg 0 is the calling thread's former tid,
+// arg 1 the size of the argument area.
+func (d *decoder) exec(r *record, bits uint32) {
+	e := &d.ev
+	e.PathSource = PathKernelObject
+	d.path[2] = d.kernelPath(d.path[2][:0], r.seg[segPath])
+	e.Exe = end(d.path[2], bits&bitTruncated)
+	e.Path = e.Exe
+	e.Memfd = isMemfd(e)
+	d.path[3] = d.kernelPath(d.path[3][:0], r.seg[segBase])
+	e.Cwd = end(d.path[3], bits&bitBaseCut)
+	e.Filename, e.Interp = r.seg[segPath2], r.seg[segBase2]
+	if old := uint32(r.arg(0)); old != e.TID {
+		e.OldTID = old
+	}
+	area := r.seg[segName]
+	e.ArgvTruncated = bits&bitArgsCut != 0
+	if p := d.pending[e.ID]; p != nil {
+		area = p.b
+		e.ArgvTruncated = e.ArgvTruncated || p.missing
+		delete(d.pending, e.ID)
+	}
+	if uint64(len(area)) < r.arg(1) {
+		e.ArgvTruncated = true
+	}
+	d.argv = split(d.argv[:0], area)
+	e.Argv = d.argv
+	d.keys = split(d.keys[:0], r.seg[segEnv])
+	e.EnvKeys = d.keys
+	e.EnvTruncated = bits&bitEnvCut != 0
+	e.ToolCallID, e.Traceparent = r.seg[segTool], r.seg[segTrace]
+	e.Truncated, e.CwdTruncated = bits&bitTruncated != 0, bits&bitBaseCut != 0
+}
+
+func (d *decoder) network(r *record, bits uint32) {
+	e := &d.ev
+	if a := r.seg[segAddr]; len(a) == addressSize {
+		e.Family, e.Proto, e.SockType = le.Uint16(a), le.Uint16(a[2:]), le.Uint16(a[4:])
+		e.Local = addrPort(e.Family, a[12:28], le.Uint16(a[8:]))
+		e.Remote = addrPort(e.Family, a[28:44], le.Uint16(a[10:]))
+		if e.Remote.IsValid() && e.Remote.Port() == 0 && e.Remote.Addr().IsUnspecified() {
+			e.Remote = netip.AddrPort{} // nobody
+		}
+	}
+	if a := r.seg[segAddr]; len(a) == addressSize && e.Family == afVsock {
+		e.VsockRemote = VsockAddr{CID: le.Uint32(a[28:]), Port: le.Uint32(a[32:])}
+		e.VsockLocal = VsockAddr{CID: le.Uint32(a[12:]), Port: le.Uint32(a[16:])}
+	}
+	switch e.Kind {
+	case KindDNS, KindTLSHello:
+		e.Payload = r.seg[segName]
+	case KindTraffic, KindSend:
+		e.Bytes, e.BytesIn = r.arg(4), r.arg(5)
+	}
+	if e.Family == 1 { // AF_UNIX
+		d.unixPath(r, bits)
+	}
+}
+
+// unixPath sets Path to a unix socket's name.
+func (d *decoder) unixPath(r *record, bits uint32) {
+	e := &d.ev
+	name := r.seg[segName]
+	if rest := r.seg[segPath]; len(rest)+len(r.seg[segBase]) > 0 && bits&bitWalked == 0 {
+		e.PathSource = PathUserMemory
+		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], rest)
+		e.Path = d.path[0]
+		e.Given, _, _ = bytes.Cut(r.seg[segGiven], []byte{0})
+		return
+	}
+	switch {
+	case bits&bitWalked != 0:
+		e.PathSource = PathKernelObject
+		d.path[0] = d.kernelPath(d.path[0][:0], r.seg[segPath])
+	case len(name) == 0:
+		return
+	case name[0] == 0: // abstract: shown as ss and /proc/net/unix do
+		e.PathSource = PathKernelObject
+		d.path[0] = append(append(d.path[0][:0], '@'), name[1:]...)
+	default:
+		if i := bytes.IndexByte(name, 0); i >= 0 {
+			name = name[:i]
+		}
+		e.PathSource = PathUserMemory
+		d.path[0] = append(d.path[0][:0], name...)
+	}
+	if e.FromUser {
+		e.PathSource = PathUserMemory
+	}
+	e.Path = d.path[0]
+}
+
+// file sets the paths of a record about files.
+func (d *decoder) file(r *record, bits uint32) {
+	e := &d.ev
+	if bits&bitWalked != 0 {
+		e.PathSource = PathKernelObject
+		d.path[0] = d.kernelPath(d.path[0][:0], r.seg[segPath])
+		e.Path = end(d.path[0], bits&bitTruncated)
+		e.Memfd = isMemfd(e)
+		if e.Unreachable && bytes.HasPrefix(e.Path, []byte("/[")) && e.Device != 0 && e.Device == anonymousDevice() {
+			// As /proc/PID/fd shows it. It is no file below the root.
+			d.path[0] = append([]byte("anon_inode:"), e.Path[1:]...)
+			e.Path, e.Unreachable = d.path[0], false
+		}
+		e.Name = r.seg[segName]
+		return
+	}
+	e.Name = r.seg[segName]
+	if e.Kind == KindMemfd {
+		e.Path, e.Name = e.Name, nil
+		e.PathSource = PathUserMemory
+		return
+	}
+	if d.named(r.seg[segPath], r.seg[segBase]) {
+		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], r.seg[segPath])
+		e.Path, e.Given = end(d.path[0], bits&bitBaseCut), r.seg[segGiven]
+	}
+	if d.named(r.seg[segPath2], r.seg[segBase2]) {
+		d.path[1] = d.join(d.path[1][:0], r.seg[segBase2], r.seg[segPath2])
+		e.Path2, e.Given2 = end(d.path[1], bits&bitBaseCut), r.seg[segGiven2]
+	}
+	if e.Kind == KindSymlink {
+		e.Path2, e.Name = e.Name, nil
+	}
+}
+
+// named reports whether the event has a path that begins at base. The kernel says
+// of a name that it could not read that the address is bad: base is not the path.
+func (d *decoder) named(name, base []byte) bool {
+	e := &d.ev
+	if len(name) == 0 && len(base) > 0 && e.Errno == efault {
+		e.Unreadable = true
+		return false
+	}
+	if len(name) == 0 && len(base) == 0 {
+		return false
+	}
+	e.PathSource = PathUserMemory
+	return true
+}
+
+// kernelPath turns a walk (names leaf first, each followed by '/') into an
+// absolute path. Objects without a name (pipes, sockets) get the one that
+// /proc/pid/fd shows.
+func (d *decoder) kernelPath(dst, walk []byte) []byte {
+	start := len(dst)
+	for end := len(walk) - 1; end >= 0; {
+		i := bytes.LastIndexByte(walk[:end], '/')
+		if name := walk[i+1 : end]; len(name) > 0 {
+			dst = append(append(dst, '/'), name...)
+		}
+		end = i
+	}
+	if len(dst) > start {
+		return dst
+	}
+	e := &d.ev
+	switch {
+	case e.Unreachable && e.FileMode&0xf000 == 0x1000:
+		return fmt.Appendf(dst, "pipe:[%d]", e.Inode)
+	case e.Unreachable && e.FileMode&0xf000 == 0xc000:
+		return fmt.Appendf(dst, "socket:[%d]", e.Inode)
+	}
+	return append(dst, '/')
+}
+
+// join makes what remains of a name absolute: base is a walk of the directory
+// that it is in. A ".." that remains was not resolved, and is not guessed: it
+// stays as it stands, and the event says so.
+func (d *decoder) join(dst, base, name []byte) []byte {
+	if d.ev.RelativePath && len(base) == 0 && (len(name) == 0 || name[0] != '/') {
+		return append(dst, name...)
+	}
+	start := len(dst)
+	if dst = d.kernelPath(dst, base); len(dst) == start+1 {
+		dst = dst[:start] // the root
+	}
+	for len(name) > 0 {
+		part, rest, _ := bytes.Cut(name, []byte{'/'})
+		name = rest
+		switch string(part) {
+		case "", ".":
+			continue
+		case "..":
+			d.ev.Unresolved = true
+		}
+		dst = append(append(dst, '/'), part...)
+	}
+	if len(dst) == start {
+		dst = append(dst, '/')
+	}
+	return dst
+}
+
+// finish makes the event of a request from its submission's record and the end.
+func (d *decoder) finish(end *record) (*Event, error) {
+	var submitted record
+	raw := d.requests.take(end.u64(offID))
+	if !submitted.parse(raw) {
+		return nil, nil // it was dropped, and counted
+	}
+	t, ret, bits := end.u64(offTime), int32(end.u32(offRet)), end.u32(offBits)
+	d.fill(&submitted)
+	e := &d.ev
+	e.Time, e.First, e.Last, e.NoResult = t, t, t, false
+	e.setResult(ret)
+	if bits&bitWalked != 0 {
+		e.Device, e.Inode, e.FileMode = end.u32(offDev), end.u64(offIno), end.u32(offMode)
+		e.Deleted, e.Unreachable, e.Truncated = bits&bitDeleted != 0, bits&bitUnreachable != 0, bits&bitTruncated != 0
+		e.Unresolved, e.RelativePath, e.Given = false, false, nil
+		e.PathSource = PathKernelObject
+		d.path[0] = d.kernelPath(d.path[0][:0], end.seg[segPath])
+		e.Path = d.path[0]
+	}
+	return e, nil
+}
+
+// abandoned makes the event of a request whose end never came, or has not for
+// long; nil when none is left. Of one that completes quietly the result is not
+// known: many operations fail as quietly as they succeed.
+func (d *decoder) abandoned(keep int) *Event {
+	var submitted record
+	raw := d.requests.oldest(keep)
+	if !submitted.parse(raw) {
+		return nil
+	}
+	d.fill(&submitted)
+	d.ev.NoResult = true
+	return &d.ev
+}
+
+// bpfObject is what object_of in bpf/bpfcall.h found.
+func bpfObject(v uint64) BPFObject {
+	return BPFObject{Type: BPFType(v >> 32 & 0xff), ID: uint32(v), Writable: v>>40&1 != 0}
+}
+
+// split cuts an area of NUL-terminated strings; empty ones count. A last
+// string without its NUL was cut.
+func split(dst [][]byte, area []byte) [][]byte {
+	for len(area) > 0 {
+		i := bytes.IndexByte(area, 0)
+		if i < 0 {
+			return append(dst, area)
+		}
+		dst = append(dst, area[:i:i])
+		area = area[i+1:]
+	}
+	return dst
+}
+
+var kindNames = [kindMax]string{
+	KindExec: "exec", KindExecFailed: "exec_failed", KindFork: "fork", KindExit: "exit", KindOpen: "open",
+	KindWrite: "write", KindMmap: "mmap", KindRename: "rename", KindUnlink: "unlink", KindRmdir: "rmdir",
+	KindLink: "link", KindSymlink: "symlink", KindMkdir: "mkdir", KindMknod: "mknod", KindTruncate: "truncate",
+	KindChmod: "chmod", KindChown: "chown", KindSetxattr: "setxattr", KindRemovexattr: "removexattr",
+	KindChdir: "chdir", KindChroot: "chroot", KindConnect: "connect", KindBind: "bind", KindListen: "listen",
+	KindAccept: "accept", KindSend: "send", KindDNS: "dns", KindTLSHello: "tls_hello", KindTraffic: "traffic",
+	KindSetID: "setid", KindCapset: "capset", KindPtrace: "ptrace", KindMount: "mount", KindNamespace: "namespace",
+	KindBPF: "bpf", KindMemfd: "memfd", KindModule: "module", KindIOUring: "io_uring", KindIOUringOp: "io_uring_op",
+	KindLeftCgroup: "left_cgroup", KindJoinedCgroup: "joined_cgroup", KindCompat: "compat",
+	KindUtime: "utime", KindConnectResult: "connect_result",
+	KindPrivileged: "privileged", KindNewSocket: "socket", KindSignal: "signal",
+	KindMovedV1: "moved_v1", KindKernelExec: "kernel_exec",
+}
+
+// A struct address in segAddr: family, protocol, socket type, padding, local
+// and remote port (all u16, ports in host order), local and remote address of 16
+// bytes each, padding.
+const addressSize = 48
+
+const afVsock = 40
+
+// VsockAddr is an address of AF_VSOCK: a machine and a port of it, see vsock(7).
+type VsockAddr struct{ CID, Port uint32 }
+
+func addrPort(family uint16, a []byte, port uint16) netip.AddrPort {
+	switch family {
+	case 2: // AF_INET
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(a[:4])), port)
+	case 10: // AF_INET6
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(a)), port)
+	}
+	return netip.AddrPort{}
+}
+
+// end is what is kept of a path, which is its end where it was cut: no absolute
+// path then.
+func end(path []byte, cut uint32) []byte {
+	if cut != 0 && len(path) > 1 {
+		return path[1:]
+	}
+	return path
+}
+
+const efault = 14
+
+func isMemfd(e *Event) bool {
+	return e.Unreachable && bytes.HasPrefix(e.Path, []byte("/memfd:"))
+}
+
+// A record on the ring, as struct record in bpf/record.h lays it out. Decoding
+// reads fields at these offsets; TestLayout compares them with the object's BTF.
+const (
+	offTime    = 0
+	offStart   = 8
+	offCgroup  = 16
+	offID      = 24
+	offTgid    = 32
+	offTid     = 36
+	offPpid    = 40
+	offRet     = 44
+	offKind    = 48
+	offHook    = 50
+	offBits    = 52
+	offArg     = 56
+	offIno     = 104
+	offDev     = 112
+	offMode    = 116
+	offSeg     = 120
+	offSlot    = 136
+	offNr      = 140
+	offCPU     = 142
+	offSerial  = 144
+	offStream  = 148
+	recordSize = 152
+)
+
+// Kinds and bits of records that never leave the decoder, and its segments.
+const (
+	bitTruncated       = 1 << 0
+	bitFailedRead      = 1 << 1
+	bitWalked          = 1 << 2
+	bitDeleted         = 1 << 3
+	bitUnreachable     = 1 << 4
+	bitArgsCut         = 1 << 5
+	bitEnvCut          = 1 << 6
+	bitNoResult        = 1 << 8
+	bitIngress         = 1 << 9
+	bitFromUser        = 1 << 10
+	bitSlot            = 1 << 11
+	bitBaseUnreachable = 1 << 12
+	bitIA32            = 1 << 13
+	bitNoBase          = 1 << 14
+	bitAddressFirst    = 1 << 15
+	bitBaseCut         = 1 << 16
+	bitUnresolved      = 1 << 17
+	bitPending         = 1 << 18
+	bitURing           = 1 << 19
+	bitQuiet           = 1 << 20
+	bitClaimed         = 1 << 21
+	bitCreated         = 1 << 22
+
+	segPath  = 0
+	segBase  = 1
+	segPath2 = 2
+	segBase2 = 3
+	segName  = 4
+	segEnv   = 5
+	segTool  = 6
+	segTrace = 7
+	segCount = 8
+
+	// Other records use a segment for other things.
+	segAddr   = segEnv   // network: struct address
+	segGiven  = segTool  // names: the first as the caller wrote it
+	segGiven2 = segTrace // the second
+)
+
+// Both instruction sets are little-endian.
+var le = binary.LittleEndian
+
+// record is one raw record with bounds-checked segments.
+type record struct {
+	b   []byte
+	seg [segCount][]byte
+}
+
+// parse checks the fixed part and cuts the segments. It keeps b.
+func (r *record) parse(b []byte) bool {
+	if len(b) < recordSize {
+		return false
+	}
+	r.b = b
+	rest := b[recordSize:]
+	if r.u32(offBits)&bitAddressFirst != 0 {
+		if len(rest) < addressSize || r.u16(offSeg+2*segAddr) != addressSize {
+			return false
+		}
+		r.seg = [segCount][]byte{segAddr: rest[:addressSize]}
+		rest = rest[addressSize:]
+		n := int(r.u16(offSeg + 2*segName))
+		if n > len(rest) {
+			return false
+		}
+		r.seg[segName] = rest[:n:n]
+		return true
+	}
+	for i := range r.seg {
+		n := int(le.Uint16(b[offSeg+2*i:]))
+		if n > len(rest) {
+			return false
+		}
+		r.seg[i], rest = rest[:n:n], rest[n:]
+	}
+	return true
+}
+
+func (r *record) u16(off int) uint16 { return le.Uint16(r.b[off:]) }
+func (r *record) u32(off int) uint32 { return le.Uint32(r.b[off:]) }
+func (r *record) u64(off int) uint64 { return le.Uint64(r.b[off:]) }
+func (r *record) arg(i uint8) uint64 { return le.Uint64(r.b[offArg+8*int(i):]) }

@@ -1,6 +1,9 @@
 package kernel
 
-import "net/netip"
+import (
+	"fmt"
+	"net/netip"
+)
 
 // PathSource tells where a path comes from, and so how far it can be trusted.
 type PathSource uint8
@@ -236,4 +239,140 @@ type Event struct {
 	// that has one or a part of one. Ingress tells its direction.
 	Payload []byte
 	Ingress bool
+}
+
+// setResult sets what a call returned.
+func (e *Event) setResult(ret int32) {
+	switch ret {
+	case -512, -513, -514, -516: // ERESTARTSYS and its kin, see include/linux/errno.h
+		// A signal came. Whether the call begins anew or returns EINTR is
+		// decided after the tracepoint; a program can only ever see EINTR.
+		ret = -4
+	}
+	e.Ret, e.Errno = ret, 0
+	if ret < 0 && ret >= -4095 {
+		e.Errno = -ret
+	}
+}
+
+// arguments sets what follows from a system call's arguments. ia32 is a 32-bit
+// program's call.
+func (e *Event) arguments(call *sysCall, args [6]uint64, ia32 bool) {
+	// Arguments that are ints come with arbitrary upper halves.
+	if call.flagsArg != noArg {
+		e.Flags = args[call.flagsArg]
+		if call.name != "openat2" && call.name != "unshare" && call.name != "clone3" {
+			e.Flags = uint64(uint32(e.Flags))
+		}
+	}
+	if call.modeArg != noArg {
+		e.Mode = uint32(args[call.modeArg])
+	}
+	switch call.name {
+	case "creat":
+		e.Flags = 0x241 // O_CREAT|O_WRONLY|O_TRUNC
+	case "unlinkat":
+		if e.Flags&0x200 != 0 { // AT_REMOVEDIR
+			e.Kind = KindRmdir
+		}
+	case "chown", "lchown", "fchown":
+		e.UID, e.GID = uint32(args[1]), uint32(args[2])
+	case "fchownat":
+		e.UID, e.GID = uint32(args[2]), uint32(args[3])
+	case "truncate", "ftruncate":
+		e.Bytes = args[1]
+	case "truncate64", "ftruncate64":
+		e.Bytes = args[1] | args[2]<<32
+	case "mknod":
+		e.Args[0] = uint64(uint32(args[2]))
+	case "mknodat":
+		e.Args[0] = uint64(uint32(args[3]))
+	case "fallocate":
+		e.Args = [6]uint64{args[1], args[2], args[3]}
+		if ia32 { // in halves
+			e.Args = [6]uint64{args[1], args[2] | args[3]<<32, args[4] | args[5]<<32}
+		}
+	}
+	switch e.Kind {
+	case KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindModule, KindIOUring, KindCompat, KindPrivileged, KindNewSocket, KindBPF:
+		for i := range e.Args {
+			if call.numbers&(1<<i) != 0 {
+				e.Args[i] = args[i]
+			}
+		}
+	}
+}
+
+// Carrier reports whether e is the making of such a socket. One whose result is not known counts.
+func (e *Event) Carrier() bool {
+	return e.Kind == KindNewSocket && e.Errno == 0 && Carries(uint64(uint32(e.Args[0])), uint64(uint32(e.Args[2])))
+}
+
+// Kind is what an [Event] is about.
+type Kind uint16
+
+// Kinds of event. The numbers are shared with bpf/record.h.
+const (
+	KindExec       Kind = 1 + iota // a program image was committed
+	KindExecFailed                 // execve or execveat returned an error
+	KindFork                       // a process or thread was made
+	KindExit                       // the last thread of a process went
+	KindOpen                       // open openat openat2 creat open_by_handle_at
+	KindWrite                      // bytes written to a regular file or a block device (aggregated)
+	KindMmap                       // MAP_SHARED and PROT_WRITE mapping of a file
+	KindRename                     // Path to Path2
+	KindUnlink
+	KindRmdir
+	KindLink    // Path is the existing name, Path2 the new one
+	KindSymlink // Path is the new name, Path2 the target as written
+	KindMkdir
+	KindMknod
+	KindTruncate // Bytes is the new length
+	KindChmod
+	KindChown
+	KindSetxattr // Name is the attribute's name
+	KindRemovexattr
+	KindChdir
+	KindChroot
+	KindConnect
+	KindBind
+	KindListen
+	KindAccept        // Remote is the peer
+	KindSend          // datagram to Remote
+	KindDNS           // Payload is one DNS message as on the wire, UDP or TCP
+	KindTLSHello      // Payload is the start of a TLS ClientHello record
+	KindTraffic       // Bytes sent to and BytesIn received from Remote, or all who connected to Local
+	KindSetID         // setuid family; Args as passed
+	KindCapset        // Args as passed
+	KindPtrace        // Args: request, pid
+	KindMount         // mount, umount2, pivot_root and the new mount API; see Syscall
+	KindNamespace     // unshare, setns; Flags is CLONE_*
+	KindBPF           // Args[0] is the command
+	KindMemfd         // Path is the name passed
+	KindModule        // init_module, finit_module, delete_module
+	KindIOUring       // io_uring_setup; Args[0] is the number of entries
+	KindIOUringOp     // a submitted request that no other kind tells of; Args[0] is the opcode
+	KindLeftCgroup    // a task was moved out of the session cgroup, or forked to begin outside
+	KindJoinedCgroup  // a task from outside was moved in
+	KindCompat        // a 32-bit or x32 system call that is not decoded; Syscall is its number
+	KindUtime         // the times of a file were set
+	KindConnectResult // how the opening of a TCP connection to Remote ended, maybe in the background; NoResult: given up
+	KindPrivileged    // sethostname, perf_event_open, keyctl, seccomp, prctl, ioctl and the like; Args as passed
+	KindNewSocket     // a socket of another family than unix and inet, or a raw one; Args: family, type, protocol
+	KindSignal        // to a process outside of the session; Args: its pid, the signal
+	KindMovedV1       // a task was moved in a v1 hierarchy, and stays in the session; Args: the hierarchy's id, the cgroup's; Name: its path
+	KindKernelExec    // the kernel itself started a program, outside of every session; Name: as it was told to
+	kindExecArgs      // part of an exec's argv; joined by the decoder
+	kindExecEnv       // an exec's environment keys; joined by the decoder
+	kindRepeat        // a flushed coalescing slot; joined by the decoder
+	kindRequestDone   // the end of an io_uring request; joined by the decoder
+	kindMax
+)
+
+// String is the kind's name in errors and tests.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) && kindNames[k] != "" {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind %d", k)
 }

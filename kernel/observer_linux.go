@@ -3,12 +3,28 @@
 package kernel
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/kernel/internal/exercise"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Observer observes one session. Open makes it, Read drains it on a goroutine
@@ -156,4 +172,576 @@ func (o *Observer) Close() error {
 	o.stopped = true
 	o.watch.Stop()
 	return o.loaded.close()
+}
+
+// readEndpoints delivers the bytes that went to and came from each remote endpoint,
+// those of all who connected to a port of the session's together. Which process of the
+// session they belong to is not known.
+func (o *Observer) readEndpoints(fn func(*Event) error) error {
+	now := bootTime()
+	id := uint64(1)<<62 + 1
+	ports := map[netip.AddrPort]*Event{}
+	deliver := func(e *Event) error {
+		o.tally.endpoints.Add(1)
+		e.ID = id
+		id++
+		o.dec.ev = *e
+		return o.deliver(&o.dec.ev, fn)
+	}
+	err := o.loaded.slot.eachEndpoint(func(k *endpoint, v *traffic) error {
+		e := &Event{
+			Kind: KindTraffic, Hook: HookSkbOut, Time: now, CgroupID: v.Cgroup,
+			Count: v.Packets, First: v.First, Last: v.Last, Bytes: v.Out, BytesIn: v.In,
+			Family: k.Family, Proto: k.Proto, Remote: addrPort(k.Family, k.Addr[:], k.Port),
+		}
+		port, ok := o.served[unmapped(e.Remote)]
+		if !ok || k.Proto != unix.IPPROTO_TCP {
+			return deliver(e)
+		}
+		if all := ports[port]; all != nil {
+			all.Count, all.Bytes, all.BytesIn, all.Peers = all.Count+e.Count, all.Bytes+e.Bytes, all.BytesIn+e.BytesIn, all.Peers+1
+			all.First, all.Last = min(all.First, e.First), max(all.Last, e.Last)
+			return nil
+		}
+		e.Local, e.Remote, e.Peers = port, netip.AddrPort{}, 1
+		ports[port] = e
+		return nil
+	})
+	for _, e := range ports {
+		if err != nil {
+			break
+		}
+		err = deliver(e)
+	}
+	return err
+}
+
+// Present are the processes that were in the cgroup already when Open began to see it,
+// as /proc describes them now: it takes some time for each. One that has ended since
+// has nothing but its numbers.
+func (o *Observer) Present() []Present {
+	list := slices.Clone(o.loaded.present)
+	for i := range list {
+		list[i].describe()
+	}
+	return list
+}
+
+// Read hands every event to fn until Stop has been called and everything
+// observed before it has been delivered, the slots' repeats last. It returns
+// early with fn's error, or with one of the ring's. The Event is reused: see there.
+//
+// Whenever nothing has come for 20 ms, idle is called with the time, nanoseconds
+// of CLOCK_BOOTTIME: whoever holds events back for their order can let them go.
+//
+// It keeps to one thread and asks for a higher priority for it, so that a busy
+// session cannot starve its own reader; without the right to, it goes on as it is.
+func (o *Observer) Read(fn func(*Event) error, idle func(now uint64)) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if was, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && unix.Setpriority(unix.PRIO_PROCESS, 0, readerNice) == nil {
+		defer unix.Setpriority(unix.PRIO_PROCESS, 0, 20-was) // the system call returns 20 minus nice
+	}
+	for _, raw := range o.early {
+		if err := o.one(raw, fn); err != nil {
+			return err
+		}
+	}
+	o.early = nil
+	one := func(raw []byte) error { return o.one(raw, fn) }
+	var received uint64
+	for quiet := 0; ; {
+		ending := o.rd.stop.Load() // before the last look at the rings
+		if err := o.rd.drain(one); err != nil {
+			return err
+		}
+		if ending {
+			err := errors.Join(o.unfinished(0, fn), o.readRepeats(fn), o.readEndpoints(fn))
+			o.mu.Lock()
+			o.ended = true
+			o.mu.Unlock()
+			return err
+		}
+		if n := o.tally.received.Load(); n != received {
+			quiet, received = 0, n
+		}
+		interval := pollInterval
+		if quiet++; quiet > sleepAfter {
+			interval = sleepInterval
+			o.loaded.slot.sleep()
+			if err := o.rd.drain(one); err != nil { // what came before it could wake us
+				return err
+			}
+		}
+		more, err := o.rd.wait(interval)
+		if err != nil {
+			return err
+		}
+		if !more {
+			if err := o.rd.drain(one); err != nil { // what did not wake us
+				return err
+			}
+			idle(bootTime())
+		}
+	}
+}
+
+// one decodes and delivers one raw record.
+func (o *Observer) one(raw []byte, fn func(*Event) error) error {
+	o.tally.received.Add(1)
+	e, err := o.dec.decode(raw)
+	if err != nil {
+		o.tally.malformed.Add(1)
+		return nil
+	}
+	o.tally.decoded.Add(1)
+	if e == nil {
+		o.tally.joined.Add(1)
+		return o.unfinished(maxRequests, fn)
+	}
+	return o.deliver(e, fn)
+}
+
+// unfinished delivers io_uring requests whose end is not expected any more, but
+// for the newest keep.
+func (o *Observer) unfinished(keep int, fn func(*Event) error) error {
+	for e := o.dec.abandoned(keep); e != nil; e = o.dec.abandoned(keep) {
+		o.tally.joined.Add(^uint64(0)) // its record is an event after all
+		if err := o.deliver(e, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deliver hands over an event unless it is the self-test's.
+func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
+	if e.Repeat {
+		o.tally.repeats.Add(e.Count)
+	}
+	if o.isSelfTest(e) {
+		o.tally.selfTest.Add(1)
+		return nil
+	}
+	switch e.Kind {
+	case KindFork:
+		if e.Thread {
+			o.tally.threads.Add(1)
+		}
+		if e.SharesFiles {
+			o.tally.sharedFiles.Add(1)
+		}
+	case KindOpen:
+		if e.Errno == 0 && e.Flags&3 != 0 && bytes.HasPrefix(e.Path, []byte("/proc/")) && bytes.HasSuffix(e.Path, []byte("/mem")) {
+			o.tally.memory.Add(1)
+		}
+	case KindAccept, KindConnect:
+		o.served.see(e)
+	case KindTraffic:
+		if e.Proto == unix.IPPROTO_UDP && e.Remote.Port() == 443 {
+			o.tally.quic.Add(1)
+		}
+	case KindBPF, KindMmap:
+		o.bpf.see(e)
+	case KindLeftCgroup:
+		o.tally.left.Add(1)
+	case KindJoinedCgroup:
+		o.tally.entered.Add(1)
+	case KindNewSocket:
+		if e.Carrier() {
+			o.tally.carriers.Add(1)
+		}
+	case KindIOUringOp:
+		if unfollowed(e.Args[0]) {
+			o.tally.unfollowed[e.Args[0]&255].Add(1)
+		}
+	}
+	if e.Claimed {
+		o.tally.claimed.Add(1)
+	}
+	if e.Syscall == uringSyscall {
+		o.tally.ioUring.Add(1)
+	}
+	if e.Errno != 0 {
+		o.tally.errors.Add(1)
+	}
+	o.tally.kinds[e.Kind].Add(1)
+	o.tally.delivered.Add(1)
+	return fn(e)
+}
+
+func (o *Observer) isSelfTest(e *Event) bool {
+	if o.selfCgroup == 0 {
+		return false
+	}
+	return e.CgroupID == o.selfCgroup || e.Kind == KindFork && e.ChildCgroupID == o.selfCgroup
+}
+
+// readRepeats delivers what the coalescing slots still count.
+func (o *Observer) readRepeats(fn func(*Event) error) error {
+	return o.loaded.slot.eachRepeat(func(i uint32, s *repeatSlot) error {
+		e, err := o.dec.replay(i, s.Id, s.Last, [5]uint64{s.Count, s.First, s.Last, s.Bytes, s.BytesIn})
+		if err != nil {
+			o.tally.malformed.Add(1)
+			o.tally.received.Add(1)
+			return nil
+		}
+		o.tally.finalRepeats.Add(1)
+		return o.deliver(e, fn)
+	})
+}
+
+// Report returns the account so far.
+func (o *Observer) Report() Report {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	hooks := o.final
+	if hooks == nil {
+		if hooks = o.hooks(); o.stopped && o.ended { // they stay as they are
+			o.final = hooks
+		}
+	}
+	t := &o.tally
+	r := Report{
+		Hooks:    append([]HookStatus(nil), hooks...),
+		Received: t.received.Load(), Decoded: t.decoded.Load(), Malformed: t.malformed.Load(),
+		Delivered: t.delivered.Load(), Joined: t.joined.Load(), SelfTest: t.selfTest.Load(),
+		Repeats: t.repeats.Load(), FinalRepeats: t.finalRepeats.Load(), Endpoints: t.endpoints.Load(),
+		Forks: hooks[HookFork].Fired, Exits: hooks[HookExit].Fired,
+		LeftCgroup: t.left.Load(), JoinedCgroup: t.entered.Load(),
+		IOUringUsed:       t.ioUring.Load() > 0,
+		DescriptorsPassed: t.passed.Load(),
+		SharedFiles:       t.sharedFiles.Load(), Claimed: t.claimed.Load(), MemoryOpened: t.memory.Load(), Carriers: t.carriers.Load(),
+		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[KindIOUring].Load() > 0,
+		Threads:       t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
+		SelfTestNS: int64(o.testTime), Shared: o.loaded.lease != nil, Found: o.loaded.foundPinned, Present: len(o.loaded.present),
+	}
+	if o.loaded.alone != nil {
+		r.Alone = firstLine(o.loaded.alone.Error())
+	}
+	for op := range t.unfollowed {
+		if t.unfollowed[op].Load() > 0 {
+			r.IOUringUnfollowed = append(r.IOUringUnfollowed, uint8(op))
+		}
+	}
+	for k := range r.Kinds {
+		r.Kinds[k] = t.kinds[k].Load()
+	}
+	r.Reasons = o.reasons(&r)
+	return r
+}
+
+// hooks reads the counters. The caller holds mu.
+func (o *Observer) hooks() []HookStatus {
+	out := make([]HookStatus, hookCount)
+	if o.loaded.slot.passed() {
+		o.tally.passed.Store(true)
+	}
+	misses := o.loaded.misses()
+	for h := range out {
+		s := &out[h]
+		*s = o.loaded.status(HookID(h))
+		s.SelfTested = o.tested[h]
+		if slices.Contains(o.lost, hooks[h].progs[0]) {
+			s.Attached, s.Detail = false, "detached before the run ended"
+		}
+		s.RecursionMisses = misses[hooks[h].progs[0]] - o.loaded.before[hooks[h].progs[0]]
+		s.PerCPU, s.Counts = o.counts(HookID(h))
+	}
+	return out
+}
+
+// counts reads a hook's counters of each CPU, and adds them up.
+func (o *Observer) counts(h HookID) (each []Counts, all Counts) {
+	cells := o.loaded.slot.cells()
+	each = make([]Counts, o.loaded.cpus)
+	for cpu := range each {
+		c := &cells[cpu*hookCells+int(h)]
+		each[cpu] = Counts{c.Fired, c.Filtered, c.Coalesced, c.Emitted, c.Dropped, c.FailedReads}
+		all.add(each[cpu])
+	}
+	return each, all
+}
+
+// missing is how many records that were sent did not come, or came twice.
+func (o *Observer) missing(r *Report) uint64 {
+	var emitted, droppedNet uint64
+	for _, h := range r.Hooks {
+		emitted += h.Emitted
+		switch h.Hook {
+		case HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6, HookBind4, HookBind6, HookTCP, HookSkbIn, HookSkbOut:
+			droppedNet += h.Dropped
+		}
+	}
+	seen := &o.rd.seen
+	n := seen.missing
+	if gaps := seen.highest - min(seen.highest, seen.nets); gaps > droppedNet {
+		n += gaps - droppedNet
+	}
+	return max(n, max(emitted, r.Received)-min(emitted, r.Received))
+}
+
+// reasons judges the report.
+func (o *Observer) reasons(r *Report) []Reason {
+	var out []Reason
+	add := func(code, remedy, format string, args ...any) {
+		out = append(out, Reason{code, fmt.Sprintf(format, args...), remedy})
+	}
+	var dropped, misses, unread uint64
+	for i := range r.Hooks {
+		h := &r.Hooks[i]
+		dropped += h.Dropped
+		unread += h.FailedReads
+		misses += h.RecursionMisses
+		if h.Required && !h.Attached {
+			add(CodeHookMissing, "run assay-run doctor, and provide what it says is missing", "hook %s is not attached: %s", h.Name, h.Detail)
+		} else if hooks[i].selfTested && o.testTime > 0 && o.testErr == nil && !h.SelfTested && !o.spared[i] {
+			add(CodeHookSilent, again, "hook %s did not fire in the self-test", h.Name)
+		}
+	}
+	switch {
+	case o.testErr == nil:
+	case cgroupsFull(o.testErr):
+		add(CodeFull, "raise cgroup.max.descendants and cgroup.max.depth of the cgroups above, or remove cgroups that nobody uses",
+			"the self-test could make no cgroup, so nothing shows that the hooks fire: %v", o.testErr)
+	default:
+		add(CodeSelfTest, again, "the self-test could not run, so nothing shows that the hooks fire: %v", o.testErr)
+	}
+	if dropped > 0 {
+		add(CodeDrops, "give the recorder more CPU time, or use a larger --kernel-buffer", "%s found no room in the ring buffer", schema.Count(dropped, "event", "events"))
+	}
+	if misses > 0 {
+		add(CodeMisses, "run the command again", "the kernel skipped a program %s because it was already running", schema.Count(misses, "time", "times"))
+	}
+	if unread > 0 {
+		add(CodeFailedReads, "give the host more memory, or run the command again", "%s a field that could not be read", schema.Count(unread, "event lacks", "events lack"))
+	}
+	if r.Malformed > 0 {
+		add(CodeMalformed, again, "%s could not be decoded", schema.Count(r.Malformed, "record", "records"))
+	}
+	if o.ended {
+		if missing := o.missing(r); missing > 0 {
+			add(CodeMissing, "make sure that no other process reads the observer's ring buffers", "%s emitted", schema.Count(missing, "record is missing although it was", "records are missing although they were"))
+		}
+	}
+	if n := o.bpf.count(); n > 0 {
+		add(CodeBPF, "run the command without CAP_SYS_ADMIN and CAP_BPF", "the run changed BPF objects that it did not create, %s", schema.Count(n, "time", "times"))
+	}
+	for _, what := range o.tampered {
+		add(CodeTampered, "run the command without root, or without CAP_SYS_ADMIN and CAP_BPF", "somebody changed the observer: %s", what)
+	}
+	for _, name := range o.lost {
+		add(CodeHookLost, "keep others from detaching BPF programs: run the command without CAP_SYS_ADMIN and CAP_BPF", "program %s was detached before the run ended", name)
+	}
+	// Of processes that were there before, no fork was seen.
+	late := o.foreign && (r.Present > 0 || o.loaded.usedBefore)
+	switch {
+	case late && r.Present > 0:
+		add(CodeAttachedLate, remedyLate, "%s before assay-run attached: what happened until then was not recorded", schema.Count(r.Present, "process was running", "processes were running"))
+	case late:
+		add(CodeAttachedLate, remedyLate, "processes had run in the cgroup before assay-run attached: what they did was not recorded")
+	}
+	began, ended := r.Forks+r.JoinedCgroup, r.Exits+r.LeftCgroup
+	if alive := o.foreign && began > ended; o.stopped && began != ended && !late && !alive {
+		add(CodeUnmatched, again, "%s began and %d ended, so some were not seen", schema.Count(began, "task", "tasks"), ended)
+	}
+	if r.LeftCgroup > 0 {
+		add(CodeLeftCgroup, "run the command as a user that cannot write to other cgroups", "%s moved or forked out of the session cgroup, where nothing records them", schema.Count(r.LeftCgroup, "task was", "tasks were"))
+	}
+	return out
+}
+
+// selfTest runs the exerciser in its own cgroup below the session's and notes
+// which hooks saw it. What it cannot do is kept for the report; it never fails
+// the observation.
+func (o *Observer) selfTest(ctx context.Context, session string) {
+	start := time.Now()
+	defer func() { o.testTime = time.Since(start) }()
+	if err := o.runSelfTest(ctx, session); err != nil {
+		o.testErr = err
+		return
+	}
+	received, err := o.drainSelfTest()
+	if err != nil {
+		o.testErr = err
+		return
+	}
+	for h := range o.tested {
+		_, c := o.counts(HookID(h))
+		o.tested[h] = c.Fired > 0 && (c.Emitted == 0 || received[h])
+	}
+}
+
+func (o *Observer) runSelfTest(ctx context.Context, session string) (err error) {
+	path, err := os.MkdirTemp(session, "selftest-") // others may test in the same cgroup
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(path)) }()
+	dir, id, err := openCgroup(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	o.selfCgroup = id
+	threads, err := os.OpenFile(filepath.Join(path, "cgroup.threads"), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer threads.Close()
+	list, err := exercise.List().File()
+	if err != nil {
+		return err
+	}
+	defer list.Close()
+	c := exec.CommandContext(ctx, "/proc/self/exe")
+	c.Args = exercise.Args()
+	c.Env = []string{"GOMAXPROCS=1", "GOGC=off"} // where Go starts in it, for a millisecond
+	c.ExtraFiles = []*os.File{exercise.Threads - 3: threads, exercise.Exercise - 3: list}
+	c.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	err = c.Run()
+	lacks := c.ProcessState.ExitCode()
+	if err != nil && lacks&^(exercise.NoIPv6|exercise.NoTCP) != 0 {
+		return fmt.Errorf("run the self-test in %s: %w", path, err)
+	}
+	if lacks&exercise.NoIPv6 != 0 {
+		o.spare(HookConnect6, HookSendmsg6, HookBind6)
+	}
+	if lacks&exercise.NoTCP != 0 {
+		o.spare(HookTCP)
+	}
+	return nil
+}
+
+// spare notes hooks that nothing on this host makes fire.
+func (o *Observer) spare(hooks ...HookID) {
+	for _, h := range hooks {
+		o.spared[h] = true
+	}
+}
+
+// drainSelfTest reads what the self-test left in the ring, keeps the records of
+// others for Read, and tells which hooks' records came through.
+func (o *Observer) drainSelfTest() (received [hookCount]bool, err error) {
+	err = o.rd.drain(func(raw []byte) error {
+		hook, others := o.origin(raw)
+		if hook < hookCount {
+			received[hook] = true // also if others, of a cgroup that is not ours alone, were first
+		}
+		if others {
+			o.early = append(o.early, append([]byte(nil), raw...))
+			return nil
+		}
+		return o.one(raw, nil)
+	})
+	if err != nil {
+		return received, fmt.Errorf("read the ring buffer: %w", err)
+	}
+	// Its loopback traffic must not pass for the run's.
+	return received, deleteFrom(o.loaded.slot.maps["endpoints"], func(v []byte) bool {
+		return (*traffic)(unsafe.Pointer(unsafe.SliceData(v))).Cgroup == o.selfCgroup
+	})
+}
+
+// origin tells which hook a raw record is of, and whether it is of others than
+// the self-test. What is no record is nobody's.
+func (o *Observer) origin(raw []byte) (hook HookID, others bool) {
+	var r record
+	if !r.parse(raw) {
+		return hookCount, false
+	}
+	own := r.u64(offCgroup) == o.selfCgroup || Kind(r.u16(offKind)) == KindFork && r.arg(3) == o.selfCgroup
+	return HookID(r.u16(offHook)), !own
+}
+
+// again is the remedy where nothing is known to be wrong with the host.
+const again = "run the command again, and report a bug if it happens again"
+
+// remedyLate is what catches a foreign process's first instruction.
+const remedyLate = "attach to a container that is created and not started yet"
+
+// pollInterval bounds how long a record waits in a ring that is too empty to
+// wake the reader. A reader to whom nothing has come in sleepAfter polls waits to be
+// woken, by the next record: there may be a hundred idle sessions.
+const (
+	pollInterval = 20 * time.Millisecond
+	sleepAfter   = 5
+)
+
+// sleepInterval bounds how long a record waits that was on its way when the reader
+// fell asleep, and so did not wake it.
+var sleepInterval = 500 * time.Millisecond
+
+// readerNice is the nice value of the thread that empties the ring.
+const readerNice = -10
+
+func bootTime() uint64 {
+	var now unix.Timespec
+	unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // cannot fail
+	return uint64(now.Nano())
+}
+
+// cgroupsFull tells whether a cgroup could not be made because of a limit of one above
+// (EAGAIN), or because no id is left (ENOSPC).
+func cgroupsFull(err error) bool {
+	var e *os.PathError
+	return errors.As(err, &e) && e.Op == "mkdir" && (errors.Is(e, unix.EAGAIN) || errors.Is(e, unix.ENOSPC))
+}
+
+// maxAccepted bounds the peers of accepted connections that are remembered. It is more
+// than there are endpoints whose bytes are counted.
+const maxAccepted = 1 << 16
+
+// served are the TCP connections that a session accepted: its own end of each, by the
+// peer. Only Read uses it.
+type served map[netip.AddrPort]netip.AddrPort
+
+// see notes an accepted connection, and one that the session opened itself.
+func (s served) see(e *Event) {
+	peer := unmapped(e.Remote)
+	switch {
+	case e.SockType != unix.SOCK_STREAM || e.Errno != 0 || !peer.IsValid():
+	case e.Kind == KindConnect:
+		delete(s, peer)
+	case e.Local.IsValid() && len(s) < maxAccepted:
+		s[peer] = unmapped(e.Local)
+	}
+}
+
+// unmapped is an IPv4 address where a socket of IPv6 uses one.
+func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+
+// HostPIDs tells whether this process is in the first PID namespace, whose inode
+// number is fixed: PROC_PID_INIT_INO in include/linux/proc_ns.h.
+func HostPIDs() bool {
+	var st unix.Stat_t
+	return unix.Stat("/proc/self/ns/pid", &st) == nil && st.Ino == 0xEFFFFFFC
+}
+
+// usedBefore tells whether anything has ever run in a cgroup: the CPU time of all
+// that was in it or below, as far as the kernel tells that.
+func usedBefore(session string) bool {
+	stat, err := os.ReadFile(filepath.Join(session, "cpu.stat"))
+	return err != nil || !slices.Contains(strings.Split(string(stat), "\n"), "usage_usec 0")
+}
+
+func (p *Present) describe() {
+	dir := "/proc/" + strconv.FormatUint(uint64(p.PID), 10)
+	p.Exe, _ = os.Readlink(dir + "/exe")
+	p.Cwd, _ = os.Readlink(dir + "/cwd")
+	var ns unix.Stat_t
+	if unix.Stat(dir+"/ns/mnt", &ns) == nil {
+		p.MountNS = uint32(ns.Ino)
+	}
+	if line, _ := os.ReadFile(dir + "/cmdline"); len(line) > 0 {
+		for arg := range bytes.SplitSeq(bytes.TrimSuffix(line, []byte{0}), []byte{0}) {
+			p.Argv = append(p.Argv, string(arg))
+		}
+	}
+	// The name in parentheses may contain anything: proc_pid_stat(5).
+	stat, _ := os.ReadFile(dir + "/stat")
+	if f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]); len(f) > 1 {
+		ppid, _ := strconv.ParseUint(string(f[1]), 10, 32)
+		p.PPID = uint32(ppid)
+	}
 }

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"debug/elf"
@@ -10,10 +11,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
+	"syscall"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -208,4 +215,549 @@ func buildID() ([]byte, error) {
 		return nil, err
 	}
 	return h.Sum(nil), nil
+}
+
+func (p pinDir) keeper() string { return p.dir() + keeperSuffix }
+
+// keepFor makes the set stay for some time after its last session: a process of its
+// own waits, the one that is there already if there is one. The caller holds a lock
+// of the set.
+func (p pinDir) keepFor(d time.Duration) error {
+	until := time.Now().Add(d)
+	if err := os.Mkdir(p.keeper(), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if st, err := os.Stat(p.keeper()); err == nil && st.ModTime().After(until) {
+		until = st.ModTime()
+	}
+	if err := os.Chtimes(p.keeper(), until, until); err != nil {
+		return err
+	}
+	lock, err := lockDir(p.keeper(), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if !entered {
+		return errors.New("this program cannot start a process that waits")
+	}
+	set, err := lockDir(p.lock(), unix.LOCK_SH|unix.LOCK_NB)
+	if err != nil {
+		return err
+	}
+	defer set.Close()
+	c := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{roleName, roleArg, "keep", p.home, p.name}, Dir: "/",
+		Env: []string{"GOMAXPROCS=1"}, ExtraFiles: []*os.File{lock, set}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if err := c.Start(); err != nil {
+		return err
+	}
+	return c.Process.Release()
+}
+
+// open opens the set, or makes and pins it, with a slot that has a ring of that size.
+func (p pinDir) open(ring int) (*set, error) {
+	_, err := os.Lstat(p.dir())
+	if err == nil {
+		return openSet(p.dir())
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	home, err := lockDir(p.home, unix.LOCK_EX) // who builds
+	if err != nil {
+		return nil, err
+	}
+	defer home.Close()
+	if _, err := os.Lstat(p.dir()); err == nil {
+		home.Close() // or those that waited for the set would open it one after the other
+		return openSet(p.dir())
+	}
+	p.sweepUnfinished()
+	s, err := newSet(maxSlots)
+	if err != nil {
+		return nil, err
+	}
+	s.shared = true
+	making := p.dir() + newInfix + strconv.Itoa(os.Getpid())
+	if err = s.load(ring); err == nil {
+		if s.links["sys_exit"] == nil {
+			err = s.failed["sys_exit"]
+		} else {
+			awaitGuard()
+			err = s.pin(making)
+		}
+	}
+	if err == nil {
+		if err = os.Rename(making, p.dir()); err != nil {
+			err = errors.Join(err, os.RemoveAll(making))
+		} else {
+			s.pins, err = pinsIn(p.dir())
+		}
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// lockSlot locks a slot, or fails at once when somebody is in it.
+func (p pinDir) lockSlot(number uint32) (*os.File, error) {
+	path := filepath.Join(p.lock(), strconv.Itoa(int(number)))
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	return lockDir(path, unix.LOCK_EX|unix.LOCK_NB)
+}
+
+// removeIfLast removes the set whose lock is given, unless somebody else has it too
+// or it is to be kept.
+func (p pinDir) removeIfLast(lock *os.File) bool {
+	if _, err := os.Lstat(p.keep()); err == nil {
+		return false
+	}
+	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return false
+	}
+	p.remove()
+	return true
+}
+
+// remove removes the set, whose lock the caller has alone. What is pinned hangs on
+// its pins, so this detaches it. Who waits for the lock finds another.
+func (p pinDir) remove() {
+	old := p.dir() + oldInfix + strconv.Itoa(os.Getpid())
+	if os.Rename(p.dir(), old) == nil {
+		_ = os.RemoveAll(old)
+	}
+	_ = os.Remove(p.keeper())
+	_ = os.RemoveAll(p.lock())
+}
+
+// nested tells whether this process is in a session of the pinned set. It only
+// reads.
+func (p pinDir) nested() error {
+	numbers, err := ebpf.LoadPinnedMap(filepath.Join(p.dir(), pinName("map", "numbers")), &ebpf.LoadPinOptions{ReadOnly: true})
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer numbers.Close()
+	ids, err := ownCgroups()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		var number uint32
+		if numbers.Lookup(id, &number) == nil {
+			return errNested
+		}
+	}
+	return nil
+}
+
+// sweepUnfinished removes what makers and removers that died left half done. The
+// caller is the only one to make something.
+func (p pinDir) sweepUnfinished() {
+	entries, _ := os.ReadDir(p.home)
+	for _, e := range entries {
+		if strings.Contains(e.Name(), newInfix) {
+			_ = os.RemoveAll(filepath.Join(p.home, e.Name()))
+		}
+		if _, pid, old := strings.Cut(e.Name(), oldInfix); old {
+			if n, err := strconv.Atoi(pid); err == nil && hasEnded(n) {
+				_ = os.RemoveAll(filepath.Join(p.home, e.Name()))
+			}
+		}
+	}
+}
+
+// errNested: the outer run cannot tell our changes to what it depends on from an
+// attack.
+var errNested = &PlaceError{Reason: "this process is itself being observed, and must not touch the observer's files",
+	Remedy: "call it outside of the run"}
+
+// ownCgroups are the ids of this process's cgroup2 directory and those above it.
+func ownCgroups() (ids []uint64, err error) {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(b)) {
+		path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::")
+		if !ok {
+			continue
+		}
+		for _, root := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+			var fs unix.Statfs_t
+			if unix.Statfs(root, &fs) != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
+				continue
+			}
+			for dir := filepath.Clean(path); ; dir = filepath.Dir(dir) {
+				var st unix.Stat_t
+				if err := unix.Stat(root+dir, &st); err != nil {
+					return nil, fmt.Errorf("find the cgroup of this process: %w", &os.PathError{Op: "stat", Path: root + dir, Err: err})
+				}
+				ids = append(ids, st.Ino)
+				if dir == "/" || dir == "." {
+					return ids, nil
+				}
+			}
+		}
+	}
+	return nil, errors.New("cannot find the cgroup of this process")
+}
+
+// The name and first argument of what the own binary is started for.
+const (
+	roleName = "assay-run"
+	roleArg  = "__observer"
+)
+
+// keeperSuffix names a directory whose holder waits until the set may go, which is
+// at the directory's time of modification.
+const keeperSuffix = "_keeper"
+
+// keeperLook is how often the process that waits looks whether it still has to.
+const keeperLook = 500 * time.Millisecond
+
+// entered tells whether this program would play the roles when started for them.
+var entered bool
+
+// Enter plays the role that this process was started for, and then exits. It
+// returns where there is none. A program that calls it first thing can keep the
+// shared observer after a run (Config.Keep), and free what a killed run left
+// (Afterwards).
+func Enter() {
+	entered = true
+	if len(os.Args) < 3 || os.Args[0] != roleName || os.Args[1] != roleArg {
+		return
+	}
+	switch {
+	case os.Args[2] == "sweep" && len(os.Args) == 4:
+		untilGone(os.Args[3])
+		if p, err := findPinDir(); err != nil || p.nested() != nil { // its run loaded its own programs
+			os.Exit(0)
+		}
+		_, _, err := Sweep()
+		os.Exit(exitCode(err))
+	case os.Args[2] == "sweeper" && len(os.Args) == 4:
+		os.Exit(exitCode(sweepAfter(os.Args[3])))
+	case os.Args[2] == "keep" && len(os.Args) == 5:
+		keepUntilIdle(pinDir{home: os.Args[3], name: os.Args[4]})
+		os.Exit(0)
+	}
+	os.Exit(125)
+}
+
+func exitCode(err error) int {
+	if err != nil {
+		return 1
+	}
+	return 0
+}
+
+// Afterwards is the command line that frees what a run of this process with a shared
+// observer leaves when it is killed, for /proc/self/exe; nil when Enter was not called.
+func Afterwards() []string {
+	if !entered {
+		return nil
+	}
+	return []string{roleName, roleArg, "sweep", strconv.Itoa(os.Getpid())}
+}
+
+// untilGone waits until the process with this id has ended: one that is killed can
+// have closed its end of a pipe and not yet given up its locks. It waits a minute at
+// most, should the process live on or its id be another's by now.
+func untilGone(id string) {
+	pid, err := strconv.Atoi(id)
+	if err != nil {
+		return
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	for end := time.Now().Add(time.Minute); ; {
+		left := max(0, time.Until(end).Milliseconds())
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left)); err != unix.EINTR {
+			return
+		}
+	}
+}
+
+// keepUntilIdle is the process that waits. It has the locks of the keeper and of the
+// set as descriptors 3 and 4.
+func keepUntilIdle(p pinDir) {
+	keeper, set := os.NewFile(3, "keeper"), os.NewFile(4, "set")
+	unix.CloseOnExec(3)
+	unix.CloseOnExec(4)
+	for {
+		st, err := os.Stat(p.keeper())
+		if err != nil {
+			break
+		}
+		wait := time.Until(st.ModTime())
+		if wait <= 0 {
+			break
+		}
+		time.Sleep(min(wait, keeperLook))
+	}
+	_ = os.Remove(p.keeper())
+	keeper.Close()
+	p.removeIfLast(set)
+	set.Close()
+}
+
+// HostObserver is an observer that is pinned on this host.
+type HostObserver struct {
+	// Path is the directory that it is pinned in; Own tells whether it is this
+	// build's, and Kept that it stays without a run until StopObserver.
+	Path string `json:"path"`
+	Own  bool   `json:"own"`
+	Kept bool   `json:"kept"`
+	// Sessions are how many runs it observes, -1 of another build's. Problem says
+	// why no run should use it, empty if it is what this build would load.
+	Sessions int    `json:"sessions"`
+	Problem  string `json:"problem,omitempty"`
+}
+
+// HostObservers lists the observers that are pinned on this host. It compares this
+// build's with what this build would load.
+func HostObservers() ([]HostObserver, error) {
+	return pinnedObservers((*set).genuine)
+}
+
+// pinnedObservers lists them. check looks into this build's.
+func pinnedObservers(check func(*set) error) ([]HostObserver, error) {
+	p, err := findPinDir()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(p.home)
+	if err != nil {
+		return nil, err
+	}
+	out := []HostObserver{}
+	for _, e := range entries {
+		if strings.Contains(e.Name(), "_") {
+			continue
+		}
+		other := pinDir{home: p.home, name: e.Name()}
+		h := HostObserver{Path: other.dir(), Own: other.name == p.name, Sessions: -1}
+		_, err := os.Lstat(other.keep())
+		h.Kept = err == nil
+		if h.Own {
+			s, err := openSet(other.dir())
+			if err != nil {
+				h.Problem = err.Error()
+			} else {
+				h.Sessions = s.taken()
+				if err := check(s); err != nil {
+					h.Problem = err.Error()
+				}
+				s.close()
+			}
+		}
+		out = append(out, h)
+	}
+	return out, nil
+}
+
+// StartObserver pins an observer for this build's runs and keeps it until
+// StopObserver.
+func StartObserver() error {
+	p, err := findPinDir()
+	if err != nil {
+		return err
+	}
+	if err := p.nested(); err != nil {
+		return err
+	}
+	lock, err := lockMade(p.lock(), unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := os.Mkdir(p.keep(), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	s, err := p.open(ringSize(0))
+	if err != nil {
+		_ = os.Remove(p.keep())
+		p.removeIfLast(lock)
+		return classify(err)
+	}
+	return s.close()
+}
+
+// StopObserver lets the observers of all builds go: at once where no run uses them,
+// else with their last run. It returns how many are still in use.
+func StopObserver() (used int, err error) {
+	p, err := findPinDir()
+	if err != nil {
+		return 0, err
+	}
+	for _, suffix := range []string{keepSuffix, keeperSuffix} {
+		marks, err := filepath.Glob(filepath.Join(p.home, "*"+suffix))
+		if err != nil {
+			return 0, err
+		}
+		for _, mark := range marks {
+			if err := os.Remove(mark); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return 0, err
+			}
+		}
+	}
+	for begin := time.Now(); ; time.Sleep(keeperLook / 10) {
+		if _, _, err := Sweep(); err != nil {
+			return 0, err
+		}
+		left, err := pinnedObservers(func(*set) error { return nil })
+		if err != nil {
+			return 0, fmt.Errorf("look for processes that are left: %w", err)
+		}
+		// Who waits lets go when it looks next.
+		if len(left) == 0 || time.Since(begin) > 2*keeperLook {
+			return len(left), nil
+		}
+	}
+}
+
+// hasEnded tells whether a process has ended, which one that nobody has waited for yet has.
+func hasEnded(pid int) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err == unix.ESRCH
+	}
+	defer unix.Close(fd)
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return err == nil && n == 1
+}
+
+// Sweep frees what runs that died left in the observers that runs share, also in
+// those of other builds: slots, and the programs where nobody is left. It returns
+// how many of each. It waits for nobody.
+func Sweep() (slots, sets int, err error) {
+	p, err := findPinDir()
+	if err != nil {
+		return 0, 0, err
+	}
+	if home, err := lockDir(p.home, unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		p.sweepUnfinished()
+		home.Close()
+	}
+	entries, err := os.ReadDir(p.home)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, err
+	}
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), lockSuffix)
+		if !ok {
+			continue
+		}
+		other := pinDir{home: p.home, name: name}
+		lock, err := lockDir(other.lock(), unix.LOCK_SH|unix.LOCK_NB)
+		if err != nil {
+			continue
+		}
+		if other.removeIfLast(lock) {
+			sets++
+		} else if name == p.name {
+			// A failed attempt to have the lock alone gives it up.
+			if unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
+				if s, err := openSet(p.dir()); err == nil {
+					slots += s.sweepSlots(p)
+					s.close()
+				}
+				if other.removeIfLast(lock) { // the last session may have left, and met us
+					sets++
+				}
+			}
+		}
+		lock.Close()
+	}
+	return slots, sets, nil
+}
+
+// Sweeper is a process that frees what this one leaves if it is killed: the slots of
+// its sessions, the shared observer if it was the last to use that, and empty
+// directories. It is for sessions that have no guard, which does the same.
+type Sweeper struct {
+	pipe *os.File // its end tells that we are gone
+	cmd  *exec.Cmd
+}
+
+// StartSweeper starts it. It is nil where this program cannot: see Enter.
+func StartSweeper() (*Sweeper, error) {
+	if !entered {
+		return nil, nil
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	s := &Sweeper{pipe: w, cmd: &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{roleName, roleArg, "sweeper", strconv.Itoa(os.Getpid())}, Dir: "/",
+		Env: []string{"GOMAXPROCS=1"}, ExtraFiles: []*os.File{r}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}}
+	if err := s.cmd.Start(); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Remove names directories that it removes if they are empty then. Safe for
+// concurrent use, as one write.
+func (s *Sweeper) Remove(dirs ...string) {
+	if s == nil {
+		return
+	}
+	var lines []byte
+	for _, dir := range dirs {
+		lines = append(append(lines, dir...), '\n')
+	}
+	_, _ = s.pipe.Write(lines)
+}
+
+// Close ends it, and waits until it has looked for what is left.
+func (s *Sweeper) Close() error {
+	if s == nil {
+		return nil
+	}
+	_, _ = s.pipe.WriteString("\n") // this process lives on: nothing is to be waited for
+	return errors.Join(s.pipe.Close(), s.cmd.Wait())
+}
+
+// sweepAfter is that process, for the one with this id. Descriptor 3 is the pipe.
+func sweepAfter(id string) error {
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	var dirs []string
+	lines := bufio.NewScanner(os.NewFile(3, "pipe"))
+	closed := false
+	for lines.Scan() {
+		if lines.Text() == "" {
+			closed = true
+			continue
+		}
+		dirs = append(dirs, lines.Text())
+	}
+	if !closed {
+		untilGone(id)
+	}
+	_, _, err := Sweep()
+	for _, dir := range dirs {
+		_ = os.Remove(dir)
+	}
+	return err
 }

@@ -34,8 +34,3 @@ func Carries(family, protocol uint64) bool {
 	}
 	return true
 }
-
-// Carrier reports whether e is the making of such a socket. One whose result is not known counts.
-func (e *Event) Carrier() bool {
-	return e.Kind == KindNewSocket && e.Errno == 0 && Carries(uint64(uint32(e.Args[0])), uint64(uint32(e.Args[2])))
-}

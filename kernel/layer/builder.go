@@ -1,7 +1,12 @@
 package layer
 
 import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/schema"
@@ -157,4 +162,730 @@ func (b *Builder) next() {
 	b.released = max(b.released, h.ev.Time)
 	b.line(&h.ev, false)
 	b.win.done(h)
+}
+
+// check marks b.out, which is an event of p, as a check's where it is one.
+func (b *Builder) check(p *process, cgroupID uint64) {
+	c := (*Check)(nil)
+	if p != nil {
+		c = p.check
+	} else {
+		c = b.o.Checks.of(cgroupID, 0) // byte counts of a connection
+	}
+	if c == nil {
+		return
+	}
+	b.out.Class = schema.ClassCheck
+	switch b.out.Kind {
+	case schema.KindFork, schema.KindExec, schema.KindJoin:
+		b.out.Check, b.out.Baseline = c.Name, c.Baseline
+	}
+}
+
+// container is the id of the container that b.out was done in.
+func (b *Builder) container(ev *kernel.Event, p *process) string {
+	c := &b.cgroups
+	switch {
+	case b.o.Container != "":
+		return b.o.Container
+	case c.dir == "":
+		return ""
+	case ev.Repeat:
+		if f := b.procs.first.Get(ev.Slot); f.id == ev.ID {
+			return f.container
+		}
+	case ev.Kind == kernel.KindLeftCgroup:
+		if p != nil {
+			return p.container
+		}
+		return ""
+	}
+	id := ev.CgroupID
+	if ev.Kind == kernel.KindFork && !ev.Thread {
+		id = ev.ChildCgroupID
+	}
+	if id == 0 {
+		return ""
+	}
+	if id == c.last {
+		return c.is
+	}
+	in, ok := c.byID[id]
+	if !ok {
+		at := ""
+		if ev.Kind == kernel.KindJoinedCgroup {
+			at = c.below(string(ev.Name))
+		}
+		in = c.name(id, at)
+	}
+	c.last, c.is = id, in
+	return in
+}
+
+// contain says which container the event is of, and whether an engine's runtime is
+// still setting that up: it does what is needed for the container in a process that
+// it made outside of the run and moved in, which becomes the container's first by
+// executing a program in another mount namespace. Who sets up a container from
+// inside of the run is not told from the agent, who could claim to.
+func (b *Builder) contain(ev *kernel.Event, p *process) {
+	b.out.ContainerID = b.container(ev, p)
+	if b.out.ContainerID == "" && p != nil && !ev.Repeat {
+		b.out.ContainerID = p.container // moved on, as into the cgroup of a tool call
+	}
+	if p == nil || ev.Repeat || b.o.Container != "" {
+		return
+	}
+	switch ev.Kind {
+	case kernel.KindJoinedCgroup:
+		p.setup = b.out.ContainerID != ""
+	case kernel.KindExec:
+		p.setup = p.setup && b.o.MountNS != 0 && !b.elsewhere(p)
+	}
+	p.container = b.out.ContainerID
+}
+
+// started makes a container's first process the child of the one that asked an engine
+// for it, and of its tool call. b.out is its join.
+func (b *Builder) started(ev *kernel.Event, p *process) {
+	if b.o.Starter == nil || b.out.Kind != schema.KindJoin || b.out.ContainerID == "" {
+		return
+	}
+	pid, at := b.o.Starter(b.out.ContainerID, ev.Time)
+	by := b.procs.byPID[pid]
+	if pid == 0 || by == nil || by.start == 0 || by.start > at {
+		return // it is not of the run, or its number is another's now
+	}
+	b.out.ParentExecID = by.execID
+	if by.toolCall != "" {
+		p.toolCall, p.boundBy = by.toolCall, schema.BoundByLineage
+		b.out.ToolCallID, b.out.BoundBy = p.toolCall, p.boundBy
+	}
+}
+
+// convert fills b.out from ev, whose process is p; begin has been called.
+func (b *Builder) convert(ev *kernel.Event, p *process) {
+	e := &b.out
+	if int(ev.Kind) < len(kinds) {
+		e.Kind = kinds[ev.Kind]
+	}
+	e.Value, e.Target = b.paths.get(ev.Path), string(ev.Path2)
+	e.Given, e.TargetGiven = string(ev.Given), string(ev.Given2)
+	e.UserMemory, e.Claimed, e.Attempted = ev.PathSource == kernel.PathUserMemory, ev.Claimed, ev.Attempted
+	e.Marks = marks(ev)
+	if ev.Truncated {
+		e.Truncated |= schema.FieldValue
+		if len(ev.Path2) > 0 {
+			e.Truncated |= schema.FieldTarget
+		}
+	}
+	e.Flags = ev.Flags
+	if ev.Syscall != "" && !ev.NoResult {
+		e.HasResult, e.Result = true, int64(ev.Ret)
+		if ev.Errno != 0 {
+			e.Result = -int64(ev.Errno)
+		}
+	}
+	if ev.Syscall == "io_uring" {
+		e.Call = ev.Syscall
+	}
+	switch ev.Kind {
+	case kernel.KindOpen:
+		e.Mode, e.Resolve, e.Created = ev.Mode, uint64(ev.Resolve), ev.Created
+	case kernel.KindMkdir, kernel.KindMknod, kernel.KindChmod:
+		e.Mode = ev.Mode
+		if t := ev.Mode & 0o170000; ev.Kind == kernel.KindMknod && (t == 0o20000 || t == 0o60000) {
+			e.Args = b.arg(ev.Args[0]) // the device
+		}
+	case kernel.KindTruncate:
+		e.Args = b.arg(ev.Bytes)
+		if ev.Syscall == "fallocate" || ev.Syscall == "io_uring" && ev.Args != [6]uint64{} {
+			e.Call, e.Args = "fallocate", b.arg(ev.Args[:3]...)
+		}
+	case kernel.KindChown:
+		e.Args = b.arg(uint64(ev.UID), uint64(ev.GID))
+	case kernel.KindSetxattr, kernel.KindRemovexattr:
+		e.Target = string(ev.Name)
+	case kernel.KindWrite:
+		e.BytesOut, e.HasResult = ev.Bytes, ev.Errno != 0
+	case kernel.KindFork:
+		b.fork(ev)
+	case kernel.KindExec, kernel.KindExecFailed:
+		b.exec(ev, p)
+	case kernel.KindExit:
+		e.WaitStatus = uint32(ev.ExitCode&0xff) << 8
+		if ev.Signal != 0 {
+			e.WaitStatus = uint32(ev.Signal & 0x7f)
+			if ev.Core {
+				e.WaitStatus |= 0x80
+			}
+		}
+	case kernel.KindConnect, kernel.KindSend, kernel.KindBind, kernel.KindListen, kernel.KindAccept, kernel.KindTraffic, kernel.KindConnectResult:
+		b.network(ev)
+	case kernel.KindDNS:
+		b.dns(ev)
+	case kernel.KindTLSHello:
+		b.tls(ev)
+	case kernel.KindLeftCgroup, kernel.KindJoinedCgroup:
+		e.PPID, e.CgroupID, e.Value = ev.PPID, ev.CgroupID, string(ev.Name)
+	case kernel.KindIOUringOp:
+		e.Args = b.arg(ev.Args[0])
+	case kernel.KindCompat:
+		e.Call = ev.Syscall
+	case kernel.KindSignal:
+		e.Value, e.Args = schema.SignalName(uint32(ev.Args[1])), b.arg(ev.Args[:2]...)
+	case kernel.KindSetID, kernel.KindCapset, kernel.KindPtrace, kernel.KindMount, kernel.KindNamespace, kernel.KindBPF,
+		kernel.KindMemfd, kernel.KindModule, kernel.KindIOUring, kernel.KindPrivileged, kernel.KindNewSocket:
+		e.Call = ev.Syscall
+		e.Args = b.arg(ev.Args[:]...)
+		if len(ev.Name) > 0 {
+			e.Target = string(ev.Name)
+		}
+	}
+}
+
+// arg returns args in memory that the next event reuses, without the zeroes
+// at the end.
+func (b *Builder) arg(args ...uint64) []uint64 {
+	n := copy(b.args[:], args)
+	for n > 1 && b.args[n-1] == 0 {
+		n--
+	}
+	return b.args[:n:n]
+}
+
+// fork makes the event the child's own.
+func (b *Builder) fork(ev *kernel.Event) {
+	e := &b.out
+	if ev.Thread {
+		b.procs.thread(ev.ChildTID)
+		e.Kind, e.TID = schema.KindThread, ev.ChildTID
+		return
+	}
+	e.PID, e.TID, e.PPID, e.CgroupID = ev.ChildPID, ev.ChildPID, ev.PID, ev.ChildCgroupID
+}
+
+// exec begins a new instance of p, or reports the call that did not.
+func (b *Builder) exec(ev *kernel.Event, p *process) {
+	e := &b.out
+	n := len(ev.Argv)
+	b.texts = b.texts[:0]
+	for _, a := range ev.Argv {
+		b.texts = append(b.texts, string(a))
+	}
+	for _, k := range ev.EnvKeys {
+		b.texts = append(b.texts, string(k))
+	}
+	if ev.Argv != nil || ev.Kind == kernel.KindExec {
+		e.Argv = b.texts[:n:n]
+	}
+	if ev.ArgvTruncated {
+		e.Truncated |= schema.FieldArgv
+	}
+	if ev.CwdTruncated {
+		e.Truncated |= schema.FieldCwd
+	}
+	if ev.EnvTruncated {
+		e.Truncated |= schema.FieldEnvKeys
+	}
+	if ev.Kind == kernel.KindExecFailed {
+		return
+	}
+	e.EnvKeys = b.texts[n:]
+	e.Value, e.Cwd = string(ev.Exe), string(ev.Cwd)
+	if f := string(ev.Filename); f != e.Value {
+		e.Target = f
+	}
+	e.PPID, e.CgroupID = ev.PPID, ev.CgroupID
+	if ev.OldTID != 0 {
+		e.TID = ev.OldTID
+	}
+	e.ParentExecID, p.execID = p.execID, b.procs.nextID()
+	e.ExecID = p.execID
+	p.exe, p.hook = e.Value, b.o.Hook != nil && b.o.Hook(ev)
+	p.starting = p.starting && b.o.Shim != nil && string(ev.Filename) == "/proc/self/exe" && b.o.Shim(e.Argv)
+	if id := string(ev.ToolCallID); id != "" && utf8.ValidString(id) {
+		p.toolCall, p.boundBy = id, "env"
+	} else if p.toolCall != "" {
+		p.boundBy = "lineage"
+	}
+	e.ToolCallID, e.BoundBy = p.toolCall, p.boundBy
+}
+
+// network fills the endpoints.
+func (b *Builder) network(ev *kernel.Event) {
+	e := &b.out
+	e.Protocol = protocol(ev)
+	e.UserMemory = ev.FromUser
+	if ev.Family == afUnix {
+		e.Value = "unix:" + e.Value
+	} else if ev.Family == afVsock {
+		e.Value = vsock(ev.VsockRemote)
+		if ev.Kind == kernel.KindBind || ev.Kind == kernel.KindListen {
+			e.Value = vsock(ev.VsockLocal)
+		}
+	} else {
+		e.Local, e.Value = endpoint(ev.Local), endpoint(ev.Remote)
+		if ev.Kind == kernel.KindBind || ev.Kind == kernel.KindListen {
+			e.Value, e.Local = e.Local, ""
+			if a := ev.Local; ev.Errno != 0 && a.Port() == 0 && a.Addr().IsUnspecified() {
+				e.Value = "" // it failed in its arguments
+			}
+		}
+	}
+	switch ev.Kind {
+	case kernel.KindConnect:
+		if ev.Remote.IsValid() {
+			b.stats.Connects++
+		}
+	case kernel.KindSend:
+		e.BytesOut = ev.Bytes
+		if ev.Syscall == "sendmsg" || ev.Syscall == "sendmmsg" {
+			e.Call = ev.Syscall
+		}
+		if ev.Remote.IsValid() {
+			b.stats.DatagramPeers++
+		}
+	case kernel.KindConnectResult:
+		e.HasResult, e.Result = !ev.NoResult, int64(ev.Ret)
+	case kernel.KindTraffic:
+		e.BytesOut, e.BytesIn, e.Peers, e.HasResult = ev.Bytes, ev.BytesIn, ev.Peers, false
+	}
+	if ev.Kind != kernel.KindBind && ev.Kind != kernel.KindListen {
+		e.Names = b.names.of(unmap(ev.Remote))
+	}
+}
+
+// line makes the line of ev, and before it one for its process if that is new.
+func (b *Builder) line(ev *kernel.Event, late bool) {
+	b.expect(ev)
+	if ev.Kind == kernel.KindMovedV1 || ev.Kind == kernel.KindKernelExec {
+		b.beside(ev, late)
+		return
+	}
+	p, parent, joined := b.process(ev)
+	if joined && ev.Kind != kernel.KindJoinedCgroup {
+		b.begin(ev, p, late)
+		b.out.Kind, b.out.PPID, b.out.CgroupID = schema.KindJoin, ev.PPID, ev.CgroupID
+		b.check(p, ev.CgroupID)
+		b.contain(ev, p)
+		b.stats.Added++
+		b.finish(ev, p)
+	}
+	b.begin(ev, p, late)
+	b.out.ParentExecID = parent
+	b.convert(ev, p)
+	b.check(p, ev.CgroupID)
+	b.contain(ev, p)
+	if joined {
+		b.started(ev, p)
+	}
+	b.mounts(ev, p)
+	b.class(ev, p)
+	helper := b.reach(ev)
+	b.finish(ev, p)
+	if helper {
+		b.helperLine(ev, p, late)
+	}
+	if ev.Kind == kernel.KindExit && p != nil {
+		b.procs.exit(p)
+	}
+}
+
+// process finds or makes the instance that ev belongs to, and tells which one
+// forked it. It is nil only for what comes after a process was forgotten.
+func (b *Builder) process(ev *kernel.Event) (p *process, parent uint64, joined bool) {
+	p = b.procs.find(ev)
+	switch {
+	case ev.Kind == kernel.KindFork && !ev.Thread:
+		if p != nil { // the first process is forked by the runner
+			parent = p.execID
+		}
+		child := b.procs.fork(ev, p)
+		if p == nil {
+			child.check = b.o.Checks.of(ev.ChildCgroupID, ev.Time)
+		}
+		if child.check != nil {
+			b.stats.CheckForks++
+		}
+		return child, parent, false
+	case p != nil, ev.Repeat, ev.Kind == kernel.KindTraffic:
+		return p, 0, false
+	}
+	p = b.procs.join(ev)
+	p.check = b.o.Checks.of(ev.CgroupID, ev.Time)
+	return p, 0, true
+}
+
+// begin sets what all events have.
+func (b *Builder) begin(ev *kernel.Event, p *process, late bool) {
+	b.out = schema.KernelEvent{RunID: b.o.RunID, TNS: b.rel(ev.Time), PID: ev.PID, TID: ev.TID, Late: late}
+	if b.out.TID == 0 {
+		b.out.TID = ev.PID
+	}
+	if p != nil {
+		b.out.ExecID, b.out.ToolCallID, b.out.BoundBy = p.execID, p.toolCall, p.boundBy
+	}
+	if ev.Repeat {
+		b.out.Repeat, b.out.Count, b.out.TFirstNS, b.out.TLastNS = true, max(ev.Count, 1), b.rel(ev.First), b.rel(ev.Last)
+	}
+}
+
+func (b *Builder) rel(t uint64) int64 { return int64(t - b.o.Start) }
+
+// class classifies b.out. A repeat has the class, the instance and the tool
+// call of the event it repeats.
+func (b *Builder) class(ev *kernel.Event, p *process) {
+	if ev.Repeat {
+		if f := b.procs.first.Get(ev.Slot); f.id == ev.ID {
+			b.out.ExecID, b.out.Class = f.execID, f.class
+			b.out.ToolCallID, b.out.BoundBy = f.toolCall, f.boundBy
+			b.mark(f.elsewhere)
+			return
+		}
+	}
+	switch {
+	case p == nil || b.out.Class == schema.ClassCheck:
+	case p.starting && b.out.Kind != schema.KindFork && b.out.Kind != schema.KindExecFailed && b.out.Kind != schema.KindExit:
+		b.out.Class = schema.ClassRunner
+	case p.hook && b.out.Kind != schema.KindFork && ofHook(&b.out):
+		b.out.Class = schema.ClassRunner
+	case p.setup:
+		b.out.Class = schema.ClassSetup
+	default:
+		b.out.Class = surface.Classify(&b.out, p.exe)
+	}
+	if ev.Slot == 0 || ev.Repeat {
+		return
+	}
+	if first := b.procs.first.At(ev.Slot); first != nil {
+		*first = eventID{ev.ID, b.out.ExecID, b.out.Class, b.out.ToolCallID, b.out.BoundBy, b.elsewhere(p), b.out.ContainerID}
+	}
+}
+
+// finish counts b.out, adds it to the surface and hands it out.
+func (b *Builder) finish(ev *kernel.Event, p *process) {
+	e := &b.out
+	if b.o.Bind != nil {
+		b.o.Bind(ev, e)
+		if p != nil && (e.Kind == schema.KindFork || e.Kind == schema.KindExec || e.Kind == schema.KindJoin) && e.BoundBy != schema.BoundByWindow {
+			p.toolCall, p.boundBy = e.ToolCallID, e.BoundBy
+		}
+	}
+	n := e.Times()
+	b.counts.Seen += n
+	b.stats.ByClass[e.Class] += n
+	b.kinds[e.Kind&255] += n
+	const process = schema.FieldArgv | schema.FieldEnvKeys
+	if e.Truncated&^process != 0 {
+		b.stats.Cut++
+	}
+	if e.Truncated&process != 0 {
+		b.stats.CutArguments++
+	}
+	if e.UserMemory && e.Kind == schema.KindOpen && e.Result >= 0 && !e.Attempted {
+		b.stats.UserPaths++
+	}
+	if b.o.Surface != nil {
+		if err := b.o.Surface.Add(e); err != nil && b.err == nil {
+			b.err = err
+		}
+	}
+	switch {
+	case b.err != nil:
+		b.counts.Dropped += n
+		b.stats.Dropped++
+	default:
+		if b.err = b.o.Sink(e); b.err != nil {
+			b.counts.Dropped += n
+			b.stats.Dropped++
+			return
+		}
+		b.counts.Written++
+		b.stats.Written++
+		b.counts.Coalesced += n - 1
+	}
+}
+
+// mounts follows which mount namespace p is in, and marks the paths of b.out.
+func (b *Builder) mounts(ev *kernel.Event, p *process) {
+	if p == nil || ev.Repeat { // a repeat is marked as the event that it repeats
+		return
+	}
+	if ev.MountNS != 0 && !ev.Thread {
+		p.mountNS = ev.MountNS
+		if p.starting && ev.MountNS != b.o.MountNS { // that is the run's own anyway
+			b.ownNS = ev.MountNS
+		}
+	}
+	b.mark(b.elsewhere(p))
+}
+
+// elsewhere tells whether the paths of p are of other mounts than the run's.
+func (b *Builder) elsewhere(p *process) bool {
+	return b.o.MountNS != 0 && p != nil && p.mountNS != 0 && p.mountNS != b.o.MountNS && p.mountNS != b.ownNS
+}
+
+func (b *Builder) mark(elsewhere bool) {
+	if !elsewhere {
+		return
+	}
+	e := &b.out
+	names := []string{e.Value, e.Target}
+	if e.Kind == schema.KindJoin || e.Kind == schema.KindLeave { // their values are cgroups
+		names = []string{e.Exe}
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "/") || strings.HasPrefix(name, "unix:/") || e.Marks != 0 && name != "" {
+			e.Marks |= schema.MarkMountNamespace
+			return
+		}
+	}
+}
+
+// dns reads the message of a dns event.
+func (b *Builder) dns(ev *kernel.Event) {
+	e := &b.out
+	e.Value, e.Flags, e.HasResult = "", 0, false
+	e.Protocol, e.Remote = protocol(ev), endpoint(ev.Remote)
+	name, msg := parseDNS(ev.Payload, ev.Proto == 6)
+	if msg == nil {
+		b.stats.Unparsed++
+		e.Marks |= schema.MarkUnreadable
+		return
+	}
+	e.Value, e.DNS = name, msg
+	if msg.Response && ev.Ingress {
+		for _, addr := range resolved(name, msg.Answers) {
+			learn(b.names, b.names.byAddr, addr, name)
+		}
+	}
+}
+
+// tls reads the ClientHello of a tls event.
+func (b *Builder) tls(ev *kernel.Event) {
+	e := &b.out
+	e.Value, e.Flags, e.HasResult = "", 0, false
+	e.Protocol, e.Remote = "tcp", endpoint(ev.Remote)
+	name, ok := serverName(ev.Payload)
+	if !ok {
+		b.stats.Unparsed++
+		e.Marks |= schema.MarkUnreadable
+		return
+	}
+	e.Value = name
+	if !ev.Ingress && ev.Remote.IsValid() { // ours, not one that a client sent to us
+		learn(b.names, b.names.byEndpoint, unmap(ev.Remote), name)
+	}
+}
+
+// expect makes sure that the process of an event is in the table, if it was in the
+// cgroup before.
+func (b *Builder) expect(ev *kernel.Event) {
+	if len(b.present) == 0 {
+		return
+	}
+	if ev.Kind == kernel.KindFork && !ev.Thread {
+		delete(b.present, ev.ChildPID) // it came in between
+	}
+	if ev.Kind == kernel.KindJoinedCgroup {
+		delete(b.present, ev.PID)
+	}
+	b.admit(ev.PID, ev.Time)
+}
+
+// admit begins an instance of a process that was in the cgroup before, after those of
+// its ancestors.
+func (b *Builder) admit(pid uint32, t uint64) {
+	known, ok := b.present[pid]
+	if !ok {
+		return
+	}
+	delete(b.present, pid)
+	b.admit(known.PPID, t)
+	ev := kernel.Event{Kind: kernel.KindJoinedCgroup, Time: t, PID: pid, CgroupID: known.CgroupID}
+	p := b.procs.join(&ev)
+	p.exe, p.mountNS = known.Exe, known.MountNS
+	b.begin(&ev, p, t < b.released)
+	e := &b.out
+	e.Kind, e.PPID, e.CgroupID = schema.KindJoin, known.PPID, known.CgroupID
+	e.Exe, e.Cwd, e.Argv = known.Exe, known.Cwd, known.Argv
+	if parent := b.procs.byPID[known.PPID]; parent != nil && !parent.exited {
+		e.ParentExecID = parent.execID
+	}
+	b.mark(b.elsewhere(p))
+	e.ContainerID = b.container(&ev, p)
+	p.container = e.ContainerID
+	b.stats.Added++
+	b.finish(&ev, p)
+}
+
+// admitAll begins the instances of those that have done nothing yet.
+func (b *Builder) admitAll(now uint64) {
+	for _, pid := range slices.Sorted(maps.Keys(b.present)) {
+		b.admit(pid, max(b.released, min(now, b.newest)))
+	}
+}
+
+// Survivors are the processes that were not seen to end so far.
+func (b *Builder) Survivors() (list []Survivor) {
+	for pid, p := range b.procs.byPID {
+		if !p.exited {
+			list = append(list, Survivor{PID: int(pid), Start: p.start})
+		}
+	}
+	return list
+}
+
+// reach notes what ev did beyond the run. It reports whether that was a change of a
+// helper of the kernel's, which has a line of its own.
+func (b *Builder) reach(ev *kernel.Event) (changed bool) {
+	r, n := &b.stats.Reach, max(ev.Count, 1)
+	switch ev.Kind {
+	case kernel.KindSignal:
+		if ev.Args[0] == uint64(os.Getpid()) {
+			if r.RunnerSignals == 0 {
+				r.RunnerSignal = ev.Args[1]
+			}
+			r.RunnerSignals += n
+		}
+	case kernel.KindPtrace:
+		if pid, ok := traced(ev); ok && !ev.Attempted { // mostly refused: not known to have reached anybody
+			b.touchProcess(pid, n)
+		}
+	case kernel.KindNewSocket:
+		if ev.Carrier() {
+			r.Carriers += n
+		}
+	case kernel.KindOpen, kernel.KindWrite:
+		if ev.Errno != 0 || ev.Kind == kernel.KindOpen && !b.out.Writes() {
+			return false
+		}
+		name := b.out.Value
+		switch {
+		case name == "/dev/net/tun":
+			r.Carriers += n
+		case helper(name):
+			if r.Helpers == 0 {
+				r.Helper = name
+			}
+			r.Helpers += n
+			return !ev.Repeat
+		default:
+			if pid, ok := memoryOf(name); ok && pid != uint64(ev.PID) && !ev.Attempted {
+				b.touchProcess(pid, n)
+			}
+		}
+	}
+	return false
+}
+
+// touchProcess notes that the run reached into the process of that pid, where it is
+// none of the run's.
+func (b *Builder) touchProcess(pid, times uint64) {
+	if b.procs.has(uint32(pid)) {
+		return
+	}
+	r := &b.stats.Reach
+	if r.TracedTimes == 0 {
+		r.Traced = pid
+	}
+	r.TracedTimes += times
+	if pid == uint64(os.Getpid()) {
+		r.RecorderTraced += times
+	}
+}
+
+// helperLine adds the line that calls a change of a helper by its name.
+func (b *Builder) helperLine(ev *kernel.Event, p *process, late bool) {
+	name := b.out.Value
+	b.begin(ev, p, late)
+	b.out.Kind, b.out.Value, b.out.Call = schema.KindPrivileged, name, "kernel_helper"
+	b.out.Repeat, b.out.Count, b.out.TFirstNS, b.out.TLastNS = false, 0, 0, 0
+	b.stats.Added++
+	b.finish(ev, p)
+}
+
+// beside makes a line of what happened to a run beside its processes' own doing: a
+// move in a v1 hierarchy that leads out of its cgroup there, and a program that the
+// kernel started once the run had changed a helper. Other such events are filtered.
+func (b *Builder) beside(ev *kernel.Event, late bool) {
+	r, name := &b.stats.Reach, string(ev.Name)
+	var p *process
+	var call, target string
+	switch {
+	case ev.Kind == kernel.KindKernelExec && r.Helpers > 0:
+		if r.StartedTimes == 0 {
+			r.Started = name
+		}
+		r.StartedTimes++
+		call = "kernel_helper_started"
+	case ev.Kind == kernel.KindMovedV1 && b.o.MovedV1 != nil:
+		controllers, left := b.o.MovedV1(ev.Args[0], ev.Args[1], name)
+		if !left {
+			break
+		}
+		if len(r.LeftV1) == 0 {
+			r.LeftV1To = name
+		}
+		if !slices.Contains(r.LeftV1, controllers) {
+			r.LeftV1 = append(r.LeftV1, controllers)
+		}
+		p, call, target = b.procs.find(ev), "cgroup_v1_left", controllers
+	}
+	if call == "" {
+		b.counts.Seen++
+		b.counts.Filtered++
+		b.stats.Filtered++
+		return
+	}
+	b.begin(ev, p, late)
+	b.out.Kind, b.out.Call, b.out.Value, b.out.Target = schema.KindPrivileged, call, name, target
+	b.check(p, ev.CgroupID)
+	b.class(ev, p)
+	b.finish(ev, p)
+}
+
+// Counts is the layer's account in occurrences: Seen = Written + Coalesced +
+// Filtered + Dropped, where Written is lines.
+func (b *Builder) Counts() schema.LayerCounts { return b.counts }
+
+// Stats returns the other counts so far.
+func (b *Builder) Stats() Stats {
+	s, t := b.stats, b.procs
+	s.Forks, s.Threads, s.Exits, s.Joins, s.MissedExits, s.Alive = t.forks, t.threads, t.exits, t.joins, t.missedExits, t.alive()
+	s.Resolved, s.ForgottenNames = b.names.size(), b.names.forgotten
+	s.UnnamedCgroups = b.cgroups.unknown
+	s.ByKind = make(map[schema.KernelKind]uint64)
+	for k, n := range b.kinds {
+		if n > 0 {
+			s.ByKind[schema.KernelKind(k)] = n
+		}
+	}
+	return s
+}
+
+// ofHook tells whether an event of a hook's process is what every hook does: that it
+// is executed, looks at itself, and ends. All else stays the agent's, who chose the
+// hook's environment.
+func ofHook(e *schema.KernelEvent) bool {
+	switch e.Kind {
+	case schema.KindExec, schema.KindExit:
+		return true
+	case schema.KindOpen:
+		return !e.Failed() && !e.Creates() && !e.Writes() && (strings.HasPrefix(e.Value, "/proc/") || strings.HasPrefix(e.Value, "/sys/"))
+	}
+	return false
+}
+
+// presentAfter is when the forks have been read of all processes that can be among
+// Options.Present although their forks were seen.
+const presentAfter = 50 * time.Millisecond
+
+// byPID are processes by their ids.
+func byPID(list []kernel.Present) map[uint32]kernel.Present {
+	all := make(map[uint32]kernel.Present, len(list))
+	for _, p := range list {
+		all[p.PID] = p
+	}
+	return all
 }

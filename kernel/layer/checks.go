@@ -2,8 +2,6 @@ package layer
 
 import (
 	"sync"
-
-	"github.com/assay-run/assay-run/schema"
 )
 
 // Checks tells which cgroups belong to the checks of an outcome contract, so
@@ -65,22 +63,4 @@ func (c *Checks) of(cgroupID, t uint64) *Check {
 		return nil
 	}
 	return check
-}
-
-// check marks b.out, which is an event of p, as a check's where it is one.
-func (b *Builder) check(p *process, cgroupID uint64) {
-	c := (*Check)(nil)
-	if p != nil {
-		c = p.check
-	} else {
-		c = b.o.Checks.of(cgroupID, 0) // byte counts of a connection
-	}
-	if c == nil {
-		return
-	}
-	b.out.Class = schema.ClassCheck
-	switch b.out.Kind {
-	case schema.KindFork, schema.KindExec, schema.KindJoin:
-		b.out.Check, b.out.Baseline = c.Name, c.Baseline
-	}
 }

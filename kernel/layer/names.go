@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/assay-run/assay-run/kernel"
-	"github.com/assay-run/assay-run/schema"
 	"github.com/miekg/dns"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Bounds of what is remembered of names.
@@ -61,25 +61,6 @@ func learn[K comparable](t *nameTable, m map[K][]string, key K, name string) {
 		return
 	}
 	m[key] = slices.Insert(slices.Clone(old), i, name)
-}
-
-// dns reads the message of a dns event.
-func (b *Builder) dns(ev *kernel.Event) {
-	e := &b.out
-	e.Value, e.Flags, e.HasResult = "", 0, false
-	e.Protocol, e.Remote = protocol(ev), endpoint(ev.Remote)
-	name, msg := parseDNS(ev.Payload, ev.Proto == 6)
-	if msg == nil {
-		b.stats.Unparsed++
-		e.Marks |= schema.MarkUnreadable
-		return
-	}
-	e.Value, e.DNS = name, msg
-	if msg.Response && ev.Ingress {
-		for _, addr := range resolved(name, msg.Answers) {
-			learn(b.names, b.names.byAddr, addr, name)
-		}
-	}
 }
 
 // parseDNS reads the first message of a datagram or a TCP segment. TCP puts its
@@ -197,21 +178,4 @@ func resolved(name string, answers []schema.DNSAnswer) (addrs []netip.Addr) {
 		}
 	}
 	return addrs
-}
-
-// tls reads the ClientHello of a tls event.
-func (b *Builder) tls(ev *kernel.Event) {
-	e := &b.out
-	e.Value, e.Flags, e.HasResult = "", 0, false
-	e.Protocol, e.Remote = "tcp", endpoint(ev.Remote)
-	name, ok := serverName(ev.Payload)
-	if !ok {
-		b.stats.Unparsed++
-		e.Marks |= schema.MarkUnreadable
-		return
-	}
-	e.Value = name
-	if !ev.Ingress && ev.Remote.IsValid() { // ours, not one that a client sent to us
-		learn(b.names, b.names.byEndpoint, unmap(ev.Remote), name)
-	}
 }

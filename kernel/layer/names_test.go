@@ -10,10 +10,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/assay-run/assay-run/kernel"
-	"github.com/assay-run/assay-run/schema"
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
+
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
 )
 
 func answer(t testing.TB, question string, records ...string) []byte {

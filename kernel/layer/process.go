@@ -157,16 +157,6 @@ type Survivor struct {
 	Start uint64 // when its leader started: nanoseconds of CLOCK_BOOTTIME; 0 unknown
 }
 
-// Survivors are the processes that were not seen to end so far.
-func (b *Builder) Survivors() (list []Survivor) {
-	for pid, p := range b.procs.byPID {
-		if !p.exited {
-			list = append(list, Survivor{PID: int(pid), Start: p.start})
-		}
-	}
-	return list
-}
-
 // alive is how many processes have not ended.
 func (t *table) alive() int {
 	n := 0

@@ -1,14 +1,11 @@
 package layer
 
 import (
-	"os"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/assay-run/assay-run/kernel"
-	"github.com/assay-run/assay-run/schema"
 )
 
 // Reach is what a run did that reaches beyond its own processes, or around what
@@ -39,65 +36,6 @@ type Reach struct {
 	// Carriers counts sockets and tunnels that can carry data whose peer no hook
 	// sees.
 	Carriers uint64
-}
-
-// reach notes what ev did beyond the run. It reports whether that was a change of a
-// helper of the kernel's, which has a line of its own.
-func (b *Builder) reach(ev *kernel.Event) (changed bool) {
-	r, n := &b.stats.Reach, max(ev.Count, 1)
-	switch ev.Kind {
-	case kernel.KindSignal:
-		if ev.Args[0] == uint64(os.Getpid()) {
-			if r.RunnerSignals == 0 {
-				r.RunnerSignal = ev.Args[1]
-			}
-			r.RunnerSignals += n
-		}
-	case kernel.KindPtrace:
-		if pid, ok := traced(ev); ok && !ev.Attempted { // mostly refused: not known to have reached anybody
-			b.touchProcess(pid, n)
-		}
-	case kernel.KindNewSocket:
-		if ev.Carrier() {
-			r.Carriers += n
-		}
-	case kernel.KindOpen, kernel.KindWrite:
-		if ev.Errno != 0 || ev.Kind == kernel.KindOpen && !b.out.Writes() {
-			return false
-		}
-		name := b.out.Value
-		switch {
-		case name == "/dev/net/tun":
-			r.Carriers += n
-		case helper(name):
-			if r.Helpers == 0 {
-				r.Helper = name
-			}
-			r.Helpers += n
-			return !ev.Repeat
-		default:
-			if pid, ok := memoryOf(name); ok && pid != uint64(ev.PID) && !ev.Attempted {
-				b.touchProcess(pid, n)
-			}
-		}
-	}
-	return false
-}
-
-// touchProcess notes that the run reached into the process of that pid, where it is
-// none of the run's.
-func (b *Builder) touchProcess(pid, times uint64) {
-	if b.procs.has(uint32(pid)) {
-		return
-	}
-	r := &b.stats.Reach
-	if r.TracedTimes == 0 {
-		r.Traced = pid
-	}
-	r.TracedTimes += times
-	if pid == uint64(os.Getpid()) {
-		r.RecorderTraced += times
-	}
 }
 
 // traced is the process that a successful ptrace or process_vm call was aimed at;
@@ -136,54 +74,4 @@ func helper(name string) bool {
 	}
 	return strings.HasPrefix(name, "/proc/sys/fs/binfmt_misc/") || strings.HasPrefix(name, "/proc/sys/kernel/usermodehelper/") ||
 		path.Base(name) == "release_agent"
-}
-
-// helperLine adds the line that calls a change of a helper by its name.
-func (b *Builder) helperLine(ev *kernel.Event, p *process, late bool) {
-	name := b.out.Value
-	b.begin(ev, p, late)
-	b.out.Kind, b.out.Value, b.out.Call = schema.KindPrivileged, name, "kernel_helper"
-	b.out.Repeat, b.out.Count, b.out.TFirstNS, b.out.TLastNS = false, 0, 0, 0
-	b.stats.Added++
-	b.finish(ev, p)
-}
-
-// beside makes a line of what happened to a run beside its processes' own doing: a
-// move in a v1 hierarchy that leads out of its cgroup there, and a program that the
-// kernel started once the run had changed a helper. Other such events are filtered.
-func (b *Builder) beside(ev *kernel.Event, late bool) {
-	r, name := &b.stats.Reach, string(ev.Name)
-	var p *process
-	var call, target string
-	switch {
-	case ev.Kind == kernel.KindKernelExec && r.Helpers > 0:
-		if r.StartedTimes == 0 {
-			r.Started = name
-		}
-		r.StartedTimes++
-		call = "kernel_helper_started"
-	case ev.Kind == kernel.KindMovedV1 && b.o.MovedV1 != nil:
-		controllers, left := b.o.MovedV1(ev.Args[0], ev.Args[1], name)
-		if !left {
-			break
-		}
-		if len(r.LeftV1) == 0 {
-			r.LeftV1To = name
-		}
-		if !slices.Contains(r.LeftV1, controllers) {
-			r.LeftV1 = append(r.LeftV1, controllers)
-		}
-		p, call, target = b.procs.find(ev), "cgroup_v1_left", controllers
-	}
-	if call == "" {
-		b.counts.Seen++
-		b.counts.Filtered++
-		b.stats.Filtered++
-		return
-	}
-	b.begin(ev, p, late)
-	b.out.Kind, b.out.Call, b.out.Value, b.out.Target = schema.KindPrivileged, call, name, target
-	b.check(p, ev.CgroupID)
-	b.class(ev, p)
-	b.finish(ev, p)
 }

@@ -13,10 +13,11 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/surface"
-	"golang.org/x/sys/unix"
 )
 
 func bootTime(t testing.TB) uint64 {

@@ -38,22 +38,3 @@ type Stats struct {
 	// Unparsed is how many DNS and TLS payloads could not be read.
 	Unparsed uint64
 }
-
-// Counts is the layer's account in occurrences: Seen = Written + Coalesced +
-// Filtered + Dropped, where Written is lines.
-func (b *Builder) Counts() schema.LayerCounts { return b.counts }
-
-// Stats returns the other counts so far.
-func (b *Builder) Stats() Stats {
-	s, t := b.stats, b.procs
-	s.Forks, s.Threads, s.Exits, s.Joins, s.MissedExits, s.Alive = t.forks, t.threads, t.exits, t.joins, t.missedExits, t.alive()
-	s.Resolved, s.ForgottenNames = b.names.size(), b.names.forgotten
-	s.UnnamedCgroups = b.cgroups.unknown
-	s.ByKind = make(map[schema.KernelKind]uint64)
-	for k, n := range b.kinds {
-		if n > 0 {
-			s.ByKind[schema.KernelKind(k)] = n
-		}
-	}
-	return s
-}

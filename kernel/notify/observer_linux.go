@@ -3,12 +3,26 @@
 package notify
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // How long Read waits: for more while events come, for an execution to settle, for the
@@ -267,4 +281,1093 @@ func bootTime() uint64 {
 	var now unix.Timespec
 	unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // cannot fail
 	return uint64(now.Nano())
+}
+
+// call reports a system call that is about to be made.
+func (o *Observer) call(p *process, n *notification, call *kernel.Call, compat bool) {
+	e := o.event(call.Kind, call.Hook, p, n.pid)
+	e.Syscall = call.Name
+	if call.Name == "clone3" {
+		if !o.clone3(e, p, n) {
+			o.filtered[call.Hook]++
+			return
+		}
+	}
+	call.Arguments(e, n.args, compat)
+	switch call.Kind {
+	case kernel.KindConnect, kernel.KindBind, kernel.KindSend:
+		o.socket(e, p, n, call, compat)
+		return
+	case kernel.KindListen:
+		o.listens(e, p, n)
+		return
+	case kernel.KindNewSocket:
+		e.Args = [6]uint64{n.args[0], n.args[1], n.args[2]}
+	case kernel.KindChroot, kernel.KindMount, kernel.KindNamespace:
+		o.table.roots++ // the call may change a root: look it up again
+		o.table.changing[n.pid] = p
+	}
+	if call.Text != kernel.NoArg {
+		o.text(e, p, n.args[call.Text])
+	}
+	if call.FD != kernel.NoArg {
+		o.onDescriptor(e, p, int32(n.args[call.FD]))
+	}
+	if call.Path != kernel.NoArg {
+		dirfd := int32(unix.AT_FDCWD)
+		if call.Dirfd != kernel.NoArg {
+			dirfd = int32(n.args[call.Dirfd])
+		}
+		e.Path, e.Given = o.path(e, p, dirfd, n.args[call.Path], 0)
+	}
+	if call.Path2 != kernel.NoArg {
+		dirfd := int32(unix.AT_FDCWD)
+		if call.Dirfd2 != kernel.NoArg {
+			dirfd = int32(n.args[call.Dirfd2])
+		}
+		e.Path2, e.Given2 = o.path(e, p, dirfd, n.args[call.Path2], 1)
+	}
+	switch {
+	case call.Name == "openat2":
+		o.openHow(e, p, n.args[2], n.args[3])
+	case call.Kind == kernel.KindSymlink:
+		e.Path2, e.Name = e.Name, nil
+	case call.Kind == kernel.KindMemfd:
+		e.Path, e.Name, e.PathSource = e.Name, nil, kernel.PathUserMemory
+	}
+	if e.Unreadable {
+		o.unreadable++
+	}
+	o.emit(e)
+}
+
+// denied reports a call that the observer refuses with EPERM.
+func (o *Observer) denied(p *process, n *notification, call *kernel.Call, compat bool) {
+	e := o.event(call.Kind, call.Hook, p, n.pid)
+	e.Syscall = call.Name
+	call.Arguments(e, n.args, compat)
+	e.NoResult, e.Attempted, e.Ret, e.Errno = false, false, -int32(unix.EPERM), int32(unix.EPERM)
+	o.emit(e)
+}
+
+// clone3 replaces the address of a struct clone_args by its flags. It returns false if
+// the flags make no namespace.
+func (o *Observer) clone3(e *kernel.Event, p *process, n *notification) bool {
+	var b [8]byte
+	e.Unreadable = !p.read(b[:], n.args[0])
+	n.args[0] = le.Uint64(b[:])
+	return e.Unreadable || n.args[0]&newNamespaces != 0
+}
+
+// openHow reads a struct open_how (openat2(2)).
+func (o *Observer) openHow(e *kernel.Event, p *process, at, size uint64) {
+	var how [24]byte
+	if size < 24 || !p.read(how[:], at) {
+		e.Unreadable = true
+		return
+	}
+	e.Flags, e.Mode, e.Resolve = le.Uint64(how[0:]), uint32(le.Uint64(how[8:])), uint32(le.Uint64(how[16:]))
+}
+
+// text reads a string that is not a path.
+func (o *Observer) text(e *kernel.Event, p *process, at uint64) {
+	if at == 0 {
+		return
+	}
+	b, cut, ok := p.text(o.text1[:0], at, maxPath)
+	o.text1 = b
+	e.Name, e.Truncated = b, e.Truncated || cut
+	e.Unreadable = e.Unreadable || !ok
+}
+
+// onDescriptor sets the path of what a descriptor refers to.
+func (o *Observer) onDescriptor(e *kernel.Event, p *process, fd int32) {
+	name, ok := o.link(p, fdName(fd))
+	if !ok {
+		e.Unreadable = true
+		return
+	}
+	name, e.Deleted = strings.CutSuffix(name, " (deleted)")
+	e.Path, e.PathSource = append(o.paths[0][:0], name...), kernel.PathKernelObject
+	o.paths[0] = e.Path
+}
+
+// path reads the name at an address and makes it absolute as the kernel would, in the
+// process's root and working directory. It does not resolve symbolic links, or a ".."
+// after a name. given is the name itself if it contains "..", else nil. The results are
+// valid until the buffers i are used again.
+func (o *Observer) path(e *kernel.Event, p *process, dirfd int32, at uint64, i int) (path, given []byte) {
+	if at == 0 {
+		return nil, nil // utimensat on a descriptor; the kernel refuses it in other calls
+	}
+	name, cut, ok := p.text(o.names[i][:0], at, maxPath)
+	o.names[i] = name
+	e.Truncated = e.Truncated || cut
+	e.PathSource = kernel.PathUserMemory
+	if !ok {
+		e.Unreadable, e.PathSource = true, kernel.PathNone
+		return nil, nil
+	}
+	base := ""
+	if len(name) == 0 || name[0] != '/' {
+		what := "cwd"
+		if dirfd != unix.AT_FDCWD {
+			what = fdName(dirfd)
+		}
+		if base, ok = o.link(p, what); !ok || base == "" || base[0] != '/' {
+			e.RelativePath = true
+			return name, nil
+		}
+		if trimmed, gone := strings.CutSuffix(base, " (deleted)"); gone {
+			base, e.Unresolved = trimmed, true
+		}
+	} else {
+		base = o.rootOf(p)
+	}
+	dst, unresolved := join(append(o.paths[i][:0], base...), name)
+	o.paths[i] = dst
+	e.Unresolved = e.Unresolved || unresolved
+	if bytes.Contains(name, []byte("..")) {
+		given = name
+	}
+	return dst, given
+}
+
+// executes notes a call of execve.
+func (o *Observer) executes(p *process, n *notification, call *kernel.Call, compat bool) {
+	e := o.event(kernel.KindExecFailed, call.Hook, p, n.pid)
+	call.Arguments(e, n.args, compat)
+	dirfd, argv := int32(unix.AT_FDCWD), n.args[1]
+	if call.Dirfd != kernel.NoArg {
+		dirfd, argv = int32(n.args[0]), n.args[2]
+	}
+	e.Path, e.Given = o.path(e, p, dirfd, n.args[call.Path], 0)
+	x := &execution{tid: n.pid, time: e.Time, syscall: call.Name, path: bytes.Clone(e.Path), filename: bytes.Clone(o.names[0]), given: bytes.Clone(e.Given), flags: e.Flags, marks: *e}
+	if len(o.names[0]) == 0 && call.Dirfd != kernel.NoArg && e.Flags&unix.AT_EMPTY_PATH != 0 {
+		if name, ok := o.link(p, fdName(dirfd)); ok {
+			x.path = []byte(name)
+		}
+	}
+	x.argv, x.cut = p.vector(argv, compat)
+	x.auxv = bytes.Clone(readAt(p.dir, "auxv", o.table.buf[:4096]))
+	p.exec = x
+	o.table.pending[p] = true
+	o.filtered[call.Hook]++ // settle reports the result
+}
+
+// settle finds out whether p's execution succeeded. Its thread tid makes a call now; tid
+// is 0 if none does.
+func (o *Observer) settle(p *process, tid uint32) {
+	x := p.exec
+	if x == nil {
+		return
+	}
+	now := readAt(p.dir, "auxv", o.table.buf[:4096])
+	switch {
+	case len(now) > 0 && !bytes.Equal(now, x.auxv):
+		o.executed(p, x)
+	case len(now) == 0 && len(x.auxv) > 0 && tid != 0:
+		o.concealed(p, x) // only a new program can make it unreadable
+	case tid == x.tid:
+		o.notExecuted(p, x)
+	default:
+		return // another thread's call, or the execution is not finished
+	}
+	p.exec = nil
+	delete(o.table.pending, p)
+}
+
+// executed reports what p executes, as /proc shows it.
+func (o *Observer) executed(p *process, x *execution) {
+	e := o.event(kernel.KindExec, kernel.HookExec, p, p.pid)
+	e.Time, e.First, e.Last = x.time, x.time, x.time
+	e.Attempted, e.NoResult, e.Claimed = false, false, false
+	e.PathSource = kernel.PathKernelObject
+	if x.tid != p.pid {
+		e.OldTID = x.tid
+	}
+	p.openMemory()
+	if !o.executedOne { // the helper's socket is closed
+		o.executedOne, o.inherited = true, hasSocket(p.dir)
+	}
+	if ppid, ok := o.parent(p); ok {
+		p.ppid, e.PPID = ppid, ppid
+	}
+	exe, ok := o.link(p, "exe")
+	e.Unreadable = !ok
+	if exe, e.Deleted = strings.CutSuffix(exe, " (deleted)"); strings.HasPrefix(exe, "/memfd:") {
+		e.Memfd = true
+	}
+	e.Exe = []byte(exe)
+	e.Path = e.Exe
+	var st unix.Statx_t // from the kernel's cache: a FUSE server that is asked may not answer
+	if unix.Statx(p.dir, "exe", unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &st) == nil {
+		e.Inode, e.FileMode = st.Ino, uint32(st.Mode)
+		e.Device = st.Dev_major<<20 | st.Dev_minor
+	}
+	if cwd, ok := o.link(p, "cwd"); ok {
+		e.Cwd = []byte(cwd)
+	}
+	e.Filename = x.filename
+	if p.unreadable() {
+		e.Unreadable = true
+		o.unreadable++
+	}
+	line := p.memoryFile("cmdline", o.lineBuf)
+	e.ArgvTruncated = len(line) == maxArguments
+	e.Argv = cutStrings(line)
+	o.environment(e, p)
+	o.emit(e)
+}
+
+// environment sets the names of the variables in p's environment, and the values that
+// bind p to a tool call.
+func (o *Observer) environment(e *kernel.Event, p *process) {
+	block := p.memoryFile("environ", o.table.buf[:maxEnvironment])
+	e.EnvTruncated = len(block) == maxEnvironment
+	e.EnvKeys = [][]byte{}
+	for _, entry := range cutStrings(block) {
+		key, value, found := bytes.Cut(entry, []byte{'='})
+		if !found {
+			continue
+		}
+		e.EnvKeys = append(e.EnvKeys, key)
+		if len(value) > 128 {
+			continue
+		}
+		switch string(key) {
+		case "ASSAY_TOOL_CALL_ID":
+			e.ToolCallID = value
+		case "TRACEPARENT":
+			e.Traceparent = value
+		}
+	}
+}
+
+// notExecuted reports that the execution failed: p still runs its old program. The error
+// is not known.
+func (o *Observer) notExecuted(p *process, x *execution) {
+	e := o.event(kernel.KindExecFailed, kernel.HookExecFailed, p, p.pid)
+	x.claim(e)
+	o.emit(e)
+}
+
+// concealed reports that p executes a program whose process the observer may not read:
+// the program has the set-user-id bit, or its user cannot read the file.
+func (o *Observer) concealed(p *process, x *execution) {
+	e := o.event(kernel.KindExec, kernel.HookExec, p, p.pid)
+	x.claim(e)
+	e.Exe, e.Unreadable = x.path, true
+	o.unreadable++
+	p.openMemory()
+	o.emit(e)
+}
+
+// abandon reports an execution of a process that ended before its next call. Whether the
+// execution succeeded is unknown.
+func (o *Observer) abandon(p *process) {
+	if x := p.exec; x != nil {
+		e := o.event(kernel.KindExec, kernel.HookExec, p, p.pid)
+		x.claim(e)
+		e.Exe = x.path
+		o.emit(e)
+		p.exec = nil
+		delete(o.table.pending, p)
+	}
+}
+
+// adopt makes p a process of the run, and opens the descriptors that it lacks. It calls
+// same last, to confirm that p.pid has been the same process all the time. p belongs to
+// adopt.
+func (o *Observer) adopt(p *process, same func() bool) *process {
+	t := o.table
+	p.reads = &o.reads
+	if !p.open() {
+		p.close()
+		return nil
+	}
+	p.start = startTime(p.dir, t.buf)
+	p.openMemory()
+	if !same() {
+		p.close()
+		return nil
+	}
+	_ = unix.EpollCtl(t.ends, unix.EPOLL_CTL_ADD, p.pidfd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(p.pid)})
+	t.byPID[p.pid] = p
+	parent := o.ancestor(p, maxAncestors)
+	if parent == nil && t.first {
+		return p // its parent is not known: the layer says that it joined
+	}
+	e := o.event(kernel.KindFork, kernel.HookFork, p, p.pid)
+	e.PID, e.TID, e.Start = 0, 0, 0
+	if parent != nil {
+		if t.roots == 0 {
+			p.atRoot = parent.atRoot // nobody has changed a root yet
+		}
+		e.PID, e.TID, e.Start, e.CgroupID = parent.pid, parent.pid, parent.start, parent.cgroup
+	}
+	e.ChildPID, e.ChildTID, e.ChildStart, e.ChildCgroupID = p.pid, p.pid, p.start, p.cgroup
+	t.first = true
+	o.emit(e)
+	return p
+}
+
+// ancestor is the parent of p. If the parent has made no call yet, ancestor adopts it,
+// provided that it descends from the run's first process.
+func (o *Observer) ancestor(p *process, left int) *process {
+	if q := o.table.byPID[p.ppid]; q != nil && q.holds(p.ppid) {
+		return q
+	}
+	if left == 0 || !o.table.first || !o.descends(p.ppid, left) {
+		return nil
+	}
+	dir, err := openProc(p.ppid)
+	if err != nil {
+		return nil
+	}
+	_, above, _ := status(dir, o.table.buf)
+	q := unopened(p.ppid, above)
+	q.dir = dir
+	return o.adopt(q, func() bool { _, now, _ := status(p.dir, o.table.buf); return now == p.ppid })
+}
+
+// descends reports whether pid, or one of its nearest ancestors, is known.
+func (o *Observer) descends(pid uint32, left int) bool {
+	for ; left > 0 && pid > 1 && pid != uint32(unix.Getpid()); left-- {
+		if o.known(pid) {
+			return true
+		}
+		dir, err := openProc(pid)
+		if err != nil {
+			return false
+		}
+		_, pid, _ = status(dir, o.table.buf)
+		unix.Close(dir)
+	}
+	return false
+}
+
+// children adopts the children of p that are not known yet. p is about to end, and then
+// nothing would show whose children they were.
+func (o *Observer) children(p *process, tid uint32) {
+	for _, thread := range []uint32{p.pid, tid} {
+		name := "task/" + strconv.FormatUint(uint64(thread), 10) + "/children"
+		for f := range bytes.FieldsSeq(bytes.Clone(readAt(p.dir, name, o.table.buf))) {
+			n, err := strconv.ParseUint(string(f), 10, 32)
+			pid := uint32(n)
+			if err != nil || o.known(pid) {
+				continue
+			}
+			dir, err := openProc(pid)
+			if err != nil {
+				continue
+			}
+			child := unopened(pid, p.pid)
+			child.dir = dir
+			o.adopt(child, func() bool { _, parent, _ := status(dir, o.table.buf); return parent == p.pid })
+		}
+		if thread == tid {
+			break
+		}
+	}
+}
+
+// listen serves a listener on a thread of its own. The thread ends with stop, with the
+// last process that has the filter, or after an error.
+func (o *Observer) listen(fd int, h hello) {
+	// With this flag the kernel wakes the thread on the CPU of the caller, which sleeps
+	// now. Older kernels refuse the flag, and then the calls take longer.
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifSetFlags, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
+	o.mu.Lock()
+	o.listener, o.hello = fd, h
+	o.served = make(chan struct{})
+	o.mu.Unlock()
+	go o.watch()
+	go o.work(nil)
+}
+
+// work serves the listener on a thread of its own. first is an answer that is to be sent
+// before, if any.
+func (o *Observer) work(first *response) {
+	moreProcs(1)
+	defer moreProcs(-1)
+	runtime.LockOSThread() // and never unlock: the thread has a priority of its own
+	if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && 20-now > listenerNice {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, listenerNice)
+	}
+	if first == nil || o.answer(first) == nil {
+		o.serveAll()
+	}
+	close(o.served) // not where this goroutine was given up
+}
+
+// serveAll serves the listener until stop.
+func (o *Observer) serveAll() {
+	for turn := time.Now(); ; {
+		if err := o.serve(); err != nil {
+			return
+		}
+		if time.Since(turn) > maxTurn {
+			runtime.Gosched()
+			turn = time.Now()
+		}
+	}
+}
+
+// serve waits for one notification, records it and answers it. It returns nil if there was
+// none, and an error if there will be no more.
+//
+// It waits in poll(2). SECCOMP_IOCTL_NOTIF_RECV cannot be interrupted: after a signal the kernel
+// starts it again, for as long as a process with the filter lives. Where poll finds a
+// notification, the ioctl returns at once.
+func (o *Observer) serve() error {
+	fds := [2]unix.PollFd{{Fd: int32(o.listener), Events: unix.POLLIN}, {Fd: int32(o.stopFD), Events: unix.POLLIN}}
+	if _, err := unix.Poll(fds[:], -1); err == unix.EINTR {
+		return nil
+	} else if err != nil {
+		o.fail(err)
+		return err
+	}
+	switch {
+	case fds[1].Revents != 0:
+		return errStopped
+	case fds[0].Revents&unix.POLLIN == 0: // no task has the filter any more
+		return unix.ENOENT
+	}
+	o.n = notification{} // the kernel requires zeroes
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&o.n))); errno != 0 {
+		switch errno {
+		case unix.EINTR:
+			return nil
+		case unix.ENOENT: // the caller was killed, or no process has the filter
+			if hungUp(o.listener) {
+				return errno
+			}
+			return nil
+		}
+		o.fail(errno)
+		return errno
+	}
+	o.queue.waitForRoom()
+	r := response{id: o.n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+	o.mu.Lock()
+	o.record(&o.n, &r)
+	o.mu.Unlock()
+	return o.answer(&r)
+}
+
+// answer lets a call go on, or fail. The error says that the listener serves no more.
+func (o *Observer) answer(r *response) error {
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(r)))
+	if errno != 0 && errno != unix.ENOENT && errno != unix.EINTR { // ENOENT: the caller was killed
+		o.fail(errno)
+		return errno
+	}
+	return nil
+}
+
+// waits reports whether the notification with this id still waits for its answer. If so,
+// its task is alive, and its pid has been that task's all the time.
+func (o *Observer) waits(id uint64) bool {
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(o.listener), notifIDValid, uintptr(unsafe.Pointer(&id)))
+	return errno == 0
+}
+
+// fail notes why the listener stops, and closes it. The calls of the run then fail with
+// ENOSYS instead of waiting forever.
+func (o *Observer) fail(why error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.broken = why
+	unix.Close(o.listener)
+	o.listener = -1
+}
+
+// stop ends the listener's thread.
+func (o *Observer) stop() {
+	o.queue.close()
+	if o.served == nil {
+		return
+	}
+	_, _ = unix.Write(o.stopFD, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // cannot fail: the counter is far from its limit
+	<-o.served
+}
+
+// record makes events of one notification. The caller holds mu.
+func (o *Observer) record(n *notification, r *response) {
+	call, compat := callOf(n.arch, n.nr)
+	hook := kernel.HookCompat
+	if call != nil {
+		hook = call.Hook
+	}
+	p := o.of(n.pid, n.id)
+	if p == nil {
+		o.vanished++
+		o.filtered[hook]++
+		return
+	}
+	o.about = p
+	delete(o.table.changing, n.pid)
+	o.settle(p, n.pid)
+	switch {
+	case call == nil:
+		o.unknown(p, n)
+	case call.Kind == kernel.KindExit:
+		o.filtered[hook]++
+		p.exiting, p.code = true, int(n.args[0]&0xff)
+		o.children(p, n.pid)
+	case call.Name == "execve" || call.Name == "execveat":
+		o.executes(p, n, call, compat)
+	case call.Kind == kernel.KindIOUring && o.cfg.DenyIOUring:
+		r.flags, r.err = 0, -int32(unix.EPERM)
+		o.denied(p, n, call, compat)
+	default:
+		o.call(p, n, call, compat)
+	}
+}
+
+// unknown counts a call of another instruction set. It reports the first call of each
+// number in each process.
+func (o *Observer) unknown(p *process, n *notification) {
+	key := foreignCall{p.pid, p.start, n.arch, n.nr}
+	if o.foreign[key] || len(o.foreign) >= maxForeign {
+		o.filtered[kernel.HookCompat]++
+		return
+	}
+	o.foreign[key] = true
+	e := o.event(kernel.KindCompat, kernel.HookCompat, p, n.pid)
+	e.Syscall = foreignName(n.arch, n.nr)
+	o.emit(e)
+}
+
+// of finds the process of the task tid, which waits in the notification id. It returns nil
+// if the task was killed before its process was known.
+func (o *Observer) of(tid uint32, id uint64) *process {
+	t := o.table
+	if p := t.threads[tid]; p != nil {
+		if p.holds(tid) {
+			return p
+		}
+		delete(t.threads, tid)
+	}
+	found := t.owner(tid)
+	if found == nil {
+		return nil
+	}
+	pid := found.pid
+	p := t.byPID[pid]
+	if p != nil && !p.holds(pid) {
+		o.ended(p)
+		p = nil
+	}
+	if p != nil {
+		found.close()
+		if !o.waits(id) {
+			return nil
+		}
+		t.forgetThreads()
+		t.threads[tid] = p
+		if tid != pid {
+			e := o.event(kernel.KindFork, kernel.HookFork, p, p.pid)
+			e.ChildPID, e.ChildTID, e.ChildStart, e.Thread = p.pid, tid, p.start, true
+			o.emit(e)
+		}
+		return p
+	}
+	p = o.adopt(found, func() bool { return o.waits(id) })
+	if p != nil {
+		t.threads[tid] = p
+	}
+	return p
+}
+
+// known reports whether the table has the process that pid names now.
+func (o *Observer) known(pid uint32) bool {
+	p := o.table.byPID[pid]
+	return p != nil && p.holds(pid)
+}
+
+// ended reports the end of p, and forgets it.
+func (o *Observer) ended(p *process) {
+	t := o.table
+	if t.byPID[p.pid] != p {
+		return
+	}
+	o.abandon(p)
+	delete(t.byPID, p.pid)
+	of := func(_ uint32, q *process) bool { return q == p }
+	maps.DeleteFunc(t.threads, of)
+	maps.DeleteFunc(t.changing, of)
+	e := o.event(kernel.KindExit, kernel.HookExit, p, p.pid)
+	e.Attempted, e.NoResult, e.Claimed = false, false, false
+	switch status, known := exitStatus(p, t.buf); {
+	case known:
+		e.ExitCode, e.Signal, e.Core = int(status>>8&0xff), int(status&0x7f), status&0x80 != 0
+	case p.exiting:
+		e.ExitCode, e.Claimed = p.code, true
+	default:
+		e.Attempted = true
+	}
+	o.emit(e)
+	p.close()
+}
+
+// look finds the processes that have ended: their pidfds are readable. Read calls it.
+func (o *Observer) look() {
+	var events [64]unix.EpollEvent
+	for {
+		// It does not wait, so the Go runtime need not know of it.
+		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(o.table.ends), uintptr(unsafe.Pointer(&events)), uintptr(len(events)), 0, 0, 0)
+		if errno != 0 || n == 0 {
+			return
+		}
+		o.mu.Lock()
+		for _, ev := range events[:n] {
+			if p := o.table.byPID[uint32(ev.Fd)]; p != nil && readable(p.pidfd) {
+				o.ended(p)
+			}
+		}
+		o.mu.Unlock()
+	}
+}
+
+// parent is the parent of p, as it is now.
+func (o *Observer) parent(p *process) (ppid uint32, ok bool) {
+	if i, ok := info(p.pidfd, pidfdInfoPID); ok {
+		return i.ppid, true
+	}
+	_, ppid, ok = status(p.dir, o.table.buf)
+	return ppid, ok
+}
+
+// link reads a link in the /proc/PID of p.
+func (o *Observer) link(p *process, name string) (string, bool) {
+	n, err := unix.Readlinkat(p.dir, name, o.linkBuf[:])
+	if err != nil || n <= 0 {
+		return "", false
+	}
+	return string(o.linkBuf[:n]), true
+}
+
+// Report returns the account so far.
+func (o *Observer) Report() kernel.Report {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := kernel.Report{Tier: kernel.TierNotify, Delivered: o.delivered, Threads: o.threads, SelfTestNS: 1}
+	attached := o.listener >= 0 || len(o.table.byPID) == 0
+	native, _ := calls()
+	present := map[kernel.HookID]bool{kernel.HookExec: true, kernel.HookFork: true, kernel.HookCompat: true, kernel.HookFlush: true}
+	for _, c := range native {
+		present[c.Hook] = true
+	}
+	for h := range kernel.HookID(hooks) {
+		if !present[h] {
+			continue
+		}
+		s := kernel.HookStatus{Hook: h, Name: "seccomp/" + hookNames[h], Attached: attached, SelfTested: h == kernel.HookExec}
+		s.Filtered, s.Coalesced, s.Emitted = o.filtered[h], o.coalesced[h], o.emitted[h]
+		s.Fired = s.Filtered + s.Coalesced + s.Emitted
+		r.Repeats += s.Coalesced
+		r.Received += s.Emitted
+		r.Hooks = append(r.Hooks, s)
+	}
+	r.Decoded = r.Received
+	for k := range r.Kinds {
+		r.Kinds[k] = o.kinds[k]
+	}
+	r.Forks, r.Exits = o.kinds[kernel.KindFork]-o.threads, o.kinds[kernel.KindExit]
+	r.Claimed, r.Carriers = r.Received, o.carriers
+	r.Unreadable, r.DescriptorsPassed = o.unreadable, o.inherited
+	r.Reasons = o.reasons(&r)
+	return r
+}
+
+// reasons say why the layer is less than complete: always because of the tier, and because
+// of what happened in this run.
+func (o *Observer) reasons(r *kernel.Report) (out []kernel.Reason) {
+	add := func(is bool, code, remedy, format string, args ...any) {
+		if is {
+			out = append(out, kernel.Reason{Code: code, Message: fmt.Sprintf(format, args...), Remedy: remedy})
+		}
+	}
+	const better = "run where eBPF is allowed: assay-run doctor says what is missing"
+	add(true, CodeTier, better, "calls were observed by seccomp notification, before they were made: their results are unknown, and another thread may have changed their arguments")
+	add(o.hello.privilege, CodePrivileges, "run as root with CAP_SYS_ADMIN, or where eBPF is allowed", "no-new-privs was set for the command, so sudo and other setuid programs did not raise privileges")
+	add(o.broken != nil, CodeShim, "run the command again, and report a bug if it happens again", "the observer ended before the run, and calls failed from then on: %v", o.broken)
+	add(o.unreadable > 0, CodeUnread, better, "the arguments of %s could not be read", schema.Count(o.unreadable, "call", "calls"))
+	add(o.vanished > 0, CodeVanished, "", "%s", schema.Count(o.vanished, "call was of a task that was killed before the observer knew whose it was", "calls were of tasks that were killed before the observer knew whose they were"))
+	add(r.Kinds[kernel.KindIOUring] > 0 && !o.cfg.DenyIOUring, CodeIOUring, "run with --deny-io-uring", "the run set up io_uring, whose requests are not observed")
+	add(o.nested > 0, CodeNested, "run that program outside of assay-run, or with --kernel ebpf", "a program of the run asked for a seccomp listener of its own %d times, which the kernel refuses in a notified run", o.nested)
+	return out
+}
+
+// rootOf is the directory that p's absolute paths begin at. It is empty for the root of
+// p's mount namespace.
+func (o *Observer) rootOf(p *process) string {
+	t := o.table
+	if p.atRoot == t.roots {
+		return ""
+	}
+	root, ok := o.link(p, "root")
+	if ok && root != "/" {
+		return root // and look it up each time: somebody may rename it
+	}
+	if ok && !t.rootsChange() {
+		p.atRoot = t.roots
+	}
+	return ""
+}
+
+// socket reports a call with an address. It does not report a call without one: the peer
+// was reported when the socket was connected.
+func (o *Observer) socket(e *kernel.Event, p *process, n *notification, call *kernel.Call, compat bool) {
+	e.Args = [6]uint64{}
+	size := 16 // bytes of a struct msghdr that are read
+	if compat {
+		size = 8
+	}
+	address := func(header uint64) (at uint64, length int, ok bool) {
+		var b [16]byte
+		if !p.read(b[:size], header) {
+			return 0, 0, false
+		}
+		if compat {
+			return uint64(le.Uint32(b[:])), int(int32(le.Uint32(b[4:]))), true
+		}
+		return le.Uint64(b[:]), int(int32(le.Uint32(b[8:]))), true
+	}
+	one := func(at uint64, length int, ok bool) {
+		if ok && (at == 0 || length <= 0) {
+			return
+		}
+		c := *e
+		if !ok || !o.address(&c, p, at, length) {
+			c.Unreadable = true
+			o.unreadable++
+		}
+		if c.Kind == kernel.KindBind && ok {
+			o.bind(&c, p, n)
+		}
+		o.emit(&c)
+	}
+	o.quiet(call.Hook, func() {
+		switch call.Name {
+		case "sendmsg":
+			one(address(n.args[1]))
+		case "sendmmsg":
+			stride := uint64(64)
+			if compat {
+				stride = 32
+			}
+			for i := range min(n.args[2]&0xffffffff, maxMessages) {
+				one(address(n.args[1] + i*stride))
+			}
+		default:
+			one(n.args[call.Path], int(int32(n.args[call.Path+1])), true)
+		}
+	})
+}
+
+// bind keeps the address of a socket, by the name that /proc has for it.
+func (o *Observer) bind(e *kernel.Event, p *process, n *notification) {
+	if name, ok := o.link(p, fdName(int32(n.args[0]))); ok {
+		if len(o.bound) >= maxBound {
+			clear(o.bound)
+		}
+		o.bound[name] = bound{e.Family, e.Local, e.VsockLocal, string(e.Path)}
+	}
+}
+
+// listens reports listen(2), at the address that the run asked for with bind, if any.
+func (o *Observer) listens(e *kernel.Event, p *process, n *notification) {
+	if name, ok := o.link(p, fdName(int32(n.args[0]))); ok {
+		b := o.bound[name]
+		e.Family, e.Local, e.VsockLocal, e.FromUser = b.family, b.local, b.vsock, b.family != 0
+		if b.path != "" {
+			e.Path, e.PathSource = []byte(b.path), kernel.PathUserMemory
+		}
+	}
+	o.emit(e)
+}
+
+// address reads a struct sockaddr.
+func (o *Observer) address(e *kernel.Event, p *process, at uint64, length int) bool {
+	var b [128]byte // size of struct sockaddr_storage: the kernel refuses more
+	a := b[:min(length, len(b))]
+	if len(a) < 2 || !p.read(a, at) {
+		return false
+	}
+	e.Family, e.FromUser = le.Uint16(a), true
+	end := func(ap netip.AddrPort) {
+		if e.Kind == kernel.KindBind {
+			e.Local = ap
+		} else {
+			e.Remote = ap
+		}
+	}
+	switch {
+	case e.Family == unix.AF_INET && len(a) >= 8:
+		end(netip.AddrPortFrom(netip.AddrFrom4([4]byte(a[4:8])), uint16(a[2])<<8|uint16(a[3])))
+	case e.Family == unix.AF_INET6 && len(a) >= 24:
+		end(netip.AddrPortFrom(netip.AddrFrom16([16]byte(a[8:24])), uint16(a[2])<<8|uint16(a[3])))
+	case e.Family == unix.AF_VSOCK && len(a) >= 12:
+		v := kernel.VsockAddr{Port: le.Uint32(a[4:]), CID: le.Uint32(a[8:])}
+		if e.Kind == kernel.KindBind {
+			e.VsockLocal = v
+		} else {
+			e.VsockRemote = v
+		}
+	case e.Family == unix.AF_UNIX:
+		o.unixName(e, p, a[2:])
+	}
+	return true
+}
+
+// unixName sets the name of a unix socket (unix(7)).
+func (o *Observer) unixName(e *kernel.Event, p *process, name []byte) {
+	if len(name) == 0 {
+		return
+	}
+	e.PathSource = kernel.PathUserMemory
+	if name[0] == 0 {
+		o.paths[0] = append(append(o.paths[0][:0], '@'), name[1:]...)
+		e.Path = o.paths[0]
+		return
+	}
+	name, _, _ = bytes.Cut(name, []byte{0})
+	base := o.rootOf(p)
+	if len(name) > 0 && name[0] != '/' {
+		var ok bool
+		if base, ok = o.link(p, "cwd"); !ok || base == "" || base[0] != '/' {
+			e.Path, e.RelativePath = append(o.paths[0][:0], name...), true
+			o.paths[0] = e.Path
+			return
+		}
+	}
+	e.Path, e.Unresolved = join(append(o.paths[0][:0], base...), name)
+	o.paths[0] = e.Path
+}
+
+// Start calls start with cmd changed to load the filter first, and observes the command
+// from its first call on. If the kernel refuses the filter, the command runs without it,
+// and Unavailable says why. The error is start's, or an *os.PathError as exec.Cmd.Start
+// returns it if the command cannot be executed. cmd.Process is the command's process.
+func (o *Observer) Start(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
+	if !entered {
+		return ErrNoShim
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("start notified: %w", err)
+	}
+	defer unix.Close(fds[0])
+	theirs := os.NewFile(uintptr(fds[1]), "notify control")
+	defer theirs.Close()
+	path, args, extra := cmd.Path, cmd.Args, cmd.ExtraFiles
+	argv := args
+	if len(argv) == 0 {
+		argv = []string{path}
+	}
+	cmd.Path = "/proc/self/exe"
+	cmd.Args = append([]string{shimName, shimArg, strconv.Itoa(3 + len(extra)), path}, argv...)
+	cmd.ExtraFiles = append(append([]*os.File{}, extra...), theirs)
+	err = start(cmd)
+	cmd.Path, cmd.Args, cmd.ExtraFiles = path, args, extra
+	if err != nil {
+		return err
+	}
+	theirs.Close()
+	h, fd, err := receive(fds[0])
+	if err != nil {
+		o.refuse(&kernel.Unavailable{Reasons: []kernel.Reason{{Code: CodeShim, Message: "the helper process ended before it could load the seccomp filter"}}, Err: err})
+		return nil // the caller waits for the process and sees its end
+	}
+	if fd >= 0 {
+		o.listen(fd, h)
+	} else {
+		o.refuse(unavailable(h.errno))
+	}
+	h, _, err = receive(fds[0])
+	if err != nil {
+		return nil // exec closed the socket, or the shim's death, which the caller sees when it waits
+	}
+	if cmd.WaitDelay == 0 {
+		cmd.WaitDelay = time.Millisecond // nobody will use the pipes
+	}
+	_ = cmd.Wait()
+	return &os.PathError{Op: "fork/exec", Path: path, Err: syscall.Errno(h.errno)}
+}
+
+// watch takes over from a goroutine that is stuck in a read of memory, until Close.
+func (o *Observer) watch() {
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	last, found := uint64(0), 0
+	for {
+		select {
+		case <-o.closed:
+			return
+		case <-tick.C:
+		}
+		now := o.reads.n.Load()
+		if now%2 == 0 || now != last {
+			last, found = now, 0
+			continue
+		}
+		if found++; found >= looks && o.reads.n.CompareAndSwap(now, now+1) {
+			o.takeOver()
+		}
+	}
+}
+
+// takeOver does the work of a goroutine that was given up, whose lock of mu it has, and
+// without the memory of the process that it was about.
+func (o *Observer) takeOver() {
+	o.stuck++
+	// The read may still write to these.
+	o.names, o.text1, o.lineBuf, o.table.buf = [2][]byte{}, nil, make([]byte, maxArguments), make([]byte, len(o.table.buf))
+	o.reads.refused = true
+	helper := o.settled
+	n := o.n
+	r := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+	if helper != nil {
+		o.settle(o.about, 0)
+	} else {
+		o.record(&n, &r)
+	}
+	o.reads.refused = false
+	o.about.silent = true
+	o.settled = nil
+	o.mu.Unlock()
+	if helper != nil {
+		close(helper)
+		return
+	}
+	if o.stuck > maxStuck {
+		o.fail(errStuck)
+		close(o.served)
+		return
+	}
+	go o.work(&r)
+}
+
+// settleSilent settles the executions of processes that make no call for some milliseconds.
+// At the end it also reports the executions that cannot be settled. A helper does it, which
+// may get stuck. more reports whether executions are left.
+func (o *Observer) settleSilent(end bool) (more bool) {
+	o.mu.Lock()
+	o.clock.set()
+	again := false
+	for p := range o.table.pending {
+		again = again || end || p.exec.time+uint64(settleTime) < o.clock.now()
+	}
+	more = len(o.table.pending) > 0
+	o.mu.Unlock()
+	for again {
+		done := make(chan struct{})
+		go func() {
+			o.mu.Lock()
+			o.settled = done
+			for p := range o.table.pending {
+				o.about = p
+				o.settle(p, 0)
+				if end {
+					o.abandon(p)
+				}
+			}
+			o.settled = nil
+			more = len(o.table.pending) > 0
+			again = end && more
+			o.mu.Unlock()
+			close(done)
+		}()
+		<-done
+	}
+	return more
+}
+
+// maxAncestors bounds how many processes without a call there may be between a process
+// that makes one and an ancestor that is known.
+const maxAncestors = 64
+
+var le = binary.LittleEndian
+
+const pageSize = 4096 // the smallest page size: no read crosses the end of a page
+
+func fdName(fd int32) string { return "fd/" + strconv.Itoa(int(fd)) }
+
+// hookNames names the hooks that notifications are counted for.
+var hookNames = map[kernel.HookID]string{
+	kernel.HookExec: "exec", kernel.HookFork: "fork", kernel.HookExit: "exit", kernel.HookOpen: "open", kernel.HookExecFailed: "exec_failed",
+	kernel.HookRename: "rename", kernel.HookUnlink: "unlink", kernel.HookLink: "link", kernel.HookMkdir: "mkdir", kernel.HookTruncate: "truncate",
+	kernel.HookAttr: "attributes", kernel.HookChdir: "chdir", kernel.HookSocket: "socket", kernel.HookPrivilege: "privilege", kernel.HookCompat: "compat", kernel.HookFlush: "repeats",
+}
+
+// ErrNoShim is returned by Observer.Start in a program that cannot start the helper
+// process.
+var ErrNoShim = errors.New(`this program cannot start the helper process that seccomp notification needs: import _ "github.com/assay-run/assay-run/kernel/reexec" in its main package`)
+
+// receive returns the shim's next message, and its descriptor or -1.
+func receive(socket int) (h hello, fd int, err error) {
+	buf, oob := make([]byte, helloSize), make([]byte, unix.CmsgSpace(4))
+	var n, oobn int
+	for {
+		n, oobn, _, _, err = unix.Recvmsg(socket, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil || n < helloSize {
+		return h, -1, errors.Join(err, errors.New("the helper process is gone"))
+	}
+	fd = -1
+	if messages, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil {
+		for i := range messages {
+			if fds, err := unix.ParseUnixRights(&messages[i]); err == nil && len(fds) > 0 {
+				fd = fds[0]
+			}
+		}
+	}
+	return decodeHello(buf), fd, nil
+}
+
+// Bounds of what an execution's event holds, in bytes. The eBPF tier has the same.
+const (
+	maxArguments   = 128 << 10
+	maxEnvironment = 64 << 10 // is read; the event holds the names only
+)
+
+// execution is a call of execve that the observer let go on. Whether it succeeded shows
+// when the process makes its next call: then its memory is another.
+type execution struct {
+	tid      uint32
+	time     uint64
+	syscall  string
+	path     []byte // the call's argument, made absolute
+	filename []byte
+	flags    uint64
+	argv     [][]byte
+	cut      bool // argv is not whole
+	given    []byte
+	marks    kernel.Event // only its marks are used
+	auxv     []byte       // of the process before the call
+}
+
+// cutStrings splits a block of strings. Each string ends with a NUL.
+func cutStrings(block []byte) [][]byte {
+	list := [][]byte{}
+	for len(block) > 0 {
+		one, rest, _ := bytes.Cut(block, []byte{0})
+		list = append(list, one[:len(one):len(one)])
+		block = rest
+	}
+	return list
+}
+
+// claim fills e from the call alone, for an execution that nothing else is known of.
+func (x *execution) claim(e *kernel.Event) {
+	e.Time, e.First, e.Last, e.TID = x.time, x.time, x.time, x.tid
+	e.Syscall, e.Path, e.Given, e.Filename, e.Flags = x.syscall, x.path, x.given, x.filename, x.flags
+	e.Argv, e.ArgvTruncated = x.argv, x.cut
+	e.PathSource, e.Truncated, e.RelativePath, e.Unresolved, e.Unreadable = x.marks.PathSource, x.marks.Truncated, x.marks.RelativePath, x.marks.Unresolved, x.marks.Unreadable
 }

@@ -3,12 +3,9 @@
 package notify
 
 import (
-	"maps"
-	"unsafe"
+	"bytes"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/assay-run/assay-run/kernel"
 )
 
 // process is one process of the run, from its first notification to its end. Its
@@ -20,7 +17,7 @@ type process struct {
 	pidfd     int
 	dir       int    // /proc/PID
 	mem       int    // /proc/PID/mem; -1 if it cannot be opened
-	atRoot     uint64 // table.roots when its root directory was found to be "/"
+	atRoot    uint64 // table.roots when its root directory was found to be "/"
 	exec      *execution
 	reads     *reads
 	silent    bool // a read of its memory got stuck
@@ -72,47 +69,6 @@ func newTable() (*table, error) {
 		byPID: map[uint32]*process{}, threads: map[uint32]*process{}, changing: map[uint32]*process{}, pending: map[*process]bool{},
 		ends: ends, buf: make([]byte, 64<<10),
 	}, nil
-}
-
-// of finds the process of the task tid, which waits in the notification id. It returns nil
-// if the task was killed before its process was known.
-func (o *Observer) of(tid uint32, id uint64) *process {
-	t := o.table
-	if p := t.threads[tid]; p != nil {
-		if p.holds(tid) {
-			return p
-		}
-		delete(t.threads, tid)
-	}
-	found := t.owner(tid)
-	if found == nil {
-		return nil
-	}
-	pid := found.pid
-	p := t.byPID[pid]
-	if p != nil && !p.holds(pid) {
-		o.ended(p)
-		p = nil
-	}
-	if p != nil {
-		found.close()
-		if !o.waits(id) {
-			return nil
-		}
-		t.forgetThreads()
-		t.threads[tid] = p
-		if tid != pid {
-			e := o.event(kernel.KindFork, kernel.HookFork, p, p.pid)
-			e.ChildPID, e.ChildTID, e.ChildStart, e.Thread = p.pid, tid, p.start, true
-			o.emit(e)
-		}
-		return p
-	}
-	p = o.adopt(found, func() bool { return o.waits(id) })
-	if p != nil {
-		t.threads[tid] = p
-	}
-	return p
 }
 
 // unopened is a process without descriptors.
@@ -194,52 +150,112 @@ func (p *process) openMemory() {
 	}
 }
 
-// known reports whether the table has the process that pid names now.
-func (o *Observer) known(pid uint32) bool {
-	p := o.table.byPID[pid]
-	return p != nil && p.holds(pid)
-}
-
-// ended reports the end of p, and forgets it.
-func (o *Observer) ended(p *process) {
-	t := o.table
-	if t.byPID[p.pid] != p {
-		return
+// vector reads an argv.
+func (p *process) vector(at uint64, compat bool) (argv [][]byte, cut bool) {
+	argv = [][]byte{}
+	if at == 0 {
+		return argv, false
 	}
-	o.abandon(p)
-	delete(t.byPID, p.pid)
-	of := func(_ uint32, q *process) bool { return q == p }
-	maps.DeleteFunc(t.threads, of)
-	maps.DeleteFunc(t.changing, of)
-	e := o.event(kernel.KindExit, kernel.HookExit, p, p.pid)
-	e.Attempted, e.NoResult, e.Claimed = false, false, false
-	switch status, known := exitStatus(p, t.buf); {
-	case known:
-		e.ExitCode, e.Signal, e.Core = int(status>>8&0xff), int(status&0x7f), status&0x80 != 0
-	case p.exiting:
-		e.ExitCode, e.Claimed = p.code, true
-	default:
-		e.Attempted = true
+	word := 8
+	if compat {
+		word = 4
 	}
-	o.emit(e)
-	p.close()
-}
-
-// look finds the processes that have ended: their pidfds are readable. Read calls it.
-func (o *Observer) look() {
-	var events [64]unix.EpollEvent
+	var block [32 * 8]byte
+	var text []byte
 	for {
-		// It does not wait, so the Go runtime need not know of it.
-		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(o.table.ends), uintptr(unsafe.Pointer(&events)), uintptr(len(events)), 0, 0, 0)
-		if errno != 0 || n == 0 {
-			return
+		b := block[:32*word]
+		if n := int(pageSize - at%pageSize); n >= word && n < len(b) {
+			b = b[:n/word*word]
 		}
-		o.mu.Lock()
-		for _, ev := range events[:n] {
-			if p := o.table.byPID[uint32(ev.Fd)]; p != nil && readable(p.pidfd) {
-				o.ended(p)
+		if !p.read(b, at) {
+			return argv, true
+		}
+		for ; len(b) > 0; b, at = b[word:], at+uint64(word) {
+			pointer := uint64(le.Uint32(b))
+			if !compat {
+				pointer = le.Uint64(b)
 			}
+			if pointer == 0 {
+				return argv, false
+			}
+			from := len(text)
+			var tooLong, ok bool
+			if text, tooLong, ok = p.text(text, pointer, maxArguments-from); !ok || tooLong || len(argv) >= maxArguments/8 {
+				return argv, true
+			}
+			argv = append(argv, text[from:len(text):len(text)])
 		}
-		o.mu.Unlock()
 	}
+}
+
+// text appends the string at an address of p, without its NUL. cut reports that the
+// string, with its NUL, is longer than limit bytes.
+func (p *process) text(dst []byte, at uint64, limit int) (text []byte, cut, ok bool) {
+	start := len(dst)
+	for chunk := 256; ; chunk = pageSize {
+		n := min(chunk, int(pageSize-at%pageSize), limit-(len(dst)-start))
+		if n <= 0 {
+			return dst, true, true
+		}
+		from := len(dst)
+		dst = append(dst, make([]byte, n)...)
+		got, err := p.memory(dst[from:], at)
+		if err != nil || got <= 0 {
+			return dst[:from], false, false
+		}
+		if end := bytes.IndexByte(dst[from:from+got], 0); end >= 0 {
+			return dst[:from+end], false, true
+		}
+		dst = dst[:from+got]
+		at += uint64(got)
+	}
+}
+
+// memory reads from an address of p, as far as the kernel does at once.
+func (p *process) memory(b []byte, at uint64) (int, error) {
+	if p.unreadable() {
+		return 0, unix.ETIMEDOUT
+	}
+	began := p.reads.begin()
+	n, err := unix.Pread(p.mem, b, int64(at))
+	p.reads.end(began)
+	return n, err
+}
+
+// memoryFile reads a file in the /proc/PID of p that shows what is in its memory.
+func (p *process) memoryFile(name string, buf []byte) []byte {
+	if p.unreadable() {
+		return nil
+	}
+	began := p.reads.begin()
+	b := readAt(p.dir, name, buf)
+	p.reads.end(began)
+	return b
+}
+
+// unreadable reports whether a read of p's memory must not be tried.
+func (p *process) unreadable() bool { return p.silent || p.reads.refused }
+
+// read fills b from an address of p.
+func (p *process) read(b []byte, at uint64) bool {
+	for len(b) > 0 {
+		n, err := p.memory(b, at)
+		if err != nil || n <= 0 {
+			return false
+		}
+		b, at = b[n:], at+uint64(n)
+	}
+	return true
+}
+
+// rootsChange reports whether a call that may change a root may be unfinished. Such a call
+// is finished when its thread makes another call, or has ended.
+func (t *table) rootsChange() bool {
+	for tid, p := range t.changing {
+		if p.holds(tid) {
+			return true
+		}
+		delete(t.changing, tid)
+	}
+	return false
 }

@@ -133,15 +133,6 @@ func cgroupOf(pidfd int) uint64 {
 	return 0
 }
 
-// parent is the parent of p, as it is now.
-func (o *Observer) parent(p *process) (ppid uint32, ok bool) {
-	if i, ok := info(p.pidfd, pidfdInfoPID); ok {
-		return i.ppid, true
-	}
-	_, ppid, ok = status(p.dir, o.table.buf)
-	return ppid, ok
-}
-
 // exitStatus is the wait status of a process that ended. Until its parent has waited for
 // it, /proc has the status; after that the pidfd has, since Linux 6.15.
 func exitStatus(p *process, buf []byte) (status uint32, known bool) {
