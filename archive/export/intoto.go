@@ -89,7 +89,9 @@ func inToto(ctx context.Context, w io.Writer, _ string, b *view.Bundle) ([]strin
 	}
 	gaps := []string{}
 	for _, about := range []view.Subject{view.Programs, view.Files, view.Hosts} {
-		gaps = append(gaps, view.Gaps(d, about)...)
+		for _, g := range view.Claim(d, about) {
+			gaps = append(gaps, g.Text)
+		}
 	}
 	s := statement{
 		Type:          "https://in-toto.io/Statement/v1",

@@ -28,9 +28,9 @@ func suite(b *view.Bundle) Suite {
 	s.Cases = append(s.Cases, calls(&d.Correlation)...)
 	for _, about := range []view.Subject{view.Programs, view.Files, view.Hosts} {
 		c := Case{Rule: "observed/" + string(about), State: Passed, Message: "all " + string(about) + " were observed"}
-		for _, g := range view.Gaps(d, about) {
+		for _, g := range view.Claim(d, about) {
 			c.State, c.Message = Unknown, "not all "+string(about)+" were observed"
-			c.Details = append(c.Details, Detail{Text: g, Layer: schema.HealthPath})
+			c.Details = append(c.Details, Detail{Text: g.Text, Layer: schema.HealthPath})
 		}
 		s.Cases = append(s.Cases, c)
 	}

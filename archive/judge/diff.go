@@ -146,14 +146,14 @@ func (d *Diff) answer() State {
 			answer = Unknown
 		}
 	}
-	if len(d.Observed) > 0 {
-		answer = Unknown
-	}
 	return answer
 }
 
 func gaps(d *archive.Documents, about view.Subject, all bool) []string {
-	g := view.Gaps(d, about)
+	var g []string
+	for _, gap := range view.Claim(d, about) {
+		g = append(g, gap.String())
+	}
 	if !all {
 		g = append(g, fmt.Sprintf("there were more than the %d that are compared", maxListed))
 	}
@@ -197,13 +197,9 @@ func verdict(d *archive.Documents) []Change {
 // observed are the facts about what could be observed, as Base.
 func observed(d *archive.Documents) []Change {
 	h := &d.Health
-	spots := func(about view.Subject) string { return strings.Join(view.Exercised(d, about), "; ") }
 	return []Change{
 		{What: "kernel layer", Base: schema.KernelState(h.KernelLayer)}, {What: "policy layer", Base: h.PolicyLayer}, {What: "sdk layer", Base: h.SDKLayer},
 		{What: "cgroup correlation", Base: h.CgroupCorrelation}, {What: "network coverage", Base: h.NetworkProtocolCoverage},
 		{What: "network endpoints", Base: h.NetworkEndpointClaimScope},
-		{What: "blind spots used: programs", Base: spots(view.Programs)},
-		{What: "blind spots used: files", Base: spots(view.Files)},
-		{What: "blind spots used: hosts", Base: spots(view.Hosts)},
 	}
 }

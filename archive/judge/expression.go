@@ -52,6 +52,9 @@ func (m *maker) compile(e exprRule) (*rule, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.Constant() {
+		return nil, fmt.Errorf("%q names no variable, so it says the same of every bundle", text)
+	}
 	need := subjectsOf(of, p)
 	return &rule{name: cmp.Or(e.Name, "expr: "+text), check: func(ctx context.Context, s *subject) (Verdict, error) {
 		v := Verdict{State: Pass}
@@ -64,15 +67,15 @@ func (m *maker) compile(e exprRule) (*rule, error) {
 			return Verdict{State: Pass, Message: fmt.Sprintf("%d %s match", found, of)}, nil
 		case want == "some":
 			v = Verdict{State: Fail, Message: fmt.Sprintf("none of the %s matches", of)}
-			if v.Gaps = s.gaps(need...); len(v.Gaps) > 0 {
-				v.State = Unknown
+			if gaps := s.gaps(need...); len(gaps) > 0 {
+				v.unknown(gaps...)
 			}
 			return v, nil
 		case of == query.Runs && v.State == Fail:
 			v.Message = "the expression is false for the run"
 			v.Evidence = nil
-			if v.Gaps = s.gaps(need...); len(v.Gaps) > 0 {
-				v.State = Unknown
+			if gaps := s.gaps(need...); len(gaps) > 0 {
+				v.unknown(gaps...)
 			}
 			return v, nil
 		case v.State == Fail:

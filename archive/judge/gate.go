@@ -30,7 +30,8 @@ type Verdict struct {
 	// those beyond.
 	Evidence []Evidence `json:"evidence,omitempty"`
 	More     int        `json:"more_evidence,omitempty"`
-	// Gaps say why the bundle does not support the rule.
+	// Gaps say why the bundle does not support the rule, the gravest first: Message has
+	// that one, and what would close it.
 	Gaps []string `json:"gaps,omitempty"`
 }
 
@@ -48,6 +49,19 @@ type Evidence struct {
 
 // maxEvidence is how much evidence a verdict keeps.
 const maxEvidence = 20
+
+// unknown makes the verdict one that the bundle does not support.
+func (v *Verdict) unknown(gaps ...view.Gap) {
+	v.State, v.Message, v.Gaps = Unknown, gaps[0].String(), nil
+	for _, g := range gaps {
+		v.Gaps = append(v.Gaps, g.Text)
+	}
+}
+
+func unknown(gap view.Gap) (v Verdict) {
+	v.unknown(gap)
+	return v
+}
 
 func (v *Verdict) found(e Evidence) {
 	v.State = Fail

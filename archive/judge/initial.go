@@ -3,13 +3,13 @@ package judge
 import (
 	"context"
 	"fmt"
-	"net/netip"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // InitialRules writes a rule file that the bundle, a good run, passes. Rules that the run
@@ -19,14 +19,13 @@ func InitialRules(ctx context.Context, b *view.Bundle) ([]byte, error) {
 	if b.Docs.Result.Contract != nil {
 		rules = append(rules, "contract_passed: true")
 	}
-	var programs, hosts []string
+	var programs []string
 	for _, p := range b.Docs.Surface.ProcessExecs {
-		programs = append(programs, literal(path.Base(p)))
+		programs = append(programs, strings.ReplaceAll(literal(p), "<random>", "*"))
 	}
-	for _, e := range b.Docs.Surface.NetworkEndpoints {
-		if host := hostOf(e); host != "" {
-			hosts = append(hosts, literal(host))
-		}
+	hosts, err := contacted(ctx, b)
+	if err != nil {
+		return nil, err
 	}
 	rules = append(rules, "only_programs: "+flow(programs), "only_hosts: "+flow(hosts), "only_workspace_writes: true", "no_privileged: true")
 	if len(b.Docs.Correlation.Bindings) > 0 {
@@ -50,32 +49,41 @@ func InitialRules(ctx context.Context, b *view.Bundle) ([]byte, error) {
 		case v.State == Fail:
 			fmt.Fprintf(&out, "# %s  # this run breaks it: %s\n", rules[i], oneLine(v.Message))
 		default:
-			why := v.Message
-			if len(v.Gaps) > 0 {
-				why = v.Gaps[0]
-			}
-			fmt.Fprintf(&out, "# %s  # not supported by this run: %s\n", rules[i], oneLine(why))
+			fmt.Fprintf(&out, "# %s  # not supported by this run: %s\n", rules[i], oneLine(v.Message))
 		}
 	}
 	return []byte(out.String()), nil
 }
 
-// hostOf is the host of an entry of the surface, which is "host:port", or empty
-// for a socket of the machine itself.
-func hostOf(endpoint string) string {
-	if ap, err := netip.ParseAddrPort(endpoint); err == nil {
-		return ap.Addr().String()
+// contacted are the hosts of a run as only_hosts names them: by name where one is known,
+// since the addresses behind it change, and [resolvers] for those that answered for names.
+func contacted(ctx context.Context, b *view.Bundle) ([]string, error) {
+	var hosts []string
+	for k, err := range archive.KernelEvents(b.Lines(ctx, schema.KernelPath)) {
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", b.Name, err)
+		}
+		ap, ok := endpointOf(k)
+		switch {
+		case k.Class == schema.ClassRunner || k.Class == schema.ClassCheck:
+		case k.Kind == schema.KindDNS && asks(k):
+			hosts = append(hosts, literal(k.Value))
+		case !ok:
+		case ap.Port() == dnsPort:
+			hosts = append(hosts, resolvers)
+		case len(k.Names) > 0:
+			for _, name := range k.Names {
+				hosts = append(hosts, literal(name))
+			}
+		default:
+			hosts = append(hosts, ap.Addr().Unmap().String())
+		}
+		if len(hosts) > 1000 {
+			slices.Sort(hosts)
+			hosts = slices.Compact(hosts)
+		}
 	}
-	if strings.HasPrefix(endpoint, "unix:") {
-		return ""
-	}
-	if host, _, ok := strings.Cut(endpoint, ":"); ok && !strings.Contains(host, "/") && strings.Count(endpoint, ":") == 1 {
-		return host
-	}
-	if i := strings.LastIndexByte(endpoint, ':'); i > 0 {
-		return strings.Trim(endpoint[:i], "[]")
-	}
-	return endpoint
+	return hosts, nil
 }
 
 // literal is a glob that matches s alone.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/assay-run/assay-run/archive/export"
 	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // WriteText writes the report for a terminal.
@@ -27,8 +28,8 @@ func (r *Report) WriteText(w io.Writer) error {
 			if v.More > 0 {
 				fmt.Fprintf(&b, "           … and %d more\n", v.More)
 			}
-			for _, g := range v.Gaps {
-				fmt.Fprintf(&b, "           because %s\n", view.Clean(g))
+			if more := len(v.Gaps) - 1; more > 0 {
+				fmt.Fprintf(&b, "           … and for %s, which --format json lists\n", schema.Count(more, "more reason", "more reasons"))
 			}
 		}
 	}

@@ -24,6 +24,7 @@ type subject struct {
 	*view.Bundle
 	run   query.Run
 	found map[*rule]*Verdict
+	made  madeFiles
 }
 
 // read reads the kernel layer once for all rules that look at events.
@@ -49,6 +50,7 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 		if k.Class == schema.ClassRunner || k.Class == schema.ClassCheck {
 			continue // our own doing
 		}
+		s.made.event(k)
 		for _, r := range looking {
 			if r.event(k) {
 				s.found[r].found(eventEvidence(k))
@@ -59,17 +61,17 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 }
 
 // gaps are why the bundle does not support conclusions about the subjects.
-func (s *subject) gaps(about ...view.Subject) []string {
-	var all []string
+func (s *subject) gaps(about ...view.Subject) []view.Gap {
+	var all []view.Gap
+	if !s.Verified() {
+		all = append(all, view.Gap{Text: "the bundle does not verify", Remedy: "judge the bundle that was sealed"})
+	}
 	for _, a := range about {
-		for _, g := range view.Gaps(s.Docs, a) {
+		for _, g := range view.Claim(s.Docs, a) {
 			if !slices.Contains(all, g) {
 				all = append(all, g)
 			}
 		}
-	}
-	if !s.Verified() {
-		all = append(all, "the bundle does not verify")
 	}
 	return all
 }
@@ -77,8 +79,8 @@ func (s *subject) gaps(about ...view.Subject) []string {
 // clean is the verdict where nothing was found against a rule: it passes when
 // the bundle supports that.
 func (s *subject) clean(v Verdict, good string, about ...view.Subject) Verdict {
-	if v.Gaps = s.gaps(about...); len(v.Gaps) > 0 {
-		v.State, v.Message = Unknown, "nothing was found against the rule, and not everything was observed"
+	if gaps := s.gaps(about...); len(gaps) > 0 {
+		v.unknown(gaps...)
 		return v
 	}
 	v.State, v.Message = Pass, good
@@ -154,22 +156,43 @@ func (m *maker) onlyHosts(value ast.Node) (*rule, error) {
 			prefixes = append(prefixes, p.Masked())
 		}
 	}
+	allowed := func(name string) bool { return matches(hosts, name) }
 	return watching(view.Hosts, "only allowed hosts were contacted", "other hosts were contacted", func(k *schema.KernelEvent) bool {
-		switch k.Kind {
-		case schema.KindConnect, schema.KindSendto, schema.KindFlow, schema.KindConnectBlocked, schema.KindAccept:
-		default:
-			return false
+		if k.Kind == schema.KindDNS {
+			return slices.Contains(hosts, resolvers) && asks(k) && !allowed(k.Value)
 		}
-		ap, err := netip.ParseAddrPort(k.Value)
-		if err != nil { // a socket of this host
+		ap, ok := endpointOf(k)
+		if !ok || ap.Port() == dnsPort && slices.Contains(hosts, resolvers) {
 			return false
 		}
 		addr := ap.Addr().Unmap()
-		if matches(hosts, addr.String()) || matches(hosts, k.Value) || slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+		if allowed(addr.String()) || allowed(k.Value) || slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 			return false
 		}
-		return !slices.ContainsFunc(k.Names, func(n string) bool { return matches(hosts, n) })
+		return !slices.ContainsFunc(k.Names, allowed)
 	}), nil
+}
+
+// resolvers is the entry of only_hosts that allows DNS: any server on port 53, which may be
+// asked for the allowed names and no others, since a question can carry data out.
+const (
+	resolvers = "resolvers"
+	dnsPort   = 53
+)
+
+// asks reports whether a DNS event is a question.
+func asks(k *schema.KernelEvent) bool {
+	return k.Value != "" && (k.DNS == nil || !k.DNS.Response)
+}
+
+// endpointOf is the peer of an event that contacts one over the network.
+func endpointOf(k *schema.KernelEvent) (ap netip.AddrPort, ok bool) {
+	switch k.Kind {
+	case schema.KindConnect, schema.KindSendto, schema.KindFlow, schema.KindConnectBlocked, schema.KindAccept:
+		ap, err := netip.ParseAddrPort(k.Value)
+		return ap, err == nil // else it is a socket of this host
+	}
+	return ap, false
 }
 
 func (m *maker) onlyPrograms(value ast.Node) (*rule, error) {
@@ -177,14 +200,52 @@ func (m *maker) onlyPrograms(value ast.Node) (*rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	return watching(view.Programs, "only allowed programs were executed", "other programs were executed", func(k *schema.KernelEvent) bool {
-		return k.Kind == schema.KindExec && !slices.ContainsFunc(programs, func(p string) bool {
-			if strings.Contains(p, "/") {
-				return matches([]string{p}, k.Value)
-			}
-			return matches([]string{p}, path.Base(k.Value))
-		})
-	}), nil
+	names := slices.DeleteFunc(slices.Clone(programs), func(p string) bool { return strings.Contains(p, "/") })
+	var made *madeFiles
+	r := watching(view.Programs, "only allowed programs were executed", "other programs were executed", func(k *schema.KernelEvent) bool {
+		if k.Kind != schema.KindExec || matches(programs, k.Value) {
+			return false
+		}
+		// A name says which program it is only where the run did not choose what it holds.
+		return made.has(k) || !matches(names, path.Base(k.Value))
+	})
+	r.begin = func(s *subject) { made = &s.made }
+	return r, nil
+}
+
+// madeFiles are the files that a run has made or written so far.
+type madeFiles struct {
+	paths map[string]bool
+	bytes int
+	full  bool
+}
+
+// maxMade bounds what is kept of the paths, in bytes. Beyond it every program may have
+// been made by the run.
+const maxMade = 16 << 20
+
+func (m *madeFiles) event(k *schema.KernelEvent) {
+	if k.Failed() || m.full {
+		return
+	}
+	for name, how := range k.Touches() {
+		if how&(schema.AccessCreate|schema.AccessWrite) == 0 || m.paths[name] {
+			continue
+		}
+		if m.bytes += len(name) + 32; m.bytes > maxMade {
+			m.full = true
+			return
+		}
+		if m.paths == nil {
+			m.paths = map[string]bool{}
+		}
+		m.paths[strings.Clone(name)] = true
+	}
+}
+
+// has reports whether the run may have made the program that k executes.
+func (m *madeFiles) has(k *schema.KernelEvent) bool {
+	return m.full || m.paths[k.Value] || k.Marks&schema.MarkMemfd != 0
 }
 
 func (m *maker) noPrivileged(value ast.Node) (*rule, error) {
@@ -202,13 +263,13 @@ func (m *maker) contractPassed(value ast.Node) (*rule, error) {
 		c := s.Docs.Result.Contract
 		switch {
 		case c == nil:
-			return Verdict{State: Unknown, Message: "the run had no outcome contract", Gaps: []string{"nothing was checked: run it with --contract"}}, nil
+			return unknown(view.Gap{Text: "the run had no outcome contract", Remedy: "run it with --contract"}), nil
 		case *c == "passed":
 			return Verdict{State: Pass, Message: "the outcome contract passed"}, nil
 		case *c == "failed":
 			return Verdict{State: Fail, Message: "the outcome contract failed", Evidence: []Evidence{{Text: "contract " + *c, Layer: schema.ContractPath}}}, nil
 		}
-		return Verdict{State: Unknown, Message: "the outcome contract was " + *c, Gaps: []string{"its checks could not all be run"}}, nil
+		return unknown(view.Gap{Text: "the outcome contract was " + *c + ": its checks could not all be run", Remedy: "assay-run inspect says which"}), nil
 	}}, on(value)
 }
 
@@ -267,7 +328,9 @@ func (m *maker) noNewCapability(value ast.Node) (*rule, error) {
 			v.Message = fmt.Sprintf("%d capabilities are new", len(v.Evidence)+v.More)
 			// What the base may have had, unobserved, is not surely new.
 			if gaps := (&subject{Bundle: from}).gaps(all...); len(gaps) > 0 {
-				v.State, v.Gaps = Unknown, gaps
+				what := v.Message
+				v.unknown(gaps...)
+				v.Message = what + ", or the base did the same unseen: " + v.Message
 			}
 			return v, nil
 		}

@@ -176,3 +176,24 @@ func TestOneAnswerForAProcess(t *testing.T) {
 		t.Error("variables of an event are taken for those of a process, or the reverse")
 	}
 }
+
+func TestAValueThatAVariableNeverHasIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		`kind == "conect"`:                `kind is never "conect"; did you mean "connect"?`,
+		`"opennat" != kind`:               `did you mean "openat"?`,
+		`kind in ["exec", "conect"]`:      `did you mean "connect"?`,
+		`class == "agents" && pid > 1`:    `did you mean "agent"?`,
+		`errno == "enoent"`:               "in capitals",
+		`run.outcome == "exit"`:           `did you mean "exited"?`,
+		`kind == "connect"`:               "",
+		`kind == "event_999"`:             "",
+		`errno == "" || errno == "EPERM"`: "",
+		`kind + "x" == "conectx"`:         "",
+		`path == "conect"`:                "",
+	} {
+		_, err := Compile(Events, text)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: error %v, want %q", text, err, want)
+		}
+	}
+}

@@ -81,6 +81,9 @@ func Compile(s Subject, text string) (*Program, error) {
 	if !ast.OutputType().IsExactType(cel.BoolType) {
 		return fail("it yields %s, and must be true or false", ast.OutputType())
 	}
+	if err := checkWords(ast); err != nil {
+		return fail("%v", err)
+	}
 	p := &Program{}
 	optimise := cel.EvalOptions(cel.OptOptimize)
 	if p.program, err = env.Program(ast, optimise, cel.CostLimit(maxCost)); err != nil {
@@ -100,6 +103,10 @@ func Compile(s Subject, text string) (*Program, error) {
 	slices.Sort(p.names)
 	return p, nil
 }
+
+// Constant reports whether the expression refers to no variable at all: it is the same
+// for everything.
+func (p *Program) Constant() bool { return len(p.names) == 0 }
 
 // Uses reports whether the expression refers to any of the variables.
 func (p *Program) Uses(names ...string) bool {

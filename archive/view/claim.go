@@ -27,19 +27,69 @@ var dimensions = map[Subject][]string{
 	Programs: {"process"}, Files: {"filesystem"}, Hosts: {"network"}, Privilege: {"privilege"},
 }
 
-// amountsOnly are the beginnings of the names of blind spots that hide how much,
-// or which number, and never whether something happened.
-var amountsOnly = []string{"bytes are counted", "bytes written through", "pids are those", "traffic with more than", "which times"}
+// harmless are the beginnings of the names of blind spots that can hide no name and no
+// act of a subject, with the reason. A spot that is not among them counts as used
+// unless the bundle says that it was not.
+var harmless = []struct{ spot, why string }{
+	// They hide how much, or which number, and never whether.
+	{"bytes are counted", "an amount"},
+	{"bytes written through", "an amount"},
+	{"how many bytes", "an amount"},
+	{"the results of writes by io_submit", "an amount"},
+	{"bytes written to character devices", "an amount"},
+	{"traffic with more than", "an amount"},
+	{"which times", "a time"},
+	{"pids are those", "a number"},
+	// The act is recorded by what comes before or after it.
+	{"a shared mapping made read-only", "the open for writing is recorded"},
+	{"FICLONE", "the open for writing is recorded"},
+	{"the opening of files that were opened before", "the writes are recorded"},
+	{"how connections in the background ended", "their beginning is recorded"},
+	{"results of connections, binds", "the address is recorded"},
+	{"the address of a bind or connect that failed", "it reached nobody"},
+	{"a symbolic link as the last part of a name is not followed where the call failed", "it changed nothing"},
+	{"a change of identity by executing", "the execution and what the program then does are recorded"},
+	{"code brought in by ptrace or a shared mapping", "it is executed by a program that is recorded"},
+	{"a program that overwrites its own argv", "it was executed by then"},
+	{"reads, stat, access", "they are not part of any claim"},
+	{"POSIX message queues", "they are not files"},
+	// It was done by a process that is not of the run.
+	{"what processes outside do for the run", "no act of the run"},
+	{"the observer was loaded by an earlier process of root", "root is trusted"},
+	{"a repeat of an event keeps the first one's path", "a process outside has to rename the directory"},
+	// Events that may be wrong for this reason say so themselves.
+	{"names of failed opens, renames", "arguments: claimed"},
+	{"a descriptor that another thread closed", "arguments: claimed"},
+	{"a name in a private mapping", "arguments: claimed"},
+	{"paths are those of the mount namespace", "the events are marked"},
+}
 
-// Gaps says why the bundle does not tell everything about the subject, one
-// sentence each. None means that what the bundle does not show did not happen,
-// as far as the recorder's methods reach.
-func Gaps(d *archive.Documents, about Subject) []string {
-	var gaps []string
-	add := func(format string, args ...any) { gaps = append(gaps, fmt.Sprintf(format, args...)) }
+// Gap is one reason why a bundle does not tell everything about a subject, and what
+// would close it.
+type Gap struct {
+	Text   string
+	Remedy string // empty where nothing is known to help
+}
+
+// String is the gap with its remedy, in one line.
+func (g Gap) String() string {
+	if g.Remedy == "" {
+		return g.Text
+	}
+	return g.Text + "; " + g.Remedy
+}
+
+// Claim is what may be concluded about a subject from what the bundle does not show.
+// Without gaps, what it does not show did not happen. The gravest gap comes first: it
+// is the one thing that is missing. Every reader takes its conclusions from here.
+func Claim(d *archive.Documents, about Subject) []Gap {
+	var gaps []Gap
+	add := func(remedy, format string, args ...any) {
+		gaps = append(gaps, Gap{fmt.Sprintf(format, args...), remedy})
+	}
 	h := &d.Health
 	if d.Result.Outcome == schema.OutcomeIncomplete {
-		add("the run was interrupted: its end was not recorded")
+		add("run it again to its end", "the run was interrupted: its end was not recorded")
 	}
 	if about == Verdict {
 		return gaps
@@ -50,68 +100,81 @@ func Gaps(d *archive.Documents, about Subject) []string {
 	switch h.KernelLayer {
 	case schema.Complete:
 	case schema.Absent:
-		add("there is no kernel layer: what processes did was not observed%s", because(h, "kernel"))
+		add(remedy(h, "kernel"), "there is no kernel layer: what processes did was not observed%s", because(h, "kernel"))
+		return gaps
 	default:
-		add("the kernel layer is not complete%s", because(h, "kernel"))
+		add(remedy(h, "kernel"), "the kernel layer is not complete%s", because(h, "kernel"))
 	}
-	if h.KernelLayer != schema.Absent && h.CgroupCorrelation != schema.Clean {
-		add("what belongs to the run is not certain: some of its processes were not kept in its cgroup%s", because(h, "cgroup"))
+	if h.CgroupCorrelation != schema.Clean {
+		add(remedy(h, "cgroup"), "what belongs to the run is not certain: some of its processes were not kept in its cgroup%s", because(h, "cgroup"))
 	}
 	for _, r := range h.Reasons {
 		if r.Subject == "surface" {
-			add("%s", r.Message)
+			add(r.Remedy, "%s", r.Message)
 		}
 	}
-	if h.KernelLayer == schema.Absent {
-		return gaps
+	for _, spot := range blindSpots(d, about) {
+		if spot.Exercised == nil {
+			add("look at what it did with assay-run show", "it is not known whether the run used what the recorder cannot see: %s", spot.Name)
+		} else {
+			add("look at what it did with assay-run show", "the run used what the recorder cannot see: %s", spot.Name)
+		}
 	}
 	if about == Hosts && h.NetworkEndpointClaimScope != schema.PeerSet {
-		add("the list of hosts may not be whole: network coverage is %s, and endpoints are %s", words(h.NetworkProtocolCoverage), words(h.NetworkEndpointClaimScope))
-	}
-	for _, spot := range Exercised(d, about) {
-		add("the run used what the recorder cannot see: %s", spot)
+		add(remedy(h, "network"), "the list of hosts may not be whole: network coverage is %s, and endpoints are %s", spaced(h.NetworkProtocolCoverage), spaced(h.NetworkEndpointClaimScope))
 	}
 	return gaps
 }
 
-// Exercised are the blind spots of the subject that the run used and that can
-// hide something.
-func Exercised(d *archive.Documents, about Subject) []string {
-	var spots []string
+// blindSpots are those that can hide something of the subject and that the run used, or
+// may have used. Of hosts the scope of the endpoints says whether it may have.
+func blindSpots(d *archive.Documents, about Subject) []schema.BlindSpot {
+	var spots []schema.BlindSpot
 	for _, c := range d.Health.Coverage {
 		if !slices.Contains(dimensions[about], c.Dimension) {
 			continue
 		}
 		for _, spot := range c.KnownBlindSpots {
-			if spot.Exercised != nil && *spot.Exercised && !amount(spot.Name) {
-				spots = append(spots, spot.Name)
+			used := spot.Exercised != nil && *spot.Exercised
+			possible := spot.Exercised == nil && !(about == Hosts && d.Health.NetworkEndpointClaimScope == schema.PeerSet)
+			if (used || possible) && !isHarmless(spot.Name, used) {
+				spots = append(spots, spot)
 			}
 		}
 	}
+	// Those that were used stand before those that may have been.
+	slices.SortStableFunc(spots, func(a, b schema.BlindSpot) int {
+		if (a.Exercised == nil) == (b.Exercised == nil) {
+			return 0
+		} else if a.Exercised == nil {
+			return 1
+		}
+		return -1
+	})
 	return spots
 }
 
-func amount(name string) bool {
-	for _, prefix := range amountsOnly {
-		if strings.HasPrefix(name, prefix) {
-			return true
+func isHarmless(name string, used bool) bool {
+	for _, h := range harmless {
+		if strings.HasPrefix(name, h.spot) {
+			return !used || !strings.HasPrefix(h.why, "arguments")
 		}
 	}
 	return false
 }
 
-func callGaps(d *archive.Documents) []string {
-	var gaps []string
+func callGaps(d *archive.Documents) []Gap {
+	var gaps []Gap
 	h, c := &d.Health, &d.Correlation
 	if Nobody(d) {
-		return append(gaps, "nobody reported tool calls: what belongs to a call cannot be told")
+		return append(gaps, Gap{"nobody reported tool calls: what belongs to a call cannot be told", "name the agent's log with --sdk-event-log, or use assay-run hook, mcp or serve"})
 	}
 	if c.Status != schema.Clean {
-		gaps = append(gaps, "calls and what was observed could not all be matched: correlation is "+c.Status)
+		gaps = append(gaps, Gap{"calls and what was observed could not all be matched: correlation is " + c.Status, remedy(h, "sdk")})
 	}
 	for _, name := range []string{"sdk", "policy", "turns", "audit"} {
 		if n := h.Layers[name].Dropped; n > 0 {
-			gaps = append(gaps, fmt.Sprintf("%d lines of the %s layer were lost", n, name))
+			gaps = append(gaps, Gap{fmt.Sprintf("%d lines of the %s layer were lost", n, name), "make room on the disk that holds the spool"})
 		}
 	}
 	return gaps
@@ -130,7 +193,7 @@ func because(h *schema.ObservationHealth, subject string) string {
 	return ""
 }
 
-func words(s string) string { return strings.ReplaceAll(s, "_", " ") }
+func spaced(s string) string { return strings.ReplaceAll(s, "_", " ") }
 
 // Nobody says that there was no report of tool calls at all.
 func Nobody(d *archive.Documents) bool {

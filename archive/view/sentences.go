@@ -29,8 +29,8 @@ func Sentences(d *archive.Documents) []Sentence {
 		{Files, "Every file that the run opened or changed is listed, within the known blind spots.", "Files may have been opened or changed that are not listed."},
 		{Hosts, "Every host that the run talked to is listed.", "The run may have talked to hosts that are not listed."},
 	} {
-		if gaps := Gaps(d, s.about); len(gaps) > 0 {
-			all = append(all, Sentence{Text: s.less, Why: gaps, Remedy: remedy(&d.Health, "kernel")})
+		if gaps := Claim(d, s.about); len(gaps) > 0 {
+			all = append(all, Sentence{Text: s.less, Why: texts(gaps), Remedy: gaps[0].Remedy})
 		} else {
 			all = append(all, Sentence{Good: true, Text: s.good})
 		}
@@ -48,7 +48,7 @@ func Sentences(d *archive.Documents) []Sentence {
 }
 
 func calls(d *archive.Documents) Sentence {
-	gaps := Gaps(d, Calls)
+	gaps := Claim(d, Calls)
 	n := len(d.Correlation.Bindings)
 	switch {
 	case n == 0 && Nobody(d):
@@ -56,18 +56,30 @@ func calls(d *archive.Documents) Sentence {
 	case n == 0 && len(gaps) == 0:
 		return Sentence{Good: true, Text: "No tool calls were reported."}
 	case n == 0:
-		return Sentence{Text: "Tool calls are not known.", Why: gaps, Remedy: remedy(&d.Health, "sdk")}
+		return Sentence{Text: "Tool calls are not known.", Why: texts(gaps), Remedy: gaps[0].Remedy}
 	case len(gaps) > 0:
-		return Sentence{Text: fmt.Sprintf("%d tool calls were reported; what each of them did is known in part.", n), Why: gaps}
+		return Sentence{Text: fmt.Sprintf("%d tool calls were reported; what each of them did is known in part.", n), Why: texts(gaps)}
 	}
 	return Sentence{Good: true, Text: fmt.Sprintf("%d tool calls were reported, and what each of them did is known.", n)}
 }
 
+func texts(gaps []Gap) (all []string) {
+	for _, g := range gaps {
+		all = append(all, g.Text)
+	}
+	return all
+}
+
+// remedy is what the health says would help a subject.
 func remedy(h *schema.ObservationHealth, subject string) string {
 	for _, r := range h.Reasons {
 		if r.Subject == subject && r.Remedy != "" {
 			return r.Remedy
 		}
+	}
+	switch subject {
+	case "kernel", "cgroup", "network":
+		return "assay-run doctor says what this host can observe"
 	}
 	return ""
 }

@@ -38,8 +38,8 @@ func (a *app) gateCommand() *cobra.Command {
 
   rules:
   - only_workspace_writes: true          # or {also: ["/tmp/**"]}
-  - only_hosts: ["api.example.com", "*.pypi.org", "10.0.0.0/8"]
-  - only_programs: [git, "python3*", "/usr/bin/**"]
+  - only_hosts: [resolvers, "api.example.com", "*.pypi.org", "10.0.0.0/8"]
+  - only_programs: ["python3*", "/usr/bin/**"]  # a bare name: if the run did not make it
   - no_privileged: true                  # setuid, mount, ptrace, bpf, ...
   - contract_passed: true
   - no_undeclared_actions: true          # none outside the reported tool calls
@@ -49,8 +49,9 @@ func (a *app) gateCommand() *cobra.Command {
   - expr: {name: it_tests, of: processes, some: 'argv[0] == "pytest"'}
   allow_unknown: [only_hosts]
 
-"assay-run query --types" lists the variables of expressions. If a bundle's health
-does not support a rule, the result is unknown, and the gate does not pass unless
+"resolvers" allows DNS servers, and questions for the allowed names. "assay-run query
+--types" lists the variables of expressions. If a bundle's health does not support a
+rule, the result is unknown and says what is missing; the gate does not pass unless
 allow_unknown names the rule.
 
 In GitHub Actions, gate also writes annotations and a job summary.
