@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"time"
 )
 
 const opens = 300_000
@@ -25,8 +24,6 @@ func cases(b *bench) []benchCase {
 	manyEvents := []string{"--kernel-buffer", "32MiB"}
 
 	list := []benchCase{
-		{name: "true, kernel layer off", rounds: 100, bare: bare("/bin/true"), ours: b.run(off, "/bin/true"), maxOver: 12 * time.Millisecond},
-		{name: "true", rounds: 100, bare: bare("/bin/true"), ours: b.run(nil, "/bin/true"), maxOver: 40 * time.Millisecond},
 		b.paired("1,000 spawns", 11, 1.10, nil, spawns),
 		b.paired("300,000 opens of one file", 11, 1.4, nil, openOne),
 		b.paired("300,000 opens of distinct files", 11, 2.0, manyEvents, openMany),

@@ -12,10 +12,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
 )
 
 // crowd measures many runs at once: what they cost other processes and each other, and
@@ -24,12 +20,12 @@ func (b *bench) crowd(self string) []single {
 	over := sync.OnceValue(func() map[int]float64 { return b.unrelatedByRuns(self) })
 	cases := []single{}
 	for _, n := range []int{1, 10, 100} {
-		cases = append(cases, single{fmt.Sprintf("an unrelated getpid with %d idle runs, over an empty program on its exit", n), "ns", 25, func() float64 { return over()[n] }})
+		cases = append(cases, single{fmt.Sprintf("an unrelated getpid with %d idle runs, over one without", n), "ns", 120, func() float64 { return over()[n] }})
 	}
 	return append(cases,
-		single{"what 100 idle runs add to an unrelated getpid, over what 1 adds", "times", 1.15, func() float64 { return over()[-100] / over()[-1] }},
+		single{"what 100 idle runs add to an unrelated getpid, over what 1 adds", "times", 1.15, func() float64 { return over()[100] / over()[1] }},
 		single{"an open of one file inside one of 100 runs, over inside of 1", "times", 1.10, func() float64 { return b.insideOf(self, 100) / b.insideOf(self, 1) }},
-		single{"memory of one more idle run: PSS of runner and guard, and its maps", "MiB", 16, b.idleMemory},
+		single{"memory of a run: what one more idle run adds, PSS of runner and guard, and its maps", "MiB", 16, b.idleMemory},
 		single{"100 idle runs started at once, all started", "s", 3, func() float64 { return b.hundred() }},
 	)
 }
@@ -84,19 +80,6 @@ func (b *bench) end(runs []idleRun) {
 	b.clean()
 }
 
-// empty attaches a program that does nothing to the exit of system calls.
-func empty() io.Closer {
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "sys_exit", License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-	})
-	check(err)
-	defer p.Close()
-	l, err := link.AttachTracing(link.TracingOptions{Program: p})
-	check(err)
-	return l
-}
-
 func nanoseconds(cmd *exec.Cmd) float64 {
 	out, err := cmd.Output()
 	check(err)
@@ -106,35 +89,33 @@ func nanoseconds(cmd *exec.Cmd) float64 {
 }
 
 // unrelatedByRuns returns, by the number of idle runs, how much longer a getpid of another
-// process takes than with an empty program in place of the observer. By the negative of
-// that number, it returns how much longer getpid takes than on an idle host.
+// process takes than on an idle host.
 func (b *bench) unrelatedByRuns(self string) map[int]float64 {
 	loop := func() float64 { return nanoseconds(exec.Command(self, "getpid", "3000000")) }
-	more, all := map[int][]float64{}, map[int][]float64{}
+	over := map[int][]float64{}
 	for range b.rounds(7) {
-		bare := loop()
-		nothing := empty()
-		base := loop()
-		check(nothing.Close())
+		idle := loop()
 		for _, n := range []int{1, 10, 100} {
-			if b.quick && n > 10 {
-				n = 20
-			}
-			runs := b.idle(n)
+			runs := b.idle(min(n, b.most()))
 			time.Sleep(settle)
 			with := loop()
 			b.end(runs)
-			if b.quick && n == 20 {
-				n = 100
-			}
-			more[n], all[n] = append(more[n], with-base), append(all[n], with-bare)
+			over[n] = append(over[n], with-idle)
 		}
 	}
 	out := map[int]float64{}
-	for n := range more {
-		out[n], out[-n] = median(more[n]), median(all[n])
+	for n := range over {
+		out[n] = median(over[n])
 	}
 	return out
+}
+
+// most is how many runs there are at once at most.
+func (b *bench) most() int {
+	if b.quick {
+		return 20
+	}
+	return 100
 }
 
 // insideOf is the cost of an open inside a run, in nanoseconds, while n runs exist.

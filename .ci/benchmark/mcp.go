@@ -166,12 +166,11 @@ func (b *bench) mcpCases(self string) (cases []single) {
 	listen := []string{"--no-auth", "--listen", "127.0.0.1:0", "--"}
 	for _, c := range []struct {
 		transport    string
-		floor        float64
+		bound        float64
 		direct, mcps []string
-		relay        []string // the same way without mcp's work
 	}{
-		{"stdio", noFloor, []string{self, "mcp-server"}, ours("--", self, "mcp-server"), nil},
-		{"http", 1.5, []string{self, "mcp-server", "http"}, ours(append(slices.Clone(listen), self, "mcp-server")...), []string{self, "mcp-relay", self, "mcp-server"}},
+		{"stdio", noBound, []string{self, "mcp-server"}, ours("--", self, "mcp-server")},
+		{"http", 1.5, []string{self, "mcp-server", "http"}, ours(append(slices.Clone(listen), self, "mcp-server")...)},
 	} {
 		for _, conns := range []int{1, 50} {
 			n := 20_000 / conns
@@ -188,20 +187,15 @@ func (b *bench) mcpCases(self string) (cases []single) {
 			})
 			name := fmt.Sprintf("mcp, a call over %s with a policy, %d at once", c.transport, conns)
 			cases = append(cases,
-				single{name + ", direct", "us", noFloor, func() float64 { return timed().bare }},
-				single{name, "us", noFloor, func() float64 { return timed().total }},
-				single{name + ", of the direct exchange", "x", c.floor, func() float64 { return timed().over }})
-			if c.relay != nil {
-				cases = append(cases, single{name + ", of a relay that looks at nothing", "x", noFloor, func() float64 {
-					return timed().total / b.printed(command(nil, self, append(slices.Clone(role), c.relay...)...))
-				}})
-			}
+				single{name + ", direct", "us", noBound, func() float64 { return timed().bare }},
+				single{name, "us", noBound, func() float64 { return timed().total }},
+				single{name + ", of the direct exchange", "x", c.bound, func() float64 { return timed().over }})
 		}
 	}
 	// The gateway of a run, with the same policy.
 	for _, network := range []string{"unix", "ws"} {
 		for _, conns := range []int{1, 50} {
-			cases = append(cases, single{fmt.Sprintf("gateway, a call over %s with a policy, %d at once", network, conns), "us", noFloor, func() float64 {
+			cases = append(cases, single{fmt.Sprintf("gateway, a call over %s with a policy, %d at once", network, conns), "us", noBound, func() float64 {
 				check(os.WriteFile(policy, []byte(benchPolicy), 0o600))
 				var got []float64
 				for range b.rounds(5) {

@@ -21,14 +21,11 @@ var roles = map[string]func(args []string){
 	"flood":         flood,
 	"exit-time":     exitTime,
 	"dispatch":      dispatch,
-	"answer":        answer,
-	"answered":      answered,
 	"calls":         calls,
 	"exchange":      exchange,
 	"turns":         turns,
 	"mcp-server":    mcpServer,
 	"mcp-calls":     mcpCalls,
-	"mcp-relay":     mcpRelay,
 }
 
 func number(s string) int {
