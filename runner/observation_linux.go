@@ -36,9 +36,10 @@ type observer interface {
 type observation struct {
 	log     *evidence.Log
 	session session
-	foreign bool          // somebody else's: see kernel.Config
-	how     string        // one of Kernels
-	deny    bool          // see Spec.DenyIOUring
+	foreign bool   // somebody else's: see kernel.Config
+	how     string // one of Kernels
+	deny    bool   // see Spec.DenyIOUring
+	helpers *helpers
 	needed  bool          // without it the command does not start
 	ring    int           // bytes
 	keep    time.Duration // see Spec.KeepObserver
@@ -75,7 +76,7 @@ type session interface {
 const openTimeout = time.Minute
 
 func newObservation(log *evidence.Log, spec *Spec, session session, checks *layer.Checks, bind func(*kernel.Event, *schema.KernelEvent)) *observation {
-	o := &observation{log: log, session: session, how: spec.Kernel, deny: spec.DenyIOUring, needed: spec.observes(), ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver), checks: checks, bind: bind}
+	o := &observation{log: log, session: session, helpers: newHelpers(spec), how: spec.Kernel, deny: spec.DenyIOUring, needed: spec.observes(), ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver), checks: checks, bind: bind}
 	if checks != nil {
 		o.influence = newInfluence()
 	}
@@ -109,7 +110,7 @@ func (o *observation) open(ctx context.Context) error {
 		MovedV1: o.session.movedV1,
 		Foreign: o.foreign, Present: observer.Present(), Begin: uint64(bootTime()),
 		CgroupDir: o.containers(), MountNS: mountNamespace(), RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
-		Sink: o.sink(), Checks: o.checks, Bind: o.bind, Starter: o.starter, Hook: ownHook(), Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
+		Sink: o.sink(), Checks: o.checks, Bind: o.bind, Starter: o.starter, Helper: o.helpers.executed, Helped: o.helpers.did, Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
 	})
 	go func() {
 		readErr := observer.Read(func(ev *kernel.Event) error {

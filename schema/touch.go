@@ -104,7 +104,12 @@ func (e *KernelEvent) touches() (value, target Access) {
 		return AccessRemove, untouched
 	case KindChmod, KindChown, KindSetxattr, KindRemovexattr, KindUtime:
 		return AccessChange, untouched
-	case KindFileBlocked, KindExecFailed, KindChroot, KindIOUringOp, KindPrivileged:
+	case KindPrivileged:
+		if e.Call == "cgroup_v1_left" { // the value is a cgroup's name in its hierarchy
+			return untouched, untouched
+		}
+		return 0, untouched
+	case KindFileBlocked, KindExecFailed, KindChroot, KindIOUringOp:
 		return 0, untouched
 	case KindExec:
 		return AccessRun, untouched

@@ -33,9 +33,11 @@ type Options struct {
 	// Shim tells by its arguments whether a program is the runner's own, executed
 	// through /proc/self/exe on the way to a command; nil for none.
 	Shim func(argv []string) bool
-	// Hook tells of an exec whether it is of the runner's own program, to report a
-	// call of an agent's; nil for none.
-	Hook func(ev *kernel.Event) bool
+	// Helper reports whether an exec is of the runner's own program, which an agent starts to report a
+	// call or to reach a server, and Helped whether such a process does by itself what an event
+	// says; the latter is class runner. Both are nil for none.
+	Helper func(ev *kernel.Event) bool
+	Helped func(e *schema.KernelEvent) bool
 	// MovedV1 tells of a move in a v1 hierarchy by its number, and of the cgroup by its
 	// id and path, whether it leads out of the run's cgroup there, and then which
 	// controllers account for the run no longer. Nil: there is nothing to leave.
@@ -401,7 +403,7 @@ func (b *Builder) exec(ev *kernel.Event, p *process) {
 	}
 	e.ParentExecID, p.execID = p.execID, b.procs.nextID()
 	e.ExecID = p.execID
-	p.exe, p.hook = e.Value, b.o.Hook != nil && b.o.Hook(ev)
+	p.exe, p.helper = e.Value, b.o.Helper != nil && b.o.Helper(ev)
 	p.starting = p.starting && b.o.Shim != nil && string(ev.Filename) == "/proc/self/exe" && b.o.Shim(e.Argv)
 	if id := string(ev.ToolCallID); id != "" && utf8.ValidString(id) {
 		p.toolCall, p.boundBy = id, "env"
@@ -547,7 +549,7 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 	case p == nil || b.out.Class == schema.ClassCheck:
 	case p.starting && b.out.Kind != schema.KindFork && b.out.Kind != schema.KindExecFailed && b.out.Kind != schema.KindExit:
 		b.out.Class = schema.ClassRunner
-	case p.hook && b.out.Kind != schema.KindFork && ofHook(&b.out):
+	case p.helper && b.out.Kind != schema.KindFork && b.o.Helped(&b.out):
 		b.out.Class = schema.ClassRunner
 	case p.setup:
 		b.out.Class = schema.ClassSetup
@@ -862,19 +864,6 @@ func (b *Builder) Stats() Stats {
 		}
 	}
 	return s
-}
-
-// ofHook tells whether an event of a hook's process is what every hook does: that it
-// is executed, looks at itself, and ends. All else stays the agent's, who chose the
-// hook's environment.
-func ofHook(e *schema.KernelEvent) bool {
-	switch e.Kind {
-	case schema.KindExec, schema.KindExit:
-		return true
-	case schema.KindOpen:
-		return !e.Failed() && !e.Creates() && !e.Writes() && (strings.HasPrefix(e.Value, "/proc/") || strings.HasPrefix(e.Value, "/sys/"))
-	}
-	return false
 }
 
 // presentAfter is when the forks have been read of all processes that can be among

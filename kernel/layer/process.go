@@ -17,8 +17,8 @@ type process struct {
 	check             *Check // nil for the agent's
 	// starting: the runner forked it, or what the runner forked did, and it has not executed the command yet.
 	starting bool
-	// hook: it executed assay-run's own program for an agent's hook (Options.Hook).
-	hook   bool
+	// helper: it executes assay-run's own program for an agent (Options.Helper).
+	helper bool
 	exited bool
 	// mountNS is the number of its mount namespace; 0 is unknown.
 	mountNS uint32
@@ -114,7 +114,7 @@ func (t *table) fork(ev *kernel.Event, parent *process) *process {
 	p := &process{pid: ev.ChildPID, start: ev.ChildStart, execID: t.nextID(), starting: (ev.PID == 0 || parent != nil && parent.starting) && !t.foreign}
 	if parent != nil {
 		p.exe, p.toolCall, p.check = parent.exe, parent.toolCall, parent.check
-		p.setup, p.container = parent.setup, parent.container
+		p.setup, p.container, p.helper = parent.setup, parent.container, parent.helper
 		if p.toolCall != "" {
 			p.boundBy = "lineage"
 		}
