@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/assay-run/assay-run/runner/policy"
@@ -122,7 +123,7 @@ func (s *Spec) validateSandbox(add addError) {
 	}
 	for _, name := range s.Profiles {
 		if _, err := sandbox.Builtin(name); err != nil {
-			add(ErrChoice, "profile: %v", err)
+			add(ErrProfile, "%q; the profiles are %s", name, strings.Join(sandbox.Builtins(), ", "))
 		}
 	}
 }

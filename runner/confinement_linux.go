@@ -79,8 +79,12 @@ func (c *confinement) open(context.Context) error {
 		NoTyping: c.shared && sandbox.CanType(),
 	})
 	if err != nil {
+		hint := "correct the policy; assay-run policy check FILE explains it"
+		if unknown := new(sandbox.UserError); errors.As(err, &unknown) {
+			hint = "name a user of this host, or give a uid, with --user or in the policy"
+		}
 		return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{
-			Code: "policy_unusable", Message: err.Error(), Hint: "correct the policy; assay-run policy check FILE explains it",
+			Code: "policy_unusable", Message: err.Error(), Hint: hint,
 		}}
 	}
 	c.resolved = c.profile

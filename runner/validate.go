@@ -21,7 +21,7 @@ var (
 	ErrRunIDCharacter   = errors.New("run id may only contain ASCII letters, digits, _ and -")
 	ErrRunIDTooLong     = fmt.Errorf("run id is longer than %d bytes", maxRunID)
 	ErrUnsupportedShim  = errors.New("unsupported agent shim")
-	ErrShimNeeded       = errors.New("an SDK event log needs an agent shim that writes it")
+	ErrShimNeeded       = errors.New("--sdk-event-log needs --agent-shim, which says who writes the log")
 	ErrSameLog          = errors.New("the SDK event log and the policy decision log are the same file")
 	ErrNUL              = errors.New("NUL byte in a string, which the kernel would end there")
 	ErrEmptyProgramName = errors.New("program name is empty")
@@ -30,6 +30,7 @@ var (
 	ErrTooLittle        = errors.New("too little for any command")
 	ErrContainers       = errors.New("a command in a sandbox cannot reach a container engine; use mode observe with containers")
 	ErrChoice           = errors.New("value is not one of the choices")
+	ErrProfile          = errors.New("there is no such profile")
 	ErrTurns            = errors.New("turns cannot be recorded with these settings")
 	ErrOtherPlatform    = fmt.Errorf("the run is meant for an operating system other than %s", runtime.GOOS)
 	ErrNoChecks         = errors.New("there are no checks; name a contract with --contract")
@@ -48,7 +49,7 @@ const minMemory Bytes = 256 << 10
 func (s *Spec) Validate() error {
 	var errs []error
 	add := func(err error, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err))
+		errs = append(errs, fmt.Errorf("%w: %s", err, fmt.Sprintf(format, args...)))
 	}
 
 	if len(s.Command) == 0 {
@@ -107,7 +108,7 @@ func (s *Spec) Validate() error {
 
 func (s *Spec) validateLogs(add addError) {
 	if s.SDKEventLog != "" && s.AgentShim == ShimNone {
-		add(ErrShimNeeded, "agent shim %q with SDK event log %q (name one with --agent-shim: %s)", s.AgentShim, s.SDKEventLog, strings.Join(Shims[1:], ", "))
+		add(ErrShimNeeded, "choose one of %s for %q", strings.Join(Shims[1:], ", "), s.SDKEventLog)
 	}
 	if s.SDKEventLog != "" && s.SDKEventLog == s.PolicyDecisionLog {
 		add(ErrSameLog, "log %q", s.SDKEventLog)

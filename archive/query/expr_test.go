@@ -66,6 +66,23 @@ func TestHostIsTheNameWhereOneIsKnown(t *testing.T) {
 	}
 }
 
+func TestASingleEqualsSignIsExplained(t *testing.T) {
+	for text, want := range map[string]string{
+		`kind = "connect"`:              `bad expression: = compares nothing: write ==, as in kind == "connect"`,
+		`value == "a=b" && kind='open'`: `bad expression: = compares nothing: write ==, as in value == "a=b" && kind=='open'`,
+		`value == "a\"=" && kind = "x"`: `bad expression: = compares nothing: write ==, as in value == "a\"=" && kind == "x"`,
+	} {
+		if _, err := Compile(Events, text); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	for _, text := range []string{`kind <= "x" && kind >= "a" && kind != "=" &`, `value == 'a = b' +`} {
+		if _, err := Compile(Events, text); err == nil || strings.Contains(err.Error(), "compares nothing") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func TestExpressionsThatCannotBe(t *testing.T) {
 	for text, want := range map[string]string{
 		`kind`:                             "must be true or false",

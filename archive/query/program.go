@@ -76,6 +76,9 @@ func Compile(s Subject, text string) (*Program, error) {
 	}
 	ast, issues := env.Compile(text)
 	if err := issues.Err(); err != nil {
+		if at := assignment(text); at >= 0 {
+			return fail("= compares nothing: write ==, as in %s==%s", text[:at], text[at+1:])
+		}
 		return fail("%v", err)
 	}
 	if !ast.OutputType().IsExactType(cel.BoolType) {
@@ -107,6 +110,30 @@ func Compile(s Subject, text string) (*Program, error) {
 // Constant reports whether the expression refers to no variable at all: it is the same
 // for everything.
 func (p *Program) Constant() bool { return len(p.names) == 0 }
+
+// assignment is the place of a single = outside of quotes, as many query languages write a
+// comparison, or -1.
+func assignment(text string) int {
+	quote := byte(0)
+	for i := range len(text) {
+		c, before, after := text[i], byte(0), byte(0)
+		if i > 0 {
+			before = text[i-1]
+		}
+		if i+1 < len(text) {
+			after = text[i+1]
+		}
+		switch {
+		case quote != 0 && c == quote && before != '\\':
+			quote = 0
+		case quote == 0 && (c == '"' || c == '\''):
+			quote = c
+		case quote == 0 && c == '=' && after != '=' && !strings.ContainsRune("=!<>", rune(before)):
+			return i
+		}
+	}
+	return -1
+}
 
 // Uses reports whether the expression refers to any of the variables.
 func (p *Program) Uses(names ...string) bool {

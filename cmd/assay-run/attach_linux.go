@@ -212,10 +212,8 @@ func (f *attachFlags) detaching(ctx context.Context, with *beside) (context.Cont
 
 // tellAttached warns if the kernel layer is not complete.
 func (a *app) tellAttached(h *schema.ObservationHealth) {
-	if why, remedy := runner.Incomplete(h); why != "" && remedy != "" {
-		a.say.Warning("the kernel layer is not complete, so the bundle may miss what happened: %s; to fix it, %s", why, remedy)
-	} else if why != "" {
-		a.say.Warning("the kernel layer is not complete, so the bundle may miss what happened: %s", why)
+	if why, remedy := runner.Incomplete(h); why != "" {
+		a.say.Advice(firstRemedy(remedy), "the kernel layer is not complete, so the bundle may miss what happened: %s", why)
 	}
 }
 
@@ -237,8 +235,10 @@ func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target
 		return nothingWas("recorded", err)
 	}
 	expectEvents()
+	lost := &losses{app: a}
 	result, recording := runner.Attach(ctx, spec, target, runner.Options{
-		Recorder: r.spool, Redactor: r.redactor, ScratchDir: r.spool.Dir(), OnHealth: onHealth, OnLoss: a.tellLoss,
+		Recorder: r.spool, Redactor: r.redactor, ScratchDir: r.spool.Dir(), OnHealth: onHealth, OnLoss: lost.add,
 	})
+	lost.end()
 	return r.seal(ctx, result, recording)
 }

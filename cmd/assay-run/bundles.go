@@ -18,6 +18,16 @@ func someBundles(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// one refuses a command line with anything but one argument.
+func one(what, example string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return nil
+		}
+		return console.WithHint(fmt.Errorf("%s takes %s, got %d arguments", cmd.CommandPath(), what, len(args)), "as in: %s %s", cmd.CommandPath(), example)
+	}
+}
+
 // reading says how bundles are read. With titles, the name of each of several is printed
 // above it. refuse ends at a bundle that does not verify.
 type reading struct{ titles, refuse bool }

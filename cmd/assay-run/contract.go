@@ -42,7 +42,7 @@ func (a *app) contractValidateCommand() *cobra.Command {
 		Use:   "validate FILE",
 		Short: "List everything that makes a contract prove nothing",
 		Long:  "validate lists all problems of a contract. Exit status: 0 no problems; 1 problems\nfound; 125 the file cannot be read as a contract.",
-		Args:  cobra.ExactArgs(1),
+		Args:  one("a contract file", "done.yaml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, digest, err := contract.Load(args[0])
 			if err != nil {
@@ -64,7 +64,7 @@ func (a *app) contractRenderCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "render FILE",
 		Short: "Print a contract for people and prompts",
-		Args:  cobra.ExactArgs(1),
+		Args:  one("a contract file", "done.yaml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, _, err := contract.Load(args[0])
 			if err != nil {

@@ -99,7 +99,7 @@ func (a *app) contractCheckCommand() *cobra.Command {
 		Long: `check runs every check of a contract in a directory, each in a cgroup of its own
 where the host allows. Exit status: 0 all pass; 122 one fails; 123 one could not be
 run; 125 the contract cannot be evaluated at all.`,
-		Args: cobra.ExactArgs(1),
+		Args: one("a contract file", "done.yaml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
@@ -178,7 +178,11 @@ func (a *app) indented(label, text string) {
 		return
 	}
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
-		fmt.Fprintf(a.stdout, "%s%s\n", label, console.Printable(line))
+		fields := strings.Split(line, "\t")
+		for i := range fields {
+			fields[i] = console.Printable(fields[i])
+		}
+		fmt.Fprintf(a.stdout, "%s%s\n", label, strings.Join(fields, "\t"))
 		label = strings.Repeat(" ", len(label))
 	}
 }

@@ -119,7 +119,7 @@ func TestRunWarnsAsDoctorDoes(t *testing.T) {
 	i := slices.IndexFunc(in.doctor(user).Findings, func(f runner.Finding) bool { return f.Subject+"/"+f.Name == "kernel/ebpf" })
 	reasons := in.doctor(user).Findings[i].Reasons
 	out, err := in.run(user, "--spool-dir", "/tmp/spool", "--redaction-key", "ephemeral", "-o", "/tmp/r.tar.gz", "--", "true")
-	if err != nil || !strings.Contains(out, reasons[0].Message) || !strings.Contains(out, "to fix it, "+reasons[0].Remedy) {
+	if err != nil || !strings.Contains(out, reasons[0].Message) || !strings.Contains(out, "hint: "+firstRemedy(reasons[0].Remedy)) {
 		t.Errorf("%v\n%s\ndoctor says %+v", err, out, reasons)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -39,8 +40,8 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.StringVar(&s.RunID, "run-id", "", "name the run `ID`: letters, digits, _ and - (default random)")
 	fs.StringVar(&s.AgentShim, "agent-shim", s.AgentShim, "the `SDK` that writes --sdk-event-log: "+strings.Join(runner.Shims, ", "))
 	fs.StringVar(&s.Workdir, "workdir", "", "start the command in `DIR` (default the current directory)")
-	fs.DurationVar(&s.Timeout, "timeout", 0, "end the run after `TIME`, such as 90s or 10m (default no limit)")
-	fs.DurationVar(&s.Grace, "grace", s.Grace, "at the end, wait `TIME` between SIGTERM and SIGKILL")
+	fs.Var((*duration)(&s.Timeout), "timeout", "end the run after `TIME`, such as 90s or 10m (default no limit)")
+	durationFlag(fs, &s.Grace, "grace", s.Grace, "at the end, wait `TIME` between SIGTERM and SIGKILL")
 	fs.Var(&s.Limits.Memory, "memory", "limit memory to `SIZE`, such as 512M or 2G (default no limit)")
 	fs.Var((*positive)(&s.Limits.Pids), "pids", "limit processes and threads to `N` (default no limit)")
 	fs.Var(&s.Limits.CPUs, "cpus", "limit CPU time to that of `N` CPUs, such as 0.5 or 2 (default no limit)")
@@ -49,7 +50,7 @@ func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.Var(&s.CaptureBytes, "capture-bytes", "keep at most `SIZE` of each output stream")
 	fs.StringVar(&s.Kernel, "kernel", s.Kernel, "`HOW` to observe: auto (the best way that changes nothing for the command), ebpf, notify (seccomp; needs no privilege), require (fail where eBPF cannot see everything), off")
 	fs.Var(&s.KernelBuffer, "kernel-buffer", "kernel event buffer `SIZE`; raise it if events were dropped (default 4MiB)")
-	fs.DurationVar(&s.KeepObserver, "keep-observer", 0, "keep the shared observer for `TIME` after the last run, so that the next one starts faster (default 0)")
+	fs.Var((*duration)(&s.KeepObserver), "keep-observer", "keep the shared observer for `TIME` after the last run, so that the next one starts faster (default 0)")
 	fs.BoolVar(&s.DenyIOUring, "deny-io-uring", false, "with --kernel notify, which cannot see io_uring's requests: refuse io_uring to the command")
 	fs.Var((*list)(&s.Require), "require", "end with 125 unless the evidence is `WHAT`: "+strings.Join(runner.Requirements, ", "))
 	fs.StringVar(&s.Contract, "contract", "", "evaluate the outcome contract in `FILE` after the command has ended")
@@ -174,6 +175,30 @@ func (n *someBytes) Set(s string) error {
 		err = errors.New("must be at least 1 byte")
 	}
 	return err
+}
+
+// duration is the value of a flag that takes a time.
+type duration time.Duration
+
+func (d *duration) String() string { return time.Duration(*d).String() }
+func (*duration) Type() string     { return "duration" }
+
+func (d *duration) Set(s string) error {
+	v, err := time.ParseDuration(s)
+	if err == nil {
+		*d = duration(v)
+		return nil
+	}
+	if _, err := strconv.ParseFloat(s, 64); err == nil {
+		return fmt.Errorf("%q has no unit: write %ss for seconds, or %sm for minutes", s, s, s)
+	}
+	return fmt.Errorf("%q is not a time, such as 90s, 10m or 1h30m", s)
+}
+
+// durationFlag registers a flag that takes a time, with a default.
+func durationFlag(fs *pflag.FlagSet, to *time.Duration, name string, usual time.Duration, usage string) {
+	*to = usual
+	fs.Var((*duration)(to), name, usage)
 }
 
 // positive is a number of at least one, where zero means no limit and is said by

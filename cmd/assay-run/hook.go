@@ -36,7 +36,7 @@ CMD: its own; 126 CMD is not executable; 127 not found.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch dash := cmd.ArgsLenAtDash(); {
 			case dash < 0:
-				return cobra.ExactArgs(1)(cmd, args)
+				return one("an agent", "claude-code")(cmd, args)
 			case dash != 1 || len(args) < 2:
 				return errors.New("write one agent before --, and the command after it")
 			case args[0] != "codex":

@@ -103,8 +103,8 @@ events refuses it before it prints anything.
 	fs.StringVar(&f.Host, "host", "", "only events with the host `NAME`: a name, glob, address, prefix or address:port")
 	fs.StringVar(&f.Result, "result", "", "only events with this `RESULT`: ok, error, blocked, or an errno such as ENOENT")
 	fs.StringSliceVar(&f.Classes, "class", nil, "only these `CLASSES`: agent, loader, locale, runtime, introspection, lookup, check, runner, setup")
-	fs.DurationVar(&f.Since, "since", 0, "only events at least `TIME` after the start, such as 1.5s")
-	fs.DurationVar(&f.Until, "until", 0, "only events at most `TIME` after the start")
+	fs.Var((*duration)(&f.Since), "since", "only events at least `TIME` after the start, such as 1.5s")
+	fs.Var((*duration)(&f.Until), "until", "only events at most `TIME` after the start")
 	fs.StringVar(&f.ToolCall, "tool-call", "", "only events of the tool call `ID`")
 	for _, name := range []string{"pid", "exec-id"} {
 		fs.Lookup(name).DefValue = ""

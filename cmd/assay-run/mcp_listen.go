@@ -92,7 +92,7 @@ through assay-run mcp. Everything else in the file stays as it is. wrap moves th
 servers, with their secrets, to CONFIG.assay-run.json, where mcp reads them: do not
 commit that file. --undo moves them back and removes it.`,
 		Example: "  assay-run mcp wrap --policy policy.yaml .mcp.json\n  assay-run mcp wrap --undo .mcp.json",
-		Args:    cobra.ExactArgs(1),
+		Args:    one("a configuration file", ".mcp.json"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if undo {
 				return a.wrapped("restored", args[0], func() ([]string, error) { return mcp.Unwrap(args[0]) })

@@ -35,7 +35,7 @@ prints "allow" or "deny", and then what each rule that covers the call says abou
 It exits with 1 if the call is denied. check assumes that this is the run's first call:
 rate limits have counted nothing, and the run has only the states that --state names.`,
 		Example: "  assay-run policy check policy.yaml\n  assay-run policy check --json ~/.srt-settings.json\n  assay-run policy check --tool read_file --arguments '{\"path\": \"/etc/passwd\"}' policy.yaml",
-		Args:    cobra.ExactArgs(1),
+		Args:    one("a policy file", "policy.yaml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("tool") {
 				if f.arguments != "" || len(f.state) > 0 {

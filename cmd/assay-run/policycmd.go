@@ -28,7 +28,7 @@ func (a *app) policyShow() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show PROFILE",
 		Short: "Print a built-in profile: " + strings.Join(sandbox.Builtins(), ", "),
-		Args:  cobra.ExactArgs(1),
+		Args:  one("a profile", "codex"),
 
 		ValidArgs: sandbox.Builtins(),
 		RunE: func(_ *cobra.Command, args []string) error {

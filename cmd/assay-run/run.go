@@ -92,12 +92,15 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	opt.TurnsFile = filepath.Join(r.spool.Dir(), filepath.FromSlash(schema.TurnsPath))
 	opt.Signals, opt.Ready = caught.C, func() error { caught.Wait(); return r.spool.OnDisk() }
 	opt.OnContract, opt.OnHealth = a.tellContract, func(h *schema.ObservationHealth) { health = h }
-	opt.OnOutputError, opt.OnSwept, opt.OnLoss = a.tellOutput, a.tellSwept, a.tellLoss
+	opt.OnOutputError, opt.OnSwept = a.tellOutput, a.tellSwept
+	lost := &losses{app: a}
+	opt.OnLoss = lost.add
 	opt.Freeing = &freeing
 	refused := &deniedConnections{say: a.say, terminal: console.Terminal(a.stderr)}
 	opt.OnDenied = refused.add
 	result, recording := runner.Run(ctx, spec, opt)
-	a.tellHealth(health, result)
+	a.tellHealth(health, result, lost.end())
+	a.tellLimits(result)
 	refused.end()
 	return r.seal(ctx, result, recording)
 }

@@ -73,7 +73,7 @@ count against rate limits.`,
 	fs.BoolVar(&f.noAuth, "no-auth", false, "require no token; only on a loopback address")
 	fs.StringVar(&f.tokens, "token-file", "", "accept the agents listed in `FILE`, each with its own token")
 	auditFlag(fs, &f.audit)
-	fs.DurationVar(&f.grace, "grace", 30*time.Second, "wait `TIME` for a client that vanished, then seal its run")
+	durationFlag(fs, &f.grace, "grace", 30*time.Second, "wait `TIME` for a client that vanished, then seal its run")
 	turnFlags(fs, &f.turns)
 	f.redact.register(fs)
 	f.faults.gather(fs)

@@ -38,7 +38,7 @@ func findUser(s string) (*User, error) {
 		}
 	}
 	if err != nil {
-		return bad(err)
+		return nil, &UserError{s}
 	}
 	u.name, u.home = account.Username, account.HomeDir
 	u.UID, _ = strconv.Atoi(account.Uid)
@@ -113,3 +113,8 @@ func (u *User) environ(env []string) []string {
 	}
 	return out
 }
+
+// UserError is a user whom this host does not know.
+type UserError struct{ Name string }
+
+func (e *UserError) Error() string { return fmt.Sprintf("this host knows no user %q", e.Name) }

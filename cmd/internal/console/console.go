@@ -80,6 +80,14 @@ func (m *Messages) Warning(format string, args ...any) {
 	m.line(yellow, "warning: ", fmt.Sprintf(format, args...))
 }
 
+// Advice is a warning, and what to do about it on a line of its own.
+func (m *Messages) Advice(hint, format string, args ...any) {
+	m.Warning(format, args...)
+	if hint != "" {
+		m.line(yellow, "hint: ", hint)
+	}
+}
+
 // Info tells how things went. It is silent when Quiet.
 func (m *Messages) Info(format string, args ...any) {
 	if !m.Quiet {
