@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"net/http"
 	"os"
@@ -52,7 +50,7 @@ func (a *app) mcpListen(f *mcpFlags, cfg mcp.Config, file *policy.File, servers 
 	}
 	caught := signals.Catch()
 	caught.Wait()
-	server := &http.Server{Handler: front, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(io.Discard, "", 0)}
+	server := front.HTTPServer()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()
 	slices.Sort(paths)

@@ -80,8 +80,13 @@ func (c *cutter) cut() {
 }
 
 func serveHTTP(t *testing.T, h http.Handler) (url string, c *cutter) {
+	return serveBy(t, &http.Server{Handler: h})
+}
+
+func serveBy(t *testing.T, server *http.Server) (url string, c *cutter) {
 	t.Helper()
-	s := httptest.NewUnstartedServer(h)
+	s := httptest.NewUnstartedServer(nil)
+	s.Config = server
 	c = &cutter{Listener: s.Listener, conns: map[net.Conn]bool{}}
 	s.Listener = c
 	s.Start()
@@ -116,7 +121,7 @@ func overPipes(t *testing.T, steps chan struct{}) *Server {
 // front serves a backend and returns its address.
 func front(t *testing.T, f *Front, cfg Config, start func(func() http.Header) (*Server, error)) (url string, c *cutter) {
 	f.Loopback, f.Servers = true, map[string]Backend{"/mcp": {Proxy: cfg, Start: start}}
-	url, c = serveHTTP(t, f)
+	url, c = serveBy(t, f.HTTPServer())
 	t.Cleanup(f.Close)
 	return url + "/mcp", c
 }
@@ -299,7 +304,6 @@ func ask(t *testing.T, url, body string, header http.Header) *http.Response {
 func TestAFrontLetsNoStrangerIn(t *testing.T) {
 	steps := make(chan struct{})
 	url, _ := front(t, &Front{Token: "ours"}, Config{}, func(func() http.Header) (*Server, error) { return overPipes(t, steps), nil })
-	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`
 	own := "Bearer ours"
 	for name, c := range map[string]struct {
 		header http.Header
@@ -321,5 +325,121 @@ func TestAFrontLetsNoStrangerIn(t *testing.T) {
 		if resp := ask(t, url, c.body, c.header); resp.StatusCode != c.want {
 			t.Errorf("%s: %s, want %d", name, resp.Status, c.want)
 		}
+	}
+}
+
+// hello begins a session.
+const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},` +
+	`"clientInfo":{"name":"c","version":"1"}}}`
+
+// greet begins a session as a client of its own, which is then gone unless it stays.
+func greet(t *testing.T, url string, stays bool) (status int, header http.Header) {
+	t.Helper()
+	own := &http.Transport{}
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(hello))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	resp, err := own.RoundTrip(req)
+	if err != nil {
+		t.Error(err)
+		return 0, nil
+	}
+	io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	if stays {
+		t.Cleanup(own.CloseIdleConnections)
+	} else {
+		own.CloseIdleConnections()
+	}
+	return resp.StatusCode, resp.Header
+}
+
+// Clients that go without a word leave their places to the next ones.
+func TestManyClientsOneAfterTheOtherAreServed(t *testing.T) {
+	steps := make(chan struct{})
+	times := usualWaits
+	times.least = 500 * time.Millisecond
+	url, _ := front(t, &Front{waits: times}, Config{}, func(func() http.Header) (*Server, error) { return overPipes(t, steps), nil })
+	for i := range 200 {
+		if status, _ := greet(t, url, false); status != http.StatusOK {
+			t.Fatalf("client %d: status %d", i+1, status)
+		}
+	}
+}
+
+// A client that finds no place waits for one, and gets it when another client ends its session. One that has waited for
+// too long is told when to come again.
+func TestAClientWithoutAPlaceWaits(t *testing.T) {
+	steps := make(chan struct{})
+	full := func(place time.Duration) (url, last string) {
+		times := usualWaits
+		times.place = place
+		url, _ = front(t, &Front{waits: times}, Config{}, func(func() http.Header) (*Server, error) { return overPipes(t, steps), nil })
+		for i := range maxSessions {
+			status, header := greet(t, url, true)
+			if status != http.StatusOK {
+				t.Fatalf("client %d: status %d", i+1, status)
+			}
+			last = header.Get(headerSession)
+		}
+		return url, last
+	}
+	url, _ := full(time.Millisecond)
+	if status, header := greet(t, url, true); status != http.StatusServiceUnavailable || header.Get("Retry-After") != "30" {
+		t.Errorf("without a place: status %d, Retry-After %q", status, header.Get("Retry-After"))
+	}
+
+	url, last := full(time.Hour)
+	served := make(chan int)
+	go func() {
+		status, _ := greet(t, url, true)
+		served <- status
+	}()
+	select {
+	case status := <-served:
+		t.Fatalf("client %d did not wait: status %d", maxSessions+1, status)
+	case <-time.After(100 * time.Millisecond):
+	}
+	req, err := http.NewRequest(http.MethodDelete, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set(headerSession, last)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if status := <-served; status != http.StatusOK {
+		t.Errorf("after another client had ended its session: status %d", status)
+	}
+}
+
+// A client that is gone gives its server back. One that keeps its connection is not gone, however silent it is.
+func TestAClientThatIsGoneGivesItsServerBack(t *testing.T) {
+	steps := make(chan struct{})
+	ended := make(chan string, 10)
+	started := 0
+	f := &Front{waits: waits{gone: 300 * time.Millisecond}}
+	url, _ := front(t, f, Config{}, func(func() http.Header) (*Server, error) {
+		s := overPipes(t, steps)
+		closing, name := s.Close, fmt.Sprint("server ", started)
+		started++
+		s.Close = sync.OnceValue(func() error { ended <- name; return closing() })
+		return s, nil
+	})
+	greet(t, url, true)
+	greet(t, url, false)
+	if name := <-ended; name != "server 1" {
+		t.Errorf("%s ended first, want server 1: its client is gone", name)
+	}
+	select {
+	case name := <-ended:
+		t.Errorf("%s ended, although its client is there", name)
+	case <-time.After(900 * time.Millisecond):
 	}
 }

@@ -1,16 +1,23 @@
 package mcp
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
+	"log"
+	"net"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 
@@ -23,6 +30,23 @@ const (
 	idleTimeout = 30 * time.Minute
 	readTimeout = 30 * time.Second // of a message
 )
+
+// waits say how long a front waits for clients that may be gone. A client is gone once it has closed all its
+// connections.
+type waits struct {
+	gone  time.Duration // a session whose client is gone ends after this time
+	least time.Duration // or after this time, if a new client needs the place
+	place time.Duration // a new client waits this long for a place
+}
+
+var usualWaits = waits{gone: time.Minute, least: 5 * time.Second, place: 20 * time.Second}
+
+// endAtOnce bounds the sessions that end for one client that needs a place: it takes a server seconds to end, and the
+// next clients need places too.
+const endAtOnce = 8
+
+// retryAfter is when a client that found no place is told to come again.
+const retryAfter = 30 * time.Second
 
 // Front serves MCP's Streamable HTTP to clients. Each client's session has a server and
 // a proxy of its own.
@@ -37,10 +61,141 @@ type Front struct {
 	// Servers has the server behind each path.
 	Servers map[string]Backend
 
+	waits waits // usualWaits if zero
+
 	mu       sync.Mutex
 	sessions map[string]*session
+	changed  chan struct{} // closed, and replaced, when a session ends or is gone
 	closed   bool
 	work     sync.WaitGroup
+}
+
+// connKey is the key of a request's connection in its context.
+type connKey struct{}
+
+// HTTPServer returns a server for the front that tells it when a client is gone. With any other server, the front
+// notices only that a client is silent.
+func (f *Front) HTTPServer() *http.Server {
+	return &http.Server{
+		Handler: f, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(io.Discard, "", 0),
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, conn)
+		},
+		ConnState: func(conn net.Conn, state http.ConnState) {
+			if state == http.StateClosed {
+				f.lost(conn)
+			}
+		},
+	}
+}
+
+// lost takes a connection that has ended from the sessions that used it.
+func (f *Front) lost(conn net.Conn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.sessions {
+		if !s.conns[conn] {
+			continue
+		}
+		if delete(s.conns, conn); len(s.conns) == 0 {
+			s.goneSince = time.Now()
+			s.gone = time.AfterFunc(f.times().gone, s.end)
+			f.wake()
+		}
+	}
+}
+
+// uses notes that a session's client uses the connection of a request.
+func (f *Front) uses(s *session, r *http.Request) {
+	conn, ok := r.Context().Value(connKey{}).(net.Conn)
+	if !ok {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.conns[conn] = true
+	if s.gone != nil {
+		s.gone.Stop()
+		s.gone = nil
+	}
+}
+
+func (f *Front) times() waits {
+	if f.waits == (waits{}) {
+		return usualWaits
+	}
+	return f.waits
+}
+
+// wake makes the clients that wait for a place look again. f.mu is held.
+func (f *Front) wake() {
+	if f.changed != nil {
+		close(f.changed)
+	}
+	f.changed = make(chan struct{})
+}
+
+// goneSessions are the sessions whose clients are gone, the longest time first. f.mu is held.
+func (f *Front) goneSessions() []*session {
+	var gone []*session
+	for _, s := range f.sessions {
+		if s.gone != nil && !s.ended() {
+			gone = append(gone, s)
+		}
+	}
+	slices.SortFunc(gone, func(a, b *session) int { return a.goneSince.Compare(b.goneSince) })
+	return gone
+}
+
+// errFull is the error of a front that has no place for another client.
+var errFull = fmt.Errorf("%d clients have a session, which is the limit; try again in %v", maxSessions, retryAfter)
+
+// enter gives a session its place. If there is none, it waits: for a session to end, or to be gone for a while.
+func (f *Front) enter(ctx context.Context, s *session) error {
+	late := time.NewTimer(f.times().place)
+	defer late.Stop()
+	asked := false // for a place of a session that is gone
+	for {
+		f.mu.Lock()
+		switch {
+		case f.closed:
+			f.mu.Unlock()
+			return errors.New("the gateway is closing")
+		case len(f.sessions) < maxSessions:
+			if f.sessions == nil {
+				f.sessions = map[string]*session{}
+			}
+			f.sessions[s.id] = s
+			f.work.Add(1)
+			f.mu.Unlock()
+			return nil
+		}
+		if f.changed == nil {
+			f.changed = make(chan struct{})
+		}
+		changed, soon := f.changed, (<-chan time.Time)(nil)
+		if gone := f.goneSessions(); len(gone) > 0 && !asked {
+			if left := f.times().least - time.Since(gone[0].goneSince); left > 0 {
+				soon = time.After(left)
+			} else {
+				asked = true
+				for _, s := range gone[:min(len(gone), endAtOnce)] {
+					if time.Since(s.goneSince) >= f.times().least {
+						s.end()
+					}
+				}
+			}
+		}
+		f.mu.Unlock()
+		select {
+		case <-changed:
+		case <-soon:
+		case <-late.C:
+			return errFull
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // Backend is a server that clients of a front can use.
@@ -79,6 +234,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the session has ended: initialize again", http.StatusNotFound)
 		return
 	case s != nil:
+		f.uses(s, r)
 		s.touch(auth)
 	}
 	switch r.Method {
@@ -158,9 +314,11 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backe
 		respondJSON(w, http.StatusBadRequest, errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: a batch must not be empty", nil))
 		return
 	}
-	begins := false
+	begins, first := false, jsontext.Value(nil) // the id of what begins a session
 	for _, m := range list {
-		begins = begins || m.err == nil && m.Method == "initialize" && m.ID != nil
+		if m.err == nil && m.Method == "initialize" && m.ID != nil {
+			begins, first = true, m.ID
+		}
 		if m.err == nil && m.Method == "notifications/cancelled" && s != nil {
 			s.cancelled(m.Message)
 		}
@@ -171,8 +329,12 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backe
 			respondJSON(w, http.StatusBadRequest, errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: the "+headerSession+" header is missing: initialize first", nil))
 			return
 		}
-		if s, err = f.start(r.URL.Path, b, auth); err != nil {
-			respondJSON(w, http.StatusServiceUnavailable, errorResponse(nil, jsonrpc.CodeInternal, "assay-run: "+err.Error(), nil))
+		if s, err = f.start(r, b, auth); err != nil {
+			if errors.Is(err, errFull) {
+				w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
+			}
+			failure := errorResponse(first, jsonrpc.CodeInternal, "assay-run: "+err.Error(), nil)
+			respondJSON(w, http.StatusServiceUnavailable, failure)
 			return
 		}
 	}
@@ -207,26 +369,16 @@ func respondJSON(w http.ResponseWriter, status int, body []byte) {
 	w.Write(body)
 }
 
-// start starts a session.
-func (f *Front) start(path string, b Backend, auth http.Header) (*session, error) {
-	s := newSession(rand.Text(), path)
+// start starts a session for a request.
+func (f *Front) start(r *http.Request, b Backend, auth http.Header) (*session, error) {
+	s := newSession(rand.Text(), r.URL.Path)
 	s.proxy = New(b.Proxy)
 	s.touch(auth)
-	f.mu.Lock()
-	switch {
-	case f.closed:
-		f.mu.Unlock()
-		return nil, errors.New("the gateway is closing")
-	case len(f.sessions) >= maxSessions:
-		f.mu.Unlock()
-		return nil, fmt.Errorf("%d sessions are open, which is the limit; try again", maxSessions)
+	if err := f.enter(r.Context(), s); err != nil {
+		s.end()
+		return nil, err
 	}
-	if f.sessions == nil {
-		f.sessions = map[string]*session{}
-	}
-	f.sessions[s.id] = s
-	f.work.Add(1)
-	f.mu.Unlock()
+	f.uses(s, r)
 	server, err := b.Start(s.forward)
 	if err != nil {
 		f.remove(s)
@@ -247,6 +399,10 @@ func (f *Front) remove(s *session) {
 	s.end()
 	f.mu.Lock()
 	delete(f.sessions, s.id)
+	if s.gone != nil {
+		s.gone.Stop()
+	}
+	f.wake()
 	f.mu.Unlock()
 	f.work.Done()
 }
@@ -258,6 +414,7 @@ func (f *Front) Close() {
 	for _, s := range f.sessions {
 		s.end()
 	}
+	f.wake()
 	f.mu.Unlock()
 	f.work.Wait()
 }

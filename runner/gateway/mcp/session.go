@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -28,6 +29,11 @@ type session struct {
 	done   chan struct{}
 	ending sync.Once
 
+	// The front's lock protects these.
+	conns     map[net.Conn]bool // that the client has used and not closed
+	gone      *time.Timer       // nil while the client has a connection, or may have one
+	goneSince time.Time
+
 	mu       sync.Mutex
 	auth     http.Header // of the last request
 	idle     *time.Timer
@@ -39,7 +45,7 @@ type session struct {
 
 func newSession(id, path string) *session {
 	s := &session{
-		id: id, path: path, done: make(chan struct{}),
+		id: id, path: path, done: make(chan struct{}), conns: map[net.Conn]bool{},
 		streams: map[string]*stream{"0": newStream("0")}, requests: map[string]*stream{}, progress: map[string]*stream{},
 	}
 	s.idle = time.AfterFunc(idleTimeout, s.end)
@@ -67,6 +73,16 @@ func (s *session) end() {
 		s.idle.Stop()
 		close(s.done)
 	})
+}
+
+// ended reports whether the session has ended.
+func (s *session) ended() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // relay runs the session until its server or its client is done.
