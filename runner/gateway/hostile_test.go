@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,6 +116,49 @@ func TestMoreConnectionsThanAllowedAreToldSo(t *testing.T) {
 		t.Errorf("answer %q, %v", line, err)
 	}
 	a.must("runs.list", "{}")
+}
+
+// A client that finds no place has usually sent its first request before it is told so. It gets the answer all the
+// same, and no reset.
+func TestEachOfFiveHundredClientsGetsAnAnswer(t *testing.T) {
+	f := start(t, nil)
+	request := `{"jsonrpc":"2.0","id":1,"method":"runs.list","params":{}}` + "\n"
+	var clients, answered sync.WaitGroup
+	all := make(chan struct{})
+	var busy atomic.Int64
+	for range 500 {
+		answered.Add(1)
+		clients.Go(func() {
+			defer answered.Done()
+			conn, err := net.Dial("unix", f.path)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			clients.Go(func() { <-all; conn.Close() })
+			for range 10 {
+				if _, err := io.WriteString(conn, request); err != nil {
+					t.Errorf("send: %v", err)
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			line, err := bufio.NewReader(conn).ReadString('\n')
+			if err != nil {
+				t.Errorf("no answer: %v", err)
+			} else if strings.Contains(line, "more than 256 connections") {
+				busy.Add(1)
+			} else if !strings.Contains(line, `"id":1,"result"`) {
+				t.Errorf("answer %q", line)
+			}
+		})
+	}
+	answered.Wait()
+	close(all)
+	clients.Wait()
+	if n := busy.Load(); n == 0 {
+		t.Error("nobody was told that there are too many")
+	}
 }
 
 // The answer comes before the end, and is not lost with what nobody reads.

@@ -3,6 +3,7 @@ package rpc
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -22,7 +23,9 @@ type listener struct {
 	http   *http.Server
 	dir    *rundir.Dir    // that we made, if any
 	at     string         // what a client has to know
-	done   sync.WaitGroup // the accepting goroutine
+	done   sync.WaitGroup // the accepting goroutine, and those that refuse clients
+
+	refusing chan struct{} // a place for each client that is being refused
 }
 
 // Listen serves clients at an address until Close, and returns what a client
@@ -31,7 +34,7 @@ type listener struct {
 // path must not exist, but for a socket that nobody serves any more. A ws
 // address is host:port; it needs a token unless the host is a loopback address.
 func (s *Server) Listen(network, address string) (string, error) {
-	l := &listener{server: s}
+	l := &listener{server: s, refusing: make(chan struct{}, refuseAtOnce)}
 	var err error
 	switch network {
 	case "unix":
@@ -127,15 +130,38 @@ func (l *listener) accept() {
 			if errors.Is(err, net.ErrClosed) || isTimeout(err) {
 				return
 			}
-			continue // a client that was gone again, or no descriptors for a moment
-		}
-		if !l.server.enter() {
-			conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-			conn.Write(append(jsonrpc.AppendError(nil, nil, jsonrpc.Errorf(CodeBusy, "more than %d connections", l.server.limits.Connections)), '\n'))
-			conn.Close()
+			time.Sleep(acceptAgain) // a client that was gone again, or no descriptors for a moment
 			continue
 		}
-		go l.serve(conn)
+		if l.server.enter() {
+			go l.serve(conn)
+			continue
+		}
+		l.refusing <- struct{}{}
+		l.done.Go(func() {
+			l.refuse(conn)
+			<-l.refusing
+		})
+	}
+}
+
+const (
+	acceptAgain  = 10 * time.Millisecond
+	refuseTime   = 2 * time.Second // for a client to read that it is refused
+	refuseAtOnce = 1024
+)
+
+// refuse tells a client that there is no place for it. It reads what the client sends: to close a connection with
+// something unread resets it, and the client might not get the answer.
+func (l *listener) refuse(conn net.Conn) {
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(refuseTime))
+	failure := jsonrpc.Errorf(CodeBusy, "more than %d connections: try again later", l.server.limits.Connections)
+	if _, err := conn.Write(append(jsonrpc.AppendError(nil, nil, failure), '\n')); err != nil {
+		return
+	}
+	if u, ok := conn.(*net.UnixConn); ok && u.CloseWrite() == nil {
+		_, _ = io.Copy(io.Discard, conn) // until the client closes it, or has had its time
 	}
 }
 
