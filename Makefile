@@ -5,7 +5,10 @@
 #
 # Only make deps installs anything, and the other targets where CI is set.
 GO       ?= go
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+# The version of cmd/internal/console, with the revision where that has no tag.
+NUMBER   := $(shell sed -n 's/^const number = "\(.*\)"/\1/p' cmd/internal/console/version.go)
+REVISION := $(shell git describe --always --dirty=.dirty --exclude '*' 2>/dev/null)
+VERSION  ?= $(NUMBER)$(if $(filter v$(NUMBER),$(shell git describe --tags --exact-match --dirty 2>/dev/null)),,$(addprefix +,$(REVISION)))
 LDFLAGS  := -s -w -X main.release=$(VERSION)
 # On Linux, assay-run begins with cgroup/steps.
 ENTRY    := $(if $(filter linux,$(shell $(GO) env GOOS)),-E=github.com/assay-run/assay-run/cgroup/steps.entry)
