@@ -46,6 +46,12 @@ type AssayEndpoint struct {
 	Addr   [16]uint8
 }
 
+type AssayLesson struct {
+	_    structs.HostLayout
+	At   uint64
+	Name [2]uint64
+}
+
 type AssayMember struct {
 	_      structs.HostLayout
 	In     AssayScope
@@ -144,20 +150,21 @@ type AssaySlot struct {
 }
 
 type AssaySyscall struct {
-	_     structs.HostLayout
-	Prog  uint8
-	Kind  uint8
-	Hook  uint8
-	Fd    uint8
-	Dfd   uint8
-	Path  uint8
-	Dfd2  uint8
-	Path2 uint8
-	Name  uint8
-	Keys  uint8
-	Flags uint8
-	Mode  uint8
-	Pad   [4]uint8
+	_      structs.HostLayout
+	Prog   uint8
+	Kind   uint8
+	Hook   uint8
+	Fd     uint8
+	Dfd    uint8
+	Path   uint8
+	Dfd2   uint8
+	Path2  uint8
+	Name   uint8
+	Keys   uint8
+	Flags  uint8
+	Mode   uint8
+	Follow uint8
+	Pad    [3]uint8
 }
 
 type AssayTraffic struct {
@@ -186,6 +193,7 @@ const (
 	AssayMapEpochs         = "epochs"
 	AssayMapHomes          = "homes"
 	AssayMapMembers        = "members"
+	AssayMapNotes          = "notes"
 	AssayMapNumbers        = "numbers"
 	AssayMapOwners         = "owners"
 	AssayMapPendings       = "pendings"
@@ -205,6 +213,8 @@ const (
 	AssayProgExeced        = "execed"
 	AssayProgExited        = "exited"
 	AssayProgForked        = "forked"
+	AssayProgFreed         = "freed"
+	AssayProgLearn         = "learn"
 	AssayProgLocate        = "locate"
 	AssayProgMoved         = "moved"
 	AssayProgSendmsg4      = "sendmsg4"
@@ -218,7 +228,14 @@ const (
 	AssayVarCacheAt        = "cache_at"
 	AssayVarCacheShift     = "cache_shift"
 	AssayVarCompleteArgs   = "complete_args"
+	AssayVarLearner        = "learner"
+	AssayVarLearnerAt      = "learner_at"
+	AssayVarLearnerName    = "learner_name"
 	AssayVarMountedBit     = "mounted_bit"
+	AssayVarNameCache      = "name_cache"
+	AssayVarNameCacheFound = "name_cache_found"
+	AssayVarNameSiteCount  = "name_site_count"
+	AssayVarNameSites      = "name_sites"
 	AssayVarNameWords      = "name_words"
 	AssayVarSeed           = "seed"
 	AssayVarSharedTypes    = "shared_types"
@@ -276,6 +293,8 @@ type AssayProgramSpecs struct {
 	Execed    *ebpf.ProgramSpec `ebpf:"execed"`
 	Exited    *ebpf.ProgramSpec `ebpf:"exited"`
 	Forked    *ebpf.ProgramSpec `ebpf:"forked"`
+	Freed     *ebpf.ProgramSpec `ebpf:"freed"`
+	Learn     *ebpf.ProgramSpec `ebpf:"learn"`
 	Locate    *ebpf.ProgramSpec `ebpf:"locate"`
 	Moved     *ebpf.ProgramSpec `ebpf:"moved"`
 	Sendmsg4  *ebpf.ProgramSpec `ebpf:"sendmsg4"`
@@ -298,6 +317,7 @@ type AssayMapSpecs struct {
 	Epochs         *ebpf.MapSpec `ebpf:"epochs"`
 	Homes          *ebpf.MapSpec `ebpf:"homes"`
 	Members        *ebpf.MapSpec `ebpf:"members"`
+	Notes          *ebpf.MapSpec `ebpf:"notes"`
 	Numbers        *ebpf.MapSpec `ebpf:"numbers"`
 	Owners         *ebpf.MapSpec `ebpf:"owners"`
 	Pendings       *ebpf.MapSpec `ebpf:"pendings"`
@@ -315,15 +335,22 @@ type AssayMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type AssayVariableSpecs struct {
-	CacheAt      *ebpf.VariableSpec `ebpf:"cache_at"`
-	CacheShift   *ebpf.VariableSpec `ebpf:"cache_shift"`
-	CompleteArgs *ebpf.VariableSpec `ebpf:"complete_args"`
-	MountedBit   *ebpf.VariableSpec `ebpf:"mounted_bit"`
-	NameWords    *ebpf.VariableSpec `ebpf:"name_words"`
-	Seed         *ebpf.VariableSpec `ebpf:"seed"`
-	SharedTypes  *ebpf.VariableSpec `ebpf:"shared_types"`
-	Syscalls     *ebpf.VariableSpec `ebpf:"syscalls"`
-	UringOps     *ebpf.VariableSpec `ebpf:"uring_ops"`
+	CacheAt        *ebpf.VariableSpec `ebpf:"cache_at"`
+	CacheShift     *ebpf.VariableSpec `ebpf:"cache_shift"`
+	CompleteArgs   *ebpf.VariableSpec `ebpf:"complete_args"`
+	Learner        *ebpf.VariableSpec `ebpf:"learner"`
+	LearnerAt      *ebpf.VariableSpec `ebpf:"learner_at"`
+	LearnerName    *ebpf.VariableSpec `ebpf:"learner_name"`
+	MountedBit     *ebpf.VariableSpec `ebpf:"mounted_bit"`
+	NameCache      *ebpf.VariableSpec `ebpf:"name_cache"`
+	NameCacheFound *ebpf.VariableSpec `ebpf:"name_cache_found"`
+	NameSiteCount  *ebpf.VariableSpec `ebpf:"name_site_count"`
+	NameSites      *ebpf.VariableSpec `ebpf:"name_sites"`
+	NameWords      *ebpf.VariableSpec `ebpf:"name_words"`
+	Seed           *ebpf.VariableSpec `ebpf:"seed"`
+	SharedTypes    *ebpf.VariableSpec `ebpf:"shared_types"`
+	Syscalls       *ebpf.VariableSpec `ebpf:"syscalls"`
+	UringOps       *ebpf.VariableSpec `ebpf:"uring_ops"`
 }
 
 // AssayObjects contains all objects after they have been loaded into the kernel.
@@ -352,6 +379,7 @@ type AssayMaps struct {
 	Epochs         *ebpf.Map `ebpf:"epochs"`
 	Homes          *ebpf.Map `ebpf:"homes"`
 	Members        *ebpf.Map `ebpf:"members"`
+	Notes          *ebpf.Map `ebpf:"notes"`
 	Numbers        *ebpf.Map `ebpf:"numbers"`
 	Owners         *ebpf.Map `ebpf:"owners"`
 	Pendings       *ebpf.Map `ebpf:"pendings"`
@@ -373,6 +401,7 @@ func (m *AssayMaps) Close() error {
 		m.Epochs,
 		m.Homes,
 		m.Members,
+		m.Notes,
 		m.Numbers,
 		m.Owners,
 		m.Pendings,
@@ -391,15 +420,22 @@ func (m *AssayMaps) Close() error {
 //
 // It can be passed to LoadAssayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type AssayVariables struct {
-	CacheAt      *ebpf.Variable `ebpf:"cache_at"`
-	CacheShift   *ebpf.Variable `ebpf:"cache_shift"`
-	CompleteArgs *ebpf.Variable `ebpf:"complete_args"`
-	MountedBit   *ebpf.Variable `ebpf:"mounted_bit"`
-	NameWords    *ebpf.Variable `ebpf:"name_words"`
-	Seed         *ebpf.Variable `ebpf:"seed"`
-	SharedTypes  *ebpf.Variable `ebpf:"shared_types"`
-	Syscalls     *ebpf.Variable `ebpf:"syscalls"`
-	UringOps     *ebpf.Variable `ebpf:"uring_ops"`
+	CacheAt        *ebpf.Variable `ebpf:"cache_at"`
+	CacheShift     *ebpf.Variable `ebpf:"cache_shift"`
+	CompleteArgs   *ebpf.Variable `ebpf:"complete_args"`
+	Learner        *ebpf.Variable `ebpf:"learner"`
+	LearnerAt      *ebpf.Variable `ebpf:"learner_at"`
+	LearnerName    *ebpf.Variable `ebpf:"learner_name"`
+	MountedBit     *ebpf.Variable `ebpf:"mounted_bit"`
+	NameCache      *ebpf.Variable `ebpf:"name_cache"`
+	NameCacheFound *ebpf.Variable `ebpf:"name_cache_found"`
+	NameSiteCount  *ebpf.Variable `ebpf:"name_site_count"`
+	NameSites      *ebpf.Variable `ebpf:"name_sites"`
+	NameWords      *ebpf.Variable `ebpf:"name_words"`
+	Seed           *ebpf.Variable `ebpf:"seed"`
+	SharedTypes    *ebpf.Variable `ebpf:"shared_types"`
+	Syscalls       *ebpf.Variable `ebpf:"syscalls"`
+	UringOps       *ebpf.Variable `ebpf:"uring_ops"`
 }
 
 // AssayPrograms contains all programs after they have been loaded into the kernel.
@@ -414,6 +450,8 @@ type AssayPrograms struct {
 	Execed    *ebpf.Program `ebpf:"execed"`
 	Exited    *ebpf.Program `ebpf:"exited"`
 	Forked    *ebpf.Program `ebpf:"forked"`
+	Freed     *ebpf.Program `ebpf:"freed"`
+	Learn     *ebpf.Program `ebpf:"learn"`
 	Locate    *ebpf.Program `ebpf:"locate"`
 	Moved     *ebpf.Program `ebpf:"moved"`
 	Sendmsg4  *ebpf.Program `ebpf:"sendmsg4"`
@@ -436,6 +474,8 @@ func (p *AssayPrograms) Close() error {
 		p.Execed,
 		p.Exited,
 		p.Forked,
+		p.Freed,
+		p.Learn,
 		p.Locate,
 		p.Moved,
 		p.Sendmsg4,

@@ -134,6 +134,14 @@ __noinline int done(struct scratch *s, struct request *r, u64 req, u64 id)
 	}
 	if ((how == U_SOCKET || how == U_FAMILY) && id)
 		return named_done(s, id, 0);
+	if (op == OP_SENDMSG || how == U_RECEIVE) {
+		struct io_sr_msg *o = (void *)req;
+
+		if (s->ret >= 0 && req && bpf_core_field_exists(struct io_sr_msg, umsg))
+			look_for_rights(s, (u64)BPF_CORE_READ(o, umsg));
+		if (how == U_RECEIVE)
+			return filter(s);
+	}
 	f = req ? (u64)BPF_CORE_READ(k, file) : 0;
 	if (how == U_SOCKET)
 		return socket_done(s, r, f);

@@ -36,6 +36,8 @@ enum {
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_CGROUP_STORAGE = 19,
 	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
 	BPF_F_NO_PREALLOC = 1,
@@ -109,7 +111,17 @@ struct mnt_namespace {
 };
 
 struct nsproxy {
+	struct uts_namespace *uts_ns;
+	struct ipc_namespace *ipc_ns;
 	struct mnt_namespace *mnt_ns;
+	struct pid_namespace *pid_ns_for_children;
+	struct net *net_ns;
+	struct time_namespace *time_ns_for_children;
+	struct cgroup_namespace *cgroup_ns;
+};
+
+struct cred {
+	struct user_namespace *user_ns;
 };
 
 struct css_set {
@@ -138,6 +150,7 @@ typedef struct {
 
 struct inode {
 	u16 i_mode;
+	unsigned int i_nlink;
 	atomic_t i_writecount; /* how many have it open to write, less than 0 when nobody may */
 	unsigned long i_ino;
 	struct super_block *i_sb;
@@ -247,6 +260,7 @@ struct task_struct {
 	struct fs_struct *fs;
 	struct files_struct *files;
 	struct nsproxy *nsproxy;
+	const struct cred *real_cred;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
 };

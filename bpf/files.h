@@ -8,6 +8,24 @@
 
 #define FMODE_CREATED (1 << 20) /* include/linux/fs.h */
 
+#if defined(__TARGET_ARCH_x86)
+#define O_LARGEFILE 0100000
+#else
+#define O_LARGEFILE 0400000
+#endif
+
+/* Of the flags in the caller's memory only those stay that an open file does not keep, and
+ * one that it has unasked. */
+static __always_inline void use_flags(struct scratch *s, u32 flags)
+{
+	const u64 asked = 0100 | 0200 | 0400 | 01000 | 02000000 /* O_CREAT, O_EXCL, O_NOCTTY, O_TRUNC, O_CLOEXEC */ | O_LARGEFILE;
+
+	s->arg[2] = (s->arg[2] & asked) | (flags & ~asked);
+	if (s->bits & B_CREATED)
+		s->arg[2] |= 0100;
+	s->how = mix(s->how, s->arg[2]);
+}
+
 __noinline int on_open(struct scratch *s)
 {
 	struct file *file;
@@ -35,6 +53,8 @@ __noinline int on_open(struct scratch *s)
 		s->bits |= B_CREATED;
 		s->how = mix(s->how, B_CREATED); /* the next open of the name is another event */
 	}
+	if (s->nr == OPENAT2)
+		use_flags(s, FIELD_OR_COPIED(w->file, file, struct file, f_flags));
 	return report_path(s, (u64)mnt, (u64)d);
 }
 

@@ -174,7 +174,7 @@ __noinline u32 walk_known(struct scratch *s, u32 off, u64 mnt, u64 dentry)
 		return off;
 	}
 	w->have = 1;
-	deleted = (u64)d != HEAD_WORD(w, d, d_parent) && !HEAD_WORD(w, d, d_hash.pprev);
+	deleted = (u64)d != HEAD_WORD(w, d, d_parent) && !HEAD_WORD(w, d, d_hash.pprev) && !BPF_CORE_READ(d, d_inode, i_nlink);
 	w->dentry = d;
 	enter_mount(w, (void *)v - bpf_core_field_offset(struct mount, mnt));
 	if (bpf_loop(MAX_COMPONENTS + 64, step, &s, 0) > MAX_COMPONENTS + 63)

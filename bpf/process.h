@@ -67,6 +67,44 @@ static __always_inline int is_vfork(void)
 	return flags >> 14 & 1; /* CLONE_VFORK */
 }
 
+/* Which namespaces the child has that its parent has not, as CLONE_NEW*. */
+__noinline u32 new_namespaces(u64 parent_task, u64 child_task)
+{
+	struct task_struct *parent = (void *)parent_task, *child = (void *)child_task;
+	struct nsproxy *was = BPF_CORE_READ(parent, nsproxy), *is = BPF_CORE_READ(child, nsproxy);
+	u32 flags = 0;
+
+	if (BPF_CORE_READ(parent, real_cred, user_ns) != BPF_CORE_READ(child, real_cred, user_ns))
+		flags |= 0x10000000; /* CLONE_NEWUSER */
+	if (was == is)
+		return flags;
+	if (BPF_CORE_READ(was, mnt_ns) != BPF_CORE_READ(is, mnt_ns))
+		flags |= 0x20000; /* CLONE_NEWNS */
+	if (BPF_CORE_READ(was, cgroup_ns) != BPF_CORE_READ(is, cgroup_ns))
+		flags |= 0x02000000; /* CLONE_NEWCGROUP */
+	if (BPF_CORE_READ(was, uts_ns) != BPF_CORE_READ(is, uts_ns))
+		flags |= 0x04000000; /* CLONE_NEWUTS */
+	if (BPF_CORE_READ(was, ipc_ns) != BPF_CORE_READ(is, ipc_ns))
+		flags |= 0x08000000; /* CLONE_NEWIPC */
+	if (BPF_CORE_READ(was, pid_ns_for_children) != BPF_CORE_READ(is, pid_ns_for_children))
+		flags |= 0x20000000; /* CLONE_NEWPID */
+	if (BPF_CORE_READ(was, net_ns) != BPF_CORE_READ(is, net_ns))
+		flags |= 0x40000000; /* CLONE_NEWNET */
+	if (bpf_core_field_exists(was->time_ns_for_children) && BPF_CORE_READ(was, time_ns_for_children) != BPF_CORE_READ(is, time_ns_for_children))
+		flags |= 0x80; /* CLONE_NEWTIME */
+	return flags;
+}
+
+/* Leaves them for the exit of the call that forked. */
+__noinline int note_namespaces(u32 flags)
+{
+	struct notes *kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, flags ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+
+	if (kept)
+		kept->namespaces = flags;
+	return 0;
+}
+
 SEC("raw_tp/sched_process_fork")
 int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 {
@@ -86,6 +124,8 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 		to.in = *e;
 	if (!(from.n | to.in.n) || !(s = scratch(CTX_TASK)))
 		return 0;
+	if (from.n)
+		note_namespaces(new_namespaces((u64)parent, (u64)child));
 	if (BPF_CORE_READ(child, mm) == BPF_CORE_READ(parent, mm) && !is_vfork()) {
 		u32 of = BPF_CORE_READ(parent, tgid);
 

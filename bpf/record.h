@@ -63,6 +63,7 @@ enum {
 	B_QUIET = 1 << 20,   /* B_PENDING, and nothing will tell if it succeeds */
 	B_CLAIMED = 1 << 21, /* another could have changed what was read from user memory */
 	B_CREATED = 1 << 22, /* an open made the file */
+	B_COPIED = 1 << 23,  /* the names are the kernel's copies */
 	B_UNRESOLVED = 1 << 17, /* a name's directory could not be told from the kernel's objects */
 	B_NO_BASE = 1 << 14, /* a directory that a name is relative to could not be found */
 };
@@ -156,7 +157,17 @@ struct syscall {
 	u8 name;       /* further string: xattr name, file system type */
 	u8 keys;       /* bit mask of arguments that tell repeats apart */
 	u8 flags, mode;
-	u8 pad[4];
+	u8 follow; /* enum follow */
+	u8 pad[3];
+};
+
+/* Whether a symbolic link that the first name ends in is followed. */
+enum follow {
+	FOLLOW_NEVER,
+	FOLLOW_ALWAYS,
+	FOLLOW_UNLESS, /* AT_SYMLINK_NOFOLLOW */
+	FOLLOW_IF,     /* AT_SYMLINK_FOLLOW */
+	FOLLOW_UMOUNT, /* unless UMOUNT_NOFOLLOW */
 };
 
 enum prog {
@@ -207,6 +218,7 @@ enum uring_how {
 	U_SOCKET,
 	U_OTHER, /* known, and told of by its number alone */
 	U_FAMILY, /* makes a socket */
+	U_RECEIVE, /* may bring descriptors */
 };
 
 #define NURING 256

@@ -4,6 +4,7 @@
 #ifndef ASSAY_REPORT_H
 #define ASSAY_REPORT_H
 #include "cache.h"
+#include "names.h"
 #include "resolve.h"
 #include "sessions.h"
 
@@ -36,7 +37,7 @@ __noinline int enter(struct scratch *s)
 	s->hook = row(s)->hook;
 	if (count_fired(s->session, s->hook))
 		return -1;
-	s->bits = s->name = s->bytes = 0;
+	s->bits = s->name = s->bytes = s->copied = s->read = 0;
 	/* The upper halves of ints are whatever the register held, and so is all of
 	 * a mode where nothing is made. */
 	if (s->nr == OPENAT2)
@@ -149,19 +150,6 @@ static __always_inline int report_file(struct scratch *s, u64 file)
 	return report_path(s, (u64)p.mnt, (u64)p.dentry);
 }
 
-/* openat2's struct open_how replaces the arguments that follow the path, so
- * that flags, mode and resolve stand in arg[2] to arg[4]. */
-static __always_inline void read_how(struct scratch *s)
-{
-	u64 how[3] = {};
-
-	bpf_probe_read_user(how, sizeof(how), (void *)s->arg[2]);
-	s->arg[2] = how[0];
-	s->arg[3] = how[1];
-	s->arg[4] = how[2];
-	s->how = mix(mix(how[0], how[1]), how[2]);
-}
-
 /* A mapping that what is in it can be changed through another: a shared one, or one
  * of a file that somebody has open to write. */
 static long mapped(struct task_struct *t, struct vm_area_struct *v, void *shared)
@@ -199,6 +187,22 @@ __noinline int claim(struct scratch *s, u64 from, u32 len)
 	return 0;
 }
 
+/* openat2's struct open_how replaces the arguments that follow the path, so
+ * that flags, mode and resolve stand in arg[2] to arg[4]. */
+static __always_inline void read_how(struct scratch *s)
+{
+	u64 how[3] = {};
+
+	if (s->arg[3] >= sizeof(how) && s->arg[3] <= 4096) { /* else the kernel reads nothing */
+		bpf_probe_read_user(how, sizeof(how), (void *)s->arg[2]);
+		claim(s, s->arg[2], sizeof(how));
+	}
+	s->arg[2] = how[0];
+	s->arg[3] = how[1];
+	s->arg[4] = how[2];
+	s->how = mix(mix(how[0], how[1]), how[2]);
+}
+
 /* Reads a user string to off, hashes it, and returns its length. */
 __noinline u32 take_string(struct scratch *s, u32 off, u64 from)
 {
@@ -218,8 +222,29 @@ __noinline u32 take_string(struct scratch *s, u32 off, u64 from)
 			s->bits |= B_FAILED_READ;
 		return 0;
 	}
+	if (n == 4096 && s->ret == -36 /* ENAMETOOLONG */)
+		s->bits |= B_TRUNCATED;
 	hash_string(s, off, n - 1);
 	return n - 1;
+}
+
+/* The same of a name, which is the kernel's copy where there is one. */
+static __always_inline u32 take_name(struct scratch *s, u32 off, u64 from)
+{
+	s32 n;
+
+	if (!from)
+		return take_string(s, off, from);
+	n = copy_note(s, off, from);
+	if (n >= 0) {
+		s->copied++;
+		hash_string(s, off, n);
+		return n;
+	}
+	if (n == DIFFER)
+		s->bits |= B_CLAIMED;
+	s->read++;
+	return take_string(s, off, from);
 }
 
 #define RESOLVE_IN_ROOT 16
@@ -239,8 +264,8 @@ static __always_inline int dir_of(s32 dfd, struct path *p)
 
 /* Whether the name at off is /proc/self/fd/N/NAME, below a descriptor of the
  * caller's own, which would tell nobody else where: N and, 32 bits up, where NAME
- * begins, or 0. */
-__noinline u64 below_fd(struct scratch *s, u32 off)
+ * begins, or 0. The same of /proc/self/fd/N where that link is followed. */
+__noinline u64 below_fd(struct scratch *s, u32 off, u32 follow)
 {
 	const u32 first = 14, digits = 8;
 	u32 fd = 0, i;
@@ -257,6 +282,8 @@ __noinline u64 below_fd(struct scratch *s, u32 off)
 
 		if (c == '/' && i > first)
 			return s->data[(off + i + 1) & (DATA - 1)] == '/' ? 0 : (u64)(i + 1) << 32 | fd;
+		if (!c && i > first && follow)
+			return (u64)i << 32 | fd;
 		if (c < '0' || c > '9')
 			return 0;
 		fd = fd * 10 + c - '0';
@@ -269,7 +296,26 @@ struct given {
 	struct path base, root;
 	u32 at, len;    /* of the name as given */
 	u32 from, skip; /* where the part that is relative to base begins */
+	u32 follow;     /* a link as its last part, too */
 };
+
+/* Whether the call follows a link that its first name ends in. */
+static __always_inline u32 follows(struct scratch *s)
+{
+	u64 flags = arg(s, row(s)->flags);
+
+	switch (row(s)->follow) {
+	case FOLLOW_ALWAYS:
+		return 1;
+	case FOLLOW_UNLESS:
+		return !(flags & 0x100); /* AT_SYMLINK_NOFOLLOW */
+	case FOLLOW_IF:
+		return flags >> 10 & 1; /* AT_SYMLINK_FOLLOW */
+	case FOLLOW_UMOUNT:
+		return !(flags & 8); /* UMOUNT_NOFOLLOW */
+	}
+	return 0;
+}
 
 /* Reads the name from user memory to g->at and finds its base. */
 __noinline int take_given(struct scratch *s, struct given *g, u64 from, s32 dfd)
@@ -278,7 +324,7 @@ __noinline int take_given(struct scratch *s, struct given *g, u64 from, s32 dfd)
 
 	if (!s || !g)
 		return 0;
-	g->len = take_string(s, g->at, from);
+	g->len = take_name(s, g->at, from);
 	g->from = g->at;
 	root_of(bpf_get_current_task_btf(), &g->root);
 	if (s->nr == OPENAT2 && s->arg[4] & RESOLVE_IN_ROOT) {
@@ -288,8 +334,8 @@ __noinline int take_given(struct scratch *s, struct given *g, u64 from, s32 dfd)
 	}
 	if (s->data[g->at & (DATA - 1)] != '/')
 		return dir_of(dfd, &g->base);
-	below = below_fd(s, g->at);
-	if (below >> 32 && g->len > below >> 32 && !dir_of((u32)below, &g->base)) {
+	below = below_fd(s, g->at, g->follow);
+	if (below >> 32 && g->len >= below >> 32 && !dir_of((u32)below, &g->base)) {
 		g->skip = below >> 32;
 		g->from = g->at + g->skip;
 		return 0;
@@ -307,6 +353,7 @@ __noinline u32 put_given(struct scratch *s, u32 end, u32 seg, u32 room, struct g
 
 	if (!s || !g)
 		return end;
+	s->resolve.follow = g->follow;
 	from = resolve(s, g->from, room, &g->base, &g->root);
 	if (s->resolve.changed)
 		g->skip = 1;
@@ -364,12 +411,18 @@ __noinline int report_names(struct scratch *s)
 		return 0;
 	s->hash.a = seed;
 	s->hash.b = s->how;
+	a.follow = follows(s);
 	if (row(s)->path != NOARG)
 		take_given(s, &a, arg(s, row(s)->path), row(s)->dfd == NOARG ? -100 : (s32)arg(s, row(s)->dfd));
 	if (row(s)->path2 != NOARG)
 		take_given(s, &b, arg(s, row(s)->path2), row(s)->dfd2 == NOARG ? -100 : (s32)arg(s, row(s)->dfd2));
-	if (row(s)->name != NOARG)
+	if (row(s)->name != NOARG && s->kind == K_SYMLINK)
+		s->name = take_name(s, NAME_AT, arg(s, row(s)->name));
+	else if (row(s)->name != NOARG)
 		s->name = take_string(s, NAME_AT, arg(s, row(s)->name));
+	if (s->copied && !s->read)
+		s->bits |= B_COPIED;
+	s->how = mix(s->how, s->bits & (B_COPIED | B_CLAIMED)); /* what is certain and what is not are no repeats */
 
 	key_who(s, s->kind);
 	s->key[2] = s->hash.a;

@@ -176,14 +176,15 @@ static __always_inline int follow(struct scratch *s, struct inode *inode)
 	return 0;
 }
 
-/* Goes one part further. Ends at the last one, or where there is no further. */
+/* Goes one part further. Ends at the last one, or where there is no further. The last is only
+ * looked at where the call follows a link that it is. */
 static long part(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
 	struct resolve *r = &s->resolve;
 	struct inode *inode;
 	struct dentry *d;
-	u32 type;
+	u32 type, last;
 	u16 two;
 
 	if (s->data[r->at & (DATA - 1)] == '/') {
@@ -219,7 +220,8 @@ static long part(u32 i, void *arg)
 		r->end++;
 	if (s->data[r->end & (DATA - 1)] == '/') /* "//" and more: one is enough to tell, look further */
 		r->end++;
-	if (!s->data[r->end & (DATA - 1)])
+	last = !s->data[r->end & (DATA - 1)];
+	if (last && !r->follow)
 		return 1;
 	r->missing = 1;
 	if (!cache_shift) {
@@ -242,7 +244,9 @@ static long part(u32 i, void *arg)
 		r->missing = r->lost;
 		return r->lost;
 	}
-	if (type != 0040000)
+	if (last)
+		r->missing = 0;
+	if (last || type != 0040000)
 		return 1;
 	r->missing = 0;
 	r->dentry = d;

@@ -70,7 +70,8 @@ static __always_inline struct sock *sock_of(u32 fd)
 
 /* Reads a sockaddr from user memory: into a for internet addresses, as the remote one if
  * far is 1 and not 0, else the bytes behind the family to NAME_AT. Returns how many those
- * are. */
+ * are. The kernel's copy of a unix socket's path does not say which address it is of, so it
+ * counts only where the call has one. */
 __noinline u32 user_address(struct scratch *s, u64 from, u32 len, struct address *a, u32 far)
 {
 	struct {
@@ -79,10 +80,19 @@ __noinline u32 user_address(struct scratch *s, u64 from, u32 len, struct address
 		u8 v6[16], rest[8]; /* to 32 bytes */
 	} u = {};
 	u32 head;
+	s32 copied;
 	u8 *to;
 
 	if (!s || !a)
 		return 0;
+	if (a->family == AF_UNIX && (row(s)->path != NOARG || row(s)->path2 != NOARG)) {
+		copied = copy_note(s, NAME_AT, 0);
+		if (copied > 0) {
+			s->bits |= B_COPIED;
+			s->how = mix(s->how, B_COPIED);
+			return copied;
+		}
+	}
 	head = len > 28 ? 28 : len;
 	asm volatile("" : "+r"(head)); /* or the compiler proves the mask away */
 	if (!from || len < 2 || bpf_probe_read_user(&u, head & 31, (void *)from))
@@ -139,25 +149,49 @@ __noinline u32 unix_name(struct scratch *s, u64 sock, struct path *p)
 	return len;
 }
 
+#define MAX_CONTROLS 1024 /* more do not fit in what the kernel takes, net.core.optmem_max */
+
+/* Looks at one control message. */
+static long control(u32 i, void *arg)
+{
+	struct scratch *s = *(struct scratch **)arg;
+	struct control *c = &s->control;
+	u64 len = 0, size = s->is32 ? 4 : 8;
+	struct {
+		u32 level, type; /* SOL_SOCKET, SCM_RIGHTS */
+	} is = {};
+
+	/* struct cmsghdr: its length first */
+	if (c->at + size + sizeof(is) > c->end || bpf_probe_read_user(&len, s->is32 ? 4 : 8, (void *)c->at))
+		return 1;
+	if (len < size + sizeof(is) || bpf_probe_read_user(&is, sizeof(is), (void *)c->at + size))
+		return 1;
+	if (is.level == 1 && is.type == 1) {
+		c->found = 1;
+		return 1;
+	}
+	c->at += (len + size - 1) & ~(size - 1);
+	return 0;
+}
+
 /* Notes whether the message at msg passes descriptors. */
 __noinline int look_for_rights(struct scratch *s, u64 msg)
 {
 	struct session *own;
-	u32 size;
-	u64 at = 0, len = 0;
-	struct {
-		u32 level, type; /* SOL_SOCKET, SCM_RIGHTS */
-	} c = {};
+	u64 size, len = 0;
 
 	if (!s || !(own = session(s->session)) || own->passed || !msg)
 		return 0;
 	size = s->is32 ? 4 : 8;
-	/* Of struct msghdr: control and its length; of struct cmsghdr: its length first. */
-	bpf_probe_read_user(&at, s->is32 ? 4 : 8, (void *)msg + size * 4);
+	s->control.at = s->control.found = 0;
+	/* Of struct msghdr: control and its length. */
+	bpf_probe_read_user(&s->control.at, s->is32 ? 4 : 8, (void *)msg + size * 4);
 	bpf_probe_read_user(&len, s->is32 ? 4 : 8, (void *)msg + size * 5);
-	if (!at || len < size + sizeof(c) || bpf_probe_read_user(&c, sizeof(c), (void *)at + size))
+	if (!s->control.at)
 		return 0;
-	own->passed = c.level == 1 && c.type == 1;
+	s->control.end = s->control.at + len;
+	bpf_loop(MAX_CONTROLS, control, &s, 0);
+	own->passed = s->control.found;
 	return 0;
 }
 

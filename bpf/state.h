@@ -56,6 +56,10 @@ struct env {
 #define ROOM2_AT 49152
 #define NAME_AT 53248 /* a further string */
 
+struct control {
+	u64 at, end, found;
+};
+
 struct hash_at {
 	u64 a, b;
 	u32 off;
@@ -68,6 +72,7 @@ struct resolve {
 	u32 at, len, end, hash, room, links;
 	u32 changed; /* by ".." or a link: what is reported is not what was given */
 	u32 missing, lost, bits;
+	u32 follow; /* a link as the last part, too */
 };
 
 /* A system call as it was made, for the next session that sees it. */
@@ -102,11 +107,14 @@ struct scratch {
 	struct resolve resolve;
 	struct copy_args args;
 	struct env env;
+	struct control control;
 	struct hash_at hash;
 	u64 how;   /* what else tells repeats apart: see key_who */
 	u64 bytes; /* that this occurrence adds */
 	u32 name;  /* length of a further string at NAME_AT */
 	u32 nr, cpu, prog;
+	u32 made; /* the call as the task made it, see call_of in names.h */
+	u32 copied, read; /* how many of its names are the kernel's copies, and how many are not */
 	u32 sel; /* index of the syscall in the table */
 	u32 is32; /* 0 or 1 */
 	u32 bits;

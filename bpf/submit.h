@@ -13,6 +13,8 @@ __noinline u64 report_request(struct scratch *s, u64 req, u32 op)
 	if (!s)
 		return 0;
 	take_names(s, req, op, &a, &b);
+	if (!(s->bits & B_FAILED_READ))
+		s->bits |= B_COPIED;
 	s->has_slot = 0;
 	begin_call(s);
 	end = put_given(s, 0, S_PATH, ROOM_AT, &a);
@@ -125,6 +127,8 @@ __noinline u64 report_submission(struct scratch *s, u64 request, u32 op, u32 fla
 		}
 		return filter(s);
 	}
+	case U_RECEIVE:
+		return filter(s);
 	case U_FAMILY:
 		if (!bpf_core_field_exists(struct io_socket, domain))
 			break;

@@ -73,17 +73,24 @@ __noinline int unpack(struct scratch *s)
 	return 0;
 }
 
-/* A clone is of interest where it makes namespaces. */
+/* A clone is of interest where it makes namespaces. Which clone3 made was told by the child;
+ * which it was asked for and did not make is in the caller's memory. */
 __noinline int on_clone(struct scratch *s)
 {
+	struct notes *kept;
 	u64 flags;
 
 	if (!s)
 		return 0;
 	flags = s->arg[0] & ~0xffULL; /* the exit signal */
-	if (s->nr == CLONE3) {
+	if (s->nr == CLONE3 && s->ret > 0) {
+		kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, 0);
+		flags = kept ? kept->namespaces : 0;
+	} else if (s->nr == CLONE3) {
 		flags = 0;
 		bpf_probe_read_user(&flags, sizeof(flags), (void *)s->arg[0]);
+		if (flags & NEW_NAMESPACES)
+			claim(s, s->arg[0], sizeof(flags));
 	}
 	if (s->ret == 0 /* the child's return */ || !(flags & NEW_NAMESPACES))
 		return filter(s);
@@ -236,6 +243,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	s->is32 = is32;
 	s->sel = sel;
 	s->ret = ret;
+	s->made = call_of(nr, is32);
 #if defined(__TARGET_ARCH_x86)
 	if (is32) {
 		s->arg[0] = (u32)regs->bx;
@@ -275,6 +283,8 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 		s->session = number(in, i);
 		report_call(s);
 	}
+	if (takes_names(d->prog))
+		forget_notes();
 	return 0;
 }
 

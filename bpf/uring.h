@@ -9,9 +9,6 @@
 #include "socket.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-struct filename {
-	const char *name;
-};
 struct open_how {
 	u64 flags, mode, resolve;
 };
@@ -48,6 +45,9 @@ struct io_connect {
 struct io_accept {
 	u32 file_slot;
 };
+struct io_sr_msg {
+	void *umsg;
+};
 struct io_socket {
 	int domain, type, protocol;
 };
@@ -73,7 +73,7 @@ struct io_ftrunc {
 #define SKIP_SUCCESS 64 /* IOSQE_CQE_SKIP_SUCCESS */
 
 enum {
-	OP_ACCEPT = 13, OP_FALLOCATE = 17, OP_OPENAT = 18, OP_OPENAT2 = 28, OP_RENAMEAT = 35, OP_UNLINKAT = 36, OP_MKDIRAT = 37,
+	OP_SENDMSG = 9, OP_ACCEPT = 13, OP_FALLOCATE = 17, OP_OPENAT = 18, OP_OPENAT2 = 28, OP_RENAMEAT = 35, OP_UNLINKAT = 36, OP_MKDIRAT = 37,
 	OP_SYMLINKAT = 38, OP_LINKAT = 39, OP_SETXATTR = 42, OP_FTRUNCATE = 55,
 };
 
@@ -101,7 +101,7 @@ OF_SESSIONS(quiet_requests, BPF_MAP_TYPE_LRU_HASH, 1024, 0, 8, sizeof(struct req
  * by what they come with: the ring and the program's own number. */
 OF_SESSIONS(accepts, BPF_MAP_TYPE_HASH, 4096, BPF_F_NO_PREALLOC, 8, sizeof(struct request));
 
-__noinline int take_name(struct scratch *s, struct given *g, u64 name, s32 dfd)
+__noinline int take_request_name(struct scratch *s, struct given *g, u64 name, s32 dfd)
 {
 	struct filename *f = (void *)name;
 	long n;
@@ -136,7 +136,7 @@ __noinline int take_names(struct scratch *s, u64 req, u32 op, struct given *a, s
 		s->arg[0] = BPF_CORE_READ(o, how.flags);
 		s->arg[1] = BPF_CORE_READ(o, how.mode);
 		s->arg[2] = BPF_CORE_READ(o, how.resolve);
-		take_name(s, a, (u64)BPF_CORE_READ(o, filename), BPF_CORE_READ(o, dfd));
+		take_request_name(s, a, (u64)BPF_CORE_READ(o, filename), BPF_CORE_READ(o, dfd));
 		if (s->arg[2] & RESOLVE_IN_ROOT) {
 			dir_of(BPF_CORE_READ(o, dfd), &a->base);
 			a->root = a->base;
@@ -145,35 +145,37 @@ __noinline int take_names(struct scratch *s, u64 req, u32 op, struct given *a, s
 		struct io_unlink *o = (void *)req;
 
 		s->arg[0] = (u32)BPF_CORE_READ(o, flags);
-		take_name(s, a, (u64)BPF_CORE_READ(o, filename), BPF_CORE_READ(o, dfd));
+		take_request_name(s, a, (u64)BPF_CORE_READ(o, filename), BPF_CORE_READ(o, dfd));
 	} else if (op == OP_MKDIRAT && bpf_core_field_exists(struct io_mkdir, filename)) {
 		struct io_mkdir *o = (void *)req;
 
 		s->arg[1] = BPF_CORE_READ(o, mode);
-		take_name(s, a, (u64)BPF_CORE_READ(o, filename), BPF_CORE_READ(o, dfd));
+		take_request_name(s, a, (u64)BPF_CORE_READ(o, filename), BPF_CORE_READ(o, dfd));
 	} else if (op == OP_RENAMEAT && bpf_core_field_exists(struct io_rename, oldpath)) {
 		struct io_rename *o = (void *)req;
 
 		s->arg[0] = (u32)BPF_CORE_READ(o, flags);
-		take_name(s, a, (u64)BPF_CORE_READ(o, oldpath), BPF_CORE_READ(o, old_dfd));
-		take_name(s, b, (u64)BPF_CORE_READ(o, newpath), BPF_CORE_READ(o, new_dfd));
+		take_request_name(s, a, (u64)BPF_CORE_READ(o, oldpath), BPF_CORE_READ(o, old_dfd));
+		take_request_name(s, b, (u64)BPF_CORE_READ(o, newpath), BPF_CORE_READ(o, new_dfd));
 	} else if (op == OP_LINKAT && bpf_core_field_exists(struct io_link, oldpath)) {
 		struct io_link *o = (void *)req;
 
 		s->arg[0] = (u32)BPF_CORE_READ(o, flags);
-		take_name(s, a, (u64)BPF_CORE_READ(o, oldpath), BPF_CORE_READ(o, old_dfd));
-		take_name(s, b, (u64)BPF_CORE_READ(o, newpath), BPF_CORE_READ(o, new_dfd));
+		a->follow = s->arg[0] >> 10 & 1; /* AT_SYMLINK_FOLLOW */
+		take_request_name(s, a, (u64)BPF_CORE_READ(o, oldpath), BPF_CORE_READ(o, old_dfd));
+		take_request_name(s, b, (u64)BPF_CORE_READ(o, newpath), BPF_CORE_READ(o, new_dfd));
 	} else if (op == OP_SYMLINKAT && bpf_core_field_exists(struct io_link, oldpath)) {
 		struct io_link *o = (void *)req;
 		struct filename *f = BPF_CORE_READ(o, oldpath);
 		long n = bpf_probe_read_kernel_str(&s->data[NAME_AT], 4096, BPF_CORE_READ(f, name));
 
 		s->name = n > 0 ? n - 1 : 0;
-		take_name(s, a, (u64)BPF_CORE_READ(o, newpath), BPF_CORE_READ(o, new_dfd));
+		take_request_name(s, a, (u64)BPF_CORE_READ(o, newpath), BPF_CORE_READ(o, new_dfd));
 	} else if (op == OP_SETXATTR && bpf_core_field_exists(struct io_xattr, filename)) {
 		struct io_xattr *o = (void *)req;
 
-		take_name(s, a, (u64)BPF_CORE_READ(o, filename), -100);
+		a->follow = 1;
+		take_request_name(s, a, (u64)BPF_CORE_READ(o, filename), -100);
 	} else {
 		s->bits |= B_FAILED_READ; /* the kernel keeps it elsewhere */
 	}

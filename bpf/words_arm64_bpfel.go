@@ -22,6 +22,7 @@ const (
 	WordsMapEpochs         = "epochs"
 	WordsMapHomes          = "homes"
 	WordsMapMembers        = "members"
+	WordsMapNotes          = "notes"
 	WordsMapNumbers        = "numbers"
 	WordsMapOwners         = "owners"
 	WordsMapPendings       = "pendings"
@@ -41,6 +42,8 @@ const (
 	WordsProgExeced        = "execed"
 	WordsProgExited        = "exited"
 	WordsProgForked        = "forked"
+	WordsProgFreed         = "freed"
+	WordsProgLearn         = "learn"
 	WordsProgLocate        = "locate"
 	WordsProgMoved         = "moved"
 	WordsProgSendmsg4      = "sendmsg4"
@@ -54,7 +57,14 @@ const (
 	WordsVarCacheAt        = "cache_at"
 	WordsVarCacheShift     = "cache_shift"
 	WordsVarCompleteArgs   = "complete_args"
+	WordsVarLearner        = "learner"
+	WordsVarLearnerAt      = "learner_at"
+	WordsVarLearnerName    = "learner_name"
 	WordsVarMountedBit     = "mounted_bit"
+	WordsVarNameCache      = "name_cache"
+	WordsVarNameCacheFound = "name_cache_found"
+	WordsVarNameSiteCount  = "name_site_count"
+	WordsVarNameSites      = "name_sites"
 	WordsVarNameWords      = "name_words"
 	WordsVarSeed           = "seed"
 	WordsVarSharedTypes    = "shared_types"
@@ -113,6 +123,8 @@ type WordsProgramSpecs struct {
 	Execed    *ebpf.ProgramSpec `ebpf:"execed"`
 	Exited    *ebpf.ProgramSpec `ebpf:"exited"`
 	Forked    *ebpf.ProgramSpec `ebpf:"forked"`
+	Freed     *ebpf.ProgramSpec `ebpf:"freed"`
+	Learn     *ebpf.ProgramSpec `ebpf:"learn"`
 	Locate    *ebpf.ProgramSpec `ebpf:"locate"`
 	Moved     *ebpf.ProgramSpec `ebpf:"moved"`
 	Sendmsg4  *ebpf.ProgramSpec `ebpf:"sendmsg4"`
@@ -135,6 +147,7 @@ type WordsMapSpecs struct {
 	Epochs         *ebpf.MapSpec `ebpf:"epochs"`
 	Homes          *ebpf.MapSpec `ebpf:"homes"`
 	Members        *ebpf.MapSpec `ebpf:"members"`
+	Notes          *ebpf.MapSpec `ebpf:"notes"`
 	Numbers        *ebpf.MapSpec `ebpf:"numbers"`
 	Owners         *ebpf.MapSpec `ebpf:"owners"`
 	Pendings       *ebpf.MapSpec `ebpf:"pendings"`
@@ -152,16 +165,23 @@ type WordsMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type WordsVariableSpecs struct {
-	CacheAt      *ebpf.VariableSpec `ebpf:"cache_at"`
-	CacheShift   *ebpf.VariableSpec `ebpf:"cache_shift"`
-	CompleteArgs *ebpf.VariableSpec `ebpf:"complete_args"`
-	MountedBit   *ebpf.VariableSpec `ebpf:"mounted_bit"`
-	NameWords    *ebpf.VariableSpec `ebpf:"name_words"`
-	Seed         *ebpf.VariableSpec `ebpf:"seed"`
-	SharedTypes  *ebpf.VariableSpec `ebpf:"shared_types"`
-	Syscalls     *ebpf.VariableSpec `ebpf:"syscalls"`
-	UringOps     *ebpf.VariableSpec `ebpf:"uring_ops"`
-	WordType     *ebpf.VariableSpec `ebpf:"word_type"`
+	CacheAt        *ebpf.VariableSpec `ebpf:"cache_at"`
+	CacheShift     *ebpf.VariableSpec `ebpf:"cache_shift"`
+	CompleteArgs   *ebpf.VariableSpec `ebpf:"complete_args"`
+	Learner        *ebpf.VariableSpec `ebpf:"learner"`
+	LearnerAt      *ebpf.VariableSpec `ebpf:"learner_at"`
+	LearnerName    *ebpf.VariableSpec `ebpf:"learner_name"`
+	MountedBit     *ebpf.VariableSpec `ebpf:"mounted_bit"`
+	NameCache      *ebpf.VariableSpec `ebpf:"name_cache"`
+	NameCacheFound *ebpf.VariableSpec `ebpf:"name_cache_found"`
+	NameSiteCount  *ebpf.VariableSpec `ebpf:"name_site_count"`
+	NameSites      *ebpf.VariableSpec `ebpf:"name_sites"`
+	NameWords      *ebpf.VariableSpec `ebpf:"name_words"`
+	Seed           *ebpf.VariableSpec `ebpf:"seed"`
+	SharedTypes    *ebpf.VariableSpec `ebpf:"shared_types"`
+	Syscalls       *ebpf.VariableSpec `ebpf:"syscalls"`
+	UringOps       *ebpf.VariableSpec `ebpf:"uring_ops"`
+	WordType       *ebpf.VariableSpec `ebpf:"word_type"`
 }
 
 // WordsObjects contains all objects after they have been loaded into the kernel.
@@ -190,6 +210,7 @@ type WordsMaps struct {
 	Epochs         *ebpf.Map `ebpf:"epochs"`
 	Homes          *ebpf.Map `ebpf:"homes"`
 	Members        *ebpf.Map `ebpf:"members"`
+	Notes          *ebpf.Map `ebpf:"notes"`
 	Numbers        *ebpf.Map `ebpf:"numbers"`
 	Owners         *ebpf.Map `ebpf:"owners"`
 	Pendings       *ebpf.Map `ebpf:"pendings"`
@@ -211,6 +232,7 @@ func (m *WordsMaps) Close() error {
 		m.Epochs,
 		m.Homes,
 		m.Members,
+		m.Notes,
 		m.Numbers,
 		m.Owners,
 		m.Pendings,
@@ -229,16 +251,23 @@ func (m *WordsMaps) Close() error {
 //
 // It can be passed to LoadWordsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type WordsVariables struct {
-	CacheAt      *ebpf.Variable `ebpf:"cache_at"`
-	CacheShift   *ebpf.Variable `ebpf:"cache_shift"`
-	CompleteArgs *ebpf.Variable `ebpf:"complete_args"`
-	MountedBit   *ebpf.Variable `ebpf:"mounted_bit"`
-	NameWords    *ebpf.Variable `ebpf:"name_words"`
-	Seed         *ebpf.Variable `ebpf:"seed"`
-	SharedTypes  *ebpf.Variable `ebpf:"shared_types"`
-	Syscalls     *ebpf.Variable `ebpf:"syscalls"`
-	UringOps     *ebpf.Variable `ebpf:"uring_ops"`
-	WordType     *ebpf.Variable `ebpf:"word_type"`
+	CacheAt        *ebpf.Variable `ebpf:"cache_at"`
+	CacheShift     *ebpf.Variable `ebpf:"cache_shift"`
+	CompleteArgs   *ebpf.Variable `ebpf:"complete_args"`
+	Learner        *ebpf.Variable `ebpf:"learner"`
+	LearnerAt      *ebpf.Variable `ebpf:"learner_at"`
+	LearnerName    *ebpf.Variable `ebpf:"learner_name"`
+	MountedBit     *ebpf.Variable `ebpf:"mounted_bit"`
+	NameCache      *ebpf.Variable `ebpf:"name_cache"`
+	NameCacheFound *ebpf.Variable `ebpf:"name_cache_found"`
+	NameSiteCount  *ebpf.Variable `ebpf:"name_site_count"`
+	NameSites      *ebpf.Variable `ebpf:"name_sites"`
+	NameWords      *ebpf.Variable `ebpf:"name_words"`
+	Seed           *ebpf.Variable `ebpf:"seed"`
+	SharedTypes    *ebpf.Variable `ebpf:"shared_types"`
+	Syscalls       *ebpf.Variable `ebpf:"syscalls"`
+	UringOps       *ebpf.Variable `ebpf:"uring_ops"`
+	WordType       *ebpf.Variable `ebpf:"word_type"`
 }
 
 // WordsPrograms contains all programs after they have been loaded into the kernel.
@@ -253,6 +282,8 @@ type WordsPrograms struct {
 	Execed    *ebpf.Program `ebpf:"execed"`
 	Exited    *ebpf.Program `ebpf:"exited"`
 	Forked    *ebpf.Program `ebpf:"forked"`
+	Freed     *ebpf.Program `ebpf:"freed"`
+	Learn     *ebpf.Program `ebpf:"learn"`
 	Locate    *ebpf.Program `ebpf:"locate"`
 	Moved     *ebpf.Program `ebpf:"moved"`
 	Sendmsg4  *ebpf.Program `ebpf:"sendmsg4"`
@@ -275,6 +306,8 @@ func (p *WordsPrograms) Close() error {
 		p.Execed,
 		p.Exited,
 		p.Forked,
+		p.Freed,
+		p.Learn,
 		p.Locate,
 		p.Moved,
 		p.Sendmsg4,

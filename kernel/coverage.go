@@ -45,15 +45,6 @@ func exactly(happened func(*Report) bool) func(*Report) *bool {
 	return func(r *Report) *bool { return yes(happened(r)) }
 }
 
-func namedByUser(r *Report) bool {
-	for k := KindRename; k <= KindChroot; k++ {
-		if r.Kinds[k] > 0 {
-			return true
-		}
-	}
-	return r.Kinds[KindExecFailed]+r.Kinds[KindUtime] > 0 || r.Errors > 0
-}
-
 // Coverage is what the tracepoint tier watches, dimension by dimension. The
 // caller must not change it.
 func Coverage() []Dimension { return coverage }
@@ -71,8 +62,10 @@ var coverage = []Dimension{
 				exactly(func(r *Report) bool { return r.Kinds[KindIOUringOp] > 0 })},
 			{"how many bytes an io_uring write wrote, when it completes without reporting a result",
 				onlyIf(func(r *Report) bool { return r.IOUringUsed })},
-			{"names of failed opens, renames, removals and attribute changes are read from the caller's memory after the call; a symbolic link as the last part is not followed",
-				onlyIf(namedByUser)},
+			{"a name that the kernel's copy could not be had of is read from the caller's memory after the call; such events say path_source=user_memory",
+				exactly(func(r *Report) bool { return r.UserNamed > 0 })},
+			{"a symbolic link as the last part of a name is not followed where the call failed",
+				onlyIf(func(r *Report) bool { return r.Errors > 0 })},
 			{"a descriptor that another thread closed and reused before the call had returned names the wrong file",
 				onlyIf(func(r *Report) bool { return r.Threads+r.SharedFiles > 0 })},
 			{"a name or address that another thread, process or mapping can change may have changed while the kernel used it; such events say arguments=claimed",

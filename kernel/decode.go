@@ -324,7 +324,7 @@ func (d *decoder) unixPath(r *record, bits uint32) {
 	e := &d.ev
 	name := r.seg[segName]
 	if rest := r.seg[segPath]; len(rest)+len(r.seg[segBase]) > 0 && bits&bitWalked == 0 {
-		e.PathSource = PathUserMemory
+		e.PathSource = nameSource(bits)
 		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], rest)
 		e.Path = d.path[0]
 		e.Given, _, _ = bytes.Cut(r.seg[segGiven], []byte{0})
@@ -374,11 +374,11 @@ func (d *decoder) file(r *record, bits uint32) {
 		e.PathSource = PathUserMemory
 		return
 	}
-	if d.named(r.seg[segPath], r.seg[segBase]) {
+	if d.named(r, r.seg[segPath], r.seg[segBase]) {
 		d.path[0] = d.join(d.path[0][:0], r.seg[segBase], r.seg[segPath])
 		e.Path, e.Given = end(d.path[0], bits&bitBaseCut), r.seg[segGiven]
 	}
-	if d.named(r.seg[segPath2], r.seg[segBase2]) {
+	if d.named(r, r.seg[segPath2], r.seg[segBase2]) {
 		d.path[1] = d.join(d.path[1][:0], r.seg[segBase2], r.seg[segPath2])
 		e.Path2, e.Given2 = end(d.path[1], bits&bitBaseCut), r.seg[segGiven2]
 	}
@@ -389,7 +389,7 @@ func (d *decoder) file(r *record, bits uint32) {
 
 // named reports whether the event has a path that begins at base. The kernel says
 // of a name that it could not read that the address is bad: base is not the path.
-func (d *decoder) named(name, base []byte) bool {
+func (d *decoder) named(r *record, name, base []byte) bool {
 	e := &d.ev
 	if len(name) == 0 && len(base) > 0 && e.Errno == efault {
 		e.Unreadable = true
@@ -398,8 +398,16 @@ func (d *decoder) named(name, base []byte) bool {
 	if len(name) == 0 && len(base) == 0 {
 		return false
 	}
-	e.PathSource = PathUserMemory
+	e.PathSource = nameSource(r.u32(offBits))
 	return true
+}
+
+// nameSource tells where the names of a record are from.
+func nameSource(bits uint32) PathSource {
+	if bits&bitCopied != 0 {
+		return PathKernelCopy
+	}
+	return PathUserMemory
 }
 
 // kernelPath turns a walk (names leaf first, each followed by '/') into an
@@ -612,6 +620,7 @@ const (
 	bitQuiet           = 1 << 20
 	bitClaimed         = 1 << 21
 	bitCreated         = 1 << 22
+	bitCopied          = 1 << 23
 
 	segPath  = 0
 	segBase  = 1

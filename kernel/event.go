@@ -19,6 +19,9 @@ const (
 	// kernel's own path of it; the last part is the caller's, and where it is a
 	// symbolic link it is not followed. See Unresolved.
 	PathUserMemory
+	// PathKernelCopy: as PathUserMemory, but the name is the kernel's own copy,
+	// which it worked with: nobody could change it.
+	PathKernelCopy
 )
 
 // String is the value of path_source in kernel_event.v1, empty for PathNone.
@@ -28,6 +31,8 @@ func (s PathSource) String() string {
 		return "kernel_object"
 	case PathUserMemory:
 		return "user_memory"
+	case PathKernelCopy:
+		return "kernel_copy"
 	}
 	return ""
 }

@@ -236,7 +236,7 @@ func TestShell(t *testing.T) {
 	if got := s.find(KindOpen, path(out)); len(got) != 2 || got[0].Flags&syscall.O_CREAT == 0 || got[0].PathSource != PathKernelObject {
 		t.Errorf("opens of %s: %d", out, len(got))
 	}
-	if got := s.find(KindOpen, path(filepath.Join(dir, "nope"))); len(got) != 1 || got[0].Errno != int32(syscall.ENOENT) || got[0].PathSource != PathUserMemory {
+	if got := s.find(KindOpen, path(filepath.Join(dir, "nope"))); len(got) != 1 || got[0].Errno != int32(syscall.ENOENT) || got[0].PathSource != PathKernelCopy {
 		t.Errorf("opens of nope: %d", len(got))
 	}
 	execs := s.find(KindExec, nil)

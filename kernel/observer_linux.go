@@ -68,7 +68,7 @@ type tally struct {
 	threads, errors, quic                                     atomic.Uint64
 	kinds                                                     [kindMax]atomic.Uint64
 	left, entered, ioUring                                    atomic.Uint64
-	sharedFiles, claimed, memory                              atomic.Uint64
+	sharedFiles, claimed, memory, userNamed                   atomic.Uint64
 	carriers                                                  atomic.Uint64
 	unfollowed                                                [256]atomic.Uint64 // requests by operation
 	passed                                                    atomic.Bool        // descriptors, over a unix socket
@@ -359,6 +359,9 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 	if e.Claimed {
 		o.tally.claimed.Add(1)
 	}
+	if e.PathSource == PathUserMemory && e.Kind != KindMemfd {
+		o.tally.userNamed.Add(1)
+	}
 	if e.Syscall == uringSyscall {
 		o.tally.ioUring.Add(1)
 	}
@@ -411,7 +414,8 @@ func (o *Observer) Report() Report {
 		LeftCgroup: t.left.Load(), JoinedCgroup: t.entered.Load(),
 		IOUringUsed:       t.ioUring.Load() > 0,
 		DescriptorsPassed: t.passed.Load(),
-		SharedFiles:       t.sharedFiles.Load(), Claimed: t.claimed.Load(), MemoryOpened: t.memory.Load(), Carriers: t.carriers.Load(),
+		SharedFiles:       t.sharedFiles.Load(), Claimed: t.claimed.Load(), UserNamed: t.userNamed.Load(),
+		MemoryOpened: t.memory.Load(), Carriers: t.carriers.Load(),
 		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[KindIOUring].Load() > 0,
 		Threads:       t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
 		SelfTestNS: int64(o.testTime), Shared: o.loaded.lease != nil, Found: o.loaded.foundPinned, Present: len(o.loaded.present),

@@ -230,6 +230,8 @@ type Report struct {
 	SharedFiles, Claimed, MemoryOpened uint64
 	// Carriers are the sockets that can carry data to a peer whom no event names; see Carries.
 	Carriers uint64
+	// UserNamed are the events whose path is PathUserMemory.
+	UserNamed uint64
 	// DescriptorsPassed: a system call passed descriptors over a unix socket, or, in
 	// TierNotify, the command was started with a socket open.
 	DescriptorsPassed bool

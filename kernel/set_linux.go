@@ -80,6 +80,7 @@ var tracepoints = map[string]string{
 	"completed": "io_uring_complete",
 	"settled":   "inet_sock_set_state",
 	"signalled": "signal_generate",
+	"freed":     "kmem_cache_free",
 	"sys_exit":  "sys_exit",
 }
 
@@ -128,7 +129,7 @@ func kernelTable(t *sysTable) []bpf.AssaySyscall {
 		if c != nil {
 			out[i] = bpf.AssaySyscall{
 				Prog: c.prog, Kind: c.kind, Hook: c.hook, Fd: c.fd, Dfd: c.dfd, Path: c.path,
-				Dfd2: c.dfd2, Path2: c.path2, Name: c.str, Keys: c.key, Flags: c.flagsArg, Mode: c.modeArg,
+				Dfd2: c.dfd2, Path2: c.path2, Name: c.str, Keys: c.key, Flags: c.flagsArg, Mode: c.modeArg, Follow: c.follow,
 			}
 		}
 	}
@@ -422,6 +423,7 @@ func (s *set) load(ring int) error {
 	}
 	_ = s.locateNames(types.mountedBit()) // without, names with ".." stay as given and are marked
 	s.attach()
+	_ = s.learnCopies() // without, names are read from the caller's memory and are marked
 	return s.remember()
 }
 

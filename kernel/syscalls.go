@@ -35,7 +35,9 @@ const noArg = 7
 // by a letter and their index: F file descriptor the call is about; d directory
 // descriptor and p path, D and P the second pair; n another string; f flags, m
 // mode, k neither, but, as f and m, part of what tells repeats apart. For socket
-// calls p is a sockaddr, followed by its length, and P a msghdr.
+// calls p is a sockaddr, followed by its length, and P a msghdr. Behind l is no
+// index but when a symbolic link that p ends in is followed: 1 always, 2 unless f
+// has AT_SYMLINK_NOFOLLOW, 3 only if f has AT_SYMLINK_FOLLOW, 4 unless f has UMOUNT_NOFOLLOW.
 type sysRow struct {
 	name string
 	prog uint8
@@ -63,40 +65,40 @@ var sysRows = []sysRow{
 	{"unlinkat", progPath, KindUnlink, HookUnlink, "d0p1f2"}, // KindRmdir with AT_REMOVEDIR
 	{"rmdir", progPath, KindRmdir, HookUnlink, "p0"},
 	{"link", progPath, KindLink, HookLink, "p0P1"},
-	{"linkat", progPath, KindLink, HookLink, "d0p1D2P3f4"},
+	{"linkat", progPath, KindLink, HookLink, "d0p1D2P3f4l3"},
 	{"symlink", progPath, KindSymlink, HookLink, "n0p1"},
 	{"symlinkat", progPath, KindSymlink, HookLink, "n0d1p2"},
 	{"mkdir", progPath, KindMkdir, HookMkdir, "p0m1"},
 	{"mkdirat", progPath, KindMkdir, HookMkdir, "d0p1m2"},
 	{"mknod", progPath, KindMknod, HookMkdir, "p0m1k2"},
 	{"mknodat", progPath, KindMknod, HookMkdir, "d0p1m2k3"},
-	{"truncate", progPath, KindTruncate, HookTruncate, "p0k1"},
+	{"truncate", progPath, KindTruncate, HookTruncate, "p0k1l1"},
 	{"ftruncate", progFD, KindTruncate, HookTruncate, "F0k1"},
-	{"truncate64", progPath, KindTruncate, HookTruncate, "p0k1k2"}, // 32-bit only: the length in halves
+	{"truncate64", progPath, KindTruncate, HookTruncate, "p0k1k2l1"}, // 32-bit only: the length in halves
 	{"ftruncate64", progFD, KindTruncate, HookTruncate, "F0k1k2"},
 	{"fallocate", progFD, KindTruncate, HookTruncate, "F0k1k2k3"},
 
-	{"chmod", progPath, KindChmod, HookAttr, "p0m1"},
+	{"chmod", progPath, KindChmod, HookAttr, "p0m1l1"},
 	{"fchmod", progFD, KindChmod, HookAttr, "F0m1"},
-	{"fchmodat", progPath, KindChmod, HookAttr, "d0p1m2"},
-	{"fchmodat2", progPath, KindChmod, HookAttr, "d0p1m2f3"},
-	{"chown", progPath, KindChown, HookAttr, "p0k1k2"},
+	{"fchmodat", progPath, KindChmod, HookAttr, "d0p1m2l1"},
+	{"fchmodat2", progPath, KindChmod, HookAttr, "d0p1m2f3l2"},
+	{"chown", progPath, KindChown, HookAttr, "p0k1k2l1"},
 	{"lchown", progPath, KindChown, HookAttr, "p0k1k2"},
 	{"fchown", progFD, KindChown, HookAttr, "F0k1k2"},
-	{"fchownat", progPath, KindChown, HookAttr, "d0p1k2k3f4"},
-	{"setxattr", progPath, KindSetxattr, HookAttr, "p0n1f4"},
+	{"fchownat", progPath, KindChown, HookAttr, "d0p1k2k3f4l2"},
+	{"setxattr", progPath, KindSetxattr, HookAttr, "p0n1f4l1"},
 	{"lsetxattr", progPath, KindSetxattr, HookAttr, "p0n1f4"},
 	{"fsetxattr", progFD, KindSetxattr, HookAttr, "F0n1f4"},
-	{"setxattrat", progPath, KindSetxattr, HookAttr, "d0p1f2n3"},
-	{"removexattr", progPath, KindRemovexattr, HookAttr, "p0n1"},
+	{"setxattrat", progPath, KindSetxattr, HookAttr, "d0p1f2n3l2"},
+	{"removexattr", progPath, KindRemovexattr, HookAttr, "p0n1l1"},
 	{"lremovexattr", progPath, KindRemovexattr, HookAttr, "p0n1"},
 	{"fremovexattr", progFD, KindRemovexattr, HookAttr, "F0n1"},
-	{"removexattrat", progPath, KindRemovexattr, HookAttr, "d0p1f2n3"},
+	{"removexattrat", progPath, KindRemovexattr, HookAttr, "d0p1f2n3l2"},
 
-	{"utimensat", progPath, KindUtime, HookAttr, "d0p1f3"},
-	{"utimes", progPath, KindUtime, HookAttr, "p0"},
-	{"utime", progPath, KindUtime, HookAttr, "p0"},
-	{"futimesat", progPath, KindUtime, HookAttr, "d0p1"},
+	{"utimensat", progPath, KindUtime, HookAttr, "d0p1f3l2"},
+	{"utimes", progPath, KindUtime, HookAttr, "p0l1"},
+	{"utime", progPath, KindUtime, HookAttr, "p0l1"},
+	{"futimesat", progPath, KindUtime, HookAttr, "d0p1l1"},
 
 	{"chdir", progCwd, KindChdir, HookChdir, "p0"},
 	{"fchdir", progCwd, KindChdir, HookChdir, "F0"},
@@ -142,23 +144,23 @@ var sysRows = []sysRow{
 	{"process_vm_readv", progArgs, KindPtrace, HookPrivilege, "k0"},
 	{"process_vm_writev", progArgs, KindPtrace, HookPrivilege, "k0"},
 	{"pidfd_getfd", progArgs, KindPtrace, HookPrivilege, "k0k1"},
-	{"mount", progPath, KindMount, HookPrivilege, "n0p1f3"},
-	{"umount", progPath, KindMount, HookPrivilege, "p0"}, // 32-bit only
-	{"umount2", progPath, KindMount, HookPrivilege, "p0f1"},
+	{"mount", progPath, KindMount, HookPrivilege, "n0p1f3l1"},
+	{"umount", progPath, KindMount, HookPrivilege, "p0l1"}, // 32-bit only
+	{"umount2", progPath, KindMount, HookPrivilege, "p0f1l4"},
 	{"pivot_root", progPath, KindMount, HookPrivilege, "p0P1"},
-	{"open_tree", progPath, KindMount, HookPrivilege, "d0p1f2"},
-	{"open_tree_attr", progPath, KindMount, HookPrivilege, "d0p1f2"},
+	{"open_tree", progPath, KindMount, HookPrivilege, "d0p1f2l2"},
+	{"open_tree_attr", progPath, KindMount, HookPrivilege, "d0p1f2l2"},
 	{"move_mount", progPath, KindMount, HookPrivilege, "d0p1D2P3f4"},
-	{"mount_setattr", progPath, KindMount, HookPrivilege, "d0p1f2"},
+	{"mount_setattr", progPath, KindMount, HookPrivilege, "d0p1f2l2"},
 	{"fspick", progPath, KindMount, HookPrivilege, "d0p1f2"},
 	{"fsopen", progPath, KindMount, HookPrivilege, "n0f1"},
 	{"fsconfig", progArgs, KindMount, HookPrivilege, "k0k1"},
 	{"fsmount", progArgs, KindMount, HookPrivilege, "k0f1"},
 	{"sethostname", progArgs, KindPrivileged, HookPrivilege, "k1"},
 	{"setdomainname", progArgs, KindPrivileged, HookPrivilege, "k1"},
-	{"swapon", progPath, KindPrivileged, HookPrivilege, "p0f1"},
-	{"swapoff", progPath, KindPrivileged, HookPrivilege, "p0"},
-	{"acct", progPath, KindPrivileged, HookPrivilege, "p0"},
+	{"swapon", progPath, KindPrivileged, HookPrivilege, "p0f1l1"},
+	{"swapoff", progPath, KindPrivileged, HookPrivilege, "p0l1"},
+	{"acct", progPath, KindPrivileged, HookPrivilege, "p0l1"},
 	{"quotactl", progPath, KindPrivileged, HookPrivilege, "k0p1k2"},
 	{"quotactl_fd", progFD, KindPrivileged, HookPrivilege, "F0k1k2"},
 	{"perf_event_open", progArgs, KindPrivileged, HookPrivilege, "k1k2k3f4"},
@@ -195,7 +197,7 @@ type sysCall struct {
 	name                                 string
 	prog, kind, hook                     uint8
 	fd, dfd, path, dfd2, path2, str, key uint8
-	flagsArg, modeArg                    uint8
+	flagsArg, modeArg, follow            uint8
 	numbers                              uint8 // bit mask of arguments that are no addresses
 }
 
@@ -234,7 +236,7 @@ func (r sysRow) parse() *sysCall {
 	}
 	for i := 0; i+1 < len(r.spec); i += 2 {
 		n := r.spec[i+1] - '0'
-		if !strings.ContainsRune("pPn", rune(r.spec[i])) {
+		if !strings.ContainsRune("pPnl", rune(r.spec[i])) {
 			c.numbers |= 1 << n
 		}
 		switch r.spec[i] {
@@ -258,6 +260,8 @@ func (r sysRow) parse() *sysCall {
 			c.key |= 1 << n
 		case 'k':
 			c.key |= 1 << n
+		case 'l':
+			c.follow = n
 		default:
 			panic(fmt.Sprintf("kernel: system call %s: bad spec %q", r.name, r.spec))
 		}

@@ -14,8 +14,9 @@ const (
 	uringWrite
 	uringFD
 	uringSocket
-	uringOther  // known, told of by its number: KindIOUringOp
-	uringFamily // makes a socket, told of where no hook sees its peers
+	uringOther   // known, told of by its number: KindIOUringOp
+	uringFamily  // makes a socket, told of where no hook sees its peers
+	uringReceive // may bring descriptors
 )
 
 // uringOp is what is known of an operation, whose number is its place in
@@ -30,7 +31,7 @@ var uringOps = [...]uringOp{
 	0: {"nop", uringHarmless, 0}, 1: {"readv", uringHarmless, 0}, 2: {"writev", uringWrite, KindWrite}, 3: {"fsync", uringHarmless, 0},
 	4: {"read_fixed", uringHarmless, 0}, 5: {"write_fixed", uringWrite, KindWrite}, 6: {"poll_add", uringHarmless, 0},
 	7: {"poll_remove", uringHarmless, 0}, 8: {"sync_file_range", uringHarmless, 0}, 9: {"sendmsg", uringSocket, KindSend},
-	10: {"recvmsg", uringHarmless, 0}, 11: {"timeout", uringHarmless, 0}, 12: {"timeout_remove", uringHarmless, 0},
+	10: {"recvmsg", uringReceive, 0}, 11: {"timeout", uringHarmless, 0}, 12: {"timeout_remove", uringHarmless, 0},
 	13: {"accept", uringSocket, KindAccept}, 14: {"async_cancel", uringHarmless, 0}, 15: {"link_timeout", uringHarmless, 0},
 	16: {"connect", uringSocket, KindConnect}, 17: {"fallocate", uringFD, KindTruncate}, 18: {"openat", uringNamed, KindOpen},
 	19: {"close", uringHarmless, 0}, 20: {"files_update", uringHarmless, 0}, 21: {"statx", uringHarmless, 0}, 22: {"read", uringHarmless, 0},

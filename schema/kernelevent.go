@@ -80,6 +80,9 @@ type KernelEvent struct {
 	// have changed under the kernel: path_source "user_memory". The default,
 	// left out, is "kernel_object".
 	UserMemory bool // path_source
+	// KernelCopy tells that Value is the directory that the kernel reached and the
+	// kernel's own copy of the name: path_source "kernel_copy". Not with UserMemory.
+	KernelCopy bool // path_source
 	// Claimed tells that what was read from the caller's memory could have been
 	// changed by another thread or process while the kernel used it: arguments
 	// "claimed", left out when false.

@@ -32,6 +32,8 @@ func AppendJSON(dst []byte, e *KernelEvent) []byte {
 	}
 	if e.UserMemory {
 		dst = append(dst, `,"path_source":"user_memory"`...)
+	} else if e.KernelCopy {
+		dst = append(dst, `,"path_source":"kernel_copy"`...)
 	}
 	if e.Repeat {
 		dst = append(dst, `,"count":`...)

@@ -114,7 +114,7 @@ func FuzzDecodeKernelEvent(f *testing.F) {
 	ev := openEvent()
 	for _, more := range []string{
 		`"errno":"EPERM"`, `"count":1`, `"count":0,"t_first_ns":0,"t_last_ns":0`, `"class":"agent"`, `"class":"noise"`, `"late":false`, `"late":true`,
-		`"path_source":"kernel_object"`, `"tid":0`, `"tid":4294967296`, `"exec_id":0`, `"marks":[]`, `"marks":["memfd","deleted"]`, `"marks":["memfd","memfd"]`,
+		`"path_source":"kernel_object"`, `"path_source":"kernel_copy"`, `"tid":0`, `"tid":4294967296`, `"exec_id":0`, `"marks":[]`, `"marks":["memfd","deleted"]`, `"marks":["memfd","memfd"]`,
 		`"operation_flags":[]`, `"argv":null`, `"argv":[1]`, `"args":[-1]`, `"args":[]`, `"dns":{}`, `"dns":{"type":"A","answers":[]}`,
 		`"dns":{"type":"A","response":false}`, `"dns":{"type":"A","more":1}`, `"raw":{}`, `"raw":{"value":""}`, `"raw":{"argv.":"/w=="}`, `"raw":{"x":"/w=="}`,
 		`"exit_code":256`, `"exit_code":1,"signal":"SIGHUP"`, `"signal":"SIGNONE"`, `"core_dumped":true`, `"phase":"baseline"`, `"check":""`, `"rule_id":0`,

@@ -20,7 +20,13 @@ func (d *kernelDecoder) rare(m member) (err error) {
 		}
 		e.Class = class
 	case mPathSource:
-		e.UserMemory, err = true, d.constant("user_memory")
+		if s, err = d.str(); err != nil {
+			return err
+		}
+		e.UserMemory, e.KernelCopy = string(s) == "user_memory", string(s) == "kernel_copy"
+		if !e.UserMemory && !e.KernelCopy {
+			err = fmt.Errorf("is %.64q, want \"user_memory\" or \"kernel_copy\"", s)
+		}
 	case mPPID:
 		e.PPID, err = d.uint32(1)
 	case mParentExecID:

@@ -69,6 +69,7 @@ func cases() map[string]KernelEvent {
 		"an open that creates":                with(func(e *KernelEvent) { e.Flags, e.Mode = 0o3301, 0o644 }),
 		"an open with resolve flags":          with(func(e *KernelEvent) { e.Resolve = 8 }),
 		"a failed open from user memory":      with(func(e *KernelEvent) { e.Result, e.UserMemory = -2, true }),
+		"a failed open by the kernel's copy":  with(func(e *KernelEvent) { e.Result, e.KernelCopy = -2, true }),
 		"an unknown error number":             with(func(e *KernelEvent) { e.Result = -4000 }),
 		"an impossible access mode":           with(func(e *KernelEvent) { e.Flags = 3 }),
 		"an open without a result":            with(func(e *KernelEvent) { e.HasResult, e.Result = false, 0 }),

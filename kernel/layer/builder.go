@@ -272,7 +272,8 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 	}
 	e.Value, e.Target = b.paths.get(ev.Path), string(ev.Path2)
 	e.Given, e.TargetGiven = string(ev.Given), string(ev.Given2)
-	e.UserMemory, e.Claimed, e.Attempted = ev.PathSource == kernel.PathUserMemory, ev.Claimed, ev.Attempted
+	e.UserMemory, e.KernelCopy = ev.PathSource == kernel.PathUserMemory, ev.PathSource == kernel.PathKernelCopy
+	e.Claimed, e.Attempted = ev.Claimed, ev.Attempted
 	e.Marks = marks(ev)
 	if ev.Truncated {
 		e.Truncated |= schema.FieldValue

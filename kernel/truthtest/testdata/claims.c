@@ -163,3 +163,16 @@ static void removals(int racing)
 
 void removals_alone(void) { removals(0); }
 void removals_racing(void) { removals(1); }
+
+/* Sets an attribute whose name is in memory that another may change. */
+static void attribute(int flags)
+{
+	close(touch("f"));
+	file = -1;
+	name = mmap(0, 4096, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
+	strcpy(name, "user.x");
+	syscall(SYS_setxattr, "f", name, "v", 1, 0);
+}
+
+void attribute_alone(void) { attribute(MAP_PRIVATE); }
+void attribute_shared(void) { attribute(MAP_SHARED); }

@@ -206,6 +206,8 @@ int main(int argc, char **argv)
 		   {"uring-accept", uring_accept}, {"uring-harmless", uring_harmless}, {"uring-socket", uring_socket}, {"uring-datagram", uring_datagram},
 		   {"changed-by-thread", changed_by_thread}, {"changed-by-clone", changed_by_clone}, {"changed-in-shared", changed_in_shared},
 		   {"changed-in-file", changed_in_file}, {"removals-alone", removals_alone}, {"removals-racing", removals_racing},
+		   {"attribute-alone", attribute_alone}, {"attribute-shared", attribute_shared}, {"through-links", through_links}, {"flipped-modes", flipped_modes}, {"flipped-namespaces", flipped_namespaces},
+		   {"odd-arguments", odd_arguments}, {"second-control", second_control}, {"flipped", flipped}, {"read-into", read_into},
 		   {"messages", messages}, {"bad-addresses", bad_addresses}, {"every-call", every_call}};
 
 	must(argc > 1, "which");

@@ -175,3 +175,61 @@ void detached(void)
 	unlink("../file");
 }
 
+
+/* Changes of what links lead to, in another directory. */
+void through_links(void)
+{
+	static const char *links[] = {"l-chmod", "l-fchmodat", "l-chown", "l-truncate", "l-utimensat", "l-utime", "l-setxattr", "l-linkat", "l-lchown", "l-link"};
+	char to[64];
+
+	must(!mkdir("inside", 0700) && !mkdir("outside", 0700), "mkdir");
+	must(!mkdir("outside/d-mount", 0700) && !symlink("../outside/d-mount", "inside/l-mount"), "mount");
+	for (unsigned i = 0; i < sizeof(links) / sizeof(*links); i++) {
+		sprintf(to, "outside/%s", links[i] + 2);
+		close(touch(to));
+		sprintf(to, "inside/%s", links[i]);
+		must(!chdir("inside"), "inside");
+		sprintf(to, "../outside/%s", links[i] + 2);
+		must(!symlink(to, i & 1 ? "second" : links[i]), "symlink");
+		if (i & 1) { /* a link to a link */
+			must(!symlink("second", links[i]), "symlink");
+		}
+		switch (i) {
+		case 0:
+			must(!syscall(SYS_chmod, links[i], 0666), links[i]);
+			break;
+		case 1:
+			must(!syscall(SYS_fchmodat, AT_FDCWD, links[i], 0666), links[i]);
+			break;
+		case 2:
+			must(!syscall(SYS_chown, links[i], -1, -1), links[i]);
+			break;
+		case 3:
+			must(!syscall(SYS_truncate, links[i], 10), links[i]);
+			break;
+		case 4:
+			must(!syscall(SYS_utimensat, AT_FDCWD, links[i], 0, 0), links[i]);
+			break;
+		case 5:
+			must(!syscall(SYS_utime, links[i], 0), links[i]);
+			break;
+		case 6:
+			must(!syscall(SYS_setxattr, links[i], "user.x", "v", 1, 0) || errno == EOPNOTSUPP, links[i]);
+			break;
+		case 7:
+			must(!syscall(SYS_linkat, AT_FDCWD, links[i], AT_FDCWD, "hard", AT_SYMLINK_FOLLOW), links[i]);
+			break;
+		case 8: /* the link itself */
+			must(!syscall(SYS_fchownat, AT_FDCWD, links[i], -1, -1, AT_SYMLINK_NOFOLLOW), links[i]);
+			break;
+		case 9:
+			must(!syscall(SYS_link, links[i], "hard-link"), links[i]);
+			break;
+		}
+		unlink("second");
+		must(!chdir(".."), "..");
+	}
+	sprintf(to, "/proc/self/fd/%d", touch("outside/magic"));
+	must(!chmod(to, 0666), to);
+	must(!mount("outside", "inside/l-mount", 0, MS_BIND, 0) && !umount("inside/l-mount"), "mount");
+}

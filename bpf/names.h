@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The kernel's own copies of the names that a call took. The kernel copies a name once
+ * into a struct filename, works with that, and frees it before the call returns: that is
+ * seen, and kept for the call's exit. What the caller's memory holds by then does not
+ * matter. */
+#ifndef ASSAY_NAMES_H
+#define ASSAY_NAMES_H
+#include "sessions.h"
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct filename {
+	const char *name;
+	const char *uptr; /* where the caller has it, 0 for a unix socket's */
+	const char iname[0];
+};
+struct filename___counted { /* since Linux 6.7 */
+	atomic_t refcnt;
+};
+struct filename___plain { /* before */
+	int refcnt;
+};
+#pragma clang attribute pop
+
+/* The allocator's cache of such structs, 0 where it is not known, or LEARNING. User space
+ * finds it out with learn, below, with the places of the kernel's code that free one. */
+u64 name_cache;
+u64 name_cache_found;
+#define SITES 64
+u64 name_sites[SITES];
+u32 name_site_count;
+
+/* The thread that makes the calls to learn from, where it has their names, and how those begin. */
+u32 learner;
+u64 learner_at;
+u64 learner_name[2];
+
+#define LEARNING 1
+#define LESSON 4096 /* bytes of memory that the learner has its names in */
+#define KEPT 2 /* no call takes more names */
+#define DIFFER -2
+
+struct note {
+	u64 from; /* filename.uptr */
+	u32 len, pad;
+	u8 name[4096 + 8]; /* with zeros behind it */
+};
+
+/* What a thread's call has left for its exit. */
+struct notes {
+	u32 call; /* see call_of */
+	u32 n;    /* more than KEPT: some were not kept */
+	u32 differ; /* two came from one place, and are not the same */
+	u32 namespaces; /* that the last fork made, as CLONE_NEW* */
+	struct note note[KEPT];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct notes);
+} notes SEC(".maps");
+
+/* Which call a task is in. Every exit of one that takes names forgets its notes, so that
+ * those of the same call are this one's. */
+static __always_inline u32 call_of(u32 nr, u32 is32)
+{
+	return nr << 1 | is32;
+}
+
+/* Whether the calls of that handler are reported by names. */
+static __always_inline int takes_names(u32 prog)
+{
+	return (1 << P_OPEN | 1 << P_PATH | 1 << P_CWD | 1 << P_SOCKET | 1 << P_PACKED) >> (prog & 31) & 1;
+}
+
+static __always_inline u32 refs_of(struct filename *f)
+{
+	struct filename___counted *now = (void *)f;
+	struct filename___plain *before = (void *)f;
+
+	if (bpf_core_field_exists(now->refcnt.counter))
+		return BPF_CORE_READ(now, refcnt.counter);
+	return BPF_CORE_READ(before, refcnt);
+}
+
+/* Whether the name stands in the struct itself, as all but the longest do. The others' is
+ * in an object of the same cache, without a struct. */
+static __always_inline int embedded(struct filename *f)
+{
+	return BPF_CORE_READ(f, name) == (void *)f + bpf_core_field_offset(struct filename, iname);
+}
+
+/* Notes the cache and the place of a free, if it is that of the learner's name. */
+__noinline int learn_from(u64 site, u64 object, u64 cache)
+{
+	struct filename *f = (void *)object;
+	u64 name[2] = {};
+	u32 i, n = name_site_count;
+
+	if (bpf_get_current_task_btf()->pid != learner || !embedded(f) || (u64)BPF_CORE_READ(f, uptr) - learner_at >= LESSON || refs_of(f) > 1)
+		return 0;
+	bpf_probe_read_kernel(name, sizeof(name), (void *)f + bpf_core_field_offset(struct filename, iname));
+	if (name[0] != learner_name[0] || name[1] != learner_name[1] || (name_cache_found && name_cache_found != cache))
+		return 0;
+	name_cache_found = cache;
+	for (i = 0; i < SITES; i++)
+		if (i < n && name_sites[i] == site)
+			return 0;
+	if (n < SITES) {
+		name_sites[n & (SITES - 1)] = site;
+		name_site_count = n + 1;
+	}
+	return 0;
+}
+
+static long compare(u32 i, void *arg)
+{
+	struct notes *n = *(struct notes **)arg;
+	u32 at = i * 8 & 4095;
+
+	n->differ |= get8(&n->note[0].name[at]) != get8(&n->note[1].name[at]);
+	return 0;
+}
+
+/* Keeps the name for the exit of the current call. */
+__noinline int take_note(u64 object)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(t);
+	struct filename *f = (void *)object;
+	struct notes *kept;
+	struct note *to;
+	u32 is32 = 0, nr, sel, prog;
+	u64 from;
+	long n;
+
+#if defined(__TARGET_ARCH_x86)
+	nr = (u32)BPF_CORE_READ(regs, orig_ax);
+	is32 = t->thread_info.status >> 1 & 1; /* TS_COMPAT */
+#else
+	nr = (u32)BPF_CORE_READ(regs, syscallno);
+#endif
+	sel = nr + is32 * NSYS;
+	if (nr >= NSYS)
+		return 0;
+	asm volatile("" : "+r"(sel));
+	prog = syscalls[sel & (2 * NSYS - 1)].prog;
+	if (!takes_names(prog) || !embedded(f) || refs_of(f) > 1)
+		return 0;
+	from = (u64)BPF_CORE_READ(f, uptr);
+	if (!from && prog != P_SOCKET && prog != P_PACKED) /* the kernel's own name of something */
+		return 0;
+	kept = bpf_task_storage_get(&notes, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!kept)
+		return 0;
+	if (kept->call != call_of(nr, is32)) {
+		kept->call = call_of(nr, is32);
+		kept->n = kept->differ = 0;
+	}
+	if (kept->n++ >= KEPT)
+		return 0;
+	to = &kept->note[(kept->n - 1) & (KEPT - 1)];
+	n = bpf_probe_read_kernel_str(to->name, 4096, (void *)f + bpf_core_field_offset(struct filename, iname));
+	n = n > 0 ? (n - 1) & 4095 : 0;
+	put8(&to->name[n], 0);
+	to->len = n;
+	to->from = from;
+	if (kept->n == KEPT && kept->note[0].from == from) {
+		kept->differ = kept->note[0].len != n;
+		bpf_loop((n + 7) / 8, compare, &kept, 0);
+	}
+	return 0;
+}
+
+/* Runs for all that the kernel frees. */
+SEC("raw_tp/kmem_cache_free")
+int BPF_PROG(freed, u64 site, u64 object, u64 cache)
+{
+	struct scope *in;
+	u32 i;
+
+	if (cache != name_cache)
+		return name_cache == LEARNING ? learn_from(site, object, cache) : 0;
+	in = scope_here();
+	if (!in || !in->n)
+		return 0;
+#pragma unroll
+	for (i = 0; i < SITES; i++)
+		if (name_sites[i] == site)
+			return take_note(object);
+	return 0;
+}
+
+/* What user space tells of the calls that it is going to make. */
+struct lesson {
+	u64 at, name[2];
+};
+
+SEC("syscall")
+int learn(struct lesson *ctx)
+{
+	learner = bpf_get_current_task_btf()->pid;
+	learner_at = ctx->at;
+	learner_name[0] = ctx->name[0];
+	learner_name[1] = ctx->name[1];
+	name_cache_found = name_site_count = 0;
+	name_cache = LEARNING;
+	return 0;
+}
+
+/* Forgets what the call has left. */
+static __always_inline void forget_notes(void)
+{
+	struct notes *kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, 0);
+
+	if (kept)
+		kept->n = kept->differ = 0;
+}
+
+/* Copies the name that the kernel had from that address to off. Returns its length, less than
+ * 0 where there is none, DIFFER where it had two. */
+__noinline int copy_note(struct scratch *s, u32 off, u64 from)
+{
+	struct notes *kept = bpf_task_storage_get(&notes, bpf_get_current_task_btf(), 0, 0);
+	struct note *found;
+	u32 len;
+
+	if (!s || !kept || kept->call != s->made || kept->n > KEPT)
+		return -1;
+	if (kept->n > 0 && kept->note[0].from == from)
+		found = &kept->note[0];
+	else if (kept->n > 1 && kept->note[1].from == from)
+		found = &kept->note[1];
+	else
+		return -1;
+	if (kept->n > 1 && kept->note[0].from == kept->note[1].from && kept->differ)
+		return DIFFER;
+	len = found->len & 4095;
+	bpf_probe_read_kernel(&s->data[off & (DATA - 1)], len + 1, found->name);
+	return len;
+}
+
+#endif

@@ -1,0 +1,142 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/bpf"
+)
+
+// learnCopies finds out where the kernel keeps its copies of names, and which places of
+// its code free them, and tells the program that notes them. A thread makes calls with
+// names that nothing else has, and the program recognizes those. A place that none of
+// the calls comes to does not count: what it frees is read from the caller's memory, and
+// marked.
+func (s *set) learnCopies() error {
+	prog := s.progs["learn"]
+	if prog == nil || s.links["freed"] == nil {
+		return errors.New("program freed is not attached")
+	}
+	dir, err := os.MkdirTemp("", "assay-run-") // some places are those of calls that succeed
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	learned := make(chan error)
+	go func() {
+		// The thread has a working directory of its own, and ends with this.
+		runtime.LockOSThread()
+		err := os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_FS))
+		if err == nil {
+			err = unix.Chdir(dir)
+		}
+		if err == nil {
+			err = giveLesson(prog)
+		}
+		learned <- err
+	}()
+	if err := <-learned; err != nil {
+		return fmt.Errorf("learn where names are kept: %w", err)
+	}
+	var found uint64
+	if err := s.vars["name_cache_found"].Get(&found); err != nil {
+		return err
+	}
+	if err := s.vars["name_cache"].Set(found); err != nil {
+		return err
+	}
+	if found == 0 {
+		return errors.New("no name was seen to be freed")
+	}
+	return nil
+}
+
+// giveLesson makes calls that take names, in an empty directory: with a name that is
+// nowhere, with one in a directory that is nowhere, and with one that is there.
+func giveLesson(prog *ebpf.Program) error {
+	unique := rand.Text()
+	names, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS) // LESSON of bpf/names.h
+	if err != nil {
+		return err
+	}
+	defer unix.Munmap(names)
+	at := func(offset int, suffix string) uintptr {
+		copy(names[offset:], unique+suffix+"\x00")
+		return uintptr(unsafe.Pointer(&names[offset]))
+	}
+	name, other := at(0, ""), at(1024, "-")
+	lost := at(2048, "/x")
+	lesson := bpf.AssayLesson{At: uint64(name), Name: [2]uint64{le.Uint64(names), le.Uint64(names[8:])}}
+	if ret, err := prog.Run(&ebpf.RunOptions{Context: &lesson}); err != nil || ret != 0 {
+		return fmt.Errorf("%d, %w", ret, err)
+	}
+	here := unix.AT_FDCWD
+	cwd := uintptr(here)
+	do := func(nr uintptr, args ...uintptr) uintptr {
+		var a [6]uintptr
+		copy(a[:], args)
+		ret, _, _ := unix.RawSyscall6(nr, a[0], a[1], a[2], a[3], a[4], a[5])
+		return ret
+	}
+	touch := func(n uintptr) {
+		if fd := do(unix.SYS_OPENAT, cwd, n, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o600); fd < 1<<20 {
+			unix.Close(int(fd))
+		}
+	}
+	two := func(a, b uintptr) {
+		do(unix.SYS_LINKAT, cwd, a, cwd, b, 0)
+		do(unix.SYS_RENAMEAT2, cwd, a, cwd, b, unix.RENAME_NOREPLACE)
+		do(unix.SYS_RENAMEAT2, cwd, a, cwd, b, unix.RENAME_EXCHANGE)
+		do(unix.SYS_RENAMEAT2, cwd, a, cwd, b, 0)
+	}
+	each := func(n uintptr) {
+		do(unix.SYS_FCHMODAT, cwd, n, 0o700)
+		do(unix.SYS_FCHOWNAT, cwd, n, ^uintptr(0), ^uintptr(0), 0)
+		do(unix.SYS_UTIMENSAT, cwd, n, 0, 0)
+		do(unix.SYS_TRUNCATE, n, 0)
+		do(unix.SYS_SETXATTR, n, n, 0, 0, 0)
+		do(unix.SYS_REMOVEXATTR, n, n)
+		do(unix.SYS_CHDIR, n)
+		do(unix.SYS_CHDIR, uintptr(unsafe.Pointer(&[]byte("..\x00")[0])))
+		do(unix.SYS_UMOUNT2, n, 0)
+		do(unix.SYS_MOUNT, 0, n, n, 0, 0)
+		do(unix.SYS_EXECVE, n, 0, 0)
+		do(unix.SYS_SYMLINKAT, n, cwd, n)
+		do(unix.SYS_MKNODAT, cwd, n, unix.S_IFIFO|0o600, 0)
+		do(unix.SYS_MKDIRAT, cwd, n, 0o700)
+		do(unix.SYS_UNLINKAT, cwd, n, unix.AT_REMOVEDIR)
+		do(unix.SYS_UNLINKAT, cwd, n, 0)
+	}
+	each(lost) // nothing of it is there
+	two(lost, name)
+	two(name, lost)
+	two(name, other)
+	do(unix.SYS_UNLINKAT, cwd, name, 0)
+	do(unix.SYS_UNLINKAT, cwd, name, unix.AT_REMOVEDIR)
+	each(name) // makes a link and removes it
+	do(unix.SYS_MKDIRAT, cwd, name, 0o700)
+	each(name) // a directory: what makes one fails, and one removes it
+	touch(name)
+	touch(name)
+	two(name, other)
+	touch(name)
+	touch(other)
+	two(name, other)
+	two(other, lost)
+	do(unix.SYS_UNLINKAT, cwd, other, unix.AT_REMOVEDIR)
+	do(unix.SYS_UNLINKAT, cwd, other, 0)
+	do(unix.SYS_MKNODAT, cwd, name, unix.S_IFIFO|0o600, 0)
+	each(name)
+	do(unix.SYS_MKDIRAT, cwd, name, 0o700)
+	do(unix.SYS_UNLINKAT, cwd, name, unix.AT_REMOVEDIR)
+	return nil
+}

@@ -1,0 +1,101 @@
+//go:build linux && amd64
+
+package truthtest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema"
+)
+
+// A name is the one that the kernel used, however soon another thread or a device
+// changes the memory that it came from, and nothing about it is claimed.
+func TestNamesAreTheKernelsCopies(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		calls map[string]schema.KernelKind
+	}{
+		{"flipped", map[string]schema.KernelKind{
+			"unlink": schema.KindUnlink, "rmdir": schema.KindRmdir, "mkdir": schema.KindMkdir, "mknod": schema.KindMknod,
+			"symlink": schema.KindSymlink, "link": schema.KindLink, "rename": schema.KindRename, "chmod": schema.KindChmod,
+		}},
+		{"read-into", map[string]schema.KernelKind{"mkdir": schema.KindMkdir, "unlink": schema.KindUnlink}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			need(t)
+			dir := t.TempDir()
+			r := record(t, dir, nil, helper, c.name)
+			r.claims(t)
+			want := map[string]bool{}
+			for name := range strings.FieldsSeq(r.out) {
+				want[name] = true
+			}
+			if len(want) != 1000*len(c.calls) {
+				t.Fatalf("the program made %d calls", len(want))
+			}
+			var wrong, read, claimed int
+			for i := range r.events {
+				e := &r.events[i]
+				path := e.Value
+				if e.Kind == schema.KindRename || e.Kind == schema.KindLink {
+					path = e.Target
+				}
+				name, inside := strings.CutPrefix(path, dir+"/")
+				parts := strings.Split(name, "-")
+				if !inside || len(parts) != 3 || c.calls[parts[1]] != e.Kind {
+					continue
+				}
+				if !want[name] {
+					wrong++
+				}
+				delete(want, name)
+				if !e.KernelCopy {
+					read++
+				}
+				if e.Claimed {
+					claimed++
+				}
+			}
+			if wrong+len(want)+read+claimed > 0 {
+				t.Errorf("%d names are wrong, %d missing, %d not the kernel's copy, %d claimed", wrong, len(want), read, claimed)
+			}
+		})
+	}
+}
+
+// What a call changes through a link is named, with the link as it was given, and not
+// the link.
+func TestChangesThroughLinks(t *testing.T) {
+	need(t)
+	dir := t.TempDir()
+	r := record(t, dir, nil, helper, "through-links")
+	r.claims(t)
+	var got []string
+	for i := range r.events {
+		e := &r.events[i]
+		switch e.Kind {
+		case schema.KindChmod, schema.KindChown, schema.KindTruncate, schema.KindUtime, schema.KindSetxattr, schema.KindLink, schema.KindMount:
+			line := strings.TrimPrefix(e.Value, dir+"/")
+			if e.Given != "" {
+				line += " by " + e.Given
+			}
+			if e.Marks != 0 {
+				line += " unresolved"
+			}
+			got = append(got, fmt.Sprintf("%s %s", e.Kind, line))
+		}
+	}
+	want := []string{
+		"chmod outside/chmod by l-chmod", "chmod outside/fchmodat by l-fchmodat", "chown outside/chown by l-chown",
+		"truncate outside/truncate by l-truncate", "utime outside/utimensat by l-utimensat", "utime outside/utime by l-utime",
+		"setxattr outside/setxattr by l-setxattr", "link outside/linkat by l-linkat", "chown inside/l-lchown", "link inside/l-link",
+		"chmod outside/magic by /proc/self/fd/3", "mount outside/d-mount by inside/l-mount", "mount outside/d-mount by inside/l-mount",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
