@@ -39,7 +39,7 @@ func (f facts) addTimes(n uint64, by who, kind string, words ...string) {
 
 // traceFacts says what the calls of a trace did. The first process starts in dir.
 func traceFacts(calls []*call, ends []ending, dir string) (facts, error) {
-	r := &resolver{group: map[int]int{}, cwd: map[int]*string{}, execs: map[int]int{}, links: map[string]string{}}
+	r := &resolver{group: map[int]int{}, cwd: map[int]*string{}, execs: map[int]int{}, links: map[string]string{}, files: map[int]map[int]string{}}
 	f := facts{}
 	// A child's calls may stand before the line that tells of its birth.
 	births := map[int]*call{}
@@ -107,6 +107,8 @@ func traceFacts(calls []*call, ends []ending, dir string) (facts, error) {
 	return f, nil
 }
 
+const atSymlinkNofollow = 0x100
+
 // openCreates are O_CREAT and __O_TMPFILE: the mode argument counts.
 const openCreates = 0o100 | 0o20000000
 
@@ -118,6 +120,12 @@ func (r *resolver) call(f facts, c *call) error {
 	named := func(kind string, dfd, i int, more ...string) {
 		if p, ok := r.path(c, dfd, i); ok {
 			f.add(by, kind, append(append([]string{p}, more...), result(errno))...)
+		}
+	}
+	// What a call changes through a link that its name ends in.
+	followed := func(kind string, dfd, i int, more ...string) {
+		if p, ok := r.path(c, dfd, i); ok {
+			f.add(by, kind, append(append([]string{r.target(by.pid, p)}, more...), result(errno))...)
 		}
 	}
 	twice := func(kind string, d1, p1, d2, p2 int) {
@@ -164,6 +172,11 @@ func (r *resolver) call(f facts, c *call) error {
 			words = append(words, "deleted")
 		}
 		f.add(by, "open", append(append([]string{p}, words...), result(""))...)
+		if fd, _, _ := descriptor(c.ret); r.files[by.pid] == nil {
+			r.files[by.pid] = map[int]string{fd: p}
+		} else {
+			r.files[by.pid][fd] = p
+		}
 	case "execve", "execveat":
 		at, dfd, argv := 0, -1, 1
 		if c.name == "execveat" {
@@ -217,32 +230,43 @@ func (r *resolver) call(f facts, c *call) error {
 			}
 		}
 	case "chmod":
-		named("chmod", -1, 0, fmt.Sprintf("mode=%#o", arg(1)))
+		followed("chmod", -1, 0, fmt.Sprintf("mode=%#o", arg(1)))
 	case "fchmodat", "fchmodat2":
-		named("chmod", 0, 1, fmt.Sprintf("mode=%#o", arg(2)))
+		followed("chmod", 0, 1, fmt.Sprintf("mode=%#o", arg(2)))
 	case "truncate":
-		named("truncate", -1, 0, fmt.Sprintf("length=%d", arg(1)))
+		followed("truncate", -1, 0, fmt.Sprintf("length=%d", arg(1)))
 	case "mknod":
 		named("mknod", -1, 0, fmt.Sprintf("mode=%#o", arg(1)))
 	case "mknodat":
 		named("mknod", 0, 1, fmt.Sprintf("mode=%#o", arg(2)))
-	case "chown", "lchown":
+	case "chown":
+		followed("chown", -1, 0, owner(arg(1), arg(2)))
+	case "lchown":
 		named("chown", -1, 0, owner(arg(1), arg(2)))
 	case "fchownat":
-		named("chown", 0, 1, owner(arg(2), arg(3)))
+		if arg(4)&atSymlinkNofollow != 0 {
+			named("chown", 0, 1, owner(arg(2), arg(3)))
+		} else {
+			followed("chown", 0, 1, owner(arg(2), arg(3)))
+		}
 	case "fchown":
 		r.onFD(f, c, "chown", owner(arg(1), arg(2)))
-	case "setxattr", "lsetxattr", "removexattr", "lremovexattr":
+	case "setxattr", "removexattr":
 		key, _ := str(c.args[1])
-		named(strings.TrimPrefix(c.name, "l"), -1, 0, key)
+		followed(c.name, -1, 0, key)
+	case "lsetxattr", "lremovexattr":
+		key, _ := str(c.args[1])
+		named(c.name[1:], -1, 0, key)
 	case "fsetxattr", "fremovexattr":
 		key, _ := str(c.args[1])
 		r.onFD(f, c, c.name[1:], key)
 	case "utimensat":
 		if c.args[1] == "NULL" {
 			r.onFD(f, c, "utime", "")
-		} else {
+		} else if arg(3)&atSymlinkNofollow != 0 {
 			named("utime", 0, 1, "")
+		} else {
+			followed("utime", 0, 1, "")
 		}
 	case "fallocate":
 		r.onFD(f, c, "truncate", fmt.Sprintf("fallocate=%d", []uint64{arg(1), arg(2), arg(3)}))

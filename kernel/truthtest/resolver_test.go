@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 )
 
@@ -14,10 +15,11 @@ import (
 // directory of every process, since the old calls (rename, mkdir) take names
 // relative to it and strace prints it with the *at calls only.
 type resolver struct {
-	group map[int]int       // tid to process
-	cwd   map[int]*string   // tid to a directory, shared by CLONE_FS
-	execs map[int]int       // process to the number of its execs so far
-	links map[string]string // symbolic links that the trace made: their content
+	group map[int]int            // tid to process
+	cwd   map[int]*string        // tid to a directory, shared by CLONE_FS
+	execs map[int]int            // process to the number of its execs so far
+	links map[string]string      // symbolic links that the trace made: their content
+	files map[int]map[int]string // process to what its descriptors were opened as
 }
 
 func (r *resolver) who(c *call) who {
@@ -42,6 +44,29 @@ func (r *resolver) join(base, name string) string {
 		dir, last = name, ""
 	}
 	return path.Clean(r.directory(dir, 40) + "/" + last)
+}
+
+// target is what a name leads to that path has made absolute, for a call that follows a
+// link that the name ends in.
+func (r *resolver) target(pid int, name string) string {
+	if n, ok := strings.CutPrefix(name, "/proc/self/fd/"); ok {
+		fd, err := strconv.Atoi(n)
+		if p := r.files[pid][fd]; err == nil && p != "" {
+			return p
+		}
+		return name
+	}
+	for range 40 {
+		to, ok := r.links[name]
+		if !ok && !strings.HasPrefix(name, "/proc/") {
+			to, _ = os.Readlink(name)
+		}
+		if to == "" {
+			break
+		}
+		name = r.join(path.Dir(name), to)
+	}
+	return name
 }
 
 // directory follows the links of the trace and those of the system.
