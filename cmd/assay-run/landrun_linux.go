@@ -58,6 +58,9 @@ The sandbox command restricts more, and needs no list of the files a program rea
 	fs.BoolVar(&l.UnrestrictedScoped, "unrestricted-scoped", false, "do not restrict signals and abstract sockets")
 	fs.BoolVar(&l.IgnoreMissing, "ignore-missing", false, "ignore paths that do not exist")
 	fs.BoolVar(&l.BestEffort, "best-effort", false, "run the command even if this kernel's Landlock cannot enforce every restriction")
+	fs.BoolVar(&l.QuietOriginating, "log-disable-originating", false, "keep what is refused to the command itself out of the host's audit log")
+	fs.BoolVar(&l.LogSubprocesses, "log-enable-subprocesses", false, "also audit what is refused to programs that the command executes")
+	fs.BoolVar(&l.QuietSubdomains, "log-disable-subdomains", false, "keep what Landlock domains of the command's own refuse out of the audit log")
 	fs.StringVar(&level, "log-level", os.Getenv("LANDRUN_LOG_LEVEL"), "log at `LEVEL`: error, info or debug (default error)")
 	return cmd
 }

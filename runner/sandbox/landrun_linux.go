@@ -27,6 +27,10 @@ type Landrun struct {
 	// UnrestrictedFilesystem, UnrestrictedNetwork and UnrestrictedScoped leave
 	// files, ports, and abstract sockets and signals alone.
 	UnrestrictedFilesystem, UnrestrictedNetwork, UnrestrictedScoped bool
+	// The host's audit log has what Landlock refuses to the program itself, and not to what
+	// it starts. QuietOriginating leaves the first out, LogSubprocesses adds the second, and
+	// QuietSubdomains leaves out what the program's own Landlock domains refuse.
+	QuietOriginating, LogSubprocesses, QuietSubdomains bool
 }
 
 // landrunABI has everything that landrun restricts without best effort.
@@ -62,7 +66,14 @@ func (l *Landrun) ruleset() (*shim.Ruleset, error) {
 		return nil, fmt.Errorf("this kernel's Landlock cannot restrict %s; use --best-effort to run without that", lacking(abi))
 	}
 	files, network, scoped := handled(abi)
-	r := &shim.Ruleset{}
+	r := &shim.Ruleset{Log: l.logs()}
+	switch {
+	case r.Log == 0 || abi >= logABI:
+	case l.BestEffort:
+		r.Log = 0
+	default:
+		return nil, errors.New("this kernel's Landlock logs nothing, so what it logs cannot be chosen; use --best-effort to run without that")
+	}
 	if !l.UnrestrictedScoped {
 		r.Scoped = scoped
 	}
@@ -87,6 +98,20 @@ func (l *Landrun) ruleset() (*shim.Ruleset, error) {
 		}
 	}
 	return r, nil
+}
+
+// logs are the flags of landlock_restrict_self for what is logged.
+func (l *Landrun) logs() (flags int) {
+	if l.QuietOriginating {
+		flags |= unix.LANDLOCK_RESTRICT_SELF_LOG_SAME_EXEC_OFF
+	}
+	if l.LogSubprocesses {
+		flags |= unix.LANDLOCK_RESTRICT_SELF_LOG_NEW_EXEC_ON
+	}
+	if l.QuietSubdomains {
+		flags |= unix.LANDLOCK_RESTRICT_SELF_LOG_SUBDOMAINS_OFF
+	}
+	return flags
 }
 
 func (l *Landrun) paths(r *shim.Ruleset, files uint64) error {

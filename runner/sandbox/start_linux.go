@@ -98,7 +98,7 @@ func (s *Sandbox) start(
 		plan.Dir = cmd.Dir
 	}
 	if s.listenToAudit(); s.audit != nil && plan.Landlock != nil {
-		plan.Landlock.Log = true
+		plan.Landlock.Log = unix.LANDLOCK_RESTRICT_SELF_LOG_NEW_EXEC_ON
 	}
 	plan.EndWithCommand, plan.OwnTerminal = s.end, detached
 	if s.profile.User != nil {

@@ -70,11 +70,7 @@ func (c *compiler) restrict() {
 	none := c.l.Label()
 	c.l.If(steps.Value(c.ruleset), negative, negative, none)
 	c.do(Landlock, "landlock_restrict_self", func() {
-		flags := 0
-		if c.plan.Landlock.Log {
-			flags = unix.LANDLOCK_RESTRICT_SELF_LOG_NEW_EXEC_ON
-		}
-		c.l.Call(unix.SYS_LANDLOCK_RESTRICT_SELF, steps.Value(c.ruleset), flags)
+		c.l.Call(unix.SYS_LANDLOCK_RESTRICT_SELF, steps.Value(c.ruleset), c.plan.Landlock.Log)
 		c.close(c.ruleset)
 	})
 	c.l.At(none)

@@ -121,8 +121,9 @@ type Unusable struct {
 // Ruleset is a Landlock ruleset. The bits are those of linux/landlock.h.
 type Ruleset struct {
 	FS, Net, Scoped uint64
-	// Log has the host's audit told of what is refused, after exec too (ABI 7).
-	Log   bool
+	// Log are the flags of landlock_restrict_self(2) that choose what the host's audit is
+	// told of (ABI 7); zero is the kernel's default.
+	Log   int
 	Paths []PathRule
 	Ports []PortRule
 }
