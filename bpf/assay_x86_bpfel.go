@@ -228,6 +228,7 @@ const (
 	AssayVarCacheAt        = "cache_at"
 	AssayVarCacheShift     = "cache_shift"
 	AssayVarCompleteArgs   = "complete_args"
+	AssayVarLanes          = "lanes"
 	AssayVarLearner        = "learner"
 	AssayVarLearnerAt      = "learner_at"
 	AssayVarLearnerName    = "learner_name"
@@ -338,6 +339,7 @@ type AssayVariableSpecs struct {
 	CacheAt        *ebpf.VariableSpec `ebpf:"cache_at"`
 	CacheShift     *ebpf.VariableSpec `ebpf:"cache_shift"`
 	CompleteArgs   *ebpf.VariableSpec `ebpf:"complete_args"`
+	Lanes          *ebpf.VariableSpec `ebpf:"lanes"`
 	Learner        *ebpf.VariableSpec `ebpf:"learner"`
 	LearnerAt      *ebpf.VariableSpec `ebpf:"learner_at"`
 	LearnerName    *ebpf.VariableSpec `ebpf:"learner_name"`
@@ -423,6 +425,7 @@ type AssayVariables struct {
 	CacheAt        *ebpf.Variable `ebpf:"cache_at"`
 	CacheShift     *ebpf.Variable `ebpf:"cache_shift"`
 	CompleteArgs   *ebpf.Variable `ebpf:"complete_args"`
+	Lanes          *ebpf.Variable `ebpf:"lanes"`
 	Learner        *ebpf.Variable `ebpf:"learner"`
 	LearnerAt      *ebpf.Variable `ebpf:"learner_at"`
 	LearnerName    *ebpf.Variable `ebpf:"learner_name"`

@@ -211,10 +211,10 @@ SEC("cgroup/connect6")
 int connect6(struct bpf_sock_addr *ctx) { return on_peer(ctx, AF_INET6, K_CONNECT, H_CONNECT6); }
 
 SEC("cgroup/sendmsg4")
-int sendmsg4(struct bpf_sock_addr *ctx) { return on_peer(ctx, AF_INET, K_SEND, H_SENDMSG4); }
+int sendmsg4(struct bpf_sock_addr *ctx) { return on_peer(ctx, AF_INET, K_SENDTO, H_SENDMSG4); }
 
 SEC("cgroup/sendmsg6")
-int sendmsg6(struct bpf_sock_addr *ctx) { return on_peer(ctx, AF_INET6, K_SEND, H_SENDMSG6); }
+int sendmsg6(struct bpf_sock_addr *ctx) { return on_peer(ctx, AF_INET6, K_SENDTO, H_SENDMSG6); }
 
 /* The address that a socket asks for, also where it does not get it. */
 static __always_inline int on_bind(struct bpf_sock_addr *ctx, u16 family, u16 hook)

@@ -69,15 +69,15 @@ static __always_inline int socket_done(struct scratch *s, struct request *r, u64
 		drop_own(&uring_addresses, s->session, &cookie);
 		if (told)
 			return filter(s);
-	} else if (s->kind == K_SEND && p->a.type == SOCK_STREAM) {
+	} else if (s->kind == K_SENDTO && p->a.type == SOCK_STREAM) {
 		return filter(s); /* bytes of a connection */
 	}
-	if (s->kind == K_SEND && s->ret > 0)
+	if (s->kind == K_SENDTO && s->ret > 0)
 		s->arg[4] = s->bytes = s->ret;
 	if (p->a.family == AF_UNIX && s->ret >= 0) {
 		struct unix_sock *u = (void *)sk;
 
-		if (s->kind == K_CONNECT || s->kind == K_SEND)
+		if (s->kind == K_CONNECT || s->kind == K_SENDTO)
 			u = (void *)BPF_CORE_READ(u, peer);
 		if (u)
 			p->len = unix_name(s, (u64)u, &p->at);

@@ -157,7 +157,7 @@ static __always_inline int on_packet(struct __sk_buff *skb, u16 hook, int in)
 		return 1;
 	}
 	if (!in && a.proto == 6 && !bpf_skb_load_bytes(skb, off, head, 6) && head[0] == 0x16 && head[1] == 3 && head[5] == 1) {
-		emit_payload(at, skb, c, &a, off, len, K_TLS_HELLO, hook, 0, LARGE);
+		emit_payload(at, skb, c, &a, off, len, K_TLS, hook, 0, LARGE);
 		return 1;
 	}
 filtered:

@@ -33,7 +33,7 @@ __noinline int report_fork(struct scratch *s, u64 task, u32 parent_in, u32 child
 	emit(s, 0);
 	if (child_in || count_fired(s->session, H_MOVED))
 		return 0;
-	begin(s, CTX_TASK, K_LEFT_CGROUP, H_MOVED);
+	begin(s, CTX_TASK, K_LEAVE, H_MOVED);
 	r->ppid = r->tgid;
 	r->tgid = BPF_CORE_READ(child, tgid);
 	r->tid = BPF_CORE_READ(child, pid);
@@ -257,12 +257,12 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 		s->session = number(&was.in, i);
 		own = session(s->session);
 		if (own && own->handle == was.in.handle[i]) /* it has not ended since */
-			report_move(s, holds(&now.in, was.in.handle[i]) ? within : K_LEFT_CGROUP, (u64)task, (u64)dst, (u64)path);
+			report_move(s, holds(&now.in, was.in.handle[i]) ? within : K_LEAVE, (u64)task, (u64)dst, (u64)path);
 	}
 	for (i = 0; i < DEPTH && i < now.in.n; i++) {
 		s->session = number(&now.in, i);
 		if (!holds(&was.in, now.in.handle[i]))
-			report_move(s, K_JOINED_CGROUP, (u64)task, (u64)dst, (u64)path);
+			report_move(s, K_JOIN, (u64)task, (u64)dst, (u64)path);
 	}
 	if (!now.in.n)
 		bpf_map_delete_elem(&members, &tgid);

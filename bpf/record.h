@@ -5,15 +5,12 @@
 #ifndef ASSAY_RECORD_H
 #define ASSAY_RECORD_H
 
-/* Kinds, in the order of kernel.Kind. */
-enum kind {
-	K_NONE,
-	K_EXEC, K_EXEC_FAILED, K_FORK, K_EXIT, K_OPEN, K_WRITE, K_MMAP, K_RENAME, K_UNLINK, K_RMDIR, K_LINK, K_SYMLINK,
-	K_MKDIR, K_MKNOD, K_TRUNCATE, K_CHMOD, K_CHOWN, K_SETXATTR, K_REMOVEXATTR, K_CHDIR, K_CHROOT, K_CONNECT, K_BIND,
-	K_LISTEN, K_ACCEPT, K_SEND, K_DNS, K_TLS_HELLO, K_TRAFFIC, K_SETID, K_CAPSET, K_PTRACE, K_MOUNT, K_NAMESPACE,
-	K_BPF, K_MEMFD, K_MODULE, K_IOURING, K_IOURING_OP, K_LEFT_CGROUP, K_JOINED_CGROUP, K_COMPAT, K_UTIME,
-	K_CONNECT_RESULT, K_PRIVILEGED, K_NEW_SOCKET, K_SIGNAL, K_MOVED_V1, K_KERNEL_EXEC,
-	K_EXEC_ARGS, K_EXEC_ENV, K_REPEAT, K_URING_DONE,
+#include "kinds.h"
+
+/* Kinds of records that are no line of a layer, in the order of package kernel. */
+enum {
+	K_MOVED_V1 = 240, K_KERNEL_EXEC, K_EXEC_ARGS, K_EXEC_ENV, K_REPEAT, K_URING_DONE,
+	K_COUNT = 256,
 };
 
 /* Hooks, in the order of kernel.hooks. One cell of counters for each, per CPU. */

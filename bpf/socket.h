@@ -302,7 +302,7 @@ __noinline int on_socket(struct scratch *s)
 	}
 	addresses((u64)sk, &a);
 
-	if (kind == K_SEND) {
+	if (kind == K_SENDTO) {
 		u64 flags = row(s)->path2 != NOARG ? s->arg[2] : s->arg[3];
 
 		if (a.type == SOCK_STREAM && !(flags & 0x20000000)) { /* MSG_FASTOPEN */
@@ -316,7 +316,7 @@ __noinline int on_socket(struct scratch *s)
 	if (row(s)->path != NOARG) {
 		user = arg(s, row(s)->path);
 		user_len = arg(s, row(s)->path + 1);
-	} else if (row(s)->path2 != NOARG || kind == K_SEND) { /* struct msghdr, sendmmsg's first */
+	} else if (row(s)->path2 != NOARG || kind == K_SENDTO) { /* struct msghdr, sendmmsg's first */
 		u64 msg = arg(s, row(s)->path2 != NOARG ? row(s)->path2 : 1);
 
 		look_for_rights(s, msg);
@@ -330,7 +330,7 @@ __noinline int on_socket(struct scratch *s)
 		}
 	}
 	p = get_pending(s->session, tid);
-	if (p && p->set == SET_PEER && (kind == K_CONNECT || kind == K_SEND)) {
+	if (p && p->set == SET_PEER && (kind == K_CONNECT || kind == K_SENDTO)) {
 		a.rport = p->at.rport;
 		a.family = p->at.family;
 		__builtin_memcpy(a.remote, p->at.remote, 16);
@@ -343,15 +343,15 @@ __noinline int on_socket(struct scratch *s)
 		drop_pending(s->session, tid);
 	} else if (kind == K_CONNECT && s->ret >= 0 && no_peer(&a)) {
 		a.family = 0; /* AF_UNSPEC was asked for */
-	} else if (a.family == AF_UNIX && (kind != K_SEND || !user) && s->ret >= 0) {
+	} else if (a.family == AF_UNIX && (kind != K_SENDTO || !user) && s->ret >= 0) {
 		struct unix_sock *u = (void *)sk;
 
-		if (kind == K_CONNECT || kind == K_SEND)
+		if (kind == K_CONNECT || kind == K_SENDTO)
 			u = (void *)BPF_CORE_READ(u, peer);
 		if (u)
 			n = unix_name(s, (u64)u, &at);
 		walked = at.dentry != 0;
-	} else if (user && (s->ret < 0 || kind == K_SEND || a.family == AF_VSOCK)) {
+	} else if (user && (s->ret < 0 || kind == K_SENDTO || a.family == AF_VSOCK)) {
 		if (kind == K_BIND) { /* what the socket has is not what was asked for */
 			a.lport = 0;
 			__builtin_memset(a.local, 0, sizeof(a.local));

@@ -249,16 +249,12 @@ static __always_inline void *ring_of(u32 session, u32 lane)
 	return bpf_map_lookup_elem(&rings, &i);
 }
 
-/* The kinds that have a ring which a flood of files cannot fill. */
-#define URGENT                                                                                                    \
-	(1ULL << K_EXEC | 1ULL << K_EXEC_FAILED | 1ULL << K_FORK | 1ULL << K_EXIT | 1ULL << K_CONNECT |           \
-	 1ULL << K_CONNECT_RESULT | 1ULL << K_SETID | 1ULL << K_CAPSET | 1ULL << K_PTRACE | 1ULL << K_MOUNT |     \
-	 1ULL << K_NAMESPACE | 1ULL << K_BPF | 1ULL << K_MEMFD | 1ULL << K_MODULE | 1ULL << K_IOURING |           \
-	 1ULL << K_PRIVILEGED | 1ULL << K_SIGNAL | 1ULL << K_NEW_SOCKET | 1ULL << K_LEFT_CGROUP | 1ULL << K_JOINED_CGROUP | 1ULL << K_MOVED_V1 | 1ULL << K_KERNEL_EXEC | 1ULL << K_CHROOT | 1ULL << K_COMPAT | 1ULL << K_EXEC_ARGS)
+/* The lane of each kind. Set before load. */
+volatile const u8 lanes[K_COUNT];
 
 static __always_inline u32 lane_of(u32 kind)
 {
-	return URGENT >> (kind & 63) & 1;
+	return lanes[kind & (K_COUNT - 1)] & 1;
 }
 
 enum { CTX_TASK, CTX_SYSCALL };

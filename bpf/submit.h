@@ -54,7 +54,7 @@ static __always_inline int unix_connect(struct scratch *s, u64 req, int quiet)
  * cannot be told. */
 static __always_inline int report_op(struct scratch *s, u32 op)
 {
-	s->kind = K_IOURING_OP;
+	s->kind = K_IO_URING_OP;
 	s->bits = B_URING | B_NO_RESULT;
 	s->how = s->arg[0] = op;
 	return report_args(s);
@@ -119,7 +119,7 @@ __noinline u64 report_submission(struct scratch *s, u64 request, u32 op, u32 fla
 	case U_SOCKET: {
 		struct pending mark = {.uring = quiet ? URING_QUIET : URING_TELLS};
 
-		if (s->kind == K_CONNECT || s->kind == K_SEND || s->kind == K_BIND) {
+		if (s->kind == K_CONNECT || s->kind == K_SENDTO || s->kind == K_BIND) {
 			if (put_pending(s->session, tid, &mark))
 				count_loss(s->session, H_IOURING);
 			if (s->kind == K_CONNECT && !(flags & FIXED_FILE) && unix_connect(s, request, quiet))

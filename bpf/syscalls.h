@@ -180,7 +180,7 @@ __noinline int report_call(struct scratch *s)
 		return on_uring_enter(s);
 	case P_SOCKET:
 		on_socket(s);
-		if (row(s)->kind == K_SEND && row(s)->path == NOARG && row(s)->path2 == NOARG && s->ret > 1) /* sendmmsg */
+		if (row(s)->kind == K_SENDTO && row(s)->path == NOARG && row(s)->path2 == NOARG && s->ret > 1) /* sendmmsg */
 			bpf_loop(s->ret - 1, further_message, &s, 0);
 		return 0;
 	case P_CLONE:

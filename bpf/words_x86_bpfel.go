@@ -57,6 +57,7 @@ const (
 	WordsVarCacheAt        = "cache_at"
 	WordsVarCacheShift     = "cache_shift"
 	WordsVarCompleteArgs   = "complete_args"
+	WordsVarLanes          = "lanes"
 	WordsVarLearner        = "learner"
 	WordsVarLearnerAt      = "learner_at"
 	WordsVarLearnerName    = "learner_name"
@@ -168,6 +169,7 @@ type WordsVariableSpecs struct {
 	CacheAt        *ebpf.VariableSpec `ebpf:"cache_at"`
 	CacheShift     *ebpf.VariableSpec `ebpf:"cache_shift"`
 	CompleteArgs   *ebpf.VariableSpec `ebpf:"complete_args"`
+	Lanes          *ebpf.VariableSpec `ebpf:"lanes"`
 	Learner        *ebpf.VariableSpec `ebpf:"learner"`
 	LearnerAt      *ebpf.VariableSpec `ebpf:"learner_at"`
 	LearnerName    *ebpf.VariableSpec `ebpf:"learner_name"`
@@ -254,6 +256,7 @@ type WordsVariables struct {
 	CacheAt        *ebpf.Variable `ebpf:"cache_at"`
 	CacheShift     *ebpf.Variable `ebpf:"cache_shift"`
 	CompleteArgs   *ebpf.Variable `ebpf:"complete_args"`
+	Lanes          *ebpf.Variable `ebpf:"lanes"`
 	Learner        *ebpf.Variable `ebpf:"learner"`
 	LearnerAt      *ebpf.Variable `ebpf:"learner_at"`
 	LearnerName    *ebpf.Variable `ebpf:"learner_name"`

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/bpf"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // A reader that does nothing until the end makes a small ring overflow: what
@@ -53,7 +54,7 @@ func TestStalledReader(t *testing.T) {
 	}
 	opens := 0
 	if err := o.Read(func(e *Event) error {
-		if e.Kind == KindOpen && strings.HasPrefix(string(e.Path), dir) {
+		if e.Kind == schema.KindOpen && strings.HasPrefix(string(e.Path), dir) {
 			opens += int(e.Count)
 		}
 		return nil
@@ -97,7 +98,7 @@ func TestRepeatsAreCoalesced(t *testing.T) {
 	s.end()
 	for _, p := range []string{file, file + ".none"} {
 		var total uint64
-		got := s.find(KindOpen, path(p))
+		got := s.find(schema.KindOpen, path(p))
 		for _, e := range got {
 			total += e.Count
 			if e.First > e.Last || e.Repeat && e.Count == 0 {
@@ -126,10 +127,10 @@ func TestSessionsDoNotMix(t *testing.T) {
 		s          *session
 		own, other string
 	}{{a, "/a", "/b"}, {b, "/b", "/a"}} {
-		if len(c.s.find(KindOpen, path(dir+c.own))) != 1 {
+		if len(c.s.find(schema.KindOpen, path(dir+c.own))) != 1 {
 			t.Errorf("%s was not seen once", c.own)
 		}
-		if len(c.s.find(KindOpen, path(dir+c.other)))+len(c.s.find(KindOpen, path(dir+"/c"))) != 0 {
+		if len(c.s.find(schema.KindOpen, path(dir+c.other)))+len(c.s.find(schema.KindOpen, path(dir+"/c"))) != 0 {
 			t.Errorf("session %s saw another's file", c.own)
 		}
 		for _, e := range c.s.events {
@@ -170,8 +171,8 @@ func TestLayout(t *testing.T) {
 		t.Errorf("struct address: %v, %d bytes", m, size)
 	}
 	for name, n := range map[string]uint64{
-		"H_COUNT": uint64(hookCount), "H_CELLS": hookCells, "K_EXEC": uint64(KindExec), "K_SETID": uint64(KindSetID),
-		"K_COMPAT": uint64(KindCompat), "K_REPEAT": uint64(kindRepeat), "P_MMAP": progMmap, "S_COUNT": segCount,
+		"H_COUNT": uint64(hookCount), "H_CELLS": hookCells, "K_MOVED_V1": uint64(KindMovedV1), "K_KERNEL_EXEC": uint64(KindKernelExec),
+		"K_EXEC_ARGS": uint64(kindExecArgs), "K_REPEAT": uint64(kindRepeat), "K_URING_DONE": uint64(kindRequestDone), "K_COUNT": kindCount, "P_MMAP": progMmap, "S_COUNT": segCount,
 		"S_NAME": segName, "H_SOCKET": uint64(HookSocket), "H_FLUSH": uint64(HookFlush),
 		"B_WALKED": bitWalked, "B_SLOT": bitSlot, "B_ADDRESS_FIRST": bitAddressFirst, "B_NO_BASE": bitNoBase,
 	} {

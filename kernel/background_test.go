@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func init() {
@@ -59,7 +61,7 @@ func TestConnectionsInTheBackground(t *testing.T) {
 	}
 	tcp := netip.MustParseAddrPort(string(addr))
 	made, givenUp := 0, 0
-	for _, e := range s.find(KindConnectResult, func(e *Event) bool { return e.Remote == tcp }) {
+	for _, e := range s.find(schema.KindConnectResult, func(e *Event) bool { return e.Remote == tcp }) {
 		switch {
 		case e.NoResult:
 			givenUp++

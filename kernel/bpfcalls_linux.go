@@ -2,7 +2,11 @@
 
 package kernel
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/assay-run/assay-run/schema"
+)
 
 // bpfCalls watches what the session does with BPF objects. Its own are its
 // business, and so is to look at others. One that changes others may have turned the
@@ -34,7 +38,7 @@ const bpfObjectsAtMost = 1 << 16
 // see takes in one call: of bpf(2), or one that maps a map's memory to write to it.
 func (b *bpfCalls) see(e *Event) {
 	// A cgroup's only program need not be named to be detached.
-	unnamed := e.Kind == KindBPF && e.Args[0] == cmdProgDetach
+	unnamed := e.Kind == schema.KindBPF && e.Args[0] == cmdProgDetach
 	if e.Errno != 0 || e.BPF.Type == 0 && !unnamed {
 		return
 	}
@@ -42,7 +46,7 @@ func (b *bpfCalls) see(e *Event) {
 	defer b.mu.Unlock()
 	object := e.BPF
 	object.Writable = false
-	if e.Kind == KindMmap {
+	if e.Kind == schema.KindMmapShared {
 		if !b.made[object] {
 			b.changed++
 		}

@@ -17,6 +17,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func init() {
@@ -127,7 +129,7 @@ func TestBPFCallsOfTheRun(t *testing.T) {
 			changed := slices.ContainsFunc(s.report.Reasons, func(r Reason) bool { return r.Code == CodeBPF })
 			if changed == c.whole || c.whole && len(s.report.Reasons) != 0 {
 				t.Errorf("%+v", s.report.Reasons)
-				for _, e := range s.find(KindBPF, nil) {
+				for _, e := range s.find(schema.KindBPF, nil) {
 					t.Logf("command %d, errno %d: %+v", e.Args[0], e.Errno, e.BPF)
 				}
 			}

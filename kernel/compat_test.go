@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // A 32-bit program's calls are decoded as the native ones are.
@@ -49,26 +51,26 @@ void _start(void) {
 	c.Dir = dir
 	s.run(c)
 	s.end()
-	if got := s.find(KindOpen, path(dir+"/compat-file")); len(got) != 1 || got[0].Syscall != "open" || got[0].Mode != 0o600 {
+	if got := s.find(schema.KindOpen, path(dir+"/compat-file")); len(got) != 1 || got[0].Syscall != "open" || got[0].Mode != 0o600 {
 		t.Errorf("%d opens\n%s", len(got), s.dump())
 	}
-	if len(s.find(KindUnlink, path(dir+"/compat-file"))) != 1 {
+	if len(s.find(schema.KindUnlink, path(dir+"/compat-file"))) != 1 {
 		t.Error("the unlink was not seen")
 	}
-	if got := s.find(KindTruncate, nil); len(got) != 1 || got[0].Bytes != 1<<32+5 {
+	if got := s.find(schema.KindTruncate, nil); len(got) != 1 || got[0].Bytes != 1<<32+5 {
 		t.Errorf("%d truncations", len(got))
 	}
 	at := func(port uint16) func(*Event) bool {
 		return func(e *Event) bool { return e.Remote == netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port) }
 	}
-	if got := s.find(KindConnect, at(40010)); len(got) != 1 || got[0].Syscall != "connect" || got[0].FromUser {
+	if got := s.find(schema.KindConnect, at(40010)); len(got) != 1 || got[0].Syscall != "connect" || got[0].FromUser {
 		t.Errorf("%d connects", len(got))
 	}
-	if got := s.find(KindSend, at(40011)); len(got) != 1 || got[0].Bytes != 5 || got[0].FromUser {
+	if got := s.find(schema.KindSendto, at(40011)); len(got) != 1 || got[0].Bytes != 5 || got[0].FromUser {
 		t.Errorf("%d datagrams", len(got))
 	}
 	// What cannot be read is said not to have been decoded.
-	if got := s.find(KindCompat, nil); len(got) != 1 || got[0].Syscall != "socketcall" || got[0].Errno != int32(unix.EFAULT) {
+	if got := s.find(schema.KindCompatSyscall, nil); len(got) != 1 || got[0].Syscall != "socketcall" || got[0].Errno != int32(unix.EFAULT) {
 		t.Errorf("%d calls that were not decoded", len(got))
 	}
 	if t.Failed() {

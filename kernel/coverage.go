@@ -1,5 +1,7 @@
 package kernel
 
+import "github.com/assay-run/assay-run/schema"
+
 // A Dimension is one thing a run can be asked about, how it was watched and
 // what that cannot see.
 type Dimension struct {
@@ -59,7 +61,7 @@ var coverage = []Dimension{
 			{"io_uring requests on a kernel that does not report them, and operations that this build does not know",
 				exactly(func(r *Report) bool { return r.IOUringUnseen || len(r.IOUringUnfollowed) > 0 })},
 			{"io_uring commands to devices are seen, but not what they do",
-				exactly(func(r *Report) bool { return r.Kinds[KindIOUringOp] > 0 })},
+				exactly(func(r *Report) bool { return r.Kinds[schema.KindIOUringOp] > 0 })},
 			{"how many bytes an io_uring write wrote, when it completes without reporting a result",
 				onlyIf(func(r *Report) bool { return r.IOUringUsed })},
 			{"a name that the kernel's copy could not be had of is read from the caller's memory after the call; such events say path_source=user_memory",
@@ -71,19 +73,19 @@ var coverage = []Dimension{
 			{"a name or address that another thread, process or mapping can change may have changed while the kernel used it; such events say arguments=claimed",
 				exactly(func(r *Report) bool { return r.Claimed > 0 })},
 			{"a process that writes the memory of another (ptrace, process_vm_writev, /proc/PID/mem) may have changed a name during the call; arguments does not show this",
-				onlyIf(func(r *Report) bool { return r.Kinds[KindPtrace]+r.MemoryOpened > 0 })},
+				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindPtrace]+r.MemoryOpened > 0 })},
 			{"a name in a private mapping of a file that another process wrote to and closed during the call; arguments does not show this", nil},
 			{"bytes written through a shared mapping are not counted, only that the mapping was made",
-				exactly(func(r *Report) bool { return r.Kinds[KindMmap] > 0 })},
+				exactly(func(r *Report) bool { return r.Kinds[schema.KindMmapShared] > 0 })},
 			{"a shared mapping made read-only and made writable later", nil},
 			{"paths are those of the mount namespace that a process is in: what a container calls /etc is not the host's",
-				onlyIf(func(r *Report) bool { return r.Kinds[KindNamespace] > 0 })},
+				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindNamespace] > 0 })},
 			{"the results of writes by io_submit, the size of vectored ones, and the original of a request that is changed before the observer reads it, after the call", nil},
 			{"bytes written to character devices and pipes", nil},
 			{"the opening of files that were opened before the run or received over a socket; writes to them are seen", nil},
 			{"reads, stat, access, readlink and directory listings are not recorded", nil},
 			{"which times a file was given",
-				exactly(func(r *Report) bool { return r.Kinds[KindUtime] > 0 })},
+				exactly(func(r *Report) bool { return r.Kinds[schema.KindUtime] > 0 })},
 			{"FICLONE and other ioctls that change a file, and file_setattr", nil},
 			{"POSIX message queues and System V shared memory", nil},
 			{"a repeat of an event keeps the first one's path when a process outside the run renames a directory above it", nil},
@@ -100,13 +102,13 @@ var coverage = []Dimension{
 			{"the observer was loaded by an earlier process of root, which is trusted: assay-run observe status compares its programs with this build",
 				exactly(func(r *Report) bool { return r.Found })},
 			{"pids are those of the initial pid namespace, not those that processes in a container see",
-				onlyIf(func(r *Report) bool { return r.Kinds[KindNamespace] > 0 })},
+				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindNamespace] > 0 })},
 			{"what tasks do before they are moved into the session, and after they are moved out",
 				exactly(func(r *Report) bool { return r.LeftCgroup+r.JoinedCgroup > 0 })},
 			{"what processes outside do for the run when it asks them over a socket, as a container daemon does",
-				onlyIf(func(r *Report) bool { return r.Kinds[KindConnect]+r.Kinds[KindSend] > 0 })},
+				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindConnect]+r.Kinds[schema.KindSendto] > 0 })},
 			{"code brought in by ptrace or a shared mapping rather than exec",
-				onlyIf(func(r *Report) bool { return r.Kinds[KindPtrace]+r.Kinds[KindMmap] > 0 })},
+				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindPtrace]+r.Kinds[schema.KindMmapShared] > 0 })},
 			{"a program that overwrites its own argv after exec", nil},
 		},
 	},
@@ -117,20 +119,20 @@ var coverage = []Dimension{
 		Hooks: []HookID{HookSocket, HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6, HookBind4, HookBind6, HookTCP},
 		BlindSpots: []BlindSpot{
 			{"how connections in the background ended among more than 2,000 sockets of the run, and those of MPTCP",
-				onlyIf(func(r *Report) bool { return r.Kinds[KindConnect] > 0 })},
+				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindConnect] > 0 })},
 			{"results of connections, binds and datagrams made by an io_uring worker, or that complete without reporting a result; the address is seen",
 				onlyIf(func(r *Report) bool { return r.IOUringUsed })},
 			{"the peers of connections that io_uring accepts into its own file table",
-				onlyIf(func(r *Report) bool { return r.IOUringUsed && r.Kinds[KindAccept] > 0 })},
+				onlyIf(func(r *Report) bool { return r.IOUringUsed && r.Kinds[schema.KindAccept] > 0 })},
 			{"the address of a bind or connect that failed before the kernel read it is read from the caller's memory after the call",
-				onlyIf(func(r *Report) bool { return r.Kinds[KindBind]+r.Kinds[KindConnect] > 0 && r.Errors > 0 })},
+				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindBind]+r.Kinds[schema.KindConnect] > 0 && r.Errors > 0 })},
 			{"packets of sockets that were made before the run or handed to it belong to their maker's cgroup", nil},
 			{"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a tunnel; the creation of the socket is seen",
 				exactly(func(r *Report) bool { return r.Carriers > 0 })},
 			{"descriptors that are passed over a unix socket to or from a process outside",
 				onlyIf(func(r *Report) bool { return r.DescriptorsPassed || r.IOUringUsed })},
 			{"bytes are counted per remote endpoint, not per process",
-				exactly(func(r *Report) bool { return r.Kinds[KindTraffic] > 0 })},
+				exactly(func(r *Report) bool { return r.Kinds[schema.KindFlow] > 0 })},
 			{"traffic with more than 8,192 remote endpoints: the rest are not counted",
 				exactly(func(r *Report) bool {
 					return len(r.Hooks) > int(HookSkbOut) && r.Hooks[HookSkbIn].FailedReads+r.Hooks[HookSkbOut].FailedReads > 0
@@ -144,11 +146,13 @@ var coverage = []Dimension{
 		BlindSpots: []BlindSpot{
 			{"server names inside QUIC", exactly(func(r *Report) bool { return r.QUICPeers > 0 })},
 			{"DNS queries over TLS or HTTPS, or on a port other than 53",
-				onlyIf(func(r *Report) bool { return r.Kinds[KindTLSHello]+r.Kinds[KindConnect]+r.Kinds[KindSend] > 0 })},
+				onlyIf(func(r *Report) bool {
+					return r.Kinds[schema.KindTLS]+r.Kinds[schema.KindConnect]+r.Kinds[schema.KindSendto] > 0
+				})},
 			{"DNS queries to a local daemon over a unix socket",
-				onlyIf(func(r *Report) bool { return r.Kinds[KindConnect] > 0 })},
+				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindConnect] > 0 })},
 			{"the part of a ClientHello or DNS message after the first TCP segment or 2,048 bytes (the event is marked as truncated), and a message whose first segment has less than 12 bytes", nil},
-			{"the true name in an encrypted ClientHello", onlyIf(func(r *Report) bool { return r.Kinds[KindTLSHello] > 0 })},
+			{"the true name in an encrypted ClientHello", onlyIf(func(r *Report) bool { return r.Kinds[schema.KindTLS] > 0 })},
 		},
 	},
 	{
@@ -158,11 +162,13 @@ var coverage = []Dimension{
 		Hooks: []HookID{HookPrivilege},
 		BlindSpots: []BlindSpot{
 			{"the data that the pointer arguments of capset, ptrace and bpf refer to",
-				exactly(func(r *Report) bool { return r.Kinds[KindCapset]+r.Kinds[KindPtrace]+r.Kinds[KindBPF] > 0 })},
+				exactly(func(r *Report) bool {
+					return r.Kinds[schema.KindCapset]+r.Kinds[schema.KindPtrace]+r.Kinds[schema.KindBPF] > 0
+				})},
 			{"what a process that may use bpf() does to the observer's own maps",
-				exactly(func(r *Report) bool { return r.Kinds[KindBPF] > 0 })},
+				exactly(func(r *Report) bool { return r.Kinds[schema.KindBPF] > 0 })},
 			{"a change of identity by executing a set-user-id file is seen as an execution only",
-				onlyIf(func(r *Report) bool { return r.Kinds[KindExec] > 0 })},
+				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindExec] > 0 })},
 		},
 	},
 }
@@ -177,7 +183,7 @@ const attemptedSpot = "results of calls: such events say status=attempted, and t
 
 var always = exactly(func(r *Report) bool { return r.Received > 0 })
 
-func claimable(kinds ...Kind) func(*Report) *bool {
+func claimable(kinds ...schema.KernelKind) func(*Report) *bool {
 	return onlyIf(func(r *Report) bool {
 		for _, k := range kinds {
 			if r.Kinds[k] > 0 {
@@ -194,15 +200,15 @@ var coverageNotify = []Dimension{
 		Observes: []string{"attempts to open, create, rename, remove, link and truncate", "attempts to change attributes and times", "attempts to change directory and root"},
 		Hooks:    []HookID{HookOpen, HookRename, HookUnlink, HookLink, HookMkdir, HookTruncate, HookAttr, HookChdir},
 		BlindSpots: []BlindSpot{
-			{claimedSpot, onlyIf(func(r *Report) bool { return r.Threads+r.Kinds[KindOpen] > 0 })},
+			{claimedSpot, onlyIf(func(r *Report) bool { return r.Threads+r.Kinds[schema.KindOpen] > 0 })},
 			{attemptedSpot, always},
-			{"symbolic links in paths are not followed: a path is what the program asked for, in its root and directory", claimable(KindOpen, KindRename, KindUnlink, KindLink, KindSymlink, KindMkdir)},
+			{"symbolic links in paths are not followed: a path is what the program asked for, in its root and directory", claimable(schema.KindOpen, schema.KindRename, schema.KindUnlink, schema.KindLink, schema.KindSymlink, schema.KindMkdir)},
 			{"arguments of processes that the observer may not read; such events are marked unreadable", exactly(func(r *Report) bool { return r.Unreadable > 0 })},
-			{"requests of io_uring", exactly(func(r *Report) bool { return r.Kinds[KindIOUring] > 0 })},
+			{"requests of io_uring", exactly(func(r *Report) bool { return r.Kinds[schema.KindIOUring] > 0 })},
 			{"writes, and shared writable mappings", nil},
 			{"reads, stat, access, readlink and directory listings are not recorded", nil},
 			{"the opening of files that were opened before the run or received over a socket", nil},
-			{"paths are those of the mount namespace that a process is in: what a container calls /etc is not the host's", claimable(KindNamespace, KindMount)},
+			{"paths are those of the mount namespace that a process is in: what a container calls /etc is not the host's", claimable(schema.KindNamespace, schema.KindMount)},
 			{"ioctls that change a file, and file_setattr", nil},
 			{"POSIX message queues and System V shared memory", nil},
 		},
@@ -213,14 +219,14 @@ var coverageNotify = []Dimension{
 		Hooks:    []HookID{HookExec, HookFork, HookExit, HookExecFailed},
 		BlindSpots: []BlindSpot{
 			{"x32 calls, and the calls of 32-bit programs on arm64, are counted but not decoded",
-				exactly(func(r *Report) bool { return r.Kinds[KindCompat] > 0 })},
+				exactly(func(r *Report) bool { return r.Kinds[schema.KindCompatSyscall] > 0 })},
 			{"processes that are killed before they make a call", nil},
-			{"an execution whose process is killed before its next call says status=attempted", claimable(KindExec)},
-			{"the parent of a process whose parent was killed before the process made a call", claimable(KindFork)},
-			{"how a process ended, on Linux before 6.15, when it is waited for before the observer looks", claimable(KindExit)},
+			{"an execution whose process is killed before its next call says status=attempted", claimable(schema.KindExec)},
+			{"the parent of a process whose parent was killed before the process made a call", claimable(schema.KindFork)},
+			{"how a process ended, on Linux before 6.15, when it is waited for before the observer looks", claimable(schema.KindExit)},
 			{"threads that make no call", nil},
-			{"what processes outside do for the run when it asks them over a socket, as a container daemon does", claimable(KindConnect, KindSend)},
-			{"code brought in by ptrace or a shared mapping rather than exec", claimable(KindPtrace)},
+			{"what processes outside do for the run when it asks them over a socket, as a container daemon does", claimable(schema.KindConnect, schema.KindSendto)},
+			{"code brought in by ptrace or a shared mapping rather than exec", claimable(schema.KindPtrace)},
 			{"a program that overwrites its own argv before its first call", nil},
 			{"the checks of an outcome contract", nil},
 		},
@@ -230,17 +236,17 @@ var coverageNotify = []Dimension{
 		Observes: []string{"attempts to connect, to bind and to listen", "attempts to send to an address", "unix sockets by path"},
 		Hooks:    []HookID{HookSocket},
 		BlindSpots: []BlindSpot{
-			{claimedSpot, claimable(KindConnect, KindBind, KindSend)},
-			{attemptedSpot, claimable(KindConnect, KindBind, KindSend)},
-			{"the protocol of a socket", claimable(KindConnect, KindBind, KindSend)},
+			{claimedSpot, claimable(schema.KindConnect, schema.KindBind, schema.KindSendto)},
+			{attemptedSpot, claimable(schema.KindConnect, schema.KindBind, schema.KindSendto)},
+			{"the protocol of a socket", claimable(schema.KindConnect, schema.KindBind, schema.KindSendto)},
 			{"accepted connections, and bytes sent and received", onlyIf(func(r *Report) bool {
-				return r.DescriptorsPassed || r.Kinds[KindListen]+r.Kinds[KindConnect]+r.Kinds[KindSend] > 0
+				return r.DescriptorsPassed || r.Kinds[schema.KindListen]+r.Kinds[schema.KindConnect]+r.Kinds[schema.KindSendto] > 0
 			})},
-			{"the address of a listening socket that the run did not bind", claimable(KindListen)},
+			{"the address of a listening socket that the run did not bind", claimable(schema.KindListen)},
 			{"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a tunnel; the creation of the socket is seen",
 				exactly(func(r *Report) bool { return r.Carriers > 0 })},
-			{"descriptors that are passed over a unix socket to or from a process outside", claimable(KindConnect, KindSend)},
-			{"the addressees of one sendmmsg after its 64th message", claimable(KindSend)},
+			{"descriptors that are passed over a unix socket to or from a process outside", claimable(schema.KindConnect, schema.KindSendto)},
+			{"the addressees of one sendmmsg after its 64th message", claimable(schema.KindSendto)},
 		},
 	},
 	{
@@ -253,9 +259,9 @@ var coverageNotify = []Dimension{
 		Observes: []string{"attempts to change user and group, capset, ptrace, mounts, namespaces, bpf, memfd, kernel modules, keys, seccomp, io_uring", "prctl that changes privileges or who may trace", "ioctl that types into a terminal or makes a tunnel", "sockets of other families"},
 		Hooks:    []HookID{HookPrivilege},
 		BlindSpots: []BlindSpot{
-			{attemptedSpot, claimable(KindSetID, KindPtrace, KindMount, KindNamespace, KindBPF)},
+			{attemptedSpot, claimable(schema.KindSetID, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF)},
 			{"signals to processes outside of the run", nil},
-			{"a change of identity by executing a set-user-id file is seen as an execution only", claimable(KindExec)},
+			{"a change of identity by executing a set-user-id file is seen as an execution only", claimable(schema.KindExec)},
 		},
 	},
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/assay-run/assay-run/kernel/internal/slots"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // errMalformed is wrapped by every decoding error.
@@ -51,17 +52,15 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 	if !r.parse(raw) {
 		return nil, fmt.Errorf("%w: %d bytes", errMalformed, len(raw))
 	}
-	switch kind := Kind(r.u16(offKind)); kind {
+	switch kind := schema.KernelKind(r.u16(offKind)); kind {
 	case kindExecArgs:
 		return nil, d.addArgs(r)
 	case kindRepeat:
 		return d.repeat(r)
 	case kindRequestDone:
 		return d.finish(r)
-	case 0, kindExecEnv, kindMax:
-		return nil, fmt.Errorf("%w: kind %d", errMalformed, kind)
 	default:
-		if kind > kindMax {
+		if kind >= kindCount || !eventKinds[kind] {
 			return nil, fmt.Errorf("%w: kind %d", errMalformed, kind)
 		}
 	}
@@ -98,7 +97,7 @@ func (d *decoder) replay(slot uint32, id, t uint64, sums [5]uint64) (*Event, err
 	e.Repeat = true
 	e.Time = t
 	e.Count, e.First, e.Last = sums[0], sums[1], sums[2]
-	if e.Kind == KindWrite || e.Kind == KindTraffic || e.Kind == KindSend {
+	if e.Kind == schema.KindWrite || e.Kind == schema.KindFlow || e.Kind == schema.KindSendto {
 		e.Bytes, e.BytesIn = sums[3], sums[4]
 	}
 	return e, nil
@@ -109,7 +108,7 @@ func (d *decoder) fill(r *record) {
 	bits := r.u32(offBits)
 	e := &d.ev
 	*e = Event{
-		Kind: Kind(r.u16(offKind)), Hook: HookID(r.u16(offHook)),
+		Kind: schema.KernelKind(r.u16(offKind)), Hook: HookID(r.u16(offHook)),
 		ID: r.u64(offID), Time: r.u64(offTime), Count: 1,
 		PID: r.u32(offTgid), TID: r.u32(offTid), PPID: r.u32(offPpid),
 		Start: r.u64(offStart), CgroupID: r.u64(offCgroup),
@@ -130,7 +129,7 @@ func (d *decoder) fill(r *record) {
 		e.Slot = r.u32(offSlot) + 1
 	}
 	switch e.Kind {
-	case KindFork, KindNamespace, KindJoinedCgroup:
+	case schema.KindFork, schema.KindNamespace, schema.KindJoin:
 		e.MountNS, e.FileMode = e.FileMode, 0
 	}
 	e.First, e.Last = e.Time, e.Time
@@ -143,13 +142,13 @@ func (d *decoder) fill(r *record) {
 		}
 	}
 	switch e.Kind {
-	case KindExec:
+	case schema.KindExec:
 		d.exec(r, bits)
-	case KindFork:
+	case schema.KindFork:
 		e.ChildPID, e.ChildTID = uint32(r.arg(0)), uint32(r.arg(1))
 		e.ChildStart, e.ChildCgroupID = r.arg(2), r.arg(3)
 		e.Thread, e.SharesFiles = r.arg(4) != 0, r.arg(5) != 0
-	case KindExit:
+	case schema.KindExit:
 		status := r.arg(0)
 		e.ExitCode, e.Signal, e.Core = int(status>>8&0xff), int(status&0x7f), status&0x80 != 0
 		if e.Signal != 0 {
@@ -159,9 +158,9 @@ func (d *decoder) fill(r *record) {
 		e.Args[0], e.Args[1], e.Name = r.arg(0), r.arg(1), r.seg[segName]
 	case KindKernelExec:
 		e.Name = r.seg[segName]
-	case KindSignal:
+	case schema.KindSignal:
 		e.Args[0], e.Args[1] = r.arg(0), r.arg(1)
-	case KindConnect, KindBind, KindListen, KindAccept, KindSend, KindConnectResult, KindDNS, KindTLSHello, KindTraffic:
+	case schema.KindConnect, schema.KindBind, schema.KindListen, schema.KindAccept, schema.KindSendto, schema.KindConnectResult, schema.KindDNS, schema.KindTLS, schema.KindFlow:
 		d.network(r, bits)
 	default:
 		d.file(r, bits)
@@ -184,24 +183,24 @@ func (d *decoder) request(r *record) {
 	e := &d.ev
 	e.Syscall = uringSyscall
 	switch e.Kind {
-	case KindOpen, KindMkdir, KindUnlink, KindRename, KindLink:
+	case schema.KindOpen, schema.KindMkdir, schema.KindUnlink, schema.KindRename, schema.KindLink:
 		e.Flags, e.Mode, e.Resolve = r.arg(0), uint32(r.arg(1)), uint32(r.arg(2))
-		if e.Kind == KindUnlink && e.Flags&0x200 != 0 { // AT_REMOVEDIR
-			e.Kind = KindRmdir
+		if e.Kind == schema.KindUnlink && e.Flags&0x200 != 0 { // AT_REMOVEDIR
+			e.Kind = schema.KindRmdir
 		}
-	case KindTruncate:
+	case schema.KindTruncate:
 		if r.arg(4) == fallocate {
 			e.Args = [6]uint64{r.arg(1), r.arg(2), r.arg(3)}
 		} else {
 			e.Bytes = r.arg(1)
 		}
-	case KindWrite:
+	case schema.KindWrite:
 		if !e.Repeat && e.Errno == 0 {
 			e.Bytes = r.arg(5)
 		}
-	case KindIOUringOp:
+	case schema.KindIOUringOp:
 		e.Args[0] = r.arg(0)
-	case KindNewSocket:
+	case schema.KindSocket:
 		e.Args = [6]uint64{r.arg(0), r.arg(1), r.arg(2)}
 	}
 }
@@ -227,16 +226,16 @@ func (d *decoder) arguments(r *record, call *sysCall) {
 	}
 	e.arguments(call, args, r.u32(offBits)&bitIA32 != 0)
 	switch e.Kind {
-	case KindWrite:
+	case schema.KindWrite:
 		if !e.Repeat && e.Errno == 0 {
 			e.Bytes = args[5]
 		}
-	case KindBPF:
+	case schema.KindBPF:
 		e.Args = [6]uint64{args[0]}
 		e.BPF = bpfObject(args[1])
-	case KindMmap:
+	case schema.KindMmapShared:
 		e.BPF = bpfObject(args[0])
-	case KindPtrace:
+	case schema.KindPtrace:
 		e.PidLevel, e.FileMode = e.FileMode, 0
 	}
 }
@@ -260,7 +259,7 @@ func (d *decoder) addArgs(r *record) error {
 	return nil
 }
 
-// exec decodes a KindExec record. arg 0 is the calling thread's former tid,
+// exec decodes a schema.KindExec record. arg 0 is the calling thread's former tid,
 // arg 1 the size of the argument area.
 func (d *decoder) exec(r *record, bits uint32) {
 	e := &d.ev
@@ -309,9 +308,9 @@ func (d *decoder) network(r *record, bits uint32) {
 		e.VsockLocal = VsockAddr{CID: le.Uint32(a[12:]), Port: le.Uint32(a[16:])}
 	}
 	switch e.Kind {
-	case KindDNS, KindTLSHello:
+	case schema.KindDNS, schema.KindTLS:
 		e.Payload = r.seg[segName]
-	case KindTraffic, KindSend:
+	case schema.KindFlow, schema.KindSendto:
 		e.Bytes, e.BytesIn = r.arg(4), r.arg(5)
 	}
 	if e.Family == 1 { // AF_UNIX
@@ -369,7 +368,7 @@ func (d *decoder) file(r *record, bits uint32) {
 		return
 	}
 	e.Name = r.seg[segName]
-	if e.Kind == KindMemfd {
+	if e.Kind == schema.KindMemfd {
 		e.Path, e.Name = e.Name, nil
 		e.PathSource = PathUserMemory
 		return
@@ -382,7 +381,7 @@ func (d *decoder) file(r *record, bits uint32) {
 		d.path[1] = d.join(d.path[1][:0], r.seg[segBase2], r.seg[segPath2])
 		e.Path2, e.Given2 = end(d.path[1], bits&bitBaseCut), r.seg[segGiven2]
 	}
-	if e.Kind == KindSymlink {
+	if e.Kind == schema.KindSymlink {
 		e.Path2, e.Name = e.Name, nil
 	}
 }
@@ -517,21 +516,6 @@ func split(dst [][]byte, area []byte) [][]byte {
 		area = area[i+1:]
 	}
 	return dst
-}
-
-var kindNames = [kindMax]string{
-	KindExec: "exec", KindExecFailed: "exec_failed", KindFork: "fork", KindExit: "exit", KindOpen: "open",
-	KindWrite: "write", KindMmap: "mmap", KindRename: "rename", KindUnlink: "unlink", KindRmdir: "rmdir",
-	KindLink: "link", KindSymlink: "symlink", KindMkdir: "mkdir", KindMknod: "mknod", KindTruncate: "truncate",
-	KindChmod: "chmod", KindChown: "chown", KindSetxattr: "setxattr", KindRemovexattr: "removexattr",
-	KindChdir: "chdir", KindChroot: "chroot", KindConnect: "connect", KindBind: "bind", KindListen: "listen",
-	KindAccept: "accept", KindSend: "send", KindDNS: "dns", KindTLSHello: "tls_hello", KindTraffic: "traffic",
-	KindSetID: "setid", KindCapset: "capset", KindPtrace: "ptrace", KindMount: "mount", KindNamespace: "namespace",
-	KindBPF: "bpf", KindMemfd: "memfd", KindModule: "module", KindIOUring: "io_uring", KindIOUringOp: "io_uring_op",
-	KindLeftCgroup: "left_cgroup", KindJoinedCgroup: "joined_cgroup", KindCompat: "compat",
-	KindUtime: "utime", KindConnectResult: "connect_result",
-	KindPrivileged: "privileged", KindNewSocket: "socket", KindSignal: "signal",
-	KindMovedV1: "moved_v1", KindKernelExec: "kernel_exec",
 }
 
 // A struct address in segAddr: family, protocol, socket type, padding, local

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func init() {
@@ -59,7 +61,7 @@ func TestOpensAreToldAlikeWhateverTheirDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]map[string]uint64{}
-	for _, e := range s.find(KindOpen, nil) {
+	for _, e := range s.find(schema.KindOpen, nil) {
 		name, ok := strings.CutPrefix(string(e.Path), dir+"/")
 		if !ok {
 			continue

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func init() {
@@ -67,7 +69,7 @@ func TestWritesToBlockDevices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := s.find(KindWrite, path(name))
+		got := s.find(schema.KindWrite, path(name))
 		if len(got) != want || want == 1 && got[0].Bytes != 512 {
 			t.Errorf("%d writes to %s, want %d", len(got), name, want)
 		}

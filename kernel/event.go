@@ -1,8 +1,9 @@
 package kernel
 
 import (
-	"fmt"
 	"net/netip"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // PathSource tells where a path comes from, and so how far it can be trusted.
@@ -64,7 +65,7 @@ const (
 // Times are nanoseconds of CLOCK_BOOTTIME. Pids are those of the initial pid
 // namespace (see coverage.go).
 type Event struct {
-	Kind Kind
+	Kind schema.KernelKind
 	// Hook indexes [Report].Hooks and names the hook that saw it.
 	Hook HookID
 	// Syscall is the name of the system call ("openat2"), "io_uring" for a request
@@ -115,7 +116,7 @@ type Event struct {
 	NoResult bool
 	// Attempted marks an event that was taken before the call was made: whether it
 	// was made then, and how it ended, is unknown. NoResult is set, too. Of a
-	// KindExit: how the process ended is unknown.
+	// schema.KindExit: how the process ended is unknown.
 	Attempted bool
 
 	// Path is the file the event is about: absolute and clean, no trailing
@@ -179,8 +180,8 @@ type Event struct {
 	// are addresses are 0. Args[0] of mknod is the device, as the call has it.
 	Args [6]uint64
 
-	// BPF is the object that a KindBPF made, got hold of or changed, as far as the
-	// command is one of those, and the map that a KindMmap maps.
+	// BPF is the object that a schema.KindBPF made, got hold of or changed, as far as the
+	// command is one of those, and the map that a schema.KindMmapShared maps.
 	BPF BPFObject
 
 	// Fork: the new task. ChildPID equals PID for a thread (Thread is true).
@@ -192,11 +193,11 @@ type Event struct {
 	SharesFiles bool
 
 	// MountNS is the number of the task's mount namespace, as /proc/PID/ns/mnt has it: the
-	// new task's on KindFork, else the caller's on KindNamespace and the moved one's on
-	// KindJoinedCgroup. 0 is unknown.
+	// new task's on schema.KindFork, else the caller's on schema.KindNamespace and the moved one's on
+	// schema.KindJoin. 0 is unknown.
 	MountNS uint32
 
-	// ExitCode and Signal of KindExit: exactly one is meaningful; Signal is 0
+	// ExitCode and Signal of schema.KindExit: exactly one is meaningful; Signal is 0
 	// for an ordinary exit.
 	ExitCode int
 	Signal   int
@@ -228,7 +229,7 @@ type Event struct {
 	// Claimed: what was read from the caller's memory could have been changed by
 	// another that shares it while the kernel used it.
 	Claimed bool
-	// PidLevel is how many pid namespaces deep the caller of a KindPtrace is: 0 where
+	// PidLevel is how many pid namespaces deep the caller of a schema.KindPtrace is: 0 where
 	// the pid in Args is one of the initial namespace.
 	PidLevel uint32
 	// FromUser marks a Remote that was read from user memory rather than the kernel's copy.
@@ -237,7 +238,7 @@ type Event struct {
 	// Bytes: written to the file by the calls that Count counts; sent to
 	// Remote; or the length argument of truncate. BytesIn: received.
 	Bytes, BytesIn uint64
-	// Peers is, of a KindTraffic without a Remote, how many remote endpoints had
+	// Peers is, of a schema.KindFlow without a Remote, how many remote endpoints had
 	// connected to Local.
 	Peers uint64
 	// Payload is the start of a ClientHello, or a DNS message, of TCP a segment
@@ -278,7 +279,7 @@ func (e *Event) arguments(call *sysCall, args [6]uint64, ia32 bool) {
 		e.Flags = 0x241 // O_CREAT|O_WRONLY|O_TRUNC
 	case "unlinkat":
 		if e.Flags&0x200 != 0 { // AT_REMOVEDIR
-			e.Kind = KindRmdir
+			e.Kind = schema.KindRmdir
 		}
 	case "chown", "lchown", "fchown":
 		e.UID, e.GID = uint32(args[1]), uint32(args[2])
@@ -299,7 +300,7 @@ func (e *Event) arguments(call *sysCall, args [6]uint64, ia32 bool) {
 		}
 	}
 	switch e.Kind {
-	case KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindModule, KindIOUring, KindCompat, KindPrivileged, KindNewSocket, KindBPF:
+	case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindModule, schema.KindIOUring, schema.KindCompatSyscall, schema.KindPrivileged, schema.KindSocket, schema.KindBPF:
 		for i := range e.Args {
 			if call.numbers&(1<<i) != 0 {
 				e.Args[i] = args[i]
@@ -310,74 +311,38 @@ func (e *Event) arguments(call *sysCall, args [6]uint64, ia32 bool) {
 
 // Carrier reports whether e is the making of such a socket. One whose result is not known counts.
 func (e *Event) Carrier() bool {
-	return e.Kind == KindNewSocket && e.Errno == 0 && Carries(uint64(uint32(e.Args[0])), uint64(uint32(e.Args[2])))
+	return e.Kind == schema.KindSocket && e.Errno == 0 && Carries(uint64(uint32(e.Args[0])), uint64(uint32(e.Args[2])))
 }
 
-// Kind is what an [Event] is about.
-type Kind uint16
-
-// Kinds of event. The numbers are shared with bpf/record.h.
+// Kinds of records that are no line of the layer: those of an [Event] are the number that
+// they have in it. As in bpf/record.h.
 const (
-	KindExec       Kind = 1 + iota // a program image was committed
-	KindExecFailed                 // execve or execveat returned an error
-	KindFork                       // a process or thread was made
-	KindExit                       // the last thread of a process went
-	KindOpen                       // open openat openat2 creat open_by_handle_at
-	KindWrite                      // bytes written to a regular file or a block device (aggregated)
-	KindMmap                       // MAP_SHARED and PROT_WRITE mapping of a file
-	KindRename                     // Path to Path2
-	KindUnlink
-	KindRmdir
-	KindLink    // Path is the existing name, Path2 the new one
-	KindSymlink // Path is the new name, Path2 the target as written
-	KindMkdir
-	KindMknod
-	KindTruncate // Bytes is the new length
-	KindChmod
-	KindChown
-	KindSetxattr // Name is the attribute's name
-	KindRemovexattr
-	KindChdir
-	KindChroot
-	KindConnect
-	KindBind
-	KindListen
-	KindAccept        // Remote is the peer
-	KindSend          // datagram to Remote
-	KindDNS           // Payload is one DNS message as on the wire, UDP or TCP
-	KindTLSHello      // Payload is the start of a TLS ClientHello record
-	KindTraffic       // Bytes sent to and BytesIn received from Remote, or all who connected to Local
-	KindSetID         // setuid family; Args as passed
-	KindCapset        // Args as passed
-	KindPtrace        // Args: request, pid
-	KindMount         // mount, umount2, pivot_root and the new mount API; see Syscall
-	KindNamespace     // unshare, setns; Flags is CLONE_*
-	KindBPF           // Args[0] is the command
-	KindMemfd         // Path is the name passed
-	KindModule        // init_module, finit_module, delete_module
-	KindIOUring       // io_uring_setup; Args[0] is the number of entries
-	KindIOUringOp     // a submitted request that no other kind tells of; Args[0] is the opcode
-	KindLeftCgroup    // a task was moved out of the session cgroup, or forked to begin outside
-	KindJoinedCgroup  // a task from outside was moved in
-	KindCompat        // a 32-bit or x32 system call that is not decoded; Syscall is its number
-	KindUtime         // the times of a file were set
-	KindConnectResult // how the opening of a TCP connection to Remote ended, maybe in the background; NoResult: given up
-	KindPrivileged    // sethostname, perf_event_open, keyctl, seccomp, prctl, ioctl and the like; Args as passed
-	KindNewSocket     // a socket of another family than unix and inet, or a raw one; Args: family, type, protocol
-	KindSignal        // to a process outside of the session; Args: its pid, the signal
-	KindMovedV1       // a task was moved in a v1 hierarchy, and stays in the session; Args: the hierarchy's id, the cgroup's; Name: its path
-	KindKernelExec    // the kernel itself started a program, outside of every session; Name: as it was told to
-	kindExecArgs      // part of an exec's argv; joined by the decoder
-	kindExecEnv       // an exec's environment keys; joined by the decoder
-	kindRepeat        // a flushed coalescing slot; joined by the decoder
-	kindRequestDone   // the end of an io_uring request; joined by the decoder
-	kindMax
+	// KindMovedV1: a task was moved in a v1 hierarchy, and stays in the session; Args: the
+	// hierarchy's id, the cgroup's; Name: its path.
+	KindMovedV1 schema.KernelKind = 240 + iota
+	// KindKernelExec: the kernel itself started a program, outside of every session; Name:
+	// as it was told to.
+	KindKernelExec
+	kindExecArgs    // part of an exec's argv; joined by the decoder
+	kindExecEnv     // an exec's environment keys; joined by the decoder
+	kindRepeat      // a flushed coalescing slot; joined by the decoder
+	kindRequestDone // the end of an io_uring request; joined by the decoder
+
+	kindCount = 256 // K_COUNT
 )
 
-// String is the kind's name in errors and tests.
-func (k Kind) String() string {
-	if int(k) < len(kindNames) && kindNames[k] != "" {
-		return kindNames[k]
-	}
-	return fmt.Sprintf("kind %d", k)
+// urgent are the kinds whose records go to a ring that a flood of files cannot fill.
+var urgent = []schema.KernelKind{
+	schema.KindExec, schema.KindExecFailed, schema.KindFork, schema.KindExit, schema.KindConnect, schema.KindConnectResult,
+	schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF,
+	schema.KindMemfd, schema.KindModule, schema.KindIOUring, schema.KindPrivileged, schema.KindSignal, schema.KindSocket,
+	schema.KindLeave, schema.KindJoin, schema.KindChroot, schema.KindCompatSyscall, KindMovedV1, KindKernelExec, kindExecArgs,
 }
+
+// eventKinds are the kinds that an Event can have.
+var eventKinds = func() (known [kindCount]bool) {
+	for _, k := range append(schema.Kinds(), KindMovedV1, KindKernelExec) {
+		known[k] = true
+	}
+	return known
+}()

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func init() {
@@ -39,7 +41,7 @@ func TestLongArguments(t *testing.T) {
 			}
 			s.run(s.command("/bin/true", args...))
 			s.end()
-			e := s.find(KindExec, nil)[0]
+			e := s.find(schema.KindExec, nil)[0]
 			if e.ArgvTruncated != c.cut {
 				t.Errorf("truncated %v, want %v", e.ArgvTruncated, c.cut)
 			}
@@ -63,7 +65,7 @@ func TestEnvironmentKeysOnly(t *testing.T) {
 		"ASSAY_TOOL_CALL_ID=call-7"}
 	s.run(c)
 	s.end()
-	e := s.find(KindExec, nil)[0]
+	e := s.find(schema.KindExec, nil)[0]
 	if got := string(bytes.Join(e.EnvKeys, []byte(" "))); got != "A EMPTY LONG TRACEPARENT B ASSAY_TOOL_CALL_ID" {
 		t.Errorf("keys %q", got)
 	}
@@ -95,7 +97,7 @@ func TestToolCallIDInALargeEnvironment(t *testing.T) {
 			cmd.Env = c.env
 			s.run(cmd)
 			s.end()
-			if e := s.find(KindExec, nil)[0]; string(e.ToolCallID) != c.id || e.EnvTruncated != c.cut || e.Unreadable {
+			if e := s.find(schema.KindExec, nil)[0]; string(e.ToolCallID) != c.id || e.EnvTruncated != c.cut || e.Unreadable {
 				t.Errorf("id %q, truncated %v; want %q, %v", e.ToolCallID, e.EnvTruncated, c.id, c.cut)
 			}
 		})
@@ -107,7 +109,7 @@ func TestMemfdExec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	execs := s.find(KindExec, nil)
+	execs := s.find(schema.KindExec, nil)
 	if last := execs[len(execs)-1]; !last.Memfd || string(last.Exe) != "/memfd:payload" {
 		t.Errorf("%s", describe(last))
 	}

@@ -3,12 +3,14 @@ package kernel
 import (
 	"bytes"
 	"testing"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // FuzzDecode feeds the decoder any bytes, twice, as the ring would: it must not
 // panic, and must not hand out paths that are not absolute without saying so.
 func FuzzDecode(f *testing.F) {
-	for kind := Kind(0); kind <= kindMax; kind++ {
+	for kind := schema.KernelKind(0); kind <= kindCount; kind++ {
 		b := make([]byte, recordSize)
 		le.PutUint16(b[offKind:], uint16(kind))
 		le.PutUint64(b[offID:], 1)
@@ -29,11 +31,11 @@ func FuzzDecode(f *testing.F) {
 			if e == nil {
 				continue
 			}
-			if len(e.Path) > 0 && e.Path[0] != '/' && !e.RelativePath && e.Kind != KindMemfd && e.Path[0] != '@' &&
+			if len(e.Path) > 0 && e.Path[0] != '/' && !e.RelativePath && e.Kind != schema.KindMemfd && e.Path[0] != '@' &&
 				!bytes.HasPrefix(e.Path, []byte("pipe:[")) && !bytes.HasPrefix(e.Path, []byte("socket:[")) {
 				t.Fatalf("path %q", e.Path)
 			}
-			if e.Kind >= kindMax || e.Count == 0 && !e.Repeat {
+			if e.Kind >= kindCount || e.Count == 0 && !e.Repeat {
 				t.Fatalf("kind %v count %d", e.Kind, e.Count)
 			}
 		}
@@ -43,7 +45,7 @@ func FuzzDecode(f *testing.F) {
 func BenchmarkDecodeOpen(b *testing.B) {
 	walk := "file/dir/home/"
 	raw := make([]byte, recordSize, recordSize+len(walk))
-	le.PutUint16(raw[offKind:], uint16(KindOpen))
+	le.PutUint16(raw[offKind:], uint16(schema.KindOpen))
 	le.PutUint32(raw[offBits:], bitWalked|bitSlot)
 	le.PutUint64(raw[offID:], 1)
 	le.PutUint16(raw[offSeg:], uint16(len(walk)))

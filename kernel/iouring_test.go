@@ -15,6 +15,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func init() {
@@ -154,7 +156,7 @@ func crowd(t *testing.T, args []string) {
 	if !slices.ContainsFunc(loud.report.Reasons, func(r Reason) bool { return r.Code == CodeFailedReads }) {
 		t.Errorf("what was lost is not in the reasons: %+v", loud.report.Reasons)
 	}
-	opens := quiet.find(KindOpen, func(e *Event) bool { return e.Syscall == uringSyscall })
+	opens := quiet.find(schema.KindOpen, func(e *Event) bool { return e.Syscall == uringSyscall })
 	if len(quiet.report.Reasons) != 0 || len(opens) != 1 || opens[0].NoResult {
 		t.Errorf("the other session: %d opens, %+v", len(opens), quiet.report.Reasons)
 	}
@@ -167,7 +169,7 @@ func TestConnectAfterIOUring(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := s.find(KindConnect, func(e *Event) bool { return e.Remote.Port() == 40020 })
+	got := s.find(schema.KindConnect, func(e *Event) bool { return e.Remote.Port() == 40020 })
 	if len(got) != 1 || got[0].NoResult || got[0].FromUser {
 		t.Errorf("%d connects", len(got))
 	}
@@ -181,7 +183,7 @@ func TestIOUring(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "uring-file")); err != nil {
 		t.Fatal(err)
 	}
-	got := s.find(KindOpen, func(e *Event) bool { return e.Syscall == uringSyscall })
+	got := s.find(schema.KindOpen, func(e *Event) bool { return e.Syscall == uringSyscall })
 	if len(got) != 1 || got[0].Flags == 0 || !strings.HasSuffix(string(got[0].Path), "uring-file") || got[0].NoResult || got[0].Ret < 3 || got[0].PathSource != PathKernelObject {
 		t.Fatalf("%d requests", len(got))
 	}

@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // A child of these tests makes objects under names that follow from its
@@ -61,10 +63,10 @@ func init() {
 			done.add("mkdir", dir)
 			fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 			check("open", err)
-			done.add("open", dir)
+			done.add("openat", dir)
 			f, err := unix.Openat(fd, "same", unix.O_CREAT|unix.O_WRONLY, 0o600)
 			check("openat", err)
-			done.add("open", dir+"/same")
+			done.add("openat", dir+"/same")
 			unix.Close(f)
 			unix.Close(fd)
 		}
@@ -73,7 +75,7 @@ func init() {
 			fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 			check("open", err)
 			unix.Openat(fd, "none", unix.O_RDONLY, 0)
-			done.add("open", dir+"/none")
+			done.add("openat", dir+"/none")
 			check("unlinkat", unix.Unlinkat(fd, "same", 0))
 			done.add("unlink", dir+"/same")
 			unix.Close(fd)
@@ -90,12 +92,12 @@ func init() {
 			dir := fmt.Sprintf("/proc/%d", c.Process.Pid)
 			fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 			check("open", err)
-			done.add("open", dir)
+			done.add("openat", dir)
 			unix.Openat(fd, "nonexist", unix.O_RDONLY, 0)
-			done.add("open", dir+"/nonexist")
+			done.add("openat", dir+"/nonexist")
 			f, err := unix.Openat(fd, "status", unix.O_RDONLY, 0)
 			check("openat", err)
-			done.add("open", dir+"/status")
+			done.add("openat", dir+"/status")
 			unix.Close(f)
 			unix.Close(fd)
 			check("wait", c.Wait())
@@ -123,12 +125,12 @@ func oneOfEach(done truth, name string) {
 	at("mkdir", name, "mkdir", cstr(name), 0o700)
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	check("open", err)
-	done.add("open", name)
+	done.add("openat", name)
 	dir := uintptr(fd)
 	sub := func(base string) string { return name + "/" + base }
 	f, err := unix.Openat(fd, "f", unix.O_CREAT|unix.O_RDWR, 0o600)
 	check("openat", err)
-	done.add("open", sub("f"))
+	done.add("openat", sub("f"))
 	_, err = unix.Write(f, []byte("x"))
 	check("write", err)
 	done.add("write", sub("f"))
@@ -139,11 +141,11 @@ func oneOfEach(done truth, name string) {
 	at("removexattr", sub("f"), "fremovexattr", uintptr(f), cstr("user.k"))
 	m, err := unix.Mmap(f, 0, 1, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	check("mmap", err)
-	done.add("mmap", sub("f"))
+	done.add("mmap_shared", sub("f"))
 	check("munmap", unix.Munmap(m))
 	unix.Close(f)
 	check("open", func() error { _, err := unix.Openat(fd, "none", 0, 0); return ignore(err, unix.ENOENT) }())
-	done.add("open", sub("none"))
+	done.add("openat", sub("none"))
 	at("chmod", sub("f"), "fchmodat", dir, cstr("f"), 0o600)
 	at("chown", sub("f"), "fchownat", dir, cstr("f"), 0, 0, 0)
 	at("utime", sub("f"), "utimensat", dir, cstr("f"), 0, 0)
@@ -323,8 +325,8 @@ def life(n):
     b = socket.socket(socket.AF_UNIX); b.connect("s" + d); did("connect", "s" + d)
     os.unlink("s" + d); did("unlink", "s" + d)
     os.mkdir(d); did("mkdir", d)
-    fd = os.open(d, os.O_RDONLY); did("open", d)
-    f = os.open("f", os.O_CREAT | os.O_RDWR, dir_fd=fd); did("open", i("f"))
+    fd = os.open(d, os.O_RDONLY); did("openat", d)
+    f = os.open("f", os.O_CREAT | os.O_RDWR, dir_fd=fd); did("openat", i("f"))
     os.write(f, b"x"); did("write", i("f"))
     os.ftruncate(f, 5); did("truncate", i("f"))
     os.fchmod(f, 0o640); did("chmod", i("f"))
@@ -337,7 +339,7 @@ def life(n):
     os.mkfifo("p", dir_fd=fd); did("mknod", i("p"))
     os.rename("p", "q", src_dir_fd=fd, dst_dir_fd=fd); did("rename", i("p"))
     try: os.open("none", 0, dir_fd=fd)
-    except FileNotFoundError: did("open", i("none"))
+    except FileNotFoundError: did("openat", i("none"))
     try: os.execv(i("f"), ["f"])
     except OSError: did("exec_failed", i("f"))
     for name in "q", "s", "l", "f":
@@ -366,12 +368,12 @@ func TestModeOnlyWhereOneIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	times := map[string]uint64{}
-	for _, e := range s.find(KindOpen, path(dir+"/f")) {
+	for _, e := range s.find(schema.KindOpen, path(dir+"/f")) {
 		if e.Repeat {
 			times[fmt.Sprintf("%#x %#o", e.Flags, e.Mode)] += e.Count
 		}
 	}
-	if got := s.find(KindOpen, path(dir+"/g")); len(got) != 1 || got[0].Flags != 0x41 || got[0].Mode != 0o644 || got[0].Resolve != unix.RESOLVE_BENEATH {
+	if got := s.find(schema.KindOpen, path(dir+"/g")); len(got) != 1 || got[0].Flags != 0x41 || got[0].Mode != 0o644 || got[0].Resolve != unix.RESOLVE_BENEATH {
 		t.Errorf("%d openat2", len(got))
 	}
 	if times["0x0 0"] != 4 || times["0x40 0600"] != 2 {

@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func init() {
@@ -131,64 +133,64 @@ func TestNetwork(t *testing.T) {
 	tcp := netip.MustParseAddrPort(string(addr))
 	local := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port) }
 	six := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.IPv6Loopback(), port) }
-	pid := s.find(KindExec, nil)[0].PID
+	pid := s.find(schema.KindExec, nil)[0].PID
 
 	for _, w := range []struct {
 		what string
-		kind Kind
+		kind schema.KernelKind
 		ok   func(*Event) bool
 	}{
-		{"bind", KindBind, func(e *Event) bool { return e.Local == tcp && e.Errno == 0 }},
-		{"bind of an address in use", KindBind, func(e *Event) bool {
+		{"bind", schema.KindBind, func(e *Event) bool { return e.Local == tcp && e.Errno == 0 }},
+		{"bind of an address in use", schema.KindBind, func(e *Event) bool {
 			return e.Local == local(40010) && e.Errno == int32(unix.EADDRINUSE) && !e.FromUser
 		}},
-		{"bind v6 of an address elsewhere", KindBind, func(e *Event) bool {
+		{"bind v6 of an address elsewhere", schema.KindBind, func(e *Event) bool {
 			return e.Local == netip.MustParseAddrPort("[2001:db8::1]:40011") && e.Errno == int32(unix.EADDRNOTAVAIL) && !e.FromUser
 		}},
-		{"bind that the kernel did not look at", KindBind, func(e *Event) bool {
+		{"bind that the kernel did not look at", schema.KindBind, func(e *Event) bool {
 			return e.Local.Port() == 40003 && e.Errno == int32(unix.EINVAL) && e.FromUser
 		}},
-		{"listen", KindListen, func(e *Event) bool { return e.Local == tcp }},
-		{"connect", KindConnect, func(e *Event) bool {
+		{"listen", schema.KindListen, func(e *Event) bool { return e.Local == tcp }},
+		{"connect", schema.KindConnect, func(e *Event) bool {
 			return e.Remote == tcp && e.Proto == unix.IPPROTO_TCP && (e.Errno == 0 || e.Errno == int32(unix.EINPROGRESS))
 		}},
-		{"refused connect", KindConnect, func(e *Event) bool { return e.Remote == tcp && e.Errno == int32(syscall.ECONNREFUSED) }},
-		{"the connection's result", KindConnectResult, func(e *Event) bool {
+		{"refused connect", schema.KindConnect, func(e *Event) bool { return e.Remote == tcp && e.Errno == int32(syscall.ECONNREFUSED) }},
+		{"the connection's result", schema.KindConnectResult, func(e *Event) bool {
 			return e.Remote == tcp && e.Ret == 0 && e.Local.Port() != 0 && e.PID == pid
 		}},
-		{"the refused one's", KindConnectResult, func(e *Event) bool { return e.Remote == tcp && e.Errno == int32(syscall.ECONNREFUSED) }},
-		{"accept", KindAccept, func(e *Event) bool { return e.Local == tcp && e.Remote.Addr() == tcp.Addr() && e.Ret >= 0 }},
-		{"sendto", KindSend, func(e *Event) bool { return e.Remote == local(40001) && !e.Repeat && e.Bytes == 3 && e.Ret == 3 }},
-		{"sendto again", KindSend, func(e *Event) bool { return e.Remote == local(40001) && e.Repeat && e.Count == 2 && e.Bytes == 6 }},
-		{"sendmsg", KindSend, func(e *Event) bool { return e.Remote == local(40002) && e.Bytes == 4 }},
-		{"connected datagram", KindConnect, func(e *Event) bool { return e.Remote == local(40003) && e.SockType == unix.SOCK_DGRAM }},
-		{"send on it", KindSend, func(e *Event) bool { return e.Remote == local(40003) && e.Ret == 1 }},
-		{"a connection dissolved", KindConnect, func(e *Event) bool { return !e.Remote.IsValid() && e.Ret == 0 && e.Proto == unix.IPPROTO_UDP }},
-		{"a connection without ports", KindConnect, func(e *Event) bool { return e.Remote == netip.MustParseAddrPort("127.0.0.9:0") && e.Ret == 0 }},
-		{"sendto v6", KindSend, func(e *Event) bool { return e.Remote == six(40006) }},
-		{"connect v6", KindConnect, func(e *Event) bool { return e.Remote == six(40007) }},
-		{"DNS query", KindDNS, func(e *Event) bool {
+		{"the refused one's", schema.KindConnectResult, func(e *Event) bool { return e.Remote == tcp && e.Errno == int32(syscall.ECONNREFUSED) }},
+		{"accept", schema.KindAccept, func(e *Event) bool { return e.Local == tcp && e.Remote.Addr() == tcp.Addr() && e.Ret >= 0 }},
+		{"sendto", schema.KindSendto, func(e *Event) bool { return e.Remote == local(40001) && !e.Repeat && e.Bytes == 3 && e.Ret == 3 }},
+		{"sendto again", schema.KindSendto, func(e *Event) bool { return e.Remote == local(40001) && e.Repeat && e.Count == 2 && e.Bytes == 6 }},
+		{"sendmsg", schema.KindSendto, func(e *Event) bool { return e.Remote == local(40002) && e.Bytes == 4 }},
+		{"connected datagram", schema.KindConnect, func(e *Event) bool { return e.Remote == local(40003) && e.SockType == unix.SOCK_DGRAM }},
+		{"send on it", schema.KindSendto, func(e *Event) bool { return e.Remote == local(40003) && e.Ret == 1 }},
+		{"a connection dissolved", schema.KindConnect, func(e *Event) bool { return !e.Remote.IsValid() && e.Ret == 0 && e.Proto == unix.IPPROTO_UDP }},
+		{"a connection without ports", schema.KindConnect, func(e *Event) bool { return e.Remote == netip.MustParseAddrPort("127.0.0.9:0") && e.Ret == 0 }},
+		{"sendto v6", schema.KindSendto, func(e *Event) bool { return e.Remote == six(40006) }},
+		{"connect v6", schema.KindConnect, func(e *Event) bool { return e.Remote == six(40007) }},
+		{"DNS query", schema.KindDNS, func(e *Event) bool {
 			return bytes.Equal(e.Payload, query) && e.Remote == local(53) && !e.Ingress && e.PID == pid
 		}},
-		{"ClientHello", KindTLSHello, func(e *Event) bool { return bytes.Equal(e.Payload, hello) && e.Remote == tcp && e.PID == pid }},
-		{"traffic", KindTraffic, func(e *Event) bool { return e.Remote == tcp && e.Bytes == uint64(len(hello)) && e.BytesIn == 4 }},
-		{"unix bind", KindBind, func(e *Event) bool {
+		{"ClientHello", schema.KindTLS, func(e *Event) bool { return bytes.Equal(e.Payload, hello) && e.Remote == tcp && e.PID == pid }},
+		{"traffic", schema.KindFlow, func(e *Event) bool { return e.Remote == tcp && e.Bytes == uint64(len(hello)) && e.BytesIn == 4 }},
+		{"unix bind", schema.KindBind, func(e *Event) bool {
 			return string(e.Path) == filepath.Join(dir, "sock") && e.PathSource == PathKernelObject && e.Family == unix.AF_UNIX
 		}},
-		{"unix connect", KindConnect, func(e *Event) bool {
+		{"unix connect", schema.KindConnect, func(e *Event) bool {
 			return string(e.Path) == filepath.Join(dir, "sock") && e.PathSource == PathKernelObject && e.Errno == 0
 		}},
-		{"unix datagram on a connected socket", KindSend, func(e *Event) bool {
+		{"unix datagram on a connected socket", schema.KindSendto, func(e *Event) bool {
 			return string(e.Path) == filepath.Join(dir, "gram") && e.PathSource == PathKernelObject && e.Bytes == 3
 		}},
-		{"unix datagram by sendmmsg to another than it is connected to", KindSend, func(e *Event) bool {
+		{"unix datagram by sendmmsg to another than it is connected to", schema.KindSendto, func(e *Event) bool {
 			return string(e.Path) == filepath.Join(dir, "other") && e.PathSource == PathUserMemory && e.Syscall == "sendmmsg" && e.Ret == 1
 		}},
-		{"abstract connect", KindConnect, func(e *Event) bool { return strings.HasPrefix(string(e.Path), "@assay-test-") }},
-		{"missing unix socket", KindConnect, func(e *Event) bool {
+		{"abstract connect", schema.KindConnect, func(e *Event) bool { return strings.HasPrefix(string(e.Path), "@assay-test-") }},
+		{"missing unix socket", schema.KindConnect, func(e *Event) bool {
 			return string(e.Path) == filepath.Join(dir, "missing") && e.Errno == int32(syscall.ENOENT) && e.PathSource == PathUserMemory
 		}},
-		{"missing unix socket by an absolute path", KindConnect, func(e *Event) bool {
+		{"missing unix socket by an absolute path", schema.KindConnect, func(e *Event) bool {
 			return string(e.Path) == "/missing/from/root" && e.Errno == int32(syscall.ENOENT) && e.PathSource == PathUserMemory
 		}},
 	} {
@@ -196,7 +198,7 @@ func TestNetwork(t *testing.T) {
 			t.Errorf("missing: %s", w.what)
 		}
 	}
-	if n := len(s.find(KindConnect, func(e *Event) bool { return e.Remote.IsValid() && e.Remote.Port() == 0 && e.SockType != unix.SOCK_RAW })); n > 0 {
+	if n := len(s.find(schema.KindConnect, func(e *Event) bool { return e.Remote.IsValid() && e.Remote.Port() == 0 && e.SockType != unix.SOCK_RAW })); n > 0 {
 		t.Errorf("%d connects to nobody", n)
 	}
 	if t.Failed() {

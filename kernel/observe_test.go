@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 const cgroupRoot = "/sys/fs/cgroup/unified"
@@ -206,7 +208,7 @@ func clone(e *Event) *Event {
 }
 
 // find returns the events of a kind that match.
-func (s *session) find(k Kind, match func(*Event) bool) []*Event {
+func (s *session) find(k schema.KernelKind, match func(*Event) bool) []*Event {
 	var out []*Event
 	for _, e := range s.events {
 		if e.Kind == k && (match == nil || match(e)) {
@@ -233,13 +235,13 @@ func TestShell(t *testing.T) {
 		t.Log(s.dump())
 	}
 	out := filepath.Join(dir, "out")
-	if got := s.find(KindOpen, path(out)); len(got) != 2 || got[0].Flags&syscall.O_CREAT == 0 || got[0].PathSource != PathKernelObject {
+	if got := s.find(schema.KindOpen, path(out)); len(got) != 2 || got[0].Flags&syscall.O_CREAT == 0 || got[0].PathSource != PathKernelObject {
 		t.Errorf("opens of %s: %d", out, len(got))
 	}
-	if got := s.find(KindOpen, path(filepath.Join(dir, "nope"))); len(got) != 1 || got[0].Errno != int32(syscall.ENOENT) || got[0].PathSource != PathKernelCopy {
+	if got := s.find(schema.KindOpen, path(filepath.Join(dir, "nope"))); len(got) != 1 || got[0].Errno != int32(syscall.ENOENT) || got[0].PathSource != PathKernelCopy {
 		t.Errorf("opens of nope: %d", len(got))
 	}
-	execs := s.find(KindExec, nil)
+	execs := s.find(schema.KindExec, nil)
 	if len(execs) != 4 {
 		t.Fatalf("%d execs, want sh, cat, ls, mv", len(execs))
 	}
@@ -249,7 +251,7 @@ func TestShell(t *testing.T) {
 	if got := string(bytes.Join(execs[2].Argv, []byte("|"))); got != "ls|" {
 		t.Errorf("exec of ls: %q", got)
 	}
-	exits := s.find(KindExit, nil)
+	exits := s.find(schema.KindExit, nil)
 	if last := exits[len(exits)-1]; last.ExitCode != 3 || last.PID != execs[0].PID || last.Start != execs[0].Start {
 		t.Errorf("last exit: %s", describe(last))
 	}
@@ -288,7 +290,7 @@ func TestAnOpenTellsWhetherItMadeTheFile(t *testing.T) {
 	}
 	s.end()
 	got := map[string]string{}
-	for _, e := range s.find(KindOpen, nil) {
+	for _, e := range s.find(schema.KindOpen, nil) {
 		if name, ok := strings.CutPrefix(string(e.Path), c.Dir+"/"); ok {
 			got[strings.Split(name, ".")[0]] += fmt.Sprint(e.Count, e.Created, " ")
 		}

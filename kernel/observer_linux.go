@@ -66,7 +66,7 @@ type tally struct {
 	received, decoded, malformed, delivered, joined, selfTest atomic.Uint64
 	repeats, finalRepeats, endpoints                          atomic.Uint64
 	threads, errors, quic                                     atomic.Uint64
-	kinds                                                     [kindMax]atomic.Uint64
+	kinds                                                     [kindCount]atomic.Uint64
 	left, entered, ioUring                                    atomic.Uint64
 	sharedFiles, claimed, memory, userNamed                   atomic.Uint64
 	carriers                                                  atomic.Uint64
@@ -190,7 +190,7 @@ func (o *Observer) readEndpoints(fn func(*Event) error) error {
 	}
 	err := o.loaded.slot.eachEndpoint(func(k *endpoint, v *traffic) error {
 		e := &Event{
-			Kind: KindTraffic, Hook: HookSkbOut, Time: now, CgroupID: v.Cgroup,
+			Kind: schema.KindFlow, Hook: HookSkbOut, Time: now, CgroupID: v.Cgroup,
 			Count: v.Packets, First: v.First, Last: v.Last, Bytes: v.Out, BytesIn: v.In,
 			Family: k.Family, Proto: k.Proto, Remote: addrPort(k.Family, k.Addr[:], k.Port),
 		}
@@ -324,34 +324,34 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 		return nil
 	}
 	switch e.Kind {
-	case KindFork:
+	case schema.KindFork:
 		if e.Thread {
 			o.tally.threads.Add(1)
 		}
 		if e.SharesFiles {
 			o.tally.sharedFiles.Add(1)
 		}
-	case KindOpen:
+	case schema.KindOpen:
 		if e.Errno == 0 && e.Flags&3 != 0 && bytes.HasPrefix(e.Path, []byte("/proc/")) && bytes.HasSuffix(e.Path, []byte("/mem")) {
 			o.tally.memory.Add(1)
 		}
-	case KindAccept, KindConnect:
+	case schema.KindAccept, schema.KindConnect:
 		o.served.see(e)
-	case KindTraffic:
+	case schema.KindFlow:
 		if e.Proto == unix.IPPROTO_UDP && e.Remote.Port() == 443 {
 			o.tally.quic.Add(1)
 		}
-	case KindBPF, KindMmap:
+	case schema.KindBPF, schema.KindMmapShared:
 		o.bpf.see(e)
-	case KindLeftCgroup:
+	case schema.KindLeave:
 		o.tally.left.Add(1)
-	case KindJoinedCgroup:
+	case schema.KindJoin:
 		o.tally.entered.Add(1)
-	case KindNewSocket:
+	case schema.KindSocket:
 		if e.Carrier() {
 			o.tally.carriers.Add(1)
 		}
-	case KindIOUringOp:
+	case schema.KindIOUringOp:
 		if unfollowed(e.Args[0]) {
 			o.tally.unfollowed[e.Args[0]&255].Add(1)
 		}
@@ -359,7 +359,7 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 	if e.Claimed {
 		o.tally.claimed.Add(1)
 	}
-	if e.PathSource == PathUserMemory && e.Kind != KindMemfd {
+	if e.PathSource == PathUserMemory && e.Kind != schema.KindMemfd {
 		o.tally.userNamed.Add(1)
 	}
 	if e.Syscall == uringSyscall {
@@ -377,7 +377,7 @@ func (o *Observer) isSelfTest(e *Event) bool {
 	if o.selfCgroup == 0 {
 		return false
 	}
-	return e.CgroupID == o.selfCgroup || e.Kind == KindFork && e.ChildCgroupID == o.selfCgroup
+	return e.CgroupID == o.selfCgroup || e.Kind == schema.KindFork && e.ChildCgroupID == o.selfCgroup
 }
 
 // readRepeats delivers what the coalescing slots still count.
@@ -416,7 +416,7 @@ func (o *Observer) Report() Report {
 		DescriptorsPassed: t.passed.Load(),
 		SharedFiles:       t.sharedFiles.Load(), Claimed: t.claimed.Load(), UserNamed: t.userNamed.Load(),
 		MemoryOpened: t.memory.Load(), Carriers: t.carriers.Load(),
-		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[KindIOUring].Load() > 0,
+		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[schema.KindIOUring].Load() > 0,
 		Threads:       t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
 		SelfTestNS: int64(o.testTime), Shared: o.loaded.lease != nil, Found: o.loaded.foundPinned, Present: len(o.loaded.present),
 	}
@@ -654,7 +654,7 @@ func (o *Observer) origin(raw []byte) (hook HookID, others bool) {
 	if !r.parse(raw) {
 		return hookCount, false
 	}
-	own := r.u64(offCgroup) == o.selfCgroup || Kind(r.u16(offKind)) == KindFork && r.arg(3) == o.selfCgroup
+	own := r.u64(offCgroup) == o.selfCgroup || schema.KernelKind(r.u16(offKind)) == schema.KindFork && r.arg(3) == o.selfCgroup
 	return HookID(r.u16(offHook)), !own
 }
 
@@ -705,7 +705,7 @@ func (s served) see(e *Event) {
 	peer := unmapped(e.Remote)
 	switch {
 	case e.SockType != unix.SOCK_STREAM || e.Errno != 0 || !peer.IsValid():
-	case e.Kind == KindConnect:
+	case e.Kind == schema.KindConnect:
 		delete(s, peer)
 	case e.Local.IsValid() && len(s) < maxAccepted:
 		s[peer] = unmapped(e.Local)

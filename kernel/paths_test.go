@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func init() {
@@ -102,7 +104,7 @@ func TestNamesOfAnyLength(t *testing.T) {
 	for _, n := range nameLengths {
 		for _, last := range "ab" {
 			name := strings.Repeat("n", n-1) + string(last)
-			if got := s.find(KindOpen, path(dir+"/"+name+"/"+name)); len(got) != 2 {
+			if got := s.find(schema.KindOpen, path(dir+"/"+name+"/"+name)); len(got) != 2 {
 				t.Errorf("a name of %d bytes: %d events, want 2", n, len(got))
 			}
 		}
@@ -115,10 +117,10 @@ func TestDeepDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := dir + strings.Repeat("/d", 200) + "/file200"
-	if got := s.find(KindOpen, path(whole)); len(got) != 1 || got[0].Truncated {
+	if got := s.find(schema.KindOpen, path(whole)); len(got) != 1 || got[0].Truncated {
 		t.Errorf("the 200 deep file: %d events", len(got))
 	}
-	got := s.find(KindOpen, func(e *Event) bool { return strings.HasSuffix(string(e.Path), "/file300") })
+	got := s.find(schema.KindOpen, func(e *Event) bool { return strings.HasSuffix(string(e.Path), "/file300") })
 	if len(got) != 1 || !got[0].Truncated {
 		t.Errorf("the 300 deep file is not marked: %d events", len(got))
 	}
@@ -129,10 +131,10 @@ func TestDeletedFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.find(KindOpen, func(e *Event) bool { return e.Deleted && string(e.Path) == dir+"/f" }); len(got) != 1 {
+	if got := s.find(schema.KindOpen, func(e *Event) bool { return e.Deleted && string(e.Path) == dir+"/f" }); len(got) != 1 {
 		t.Errorf("reopening a deleted file: %d events", len(got))
 	}
-	if got := s.find(KindOpen, path(dir+"/gone/x")); len(got) != 1 || got[0].Errno != int32(unix.ENOENT) || !got[0].Unreachable {
+	if got := s.find(schema.KindOpen, path(dir+"/gone/x")); len(got) != 1 || got[0].Errno != int32(unix.ENOENT) || !got[0].Unreachable {
 		t.Errorf("open in a deleted directory: %d events", len(got))
 	}
 }
@@ -143,15 +145,15 @@ func TestMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []string{"/b/f", "/over/g"} {
-		if p == "/over/g" && len(s.find(KindMount, func(e *Event) bool { return e.Errno == int32(unix.ENODEV) })) > 0 {
+		if p == "/over/g" && len(s.find(schema.KindMount, func(e *Event) bool { return e.Errno == int32(unix.ENODEV) })) > 0 {
 			t.Log("this kernel has no overlayfs")
 			continue
 		}
-		if len(s.find(KindOpen, path(dir+p))) != 1 {
+		if len(s.find(schema.KindOpen, path(dir+p))) != 1 {
 			t.Errorf("open of %s was not seen", p)
 		}
 	}
-	if got := s.find(KindMount, nil); len(got) != 4 {
+	if got := s.find(schema.KindMount, nil); len(got) != 4 {
 		t.Errorf("%d mounts, want 4", len(got))
 	}
 }
@@ -172,12 +174,12 @@ func TestOtherNamespacesAndDetachedMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, w := range []struct {
-		kind        Kind
+		kind        schema.KernelKind
 		path        string
 		unreachable bool
 	}{
-		{KindOpen, dir + "/before", true}, {KindOpen, "/detached", true}, {KindMkdir, "/dir", true},
-		{KindOpen, dir + "/tree/attached", false}, {KindMkdir, dir + "/tree", false},
+		{schema.KindOpen, dir + "/before", true}, {schema.KindOpen, "/detached", true}, {schema.KindMkdir, "/dir", true},
+		{schema.KindOpen, dir + "/tree/attached", false}, {schema.KindMkdir, dir + "/tree", false},
 	} {
 		if got := s.find(w.kind, path(w.path)); len(got) != 1 || got[0].Unreachable != w.unreachable {
 			t.Errorf("%s: %d events", w.path, len(got))
@@ -193,10 +195,10 @@ func TestUnreadableNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := func(e *Event) bool { return e.Errno == int32(unix.EFAULT) && e.Unreadable }
-	if got := s.find(KindOpen, bad); len(got) != 1 || len(got[0].Path) != 0 {
+	if got := s.find(schema.KindOpen, bad); len(got) != 1 || len(got[0].Path) != 0 {
 		t.Errorf("%d opens", len(got))
 	}
-	if got := s.find(KindRename, bad); len(got) != 1 || string(got[0].Path) != dir+"/there" || len(got[0].Path2) != 0 {
+	if got := s.find(schema.KindRename, bad); len(got) != 1 || string(got[0].Path) != dir+"/there" || len(got[0].Path2) != 0 {
 		t.Errorf("%d renames", len(got))
 	}
 	if n := s.report.Hooks[HookOpen].FailedReads; n != 0 {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func init() {
@@ -99,7 +101,7 @@ func TestExecFromThread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	execs := s.find(KindExec, nil)
+	execs := s.find(schema.KindExec, nil)
 	last := execs[len(execs)-1]
 	if last.OldTID == 0 || last.OldTID == last.TID || last.PID != execs[0].PID || len(last.Argv) != 3 || len(last.Argv[1]) != 0 {
 		t.Errorf("%s old tid %d", describe(last), last.OldTID)
@@ -114,10 +116,10 @@ func TestLeaderExitsFirst(t *testing.T) {
 	if exit := (*exec.ExitError)(nil); !asExit(err, &exit) || exit.ExitCode() != 7 {
 		t.Fatalf("child: %v", err)
 	}
-	if got := s.find(KindExit, nil); len(got) != 1 || got[0].ExitCode != 7 {
+	if got := s.find(schema.KindExit, nil); len(got) != 1 || got[0].ExitCode != 7 {
 		t.Errorf("%d exits: %s", len(got), describe(got[0]))
 	}
-	if len(s.find(KindOpen, path("/dev/zero"))) != 1 {
+	if len(s.find(schema.KindOpen, path("/dev/zero"))) != 1 {
 		t.Error("the open after the leader's exit was not seen")
 	}
 }
@@ -129,11 +131,11 @@ func TestThreadsThatExitTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	exits := map[uint32]int{}
-	for _, e := range s.find(KindExit, nil) {
+	for _, e := range s.find(schema.KindExit, nil) {
 		exits[e.PID]++
 	}
 	forks := 0
-	for _, e := range s.find(KindFork, func(e *Event) bool { return !e.Thread }) {
+	for _, e := range s.find(schema.KindFork, func(e *Event) bool { return !e.Thread }) {
 		forks++
 		if n := exits[e.ChildPID]; n != 1 {
 			t.Errorf("process %d has %d exits", e.ChildPID, n)
@@ -171,7 +173,7 @@ func TestProcessThatWasThereBefore(t *testing.T) {
 	}
 	var exits []string
 	if err := o.Read(func(e *Event) error {
-		if e.Kind == KindExit {
+		if e.Kind == schema.KindExit {
 			exits = append(exits, fmt.Sprint(int(e.PID) == c.Process.Pid, " ", e.Signal))
 		}
 		return nil
@@ -194,7 +196,7 @@ func TestNestedCgroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.find(KindOpen, path("/dev/zero")); len(got) != 1 || got[0].CgroupID == s.find(KindExec, nil)[0].CgroupID {
+	if got := s.find(schema.KindOpen, path("/dev/zero")); len(got) != 1 || got[0].CgroupID == s.find(schema.KindExec, nil)[0].CgroupID {
 		t.Errorf("%d opens in the nested cgroup", len(got))
 	}
 	if s.report.LeftCgroup != 0 || len(s.report.Reasons) != 0 {
@@ -210,7 +212,7 @@ func TestJoinsLateAndLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.find(KindOpen, path("/dev/zero"))) != 1 || len(s.find(KindOpen, path("/dev/full"))) != 0 {
+	if len(s.find(schema.KindOpen, path("/dev/zero"))) != 1 || len(s.find(schema.KindOpen, path("/dev/full"))) != 0 {
 		t.Error("not exactly what happened inside was seen")
 	}
 	if s.report.JoinedCgroup != 1 || s.report.LeftCgroup != 1 {
@@ -229,9 +231,9 @@ func TestForksAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid, _ := strconv.Atoi(string(b))
-	parent := s.find(KindExec, nil)[0].PID
-	forks := s.find(KindFork, func(e *Event) bool { return int(e.ChildPID) == pid && e.PID == parent })
-	left := s.find(KindLeftCgroup, func(e *Event) bool { return int(e.PID) == pid && e.PPID == parent })
+	parent := s.find(schema.KindExec, nil)[0].PID
+	forks := s.find(schema.KindFork, func(e *Event) bool { return int(e.ChildPID) == pid && e.PID == parent })
+	left := s.find(schema.KindLeave, func(e *Event) bool { return int(e.PID) == pid && e.PPID == parent })
 	if len(forks) != 1 || len(left) != 1 || forks[0].ChildCgroupID != left[0].CgroupID || forks[0].ChildStart != left[0].Start {
 		t.Errorf("%d forks, %d that left", len(forks), len(left))
 	}
@@ -242,7 +244,7 @@ func TestForksAway(t *testing.T) {
 
 func TestSignalDeath(t *testing.T) {
 	s, _, _ := observed(t, "signal", nil)
-	if got := s.find(KindExit, nil); len(got) != 1 || got[0].Signal != int(unix.SIGKILL) || got[0].ExitCode != 0 {
+	if got := s.find(schema.KindExit, nil); len(got) != 1 || got[0].Signal != int(unix.SIGKILL) || got[0].ExitCode != 0 {
 		t.Errorf("%d exits", len(got))
 	}
 }
@@ -261,12 +263,12 @@ func TestMountNamespaces(t *testing.T) {
 	if _, err := fmt.Sscanf(string(out), "mnt:[%d]\nmnt:[%d]", &other, &own); err != nil || other == own {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for _, e := range s.find(KindFork, nil) {
+	for _, e := range s.find(schema.KindFork, nil) {
 		if e.MountNS != own {
 			t.Errorf("a process begins in %d, want %d", e.MountNS, own)
 		}
 	}
-	calls := s.find(KindNamespace, nil)
+	calls := s.find(schema.KindNamespace, nil)
 	if len(calls) != 1 || calls[0].MountNS != other {
 		t.Errorf("%d calls, want one into %d", len(calls), other)
 	}

@@ -199,7 +199,7 @@ type Report struct {
 	Received, Decoded, Malformed uint64
 	// Delivered is how many events Read has handed over: Decoded + FinalRepeats
 	// + Endpoints = Delivered + Joined + SelfTest, where Joined are parts of an
-	// event's argv and Endpoints the KindTraffic events, one for each remote
+	// event's argv and Endpoints the schema.KindFlow events, one for each remote
 	// endpoint, taken from a table at the end.
 	Delivered, Joined, SelfTest uint64
 	// Repeats is the sum of Count over the Repeat events handed over (or held
@@ -221,7 +221,7 @@ type Report struct {
 	// Kinds counts the events delivered, by Kind. Threads are the forks of
 	// threads, Errors the events with an Errno, QUICPeers the remote endpoints
 	// of UDP port 443.
-	Kinds                      [kindMax]uint64
+	Kinds                      [kindCount]uint64
 	Threads, Errors, QUICPeers uint64
 	// SharedFiles are the forks that left parent and child one table of
 	// descriptors, threads included; Claimed the events whose names or addresses

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func init() {
@@ -72,7 +74,7 @@ func init() {
 }
 
 // story tells events with names: kind, path, what was given, mark; dir is W.
-func (s *session) story(dir string, kinds ...Kind) (out []string) {
+func (s *session) story(dir string, kinds ...schema.KernelKind) (out []string) {
 	for _, e := range s.events {
 		for _, k := range kinds {
 			if e.Kind != k {
@@ -126,7 +128,7 @@ func TestNamesAreResolvedAsTheKernelDid(t *testing.T) {
 		"unlink W/moving",
 		"unlink W/here/absent given moving/absent",
 	}
-	if d := cmp.Diff(want, s.story(dir, KindUnlink, KindRmdir)); d != "" {
+	if d := cmp.Diff(want, s.story(dir, schema.KindUnlink, schema.KindRmdir)); d != "" {
 		t.Errorf("removals (-want +got):\n%s", d)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "here/victim")); err != nil {
@@ -134,7 +136,7 @@ func TestNamesAreResolvedAsTheKernelDid(t *testing.T) {
 	}
 	want = []string{"W/real", "W/real/sub", "W/here", "W/real/" + long + " given chain/../" + long, "W/real/" + long + "/in given absolute/" + long + "/in"}
 	var got []string
-	for _, l := range s.story(dir, KindMkdir) {
+	for _, l := range s.story(dir, schema.KindMkdir) {
 		if l := strings.TrimPrefix(l, "mkdir "); len(got) == 0 || l != got[len(got)-1] {
 			got = append(got, l)
 		}
@@ -143,18 +145,18 @@ func TestNamesAreResolvedAsTheKernelDid(t *testing.T) {
 		t.Errorf("directories (-want +got):\n%s", d)
 	}
 	want = []string{"rename W/real/y -> W/real/sub/z given absolute/y given ./here/../chain/z"}
-	if d := cmp.Diff(want, s.story(dir, KindRename)); d != "" {
+	if d := cmp.Diff(want, s.story(dir, schema.KindRename)); d != "" {
 		t.Errorf("renames (-want +got):\n%s", d)
 	}
 	want = []string{"chmod W given here/..", "connect W/real/sock given chain/../sock"}
-	if d := cmp.Diff(want, s.story(dir, KindChmod, KindConnect)); d != "" {
+	if d := cmp.Diff(want, s.story(dir, schema.KindChmod, schema.KindConnect)); d != "" {
 		t.Errorf("others (-want +got):\n%s", d)
 	}
-	want = []string{"open W/real/sub/none given chain/none", "open W/nowhere/../real/z (unresolved)",
-		"open /nothing-here given ../../../../../../../../nothing-here"}
+	want = []string{"openat W/real/sub/none given chain/none", "openat W/nowhere/../real/z (unresolved)",
+		"openat /nothing-here given ../../../../../../../../nothing-here"}
 	got = nil
-	for _, l := range s.story(dir, KindOpen) {
-		if strings.Contains(l, "none") || strings.Contains(l, "no") && strings.Contains(l, "..") && !strings.HasPrefix(l, "open W/proc") {
+	for _, l := range s.story(dir, schema.KindOpen) {
+		if strings.Contains(l, "none") || strings.Contains(l, "no") && strings.Contains(l, "..") && !strings.HasPrefix(l, "openat W/proc") {
 			got = append(got, l)
 		}
 	}
@@ -174,7 +176,7 @@ func TestNamesAreResolvedAcrossMounts(t *testing.T) {
 		"unlink W/a/b/nope given ../../../../nope",
 		"unlink W/a/b/in/none given /../in/none",
 	}
-	if d := cmp.Diff(want, s.story(dir, KindUnlink)); d != "" {
+	if d := cmp.Diff(want, s.story(dir, schema.KindUnlink)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }

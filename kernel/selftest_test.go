@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func TestSelfTestEarnsEveryHook(t *testing.T) {
@@ -28,7 +30,7 @@ func TestSelfTestEarnsEveryHook(t *testing.T) {
 		t.Error("no record of the self-test was counted")
 	}
 	for _, e := range s.events {
-		if string(e.Filename) != "" && string(e.Filename) != "/bin/true" || e.Kind == KindTraffic {
+		if string(e.Filename) != "" && string(e.Filename) != "/bin/true" || e.Kind == schema.KindFlow {
 			t.Errorf("the self-test leaked: %s", describe(e))
 		}
 	}

@@ -115,6 +115,14 @@ func tasksAtOnce() uint32 {
 	return uint32(most)
 }
 
+func laneTable() []uint8 {
+	out := make([]uint8, kindCount)
+	for _, k := range urgent {
+		out[k] = laneUrgent
+	}
+	return out
+}
+
 func uringTable() []bpf.AssayUringOp {
 	out := make([]bpf.AssayUringOp, 256)
 	for i, op := range uringOps {
@@ -447,6 +455,7 @@ func (s *set) embedded(types kernelTypes) (*ebpf.CollectionSpec, error) {
 		"seed":          le.Uint64(seed[:]),
 		"syscalls":      append(kernelTable(native), kernelTable(ia32)...),
 		"uring_ops":     uringTable(),
+		"lanes":         laneTable(),
 		"complete_args": types.tracepointArgs(tracepoints["completed"]),
 	}
 	if word != 0 {

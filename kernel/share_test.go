@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func init() {
@@ -58,7 +60,7 @@ func TestManySessionsShareOneObserver(t *testing.T) {
 	for i, s := range all {
 		s.end()
 		var own, foreign int
-		for _, e := range s.find(KindOpen, nil) {
+		for _, e := range s.find(schema.KindOpen, nil) {
 			switch path := string(e.Path); {
 			case strings.HasPrefix(path, dirs[i]+"/"):
 				own += int(e.Count)
@@ -69,7 +71,7 @@ func TestManySessionsShareOneObserver(t *testing.T) {
 		if own != files || foreign != 0 {
 			t.Errorf("session %d: %d of %d opens, %d of others", i, own, files, foreign)
 		}
-		if n := len(s.find(KindExit, nil)); n != 1 || len(s.report.Reasons) != 0 {
+		if n := len(s.find(schema.KindExit, nil)); n != 1 || len(s.report.Reasons) != 0 {
 			t.Errorf("session %d: %d exits, %+v", i, n, s.report.Reasons)
 		}
 		s.o.Close()
@@ -107,7 +109,7 @@ func TestAFloodDrownsNobody(t *testing.T) {
 	if h.Dropped == 0 {
 		t.Errorf("the flood fitted in: %+v", h.Counts)
 	}
-	if execs := loud.find(KindExec, nil); len(execs) != 3 || loud.report.Hooks[HookExec].Dropped+loud.report.Hooks[HookExit].Dropped+loud.report.Hooks[HookFork].Dropped != 0 {
+	if execs := loud.find(schema.KindExec, nil); len(execs) != 3 || loud.report.Hooks[HookExec].Dropped+loud.report.Hooks[HookExit].Dropped+loud.report.Hooks[HookFork].Dropped != 0 {
 		t.Errorf("%d execs of 3 came through the flood", len(execs))
 	}
 	if slices.ContainsFunc(loud.report.Reasons, func(r Reason) bool { return r.Code == CodeMissing }) {
@@ -149,13 +151,13 @@ func TestNestedSessions(t *testing.T) {
 		s           *session
 		deep, plain int
 	}{{"outer", outer, 1, 1}, {"inner", inner, 1, 0}} {
-		if n := len(c.s.find(KindOpen, path(dir+"/deep"))); n != c.deep {
+		if n := len(c.s.find(schema.KindOpen, path(dir+"/deep"))); n != c.deep {
 			t.Errorf("%s: %d opens below", c.name, n)
 		}
-		if n := len(c.s.find(KindRename, path(dir+"/deep"))); n != c.deep {
+		if n := len(c.s.find(schema.KindRename, path(dir+"/deep"))); n != c.deep {
 			t.Errorf("%s: %d renames below", c.name, n)
 		}
-		if n := len(c.s.find(KindOpen, path(dir+"/shallow"))); n != c.plain {
+		if n := len(c.s.find(schema.KindOpen, path(dir+"/shallow"))); n != c.plain {
 			t.Errorf("%s: %d opens beside", c.name, n)
 		}
 		if len(c.s.report.Reasons) != 0 {

@@ -23,7 +23,7 @@ var localNetlink = [...]bool{
 }
 
 // Carries reports whether a socket of a family and protocol can carry data to another host, or from one,
-// without an event that names the peer. It is for the sockets that have a KindNewSocket event:
+// without an event that names the peer. It is for the sockets that have a schema.KindSocket event:
 // those whose peers other hooks see have none. docs/bundle.md has the table.
 func Carries(family, protocol uint64) bool {
 	switch family {

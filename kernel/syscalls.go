@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Handlers, in the order of enum prog in bpf/record.h.
@@ -41,7 +43,7 @@ const noArg = 7
 type sysRow struct {
 	name string
 	prog uint8
-	kind Kind
+	kind schema.KernelKind
 	hook HookID
 	spec string
 }
@@ -49,146 +51,146 @@ type sysRow struct {
 // sysRows is every system call that is observed, by name. Those that an
 // architecture lacks are left out there.
 var sysRows = []sysRow{
-	{"open", progOpen, KindOpen, HookOpen, "p0f1m2"},
-	{"openat", progOpen, KindOpen, HookOpen, "d0p1f2m3"},
-	{"openat2", progOpen, KindOpen, HookOpen, "d0p1f2m3k4"}, // struct open_how is spread over 2 to 4
-	{"creat", progOpen, KindOpen, HookOpen, "p0m1"},
-	{"open_by_handle_at", progOpen, KindOpen, HookOpen, "f2"},
+	{"open", progOpen, schema.KindOpen, HookOpen, "p0f1m2"},
+	{"openat", progOpen, schema.KindOpen, HookOpen, "d0p1f2m3"},
+	{"openat2", progOpen, schema.KindOpen, HookOpen, "d0p1f2m3k4"}, // struct open_how is spread over 2 to 4
+	{"creat", progOpen, schema.KindOpen, HookOpen, "p0m1"},
+	{"open_by_handle_at", progOpen, schema.KindOpen, HookOpen, "f2"},
 
-	{"execve", progPath, KindExecFailed, HookExecFailed, "p0"},
-	{"execveat", progPath, KindExecFailed, HookExecFailed, "d0p1f4"},
+	{"execve", progPath, schema.KindExecFailed, HookExecFailed, "p0"},
+	{"execveat", progPath, schema.KindExecFailed, HookExecFailed, "d0p1f4"},
 
-	{"rename", progPath, KindRename, HookRename, "p0P1"},
-	{"renameat", progPath, KindRename, HookRename, "d0p1D2P3"},
-	{"renameat2", progPath, KindRename, HookRename, "d0p1D2P3f4"},
-	{"unlink", progPath, KindUnlink, HookUnlink, "p0"},
-	{"unlinkat", progPath, KindUnlink, HookUnlink, "d0p1f2"}, // KindRmdir with AT_REMOVEDIR
-	{"rmdir", progPath, KindRmdir, HookUnlink, "p0"},
-	{"link", progPath, KindLink, HookLink, "p0P1"},
-	{"linkat", progPath, KindLink, HookLink, "d0p1D2P3f4l3"},
-	{"symlink", progPath, KindSymlink, HookLink, "n0p1"},
-	{"symlinkat", progPath, KindSymlink, HookLink, "n0d1p2"},
-	{"mkdir", progPath, KindMkdir, HookMkdir, "p0m1"},
-	{"mkdirat", progPath, KindMkdir, HookMkdir, "d0p1m2"},
-	{"mknod", progPath, KindMknod, HookMkdir, "p0m1k2"},
-	{"mknodat", progPath, KindMknod, HookMkdir, "d0p1m2k3"},
-	{"truncate", progPath, KindTruncate, HookTruncate, "p0k1l1"},
-	{"ftruncate", progFD, KindTruncate, HookTruncate, "F0k1"},
-	{"truncate64", progPath, KindTruncate, HookTruncate, "p0k1k2l1"}, // 32-bit only: the length in halves
-	{"ftruncate64", progFD, KindTruncate, HookTruncate, "F0k1k2"},
-	{"fallocate", progFD, KindTruncate, HookTruncate, "F0k1k2k3"},
+	{"rename", progPath, schema.KindRename, HookRename, "p0P1"},
+	{"renameat", progPath, schema.KindRename, HookRename, "d0p1D2P3"},
+	{"renameat2", progPath, schema.KindRename, HookRename, "d0p1D2P3f4"},
+	{"unlink", progPath, schema.KindUnlink, HookUnlink, "p0"},
+	{"unlinkat", progPath, schema.KindUnlink, HookUnlink, "d0p1f2"}, // schema.KindRmdir with AT_REMOVEDIR
+	{"rmdir", progPath, schema.KindRmdir, HookUnlink, "p0"},
+	{"link", progPath, schema.KindLink, HookLink, "p0P1"},
+	{"linkat", progPath, schema.KindLink, HookLink, "d0p1D2P3f4l3"},
+	{"symlink", progPath, schema.KindSymlink, HookLink, "n0p1"},
+	{"symlinkat", progPath, schema.KindSymlink, HookLink, "n0d1p2"},
+	{"mkdir", progPath, schema.KindMkdir, HookMkdir, "p0m1"},
+	{"mkdirat", progPath, schema.KindMkdir, HookMkdir, "d0p1m2"},
+	{"mknod", progPath, schema.KindMknod, HookMkdir, "p0m1k2"},
+	{"mknodat", progPath, schema.KindMknod, HookMkdir, "d0p1m2k3"},
+	{"truncate", progPath, schema.KindTruncate, HookTruncate, "p0k1l1"},
+	{"ftruncate", progFD, schema.KindTruncate, HookTruncate, "F0k1"},
+	{"truncate64", progPath, schema.KindTruncate, HookTruncate, "p0k1k2l1"}, // 32-bit only: the length in halves
+	{"ftruncate64", progFD, schema.KindTruncate, HookTruncate, "F0k1k2"},
+	{"fallocate", progFD, schema.KindTruncate, HookTruncate, "F0k1k2k3"},
 
-	{"chmod", progPath, KindChmod, HookAttr, "p0m1l1"},
-	{"fchmod", progFD, KindChmod, HookAttr, "F0m1"},
-	{"fchmodat", progPath, KindChmod, HookAttr, "d0p1m2l1"},
-	{"fchmodat2", progPath, KindChmod, HookAttr, "d0p1m2f3l2"},
-	{"chown", progPath, KindChown, HookAttr, "p0k1k2l1"},
-	{"lchown", progPath, KindChown, HookAttr, "p0k1k2"},
-	{"fchown", progFD, KindChown, HookAttr, "F0k1k2"},
-	{"fchownat", progPath, KindChown, HookAttr, "d0p1k2k3f4l2"},
-	{"setxattr", progPath, KindSetxattr, HookAttr, "p0n1f4l1"},
-	{"lsetxattr", progPath, KindSetxattr, HookAttr, "p0n1f4"},
-	{"fsetxattr", progFD, KindSetxattr, HookAttr, "F0n1f4"},
-	{"setxattrat", progPath, KindSetxattr, HookAttr, "d0p1f2n3l2"},
-	{"removexattr", progPath, KindRemovexattr, HookAttr, "p0n1l1"},
-	{"lremovexattr", progPath, KindRemovexattr, HookAttr, "p0n1"},
-	{"fremovexattr", progFD, KindRemovexattr, HookAttr, "F0n1"},
-	{"removexattrat", progPath, KindRemovexattr, HookAttr, "d0p1f2n3l2"},
+	{"chmod", progPath, schema.KindChmod, HookAttr, "p0m1l1"},
+	{"fchmod", progFD, schema.KindChmod, HookAttr, "F0m1"},
+	{"fchmodat", progPath, schema.KindChmod, HookAttr, "d0p1m2l1"},
+	{"fchmodat2", progPath, schema.KindChmod, HookAttr, "d0p1m2f3l2"},
+	{"chown", progPath, schema.KindChown, HookAttr, "p0k1k2l1"},
+	{"lchown", progPath, schema.KindChown, HookAttr, "p0k1k2"},
+	{"fchown", progFD, schema.KindChown, HookAttr, "F0k1k2"},
+	{"fchownat", progPath, schema.KindChown, HookAttr, "d0p1k2k3f4l2"},
+	{"setxattr", progPath, schema.KindSetxattr, HookAttr, "p0n1f4l1"},
+	{"lsetxattr", progPath, schema.KindSetxattr, HookAttr, "p0n1f4"},
+	{"fsetxattr", progFD, schema.KindSetxattr, HookAttr, "F0n1f4"},
+	{"setxattrat", progPath, schema.KindSetxattr, HookAttr, "d0p1f2n3l2"},
+	{"removexattr", progPath, schema.KindRemovexattr, HookAttr, "p0n1l1"},
+	{"lremovexattr", progPath, schema.KindRemovexattr, HookAttr, "p0n1"},
+	{"fremovexattr", progFD, schema.KindRemovexattr, HookAttr, "F0n1"},
+	{"removexattrat", progPath, schema.KindRemovexattr, HookAttr, "d0p1f2n3l2"},
 
-	{"utimensat", progPath, KindUtime, HookAttr, "d0p1f3l2"},
-	{"utimes", progPath, KindUtime, HookAttr, "p0l1"},
-	{"utime", progPath, KindUtime, HookAttr, "p0l1"},
-	{"futimesat", progPath, KindUtime, HookAttr, "d0p1l1"},
+	{"utimensat", progPath, schema.KindUtime, HookAttr, "d0p1f3l2"},
+	{"utimes", progPath, schema.KindUtime, HookAttr, "p0l1"},
+	{"utime", progPath, schema.KindUtime, HookAttr, "p0l1"},
+	{"futimesat", progPath, schema.KindUtime, HookAttr, "d0p1l1"},
 
-	{"chdir", progCwd, KindChdir, HookChdir, "p0"},
-	{"fchdir", progCwd, KindChdir, HookChdir, "F0"},
-	{"chroot", progCwd, KindChroot, HookChdir, "p0"},
+	{"chdir", progCwd, schema.KindChdir, HookChdir, "p0"},
+	{"fchdir", progCwd, schema.KindChdir, HookChdir, "F0"},
+	{"chroot", progCwd, schema.KindChroot, HookChdir, "p0"},
 
-	{"write", progWrite, KindWrite, HookWrite, "F0"},
-	{"pwrite64", progWrite, KindWrite, HookWrite, "F0"},
-	{"writev", progWrite, KindWrite, HookWrite, "F0"},
-	{"pwritev", progWrite, KindWrite, HookWrite, "F0"},
-	{"pwritev2", progWrite, KindWrite, HookWrite, "F0"},
-	{"sendfile", progWrite, KindWrite, HookWrite, "F0"},
-	{"copy_file_range", progWrite, KindWrite, HookWrite, "F2"},
-	{"splice", progWrite, KindWrite, HookWrite, "F2"},
-	{"io_submit", progAIO, KindWrite, HookWrite, ""},
-	{"mmap", progMmap, KindMmap, HookMmap, "F4m2f3"},
+	{"write", progWrite, schema.KindWrite, HookWrite, "F0"},
+	{"pwrite64", progWrite, schema.KindWrite, HookWrite, "F0"},
+	{"writev", progWrite, schema.KindWrite, HookWrite, "F0"},
+	{"pwritev", progWrite, schema.KindWrite, HookWrite, "F0"},
+	{"pwritev2", progWrite, schema.KindWrite, HookWrite, "F0"},
+	{"sendfile", progWrite, schema.KindWrite, HookWrite, "F0"},
+	{"copy_file_range", progWrite, schema.KindWrite, HookWrite, "F2"},
+	{"splice", progWrite, schema.KindWrite, HookWrite, "F2"},
+	{"io_submit", progAIO, schema.KindWrite, HookWrite, ""},
+	{"mmap", progMmap, schema.KindMmapShared, HookMmap, "F4m2f3"},
 
-	{"connect", progSocket, KindConnect, HookSocket, "F0p1"},
-	{"bind", progSocket, KindBind, HookSocket, "F0p1"},
-	{"listen", progSocket, KindListen, HookSocket, "F0"},
-	{"accept", progSocket, KindAccept, HookSocket, "F0"},
-	{"accept4", progSocket, KindAccept, HookSocket, "F0"},
-	{"sendto", progSocket, KindSend, HookSocket, "F0f3p4"},
-	{"sendmsg", progSocket, KindSend, HookSocket, "F0P1f2"},
-	{"recvmsg", progReceive, KindSend, HookSocket, "P1"}, // only for the descriptors
-	{"recvmmsg", progReceive, KindSend, HookSocket, ""},  // that come with a message
-	{"sendmmsg", progSocket, KindSend, HookSocket, "F0f3"},
+	{"connect", progSocket, schema.KindConnect, HookSocket, "F0p1"},
+	{"bind", progSocket, schema.KindBind, HookSocket, "F0p1"},
+	{"listen", progSocket, schema.KindListen, HookSocket, "F0"},
+	{"accept", progSocket, schema.KindAccept, HookSocket, "F0"},
+	{"accept4", progSocket, schema.KindAccept, HookSocket, "F0"},
+	{"sendto", progSocket, schema.KindSendto, HookSocket, "F0f3p4"},
+	{"sendmsg", progSocket, schema.KindSendto, HookSocket, "F0P1f2"},
+	{"recvmsg", progReceive, schema.KindSendto, HookSocket, "P1"}, // only for the descriptors
+	{"recvmmsg", progReceive, schema.KindSendto, HookSocket, ""},  // that come with a message
+	{"sendmmsg", progSocket, schema.KindSendto, HookSocket, "F0f3"},
 
 	// Of 32-bit programs only: the arguments are in user memory.
-	{"socketcall", progPacked, KindCompat, HookSocket, "k0"},
-	{"old_mmap", progPacked, KindCompat, HookMmap, ""},
+	{"socketcall", progPacked, schema.KindCompatSyscall, HookSocket, "k0"},
+	{"old_mmap", progPacked, schema.KindCompatSyscall, HookMmap, ""},
 
-	{"setuid", progArgs, KindSetID, HookPrivilege, "k0"},
-	{"setgid", progArgs, KindSetID, HookPrivilege, "k0"},
-	{"setreuid", progArgs, KindSetID, HookPrivilege, "k0k1"},
-	{"setregid", progArgs, KindSetID, HookPrivilege, "k0k1"},
-	{"setresuid", progArgs, KindSetID, HookPrivilege, "k0k1k2"},
-	{"setresgid", progArgs, KindSetID, HookPrivilege, "k0k1k2"},
-	{"setfsuid", progArgs, KindSetID, HookPrivilege, "k0"},
-	{"setfsgid", progArgs, KindSetID, HookPrivilege, "k0"},
-	{"setgroups", progArgs, KindSetID, HookPrivilege, "k0"},
-	{"capset", progArgs, KindCapset, HookPrivilege, ""},
-	{"ptrace", progArgs, KindPtrace, HookPrivilege, "k0k1"},
-	{"process_vm_readv", progArgs, KindPtrace, HookPrivilege, "k0"},
-	{"process_vm_writev", progArgs, KindPtrace, HookPrivilege, "k0"},
-	{"pidfd_getfd", progArgs, KindPtrace, HookPrivilege, "k0k1"},
-	{"mount", progPath, KindMount, HookPrivilege, "n0p1f3l1"},
-	{"umount", progPath, KindMount, HookPrivilege, "p0l1"}, // 32-bit only
-	{"umount2", progPath, KindMount, HookPrivilege, "p0f1l4"},
-	{"pivot_root", progPath, KindMount, HookPrivilege, "p0P1"},
-	{"open_tree", progPath, KindMount, HookPrivilege, "d0p1f2l2"},
-	{"open_tree_attr", progPath, KindMount, HookPrivilege, "d0p1f2l2"},
-	{"move_mount", progPath, KindMount, HookPrivilege, "d0p1D2P3f4"},
-	{"mount_setattr", progPath, KindMount, HookPrivilege, "d0p1f2l2"},
-	{"fspick", progPath, KindMount, HookPrivilege, "d0p1f2"},
-	{"fsopen", progPath, KindMount, HookPrivilege, "n0f1"},
-	{"fsconfig", progArgs, KindMount, HookPrivilege, "k0k1"},
-	{"fsmount", progArgs, KindMount, HookPrivilege, "k0f1"},
-	{"sethostname", progArgs, KindPrivileged, HookPrivilege, "k1"},
-	{"setdomainname", progArgs, KindPrivileged, HookPrivilege, "k1"},
-	{"swapon", progPath, KindPrivileged, HookPrivilege, "p0f1l1"},
-	{"swapoff", progPath, KindPrivileged, HookPrivilege, "p0l1"},
-	{"acct", progPath, KindPrivileged, HookPrivilege, "p0l1"},
-	{"quotactl", progPath, KindPrivileged, HookPrivilege, "k0p1k2"},
-	{"quotactl_fd", progFD, KindPrivileged, HookPrivilege, "F0k1k2"},
-	{"perf_event_open", progArgs, KindPrivileged, HookPrivilege, "k1k2k3f4"},
-	{"add_key", progPath, KindPrivileged, HookPrivilege, "n0k4"},
-	{"request_key", progPath, KindPrivileged, HookPrivilege, "n0k3"},
-	{"keyctl", progArgs, KindPrivileged, HookPrivilege, "k0k1"},
-	{"inotify_add_watch", progPath, KindPrivileged, HookPrivilege, "k0p1k2"},
-	{"fanotify_init", progArgs, KindPrivileged, HookPrivilege, "f0k1"},
-	{"fanotify_mark", progPath, KindPrivileged, HookPrivilege, "k0f1k2d3p4"},
-	{"seccomp", progArgs, KindPrivileged, HookPrivilege, "k0f1"},
-	{"prctl", progPrctl, KindPrivileged, HookPrivilege, "k0k1"},
-	{"ioctl", progIoctl, KindPrivileged, HookPrivilege, "F0k1"},
-	{"reboot", progArgs, KindPrivileged, HookPrivilege, "k2"},
-	{"kexec_load", progArgs, KindPrivileged, HookPrivilege, "k0"},
-	{"settimeofday", progArgs, KindPrivileged, HookPrivilege, ""},
-	{"clock_settime", progArgs, KindPrivileged, HookPrivilege, "k0"},
-	{"socket", progFamily, KindNewSocket, HookSocket, "k0k1k2"},
-	{"clone", progClone, KindNamespace, HookPrivilege, "f0"},
-	{"clone3", progClone, KindNamespace, HookPrivilege, "f0"},
-	{"unshare", progArgs, KindNamespace, HookPrivilege, "f0"},
-	{"setns", progArgs, KindNamespace, HookPrivilege, "k0f1"},
-	{"bpf", progBPF, KindBPF, HookPrivilege, "k0"},
-	{"memfd_create", progPath, KindMemfd, HookPrivilege, "n0f1"},
-	{"init_module", progArgs, KindModule, HookPrivilege, "k1"},
-	{"finit_module", progFD, KindModule, HookPrivilege, "F0f2"},
-	{"delete_module", progPath, KindModule, HookPrivilege, "n0f1"},
-	{"io_uring_enter", progURing, KindIOUring, HookPrivilege, ""}, // only for what it leaves behind
-	{"io_uring_setup", progArgs, KindIOUring, HookPrivilege, "k0"},
+	{"setuid", progArgs, schema.KindSetID, HookPrivilege, "k0"},
+	{"setgid", progArgs, schema.KindSetID, HookPrivilege, "k0"},
+	{"setreuid", progArgs, schema.KindSetID, HookPrivilege, "k0k1"},
+	{"setregid", progArgs, schema.KindSetID, HookPrivilege, "k0k1"},
+	{"setresuid", progArgs, schema.KindSetID, HookPrivilege, "k0k1k2"},
+	{"setresgid", progArgs, schema.KindSetID, HookPrivilege, "k0k1k2"},
+	{"setfsuid", progArgs, schema.KindSetID, HookPrivilege, "k0"},
+	{"setfsgid", progArgs, schema.KindSetID, HookPrivilege, "k0"},
+	{"setgroups", progArgs, schema.KindSetID, HookPrivilege, "k0"},
+	{"capset", progArgs, schema.KindCapset, HookPrivilege, ""},
+	{"ptrace", progArgs, schema.KindPtrace, HookPrivilege, "k0k1"},
+	{"process_vm_readv", progArgs, schema.KindPtrace, HookPrivilege, "k0"},
+	{"process_vm_writev", progArgs, schema.KindPtrace, HookPrivilege, "k0"},
+	{"pidfd_getfd", progArgs, schema.KindPtrace, HookPrivilege, "k0k1"},
+	{"mount", progPath, schema.KindMount, HookPrivilege, "n0p1f3l1"},
+	{"umount", progPath, schema.KindMount, HookPrivilege, "p0l1"}, // 32-bit only
+	{"umount2", progPath, schema.KindMount, HookPrivilege, "p0f1l4"},
+	{"pivot_root", progPath, schema.KindMount, HookPrivilege, "p0P1"},
+	{"open_tree", progPath, schema.KindMount, HookPrivilege, "d0p1f2l2"},
+	{"open_tree_attr", progPath, schema.KindMount, HookPrivilege, "d0p1f2l2"},
+	{"move_mount", progPath, schema.KindMount, HookPrivilege, "d0p1D2P3f4"},
+	{"mount_setattr", progPath, schema.KindMount, HookPrivilege, "d0p1f2l2"},
+	{"fspick", progPath, schema.KindMount, HookPrivilege, "d0p1f2"},
+	{"fsopen", progPath, schema.KindMount, HookPrivilege, "n0f1"},
+	{"fsconfig", progArgs, schema.KindMount, HookPrivilege, "k0k1"},
+	{"fsmount", progArgs, schema.KindMount, HookPrivilege, "k0f1"},
+	{"sethostname", progArgs, schema.KindPrivileged, HookPrivilege, "k1"},
+	{"setdomainname", progArgs, schema.KindPrivileged, HookPrivilege, "k1"},
+	{"swapon", progPath, schema.KindPrivileged, HookPrivilege, "p0f1l1"},
+	{"swapoff", progPath, schema.KindPrivileged, HookPrivilege, "p0l1"},
+	{"acct", progPath, schema.KindPrivileged, HookPrivilege, "p0l1"},
+	{"quotactl", progPath, schema.KindPrivileged, HookPrivilege, "k0p1k2"},
+	{"quotactl_fd", progFD, schema.KindPrivileged, HookPrivilege, "F0k1k2"},
+	{"perf_event_open", progArgs, schema.KindPrivileged, HookPrivilege, "k1k2k3f4"},
+	{"add_key", progPath, schema.KindPrivileged, HookPrivilege, "n0k4"},
+	{"request_key", progPath, schema.KindPrivileged, HookPrivilege, "n0k3"},
+	{"keyctl", progArgs, schema.KindPrivileged, HookPrivilege, "k0k1"},
+	{"inotify_add_watch", progPath, schema.KindPrivileged, HookPrivilege, "k0p1k2"},
+	{"fanotify_init", progArgs, schema.KindPrivileged, HookPrivilege, "f0k1"},
+	{"fanotify_mark", progPath, schema.KindPrivileged, HookPrivilege, "k0f1k2d3p4"},
+	{"seccomp", progArgs, schema.KindPrivileged, HookPrivilege, "k0f1"},
+	{"prctl", progPrctl, schema.KindPrivileged, HookPrivilege, "k0k1"},
+	{"ioctl", progIoctl, schema.KindPrivileged, HookPrivilege, "F0k1"},
+	{"reboot", progArgs, schema.KindPrivileged, HookPrivilege, "k2"},
+	{"kexec_load", progArgs, schema.KindPrivileged, HookPrivilege, "k0"},
+	{"settimeofday", progArgs, schema.KindPrivileged, HookPrivilege, ""},
+	{"clock_settime", progArgs, schema.KindPrivileged, HookPrivilege, "k0"},
+	{"socket", progFamily, schema.KindSocket, HookSocket, "k0k1k2"},
+	{"clone", progClone, schema.KindNamespace, HookPrivilege, "f0"},
+	{"clone3", progClone, schema.KindNamespace, HookPrivilege, "f0"},
+	{"unshare", progArgs, schema.KindNamespace, HookPrivilege, "f0"},
+	{"setns", progArgs, schema.KindNamespace, HookPrivilege, "k0f1"},
+	{"bpf", progBPF, schema.KindBPF, HookPrivilege, "k0"},
+	{"memfd_create", progPath, schema.KindMemfd, HookPrivilege, "n0f1"},
+	{"init_module", progArgs, schema.KindModule, HookPrivilege, "k1"},
+	{"finit_module", progFD, schema.KindModule, HookPrivilege, "F0f2"},
+	{"delete_module", progPath, schema.KindModule, HookPrivilege, "n0f1"},
+	{"io_uring_enter", progURing, schema.KindIOUring, HookPrivilege, ""}, // only for what it leaves behind
+	{"io_uring_setup", progArgs, schema.KindIOUring, HookPrivilege, "k0"},
 }
 
 // sysCall is one entry of the table the programs read (struct syscall), and
@@ -285,7 +287,7 @@ func (t *sysTable) calls() map[uint32]*Call {
 			continue
 		}
 		calls[uint32(nr)] = &Call{
-			Name: row.name, Kind: Kind(row.kind), Hook: HookID(row.hook),
+			Name: row.name, Kind: schema.KernelKind(row.kind), Hook: HookID(row.hook),
 			FD: row.fd, Dirfd: row.dfd, Path: row.path, Dirfd2: row.dfd2, Path2: row.path2, Text: row.str, row: row,
 		}
 	}
@@ -299,7 +301,7 @@ const NoArg = noArg
 // Hook are indexes of arguments, or NoArg.
 type Call struct {
 	Name string
-	Kind Kind
+	Kind schema.KernelKind
 	Hook HookID
 	// FD is the descriptor that the call is about. Dirfd and Path, Dirfd2 and Path2
 	// are a directory and a name relative to it. Text is another string. Of calls

@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 	"slices"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // How an operation of io_uring is seen, in the order of enum uring_how in
@@ -14,7 +16,7 @@ const (
 	uringWrite
 	uringFD
 	uringSocket
-	uringOther   // known, told of by its number: KindIOUringOp
+	uringOther   // known, told of by its number: schema.KindIOUringOp
 	uringFamily  // makes a socket, told of where no hook sees its peers
 	uringReceive // may bring descriptors
 )
@@ -24,29 +26,29 @@ const (
 type uringOp struct {
 	name string
 	how  uint8
-	kind Kind
+	kind schema.KernelKind
 }
 
 var uringOps = [...]uringOp{
-	0: {"nop", uringHarmless, 0}, 1: {"readv", uringHarmless, 0}, 2: {"writev", uringWrite, KindWrite}, 3: {"fsync", uringHarmless, 0},
-	4: {"read_fixed", uringHarmless, 0}, 5: {"write_fixed", uringWrite, KindWrite}, 6: {"poll_add", uringHarmless, 0},
-	7: {"poll_remove", uringHarmless, 0}, 8: {"sync_file_range", uringHarmless, 0}, 9: {"sendmsg", uringSocket, KindSend},
+	0: {"nop", uringHarmless, 0}, 1: {"readv", uringHarmless, 0}, 2: {"writev", uringWrite, schema.KindWrite}, 3: {"fsync", uringHarmless, 0},
+	4: {"read_fixed", uringHarmless, 0}, 5: {"write_fixed", uringWrite, schema.KindWrite}, 6: {"poll_add", uringHarmless, 0},
+	7: {"poll_remove", uringHarmless, 0}, 8: {"sync_file_range", uringHarmless, 0}, 9: {"sendmsg", uringSocket, schema.KindSendto},
 	10: {"recvmsg", uringReceive, 0}, 11: {"timeout", uringHarmless, 0}, 12: {"timeout_remove", uringHarmless, 0},
-	13: {"accept", uringSocket, KindAccept}, 14: {"async_cancel", uringHarmless, 0}, 15: {"link_timeout", uringHarmless, 0},
-	16: {"connect", uringSocket, KindConnect}, 17: {"fallocate", uringFD, KindTruncate}, 18: {"openat", uringNamed, KindOpen},
+	13: {"accept", uringSocket, schema.KindAccept}, 14: {"async_cancel", uringHarmless, 0}, 15: {"link_timeout", uringHarmless, 0},
+	16: {"connect", uringSocket, schema.KindConnect}, 17: {"fallocate", uringFD, schema.KindTruncate}, 18: {"openat", uringNamed, schema.KindOpen},
 	19: {"close", uringHarmless, 0}, 20: {"files_update", uringHarmless, 0}, 21: {"statx", uringHarmless, 0}, 22: {"read", uringHarmless, 0},
-	23: {"write", uringWrite, KindWrite}, 24: {"fadvise", uringHarmless, 0}, 25: {"madvise", uringHarmless, 0}, 26: {"send", uringSocket, KindSend},
-	27: {"recv", uringHarmless, 0}, 28: {"openat2", uringNamed, KindOpen}, 29: {"epoll_ctl", uringHarmless, 0}, 30: {"splice", uringWrite, KindWrite},
+	23: {"write", uringWrite, schema.KindWrite}, 24: {"fadvise", uringHarmless, 0}, 25: {"madvise", uringHarmless, 0}, 26: {"send", uringSocket, schema.KindSendto},
+	27: {"recv", uringHarmless, 0}, 28: {"openat2", uringNamed, schema.KindOpen}, 29: {"epoll_ctl", uringHarmless, 0}, 30: {"splice", uringWrite, schema.KindWrite},
 	31: {"provide_buffers", uringHarmless, 0}, 32: {"remove_buffers", uringHarmless, 0}, 33: {"tee", uringHarmless, 0},
-	34: {"shutdown", uringHarmless, 0}, 35: {"renameat", uringNamed, KindRename}, 36: {"unlinkat", uringNamed, KindUnlink},
-	37: {"mkdirat", uringNamed, KindMkdir}, 38: {"symlinkat", uringNamed, KindSymlink}, 39: {"linkat", uringNamed, KindLink},
-	40: {"msg_ring", uringOther, 0}, 41: {"fsetxattr", uringFD, KindSetxattr}, 42: {"setxattr", uringNamed, KindSetxattr},
-	43: {"fgetxattr", uringHarmless, 0}, 44: {"getxattr", uringHarmless, 0}, 45: {"socket", uringFamily, KindNewSocket}, 46: {"uring_cmd", uringOther, 0},
-	47: {"send_zc", uringSocket, KindSend}, 48: {"sendmsg_zc", uringSocket, KindSend}, 49: {"read_multishot", uringHarmless, 0},
+	34: {"shutdown", uringHarmless, 0}, 35: {"renameat", uringNamed, schema.KindRename}, 36: {"unlinkat", uringNamed, schema.KindUnlink},
+	37: {"mkdirat", uringNamed, schema.KindMkdir}, 38: {"symlinkat", uringNamed, schema.KindSymlink}, 39: {"linkat", uringNamed, schema.KindLink},
+	40: {"msg_ring", uringOther, 0}, 41: {"fsetxattr", uringFD, schema.KindSetxattr}, 42: {"setxattr", uringNamed, schema.KindSetxattr},
+	43: {"fgetxattr", uringHarmless, 0}, 44: {"getxattr", uringHarmless, 0}, 45: {"socket", uringFamily, schema.KindSocket}, 46: {"uring_cmd", uringOther, 0},
+	47: {"send_zc", uringSocket, schema.KindSendto}, 48: {"sendmsg_zc", uringSocket, schema.KindSendto}, 49: {"read_multishot", uringHarmless, 0},
 	50: {"waitid", uringHarmless, 0}, 51: {"futex_wait", uringHarmless, 0}, 52: {"futex_wake", uringHarmless, 0}, 53: {"futex_waitv", uringHarmless, 0},
-	54: {"fixed_fd_install", uringHarmless, 0}, 55: {"ftruncate", uringFD, KindTruncate}, 56: {"bind", uringSocket, KindBind},
-	57: {"listen", uringSocket, KindListen}, 58: {"recv_zc", uringHarmless, 0}, 59: {"epoll_wait", uringHarmless, 0},
-	60: {"readv_fixed", uringHarmless, 0}, 61: {"writev_fixed", uringWrite, KindWrite}, 62: {"pipe", uringHarmless, 0},
+	54: {"fixed_fd_install", uringHarmless, 0}, 55: {"ftruncate", uringFD, schema.KindTruncate}, 56: {"bind", uringSocket, schema.KindBind},
+	57: {"listen", uringSocket, schema.KindListen}, 58: {"recv_zc", uringHarmless, 0}, 59: {"epoll_wait", uringHarmless, 0},
+	60: {"readv_fixed", uringHarmless, 0}, 61: {"writev_fixed", uringWrite, schema.KindWrite}, 62: {"pipe", uringHarmless, 0},
 	63: {"nop128", uringHarmless, 0}, 64: {"uring_cmd128", uringOther, 0},
 }
 

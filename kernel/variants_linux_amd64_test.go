@@ -7,9 +7,9 @@ import "golang.org/x/sys/unix"
 func init() {
 	legacy := []variant{
 		{"mkdir mkdir l -", func() { raw("mkdir", cstr("l"), 0o755) }},
-		{"open open l/one -", func() { raw("open", cstr("l/one"), unix.O_CREAT|unix.O_RDWR, 0o600) }},
-		{"open open l/nope - ENOENT", func() { raw("open", cstr("l/nope"), 0, 0) }},
-		{"open creat l/two -", func() { raw("creat", cstr("l/two"), 0o600) }},
+		{"openat open l/one -", func() { raw("open", cstr("l/one"), unix.O_CREAT|unix.O_RDWR, 0o600) }},
+		{"openat open l/nope - ENOENT", func() { raw("open", cstr("l/nope"), 0, 0) }},
+		{"openat creat l/two -", func() { raw("creat", cstr("l/two"), 0o600) }},
 		{"link link l/one l/linked", func() { raw("link", cstr("l/one"), cstr("l/linked")) }},
 		{"symlink symlink l/sym =one", func() { raw("symlink", cstr("one"), cstr("l/sym")) }},
 		{"rename rename l/two l/three", func() { raw("rename", cstr("l/two"), cstr("l/three")) }},

@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 func init() {
@@ -37,21 +39,21 @@ var variants = []variant{
 	{"mkdir mkdirat a -", func() { raw("mkdirat", atFDCWD, cstr("a"), 0o755) }},
 	{"mkdir mkdirat a/sub -", func() { raw("mkdirat", dirfd("a"), cstr("sub"), 0o755) }},
 	{"mkdir mkdirat nope/x - ENOENT", func() { raw("mkdirat", atFDCWD, cstr("nope/x"), 0o755) }},
-	{"open openat a/one -", func() { raw("openat", atFDCWD, cstr("a/./sub/../one"), unix.O_CREAT|unix.O_RDWR, 0o600) }},
-	{"open openat a/two -", func() { raw("openat", dirfd("a/sub"), cstr("../two"), unix.O_CREAT|unix.O_RDWR, 0o600) }},
-	{"open openat a/none - ENOENT", func() { raw("openat", dirfd("a"), cstr("none"), 0, 0) }},
-	{"open openat2 a/three -", func() {
+	{"openat openat a/one -", func() { raw("openat", atFDCWD, cstr("a/./sub/../one"), unix.O_CREAT|unix.O_RDWR, 0o600) }},
+	{"openat openat a/two -", func() { raw("openat", dirfd("a/sub"), cstr("../two"), unix.O_CREAT|unix.O_RDWR, 0o600) }},
+	{"openat openat a/none - ENOENT", func() { raw("openat", dirfd("a"), cstr("none"), 0, 0) }},
+	{"openat openat2 a/three -", func() {
 		how := unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: 0o644, Resolve: unix.RESOLVE_BENEATH}
 		raw("openat2", dirfd("a"), cstr("three"), uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how))
 	}},
-	{"open openat2 =/etc/passwd - EXDEV", func() {
+	{"openat openat2 =/etc/passwd - EXDEV", func() {
 		how := unix.OpenHow{Resolve: unix.RESOLVE_BENEATH}
 		raw("openat2", dirfd("a"), cstr("/etc/passwd"), uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how))
 	}},
 	{"link linkat a/one a/linked", func() { raw("linkat", atFDCWD, cstr("a/one"), dirfd("a"), cstr("linked"), 0) }},
 	{"symlink symlinkat a/sym =one", func() { raw("symlinkat", cstr("one"), dirfd("a"), cstr("sym")) }},
-	{"open openat a/one -", func() { raw("openat", atFDCWD, cstr("a/sym"), 0, 0) }},
-	{"open openat a/sym - ELOOP", func() { raw("openat", atFDCWD, cstr("a/sym"), unix.O_NOFOLLOW, 0) }},
+	{"openat openat a/one -", func() { raw("openat", atFDCWD, cstr("a/sym"), 0, 0) }},
+	{"openat openat a/sym - ELOOP", func() { raw("openat", atFDCWD, cstr("a/sym"), unix.O_NOFOLLOW, 0) }},
 	{"rename renameat a/two a/sub/two", func() { raw("renameat", dirfd("a"), cstr("two"), dirfd("a/sub"), cstr("two")) }},
 	{"rename renameat2 a/sub/two a/four", func() { raw("renameat2", atFDCWD, cstr("a/sub/two"), atFDCWD, cstr("a/four"), unix.RENAME_NOREPLACE) }},
 	{"rename renameat2 a/four a/one EEXIST", func() { raw("renameat2", atFDCWD, cstr("a/four"), atFDCWD, cstr("a/one"), unix.RENAME_NOREPLACE) }},
@@ -143,7 +145,7 @@ var variants = []variant{
 			check("rlimit", unix.Setrlimit(unix.RLIMIT_FSIZE, &was))
 		})
 	}},
-	{"mmap mmap a/w -", func() {
+	{"mmap_shared mmap a/w -", func() {
 		writeWith("a/w", func(fd uintptr) { raw("mmap", 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED, fd, 0) })
 	}},
 	{"unlink unlinkat a/linked -", func() { raw("unlinkat", atFDCWD, cstr("a/linked"), 0) }},
@@ -151,7 +153,7 @@ var variants = []variant{
 	{"rmdir unlinkat a/sub -", func() { raw("unlinkat", dirfd("a"), cstr("sub"), unix.AT_REMOVEDIR) }},
 	{"exec_failed execve a/nope - ENOENT", func() { raw("execve", cstr("a/nope"), 0, 0) }},
 	{"exec_failed execveat a/three - EACCES", func() { raw("execveat", dirfd("a"), cstr("three"), 0, 0, 0) }},
-	{"memfd memfd_create =secret -", func() { raw("memfd_create", cstr("secret"), 0) }},
+	{"memfd_create memfd_create =secret -", func() { raw("memfd_create", cstr("secret"), 0) }},
 	{"namespace clone - - EINVAL", func() { raw("clone", unix.CLONE_NEWNS|unix.CLONE_FS, 0, 0, 0, 0) }},
 	{"namespace clone3 - - EINVAL", func() {
 		a := [8]uint64{unix.CLONE_NEWUSER | unix.CLONE_FS}
@@ -179,16 +181,16 @@ var variants = []variant{
 	{"bpf bpf - - EINVAL", func() { raw("bpf", 9999, 0, 0) }},
 	{"module init_module - - *", func() { raw("init_module", 0, 0, 0) }},
 	{"module delete_module - - *", func() { raw("delete_module", cstr("no_such_module"), unix.O_NONBLOCK) }},
-	{"io_uring io_uring_setup - - EFAULT", func() { raw("io_uring_setup", 4, 0) }},
+	{"io_uring_setup io_uring_setup - - EFAULT", func() { raw("io_uring_setup", 4, 0) }},
 	{"chdir chdir a -", func() { raw("chdir", cstr("a")) }},
-	{"open openat a/here -", func() { raw("openat", atFDCWD, cstr("here"), unix.O_CREAT, 0o600) }},
+	{"openat openat a/here -", func() { raw("openat", atFDCWD, cstr("here"), unix.O_CREAT, 0o600) }},
 	{"chdir chdir a/nowhere - ENOENT", func() { raw("chdir", cstr("nowhere")) }},
 	{"chdir fchdir  -", func() { raw("fchdir", dirfd("..")) }},
-	{"open openat below -", func() { raw("openat", atFDCWD, cstr("below"), unix.O_CREAT, 0o600) }},
+	{"openat openat below -", func() { raw("openat", atFDCWD, cstr("below"), unix.O_CREAT, 0o600) }},
 	{"chroot chroot a -", func() { raw("chroot", cstr("a")) }},
-	{"open openat a/inroot -", func() { raw("openat", atFDCWD, cstr("/inroot"), unix.O_CREAT, 0o600) }},
+	{"openat openat a/inroot -", func() { raw("openat", atFDCWD, cstr("/inroot"), unix.O_CREAT, 0o600) }},
 	{"unlink unlinkat a/above - ENOENT", func() { raw("unlinkat", atFDCWD, cstr("/../../above"), 0) }},
-	{"open openat a - EISDIR", func() { raw("openat", atFDCWD, cstr("/.."), unix.O_WRONLY, 0) }},
+	{"openat openat a - EISDIR", func() { raw("openat", atFDCWD, cstr("/.."), unix.O_WRONLY, 0) }},
 	{"chdir chdir a -", func() { raw("chdir", cstr("/")) }},
 	{"unlink unlinkat a/low - ENOENT", func() { raw("unlinkat", atFDCWD, cstr("../../low"), 0) }},
 	{"unlink unlinkat a/inroot -", func() { raw("unlinkat", atFDCWD, cstr("/inroot"), 0) }},
@@ -231,27 +233,27 @@ func TestVariants(t *testing.T) {
 			t.Errorf("missing: %s (%d of %d)", w, seen[w], n)
 		}
 	}
-	for _, e := range s.find(KindWrite, func(e *Event) bool { return e.Syscall == "writev" || e.Errno != 0 }) {
+	for _, e := range s.find(schema.KindWrite, func(e *Event) bool { return e.Syscall == "writev" || e.Errno != 0 }) {
 		if e.Errno == 0 && e.Bytes != 6 || e.Errno != 0 && e.Bytes != 0 {
 			t.Errorf("bytes of %s", describe(e))
 		}
 	}
-	for _, e := range s.find(KindMknod, path(abs("a/null"))) {
+	for _, e := range s.find(schema.KindMknod, path(abs("a/null"))) {
 		if e.Args[0] != 0x103 {
 			t.Errorf("the device of %s is %#x", describe(e), e.Args[0])
 		}
 	}
-	for _, e := range s.find(KindWrite, func(e *Event) bool { return e.Syscall == "io_submit" }) {
+	for _, e := range s.find(schema.KindWrite, func(e *Event) bool { return e.Syscall == "io_submit" }) {
 		if e.Bytes != 5 {
 			t.Errorf("bytes of %s", describe(e))
 		}
 	}
-	for _, e := range s.find(KindTruncate, func(e *Event) bool { return e.Syscall == "fallocate" }) {
+	for _, e := range s.find(schema.KindTruncate, func(e *Event) bool { return e.Syscall == "fallocate" }) {
 		if want := [6]uint64{unix.FALLOC_FL_KEEP_SIZE, 4096, 8192}; e.Args != want {
 			t.Errorf("arguments of fallocate are %v, want %v", e.Args, want)
 		}
 	}
-	for _, e := range s.find(KindNamespace, func(e *Event) bool { return strings.HasPrefix(e.Syscall, "clone") }) {
+	for _, e := range s.find(schema.KindNamespace, func(e *Event) bool { return strings.HasPrefix(e.Syscall, "clone") }) {
 		if e.Flags&(unix.CLONE_NEWNS|unix.CLONE_NEWUSER) == 0 {
 			t.Errorf("flags of %s are %#x", e.Syscall, e.Flags)
 		}

@@ -131,7 +131,7 @@ func (a *attachment) wait(ctx context.Context) (code, message string) {
 // sawAny reports whether the observer has seen a process in the tree.
 func (a *attachment) sawAny() bool {
 	r := a.kernel.observer.Report()
-	return uint64(r.Present)+r.Kinds[kernel.KindFork]+r.Kinds[kernel.KindJoinedCgroup] > 0
+	return uint64(r.Present)+r.Kinds[schema.KindFork]+r.Kinds[schema.KindJoin] > 0
 }
 
 func (a *attachment) detached(code, message string) {

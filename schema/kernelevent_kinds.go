@@ -1,104 +1,86 @@
 package schema
 
-import "strconv"
+import (
+	"iter"
+	"strconv"
+	"strings"
+)
+
+//go:generate go run ./internal/kinds
 
 // KernelKind is the kind of a kernel event: its number is "event_type", its
 // name "kind". Numbers up to 99 are kernel_event.v0's and fixed; those added
 // by v1 start at 100, never change and are never reused.
 type KernelKind uint16
 
-// Kernel event kinds. The comment says what Value and Target hold.
+// The one table of kernel event kinds: the number, the name that stands before the colon,
+// and what Value and Target hold. After a change, run go generate ./schema: the names in
+// Go, enum kind of the BPF programs and the pairs in the JSON Schema are made from it.
 const (
-	KindOpen           KernelKind = 1  // any form of open: the path
-	KindConnect        KernelKind = 2  // the remote endpoint
-	KindExec           KernelKind = 4  // a successful exec: the executable
-	KindFileBlocked    KernelKind = 10 // policy denied: the path
-	KindConnectBlocked KernelKind = 20 // policy denied: the endpoint
+	KindOpen           KernelKind = 1  // openat: any form of open: the path
+	KindConnect        KernelKind = 2  // connect: the remote endpoint
+	KindExec           KernelKind = 4  // exec: a successful exec: the executable
+	KindFileBlocked    KernelKind = 10 // file_blocked: policy denied: the path
+	KindConnectBlocked KernelKind = 20 // connect_blocked: policy denied: the endpoint
 
-	KindFork       KernelKind = 100 // a new process; the event is the child's
-	KindExit       KernelKind = 101 // a process ended: its last thread went
-	KindExecFailed KernelKind = 102 // the path that was to be executed
-	KindJoin       KernelKind = 103 // a process first seen without its fork
-	KindLeave      KernelKind = 104 // a task was moved out of the session cgroup: the cgroup's path
-	KindThread     KernelKind = 105 // a new thread; the event is its own
-	KindChdir      KernelKind = 106 // the new directory
-	KindChroot     KernelKind = 107 // the new root
+	KindFork       KernelKind = 100 // fork: a new process; the event is the child's
+	KindExit       KernelKind = 101 // exit: a process ended: its last thread went
+	KindExecFailed KernelKind = 102 // exec_failed: the path that was to be executed
+	KindJoin       KernelKind = 103 // join: a process first seen without its fork
+	KindLeave      KernelKind = 104 // leave: a task was moved out of the session cgroup: the cgroup's path
+	KindThread     KernelKind = 105 // thread: a new thread; the event is its own
+	KindChdir      KernelKind = 106 // chdir: the new directory
+	KindChroot     KernelKind = 107 // chroot: the new root
 
-	KindUnlink      KernelKind = 110 // the path
-	KindRename      KernelKind = 111 // old path; Target: new path
-	KindLink        KernelKind = 112 // existing path; Target: new path
-	KindSymlink     KernelKind = 113 // the new link; Target: its content
-	KindMkdir       KernelKind = 114 // the path
-	KindRmdir       KernelKind = 115 // the path
-	KindMknod       KernelKind = 116 // the path
-	KindTruncate    KernelKind = 117 // the path; Args: the new length, or fallocate's mode, offset, length (Call)
-	KindChmod       KernelKind = 118 // the path
-	KindChown       KernelKind = 119 // the path; Args: uid, gid as passed
-	KindSetxattr    KernelKind = 120 // the path; Target: attribute name
-	KindRemovexattr KernelKind = 121 // the path; Target: attribute name
-	KindWrite       KernelKind = 122 // bytes written to a file: the path
-	KindMmapShared  KernelKind = 123 // a writable shared mapping: the path
-	KindUtime       KernelKind = 124 // its times were set: the path
+	KindUnlink      KernelKind = 110 // unlink: the path
+	KindRename      KernelKind = 111 // rename: old path; Target: new path
+	KindLink        KernelKind = 112 // link: existing path; Target: new path
+	KindSymlink     KernelKind = 113 // symlink: the new link; Target: its content
+	KindMkdir       KernelKind = 114 // mkdir: the path
+	KindRmdir       KernelKind = 115 // rmdir: the path
+	KindMknod       KernelKind = 116 // mknod: the path
+	KindTruncate    KernelKind = 117 // truncate: the path; Args: the new length, or fallocate's mode, offset, length (Call)
+	KindChmod       KernelKind = 118 // chmod: the path
+	KindChown       KernelKind = 119 // chown: the path; Args: uid, gid as passed
+	KindSetxattr    KernelKind = 120 // setxattr: the path; Target: attribute name
+	KindRemovexattr KernelKind = 121 // removexattr: the path; Target: attribute name
+	KindWrite       KernelKind = 122 // write: bytes written to a file: the path
+	KindMmapShared  KernelKind = 123 // mmap_shared: a writable shared mapping: the path
+	KindUtime       KernelKind = 124 // utime: its times were set: the path
 
-	KindBind   KernelKind = 130 // the local endpoint as asked for
-	KindListen KernelKind = 131 // the local endpoint
-	KindAccept KernelKind = 132 // the remote endpoint
-	KindSendto KernelKind = 133 // a datagram's peer
-	KindDNS    KernelKind = 134 // the name asked for
-	KindTLS    KernelKind = 135 // the server name of a ClientHello
-	KindFlow   KernelKind = 136 // bytes exchanged with the remote endpoint
+	KindBind   KernelKind = 130 // bind: the local endpoint as asked for
+	KindListen KernelKind = 131 // listen: the local endpoint
+	KindAccept KernelKind = 132 // accept: the remote endpoint
+	KindSendto KernelKind = 133 // sendto: a datagram's peer
+	KindDNS    KernelKind = 134 // dns: the name asked for
+	KindTLS    KernelKind = 135 // tls: the server name of a ClientHello
+	KindFlow   KernelKind = 136 // flow: bytes exchanged with the remote endpoint
 
-	// KindConnectResult tells how the opening of a TCP connection to the remote
-	// endpoint ended: 0, the error, or without a result when the socket was closed
-	// and had no error of its own: its process gave it up, or connect itself failed
-	// and says why. A connect that goes on in the background (EINPROGRESS) has no
-	// other end.
-	KindConnectResult KernelKind = 137
+	// How the opening of a TCP connection to the remote endpoint ended: 0, the error,
+	// or without a result when the socket was closed and had no error of its own: its
+	// process gave it up, or connect itself failed and says why. A connect that goes on
+	// in the background (EINPROGRESS) has no other end.
+	KindConnectResult KernelKind = 137 // connect_result: the remote endpoint
 
-	KindSetID         KernelKind = 150 // the set*id family; Call, Args
-	KindCapset        KernelKind = 151 // Args
-	KindPtrace        KernelKind = 152 // Args: request, pid
-	KindMount         KernelKind = 153 // mount and its kin: where; Target: the source, or the second path; Call
-	KindNamespace     KernelKind = 154 // unshare, setns, a clone that makes some; Call, Flags
-	KindBPF           KernelKind = 155 // Args: command
-	KindMemfd         KernelKind = 156 // the name
-	KindModule        KernelKind = 157 // kernel modules; Call
-	KindIOUring       KernelKind = 158 // io_uring_setup; Args: entries
-	KindIOUringOp     KernelKind = 159 // a request's file; Target: the second; Args: opcode
-	KindCompatSyscall KernelKind = 160 // a 32-bit or x32 call, not decoded; Call
+	KindSetID         KernelKind = 150 // setid: the set*id family; Call, Args
+	KindCapset        KernelKind = 151 // capset: Args
+	KindPtrace        KernelKind = 152 // ptrace: Args: request, pid
+	KindMount         KernelKind = 153 // mount: mount and its kin: where; Target: the source, or the second path; Call
+	KindNamespace     KernelKind = 154 // namespace: unshare, setns, a clone that makes some; Call, Flags
+	KindBPF           KernelKind = 155 // bpf: Args: command
+	KindMemfd         KernelKind = 156 // memfd_create: the name
+	KindModule        KernelKind = 157 // module: kernel modules; Call
+	KindIOUring       KernelKind = 158 // io_uring_setup: io_uring_setup; Args: entries
+	KindIOUringOp     KernelKind = 159 // io_uring_op: a request's file; Target: the second; Args: opcode
+	KindCompatSyscall KernelKind = 160 // compat_syscall: a 32-bit or x32 call, not decoded; Call
 
-	// KindSignal tells of a signal to a process outside of the run: its name; Args:
-	// the pid, the signal's number.
-	KindSignal KernelKind = 161
-	// KindPrivileged is any other call that changes what a process or the host may
-	// do; Call, Args, and the path where it takes one. With Call kernel_helper, a
-	// file was written from which the kernel takes a program that it starts.
-	KindPrivileged KernelKind = 162
-	KindSocket     KernelKind = 163 // a socket of another family than unix and inet, or a raw one; Args: family, type, protocol
-
-	maxKind = 164
+	KindSignal KernelKind = 161 // signal: to a process outside of the run: the signal's name; Args: the pid, the signal's number
+	// Any other call that changes what a process or the host may do; Call, Args. With
+	// Call kernel_helper, a file was written from which the kernel takes a program that
+	// it starts.
+	KindPrivileged KernelKind = 162 // privileged: the path where it takes one
+	KindSocket     KernelKind = 163 // socket: a socket of another family than unix and inet, or a raw one; Args: family, type, protocol
 )
-
-var kindNames = [maxKind]string{
-	KindOpen: "openat", KindConnect: "connect", KindExec: "exec",
-	KindFileBlocked: "file_blocked", KindConnectBlocked: "connect_blocked",
-	KindFork: "fork", KindExit: "exit", KindExecFailed: "exec_failed",
-	KindJoin: "join", KindLeave: "leave", KindThread: "thread",
-	KindChdir: "chdir", KindChroot: "chroot",
-	KindUnlink: "unlink", KindRename: "rename", KindLink: "link",
-	KindSymlink: "symlink", KindMkdir: "mkdir", KindRmdir: "rmdir",
-	KindMknod: "mknod", KindTruncate: "truncate", KindChmod: "chmod",
-	KindChown: "chown", KindSetxattr: "setxattr",
-	KindRemovexattr: "removexattr", KindWrite: "write",
-	KindMmapShared: "mmap_shared", KindUtime: "utime",
-	KindBind: "bind", KindListen: "listen", KindAccept: "accept",
-	KindSendto: "sendto", KindDNS: "dns", KindTLS: "tls", KindFlow: "flow", KindConnectResult: "connect_result",
-	KindSetID: "setid", KindCapset: "capset", KindPtrace: "ptrace",
-	KindMount: "mount", KindNamespace: "namespace", KindBPF: "bpf",
-	KindMemfd: "memfd_create", KindModule: "module",
-	KindIOUring: "io_uring_setup", KindIOUringOp: "io_uring_op",
-	KindCompatSyscall: "compat_syscall", KindSignal: "signal", KindPrivileged: "privileged", KindSocket: "socket",
-}
 
 // String returns the kind's name, or event_<number> for a number that has none.
 func (k KernelKind) String() string {
@@ -145,4 +127,139 @@ func (k KernelKind) v0() bool {
 		return true
 	}
 	return false
+}
+
+// Access is how an event touches a thing: a set of the constants below. The empty
+// set is a thing that the event only names.
+type Access uint8
+
+// Members of [Access].
+const (
+	AccessRead    Access = 1 << iota // a file opened for reading
+	AccessWrite                      // a file opened for writing, written, truncated, or mapped to be written
+	AccessCreate                     // a new name, or a file opened with O_CREAT
+	AccessRemove                     // a name that goes
+	AccessChange                     // mode, owner, times or attributes of a file
+	AccessRun                        // a program
+	AccessConnect                    // an endpoint that is connected or sent to
+
+	// AccessModify is what leaves files other than they were.
+	AccessModify = AccessWrite | AccessCreate | AccessRemove | AccessChange
+)
+
+// Touches yields what the event touches, and how: paths of files, the path of a
+// program (AccessRun), an endpoint (AccessConnect). That the call may have failed
+// does not count: see Failed and Blocked. Names that are empty are left out.
+//
+// It is the one place that knows this of each kind. What is not there touches
+// nothing: a directory that is entered, a local endpoint, bytes on a connection.
+func (e *KernelEvent) Touches() iter.Seq2[string, Access] {
+	return func(yield func(string, Access) bool) {
+		if e.NoFile() {
+			return
+		}
+		value, target := e.touches()
+		if e.Value != "" && value < untouched && !yield(e.Value, value) {
+			return
+		}
+		if e.Target != "" && target < untouched {
+			yield(e.Target, target)
+		}
+	}
+}
+
+// NoFile reports whether Value names what is no file of any file system: an anonymous inode, as a ring
+// of io_uring that is mapped. Earlier builds called that "/[io_uring]".
+func (e *KernelEvent) NoFile() bool {
+	switch {
+	case e.UserMemory:
+		return false
+	case strings.HasPrefix(e.Value, "anon_inode:["):
+		return e.Marks&MarkRelative == 0
+	}
+	return e.Kind == KindMmapShared && e.Value == "/[io_uring]" && e.Marks&MarkUnreachable != 0
+}
+
+// Makes reports whether the name that the event gives to a file did not exist before. False
+// is also where that is not known: a rename, an open by a recorder that did not tell.
+func (e *KernelEvent) Makes() bool {
+	switch e.Kind {
+	case KindOpen:
+		return e.Created || e.Flags&openCreat != 0 && e.Flags&openExcl != 0
+	case KindRename:
+		return e.Flags&renameNoReplace != 0
+	case KindMkdir, KindMknod, KindSymlink, KindLink: // they fail where it exists
+		return true
+	}
+	return false
+}
+
+const renameNoReplace = 1 // linux/fs.h
+
+// Name is one of the event's paths as it is shown: a path in another mount namespace ends
+// in a mark, so that nobody takes it for the file that the run's own namespace has there.
+func (e *KernelEvent) Name(path string) string {
+	if e.Marks&MarkMountNamespace == 0 || path == "" {
+		return path
+	}
+	return path + OtherMounts
+}
+
+// OtherMounts is the end of a path in another mount namespace; see [KernelEvent.Name].
+const OtherMounts = " (mount_namespace)"
+
+// untouched is no set: the name is none of a thing that is touched. unsaid is the same of a
+// kind that touches does not know.
+const (
+	untouched Access = 1 << 7
+	unsaid    Access = 1<<7 | 1
+)
+
+// touches is what the event does to Value and Target.
+func (e *KernelEvent) touches() (value, target Access) {
+	switch e.Kind {
+	case KindOpen:
+		return e.openAccess(), untouched
+	case KindWrite, KindMmapShared, KindTruncate:
+		return AccessWrite, untouched
+	case KindMkdir, KindMknod, KindSymlink:
+		return AccessCreate, untouched
+	case KindLink:
+		return 0, AccessCreate
+	case KindRename:
+		return AccessRemove, AccessCreate
+	case KindUnlink, KindRmdir:
+		return AccessRemove, untouched
+	case KindChmod, KindChown, KindSetxattr, KindRemovexattr, KindUtime:
+		return AccessChange, untouched
+	case KindPrivileged:
+		if e.Call == "cgroup_v1_left" { // the value is a cgroup's name in its hierarchy
+			return untouched, untouched
+		}
+		return 0, untouched
+	case KindFileBlocked, KindExecFailed, KindChroot, KindIOUringOp:
+		return 0, untouched
+	case KindExec:
+		return AccessRun, untouched
+	case KindConnect, KindSendto, KindConnectBlocked:
+		return AccessConnect, untouched
+	case KindFork, KindExit, KindJoin, KindLeave, KindThread, KindChdir, KindBind, KindListen, KindAccept, KindDNS, KindTLS, KindFlow,
+		KindConnectResult, KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindBPF, KindMemfd, KindModule, KindIOUring,
+		KindCompatSyscall, KindSignal, KindSocket:
+		return untouched, untouched
+	}
+	return unsaid, unsaid
+}
+
+func (e *KernelEvent) openAccess() (a Access) {
+	if e.Creates() {
+		a |= AccessCreate
+	}
+	if e.Writes() {
+		a |= AccessWrite
+	}
+	if mode := e.Flags & 3; mode == 0 || mode == openRdWr {
+		a |= AccessRead
+	}
+	return a
 }

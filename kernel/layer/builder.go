@@ -196,14 +196,14 @@ func (b *Builder) container(ev *kernel.Event, p *process) string {
 		if f := b.procs.first.Get(ev.Slot); f.id == ev.ID {
 			return f.container
 		}
-	case ev.Kind == kernel.KindLeftCgroup:
+	case ev.Kind == schema.KindLeave:
 		if p != nil {
 			return p.container
 		}
 		return ""
 	}
 	id := ev.CgroupID
-	if ev.Kind == kernel.KindFork && !ev.Thread {
+	if ev.Kind == schema.KindFork && !ev.Thread {
 		id = ev.ChildCgroupID
 	}
 	if id == 0 {
@@ -215,7 +215,7 @@ func (b *Builder) container(ev *kernel.Event, p *process) string {
 	in, ok := c.byID[id]
 	if !ok {
 		at := ""
-		if ev.Kind == kernel.KindJoinedCgroup {
+		if ev.Kind == schema.KindJoin {
 			at = c.below(string(ev.Name))
 		}
 		in = c.name(id, at)
@@ -238,9 +238,9 @@ func (b *Builder) contain(ev *kernel.Event, p *process) {
 		return
 	}
 	switch ev.Kind {
-	case kernel.KindJoinedCgroup:
+	case schema.KindJoin:
 		p.setup = b.out.ContainerID != ""
-	case kernel.KindExec:
+	case schema.KindExec:
 		p.setup = p.setup && b.o.MountNS != 0 && !b.elsewhere(p)
 	}
 	p.container = b.out.ContainerID
@@ -267,9 +267,7 @@ func (b *Builder) started(ev *kernel.Event, p *process) {
 // convert fills b.out from ev, whose process is p; begin has been called.
 func (b *Builder) convert(ev *kernel.Event, p *process) {
 	e := &b.out
-	if int(ev.Kind) < len(kinds) {
-		e.Kind = kinds[ev.Kind]
-	}
+	e.Kind = ev.Kind
 	e.Value, e.Target = b.paths.get(ev.Path), string(ev.Path2)
 	e.Given, e.TargetGiven = string(ev.Given), string(ev.Given2)
 	e.UserMemory, e.KernelCopy = ev.PathSource == kernel.PathUserMemory, ev.PathSource == kernel.PathKernelCopy
@@ -292,29 +290,29 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 		e.Call = ev.Syscall
 	}
 	switch ev.Kind {
-	case kernel.KindOpen:
+	case schema.KindOpen:
 		e.Mode, e.Resolve, e.Created = ev.Mode, uint64(ev.Resolve), ev.Created
-	case kernel.KindMkdir, kernel.KindMknod, kernel.KindChmod:
+	case schema.KindMkdir, schema.KindMknod, schema.KindChmod:
 		e.Mode = ev.Mode
-		if t := ev.Mode & 0o170000; ev.Kind == kernel.KindMknod && (t == 0o20000 || t == 0o60000) {
+		if t := ev.Mode & 0o170000; ev.Kind == schema.KindMknod && (t == 0o20000 || t == 0o60000) {
 			e.Args = b.arg(ev.Args[0]) // the device
 		}
-	case kernel.KindTruncate:
+	case schema.KindTruncate:
 		e.Args = b.arg(ev.Bytes)
 		if ev.Syscall == "fallocate" || ev.Syscall == "io_uring" && ev.Args != [6]uint64{} {
 			e.Call, e.Args = "fallocate", b.arg(ev.Args[:3]...)
 		}
-	case kernel.KindChown:
+	case schema.KindChown:
 		e.Args = b.arg(uint64(ev.UID), uint64(ev.GID))
-	case kernel.KindSetxattr, kernel.KindRemovexattr:
+	case schema.KindSetxattr, schema.KindRemovexattr:
 		e.Target = string(ev.Name)
-	case kernel.KindWrite:
+	case schema.KindWrite:
 		e.BytesOut, e.HasResult = ev.Bytes, ev.Errno != 0
-	case kernel.KindFork:
+	case schema.KindFork:
 		b.fork(ev)
-	case kernel.KindExec, kernel.KindExecFailed:
+	case schema.KindExec, schema.KindExecFailed:
 		b.exec(ev, p)
-	case kernel.KindExit:
+	case schema.KindExit:
 		e.WaitStatus = uint32(ev.ExitCode&0xff) << 8
 		if ev.Signal != 0 {
 			e.WaitStatus = uint32(ev.Signal & 0x7f)
@@ -322,22 +320,22 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 				e.WaitStatus |= 0x80
 			}
 		}
-	case kernel.KindConnect, kernel.KindSend, kernel.KindBind, kernel.KindListen, kernel.KindAccept, kernel.KindTraffic, kernel.KindConnectResult:
+	case schema.KindConnect, schema.KindSendto, schema.KindBind, schema.KindListen, schema.KindAccept, schema.KindFlow, schema.KindConnectResult:
 		b.network(ev)
-	case kernel.KindDNS:
+	case schema.KindDNS:
 		b.dns(ev)
-	case kernel.KindTLSHello:
+	case schema.KindTLS:
 		b.tls(ev)
-	case kernel.KindLeftCgroup, kernel.KindJoinedCgroup:
+	case schema.KindLeave, schema.KindJoin:
 		e.PPID, e.CgroupID, e.Value = ev.PPID, ev.CgroupID, string(ev.Name)
-	case kernel.KindIOUringOp:
+	case schema.KindIOUringOp:
 		e.Args = b.arg(ev.Args[0])
-	case kernel.KindCompat:
+	case schema.KindCompatSyscall:
 		e.Call = ev.Syscall
-	case kernel.KindSignal:
+	case schema.KindSignal:
 		e.Value, e.Args = schema.SignalName(uint32(ev.Args[1])), b.arg(ev.Args[:2]...)
-	case kernel.KindSetID, kernel.KindCapset, kernel.KindPtrace, kernel.KindMount, kernel.KindNamespace, kernel.KindBPF,
-		kernel.KindMemfd, kernel.KindModule, kernel.KindIOUring, kernel.KindPrivileged, kernel.KindNewSocket:
+	case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF,
+		schema.KindMemfd, schema.KindModule, schema.KindIOUring, schema.KindPrivileged, schema.KindSocket:
 		e.Call = ev.Syscall
 		e.Args = b.arg(ev.Args[:]...)
 		if len(ev.Name) > 0 {
@@ -378,7 +376,7 @@ func (b *Builder) exec(ev *kernel.Event, p *process) {
 	for _, k := range ev.EnvKeys {
 		b.texts = append(b.texts, string(k))
 	}
-	if ev.Argv != nil || ev.Kind == kernel.KindExec {
+	if ev.Argv != nil || ev.Kind == schema.KindExec {
 		e.Argv = b.texts[:n:n]
 	}
 	if ev.ArgvTruncated {
@@ -390,7 +388,7 @@ func (b *Builder) exec(ev *kernel.Event, p *process) {
 	if ev.EnvTruncated {
 		e.Truncated |= schema.FieldEnvKeys
 	}
-	if ev.Kind == kernel.KindExecFailed {
+	if ev.Kind == schema.KindExecFailed {
 		return
 	}
 	e.EnvKeys = b.texts[n:]
@@ -423,12 +421,12 @@ func (b *Builder) network(ev *kernel.Event) {
 		e.Value = "unix:" + e.Value
 	} else if ev.Family == afVsock {
 		e.Value = vsock(ev.VsockRemote)
-		if ev.Kind == kernel.KindBind || ev.Kind == kernel.KindListen {
+		if ev.Kind == schema.KindBind || ev.Kind == schema.KindListen {
 			e.Value = vsock(ev.VsockLocal)
 		}
 	} else {
 		e.Local, e.Value = endpoint(ev.Local), endpoint(ev.Remote)
-		if ev.Kind == kernel.KindBind || ev.Kind == kernel.KindListen {
+		if ev.Kind == schema.KindBind || ev.Kind == schema.KindListen {
 			e.Value, e.Local = e.Local, ""
 			if a := ev.Local; ev.Errno != 0 && a.Port() == 0 && a.Addr().IsUnspecified() {
 				e.Value = "" // it failed in its arguments
@@ -436,11 +434,11 @@ func (b *Builder) network(ev *kernel.Event) {
 		}
 	}
 	switch ev.Kind {
-	case kernel.KindConnect:
+	case schema.KindConnect:
 		if ev.Remote.IsValid() {
 			b.stats.Connects++
 		}
-	case kernel.KindSend:
+	case schema.KindSendto:
 		e.BytesOut = ev.Bytes
 		if ev.Syscall == "sendmsg" || ev.Syscall == "sendmmsg" {
 			e.Call = ev.Syscall
@@ -448,12 +446,12 @@ func (b *Builder) network(ev *kernel.Event) {
 		if ev.Remote.IsValid() {
 			b.stats.DatagramPeers++
 		}
-	case kernel.KindConnectResult:
+	case schema.KindConnectResult:
 		e.HasResult, e.Result = !ev.NoResult, int64(ev.Ret)
-	case kernel.KindTraffic:
+	case schema.KindFlow:
 		e.BytesOut, e.BytesIn, e.Peers, e.HasResult = ev.Bytes, ev.BytesIn, ev.Peers, false
 	}
-	if ev.Kind != kernel.KindBind && ev.Kind != kernel.KindListen {
+	if ev.Kind != schema.KindBind && ev.Kind != schema.KindListen {
 		e.Names = b.names.of(unmap(ev.Remote))
 	}
 }
@@ -466,7 +464,7 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 		return
 	}
 	p, parent, joined := b.process(ev)
-	if joined && ev.Kind != kernel.KindJoinedCgroup {
+	if joined && ev.Kind != schema.KindJoin {
 		b.begin(ev, p, late)
 		b.out.Kind, b.out.PPID, b.out.CgroupID = schema.KindJoin, ev.PPID, ev.CgroupID
 		b.check(p, ev.CgroupID)
@@ -489,7 +487,7 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	if helper {
 		b.helperLine(ev, p, late)
 	}
-	if ev.Kind == kernel.KindExit && p != nil {
+	if ev.Kind == schema.KindExit && p != nil {
 		b.procs.exit(p)
 	}
 }
@@ -499,7 +497,7 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 func (b *Builder) process(ev *kernel.Event) (p *process, parent uint64, joined bool) {
 	p = b.procs.find(ev)
 	switch {
-	case ev.Kind == kernel.KindFork && !ev.Thread:
+	case ev.Kind == schema.KindFork && !ev.Thread:
 		if p != nil { // the first process is forked by the runner
 			parent = p.execID
 		}
@@ -511,7 +509,7 @@ func (b *Builder) process(ev *kernel.Event) (p *process, parent uint64, joined b
 			b.stats.CheckForks++
 		}
 		return child, parent, false
-	case p != nil, ev.Repeat, ev.Kind == kernel.KindTraffic:
+	case p != nil, ev.Repeat, ev.Kind == schema.KindFlow:
 		return p, 0, false
 	}
 	p = b.procs.join(ev)
@@ -687,10 +685,10 @@ func (b *Builder) expect(ev *kernel.Event) {
 	if len(b.present) == 0 {
 		return
 	}
-	if ev.Kind == kernel.KindFork && !ev.Thread {
+	if ev.Kind == schema.KindFork && !ev.Thread {
 		delete(b.present, ev.ChildPID) // it came in between
 	}
-	if ev.Kind == kernel.KindJoinedCgroup {
+	if ev.Kind == schema.KindJoin {
 		delete(b.present, ev.PID)
 	}
 	b.admit(ev.PID, ev.Time)
@@ -705,7 +703,7 @@ func (b *Builder) admit(pid uint32, t uint64) {
 	}
 	delete(b.present, pid)
 	b.admit(known.PPID, t)
-	ev := kernel.Event{Kind: kernel.KindJoinedCgroup, Time: t, PID: pid, CgroupID: known.CgroupID}
+	ev := kernel.Event{Kind: schema.KindJoin, Time: t, PID: pid, CgroupID: known.CgroupID}
 	p := b.procs.join(&ev)
 	p.exe, p.mountNS = known.Exe, known.MountNS
 	b.begin(&ev, p, t < b.released)
@@ -744,23 +742,23 @@ func (b *Builder) Survivors() (list []Survivor) {
 func (b *Builder) reach(ev *kernel.Event) (changed bool) {
 	r, n := &b.stats.Reach, max(ev.Count, 1)
 	switch ev.Kind {
-	case kernel.KindSignal:
+	case schema.KindSignal:
 		if ev.Args[0] == uint64(os.Getpid()) {
 			if r.RunnerSignals == 0 {
 				r.RunnerSignal = ev.Args[1]
 			}
 			r.RunnerSignals += n
 		}
-	case kernel.KindPtrace:
+	case schema.KindPtrace:
 		if pid, ok := traced(ev); ok && !ev.Attempted { // mostly refused: not known to have reached anybody
 			b.touchProcess(pid, n)
 		}
-	case kernel.KindNewSocket:
+	case schema.KindSocket:
 		if ev.Carrier() {
 			r.Carriers += n
 		}
-	case kernel.KindOpen, kernel.KindWrite:
-		if ev.Errno != 0 || ev.Kind == kernel.KindOpen && !b.out.Writes() {
+	case schema.KindOpen, schema.KindWrite:
+		if ev.Errno != 0 || ev.Kind == schema.KindOpen && !b.out.Writes() {
 			return false
 		}
 		name := b.out.Value

@@ -17,11 +17,11 @@ import (
 
 func TestBuilderKeepsTheProcessTable(t *testing.T) {
 	b, lines := collect(t, Options{})
-	failed := kernel.Event{Kind: kernel.KindExecFailed, Syscall: "execve", Time: at(25), PID: 10, TID: 10, Start: 10, Path: []byte("/x"), Errno: 2, Ret: -2, PathSource: kernel.PathUserMemory}
+	failed := kernel.Event{Kind: schema.KindExecFailed, Syscall: "execve", Time: at(25), PID: 10, TID: 10, Start: 10, Path: []byte("/x"), Errno: 2, Ret: -2, PathSource: kernel.PathUserMemory}
 	push(t, b, forkEvent(10, 5, 10), execEvent(20, 10, "/bin/sh", "sh", "", "-c"), failed, forkEvent(30, 10, 11), execEvent(40, 11, "/bin/ls", "ls"),
 		exitEvent(50, 11, 3), execEvent(60, 10, "/bin/cat", "cat"), openEvent(61, 10, "/a", 0, 0), exitEvent(70, 10, 0),
 		// the pid of the first child comes back, in another process
-		kernel.Event{Kind: kernel.KindOpen, Syscall: "open", Time: at(80), PID: 11, TID: 12, Start: 999, Path: []byte("/b"), PathSource: kernel.PathKernelObject})
+		kernel.Event{Kind: schema.KindOpen, Syscall: "open", Time: at(80), PID: 11, TID: 12, Start: 999, Path: []byte("/b"), PathSource: kernel.PathKernelObject})
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestWhatTheRunnerDoesBeforeTheCommand(t *testing.T) {
 	b, lines := collect(t, Options{Shim: func(argv []string) bool { return len(argv) > 1 && argv[1] == "join" }})
 	fork := forkEvent(0, 0, 10) // by somebody outside of the run
 	chdir := openEvent(10, 10, "/srv", 0, 0)
-	chdir.Kind = kernel.KindChdir
+	chdir.Kind = schema.KindChdir
 	push(t, b, fork, chdir, shimEvent(20), openEvent(30, 10, "/sys/fs/cgroup/pids/x/cgroup.procs", 1, 0),
 		execEvent(40, 10, "/bin/sh", "sh"), openEvent(50, 10, "/srv/a", 0, 0),
 		shimEvent(60), openEvent(70, 10, "/srv/b", 0, 0))
@@ -272,7 +272,7 @@ func TestEndedProcessesAreForgotten(t *testing.T) {
 		t.Errorf("stats are %+v", s)
 	}
 	// Bytes of a connection whose process was forgotten still have a line.
-	ev := kernel.Event{Kind: kernel.KindTraffic, Time: at(9e9), PID: 12, Start: 2, Count: 1, Remote: netip.MustParseAddrPort("1.2.3.4:5"), Bytes: 9}
+	ev := kernel.Event{Kind: schema.KindFlow, Time: at(9e9), PID: 12, Start: 2, Count: 1, Remote: netip.MustParseAddrPort("1.2.3.4:5"), Bytes: 9}
 	push(t, b, ev)
 	b.Close()
 	if b.out.ExecID != 0 || b.out.Kind != schema.KindFlow || b.out.BytesOut != 9 {
@@ -280,18 +280,10 @@ func TestEndedProcessesAreForgotten(t *testing.T) {
 	}
 }
 
-func TestEveryKindOfTheObserverHasOneOfTheLayer(t *testing.T) {
-	for k := kernel.KindExec; k <= kernel.KindCompat; k++ {
-		if int(k) >= len(kinds) || kinds[k] == 0 {
-			t.Errorf("kind %d has none", k)
-		}
-	}
-}
-
 func TestDevicesHaveTheirNumber(t *testing.T) {
 	b, lines := collect(t, Options{})
 	made := func(n uint64, mode uint32) kernel.Event {
-		return kernel.Event{Kind: kernel.KindMknod, Syscall: "mknod", Time: at(n), PID: 10, TID: 10, Start: 10, Path: []byte("/x"), Mode: mode, Args: [6]uint64{0x103}}
+		return kernel.Event{Kind: schema.KindMknod, Syscall: "mknod", Time: at(n), PID: 10, TID: 10, Start: 10, Path: []byte("/x"), Mode: mode, Args: [6]uint64{0x103}}
 	}
 	push(t, b, forkEvent(0, 1, 10), made(1, 0o20600), made(2, 0o60600), made(3, 0o10600))
 	b.Close()

@@ -9,26 +9,6 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// kinds maps the observer's kinds to those of the layer.
-var kinds = [...]schema.KernelKind{
-	kernel.KindExec: schema.KindExec, kernel.KindExecFailed: schema.KindExecFailed, kernel.KindFork: schema.KindFork,
-	kernel.KindExit: schema.KindExit, kernel.KindOpen: schema.KindOpen, kernel.KindWrite: schema.KindWrite,
-	kernel.KindMmap: schema.KindMmapShared, kernel.KindRename: schema.KindRename, kernel.KindUnlink: schema.KindUnlink,
-	kernel.KindRmdir: schema.KindRmdir, kernel.KindLink: schema.KindLink, kernel.KindSymlink: schema.KindSymlink,
-	kernel.KindMkdir: schema.KindMkdir, kernel.KindMknod: schema.KindMknod, kernel.KindTruncate: schema.KindTruncate,
-	kernel.KindChmod: schema.KindChmod, kernel.KindChown: schema.KindChown, kernel.KindSetxattr: schema.KindSetxattr,
-	kernel.KindRemovexattr: schema.KindRemovexattr, kernel.KindChdir: schema.KindChdir, kernel.KindChroot: schema.KindChroot,
-	kernel.KindConnect: schema.KindConnect, kernel.KindBind: schema.KindBind, kernel.KindListen: schema.KindListen,
-	kernel.KindAccept: schema.KindAccept, kernel.KindSend: schema.KindSendto, kernel.KindDNS: schema.KindDNS,
-	kernel.KindTLSHello: schema.KindTLS, kernel.KindTraffic: schema.KindFlow, kernel.KindSetID: schema.KindSetID,
-	kernel.KindCapset: schema.KindCapset, kernel.KindPtrace: schema.KindPtrace, kernel.KindMount: schema.KindMount,
-	kernel.KindNamespace: schema.KindNamespace, kernel.KindBPF: schema.KindBPF, kernel.KindMemfd: schema.KindMemfd,
-	kernel.KindModule: schema.KindModule, kernel.KindIOUring: schema.KindIOUring, kernel.KindIOUringOp: schema.KindIOUringOp,
-	kernel.KindLeftCgroup: schema.KindLeave, kernel.KindJoinedCgroup: schema.KindJoin, kernel.KindCompat: schema.KindCompatSyscall,
-	kernel.KindUtime: schema.KindUtime, kernel.KindConnectResult: schema.KindConnectResult,
-	kernel.KindPrivileged: schema.KindPrivileged, kernel.KindNewSocket: schema.KindSocket, kernel.KindSignal: schema.KindSignal,
-}
-
 func marks(ev *kernel.Event) (m schema.Marks) {
 	if ev.Deleted {
 		m |= schema.MarkDeleted

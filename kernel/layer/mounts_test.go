@@ -20,14 +20,14 @@ func TestPathsOfOtherMountsAreMarked(t *testing.T) {
 		return ev
 	}
 	enters := func(t uint64, pid, ns uint32) kernel.Event {
-		return kernel.Event{Kind: kernel.KindNamespace, Syscall: "unshare", Time: at(t), PID: pid, TID: pid, Start: uint64(pid), MountNS: ns}
+		return kernel.Event{Kind: schema.KindNamespace, Syscall: "unshare", Time: at(t), PID: pid, TID: pid, Start: uint64(pid), MountNS: ns}
 	}
 	open := func(t uint64, pid uint32, path string) kernel.Event { return openEvent(t, pid, path, cloexec, 0) }
 	again := open(15, 12, "/repeated")
 	again.Slot = 4
 	repeat := again
 	repeat.Time, repeat.Repeat, repeat.Count, repeat.First, repeat.Last = at(32), true, 2, at(15), at(15)
-	joined := kernel.Event{Kind: kernel.KindJoinedCgroup, Time: at(40), PID: 20, TID: 20, Start: 20, Name: []byte("/a/group"), MountNS: other}
+	joined := kernel.Event{Kind: schema.KindJoin, Time: at(40), PID: 20, TID: 20, Start: 20, Name: []byte("/a/group"), MountNS: other}
 	runners := forkEvent(1, 0, 10)
 	runners.MountNS, runners.Start = host, 0
 	events := []kernel.Event{

@@ -37,11 +37,11 @@ func answer(t testing.TB, question string, records ...string) []byte {
 }
 
 func dnsEvent(t uint64, p []byte, proto uint16, ingress bool) kernel.Event {
-	return kernel.Event{Kind: kernel.KindDNS, Time: at(t), PID: 10, TID: 10, Start: 10, Family: 2, Proto: proto, Remote: netip.MustParseAddrPort("10.0.0.1:53"), Payload: p, Ingress: ingress}
+	return kernel.Event{Kind: schema.KindDNS, Time: at(t), PID: 10, TID: 10, Start: 10, Family: 2, Proto: proto, Remote: netip.MustParseAddrPort("10.0.0.1:53"), Payload: p, Ingress: ingress}
 }
 
 func connectEvent(t uint64, remote string) kernel.Event {
-	return kernel.Event{Kind: kernel.KindConnect, Syscall: "connect", Time: at(t), PID: 10, TID: 10, Start: 10, Family: 2, SockType: 1, Proto: 6, Remote: netip.MustParseAddrPort(remote)}
+	return kernel.Event{Kind: schema.KindConnect, Syscall: "connect", Time: at(t), PID: 10, TID: 10, Start: 10, Family: 2, SockType: 1, Proto: 6, Remote: netip.MustParseAddrPort(remote)}
 }
 
 func TestNamesComeFromDNSAnswers(t *testing.T) {
@@ -192,10 +192,10 @@ func TestServerName(t *testing.T) {
 
 func TestServerNamesBelongToTheirEndpoint(t *testing.T) {
 	b, lines := collect(t, Options{})
-	ev := kernel.Event{Kind: kernel.KindTLSHello, Time: at(1), PID: 10, TID: 10, Start: 10, Family: 2, Proto: 6, Remote: netip.MustParseAddrPort("203.0.113.2:443"), Payload: hello(t, "api.example.com")}
+	ev := kernel.Event{Kind: schema.KindTLS, Time: at(1), PID: 10, TID: 10, Start: 10, Family: 2, Proto: 6, Remote: netip.MustParseAddrPort("203.0.113.2:443"), Payload: hello(t, "api.example.com")}
 	in := ev
 	in.Ingress, in.Time, in.Remote = true, at(2), netip.MustParseAddrPort("203.0.113.3:5555")
-	flow := kernel.Event{Kind: kernel.KindTraffic, Time: at(3), PID: 10, TID: 10, Start: 10, Family: 2, Proto: 6, Remote: ev.Remote, Bytes: 1, BytesIn: 2}
+	flow := kernel.Event{Kind: schema.KindFlow, Time: at(3), PID: 10, TID: 10, Start: 10, Family: 2, Proto: 6, Remote: ev.Remote, Bytes: 1, BytesIn: 2}
 	other := flow
 	other.Time, other.Remote = at(4), in.Remote
 	push(t, b, forkEvent(0, 1, 10), ev, in, flow, other)

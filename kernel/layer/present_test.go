@@ -25,7 +25,7 @@ func TestProcessesFromBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	push(t, b, kernel.Event{Kind: kernel.KindOpen, Syscall: "open", Time: quiet + uint64(time.Second), PID: 13, TID: 13, Path: []byte("/b"), PathSource: kernel.PathKernelObject})
+	push(t, b, kernel.Event{Kind: schema.KindOpen, Syscall: "open", Time: quiet + uint64(time.Second), PID: 13, TID: 13, Path: []byte("/b"), PathSource: kernel.PathKernelObject})
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"sort"
 
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // held is a copy of an event that waits for its place in time.
@@ -40,7 +41,7 @@ func (h *held) keep(src *kernel.Event) {
 	e := &h.ev
 	one(&e.Path)
 	one(&e.Given)
-	if src.Kind != kernel.KindOpen {
+	if src.Kind != schema.KindOpen {
 		for _, p := range []*[]byte{&e.Path2, &e.Given2, &e.Name, &e.Exe, &e.Cwd, &e.Filename, &e.Interp, &e.ToolCallID, &e.Traceparent, &e.Payload} {
 			one(p)
 		}

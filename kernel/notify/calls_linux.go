@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // calls are the notified system calls by number, of 64-bit and of 32-bit programs.
@@ -13,7 +14,7 @@ var calls = sync.OnceValues(func() (native, compat map[uint32]*kernel.Call) {
 	native, compat = kernel.Calls()
 	exit := func() *kernel.Call {
 		return &kernel.Call{
-			Name: "exit_group", Kind: kernel.KindExit, Hook: kernel.HookExit, FD: kernel.NoArg, Dirfd: kernel.NoArg, Path: kernel.NoArg,
+			Name: "exit_group", Kind: schema.KindExit, Hook: kernel.HookExit, FD: kernel.NoArg, Dirfd: kernel.NoArg, Path: kernel.NoArg,
 			Dirfd2: kernel.NoArg, Path2: kernel.NoArg, Text: kernel.NoArg,
 		}
 	}

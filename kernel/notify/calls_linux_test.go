@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // A call whose arguments the decoder does not know would end the recorder.
@@ -19,11 +20,11 @@ func TestEveryNotifiedCallCanBeRead(t *testing.T) {
 				}
 			}
 			switch c.Kind {
-			case kernel.KindConnect, kernel.KindBind, kernel.KindSend:
+			case schema.KindConnect, schema.KindBind, schema.KindSendto:
 				if c.Path == kernel.NoArg && c.Name != "sendmsg" && c.Name != "sendmmsg" {
 					t.Errorf("%s (%d) has no address", c.Name, nr)
 				}
-			case kernel.KindExec, kernel.KindAccept, kernel.KindWrite, kernel.KindMmap:
+			case schema.KindExec, schema.KindAccept, schema.KindWrite, schema.KindMmapShared:
 				t.Errorf("%s (%d) is known by its result only", c.Name, nr)
 			}
 			if hookNames[c.Hook] == "" {

@@ -77,8 +77,8 @@ type Observer struct {
 	emitted     [hooks]uint64
 	filtered    [hooks]uint64
 	coalesced   [hooks]uint64
-	kinds       [64]uint64
-	carriers    uint64 // see kernel.Report
+	kinds       [256]uint64 // as kernel.Report has them
+	carriers    uint64      // see kernel.Report
 	threads     uint64
 	delivered   uint64
 
@@ -125,7 +125,7 @@ func (o *Observer) Unavailable() *kernel.Unavailable {
 }
 
 // event begins an event of one of p's tasks. The next event reuses its memory.
-func (o *Observer) event(kind kernel.Kind, hook kernel.HookID, p *process, tid uint32) *kernel.Event {
+func (o *Observer) event(kind schema.KernelKind, hook kernel.HookID, p *process, tid uint32) *kernel.Event {
 	now := o.clock.now()
 	o.id++
 	o.ev = kernel.Event{
@@ -139,12 +139,12 @@ func (o *Observer) event(kind kernel.Kind, hook kernel.HookID, p *process, tid u
 // emit counts an event and queues it for Read.
 func (o *Observer) emit(e *kernel.Event) {
 	switch {
-	case e.Kind == kernel.KindFork:
+	case e.Kind == schema.KindFork:
 		e.NoResult, e.Attempted, e.Claimed = false, false, false
 		if e.Thread {
 			o.threads++
 		}
-	case e.Kind == kernel.KindPrivileged && e.Syscall == "seccomp" && e.Args[0] == unix.SECCOMP_SET_MODE_FILTER && e.Flags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER != 0:
+	case e.Kind == schema.KindPrivileged && e.Syscall == "seccomp" && e.Args[0] == unix.SECCOMP_SET_MODE_FILTER && e.Flags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER != 0:
 		o.nested++
 	}
 	how := o.queue.add(e)
@@ -295,15 +295,15 @@ func (o *Observer) call(p *process, n *notification, call *kernel.Call, compat b
 	}
 	call.Arguments(e, n.args, compat)
 	switch call.Kind {
-	case kernel.KindConnect, kernel.KindBind, kernel.KindSend:
+	case schema.KindConnect, schema.KindBind, schema.KindSendto:
 		o.socket(e, p, n, call, compat)
 		return
-	case kernel.KindListen:
+	case schema.KindListen:
 		o.listens(e, p, n)
 		return
-	case kernel.KindNewSocket:
+	case schema.KindSocket:
 		e.Args = [6]uint64{n.args[0], n.args[1], n.args[2]}
-	case kernel.KindChroot, kernel.KindMount, kernel.KindNamespace:
+	case schema.KindChroot, schema.KindMount, schema.KindNamespace:
 		o.table.roots++ // the call may change a root: look it up again
 		o.table.changing[n.pid] = p
 	}
@@ -330,9 +330,9 @@ func (o *Observer) call(p *process, n *notification, call *kernel.Call, compat b
 	switch {
 	case call.Name == "openat2":
 		o.openHow(e, p, n.args[2], n.args[3])
-	case call.Kind == kernel.KindSymlink:
+	case call.Kind == schema.KindSymlink:
 		e.Path2, e.Name = e.Name, nil
-	case call.Kind == kernel.KindMemfd:
+	case call.Kind == schema.KindMemfd:
 		e.Path, e.Name, e.PathSource = e.Name, nil, kernel.PathUserMemory
 	}
 	if e.Unreadable {
@@ -435,7 +435,7 @@ func (o *Observer) path(e *kernel.Event, p *process, dirfd int32, at uint64, i i
 
 // executes notes a call of execve.
 func (o *Observer) executes(p *process, n *notification, call *kernel.Call, compat bool) {
-	e := o.event(kernel.KindExecFailed, call.Hook, p, n.pid)
+	e := o.event(schema.KindExecFailed, call.Hook, p, n.pid)
 	call.Arguments(e, n.args, compat)
 	dirfd, argv := int32(unix.AT_FDCWD), n.args[1]
 	if call.Dirfd != kernel.NoArg {
@@ -479,7 +479,7 @@ func (o *Observer) settle(p *process, tid uint32) {
 
 // executed reports what p executes, as /proc shows it.
 func (o *Observer) executed(p *process, x *execution) {
-	e := o.event(kernel.KindExec, kernel.HookExec, p, p.pid)
+	e := o.event(schema.KindExec, kernel.HookExec, p, p.pid)
 	e.Time, e.First, e.Last = x.time, x.time, x.time
 	e.Attempted, e.NoResult, e.Claimed = false, false, false
 	e.PathSource = kernel.PathKernelObject
@@ -547,7 +547,7 @@ func (o *Observer) environment(e *kernel.Event, p *process) {
 // notExecuted reports that the execution failed: p still runs its old program. The error
 // is not known.
 func (o *Observer) notExecuted(p *process, x *execution) {
-	e := o.event(kernel.KindExecFailed, kernel.HookExecFailed, p, p.pid)
+	e := o.event(schema.KindExecFailed, kernel.HookExecFailed, p, p.pid)
 	x.claim(e)
 	o.emit(e)
 }
@@ -555,7 +555,7 @@ func (o *Observer) notExecuted(p *process, x *execution) {
 // concealed reports that p executes a program whose process the observer may not read:
 // the program has the set-user-id bit, or its user cannot read the file.
 func (o *Observer) concealed(p *process, x *execution) {
-	e := o.event(kernel.KindExec, kernel.HookExec, p, p.pid)
+	e := o.event(schema.KindExec, kernel.HookExec, p, p.pid)
 	x.claim(e)
 	e.Exe, e.Unreadable = x.path, true
 	o.unreadable++
@@ -567,7 +567,7 @@ func (o *Observer) concealed(p *process, x *execution) {
 // execution succeeded is unknown.
 func (o *Observer) abandon(p *process) {
 	if x := p.exec; x != nil {
-		e := o.event(kernel.KindExec, kernel.HookExec, p, p.pid)
+		e := o.event(schema.KindExec, kernel.HookExec, p, p.pid)
 		x.claim(e)
 		e.Exe = x.path
 		o.emit(e)
@@ -598,7 +598,7 @@ func (o *Observer) adopt(p *process, same func() bool) *process {
 	if parent == nil && t.first {
 		return p // its parent is not known: the layer says that it joined
 	}
-	e := o.event(kernel.KindFork, kernel.HookFork, p, p.pid)
+	e := o.event(schema.KindFork, kernel.HookFork, p, p.pid)
 	e.PID, e.TID, e.Start = 0, 0, 0
 	if parent != nil {
 		if t.roots == 0 {
@@ -812,13 +812,13 @@ func (o *Observer) record(n *notification, r *response) {
 	switch {
 	case call == nil:
 		o.unknown(p, n)
-	case call.Kind == kernel.KindExit:
+	case call.Kind == schema.KindExit:
 		o.filtered[hook]++
 		p.exiting, p.code = true, int(n.args[0]&0xff)
 		o.children(p, n.pid)
 	case call.Name == "execve" || call.Name == "execveat":
 		o.executes(p, n, call, compat)
-	case call.Kind == kernel.KindIOUring && o.cfg.DenyIOUring:
+	case call.Kind == schema.KindIOUring && o.cfg.DenyIOUring:
 		r.flags, r.err = 0, -int32(unix.EPERM)
 		o.denied(p, n, call, compat)
 	default:
@@ -835,7 +835,7 @@ func (o *Observer) unknown(p *process, n *notification) {
 		return
 	}
 	o.foreign[key] = true
-	e := o.event(kernel.KindCompat, kernel.HookCompat, p, n.pid)
+	e := o.event(schema.KindCompatSyscall, kernel.HookCompat, p, n.pid)
 	e.Syscall = foreignName(n.arch, n.nr)
 	o.emit(e)
 }
@@ -868,7 +868,7 @@ func (o *Observer) of(tid uint32, id uint64) *process {
 		t.forgetThreads()
 		t.threads[tid] = p
 		if tid != pid {
-			e := o.event(kernel.KindFork, kernel.HookFork, p, p.pid)
+			e := o.event(schema.KindFork, kernel.HookFork, p, p.pid)
 			e.ChildPID, e.ChildTID, e.ChildStart, e.Thread = p.pid, tid, p.start, true
 			o.emit(e)
 		}
@@ -898,7 +898,7 @@ func (o *Observer) ended(p *process) {
 	of := func(_ uint32, q *process) bool { return q == p }
 	maps.DeleteFunc(t.threads, of)
 	maps.DeleteFunc(t.changing, of)
-	e := o.event(kernel.KindExit, kernel.HookExit, p, p.pid)
+	e := o.event(schema.KindExit, kernel.HookExit, p, p.pid)
 	e.Attempted, e.NoResult, e.Claimed = false, false, false
 	switch status, known := exitStatus(p, t.buf); {
 	case known:
@@ -975,7 +975,7 @@ func (o *Observer) Report() kernel.Report {
 	for k := range r.Kinds {
 		r.Kinds[k] = o.kinds[k]
 	}
-	r.Forks, r.Exits = o.kinds[kernel.KindFork]-o.threads, o.kinds[kernel.KindExit]
+	r.Forks, r.Exits = o.kinds[schema.KindFork]-o.threads, o.kinds[schema.KindExit]
 	r.Claimed, r.Carriers = r.Received, o.carriers
 	r.Unreadable, r.DescriptorsPassed = o.unreadable, o.inherited
 	r.Reasons = o.reasons(&r)
@@ -996,7 +996,7 @@ func (o *Observer) reasons(r *kernel.Report) (out []kernel.Reason) {
 	add(o.broken != nil, CodeShim, "run the command again, and report a bug if it happens again", "the observer ended before the run, and calls failed from then on: %v", o.broken)
 	add(o.unreadable > 0, CodeUnread, better, "the arguments of %s could not be read", schema.Count(o.unreadable, "call", "calls"))
 	add(o.vanished > 0, CodeVanished, "", "%s", schema.Count(o.vanished, "call was of a task that was killed before the observer knew whose it was", "calls were of tasks that were killed before the observer knew whose they were"))
-	add(r.Kinds[kernel.KindIOUring] > 0 && !o.cfg.DenyIOUring, CodeIOUring, "run with --deny-io-uring", "the run set up io_uring, whose requests are not observed")
+	add(r.Kinds[schema.KindIOUring] > 0 && !o.cfg.DenyIOUring, CodeIOUring, "run with --deny-io-uring", "the run set up io_uring, whose requests are not observed")
 	add(o.nested > 0, CodeNested, "run that program outside of assay-run, or with --kernel ebpf", "a program of the run asked for a seccomp listener of its own %d times, which the kernel refuses in a notified run", o.nested)
 	return out
 }
@@ -1045,7 +1045,7 @@ func (o *Observer) socket(e *kernel.Event, p *process, n *notification, call *ke
 			c.Unreadable = true
 			o.unreadable++
 		}
-		if c.Kind == kernel.KindBind && ok {
+		if c.Kind == schema.KindBind && ok {
 			o.bind(&c, p, n)
 		}
 		o.emit(&c)
@@ -1099,7 +1099,7 @@ func (o *Observer) address(e *kernel.Event, p *process, at uint64, length int) b
 	}
 	e.Family, e.FromUser = le.Uint16(a), true
 	end := func(ap netip.AddrPort) {
-		if e.Kind == kernel.KindBind {
+		if e.Kind == schema.KindBind {
 			e.Local = ap
 		} else {
 			e.Remote = ap
@@ -1112,7 +1112,7 @@ func (o *Observer) address(e *kernel.Event, p *process, at uint64, length int) b
 		end(netip.AddrPortFrom(netip.AddrFrom16([16]byte(a[8:24])), uint16(a[2])<<8|uint16(a[3])))
 	case e.Family == unix.AF_VSOCK && len(a) >= 12:
 		v := kernel.VsockAddr{Port: le.Uint32(a[4:]), CID: le.Uint32(a[8:])}
-		if e.Kind == kernel.KindBind {
+		if e.Kind == schema.KindBind {
 			e.VsockLocal = v
 		} else {
 			e.VsockRemote = v

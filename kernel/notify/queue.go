@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Bounds of a queue. At a bound the calls of the run wait, and nothing is dropped.
@@ -81,7 +82,7 @@ func (q *queue) add(e *kernel.Event) (how int) {
 // repeats reports whether e and base are the same: the same thread opens the same file in
 // the same way.
 func repeats(e, base *kernel.Event) bool {
-	return e.Kind == kernel.KindOpen && base.Kind == kernel.KindOpen && e.TID == base.TID && e.PID == base.PID && e.Start == base.Start &&
+	return e.Kind == schema.KindOpen && base.Kind == schema.KindOpen && e.TID == base.TID && e.PID == base.PID && e.Start == base.Start &&
 		e.Syscall == base.Syscall && e.Flags == base.Flags && e.Mode == base.Mode && e.Resolve == base.Resolve &&
 		e.PathSource == base.PathSource && e.Truncated == base.Truncated && e.RelativePath == base.RelativePath &&
 		e.Unresolved == base.Unresolved && e.Unreadable == base.Unreadable && e.Deleted == base.Deleted &&

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // An open that a thread repeats is counted, and nothing that happens between two of
@@ -11,26 +12,26 @@ import (
 func TestRepeatedOpensAreCounted(t *testing.T) {
 	q := newQueue()
 	now := uint64(0)
-	add := func(kind kernel.Kind, tid uint32, path string) int {
+	add := func(kind schema.KernelKind, tid uint32, path string) int {
 		now++
 		return q.add(&kernel.Event{Kind: kind, ID: now, Time: now, First: now, Last: now, Count: 1, PID: 1, TID: tid, Path: []byte(path)})
 	}
 	for i, step := range []struct {
-		kind kernel.Kind
+		kind schema.KernelKind
 		tid  uint32
 		path string
 		how  int
 	}{
-		{kernel.KindOpen, 1, "/a", added},
-		{kernel.KindOpen, 1, "/a", repeated},
-		{kernel.KindOpen, 1, "/a", counted},
-		{kernel.KindOpen, 1, "/b", added},
-		{kernel.KindOpen, 1, "/a", added},
-		{kernel.KindOpen, 2, "/a", added}, // another thread
-		{kernel.KindUnlink, 2, "/a", added},
-		{kernel.KindUnlink, 2, "/a", added}, // no open
-		{kernel.KindOpen, 2, "/a", added},
-		{kernel.KindOpen, 2, "/a", repeated},
+		{schema.KindOpen, 1, "/a", added},
+		{schema.KindOpen, 1, "/a", repeated},
+		{schema.KindOpen, 1, "/a", counted},
+		{schema.KindOpen, 1, "/b", added},
+		{schema.KindOpen, 1, "/a", added},
+		{schema.KindOpen, 2, "/a", added}, // another thread
+		{schema.KindUnlink, 2, "/a", added},
+		{schema.KindUnlink, 2, "/a", added}, // no open
+		{schema.KindOpen, 2, "/a", added},
+		{schema.KindOpen, 2, "/a", repeated},
 	} {
 		if how := add(step.kind, step.tid, step.path); how != step.how {
 			t.Errorf("step %d: %d, want %d", i, how, step.how)
@@ -44,7 +45,7 @@ func TestRepeatedOpensAreCounted(t *testing.T) {
 		t.Errorf("the repeat is %+v", r)
 	}
 	// What was taken is not repeated: its event is another's by now.
-	if how := add(kernel.KindOpen, 2, "/a"); how != added {
+	if how := add(schema.KindOpen, 2, "/a"); how != added {
 		t.Errorf("after take: %d, want %d", how, added)
 	}
 }

@@ -117,7 +117,7 @@ func (c *Correlator) Bind(ev *kernel.Event, e *schema.KernelEvent) {
 		c.bindSpan(ev, e)
 	}
 	at := ev.CgroupID
-	if ev.Kind == kernel.KindFork && !ev.Thread {
+	if ev.Kind == schema.KindFork && !ev.Thread {
 		at = ev.ChildCgroupID
 	}
 	c.mu.Lock()

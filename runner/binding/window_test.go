@@ -121,7 +121,7 @@ func TestARepeatIsInAWindowAsAWhole(t *testing.T) {
 		want        string
 	}{{120, 180, "a"}, {120, 320, ""}, {120, 250, ""}, {320, 330, "b"}} {
 		e := &schema.KernelEvent{Kind: schema.KindOpen, Repeat: true, Count: 5, TFirstNS: c.first, TLastNS: c.last, TNS: 400}
-		s.Bind(&kernel.Event{Kind: kernel.KindOpen, Repeat: true}, e)
+		s.Bind(&kernel.Event{Kind: schema.KindOpen, Repeat: true}, e)
 		if e.ToolCallID != c.want {
 			t.Errorf("%d to %d: bound to %q, want %q", c.first, c.last, e.ToolCallID, c.want)
 		}
