@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -22,6 +24,14 @@ func (s *Summary) about(docs *archive.Documents) {
 	s.Ending, s.Checks, s.Labels, s.Recorder = res.Ending(&run), res.Checks, run.Labels, run.Recorder
 	if c := docs.Contract; c != nil {
 		s.Checks, s.Protected, s.StrictChecks = c.Summaries(), c.ProtectedChanges, c.StrictChecks
+	}
+	s.Claims, s.Policy = Sentences(docs), run.Policy
+	var spec struct {
+		Mode string `json:"mode"`
+		User string `json:"user"`
+	}
+	if json.Unmarshal(run.Spec, &spec) == nil {
+		s.Mode, s.User = spec.Mode, spec.User
 	}
 	s.KernelLayer, s.PolicyLayer, s.SDKLayer = h.KernelLayer, h.PolicyLayer, h.SDKLayer
 	s.KernelState = schema.KernelState(h.KernelLayer)
@@ -66,23 +76,43 @@ func (s *Summary) writeAbout(w io.Writer) {
 		}
 		row(only(i == 0, "protected"), "%s %s, %s", Clean(p.Path), Clean(p.Change), state)
 	}
+	row("sandbox", "%s", s.sandbox())
 	row("kernel", "%s; network %s, endpoints %s", s.kernel(), Clean(s.Network), Clean(s.EndpointScope))
 	row("policy", "%s", s.layer(s.PolicyLayer, "policy"))
 	row("sdk", "%s", s.layer(s.SDKLayer, "sdk"))
 	row("cgroup", "%s", Clean(s.Correlation))
 	if s.Resistance != "" {
-		row("tamper", "resistance %s; processes held together by %s", Clean(s.Resistance), Clean(cmp.Or(s.Containment, "nothing")))
+		reached := ""
+		for _, r := range s.Reasons {
+			if r.Code == reachable {
+				reached = "; " + Clean(r.Code) + ": " + Clean(r.Message)
+			}
+		}
+		row("tamper", "resistance %s; processes held together by %s%s", Clean(s.Resistance), Clean(cmp.Or(s.Containment, "nothing")), reached)
 	}
 	s.writeSecrets(w)
 	for _, r := range s.Reasons {
-		row("", "%s: %s", Clean(r.Code), Clean(r.Message))
+		if r.Code != reachable || s.Resistance == "" {
+			row("", "%s: %s", Clean(r.Code), Clean(r.Message))
+		}
 	}
+}
+
+// reachable is the code of the reason that stands on the row about tampering.
+const reachable = "evidence_reachable"
+
+// sandbox is what held the command, as the run was asked for it.
+func (s *Summary) sandbox() string {
+	mode := "none"
+	if s.Mode != "" {
+		mode = "mode " + Clean(s.Mode)
+	}
+	return mode + only(s.Policy != "", ", policy "+Clean(s.Policy)) + only(s.User != "", ", user "+Clean(s.User))
 }
 
 // writeCost writes what the page ends with: what the run used and put out.
 func (s *Summary) writeCost(w io.Writer) {
 	row := rows(w)
-	fmt.Fprintln(w)
 	if used := s.used(); used != "" {
 		row("used", "%s", used)
 	}

@@ -65,14 +65,14 @@ var beyondWords = map[string]string{
 var unreportedWords = map[string]string{
 	"edge":    "around a start or an end, and not surely part of a call",
 	"overlap": "while several calls were open",
-	"outside": "while no call was open, or beside a call through assay-run mcp",
+	"outside": "while no call was open",
 }
 
 func (s *Summary) writeCalls(b *bufio.Writer, limit int) {
 	if len(s.Calls.Items) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\ntool calls (%d), correlation %s\n", s.Calls.Total, Clean(s.CallStatus))
+	fmt.Fprintf(b, "  correlation %s\n", Clean(s.CallStatus))
 	items := s.Calls.Items[:min(limit, len(s.Calls.Items))]
 	for i := range items {
 		writeCall(b, &items[i])
@@ -89,7 +89,7 @@ func (s *Summary) writeCalls(b *bufio.Writer, limit int) {
 	if len(s.Unreported) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\nnot part of any reported tool call\n")
+	fmt.Fprintf(b, "not part of any reported tool call\n")
 	for _, u := range s.Unreported {
 		title := unreportedWords[u.Code]
 		if u.Code == "edge" && len(u.ToolCallIDs) > 0 {

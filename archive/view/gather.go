@@ -165,6 +165,7 @@ func (g *gatherer) file(t *tally[File], path string, e *schema.KernelEvent, n, b
 			f.Path, f.By = path, g.tree.exe(e)
 			f.Outside, f.Secret = g.dir == "" || !rooted(path, g.dir) || e.Marks&schema.MarkMountNamespace != 0, holdsSecrets(path)
 		}
+		f.ByEach = used(f.ByEach, f.By, f.Count, g.tree.exe(e), n)
 		f.Count += n
 		f.Bytes += bytes
 	}
@@ -247,6 +248,7 @@ func (g *gatherer) failure(e *schema.KernelEvent, n uint64) {
 				f.Rule = g.rules[e.Value]
 			}
 		}
+		f.ByEach = used(f.ByEach, f.By, f.Count, g.tree.exe(e), n)
 		f.Count += n
 	}
 }

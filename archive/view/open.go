@@ -26,6 +26,13 @@ func (b *Bundle) Verified() bool { return b.Report.OK() }
 // verify when only those that do are wanted.
 var ErrUnverified = errors.New("the bundle does not verify")
 
+// UnverifiedHint is what to do about ErrUnverified.
+const UnverifiedHint = "assay-run verify lists what is wrong with it; --unverified reads it anyway"
+
+// ExitBundle is the exit status of every reader for a bundle that does not verify or cannot
+// be read.
+const ExitBundle = 4
+
 // ErrUnreadable is wrapped by the error of [Open] for a bundle that cannot be
 // read at all.
 var ErrUnreadable = errors.New("the bundle cannot be read")

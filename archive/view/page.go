@@ -11,6 +11,10 @@ import (
 // Page is how a page of text looks. The zero value is a plain page of lines of any
 // length with DefaultLimit entries in each list.
 type Page struct {
+	// All shows every section of a [Summary], and Section the one of that name; else the
+	// page is short.
+	All     bool
+	Section string
 	// Limit is how many entries of a list are shown; 0 means DefaultLimit.
 	Limit int
 	// Width is where longer lines are broken, in columns; 0 breaks none.

@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"slices"
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/schema"
@@ -55,6 +56,12 @@ type Summary struct {
 	Containment   string                        `json:"containment,omitempty"`
 	Resistance    string                        `json:"tamper_resistance,omitempty"`
 	Redaction     *schema.Redaction             `json:"redaction,omitempty"`
+	// Claims say in sentences what may be concluded from what the bundle does not show.
+	Claims []Sentence `json:"claims"`
+	// Mode, Policy and User are what the run was asked to hold the command with.
+	Mode   string `json:"mode,omitempty"`
+	Policy string `json:"policy,omitempty"`
+	User   string `json:"user,omitempty"`
 
 	// Events is how often anything was observed, ByKind and ByClass how often
 	// of each sort: repeats that were coalesced into one line included.
@@ -126,11 +133,42 @@ type File struct {
 	Path  string `json:"path"`
 	By    string `json:"by,omitempty"`
 	Count uint64 `json:"count"`
-	Bytes uint64 `json:"bytes,omitempty"`
+	// ByEach are the executables and how often each did so, where there are several.
+	ByEach []User `json:"by_each,omitempty"`
+	Bytes  uint64 `json:"bytes,omitempty"`
 	// Outside is true for a file outside of the directory that the command started
 	// in; Secret for one whose name is that of a file with keys or passwords.
 	Outside bool `json:"outside,omitempty"`
 	Secret  bool `json:"secret,omitempty"`
+}
+
+// User is an executable and how often it did something; Exe is empty for those that are
+// not known, or one too many to be told apart.
+type User struct {
+	Exe   string `json:"exe"`
+	Count uint64 `json:"count"`
+}
+
+// maxUsers is how many executables are told apart for one thing.
+const maxUsers = 8
+
+// used adds n uses by exe to those of each executable; before is how often the first one
+// had used it, which has no entry while it is the only one.
+func used(each []User, first string, before uint64, exe string, n uint64) []User {
+	if len(each) == 0 {
+		if before == 0 || exe == first {
+			return nil
+		}
+		each = []User{{first, before}}
+	}
+	if i := slices.IndexFunc(each, func(u User) bool { return u.Exe == exe }); i >= 0 {
+		each[i].Count += n
+		return each
+	}
+	if len(each) < maxUsers || exe == "" {
+		return append(each, User{exe, n})
+	}
+	return used(each, first, before, "", n)
 }
 
 // Host is a remote endpoint.
@@ -173,6 +211,8 @@ type Failure struct {
 	Value  string `json:"value"`
 	Result string `json:"result"`
 	By     string `json:"by,omitempty"`
+	// ByEach are the executables and how often each did so, where there are several.
+	ByEach []User `json:"by_each,omitempty"`
 	// Rule is the policy's rule that denied it, where one did.
 	Rule  string `json:"rule,omitempty"`
 	Count uint64 `json:"count"`

@@ -19,6 +19,7 @@ func TestSummary(t *testing.T) {
 	b.docs.Health.KernelLayer, b.docs.Health.NetworkProtocolCoverage, b.docs.Health.NetworkEndpointClaimScope = "complete", "connect_only", "diagnostic_only"
 	b.docs.Health.PolicyLayer, b.docs.Health.SDKLayer, b.docs.Health.CgroupCorrelation = "present", "absent", "clean"
 	b.docs.Health.Layers = map[string]schema.LayerCounts{"policy": {Seen: 3, Written: 3}}
+	b.docs.Correlation.Status = "partial"
 	b.docs.Run.StartedAt, b.docs.Run.Workdir = "2026-01-02T03:04:05Z", "/w"
 	ns, peak := int64(20*time.Millisecond), int64(3<<20)
 	b.docs.Result.Usage = schema.Usage{CPUUserNS: &ns, CPUSystemNS: &ns, MemoryPeakBytes: &peak}
@@ -35,7 +36,7 @@ func TestSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := s.WriteText(&out, Page{}); err != nil {
+	if err := s.WriteText(&out, Page{All: true}); err != nil {
 		t.Fatal(err)
 	}
 	want := `run        run_1
@@ -48,22 +49,29 @@ contract   failed
            failed  tests (exit 1)
            not run lint
 protected  x_test.go modified, restored before checking
+sandbox    none
 kernel     complete; network connect_only, endpoints diagnostic_only
 policy     present, 3 events
 sdk        absent
 cgroup     clean
 
+what may be claimed
+  ✓ Every program that the run executed is listed.
+  ✓ Every file that the run opened or changed is listed, within the known blind spots.
+  ! The run may have talked to hosts that are not listed: the list of hosts may not be whole: network coverage is connect only, and endpoints are diagnostic only; assay-run doctor says what this host can observe
+  ! Tool calls are not known: calls and what was observed could not all be matched: correlation is partial
+
 denied (1)
   1× openat EACCES /etc/shadow by /usr/lib/helper
+
+hosts (1)
+  1× out 100 B in 4.9 KiB 203.0.113.1:443 (api.example.com)
 
 programs (4)
   1× /usr/bin/dash
   1× /usr/bin/curl   by /usr/bin/dash
   1× /usr/lib/helper by /usr/bin/curl
   1× /usr/bin/cat    by /usr/bin/dash
-
-hosts (1)
-  1× out 100 B in 4.9 KiB 203.0.113.1:443 (api.example.com)
 
 files created (1)
   1× /w/out by /usr/bin/cat
@@ -93,6 +101,7 @@ files read in the workspace (1)
 failed (1)
   1× openat ENOENT /w/missing by /usr/bin/cat
 
+what it used
 used       cpu 20ms user 20ms system, memory 3.0 MiB
 limits     pids hit
 leftovers  2 processes outlived the command and were ended

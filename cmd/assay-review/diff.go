@@ -31,7 +31,7 @@ Formats: text; markdown; json, with everything; capability-diff, the document
 assay.runner.capability_diff.v0 alone.
 
 Exit status: 0 equal; 1 different; 2 the records do not allow an answer, or an error
-occurred.`,
+occurred; 4 a bundle cannot be read or does not verify.`,
 		Example: `  assay-run diff monday.tar.gz tuesday.tar.gz
   assay-run diff --against nightly/ run.tar.gz
   assay-run diff --format markdown base.tar.gz head.tar.gz >> "$GITHUB_STEP_SUMMARY"`,

@@ -18,7 +18,7 @@ import (
 
 func (a *app) exportCommand() *cobra.Command {
 	var format, to, output string
-	var quiet bool
+	var quiet, unverified bool
 	cmd := &cobra.Command{
 		Use:   "export --format FORMAT [flags] BUNDLE...",
 		Short: "Convert bundles to the format of another tool",
@@ -62,7 +62,7 @@ left it: for programs that know only the v0 contracts.`,
 			if to != "" {
 				return a.exportV0(cmd.Context(), args, output)
 			}
-			set, err := a.open(cmd.Context(), args, false)
+			set, err := a.open(cmd.Context(), args, !unverified)
 			if err != nil {
 				return err
 			}
@@ -95,6 +95,7 @@ left it: for programs that know only the v0 contracts.`,
 	fs.StringVar(&format, "format", "", "convert to `FORMAT`: "+strings.Join(export.Names(), ", "))
 	fs.StringVar(&to, "to", "", "write the bundle in the form of `VERSION`: "+archive.CompatV0)
 	fs.StringVarP(&output, "output", "o", "", "write to `FILE` instead of stdout")
+	fs.BoolVar(&unverified, "unverified", false, "also convert bundles that do not verify")
 	fs.BoolVarP(&quiet, "quiet", "q", false, "do not list what the format cannot express")
 	console.Completes(cmd, map[string][]string{"format": export.Names(), "to": {archive.CompatV0}})
 	return cmd

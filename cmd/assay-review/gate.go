@@ -23,7 +23,6 @@ const (
 	exitFail    = 1
 	exitUnknown = 2
 	exitRules   = 3
-	exitBundle  = 4
 )
 
 var gateCodes = map[judge.State]int{judge.Pass: 0, judge.Fail: exitFail, judge.Unknown: exitUnknown}
@@ -86,15 +85,15 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 			defer rules.Close()
 			set, err := a.open(ctx, args, !unverified)
 			if err != nil {
-				return console.ExitError{Code: exitBundle, Err: err}
+				return err
 			}
 			defer set.Close()
 			report, err := judge.Judge(ctx, rules, set.Bundles)
 			if err != nil {
-				return console.ExitError{Code: exitBundle, Err: err}
+				return console.ExitError{Code: view.ExitBundle, Err: err}
 			}
 			if err := a.writeGate(report, set.Bundles, format, output); err != nil {
-				return console.ExitError{Code: exitBundle, Err: err}
+				return console.ExitError{Code: view.ExitBundle, Err: err}
 			}
 			if code := gateCodes[report.State]; code != 0 {
 				return console.ExitError{Code: code}
@@ -132,7 +131,7 @@ var gateFormats = map[string]func(io.Writer, *judge.Report, []export.Suite) erro
 func (a *app) initRules(ctx context.Context, args []string) error {
 	set, err := a.open(ctx, args, true)
 	if err != nil {
-		return console.ExitError{Code: exitBundle, Err: err}
+		return err
 	}
 	defer set.Close()
 	rules, err := judge.InitialRules(ctx, set.Bundles[0])
@@ -140,7 +139,7 @@ func (a *app) initRules(ctx context.Context, args []string) error {
 		_, err = a.stdout.Write(rules)
 	}
 	if err != nil {
-		return console.ExitError{Code: exitBundle, Err: err}
+		return console.ExitError{Code: view.ExitBundle, Err: err}
 	}
 	return nil
 }

@@ -35,7 +35,8 @@ functions there is TEXT.glob("/etc/**").
 Events and turns are printed exactly as in the bundle, everything else as one JSON
 object per line.
 
-Exit status: 0 something was found; 1 nothing was found; 2 an error occurred.`,
+Exit status: 0 something was found; 1 nothing was found; 2 an error occurred; 4 a bundle
+cannot be read or does not verify.`,
 		Example: `  assay-run query 'kind == "connect" && !host.endsWith(".example.com")' run.tar.gz
   assay-run query --table 'writes && !path.startsWith(run.workdir)' *.tar.gz
   assay-run query --of calls 'beyond || decision == "deny"' run.tar.gz

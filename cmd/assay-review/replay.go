@@ -19,6 +19,7 @@ import (
 const exitStopped = 130
 
 func (a *app) replayCommand() *cobra.Command {
+	var unverified bool
 	speed, pause := 1.0, 0.0
 	cmd := &cobra.Command{
 		Use:   "replay [flags] BUNDLE",
@@ -46,7 +47,7 @@ terminal answer, or change its title or the clipboard.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			set, err := a.open(cmd.Context(), args, false, schema.SurfacePath)
+			set, err := a.open(cmd.Context(), args, !unverified, schema.SurfacePath)
 			if err != nil {
 				return err
 			}
@@ -56,6 +57,7 @@ terminal answer, or change its title or the clipboard.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
+	fs.BoolVar(&unverified, "unverified", false, "also play a bundle that does not verify")
 	fs.Float64VarP(&speed, "speed", "s", speed, "play `N` times as fast")
 	fs.Float64VarP(&pause, "idle-time-limit", "i", pause, "shorten pauses to `SECONDS`; 0 shortens none")
 	return cmd

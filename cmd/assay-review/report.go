@@ -12,6 +12,7 @@ import (
 
 func (a *app) reportCommand() *cobra.Command {
 	var output string
+	var unverified bool
 	cmd := &cobra.Command{
 		Use:   "report -o FILE [flags] BUNDLE...",
 		Short: "Write one HTML page about bundles",
@@ -34,7 +35,7 @@ keyboard; "?" lists the keys.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			set, err := a.open(cmd.Context(), args, false)
+			set, err := a.open(cmd.Context(), args, !unverified)
 			if err != nil {
 				return err
 			}
@@ -51,5 +52,6 @@ keyboard; "?" lists the keys.`,
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write to `FILE`")
+	cmd.Flags().BoolVar(&unverified, "unverified", false, "also report on bundles that do not verify")
 	return cmd
 }

@@ -98,11 +98,11 @@ func (a *app) open(ctx context.Context, names []string, needVerified bool, witho
 	ctx, bar := a.progress(ctx, "verifying", false)
 	set, err := view.Open(ctx, names, view.Options{Unverified: !needVerified, Without: without, Stdin: a.stdin, Stage: bar.Item})
 	bar.Done()
-	switch {
-	case errors.Is(err, view.ErrUnverified):
-		return nil, console.WithHint(err, "assay-run verify lists what is wrong with it; --unverified reads it anyway")
-	case err != nil:
-		return nil, err
+	if errors.Is(err, view.ErrUnverified) {
+		err = console.WithHint(err, view.UnverifiedHint)
+	}
+	if err != nil {
+		return nil, console.ExitError{Code: view.ExitBundle, Err: err}
 	}
 	for _, b := range set.Bundles {
 		if !b.Verified() {

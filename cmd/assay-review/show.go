@@ -19,7 +19,7 @@ import (
 
 func (a *app) showCommand() *cobra.Command {
 	var opt story.Options
-	var follow, noPager bool
+	var follow, noPager, unverified bool
 	var spoolDir string
 	cmd := &cobra.Command{
 		Use:   "show [flags] BUNDLE...",
@@ -45,7 +45,7 @@ On a terminal, show pages its output with $PAGER, or less.`,
 			if follow {
 				return a.follow(cmd.Context(), args[0], spoolDir, opt)
 			}
-			set, err := a.open(cmd.Context(), args, false)
+			set, err := a.open(cmd.Context(), args, !unverified)
 			if err != nil {
 				return err
 			}
@@ -74,6 +74,7 @@ On a terminal, show pages its output with $PAGER, or less.`,
 	fs.BoolVarP(&follow, "follow", "f", false, "follow a live run until it ends")
 	fs.BoolVar(&opt.Reads, "reads", false, "also show files that were opened for reading")
 	fs.BoolVar(&opt.All, "all", false, "also show loaders, locales, runtimes and the runner itself")
+	fs.BoolVar(&unverified, "unverified", false, "also show bundles that do not verify")
 	fs.BoolVar(&noPager, "no-pager", false, "do not page on a terminal")
 	fs.StringVar(&spoolDir, "spool-dir", "", "look for the live run under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
 	return cmd

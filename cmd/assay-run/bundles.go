@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
-	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // someBundles refuses a command line that names no bundle.
@@ -29,44 +31,35 @@ func one(what, example string) cobra.PositionalArgs {
 }
 
 // reading says how bundles are read. With titles, the name of each of several is printed
-// above it. refuse ends at a bundle that does not verify.
-type reading struct{ titles, refuse bool }
+// above it. unverified also reads those that do not verify, with a warning.
+type reading struct{ titles, unverified bool }
 
-// eachBundle verifies the named bundles and calls read with one after another. It
-// warns of a bundle that does not verify, or refuses it.
-func (a *app) eachBundle(ctx context.Context, names []string, how reading, read func(name string, bundle *archive.Reader) error) error {
-	inputs, err := archive.OpenInputs(ctx, names, a.stdin)
-	if err != nil {
-		return console.ExitError{Code: exitStatus[archive.Unreadable], Err: err}
+// eachBundle verifies the named bundles and calls read with one after another.
+func (a *app) eachBundle(ctx context.Context, names []string, how reading, read func(*view.Bundle) error) error {
+	verifying, bar := console.NewProgress(ctx, a.stderr, "verifying")
+	set, err := view.Open(verifying, names, view.Options{Unverified: how.unverified, Without: []string{schema.SurfacePath}, Stdin: a.stdin, Stage: bar.Item})
+	bar.Done()
+	if errors.Is(err, view.ErrUnverified) {
+		err = console.WithHint(err, view.UnverifiedHint)
 	}
-	defer inputs.Close()
-	for i, in := range inputs.All {
-		verifying, bar := console.NewProgress(ctx, a.stderr, "verifying")
-		bundle, report, err := in.Verified(verifying)
-		bar.Done()
-		if err == nil && bundle == nil {
-			err = fmt.Errorf("%s: the bundle cannot be read: %w", in.Name, &report.Problems[0])
-		}
-		if err != nil {
-			return console.ExitError{Code: exitStatus[archive.Unreadable], Err: err}
-		}
-		if !report.OK() && how.refuse {
-			err := fmt.Errorf("%s: the bundle does not verify: %w", in.Name, &report.Problems[0])
-			return console.ExitError{Code: exitStatus[report.Class()], Err: console.WithHint(err, "see all problems with assay-run verify; --unverified shows what the bundle claims")}
-		}
-		if !report.OK() {
-			a.say.Unverified(in.Name, &report.Problems[0])
+	if err != nil {
+		return console.ExitError{Code: view.ExitBundle, Err: err}
+	}
+	defer set.Close()
+	for i, b := range set.Bundles {
+		if !b.Verified() {
+			a.say.Unverified(b.Name, &b.Report.Problems[0])
 		}
 		if how.titles && len(names) > 1 {
 			gap := "\n"
 			if i == 0 {
 				gap = ""
 			}
-			if _, err := fmt.Fprintf(a.stdout, "%s== %s\n", gap, console.Printable(in.Name)); err != nil {
+			if _, err := fmt.Fprintf(a.stdout, "%s== %s\n", gap, console.Printable(b.Name)); err != nil {
 				return err
 			}
 		}
-		if err := read(in.Name, bundle); err != nil {
+		if err := read(b); err != nil {
 			return err
 		}
 	}

@@ -56,7 +56,7 @@ docker-compose --project-name p down
 			t.Errorf("%s is in %s, and not below %s", name, at, want)
 		}
 	}
-	page, err := self(t, dir, "inspect", "run.tar.gz").CombinedOutput()
+	page, err := self(t, dir, "inspect", "--all", "run.tar.gz").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, page)
 	}

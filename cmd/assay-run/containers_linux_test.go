@@ -183,7 +183,7 @@ $E ps --all --no-trunc --quiet
 			if name == "docker" && classes[schema.ClassSetup] == 0 {
 				t.Errorf("nothing is of the runtime: %v", classes)
 			}
-			page, err := self(t, dir, "inspect", "run.tar.gz").CombinedOutput()
+			page, err := self(t, dir, "inspect", "--all", "run.tar.gz").CombinedOutput()
 			if want := "containers (1)\n"; err != nil || !strings.Contains(string(page), want) || !regexp.MustCompile(`(?m)^ .*`+id[:12]+` +sh -c`).Match(page) {
 				t.Errorf("inspect: %v\n%s", err, page)
 			}

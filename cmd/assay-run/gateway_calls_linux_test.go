@@ -29,7 +29,7 @@ func TestHiddenWriteBesideACallOfTheGateway(t *testing.T) {
 	if d := cmp.Diff(want, bound); d != "" {
 		t.Errorf("files opened, and the calls they are bound to (-want +got):\n%s", d)
 	}
-	insp, err := self(t, dir, "inspect", "run.tar.gz").CombinedOutput()
+	insp, err := self(t, dir, "inspect", "--all", "run.tar.gz").CombinedOutput()
 	if err != nil || !regexp.MustCompile(`(?s)tc_1 read_file.*! its name says that it only reads, and it\s+! wrote +\S*/hidden\n`).Match(insp) {
 		t.Errorf("a hidden write does not stand out: %v\n%s", err, insp)
 	}

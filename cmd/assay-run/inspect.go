@@ -5,21 +5,20 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 )
 
 func (a *app) inspectCommand() *cobra.Command {
-	var asJSON, unverified bool
+	var asJSON, unverified, all bool
+	var section string
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "inspect [flags] BUNDLE...",
 		Short: "Show what ran, what it touched and what may be claimed",
-		Long: `inspect prints one page about a run: the command, how it ended, what it used, its
-layers and their health with the reasons, the process tree, and the files, hosts
-and commands that mattered. If a bundle does not verify, inspect warns and shows what
-the bundle claims; --json refuses it.
+		Long: `inspect prints one page of at most 40 lines about a run: the command, how it ended,
+its contract and sandbox, what may be claimed, its tool calls, what was denied, what it
+wrote outside of the workspace, its hosts and programs. --all prints everything.
 
 The JSON has the schema assay.runner.inspection.v0 (schema/json). Fields are added,
 never changed.
@@ -32,23 +31,26 @@ never changed.
 			if asJSON && cmd.Flags().Changed("limit") {
 				most = limit
 			}
-			return a.eachBundle(cmd.Context(), args, reading{titles: !asJSON, refuse: asJSON && !unverified}, func(name string, bundle *archive.Reader) error {
+			return a.eachBundle(cmd.Context(), args, reading{titles: !asJSON, unverified: unverified}, func(bundle *view.Bundle) error {
 				s, err := view.Summarize(cmd.Context(), bundle, most)
 				if err != nil {
-					return console.WithHint(err, "run assay-run verify %s", name)
+					return console.WithHint(err, "run assay-run verify %s", bundle.Name)
 				}
 				if asJSON {
 					return a.printDocument(s)
 				}
 				page := console.Page(a.stdout, view.Inspection)
-				page.Limit = limit
+				page.Limit, page.Section = limit, section
+				page.All = all || cmd.Flags().Changed("limit")
 				return s.WriteText(a.stdout, page)
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON")
-	cmd.Flags().BoolVar(&unverified, "unverified", false, "with --json, also print a bundle that does not verify")
-	cmd.Flags().IntVar(&limit, "limit", view.DefaultLimit, "list at most `N` entries in each section; --json without --limit lists all")
+	cmd.Flags().BoolVar(&unverified, "unverified", false, "also print a bundle that does not verify, with a warning")
+	cmd.Flags().IntVar(&limit, "limit", view.DefaultLimit, "with --all, list at most `N` entries in each section; --json without --limit lists all")
+	cmd.Flags().BoolVar(&all, "all", false, "print every section whole")
+	cmd.Flags().StringVar(&section, "section", "", "print the section `NAME` only; the page ends with their names")
 	return cmd
 }
 
@@ -76,7 +78,7 @@ events refuses it before it prints anything.
 			for _, id := range execIDs {
 				f.ExecIDs = append(f.ExecIDs, uint64(id))
 			}
-			return a.eachBundle(cmd.Context(), args, reading{titles: table, refuse: !unverified}, func(_ string, bundle *archive.Reader) error {
+			return a.eachBundle(cmd.Context(), args, reading{titles: table, unverified: unverified}, func(bundle *view.Bundle) error {
 				events := view.Events(cmd.Context(), bundle, f)
 				if table {
 					return console.Page(a.stdout, view.Rows).Write(a.stdout, func(w io.Writer) error {

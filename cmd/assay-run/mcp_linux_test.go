@@ -159,7 +159,7 @@ func TestMCPOfTheSDKInARun(t *testing.T) {
 	if d := cmp.Diff(wantBound, bound); d != "" {
 		t.Errorf("files opened, and the calls they are bound to (-want +got):\n%s", d)
 	}
-	insp, err := self(t, dir, "inspect", "run.tar.gz").CombinedOutput()
+	insp, err := self(t, dir, "inspect", "--all", "run.tar.gz").CombinedOutput()
 	// The proxy's decisions are read from its log, the gateway's come by themselves.
 	if want := `(?s)\ndenied \(\d+\)(\n  1× tool_call +deny +(delete_all +rule tools.deny|touch +rule of_the_run)){2}\n.*\nprograms \(`; !regexp.MustCompile(want).Match(insp) {
 		t.Errorf("the denied calls are not the first denials:\n%s", insp)

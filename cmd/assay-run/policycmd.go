@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
@@ -43,7 +43,8 @@ func (a *app) policyShow() *cobra.Command {
 }
 
 func (a *app) policyLearn() *cobra.Command {
-	return &cobra.Command{
+	var unverified bool
+	cmd := &cobra.Command{
 		Use:   "learn [flags] BUNDLE...",
 		Short: "Print the smallest policy that allows what runs did",
 		Long: `learn reads what runs wrote, connected to and were denied, and prints the smallest
@@ -56,8 +57,8 @@ the run did, even if the run should not have done it.
 		Args:    someBundles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l := sandbox.NewLearner()
-			err := a.eachBundle(cmd.Context(), args, reading{}, func(name string, bundle *archive.Reader) error {
-				return learn(cmd.Context(), l, name, bundle)
+			err := a.eachBundle(cmd.Context(), args, reading{unverified: unverified}, func(b *view.Bundle) error {
+				return learn(cmd.Context(), l, b)
 			})
 			if err != nil {
 				return err
@@ -66,27 +67,25 @@ the run did, even if the run should not have done it.
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&unverified, "unverified", false, "also learn from bundles that do not verify")
+	return cmd
 }
 
-func learn(ctx context.Context, l *sandbox.Learner, name string, bundle *archive.Reader) error {
-	docs, err := bundle.Documents(ctx, schema.SurfacePath)
-	if err != nil {
-		return console.WithHint(err, "run assay-run verify %s", name)
+func learn(ctx context.Context, l *sandbox.Learner, b *view.Bundle) error {
+	if b.Docs.Health.KernelLayer == schema.Absent {
+		return console.WithHint(fmt.Errorf("%s has no kernel layer to learn from", b.Name), "record the run on a host where assay-run doctor reports kernel observation")
 	}
-	if docs.Health.KernelLayer == schema.Absent {
-		return console.WithHint(fmt.Errorf("%s has no kernel layer to learn from", name), "record the run on a host where assay-run doctor reports kernel observation")
-	}
-	l.Run(docs.Run.Workdir)
+	l.Run(b.Docs.Run.Workdir)
 	for _, layer := range []struct {
 		path string
 		line func([]byte) error
 	}{{schema.KernelPath, l.Kernel}, {schema.PolicyPath, l.Policy}} {
-		for line, err := range bundle.Lines(ctx, layer.path) {
+		for line, err := range b.Lines(ctx, layer.path) {
 			if err == nil {
 				err = layer.line(line)
 			}
 			if err != nil {
-				return console.WithHint(err, "run assay-run verify %s", name)
+				return console.WithHint(err, "run assay-run verify %s", b.Name)
 			}
 		}
 	}
