@@ -80,10 +80,13 @@ func StartObserver() error {
 }
 
 // StopObserver has nothing to stop.
-func StopObserver() (used int, err error) { return 0, nil }
+func StopObserver() (removed, used int, err error) { return 0, 0, nil }
 
 // Sweep has nothing to free.
 func Sweep() (slots, sets int, err error) { return 0, 0, nil }
+
+// SweepBuilds has nothing to free.
+func SweepBuilds() (slots, sets int, err error) { return 0, 0, nil }
 
 // Probe finds nothing here.
 func Probe() ([]HookStatus, error) {

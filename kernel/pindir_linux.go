@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -542,17 +543,16 @@ func pinnedObservers(check func(*set) error) ([]HostObserver, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(p.home)
+	all, err := p.everyDir()
 	if err != nil {
 		return nil, err
 	}
 	out := []HostObserver{}
-	for _, e := range entries {
-		if strings.Contains(e.Name(), "_") {
-			continue
+	for _, other := range all {
+		if _, err := os.Lstat(other.dir()); err != nil {
+			continue // only its lock is left
 		}
-		other := pinDir{home: p.home, name: e.Name()}
-		h := HostObserver{Path: other.dir(), Own: other.name == p.name, Sessions: -1}
+		h := HostObserver{Path: other.dir(), Own: other == p, Sessions: -1}
 		_, err := os.Lstat(other.keep())
 		h.Kept = err == nil
 		if h.Own {
@@ -599,35 +599,35 @@ func StartObserver() error {
 	return s.close()
 }
 
-// StopObserver lets the observers of all builds go: at once where no run uses them,
-// else with their last run. It returns how many are still in use.
-func StopObserver() (used int, err error) {
-	p, err := findPinDir()
+// stopTime bounds how long StopObserver waits for what is about to let go of an observer and is no run: a process that
+// keeps it for a time, or one that removes it.
+const stopTime = 20 * keeperLook
+
+// StopObserver lets the observers of all builds go: at once where no run uses them, else with their last run. It
+// returns how many it removed, and how many are still in use.
+func StopObserver() (removed, used int, err error) {
+	before, err := pinnedObservers(func(*set) error { return nil })
 	if err != nil {
-		return 0, err
-	}
-	for _, suffix := range []string{keepSuffix, keeperSuffix} {
-		marks, err := filepath.Glob(filepath.Join(p.home, "*"+suffix))
-		if err != nil {
-			return 0, err
-		}
-		for _, mark := range marks {
-			if err := os.Remove(mark); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return 0, err
-			}
-		}
+		return 0, 0, err
 	}
 	for begin := time.Now(); ; time.Sleep(keeperLook / 10) {
-		if _, _, err := Sweep(); err != nil {
-			return 0, err
+		if _, _, err := sweep(func(pinDir) bool { return true }); err != nil {
+			return 0, 0, err
 		}
 		left, err := pinnedObservers(func(*set) error { return nil })
 		if err != nil {
-			return 0, fmt.Errorf("look for processes that are left: %w", err)
+			return 0, 0, fmt.Errorf("look for observers that are left: %w", err)
 		}
-		// Who waits lets go when it looks next.
-		if len(left) == 0 || time.Since(begin) > 2*keeperLook {
-			return len(left), nil
+		busy := 0
+		for _, h := range left {
+			if (pinDir{home: filepath.Dir(h.Path), name: filepath.Base(h.Path)}).observesRun() {
+				busy++
+			}
+		}
+		// Who waits lets go when it looks next, and a run that ends is about to.
+		waited := time.Since(begin)
+		if len(left) == 0 || waited > 2*keeperLook && busy == len(left) || waited > stopTime {
+			return max(0, len(before)-len(left)), len(left), nil
 		}
 	}
 }
@@ -643,10 +643,23 @@ func hasEnded(pid int) bool {
 	return err == nil && n == 1
 }
 
-// Sweep frees what runs that died left in the observers that runs share, also in
-// those of other builds: slots, and the programs where nobody is left. It returns
-// how many of each. It waits for nobody.
+// Sweep frees what runs that died left in the observers that runs share, also in those of other builds: slots, and the
+// programs where nobody is left. It returns how many of each. It waits for nobody.
 func Sweep() (slots, sets int, err error) {
+	return sweep(func(pinDir) bool { return false })
+}
+
+// SweepBuilds is Sweep, and frees also what StartObserver of another build keeps, where no run uses it.
+func SweepBuilds() (slots, sets int, err error) {
+	own, err := findPinDir()
+	if err != nil {
+		return 0, 0, err
+	}
+	return sweep(func(p pinDir) bool { return p != own })
+}
+
+// sweep is Sweep, and lets go of what is kept where unkeep says so.
+func sweep(unkeep func(pinDir) bool) (slots, sets int, err error) {
 	p, err := findPinDir()
 	if err != nil {
 		return 0, 0, err
@@ -655,23 +668,22 @@ func Sweep() (slots, sets int, err error) {
 		p.sweepUnfinished()
 		home.Close()
 	}
-	entries, err := os.ReadDir(p.home)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	all, err := p.everyDir()
+	if err != nil {
 		return 0, 0, err
 	}
-	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), lockSuffix)
-		if !ok {
-			continue
+	for _, other := range all {
+		if unkeep(other) {
+			_ = os.Remove(other.keep())
+			_ = os.Remove(other.keeper())
 		}
-		other := pinDir{home: p.home, name: name}
-		lock, err := lockDir(other.lock(), unix.LOCK_SH|unix.LOCK_NB)
+		lock, err := lockMade(other.lock(), unix.LOCK_SH|unix.LOCK_NB)
 		if err != nil {
 			continue
 		}
 		if other.removeIfLast(lock) {
 			sets++
-		} else if name == p.name {
+		} else if other == p {
 			// A failed attempt to have the lock alone gives it up.
 			if unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
 				if s, err := openSet(p.dir()); err == nil {
@@ -686,6 +698,47 @@ func Sweep() (slots, sets int, err error) {
 		lock.Close()
 	}
 	return slots, sets, nil
+}
+
+// everyDir lists the sets of all builds, and what is left of them: those whose pins or lock are there, in p's bpffs and
+// in the other one that sets can be in.
+func (p pinDir) everyDir() (all []pinDir, err error) {
+	homes := []string{p.home}
+	for _, root := range []string{hostBPFFS, ownBPFFS} {
+		home := filepath.Join(root, homeName)
+		if home != p.home && isBPFFS(root) && ownedByRoot(home) == nil {
+			homes = append(homes, home)
+		}
+	}
+	for _, home := range homes {
+		entries, err := os.ReadDir(home)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			name := strings.TrimSuffix(e.Name(), lockSuffix)
+			other := pinDir{home: home, name: name}
+			if !strings.Contains(name, "_") && !slices.Contains(all, other) {
+				all = append(all, other)
+			}
+		}
+	}
+	return all, nil
+}
+
+// observesRun reports whether a run has a slot of the set. It can tell of any build's.
+func (p pinDir) observesRun() bool {
+	entries, _ := os.ReadDir(p.lock())
+	for _, e := range entries {
+		f, err := lockDir(filepath.Join(p.lock(), e.Name()), unix.LOCK_SH|unix.LOCK_NB)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return true
+		}
+		if err == nil {
+			f.Close()
+		}
+	}
+	return false
 }
 
 // Sweeper is a process that frees what this one leaves if it is killed: the slots of

@@ -144,3 +144,51 @@ func holds(pid int, what string) bool {
 	}
 	return false
 }
+
+// A set of another build goes when no run has a slot of it: also one whose lock is gone, and one that somebody asked
+// to keep, as that build may be gone too.
+func TestASetOfAnotherBuildThatNobodyUsesIsFreed(t *testing.T) {
+	p := myPinDir(t)
+	other := func(name string, parts ...string) pinDir {
+		o := pinDir{home: p.home, name: name + strconv.Itoa(os.Getpid())}
+		for _, dir := range append(parts, "") {
+			if err := os.MkdirAll(o.dir()+dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Cleanup(func() {
+			for _, dir := range append(parts, "") {
+				_ = os.RemoveAll(o.dir() + dir)
+			}
+		})
+		return o
+	}
+	there := func(o pinDir) bool {
+		_, err := os.Stat(o.dir())
+		return err == nil
+	}
+	unlocked, kept := other("aa"), other("bb", lockSuffix, keepSuffix)
+	used := other("cc", lockSuffix, lockSuffix+"/3", keepSuffix)
+	for dir, how := range map[string]int{used.lock(): unix.LOCK_SH, used.lock() + "/3": unix.LOCK_EX} {
+		lock, err := lockDir(dir, how)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lock.Close()
+	}
+	if _, _, err := Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	if there(unlocked) || !there(kept) || !there(used) {
+		t.Errorf("swept: without a lock there %t, kept there %t, used there %t", there(unlocked), there(kept), there(used))
+	}
+	if !used.observesRun() || kept.observesRun() {
+		t.Errorf("a run has a slot: of the used one %t, of the kept one %t", used.observesRun(), kept.observesRun())
+	}
+	if _, _, err := SweepBuilds(); err != nil {
+		t.Fatal(err)
+	}
+	if there(kept) || !there(used) {
+		t.Errorf("swept for other builds: kept there %t, used there %t", there(kept), there(used))
+	}
+}

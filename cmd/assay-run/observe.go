@@ -51,14 +51,17 @@ Needs root.`,
 	}, &cobra.Command{
 		Use: "stop", Short: "Remove the observer", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			used, err := kernel.StopObserver()
+			removed, used, err := kernel.StopObserver()
 			if err != nil {
 				return observeHint(err)
 			}
-			if used > 0 {
+			switch {
+			case used > 0:
 				a.say.Info("the observer is still in use; the last run that uses it removes it")
-			} else {
-				a.say.Info("no observer is left in place")
+			case removed > 0:
+				a.say.Info("the observer is removed")
+			default:
+				a.say.Info("no observer is in place")
 			}
 			return nil
 		},

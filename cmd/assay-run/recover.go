@@ -60,7 +60,7 @@ only its sealing was interrupted.`,
 				return console.WithHint(err, "name a .tar.gz or .tar.zst with --output")
 			}
 			a.tellSwept(runner.Sweep())
-			_, _, _ = kernel.Sweep() // where nothing can be shared there is nothing to free
+			_, _, _ = kernel.SweepBuilds() // where nothing can be shared there is nothing to free
 			return a.recoverRuns(cmd.Context(), dir, ids, to, all)
 		},
 	}
