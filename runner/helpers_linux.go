@@ -65,7 +65,7 @@ func (h *helpers) executed(ev *kernel.Event) bool {
 var (
 	shells   = map[string]bool{"/usr/bin/dash": true, "/usr/bin/bash": true, "/bin/dash": true, "/bin/bash": true, "/bin/busybox": true}
 	hookLine = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^('[^']*/assay_shell' )?'?assay-run hook [a-z-]+'?$`)
+		return regexp.MustCompile(`^(('[^']*/assay_shell'|[^' ]+/assay_shell) )?'?assay-run hook [a-z-]+'?$`)
 	})
 )
 

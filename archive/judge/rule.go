@@ -274,6 +274,9 @@ func (m *maker) contractPassed(value ast.Node) (*rule, error) {
 }
 
 func (m *maker) noUndeclaredActions(value ast.Node) (*rule, error) {
+	if on(value) != nil && value.Type() == ast.MappingType {
+		return m.declaredActions(value)
+	}
 	return &rule{check: func(_ context.Context, s *subject) (Verdict, error) {
 		v := Verdict{State: Pass}
 		for _, u := range s.Docs.Correlation.ObservedNotReported {

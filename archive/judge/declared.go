@@ -1,0 +1,259 @@
+package judge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/agents"
+)
+
+// declared judges what a run did beside its reported calls, where the rule says what is the agent
+// program's own: what it does as it starts, its home, its model's server, and paths and hosts
+// that the rule adds.
+//
+// A command that began before its call was reported belongs to that call if it, or what it started,
+// did something within the call.
+type declared struct {
+	program      *agents.Program // nil without an agent
+	paths, hosts []string        // globs
+	calls        []schema.Binding
+	workdir      string
+	logs         []string // of the run, which the agent reports to
+
+	procs   map[uint64]*actor // by exec id
+	begun   bool              // something was executed
+	actions []action
+	beyond  int  // actions that there was no room for
+	claimed bool // another than the agent program changed something whose name may be wrong
+}
+
+// maxActions bounds the actions that wait for what becomes of their processes.
+const maxActions = 10_000
+
+// actor is a process instance.
+type actor struct {
+	parent *actor
+	own    bool // the agent program, or the command of the run
+	helper bool // the agent program started it by itself, or such a process did
+	called bool // it did something within a call
+}
+
+type action struct {
+	by   *actor
+	key  string // without the process and the time
+	what Evidence
+	at   int64
+}
+
+// belongs reports whether the process, or one that it descends from, worked for a call.
+func (a *actor) belongs() bool {
+	for ; a != nil && !a.own; a = a.parent {
+		if a.called {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *maker) declaredActions(value ast.Node) (*rule, error) {
+	var v struct {
+		Agent string   `yaml:"agent"`
+		Paths []string `yaml:"paths"`
+		Hosts []string `yaml:"hosts"`
+	}
+	if err := yaml.NodeToValue(value, &v, yaml.Strict()); err != nil {
+		return nil, fmt.Errorf("its value must be true, or have the keys agent, paths and hosts: %w", err)
+	}
+	d := &declared{}
+	if v.Agent == "" && v.Paths == nil && v.Hosts == nil {
+		return nil, errors.New("its value must be true, or have the keys agent, paths and hosts")
+	}
+	if v.Agent != "" {
+		ok := false
+		if d.program, ok = agents.Of(v.Agent); !ok {
+			return nil, fmt.Errorf("agent %q is not known; the agents are %s", v.Agent, strings.Join(agents.Names(), ", "))
+		}
+	}
+	if d.program == nil {
+		d.program = &agents.Program{}
+	}
+	for _, list := range []struct {
+		from []string
+		to   *[]string
+	}{{v.Paths, &d.paths}, {v.Hosts, &d.hosts}} {
+		for _, g := range list.from {
+			if !doublestar.ValidatePattern(g) {
+				return nil, fmt.Errorf("%q is not a valid glob", g)
+			}
+		}
+		*list.to = list.from
+	}
+	return &rule{
+		begin: func(s *subject) {
+			*d = declared{program: d.program, paths: d.paths, hosts: d.hosts, calls: s.Docs.Correlation.Bindings, workdir: s.Docs.Run.Workdir, logs: []string{s.Docs.Run.SDKEventLog, s.Docs.Run.PolicyDecisionLog}, procs: map[uint64]*actor{}}
+		},
+		event: func(k *schema.KernelEvent) bool { d.event(k); return false },
+		check: func(_ context.Context, s *subject) (Verdict, error) { return d.judge(s), nil },
+	}, nil
+}
+
+func (d *declared) judge(s *subject) Verdict {
+	v := Verdict{State: Pass}
+	seen := map[string]bool{}
+	for _, a := range d.actions {
+		if !a.by.belongs() && !seen[a.key] {
+			seen[a.key] = true
+			a.what.Text += d.nearest(a.at)
+			v.found(a.what)
+		}
+	}
+	if v.State == Fail {
+		v.Message = fmt.Sprintf("%s neither reported nor the agent program's own", schema.Count(uint64(len(v.Evidence)+v.More+d.beyond), "action is", "actions are"))
+		return v
+	}
+	gaps := s.gaps(view.Programs, view.Files, view.Hosts, view.Calls)
+	if !d.claimed { // only the agent program itself could have changed a name: it is the one that reports
+		gaps = slices.DeleteFunc(gaps, func(g view.Gap) bool {
+			return strings.Contains(g.Text, "such events say arguments=claimed") || strings.Contains(g.Text, "such events say path_source=user_memory")
+		})
+	}
+	if d.beyond > 0 {
+		gaps = append(gaps, view.Gap{Text: fmt.Sprintf("%d actions before they could be told from those of a call are not kept", d.beyond), Remedy: "look at them with assay-run show"})
+	}
+	if len(gaps) > 0 {
+		v.unknown(gaps...)
+		return v
+	}
+	v.Message = "everything that was done was reported, or is the agent program's own"
+	return v
+}
+
+// nearest says which call is the nearest to a moment.
+func (d *declared) nearest(at int64) string {
+	best, text := int64(-1), ""
+	for i := range d.calls {
+		c := &d.calls[i]
+		for _, edge := range []struct {
+			t    *int64
+			word string
+		}{{c.TStartNS, "before"}, {c.TEndNS, "after"}} {
+			if edge.t == nil {
+				continue
+			}
+			gap := at - *edge.t
+			if edge.word == "before" {
+				gap = -gap
+			}
+			if gap >= 0 && (best < 0 || gap < best) {
+				best, text = gap, fmt.Sprintf(", %s %s call %s", time.Duration(gap).Round(time.Millisecond), edge.word, strings.TrimSpace(c.Tool+" "+c.ToolCallID))
+			}
+		}
+	}
+	return text
+}
+
+// event takes in one event.
+func (d *declared) event(k *schema.KernelEvent) {
+	p := d.process(k)
+	if p != nil && k.ToolCallID != "" {
+		p.called = true
+	}
+	if k.ToolCallID != "" || k.Class != schema.ClassAgent || k.Failed() && k.Kind != schema.KindConnect || d.within(k.TNS) {
+		return
+	}
+	for name, how := range k.Touches() {
+		switch {
+		case how == schema.AccessRun:
+			if p == nil || !p.own && !p.helper {
+				d.add(p, k, "ran", view.Cut(view.QuoteArgs(k.Argv), 200))
+			}
+		case how == schema.AccessConnect:
+			if !d.allowedHost(name, k, p != nil && (p.own || p.helper)) {
+				d.add(p, k, "contacted", view.What(k))
+			}
+		case how&schema.AccessModify != 0:
+			if d.leavesNothing(name, k) {
+				continue
+			}
+			if (k.Claimed || k.UserMemory) && (p == nil || !p.own) {
+				d.claimed = true
+			}
+			if !d.program.Writes(name, d.workdir) && !matches(d.paths, name) {
+				d.add(p, k, "wrote", name)
+			}
+		}
+	}
+}
+
+// process finds or makes the instance of an event.
+func (d *declared) process(k *schema.KernelEvent) *actor {
+	parent := d.procs[k.ParentExecID]
+	switch k.Kind {
+	case schema.KindFork, schema.KindJoin:
+		p := &actor{parent: parent}
+		if parent != nil {
+			p.own, p.helper = parent.own, parent.helper
+		}
+		d.procs[k.ExecID] = p
+	case schema.KindExec:
+		p := &actor{parent: parent}
+		switch {
+		case d.program.Is(k.Value, k.Argv) && !d.program.Runs(k.Argv), !d.begun: // the run's command
+			p.own = true
+		case parent != nil && (parent.helper || parent.own && d.program.Runs(k.Argv)):
+			p.helper = true
+		}
+		d.begun, d.procs[k.ExecID] = true, p
+	}
+	return d.procs[k.ExecID]
+}
+
+// within reports whether a call was open at a moment.
+func (d *declared) within(at int64) bool {
+	return slices.ContainsFunc(d.calls, func(c schema.Binding) bool {
+		return c.TStartNS != nil && at >= *c.TStartNS && (c.TEndNS == nil || at <= *c.TEndNS)
+	})
+}
+
+// leavesNothing reports whether what is written to is no file that lasts, or a log of the run.
+func (d *declared) leavesNothing(name string, k *schema.KernelEvent) bool {
+	return !strings.HasPrefix(name, "/") || k.Marks&(schema.MarkMemfd|schema.MarkDeleted) != 0 || matches(anybodys, name) || slices.Contains(d.logs, name)
+}
+
+// nameSockets are sockets over which programs ask for the address of a name.
+var nameSockets = []string{"unix:/run/nscd/socket", "unix:/var/run/nscd/socket", "unix:/run/systemd/resolve/io.systemd.Resolve"}
+
+// allowedHost reports whether an endpoint is one of the agent program's own. own: it is the program that
+// contacts it, which may then ask for names.
+func (d *declared) allowedHost(endpoint string, k *schema.KernelEvent, own bool) bool {
+	if file, ok := strings.CutPrefix(endpoint, "unix:"); ok {
+		return own && slices.Contains(nameSockets, endpoint) || d.program.Writes(file, d.workdir) || matches(d.paths, file)
+	}
+	if d.program.Contacts(k.Names) || matches(d.hosts, endpoint) || slices.ContainsFunc(k.Names, func(n string) bool { return matches(d.hosts, n) }) {
+		return true
+	}
+	ap, err := netip.ParseAddrPort(endpoint)
+	return err == nil && (own && ap.Port() == 53 || matches(d.hosts, ap.Addr().Unmap().String()))
+}
+
+func (d *declared) add(p *actor, k *schema.KernelEvent, verb, what string) {
+	if p == nil {
+		p = &actor{}
+	}
+	if len(d.actions) == maxActions {
+		d.beyond++
+		return
+	}
+	d.actions = append(d.actions, action{p, verb + " " + what, Evidence{Text: fmt.Sprintf("%s %s by process %d at %.3fs", verb, what, k.PID, float64(k.TNS)/1e9), Layer: schema.KernelPath, Line: k.Seq + 1}, k.TNS})
+}

@@ -1,0 +1,138 @@
+// Package agents says what agent programs do by themselves, without any tool call: what they run as they
+// start, where they keep their own files, and whom they talk to. It is data, in agents.json; a test with
+// the real programs keeps it true.
+//
+// In a pattern, "*" stands for anything, "<digits>" and "<hex>" for one or more of these, "~/" at the
+// beginning for a home directory, and "./" for the run's working directory. A pattern that ends in "/*" stands for the directory too.
+package agents
+
+import (
+	_ "embed"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+)
+
+// Program is what an agent program does by itself.
+type Program struct {
+	// Programs are patterns of its own executable, or of the script that an interpreter executes.
+	Programs []string `json:"programs"`
+	// Ran are patterns of command lines, arguments joined by spaces. What such a command starts
+	// belongs to it.
+	Ran []string `json:"ran"`
+	// Wrote are patterns of paths that it makes, changes and removes.
+	Wrote []string `json:"wrote"`
+	// Hosts are names of servers.
+	Hosts []string `json:"hosts"`
+}
+
+//go:embed agents.json
+var data []byte
+
+var programs = func() (all map[string]*Program) {
+	if err := json.Unmarshal(data, &all, json.RejectUnknownMembers(true)); err != nil {
+		panic("agents.json: " + err.Error())
+	}
+	return all
+}()
+
+// Names lists the agents that are known.
+func Names() []string { return slices.Sorted(maps.Keys(programs)) }
+
+// Of returns what the agent of that name does. The caller must not change it.
+func Of(name string) (*Program, bool) {
+	p, ok := programs[name]
+	return p, ok
+}
+
+// Is reports whether a process that executes exe with these arguments is the agent program itself.
+func (p *Program) Is(exe string, argv []string) bool {
+	if slices.ContainsFunc(p.Programs, func(pattern string) bool { return match(pattern, exe) }) {
+		return true
+	}
+	switch path.Base(exe) {
+	case "env", "node", "bun": // env node FILE, node --option FILE
+		for _, arg := range argv[min(len(argv), 1):] {
+			if arg == "node" || arg == "bun" || strings.HasPrefix(arg, "-") {
+				continue
+			}
+			return slices.ContainsFunc(p.Programs, func(pattern string) bool { return match(pattern, arg) })
+		}
+	}
+	return false
+}
+
+// Runs reports whether the program starts such a command by itself.
+func (p *Program) Runs(argv []string) bool {
+	line := strings.Join(argv, " ")
+	return slices.ContainsFunc(p.Ran, func(pattern string) bool { return match(pattern, line) })
+}
+
+// Writes reports whether the path is one of the program's own. What is in the run's working directory is
+// the project's, unless that is a home directory itself, or a pattern begins with "./".
+func (p *Program) Writes(file, workdir string) bool {
+	for _, pattern := range p.Wrote {
+		if inProject, ok := strings.CutPrefix(pattern, "./"); ok {
+			if workdir != "" && match(workdir+"/"+inProject, file) {
+				return true
+			}
+			continue
+		}
+		inHome, ok := strings.CutPrefix(pattern, "~/")
+		if ok && workdir != "" && !isHome(workdir) && match(workdir+"/"+inHome, file) {
+			continue
+		}
+		if ok {
+			pattern = "*/" + inHome
+		}
+		if match(pattern, file) {
+			return true
+		}
+	}
+	return false
+}
+
+func isHome(dir string) bool { return dir == "/root" || path.Dir(dir) == "/home" }
+
+// Contacts reports whether a server that has one of these names is the program's own.
+func (p *Program) Contacts(names []string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(p.Hosts, n) })
+}
+
+// match reports whether s is of the pattern.
+func match(pattern, s string) bool {
+	if dir, ok := strings.CutSuffix(pattern, "/*"); ok && match(dir, s) {
+		return true
+	}
+	for pattern != "" {
+		rest, any := strings.CutPrefix(pattern, "*")
+		if any {
+			if rest == "" {
+				return true
+			}
+			for i := range len(s) + 1 {
+				if match(rest, s[i:]) {
+					return true
+				}
+			}
+			return false
+		}
+		for class, of := range map[string]string{"<digits>": "0123456789", "<hex>": "0123456789abcdef"} {
+			if tail, ok := strings.CutPrefix(pattern, class); ok {
+				n := len(s) - len(strings.TrimLeft(s, of))
+				if n == 0 {
+					return false
+				}
+				return match(tail, s[n:])
+			}
+		}
+		if s == "" || s[0] != pattern[0] {
+			return false
+		}
+		pattern, s = pattern[1:], s[1:]
+	}
+	return s == ""
+}
