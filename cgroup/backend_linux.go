@@ -37,6 +37,8 @@ type backend interface {
 	Report(guard io.Writer)
 	// Left tells of a cgroup of a v1 hierarchy whether it is outside of the session's.
 	Left(hierarchy int, id uint64, path string) (controllers string, limited, left bool)
+	Frozen() bool
+	Kill() error
 	Remove() error
 }
 
@@ -87,6 +89,7 @@ func (s treeSession) Events() Events       { return Events{} }
 func (s treeSession) Left(int, uint64, string) (string, bool, bool) {
 	return "", false, false
 }
+func (s treeSession) Frozen() bool        { return false }
 func (s treeSession) Orphans() bool       { return true }
 func (s treeSession) Reap(func(int) bool) { s.Session.Reap() }
 

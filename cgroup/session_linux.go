@@ -147,6 +147,14 @@ func (s *Session) concealed() {
 	}
 }
 
+// Frozen reports whether somebody froze the session's cgroup or one above. A command that is started there
+// then does not run, and Start does not return.
+func (s *Session) Frozen() bool { return s.backend.Frozen() }
+
+// Kill ends every process of the session with SIGKILL, in whatever group and state. It does not wait
+// until they are gone.
+func (s *Session) Kill() error { return s.backend.Kill() }
+
 // Remove kills what is left in the session and removes it from every
 // hierarchy, with all cgroups that were made inside. It returns when they are
 // gone. Removing twice is no error.

@@ -577,6 +577,12 @@ func (o *Observer) selfTest(ctx context.Context, session string) {
 }
 
 func (o *Observer) runSelfTest(ctx context.Context, session string) (err error) {
+	// A fork into a frozen cgroup does not return, and until it does, Go's garbage collector stops this
+	// process.
+	events, _ := os.ReadFile(filepath.Join(session, "cgroup.events"))
+	if bytes.Contains(events, []byte("frozen 1")) {
+		return fmt.Errorf("the cgroup %s is frozen", session)
+	}
 	path, err := os.MkdirTemp(session, "selftest-") // others may test in the same cgroup
 	if err != nil {
 		return err

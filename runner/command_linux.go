@@ -31,6 +31,8 @@ type command struct {
 	shape   func() shaper // what changes the command before it starts
 	start   func(cmd *exec.Cmd, start func(*exec.Cmd) error) error
 	began   time.Duration // the run, on the boot clock
+	// draining is called when nothing of the command is left.
+	draining func()
 	// over is called as soon as the command has ended.
 	over func()
 	// outlived is called when the command has ended, before what it left is.
@@ -48,7 +50,9 @@ type command struct {
 	runsAs    *sandbox.User // once it has ended; nil: as we do, or that is not known
 	leftovers *int          // how many processes outlived it
 	survivors int           // how many of them could not be ended
-	timings   schema.Timings
+
+	survivorNames string // the first of these
+	timings       schema.Timings
 }
 
 func newCommand(log *evidence.Log, spec *Spec, signals *inbox, session *containment, inside *confinement, streams *streams, began time.Duration) *command {
@@ -59,8 +63,11 @@ func newCommand(log *evidence.Log, spec *Spec, signals *inbox, session *containm
 }
 
 // open starts the command.
-func (c *command) open(context.Context) error {
+func (c *command) open(ctx context.Context) error {
 	c.session.sweeping.Wait()
+	if err := c.session.thawed(ctx); err != nil {
+		return err
+	}
 	dir, err := c.workdir()
 	if err != nil {
 		return sandboxError("workdir_unusable", err)

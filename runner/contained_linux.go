@@ -3,6 +3,7 @@ package runner
 import (
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel"
@@ -27,7 +28,8 @@ type Contained struct {
 	err     error
 	exposed error // why this process is not out of others' reach
 
-	taken bool // by a run, which removes the session
+	taken     bool        // by a run, which removes the session
+	abandoned atomic.Bool // something of it never ended, and this process leaves it to the guard
 }
 
 // Contain begins to make what holds the processes of spec's command together, in the
@@ -92,8 +94,36 @@ func (c *Contained) begin(slice bool) {
 	<-c.made
 }
 
+// kill ends every process of the session, whatever state it is in. It is safe for concurrent use.
+func (c *Contained) kill() {
+	if c.isMade() && c.session != nil {
+		_ = c.session.Kill()
+	}
+}
+
+// left names the processes of the session that are alive.
+func (c *Contained) left() string {
+	if !c.isMade() || c.session == nil {
+		return ""
+	}
+	procs, _ := c.session.Agent().Procs()
+	return namedShort(named(c.session, procs))
+}
+
+func (c *Contained) isMade() bool {
+	select {
+	case <-c.made:
+		return true
+	default:
+		return false
+	}
+}
+
 // Close removes what no run has taken. Nothing else may use it then.
 func (c *Contained) Close() {
+	if c.abandoned.Load() {
+		return
+	}
 	c.begun.Do(func() { close(c.made) }) // nothing is made any more
 	<-c.made
 	c.host().Tidy()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
@@ -84,13 +85,13 @@ func (c *containment) open(ctx context.Context) error {
 	if err := c.made.err; err != nil {
 		return sandboxError("guard_failed", fmt.Errorf("start the guard process: %w", err))
 	}
-	c.sweeping.Go(c.sweep)
+	c.sweeping.Go(func() { c.sweep(ctx) })
 	return nil
 }
 
-// sweep ends what dead runners left.
-func (c *containment) sweep() {
-	swept, err := c.host.Sweep(endContainers())
+// sweep ends what dead runners left. It does not wait for Docker daemons once ctx has ended.
+func (c *containment) sweep(ctx context.Context) {
+	swept, err := c.host.Sweep(endContainers(ctx))
 	if c.onSwept != nil && len(swept) > 0 {
 		c.onSwept(swept)
 	}
@@ -120,6 +121,22 @@ func (c *containment) uncontained(err error) *runError {
 		e.Code, e.Hint = "run_id_in_use", "wait for that run to end, or choose another --run-id"
 	}
 	return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: e}
+}
+
+// thawInterval is how often a frozen session is looked at.
+const thawInterval = 20 * time.Millisecond
+
+// thawed waits until nobody has frozen the session, or until ctx ends. It is called before something is
+// started there.
+func (c *containment) thawed(ctx context.Context) error {
+	for c.Session != nil && c.Frozen() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("somebody froze the run's cgroup %s: %w", c.Path(), context.Cause(ctx))
+		case <-time.After(thawInterval):
+		}
+	}
+	return nil
 }
 
 // outlive names a directory that the guard removes if we cannot.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,7 @@ type checks struct {
 	dir     string
 	env     []string
 	signals *inbox
+	grace   time.Duration
 	session *containment
 	confine func(contract.Group) contract.Group
 	strict  *strictChecks                                          // nil where checks are not strict
@@ -82,6 +84,9 @@ func (c *checks) Run(ctx context.Context, check contract.Check, index int, out i
 		defer c.strict.close(dir)
 		env, confine = clean, c.within(dir)
 	}
+	if err := c.session.thawed(ctx); err != nil {
+		return contract.ExitStatus{}, err
+	}
 	var id uint64
 	shell := contract.Shell{Dir: c.dir, Env: env, Group: func(name string) (contract.Group, error) {
 		group, err := c.session.NewGroup(name)
@@ -114,32 +119,16 @@ func (c *checks) leave() (signaled string) {
 	return c.signaled
 }
 
-// interruption is why an evaluation was ended.
-type interruption struct{ sig syscall.Signal } // 0: the context's end
-
-func (i *interruption) Error() string {
-	if i.sig == 0 {
-		return "the run was cancelled"
-	}
-	return "interrupted by " + unix.SignalName(i.sig)
-}
-
-func (i *interruption) exit() int {
-	if i.sig == 0 {
-		return ExitRunner
-	}
-	return exitSignalBase + int(i.sig)
-}
-
-// attended runs f, and passes on the signals that come meanwhile. The error is
-// f's, or an *interruption that ended it: a second SIGINT or SIGTERM, and for
-// the baseline the first, or the end of ctx.
+// attended runs f, and passes on the signals that come meanwhile. The error is f's, or an
+// *interruption that ended it: the end of ctx, the grace after a SIGTERM, or a second SIGINT or
+// SIGTERM.
 func (c *checks) attended(ctx context.Context, f func(context.Context) error) error {
-	done := ctx.Done()
+	done, late := ctx.Done(), c.signals.late()
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- f(inner) }()
+	var kill <-chan time.Time
 	for {
 		select {
 		case err := <-ended:
@@ -151,9 +140,23 @@ func (c *checks) attended(ctx context.Context, f func(context.Context) error) er
 		case <-done:
 			done = nil
 			c.log.Event(schema.Event{Type: schema.Cancelled, Message: context.Cause(ctx).Error()})
-			cancel(&interruption{})
+			cancel(&interruption{outcome: schema.OutcomeCancelled})
+		case <-late:
+			late = nil
+			c.log.Event(schema.Event{Type: schema.Cancelled, SignalName: "SIGTERM", Message: "the grace is over"})
+			cancel(&interruption{sig: syscall.SIGTERM, outcome: schema.OutcomeCancelled})
 		case sig := <-c.signals.C:
+			set := !c.signals.by.IsZero()
 			c.signal(sig, cancel)
+			if !set {
+				late = c.signals.late()
+			}
+		case <-kill: // a check that is frozen while it starts knows no context
+			c.session.made.kill()
+			kill = time.After(killInterval)
+		}
+		if inner.Err() != nil && kill == nil {
+			kill = time.After(killInterval)
 		}
 	}
 }
@@ -174,12 +177,11 @@ func (c *checks) signal(s os.Signal, cancel context.CancelCauseFunc) {
 		stopSelf(false)
 		return
 	case syscall.SIGINT, syscall.SIGTERM:
-		if c.signals.interrupted || c.phase == contract.Baseline {
+		if c.signals.interrupt(sig, c.grace) {
 			c.log.Event(schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig), Message: "interrupted while checking"})
-			cancel(&interruption{sig})
+			cancel(&interruption{sig: sig, outcome: schema.OutcomeCancelled})
 			return
 		}
-		c.signals.interrupted = true
 	case syscall.SIGHUP, syscall.SIGQUIT:
 	default:
 		return

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
 
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/contract"
@@ -39,10 +42,12 @@ type contractPart struct {
 	*checks // the executor of the checks; nil until the contract is open
 	env     []string
 	signals *inbox
+	grace   time.Duration
 	session *containment
 	marked  layer.Checks // tells the kernel layer which cgroups are checks'
 
 	gate        *contract.Gate
+	evaluating  atomic.Bool      // the baseline
 	doc         *schema.Contract // nil until it is settled
 	interrupted bool             // the evaluation was ended early
 	watched     int              // how many processes were alive when it began
@@ -52,7 +57,7 @@ type contractPart struct {
 func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, session *containment) *contractPart {
 	return &contractPart{
 		log: log, file: spec.Contract, baseline: spec.ContractBaseline, dir: spec.workdir, temp: opt.ScratchDir, told: opt.OnContract,
-		env: spec.environ(), signals: signals, session: session,
+		env: spec.environ(), signals: signals, grace: spec.Grace, session: session,
 	}
 }
 
@@ -71,7 +76,7 @@ func (p *contractPart) open(context.Context) error {
 	}
 	dir, err := p.dir()
 	if err == nil {
-		p.checks = &checks{log: p.log, dir: dir, env: p.env, signals: p.signals, session: p.session, confine: p.confine, strict: p.strict, within: p.strictly, permit: p.permit, marked: &p.marked, phase: contract.Final}
+		p.checks = &checks{log: p.log, dir: dir, env: p.env, signals: p.signals, grace: p.grace, session: p.session, confine: p.confine, strict: p.strict, within: p.strictly, permit: p.permit, marked: &p.marked, phase: contract.Final}
 		if p.baseline {
 			p.phase = contract.Baseline
 		}
@@ -97,13 +102,24 @@ func (p *contractPart) pending() *schema.Contract {
 	return doc
 }
 
-// prepare notes the state of the protected paths and evaluates the baseline.
-// Nothing of the agent runs yet, so that one signal to end ends it.
+// hear passes a signal on to the check of the baseline that runs. It reports whether one may run.
+func (p *contractPart) hear(sig os.Signal) bool {
+	if !p.evaluating.Load() {
+		return false
+	}
+	p.signal(sig, nil)
+	return true
+}
+
+// prepare notes the state of the protected paths and evaluates the baseline, which the end of
+// ctx ends.
 func (p *contractPart) prepare(ctx context.Context) error {
 	if p.gate == nil {
 		return nil
 	}
-	err := p.attended(ctx, p.gate.Prepare)
+	p.evaluating.Store(p.baseline)
+	err := p.gate.Prepare(ctx)
+	p.evaluating.Store(false)
 	p.phase = contract.Final
 	if p.baseline && err == nil {
 		p.session.startAccount()
@@ -111,9 +127,8 @@ func (p *contractPart) prepare(ctx context.Context) error {
 	}
 	var end *interruption
 	switch {
-	case errors.As(err, &end):
-		return &runError{source: schema.SourceRunner, exit: end.exit(), outcome: schema.OutcomeCancelled,
-			ResultError: schema.ResultError{Code: "cancelled", Message: "while the contract's baseline was evaluated: " + err.Error()}}
+	case err != nil && errors.As(context.Cause(ctx), &end):
+		return end.failure("while the contract's baseline was evaluated: " + end.Error())
 	case err != nil:
 		return &runError{source: schema.SourceContract, exit: ExitRunner,
 			ResultError: schema.ResultError{Code: "contract_unusable", Message: err.Error()}}

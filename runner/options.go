@@ -40,9 +40,13 @@ type Options struct {
 	// Stdin, Stdout and Stderr are the child's. Nothing of ours is written
 	// there.
 	Stdin, Stdout, Stderr *os.File
-	// Signals are forwarded to the child as they arrive; a second SIGINT or
-	// SIGTERM kills the run. Nil forwards none.
+	// Signals are forwarded to the child as they arrive. SIGTERM ends the run after the
+	// grace, a second SIGINT or SIGTERM at once, and the first of them if the command does
+	// not run yet. Nil forwards none.
 	Signals <-chan os.Signal
+	// OnState is called when the run enters a state, from one goroutine at a time; nil tells
+	// nobody. The caller of Run adds StateReleasing.
+	OnState func(State)
 	// Ready is called once, before the first command of the run starts, and may
 	// take its time: what must be so by then, such as signals being caught, can
 	// be made so while the run is prepared. An error keeps the command from starting.

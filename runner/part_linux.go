@@ -44,6 +44,9 @@ func (ps parts) open(ctx context.Context) (opened parts, err error) {
 		if err := p.open(ctx); err != nil {
 			return ps[:i+1], err
 		}
+		if i+1 < len(ps) && ctx.Err() != nil { // or the command has started
+			return ps[:i+1], context.Cause(ctx)
+		}
 	}
 	return ps, nil
 }

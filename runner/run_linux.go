@@ -37,24 +37,30 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	r := newRun(spec, opt)
 	r.log.Event(r.started())
 
-	opened, err := r.parts.open(ctx)
+	r.state.enter(StatePreparing)
+	opened, told, err := r.open(ctx)
 	if err == nil {
 		var preparing sync.WaitGroup
 		preparing.Go(evidence.Prepare) // while the command runs
 		defer preparing.Wait()
-		err = r.command.supervise(ctx)
+		r.state.enter(StateRunning)
+		err = r.command.supervise(ctx, told)
 		r.session.account()
+		r.state.enter(StateChecking)
 		r.contract.settle(ctx, r.command.outcome, r.command.survived())
 	} else {
 		r.log.Event(startFailed(err))
 	}
+	r.state.enter(StateSealing)
 	return r.finish(opened, err)
 }
 
 // run is a run in progress: its parts, and those that its story names.
 type run struct {
-	spec *Spec
-	log  *evidence.Log
+	spec    *Spec
+	log     *evidence.Log
+	state   *states
+	signals *inbox
 
 	contract *contractPart
 	session  *containment
@@ -72,10 +78,11 @@ func newRun(spec *Spec, opt Options) *run {
 	if opt.Contained == nil {
 		opt.Contained = newContained(spec, opt)
 	}
-	r := &run{spec: spec, onHealth: opt.OnHealth, log: evidence.New(evidence.Config{
+	r := &run{spec: spec, onHealth: opt.OnHealth, state: &states{on: opt.OnState}, log: evidence.New(evidence.Config{
 		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss, Redactor: opt.Redactor,
 	})}
 	began, signals := bootTime(), &inbox{C: opt.Signals, passed: map[string]bool{}}
+	r.signals = signals
 
 	r.session = newContainment(r.log, opt, spec.Limits)
 	r.contract = newContract(r.log, opt, spec, signals, r.session)
@@ -87,6 +94,7 @@ func newRun(spec *Spec, opt Options) *run {
 	streams := newStreams(r.log, opt, spec, r.session)
 	r.command = newCommand(r.log, spec, signals, r.session, r.confined, streams, began)
 
+	r.command.draining = func() { r.state.enter(StateDraining) }
 	r.command.start, r.command.over = r.kernel.start, r.kernel.hurry
 	r.command.outlived, r.session.slice, r.session.engines = outside.outlived, outside.bySystemd, spec.Containers
 	r.confined.observed, r.confined.denials.observed = r.kernel.observed, r.kernel.observed
@@ -104,10 +112,13 @@ func newRun(spec *Spec, opt Options) *run {
 		r.confined,
 		r.agent,
 		outside,
+		r.state.entering(StateSelfTest),
 		r.kernel,
+		r.state.entering(StatePreparing),
 		step(opt.ready),
 		step(r.contract.prepare),
 		streams,
+		r.state.entering(StateStarting),
 		r.command,
 	}
 	return r

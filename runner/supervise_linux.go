@@ -13,13 +13,20 @@ import (
 
 // supervise waits until the command is gone and its cgroup is empty, passing on
 // signals and enforcing the deadline on the way. The error, a *runError, says
-// that it cannot be told how the command ended.
-func (c *command) supervise(ctx context.Context) error {
+// that it cannot be told how the command ended. told is why the run is to end from
+// the beginning; nil: it is not.
+func (c *command) supervise(ctx context.Context, told *interruption) error {
 	s := &supervisor{command: c, agent: c.session.Agent(), changes: c.states()}
 	if c.timeout > 0 {
 		timer := time.NewTimer(c.timeout)
 		defer timer.Stop()
 		s.deadline = timer.C
+	}
+	if told != nil {
+		s.end(told.outcome)
+	}
+	for _, sig := range s.signals.early {
+		s.pass(sig.(syscall.Signal))
 	}
 	for !s.exited {
 		s.step(ctx)
@@ -27,6 +34,7 @@ func (c *command) supervise(ctx context.Context) error {
 	c.timings.ChildNS = new(int64(c.ended - c.started))
 	s.endLeftovers(ctx)
 	c.timings.CleanupNS = new(int64(bootTime() - c.ended))
+	c.draining()
 	s.drain(ctx)
 	return s.lost
 }
@@ -43,6 +51,8 @@ type supervisor struct {
 	again    <-chan time.Time // when what was killed is killed again
 	giveUp   <-chan time.Time // when what was killed is left to the guard
 	lostAny  bool             // that came
+
+	terminated bool // everything got its SIGTERM
 
 	exited  bool
 	emptied bool   // nothing of the run is left
@@ -81,7 +91,10 @@ func (s *supervisor) step(ctx context.Context) {
 		s.log.Event(schema.Event{Type: schema.Cancelled, Message: context.Cause(ctx).Error()})
 		s.end(schema.OutcomeCancelled)
 	case <-s.killAt:
-		s.killAt = nil
+		if s.ending == "" && !s.signals.by.IsZero() {
+			s.log.Event(schema.Event{Type: schema.Cancelled, SignalName: "SIGTERM", Message: "the grace is over"})
+			s.ending = schema.OutcomeCancelled
+		}
 		s.kill()
 	case <-s.again:
 		s.killAgain()
@@ -152,13 +165,15 @@ func (s *supervisor) pass(sig syscall.Signal) {
 			return
 		}
 	case syscall.SIGINT, syscall.SIGTERM:
-		if s.signals.interrupted {
+		if s.signals.interrupt(sig, s.grace) {
 			s.log.Event(schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig), Message: "second interrupt"})
 			s.ending = schema.OutcomeCancelled
 			s.kill()
 			return
 		}
-		s.signals.interrupted = true
+		if sig == syscall.SIGTERM && s.killAt == nil {
+			s.killAt = s.signals.late()
+		}
 	}
 	if s.exited {
 		return // leftovers already have their SIGTERM
@@ -209,7 +224,7 @@ func (s *supervisor) end(outcome string) {
 }
 
 // terminate sends SIGTERM to all, wakes what is stopped so that it can act on
-// it, and sets the time of the kill.
+// it, and sets the time of the kill, unless that is set.
 func (s *supervisor) terminate() {
 	if s.emptied {
 		s.kill()
@@ -218,7 +233,10 @@ func (s *supervisor) terminate() {
 	s.session.NoContainers()
 	_ = s.agent.Signal(syscall.SIGTERM)
 	_ = s.agent.Signal(syscall.SIGCONT)
-	s.killAt = time.After(s.grace)
+	s.terminated = true
+	if s.killAt == nil {
+		s.killAt = time.After(s.grace)
+	}
 }
 
 // kill ends everything at once. Once nothing is left to kill, what is being
@@ -251,7 +269,7 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 		s.giveUp = time.After(deathTime)
 	}
 	fresh := s.killAt == nil
-	if fresh {
+	if !s.terminated {
 		s.terminate() // also where nobody was found: only the kernel knows for certain
 	}
 	waiting, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -15,20 +15,20 @@ const sweepTime = 30 * time.Second
 // Sweep ends what killed runs left, as far as their guards did not: processes, containers of
 // Docker, cgroups, and directories for sockets. The next run does the same.
 func Sweep() []cgroup.Swept {
-	swept, _ := cgroup.Probe().SweepAll(endContainers()) // a run tells what cannot be swept
+	swept, _ := cgroup.Probe().SweepAll(endContainers(context.Background())) // a run tells what cannot be swept
 	rundir.Sweep()
 	return swept
 }
 
 // endContainers ends the containers of a dead run, so that the daemon at the socket does not
-// start them again. The run noted the socket.
-func endContainers() func(parent, socket string) {
+// start them again. The run noted the socket. It gives up when ctx ends.
+func endContainers(ctx context.Context) func(parent, socket string) {
 	var by time.Time
 	return func(parent, socket string) {
 		if by.IsZero() {
 			by = time.Now().Add(sweepTime)
 		}
-		ctx, cancel := context.WithDeadline(context.Background(), by)
+		ctx, cancel := context.WithDeadline(ctx, by)
 		defer cancel()
 		_, _ = engine.End(ctx, socket, parent)
 	}

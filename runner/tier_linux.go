@@ -18,8 +18,14 @@ func (o *observation) choose(ctx context.Context) error {
 	if o.how == KernelNotify {
 		return o.openNotify()
 	}
+	c, ours := o.session.(*containment)
+	if ours {
+		if err := c.thawed(ctx); err != nil {
+			return err
+		}
+	}
 	observer, err := openObserver(ctx, kernel.Config{CgroupPath: o.session.Path(), RingBytes: o.ring, Keep: o.keep, Foreign: o.foreign})
-	if c, ours := o.session.(*containment); ours {
+	if ours {
 		err = noRoom(c.host, err)
 	}
 	if err == nil {

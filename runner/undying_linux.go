@@ -28,8 +28,11 @@ func (s *supervisor) killAgain() {
 func (s *supervisor) lose() {
 	s.lostAny, s.again, s.giveUp, s.killAt = true, nil, nil, nil
 	left, _ := s.agent.Procs()
-	s.survivors = max(1, len(left))
-	s.log.Event(schema.Event{Type: schema.RecorderError, Code: codeSurvivors, Count: int64(s.survivors), Processes: named(s.session.Session, left), Message: s.survived()})
+	list := named(s.session.Session, left)
+	s.survivors, s.survivorNames = max(1, len(left)), namedShort(list)
+	s.log.Event(schema.Event{
+		Type: schema.RecorderError, Code: codeSurvivors, Count: int64(s.survivors), Processes: list, Message: s.survived(),
+	})
 	if !s.exited {
 		s.exited, s.changes, s.ended = true, nil, bootTime()
 		s.lost = sandboxError("command_undying", errors.New("the command was killed and did not end"))
@@ -43,7 +46,11 @@ func (c *command) survived() string {
 	if c.survivors == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the run's processes were killed, but %d did not end: the bundle does not show what they do from now on", c.survivors)
+	names := ""
+	if c.survivorNames != "" {
+		names = ", " + c.survivorNames + ","
+	}
+	return fmt.Sprintf("the run's processes were killed, but %d%s did not end: the bundle does not show what they do from now on", c.survivors, names)
 }
 
 // remedy is how such processes can be ended for certain.

@@ -240,5 +240,5 @@ func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target
 		Recorder: r.spool, Redactor: r.redactor, ScratchDir: r.spool.Dir(), OnHealth: onHealth, OnLoss: lost.add,
 	})
 	lost.end()
-	return r.seal(ctx, result, recording)
+	return r.seal(context.WithoutCancel(ctx), result, recording, func(bool) {})
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"syscall"
 	"time"
 
 	_ "github.com/assay-run/assay-run/cgroup/reexec"
@@ -35,6 +36,10 @@ func lazyCollection() {
 		debug.SetMemoryLimit(limit)
 	})
 	time.AfterFunc(time.Second, func() {
+		// A collection waits for a fork to end, and everything else for the collection. A fork into a
+		// cgroup that somebody freezes meanwhile ends only when the runner kills it.
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
 		collectAsUsual()
 		debug.FreeOSMemory()
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -73,20 +74,29 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		expectEvents()
 	}
 	opt.Contained = runner.Contain(spec, opt) // beside what waits for the disk
-	defer opt.Contained.Close()
+	abandoned := false                        // what is still in use is left to the end of this process
+	defer func() {
+		if !abandoned {
+			opt.Contained.Close()
+		}
+	}()
 	r, err := a.prepareRecording(ctx, spec, f, output)
 	if err != nil {
 		return nothingRun(err)
 	}
-	defer r.close()
+	defer func() {
+		if !abandoned {
+			r.close()
+		}
+	}()
 	caught := signals.Catch()
 	if err := r.start(); err != nil {
 		return nothingRun(err)
 	}
 
+	began := time.Now()
 	var health *schema.ObservationHealth
 	var freeing sync.WaitGroup // beside the seal
-	defer freeing.Wait()
 	opt.Recorder, opt.Redactor, opt.Audit = r.spool, r.redactor, redactSinks(audit, r.redactor)
 	opt.ScratchDir, opt.Evidence = r.spool.Dir(), []string{filepath.Dir(r.spool.Dir())}
 	opt.TurnsFile = filepath.Join(r.spool.Dir(), filepath.FromSlash(schema.TurnsPath))
@@ -99,10 +109,18 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	refused := &deniedConnections{say: a.say, terminal: console.Terminal(a.stderr)}
 	opt.OnDenied = refused.add
 	result, recording := runner.Run(ctx, spec, opt)
-	a.tellHealth(health, result, lost.end())
-	a.tellLimits(result)
-	refused.end()
-	return r.seal(ctx, result, recording)
+	end := &ending{app: a, result: result, grace: spec.Grace}
+	if spec.Timeout > 0 {
+		end.timeout = time.Until(began.Add(spec.Timeout))
+	}
+	abandoned, err = end.attend(ctx, caught.C, func(ctx context.Context) error {
+		defer freeing.Wait()
+		a.tellHealth(health, result, lost.end())
+		a.tellLimits(result)
+		refused.end()
+		return a.tell(r.seal(ctx, result, recording, end.released))
+	})
+	return err
 }
 
 // dryRun prints the run as a spec file, and what its policy means to people.

@@ -17,9 +17,9 @@ import (
 
 // seal turns the spool into the bundle, tells the user, and gives the exit
 // code as an error. Evidence that could not be kept is the runner's failure,
-// whatever the command did.
-func (r *recording) seal(ctx context.Context, result *schema.Result, recorded error) error {
-	ctx = context.WithoutCancel(ctx)
+// whatever the command did. released is called once the bundle is sealed. The end of ctx ends the
+// sealing.
+func (r *recording) seal(ctx context.Context, result *schema.Result, recorded error, released func(sealed bool)) error {
 	unwritten := r.out.write(result, r.redactor)
 	if unwritten != nil { // the bundle says what we exit with
 		*result.RunnerExitCode = runner.ExitRunner
@@ -57,6 +57,7 @@ func (r *recording) seal(ctx context.Context, result *schema.Result, recorded er
 	if unwritten == nil {
 		r.writeSealed(result, sealed)
 	}
+	released(sealed.Path != "")
 	switch {
 	case err != nil && sealed.Path == "":
 		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(err, "the evidence is kept: free some space and recover the run, or add --output FILE to that command to seal it on another disk")}

@@ -1,6 +1,7 @@
 package dirs
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup/internal/procs"
 )
 
 // Session is the directories of one run.
@@ -101,6 +104,26 @@ func (s *Session) groupList() []*Group {
 	defer s.mu.Unlock()
 	return slices.Clone(s.groups)
 }
+
+// Frozen reports whether what is started in the session is frozen (cgroups.rst, freezer-subsystem.rst).
+func (s *Session) Frozen() bool {
+	for _, d := range s.dirs {
+		switch {
+		case d.v2:
+			if events, _ := procs.ReadFile(filepath.Join(d.path, "cgroup.events")); bytes.Contains(events, []byte("frozen 1")) {
+				return true
+			}
+		case d.freezer:
+			if state, _ := procs.ReadFile(filepath.Join(d.path, "freezer.state")); bytes.HasPrefix(state, []byte("FR")) {
+				return true // FREEZING or FROZEN
+			}
+		}
+	}
+	return false
+}
+
+// Kill ends every process of the session.
+func (s *Session) Kill() error { return kill(s.dirs) }
 
 // Remove kills what is left and removes the session from every hierarchy, with
 // all cgroups that were made inside. It returns when they are gone, and may be

@@ -92,6 +92,15 @@ func (s *Session) Reap() {
 	}
 }
 
+// Kill ends every process of the session.
+func (s *Session) Kill() error {
+	var errs []error
+	for _, g := range s.groupList() {
+		errs = append(errs, g.Kill())
+	}
+	return errors.Join(errs...)
+}
+
 // removeTime bounds how long Remove waits for what it kills.
 const removeTime = 2 * time.Second
 

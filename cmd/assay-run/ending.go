@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/assay-run/assay-run/cmd/internal/console"
+	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/schema"
+)
+
+// ending is what comes after a run's command: the bundle is sealed, the user is told, and what the
+// run held is released. A signal of the user's ends these states too.
+type ending struct {
+	*app
+	result  *schema.Result
+	grace   time.Duration
+	timeout time.Duration // what is left of the run's; 0: it has none
+	state   atomic.Pointer[runner.State]
+	code    int // what to exit with, once the state is StateReleasing
+}
+
+// released notes that the bundle is sealed, or cannot be.
+func (e *ending) released(sealed bool) {
+	if e.code = runner.ExitRunner; sealed {
+		e.code = *e.result.RunnerExitCode
+	}
+	e.state.Store(new(runner.StateReleasing))
+}
+
+func (e *ending) releasing() bool { return e.state.Load() != nil }
+
+const (
+	// endTime is how long what was told to end may take for that.
+	endTime = time.Second
+	// tellTime bounds how long somebody who may not read stderr is told why.
+	tellTime = 500 * time.Millisecond
+)
+
+var errEnded = errors.New("the sealing was interrupted")
+
+// attend calls f, and ends it after the grace when SIGTERM comes, and at once when a second SIGTERM or
+// SIGINT does. The run's timeout ends what comes after the sealing. abandoned reports that f did
+// not end; it may then be stuck for as long as this process lives.
+func (e *ending) attend(ctx context.Context, signals <-chan os.Signal, f func(context.Context) error) (abandoned bool, err error) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	var timeout, soft, hard <-chan time.Time
+	if e.timeout != 0 {
+		timeout = time.After(max(0, e.timeout) + e.grace + endTime)
+	}
+	interrupted := false
+	for {
+		select {
+		case err := <-done:
+			return false, err
+		case sig := <-signals:
+			switch {
+			case sig != syscall.SIGTERM && sig != syscall.SIGINT:
+			case interrupted:
+				soft = time.After(0)
+			case sig == syscall.SIGTERM:
+				interrupted, soft = true, time.After(e.grace)
+			default: // the first ^C was the command's
+				interrupted = true
+			}
+		case <-soft:
+			cancel(errEnded)
+			hard = time.After(endTime)
+		case <-timeout:
+			if e.releasing() {
+				return true, console.ExitError{Code: e.code}
+			}
+			timeout = time.After(endTime)
+		case <-hard:
+			return true, e.abandon()
+		}
+	}
+}
+
+// abandon gives the exit code of a run of which something does not end, and says which part of it is
+// missing, if anybody reads that.
+func (e *ending) abandon() error {
+	if e.releasing() {
+		return console.ExitError{Code: e.code}
+	}
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		e.say.Failure(console.WithHint(fmt.Errorf("%w, and did not end", errEnded), "the evidence is kept: seal it with assay-run recover"))
+	}()
+	select {
+	case <-said:
+	case <-time.After(tellTime):
+	}
+	return console.ExitError{Code: runner.ExitRunner}
+}
+
+// tell tells the user of an error, and returns the exit code that is left of it.
+func (a *app) tell(err error) error {
+	var exit console.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &exit):
+		a.say.Failure(err)
+		return console.ExitError{Code: runner.ExitRunner}
+	case exit.Err != nil:
+		a.say.Failure(exit.Err)
+	}
+	return console.ExitError{Code: exit.Code}
+}

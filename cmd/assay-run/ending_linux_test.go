@@ -1,0 +1,282 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/.ci/leaktest"
+	"github.com/assay-run/assay-run/runner"
+)
+
+// endGrace is --grace in TestRunEndsWhenTold, and endLimit is what a run may take after it was told to end.
+const (
+	endGrace = time.Second
+	endLimit = endGrace + 2*time.Second
+)
+
+// holdCase holds a run in one state of its life.
+type holdCase struct {
+	flags   []string
+	command []string
+	stdout  bool // a pipe that nobody reads
+	stderr  bool // a full pipe that nobody reads
+	freeze  bool // the session's cgroup, as soon as it is there
+	// held reports that the run is in the state.
+	held func(t *testing.T, r *heldRun) bool
+	// untimed says why the run's timeout does not bound the state.
+	untimed string
+	// want are the exit codes after SIGTERM, two SIGINT and the timeout, and says is part of what is said
+	// then.
+	want [3]int
+	says string
+}
+
+// heldRun is a run that is held in one state.
+type heldRun struct {
+	dir, id string
+	cmd     *exec.Cmd
+	stderr  bytes.Buffer
+	session string // the session's cgroup2 directory, once it was frozen
+}
+
+func (r *heldRun) exists(name string) bool {
+	_, err := os.Stat(filepath.Join(r.dir, name))
+	return err == nil
+}
+
+func (r *heldRun) spool() string { return filepath.Join(r.dir, ".state", "assay-run", "spool", r.id) }
+
+// sealed stands for the exit code 0 if the bundle was sealed within the grace, and else 125.
+const sealed = -1
+
+const (
+	hangingCheck = `checks: [{name: hangs, expect_exit_zero: true, command: 'trap "" TERM INT; touch ready; while :; do sleep 0.05; done'}]`
+	deaf         = `trap "" TERM INT; touch ready; while :; do sleep 0.05; done`
+)
+
+func ready(_ *testing.T, r *heldRun) bool { return r.exists("ready") }
+
+// frozen reports that the session is frozen, and that the run waits: no thread of it has run for a while.
+func frozen(_ *testing.T, r *heldRun) bool {
+	for range 20 {
+		time.Sleep(5 * time.Millisecond)
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", r.cmd.Process.Pid))
+		for _, task := range tasks {
+			if stat, _ := os.ReadFile(task); bytes.Contains(stat, []byte(") R ")) || bytes.Contains(stat, []byte(") D ")) {
+				return false
+			}
+		}
+	}
+	return r.session != ""
+}
+
+// holds has a case for each state.
+var holds = map[runner.State]holdCase{
+	runner.StatePreparing: {
+		flags: []string{"--contract", "c.yaml", "--contract-baseline"}, command: []string{"true"},
+		held: ready, untimed: "checks have timeouts of their own", want: [3]int{143, 130},
+		says: "while the contract's baseline was evaluated: interrupted by SIG",
+	},
+	runner.StateSelfTest: {
+		flags: []string{"--kernel", "auto"}, command: []string{"true"}, freeze: true,
+		held: frozen, want: [3]int{143, 130, 124}, says: " before the command started (self-test)",
+	},
+	runner.StateStarting: {
+		flags: []string{"--kernel", "off"}, command: []string{"true"}, freeze: true,
+		held: frozen, want: [3]int{143, 130, 124}, says: " before the command started (starting)",
+	},
+	runner.StateRunning: {
+		command: []string{"sh", "-c", deaf}, held: ready, want: [3]int{137, 137, 124},
+	},
+	runner.StateDraining: {
+		command: []string{"head", "-c", "100000", "/dev/zero"}, stdout: true,
+		held: func(_ *testing.T, r *heldRun) bool {
+			events, _ := os.ReadFile(filepath.Join(r.spool(), "events.ndjson"))
+			return bytes.Contains(events, []byte(`"process_exited"`))
+		},
+		want: [3]int{0, 0, 0}, // the command had ended
+	},
+	runner.StateChecking: {
+		flags: []string{"--contract", "c.yaml"}, command: []string{"true"},
+		held: ready, untimed: "checks have timeouts of their own", want: [3]int{123, 123},
+	},
+	runner.StateSealing: {
+		flags: []string{"--capture-bytes", "1G"}, command: []string{"head", "-c", "200000000", "/dev/urandom"},
+		held:    func(_ *testing.T, r *heldRun) bool { return r.exists("run.tar.gz.tmp") },
+		untimed: "the timeout bounds the command, and sealing ends", want: [3]int{sealed, 125},
+	},
+	runner.StateReleasing: {
+		command: []string{"true"}, stderr: true,
+		held: func(_ *testing.T, r *heldRun) bool {
+			_, err := os.Stat(r.spool())
+			return r.exists("run.tar.gz") && errors.Is(err, fs.ErrNotExist)
+		},
+		want: [3]int{0, 0, 0},
+	},
+}
+
+// TestRunEndsWhenTold brings a run into each state of its life and tells it to end there: by SIGTERM, by two
+// SIGINT and by its timeout. It ends within the grace and two seconds, and leaves a bundle or what
+// assay-run recover makes one of.
+func TestRunEndsWhenTold(t *testing.T) {
+	for _, state := range runner.States() {
+		hold, ok := holds[state]
+		if !ok {
+			t.Errorf("no case holds a run in the state %s", state)
+			continue
+		}
+		for i, how := range []string{"SIGTERM", "SIGINT twice", "timeout"} {
+			t.Run(string(state)+" "+how, func(t *testing.T) {
+				if hold.freeze && (os.Geteuid() != 0 || cgroup2() == "" || !observes()) {
+					t.Skip("needs root, cgroup2 and a kernel layer")
+				}
+				if how == "timeout" && hold.untimed != "" {
+					return // and nothing to assert: see untimed
+				}
+				hold.end(t, how, hold.want[i])
+			})
+		}
+	}
+}
+
+func (h holdCase) end(t *testing.T, how string, want int) {
+	r := &heldRun{dir: t.TempDir(), id: "end-" + uniqueID()}
+	if err := os.WriteFile(filepath.Join(r.dir, "c.yaml"), []byte(hangingCheck), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	flags := append([]string{"--run-id", r.id, "--grace", endGrace.String(), "-o", "run.tar.gz"}, h.flags...)
+	if how == "timeout" {
+		flags = append(flags, "--timeout", "1s")
+	}
+	r.cmd = self(t, r.dir, append(append(flags, "--"), h.command...)...)
+	r.cmd.Stderr = &r.stderr
+	if h.stdout {
+		r.cmd.Stdout = unread(t, 0)
+	}
+	if h.stderr {
+		r.cmd.Stderr = unread(t, 1<<20)
+	}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = r.cmd.Wait()
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		_ = r.cmd.Process.Kill()
+		<-ended
+	})
+	if h.freeze {
+		r.freeze(t, ended)
+	}
+	for !h.held(t, r) {
+		select {
+		case <-ended:
+			t.Fatalf("it ended before it was told to: %v\n%s", r.cmd.ProcessState, r.stderr.String())
+		case <-time.After(time.Millisecond):
+		}
+	}
+	limit := endLimit
+	switch how {
+	case "SIGTERM":
+		_ = r.cmd.Process.Signal(unix.SIGTERM)
+	case "SIGINT twice":
+		_ = r.cmd.Process.Signal(unix.SIGINT)
+		time.Sleep(100 * time.Millisecond) // or the kernel makes one of two
+		_ = r.cmd.Process.Signal(unix.SIGINT)
+	case "timeout":
+		limit += time.Second // which is the timeout
+	}
+	if !leaktest.Within(limit, func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	}) {
+		t.Fatalf("it had not ended %v later", limit)
+	}
+	got := r.cmd.ProcessState.ExitCode()
+	if want == sealed {
+		want = 125
+		if r.exists("run.tar.gz") {
+			want = 0
+		}
+	}
+	if got != want {
+		t.Errorf("exit code %d, want %d\n%s", got, want, r.stderr.String())
+	}
+	if !strings.Contains(r.stderr.String(), h.says) {
+		t.Errorf("it said:\n%s\nwant %q", r.stderr.String(), h.says)
+	}
+	if !r.exists("run.tar.gz") {
+		if want != 125 || !strings.Contains(r.stderr.String(), "the evidence is kept") {
+			t.Errorf("exit code %d, and there is no bundle; it said:\n%s", got, r.stderr.String())
+		}
+		if out, err := self(t, r.dir, "recover", r.id).CombinedOutput(); !r.exists("run.tar.gz") {
+			t.Errorf("recover: %v\n%s", err, out)
+		}
+	}
+	verifyBundle(t, filepath.Join(r.dir, "run.tar.gz"), 0)
+}
+
+// unread is the write end of a pipe that nobody reads, with up to fill bytes in it.
+func unread(t *testing.T, fill int) *os.File {
+	t.Helper()
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	for chunk := make([]byte, 4096); fill > 0; fill -= len(chunk) {
+		if _, err := unix.Write(ends[1], chunk); err != nil {
+			break
+		}
+	}
+	if err := syscall.SetNonblock(ends[1], false); err != nil {
+		t.Fatal(err)
+	}
+	read, write := os.NewFile(uintptr(ends[0]), "unread"), os.NewFile(uintptr(ends[1]), "unread")
+	t.Cleanup(func() {
+		read.Close()
+		write.Close()
+	})
+	return write
+}
+
+// freeze freezes the session's cgroup as soon as it is there.
+func (r *heldRun) freeze(t *testing.T, ended <-chan struct{}) {
+	t.Helper()
+	for {
+		_ = filepath.WalkDir(cgroup2(), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && d.Name() == r.id {
+				if os.WriteFile(filepath.Join(path, "cgroup.freeze"), []byte("1"), 0) == nil {
+					r.session = path
+				}
+				return fs.SkipAll
+			}
+			return nil
+		})
+		if r.session != "" {
+			return
+		}
+		select {
+		case <-ended:
+			t.Fatalf("the session's cgroup was never seen: %s", r.stderr.String())
+		default:
+		}
+	}
+}
