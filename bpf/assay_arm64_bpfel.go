@@ -99,7 +99,7 @@ type AssayRecord struct {
 	Cpu    uint16
 	Serial uint32
 	Stream uint16
-	Pad    uint16
+	Place  uint16
 }
 
 type AssayRequest struct {

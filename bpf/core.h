@@ -151,6 +151,7 @@ typedef struct {
 struct inode {
 	u16 i_mode;
 	unsigned int i_nlink;
+	u32 i_rdev;
 	atomic_t i_writecount; /* how many have it open to write, less than 0 when nobody may */
 	unsigned long i_ino;
 	struct super_block *i_sb;
@@ -221,8 +222,22 @@ struct mm_struct {
 };
 
 
+struct hlist_node {
+	struct hlist_node *next;
+};
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
 struct pid {
 	unsigned int level;
+	struct hlist_head tasks[4];
+};
+
+struct proc_inode {
+	struct pid *pid;
+	struct inode vfs_inode;
 };
 
 struct signal_struct {
@@ -247,6 +262,7 @@ struct kernel_siginfo {
 
 struct task_struct {
 	struct pid *thread_pid;
+	struct hlist_node pid_links[4];
 	u64 self_exec_id;
 	struct thread_info thread_info;
 	unsigned int flags;

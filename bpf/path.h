@@ -192,6 +192,22 @@ static __always_inline u32 walk(struct scratch *s, u32 off, u64 mnt, u64 dentry)
 	return walk_known(s, off, mnt, dentry);
 }
 
+/* Appends the dentry's names in its own file system, wherever that is mounted. */
+__noinline u32 walk_inside(struct scratch *s, u32 off, u64 dentry)
+{
+	struct walk *w;
+
+	if (!s)
+		return 0;
+	w = &s->walk;
+	w->off = w->start = off;
+	w->names = w->bits = w->have = 0;
+	w->dentry = (void *)dentry;
+	w->tree.root = 0; /* no mount's */
+	bpf_loop(MAX_COMPONENTS, step, &s, 0);
+	return w->off;
+}
+
 /* The same for a directory that a name is relative to. */
 static __always_inline u32 walk_base(struct scratch *s, u32 off, struct path *p)
 {

@@ -110,6 +110,54 @@ __noinline int report_args(struct scratch *s)
 	return 0;
 }
 
+/* Which of the places that the kernel takes orders from a file is. */
+__noinline u32 place_of_file(u64 dentry)
+{
+	struct dentry *d = (void *)dentry;
+	struct inode *i = BPF_CORE_READ(d, d_inode);
+
+	switch (BPF_CORE_READ(i, i_sb, s_magic)) {
+	case 0x9fa0: /* PROC_SUPER_MAGIC */
+		return PL_PROC;
+	case 0x62656572: /* SYSFS_MAGIC */
+		return PL_SYSFS;
+	case 0x42494e4d: /* BINFMTFS_MAGIC */
+		return PL_BINFMT;
+	case 0x27e0eb: /* CGROUP_SUPER_MAGIC */
+		return PL_CGROUP;
+	}
+	if ((BPF_CORE_READ(i, i_mode) & 0170000) == 0020000 && BPF_CORE_READ(i, i_rdev) == (10 << 20 | 200))
+		return PL_TUN;
+	return PL_NONE;
+}
+
+/* The process that a file of proc is about, in the first pid namespace, 0 for none. */
+__noinline u32 process_of(u64 dentry)
+{
+	struct dentry *d = (void *)dentry;
+	struct inode *i = BPF_CORE_READ(d, d_inode);
+	struct proc_inode *p = (void *)i - bpf_core_field_offset(struct proc_inode, vfs_inode);
+	struct pid *pid = BPF_CORE_READ(p, pid);
+	struct hlist_node *first;
+	struct task_struct *t;
+
+	if (!pid)
+		return 0;
+	first = BPF_CORE_READ(pid, tasks[0].first);
+	if (!first)
+		return 0;
+	t = (void *)first - bpf_core_field_offset(struct task_struct, pid_links);
+	return BPF_CORE_READ(t, tgid);
+}
+
+/* Whether the call in s can change the file that it is about. */
+static __always_inline int to_write(struct scratch *s)
+{
+	if (s->kind == K_WRITE)
+		return 1;
+	return s->kind == K_OPENAT && (row(s)->flags == NOARG /* creat */ || arg(s, row(s)->flags) & 3);
+}
+
 /* Reports the call in s with the kernel's own path of (mnt, dentry) and, behind
  * it, the string of length s->name at NAME_AT. */
 __noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
@@ -136,6 +184,11 @@ __noinline int report_path(struct scratch *s, u64 mnt, u64 dentry)
 		s->r.seg[S_NAME] = s->name;
 		bpf_probe_read_kernel(&s->data[n & (DATA - 1)], s->name & 4095, &s->data[NAME_AT]);
 		n += s->name;
+	} else if (to_write(s) && (s->r.place = place_of_file(dentry))) {
+		s->r.seg[S_NAME] = walk_inside(s, n, dentry) - n;
+		n += s->r.seg[S_NAME];
+		if (s->kind == K_OPENAT && s->r.place == PL_PROC)
+			s->r.arg[5] = process_of(dentry);
 	}
 	emit_keyed(s, n);
 	return 0;

@@ -162,7 +162,7 @@ func TestLayout(t *testing.T) {
 	want := map[string]int{
 		"t": offTime, "start": offStart, "cgroup": offCgroup, "id": offID, "tgid": offTgid, "tid": offTid, "ppid": offPpid,
 		"ret": offRet, "kind": offKind, "hook": offHook, "bits": offBits, "arg": offArg, "ino": offIno, "dev": offDev,
-		"mode": offMode, "seg": offSeg, "slot": offSlot, "nr": offNr, "cpu": offCPU, "serial": offSerial, "stream": offStream, "pad": offStream + 2,
+		"mode": offMode, "seg": offSeg, "slot": offSlot, "nr": offNr, "cpu": offCPU, "serial": offSerial, "stream": offStream, "place": offPlace,
 	}
 	if !reflect.DeepEqual(m, want) || size != recordSize {
 		t.Errorf("struct record: %v, %d bytes; the decoder has %v, %d", m, size, want, recordSize)

@@ -31,6 +31,7 @@ type decoder struct {
 	ev         Event
 	rec        record
 	path       [4][]byte // buffers of Path, Path2, Exe, Cwd
+	place      []byte
 	argv, keys [][]byte
 }
 
@@ -364,6 +365,17 @@ func (d *decoder) file(r *record, bits uint32) {
 			d.path[0] = append([]byte("anon_inode:"), e.Path[1:]...)
 			e.Path, e.Unreachable = d.path[0], false
 		}
+		if place := r.u16(offPlace); place != 0 {
+			d.place = append(d.place[:0], placeNames[int(place)%len(placeNames)]...)
+			if int(place) != placeTun {
+				d.place = d.kernelPath(d.place, r.seg[segName])
+			}
+			e.Place = d.place
+			if e.Kind == schema.KindOpen {
+				e.PlaceProcess = uint32(r.arg(5))
+			}
+			return
+		}
 		e.Name = r.seg[segName]
 		return
 	}
@@ -538,6 +550,11 @@ func addrPort(family uint16, a []byte, port uint16) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
+// placeNames are where the file systems of enum place in bpf/record.h usually are.
+var placeNames = [...]string{"", "/proc", "/sys", "/proc/sys/fs/binfmt_misc", "/sys/fs/cgroup", "/dev/net/tun"}
+
+const placeTun = 5
+
 // end is what is kept of a path, which is its end where it was cut: no absolute
 // path then.
 func end(path []byte, cut uint32) []byte {
@@ -577,6 +594,7 @@ const (
 	offCPU     = 142
 	offSerial  = 144
 	offStream  = 148
+	offPlace   = 150
 	recordSize = 152
 )
 

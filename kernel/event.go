@@ -160,6 +160,14 @@ type Event struct {
 	Inode    uint64
 	FileMode uint32
 
+	// Place is, of a KindOpen to write or a KindWrite of a file by which the kernel or another
+	// process can be told to do something, its name where its file system usually is, whatever
+	// Path is: a file of proc, sysfs, binfmt_misc or a v1 cgroup, or /dev/net/tun. It is empty
+	// for other files, and where Path is no kernel object. PlaceProcess is, of a KindOpen, the
+	// process that a file of proc is about, in the initial pid namespace, 0 for none.
+	Place        []byte
+	PlaceProcess uint32
+
 	// Flags are the call's flags: O_* for open, AT_* for unlinkat, RENAME_*
 	// for renameat2, MS_* for mount, CLONE_* for fork and namespaces, MAP_*
 	// for mmap, MSG_* for send.

@@ -332,7 +332,7 @@ func (o *Observer) deliver(e *Event, fn func(*Event) error) error {
 			o.tally.sharedFiles.Add(1)
 		}
 	case schema.KindOpen:
-		if e.Errno == 0 && e.Flags&3 != 0 && bytes.HasPrefix(e.Path, []byte("/proc/")) && bytes.HasSuffix(e.Path, []byte("/mem")) {
+		if e.PlaceProcess != 0 && bytes.HasSuffix(e.Place, []byte("/mem")) {
 			o.tally.memory.Add(1)
 		}
 	case schema.KindAccept, schema.KindConnect:

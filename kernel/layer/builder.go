@@ -484,8 +484,8 @@ func (b *Builder) line(ev *kernel.Event, late bool) {
 	b.class(ev, p)
 	helper := b.reach(ev)
 	b.finish(ev, p)
-	if helper {
-		b.helperLine(ev, p, late)
+	if helper != "" {
+		b.helperLine(ev, p, helper, late)
 	}
 	if ev.Kind == schema.KindExit && p != nil {
 		b.procs.exit(p)
@@ -737,9 +737,9 @@ func (b *Builder) Survivors() (list []Survivor) {
 	return list
 }
 
-// reach notes what ev did beyond the run. It reports whether that was a change of a
-// helper of the kernel's, which has a line of its own.
-func (b *Builder) reach(ev *kernel.Event) (changed bool) {
+// reach notes what ev did beyond the run. It returns the helper of the kernel's that it
+// changed, which has a line of its own, "" for none.
+func (b *Builder) reach(ev *kernel.Event) (changed string) {
 	r, n := &b.stats.Reach, max(ev.Count, 1)
 	switch ev.Kind {
 	case schema.KindSignal:
@@ -757,11 +757,21 @@ func (b *Builder) reach(ev *kernel.Event) (changed bool) {
 		if ev.Carrier() {
 			r.Carriers += n
 		}
+	case schema.KindPrivileged:
+		if ev.Syscall == "ioctl" && ev.Errno == 0 && uint32(ev.Args[1]) == tunSetIff {
+			r.Carriers += n
+		}
 	case schema.KindOpen, schema.KindWrite:
 		if ev.Errno != 0 || ev.Kind == schema.KindOpen && !b.out.Writes() {
-			return false
+			return ""
 		}
-		name := b.out.Value
+		name := b.out.Value // of a file that the observer knows by nothing else
+		if ev.PathSource == kernel.PathKernelObject {
+			if len(ev.Place) == 0 {
+				return ""
+			}
+			name = string(ev.Place)
+		}
 		switch {
 		case name == "/dev/net/tun":
 			r.Carriers += n
@@ -770,14 +780,20 @@ func (b *Builder) reach(ev *kernel.Event) (changed bool) {
 				r.Helper = name
 			}
 			r.Helpers += n
-			return !ev.Repeat
+			if !ev.Repeat {
+				return name
+			}
 		default:
-			if pid, ok := memoryOf(name); ok && pid != uint64(ev.PID) && !ev.Attempted {
+			pid, ok := memoryOf(name)
+			if ev.PlaceProcess != 0 {
+				pid = uint64(ev.PlaceProcess)
+			}
+			if ok && pid != uint64(ev.PID) && !ev.Attempted {
 				b.touchProcess(pid, n)
 			}
 		}
 	}
-	return false
+	return ""
 }
 
 // touchProcess notes that the run reached into the process of that pid, where it is
@@ -797,8 +813,7 @@ func (b *Builder) touchProcess(pid, times uint64) {
 }
 
 // helperLine adds the line that calls a change of a helper by its name.
-func (b *Builder) helperLine(ev *kernel.Event, p *process, late bool) {
-	name := b.out.Value
+func (b *Builder) helperLine(ev *kernel.Event, p *process, name string, late bool) {
 	b.begin(ev, p, late)
 	b.out.Kind, b.out.Value, b.out.Call = schema.KindPrivileged, name, "kernel_helper"
 	b.out.Repeat, b.out.Count, b.out.TFirstNS, b.out.TLastNS = false, 0, 0, 0

@@ -38,6 +38,9 @@ type Reach struct {
 	Carriers uint64
 }
 
+// tunSetIff is the ioctl that makes a tunnel of a descriptor, TUNSETIFF of linux/if_tun.h.
+const tunSetIff = 0x400454ca
+
 // traced is the process that a successful ptrace or process_vm call was aimed at;
 // ok is false where none is, or where its pid is one of a pid namespace.
 func traced(ev *kernel.Event) (pid uint64, ok bool) {

@@ -19,7 +19,9 @@ func TestEveryHelperOfTheKernelIsKnown(t *testing.T) {
 		const readOnly, writeOnly = 0, 1
 		for _, flags := range []uint64{readOnly, writeOnly} {
 			b, lines := collect(t, Options{})
-			push(t, b, forkEvent(1, 9, 10), execEvent(2, 10, "/bin/sh", "sh"), openEvent(3, 10, name, flags, 0),
+			open := openEvent(3, 10, "/mounted/elsewhere", flags, 0)
+			open.Place = []byte(name)
+			push(t, b, forkEvent(1, 9, 10), execEvent(2, 10, "/bin/sh", "sh"), open,
 				kernel.Event{Kind: kernel.KindKernelExec, Time: at(4), PID: 50, TID: 50, Name: []byte("/tmp/handler")})
 			if err := b.Close(); err != nil {
 				t.Fatal(err)

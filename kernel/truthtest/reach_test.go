@@ -52,6 +52,11 @@ func TestReachingBeyondTheRun(t *testing.T) {
 	}{
 		{"helper", []string{"kernel_helper_changed"}, "privileged /proc/sys/kernel/core_pattern"},
 		{"memory", []string{"outside_process_traced"}, ""},
+		{"second_proc", []string{"kernel_helper_changed", "outside_process_traced"}, "privileged /proc/sys/kernel/core_pattern"},
+		{"bound_helper", []string{"kernel_helper_changed"}, "privileged /proc/sys/kernel/core_pattern"},
+		{"other_root", []string{"kernel_helper_changed"}, "privileged /proc/sys/kernel/core_pattern"},
+		{"other_binfmt", []string{"kernel_helper_changed"}, "privileged /proc/sys/fs/binfmt_misc/register"},
+		{"namesake", nil, ""},
 		{"ptrace", []string{"outside_process_traced"}, "ptrace "},
 		{"own_memory", nil, "ptrace "},
 		{"own_thread", nil, "ptrace "},
@@ -75,6 +80,7 @@ func TestPeerSetNeedsEveryWayOut(t *testing.T) {
 	}{
 		{"packet", schema.DiagnosticOnly, nil},
 		{"vsock", schema.DiagnosticOnly, []string{"vsock:2:1024"}},
+		{"other_tun", schema.DiagnosticOnly, nil},
 		{"unspec", schema.PeerSet, []string{"127.0.0.1:9"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -13,6 +13,65 @@ def memory():
     os.close(os.open("/proc/%d/mem" % outside, os.O_RDWR))
 
 
+def second_proc():
+    """A file of proc by another mount of proc."""
+    os.mkdir("p")
+    assert libc.mount(b"proc", b"p", b"proc", 0, None) == 0
+    try:
+        os.close(os.open("p/sys/kernel/core_pattern", os.O_WRONLY))
+        os.close(os.open("p/%d/mem" % outside, os.O_RDWR))
+    finally:
+        libc.umount2(b"p", 2)
+
+
+def bound_helper():
+    """By a bind mount of the file alone."""
+    open("f", "w").close()
+    assert libc.mount(b"/proc/sys/kernel/core_pattern", b"f", None, 4096, None) == 0
+    try:
+        os.close(os.open("f", os.O_WRONLY))
+    finally:
+        libc.umount2(b"f", 2)
+
+
+def other_root():
+    """By a chroot over a bind mount."""
+    os.makedirs("root/proc")
+    assert libc.mount(b"/proc", b"root/proc", None, 4096 | 16384, None) == 0
+    try:
+        if os.fork() == 0:
+            os.chroot("root")
+            os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
+            os._exit(0)
+        os.wait()
+    finally:
+        libc.umount2(b"root/proc", 2)
+
+
+def other_binfmt():
+    os.mkdir("b")
+    assert libc.mount(b"binfmt_misc", b"b", b"binfmt_misc", 0, None) == 0
+    try:
+        os.close(os.open("b/register", os.O_WRONLY))
+    finally:
+        libc.umount2(b"b", 2)
+
+
+def other_tun():
+    os.mknod("t", 0o20600, os.makedev(10, 200))
+    try:
+        os.close(os.open("t", os.O_RDWR))
+    except OSError as e:
+        print(e)
+
+
+def namesake():
+    """Nothing of the kernel's, in a directory of such a name."""
+    os.makedirs("proc/sys/kernel")
+    open("proc/sys/kernel/core_pattern", "w").close()
+    open("release_agent", "w").close()
+
+
 def ptrace():
     assert libc.ptrace(0x4206, outside, 0, 0) == 0  # PTRACE_SEIZE
 
