@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,6 +22,9 @@ func TestNotifyFileSystemThatHangs(t *testing.T) {
 		t.Skip(err)
 	} else {
 		f.Close()
+	}
+	if out, err := exec.Command("unshare", "--mount", "true").CombinedOutput(); err != nil {
+		t.Skipf("mounting a FUSE file system needs CAP_SYS_ADMIN: %s", out)
 	}
 	script, err := filepath.Abs("testdata/fuse.py")
 	if err != nil {

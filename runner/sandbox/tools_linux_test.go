@@ -11,8 +11,9 @@ import (
 func TestToolsWork(t *testing.T) {
 	for _, c := range []struct {
 		name, needs, script string
-		rootOnly            bool // the tool is in root's home on this machine
-		mounts              bool // what it asserts takes a mount namespace
+		modules             string // of Python that it needs, by their names
+		rootOnly            bool   // the tool is in root's home on this machine
+		mounts              bool   // what it asserts takes a mount namespace
 		settings            *Filesystem
 	}{
 		{name: "git", needs: "git", script: `
@@ -31,7 +32,7 @@ func TestToolsWork(t *testing.T) {
 			export GOFLAGS=-mod=mod GOTOOLCHAIN=local CGO_ENABLED=0 &&
 			printf 'module m\n\ngo 1.21\n' > go.mod && printf 'package main\n\nfunc main() {}\n' > main.go &&
 			printf 'package main\n\nimport "testing"\n\nfunc TestX(t *testing.T) { t.TempDir() }\n' > main_test.go && go build . && ./m && go test .`},
-		{name: "python venv and pytest", needs: "/usr/bin/python3", script: `
+		{name: "python venv and pytest", needs: "/usr/bin/python3", modules: "ensurepip, pytest", script: `
 			/usr/bin/python3 -m venv --system-site-packages v && printf 'def test_x(tmp_path):\n    (tmp_path / "a").write_text("x")\n' > test_x.py &&
 			v/bin/python -c 'import multiprocessing as m; p = m.Pool(2); assert p.map(abs, [-1, -2]) == [1, 2]; p.close(); p.join()' &&
 			v/bin/python -m pytest -q --basetemp=t test_x.py`},
@@ -50,6 +51,11 @@ func TestToolsWork(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := exec.LookPath(c.needs); err != nil {
 				t.Skipf("%s is not installed: %v", c.needs, err)
+			}
+			if c.modules != "" {
+				if out, err := exec.Command(c.needs, "-c", "import "+c.modules).CombinedOutput(); err != nil {
+					t.Skipf("%s lacks one of the modules %s (python3-venv, python3-pytest): %s", c.needs, c.modules, out)
+				}
 			}
 			for _, w := range everybody {
 				if c.rootOnly && w.uid != 0 || c.mounts && w.noUserns {
