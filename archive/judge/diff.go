@@ -107,14 +107,14 @@ func Compare(ctx context.Context, base, head *view.Bundle) (*Diff, error) {
 		about view.Subject
 		get   func(*facts) ([]string, bool)
 	}{
-		{"programs", view.Programs, (*facts).programs},
-		{"commands", view.Programs, (*facts).commands},
 		{"hosts", view.Hosts, (*facts).hosts},
-		{"names asked for", view.Hosts, (*facts).lookups},
+		{"programs", view.Programs, (*facts).programs},
 		{"files written", view.Files, (*facts).writes},
-		{"files touched", view.Files, (*facts).files},
-		{"denied", view.Files, (*facts).denied},
 		{"privileged", view.Privilege, (*facts).privileged},
+		{"denied", view.Files, (*facts).denied},
+		{"commands", view.Programs, (*facts).commands},
+		{"names asked for", view.Hosts, (*facts).lookups},
+		{"files touched", view.Files, (*facts).files},
 		{"tool calls", view.Calls, (*facts).tools},
 		{"policy outcomes", view.Calls, (*facts).outcomes},
 	} {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/assay-run/assay-run/archive/view"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // maxShown is how many values of a set are written for people.
@@ -23,6 +24,9 @@ var answerWords = map[State]string{
 func (d *Diff) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "base  %s  %s\nhead  %s  %s\n\n%s\n", view.Clean(d.Base.RunID), view.Clean(d.Base.Name), view.Clean(d.Head.RunID), view.Clean(d.Head.Name), answerWords[d.Answer])
+	if news := d.news(); news != "" {
+		fmt.Fprintf(&b, "New in head: %s.\n", news)
+	}
 	writeChanges(&b, "verdict", d.Verdict)
 	for _, s := range d.Sections {
 		if s.answer() == Equal {
@@ -41,6 +45,25 @@ func (d *Diff) WriteText(w io.Writer) error {
 	writeChanges(&b, "what could be observed", d.Observed)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// news counts what matters most of what only the head did: whom it talked to, what it ran
+// and where it wrote.
+func (d *Diff) news() string {
+	var parts []string
+	for _, s := range d.Sections {
+		n := len(s.Added)
+		switch {
+		case n == 0 || !s.Compared:
+		case s.Name == "hosts":
+			parts = append(parts, schema.Count(n, "host", "hosts"))
+		case s.Name == "programs":
+			parts = append(parts, schema.Count(n, "program", "programs"))
+		case s.Name == "files written":
+			parts = append(parts, schema.Count(n, "file written", "files written"))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // mark is the sign of a value that only one side has.

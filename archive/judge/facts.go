@@ -3,6 +3,7 @@ package judge
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ type facts struct {
 	decided  []string
 	workdir  string
 	relative bool
+	chance   chanceNames
 }
 
 func gather(ctx context.Context, b *view.Bundle) (*facts, error) {
@@ -25,7 +27,7 @@ func gather(ctx context.Context, b *view.Bundle) (*facts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", b.Name, err)
 	}
-	f := &facts{Summary: s, surface: b.Docs.Surface.FilesystemPaths, workdir: b.Docs.Run.Workdir}
+	f := &facts{Summary: s, surface: b.Docs.Surface.FilesystemPaths, workdir: b.Docs.Run.Workdir, chance: newChanceNames(b.Docs.Surface.FilesystemPaths)}
 	for _, c := range b.Docs.Correlation.Bindings {
 		tool := c.Tool
 		if tool == "" {
@@ -53,6 +55,61 @@ func (f *facts) same(s string) string {
 	return strings.ReplaceAll(s, f.RunID, "RUN_ID")
 }
 
+// chanceNames finds the name that the capability surface has for a path, where a part of
+// it differs between two runs of the same work, as that of a temporary file.
+type chanceNames map[string][]chanceName // by the directory above the first such part
+
+type chanceName struct {
+	name string
+	path *regexp.Regexp
+}
+
+// placeholder is what the surface writes for a part that differs by chance.
+var placeholder = regexp.MustCompile(`<[a-z]+>`)
+
+func newChanceNames(names []string) chanceNames {
+	c := chanceNames{}
+	for _, name := range names {
+		at := placeholder.FindStringIndex(name)
+		if at == nil || strings.LastIndexByte(name[:at[0]], '/') < 0 {
+			continue
+		}
+		parts := placeholder.Split(name, -1)
+		for i := range parts {
+			parts[i] = regexp.QuoteMeta(parts[i])
+		}
+		dir := name[:strings.LastIndexByte(name[:at[0]], '/')]
+		c[dir] = append(c[dir], chanceName{name, regexp.MustCompile("^" + strings.Join(parts, "[^/]+") + "$")})
+	}
+	return c
+}
+
+// of is the surface's name of a path, and the path itself where that is its name.
+func (c chanceNames) of(path string) string {
+	for i, b := range []byte(path) {
+		if b != '/' {
+			continue
+		}
+		for _, n := range c[path[:i]] {
+			if n.path.MatchString(path) {
+				return n.name
+			}
+		}
+	}
+	return path
+}
+
+// arguments are those of a command, with the surface's names of the paths that they end with.
+func (c chanceNames) arguments(argv []string) []string {
+	out := slices.Clone(argv)
+	for i, arg := range argv {
+		if at := strings.IndexByte(arg, '/'); at >= 0 {
+			out[i] = arg[:at] + c.of(arg[at:])
+		}
+	}
+	return out
+}
+
 func (f *facts) alike(list []string) []string {
 	out := make([]string, len(list))
 	for i, s := range list {
@@ -74,7 +131,7 @@ func (f *facts) programs() ([]string, bool) {
 }
 
 func (f *facts) commands() ([]string, bool) {
-	return listed(f, f.Commands, func(c view.Command) string { return view.QuoteArgs(c.Argv) })
+	return listed(f, f.Commands, func(c view.Command) string { return view.QuoteArgs(f.chance.arguments(c.Argv)) })
 }
 
 // hosts are by name where a name is known, since addresses change.
@@ -95,7 +152,7 @@ func (f *facts) writes() ([]string, bool) {
 	var all []string
 	whole := true
 	for _, l := range []view.List[view.File]{f.Created, f.Written, f.Changed, f.Deleted} {
-		paths, ok := listed(f, l, func(x view.File) string { return surface.Path(x.Path) })
+		paths, ok := listed(f, l, func(x view.File) string { return surface.Path(f.chance.of(x.Path)) })
 		all, whole = append(all, paths...), whole && ok
 	}
 	return all, whole

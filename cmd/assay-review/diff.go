@@ -19,7 +19,7 @@ var diffCodes = map[judge.State]int{judge.Equal: 0, judge.Different: 1, judge.Un
 
 func (a *app) diffCommand() *cobra.Command {
 	var format, against string
-	var unverified bool
+	var unverified, allowUnknown bool
 	cmd := &cobra.Command{
 		Use:   "diff [flags] BASE HEAD",
 		Short: "Show what differs between two runs",
@@ -68,7 +68,7 @@ occurred; 4 a bundle cannot be read or does not verify.`,
 			if err := a.print(format, changes, func(w io.Writer) error { return write(d, w) }); err != nil {
 				return err
 			}
-			if code := diffCodes[d.Answer]; code != 0 {
+			if code := diffCodes[d.Answer]; code != 0 && !(allowUnknown && d.Answer == judge.Unknown) {
 				return console.ExitError{Code: code}
 			}
 			return nil
@@ -77,6 +77,7 @@ occurred; 4 a bundle cannot be read or does not verify.`,
 	fs := cmd.Flags()
 	fs.StringVar(&format, "format", "text", "write `FORMAT`: text, json, markdown, capability-diff")
 	fs.StringVar(&against, "against", "", "compare with the last good run in `DIR` that has the same labels")
+	fs.BoolVar(&allowUnknown, "allow-unknown", false, "exit with 0 also if the records do not allow an answer and nothing is known to differ")
 	fs.BoolVar(&unverified, "unverified", false, "also compare bundles that do not verify")
 	console.Completes(cmd, map[string][]string{"format": {"text", "json", "markdown", "capability-diff"}})
 	return cmd
