@@ -69,6 +69,9 @@ var harmless = []struct{ spot, why string }{
 type Gap struct {
 	Text   string
 	Remedy string // empty where nothing is known to help
+	// Marked says that it is about single events, which say so themselves (arguments,
+	// path_source): none that does not is concerned.
+	Marked bool
 }
 
 // String is the gap with its remedy, in one line.
@@ -85,7 +88,7 @@ func (g Gap) String() string {
 func Claim(d *archive.Documents, about Subject) []Gap {
 	var gaps []Gap
 	add := func(remedy, format string, args ...any) {
-		gaps = append(gaps, Gap{fmt.Sprintf(format, args...), remedy})
+		gaps = append(gaps, Gap{Text: fmt.Sprintf(format, args...), Remedy: remedy})
 	}
 	h := &d.Health
 	if d.Result.Outcome == schema.OutcomeIncomplete {
@@ -119,6 +122,7 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 		} else {
 			add("look at what it did with assay-run show", "the run used what the recorder cannot see: %s", spot.Name)
 		}
+		gaps[len(gaps)-1].Marked = strings.Contains(spot.Name, "such events say ")
 	}
 	if about == Hosts && h.NetworkEndpointClaimScope != schema.PeerSet {
 		add(remedy(h, "network"), "the list of hosts may not be whole: network coverage is %s, and endpoints are %s", spaced(h.NetworkProtocolCoverage), spaced(h.NetworkEndpointClaimScope))
@@ -167,14 +171,14 @@ func callGaps(d *archive.Documents) []Gap {
 	var gaps []Gap
 	h, c := &d.Health, &d.Correlation
 	if Nobody(d) {
-		return append(gaps, Gap{"nobody reported tool calls: what belongs to a call cannot be told", "name the agent's log with --sdk-event-log, or use assay-run hook, mcp or serve"})
+		return append(gaps, Gap{Text: "nobody reported tool calls: what belongs to a call cannot be told", Remedy: "name the agent's log with --sdk-event-log, or use assay-run hook, mcp or serve"})
 	}
 	if c.Status != schema.Clean {
-		gaps = append(gaps, Gap{"calls and what was observed could not all be matched: correlation is " + c.Status, remedy(h, "sdk")})
+		gaps = append(gaps, Gap{Text: "calls and what was observed could not all be matched: correlation is " + c.Status, Remedy: remedy(h, "sdk")})
 	}
 	for _, name := range []string{"sdk", "policy", "turns", "audit"} {
 		if n := h.Layers[name].Dropped; n > 0 {
-			gaps = append(gaps, Gap{fmt.Sprintf("%d lines of the %s layer were lost", n, name), "make room on the disk that holds the spool"})
+			gaps = append(gaps, Gap{Text: fmt.Sprintf("%d lines of the %s layer were lost", n, name), Remedy: "make room on the disk that holds the spool"})
 		}
 	}
 	return gaps

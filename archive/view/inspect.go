@@ -205,7 +205,7 @@ func writeClaims(w io.Writer, claims []Sentence) {
 		}
 		text := c.Text
 		if len(c.Why) > 0 {
-			text = strings.TrimSuffix(text, ".") + ": " + Gap{c.Why[0], c.Remedy}.String()
+			text = strings.TrimSuffix(text, ".") + ": " + Gap{Text: c.Why[0], Remedy: c.Remedy}.String()
 			if more := len(c.Why) - 1; more > 0 {
 				text += fmt.Sprintf(" (and %s)", schema.Count(more, "other reason", "other reasons"))
 			}
