@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"fmt"
+	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -19,11 +20,14 @@ func cstr(s string) uintptr {
 // raw makes a system call by its name in the table. Where the instruction set
 // lacks it, it makes the one that took its place.
 func raw(name string, args ...uintptr) uintptr {
-	for _, n := range sysNos {
-		if n.name == name {
+	for _, row := range sysRows {
+		if row.name != name {
+			continue
+		}
+		for _, n := range row.numbers(nativeColumn[runtime.GOARCH]) {
 			var a [6]uintptr
 			copy(a[:], args)
-			r, _, e := syscall.RawSyscall6(uintptr(n.nr), a[0], a[1], a[2], a[3], a[4], a[5])
+			r, _, e := syscall.RawSyscall6(uintptr(n), a[0], a[1], a[2], a[3], a[4], a[5])
 			if e != 0 {
 				return ^uintptr(e) + 1
 			}

@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"fmt"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -46,151 +48,155 @@ type sysRow struct {
 	kind schema.KernelKind
 	hook HookID
 	spec string
+	// nr are its numbers on x86-64, in 32-bit programs there, and on arm64
+	// (arch/x86/entry/syscalls/*.tbl and include/uapi/asm-generic/unistd.h). "-" is none. A
+	// call that changed its width has two. 32-bit arm programs are not decoded, only counted.
+	nr string
 }
 
 // sysRows is every system call that is observed, by name. Those that an
 // architecture lacks are left out there.
 var sysRows = []sysRow{
-	{"open", progOpen, schema.KindOpen, HookOpen, "p0f1m2"},
-	{"openat", progOpen, schema.KindOpen, HookOpen, "d0p1f2m3"},
-	{"openat2", progOpen, schema.KindOpen, HookOpen, "d0p1f2m3k4"}, // struct open_how is spread over 2 to 4
-	{"creat", progOpen, schema.KindOpen, HookOpen, "p0m1"},
-	{"open_by_handle_at", progOpen, schema.KindOpen, HookOpen, "f2"},
+	{"open", progOpen, schema.KindOpen, HookOpen, "p0f1m2", "2 5 -"},
+	{"openat", progOpen, schema.KindOpen, HookOpen, "d0p1f2m3", "257 295 56"},
+	{"openat2", progOpen, schema.KindOpen, HookOpen, "d0p1f2m3k4", "437 437 437"}, // struct open_how is spread over 2 to 4
+	{"creat", progOpen, schema.KindOpen, HookOpen, "p0m1", "85 8 -"},
+	{"open_by_handle_at", progOpen, schema.KindOpen, HookOpen, "f2", "304 342 265"},
 
-	{"execve", progPath, schema.KindExecFailed, HookExecFailed, "p0"},
-	{"execveat", progPath, schema.KindExecFailed, HookExecFailed, "d0p1f4"},
+	{"execve", progPath, schema.KindExecFailed, HookExecFailed, "p0", "59 11 221"},
+	{"execveat", progPath, schema.KindExecFailed, HookExecFailed, "d0p1f4", "322 358 281"},
 
-	{"rename", progPath, schema.KindRename, HookRename, "p0P1"},
-	{"renameat", progPath, schema.KindRename, HookRename, "d0p1D2P3"},
-	{"renameat2", progPath, schema.KindRename, HookRename, "d0p1D2P3f4"},
-	{"unlink", progPath, schema.KindUnlink, HookUnlink, "p0"},
-	{"unlinkat", progPath, schema.KindUnlink, HookUnlink, "d0p1f2"}, // schema.KindRmdir with AT_REMOVEDIR
-	{"rmdir", progPath, schema.KindRmdir, HookUnlink, "p0"},
-	{"link", progPath, schema.KindLink, HookLink, "p0P1"},
-	{"linkat", progPath, schema.KindLink, HookLink, "d0p1D2P3f4l3"},
-	{"symlink", progPath, schema.KindSymlink, HookLink, "n0p1"},
-	{"symlinkat", progPath, schema.KindSymlink, HookLink, "n0d1p2"},
-	{"mkdir", progPath, schema.KindMkdir, HookMkdir, "p0m1"},
-	{"mkdirat", progPath, schema.KindMkdir, HookMkdir, "d0p1m2"},
-	{"mknod", progPath, schema.KindMknod, HookMkdir, "p0m1k2"},
-	{"mknodat", progPath, schema.KindMknod, HookMkdir, "d0p1m2k3"},
-	{"truncate", progPath, schema.KindTruncate, HookTruncate, "p0k1l1"},
-	{"ftruncate", progFD, schema.KindTruncate, HookTruncate, "F0k1"},
-	{"truncate64", progPath, schema.KindTruncate, HookTruncate, "p0k1k2l1"}, // 32-bit only: the length in halves
-	{"ftruncate64", progFD, schema.KindTruncate, HookTruncate, "F0k1k2"},
-	{"fallocate", progFD, schema.KindTruncate, HookTruncate, "F0k1k2k3"},
+	{"rename", progPath, schema.KindRename, HookRename, "p0P1", "82 38 -"},
+	{"renameat", progPath, schema.KindRename, HookRename, "d0p1D2P3", "264 302 38"},
+	{"renameat2", progPath, schema.KindRename, HookRename, "d0p1D2P3f4", "316 353 276"},
+	{"unlink", progPath, schema.KindUnlink, HookUnlink, "p0", "87 10 -"},
+	{"unlinkat", progPath, schema.KindUnlink, HookUnlink, "d0p1f2", "263 301 35"}, // schema.KindRmdir with AT_REMOVEDIR
+	{"rmdir", progPath, schema.KindRmdir, HookUnlink, "p0", "84 40 -"},
+	{"link", progPath, schema.KindLink, HookLink, "p0P1", "86 9 -"},
+	{"linkat", progPath, schema.KindLink, HookLink, "d0p1D2P3f4l3", "265 303 37"},
+	{"symlink", progPath, schema.KindSymlink, HookLink, "n0p1", "88 83 -"},
+	{"symlinkat", progPath, schema.KindSymlink, HookLink, "n0d1p2", "266 304 36"},
+	{"mkdir", progPath, schema.KindMkdir, HookMkdir, "p0m1", "83 39 -"},
+	{"mkdirat", progPath, schema.KindMkdir, HookMkdir, "d0p1m2", "258 296 34"},
+	{"mknod", progPath, schema.KindMknod, HookMkdir, "p0m1k2", "133 14 -"},
+	{"mknodat", progPath, schema.KindMknod, HookMkdir, "d0p1m2k3", "259 297 33"},
+	{"truncate", progPath, schema.KindTruncate, HookTruncate, "p0k1l1", "76 92 45"},
+	{"ftruncate", progFD, schema.KindTruncate, HookTruncate, "F0k1", "77 93 46"},
+	{"truncate64", progPath, schema.KindTruncate, HookTruncate, "p0k1k2l1", "- 193 -"}, // 32-bit only: the length in halves
+	{"ftruncate64", progFD, schema.KindTruncate, HookTruncate, "F0k1k2", "- 194 -"},
+	{"fallocate", progFD, schema.KindTruncate, HookTruncate, "F0k1k2k3", "285 324 47"},
 
-	{"chmod", progPath, schema.KindChmod, HookAttr, "p0m1l1"},
-	{"fchmod", progFD, schema.KindChmod, HookAttr, "F0m1"},
-	{"fchmodat", progPath, schema.KindChmod, HookAttr, "d0p1m2l1"},
-	{"fchmodat2", progPath, schema.KindChmod, HookAttr, "d0p1m2f3l2"},
-	{"chown", progPath, schema.KindChown, HookAttr, "p0k1k2l1"},
-	{"lchown", progPath, schema.KindChown, HookAttr, "p0k1k2"},
-	{"fchown", progFD, schema.KindChown, HookAttr, "F0k1k2"},
-	{"fchownat", progPath, schema.KindChown, HookAttr, "d0p1k2k3f4l2"},
-	{"setxattr", progPath, schema.KindSetxattr, HookAttr, "p0n1f4l1"},
-	{"lsetxattr", progPath, schema.KindSetxattr, HookAttr, "p0n1f4"},
-	{"fsetxattr", progFD, schema.KindSetxattr, HookAttr, "F0n1f4"},
-	{"setxattrat", progPath, schema.KindSetxattr, HookAttr, "d0p1f2n3l2"},
-	{"removexattr", progPath, schema.KindRemovexattr, HookAttr, "p0n1l1"},
-	{"lremovexattr", progPath, schema.KindRemovexattr, HookAttr, "p0n1"},
-	{"fremovexattr", progFD, schema.KindRemovexattr, HookAttr, "F0n1"},
-	{"removexattrat", progPath, schema.KindRemovexattr, HookAttr, "d0p1f2n3l2"},
+	{"chmod", progPath, schema.KindChmod, HookAttr, "p0m1l1", "90 15 -"},
+	{"fchmod", progFD, schema.KindChmod, HookAttr, "F0m1", "91 94 52"},
+	{"fchmodat", progPath, schema.KindChmod, HookAttr, "d0p1m2l1", "268 306 53"},
+	{"fchmodat2", progPath, schema.KindChmod, HookAttr, "d0p1m2f3l2", "452 452 452"},
+	{"chown", progPath, schema.KindChown, HookAttr, "p0k1k2l1", "92 182,212 -"},
+	{"lchown", progPath, schema.KindChown, HookAttr, "p0k1k2", "94 16,198 -"},
+	{"fchown", progFD, schema.KindChown, HookAttr, "F0k1k2", "93 95,207 55"},
+	{"fchownat", progPath, schema.KindChown, HookAttr, "d0p1k2k3f4l2", "260 298 54"},
+	{"setxattr", progPath, schema.KindSetxattr, HookAttr, "p0n1f4l1", "188 226 5"},
+	{"lsetxattr", progPath, schema.KindSetxattr, HookAttr, "p0n1f4", "189 227 6"},
+	{"fsetxattr", progFD, schema.KindSetxattr, HookAttr, "F0n1f4", "190 228 7"},
+	{"setxattrat", progPath, schema.KindSetxattr, HookAttr, "d0p1f2n3l2", "463 463 463"},
+	{"removexattr", progPath, schema.KindRemovexattr, HookAttr, "p0n1l1", "197 235 14"},
+	{"lremovexattr", progPath, schema.KindRemovexattr, HookAttr, "p0n1", "198 236 15"},
+	{"fremovexattr", progFD, schema.KindRemovexattr, HookAttr, "F0n1", "199 237 16"},
+	{"removexattrat", progPath, schema.KindRemovexattr, HookAttr, "d0p1f2n3l2", "466 466 466"},
 
-	{"utimensat", progPath, schema.KindUtime, HookAttr, "d0p1f3l2"},
-	{"utimes", progPath, schema.KindUtime, HookAttr, "p0l1"},
-	{"utime", progPath, schema.KindUtime, HookAttr, "p0l1"},
-	{"futimesat", progPath, schema.KindUtime, HookAttr, "d0p1l1"},
+	{"utimensat", progPath, schema.KindUtime, HookAttr, "d0p1f3l2", "280 320,412 88"},
+	{"utimes", progPath, schema.KindUtime, HookAttr, "p0l1", "235 271 -"},
+	{"utime", progPath, schema.KindUtime, HookAttr, "p0l1", "132 30 -"},
+	{"futimesat", progPath, schema.KindUtime, HookAttr, "d0p1l1", "261 299 -"},
 
-	{"chdir", progCwd, schema.KindChdir, HookChdir, "p0"},
-	{"fchdir", progCwd, schema.KindChdir, HookChdir, "F0"},
-	{"chroot", progCwd, schema.KindChroot, HookChdir, "p0"},
+	{"chdir", progCwd, schema.KindChdir, HookChdir, "p0", "80 12 49"},
+	{"fchdir", progCwd, schema.KindChdir, HookChdir, "F0", "81 133 50"},
+	{"chroot", progCwd, schema.KindChroot, HookChdir, "p0", "161 61 51"},
 
-	{"write", progWrite, schema.KindWrite, HookWrite, "F0"},
-	{"pwrite64", progWrite, schema.KindWrite, HookWrite, "F0"},
-	{"writev", progWrite, schema.KindWrite, HookWrite, "F0"},
-	{"pwritev", progWrite, schema.KindWrite, HookWrite, "F0"},
-	{"pwritev2", progWrite, schema.KindWrite, HookWrite, "F0"},
-	{"sendfile", progWrite, schema.KindWrite, HookWrite, "F0"},
-	{"copy_file_range", progWrite, schema.KindWrite, HookWrite, "F2"},
-	{"splice", progWrite, schema.KindWrite, HookWrite, "F2"},
-	{"io_submit", progAIO, schema.KindWrite, HookWrite, ""},
-	{"mmap", progMmap, schema.KindMmapShared, HookMmap, "F4m2f3"},
+	{"write", progWrite, schema.KindWrite, HookWrite, "F0", "1 4 64"},
+	{"pwrite64", progWrite, schema.KindWrite, HookWrite, "F0", "18 181 68"},
+	{"writev", progWrite, schema.KindWrite, HookWrite, "F0", "20 146 66"},
+	{"pwritev", progWrite, schema.KindWrite, HookWrite, "F0", "296 334 70"},
+	{"pwritev2", progWrite, schema.KindWrite, HookWrite, "F0", "328 379 287"},
+	{"sendfile", progWrite, schema.KindWrite, HookWrite, "F0", "40 187,239 71"},
+	{"copy_file_range", progWrite, schema.KindWrite, HookWrite, "F2", "326 377 285"},
+	{"splice", progWrite, schema.KindWrite, HookWrite, "F2", "275 313 76"},
+	{"io_submit", progAIO, schema.KindWrite, HookWrite, "", "209 248 2"},
+	{"mmap", progMmap, schema.KindMmapShared, HookMmap, "F4m2f3", "9 192 222"},
 
-	{"connect", progSocket, schema.KindConnect, HookSocket, "F0p1"},
-	{"bind", progSocket, schema.KindBind, HookSocket, "F0p1"},
-	{"listen", progSocket, schema.KindListen, HookSocket, "F0"},
-	{"accept", progSocket, schema.KindAccept, HookSocket, "F0"},
-	{"accept4", progSocket, schema.KindAccept, HookSocket, "F0"},
-	{"sendto", progSocket, schema.KindSendto, HookSocket, "F0f3p4"},
-	{"sendmsg", progSocket, schema.KindSendto, HookSocket, "F0P1f2"},
-	{"recvmsg", progReceive, schema.KindSendto, HookSocket, "P1"}, // only for the descriptors
-	{"recvmmsg", progReceive, schema.KindSendto, HookSocket, ""},  // that come with a message
-	{"sendmmsg", progSocket, schema.KindSendto, HookSocket, "F0f3"},
+	{"connect", progSocket, schema.KindConnect, HookSocket, "F0p1", "42 362 203"},
+	{"bind", progSocket, schema.KindBind, HookSocket, "F0p1", "49 361 200"},
+	{"listen", progSocket, schema.KindListen, HookSocket, "F0", "50 363 201"},
+	{"accept", progSocket, schema.KindAccept, HookSocket, "F0", "43 - 202"},
+	{"accept4", progSocket, schema.KindAccept, HookSocket, "F0", "288 364 242"},
+	{"sendto", progSocket, schema.KindSendto, HookSocket, "F0f3p4", "44 369 206"},
+	{"sendmsg", progSocket, schema.KindSendto, HookSocket, "F0P1f2", "46 370 211"},
+	{"recvmsg", progReceive, schema.KindSendto, HookSocket, "P1", "47 372 212"}, // only for the descriptors
+	{"recvmmsg", progReceive, schema.KindSendto, HookSocket, "", "299 337 243"}, // that come with a message
+	{"sendmmsg", progSocket, schema.KindSendto, HookSocket, "F0f3", "307 345 269"},
 
 	// Of 32-bit programs only: the arguments are in user memory.
-	{"socketcall", progPacked, schema.KindCompatSyscall, HookSocket, "k0"},
-	{"old_mmap", progPacked, schema.KindCompatSyscall, HookMmap, ""},
+	{"socketcall", progPacked, schema.KindCompatSyscall, HookSocket, "k0", "- 102 -"},
+	{"old_mmap", progPacked, schema.KindCompatSyscall, HookMmap, "", "- 90 -"},
 
-	{"setuid", progArgs, schema.KindSetID, HookPrivilege, "k0"},
-	{"setgid", progArgs, schema.KindSetID, HookPrivilege, "k0"},
-	{"setreuid", progArgs, schema.KindSetID, HookPrivilege, "k0k1"},
-	{"setregid", progArgs, schema.KindSetID, HookPrivilege, "k0k1"},
-	{"setresuid", progArgs, schema.KindSetID, HookPrivilege, "k0k1k2"},
-	{"setresgid", progArgs, schema.KindSetID, HookPrivilege, "k0k1k2"},
-	{"setfsuid", progArgs, schema.KindSetID, HookPrivilege, "k0"},
-	{"setfsgid", progArgs, schema.KindSetID, HookPrivilege, "k0"},
-	{"setgroups", progArgs, schema.KindSetID, HookPrivilege, "k0"},
-	{"capset", progArgs, schema.KindCapset, HookPrivilege, ""},
-	{"ptrace", progArgs, schema.KindPtrace, HookPrivilege, "k0k1"},
-	{"process_vm_readv", progArgs, schema.KindPtrace, HookPrivilege, "k0"},
-	{"process_vm_writev", progArgs, schema.KindPtrace, HookPrivilege, "k0"},
-	{"pidfd_getfd", progArgs, schema.KindPtrace, HookPrivilege, "k0k1"},
-	{"mount", progPath, schema.KindMount, HookPrivilege, "n0p1f3l1"},
-	{"umount", progPath, schema.KindMount, HookPrivilege, "p0l1"}, // 32-bit only
-	{"umount2", progPath, schema.KindMount, HookPrivilege, "p0f1l4"},
-	{"pivot_root", progPath, schema.KindMount, HookPrivilege, "p0P1"},
-	{"open_tree", progPath, schema.KindMount, HookPrivilege, "d0p1f2l2"},
-	{"open_tree_attr", progPath, schema.KindMount, HookPrivilege, "d0p1f2l2"},
-	{"move_mount", progPath, schema.KindMount, HookPrivilege, "d0p1D2P3f4"},
-	{"mount_setattr", progPath, schema.KindMount, HookPrivilege, "d0p1f2l2"},
-	{"fspick", progPath, schema.KindMount, HookPrivilege, "d0p1f2"},
-	{"fsopen", progPath, schema.KindMount, HookPrivilege, "n0f1"},
-	{"fsconfig", progArgs, schema.KindMount, HookPrivilege, "k0k1"},
-	{"fsmount", progArgs, schema.KindMount, HookPrivilege, "k0f1"},
-	{"sethostname", progArgs, schema.KindPrivileged, HookPrivilege, "k1"},
-	{"setdomainname", progArgs, schema.KindPrivileged, HookPrivilege, "k1"},
-	{"swapon", progPath, schema.KindPrivileged, HookPrivilege, "p0f1l1"},
-	{"swapoff", progPath, schema.KindPrivileged, HookPrivilege, "p0l1"},
-	{"acct", progPath, schema.KindPrivileged, HookPrivilege, "p0l1"},
-	{"quotactl", progPath, schema.KindPrivileged, HookPrivilege, "k0p1k2"},
-	{"quotactl_fd", progFD, schema.KindPrivileged, HookPrivilege, "F0k1k2"},
-	{"perf_event_open", progArgs, schema.KindPrivileged, HookPrivilege, "k1k2k3f4"},
-	{"add_key", progPath, schema.KindPrivileged, HookPrivilege, "n0k4"},
-	{"request_key", progPath, schema.KindPrivileged, HookPrivilege, "n0k3"},
-	{"keyctl", progArgs, schema.KindPrivileged, HookPrivilege, "k0k1"},
-	{"inotify_add_watch", progPath, schema.KindPrivileged, HookPrivilege, "k0p1k2"},
-	{"fanotify_init", progArgs, schema.KindPrivileged, HookPrivilege, "f0k1"},
-	{"fanotify_mark", progPath, schema.KindPrivileged, HookPrivilege, "k0f1k2d3p4"},
-	{"seccomp", progArgs, schema.KindPrivileged, HookPrivilege, "k0f1"},
-	{"prctl", progPrctl, schema.KindPrivileged, HookPrivilege, "k0k1"},
-	{"ioctl", progIoctl, schema.KindPrivileged, HookPrivilege, "F0k1"},
-	{"reboot", progArgs, schema.KindPrivileged, HookPrivilege, "k2"},
-	{"kexec_load", progArgs, schema.KindPrivileged, HookPrivilege, "k0"},
-	{"settimeofday", progArgs, schema.KindPrivileged, HookPrivilege, ""},
-	{"clock_settime", progArgs, schema.KindPrivileged, HookPrivilege, "k0"},
-	{"socket", progFamily, schema.KindSocket, HookSocket, "k0k1k2"},
-	{"clone", progClone, schema.KindNamespace, HookPrivilege, "f0"},
-	{"clone3", progClone, schema.KindNamespace, HookPrivilege, "f0"},
-	{"unshare", progArgs, schema.KindNamespace, HookPrivilege, "f0"},
-	{"setns", progArgs, schema.KindNamespace, HookPrivilege, "k0f1"},
-	{"bpf", progBPF, schema.KindBPF, HookPrivilege, "k0"},
-	{"memfd_create", progPath, schema.KindMemfd, HookPrivilege, "n0f1"},
-	{"init_module", progArgs, schema.KindModule, HookPrivilege, "k1"},
-	{"finit_module", progFD, schema.KindModule, HookPrivilege, "F0f2"},
-	{"delete_module", progPath, schema.KindModule, HookPrivilege, "n0f1"},
-	{"io_uring_enter", progURing, schema.KindIOUring, HookPrivilege, ""}, // only for what it leaves behind
-	{"io_uring_setup", progArgs, schema.KindIOUring, HookPrivilege, "k0"},
+	{"setuid", progArgs, schema.KindSetID, HookPrivilege, "k0", "105 23,213 146"},
+	{"setgid", progArgs, schema.KindSetID, HookPrivilege, "k0", "106 46,214 144"},
+	{"setreuid", progArgs, schema.KindSetID, HookPrivilege, "k0k1", "113 70,203 145"},
+	{"setregid", progArgs, schema.KindSetID, HookPrivilege, "k0k1", "114 71,204 143"},
+	{"setresuid", progArgs, schema.KindSetID, HookPrivilege, "k0k1k2", "117 164,208 147"},
+	{"setresgid", progArgs, schema.KindSetID, HookPrivilege, "k0k1k2", "119 170,210 149"},
+	{"setfsuid", progArgs, schema.KindSetID, HookPrivilege, "k0", "122 138,215 151"},
+	{"setfsgid", progArgs, schema.KindSetID, HookPrivilege, "k0", "123 139,216 152"},
+	{"setgroups", progArgs, schema.KindSetID, HookPrivilege, "k0", "116 81,206 159"},
+	{"capset", progArgs, schema.KindCapset, HookPrivilege, "", "126 185 91"},
+	{"ptrace", progArgs, schema.KindPtrace, HookPrivilege, "k0k1", "101 26 117"},
+	{"process_vm_readv", progArgs, schema.KindPtrace, HookPrivilege, "k0", "310 347 270"},
+	{"process_vm_writev", progArgs, schema.KindPtrace, HookPrivilege, "k0", "311 348 271"},
+	{"pidfd_getfd", progArgs, schema.KindPtrace, HookPrivilege, "k0k1", "438 438 438"},
+	{"mount", progPath, schema.KindMount, HookPrivilege, "n0p1f3l1", "165 21 40"},
+	{"umount", progPath, schema.KindMount, HookPrivilege, "p0l1", "- 22 -"}, // 32-bit only
+	{"umount2", progPath, schema.KindMount, HookPrivilege, "p0f1l4", "166 52 39"},
+	{"pivot_root", progPath, schema.KindMount, HookPrivilege, "p0P1", "155 217 41"},
+	{"open_tree", progPath, schema.KindMount, HookPrivilege, "d0p1f2l2", "428 428 428"},
+	{"open_tree_attr", progPath, schema.KindMount, HookPrivilege, "d0p1f2l2", "467 467 467"},
+	{"move_mount", progPath, schema.KindMount, HookPrivilege, "d0p1D2P3f4", "429 429 429"},
+	{"mount_setattr", progPath, schema.KindMount, HookPrivilege, "d0p1f2l2", "442 442 442"},
+	{"fspick", progPath, schema.KindMount, HookPrivilege, "d0p1f2", "433 433 433"},
+	{"fsopen", progPath, schema.KindMount, HookPrivilege, "n0f1", "430 430 430"},
+	{"fsconfig", progArgs, schema.KindMount, HookPrivilege, "k0k1", "431 431 431"},
+	{"fsmount", progArgs, schema.KindMount, HookPrivilege, "k0f1", "432 432 432"},
+	{"sethostname", progArgs, schema.KindPrivileged, HookPrivilege, "k1", "170 74 161"},
+	{"setdomainname", progArgs, schema.KindPrivileged, HookPrivilege, "k1", "171 121 162"},
+	{"swapon", progPath, schema.KindPrivileged, HookPrivilege, "p0f1l1", "167 87 224"},
+	{"swapoff", progPath, schema.KindPrivileged, HookPrivilege, "p0l1", "168 115 225"},
+	{"acct", progPath, schema.KindPrivileged, HookPrivilege, "p0l1", "163 51 89"},
+	{"quotactl", progPath, schema.KindPrivileged, HookPrivilege, "k0p1k2", "179 131 60"},
+	{"quotactl_fd", progFD, schema.KindPrivileged, HookPrivilege, "F0k1k2", "443 443 443"},
+	{"perf_event_open", progArgs, schema.KindPrivileged, HookPrivilege, "k1k2k3f4", "298 336 241"},
+	{"add_key", progPath, schema.KindPrivileged, HookPrivilege, "n0k4", "248 286 217"},
+	{"request_key", progPath, schema.KindPrivileged, HookPrivilege, "n0k3", "249 287 218"},
+	{"keyctl", progArgs, schema.KindPrivileged, HookPrivilege, "k0k1", "250 288 219"},
+	{"inotify_add_watch", progPath, schema.KindPrivileged, HookPrivilege, "k0p1k2", "254 292 27"},
+	{"fanotify_init", progArgs, schema.KindPrivileged, HookPrivilege, "f0k1", "300 338 262"},
+	{"fanotify_mark", progPath, schema.KindPrivileged, HookPrivilege, "k0f1k2d3p4", "301 339 263"},
+	{"seccomp", progArgs, schema.KindPrivileged, HookPrivilege, "k0f1", "317 354 277"},
+	{"prctl", progPrctl, schema.KindPrivileged, HookPrivilege, "k0k1", "157 172 167"},
+	{"ioctl", progIoctl, schema.KindPrivileged, HookPrivilege, "F0k1", "16 54 29"},
+	{"reboot", progArgs, schema.KindPrivileged, HookPrivilege, "k2", "169 88 142"},
+	{"kexec_load", progArgs, schema.KindPrivileged, HookPrivilege, "k0", "246 283 104"},
+	{"settimeofday", progArgs, schema.KindPrivileged, HookPrivilege, "", "164 79 170"},
+	{"clock_settime", progArgs, schema.KindPrivileged, HookPrivilege, "k0", "227 264 112"},
+	{"socket", progFamily, schema.KindSocket, HookSocket, "k0k1k2", "41 359 198"},
+	{"clone", progClone, schema.KindNamespace, HookPrivilege, "f0", "56 120 220"},
+	{"clone3", progClone, schema.KindNamespace, HookPrivilege, "f0", "435 435 435"},
+	{"unshare", progArgs, schema.KindNamespace, HookPrivilege, "f0", "272 310 97"},
+	{"setns", progArgs, schema.KindNamespace, HookPrivilege, "k0f1", "308 346 268"},
+	{"bpf", progBPF, schema.KindBPF, HookPrivilege, "k0", "321 357 280"},
+	{"memfd_create", progPath, schema.KindMemfd, HookPrivilege, "n0f1", "319 356 279"},
+	{"init_module", progArgs, schema.KindModule, HookPrivilege, "k1", "175 128 105"},
+	{"finit_module", progFD, schema.KindModule, HookPrivilege, "F0f2", "313 350 273"},
+	{"delete_module", progPath, schema.KindModule, HookPrivilege, "n0f1", "176 129 106"},
+	{"io_uring_enter", progURing, schema.KindIOUring, HookPrivilege, "", "426 426 426"}, // only for what it leaves behind
+	{"io_uring_setup", progArgs, schema.KindIOUring, HookPrivilege, "k0", "425 425 425"},
 }
 
 // sysCall is one entry of the table the programs read (struct syscall), and
@@ -213,22 +219,36 @@ var sysTables = sync.OnceValues(func() (*sysTable, *sysTable) {
 	for _, r := range sysRows {
 		byName[r.name] = r.parse()
 	}
-	fill := func(nos []sysNo) *sysTable {
+	native, known := nativeColumn[runtime.GOARCH]
+	fill := func(column int) *sysTable {
 		t := new(sysTable)
-		for _, n := range nos {
-			if c := byName[n.name]; c != nil && int(n.nr) < len(t) {
-				t[n.nr] = c
+		for _, r := range sysRows {
+			for _, nr := range r.numbers(column) {
+				t[nr] = byName[r.name]
 			}
 		}
 		return t
 	}
-	return fill(sysNos), fill(sysNos32)
+	switch {
+	case !known:
+		return new(sysTable), new(sysTable)
+	case runtime.GOARCH == "amd64":
+		return fill(native), fill(1)
+	}
+	return fill(native), new(sysTable)
 })
 
-// sysNo is the number of a system call on one instruction set.
-type sysNo struct {
-	name string
-	nr   uint16
+// nativeColumn is the column of a program's own calls, by its instruction set.
+var nativeColumn = map[string]int{"amd64": 0, "arm64": 2}
+
+// numbers are those of the call in a column of nr.
+func (r sysRow) numbers(column int) (list []int) {
+	for s := range strings.SplitSeq(strings.Fields(r.nr)[column], ",") {
+		if n, err := strconv.Atoi(s); err == nil {
+			list = append(list, n)
+		}
+	}
+	return list
 }
 
 func (r sysRow) parse() *sysCall {

@@ -334,8 +334,9 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 		e.Call = ev.Syscall
 	case schema.KindSignal:
 		e.Value, e.Args = schema.SignalName(uint32(ev.Args[1])), b.arg(ev.Args[:2]...)
-	case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF,
-		schema.KindMemfd, schema.KindModule, schema.KindIOUring, schema.KindPrivileged, schema.KindSocket:
+	case schema.KindRename, schema.KindUnlink, schema.KindRmdir, schema.KindLink, schema.KindSymlink, schema.KindChdir,
+		schema.KindChroot, schema.KindUtime, schema.KindMmapShared:
+	default: // a privileged call
 		e.Call = ev.Syscall
 		e.Args = b.arg(ev.Args[:]...)
 		if len(ev.Name) > 0 {
