@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	jsonv2 "github.com/go-json-experiment/json"
 )
 
 // Kinds of a call's outcome.
@@ -59,8 +61,9 @@ type CallEventBody struct {
 	// SecretsResolved says that the call was given a secret. The gateway hands
 	// out none, so what it writes is false; names and values are never recorded.
 	SecretsResolved Secrets `json:"secrets_resolved"`
-	// CursorPage is the number of the page that the call asked for, from 2 on: its
-	// parameter cursor was the nextCursor of an earlier result of the same tool.
+	// CursorPage is the number of the page that the call got: 1 where its result has a
+	// nextCursor, more where its parameter cursor was that of an earlier result of the
+	// same tool. Nil where there are no pages, or it is not known which.
 	CursorPage *int `json:"cursor_page,omitempty"`
 }
 
@@ -78,21 +81,51 @@ func (s *Secrets) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*bool)(s))
 }
 
-// CallOutcome is how a call ended. Kind says which of the other fields it has.
+// CallOutcome is how a call ended. Kind says which of the other fields it has: these are
+// written also when they are empty.
 type CallOutcome struct {
 	Kind string `json:"kind"`
 	// Code and Retryable are execution_failed's: the tool's own where it named
-	// them.
-	Code      string `json:"code,omitempty"`
-	Retryable *bool  `json:"retryable,omitempty"`
+	// them. Nil is written as false.
+	Code      string `json:"code"`
+	Retryable *bool  `json:"retryable"`
 	// Message is invalid_args's.
-	Message string `json:"message,omitempty"`
+	Message string `json:"message"`
 	// Missing, sorted, is capability_denied's.
-	Missing []string `json:"missing,omitempty"`
+	Missing []string `json:"missing"`
 	// RetryAfterMS is rate_limited's, null where it cannot be told.
-	RetryAfterMS *Nullable[int64] `json:"retry_after_ms,omitempty"`
-	// Rule is policy_denied's.
-	Rule string `json:"rule,omitempty"`
+	RetryAfterMS *Nullable[int64] `json:"retry_after_ms"`
+	// Rule is policy_denied's, and that of an execution_failed by policy.
+	Rule string `json:"rule"`
+}
+
+// MarshalJSON writes the fields of the kind.
+func (o CallOutcome) MarshalJSON() ([]byte, error) {
+	w := struct {
+		Kind         string           `json:"kind"`
+		Code         *string          `json:"code,omitzero"`
+		Retryable    *bool            `json:"retryable,omitzero"`
+		Message      *string          `json:"message,omitzero"`
+		Missing      *[]string        `json:"missing,omitzero"`
+		RetryAfterMS *Nullable[int64] `json:"retry_after_ms,omitzero"`
+		Rule         string           `json:"rule,omitzero"`
+	}{Kind: o.Kind, Rule: o.Rule}
+	switch o.Kind {
+	case CallExecutionFailed:
+		if w.Code, w.Retryable = &o.Code, o.Retryable; w.Retryable == nil {
+			w.Retryable = new(bool)
+		}
+	case CallInvalidArgs:
+		w.Message = &o.Message
+	case CallCapabilityDenied:
+		missing := append([]string{}, o.Missing...)
+		w.Missing = &missing
+	case CallRateLimited:
+		if w.RetryAfterMS = o.RetryAfterMS; w.RetryAfterMS == nil {
+			w.RetryAfterMS = None[int64]()
+		}
+	}
+	return jsonv2.Marshal(w)
 }
 
 // Wire is the outcome as audit lines have it, in the kinds that every reader of

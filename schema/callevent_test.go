@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -98,5 +99,22 @@ func TestADenialAsOthersReadIt(t *testing.T) {
 	e, err := ParseCallEvent(line)
 	if d := cmp.Diff(CallOutcome{Kind: CallPolicyDenied, Rule: "r"}, e.Outcome); err != nil || d != "" {
 		t.Errorf("it is read as %+v, %v", e.Outcome, err)
+	}
+}
+
+// Each kind has its own keys, also when they are empty, and no other.
+func TestCallOutcomesHaveTheKeysOfTheirKind(t *testing.T) {
+	for kind, want := range map[string]string{
+		CallSuccess:          `{"kind":"success"}`,
+		CallExecutionFailed:  `{"kind":"execution_failed","code":"","retryable":false}`,
+		CallInvalidArgs:      `{"kind":"invalid_args","message":""}`,
+		CallCapabilityDenied: `{"kind":"capability_denied","missing":[]}`,
+		CallRateLimited:      `{"kind":"rate_limited","retry_after_ms":null}`,
+		CallToolNotFound:     `{"kind":"tool_not_found"}`,
+	} {
+		line, err := Line(CallOutcome{Kind: kind})
+		if got := strings.TrimSpace(string(line)); err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", kind, got, err, want)
+		}
 	}
 }

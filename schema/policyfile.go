@@ -3,6 +3,8 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Policy is policy.json: the policy that was in force, in its effective form.
@@ -70,14 +72,24 @@ type GatewaySession struct {
 	// State is completed or incomplete.
 	State string `json:"state"`
 	// Outcome is the client's own word for how the run went; a claim.
-	Outcome  string `json:"outcome,omitempty"`
-	TStartNS int64  `json:"t_start_ns"`
-	TEndNS   int64  `json:"t_end_ns"`
-	Turns    uint64 `json:"turns"`
+	Outcome string `json:"outcome,omitempty"`
+	// OutcomeReport is what the client said beside it; absent when it said only the word.
+	OutcomeReport *OutcomeReport `json:"outcome_report,omitempty"`
+	TStartNS      int64          `json:"t_start_ns"`
+	TEndNS        int64          `json:"t_end_ns"`
+	Turns         uint64         `json:"turns"`
 	// Calls counts the lines of the audit layer by the kind of their outcome.
 	Calls map[string]uint64 `json:"calls"`
 	// Cut is how many values of the turns are not whole.
 	Cut uint64 `json:"cut,omitzero"`
+}
+
+// OutcomeReport is what a client says of a run that it completes, beside the outcome's word.
+type OutcomeReport struct {
+	Summary   string         `json:"summary,omitempty"`
+	Evidence  jsontext.Value `json:"evidence,omitempty"`
+	Metrics   jsontext.Value `json:"metrics,omitempty"`
+	Timestamp jsontext.Value `json:"timestamp,omitempty"`
 }
 
 // CutReason says in the health that values of turns were cut.

@@ -92,7 +92,7 @@ func TestInterruptsWhileChecking(t *testing.T) {
 			if c.baseline {
 				flags = append(flags, "--contract-baseline")
 			}
-			cmd, said := startGated(t, dir, "checks: ["+c.checks+"]", flags...)
+			cmd, said := startGated(t, dir, "description: d\nchecks: ["+c.checks+"]", flags...)
 			for _, sig := range c.signals {
 				heard(t, filepath.Join(dir, "ready"))
 				if err := cmd.Process.Signal(sig); err != nil {
@@ -127,7 +127,7 @@ func TestInterruptsWhileChecking(t *testing.T) {
 // ^Z stops the check with the runner, and fg lets both go on.
 func TestSuspendWhileChecking(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("checks: [{name: slow, command: 'echo >ready; while test ! -e go; do echo >>count; done'}]"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("description: d\nchecks: [{name: slow, command: 'echo >ready; while test ! -e go; do echo >>count; done'}]"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	fifo(t, filepath.Join(dir, "ready"))
@@ -184,7 +184,7 @@ func TestRunnerKilledWhileChecking(t *testing.T) {
 			if phase == "baseline" {
 				flags = append(flags, "--contract-baseline")
 			}
-			cmd, _ := startGated(t, dir, "checks: [{name: before, command: 'echo before'}, {name: hang, command: '"+script+"'}]", flags...)
+			cmd, _ := startGated(t, dir, "description: d\nchecks: [{name: before, command: 'echo before'}, {name: hang, command: '"+script+"'}]", flags...)
 			heard(t, filepath.Join(dir, "ready"))
 			if n := len(alive(t, marker)); n < 2 {
 				t.Fatalf("%d processes of the check are alive", n)
@@ -232,7 +232,7 @@ func TestChecksFillTheDisk(t *testing.T) {
 			for i := range checks {
 				list = append(list, fmt.Sprintf("{name: c%d, command: 'head -c 1000000 /dev/urandom | base64; test %d != 1'}", i, i))
 			}
-			if err := os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("checks: ["+strings.Join(list, ",\n ")+"]"), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("description: d\nchecks: ["+strings.Join(list, ",\n ")+"]"), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			out, _ := self(t, dir, "-q", "--spool-dir", disk, "--contract", "c.yaml", "-o", "run.tar.gz", "--", "true").CombinedOutput()

@@ -33,7 +33,7 @@ func TestTheChecksSeeNothingOfTheAgentsProcesses(t *testing.T) {
 	}
 	write("work/answer", "41\n")
 	write("work/tests/run", "#!/bin/sh\nset -e\nrm -f answer.new\necho 41 >answer\nfor i in 1 2 3 4 5 6 7 8 9; do sleep 0.02; grep -qx 42 answer && exit 0; done\nexit 1\n")
-	write("c.yaml", "checks: [{name: answer, command: tests/run}]\nprotected: [tests]\n")
+	write("c.yaml", "description: d\nchecks: [{name: answer, command: tests/run}]\nprotected: [tests]\n")
 
 	session, err := newCheckSession()
 	if err != nil {

@@ -3,6 +3,7 @@ package contract
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -36,7 +37,7 @@ const (
 // file is a contract as it is written: what is absent or null takes its
 // default.
 type file struct {
-	Description string      `json:"description"`
+	Description *string     `json:"description"`
 	Checks      []fileCheck `json:"checks"`
 	Protected   []string    `json:"protected"`
 }
@@ -78,8 +79,8 @@ func LoadValid(path string) (*Contract, string, error) {
 	return c, digest, nil
 }
 
-// Parse decodes a contract and fills in the defaults. Unknown keys, keys given
-// twice and values of another type are errors that name the line and the key.
+// Parse decodes a contract and fills in the defaults. Unknown keys, keys given twice,
+// values of another type and a missing description are errors that name the key.
 func Parse(data []byte, format Format) (*Contract, error) {
 	if len(data) > MaxFileBytes {
 		return nil, fmt.Errorf("larger than %d bytes; move long commands into scripts", MaxFileBytes)
@@ -88,7 +89,10 @@ func Parse(data []byte, format Format) (*Contract, error) {
 	if err := strict.Decode(data, format, &f); err != nil {
 		return nil, err
 	}
-	c := &Contract{Description: f.Description, Protected: f.Protected, Checks: make([]Check, len(f.Checks))}
+	if f.Description == nil {
+		return nil, errors.New(`the key "description" is missing: say in one sentence what is true when the task is done, or write ""`)
+	}
+	c := &Contract{Description: *f.Description, Protected: f.Protected, Checks: make([]Check, len(f.Checks))}
 	for i, fc := range f.Checks {
 		c.Checks[i] = Check{
 			Name:           strings.TrimSpace(fc.Name),

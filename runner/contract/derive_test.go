@@ -67,16 +67,16 @@ func TestDeriveFromTheFirstAnswer(t *testing.T) {
 
 func TestDeriveMends(t *testing.T) {
 	for name, c := range map[string]struct{ first, issue string }{
-		"a toolchain-only check":   {toolchainAnswer, `- check 1 (go_there): "go version" proves that a tool is installed`},
+		"a toolchain-only check":   {toolchainAnswer, `- check 1 (go_there): "go version" is a toolchain-only no-op: it proves that a tool is installed`},
 		"no object at all":         {"I cannot do that.", "- the answer contains no complete JSON object"},
 		"a torn object":            {goodAnswer[:40], "- the answer contains no complete JSON object"},
 		"an unknown key":           {strings.Replace(goodAnswer, "command", "cmd", 1), "- line 1: checks[0].cmd: unknown key; allowed are name, command"},
 		"a value of another type":  {strings.Replace(goodAnswer, `"d"`, `5`, 1), "- line 1: description: found a number, want a string"},
 		"a key given twice":        {strings.Replace(goodAnswer, `"description":"d"`, `"description":"d","description":"e"`, 1), "- line 1: description: key given twice"},
 		"no checks":                {`{"description":"d","checks":[]}`, "- no checks:"},
-		"the placeholder as name":  {strings.Replace(goodAnswer, "tests_pass", "unique_snake_case_label", 1), "- check 1 (unique_snake_case_label): the name is the placeholder"},
+		"the placeholder as name":  {strings.Replace(goodAnswer, "tests_pass", "unique_snake_case_label", 1), "- check 1 (unique_snake_case_label): the name is the placeholder name"},
 		"an answer beyond bounds":  {goodAnswer + strings.Repeat(" ", MaxAnswerBytes), "- the answer is larger than"},
-		"several problems at once": {`{"checks":[{"name":"a","command":""},{"name":"a","command":"make -v"}]}`, "- check 1 (a): empty command; write the shell command that must pass\n- check 2 (a): check 1 has the same name; give each its own\n- check 2 (a): \"make -v\" proves"},
+		"several problems at once": {`{"description":"d","checks":[{"name":"a","command":""},{"name":"a","command":"make -v"}]}`, "- check 1 (a): empty command; write the shell command that must pass\n- check 2 (a): duplicate of the name of check 1; give each its own\n- check 2 (a): \"make -v\" is a toolchain-only no-op"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, s, err := derive(t, c.first, goodAnswer)
@@ -116,7 +116,7 @@ func TestDeriveGivesUp(t *testing.T) {
 	if !errors.As(err, &de) || de.Attempts != 3 || len(s.prompts) != 3 || !errors.As(err, &invalid) {
 		t.Fatalf("after %d prompts: %v", len(s.prompts), err)
 	}
-	for _, want := range []string{"3 attempts", "go_there", "proves that a tool is installed"} {
+	for _, want := range []string{"3 attempts", "go_there", "is a toolchain-only no-op: it proves that a tool is installed"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q lacks %q", err, want)
 		}
@@ -177,7 +177,7 @@ func TestThePromptCarriesTheRepository(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Mend the parser", "- README.md\n", "- cmd/\n", "Build systems: Go, Make\n", `- "evil\n## Rules"` + "\n",
-		`"expect_exit_zero": true`, "non-interactive", "deterministic", "No network", "destructive", "real names", "only when you are certain", "markdown fences", "toolchain",
+		`"expect_exit_zero": true`, "non-interactive", "deterministic", "No network", "destructive", "real names", "CERTAIN will appear", "markdown fences", "toolchain",
 	} {
 		if !strings.Contains(s.prompts[0], want) {
 			t.Errorf("prompt lacks %q:\n%s", want, s.prompts[0])
@@ -300,7 +300,7 @@ func TestAModelMustDescribeItsContract(t *testing.T) {
 	_, err := Derive(t.Context(), DeriveOptions{
 		Intent: "make it work", MaxAttempts: 1, Failed: func(_ int, err error) { said = err },
 		Generator: func(context.Context, string) (string, error) {
-			return `{"checks":[{"name":"a","command":"test -e a"}]}`, nil
+			return `{"description":"","checks":[{"name":"a","command":"test -e a"}]}`, nil
 		},
 	})
 	if err == nil || said == nil || !strings.Contains(said.Error(), `"description" is missing`) {

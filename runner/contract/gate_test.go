@@ -247,11 +247,11 @@ func TestPrepareRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		text, script, says string
 	}{
-		"a contract with problems":     {"checks: [{name: a, command: go version}, {name: a, command: x}]", ":", "proves that a tool is installed"},
+		"a contract with problems":     {"description: d\nchecks: [{name: a, command: go version}, {name: a, command: x}]", ":", "proves that a tool is installed"},
 		"a contract that is not one":   {"chekcs: []", ":", "unknown key"},
-		"a protected FIFO":             {"checks: [{name: a, command: x}]\nprotected: [pipe]", "mkfifo pipe", "pipe is not a file, a directory or a link"},
-		"protected paths over the cap": {"checks: [{name: a, command: x}]\nprotected: [big]", "truncate -s 257M big", "more than 268435456 bytes"},
-		"a working directory missing":  {"checks: [{name: a, command: x}]\nprotected: [big]", "rmdir ../work 2>/dev/null || rm -r ../work", "no such file"},
+		"a protected FIFO":             {"description: d\nchecks: [{name: a, command: x}]\nprotected: [pipe]", "mkfifo pipe", "pipe is not a file, a directory or a link"},
+		"protected paths over the cap": {"description: d\nchecks: [{name: a, command: x}]\nprotected: [big]", "truncate -s 257M big", "more than 268435456 bytes"},
+		"a working directory missing":  {"description: d\nchecks: [{name: a, command: x}]\nprotected: [big]", "rmdir ../work 2>/dev/null || rm -r ../work", "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorkspace(t)

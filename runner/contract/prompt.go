@@ -31,12 +31,12 @@ const shape = `{
 
 const rules = `- Write one to five checks.
 - Prefer the test commands that the repository already has (in its Makefile, package.json, CI and the like).
-- Verify the task itself, not the toolchain: a command such as "cargo --version" proves nothing.
-- Use the real names of this repository and give each check a name of its own, never ` + placeholder + `.
-- Commands must be non-interactive and deterministic: same files, same verdict.
+- A check must verify THE TASK ITSELF, not the toolchain: a command such as "rustc --version" proves nothing.
+- Use the real names of this repository and give each check a name of its own, never the literal placeholder ` + placeholder + `.
+- Commands run non-interactively, and must be deterministic: same files, same verdict.
 - No network access and no destructive commands. Never push, publish or deploy anything, and never use sudo.
 - Each check must assert something: expect_exit_zero true, or a text in output_contains, or both.
-- Set output_contains only when you are certain of the exact text; otherwise null.
+- Set output_contains only to a text that you are CERTAIN will appear; otherwise null.
 - Together the checks must fail now and pass once the task is done.
 - Answer with the JSON object alone: no prose and no markdown fences.
 `
@@ -61,7 +61,7 @@ func taskPrompt(intent, repo, summary string) (string, error) {
 // fixPrompt is what a prompt adds after an answer that gave no valid contract.
 func fixPrompt(answer string, err error) string {
 	var b strings.Builder
-	b.WriteString("\n## Your last answer was rejected. Fix these issues\n\n")
+	b.WriteString("\n## Your last answer FAILED validation. Fix these issues\n\n")
 	var invalid *InvalidError
 	if errors.As(err, &invalid) {
 		for _, p := range invalid.Problems {

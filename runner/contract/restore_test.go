@@ -179,7 +179,7 @@ func TestACheckThatChangesProtectedPaths(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorkspace(t)
-			text := "checks:\n- {name: first, command: '" + c.does + "'}\n- {name: second, command: tests/run.sh}\n- {name: last, command: 'test ! -e tests/conftest.py && " + c.does + "'}\nprotected: [tests]\n"
+			text := "description: d\nchecks:\n- {name: first, command: '" + c.does + "'}\n- {name: second, command: tests/run.sh}\n- {name: last, command: 'test ! -e tests/conftest.py && " + c.does + "'}\nprotected: [tests]\n"
 			if err := os.WriteFile(w.contract, []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}

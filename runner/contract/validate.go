@@ -104,10 +104,10 @@ func (v *validation) name() {
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
 		v.add("bad_name", "the name %+q has control characters; use letters, digits and _", name)
 	case name == placeholder:
-		v.add("placeholder_name", "the name is the placeholder %s; name what the check proves", placeholder)
+		v.add("placeholder_name", "the name is the placeholder name %s; name what the check proves", placeholder)
 	}
 	if first, ok := v.first[v.label]; ok {
-		v.add("duplicate_name", "check %d has the same name; give each its own", first+1)
+		v.add("duplicate_name", "duplicate of the name of check %d; give each its own", first+1)
 		return
 	}
 	v.first[v.label] = v.check
@@ -124,7 +124,7 @@ func (v *validation) command(command string) {
 	case !utf8.ValidString(command):
 		v.add("bad_command", "the command is not valid UTF-8")
 	case toolchainOnly(command):
-		v.add("toolchain_only", "%q proves that a tool is installed, not that the task is done; run the tool on the result", strings.TrimSpace(command))
+		v.add("toolchain_only", "%q is a toolchain-only no-op: it proves that a tool is installed, not that the task is done; run the tool on the result", strings.TrimSpace(command))
 	}
 }
 

@@ -163,7 +163,7 @@ func (g *Gateway) close(ctx context.Context) error {
 		case state == recording.Open && g.suspend:
 			errs = append(errs, r.PutSession(), g.cfg.Suspend(r.To))
 		case state == recording.Open:
-			if err := g.end(r, ""); err != nil {
+			if err := g.end(r, recording.Outcome{}); err != nil {
 				errs = append(errs, err)
 			}
 		case r == g.run && state != recording.Ready:

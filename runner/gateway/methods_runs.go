@@ -1,11 +1,17 @@
 package gateway
 
 import (
+	"errors"
 	"regexp"
 	"sync"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
+	"github.com/assay-run/assay-run/runner/gateway/recording"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // agentName is what may name an agent: it becomes a folder.
@@ -49,28 +55,71 @@ func (c *client) startRun(r *rpc.Request) (any, *jsonrpc.Error) {
 // completeRun handles runs.complete.
 func (c *client) completeRun(r *rpc.Request) (any, *jsonrpc.Error) {
 	var p struct {
-		RunID   string `json:"run_id"`
-		Outcome string `json:"outcome"`
+		RunID   string         `json:"run_id"`
+		Outcome jsontext.Value `json:"outcome"`
 	}
 	if err := r.Decode(&p); err != nil {
 		return nil, err
 	}
-	if p.Outcome == "" || len(p.Outcome) > maxText {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/outcome: must have 1 to %d bytes", maxText)
+	outcome, perr := parseOutcome(p.Outcome)
+	if perr != nil {
+		return nil, perr
 	}
 	run, err := c.runFor(p.RunID, false)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.g.end(run, p.Outcome); err != nil {
+	if err := c.g.end(run, outcome); err != nil {
 		return nil, err
 	}
 	info := run.Info()
-	res := map[string]any{"run_id": run.ID, "outcome": p.Outcome, "turns": info.Turns}
+	res := map[string]any{"run_id": run.ID, "outcome": outcome.Word, "turns": info.Turns}
 	if info.Bundle != "" {
 		res["bundle"] = info.Bundle
 	}
 	return res, nil
+}
+
+// maxReport bounds an outcome's object, in bytes.
+const maxReport = 64 << 10
+
+// parseOutcome reads an outcome: a word, or an object whose status is the word.
+func parseOutcome(v jsontext.Value) (o recording.Outcome, _ *jsonrpc.Error) {
+	bad := func(format string, args ...any) (recording.Outcome, *jsonrpc.Error) {
+		return recording.Outcome{}, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/outcome"+format, args...)
+	}
+	at := ""
+	switch v.Kind() {
+	case '"':
+		if err := json.Unmarshal(v, &o.Word); err != nil {
+			return bad(": %s", jsonrpc.Brief(err))
+		}
+	case '{':
+		var p struct {
+			Status string `json:"status"`
+			schema.OutcomeReport
+		}
+		if len(v) > maxReport {
+			return bad(": must have at most %d bytes", maxReport)
+		}
+		if err := json.Unmarshal(v, &p, json.RejectUnknownMembers(true)); err != nil {
+			var sem *json.SemanticError
+			if errors.As(err, &sem) && errors.Is(err, json.ErrUnknownName) {
+				return bad("%.100s: unknown key", sem.JSONPointer)
+			}
+			return bad(": %s", jsonrpc.Brief(err))
+		}
+		if k := p.Timestamp.Kind(); len(p.Timestamp) > 0 && k != '"' && k != '0' && k != 'n' {
+			return bad("/timestamp: must be a string or a number")
+		}
+		o.Word, o.Report, at = p.Status, &p.OutcomeReport, "/status"
+	default:
+		return bad(": must be a string, or an object with status, summary, evidence, metrics and timestamp")
+	}
+	if o.Word == "" || len(o.Word) > maxText {
+		return bad("%s: must have 1 to %d bytes", at, maxText)
+	}
+	return o, nil
 }
 
 // runInfo is one run in the answer of runs.list.
@@ -78,6 +127,7 @@ type runInfo struct {
 	RunID    string `json:"run_id"`
 	AgentID  string `json:"agent_id,omitempty"`
 	Intent   string `json:"intent,omitempty"`
+	Expects  string `json:"outcome_description,omitempty"`
 	State    string `json:"state"`
 	Outcome  string `json:"outcome,omitempty"`
 	Turns    uint64 `json:"turns"`
@@ -100,7 +150,7 @@ func (c *client) listRuns(r *rpc.Request) (any, *jsonrpc.Error) {
 			continue
 		}
 		runs = append(runs, runInfo{
-			RunID: run.ID, AgentID: i.AgentID, Intent: i.Intent, State: i.State, Outcome: i.Outcome,
+			RunID: run.ID, AgentID: i.AgentID, Intent: i.Intent, Expects: i.OutcomeDescription, State: i.State, Outcome: i.Outcome,
 			Turns: i.Turns, Clients: i.Clients, TStartNS: int64(i.TStart), TEndNS: int64(i.TEnd), Bundle: i.Bundle,
 		})
 	}

@@ -11,7 +11,7 @@ type pages struct {
 	next map[string]int // by tool and cursor
 }
 
-// pages is the number of the page that a call asked for, nil for a first one.
+// pages is the number of the page that a call got, nil where there are none or it is not known which.
 func (c *call) pages() *int {
 	next := textMember(c.output, "nextCursor")
 	cursor := textMember(c.action.Parameters, "cursor")
@@ -21,9 +21,10 @@ func (c *call) pages() *int {
 	p := &c.client.cursors
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	page := 1
+	page, known := 1, true
 	if cursor != nil {
-		page = max(1, p.next[c.action.Tool+"\x00"+*cursor])
+		page, known = p.next[c.action.Tool+"\x00"+*cursor]
+		page = max(1, page)
 	}
 	if next != nil && len(*next) <= maxIdentifier && len(p.next) < maxCursors {
 		if p.next == nil {
@@ -31,7 +32,7 @@ func (c *call) pages() *int {
 		}
 		p.next[c.action.Tool+"\x00"+*next] = page + 1
 	}
-	if page == 1 {
+	if !known {
 		return nil
 	}
 	return &page

@@ -147,7 +147,7 @@ func refusal(err error) *jsonrpc.Error {
 
 // end ends a run with a client's outcome, or with "" as incomplete. In serve it
 // makes the run's bundle.
-func (g *Gateway) end(run *recording.Run, outcome string) *jsonrpc.Error {
+func (g *Gateway) end(run *recording.Run, outcome recording.Outcome) *jsonrpc.Error {
 	err := run.End(outcome, g.cfg.Now, func(session schema.GatewaySession) (string, error) {
 		if run == g.run {
 			return "", run.Sync()
@@ -208,7 +208,7 @@ func (g *Gateway) abandon(run *recording.Run) {
 		return
 	}
 	defer g.runs.work.Done()
-	if err := g.end(run, ""); err != nil && err.Code != codeRunState {
+	if err := g.end(run, recording.Outcome{}); err != nil && err.Code != codeRunState {
 		g.warn(err.Message)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -152,5 +154,48 @@ func TestCompletingWaitsForTheCallsInFlight(t *testing.T) {
 	}
 	if got := f.rec.Lines(t, schema.TurnsPath, schema.TurnV0); len(got) != 1 {
 		t.Errorf("%d turns", len(got))
+	}
+}
+
+// An outcome is a word or an object; both are in the record, and what else a client said
+// at the start is listed.
+func TestAnOutcomeMayBeAnObject(t *testing.T) {
+	f := start(t, nil)
+	c := dial(t, f.path)
+	c.must("runs.start", `{"agent_id":"a","intent":"","outcome_description":"tests pass"}`)
+	if list := c.must("runs.list", "{}"); !strings.Contains(list, `"outcome_description":"tests pass"`) {
+		t.Errorf("listed: %s", list)
+	}
+	for bad, want := range map[string]string{
+		`{"summary":"x"}`:               "params/outcome/status: must have 1 to",
+		`{"status":"x","more":1}`:       "params/outcome/more: unknown key",
+		`7`:                             "params/outcome: must be a string, or an object",
+		`""`:                            "params/outcome: must have 1 to",
+		`{"status":"x","summary":3}`:    "params/outcome: ",
+		`{"status":"x","timestamp":{}}`: "params/outcome/timestamp: must be a string or a number",
+	} {
+		if _, err := c.call("runs.complete", `{"outcome":`+bad+`}`); err == nil || !strings.Contains(err.Message, want) {
+			t.Errorf("%s: %v, want %q", bad, err, want)
+		}
+	}
+	const said = `{"status":"success","summary":"all green","evidence":["a.log"],"metrics":{"passed":3},"timestamp":"2026-01-02T03:04:05Z"}`
+	if r := c.must("runs.complete", `{"outcome":`+said+`}`); !strings.Contains(r, `"outcome":"success"`) {
+		t.Errorf("answered %s", r)
+	}
+	f.end(t)
+	var s schema.GatewaySession
+	doc, err := os.ReadFile(filepath.Join(f.rec.Dir, schema.SessionPath))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(schema.GatewaySessionV0, doc); err != nil {
+		t.Error(err)
+	}
+	if err := json.Unmarshal(doc, &s); err != nil {
+		t.Fatal(err)
+	}
+	r := s.OutcomeReport
+	if s.Outcome != "success" || r == nil || r.Summary != "all green" || !strings.Contains(string(r.Evidence), "a.log") || !strings.Contains(string(r.Metrics), "3") {
+		t.Errorf("recorded %s", doc)
 	}
 }

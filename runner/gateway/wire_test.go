@@ -151,7 +151,7 @@ func TestAuditLinesAsOthersReadThem(t *testing.T) {
 		got = append(got, strings.TrimSpace(said))
 	}
 	want := []string{
-		"page success", "page success  page 2", "page success", "broken execution_failed FS_NOT_FOUND retryable", "mcp execution_failed tool_error",
+		"page success  page 1", "page success  page 2", "page success", "broken execution_failed FS_NOT_FOUND retryable", "mcp execution_failed tool_error",
 		"fails execution_failed FS_NOT_FOUND", "denied execution_failed policy_denied", "none tool_not_found",
 	}
 	if d := cmp.Diff(want, got); d != "" {

@@ -70,6 +70,7 @@ type Run struct {
 	key      string // idempotency key
 	state    string
 	outcome  string
+	report   *schema.OutcomeReport
 	bundle   string
 	tStart   time.Duration
 	tEnd     time.Duration
@@ -122,7 +123,7 @@ func (r *Run) Open(start Start, key string, now time.Duration) error {
 		return &StateError{r.ID, r.state}
 	}
 	r.start, r.key = start, key
-	r.state, r.outcome = Open, ""
+	r.state, r.outcome, r.report = Open, "", nil
 	r.tStart, r.tEnd = now-r.Zero, 0
 	r.State.Set("run", Open)
 	r.mu.Unlock()
@@ -151,16 +152,22 @@ func (r *Run) Leave() {
 	}
 }
 
-// End ends a run with a client's outcome, or with "" as incomplete. It waits for
+// Outcome is what a client called the run's end. The zero value: nobody completed it.
+type Outcome struct {
+	Word   string
+	Report *schema.OutcomeReport // nil: the word alone
+}
+
+// End ends a run with a client's outcome, or without one as incomplete. It waits for
 // the calls in flight, writes session.json, and then calls seal, which makes the
 // run's bundle if it is its own. Ending it twice is a *[StateError]; other errors
 // tell what could not be recorded, and the run has ended all the same.
-func (r *Run) End(outcome string, now func() time.Duration, seal func(schema.GatewaySession) (bundle string, err error)) error {
+func (r *Run) End(outcome Outcome, now func() time.Duration, seal func(schema.GatewaySession) (bundle string, err error)) error {
 	if err := r.close(); err != nil {
 		return err
 	}
 	r.mu.Lock()
-	r.outcome = outcome
+	r.outcome, r.report = outcome.Word, outcome.Report
 	r.tEnd = now() - r.Zero
 	session := r.session()
 	r.mu.Unlock()
@@ -175,7 +182,7 @@ func (r *Run) End(outcome string, now func() time.Duration, seal func(schema.Gat
 	defer r.mu.Unlock()
 	r.bundle = bundle
 	r.state = Completed
-	if outcome == "" {
+	if outcome.Word == "" {
 		r.state = Incomplete
 	}
 	close(r.appended) // wakes readers to see the end
@@ -288,7 +295,7 @@ func (r *Run) session() schema.GatewaySession {
 	return schema.GatewaySession{
 		Schema: schema.GatewaySessionV0, RunID: r.ID,
 		AgentID: r.start.AgentID, Intent: r.start.Intent, OutcomeDescription: r.start.OutcomeDescription,
-		State: state, Outcome: r.outcome, TStartNS: int64(r.tStart), TEndNS: int64(r.tEnd),
+		State: state, Outcome: r.outcome, OutcomeReport: r.report, TStartNS: int64(r.tStart), TEndNS: int64(r.tEnd),
 		Turns: r.turns, Calls: maps.Clone(r.calls), Cut: r.Cut(),
 	}
 }
