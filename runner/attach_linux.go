@@ -70,7 +70,7 @@ func newAttachment(spec *Spec, target Target, opt Options) *attachment {
 	a := &attachment{Target: target, spec: spec, onHealth: opt.OnHealth, log: evidence.New(evidence.Config{
 		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss, Redactor: opt.Redactor,
 	})}
-	a.kernel = newObservation(a.log, spec, a, nil, nil)
+	a.kernel = newObservation(a.log, spec, a, nil, nil, nil)
 	a.kernel.foreign, a.kernel.needed = true, true
 	return a
 }

@@ -45,7 +45,8 @@ type observation struct {
 	keep    time.Duration // see Spec.KeepObserver
 	checks  *layer.Checks
 	bind    func(*kernel.Event, *schema.KernelEvent)
-	starter func(container string, t uint64) (pid uint32, at uint64) // see layer.Options
+	wrote   func(path []byte, bytes, count uint64, first, last int64) // see layer.Options
+	starter func(container string, t uint64) (pid uint32, at uint64)  // see layer.Options
 
 	observer observer         // nil when the layer is off or absent
 	notify   *notify.Observer // the same, where it is one
@@ -75,8 +76,13 @@ type session interface {
 // hundred runs start at once: it is there for a host that hangs.
 const openTimeout = time.Minute
 
-func newObservation(log *evidence.Log, spec *Spec, session session, checks *layer.Checks, bind func(*kernel.Event, *schema.KernelEvent)) *observation {
-	o := &observation{log: log, session: session, helpers: newHelpers(spec), how: spec.Kernel, deny: spec.DenyIOUring, needed: spec.observes(), ring: int(spec.KernelBuffer), keep: time.Duration(spec.KeepObserver), checks: checks, bind: bind}
+func newObservation(log *evidence.Log, spec *Spec, session session, checks *layer.Checks, bind func(*kernel.Event, *schema.KernelEvent),
+	wrote func(path []byte, bytes, count uint64, first, last int64),
+) *observation {
+	o := &observation{
+		log: log, session: session, helpers: newHelpers(spec), how: spec.Kernel, deny: spec.DenyIOUring, needed: spec.observes(), ring: int(spec.KernelBuffer),
+		keep: time.Duration(spec.KeepObserver), checks: checks, bind: bind, wrote: wrote,
+	}
 	if checks != nil {
 		o.influence = newInfluence()
 	}
@@ -110,7 +116,8 @@ func (o *observation) open(ctx context.Context) error {
 		MovedV1: o.session.movedV1,
 		Foreign: o.foreign, Present: observer.Present(), Begin: uint64(bootTime()),
 		CgroupDir: o.containers(), MountNS: mountNamespace(), RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
-		Sink: o.sink(), Checks: o.checks, Bind: o.bind, Starter: o.starter, Helper: o.helpers.executed, Helped: o.helpers.did, Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
+		Sink: o.sink(), Checks: o.checks, Bind: o.bind, Wrote: o.wrote, Starter: o.starter, Helper: o.helpers.executed, Helped: o.helpers.did,
+		Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
 	})
 	go func() {
 		readErr := observer.Read(func(ev *kernel.Event) error {

@@ -89,7 +89,7 @@ func newRun(spec *Spec, opt Options) *run {
 	r.confined = newConfinement(r.log, opt, spec)
 	r.agent = newAgentSide(r.log, opt, spec, r.session, r.confined)
 	outside := newContainers(r.log, spec, r.session, r.confined, r.agent.calls.Own)
-	r.kernel = newObservation(r.log, spec, r.session, r.contract.marks(), outside.bind(r.confined.bind(r.agent.calls.Bind)))
+	r.kernel = newObservation(r.log, spec, r.session, r.contract.marks(), outside.bind(r.confined.bind(r.agent.calls.Bind)), r.agent.calls.Wrote)
 	r.kernel.starter, r.session.freeRest = outside.asked.starter, r.kernel.free
 	streams := newStreams(r.log, opt, spec, r.session)
 	r.command = newCommand(r.log, spec, signals, r.session, r.confined, streams, began)

@@ -30,6 +30,10 @@ type Options struct {
 	// process and its descendants from there on, unless it is bound by window.
 	// Nil changes nothing.
 	Bind func(ev *kernel.Event, e *schema.KernelEvent)
+	// Wrote is told of writes to files when they are pushed, up to a window before the
+	// event gets its line: of the file, the bytes, how many writes they are, and when
+	// the first and the last of them were, as t_ns has it. Nil: nobody is told.
+	Wrote func(path []byte, bytes, count uint64, first, last int64)
 	// Shim tells by its arguments whether a program is the runner's own, executed
 	// through /proc/self/exe on the way to a command; nil for none.
 	Shim func(argv []string) bool
@@ -116,6 +120,9 @@ func NewBuilder(o Options) *Builder {
 // one; it comes back from every later call as well, while counting goes on.
 func (b *Builder) Push(ev *kernel.Event) error {
 	b.stats.Received++
+	if b.o.Wrote != nil && ev.Kind == kernel.KindWrite {
+		b.o.Wrote(ev.Path, ev.Bytes, ev.Count, int64(ev.First-b.o.Start), int64(ev.Last-b.o.Start))
+	}
 	t := ev.Time
 	if ev.Repeat {
 		t = max(t, b.newest) // its place is where the count is given out

@@ -31,7 +31,14 @@ const (
 
 // Arrival is when a line was written, on the runner's clock: it was not there
 // at After, and it was at At.
-type Arrival struct{ After, At int64 }
+type Arrival struct {
+	After, At int64
+	// Log is the path of its log, as kernel events have it, and End how many bytes the
+	// log has up to and including the line. End is 0 for a line that was there before
+	// the command, and in a log that began anew.
+	Log string
+	End int64
+}
 
 // Problem is something that is wrong with a log. Line counts from 1; 0 when
 // the problem is of no line.
@@ -87,13 +94,18 @@ type splitter struct {
 	takeOld bool   // and good lines of that are taken in
 	passed  uint64 // lines of that which were not
 	n       int    // lines of this file so far
+	pos     int64  // bytes of this file so far
+	anew    bool   // another file, or a part of this one, came before
 	torn    []byte // the line that has not ended
 	skip    bool   // it is too long; its rest is passed over
 	stopped bool   // the bounds were reached
 }
 
 // restart begins a file anew.
-func (s *splitter) restart() { s.n, s.torn, s.skip = 0, s.torn[:0], false }
+func (s *splitter) restart() {
+	s.anew = s.anew || s.pos > 0
+	s.n, s.pos, s.torn, s.skip = 0, 0, s.torn[:0], false
+}
 
 func (s *splitter) problem(code string, line int, format string, args ...any) {
 	if len(s.account.Problems) >= maxProblems {
@@ -111,6 +123,10 @@ func (s *splitter) add(b []byte, at Arrival) {
 		part := b
 		if i >= 0 {
 			part, rest = b[:i], b[i+1:]
+		}
+		s.pos += int64(len(b) - len(rest))
+		if at.End = s.pos; s.old || s.anew {
+			at.End = 0
 		}
 		if s.account.Bytes += int64(len(b) - len(rest)); s.account.Bytes > maxBytes {
 			s.limit()

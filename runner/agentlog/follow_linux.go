@@ -18,6 +18,8 @@ type Options struct {
 	// called and is held open: a directory that takes its name later is not
 	// looked at.
 	Path string
+	// Name is the log in an Arrival.
+	Name string
 	// Now is the runner's clock.
 	Now func() int64
 	// Line takes each line but blank ones, from one goroutine at a time: its
@@ -110,6 +112,13 @@ func (f *Follower) watch(fd int, mask uint32) {
 
 func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
+// Before is how many bytes the log had before the command started.
+func (f *Follower) Before() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.before
+}
+
 // Known makes sure that everything written to the log before t is known, and
 // tells whether that is so: it is not when the log is faster than it can be
 // read, or after Close.
@@ -132,7 +141,7 @@ func (f *Follower) Close() Account {
 	}
 	for !f.look(true) {
 	}
-	f.split.end(Arrival{f.checked, f.opt.Now()})
+	f.split.end(Arrival{After: f.checked, At: f.opt.Now()})
 	switch {
 	case f.account.Bytes == 0 && f.refused == "" && f.file < 0:
 		f.split.problem(CodeMissing, 0, "the command has not written it")

@@ -120,7 +120,7 @@ func (f *Follower) read() bool {
 		if n == 0 {
 			return true
 		}
-		f.split.add(f.buf[:n], Arrival{f.checked, f.opt.Now()})
+		f.split.add(f.buf[:n], Arrival{After: f.checked, At: f.opt.Now(), Log: f.opt.Name})
 		f.offset += int64(n)
 		left -= n
 		if f.split.stopped {

@@ -32,7 +32,10 @@ type Correlator struct {
 	known func(int64) bool
 	sdk   bool
 	own   map[string]bool
-	heard bool // somebody reports calls
+	logs  map[string]*written
+	// deferred are in the order of time.
+	deferred []deferred
+	heard    bool // somebody reports calls
 
 	mu      sync.Mutex
 	budget  budget
@@ -66,14 +69,15 @@ var countNames = append(methods[:], "edge", "overlap", "none")
 // New returns a Correlator that has heard of no call.
 func New(o Options) *Correlator {
 	return &Correlator{
-		known: o.Known, sdk: o.SDK, heard: o.Known != nil, budget: budget{left: maxEffects}, own: map[string]bool{},
+		known: o.Known, sdk: o.SDK, heard: o.Known != nil, budget: budget{left: maxEffects}, own: map[string]bool{}, logs: map[string]*written{},
 		calls: map[string]*call{}, cgroups: map[uint64]*call{}, spans: map[string]*call{},
 	}
 }
 
 // Own names paths and endpoints by which an agent reports, as values of kernel
 // events. What is done with them is class runtime: neither the capability
-// surface nor the report lists it. It is called before the first Bind.
+// surface nor the report lists it, and no call gets it by time. It is called before the
+// first Bind.
 func (c *Correlator) Own(values ...string) {
 	for _, v := range values {
 		if v != "" {
@@ -110,7 +114,8 @@ func (c *Correlator) Bind(ev *kernel.Event, e *schema.KernelEvent) {
 	if e.Class == schema.ClassCheck {
 		return
 	}
-	if c.own[e.Value] && e.Kind != schema.KindExec {
+	reports := c.own[e.Value] && e.Kind != schema.KindExec
+	if reports {
 		e.Class = schema.ClassRuntime
 	}
 	if e.Kind == schema.KindExec && e.BoundBy != schema.BoundByEnv && len(ev.Traceparent) > 0 {
@@ -131,8 +136,9 @@ func (c *Correlator) Bind(ev *kernel.Event, e *schema.KernelEvent) {
 		c.file(c.call(e.ToolCallID), e)
 		return
 	}
-	// What the runner's own program does, as for a hook, is no call's.
-	if len(c.calls) == 0 && c.known == nil || e.Kind == schema.KindFlow || e.Class == schema.ClassRunner { // a flow's time is when it was counted
+	// What the runner's own program does, as for a hook, is no call's, and how the agent
+	// reports is none's either.
+	if reports || len(c.calls) == 0 && c.known == nil || e.Kind == schema.KindFlow || e.Class == schema.ClassRunner { // a flow's time is when it was counted
 		c.counts[notAny] += e.Times()
 		return
 	}

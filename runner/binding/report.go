@@ -31,6 +31,7 @@ func (c *Correlator) SDKCalls() int {
 func (c *Correlator) Report(f Facts) *schema.CorrelationReport {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.judgeDeferred()
 	r := &schema.CorrelationReport{
 		Schema: schema.CorrelationReportV0, RunID: f.RunID, Status: cmp.Or(f.Correlation, schema.Partial),
 		Bindings: []schema.Binding{}, Ambiguities: []string{},

@@ -80,11 +80,11 @@ func TestDifferencesAreListedBothWays(t *testing.T) {
 		t.Errorf("reported, not observed (-want +got):\n%s", diff)
 	}
 	want := []schema.Unreported{
-		{Code: "beyond_claim", ToolCallIDs: []string{"reader"}, Tool: "read_file", KernelEventCount: 3, Effects: schema.Effects{Written: []string{"/w/hidden"}}},
+		{Code: "beyond_claim", ToolCallIDs: []string{"reader"}, Tool: "read_file", KernelEventCount: 2, Effects: schema.Effects{Written: []string{"/w/hidden"}}},
 		{Code: "edge", ToolCallIDs: []string{"reader"}, Tool: "read_file", KernelEventCount: 1, Effects: schema.Effects{Files: []string{"/w/edge"}, Written: []string{"/w/edge"}}},
 		{Code: "denied_call", ToolCallIDs: []string{"denied"}, Tool: "write_file", KernelEventCount: 1, Effects: schema.Effects{Written: []string{"/w/anyway"}}},
 		{Code: "unknown_call", ToolCallIDs: []string{"ghost"}, KernelEventCount: 1, Effects: schema.Effects{Hosts: []string{"192.0.2.1:443"}}},
-		{Code: "outside", KernelEventCount: 1, Effects: schema.Effects{Files: []string{"/w/outside"}, Written: []string{"/w/outside"}}},
+		{Code: "outside", KernelEventCount: 2, Effects: schema.Effects{Files: []string{"/w/outside"}, Written: []string{"/w/outside"}}},
 	}
 	if diff := cmp.Diff(want, r.ObservedNotReported); diff != "" {
 		t.Errorf("observed, not reported (-want +got):\n%s", diff)

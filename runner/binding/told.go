@@ -10,11 +10,12 @@ import (
 
 // SDK takes in a line of the SDK's log.
 func (c *Correlator) SDK(e *schema.SDKEvent, at agentlog.Arrival) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.line(at)
 	if e.ToolCallID == "" || e.EventType != agentlog.ToolCallStarted && e.EventType != agentlog.ToolCallCompleted {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	k := c.call(e.ToolCallID)
 	if k == nil {
 		return
@@ -87,6 +88,7 @@ func (c *Correlator) end(k *call, at agentlog.Arrival) {
 	k.orph = k.orph || k.begun == 0
 	if !k.ended {
 		k.end, k.ended, k.last = at, true, c.lines
+		c.stamped(&k.end)
 		c.open = slices.DeleteFunc(c.open, func(x *call) bool { return x == k })
 		if k.started {
 			c.past = append(c.past, k)
@@ -98,6 +100,7 @@ func (c *Correlator) end(k *call, at agentlog.Arrival) {
 // policy's decision gave.
 func (c *Correlator) opens(k *call, at agentlog.Arrival) {
 	k.start, k.first = at, c.lines
+	c.stamped(&k.start)
 	if !k.started {
 		k.started = true
 		c.open = append(c.open, k)
@@ -110,6 +113,7 @@ func (c *Correlator) opens(k *call, at agentlog.Arrival) {
 func (c *Correlator) Decision(e *schema.PolicyEvent, at agentlog.Arrival) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.line(at)
 	k := c.decide(e.ToolCallID, e.Tool, e.Decision)
 	switch {
 	case k == nil:

@@ -18,9 +18,47 @@ func (c *Correlator) bindWindow(e *schema.KernelEvent) {
 		sure = c.known(last + 1)
 		c.mu.Lock()
 	}
+	c.stamp(false)
+	root := c.trees.root(e)
+	if len(c.deferred) < maxDeferred && c.unstamped(first, last) {
+		later := *e
+		later.Argv = slices.Clone(e.Argv) // the layer reuses it
+		c.deferred = append(c.deferred, deferred{later, root, sure})
+		return
+	}
+	c.judge(e, root, sure)
+}
+
+// deferred is an event of a time at which a line of a log was written whose write is not
+// yet known. The kernel may give out the count of repeated writes much later.
+type deferred struct {
+	e    schema.KernelEvent
+	root uint32
+	sure bool
+}
+
+// maxDeferred bounds the events that wait.
+const maxDeferred = 10_000
+
+// judgeDeferred decides about the events that waited, by what is known now.
+func (c *Correlator) judgeDeferred() {
+	c.stamp(true)
+	for i := range c.deferred {
+		d := &c.deferred[i]
+		c.judge(&d.e, d.root, d.sure)
+	}
+	c.deferred = nil
+}
+
+// judge binds an event by its time.
+func (c *Correlator) judge(e *schema.KernelEvent, root uint32, sure bool) {
+	first, last := e.TNS, e.TNS
+	if e.Repeat {
+		first, last = e.TFirstNS, e.TLastNS
+	}
 	n := e.Times()
 	var room [maxFound]*call
-	found := c.candidates(room[:0], c.trees.root(e), first, last, &sure)
+	found := c.candidates(room[:0], root, first, last, &sure)
 	switch {
 	case len(found) > 1 && meet(found):
 		c.counts[notOverlap] += n

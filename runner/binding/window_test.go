@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/binding"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -148,5 +149,66 @@ func TestLogsAreReadBeforeAnEventIsBound(t *testing.T) {
 	}})}
 	if e := s.open("/w/f", 0, 120); e.ToolCallID != "a" {
 		t.Errorf("bound to %q, want a", e.ToolCallID)
+	}
+}
+
+// A line of the SDK's log counts from the kernel's own write event on, however late it
+// was read: what came before is not the call's, what came after is, and nothing is on an
+// edge.
+func TestALineIsStampedByItsWrite(t *testing.T) {
+	for name, c := range map[string]struct {
+		writes [][4]int64 // bytes, first, last, count
+		at     [2][2]int64
+		want   []string // of events at 90, 150, 250, 290
+	}{
+		"each line by its write":                             {[][4]int64{{10, 100, 100, 1}, {20, 200, 200, 1}}, [2][2]int64{{0, 300}, {0, 300}}, []string{"", "tc_1", "", ""}},
+		"a write that counts several ends the last line":     {[][4]int64{{10, 100, 100, 1}, {10, 190, 190, 1}, {10, 195, 200, 2}}, [2][2]int64{{0, 300}, {0, 300}}, []string{"", "tc_1", "", ""}},
+		"writes that came in another order":                  {[][4]int64{{20, 200, 200, 1}, {10, 100, 100, 1}}, [2][2]int64{{0, 300}, {0, 300}}, []string{"", "tc_1", "", ""}},
+		"a write outside of the line's times is not its":     {[][4]int64{{10, 5, 5, 1}, {20, 200, 200, 1}}, [2][2]int64{{80, 300}, {0, 300}}, []string{"", "", "", ""}},
+		"two writes that are counted together, of two lines": {[][4]int64{{30, 100, 200, 2}}, [2][2]int64{{0, 300}, {0, 300}}, []string{"", "tc_1", "", ""}},
+		"three writes of two lines tell no more than when":   {[][4]int64{{30, 100, 200, 3}}, [2][2]int64{{0, 300}, {0, 300}}, []string{"", "", "", ""}},
+		"without writes as before":                           {nil, [2][2]int64{{80, 100}, {200, 220}}, []string{"", "tc_1", "", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene()
+			s.Log("/w/sdk.ndjson", 0)
+			for _, w := range c.writes {
+				s.Wrote([]byte("/w/sdk.ndjson"), uint64(w[0]), uint64(w[3]), w[1], w[2])
+				s.Wrote([]byte("/w/other"), 1000, 1, w[1], w[2])
+			}
+			line := func(kind string, end int64, at [2]int64) {
+				s.SDK(&schema.SDKEvent{EventType: kind, ToolCallID: "tc_1", Tool: "t"}, agentlog.Arrival{After: at[0], At: at[1], Log: "/w/sdk.ndjson", End: end})
+			}
+			line(agentlog.ToolCallStarted, 10, c.at[0])
+			line(agentlog.ToolCallCompleted, 30, c.at[1])
+			for i, at := range []int64{90, 150, 250, 290} {
+				if got := s.open("/x", 0, at).ToolCallID; got != c.want[i] {
+					t.Errorf("the event at %d is bound to %q, want %q", at, got, c.want[i])
+				}
+			}
+			if n := s.report(binding.Facts{}).Events["edge"]; len(c.writes) == 2 && name != "a write outside of the line's times is not its" && n != 0 {
+				t.Errorf("%d events are at an edge", n)
+			}
+		})
+	}
+}
+
+// The kernel gives out the count of repeated writes late: the events of that time wait.
+func TestEventsWaitForTheWriteOfALine(t *testing.T) {
+	s := newScene()
+	s.Log("/w/sdk.ndjson", 0)
+	line := func(kind string, end, after, at int64) {
+		s.SDK(&schema.SDKEvent{EventType: kind, ToolCallID: "tc_1", Tool: "t"}, agentlog.Arrival{After: after, At: at, Log: "/w/sdk.ndjson", End: end})
+	}
+	line(agentlog.ToolCallStarted, 10, 0, 300)
+	line(agentlog.ToolCallCompleted, 30, 150, 300)
+	for _, at := range []int64{90, 150, 180, 250} {
+		s.open("/x", 0, at)
+	}
+	s.Wrote([]byte("/w/sdk.ndjson"), 10, 1, 100, 100)
+	s.Wrote([]byte("/w/sdk.ndjson"), 20, 1, 200, 200)
+	r := s.report(binding.Facts{})
+	if n := r.Bindings[0].KernelEventCount; n != 2 || r.Events["edge"] != 0 {
+		t.Errorf("%d events are bound, and %v", n, r.Events)
 	}
 }
