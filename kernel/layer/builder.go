@@ -120,7 +120,7 @@ func NewBuilder(o Options) *Builder {
 // one; it comes back from every later call as well, while counting goes on.
 func (b *Builder) Push(ev *kernel.Event) error {
 	b.stats.Received++
-	if b.o.Wrote != nil && ev.Kind == kernel.KindWrite {
+	if b.o.Wrote != nil && ev.Kind == schema.KindWrite {
 		b.o.Wrote(ev.Path, ev.Bytes, ev.Count, int64(ev.First-b.o.Start), int64(ev.Last-b.o.Start))
 	}
 	t := ev.Time
