@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/archive/judge"
+	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -28,14 +30,16 @@ const agentCommand = "sleep 1; touch by-agent; sleep 1" // a call that is bound 
 var agentPrograms = map[string]struct {
 	shim, bound string
 	setUp       func(t *testing.T, dir, home, model string) []string
-	model       func(request map[string]any) []any // server-sent events
+	// besides has the program run "touch besides" as well, in no call.
+	besides func(t *testing.T, dir, home string, command []string) []string
+	model   func(request map[string]any) []any // server-sent events
 }{
 	"codex": {"codex", "window", func(t *testing.T, dir, home, model string) []string {
 		return append([]string{"bash", "-o", "pipefail", "-c", `"$@" < /dev/null | assay-run hook codex`, "bash"}, codex(t, home, model, "--json")...)
-	}, codexModel},
+	}, codexBesides, codexModel},
 	"codex's rollouts": {"codex", "window", func(t *testing.T, dir, home, model string) []string {
 		return append([]string{"assay-run", "hook", "codex", "--"}, codex(t, home, model)...)
-	}, codexModel},
+	}, codexBesides, codexModel},
 	"gemini": {"gemini-cli", "window", func(t *testing.T, dir, home, model string) []string {
 		t.Setenv("HOME", home)
 		t.Setenv("GEMINI_API_KEY", "none")
@@ -52,6 +56,11 @@ var agentPrograms = map[string]struct {
 		settings["privacy"], settings["general"] = map[string]any{"usageStatisticsEnabled": false}, map[string]any{"enableAutoUpdate": false}
 		write(t, filepath.Join(home, ".gemini", "settings.json"), settings)
 		return []string{program("gemini"), "-y", "-m", "gemini-2.5-flash", "-p", "Follow the script."}
+	}, func(t *testing.T, dir, home string, command []string) []string {
+		settings := readJSON(t, filepath.Join(home, ".gemini", "settings.json"))
+		settings["hooks"].(map[string]any)["SessionStart"] = []any{map[string]any{"hooks": []any{map[string]any{"type": "command", "name": "besides", "command": "touch besides"}}}}
+		write(t, filepath.Join(home, ".gemini", "settings.json"), settings)
+		return command
 	}, func(request map[string]any) []any {
 		part := map[string]any{"functionCall": map[string]any{"name": "run_shell_command", "args": map[string]any{"command": agentCommand}}}
 		if strings.Contains(fmt.Sprint(request["contents"]), "functionResponse") {
@@ -65,7 +74,7 @@ var agentPrograms = map[string]struct {
 			t.Setenv("OPENCODE_DISABLE_"+off, "1")
 		}
 		write(t, filepath.Join(dir, "opencode.json"), map[string]any{
-			"autoupdate": false, "share": "disabled", "permission": "allow",
+			"$schema": "https://opencode.ai/config.json", "autoupdate": false, "share": "disabled", "permission": "allow",
 			"provider": map[string]any{"fake": map[string]any{
 				"npm": "@ai-sdk/openai-compatible", "name": "fake", "options": map[string]any{"baseURL": model + "/v1", "apiKey": "none"}, "models": map[string]any{"m": map[string]any{"name": "m"}},
 			}},
@@ -74,6 +83,12 @@ var agentPrograms = map[string]struct {
 		copyFile(t, filepath.Join(shims, "opencode", "assay.js"), filepath.Join(plugin, "assay.js"))
 		copyFile(t, filepath.Join(shims, "node", "assay-shim.mjs"), filepath.Join(plugin, "assay", "assay-shim.mjs"))
 		return []string{program("opencode"), "run", "-m", "fake/m", "Follow the script."}
+	}, func(t *testing.T, dir, home string, command []string) []string {
+		plugin := "import { execFileSync } from 'node:child_process'\nexport const Besides = async () => { execFileSync('touch', ['besides']); return {} }\n"
+		if err := os.WriteFile(filepath.Join(dir, ".opencode", "plugin", "besides.js"), []byte(plugin), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return command
 	}, func(request map[string]any) []any {
 		delta, why := map[string]any{"role": "assistant", "content": "done"}, "stop"
 		messages := fmt.Sprint(request["messages"])
@@ -86,6 +101,52 @@ var agentPrograms = map[string]struct {
 		}
 		return []any{chunk(delta, nil), chunk(map[string]any{}, why), nil}
 	}},
+}
+
+// codexBesides has Codex run a command at the end of a turn.
+func codexBesides(_ *testing.T, _, _ string, command []string) []string {
+	at := slices.Index(command, "-c")
+	for command[at+1] != "model_provider=fake" {
+		at += 1 + slices.Index(command[at+1:], "-c")
+	}
+	return slices.Insert(slices.Clone(command), at, "-c", `notify=["touch","besides"]`)
+}
+
+func readJSON(t *testing.T, path string) (v map[string]any) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, &v)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// declared asserts what the rule about calls says of a run of a real agent.
+func declared(t *testing.T, bundle, agent string, honest bool, paths ...string) {
+	t.Helper()
+	list, _ := json.Marshal(paths)
+	rules, err := judge.ParseRules(t.Context(), fmt.Appendf(nil, "rules:\n- no_undeclared_actions: {agent: %s, hosts: [127.0.0.1], paths: %s}\n", agent, list), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rules.Close()
+	set, err := view.Open(t.Context(), []string{bundle}, view.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	report, err := judge.Judge(t.Context(), rules, set.Bundles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := report.Judgements[0].Verdicts[0]
+	ran := slices.ContainsFunc(v.Evidence, func(e judge.Evidence) bool { return strings.HasPrefix(e.Text, "ran touch besides ") })
+	if honest && v.State != judge.Pass || !honest && (v.State != judge.Fail || !ran) {
+		t.Errorf("honest %v: %+v", honest, v)
+	}
 }
 
 // codex is a command line of Codex, with its home below home.
@@ -152,13 +213,16 @@ func TestAgents(t *testing.T) {
 			t.Cleanup(func() { os.RemoveAll(root) })
 			dir, home, temp := filepath.Join(root, "work"), filepath.Join(root, "home"), t.TempDir()
 			t.Setenv("TMPDIR", temp) // OpenCode leaves its libraries there
-			once := func() *archive.Reader {
+			once := func(besides bool) *archive.Reader {
 				for _, d := range []string{dir, home, temp} {
 					if err := errors.Join(os.RemoveAll(d), os.Mkdir(d, 0o755)); err != nil {
 						t.Fatal(err)
 					}
 				}
 				command := agent.setUp(t, dir, home, model.URL)
+				if besides {
+					command = agent.besides(t, dir, home, command)
+				}
 				args := append([]string{"-q", "--kernel", "require", "--timeout", "3m", "-o", "b.tar.gz", "--agent-shim", agent.shim, "--sdk-event-log", "sdk.ndjson", "--"}, command...)
 				run := exec.Command("assay-run", args...)
 				run.Dir = dir
@@ -171,12 +235,14 @@ func TestAgents(t *testing.T) {
 				}
 				return r
 			}
-			first := documents(t, once()).Surface
+			first := documents(t, once(false)).Surface
 			late := func(path string) bool { // OpenCode makes it at some time, or has ended before
 				return path == filepath.Join(home, ".local/share/opencode/tool-output")
 			}
 			first.FilesystemPaths = slices.DeleteFunc(first.FilesystemPaths, late)
-			r := once()
+			r := once(false)
+			own := []string{filepath.Join(temp, "opencode")} // its place in the directory for temporary files
+			declared(t, filepath.Join(dir, "b.tar.gz"), agent.shim, true, own...)
 			docs := documents(t, r)
 			docs.Surface.RunID, docs.Surface.FilesystemPaths = first.RunID, slices.DeleteFunc(docs.Surface.FilesystemPaths, late)
 			if diff := cmp.Diff(first, docs.Surface); diff != "" {
@@ -199,6 +265,11 @@ func TestAgents(t *testing.T) {
 					t.Errorf("%q is class %s, of call %q", e.Argv, e.Class, e.ToolCallID)
 				}
 			})
+			once(true)
+			if _, err := os.Stat(filepath.Join(dir, "besides")); err != nil {
+				t.Fatal(err)
+			}
+			declared(t, filepath.Join(dir, "b.tar.gz"), agent.shim, false, own...)
 		})
 	}
 }

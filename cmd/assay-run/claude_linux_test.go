@@ -212,13 +212,21 @@ func TestClaudeCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("python3", filepath.Join(shim, "model.py"), filepath.Join(shim, "turns.json"),
-		bin, "-q", "--kernel", "require", "--timeout", "60s", "-o", "b.tar.gz", "--agent-shim", "claude-code", "--sdk-event-log", "sdk.ndjson",
-		"--", program, "-p", "Follow the script.", "--permission-mode", "acceptEdits", "--allowedTools", "Bash(cat:*)", "Bash(sleep:*)")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "done\n" {
-		t.Fatalf("%v\n%s", err, out)
+	if err := os.Unsetenv("CLAUDE_CONFIG_DIR"); err != nil { // its home is in HOME
+		t.Fatal(err)
 	}
+	session := func(bundle string) {
+		t.Helper()
+		cmd := exec.Command("python3", filepath.Join(shim, "model.py"), filepath.Join(shim, "turns.json"),
+			bin, "-q", "--kernel", "require", "--timeout", "60s", "-o", bundle, "--agent-shim", "claude-code", "--sdk-event-log", bundle+".ndjson",
+			"--", program, "-p", "Follow the script.", "--permission-mode", "acceptEdits", "--allowedTools", "Bash(cat:*)", "Bash(sleep:*)")
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "done\n" {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	session("b.tar.gz")
+	declared(t, filepath.Join(dir, "b.tar.gz"), "claude-code", true)
 	verify := exec.Command(bin, "verify", filepath.Join(dir, "b.tar.gz"))
 	if out, err := verify.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -253,4 +261,15 @@ func TestClaudeCode(t *testing.T) {
 	if len(reads) != 2 {
 		t.Errorf("of two calls at a time these have processes by env: %v", slices.Sorted(maps.Keys(reads)))
 	}
+
+	settings := readJSON(t, filepath.Join(dir, ".claude", "settings.json"))
+	settings["hooks"].(map[string]any)["SessionStart"] = []any{map[string]any{"hooks": []any{map[string]any{"type": "command", "command": "touch besides"}}}}
+	write(t, filepath.Join(dir, ".claude", "settings.json"), settings)
+	for _, made := range []string{"shell.txt", "child.txt", "note.txt"} {
+		if err := os.RemoveAll(filepath.Join(dir, made)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	session("besides.tar.gz")
+	declared(t, filepath.Join(dir, "besides.tar.gz"), "claude-code", false)
 }

@@ -48,6 +48,9 @@ var makers = []maker{
 	{"sed", 6, alnum, []string{""}, true, "sed -i"},
 	{"sort", 6, alnum, []string{""}, true, "sort"},
 	{"sh-thd.", 6, alnum, []string{""}, false, "bash here-documents"},
+	{"codex-arg0", 6, alnum, []string{""}, true, "Codex"},
+	{"gemini-shell-", 6, alnum, []string{""}, true, "Gemini CLI"},
+	{"fswatch-probe-", 6, alnum, []string{""}, true, "Claude Code"},
 	{"rmeta", 6, alnum, []string{""}, true, "rustc"},
 	{"rustc", 6, alnum, []string{""}, true, "rustc"},
 }
