@@ -41,7 +41,9 @@ func (a *app) gateCommand() *cobra.Command {
   - only_programs: ["python3*", "/usr/bin/**"]  # a bare name: if the run did not make it
   - no_privileged: true                  # setuid, mount, ptrace, bpf, ...
   - contract_passed: true
-  - no_undeclared_actions: true          # none outside the reported tool calls
+  - no_undeclared_actions: true          # none outside the reported tool calls, but what the
+                                         # program does itself: {agent: claude-code} (codex,
+                                         # gemini-cli, opencode), with paths and hosts of your own
   - no_new_capability_against: good.tar.gz
   - expr: 'run.exit_code == 0 && run.seconds < 600.0'
   - expr: {name: no_shell_history, of: events, never: 'path.endsWith("_history")'}

@@ -151,6 +151,8 @@ func Classify(e *schema.KernelEvent, exe string) schema.Class {
 		return schema.ClassLookup
 	case e.Kind != schema.KindOpen:
 		return schema.ClassAgent
+	case e.Value == exe && harmless(e): // as V8 does, now and then
+		return schema.ClassRuntime
 	case !systemPath(e.Value):
 		if harmless(e) && inOwnTree(exe, e.Value) {
 			return schema.ClassRuntime

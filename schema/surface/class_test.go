@@ -9,6 +9,22 @@ import (
 const cloexec = 0o2000000
 
 // opened is an open that succeeded, by the process 10.
+// A program that reads its own file tells nothing more than that it was executed.
+func TestAProgramReadsItself(t *testing.T) {
+	own := schema.KernelEvent{Kind: schema.KindOpen, PID: 10, Value: "/usr/bin/node", HasResult: true, Result: 3}
+	written := own
+	written.Flags = 2
+	for _, c := range []struct {
+		e    schema.KernelEvent
+		exe  string
+		want schema.Class
+	}{{own, "/usr/bin/node", schema.ClassRuntime}, {own, "/usr/bin/cat", schema.ClassAgent}, {written, "/usr/bin/node", schema.ClassAgent}} {
+		if got := Classify(&c.e, c.exe); got != c.want {
+			t.Errorf("%s of %s is %s, want %s", c.exe, c.e.Value, got, c.want)
+		}
+	}
+}
+
 func opened(path string, flags uint64) *schema.KernelEvent {
 	return &schema.KernelEvent{Kind: schema.KindOpen, PID: 10, Value: path, Flags: flags, HasResult: true, Result: 3}
 }
