@@ -2,16 +2,30 @@ package runner
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/binding"
 	"github.com/assay-run/assay-run/runner/gateway"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/internal/rundir"
 	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -157,4 +171,418 @@ func (a *agentSide) health(h *schema.ObservationHealth) {
 		c.Seen, c.Dropped = c.Seen+n, c.Dropped+n
 		h.Layers[name] = c
 	}
+}
+
+// openGateway lets the agent in, under the policy that is in force from now on.
+// A run that asks for neither goes on without a gateway, and says so.
+func (a *agentSide) openGateway() error {
+	rules := a.access.rules
+	if rules == nil && a.access.policyFile != "" {
+		var err error
+		if rules, err = policy.Load(a.access.policyFile); err != nil {
+			return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{Code: "policy_unusable", Message: err.Error()}}
+		}
+	}
+	cfg := gateway.Config{
+		Run: &gateway.Recording{RunID: a.log.RunID, Recorder: a.log.Recorder, TurnsFile: a.access.turnsFile},
+		Now: a.log.Elapsed, Policy: rules, Turns: a.access.turns, Observer: a.calls, Warn: a.warned,
+	}
+	for _, s := range a.access.audit {
+		cfg.Sinks = append(cfg.Sinks, gateway.NewSink(s.Name, s.Writer))
+	}
+	if a.access.websocket {
+		cfg.Token = rand.Text()
+	}
+	if m := a.access.mode; m == cgroup.Unified || m == cgroup.Hybrid {
+		cfg.Join = newCallGroups(a.session.nest, a.calls.Correlator).join
+	}
+	if kernel.HostPIDs() { // else the kernel layer has other numbers
+		cfg.Own = a.ownCalls
+	}
+	g, err := gateway.New(cfg)
+	if err == nil {
+		a.gateway = g // from now on closed at the end
+		err = a.listen()
+	}
+	if err == nil {
+		return nil
+	}
+	if rules != nil || a.access.websocket || len(a.access.audit) > 0 {
+		return sandboxError("gateway_failed", err)
+	}
+	a.reasons = append(a.reasons, schema.Reason{
+		Subject: "gateway", Code: "no_gateway", Message: fmt.Sprintf("the agent had no socket to report tool calls to, only its logs and its tools' environment: %v", err),
+		Remedy: "set TMPDIR to a directory that can be written and has a short name",
+	})
+	return nil
+}
+
+// ownCalls tells the correlator of a client that does its calls by itself and its
+// descendants alone.
+func (a *agentSide) ownCalls(conn *net.UnixConn) (uint32, error) {
+	pid, pidfd, err := peer(conn)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(pidfd)
+	a.calls.Tree(uint32(pid), a.log.Now)
+	return uint32(pid), nil
+}
+
+// listen listens where the spec says. Who connects there does not act.
+func (a *agentSide) listen() error {
+	at, err := a.socketFor(a.inside.user())
+	if err != nil {
+		return err
+	}
+	socket, err := a.gateway.Listen("unix", at)
+	if err != nil {
+		return err
+	}
+	a.socket = socket
+	a.session.outlive(filepath.Dir(socket))
+	if u := a.inside.user(); u != nil {
+		if err := os.Lchown(socket, u.UID, u.GID); err != nil {
+			return fmt.Errorf("give the gateway's socket to the command's user: %w", err)
+		}
+	}
+	a.calls.Own("unix:" + socket)
+	if real, err := filepath.EvalSymlinks(filepath.Dir(socket)); err == nil {
+		a.calls.Own("unix:" + filepath.Join(real, filepath.Base(socket)))
+	}
+	if !a.access.websocket {
+		return nil
+	}
+	url, err := a.gateway.Listen("ws", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	a.calls.Own(strings.TrimPrefix(url, "ws://"))
+	return nil
+}
+
+// socketFor is where to listen for another user, who cannot reach the usual place; empty
+// stands for that. The socket alone will be the user's, not its directory: nobody can
+// put another in its place.
+func (a *agentSide) socketFor(u *sandbox.User) (at string, err error) {
+	if u == nil {
+		return "", nil
+	}
+	if a.socketDir, err = rundir.Open(); err != nil {
+		return "", err
+	}
+	return filepath.Join(a.socketDir.Path, "gateway"), nil
+}
+
+// warned is told by the gateway's goroutines what a reader should know.
+func (a *agentSide) warned(message string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.warnings = append(a.warnings, message)
+}
+
+// closeTimeout bounds what clients that are no processes of the run may still
+// have to say.
+const closeTimeout = 5 * time.Second
+
+// closeGateway takes what clients that are gone have sent, and ends the session.
+func (a *agentSide) closeGateway() {
+	if a.gateway == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := a.gateway.Close(ctx); err != nil {
+		a.missing = errors.Join(a.missing, fmt.Errorf("record what came through the gateway: %w", err))
+	}
+	_ = a.socketDir.Remove() // else the guard does
+}
+
+// followLogs starts to follow the logs that there are.
+func (a *agentSide) followLogs() error {
+	sdkPath, err := absLog(a.sdkLog)
+	if err != nil {
+		return sandboxError("sdk_event_log_unusable", err)
+	}
+	policyPath, err := absLog(a.polLog)
+	if err != nil {
+		return sandboxError("policy_decision_log_unusable", err)
+	}
+	a.calls.Own(realPath(sdkPath), realPath(policyPath))
+	if a.inside.profile != nil {
+		for _, path := range []string{sdkPath, policyPath} {
+			if err := makeLog(path, a.inside.user()); err != nil {
+				return sandboxError("agent_log_unusable", err)
+			}
+		}
+	}
+	if sdkPath != "" {
+		if a.sdk, err = agentlog.Follow(agentlog.Options{Path: sdkPath, Now: a.log.Now, Line: a.sdkLine, Restart: a.restart, Old: true, Precise: a.calls.Open}); err != nil {
+			return logError("sdk_event_log_unusable", err)
+		}
+	}
+	if policyPath != "" {
+		var precise func() bool
+		if a.sdk == nil { // else decisions do not begin or end anything
+			precise = a.calls.Open
+		}
+		if a.policy, err = agentlog.Follow(agentlog.Options{Path: policyPath, Now: a.log.Now, Line: a.decision, Restart: func() {}, Precise: precise}); err != nil {
+			return logError("policy_decision_log_unusable", err)
+		}
+	}
+	return nil
+}
+
+// makeLog makes a log that does not exist, for u. The command could not: a
+// sandbox opens no names, but files, and another user may not write there.
+func makeLog(path string, u *sandbox.User) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err == nil && u != nil {
+		err = f.Chown(u.UID, u.GID)
+	}
+	if err != nil {
+		return fmt.Errorf("make the agent's log: %w", err)
+	}
+	return f.Close()
+}
+
+// realPath is a log's path as the kernel has it.
+func realPath(path string) string {
+	if path == "" {
+		return ""
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(dir, filepath.Base(path))
+	}
+	return path
+}
+
+func logError(code string, err error) *runError {
+	return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{
+		Code: code, Message: "follow the log: " + err.Error(), Hint: "the log's directory must exist before the command starts",
+	}}
+}
+
+// known reads the logs up to t.
+func (a *agentSide) known(t int64) bool {
+	sdk := a.sdk == nil || a.sdk.Known(t)
+	policy := a.policy == nil || a.policy.Known(t)
+	return sdk && policy
+}
+
+// restart is told that the SDK's log begins anew, as its numbers then may.
+func (a *agentSide) restart() { a.due, a.resync = 0, true }
+
+// sdkLine takes in a line of the SDK's log.
+func (a *agentSide) sdkLine(line []byte, _ int, at agentlog.Arrival) error {
+	var e schema.SDKEvent
+	if err := agentlog.DecodeSDK(line, a.log.RunID, &e); err != nil {
+		a.resync = true
+		return err
+	}
+	var gap error
+	switch {
+	case e.Seq < a.due:
+		return fmt.Errorf("seq is %d, which an earlier line already has; expected %d", e.Seq, a.due)
+	case e.Seq > a.due && !a.resync:
+		gap = fmt.Errorf("seq is %d, expected %d: lines are missing before this one; this line was kept", e.Seq, a.due)
+	}
+	a.due, a.resync = e.Seq+1, false
+	e.TNS = at.At
+	if e.SDKName != "" && !writes(a.shim, e.SDKName) && len(a.strangers) < maxStrangers && !slices.Contains(a.strangers, e.SDKName) {
+		a.strangers = append(a.strangers, e.SDKName)
+	}
+	if err := a.log.Append(schema.SDKPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && a.sdkErr == nil {
+		a.sdkErr = err
+	}
+	a.calls.SDK(&e, at)
+	if gap != nil {
+		a.kept++
+	}
+	return gap
+}
+
+// decision takes in a line of the policy's log.
+func (a *agentSide) decision(line []byte, _ int, at agentlog.Arrival) error {
+	var e schema.PolicyEvent
+	if err := agentlog.DecodeDecision(line, a.log.RunID, &e); err != nil {
+		return err
+	}
+	e.TNS = at.At
+	if err := a.log.Append(schema.PolicyPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && a.policErr == nil {
+		a.policErr = err
+	}
+	a.calls.DecidedOn(e.Tool, e.Decision)
+	a.calls.Decision(&e, at)
+	return nil
+}
+
+// maxStrangers bounds how many names are told that are not the shim's.
+const maxStrangers = 8
+
+// borrowed says that another than the shim reported.
+func (a *agentSide) borrowed() {
+	if len(a.strangers) == 0 {
+		return
+	}
+	a.reasons = append(a.reasons, schema.Reason{
+		Subject: "sdk", Code: "sdk_name_differs",
+		Message: fmt.Sprintf("the SDK event log names %q, but --agent-shim names %s: it is not certain which of them reported", a.strangers, a.shim),
+		Remedy:  "name the program that reports with --agent-shim, or \"log\" for one that is not listed",
+	})
+}
+
+// endLog closes a log and tells what is wrong with it, and with how many lines.
+// unwritten is why lines of it could not be recorded.
+func (a *agentSide) endLog(f *agentlog.Follower, subject, name string, unwritten error) (bad uint64) {
+	if f == nil {
+		return 0
+	}
+	account := f.Close()
+	for _, p := range account.Problems {
+		a.reasons = append(a.reasons, schema.Reason{
+			Subject: subject, Code: subject + "_log_" + p.Code, Message: p.Error(), Remedy: remedies[p.Code],
+		})
+	}
+	if account.More > 0 {
+		a.reasons = append(a.reasons, schema.Reason{
+			Subject: subject, Code: subject + "_log_more", Message: fmt.Sprintf("%d more problems are not listed; %d of %d lines had a problem", account.More, account.Bad, account.Lines),
+		})
+	}
+	if account.Wrong() {
+		first, others := account.Problems[0], len(account.Problems)-1+int(account.More)
+		for _, p := range account.Problems {
+			if p.Code == agentlog.CodeLine {
+				first = p
+				break
+			}
+		}
+		err := fmt.Errorf("%s: %w", name, first)
+		if others > 0 {
+			err = fmt.Errorf("%w (and %d more)", err, others)
+		}
+		a.missing = errors.Join(a.missing, err)
+	}
+	if unwritten != nil {
+		a.missing = errors.Join(a.missing, fmt.Errorf("record the %s: %w", name, unwritten))
+	}
+	return account.Bad
+}
+
+var remedies = map[string]string{
+	agentlog.CodeMissing:   "let the command write it: its path is in the command's environment",
+	agentlog.CodeStale:     "remove it before the run",
+	agentlog.CodeNotFile:   "name a path where the command makes a regular file",
+	agentlog.CodeTruncated: "let the command only append to it",
+	agentlog.CodeReplaced:  "let the command only append to it",
+}
+
+// callGroups gives tool calls cgroups of their own. Whoever reaches the
+// gateway's socket can ask, but only a process of the run is moved, only below
+// the agent's cgroup, and only by itself: the kernel tells who connected. Where
+// a sandbox cuts it off, the environment must do.
+type callGroups struct {
+	nest       func(name string) (*cgroup.Nested, error) // makes one below the agent's
+	correlator *binding.Correlator
+
+	mu     sync.Mutex
+	groups map[string]*cgroup.Nested // by call; those that may still be in use
+	made   int
+}
+
+// Bounds of the cgroups of calls.
+const (
+	maxCallGroups  = 512 // that exist at a time; further calls are told by their environment
+	tidyCallGroups = 64  // how many there are before unused ones are removed
+)
+
+func newCallGroups(nest func(name string) (*cgroup.Nested, error), c *binding.Correlator) *callGroups {
+	return &callGroups{nest: nest, correlator: c, groups: map[string]*cgroup.Nested{}}
+}
+
+// join moves the process that connected. The cgroups go with the session.
+func (s *callGroups) join(conn *net.UnixConn, id string) error {
+	if err := CheckCallID(id); err != nil {
+		return err
+	}
+	pid, pidfd, err := peer(conn)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(pidfd)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g, err := s.group(id)
+	if err != nil {
+		return err
+	}
+	if err := g.Adopt(pid, pidfd); err != nil {
+		if g.Remove() == nil {
+			delete(s.groups, id)
+		}
+		return err
+	}
+	return nil
+}
+
+// group finds or makes the cgroup of a call.
+func (s *callGroups) group(id string) (*cgroup.Nested, error) {
+	if g := s.groups[id]; g != nil {
+		return g, nil
+	}
+	if len(s.groups) >= tidyCallGroups {
+		for id, g := range s.groups {
+			if g.Remove() == nil { // nobody is in it
+				delete(s.groups, id)
+			}
+		}
+	}
+	if len(s.groups) >= maxCallGroups {
+		return nil, fmt.Errorf("%d tool calls have cgroups already", len(s.groups))
+	}
+	s.made++
+	g, err := s.nest(fmt.Sprintf("tool-%d", s.made))
+	if err != nil {
+		return nil, err
+	}
+	if !s.correlator.Cgroup(id, g.ID()) {
+		return nil, errors.Join(errors.New("there are too many tool calls"), g.Remove())
+	}
+	s.groups[id] = g
+	return g, nil
+}
+
+// peer is the process that connected, and a descriptor that tells it from
+// others that get its number. The descriptor is the caller's.
+func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, -1, err
+	}
+	const soPeerPIDFD = 77 // since Linux 6.5, asm-generic/socket.h
+	pidfd = -1
+	cerr := raw.Control(func(fd uintptr) {
+		var cred *unix.Ucred
+		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
+			return
+		}
+		pid = int(cred.Pid)
+		if pidfd, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, soPeerPIDFD); err != nil {
+			pidfd, err = unix.PidfdOpen(pid, 0)
+		}
+	})
+	if err = errors.Join(err, cerr); err == nil && pid <= 0 {
+		unix.Close(pidfd)
+		err = errors.New("the process is not in our pid namespace")
+	}
+	if err != nil {
+		return 0, -1, fmt.Errorf("tell who connected: %w", err)
+	}
+	return pid, pidfd, nil
 }

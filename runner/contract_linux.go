@@ -4,10 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
@@ -243,3 +253,361 @@ func judge(res *schema.Result, exit int, inside bool) int {
 	res.ErrorSource, res.Error = &source, &e
 	return code
 }
+
+// checks runs the checks of a contract, each in a cgroup of its own of the run's
+// session, with the agent's environment and under its limits. Only where an
+// agent is to report (its logs, the socket for its tool calls) they are not
+// told.
+type checks struct {
+	log     *evidence.Log
+	dir     string
+	env     []string
+	signals *inbox
+	grace   time.Duration
+	session *containment
+	confine func(contract.Group) contract.Group
+	strict  *strictChecks                                          // nil where checks are not strict
+	within  func(fresh string) func(contract.Group) contract.Group // the sandbox of a strict check
+	permit  func(command string) error
+	marked  *layer.Checks
+
+	mu       sync.Mutex // below: shared with the goroutine that evaluates
+	phase    contract.Phase
+	group    *cgroup.Group // of the check that runs; nil between checks
+	signaled string        // the signal that it was sent
+}
+
+func (c *checks) started(phase contract.Phase, check contract.Check) {
+	c.log.Event(schema.Event{Type: schema.CheckStarted, Check: check.Name, Phase: string(phase)})
+}
+
+func (c *checks) completed(phase contract.Phase, check contract.Check, r schema.CheckResult) {
+	e := schema.Event{Type: schema.CheckCompleted, Check: check.Name, Phase: string(phase), Passed: &r.Passed, DurationMS: &r.DurationMS}
+	e.ExitCode, e.OutputTail = &schema.Nullable[int]{}, tail(r.OutputTail)
+	if r.ExitCode != nil {
+		e.ExitCode.Value, e.ExitCode.Valid = *r.ExitCode, true
+	}
+	if !r.Passed {
+		e.Message = contract.Why(r)
+	}
+	c.log.Event(e)
+}
+
+// eventTail is how many bytes of a check's output an event has; contract.json has more.
+const eventTail = 1024
+
+func tail(s string) string {
+	if len(s) <= eventTail {
+		return s
+	}
+	return strings.ToValidUTF8(s[len(s)-eventTail:], "")
+}
+
+// Run runs one check; it implements [contract.Executor]. A check that the policy
+// denies, or that a signal of the user's cut off, has not failed: it could not run.
+func (c *checks) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus, error) {
+	if err := c.permit(check.Command); err != nil {
+		return contract.ExitStatus{}, err
+	}
+	env, confine := c.env, c.confine
+	if c.strict != nil {
+		dir, clean, err := c.strict.open()
+		if err != nil {
+			return contract.ExitStatus{}, err
+		}
+		defer c.strict.close(dir)
+		env, confine = clean, c.within(dir)
+	}
+	if err := c.session.thawed(ctx); err != nil {
+		return contract.ExitStatus{}, err
+	}
+	var id uint64
+	shell := contract.Shell{Dir: c.dir, Env: env, Group: func(name string) (contract.Group, error) {
+		group, err := c.session.NewGroup(name)
+		if err != nil {
+			return nil, err
+		}
+		id = group.ID()
+		c.marked.Begin(id, layer.Check{Name: check.Name, Baseline: c.phase == contract.Baseline})
+		c.enter(group)
+		return confine(group), nil
+	}}
+	status, err := shell.Run(ctx, check, index, out)
+	c.marked.End(id, uint64(bootTime()))
+	if sig := c.leave(); sig != "" && err == nil && (status.Signal != "" || status.Code != 0) {
+		return status, fmt.Errorf("interrupted by %s", sig)
+	}
+	return status, err
+}
+
+func (c *checks) enter(group *cgroup.Group) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.group, c.signaled = group, ""
+}
+
+func (c *checks) leave() (signaled string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.group = nil
+	return c.signaled
+}
+
+// attended runs f, and passes on the signals that come meanwhile. The error is f's, or an
+// *interruption that ended it: the end of ctx, the grace after a SIGTERM, or a second SIGINT or
+// SIGTERM.
+func (c *checks) attended(ctx context.Context, f func(context.Context) error) error {
+	done, late := ctx.Done(), c.signals.late()
+	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	ended := make(chan error, 1)
+	go func() { ended <- f(inner) }()
+	var kill <-chan time.Time
+	for {
+		select {
+		case err := <-ended:
+			var end *interruption
+			if err != nil && errors.As(context.Cause(inner), &end) {
+				return end
+			}
+			return err
+		case <-done:
+			done = nil
+			c.log.Event(schema.Event{Type: schema.Cancelled, Message: context.Cause(ctx).Error()})
+			cancel(&interruption{outcome: schema.OutcomeCancelled})
+		case <-late:
+			late = nil
+			c.log.Event(schema.Event{Type: schema.Cancelled, SignalName: "SIGTERM", Message: "the grace is over"})
+			cancel(&interruption{sig: syscall.SIGTERM, outcome: schema.OutcomeCancelled})
+		case sig := <-c.signals.C:
+			set := !c.signals.by.IsZero()
+			c.signal(sig, cancel)
+			if !set {
+				late = c.signals.late()
+			}
+		case <-kill: // a check that is frozen while it starts knows no context
+			c.session.made.kill()
+			kill = time.After(killInterval)
+		}
+		if inner.Err() != nil && kill == nil {
+			kill = time.After(killInterval)
+		}
+	}
+}
+
+// signal passes on a signal that we got to the check that runs. Signals that
+// are an agent's own affair, such as SIGUSR1, come too late for it and mean
+// nothing to a check.
+func (c *checks) signal(s os.Signal, cancel context.CancelCauseFunc) {
+	sig := s.(syscall.Signal)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch sig {
+	case syscall.SIGTSTP:
+		if c.group != nil {
+			_ = c.group.Freeze()
+			defer c.group.Thaw()
+		}
+		stopSelf(false)
+		return
+	case syscall.SIGINT, syscall.SIGTERM:
+		if c.signals.interrupt(sig, c.grace) {
+			c.log.Event(schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig), Message: "interrupted while checking"})
+			cancel(&interruption{sig: sig, outcome: schema.OutcomeCancelled})
+			return
+		}
+	case syscall.SIGHUP, syscall.SIGQUIT:
+	default:
+		return
+	}
+	if c.group == nil {
+		return
+	}
+	c.signaled = unix.SignalName(sig)
+	_ = c.group.Signal(sig)
+	c.log.Event(schema.Event{Type: schema.SignalForwarded, SignalName: c.signaled})
+}
+
+// strictChecks gives each check of a contract directories of its own, empty at its
+// start, so that nothing which the command left decides its result.
+type strictChecks struct {
+	env     []string // what is clean of the run's environment
+	user    func() *sandbox.User
+	outlive func(dir string) // removes it if we cannot
+	root    string           // of all checks; empty before the first
+}
+
+// inherited are the variables of our environment that a strict check gets. Those with
+// an underscore at the end stand for all that begin so.
+var inherited = []string{"PATH", "LANG", "LANGUAGE", "LC_", "TZ", "USER", "LOGNAME", "SHELL", envRunID}
+
+// newStrictChecks is nil unless the spec asks for strict checks.
+func newStrictChecks(spec *Spec, outlive func(dir string), user func() *sandbox.User) *strictChecks {
+	if !spec.StrictChecks {
+		return nil
+	}
+	s := &strictChecks{user: user, outlive: outlive}
+	for _, kv := range spec.environ() {
+		key, _, _ := strings.Cut(kv, "=")
+		_, set := spec.Env[key]
+		if set || slices.ContainsFunc(inherited, func(k string) bool { return k == key || strings.HasSuffix(k, "_") && strings.HasPrefix(key, k) }) {
+			s.env = append(s.env, kv)
+		}
+	}
+	return s
+}
+
+// directories are the variables that name one, below that of a check. Tools which
+// keep a cache beside the sources are told to keep it there.
+var directories = []struct{ variable, dir string }{
+	{"HOME", "home"},
+	{"XDG_CONFIG_HOME", "config"}, {"XDG_CACHE_HOME", "cache"}, {"XDG_DATA_HOME", "data"}, {"XDG_STATE_HOME", "state"}, {"XDG_RUNTIME_DIR", "runtime"},
+	{"TMPDIR", "tmp"}, {"TMP", "tmp"}, {"TEMP", "tmp"},
+	{"PYTHONPYCACHEPREFIX", "cache/python"}, {"MYPY_CACHE_DIR", "cache/mypy"}, {"RUFF_CACHE_DIR", "cache/ruff"}, {"npm_config_cache", "cache/npm"},
+}
+
+// open makes the directories of a check, and the environment that names them.
+func (s *strictChecks) open() (dir string, env []string, err error) {
+	uid, gid := -1, -1
+	if u := s.user(); u != nil {
+		uid, gid = u.UID, u.GID
+	}
+	if s.root == "" {
+		root, err := os.MkdirTemp("", "assay-run-checks-*")
+		if err != nil {
+			return "", nil, fmt.Errorf("make directories for it: %w", err)
+		}
+		s.root = root
+		s.outlive(filepath.Join(root, "of")) // and then root
+		err = errors.Join(os.Mkdir(filepath.Join(root, "of"), 0o711), os.Chmod(root, 0o711))
+		if err != nil {
+			return "", nil, fmt.Errorf("make directories for it: %w", err)
+		}
+	}
+	if dir, err = os.MkdirTemp(filepath.Join(s.root, "of"), ""); err != nil {
+		return "", nil, fmt.Errorf("make directories for it: %w", err)
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return "", nil, fmt.Errorf("make directories for it: %w", err)
+	}
+	own := map[string]string{}
+	for _, d := range directories {
+		own[d.variable] = filepath.Join(dir, d.dir)
+		if !strings.Contains(d.dir, "/") { // the others are their tools' to make
+			err = errors.Join(err, mkdirFor(own[d.variable], uid, gid))
+		}
+	}
+	if err = errors.Join(err, os.Chown(dir, uid, gid)); err != nil {
+		return "", nil, fmt.Errorf("make directories for it: %w", err)
+	}
+	for _, kv := range s.env {
+		key, _, _ := strings.Cut(kv, "=")
+		if own[key] == "" {
+			env = append(env, kv)
+		}
+	}
+	for _, d := range directories {
+		env = append(env, d.variable+"="+own[d.variable])
+	}
+	return dir, env, nil
+}
+
+func mkdirFor(dir string, uid, gid int) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil
+		}
+		return err
+	}
+	return os.Chown(dir, uid, gid)
+}
+
+// close removes a check's directory. A tool may have made directories there that
+// nobody can write, as Go's module cache has.
+func (s *strictChecks) close(dir string) {
+	if os.RemoveAll(dir) == nil {
+		return
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return
+	}
+	_ = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			_ = root.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	root.Close()
+	_ = os.RemoveAll(dir)
+}
+
+// end removes what is left when no check will come.
+func (s *strictChecks) end() {
+	if s != nil && s.root != "" {
+		s.close(s.root)
+	}
+}
+
+// covers tells whether a strict check saw a directory of its own where path is.
+func (s *strictChecks) covers(path, workdir string) bool {
+	for _, dir := range sandbox.Temporary {
+		if rest, in := strings.CutPrefix(path, dir+"/"); in {
+			top, _, _ := strings.Cut(rest, "/")
+			return !sandbox.Below(workdir, filepath.Join(dir, top))
+		}
+	}
+	return false
+}
+
+// decisive are the kinds of influence that turn a strict check.
+func decisive(kind string) bool {
+	return kind == schema.InfluenceConfiguration || kind == schema.InfluenceCache
+}
+
+// StrictExecutor runs checks of a contract without a run, as [Spec.StrictChecks] has
+// them run. It is not safe for concurrent use.
+type StrictExecutor struct {
+	dir     string
+	session *cgroup.Session
+	profile *sandbox.Profile
+	checks  *strictChecks
+}
+
+// NewStrictExecutor is for checks in the working directory of spec, with its variables
+// and groups of session. The guard removes the checks' directories if we are killed.
+func NewStrictExecutor(spec *Spec, session *cgroup.Session, guard *cgroup.Guard) (*StrictExecutor, error) {
+	strict := *spec
+	strict.RunID, strict.StrictChecks = session.RunID(), true
+	dir, err := strict.workdir()
+	if err != nil {
+		return nil, err
+	}
+	home, _ := os.UserHomeDir()
+	settings := strict.sandboxSettings(nil)
+	profile, err := settings.Resolve(sandbox.Context{Dir: dir, Home: home, Env: strict.environ()})
+	if err != nil {
+		return nil, err
+	}
+	us := func() *sandbox.User { return nil }
+	return &StrictExecutor{dir, session, profile, newStrictChecks(&strict, guard.Inherit, us)}, nil
+}
+
+// Run implements [contract.Executor].
+func (e *StrictExecutor) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus, error) {
+	fresh, env, err := e.checks.open()
+	if err != nil {
+		return contract.ExitStatus{}, err
+	}
+	defer e.checks.close(fresh)
+	return contract.Shell{Dir: e.dir, Env: env, Group: func(name string) (contract.Group, error) {
+		group, err := e.session.NewGroup(name)
+		if err != nil {
+			return nil, err
+		}
+		return &confinedGroup{Group: group, profile: e.profile.Strict(fresh)}, nil
+	}}.Run(ctx, check, index, out)
+}
+
+// Close removes what is left of the checks' directories.
+func (e *StrictExecutor) Close() { e.checks.end() }

@@ -1,12 +1,19 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +22,7 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/kernel/notify"
+	"github.com/assay-run/assay-run/runner/contract"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/internal/place"
 	"github.com/assay-run/assay-run/runner/sandbox"
@@ -308,4 +316,365 @@ func (o *observation) health(h *schema.ObservationHealth) {
 			o.log.Lose(reason)
 		}
 	}
+}
+
+// choose opens the observer that the run asks for. auto takes eBPF, or else seccomp
+// notification, where that changes nothing for the command.
+func (o *observation) choose(ctx context.Context) error {
+	if o.how == KernelNotify {
+		return o.openNotify()
+	}
+	c, ours := o.session.(*containment)
+	if ours {
+		if err := c.thawed(ctx); err != nil {
+			return err
+		}
+	}
+	observer, err := openObserver(ctx, kernel.Config{CgroupPath: o.session.Path(), RingBytes: o.ring, Keep: o.keep, Foreign: o.foreign})
+	if ours {
+		err = noRoom(c.host, err)
+	}
+	if err == nil {
+		if observer.Shared() {
+			o.session.shared()
+		}
+		o.observer = observer
+		return nil
+	}
+	var u *kernel.Unavailable
+	if o.how != KernelAuto || o.foreign || o.needed || !errors.As(err, &u) {
+		return err
+	}
+	if !notifies() {
+		if notify.Probe() == nil {
+			return suggestNotify(u)
+		}
+		return err
+	}
+	o.instead = u.Reasons
+	if err := o.openNotify(); err != nil {
+		var also *kernel.Unavailable
+		if errors.As(err, &also) {
+			return o.without(also)
+		}
+		return err
+	}
+	return nil
+}
+
+// noRoom says of an error of kernel.Open why the session has no cgroup2 directory, if
+// that is because the kernel makes no more.
+func noRoom(host *cgroup.Host, err error) error {
+	var u *kernel.Unavailable
+	if !errors.As(err, &u) {
+		return err
+	}
+	is := slices.IndexFunc(u.Reasons, func(r kernel.Reason) bool { return r.Code == kernel.CodeNoCgroup2 })
+	why := slices.IndexFunc(host.Reasons(), func(r cgroup.Reason) bool { return r.Code == cgroup.CodeFull })
+	if is < 0 || why < 0 {
+		return err
+	}
+	fixed := &kernel.Unavailable{Reasons: slices.Clone(u.Reasons), Err: u.Err}
+	fixed.Reasons[is] = kernel.Reason(host.Reasons()[why])
+	return fixed
+}
+
+// notifies tells whether auto may use seccomp notification, if that is available.
+func notifies() bool { return notify.Privileged() || os.Getuid() == 0 }
+
+func (o *observation) openNotify() error {
+	n, err := notify.New(notify.Config{DenyIOUring: o.deny})
+	if err != nil {
+		return err
+	}
+	o.observer, o.notify = n, n
+	return nil
+}
+
+// without says why neither tier is there.
+func (o *observation) without(u *kernel.Unavailable) *kernel.Unavailable {
+	return &kernel.Unavailable{Reasons: slices.Concat(o.instead, u.Reasons), Err: u.Err}
+}
+
+// suggestNotify names the tier that would work and was not chosen, since with it
+// programs with the set-user-ID bit would stop working.
+func suggestNotify(u *kernel.Unavailable) *kernel.Unavailable {
+	with := *u
+	with.Reasons = slices.Clone(u.Reasons)
+	if len(with.Reasons) > 0 {
+		r := &with.Reasons[0]
+		r.Remedy += "; or run with --kernel notify, under which sudo and other setuid programs do not work"
+	}
+	return &with
+}
+
+// start starts the run's command by start, through the observer where that has to
+// be there first.
+func (o *observation) start(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
+	if o.notify == nil {
+		return start(cmd)
+	}
+	return o.notify.Start(cmd, start)
+}
+
+// askTimeout bounds how long the observation is asked who is alive. It answers
+// once nothing has come from the kernel for a moment.
+const askTimeout = time.Second
+
+// atLarge is how many processes of the run that were not seen to end are alive.
+// While the session's cgroups are empty, they have left them.
+func (o *observation) atLarge() int {
+	if o.observer == nil {
+		return 0
+	}
+	survivors := o.survivors
+	if !o.observed() { // it goes on, and the builder is its goroutine's
+		answer := make(chan []layer.Survivor, 1)
+		select {
+		case o.asked <- answer:
+			survivors = <-answer
+		case <-time.After(askTimeout):
+		}
+	}
+	n := 0
+	for _, s := range survivors {
+		if alive(s) {
+			n++
+		}
+	}
+	return n
+}
+
+// alive tells whether a process is there and no zombie, by its start time, which
+// tells it from another that got its number. See proc_pid_stat(5).
+func alive(s layer.Survivor) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID))
+	if err != nil {
+		return false
+	}
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
+		return false
+	}
+	const tick = uint64(time.Second / 100) // USER_HZ
+	ticks, err := strconv.ParseUint(string(fields[19]), 10, 64)
+	return err == nil && (s.Start == 0 || ticks == s.Start/tick)
+}
+
+// tampered says how the evidence was tampered with, empty where nothing is known of
+// it: the observer was changed, or the run reached into the recorder.
+func (o *observation) tampered() string {
+	if !o.observed() {
+		return ""
+	}
+	for _, r := range o.account.Report.Reasons {
+		if r.Code == kernel.CodeTampered || r.Code == kernel.CodeHookLost {
+			return r.Message
+		}
+	}
+	if n := o.account.Stats.Reach.RecorderTraced; n > 0 {
+		return fmt.Sprintf("the run traced the recorder, or could write its memory, %d times", n)
+	}
+	return ""
+}
+
+// influence follows, in the kernel layer, which files the command wrote and a check
+// then opened or executed. The observation's goroutine feeds it; it is read once that
+// has ended.
+type influence struct {
+	written map[string]bool // by the command; true for what was moved there, with what is in it
+	checks  map[uint64]string
+	read    map[string]map[string]bool // by check
+	crowded bool
+}
+
+// Bounds of what is kept.
+const (
+	maxWritten     = 200_000
+	maxInfluencing = 1000 // of one check
+)
+
+func newInfluence() *influence {
+	return &influence{written: map[string]bool{}, checks: map[uint64]string{}, read: map[string]map[string]bool{}}
+}
+
+// event takes a line of the kernel layer.
+func (f *influence) event(e *schema.KernelEvent) {
+	if e.Class == schema.ClassCheck && e.Check != "" && !e.Baseline {
+		f.checks[e.ExecID] = e.Check
+	}
+	if e.Failed() {
+		return
+	}
+	for path, access := range e.Touches() {
+		switch {
+		case !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/"):
+		case e.Class == schema.ClassCheck:
+			if access&(schema.AccessRead|schema.AccessRun) != 0 {
+				f.reads(f.checks[e.ExecID], path)
+			}
+		case access&(schema.AccessWrite|schema.AccessCreate) == 0 || e.Kind == schema.KindMkdir:
+		case len(f.written) < maxWritten:
+			f.written[path] = f.written[path] || e.Kind == schema.KindRename
+		default:
+			f.crowded = true
+		}
+	}
+}
+
+func (f *influence) reads(check, path string) {
+	if check == "" || len(f.written) == 0 {
+		return
+	}
+	_, wrote := f.written[path]
+	for dir := filepath.Dir(path); !wrote && dir != "/"; dir = filepath.Dir(dir) {
+		wrote = f.written[dir]
+	}
+	switch {
+	case !wrote:
+	case len(f.read[check]) >= maxInfluencing:
+		f.crowded = true
+	default:
+		if f.read[check] == nil {
+			f.read[check] = map[string]bool{}
+		}
+		f.read[check][path] = true
+	}
+}
+
+// tell lists the files with each check of doc that they influenced. Protected paths
+// are none of them: they are restored. A strict check that passed with the help of
+// such a file proves nothing.
+func (f *influence) tell(doc *schema.Contract, protects func(path string) bool, workdir string, strict *strictChecks) {
+	home, _ := os.UserHomeDir()
+	var doubts []string
+	for i := range doc.Results {
+		r := &doc.Results[i]
+		var configuration, deciding []string
+		for path := range f.read[r.Name] {
+			if protects(path) || strict != nil && strict.covers(path, workdir) {
+				continue
+			}
+			kind := contract.InfluenceKind(path, workdir, home)
+			r.InfluencedBy = append(r.InfluencedBy, schema.Influence{Path: strings.ToValidUTF8(path, "\uFFFD"), Kind: kind})
+			switch {
+			case strict != nil && decisive(kind):
+				deciding = append(deciding, path)
+			case kind == schema.InfluenceConfiguration:
+				configuration = append(configuration, path)
+			}
+		}
+		slices.SortFunc(r.InfluencedBy, func(a, b schema.Influence) int { return strings.Compare(a.Path, b.Path) })
+		if len(configuration) > 0 {
+			doc.Reasons = append(doc.Reasons, "check "+r.Name+" read configuration that the command wrote, which may have changed its result: "+firstOf(configuration))
+		}
+		if len(deciding) == 0 {
+			continue
+		}
+		why := "check " + r.Name + " read what the command had written and may decide the result: " + firstOf(deciding)
+		if doc.Verdict == schema.VerdictPassed {
+			doubts = append(doubts, why)
+		} else {
+			doc.Reasons = append(doc.Reasons, why)
+		}
+	}
+	for _, why := range doubts {
+		doc.Doubt(why)
+	}
+	if f.crowded {
+		doc.Reasons = append(doc.Reasons, "the command wrote, or checks read, more files than influenced_by can list")
+	}
+}
+
+// firstOf names the first of some files.
+func firstOf(paths []string) string {
+	slices.Sort(paths)
+	return strings.ToValidUTF8(strings.Join(paths[:min(3, len(paths))], ", "), "\uFFFD")
+}
+
+// helpers knows the processes of assay-run itself that an agent starts inside a run: "assay-run mcp",
+// "call" and "hook", and what those start of their own. What they do by themselves is class runner. What
+// somebody told them to do is the agent's: their arguments and environment are its choice.
+type helpers struct {
+	path  string // of this very program
+	inode uint64
+	logs  []string // the run's logs, which they append to
+}
+
+func newHelpers(spec *Spec) *helpers {
+	h := &helpers{}
+	path, err := os.Executable()
+	if err != nil {
+		return h
+	}
+	var st syscall.Stat_t
+	if syscall.Stat("/proc/self/exe", &st) != nil {
+		return h
+	}
+	h.path, h.inode = path, st.Ino
+	for _, log := range []string{spec.SDKEventLog, spec.PolicyDecisionLog} {
+		if at, err := absLog(log); err == nil && log != "" {
+			h.logs = append(h.logs, at)
+		}
+	}
+	return h
+}
+
+// executed reports whether an exec is of a helper: of this very program, by its path and its file, or
+// of a shell for a hook.
+func (h *helpers) executed(ev *kernel.Event) bool {
+	if h.path == "" || len(ev.Argv) < 2 {
+		return false
+	}
+	if ev.Inode == h.inode && !ev.Deleted && string(ev.Exe) == h.path {
+		switch name := string(ev.Argv[1]); name {
+		case "mcp", "call", "hook":
+			return true
+		default:
+			return strings.HasPrefix(name, "__")
+		}
+	}
+	return len(ev.Argv) == 3 && shells[string(ev.Exe)] && hookLine().Match(ev.Argv[2])
+}
+
+// Agents have a shell execute a hook's command line. What that executes is looked at
+// by itself.
+var (
+	shells   = map[string]bool{"/usr/bin/dash": true, "/usr/bin/bash": true, "/bin/dash": true, "/bin/bash": true, "/bin/busybox": true}
+	hookLine = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(('[^']*/assay_shell'|[^' ]+/assay_shell) )?'?assay-run hook [a-z-]+'?$`)
+	})
+)
+
+// moves are the files of a cgroup that a helper writes to: none of them is a limit.
+var moves = map[string]bool{"cgroup.procs": true, "tasks": true, "cgroup.kill": true, "cgroup.subtree_control": true}
+
+// did reports whether a helper does by itself what e says: it is executed and ends, looks at
+// itself, makes a cgroup for a call or a server, starts the guard of that, and appends to the
+// run's logs. What was denied to it stays the agent's.
+func (h *helpers) did(e *schema.KernelEvent) bool {
+	if e.Result == -int64(unix.EACCES) || e.Result == -int64(unix.EPERM) || e.Truncated&schema.FieldValue != 0 {
+		return false
+	}
+	switch e.Kind {
+	case schema.KindExec, schema.KindExit, schema.KindMemfd:
+		return true
+	case schema.KindBind, schema.KindConnect:
+		return strings.HasPrefix(e.Value, "unix:@assay-run-guard-")
+	case schema.KindOpen, schema.KindWrite, schema.KindMkdir, schema.KindRmdir, schema.KindChmod, schema.KindChown:
+	default:
+		return false
+	}
+	reads := e.Kind == schema.KindOpen && !e.Creates() && !e.Writes()
+	switch path := e.Value; {
+	case e.Marks&schema.MarkMemfd != 0 || path == "/dev/null":
+		return true
+	case strings.HasPrefix(path, "/sys/fs/cgroup/") && strings.Contains(path+"/", "/assay-run/"):
+		return reads || e.Kind != schema.KindOpen && e.Kind != schema.KindWrite || moves[filepath.Base(path)]
+	case slices.Contains(h.logs, path):
+		return true
+	case reads:
+		return strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/sys/") || strings.HasPrefix(path, "/etc/ssl/certs/")
+	}
+	return false
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
@@ -88,3 +89,7 @@ type AuditSink struct {
 	Name   string // in metrics and messages
 	Writer io.Writer
 }
+
+// Recorder is where a run leaves what it observed. archive.Spool is one. All
+// methods are safe for concurrent use.
+type Recorder = evidence.Recorder

@@ -1,14 +1,34 @@
 package runner
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner/engine"
 	"github.com/assay-run/assay-run/runner/gateway"
+	"github.com/assay-run/assay-run/runner/internal/strict"
+	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/redact"
 )
 
 // Agent shims: who reports the tool calls.
@@ -212,3 +232,645 @@ func (s *Spec) Preload() {
 
 // usesBPF tells whether Run tries the observer of package kernel.
 func (s *Spec) usesBPF() bool { return s.Kernel != KernelOff && s.Kernel != KernelNotify }
+
+// maxSpecFile bounds a spec file, in bytes: no command line is longer than
+// the kernel's own 2 MiB for arguments and environment.
+const maxSpecFile = 4 << 20
+
+// fields is a Spec without its methods: its tags say how it is written.
+type fields Spec
+
+// LoadFile overlays s with the file at path, which may be a pipe. The notation
+// is told by the name (.json, .yaml, .yml), else by the first character. Keys it
+// does not know and keys given twice are errors that name the file and the line.
+// A relative workdir, contract, policy or log is relative to the file.
+func (s *Spec) LoadFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read spec: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSpecFile+1))
+	if err != nil {
+		return fmt.Errorf("read spec %s: %w", path, err)
+	}
+	if len(data) > maxSpecFile {
+		return fmt.Errorf("read spec %s: larger than %d bytes", path, maxSpecFile)
+	}
+	before := *s
+	for _, p := range s.pathFields() {
+		*p = "" // what the file says is relative to the file
+	}
+	if err := strict.Decode(data, strict.FormatOf(path, data), (*fields)(s)); err != nil {
+		return fmt.Errorf("spec %s: %w", path, err)
+	}
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("spec %s: %w", path, err)
+	}
+	for i, p := range s.pathFields() {
+		switch {
+		case *p == "":
+			*p = *before.pathFields()[i]
+		case !filepath.IsAbs(*p):
+			*p = filepath.Join(dir, *p)
+		}
+	}
+	return nil
+}
+
+// pathFields are the fields that name files.
+func (s *Spec) pathFields() []*string {
+	return []*string{&s.Workdir, &s.Contract, &s.SDKEventLog, &s.PolicyDecisionLog, &s.Policy}
+}
+
+// Absolute is the spec with paths that mean the same in any directory. The
+// command's directory is filled in.
+func (s *Spec) Absolute() (*Spec, error) {
+	dir, err := s.workdir()
+	if err != nil {
+		return nil, err
+	}
+	abs := *s
+	for _, p := range abs.pathFields() {
+		if *p == "" {
+			continue
+		}
+		if *p, err = filepath.Abs(*p); err != nil {
+			return nil, fmt.Errorf("path %q: %w", *p, err)
+		}
+	}
+	abs.Workdir = dir
+	return &abs, nil
+}
+
+// UnmarshalJSON overlays s with a spec as it is written in a file; a zero Spec
+// gets the defaults first, as those of New. Keys that it does not know and keys
+// given twice are errors that name the key.
+func (s *Spec) UnmarshalJSON(data []byte) error {
+	if reflect.ValueOf(s).Elem().IsZero() {
+		*s = *New()
+	}
+	return strict.Decode(data, strict.JSON, (*fields)(s))
+}
+
+// MarshalJSON writes the spec as LoadFile reads it, without what is zero, and
+// with the values of Env. Strings that are not UTF-8 are an error.
+func (s Spec) MarshalJSON() ([]byte, error) {
+	return json.Marshal(fields(s), json.Deterministic(true), json.WithMarshalers(duration()))
+}
+
+// duration writes a time as strict.Decode reads it.
+var duration = sync.OnceValue(func() *json.Marshalers {
+	return json.MarshalToFunc(func(e *jsontext.Encoder, d time.Duration) error {
+		return e.WriteToken(jsontext.String(d.String()))
+	})
+})
+
+// withoutEnv is the spec for the bundle, which never has a value of Env.
+func (s *Spec) withoutEnv() ([]byte, error) {
+	return json.Marshal(struct {
+		fields
+		Env struct{} `json:"env,omitzero"`
+	}{fields: fields(*s)}, json.Deterministic(true), json.WithMarshalers(duration()), jsontext.AllowInvalidUTF8(true))
+}
+
+// What Validate finds, one error value each, in the order it looks for them.
+// Validate returns them wrapped with the value at fault.
+var (
+	ErrEmptyCommand     = errors.New("no command given")
+	ErrEmptyRunID       = errors.New("run id is empty")
+	ErrRunIDSeparator   = errors.New(`run id contains ":", which separates policy decisions such as allow:read_file`)
+	ErrRunIDCharacter   = errors.New("run id may only contain ASCII letters, digits, _ and -")
+	ErrRunIDTooLong     = fmt.Errorf("run id is longer than %d bytes", maxRunID)
+	ErrUnsupportedShim  = errors.New("unsupported agent shim")
+	ErrShimNeeded       = errors.New("--sdk-event-log needs --agent-shim, which says who writes the log")
+	ErrSameLog          = errors.New("the SDK event log and the policy decision log are the same file")
+	ErrNUL              = errors.New("NUL byte in a string, which the kernel would end there")
+	ErrEmptyProgramName = errors.New("program name is empty")
+	ErrEnvKey           = errors.New("malformed environment variable name")
+	ErrNegative         = errors.New("limit is negative")
+	ErrTooLittle        = errors.New("too little for any command")
+	ErrContainers       = errors.New("a command in a sandbox cannot reach a container engine; use mode observe with containers")
+	ErrChoice           = errors.New("value is not one of the choices")
+	ErrProfile          = errors.New("there is no such profile")
+	ErrTurns            = errors.New("turns cannot be recorded with these settings")
+	ErrOtherPlatform    = fmt.Errorf("the run is meant for an operating system other than %s", runtime.GOOS)
+	ErrNoChecks         = errors.New("there are no checks; name a contract with --contract")
+	ErrNoContract       = errors.New("there is no contract to evaluate before the command; name one with --contract")
+)
+
+const maxRunID = 128
+
+// minMemory is less than any process needs to start: a lower limit is a unit that
+// was forgotten.
+const minMemory Bytes = 256 << 10
+
+// Validate reports everything that is wrong with s, in a fixed order, joined
+// into one error that errors.Is can take apart. It returns nil for a Spec that
+// can be run.
+func (s *Spec) Validate() error {
+	var errs []error
+	add := func(err error, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: %s", err, fmt.Sprintf(format, args...)))
+	}
+
+	if len(s.Command) == 0 {
+		errs = append(errs, ErrEmptyCommand)
+	}
+	s.validateRunID(add)
+	if s.Platform != "" && s.Platform != runtime.GOOS {
+		add(ErrOtherPlatform, "platform %q", s.Platform)
+	}
+	if !slices.Contains(Shims, s.AgentShim) {
+		add(ErrUnsupportedShim, "agent shim %q (supported: %s)", s.AgentShim, strings.Join(Shims, ", "))
+	}
+	s.validateLogs(add)
+	for i, arg := range s.Command {
+		if strings.ContainsRune(arg, 0) {
+			add(ErrNUL, "command argument %d", i)
+		}
+	}
+	if len(s.Command) > 0 && s.Command[0] == "" {
+		errs = append(errs, ErrEmptyProgramName)
+	}
+	if strings.ContainsRune(s.Workdir, 0) {
+		add(ErrNUL, "working directory %q", s.Workdir)
+	}
+	if strings.ContainsRune(s.Contract, 0) {
+		add(ErrNUL, "contract %q", s.Contract)
+	}
+	if s.ContractBaseline && s.Contract == "" {
+		add(ErrNoContract, "contract baseline")
+	}
+	if s.StrictChecks && s.Contract == "" {
+		add(ErrNoChecks, "strict checks")
+	}
+	s.validateEnv(add)
+	s.validateNumbers(add)
+	if !slices.Contains(Kernels, s.Kernel) {
+		add(ErrChoice, "kernel layer %q (%s)", s.Kernel, strings.Join(Kernels, ", "))
+	}
+	if s.DenyIOUring && s.Kernel != KernelNotify {
+		add(ErrChoice, "deny io_uring with kernel layer %q (it needs notify; the sandbox's modes refuse io_uring by themselves)", s.Kernel)
+	}
+	if n := s.KernelBuffer; n != 0 && (n < kernel.MinRing || n > kernel.MaxRing) {
+		add(ErrChoice, "kernel buffer of %d bytes (%d to %d)", int64(n), kernel.MinRing, kernel.MaxRing)
+	}
+	if s.KeepObserver < 0 {
+		add(ErrChoice, "keep observer for %v", s.KeepObserver)
+	}
+	s.validateRequire(add)
+	s.validateGateway(add)
+	s.validateSandbox(add)
+	if s.Compat != "" && s.Compat != "v0" {
+		add(ErrChoice, "compat form %q (v0)", s.Compat)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Spec) validateLogs(add addError) {
+	if s.SDKEventLog != "" && s.AgentShim == ShimNone {
+		add(ErrShimNeeded, "choose one of %s for %q", strings.Join(Shims[1:], ", "), s.SDKEventLog)
+	}
+	if s.SDKEventLog != "" && s.SDKEventLog == s.PolicyDecisionLog {
+		add(ErrSameLog, "log %q", s.SDKEventLog)
+	}
+	for _, log := range []string{s.SDKEventLog, s.PolicyDecisionLog} {
+		if strings.ContainsRune(log, 0) {
+			add(ErrNUL, "log %q", log)
+		}
+	}
+}
+
+func (s *Spec) validateGateway(add addError) {
+	if strings.ContainsRune(s.Policy, 0) {
+		add(ErrNUL, "policy %q", s.Policy)
+	}
+	if s.Gateway != "" && s.Gateway != GatewayUnix && s.Gateway != GatewayWS {
+		add(ErrChoice, "gateway %q (unix, ws)", s.Gateway)
+	}
+	if err := s.Turns.Gateway().Check(); err != nil {
+		add(ErrTurns, "%v", err)
+	}
+}
+
+type addError func(err error, format string, args ...any)
+
+func (s *Spec) validateRunID(add addError) {
+	switch {
+	case s.RunID == "":
+		add(ErrEmptyRunID, "run id %q", s.RunID)
+		return
+	case strings.Contains(s.RunID, ":"):
+		add(ErrRunIDSeparator, "run id %q", s.RunID)
+	}
+	for _, c := range []byte(s.RunID) {
+		word := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
+		if !word && c != ':' {
+			add(ErrRunIDCharacter, "run id %q", s.RunID)
+			break
+		}
+	}
+	if len(s.RunID) > maxRunID {
+		add(ErrRunIDTooLong, "run id of %d bytes", len(s.RunID))
+	}
+}
+
+func (s *Spec) validateEnv(add addError) {
+	for _, k := range sortedKeys(s.Env) {
+		switch {
+		case k == "" || strings.ContainsFunc(k, func(r rune) bool { return r == '=' || unicode.IsSpace(r) || unicode.IsControl(r) }):
+			add(ErrEnvKey, "environment variable %q", k)
+		case strings.ContainsRune(s.Env[k], 0):
+			add(ErrNUL, "value of environment variable %q", k)
+		}
+	}
+}
+
+func (s *Spec) validateNumbers(add addError) {
+	for _, n := range []struct {
+		name     string
+		negative bool
+		value    any
+	}{
+		{"timeout", s.Timeout < 0, s.Timeout},
+		{"grace", s.Grace < 0, s.Grace},
+		{"memory", s.Limits.Memory < 0, int64(s.Limits.Memory)},
+		{"pids", s.Limits.Pids < 0, s.Limits.Pids},
+		{"cpus", s.Limits.CPUs < 0, s.Limits.CPUs},
+		{"capture bytes", s.CaptureBytes < 0, int64(s.CaptureBytes)},
+	} {
+		if n.negative {
+			add(ErrNegative, "%s %v", n.name, n.value)
+		}
+	}
+	switch n := s.Limits.Memory; {
+	case n > 0 && n < minMemory && n%1024 != 0:
+		add(ErrTooLittle, "memory %d (did you mean %dM?)", int64(n), int64(n))
+	case n > 0 && n < minMemory:
+		add(ErrTooLittle, "memory %v (at least %v)", n, minMemory)
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// refused is what Run returns for a run that it does not begin.
+func refused(s *Spec, code string, err error) (*schema.Result, error) {
+	return &schema.Result{
+		Schema: schema.ResultV0, RunID: s.RunID, Outcome: schema.OutcomeInfraError, ErrorSource: new(string(schema.SourceRunner)),
+		Error: &schema.ResultError{Code: code, Message: err.Error()}, RunnerExitCode: new(int(ExitRunner)),
+		LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone},
+	}, err
+}
+
+// Environment that every child gets on top of its own.
+const envRunID = "ASSAY_RUNNER_RUN_ID"
+
+// Environment that an agent gets where it has something to report to.
+const (
+	envSDKLog    = "ASSAY_RUNNER_SDK_EVENT_LOG"
+	envSDKSchema = "ASSAY_RUNNER_SDK_EVENT_SCHEMA"
+)
+
+// EnvDecisionLog names the file that takes in policy decisions, for whatever
+// decides inside of the run.
+const EnvDecisionLog = "ASSAY_RUNNER_POLICY_DECISION_LOG"
+
+// EnvCgroupParent names, in the command's environment, the cgroup to put containers
+// into so that they belong to the run: the value of --cgroup-parent of docker and
+// podman. It is not set where the run has no cgroup of its own.
+const EnvCgroupParent = engine.EnvCgroupParent
+
+// agentEnv are the keys that are never inherited.
+var agentEnv = []string{envSDKLog, envSDKSchema, EnvDecisionLog, gateway.EnvSocket, gateway.EnvURL, gateway.EnvToken, EnvToolCall, EnvCgroupParent}
+
+// environ returns the child's environment: ours, what the spec sets, and the
+// run id. A later setting of a key wins.
+func (s *Spec) environ() []string {
+	own := map[string]string{envRunID: s.RunID}
+	for _, key := range agentEnv {
+		own[key] = "" // of a run around this one: it has no meaning in ours
+	}
+	env := make([]string, 0, len(os.Environ())+len(s.Env)+1)
+	for _, kv := range os.Environ() {
+		key, _, _ := strings.Cut(kv, "=")
+		_, set := s.Env[key]
+		if _, ours := own[key]; !set && !ours {
+			env = append(env, kv)
+		}
+	}
+	for _, k := range sortedKeys(s.Env) {
+		if k != envRunID {
+			env = append(env, k+"="+s.Env[k])
+		}
+	}
+	return append(env, envRunID+"="+s.RunID)
+}
+
+// workdir returns the absolute directory the child starts in.
+func (s *Spec) workdir() (string, error) {
+	dir := s.Workdir
+	if dir == "" {
+		dir = "."
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("working directory %q: %w", dir, err)
+	}
+	return abs, nil
+}
+
+// absLog makes the path of a log absolute: the command may start elsewhere.
+func absLog(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("log %q: %w", path, err)
+	}
+	return abs, nil
+}
+
+// lookPath finds the program as execvp(3) would in the child: by its PATH,
+// from its working directory. A name with a slash is taken as it is.
+func lookPath(name, dir string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	path := "/usr/local/bin:/bin:/usr/bin"
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = v
+		}
+	}
+	found := error(fs.ErrNotExist)
+	for _, d := range filepath.SplitList(path) {
+		file := filepath.Join(d, name)
+		if d == "" {
+			file = "./" + name
+		}
+		at := file
+		if !filepath.IsAbs(at) {
+			at = filepath.Join(dir, at)
+		}
+		info, err := os.Stat(at)
+		switch {
+		case err != nil || info.IsDir():
+			continue
+		case info.Mode()&0o111 == 0:
+			found = fs.ErrPermission
+			continue
+		}
+		return file, nil
+	}
+	return "", found
+}
+
+// Record is the spec in the form it has in run.json, values of environment
+// variables left out. The wall clock start is startedAt.
+func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run, error) {
+	at, err := s.Absolute()
+	if err != nil {
+		return schema.Run{}, err
+	}
+	spec, err := at.withoutEnv()
+	if err != nil {
+		return schema.Run{}, err
+	}
+	turns := s.Turns.Gateway().Effective()
+	return schema.Run{
+		Schema: schema.RunV0, RunID: s.RunID, Platform: cmp.Or(s.Platform, runtime.GOOS), AgentShim: s.AgentShim,
+		Command: s.Command, CommandRaw: rawArgs(s.Command), EnvKeys: sortedKeys(s.Env), Workdir: at.Workdir,
+		TimeoutMS: s.Timeout.Milliseconds(), GraceMS: s.Grace.Milliseconds(),
+		Limits:   schema.Limits{MemoryBytes: int64(s.Limits.Memory), Pids: s.Limits.Pids, CPUMilli: int64(s.Limits.CPUs)},
+		Contract: at.Contract, ContractBaseline: s.ContractBaseline,
+		Labels: s.Labels, Capture: s.Capture, CaptureBytes: int64(s.CaptureBytes),
+		Kernel: s.Kernel, KernelBufferBytes: int64(s.KernelBuffer), Compat: s.Compat, SDKEventLog: at.SDKEventLog, PolicyDecisionLog: at.PolicyDecisionLog,
+		Policy: at.Policy, Gateway: s.Gateway, Turns: &schema.RunTurns{
+			CLITool: turns.CLITool, CheckTool: turns.CheckTool, FieldBytes: turns.FieldBytes, TurnBytes: turns.TurnBytes,
+		},
+		Spec:      spec,
+		StartedAt: startedAt.UTC().Format(time.RFC3339Nano), Recorder: recorder, Output: output,
+	}, nil
+}
+
+// rawArgs are the arguments that JSON cannot hold.
+func rawArgs(argv []string) map[int][]byte {
+	var raw map[int][]byte
+	for i, arg := range argv {
+		if !utf8.ValidString(arg) {
+			if raw == nil {
+				raw = map[int][]byte{}
+			}
+			raw[i] = []byte(arg)
+		}
+	}
+	return raw
+}
+
+// Secrets makes the secrets of the command's environment known to r: the values
+// of variables whose names match one of the patterns, such as
+// redact.DefaultEnv. It names those variables whose values are too short to be
+// told from other text.
+func (s *Spec) Secrets(r *redact.Redactor, patterns []string) (tooShort []string) {
+	return r.AddEnv(s.environ(), patterns)
+}
+
+// IsolatePID gives the command a PID namespace in every mode.
+const IsolatePID = "pid"
+
+// sandboxSettings are what the spec and the policy together say of the sandbox:
+// the profiles first, then the policy, then the spec.
+func (s *Spec) sandboxSettings(file *policy.File) sandbox.Settings {
+	var all []sandbox.Settings
+	for _, name := range s.Profiles {
+		if p, err := sandbox.Builtin(name); err == nil { // Validate has looked
+			all = append(all, p.Settings)
+		}
+	}
+	if file != nil {
+		all = append(all, file.Sandbox)
+	}
+	settings := sandbox.Compose(all...)
+	if s.Mode != "" {
+		settings.Mode = s.Mode
+	}
+	if s.User != "" {
+		settings.User = sandbox.Scalar(s.User)
+	}
+	return settings
+}
+
+// withPolicy reads the policy's file, unless that has been done, and takes over
+// the limits that the spec does not set itself.
+func (s *Spec) withPolicy(opt Options) (*Spec, Options, error) {
+	if opt.Policy == nil && s.Policy != "" {
+		var err error
+		if opt.Policy, err = policy.Load(s.Policy); err != nil {
+			return s, opt, err
+		}
+	}
+	if opt.Policy == nil || opt.Policy.Sandbox.Limits == nil {
+		return s, opt, nil
+	}
+	with := *s
+	return &with, opt, with.limit(opt.Policy.Sandbox.Limits)
+}
+
+// limit sets what has no value yet.
+func (s *Spec) limit(l *sandbox.Limits) error {
+	for _, one := range []struct {
+		key   string
+		text  sandbox.Scalar
+		unset bool
+		set   func(string) error
+	}{
+		{"memory", l.Memory, s.Limits.Memory == 0, s.Limits.Memory.Set},
+		{"cpus", l.CPUs, s.Limits.CPUs == 0, s.Limits.CPUs.Set},
+		{"pids", l.Pids, s.Limits.Pids == 0, func(t string) (err error) { s.Limits.Pids, err = strconv.ParseInt(t, 10, 64); return err }},
+		{"wall", l.Wall, s.Timeout == 0, func(t string) (err error) { s.Timeout, err = time.ParseDuration(t); return err }},
+	} {
+		if one.text == "" || !one.unset {
+			continue
+		}
+		if err := one.set(string(one.text)); err != nil {
+			return fmt.Errorf("limits.%s: %q: %w", one.key, one.text, err)
+		}
+	}
+	if s.Limits.Pids < 0 || s.Timeout < 0 {
+		return fmt.Errorf("limits: a limit is negative")
+	}
+	return nil
+}
+
+// Sandbox is what the spec and a policy together say of the sandbox. It is for
+// those who contain without recording.
+func (s *Spec) Sandbox(file *policy.File) (sandbox.Settings, error) {
+	var errs []error
+	s.validateSandbox(func(err error, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err))
+	})
+	return s.sandboxSettings(file), errors.Join(errs...)
+}
+
+// Profile is what the spec and a policy mean for a run that starts now, but for the
+// directories of its evidence, which it does not have yet.
+func (s *Spec) Profile(file *policy.File) (*sandbox.Profile, error) {
+	dir, err := s.workdir()
+	if err != nil {
+		return nil, err
+	}
+	c := sandbox.Context{Dir: dir, Env: s.environ(), IsolatePID: s.Isolate == IsolatePID}
+	c.Home, _ = os.UserHomeDir()
+	if s.Policy != "" {
+		at, err := filepath.Abs(s.Policy)
+		if err != nil {
+			return nil, err
+		}
+		c.Protect = append(c.Protect, at)
+	}
+	settings := s.sandboxSettings(file)
+	return settings.Resolve(c)
+}
+
+func (s *Spec) validateSandbox(add addError) {
+	if s.Mode != "" && !slices.Contains(sandbox.Modes, s.Mode) {
+		add(ErrChoice, "mode %q (observe, read-only, workspace-write)", s.Mode)
+	}
+	if s.Isolate != "" && s.Isolate != IsolatePID {
+		add(ErrChoice, "isolate %q (pid)", s.Isolate)
+	}
+	if s.Containers && s.Mode != "" && s.Mode != sandbox.Observe {
+		add(ErrContainers, "mode %s", s.Mode)
+	}
+	for _, name := range s.Profiles {
+		if _, err := sandbox.Builtin(name); err != nil {
+			add(ErrProfile, "%q; the profiles are %s", name, strings.Join(sandbox.Builtins(), ", "))
+		}
+	}
+}
+
+// RequireComplete asks for a complete kernel layer, at the end of the run too.
+const RequireComplete = "complete"
+
+// RequireUser and RequireSandbox ask for at least that tamper_resistance.
+const (
+	RequireUser    = "tamper_resistance=" + schema.ResistsUser
+	RequireSandbox = "tamper_resistance=" + schema.ResistsSandbox
+)
+
+// Requirements lists what a Spec may require of the evidence.
+var Requirements = []string{RequireComplete, RequireUser, RequireSandbox}
+
+func (s *Spec) validateRequire(add addError) {
+	for _, r := range s.Require {
+		if !slices.Contains(Requirements, r) {
+			add(ErrChoice, "requirement %q (%s)", r, strings.Join(Requirements, ", "))
+		}
+	}
+}
+
+// observes tells whether a run that cannot observe is not to start.
+func (s *Spec) observes() bool {
+	return s.Kernel == KernelRequire || slices.Contains(s.Require, RequireComplete)
+}
+
+// unmet is why the evidence is not what the run required, nil when it is.
+func unmet(require []string, kernel string, h *schema.ObservationHealth) *schema.ResultError {
+	for _, want := range []string{RequireSandbox, RequireUser} {
+		if slices.Contains(require, want) && h.TamperResistance != schema.ResistsSandbox && "tamper_resistance="+h.TamperResistance != want {
+			return &schema.ResultError{
+				Code: "evidence_reachable", Hint: "run with --mode workspace-write or read-only, or, as root, with --user",
+				Message: fmt.Sprintf("the command could reach the recorder: tamper_resistance is %s, and --require asks for %s", cmp.Or(h.TamperResistance, schema.ResistsNone), want),
+			}
+		}
+	}
+	asked := ""
+	switch {
+	case slices.Contains(require, RequireComplete):
+		asked = "--require complete"
+	case kernel == KernelRequire:
+		asked = "--kernel require"
+	}
+	if asked == "" || h.KernelLayer == schema.Complete {
+		return nil
+	}
+	why, hint := Incomplete(h)
+	return &schema.ResultError{
+		Code: "kernel_layer_incomplete", Hint: hint,
+		Message: fmt.Sprintf("the kernel layer is not complete, but %s requires it: %s", asked, why),
+	}
+}
+
+// Incomplete says in one line why the kernel layer is less than complete, and
+// what to do about it. Both are empty for a complete layer.
+func Incomplete(h *schema.ObservationHealth) (why, remedy string) {
+	if h.KernelLayer == schema.Complete {
+		return "", ""
+	}
+	n := 0
+	for _, r := range h.Reasons {
+		if r.Subject != "kernel" {
+			continue
+		}
+		if n++; n == 1 {
+			why = r.Message
+		}
+		if remedy == "" {
+			remedy = r.Remedy
+		}
+	}
+	if n > 1 {
+		why += fmt.Sprintf(" (and %d more)", n-1)
+	}
+	return why, remedy
+}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -14,8 +15,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Names of engines.
@@ -289,4 +292,170 @@ func (e *Engine) ask(ctx context.Context) (facts, error) {
 		e.facts = now
 	}
 	return e.facts, nil
+}
+
+// The name and first argument under which this program is started to end containers.
+const (
+	roleName = "assay-run"
+	roleArg  = "__containers"
+)
+
+// endTime bounds how long End waits for an engine.
+const endTime = 20 * time.Second
+
+var entered bool
+
+// Enter does what this process was started for. If that is to end containers, it ends them
+// and exits. If the process was started through a link of StandIn, it becomes the client.
+// Otherwise it returns.
+func Enter() {
+	entered = true
+	beClient()
+	if len(os.Args) != 4 || os.Args[0] != roleName || os.Args[1] != roleArg {
+		return
+	}
+	if _, err := End(context.Background(), os.Args[2], os.Args[3]); err != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// Afterwards is the command line, for /proc/self/exe, that does the work of End after the
+// runner was killed. It is nil if Enter was not called.
+func Afterwards(socket, parent string) []string {
+	if !entered {
+		return nil
+	}
+	return []string{roleName, roleArg, socket, parent}
+}
+
+// End stops the container with its stop signal, and with SIGKILL after that many seconds. It
+// also keeps the engine from starting the container again by itself. End returns when the
+// container has ended. A container that does not run, or was removed, is no error.
+func (e *Engine) End(ctx context.Context, id string, seconds int) error {
+	body, err := e.do(ctx, http.MethodPost, "/containers/"+id+"/stop", url.Values{"t": {strconv.Itoa(seconds)}}, nil)
+	if err == nil { // only now: Docker refuses to update a container that it is about to start
+		body.Close()
+		no := map[string]any{"RestartPolicy": map[string]string{"Name": "no"}}
+		if body, err = e.do(ctx, http.MethodPost, "/containers/"+id+"/update", nil, no); err == nil {
+			body.Close()
+		}
+	}
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Below returns the containers that were started with this cgroup parent and that run, or
+// that the engine may start again. It leaves out a container that is removed meanwhile.
+func (e *Engine) Below(ctx context.Context, parent string) (found []Container, err error) {
+	var all []struct{ ID string }
+	if err := e.get(ctx, "/containers/json", url.Values{"all": {"1"}}, &all); err != nil {
+		return nil, err
+	}
+	for _, one := range all {
+		c, err := e.Container(ctx, one.ID)
+		switch {
+		case errors.Is(err, ErrNotFound):
+		case err != nil:
+			return found, err
+		case c.parent == parent && c.active:
+			found = append(found, *c)
+		}
+	}
+	return found, nil
+}
+
+// End ends all containers that were started with this cgroup parent, and keeps the Docker
+// daemon at the socket from starting them again. It returns the containers that it ended.
+func End(ctx context.Context, socket, parent string) (ended []Container, err error) {
+	ctx, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
+	c := New(Docker, socket)
+	defer c.Close()
+	found, err := c.Below(ctx, parent)
+	for _, one := range found {
+		if e := c.End(ctx, one.ID, 0); e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		ended = append(ended, one)
+	}
+	return ended, err
+}
+
+// Event is something that happened to a container.
+type Event struct {
+	// Action is the engine's word for it: create, start, die, destroy and others. Podman's
+	// words for the last two are died and remove.
+	Action string
+	ID     string
+	Name   string
+	Image  string
+}
+
+// Events calls fn for every event of the containers that a filter selects, such as label
+// KEY=VALUE or container ID. It calls listening once the engine will report everything that
+// happens from then on. It returns ctx's error, or ErrUnreachable when the engine ends the
+// answer.
+func (e *Engine) Events(ctx context.Context, filter, value string, listening func(), fn func(Event)) error {
+	filters := map[string][]string{"type": {"container"}}
+	// To Podman, a label without a value in a filter of events is one whose value is empty.
+	keyOnly := e.Name == Podman && filter == "label" && !strings.Contains(value, "=")
+	if !keyOnly {
+		filters[filter] = []string{value}
+	}
+	text, _ := json.Marshal(filters)
+	body, err := e.open(ctx, "/events", url.Values{"filters": {string(text)}})
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	listening()
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, maxEvent)
+	for lines.Scan() {
+		var ev struct {
+			Action string
+			Actor  struct {
+				ID         string
+				Attributes map[string]string
+			}
+		}
+		if err := json.Unmarshal(lines.Bytes(), &ev); err != nil {
+			return fmt.Errorf("%s: %w: read an event: %w", e.Name, ErrUnreachable, err)
+		}
+		if _, has := ev.Actor.Attributes[value]; keyOnly && !has {
+			continue
+		}
+		fn(Event{Action: ev.Action, ID: ev.Actor.ID, Name: ev.Actor.Attributes["name"], Image: ev.Actor.Attributes["image"]})
+	}
+	err = lines.Err()
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil, errors.Is(err, io.ErrUnexpectedEOF): // the second if the engine was killed
+		err = errors.New("it stopped sending events")
+	}
+	return fmt.Errorf("%s: %w: %w", e.Name, ErrUnreachable, err)
+}
+
+// maxEvent bounds an event, in bytes. An event contains the container's labels.
+const maxEvent = 1 << 20
+
+// List returns the ids of the containers with the label that run, or that were created and
+// never started.
+func (e *Engine) List(ctx context.Context, label string) (ids []string, err error) {
+	text, _ := json.Marshal(map[string][]string{"label": {label}, "status": {"created", "running", "paused"}})
+	var list []struct {
+		ID string `json:"Id"`
+	}
+	if err := e.get(ctx, "/containers/json", url.Values{"all": {"true"}, "filters": {string(text)}}, &list); err != nil {
+		return nil, err
+	}
+	for _, c := range list {
+		ids = append(ids, c.ID)
+	}
+	return ids, nil
 }

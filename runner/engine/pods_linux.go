@@ -1,14 +1,26 @@
 package engine
 
 import (
+	"bufio"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/assay-run/assay-run/cgroup/tree"
 )
 
 // Kubernetes is the name under which Pods are chosen and recorded. Find does not know it.
@@ -270,4 +282,344 @@ func (p *Pods) vanished(seen map[string]bool, fn func(Event)) {
 		fn(Event{Action: "die", ID: uid})
 		fn(Event{Action: "destroy", ID: uid})
 	}
+}
+
+// Tree opens the cgroup of a pod. The API server announces the pod before the kubelet makes
+// the cgroup, so Tree waits for it. The error is ErrEnded if the pod ran and ended before
+// Tree saw its cgroup, ErrRemoved if nothing of it is left to record, or ctx's.
+func (p *Pods) Tree(ctx context.Context, c *Container) (*tree.Tree, error) {
+	p.mu.Lock()
+	known := p.pods[c.ID]
+	again, refused := known != nil && known.joined, known == nil || known.refused
+	p.mu.Unlock()
+	if refused {
+		return nil, fmt.Errorf("pod %s: %w", c.Name, ErrRemoved)
+	}
+	often := 10 * time.Millisecond
+	if again {
+		often = patience
+	}
+	for {
+		// Asked before the look: what has ended by then does not come any more.
+		ended, stopped := known.ended(), ctx.Err()
+		t, err := p.open(c.ID)
+		if err != nil {
+			p.mu.Lock()
+			known.refused = true
+			p.mu.Unlock()
+			return nil, err
+		}
+		if t != nil {
+			// An empty cgroup is one that nothing has run in yet, or one that the kubelet
+			// will remove.
+			if used, _ := t.Populated(); used || !again && !ended && stopped == nil {
+				p.mu.Lock()
+				known.joined = true
+				p.mu.Unlock()
+				return t, nil
+			}
+			t.Close()
+		}
+		switch {
+		case ended:
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if known.ran && !again {
+				return nil, fmt.Errorf("pod %s: %w", c.Name, ErrEnded)
+			}
+			return nil, fmt.Errorf("pod %s: %w", c.Name, ErrRemoved)
+		case stopped != nil:
+			return nil, stopped
+		}
+		select {
+		case <-ctx.Done():
+		case <-known.over:
+		case <-time.After(often):
+		}
+	}
+}
+
+// open opens the cgroup of a pod. It returns nil if the pod has none.
+func (p *Pods) open(uid string) (*tree.Tree, error) {
+	dir := p.cgroups.find(uid)
+	if dir == "" {
+		return nil, nil
+	}
+	t, err := tree.Open(dir)
+	if err != nil {
+		if _, gone := os.Stat(dir); gone != nil {
+			return nil, nil
+		}
+	}
+	return t, err
+}
+
+// Follow waits for the end of a pod, and calls stop if no process is left in its cgroup by
+// then: it may be that none ever was. What was deleted from the API can run on.
+func (p *Pods) Follow(ctx context.Context, c *Container, t *tree.Tree, stop context.CancelCauseFunc) {
+	p.mu.Lock()
+	known := p.pods[c.ID]
+	p.mu.Unlock()
+	if known != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-known.over:
+		}
+	}
+	if used, err := t.Populated(); err == nil && !used {
+		stop(stopped{errors.New("the pod ended")})
+	}
+}
+
+// kubepods finds the cgroups of pods as the kubelet names them: see "Cgroups" in
+// Kubernetes' pod resource management design, and cgroup_manager_linux.go.
+type kubepods struct {
+	mount string // of the cgroup2 hierarchy
+
+	mu     sync.Mutex
+	roots  []string  // the directories that have those of all pods
+	looked time.Time // when roots was filled
+}
+
+// cgroupMount is where the cgroup2 hierarchy is: on a hybrid host, beside the others.
+func cgroupMount() string {
+	var fs unix.Statfs_t
+	if unified := "/sys/fs/cgroup/unified"; unix.Statfs(unified, &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
+		return unified
+	}
+	return "/sys/fs/cgroup"
+}
+
+// find returns a pod's directory, or an empty string if there is none.
+func (k *kubepods) find(uid string) string {
+	for _, root := range k.dirs() {
+		for _, class := range []string{"", "burstable", "besteffort"} {
+			dir := filepath.Join(root, class, "pod"+uid)
+			if slice, ok := strings.CutSuffix(filepath.Base(root), ".slice"); ok { // of the systemd driver
+				within := root
+				if class != "" {
+					slice += "-" + class
+					within = filepath.Join(root, slice+".slice")
+				}
+				dir = filepath.Join(within, slice+"-pod"+strings.ReplaceAll(uid, "-", "_")+".slice")
+			}
+			if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+				return dir
+			}
+		}
+	}
+	return ""
+}
+
+// Bounds of the search for roots.
+const (
+	maxDepth = 4 // a kubelet's --cgroup-root may be below another directory
+	maxDirs  = 10_000
+)
+
+// dirs returns the kubelet's directories. A kubelet makes its own when it starts, so dirs
+// looks for others once a second at most.
+func (k *kubepods) dirs() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if time.Since(k.looked) < time.Second {
+		return k.roots
+	}
+	k.roots, k.looked = nil, time.Now()
+	list, seen := []string{k.mount}, 0
+	for range maxDepth {
+		var below []string
+		for _, dir := range list {
+			entries, _ := os.ReadDir(dir)
+			for _, e := range entries {
+				name := e.Name()
+				if seen++; seen > maxDirs {
+					return k.roots
+				}
+				switch {
+				case !e.IsDir(), name == "user.slice", strings.HasSuffix(name, ".service"), strings.HasSuffix(name, ".scope"):
+				case name == "kubepods", name == "kubepods.slice", strings.HasSuffix(name, "-kubepods.slice"):
+					k.roots = append(k.roots, filepath.Join(dir, name))
+				default:
+					below = append(below, filepath.Join(dir, name))
+				}
+			}
+		}
+		list = below
+	}
+	return k.roots
+}
+
+// Bounds of what the API server may answer, and of how long it may take.
+const (
+	maxPage     = 32 << 20 // bytes of a page of a list
+	maxPages    = 100
+	maxPodEvent = 4 << 20 // bytes; etcd keeps objects of 1.5 MiB
+	listTime    = time.Minute
+	watchTime   = 5 * time.Minute // then the server ends the watch, and Events goes on with another
+	slowest     = 5 * time.Second // between two attempts
+)
+
+// errGone means that the API server no longer knows the version that a watch began at.
+var errGone = errors.New("the API server no longer has that resource version")
+
+// Events is as Engine.Events, for the pods of the node that have a label. It ignores the
+// filter's name. The first call reports no event of the pods that List returns.
+func (p *Pods) Events(ctx context.Context, _, label string, listening func(), fn func(Event)) error {
+	client, err := p.api.client()
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	version := ""
+	for told := false; ; {
+		if err := p.pause(ctx); err != nil {
+			return err
+		}
+		if version == "" {
+			if version, err = p.list(ctx, client, label, fn); err != nil {
+				return err
+			}
+		}
+		next, err := p.watch(ctx, client, label, version, func() {
+			if !told {
+				told = true
+				listening()
+			}
+		}, fn)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, errGone):
+			next = ""
+		case err != nil && (next == version || !told): // it reported nothing
+			return err
+		}
+		version = next
+	}
+}
+
+// pause waits before a request, longer after each one that reported nothing.
+func (p *Pods) pause(ctx context.Context) error {
+	n := p.idle
+	p.idle++
+	if n == 0 {
+		return ctx.Err()
+	}
+	wait := min(patience<<min(n-1, 10), slowest)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(wait/2 + rand.N(wait/2)): // not all nodes at the same time
+		return nil
+	}
+}
+
+func (p *Pods) query(label string) url.Values {
+	return url.Values{"labelSelector": {label}, "fieldSelector": {"spec.nodeName=" + p.node}}
+}
+
+func (p *Pods) path() string {
+	if p.namespace == "" {
+		return "/api/v1/pods"
+	}
+	return "/api/v1/namespaces/" + p.namespace + "/pods"
+}
+
+// list notes all pods, and returns the version from which a watch goes on.
+func (p *Pods) list(ctx context.Context, client *http.Client, label string, fn func(Event)) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
+	if !p.listed { // Watch asks List for these
+		fn = func(Event) {}
+	}
+	query := p.query(label)
+	query.Set("limit", "500")
+	seen := map[string]bool{}
+	for range maxPages {
+		var page struct {
+			Metadata struct {
+				ResourceVersion string `json:"resourceVersion"`
+				Continue        string `json:"continue"`
+			} `json:"metadata"`
+			Items []podObject `json:"items"`
+		}
+		body, err := p.api.get(ctx, client, "list", p.path(), query)
+		if errors.Is(err, errGone) { // the server no longer has the next page
+			err = p.api.failed(err)
+		}
+		if err != nil {
+			return "", err
+		}
+		err = json.NewDecoder(io.LimitReader(body, maxPage)).Decode(&page)
+		body.Close()
+		if err == nil && page.Metadata.ResourceVersion == "" {
+			err = errors.New("it has no resourceVersion")
+		}
+		if err != nil {
+			return "", p.api.failed(fmt.Errorf("read the list of pods: %w", err))
+		}
+		for i := range page.Items {
+			seen[page.Items[i].Metadata.UID] = true
+			if err := p.note(&page.Items[i], false, fn); err != nil {
+				return "", p.api.failed(err)
+			}
+		}
+		if page.Metadata.Continue == "" {
+			p.vanished(seen, fn)
+			p.listed = true
+			return page.Metadata.ResourceVersion, nil
+		}
+		query.Set("continue", page.Metadata.Continue)
+	}
+	return "", p.api.failed(fmt.Errorf("the list of pods has more than %d pages", maxPages))
+}
+
+// watch notes what happens to the pods after a version. It returns the version that it came
+// to, and nil if the server ended the watch as it may.
+func (p *Pods) watch(ctx context.Context, client *http.Client, label, version string, listening func(), fn func(Event)) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, watchTime+listTime)
+	defer cancel()
+	query := p.query(label)
+	query.Set("watch", "1")
+	query.Set("allowWatchBookmarks", "true")
+	query.Set("resourceVersion", version)
+	query.Set("timeoutSeconds", fmt.Sprint(int(watchTime.Seconds())))
+	body, err := p.api.get(ctx, client, "watch", p.path(), query)
+	if err != nil {
+		return version, err
+	}
+	defer body.Close()
+	listening()
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, maxPodEvent)
+	for lines.Scan() {
+		var ev struct {
+			Type   string          `json:"type"`
+			Object json.RawMessage `json:"object"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &ev); err != nil {
+			return version, p.api.failed(fmt.Errorf("read an event: %w", err))
+		}
+		if ev.Type == "ERROR" {
+			return version, p.api.status(ev.Object)
+		}
+		var o podObject
+		err := json.Unmarshal(ev.Object, &o)
+		if err == nil && ev.Type != "BOOKMARK" {
+			err = p.note(&o, ev.Type == "DELETED", fn)
+		}
+		if err == nil && o.Metadata.ResourceVersion == "" {
+			err = errors.New("it has no resourceVersion")
+		}
+		if err != nil {
+			return version, p.api.failed(fmt.Errorf("read an event of the type %q: %w", ev.Type, err))
+		}
+		version, p.idle = o.Metadata.ResourceVersion, 1 // bookmarks count, too
+	}
+	if err := lines.Err(); err != nil && ctx.Err() == nil {
+		return version, p.api.failed(fmt.Errorf("it stopped sending events: %w", err))
+	}
+	return version, nil
 }

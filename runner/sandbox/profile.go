@@ -1,6 +1,20 @@
 package sandbox
 
-import "github.com/assay-run/assay-run/runner/sandbox/internal/shim"
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
+)
 
 // Profile is a policy in effect: what Settings mean in one working directory,
 // for one user, at one moment. Its JSON is what the bundle's policy.json says;
@@ -94,3 +108,579 @@ const (
 	Degraded    = shim.Degraded
 	Unavailable = shim.Unavailable
 )
+
+// Context is where Settings take effect.
+type Context struct {
+	// Dir is the command's working directory, absolute.
+	Dir string
+	// Home is the home directory of the user that runs this; empty where there is
+	// none. A user that the settings name has their own.
+	Home string
+	// Env is the command's environment before the policy's.
+	Env []string
+	// Evidence are directories that the command must not reach in any mode but
+	// Observe. They exist.
+	Evidence []string
+	// Protect are files that it must not write, such as the policy itself.
+	Protect []string
+	// Reach are files and sockets of the runner's that it needs, and may write.
+	Reach []string
+	// IsolatePID asks for a PID namespace in every mode.
+	IsolatePID bool
+	// NoTyping refuses to put input into a terminal; see CanType.
+	NoTyping bool
+}
+
+// maxMatches bounds the files that one pattern stands for.
+const maxMatches = 10_000
+
+// Resolve says what s means in c. Paths are taken with their symbolic links
+// followed, as they are now: what is created or renamed later changes nothing.
+func (s *Settings) Resolve(c Context) (*Profile, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(c.Dir) {
+		return nil, fmt.Errorf("working directory %q: the path is not absolute", c.Dir)
+	}
+	p := &Profile{
+		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping, env: s.Env, open: s.unrestricted,
+		depth: cmp.Or(s.searchDepth, searchDepth),
+		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{}, Absent: []Path{},
+	}
+	if p.OnUnavailable == "" {
+		p.OnUnavailable = Fail
+	}
+	if dir, err := filepath.EvalSymlinks(c.Dir); err == nil {
+		c.Dir, p.Dir = dir, dir
+	}
+	p.network(s)
+	p.environment(s.Env)
+	var err error
+	if p.User, err = findUser(string(s.User)); err != nil {
+		return nil, err
+	}
+	if p.User != nil {
+		c.Home = p.User.home
+	}
+	if p.Mode == Observe {
+		p.open = true
+		return p, nil
+	}
+	p.PIDs = true
+	if !p.open {
+		if err := p.files(s, c); err != nil {
+			return nil, err
+		}
+	}
+	for _, dir := range c.Evidence {
+		real, err := filepath.Abs(dir)
+		if err == nil {
+			real, err = filepath.EvalSymlinks(real)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("evidence directory: %w", err)
+		}
+		p.DenyRead = append(p.DenyRead, Path{real, "evidence"})
+	}
+	if err := p.private(s, c); err != nil {
+		return nil, err
+	}
+	p.DenyRead = slices.DeleteFunc(p.DenyRead, func(d Path) bool { return d.Path == "/" })
+	return p, nil
+}
+
+func (p *Profile) network(s *Settings) {
+	n := s.Network
+	if n == nil {
+		n = &Network{}
+	}
+	p.Network = NetProfile{
+		Mode: s.NetworkMode(), AllowedDomains: list(n.AllowedDomains), DeniedDomains: list(n.DeniedDomains),
+		LocalPorts: list(n.AllowLocalPorts), UnixSockets: list(n.AllowUnixSockets), reasons: n.reasons,
+	}
+}
+
+func (p *Profile) environment(e *Env) {
+	p.Env = EnvProfile{Set: []string{}, Drop: []string{}}
+	if e == nil {
+		return
+	}
+	if e.Pass != nil {
+		p.Env.Pass = list(*e.Pass)
+	}
+	p.Env.Drop = list(e.Drop)
+	for k := range e.Set {
+		p.Env.Set = append(p.Env.Set, k)
+	}
+	slices.Sort(p.Env.Set)
+}
+
+func list[T any](l []T) []T { return append([]T{}, l...) }
+
+// files fills in the lists of paths.
+func (p *Profile) files(s *Settings, c Context) error {
+	f := s.Filesystem
+	if f == nil {
+		f = &Filesystem{}
+	}
+	if p.Mode == WorkspaceWrite {
+		roots := []Path{}
+		if !s.exact {
+			roots = append(roots, Path{c.Dir, "mode"}, Path{"/tmp", "mode"})
+			if t := lookup(c.Env, "TMPDIR"); filepath.IsAbs(t) {
+				roots = append(roots, Path{t, "mode"})
+			}
+		}
+		for i, path := range f.AllowWrite {
+			roots = append(roots, Path{path, fmt.Sprintf("filesystem.allowWrite[%d]", i)})
+		}
+		if err := p.expand(&p.Write, roots, c); err != nil {
+			return err
+		}
+	} else if len(f.AllowWrite) > 0 {
+		return errors.New("filesystem.allowWrite: nothing is writable in mode read-only; omit it, or choose workspace-write")
+	}
+	for _, l := range []struct {
+		into  *[]Path
+		key   string
+		paths []string
+	}{{&p.DenyWrite, "denyWrite", f.DenyWrite}, {&p.DenyRead, "denyRead", f.DenyRead}, {&p.AllowRead, "allowRead", f.AllowRead}} {
+		var named []Path
+		for i, path := range l.paths {
+			named = append(named, Path{path, fmt.Sprintf("filesystem.%s[%d]", l.key, i)})
+		}
+		if err := p.expand(l.into, named, c); err != nil {
+			return err
+		}
+	}
+	return p.protect(s, f, c)
+}
+
+// expand adds what paths stand for to into, without symbolic links.
+func (p *Profile) expand(into *[]Path, paths []Path, c Context) error {
+	for _, named := range paths {
+		path, err := absolute(named.Path, c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", named.Rule, err)
+		}
+		path = strings.TrimSuffix(strings.TrimSuffix(path, "/**"), "/*")
+		found := []string{path}
+		if strings.ContainsAny(path, "*?[{") {
+			if _, err := os.Lstat(path); err != nil { // not a file that is named so
+				if found, err = doublestar.FilepathGlob(path, doublestar.WithNoFollow()); err != nil {
+					return fmt.Errorf("%s: %q: %w", named.Rule, named.Path, err)
+				}
+				if len(found) > maxMatches {
+					return fmt.Errorf("%s: %q stands for %d files; at most %d are allowed", named.Rule, named.Path, len(found), maxMatches)
+				}
+				if len(found) == 0 {
+					p.Absent = append(p.Absent, Path{path, named.Rule})
+				}
+			}
+		}
+		for _, f := range found {
+			real, err := filepath.EvalSymlinks(f)
+			switch {
+			case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission):
+				p.Absent = append(p.Absent, Path{f, named.Rule})
+			case err != nil:
+				return fmt.Errorf("%s: %w", named.Rule, err)
+			case real != f && p.swappable(f):
+				return fmt.Errorf("%s: %s is a symbolic link that the command could replace; name what it points to, %s", named.Rule, f, real)
+			default:
+				*into = append(*into, Path{real, named.Rule})
+			}
+		}
+	}
+	return nil
+}
+
+// swappable tells whether path goes through a symbolic link that lies in a
+// directory which the command may write.
+func (p *Profile) swappable(path string) bool {
+	for at := path; at != "/"; at = filepath.Dir(at) {
+		info, err := os.Lstat(at)
+		if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			if dir, err := filepath.EvalSymlinks(filepath.Dir(at)); err == nil && p.writable(dir) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// writable tells whether the command may write below path, by Write alone.
+func (p *Profile) writable(path string) bool {
+	return slices.ContainsFunc(p.Write, func(w Path) bool { return Below(path, w.Path) })
+}
+
+// Below tells whether path is dir or in it. Both are absolute and clean.
+func Below(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+func absolute(path string, c Context) (string, error) {
+	switch {
+	case path == "~" || strings.HasPrefix(path, "~/"):
+		if c.Home == "" {
+			return "", fmt.Errorf("%q: there is no home directory; set HOME, or write the path out", path)
+		}
+		return filepath.Join(c.Home, path[1:]), nil
+	case filepath.IsAbs(path):
+		return filepath.Clean(path), nil
+	}
+	return filepath.Join(c.Dir, path), nil
+}
+
+// outermost are the paths that are not below another, sorted.
+func outermost(paths []string) []string {
+	slices.Sort(paths)
+	var out []string
+	for _, p := range slices.Compact(paths) {
+		if !slices.ContainsFunc(out, func(o string) bool { return Below(p, o) }) {
+			out = append(out, strings.TrimSuffix(p, "/"))
+		}
+		if p == "/" {
+			return []string{"/"}
+		}
+	}
+	return out
+}
+
+// startupFiles are what shells run when they start, below the home directory:
+// who writes them is run later, outside of the sandbox.
+var startupFiles = []string{
+	".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile",
+	".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout",
+	".kshrc", ".cshrc", ".tcshrc", ".login", ".config/fish/config.fish", ".ssh/authorized_keys", ".ssh/config", ".gitconfig",
+}
+
+// searchDepth is how deep repositories are looked for below the working
+// directory where the settings do not say, and searchEntries how many entries of directories are looked at.
+const (
+	searchDepth   = 3
+	searchEntries = 20_000
+)
+
+// protect adds what nobody meant to allow by allowing the directory it is in.
+func (p *Profile) protect(s *Settings, f *Filesystem, c Context) error {
+	if p.Mode != WorkspaceWrite {
+		return nil
+	}
+	named := map[string]bool{}
+	for _, path := range f.AllowWrite {
+		if at, err := absolute(path, c); err == nil {
+			named[at] = true
+		}
+	}
+	add := func(path string) {
+		if named[path] || s.gitConfig && strings.HasSuffix(path, "/.git/config") {
+			return
+		}
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil && p.writable(dir) {
+				p.startFiles = append(p.startFiles, Path{path, "protected"})
+			}
+			return
+		}
+		if p.writable(real) {
+			p.DenyWrite = append(p.DenyWrite, Path{real, "protected"})
+		}
+		if real != path && p.swappable(path) {
+			p.startFiles = append(p.startFiles, Path{path, "protected"}) // it may be replaced, which shows
+		}
+	}
+	for _, path := range c.Protect {
+		add(path)
+	}
+	if c.Home != "" {
+		for _, name := range startupFiles {
+			add(filepath.Join(c.Home, name))
+		}
+	}
+	for _, git := range repositories(c.Dir, p.depth) {
+		add(filepath.Join(git, "hooks"))
+		add(filepath.Join(git, "config"))
+	}
+	slices.SortFunc(p.DenyWrite, func(a, b Path) int { return strings.Compare(a.Path, b.Path) })
+	p.DenyWrite = slices.CompactFunc(p.DenyWrite, func(a, b Path) bool { return a.Path == b.Path })
+	return nil
+}
+
+// repositories are the git directories in dir and a little below it.
+func repositories(dir string, depth int) []string {
+	var found []string
+	seen := 0
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if seen++; seen > searchEntries {
+			return filepath.SkipAll
+		}
+		if err != nil || !d.IsDir() {
+			return nil
+		}
+		switch d.Name() {
+		case ".git":
+			found = append(found, path)
+			modules, _ := filepath.Glob(filepath.Join(path, "modules", "*", "config"))
+			for _, m := range modules {
+				found = append(found, filepath.Dir(m))
+			}
+			return filepath.SkipDir
+		case "node_modules":
+			return filepath.SkipDir
+		}
+		if rel, err := filepath.Rel(dir, path); err == nil && rel != "." && strings.Count(rel, "/")+1 > depth {
+			return filepath.SkipDir
+		}
+		return nil
+	})
+	return found
+}
+
+// Appeared are files that only outsiders run or read at their start, which did
+// not exist when the profile was made and do now: a sandbox cannot protect a
+// name without creating it.
+func (p *Profile) Appeared() []Path {
+	var found []Path
+	for _, f := range p.startFiles {
+		if _, err := os.Lstat(f.Path); err == nil {
+			found = append(found, f)
+		}
+	}
+	for _, git := range repositories(p.Dir, p.depth) {
+		hooks, _ := filepath.Glob(filepath.Join(git, "hooks", "*"))
+		if slices.ContainsFunc(p.DenyWrite, func(d Path) bool { return d.Path == filepath.Join(git, "hooks") }) {
+			continue
+		}
+		for _, h := range hooks {
+			if info, err := os.Stat(h); err == nil && info.Mode()&0o111 != 0 && !strings.HasSuffix(h, ".sample") {
+				found = append(found, Path{h, "protected"})
+			}
+		}
+	}
+	return found
+}
+
+// Explain says in a few lines what the profile means. It is for people.
+func (p *Profile) Explain() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	row := func(what, value, rule string) { fmt.Fprintf(w, "%s\t%q\t%s\n", what, value, rule) }
+	fmt.Fprintf(w, "mode\t%s\n", p.Mode)
+	if p.Mode == Observe {
+		fmt.Fprintf(w, "\tnothing is restricted\n")
+		w.Flush()
+		return b.String()
+	}
+	fmt.Fprintf(w, "a missing layer\t%s\n", map[string]string{Fail: "keeps the command from starting", Degrade: "is reported, and the command starts without it"}[p.OnUnavailable])
+	for _, l := range []struct {
+		what  string
+		paths []Path
+	}{
+		{"may write", p.Write}, {"may not write", p.DenyWrite}, {"may not read", p.DenyRead}, {"may read, as an exception", p.AllowRead},
+		{"has a private, empty", p.Private}, {"does not exist, so has no effect", p.Absent},
+	} {
+		for _, at := range l.paths {
+			row(l.what, at.Path, at.Rule)
+		}
+	}
+	fmt.Fprintf(w, "network\t%s\n", map[string]string{
+		NetNone: "none", NetLoopback: "its own loopback device, nothing else", NetAllowlist: "through the proxy, to allowed domains", NetHost: "the host's, unrestricted",
+	}[p.Network.Mode])
+	for _, d := range p.Network.AllowedDomains {
+		row("may connect to", d, "network.allowedDomains")
+	}
+	for _, d := range p.Network.DeniedDomains {
+		row("may not connect to", d, "network.deniedDomains")
+	}
+	for _, port := range p.Network.LocalPorts {
+		fmt.Fprintf(w, "can be reached by the host on port\t%d\n", port)
+	}
+	if p.Env.Pass != nil {
+		fmt.Fprintf(w, "gets the variables\t%s\n", strings.Join(p.Env.Pass, " "))
+	}
+	if len(p.Env.Drop) > 0 {
+		fmt.Fprintf(w, "does not get the variables\t%s\n", strings.Join(p.Env.Drop, " "))
+	}
+	if p.User != nil {
+		fmt.Fprintf(w, "runs as\tuid %d, gid %d\n", p.User.UID, p.User.GID)
+	}
+	w.Flush()
+	return b.String()
+}
+
+// maxSockets bounds how many sockets are hidden one by one.
+const maxSockets = 4096
+
+// private makes the directories where a system's services have their sockets
+// the run's own, and lists the sockets that are elsewhere: a path reaches a
+// socket from every network namespace.
+func (p *Profile) private(s *Settings, c Context) error {
+	reach := append(append([]string{}, p.Network.UnixSockets...), c.Reach...)
+	var shown []string
+	for _, path := range reach {
+		at, err := absolute(path, c)
+		if err != nil {
+			return err
+		}
+		real, err := filepath.EvalSymlinks(at)
+		if err != nil {
+			p.Absent = append(p.Absent, Path{at, "network.allowUnixSockets"})
+			continue
+		}
+		shown = append(shown, real)
+	}
+	if s.Filesystem != nil && s.Filesystem.PrivateTmp {
+		if err := p.privateTmp(c); err != nil {
+			return err
+		}
+	}
+	if s.sockets {
+		return nil
+	}
+	for _, dir := range []string{"/run", "/var/run", lookup(c.Env, "XDG_RUNTIME_DIR"), "/tmp/.X11-unix", "/tmp/.ICE-unix"} {
+		p.addPrivate(dir, "sockets")
+	}
+	// Names are resolved there on many hosts.
+	for _, path := range append(shown, "/etc/resolv.conf") {
+		real, err := filepath.EvalSymlinks(path)
+		covered := func(d Path) bool { return Below(real, d.Path) && real != d.Path }
+		if err == nil && (Below(real, "/dev/shm") || slices.ContainsFunc(p.Private, covered)) {
+			p.AllowRead = append(p.AllowRead, Path{real, "sockets"})
+		}
+	}
+	for _, path := range append(boundSockets(), namedSockets(c.Env)...) {
+		if !isSocket(path) { // most are mounts of directories
+			continue
+		}
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil || slices.Contains(shown, real) || len(p.sockets) >= maxSockets {
+			continue
+		}
+		inside := func(d Path) bool { return Below(real, d.Path) }
+		if Below(real, "/dev") || slices.ContainsFunc(p.Private, inside) || slices.ContainsFunc(p.DenyRead, inside) || slices.ContainsFunc(p.sockets, inside) {
+			continue
+		}
+		p.sockets = append(p.sockets, Path{real, "sockets"})
+	}
+	return nil
+}
+
+func (p *Profile) addPrivate(dir, rule string) {
+	if !filepath.IsAbs(dir) {
+		return
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return
+	}
+	if info, err := os.Stat(real); err != nil || !info.IsDir() || real == "/" {
+		return
+	}
+	if !slices.ContainsFunc(p.Private, func(d Path) bool { return Below(real, d.Path) }) && !Below(p.Dir, real) {
+		p.Private = append(p.Private, Path{real, rule})
+	}
+}
+
+// rulePrivateTmp is the rule of the directories that are in memory.
+const rulePrivateTmp = "filesystem.privateTmp"
+
+// privateTmp makes /tmp the run's own, and the directory below it that TMPDIR names.
+func (p *Profile) privateTmp(c Context) error {
+	tmp, err := filepath.EvalSymlinks("/tmp")
+	if err != nil {
+		return fmt.Errorf("filesystem.privateTmp: %w", err)
+	}
+	if p.Dir == tmp {
+		return fmt.Errorf("filesystem.privateTmp: the working directory is %s; start the command in another directory", tmp)
+	}
+	p.Private = append(p.Private, Path{tmp, rulePrivateTmp})
+	if t := lookup(c.Env, "TMPDIR"); filepath.IsAbs(t) {
+		real, err := filepath.EvalSymlinks(t)
+		if err == nil && real != tmp && Below(real, tmp) && real != p.Dir {
+			p.Private = append(p.Private, Path{real, rulePrivateTmp})
+		}
+	}
+	return nil
+}
+
+// boundSockets are the sockets that are bound to a path in our network
+// namespace, and those that are mounted from another.
+func boundSockets() []string {
+	var paths []string
+	if b, err := os.ReadFile("/proc/net/unix"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			// Num RefCount Protocol Flags Type St Inode Path
+			if i := strings.Index(line, " /"); i >= 0 {
+				paths = append(paths, strings.TrimSuffix(line[i+1:], "\n"))
+			}
+		}
+	}
+	if b, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if f := strings.Fields(line); len(f) > 4 {
+				paths = append(paths, unescape(f[4]))
+			}
+		}
+	}
+	return paths
+}
+
+// unescape undoes the octal escapes of mountinfo.
+func unescape(s string) string {
+	for _, e := range []string{`\040 `, "\\011\t", "\\012\n", `\134\`} {
+		s = strings.ReplaceAll(s, e[:4], e[4:])
+	}
+	return s
+}
+
+// namedSockets are those that the environment leads to.
+func namedSockets(env []string) []string {
+	paths := []string{"/var/run/docker.sock", "/run/docker.sock"}
+	for _, name := range []string{"SSH_AUTH_SOCK", "DOCKER_HOST", "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS", "GPG_AGENT_INFO", "TMUX"} {
+		v := lookup(env, name)
+		if _, rest, ok := strings.Cut(v, "path="); ok {
+			v = rest
+		}
+		v, _, _ = strings.Cut(strings.TrimPrefix(v, "unix://"), ",")
+		if filepath.IsAbs(v) {
+			paths = append(paths, v)
+		}
+	}
+	return paths
+}
+
+func isSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&os.ModeSocket != 0
+}
+
+// Strict is p for a command that is to find nothing of what an earlier one left: its
+// own network, processes and directories for temporary files. fresh is a directory for
+// it, which it may write; it must exist. Network mode none stays none.
+func (p *Profile) Strict(fresh string) *Profile {
+	strict := *p
+	strict.PIDs, strict.fresh, strict.OnUnavailable = true, fresh, Fail
+	strict.Network.AllowedDomains, strict.Network.DeniedDomains, strict.Network.LocalPorts = nil, nil, nil
+	if strict.Network.Mode != NetNone {
+		strict.Network.Mode = NetLoopback
+	}
+	if strict.Mode != Observe {
+		strict.Write = append(slices.Clone(p.Write), Path{fresh, "strict"})
+	}
+	return &strict
+}
+
+// ForCheck is p for a check of a contract. No port is forwarded to a check: while checks run, the
+// command's ports may still be in use.
+func (p *Profile) ForCheck() *Profile {
+	check := *p
+	check.Network.LocalPorts = nil
+	return &check
+}
+
+// Temporary are the directories for temporary files that Strict covers. Not every host
+// has all of them.
+var Temporary = []string{"/tmp", "/var/tmp", "/dev/shm"}

@@ -1,11 +1,23 @@
 package sandbox
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/assay-run/assay-run/cgroup/steps"
 	"github.com/assay-run/assay-run/runner/sandbox/internal/auditlog"
 	"github.com/assay-run/assay-run/runner/sandbox/internal/shim"
 )
@@ -191,4 +203,537 @@ func (s *Sandbox) Close() error {
 	}
 	s.readAudit()
 	return err
+}
+
+// Start starts cmd inside, by start, and returns the command that it gave to
+// start: cmd itself is not started. cmd.Path must be absolute; its Env and Dir
+// are taken as they are: apply Environ before. The process is the shim's where
+// there is a PID namespace: see States and Signal.
+//
+// Detached says that start does not honour cmd.SysProcAttr.
+//
+// The error is a *LayerError where a layer cannot be had, a *PortError where a port
+// cannot be forwarded, an *os.PathError as of exec.Cmd.Start where the command cannot be
+// executed, or start's own. The command that is returned with it, if any, was started and
+// killed, and is to be waited for.
+func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached bool) (*exec.Cmd, error) {
+	flags := s.cloneFlags()
+	started, err := s.start(cmd, start, flags, detached)
+	if flags == 0 || s.profile.OnUnavailable != Degrade {
+		return started, err
+	}
+	var missing *LayerError
+	if !errors.As(err, &missing) || missing.Layer != LayerNamespaces {
+		return started, err
+	}
+	// Once more, without; what that leaves is told.
+	if started != nil {
+		_ = started.Wait()
+	}
+	lost := append(s.Layers(), s.withoutNamespaces(missing.Reason)...)
+	if s.proxy != nil { // its door would be in the network namespace
+		cmd.Env = slices.DeleteFunc(slices.Clone(cmd.Env), func(v string) bool { return slices.Contains(s.proxy.env(), v) })
+	}
+	started, err = s.start(cmd, start, 0, detached)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.layers = merge(lost, s.layers)
+	if s.watch.guard != nil {
+		for i := range s.layers {
+			if l := &s.layers[i]; l.Layer == LayerNetwork {
+				l.State, l.Reason = Degraded, l.Reason+"; programs on the cgroup allow only loopback addresses, which are the host's"
+			}
+		}
+	}
+	return started, err
+}
+
+// withoutNamespaces are the reports of the layers that namespaces carry.
+func (s *Sandbox) withoutNamespaces(why string) []Layer {
+	layers := []Layer{{Layer: LayerFiles, State: Unavailable, Reason: "there is no mount namespace: " + why}}
+	switch s.profile.Network.Mode {
+	case NetNone: // Landlock and seccomp know no way out
+	case NetHost:
+	default:
+		layers = append(layers, Layer{Layer: LayerNetwork, State: Unavailable, Reason: "there is no network namespace: " + why})
+	}
+	if s.profile.Mode == Observe {
+		layers = nil
+	}
+	return layers
+}
+
+func (s *Sandbox) start(
+	cmd *exec.Cmd, start func(*exec.Cmd) error, flags uintptr, detached bool,
+) (inner *exec.Cmd, err error) {
+	plan, early, err := s.profile.plan(flags != 0)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.layers = nil
+	s.mu.Unlock()
+	for _, l := range early {
+		if l.State == Unavailable && !plan.Degrade {
+			return nil, s.missing(l)
+		}
+	}
+	plan.Path, plan.Args, plan.Keep, plan.Fail, plan.Probe = cmd.Path, cmd.Args, len(cmd.ExtraFiles), s.fail, s.probe
+	if len(plan.Args) == 0 {
+		plan.Args = []string{cmd.Path}
+	}
+	if cmd.Dir != "" {
+		plan.Dir = cmd.Dir
+	}
+	if s.listenToAudit(); s.audit != nil && plan.Landlock != nil {
+		plan.Landlock.Log = unix.LANDLOCK_RESTRICT_SELF_LOG_NEW_EXEC_ON
+	}
+	plan.EndWithCommand, plan.OwnTerminal = s.end, detached
+	if s.profile.User != nil {
+		plan.Needs = s.needs
+	}
+	plan.Without, plan.Waits = s.without, s.ready != nil
+	attr := syscall.SysProcAttr{}
+	if cmd.SysProcAttr != nil {
+		attr = *cmd.SysProcAttr
+	}
+	if detached || flags != 0 && !steps.Linked() || flags&unix.CLONE_NEWUSER != 0 && (concealed() || steps.Refused()) {
+		plan.Clone = flags
+	} else {
+		attr.Cloneflags |= flags
+		shim.MapUser(&attr)
+	}
+	if plan.Init {
+		if err := s.listenLocal(); err != nil {
+			return nil, err
+		}
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		s.closeLocal()
+		if inner != nil { // or it would become the command, which nobody would supervise
+			_ = inner.Process.Kill()
+		}
+	}()
+	watched := s.watch.start(s.profile.Network.Mode, flags&unix.CLONE_NEWNET != 0)
+	conn, theirs, err := shim.Pair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	if s.conn != nil {
+		s.conn.Close() // of an attempt with namespaces
+	}
+	s.conn = conn
+	n := 3 + len(cmd.ExtraFiles)
+	program := shim.Compile(plan, n)
+	file, err := program.File()
+	if err != nil {
+		return nil, fmt.Errorf("sandbox plan: %w", err)
+	}
+	defer file.Close()
+	shimmed := &exec.Cmd{
+		Path: "/proc/self/exe", Args: shim.Args(n + 1),
+		Env: cmd.Env, Dir: cmd.Dir, Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, WaitDelay: cmd.WaitDelay,
+		ExtraFiles: append(append([]*os.File{}, cmd.ExtraFiles...), theirs, file), SysProcAttr: &attr,
+	}
+	if err := start(shimmed); err != nil {
+		return nil, s.cloneError(err, flags)
+	}
+	inner = shimmed
+	theirs.Close()
+	s.ownDomain(inner.Process, 0)
+	if plan.Waits {
+		s.ready()
+		if err := s.conn.Go(); err != nil {
+			s.conn.Close() // or the shim would wait for ever
+			return inner, err
+		}
+	}
+	err = s.started(plan, program)
+	s.mu.Lock()
+	s.layers = append(merge(early, s.layers), watched...)
+	s.mu.Unlock()
+	return inner, err
+}
+
+// concealed tells whether this process is not dumpable. /proc/PID/uid_map of what
+// it forks is then root's (task_dump_owner in fs/proc/base.c), until exec: only a
+// process that the shim forks can be given a user namespace by its own user.
+func concealed() bool {
+	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	return err == nil && dumpable != 1
+}
+
+// cloneFlags are the namespaces of the profile, but for those of layers left out.
+func (s *Sandbox) cloneFlags() uintptr {
+	switch flags := s.profile.cloneFlags(); {
+	case slices.Contains(s.without, LayerNamespaces):
+		return 0
+	case slices.Contains(s.without, LayerNetwork):
+		return flags &^ unix.CLONE_NEWNET
+	default:
+		return flags
+	}
+}
+
+// cloneError tells a namespace that cannot be had from another reason not to
+// start: the shim itself, our own binary, can be executed.
+func (s *Sandbox) cloneError(err error, flags uintptr) error {
+	var errno syscall.Errno
+	if flags == 0 || !errors.As(err, &errno) {
+		return err
+	}
+	switch errno {
+	case unix.EPERM, unix.EACCES, unix.ENOSPC, unix.EUSERS, unix.EINVAL, unix.ENOSYS:
+		return s.missing(Layer{Layer: LayerNamespaces, State: Unavailable, Reason: "clone: " + errno.Error(), Errno: int(errno)})
+	}
+	return err
+}
+
+func (s *Sandbox) missing(l Layer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.layers = append(s.layers, l)
+	return &LayerError{Layer: l.Layer, Reason: l.Reason, Remedy: Remedy(l)}
+}
+
+func layerError(layer string, err error) Layer {
+	l := Layer{Layer: layer, State: Unavailable, Reason: err.Error()}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		l.Errno = int(errno)
+	}
+	return l
+}
+
+// started takes the shim's word until the command runs, or does not.
+func (s *Sandbox) started(plan shim.Plan, program *shim.Program) error {
+	told := false
+	for {
+		m, fd, err := s.conn.Receive()
+		switch {
+		case errors.Is(err, io.EOF) && told && (!plan.Init || s.probe):
+			return nil // closed by exec
+		case err != nil:
+			return fmt.Errorf("the sandbox's own process ended before the command started: %w", err)
+		}
+		switch m.Kind {
+		case shim.KindListener:
+			if s.proxy == nil {
+				unix.Close(fd)
+			} else if err := s.proxy.serve(fd, s.profile.Network.forwarded()); err != nil {
+				return err
+			}
+		case shim.KindLayers:
+			o := program.Outcome(m.Failed)
+			if told = true; plan.Init {
+				o.Layers = merge([]Layer{{Layer: LayerNamespaces, State: Enforced}}, o.Layers)
+			}
+			s.mu.Lock()
+			s.layers, s.unable = merge(s.layers, o.Layers), o.Unusable
+			if s.probe {
+				s.ops = program.Operations()
+			}
+			s.mu.Unlock()
+			for _, l := range o.Layers {
+				if l.Layer == o.Stopped {
+					return &LayerError{Layer: l.Layer, Reason: l.Reason, Remedy: Remedy(l)}
+				}
+			}
+		case shim.KindFailed:
+			return &os.PathError{Op: "fork/exec", Path: plan.Path, Err: m.Errno()}
+		case shim.KindStarted:
+			if !told {
+				unix.Close(fd)
+				return errors.New("the sandbox's own process ended before the command started")
+			}
+			s.mu.Lock()
+			s.pidfd, s.pid = fd, pidOf(fd)
+			s.mu.Unlock()
+			s.ownDomain(nil, s.pid)
+			s.states = make(chan unix.WaitStatus, 16)
+			go s.listen()
+			s.serveLocal()
+			return nil
+		}
+	}
+}
+
+// pidOf is the process that a pidfd stands for (fs/pidfs.c, "Pid:"), or 0.
+func pidOf(pidfd int) int {
+	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(info)) {
+		if v, ok := strings.CutPrefix(line, "Pid:"); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(v))
+			return max(n, 0)
+		}
+	}
+	return 0
+}
+
+// merge puts reports together, the worse of two for each layer.
+func merge(a, b []Layer) []Layer {
+	out := append([]Layer{}, a...)
+next:
+	for _, l := range b {
+		for i := range out {
+			if out[i].Layer == l.Layer {
+				if l.State != Enforced {
+					out[i] = l
+				}
+				continue next
+			}
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// dialed is the init's answer: a connection inside.
+type dialed struct {
+	fd  int
+	err error
+}
+
+// listenLocal listens on the host's loopback address for the ports inside that it may
+// reach. With the host's network they are there already. Connections wait until serveLocal.
+// The error is a *PortError.
+func (s *Sandbox) listenLocal() error {
+	if s.profile.Network.Mode == NetHost {
+		return nil
+	}
+	for _, port := range s.profile.Network.LocalPorts {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			s.closeLocal()
+			return &PortError{Port: port, Err: err}
+		}
+		s.mu.Lock()
+		s.local = append(s.local, localPort{l, port})
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// localPort is a port of the host's that is forwarded to the same port inside.
+type localPort struct {
+	net.Listener
+	port int
+}
+
+// serveLocal forwards connections, once the command runs.
+func (s *Sandbox) serveLocal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.local {
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go s.carry(c.(*net.TCPConn), l.port)
+			}
+		}()
+	}
+}
+
+// closeLocal ends the forwarding of new connections.
+func (s *Sandbox) closeLocal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.local {
+		l.Close()
+	}
+	s.local = nil
+}
+
+// carry joins a connection from outside to one inside.
+func (s *Sandbox) carry(outer *net.TCPConn, port int) {
+	defer outer.Close()
+	c, err := s.connectInside(port)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	join(outer, c.(*net.TCPConn))
+}
+
+// connectInside connects to a port of the loopback device inside.
+func (s *Sandbox) connectInside(port int) (net.Conn, error) {
+	fd, err := s.dial(port)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "local port")
+	defer f.Close()
+	if err = connected(f); err != nil {
+		return nil, err
+	}
+	return net.FileConn(f)
+}
+
+// dialTimeout bounds a connection inside: the loopback device is never slow.
+const dialTimeout = 5 * time.Second
+
+// connected waits until a socket that does not block is connected, or cannot be.
+func connected(f *os.File) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := f.SetWriteDeadline(time.Now().Add(dialTimeout)); err != nil {
+		return err
+	}
+	var connectErr error
+	err = raw.Write(func(fd uintptr) bool {
+		errno, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		if err == nil && errno != 0 {
+			err = unix.Errno(errno)
+		}
+		if err == nil {
+			_, err = unix.Getpeername(int(fd))
+		}
+		connectErr = err
+		return !errors.Is(err, unix.ENOTCONN) // writable once it is connected or refused
+	})
+	return errors.Join(err, connectErr)
+}
+
+// dial asks the init for a connection to a port inside.
+func (s *Sandbox) dial(port int) (int, error) {
+	answer := make(chan dialed, 1)
+	s.mu.Lock()
+	if s.closed || s.dials == nil {
+		s.mu.Unlock()
+		return -1, net.ErrClosed
+	}
+	s.nextID++
+	id := s.nextID
+	s.dials[id] = answer
+	s.mu.Unlock()
+	if err := s.conn.Dial(id, port); err != nil {
+		return -1, err
+	}
+	d := <-answer
+	return d.fd, d.err
+}
+
+func (s *Sandbox) answer(m shim.Message, fd int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := s.dials[m.ID]
+	delete(s.dials, m.ID)
+	switch {
+	case answer == nil:
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	case fd < 0:
+		answer <- dialed{-1, m.Refused}
+	default:
+		answer <- dialed{fd, nil}
+	}
+}
+
+// hangUp answers everybody who waits for an init that is gone.
+func (s *Sandbox) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, answer := range s.dials {
+		answer <- dialed{-1, net.ErrClosed}
+	}
+	s.dials = nil
+}
+
+// logABI is the first version of Landlock that reports refusals to the audit.
+const logABI = 7
+
+// Refusal is an access that Landlock refused, as the host's audit reports it.
+type Refusal struct {
+	Attempt
+	// Time is when the audit first reported it, in nanoseconds of CLOCK_BOOTTIME.
+	Time uint64
+}
+
+// Refusals returns what Landlock refused the command, without repeats, if Options.Audit
+// is set and the host's auditing is on and can be read. lost counts the refusals without
+// a record. Call it after the sandbox is closed.
+func (s *Sandbox) Refusals() (list []Refusal, lost uint64) { return s.refusals, s.refusalsLost }
+
+// listenToAudit opens the audit's log, if there is one and it is wanted.
+func (s *Sandbox) listenToAudit() {
+	if abi, err := LandlockABI(); !s.wantAudit || s.audit != nil || err != nil || abi < logABI {
+		return
+	}
+	s.audit, _ = auditlog.Open() // nil if auditing is off, or this process may not listen
+}
+
+// readAudit reads what the audit reported, and closes it.
+func (s *Sandbox) readAudit() {
+	if s.audit == nil {
+		return
+	}
+	got := s.audit.Close()
+	for r, at := range got.Records {
+		s.refusals = append(s.refusals, Refusal{refused(r), at})
+	}
+	slices.SortFunc(s.refusals, func(a, b Refusal) int { return cmp.Compare(a.Time, b.Time) })
+	s.refusalsLost = got.Lost
+}
+
+// changes are the rights that a change of a file or a name needs.
+var changes = []string{"fs.write_file", "fs.truncate", "fs.ioctl_dev", "fs.change_topology"}
+
+// refused returns the operation that a record is about. For an operation that makes or
+// removes a name, the record has the directory, whose path then ends with a slash.
+func refused(r auditlog.Record) Attempt {
+	blockers := strings.Split(r.Blockers, ",")
+	has := func(is func(string) bool) bool { return slices.ContainsFunc(blockers, is) }
+	name := func(b string) bool {
+		return strings.HasPrefix(b, "fs.make_") || strings.HasPrefix(b, "fs.remove_") || b == "fs.refer"
+	}
+	a := Attempt{Op: OpRead, Target: r.Path, Errno: int(unix.EACCES)}
+	switch {
+	case has(func(b string) bool { return b == "net.bind_tcp" }):
+		a.Op, a.Target = OpBind, r.Address
+	case has(func(b string) bool { return b == "net.connect_tcp" }):
+		a.Op, a.Target = OpConnect, r.Address
+	case has(func(b string) bool { return b == "scope.abstract_unix_socket" }):
+		a.Op, a.Target = OpConnect, "unix:@"+r.Abstract
+	case has(func(b string) bool { return b == "scope.signal" }):
+		a.Op, a.Target = OpSignal, process(r)
+	case has(func(b string) bool { return b == "ptrace" }):
+		a.Op, a.Target = OpPtrace, process(r)
+	case has(name):
+		a.Op, a.Target = OpWrite, strings.TrimSuffix(r.Path, "/")+"/"
+	case has(func(b string) bool { return slices.Contains(changes, b) }):
+		a.Op = OpWrite
+	case has(func(b string) bool { return b == "fs.execute" }):
+		a.Op = OpExec
+	}
+	return a
+}
+
+func process(r auditlog.Record) string { return fmt.Sprintf("process %d (%s)", r.PID, r.Comm) }
+
+// ownDomain tells the audit log which processes may make the command's Landlock domain: the
+// process that was started, which becomes the command where there is no PID namespace, and
+// the command, which restricts itself.
+func (s *Sandbox) ownDomain(started *os.Process, command int) {
+	if s.audit == nil {
+		return
+	}
+	if started != nil {
+		s.audit.Own(started.Pid)
+	}
+	if command > 0 {
+		s.audit.Own(command)
+	}
 }

@@ -2,8 +2,15 @@ package shim
 
 import (
 	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -176,4 +183,681 @@ func (p *Program) reason(f steps.Failure) string {
 		return words + ": " + f.Errno.Error()
 	}
 	return f.Errno.Error()
+}
+
+// place makes private and temporary directories, and puts back what stays
+// writable, outer trees before inner ones.
+func (c *compiler) place(m *Mounts, kept map[string]steps.Ref) {
+	for _, dir := range m.Private {
+		c.do(Files, "cover "+dir, func() { c.tmpfs(dir, "mode=0755,size=1m", 0) })
+	}
+	for _, dir := range m.Temporary {
+		c.do(Files, "mount "+dir, func() {
+			c.makeDirs(dir, m.Temporary)
+			c.tmpfs(dir, "mode=1777", 0)
+		})
+	}
+	for _, p := range m.Writable {
+		c.do(Files, "make writable "+p, func() { c.put(kept[p], p, m) })
+	}
+}
+
+// carve makes the exceptions: what cannot be renamed, is read-only, hidden, and
+// shown again.
+func (c *compiler) carve(m *Mounts, kept map[string]steps.Ref) {
+	for _, p := range m.Pinned {
+		c.do(Files, "pin "+p, func() { c.bind(p, p, false, 0) })
+	}
+	for _, p := range m.ReadOnly {
+		c.do(Files, "protect "+p, func() { c.bind(p, p, true, 0) })
+	}
+	for _, p := range m.Hidden {
+		c.do(Files, "hide "+p, func() { c.hide(p, m, 0) })
+	}
+	for _, p := range m.Sockets {
+		gone := c.l.Label()
+		c.do(Files, "hide "+p, func() { c.hide(p, m, gone) })
+		c.l.At(gone)
+	}
+	for _, p := range m.Shown {
+		c.do(Files, "show "+p.Path, func() { c.put(kept[p.Path], p.Path, m) })
+	}
+	for _, p := range append(append([]string{}, m.Private...), hiddenAround(m)...) {
+		c.do(Files, "close "+p, func() {
+			if !slices.Contains(m.Private, p) { // to be passed through, not to be listed
+				c.call("chmod "+p, unix.SYS_FCHMODAT, unix.AT_FDCWD, p, 0o111)
+			}
+			c.setReadOnly(unix.AT_FDCWD, p, 0)
+		})
+	}
+}
+
+// hide covers what is at path. A directory that something below is to be shown
+// of gets a file system of its own to hang it into. Where gone is not 0, it goes on
+// there if the path does not exist, or cannot be reached: the command cannot reach it
+// either, unless it is another user's (a FUSE mount is closed to root, and not to its user).
+func (c *compiler) hide(path string, m *Mounts, gone steps.Label) {
+	directory, done := c.l.Label(), c.l.Label()
+	unreached := []unix.Errno{unix.ENOENT}
+	if c.plan.UID == nil {
+		unreached = append(unreached, unix.EACCES)
+	}
+	looked := c.call("lstat "+path, sysFstatat, unix.AT_FDCWD, path, c.stat, unix.AT_SYMLINK_NOFOLLOW)
+	if gone != 0 {
+		looked.On(gone, unreached...)
+	}
+	c.l.If(steps.Value(c.stat+statMode), unix.S_IFMT, unix.S_IFDIR, directory)
+	for _, kind := range []string{"/file", "/dir"} {
+		if kind == "/dir" {
+			c.l.At(directory)
+			if slices.Contains(hiddenAround(m), path) {
+				c.tmpfs(path, "mode=0755,size=1m", 0)
+				break
+			}
+		}
+		fd := c.l.Word(0)
+		c.clone(maskDir+kind, fd)
+		c.setReadOnly(steps.Value(fd), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+		put := c.attach(fd, path)
+		if gone != 0 {
+			put.On(gone, unreached...)
+		}
+		c.l.Goto(done)
+	}
+	c.l.At(done)
+}
+
+// hiddenAround are the hidden directories that have something shown below them.
+func hiddenAround(m *Mounts) []string {
+	var dirs []string
+	for _, h := range m.Hidden {
+		if slices.ContainsFunc(m.Shown, func(p Shown) bool { return below(p.Path, h) }) {
+			dirs = append(dirs, h)
+		}
+	}
+	return dirs
+}
+
+// below tells whether path is in a tree, and not its root.
+func below(path, tree string) bool { return strings.HasPrefix(path, tree+"/") }
+
+// put hangs what was kept of path where it was.
+func (c *compiler) put(kept steps.Ref, path string, m *Mounts) {
+	have := c.l.Label()
+	c.l.If(steps.Value(kept), negative, 0, have)
+	c.fail("", unix.ENOENT) // keeping it failed, and has been told
+	c.l.At(have)
+	ours := append(append(hiddenAround(m), m.Private...), m.Temporary...)
+	if m.Devices {
+		ours = append(ours, "/dev")
+	}
+	if slices.ContainsFunc(ours, func(dir string) bool { return below(path, dir) }) {
+		c.foothold(kept, path, ours)
+	}
+	c.attach(kept, path)
+}
+
+// foothold makes the file or directory that a mount is to be put on, where path is
+// below a file system that was made here.
+func (c *compiler) foothold(fd steps.Ref, path string, ours []string) {
+	directory, done := c.l.Label(), c.l.Label()
+	c.makeDirs(filepath.Dir(path), ours)
+	c.call("fstat "+path, unix.SYS_FSTAT, steps.Value(fd), c.stat)
+	c.l.If(steps.Value(c.stat+statMode), unix.S_IFMT, unix.S_IFDIR, directory)
+	c.touch(path, 0o600).Ignore(unix.EEXIST)
+	c.l.Goto(done)
+	c.l.At(directory)
+	c.call("mkdir "+path, unix.SYS_MKDIRAT, unix.AT_FDCWD, path, 0o755).Ignore(unix.EEXIST)
+	c.l.At(done)
+}
+
+// touch makes an empty file.
+func (c *compiler) touch(path string, mode int) steps.Step {
+	return c.call("mknod "+path, unix.SYS_MKNODAT, unix.AT_FDCWD, path, unix.S_IFREG|mode, 0)
+}
+
+// maskDir holds, on the tmpfs that is /dev, what covers hidden files while the
+// mounts are made. It is gone when the command starts.
+const maskDir = "/dev/.assay-run"
+
+// devices are those that every program may use; /dev/pts is a new instance, in
+// which no terminal of anybody else exists.
+var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
+
+// procReadOnly are the parts of /proc that are the machine's, not a process's.
+var procReadOnly = []string{"sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "tty", "driver"}
+
+// devices replaces /dev. The mask is made there too, since /dev is always ours.
+func (c *compiler) devices() {
+	c.do(Files, "mount /dev", func() {
+		fds := make([]steps.Ref, len(devices))
+		for i, name := range devices {
+			fds[i] = c.l.Word(all)
+			c.clone("/dev/"+name, fds[i]).Ignore(unix.ENOENT)
+		}
+		console := c.l.Word(all)
+		c.cloneTerminal(console)
+		c.tmpfs("/dev", "mode=0755,size=64k", unix.MS_NOEXEC)
+		for i, name := range append(append([]string{}, devices...), "console") {
+			none := c.l.Label()
+			fd := append(fds, console)[i]
+			c.l.If(steps.Value(fd), negative, negative, none)
+			c.touch("/dev/"+name, 0o644)
+			c.attach(fd, "/dev/"+name)
+			c.l.At(none)
+		}
+		for _, link := range [][2]string{
+			{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
+			{"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"},
+		} {
+			c.call("symlink /dev/"+link[1], unix.SYS_SYMLINKAT, link[0], unix.AT_FDCWD, "/dev/"+link[1])
+		}
+		for _, dir := range []string{"/dev/pts", "/dev/shm", maskDir} {
+			c.call("mkdir "+dir, unix.SYS_MKDIRAT, unix.AT_FDCWD, dir, 0o755)
+		}
+		c.call("mount devpts", unix.SYS_MOUNT, "devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+		c.tmpfs("/dev/shm", "mode=1777", 0)
+		c.call("mkdir "+maskDir, unix.SYS_MKDIRAT, unix.AT_FDCWD, maskDir+"/dir", 0)
+		c.touch(maskDir+"/file", 0)
+	})
+}
+
+// terminalPath bounds the path of a terminal, in bytes.
+const terminalPath = 128
+
+// cloneTerminal opens a detached copy of the terminal that a stream is, if any:
+// ttyname(3) looks in /dev for it, as /dev/pts is a new one.
+func (c *compiler) cloneTerminal(terminal steps.Ref) {
+	done := c.l.Label()
+	attributes := c.l.Space(64) // struct termios
+	for fd := range 3 {
+		other := c.l.Label()
+		path := c.l.Space(terminalPath)
+		c.l.Call(unix.SYS_IOCTL, fd, unix.TCGETS, attributes).On(other, steps.AnyErrno)
+		c.l.Call(unix.SYS_READLINKAT, unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), path, terminalPath-1).On(other, steps.AnyErrno)
+		dev, is := binary.LittleEndian.Uint64([]byte("/dev/\x00\x00\x00")), c.l.Label()
+		c.l.If(steps.Value(path), 1<<40-1, dev, is)
+		c.l.Goto(other)
+		c.l.At(is)
+		c.call("open_tree of a terminal", unix.SYS_OPEN_TREE, unix.AT_FDCWD, path, cloneTree).Into(terminal).On(other, unix.ENOENT)
+		c.l.Goto(done)
+		c.l.At(other)
+	}
+	c.l.At(done)
+}
+
+// finishDevices takes away what only making the mounts needed: the masks, and the
+// right to write to /dev, and to /dev/shm where the profile gives none. What is
+// shown below that has been put there by now.
+func (c *compiler) finishDevices(m *Mounts) {
+	c.do(Files, "make /dev read-only", func() {
+		c.call("remove "+maskDir, unix.SYS_UNLINKAT, unix.AT_FDCWD, maskDir+"/file", 0)
+		c.call("remove "+maskDir, unix.SYS_UNLINKAT, unix.AT_FDCWD, maskDir+"/dir", unix.AT_REMOVEDIR)
+		c.call("remove "+maskDir, unix.SYS_UNLINKAT, unix.AT_FDCWD, maskDir, unix.AT_REMOVEDIR)
+		c.setReadOnly(unix.AT_FDCWD, "/dev", 0)
+		if !m.Shm {
+			c.setReadOnly(unix.AT_FDCWD, "/dev/shm", 0)
+		}
+	})
+}
+
+func (c *compiler) proc() {
+	c.do(Files, "mount /proc", func() {
+		c.call("mount proc /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, 0)
+	})
+	c.do(Files, "make /proc/sys read-only", func() {
+		for _, name := range procReadOnly {
+			absent := c.l.Label()
+			c.bind("/proc/"+name, "/proc/"+name, true, absent)
+			c.l.At(absent)
+		}
+	})
+}
+
+const (
+	sizeofStat = unsafe.Sizeof(unix.Stat_t{})
+	statMode   = steps.Ref(unsafe.Offsetof(unix.Stat_t{}.Mode))
+	negative   = uint64(1 << 63)
+	all        = ^uint64(0)
+)
+
+// mounts arranges the mount namespace, in place: every path keeps its name, and
+// nothing is ever created but on file systems made here. Trees that stay
+// writable are cloned before everything becomes read-only, and put back after.
+func (c *compiler) mounts() {
+	m := c.plan.Mounts
+	if m == nil {
+		return
+	}
+	umask := c.l.Word(0)
+	c.l.Call(unix.SYS_UMASK, 0).Into(umask)
+	c.do(Files, "look at the paths", func() { c.absolute(m) })
+	c.do(Files, "make / private", func() { c.l.Call(unix.SYS_MOUNT, 0, "/", 0, unix.MS_REC|unix.MS_PRIVATE, 0) })
+	kept := c.clones(m)
+	if !m.All {
+		c.do(Files, "make / read-only", func() { c.setReadOnly(unix.AT_FDCWD, "/", unix.AT_RECURSIVE) })
+	}
+	if m.Devices {
+		c.devices()
+	}
+	if m.Proc {
+		c.proc()
+	}
+	c.place(m, kept)
+	c.carve(m, kept)
+	if m.Devices {
+		c.finishDevices(m)
+	}
+	c.do(Files, "chdir", func() { // out of the directory that we were started in, to what is there now
+		if c.plan.Dir != "" {
+			c.l.Call(unix.SYS_CHDIR, c.plan.Dir)
+		}
+	})
+	c.l.Call(unix.SYS_UMASK, steps.Value(umask))
+}
+
+// absolute refuses paths that would be taken from wherever we happen to be.
+func (c *compiler) absolute(m *Mounts) {
+	lists := [][]string{m.Writable, m.Pinned, m.ReadOnly, m.Hidden, m.Sockets, m.Private, m.Temporary}
+	for _, shown := range m.Shown {
+		lists = append(lists, []string{shown.Path})
+	}
+	for _, path := range slices.Concat(lists...) {
+		if !filepath.IsAbs(path) {
+			c.fail("mount "+path, unix.EINVAL)
+		}
+	}
+}
+
+// clone opens a detached copy of the mount at path, and of all below it.
+func (c *compiler) clone(path string, fd steps.Ref) steps.Step {
+	return c.call("open_tree "+path, unix.SYS_OPEN_TREE, unix.AT_FDCWD, path, cloneTree).Into(fd)
+}
+
+const cloneTree = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE | unix.AT_SYMLINK_NOFOLLOW
+
+// attach puts a detached mount at path, and closes it.
+func (c *compiler) attach(fd steps.Ref, path string) steps.Step {
+	step := c.call("move_mount "+path, unix.SYS_MOVE_MOUNT, steps.Value(fd), "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	c.close(fd)
+	return step
+}
+
+func (c *compiler) close(fd steps.Ref) { c.l.Call(unix.SYS_CLOSE, steps.Value(fd)) }
+
+func (c *compiler) setReadOnly(fd any, path string, flags int) {
+	attr := c.structure(mountAttr, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID)
+	c.call("mount_setattr "+path, unix.SYS_MOUNT_SETATTR, fd, path, flags, attr, mountAttr)
+}
+
+const mountAttr = int(unsafe.Sizeof(unix.MountAttr{}))
+
+// structure is a struct of size bytes whose first word is value.
+func (c *compiler) structure(size int, value uint64) steps.Ref {
+	at := c.l.Word(value)
+	c.l.Space(size - 8)
+	return at
+}
+
+// bind puts a copy of what is at from over to. Where absent is not 0, it goes on there if
+// either does not exist.
+func (c *compiler) bind(from, to string, readOnly bool, absent steps.Label) {
+	fd := c.l.Word(0)
+	opened := c.clone(from, fd)
+	if absent != 0 {
+		opened.On(absent, unix.ENOENT)
+	}
+	if readOnly {
+		c.setReadOnly(steps.Value(fd), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	}
+	c.attach(fd, to)
+}
+
+func (c *compiler) tmpfs(path, options string, flags int) {
+	c.call("mount tmpfs "+path, unix.SYS_MOUNT, "tmpfs", path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|flags, options)
+}
+
+// clones opens what will be wanted once it is covered or read-only: the words
+// that hold the descriptors, by path.
+func (c *compiler) clones(m *Mounts) map[string]steps.Ref {
+	fds := map[string]steps.Ref{}
+	paths := append([]Shown{}, m.Shown...)
+	for _, p := range m.Writable {
+		paths = append(paths, Shown{p, true})
+	}
+	for _, p := range paths {
+		kept, fd := c.l.Word(all), c.l.Word(0)
+		c.do(Files, "keep "+p.Path, func() {
+			c.clone(p.Path, fd)
+			if !p.Writable {
+				c.setReadOnly(steps.Value(fd), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+			}
+			c.l.Set(kept, steps.Value(fd))
+		})
+		fds[p.Path] = kept
+	}
+	return fds
+}
+
+// makeDirs makes the directories on the way to path, and path itself, on the file
+// systems made here that it is below.
+func (c *compiler) makeDirs(path string, ours []string) {
+	var made []string
+	for at := path; slices.ContainsFunc(ours, func(dir string) bool { return below(at, dir) }); at = filepath.Dir(at) {
+		made = append(made, at)
+	}
+	slices.Reverse(made)
+	for _, dir := range made {
+		c.call("mkdir "+dir, unix.SYS_MKDIRAT, unix.AT_FDCWD, dir, 0o755).Ignore(unix.EEXIST)
+	}
+}
+
+// network readies the network namespace: everything in it is the command's, so
+// the ports are always free.
+func (c *compiler) network() {
+	if c.plan.Loopback {
+		c.do(Network, "bring up lo", func() {
+			fd := c.l.Word(0)
+			ifreq := c.l.Bytes(append(append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...), make([]byte, 24)...))
+			c.l.Put(ifreq+unix.IFNAMSIZ, unix.IFF_UP|unix.IFF_RUNNING)
+			c.l.Call(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0).Into(fd)
+			c.l.Call(unix.SYS_IOCTL, steps.Value(fd), unix.SIOCSIFFLAGS, ifreq)
+			c.close(fd)
+		})
+	}
+	for _, port := range c.plan.Ports {
+		c.do(Network, "listen for the proxy on port "+strconv.Itoa(port), func() {
+			m := c.message(KindListener)
+			c.l.Call(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0).Into(m.fd)
+			c.l.Call(unix.SYS_BIND, steps.Value(m.fd), c.l.Bytes(loopback(port)), sizeofSockaddr)
+			c.l.Call(unix.SYS_LISTEN, steps.Value(m.fd), 128)
+			c.sendFile(m)
+			c.close(m.fd)
+		})
+	}
+}
+
+const sizeofSockaddr = 16 // struct sockaddr_in
+
+// loopback is the address of a port inside, as connect(2) takes it.
+func loopback(port int) []byte {
+	b := binary.NativeEndian.AppendUint16(nil, unix.AF_INET)
+	b = binary.BigEndian.AppendUint16(b, uint16(port))
+	return append(b, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+}
+
+// message is a message to the runner that is sent from the list's data.
+type message struct {
+	text   steps.Ref // kind, and two words
+	fd     steps.Ref // the word for a descriptor to send with it
+	header steps.Ref // struct msghdr
+}
+
+func (c *compiler) message(kind uint64) message {
+	m := message{text: c.l.Word(kind)}
+	c.l.Space(messageSize - 8)
+	iov := c.l.Space(16)
+	c.l.Pointer(iov, m.text)
+	c.l.Put(iov+8, messageSize)
+	control := c.l.Word(20) // struct cmsghdr with one descriptor
+	c.l.Bytes(binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, unix.SOL_SOCKET), unix.SCM_RIGHTS))
+	m.fd = c.l.Word(0)
+	m.header = c.l.Space(56)
+	c.l.Pointer(m.header+16, iov)
+	c.l.Put(m.header+24, 1)
+	c.l.Pointer(m.header+32, control)
+	c.l.Put(m.header+40, 24)
+	return m
+}
+
+// send sends a message without its descriptor.
+func (c *compiler) send(m message) steps.Step {
+	return c.l.Call(unix.SYS_SENDTO, c.control, m.text, messageSize, unix.MSG_NOSIGNAL, 0, 0)
+}
+
+func (c *compiler) sendFile(m message) steps.Step {
+	return c.l.Call(unix.SYS_SENDMSG, c.control, m.header, unix.MSG_NOSIGNAL)
+}
+
+// process keeps the shim itself out of the command's reach, and everything that
+// it was not given out of the command's hands.
+func (c *compiler) process() {
+	c.do(Privileges, "prctl PR_SET_DUMPABLE", func() {
+		if c.plan.Init { // otherwise exec makes it dumpable again, and the command's own
+			c.l.Call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+		}
+	})
+	c.do(Privileges, "close_range", func() {
+		c.l.Call(unix.SYS_CLOSE_RANGE, 3+c.plan.Keep, 1<<32-1, unix.CLOSE_RANGE_CLOEXEC)
+	})
+}
+
+// privileges gives up all that the command is not to have.
+func (c *compiler) privileges() {
+	if c.plan.KeepPrivileges {
+		return
+	}
+	c.do(Privileges, "drop the capability bounding set", c.dropBounding)
+	c.user()
+	c.look()
+	c.do(Privileges, "capset", func() {
+		c.l.Call(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0).Ignore(unix.EINVAL)
+		c.capset()
+	})
+	c.do(Privileges, "prctl PR_SET_NO_NEW_PRIVS", c.noNewPrivs)
+}
+
+func (c *compiler) noNewPrivs() {
+	c.l.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+}
+
+// capset leaves the process these capabilities, of the first 32, and no others.
+func (c *compiler) capset(capabilities ...int) {
+	var bits uint32
+	for _, n := range capabilities {
+		bits |= 1 << n
+	}
+	c.l.Call(unix.SYS_CAPSET, c.words32(unix.LINUX_CAPABILITY_VERSION_3, 0), c.words32(bits, bits, 0, 0, 0, 0))
+}
+
+// dropBounding empties the bounding set, so that not even root's exec regains a
+// capability. A process without CAP_SETPCAP has none to regain: see
+// no_new_privs.
+func (c *compiler) dropBounding() {
+	may, one, done, refused := c.l.Label(), c.l.Label(), c.l.Label(), c.l.Label()
+	has := c.words32(0, 0, 0, 0, 0, 0) // effective, permitted, inheritable; and of the others
+	c.call("capget", unix.SYS_CAPGET, c.words32(unix.LINUX_CAPABILITY_VERSION_3, 0), has)
+	c.l.If(steps.Value(has), 1<<unix.CAP_SETPCAP, 1<<unix.CAP_SETPCAP, may)
+	second := c.l.Label()
+	c.l.If(steps.Value(has), 0xffffffff<<32, 0, second)
+	c.l.At(refused)
+	c.fail("capabilities without CAP_SETPCAP", unix.EPERM)
+	c.l.At(second)
+	c.l.If(steps.Value(has+16), 0xffffffff, 0, done)
+	c.l.Goto(refused)
+	c.l.At(may)
+	n := c.l.Word(1)
+	c.l.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, 0, 0, 0, 0)
+	c.l.At(one)
+	c.l.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, steps.Value(n), 0, 0, 0).On(done, unix.EINVAL) // the kernel has no more
+	c.l.Make(n, steps.Value(n), 0, all, 1)
+	c.l.Goto(one)
+	c.l.At(done)
+}
+
+// user becomes the plan's user. It is no part of a layer that may be missing: a
+// command that was to be somebody else's never runs as us.
+func (c *compiler) user() {
+	if c.plan.UID == nil {
+		return
+	}
+	c.handOver()
+	c.operation(Privileges, "change the user", true, func() {
+		var groups []byte
+		for _, g := range c.plan.Groups {
+			groups = binary.NativeEndian.AppendUint32(groups, uint32(g))
+		}
+		gid, uid := *c.plan.GID, *c.plan.UID
+		c.call("setgroups", unix.SYS_SETGROUPS, len(c.plan.Groups), c.l.Bytes(append(groups, 0, 0, 0, 0)))
+		c.call("setresgid", unix.SYS_SETRESGID, gid, gid, gid)
+		c.call("setresuid", unix.SYS_SETRESUID, uid, uid, uid)
+	})
+}
+
+// handOver gives the plan's user the pipes, and a terminal of the command's own,
+// that its streams are: opening /dev/stderr opens them anew. Where that fails
+// the streams work all the same.
+func (c *compiler) handOver() {
+	attributes := c.l.Space(64) // struct termios
+	for fd := range 3 {
+		give, next := c.l.Label(), c.l.Label()
+		c.l.Call(unix.SYS_FSTAT, fd, c.stat).On(next, steps.AnyErrno)
+		c.l.If(steps.Value(c.stat+statMode), unix.S_IFMT, unix.S_IFIFO, give)
+		if !c.plan.OwnTerminal {
+			c.l.Goto(next)
+		}
+		c.l.Call(unix.SYS_IOCTL, fd, unix.TCGETS, attributes).On(next, steps.AnyErrno)
+		c.l.At(give)
+		c.l.Call(unix.SYS_FCHOWN, fd, *c.plan.UID, -1).Ignore(steps.AnyErrno)
+		c.l.At(next)
+	}
+}
+
+// look finds out, as the command's user, what of the plan's needs it cannot use.
+// access(2) asks for the real user, who is the command's by now.
+func (c *compiler) look() {
+	for _, n := range c.plan.Needs {
+		next := c.l.Label()
+		c.l.OnError(next)
+		c.needs[c.l.Len()] = n
+		c.l.Call(unix.SYS_FACCESSAT, unix.AT_FDCWD, n.Path, int(n.Mode))
+		c.l.At(next)
+	}
+	c.l.OnError(c.giveUp)
+}
+
+// filter loads the seccomp program.
+func (c *compiler) filter() {
+	if len(c.plan.Filter) == 0 {
+		return
+	}
+	c.do(Seccomp, "seccomp SECCOMP_SET_MODE_FILTER", func() {
+		var b []byte
+		for _, in := range c.plan.Filter {
+			b = append(binary.NativeEndian.AppendUint16(b, in.Code), in.Jt, in.Jf)
+			b = binary.NativeEndian.AppendUint32(b, in.K)
+		}
+		program := c.structure(16, uint64(len(c.plan.Filter))) // struct sock_fprog
+		c.l.Pointer(program+8, c.l.Bytes(b))
+		again, done := c.l.Label(), c.l.Label()
+		c.l.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, program).On(again, unix.EACCES)
+		c.l.Goto(done)
+		c.l.At(again) // neither CAP_SYS_ADMIN nor no_new_privs
+		c.noNewPrivs()
+		c.l.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, program)
+		c.l.At(done)
+	})
+}
+
+// Restrict puts the calling thread, and what it executes or starts, under a
+// Landlock ruleset: the caller has locked it to its goroutine. The error names
+// what failed.
+func Restrict(r *Ruleset) error {
+	c := &compiler{plan: Plan{Landlock: r}}
+	c.begin()
+	c.do(Landlock, "prctl PR_SET_NO_NEW_PRIVS", c.noNewPrivs)
+	c.rules()
+	c.restrict()
+	for _, l := range c.Outcome(c.list.Run()).Layers {
+		if l.State != Enforced {
+			return errors.New(l.Reason)
+		}
+	}
+	return nil
+}
+
+// rules makes the Landlock ruleset, of paths that the command's user may be
+// unable to open.
+func (c *compiler) rules() {
+	r := c.plan.Landlock
+	if r == nil {
+		return
+	}
+	attr := c.structure(int(unsafe.Sizeof(unix.LandlockRulesetAttr{})), r.FS)
+	c.l.Put(attr+8, r.Net)
+	c.l.Put(attr+16, r.Scoped)
+	c.do(Landlock, "landlock_create_ruleset", func() {
+		c.l.Call(unix.SYS_LANDLOCK_CREATE_RULESET, attr, int(unsafe.Sizeof(unix.LandlockRulesetAttr{})), 0).Into(c.ruleset)
+	})
+	none := c.l.Label()
+	c.l.If(steps.Value(c.ruleset), negative, negative, none)
+	// A rule allows: the command can do less without one, never more. Which one
+	// is missing would be told by nobody, though.
+	c.do(Landlock, "landlock_add_rule", func() {
+		for _, p := range r.Paths {
+			c.addPath(p)
+		}
+		for _, p := range r.Ports {
+			rule := c.structure(16, p.Access)
+			c.l.Put(rule+8, uint64(p.Port))
+			c.addRule(fmt.Sprintf("port %d", p.Port), landlockRuleNetPort, rule)
+		}
+	})
+	c.l.At(none)
+}
+
+func (c *compiler) addRule(words string, kind int, rule steps.Ref) steps.Step {
+	return c.call(words, unix.SYS_LANDLOCK_ADD_RULE, steps.Value(c.ruleset), kind, rule, 0)
+}
+
+// restrict puts this process, and so what it starts, under the ruleset.
+func (c *compiler) restrict() {
+	if c.plan.Landlock == nil {
+		return
+	}
+	none := c.l.Label()
+	c.l.If(steps.Value(c.ruleset), negative, negative, none)
+	c.do(Landlock, "landlock_restrict_self", func() {
+		c.l.Call(unix.SYS_LANDLOCK_RESTRICT_SELF, steps.Value(c.ruleset), c.plan.Landlock.Log)
+		c.close(c.ruleset)
+	})
+	c.l.At(none)
+}
+
+const landlockRuleNetPort = 2 // LANDLOCK_RULE_NET_PORT
+
+// fileAccess are the rights that a file, rather than a directory, can have.
+const fileAccess = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
+	unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+
+func (c *compiler) addPath(p PathRule) {
+	next, done, file := c.l.Label(), c.l.Label(), c.l.Label()
+	rule := c.structure(16, p.Access) // struct landlock_path_beneath_attr, with the descriptor at 8
+	fd := rule + 8
+	opened := c.call(p.Path, unix.SYS_OPENAT, unix.AT_FDCWD, p.Path, unix.O_PATH|unix.O_CLOEXEC, 0).Into(fd)
+	// The kernel tells a file from a directory: it refuses to give one rights of the other.
+	added := c.addRule(p.Path, unix.LANDLOCK_RULE_PATH_BENEATH, rule)
+	added.On(file, unix.EINVAL)
+	if p.Optional {
+		opened.On(next, unix.ENOENT, unix.EACCES)
+		added.On(done, unix.EBADFD) // a pipe or a socket, which no rule is about
+	}
+	c.l.Goto(done)
+	c.l.At(file)
+	if p.Access&fileAccess != 0 {
+		c.l.Set(rule, p.Access&fileAccess)
+		c.addRule(p.Path, unix.LANDLOCK_RULE_PATH_BENEATH, rule)
+	}
+	c.l.At(done)
+	c.close(fd)
+	c.l.At(next)
+}
+
+// words32 are integers of 32 bits in the list's data.
+func (c *compiler) words32(values ...uint32) steps.Ref {
+	var b []byte
+	for _, v := range values {
+		b = binary.NativeEndian.AppendUint32(b, v)
+	}
+	return c.l.Bytes(b)
 }
