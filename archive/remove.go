@@ -5,37 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
-
-	"github.com/assay-run/assay-run/schema"
 )
 
-// remove is removeSpool for the process that holds the lock. A disk that is told of each
-// free block (mount option discard) needs 0.1 ms and more for one: run.json's and that of
-// the folder of layers are freed in parallel.
+// remove is removeSpool for the process that holds the lock.
 func (s *Spool) remove() error {
-	away, err := setAside(s.dir)
-	if away == "" {
-		return err
-	}
-	var layers sync.WaitGroup
-	layers.Go(func() {
-		for p, l := range s.layers {
-			if l.file != nil && p != schema.EventsPath {
-				_ = os.Remove(layerFile(away, p))
-			}
-		}
-		_ = os.Remove(filepath.Join(away, filepath.Dir(schema.KernelPath)))
-	})
-	_ = os.Remove(filepath.Join(away, schema.RunPath))
 	_ = s.lock.Close()
-	_ = os.Remove(filepath.Join(away, schema.EventsPath))
-	_ = os.Remove(filepath.Join(away, journalName))
-	layers.Wait()
-	if os.Remove(away) == nil {
-		return nil
-	}
-	return removeAside(away) // there is more
+	return removeSpool(s.dir)
 }
 
 // removeSpool takes the spool's name away before its files, so that a half

@@ -131,7 +131,7 @@ func (c *command) pid() int {
 	return c.cmd.Process.Pid
 }
 
-// sharesTerminal tells whether the command must stay in our process group to
+// sharesTerminal reports whether the command must stay in our process group to
 // be able to use a terminal of ours. It then gets what the terminal sends on
 // its own.
 func (c *command) sharesTerminal() bool {

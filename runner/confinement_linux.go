@@ -385,7 +385,7 @@ func (c *confinement) explain() {
 	}
 }
 
-// enforced tells whether all these layers are.
+// enforced reports whether all these layers are.
 func (c *confinement) enforced(names ...string) bool {
 	for _, name := range names {
 		if !slices.ContainsFunc(c.layers, func(l sandbox.Layer) bool { return l.Layer == name && l.State == sandbox.Enforced }) {

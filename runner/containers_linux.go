@@ -44,7 +44,7 @@ type containers struct {
 	dir     *rundir.Dir // of the socket, and of the directory that is first in the command's PATH; nil without
 	socket  string      // of the Docker daemon; empty if there is none on this host
 	relay   *engine.Relay
-	asked   *askers
+	asked   *containerStarters
 	own     func(...string) // see binding.Correlator
 
 	parent  string
@@ -56,7 +56,7 @@ type containers struct {
 func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *confinement, own func(...string)) *containers {
 	env := spec.environ()
 	return &containers{
-		asked: &askers{log: log, of: map[string][]asker{}}, own: own,
+		asked: &containerStarters{log: log, of: map[string][]containerStarter{}}, own: own,
 		log: log, session: session, limits: spec.Limits, use: spec.Containers, path: valueOf(env, "PATH"), inside: inside, socket: engine.Socket(env),
 	}
 }
@@ -80,7 +80,7 @@ func (c *containers) open(context.Context) error {
 	return nil
 }
 
-// bySystemd tells whether the containers are put into the run by systemd, which takes
+// bySystemd reports whether the containers are put into the run by systemd, which takes
 // the name of a slice.
 func (c *containers) bySystemd(ctx context.Context) bool {
 	if !c.use {
@@ -285,16 +285,16 @@ func inContainer(s *cgroup.Session, pid int) string {
 	return ""
 }
 
-// askers are the processes that asked Docker to start a container of the run.
-type askers struct {
+// containerStarters are the processes that asked Docker to start a container of the run.
+type containerStarters struct {
 	log *evidence.Log
 
 	mu sync.Mutex
-	of map[string][]asker // by the container's id, until it starts
+	of map[string][]containerStarter // by the container's id, until it starts
 	n  int
 }
 
-type asker struct {
+type containerStarter struct {
 	pid uint32
 	at  uint64 // nanoseconds of CLOCK_BOOTTIME
 }
@@ -303,7 +303,7 @@ type asker struct {
 const maxAskers = 1 << 12
 
 // ask remembers which process asks for a container, before the daemon gets the request.
-func (a *askers) ask(pid uint32, c *engine.Container) {
+func (a *containerStarters) ask(pid uint32, c *engine.Container) {
 	a.log.Event(schema.Event{
 		Type: schema.ContainerStarting, PID: int(pid),
 		Containers: []schema.Container{{ID: c.ID, Engine: engine.Docker, Name: c.Name, Image: c.Image}},
@@ -311,13 +311,13 @@ func (a *askers) ask(pid uint32, c *engine.Container) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if pid != 0 && a.n < maxAskers && kernel.HostPIDs() { // else the kernel layer has other numbers
-		a.of[c.ID] = append(a.of[c.ID], asker{pid, uint64(bootTime())})
+		a.of[c.ID] = append(a.of[c.ID], containerStarter{pid, uint64(bootTime())})
 		a.n++
 	}
 }
 
 // starter is [layer.Options].Starter: the last process that asked before that time.
-func (a *askers) starter(id string, t uint64) (pid uint32, at uint64) {
+func (a *containerStarters) starter(id string, t uint64) (pid uint32, at uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	list := a.of[id]

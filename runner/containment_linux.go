@@ -213,7 +213,7 @@ func (c *containment) count() {
 	}
 }
 
-// exposed tells whether the guard was not out of the command's reach when that
+// exposed reports whether the guard was not out of the command's reach when that
 // started.
 func (c *containment) exposed() bool { return c.guard != nil && c.guard.Exposed() }
 

@@ -30,12 +30,12 @@ import (
 // bad contract starts nothing, and closed last, when it is known whether the
 // checks were alone. Without a contract it does nothing.
 type contractPart struct {
-	log      *evidence.Log
-	file     string // empty without a contract
-	baseline bool
-	dir      func() (string, error) // the run's working directory
-	temp     string
-	told     func(*schema.Contract) // may be nil
+	log       *evidence.Log
+	file      string // empty without a contract
+	baseline  bool
+	dir       func() (string, error) // the run's working directory
+	temp      string
+	onSettled func(*schema.Contract) // may be nil
 	// escaped is how many tasks were moved out of the session. It is asked once
 	// the observation has ended. atLarge is how many of its processes are alive.
 	escaped  func() uint64
@@ -66,7 +66,7 @@ type contractPart struct {
 
 func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, session *containment) *contractPart {
 	return &contractPart{
-		log: log, file: spec.Contract, baseline: spec.ContractBaseline, dir: spec.workdir, temp: opt.ScratchDir, told: opt.OnContract,
+		log: log, file: spec.Contract, baseline: spec.ContractBaseline, dir: spec.workdir, temp: opt.ScratchDir, onSettled: opt.OnContract,
 		env: spec.environ(), signals: signals, grace: spec.Grace, session: session,
 	}
 }
@@ -201,8 +201,8 @@ func (p *contractPart) close(res *schema.Result) error {
 		p.doc.Reasons = append(p.doc.Reasons, "the kernel layer is not complete, so a strict check may have read what the command wrote")
 	}
 	p.record(res)
-	if p.told != nil {
-		p.told(p.doc)
+	if p.onSettled != nil {
+		p.onSettled(p.doc)
 	}
 	return p.err
 }
@@ -549,7 +549,7 @@ func (s *strictChecks) end() {
 	}
 }
 
-// covers tells whether a strict check saw a directory of its own where path is.
+// covers reports whether a strict check saw a directory of its own where path is.
 func (s *strictChecks) covers(path, workdir string) bool {
 	for _, dir := range sandbox.Temporary {
 		if rest, in := strings.CutPrefix(path, dir+"/"); in {

@@ -9,7 +9,7 @@ import (
 
 // Diagnosis is what this host offers to runs, and what would fix the rest.
 type Diagnosis struct {
-	// Works tells whether a run would work at all, in however degraded a form.
+	// Works reports whether a run would work at all, in however degraded a form.
 	Works    bool      `json:"works"`
 	Platform string    `json:"platform"`
 	Place    Place     `json:"place"`

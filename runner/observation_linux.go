@@ -379,7 +379,7 @@ func noRoom(host *cgroup.Host, err error) error {
 	return fixed
 }
 
-// notifies tells whether auto may use seccomp notification, if that is available.
+// notifies reports whether auto may use seccomp notification, if that is available.
 func notifies() bool { return notify.Privileged() || os.Getuid() == 0 }
 
 func (o *observation) openNotify() error {
@@ -445,7 +445,7 @@ func (o *observation) atLarge() int {
 	return n
 }
 
-// alive tells whether a process is there and no zombie, by its start time, which
+// alive reports whether a process is there and no zombie, by its start time, which
 // tells it from another that got its number. See proc_pid_stat(5).
 func alive(s layer.Survivor) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID))

@@ -59,7 +59,7 @@ var shimNames = map[string][]string{
 	ShimOpenCode:     {ShimOpenCode},
 }
 
-// writes tells whether a line with this sdk_name may be of the shim.
+// writes reports whether a line with this sdk_name may be of the shim.
 func writes(shim, name string) bool {
 	names := shimNames[shim]
 	return len(names) == 0 || slices.Contains(names, name)
@@ -230,7 +230,7 @@ func (s *Spec) Preload() {
 	}
 }
 
-// usesBPF tells whether Run tries the observer of package kernel.
+// usesBPF reports whether Run tries the observer of package kernel.
 func (s *Spec) usesBPF() bool { return s.Kernel != KernelOff && s.Kernel != KernelNotify }
 
 // maxSpecFile bounds a spec file, in bytes: no command line is longer than
@@ -819,7 +819,7 @@ func (s *Spec) validateRequire(add addError) {
 	}
 }
 
-// observes tells whether a run that cannot observe is not to start.
+// observes reports whether a run that cannot observe is not to start.
 func (s *Spec) observes() bool {
 	return s.Kernel == KernelRequire || slices.Contains(s.Require, RequireComplete)
 }

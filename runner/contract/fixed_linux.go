@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isFixed tells whether a file or directory is immutable or append-only, so that
+// isFixed reports whether a file or directory is immutable or append-only, so that
 // not even root can change or remove it: see ioctl_iflags(2).
 func (s *Snapshot) isFixed(p string) bool {
 	f, err := s.root.OpenFile(p, unix.O_PATH|unix.O_NOFOLLOW, 0)

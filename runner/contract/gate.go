@@ -176,7 +176,7 @@ func (g *Gate) Settle(ctx context.Context, notRun string) (*schema.Contract, err
 	return doc, err
 }
 
-// Protects tells whether an absolute path is a protected one.
+// Protects reports whether an absolute path is a protected one.
 func (g *Gate) Protects(path string) bool {
 	rel, err := filepath.Rel(g.opts.Workdir, path)
 	if err != nil || g.snapshot == nil {

@@ -142,7 +142,7 @@ func (s *Snapshot) Unmatched() []string {
 	return out
 }
 
-// covers tells whether a path, relative to the working directory, is protected.
+// covers reports whether a path, relative to the working directory, is protected.
 func (s *Snapshot) covers(p string) bool {
 	for ; p != "." && p != "/" && !strings.HasPrefix(p, "../"); p = path.Dir(p) {
 		if slices.ContainsFunc(s.globs, func(g string) bool { ok, _ := doublestar.Match(g, p); return ok }) {

@@ -69,7 +69,7 @@ func (s *Snapshot) matches(p string) bool {
 	return false
 }
 
-// leadsTo tells whether a glob could match something below p.
+// leadsTo reports whether a glob could match something below p.
 func (s *Snapshot) leadsTo(p string) bool {
 	for _, base := range s.bases {
 		if base == "." || strings.HasPrefix(base+"/", p+"/") || strings.HasPrefix(p+"/", base+"/") {

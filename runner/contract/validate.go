@@ -159,7 +159,7 @@ func (v *validation) protected(globs []string) {
 	}
 }
 
-// toolchainOnly tells whether command does no more than ask a build tool for
+// toolchainOnly reports whether command does no more than ask a build tool for
 // its version or help: exactly two words, and so no shell composition.
 func toolchainOnly(command string) bool {
 	command = strings.TrimSpace(command)

@@ -222,7 +222,7 @@ func swapAttack(args []string) error {
 	return fmt.Errorf("nothing came through")
 }
 
-// reaches tells whether a call with this number gets past all filters of the sandbox,
+// reaches reports whether a call with this number gets past all filters of the sandbox,
 // on kernels that do not know it too: a filter of our own would be asked about it.
 func reaches(number uint32) error {
 	runtime.LockOSThread()

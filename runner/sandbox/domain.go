@@ -95,7 +95,7 @@ func notInName(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_'
 }
 
-// Match tells whether the pattern is for a host, a name or an address as text,
+// Match reports whether the pattern is for a host, a name or an address as text,
 // and a port. An address in an unusual notation matches nothing.
 func (d Domain) Match(host string, port int) bool {
 	if d.port != 0 && d.port != port {

@@ -30,7 +30,7 @@ func (p *Profile) cloneFlags() uintptr {
 	return flags
 }
 
-// mayAdminister tells whether this process has CAP_SYS_ADMIN, with which
+// mayAdminister reports whether this process has CAP_SYS_ADMIN, with which
 // namespaces need no user namespace.
 func mayAdminister() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

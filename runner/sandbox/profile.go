@@ -84,7 +84,7 @@ type User struct {
 	home string // "/" where the user has no account
 }
 
-// Restricted tells whether the profile restricts anything that layers are
+// Restricted reports whether the profile restricts anything that layers are
 // needed for.
 func (p *Profile) Restricted() bool { return p.Mode != Observe || p.PIDs || p.User != nil }
 
@@ -296,7 +296,7 @@ func (p *Profile) expand(into *[]Path, paths []Path, c Context) error {
 	return nil
 }
 
-// swappable tells whether path goes through a symbolic link that lies in a
+// swappable reports whether path goes through a symbolic link that lies in a
 // directory which the command may write.
 func (p *Profile) swappable(path string) bool {
 	for at := path; at != "/"; at = filepath.Dir(at) {
@@ -310,12 +310,12 @@ func (p *Profile) swappable(path string) bool {
 	return false
 }
 
-// writable tells whether the command may write below path, by Write alone.
+// writable reports whether the command may write below path, by Write alone.
 func (p *Profile) writable(path string) bool {
 	return slices.ContainsFunc(p.Write, func(w Path) bool { return Below(path, w.Path) })
 }
 
-// Below tells whether path is dir or in it. Both are absolute and clean.
+// Below reports whether path is dir or in it. Both are absolute and clean.
 func Below(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }

@@ -566,7 +566,7 @@ func (r *recorded) Read(b []byte) (int, error) {
 func (r *recorded) Write(b []byte) (int, error) { return len(b), nil }
 func (r *recorded) Close() error                { return nil }
 
-// isFor tells whether a tunnel to host may be used for the server name that was said in
+// isFor reports whether a tunnel to host may be used for the server name that was said in
 // it, if any. TLS says one, but for an address.
 func (p *Proxy) isFor(name, host string, secure bool) bool {
 	if p.unchecked {

@@ -70,7 +70,7 @@ func Run(p *Profile, cmd *exec.Cmd, signals <-chan os.Signal, opt Options) (unix
 // stopSelf stops this process until somebody continues it.
 func stopSelf() { _ = unix.Kill(unix.Getpid(), unix.SIGSTOP) }
 
-// typed tells whether a signal comes from our terminal, which sends it to all of
+// typed reports whether a signal comes from our terminal, which sends it to all of
 // the group in the foreground: the command has it already.
 func typed(sig os.Signal) bool {
 	switch sig {

@@ -359,7 +359,7 @@ func (s *Sandbox) start(
 	return inner, err
 }
 
-// concealed tells whether this process is not dumpable. /proc/PID/uid_map of what
+// concealed reports whether this process is not dumpable. /proc/PID/uid_map of what
 // it forks is then root's (task_dump_owner in fs/proc/base.c), until exec: only a
 // process that the shim forks can be given a user namespace by its own user.
 func concealed() bool {

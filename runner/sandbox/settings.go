@@ -227,7 +227,7 @@ func (e *Env) check() error {
 	return nil
 }
 
-// Empty tells whether s says nothing.
+// Empty reports whether s says nothing.
 func (s *Settings) Empty() bool {
 	return s.Mode == "" && s.OnUnavailable == "" && s.Filesystem == nil && s.Network == nil && s.Env == nil && s.Limits == nil && s.User == ""
 }
@@ -286,7 +286,7 @@ func (e *Env) Apply(env []string) []string {
 	return kept
 }
 
-// matches tells whether a name matches one of the patterns. A pattern that is not
+// matches reports whether a name matches one of the patterns. A pattern that is not
 // a valid glob matches its own text.
 func matches(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {

@@ -132,7 +132,7 @@ type srtMasking struct {
 // srtDefaultWrites are writable in srt without being named.
 var srtDefaultWrites = []string{"/tmp/claude", "~/.npm/_logs", "~/.claude/debug"}
 
-// IsSRT tells whether JSON data are srt settings rather than a policy: they
+// IsSRT reports whether JSON data are srt settings rather than a policy: they
 // have no version and no mode, and all the lists that srt demands.
 func IsSRT(data []byte) bool {
 	var top map[string]jsontext.Value

@@ -43,7 +43,7 @@ const (
 	ioctl32  = 54
 )
 
-// CanType tells whether the kernel lets a command of this process type into a terminal
+// CanType reports whether the kernel lets a command of this process type into a terminal
 // that it shares with us (drivers/tty/tty_io.c, tiocsti). Since 6.2 it may be set to
 // refuse that to all but CAP_SYS_ADMIN.
 func CanType() bool {

@@ -136,7 +136,7 @@ func playRunner(dir string, argv []string) int {
 	return code
 }
 
-// ended tells whether at most n goroutines are left, once the runtime has had the
+// ended reports whether at most n goroutines are left, once the runtime has had the
 // time to finish what is exiting.
 func ended(n int) bool {
 	for range 100 {

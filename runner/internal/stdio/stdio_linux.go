@@ -109,7 +109,7 @@ func (s *Streams) openPipe(stream, member string, to *os.File) (*os.File, error)
 	return end, nil
 }
 
-// OwnSession tells whether the child's stdin is a pseudo-terminal of its own: then
+// OwnSession reports whether the child's stdin is a pseudo-terminal of its own: then
 // start it as the foreground job of a new session there ([cgroup.Group.StartJob]).
 // Where it is false and one of our own streams is a terminal, the child must stay
 // in our process group: it would be stopped, or get EIO, for reading a terminal
@@ -229,7 +229,7 @@ func (s *Streams) closeAll() {
 	}
 }
 
-// sameFile tells whether two descriptors lead to one stream, where the order
+// sameFile reports whether two descriptors lead to one stream, where the order
 // of writes means something: one open file description, or one pipe or socket.
 func sameFile(a, b *os.File) bool {
 	if a == nil || b == nil {
@@ -253,7 +253,7 @@ func sameFile(a, b *os.File) bool {
 	return errno == 0 && r == 0
 }
 
-// IsTerminal tells whether f, which may be nil, is a terminal, and leaves its flags
+// IsTerminal reports whether f, which may be nil, is a terminal, and leaves its flags
 // as they are.
 func IsTerminal(f *os.File) bool {
 	if f == nil {

@@ -478,7 +478,7 @@ func (t *terminal) restore() {
 	t.s.cfg.settings(nil, nil)
 }
 
-// foreground tells whether we may read the terminal and change its settings. A
+// foreground reports whether we may read the terminal and change its settings. A
 // terminal that is not our controlling one has no foreground: anybody may.
 func foreground(fd int) bool {
 	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)

@@ -135,7 +135,7 @@ func explain(err error, into reflect.Type, lineOf func(jsontext.Pointer, int64) 
 	return &Error{Problem: "not valid JSON: " + err.Error()}
 }
 
-// ownWords tells whether a type reads its values itself, and so tells best what
+// ownWords reports whether a type reads its values itself, and so tells best what
 // is wrong with them.
 func ownWords(t reflect.Type) bool {
 	return t.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) || t.Implements(reflect.TypeFor[json.Unmarshaler]())

@@ -278,7 +278,7 @@ func hiddenAround(m *Mounts) []string {
 	return dirs
 }
 
-// below tells whether path is in a tree, and not its root.
+// below reports whether path is in a tree, and not its root.
 func below(path, tree string) bool { return strings.HasPrefix(path, tree+"/") }
 
 // put hangs what was kept of path where it was.

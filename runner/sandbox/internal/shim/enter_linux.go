@@ -6,7 +6,7 @@ import (
 	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
-// entered tells whether this program becomes a shim when it is started as one.
+// entered reports whether this program becomes a shim when it is started as one.
 var entered bool
 
 // ErrNone is what a program gets that cannot become a shim.
