@@ -317,18 +317,20 @@ func (a *agentSide) followLogs() error {
 		}
 	}
 	if sdkPath != "" {
-		if a.sdk, err = agentlog.Follow(agentlog.Options{Path: sdkPath, Now: a.log.Now, Line: a.sdkLine, Restart: a.restart, Old: true, Precise: a.calls.Open}); err != nil {
+		if a.sdk, err = agentlog.Follow(agentlog.Options{Path: sdkPath, Name: realPath(sdkPath), Now: a.log.Now, Line: a.sdkLine, Restart: a.restart, Old: true, Precise: a.calls.Open}); err != nil {
 			return logError("sdk_event_log_unusable", err)
 		}
+		a.calls.Log(realPath(sdkPath), a.sdk.Before())
 	}
 	if policyPath != "" {
 		var precise func() bool
 		if a.sdk == nil { // else decisions do not begin or end anything
 			precise = a.calls.Open
 		}
-		if a.policy, err = agentlog.Follow(agentlog.Options{Path: policyPath, Now: a.log.Now, Line: a.decision, Restart: func() {}, Precise: precise}); err != nil {
+		if a.policy, err = agentlog.Follow(agentlog.Options{Path: policyPath, Name: realPath(policyPath), Now: a.log.Now, Line: a.decision, Restart: func() {}, Precise: precise}); err != nil {
 			return logError("policy_decision_log_unusable", err)
 		}
+		a.calls.Log(realPath(policyPath), a.policy.Before())
 	}
 	return nil
 }

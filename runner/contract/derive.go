@@ -109,7 +109,10 @@ func Derive(ctx context.Context, opts DeriveOptions) (*Contract, error) {
 func (c *Contract) sayable() error {
 	problems := c.Validate()
 	if strings.TrimSpace(c.Description) == "" {
-		problems = append(problems, Problem{Check: -1, Code: "no_description", Message: `"description" is missing or empty; say in one sentence what is true when the task is done`})
+		problems = append(
+			problems,
+			Problem{Check: -1, Code: "no_description", Message: `"description" is missing or empty; say in one sentence what is true when the task is done`},
+		)
 	}
 	if len(problems) > 0 {
 		return &InvalidError{problems}

@@ -206,7 +206,10 @@ func (g *Gate) fileAfter() string {
 
 func (g *Gate) noteFile(doc *schema.Contract) {
 	if doc.FileAfter != "unchanged" {
-		doc.Reasons = append(doc.Reasons, "the contract file was edited during the run (now "+doc.FileAfter+"); the one read at the start was evaluated")
+		doc.Reasons = append(
+			doc.Reasons,
+			"the contract file was edited during the run (now "+doc.FileAfter+"); the one read at the start was evaluated",
+		)
 	}
 }
 
@@ -241,7 +244,10 @@ func (g *Gate) noteBaseline(doc *schema.Contract) {
 		passed := doc.Baseline[i].Passed
 		doc.Results[i].GatesNothing = &passed
 		if passed {
-			doc.Reasons = append(doc.Reasons, fmt.Sprintf("check %s proves nothing: it already passed before the agent started", doc.Results[i].Name))
+			doc.Reasons = append(
+				doc.Reasons,
+				fmt.Sprintf("check %s proves nothing: it already passed before the agent started", doc.Results[i].Name),
+			)
 		}
 	}
 }

@@ -69,9 +69,15 @@ func (r Restoration) reasons() (reasons []string) {
 	case schema.DuringAgent:
 		undone := len(r.Changes) + r.Unlisted - r.Failed
 		add(undone, "%s changed during the run and restored before checking", protectedPaths(undone))
-		add(immutable, "%s made immutable by the command: that fails the contract, whatever the checks say", protectedPaths(immutable))
+		add(
+			immutable, "%s made immutable by the command: that fails the contract, whatever the checks say",
+			protectedPaths(immutable),
+		)
 	case schema.DuringCheck:
-		add(len(names), "%s changed while check %s ran, so the check proves nothing: %s", protectedPaths(len(names)), r.check, named)
+		add(
+			len(names), "%s changed while check %s ran, so the check proves nothing: %s", protectedPaths(len(names)), r.check,
+			named,
+		)
 	}
 	add(r.Failed, "%s changed and could not be restored, so the checks prove nothing", protectedPaths(r.Failed))
 	return reasons
@@ -147,7 +153,9 @@ func (r *restorer) result() Restoration {
 	}
 	listed := r.changes[:min(len(r.changes), maxReported)]
 	out.Unlisted = len(r.changes) - len(listed)
-	out.Changes = slices.SortedFunc(slices.Values(listed), func(a, b schema.ProtectedChange) int { return strings.Compare(a.Path, b.Path) })
+	out.Changes = slices.SortedFunc(
+		slices.Values(listed), func(a, b schema.ProtectedChange) int { return strings.Compare(a.Path, b.Path) },
+	)
 	return out
 }
 

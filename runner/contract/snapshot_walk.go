@@ -15,7 +15,9 @@ import (
 // walk visits every directory that can lead to a protected path and every
 // path in it. visit is told whether the path is covered by a glob, and says
 // whether to go on below it.
-func (s *Snapshot) walk(dir string, covered bool, visit func(p string, covered bool, info fs.FileInfo) (bool, error)) error {
+func (s *Snapshot) walk(
+	dir string, covered bool, visit func(p string, covered bool, info fs.FileInfo) (bool, error),
+) error {
 	f, err := s.root.Open(dir)
 	if err != nil {
 		return &walkError{dir, err}

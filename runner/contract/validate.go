@@ -91,7 +91,9 @@ type validation struct {
 }
 
 func (v *validation) add(code, format string, args ...any) {
-	v.problems = append(v.problems, Problem{Check: v.check, Name: v.label, Code: code, Message: fmt.Sprintf(format, args...)})
+	v.problems = append(
+		v.problems, Problem{Check: v.check, Name: v.label, Code: code, Message: fmt.Sprintf(format, args...)},
+	)
 }
 
 func (v *validation) name() {
@@ -118,19 +120,28 @@ func (v *validation) command(command string) {
 	case strings.TrimSpace(command) == "":
 		v.add("empty_command", "empty command; write the shell command that must pass")
 	case len(command) > MaxCommandBytes:
-		v.add("bad_command", "the command has %d bytes; at most %d are allowed: move it into a script", len(command), MaxCommandBytes)
+		v.add(
+			"bad_command", "the command has %d bytes; at most %d are allowed: move it into a script", len(command),
+			MaxCommandBytes,
+		)
 	case strings.ContainsRune(command, 0):
 		v.add("bad_command", "the command contains a NUL character, which no command line can")
 	case !utf8.ValidString(command):
 		v.add("bad_command", "the command is not valid UTF-8")
 	case toolchainOnly(command):
-		v.add("toolchain_only", "%q is a toolchain-only no-op: it proves that a tool is installed, not that the task is done; run the tool on the result", strings.TrimSpace(command))
+		v.add(
+			"toolchain_only",
+			"%q is a toolchain-only no-op: it proves that a tool is installed, not that the task is done; run the tool on the result",
+			strings.TrimSpace(command),
+		)
 	}
 }
 
 func (v *validation) expectations(c Check) {
 	if !c.ExpectExitZero && (c.OutputContains == nil || *c.OutputContains == "") {
-		v.add("asserts_nothing", "asserts nothing: expect_exit_zero is false and there is no output_contains; set one of them")
+		v.add(
+			"asserts_nothing", "asserts nothing: expect_exit_zero is false and there is no output_contains; set one of them",
+		)
 	}
 	if c.OutputContains != nil {
 		switch text := *c.OutputContains; {

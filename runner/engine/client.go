@@ -61,7 +61,13 @@ func beClient() {
 	}
 	args, composes := withParent(os.Args[1:], into(parent))
 	if composes && !composedInto(args, os.Getenv("COMPOSE_FILE")) {
-		fail(125, fmt.Errorf("podman compose has Podman's service start the containers, outside of the run: use podman-compose, or write cgroup_parent: ${%s} for each service in the compose file", EnvCgroupParent))
+		fail(
+			125,
+			fmt.Errorf(
+				"podman compose has Podman's service start the containers, outside of the run: use podman-compose, or write cgroup_parent: ${%s} for each service in the compose file",
+				EnvCgroupParent,
+			),
+		)
 	}
 	env := os.Environ()
 	if rootless() { // else the user's systemd would take podman itself out of the run

@@ -216,7 +216,9 @@ type Container struct {
 
 // Labels are the labels of a container's bundle.
 func (e *Engine) Labels(c *Container) map[string]string {
-	return map[string]string{"container_engine": e.Name, "container_id": c.ID, "container_name": c.Name, "container_image": c.Image}
+	return map[string]string{
+		"container_engine": e.Name, "container_id": c.ID, "container_name": c.Name, "container_image": c.Image,
+	}
 }
 
 // Container asks for a container, by its name or the beginning of its id.

@@ -43,7 +43,9 @@ const maxFile = 1 << 20
 func (a *apiServer) file(name string) ([]byte, error) {
 	f, err := os.Open(filepath.Join(a.account, name))
 	if err != nil {
-		return nil, &KubernetesError{err, "give the pod a service account, and do not set automountServiceAccountToken: false"}
+		return nil, &KubernetesError{
+			err, "give the pod a service account, and do not set automountServiceAccountToken: false",
+		}
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxFile))
@@ -76,7 +78,9 @@ func (a *apiServer) client() (*http.Client, error) {
 }
 
 // get requests path. verb is what RBAC calls the request.
-func (a *apiServer) get(ctx context.Context, client *http.Client, verb, path string, query url.Values) (io.ReadCloser, error) {
+func (a *apiServer) get(
+	ctx context.Context, client *http.Client, verb, path string, query url.Values,
+) (io.ReadCloser, error) {
 	at := url.URL{Scheme: "https", Host: net.JoinHostPort(a.host, a.port), Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
@@ -106,14 +110,22 @@ func (a *apiServer) get(ctx context.Context, client *http.Client, verb, path str
 	case http.StatusGone:
 		return nil, errGone
 	case http.StatusUnauthorized:
-		return nil, &KubernetesError{errors.New("the API server does not accept the token of the pod's service account (401)"), "check that the service account still exists"}
+		return nil, &KubernetesError{
+			errors.New("the API server does not accept the token of the pod's service account (401)"),
+			"check that the service account still exists",
+		}
 	case http.StatusForbidden:
 		return nil, &KubernetesError{
 			fmt.Errorf("the pod's service account may not %s pods (403): %q", verb, message(said)),
-			fmt.Sprintf(`bind a role to it with the rule {apiGroups: [""], resources: ["pods"], verbs: ["list", "watch"]}: a ClusterRole, or with --namespace a Role; %q is missing`, verb),
+			fmt.Sprintf(
+				`bind a role to it with the rule {apiGroups: [""], resources: ["pods"], verbs: ["list", "watch"]}: a ClusterRole, or with --namespace a Role; %q is missing`,
+				verb,
+			),
 		}
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		return nil, a.failed(fmt.Errorf("the server at %s answered with a redirect, which assay-run does not follow", at.Host))
+		return nil, a.failed(
+			fmt.Errorf("the server at %s answered with a redirect, which assay-run does not follow", at.Host),
+		)
 	}
 	return nil, a.failed(fmt.Errorf("the API server refused to %s pods: %s: %q", verb, res.Status, message(said)))
 }

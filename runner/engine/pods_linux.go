@@ -126,13 +126,20 @@ func (o *podObject) container() Container {
 		}
 	}
 	image := strings.TrimPrefix(images.String(), " ")
-	return Container{ID: o.Metadata.UID, Name: o.Metadata.Namespace + "/" + o.Metadata.Name, Image: image[:min(len(image), maxImages)], New: !o.ended()}
+	return Container{
+		ID: o.Metadata.UID, Name: o.Metadata.Namespace + "/" + o.Metadata.Name, Image: image[:min(len(image), maxImages)],
+		New: !o.ended(),
+	}
 }
 
 // A name of the API: of a namespace or a node. A uid becomes part of a path.
 var (
-	nameForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`) })
-	uidForm  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,62}[A-Za-z0-9])?$`) })
+	nameForm = sync.OnceValue(
+		func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`) },
+	)
+	uidForm = sync.OnceValue(
+		func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,62}[A-Za-z0-9])?$`) },
+	)
 )
 
 // InPod returns the pods of the node that this process's pod runs on, in a namespace or, if
@@ -141,9 +148,14 @@ func InPod(namespace string) (*Pods, error) {
 	host, node := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("NODE_NAME")
 	switch {
 	case host == "":
-		return nil, &KubernetesError{errors.New("KUBERNETES_SERVICE_HOST is not set"), "run assay-run in a pod, as docs/kubernetes/daemonset.yaml does"}
+		return nil, &KubernetesError{
+			errors.New("KUBERNETES_SERVICE_HOST is not set"), "run assay-run in a pod, as docs/kubernetes/daemonset.yaml does",
+		}
 	case !nameForm().MatchString(node):
-		return nil, &KubernetesError{fmt.Errorf("NODE_NAME is %q, and not the name of a node", node), "set it in the pod's env, with fieldRef: {fieldPath: spec.nodeName}"}
+		return nil, &KubernetesError{
+			fmt.Errorf("NODE_NAME is %q, and not the name of a node", node),
+			"set it in the pod's env, with fieldRef: {fieldPath: spec.nodeName}",
+		}
 	case namespace != "" && !nameForm().MatchString(namespace):
 		return nil, fmt.Errorf("%q is not the name of a namespace", namespace)
 	}
@@ -157,7 +169,9 @@ var (
 	labelKey = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 	})
-	labelValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$`) })
+	labelValue = sync.OnceValue(
+		func() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$`) },
+	)
 )
 
 // Watch is as Engine.Watch, except that it also joins, late, the pods that ran before.
@@ -578,7 +592,9 @@ func (p *Pods) list(ctx context.Context, client *http.Client, label string, fn f
 
 // watch notes what happens to the pods after a version. It returns the version that it came
 // to, and nil if the server ended the watch as it may.
-func (p *Pods) watch(ctx context.Context, client *http.Client, label, version string, listening func(), fn func(Event)) (string, error) {
+func (p *Pods) watch(
+	ctx context.Context, client *http.Client, label, version string, listening func(), fn func(Event),
+) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, watchTime+listTime)
 	defer cancel()
 	query := p.query(label)

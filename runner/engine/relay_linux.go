@@ -251,7 +251,9 @@ const lookTime = 10 * time.Second
 
 var (
 	creates = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/create$`) })
-	starts  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/([^/]+)/(start|restart)$`) })
+	starts  = sync.OnceValue(
+		func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/([^/]+)/(start|restart)$`) },
+	)
 )
 
 // errAmbiguous: the daemon may understand a description otherwise than we do.
@@ -291,7 +293,11 @@ func (r *Relay) look(req *http.Request, pid uint32) error {
 func refuse(client io.Writer, why error) {
 	body, err := json.Marshal(map[string]string{"message": "assay-run: " + why.Error()})
 	if err == nil {
-		_, _ = fmt.Fprintf(client, "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
+		_, _ = fmt.Fprintf(
+			client,
+			"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+			len(body), body,
+		)
 	}
 }
 

@@ -95,7 +95,10 @@ func directory(c *Container) (string, error) {
 		}
 	}
 	if _, ok := container.Of(path); ok {
-		return "", fmt.Errorf("container %s: the process %d that the engine names is not in it: the engine is in another PID namespace", c.Name, c.PID)
+		return "", fmt.Errorf(
+			"container %s: the process %d that the engine names is not in it: the engine is in another PID namespace", c.Name,
+			c.PID,
+		)
 	}
 	if inVersion1(c) {
 		return "", fmt.Errorf("container %s: %w", c.Name, ErrVersion1)

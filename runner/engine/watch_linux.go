@@ -44,7 +44,10 @@ type source interface {
 }
 
 func watch(ctx context.Context, e source, label string, w Watcher) error {
-	j := &joins{e: e, ctx: ctx, w: w, created: map[string]bool{}, active: map[string]*joining{}, settled: map[string]bool{}, past: map[string]bool{}}
+	j := &joins{
+		e: e, ctx: ctx, w: w, created: map[string]bool{}, active: map[string]*joining{}, settled: map[string]bool{},
+		past: map[string]bool{},
+	}
 	defer j.running.Wait()
 	before := true // until the containers that ran before are listed
 	for {

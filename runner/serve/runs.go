@@ -110,9 +110,14 @@ func (r *Runs) Open(_ context.Context, start gateway.Start) (_ gateway.Recording
 	if err := linkTurns(spool, live); err != nil {
 		return gateway.Recording{}, err
 	}
-	log := evidence.New(evidence.Config{RunID: spec.RunID, Recorder: spool, ScratchDir: spool.Dir(), Clock: gateway.BootTime, Redactor: redactor})
+	log := evidence.New(
+		evidence.Config{
+			RunID: spec.RunID, Recorder: spool, ScratchDir: spool.Dir(), Clock: gateway.BootTime, Redactor: redactor,
+		},
+	)
 	log.Event(schema.Event{
-		Type: schema.RunStarted, AgentShim: &spec.AgentShim, Command: spec.Command, EnvKeys: []string{}, WindowElapsedMS: new(int64),
+		Type: schema.RunStarted, AgentShim: &spec.AgentShim, Command: spec.Command, EnvKeys: []string{},
+		WindowElapsedMS: new(int64),
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -247,7 +252,8 @@ func (r *Runs) Resume(g *gateway.Gateway, spool Spool, record schema.Run) (err e
 	}
 	spool.Redact(redactor)
 	log := evidence.New(evidence.Config{
-		Redactor: redactor, RunID: record.RunID, Recorder: spool, ScratchDir: spool.Dir(), Clock: gateway.BootTime, Elapsed: elapsed,
+		Redactor: redactor, RunID: record.RunID, Recorder: spool, ScratchDir: spool.Dir(), Clock: gateway.BootTime,
+		Elapsed: elapsed,
 	})
 	calls := evidence.NewCalls(log, binding.Options{})
 	if err := retell(calls, spool.Dir()); err != nil {

@@ -93,7 +93,10 @@ func (c *Calls) health(h *schema.ObservationHealth) {
 	defer c.mu.Unlock()
 	if c.crowded {
 		h.Reasons = append(h.Reasons, schema.Reason{
-			Subject: "surface", Code: "too_many_names", Message: fmt.Sprintf("only the first %d tools and decisions are in the capability surface; the layers have them all", maxNames),
+			Subject: "surface", Code: "too_many_names",
+			Message: fmt.Sprintf(
+				"only the first %d tools and decisions are in the capability surface; the layers have them all", maxNames,
+			),
 			Remedy: "read them with assay-run events --layer policy",
 		})
 	}

@@ -151,8 +151,11 @@ func (l *Log) health() *schema.ObservationHealth {
 	if err := l.Redactor.Unkept(); err != nil {
 		h.Reasons = append(h.Reasons, schema.Reason{
 			Subject: "redaction", Code: "redaction_key_ephemeral",
-			Message: fmt.Sprintf("the tags of redacted secrets cannot be compared with those in other bundles, as the key was made for this run alone: %v", err),
-			Remedy:  "set XDG_STATE_HOME to a directory that can be written, or name a key file with --redaction-key",
+			Message: fmt.Sprintf(
+				"the tags of redacted secrets cannot be compared with those in other bundles, as the key was made for this run alone: %v",
+				err,
+			),
+			Remedy: "set XDG_STATE_HOME to a directory that can be written, or name a key file with --redaction-key",
 		})
 	}
 	for _, path := range schema.Layers {

@@ -21,7 +21,10 @@ type redacted struct {
 }
 
 func newRedacted(to Recorder, r *redact.Redactor, runID string) redacted {
-	return redacted{to, r, fmt.Appendf(nil, `{"schema":"%s","run_id":"%s","seq":`, schema.KernelEventV1, runID), &sync.Pool{New: newAppend}}
+	return redacted{
+		to, r, fmt.Appendf(nil, `{"schema":"%s","run_id":"%s","seq":`, schema.KernelEventV1, runID),
+		&sync.Pool{New: newAppend},
+	}
 }
 
 // Append redacts the line that encode makes.

@@ -33,14 +33,17 @@ func (s *surfaceFile) write(l *Log) error {
 		return nil
 	}
 	s.reasons = []schema.Reason{{
-		Subject: "surface", Code: "surface_not_written", Message: fmt.Sprintf("capability-surface.json is empty because it could not be written: %v", err),
-		Remedy: "make room on the disk that holds the spool",
+		Subject: "surface", Code: "surface_not_written",
+		Message: fmt.Sprintf("capability-surface.json is empty because it could not be written: %v", err),
+		Remedy:  "make room on the disk that holds the spool",
 	}}
 	empty := surface.New(l.RunID, "")
 	defer empty.Close()
 	w.small.Reset()
 	_, _ = empty.WriteTo(&w.small) // a buffer cannot fail
-	return errors.Join(fmt.Errorf("write %s: %w", schema.SurfacePath, err), l.Recorder.Put(schema.SurfacePath, w.small.Bytes()))
+	return errors.Join(
+		fmt.Errorf("write %s: %w", schema.SurfacePath, err), l.Recorder.Put(schema.SurfacePath, w.small.Bytes()),
+	)
 }
 
 // spillWriter keeps up to limit bytes in memory, and once there are more has

@@ -355,7 +355,10 @@ func (c *compiler) devices() {
 		for _, dir := range []string{"/dev/pts", "/dev/shm", maskDir} {
 			c.call("mkdir "+dir, unix.SYS_MKDIRAT, unix.AT_FDCWD, dir, 0o755)
 		}
-		c.call("mount devpts", unix.SYS_MOUNT, "devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+		c.call(
+			"mount devpts", unix.SYS_MOUNT, "devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC,
+			"newinstance,ptmxmode=0666,mode=620",
+		)
 		c.tmpfs("/dev/shm", "mode=1777", 0)
 		c.call("mkdir "+maskDir, unix.SYS_MKDIRAT, unix.AT_FDCWD, maskDir+"/dir", 0)
 		c.touch(maskDir+"/file", 0)
@@ -374,12 +377,16 @@ func (c *compiler) cloneTerminal(terminal steps.Ref) {
 		other := c.l.Label()
 		path := c.l.Space(terminalPath)
 		c.l.Call(unix.SYS_IOCTL, fd, unix.TCGETS, attributes).On(other, steps.AnyErrno)
-		c.l.Call(unix.SYS_READLINKAT, unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), path, terminalPath-1).On(other, steps.AnyErrno)
+		c.l.Call(unix.SYS_READLINKAT, unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), path, terminalPath-1).On(
+			other, steps.AnyErrno,
+		)
 		dev, is := binary.LittleEndian.Uint64([]byte("/dev/\x00\x00\x00")), c.l.Label()
 		c.l.If(steps.Value(path), 1<<40-1, dev, is)
 		c.l.Goto(other)
 		c.l.At(is)
-		c.call("open_tree of a terminal", unix.SYS_OPEN_TREE, unix.AT_FDCWD, path, cloneTree).Into(terminal).On(other, unix.ENOENT)
+		c.call("open_tree of a terminal", unix.SYS_OPEN_TREE, unix.AT_FDCWD, path, cloneTree).Into(terminal).On(
+			other, unix.ENOENT,
+		)
 		c.l.Goto(done)
 		c.l.At(other)
 	}
@@ -478,7 +485,9 @@ const cloneTree = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURS
 
 // attach puts a detached mount at path, and closes it.
 func (c *compiler) attach(fd steps.Ref, path string) steps.Step {
-	step := c.call("move_mount "+path, unix.SYS_MOVE_MOUNT, steps.Value(fd), "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	step := c.call(
+		"move_mount "+path, unix.SYS_MOVE_MOUNT, steps.Value(fd), "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH,
+	)
 	c.close(fd)
 	return step
 }

@@ -10,7 +10,9 @@ import (
 var entered bool
 
 // ErrNone is what a program gets that cannot become a shim.
-var ErrNone = errors.New(`this program cannot start the helper process that a sandbox needs: import _ "github.com/assay-run/assay-run/runner/sandbox/reexec" in its main package`)
+var ErrNone = errors.New(
+	`this program cannot start the helper process that a sandbox needs: import _ "github.com/assay-run/assay-run/runner/sandbox/reexec" in its main package`,
+)
 
 // Available is nil, or ErrNone.
 func Available() error {

@@ -92,7 +92,9 @@ func (c *compiler) tail(compile func()) steps.Label {
 // the last copy would never end.
 func (c *compiler) letGo() {
 	null, none := c.l.Word(0), c.l.Label()
-	c.l.Call(unix.SYS_OPENAT, unix.AT_FDCWD, "/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0).Into(null).On(none, steps.AnyErrno)
+	c.l.Call(unix.SYS_OPENAT, unix.AT_FDCWD, "/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0).Into(null).On(
+		none, steps.AnyErrno,
+	)
 	for fd := range 3 {
 		c.l.Call(unix.SYS_DUP3, steps.Value(null), fd, 0).Ignore(steps.AnyErrno)
 	}
@@ -139,7 +141,9 @@ func signals(list ...unix.Signal) (set uint64) {
 func (c *compiler) serve(pid steps.Ref) {
 	l := c.l
 	loop, reap, told, unasked := l.Label(), l.Label(), l.Label(), l.Label()
-	empty, gone := c.tail(func() { l.Call(unix.SYS_EXIT_GROUP, 0) }), c.tail(func() { l.Call(unix.SYS_EXIT_GROUP, exitShim) })
+	empty, gone := c.tail(func() { l.Call(unix.SYS_EXIT_GROUP, 0) }), c.tail(
+		func() { l.Call(unix.SYS_EXIT_GROUP, exitShim) },
+	)
 	children, got := l.Word(0), l.Word(0)
 	state := c.message(KindState)
 	status := state.text + 8
@@ -181,12 +185,18 @@ func (c *compiler) dial(gone steps.Label) {
 	refused, refusedOpen, done := l.Label(), l.Label(), l.Label()
 	question, size := l.Space(dialSize), l.Word(0)
 	m := c.message(KindDialed)
-	l.Call(unix.SYS_RECVFROM, c.control, question, dialSize, unix.MSG_DONTWAIT, 0, 0).Into(size).On(done, unix.EAGAIN).On(gone, steps.AnyErrno)
+	l.Call(unix.SYS_RECVFROM, c.control, question, dialSize, unix.MSG_DONTWAIT, 0, 0).Into(size).On(done, unix.EAGAIN).On(
+		gone, steps.AnyErrno,
+	)
 	l.If(steps.Value(size), all, 0, gone)
 	l.Set(m.text+8, steps.Value(question))
 	l.Set(m.text+16, 0)
-	l.Call(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0).Into(m.fd).On(refused, steps.AnyErrno)
-	l.Call(unix.SYS_CONNECT, steps.Value(m.fd), question+8, sizeofSockaddr).Ignore(unix.EINPROGRESS).On(refusedOpen, steps.AnyErrno)
+	l.Call(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0).Into(m.fd).On(
+		refused, steps.AnyErrno,
+	)
+	l.Call(unix.SYS_CONNECT, steps.Value(m.fd), question+8, sizeofSockaddr).Ignore(unix.EINPROGRESS).On(
+		refusedOpen, steps.AnyErrno,
+	)
 	c.sendFile(m).Ignore(steps.AnyErrno)
 	c.close(m.fd)
 	l.Goto(done)

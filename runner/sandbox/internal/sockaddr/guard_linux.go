@@ -85,7 +85,9 @@ func Attach(dir string, rules Rules, denied func(Denial)) (g *Guard, err error) 
 		return g, fmt.Errorf("open the ring buffer: %w", err)
 	}
 	for _, h := range hooks {
-		l, err := link.AttachRawLink(link.RawLinkOptions{Target: int(cgroup.Fd()), Program: g.collection.Programs[h.program], Attach: h.attach})
+		l, err := link.AttachRawLink(
+			link.RawLinkOptions{Target: int(cgroup.Fd()), Program: g.collection.Programs[h.program], Attach: h.attach},
+		)
 		if err != nil {
 			return g, fmt.Errorf("attach %s: %w", h.program, err)
 		}
