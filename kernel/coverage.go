@@ -21,7 +21,7 @@ type BlindSpot struct {
 	exercised func(*Report) *bool
 }
 
-// Exercised tells whether the run of the report did it; nil when that cannot be
+// Exercised reports whether the run of the report did it; nil when that cannot be
 // told.
 func (b BlindSpot) Exercised(r *Report) *bool {
 	if b.exercised == nil {

@@ -240,7 +240,7 @@ func (l *loaded) tampered() (what []string) {
 	return what
 }
 
-// tamperedPins tells whether what later runs will find is what this one rests on.
+// tamperedPins reports whether what later runs will find is what this one rests on.
 func (l *loaded) tamperedPins() string {
 	if l.lease == nil {
 		return ""
@@ -280,7 +280,7 @@ func (l *loaded) lostLinks() []string {
 	return lost
 }
 
-// gone tells whether the session's cgroup was removed, as an engine does with that of a
+// gone reports whether the session's cgroup was removed, as an engine does with that of a
 // container that has ended. It had no process then, and can get none: the kernel has
 // detached its programs and freed what they kept there.
 func (l *loaded) gone() bool {
@@ -323,7 +323,7 @@ func (l *loaded) enroll(session string) (found []Present, err error) {
 	return found, err
 }
 
-// status tells whether everything a hook needs is in place.
+// status reports whether everything a hook needs is in place.
 func (l *loaded) status(h HookID) HookStatus {
 	s := HookStatus{Hook: h, Name: hooks[h].name, Required: hooks[h].required, Attached: true}
 	for i, name := range hooks[h].progs {

@@ -95,7 +95,7 @@ func Open(ctx context.Context, cfg Config) (_ *Observer, err error) {
 	return o, nil
 }
 
-// Shared tells whether the programs are those that runs share: Report.Shared.
+// Shared reports whether the programs are those that runs share: Report.Shared.
 func (o *Observer) Shared() bool { return o.loaded.lease != nil }
 
 // look notes what is no longer as it was, and looks again later.
@@ -144,7 +144,7 @@ func (o *Observer) Stop() error {
 	return err
 }
 
-// detach ends what the session gets to see, and then Read. It tells whether it was
+// detach ends what the session gets to see, and then Read. It reports whether it was
 // the first to.
 func (o *Observer) detach() (bool, error) {
 	o.mu.Lock()
@@ -691,7 +691,7 @@ func bootTime() uint64 {
 	return uint64(now.Nano())
 }
 
-// cgroupsFull tells whether a cgroup could not be made because of a limit of one above
+// cgroupsFull reports whether a cgroup could not be made because of a limit of one above
 // (EAGAIN), or because no id is left (ENOSPC).
 func cgroupsFull(err error) bool {
 	var e *os.PathError
@@ -721,14 +721,14 @@ func (s served) see(e *Event) {
 // unmapped is an IPv4 address where a socket of IPv6 uses one.
 func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
-// HostPIDs tells whether this process is in the first PID namespace, whose inode
+// HostPIDs reports whether this process is in the first PID namespace, whose inode
 // number is fixed: PROC_PID_INIT_INO in include/linux/proc_ns.h.
 func HostPIDs() bool {
 	var st unix.Stat_t
 	return unix.Stat("/proc/self/ns/pid", &st) == nil && st.Ino == 0xEFFFFFFC
 }
 
-// usedBefore tells whether anything has ever run in a cgroup: the CPU time of all
+// usedBefore reports whether anything has ever run in a cgroup: the CPU time of all
 // that was in it or below, as far as the kernel tells that.
 func usedBefore(session string) bool {
 	stat, err := os.ReadFile(filepath.Join(session, "cpu.stat"))

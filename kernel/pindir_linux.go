@@ -76,7 +76,7 @@ func findPinDir() (pinDir, error) {
 	return p, ownedByRoot(p.home)
 }
 
-// inPlace tells whether this build's set is pinned, without making anything.
+// inPlace reports whether this build's set is pinned, without making anything.
 func inPlace() bool {
 	name, err := buildName()
 	if err != nil {
@@ -340,7 +340,7 @@ func (p pinDir) remove() {
 	_ = os.RemoveAll(p.lock())
 }
 
-// nested tells whether this process is in a session of the pinned set. It only
+// nested reports whether this process is in a session of the pinned set. It only
 // reads.
 func (p pinDir) nested() error {
 	numbers, err := ebpf.LoadPinnedMap(filepath.Join(p.dir(), pinName("map", "numbers")), &ebpf.LoadPinOptions{ReadOnly: true})
@@ -429,7 +429,7 @@ const keeperSuffix = "_keeper"
 // keeperLook is how often the process that waits looks whether it still has to.
 const keeperLook = 500 * time.Millisecond
 
-// entered tells whether this program would play the roles when started for them.
+// entered reports whether this program would play the roles when started for them.
 var entered bool
 
 // Enter plays the role that this process was started for, and then exits. It
@@ -632,7 +632,7 @@ func StopObserver() (removed, used int, err error) {
 	}
 }
 
-// hasEnded tells whether a process has ended, which one that nobody has waited for yet has.
+// hasEnded reports whether a process has ended; zombies count as ended.
 func hasEnded(pid int) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

@@ -84,7 +84,7 @@ func classify(err error) error {
 	return u
 }
 
-// noBPF tells whether bpf(2) is not there at all. Which error the library gives
+// noBPF reports whether bpf(2) is not there at all. Which error the library gives
 // then depends on what it tries first, such as that maps cannot be mapped.
 func noBPF() bool {
 	const unknown = 1 << 30 // no command: EINVAL where there is a bpf(2)

@@ -218,7 +218,7 @@ func (t *slot) arrived() error {
 	}
 }
 
-// inPlace tells whether the programs find the map.
+// inPlace reports whether the programs find the map.
 func (t *slot) inPlace(o own) bool {
 	var id uint32
 	return t.set.maps[o.outer].Lookup(o.index, &id) == nil && id == t.ids[o.m]

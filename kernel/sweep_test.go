@@ -131,10 +131,10 @@ func TestWhoSweepsWhileTheLastLeavesRemovesTheSet(t *testing.T) {
 	}
 }
 
-// holdsProcess tells whether a process has a pidfd.
+// holdsProcess reports whether a process has a pidfd.
 func holdsProcess(pid int) bool { return holds(pid, "pidfd") }
 
-// holds tells whether a process has a descriptor of what is called so.
+// holds reports whether a process has a descriptor of what is called so.
 func holds(pid int, what string) bool {
 	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	for _, fd := range fds {

@@ -85,7 +85,7 @@ func one(name, parent string) (c Container, helper bool) {
 	return Container{}, false
 }
 
-// isID tells whether s is what every engine makes: 256 random bits.
+// isID reports whether s is what every engine makes: 256 random bits.
 func isID(s string) bool {
 	if len(s) != 64 {
 		return false

@@ -629,7 +629,7 @@ func (b *Builder) mounts(ev *kernel.Event, p *process) {
 	b.mark(b.elsewhere(p))
 }
 
-// elsewhere tells whether the paths of p are of other mounts than the run's.
+// elsewhere reports whether the paths of p are of other mounts than the run's.
 func (b *Builder) elsewhere(p *process) bool {
 	return b.o.MountNS != 0 && p != nil && p.mountNS != 0 && p.mountNS != b.o.MountNS && p.mountNS != b.ownNS
 }

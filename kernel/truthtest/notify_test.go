@@ -27,7 +27,7 @@ type attempt struct {
 
 func (a attempt) String() string { return a.kind + " " + a.name }
 
-// is tells whether the layer's attempt is what strace saw.
+// is reports whether the layer's attempt is what strace saw.
 func (a attempt) is(layer attempt) bool {
 	return a.kind == layer.kind && (a.name == layer.name || a.end && (a.name == "" || strings.HasSuffix(layer.name, "/"+a.name)))
 }
