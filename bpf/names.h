@@ -80,15 +80,15 @@ static __always_inline u32 refs_of(struct filename *f)
 	struct filename___plain *before = (void *)f;
 
 	if (bpf_core_field_exists(now->refcnt.counter))
-		return BPF_CORE_READ(now, refcnt.counter);
-	return BPF_CORE_READ(before, refcnt);
+		return FIELD(now, struct filename___counted, refcnt.counter);
+	return FIELD(before, struct filename___plain, refcnt);
 }
 
 /* Whether the name stands in the struct itself, as all but the longest do. The others' is
  * in an object of the same cache, without a struct. */
 static __always_inline int embedded(struct filename *f)
 {
-	return BPF_CORE_READ(f, name) == (void *)f + bpf_core_field_offset(struct filename, iname);
+	return FIELD(f, struct filename, name) == (void *)f + bpf_core_field_offset(struct filename, iname);
 }
 
 /* Notes the cache and the place of a free, if it is that of the learner's name. */
@@ -136,10 +136,10 @@ __noinline int take_note(u64 object)
 	long n;
 
 #if defined(__TARGET_ARCH_x86)
-	nr = (u32)BPF_CORE_READ(regs, orig_ax);
+	nr = (u32)FIELD(regs, struct pt_regs, orig_ax);
 	is32 = t->thread_info.status >> 1 & 1; /* TS_COMPAT */
 #else
-	nr = (u32)BPF_CORE_READ(regs, syscallno);
+	nr = (u32)FIELD(regs, struct pt_regs, syscallno);
 #endif
 	sel = nr + is32 * NSYS;
 	if (nr >= NSYS)
@@ -148,7 +148,7 @@ __noinline int take_note(u64 object)
 	prog = syscalls[sel & (2 * NSYS - 1)].prog;
 	if (!takes_names(prog) || !embedded(f) || refs_of(f) > 1)
 		return 0;
-	from = (u64)BPF_CORE_READ(f, uptr);
+	from = (u64)FIELD(f, struct filename, uptr);
 	if (!from && prog != P_SOCKET && prog != P_PACKED) /* the kernel's own name of something */
 		return 0;
 	kept = bpf_task_storage_get(&notes, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
