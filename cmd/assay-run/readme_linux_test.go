@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/assay-run/assay-run/cgroup"
 )
 
 // blocks are the fenced blocks of a page: what follows the fence, and the text.
@@ -17,6 +19,14 @@ var blocks = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 // directory of their own. A block whose first line is a comment with a file's name is that
 // file. In the others, a line after "$ " is a command; it succeeds, unless "echo $?" follows.
 func TestReadme(t *testing.T) {
+	if cgroup.Probe().Mode() == cgroup.None {
+		t.Skip("the examples limit memory, which needs a cgroup that can be written")
+	}
+	for _, program := range []string{"go", "make", "cc", "ssh-keygen", "python3"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("the examples use %s: %v", program, err)
+		}
+	}
 	page, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
