@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -109,4 +110,50 @@ func testNotify(t *testing.T, engine *enginetest.Engine) {
 			t.Errorf("a run without /proc is not refused by name:\n%s", said)
 		}
 	})
+}
+
+// TestContainerRecipes runs the examples of docs/containers.md for containers as they are
+// written, with Docker, in the order of the page.
+func TestContainerRecipes(t *testing.T) {
+	engine := enginetest.Docker(t)
+	page, err := os.ReadFile("../../docs/containers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(page), "\n## Inside a container\n")
+	if !ok {
+		t.Fatal("docs/containers.md has no section on the inside of containers")
+	}
+	if out, err := engine.Command("tag", enginetest.Image, "my-agent").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	dir, bin := t.TempDir(), t.TempDir()
+	if err := os.Symlink(staticProgram(t), filepath.Join(bin, "assay-run")); err != nil {
+		t.Fatal(err)
+	}
+	docker := engine.Command()
+	// The engine of the tests makes no networks.
+	shim := "#!/bin/sh\n[ \"$1\" = run ] && shift && set -- run --network=none \"$@\"\nexec '" + docker.Path + "' \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "docker"), []byte(shim), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	recipes := blocks.FindAllStringSubmatch(section, -1)
+	for _, b := range recipes {
+		cmd := exec.Command("sh", "-ec", b[2])
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), docker.Env...)
+		cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "passwd\n") {
+			t.Errorf("%s\n%v\n%s", b[2], err, out)
+		}
+	}
+	bundles, _ := filepath.Glob(filepath.Join(dir, "out", "*.tar.gz"))
+	if len(bundles) != len(recipes) || len(bundles) < 2 {
+		t.Errorf("%d recipes made the bundles %v", len(recipes), bundles)
+	}
+	for _, b := range bundles {
+		verifyBundle(t, b, 0)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "out", ".*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
 }
