@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
@@ -319,4 +320,30 @@ os.system("exit 3")'`
 	t.Logf("a search through all: %.1f ms", filter)
 	tb.is(`current.view.rows.length > 100 && current.view.rows.length < 20000`)
 	tb.is(`[...current.view.rows].every((i) => page.runs[0].strings[page.runs[0].events.value[i]].startsWith('/tmp/none/77'))`)
+}
+
+// TestNothingScrollsSideways looks at reports of one run and of three, on a phone and on a
+// screen, light and dark.
+func TestNothingScrollsSideways(t *testing.T) {
+	bundle := record(t, false, "echo hello > made # "+strings.Repeat("word --option=value ", 40))
+	for name, bundles := range map[string][]string{"one": {bundle}, "three": {bundle, bundle, bundle}} {
+		tb := browse(t, bundles...)
+		for _, width := range []int64{390, 1400} {
+			for _, scheme := range []string{"light", "dark"} {
+				tb.run(chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
+					_, err := chromedp.Call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 1800, DeviceScaleFactor: 1})
+					_, mediaErr := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+					return errors.Join(err, mediaErr)
+				}))
+				tb.is(fmt.Sprintf(`innerWidth === %d`, width))
+				tb.shoot(fmt.Sprintf("%s-%d-%s.png", name, width, scheme))
+				if got := value[string](tb, `JSON.stringify([...document.querySelectorAll('html, .wide, .grid')].map((e) => [e.tagName + '.' + e.className, e.scrollWidth - e.clientWidth]).filter(([, n]) => n > 0))`); got != "[]" {
+					t.Errorf("%s at %d px: scrolls sideways: %s", name, width, got)
+				}
+				if lines := value[float64](tb, `Math.max(0, ...[...document.querySelectorAll('h1.mono, td.command > span')].map((e) => e.getBoundingClientRect().height / parseFloat(getComputedStyle(e).lineHeight)))`); lines > 2 {
+					t.Errorf("%s at %d px: a command takes %.1f lines", name, width, lines)
+				}
+			}
+		}
+	}
 }

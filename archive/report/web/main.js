@@ -13,7 +13,7 @@ function runView(run) {
     el('div', {class: 'split'},
       el('div', {}, el('section', {}, el('h2', {}, 'Events'), events.list.root, run.left_out ? el('p', {class: 'dim'}, `${count(run.left_out, 'event', 'events')} of loaders, locales, runtimes and the runner itself ${run.left_out === 1 ? 'is' : 'are'} left out; the bundle has them.`) : null), cast ? cast.root : null, output(run)),
       el('div', {}, el('section', {}, el('h2', {}, `Processes (${(run.processes.length + run.more_processes).toLocaleString('en')})`), tree.list.root, run.more_processes ? el('p', {class: 'dim'}, `${run.more_processes} more are in the bundle.`) : null), calls(view),
-        run.marks.length ? el('section', {}, el('h2', {}, 'Milestones'), el('ul', {class: 'words'}, run.marks.map((m) => el('li', {}, el('span', {class: 'dim mono'}, seconds(m.t_ns / 1000) + '  '), evidence(m.text))))) : null)));
+        run.marks.length ? el('section', {}, el('h2', {}, 'Milestones'), el('ul', {class: 'words'}, run.marks.map((m) => el('li', {class: 'line', title: m.text}, el('span', {class: 'dim mono'}, seconds(m.t_ns / 1000) + '  '), evidence(m.text))))) : null)));
   return {root, view, events, lanes, tree, cast};
 }
 

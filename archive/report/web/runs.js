@@ -6,7 +6,7 @@ function runsTable(open) {
     ['contract', (r) => r.contract || ''], ['kernel layer', (r) => r.kernel, (r) => el('span', {class: r.kernel === 'complete' ? 'good' : 'warn'}, r.kernel.replaceAll('_', ' '))],
     ['took', (r) => r.end_ns, (r) => seconds(r.end_ns / 1000), 'num'], ['events', (r) => r.total, (r) => r.total.toLocaleString('en'), 'num'], ['processes', (r) => r.processes.length + r.more_processes, null, 'num'],
     ['programs', (r) => r.programs, null, 'num'], ['files', (r) => r.files, null, 'num'], ['hosts', (r) => r.hosts, null, 'num'], ['denied', (r) => r.denied, null, 'num'], ['started', (r) => r.started.slice(0, 19)],
-    ['command', (r) => r.command],
+    ['command', (r) => r.command, null, 'command'],
   ];
   const order = page.runs.map((_, i) => i);
   let by = -1, down = false;
@@ -23,7 +23,7 @@ function runsTable(open) {
   function fill() {
     body.replaceChildren(...order.map((at) => {
       const r = page.runs[at];
-      return el('tr', {}, columns.map(([name, key, show, cls], i) => el('td', {class: cls || ''}, i === 0 ? el('button', {onclick: () => open(at)}, evidence(r.name)) : show ? show(r) : evidence(key(r) === '' ? '' : String(key(r)).slice(0, 200)))));
+      return el('tr', {}, columns.map(([name, key, show, cls], i) => el('td', {class: cls || '', 'data-name': name, title: cls === 'command' && key(r)}, i === 0 ? el('button', {onclick: () => open(at)}, evidence(r.name)) : show ? show(r) : evidence(key(r) === '' ? '' : String(key(r)).slice(0, 200)))));
     }));
   }
   fill();
