@@ -59,6 +59,12 @@ func classify(err error) error {
 			"use a kernel built with CONFIG_DEBUG_INFO_BTF=y and mount /sys")
 	}
 	switch {
+	case errors.Is(err, unix.EMFILE):
+		add(CodeLoadFailed, "this process has too few file descriptors for the programs", "raise the hard limit: ulimit -Hn 1024")
+	case errors.Is(err, unix.ENFILE):
+		add(CodeLoadFailed, "the host has no file descriptors left (fs.file-max)", "close programs that hold many files, or raise fs.file-max")
+	case errors.Is(err, unix.ENOMEM):
+		add(CodeLoadFailed, "there is too little memory for the programs", "free memory, or raise the memory limit of this process's cgroup")
 	case errors.Is(err, unix.ENOSYS), noBPF():
 		add(CodeBlocked, "the kernel, or a seccomp filter, does not know the bpf system call",
 			"allow bpf() in the container's seccomp profile")
@@ -82,6 +88,12 @@ func classify(err error) error {
 		}
 	}
 	return u
+}
+
+// scarce reports whether something failed for want of descriptors or memory. What such a failure leaves out of a set is
+// no property of the kernel, so the set is not used: other runs would share it.
+func scarce(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EAGAIN)
 }
 
 // noBPF reports whether bpf(2) is not there at all. Which error the library gives

@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// Descriptors is how many file descriptors Open and StartObserver need at most, while they load the programs.
+const Descriptors = 128
+
 // ErrNotSupported is what an [Unavailable] unwraps to: this host, or this
 // process on it, cannot observe through eBPF.
 var ErrNotSupported = errors.New("kernel observation is not supported")

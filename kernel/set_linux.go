@@ -431,6 +431,11 @@ func (s *set) load(ring int) error {
 	}
 	_ = s.locateNames(types.mountedBit()) // without, names with ".." stay as given and are marked
 	s.attach()
+	for _, err := range s.failed {
+		if scarce(err) {
+			return err
+		}
+	}
 	_ = s.learnCopies() // without, names are read from the caller's memory and are marked
 	return s.remember()
 }
@@ -495,7 +500,7 @@ func (s *set) loadPrograms(object *ebpf.CollectionSpec, cache *btf.Cache) error 
 			return nil
 		}
 		name := refused(object, err)
-		if name == "" || name == "sys_exit" {
+		if name == "" || name == "sys_exit" || scarce(err) {
 			return err
 		}
 		s.failed[name] = err

@@ -36,6 +36,11 @@ func Run(ctx context.Context, spec *Spec, opt Options) (*schema.Result, error) {
 	if err != nil {
 		return refused(spec, "policy_unusable", err)
 	}
+	if opt.Contained == nil { // who contains a run earlier checks this earlier
+		if err := CheckDescriptors(spec.Kernel != KernelOff); err != nil {
+			return refused(spec, "too_few_descriptors", err)
+		}
+	}
 	spec.Preload()
 	if opt.Freeing == nil {
 		opt.Freeing = new(sync.WaitGroup)

@@ -1,5 +1,18 @@
 #include "textflag.h"
 
+// NEED refuses to start below a limit: that of the resource, soft (0) or hard (8). 302 is prlimit64.
+#define NEED(resource, which, least, text) \
+	XORL DI, DI; \
+	MOVL $resource, SI; \
+	XORL DX, DX; \
+	MOVQ SP, R10; \
+	MOVL $302, AX; \
+	SYSCALL; \
+	LEAQ text(SB), BX; \
+	MOVQ $least, CX; \
+	CMPQ which(SP), CX; \
+	JCS refuse
+
 // func call(nr, a, b, c, d, e, f uintptr) uintptr
 TEXT ·call(SB), NOSPLIT, $0-64
 	MOVQ nr+0(FP), AX
@@ -89,4 +102,28 @@ begin:
 	MOVQ AX, 8(BX)
 	MOVQ BX, SP
 go:
+	// A Go runtime that lacks one of these dies with pages of its own. Its limits are in limits_linux.go.
+	MOVQ DX, R12
+	SUBQ $16, SP
+	NEED(7, 8, 16, ·fewFiles)            // RLIMIT_NOFILE: Go raises the soft limit to the hard one
+	NEED(9, 0, 0x60000000, ·littleSpace) // RLIMIT_AS
+	NEED(2, 0, 0x10000000, ·littleData)  // RLIMIT_DATA
+	MOVL $102, AX // getuid: for root, no limit of processes holds
+	SYSCALL
+	TESTL AX, AX
+	JEQ enough
+	NEED(6, 0, 32, ·fewProcesses)        // RLIMIT_NPROC
+enough:
+	ADDQ $16, SP
+	MOVQ R12, DX
 	JMP _rt0_amd64_linux(SB)
+refuse:
+	MOVL $2, DI
+	MOVQ 0(BX), SI
+	MOVQ 8(BX), DX
+	MOVL $1, AX // write
+	SYSCALL
+	MOVL $125, DI
+	MOVL $231, AX // exit_group
+	SYSCALL
+	INT $3

@@ -1,5 +1,19 @@
 #include "textflag.h"
 
+// NEED refuses to start below a limit: that of the resource, soft (0) or hard (8). 261 is prlimit64.
+#define NEED(resource, which, least, text) \
+	MOVD $0, R0; \
+	MOVD $resource, R1; \
+	MOVD $0, R2; \
+	MOVD RSP, R3; \
+	MOVD $261, R8; \
+	SVC; \
+	MOVD $text(SB), R9; \
+	MOVD $least, R4; \
+	MOVD which(RSP), R5; \
+	CMP R4, R5; \
+	BLO refuse
+
 // func call(nr, a, b, c, d, e, f uintptr) uintptr
 TEXT ·call(SB), NOSPLIT, $0-64
 	MOVD nr+0(FP), R8
@@ -88,4 +102,27 @@ begin:
 	MOVD R3, 8(R1)
 	MOVD R1, RSP
 go:
+	// A Go runtime that lacks one of these dies with pages of its own. Its limits are in limits_linux.go.
+	MOVD R0, R19
+	SUB $16, RSP
+	NEED(7, 8, 16, ·fewFiles)            // RLIMIT_NOFILE: Go raises the soft limit to the hard one
+	NEED(9, 0, 0x60000000, ·littleSpace) // RLIMIT_AS
+	NEED(2, 0, 0x10000000, ·littleData)  // RLIMIT_DATA
+	MOVD $174, R8 // getuid: for root, no limit of processes holds
+	SVC
+	CBZ R0, enough
+	NEED(6, 0, 32, ·fewProcesses)        // RLIMIT_NPROC
+enough:
+	ADD $16, RSP
+	MOVD R19, R0
 	JMP _rt0_arm64_linux(SB)
+refuse:
+	MOVD $2, R0
+	MOVD 0(R9), R1
+	MOVD 8(R9), R2
+	MOVD $64, R8 // write
+	SVC
+	MOVD $125, R0
+	MOVD $94, R8 // exit_group
+	SVC
+	BRK

@@ -9,6 +9,7 @@ import (
 
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/runner"
 )
 
 func (a *app) observeCommand() *cobra.Command {
@@ -42,6 +43,9 @@ Needs root.`,
 	cmd.AddCommand(&cobra.Command{
 		Use: "start", Short: "Load the observer and keep it", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
+			if err := runner.CheckDescriptors(true); err != nil {
+				return descriptorHint(err)
+			}
 			if err := kernel.StartObserver(); err != nil {
 				return observeHint(err)
 			}
@@ -67,6 +71,15 @@ Needs root.`,
 		},
 	}, status)
 	return cmd
+}
+
+// descriptorHint adds how to get more descriptors.
+func descriptorHint(err error) error {
+	var few *runner.DescriptorError
+	if errors.As(err, &few) {
+		return console.WithHint(err, "%s", few.Remedy())
+	}
+	return err
 }
 
 // observeHint adds what helps. Runs need none of it: where they cannot share an observer,

@@ -73,6 +73,9 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if spec.Kernel != runner.KernelOff {
 		expectEvents()
 	}
+	if err := runner.CheckDescriptors(spec.Kernel != runner.KernelOff); err != nil {
+		return nothingRun(descriptorHint(err))
+	}
 	opt.Contained = runner.Contain(spec, opt) // beside what waits for the disk
 	abandoned := false                        // what is still in use is left to the end of this process
 	defer func() {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/cgroup"
+	"github.com/assay-run/assay-run/cgroup/steps"
 )
 
 func TestMain(m *testing.M) {
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 // TestScripts runs every script of testdata/script: what a user sees, one
 // behaviour a file.
 //
-// Conditions: [root]; [cgroup] a session cgroup can be made; [kernel] a kernel
+// Conditions: [root]; [linked] with the entry point of package steps; [cgroup] a session cgroup can be made; [kernel] a kernel
 // layer can be recorded; [limit:NAME] the host can enforce that limit; [v1:NAME] there is a
 // v1 hierarchy of that controller that can be written; [chattr]
 // files can be made immutable; [namespaces] a command can get namespaces of its own;
@@ -61,6 +62,8 @@ func TestScripts(t *testing.T) {
 			switch name, arg, _ := strings.Cut(cond, ":"); name {
 			case "root":
 				return os.Geteuid() == 0, nil
+			case "linked":
+				return steps.Linked(), nil
 			case "cgroup":
 				return host.Mode() != cgroup.None, nil
 			case "kernel":

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/sign"
@@ -60,7 +62,7 @@ func (r *recording) seal(ctx context.Context, result *schema.Result, recorded er
 	released(sealed.Path != "")
 	switch {
 	case err != nil && sealed.Path == "":
-		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(err, "the evidence is kept: free some space and recover the run, or add --output FILE to that command to seal it on another disk")}
+		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(err, "the evidence is kept: %s", sealHint(err))}
 	case err != nil:
 		return console.ExitError{Code: runner.ExitRunner, Err: err}
 	case len(sealed.Tampered) > 0:
@@ -114,4 +116,17 @@ func (r *recording) writeSealed(result *schema.Result, sealed archive.Sealed) {
 	if err := r.out.write(result, r.redactor); err != nil {
 		r.say.Warning("the file of --result does not name the sealed bundle: %v", err)
 	}
+}
+
+// sealHint says what helps a run that could not be sealed.
+func sealHint(err error) string {
+	switch {
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return "raise the limit of open files (ulimit -n 1024) and recover the run"
+	case errors.Is(err, syscall.ENOMEM):
+		return "free memory and recover the run"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "free some space and recover the run, or add --output FILE to that command to seal it on another disk"
+	}
+	return "recover the run, or add --output FILE to that command to seal it elsewhere"
 }

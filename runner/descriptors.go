@@ -1,0 +1,26 @@
+package runner
+
+import "fmt"
+
+// ownDescriptors is how many descriptors a run needs beside its kernel layer: spool, streams, cgroups, guard, sockets.
+const ownDescriptors = 64
+
+// DescriptorError is the error of what would need more file descriptors than this process can open.
+type DescriptorError struct {
+	Need, Open, Limit int
+	Kernel            bool // a kernel layer is part of what needs them
+}
+
+func (e *DescriptorError) Error() string {
+	return fmt.Sprintf("%d more file descriptors are needed, and this process may have %d in all, of which %d are open",
+		e.Need, e.Limit, e.Open)
+}
+
+// Remedy says what to do.
+func (e *DescriptorError) Remedy() string {
+	const raise = "raise the hard limit: ulimit -Hn 1024"
+	if e.Kernel && e.Limit-e.Open >= ownDescriptors {
+		return raise + fmt.Sprintf("; or use --kernel off, which needs %d", ownDescriptors)
+	}
+	return raise
+}
