@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -71,7 +72,11 @@ func (a *app) explainPolicy(path string, f *policyCheckFlags) error {
 	if f.json {
 		return a.printDocument(p)
 	}
-	_, err = fmt.Fprint(a.stdout, p.Explain())
+	text := p.Explain()
+	if denials := file.Denials(); len(denials) > 0 {
+		text = strings.Replace(text, "nothing is restricted", "files and network are not restricted", 1) + strings.Join(denials, "\n") + "\n"
+	}
+	_, err = fmt.Fprint(a.stdout, text)
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -46,6 +47,40 @@ type File struct {
 type Tools struct {
 	Allow *[]string `json:"allow"`
 	Deny  []string  `json:"deny"`
+}
+
+// Denials says in a line each what the file denies of tool calls and of what an MCP
+// server and client may ask for. It is for people.
+func (f *File) Denials() (lines []string) {
+	for _, l := range []struct {
+		what string
+		Tools
+	}{{"tools", f.Tools}, {"resources", f.Resources}, {"prompts", f.Prompts}, {"server requests", f.ServerRequests}} {
+		if l.Allow != nil {
+			lines = append(lines, fmt.Sprintf("%s: denies all but %s", l.what, quoted(*l.Allow)))
+		}
+		if len(l.Deny) > 0 {
+			lines = append(lines, fmt.Sprintf("%s: denies %s", l.what, quoted(l.Deny)))
+		}
+	}
+	if f.Capabilities != nil {
+		lines = append(lines, "capabilities: denies all but "+quoted(*f.Capabilities))
+	}
+	for _, r := range f.Rules {
+		lines = append(lines, fmt.Sprintf("rule %q: denies calls of %q by %s", r.Name, r.Target, r.Rule))
+	}
+	return lines
+}
+
+func quoted(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = strconv.Quote(n)
+	}
+	return strings.Join(out, ", ")
 }
 
 // fileKeys is a policy file's top level.
