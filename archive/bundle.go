@@ -108,12 +108,6 @@ func writeBundle(ctx context.Context, run schema.Run, out *Output, sources []sou
 	if err := writeMembers(ctx, f, head, pack, sources, m.Files, changed); err != nil {
 		return Sealed{}, err
 	}
-	// What packs too well would look like a decompression bomb.
-	if size, total := fileSize(f), totalSize(sources); total > bombFloor && total > bombRatio*size {
-		if err := writeMembers(ctx, f, head, c.storing, sources, m.Files, changed); err != nil {
-			return Sealed{}, err
-		}
-	}
 	doc, head, err := manifestChunk(c, m)
 	if err != nil {
 		return Sealed{}, err

@@ -122,23 +122,6 @@ func (plainEncoder) encode(dst *bytes.Buffer, src []byte, _ int) error {
 	return err
 }
 
-// storing packs nothing: each Write becomes frames of its own.
-func (c codec) storing(w io.Writer) io.WriteCloser { return storer{c, w} }
-
-type storer struct {
-	c codec
-	w io.Writer
-}
-
-func (s storer) Write(b []byte) (int, error) {
-	if _, err := s.w.Write(s.c.stored(b)); err != nil {
-		return 0, err
-	}
-	return len(b), nil
-}
-
-func (storer) Close() error { return nil }
-
 // stored frames data without compressing it, as a gzip member or zstd frame of
 // its own that others may follow. The length depends on len(data) alone: that
 // lets the manifest, known last, stand first.

@@ -283,3 +283,37 @@ func TestAnEarlierOutputIsReplaced(t *testing.T) {
 	}
 	mustBeSound(t, run.Output)
 }
+
+// A run whose spool's disk is full is recovered to another one.
+func TestRecoverElsewhereFromAFullDisk(t *testing.T) {
+	dir := smallDisk(t, "2m")
+	s, err := CreateSpool(dir, testRun(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shim, ms := "none", int64(0)
+	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"x"}, EnvKeys: []string{}, WindowElapsedMS: &ms})
+	for range 1000 {
+		if err := s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte { return kernelLine(b, testRunID, seq) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(dir, "filler"))
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	f.Close()
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	sealed, err := Recover(context.Background(), dir, testRunID, RecoverOptions{Output: filepath.Join(t.TempDir(), "elsewhere.tar.gz")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := mustBeSound(t, sealed.Path); r.Lines[schema.KernelPath] != 1000 {
+		t.Errorf("%d kernel lines", r.Lines[schema.KernelPath])
+	}
+}

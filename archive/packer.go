@@ -33,6 +33,8 @@ type packer struct {
 	block []byte
 	count int // of the blocks before it
 
+	in, out int64 // bytes taken and written, by write
+
 	todo, ordered chan *packed // nil until the first full block
 	free          chan *packed
 	work          sync.WaitGroup
@@ -109,12 +111,29 @@ func (p *packer) write() {
 	defer close(p.wrote)
 	for b := range p.ordered {
 		<-b.done
+		p.in += int64(len(b.in))
+		if lacking := p.in/(bombRatio-1) - p.out - int64(b.out.Len()); p.in > bombFloor && lacking > 0 {
+			p.loosen(b, min(int(lacking), len(b.in)))
+		}
+		data := b.out.Bytes()
+		p.out += int64(len(data))
 		if p.fail(nil) == nil {
-			if _, err := p.w.Write(b.out.Bytes()); err != nil {
+			if _, err := p.w.Write(data); err != nil {
 				p.fail(err)
 			}
 		}
 		p.free <- b
+	}
+}
+
+// loosen stores the first n bytes of a block as they are. What packs better than
+// bombRatio looks like a decompression bomb to a reader.
+func (p *packer) loosen(b *packed, n int) {
+	stored := p.c.stored(b.in[:n])
+	b.out.Reset()
+	b.out.Write(stored)
+	if err := p.c.encoder().encode(&b.out, b.in[n:], b.number); err != nil {
+		p.fail(err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -80,7 +81,8 @@ func ListSpools(dir string) ([]Interrupted, error) {
 
 // RecoverOptions say how to recover. The zero value will do.
 type RecoverOptions struct {
-	// Output is where the bundle goes. Empty means where it was meant to go.
+	// Output is where the bundle goes. Empty means where it was meant to go, or beside
+	// that where the bundle of another run is there.
 	Output string
 	// Keep leaves the spool as it is, for [ResumeSpool].
 	Keep bool
@@ -103,10 +105,14 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		return Sealed{}, err
 	}
 	defer lock.Close()
+	var moved string
 	if opt.Output != "" {
 		if run.Output, err = filepath.Abs(opt.Output); err != nil {
 			return Sealed{}, err
 		}
+	} else if beside := besideOther(run.Output, runID); beside != run.Output {
+		moved = fmt.Sprintf("%s is the bundle of another run and stays: the recovered bundle is %s", run.Output, beside)
+		run.Output = beside
 	}
 	scans, points, err := scanLayers(spool, runID)
 	if err != nil {
@@ -130,7 +136,12 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		return Sealed{}, err
 	}
 	sources, found = append(sources, integrity), append(found, planted...)
-	sources, removed, cleaned, err := sweepRecovered(ctx, run, spool, sources)
+	out, err := OpenOutput(run.Output, true)
+	if err != nil {
+		return Sealed{}, err
+	}
+	defer out.Close()
+	sources, removed, cleaned, err := sweepRecovered(ctx, run, sources)
 	if err != nil {
 		return Sealed{}, err
 	}
@@ -154,20 +165,34 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		}
 		sources, notes = v0.members, append(notes, v0.notes...)
 	}
-	out, err := OpenOutput(run.Output, true)
-	if err != nil {
-		return Sealed{}, err
-	}
-	defer out.Close()
 	sealed, err := writeBundle(ctx, run, out, sources, nil)
 	if err != nil {
 		return Sealed{}, err
+	}
+	if moved != "" {
+		notes = append(notes, moved)
 	}
 	sealed.Notes, sealed.Tampered, sealed.Removed, sealed.ResultOutput = notes, found, removed, run.ResultOutput
 	if opt.Keep {
 		return sealed, nil
 	}
 	return sealed, removeSpool(spool)
+}
+
+// besideOther is where a recovered bundle goes: to the output, unless the bundle of
+// another run is there, which is not replaced.
+func besideOther(output, runID string) string {
+	in, err := Open(output)
+	if err != nil || in.RunID() == runID {
+		return output
+	}
+	dir, base := filepath.Split(output)
+	for _, end := range []string{".tar.gz", ".tar.zst", ".tgz", ".tzst", ".tar"} {
+		if name, ok := strings.CutSuffix(base, end); ok {
+			return filepath.Join(dir, name+"-"+runID+end)
+		}
+	}
+	return output + "-" + runID
 }
 
 // recoveredIntegrity makes integrity.json of what is in a spool, and tells what the

@@ -228,3 +228,38 @@ func TestWhatCannotBeRecoveredStays(t *testing.T) {
 		t.Errorf("list %+v, %v", list, err)
 	}
 }
+
+// Runs with one output leave a bundle each, whoever recovers them.
+func TestARecoveredBundleDoesNotReplaceThatOfAnotherRun(t *testing.T) {
+	dir, output := t.TempDir(), filepath.Join(t.TempDir(), "b.tar.gz")
+	var paths []string
+	for _, id := range []string{"run_a", "run_b", "run_c"} {
+		run := testRun(t)
+		run.RunID, run.Output = id, output
+		s, err := CreateSpool(dir, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Append(schema.EventsPath, func(b []byte, _ uint64) []byte {
+			return fmt.Appendf(b, `{"schema":"assay.runner.event.v0","run_id":%q,"seq":0,"type":"run_started","t_ns":0,"agent_shim":"none","command":["x"],"env_keys":[],"window_elapsed_ms":0}`, id)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		sealed, err := Recover(context.Background(), dir, id, RecoverOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, filepath.Base(sealed.Path))
+	}
+	for i, id := range []string{"run_a", "run_b", "run_c"} {
+		if r := mustBeSound(t, filepath.Join(filepath.Dir(output), paths[i])); r.RunID != id {
+			t.Errorf("%s is of %s, want %s", paths[i], r.RunID, id)
+		}
+	}
+	if want := []string{"b.tar.gz", "b-run_b.tar.gz", "b-run_c.tar.gz"}; fmt.Sprint(paths) != fmt.Sprint(want) {
+		t.Errorf("recovered to %v, want %v", paths, want)
+	}
+}

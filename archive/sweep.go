@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"path/filepath"
 
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
@@ -60,8 +61,9 @@ func recoveredReceipt(run schema.Run) *schema.Redaction {
 }
 
 // sweepRecovered takes out of a recovered run what has the shape of a credential,
-// unless it was recorded with redaction disabled. out is nil where nothing was.
-func sweepRecovered(ctx context.Context, run schema.Run, dir string, sources []source) (_ []source, removal *schema.Removal, out *scratch, err error) {
+// unless it was recorded with redaction disabled. out is nil where nothing was. It is
+// beside the output: the spool's disk may be full.
+func sweepRecovered(ctx context.Context, run schema.Run, sources []source) (_ []source, removal *schema.Removal, out *scratch, err error) {
 	if run.Redaction == schema.RedactionDisabled {
 		return sources, nil, nil, nil
 	}
@@ -70,7 +72,7 @@ func sweepRecovered(ctx context.Context, run schema.Run, dir string, sources []s
 		return nil, nil, nil, err
 	}
 	r.Keep(run.RunID)
-	if out, err = newScratch(dir); err != nil {
+	if out, err = newScratch(filepath.Dir(run.Output)); err != nil {
 		return nil, nil, nil, err
 	}
 	c := newCleaner(ctx, r, out, run.RunID)

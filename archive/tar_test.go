@@ -61,7 +61,7 @@ func TestSealingMakesNoBombs(t *testing.T) {
 			t.Fatal(err)
 		}
 		chunk := make([]byte, 1<<20)
-		for range bombFloor>>20 + 1 {
+		for range 2 * bombFloor >> 20 {
 			w.Write(chunk)
 		}
 		w.Close()
@@ -70,8 +70,8 @@ func TestSealingMakesNoBombs(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustBeSound(t, sealed.Path)
-		if sealed.Bytes < bombFloor {
-			t.Errorf("%s: %d bytes were packed to %d", name, bombFloor+1<<20, sealed.Bytes)
+		if n := int64(2*bombFloor) / sealed.Bytes; n < 190 || n >= bombRatio {
+			t.Errorf("%s: %d bytes were packed to %d, %d to 1", name, 2*bombFloor, sealed.Bytes, n)
 		}
 		os.Remove(sealed.Path)
 	}
