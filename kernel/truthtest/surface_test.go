@@ -47,7 +47,7 @@ cargo -q init --vcs none --name x p; cd p; cargo -q build --offline -j 1; ./targ
 printf 'class A { public static void main(String[] a) throws Exception { java.nio.file.Files.delete(java.nio.file.Files.createTempFile("x", ".y")); java.io.File.createTempFile("abc", null).delete(); } }\n' > A.java
 javac A.java; java -XX:TieredStopAtLevel=1 A`},
 	{name: "npm", programs: []string{"npm"}, script: `set -e; mkdir p q; cd q; npm init -y > /dev/null; cd ../p; npm init -y > /dev/null; npm install --no-audit --no-fund ../q > /dev/null; npm ls > /dev/null`},
-	{name: "mktemp", script: `set -e; f=$(mktemp); echo 1 > $f; d=$(mktemp -d); cp $f $d/x; rm -r $f $d; seq 200000 | sort -S 1M -R > s; sed -i s/1/2/ s; bash -c 'cat <<< hello' > o; mktemp > left`},
+	{name: "mktemp", script: `set -e; f=$(mktemp); echo 1 > $f; d=$(mktemp -d); cp $f $d/x; rm -r $f $d; seq 200000 | sort -S 1M -R > s; sed -i s/1/2/ s; bash -c 'cat <<< hello' > o; rm "$(mktemp)"`},
 }
 
 // TestEqualRunsHaveEqualSurfaces runs each workload twice, in other directories.
