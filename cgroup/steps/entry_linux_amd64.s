@@ -106,8 +106,8 @@ go:
 	MOVQ DX, R12
 	SUBQ $16, SP
 	NEED(7, 8, 16, ·fewFiles)            // RLIMIT_NOFILE: Go raises the soft limit to the hard one
-	NEED(9, 0, 0x60000000, ·littleSpace) // RLIMIT_AS
-	NEED(2, 0, 0x10000000, ·littleData)  // RLIMIT_DATA
+	NEED(9, 0, 0x3c000000, ·littleSpace) // RLIMIT_AS
+	NEED(2, 0, 0x6000000, ·littleData)  // RLIMIT_DATA
 	MOVL $102, AX // getuid: for root, no limit of processes holds
 	SYSCALL
 	TESTL AX, AX

@@ -106,8 +106,8 @@ go:
 	MOVD R0, R19
 	SUB $16, RSP
 	NEED(7, 8, 16, ·fewFiles)            // RLIMIT_NOFILE: Go raises the soft limit to the hard one
-	NEED(9, 0, 0x60000000, ·littleSpace) // RLIMIT_AS
-	NEED(2, 0, 0x10000000, ·littleData)  // RLIMIT_DATA
+	NEED(9, 0, 0x3c000000, ·littleSpace) // RLIMIT_AS
+	NEED(2, 0, 0x6000000, ·littleData)  // RLIMIT_DATA
 	MOVD $174, R8 // getuid: for root, no limit of processes holds
 	SVC
 	CBZ R0, enough
