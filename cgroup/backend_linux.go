@@ -27,7 +27,7 @@ type backend interface {
 	Unenforced() []string
 	Usage() Usage
 	Events() Events
-	// Orphans tells whether orphans of the session come to this process, and
+	// Orphans reports whether orphans of the session come to this process, and
 	// Reap reaps those that are dead.
 	Orphans() bool
 	Reap(started func(pid int) bool)

@@ -117,7 +117,7 @@ func asContainer(args []string) int {
 	return 1
 }
 
-// under tells whether something is mounted at a directory.
+// under reports whether something is mounted at a directory.
 func under(dir string) bool {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	return err == nil && strings.Contains(string(mounts), " "+dir+" ")

@@ -32,7 +32,7 @@ func TestGuardsFromTheEntryPoint(t *testing.T) {
 	}
 }
 
-// waits tells whether something waits in the place of a session's guard, by what the host has.
+// waits reports whether something waits in the place of a session's guard, by what the host has.
 func waits(path string) bool {
 	_, err := os.Stat(filepath.Join(path, "cgroup.kill"))
 	return path != "" && err == nil

@@ -25,7 +25,7 @@ func (g *Guard) Release() error { return g.helper.Release() }
 // alive in the session, however long that takes. It is for when Remove failed.
 func (g *Guard) Leave() { g.helper.Leave() }
 
-// Exposed tells whether the guard was not concealed in time when a command was
+// Exposed reports whether the guard was not concealed in time when a command was
 // started: it was stopped, or the host was very busy. Processes of the same user
 // could then look into it, or change it, until it was.
 func (g *Guard) Exposed() bool { return g.helper.Exposed() }

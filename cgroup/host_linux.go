@@ -60,7 +60,7 @@ func (h *Host) Controllers() []Controller {
 	return cs
 }
 
-// Slices tells whether Limits.Slice can be used: the host has cgroup v2 alone and
+// Slices reports whether Limits.Slice can be used: the host has cgroup v2 alone and
 // systemd, and this process is root.
 func (h *Host) Slices() bool { return h.dirs.Slices() }
 

@@ -100,7 +100,7 @@ func drained(t testing.TB, g *cgroup.Group) {
 	}
 }
 
-// running tells whether a process exists and is no zombie.
+// running reports whether a process exists and is no zombie.
 func running(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

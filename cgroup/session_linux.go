@@ -51,7 +51,7 @@ func (s *Session) CgroupParent() string { return s.backend.CgroupParent() }
 // guard. There is one text.
 func (s *Session) Note(text string) error { return s.backend.Note(text) }
 
-// Apart tells whether containers there are outside of a cgroup v1 hierarchy's part
+// Apart reports whether containers there are outside of a cgroup v1 hierarchy's part
 // of the session, which then neither limits nor counts them: the runner is in
 // different cgroups on different hierarchies, and an engine takes one path for all.
 func (s *Session) Apart() bool { return s.backend.Apart() }
@@ -63,7 +63,7 @@ func (s *Session) NoContainers() { s.backend.NoContainers() }
 // Containers are the cgroups that engines made, as paths below CgroupParent.
 func (s *Session) Containers() []string { return s.backend.Containers() }
 
-// HadContainers tells whether engines have made any, which may have gone since.
+// HadContainers reports whether engines have made any, which may have gone since.
 func (s *Session) HadContainers() bool { return s.backend.HadContainers() }
 
 // Unenforced names the limits (memory, pids, cpu) that are not enforced, which

@@ -31,7 +31,7 @@ func guardNamed(id string) int {
 	return 0
 }
 
-// halted tells whether each thread of a process is stopped. It has settled once each is,
+// halted reports whether each thread of a process is stopped. It has settled once each is,
 // or none is left but for who reaps them: one thread may still end the process while others
 // are stopped.
 func halted(pid int) (stopped, settled bool) {

@@ -40,12 +40,12 @@ func Enter() {
 	os.Args = After(os.Args)
 }
 
-// Linked tells whether this program was linked with Entry. In any other, the process that
+// Linked reports whether this program was linked with Entry. In any other, the process that
 // executes a list has threads of the Go runtime, which take signals that the list has
 // blocked; a child that the list forks has one thread.
 func Linked() bool { return auxiliary(atEntry) == entryAddress() }
 
-// Refused tells whether this program's file has capabilities or the set-user-ID bit. The
+// Refused reports whether this program's file has capabilities or the set-user-ID bit. The
 // processes of such a program execute lists without them.
 func Refused() bool { return auxiliary(atSecure) != 0 }
 

@@ -184,7 +184,7 @@ func (t *Tree) Directories() (list []string) {
 	return list
 }
 
-// Populated tells whether there is a process in the tree. The error is os.ErrNotExist
+// Populated reports whether there is a process in the tree. The error is os.ErrNotExist
 // once the directory has been removed.
 func (t *Tree) Populated() (bool, error) {
 	buf := make([]byte, 256)
@@ -234,7 +234,7 @@ func (t *Tree) Wait(ctx context.Context, began func() bool) error {
 	}
 }
 
-// Current tells whether Path still is the directory that was opened.
+// Current reports whether Path still is the directory that was opened.
 func (t *Tree) Current() bool {
 	var now, opened unix.Stat_t
 	return unix.Stat(filepath.Join(t.Path, "cgroup.events"), &now) == nil &&

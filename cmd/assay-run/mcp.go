@@ -132,7 +132,7 @@ func (a *app) mcpRun(f *mcpFlags, args []string) error {
 	return nil
 }
 
-// isRunsLog tells whether a file is the decision log that the run around us reads.
+// isRunsLog reports whether a file is the decision log that the run around us reads.
 func isRunsLog(log *os.File) bool {
 	own, err := log.Stat()
 	runs, missing := os.Stat(os.Getenv(runner.EnvDecisionLog))

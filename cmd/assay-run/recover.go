@@ -158,7 +158,7 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, to reco
 	return nil
 }
 
-// recoveredResult tells whether a recovered run is complete, and writes what its bundle
+// recoveredResult reports whether a recovered run is complete, and writes what its bundle
 // says of the run's end to path, if there is one.
 func recoveredResult(ctx context.Context, sealed archive.Sealed, path string) (state string, err error) {
 	state = "incomplete"

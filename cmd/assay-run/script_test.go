@@ -119,7 +119,7 @@ func namespaceFlags() []string {
 // uniqueID returns a word of lower case letters and digits that nobody else has.
 func uniqueID() string { return strings.ToLower(rand.Text()[:12]) }
 
-// observes tells whether this host can record a kernel layer: whether a run
+// observes reports whether this host can record a kernel layer: whether a run
 // that requires one works.
 var observes = sync.OnceValue(func() bool {
 	dir, err := os.MkdirTemp("", "assay-run-observes-*")
@@ -136,7 +136,7 @@ var observes = sync.OnceValue(func() bool {
 	return cmd.Run() == nil
 })
 
-// immutable tells whether this process can make a file immutable where scripts run.
+// immutable reports whether this process can make a file immutable where scripts run.
 var immutable = sync.OnceValue(func() bool {
 	f, err := os.CreateTemp("", "assay-run-immutable-*")
 	if err != nil {

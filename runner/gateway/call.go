@@ -3,10 +3,14 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"slices"
+	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/gateway/recording"
 	"github.com/assay-run/assay-run/runner/policy"
@@ -245,4 +249,102 @@ func (c *call) turn() schema.TurnBody {
 		}
 	}
 	return t
+}
+
+// recordDecisions writes a line of the policy layer for each decision about the call, before
+// it is dispatched: the client's, unless it is in a log that the run reads, and the gateway's.
+func (c *call) recordDecisions() error {
+	if c.run == nil {
+		return nil
+	}
+	var clients, own error
+	if d := c.action.decision(); d != "" && !c.action.Logged {
+		rule := ""
+		if c.action.Denied != nil {
+			rule = c.action.Denied.Rule
+		}
+		clients = c.recordDecision(c.params.Proposal.Source, d, rule)
+	}
+	switch {
+	case !c.checked:
+	case !c.decides():
+		c.tell("")
+	case c.by == byPolicy:
+		own = c.recordDecision(agentlog.GatewaySource, "deny", c.rule)
+	default:
+		own = c.recordDecision(agentlog.GatewaySource, "allow", "")
+	}
+	return cmp.Or(clients, own)
+}
+
+// decides reports whether the gateway decides: it has a policy, or nobody else has one.
+func (c *call) decides() bool {
+	return c.action.decision() == "" || slices.ContainsFunc(c.rules, (*policy.Set).Decides)
+}
+
+// recordDecision records a decision.
+func (c *call) recordDecision(source, decision, rule string) error {
+	c.tell(decision)
+	body, err := json.Marshal(&policyEvent{
+		SourceEventType: agentlog.DecisionType, Source: source, ToolCallID: c.action.ToolCallID, Tool: c.action.Tool,
+		Decision: decision, TNS: int64(c.g.cfg.Now() - c.run.Zero), Rule: rule,
+	})
+	if err != nil {
+		return err
+	}
+	return c.run.Decision(body)
+}
+
+// tell informs the observer of a decision.
+func (c *call) tell(decision string) {
+	if o := c.observer(); o != nil {
+		o.CallDecided(c.action.ToolCallID, c.action.Tool, decision)
+	}
+}
+
+// policyEvent is a [schema.PolicyEvent] without what the recorder stamps.
+type policyEvent struct {
+	SourceEventType string `json:"source_event_type"`
+	Source          string `json:"source"`
+	ToolCallID      string `json:"tool_call_id"`
+	Tool            string `json:"tool"`
+	Decision        string `json:"decision"`
+	TNS             int64  `json:"t_ns"`
+	Rule            string `json:"rule,omitempty"`
+}
+
+// maxCursors bounds the cursors that are remembered of a client.
+const maxCursors = 4096
+
+// pages remembers which page a tool's cursor leads to.
+type pages struct {
+	mu   sync.Mutex
+	next map[string]int // by tool and cursor
+}
+
+// pages is the number of the page that a call got, nil where there are none or it is not known which.
+func (c *call) pages() *int {
+	next := textMember(c.output, "nextCursor")
+	cursor := textMember(c.action.Parameters, "cursor")
+	if next == nil && cursor == nil {
+		return nil
+	}
+	p := &c.client.cursors
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	page, known := 1, true
+	if cursor != nil {
+		page, known = p.next[c.action.Tool+"\x00"+*cursor]
+		page = max(1, page)
+	}
+	if next != nil && len(*next) <= maxIdentifier && len(p.next) < maxCursors {
+		if p.next == nil {
+			p.next = map[string]int{}
+		}
+		p.next[c.action.Tool+"\x00"+*next] = page + 1
+	}
+	if !known {
+		return nil
+	}
+	return &page
 }

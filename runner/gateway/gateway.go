@@ -1,15 +1,23 @@
 package gateway
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/subtle"
 	"errors"
+	"fmt"
+	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/assay-run/assay-run/runner/gateway/internal/rpc"
 	"github.com/assay-run/assay-run/runner/gateway/recording"
+	"github.com/assay-run/assay-run/runner/internal/strict"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -190,4 +198,291 @@ func (g *Gateway) warn(message string) {
 	if g.cfg.Warn != nil {
 		g.cfg.Warn(message)
 	}
+}
+
+// remember imports what an earlier gateway left in a journal.
+func (g *Gateway) remember(path string) error {
+	j, notes, err := openJournal(path, g.warn)
+	if err == errInUse {
+		g.warn(path + ": " + err.Error() + ", so the next restart will lose idempotency keys and rate limits")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	g.runs.journal, g.rates.journal = j, j
+	g.runs.past, g.rates.before = map[string]note{}, map[string]map[string][]time.Duration{}
+	now, wall := g.cfg.Now(), time.Now().UnixNano()
+	for _, n := range notes {
+		if n.Run != "" {
+			g.runs.past[n.Run] = n
+			continue
+		}
+		if g.rates.before[n.Agent] == nil {
+			g.rates.before[n.Agent] = map[string][]time.Duration{}
+		}
+		at := now - time.Duration(max(wall-n.At, 0))
+		g.rates.before[n.Agent][n.Limit] = append(g.rates.before[n.Agent][n.Limit], at)
+	}
+	return nil
+}
+
+// earlier is a run of an earlier gateway that was not resumed here.
+func (r *runs) earlier(id string) (note, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, ok := r.past[id]
+	return n, ok
+}
+
+// pastKey is the run that a key opened in an earlier gateway, if it was not resumed
+// here. The caller holds r.mu.
+func (r *runs) pastKey(key string) note {
+	for _, n := range r.past {
+		if key != "" && n.Key == key {
+			return n
+		}
+	}
+	return note{}
+}
+
+// Resume continues a run that an earlier gateway left open, from its layers and
+// documents in dir; elapsed is the time since the run's start. Serve calls it before
+// Listen. From Listen on, the run's clients have the grace time to return. If Resume
+// returns an error, the gateway does not have the run.
+func (g *Gateway) Resume(to Recording, dir string, elapsed time.Duration) error {
+	past := g.runs.past[to.RunID]
+	var start schema.GatewaySession
+	if err := recording.Document(dir, schema.SessionPath, &start); err != nil {
+		return err
+	}
+	zero := g.cfg.Now() - elapsed
+	rules := policy.NewSet(g.cfg.Policy).Shared(g.rates.of(start.AgentID))
+	run, lost, err := recording.Resume(to, g.options(zero, rules), past.Key, dir)
+	if err != nil {
+		return err
+	}
+	for _, l := range lost {
+		if err := g.recordLost(run, l, elapsed); err != nil {
+			return err
+		}
+	}
+	g.runs.add(run, past.Key)
+	delete(g.runs.past, run.ID)
+	run.Attach() // until clients can come
+	g.resumed = append(g.resumed, run)
+	return nil
+}
+
+// await waits for the clients of the resumed runs.
+func (g *Gateway) await() {
+	g.mu.Lock()
+	runs := g.resumed
+	g.resumed = nil
+	g.mu.Unlock()
+	for _, run := range runs {
+		run.Detach(g.cfg.Limits.Grace, func() { g.abandon(run) })
+	}
+}
+
+// recordLost ends a call that was in flight when the recorder died. Nobody knows
+// whether the tool ran.
+func (g *Gateway) recordLost(run *recording.Run, l recording.Lost, now time.Duration) error {
+	outcome := failedWith(schema.FailCallbackLost, true)
+	if !l.Turn {
+		_, err := run.Record([]schema.TurnBody{{
+			Tool: l.Tool, VerifierVerdict: schema.VerdictNotRun, Error: outcome.Code, Source: "gateway", ToolCallID: l.ToolCallID,
+			TStartNS: int64(l.TNS), TEndNS: int64(now),
+		}})
+		if err != nil {
+			return err
+		}
+	}
+	run.State.Set("last_tool", l.Tool)
+	run.State.Ended(l.Tool, &outcome, schema.VerdictNotRun)
+	return g.audit(run, &schema.CallEventBody{
+		CallID: schema.NewID(), ToolID: l.Tool, ToolCallID: l.ToolCallID, DurationMS: float64((now - l.TNS).Milliseconds()), DurationUS: (now - l.TNS).Microseconds(),
+		Outcome: outcome, Tier: schema.DefaultTier,
+	})
+}
+
+// Suspend ends the gateway as Close does, but leaves open runs to a later gateway's
+// Resume.
+func (g *Gateway) Suspend(ctx context.Context) error {
+	g.closing.Do(func() {
+		g.suspend = true
+		g.result = g.close(ctx)
+	})
+	return g.result
+}
+
+// Metrics is a snapshot of what the gateway did. Calls is the sum of Outcomes
+// and the number of call events; for one run, Outcomes agrees with the audit
+// layer.
+type Metrics struct {
+	Calls    uint64            `json:"calls"`
+	Outcomes map[string]uint64 `json:"outcomes"` // by kind
+	// Errors counts what did not succeed: by the gateway's code for
+	// execution_failed (tool_error for a tool's own codes), by kind for the rest.
+	Errors map[string]uint64 `json:"errors"`
+	// Events is how many call events were written to audit layers.
+	Events uint64 `json:"events"`
+	// Unrecorded is how many call events no audit layer took, because no run
+	// was open (in serve) or its recorder was broken.
+	Unrecorded uint64 `json:"unrecorded"`
+	// Drops is how many call events each sink dropped.
+	Drops map[string]uint64 `json:"drops"`
+	Turns uint64            `json:"turns"`
+	// Refused is how many messages were answered with an error that is not a
+	// call's, or ended the connection.
+	Refused uint64 `json:"refused"`
+	// LateResults is how many results came after their call had ended, or for
+	// no call.
+	LateResults uint64 `json:"late_results"`
+	Connections int    `json:"connections"`
+	// InFlightBytes is the memory that running and waiting requests hold.
+	InFlightBytes int64 `json:"in_flight_bytes"`
+}
+
+// counters are the live numbers behind Metrics. One lock keeps a snapshot
+// consistent.
+type counters struct {
+	mu sync.Mutex
+	m  Metrics
+}
+
+func newCounters() *counters {
+	return &counters{m: Metrics{Outcomes: map[string]uint64{}, Errors: map[string]uint64{}, Drops: map[string]uint64{}}}
+}
+
+func (c *counters) add(f func(m *Metrics)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.m)
+}
+
+// call counts one call event.
+func (c *counters) call(o *schema.CallOutcome, recorded bool) {
+	c.add(func(m *Metrics) {
+		m.Calls++
+		m.Outcomes[o.Kind]++
+		switch o.Kind {
+		case schema.CallSuccess:
+		case schema.CallExecutionFailed:
+			m.Errors[failureKind(o.Code)]++
+		default:
+			m.Errors[o.Kind]++
+		}
+		if recorded {
+			m.Events++
+		} else {
+			m.Unrecorded++
+		}
+	})
+}
+
+// failureKind is the gateway's own code for a failure. Tools can have any number of
+// codes, so metrics do not list those.
+func failureKind(code string) string {
+	switch code {
+	case schema.FailCallbackLost, schema.FailDeadline, schema.FailCancelled:
+		return code
+	}
+	return schema.FailToolError
+}
+
+// Metrics is a consistent snapshot.
+func (g *Gateway) Metrics() Metrics {
+	g.count.mu.Lock()
+	defer g.count.mu.Unlock()
+	m := g.count.m
+	t := g.server.Stats()
+	m.Refused, m.LateResults, m.Connections, m.InFlightBytes = t.Refused, t.LateResults, t.Connections, t.InFlightBytes
+	m.Outcomes, m.Errors, m.Drops = maps.Clone(m.Outcomes), maps.Clone(m.Errors), map[string]uint64{}
+	for _, s := range g.cfg.Sinks {
+		m.Drops[s.Name()] += s.Drops()
+	}
+	return m
+}
+
+// audit writes the one call event of a call: to the audit layer of run, which
+// may be nil in serve, and to every sink. It also counts it.
+func (g *Gateway) audit(run *recording.Run, e *schema.CallEventBody) error {
+	e.TS = timestamp(time.Now())
+	e.SchemaVersion = 2
+	if e.GrantedCapabilities == nil {
+		e.GrantedCapabilities = []string{}
+	}
+	outcome := e.Outcome
+	e.Outcome = outcome.Wire()
+	body, err := json.Marshal(e)
+	if err != nil {
+		body = []byte("{}") // plain data always encodes
+	}
+	runID := "none"
+	if run != nil {
+		runID = run.ID
+		err = run.CallEvent(body, outcome.Kind)
+	}
+	g.count.call(&outcome, run != nil && err == nil)
+	if len(g.cfg.Sinks) > 0 {
+		event := schema.CallEvent{Schema: schema.CallEventV2, RunID: runID, Seq: g.events.Add(1) - 1, CallEventBody: *e}
+		for _, s := range g.cfg.Sinks {
+			s.OnCall(event)
+		}
+	}
+	return err
+}
+
+// timestamp is a time in UTC with milliseconds. It is made of time.RFC3339, which package
+// time formats much faster than any other layout.
+func timestamp(t time.Time) string {
+	var room [32]byte
+	b := bytes.TrimSuffix(t.UTC().AppendFormat(room[:0], time.RFC3339), []byte("Z"))
+	ms := t.Nanosecond() / 1e6
+	return string(append(b, '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z'))
+}
+
+// Bounds of a token file and of a token, in bytes.
+const (
+	maxTokenFile = 1 << 20
+	minToken     = 16
+)
+
+// LoadTokens reads a token file, for Config.Agents: on each line an agent's id and
+// its token, with white space between them. Empty lines and lines that begin with # are
+// ignored. An agent may have several tokens; a token belongs to one agent.
+func LoadTokens(path string) (agents map[string]string, err error) {
+	data, err := strict.ReadFile(path, maxTokenFile)
+	if err != nil {
+		return nil, err
+	}
+	agents = map[string]string{}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for n := 1; lines.Scan(); n++ {
+		words := strings.Fields(lines.Text())
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		// No error quotes a line: it may be a token.
+		switch {
+		case len(words) != 2:
+			return nil, fmt.Errorf("%s: line %d: want an agent's id and its token", path, n)
+		case !agentName().MatchString(words[0]):
+			return nil, fmt.Errorf("%s: line %d: an agent's id must be 1 to 128 letters, digits, '.', '_' or '-'", path, n)
+		case len(words[1]) < minToken:
+			return nil, fmt.Errorf("%s: line %d: a token must have at least %d bytes", path, n, minToken)
+		}
+		if _, taken := agents[words[1]]; taken {
+			return nil, fmt.Errorf("%s: line %d: an earlier line has the same token", path, n)
+		}
+		agents[words[1]] = words[0]
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(agents) == 0 {
+		return nil, fmt.Errorf("%s has no tokens", path)
+	}
+	return agents, nil
 }

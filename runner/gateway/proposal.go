@@ -82,7 +82,7 @@ type actionResult struct {
 	Error      jsontext.Value     `json:"error,omitzero"`
 	Violations []policy.Violation `json:"violations,omitempty"`
 	DryRun     bool               `json:"dry_run,omitzero"`
-	// Recorded tells whether the call became a turn.
+	// Recorded reports whether the call became a turn.
 	Recorded bool `json:"recorded"`
 }
 

@@ -2,11 +2,19 @@ package dirs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -93,4 +101,397 @@ func (g *Group) joinFiles(name string) []string {
 		}
 	}
 	return files
+}
+
+// Start starts a command in the group: it is a member before its first
+// instruction.
+func (g *Group) Start(cmd *exec.Cmd, by procs.Starter) error {
+	attr, restore := procs.Attributes(cmd)
+	defer restore()
+
+	s := g.session
+	if g.dirs[0].v2 && s.host.clone == nil {
+		fd, err := unix.Open(g.dirs[0].path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("start in cgroup: %w", &os.PathError{Op: "open", Path: g.dirs[0].path, Err: err})
+		}
+		defer unix.Close(fd)
+		attr.UseCgroupFD, attr.CgroupFD = true, fd
+		if len(g.dirs) == 1 {
+			return by.Fork(cmd)
+		}
+		if !s.viaShim {
+			return g.fork(cmd, by)
+		}
+		return g.join(cmd, g.joinFiles("tasks"), by)
+	}
+	files := g.joinFiles("tasks")
+	if g.dirs[0].v2 {
+		files = append(files, filepath.Join(g.dirs[0].path, "cgroup.procs"))
+	} else if !s.viaShim {
+		return g.fork(cmd, by) // legacy
+	}
+	return g.join(cmd, files, by)
+}
+
+// fork forks a command from a thread that is in the v1 directories meanwhile.
+func (g *Group) fork(cmd *exec.Cmd, by procs.Starter) error {
+	if by.Thread == nil {
+		return g.launch(cmd)
+	}
+	defer g.session.noteOurTasks()
+	return by.Thread(cmd, g.joinFiles("tasks"), g.session.homeFiles())
+}
+
+// join starts a command by way of a program that joins the group by files.
+func (g *Group) join(cmd *exec.Cmd, files []string, by procs.Starter) error {
+	defer g.session.noteOurTasks()
+	return by.Join(cmd, files)
+}
+
+// launcher is an OS thread of ours that has joined a group's v1 directories,
+// so that what it clones is born there. v1 attaches single threads. It is never
+// the main thread, by whose cgroups /proc tells those of the process.
+type launcher struct {
+	cmd  chan *exec.Cmd
+	err  chan error
+	left chan struct{} // closed when the thread is out of the group again
+}
+
+// warm readies the launcher while the runner does other things.
+func (g *Group) warm() {
+	if g.session.viaShim || len(g.joinFiles("tasks")) == 0 ||
+		g.dirs[0].v2 && g.session.host.clone != nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.l = g.newLauncher()
+}
+
+// launch starts cmd from the warm launcher, or from a new one.
+func (g *Group) launch(cmd *exec.Cmd) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.l
+	if l == nil || l.cmd == nil {
+		l = g.newLauncher()
+		g.l = l
+	}
+	l.cmd <- cmd
+	l.cmd = nil // it starts one
+	return <-l.err
+}
+
+// settle waits until no thread of ours is in the group.
+func (g *Group) settle() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.l == nil {
+		return
+	}
+	if g.l.cmd != nil {
+		close(g.l.cmd)
+		g.l.cmd = nil
+	}
+	<-g.l.left
+}
+
+func (g *Group) newLauncher() *launcher {
+	_, _ = os.FindProcess(os.Getpid()) // makes package os try pidfds now, not in the group
+	l := &launcher{cmd: make(chan *exec.Cmd), err: make(chan error, 1), left: make(chan struct{})}
+	prev := g.l
+	go l.run(l.cmd, g, prev)
+	return l
+}
+
+func (l *launcher) run(cmds <-chan *exec.Cmd, g *Group, prev *launcher) {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		go l.run(cmds, g, prev) // on another, as this goroutine keeps the main thread
+		<-l.left
+		runtime.UnlockOSThread()
+		return
+	}
+	defer close(l.left)
+	if prev != nil {
+		<-prev.left
+	}
+	// "0" is the calling thread, and the one form for which the kernel does
+	// without a lock that waits for an RCU grace period, some 10 ms (since 5.4,
+	// cgroup_procs_write_start in kernel/cgroup/cgroup.c).
+	const tid = "0"
+	var err error
+	for _, f := range g.joinFiles("tasks") {
+		if err = write(f, tid); err != nil {
+			err = fmt.Errorf("join cgroup: %w", err)
+			break
+		}
+	}
+	if cmd, ok := <-cmds; ok {
+		if err == nil {
+			err = cmd.Start()
+		}
+		l.err <- err
+	}
+	home := true
+	for _, f := range g.session.homeFiles() {
+		if err := write(f, tid); err != nil {
+			home = false
+		}
+	}
+	g.session.noteOurTasks()
+	if home {
+		runtime.UnlockOSThread() // else the thread ends with this goroutine
+	}
+}
+
+// homeFiles are the v1 files that a thread leaves the session by.
+func (s *Session) homeFiles() []string {
+	var files []string
+	for _, h := range s.host.v1 {
+		for _, d := range s.dirs {
+			if !d.v2 && d.path == filepath.Join(h.own, parentName, s.runID) {
+				files = append(files, filepath.Join(h.own, "tasks"))
+			}
+		}
+	}
+	return files
+}
+
+// cloneArgs is struct clone_args of linux/sched.h up to version 2.
+type cloneArgs struct {
+	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+}
+
+// tryClone3 asks for a clone into a cgroup by a number that cannot be a descriptor.
+// A kernel that knows the flag refuses that with EINVAL, before it copies anything of
+// this process (copy_clone_args_from_user in kernel/fork.c); an older one finds more
+// arguments than it knows, and says E2BIG.
+func tryClone3() error {
+	args := cloneArgs{flags: unix.CLONE_INTO_CGROUP, exitSignal: uint64(syscall.SIGCHLD), cgroup: math.MaxUint32}
+	pid, _, errno := syscall.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args), 0)
+	switch {
+	case errno == unix.EINVAL:
+		return nil
+	case errno != 0:
+		return errno
+	case pid == 0: // a kernel that ignores what it was asked: no such is known
+		for {
+			syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+		}
+	}
+	var ws syscall.WaitStatus
+	_, _ = syscall.Wait4(int(pid), &ws, 0, nil)
+	return unix.ENOSYS
+}
+
+// Nested is a cgroup2 below a group's.
+type Nested struct {
+	group *Group
+	path  string
+	id    uint64
+}
+
+// Nest makes a cgroup below the group's. The error wraps procs.ErrNotSupported
+// without cgroup2.
+func (g *Group) Nest(name string) (*Nested, error) {
+	if !g.dirs[0].v2 {
+		return nil, fmt.Errorf("the session is on no cgroup2 hierarchy: %w", procs.ErrNotSupported)
+	}
+	n := &Nested{group: g, path: filepath.Join(g.dirs[0].path, name)}
+	if err := makeDir(n.path); err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(n.path, &st); err != nil {
+		return nil, errors.Join(err, n.Remove())
+	}
+	n.id = st.Ino
+	return n, nil
+}
+
+// ID is the cgroup2 id as BPF programs see it. It is never used again.
+func (n *Nested) ID() uint64 { return n.id }
+
+// Adopt moves the process that pidfd refers to into n. Only a process of the
+// group is taken; pid must be its number here. A process that ends meanwhile
+// is an error, and one that got its number is left alone.
+func (n *Nested) Adopt(pid, pidfd int) error {
+	if procs.Ended(pidfd) || !slices.Contains(n.group.list(), pid) || procs.Ended(pidfd) {
+		return fmt.Errorf("process %d: %w", pid, procs.ErrNotMember)
+	}
+	if err := write(filepath.Join(n.path, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+		return fmt.Errorf("move process %d: %w", pid, err)
+	}
+	if !procs.Ended(pidfd) {
+		return nil
+	}
+	// The number may be a stranger's by now: what is alive under it in n goes
+	// back to where we are. A dead process is not listed.
+	if slices.Contains(pids([]dir{{path: n.path, v2: true}}), pid) {
+		_ = write(filepath.Join(n.group.session.host.v2.own, "cgroup.procs"), strconv.Itoa(pid))
+	}
+	return fmt.Errorf("process %d: %w", pid, procs.ErrNotMember)
+}
+
+// Remove removes n, which fails while processes are in it.
+func (n *Nested) Remove() error {
+	if err := unix.Rmdir(n.path); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove nested group: %w", &os.PathError{Op: "rmdir", Path: n.path, Err: err})
+	}
+	return nil
+}
+
+// on returns the session's path of a controller's file, empty where there is none.
+func (s *Session) on(file string) string {
+	controller, _, _ := strings.Cut(file, ".")
+	for _, d := range s.dirs {
+		if path := filepath.Join(d.path, file); d.has(controller) && exists(path) {
+			return path
+		}
+	}
+	return ""
+}
+
+// Usage tells what the session consumed so far; read it before Remove.
+func (s *Session) Usage() Usage {
+	var u Usage
+	if s.dirs[0].v2 {
+		stat := filepath.Join(s.dirs[0].path, "cpu.stat")
+		u.CPUUserNS, u.CPUSystemNS = times(keyed(stat, "user_usec")), times(keyed(stat, "system_usec"))
+	} else {
+		u.CPUUserNS, u.CPUSystemNS = ptr(number(s.on("cpuacct.usage_user"))), ptr(number(s.on("cpuacct.usage_sys")))
+	}
+	u.MemoryPeakBytes = ptr(number(s.on("memory.peak")))
+	if u.MemoryPeakBytes == nil {
+		u.MemoryPeakBytes = ptr(number(s.on("memory.max_usage_in_bytes")))
+	}
+	for _, g := range s.groupList() {
+		g.left()
+	}
+	if peak, ok := number(s.on("pids.peak")); ok {
+		if peak > s.pidsFloor.Load() {
+			u.PidsPeak = &peak
+		}
+	}
+	if path := s.on("io.stat"); path != "" {
+		u.IOReadBytes, u.IOWriteBytes = ioStat(path)
+	} else if path := s.on("blkio.throttle.io_service_bytes_recursive"); path != "" {
+		u.IOReadBytes, u.IOWriteBytes = blkio(path)
+	}
+	return u
+}
+
+// Events tells how often limits struck so far; read it before Remove.
+func (s *Session) Events() Events {
+	var e Events
+	for _, d := range s.dirs {
+		if d.v2 {
+			// memory.events counts for the whole subtree; the controllers are
+			// not handed on below the session, so pids.events does as well.
+			if n, ok := keyed(filepath.Join(d.path, "memory.events"), "oom_kill"); ok {
+				e.OOMKills = &n
+			}
+			if n, ok := keyed(filepath.Join(d.path, "pids.events"), "max"); ok {
+				e.PidsMaxHits = &n
+			}
+			continue
+		}
+		// v1 counts in the cgroup of the process concerned.
+		if d.has("memory") {
+			e.OOMKills = plusEach(e.OOMKills, d.path, "memory.oom_control", "oom_kill")
+		}
+		if d.has("pids") {
+			e.PidsMaxHits = plusEach(e.PidsMaxHits, d.path, "pids.events", "max")
+		}
+	}
+	return e
+}
+
+// plusEach adds a value of a file of each cgroup from path on, nil while there is none.
+func plusEach(sum *int64, path, file, key string) *int64 {
+	for _, at := range nested(path) {
+		if n, ok := keyed(filepath.Join(at, file), key); ok {
+			sum = plus(sum, n)
+		}
+	}
+	return sum
+}
+
+// left waits until a launcher that has done its work is out of the group.
+func (g *Group) left() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.l != nil && g.l.cmd == nil {
+		<-g.l.left
+	}
+}
+
+// noteOurTasks is called when tasks of ours have just left the session: up to
+// this peak they may have been counted.
+func (s *Session) noteOurTasks() {
+	if peak, ok := number(s.on("pids.peak")); ok {
+		for old := s.pidsFloor.Load(); peak > old && !s.pidsFloor.CompareAndSwap(old, peak); {
+			old = s.pidsFloor.Load()
+		}
+	}
+}
+
+// ioStat sums the lines ("8:0 rbytes=4096 wbytes=0 ...") of io.stat. A file without
+// one is nil: the kernel accounted no device, as for a file system that has none.
+func ioStat(path string) (read, written *int64) {
+	b, err := procs.ReadFile(path)
+	if err != nil {
+		return nil, nil
+	}
+	for _, f := range strings.Fields(string(b)) {
+		k, v, _ := strings.Cut(f, "=")
+		n, _ := strconv.ParseInt(v, 10, 64)
+		switch k {
+		case "rbytes":
+			read = plus(read, n)
+		case "wbytes":
+			written = plus(written, n)
+		}
+	}
+	return read, written
+}
+
+// blkio sums the Read and Write lines ("8:0 Read 4096") of a v1 file, as ioStat does.
+func blkio(path string) (read, written *int64) {
+	b, err := procs.ReadFile(path)
+	if err != nil {
+		return nil, nil
+	}
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) != 3 {
+			continue
+		}
+		n, _ := strconv.ParseInt(f[2], 10, 64)
+		switch f[1] {
+		case "Read":
+			read = plus(read, n)
+		case "Write":
+			written = plus(written, n)
+		}
+	}
+	return read, written
+}
+
+func ptr(n int64, ok bool) *int64 {
+	if !ok {
+		return nil
+	}
+	return &n
+}
+
+func times(usec int64, ok bool) *int64 { return ptr(usec*1000, ok) }
+
+func plus(p *int64, n int64) *int64 {
+	if p != nil {
+		n += *p
+	}
+	return &n
 }

@@ -1,13 +1,17 @@
 package dirs
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/containerd/cgroups/v3"
 	"golang.org/x/sys/unix"
@@ -172,7 +176,7 @@ func (h *Host) onV1(kind string) *hierarchy {
 	return nil
 }
 
-// useful tells whether a v1 hierarchy limits or counts something, or, without cgroup2,
+// useful reports whether a v1 hierarchy limits or counts something, or, without cgroup2,
 // can hold all of a session's processes.
 func (l *hierarchy) useful(beside2 bool) bool {
 	of := []string{"memory", "pids", "cpu", "blkio"}
@@ -225,6 +229,586 @@ func (h *Host) Tidy() {
 	}
 }
 
-// cloneIntoCgroup tells whether clone3 takes a cgroup, without ever creating
+// cloneIntoCgroup reports whether clone3 takes a cgroup, without ever creating
 // a process.
 var cloneIntoCgroup = sync.OnceValue(tryClone3)
+
+// place is where a session goes on one hierarchy.
+type place struct {
+	h      *hierarchy
+	base   string
+	enable []string // controllers to switch on in base first
+	move   bool     // the runner has to leave base first
+	limits []string // the limits that are set here
+}
+
+// primaries are the v1 controllers whose hierarchies are used without cgroup2. The first
+// that there is has the primary one, which holds every process: it kills.
+var primaries = []string{"freezer", "pids", "cpuacct"}
+
+// primary is the hierarchy that a session's first directory is on, nil if there is none.
+func (h *Host) primary() *hierarchy {
+	if h.v2 != nil {
+		return h.v2
+	}
+	for _, k := range primaries {
+		if l := h.onV1(k); l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+// Refused names the limits that are not enforced where no cgroup is writable, or
+// returns a *LimitError.
+func (h *Host) Refused(l Limits) (unenforced []string, err error) {
+	s := &Session{host: h}
+	_, err = s.plan(l)
+	return s.unenforced, err
+}
+
+// plan decides where the session goes and what limits it there.
+func (s *Session) plan(l Limits) ([]place, error) {
+	h := s.host
+	want := map[string]int64{"memory": l.MemoryBytes, "pids": l.Pids, "cpu": l.CPUMilli}
+	var v2 *place
+	if h.v2 != nil {
+		v2 = &place{h: h.v2, base: h.v2.own}
+		if filepath.Base(v2.base) == runnerLeaf {
+			v2.base = filepath.Dir(v2.base)
+		}
+		if l.Slice {
+			v2.base = h.v2.mount
+		}
+	}
+	var v1 []*place
+	on := func(on *hierarchy) *place {
+		for _, p := range v1 {
+			if p.h == on {
+				return p
+			}
+		}
+		v1 = append(v1, &place{h: on, base: on.own})
+		return v1[len(v1)-1]
+	}
+	if h.v2 == nil {
+		for _, k := range primaries {
+			if v1 := h.onV1(k); v1 != nil {
+				on(v1)
+			}
+		}
+	}
+	for _, kind := range kinds {
+		value := want[kind]
+		if value < 0 {
+			return nil, fmt.Errorf("the %s limit is negative: %d", kind, value)
+		}
+		c := h.controllers[slices.Index(kinds, kind)]
+		switch {
+		case value == 0 && c.Hierarchy == "v1" && kind != "cpu":
+			on(h.onV1(kind)) // to count
+		case value == 0:
+		case l.Slice && slices.Contains(words(filepath.Join(h.v2.mount, "cgroup.controllers")), kind): // systemd hands it out
+			v2.limits = append(v2.limits, kind)
+		case !c.Available:
+			if !l.BestEffort {
+				return nil, &LimitError{Limit: kind, Controller: kind, Reason: c.Reason, Remedy: c.Remedy}
+			}
+			s.unenforced = append(s.unenforced, kind)
+		case c.Hierarchy == "v1":
+			p := on(h.onV1(kind))
+			p.limits = append(p.limits, kind)
+			s.viaShim = s.viaShim || kind == "pids"
+		default:
+			how, err := h.v2.source(kind)
+			if err != nil {
+				return nil, &LimitError{Limit: kind, Controller: kind, Reason: err.Error(), Remedy: c.Remedy}
+			}
+			if how.base != v2.base && len(v2.limits) > 0 { // found further up: that must do for all
+				for _, k := range v2.limits {
+					if !h.v2.hands(how.base, k) {
+						return nil, &LimitError{Limit: k, Controller: k, Reason: "no single cgroup hands out all controllers needed", Remedy: c.Remedy}
+					}
+				}
+			}
+			v2.base, v2.move = how.base, v2.move || how.claim
+			v2.limits = append(v2.limits, kind)
+			if how.enable {
+				v2.enable = append(v2.enable, kind)
+			}
+		}
+	}
+	var places []place
+	if v2 != nil {
+		places = append(places, *v2)
+	}
+	for _, p := range v1 {
+		places = append(places, *p)
+	}
+	return places, nil
+}
+
+// limit writes the limits to a session directory.
+func (p place) limit(path string, l Limits) error {
+	set := func(file string, n int64) error {
+		return write(filepath.Join(path, file), strconv.FormatInt(n, 10))
+	}
+	for _, kind := range p.limits {
+		var err error
+		switch {
+		case kind == "pids":
+			err = set("pids.max", l.Pids)
+		case kind == "memory" && p.h.v2:
+			if err = set("memory.max", l.MemoryBytes); err == nil && exists(filepath.Join(path, "memory.swap.max")) {
+				err = set("memory.swap.max", 0)
+			}
+		case kind == "memory":
+			if err = set("memory.limit_in_bytes", l.MemoryBytes); err == nil && exists(filepath.Join(path, "memory.memsw.limit_in_bytes")) {
+				err = set("memory.memsw.limit_in_bytes", l.MemoryBytes)
+			}
+		case kind == "cpu" && p.h.v2:
+			err = write(filepath.Join(path, "cpu.max"), fmt.Sprintf("%d %d", quota(l.CPUMilli), period))
+		case kind == "cpu":
+			if err = set("cpu.cfs_period_us", period); err == nil {
+				err = set("cpu.cfs_quota_us", quota(l.CPUMilli))
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("set the %s limit: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+const period = 100_000 // µs, the kernel's default
+
+// quota is in µs per period; the kernel takes no less than 1 ms.
+func quota(milli int64) int64 { return max(milli*period/1000, 1000) }
+
+// prepare makes the bases hand out what the session needs. What it did is
+// undone when the last of this host's sessions is removed.
+func (h *Host) prepare(places []place) (undo func(), err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range places {
+		if len(p.enable) == 0 {
+			continue
+		}
+		u, err := claim(p.base, p.move, p.enable)
+		if err != nil {
+			return nil, err
+		}
+		h.undo = append(h.undo, u)
+	}
+	h.sessions++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.sessions--; h.sessions == 0 {
+			for _, u := range slices.Backward(h.undo) {
+				u()
+			}
+			h.undo = nil
+		}
+	}, nil
+}
+
+const parentName = "assay-run"
+
+// make makes the session directory in one place, or its slice.
+func (s *Session) make(p place, l Limits) (dir, error) {
+	if l.Slice {
+		return s.createSlice(p, l)
+	}
+	return s.create(p)
+}
+
+// create makes the session directory in one place and locks it. The lock is
+// what tells a live session from a stale one (see Sweep): it goes with the
+// runner and the guard, however they end. A guard at work would not tell
+// another run's session under the same id from its own.
+func (s *Session) create(p place) (dir, error) {
+	parent := filepath.Join(p.base, parentName)
+	path := filepath.Join(parent, s.runID)
+	end := time.Now().Add(procs.LockWait)
+	for range 100 {
+		fd, err := p.open(parent)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed by a session that just ended
+		} else if err != nil {
+			return dir{}, err
+		}
+		// In the very directory that is locked, which may be another by now.
+		err = notMade(path, unix.Mkdirat(fd, s.runID, 0o755))
+		var lock int
+		if err == nil { // nobody removes it under our lock of the parent
+			if lock, err = lockAt(fd, s.runID); err != nil {
+				err = &os.PathError{Op: "lock cgroup", Path: path, Err: err}
+			}
+		}
+		unix.Close(fd)
+		switch {
+		case err == nil:
+			made := dir{
+				path: path, v2: p.h.v2, freezer: !p.h.v2 && p.h.has("freezer"),
+				number: p.h.number, controllers: strings.Join(p.h.controllers, ","), limited: len(p.limits) > 0,
+			}
+			s.locks = append(s.locks, lock)
+			s.host.count(parent, 1)
+			return made, nil
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
+		case errors.Is(err, fs.ErrExist):
+			if lock, err := lockDir(path); err == nil {
+				err = sweepDir(dir{path: path, v2: p.h.v2, freezer: p.h.has("freezer")}, func() {})
+				unix.Close(lock)
+				if err != nil {
+					return dir{}, err
+				}
+			} else if errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(end) {
+				time.Sleep(procs.LockLook)
+			} else if errors.Is(err, unix.EWOULDBLOCK) {
+				return dir{}, fmt.Errorf("cgroup %s: %w", path, procs.ErrInUse)
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				return dir{}, err
+			}
+		default:
+			_ = unix.Rmdir(parent) // fails if others have sessions there
+			return dir{}, err
+		}
+	}
+	return dir{}, fmt.Errorf("cgroup %s keeps being removed by somebody else", parent)
+}
+
+// open makes, opens and share-locks the parent of the sessions, which keeps
+// sweepers off a session between its creation and its lock.
+func (p place) open(parent string) (int, error) {
+	if err := makeDir(parent); err != nil && !errors.Is(err, fs.ErrExist) {
+		return -1, err
+	}
+	fd, err := unix.Open(parent, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: parent, Err: err}
+	}
+	if err := unix.Flock(fd, unix.LOCK_SH); err != nil {
+		unix.Close(fd)
+		return -1, &os.PathError{Op: "lock", Path: parent, Err: err}
+	}
+	if p.h.v2 {
+		for _, k := range words(filepath.Join(p.base, "cgroup.subtree_control")) {
+			if slices.Contains(kinds, k) {
+				_ = write(filepath.Join(parent, "cgroup.subtree_control"), "+"+k)
+			}
+		}
+	}
+	return fd, nil
+}
+
+// lockDir takes a session directory's lock, or fails with EWOULDBLOCK where a
+// live runner has it.
+func lockDir(path string) (int, error) {
+	fd, err := lockAt(unix.AT_FDCWD, path)
+	if err != nil {
+		return -1, err
+	}
+	// It may have been removed, and unlocked, after it was opened.
+	var opened, there unix.Stat_t
+	if err = errors.Join(unix.Fstat(fd, &opened), unix.Stat(path, &there)); err == nil && opened.Ino != there.Ino {
+		err = unix.ENOENT
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// lockAt is lockDir for a directory that nobody can have removed meanwhile.
+func lockAt(at int, path string) (int, error) {
+	fd, err := unix.Openat(at, path, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// count adds n to the number of our sessions in a directory.
+func (h *Host) count(parent string, n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.made == nil {
+		h.made = map[string]int{}
+	}
+	h.made[parent] += n
+}
+
+// ours is how many of our sessions are in a directory.
+func (h *Host) ours(parent string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.made[parent]
+}
+
+// A slice of systemd's is where its name says: "a-b.slice" is below "a.slice". The
+// session's has no dash, so nothing above it is left behind. No run id has a dot.
+const (
+	slicePrefix      = "assay_run_"
+	sliceSuffix      = ".slice"
+	containersSuffix = "-" + containersName + sliceSuffix
+)
+
+func sliceName(runID string) string {
+	return slicePrefix + strings.ReplaceAll(runID, "-", ".") + sliceSuffix
+}
+
+func sliceRunID(name string) string {
+	return strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(name, slicePrefix), sliceSuffix), ".", "-")
+}
+
+// containersPath is the directory for containers of the session in a directory.
+func containersPath(session dir) string {
+	if session.slice {
+		return filepath.Join(session.path, strings.TrimSuffix(filepath.Base(session.path), sliceSuffix)+containersSuffix)
+	}
+	return filepath.Join(session.path, containersName)
+}
+
+// Slices reports whether a session can be a slice of the systemd that has the hierarchy
+// that is seen here, and whose process 1 is in init.scope.
+func (h *Host) Slices() bool {
+	return h.mode == Unified && os.Geteuid() == 0 && exists("/run/systemd/system") && exists(filepath.Join(h.v2.mount, "init.scope"))
+}
+
+// createSlice makes and locks a slice that is the session, with its limits: systemd sets
+// again what it knows of, and nothing else. It is at the top of the hierarchy, outside
+// of the runner's own unit.
+func (s *Session) createSlice(p place, l Limits) (dir, error) {
+	d := dir{path: filepath.Join(p.base, sliceName(s.runID)), v2: true, slice: true}
+	making, err := lockMaking(p.base, systemdTime)
+	if err != nil {
+		return dir{}, err
+	}
+	defer unix.Close(making)
+	for end := time.Now().Add(procs.LockWait); ; time.Sleep(procs.LockLook) {
+		err := endStale(d, s.runID)
+		if err == nil {
+			err = startSlice(d.path, s.runID, l)
+		}
+		if err == nil {
+			lock, err := lockDir(d.path)
+			if err != nil {
+				return dir{}, errors.Join(err, stopSlice(d.path))
+			}
+			s.locks = append(s.locks, lock)
+			return d, nil
+		}
+		if !errors.Is(err, procs.ErrInUse) || time.Now().After(end) {
+			return dir{}, err
+		}
+	}
+}
+
+// lockMaking takes the lock that keeps others from making slices and from sweeping them: a
+// slice that is just being made has no lock of its own.
+func lockMaking(mount string, patience time.Duration) (int, error) {
+	fd, err := unix.Open(mount, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: mount, Err: err}
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(procs.LockLook) {
+		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return fd, nil
+		}
+		if err != unix.EWOULDBLOCK && err != unix.EINTR || !time.Now().Before(end) {
+			unix.Close(fd)
+			return -1, &os.PathError{Op: "lock", Path: mount, Err: err}
+		}
+	}
+}
+
+// endStale ends the session that a dead runner left as this slice, if one did. The error
+// wraps procs.ErrInUse if the slice is somebody's.
+func endStale(d dir, runID string) error {
+	lock, err := lockDir(d.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
+		return nil
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return fmt.Errorf("cgroup %s: %w", d.path, procs.ErrInUse)
+	case err != nil:
+		return err
+	}
+	defer unix.Close(lock)
+	if ours, err := isOurs(d, runID); err != nil {
+		return err
+	} else if !ours {
+		return fmt.Errorf("somebody else's slice %s: %w", d.path, procs.ErrInUse)
+	}
+	return sweepDir(d, func() {})
+}
+
+// sweepSlices does what sweep does, for sessions that are slices.
+func (h *Host) sweepSlices(found map[string]*Swept, last func(parent, note string)) error {
+	if !h.Slices() {
+		return nil
+	}
+	paths, _ := filepath.Glob(filepath.Join(h.v2.mount, slicePrefix+"?*"+sliceSuffix))
+	if len(paths) == 0 {
+		return nil
+	}
+	making, err := lockMaking(h.v2.mount, 0)
+	if err != nil {
+		return nil // one is just being made: sweeping can wait for the next run
+	}
+	stale := map[string]int{}
+	for _, path := range paths {
+		if lock, err := lockDir(path); err == nil {
+			stale[path] = lock
+		}
+	}
+	unix.Close(making)
+	var failed error
+	for path, lock := range stale {
+		id, d := sliceRunID(filepath.Base(path)), dir{path: path, v2: true, slice: true}
+		if ours, err := isOurs(d, id); err != nil || !ours {
+			failed = errors.Join(failed, err)
+		} else {
+			if found[id] == nil {
+				found[id] = &Swept{RunID: id}
+			}
+			found[id].Killed += len(pids([]dir{d}))
+			text := note(d)
+			found[id].Err = errors.Join(found[id].Err, sweepDir(d, func() {
+				if text != "" {
+					last(filepath.Base(containersPath(d)), text)
+				}
+			}))
+		}
+		unix.Close(lock)
+	}
+	return failed
+}
+
+// Sweep kills and removes the sessions that dead runners left behind, in the
+// runner's own cgroup and those above it. A live runner and a live guard hold
+// locks on the session's directories, on every hierarchy, so their sessions are
+// never touched. Neither is what has the path, on another hierarchy, of a session's
+// directory on the primary one: it goes with that (see outskirts). In mode None there is
+// nothing to find: Swept is empty. Before it removes a session with a note, with nobody
+// left in it, it calls last with the session's CgroupParent and the note.
+func (h *Host) Sweep(last func(parent, note string)) ([]Swept, error) {
+	found := map[string]*Swept{}
+	var failed error
+	for _, l := range h.inOrder() {
+		for base := l.own; ; base = filepath.Dir(base) {
+			if err := h.sweep(l, filepath.Join(base, parentName), found, last); err != nil {
+				failed = errors.Join(failed, err)
+			}
+			if base == l.mount || !strings.HasPrefix(base, l.mount) {
+				break
+			}
+		}
+	}
+	failed = errors.Join(failed, h.sweepSlices(found, last))
+	var swept []Swept
+	for _, s := range found {
+		swept = append(swept, *s)
+	}
+	slices.SortFunc(swept, func(a, b Swept) int { return strings.Compare(a.RunID, b.RunID) })
+	return swept, failed
+}
+
+// inOrder is the hierarchies, with the primary one, if any, first.
+func (h *Host) inOrder() []*hierarchy {
+	p := h.primary()
+	if p == nil {
+		return h.v1
+	}
+	return append([]*hierarchy{p}, slices.DeleteFunc(slices.Clone(h.v1), func(l *hierarchy) bool { return l == p })...)
+}
+
+// sweep does it for the sessions in one directory. Most often there is none, or there is
+// our own alone.
+func (h *Host) sweep(l *hierarchy, parent string, found map[string]*Swept, last func(parent, note string)) error {
+	var st unix.Stat_t
+	if ours := h.ours(parent); ours > 0 && unix.Stat(parent, &st) == nil && int(st.Nlink) == subdirs0+ours {
+		return nil
+	}
+	fd, err := unix.Open(parent, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return &os.PathError{Op: "open", Path: parent, Err: err}
+	}
+	// A session is made under a shared lock of the parent. If one is just
+	// being made, sweeping can wait for the next run.
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
+		unix.Close(fd)
+		return nil
+	}
+	stale := map[string]int{}
+	locked := "/proc/self/fd/" + strconv.Itoa(fd) // parent may be another by now
+	entries, err := os.ReadDir(locked)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // the last session just went, and this with it
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if lock, err := lockDir(filepath.Join(locked, e.Name())); err == nil {
+				stale[e.Name()] = lock
+			}
+		}
+	}
+	unix.Close(fd)
+	var above []string
+	primary := h.primary()
+	for name, lock := range stale {
+		if l != primary && exists(filepath.Join(primary.mount, below(l.mount, filepath.Join(parent, name)))) {
+			unix.Close(lock)
+			continue
+		}
+		id := strings.TrimSuffix(name, guardSuffix)
+		if found[id] == nil {
+			found[id] = &Swept{RunID: id}
+		}
+		d := dir{path: filepath.Join(parent, name), v2: l.v2, freezer: l.has("freezer")}
+		found[id].Killed += len(pids([]dir{d}))
+		ended := func() {}
+		if text := note(d); text != "" {
+			ended = func() { last(filepath.Join(below(l.mount, d.path), containersName), text) }
+		}
+		if err := sweepDir(d, ended); err != nil {
+			found[id].Err = errors.Join(found[id].Err, err)
+		}
+		if l == primary { // whose lock a new session of that id takes first
+			o := h.outskirts(below(l.mount, d.path), []dir{d})
+			found[id].Err = errors.Join(found[id].Err, remove(o.dirs))
+			above = append(above, o.above...)
+		}
+		unix.Close(lock)
+	}
+	if unix.Rmdir(parent) == nil {
+		tidy(above)
+	}
+	return err
+}
+
+// sweepDir ends and removes one stale session directory. Between the two, it calls last.
+func sweepDir(d dir, last func()) error {
+	dirs := []dir{d}
+	(&Session{containers: dir{path: containersPath(d), v2: d.v2}}).NoContainers()
+	if err := kill(dirs); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := wait(ctx, dirs); err != nil {
+		return err
+	}
+	last()
+	return remove(dirs)
+}

@@ -82,7 +82,7 @@ func (m *manager) property(unit, name string) (value string, ok bool, err error)
 	return value, true, nil
 }
 
-// is tells whether an error is systemd's of that name.
+// is reports whether an error is systemd's of that name.
 func is(err error, name string) bool {
 	var failed dbus.Error
 	return errors.As(err, &failed) && failed.Name == name
@@ -91,7 +91,7 @@ func is(err error, name string) bool {
 // description is what a run's slice is known by.
 func description(runID string) string { return "processes and containers of assay-run " + runID }
 
-// isOurs tells whether a slice is a run's, and not a unit of somebody else's that has such a
+// isOurs reports whether a slice is a run's, and not a unit of somebody else's that has such a
 // name. A run's has one for containers below it, also if an engine that restarts a container
 // made both again, or the description. One that systemd has forgotten is a run's.
 func isOurs(d dir, runID string) (bool, error) {

@@ -2,12 +2,19 @@ package dirs
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -170,7 +177,7 @@ func removeParents(dirs []dir, above []string) {
 }
 
 // removeGroups removes the groups' directories if they are empty, as they are
-// at the end of nearly every run, and tells whether they were.
+// at the end of nearly every run, and reports whether they were.
 func (s *Session) removeGroups() bool {
 	done := true
 	for _, g := range s.groupList() {
@@ -182,3 +189,419 @@ func (s *Session) removeGroups() bool {
 	err := unix.Rmdir(s.containers.path)
 	return done && (err == nil || errors.Is(err, fs.ErrNotExist))
 }
+
+// containersName is the directory of a session below which container engines make
+// cgroups. It holds no process itself, so that on cgroup2 they can switch
+// controllers on in it, and it is the session's own, so that who runs us can end
+// what another user's engine put there.
+const containersName = "containers"
+
+// outskirts is what an engine makes for the session's containers on hierarchies
+// where the session has no directory: it knows one path and uses it on all. Until then
+// they are names only. They are in use as long as the session's directory on the primary
+// hierarchy is there, which is made first and removed last (see Sweep).
+type outskirts struct {
+	dirs []dir
+	// above are the directories over those that were not there when the session
+	// began, the deepest first.
+	above []string
+}
+
+// outskirts of a session whose directory below the root of each hierarchy is path.
+func (h *Host) outskirts(path string, has []dir) (o outskirts) {
+	var seen []string
+	for _, m := range h.mounts {
+		d := dir{path: filepath.Join(m.dir, path), v2: m.v2, freezer: slices.Contains(m.controllers, "freezer")}
+		if slices.Contains(seen, m.id) || slices.ContainsFunc(has, func(own dir) bool { return own.path == d.path }) {
+			continue
+		}
+		if !exists(m.dir) { // nobody makes or removes anything where this user may not look
+			continue
+		}
+		seen = append(seen, m.id)
+		o.dirs = append(o.dirs, d)
+		above := filepath.Dir(d.path)
+		for o.above = append(o.above, above); ; o.above = append(o.above, above) {
+			if above = filepath.Dir(above); len(above) <= len(m.dir) || exists(above) {
+				break
+			}
+		}
+	}
+	return o
+}
+
+// claimOutskirts makes and locks those on v1 now, for a run that will have containers:
+// sweeps of earlier builds look at nothing but the lock. Where we may not, no engine that
+// runs as us makes any.
+func (s *Session) claimOutskirts() {
+	for _, m := range s.host.mounts {
+		path := filepath.Join(m.dir, below(s.mount, s.Path()))
+		h := &hierarchy{mount: m.dir, v2: m.v2, controllers: m.controllers}
+		if h.v2 || !h.useful(false) || !slices.ContainsFunc(s.outskirts.dirs, func(d dir) bool { return d.path == path }) {
+			continue
+		}
+		base := filepath.Dir(filepath.Dir(path))
+		if os.MkdirAll(base, 0o755) == nil {
+			_, _ = s.create(place{h: h, base: base})
+		}
+	}
+}
+
+// tidy removes what is above the directories, once no session is left beside this
+// one whose engine could be making something there.
+func tidy(above []string) {
+	for _, path := range above {
+		_ = unix.Rmdir(path)
+	}
+}
+
+// below is a directory of a hierarchy as its root sees it.
+func below(mount, path string) string {
+	return "/" + strings.Trim(strings.TrimPrefix(path, mount), "/")
+}
+
+// CgroupParent is the session's directory for containers as an engine takes it: a
+// path below the root of each hierarchy, or the name of a slice.
+func (s *Session) CgroupParent() string {
+	if s.containers.slice {
+		return filepath.Base(s.containers.path)
+	}
+	return filepath.Join(below(s.mount, s.dirs[0].path), containersName)
+}
+
+// Apart reports whether a hierarchy with a limit has the session elsewhere than where
+// an engine puts the containers: they are not limited then.
+func (s *Session) Apart() bool {
+	for _, d := range s.dirs[1:] {
+		for _, m := range s.host.mounts {
+			if strings.HasPrefix(d.path, m.dir+"/") && below(m.dir, d.path) != below(s.mount, s.dirs[0].path) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// makeContainers makes the directory on the primary hierarchy.
+func (s *Session) makeContainers() error {
+	s.containers = s.dirs[0]
+	s.containers.path = containersPath(s.dirs[0])
+	if s.containers.slice {
+		if err := startSlice(s.containers.path, s.runID, Limits{}); err != nil {
+			return err
+		}
+	} else if err := makeDir(s.containers.path); err != nil {
+		return err
+	}
+	// The kernel keeps a cgroup directory's times only after a call that sets an
+	// attribute (fs/kernfs/inode.c); from then on they tell of what comes and goes in it.
+	if err := os.Chmod(s.containers.path, 0o755); err != nil {
+		return err
+	}
+	s.untouched = modified(s.containers.path)
+	return nil
+}
+
+// modified is when an entry of a directory was last made or removed; zero if unknown.
+func modified(path string) (t unix.Timespec) {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) == nil {
+		t = st.Mtim
+	}
+	return t
+}
+
+// HadContainers reports whether an engine has made a cgroup below CgroupParent,
+// which may have gone since.
+func (s *Session) HadContainers() bool { return modified(s.containers.path) != s.untouched }
+
+// NoContainers makes the kernel refuse further containers, where it can: an engine
+// may otherwise start again what we end. See cgroup.max.descendants in cgroup-v2.rst.
+func (s *Session) NoContainers() {
+	if s.containers.v2 {
+		_ = write(filepath.Join(s.containers.path, "cgroup.max.descendants"), "0")
+	}
+}
+
+// Containers are the cgroups in which there are containers, or what supervises
+// them, below CgroupParent.
+func (s *Session) Containers() []string {
+	var found []string
+	for _, path := range nested(s.containers.path)[1:] {
+		found = append(found, strings.TrimPrefix(path, s.containers.path))
+	}
+	return found
+}
+
+// Left tells of a cgroup of a v1 hierarchy, by the number of that in
+// proc_pid_cgroup(5), by its own id, which is its inode's, and by its path as the
+// kernel has it, whether it is outside of the session although the session has a
+// cgroup in that hierarchy. It names the controllers there, and reports whether one of
+// them has a limit of the session's.
+func (s *Session) Left(hierarchy int, id uint64, path string) (controllers string, limited, left bool) {
+	for _, d := range s.dirs {
+		if d.v2 || d.number != hierarchy {
+			continue
+		}
+		for _, dir := range nested(d.path) {
+			var st unix.Stat_t
+			if unix.Stat(dir, &st) != nil || st.Ino != id {
+				continue
+			}
+			if rel, err := filepath.Rel(d.path, dir); err == nil { // and so where the session's is
+				s.mu.Lock()
+				s.seen[hierarchy] = strings.TrimSuffix(strings.TrimSuffix(path, rel), "/")
+				s.mu.Unlock()
+			}
+			return "", false, false
+		}
+		s.mu.Lock()
+		own := s.seen[hierarchy]
+		s.mu.Unlock()
+		if own != "" && strings.HasPrefix(path, own+"/") {
+			return "", false, false // it has been removed since
+		}
+		return d.controllers, d.limited, true
+	}
+	return "", false, false
+}
+
+// noteKey is the extended attribute of a session's directory on the primary hierarchy.
+const noteKey = "user.assay-run.note"
+
+// Note keeps a text with the session, for the Sweep that finds it without a runner and a
+// guard.
+func (s *Session) Note(text string) error {
+	if err := unix.Setxattr(s.dirs[0].path, noteKey, []byte(text), 0); err != nil {
+		return &os.PathError{Op: "setxattr " + noteKey, Path: s.dirs[0].path, Err: err}
+	}
+	return nil
+}
+
+// note is the text of a session in a directory. It is empty if there is none, or if the
+// directory is not this user's: another user may have written it.
+func note(d dir) string {
+	var st unix.Stat_t
+	text := make([]byte, 4096)
+	if unix.Stat(d.path, &st) != nil || int(st.Uid) != os.Geteuid() {
+		return ""
+	}
+	n, err := unix.Getxattr(d.path, noteKey, text)
+	if err != nil {
+		return ""
+	}
+	return string(text[:n])
+}
+
+// Orphans reports whether orphans of the session come to this process, which they
+// do where it is process 1 of its container.
+func (s *Session) Orphans() bool { return os.Getpid() == 1 }
+
+// Reap reaps the dead orphans of the session. The exit statuses of what was
+// started are for those who started it.
+func (s *Session) Reap(started func(pid int) bool) {
+	for pid, st := range procs.All() {
+		if st.PPID == os.Getpid() && st.State == 'Z' && !started(pid) && s.holds(pid) {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		}
+	}
+}
+
+// holds reports whether a process, dead or alive, is in the session's cgroup2.
+func (s *Session) holds(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	return err == nil && bytes.Contains(b, []byte("/"+parentName+"/"+s.runID+"/"))
+}
+
+// guardSuffix follows the run id in the name of a guard's directory. No run id
+// has a dot.
+const guardSuffix = ".guard"
+
+// GuardDir is a cgroup for the guard beside its session. It is needed where the
+// session is not below the runner's own cgroup: who kills all of that, as
+// systemd does to end a unit, would kill the runner and the guard, and leave
+// the session alive. The zero value is for a guard that stays with the runner.
+type GuardDir struct {
+	Path  string
+	Homes []string // where the guard goes to leave it: the first that takes it
+	Lock  *os.File // keeps sweepers off; the guard has it too
+}
+
+// GuardDir makes the directory, if the session's guard needs one.
+func (s *Session) GuardDir() (GuardDir, error) {
+	if !s.dirs[0].v2 {
+		return GuardDir{}, nil
+	}
+	l, parent := s.host.v2, filepath.Dir(s.dirs[0].path)
+	base, path := filepath.Dir(parent), s.dirs[0].path+guardSuffix
+	if s.dirs[0].slice { // at the top, where only directories of systemd's should be
+		base, parent = l.mount, filepath.Join(l.mount, parentName)
+		path = filepath.Join(parent, s.runID+guardSuffix)
+	}
+	if base == l.own || filepath.Join(base, runnerLeaf) == l.own {
+		return GuardDir{}, nil
+	}
+	fd, err := place{h: l, base: base}.open(parent)
+	if err != nil {
+		return GuardDir{}, err
+	}
+	defer unix.Close(fd)
+	if err := makeDir(path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return GuardDir{}, err
+	}
+	lock, err := lockDir(path)
+	if err != nil {
+		return GuardDir{}, fmt.Errorf("lock cgroup %s: %w", path, err)
+	}
+	return GuardDir{Path: path, Homes: []string{l.own, l.mount}, Lock: os.NewFile(uintptr(lock), path)}, nil
+}
+
+// Start starts the guard with fork: in its directory from the first instruction
+// where the host can do that, which takes no time, or moved, which can take it 20 ms.
+func (d GuardDir) Start(cmd *exec.Cmd, fork func(*exec.Cmd) error) error {
+	if d.Path == "" {
+		return fork(cmd)
+	}
+	if cloneIntoCgroup() == nil {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(d.Lock.Fd())
+		return fork(cmd)
+	}
+	if err := fork(cmd); err != nil {
+		return err
+	}
+	return write(filepath.Join(d.Path, "cgroup.procs"), strconv.Itoa(cmd.Process.Pid))
+}
+
+// Leave moves the caller, which is the guard, out again and removes the directory.
+// The runner's cgroup may be gone with its unit by then, and the root take only
+// root's processes: then the next sweep removes what is an empty directory.
+func (d GuardDir) Leave() {
+	for _, home := range d.Homes {
+		if write(filepath.Join(home, "cgroup.procs"), "0") == nil {
+			break
+		}
+	}
+	d.Remove()
+}
+
+// Remove removes the directory once the guard is not there any more.
+func (d GuardDir) Remove() {
+	if d.Path != "" {
+		_ = unix.Rmdir(d.Path)
+		_ = unix.Rmdir(filepath.Dir(d.Path)) // fails while another session is there
+	}
+	if d.Lock != nil {
+		d.Lock.Close()
+	}
+}
+
+// Ward is the session as its guard knows it.
+type Ward struct {
+	dirs, outskirts []dir
+	above           []string // see outskirts
+	own             GuardDir
+}
+
+// The kinds of a guard's arguments, each before a colon and a path.
+const (
+	argV2       = "v2"
+	argV1       = "v1"
+	argFreezer  = "freezer" // v1, with the freezer
+	argSlice    = "slice"   // v2, of systemd's
+	argGuardDir = "guard"
+	argHome     = "home"
+	argOutskirt = "outskirt-" // before one of the first three
+	argAbove    = "above"
+)
+
+// GuardArgs are the arguments from which NewWard makes the session's ward.
+func (s *Session) GuardArgs(own GuardDir) []string {
+	var args []string
+	for i, d := range slices.Concat(s.dirs, s.outskirts.dirs) {
+		kind := argV1
+		switch {
+		case d.slice:
+			kind = argSlice
+		case d.v2:
+			kind = argV2
+		case d.freezer:
+			kind = argFreezer
+		}
+		if i >= len(s.dirs) {
+			kind = argOutskirt + kind
+		}
+		args = append(args, kind+":"+d.path)
+	}
+	for _, path := range s.outskirts.above {
+		args = append(args, argAbove+":"+path)
+	}
+	if own.Path != "" {
+		args = append(args, argGuardDir+":"+own.Path)
+	}
+	for _, home := range own.Homes {
+		args = append(args, argHome+":"+home)
+	}
+	return args
+}
+
+// NewWard takes a guard's arguments.
+func NewWard(args []string) *Ward {
+	w := &Ward{}
+	for _, a := range args {
+		switch kind, path, _ := strings.Cut(a, ":"); kind {
+		case argGuardDir:
+			w.own.Path = path
+		case argHome:
+			w.own.Homes = append(w.own.Homes, path)
+		case argAbove:
+			w.above = append(w.above, path)
+		default:
+			kind, outskirt := strings.CutPrefix(kind, argOutskirt)
+			d := dir{path: path, v2: kind == argV2 || kind == argSlice, slice: kind == argSlice, freezer: kind == argFreezer}
+			if outskirt {
+				w.outskirts = append(w.outskirts, d)
+			} else {
+				w.dirs = append(w.dirs, d)
+			}
+		}
+	}
+	return w
+}
+
+// KillFile opens what kills the session of a guard's arguments with one write. It is nil
+// where the kernel has no such file.
+func KillFile(args []string) *os.File {
+	for _, d := range NewWard(args).dirs {
+		if f, err := os.OpenFile(filepath.Join(d.path, "cgroup.kill"), os.O_WRONLY, 0); err == nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// End kills what is in the session, waits until it is gone and removes it. Before
+// that, with nobody left, it calls last.
+func (w *Ward) End(last func()) error {
+	(&Session{containers: dir{path: containersPath(w.dirs[0]), v2: w.dirs[0].v2}}).NoContainers()
+	for {
+		_ = kill(w.dirs) // if that failed, remove tries again
+		ctx, cancel := context.WithTimeout(context.Background(), again)
+		err := wait(ctx, w.dirs)
+		cancel()
+		if err == nil {
+			break
+		}
+	}
+	last()
+	if err := remove(slices.Concat(w.dirs, w.outskirts)); err != nil {
+		return err
+	}
+	removeParents(w.dirs, w.above)
+	return nil
+}
+
+// again is when a guard kills again what has not ended: somebody may have frozen it.
+const again = time.Second
+
+// Leave is the last thing that the guard does.
+func (w *Ward) Leave() { w.own.Leave() }

@@ -19,7 +19,7 @@ const (
 	elsewhereArg = "__guard-elsewhere"
 )
 
-// entered tells whether this program would play the roles when started for them.
+// entered reports whether this program would play the roles when started for them.
 var entered bool
 
 // Enter plays the role that this process was started for, and then exits. It
@@ -50,7 +50,7 @@ func available() error {
 	return nil
 }
 
-// IsJoiner tells whether argv is a joiner's.
+// IsJoiner reports whether argv is a joiner's.
 func IsJoiner(argv []string) bool {
 	return len(argv) > 1 && argv[0] == name && argv[1] == joinArg
 }

@@ -1,12 +1,15 @@
 package helper
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -194,7 +197,7 @@ func (g *Guard) Concealed() {
 	})
 }
 
-// Exposed tells whether the wait of Concealed was in vain.
+// Exposed reports whether the wait of Concealed was in vain.
 func (g *Guard) Exposed() bool {
 	g.hide.Do(func() { g.ready.Close() })
 	return g.exposed
@@ -259,4 +262,194 @@ func (g *Guard) Release() error {
 		return fmt.Errorf("release guard %d: %w", g.pid, err)
 	}
 	return nil
+}
+
+// Inherit tells the guard of a directory that it is to remove with all that is
+// in it, should the runner vanish, and then the directory above if that is empty.
+func (g *Guard) Inherit(dir string) {
+	_, _ = g.Write(append(strconv.AppendQuote([]byte("d "), dir), '\n'))
+}
+
+// Then tells the guard what to become, of the own binary, once it has ended what the
+// runner left. Nothing is told where the line would be too long for a pipe to take whole.
+func (g *Guard) Then(argv ...string) { g.program("x", argv) }
+
+// Last tells the guard what to run, of the own binary, when nobody of the session is
+// left and before it is removed. The guard waits for it.
+func (g *Guard) Last(argv ...string) { g.program("l", argv) }
+
+func (g *Guard) program(kind string, argv []string) {
+	line := []byte(kind)
+	for _, arg := range argv {
+		line = strconv.AppendQuote(append(line, ' '), arg)
+	}
+	if len(line) < 4096 {
+		_, _ = g.Write(append(line, '\n'))
+	}
+}
+
+// inheritance is what a runner that vanishes leaves besides processes and cgroups.
+type inheritance struct {
+	tty  terminal
+	dirs []string
+	late []string // what to run before the session is removed
+	then []string // what to become in the end
+}
+
+// hear takes a line of the runner's.
+func (h *inheritance) hear(line []byte) {
+	h.tty.hear(line)
+	if quoted, ok := bytes.CutPrefix(line, []byte("d ")); ok {
+		if dir, err := strconv.Unquote(string(quoted)); err == nil && filepath.IsAbs(dir) {
+			h.dirs = append(h.dirs, dir)
+		}
+	}
+	if rest, ok := bytes.CutPrefix(line, []byte("x ")); ok {
+		h.then = unquoted(rest)
+	}
+	if rest, ok := bytes.CutPrefix(line, []byte("l ")); ok {
+		h.late = unquoted(rest)
+	}
+}
+
+func unquoted(rest []byte) (argv []string) {
+	for len(rest) > 0 {
+		quoted, err := strconv.QuotedPrefix(string(rest))
+		if err != nil {
+			break
+		}
+		arg, _ := strconv.Unquote(quoted)
+		argv = append(argv, arg)
+		rest = bytes.TrimPrefix(rest[len(quoted):], []byte(" "))
+	}
+	return argv
+}
+
+// last runs what is to be run before the session is removed.
+func (h *inheritance) last() {
+	if len(h.late) > 0 {
+		cmd := exec.Cmd{Path: "/proc/self/exe", Args: h.late, Dir: "/", Env: []string{"GOMAXPROCS=1"}}
+		_ = cmd.Run()
+	}
+}
+
+// remove removes the directories.
+func (h *inheritance) remove() {
+	for _, dir := range h.dirs {
+		_ = os.RemoveAll(dir)
+		_ = os.Remove(filepath.Dir(dir))
+	}
+}
+
+// become starts what the guard was told to become, if anything.
+func (h *inheritance) become() {
+	if len(h.then) > 0 {
+		_ = unix.Exec("/proc/self/exe", h.then, []string{"GOMAXPROCS=1"}) // what it frees, the next run frees too
+	}
+}
+
+// inherited extends extra, which become descriptors 3 and up, by the
+// descriptors that the runner inherited itself without close-on-exec, each at
+// its own number: they pass through to the child (a make job server's, say),
+// and the joiner's own must come after them.
+func inherited(extra []*os.File) (files []*os.File, closeAll func(), err error) {
+	files = append(files, extra...)
+	var dups []*os.File
+	closeAll = func() {
+		for _, f := range dups {
+			f.Close()
+		}
+	}
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return files, closeAll, nil // without /proc the common case must do
+	}
+	for _, name := range names {
+		fd, err := strconv.Atoi(name.Name())
+		if err != nil || fd < 3+len(extra) {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
+			continue
+		}
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		dups = append(dups, os.NewFile(uintptr(dup), "inherited"))
+		for len(files) <= fd-3 {
+			files = append(files, nil)
+		}
+		files[fd-3] = dups[len(dups)-1]
+	}
+	return files, closeAll, nil
+}
+
+// exactEnviron is the environment that was given, which os.Environ would tidy.
+func exactEnviron() []string {
+	b, err := os.ReadFile("/proc/self/environ")
+	if err != nil {
+		return os.Environ()
+	}
+	env := []string{}
+	for e := range bytes.SplitSeq(bytes.TrimSuffix(b, []byte{0}), []byte{0}) {
+		env = append(env, string(e))
+	}
+	return env
+}
+
+// TerminalChanged tells the guard what cgroup.Guard.TerminalChanged says.
+func (g *Guard) TerminalChanged(set, own *unix.Termios) {
+	line := []byte{'t'}
+	for _, tio := range []*unix.Termios{set, own} {
+		if tio != nil {
+			line = append(line, ' ')
+			b, _ := binary.Append(nil, binary.NativeEndian, tio) // of fixed size
+			line = hex.AppendEncode(line, b)
+		}
+	}
+	_, _ = g.Write(append(line, '\n')) // short enough to be one write
+}
+
+// terminal is the guard's side of it.
+type terminal struct {
+	fd       int
+	changed  bool
+	set, own unix.Termios
+}
+
+// hear takes a line of the runner's.
+func (t *terminal) hear(line []byte) {
+	f := bytes.Fields(line)
+	if len(f) == 0 || string(f[0]) != "t" {
+		return
+	}
+	t.changed = len(f) == 3 && decodeTermios(f[1], &t.set) && decodeTermios(f[2], &t.own)
+}
+
+func decodeTermios(text []byte, tio *unix.Termios) bool {
+	b := make([]byte, hex.DecodedLen(len(text)))
+	if _, err := hex.Decode(b, text); err != nil {
+		return false
+	}
+	n, err := binary.Decode(b, binary.NativeEndian, tio)
+	return err == nil && n == len(b)
+}
+
+// restore acts on the runner's death. A shell that notices it puts the settings
+// back by itself, or makes others for its line editor; the guard leaves those
+// alone, also where an editor was quicker and has made them from ours: it would
+// return to ours after the line, whatever the guard did meanwhile. The guard is
+// in another session than the terminal's, so that the kernel never stops it for
+// this, whoever is in the foreground.
+func (t *terminal) restore() {
+	if !t.changed {
+		return
+	}
+	now, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
+	// Line speeds and the like are the driver's to adjust.
+	if err == nil && now.Iflag == t.set.Iflag && now.Oflag == t.set.Oflag && now.Lflag == t.set.Lflag && now.Cc == t.set.Cc {
+		_ = unix.IoctlSetTermios(t.fd, unix.TCSETS, &t.own)
+	}
 }

@@ -67,7 +67,7 @@ func arguments(pid int) []string {
 	return steps.After(strings.Split(string(b), "\x00"))
 }
 
-// trusted tells whether a process was started by root, or by who started this one. Its
+// trusted reports whether a process was started by root, or by who started this one. Its
 // real user id tells that, which a program with the set-user-ID bit does not change.
 func trusted(pid int) bool {
 	b, err := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
@@ -80,7 +80,7 @@ func trusted(pid int) bool {
 	return err == nil && (uid == 0 || uid == unix.Getuid())
 }
 
-// guards tells whether the runner of a guard is alive: it holds the other end of
+// guards reports whether the runner of a guard is alive: it holds the other end of
 // the guard's pipe. False where that cannot be seen.
 func guards(pid int) bool {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/fd/"+strconv.Itoa(guardPipe), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

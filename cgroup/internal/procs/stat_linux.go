@@ -19,7 +19,7 @@ type Stat struct {
 	Start          uint64 // clock ticks since boot
 }
 
-// Dead tells whether the process has ended and waits for its parent. One whose
+// Dead reports whether the process has ended and waits for its parent. One whose
 // first thread alone has ended is alive: it reads files and forks as before.
 func (st Stat) Dead() bool { return st.State == 'X' || st.State == 'Z' && st.Threads <= 1 }
 

@@ -97,7 +97,7 @@ func waitExits(cancel int, pids []int) bool {
 	return true
 }
 
-// Ended tells whether the process of a pidfd has ended; one that cannot be
+// Ended reports whether the process of a pidfd has ended; one that cannot be
 // told has.
 func Ended(pidfd int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}

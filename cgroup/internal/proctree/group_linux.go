@@ -2,12 +2,18 @@ package proctree
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"sync"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -42,7 +48,7 @@ var forest struct {
 	groups map[*Group]bool
 }
 
-// heir tells whether orphans that nothing tells about are the group's: it is the
+// heir reports whether orphans that nothing tells about are the group's: it is the
 // first of the session's groups that has members, and no other session has any.
 func (g *Group) heir() bool {
 	for other := range forest.groups {
@@ -132,7 +138,7 @@ func (g *Group) tell(pid int) {
 	}
 }
 
-// occupied tells whether something was started that was not seen to be gone.
+// occupied reports whether something was started that was not seen to be gone.
 func (g *Group) occupied() bool {
 	forest.Lock()
 	defer forest.Unlock()
@@ -144,4 +150,386 @@ func (g *Group) forget() {
 	forest.Lock()
 	defer forest.Unlock()
 	delete(forest.groups, g)
+}
+
+// children asks the kernel whether this process has any child, by waitid(2),
+// which leaves everything as it is: unlike a look through /proc, nothing that
+// forks meanwhile is missed. dead is a child that has ended, or 0.
+func children() (dead int, any bool) {
+	var info struct {
+		signo, errno, code int32
+		child              struct {
+			_   [0]uintptr
+			pid int32
+		}
+		_ [128]byte
+	}
+	for {
+		err := unix.Waitid(unix.P_ALL, 0, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return int(info.child.pid), !errors.Is(err, unix.ECHILD)
+		}
+	}
+}
+
+// ours reports whether a child of this process is, or was, of a session: it is no
+// helper, no other's command, and not what this program started by itself, which
+// is in this program's own session.
+func (g *Group) ours(st procs.Stat) bool {
+	if st.PPID != os.Getpid() || helpers.pids[st.PID] {
+		return false
+	}
+	_, known := g.known[st.PID]
+	return known || st.SID != g.runner.SID
+}
+
+// reap reaps a dead child unless its exit status is for somebody else.
+func (g *Group) reap(pid int) bool {
+	st, ok := procs.Read(pid)
+	if !ok || !g.ours(st) || startedByUs(pid) {
+		return false
+	}
+	got, _ := unix.Wait4(pid, nil, unix.WNOHANG, nil)
+	return got == pid
+}
+
+// settled reports whether nothing of the group is alive once a look has found
+// nobody. What is alive is a child of this process, its subreaper, or descends
+// from one: so there is none for certain when this process has no child left.
+// Where it has others, such as a job's leader, the look through /proc decides.
+func (g *Group) settled() bool {
+	forest.Lock()
+	defer forest.Unlock()
+	if !g.heir() {
+		return true // what nobody knows is for another to wait for
+	}
+	for range maxReaped {
+		dead, any := children()
+		if !any {
+			return true
+		}
+		helpers.Lock()
+		reaped := dead != 0 && g.reap(dead)
+		helpers.Unlock()
+		if !reaped {
+			return g.others()
+		}
+	}
+	return false
+}
+
+const maxReaped = 10_000
+
+// others reports whether this process has children, and none of them is the group's.
+func (g *Group) others() bool {
+	helpers.Lock()
+	defer helpers.Unlock()
+	found := false
+	for _, st := range procs.All() {
+		if st.PPID != os.Getpid() {
+			continue
+		}
+		if found = true; g.ours(st) && !startedByUs(st.PID) {
+			return false
+		}
+	}
+	return found
+}
+
+// Elsewhere runs f, which starts a process and waits for it, so that what that
+// process leaves behind is no child of this one: only then can this process ever
+// be without children. False: other sessions are here, whose orphans would be
+// lost, or orphans have nowhere else to go.
+func Elsewhere(f func(*exec.Cmd) error, cmd *exec.Cmd) (bool, error) {
+	forest.Lock()
+	defer forest.Unlock()
+	if os.Getpid() == 1 {
+		return false, nil
+	}
+	for g := range forest.groups {
+		if g.open {
+			return false, nil
+		}
+	}
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+	defer func() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }()
+	return true, f(cmd)
+}
+
+const (
+	// killTime bounds how long Kill goes after what forks faster than it is found.
+	killTime = time.Second
+	// huntTime is how long each round of Wait does so after a Kill.
+	huntTime = 100 * time.Millisecond
+	// ahead is how many process ids after that of a dead one are looked at.
+	ahead = 16
+)
+
+// Kill ends every member that it finds, for a second at the most. What it does
+// not find by then, Wait goes on to end.
+func (g *Group) Kill() error {
+	forest.Lock()
+	g.condemned = map[int]uint64{}
+	forest.Unlock()
+	g.hunt(killTime)
+	return nil
+}
+
+// Wait returns when the group has no live member, or with ctx's error.
+func (g *Group) Wait(ctx context.Context) error {
+	err := procs.Wait(ctx, g.remaining)
+	if err == nil {
+		forest.Lock()
+		g.open, g.condemned = false, nil
+		forest.Unlock()
+	}
+	return err
+}
+
+// nobodyKnown stands for members that are there but were not found.
+const nobodyKnown = -1
+
+// remaining lists the live members. It is empty only if there is none for certain.
+func (g *Group) remaining() []int {
+	forest.Lock()
+	condemned := g.condemned != nil
+	forest.Unlock()
+	if condemned {
+		g.hunt(huntTime)
+	}
+	if live := g.list(); len(live) > 0 {
+		return live
+	}
+	if !g.settled() {
+		return []int{nobodyKnown}
+	}
+	return nil
+}
+
+// hunt kills until two looks in a row find nobody who was not killed yet, or the
+// time is up. A process that forks and exits at once is gone before a look through
+// /proc comes to its child. But its end is told at once, and its child is near: it
+// has one of the next process ids, and is a child of ours.
+func (g *Group) hunt(limit time.Duration) {
+	end := time.Now().Add(limit)
+	for quiet := 0; quiet < 2 && time.Now().Before(end); {
+		forest.Lock()
+		found, any := g.strike()
+		forest.Unlock()
+		switch {
+		case !any:
+			return
+		case found:
+			quiet = 0
+		default:
+			quiet++
+		}
+	}
+}
+
+// strike kills what it finds next. found reports whether that was somebody new, or
+// whether somebody has died; any is false when nobody is left.
+func (g *Group) strike() (found, any bool) {
+	if g.runner.PID == os.Getpid() {
+		dead, any := children()
+		if !any {
+			return false, false
+		}
+		if dead != 0 && g.follow(dead) {
+			return true, true
+		}
+	}
+	for _, pid := range g.look() {
+		if st, ok := procs.Read(pid); ok && g.known[pid] == st.Start {
+			found = g.execute(st) || found
+		}
+	}
+	return found, true
+}
+
+// follow kills the children of ours that began just after one that has died, and
+// reaps that. False: it is not ours to reap.
+func (g *Group) follow(dead int) bool {
+	helpers.Lock()
+	defer helpers.Unlock()
+	for pid := dead + 1; pid <= dead+ahead && g.heir(); pid++ {
+		if st, ok := procs.Read(pid); ok && g.ours(st) && !g.anothers(st) && leads(pid) {
+			g.execute(st)
+		}
+	}
+	return g.reap(dead)
+}
+
+// execute kills a process, once. The descriptor makes sure that it is still the
+// one that was looked at.
+func (g *Group) execute(st procs.Stat) (first bool) {
+	if g.condemned[st.PID] == st.Start || st.Dead() {
+		return false
+	}
+	switch fd, err := unix.PidfdOpen(st.PID, 0); {
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // an old kernel, a filter
+		_ = unix.Kill(st.PID, unix.SIGKILL)
+	case err != nil:
+		return false
+	default:
+		defer unix.Close(fd)
+		if now, ok := procs.Read(st.PID); !ok || now.Start != st.Start || unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
+			return false
+		}
+	}
+	g.condemned[st.PID] = st.Start
+	return true
+}
+
+// anothers reports whether another group knows a process.
+func (g *Group) anothers(st procs.Stat) bool {
+	for other := range forest.groups {
+		if start, known := other.known[st.PID]; other != g && (known && start == st.Start || other.sids[st.SID]) {
+			return true
+		}
+	}
+	return false
+}
+
+// leads reports whether pid is a process and not one of its threads, which /proc
+// shows by their numbers as well, without listing them.
+func leads(pid int) bool {
+	b, err := procs.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	return err == nil && bytes.Contains(b, []byte("\nTgid:\t"+strconv.Itoa(pid)+"\n"))
+}
+
+// list finds the live members now. It also reaps members that the runner
+// adopted and that have died.
+func (g *Group) list() []int {
+	forest.Lock()
+	defer forest.Unlock()
+	return g.look()
+}
+
+func (g *Group) look() []int {
+	heir := g.heir()
+	return g.scan(func(st procs.Stat) bool {
+		return heir && st.PPID == g.runner.PID && !helpers.pids[st.PID]
+	})
+}
+
+// scan looks through /proc. What began before the runner, or is in its
+// session and nothing else, is never a member: taking a stranger for one would
+// kill it. adopted decides on processes that nothing else
+// tells about, of a setsid session other than the runner's.
+func (g *Group) scan(adopted func(procs.Stat) bool) []int {
+	helpers.Lock()
+	defer helpers.Unlock()
+	all := procs.All()
+	for pid, start := range g.known {
+		if st, ok := all[pid]; !ok || st.Start != start {
+			delete(g.known, pid)
+			delete(g.started, pid)
+		}
+	}
+	for pid, start := range g.foreign {
+		if st, ok := all[pid]; !ok || st.Start != start {
+			delete(g.foreign, pid)
+		}
+	}
+	g.keepSessions(all)
+	var order []procs.Stat
+	for _, st := range all {
+		order = append(order, st)
+	}
+	slices.SortFunc(order, func(a, b procs.Stat) int { return int(int64(a.Start) - int64(b.Start)) })
+	for changed := true; changed; {
+		changed = false
+		for _, st := range order {
+			if _, ok := g.known[st.PID]; ok || st.PID == g.runner.PID || st.PID == os.Getpid() || helpers.pids[st.PID] || st.Start < g.runner.Start {
+				continue
+			}
+			_, child := g.known[st.PPID]
+			if child || g.sids[st.SID] || !g.belongsToAnother(st, all) && (g.marked(st) || st.SID != g.runner.SID && adopted(st)) {
+				g.known[st.PID] = st.Start
+				if st.SID != g.runner.SID {
+					g.sids[st.SID] = true
+				}
+				changed = true
+			}
+		}
+	}
+	var live []int
+	for pid := range g.known {
+		st := all[pid]
+		if !st.Dead() {
+			if st.SID != g.runner.SID {
+				g.sids[st.SID] = true
+			}
+			live = append(live, pid)
+		} else if st.PPID == os.Getpid() && g.runner.PID == os.Getpid() && !startedByUs(pid) {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		}
+	}
+	slices.Sort(live)
+	return live
+}
+
+// keepSessions forgets the session ids that no live member is in any more: the
+// kernel may give such a number to somebody else.
+func (g *Group) keepSessions(all map[int]procs.Stat) {
+	held := map[int]bool{}
+	for pid := range g.known {
+		held[all[pid].SID] = true
+	}
+	for sid := range g.sids {
+		if !held[sid] {
+			delete(g.sids, sid)
+		}
+	}
+}
+
+// belongsToAnother: groups of one session have the same marks. What descends
+// from another group's members, or is in a session of theirs, is theirs; the
+// orphans that nothing else tells about are the heir's.
+func (g *Group) belongsToAnother(st procs.Stat, all map[int]procs.Stat) bool {
+	for other := range forest.groups {
+		if other == g {
+			continue
+		}
+		if other.sids[st.SID] || other.open && other.order < g.order && bytes.Equal(other.marker, g.marker) {
+			return true
+		}
+		for p, ok := st, true; ok && p.PID != g.runner.PID; p, ok = all[p.PPID] {
+			if start, known := other.known[p.PID]; known && start == p.Start {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// startedByUs: the exit status of a command is for its exec.Cmd alone.
+func startedByUs(pid int) bool {
+	for g := range forest.groups {
+		if g.started[pid] {
+			return true
+		}
+	}
+	return false
+}
+
+// marked looks for the run's marks on a process, once.
+func (g *Group) marked(st procs.Stat) bool {
+	if g.foreign[st.PID] == st.Start && st.Start != 0 {
+		return false
+	}
+	env, err := procs.ReadFile("/proc/" + strconv.Itoa(st.PID) + "/environ")
+	if err == nil {
+		for e := range bytes.SplitSeq(env, []byte{0}) {
+			if bytes.Equal(e, g.marker) {
+				return true
+			}
+		}
+	}
+	if hasMark(st.PID, g.mark) {
+		return true
+	}
+	g.foreign[st.PID] = st.Start
+	return false
 }

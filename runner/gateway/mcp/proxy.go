@@ -1,17 +1,21 @@
 package mcp
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/assay-run/assay-run/runner/policy"
-
 	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
+	"github.com/assay-run/assay-run/runner/policy"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Config says what a Proxy checks and where it reports.
@@ -293,4 +297,372 @@ func (p *Proxy) warn(message string) {
 	if p.cfg.Warn != nil {
 		p.cfg.Warn(message)
 	}
+}
+
+// target is what a request other than tools/call asks for, as the policy names it.
+func target(m *jsonrpc.Message) (kind policy.Kind, name string, err error) {
+	var p struct {
+		URI  *string        `json:"uri"`
+		Name *string        `json:"name"`
+		Ref  jsontext.Value `json:"ref"`
+	}
+	switch m.Method {
+	case "resources/read", "resources/subscribe", "resources/unsubscribe":
+		kind = policy.Resources
+	case "prompts/get":
+		kind = policy.Prompts
+	case "completion/complete":
+	default:
+		return "", "", nil
+	}
+	if m.Params.Kind() != '{' {
+		return "", "", errors.New(m.Method + " needs params")
+	}
+	if err := jsonrpc.ExactKeys(m.Params, "uri", "name", "ref"); err != nil {
+		return "", "", err
+	}
+	if json.Unmarshal(m.Params, &p) != nil {
+		return "", "", errors.New(m.Method + ": params cannot be read")
+	}
+	if m.Method == "completion/complete" {
+		if p.Ref.Kind() != '{' || jsonrpc.ExactKeys(p.Ref, "uri", "name") != nil || json.Unmarshal(p.Ref, &p) != nil {
+			return "", "", errors.New("completion/complete: ref cannot be read")
+		}
+		if kind = policy.Prompts; p.URI != nil {
+			kind = policy.Resources
+		}
+	}
+	switch {
+	case kind == policy.Resources && p.URI != nil:
+		return kind, *p.URI, nil
+	case kind == policy.Prompts && p.Name != nil:
+		return kind, *p.Name, nil
+	}
+	return "", "", errors.New(m.Method + ": the request does not name a resource or a prompt")
+}
+
+// access decides a request for a resource or a prompt. Other requests pass.
+func (p *Proxy) access(m *jsonrpc.Message) (answer []byte, pass bool) {
+	kind, name, err := target(m)
+	if err != nil {
+		return errorResponse(m.ID, jsonrpc.CodeInvalidParams, "assay-run: "+err.Error(), nil), false
+	}
+	if kind == "" {
+		return nil, true
+	}
+	return p.decide(m, kind, name)
+}
+
+// serverAsks decides a request of the server to the client, by its method:
+// sampling/createMessage, elicitation/create, roots/list. Notifications pass.
+func (p *Proxy) serverAsks(m *jsonrpc.Message) (answer []byte, pass bool) {
+	if m.ID == nil || m.Method == "ping" {
+		return nil, true
+	}
+	return p.decide(m, policy.ServerRequests, m.Method)
+}
+
+// inputs decides what a server asks of the client in the result of a request (MCP's
+// 2026-07-28 and later), as serverAsks does. If it may not pass, the client gets answer
+// instead.
+func (p *Proxy) inputs(id, result jsontext.Value) (answer []byte, pass bool) {
+	if result.Kind() != '{' || !p.rules.set.Lists(policy.ServerRequests) {
+		return nil, true
+	}
+	var r struct {
+		Inputs jsontext.Value `json:"inputRequests"`
+	}
+	var asked map[string]jsontext.Value
+	if jsonrpc.ExactKeys(result, "inputRequests") != nil || json.Unmarshal(result, &r) != nil || r.Inputs.Kind() == '{' && json.Unmarshal(r.Inputs, &asked) != nil {
+		return unreadableInputs(id), false
+	}
+	for _, key := range slices.Sorted(maps.Keys(asked)) {
+		method := jsonrpc.Value(asked[key], "method")
+		m := &jsonrpc.Message{ID: id}
+		if jsonrpc.ExactKeys(asked[key], "method") != nil || method.Kind() != '"' ||
+			json.Unmarshal(method, &m.Method) != nil || m.Method == "" {
+			return unreadableInputs(id), false
+		}
+		if answer, pass := p.decide(m, policy.ServerRequests, m.Method); !pass {
+			return answer, false
+		}
+	}
+	return nil, true
+}
+
+func unreadableInputs(id jsontext.Value) []byte {
+	return errorResponse(id, codeDenied, "assay-run: what the MCP server asks for in its result cannot be read, so it is denied", nil)
+}
+
+func (p *Proxy) decide(m *jsonrpc.Message, kind policy.Kind, name string) (answer []byte, pass bool) {
+	found := p.rules.set.CheckName(kind, name)
+	if len(found) == 0 && !p.rules.set.Lists(kind) {
+		return nil, true // nothing was decided
+	}
+	c := &toolCall{Name: m.Method + " " + name, id: jsonrpc.IDText(m.ID)}
+	if kind == policy.ServerRequests {
+		c.Name = name
+	}
+	if err := p.logDecision(c, found); err != nil {
+		p.warn(err.Error())
+		return errorResponse(m.ID, codeDenied, "assay-run: the decision about this request could not be recorded, so it is denied", nil), false
+	}
+	if len(found) > 0 {
+		if m.ID == nil {
+			return nil, false
+		}
+		return denial(m.ID, found), false
+	}
+	return nil, true
+}
+
+// call decides a tools/call.
+func (p *Proxy) call(m *jsonrpc.Message, r *pending) (answer []byte, pass bool) {
+	c, err := decodeCall(m)
+	if err != nil {
+		return errorResponse(m.ID, jsonrpc.CodeInvalidParams, "assay-run: "+err.Error(), nil), false
+	}
+	if m.ID == nil {
+		return nil, false // a notification: nobody could be told its result
+	}
+	found := p.rules.set.Check(&policy.Call{Tool: c.Name, Params: c.Arguments, Now: time.Since(p.rules.began)})
+	if v, changed := p.rules.pins.changed(c.Name); changed {
+		found = append(found, v)
+	}
+	if err := p.logDecision(c, found); err != nil {
+		p.warn(err.Error())
+		return errorResponse(m.ID, codeDenied, "assay-run: the decision about this call could not be recorded, so it is denied", nil), false
+	}
+	if len(found) > 0 {
+		p.cfg.Run.denied(c, found[0])
+		return denial(m.ID, found), false
+	}
+	ticket, rejection := p.cfg.Run.propose(c, p.warn)
+	if rejection != "" {
+		return errorResponse(m.ID, codeDenied, "denied by the run's policy: "+rejection, nil), false
+	}
+	p.mu.Lock()
+	r.ticket = ticket
+	p.mu.Unlock()
+	return nil, true
+}
+
+// decision is a line of the decision log: a CloudEvent.
+type decision struct {
+	SpecVersion string       `json:"specversion"`
+	ID          string       `json:"id"`
+	Type        string       `json:"type"`
+	Source      string       `json:"source"`
+	Time        string       `json:"time"`
+	Data        decisionData `json:"data"`
+}
+
+type decisionData struct {
+	Tool       string `json:"tool"`
+	ToolCallID string `json:"tool_call_id"`
+	Decision   string `json:"decision"` // allow or deny
+	Rule       string `json:"rule,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+}
+
+// logDecision writes a call's decision in one write.
+func (p *Proxy) logDecision(c *toolCall, found []policy.Violation) error {
+	if p.cfg.Decisions == nil {
+		return nil
+	}
+	d := decision{
+		SpecVersion: "1.0", ID: schema.NewID(), Type: "assay.tool.decision", Source: p.cfg.Source,
+		Time: time.Now().UTC().Format(time.RFC3339Nano),
+		Data: decisionData{Tool: c.Name, ToolCallID: c.id, Decision: "allow"},
+	}
+	if len(found) > 0 {
+		d.Data.Decision, d.Data.Rule, d.Data.Reason = "deny", found[0].Rule, found[0].Reason
+	}
+	line, err := json.Marshal(&d)
+	if err == nil {
+		_, err = p.cfg.Decisions.Write(append(line, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write a line of the decision log: %w", err)
+	}
+	c.logged = p.cfg.Logged
+	return nil
+}
+
+// lists maps each request whose answer is a list to the member that holds the list.
+var lists = map[string]string{"tools/list": "tools", "resources/list": "resources", "prompts/list": "prompts"}
+
+// filter removes what may not be used from the answer to a list request. All other
+// bytes of the answer stay.
+func (p *Proxy) filter(method string, raw, result jsontext.Value) (jsontext.Value, bool) {
+	member, isList := lists[method]
+	var r map[string]jsontext.Value
+	if !isList || result.Kind() != '{' || json.Unmarshal(result, &r) != nil {
+		return nil, false
+	}
+	var items []jsontext.Value
+	if r[member].Kind() != '[' || json.Unmarshal(r[member], &items) != nil {
+		return nil, false
+	}
+	kept := make([]jsontext.Value, 0, len(items))
+	for _, item := range items {
+		if p.listed(method, item) {
+			kept = append(kept, item)
+		}
+	}
+	if len(kept) == len(items) {
+		return nil, false
+	}
+	return replace(raw, jsontext.Pointer("/result/"+member), jsonrpc.Join(kept))
+}
+
+// listed reports whether an item of a list may be used.
+func (p *Proxy) listed(method string, item jsontext.Value) bool {
+	var i struct {
+		Name string `json:"name"`
+		URI  string `json:"uri"`
+	}
+	if json.Unmarshal(item, &i) != nil {
+		return true
+	}
+	switch method {
+	case "resources/list":
+		return len(p.rules.set.CheckName(policy.Resources, i.URI)) == 0
+	case "prompts/list":
+		return len(p.rules.set.CheckName(policy.Prompts, i.Name)) == 0
+	}
+	same, news := p.rules.pins.list(i.Name, item)
+	if news {
+		p.warn("the MCP server changed the tool " + i.Name + " after it was first listed: calls of it are denied (--allow-tool-changes allows them)")
+	}
+	return same && !p.rules.set.Forbidden(i.Name)
+}
+
+// withID returns the message with another id.
+func withID(raw, id jsontext.Value) jsontext.Value {
+	if m, ok := replace(raw, "/id", id); ok {
+		return m
+	}
+	return raw
+}
+
+// replace replaces a value of a message. The message's own decoder finds its place.
+func replace(raw jsontext.Value, at jsontext.Pointer, value []byte) (jsontext.Value, bool) {
+	d := jsontext.NewDecoder(bytes.NewReader(raw))
+	for {
+		if k, n := d.StackIndex(d.StackDepth()); d.StackPointer() == at && k == '{' && n%2 == 1 {
+			old, err := d.ReadValue()
+			if err != nil {
+				return nil, false
+			}
+			end := d.InputOffset()
+			out := append([]byte{}, raw[:end-int64(len(old))]...)
+			out = append(out, value...)
+			return append(out, raw[end:]...), true
+		}
+		if _, err := d.ReadToken(); err != nil {
+			return nil, false
+		}
+	}
+}
+
+// maxPending bounds the requests that wait for an answer.
+const maxPending = 10_000
+
+// pending is a request of the client that has no answer yet.
+type pending struct {
+	id     jsontext.Value // as the client wrote it
+	method string
+	ticket *ticket  // the run's, for a tools/call
+	batch  *answers // of the batch that it came in, maybe a batch of one
+}
+
+// answers are the proxy's own answers to requests of a batch. They are sent with the
+// server's answers to the rest.
+type answers struct {
+	denied [][]byte
+	open   int // requests that the server still has to answer
+}
+
+// rest counts the server's answers. It returns the proxy's own answers once, as a batch:
+// when the server's first answer comes, or when none will come.
+func (b *answers) rest(mu *sync.Mutex, answered int) []byte {
+	mu.Lock()
+	defer mu.Unlock()
+	if len(b.denied) == 0 || answered == 0 && b.open > 0 {
+		return nil
+	}
+	var list []jsontext.Value
+	for _, d := range b.denied {
+		list = append(list, d)
+	}
+	b.denied = nil
+	return jsonrpc.Join(list)
+}
+
+// expect remembers a request until its answer. A request that cannot be remembered is
+// refused, because its answer would pass unchecked.
+func (p *Proxy) expect(m *jsonrpc.Message, r *pending) (answer []byte, ok bool) {
+	if m.ID == nil {
+		return nil, true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := jsonrpc.IDKey(m.ID)
+	if _, twice := p.pending[key]; twice {
+		return errorResponse(m.ID, jsonrpc.CodeInvalidRequest, "assay-run: another request with this id is in flight", nil), false
+	}
+	if len(p.pending) >= maxPending {
+		return errorResponse(m.ID, codeDenied, fmt.Sprintf("assay-run: more than %d requests in flight", maxPending), nil), false
+	}
+	r.id = m.ID.Clone()
+	p.pending[key] = r
+	return nil, true
+}
+
+// take forgets a request and returns it, or nil if there was none.
+func (p *Proxy) take(id jsontext.Value) *pending {
+	if id == nil {
+		return nil
+	}
+	return p.takeKey(jsonrpc.IDKey(id))
+}
+
+func (p *Proxy) takeKey(key string) *pending {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.pending[key]
+	delete(p.pending, key)
+	return r
+}
+
+// answered forgets the request that an answer of the server belongs to, and returns
+// it. Some servers answer the id 1 with "1", or "1" with 1, and some clients accept that:
+// the answer then belongs to the request in flight.
+func (p *Proxy) answered(id jsontext.Value) *pending {
+	r := p.take(id)
+	if r == nil && id != nil {
+		r = p.takeKey(jsonrpc.OtherKey(id))
+	}
+	return r
+}
+
+// waiting reports whether the server still has to answer a request.
+func (p *Proxy) waiting() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.pending) > 0
+}
+
+// cancelled forgets a request that the client cancels: the server need not answer it any
+// more.
+func (p *Proxy) cancelled(m *jsonrpc.Message) {
+	if r := p.take(cancelledID(m)); r != nil && r.ticket != nil {
+		p.cfg.Run.cancelled(r.ticket)
+	}
+}
+
+// cancelledID is the id of the request that a notifications/cancelled cancels.
+func cancelledID(m *jsonrpc.Message) jsontext.Value {
+	return jsonrpc.Value(m.Params, "requestId")
 }

@@ -278,3 +278,217 @@ func (c *remote) warn(message string) {
 		c.Warn(message)
 	}
 }
+
+// Headers of MCP's Streamable HTTP transport.
+const (
+	headerSession  = "Mcp-Session-Id"
+	headerVersion  = "Mcp-Protocol-Version"
+	headerMethod   = "Mcp-Method"
+	headerName     = "Mcp-Name"
+	headerLastSeen = "Last-Event-Id"
+)
+
+func (c *remote) newRequest(ctx context.Context, method string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.URL, body)
+	if err != nil {
+		return nil, err
+	}
+	headers := []http.Header{c.Header}
+	if c.Forward != nil {
+		headers = append(headers, c.Forward())
+	}
+	for _, h := range headers {
+		for name, values := range h {
+			req.Header[name] = values
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.session != "" {
+		req.Header.Set(headerSession, c.session)
+	}
+	if c.version != "" {
+		req.Header.Set(headerVersion, c.version)
+	}
+	return req, nil
+}
+
+func (c *remote) post(ctx context.Context, body []byte, m *jsonrpc.Message) (*http.Response, error) {
+	if m.Method == "initialize" {
+		c.mu.Lock()
+		c.session, c.version = "", ""
+		c.mu.Unlock()
+	}
+	req, err := c.newRequest(ctx, http.MethodPost, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	var p struct {
+		Name string `json:"name"`
+		URI  string `json:"uri"`
+		Meta struct {
+			Version string `json:"io.modelcontextprotocol/protocolVersion"`
+		} `json:"_meta"`
+	}
+	if m.Method != "" {
+		req.Header.Set(headerMethod, m.Method)
+		if m.Params.Kind() == '{' && json.Unmarshal(m.Params, &p) == nil {
+			if name := p.Name + p.URI; name != "" && headerText(name) {
+				req.Header.Set(headerName, name)
+			}
+			if p.Meta.Version != "" && headerText(p.Meta.Version) {
+				req.Header.Set(headerVersion, p.Meta.Version)
+			}
+		}
+	}
+	return c.client.Do(req)
+}
+
+// headerText reports whether a header may contain a text unencoded.
+func headerText(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// How long the proxy waits before it resumes a stream that broke off, and how often it
+// tries again without having received anything.
+const (
+	resumeFirst = 500 * time.Millisecond
+	resumeLeast = 100 * time.Millisecond // whatever the server asks for
+	resumeMost  = 20 * time.Second
+	resumeTries = 8
+)
+
+// standTimeout is how long the client's next message waits for the stream of the server's
+// own messages. Some servers open that stream only with their first message.
+const standTimeout = 2 * time.Second
+
+// wait is how long to wait before the stream is resumed.
+func (e event) wait(now time.Duration) time.Duration {
+	if e.retry == 0 {
+		return now
+	}
+	return min(max(e.retry, resumeLeast), resumeMost)
+}
+
+// errAnswered ends the reading of a stream.
+var errAnswered = errors.New("answered")
+
+// stream passes on the messages of a stream until m is answered. A stream that breaks
+// off is resumed after the last event that came.
+func (c *remote) stream(resp *http.Response, m *asked) {
+	last, wait, tries := "", resumeFirst, 0
+	for {
+		err := eachEvent(resp.Body, func(e event) error {
+			if e.id != "" || e.data != nil {
+				tries = 0
+			}
+			if e.id != "" {
+				last = e.id
+			}
+			wait = e.wait(wait)
+			if e.data != nil && c.pass(e.data, m) {
+				return errAnswered
+			}
+			return nil
+		})
+		resp.Body.Close()
+		if errors.Is(err, errAnswered) || c.ctx.Err() != nil {
+			return
+		}
+		for resp = nil; resp == nil; tries++ {
+			if last == "" || tries >= resumeTries {
+				c.fail(m, "the stream of its answer broke off", nil)
+				return
+			}
+			if resp, err = c.resume(c.ctx, last, wait); err != nil {
+				c.fail(m, "the stream of its answer broke off: "+plain(err).Error(), nil)
+				return
+			}
+			wait = min(wait*3/2, resumeMost)
+		}
+	}
+}
+
+// resume asks for a stream, from an event on. It returns nil without an error if the
+// server cannot be reached right now.
+func (c *remote) resume(ctx context.Context, last string, wait time.Duration) (*http.Response, error) {
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	req, err := c.newRequest(ctx, http.MethodGet, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if last != "" {
+		req.Header.Set(headerLastSeen, last)
+	}
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return nil, ctx.Err() // unreachable for a moment
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if resp.StatusCode == http.StatusOK && kind == "text/event-stream" {
+		return resp, nil
+	}
+	resp.Body.Close()
+	if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests {
+		return nil, nil
+	}
+	return nil, errors.New("it answered " + resp.Status)
+}
+
+// listen passes on the server's own messages, as long as the server offers a stream for
+// them. It returns once the stream is open, or if the server takes too long to open it. A
+// message that the server sends before that may be lost.
+func (c *remote) listen() {
+	ctx, cancel := context.WithCancel(c.ctx)
+	c.mu.Lock()
+	old := c.standing
+	c.standing = cancel
+	c.mu.Unlock()
+	if old != nil {
+		old()
+	}
+	stands := make(chan struct{})
+	opened := sync.OnceFunc(func() { close(stands) })
+	go func() {
+		defer cancel()
+		defer opened()
+		last, wait := "", time.Duration(0)
+		for ctx.Err() == nil {
+			resp, err := c.resume(ctx, last, wait)
+			opened()
+			if err != nil {
+				return // the server offers no such stream
+			}
+			if wait = min(max(wait*3/2, resumeFirst), resumeMost); resp == nil {
+				continue
+			}
+			_ = eachEvent(resp.Body, func(e event) error {
+				if e.id != "" {
+					last = e.id
+				}
+				wait = e.wait(resumeFirst)
+				if e.data != nil {
+					c.pass(e.data, nil)
+				}
+				return nil
+			})
+			resp.Body.Close()
+		}
+	}()
+	select {
+	case <-stands:
+	case <-time.After(standTimeout):
+	}
+}

@@ -6,16 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
-
-	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
 )
 
 const (
@@ -277,4 +277,97 @@ func (r *Run) denied(c *toolCall, v policy.Violation) {
 		short.Arguments = fmt.Appendf(nil, `{"assay_arguments_left_out":true,"bytes":%d}`, len(c.Arguments))
 		_ = r.submit(r.next(), &short, rejected)
 	}
+}
+
+// limitsRule is the rule that denies what is too large for the run's gateway.
+const limitsRule = "gateway.limits"
+
+type action struct {
+	ID         string                 `json:"id"`
+	Type       string                 `json:"type"`
+	Tool       string                 `json:"tool"`
+	ToolCallID string                 `json:"tool_call_id"`
+	Parameters jsontext.Value         `json:"parameters,omitzero"`
+	Denied     *schema.PolicyRejected `json:"denied,omitzero"`
+	Allowed    bool                   `json:"allowed,omitzero"`
+	Logged     bool                   `json:"logged,omitzero"`
+}
+
+// submit proposes a call to the run's gateway, or reports that our policy denied it. Its errors are those of send.
+func (r *Run) submit(id string, c *toolCall, denied *schema.PolicyRejected) error {
+	a := action{
+		ID: id, Type: "tool_call", Tool: c.Name, ToolCallID: c.id, Parameters: c.Arguments,
+		Denied: denied, Allowed: denied == nil, Logged: c.logged,
+	}
+	return r.request(id, "proposal.submit", map[string]any{
+		"proposal": map[string]any{"id": id, "source": r.source, "actions": []action{a}},
+	})
+}
+
+// rejected returns why the run's gateway did not execute a call.
+func rejected(m *jsonrpc.Message) string {
+	var failure struct {
+		Message string `json:"message"`
+	}
+	if m.Error != nil && json.Unmarshal(m.Error, &failure) == nil {
+		return failure.Message
+	}
+	var res struct {
+		Actions []struct {
+			RejectedBy string `json:"rejected_by"`
+			Outcome    struct {
+				Kind string `json:"kind"`
+				Rule string `json:"rule"`
+			} `json:"outcome"`
+			Violations []policy.Violation `json:"violations"`
+		} `json:"actions"`
+	}
+	if json.Unmarshal(m.Result, &res) != nil || len(res.Actions) != 1 {
+		return "the run's gateway gave no reason"
+	}
+	a := res.Actions[0]
+	if len(a.Violations) > 0 {
+		return fmt.Sprintf("rule %q: %s", a.Violations[0].Rule, a.Violations[0].Reason)
+	}
+	return strings.ReplaceAll(a.Outcome.Kind, "_", " ")
+}
+
+// maxPart is how much the run's gateway gets of the beginning, and of the end, of a
+// result that is too large for a message. In bytes.
+const maxPart = 8 << 10
+
+// leftOut stands for a result that is too large. It has the result's beginning and end.
+func leftOut(result []byte) []byte {
+	part := func(b []byte) []byte {
+		text, _ := json.Marshal(strings.ToValidUTF8(string(b), "\ufffd"))
+		return text
+	}
+	head, tail := result[:min(len(result), maxPart)], result[max(0, len(result)-maxPart):]
+	var says struct {
+		IsError bool `json:"isError"`
+		errorCode
+		Data errorCode `json:"data"`
+	}
+	_ = json.Unmarshal(result, &says)
+	data, _ := json.Marshal(says.Data.or(says.errorCode))
+	return fmt.Appendf(nil, schema.ResultLeftOut+`"bytes":%d,"isError":%t,"data":%s,"head":%s,"tail":%s}`, len(result), says.IsError, data, part(head), part(tail))
+}
+
+// errorCode has an error's own code, and whether the call may be retried.
+type errorCode struct {
+	Code      jsontext.Value `json:"code,omitzero"`
+	Retryable jsontext.Value `json:"retryable,omitzero"`
+}
+
+// or returns e, with o's values where e has no usable ones.
+func (e errorCode) or(o errorCode) errorCode {
+	useful := func(v, w jsontext.Value) jsontext.Value {
+		for _, v := range []jsontext.Value{v, w} {
+			if v != nil && len(v) <= 256 {
+				return v
+			}
+		}
+		return nil
+	}
+	return errorCode{useful(e.Code, o.Code), useful(e.Retryable, o.Retryable)}
 }

@@ -44,7 +44,7 @@ func newBlobStore(rec evidence.Recorder, o *Options) *blobStore {
 	return &blobStore{rec: rec, most: o.BlobBytes, least: o.BlobMin, turns: o.Turns, seen: map[[sha256.Size]byte]bool{}}
 }
 
-// store tells whether text has a blob, making one if the turn cannot hold it or it is
+// store reports whether text has a blob, making one if the turn cannot hold it or it is
 // seen again.
 func (b *blobStore) store(sum [sha256.Size]byte, text []byte, large bool) bool {
 	b.mu.Lock()

@@ -1,11 +1,21 @@
 package recording
 
 import (
+	"bufio"
+	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
+	"github.com/assay-run/assay-run/runner/agentlog"
 	"github.com/assay-run/assay-run/runner/internal/evidence"
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/schema"
@@ -130,7 +140,7 @@ func (r *Run) Open(start Start, key string, now time.Duration) error {
 	return r.PutSession()
 }
 
-// Enter counts a call in, and tells whether it is part of the run: [Run.End]
+// Enter counts a call in, and reports whether it is part of the run: [Run.End]
 // waits for it then.
 func (r *Run) Enter() bool {
 	r.mu.Lock()
@@ -297,5 +307,327 @@ func (r *Run) session() schema.GatewaySession {
 		AgentID: r.start.AgentID, Intent: r.start.Intent, OutcomeDescription: r.start.OutcomeDescription,
 		State: state, Outcome: r.outcome, OutcomeReport: r.report, TStartNS: int64(r.tStart), TEndNS: int64(r.tEnd),
 		Turns: r.turns, Calls: maps.Clone(r.calls), Cut: r.Cut(),
+	}
+}
+
+// Head opens a layer line: the members of its body follow.
+func Head(dst []byte, schemaID, runID string, seq uint64) []byte {
+	dst = append(dst, `{"schema":"`...)
+	dst = append(dst, schemaID...)
+	dst = append(dst, `","run_id":"`...)
+	dst = append(dst, runID...) // letters, digits, '_' and '-'
+	dst = append(dst, `","seq":`...)
+	dst = strconv.AppendUint(dst, seq, 10)
+	return append(dst, ',')
+}
+
+// append writes one line whose body is an encoded, non-empty JSON object.
+func (r *Run) append(layer, schemaID string, body []byte) error {
+	return r.failed(r.To.Recorder.Append(layer, func(dst []byte, seq uint64) []byte {
+		return append(Head(dst, schemaID, r.ID, seq), body[1:]...)
+	}))
+}
+
+// Decision writes a line of the policy layer: an encoded policy event without
+// what the recorder stamps.
+func (r *Run) Decision(body []byte) error {
+	return r.append(schema.PolicyPath, schema.PolicyEventV0, body)
+}
+
+// CallEvent writes a line of the audit layer, an encoded call event without what
+// the recorder stamps, and counts it by its outcome.
+func (r *Run) CallEvent(body []byte, kind string) error {
+	err := r.append(schema.AuditPath, schema.CallEventV2, body)
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.calls[kind]++
+	}
+	return err
+}
+
+// PutSession writes session.json.
+func (r *Run) PutSession() error {
+	r.documents.Lock()
+	defer r.documents.Unlock()
+	r.mu.Lock()
+	s := r.session()
+	r.mu.Unlock()
+	doc, err := schema.Document(s)
+	if err != nil {
+		return err
+	}
+	return r.failed(r.To.Recorder.Put(schema.SessionPath, doc))
+}
+
+// PutPolicy writes policy.json when there is a policy to tell of.
+func (r *Run) PutPolicy() error {
+	r.documents.Lock()
+	defer r.documents.Unlock()
+	d, any := r.Rules.Document(r.ID)
+	if !any {
+		return nil
+	}
+	doc, err := schema.Document(d)
+	if err != nil {
+		return err
+	}
+	return r.failed(r.To.Recorder.Put(schema.PolicyFilePath, doc))
+}
+
+// Sync makes everything recorded so far survive a power failure.
+func (r *Run) Sync() error { return r.failed(r.To.Recorder.Sync()) }
+
+// Record brings turns under their caps and writes them: contiguous, in order,
+// and in one write. It returns the index of the first.
+func (r *Run) Record(turns []schema.TurnBody) (first uint64, err error) {
+	bodies := make([][]byte, len(turns))
+	for i := range turns {
+		turns[i].Record = "turn"
+		r.blobs.trim(&turns[i])
+		if bodies[i], err = json.Marshal(&turns[i]); err != nil {
+			return 0, err
+		}
+	}
+	encode := func(dst []byte, seq uint64, i int) []byte {
+		if i == 0 {
+			first = seq
+		}
+		start := len(dst)
+		dst = Head(dst, schema.TurnV0, r.ID, seq)
+		dst = append(dst, `"index":`...)
+		dst = strconv.AppendUint(dst, seq, 10)
+		dst = append(dst, ',')
+		dst = append(dst, bodies[i][1:]...)
+		r.measure(seq, len(dst)-start+1)
+		return dst
+	}
+	if err := r.To.Recorder.AppendBatch(schema.TurnsPath, len(bodies), encode); err != nil {
+		return 0, r.failed(err)
+	}
+	r.mu.Lock()
+	r.turns += uint64(len(bodies))
+	close(r.appended)
+	r.appended = make(chan struct{})
+	r.mu.Unlock()
+	return first, nil
+}
+
+// indexEvery is how many turns lie between two known offsets of a turns file.
+const indexEvery = 1024
+
+// measure notes where turns lie in their file. The recorder calls encode for
+// one line at a time and in order. A line that it then refuses breaks the
+// recording anyway.
+func (r *Run) measure(seq uint64, length int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if seq%indexEvery == 0 {
+		r.offsets = append(r.offsets, r.size)
+	}
+	r.size += int64(length)
+}
+
+// Turns says how calls become turns. Zero fields take their defaults.
+type Turns struct {
+	// CLITool and CheckTool are the names of the tools whose outputs are
+	// classified, drive_cli and check_outcome.
+	CLITool, CheckTool string
+	// FieldBytes is how much is kept of one text, 16 KiB, and TurnBytes of a
+	// turn's values together, 256 KiB.
+	FieldBytes, TurnBytes int
+}
+
+// maxTurnBytes leaves room for the rest of a line.
+const maxTurnBytes = 512 << 10
+
+// Effective has the defaults for what is zero.
+func (t Turns) Effective() Turns {
+	t.CLITool = cmp.Or(t.CLITool, "drive_cli")
+	t.CheckTool = cmp.Or(t.CheckTool, "check_outcome")
+	t.TurnBytes = cmp.Or(t.TurnBytes, 256<<10)
+	t.FieldBytes = cmp.Or(t.FieldBytes, min(16<<10, t.TurnBytes))
+	return t
+}
+
+// Check reports why t cannot be used.
+func (t Turns) Check() error {
+	e := t.Effective()
+	switch {
+	case e.TurnBytes < 1 || e.TurnBytes > maxTurnBytes:
+		return fmt.Errorf("%d bytes kept of a turn: 1 to %d are allowed", e.TurnBytes, maxTurnBytes)
+	case e.FieldBytes < 1 || e.FieldBytes > e.TurnBytes:
+		return fmt.Errorf("%d bytes kept of a field: 1 to the turn's %d are allowed", e.FieldBytes, e.TurnBytes)
+	case len(e.CLITool) > policy.MaxName || len(e.CheckTool) > policy.MaxName:
+		return fmt.Errorf("a tool name must have at most %d bytes", policy.MaxName)
+	case e.CLITool == e.CheckTool:
+		return fmt.Errorf("the tool %q cannot be both the command-line tool and the check tool", e.CLITool)
+	}
+	return nil
+}
+
+// ErrPolicy is returned by [Resume], wrapped, where another policy is in force now
+// than the run began with.
+var ErrPolicy = errors.New("the run began with another policy")
+
+// Lost is a call that the policy allowed and that has no end on record: it was in
+// flight when the recorder died.
+type Lost struct {
+	Tool, ToolCallID string
+	TNS              time.Duration // when it was decided, since the run's 0
+	Turn             bool          // its turn is on record
+}
+
+// Resume makes an open run that goes on where its recorder died, from its layers and
+// documents in dir. The rules that clients added are in force again.
+func Resume(to Recording, o Options, key, dir string) (_ *Run, lost []Lost, err error) {
+	r := New(to, o)
+	var s schema.GatewaySession
+	if err := Document(dir, schema.SessionPath, &s); err != nil {
+		return nil, nil, err
+	}
+	r.start, r.key = Start{AgentID: s.AgentID, Intent: s.Intent, OutcomeDescription: s.OutcomeDescription}, key
+	r.state, r.tStart = Open, time.Duration(s.TStartNS)
+	r.State.Set("run", Open)
+	if err := r.resumeRules(dir); err != nil {
+		return nil, nil, err
+	}
+	open := map[string][]Lost{}
+	var order []string
+	err = EachLine(dir, schema.PolicyPath, func(line []byte) error {
+		var e schema.PolicyEvent
+		err := json.Unmarshal(line, &e)
+		if e.Source == agentlog.GatewaySource && e.Decision == "allow" {
+			if len(open[e.ToolCallID]) == 0 {
+				order = append(order, e.ToolCallID)
+			}
+			open[e.ToolCallID] = append(open[e.ToolCallID], Lost{Tool: e.Tool, ToolCallID: e.ToolCallID, TNS: time.Duration(e.TNS)})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	turns := map[string]int{}
+	verdict := ""
+	err = EachLine(dir, schema.TurnsPath, func(line []byte) error {
+		var t schema.Turn
+		if err := json.Unmarshal(line, &t); err != nil {
+			return err
+		}
+		r.measure(t.Seq, len(line)+1)
+		r.turns++
+		r.blobs.count(&t.TurnBody)
+		if t.Source == "gateway" {
+			turns[t.ToolCallID]++
+			if t.VerifierVerdict != schema.VerdictNotRun {
+				verdict = t.VerifierVerdict
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	err = EachLine(dir, schema.AuditPath, func(line []byte) error {
+		e, err := schema.ParseCallEvent(line)
+		if err != nil {
+			return err
+		}
+		r.calls[e.Outcome.Kind]++
+		if !e.DryRun {
+			r.State.Ended(e.ToolID, &e.Outcome, schema.VerdictNotRun)
+			if k := e.Outcome.Kind; k == schema.CallSuccess || k == schema.CallExecutionFailed {
+				r.State.Set("last_tool", e.ToolID)
+			}
+		}
+		turns[e.ToolCallID]--
+		if calls := open[e.ToolCallID]; len(calls) > 0 {
+			open[e.ToolCallID] = calls[1:]
+		}
+		return nil
+	})
+	if verdict != "" {
+		r.State.Set("verdict", verdict)
+	}
+	for _, id := range order {
+		for _, l := range open[id] {
+			l.Turn = turns[id] > 0
+			turns[id]--
+			lost = append(lost, l)
+		}
+		delete(open, id)
+	}
+	if blobs, err := os.ReadDir(filepath.Join(dir, schema.BlobsDir)); err == nil {
+		for _, blob := range blobs {
+			if info, err := blob.Info(); err == nil {
+				r.blobs.stored += info.Size()
+			}
+		}
+	}
+	return r, lost, err
+}
+
+// resumeRules puts the rules that clients added in force again.
+func (r *Run) resumeRules(dir string) error {
+	now, any := r.Rules.Document(r.ID)
+	var was schema.Policy
+	switch err := Document(dir, schema.PolicyFilePath, &was); {
+	case errors.Is(err, os.ErrNotExist) && !any:
+		return nil
+	case errors.Is(err, os.ErrNotExist):
+		return ErrPolicy
+	case err != nil:
+		return err
+	}
+	if (was.Digest == nil) != (now.Digest == nil) || was.Digest != nil && *was.Digest != *now.Digest {
+		return ErrPolicy
+	}
+	for _, c := range was.ClientRules {
+		rule := policy.Rule{
+			Name: c.Name, Rule: c.Rule, Target: c.Target, Key: c.Key, Pattern: c.Pattern, Value: c.Values, ValuePath: c.Paths,
+		}
+		if err := r.Rules.Add(rule, time.Duration(c.TNS)); err != nil {
+			return fmt.Errorf("%s: %w", schema.PolicyFilePath, err)
+		}
+	}
+	return nil
+}
+
+// Document decodes a document in dir, where [Resume] finds them. A missing one is an
+// error that is [os.ErrNotExist].
+func Document(dir, path string, into any) error {
+	data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(path)))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// EachLine calls f with each line of a layer, without its newline. A missing layer has
+// none.
+func EachLine(dir, path string, f func(line []byte) error) error {
+	file, err := os.Open(filepath.Join(dir, filepath.FromSlash(path)))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for br, n := bufio.NewReaderSize(file, 1<<20), 1; ; n++ {
+		line, err := br.ReadSlice('\n')
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil {
+			err = f(line[:len(line)-1])
+		}
+		if err != nil {
+			return fmt.Errorf("%s:%d: %w", path, n, err)
+		}
 	}
 }

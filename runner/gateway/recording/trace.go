@@ -92,7 +92,7 @@ func (t *Reader) More(ctx context.Context) bool {
 	}
 }
 
-// Behind tells whether the run has turns that have not been read.
+// Behind reports whether the run has turns that have not been read.
 func (t *Reader) Behind() bool {
 	t.run.mu.Lock()
 	defer t.run.mu.Unlock()

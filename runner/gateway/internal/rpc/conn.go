@@ -1,12 +1,16 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/assay-run/assay-run/runner/gateway/internal/jsonrpc"
@@ -150,7 +154,7 @@ func (c *Conn) why(err error) (reason string) {
 // send writes a message. A client that is gone gets nothing.
 func (c *Conn) send(msg []byte) { c.out.send(msg) }
 
-// Notify sends a notification and tells whether the client is still there.
+// Notify sends a notification and reports whether the client is still there.
 func (c *Conn) Notify(method string, params any) bool {
 	msg, err := jsonrpc.AppendRequest(nil, nil, method, params)
 	return err == nil && c.out.send(msg) == nil
@@ -233,4 +237,407 @@ func (c *Conn) handle(m message, by *reader) {
 	default:
 		c.session.Serve(r)
 	}
+}
+
+// Why a call of ours has no answer.
+var (
+	ErrGone      = errors.New("the client is gone")
+	ErrDeadline  = errors.New("the client did not answer in time")
+	ErrCancelled = errors.New("the call was cancelled")
+)
+
+// Answer is what became of a call: one of its fields is set.
+type Answer struct {
+	Result jsontext.Value
+	Error  jsontext.Value // the client's, verbatim
+	Err    error          // ErrGone, ErrDeadline or ErrCancelled
+}
+
+// pending is a call of ours that waits for its answer. Whoever takes it out of
+// the connection's pending ones ends the waiting.
+type pending struct {
+	answer chan Answer
+	ended  func()
+}
+
+// Call sends the client a request while its own request r is being served, and
+// waits for the answer: until the deadline, or until ctx or the connection ends.
+// ended is called once, when the answer has been read or is not waited for any
+// more; at the latest when Call returns.
+func (r *Request) Call(ctx context.Context, method string, params any, deadline time.Duration, ended func()) Answer {
+	c := r.conn
+	waiting := &pending{answer: make(chan Answer, 1), ended: ended}
+	id, ok := c.expect(waiting)
+	if !ok {
+		ended()
+		return Answer{Err: ErrGone}
+	}
+	msg, err := jsonrpc.AppendRequest(nil, jsontext.Value(strconv.AppendQuote(nil, strconv.FormatUint(id, 10))), method, params)
+	if err == nil {
+		err = c.out.send(msg)
+	}
+	if err != nil {
+		c.deliver(id, Answer{Err: ErrGone}) // unless somebody noticed before
+	}
+	r.Wait()
+	timer := time.NewTimer(deadline)
+	defer timer.Stop()
+	select {
+	case a := <-waiting.answer:
+		return a
+	case <-timer.C:
+		c.deliver(id, Answer{Err: ErrDeadline})
+	case <-ctx.Done():
+		c.deliver(id, Answer{Err: ErrCancelled})
+	}
+	return <-waiting.answer
+}
+
+// expect gives a call its id, unless no answer can come any more.
+func (c *Conn) expect(p *pending) (id uint64, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		return 0, false
+	}
+	c.lastID++
+	c.pending[c.lastID] = p
+	return c.lastID, true
+}
+
+// deliver ends the waiting for an answer, and reports whether anybody waited. A
+// second answer finds nobody.
+func (c *Conn) deliver(id uint64, a Answer) bool {
+	c.mu.Lock()
+	p := c.pending[id]
+	delete(c.pending, id)
+	c.mu.Unlock()
+	if p == nil {
+		return false
+	}
+	p.ended()
+	p.answer <- a
+	return true
+}
+
+// answered delivers a client's answer.
+func (c *Conn) answered(m *jsonrpc.Message) {
+	if id, ours := callID(m.ID); !ours || !c.deliver(id, Answer{Result: m.Result, Error: m.Error}) {
+		c.server.late.Add(1)
+	}
+}
+
+// callID is the id of a call of ours. It goes out as a string of digits, and
+// some clients bring it back as a number.
+func callID(raw jsontext.Value) (id uint64, ours bool) {
+	id, err := strconv.ParseUint(jsonrpc.IDText(raw), 10, 64)
+	return id, err == nil
+}
+
+// spoiled fails the call whose answer was refused: no other one may come.
+func (c *Conn) spoiled(raw jsontext.Value, failure *jsonrpc.Error) {
+	if id, ours := callID(raw); ours {
+		body, err := json.Marshal(failure)
+		if err != nil {
+			body = []byte("{}") // plain data always encodes
+		}
+		c.deliver(id, Answer{Error: body})
+	}
+}
+
+// What a request in flight costs, in bytes: its message, the parameters that are
+// decoded from it and the request that they are sent on with, and what keeps
+// account. The goroutine of one that runs is bounded by Limits.InFlight.
+const (
+	requestCopies   = 3
+	requestOverhead = 256
+)
+
+// Request is a client's request or, without an id, its notification.
+type Request struct {
+	Method string
+	Params jsontext.Value
+
+	conn    *Conn
+	id      jsontext.Value
+	size    int // of its message
+	respond func([]byte)
+	reader  *reader // the goroutine that serves it; nil when that one reads nothing
+
+	job       func(ctx context.Context) (any, *jsonrpc.Error)
+	cancel    context.CancelFunc // once it runs
+	cancelled bool
+}
+
+// Answer answers a request. It is called exactly once.
+func (r *Request) Answer(result any, failure *jsonrpc.Error) {
+	if failure != nil {
+		r.conn.server.refused.Add(1)
+	}
+	if r.id == nil {
+		r.respond(nil)
+		return
+	}
+	if failure != nil {
+		r.respond(jsonrpc.AppendError(nil, r.id, failure))
+		return
+	}
+	r.respond(jsonrpc.AppendResult(nil, r.id, result))
+}
+
+// Wait lets the connection's next message be read: what follows may take long.
+// Only the goroutine that serves the request calls it.
+func (r *Request) Wait() {
+	if r.reader != nil && r.reader.reads {
+		r.reader.reads = false
+		r.conn.readOn()
+	}
+}
+
+// Go serves the request with job, which may wait, and answers with what it
+// returns. The job runs right here if it may, else when its turn comes. False:
+// the client has too much in flight; nothing was answered, and the caller may
+// answer with [Request.Busy].
+func (r *Request) Go(job func(ctx context.Context) (any, *jsonrpc.Error)) bool {
+	r.job = job
+	admitted, now := r.conn.admit(r)
+	if now {
+		r.conn.run(r)
+	}
+	return admitted
+}
+
+// Busy answers that there is too much in flight.
+func (r *Request) Busy() { r.Answer(nil, r.conn.server.noRoom()) }
+
+// Context ends when the server closes.
+func (r *Request) Context() context.Context { return r.conn.ctx }
+
+func (s *Server) noRoom() *jsonrpc.Error {
+	return jsonrpc.Errorf(CodeBusy, "too many requests in flight: at most %d bytes per connection and %d in all; try again", s.limits.InFlightBytes, s.limits.HeldBytes)
+}
+
+func (r *Request) cost() int { return requestCopies*r.size + requestOverhead }
+
+// admit takes a request on, to run now or to wait for its turn, unless there is
+// too much already.
+func (c *Conn) admit(r *Request) (admitted, now bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.draining || c.bytes+r.cost() > c.server.limits.InFlightBytes || !c.server.reserve(r.cost()):
+		return false, false
+	case c.running >= c.server.limits.InFlight:
+		r.reader = nil
+		c.queue = append(c.queue, r)
+	case c.server.running.Add(1) > int64(c.server.limits.InFlightAll):
+		c.server.running.Add(-1)
+		c.server.release(r.cost())
+		return false, false
+	default:
+		c.running++
+		now = true
+	}
+	c.bytes += r.cost()
+	if r.id != nil {
+		c.inflight[jsonrpc.IDKey(r.id)] = r
+	}
+	c.work.Add(1)
+	return true, now
+}
+
+// isInFlight reports whether a request with an id has no answer yet.
+func (c *Conn) isInFlight(id jsontext.Value) bool {
+	if id == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inflight[jsonrpc.IDKey(id)] != nil
+}
+
+// run runs a request's job and then, unless this goroutine has to read on, those
+// that waited for their turn.
+func (c *Conn) run(r *Request) {
+	for {
+		ctx, cancel := context.WithCancel(c.ctx)
+		c.mu.Lock()
+		r.cancel = cancel
+		if r.cancelled {
+			cancel()
+		}
+		c.mu.Unlock()
+		result, failure := r.job(ctx)
+		c.free(r) // a client that has its answer finds room again
+		r.Answer(result, failure)
+		cancel()
+		next := c.finished()
+		if next == nil {
+			return
+		}
+		if r.reader != nil && r.reader.reads {
+			go c.run(next)
+			return
+		}
+		r = next
+	}
+}
+
+// finished gives the place of a request that has ended to the next in line.
+func (c *Conn) finished() (next *Request) {
+	defer c.work.Done()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.queue) == 0 {
+		c.running--
+		c.server.running.Add(-1)
+		return nil
+	}
+	next = c.queue[0]
+	c.queue[0] = nil
+	if c.queue = c.queue[1:]; len(c.queue) == 0 {
+		c.queue = nil
+	}
+	return next
+}
+
+// free gives back what a request holds.
+func (c *Conn) free(r *Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bytes -= r.cost()
+	c.server.release(r.cost())
+	if id := jsonrpc.IDKey(r.id); c.inflight[id] == r {
+		delete(c.inflight, id)
+	}
+}
+
+// cancelRequest handles $/cancelRequest {id}: the request in flight with that id
+// ends as cancelled, and is still answered.
+func (c *Conn) cancelRequest(r *Request) (any, *jsonrpc.Error) {
+	var p struct {
+		ID jsontext.Value `json:"id"`
+	}
+	if err := r.Decode(&p); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := c.inflight[jsonrpc.IDKey(p.ID)]
+	if found != nil {
+		found.cancelled = true
+		if found.cancel != nil {
+			found.cancel()
+		}
+	}
+	return map[string]any{"cancelled": found != nil}, nil
+}
+
+// maxBatch bounds the messages of a JSON-RPC batch.
+const maxBatch = 1000
+
+// unpack is the messages of what was read: itself, or those of a batch. What is
+// no proper batch is answered here.
+func (c *Conn) unpack(b []byte) []message {
+	if first := bytes.TrimLeft(b, " \t\r\n"); len(first) == 0 || first[0] != '[' {
+		return []message{{b, func(response []byte) {
+			if response != nil {
+				c.send(response)
+			}
+		}}}
+	}
+	list, failure := []jsontext.Value(nil), (*jsonrpc.Error)(nil)
+	if err := jsonrpc.CheckText(b, c.server.limits.Depth); err != nil {
+		failure = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "%v", err)
+	} else if list, _, err = jsonrpc.Split(b); err != nil {
+		failure = jsonrpc.Errorf(jsonrpc.CodeParse, "%v", err)
+	} else if len(list) == 0 || len(list) > maxBatch {
+		failure = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "a batch must have 1 to %d messages, this one has %d", maxBatch, len(list))
+	}
+	if failure != nil {
+		c.server.refused.Add(1)
+		c.send(jsonrpc.AppendError(nil, nil, failure))
+		return nil
+	}
+	responses := &batch{send: c.send, open: len(list)}
+	messages := make([]message, len(list))
+	for i, raw := range list {
+		messages[i] = message{raw, responses.add}
+	}
+	return messages
+}
+
+// batch collects the responses of a JSON-RPC batch: they go out in one, in any
+// order.
+type batch struct {
+	send func([]byte)
+	mu   sync.Mutex
+	buf  []byte
+	open int
+}
+
+// add takes the response to one message; nil when there is none.
+func (b *batch) add(response []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if response != nil {
+		sep := byte(',')
+		if len(b.buf) == 0 {
+			sep = '['
+		}
+		b.buf = append(append(b.buf, sep), response...)
+	}
+	if b.open--; b.open == 0 && len(b.buf) > 0 {
+		b.send(append(b.buf, ']'))
+	}
+}
+
+// Error codes of our own.
+const (
+	// CodeBusy answers a client when there is too much at once, or too many of
+	// them: it may try again.
+	CodeBusy    = -32001
+	CodeClosing = -32005 // the server is going away
+)
+
+// decode reads one message. Its values point into b.
+func decode(b []byte, maxDepth int) (*jsonrpc.Message, *jsonrpc.Error) {
+	if err := jsonrpc.CheckText(b, maxDepth); err != nil {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "%v", err)
+	}
+	m, err := jsonrpc.Decode(b)
+	var syntax *jsontext.SyntacticError
+	if errors.As(err, &syntax) {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParse, "not valid JSON: %s", jsonrpc.Brief(err))
+	}
+	if err == nil {
+		err = m.Check()
+	}
+	if err != nil {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "%s", jsonrpc.Brief(err))
+	}
+	return m, nil
+}
+
+// Decode reads the parameters strictly: unknown and duplicate keys are errors
+// that name them.
+func (r *Request) Decode(into any) *jsonrpc.Error {
+	raw := r.Params
+	if raw == nil {
+		raw = jsontext.Value("{}")
+	}
+	if raw.Kind() != '{' {
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params must be an object")
+	}
+	if err := json.Unmarshal(raw, into, json.RejectUnknownMembers(true)); err != nil {
+		var sem *json.SemanticError
+		if errors.As(err, &sem) && sem.JSONPointer != "" {
+			if errors.Is(err, json.ErrUnknownName) {
+				return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params%.100s: unknown key", sem.JSONPointer)
+			}
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params%.100s: %s", sem.JSONPointer, jsonrpc.Brief(err))
+		}
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params: %s", jsonrpc.Brief(err))
+	}
+	return nil
 }

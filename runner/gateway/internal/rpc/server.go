@@ -121,7 +121,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// waits waits for a group, and tells whether it came to its end before ctx did.
+// waits waits for a group, and reports whether it came to its end before ctx did.
 func waits(ctx context.Context, group *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() { group.Wait(); close(done) }()

@@ -216,7 +216,7 @@ func (s *Server) admit(r *http.Request) (identity string, err error) {
 	return identity, nil
 }
 
-// IsLoopback tells whether host, with or without a port, is this machine.
+// IsLoopback reports whether host, with or without a port, is this machine.
 func IsLoopback(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

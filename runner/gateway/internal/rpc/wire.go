@@ -6,6 +6,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
+	"sync"
+	"time"
 )
 
 // wire carries messages to and from one client. One goroutine reads; writes
@@ -105,3 +108,212 @@ func (w *lineWire) socket() *net.UnixConn {
 
 func (w *lineWire) finish(string) { w.conn.Close() }
 func (w *lineWire) close()        { w.conn.Close() }
+
+// corkSize is how many bytes a corked connection gathers before it writes.
+const corkSize = 32 << 10
+
+// timedConn is a client's connection that gives up on one that is too slow. It
+// costs no timer where nobody waits: a message that is here already is read
+// without a deadline, and the deadline of a write is moved but never removed.
+type timedConn struct {
+	net.Conn
+	limits *Limits
+
+	// Of the one goroutine that reads:
+	within bool // a message has begun
+	timed  bool // there is a deadline
+
+	mu     sync.Mutex // the reader writes, too: pongs
+	corked bool
+	buf    []byte
+}
+
+// begin and end enclose the reading of a message: of what it still needs, all
+// must come within Limits.MessageTimeout.
+func (c *timedConn) begin() { c.within = true }
+func (c *timedConn) end()   { c.within = false }
+
+func (c *timedConn) Read(p []byte) (int, error) {
+	if c.within != c.timed {
+		var until time.Time
+		if c.within {
+			until = time.Now().Add(c.limits.MessageTimeout)
+		}
+		c.SetReadDeadline(until)
+		c.timed = c.within
+	}
+	return c.Conn.Read(p)
+}
+
+// Write takes at most Limits.WriteTimeout.
+func (c *timedConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.corked {
+		if len(c.buf)+len(p) <= corkSize {
+			c.buf = append(c.buf, p...)
+			return len(p), nil
+		}
+		if err := c.flush(); err != nil {
+			return 0, err
+		}
+	} else {
+		c.limit()
+	}
+	return c.Conn.Write(p)
+}
+
+// cork gathers what is written until uncork, so that many small messages are
+// one write. All of it takes at most Limits.WriteTimeout.
+func (c *timedConn) cork() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.corked = true
+	c.limit()
+}
+
+func (c *timedConn) uncork() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.corked = false
+	return c.flush()
+}
+
+// limit sets the deadline for what is written next. c.mu is held.
+func (c *timedConn) limit() { c.SetWriteDeadline(time.Now().Add(c.limits.WriteTimeout)) }
+
+// flush writes what has been gathered. c.mu is held.
+func (c *timedConn) flush() error {
+	if len(c.buf) == 0 {
+		return nil
+	}
+	_, err := c.Conn.Write(c.buf)
+	c.buf = c.buf[:0]
+	return err
+}
+
+// incoming is a message that is being read. Beyond its first chunk it takes room
+// of what all clients together may hold, until it is freed.
+type incoming struct {
+	server *Server
+	chunks [][]byte // full ones
+	last   []byte
+	taken  int // bytes of room
+}
+
+const chunkSize = 64 << 10
+
+func (m *incoming) len() int { return len(m.chunks)*chunkSize + len(m.last) }
+
+// add appends a part. The error is errNoRoom.
+func (m *incoming) add(part []byte) error {
+	for len(part) > 0 {
+		if len(m.last) == chunkSize {
+			if !m.server.reserve(chunkSize) {
+				return errNoRoom
+			}
+			m.taken += chunkSize
+			m.chunks = append(m.chunks, m.last)
+			m.last = make([]byte, 0, chunkSize)
+		}
+		n := min(len(part), chunkSize-len(m.last))
+		m.last = append(m.last, part[:n]...)
+		part = part[n:]
+	}
+	return nil
+}
+
+// message is all of it, in memory of its own. The next one begins.
+func (m *incoming) message() []byte {
+	b := m.last
+	if len(m.chunks) > 0 {
+		b = append(slices.Concat(m.chunks...), m.last...)
+	}
+	m.chunks, m.last = nil, nil
+	return b
+}
+
+// free gives the room back, once the message has been handled, and forgets what
+// there is of one.
+func (m *incoming) free() {
+	m.server.release(m.taken)
+	*m = incoming{server: m.server}
+}
+
+// outbox sends messages to one client. Whoever sends writes, and takes along
+// what others add meanwhile: one message costs no other goroutine, many cost
+// few writes. A client that does not read makes senders wait, and is cut off
+// when the wire gives up.
+type outbox struct {
+	wire wire
+	max  int
+
+	mu      sync.Mutex
+	room    sync.Cond
+	buf     []byte
+	spare   []byte
+	writing bool
+	err     error
+}
+
+func newOutbox(w wire, max int) *outbox {
+	o := &outbox{wire: w, max: max}
+	o.room.L = &o.mu
+	return o
+}
+
+// send queues one message without its newline, and writes it unless another
+// sender does.
+func (o *outbox) send(msg []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.buf) > o.max && o.err == nil {
+		o.room.Wait()
+	}
+	if o.err != nil {
+		return o.err
+	}
+	o.buf = append(o.buf, msg...)
+	o.buf = append(o.buf, '\n')
+	if o.writing {
+		return nil
+	}
+	o.writing = true
+	for len(o.buf) > 0 && o.err == nil {
+		out := o.buf
+		o.buf, o.spare = o.spare[:0], nil
+		o.mu.Unlock()
+		err := o.wire.write(out)
+		o.mu.Lock()
+		if cap(out) <= 256<<10 {
+			o.spare = out
+		}
+		if err != nil && o.err == nil {
+			o.fail(err)
+		}
+		o.room.Broadcast()
+	}
+	o.writing = false
+	o.room.Broadcast()
+	return o.err
+}
+
+// fail drops what waits and refuses the rest. o.mu is held.
+func (o *outbox) fail(err error) {
+	o.err = err
+	o.buf = nil
+	o.wire.close()
+	o.room.Broadcast()
+}
+
+// flush waits until everything sent is written, then refuses the rest.
+func (o *outbox) flush() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.writing {
+		o.room.Wait()
+	}
+	if o.err == nil {
+		o.err = io.ErrClosedPipe
+	}
+}
