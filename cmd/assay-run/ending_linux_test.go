@@ -61,8 +61,9 @@ func (r *heldRun) spool() string { return filepath.Join(r.dir, ".state", "assay-
 const sealed = -1
 
 const (
-	hangingCheck = `checks: [{name: hangs, expect_exit_zero: true, command: 'trap "" TERM INT; touch ready; while :; do sleep 0.05; done'}]`
-	deaf         = `trap "" TERM INT; touch ready; while :; do sleep 0.05; done`
+	hangingCheck = `description: ""
+checks: [{name: hangs, expect_exit_zero: true, command: 'trap "" TERM INT; touch ready; while :; do sleep 0.05; done'}]`
+	deaf = `trap "" TERM INT; touch ready; while :; do sleep 0.05; done`
 )
 
 func ready(_ *testing.T, r *heldRun) bool { return r.exists("ready") }
