@@ -138,7 +138,7 @@ __noinline int done(struct scratch *s, struct request *r, u64 req, u64 id)
 		struct io_sr_msg *o = (void *)req;
 
 		if (s->ret >= 0 && req && bpf_core_field_exists(struct io_sr_msg, umsg))
-			look_for_rights(s, (u64)BPF_CORE_READ(o, umsg));
+			look_for_rights(s, (u64)BPF_CORE_READ(o, umsg), how == U_RECEIVE ? PASSED_IN : PASSED_OUT);
 		if (how == U_RECEIVE)
 			return filter(s);
 	}

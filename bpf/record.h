@@ -124,9 +124,11 @@ struct session {
 	u64 net_ids;
 	u64 left; /* CLOCK_BOOTTIME at which the session that had this place before ended */
 	u64 asleep; /* the reader waits for the next record, however small it is */
-	u64 passed; /* descriptors went over a unix socket */
+	u64 passed; /* descriptors went over a unix socket: see enum passed */
 	u64 pad[6];
 };
+
+enum passed { PASSED_OUT = 1, PASSED_IN = 2 };
 
 #define SESSION_BITS 10 /* of a handle */
 #define DEPTH 4         /* sessions that one process can be in */

@@ -174,13 +174,13 @@ static long control(u32 i, void *arg)
 	return 0;
 }
 
-/* Notes whether the message at msg passes descriptors. */
-__noinline int look_for_rights(struct scratch *s, u64 msg)
+/* Notes whether the message at msg passes descriptors, the way of enum passed. */
+__noinline int look_for_rights(struct scratch *s, u64 msg, u32 way)
 {
 	struct session *own;
 	u64 size, len = 0;
 
-	if (!s || !(own = session(s->session)) || own->passed || !msg)
+	if (!s || !(own = session(s->session)) || own->passed & way || !msg)
 		return 0;
 	size = s->is32 ? 4 : 8;
 	s->control.at = s->control.found = 0;
@@ -191,7 +191,8 @@ __noinline int look_for_rights(struct scratch *s, u64 msg)
 		return 0;
 	s->control.end = s->control.at + len;
 	bpf_loop(MAX_CONTROLS, control, &s, 0);
-	own->passed = s->control.found;
+	if (s->control.found)
+		own->passed |= way;
 	return 0;
 }
 
@@ -199,7 +200,7 @@ static long received_message(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
 
-	look_for_rights(s, s->arg[1] + (u64)i * (s->is32 ? 32 : 64)); /* struct mmsghdr */
+	look_for_rights(s, s->arg[1] + (u64)i * (s->is32 ? 32 : 64) /* struct mmsghdr */, PASSED_IN);
 	return 0;
 }
 
@@ -307,7 +308,7 @@ __noinline int on_socket(struct scratch *s)
 
 		if (a.type == SOCK_STREAM && !(flags & 0x20000000)) { /* MSG_FASTOPEN */
 			if (a.family == AF_UNIX && row(s)->path == NOARG)
-				look_for_rights(s, s->arg[1]);
+				look_for_rights(s, s->arg[1], PASSED_OUT);
 			return filter(s); /* bytes of a connection */
 		}
 		if (s->ret > 0 && (row(s)->path != NOARG || row(s)->path2 != NOARG))
@@ -319,7 +320,7 @@ __noinline int on_socket(struct scratch *s)
 	} else if (row(s)->path2 != NOARG || kind == K_SENDTO) { /* struct msghdr, sendmmsg's first */
 		u64 msg = arg(s, row(s)->path2 != NOARG ? row(s)->path2 : 1);
 
-		look_for_rights(s, msg);
+		look_for_rights(s, msg, PASSED_OUT);
 		claim(s, msg, 16);
 		if (s->is32) {
 			bpf_probe_read_user(&user, 4, (void *)msg);
@@ -392,7 +393,7 @@ static long further_message(u32 i, void *arg)
 		count_loss(s->session, s->hook);
 		return 0;
 	}
-	look_for_rights(s, msg);
+	look_for_rights(s, msg, PASSED_OUT);
 	if (!user) /* to the socket's own peer */
 		return 0;
 	if (count_fired(s->session, s->hook))

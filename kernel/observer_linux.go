@@ -71,7 +71,7 @@ type tally struct {
 	sharedFiles, claimed, memory, userNamed                   atomic.Uint64
 	carriers                                                  atomic.Uint64
 	unfollowed                                                [256]atomic.Uint64 // requests by operation
-	passed                                                    atomic.Bool        // descriptors, over a unix socket
+	passed, brought                                           atomic.Bool        // descriptors, over a unix socket
 }
 
 // Open loads and attaches the programs for the cgroup in cfg and tests them in
@@ -413,8 +413,8 @@ func (o *Observer) Report() Report {
 		Forks: hooks[HookFork].Fired, Exits: hooks[HookExit].Fired,
 		LeftCgroup: t.left.Load(), JoinedCgroup: t.entered.Load(),
 		IOUringUsed:       t.ioUring.Load() > 0,
-		DescriptorsPassed: t.passed.Load(),
-		SharedFiles:       t.sharedFiles.Load(), Claimed: t.claimed.Load(), UserNamed: t.userNamed.Load(),
+		DescriptorsPassed: t.passed.Load(), DescriptorsReceived: t.brought.Load(),
+		SharedFiles: t.sharedFiles.Load(), Claimed: t.claimed.Load(), UserNamed: t.userNamed.Load(),
 		MemoryOpened: t.memory.Load(), Carriers: t.carriers.Load(),
 		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[schema.KindIOUring].Load() > 0,
 		Threads:       t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
@@ -438,8 +438,11 @@ func (o *Observer) Report() Report {
 // hooks reads the counters. The caller holds mu.
 func (o *Observer) hooks() []HookStatus {
 	out := make([]HookStatus, hookCount)
-	if o.loaded.slot.passed() {
+	if passed, in := o.loaded.slot.passed(); passed {
 		o.tally.passed.Store(true)
+		if in {
+			o.tally.brought.Store(true)
+		}
 	}
 	misses := o.loaded.misses()
 	for h := range out {

@@ -238,6 +238,9 @@ type Report struct {
 	// DescriptorsPassed: a system call passed descriptors over a unix socket, or, in
 	// TierNotify, the command was started with a socket open.
 	DescriptorsPassed bool
+	// DescriptorsReceived: one of those calls received some, which may be sockets with peers
+	// that no event names.
+	DescriptorsReceived bool
 	// Present counts the processes that were in the cgroup when observation began.
 	Present int
 	// Unreadable are the calls whose arguments could not be read, in TierNotify.

@@ -54,8 +54,11 @@ func (t *slot) register(cgroup uint64) error {
 func (t *slot) sleep() { atomic.StoreUint64(&t.set.session(t.number).Asleep, 1) }
 
 // passed reports whether a system call of the session passed descriptors over a unix
-// socket.
-func (t *slot) passed() bool { return atomic.LoadUint64(&t.set.session(t.number).Passed) != 0 }
+// socket, and whether one received some.
+func (t *slot) passed() (any, in bool) {
+	ways := atomic.LoadUint64(&t.set.session(t.number).Passed) // enum passed of bpf/record.h
+	return ways != 0, ways&2 != 0
+}
 
 // wakeAt is how full a ring is when the reader is woken ahead of its poll.
 func (t *slot) wakeAt(lane int) uint32 { return t.rings[lane].MaxEntries() / wakeFraction }

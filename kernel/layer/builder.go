@@ -761,6 +761,9 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 		if pid, ok := traced(ev); ok && !ev.Attempted { // mostly refused: not known to have reached anybody
 			b.touchProcess(pid, n)
 		}
+		if ev.Syscall == "pidfd_getfd" && ev.Errno == 0 {
+			r.Taken += n
+		}
 	case schema.KindSocket:
 		if ev.Carrier() {
 			r.Carriers += n

@@ -207,7 +207,8 @@ func live(r *kernel.Report, id kernel.HookID) bool {
 // network judges what the hooks say of the network: which kinds of peers were
 // watched, and whether the list of them is the set of all. That set may be
 // claimed only of a complete layer that saw connects and datagrams, of a run that
-// had no socket or tunnel whose peers no hook sees; otherwise it serves diagnosis.
+// had no socket or tunnel whose peers no hook sees, and got no descriptor from another
+// process; otherwise it serves diagnosis.
 func network(h *schema.ObservationHealth, a Account) (coverage, scope string) {
 	if a.Report.Tier == kernel.TierNotify { // attempts, of which each is told with its address
 		return schema.ConnectAndDatagram, schema.DiagnosticOnly
@@ -224,7 +225,7 @@ func network(h *schema.ObservationHealth, a Account) (coverage, scope string) {
 	default:
 		return schema.Unknown, schema.Unknown
 	}
-	if connect && datagram && h.KernelLayer == schema.Complete && a.Stats.Reach.Carriers == 0 {
+	if connect && datagram && h.KernelLayer == schema.Complete && a.Stats.Reach.Carriers == 0 && !a.Report.DescriptorsReceived && a.Stats.Reach.Taken == 0 {
 		return coverage, schema.PeerSet
 	}
 	return coverage, schema.DiagnosticOnly

@@ -29,6 +29,8 @@ type Reach struct {
 	TracedTimes uint64
 	// RecorderTraced counts how often that was the recorder's own process.
 	RecorderTraced uint64
+	// Taken counts the descriptors that the run took from processes by pidfd_getfd.
+	Taken uint64
 	// RunnerSignals counts signals to the recorder's own process; RunnerSignal is
 	// the first one's number.
 	RunnerSignals uint64

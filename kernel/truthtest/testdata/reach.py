@@ -1,5 +1,5 @@
 # What reaches beyond a run, one case by its name.
-import ctypes, fcntl, os, signal, socket, subprocess, sys, threading
+import ctypes, fcntl, os, signal, socket, stat, subprocess, sys, threading
 
 libc = ctypes.CDLL(None, use_errno=True)
 outside = int(sys.argv[2]) if len(sys.argv) > 2 else 0
@@ -155,7 +155,15 @@ def passed():
 def received():
     s = socket.socket(fileno=0)
     for fd in socket.recv_fds(s, 1, 1)[1]:
+        if stat.S_ISSOCK(os.fstat(fd).st_mode):
+            os.write(fd, b"x")
         os.close(fd)
+
+
+def taken():
+    fd = libc.syscall(438, libc.syscall(434, outside, 0), 0, 0)  # pidfd_getfd, pidfd_open
+    assert fd >= 0
+    os.close(fd)
 
 
 def unpassed():
