@@ -10,6 +10,9 @@ import (
 	"hash"
 	"io"
 	"iter"
+	"slices"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -204,4 +207,142 @@ func (r *Reader) Lines(ctx context.Context, layer string) iter.Seq2[[]byte, erro
 			return
 		}
 	}
+}
+
+// Documents are the JSON members of a bundle.
+type Documents struct {
+	Run         schema.Run
+	Result      schema.Result
+	Health      schema.ObservationHealth
+	Surface     schema.CapabilitySurface
+	Correlation schema.CorrelationReport
+	// Contract is nil in a run without an outcome contract.
+	Contract *schema.Contract
+}
+
+// Documents reads the documents in one pass over the bundle, each checked against
+// its schema. Those at the paths in without are left as they are: the surface of a
+// large run takes 64 MiB.
+func (r *Reader) Documents(ctx context.Context, without ...string) (*Documents, error) {
+	d := &Documents{}
+	left := map[string]any{
+		schema.RunPath: &d.Run, schema.ResultPath: &d.Result, schema.HealthPath: &d.Health,
+		schema.SurfacePath: &d.Surface, schema.CorrelationPath: &d.Correlation,
+	}
+	for m, err := range r.Members(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		into := left[m.Path]
+		if m.Path == schema.ContractPath {
+			d.Contract = &schema.Contract{}
+			into = d.Contract
+		}
+		delete(left, m.Path)
+		if into == nil || slices.Contains(without, m.Path) {
+			continue
+		}
+		decode := m.decode
+		if m.Path == schema.SurfacePath {
+			decode = m.decodeSurface
+		}
+		if err := decode(into); err != nil && !(r.tolerant && ctx.Err() == nil) {
+			return nil, fmt.Errorf("read %s: %w", r.name, err)
+		}
+	}
+	for path := range left {
+		if r.tolerant {
+			break
+		}
+		return nil, fmt.Errorf("read %s: %w", r.name, problem(CodeRequired, path, "every bundle has this member, this one does not"))
+	}
+	return d, nil
+}
+
+func (m *Member) decodeSurface(v any) (err error) {
+	s := v.(*schema.CapabilitySurface)
+	*s = schema.CapabilitySurface{
+		Schema: schema.CapabilitySurfaceV0, FilesystemPaths: []string{}, NetworkEndpoints: []string{}, ProcessExecs: []string{},
+		MCPTools: []string{}, PolicyDecisions: []string{},
+	}
+	lists := map[string]*[]string{
+		"filesystem_paths": &s.FilesystemPaths, "network_endpoints": &s.NetworkEndpoints, "process_execs": &s.ProcessExecs,
+		"mcp_tools": &s.MCPTools, "policy_decisions": &s.PolicyDecisions,
+	}
+	if m.Size > maxDocument {
+		return problem(CodeLimit, m.Path, "%d bytes, at most %d are allowed", m.Size, maxDocument)
+	}
+	s.RunID, err = schema.ReadSurface(m, func(list, value string) { *lists[list] = append(*lists[list], value) })
+	var unsorted *schema.UnsortedError
+	switch {
+	case errors.As(err, &unsorted):
+		return nil // for verify to say
+	case err != nil && schemaRefused(err):
+		return problem(schemaCode(err), m.Path, "%v", err)
+	}
+	return err
+}
+
+func (m *Member) decode(v any) error {
+	doc, err := readAll(m, m.Path, m.Size, maxDocument)
+	if err != nil {
+		return err
+	}
+	if !m.sound {
+		if err := schema.Validate(documentSchema(m.Path), doc); err != nil {
+			return problem(schemaCode(err), m.Path, "%v", err)
+		}
+	}
+	if err := json.Unmarshal(doc, v); err != nil {
+		return problem(CodeSchema, m.Path, "%v", err)
+	}
+	return nil
+}
+
+// Tolerate makes the Reader read what it can of a bundle that does not verify: it
+// takes members whose digest is wrong, skips those that the manifest does not list
+// and up to 100 invalid lines of a layer, ends where the archive is damaged, and leaves documents empty
+// that are missing, invalid or beyond the damage. Call it before reading, and only
+// with the report of [Verify] at hand: the Reader itself no longer says what is
+// wrong.
+func (r *Reader) Tolerate() { r.tolerant = true }
+
+// validLines are the lines of a layer up to the damage, without those that are
+// invalid. Behind too many of these it ends.
+func (m *Member) validLines() iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		checker, err := schema.NewLineChecker(lineSchemas(m.Path)...)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		invalid := 0
+		valid := func(line []byte) bool {
+			_, err := checker.Check(line)
+			if err == nil && m.Path == schema.EventsPath {
+				err = json.Unmarshal(line, new(schema.Event)) // numbers that fit
+			}
+			return err == nil
+		}
+		for line, err := range m.lines() {
+			if isProblem(err) {
+				return
+			}
+			if err == nil && !valid(line) {
+				if invalid++; invalid >= maxProblems {
+					return
+				}
+				continue
+			}
+			if !yield(line, err) {
+				return
+			}
+		}
+	}
+}
+
+// isProblem tells what is wrong with a bundle from what keeps it from being read.
+func isProblem(err error) bool {
+	var p *Problem
+	return errors.As(err, &p)
 }

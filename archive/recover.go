@@ -1,14 +1,19 @@
 package archive
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/schema"
 )
@@ -230,4 +235,230 @@ func recoveredIntegrity(runID string, sources []source, scans map[string]*layerS
 	}
 	data, err := schema.Document(doc)
 	return source{path: schema.IntegrityPath, size: int64(len(data)), data: data}, found, err
+}
+
+// complete adds what a bundle must hold and the spool may not: empty layers,
+// run.json without its output, and documents that an interrupted run never
+// came to write. The notes say what was cut or made up.
+func complete(dir string, run schema.Run, sources []source, scans map[string]*layerScan) (_ []source, notes []string, err error) {
+	have := map[string]bool{}
+	for _, src := range sources {
+		have[src.path] = true
+	}
+	for _, p := range schema.Layers {
+		if !have[p] {
+			sources = append(sources, source{path: p})
+		}
+	}
+	made, notes, err := madeDocuments(dir, run, have, scans)
+	if err != nil {
+		return nil, nil, err
+	}
+	sources = slices.DeleteFunc(sources, func(src source) bool { _, ok := made[src.path]; return ok })
+	run.Output, run.ResultOutput = "", ""
+	made[schema.RunPath] = run
+	for path, v := range made {
+		data, ready := v.([]byte)
+		if !ready {
+			if data, err = schema.Document(v); err != nil {
+				return nil, nil, fmt.Errorf("make %s: %w", path, err)
+			}
+		}
+		sources = append(sources, source{path: path, size: int64(len(data)), data: data})
+	}
+	return sources, notes, nil
+}
+
+// madeDocuments makes the documents that are missing, and corrects those that
+// claim a run ended which did not. scans is nil when the spool's own process
+// seals: then only what is missing is made.
+func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[string]*layerScan) (made map[string]any, notes []string, err error) {
+	made = map[string]any{}
+	missing := slices.ContainsFunc(documents, func(p string) bool { return p != schema.RunPath && !have[p] })
+	if scans == nil && !missing {
+		return made, nil, nil
+	}
+	if scans == nil {
+		if scans, _, err = scanLayers(dir, run.RunID); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, p := range schema.Layers {
+		notes = append(notes, scans[p].notes...)
+	}
+	r := rebuild{run: run, scans: scans, result: readDocument[schema.Result](dir, run, schema.ResultPath),
+		health: readDocument[schema.ObservationHealth](dir, run, schema.HealthPath)}
+	surface := hasSurface(dir, run)
+	correlation := readDocument[schema.CorrelationReport](dir, run, schema.CorrelationPath)
+	if r.result != nil && r.health != nil && surface && correlation != nil && r.ended() {
+		return made, notes, nil
+	}
+	notes = append(notes, "the run is sealed as incomplete")
+	var about []schema.Reason // about the surface
+	if !surface {
+		if made[schema.SurfacePath], about, err = surfaceOf(dir, run.RunID, scans); err != nil {
+			return nil, nil, err
+		}
+	}
+	if correlation == nil {
+		correlation = &schema.CorrelationReport{Bindings: []schema.Binding{}, Ambiguities: []string{"run_interrupted"}}
+	}
+	correlation.Schema, correlation.RunID, correlation.Status = schema.CorrelationReportV0, run.RunID, schema.Partial
+	made[schema.CorrelationPath] = correlation
+	made[schema.HealthPath] = r.incompleteHealth(notes, about)
+	made[schema.ResultPath] = r.incompleteResult(dir, have)
+	return made, notes, nil
+}
+
+// readDocument reads a document of the spool; nil when it is missing, torn, not
+// valid, or of another run.
+func readDocument[T any](dir string, run schema.Run, path string) *T {
+	data, ok := readJournal(dir)[path]
+	var err error
+	if !ok {
+		data, err = os.ReadFile(layerFile(dir, path))
+	}
+	if err != nil || schema.Validate(documentSchema(path), data) != nil {
+		return nil
+	}
+	var head struct {
+		RunID string `json:"run_id"`
+	}
+	d := new(T)
+	if json.Unmarshal(data, d) != nil || json.Unmarshal(data, &head) != nil || head.RunID != run.RunID {
+		return nil
+	}
+	return d
+}
+
+// hasSurface tells that the spool holds a surface of the run that verify accepts.
+func hasSurface(dir string, run schema.Run) bool {
+	if data, ok := readJournal(dir)[schema.SurfacePath]; ok {
+		runID, err := schema.ReadSurface(bytes.NewReader(data), nil)
+		return err == nil && runID == run.RunID
+	}
+	f, err := openRegular(layerFile(dir, schema.SurfacePath), os.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	runID, err := schema.ReadSurface(io.LimitReader(f, maxDocument), nil)
+	return err == nil && runID == run.RunID
+}
+
+// rebuild makes documents from what is in a spool.
+type rebuild struct {
+	run    schema.Run
+	scans  map[string]*layerScan
+	result *schema.Result            // nil: never written
+	health *schema.ObservationHealth // nil: never written
+}
+
+// ended tells that the run came to its end and all of it is in the spool: only
+// the sealing was interrupted.
+func (r *rebuild) ended() bool {
+	if r.scans[schema.EventsPath].last.Type != schema.RunFinished {
+		return false
+	}
+	for _, p := range schema.Layers {
+		c, ok := r.health.Layers[schema.LayerName(p)]
+		if !ok || c.Written != r.scans[p].lines || r.scans[p].torn > 0 || r.scans[p].bad > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *rebuild) incompleteResult(dir string, have map[string]bool) *schema.Result {
+	res := r.result
+	if res == nil {
+		res = &schema.Result{LimitsHit: []string{}, Limits: r.run.Limits, Stdio: schema.Stdio{Mode: schema.StdioNone}}
+		for _, s := range []struct {
+			path, mode string
+			stream     **schema.Stream
+		}{{schema.StdoutPath, "pipe", &res.Stdio.Stdout}, {schema.StderrPath, "pipe", &res.Stdio.Stderr}, {schema.TerminalPath, "terminal", &res.Stdio.Terminal}} {
+			if info, err := os.Stat(filepath.Join(dir, filepath.FromSlash(s.path))); err == nil && have[s.path] {
+				res.Stdio.Mode = s.mode
+				*s.stream = &schema.Stream{Bytes: info.Size(), Captured: info.Size()}
+			}
+		}
+	}
+	if c := readDocument[schema.Contract](dir, r.run, schema.ContractPath); c != nil {
+		res.Contract, res.Checks = &c.Verdict, c.Summaries()
+	} else {
+		res.Contract, res.Checks = nil, nil
+	}
+	res.Labels = r.run.Labels
+	source := schema.SourceRunner
+	res.Schema, res.RunID, res.Outcome, res.ErrorSource = schema.ResultV0, r.run.RunID, schema.OutcomeIncomplete, &source
+	res.RunnerExitCode = nil
+	res.Error = &schema.ResultError{
+		Code:    "interrupted",
+		Message: "the recorder ended before the run was sealed; the bundle has what it wrote before that",
+	}
+	if last := r.scans[schema.EventsPath].last; last.Type == schema.RunFinished {
+		res.ExitCode = pointer(last.ExitCode)
+		if n := last.Signal; n != nil && n.Valid {
+			res.Signal = new(cmp.Or(last.SignalName, n.Value.Name))
+		}
+	}
+	return res
+}
+
+func pointer[T any](n *schema.Nullable[T]) *T {
+	if n == nil || !n.Valid {
+		return nil
+	}
+	return &n.Value
+}
+
+func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schema.ObservationHealth {
+	h := r.health
+	if h == nil {
+		h = &schema.ObservationHealth{
+			NetworkProtocolCoverage: schema.Unknown, NetworkEndpointClaimScope: schema.Unknown,
+			Notes: []string{}, Hooks: []schema.Hook{}, Coverage: []schema.Coverage{},
+		}
+	}
+	h.Schema, h.RunID, h.Platform = schema.ObservationHealthV0, r.run.RunID, r.run.Platform
+	h.SetKernelLayer(schema.PartialRingbufDrops)
+	if r.scans[schema.KernelPath].lines == 0 && h.RingbufDrops == 0 || h.Platform != "linux" {
+		h.SetKernelLayer(schema.Absent)
+		h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope = schema.Absent, schema.NotApplicable
+		if !slices.ContainsFunc(h.Notes, func(n string) bool { return strings.HasPrefix(n, "contract_only_mode:") }) {
+			h.Notes = append(h.Notes, "contract_only_mode: no kernel events were recorded")
+		}
+	}
+	if h.Redaction == nil {
+		h.Redaction = recoveredReceipt(r.run)
+	}
+	h.PolicyLayer, h.SDKLayer = schema.Absent, schema.Absent
+	if r.scans[schema.PolicyPath].lines > 0 {
+		h.PolicyLayer = schema.Present
+	}
+	if r.scans[schema.SDKPath].lines > 0 {
+		h.SDKLayer = schema.SelfReported
+	}
+	h.CgroupCorrelation = schema.Partial
+	h.Kernel = nil // its account was never closed
+	h.Layers = map[string]schema.LayerCounts{}
+	for _, p := range schema.Layers {
+		s := r.scans[p]
+		c := schema.LayerCounts{Written: s.lines}
+		if s.torn > 0 {
+			c.Dropped = 1
+		}
+		c.Seen = c.Written + c.Dropped
+		h.Layers[schema.LayerName(p)] = c
+	}
+	reason := schema.Reason{
+		Subject: "run", Code: "interrupted",
+		Message: "the recorder ended before the run was sealed: what was not yet written is lost and not counted",
+	}
+	h.Reasons = slices.DeleteFunc(h.Reasons, func(x schema.Reason) bool { return x.Code == reason.Code || x.Code == "spool_damaged" })
+	h.Reasons = append(h.Reasons, reason)
+	for _, n := range notes[:len(notes)-1] {
+		h.Reasons = append(h.Reasons, schema.Reason{Subject: "spool", Code: "spool_damaged", Message: n})
+	}
+	return h
 }

@@ -1,14 +1,22 @@
 package archive
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
+	"os/user"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/assay-run/assay-run/schema"
 	"github.com/assay-run/assay-run/schema/redact"
@@ -261,4 +269,987 @@ func (s *Spool) useReserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.giveReserve()
+}
+
+// ErrExists is returned by [CreateSpool], wrapped with the path, when a spool
+// of that run id is there already: a live run's, or one to recover.
+var ErrExists = errors.New("a spool of this run exists")
+
+// DefaultSpoolDir is $XDG_STATE_HOME/assay-run/spool, or the same below
+// ~/.local/state, where ~ is $HOME or else, as in a service of systemd's, what the
+// password database says. A relative XDG_STATE_HOME is ignored, as the base
+// directory specification asks.
+func DefaultSpoolDir() (string, error) {
+	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "assay-run", "spool"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		if u, uerr := user.Current(); uerr == nil && filepath.IsAbs(u.HomeDir) {
+			home, err = u.HomeDir, nil
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("find the spool directory: %w (set XDG_STATE_HOME or name one with --spool-dir)", err)
+	}
+	return filepath.Join(home, ".local", "state", "assay-run", "spool"), nil
+}
+
+// CreateSpool is [StartSpool], and waits until the spool is on disk.
+func CreateSpool(dir string, run schema.Run) (*Spool, error) {
+	s, err := StartSpool(dir, run)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.OnDisk(); err != nil {
+		return nil, errors.Join(err, s.Close(), os.RemoveAll(s.dir))
+	}
+	return s, nil
+}
+
+// StartSpool makes dir/<run.RunID>/ (0700) and puts run.json in it. dir is created when
+// missing. The spool appears under its name complete and locked, so a concurrent recover
+// never meets half of one. It is on its way to the disk: see [Spool.OnDisk]. The error is
+// [ErrExists] when the run id is taken.
+func StartSpool(dir string, run schema.Run) (_ *Spool, err error) {
+	if !safeRunID(run.RunID) {
+		return nil, fmt.Errorf("create spool: run id %q is not 1 to 128 ASCII letters, digits, '_' or '-'", run.RunID)
+	}
+	if run.Output == "" || !filepath.IsAbs(run.Output) {
+		return nil, fmt.Errorf("create spool of %s: output %q is not an absolute path", run.RunID, run.Output)
+	}
+	run.Schema = schema.RunV0
+	doc, err := schema.Document(run)
+	if err != nil {
+		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create spool directory: %w", err)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("spool directory: %w", err)
+	}
+	if err := checkSpoolDir(dir); err != nil {
+		return nil, fmt.Errorf("spool directory: %w", err)
+	}
+	sweep(dir)
+	final := filepath.Join(dir, run.RunID)
+	tmp, err := os.MkdirTemp(dir, newPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
+	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(tmp)
+		}
+	}()
+	lock, err := os.OpenFile(filepath.Join(tmp, schema.RunPath), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
+	}
+	defer func() {
+		if err != nil {
+			lock.Close()
+		}
+	}()
+	if err := flock(lock); err != nil {
+		return nil, fmt.Errorf("lock spool %s: %w (the spool needs a file system with locks: choose one with --spool-dir)", final, err)
+	}
+	if _, err := lock.Write(doc); err != nil {
+		return nil, fmt.Errorf("write %s: %w", filepath.Join(final, schema.RunPath), err)
+	}
+	reserved := reserveSpace(filepath.Join(tmp, reserveName), reserveBytes) == nil
+	// Renaming onto an existing spool fails, since no spool is empty.
+	if err := os.Rename(tmp, final); err != nil {
+		if errors.Is(err, os.ErrExist) || isNotEmpty(err) {
+			return nil, fmt.Errorf("create spool %s: %w", final, ErrExists)
+		}
+		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
+	}
+	s := emptySpool(final, run, lock)
+	s.reserve = reserved
+	s.done.Go(s.flusher)
+	s.disk.Go(func() {
+		// The first of these commits the whole transaction on journalling file
+		// systems; the others then cost little.
+		if err := errors.Join(lock.Sync(), syncDir(final), syncDir(dir)); err != nil {
+			s.diskErr = fmt.Errorf("sync spool %s: %w", final, err)
+		}
+	})
+	return s, nil
+}
+
+// OnDisk waits until the spool and its run.json are on disk, so that a run of which
+// anything is recorded can be recovered. Call it before a command starts.
+func (s *Spool) OnDisk() error {
+	s.disk.Wait()
+	return s.diskErr
+}
+
+// reserveSpace makes a file of n bytes that are on its disk.
+func reserveSpace(name string, n int64) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(allocate(f, n), f.Close())
+}
+
+// emptySpool has no line yet, and its flusher does not run.
+func emptySpool(dir string, run schema.Run, lock *os.File) *Spool {
+	s := &Spool{
+		dir: dir, run: run, lock: lock,
+		layers: make(map[string]*layer, len(schema.Layers)), members: map[string]*memberFile{}, documents: map[string]*document{},
+		wake: make(chan struct{}, 1), stop: make(chan struct{}),
+	}
+	for _, p := range schema.Layers {
+		s.layers[p] = &layer{spool: s, path: p, ledger: newLedger(), batched: p == schema.KernelPath, final: p == schema.EventsPath}
+	}
+	return s
+}
+
+// readRun decodes a spool's run.json.
+func readRun(f io.Reader) (run schema.Run, err error) {
+	data, err := io.ReadAll(io.LimitReader(f, maxDocument))
+	if err != nil {
+		return run, err
+	}
+	if err := json.Unmarshal(data, &run); err != nil {
+		return run, err
+	}
+	if run.Schema != schema.RunV0 || !safeRunID(run.RunID) {
+		return run, fmt.Errorf("not a %s document", schema.RunV0)
+	}
+	return run, nil
+}
+
+// ErrNotResumable is returned by [ResumeSpool], wrapped with what is in the way: the
+// run had come to its end, lines of it could not be written, or its files are not as
+// they were written. [Recover] seals such a spool.
+var ErrNotResumable = errors.New("the run cannot go on")
+
+// ResumeSpool takes over the spool of a run whose recorder died, so that the run can
+// go on. Torn last lines are cut, and count as dropped. The other errors are those of
+// [Recover]. On any error the spool stays as it is.
+func ResumeSpool(dir, runID string) (_ *Spool, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("resume run %s: %w", runID, err)
+		}
+	}()
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	spool, lock, run, err := takeSpool(dir, runID)
+	if err != nil {
+		return nil, err
+	}
+	s := emptySpool(spool, run, lock)
+	defer func() {
+		if err != nil {
+			s.release()
+			lock.Close()
+		}
+	}()
+	if info, err := lock.Stat(); err != nil {
+		return nil, err
+	} else if info.Mode().Perm() == lossyMode {
+		return nil, fmt.Errorf("%w: not all of it could be written", ErrNotResumable)
+	}
+	scans, _, err := scanLayers(s.dir, runID)
+	if err != nil {
+		return nil, err
+	}
+	if scans[schema.EventsPath].last.Type == schema.RunFinished || len(readJournal(s.dir)) > 0 {
+		return nil, fmt.Errorf("%w: the run had already ended", ErrNotResumable)
+	}
+	for _, p := range schema.Layers {
+		if scan := scans[p]; scan.bad > 0 || scan.fault != "" {
+			return nil, fmt.Errorf("%w: %s was changed after it was written", ErrNotResumable, p)
+		}
+		if err := s.layers[p].resume(scans[p]); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.resumeDocuments(); err != nil {
+		return nil, err
+	}
+	_, err = os.Lstat(filepath.Join(s.dir, reserveName))
+	s.reserve = err == nil || reserveSpace(filepath.Join(s.dir, reserveName), reserveBytes) == nil
+	s.done.Go(s.flusher)
+	return s, nil
+}
+
+// lossyMode are the permissions of run.json once lines were dropped. A full disk has
+// room for them.
+const lossyMode fs.FileMode = 0o700
+
+// Run is what run.json says.
+func (s *Spool) Run() schema.Run { return s.run }
+
+// resume opens the layer's file again and reads what it holds.
+func (l *layer) resume(scan *layerScan) error {
+	f, err := openRegular(layerFile(l.spool.dir, l.path), os.O_RDWR|os.O_APPEND)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.file = f
+	if scan.torn > 0 {
+		l.dropped = 1
+		if err := f.Truncate(scan.size); err != nil {
+			return err
+		}
+	}
+	if err := eachLine(f.Name(), scan.size, func(line []byte) {
+		line = append(line[:len(line):len(line)], '\n')
+		l.tree.addLines(line)
+		l.ledger.Write(line)
+	}); err != nil {
+		return err
+	}
+	l.seq, l.written, l.size = scan.lines, scan.lines, scan.size
+	return nil
+}
+
+// resumeDocuments takes in the documents that the spool holds.
+func (s *Spool) resumeDocuments() error {
+	return filepath.WalkDir(s.dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(s.dir, name)
+		if err != nil {
+			return err
+		}
+		path := filepath.ToSlash(rel)
+		if strings.HasPrefix(d.Name(), ".") || path == schema.RunPath || isLayer(path) {
+			return nil
+		}
+		if !safePath(path) || isStream(path) {
+			return fmt.Errorf("%w: its spool holds %.100q", ErrNotResumable, path)
+		}
+		f, err := openRegular(name, os.O_RDWR)
+		if err != nil {
+			return err
+		}
+		doc := &document{named: true, ledger: newLedger()}
+		s.documents[path] = doc
+		data, err := io.ReadAll(io.LimitReader(f, maxDocument))
+		doc.ledger.Write(data)
+		switch {
+		case err == nil && len(data) <= maxHeldDocument && !strings.HasPrefix(path, schema.BlobsDir):
+			doc.data = append([]byte{}, data...)
+		case err == nil && s.heldFiles < maxHeldFiles:
+			s.heldFiles++
+			doc.file = f
+			return nil
+		}
+		return errors.Join(err, f.Close())
+	})
+}
+
+// takeSpool locks the spool of a run that nobody records any more, and reads what the
+// run is.
+func takeSpool(dir, runID string) (spool string, lock *os.File, run schema.Run, err error) {
+	spool, lock, err = lockSpool(dir, runID)
+	if err != nil {
+		return "", nil, run, err
+	}
+	run, err = readRun(lock)
+	if err == nil && run.RunID != runID {
+		err = fmt.Errorf("it is of run %s", run.RunID)
+	}
+	if err != nil {
+		lock.Close()
+		return "", nil, run, fmt.Errorf("%s: %w (the run had not begun, or its spool was damaged; remove %s to forget it)", filepath.Join(spool, schema.RunPath), err, spool)
+	}
+	return spool, lock, run, nil
+}
+
+// flockSoon waits for a lock that listings hold in passing, until the last of them
+// has had its turn. A lock that is held alone is a recorder's. It waits for that too,
+// but only a moment: the lock goes with the last child of one that was killed as it forked.
+func flockSoon(f *os.File) (err error) {
+	const step, moment, turn = 20 * time.Millisecond, 10, 1500
+	alone := 0
+	for tries := 0; tries < turn && alone < moment; tries++ {
+		if err = flock(f); !errors.Is(err, errLocked) {
+			return err
+		}
+		if heldByOther(f) {
+			alone++
+		}
+		time.Sleep(step)
+	}
+	return err
+}
+
+// AppendBatch adds n lines to a layer, in one write and without another's line
+// between them. encode appends line i as in Append. A batch with a line that
+// Append would refuse is dropped as a whole and takes no sequence number.
+func (s *Spool) AppendBatch(path string, n int, encode func(dst []byte, seq uint64, i int) []byte) error {
+	l := s.layers[path]
+	if l == nil {
+		return fmt.Errorf("append to %s: not a layer", path)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.takes(uint64(n)); err != nil {
+		return err
+	}
+	start := len(l.buf)
+	for i := range n {
+		at := len(l.buf)
+		l.buf = encode(l.buf, l.seq+uint64(i), i)
+		if err := l.endLine(at); err != nil {
+			l.buf = l.buf[:start]
+			l.lose(uint64(n))
+			return fmt.Errorf("append to %s: a batch was dropped for %w", l.path, err)
+		}
+	}
+	l.seq += uint64(n)
+	l.pending += uint64(n)
+	return l.flush()
+}
+
+// document is a member that Put wrote. It is sealed from memory where it is small,
+// else from the file.
+type document struct {
+	data   []byte
+	file   *os.File // nil with data, and once too many are open
+	named  bool     // it has a file of its name
+	ledger *ledger
+}
+
+// Bounds of what is held of documents.
+const (
+	maxHeldDocument = 1 << 20 // bytes of one in memory
+	maxHeldFiles    = 256
+)
+
+func (d *document) close() {
+	if d.file != nil {
+		d.file.Close()
+	}
+}
+
+// Put writes a whole document, replacing an earlier one or what Create made. After a crash the
+// spool holds the old or the new one, never half of one. On a full disk it
+// uses the space that the spool set aside.
+func (s *Spool) Put(path string, data []byte) error {
+	if !safePath(path) || isLayer(path) || path == schema.RunPath || path == schema.ManifestPath || path == schema.IntegrityPath {
+		return fmt.Errorf("put %q: not a path for a document", path)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("put %s: %w", path, os.ErrClosed)
+	}
+	s.replace(path)
+	d, err := s.put(path, data)
+	if isFull(err) && s.giveReserve() {
+		d, err = s.put(path, data)
+	}
+	if err != nil {
+		return fmt.Errorf("put %s: %w", path, err)
+	}
+	if old := s.documents[path]; old != nil {
+		old.close()
+		if old.named && !d.named {
+			_ = os.Remove(filepath.Join(s.dir, filepath.FromSlash(path)))
+		}
+	}
+	s.documents[path] = d
+	return nil
+}
+
+// replace removes a member of this path that Create made. It is the capability surface, of which
+// only a part could be written: its room is needed on a full disk. s.mu is held.
+func (s *Spool) replace(path string) {
+	m := s.members[path]
+	if m == nil {
+		return
+	}
+	delete(s.members, path)
+	m.Close()
+	m.file.Close()
+	_ = os.Remove(filepath.Join(s.dir, filepath.FromSlash(path)))
+}
+
+// put writes the document to the journal or to its file. s.mu is held.
+func (s *Spool) put(path string, data []byte) (_ *document, err error) {
+	name := filepath.Join(s.dir, filepath.FromSlash(path))
+	tmp := filepath.Join(s.dir, ".put")
+	d := &document{ledger: newLedger(), named: !journaled(path, data)}
+	d.ledger.Write(data)
+	if len(data) <= maxHeldDocument && !strings.HasPrefix(path, schema.BlobsDir) {
+		d.data = append([]byte{}, data...)
+	}
+	if !d.named {
+		return d, s.journal.add(s, path, data)
+	}
+	f, err := s.create(tmp, os.O_TRUNC)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if d.file == nil || err != nil {
+			f.Close()
+		}
+	}()
+	if _, err := f.Write(data); err != nil {
+		os.Remove(tmp)
+		return nil, err
+	}
+	if err := s.rename(tmp, name); err != nil {
+		os.Remove(tmp)
+		return nil, err
+	}
+	if d.data == nil && s.heldFiles < maxHeldFiles {
+		s.heldFiles++
+		d.file = f
+	}
+	return d, nil
+}
+
+// rename gives a file its name, making its folder. Without a spool it does nothing.
+func (s *Spool) rename(from, to string) error {
+	err := os.Rename(from, to)
+	if errors.Is(err, os.ErrNotExist) {
+		if _, gone := os.Lstat(s.dir); gone != nil {
+			return nil
+		}
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			return err
+		}
+		err = os.Rename(from, to)
+	}
+	return err
+}
+
+// openFile opens a member's file, making its folder.
+func (s *Spool) openFile(path string, flag int) (*os.File, error) {
+	f, err := s.create(filepath.Join(s.dir, filepath.FromSlash(path)), flag)
+	if err != nil {
+		return nil, fmt.Errorf("create %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// planted notes a file that stood in the place of one of the recorder's.
+func (s *Spool) planted(name string) {
+	rel, err := filepath.Rel(s.dir, name)
+	if err != nil {
+		rel = name
+	}
+	s.foundMu.Lock()
+	defer s.foundMu.Unlock()
+	s.found = append(s.found, Tampered{filepath.ToSlash(rel), "was there before the recorder wrote it; that file was removed"})
+}
+
+// create opens a file in the spool for reading and writing. Where somebody has
+// deleted the spool it is one without a name, so that what is written is sealed.
+func (s *Spool) create(name string, flag int) (*os.File, error) {
+	open := func() (*os.File, error) {
+		return os.OpenFile(name, os.O_RDWR|os.O_CREATE|noFollow|flag, 0o600)
+	}
+	f, err := open()
+	if errors.Is(err, os.ErrExist) {
+		s.planted(name)
+		if err := os.RemoveAll(name); err != nil {
+			return nil, err
+		}
+		f, err = open()
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return f, err
+	}
+	if isThere(s.dir) {
+		// Who is deleting the spool can take this directory as well.
+		if err = os.MkdirAll(filepath.Dir(name), 0o700); err == nil {
+			f, err = open()
+		}
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return f, err
+	}
+	for _, dir := range []string{filepath.Dir(s.dir), os.TempDir()} {
+		if f, err = os.CreateTemp(dir, newPrefix); err != nil {
+			continue
+		}
+		if err = os.Remove(f.Name()); err == nil || errors.Is(err, os.ErrNotExist) {
+			return f, nil
+		}
+		_ = f.Close()
+	}
+	return nil, err
+}
+
+// OnCheckpoint has f called about once a second while the run writes anything, from
+// a goroutine of the spool's, with what has grown since the last time. What it is
+// told of is on disk. f may append to layers, but must not end the spool. There is
+// no call after Seal or Close has begun to return. Nil ends it.
+func (s *Spool) OnCheckpoint(f func(schema.Checkpoint)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checkpoint = f
+}
+
+// makeCheckpoint tells of what has grown since last, which it brings up to date. The
+// lifecycle, where checkpoints are written, is told of beside the others alone.
+func (s *Spool) makeCheckpoint(last map[string]uint64) {
+	s.mu.Lock()
+	f, members := s.checkpoint, maps.Clone(s.members)
+	s.mu.Unlock()
+	if f == nil {
+		return
+	}
+	c := schema.Checkpoint{Layers: map[string]schema.LayerTree{}}
+	for _, p := range schema.Layers[1:] {
+		if t := s.layers[p].state(); t.Lines > last[p] {
+			c.Layers[schema.LayerName(p)], last[p] = t, t.Lines
+		}
+	}
+	for _, p := range slices.Sorted(maps.Keys(members)) {
+		if m := members[p].state(); isStream(p) && uint64(m.Bytes) > last[p] {
+			if c.Members == nil {
+				c.Members = map[string]schema.MemberBytes{}
+			}
+			c.Members[p], last[p] = m, uint64(m.Bytes)
+		}
+	}
+	t := s.layers[schema.EventsPath].state()
+	if len(c.Layers)+len(c.Members) == 0 && t.Lines <= last[schema.EventsPath] {
+		return
+	}
+	c.Layers[schema.LayerName(schema.EventsPath)] = t
+	last[schema.EventsPath] = t.Lines + 1 // the checkpoint's own line
+	f(c)
+}
+
+// Redact has Seal look for the secrets that r knows in all that it is about to seal:
+// one may have become known when it was on disk already. What Seal finds is taken out,
+// and the receipt tells; a member that it cannot be taken out of is dropped. Nil looks
+// for nothing. It is called before Seal.
+func (s *Spool) Redact(r *redact.Redactor) { s.redactor = r }
+
+// sweep is the last search before sealing. It returns the members to seal, what was
+// taken out of them, nil for nothing, and which of them somebody had changed.
+func (s *Spool) sweep(ctx context.Context, sources []source) ([]source, *schema.Removal, []Tampered, error) {
+	found := false
+	for _, src := range sources {
+		held, err := holds(ctx, s.redactor, src)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		found = found || held
+	}
+	if !found {
+		return sources, nil, nil, nil
+	}
+	dir := s.dir
+	if !isThere(dir) {
+		dir = "" // somebody deleted it: os.TempDir
+	}
+	out, err := newScratch(dir)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	s.scratch = out
+	c := newCleaner(ctx, s.redactor, out, s.run.RunID)
+	clean, removal, err := c.clean(sources)
+	if err != nil || removal.RedactedCount == 0 && len(removal.Dropped) == 0 {
+		return sources, nil, nil, err // words of the format itself
+	}
+	err = c.tell(clean, removal, func(receipt *schema.Redaction) {
+		receipt.RedactedCount, receipt.ByRule, receipt.ByField = s.redactor.Counts()
+	})
+	return clean, &removal, c.tampered, err
+}
+
+// recoveredReceipt is what is known of the redaction of a run whose recorder ended
+// before it wrote its own receipt.
+func recoveredReceipt(run schema.Run) *schema.Redaction {
+	receipt := &schema.Redaction{Mode: schema.RedactionRecovered, ByRule: map[string]uint64{}, ByField: map[string]uint64{}}
+	if run.Redaction == schema.RedactionDisabled {
+		receipt.Mode = schema.RedactionDisabled
+		return receipt
+	}
+	receipt.NotSearched = append(redact.NotSearched(), "the values of known secrets: recover does not know them, and finds only credentials by their format and passwords in arguments and URLs")
+	return receipt
+}
+
+// sweepRecovered takes out of a recovered run what has the shape of a credential,
+// unless it was recorded with redaction disabled. out is nil where nothing was. It is
+// beside the output: the spool's disk may be full.
+func sweepRecovered(ctx context.Context, run schema.Run, sources []source) (_ []source, removal *schema.Removal, out *scratch, err error) {
+	if run.Redaction == schema.RedactionDisabled {
+		return sources, nil, nil, nil
+	}
+	r, err := redact.NewEphemeral()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	r.Keep(run.RunID)
+	if out, err = newScratch(filepath.Dir(run.Output)); err != nil {
+		return nil, nil, nil, err
+	}
+	c := newCleaner(ctx, r, out, run.RunID)
+	clean, taken, err := c.clean(sources)
+	if err != nil || taken.RedactedCount == 0 && len(taken.Dropped) == 0 {
+		out.Close()
+		return sources, nil, nil, err
+	}
+	return clean, &taken, out, c.tell(clean, taken, func(*schema.Redaction) {})
+}
+
+// Sealed is a finished bundle.
+type Sealed struct {
+	Path     string // where it is
+	Identity string // "sha256:" and 64 hex digits: the digest of its manifest
+	Bytes    int64  // its size on disk
+	// Notes say what a recovery cut, found bad, or had to make up.
+	Notes []string
+	// ResultOutput is where a recovered run's result.json was meant to go as well;
+	// empty for nowhere else.
+	ResultOutput string
+	// Tampered is what was found changed by others; the bundle says so too.
+	Tampered []Tampered
+	// Removed is what the last search before sealing took out; nil: nothing.
+	Removed *schema.Removal
+	// Result is result.json as it was sealed, where Removed is not nil; else nil.
+	Result []byte
+}
+
+// Seal ends the spool and writes the bundle to the run's output. The output
+// appears under its name whole and synced, by way of <output>.tmp beside it; a
+// regular file or symbolic link of that name is replaced, as tar would, and
+// anything else there is an error. On success the spool is gone. On an error
+// nothing is left at the output's name that was not there before, nor at the
+// .tmp, and the spool stays for [Recover]. Layers and documents that were never
+// written are sealed as empty layers and as what Recover would make of them.
+//
+// What is sealed is what the recorder wrote, by the descriptors that it has held
+// since, whatever became of the names. Bytes that somebody else changed are sealed
+// as they are, and Sealed.Tampered and the bundle tell.
+func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
+	// A layer that broke has told so to its writers and in its counts; what is
+	// in its file is whole lines and is sealed.
+	if err := s.finish(); errors.Is(err, errEnded) {
+		return Sealed{}, fmt.Errorf("seal run %s: %w", s.run.RunID, err)
+	}
+	defer s.lock.Close()
+	defer s.release()
+	var room sync.WaitGroup
+	room.Go(func() { _ = os.Remove(filepath.Join(s.dir, reserveName)) }) // which can take longer than to pack a small run
+	defer room.Wait()
+	sources, err := s.sources()
+	var notes []string
+	if err == nil {
+		sources, notes, err = complete(s.dir, s.run, sources, nil)
+	}
+	var removed *schema.Removal
+	var found []Tampered
+	if err == nil && s.redactor != nil {
+		sources, removed, found, err = s.sweep(ctx, sources)
+	}
+	defer func() {
+		for _, f := range []*scratch{s.scratch, s.projected} {
+			if f != nil {
+				f.Close()
+			}
+		}
+	}()
+	var sealed Sealed
+	out := s.out
+	if err == nil && out == nil {
+		if out, err = OpenOutput(s.run.Output, true); err == nil {
+			defer out.Close()
+		}
+	}
+	if err == nil {
+		sealed, err = s.write(ctx, out, sources, found)
+	}
+	if err != nil {
+		return Sealed{}, fmt.Errorf("seal run %s: %w (its spool %s is kept: \"assay-run recover --spool-dir %s %s\" seals it)", s.run.RunID, err, s.dir, filepath.Dir(s.dir), s.run.RunID)
+	}
+	sealed.Notes, sealed.Removed = append(notes, sealed.Notes...), removed
+	if removed != nil {
+		sealed.Result = documentOf(sources, schema.ResultPath)
+	}
+	room.Wait()
+	s.release() // first: the last close of a file without a name costs more
+	return sealed, s.remove()
+}
+
+// SealTo says where Seal writes the bundle: to the place of the run's output that
+// was opened before, which stays the caller's to close.
+func (s *Spool) SealTo(out *Output) { s.out = out }
+
+// documentOf is a document's bytes, nil where they are not in memory.
+func documentOf(sources []source, path string) []byte {
+	for _, src := range sources {
+		if src.path == path {
+			return src.data
+		}
+	}
+	return nil
+}
+
+func isThere(dir string) bool {
+	info, err := os.Lstat(dir)
+	return err == nil && info.IsDir()
+}
+
+// write seals the members, of which those that were found are changed already. What was
+// tampered with is found while they are packed, so that nothing can change in between;
+// then they are packed again, with what was found in the documents.
+func (s *Spool) write(ctx context.Context, out *Output, sources []source, found []Tampered) (Sealed, error) {
+	const tries = 5 // for somebody who goes on changing them
+	found = append(found, s.strange()...)
+	for try := 1; ; try++ {
+		if len(found) > 0 {
+			if err := markTampered(sources, found); err != nil {
+				return Sealed{}, err
+			}
+		}
+		members, changed, notes, err := s.project(ctx, slices.Clone(sources))
+		if err != nil {
+			return Sealed{}, err
+		}
+		var sealed Sealed
+		if len(changed) == 0 || try == tries {
+			sealed, err = writeBundle(ctx, s.run, out, members, func(path string, at int64) bool {
+				changed = append(changed, wasChanged(path, at))
+				return try < tries
+			})
+			if !errors.Is(err, errChanged) {
+				sealed.Tampered, sealed.Notes = found, notes
+				return sealed, err
+			}
+		}
+		for _, t := range changed {
+			i := slices.IndexFunc(sources, func(src source) bool { return src.path == t.Path })
+			found = append(found, t)
+			sources[i].wrote = nil
+			if err := sources[i].take(); err != nil {
+				return Sealed{}, err
+			}
+		}
+	}
+}
+
+func wasChanged(path string, at int64) Tampered {
+	return Tampered{path, fmt.Sprintf("was changed after it was written, at byte %d or later", at)}
+}
+
+// project returns the members in the form that the run asked for, and which of those
+// that it read for that somebody had changed.
+func (s *Spool) project(ctx context.Context, sources []source) (members []source, changed []Tampered, notes []string, err error) {
+	if s.run.Compat != CompatV0 {
+		return sources, nil, nil, nil
+	}
+	dir := s.dir
+	if !isThere(dir) {
+		dir = "" // somebody deleted it: os.TempDir
+	}
+	if s.projected != nil {
+		s.projected.Close()
+	}
+	if s.projected, err = newScratch(dir); err != nil {
+		return nil, nil, nil, err
+	}
+	v0, err := projectV0(ctx, sources, s.projected)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return v0.members, v0.tampered, v0.notes, nil
+}
+
+// sources lists what the recorder made. The spool is ended.
+func (s *Spool) sources() ([]source, error) {
+	var sources []source
+	integrity := schema.Integrity{Schema: schema.IntegrityV0, RunID: s.run.RunID, Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}}}
+	for p, l := range s.layers {
+		integrity.Layers[schema.LayerName(p)] = l.tree.state()
+		if l.file != nil {
+			sources = append(sources, source{path: p, size: l.size, held: l.file, wrote: l.ledger})
+		}
+	}
+	for p, m := range s.members {
+		if isStream(p) {
+			if integrity.Members == nil {
+				integrity.Members = map[string]schema.MemberBytes{}
+			}
+			integrity.Members[p] = m.state()
+		}
+		sources = append(sources, source{path: p, size: m.ledger.size, held: m.file, wrote: m.ledger})
+	}
+	for p, d := range s.documents {
+		src := source{path: p, size: d.ledger.size, data: d.data, held: d.file}
+		if d.data == nil {
+			src.wrote = d.ledger
+		}
+		if d.data == nil && d.file == nil {
+			src.file = layerFile(s.dir, p)
+		}
+		sources = append(sources, src)
+	}
+	doc, err := schema.Document(integrity)
+	if err != nil {
+		return nil, err
+	}
+	return append(sources, source{path: schema.IntegrityPath, size: int64(len(doc)), data: doc}), nil
+}
+
+// strange finds what became of the spool while the run lived: files that are gone
+// or are others, and files that the recorder did not make.
+func (s *Spool) strange() (found []Tampered) {
+	if !isThere(s.dir) {
+		return []Tampered{{What: "was deleted; the bundle has what the recorder still held"}}
+	}
+	s.foundMu.Lock()
+	found = slices.Clone(s.found)
+	s.foundMu.Unlock()
+	ours := map[string]*os.File{}
+	for p, l := range s.layers {
+		if l.file != nil {
+			ours[p] = l.file
+		}
+	}
+	for p, m := range s.members {
+		ours[p] = m.file
+	}
+	for p, f := range ours {
+		if !sameFile(f, layerFile(s.dir, p)) {
+			found = append(found, Tampered{p, "was deleted or replaced; the bundle has what the recorder wrote"})
+		}
+	}
+	filepath.WalkDir(s.dir, func(name string, d os.DirEntry, err error) error {
+		rel, rerr := filepath.Rel(s.dir, name)
+		path := filepath.ToSlash(rel)
+		if err != nil || rerr != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".") || path == schema.RunPath {
+			return nil
+		}
+		if d := s.documents[path]; ours[path] == nil && (d == nil || !d.named) {
+			found = append(found, notMade(path))
+		}
+		return nil
+	})
+	slices.SortFunc(found, func(a, b Tampered) int { return strings.Compare(a.String(), b.String()) })
+	return bounded(found)
+}
+
+func notMade(path string) Tampered {
+	return Tampered{What: fmt.Sprintf("has a file %.100q that the recorder did not make; it is not in the bundle", path)}
+}
+
+func bounded(found []Tampered) []Tampered {
+	if more := len(found) - maxTampered; more > 0 {
+		found = append(found[:maxTampered], Tampered{What: fmt.Sprintf("has %d more files that the recorder did not make", more)})
+	}
+	return found
+}
+
+// maxTampered bounds how much of what was found is listed.
+const maxTampered = 32
+
+// spoolSources lists the members in a spool: every regular file with a
+// member's path, except run.json, and the documents in its journal. sizes says how much of a layer to take.
+func spoolSources(dir string, sizes map[string]int64) ([]source, error) {
+	var sources []source
+	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		path := filepath.ToSlash(rel)
+		if !d.Type().IsRegular() || !safePath(path) || path == schema.RunPath || path == schema.ManifestPath || path == schema.IntegrityPath {
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		src := source{path: path, size: info.Size(), file: name}
+		if size, ok := sizes[path]; ok {
+			if size > src.size {
+				return fmt.Errorf("%s is %d bytes, %d were written to it", name, src.size, size)
+			}
+			src.size = size
+		}
+		sources = append(sources, src)
+		return nil
+	})
+	for path, data := range readJournal(dir) {
+		sources = append(sources, source{path: path, size: int64(len(data)), data: data})
+	}
+	return sources, err
+}
+
+// sweep removes what died while it was created or removed.
+func sweep(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		name := filepath.Join(dir, e.Name())
+		switch {
+		case strings.HasPrefix(e.Name(), donePrefix):
+			os.RemoveAll(name)
+		case strings.HasPrefix(e.Name(), newPrefix):
+			if info, err := e.Info(); err == nil && isOld(info) && !isLocked(filepath.Join(name, schema.RunPath)) {
+				os.RemoveAll(name)
+			}
+		}
+	}
+}
+
+// remove is removeSpool for the process that holds the lock.
+func (s *Spool) remove() error {
+	_ = s.lock.Close()
+	return removeSpool(s.dir)
+}
+
+// removeSpool takes the spool's name away before its files, so that a half
+// removed spool is never taken for an interrupted run.
+func removeSpool(dir string) error {
+	away, err := setAside(dir)
+	if away == "" {
+		return err
+	}
+	return removeAside(away)
+}
+
+// setAside gives a sealed spool another name, which is empty where there is no spool, or
+// with an error.
+func setAside(dir string) (away string, err error) {
+	away = filepath.Join(filepath.Dir(dir), donePrefix+filepath.Base(dir))
+	err = os.Rename(dir, away)
+	if errors.Is(err, os.ErrExist) || isNotEmpty(err) { // what a killed seal left
+		os.RemoveAll(away)
+		err = os.Rename(dir, away)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil // somebody else did
+	}
+	if err != nil {
+		return "", notRemoved(err)
+	}
+	return away, nil
+}
+
+func removeAside(away string) error {
+	if err := os.RemoveAll(away); err != nil {
+		return notRemoved(err)
+	}
+	return nil
+}
+
+func notRemoved(err error) error {
+	return fmt.Errorf("the bundle is sealed, but its spool could not be removed: %w", err)
 }
