@@ -174,6 +174,9 @@ func lockMade(path string, how int) (*os.File, error) {
 	}
 }
 
+// buildBytes is how much of the digest is in a name.
+const buildBytes = 16
+
 // buildName is a digest of this build, the kernel and what the maps' sizes depend on.
 var buildName = sync.OnceValues(func() (string, error) {
 	id, err := buildID()
@@ -193,7 +196,7 @@ var buildName = sync.OnceValues(func() (string, error) {
 		h.Write(s)
 		h.Write([]byte{0})
 	}
-	return hex.EncodeToString(h.Sum(nil)[:16]), nil
+	return hex.EncodeToString(h.Sum(nil)[:buildBytes]), nil
 })
 
 // buildID is the linker's id of this program, or a digest of all of it where it was
@@ -718,12 +721,17 @@ func (p pinDir) everyDir() (all []pinDir, err error) {
 		for _, e := range entries {
 			name := strings.TrimSuffix(e.Name(), lockSuffix)
 			other := pinDir{home: home, name: name}
-			if !strings.Contains(name, "_") && !slices.Contains(all, other) {
+			if isBuild(name) && !slices.Contains(all, other) {
 				all = append(all, other)
 			}
 		}
 	}
 	return all, nil
+}
+
+// isBuild reports whether a name in a home is that of a build's set, as buildName makes it. Others are not ours to remove.
+func isBuild(name string) bool {
+	return len(name) == hex.EncodedLen(buildBytes) && strings.Trim(name, "0123456789abcdef") == ""
 }
 
 // observesRun reports whether a run has a slot of the set. It can tell of any build's.

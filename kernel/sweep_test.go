@@ -150,7 +150,7 @@ func holds(pid int, what string) bool {
 func TestASetOfAnotherBuildThatNobodyUsesIsFreed(t *testing.T) {
 	p := myPinDir(t)
 	other := func(name string, parts ...string) pinDir {
-		o := pinDir{home: p.home, name: name + strconv.Itoa(os.Getpid())}
+		o := pinDir{home: p.home, name: fmt.Sprintf("%s%030d", name, os.Getpid())}
 		for _, dir := range append(parts, "") {
 			if err := os.MkdirAll(o.dir()+dir, 0o700); err != nil {
 				t.Fatal(err)
@@ -185,8 +185,15 @@ func TestASetOfAnotherBuildThatNobodyUsesIsFreed(t *testing.T) {
 	if !used.observesRun() || kept.observesRun() {
 		t.Errorf("a run has a slot: of the used one %t, of the kept one %t", used.observesRun(), kept.observesRun())
 	}
+	noSet := filepath.Join(p.home, "aaforeign")
+	if err := os.Mkdir(noSet, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if _, _, err := SweepBuilds(); err != nil {
 		t.Fatal(err)
+	}
+	if err := os.Remove(noSet); err != nil {
+		t.Errorf("what is no set was swept: %v", err)
 	}
 	if there(kept) || !there(used) {
 		t.Errorf("swept for other builds: kept there %t, used there %t", there(kept), there(used))

@@ -131,7 +131,7 @@ func TestNasty(t *testing.T) {
 			"openat W/below/none ENOENT",
 		}},
 		{"detached", "below a mount that is nowhere any more", []string{
-			"namespace ", "mount / -> none", "mkdir W/top", "mount W/top -> none", "chdir W/top", "mkdir W/top/low", "mount /top (unreachable)",
+			"namespace ", "mount / -> none", "mkdir W/top", "mount W/top -> none", "chdir W/top", "mkdir W/top/low", "mount /top (unreachable) (unresolved)",
 			"openat /low/file (unreachable)", "rename /low/file -> /file (unreachable)", "chdir /low (unreachable)",
 			"openat /nothing ENOENT (unreachable)", "unlink /file (unreachable)",
 		}},
