@@ -37,10 +37,7 @@ func (s *set) learnCopies() error {
 		runtime.LockOSThread()
 		err := os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_FS))
 		if err == nil {
-			err = unix.Chdir(dir)
-		}
-		if err == nil {
-			err = giveLesson(prog)
+			err = giveLesson(prog, dir)
 		}
 		learned <- err
 	}()
@@ -61,8 +58,17 @@ func (s *set) learnCopies() error {
 }
 
 // giveLesson makes calls that take names, in an empty directory: with a name that is
-// nowhere, with one in a directory that is nowhere, and with one that is there.
-func giveLesson(prog *ebpf.Program) error {
+// nowhere, with one in a directory that is nowhere, and with one that is there. It changes
+// the thread's working directory.
+func giveLesson(prog *ebpf.Program, dir string) error {
+	home, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer unix.Close(home)
+	if err := unix.Fchdir(home); err != nil {
+		return &os.PathError{Op: "chdir", Path: dir, Err: err}
+	}
 	unique := rand.Text()
 	names, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS) // LESSON of bpf/names.h
 	if err != nil {
@@ -106,7 +112,7 @@ func giveLesson(prog *ebpf.Program) error {
 		do(unix.SYS_SETXATTR, n, n, 0, 0, 0)
 		do(unix.SYS_REMOVEXATTR, n, n)
 		do(unix.SYS_CHDIR, n)
-		do(unix.SYS_CHDIR, uintptr(unsafe.Pointer(&[]byte("..\x00")[0])))
+		do(unix.SYS_FCHDIR, uintptr(home))
 		do(unix.SYS_UMOUNT2, n, 0)
 		do(unix.SYS_MOUNT, 0, n, n, 0, 0)
 		do(unix.SYS_EXECVE, n, 0, 0)
