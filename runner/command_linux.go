@@ -501,7 +501,7 @@ func (s *supervisor) endLeftovers(ctx context.Context) {
 	}
 	s.again, s.giveUp = nil, nil
 	if fresh && len(left) == 0 && s.ending == "" {
-		s.killAt = nil // a slow reader of what the command wrote may take its time
+		s.killAt = s.signals.late() // a slow reader of what the command wrote may take its time, until a SIGTERM
 	}
 	s.leftovers = new(len(left))
 	if len(left) > 0 {
