@@ -1,12 +1,16 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 )
 
 // A terminal says which connection was denied while the command may be waiting for it.
 func TestDeniedConnectionOnATerminal(t *testing.T) {
+	if os.Geteuid() != 0 || !observes() {
+		t.Skip("needs root and a kernel layer, which is what sees that a connection was denied")
+	}
 	x := prepareTmux(t)
 	x.bash()
 	x.Line(`clear; ./assay-run -o a.tar.gz --mode workspace-write -- bash -c 'until (echo >/dev/tcp/192.0.2.1/443) 2>/dev/null || test -e go; do sleep 0.1; done'`)
