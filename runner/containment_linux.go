@@ -305,6 +305,7 @@ func (c *containment) health(h *schema.ObservationHealth) {
 type Contained struct {
 	runID    string
 	observed bool // by package kernel
+	early    bool // the session can be made before the run asks
 	limits   cgroup.Limits
 	terminal *os.File            // whose settings will be changed; nil if there is none
 	host     func() *cgroup.Host // probes it once
@@ -322,10 +323,9 @@ type Contained struct {
 	abandoned atomic.Bool // something of it never ended, and this process leaves it to the guard
 }
 
-// Contain begins to make what holds the processes of spec's command together, in the
-// background: it probes the host, and makes the session and its guard, for which it needs
-// no recorder yet. It also opens the host's observer, if that is in place. opt is what Run
-// will be given, with this as Contained. Close it.
+// Contain prepares what holds the processes of spec's command together, for which it needs
+// no recorder yet: it probes the host in the background, and opens the host's observer, if
+// that is in place. opt is what Run will be given, with this as Contained. Close it.
 func Contain(spec *Spec, opt Options) *Contained {
 	with, _, err := spec.withPolicy(opt)
 	if err != nil {
@@ -336,12 +336,18 @@ func Contain(spec *Spec, opt Options) *Contained {
 	if with.usesBPF() {
 		kernel.PreloadIfPinned(int(with.KernelBuffer))
 	}
-	if with.Containers { // the engine has a say
-		go c.host()
-	} else {
+	c.early = !with.Containers // where the engine has no say
+	go c.host()
+	return c
+}
+
+// Begin makes the session and its guard in the background. Without it, the run makes them.
+// A caller whose recorder takes the run's id calls it after that: of several runs of one
+// id at once, the one that has the recorder then gets the session too.
+func (c *Contained) Begin() {
+	if c.early {
 		go c.begin(false)
 	}
-	return c
 }
 
 func newContained(spec *Spec, opt Options) *Contained {

@@ -22,6 +22,9 @@ type Contained struct{}
 // Contain makes nothing.
 func Contain(*Spec, Options) *Contained { return &Contained{} }
 
+// Begin does nothing.
+func (*Contained) Begin() {}
+
 // Close does nothing.
 func (*Contained) Close() {}
 

@@ -96,6 +96,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	if err := r.start(); err != nil {
 		return nothingRun(err)
 	}
+	opt.Contained.Begin()
 
 	began := time.Now()
 	var health *schema.ObservationHealth
