@@ -344,6 +344,39 @@ __noinline u64 below_fd(struct scratch *s, u32 off, u32 follow)
 	return 0;
 }
 
+/* How much of the name at off leads to the directory, or root, of the caller's process or
+ * thread, by way of /proc/self or /proc/thread-self: up to what is below that, or 0. */
+static __always_inline u32 below_own(struct scratch *s, u32 off, struct path *base)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	u8 *name = &s->data[off & (DATA - 1)];
+	u64 first = get8(name), second = get8(name + 8), third;
+	u32 root = 0, n;
+
+	if (first == *(u64 *)"/proc/se") {
+		root = second == *(u64 *)"lf/root/";
+		if (!root && (second ^ *(u64 *)"lf/cwd/\0") << 8)
+			return 0;
+		n = 15 + root;
+		t = BPF_CORE_READ(t, group_leader);
+	} else if (first == *(u64 *)"/proc/th" && second == *(u64 *)"read-sel") {
+		third = get8(name + 16);
+		root = !((third ^ *(u64 *)"f/root/\0") << 8);
+		if (!root && (third ^ *(u64 *)"f/cwd/\0\0") << 16)
+			return 0;
+		n = 22 + root;
+	} else {
+		return 0;
+	}
+	if (s->data[(off + n) & (DATA - 1)] == '/' || !s->data[(off + n) & (DATA - 1)])
+		return 0;
+	if (root)
+		root_of(t, base);
+	else
+		here(t, base);
+	return n;
+}
+
 /* A name in the caller's memory and where it begins. */
 struct given {
 	struct path base, root;
@@ -374,6 +407,7 @@ static __always_inline u32 follows(struct scratch *s)
 __noinline int take_given(struct scratch *s, struct given *g, u64 from, s32 dfd)
 {
 	u64 below;
+	u32 own;
 
 	if (!s || !g)
 		return 0;
@@ -387,6 +421,12 @@ __noinline int take_given(struct scratch *s, struct given *g, u64 from, s32 dfd)
 	}
 	if (s->data[g->at & (DATA - 1)] != '/')
 		return dir_of(dfd, &g->base);
+	own = below_own(s, g->at, &g->base);
+	if (own) {
+		g->skip = own;
+		g->from = g->at + own;
+		return 0;
+	}
 	below = below_fd(s, g->at, g->follow);
 	if (below >> 32 && g->len >= below >> 32 && !dir_of((u32)below, &g->base)) {
 		g->skip = below >> 32;
