@@ -61,6 +61,7 @@ test-agents: tools
 
 lint:
 	test -z "$$(gofmt -l $$(git ls-files '*.go'))"
+	$(GO) run ./.ci/columns $$(git ls-files "*.go" "*.c" "*.h" | grep -vE "_bpfel\.go$$|vmlinux|vendor")
 	$(GO) vet ./... $(CI_PACKAGES)
 	$(GO) tool staticcheck ./... $(CI_PACKAGES)
 

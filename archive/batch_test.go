@@ -13,7 +13,8 @@ import (
 
 func TestBatchesAreContiguousAndWhole(t *testing.T) {
 	dir := t.TempDir()
-	s, err := CreateSpool(filepath.Join(dir, "spool"), schema.Run{RunID: "run_1", Output: filepath.Join(dir, "out.tar.gz")})
+	s, err := CreateSpool(filepath.Join(dir, "spool"),
+		schema.Run{RunID: "run_1", Output: filepath.Join(dir, "out.tar.gz")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,8 @@ func BenchmarkSeal(b *testing.B) {
 	defer out.Close()
 	var sealed Sealed
 	for b.Loop() {
-		sealed, err = writeBundle(context.Background(), run, out, []source{{path: schema.KernelPath, size: size, file: name}}, nil)
+		sealed, err = writeBundle(context.Background(), run, out,
+			[]source{{path: schema.KernelPath, size: size, file: name}}, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

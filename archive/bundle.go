@@ -80,7 +80,8 @@ var errChanged = errors.New("a member was changed after it was written")
 // filled at the end. changed is told of each member that is not as the recorder
 // wrote it, and where; when it returns true for one, the error is errChanged and
 // nothing was sealed. Nil ignores them.
-func writeBundle(ctx context.Context, run schema.Run, out *Output, sources []source, changed func(path string, at int64) bool) (_ Sealed, err error) {
+func writeBundle(ctx context.Context, run schema.Run, out *Output, sources []source,
+	changed func(path string, at int64) bool) (_ Sealed, err error) {
 	slices.SortFunc(sources, func(a, b source) int { return cmp.Compare(a.path, b.path) })
 	if len(sources) >= maxMembers {
 		return Sealed{}, fmt.Errorf("%d members are more than a bundle may hold (%d)", len(sources), maxMembers-1)
@@ -96,7 +97,8 @@ func writeBundle(ctx context.Context, run schema.Run, out *Output, sources []sou
 		}
 	}()
 	c := codecOf(run.Output)
-	m := schema.Manifest{Schema: schema.ManifestV0, RunID: run.RunID, Files: make(map[string]schema.ManifestFile, len(sources))}
+	m := schema.Manifest{Schema: schema.ManifestV0, RunID: run.RunID,
+		Files: make(map[string]schema.ManifestFile, len(sources))}
 	for _, src := range sources {
 		m.Files[src.path] = manifestFile(src.path, src.size, [sha256.Size]byte{})
 	}
@@ -163,7 +165,8 @@ func totalSize(sources []source) (n int64) {
 // writeMembers writes head, the packed members and the end of the tar to f,
 // and puts their digests in files. What is hashed is what is packed, whatever
 // happens to the files meanwhile.
-func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Writer) io.WriteCloser, sources []source, files map[string]schema.ManifestFile, changed func(string, int64) bool) error {
+func writeMembers(ctx context.Context, f *os.File, head []byte, pack func(io.Writer) io.WriteCloser, sources []source,
+	files map[string]schema.ManifestFile, changed func(string, int64) bool) error {
 	if err := f.Truncate(0); err != nil {
 		return err
 	}

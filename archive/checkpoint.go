@@ -24,7 +24,8 @@ type checkpoints struct {
 
 // line takes a line of the lifecycle layer.
 func (c *checkpoints) line(line []byte) {
-	if !bytes.Contains(line, []byte(`"`+schema.CheckpointMade+`"`)) && !bytes.Contains(line, []byte(`"`+schema.CheckStarted+`"`)) {
+	if !bytes.Contains(line, []byte(`"`+schema.CheckpointMade+`"`)) &&
+		!bytes.Contains(line, []byte(`"`+schema.CheckStarted+`"`)) {
 		return
 	}
 	var e schema.Event

@@ -46,9 +46,11 @@ type memberReader struct {
 
 func newCleaner(ctx context.Context, r *redact.Redactor, out *scratch, runID string) *cleaner {
 	return &cleaner{
-		memberReader: memberReader{ctx: ctx}, r: r, out: out, layers: map[string]map[uint64]schema.LayerTree{}, members: map[string]map[int64]schema.MemberBytes{},
-		integrity: schema.Integrity{Schema: schema.IntegrityV0, RunID: runID, Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}}},
-		grown:     map[string]int64{}, lost: map[string]uint64{},
+		memberReader: memberReader{ctx: ctx}, r: r, out: out, layers: map[string]map[uint64]schema.LayerTree{},
+		members: map[string]map[int64]schema.MemberBytes{},
+		integrity: schema.Integrity{Schema: schema.IntegrityV0, RunID: runID,
+			Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}}},
+		grown: map[string]int64{}, lost: map[string]uint64{},
 	}
 }
 
@@ -112,7 +114,8 @@ func (c *cleaner) since(total uint64, rules, fields map[string]uint64) schema.Re
 		maps.DeleteFunc(m, func(_ string, n uint64) bool { return n == 0 })
 		return m
 	}
-	return schema.Removal{RedactedCount: now - total, ByRule: less(byRule, rules), ByField: less(byField, fields), Dropped: c.dropped}
+	return schema.Removal{RedactedCount: now - total, ByRule: less(byRule, rules), ByField: less(byField, fields),
+		Dropped: c.dropped}
 }
 
 // read has f read a member, and notes where it is not what the recorder wrote.
@@ -136,7 +139,9 @@ func (m *memberReader) read(src source, f func(io.Reader) error) error {
 	if src.wrote == nil {
 		return nil
 	}
-	if at := src.wrote.differs(seen); at >= 0 && !slices.ContainsFunc(m.tampered, func(t Tampered) bool { return t.Path == src.path }) {
+	if at := src.wrote.differs(seen); at >= 0 && !slices.ContainsFunc(m.tampered, func(t Tampered) bool {
+		return t.Path == src.path
+	}) {
 		m.tampered = append(m.tampered, wasChanged(src.path, at))
 	}
 	return nil
@@ -218,7 +223,8 @@ func (c *cleaner) capture(src source) (source, error) {
 		if now != name {
 			clean.path = schema.BlobsDir + now
 			const about = `"bytes":%d,"sha256":"sha256:%s"`
-			c.blobs = append(c.blobs, fmt.Sprintf(about, src.size, name), fmt.Sprintf(about, clean.size, now), name, now)
+			c.blobs = append(c.blobs, fmt.Sprintf(about, src.size, name), fmt.Sprintf(about, clean.size, now), name,
+				now)
 		}
 	}
 	return clean, nil
@@ -308,8 +314,9 @@ func (c *cleaner) document(src source) (source, error) {
 func (c *cleaner) surface(data []byte) ([]byte, error) {
 	s := schema.CapabilitySurface{Schema: schema.CapabilitySurfaceV0}
 	lists := map[string]*[]string{
-		"filesystem_paths": &s.FilesystemPaths, "network_endpoints": &s.NetworkEndpoints, "process_execs": &s.ProcessExecs,
-		"mcp_tools": &s.MCPTools, "policy_decisions": &s.PolicyDecisions,
+		"filesystem_paths": &s.FilesystemPaths, "network_endpoints": &s.NetworkEndpoints,
+		"process_execs": &s.ProcessExecs,
+		"mcp_tools":     &s.MCPTools, "policy_decisions": &s.PolicyDecisions,
 	}
 	for _, list := range lists {
 		*list = []string{}
@@ -357,7 +364,9 @@ func (c *cleaner) account(done []source) error {
 			return err
 		}
 	}
-	if !slices.ContainsFunc(done, func(src source) bool { return src.path == schema.ContractPath && changedBelow(c, schema.ChecksDir) }) {
+	if !slices.ContainsFunc(done, func(src source) bool {
+		return src.path == schema.ContractPath && changedBelow(c, schema.ChecksDir)
+	}) {
 		return nil
 	}
 	return amend(done, schema.ContractPath, func(contract *schema.Contract) {
@@ -366,9 +375,11 @@ func (c *cleaner) account(done []source) error {
 				switch r := &list[i]; {
 				case r.OutputPath == "":
 				case gone(r.OutputPath):
-					r.OutputPath, r.OutputKept, r.OutputRedacted, r.OutputError = "", 0, 0, "a secret could not be removed from it"
+					r.OutputPath, r.OutputKept, r.OutputRedacted, r.OutputError = "", 0, 0,
+						"a secret could not be removed from it"
 				default:
-					r.OutputKept, r.OutputRedacted = r.OutputKept+c.grown[r.OutputPath], r.OutputRedacted+c.grown[r.OutputPath]
+					r.OutputKept, r.OutputRedacted = r.OutputKept+c.grown[r.OutputPath],
+						r.OutputRedacted+c.grown[r.OutputPath]
 				}
 			}
 		}
@@ -389,7 +400,8 @@ func changedBelow(c *cleaner, dir string) bool {
 func (c *cleaner) tell(sources []source, removal schema.Removal, receipt func(*schema.Redaction)) error {
 	return amend(sources, schema.HealthPath, func(h *schema.ObservationHealth) {
 		if h.Redaction == nil {
-			h.Redaction = &schema.Redaction{Mode: schema.RedactionDisabled, ByRule: map[string]uint64{}, ByField: map[string]uint64{}}
+			h.Redaction = &schema.Redaction{Mode: schema.RedactionDisabled, ByRule: map[string]uint64{},
+				ByField: map[string]uint64{}}
 		}
 		h.Redaction.Removals = append(h.Redaction.Removals, removal)
 		receipt(h.Redaction)
@@ -406,8 +418,10 @@ func (c *cleaner) tell(sources []source, removal schema.Removal, receipt func(*s
 				h.KernelLayer, h.KernelState = schema.PartialRingbufDrops, schema.Partial
 			}
 			h.Reasons = append(h.Reasons, schema.Reason{
-				Subject: subject, Code: CodeSecretDropped, Message: path + " was left out: assay-run could not remove a secret from it",
-				Remedy: "name the secret with --secret-env or --secret-file, so that it is redacted before it is written",
+				Subject: subject, Code: CodeSecretDropped,
+				Message: path + " was left out: assay-run could not remove a secret from it",
+				Remedy: "name the secret with --secret-env or --secret-file, so that it is redacted " +
+					"before it is written",
 			})
 		}
 	})
@@ -570,7 +584,8 @@ type castEvent [3]any
 func (c *castWriter) line(line []byte) error {
 	var raw []jsontext.Value
 	var kind, data string
-	if json.Unmarshal(line, &raw) != nil || len(raw) != 3 || json.Unmarshal(raw[1], &kind) != nil || json.Unmarshal(raw[2], &data) != nil {
+	if json.Unmarshal(line, &raw) != nil || len(raw) != 3 || json.Unmarshal(raw[1], &kind) != nil ||
+		json.Unmarshal(raw[2], &data) != nil {
 		return c.put(c.r.JSON(schema.TerminalPath, line))
 	}
 	if kind != "o" {

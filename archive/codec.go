@@ -43,7 +43,8 @@ var ErrOtherFormat = errors.New("is the name of another format; a bundle is a .t
 // CheckName refuses a name for a bundle that promises what a bundle is not.
 func CheckName(name string) error {
 	name = strings.ToLower(name)
-	for _, other := range []string{".zip", ".7z", ".rar", ".jar", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar.lz4", ".tar.br", ".json", ".ndjson"} {
+	for _, other := range []string{".zip", ".7z", ".rar", ".jar", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar.lz4",
+		".tar.br", ".json", ".ndjson"} {
 		if strings.HasSuffix(name, other) {
 			return fmt.Errorf("%s %w", filepath.Base(name), ErrOtherFormat)
 		}

@@ -47,18 +47,22 @@ func TestAFullSpoolKeepsRoomForTheEnd(t *testing.T) {
 	}
 	t.Cleanup(func() { s.Close() })
 	shim, ms := "none", int64(0)
-	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"x"}, EnvKeys: []string{}, WindowElapsedMS: &ms})
+	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"x"},
+		EnvKeys: []string{}, WindowElapsedMS: &ms})
 	var full error
 	const lines = 20000
 	for range lines {
-		if err := s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte { return kernelLine(b, testRunID, seq) }); err != nil {
+		if err := s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte {
+			return kernelLine(b, testRunID, seq)
+		}); err != nil {
 			full = err
 		}
 	}
 	if !errors.Is(full, syscall.ENOSPC) || !strings.Contains(full.Error(), schema.KernelPath) {
 		t.Fatalf("the spool never became full: %v", full)
 	}
-	if b, err := os.ReadFile(filepath.Join(s.Dir(), schema.KernelPath)); err != nil || !bytes.HasSuffix(b, []byte("}\n")) {
+	if b, err := os.ReadFile(filepath.Join(s.Dir(), schema.KernelPath)); err != nil ||
+		!bytes.HasSuffix(b, []byte("}\n")) {
 		t.Errorf("the broken layer ends in half a line: %q, %v", b[max(0, len(b)-50):], err)
 	}
 	w, err := s.Create(schema.StderrPath)
@@ -82,7 +86,9 @@ func TestAFullSpoolKeepsRoomForTheEnd(t *testing.T) {
 	for range 200 {
 		appendEvent(t, s, schema.Event{Type: schema.SignalForwarded, SignalName: strings.Repeat("x", 500)})
 	}
-	if err := s.Append(schema.PolicyPath, func(b []byte, _ uint64) []byte { return append(b, "{}"...) }); !errors.Is(err, syscall.ENOSPC) {
+	if err := s.Append(schema.PolicyPath, func(b []byte, _ uint64) []byte {
+		return append(b, "{}"...)
+	}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("another layer was given the space kept for the end: %v", err)
 	}
 	end(t, s, schema.Stdio{Mode: "pipe", Stderr: &schema.Stream{}})
@@ -110,7 +116,8 @@ func TestASurfaceOnAFullDisk(t *testing.T) {
 	}
 	t.Cleanup(func() { s.Close() })
 	shim, ms := "none", int64(0)
-	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"x"}, EnvKeys: []string{}, WindowElapsedMS: &ms})
+	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"x"},
+		EnvKeys: []string{}, WindowElapsedMS: &ms})
 	if err := s.Sync(); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +165,8 @@ func TestAFullOutputLeavesNothing(t *testing.T) {
 	if left, _ := os.ReadDir(out); len(left) != 0 {
 		t.Errorf("left on the full disk: %v", left)
 	}
-	sealed, err := Recover(context.Background(), dir, testRunID, RecoverOptions{Output: filepath.Join(t.TempDir(), "b.tar.gz")})
+	sealed, err := Recover(context.Background(), dir, testRunID,
+		RecoverOptions{Output: filepath.Join(t.TempDir(), "b.tar.gz")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +195,8 @@ func TestRedactOnAFullDisk(t *testing.T) {
 		dir := smallDisk(t, size)
 		r := newRedactor()
 		r.Add(redact.RuleGiven, aSecret)
-		if _, err := Redact(context.Background(), sealed.Path, filepath.Join(dir, "new.tar.gz"), r, RedactOptions{}); !errors.Is(err, syscall.ENOSPC) {
+		if _, err := Redact(context.Background(), sealed.Path, filepath.Join(dir, "new.tar.gz"), r,
+			RedactOptions{}); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("on a disk of %s: %v", size, err)
 		}
 		if left, _ := os.ReadDir(dir); len(left) != 0 {
@@ -215,7 +224,9 @@ func TestASweepThatFillsTheDisk(t *testing.T) {
 	r := newRedactor()
 	r.Add(redact.RuleArgument, aSecret)
 	s.Redact(r)
-	if _, err := s.Seal(context.Background()); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "take secrets out of") || !strings.Contains(err.Error(), "recover --spool-dir "+dir+" "+testRunID) {
+	if _, err := s.Seal(context.Background()); !errors.Is(err, syscall.ENOSPC) ||
+		!strings.Contains(err.Error(), "take secrets out of") ||
+		!strings.Contains(err.Error(), "recover --spool-dir "+dir+" "+testRunID) {
 		t.Fatalf("seal: %v", err)
 	}
 	if _, err := os.Lstat(run.Output); !errors.Is(err, os.ErrNotExist) {
@@ -249,8 +260,12 @@ func TestOutputsThatCannotBe(t *testing.T) {
 		want    string
 	}{
 		"a directory of the output's name": {func(o string) error { return os.Mkdir(o, 0o700) }, "not a regular file"},
-		"a missing directory":              {func(o string) error { return os.Remove(filepath.Dir(o)) }, "no such file or directory"},
-		"a .tmp that is a symlink":         {func(o string) error { return os.Symlink("/dev/null", o+".tmp") }, "not a regular file"},
+		"a missing directory": {func(o string) error {
+			return os.Remove(filepath.Dir(o))
+		}, "no such file or directory"},
+		"a .tmp that is a symlink": {func(o string) error {
+			return os.Symlink("/dev/null", o+".tmp")
+		}, "not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := testRun(t)
@@ -292,9 +307,12 @@ func TestRecoverElsewhereFromAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	shim, ms := "none", int64(0)
-	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"x"}, EnvKeys: []string{}, WindowElapsedMS: &ms})
+	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"x"},
+		EnvKeys: []string{}, WindowElapsedMS: &ms})
 	for range 1000 {
-		if err := s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte { return kernelLine(b, testRunID, seq) }); err != nil {
+		if err := s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte {
+			return kernelLine(b, testRunID, seq)
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -309,7 +327,8 @@ func TestRecoverElsewhereFromAFullDisk(t *testing.T) {
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
-	sealed, err := Recover(context.Background(), dir, testRunID, RecoverOptions{Output: filepath.Join(t.TempDir(), "elsewhere.tar.gz")})
+	sealed, err := Recover(context.Background(), dir, testRunID,
+		RecoverOptions{Output: filepath.Join(t.TempDir(), "elsewhere.tar.gz")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,8 @@ func (f files) edit(path, old, new string) {
 
 // turn adds a turn, and its account.
 func (f files) turn(rest string) {
-	f[schema.TurnsPath] = fmt.Appendf(nil, `{"schema":%q,"run_id":%q,"seq":0,"tool":"x","source":"gateway","tool_call_id":"c","t_start_ns":0,"t_end_ns":0,%s}`+"\n", schema.TurnV0, testRunID, rest)
+	f[schema.TurnsPath] = fmt.Appendf(nil,
+		`{"schema":%q,"run_id":%q,"seq":0,"tool":"x","source":"gateway","tool_call_id":"c","t_start_ns":0,"t_end_ns":0,%s}`+"\n", schema.TurnV0, testRunID, rest)
 	f.edit(schema.HealthPath, `"turns": {
       "seen": 0,
       "written": 0`, `"turns": {
@@ -150,7 +151,8 @@ func (f files) checkpoint(layer string, n int, spoil string) {
 
 // reseal makes integrity.json of what the other members are now.
 func (f files) reseal() {
-	doc := schema.Integrity{Schema: schema.IntegrityV0, RunID: testRunID, Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}, Members: map[string]schema.MemberBytes{}}}
+	doc := schema.Integrity{Schema: schema.IntegrityV0, RunID: testRunID,
+		Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}, Members: map[string]schema.MemberBytes{}}}
 	for _, p := range schema.Layers {
 		var t tree
 		t.addLines(f[p][:bytes.LastIndexByte(f[p], '\n')+1])
@@ -176,12 +178,15 @@ func inIntegrity(spoil func(f files)) func(f files) []byte {
 
 // withReceipt is a bundle whose health has a receipt of redaction.
 func withReceipt(receipt string) func(f files) []byte {
-	return inFiles(func(f files) { f.edit(schema.HealthPath, `"hooks": []`, `"redaction": {`+receipt+`}, "hooks": []`) })
+	return inFiles(func(f files) {
+		f.edit(schema.HealthPath, `"hooks": []`, `"redaction": {`+receipt+`}, "hooks": []`)
+	})
 }
 
 // withRemoval is one whose secrets were removed later.
 func withRemoval(removal string) func(f files) []byte {
-	return withReceipt(`"mode": "enabled", "redacted_count": 0, "by_rule": {}, "by_field": {}, "removals": [{` + removal + `}]`)
+	return withReceipt(`"mode": "enabled", "redacted_count": 0, "by_rule": {}, "by_field": {}, "removals": [{` +
+		removal + `}]`)
 }
 
 // inManifest spoils the manifest alone.
@@ -225,10 +230,12 @@ func (f files) contract(change func(c *schema.Contract)) {
 	f[schema.CheckOutputPath("a")] = []byte("ok\n")
 	c := schema.Contract{
 		Schema: schema.ContractV0, RunID: testRunID, Digest: digest(sha256.Sum256(nil)), FileAfter: "unchanged",
-		Contract: schema.ContractDefinition{Checks: []schema.Check{{Name: "a", Command: "echo ok", ExpectExitZero: true, TimeoutSecs: 1}}},
-		Verdict:  schema.VerdictPassed, Reasons: []string{}, ProtectedChanges: []schema.ProtectedChange{},
+		Contract: schema.ContractDefinition{Checks: []schema.Check{{Name: "a", Command: "echo ok", ExpectExitZero: true,
+			TimeoutSecs: 1}}},
+		Verdict: schema.VerdictPassed, Reasons: []string{}, ProtectedChanges: []schema.ProtectedChange{},
 		Results: []schema.CheckResult{{
-			Name: "a", Passed: true, Ran: true, ExitCode: pointerTo(0), OutputTail: "ok\n", OutputBytes: 3, OutputKept: 3,
+			Name: "a", Passed: true, Ran: true, ExitCode: pointerTo(0), OutputTail: "ok\n", OutputBytes: 3,
+			OutputKept: 3,
 			OutputPath: schema.CheckOutputPath("a"), Rerun: "sh -c 'echo ok'",
 		}},
 	}

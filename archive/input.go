@@ -96,7 +96,8 @@ func (in *input) Read(b []byte) (int, error) {
 		in.told(in.packed.n, in.size)
 	}
 	if in.unpacked > bombFloor && in.unpacked > bombFloor+bombRatio*in.packed.n {
-		return 0, problem(CodeBomb, "", "%d bytes unpacked to more than %d: more than %d times as much", in.packed.n, in.unpacked, bombRatio)
+		return 0, problem(CodeBomb, "", "%d bytes unpacked to more than %d: more than %d times as much", in.packed.n,
+			in.unpacked, bombRatio)
 	}
 	var pathErr *os.PathError
 	switch {

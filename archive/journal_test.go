@@ -36,7 +36,8 @@ func TestATornJournalIsRecovered(t *testing.T) {
 			t.Fatal(err)
 		}
 		output := filepath.Join(t.TempDir(), "torn.tar.gz")
-		if _, err := Recover(context.Background(), dir, testRunID, RecoverOptions{Output: output, Keep: true}); err != nil {
+		if _, err := Recover(context.Background(), dir, testRunID,
+			RecoverOptions{Output: output, Keep: true}); err != nil {
 			t.Fatalf("cut at %d: %v", cut, err)
 		}
 		mustBeSound(t, output)

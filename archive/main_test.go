@@ -50,7 +50,8 @@ func playChild(what, dir, output string) error {
 			if seq == 0 {
 				return fmt.Appendf(b, `{"schema":%q,"run_id":%q,"seq":0,"type":"run_started","agent_shim":"none","command":["x"],"env_keys":[],"window_elapsed_ms":0}`, schema.EventV0, testRunID)
 			}
-			return fmt.Appendf(b, `{"schema":%q,"run_id":%q,"seq":%d,"type":"signal_forwarded"}`, schema.EventV0, testRunID, seq)
+			return fmt.Appendf(b, `{"schema":%q,"run_id":%q,"seq":%d,"type":"signal_forwarded"}`, schema.EventV0,
+				testRunID, seq)
 		})
 		if err != nil {
 			return err

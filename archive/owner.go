@@ -25,7 +25,8 @@ func foreign(dir string) error {
 		return err
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
-		return fmt.Errorf("the spool %s belongs to the user with the id %d, and you are root: recover it as that user", dir, st.Uid)
+		return fmt.Errorf("the spool %s belongs to the user with the id %d, and you are root: recover it as that user",
+			dir, st.Uid)
 	}
 	if !info.IsDir() {
 		return fmt.Errorf("the spool %s is not a directory", dir)

@@ -62,7 +62,8 @@ func walk(path string) (_ int, err error) {
 				return -1, &os.PathError{Op: "open", Path: path, Err: unix.ELOOP}
 			}
 			if st.Uid != 0 || open(at) {
-				return -1, fmt.Errorf("%s in the path %s is a symbolic link that another user could have made, and assay-run runs as root: "+
+				return -1, fmt.Errorf("%s in the path %s is a symbolic link that another user could have made, and "+
+					"assay-run runs as root: "+
 					"name the directory that it leads to", name, path)
 			}
 			target, err := readlinkat(at, name)

@@ -34,7 +34,8 @@ func (r *Reader) Prove(ctx context.Context, layer string, seq uint64) (*schema.I
 	if err != nil {
 		return nil, err
 	}
-	proof := &schema.InclusionProof{Schema: schema.InclusionProofV0, Identity: r.identity, Layer: layer, Seq: seq, Manifest: string(manifest), Path: []string{}}
+	proof := &schema.InclusionProof{Schema: schema.InclusionProofV0, Identity: r.identity, Layer: layer, Seq: seq,
+		Manifest: string(manifest), Path: []string{}}
 	sound, err := r.proveLine(ctx, proof, schema.Layers[i])
 	if err == nil && !sound {
 		err = noProof("the lines of %s are not those that its %s tells of", schema.Layers[i], schema.IntegrityPath)
@@ -46,7 +47,8 @@ func (r *Reader) Prove(ctx context.Context, layer string, seq uint64) (*schema.I
 }
 
 // proveLine fills in the line, its path and integrity.json.
-func (r *Reader) proveLine(ctx context.Context, proof *schema.InclusionProof, layerPath string) (sound bool, err error) {
+func (r *Reader) proveLine(ctx context.Context, proof *schema.InclusionProof, layerPath string) (sound bool,
+	err error) {
 	var want schema.LayerTree
 	var whole tree
 	// The lifecycle stands before integrity.json, which tells how long it is: its
@@ -170,7 +172,8 @@ func checkLine(p *schema.InclusionProof, t schema.LayerTree, runID string) error
 		RunID string  `json:"run_id"`
 		Seq   *uint64 `json:"seq"`
 	}
-	if err := json.Unmarshal([]byte(p.Line), &head); err != nil || head.RunID != runID || head.Seq == nil || *head.Seq != p.Seq {
+	if err := json.Unmarshal([]byte(p.Line), &head); err != nil || head.RunID != runID || head.Seq == nil ||
+		*head.Seq != p.Seq {
 		return noProof("the line is not line %d of run %s", p.Seq, runID)
 	}
 	if t.Lines > 1<<62 || p.Seq >= t.Lines {

@@ -33,7 +33,8 @@ func TestEveryLineCanBeProved(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ path, layer string }{
-		{sealed.Path, "nothing"}, {sealed.Path, "sdk"}, {"testdata/vectors/before-integrity/sample.tar.gz", "kernel"}, {hostileDir + "/integrity-of-another-line.tar.gz", "kernel"},
+		{sealed.Path, "nothing"}, {sealed.Path, "sdk"}, {"testdata/vectors/before-integrity/sample.tar.gz", "kernel"},
+		{hostileDir + "/integrity-of-another-line.tar.gz", "kernel"},
 	} {
 		if _, err := prove(c.path, c.layer, 0); !errors.Is(err, ErrProof) {
 			t.Errorf("%s of %s: %v", c.layer, c.path, err)
@@ -48,8 +49,13 @@ func TestAFalseProofIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, spoil := range map[string]func(p *schema.InclusionProof){
-		"another line":                 func(p *schema.InclusionProof) { p.Line = strings.Replace(p.Line, `"pid":4000`, `"pid":4001`, 1) },
-		"another place":                func(p *schema.InclusionProof) { p.Seq = 6; p.Line = strings.Replace(p.Line, `"seq":5`, `"seq":6`, 1) },
+		"another line": func(p *schema.InclusionProof) {
+			p.Line = strings.Replace(p.Line, `"pid":4000`, `"pid":4001`, 1)
+		},
+		"another place": func(p *schema.InclusionProof) {
+			p.Seq = 6
+			p.Line = strings.Replace(p.Line, `"seq":5`, `"seq":6`, 1)
+		},
 		"a seq that is not the line's": func(p *schema.InclusionProof) { p.Seq = 6 },
 		"another layer":                func(p *schema.InclusionProof) { p.Layer = "policy" },
 		"no such layer":                func(p *schema.InclusionProof) { p.Layer = "x" },
@@ -59,9 +65,11 @@ func TestAFalseProofIsRefused(t *testing.T) {
 		"another tree size": func(p *schema.InclusionProof) {
 			p.Integrity = strings.Replace(p.Integrity, `"lines": 13`, `"lines": 14`, 1)
 		},
-		"another bundle's identity": func(p *schema.InclusionProof) { p.Identity = "sha256:" + strings.Repeat("0", 64) },
-		"another manifest":          func(p *schema.InclusionProof) { p.Manifest += " " },
-		"another schema":            func(p *schema.InclusionProof) { p.Schema = "x" },
+		"another bundle's identity": func(p *schema.InclusionProof) {
+			p.Identity = "sha256:" + strings.Repeat("0", 64)
+		},
+		"another manifest": func(p *schema.InclusionProof) { p.Manifest += " " },
+		"another schema":   func(p *schema.InclusionProof) { p.Schema = "x" },
 	} {
 		p := *good
 		p.Path = append([]string{}, good.Path...)

@@ -180,7 +180,8 @@ func (r *Reader) Members(ctx context.Context) iter.Seq2[*Member, error] {
 				yield(nil, fmt.Errorf("read %s: %w", r.name, err))
 				return
 			}
-			if !yield(&Member{Path: path, Size: size, w: w, h: sha256.New(), want: entry.SHA256, tolerant: r.tolerant, sound: r.sound}, nil) {
+			if !yield(&Member{Path: path, Size: size, w: w, h: sha256.New(), want: entry.SHA256, tolerant: r.tolerant,
+				sound: r.sound}, nil) {
 				return
 			}
 		}
@@ -254,7 +255,8 @@ func (r *Reader) Documents(ctx context.Context, without ...string) (*Documents, 
 		if r.tolerant {
 			break
 		}
-		return nil, fmt.Errorf("read %s: %w", r.name, problem(CodeRequired, path, "every bundle has this member, this one does not"))
+		return nil, fmt.Errorf("read %s: %w", r.name,
+			problem(CodeRequired, path, "every bundle has this member, this one does not"))
 	}
 	return d, nil
 }
@@ -262,12 +264,14 @@ func (r *Reader) Documents(ctx context.Context, without ...string) (*Documents, 
 func (m *Member) decodeSurface(v any) (err error) {
 	s := v.(*schema.CapabilitySurface)
 	*s = schema.CapabilitySurface{
-		Schema: schema.CapabilitySurfaceV0, FilesystemPaths: []string{}, NetworkEndpoints: []string{}, ProcessExecs: []string{},
-		MCPTools: []string{}, PolicyDecisions: []string{},
+		Schema: schema.CapabilitySurfaceV0, FilesystemPaths: []string{}, NetworkEndpoints: []string{},
+		ProcessExecs: []string{},
+		MCPTools:     []string{}, PolicyDecisions: []string{},
 	}
 	lists := map[string]*[]string{
-		"filesystem_paths": &s.FilesystemPaths, "network_endpoints": &s.NetworkEndpoints, "process_execs": &s.ProcessExecs,
-		"mcp_tools": &s.MCPTools, "policy_decisions": &s.PolicyDecisions,
+		"filesystem_paths": &s.FilesystemPaths, "network_endpoints": &s.NetworkEndpoints,
+		"process_execs": &s.ProcessExecs,
+		"mcp_tools":     &s.MCPTools, "policy_decisions": &s.PolicyDecisions,
 	}
 	if m.Size > maxDocument {
 		return problem(CodeLimit, m.Path, "%d bytes, at most %d are allowed", m.Size, maxDocument)

@@ -202,8 +202,10 @@ func besideOther(output, runID string) string {
 
 // recoveredIntegrity makes integrity.json of what is in a spool, and tells what the
 // checkpoints show to be other than it was written.
-func recoveredIntegrity(runID string, sources []source, scans map[string]*layerScan, points checkpoints) (_ source, found []Tampered, err error) {
-	doc := schema.Integrity{Schema: schema.IntegrityV0, RunID: runID, Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}}}
+func recoveredIntegrity(runID string, sources []source, scans map[string]*layerScan, points checkpoints) (_ source,
+	found []Tampered, err error) {
+	doc := schema.Integrity{Schema: schema.IntegrityV0, RunID: runID,
+		Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}}}
 	for _, p := range schema.Layers {
 		doc.Layers[schema.LayerName(p)] = scans[p].tree
 		if scans[p].fault != "" {
@@ -240,7 +242,8 @@ func recoveredIntegrity(runID string, sources []source, scans map[string]*layerS
 // complete adds what a bundle must hold and the spool may not: empty layers,
 // run.json without its output, and documents that an interrupted run never
 // came to write. The notes say what was cut or made up.
-func complete(dir string, run schema.Run, sources []source, scans map[string]*layerScan) (_ []source, notes []string, err error) {
+func complete(dir string, run schema.Run, sources []source, scans map[string]*layerScan) (_ []source, notes []string,
+	err error) {
 	have := map[string]bool{}
 	for _, src := range sources {
 		have[src.path] = true
@@ -272,7 +275,8 @@ func complete(dir string, run schema.Run, sources []source, scans map[string]*la
 // madeDocuments makes the documents that are missing, and corrects those that
 // claim a run ended which did not. scans is nil when the spool's own process
 // seals: then only what is missing is made.
-func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[string]*layerScan) (made map[string]any, notes []string, err error) {
+func madeDocuments(dir string, run schema.Run, have map[string]bool, scans map[string]*layerScan) (made map[string]any,
+	notes []string, err error) {
 	made = map[string]any{}
 	missing := slices.ContainsFunc(documents, func(p string) bool { return p != schema.RunPath && !have[p] })
 	if scans == nil && !missing {
@@ -376,7 +380,8 @@ func (r *rebuild) incompleteResult(dir string, have map[string]bool) *schema.Res
 		for _, s := range []struct {
 			path, mode string
 			stream     **schema.Stream
-		}{{schema.StdoutPath, "pipe", &res.Stdio.Stdout}, {schema.StderrPath, "pipe", &res.Stdio.Stderr}, {schema.TerminalPath, "terminal", &res.Stdio.Terminal}} {
+		}{{schema.StdoutPath, "pipe", &res.Stdio.Stdout}, {schema.StderrPath, "pipe", &res.Stdio.Stderr},
+			{schema.TerminalPath, "terminal", &res.Stdio.Terminal}} {
 			if info, err := os.Stat(filepath.Join(dir, filepath.FromSlash(s.path))); err == nil && have[s.path] {
 				res.Stdio.Mode = s.mode
 				*s.stream = &schema.Stream{Bytes: info.Size(), Captured: info.Size()}
@@ -390,7 +395,8 @@ func (r *rebuild) incompleteResult(dir string, have map[string]bool) *schema.Res
 	}
 	res.Labels = r.run.Labels
 	source := schema.SourceRunner
-	res.Schema, res.RunID, res.Outcome, res.ErrorSource = schema.ResultV0, r.run.RunID, schema.OutcomeIncomplete, &source
+	res.Schema, res.RunID, res.Outcome, res.ErrorSource = schema.ResultV0, r.run.RunID, schema.OutcomeIncomplete,
+		&source
 	res.RunnerExitCode = nil
 	res.Error = &schema.ResultError{
 		Code:    "interrupted",
@@ -455,7 +461,9 @@ func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schem
 		Subject: "run", Code: "interrupted",
 		Message: "the recorder ended before the run was sealed: what was not yet written is lost and not counted",
 	}
-	h.Reasons = slices.DeleteFunc(h.Reasons, func(x schema.Reason) bool { return x.Code == reason.Code || x.Code == "spool_damaged" })
+	h.Reasons = slices.DeleteFunc(h.Reasons, func(x schema.Reason) bool {
+		return x.Code == reason.Code || x.Code == "spool_damaged"
+	})
 	h.Reasons = append(h.Reasons, reason)
 	for _, n := range notes[:len(notes)-1] {
 		h.Reasons = append(h.Reasons, schema.Reason{Subject: "spool", Code: "spool_damaged", Message: n})

@@ -19,7 +19,8 @@ import (
 func TestAKilledRecorderIsAlwaysRecovered(t *testing.T) {
 	base := t.TempDir()
 	start := time.Now()
-	if n := killAfter(t, childCmd("record", filepath.Join(base, "whole"), filepath.Join(base, "whole.tar.gz")), time.Minute); n != 300 {
+	if n := killAfter(t, childCmd("record", filepath.Join(base, "whole"), filepath.Join(base, "whole.tar.gz")),
+		time.Minute); n != 300 {
 		t.Fatalf("undisturbed, the child wrote %d lines", n)
 	}
 	mustBeSound(t, filepath.Join(base, "whole.tar.gz"))
@@ -45,7 +46,8 @@ func TestAKilledRecorderIsAlwaysRecovered(t *testing.T) {
 			if _, err := os.Stat(output); err == nil {
 				mustBeSound(t, output)
 			}
-			if _, err := Recover(context.Background(), dir, testRunID, RecoverOptions{}); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if _, err := Recover(context.Background(), dir, testRunID, RecoverOptions{}); err != nil &&
+				!errors.Is(err, os.ErrNotExist) {
 				t.Fatal(err)
 			}
 		}
@@ -163,8 +165,10 @@ func TestATornLineIsCutAndABadOneReported(t *testing.T) {
 		code  Code // of the bundle; empty: sound
 		note  string
 	}{
-		"half a last line":        {func(b []byte) []byte { return b[:len(b)-10] }, 99, "", "torn last line"},
-		"zeros after a power cut": {func(b []byte) []byte { return append(b, make([]byte, 5000)...) }, 100, "", "torn last line of 5000 bytes"},
+		"half a last line": {func(b []byte) []byte { return b[:len(b)-10] }, 99, "", "torn last line"},
+		"zeros after a power cut": {func(b []byte) []byte {
+			return append(b, make([]byte, 5000)...)
+		}, 100, "", "torn last line of 5000 bytes"},
 		"whole lines that never reached the disk": {func(b []byte) []byte {
 			return b[:bytes.LastIndexByte(b[:len(b)/2], '\n')+1]
 		}, 50, "", "incomplete"},
@@ -200,7 +204,8 @@ func TestATornLineIsCutAndABadOneReported(t *testing.T) {
 			} else if r.OK() || r.Problems[0].Code != c.code {
 				t.Errorf("problems %v", r.Problems)
 			}
-			if d := documentsOf(t, sealed.Path); d.Result.Outcome != schema.OutcomeIncomplete || *d.Result.ErrorSource != schema.SourceRunner {
+			if d := documentsOf(t, sealed.Path); d.Result.Outcome != schema.OutcomeIncomplete ||
+				*d.Result.ErrorSource != schema.SourceRunner {
 				t.Errorf("result %+v", d.Result)
 			}
 		})
@@ -212,7 +217,8 @@ func TestWhatCannotBeRecoveredStays(t *testing.T) {
 	spool := filepath.Join(dir, testRunID)
 	os.MkdirAll(spool, 0o700)
 	os.WriteFile(filepath.Join(spool, schema.RunPath), nil, 0o600) // a power cut before the first sync
-	if _, err := Recover(context.Background(), dir, testRunID, RecoverOptions{}); err == nil || !strings.Contains(err.Error(), "had not begun") {
+	if _, err := Recover(context.Background(), dir, testRunID, RecoverOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "had not begun") {
 		t.Errorf("error %v", err)
 	}
 	if list, err := ListSpools(dir); err != nil || len(list) != 1 || list[0].Damage == "" {

@@ -56,10 +56,12 @@ func recordSecrets(t *testing.T, s *Spool) {
 	must(err)
 	fmt.Fprintln(cast, `{"version":3,"term":{"cols":80,"rows":24}}`)
 	shim, ms := "none", int64(0)
-	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"/bin/true"}, EnvKeys: []string{}, WindowElapsedMS: &ms})
+	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"/bin/true"},
+		EnvKeys: []string{}, WindowElapsedMS: &ms})
 	for i := range 5 {
 		must(s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte {
-			return append(b, bytes.Replace(kernelLine(nil, testRunID, seq), []byte(`"value":"`), []byte(`"value":"/`+aSecret), 1)...)
+			return append(b, bytes.Replace(kernelLine(nil, testRunID, seq), []byte(`"value":"`),
+				[]byte(`"value":"/`+aSecret), 1)...)
 		}))
 		must(s.Append(schema.TurnsPath, func(b []byte, seq uint64) []byte {
 			name := hex.EncodeToString(sum[:])
@@ -76,8 +78,10 @@ func recordSecrets(t *testing.T, s *Spool) {
 	size := s.members[schema.StderrPath].ledger.size
 	zero := 0
 	doc, err := schema.Document(schema.Result{
-		Schema: schema.ResultV0, RunID: testRunID, Outcome: schema.OutcomeExited, ExitCode: &zero, RunnerExitCode: &zero, LimitsHit: []string{},
-		Stdio: schema.Stdio{Mode: "pipe", Stdout: &schema.Stream{Bytes: 6, Captured: 6}, Stderr: &schema.Stream{Bytes: size, Captured: size}},
+		Schema: schema.ResultV0, RunID: testRunID, Outcome: schema.OutcomeExited, ExitCode: &zero,
+		RunnerExitCode: &zero, LimitsHit: []string{},
+		Stdio: schema.Stdio{Mode: "pipe", Stdout: &schema.Stream{Bytes: 6, Captured: 6},
+			Stderr: &schema.Stream{Bytes: size, Captured: size}},
 	})
 	must(err)
 	must(s.Put(schema.ResultPath, doc))
@@ -125,7 +129,8 @@ func TestWhatBecomesKnownLateIsNotSealed(t *testing.T) {
 	mustNotHold(t, sealed.Path, aSecret[7:])
 	names, content := members(t, sealed.Path)
 	for _, name := range names {
-		if strings.HasPrefix(name, schema.BlobsDir) && strings.Count(content[schema.TurnsPath], strings.TrimPrefix(name, schema.BlobsDir)) != 10 {
+		if strings.HasPrefix(name, schema.BlobsDir) &&
+			strings.Count(content[schema.TurnsPath], strings.TrimPrefix(name, schema.BlobsDir)) != 10 {
 			t.Errorf("the turns do not name %s: %s", name, content[schema.TurnsPath])
 		}
 	}
@@ -140,7 +145,8 @@ func TestWhatBecomesKnownLateIsNotSealed(t *testing.T) {
 		t.Errorf("%d taken out: %s", sealed.Removed.RedactedCount, d)
 	}
 	h := documentsOf(t, sealed.Path).Health
-	if d := cmp.Diff([]schema.Removal{*sealed.Removed}, h.Redaction.Removals); d != "" || h.Redaction.RedactedCount != 16 {
+	if d := cmp.Diff([]schema.Removal{*sealed.Removed}, h.Redaction.Removals); d != "" ||
+		h.Redaction.RedactedCount != 16 {
 		t.Errorf("the health tells of %d: %s", h.Redaction.RedactedCount, d)
 	}
 }
@@ -148,7 +154,8 @@ func TestWhatBecomesKnownLateIsNotSealed(t *testing.T) {
 func TestALayerThatASecretCannotBeTakenOutOfIsEmptied(t *testing.T) {
 	s, _ := newSpool(t, testRun(t))
 	shim, ms := "none", int64(0)
-	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"/bin/true"}, EnvKeys: []string{}, WindowElapsedMS: &ms})
+	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"/bin/true"},
+		EnvKeys: []string{}, WindowElapsedMS: &ms})
 	err := s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte {
 		return fmt.Appendf(b, `{"schema":"assay.runner.kernel_event.v0","run_id":%q,"seq":%d,"pid":1,"event_type":65535,"kind":"event_65535","value":"x"}`, testRunID, seq)
 	})
@@ -167,9 +174,13 @@ func TestALayerThatASecretCannotBeTakenOutOfIsEmptied(t *testing.T) {
 	report := mustBeSound(t, sealed.Path)
 	mustNotHold(t, sealed.Path, "event_65535")
 	h := documentsOf(t, sealed.Path).Health
-	named := slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == CodeSecretDropped && r.Subject == "kernel" })
-	if report.Lines[schema.KernelPath] != 0 || !named || h.Layers["kernel"].Dropped != 1 || !slices.Equal(sealed.Removed.Dropped, []string{schema.KernelPath}) {
-		t.Errorf("%d lines, %+v, %+v, %+v", report.Lines[schema.KernelPath], h.Reasons, h.Layers["kernel"], sealed.Removed)
+	named := slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool {
+		return r.Code == CodeSecretDropped && r.Subject == "kernel"
+	})
+	if report.Lines[schema.KernelPath] != 0 || !named || h.Layers["kernel"].Dropped != 1 ||
+		!slices.Equal(sealed.Removed.Dropped, []string{schema.KernelPath}) {
+		t.Errorf("%d lines, %+v, %+v, %+v", report.Lines[schema.KernelPath], h.Reasons, h.Layers["kernel"],
+			sealed.Removed)
 	}
 }
 
@@ -221,7 +232,8 @@ func TestRedactMakesANewBundle(t *testing.T) {
 	}
 	r.Use(rules)
 	name := filepath.Join(t.TempDir(), "new.tar.zst")
-	sealed, err := Redact(context.Background(), old.Path, name, r, RedactOptions{By: "test", Rules: []string{"greeting"}})
+	sealed, err := Redact(context.Background(), old.Path, name, r,
+		RedactOptions{By: "test", Rules: []string{"greeting"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +273,8 @@ func TestRedactMakesANewBundle(t *testing.T) {
 	if err := os.WriteFile(bad, before[:len(before)-40], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Redact(context.Background(), bad, filepath.Join(t.TempDir(), "x.tar.gz"), r, RedactOptions{}); err == nil {
+	if _, err := Redact(context.Background(), bad, filepath.Join(t.TempDir(), "x.tar.gz"), r,
+		RedactOptions{}); err == nil {
 		t.Error("a damaged bundle was redacted")
 	}
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(name), "*"))

@@ -17,7 +17,9 @@ func TestASpoolGoesOn(t *testing.T) {
 	add := func(s *Spool, n int) {
 		t.Helper()
 		for range n {
-			if err := s.Append(schema.KernelPath, func(dst []byte, seq uint64) []byte { return kernelLine(dst, run.RunID, seq) }); err != nil {
+			if err := s.Append(schema.KernelPath, func(dst []byte, seq uint64) []byte {
+				return kernelLine(dst, run.RunID, seq)
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -67,10 +69,14 @@ func TestASpoolGoesOn(t *testing.T) {
 func TestASpoolThatDroppedLinesDoesNotGoOn(t *testing.T) {
 	for name, lose := range map[string]func(s *Spool) error{
 		"a line that is too long": func(s *Spool) error {
-			return s.Append(schema.TurnsPath, func(dst []byte, _ uint64) []byte { return append(dst, make([]byte, MaxLine)...) })
+			return s.Append(schema.TurnsPath, func(dst []byte, _ uint64) []byte {
+				return append(dst, make([]byte, MaxLine)...)
+			})
 		},
 		"a batch with such a line": func(s *Spool) error {
-			return s.AppendBatch(schema.TurnsPath, 1, func(dst []byte, _ uint64, _ int) []byte { return append(dst, make([]byte, MaxLine)...) })
+			return s.AppendBatch(schema.TurnsPath, 1, func(dst []byte, _ uint64, _ int) []byte {
+				return append(dst, make([]byte, MaxLine)...)
+			})
 		},
 		"a write that failed": func(s *Spool) error {
 			s.layers[schema.TurnsPath].file.Close()

@@ -33,7 +33,8 @@ func record(t testing.TB, s *Spool, n int) {
 		}
 	}
 	shim, ms := "none", int64(0)
-	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"/bin/true"}, EnvKeys: []string{}, WindowElapsedMS: &ms})
+	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"/bin/true"},
+		EnvKeys: []string{}, WindowElapsedMS: &ms})
 	for range n {
 		must(s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte { return kernelLine(b, testRunID, seq) }))
 	}
@@ -50,7 +51,9 @@ func finish(t testing.TB, s *Spool) {
 		}
 	}
 	must(s.Append(schema.PolicyPath, func(b []byte, seq uint64) []byte {
-		line, err := schema.Line(schema.PolicyEvent{Schema: schema.PolicyEventV0, RunID: testRunID, Seq: seq, SourceEventType: "assay.tool.decision", Source: "test", ToolCallID: "tc_1", Tool: "read_file", Decision: "allow"})
+		line, err := schema.Line(schema.PolicyEvent{Schema: schema.PolicyEventV0, RunID: testRunID, Seq: seq,
+			SourceEventType: "assay.tool.decision", Source: "test", ToolCallID: "tc_1", Tool: "read_file",
+			Decision: "allow"})
 		must(err)
 		return append(b, line[:len(line)-1]...)
 	}))
@@ -71,12 +74,16 @@ func end(t testing.TB, s *Spool, stdio schema.Stdio) {
 		}
 	}
 	ms, yes := int64(0), true
-	appendEvent(t, s, schema.Event{Type: schema.RunFinished, ExitCode: schema.Some(0), Signal: schema.None[schema.SignalNumber](), Success: &yes, WindowElapsedMS: &ms})
+	appendEvent(t, s, schema.Event{Type: schema.RunFinished, ExitCode: schema.Some(0),
+		Signal: schema.None[schema.SignalNumber](), Success: &yes, WindowElapsedMS: &ms})
 	zero := 0
 	health := schema.ObservationHealth{
-		Schema: schema.ObservationHealthV0, RunID: testRunID, Platform: "linux", KernelLayer: schema.PartialRingbufDrops, RingbufDrops: 1,
-		PolicyLayer: schema.Present, SDKLayer: schema.Absent, CgroupCorrelation: schema.Partial, NetworkProtocolCoverage: schema.Unknown,
-		NetworkEndpointClaimScope: schema.Unknown, Notes: []string{}, Reasons: []schema.Reason{}, Hooks: []schema.Hook{},
+		Schema: schema.ObservationHealthV0, RunID: testRunID, Platform: "linux",
+		KernelLayer: schema.PartialRingbufDrops, RingbufDrops: 1,
+		PolicyLayer: schema.Present, SDKLayer: schema.Absent, CgroupCorrelation: schema.Partial,
+		NetworkProtocolCoverage:   schema.Unknown,
+		NetworkEndpointClaimScope: schema.Unknown, Notes: []string{}, Reasons: []schema.Reason{},
+		Hooks:    []schema.Hook{},
 		Coverage: []schema.Coverage{}, Layers: map[string]schema.LayerCounts{},
 	}
 	for _, p := range schema.Layers {
@@ -86,11 +93,16 @@ func end(t testing.TB, s *Spool, stdio schema.Stdio) {
 		health.PolicyLayer = schema.Absent
 	}
 	for path, v := range map[string]any{
-		schema.HealthPath:      health,
-		schema.SurfacePath:     schema.CapabilitySurface{Schema: schema.CapabilitySurfaceV0, RunID: testRunID, FilesystemPaths: []string{}, NetworkEndpoints: []string{}, ProcessExecs: []string{}, MCPTools: []string{"read_file"}, PolicyDecisions: []string{"allow:read_file"}},
-		schema.CorrelationPath: schema.CorrelationReport{Schema: schema.CorrelationReportV0, RunID: testRunID, Status: schema.Partial, Bindings: []schema.Binding{}, Ambiguities: []string{}},
-		schema.ResultPath: schema.Result{Schema: schema.ResultV0, RunID: testRunID, Outcome: schema.OutcomeExited, ExitCode: &zero, RunnerExitCode: &zero, LimitsHit: []string{},
-			Stdio: stdio, Timings: schema.Timings{SetupNS: new(int64), ChildNS: new(int64), CleanupNS: new(int64)}, Leftovers: &zero},
+		schema.HealthPath: health,
+		schema.SurfacePath: schema.CapabilitySurface{Schema: schema.CapabilitySurfaceV0, RunID: testRunID,
+			FilesystemPaths: []string{}, NetworkEndpoints: []string{}, ProcessExecs: []string{},
+			MCPTools: []string{"read_file"}, PolicyDecisions: []string{"allow:read_file"}},
+		schema.CorrelationPath: schema.CorrelationReport{Schema: schema.CorrelationReportV0, RunID: testRunID,
+			Status: schema.Partial, Bindings: []schema.Binding{}, Ambiguities: []string{}},
+		schema.ResultPath: schema.Result{Schema: schema.ResultV0, RunID: testRunID, Outcome: schema.OutcomeExited,
+			ExitCode: &zero, RunnerExitCode: &zero, LimitsHit: []string{},
+			Stdio: stdio, Timings: schema.Timings{SetupNS: new(int64), ChildNS: new(int64), CleanupNS: new(int64)},
+			Leftovers: &zero},
 	} {
 		doc, err := schema.Document(v)
 		must(err)

@@ -353,7 +353,8 @@ func StartSpool(dir string, run schema.Run) (_ *Spool, err error) {
 		}
 	}()
 	if err := flock(lock); err != nil {
-		return nil, fmt.Errorf("lock spool %s: %w (the spool needs a file system with locks: choose one with --spool-dir)", final, err)
+		return nil, fmt.Errorf("lock spool %s: %w (the spool needs a file system with locks: choose one "+
+			"with --spool-dir)", final, err)
 	}
 	if _, err := lock.Write(doc); err != nil {
 		return nil, fmt.Errorf("write %s: %w", filepath.Join(final, schema.RunPath), err)
@@ -399,11 +400,13 @@ func reserveSpace(name string, n int64) error {
 func emptySpool(dir string, run schema.Run, lock *os.File) *Spool {
 	s := &Spool{
 		dir: dir, run: run, lock: lock,
-		layers: make(map[string]*layer, len(schema.Layers)), members: map[string]*memberFile{}, documents: map[string]*document{},
-		wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		layers: make(map[string]*layer, len(schema.Layers)), members: map[string]*memberFile{},
+		documents: map[string]*document{},
+		wake:      make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	for _, p := range schema.Layers {
-		s.layers[p] = &layer{spool: s, path: p, ledger: newLedger(), batched: p == schema.KernelPath, final: p == schema.EventsPath}
+		s.layers[p] = &layer{spool: s, path: p, ledger: newLedger(), batched: p == schema.KernelPath,
+			final: p == schema.EventsPath}
 	}
 	return s
 }
@@ -564,7 +567,8 @@ func takeSpool(dir, runID string) (spool string, lock *os.File, run schema.Run, 
 	}
 	if err != nil {
 		lock.Close()
-		return "", nil, run, fmt.Errorf("%s: %w (the run had not begun, or its spool was damaged; remove %s to forget it)", filepath.Join(spool, schema.RunPath), err, spool)
+		return "", nil, run, fmt.Errorf("%s: %w (the run had not begun, or its spool was damaged; "+
+			"remove %s to forget it)", filepath.Join(spool, schema.RunPath), err, spool)
 	}
 	return spool, lock, run, nil
 }
@@ -640,7 +644,8 @@ func (d *document) close() {
 // spool holds the old or the new one, never half of one. On a full disk it
 // uses the space that the spool set aside.
 func (s *Spool) Put(path string, data []byte) error {
-	if !safePath(path) || isLayer(path) || path == schema.RunPath || path == schema.ManifestPath || path == schema.IntegrityPath {
+	if !safePath(path) || isLayer(path) || path == schema.RunPath || path == schema.ManifestPath ||
+		path == schema.IntegrityPath {
 		return fmt.Errorf("put %q: not a path for a document", path)
 	}
 	s.mu.Lock()
@@ -747,7 +752,8 @@ func (s *Spool) planted(name string) {
 	}
 	s.foundMu.Lock()
 	defer s.foundMu.Unlock()
-	s.found = append(s.found, Tampered{filepath.ToSlash(rel), "was there before the recorder wrote it; that file was removed"})
+	s.found = append(s.found,
+		Tampered{filepath.ToSlash(rel), "was there before the recorder wrote it; that file was removed"})
 }
 
 // create opens a file in the spool for reading and writing. Where somebody has
@@ -873,19 +879,23 @@ func (s *Spool) sweep(ctx context.Context, sources []source) ([]source, *schema.
 // recoveredReceipt is what is known of the redaction of a run whose recorder ended
 // before it wrote its own receipt.
 func recoveredReceipt(run schema.Run) *schema.Redaction {
-	receipt := &schema.Redaction{Mode: schema.RedactionRecovered, ByRule: map[string]uint64{}, ByField: map[string]uint64{}}
+	receipt := &schema.Redaction{Mode: schema.RedactionRecovered, ByRule: map[string]uint64{},
+		ByField: map[string]uint64{}}
 	if run.Redaction == schema.RedactionDisabled {
 		receipt.Mode = schema.RedactionDisabled
 		return receipt
 	}
-	receipt.NotSearched = append(redact.NotSearched(), "the values of known secrets: recover does not know them, and finds only credentials by their format and passwords in arguments and URLs")
+	receipt.NotSearched = append(redact.NotSearched(),
+		"the values of known secrets: recover does not know them, and finds only credentials by their format and "+
+			"passwords in arguments and URLs")
 	return receipt
 }
 
 // sweepRecovered takes out of a recovered run what has the shape of a credential,
 // unless it was recorded with redaction disabled. out is nil where nothing was. It is
 // beside the output: the spool's disk may be full.
-func sweepRecovered(ctx context.Context, run schema.Run, sources []source) (_ []source, removal *schema.Removal, out *scratch, err error) {
+func sweepRecovered(ctx context.Context, run schema.Run, sources []source) (_ []source, removal *schema.Removal,
+	out *scratch, err error) {
 	if run.Redaction == schema.RedactionDisabled {
 		return sources, nil, nil, nil
 	}
@@ -944,7 +954,8 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 	defer s.lock.Close()
 	defer s.release()
 	var room sync.WaitGroup
-	room.Go(func() { _ = os.Remove(filepath.Join(s.dir, reserveName)) }) // which can take longer than to pack a small run
+	// which can take longer than to pack a small run
+	room.Go(func() { _ = os.Remove(filepath.Join(s.dir, reserveName)) })
 	defer room.Wait()
 	sources, err := s.sources()
 	var notes []string
@@ -974,7 +985,8 @@ func (s *Spool) Seal(ctx context.Context) (Sealed, error) {
 		sealed, err = s.write(ctx, out, sources, found)
 	}
 	if err != nil {
-		return Sealed{}, fmt.Errorf("seal run %s: %w (its spool %s is kept: \"assay-run recover --spool-dir %s %s\" seals it)", s.run.RunID, err, s.dir, filepath.Dir(s.dir), s.run.RunID)
+		return Sealed{}, fmt.Errorf("seal run %s: %w (its spool %s is kept: \"assay-run recover --spool-dir "+
+			"%s %s\" seals it)", s.run.RunID, err, s.dir, filepath.Dir(s.dir), s.run.RunID)
 	}
 	sealed.Notes, sealed.Removed = append(notes, sealed.Notes...), removed
 	if removed != nil {
@@ -1048,7 +1060,8 @@ func wasChanged(path string, at int64) Tampered {
 
 // project returns the members in the form that the run asked for, and which of those
 // that it read for that somebody had changed.
-func (s *Spool) project(ctx context.Context, sources []source) (members []source, changed []Tampered, notes []string, err error) {
+func (s *Spool) project(ctx context.Context, sources []source) (members []source, changed []Tampered, notes []string,
+	err error) {
 	if s.run.Compat != CompatV0 {
 		return sources, nil, nil, nil
 	}
@@ -1072,7 +1085,8 @@ func (s *Spool) project(ctx context.Context, sources []source) (members []source
 // sources lists what the recorder made. The spool is ended.
 func (s *Spool) sources() ([]source, error) {
 	var sources []source
-	integrity := schema.Integrity{Schema: schema.IntegrityV0, RunID: s.run.RunID, Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}}}
+	integrity := schema.Integrity{Schema: schema.IntegrityV0, RunID: s.run.RunID,
+		Checkpoint: schema.Checkpoint{Layers: map[string]schema.LayerTree{}}}
 	for p, l := range s.layers {
 		integrity.Layers[schema.LayerName(p)] = l.tree.state()
 		if l.file != nil {
@@ -1144,12 +1158,14 @@ func (s *Spool) strange() (found []Tampered) {
 }
 
 func notMade(path string) Tampered {
-	return Tampered{What: fmt.Sprintf("has a file %.100q that the recorder did not make; it is not in the bundle", path)}
+	return Tampered{What: fmt.Sprintf("has a file %.100q that the recorder did not make; it is not in the bundle",
+		path)}
 }
 
 func bounded(found []Tampered) []Tampered {
 	if more := len(found) - maxTampered; more > 0 {
-		found = append(found[:maxTampered], Tampered{What: fmt.Sprintf("has %d more files that the recorder did not make", more)})
+		found = append(found[:maxTampered],
+			Tampered{What: fmt.Sprintf("has %d more files that the recorder did not make", more)})
 	}
 	return found
 }
@@ -1170,7 +1186,8 @@ func spoolSources(dir string, sizes map[string]int64) ([]source, error) {
 			return err
 		}
 		path := filepath.ToSlash(rel)
-		if !d.Type().IsRegular() || !safePath(path) || path == schema.RunPath || path == schema.ManifestPath || path == schema.IntegrityPath {
+		if !d.Type().IsRegular() || !safePath(path) || path == schema.RunPath || path == schema.ManifestPath ||
+			path == schema.IntegrityPath {
 			return nil
 		}
 		info, err := d.Info()

@@ -89,7 +89,9 @@ func TestSealedBundleHoldsWhatWasAppended(t *testing.T) {
 	run := testRun(t)
 	s, dir := newSpool(t, run)
 	for range 3000 {
-		if err := s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte { return kernelLine(b, testRunID, seq) }); err != nil {
+		if err := s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte {
+			return kernelLine(b, testRunID, seq)
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,7 +149,9 @@ func TestSealedBundleHoldsWhatWasAppended(t *testing.T) {
 func TestLinesAreWrittenThrough(t *testing.T) {
 	s, _ := newSpool(t, testRun(t))
 	for i := range 5 {
-		if err := s.Append(schema.EventsPath, func(b []byte, seq uint64) []byte { return fmt.Appendf(b, `{"seq":%d}`, seq) }); err != nil {
+		if err := s.Append(schema.EventsPath, func(b []byte, seq uint64) []byte {
+			return fmt.Appendf(b, `{"seq":%d}`, seq)
+		}); err != nil {
 			t.Fatal(err)
 		}
 		b, err := os.ReadFile(filepath.Join(s.Dir(), schema.EventsPath))
@@ -195,7 +199,10 @@ func TestABadLineIsCountedAndTakesNoSeq(t *testing.T) {
 		}
 	}
 	var got uint64 = 99
-	if err := s.Append(schema.SDKPath, func(b []byte, seq uint64) []byte { got = seq; return append(b, "{}"...) }); err != nil || got != 0 {
+	if err := s.Append(schema.SDKPath, func(b []byte, seq uint64) []byte {
+		got = seq
+		return append(b, "{}"...)
+	}); err != nil || got != 0 {
 		t.Errorf("seq %d after bad lines, %v", got, err)
 	}
 	if c := s.Counts(schema.SDKPath); c != (schema.LayerCounts{Seen: 4, Written: 1, Dropped: 3}) {

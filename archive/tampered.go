@@ -46,7 +46,8 @@ func markTampered(sources []source, found []Tampered) error {
 			subject = schema.LayerName(t.Path)
 		}
 		kernel = kernel || t.Path == schema.KernelPath
-		reasons = append(reasons, schema.Reason{Subject: subject, Code: CodeTampered, Message: t.String(), Remedy: TamperedRemedy})
+		reasons = append(reasons,
+			schema.Reason{Subject: subject, Code: CodeTampered, Message: t.String(), Remedy: TamperedRemedy})
 	}
 	err := amend(sources, schema.HealthPath, func(h *schema.ObservationHealth) {
 		h.Reasons = slices.DeleteFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == CodeTampered })
@@ -138,5 +139,6 @@ func genuine(dir string, run schema.Run, sources []source, checked map[string]bo
 
 // recorded are members that a recorder may make besides documents and layers.
 var recorded = []string{
-	schema.ContractPath, schema.PolicyFilePath, schema.SessionPath, schema.StdoutPath, schema.StderrPath, schema.TerminalPath,
+	schema.ContractPath, schema.PolicyFilePath, schema.SessionPath, schema.StdoutPath, schema.StderrPath,
+	schema.TerminalPath,
 }

@@ -134,7 +134,8 @@ func told(t *testing.T, sealed Sealed, want []string) {
 		}
 	}
 	code := d.Result.RunnerExitCode
-	if tampered := len(want) > 0; (code != nil && *code == exitTampered) != (tampered && code != nil) || tampered != (d.Result.Error != nil && d.Result.Error.Code == CodeTampered) {
+	if tampered := len(want) > 0; (code != nil && *code == exitTampered) != (tampered && code != nil) ||
+		tampered != (d.Result.Error != nil && d.Result.Error.Code == CodeTampered) {
 		t.Errorf("the result has %v, %+v", code, d.Result.Error)
 	}
 }
@@ -193,7 +194,8 @@ func TestWritingGoesOnWithoutTheSpool(t *testing.T) {
 func TestAPlantedLayerIsRemoved(t *testing.T) {
 	run := testRun(t)
 	s, _ := newSpool(t, run)
-	if err := errors.Join(os.Mkdir(filepath.Join(s.Dir(), "layers"), 0o700), os.WriteFile(filepath.Join(s.Dir(), schema.KernelPath), []byte("{}\n"), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(s.Dir(), "layers"), 0o700),
+		os.WriteFile(filepath.Join(s.Dir(), schema.KernelPath), []byte("{}\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	record(t, s, 3)
@@ -223,17 +225,23 @@ func TestRecoveryComparesWithCheckpoints(t *testing.T) {
 		"the lifecycle": {func(t *testing.T, dir string) {
 			overwrite(t, filepath.Join(dir, schema.EventsPath), `"agent_shim":"none"`, `"agent_shim":"nine"`)
 		}, []string{"events.ndjson was changed between line 1 and line 2"}},
-		"a stream":  {func(t *testing.T, dir string) { overwrite(t, filepath.Join(dir, schema.StdoutPath), "hello", "HELLO") }, []string{"stdio/stdout was changed between byte 0 and byte 6"}},
-		"no stream": {func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, schema.StdoutPath)) }, []string{"stdio/stdout has 0 bytes, and 6 had been written"}},
+		"a stream": {func(t *testing.T, dir string) {
+			overwrite(t, filepath.Join(dir, schema.StdoutPath), "hello", "HELLO")
+		}, []string{"stdio/stdout was changed between byte 0 and byte 6"}},
+		"no stream": {func(t *testing.T, dir string) {
+			os.Remove(filepath.Join(dir, schema.StdoutPath))
+		}, []string{"stdio/stdout has 0 bytes, and 6 had been written"}},
 		"planted members": {func(t *testing.T, dir string) {
 			for _, p := range []string{"checks/x/output", "layers/evil.ndjson", "notes.json"} {
 				name := filepath.Join(dir, filepath.FromSlash(p))
-				if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte("ok"), 0o600)); err != nil {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700),
+					os.WriteFile(name, []byte("ok"), 0o600)); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}, []string{
-			`the spool has a file "checks/x/output" that the recorder did not make`, `the spool has a file "layers/evil.ndjson" that the recorder did not make`,
+			`the spool has a file "checks/x/output" that the recorder did not make`,
+			`the spool has a file "layers/evil.ndjson" that the recorder did not make`,
 			`the spool has a file "notes.json" that the recorder did not make`,
 		}},
 	} {
@@ -249,7 +257,8 @@ func TestRecoveryComparesWithCheckpoints(t *testing.T) {
 			})
 			record(t, s, 3)
 			point := <-points
-			line, err := schema.Line(schema.Event{Schema: schema.EventV0, RunID: run.RunID, Seq: 2, Type: schema.CheckpointMade, Checkpoint: &point})
+			line, err := schema.Line(schema.Event{Schema: schema.EventV0, RunID: run.RunID, Seq: 2,
+				Type: schema.CheckpointMade, Checkpoint: &point})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -293,7 +302,8 @@ func plant(t *testing.T, run schema.Run, before func(*Spool), paths ...string) (
 	}
 	for _, p := range paths {
 		name := filepath.Join(s.Dir(), filepath.FromSlash(p))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte("PASS\n"), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700),
+			os.WriteFile(name, []byte("PASS\n"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -315,7 +325,8 @@ func plant(t *testing.T, run schema.Run, before func(*Spool), paths ...string) (
 func TestMembersThatThisRunCannotHaveArePlanted(t *testing.T) {
 	shim, ms := "none", int64(0)
 	begin := func(s *Spool) {
-		appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"/bin/true"}, EnvKeys: []string{}, WindowElapsedMS: &ms})
+		appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"/bin/true"},
+			EnvKeys: []string{}, WindowElapsedMS: &ms})
 	}
 	silent := testRun(t)
 	silent.Capture = false
@@ -334,12 +345,15 @@ func TestMembersThatThisRunCannotHaveArePlanted(t *testing.T) {
 	got = plant(t, checking, func(s *Spool) {
 		begin(s)
 		doc := schema.Contract{
-			Schema: schema.ContractV0, RunID: checking.RunID, Digest: "sha256:" + strings.Repeat("0", 64), FileAfter: "unknown",
-			Verdict: schema.VerdictInconclusive, Reasons: []string{"the runner ended"}, ProtectedChanges: []schema.ProtectedChange{},
+			Schema: schema.ContractV0, RunID: checking.RunID, Digest: "sha256:" + strings.Repeat("0", 64),
+			FileAfter: "unknown",
+			Verdict:   schema.VerdictInconclusive, Reasons: []string{"the runner ended"},
+			ProtectedChanges: []schema.ProtectedChange{},
 		}
 		doc.Contract.Protected = []string{}
 		for _, name := range []string{"early", "late"} {
-			doc.Contract.Checks = append(doc.Contract.Checks, schema.Check{Name: name, Command: "make " + name, ExpectExitZero: true, TimeoutSecs: 120})
+			doc.Contract.Checks = append(doc.Contract.Checks,
+				schema.Check{Name: name, Command: "make " + name, ExpectExitZero: true, TimeoutSecs: 120})
 			doc.Results = append(doc.Results, schema.CheckResult{Name: name, Rerun: "make " + name})
 		}
 		data, err := schema.Document(doc)
@@ -351,7 +365,8 @@ func TestMembersThatThisRunCannotHaveArePlanted(t *testing.T) {
 		}
 		appendEvent(t, s, schema.Event{Type: schema.CheckStarted, Check: "early", Phase: "final"})
 	}, early, late)
-	if diff := cmp.Diff([]string{`the spool has a file "` + late + `" that the recorder did not make; it is not in the bundle`}, got); diff != "" {
+	if diff := cmp.Diff([]string{`the spool has a file "` + late +
+		`" that the recorder did not make; it is not in the bundle`}, got); diff != "" {
 		t.Errorf("with a contract (-want +got):\n%s", diff)
 	}
 }

@@ -38,7 +38,8 @@ func TestHeaders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if h.Name != c.path || h.Size != c.size || h.Mode != 0o644 || h.Uid != 0 || h.Gid != 0 || h.ModTime.Unix() != 0 || h.Typeflag != tar.TypeReg {
+			if h.Name != c.path || h.Size != c.size || h.Mode != 0o644 || h.Uid != 0 || h.Gid != 0 ||
+				h.ModTime.Unix() != 0 || h.Typeflag != tar.TypeReg {
 				t.Errorf("archive/tar reads %+v", h)
 			}
 			path, size, err := newWalker(bytes.NewReader(b)).next()

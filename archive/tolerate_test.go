@@ -38,7 +38,8 @@ func TestWhatDoesNotVerifyIsReadAsFarAsItGoes(t *testing.T) {
 		}
 	}
 	// The good lines around a bad one, and those before the damage, are there.
-	for name, want := range map[string]int{"member-extra": 3, "line-that-is-no-json": 2, "line-that-is-empty": 2, "flipped-byte-in-a-member": 3} {
+	for name, want := range map[string]int{"member-extra": 3, "line-that-is-no-json": 2, "line-that-is-empty": 2,
+		"flipped-byte-in-a-member": 3} {
 		if kernel[name] != want {
 			t.Errorf("%s has %d lines, want %d", name, kernel[name], want)
 		}

@@ -11,7 +11,8 @@ import (
 // keeps all hashes.
 func TestTreeIsThatOfRFC6962(t *testing.T) {
 	var ours tree
-	if ours.root() != tlog.Hash(mustDigest(t, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")) {
+	if ours.root() != tlog.Hash(mustDigest(t,
+		"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")) {
 		t.Error("the root of nothing")
 	}
 	var stored []tlog.Hash

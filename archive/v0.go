@@ -202,8 +202,9 @@ type projectionV0 struct {
 // tampered, and in what was made of it.
 func projectV0(ctx context.Context, sources []source, room *scratch) (*projectionV0, error) {
 	p := &projectionV0{
-		memberReader: memberReader{ctx: ctx}, room: room, trees: map[string]schema.LayerTree{}, opened: map[[16]byte]struct{}{},
-		lists: map[*[]string]map[string]struct{}{}, sdkCalls: map[string]bool{}, room64: maxDocument / 2,
+		memberReader: memberReader{ctx: ctx}, room: room, trees: map[string]schema.LayerTree{},
+		opened: map[[16]byte]struct{}{},
+		lists:  map[*[]string]map[string]struct{}{}, sdkCalls: map[string]bool{}, room64: maxDocument / 2,
 	}
 	for path, into := range map[string]any{schema.RunPath: &p.run, schema.HealthPath: &p.health} {
 		if err := readSource(sources, path, into); err != nil {
@@ -214,7 +215,8 @@ func projectV0(ctx context.Context, sources []source, room *scratch) (*projectio
 		path string
 		line func(line []byte, seq uint64) (any, error)
 	}{
-		{schema.EventsPath, p.event}, {schema.KernelPath, p.kernel}, {schema.PolicyPath, p.policy}, {schema.SDKPath, p.sdk},
+		{schema.EventsPath, p.event}, {schema.KernelPath, p.kernel}, {schema.PolicyPath, p.policy},
+		{schema.SDKPath, p.sdk},
 	} {
 		if err := p.layer(sources, layer.path, layer.line); err != nil {
 			return nil, fmt.Errorf("project to v0: %w", err)
@@ -359,7 +361,8 @@ func (p *projectionV0) event(line []byte, seq uint64) (any, error) {
 			keys = append(keys, "ASSAY_RUNNER_RUN_ID", "ASSAY_RUNNER_SDK_EVENT_LOG", "ASSAY_RUNNER_SDK_EVENT_SCHEMA")
 		}
 		slices.Sort(keys)
-		return startedV0{schema.EventV0, p.run.RunID, seq, e.Type, e.AgentShim, notNil(e.Command), notNil(slices.Compact(keys)), elapsed}, nil
+		return startedV0{schema.EventV0, p.run.RunID, seq, e.Type, e.AgentShim, notNil(e.Command),
+			notNil(slices.Compact(keys)), elapsed}, nil
 	case schema.RunFinished:
 		return finishedV0{schema.EventV0, p.run.RunID, seq, e.Type, e.ExitCode, e.Signal, e.Success, elapsed}, nil
 	}
@@ -387,7 +390,8 @@ func (p *projectionV0) policy(line []byte, seq uint64) (any, error) {
 		p.name(&p.surface.MCPTools, e.Tool)
 		p.name(&p.surface.PolicyDecisions, e.Decision+":"+e.Tool)
 	}
-	return policyV0{schema.PolicyEventV0, p.run.RunID, seq, e.SourceEventType, e.Source, e.ToolCallID, e.Tool, e.Decision}, nil
+	return policyV0{schema.PolicyEventV0, p.run.RunID, seq, e.SourceEventType, e.Source, e.ToolCallID, e.Tool,
+		e.Decision}, nil
 }
 
 func (p *projectionV0) sdk(line []byte, seq uint64) (any, error) {
@@ -406,7 +410,8 @@ func (p *projectionV0) sdk(line []byte, seq uint64) (any, error) {
 		return &s
 	}
 	return sdkV0{
-		schema.SDKEventV0, p.run.RunID, seq, e.EventType, e.Source, orNull(e.SDKName), orNull(e.SDKVersion), orNull(e.ToolCallID), orNull(e.Tool),
+		schema.SDKEventV0, p.run.RunID, seq, e.EventType, e.Source, orNull(e.SDKName), orNull(e.SDKVersion),
+		orNull(e.ToolCallID), orNull(e.Tool),
 	}, nil
 }
 
@@ -423,7 +428,8 @@ func (p *projectionV0) kernel(line []byte, _ uint64) (any, error) {
 	if e.Class != schema.ClassAgent || e.Attempted || e.Repeat {
 		return nil, nil
 	}
-	made := &kernelV0{Schema: schema.KernelEventV0, RunID: p.run.RunID, Seq: p.kernelLines, PID: e.PID, EventType: uint16(e.Kind), Kind: e.Kind.String()}
+	made := &kernelV0{Schema: schema.KernelEventV0, RunID: p.run.RunID, Seq: p.kernelLines, PID: e.PID,
+		EventType: uint16(e.Kind), Kind: e.Kind.String()}
 	if e.Value != "" {
 		e.Value = string([]rune(e.Value)) // v0 has no place for bytes that are not UTF-8
 		made.Value = &e.Value
@@ -491,11 +497,13 @@ func (p *projectionV0) first(e *schema.KernelEvent) bool {
 
 var (
 	startupFiles = []string{
-		"/etc/ld.so.cache", "/etc/localtime", "/etc/ssl/openssl.cnf", "/usr/pyvenv.cfg", "/usr/bin/pyvenv.cfg", "/usr/bin/python3._pth",
+		"/etc/ld.so.cache", "/etc/localtime", "/etc/ssl/openssl.cnf", "/usr/pyvenv.cfg", "/usr/bin/pyvenv.cfg",
+		"/usr/bin/python3._pth",
 		"/usr/bin/python3.12._pth", "/usr/bin/pybuilddir.txt",
 	}
 	startupDirs = []string{
-		"/lib/", "/lib32/", "/lib64/", "/usr/lib/", "/usr/local/lib/", "/usr/share/locale/", "/usr/local/share/locale/", "/proc/", "/sys/", "/dev/",
+		"/lib/", "/lib32/", "/lib64/", "/usr/lib/", "/usr/local/lib/", "/usr/share/locale/", "/usr/local/share/locale/",
+		"/proc/", "/sys/", "/dev/",
 	}
 )
 
@@ -503,7 +511,8 @@ var (
 // locales read, and the kernel's own file systems.
 func startup(path string) bool {
 	below := func(dir string) bool { return strings.HasPrefix(path, dir) }
-	if slices.Contains(startupFiles, path) || slices.ContainsFunc(startupDirs, below) || strings.Contains(path, "/node_modules/") {
+	if slices.Contains(startupFiles, path) || slices.ContainsFunc(startupDirs, below) ||
+		strings.Contains(path, "/node_modules/") {
 		return true
 	}
 	if !strings.HasSuffix(path, ".so") && !strings.Contains(path, ".so.") {
@@ -513,7 +522,9 @@ func startup(path string) bool {
 		return true
 	}
 	_, target, found := strings.Cut(path, "/target/")
-	return found && slices.ContainsFunc([]string{"/build/", "/debug/", "/release/"}, func(dir string) bool { return strings.Contains("/"+target, dir) })
+	return found && slices.ContainsFunc([]string{"/build/", "/debug/", "/release/"}, func(dir string) bool {
+		return strings.Contains("/"+target, dir)
+	})
 }
 
 // name puts a name into a list of the surface.
@@ -536,7 +547,8 @@ func (p *projectionV0) name(list *[]string, name string) {
 func (p *projectionV0) names() *schema.CapabilitySurface {
 	s := &p.surface
 	s.Schema, s.RunID = schema.CapabilitySurfaceV0, p.run.RunID
-	for _, list := range []*[]string{&s.FilesystemPaths, &s.NetworkEndpoints, &s.ProcessExecs, &s.MCPTools, &s.PolicyDecisions} {
+	for _, list := range []*[]string{&s.FilesystemPaths, &s.NetworkEndpoints, &s.ProcessExecs, &s.MCPTools,
+		&s.PolicyDecisions} {
 		*list = notNil(slices.Sorted(maps.Keys(p.lists[list])))
 	}
 	return s
@@ -545,18 +557,23 @@ func (p *projectionV0) names() *schema.CapabilitySurface {
 // claims is observation-health.json.
 func (p *projectionV0) claims() *healthV0 {
 	h := &healthV0{
-		Schema: schema.ObservationHealthV0, RunID: p.run.RunID, Platform: p.health.Platform, KernelLayer: p.health.KernelLayer,
-		RingbufDrops: p.health.RingbufDrops, PolicyLayer: schema.Absent, SDKLayer: p.health.SDKLayer, Correlation: p.health.CgroupCorrelation,
-		Redaction: p.redaction(), Notes: []string{},
+		Schema: schema.ObservationHealthV0, RunID: p.run.RunID, Platform: p.health.Platform,
+		KernelLayer:  p.health.KernelLayer,
+		RingbufDrops: p.health.RingbufDrops, PolicyLayer: schema.Absent, SDKLayer: p.health.SDKLayer,
+		Correlation: p.health.CgroupCorrelation,
+		Redaction:   p.redaction(), Notes: []string{},
 	}
 	note := func(format string, args ...any) { h.Notes = append(h.Notes, fmt.Sprintf(format, args...)) }
 	h.Coverage, h.EndpointScope = p.network()
 	if p.observed() {
-		note("s2_kernel_capture: monitor_events=%d ringbuf_drops=%d network_protocol_coverage=%s network_endpoint_claim_scope=%s",
+		note("s2_kernel_capture: monitor_events=%d ringbuf_drops=%d network_protocol_coverage=%s "+
+			"network_endpoint_claim_scope=%s",
 			p.kernelLines, h.RingbufDrops, h.Coverage, h.EndpointScope)
 	} else {
 		why := "contract_only_mode: kernel layer absent"
-		if i := slices.IndexFunc(p.health.Notes, func(n string) bool { return strings.HasPrefix(n, "contract_only_mode:") }); i >= 0 {
+		if i := slices.IndexFunc(p.health.Notes, func(n string) bool {
+			return strings.HasPrefix(n, "contract_only_mode:")
+		}); i >= 0 {
 			why = p.health.Notes[i]
 		}
 		note("%s", why)
@@ -597,7 +614,8 @@ func (p *projectionV0) lostNetwork() bool {
 		if hook.Dropped == 0 {
 			continue
 		}
-		if hook.Name == "syscall/socket" || strings.HasPrefix(hook.Name, "cgroup/connect") || strings.HasPrefix(hook.Name, "cgroup/sendmsg") {
+		if hook.Name == "syscall/socket" || strings.HasPrefix(hook.Name, "cgroup/connect") ||
+			strings.HasPrefix(hook.Name, "cgroup/sendmsg") {
 			return true
 		}
 		drops -= min(drops, hook.Dropped)
@@ -612,7 +630,8 @@ func (p *projectionV0) redaction() *redactionV0 {
 	if r == nil {
 		return nil
 	}
-	made := &redactionV0{Mode: "shape_and_flag", RedactedCount: r.RedactedCount, ByRule: r.ByRule, ByField: r.ByField, KeyScope: "host_local", KeyID: "none"}
+	made := &redactionV0{Mode: "shape_and_flag", RedactedCount: r.RedactedCount, ByRule: r.ByRule, ByField: r.ByField,
+		KeyScope: "host_local", KeyID: "none"}
 	if id := strings.TrimPrefix(r.KeyID, keyIDV0); len(id) >= 8 {
 		made.KeyID = keyIDV0 + id[:8]
 	}
@@ -637,7 +656,8 @@ const keyIDV0 = "hmac-sha256:"
 // correlation is correlation-report.json: each decision has all of the run's events.
 func (p *projectionV0) correlation() *correlationV0 {
 	c := &correlationV0{
-		Schema: schema.CorrelationReportV0, RunID: p.run.RunID, Status: p.health.CgroupCorrelation, Bindings: []bindingV0{}, Ambiguities: []string{},
+		Schema: schema.CorrelationReportV0, RunID: p.run.RunID, Status: p.health.CgroupCorrelation,
+		Bindings: []bindingV0{}, Ambiguities: []string{},
 	}
 	decided := map[string]bool{}
 	for _, b := range p.decisions {

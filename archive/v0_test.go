@@ -40,7 +40,8 @@ func openOf(path string, flags uint64, result int64) schema.KernelEvent {
 func goldenRun() agentRun {
 	const source = "assay.tool.decision"
 	sdk := func(event, id, tool string) schema.SDKEvent {
-		return schema.SDKEvent{EventType: event, Source: "openai-agents", SDKName: "@openai/agents", SDKVersion: "0.0.0", ToolCallID: id, Tool: tool, TNS: 5, SpanID: "00f067aa0ba902b7", Timestamp: "2026"}
+		return schema.SDKEvent{EventType: event, Source: "openai-agents", SDKName: "@openai/agents",
+			SDKVersion: "0.0.0", ToolCallID: id, Tool: tool, TNS: 5, SpanID: "00f067aa0ba902b7", Timestamp: "2026"}
 	}
 	return agentRun{
 		log: "/tmp/sdk.ndjson",
@@ -56,11 +57,14 @@ func goldenRun() agentRun {
 			{Kind: schema.KindExit, PID: 7, HasResult: true},
 		},
 		policy: []schema.PolicyEvent{
-			{SourceEventType: source, Source: "assay://run", ToolCallID: "tc_runner_policy_001", Tool: "read_file", Decision: "allow", TNS: 9, Rule: "r"},
-			{SourceEventType: "file_blocked", Source: "sandbox", Decision: "deny", Operation: "read", Target: "/etc/shadow"},
+			{SourceEventType: source, Source: "assay://run", ToolCallID: "tc_runner_policy_001", Tool: "read_file",
+				Decision: "allow", TNS: 9, Rule: "r"},
+			{SourceEventType: "file_blocked", Source: "sandbox", Decision: "deny", Operation: "read",
+				Target: "/etc/shadow"},
 		},
 		sdk: []schema.SDKEvent{
-			sdk("tool_call_started", "tc_runner_policy_001", "read_file"), sdk("tool_call_completed", "tc_runner_policy_001", "read_file"), sdk("run_finished", "", ""),
+			sdk("tool_call_started", "tc_runner_policy_001", "read_file"),
+			sdk("tool_call_completed", "tc_runner_policy_001", "read_file"), sdk("run_finished", "", ""),
 		},
 		surface: schema.CapabilitySurface{FilesystemPaths: []string{"/tmp/<random>"}, MCPTools: []string{"other"}},
 	}
@@ -92,7 +96,8 @@ func (a agentRun) seal(t *testing.T, compat string) string {
 		})
 	}
 	shim, ms, yes := "openai-agents", int64(0), true
-	event(schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"node", "agent.js"}, EnvKeys: []string{"Z"}, WindowElapsedMS: &ms})
+	event(schema.Event{Type: schema.RunStarted, AgentShim: &shim, Command: []string{"node", "agent.js"},
+		EnvKeys: []string{"Z"}, WindowElapsedMS: &ms})
 	event(schema.Event{Type: schema.ProcessStarted, PID: 7})
 	for _, e := range a.kernel {
 		err := s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte {
@@ -104,18 +109,29 @@ func (a agentRun) seal(t *testing.T, compat string) string {
 		}
 	}
 	for _, e := range a.policy {
-		add(schema.PolicyPath, func(seq uint64) any { e.Schema, e.RunID, e.Seq = schema.PolicyEventV0, run.RunID, seq; return e })
+		add(schema.PolicyPath, func(seq uint64) any {
+			e.Schema, e.RunID, e.Seq = schema.PolicyEventV0, run.RunID, seq
+			return e
+		})
 	}
 	for _, e := range a.sdk {
-		add(schema.SDKPath, func(seq uint64) any { e.Schema, e.RunID, e.Seq = schema.SDKEventV0, run.RunID, seq; return e })
+		add(schema.SDKPath, func(seq uint64) any {
+			e.Schema, e.RunID, e.Seq = schema.SDKEventV0, run.RunID, seq
+			return e
+		})
 	}
-	event(schema.Event{Type: schema.RunFinished, ExitCode: schema.Some(0), Signal: schema.None[schema.SignalNumber](), Success: &yes, WindowElapsedMS: &ms})
+	event(schema.Event{Type: schema.RunFinished, ExitCode: schema.Some(0), Signal: schema.None[schema.SignalNumber](),
+		Success: &yes, WindowElapsedMS: &ms})
 	zero := 0
 	health := schema.ObservationHealth{
-		Schema: schema.ObservationHealthV0, RunID: run.RunID, Platform: "linux", KernelLayer: schema.Complete, KernelState: schema.Complete,
-		PolicyLayer: schema.Present, SDKLayer: schema.SelfReported, CgroupCorrelation: schema.Clean, NetworkProtocolCoverage: schema.ConnectAndDatagram,
-		NetworkEndpointClaimScope: schema.PeerSet, Notes: []string{"observer_shared: x"}, Reasons: []schema.Reason{{Subject: "x", Code: "y", Message: "z"}},
-		Hooks: []schema.Hook{}, Coverage: []schema.Coverage{}, Layers: map[string]schema.LayerCounts{}, LeftOut: map[string]uint64{"loader": 1},
+		Schema: schema.ObservationHealthV0, RunID: run.RunID, Platform: "linux", KernelLayer: schema.Complete,
+		KernelState: schema.Complete,
+		PolicyLayer: schema.Present, SDKLayer: schema.SelfReported, CgroupCorrelation: schema.Clean,
+		NetworkProtocolCoverage:   schema.ConnectAndDatagram,
+		NetworkEndpointClaimScope: schema.PeerSet, Notes: []string{"observer_shared: x"},
+		Reasons: []schema.Reason{{Subject: "x", Code: "y", Message: "z"}},
+		Hooks:   []schema.Hook{}, Coverage: []schema.Coverage{}, Layers: map[string]schema.LayerCounts{},
+		LeftOut:     map[string]uint64{"loader": 1},
 		Containment: schema.ByCgroup, TamperResistance: schema.ResistsUser,
 	}
 	for _, p := range schema.Layers {
@@ -125,14 +141,18 @@ func (a agentRun) seal(t *testing.T, compat string) string {
 		a.health(&health)
 	}
 	a.surface.Schema, a.surface.RunID = schema.CapabilitySurfaceV0, run.RunID
-	for _, list := range []*[]string{&a.surface.FilesystemPaths, &a.surface.NetworkEndpoints, &a.surface.ProcessExecs, &a.surface.MCPTools, &a.surface.PolicyDecisions} {
+	for _, list := range []*[]string{&a.surface.FilesystemPaths, &a.surface.NetworkEndpoints, &a.surface.ProcessExecs,
+		&a.surface.MCPTools, &a.surface.PolicyDecisions} {
 		*list = append([]string{}, *list...)
 	}
 	for path, v := range map[string]any{
 		schema.HealthPath: health, schema.SurfacePath: a.surface,
-		schema.CorrelationPath: schema.CorrelationReport{Schema: schema.CorrelationReportV0, RunID: run.RunID, Status: schema.Partial, Bindings: []schema.Binding{}, Ambiguities: []string{"x"}},
-		schema.ResultPath: schema.Result{Schema: schema.ResultV0, RunID: run.RunID, Outcome: schema.OutcomeExited, ExitCode: &zero, RunnerExitCode: &zero, LimitsHit: []string{},
-			Stdio: schema.Stdio{Mode: schema.StdioNone}, Timings: schema.Timings{SetupNS: new(int64), ChildNS: new(int64), CleanupNS: new(int64)}, Leftovers: &zero},
+		schema.CorrelationPath: schema.CorrelationReport{Schema: schema.CorrelationReportV0, RunID: run.RunID,
+			Status: schema.Partial, Bindings: []schema.Binding{}, Ambiguities: []string{"x"}},
+		schema.ResultPath: schema.Result{Schema: schema.ResultV0, RunID: run.RunID, Outcome: schema.OutcomeExited,
+			ExitCode: &zero, RunnerExitCode: &zero, LimitsHit: []string{},
+			Stdio:   schema.Stdio{Mode: schema.StdioNone},
+			Timings: schema.Timings{SetupNS: new(int64), ChildNS: new(int64), CleanupNS: new(int64)}, Leftovers: &zero},
 	} {
 		doc, err := schema.Document(v)
 		if err != nil {
@@ -179,9 +199,11 @@ func v0Of(t *testing.T, a agentRun) map[string]string {
 func TestV0IsTheGoldenExample(t *testing.T) {
 	files := v0Of(t, goldenRun())
 	for path, golden := range map[string]string{
-		schema.SurfacePath: "capability-surface", schema.HealthPath: "observation-health", schema.CorrelationPath: "correlation-report",
+		schema.SurfacePath: "capability-surface", schema.HealthPath: "observation-health",
+		schema.CorrelationPath: "correlation-report",
 	} {
-		want, err := os.ReadFile(filepath.Join("..", "schema", "testdata", "golden", golden+"-openai-agents-kernel-policy-v0.json"))
+		want, err := os.ReadFile(filepath.Join("..", "schema", "testdata", "golden",
+			golden+"-openai-agents-kernel-policy-v0.json"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,37 +257,57 @@ func TestV0KernelLines(t *testing.T) {
 		event schema.KernelEvent
 		want  string // the line's end from event_type on; empty: none
 	}{
-		"a failed open stays":                      {failed, `1,"kind":"openat","value":"/missing","flags":0,"mode":0,"return_value":-2,"access_mode":"read","status":"error"`},
-		"an open that was only tried has no word":  {tried, ""},
-		"a repeat has no count":                    {repeat, ""},
-		"another class than agent goes":            {runtime, ""},
-		"the loader's cache goes":                  {openOf("/etc/ld.so.cache", 0, 3), ""},
-		"a library goes":                           {openOf("/usr/lib/x/y.so", 0, 3), ""},
-		"the directory of libraries stays":         {openOf("/usr/lib", 0, 3), `1,"kind":"openat","value":"/usr/lib","flags":0,"mode":0,"return_value":3,"access_mode":"read","status":"success"`},
-		"a package of Node goes":                   {openOf("/w/node_modules/a.js", 0, 3), ""},
-		"a library of a Rust toolchain goes":       {openOf("/h/.rustup/toolchains/s/lib/libx.so.1", 0, 3), ""},
-		"another file of a Rust toolchain stays":   {openOf("/h/.rustup/toolchains/s/a", 0, 3), `1,"kind":"openat","value":"/h/.rustup/toolchains/s/a","flags":0,"mode":0,"return_value":3,"access_mode":"read","status":"success"`},
-		"a library of a Rust build goes":           {openOf("/w/target/x/release/libx.so", 0, 3), ""},
-		"a library elsewhere stays":                {openOf("/w/release/libx.so", 0, 3), `1,"kind":"openat","value":"/w/release/libx.so","flags":0,"mode":0,"return_value":3,"access_mode":"read","status":"success"`},
-		"an exec":                                  {schema.KernelEvent{Kind: schema.KindExec, PID: 7, Value: "/bin/sh", Exe: "/bin/sh", Argv: []string{"sh"}, HasResult: true}, `4,"kind":"exec","value":"/bin/sh"`},
-		"a connection of a unix socket goes":       {schema.KernelEvent{Kind: schema.KindConnect, PID: 7, Value: "unix:@x"}, ""},
-		"a datagram by sendto":                     {send("", "1.2.3.4:53"), `6,"kind":"event_6","value":"1.2.3.4:53"`},
-		"a datagram by sendmsg":                    {send("sendmsg", "[::1]:53"), `7,"kind":"event_7","value":"[::1]:53"`},
-		"several datagrams by sendmmsg":            {send("sendmmsg", "1.2.3.4:53"), `7,"kind":"event_7","value":"1.2.3.4:53"`},
-		"a datagram over a unix socket goes":       {send("sendmsg", "unix:/x"), ""},
-		"a removal is none of v0's kinds":          {schema.KernelEvent{Kind: schema.KindUnlink, PID: 7, Value: "/x", HasResult: true}, ""},
-		"a denied open":                            {schema.KernelEvent{Kind: schema.KindFileBlocked, PID: 7, Value: "/etc/shadow"}, `10,"kind":"file_blocked","value":"/etc/shadow"`},
-		"a denied connection":                      {schema.KernelEvent{Kind: schema.KindConnectBlocked, PID: 7, Value: "198.51.100.7:25", CgroupID: 9, RuleID: 3}, `20,"kind":"connect_blocked","value":"198.51.100.7:25","cgroup_id":9,"network_destination":"198.51.100.7","network_port":25,"rule_id":3`},
-		"bytes that are no UTF-8 are replaced":     {openOf("/a\xff", 0, 3), `1,"kind":"openat","value":"/a` + "\ufffd" + `","flags":0,"mode":0,"return_value":3,"access_mode":"read","status":"success"`},
-		"resolve and operation flags where set":    {func() schema.KernelEvent { e := openOf("/r", 0o2001, 3); e.Resolve = 8; return e }(), `1,"kind":"openat","value":"/r","flags":1025,"mode":0,"resolve":8,"return_value":3,"access_mode":"write","operation_flags":["append"],"status":"success"`},
-		"a path on a file system of the kernel":    {openOf("/proc/self/maps", 0, 3), ""},
-		"a path that only begins like one of them": {openOf("/process", 0, 3), `1,"kind":"openat","value":"/process","flags":0,"mode":0,"return_value":3,"access_mode":"read","status":"success"`},
+		"a failed open stays": {failed,
+			`1,"kind":"openat","value":"/missing","flags":0,"mode":0,"return_value":-2,"access_mode":"read","status":"error"`},
+		"an open that was only tried has no word": {tried, ""},
+		"a repeat has no count":                   {repeat, ""},
+		"another class than agent goes":           {runtime, ""},
+		"the loader's cache goes":                 {openOf("/etc/ld.so.cache", 0, 3), ""},
+		"a library goes":                          {openOf("/usr/lib/x/y.so", 0, 3), ""},
+		"the directory of libraries stays": {openOf("/usr/lib", 0, 3),
+			`1,"kind":"openat","value":"/usr/lib","flags":0,"mode":0,"return_value":3,"access_mode":"read","status":"success"`},
+		"a package of Node goes":             {openOf("/w/node_modules/a.js", 0, 3), ""},
+		"a library of a Rust toolchain goes": {openOf("/h/.rustup/toolchains/s/lib/libx.so.1", 0, 3), ""},
+		"another file of a Rust toolchain stays": {openOf("/h/.rustup/toolchains/s/a", 0, 3),
+			`1,"kind":"openat","value":"/h/.rustup/toolchains/s/a","flags":0,"mode":0,"return_value":3,"access_mode":"read","status":"success"`},
+		"a library of a Rust build goes": {openOf("/w/target/x/release/libx.so", 0, 3), ""},
+		"a library elsewhere stays": {openOf("/w/release/libx.so", 0, 3),
+			`1,"kind":"openat","value":"/w/release/libx.so","flags":0,"mode":0,"return_value":3,"access_mode":"read","status":"success"`},
+		"an exec": {schema.KernelEvent{Kind: schema.KindExec, PID: 7, Value: "/bin/sh",
+			Exe: "/bin/sh", Argv: []string{"sh"}, HasResult: true}, `4,"kind":"exec","value":"/bin/sh"`},
+		"a connection of a unix socket goes": {schema.KernelEvent{Kind: schema.KindConnect, PID: 7,
+			Value: "unix:@x"}, ""},
+		"a datagram by sendto": {send("", "1.2.3.4:53"), `6,"kind":"event_6","value":"1.2.3.4:53"`},
+		"a datagram by sendmsg": {send("sendmsg", "[::1]:53"),
+			`7,"kind":"event_7","value":"[::1]:53"`},
+		"several datagrams by sendmmsg": {send("sendmmsg", "1.2.3.4:53"),
+			`7,"kind":"event_7","value":"1.2.3.4:53"`},
+		"a datagram over a unix socket goes": {send("sendmsg", "unix:/x"), ""},
+		"a removal is none of v0's kinds": {schema.KernelEvent{Kind: schema.KindUnlink, PID: 7, Value: "/x",
+			HasResult: true}, ""},
+		"a denied open": {schema.KernelEvent{Kind: schema.KindFileBlocked, PID: 7,
+			Value: "/etc/shadow"}, `10,"kind":"file_blocked","value":"/etc/shadow"`},
+		"a denied connection": {schema.KernelEvent{Kind: schema.KindConnectBlocked, PID: 7,
+			Value: "198.51.100.7:25", CgroupID: 9, RuleID: 3},
+			`20,"kind":"connect_blocked","value":"198.51.100.7:25","cgroup_id":9,"network_destination":"198.51.100.7","network_port":25,"rule_id":3`},
+		"bytes that are no UTF-8 are replaced": {openOf("/a\xff", 0, 3),
+			`1,"kind":"openat","value":"/a` + "\ufffd" +
+				`","flags":0,"mode":0,"return_value":3,"access_mode":"read","status":"success"`},
+		"resolve and operation flags where set": {func() schema.KernelEvent {
+			e := openOf("/r", 0o2001, 3)
+			e.Resolve = 8
+			return e
+		}(), `1,"kind":"openat","value":"/r","flags":1025,"mode":0,"resolve":8,"return_value":3,"access_mode":"write","operation_flags":["append"],"status":"success"`},
+		"a path on a file system of the kernel": {openOf("/proc/self/maps", 0, 3), ""},
+		"a path that only begins like one of them": {openOf("/process", 0, 3),
+			`1,"kind":"openat","value":"/process","flags":0,"mode":0,"return_value":3,"access_mode":"read","status":"success"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines := v0Of(t, agentRun{kernel: []schema.KernelEvent{c.event}})[schema.KernelPath]
 			want := ""
 			if c.want != "" {
-				want = fmt.Sprintf("{\"schema\":\"assay.runner.kernel_event.v0\",\"run_id\":%q,\"seq\":0,\"pid\":7,\"event_type\":%s}\n", goldenRunID, c.want)
+				want = fmt.Sprintf(`{"schema":"assay.runner.kernel_event.v0","run_id":%q,"seq":0,"pid":7,"event_type":%s}`+"\n",
+					goldenRunID, c.want)
 				if err := schema.Validate(schema.KernelEventV0, []byte(want)); err != nil {
 					t.Error(err)
 				}
@@ -283,12 +325,14 @@ func TestV0Claims(t *testing.T) {
 	lost := func(hook string) func(*schema.ObservationHealth) {
 		return func(h *schema.ObservationHealth) {
 			h.SetKernelLayer(schema.PartialRingbufDrops)
-			h.RingbufDrops, h.Hooks = 2, []schema.Hook{{Name: hook, Attached: true, SelfTested: true, Seen: 2, Dropped: 2}}
+			h.RingbufDrops, h.Hooks = 2,
+				[]schema.Hook{{Name: hook, Attached: true, SelfTested: true, Seen: 2, Dropped: 2}}
 		}
 	}
 	off := func(h *schema.ObservationHealth) {
 		h.SetKernelLayer(schema.Absent)
-		h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope, h.CgroupCorrelation = schema.Absent, schema.NotApplicable, schema.Partial
+		h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope, h.CgroupCorrelation = schema.Absent,
+			schema.NotApplicable, schema.Partial
 		h.Notes = []string{"contract_only_mode: kernel layer absent; switched off"}
 	}
 	none := func(*schema.ObservationHealth) {}
@@ -298,18 +342,34 @@ func TestV0Claims(t *testing.T) {
 		coverage, scope string
 		note            string
 	}{
-		"nothing of the network":  {nil, none, "absent", "not_applicable", "s2_kernel_capture: monitor_events=0 ringbuf_drops=0 network_protocol_coverage=absent network_endpoint_claim_scope=not_applicable"},
-		"connections":             {[]schema.KernelEvent{connect}, none, "connect_only", "diagnostic_only", "s2_kernel_capture: monitor_events=1 ringbuf_drops=0 network_protocol_coverage=connect_only network_endpoint_claim_scope=diagnostic_only"},
-		"datagrams":               {[]schema.KernelEvent{send}, none, "datagram_peer_observed", "diagnostic_only", "s2_kernel_capture: monitor_events=1 ringbuf_drops=0 network_protocol_coverage=datagram_peer_observed network_endpoint_claim_scope=diagnostic_only"},
-		"both":                    {[]schema.KernelEvent{connect, send}, none, "connect_and_datagram_peer_observed", "diagnostic_only", "s2_kernel_capture: monitor_events=2 ringbuf_drops=0 network_protocol_coverage=connect_and_datagram_peer_observed network_endpoint_claim_scope=diagnostic_only"},
-		"lost events of files":    {[]schema.KernelEvent{connect}, lost("syscall/open"), "connect_only", "diagnostic_only", "s2_kernel_capture: monitor_events=1 ringbuf_drops=2 network_protocol_coverage=connect_only network_endpoint_claim_scope=diagnostic_only"},
-		"lost events of networks": {[]schema.KernelEvent{connect}, lost("cgroup/connect4"), "unknown", "unknown", "s2_kernel_capture: monitor_events=1 ringbuf_drops=2 network_protocol_coverage=unknown network_endpoint_claim_scope=unknown"},
-		"without a kernel layer":  {nil, off, "absent", "not_applicable", "contract_only_mode: kernel layer absent; switched off"},
+		"nothing of the network": {nil, none, "absent", "not_applicable",
+			"s2_kernel_capture: monitor_events=0 ringbuf_drops=0 network_protocol_coverage=absent " +
+				"network_endpoint_claim_scope=not_applicable"},
+		"connections": {[]schema.KernelEvent{connect}, none, "connect_only", "diagnostic_only",
+			"s2_kernel_capture: monitor_events=1 ringbuf_drops=0 network_protocol_coverage=connect_only " +
+				"network_endpoint_claim_scope=diagnostic_only"},
+		"datagrams": {[]schema.KernelEvent{send}, none, "datagram_peer_observed", "diagnostic_only",
+			"s2_kernel_capture: monitor_events=1 ringbuf_drops=0 network_protocol_coverage=datagram_peer_observed " +
+				"network_endpoint_claim_scope=diagnostic_only"},
+		"both": {[]schema.KernelEvent{connect, send}, none, "connect_and_datagram_peer_observed",
+			"diagnostic_only", "s2_kernel_capture: monitor_events=2 ringbuf_drops=0 " +
+				"network_protocol_coverage=connect_and_datagram_peer_observed " +
+				"network_endpoint_claim_scope=diagnostic_only"},
+		"lost events of files": {[]schema.KernelEvent{connect}, lost("syscall/open"), "connect_only",
+			"diagnostic_only", "s2_kernel_capture: monitor_events=1 ringbuf_drops=2 " +
+				"network_protocol_coverage=connect_only network_endpoint_claim_scope=diagnostic_only"},
+		"lost events of networks": {[]schema.KernelEvent{connect}, lost("cgroup/connect4"), "unknown", "unknown",
+			"s2_kernel_capture: monitor_events=1 ringbuf_drops=2 network_protocol_coverage=unknown " +
+				"network_endpoint_claim_scope=unknown"},
+		"without a kernel layer": {nil, off, "absent", "not_applicable",
+			"contract_only_mode: kernel layer absent; switched off"},
 		"an account that lost some": {nil, func(h *schema.ObservationHealth) {
 			h.SetKernelLayer(schema.PartialRingbufDrops)
 			h.Kernel = &schema.KernelAccount{Received: 1, Emitted: 1, Decoded: 1, Dropped: 1}
 			h.Hooks = []schema.Hook{{Name: "x", Seen: 1, Emitted: 1}}
-		}, "unknown", "unknown", "s2_kernel_capture: monitor_events=0 ringbuf_drops=0 network_protocol_coverage=unknown network_endpoint_claim_scope=unknown"},
+		}, "unknown", "unknown",
+			"s2_kernel_capture: monitor_events=0 ringbuf_drops=0 network_protocol_coverage=unknown " +
+				"network_endpoint_claim_scope=unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			doc := v0Of(t, agentRun{kernel: c.kernel, health: func(h *schema.ObservationHealth) {
@@ -320,10 +380,12 @@ func TestV0Claims(t *testing.T) {
 			if err := json.Unmarshal([]byte(doc), &h); err != nil {
 				t.Fatal(err)
 			}
-			if h.NetworkProtocolCoverage != c.coverage || h.NetworkEndpointClaimScope != c.scope || !slices.Equal(h.Notes, []string{c.note}) {
+			if h.NetworkProtocolCoverage != c.coverage || h.NetworkEndpointClaimScope != c.scope ||
+				!slices.Equal(h.Notes, []string{c.note}) {
 				t.Errorf("got %s, %s, %q", h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope, h.Notes)
 			}
-			for _, key := range []string{"kernel_state", "reasons", "hooks", "coverage", "layers", "kernel", "left_out", "containment", "tamper_resistance"} {
+			for _, key := range []string{"kernel_state", "reasons", "hooks", "coverage", "layers", "kernel", "left_out",
+				"containment", "tamper_resistance"} {
 				if strings.Contains(doc, `"`+key+`":`) {
 					t.Errorf("%s is in\n%s", key, doc)
 				}
@@ -338,10 +400,14 @@ func TestV0Redaction(t *testing.T) {
 		ours schema.Redaction
 		want redactionV0
 	}{
-		"enabled":   {schema.Redaction{Mode: schema.RedactionEnabled, KeyScope: "host", KeyID: "0123456789abcdef"}, redactionV0{Mode: "shape_and_flag", KeyScope: "host_local", KeyID: "hmac-sha256:01234567"}},
-		"ephemeral": {schema.Redaction{Mode: schema.RedactionEnabled, KeyScope: "ephemeral", KeyID: "0123456789abcdef"}, redactionV0{Mode: "shape_and_flag", KeyScope: "ephemeral", KeyID: "hmac-sha256:01234567"}},
-		"recovered": {schema.Redaction{Mode: schema.RedactionRecovered, NotSearched: []string{"y"}}, redactionV0{Mode: "shape_only", KeyScope: "ephemeral", KeyID: "none"}},
-		"disabled":  {schema.Redaction{Mode: schema.RedactionDisabled}, redactionV0{Mode: "disabled_unsafe", KeyScope: "ephemeral", KeyID: "none"}},
+		"enabled": {schema.Redaction{Mode: schema.RedactionEnabled, KeyScope: "host", KeyID: "0123456789abcdef"},
+			redactionV0{Mode: "shape_and_flag", KeyScope: "host_local", KeyID: "hmac-sha256:01234567"}},
+		"ephemeral": {schema.Redaction{Mode: schema.RedactionEnabled, KeyScope: "ephemeral", KeyID: "0123456789abcdef"},
+			redactionV0{Mode: "shape_and_flag", KeyScope: "ephemeral", KeyID: "hmac-sha256:01234567"}},
+		"recovered": {schema.Redaction{Mode: schema.RedactionRecovered, NotSearched: []string{"y"}},
+			redactionV0{Mode: "shape_only", KeyScope: "ephemeral", KeyID: "none"}},
+		"disabled": {schema.Redaction{Mode: schema.RedactionDisabled},
+			redactionV0{Mode: "disabled_unsafe", KeyScope: "ephemeral", KeyID: "none"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.ours.RedactedCount, c.ours.ByRule, c.ours.ByField = 1, counts, counts
@@ -351,7 +417,8 @@ func TestV0Redaction(t *testing.T) {
 			var h struct {
 				Redaction redactionV0 `json:"redaction"`
 			}
-			if err := json.Unmarshal([]byte(v0Of(t, a)[schema.HealthPath]), &h, json.RejectUnknownMembers(false)); err != nil {
+			if err := json.Unmarshal([]byte(v0Of(t, a)[schema.HealthPath]), &h,
+				json.RejectUnknownMembers(false)); err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(c.want, h.Redaction); d != "" {
@@ -364,7 +431,8 @@ func TestV0Redaction(t *testing.T) {
 func TestV0Correlation(t *testing.T) {
 	off := func(h *schema.ObservationHealth) {
 		h.SetKernelLayer(schema.Absent)
-		h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope, h.CgroupCorrelation = schema.Absent, schema.NotApplicable, schema.Partial
+		h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope, h.CgroupCorrelation = schema.Absent,
+			schema.NotApplicable, schema.Partial
 	}
 	for name, c := range map[string]struct {
 		change      func(*agentRun)
@@ -376,11 +444,15 @@ func TestV0Correlation(t *testing.T) {
 		"matching ids": {func(*agentRun) {}, "clean", []string{}, []uint64{4242}, []uint64{4}},
 		"mismatching ids, in their order": {func(a *agentRun) {
 			a.sdk[0].ToolCallID, a.sdk[1].ToolCallID = "tc_z", "tc_b"
-		}, "partial", []string{"sdk_tool_call_without_policy_binding:tc_b", "sdk_tool_call_without_policy_binding:tc_z"}, []uint64{4242}, []uint64{4}},
+		}, "partial", []string{"sdk_tool_call_without_policy_binding:tc_b",
+			"sdk_tool_call_without_policy_binding:tc_z"}, []uint64{4242}, []uint64{4}},
 		"two decisions": {func(a *agentRun) {
-			a.policy = append(a.policy, schema.PolicyEvent{SourceEventType: "x", Source: "y", ToolCallID: "tc_2", Tool: "z", Decision: "deny"})
+			a.policy = append(a.policy,
+				schema.PolicyEvent{SourceEventType: "x", Source: "y", ToolCallID: "tc_2", Tool: "z", Decision: "deny"})
 		}, "partial", []string{"session_cgroup_ambiguous_for_multiple_policy_events"}, []uint64{0, 0}, []uint64{4, 4}},
-		"a decision without events": {func(a *agentRun) { a.kernel = a.kernel[:1] }, "partial", []string{"policy_events_without_kernel_events"}, []uint64{4242}, []uint64{0}},
+		"a decision without events": {func(a *agentRun) {
+			a.kernel = a.kernel[:1]
+		}, "partial", []string{"policy_events_without_kernel_events"}, []uint64{4242}, []uint64{0}},
 		"without a kernel layer": {func(a *agentRun) {
 			a.kernel, a.health = nil, off
 			a.policy = append(a.policy, a.policy[0])
@@ -399,7 +471,8 @@ func TestV0Correlation(t *testing.T) {
 			for _, b := range got.Bindings {
 				cgroups, counts = append(cgroups, b.CgroupID), append(counts, b.KernelEventCount)
 			}
-			if got.Status != c.status || !slices.Equal(got.Ambiguities, c.ambiguities) || !slices.Equal(cgroups, c.cgroups) || !slices.Equal(counts, c.counts) {
+			if got.Status != c.status || !slices.Equal(got.Ambiguities, c.ambiguities) ||
+				!slices.Equal(cgroups, c.cgroups) || !slices.Equal(counts, c.counts) {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -410,7 +483,8 @@ func TestV0OfARecoveredRun(t *testing.T) {
 	run := testRun(t)
 	run.Compat = CompatV0
 	s, dir := newSpool(t, run)
-	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: new(string), Command: []string{"x"}, EnvKeys: []string{}, WindowElapsedMS: new(int64)})
+	appendEvent(t, s, schema.Event{Type: schema.RunStarted, AgentShim: new(string), Command: []string{"x"},
+		EnvKeys: []string{}, WindowElapsedMS: new(int64)})
 	for range 3 {
 		if err := s.Append(schema.KernelPath, func(b []byte, seq uint64) []byte {
 			e := openOf(fmt.Sprintf("/x%d", seq), 0, 3)
@@ -429,7 +503,8 @@ func TestV0OfARecoveredRun(t *testing.T) {
 	}
 	mustBeSound(t, sealed.Path)
 	_, files := members(t, sealed.Path)
-	if n := strings.Count(files[schema.KernelPath], "kernel_event.v0"); n != 3 || strings.Contains(files[schema.HealthPath], "reasons") {
+	if n := strings.Count(files[schema.KernelPath], "kernel_event.v0"); n != 3 ||
+		strings.Contains(files[schema.HealthPath], "reasons") {
 		t.Errorf("%d lines, and\n%s", n, files[schema.HealthPath])
 	}
 }

@@ -267,7 +267,8 @@ func (v *verifier) document(r io.Reader, path string, size int64) error {
 
 // schemaRefused tells a document that is at fault from one that cannot be read.
 func schemaRefused(err error) bool {
-	return errors.Is(err, schema.ErrSyntax) || errors.Is(err, schema.ErrDuplicateKey) || errors.Is(err, schema.ErrSchema)
+	return errors.Is(err, schema.ErrSyntax) || errors.Is(err, schema.ErrDuplicateKey) ||
+		errors.Is(err, schema.ErrSchema)
 }
 
 // schemaCode is the code for an error of package schema.
@@ -326,7 +327,8 @@ func parseManifest(doc []byte) (m schema.Manifest, err error) {
 		return m, problem(CodeManifest, schema.ManifestPath, "%v", err)
 	}
 	if len(m.Files) >= maxMembers {
-		return m, problem(CodeLimit, schema.ManifestPath, "%d members, at most %d are allowed", len(m.Files), maxMembers-1)
+		return m, problem(CodeLimit, schema.ManifestPath, "%d members, at most %d are allowed", len(m.Files),
+			maxMembers-1)
 	}
 	for path, f := range m.Files {
 		switch {
@@ -402,7 +404,8 @@ func (v *verifier) documentsAgree() {
 func (v *verifier) command(r *schema.Run) {
 	for i, raw := range r.CommandRaw {
 		if i >= len(r.Command) || utf8.Valid(raw) || readable(string(raw)) != readable(r.Command[i]) {
-			v.report.add(problem(CodeSchema, schema.RunPath, "command_raw has an argument %d that is not in command", i))
+			v.report.add(problem(CodeSchema, schema.RunPath, "command_raw has an argument %d that is not in command",
+				i))
 		}
 	}
 }
@@ -482,11 +485,14 @@ func (v *verifier) integrity(doc *schema.Integrity) {
 		case is.Lines != says.Lines:
 			bad("it lists %[2]d lines of %[1]s, but the layer has %[3]d", path, says.Lines, is.Lines)
 		case is.Root != says.Root:
-			bad("the lines of %s are not those that the recorder wrote: their root is %s, not %s", path, is.Root, says.Root)
+			bad("the lines of %s are not those that the recorder wrote: their root is %s, not %s", path, is.Root,
+				says.Root)
 		}
 	}
 	for name := range doc.Layers {
-		if _, ok := v.lines.integrity[name]; !ok && !slices.ContainsFunc(schema.Layers, func(p string) bool { return schema.LayerName(p) == name }) {
+		if _, ok := v.lines.integrity[name]; !ok && !slices.ContainsFunc(schema.Layers, func(p string) bool {
+			return schema.LayerName(p) == name
+		}) {
 			bad("layers has %.100q, which is not a layer", name)
 		}
 	}
@@ -512,37 +518,52 @@ func (v *verifier) health(f facts) {
 	}
 	absent := h.KernelLayer == schema.Absent
 	complete := h.KernelLayer == schema.Complete
-	rule(h.RingbufDrops > 0 && h.KernelLayer != schema.PartialRingbufDrops, "%d ringbuf drops, and kernel_layer is %s", h.RingbufDrops, h.KernelLayer)
-	rule(h.KernelState != "" && h.KernelState != schema.KernelState(h.KernelLayer), "kernel_state is %s, and kernel_layer is %s", h.KernelState, h.KernelLayer)
+	rule(h.RingbufDrops > 0 && h.KernelLayer != schema.PartialRingbufDrops, "%d ringbuf drops, and kernel_layer is %s",
+		h.RingbufDrops, h.KernelLayer)
+	rule(h.KernelState != "" && h.KernelState != schema.KernelState(h.KernelLayer),
+		"kernel_state is %s, and kernel_layer is %s", h.KernelState, h.KernelLayer)
 	rule(h.Platform != "linux" && !absent, "kernel_layer is %s on %s", h.KernelLayer, h.Platform)
-	rule(absent && h.NetworkProtocolCoverage != schema.Absent, "kernel_layer is absent, and network_protocol_coverage is %s", h.NetworkProtocolCoverage)
-	rule(absent && h.NetworkEndpointClaimScope != schema.NotApplicable, "kernel_layer is absent, and network_endpoint_claim_scope is %s", h.NetworkEndpointClaimScope)
-	rule(absent && v.count(schema.KernelPath) > 0, "kernel_layer is absent, and the layer has %d lines", v.count(schema.KernelPath))
-	rule(h.PolicyLayer == schema.Absent && v.count(schema.PolicyPath) > 0, "policy_layer is absent, and the layer has %d lines", v.count(schema.PolicyPath))
-	rule(h.SDKLayer == schema.Absent && v.count(schema.SDKPath) > 0, "sdk_layer is absent, and the layer has %d lines", v.count(schema.SDKPath))
+	rule(absent && h.NetworkProtocolCoverage != schema.Absent,
+		"kernel_layer is absent, and network_protocol_coverage is %s", h.NetworkProtocolCoverage)
+	rule(absent && h.NetworkEndpointClaimScope != schema.NotApplicable,
+		"kernel_layer is absent, and network_endpoint_claim_scope is %s", h.NetworkEndpointClaimScope)
+	rule(absent && v.count(schema.KernelPath) > 0, "kernel_layer is absent, and the layer has %d lines",
+		v.count(schema.KernelPath))
+	rule(h.PolicyLayer == schema.Absent && v.count(schema.PolicyPath) > 0,
+		"policy_layer is absent, and the layer has %d lines", v.count(schema.PolicyPath))
+	rule(h.SDKLayer == schema.Absent && v.count(schema.SDKPath) > 0, "sdk_layer is absent, and the layer has %d lines",
+		v.count(schema.SDKPath))
 	if f.run != nil {
 		rule(f.run.Platform != h.Platform, "platform is %s, %s says %s", h.Platform, schema.RunPath, f.run.Platform)
-		rule(f.run.AgentShim == "none" && h.SDKLayer != schema.Absent, "the agent shim is none, and sdk_layer is %s", h.SDKLayer)
+		rule(f.run.AgentShim == "none" && h.SDKLayer != schema.Absent, "the agent shim is none, and sdk_layer is %s",
+			h.SDKLayer)
 	}
 	if f.result != nil {
-		rule(f.result.Outcome == schema.OutcomeIncomplete && complete, "the run is incomplete, and kernel_layer is complete")
+		rule(f.result.Outcome == schema.OutcomeIncomplete &&
+			complete, "the run is incomplete, and kernel_layer is complete")
 	}
 	if c := f.correlation; c != nil {
-		rule(h.CgroupCorrelation != schema.Clean && c.Status == schema.Clean, "cgroup_correlation is %s, and %s says clean", h.CgroupCorrelation, schema.CorrelationPath)
-		rule(len(c.Ambiguities) > 0 && c.Status == schema.Clean, "%s is clean, and has %d ambiguities", schema.CorrelationPath, len(c.Ambiguities))
+		rule(h.CgroupCorrelation != schema.Clean &&
+			c.Status == schema.Clean, "cgroup_correlation is %s, and %s says clean", h.CgroupCorrelation,
+			schema.CorrelationPath)
+		rule(len(c.Ambiguities) > 0 && c.Status == schema.Clean, "%s is clean, and has %d ambiguities",
+			schema.CorrelationPath, len(c.Ambiguities))
 	}
 	if !complete {
 		return
 	}
 	for _, k := range h.Hooks {
-		rule(k.Required && !(k.Attached && k.SelfTested), "kernel_layer is complete, and the required hook %.100q was not attached and self-tested", k.Name)
-		rule(max(k.Dropped, k.FailedReads, k.RecursionMisses) > 0, "kernel_layer is complete, and the hook %.100q lost something", k.Name)
+		rule(k.Required && !(k.Attached && k.SelfTested),
+			"kernel_layer is complete, and the required hook %.100q was not attached and self-tested", k.Name)
+		rule(max(k.Dropped, k.FailedReads, k.RecursionMisses) > 0,
+			"kernel_layer is complete, and the hook %.100q lost something", k.Name)
 	}
 	if c, ok := h.Layers[schema.LayerName(schema.KernelPath)]; ok {
 		rule(c.Dropped > 0, "kernel_layer is complete, and %d of its events were dropped", c.Dropped)
 	}
 	if k := h.Kernel; k != nil {
-		rule(max(k.Dropped, k.Malformed) > 0, "kernel_layer is complete, and %d of its events were dropped, %d malformed", k.Dropped, k.Malformed)
+		rule(max(k.Dropped, k.Malformed) > 0,
+			"kernel_layer is complete, and %d of its events were dropped, %d malformed", k.Dropped, k.Malformed)
 		rule(k.Forks != k.Exits, "kernel_layer is complete, and %d forks are not matched by %d exits", k.Forks, k.Exits)
 		rule(k.LeftCgroup > 0, "kernel_layer is complete, and %d processes left the cgroup", k.LeftCgroup)
 	}
@@ -563,18 +584,21 @@ func (v *verifier) counts(h *schema.ObservationHealth) {
 				v.report.add(problem(CodeCounts, schema.HealthPath, "layers has no account of %s", name))
 				continue
 			}
-			equal(name+".seen", sum(c.Seen), "written + coalesced + filtered + dropped", sum(c.Written, c.Coalesced, c.Filtered, c.Dropped))
+			equal(name+".seen", sum(c.Seen), "written + coalesced + filtered + dropped",
+				sum(c.Written, c.Coalesced, c.Filtered, c.Dropped))
 			equal(name+".written", sum(c.Written), "the number of its lines", sum(v.count(path)))
 		}
 		for name := range h.Layers {
 			if !slices.ContainsFunc(schema.Layers, func(p string) bool { return schema.LayerName(p) == name }) {
-				v.report.add(problem(CodeCounts, schema.HealthPath, "layers accounts for %.100q, which is not a layer", name))
+				v.report.add(problem(CodeCounts, schema.HealthPath, "layers accounts for %.100q, which is not a layer",
+					name))
 			}
 		}
 	}
 	var emitted []uint64
 	for _, hook := range h.Hooks {
-		equal("seen of hook "+hook.Name, sum(hook.Seen), "filtered + coalesced + emitted + dropped", sum(hook.Filtered, hook.Coalesced, hook.Emitted, hook.Dropped))
+		equal("seen of hook "+hook.Name, sum(hook.Seen), "filtered + coalesced + emitted + dropped",
+			sum(hook.Filtered, hook.Coalesced, hook.Emitted, hook.Dropped))
 		emitted = append(emitted, hook.Emitted)
 	}
 	k := h.Kernel
@@ -584,7 +608,8 @@ func (v *verifier) counts(h *schema.ObservationHealth) {
 	equal("kernel.emitted", sum(k.Emitted), "the sum over the hooks", sum(emitted...))
 	equal("kernel.received", sum(k.Received), "kernel.emitted", sum(k.Emitted))
 	equal("kernel.received", sum(k.Received), "decoded + malformed", sum(k.Decoded, k.Malformed))
-	equal("kernel.decoded + drained + added", sum(k.Decoded, k.Drained, k.Added), "written + filtered + coalesced + dropped + parts + self_test",
+	equal("kernel.decoded + drained + added", sum(k.Decoded, k.Drained, k.Added),
+		"written + filtered + coalesced + dropped + parts + self_test",
 		sum(k.Written, k.Filtered, k.Coalesced, k.Dropped, k.Parts, k.SelfTest))
 	equal("kernel.written", sum(k.Written), "the number of the layer's lines", sum(v.count(schema.KernelPath)))
 }
@@ -613,7 +638,8 @@ func (v *verifier) lifecycle(f facts) {
 	}
 	if !ended {
 		if f.result.Outcome != schema.OutcomeIncomplete {
-			p := problem(CodeLifecycle, schema.EventsPath, "the last line is not %s, and the outcome is %s", schema.RunFinished, f.result.Outcome)
+			p := problem(CodeLifecycle, schema.EventsPath, "the last line is not %s, and the outcome is %s",
+				schema.RunFinished, f.result.Outcome)
 			p.Line = v.count(schema.EventsPath)
 			v.report.add(p)
 		}
@@ -700,7 +726,8 @@ func (v *verifier) result(r *schema.Result) {
 		case s.stream != nil && size != s.stream.Captured:
 			bad("%d bytes of %s were captured, the bundle has %d", s.stream.Captured, s.path, size)
 		case s.stream != nil && badStream(s.stream):
-			bad("%s: captured %d of %d bytes, %d more by redaction, truncated %t", s.path, s.stream.Captured, s.stream.Bytes, s.stream.RedactedBytes, s.stream.Truncated)
+			bad("%s: captured %d of %d bytes, %d more by redaction, truncated %t", s.path, s.stream.Captured,
+				s.stream.Bytes, s.stream.RedactedBytes, s.stream.Truncated)
 		}
 	}
 }
@@ -742,9 +769,11 @@ func (v *verifier) contractResult(c *schema.Contract, r *schema.Result, bad func
 		bad("its verdict is %s, %s has none", c.Verdict, schema.ResultPath)
 	case *r.Contract != c.Verdict:
 		bad("its verdict is %s, that of %s is %s", c.Verdict, schema.ResultPath, *r.Contract)
-	case c.Verdict != schema.VerdictPassed && r.Outcome == schema.OutcomeExited && r.RunnerExitCode != nil && *r.RunnerExitCode == 0:
+	case c.Verdict != schema.VerdictPassed && r.Outcome == schema.OutcomeExited && r.RunnerExitCode != nil &&
+		*r.RunnerExitCode == 0:
 		bad("its verdict is %s, and the run's exit code is 0", c.Verdict)
-	case c.Verdict == schema.VerdictPassed && r.Outcome == schema.OutcomeExited && r.ErrorSource != nil && *r.ErrorSource == schema.SourceContract:
+	case c.Verdict == schema.VerdictPassed && r.Outcome == schema.OutcomeExited && r.ErrorSource != nil &&
+		*r.ErrorSource == schema.SourceContract:
 		bad("its verdict is %s, and %s blames the contract", c.Verdict, schema.ResultPath)
 	}
 }
@@ -753,7 +782,8 @@ func (v *verifier) contractResult(c *schema.Contract, r *schema.Result, bad func
 // in it, and the verdict what the results make together.
 func (v *verifier) contractResults(c *schema.Contract, bad func(string, ...any)) {
 	if len(c.Results) != len(c.Contract.Checks) || c.Baseline != nil && len(c.Baseline) != len(c.Contract.Checks) {
-		bad("%d checks have %d results and %d baseline results", len(c.Contract.Checks), len(c.Results), len(c.Baseline))
+		bad("%d checks have %d results and %d baseline results", len(c.Contract.Checks), len(c.Results),
+			len(c.Baseline))
 		return
 	}
 	outputs := map[string]bool{}
@@ -796,7 +826,8 @@ func checkAgrees(what string, check schema.Check, res schema.CheckResult, bad fu
 	case res.ExitCode != nil && res.Signal != nil, res.Ran != (res.ExitCode != nil || res.Signal != nil):
 		bad("the %s of check %.100q does not say how it ended", what, check.Name)
 	case res.Passed != (res.Ran && !res.TimedOut && exited && found):
-		bad("the %s of check %.100q says passed %t, which does not follow from how it ended", what, check.Name, res.Passed)
+		bad("the %s of check %.100q says passed %t, which does not follow from how it ended", what, check.Name,
+			res.Passed)
 	}
 }
 
@@ -810,13 +841,15 @@ func (v *verifier) checkOutput(check schema.Check, res schema.CheckResult, bad f
 	}
 	switch {
 	case res.OutputPath != "" && res.OutputPath != path:
-		bad("the output of check %.100q should be in %[3]s, but its result names %[2]s", check.Name, res.OutputPath, path)
+		bad("the output of check %.100q should be in %[3]s, but its result names %[2]s", check.Name, res.OutputPath,
+			path)
 	case res.OutputPath != "" && !kept:
 		bad("%s is not in the bundle", path)
 	case res.OutputPath != "" && size != res.OutputKept, res.OutputPath == "" && res.Ran && kept:
 		bad("%s has %d bytes, the result of its check says %d", path, size, res.OutputKept)
 	case res.OutputKept-res.OutputRedacted > res.OutputBytes:
-		bad("%d bytes of the output of check %.100q were kept, it wrote %d", res.OutputKept, check.Name, res.OutputBytes)
+		bad("%d bytes of the output of check %.100q were kept, it wrote %d", res.OutputKept, check.Name,
+			res.OutputBytes)
 	}
 }
 
@@ -829,20 +862,23 @@ func (v *verifier) redaction(f facts) {
 	}
 	adds := func(what string, total uint64, parts map[string]uint64, by string) {
 		if n := sum(slices.Collect(maps.Values(parts))...); n.Cmp(sum(total)) != 0 {
-			v.report.add(problem(CodeCounts, schema.HealthPath, "%s is %d, and its %s adds up to %d", what, total, by, n))
+			v.report.add(problem(CodeCounts, schema.HealthPath, "%s is %d, and its %s adds up to %d", what, total, by,
+				n))
 		}
 	}
 	adds("redacted_count", r.RedactedCount, r.ByRule, "by_rule")
 	adds("redacted_count", r.RedactedCount, r.ByField, "by_field")
 	if f.run != nil && f.run.Redaction == schema.RedactionDisabled && r.Mode == schema.RedactionEnabled {
-		v.report.add(problem(CodeHealth, schema.HealthPath, "redaction is enabled, and %s says that it was disabled", schema.RunPath))
+		v.report.add(problem(CodeHealth, schema.HealthPath, "redaction is enabled, and %s says that it was disabled",
+			schema.RunPath))
 	}
 	for _, removal := range r.Removals {
 		adds("redacted_count of a removal", removal.RedactedCount, removal.ByRule, "by_rule")
 		adds("redacted_count of a removal", removal.RedactedCount, removal.ByField, "by_field")
 		for _, path := range removal.Dropped {
 			if _, there := v.sizes[path]; there && (!isLayer(path) || v.count(path) > 0) {
-				v.report.add(problem(CodeHealth, schema.HealthPath, "%.200q was dropped since it held a secret, and is in the bundle", path))
+				v.report.add(problem(CodeHealth, schema.HealthPath,
+					"%.200q was dropped since it held a secret, and is in the bundle", path))
 			}
 		}
 	}

@@ -53,7 +53,8 @@ type lineVerifier struct {
 
 func newLineVerifier(report *Report, most int) *lineVerifier {
 	n := runtime.GOMAXPROCS(0)
-	v := &lineVerifier{integrity: map[string]schema.LayerTree{}, report: report, most: most, work: make(chan chunk, n), free: make(chan []byte, 2*n+1)}
+	v := &lineVerifier{integrity: map[string]schema.LayerTree{}, report: report, most: most, work: make(chan chunk, n),
+		free: make(chan []byte, 2*n+1)}
 	for range cap(v.free) {
 		v.free <- nil
 	}
@@ -134,7 +135,8 @@ func (v *lineVerifier) chunks(r io.Reader, path string, lines *uint64) error {
 		end := bytes.LastIndexByte(buf, '\n') + 1
 		rest = append(rest[:0], buf[end:]...)
 		if len(rest) > 0 && err == io.EOF {
-			v.problem(problem(CodeUnterminated, path, "the last line has no newline"), *lines+uint64(bytes.Count(buf, []byte{'\n'})))
+			v.problem(problem(CodeUnterminated, path, "the last line has no newline"),
+				*lines+uint64(bytes.Count(buf, []byte{'\n'})))
 		}
 		if end == 0 {
 			v.free <- buf
@@ -142,7 +144,8 @@ func (v *lineVerifier) chunks(r io.Reader, path string, lines *uint64) error {
 				return nil
 			}
 			if len(rest) >= MaxLine {
-				v.problem(problem(CodeLimit, path, "a line of more than %d bytes; the rest of the layer was counted, not checked", MaxLine), *lines)
+				v.problem(problem(CodeLimit, path,
+					"a line of more than %d bytes; the rest of the layer was counted, not checked", MaxLine), *lines)
 				v.unread = true
 				return countLines(r, lines)
 			}
@@ -206,7 +209,9 @@ func (v *lineVerifier) problem(p *Problem, line uint64) {
 	p.Line = line + 1
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	at, _ := slices.BinarySearchFunc(v.found, p.Line+1, func(q *Problem, line uint64) int { return cmp.Compare(q.Line, line) })
+	at, _ := slices.BinarySearchFunc(v.found, p.Line+1, func(q *Problem, line uint64) int {
+		return cmp.Compare(q.Line, line)
+	})
 	v.found = slices.Insert(v.found, at, p)
 	if len(v.found) >= v.most {
 		v.found = v.found[:v.most]
@@ -252,7 +257,8 @@ func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 		data = data[end+1:]
 		leaves = append(leaves, tlog.RecordHash(line))
 		if len(line) >= MaxLine {
-			v.problem(problem(CodeLimit, c.layer, "a line of %d bytes, at most %d are allowed", len(line), MaxLine-1), n)
+			v.problem(problem(CodeLimit, c.layer, "a line of %d bytes, at most %d are allowed", len(line), MaxLine-1),
+				n)
 			continue
 		}
 		info, err := k.Check(line)
@@ -275,7 +281,8 @@ func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 			v.problem(problem(CodeRunID, c.layer, "run_id is %.128q, the manifest says %q", info.RunID, v.runID), n)
 		}
 		if c.layer == schema.EventsPath && (string(info.Type) == schema.RunStarted) != (n == 0) {
-			v.problem(problem(CodeLifecycle, c.layer, "type is %.64q: the first line, and no other, is %s", info.Type, schema.RunStarted), n)
+			v.problem(problem(CodeLifecycle, c.layer, "type is %.64q: the first line, and no other, is %s", info.Type,
+				schema.RunStarted), n)
 		}
 		if c.layer == schema.EventsPath && ended == 0 && string(info.Type) == schema.RunFinished {
 			ended = n + 1

@@ -17,7 +17,8 @@ func TestEveryCodecIsSoundAndHasOneIdentity(t *testing.T) {
 	for _, name := range []string{"a.tar.gz", "b.tar.zst", "c.tar", "d.bundle"} {
 		sealed := sealSample(t, name, 2000)
 		r := mustBeSound(t, sealed.Path)
-		if r.Identity != sealed.Identity || r.RunID != testRunID || r.Lines[schema.KernelPath] != 2000 || r.Members != 14 {
+		if r.Identity != sealed.Identity || r.RunID != testRunID || r.Lines[schema.KernelPath] != 2000 ||
+			r.Members != 14 {
 			t.Errorf("%s: report %+v of %+v", name, r, sealed)
 		}
 		identities[sealed.Identity] = true

@@ -52,7 +52,8 @@ func (w *walker) next() (path string, size int64, err error) {
 			return "", 0, err
 		}
 		if pax = parsePAX(string(body[:n])); pax == nil {
-			return "", 0, problem(CodeHeaderExtension, "", "a PAX record %.100q where at most path and size may be", body[:n])
+			return "", 0, problem(CodeHeaderExtension, "", "a PAX record %.100q where at most path and size may be",
+				body[:n])
 		}
 		raw = append(raw, body...)
 		if err := w.full(block[:], "a header"); err != nil {
@@ -65,7 +66,9 @@ func (w *walker) next() (path string, size int64, err error) {
 		return "", 0, err
 	}
 	if !bytes.Equal(raw, appendHeaders(nil, path, size)) {
-		return "", 0, problem(CodeHeaderForm, path, "the header is not the one a member of this path and size has (mode 0644, uid, gid and mtime 0, no names, no PAX record that is not needed)")
+		return "", 0, problem(CodeHeaderForm, path,
+			"the header is not the one a member of this path and size has (mode 0644, uid, gid and mtime 0, no "+
+				"names, no PAX record that is not needed)")
 	}
 	switch {
 	case w.seen[path]:
@@ -101,7 +104,8 @@ func parseHeader(b *[blockSize]byte, pax map[string]string) (path string, size i
 	case kind == 0 && !safePath(path) || kind == '0' && !safePath(path):
 		return "", 0, problem(CodeUnsafePath, "", "path %.300q", path)
 	case kind != '0' && kind != 0:
-		name := map[byte]string{'1': "a hard link", '2': "a symbolic link", '3': "a character device", '4': "a block device", '5': "a directory", '6': "a pipe"}[kind]
+		name := map[byte]string{'1': "a hard link", '2': "a symbolic link", '3': "a character device",
+			'4': "a block device", '5': "a directory", '6': "a pipe"}[kind]
 		if name == "" {
 			name = fmt.Sprintf("a member of type %q", kind)
 		}

@@ -66,7 +66,8 @@ func FuzzWork(f *testing.F) {
 		}
 		like, content := schema.KernelPath, repeated("", kernel, "")
 		if documentSchema(path) != "" {
-			like, content = schema.CorrelationPath, repeated(correlation+`"bindings":[],"ambiguities":["0"`, `,"%d"`, "]}")
+			like, content = schema.CorrelationPath,
+				repeated(correlation+`"bindings":[],"ambiguities":["0"`, `,"%d"`, "]}")
 		}
 		if honest[like] == 0 {
 			honest[like] = leastWork(t, base, like, content, 3, 0)

@@ -46,7 +46,8 @@ func TestContainer(t *testing.T) {
 		{"ro", "none"},
 	} {
 		t.Run(c.mount, func(t *testing.T) {
-			cmd := exec.Command("/proc/self/exe", "role=container", c.mount, "inner", "-test.short", "-test.v", "-test.timeout=60s")
+			cmd := exec.Command("/proc/self/exe", "role=container", c.mount, "inner", "-test.short", "-test.v",
+				"-test.timeout=60s")
 			cmd.Env = append(os.Environ(), "CGROUP_TEST_INNER=container", "CGROUP_TEST_WANT="+c.want)
 			dir := inCgroup2(t, cmd)
 			cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWCGROUP
@@ -59,16 +60,19 @@ func TestContainer(t *testing.T) {
 // TestDelegatedSubtree runs the suite as an ordinary user who owns a cgroup, as
 // systemd's Delegate=yes gives one.
 func TestDelegatedSubtree(t *testing.T) {
-	cmd := exec.Command("/proc/self/exe", "role=nobody", "/proc/self/exe", "-test.short", "-test.v", "-test.timeout=60s")
+	cmd := exec.Command("/proc/self/exe", "role=nobody", "/proc/self/exe", "-test.short", "-test.v",
+		"-test.timeout=60s")
 	tmp, err := os.MkdirTemp("", "cgroup-delegated-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(tmp)
-	cmd.Env = append(os.Environ(), "CGROUP_TEST_INNER=delegated", "CGROUP_TEST_WANT="+string(cgroup.Probe().Mode()), "TMPDIR="+tmp)
+	cmd.Env = append(os.Environ(), "CGROUP_TEST_INNER=delegated", "CGROUP_TEST_WANT="+string(cgroup.Probe().Mode()),
+		"TMPDIR="+tmp)
 	cmd.Dir = "/"
 	dir := inCgroup2(t, cmd)
-	for _, name := range []string{tmp, dir, filepath.Join(dir, "cgroup.procs"), filepath.Join(dir, "cgroup.subtree_control"), filepath.Join(dir, "cgroup.threads")} {
+	for _, name := range []string{tmp, dir, filepath.Join(dir, "cgroup.procs"),
+		filepath.Join(dir, "cgroup.subtree_control"), filepath.Join(dir, "cgroup.threads")} {
 		if err := os.Chown(name, nobody, nobody); err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +115,8 @@ func asContainer(args []string) int {
 	}
 	exe, eerr := os.Executable()
 	if err = errors.Join(err, eerr); err == nil {
-		err = syscall.Exec("/bin/sh", append([]string{"sh", "-c", `"$0" "$@"; exit $?`, exe}, args[2:]...), os.Environ())
+		err = syscall.Exec("/bin/sh", append([]string{"sh", "-c", `"$0" "$@"; exit $?`, exe}, args[2:]...),
+			os.Environ())
 	}
 	fmt.Fprintln(os.Stderr, err)
 	return 1

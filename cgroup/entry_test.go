@@ -24,7 +24,8 @@ func TestGuardsFromTheEntryPoint(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	cmd := exec.Command(suite, "-test.short", "-test.v", "-test.run", "^Test(Guard.*|NothingOutlives.*|AStoppedGuard.*|Nested.*)$")
+	cmd := exec.Command(suite, "-test.short", "-test.v", "-test.run",
+		"^Test(Guard.*|NothingOutlives.*|AStoppedGuard.*|Nested.*)$")
 	cmd.Env = append(os.Environ(), "CGROUP_TEST_INNER=entry")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestGuardKeepsItself") {

@@ -53,7 +53,8 @@ func TestNothingOutlivesAKilledRunner(t *testing.T) {
 			return err == nil
 		}
 		if !leaktest.Within(time.Second, ended) {
-			t.Fatalf("round %d: a second after the runner's death something lives on: %v, %q (output %q)", i, err, holders(t, r), out)
+			t.Fatalf("round %d: a second after the runner's death something lives on: %v, %q (output %q)", i, err,
+				holders(t, r), out)
 		}
 		r.Close()
 		if _, err := cgroup.Probe().Sweep(nil); err != nil {
@@ -177,7 +178,8 @@ func swept(t *testing.T, live *cgroup.Session, id string) bool {
 	}
 	// A sweep that comes between these steps ends what is there by then.
 	at := filepath.Join(stale, "agent", "nested")
-	if err := errors.Join(os.MkdirAll(at, 0o755), os.WriteFile(filepath.Join(at, "cgroup.procs"), fmt.Append(nil, orphan.Process.Pid), 0)); err != nil {
+	if err := errors.Join(os.MkdirAll(at, 0o755),
+		os.WriteFile(filepath.Join(at, "cgroup.procs"), fmt.Append(nil, orphan.Process.Pid), 0)); err != nil {
 		_ = orphan.Process.Kill()
 		_ = orphan.Wait()
 		t.Logf("another sweep came before the process was in it: %v", err)
@@ -249,7 +251,8 @@ func TestGuardKeepsItself(t *testing.T) {
 	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", g.PID()))
 	if want := waits(s.Path()); strings.Contains(string(line), "\x00__steps\x00") != want {
 		t.Errorf("the guard waits to be a program: want %t: %q", want, line)
-	} else if threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", g.PID())); want && os.Getenv("CGROUP_TEST_INNER") == "entry" && len(threads) != 1 {
+	} else if threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", g.PID())); want &&
+		os.Getenv("CGROUP_TEST_INNER") == "entry" && len(threads) != 1 {
 		t.Errorf("what waits has %d threads", len(threads))
 	}
 	ours := map[string]bool{}

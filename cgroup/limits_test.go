@@ -27,7 +27,8 @@ func need(t *testing.T, name string, l cgroup.Limits) {
 	}
 	_, err := h.NewSession(testID()+"-refused", l)
 	var limit *cgroup.LimitError
-	if !errors.As(err, &limit) || limit.Limit != name || limit.Controller != name || limit.Reason == "" || limit.Remedy == "" {
+	if !errors.As(err, &limit) || limit.Limit != name || limit.Controller != name || limit.Reason == "" ||
+		limit.Remedy == "" {
 		t.Errorf("without a %s controller the limit gives %#v", name, err)
 	}
 	l.BestEffort = true
@@ -126,7 +127,8 @@ func TestMemoryHogIsOOMKilled(t *testing.T) {
 	if e := s.Events(); e.OOMKills == nil || *e.OOMKills != 1 {
 		t.Errorf("OOM kills after: %v", e.OOMKills)
 	}
-	if u := s.Usage(); u.MemoryPeakBytes != nil && (*u.MemoryPeakBytes > l.MemoryBytes+1<<20 || *u.MemoryPeakBytes < l.MemoryBytes/2) {
+	if u := s.Usage(); u.MemoryPeakBytes != nil &&
+		(*u.MemoryPeakBytes > l.MemoryBytes+1<<20 || *u.MemoryPeakBytes < l.MemoryBytes/2) {
 		t.Errorf("the memory peak was %d under a limit of %d", *u.MemoryPeakBytes, l.MemoryBytes)
 	}
 }

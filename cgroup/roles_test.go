@@ -27,7 +27,8 @@ import (
 // play is the main function of the programs that the tests start.
 func play(role string, args []string) int {
 	self := func(role string, attr *syscall.SysProcAttr, args ...string) *exec.Cmd {
-		return &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{"child", "role=" + role}, args...), Env: []string{}, SysProcAttr: attr, Stdout: os.Stdout}
+		return &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{"child", "role=" + role}, args...),
+			Env: []string{}, SysProcAttr: attr, Stdout: os.Stdout}
 	}
 	switch role {
 	case "exit":
@@ -156,7 +157,9 @@ func describe(args []string) int {
 	d.Args, d.Env = strings.Split(string(cmdline), "\x00"), strings.Split(string(env), "\x00")
 	d.Dir, _ = os.Getwd()
 	for fd := range 64 {
-		if name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil && !strings.HasPrefix(name, "anon_inode") && !strings.HasPrefix(name, "/sys/fs/cgroup") { // the Go runtime's own
+		// the Go runtime's own
+		if name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil &&
+			!strings.HasPrefix(name, "anon_inode") && !strings.HasPrefix(name, "/sys/fs/cgroup") {
 			kind, _, _ := strings.Cut(name, ":")
 			d.FDs = append(d.FDs, fmt.Sprintf("%d %s", fd, kind))
 		}
@@ -191,7 +194,8 @@ func noClone3(args []string) int {
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	if err == nil {
-		if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, 1 /* SECCOMP_SET_MODE_FILTER */, 0, uintptr(unsafe.Pointer(&prog))); errno != 0 {
+		if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, 1 /* SECCOMP_SET_MODE_FILTER */, 0,
+			uintptr(unsafe.Pointer(&prog))); errno != 0 {
 			err = errno
 		}
 	}
@@ -207,7 +211,8 @@ func churn(id string, times int) int {
 	for i := range times {
 		h := cgroup.Probe()
 		swept, err := h.Sweep(nil)
-		mine := func(s cgroup.Swept) bool { return strings.HasPrefix(s.RunID, id[:len(id)-1]) } // others may die meanwhile
+		// others may die meanwhile
+		mine := func(s cgroup.Swept) bool { return strings.HasPrefix(s.RunID, id[:len(id)-1]) }
 		if err != nil || slices.ContainsFunc(swept, mine) {
 			fmt.Println("sweep:", swept, err)
 			return 1

@@ -59,7 +59,8 @@ func TestChildStartsInsideItsGroup(t *testing.T) {
 			line = "freezer:"
 		}
 		_, rest, _ := strings.Cut(string(b), line)
-		if first, _, _ := strings.Cut(rest, "\n"); !strings.HasSuffix(p+"/agent", first) || !strings.HasSuffix(first, "/agent") {
+		if first, _, _ := strings.Cut(rest, "\n"); !strings.HasSuffix(p+"/agent", first) ||
+			!strings.HasSuffix(first, "/agent") {
 			t.Errorf("on the primary hierarchy the child is in %q", first)
 		}
 		if procs, err := os.ReadFile(p + "/cgroup.procs"); err != nil || len(procs) > 0 {
@@ -309,7 +310,8 @@ func TestEnginesCgroupsGoWithTheSession(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.MkdirAll(at, 0o755), os.WriteFile(filepath.Join(at, "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0)); err != nil {
+	if err := errors.Join(os.MkdirAll(at, 0o755),
+		os.WriteFile(filepath.Join(at, "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0)); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		t.Fatal(err)

@@ -146,7 +146,8 @@ func TestWithoutClone3(t *testing.T) {
 	if os.Getenv("CGROUP_TEST_INNER") != "" {
 		t.Skip("this is the inner run")
 	}
-	cmd := exec.Command("/proc/self/exe", "role=noclone3", "inner", "-test.run=^Test(Child|Daemon|Start|Signal|Exit|Pids|Memory|NoClone3)", "-test.v")
+	cmd := exec.Command("/proc/self/exe", "role=noclone3", "inner",
+		"-test.run=^Test(Child|Daemon|Start|Signal|Exit|Pids|Memory|NoClone3)", "-test.v")
 	cmd.Env = append(os.Environ(), "CGROUP_TEST_INNER=noclone3")
 	innerSuite(t, cmd)
 }

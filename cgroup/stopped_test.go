@@ -88,7 +88,10 @@ func TestAStoppedGuardEndsTheRunAllTheSame(t *testing.T) {
 					stop()
 				}
 				var stopped bool
-				if !leaktest.Within(20*time.Second, func() (settled bool) { stopped, settled = halted(guard); return settled }) {
+				if !leaktest.Within(20*time.Second, func() (settled bool) {
+					stopped, settled = halted(guard)
+					return settled
+				}) {
 					t.Error("the guard is neither stopped nor gone")
 				}
 				swept, err := cgroup.Probe().Sweep(nil)

@@ -24,9 +24,10 @@ var programs = map[string]string{
 	// It meets the memory limit, then the pids limit, and leaves processes behind.
 	"hog-and-bomb": "dd if=/dev/zero of=/dev/null bs=100M count=1; exec " + systemdDir + "/bomb",
 	// It meets the memory limit and waits for what comes of that.
-	"hog":    "dd if=/dev/zero of=/dev/null bs=100M count=1; exec sleep 1000",
-	"bomb":   "(for i in $(seq 40); do sleep 1000 & done); echo bitten",
-	"reload": "systemctl daemon-reload; systemctl set-property --runtime $1 CPUWeight=50; sleep 1; exec " + systemdDir + "/bomb",
+	"hog":  "dd if=/dev/zero of=/dev/null bs=100M count=1; exec sleep 1000",
+	"bomb": "(for i in $(seq 40); do sleep 1000 & done); echo bitten",
+	"reload": "systemctl daemon-reload; systemctl set-property --runtime $1 CPUWeight=50; sleep 1; exec " + systemdDir +
+		"/bomb",
 	"daemon": "setsid sleep 1000 & echo bitten",
 	// It takes no hint to end.
 	"stubborn": `trap "" TERM; setsid sh -c 'trap "" TERM; while :; do sleep 0.1; done' & touch $1; while :; do sleep 0.1; done`,
@@ -87,20 +88,29 @@ func systemdLimits(t *testing.T) {
 		{"a delegated scope", unit("--scope", "-p", "Delegate=yes"), both, "hog-and-bomb", bitten},
 		{"a service", unit("--wait", "--pipe"), pids, "bomb", onlyPids},
 		{"a scope", unit("--scope"), pids, "bomb", onlyPids},
-		{"a service that is stopped by systemd when the kernel kills for want of memory", unit("--wait", "--pipe", "--collect"), both, "hog",
-			ended{Code: 1, Outcome: "signaled", LimitsHit: []string{"memory"}, Reasons: []string{"unit_not_delegated"}}},
-		{"a session of root's, with a shell around", unit("--wait", "--pipe", "-p", "User=root", "-p", "PAMName=login", "sh", "-c", `"$@"; exit $?`, "sh"), both, "hog-and-bomb", bitten},
-		{"a user's delegated scope", login("systemd-run", "--user", "-q", "--scope", "-p", "Delegate=yes"), both, "hog-and-bomb", bitten},
-		{"a user's delegated service", login(unit("--user", "--wait", "--pipe", "-p", "Delegate=yes")...), both, "hog-and-bomb", bitten},
+		{"a service that is stopped by systemd when the kernel kills for want of memory",
+			unit("--wait", "--pipe", "--collect"), both, "hog",
+			ended{Code: 1, Outcome: "signaled", LimitsHit: []string{"memory"},
+				Reasons: []string{"unit_not_delegated"}}},
+		{"a session of root's, with a shell around",
+			unit("--wait", "--pipe", "-p", "User=root", "-p", "PAMName=login", "sh", "-c", `"$@"; exit $?`, "sh"), both,
+			"hog-and-bomb", bitten},
+		{"a user's delegated scope", login("systemd-run", "--user", "-q", "--scope", "-p", "Delegate=yes"), both,
+			"hog-and-bomb", bitten},
+		{"a user's delegated service", login(unit("--user", "--wait", "--pipe", "-p", "Delegate=yes")...), both,
+			"hog-and-bomb", bitten},
 		{"a user's scope", login("systemd-run", "--user", "-q", "--scope"), pids, "bomb", onlyPids},
 		{"a user's session, which is nobody's to change", login(), nil, "daemon",
 			ended{Outcome: "exited", LimitsHit: []string{}, Left: true, Reasons: []string{"cgroup2_not_writable"}}},
-		{"a user's session, where a limit is refused", login("--collect"), pids, "bomb", ended{Code: 125, Outcome: "infra_error", LimitsHit: []string{}}},
-		{"a service around which systemd is reloaded", unit("--wait", "--pipe", "--unit", "reloaded"), pids, "reload", onlyPids},
+		{"a user's session, where a limit is refused", login("--collect"), pids, "bomb",
+			ended{Code: 125, Outcome: "infra_error", LimitsHit: []string{}}},
+		{"a service around which systemd is reloaded", unit("--wait", "--pipe", "--unit", "reloaded"), pids, "reload",
+			onlyPids},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			name := strings.ReplaceAll(t.Name(), "/", "-")
-			args := append(c.place, "assay-run", "-q", "--kernel", "off", "-o", name+".tar.gz", "--result", name+".json", "--grace", "2s")
+			args := append(c.place, "assay-run", "-q", "--kernel", "off", "-o", name+".tar.gz", "--result",
+				name+".json", "--grace", "2s")
 			args = append(append(args, c.flags...), "--", filepath.Join(systemdDir, c.program), "reloaded.service")
 			got, out := recorded(t, args, name)
 			if c.want.Outcome == "signaled" {
@@ -124,11 +134,18 @@ func systemdDoctor(t *testing.T) {
 		place []string
 		want  []string
 	}{
-		{"a service", unit("--wait", "--pipe"), []string{"session ok", "memory degraded: " + delegate, "pids ok", "cpu missing: " + delegate, "io missing: " + delegate}},
-		{"a delegated service", unit("--wait", "--pipe", "-p", "Delegate=yes"), []string{"session ok", "memory ok", "pids ok", "cpu ok", "io ok"}},
-		{"a user's session", login(), []string{"session degraded: " + delegate, "memory missing: " + delegate, "pids missing: " + delegate, "cpu missing: " + delegate, "io missing: " + delegate}},
-		{"a user's scope", login("systemd-run", "--user", "-q", "--scope"), []string{"session ok", "memory ok", "pids ok", "cpu missing: " + delegate, "io missing: " + edit}},
-		{"a user's delegated scope", login("systemd-run", "--user", "-q", "--scope", "-p", "Delegate=yes"), []string{"session ok", "memory ok", "pids ok", "cpu ok", "io missing: " + edit}},
+		{"a service", unit("--wait", "--pipe"),
+			[]string{"session ok", "memory degraded: " + delegate, "pids ok", "cpu missing: " + delegate,
+				"io missing: " + delegate}},
+		{"a delegated service", unit("--wait", "--pipe", "-p", "Delegate=yes"),
+			[]string{"session ok", "memory ok", "pids ok", "cpu ok", "io ok"}},
+		{"a user's session", login(),
+			[]string{"session degraded: " + delegate, "memory missing: " + delegate, "pids missing: " + delegate,
+				"cpu missing: " + delegate, "io missing: " + delegate}},
+		{"a user's scope", login("systemd-run", "--user", "-q", "--scope"),
+			[]string{"session ok", "memory ok", "pids ok", "cpu missing: " + delegate, "io missing: " + edit}},
+		{"a user's delegated scope", login("systemd-run", "--user", "-q", "--scope", "-p", "Delegate=yes"),
+			[]string{"session ok", "memory ok", "pids ok", "cpu ok", "io missing: " + edit}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			args := append(c.place, "assay-run", "doctor", "--json")
@@ -173,23 +190,28 @@ func systemdKilled(t *testing.T) {
 		place []string
 		kill  func(t *testing.T, runner int)
 	}{
-		{"the runner", login("--collect", "systemd-run", "--user", "-q", "--scope", "-p", "Delegate=yes"), func(t *testing.T, runner int) {
-			must(t, "kill", "-KILL", strconv.Itoa(runner))
-		}},
+		{"the runner", login("--collect", "systemd-run", "--user", "-q", "--scope", "-p", "Delegate=yes"),
+			func(t *testing.T, runner int) {
+				must(t, "kill", "-KILL", strconv.Itoa(runner))
+			}},
 		{"a service by its end", unit("--collect", "-p", "TimeoutStopSec=1s"), func(t *testing.T, runner int) {
 			must(t, "systemctl", "stop", unitOf(t, runner))
 		}},
-		// The limit puts the session beside the scope: what kills all in there kills the guard too, unless that is elsewhere.
-		{"a session of root's with a shell around", unit(append([]string{"--collect", "-p", "User=root", "-p", "PAMName=login"}, wrapped...)...), func(t *testing.T, runner int) {
-			must(t, "systemctl", "kill", "-s", "KILL", unitOf(t, runner))
-		}},
+		// The limit puts the session beside the scope: what kills all in there kills the guard too,
+		// unless that is elsewhere.
+		{"a session of root's with a shell around",
+			unit(append([]string{"--collect", "-p", "User=root", "-p", "PAMName=login"}, wrapped...)...),
+			func(t *testing.T, runner int) {
+				must(t, "systemctl", "kill", "-s", "KILL", unitOf(t, runner))
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			name := strings.ReplaceAll(t.Name(), "/", "-")
 			name = strings.ReplaceAll(name, " ", "_")
 			ready := filepath.Join(systemdDir, name+".ready")
-			args := slices.Concat(c.place, []string{"assay-run", "-q", "--kernel", "off", "--memory", "32M", "-o", name + ".tar.gz", "--",
-				filepath.Join(systemdDir, "stubborn"), ready})
+			args := slices.Concat(c.place,
+				[]string{"assay-run", "-q", "--kernel", "off", "--memory", "32M", "-o", name + ".tar.gz", "--",
+					filepath.Join(systemdDir, "stubborn"), ready})
 			cmd := exec.Command(args[0], args[1:]...)
 			cmd.Dir = systemdDir
 			if err := cmd.Start(); err != nil {
@@ -202,7 +224,9 @@ func systemdKilled(t *testing.T) {
 				runner = p
 			}
 			c.kill(t, runner)
-			soon(t, time.Second, "the command's processes end", func() bool { return len(processes("trap \"\" TERM", "stubborn\x00")) == 0 })
+			soon(t, time.Second, "the command's processes end", func() bool {
+				return len(processes("trap \"\" TERM", "stubborn\x00")) == 0
+			})
 			soon(t, 2*time.Second, "the cgroups go", func() bool { return len(assayCgroups()) == 0 })
 		})
 	}
@@ -221,7 +245,8 @@ func systemdClean(t *testing.T) {
 	}
 	failed := []string{"systemctl", "--failed", "--plain", "--no-legend"}
 	user := login("systemctl", "--user", "--failed", "--plain", "--no-legend")
-	for _, args := range [][]string{failed, user, {"systemctl", "list-units", "--plain", "--no-legend", "run-*.service", "run-*.scope", "session-*.scope"}} {
+	for _, args := range [][]string{failed, user,
+		{"systemctl", "list-units", "--plain", "--no-legend", "run-*.service", "run-*.scope", "session-*.scope"}} {
 		if out := must(t, args[0], args[1:]...); out != "" {
 			t.Errorf("%q: %s", args, out)
 		}

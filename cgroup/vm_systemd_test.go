@@ -36,7 +36,8 @@ func TestSystemd(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	vmtest.Suite(t, vmtest.Machine{Systemd: true, MemoryMiB: 1536, Files: map[string]string{"/bin/assay-run": binary}, Script: `
+	vmtest.Suite(t, vmtest.Machine{Systemd: true, MemoryMiB: 1536, Files: map[string]string{"/bin/assay-run": binary},
+		Script: `
 export CGROUP_TEST_INNER=systemd
 /suite -test.v -test.run '^TestSystemd$' && exit
 journalctl -b --no-pager -p notice _COMM=systemd
@@ -57,7 +58,8 @@ func recorded(t *testing.T, args []string, name string) (ended, string) {
 	}
 	doc, err := os.ReadFile(filepath.Join(systemdDir, name+".json"))
 	if err != nil || json.Unmarshal(doc, &e) != nil || json.Unmarshal(doc, &result) != nil ||
-		json.Unmarshal([]byte(must(t, "tar", "xzOf", filepath.Join(systemdDir, name+".tar.gz"), "observation-health.json")), &health) != nil {
+		json.Unmarshal([]byte(must(t, "tar", "xzOf", filepath.Join(systemdDir, name+".tar.gz"),
+			"observation-health.json")), &health) != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	e.Left = result.Leftovers > 0
@@ -97,7 +99,9 @@ func processes(any ...string) (found []int) {
 	for _, f := range all {
 		b, _ := os.ReadFile(f)
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-		if pid != os.Getpid() && slices.ContainsFunc(any, func(s string) bool { return strings.Contains(string(b), s) }) {
+		if pid != os.Getpid() && slices.ContainsFunc(any, func(s string) bool {
+			return strings.Contains(string(b), s)
+		}) {
 			found = append(found, pid)
 		}
 	}

@@ -160,19 +160,24 @@ func TestLayout(t *testing.T) {
 	}
 	m, size := offsets("record")
 	want := map[string]int{
-		"t": offTime, "start": offStart, "cgroup": offCgroup, "id": offID, "tgid": offTgid, "tid": offTid, "ppid": offPpid,
-		"ret": offRet, "kind": offKind, "hook": offHook, "bits": offBits, "arg": offArg, "ino": offIno, "dev": offDev,
-		"mode": offMode, "seg": offSeg, "slot": offSlot, "nr": offNr, "cpu": offCPU, "serial": offSerial, "stream": offStream, "place": offPlace,
+		"t": offTime, "start": offStart, "cgroup": offCgroup, "id": offID, "tgid": offTgid, "tid": offTid,
+		"ppid": offPpid,
+		"ret":  offRet, "kind": offKind, "hook": offHook, "bits": offBits, "arg": offArg, "ino": offIno, "dev": offDev,
+		"mode": offMode, "seg": offSeg, "slot": offSlot, "nr": offNr, "cpu": offCPU, "serial": offSerial,
+		"stream": offStream, "place": offPlace,
 	}
 	if !reflect.DeepEqual(m, want) || size != recordSize {
 		t.Errorf("struct record: %v, %d bytes; the decoder has %v, %d", m, size, want, recordSize)
 	}
-	if m, size := offsets("address"); size != addressSize || m["lport"] != 8 || m["rport"] != 10 || m["local"] != 12 || m["remote"] != 28 {
+	if m, size := offsets("address"); size != addressSize || m["lport"] != 8 || m["rport"] != 10 || m["local"] != 12 ||
+		m["remote"] != 28 {
 		t.Errorf("struct address: %v, %d bytes", m, size)
 	}
 	for name, n := range map[string]uint64{
-		"H_COUNT": uint64(hookCount), "H_CELLS": hookCells, "K_MOVED_V1": uint64(KindMovedV1), "K_KERNEL_EXEC": uint64(KindKernelExec),
-		"K_EXEC_ARGS": uint64(kindExecArgs), "K_REPEAT": uint64(kindRepeat), "K_URING_DONE": uint64(kindRequestDone), "K_COUNT": kindCount, "P_MMAP": progMmap, "S_COUNT": segCount,
+		"H_COUNT": uint64(hookCount), "H_CELLS": hookCells, "K_MOVED_V1": uint64(KindMovedV1),
+		"K_KERNEL_EXEC": uint64(KindKernelExec),
+		"K_EXEC_ARGS":   uint64(kindExecArgs), "K_REPEAT": uint64(kindRepeat), "K_URING_DONE": uint64(kindRequestDone),
+		"K_COUNT": kindCount, "P_MMAP": progMmap, "S_COUNT": segCount,
 		"S_NAME": segName, "H_SOCKET": uint64(HookSocket), "H_FLUSH": uint64(HookFlush),
 		"B_WALKED": bitWalked, "B_SLOT": bitSlot, "B_ADDRESS_FIRST": bitAddressFirst, "B_NO_BASE": bitNoBase,
 	} {
@@ -193,7 +198,8 @@ func enumerator(t *testing.T, name string) uint64 {
 		t.Fatal(err)
 	}
 	comments := regexp.MustCompile(`(?s)/\*.*?\*/`)
-	for _, m := range regexp.MustCompile(`(?s)enum \w* ?\{(.*?)\}`).FindAllSubmatch(comments.ReplaceAll(text, nil), -1) {
+	for _, m := range regexp.MustCompile(`(?s)enum \w* ?\{(.*?)\}`).FindAllSubmatch(comments.ReplaceAll(text, nil),
+		-1) {
 		next := uint64(0)
 		for _, item := range strings.Split(string(m[1]), ",") {
 			key, value, explicit := strings.Cut(strings.TrimSpace(item), "=")
@@ -219,7 +225,8 @@ func enumerator(t *testing.T, name string) uint64 {
 func TestUnavailable(t *testing.T) {
 	_, err := Open(t.Context(), Config{CgroupPath: t.TempDir()})
 	var u *Unavailable
-	if !errors.Is(err, ErrNotSupported) || !errors.As(err, &u) || u.Reasons[0].Code != CodeNoCgroup2 || u.Reasons[0].Remedy == "" {
+	if !errors.Is(err, ErrNotSupported) || !errors.As(err, &u) || u.Reasons[0].Code != CodeNoCgroup2 ||
+		u.Reasons[0].Remedy == "" {
 		t.Errorf("not a cgroup2 directory: %v", err)
 	}
 	for _, c := range []struct {
@@ -264,7 +271,9 @@ func TestDetachedLink(t *testing.T) {
 	}
 	s.run(s.command("/bin/true"))
 	s.end()
-	if !slices.ContainsFunc(s.report.Reasons, func(r Reason) bool { return r.Code == CodeHookLost }) || s.report.Hooks[HookConnect4].Attached {
+	if !slices.ContainsFunc(s.report.Reasons, func(r Reason) bool {
+		return r.Code == CodeHookLost
+	}) || s.report.Hooks[HookConnect4].Attached {
 		t.Errorf("%+v, %+v", s.report.Reasons, s.report.Hooks[HookConnect4])
 	}
 	if !s.report.Hooks[HookConnect6].Attached {

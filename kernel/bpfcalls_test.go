@@ -48,7 +48,9 @@ func init() {
 		}
 		for _, command := range strings.Split(args[0], ",") {
 			n, _ := strconv.Atoi(command)
-			attr := struct{ target, prog, kind, flags uint32 }{uint32(dir.Fd()), uint32(fd), uint32(ebpf.AttachCGroupInetEgress), 0}
+			attr := struct {
+				target, prog, kind, flags uint32
+			}{uint32(dir.Fd()), uint32(fd), uint32(ebpf.AttachCGroupInetEgress), 0}
 			_, _, e := unix.Syscall(unix.SYS_BPF, uintptr(n), uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
 			if e != 0 {
 				check("bpf "+command, e)
@@ -67,7 +69,8 @@ func TestBPFCallsOfTheRun(t *testing.T) {
 	}
 	home := filepath.Join(myPinDir(t).home, "mine")
 	foreign := filepath.Join(myPinDir(t).home, "foreign")
-	create := []string{"map", "create", "type", "array", "key", "4", "value", "4", "entries", "1", "name", "x", "flags", "1024"}
+	create := []string{"map", "create", "type", "array", "key", "4", "value", "4", "entries", "1", "name", "x", "flags",
+		"1024"}
 	update := func(path string) []string {
 		return []string{"map", "update", "pinned", path, "key", "0", "0", "0", "0", "value", "1", "0", "0", "0"}
 	}
@@ -85,7 +88,8 @@ func TestBPFCallsOfTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(dir.Fd()), Program: p, Attach: ebpf.AttachCGroupInetEgress}); err != nil {
+	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(dir.Fd()), Program: p,
+		Attach: ebpf.AttachCGroupInetEgress}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Remove(foreign); os.Remove(home); os.Remove(program) })
@@ -100,9 +104,15 @@ func TestBPFCallsOfTheRun(t *testing.T) {
 		}, true},
 		{"somebody else's map", func(*session) [][]string { return [][]string{update(foreign)} }, false},
 		{"somebody else's memory", func(*session) [][]string { return [][]string{{"memory", foreign}} }, false},
-		{"somebody else's program, attached", func(*session) [][]string { return [][]string{{"progcall", "8", away, program}} }, false},
-		{"its own program, attached and detached", func(*session) [][]string { return [][]string{{"progcall", "8,9", away, "own"}} }, true},
-		{"a program that is not named, detached", func(*session) [][]string { return [][]string{{"progcall", "9", theirs, "none"}} }, false},
+		{"somebody else's program, attached", func(*session) [][]string {
+			return [][]string{{"progcall", "8", away, program}}
+		}, false},
+		{"its own program, attached and detached", func(*session) [][]string {
+			return [][]string{{"progcall", "8,9", away, "own"}}
+		}, true},
+		{"a program that is not named, detached", func(*session) [][]string {
+			return [][]string{{"progcall", "9", theirs, "none"}}
+		}, false},
 		{"the observer's map", func(s *session) [][]string {
 			return [][]string{{"map", "update", "id", strconv.Itoa(int(s.o.loaded.made.Maps["numbers"])),
 				"key", "255", "255", "255", "255", "255", "255", "255", "255", "value", "1", "0", "0", "0"}}
@@ -139,5 +149,6 @@ func TestBPFCallsOfTheRun(t *testing.T) {
 
 // passing is a program for a cgroup's packets that lets all pass.
 func passing() *ebpf.Program {
-	return must(ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.CGroupSKB, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}}))
+	return must(ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.CGroupSKB, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}}))
 }

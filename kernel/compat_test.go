@@ -43,7 +43,8 @@ void _start(void) {
 	call(102, 3, -4096, 0);
 	call(1, 0, 0, 0);
 }`), 0o600)
-	if out, err := exec.Command("gcc", "-m32", "-nostdlib", "-static", "-ffreestanding", "-fno-pie", "-no-pie", "-o", dir+"/c", src).CombinedOutput(); err != nil {
+	if out, err := exec.Command("gcc", "-m32", "-nostdlib", "-static", "-ffreestanding", "-fno-pie", "-no-pie", "-o",
+		dir+"/c", src).CombinedOutput(); err != nil {
 		t.Skipf("no 32-bit compiler: %v %s", err, out)
 	}
 	s := observe(t, Config{})
@@ -51,7 +52,8 @@ void _start(void) {
 	c.Dir = dir
 	s.run(c)
 	s.end()
-	if got := s.find(schema.KindOpen, path(dir+"/compat-file")); len(got) != 1 || got[0].Syscall != "open" || got[0].Mode != 0o600 {
+	if got := s.find(schema.KindOpen, path(dir+"/compat-file")); len(got) != 1 || got[0].Syscall != "open" ||
+		got[0].Mode != 0o600 {
 		t.Errorf("%d opens\n%s", len(got), s.dump())
 	}
 	if len(s.find(schema.KindUnlink, path(dir+"/compat-file"))) != 1 {
@@ -70,7 +72,8 @@ void _start(void) {
 		t.Errorf("%d datagrams", len(got))
 	}
 	// What cannot be read is said not to have been decoded.
-	if got := s.find(schema.KindCompatSyscall, nil); len(got) != 1 || got[0].Syscall != "socketcall" || got[0].Errno != int32(unix.EFAULT) {
+	if got := s.find(schema.KindCompatSyscall, nil); len(got) != 1 || got[0].Syscall != "socketcall" ||
+		got[0].Errno != int32(unix.EFAULT) {
 		t.Errorf("%d calls that were not decoded", len(got))
 	}
 	if t.Failed() {

@@ -70,7 +70,8 @@ func giveLesson(prog *ebpf.Program, dir string) error {
 		return &os.PathError{Op: "chdir", Path: dir, Err: err}
 	}
 	unique := rand.Text()
-	names, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS) // LESSON of bpf/names.h
+	// LESSON of bpf/names.h
+	names, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return err
 	}

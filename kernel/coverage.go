@@ -54,9 +54,12 @@ func Coverage() []Dimension { return coverage }
 var coverage = []Dimension{
 	{
 		Name: "filesystem", Method: "raw_tp/sys_exit with paths from kernel objects",
-		Observes: []string{"opens", "creations", "renames", "removals", "links", "truncations and allocations", "changes of attributes and times",
-			"bytes written per file, and writes that failed", "shared writable mappings", "changes of directory and root"},
-		Hooks: []HookID{HookOpen, HookWrite, HookMmap, HookRename, HookUnlink, HookLink, HookMkdir, HookTruncate, HookAttr, HookChdir},
+		Observes: []string{"opens", "creations", "renames", "removals", "links", "truncations and allocations",
+			"changes of attributes and times",
+			"bytes written per file, and writes that failed", "shared writable mappings",
+			"changes of directory and root"},
+		Hooks: []HookID{HookOpen, HookWrite, HookMmap, HookRename, HookUnlink, HookLink, HookMkdir, HookTruncate,
+			HookAttr, HookChdir},
 		BlindSpots: []BlindSpot{
 			{"io_uring requests on a kernel that does not report them, and operations that this build does not know",
 				exactly(func(r *Report) bool { return r.IOUringUnseen || len(r.IOUringUnfollowed) > 0 })},
@@ -64,42 +67,54 @@ var coverage = []Dimension{
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindIOUringOp] > 0 })},
 			{"how many bytes an io_uring write wrote, when it completes without reporting a result",
 				onlyIf(func(r *Report) bool { return r.IOUringUsed })},
-			{"a name that the kernel's copy could not be had of is read from the caller's memory after the call; such events say path_source=user_memory",
+			{"a name that the kernel's copy could not be had of is read from the caller's memory after the call; " +
+				"such events say path_source=user_memory",
 				exactly(func(r *Report) bool { return r.UserNamed > 0 })},
 			{"a symbolic link as the last part of a name is not followed where the call failed",
 				onlyIf(func(r *Report) bool { return r.Errors > 0 })},
 			{"a descriptor that another thread closed and reused before the call had returned names the wrong file",
 				onlyIf(func(r *Report) bool { return r.Threads+r.SharedFiles > 0 })},
-			{"a name or address that another thread, process or mapping can change may have changed while the kernel used it; such events say arguments=claimed",
+			{"a name or address that another thread, process or mapping can change may have changed while the " +
+				"kernel used it; such events say arguments=claimed",
 				exactly(func(r *Report) bool { return r.Claimed > 0 })},
-			{"a process that writes the memory of another (ptrace, process_vm_writev, /proc/PID/mem) may have changed a name during the call; arguments does not show this",
+			{"a process that writes the memory of another (ptrace, process_vm_writev, /proc/PID/mem) may have " +
+				"changed a name during the call; arguments does not show this",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindPtrace]+r.MemoryOpened > 0 })},
-			{"a name in a private mapping of a file that another process wrote to and closed during the call; arguments does not show this", nil},
+			{"a name in a private mapping of a file that another process wrote to and closed during the call; " +
+				"arguments does not show this", nil},
 			{"bytes written through a shared mapping are not counted, only that the mapping was made",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindMmapShared] > 0 })},
 			{"a shared mapping made read-only and made writable later", nil},
-			{"paths are those of the mount namespace that a process is in: what a container calls /etc is not the host's",
+			{"paths are those of the mount namespace that a process is in: what a container calls /etc " +
+				"is not the host's",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindNamespace] > 0 })},
-			{"the results of writes by io_submit, the size of vectored ones, and the original of a request that is changed before the observer reads it, after the call", nil},
+			{"the results of writes by io_submit, the size of vectored ones, and the original of a request that is " +
+				"changed before the observer reads it, after the call", nil},
 			{"bytes written to character devices and pipes", nil},
-			{"the opening of files that were opened before the run or received over a socket; writes to them are seen", nil},
+			{"the opening of files that were opened before the run or received over a socket; writes to them are seen",
+				nil},
 			{"reads, stat, access, readlink and directory listings are not recorded", nil},
 			{"which times a file was given",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindUtime] > 0 })},
 			{"FICLONE and other ioctls that change a file, and file_setattr", nil},
 			{"POSIX message queues and System V shared memory", nil},
-			{"a repeat of an event keeps the first one's path when a process outside the run renames a directory above it", nil},
+			{"a repeat of an event keeps the first one's path when a process outside the run renames a " +
+				"directory above it", nil},
 		},
 	},
 	{
 		Name: "process", Method: "raw_tp/sched_process_exec, _fork, _exit and cgroup_attach_task",
-		Observes: []string{"executions with argv and environment names", "failed executions", "forks and threads", "exit codes and signals",
+		Observes: []string{"executions with argv and environment names", "failed executions", "forks and threads",
+			"exit codes and signals",
 			"tasks leaving and joining the session"},
 		Hooks: []HookID{HookExec, HookExecFailed, HookFork, HookExit, HookMoved, HookExecArgs},
 		BlindSpots: []BlindSpot{
 			{"system calls of x32 programs, and all calls of 32-bit programs on arm64, are counted but not decoded",
-				exactly(func(r *Report) bool { return int(HookCompat) < len(r.Hooks) && r.Hooks[HookCompat].Fired > 0 })},
-			{"the observer was loaded by an earlier process of root, which is trusted: assay-run observe status compares its programs with this build",
+				exactly(func(r *Report) bool {
+					return int(HookCompat) < len(r.Hooks) && r.Hooks[HookCompat].Fired > 0
+				})},
+			{"the observer was loaded by an earlier process of root, which is trusted: assay-run observe status " +
+				"compares its programs with this build",
 				exactly(func(r *Report) bool { return r.Found })},
 			{"pids are those of the initial pid namespace, not those that processes in a container see",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindNamespace] > 0 })},
@@ -113,21 +128,29 @@ var coverage = []Dimension{
 		},
 	},
 	{
-		Name: "network", Method: "cgroup/connect, cgroup/sendmsg, cgroup/bind, cgroup_skb, inet_sock_set_state and socket calls",
-		Observes: []string{"connections and their results, including TCP connections that complete in the background", "binds, listens and accepts", "datagram peers", "unix sockets by path",
+		Name: "network", Method: "cgroup/connect, cgroup/sendmsg, cgroup/bind, cgroup_skb, " +
+			"inet_sock_set_state and socket calls",
+		Observes: []string{"connections and their results, including TCP connections that complete in the background",
+			"binds, listens and accepts", "datagram peers", "unix sockets by path",
 			"bytes per remote endpoint"},
-		Hooks: []HookID{HookSocket, HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6, HookBind4, HookBind6, HookTCP},
+		Hooks: []HookID{HookSocket, HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6, HookBind4, HookBind6,
+			HookTCP},
 		BlindSpots: []BlindSpot{
 			{"how connections in the background ended among more than 2,000 sockets of the run, and those of MPTCP",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindConnect] > 0 })},
-			{"results of connections, binds and datagrams made by an io_uring worker, or that complete without reporting a result; the address is seen",
+			{"results of connections, binds and datagrams made by an io_uring worker, or that complete without " +
+				"reporting a result; the address is seen",
 				onlyIf(func(r *Report) bool { return r.IOUringUsed })},
 			{"the peers of connections that io_uring accepts into its own file table",
 				onlyIf(func(r *Report) bool { return r.IOUringUsed && r.Kinds[schema.KindAccept] > 0 })},
-			{"the address of a bind or connect that failed before the kernel read it is read from the caller's memory after the call",
-				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindBind]+r.Kinds[schema.KindConnect] > 0 && r.Errors > 0 })},
+			{"the address of a bind or connect that failed before the kernel read it is read from the caller's " +
+				"memory after the call",
+				onlyIf(func(r *Report) bool {
+					return r.Kinds[schema.KindBind]+r.Kinds[schema.KindConnect] > 0 && r.Errors > 0
+				})},
 			{"packets of sockets that were made before the run or handed to it belong to their maker's cgroup", nil},
-			{"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a tunnel; the creation of the socket is seen",
+			{"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a " +
+				"tunnel; the creation of the socket is seen",
 				exactly(func(r *Report) bool { return r.Carriers > 0 })},
 			{"descriptors that are passed over a unix socket to or from a process outside",
 				onlyIf(func(r *Report) bool { return r.DescriptorsPassed || r.IOUringUsed })},
@@ -135,7 +158,8 @@ var coverage = []Dimension{
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindFlow] > 0 })},
 			{"traffic with more than 8,192 remote endpoints: the rest are not counted",
 				exactly(func(r *Report) bool {
-					return len(r.Hooks) > int(HookSkbOut) && r.Hooks[HookSkbIn].FailedReads+r.Hooks[HookSkbOut].FailedReads > 0
+					return len(r.Hooks) > int(HookSkbOut) &&
+						r.Hooks[HookSkbIn].FailedReads+r.Hooks[HookSkbOut].FailedReads > 0
 				})},
 		},
 	},
@@ -151,14 +175,20 @@ var coverage = []Dimension{
 				})},
 			{"DNS queries to a local daemon over a unix socket",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindConnect] > 0 })},
-			{"the part of a ClientHello or DNS message after the first TCP segment or 2,048 bytes (the event is marked as truncated), and a message whose first segment has less than 12 bytes", nil},
-			{"the true name in an encrypted ClientHello", onlyIf(func(r *Report) bool { return r.Kinds[schema.KindTLS] > 0 })},
+			{"the part of a ClientHello or DNS message after the first TCP segment or 2,048 bytes (the event is " +
+				"marked as truncated), and a message whose first segment has less than 12 bytes", nil},
+			{"the true name in an encrypted ClientHello", onlyIf(func(r *Report) bool {
+				return r.Kinds[schema.KindTLS] > 0
+			})},
 		},
 	},
 	{
 		Name: "privilege", Method: "raw_tp/sys_exit",
-		Observes: []string{"signals to processes outside of the run", "sockets of other families", "host name, swap, accounting, quotas, keys, performance events, watches, seccomp, prctl that changes privileges, injection into terminals",
-			"changes of user and group", "capset", "ptrace", "mounts", "namespaces", "bpf", "memfd", "kernel modules", "io_uring"},
+		Observes: []string{"signals to processes outside of the run", "sockets of other families",
+			"host name, swap, accounting, quotas, keys, performance events, watches, seccomp, prctl that changes " +
+				"privileges, injection into terminals",
+			"changes of user and group", "capset", "ptrace", "mounts", "namespaces", "bpf", "memfd", "kernel modules",
+			"io_uring"},
 		Hooks: []HookID{HookPrivilege},
 		BlindSpots: []BlindSpot{
 			{"the data that the pointer arguments of capset, ptrace and bpf refer to",
@@ -177,7 +207,8 @@ var coverage = []Dimension{
 // caller must not change it.
 func CoverageNotify() []Dimension { return coverageNotify }
 
-const claimedSpot = "arguments were read before the kernel read them, and another thread or process that shares the memory may have changed them; such events say arguments=claimed"
+const claimedSpot = "arguments were read before the kernel read them, and another thread or process that shares the " +
+	"memory may have changed them; such events say arguments=claimed"
 
 const attemptedSpot = "results of calls: such events say status=attempted, and the calls may have failed"
 
@@ -197,35 +228,49 @@ func claimable(kinds ...schema.KernelKind) func(*Report) *bool {
 var coverageNotify = []Dimension{
 	{
 		Name: "filesystem", Method: "seccomp user notification, before the call",
-		Observes: []string{"attempts to open, create, rename, remove, link and truncate", "attempts to change attributes and times", "attempts to change directory and root"},
-		Hooks:    []HookID{HookOpen, HookRename, HookUnlink, HookLink, HookMkdir, HookTruncate, HookAttr, HookChdir},
+		Observes: []string{"attempts to open, create, rename, remove, link and truncate",
+			"attempts to change attributes and times", "attempts to change directory and root"},
+		Hooks: []HookID{HookOpen, HookRename, HookUnlink, HookLink, HookMkdir, HookTruncate, HookAttr, HookChdir},
 		BlindSpots: []BlindSpot{
 			{claimedSpot, onlyIf(func(r *Report) bool { return r.Threads+r.Kinds[schema.KindOpen] > 0 })},
 			{attemptedSpot, always},
-			{"symbolic links in paths are not followed: a path is what the program asked for, in its root and directory", claimable(schema.KindOpen, schema.KindRename, schema.KindUnlink, schema.KindLink, schema.KindSymlink, schema.KindMkdir)},
-			{"arguments of processes that the observer may not read; such events are marked unreadable", exactly(func(r *Report) bool { return r.Unreadable > 0 })},
+			{"symbolic links in paths are not followed: " +
+				"a path is what the program asked for, in its root and directory",
+				claimable(schema.KindOpen, schema.KindRename, schema.KindUnlink, schema.KindLink, schema.KindSymlink,
+					schema.KindMkdir)},
+			{"arguments of processes that the observer may not read; such events are marked unreadable",
+				exactly(func(r *Report) bool {
+					return r.Unreadable > 0
+				})},
 			{"requests of io_uring", exactly(func(r *Report) bool { return r.Kinds[schema.KindIOUring] > 0 })},
 			{"writes, and shared writable mappings", nil},
 			{"reads, stat, access, readlink and directory listings are not recorded", nil},
 			{"the opening of files that were opened before the run or received over a socket", nil},
-			{"paths are those of the mount namespace that a process is in: what a container calls /etc is not the host's", claimable(schema.KindNamespace, schema.KindMount)},
+			{"paths are those of the mount namespace that a process is in: what a container calls /etc " +
+				"is not the host's", claimable(schema.KindNamespace, schema.KindMount)},
 			{"ioctls that change a file, and file_setattr", nil},
 			{"POSIX message queues and System V shared memory", nil},
 		},
 	},
 	{
 		Name: "process", Method: "seccomp user notification, /proc and pidfds",
-		Observes: []string{"executions with argv and environment names, once the process makes its next call", "executions that did not happen", "processes that make a call, or whose children do", "exit codes and signals"},
-		Hooks:    []HookID{HookExec, HookFork, HookExit, HookExecFailed},
+		Observes: []string{"executions with argv and environment names, once the process makes its next call",
+			"executions that did not happen", "processes that make a call, or whose children do",
+			"exit codes and signals"},
+		Hooks: []HookID{HookExec, HookFork, HookExit, HookExecFailed},
 		BlindSpots: []BlindSpot{
 			{"x32 calls, and the calls of 32-bit programs on arm64, are counted but not decoded",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindCompatSyscall] > 0 })},
 			{"processes that are killed before they make a call", nil},
-			{"an execution whose process is killed before its next call says status=attempted", claimable(schema.KindExec)},
-			{"the parent of a process whose parent was killed before the process made a call", claimable(schema.KindFork)},
-			{"how a process ended, on Linux before 6.15, when it is waited for before the observer looks", claimable(schema.KindExit)},
+			{"an execution whose process is killed before its next call says status=attempted",
+				claimable(schema.KindExec)},
+			{"the parent of a process whose parent was killed before the process made a call",
+				claimable(schema.KindFork)},
+			{"how a process ended, on Linux before 6.15, when it is waited for before the observer looks",
+				claimable(schema.KindExit)},
 			{"threads that make no call", nil},
-			{"what processes outside do for the run when it asks them over a socket, as a container daemon does", claimable(schema.KindConnect, schema.KindSendto)},
+			{"what processes outside do for the run when it asks them over a socket, as a container daemon does",
+				claimable(schema.KindConnect, schema.KindSendto)},
 			{"code brought in by ptrace or a shared mapping rather than exec", claimable(schema.KindPtrace)},
 			{"a program that overwrites its own argv before its first call", nil},
 			{"the checks of an outcome contract", nil},
@@ -233,19 +278,23 @@ var coverageNotify = []Dimension{
 	},
 	{
 		Name: "network", Method: "seccomp user notification, before the call",
-		Observes: []string{"attempts to connect, to bind and to listen", "attempts to send to an address", "unix sockets by path"},
-		Hooks:    []HookID{HookSocket},
+		Observes: []string{"attempts to connect, to bind and to listen", "attempts to send to an address",
+			"unix sockets by path"},
+		Hooks: []HookID{HookSocket},
 		BlindSpots: []BlindSpot{
 			{claimedSpot, claimable(schema.KindConnect, schema.KindBind, schema.KindSendto)},
 			{attemptedSpot, claimable(schema.KindConnect, schema.KindBind, schema.KindSendto)},
 			{"the protocol of a socket", claimable(schema.KindConnect, schema.KindBind, schema.KindSendto)},
 			{"accepted connections, and bytes sent and received", onlyIf(func(r *Report) bool {
-				return r.DescriptorsPassed || r.Kinds[schema.KindListen]+r.Kinds[schema.KindConnect]+r.Kinds[schema.KindSendto] > 0
+				return r.DescriptorsPassed ||
+					r.Kinds[schema.KindListen]+r.Kinds[schema.KindConnect]+r.Kinds[schema.KindSendto] > 0
 			})},
 			{"the address of a listening socket that the run did not bind", claimable(schema.KindListen)},
-			{"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a tunnel; the creation of the socket is seen",
+			{"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a " +
+				"tunnel; the creation of the socket is seen",
 				exactly(func(r *Report) bool { return r.Carriers > 0 })},
-			{"descriptors that are passed over a unix socket to or from a process outside", claimable(schema.KindConnect, schema.KindSendto)},
+			{"descriptors that are passed over a unix socket to or from a process outside",
+				claimable(schema.KindConnect, schema.KindSendto)},
 			{"the addressees of one sendmmsg after its 64th message", claimable(schema.KindSendto)},
 		},
 	},
@@ -256,12 +305,16 @@ var coverageNotify = []Dimension{
 	},
 	{
 		Name: "privilege", Method: "seccomp user notification, before the call",
-		Observes: []string{"attempts to change user and group, capset, ptrace, mounts, namespaces, bpf, memfd, kernel modules, keys, seccomp, io_uring", "prctl that changes privileges or who may trace", "ioctl that types into a terminal or makes a tunnel", "sockets of other families"},
-		Hooks:    []HookID{HookPrivilege},
+		Observes: []string{"attempts to change user and group, capset, ptrace, mounts, namespaces, bpf, memfd, " +
+			"kernel modules, keys, seccomp, io_uring", "prctl that changes privileges or who may trace",
+			"ioctl that types into a terminal or makes a tunnel", "sockets of other families"},
+		Hooks: []HookID{HookPrivilege},
 		BlindSpots: []BlindSpot{
-			{attemptedSpot, claimable(schema.KindSetID, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF)},
+			{attemptedSpot, claimable(schema.KindSetID, schema.KindPtrace, schema.KindMount, schema.KindNamespace,
+				schema.KindBPF)},
 			{"signals to processes outside of the run", nil},
-			{"a change of identity by executing a set-user-id file is seen as an execution only", claimable(schema.KindExec)},
+			{"a change of identity by executing a set-user-id file is seen as an execution only",
+				claimable(schema.KindExec)},
 		},
 	},
 }

@@ -161,7 +161,8 @@ func (d *decoder) fill(r *record) {
 		e.Name = r.seg[segName]
 	case schema.KindSignal:
 		e.Args[0], e.Args[1] = r.arg(0), r.arg(1)
-	case schema.KindConnect, schema.KindBind, schema.KindListen, schema.KindAccept, schema.KindSendto, schema.KindConnectResult, schema.KindDNS, schema.KindTLS, schema.KindFlow:
+	case schema.KindConnect, schema.KindBind, schema.KindListen, schema.KindAccept, schema.KindSendto,
+		schema.KindConnectResult, schema.KindDNS, schema.KindTLS, schema.KindFlow:
 		d.network(r, bits)
 	default:
 		d.file(r, bits)

@@ -75,7 +75,8 @@ func TestOpensAreToldAlikeWhateverTheirDescriptors(t *testing.T) {
 		}
 	}
 	each := map[string]uint64{
-		"mode 100600 created true deleted false": 1, "mode 100600 created false deleted false": 4, "mode 100600 created false deleted true": 1,
+		"mode 100600 created true deleted false": 1, "mode 100600 created false deleted false": 4,
+		"mode 100600 created false deleted true": 1,
 	}
 	if d := cmp.Diff(map[string]map[string]uint64{"low": each, "high": each, "large-table": each}, got); d != "" {
 		t.Error(d)

@@ -308,7 +308,9 @@ func (e *Event) arguments(call *sysCall, args [6]uint64, ia32 bool) {
 		}
 	}
 	switch e.Kind {
-	case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindModule, schema.KindIOUring, schema.KindCompatSyscall, schema.KindPrivileged, schema.KindSocket, schema.KindBPF:
+	case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace,
+		schema.KindModule, schema.KindIOUring, schema.KindCompatSyscall, schema.KindPrivileged, schema.KindSocket,
+		schema.KindBPF:
 		for i := range e.Args {
 			if call.numbers&(1<<i) != 0 {
 				e.Args[i] = args[i]
@@ -341,10 +343,13 @@ const (
 
 // urgent are the kinds whose records go to a ring that a flood of files cannot fill.
 var urgent = []schema.KernelKind{
-	schema.KindExec, schema.KindExecFailed, schema.KindFork, schema.KindExit, schema.KindConnect, schema.KindConnectResult,
+	schema.KindExec, schema.KindExecFailed, schema.KindFork, schema.KindExit, schema.KindConnect,
+	schema.KindConnectResult,
 	schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF,
-	schema.KindMemfd, schema.KindModule, schema.KindIOUring, schema.KindPrivileged, schema.KindSignal, schema.KindSocket,
-	schema.KindLeave, schema.KindJoin, schema.KindChroot, schema.KindCompatSyscall, KindMovedV1, KindKernelExec, kindExecArgs,
+	schema.KindMemfd, schema.KindModule, schema.KindIOUring, schema.KindPrivileged, schema.KindSignal,
+	schema.KindSocket,
+	schema.KindLeave, schema.KindJoin, schema.KindChroot, schema.KindCompatSyscall, KindMovedV1, KindKernelExec,
+	kindExecArgs,
 }
 
 // eventKinds are the kinds that an Event can have.

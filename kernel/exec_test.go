@@ -32,7 +32,8 @@ func TestLongArguments(t *testing.T) {
 		name  string
 		bytes int
 		cut   bool
-	}{{"inline", 3000, false}, {"one chunk", 9000, false}, {"100 KiB", 100 << 10, false}, {"200 KiB", 200 << 10, true}} {
+	}{{"inline", 3000, false}, {"one chunk", 9000, false}, {"100 KiB", 100 << 10, false},
+		{"200 KiB", 200 << 10, true}} {
 		t.Run(c.name, func(t *testing.T) {
 			s := observe(t, Config{})
 			args := []string{"", strings.Repeat("x", 70000%c.bytes), ""}
@@ -61,7 +62,8 @@ func TestLongArguments(t *testing.T) {
 func TestEnvironmentKeysOnly(t *testing.T) {
 	s := observe(t, Config{})
 	c := s.command("/bin/true")
-	c.Env = []string{"A=secret1", "EMPTY=", "LONG=" + strings.Repeat("secret2", 2000), "TRACEPARENT=00-ab-cd-01", "B=secret3=x", "noequals",
+	c.Env = []string{"A=secret1", "EMPTY=", "LONG=" + strings.Repeat("secret2", 2000), "TRACEPARENT=00-ab-cd-01",
+		"B=secret3=x", "noequals",
 		"ASSAY_TOOL_CALL_ID=call-7"}
 	s.run(c)
 	s.end()
@@ -86,10 +88,11 @@ func TestToolCallIDInALargeEnvironment(t *testing.T) {
 		id  string
 		cut bool
 	}{
-		"after more names than are kept": {append(slices.Clip(many[:1000]), "ASSAY_TOOL_CALL_ID=call-7"), "call-7", true},
-		"after many more":                {append(slices.Clip(many), "ASSAY_TOOL_CALL_ID=call-7"), "call-7", true},
-		"of the longest there is":        {[]string{"ASSAY_TOOL_CALL_ID=" + longest}, longest, false},
-		"longer than that":               {[]string{"ASSAY_TOOL_CALL_ID=" + longest + "x"}, "", true},
+		"after more names than are kept": {append(slices.Clip(many[:1000]), "ASSAY_TOOL_CALL_ID=call-7"), "call-7",
+			true},
+		"after many more":         {append(slices.Clip(many), "ASSAY_TOOL_CALL_ID=call-7"), "call-7", true},
+		"of the longest there is": {[]string{"ASSAY_TOOL_CALL_ID=" + longest}, longest, false},
+		"longer than that":        {[]string{"ASSAY_TOOL_CALL_ID=" + longest + "x"}, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := observe(t, Config{})
@@ -97,7 +100,8 @@ func TestToolCallIDInALargeEnvironment(t *testing.T) {
 			cmd.Env = c.env
 			s.run(cmd)
 			s.end()
-			if e := s.find(schema.KindExec, nil)[0]; string(e.ToolCallID) != c.id || e.EnvTruncated != c.cut || e.Unreadable {
+			if e := s.find(schema.KindExec, nil)[0]; string(e.ToolCallID) != c.id || e.EnvTruncated != c.cut ||
+				e.Unreadable {
 				t.Errorf("id %q, truncated %v; want %q, %v", e.ToolCallID, e.EnvTruncated, c.id, c.cut)
 			}
 		})

@@ -31,7 +31,8 @@ func FuzzDecode(f *testing.F) {
 			if e == nil {
 				continue
 			}
-			if len(e.Path) > 0 && e.Path[0] != '/' && !e.RelativePath && e.Kind != schema.KindMemfd && e.Path[0] != '@' &&
+			if len(e.Path) > 0 && e.Path[0] != '/' && !e.RelativePath && e.Kind != schema.KindMemfd &&
+				e.Path[0] != '@' &&
 				!bytes.HasPrefix(e.Path, []byte("pipe:[")) && !bytes.HasPrefix(e.Path, []byte("socket:[")) {
 				t.Fatalf("path %q", e.Path)
 			}

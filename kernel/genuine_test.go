@@ -31,12 +31,14 @@ func TestForgedSetIsFound(t *testing.T) {
 			more.Metadata, first.Metadata = first.Metadata, asm.Metadata{}
 			spec.Programs["settled"].Instructions = slices.Insert(spec.Programs["settled"].Instructions, 0, more)
 		}, nil},
-		{"another table of io_uring's operations", "its constant uring_ops is not this build's", func(spec *ebpf.CollectionSpec) {
-			spec.Variables["uring_ops"].Value[2*28]++
-		}, nil},
+		{"another table of io_uring's operations", "its constant uring_ops is not this build's",
+			func(spec *ebpf.CollectionSpec) {
+				spec.Variables["uring_ops"].Value[2*28]++
+			}, nil},
 		{"a map that the programs do not use", "uses other maps", nil, func(s *set) {
 			m := s.maps["members"]
-			s.maps["members"] = must(ebpf.NewMap(&ebpf.MapSpec{Type: m.Type(), KeySize: m.KeySize(), ValueSize: m.ValueSize(), MaxEntries: m.MaxEntries(), Flags: m.Flags()}))
+			s.maps["members"] = must(ebpf.NewMap(&ebpf.MapSpec{Type: m.Type(), KeySize: m.KeySize(),
+				ValueSize: m.ValueSize(), MaxEntries: m.MaxEntries(), Flags: m.Flags()}))
 			m.Close()
 		}},
 	} {
@@ -147,7 +149,8 @@ func TestRefusedProgramIsLeftOut(t *testing.T) {
 	if err := s.makeMaps(spec); err != nil {
 		t.Fatal(err)
 	}
-	spec.Programs["settled"].Instructions[0] = asm.Mov.Reg(asm.R0, asm.R9).WithMetadata(spec.Programs["settled"].Instructions[0].Metadata)
+	spec.Programs["settled"].Instructions[0] = asm.Mov.Reg(asm.R0,
+		asm.R9).WithMetadata(spec.Programs["settled"].Instructions[0].Metadata)
 	all := len(spec.Programs)
 	if err := s.loadPrograms(spec, cache); err != nil {
 		t.Fatal(err)

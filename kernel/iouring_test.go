@@ -90,10 +90,12 @@ func newQueue(entries uint32) (*queue, error) {
 	}
 	r := &queue{fd: fd, tail: le.Uint32(p[44:]), array: le.Uint32(p[64:])} // sq_off.tail, sq_off.array
 	var err error
-	if r.mem, err = unix.Mmap(int(fd), 0, int(r.array+4*entries), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
+	if r.mem, err = unix.Mmap(int(fd), 0, int(r.array+4*entries), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
 		return nil, err
 	}
-	r.sqes, err = unix.Mmap(int(fd), 0x10000000, int(64*entries), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	r.sqes, err = unix.Mmap(int(fd), 0x10000000, int(64*entries), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE)
 	return r, err
 }
 
@@ -184,7 +186,8 @@ func TestIOUring(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := s.find(schema.KindOpen, func(e *Event) bool { return e.Syscall == uringSyscall })
-	if len(got) != 1 || got[0].Flags == 0 || !strings.HasSuffix(string(got[0].Path), "uring-file") || got[0].NoResult || got[0].Ret < 3 || got[0].PathSource != PathKernelObject {
+	if len(got) != 1 || got[0].Flags == 0 || !strings.HasSuffix(string(got[0].Path), "uring-file") || got[0].NoResult ||
+		got[0].Ret < 3 || got[0].PathSource != PathKernelObject {
 		t.Fatalf("%d requests", len(got))
 	}
 	if !s.report.IOUringUsed {

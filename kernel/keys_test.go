@@ -243,7 +243,9 @@ var roomy = Config{RingBytes: 64 << 20}
 // TestNamesOutliveTheirMemory drives every kind through names whose objects the
 // kernel frees and whose memory it gives to the next.
 func TestNamesOutliveTheirMemory(t *testing.T) {
-	for _, what := range []struct{ child, fs string }{{"reuse", "tmpfs"}, {"reuse", "disk"}, {"sockets", "tmpfs"}, {"sockets", "disk"}} {
+	for _, what := range []struct {
+		child, fs string
+	}{{"reuse", "tmpfs"}, {"reuse", "disk"}, {"sockets", "tmpfs"}, {"sockets", "disk"}} {
 		t.Run(what.child+" on "+what.fs, func(t *testing.T) {
 			s := observe(t, roomy)
 			c := s.child(what.child, "400")
@@ -373,7 +375,8 @@ func TestModeOnlyWhereOneIsTaken(t *testing.T) {
 			times[fmt.Sprintf("%#x %#o", e.Flags, e.Mode)] += e.Count
 		}
 	}
-	if got := s.find(schema.KindOpen, path(dir+"/g")); len(got) != 1 || got[0].Flags != 0x41 || got[0].Mode != 0o644 || got[0].Resolve != unix.RESOLVE_BENEATH {
+	if got := s.find(schema.KindOpen, path(dir+"/g")); len(got) != 1 || got[0].Flags != 0x41 || got[0].Mode != 0o644 ||
+		got[0].Resolve != unix.RESOLVE_BENEATH {
 		t.Errorf("%d openat2", len(got))
 	}
 	if times["0x0 0"] != 4 || times["0x40 0600"] != 2 {
@@ -390,7 +393,8 @@ func limited(t *testing.T, c *exec.Cmd, bytes int) {
 	}
 	t.Cleanup(func() { os.Remove(dir) })
 	for name, value := range map[string]int{"memory.limit_in_bytes": bytes, "memory.kmem.limit_in_bytes": bytes} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(strconv.Itoa(value)), 0); err != nil && !strings.Contains(name, "kmem") {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(strconv.Itoa(value)), 0); err != nil &&
+			!strings.Contains(name, "kmem") {
 			t.Fatal(err)
 		}
 	}
@@ -399,7 +403,8 @@ func limited(t *testing.T, c *exec.Cmd, bytes int) {
 		t.Fatal(err)
 	}
 	c.Path = self
-	c.Args = append([]string{"/bin/sh", "-c", "echo $$ > " + dir + "/cgroup.procs && exec \"$0\" \"$@\"", c.Path}, c.Args[1:]...)
+	c.Args = append([]string{"/bin/sh", "-c", "echo $$ > " + dir + "/cgroup.procs && exec \"$0\" \"$@\"", c.Path},
+		c.Args[1:]...)
 	c.Path = "/bin/sh"
 	c.Env = append(c.Env, "GOMEMLIMIT=8MiB")
 }

@@ -18,7 +18,8 @@ import (
 func TestListingInPartsIsTheSame(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 200 {
-		if err := os.WriteFile(filepath.Join(dir, strings.Repeat(string(rune('a'+i%26)), 1+i%40)), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, strings.Repeat(string(rune('a'+i%26)), 1+i%40)), nil,
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

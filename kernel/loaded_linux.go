@@ -70,8 +70,10 @@ var cgroupPrograms = map[string]ebpf.AttachType{
 func load(cfg Config) (_ *loaded, err error) {
 	if cfg.Foreign && !HostPIDs() {
 		return nil, &Unavailable{Reasons: []Reason{{
-			Code: CodeProcessIDs, Message: "this process is in a PID namespace, so the process ids that it sees are not those that the kernel reports",
-			Remedy: "start assay-run with the host's process ids: --pid host for docker and podman, hostPID for Kubernetes",
+			Code: CodeProcessIDs, Message: "this process is in a PID namespace, so the process ids that it sees are " +
+				"not those that the kernel reports",
+			Remedy: "start assay-run with the host's process ids: --pid host for docker and podman, " +
+				"hostPID for Kubernetes",
 		}}}
 	}
 	dir, id, err := openCgroup(cfg.CgroupPath)
@@ -225,7 +227,8 @@ func (l *loaded) tampered() (what []string) {
 	e := l.session(t.number)
 	note(e.Handle != t.handle || atomic.LoadUint64(&e.Cgroup) != t.cgroup, "the session's entry")
 	var number uint32
-	note(l.maps["numbers"].Lookup(t.cgroup, &number) != nil || number != t.number, "the entry that marks the cgroup as observed")
+	note(l.maps["numbers"].Lookup(t.cgroup, &number) != nil ||
+		number != t.number, "the entry that marks the cgroup as observed")
 	if len(l.own) > 0 {
 		var home uint64
 		lost := l.maps["homes"].Lookup(t.cgroup, &home) != nil || home != uint64(t.number)+1
@@ -620,7 +623,8 @@ func prepareAlone(ring int) (_ *loaded, err error) {
 
 // newSet is a set that has nothing in the kernel yet.
 func newSet(slots int) (*set, error) {
-	s := &set{progs: map[string]*ebpf.Program{}, maps: map[string]*ebpf.Map{}, vars: map[string]*ebpf.Variable{}, links: map[string]link.Link{}, failed: map[string]error{}, slots: slots}
+	s := &set{progs: map[string]*ebpf.Program{}, maps: map[string]*ebpf.Map{}, vars: map[string]*ebpf.Variable{},
+		links: map[string]link.Link{}, failed: map[string]error{}, slots: slots}
 	var err error
 	if s.cpus, err = ebpf.PossibleCPU(); err != nil {
 		return nil, fmt.Errorf("count CPUs: %w", err)

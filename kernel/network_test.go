@@ -67,7 +67,8 @@ func init() {
 		check("listen", err)
 		fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 		unix.Bind(fd, &unix.SockaddrInet4{Port: 40010, Addr: [4]byte{127, 0, 0, 1}})
-		own := unix.RawSockaddrInet4{Family: unix.AF_INET, Port: 0x439c /* 40003, in network order */, Addr: [4]byte{127, 0, 0, 1}}
+		own := unix.RawSockaddrInet4{Family: unix.AF_INET, Port: 0x439c, /* 40003, in network order */
+			Addr: [4]byte{127, 0, 0, 1}}
 		raw("bind", uintptr(fd), uintptr(unsafe.Pointer(&own)), 8)
 		unix.Close(fd)
 		taken.Close()
@@ -147,37 +148,60 @@ func TestNetwork(t *testing.T) {
 			return e.Local == local(40010) && e.Errno == int32(unix.EADDRINUSE) && !e.FromUser
 		}},
 		{"bind v6 of an address elsewhere", schema.KindBind, func(e *Event) bool {
-			return e.Local == netip.MustParseAddrPort("[2001:db8::1]:40011") && e.Errno == int32(unix.EADDRNOTAVAIL) && !e.FromUser
+			return e.Local == netip.MustParseAddrPort("[2001:db8::1]:40011") && e.Errno == int32(unix.EADDRNOTAVAIL) &&
+				!e.FromUser
 		}},
 		{"bind that the kernel did not look at", schema.KindBind, func(e *Event) bool {
 			return e.Local.Port() == 40003 && e.Errno == int32(unix.EINVAL) && e.FromUser
 		}},
 		{"listen", schema.KindListen, func(e *Event) bool { return e.Local == tcp }},
 		{"connect", schema.KindConnect, func(e *Event) bool {
-			return e.Remote == tcp && e.Proto == unix.IPPROTO_TCP && (e.Errno == 0 || e.Errno == int32(unix.EINPROGRESS))
+			return e.Remote == tcp && e.Proto == unix.IPPROTO_TCP &&
+				(e.Errno == 0 || e.Errno == int32(unix.EINPROGRESS))
 		}},
-		{"refused connect", schema.KindConnect, func(e *Event) bool { return e.Remote == tcp && e.Errno == int32(syscall.ECONNREFUSED) }},
+		{"refused connect", schema.KindConnect, func(e *Event) bool {
+			return e.Remote == tcp && e.Errno == int32(syscall.ECONNREFUSED)
+		}},
 		{"the connection's result", schema.KindConnectResult, func(e *Event) bool {
 			return e.Remote == tcp && e.Ret == 0 && e.Local.Port() != 0 && e.PID == pid
 		}},
-		{"the refused one's", schema.KindConnectResult, func(e *Event) bool { return e.Remote == tcp && e.Errno == int32(syscall.ECONNREFUSED) }},
-		{"accept", schema.KindAccept, func(e *Event) bool { return e.Local == tcp && e.Remote.Addr() == tcp.Addr() && e.Ret >= 0 }},
-		{"sendto", schema.KindSendto, func(e *Event) bool { return e.Remote == local(40001) && !e.Repeat && e.Bytes == 3 && e.Ret == 3 }},
-		{"sendto again", schema.KindSendto, func(e *Event) bool { return e.Remote == local(40001) && e.Repeat && e.Count == 2 && e.Bytes == 6 }},
+		{"the refused one's", schema.KindConnectResult, func(e *Event) bool {
+			return e.Remote == tcp && e.Errno == int32(syscall.ECONNREFUSED)
+		}},
+		{"accept", schema.KindAccept, func(e *Event) bool {
+			return e.Local == tcp && e.Remote.Addr() == tcp.Addr() && e.Ret >= 0
+		}},
+		{"sendto", schema.KindSendto, func(e *Event) bool {
+			return e.Remote == local(40001) && !e.Repeat && e.Bytes == 3 && e.Ret == 3
+		}},
+		{"sendto again", schema.KindSendto, func(e *Event) bool {
+			return e.Remote == local(40001) && e.Repeat && e.Count == 2 && e.Bytes == 6
+		}},
 		{"sendmsg", schema.KindSendto, func(e *Event) bool { return e.Remote == local(40002) && e.Bytes == 4 }},
-		{"connected datagram", schema.KindConnect, func(e *Event) bool { return e.Remote == local(40003) && e.SockType == unix.SOCK_DGRAM }},
+		{"connected datagram", schema.KindConnect, func(e *Event) bool {
+			return e.Remote == local(40003) && e.SockType == unix.SOCK_DGRAM
+		}},
 		{"send on it", schema.KindSendto, func(e *Event) bool { return e.Remote == local(40003) && e.Ret == 1 }},
-		{"a connection dissolved", schema.KindConnect, func(e *Event) bool { return !e.Remote.IsValid() && e.Ret == 0 && e.Proto == unix.IPPROTO_UDP }},
-		{"a connection without ports", schema.KindConnect, func(e *Event) bool { return e.Remote == netip.MustParseAddrPort("127.0.0.9:0") && e.Ret == 0 }},
+		{"a connection dissolved", schema.KindConnect, func(e *Event) bool {
+			return !e.Remote.IsValid() && e.Ret == 0 && e.Proto == unix.IPPROTO_UDP
+		}},
+		{"a connection without ports", schema.KindConnect, func(e *Event) bool {
+			return e.Remote == netip.MustParseAddrPort("127.0.0.9:0") && e.Ret == 0
+		}},
 		{"sendto v6", schema.KindSendto, func(e *Event) bool { return e.Remote == six(40006) }},
 		{"connect v6", schema.KindConnect, func(e *Event) bool { return e.Remote == six(40007) }},
 		{"DNS query", schema.KindDNS, func(e *Event) bool {
 			return bytes.Equal(e.Payload, query) && e.Remote == local(53) && !e.Ingress && e.PID == pid
 		}},
-		{"ClientHello", schema.KindTLS, func(e *Event) bool { return bytes.Equal(e.Payload, hello) && e.Remote == tcp && e.PID == pid }},
-		{"traffic", schema.KindFlow, func(e *Event) bool { return e.Remote == tcp && e.Bytes == uint64(len(hello)) && e.BytesIn == 4 }},
+		{"ClientHello", schema.KindTLS, func(e *Event) bool {
+			return bytes.Equal(e.Payload, hello) && e.Remote == tcp && e.PID == pid
+		}},
+		{"traffic", schema.KindFlow, func(e *Event) bool {
+			return e.Remote == tcp && e.Bytes == uint64(len(hello)) && e.BytesIn == 4
+		}},
 		{"unix bind", schema.KindBind, func(e *Event) bool {
-			return string(e.Path) == filepath.Join(dir, "sock") && e.PathSource == PathKernelObject && e.Family == unix.AF_UNIX
+			return string(e.Path) == filepath.Join(dir, "sock") && e.PathSource == PathKernelObject &&
+				e.Family == unix.AF_UNIX
 		}},
 		{"unix connect", schema.KindConnect, func(e *Event) bool {
 			return string(e.Path) == filepath.Join(dir, "sock") && e.PathSource == PathKernelObject && e.Errno == 0
@@ -188,7 +212,9 @@ func TestNetwork(t *testing.T) {
 		{"unix datagram by sendmmsg to another than it is connected to", schema.KindSendto, func(e *Event) bool {
 			return string(e.Path) == filepath.Join(dir, "other") && named(e) && e.Syscall == "sendmmsg" && e.Ret == 1
 		}},
-		{"abstract connect", schema.KindConnect, func(e *Event) bool { return strings.HasPrefix(string(e.Path), "@assay-test-") }},
+		{"abstract connect", schema.KindConnect, func(e *Event) bool {
+			return strings.HasPrefix(string(e.Path), "@assay-test-")
+		}},
 		{"missing unix socket", schema.KindConnect, func(e *Event) bool {
 			return string(e.Path) == filepath.Join(dir, "missing") && e.Errno == int32(syscall.ENOENT) && named(e)
 		}},
@@ -200,7 +226,9 @@ func TestNetwork(t *testing.T) {
 			t.Errorf("missing: %s", w.what)
 		}
 	}
-	if n := len(s.find(schema.KindConnect, func(e *Event) bool { return e.Remote.IsValid() && e.Remote.Port() == 0 && e.SockType != unix.SOCK_RAW })); n > 0 {
+	if n := len(s.find(schema.KindConnect, func(e *Event) bool {
+		return e.Remote.IsValid() && e.Remote.Port() == 0 && e.SockType != unix.SOCK_RAW
+	})); n > 0 {
 		t.Errorf("%d connects to nobody", n)
 	}
 	if t.Failed() {

@@ -31,11 +31,14 @@ func TestAddingAKind(t *testing.T) {
 			{"\tKindFork       KernelKind = 100", "\tKindExample KernelKind = 239 // example: nothing\n"},
 			{"\tcase KindFork, KindExit,", "\tcase KindExample:\n\t\treturn untouched, untouched\n"},
 		},
-		"kernel/syscalls.go":      {{"\t{\"setuid\",", "\t{\"sched_yield\", progArgs, schema.KindExample, HookPrivilege, \"\", \"24 158 124\"},\n"}},
-		"kernel/event.go":         {{"\tschema.KindExec, schema.KindExecFailed,", "\tschema.KindExample,\n"}},
-		"kernel/coverage.go":      {{"\"changes of user and group\"", "\"examples\", "}},
-		"archive/story/item.go":   {{"\tcase schema.KindLeave:", "\tcase schema.KindExample:\n\t\treturn \"gave\", \"an example\"\n"}},
-		"kernel/variants_test.go": {{"\t{\"setid setuid", "\t{\"example sched_yield - -\", func() { raw(\"sched_yield\") }},\n"}},
+		"kernel/syscalls.go": {{"\t{\"setuid\",",
+			"\t{\"sched_yield\", progArgs, schema.KindExample, HookPrivilege, \"\", \"24 158 124\"},\n"}},
+		"kernel/event.go":    {{"\tschema.KindExec, schema.KindExecFailed,", "\tschema.KindExample,\n"}},
+		"kernel/coverage.go": {{"\"changes of user and group\"", "\"examples\", "}},
+		"archive/story/item.go": {{"\tcase schema.KindLeave:",
+			"\tcase schema.KindExample:\n\t\treturn \"gave\", \"an example\"\n"}},
+		"kernel/variants_test.go": {{"\t{\"setid setuid",
+			"\t{\"example sched_yield - -\", func() { raw(\"sched_yield\") }},\n"}},
 	}
 	guide, err := os.ReadFile("../CONTRIBUTING.md")
 	if err != nil {
@@ -47,7 +50,8 @@ func TestAddingAKind(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^\d\. `+"`([^`]+)`").FindAllStringSubmatch(list, -1) {
 		listed = append(listed, m[1])
 	}
-	if want := slices.Sorted(maps.Keys(edits)); !slices.Equal(slices.Sorted(slices.Values(listed)), want) || len(want) > 6 {
+	if want := slices.Sorted(maps.Keys(edits)); !slices.Equal(slices.Sorted(slices.Values(listed)), want) ||
+		len(want) > 6 {
 		t.Fatalf("the guide lists %q, this test changes %q", listed, want)
 	}
 
@@ -78,7 +82,8 @@ func TestAddingAKind(t *testing.T) {
 	for path, edit := range edits {
 		copied(path, edit)
 	}
-	for _, path := range []string{"schema/kernelevent_kindnames.go", "schema/json/kernel_event.v1.schema.json", "bpf/kinds.h"} {
+	for _, path := range []string{"schema/kernelevent_kindnames.go", "schema/json/kernel_event.v1.schema.json",
+		"bpf/kinds.h"} {
 		copied(path, nil)
 	}
 	run := func(in string, args ...string) {

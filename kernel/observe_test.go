@@ -173,8 +173,10 @@ func describe(e *Event) string {
 	}{
 		{"path", string(e.Path)}, {"path2", string(e.Path2)}, {"src", e.PathSource.String()}, {"exe", string(e.Exe)},
 		{"cwd", string(e.Cwd)}, {"filename", string(e.Filename)}, {"interp", string(e.Interp)}, {"flags", e.Flags},
-		{"mode", e.Mode}, {"name", string(e.Name)}, {"bytes", e.Bytes}, {"bytes_in", e.BytesIn}, {"child", e.ChildPID}, {"thread", e.Thread},
-		{"exit", e.ExitCode}, {"signal", e.Signal}, {"remote", e.Remote}, {"local", e.Local}, {"truncated", e.Truncated},
+		{"mode", e.Mode}, {"name", string(e.Name)}, {"bytes", e.Bytes}, {"bytes_in", e.BytesIn}, {"child", e.ChildPID},
+		{"thread", e.Thread},
+		{"exit", e.ExitCode}, {"signal", e.Signal}, {"remote", e.Remote}, {"local", e.Local},
+		{"truncated", e.Truncated},
 		{"unreadable", e.Unreadable}, {"deleted", e.Deleted}, {"memfd", e.Memfd}, {"repeat", e.Repeat},
 		{"tool", string(e.ToolCallID)}, {"trace", string(e.Traceparent)},
 	} {
@@ -194,7 +196,8 @@ func describe(e *Event) string {
 
 func clone(e *Event) *Event {
 	c := *e
-	for _, p := range []*[]byte{&c.Path, &c.Path2, &c.Given, &c.Given2, &c.Name, &c.Exe, &c.Cwd, &c.Filename, &c.Interp, &c.ToolCallID, &c.Traceparent, &c.Payload} {
+	for _, p := range []*[]byte{&c.Path, &c.Path2, &c.Given, &c.Given2, &c.Name, &c.Exe, &c.Cwd, &c.Filename, &c.Interp,
+		&c.ToolCallID, &c.Traceparent, &c.Payload} {
 		*p = bytes.Clone(*p)
 	}
 	c.Argv, c.EnvKeys = slices.Clone(e.Argv), slices.Clone(e.EnvKeys)
@@ -235,17 +238,20 @@ func TestShell(t *testing.T) {
 		t.Log(s.dump())
 	}
 	out := filepath.Join(dir, "out")
-	if got := s.find(schema.KindOpen, path(out)); len(got) != 2 || got[0].Flags&syscall.O_CREAT == 0 || got[0].PathSource != PathKernelObject {
+	if got := s.find(schema.KindOpen, path(out)); len(got) != 2 || got[0].Flags&syscall.O_CREAT == 0 ||
+		got[0].PathSource != PathKernelObject {
 		t.Errorf("opens of %s: %d", out, len(got))
 	}
-	if got := s.find(schema.KindOpen, path(filepath.Join(dir, "nope"))); len(got) != 1 || got[0].Errno != int32(syscall.ENOENT) || got[0].PathSource != PathKernelCopy {
+	if got := s.find(schema.KindOpen, path(filepath.Join(dir, "nope"))); len(got) != 1 ||
+		got[0].Errno != int32(syscall.ENOENT) || got[0].PathSource != PathKernelCopy {
 		t.Errorf("opens of nope: %d", len(got))
 	}
 	execs := s.find(schema.KindExec, nil)
 	if len(execs) != 4 {
 		t.Fatalf("%d execs, want sh, cat, ls, mv", len(execs))
 	}
-	if got := string(bytes.Join(execs[0].Argv, []byte("|"))); !strings.HasSuffix(got, "exit 3||arg") || string(execs[0].Cwd) != dir || string(execs[0].ToolCallID) != "call-1" {
+	if got := string(bytes.Join(execs[0].Argv, []byte("|"))); !strings.HasSuffix(got, "exit 3||arg") ||
+		string(execs[0].Cwd) != dir || string(execs[0].ToolCallID) != "call-1" {
 		t.Errorf("exec of the shell: %s", describe(execs[0]))
 	}
 	if got := string(bytes.Join(execs[2].Argv, []byte("|"))); got != "ls|" {
@@ -280,7 +286,9 @@ func observed(t *testing.T, name string, prepare func(s *session, c *exec.Cmd)) 
 // Whether an open made the file is told by the kernel, each time anew.
 func TestAnOpenTellsWhetherItMadeTheFile(t *testing.T) {
 	s := observe(t, Config{})
-	c := s.command("/bin/sh", "-c", "echo 1 >>old; echo 1 >new; echo 2 >new; rm new; echo 3 >new; mktemp tmp.XXXXXX; (set -C; echo 4 >alone); cat old")
+	c := s.command("/bin/sh", "-c",
+		"echo 1 >>old; echo 1 >new; echo 2 >new; rm new; echo 3 >new; mktemp tmp.XXXXXX; (set -C; echo "+
+			"4 >alone); cat old")
 	c.Dir = t.TempDir()
 	if err := os.WriteFile(filepath.Join(c.Dir, "old"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -295,7 +303,8 @@ func TestAnOpenTellsWhetherItMadeTheFile(t *testing.T) {
 			got[strings.Split(name, ".")[0]] += fmt.Sprint(e.Count, e.Created, " ")
 		}
 	}
-	want := map[string]string{"old": "1 false 1 false ", "new": "1 true 1 false 1 true ", "tmp": "1 true ", "alone": "1 true "}
+	want := map[string]string{"old": "1 false 1 false ", "new": "1 true 1 false 1 true ", "tmp": "1 true ",
+		"alone": "1 true "}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

@@ -199,7 +199,8 @@ func (o *Observer) readEndpoints(fn func(*Event) error) error {
 			return deliver(e)
 		}
 		if all := ports[port]; all != nil {
-			all.Count, all.Bytes, all.BytesIn, all.Peers = all.Count+e.Count, all.Bytes+e.Bytes, all.BytesIn+e.BytesIn, all.Peers+1
+			all.Count, all.Bytes, all.BytesIn, all.Peers = all.Count+e.Count, all.Bytes+e.Bytes, all.BytesIn+e.BytesIn,
+				all.Peers+1
 			all.First, all.Last = min(all.First, e.First), max(all.Last, e.Last)
 			return nil
 		}
@@ -239,7 +240,8 @@ func (o *Observer) Present() []Present {
 func (o *Observer) Read(fn func(*Event) error, idle func(now uint64)) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if was, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && unix.Setpriority(unix.PRIO_PROCESS, 0, readerNice) == nil {
+	if was, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil &&
+		unix.Setpriority(unix.PRIO_PROCESS, 0, readerNice) == nil {
 		defer unix.Setpriority(unix.PRIO_PROCESS, 0, 20-was) // the system call returns 20 minus nice
 	}
 	for _, raw := range o.early {
@@ -418,7 +420,8 @@ func (o *Observer) Report() Report {
 		MemoryOpened: t.memory.Load(), Carriers: t.carriers.Load(),
 		IOUringUnseen: !hooks[HookIOUring].Attached && t.kinds[schema.KindIOUring].Load() > 0,
 		Threads:       t.threads.Load(), Errors: t.errors.Load(), QUICPeers: t.quic.Load(),
-		SelfTestNS: int64(o.testTime), Shared: o.loaded.lease != nil, Found: o.loaded.foundPinned, Present: len(o.loaded.present),
+		SelfTestNS: int64(o.testTime), Shared: o.loaded.lease != nil, Found: o.loaded.foundPinned,
+		Present: len(o.loaded.present),
 	}
 	if o.loaded.alone != nil {
 		r.Alone = firstLine(o.loaded.alone.Error())
@@ -476,7 +479,8 @@ func (o *Observer) missing(r *Report) uint64 {
 	for _, h := range r.Hooks {
 		emitted += h.Emitted
 		switch h.Hook {
-		case HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6, HookBind4, HookBind6, HookTCP, HookSkbIn, HookSkbOut:
+		case HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6, HookBind4, HookBind6, HookTCP, HookSkbIn,
+			HookSkbOut:
 			droppedNet += h.Dropped
 		}
 	}
@@ -501,7 +505,8 @@ func (o *Observer) reasons(r *Report) []Reason {
 		unread += h.FailedReads
 		misses += h.RecursionMisses
 		if h.Required && !h.Attached {
-			add(CodeHookMissing, "run assay-run doctor, and provide what it says is missing", "hook %s is not attached: %s", h.Name, h.Detail)
+			add(CodeHookMissing, "run assay-run doctor, and provide what it says is missing",
+				"hook %s is not attached: %s", h.Name, h.Detail)
 		} else if hooks[i].selfTested && o.testTime > 0 && o.testErr == nil && !h.SelfTested && !o.spared[i] {
 			add(CodeHookSilent, again, "hook %s did not fire in the self-test", h.Name)
 		}
@@ -509,51 +514,64 @@ func (o *Observer) reasons(r *Report) []Reason {
 	switch {
 	case o.testErr == nil:
 	case cgroupsFull(o.testErr):
-		add(CodeFull, "raise cgroup.max.descendants and cgroup.max.depth of the cgroups above, or remove cgroups that nobody uses",
+		add(CodeFull, "raise cgroup.max.descendants and cgroup.max.depth of the cgroups above, or remove "+
+			"cgroups that nobody uses",
 			"the self-test could make no cgroup, so nothing shows that the hooks fire: %v", o.testErr)
 	default:
 		add(CodeSelfTest, again, "the self-test could not run, so nothing shows that the hooks fire: %v", o.testErr)
 	}
 	if dropped > 0 {
-		add(CodeDrops, "give the recorder more CPU time, or use a larger --kernel-buffer", "%s found no room in the ring buffer", schema.Count(dropped, "event", "events"))
+		add(CodeDrops, "give the recorder more CPU time, or use a larger --kernel-buffer",
+			"%s found no room in the ring buffer", schema.Count(dropped, "event", "events"))
 	}
 	if misses > 0 {
-		add(CodeMisses, "run the command again", "the kernel skipped a program %s because it was already running", schema.Count(misses, "time", "times"))
+		add(CodeMisses, "run the command again", "the kernel skipped a program %s because it was already running",
+			schema.Count(misses, "time", "times"))
 	}
 	if unread > 0 {
-		add(CodeFailedReads, "give the host more memory, or run the command again", "%s a field that could not be read", schema.Count(unread, "event lacks", "events lack"))
+		add(CodeFailedReads, "give the host more memory, or run the command again", "%s a field that could not be read",
+			schema.Count(unread, "event lacks", "events lack"))
 	}
 	if r.Malformed > 0 {
 		add(CodeMalformed, again, "%s could not be decoded", schema.Count(r.Malformed, "record", "records"))
 	}
 	if o.ended {
 		if missing := o.missing(r); missing > 0 {
-			add(CodeMissing, "make sure that no other process reads the observer's ring buffers", "%s emitted", schema.Count(missing, "record is missing although it was", "records are missing although they were"))
+			add(CodeMissing, "make sure that no other process reads the observer's ring buffers", "%s emitted",
+				schema.Count(missing, "record is missing although it was", "records are missing although they were"))
 		}
 	}
 	if n := o.bpf.count(); n > 0 {
-		add(CodeBPF, "run the command without CAP_SYS_ADMIN and CAP_BPF", "the run changed BPF objects that it did not create, %s", schema.Count(n, "time", "times"))
+		add(CodeBPF, "run the command without CAP_SYS_ADMIN and CAP_BPF",
+			"the run changed BPF objects that it did not create, %s", schema.Count(n, "time", "times"))
 	}
 	for _, what := range o.tampered {
-		add(CodeTampered, "run the command without root, or without CAP_SYS_ADMIN and CAP_BPF", "somebody changed the observer: %s", what)
+		add(CodeTampered, "run the command without root, or without CAP_SYS_ADMIN and CAP_BPF",
+			"somebody changed the observer: %s", what)
 	}
 	for _, name := range o.lost {
-		add(CodeHookLost, "keep others from detaching BPF programs: run the command without CAP_SYS_ADMIN and CAP_BPF", "program %s was detached before the run ended", name)
+		add(CodeHookLost, "keep others from detaching BPF programs: run the command without CAP_SYS_ADMIN and CAP_BPF",
+			"program %s was detached before the run ended", name)
 	}
 	// Of processes that were there before, no fork was seen.
 	late := o.foreign && (r.Present > 0 || o.loaded.usedBefore)
 	switch {
 	case late && r.Present > 0:
-		add(CodeAttachedLate, remedyLate, "%s before assay-run attached: what happened until then was not recorded", schema.Count(r.Present, "process was running", "processes were running"))
+		add(CodeAttachedLate, remedyLate, "%s before assay-run attached: what happened until then was not recorded",
+			schema.Count(r.Present, "process was running", "processes were running"))
 	case late:
-		add(CodeAttachedLate, remedyLate, "processes had run in the cgroup before assay-run attached: what they did was not recorded")
+		add(CodeAttachedLate, remedyLate,
+			"processes had run in the cgroup before assay-run attached: what they did was not recorded")
 	}
 	began, ended := r.Forks+r.JoinedCgroup, r.Exits+r.LeftCgroup
 	if alive := o.foreign && began > ended; o.stopped && began != ended && !late && !alive {
-		add(CodeUnmatched, again, "%s began and %d ended, so some were not seen", schema.Count(began, "task", "tasks"), ended)
+		add(CodeUnmatched, again, "%s began and %d ended, so some were not seen", schema.Count(began, "task", "tasks"),
+			ended)
 	}
 	if r.LeftCgroup > 0 {
-		add(CodeLeftCgroup, "run the command as a user that cannot write to other cgroups", "%s moved or forked out of the session cgroup, where nothing records them", schema.Count(r.LeftCgroup, "task was", "tasks were"))
+		add(CodeLeftCgroup, "run the command as a user that cannot write to other cgroups",
+			"%s moved or forked out of the session cgroup, where nothing records them",
+			schema.Count(r.LeftCgroup, "task was", "tasks were"))
 	}
 	return out
 }
@@ -663,7 +681,8 @@ func (o *Observer) origin(raw []byte) (hook HookID, others bool) {
 	if !r.parse(raw) {
 		return hookCount, false
 	}
-	own := r.u64(offCgroup) == o.selfCgroup || schema.KernelKind(r.u16(offKind)) == schema.KindFork && r.arg(3) == o.selfCgroup
+	own := r.u64(offCgroup) == o.selfCgroup || schema.KernelKind(r.u16(offKind)) == schema.KindFork &&
+		r.arg(3) == o.selfCgroup
 	return HookID(r.u16(offHook)), !own
 }
 

@@ -131,21 +131,28 @@ func TestDeletedFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.find(schema.KindOpen, func(e *Event) bool { return e.Deleted && string(e.Path) == dir+"/f" }); len(got) != 1 {
+	if got := s.find(schema.KindOpen, func(e *Event) bool {
+		return e.Deleted && string(e.Path) == dir+"/f"
+	}); len(got) != 1 {
 		t.Errorf("reopening a deleted file: %d events", len(got))
 	}
-	if got := s.find(schema.KindOpen, path(dir+"/gone/x")); len(got) != 1 || got[0].Errno != int32(unix.ENOENT) || !got[0].Unreachable {
+	if got := s.find(schema.KindOpen, path(dir+"/gone/x")); len(got) != 1 || got[0].Errno != int32(unix.ENOENT) ||
+		!got[0].Unreachable {
 		t.Errorf("open in a deleted directory: %d events", len(got))
 	}
 }
 
 func TestMounts(t *testing.T) {
-	s, dir, err := observed(t, "mounts", func(_ *session, c *exec.Cmd) { c.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS })
+	s, dir, err := observed(t, "mounts", func(_ *session, c *exec.Cmd) {
+		c.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range []string{"/b/f", "/over/g"} {
-		if p == "/over/g" && len(s.find(schema.KindMount, func(e *Event) bool { return e.Errno == int32(unix.ENODEV) })) > 0 {
+		if p == "/over/g" && len(s.find(schema.KindMount, func(e *Event) bool {
+			return e.Errno == int32(unix.ENODEV)
+		})) > 0 {
 			t.Log("this kernel has no overlayfs")
 			continue
 		}
@@ -178,7 +185,8 @@ func TestOtherNamespacesAndDetachedMounts(t *testing.T) {
 		path        string
 		unreachable bool
 	}{
-		{schema.KindOpen, dir + "/before", true}, {schema.KindOpen, "/detached", true}, {schema.KindMkdir, "/dir", true},
+		{schema.KindOpen, dir + "/before", true}, {schema.KindOpen, "/detached", true},
+		{schema.KindMkdir, "/dir", true},
 		{schema.KindOpen, dir + "/tree/attached", false}, {schema.KindMkdir, dir + "/tree", false},
 	} {
 		if got := s.find(w.kind, path(w.path)); len(got) != 1 || got[0].Unreachable != w.unreachable {
@@ -198,7 +206,8 @@ func TestUnreadableNames(t *testing.T) {
 	if got := s.find(schema.KindOpen, bad); len(got) != 1 || len(got[0].Path) != 0 {
 		t.Errorf("%d opens", len(got))
 	}
-	if got := s.find(schema.KindRename, bad); len(got) != 1 || string(got[0].Path) != dir+"/there" || len(got[0].Path2) != 0 {
+	if got := s.find(schema.KindRename, bad); len(got) != 1 || string(got[0].Path) != dir+"/there" ||
+		len(got[0].Path2) != 0 {
 		t.Errorf("%d renames", len(got))
 	}
 	if n := s.report.Hooks[HookOpen].FailedReads; n != 0 {

@@ -71,7 +71,8 @@ func findPinDir() (pinDir, error) {
 	}
 	p := pinDir{home: filepath.Join(root, homeName), name: name}
 	if err := os.Mkdir(p.home, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return pinDir{}, &PlaceError{"the BPF file system cannot be used", "make it writable: mount -o remount,rw " + root, err}
+		return pinDir{}, &PlaceError{"the BPF file system cannot be used", "make it writable: mount -o remount,rw " +
+			root, err}
 	}
 	return p, ownedByRoot(p.home)
 }
@@ -98,7 +99,8 @@ func ownedByRoot(dir string) error {
 		return &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Uid != 0 || st.Mode&0o077 != 0 {
-		return &PlaceError{Reason: fmt.Sprintf("%s is not a directory that only root can write to (uid %d, mode %#o): remove it", dir, st.Uid, st.Mode),
+		return &PlaceError{Reason: fmt.Sprintf("%s is not a directory that only root can write to (uid %d, "+
+			"mode %#o): remove it", dir, st.Uid, st.Mode),
 			Remedy: "remove " + dir}
 	}
 	return nil
@@ -167,7 +169,8 @@ func lockMade(path string, how int) (*os.File, error) {
 			return nil, err
 		}
 		var have, want unix.Stat_t
-		if unix.Fstat(int(f.Fd()), &have) == nil && unix.Lstat(path, &want) == nil && have.Ino == want.Ino && have.Dev == want.Dev {
+		if unix.Fstat(int(f.Fd()), &have) == nil && unix.Lstat(path, &want) == nil && have.Ino == want.Ino &&
+			have.Dev == want.Dev {
 			return f, nil
 		}
 		f.Close()
@@ -255,7 +258,8 @@ func (p pinDir) keepFor(d time.Duration) error {
 	defer set.Close()
 	c := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{roleName, roleArg, "keep", p.home, p.name}, Dir: "/",
-		Env: []string{"GOMAXPROCS=1"}, ExtraFiles: []*os.File{lock, set}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+		Env: []string{"GOMAXPROCS=1"}, ExtraFiles: []*os.File{lock, set},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err := c.Start(); err != nil {
 		return err
@@ -346,7 +350,8 @@ func (p pinDir) remove() {
 // nested reports whether this process is in a session of the pinned set. It only
 // reads.
 func (p pinDir) nested() error {
-	numbers, err := ebpf.LoadPinnedMap(filepath.Join(p.dir(), pinName("map", "numbers")), &ebpf.LoadPinOptions{ReadOnly: true})
+	numbers, err := ebpf.LoadPinnedMap(filepath.Join(p.dir(), pinName("map", "numbers")),
+		&ebpf.LoadPinOptions{ReadOnly: true})
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -407,7 +412,8 @@ func ownCgroups() (ids []uint64, err error) {
 			for dir := filepath.Clean(path); ; dir = filepath.Dir(dir) {
 				var st unix.Stat_t
 				if err := unix.Stat(root+dir, &st); err != nil {
-					return nil, fmt.Errorf("find the cgroup of this process: %w", &os.PathError{Op: "stat", Path: root + dir, Err: err})
+					return nil, fmt.Errorf("find the cgroup of this process: %w",
+						&os.PathError{Op: "stat", Path: root + dir, Err: err})
 				}
 				ids = append(ids, st.Ino)
 				if dir == "/" || dir == "." {
@@ -729,7 +735,8 @@ func (p pinDir) everyDir() (all []pinDir, err error) {
 	return all, nil
 }
 
-// isBuild reports whether a name in a home is that of a build's set, as buildName makes it. Others are not ours to remove.
+// isBuild reports whether a name in a home is that of a build's set, as buildName makes it. Others
+// are not ours to remove.
 func isBuild(name string) bool {
 	return len(name) == hex.EncodedLen(buildBytes) && strings.Trim(name, "0123456789abcdef") == ""
 }

@@ -20,7 +20,8 @@ func Probe() ([]HookStatus, error) {
 	out := make([]HookStatus, hookCount)
 	if loadErr != nil {
 		for h := range out {
-			out[h] = HookStatus{Hook: HookID(h), Name: hooks[h].name, Required: hooks[h].required, Detail: loadErr.Error()}
+			out[h] = HookStatus{Hook: HookID(h), Name: hooks[h].name, Required: hooks[h].required,
+				Detail: loadErr.Error()}
 		}
 		return out, loadErr
 	}
@@ -60,11 +61,14 @@ func classify(err error) error {
 	}
 	switch {
 	case errors.Is(err, unix.EMFILE):
-		add(CodeLoadFailed, "this process has too few file descriptors for the programs", "raise the hard limit: ulimit -Hn 1024")
+		add(CodeLoadFailed, "this process has too few file descriptors for the programs",
+			"raise the hard limit: ulimit -Hn 1024")
 	case errors.Is(err, unix.ENFILE):
-		add(CodeLoadFailed, "the host has no file descriptors left (fs.file-max)", "close programs that hold many files, or raise fs.file-max")
+		add(CodeLoadFailed, "the host has no file descriptors left (fs.file-max)",
+			"close programs that hold many files, or raise fs.file-max")
 	case errors.Is(err, unix.ENOMEM):
-		add(CodeLoadFailed, "there is too little memory for the programs", "free memory, or raise the memory limit of this process's cgroup")
+		add(CodeLoadFailed, "there is too little memory for the programs",
+			"free memory, or raise the memory limit of this process's cgroup")
 	case errors.Is(err, unix.ENOSYS), noBPF():
 		add(CodeBlocked, "the kernel, or a seccomp filter, does not know the bpf system call",
 			"allow bpf() in the container's seccomp profile")
@@ -82,9 +86,11 @@ func classify(err error) error {
 	if len(u.Reasons) == 0 {
 		var ve *ebpf.VerifierError
 		if errors.As(err, &ve) {
-			add(CodeLoadFailed, "the kernel refused a program: "+firstLine(err.Error()), "please report this kernel's version")
+			add(CodeLoadFailed, "the kernel refused a program: "+firstLine(err.Error()),
+				"please report this kernel's version")
 		} else {
-			add(CodeLoadFailed, "the programs could not be loaded: "+firstLine(err.Error()), "Linux 6.1 or later is needed")
+			add(CodeLoadFailed, "the programs could not be loaded: "+firstLine(err.Error()),
+				"Linux 6.1 or later is needed")
 		}
 	}
 	return u
@@ -93,7 +99,8 @@ func classify(err error) error {
 // scarce reports whether something failed for want of descriptors or memory. What such a failure leaves out of a set is
 // no property of the kernel, so the set is not used: other runs would share it.
 func scarce(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EAGAIN)
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) ||
+		errors.Is(err, unix.EAGAIN)
 }
 
 // noBPF reports whether bpf(2) is not there at all. Which error the library gives

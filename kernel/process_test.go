@@ -103,7 +103,8 @@ func TestExecFromThread(t *testing.T) {
 	}
 	execs := s.find(schema.KindExec, nil)
 	last := execs[len(execs)-1]
-	if last.OldTID == 0 || last.OldTID == last.TID || last.PID != execs[0].PID || len(last.Argv) != 3 || len(last.Argv[1]) != 0 {
+	if last.OldTID == 0 || last.OldTID == last.TID || last.PID != execs[0].PID || len(last.Argv) != 3 ||
+		len(last.Argv[1]) != 0 {
 		t.Errorf("%s old tid %d", describe(last), last.OldTID)
 	}
 	if last.Start != execs[0].Start {
@@ -196,7 +197,8 @@ func TestNestedCgroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.find(schema.KindOpen, path("/dev/zero")); len(got) != 1 || got[0].CgroupID == s.find(schema.KindExec, nil)[0].CgroupID {
+	if got := s.find(schema.KindOpen, path("/dev/zero")); len(got) != 1 ||
+		got[0].CgroupID == s.find(schema.KindExec, nil)[0].CgroupID {
 		t.Errorf("%d opens in the nested cgroup", len(got))
 	}
 	if s.report.LeftCgroup != 0 || len(s.report.Reasons) != 0 {
@@ -234,7 +236,8 @@ func TestForksAway(t *testing.T) {
 	parent := s.find(schema.KindExec, nil)[0].PID
 	forks := s.find(schema.KindFork, func(e *Event) bool { return int(e.ChildPID) == pid && e.PID == parent })
 	left := s.find(schema.KindLeave, func(e *Event) bool { return int(e.PID) == pid && e.PPID == parent })
-	if len(forks) != 1 || len(left) != 1 || forks[0].ChildCgroupID != left[0].CgroupID || forks[0].ChildStart != left[0].Start {
+	if len(forks) != 1 || len(left) != 1 || forks[0].ChildCgroupID != left[0].CgroupID ||
+		forks[0].ChildStart != left[0].Start {
 		t.Errorf("%d forks, %d that left", len(forks), len(left))
 	}
 	if s.report.LeftCgroup != 1 {
@@ -244,7 +247,8 @@ func TestForksAway(t *testing.T) {
 
 func TestSignalDeath(t *testing.T) {
 	s, _, _ := observed(t, "signal", nil)
-	if got := s.find(schema.KindExit, nil); len(got) != 1 || got[0].Signal != int(unix.SIGKILL) || got[0].ExitCode != 0 {
+	if got := s.find(schema.KindExit, nil); len(got) != 1 || got[0].Signal != int(unix.SIGKILL) ||
+		got[0].ExitCode != 0 {
 		t.Errorf("%d exits", len(got))
 	}
 }

@@ -136,7 +136,8 @@ func TestNamesAreResolvedAsTheKernelDid(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "here/victim")); err != nil {
 		t.Error(err)
 	}
-	want = []string{"W/real", "W/real/sub", "W/here", "W/real/" + long + " given chain/../" + long, "W/real/" + long + "/in given absolute/" + long + "/in"}
+	want = []string{"W/real", "W/real/sub", "W/here", "W/real/" + long + " given chain/../" + long,
+		"W/real/" + long + "/in given absolute/" + long + "/in"}
 	var got []string
 	for _, l := range s.story(dir, schema.KindMkdir) {
 		if l := strings.TrimPrefix(l, "mkdir "); len(got) == 0 || l != got[len(got)-1] {
@@ -158,7 +159,8 @@ func TestNamesAreResolvedAsTheKernelDid(t *testing.T) {
 		"openat /nothing-here given ../../../../../../../../nothing-here"}
 	got = nil
 	for _, l := range s.story(dir, schema.KindOpen) {
-		if strings.Contains(l, "none") || strings.Contains(l, "no") && strings.Contains(l, "..") && !strings.HasPrefix(l, "openat W/proc") {
+		if strings.Contains(l, "none") || strings.Contains(l, "no") && strings.Contains(l, "..") &&
+			!strings.HasPrefix(l, "openat W/proc") {
 			got = append(got, l)
 		}
 	}
@@ -168,7 +170,9 @@ func TestNamesAreResolvedAsTheKernelDid(t *testing.T) {
 }
 
 func TestNamesAreResolvedAcrossMounts(t *testing.T) {
-	s, dir, err := observed(t, "crossing", func(_ *session, c *exec.Cmd) { c.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS })
+	s, dir, err := observed(t, "crossing", func(_ *session, c *exec.Cmd) {
+		c.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

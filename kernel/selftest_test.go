@@ -85,7 +85,8 @@ func TestSelfTestFindsASilentProgram(t *testing.T) {
 			defer o.Close()
 			var said []string
 			for _, r := range o.Report().Reasons {
-				if hook, ok := strings.CutSuffix(strings.TrimPrefix(r.Message, "hook "), " did not fire in the self-test"); ok && r.Code == CodeHookSilent {
+				if hook, ok := strings.CutSuffix(strings.TrimPrefix(r.Message, "hook "),
+					" did not fire in the self-test"); ok && r.Code == CodeHookSilent {
 					said = append(said, hook)
 				}
 			}

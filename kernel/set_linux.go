@@ -137,7 +137,8 @@ func kernelTable(t *sysTable) []bpf.AssaySyscall {
 		if c != nil {
 			out[i] = bpf.AssaySyscall{
 				Prog: c.prog, Kind: c.kind, Hook: c.hook, Fd: c.fd, Dfd: c.dfd, Path: c.path,
-				Dfd2: c.dfd2, Path2: c.path2, Name: c.str, Keys: c.key, Flags: c.flagsArg, Mode: c.modeArg, Follow: c.follow,
+				Dfd2: c.dfd2, Path2: c.path2, Name: c.str, Keys: c.key, Flags: c.flagsArg, Mode: c.modeArg,
+				Follow: c.follow,
 			}
 		}
 	}
@@ -265,7 +266,8 @@ func (s *set) genuine() error {
 	}
 	for _, v := range object.Variables {
 		end := int(v.Offset) + len(v.Value)
-		if v.SectionName == ".rodata" && v.Name != "seed" && (end > len(constants) || !bytes.Equal(constants[v.Offset:end], v.Value)) {
+		if v.SectionName == ".rodata" && v.Name != "seed" &&
+			(end > len(constants) || !bytes.Equal(constants[v.Offset:end], v.Value)) {
 			return fmt.Errorf("its constant %s is not this build's", v.Name)
 		}
 	}
@@ -492,7 +494,8 @@ func (s *set) makeMaps(object *ebpf.CollectionSpec) error {
 // kernel refuses, and notes why.
 func (s *set) loadPrograms(object *ebpf.CollectionSpec, cache *btf.Cache) error {
 	for {
-		coll, err := ebpf.NewCollectionWithOptions(object, ebpf.CollectionOptions{Cache: cache, MapReplacements: s.maps})
+		coll, err := ebpf.NewCollectionWithOptions(object,
+			ebpf.CollectionOptions{Cache: cache, MapReplacements: s.maps})
 		if err == nil {
 			maps.Copy(s.progs, coll.Programs)
 			coll.Programs = nil
@@ -510,7 +513,8 @@ func (s *set) loadPrograms(object *ebpf.CollectionSpec, cache *btf.Cache) error 
 
 // ids lists what the set is made of.
 func (s *set) ids() (*manifest, error) {
-	m := &manifest{Progs: map[string]uint32{}, Maps: map[string]uint32{}, Links: map[string]uint32{}, Tags: map[string]string{}, Failed: map[string]string{}}
+	m := &manifest{Progs: map[string]uint32{}, Maps: map[string]uint32{}, Links: map[string]uint32{},
+		Tags: map[string]string{}, Failed: map[string]string{}}
 	for name, p := range s.progs {
 		i, err := identify(p.FD())
 		if err != nil {
@@ -650,7 +654,8 @@ func (s *set) found(outer string, index uint32, spec *ebpf.MapSpec) (m *ebpf.Map
 	if err != nil {
 		return nil, 0
 	}
-	if m.Type() != spec.Type || m.MaxEntries() != spec.MaxEntries || m.ValueSize() != spec.ValueSize || m.KeySize() != spec.KeySize {
+	if m.Type() != spec.Type || m.MaxEntries() != spec.MaxEntries || m.ValueSize() != spec.ValueSize ||
+		m.KeySize() != spec.KeySize {
 		m.Close()
 		return nil, 0
 	}
@@ -731,12 +736,14 @@ func writeManifest(m *manifest) (_ *ebpf.Map, err error) {
 		return nil, fmt.Errorf("a manifest of %d bytes", len(b))
 	}
 	about, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: "manifest", Type: ebpf.Array, KeySize: 4, ValueSize: manifestSize, MaxEntries: 1, Flags: unix.BPF_F_RDONLY_PROG,
+		Name: "manifest", Type: ebpf.Array, KeySize: 4, ValueSize: manifestSize, MaxEntries: 1,
+		Flags: unix.BPF_F_RDONLY_PROG,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the manifest: %w", err)
 	}
-	if err := errors.Join(about.Put(uint32(0), append(b, make([]byte, manifestSize-len(b))...)), about.Freeze()); err != nil {
+	if err := errors.Join(about.Put(uint32(0), append(b, make([]byte, manifestSize-len(b))...)),
+		about.Freeze()); err != nil {
 		about.Close()
 		return nil, fmt.Errorf("write the manifest: %w", err)
 	}
@@ -875,7 +882,8 @@ type nameCache struct {
 
 // fresh are files whose entries are made anew for every thread, and so hang on
 // the cache itself; more of them than a few that others come before.
-var fresh = []string{"stat", "status", "statm", "comm", "cmdline", "environ", "auxv", "maps", "smaps", "mounts", "mountinfo", "limits", "io",
+var fresh = []string{"stat", "status", "statm", "comm", "cmdline", "environ", "auxv", "maps", "smaps", "mounts",
+	"mountinfo", "limits", "io",
 	"sched", "schedstat", "wchan", "syscall", "personality", "oom_score", "oom_adj", "cgroup", "cpuset", "numa_maps"}
 
 // whereAt tells where a hash table of the kernel's is by entries that hang on it: an

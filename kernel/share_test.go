@@ -101,7 +101,10 @@ func TestAFloodDrownsNobody(t *testing.T) {
 	loud.run(loud.command("/bin/sh", "-c", "/bin/true; exit 0"))
 	quiet.run(quiet.child("openeach", t.TempDir(), "300"))
 	go func() {
-		loud.done <- o.Read(func(e *Event) error { loud.events = append(loud.events, clone(e)); return nil }, func(uint64) {})
+		loud.done <- o.Read(func(e *Event) error {
+			loud.events = append(loud.events, clone(e))
+			return nil
+		}, func(uint64) {})
 	}()
 	loud.end()
 	quiet.end()
@@ -109,7 +112,9 @@ func TestAFloodDrownsNobody(t *testing.T) {
 	if h.Dropped == 0 {
 		t.Errorf("the flood fitted in: %+v", h.Counts)
 	}
-	if execs := loud.find(schema.KindExec, nil); len(execs) != 3 || loud.report.Hooks[HookExec].Dropped+loud.report.Hooks[HookExit].Dropped+loud.report.Hooks[HookFork].Dropped != 0 {
+	if execs := loud.find(schema.KindExec, nil); len(execs) != 3 ||
+		loud.report.Hooks[HookExec].Dropped+loud.report.Hooks[HookExit].Dropped+
+			loud.report.Hooks[HookFork].Dropped != 0 {
 		t.Errorf("%d execs of 3 came through the flood", len(execs))
 	}
 	if slices.ContainsFunc(loud.report.Reasons, func(r Reason) bool { return r.Code == CodeMissing }) {
@@ -139,7 +144,10 @@ func TestNestedSessions(t *testing.T) {
 	}
 	defer inner.dir.Close()
 	go func() {
-		inner.done <- o.Read(func(e *Event) error { inner.events = append(inner.events, clone(e)); return nil }, func(uint64) {})
+		inner.done <- o.Read(func(e *Event) error {
+			inner.events = append(inner.events, clone(e))
+			return nil
+		}, func(uint64) {})
 	}()
 	dir := t.TempDir()
 	inner.run(inner.command("/bin/sh", "-c", "echo > "+dir+"/deep; mv "+dir+"/deep "+dir+"/moved"))
@@ -286,10 +294,13 @@ func TestAlone(t *testing.T) {
 	}
 
 	script := "mount -t tmpfs -o ro none /run && mount -t tmpfs none /sys/fs/bpf && exec /proc/self/exe"
-	c := exec.Command("unshare", "-m", "/bin/sh", "-c", strings.Replace(script, "/proc/self/exe", "\"$0\" \"$1\"", 1), must(os.Executable()), newCgroup(t))
+	c := exec.Command("unshare", "-m", "/bin/sh", "-c", strings.Replace(script, "/proc/self/exe", "\"$0\" \"$1\"", 1),
+		must(os.Executable()), newCgroup(t))
 	c.Env = append(os.Environ(), "KERNEL_TEST_CHILD=sit")
 	out, err := c.CombinedOutput()
-	if err != nil || !strings.HasPrefix(string(out), "shared=false no BPF file system is mounted on /sys/fs/bpf, and none can be mounted") || !strings.Contains(string(out), "0 reasons") {
+	if err != nil || !strings.HasPrefix(string(out),
+		"shared=false no BPF file system is mounted on /sys/fs/bpf, and none can be mounted") ||
+		!strings.Contains(string(out), "0 reasons") {
 		t.Errorf("without bpffs: %v %s", err, out)
 	}
 

@@ -267,10 +267,12 @@ func slotMaps(cpus int) map[string]*ebpf.MapSpec {
 	}
 	const id = unsafe.Sizeof(uint64(0))
 	out := map[string]*ebpf.MapSpec{
-		"counters":        hash(ebpf.Array, 4, unsafe.Sizeof(counter{}), uint32(cpus*hookCells), unix.BPF_F_MMAPABLE),
-		"slots":           hash(ebpf.Array, 4, unsafe.Sizeof(repeatSlot{}), uint32(cpus*slotsPerCPU), unix.BPF_F_MMAPABLE),
-		"owners":          hash(ebpf.LRUHash, id, unsafe.Sizeof(owner{}), 2048, 0),
-		"endpoints":       hash(ebpf.Hash, unsafe.Sizeof(endpoint{}), unsafe.Sizeof(traffic{}), 8192, unix.BPF_F_NO_PREALLOC),
+		"counters": hash(ebpf.Array, 4, unsafe.Sizeof(counter{}), uint32(cpus*hookCells), unix.BPF_F_MMAPABLE),
+		"slots": hash(ebpf.Array, 4, unsafe.Sizeof(repeatSlot{}), uint32(cpus*slotsPerCPU),
+			unix.BPF_F_MMAPABLE),
+		"owners": hash(ebpf.LRUHash, id, unsafe.Sizeof(owner{}), 2048, 0),
+		"endpoints": hash(ebpf.Hash, unsafe.Sizeof(endpoint{}), unsafe.Sizeof(traffic{}), 8192,
+			unix.BPF_F_NO_PREALLOC),
 		"requests":        hash(ebpf.Hash, id, unsafe.Sizeof(request{}), requestsMost, unix.BPF_F_NO_PREALLOC),
 		"quiet_requests":  hash(ebpf.LRUHash, id, unsafe.Sizeof(request{}), 1024, 0),
 		"accepts":         hash(ebpf.Hash, id, unsafe.Sizeof(request{}), acceptsMost, unix.BPF_F_NO_PREALLOC),

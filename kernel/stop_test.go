@@ -31,7 +31,8 @@ func TestNothingIsSeenAfterStop(t *testing.T) {
 	checkAccount(t, after)
 	for h := range after.Hooks {
 		if a, b := after.Hooks[h], before.Hooks[h]; a.Fired != b.Fired || a.Emitted != b.Emitted {
-			t.Errorf("%s: fired %d times before Stop and %d after, emitted %d and %d", a.Name, b.Fired, a.Fired, b.Emitted, a.Emitted)
+			t.Errorf("%s: fired %d times before Stop and %d after, emitted %d and %d", a.Name, b.Fired, a.Fired,
+				b.Emitted, a.Emitted)
 		}
 	}
 	if len(after.Reasons) != 0 || len(s.events) == 0 {

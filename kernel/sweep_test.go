@@ -25,8 +25,9 @@ func init() { children["role"] = func([]string) { Enter() } }
 func TestSweepingWaitsForTheEndOfWhoIsKilled(t *testing.T) {
 	p := myPinDir(t)
 	s := sit(t, "/proc/self/exe", newCgroup(t), nil)
-	sweep := &exec.Cmd{Path: "/proc/self/exe", Args: []string{roleName, roleArg, "sweep", strconv.Itoa(s.cmd.Process.Pid)},
-		Env: append(os.Environ(), "KERNEL_TEST_CHILD=role"), Stderr: os.Stderr}
+	sweep := &exec.Cmd{Path: "/proc/self/exe",
+		Args: []string{roleName, roleArg, "sweep", strconv.Itoa(s.cmd.Process.Pid)},
+		Env:  append(os.Environ(), "KERNEL_TEST_CHILD=role"), Stderr: os.Stderr}
 	if err := sweep.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +96,9 @@ func TestWhoSweepsWhileTheLastLeavesRemovesTheSet(t *testing.T) {
 	var sweep *exec.Cmd
 	looks := func() bool { return holds(sweep.Process.Pid, lockSuffix) && holds(sweep.Process.Pid, "bpf-map") }
 	caught := func() bool { // one that looks at the set
-		sweep = &exec.Cmd{Path: "/proc/self/exe", Args: []string{roleName, roleArg, "sweep", strconv.Itoa(gone.Process.Pid)},
-			Env: append(os.Environ(), "KERNEL_TEST_CHILD=role"), Stderr: os.Stderr}
+		sweep = &exec.Cmd{Path: "/proc/self/exe",
+			Args: []string{roleName, roleArg, "sweep", strconv.Itoa(gone.Process.Pid)},
+			Env:  append(os.Environ(), "KERNEL_TEST_CHILD=role"), Stderr: os.Stderr}
 		if err := sweep.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +182,8 @@ func TestASetOfAnotherBuildThatNobodyUsesIsFreed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if there(unlocked) || !there(kept) || !there(used) {
-		t.Errorf("swept: without a lock there %t, kept there %t, used there %t", there(unlocked), there(kept), there(used))
+		t.Errorf("swept: without a lock there %t, kept there %t, used there %t", there(unlocked), there(kept),
+			there(used))
 	}
 	if !used.observesRun() || kept.observesRun() {
 		t.Errorf("a run has a slot: of the used one %t, of the kept one %t", used.observesRun(), kept.observesRun())

@@ -59,7 +59,8 @@ type sysRow struct {
 var sysRows = []sysRow{
 	{"open", progOpen, schema.KindOpen, HookOpen, "p0f1m2", "2 5 -"},
 	{"openat", progOpen, schema.KindOpen, HookOpen, "d0p1f2m3", "257 295 56"},
-	{"openat2", progOpen, schema.KindOpen, HookOpen, "d0p1f2m3k4", "437 437 437"}, // struct open_how is spread over 2 to 4
+	// struct open_how is spread over 2 to 4
+	{"openat2", progOpen, schema.KindOpen, HookOpen, "d0p1f2m3k4", "437 437 437"},
 	{"creat", progOpen, schema.KindOpen, HookOpen, "p0m1", "85 8 -"},
 	{"open_by_handle_at", progOpen, schema.KindOpen, HookOpen, "f2", "304 342 265"},
 
@@ -82,7 +83,8 @@ var sysRows = []sysRow{
 	{"mknodat", progPath, schema.KindMknod, HookMkdir, "d0p1m2k3", "259 297 33"},
 	{"truncate", progPath, schema.KindTruncate, HookTruncate, "p0k1l1", "76 92 45"},
 	{"ftruncate", progFD, schema.KindTruncate, HookTruncate, "F0k1", "77 93 46"},
-	{"truncate64", progPath, schema.KindTruncate, HookTruncate, "p0k1k2l1", "- 193 -"}, // 32-bit only: the length in halves
+	// 32-bit only: the length in halves
+	{"truncate64", progPath, schema.KindTruncate, HookTruncate, "p0k1k2l1", "- 193 -"},
 	{"ftruncate64", progFD, schema.KindTruncate, HookTruncate, "F0k1k2", "- 194 -"},
 	{"fallocate", progFD, schema.KindTruncate, HookTruncate, "F0k1k2k3", "285 324 47"},
 
@@ -198,7 +200,8 @@ var sysRows = []sysRow{
 	{"init_module", progArgs, schema.KindModule, HookPrivilege, "k1", "175 128 105"},
 	{"finit_module", progFD, schema.KindModule, HookPrivilege, "F0f2", "313 350 273"},
 	{"delete_module", progPath, schema.KindModule, HookPrivilege, "n0f1", "176 129 106"},
-	{"io_uring_enter", progURing, schema.KindIOUring, HookPrivilege, "", "426 426 426"}, // only for what it leaves behind
+	// only for what it leaves behind
+	{"io_uring_enter", progURing, schema.KindIOUring, HookPrivilege, "", "426 426 426"},
 	{"io_uring_setup", progArgs, schema.KindIOUring, HookPrivilege, "k0", "425 425 425"},
 }
 
@@ -301,7 +304,8 @@ func (t *sysTable) calls() map[uint32]*Call {
 			continue
 		}
 		switch row.prog {
-		case progOpen, progPath, progFD, progCwd, progArgs, progSocket, progPacked, progClone, progFamily, progBPF, progPrctl, progIoctl:
+		case progOpen, progPath, progFD, progCwd, progArgs, progSocket, progPacked, progClone, progFamily, progBPF,
+			progPrctl, progIoctl:
 		default:
 			continue
 		}

@@ -56,14 +56,17 @@ func TestTamperingIsFound(t *testing.T) {
 		}},
 		{"the session's cgroup is taken out", CodeTampered, func(s *session) {
 			l := s.o.loaded
-			bpftool(slices.Concat([]string{"map", "delete", "id", strconv.Itoa(int(l.made.Maps["numbers"])), "key"}, u64(l.slot.cgroup))...)
+			bpftool(slices.Concat([]string{"map", "delete", "id", strconv.Itoa(int(l.made.Maps["numbers"])), "key"},
+				u64(l.slot.cgroup))...)
 		}},
 		{"its ring is replaced", CodeTampered, func(s *session) {
 			l := s.o.loaded
 			name := filepath.Join(myPinDir(t).home, "attack")
-			bpftool("map", "create", name, "type", "ringbuf", "key", "0", "value", "0", "entries", "65536", "name", "ring")
+			bpftool("map", "create", name, "type", "ringbuf", "key", "0", "value", "0", "entries", "65536", "name",
+				"ring")
 			defer os.Remove(name)
-			bpftool(slices.Concat([]string{"map", "update", "id", strconv.Itoa(int(l.made.Maps["rings"])), "key", "hex"},
+			bpftool(slices.Concat([]string{"map", "update", "id", strconv.Itoa(int(l.made.Maps["rings"])), "key",
+				"hex"},
 				u64(uint64(l.slot.number * lanes))[1:5], []string{"value", "pinned", name})...)
 			if err := l.maps["rings"].Put(l.slot.number*lanes, l.slot.rings[laneUrgent]); err != nil {
 				t.Fatal(err)
@@ -93,7 +96,9 @@ func TestTamperingIsFound(t *testing.T) {
 			ok(os.Remove(pin))
 			bpftool("map", "pin", "id", strconv.Itoa(int(s.o.loaded.made.Maps["numbers"])), pin)
 		}},
-		{"the manifest is removed", CodeTampered, func(*session) { ok(os.Remove(filepath.Join(myPinDir(t).dir(), "manifest"))) }},
+		{"the manifest is removed", CodeTampered, func(*session) {
+			ok(os.Remove(filepath.Join(myPinDir(t).dir(), "manifest")))
+		}},
 		{"the manifest is replaced", CodeTampered, func(s *session) {
 			pin := filepath.Join(myPinDir(t).dir(), "manifest")
 			ok(os.Remove(pin))
@@ -108,7 +113,9 @@ func TestTamperingIsFound(t *testing.T) {
 			defer p.Close()
 			ok(s.o.loaded.own["skb_out"].Update(p))
 		}},
-		{"its entry is emptied", CodeTampered, func(s *session) { atomic.StoreUint64(&s.o.loaded.session(s.o.loaded.slot.number).Cgroup, 0) }},
+		{"its entry is emptied", CodeTampered, func(s *session) {
+			atomic.StoreUint64(&s.o.loaded.session(s.o.loaded.slot.number).Cgroup, 0)
+		}},
 		{"its socket programs are given to another", CodeTampered, func(s *session) {
 			ok(s.o.loaded.maps["homes"].Put(s.o.loaded.slot.cgroup, uint64(s.o.loaded.slot.number)+2))
 		}},
@@ -148,7 +155,8 @@ func TestARemovedCgroupIsNoTampering(t *testing.T) {
 		t.Fatal(err)
 	}
 	detached := func() bool { // the kernel does it later
-		return s.o.loaded.maps["homes"].Lookup(s.o.loaded.slot.cgroup, new(uint64)) != nil && !stillAttached(s.o.loaded.own["connect4"], s.o.loaded.made.Progs["connect4"])
+		return s.o.loaded.maps["homes"].Lookup(s.o.loaded.slot.cgroup, new(uint64)) != nil &&
+			!stillAttached(s.o.loaded.own["connect4"], s.o.loaded.made.Progs["connect4"])
 	}
 	if !leaktest.Within(time.Minute, detached) {
 		t.Fatal("the kernel keeps the programs of a cgroup that is gone")
@@ -172,11 +180,13 @@ func TestARemovedCgroupIsNoTampering(t *testing.T) {
 func TestTamperingMeanwhileIsFound(t *testing.T) {
 	s := observe(t, Config{})
 	l := s.o.loaded
-	if err := errors.Join(l.maps["numbers"].Delete(l.slot.cgroup), l.own["skb_out"].Update(l.progs["skb_in"])); err != nil {
+	if err := errors.Join(l.maps["numbers"].Delete(l.slot.cgroup),
+		l.own["skb_out"].Update(l.progs["skb_in"])); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(checkInterval + checkInterval/2)
-	if err := errors.Join(l.maps["numbers"].Put(l.slot.cgroup, l.slot.number), l.own["skb_out"].Update(l.progs["skb_out"])); err != nil {
+	if err := errors.Join(l.maps["numbers"].Put(l.slot.cgroup, l.slot.number),
+		l.own["skb_out"].Update(l.progs["skb_out"])); err != nil {
 		t.Fatal(err)
 	}
 	s.end()

@@ -39,8 +39,12 @@ var variants = []variant{
 	{"mkdir mkdirat a -", func() { raw("mkdirat", atFDCWD, cstr("a"), 0o755) }},
 	{"mkdir mkdirat a/sub -", func() { raw("mkdirat", dirfd("a"), cstr("sub"), 0o755) }},
 	{"mkdir mkdirat nope/x - ENOENT", func() { raw("mkdirat", atFDCWD, cstr("nope/x"), 0o755) }},
-	{"openat openat a/one -", func() { raw("openat", atFDCWD, cstr("a/./sub/../one"), unix.O_CREAT|unix.O_RDWR, 0o600) }},
-	{"openat openat a/two -", func() { raw("openat", dirfd("a/sub"), cstr("../two"), unix.O_CREAT|unix.O_RDWR, 0o600) }},
+	{"openat openat a/one -", func() {
+		raw("openat", atFDCWD, cstr("a/./sub/../one"), unix.O_CREAT|unix.O_RDWR, 0o600)
+	}},
+	{"openat openat a/two -", func() {
+		raw("openat", dirfd("a/sub"), cstr("../two"), unix.O_CREAT|unix.O_RDWR, 0o600)
+	}},
 	{"openat openat a/none - ENOENT", func() { raw("openat", dirfd("a"), cstr("none"), 0, 0) }},
 	{"openat openat2 a/three -", func() {
 		how := unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: 0o644, Resolve: unix.RESOLVE_BENEATH}
@@ -54,9 +58,15 @@ var variants = []variant{
 	{"symlink symlinkat a/sym =one", func() { raw("symlinkat", cstr("one"), dirfd("a"), cstr("sym")) }},
 	{"openat openat a/one -", func() { raw("openat", atFDCWD, cstr("a/sym"), 0, 0) }},
 	{"openat openat a/sym - ELOOP", func() { raw("openat", atFDCWD, cstr("a/sym"), unix.O_NOFOLLOW, 0) }},
-	{"rename renameat a/two a/sub/two", func() { raw("renameat", dirfd("a"), cstr("two"), dirfd("a/sub"), cstr("two")) }},
-	{"rename renameat2 a/sub/two a/four", func() { raw("renameat2", atFDCWD, cstr("a/sub/two"), atFDCWD, cstr("a/four"), unix.RENAME_NOREPLACE) }},
-	{"rename renameat2 a/four a/one EEXIST", func() { raw("renameat2", atFDCWD, cstr("a/four"), atFDCWD, cstr("a/one"), unix.RENAME_NOREPLACE) }},
+	{"rename renameat a/two a/sub/two", func() {
+		raw("renameat", dirfd("a"), cstr("two"), dirfd("a/sub"), cstr("two"))
+	}},
+	{"rename renameat2 a/sub/two a/four", func() {
+		raw("renameat2", atFDCWD, cstr("a/sub/two"), atFDCWD, cstr("a/four"), unix.RENAME_NOREPLACE)
+	}},
+	{"rename renameat2 a/four a/one EEXIST", func() {
+		raw("renameat2", atFDCWD, cstr("a/four"), atFDCWD, cstr("a/one"), unix.RENAME_NOREPLACE)
+	}},
 	{"truncate truncate a/one -", func() { raw("truncate", cstr("a/one"), 10) }},
 	{"truncate ftruncate a/one -", func() {
 		fd, err := unix.Open("a/one", unix.O_RDWR, 0)
@@ -87,9 +97,12 @@ var variants = []variant{
 	{"removexattr lremovexattr a/one -", func() { raw("lremovexattr", cstr("a/one"), cstr("user.l")) }},
 	{"removexattr fremovexattr a -", func() { raw("fremovexattr", dirfd("a"), cstr("user.f")) }},
 	{"mknod mknodat a/fifo -", func() { raw("mknodat", atFDCWD, cstr("a/fifo"), unix.S_IFIFO|0o600, 0) }},
-	{"mknod mknodat a/null -", func() { raw("mknodat", atFDCWD, cstr("a/null"), unix.S_IFCHR|0o600, 0xff<<32|0x103) }}, // it takes 32 bits
+	// it takes 32 bits
+	{"mknod mknodat a/null -", func() { raw("mknodat", atFDCWD, cstr("a/null"), unix.S_IFCHR|0o600, 0xff<<32|0x103) }},
 	{"write write a/w -", func() { writeWith("a/w", func(fd uintptr) { raw("write", fd, cstr("hello"), 5) }) }},
-	{"write pwrite64 a/w -", func() { writeWith("a/w", func(fd uintptr) { raw("pwrite64", fd, cstr("hello"), 5, 0) }) }},
+	{"write pwrite64 a/w -", func() {
+		writeWith("a/w", func(fd uintptr) { raw("pwrite64", fd, cstr("hello"), 5, 0) })
+	}},
 	{"write writev a/w -", func() {
 		writeWith("a/w", func(fd uintptr) {
 			iov := [2]unix.Iovec{{Base: &[]byte("hello")[0], Len: 5}, {Base: &[]byte("x")[0], Len: 1}}
@@ -146,7 +159,9 @@ var variants = []variant{
 		})
 	}},
 	{"mmap_shared mmap a/w -", func() {
-		writeWith("a/w", func(fd uintptr) { raw("mmap", 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED, fd, 0) })
+		writeWith("a/w", func(fd uintptr) {
+			raw("mmap", 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED, fd, 0)
+		})
 	}},
 	{"unlink unlinkat a/linked -", func() { raw("unlinkat", atFDCWD, cstr("a/linked"), 0) }},
 	{"unlink unlinkat a/gone - ENOENT", func() { raw("unlinkat", atFDCWD, cstr("a/gone"), 0) }},
@@ -256,7 +271,9 @@ func TestVariants(t *testing.T) {
 			t.Errorf("arguments of fallocate are %v, want %v", e.Args, want)
 		}
 	}
-	for _, e := range s.find(schema.KindNamespace, func(e *Event) bool { return strings.HasPrefix(e.Syscall, "clone") }) {
+	for _, e := range s.find(schema.KindNamespace, func(e *Event) bool {
+		return strings.HasPrefix(e.Syscall, "clone")
+	}) {
 		if e.Flags&(unix.CLONE_NEWNS|unix.CLONE_NEWUSER) == 0 {
 			t.Errorf("flags of %s are %#x", e.Syscall, e.Flags)
 		}

@@ -24,7 +24,8 @@ func TestLockdown(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	m := vmtest.Machine{Cmdline: "lsm=lockdown,capability lockdown=confidentiality", Files: map[string]string{"/assay-run": binary}, Script: `
+	m := vmtest.Machine{Cmdline: "lsm=lockdown,capability lockdown=confidentiality",
+		Files: map[string]string{"/assay-run": binary}, Script: `
 export HOME=/tmp NO_COLOR=1
 mount -t cgroup2 none /sys/fs/cgroup || exit 1
 cd /tmp
@@ -45,7 +46,8 @@ done
 	for _, want := range []string{
 		"require: 125, started: \n",
 		"ebpf: 0, started: started\n", "ebpf.tar.gz: ok\n",
-		`ebpf: "kernel_layer": "absent"`, `ebpf: "code": "lockdown"`, `ebpf: "remedy": "boot with lockdown=integrity or none"`,
+		`ebpf: "kernel_layer": "absent"`, `ebpf: "code": "lockdown"`,
+		`ebpf: "remedy": "boot with lockdown=integrity or none"`,
 		"auto: 0, started: started\n", "auto.tar.gz: ok\n",
 		`auto: "kernel_state": "partial"`, `auto: "code": "lockdown"`, `auto: "code": "seccomp_notify"`,
 	} {

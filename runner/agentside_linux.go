@@ -76,7 +76,8 @@ type access struct {
 
 func newAgentSide(log *evidence.Log, opt Options, spec *Spec, session *containment, inside *confinement) *agentSide {
 	a := &agentSide{
-		log: log, session: session, inside: inside, sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog, shim: spec.AgentShim,
+		log: log, session: session, inside: inside, sdkLog: spec.SDKEventLog, polLog: spec.PolicyDecisionLog,
+		shim: spec.AgentShim,
 		access: access{
 			policyFile: spec.Policy, rules: opt.Policy, websocket: spec.Gateway == GatewayWS,
 			turns: spec.Turns.Gateway(), turnsFile: opt.TurnsFile, audit: opt.Audit, mode: opt.Contained.host().Mode(),
@@ -180,7 +181,8 @@ func (a *agentSide) openGateway() error {
 	if rules == nil && a.access.policyFile != "" {
 		var err error
 		if rules, err = policy.Load(a.access.policyFile); err != nil {
-			return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{Code: "policy_unusable", Message: err.Error()}}
+			return &runError{source: schema.SourceRunner, exit: ExitRunner,
+				ResultError: schema.ResultError{Code: "policy_unusable", Message: err.Error()}}
 		}
 	}
 	cfg := gateway.Config{
@@ -211,7 +213,9 @@ func (a *agentSide) openGateway() error {
 		return sandboxError("gateway_failed", err)
 	}
 	a.reasons = append(a.reasons, schema.Reason{
-		Subject: "gateway", Code: "no_gateway", Message: fmt.Sprintf("the agent had no socket to report tool calls to, only its logs and its tools' environment: %v", err),
+		Subject: "gateway", Code: "no_gateway",
+		Message: fmt.Sprintf("the agent had no socket to report tool calls to, only its logs and its "+
+			"tools' environment: %v", err),
 		Remedy: "set TMPDIR to a directory that can be written and has a short name",
 	})
 	return nil
@@ -317,7 +321,8 @@ func (a *agentSide) followLogs() error {
 		}
 	}
 	if sdkPath != "" {
-		if a.sdk, err = agentlog.Follow(agentlog.Options{Path: sdkPath, Name: realPath(sdkPath), Now: a.log.Now, Line: a.sdkLine, Restart: a.restart, Old: true, Precise: a.calls.Open}); err != nil {
+		if a.sdk, err = agentlog.Follow(agentlog.Options{Path: sdkPath, Name: realPath(sdkPath), Now: a.log.Now,
+			Line: a.sdkLine, Restart: a.restart, Old: true, Precise: a.calls.Open}); err != nil {
 			return logError("sdk_event_log_unusable", err)
 		}
 		a.calls.Log(realPath(sdkPath), a.sdk.Before())
@@ -327,7 +332,8 @@ func (a *agentSide) followLogs() error {
 		if a.sdk == nil { // else decisions do not begin or end anything
 			precise = a.calls.Open
 		}
-		if a.policy, err = agentlog.Follow(agentlog.Options{Path: policyPath, Name: realPath(policyPath), Now: a.log.Now, Line: a.decision, Restart: func() {}, Precise: precise}); err != nil {
+		if a.policy, err = agentlog.Follow(agentlog.Options{Path: policyPath, Name: realPath(policyPath),
+			Now: a.log.Now, Line: a.decision, Restart: func() {}, Precise: precise}); err != nil {
 			return logError("policy_decision_log_unusable", err)
 		}
 		a.calls.Log(realPath(policyPath), a.policy.Before())
@@ -367,7 +373,8 @@ func realPath(path string) string {
 
 func logError(code string, err error) *runError {
 	return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{
-		Code: code, Message: "follow the log: " + err.Error(), Hint: "the log's directory must exist before the command starts",
+		Code: code, Message: "follow the log: " + err.Error(),
+		Hint: "the log's directory must exist before the command starts",
 	}}
 }
 
@@ -397,10 +404,14 @@ func (a *agentSide) sdkLine(line []byte, _ int, at agentlog.Arrival) error {
 	}
 	a.due, a.resync = e.Seq+1, false
 	e.TNS = at.At
-	if e.SDKName != "" && !writes(a.shim, e.SDKName) && len(a.strangers) < maxStrangers && !slices.Contains(a.strangers, e.SDKName) {
+	if e.SDKName != "" && !writes(a.shim, e.SDKName) && len(a.strangers) < maxStrangers &&
+		!slices.Contains(a.strangers, e.SDKName) {
 		a.strangers = append(a.strangers, e.SDKName)
 	}
-	if err := a.log.Append(schema.SDKPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && a.sdkErr == nil {
+	if err := a.log.Append(schema.SDKPath, func(seq uint64) any {
+		e.Seq = seq
+		return &e
+	}); err != nil && a.sdkErr == nil {
 		a.sdkErr = err
 	}
 	a.calls.SDK(&e, at)
@@ -417,7 +428,10 @@ func (a *agentSide) decision(line []byte, _ int, at agentlog.Arrival) error {
 		return err
 	}
 	e.TNS = at.At
-	if err := a.log.Append(schema.PolicyPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && a.policErr == nil {
+	if err := a.log.Append(schema.PolicyPath, func(seq uint64) any {
+		e.Seq = seq
+		return &e
+	}); err != nil && a.policErr == nil {
 		a.policErr = err
 	}
 	a.calls.DecidedOn(e.Tool, e.Decision)
@@ -435,8 +449,9 @@ func (a *agentSide) borrowed() {
 	}
 	a.reasons = append(a.reasons, schema.Reason{
 		Subject: "sdk", Code: "sdk_name_differs",
-		Message: fmt.Sprintf("the SDK event log names %q, but --agent-shim names %s: it is not certain which of them reported", a.strangers, a.shim),
-		Remedy:  "name the program that reports with --agent-shim, or \"log\" for one that is not listed",
+		Message: fmt.Sprintf("the SDK event log names %q, but --agent-shim names %s: it is not certain "+
+			"which of them reported", a.strangers, a.shim),
+		Remedy: "name the program that reports with --agent-shim, or \"log\" for one that is not listed",
 	})
 }
 
@@ -454,7 +469,9 @@ func (a *agentSide) endLog(f *agentlog.Follower, subject, name string, unwritten
 	}
 	if account.More > 0 {
 		a.reasons = append(a.reasons, schema.Reason{
-			Subject: subject, Code: subject + "_log_more", Message: fmt.Sprintf("%d more problems are not listed; %d of %d lines had a problem", account.More, account.Bad, account.Lines),
+			Subject: subject, Code: subject + "_log_more",
+			Message: fmt.Sprintf("%d more problems are not listed; %d of %d lines had a problem", account.More,
+				account.Bad, account.Lines),
 		})
 	}
 	if account.Wrong() {

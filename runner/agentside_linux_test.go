@@ -48,7 +48,9 @@ func TestSequenceOfAnSDKLog(t *testing.T) {
 		case -1:
 			err = a.sdkLine([]byte("{"), 1, agentlog.Arrival{})
 		default:
-			err = a.sdkLine(fmt.Appendf(nil, `{"schema":"assay.runner.sdk_event.v0","run_id":%q,"seq":%d,"event_type":"run_finished","source":"s"}`, spec.RunID, c.seq), 1, agentlog.Arrival{})
+			err = a.sdkLine(fmt.Appendf(nil,
+				`{"schema":"assay.runner.sdk_event.v0","run_id":%q,"seq":%d,"event_type":"run_finished","source":"s"}`,
+				spec.RunID, c.seq), 1, agentlog.Arrival{})
 		}
 		if kept := rec.Counts(schema.SDKPath).Written > before; (err != nil) != c.problem || kept != c.kept {
 			t.Errorf("seq %d: kept %v, %v; want kept %v, a problem: %v", c.seq, kept, err, c.kept, c.problem)
@@ -76,7 +78,8 @@ func TestPolicyOfASpec(t *testing.T) {
 		r.log.Event(r.started())
 		err := r.agent.open(t.Context())
 		var failure *runError
-		if errors.As(err, &failure) != (want != "") || failure != nil && (failure.Code != want || failure.exit != ExitRunner) {
+		if errors.As(err, &failure) != (want != "") || failure != nil &&
+			(failure.Code != want || failure.exit != ExitRunner) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 		r.agent.close(nil)

@@ -36,7 +36,8 @@ type Target struct {
 // If there is no kernel layer, Attach records only that, and does not wait.
 func Attach(ctx context.Context, spec *Spec, target Target, opt Options) (*schema.Result, error) {
 	a := newAttachment(spec, target, opt)
-	a.log.Event(schema.Event{Type: schema.RunStarted, AgentShim: &spec.AgentShim, Command: spec.Command, EnvKeys: []string{}, WindowElapsedMS: new(int64)})
+	a.log.Event(schema.Event{Type: schema.RunStarted, AgentShim: &spec.AgentShim, Command: spec.Command,
+		EnvKeys: []string{}, WindowElapsedMS: new(int64)})
 	err := a.kernel.open(context.WithoutCancel(ctx))
 	if err != nil && target.Tree.Again() {
 		a.missed = true // whoever removed the directory may have used it
@@ -68,7 +69,8 @@ type attachment struct {
 
 func newAttachment(spec *Spec, target Target, opt Options) *attachment {
 	a := &attachment{Target: target, spec: spec, onHealth: opt.OnHealth, log: evidence.New(evidence.Config{
-		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss, Redactor: opt.Redactor,
+		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss,
+		Redactor: opt.Redactor,
 	})}
 	a.kernel = newObservation(a.log, spec, a, nil, nil, nil)
 	a.kernel.foreign, a.kernel.needed = true, true
@@ -106,7 +108,8 @@ func (a *attachment) shared() {
 
 func (a *attachment) attached() {
 	a.began = bootTime()
-	a.log.Event(schema.Event{Type: schema.Attached, Cgroup: a.Tree.Path, Count: int64(a.kernel.observer.Report().Present)})
+	a.log.Event(schema.Event{Type: schema.Attached, Cgroup: a.Tree.Path,
+		Count: int64(a.kernel.observer.Report().Present)})
 	if a.Target.Attached != nil {
 		a.Target.Attached()
 	}
@@ -143,7 +146,8 @@ func (a *attachment) detached(code, message string) {
 func (a *attachment) finish(failure error) (*schema.Result, error) {
 	res := &schema.Result{
 		Schema: schema.ResultV0, RunID: a.spec.RunID, Outcome: schema.OutcomeDetached,
-		LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone}, Labels: a.spec.Labels, RunnerExitCode: new(int),
+		LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone}, Labels: a.spec.Labels,
+		RunnerExitCode: new(int),
 	}
 	if failure != nil {
 		*res.RunnerExitCode = failed(res, failure).exit
@@ -176,9 +180,11 @@ func (a *attachment) settle(res *schema.Result, h *schema.ObservationHealth, mis
 	case failure != nil:
 		return
 	case missing != nil:
-		e = &schema.ResultError{Code: "evidence_missing", Message: "evidence is missing: " + missing.Error(), Hint: "see observation-health.json in the bundle"}
+		e = &schema.ResultError{Code: "evidence_missing", Message: "evidence is missing: " + missing.Error(),
+			Hint: "see observation-health.json in the bundle"}
 	case a.kernel.tampered() != "":
-		e = &schema.ResultError{Code: "evidence_tampered", Message: "the evidence was tampered with: " + a.kernel.tampered()}
+		e = &schema.ResultError{Code: "evidence_tampered", Message: "the evidence was tampered with: " +
+			a.kernel.tampered()}
 	case e == nil:
 		if a.Exit != nil {
 			*res.RunnerExitCode = a.Exit()
@@ -195,16 +201,21 @@ func (a *attachment) health(h *schema.ObservationHealth) {
 	a.kernel.health(h)
 	h.Reasons = append(h.Reasons, schema.Reason{
 		Subject: "containment", Code: "attached",
-		Message: fmt.Sprintf("assay-run attached to %s, which somebody else made: it contained and ended nothing", a.Tree.Path),
+		Message: fmt.Sprintf("assay-run attached to %s, which somebody else made: it contained and ended nothing",
+			a.Tree.Path),
 	})
 	var unseen *schema.Reason
 	switch {
 	case a.why == "wait_failed":
 		unseen = &schema.Reason{Code: a.why, Message: "assay-run detached because it could not watch the cgroup"}
 	case a.missed:
-		unseen = &schema.Reason{Code: kernel.CodeAttachedLate, Message: "the cgroup was removed and made again before assay-run attached: what ran in it until then was not recorded"}
+		unseen = &schema.Reason{Code: kernel.CodeAttachedLate,
+			Message: "the cgroup was removed and made again before assay-run attached: what ran in it until " +
+				"then was not recorded"}
 	case a.over && a.kernel.observer != nil && !a.sawAny():
-		unseen = &schema.Reason{Code: kernel.CodeAttachedLate, Message: "assay-run saw no process of the container, which has ended or is in another cgroup: what it did was not recorded"}
+		unseen = &schema.Reason{Code: kernel.CodeAttachedLate,
+			Message: "assay-run saw no process of the container, which has ended or is in another cgroup: what it " +
+				"did was not recorded"}
 	}
 	if unseen != nil {
 		unseen.Subject = "kernel"

@@ -41,10 +41,15 @@ func TestAttachMissed(t *testing.T) {
 			}
 			var h schema.ObservationHealth
 			log := newMemory()
-			if _, err := Attach(ctx, New(), target, Options{Recorder: log, ScratchDir: t.TempDir(), OnHealth: func(now *schema.ObservationHealth) { h = *now }}); err != nil {
+			if _, err := Attach(ctx, New(), target,
+				Options{Recorder: log, ScratchDir: t.TempDir(), OnHealth: func(now *schema.ObservationHealth) {
+					h = *now
+				}}); err != nil {
 				t.Fatal(err)
 			}
-			late := slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == kernel.CodeAttachedLate })
+			late := slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool {
+				return r.Code == kernel.CodeAttachedLate
+			})
 			if h.KernelState != schema.Partial || !late {
 				t.Errorf("the layer is %s: %+v", h.KernelState, h.Reasons)
 			}

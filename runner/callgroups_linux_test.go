@@ -50,7 +50,8 @@ func TestOnlyTheRunsProcessesGetCgroups(t *testing.T) {
 	if err := JoinCall(socket, "x"); err == nil || !strings.Contains(err.Error(), "not a process of this run") {
 		t.Errorf("joined from outside: %v", err)
 	}
-	for _, params := range []string{`{}`, `[]`, `{"tool_call_id":7}`, `{"tool_call_id":"a","pid":1}`, `{"tool_call_id":"` + strings.Repeat("x", 200) + `"}`, `{"tool_call_id":"a\nb"}`} {
+	for _, params := range []string{`{}`, `[]`, `{"tool_call_id":7}`, `{"tool_call_id":"a","pid":1}`,
+		`{"tool_call_id":"` + strings.Repeat("x", 200) + `"}`, `{"tool_call_id":"a\nb"}`} {
 		conn, err := net.Dial("unix", socket)
 		if err != nil {
 			t.Fatal(err)

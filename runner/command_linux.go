@@ -58,9 +58,11 @@ type command struct {
 	timings       schema.Timings
 }
 
-func newCommand(log *evidence.Log, spec *Spec, signals *inbox, session *containment, inside *confinement, streams *streams, began time.Duration) *command {
+func newCommand(log *evidence.Log, spec *Spec, signals *inbox, session *containment, inside *confinement,
+	streams *streams, began time.Duration) *command {
 	return &command{
-		log: log, argv: spec.Command, env: spec.environ(), workdir: spec.workdir, timeout: spec.Timeout, grace: spec.Grace,
+		log: log, argv: spec.Command, env: spec.environ(), workdir: spec.workdir, timeout: spec.Timeout,
+		grace:   spec.Grace,
 		signals: signals, session: session, inside: inside, streams: streams, began: began,
 	}
 }
@@ -116,7 +118,9 @@ func (c *command) execute() (err error) {
 		}
 		c.cmd.SysProcAttr.Setsid = true
 	}
-	c.cmd, err = c.inside.start(c.cmd, func(cmd *exec.Cmd) error { return c.start(cmd, c.session.Agent().Start) }, false)
+	c.cmd, err = c.inside.start(c.cmd, func(cmd *exec.Cmd) error {
+		return c.start(cmd, c.session.Agent().Start)
+	}, false)
 	return err
 }
 
@@ -334,7 +338,8 @@ func (s *supervisor) childChanged(st unix.WaitStatus) {
 		s.exited = true
 		s.ended = bootTime()
 		s.over()
-		e := schema.Event{Type: schema.ProcessExited, PID: pid, ExitCode: schema.None[int](), Signal: schema.None[schema.SignalNumber]()}
+		e := schema.Event{Type: schema.ProcessExited, PID: pid, ExitCode: schema.None[int](),
+			Signal: schema.None[schema.SignalNumber]()}
 		s.outcome = schema.OutcomeExited
 		if st.Signaled() {
 			s.command.signal = unix.SignalName(st.Signal())
@@ -357,7 +362,8 @@ func (s *supervisor) loseChild() {
 	s.exited, s.changes = true, nil
 	s.ended = bootTime()
 	s.lost = sandboxError("terminal_session_lost", cgroup.ErrLeaderGone)
-	s.log.Event(schema.Event{Type: schema.RecorderError, Code: "terminal_session_lost", Message: cgroup.ErrLeaderGone.Error()})
+	s.log.Event(schema.Event{Type: schema.RecorderError, Code: "terminal_session_lost",
+		Message: cgroup.ErrLeaderGone.Error()})
 	s.kill()
 }
 
@@ -385,7 +391,8 @@ func (s *supervisor) pass(sig syscall.Signal) {
 		}
 	case syscall.SIGINT, syscall.SIGTERM:
 		if s.signals.interrupt(sig, s.grace) {
-			s.log.Event(schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig), Message: "second interrupt"})
+			s.log.Event(schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig),
+				Message: "second interrupt"})
 			s.ending = schema.OutcomeCancelled
 			s.kill()
 			return
@@ -554,7 +561,8 @@ func (s *supervisor) lose() {
 	list := named(s.session.Session, left)
 	s.survivors, s.survivorNames = max(1, len(left)), namedShort(list)
 	s.log.Event(schema.Event{
-		Type: schema.RecorderError, Code: codeSurvivors, Count: int64(s.survivors), Processes: list, Message: s.survived(),
+		Type: schema.RecorderError, Code: codeSurvivors, Count: int64(s.survivors), Processes: list,
+		Message: s.survived(),
 	})
 	if !s.exited {
 		s.exited, s.changes, s.ended = true, nil, bootTime()
@@ -573,20 +581,23 @@ func (c *command) survived() string {
 	if c.survivorNames != "" {
 		names = ", " + c.survivorNames + ","
 	}
-	return fmt.Sprintf("the run's processes were killed, but %d%s did not end: the bundle does not show what they do from now on", c.survivors, names)
+	return fmt.Sprintf("the run's processes were killed, but %d%s did not end: the bundle does not show what "+
+		"they do from now on", c.survivors, names)
 }
 
 // remedy is how such processes can be ended for certain.
 func (c *command) remedy() string {
 	if c.session.host.Mode() == cgroup.None {
-		return "run with --isolate pid or --mode, whose PID namespace ends every process with the command, or where a cgroup is writable"
+		return "run with --isolate pid or --mode, whose PID namespace ends every process with the command, or where " +
+			"a cgroup is writable"
 	}
 	return "end them by hand; /proc/PID/status shows the state of each"
 }
 
 func (c *command) health(h *schema.ObservationHealth) {
 	if why := c.survived(); why != "" {
-		h.Reasons = append(h.Reasons, schema.Reason{Subject: "cgroup", Code: codeSurvivors, Message: why, Remedy: c.remedy()})
+		h.Reasons = append(h.Reasons,
+			schema.Reason{Subject: "cgroup", Code: codeSurvivors, Message: why, Remedy: c.remedy()})
 	}
 }
 
@@ -625,12 +636,14 @@ func (s *streams) open(context.Context) (err error) {
 // failed is told by the goroutines that copy.
 func (s *streams) failed(stream string, err error) {
 	reason := schema.Reason{
-		Subject: "stdio", Code: "capture_failed", Message: fmt.Sprintf("the recorded copy of %s is incomplete: %v", stream, err),
-		Remedy: "make room on the disk that holds the spool",
+		Subject: "stdio", Code: "capture_failed",
+		Message: fmt.Sprintf("the recorded copy of %s is incomplete: %v", stream, err),
+		Remedy:  "make room on the disk that holds the spool",
 	}
 	if errors.Is(err, stdio.ErrOutput) {
 		reason.Code, reason.Remedy = "output_failed", "make room where the command's output goes"
-		reason.Message = fmt.Sprintf("%v: from then on the command could not write to %s (EPIPE), and the recorded copy ends there", err, stream)
+		reason.Message = fmt.Sprintf("%v: from then on the command could not write to %s (EPIPE), and the "+
+			"recorded copy ends there", err, stream)
 		if s.onOutputError != nil {
 			s.onOutputError(stream, err)
 		}

@@ -124,8 +124,9 @@ func (c *confinement) shape(cmd *exec.Cmd) (err error) {
 		Decided: c.denials.decided, Needs: c.needs(), Cgroup: c.cgroup(), Blocked: c.denials.blocked, Audit: true,
 	}); err != nil && !c.profile.Restricted() {
 		c.reasons = append(c.reasons, schema.Reason{
-			Subject: "sandbox", Code: "terminal_exposed", Message: "the command could type into the terminal that it shared with the runner: " + err.Error(),
-			Remedy: "run without --no-capture",
+			Subject: "sandbox", Code: "terminal_exposed",
+			Message: "the command could type into the terminal that it shared with the runner: " + err.Error(),
+			Remedy:  "run without --no-capture",
 		})
 		c.profile, c.box = nil, nil
 		return nil
@@ -308,8 +309,9 @@ func (g *confinedGroup) Wait(ctx context.Context) error {
 func (c *confinement) openToAll() {
 	if len(c.hidden) > 0 {
 		c.reasons = append(c.reasons, schema.Reason{
-			Subject: "sandbox", Code: "evidence_reachable", Message: "the command ran as the user that keeps the evidence, and could reach it",
-			Remedy: "run with --mode workspace-write or read-only",
+			Subject: "sandbox", Code: "evidence_reachable",
+			Message: "the command ran as the user that keeps the evidence, and could reach it",
+			Remedy:  "run with --mode workspace-write or read-only",
 		})
 	}
 }
@@ -317,7 +319,8 @@ func (c *confinement) openToAll() {
 // unusable turns what the user cannot use into reasons.
 func (c *confinement) unusable() {
 	for _, u := range c.box.Unusable() {
-		r := schema.Reason{Subject: "user", Code: "file_unusable", Remedy: "give uid " + strconv.Itoa(c.profile.User.UID) + " access to it, and to the directories above it"}
+		r := schema.Reason{Subject: "user", Code: "file_unusable",
+			Remedy: "give uid " + strconv.Itoa(c.profile.User.UID) + " access to it, and to the directories above it"}
 		why := syscall.Errno(u.Errno)
 		switch self, _ := os.Executable(); u.Path {
 		case c.profile.Dir:
@@ -328,9 +331,11 @@ func (c *confinement) unusable() {
 			}
 		case self:
 			r.Code = "program_unusable"
-			r.Message = fmt.Sprintf("the command's user cannot execute %s (%v), so its agent cannot report tool calls with it", u.Path, why)
+			r.Message = fmt.Sprintf("the command's user cannot execute %s (%v), so its agent cannot report "+
+				"tool calls with it", u.Path, why)
 		default:
-			r.Message = fmt.Sprintf("the command's user cannot write %s (%v), so the bundle lacks what the agent reports there", u.Path, why)
+			r.Message = fmt.Sprintf("the command's user cannot write %s (%v), so the bundle lacks what the "+
+				"agent reports there", u.Path, why)
 		}
 		c.reasons = append(c.reasons, r)
 	}
@@ -372,8 +377,9 @@ func (c *confinement) explain() {
 			continue
 		}
 		c.reasons = append(c.reasons, schema.Reason{
-			Subject: "sandbox", Code: "layer_" + l.State, Message: fmt.Sprintf("the layer %s is not fully enforced: %s", l.Layer, l.Reason),
-			Remedy: sandbox.Remedy(l),
+			Subject: "sandbox", Code: "layer_" + l.State,
+			Message: fmt.Sprintf("the layer %s is not fully enforced: %s", l.Layer, l.Reason),
+			Remedy:  sandbox.Remedy(l),
 		})
 	}
 	for _, p := range c.profile.Appeared() {
@@ -388,7 +394,9 @@ func (c *confinement) explain() {
 // enforced reports whether all these layers are.
 func (c *confinement) enforced(names ...string) bool {
 	for _, name := range names {
-		if !slices.ContainsFunc(c.layers, func(l sandbox.Layer) bool { return l.Layer == name && l.State == sandbox.Enforced }) {
+		if !slices.ContainsFunc(c.layers, func(l sandbox.Layer) bool {
+			return l.Layer == name && l.State == sandbox.Enforced
+		}) {
 			return false
 		}
 	}
@@ -396,14 +404,16 @@ func (c *confinement) enforced(names ...string) bool {
 }
 
 // noteNoTyping says what is refused to a command that has our own terminal.
-const noteNoTyping = "terminal_input_refused: the command had the runner's own terminal, and could not put input into it (TIOCSTI); without CAP_SYS_ADMIN it could not gain privileges either (no_new_privs)"
+const noteNoTyping = "terminal_input_refused: the command had the runner's own terminal, and could not put input " +
+	"into it (TIOCSTI); without CAP_SYS_ADMIN it could not gain privileges either (no_new_privs)"
 
 // resistance is how far the command was kept from the recorder, by what was really
 // in force: without a sandbox it was the user whose files the evidence is.
 func (c *confinement) resistance() string {
 	switch {
 	case c.profile == nil:
-	case c.profile.Mode != sandbox.Observe && c.enforced(sandbox.LayerNamespaces, sandbox.LayerFiles, sandbox.LayerPrivileges):
+	case c.profile.Mode != sandbox.Observe &&
+		c.enforced(sandbox.LayerNamespaces, sandbox.LayerFiles, sandbox.LayerPrivileges):
 		return schema.ResistsSandbox
 	case c.profile.User != nil && int(c.profile.User.UID) != os.Getuid() && c.enforced(sandbox.LayerPrivileges):
 		return schema.ResistsUser

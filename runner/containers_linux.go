@@ -53,11 +53,13 @@ type containers struct {
 	reasons []schema.Reason
 }
 
-func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *confinement, own func(...string)) *containers {
+func newContainers(log *evidence.Log, spec *Spec, session *containment, inside *confinement,
+	own func(...string)) *containers {
 	env := spec.environ()
 	return &containers{
 		asked: &containerStarters{log: log, of: map[string][]containerStarter{}}, own: own,
-		log: log, session: session, limits: spec.Limits, use: spec.Containers, path: valueOf(env, "PATH"), inside: inside, socket: engine.Socket(env),
+		log: log, session: session, limits: spec.Limits, use: spec.Containers, path: valueOf(env, "PATH"),
+		inside: inside, socket: engine.Socket(env),
 	}
 }
 
@@ -115,7 +117,8 @@ func (c *containers) standIn() error {
 		return err
 	}
 	if c.socket == "" {
-		return errors.New("podman is not in PATH, and there is no Docker daemon on this host: set DOCKER_HOST=unix://... to its socket")
+		return errors.New("podman is not in PATH, and there is no Docker daemon on this host: set " +
+			"DOCKER_HOST=unix://... to its socket")
 	}
 	at := c.dockerSocket()
 	if c.relay, err = engine.NewRelay(engine.New(engine.Docker, c.socket), at, c.parent, c.asked.ask); err != nil {
@@ -147,7 +150,9 @@ func (c *containers) shape(cmd *exec.Cmd) error {
 		cmd.Env = append(cmd.Env, EnvCgroupParent+"="+c.parent)
 	}
 	set := func(key, value string) {
-		cmd.Env = append(slices.DeleteFunc(cmd.Env, func(kv string) bool { return strings.HasPrefix(kv, key+"=") }), key+"="+value)
+		cmd.Env = append(slices.DeleteFunc(cmd.Env, func(kv string) bool {
+			return strings.HasPrefix(kv, key+"=")
+		}), key+"="+value)
 	}
 	if c.dir != nil {
 		set("PATH", c.programs()+string(filepath.ListSeparator)+valueOf(cmd.Env, "PATH"))
@@ -161,7 +166,9 @@ func (c *containers) shape(cmd *exec.Cmd) error {
 // present are the containers that are in the session now.
 func (c *containers) present() (list []schema.Container) {
 	for _, path := range c.session.Containers() {
-		if at, ok := container.Of(path); ok && !slices.ContainsFunc(list, func(o schema.Container) bool { return o.ID == at.ID }) {
+		if at, ok := container.Of(path); ok && !slices.ContainsFunc(list, func(o schema.Container) bool {
+			return o.ID == at.ID
+		}) {
 			list = append(list, schema.Container{ID: at.ID, Engine: at.Engine})
 		}
 	}
@@ -203,38 +210,45 @@ func (c *containers) close(*schema.Result) error {
 		ended, err = engine.End(context.Background(), c.socket, c.parent)
 		for _, e := range ended {
 			if !slices.ContainsFunc(c.outlive, func(o schema.Container) bool { return o.ID == e.ID }) {
-				c.outlive = append(c.outlive, schema.Container{ID: e.ID, Engine: container.Docker, Name: e.Name, Image: e.Image})
+				c.outlive = append(c.outlive,
+					schema.Container{ID: e.ID, Engine: container.Docker, Name: e.Name, Image: e.Image})
 			}
 		}
 	} else if slices.ContainsFunc(c.outlive, func(o schema.Container) bool { return o.Engine != container.Podman }) {
 		err = errors.New("there is no Docker socket to ask")
 	}
 	if len(c.outlive) > 0 {
-		c.log.Event(schema.Event{Type: schema.ContainersEnded, Count: int64(len(c.outlive)), Containers: c.outlive[:min(len(c.outlive), maxLeftoversNamed)]})
+		c.log.Event(schema.Event{Type: schema.ContainersEnded, Count: int64(len(c.outlive)),
+			Containers: c.outlive[:min(len(c.outlive), maxLeftoversNamed)]})
 	}
 	if err != nil {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "cgroup", Code: "containers_may_restart",
-			Message: fmt.Sprintf("assay-run ended the containers that the run left, but their engine may start them again outside of the run: %v", err),
-			Remedy:  "remove them with docker rm --force; for another daemon, set DOCKER_HOST=unix://... for assay-run",
+			Message: fmt.Sprintf("assay-run ended the containers that the run left, but their engine may start them "+
+				"again outside of the run: %v", err),
+			Remedy: "remove them with docker rm --force; for another daemon, set DOCKER_HOST=unix://... for assay-run",
 		})
 	}
 	return nil
 }
 
 func (c *containers) health(h *schema.ObservationHealth) {
-	if l := c.limits; c.session.Session != nil && len(c.outlive) > 0 && (l.Memory > 0 || l.Pids > 0 || l.CPUs > 0) && c.session.Apart() {
+	if l := c.limits; c.session.Session != nil && len(c.outlive) > 0 && (l.Memory > 0 || l.Pids > 0 || l.CPUs > 0) &&
+		c.session.Apart() {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "limits", Code: "containers_unlimited",
-			Message: "the limits of the run did not hold for its containers: assay-run is in different cgroups on different hierarchies, and an engine puts a container at one path on all of them",
-			Remedy:  "run assay-run in the same cgroup on every hierarchy, or limit the containers themselves",
+			Message: "the limits of the run did not hold for its containers: assay-run is in different cgroups on " +
+				"different hierarchies, and an engine puts a container at one path on all of them",
+			Remedy: "run assay-run in the same cgroup on every hierarchy, or limit the containers themselves",
 		})
 	}
 	if len(c.direct) > 0 {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "containers", Code: "engine_asked",
-			Message: fmt.Sprintf("processes of the run connected, or tried to connect, to container engines themselves (%s): the record shows only those containers that were made with the run's cgroup parent, and nothing else that the engine did for them", strings.Join(c.direct, ", ")),
-			Remedy:  "run with --containers, and let clients find Docker by DOCKER_HOST and podman by PATH",
+			Message: fmt.Sprintf("processes of the run connected, or tried to connect, to container engines "+
+				"themselves (%s): the record shows only those containers that were made with the run's cgroup "+
+				"parent, and nothing else that the engine did for them", strings.Join(c.direct, ", ")),
+			Remedy: "run with --containers, and let clients find Docker by DOCKER_HOST and podman by PATH",
 		})
 	}
 	h.Reasons = append(h.Reasons, c.reasons...)
@@ -251,7 +265,8 @@ func (c *containers) bind(next func(*kernel.Event, *schema.KernelEvent)) func(*k
 	return func(ev *kernel.Event, e *schema.KernelEvent) {
 		next(ev, e)
 		socket, ok := strings.CutPrefix(e.Value, "unix:")
-		if e.Kind != schema.KindConnect || !ok || e.Failed() || len(c.direct) == maxDirect || slices.Contains(c.direct, socket) {
+		if e.Kind != schema.KindConnect || !ok || e.Failed() || len(c.direct) == maxDirect ||
+			slices.Contains(c.direct, socket) {
 			return
 		}
 		if c.relay != nil && socket == c.dockerSocket() {

@@ -48,7 +48,8 @@ type containment struct {
 }
 
 func newContainment(log *evidence.Log, opt Options, limits Limits) *containment {
-	return &containment{log: log, made: opt.Contained, host: opt.Contained.host(), terminal: opt.Contained.terminal, limits: limits, onSwept: opt.OnSwept, freeing: opt.Freeing}
+	return &containment{log: log, made: opt.Contained, host: opt.Contained.host(), terminal: opt.Contained.terminal,
+		limits: limits, onSwept: opt.OnSwept, freeing: opt.Freeing}
 }
 
 // open waits for the session and its guard, and begins to sweep.
@@ -59,7 +60,8 @@ func (c *containment) open(ctx context.Context) error {
 	if c.made.session == nil {
 		e := c.uncontained(c.made.err)
 		if slice && e.Hint == "" {
-			e.Hint = "Docker has systemd make its cgroups, and so must this run: check that systemd answers on D-Bus, or run without --containers"
+			e.Hint = "Docker has systemd make its cgroups, and so must this run: check that systemd answers on " +
+				"D-Bus, or run without --containers"
 		}
 		return e
 	}
@@ -99,7 +101,9 @@ func (c *containment) sweep(ctx context.Context) {
 	}
 	if err != nil {
 		c.reasons = append(c.reasons, schema.Reason{
-			Subject: "cgroup", Code: "sweep_failed", Message: fmt.Sprintf("sessions of dead runners could not be removed, which does not affect this run: %v", err),
+			Subject: "cgroup", Code: "sweep_failed",
+			Message: fmt.Sprintf("sessions of dead runners could not be removed, which does not affect this run: %v",
+				err),
 			Remedy: "end their processes; each run tries again to remove them",
 		})
 	}
@@ -230,8 +234,9 @@ func (c *containment) close(res *schema.Result) error {
 	if c.exposed() {
 		c.reasons = append(c.reasons, schema.Reason{
 			Subject: "evidence", Code: "guard_exposed",
-			Message: "the guard process did not start within 5 s, or somebody stopped it: when the command started, processes of the same user could read and write the guard's memory",
-			Remedy:  "run the command as another user (--user) or in a sandbox (--mode)",
+			Message: "the guard process did not start within 5 s, or somebody stopped it: when the command started, " +
+				"processes of the same user could read and write the guard's memory",
+			Remedy: "run the command as another user (--user) or in a sandbox (--mode)",
 		})
 	}
 	removed := make(chan error, 1)

@@ -66,8 +66,9 @@ type contractPart struct {
 
 func newContract(log *evidence.Log, opt Options, spec *Spec, signals *inbox, session *containment) *contractPart {
 	return &contractPart{
-		log: log, file: spec.Contract, baseline: spec.ContractBaseline, dir: spec.workdir, temp: opt.ScratchDir, onSettled: opt.OnContract,
-		env: spec.environ(), signals: signals, grace: spec.Grace, session: session,
+		log: log, file: spec.Contract, baseline: spec.ContractBaseline, dir: spec.workdir, temp: opt.ScratchDir,
+		onSettled: opt.OnContract,
+		env:       spec.environ(), signals: signals, grace: spec.Grace, session: session,
 	}
 }
 
@@ -86,17 +87,22 @@ func (p *contractPart) open(context.Context) error {
 	}
 	dir, err := p.dir()
 	if err == nil {
-		p.checks = &checks{log: p.log, dir: dir, env: p.env, signals: p.signals, grace: p.grace, session: p.session, confine: p.confine, strict: p.strict, within: p.strictly, permit: p.permit, marked: &p.marked, phase: contract.Final}
+		p.checks = &checks{log: p.log, dir: dir, env: p.env, signals: p.signals, grace: p.grace, session: p.session,
+			confine: p.confine, strict: p.strict, within: p.strictly, permit: p.permit, marked: &p.marked,
+			phase: contract.Final}
 		if p.baseline {
 			p.phase = contract.Baseline
 		}
 		p.gate, err = contract.Open(contract.PrepareOptions{
 			Path: p.file, RunID: p.log.RunID, Workdir: dir, TempDir: p.temp, Baseline: p.baseline, Executor: p.checks,
-			Options: contract.Options{Output: p.log.Recorder.Create, Pieces: func() *redact.Pieces { return p.log.Redactor.Pieces(schema.ContractPath) }, Clock: p.log.Elapsed, Started: p.started, Completed: p.completed},
+			Options: contract.Options{Output: p.log.Recorder.Create, Pieces: func() *redact.Pieces {
+				return p.log.Redactor.Pieces(schema.ContractPath)
+			}, Clock: p.log.Elapsed, Started: p.started, Completed: p.completed},
 		})
 	}
 	if err != nil {
-		e := schema.ResultError{Code: "contract_unusable", Message: err.Error(), Hint: "see assay-run contract validate " + p.file}
+		e := schema.ResultError{Code: "contract_unusable", Message: err.Error(),
+			Hint: "see assay-run contract validate " + p.file}
 		return &runError{source: schema.SourceContract, exit: ExitRunner, ResultError: e}
 	}
 	p.err = p.log.Put(schema.ContractPath, p.pending())
@@ -186,10 +192,13 @@ func (p *contractPart) close(res *schema.Result) error {
 		res.Outcome = schema.OutcomeCancelled
 	}
 	if n := p.escaped(); n > 0 { // what is moved out of the session is not ended with the command
-		p.doc.Reasons = append(p.doc.Reasons, fmt.Sprintf("tasks were moved out of the run's cgroup (%d): they may have been there while the checks ran", n))
+		p.doc.Reasons = append(p.doc.Reasons,
+			fmt.Sprintf("tasks were moved out of the run's cgroup (%d): they may have been there while the checks ran",
+				n))
 	}
 	if n := max(p.watched, p.atLarge()); n > 0 {
-		p.doc.Doubt(fmt.Sprintf("processes of the agent (%d) were alive while the checks ran, so that the checks prove nothing", n))
+		p.doc.Doubt(fmt.Sprintf("processes of the agent (%d) were alive while the checks ran, so that the "+
+			"checks prove nothing", n))
 	}
 	if what := p.tampered(); what != "" {
 		p.doc.Doubt("the evidence was tampered with, so no verdict holds: " + what)
@@ -198,7 +207,8 @@ func (p *contractPart) close(res *schema.Result) error {
 		p.touched.tell(p.doc, p.gate.Protects, p.checks.dir, p.strict)
 	}
 	if p.strict != nil && !p.complete() {
-		p.doc.Reasons = append(p.doc.Reasons, "the kernel layer is not complete, so a strict check may have read what the command wrote")
+		p.doc.Reasons = append(p.doc.Reasons,
+			"the kernel layer is not complete, so a strict check may have read what the command wrote")
 	}
 	p.record(res)
 	if p.onSettled != nil {
@@ -282,7 +292,8 @@ func (c *checks) started(phase contract.Phase, check contract.Check) {
 }
 
 func (c *checks) completed(phase contract.Phase, check contract.Check, r schema.CheckResult) {
-	e := schema.Event{Type: schema.CheckCompleted, Check: check.Name, Phase: string(phase), Passed: &r.Passed, DurationMS: &r.DurationMS}
+	e := schema.Event{Type: schema.CheckCompleted, Check: check.Name, Phase: string(phase), Passed: &r.Passed,
+		DurationMS: &r.DurationMS}
 	e.ExitCode, e.OutputTail = &schema.Nullable[int]{}, tail(r.OutputTail)
 	if r.ExitCode != nil {
 		e.ExitCode.Value, e.ExitCode.Valid = *r.ExitCode, true
@@ -412,7 +423,8 @@ func (c *checks) signal(s os.Signal, cancel context.CancelCauseFunc) {
 		return
 	case syscall.SIGINT, syscall.SIGTERM:
 		if c.signals.interrupt(sig, c.grace) {
-			c.log.Event(schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig), Message: "interrupted while checking"})
+			c.log.Event(schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig),
+				Message: "interrupted while checking"})
 			cancel(&interruption{sig: sig, outcome: schema.OutcomeCancelled})
 			return
 		}
@@ -450,7 +462,9 @@ func newStrictChecks(spec *Spec, outlive func(dir string), user func() *sandbox.
 	for _, kv := range spec.environ() {
 		key, _, _ := strings.Cut(kv, "=")
 		_, set := spec.Env[key]
-		if set || slices.ContainsFunc(inherited, func(k string) bool { return k == key || strings.HasSuffix(k, "_") && strings.HasPrefix(key, k) }) {
+		if set || slices.ContainsFunc(inherited, func(k string) bool {
+			return k == key || strings.HasSuffix(k, "_") && strings.HasPrefix(key, k)
+		}) {
 			s.env = append(s.env, kv)
 		}
 	}
@@ -461,9 +475,11 @@ func newStrictChecks(spec *Spec, outlive func(dir string), user func() *sandbox.
 // keep a cache beside the sources are told to keep it there.
 var directories = []struct{ variable, dir string }{
 	{"HOME", "home"},
-	{"XDG_CONFIG_HOME", "config"}, {"XDG_CACHE_HOME", "cache"}, {"XDG_DATA_HOME", "data"}, {"XDG_STATE_HOME", "state"}, {"XDG_RUNTIME_DIR", "runtime"},
+	{"XDG_CONFIG_HOME", "config"}, {"XDG_CACHE_HOME", "cache"}, {"XDG_DATA_HOME", "data"}, {"XDG_STATE_HOME", "state"},
+	{"XDG_RUNTIME_DIR", "runtime"},
 	{"TMPDIR", "tmp"}, {"TMP", "tmp"}, {"TEMP", "tmp"},
-	{"PYTHONPYCACHEPREFIX", "cache/python"}, {"MYPY_CACHE_DIR", "cache/mypy"}, {"RUFF_CACHE_DIR", "cache/ruff"}, {"npm_config_cache", "cache/npm"},
+	{"PYTHONPYCACHEPREFIX", "cache/python"}, {"MYPY_CACHE_DIR", "cache/mypy"}, {"RUFF_CACHE_DIR", "cache/ruff"},
+	{"npm_config_cache", "cache/npm"},
 }
 
 // open makes the directories of a check, and the environment that names them.
@@ -594,7 +610,8 @@ func NewStrictExecutor(spec *Spec, session *cgroup.Session, guard *cgroup.Guard)
 }
 
 // Run implements [contract.Executor].
-func (e *StrictExecutor) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus, error) {
+func (e *StrictExecutor) Run(ctx context.Context, check contract.Check, index int, out io.Writer) (contract.ExitStatus,
+	error) {
 	fresh, env, err := e.checks.open()
 	if err != nil {
 		return contract.ExitStatus{}, err

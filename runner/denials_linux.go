@@ -29,12 +29,13 @@ type denials struct {
 	observed func() bool      // whether there is a kernel layer
 	onDenied func(target, remedy string)
 
-	mu       sync.Mutex                    // guards what follows
-	told     map[string]uint64             // how often, by key
-	refusals map[string]bool               // targets of connections that onDenied knows
-	pending  map[string]schema.PolicyEvent // of cgroup programs, by call and address; the kernel layer may have them too
-	untold   uint64                        // denials of those programs that nobody read
-	unread   uint64                        // refusals by Landlock without a record from the host's audit
+	mu       sync.Mutex        // guards what follows
+	told     map[string]uint64 // how often, by key
+	refusals map[string]bool   // targets of connections that onDenied knows
+	// of cgroup programs, by call and address; the kernel layer may have them too
+	pending  map[string]schema.PolicyEvent
+	untold   uint64 // denials of those programs that nobody read
+	unread   uint64 // refusals by Landlock without a record from the host's audit
 	repeated uint64
 	dropped  uint64
 	err      error
@@ -44,7 +45,8 @@ func newDenials(log *evidence.Log, onDenied func(target, remedy string)) *denial
 	if onDenied == nil {
 		onDenied = func(string, string) {}
 	}
-	return &denials{log: log, onDenied: onDenied, told: map[string]uint64{}, refusals: map[string]bool{}, pending: map[string]schema.PolicyEvent{}}
+	return &denials{log: log, onDenied: onDenied, told: map[string]uint64{}, refusals: map[string]bool{},
+		pending: map[string]schema.PolicyEvent{}}
 }
 
 // event makes a file_blocked or connect_blocked of a kernel event that failed
@@ -197,7 +199,9 @@ func (d *denials) settle(untold uint64) {
 		f := strings.Split(key, keySeparator)
 		delete(d.pending, f[2]+f[4])
 	}
-	rest := slices.SortedFunc(maps.Values(d.pending), func(a, b schema.PolicyEvent) int { return cmp.Compare(a.TNS, b.TNS) })
+	rest := slices.SortedFunc(maps.Values(d.pending), func(a, b schema.PolicyEvent) int {
+		return cmp.Compare(a.TNS, b.TNS)
+	})
 	d.mu.Unlock()
 	for _, e := range rest {
 		d.tell(e)
@@ -215,7 +219,8 @@ const keySeparator = "\x00"
 func (d *denials) tell(e schema.PolicyEvent) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	key := strings.Join([]string{e.SourceEventType, e.Decision, e.Operation, e.Rule, e.Target, e.ToolCallID}, keySeparator)
+	key := strings.Join([]string{e.SourceEventType, e.Decision, e.Operation, e.Rule, e.Target, e.ToolCallID},
+		keySeparator)
 	if n, seen := d.told[key]; seen {
 		d.told[key] = n + 1
 		d.repeated++
@@ -226,12 +231,16 @@ func (d *denials) tell(e schema.PolicyEvent) {
 		return
 	}
 	d.told[key] = 1
-	if e.Decision == "deny" && e.Operation == sandbox.OpConnect && !d.refusals[e.Target] && !strings.HasSuffix(e.Target, nameCache) {
+	if e.Decision == "deny" && e.Operation == sandbox.OpConnect && !d.refusals[e.Target] &&
+		!strings.HasSuffix(e.Target, nameCache) {
 		d.refusals[e.Target] = true
 		d.onDenied(e.Target, d.profile.Allowing(e.Target, e.Rule))
 	}
 	e.Schema, e.RunID = schema.PolicyEventV0, d.log.RunID
-	if err := d.log.Append(schema.PolicyPath, func(seq uint64) any { e.Seq = seq; return &e }); err != nil && d.err == nil {
+	if err := d.log.Append(schema.PolicyPath, func(seq uint64) any {
+		e.Seq = seq
+		return &e
+	}); err != nil && d.err == nil {
 		d.err = fmt.Errorf("record a denial: %w", err)
 	}
 }
@@ -252,23 +261,31 @@ func (d *denials) reasons(observed bool) []schema.Reason {
 	}
 	if !observed {
 		list = append(list, schema.Reason{
-			Subject: "sandbox", Code: "denials_unobserved", Message: "without a kernel layer, the bundle records only the denials of the sandbox's proxy, those of its layer cgroup_bpf, and Landlock's if the host's auditing is on",
+			Subject: "sandbox", Code: "denials_unobserved",
+			Message: "without a kernel layer, the bundle records only the denials of the sandbox's proxy, those of " +
+				"its layer cgroup_bpf, and Landlock's if the host's auditing is on",
 			Remedy: "run assay-run doctor, and provide what it says is missing",
 		})
 	}
 	if d.untold > 0 {
 		list = append(list, schema.Reason{
-			Subject: "sandbox", Code: "denials_counted", Message: fmt.Sprintf("%d denied connections, sends and binds came too fast to record; only this number shows them", d.untold),
+			Subject: "sandbox", Code: "denials_counted",
+			Message: fmt.Sprintf("%d denied connections, sends and binds came too fast to record; only this "+
+				"number shows them", d.untold),
 		})
 	}
 	if d.unread > 0 {
 		list = append(list, schema.Reason{
-			Subject: "sandbox", Code: "denials_unread", Message: fmt.Sprintf("Landlock refused %d accesses for which assay-run got no record from the host's audit; only this number shows them", d.unread),
+			Subject: "sandbox", Code: "denials_unread",
+			Message: fmt.Sprintf("Landlock refused %d accesses for which assay-run got no record from the host's "+
+				"audit; only this number shows them", d.unread),
 		})
 	}
 	if d.dropped > 0 {
 		list = append(list, schema.Reason{
-			Subject: "sandbox", Code: "denials_dropped", Message: fmt.Sprintf("%d denials after the first %d are not in the policy layer; the kernel layer has them", d.dropped, maxDenials),
+			Subject: "sandbox", Code: "denials_dropped",
+			Message: fmt.Sprintf("%d denials after the first %d are not in the policy layer; the kernel layer has them",
+				d.dropped, maxDenials),
 			Remedy: "read them with assay-run events --layer kernel",
 		})
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/assay-run/assay-run/kernel"
 )
 
-// CheckDescriptors returns a [DescriptorError] if this process cannot open as many files as a run needs, with or without
+// CheckDescriptors returns a [DescriptorError] if this process cannot open as many files as a run
+// needs, with or without
 // a kernel layer. Go has raised the soft limit to the hard one; a command gets the soft limit back.
 func CheckDescriptors(withKernel bool) error {
 	e := &DescriptorError{Need: ownDescriptors, Kernel: withKernel}

@@ -46,7 +46,8 @@ func diagnoseSpool(dir string) Finding {
 		return f
 	}
 	if dir == "" {
-		return fail(fmt.Errorf("neither XDG_STATE_HOME nor HOME is set, and the password database names no home directory"))
+		return fail(fmt.Errorf("neither XDG_STATE_HOME nor HOME is set, and the password database names " +
+			"no home directory"))
 	}
 	at := dir
 	for { // the nearest directory that exists is the one that must be writable
@@ -79,7 +80,8 @@ func diagnoseCgroup(host *cgroup.Host) Finding {
 	f.Reasons = hostReasons(host)
 	if err := host.Usable(); err != nil {
 		f.State, f.Detail = StateMissing, ""
-		f.Reasons = append(f.Reasons, schema.Reason{Subject: "cgroup", Code: "proc_unusable", Message: err.Error(), Remedy: remedyProc})
+		f.Reasons = append(f.Reasons,
+			schema.Reason{Subject: "cgroup", Code: "proc_unusable", Message: err.Error(), Remedy: remedyProc})
 	}
 	return f
 }
@@ -90,7 +92,9 @@ const remedyProc = "mount -t proc proc /proc in the pid namespace (unshare --mou
 func hostReasons(host *cgroup.Host) []schema.Reason {
 	var reasons []schema.Reason
 	for _, why := range host.Reasons() {
-		reasons = append(reasons, schema.Reason{Subject: "cgroup", Code: why.Code, Message: why.Message, Remedy: cgroupRemedy(why.Code, why.Remedy)})
+		reasons = append(reasons,
+			schema.Reason{Subject: "cgroup", Code: why.Code, Message: why.Message,
+				Remedy: cgroupRemedy(why.Code, why.Remedy)})
 	}
 	return reasons
 }
@@ -115,7 +119,8 @@ func diagnoseLimits(host *cgroup.Host) []Finding {
 		switch {
 		case !c.Available:
 			f.State, f.Detail = StateMissing, ""
-			f.Reasons = []schema.Reason{{Subject: "limits", Code: "controller_missing", Message: c.Reason, Remedy: c.Remedy}}
+			f.Reasons = []schema.Reason{{Subject: "limits", Code: "controller_missing", Message: c.Reason,
+				Remedy: c.Remedy}}
 			if host.Mode() == cgroup.None {
 				f.Reasons[0].Remedy = place.Here().Cgroups()
 			}
@@ -163,7 +168,8 @@ func diagnoseKernel(host *cgroup.Host) Finding {
 		f.State, f.Detail, f.Reasons = StateMissing, "", kernelReasons(err)
 	case len(missing) > 0:
 		f.State, f.Reasons = StateDegraded, []schema.Reason{{Subject: "kernel", Code: kernel.CodeHookMissing,
-			Message: fmt.Sprintf("runs do not have the hooks %s: %s", strings.Join(missing, ", "), why), Remedy: "use Linux 6.1 or later"}}
+			Message: fmt.Sprintf("runs do not have the hooks %s: %s", strings.Join(missing, ", "), why),
+			Remedy:  "use Linux 6.1 or later"}}
 		if strings.Contains(why, unix.EPERM.Error()) {
 			f.Reasons[0].Remedy = place.Here().Observe()
 		}
@@ -178,7 +184,8 @@ func diagnoseKernel(host *cgroup.Host) Finding {
 // diagnoseNotify tries seccomp notification, and says when a run uses it. instead means
 // that this host has no eBPF.
 func diagnoseNotify(instead bool) Finding {
-	f := Finding{Subject: "kernel", Name: "notify", State: StateOK, Detail: "sees attempts, not results; used with --kernel notify"}
+	f := Finding{Subject: "kernel", Name: "notify", State: StateOK,
+		Detail: "sees attempts, not results; used with --kernel notify"}
 	if err := notify.Probe(); err != nil {
 		f.State, f.Detail, f.Reasons = StateMissing, "", kernelReasons(withRemedies(err))
 		return f
@@ -200,10 +207,12 @@ func diagnoseNotify(instead bool) Finding {
 func tryObserver(host *cgroup.Host) (_ []kernel.HookStatus, forged string, err error) {
 	session, err := host.NewSession(New().RunID, cgroup.Limits{})
 	if err != nil {
-		return nil, "", &kernel.Unavailable{Reasons: []kernel.Reason{{Code: "containment_failed", Message: err.Error()}}}
+		return nil, "", &kernel.Unavailable{Reasons: []kernel.Reason{{Code: "containment_failed",
+			Message: err.Error()}}}
 	}
 	defer session.Remove()
-	observer, err := openObserver(context.Background(), kernel.Config{CgroupPath: session.Path(), RingBytes: kernel.MinRing})
+	observer, err := openObserver(context.Background(),
+		kernel.Config{CgroupPath: session.Path(), RingBytes: kernel.MinRing})
 	if err != nil {
 		hooks, _ := kernel.Probe()
 		for i := range hooks {
@@ -237,7 +246,8 @@ func kernelReasons(err error) []schema.Reason {
 	}
 	var reasons []schema.Reason
 	for _, why := range u.Reasons {
-		reasons = append(reasons, schema.Reason{Subject: "kernel", Code: why.Code, Message: why.Message, Remedy: why.Remedy})
+		reasons = append(reasons,
+			schema.Reason{Subject: "kernel", Code: why.Code, Message: why.Message, Remedy: why.Remedy})
 	}
 	return reasons
 }
@@ -251,7 +261,8 @@ func diagnoseSandbox(host *cgroup.Host) []Finding {
 	}
 	layers, err := sandbox.Probe(dir)
 	if err != nil {
-		return []Finding{{Subject: "sandbox", Name: "layers", State: StateMissing, Reasons: []schema.Reason{{Subject: "sandbox", Code: "probe_failed", Message: err.Error()}}}}
+		return []Finding{{Subject: "sandbox", Name: "layers", State: StateMissing,
+			Reasons: []schema.Reason{{Subject: "sandbox", Code: "probe_failed", Message: err.Error()}}}}
 	}
 	var findings []Finding
 	for _, l := range layers {
@@ -261,7 +272,8 @@ func diagnoseSandbox(host *cgroup.Host) []Finding {
 			if l.State == sandbox.Degraded {
 				f.State = StateDegraded
 			}
-			f.Reasons = []schema.Reason{{Subject: "sandbox", Code: "layer_" + l.State, Message: fmt.Sprintf("the layer %s is %s: %s", l.Layer, l.State, l.Reason), Remedy: sandbox.Remedy(l)}}
+			f.Reasons = []schema.Reason{{Subject: "sandbox", Code: "layer_" + l.State,
+				Message: fmt.Sprintf("the layer %s is %s: %s", l.Layer, l.State, l.Reason), Remedy: sandbox.Remedy(l)}}
 		}
 		findings = append(findings, f)
 	}

@@ -126,7 +126,8 @@ func (r *run) open(ctx context.Context) (opened parts, why *interruption, err er
 			return e.opened, o.why, e.err
 		case <-done:
 			done = nil
-			o.end(&interruption{outcome: schema.OutcomeCancelled}, r.spec.Grace, schema.Event{Type: schema.Cancelled, Message: context.Cause(ctx).Error()})
+			o.end(&interruption{outcome: schema.OutcomeCancelled}, r.spec.Grace,
+				schema.Event{Type: schema.Cancelled, Message: context.Cause(ctx).Error()})
 		case <-deadline:
 			o.end(&interruption{outcome: schema.OutcomeTimeout}, 0, schema.Event{Type: schema.Timeout})
 		case sig := <-r.signals.C:
@@ -145,7 +146,8 @@ func (r *run) open(ctx context.Context) (opened parts, why *interruption, err er
 func (o *opening) signal(sig syscall.Signal) {
 	switch {
 	case sig == syscall.SIGINT || sig == syscall.SIGTERM:
-		e := schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig), Message: "interrupted before the command started"}
+		e := schema.Event{Type: schema.Cancelled, SignalName: unix.SignalName(sig),
+			Message: "interrupted before the command started"}
 		o.end(&interruption{sig: sig, outcome: schema.OutcomeCancelled}, o.spec.Grace, e)
 	case !o.contract.hear(sig):
 		o.signals.early = append(o.signals.early, sig)

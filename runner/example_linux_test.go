@@ -34,7 +34,8 @@ func Example() {
 		return
 	}
 	defer spool.Close()
-	result, err := runner.Run(ctx, spec, runner.Options{Recorder: spool, ScratchDir: spool.Dir(), Stdout: os.Stdout, Stderr: os.Stderr})
+	result, err := runner.Run(ctx, spec,
+		runner.Options{Recorder: spool, ScratchDir: spool.Dir(), Stdout: os.Stdout, Stderr: os.Stderr})
 	if err != nil {
 		fmt.Println("evidence is missing:", err)
 	}

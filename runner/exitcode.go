@@ -36,7 +36,8 @@ func startFailure(command, dir string, err error) (source string, exit int, e sc
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		e.Code = "command_not_found"
-		e.Hint = "check the spelling and the PATH of the command; a script also needs the interpreter its first line names"
+		e.Hint = "check the spelling and the PATH of the command; a script also needs the interpreter " +
+			"its first line names"
 		return schema.SourceChild, ExitNotFound, e
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOEXEC), errors.Is(err, syscall.EISDIR),
 		errors.Is(err, syscall.ETXTBSY), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.E2BIG),

@@ -19,7 +19,8 @@ import (
 // agent of the OpenAI Agents SDK behind a policy, and gets the example's
 // documents: all its keys and values, with others beside them.
 func TestGoldenRun(t *testing.T) {
-	const id, work = "run_openai_agents_kernel_policy_determinism", "/tmp/assay-runner-openai-agents-kernel-policy/work/"
+	const id, work = "run_openai_agents_kernel_policy_determinism",
+		"/tmp/assay-runner-openai-agents-kernel-policy/work/"
 	dir := t.TempDir()
 	spec := New("node", "agent.js")
 	spec.RunID, spec.AgentShim = id, ShimOpenAIAgents
@@ -44,18 +45,23 @@ func TestGoldenRun(t *testing.T) {
 		say(spec.SDKEventLog, `{"schema":"assay.runner.sdk_event.v0","run_id":%q,"seq":%d,"event_type":%q,"source":"openai-agents","sdk_name":"@openai/agents","sdk_version":"0.0.0"%s}`, id, seq, event, rest)
 	}
 	observe := func(path string, class schema.Class) {
-		e := schema.KernelEvent{RunID: id, Kind: schema.KindOpen, Value: path, HasResult: true, TNS: r.log.Now(), Class: class}
+		e := schema.KernelEvent{RunID: id, Kind: schema.KindOpen, Value: path, HasResult: true, TNS: r.log.Now(),
+			Class: class}
 		r.agent.calls.Bind(&kernel.Event{Kind: schema.KindOpen}, &e)
 		if err := r.log.Surface.Add(&e); err != nil {
 			t.Fatal(err)
 		}
-		_ = rec.Append(schema.KernelPath, func(dst []byte, seq uint64) []byte { e.Seq = seq; return schema.AppendJSON(dst, &e) })
+		_ = rec.Append(schema.KernelPath, func(dst []byte, seq uint64) []byte {
+			e.Seq = seq
+			return schema.AppendJSON(dst, &e)
+		})
 	}
 	const call = `,"tool_call_id":"tc_runner_policy_001","tool":"read_file"`
 	observe("/lib/x86_64-linux-gnu/libc.so.6", schema.ClassLoader)
 	observe("/usr/lib/locale/C.utf8", schema.ClassLocale)
 	sdk(0, "tool_call_started", call)
-	say(spec.PolicyDecisionLog, `{"specversion":"1.0","type":"assay.tool.decision","source":"assay://run","data":{"tool":"read_file","decision":"allow","tool_call_id":"tc_runner_policy_001"}}`)
+	say(spec.PolicyDecisionLog,
+		`{"specversion":"1.0","type":"assay.tool.decision","source":"assay://run","data":{"tool":"read_file","decision":"allow","tool_call_id":"tc_runner_policy_001"}}`)
 	r.agent.known(r.log.Now()) // as the first event of the tool would have made it
 	observe(work+"openai-agents-input.txt", schema.ClassAgent)
 	observe(work+"policy-input.txt", schema.ClassAgent)
@@ -63,17 +69,21 @@ func TestGoldenRun(t *testing.T) {
 	sdk(2, "run_finished", "")
 
 	r.kernel.account = layer.Account{
-		Report: &kernel.Report{SelfTestNS: 1, Delivered: 4, Hooks: []kernel.HookStatus{{Hook: kernel.HookConnect4, Name: "connect4", Required: true, Attached: true, SelfTested: true}}},
+		Report: &kernel.Report{SelfTestNS: 1, Delivered: 4,
+			Hooks: []kernel.HookStatus{{Hook: kernel.HookConnect4, Name: "connect4", Required: true, Attached: true,
+				SelfTested: true}}},
 		Counts: schema.LayerCounts{Seen: 4, Written: 4}, Stats: layer.Stats{Received: 4, Written: 4},
 	}
 	if _, err := r.finish(parts{r.agent}, nil); err != nil {
 		t.Fatal(err)
 	}
 	for golden, path := range map[string]string{
-		"capability-surface": schema.SurfacePath, "correlation-report": schema.CorrelationPath, "observation-health": schema.HealthPath,
+		"capability-surface": schema.SurfacePath, "correlation-report": schema.CorrelationPath,
+		"observation-health": schema.HealthPath,
 	} {
 		var want, got map[string]any
-		data, err := os.ReadFile(filepath.Join("..", "schema", "testdata", "golden", golden+"-openai-agents-kernel-policy-v0.json"))
+		data, err := os.ReadFile(filepath.Join("..", "schema", "testdata", "golden",
+			golden+"-openai-agents-kernel-policy-v0.json"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -84,11 +84,13 @@ type session interface {
 // hundred runs start at once: it is there for a host that hangs.
 const openTimeout = time.Minute
 
-func newObservation(log *evidence.Log, spec *Spec, session session, checks *layer.Checks, bind func(*kernel.Event, *schema.KernelEvent),
+func newObservation(log *evidence.Log, spec *Spec, session session, checks *layer.Checks,
+	bind func(*kernel.Event, *schema.KernelEvent),
 	wrote func(path []byte, bytes, count uint64, first, last int64),
 ) *observation {
 	o := &observation{
-		log: log, session: session, helpers: newHelpers(spec), how: spec.Kernel, deny: spec.DenyIOUring, needed: spec.observes(), ring: int(spec.KernelBuffer),
+		log: log, session: session, helpers: newHelpers(spec), how: spec.Kernel, deny: spec.DenyIOUring,
+		needed: spec.observes(), ring: int(spec.KernelBuffer),
 		keep: time.Duration(spec.KeepObserver), checks: checks, bind: bind, wrote: wrote,
 	}
 	if checks != nil {
@@ -123,8 +125,10 @@ func (o *observation) open(ctx context.Context) error {
 	o.builder = layer.NewBuilder(layer.Options{
 		MovedV1: o.session.movedV1,
 		Foreign: o.foreign, Present: observer.Present(), Begin: uint64(bootTime()),
-		CgroupDir: o.containers(), MountNS: mountNamespace(), RunID: o.log.RunID, Start: uint64(o.log.Start()), Surface: o.log.Surface,
-		Sink: o.sink(), Checks: o.checks, Bind: o.bind, Wrote: o.wrote, Starter: o.starter, Helper: o.helpers.executed, Helped: o.helpers.did,
+		CgroupDir: o.containers(), MountNS: mountNamespace(), RunID: o.log.RunID, Start: uint64(o.log.Start()),
+		Surface: o.log.Surface,
+		Sink:    o.sink(), Checks: o.checks, Bind: o.bind, Wrote: o.wrote, Starter: o.starter,
+		Helper: o.helpers.executed, Helped: o.helpers.did,
 		Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
 	})
 	go func() {
@@ -173,9 +177,11 @@ func (o *observation) containers() string {
 // finds out as well. The error has the remedies of this place.
 func openObserver(ctx context.Context, cfg kernel.Config) (*kernel.Observer, error) {
 	if cfg.CgroupPath == "" {
-		u := &kernel.Unavailable{Reasons: []kernel.Reason{{Code: kernel.CodeNoCgroup2, Message: "the run has no cgroup2 directory of its own, which is what assay-run observes"}}}
+		u := &kernel.Unavailable{Reasons: []kernel.Reason{{Code: kernel.CodeNoCgroup2,
+			Message: "the run has no cgroup2 directory of its own, which is what assay-run observes"}}}
 		if !place.Here().BPF {
-			u.Reasons = append(u.Reasons, kernel.Reason{Code: kernel.CodeNotPermitted, Message: "this process may not load eBPF programs"})
+			u.Reasons = append(u.Reasons,
+				kernel.Reason{Code: kernel.CodeNotPermitted, Message: "this process may not load eBPF programs"})
 		}
 		return nil, withRemedies(u)
 	}
@@ -209,7 +215,8 @@ func withRemedies(err error) error {
 
 // unobserved is why a run that requires the kernel layer does not start.
 func unobserved(err error) *runError {
-	e := schema.ResultError{Code: "kernel_layer_unavailable", Message: err.Error(), Hint: "run assay-run doctor; without --kernel require the run continues and reports what it could not observe"}
+	e := schema.ResultError{Code: "kernel_layer_unavailable", Message: err.Error(),
+		Hint: "run assay-run doctor; without --kernel require the run continues and reports what it could not observe"}
 	var u *kernel.Unavailable
 	if errors.As(err, &u) && len(u.Reasons) > 0 && u.Reasons[0].Remedy != "" {
 		e.Hint = u.Reasons[0].Remedy
@@ -252,7 +259,8 @@ func (o *observation) close(res *schema.Result) error {
 		Foreign: o.foreign,
 		Report:  &report, Counts: o.builder.Counts(), Stats: o.builder.Stats(), LeftOut: o.log.Surface.LeftOut(),
 	}
-	res.Usage.Processes = new(int64(o.account.Stats.Forks - o.account.Stats.CheckForks)) // only the kernel layer has seen them all
+	// only the kernel layer has seen them all
+	res.Usage.Processes = new(int64(o.account.Stats.Forks - o.account.Stats.CheckForks))
 	return nil
 }
 
@@ -305,8 +313,9 @@ func (o *observation) health(h *schema.ObservationHealth) {
 	if r := o.account.Stats.Reach; len(r.LeftV1) > 0 {
 		h.Reasons = append(h.Reasons, schema.Reason{
 			Subject: "limits", Code: "limit_evaded",
-			Message: fmt.Sprintf("a process of the run was moved to the cgroup %s: limits and usage of %s do not cover it from then on", r.LeftV1To, strings.Join(r.LeftV1, ", ")),
-			Remedy:  "run the command as a user that cannot write to other cgroups",
+			Message: fmt.Sprintf("a process of the run was moved to the cgroup %s: limits and usage of %s do not "+
+				"cover it from then on", r.LeftV1To, strings.Join(r.LeftV1, ", ")),
+			Remedy: "run the command as a user that cannot write to other cgroups",
 		})
 	}
 	before := len(h.Reasons)
@@ -330,7 +339,8 @@ func (o *observation) choose(ctx context.Context) error {
 			return err
 		}
 	}
-	observer, err := openObserver(ctx, kernel.Config{CgroupPath: o.session.Path(), RingBytes: o.ring, Keep: o.keep, Foreign: o.foreign})
+	observer, err := openObserver(ctx,
+		kernel.Config{CgroupPath: o.session.Path(), RingBytes: o.ring, Keep: o.keep, Foreign: o.foreign})
 	if ours {
 		err = noRoom(c.host, err)
 	}
@@ -556,7 +566,8 @@ func (f *influence) tell(doc *schema.Contract, protects func(path string) bool, 
 				continue
 			}
 			kind := contract.InfluenceKind(path, workdir, home)
-			r.InfluencedBy = append(r.InfluencedBy, schema.Influence{Path: strings.ToValidUTF8(path, "\uFFFD"), Kind: kind})
+			r.InfluencedBy = append(r.InfluencedBy,
+				schema.Influence{Path: strings.ToValidUTF8(path, "\uFFFD"), Kind: kind})
 			switch {
 			case strict != nil && decisive(kind):
 				deciding = append(deciding, path)
@@ -566,7 +577,9 @@ func (f *influence) tell(doc *schema.Contract, protects func(path string) bool, 
 		}
 		slices.SortFunc(r.InfluencedBy, func(a, b schema.Influence) int { return strings.Compare(a.Path, b.Path) })
 		if len(configuration) > 0 {
-			doc.Reasons = append(doc.Reasons, "check "+r.Name+" read configuration that the command wrote, which may have changed its result: "+firstOf(configuration))
+			doc.Reasons = append(doc.Reasons,
+				"check "+r.Name+" read configuration that the command wrote, which may have changed its result: "+
+					firstOf(configuration))
 		}
 		if len(deciding) == 0 {
 			continue
@@ -640,7 +653,8 @@ func (h *helpers) executed(ev *kernel.Event) bool {
 // Agents have a shell execute a hook's command line. What that executes is looked at
 // by itself.
 var (
-	shells   = map[string]bool{"/usr/bin/dash": true, "/usr/bin/bash": true, "/bin/dash": true, "/bin/bash": true, "/bin/busybox": true}
+	shells = map[string]bool{"/usr/bin/dash": true, "/usr/bin/bash": true, "/bin/dash": true, "/bin/bash": true,
+		"/bin/busybox": true}
 	hookLine = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^(('[^']*/assay_shell'|[^' ]+/assay_shell) )?'?assay-run hook [a-z-]+'?$`)
 	})
@@ -674,7 +688,8 @@ func (h *helpers) did(e *schema.KernelEvent) bool {
 	case slices.Contains(h.logs, path):
 		return true
 	case reads:
-		return strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/sys/") || strings.HasPrefix(path, "/etc/ssl/certs/")
+		return strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/sys/") ||
+			strings.HasPrefix(path, "/etc/ssl/certs/")
 	}
 	return false
 }

@@ -91,7 +91,8 @@ func newRun(spec *Spec, opt Options) *run {
 		opt.Contained = newContained(spec, opt)
 	}
 	r := &run{spec: spec, onHealth: opt.OnHealth, state: &states{on: opt.OnState}, log: evidence.New(evidence.Config{
-		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss, Redactor: opt.Redactor,
+		RunID: spec.RunID, Recorder: opt.Recorder, ScratchDir: opt.ScratchDir, Clock: bootTime, OnLoss: opt.OnLoss,
+		Redactor: opt.Redactor,
 	})}
 	began, signals := bootTime(), &inbox{C: opt.Signals, passed: map[string]bool{}}
 	r.signals = signals
@@ -101,7 +102,8 @@ func newRun(spec *Spec, opt Options) *run {
 	r.confined = newConfinement(r.log, opt, spec)
 	r.agent = newAgentSide(r.log, opt, spec, r.session, r.confined)
 	outside := newContainers(r.log, spec, r.session, r.confined, r.agent.calls.Own)
-	r.kernel = newObservation(r.log, spec, r.session, r.contract.marks(), outside.bind(r.confined.bind(r.agent.calls.Bind)), r.agent.calls.Wrote)
+	r.kernel = newObservation(r.log, spec, r.session, r.contract.marks(),
+		outside.bind(r.confined.bind(r.agent.calls.Bind)), r.agent.calls.Wrote)
 	r.kernel.starter, r.session.freeRest = outside.asked.starter, r.kernel.free
 	streams := newStreams(r.log, opt, spec, r.session)
 	r.command = newCommand(r.log, spec, signals, r.session, r.confined, streams, began)
@@ -113,8 +115,11 @@ func newRun(spec *Spec, opt Options) *run {
 	r.confined.cgroup = func() string { return r.session.Path() }
 	r.contract.permit = r.confined.permit
 	r.contract.confine, r.confined.reach, r.confined.rules = r.confined.group, r.agent.reach, r.agent.rules
-	r.contract.escaped, r.contract.atLarge, r.command.shape = r.kernel.escaped, r.kernel.atLarge, func() shaper { return r.parts }
-	r.contract.strict, r.contract.strictly = newStrictChecks(spec, r.session.outlive, r.confined.checkUser), r.confined.strictly
+	r.contract.escaped, r.contract.atLarge, r.command.shape = r.kernel.escaped, r.kernel.atLarge, func() shaper {
+		return r.parts
+	}
+	r.contract.strict, r.contract.strictly = newStrictChecks(spec, r.session.outlive, r.confined.checkUser),
+		r.confined.strictly
 	r.contract.complete = r.kernel.complete
 	r.confined.runsAs, r.contract.user = func() *sandbox.User { return r.command.runsAs }, r.confined.checkUser
 	r.contract.tampered, r.contract.touched = r.kernel.tampered, r.kernel.influence
@@ -139,7 +144,8 @@ func newRun(spec *Spec, opt Options) *run {
 func (r *run) started() schema.Event {
 	shim, zero := r.spec.AgentShim, int64(0)
 	return schema.Event{
-		Type: schema.RunStarted, AgentShim: &shim, Command: r.spec.Command, EnvKeys: sortedKeys(r.spec.Env), WindowElapsedMS: &zero,
+		Type: schema.RunStarted, AgentShim: &shim, Command: r.spec.Command, EnvKeys: sortedKeys(r.spec.Env),
+		WindowElapsedMS: &zero,
 	}
 }
 
@@ -165,7 +171,8 @@ func (r *run) finish(opened parts, why error) (*schema.Result, error) {
 	exit := r.exitCode(res, failure)
 	res.RunnerExitCode = &exit
 	err := r.log.Finish(evidence.Findings{
-		Result: res, Signal: r.command.exit - exitSignalBase, Success: res.Outcome == schema.OutcomeExited && *res.ExitCode == 0,
+		Result: res, Signal: r.command.exit - exitSignalBase, Success: res.Outcome == schema.OutcomeExited &&
+			*res.ExitCode == 0,
 		Calls: r.agent.calls, Observed: r.kernel.observed(), Correlation: r.kernel.correlation(),
 		Unobserved: "lifecycle and stdio were recorded, kernel events were not",
 		Health:     r.parts.health, Late: r.session.removed, Missing: missing,
@@ -188,13 +195,17 @@ func (r *run) sound(res *schema.Result, h *schema.ObservationHealth, missing err
 	case r.command.survivors > 0:
 		e.Code, e.Message, e.Hint = codeSurvivors, r.command.survived(), r.command.remedy()
 	case missing != nil:
-		e.Code, e.Message, e.Hint = "evidence_missing", "evidence is missing: "+missing.Error(), "see observation-health.json in the bundle"
+		e.Code, e.Message, e.Hint = "evidence_missing", "evidence is missing: "+missing.Error(),
+			"see observation-health.json in the bundle"
 	case n > 0:
 		e.Code = "processes_escaped"
-		e.Message = schema.Count(n, "process left the run's cgroup and was", "processes left the run's cgroup and were") + " still alive when the run ended: the bundle does not show what happened after that"
+		e.Message = schema.Count(n, "process left the run's cgroup and was",
+			"processes left the run's cgroup and were") +
+			" still alive when the run ended: the bundle does not show what happened after that"
 		e.Hint = "run the command as a user that cannot write to other cgroups"
 	case r.kernel.tampered() != "":
-		e.Code, e.Message, e.Hint = "evidence_tampered", "the evidence was tampered with: "+r.kernel.tampered(), "run the command as another user (--user) or in a sandbox (--mode)"
+		e.Code, e.Message, e.Hint = "evidence_tampered", "the evidence was tampered with: "+r.kernel.tampered(),
+			"run the command as another user (--user) or in a sandbox (--mode)"
 	case failure != nil:
 		return
 	default:
@@ -305,7 +316,8 @@ type runError struct {
 func (e *runError) Error() string { return e.Message }
 
 func sandboxError(code string, err error) *runError {
-	return &runError{source: schema.SourceSandbox, exit: ExitRunner, ResultError: schema.ResultError{Code: code, Message: err.Error()}}
+	return &runError{source: schema.SourceSandbox, exit: ExitRunner,
+		ResultError: schema.ResultError{Code: code, Message: err.Error()}}
 }
 
 // failed puts what kept a run from its end into the result.
@@ -328,7 +340,8 @@ func (o *Options) ready(context.Context) error {
 		return nil
 	}
 	if err := o.Ready(); err != nil {
-		return &runError{source: schema.SourceRunner, exit: ExitRunner, ResultError: schema.ResultError{Code: "not_ready", Message: err.Error()}}
+		return &runError{source: schema.SourceRunner, exit: ExitRunner,
+			ResultError: schema.ResultError{Code: "not_ready", Message: err.Error()}}
 	}
 	return nil
 }

@@ -46,7 +46,8 @@ const (
 
 // Shims lists the agent shims that a Spec may name.
 var Shims = []string{
-	ShimNone, ShimOpenAIAgents, ShimGoogleGenAI, ShimClaudeCode, ShimCodex, ShimGeminiCLI, ShimOpenCode, ShimMCP, ShimLog,
+	ShimNone, ShimOpenAIAgents, ShimGoogleGenAI, ShimClaudeCode, ShimCodex, ShimGeminiCLI, ShimOpenCode, ShimMCP,
+	ShimLog,
 }
 
 // shimNames are the sdk_name that each shim writes; one without any may write all.
@@ -203,7 +204,8 @@ type Turns struct {
 
 // Gateway is the same for a [gateway.Config].
 func (t Turns) Gateway() gateway.Turns {
-	return gateway.Turns{CLITool: t.CLITool, CheckTool: t.CheckTool, FieldBytes: int(t.MaxField), TurnBytes: int(t.MaxTurn)}
+	return gateway.Turns{CLITool: t.CLITool, CheckTool: t.CheckTool, FieldBytes: int(t.MaxField),
+		TurnBytes: int(t.MaxTurn)}
 }
 
 // New returns a Spec for command with a fresh run id and the defaults.
@@ -351,13 +353,14 @@ var (
 	ErrEnvKey           = errors.New("malformed environment variable name")
 	ErrNegative         = errors.New("limit is negative")
 	ErrTooLittle        = errors.New("too little for any command")
-	ErrContainers       = errors.New("a command in a sandbox cannot reach a container engine; use mode observe with containers")
-	ErrChoice           = errors.New("value is not one of the choices")
-	ErrProfile          = errors.New("there is no such profile")
-	ErrTurns            = errors.New("turns cannot be recorded with these settings")
-	ErrOtherPlatform    = fmt.Errorf("the run is meant for an operating system other than %s", runtime.GOOS)
-	ErrNoChecks         = errors.New("there are no checks; name a contract with --contract")
-	ErrNoContract       = errors.New("there is no contract to evaluate before the command; name one with --contract")
+	ErrContainers       = errors.New("a command in a sandbox cannot reach a container engine; use mode " +
+		"observe with containers")
+	ErrChoice        = errors.New("value is not one of the choices")
+	ErrProfile       = errors.New("there is no such profile")
+	ErrTurns         = errors.New("turns cannot be recorded with these settings")
+	ErrOtherPlatform = fmt.Errorf("the run is meant for an operating system other than %s", runtime.GOOS)
+	ErrNoChecks      = errors.New("there are no checks; name a contract with --contract")
+	ErrNoContract    = errors.New("there is no contract to evaluate before the command; name one with --contract")
 )
 
 const maxRunID = 128
@@ -412,7 +415,8 @@ func (s *Spec) Validate() error {
 		add(ErrChoice, "kernel layer %q (%s)", s.Kernel, strings.Join(Kernels, ", "))
 	}
 	if s.DenyIOUring && s.Kernel != KernelNotify {
-		add(ErrChoice, "deny io_uring with kernel layer %q (it needs notify; the sandbox's modes refuse io_uring by themselves)", s.Kernel)
+		add(ErrChoice, "deny io_uring with kernel layer %q (it needs notify; the sandbox's modes refuse "+
+			"io_uring by themselves)", s.Kernel)
 	}
 	if n := s.KernelBuffer; n != 0 && (n < kernel.MinRing || n > kernel.MaxRing) {
 		add(ErrChoice, "kernel buffer of %d bytes (%d to %d)", int64(n), kernel.MinRing, kernel.MaxRing)
@@ -480,7 +484,9 @@ func (s *Spec) validateRunID(add addError) {
 func (s *Spec) validateEnv(add addError) {
 	for _, k := range sortedKeys(s.Env) {
 		switch {
-		case k == "" || strings.ContainsFunc(k, func(r rune) bool { return r == '=' || unicode.IsSpace(r) || unicode.IsControl(r) }):
+		case k == "" || strings.ContainsFunc(k, func(r rune) bool {
+			return r == '=' || unicode.IsSpace(r) || unicode.IsControl(r)
+		}):
 			add(ErrEnvKey, "environment variable %q", k)
 		case strings.ContainsRune(s.Env[k], 0):
 			add(ErrNUL, "value of environment variable %q", k)
@@ -525,8 +531,9 @@ func sortedKeys[V any](m map[string]V) []string {
 // refused is what Run returns for a run that it does not begin.
 func refused(s *Spec, code string, err error) (*schema.Result, error) {
 	return &schema.Result{
-		Schema: schema.ResultV0, RunID: s.RunID, Outcome: schema.OutcomeInfraError, ErrorSource: new(string(schema.SourceRunner)),
-		Error: &schema.ResultError{Code: code, Message: err.Error()}, RunnerExitCode: new(int(ExitRunner)),
+		Schema: schema.ResultV0, RunID: s.RunID, Outcome: schema.OutcomeInfraError,
+		ErrorSource: new(string(schema.SourceRunner)),
+		Error:       &schema.ResultError{Code: code, Message: err.Error()}, RunnerExitCode: new(int(ExitRunner)),
 		LimitsHit: []string{}, Stdio: schema.Stdio{Mode: schema.StdioNone},
 	}, err
 }
@@ -550,7 +557,8 @@ const EnvDecisionLog = "ASSAY_RUNNER_POLICY_DECISION_LOG"
 const EnvCgroupParent = engine.EnvCgroupParent
 
 // agentEnv are the keys that are never inherited.
-var agentEnv = []string{envSDKLog, envSDKSchema, EnvDecisionLog, gateway.EnvSocket, gateway.EnvURL, gateway.EnvToken, EnvToolCall, EnvCgroupParent}
+var agentEnv = []string{envSDKLog, envSDKSchema, EnvDecisionLog, gateway.EnvSocket, gateway.EnvURL, gateway.EnvToken,
+	EnvToolCall, EnvCgroupParent}
 
 // environ returns the child's environment: ours, what the spec sets, and the
 // run id. A later setting of a key wins.
@@ -651,12 +659,15 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 		Schema: schema.RunV0, RunID: s.RunID, Platform: cmp.Or(s.Platform, runtime.GOOS), AgentShim: s.AgentShim,
 		Command: s.Command, CommandRaw: rawArgs(s.Command), EnvKeys: sortedKeys(s.Env), Workdir: at.Workdir,
 		TimeoutMS: s.Timeout.Milliseconds(), GraceMS: s.Grace.Milliseconds(),
-		Limits:   schema.Limits{MemoryBytes: int64(s.Limits.Memory), Pids: s.Limits.Pids, CPUMilli: int64(s.Limits.CPUs)},
+		Limits: schema.Limits{MemoryBytes: int64(s.Limits.Memory), Pids: s.Limits.Pids,
+			CPUMilli: int64(s.Limits.CPUs)},
 		Contract: at.Contract, ContractBaseline: s.ContractBaseline,
 		Labels: s.Labels, Capture: s.Capture, CaptureBytes: int64(s.CaptureBytes),
-		Kernel: s.Kernel, KernelBufferBytes: int64(s.KernelBuffer), Compat: s.Compat, SDKEventLog: at.SDKEventLog, PolicyDecisionLog: at.PolicyDecisionLog,
-		Policy: at.Policy, Gateway: s.Gateway, Turns: &schema.RunTurns{
-			CLITool: turns.CLITool, CheckTool: turns.CheckTool, FieldBytes: turns.FieldBytes, TurnBytes: turns.TurnBytes,
+		Kernel: s.Kernel, KernelBufferBytes: int64(s.KernelBuffer), Compat: s.Compat, SDKEventLog: at.SDKEventLog,
+		PolicyDecisionLog: at.PolicyDecisionLog,
+		Policy:            at.Policy, Gateway: s.Gateway, Turns: &schema.RunTurns{
+			CLITool: turns.CLITool, CheckTool: turns.CheckTool, FieldBytes: turns.FieldBytes,
+			TurnBytes: turns.TurnBytes,
 		},
 		Spec:      spec,
 		StartedAt: startedAt.UTC().Format(time.RFC3339Nano), Recorder: recorder, Output: output,
@@ -736,8 +747,14 @@ func (s *Spec) limit(l *sandbox.Limits) error {
 	}{
 		{"memory", l.Memory, s.Limits.Memory == 0, s.Limits.Memory.Set},
 		{"cpus", l.CPUs, s.Limits.CPUs == 0, s.Limits.CPUs.Set},
-		{"pids", l.Pids, s.Limits.Pids == 0, func(t string) (err error) { s.Limits.Pids, err = strconv.ParseInt(t, 10, 64); return err }},
-		{"wall", l.Wall, s.Timeout == 0, func(t string) (err error) { s.Timeout, err = time.ParseDuration(t); return err }},
+		{"pids", l.Pids, s.Limits.Pids == 0, func(t string) (err error) {
+			s.Limits.Pids, err = strconv.ParseInt(t, 10, 64)
+			return err
+		}},
+		{"wall", l.Wall, s.Timeout == 0, func(t string) (err error) {
+			s.Timeout, err = time.ParseDuration(t)
+			return err
+		}},
 	} {
 		if one.text == "" || !one.unset {
 			continue
@@ -827,10 +844,13 @@ func (s *Spec) observes() bool {
 // unmet is why the evidence is not what the run required, nil when it is.
 func unmet(require []string, kernel string, h *schema.ObservationHealth) *schema.ResultError {
 	for _, want := range []string{RequireSandbox, RequireUser} {
-		if slices.Contains(require, want) && h.TamperResistance != schema.ResistsSandbox && "tamper_resistance="+h.TamperResistance != want {
+		if slices.Contains(require, want) && h.TamperResistance != schema.ResistsSandbox &&
+			"tamper_resistance="+h.TamperResistance != want {
 			return &schema.ResultError{
-				Code: "evidence_reachable", Hint: "run with --mode workspace-write or read-only, or, as root, with --user",
-				Message: fmt.Sprintf("the command could reach the recorder: tamper_resistance is %s, and --require asks for %s", cmp.Or(h.TamperResistance, schema.ResistsNone), want),
+				Code: "evidence_reachable",
+				Hint: "run with --mode workspace-write or read-only, or, as root, with --user",
+				Message: fmt.Sprintf("the command could reach the recorder: tamper_resistance is %s, and "+
+					"--require asks for %s", cmp.Or(h.TamperResistance, schema.ResistsNone), want),
 			}
 		}
 	}

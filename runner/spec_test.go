@@ -33,7 +33,8 @@ func TestNewSpecHasDefaultsAndIsValid(t *testing.T) {
 }
 
 func TestShimsAreAnExplicitList(t *testing.T) {
-	if diff := cmp.Diff([]string{"none", "openai-agents", "gemini-google-genai", "claude-code", "codex", "gemini-cli", "opencode", "mcp", "log"}, runner.Shims); diff != "" {
+	if diff := cmp.Diff([]string{"none", "openai-agents", "gemini-google-genai", "claude-code", "codex", "gemini-cli",
+		"opencode", "mcp", "log"}, runner.Shims); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -44,31 +45,47 @@ func TestValidateNamesEachFault(t *testing.T) {
 		want   error
 		text   string
 	}{
-		"no command":                   {func(s *runner.Spec) { s.Command = nil }, runner.ErrEmptyCommand, ""},
-		"empty run id":                 {func(s *runner.Spec) { s.RunID = "" }, runner.ErrEmptyRunID, ""},
-		"separator in run id":          {func(s *runner.Spec) { s.RunID = "a:b" }, runner.ErrRunIDSeparator, "a:b"},
-		"slash in run id":              {func(s *runner.Spec) { s.RunID = "../x" }, runner.ErrRunIDCharacter, "../x"},
-		"letter beyond ASCII":          {func(s *runner.Spec) { s.RunID = "rün" }, runner.ErrRunIDCharacter, ""},
-		"newline in run id":            {func(s *runner.Spec) { s.RunID = "a\n" }, runner.ErrRunIDCharacter, ""},
-		"run id of 129 bytes":          {func(s *runner.Spec) { s.RunID = strings.Repeat("a", 129) }, runner.ErrRunIDTooLong, "129"},
-		"unknown shim":                 {func(s *runner.Spec) { s.AgentShim = "langchain" }, runner.ErrUnsupportedShim, "langchain"},
-		"NUL in an argument":           {func(s *runner.Spec) { s.Command = []string{"a", "b\x00"} }, runner.ErrNUL, "argument 1"},
-		"empty program name":           {func(s *runner.Spec) { s.Command = []string{""} }, runner.ErrEmptyProgramName, ""},
+		"no command":          {func(s *runner.Spec) { s.Command = nil }, runner.ErrEmptyCommand, ""},
+		"empty run id":        {func(s *runner.Spec) { s.RunID = "" }, runner.ErrEmptyRunID, ""},
+		"separator in run id": {func(s *runner.Spec) { s.RunID = "a:b" }, runner.ErrRunIDSeparator, "a:b"},
+		"slash in run id":     {func(s *runner.Spec) { s.RunID = "../x" }, runner.ErrRunIDCharacter, "../x"},
+		"letter beyond ASCII": {func(s *runner.Spec) { s.RunID = "rün" }, runner.ErrRunIDCharacter, ""},
+		"newline in run id":   {func(s *runner.Spec) { s.RunID = "a\n" }, runner.ErrRunIDCharacter, ""},
+		"run id of 129 bytes": {func(s *runner.Spec) {
+			s.RunID = strings.Repeat("a", 129)
+		}, runner.ErrRunIDTooLong, "129"},
+		"unknown shim": {func(s *runner.Spec) {
+			s.AgentShim = "langchain"
+		}, runner.ErrUnsupportedShim, "langchain"},
+		"NUL in an argument": {func(s *runner.Spec) {
+			s.Command = []string{"a", "b\x00"}
+		}, runner.ErrNUL, "argument 1"},
+		"empty program name": {func(s *runner.Spec) {
+			s.Command = []string{""}
+		}, runner.ErrEmptyProgramName, ""},
 		"NUL in the working directory": {func(s *runner.Spec) { s.Workdir = "/\x00" }, runner.ErrNUL, ""},
-		"empty env key":                {func(s *runner.Spec) { s.Env = map[string]string{"": "x"} }, runner.ErrEnvKey, ""},
-		"equals sign in an env key":    {func(s *runner.Spec) { s.Env = map[string]string{"A=B": "x"} }, runner.ErrEnvKey, "A=B"},
-		"NUL in an env value":          {func(s *runner.Spec) { s.Env = map[string]string{"SECRET": "se\x00cret"} }, runner.ErrNUL, "SECRET"},
-		"negative timeout":             {func(s *runner.Spec) { s.Timeout = -1 }, runner.ErrNegative, "timeout"},
-		"negative grace":               {func(s *runner.Spec) { s.Grace = -1 }, runner.ErrNegative, "grace"},
-		"negative memory":              {func(s *runner.Spec) { s.Limits.Memory = -1 }, runner.ErrNegative, "memory"},
-		"memory without a unit":        {func(s *runner.Spec) { s.Limits.Memory = 512 }, runner.ErrTooLittle, "512M"},
-		"memory for no process":        {func(s *runner.Spec) { s.Limits.Memory = 64 << 10 }, runner.ErrTooLittle, "256KiB"},
-		"space in a variable":          {func(s *runner.Spec) { s.Env = map[string]string{"A B": "c"} }, runner.ErrEnvKey, "A B"},
-		"negative pids":                {func(s *runner.Spec) { s.Limits.Pids = -1 }, runner.ErrNegative, "pids"},
-		"negative cpus":                {func(s *runner.Spec) { s.Limits.CPUs = -1 }, runner.ErrNegative, "cpus"},
-		"negative capture":             {func(s *runner.Spec) { s.CaptureBytes = -1 }, runner.ErrNegative, "capture"},
-		"unknown kernel choice":        {func(s *runner.Spec) { s.Kernel = "maybe" }, runner.ErrChoice, "maybe"},
-		"unknown compat form":          {func(s *runner.Spec) { s.Compat = "v9" }, runner.ErrChoice, "v9"},
+		"empty env key": {func(s *runner.Spec) {
+			s.Env = map[string]string{"": "x"}
+		}, runner.ErrEnvKey, ""},
+		"equals sign in an env key": {func(s *runner.Spec) {
+			s.Env = map[string]string{"A=B": "x"}
+		}, runner.ErrEnvKey, "A=B"},
+		"NUL in an env value": {func(s *runner.Spec) {
+			s.Env = map[string]string{"SECRET": "se\x00cret"}
+		}, runner.ErrNUL, "SECRET"},
+		"negative timeout":      {func(s *runner.Spec) { s.Timeout = -1 }, runner.ErrNegative, "timeout"},
+		"negative grace":        {func(s *runner.Spec) { s.Grace = -1 }, runner.ErrNegative, "grace"},
+		"negative memory":       {func(s *runner.Spec) { s.Limits.Memory = -1 }, runner.ErrNegative, "memory"},
+		"memory without a unit": {func(s *runner.Spec) { s.Limits.Memory = 512 }, runner.ErrTooLittle, "512M"},
+		"memory for no process": {func(s *runner.Spec) { s.Limits.Memory = 64 << 10 }, runner.ErrTooLittle, "256KiB"},
+		"space in a variable": {func(s *runner.Spec) {
+			s.Env = map[string]string{"A B": "c"}
+		}, runner.ErrEnvKey, "A B"},
+		"negative pids":         {func(s *runner.Spec) { s.Limits.Pids = -1 }, runner.ErrNegative, "pids"},
+		"negative cpus":         {func(s *runner.Spec) { s.Limits.CPUs = -1 }, runner.ErrNegative, "cpus"},
+		"negative capture":      {func(s *runner.Spec) { s.CaptureBytes = -1 }, runner.ErrNegative, "capture"},
+		"unknown kernel choice": {func(s *runner.Spec) { s.Kernel = "maybe" }, runner.ErrChoice, "maybe"},
+		"unknown compat form":   {func(s *runner.Spec) { s.Compat = "v9" }, runner.ErrChoice, "v9"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := runner.New("true")
@@ -90,12 +107,14 @@ func TestValidateNamesEachFault(t *testing.T) {
 func TestValidateReportsFaultsInTheDocumentedOrder(t *testing.T) {
 	s := &runner.Spec{RunID: strings.Repeat("ü:", 100), AgentShim: "x", Kernel: "auto"}
 	lines := strings.Split(s.Validate().Error(), "\n")
-	want := []error{runner.ErrEmptyCommand, runner.ErrRunIDSeparator, runner.ErrRunIDCharacter, runner.ErrRunIDTooLong, runner.ErrUnsupportedShim}
+	want := []error{runner.ErrEmptyCommand, runner.ErrRunIDSeparator, runner.ErrRunIDCharacter, runner.ErrRunIDTooLong,
+		runner.ErrUnsupportedShim}
 	if len(lines) != len(want) {
 		t.Fatalf("%d faults, want %d: %q", len(lines), len(want), lines)
 	}
 	for i, w := range want {
-		if !strings.HasSuffix(strings.SplitN(lines[i], " (supported", 2)[0], w.Error()) && !strings.Contains(lines[i], w.Error()) {
+		if !strings.HasSuffix(strings.SplitN(lines[i], " (supported", 2)[0], w.Error()) &&
+			!strings.Contains(lines[i], w.Error()) {
 			t.Errorf("fault %d is %q, want %q", i, lines[i], w)
 		}
 	}
@@ -113,7 +132,8 @@ func TestLoadFileOverlaysTheSpec(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"run.yaml": "command: [make, -j2]\nenv: {A: b}\nworkdir: sub\ntimeout: 1m30s\ngrace: 2s\n" +
-			"limits: {memory: 512M, pids: 64, cpus: 1.001, best_effort: true}\nlabels: {team: x}\ncapture: false\ncapture_bytes: 1024\nkernel: 'off'\nkernel_buffer: 1M\n",
+			"limits: {memory: 512M, pids: 64, cpus: 1.001, best_effort: true}\nlabels: {team: x}\ncapture: " +
+			"false\ncapture_bytes: 1024\nkernel: 'off'\nkernel_buffer: 1M\n",
 		"run.json": `{"command":["make","-j2"],"env":{"A":"b"},"workdir":"sub","timeout":"1m30s","grace":"2s",
 			"limits":{"memory":"512M","pids":64,"cpus":1.001,"best_effort":true},"labels":{"team":"x"},"capture":false,"capture_bytes":1024,"kernel":"off","kernel_buffer":1048576}`,
 	} {
@@ -215,7 +235,8 @@ func TestSpecIsPlainJSON(t *testing.T) {
 	if diff := cmp.Diff(full, &again); diff != "" {
 		t.Errorf("%s (-ours +read):\n%s", ours, diff)
 	}
-	for text, want := range map[string]string{`{"comand":["x"]}`: "comand", `{"kernel":"auto","kernel":"off"}`: "kernel"} {
+	for text, want := range map[string]string{`{"comand":["x"]}`: "comand",
+		`{"kernel":"auto","kernel":"off"}`: "kernel"} {
 		if err := json.Unmarshal([]byte(text), new(runner.Spec)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -224,16 +245,19 @@ func TestSpecIsPlainJSON(t *testing.T) {
 
 // TestRunValidates: a library's user need not have called Validate.
 func TestRunValidates(t *testing.T) {
-	for _, s := range []*runner.Spec{{}, {RunID: "x", Command: []string{"true"}, AgentShim: "nothing-like-it", Kernel: runner.KernelOff}} {
+	for _, s := range []*runner.Spec{{},
+		{RunID: "x", Command: []string{"true"}, AgentShim: "nothing-like-it", Kernel: runner.KernelOff}} {
 		res, err := runner.Run(t.Context(), s, runner.Options{})
-		if err == nil || res == nil || res.Outcome != "infra_error" || *res.RunnerExitCode != runner.ExitRunner || res.Error.Message != err.Error() {
+		if err == nil || res == nil || res.Outcome != "infra_error" || *res.RunnerExitCode != runner.ExitRunner ||
+			res.Error.Message != err.Error() {
 			t.Errorf("%+v: %+v, %v", s, res, err)
 		}
 	}
 }
 
 func TestParseBytes(t *testing.T) {
-	for text, want := range map[string]int64{"0": 0, "1024": 1024, "1K": 1024, "1.5m": 3 << 19, "2GiB": 2 << 30, "1tb": 1 << 40, " 7 B ": 7} {
+	for text, want := range map[string]int64{"0": 0, "1024": 1024, "1K": 1024, "1.5m": 3 << 19, "2GiB": 2 << 30,
+		"1tb": 1 << 40, " 7 B ": 7} {
 		if got, err := runner.ParseBytes(text); err != nil || got != want {
 			t.Errorf("ParseBytes(%q) = %d, %v, want %d", text, got, err, want)
 		}

@@ -29,6 +29,7 @@ const (
 // States lists the states in their order.
 func States() []State {
 	return []State{
-		StatePreparing, StateSelfTest, StateStarting, StateRunning, StateDraining, StateChecking, StateSealing, StateReleasing,
+		StatePreparing, StateSelfTest, StateStarting, StateRunning, StateDraining, StateChecking, StateSealing,
+		StateReleasing,
 	}
 }

@@ -19,8 +19,10 @@ func TestParseCallEventReadsBothVersions(t *testing.T) {
 		"version 2": {
 			`{"schema":"assay.runner.call_event.v2","run_id":"r","seq":1,"ts":"2026-01-02T03:04:05Z","call_id":"01JABCDEFGHJKMNPQRSTVWXYZ0","tool_id":"t","granted_capabilities":["a"],"duration_ms":1.5,"outcome":{"kind":"policy_denied","rule":"x"},"tier":"high","dry_run":true,"schema_version":2,"secrets_resolved":[]}`,
 			CallEventBody{
-				TS: "2026-01-02T03:04:05Z", CallID: "01JABCDEFGHJKMNPQRSTVWXYZ0", ToolID: "t", GrantedCapabilities: []string{"a"},
-				DurationMS: 1.5, Outcome: CallOutcome{Kind: CallPolicyDenied, Rule: "x"}, Tier: "high", DryRun: true, SchemaVersion: 2,
+				TS: "2026-01-02T03:04:05Z", CallID: "01JABCDEFGHJKMNPQRSTVWXYZ0", ToolID: "t",
+				GrantedCapabilities: []string{"a"},
+				DurationMS:          1.5, Outcome: CallOutcome{Kind: CallPolicyDenied, Rule: "x"}, Tier: "high",
+				DryRun: true, SchemaVersion: 2,
 			},
 		},
 		"version 1, which had fewer fields": {

@@ -17,7 +17,8 @@ const (
 	NumClasses         = iota
 )
 
-var classNames = [...]string{"agent", "loader", "locale", "runtime", "introspection", "lookup", "check", "runner", "setup"}
+var classNames = [...]string{"agent", "loader", "locale", "runtime", "introspection", "lookup", "check", "runner",
+	"setup"}
 
 // String returns the class's name in JSON.
 func (c Class) String() string {

@@ -27,7 +27,8 @@ func Line(v any) ([]byte, error) {
 // hold a large document twice.
 func PrintDocument(w io.Writer, v any) error {
 	out := forTerminal{w}
-	if err := jsonv2.MarshalWrite(out, v, jsonv1.DefaultOptionsV1(), jsontext.WithIndent("  "), jsontext.EscapeForHTML(false)); err != nil {
+	if err := jsonv2.MarshalWrite(out, v, jsonv1.DefaultOptionsV1(), jsontext.WithIndent("  "),
+		jsontext.EscapeForHTML(false)); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, "\n")

@@ -169,16 +169,18 @@ type Marks uint8
 
 // Members of [Marks], in the order they are written.
 const (
-	MarkDeleted        Marks = 1 << iota // "deleted": the file had no name any more
-	MarkMemfd                            // "memfd": the file lives in anonymous memory
-	MarkRelative                         // "relative": relative to a directory that could not be told
-	MarkUnreachable                      // "unreachable": outside the mount namespace's root
-	MarkUnreadable                       // "unreadable": a field is missing, its memory could not be read
-	MarkUnresolved                       // "unresolved": the directory could not be told from the kernel's objects; links and ".." stand as given
-	MarkMountNamespace                   // "mount_namespace": a path in another mount namespace than the run's, as in a container
+	MarkDeleted     Marks = 1 << iota // "deleted": the file had no name any more
+	MarkMemfd                         // "memfd": the file lives in anonymous memory
+	MarkRelative                      // "relative": relative to a directory that could not be told
+	MarkUnreachable                   // "unreachable": outside the mount namespace's root
+	MarkUnreadable                    // "unreadable": a field is missing, its memory could not be read
+	// "unresolved": the directory could not be told from the kernel's objects; links and ".." stand as given
+	MarkUnresolved
+	MarkMountNamespace // "mount_namespace": a path in another mount namespace than the run's, as in a container
 )
 
-var markNames = [...]string{"deleted", "memfd", "relative", "unreachable", "unreadable", "unresolved", "mount_namespace"}
+var markNames = [...]string{"deleted", "memfd", "relative", "unreachable", "unreadable", "unresolved",
+	"mount_namespace"}
 
 // String lists the members, separated by commas.
 func (m Marks) String() string {

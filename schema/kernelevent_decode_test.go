@@ -41,9 +41,10 @@ func TestDecodeKernelEventRefuses(t *testing.T) {
 		"a class nobody knows":          edit(`"status"`, `"class":"noise","status"`),
 		"half a repeat":                 edit(`"status":"success"`, `"status":"success","count":5`),
 		"raw that contradicts":          edit(`"status":"success"`, `"status":"success","raw":{"value":"/w=="}`),
-		"raw of a field that is UTF-8":  edit("/home/user/project/src/internal/module/file_0001.go\"", "/x\",\"raw\":{\"value\":\"L3g=\"}"),
-		"raw of no field":               edit(`"status":"success"`, `"status":"success","raw":{"argv.0":"/w=="}`),
-		"bytes that are not UTF-8":      edit("/home", "/ho\xffme"),
+		"raw of a field that is UTF-8": edit("/home/user/project/src/internal/module/file_0001.go\"",
+			"/x\",\"raw\":{\"value\":\"L3g=\"}"),
+		"raw of no field":          edit(`"status":"success"`, `"status":"success","raw":{"argv.0":"/w=="}`),
+		"bytes that are not UTF-8": edit("/home", "/ho\xffme"),
 	} {
 		var e KernelEvent
 		if err := DecodeKernelEvent([]byte(line), &e); err == nil {
@@ -113,12 +114,18 @@ func FuzzDecodeKernelEvent(f *testing.F) {
 	}
 	ev := openEvent()
 	for _, more := range []string{
-		`"errno":"EPERM"`, `"count":1`, `"count":0,"t_first_ns":0,"t_last_ns":0`, `"class":"agent"`, `"class":"noise"`, `"late":false`, `"late":true`,
-		`"path_source":"kernel_object"`, `"path_source":"kernel_copy"`, `"tid":0`, `"tid":4294967296`, `"exec_id":0`, `"marks":[]`, `"marks":["memfd","deleted"]`, `"marks":["memfd","memfd"]`,
-		`"operation_flags":[]`, `"argv":null`, `"argv":[1]`, `"args":[-1]`, `"args":[]`, `"dns":{}`, `"dns":{"type":"A","answers":[]}`,
-		`"dns":{"type":"A","response":false}`, `"dns":{"type":"A","more":1}`, `"raw":{}`, `"raw":{"value":""}`, `"raw":{"argv.":"/w=="}`, `"raw":{"x":"/w=="}`,
-		`"exit_code":256`, `"exit_code":1,"signal":"SIGHUP"`, `"signal":"SIGNONE"`, `"core_dumped":true`, `"phase":"baseline"`, `"check":""`, `"rule_id":0`,
-		`"cgroup_id":0`, `"network_port":1`, `"network_destination":""`, `"t_first_ns":18446744073709551615`, `"bytes_in":1e3`, `"resolve":0`, `"names":[]`, `"seq":-0`,
+		`"errno":"EPERM"`, `"count":1`, `"count":0,"t_first_ns":0,"t_last_ns":0`, `"class":"agent"`, `"class":"noise"`,
+		`"late":false`, `"late":true`,
+		`"path_source":"kernel_object"`, `"path_source":"kernel_copy"`, `"tid":0`, `"tid":4294967296`, `"exec_id":0`,
+		`"marks":[]`, `"marks":["memfd","deleted"]`, `"marks":["memfd","memfd"]`,
+		`"operation_flags":[]`, `"argv":null`, `"argv":[1]`, `"args":[-1]`, `"args":[]`, `"dns":{}`,
+		`"dns":{"type":"A","answers":[]}`,
+		`"dns":{"type":"A","response":false}`, `"dns":{"type":"A","more":1}`, `"raw":{}`, `"raw":{"value":""}`,
+		`"raw":{"argv.":"/w=="}`, `"raw":{"x":"/w=="}`,
+		`"exit_code":256`, `"exit_code":1,"signal":"SIGHUP"`, `"signal":"SIGNONE"`, `"core_dumped":true`,
+		`"phase":"baseline"`, `"check":""`, `"rule_id":0`,
+		`"cgroup_id":0`, `"network_port":1`, `"network_destination":""`, `"t_first_ns":18446744073709551615`,
+		`"bytes_in":1e3`, `"resolve":0`, `"names":[]`, `"seq":-0`,
 	} {
 		f.Add([]byte(strings.Replace(string(AppendJSON(nil, &ev)), `,"value"`, ","+more+`,"value"`, 1)))
 		f.Add([]byte(strings.Replace(openLineV0, `,"value"`, ","+more+`,"value"`, 1)))
@@ -150,7 +157,8 @@ func FuzzDecodeKernelEvent(f *testing.F) {
 
 func BenchmarkDecodeKernelEvent(b *testing.B) {
 	open := openEvent()
-	for name, e := range map[string]KernelEvent{"open": open, "exec": cases()["an exec with empty and wrong arguments"], "flow": cases()["a flow"]} {
+	for name, e := range map[string]KernelEvent{"open": open, "exec": cases()["an exec with empty and wrong arguments"],
+		"flow": cases()["a flow"]} {
 		line := AppendJSON(nil, &e)
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

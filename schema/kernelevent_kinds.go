@@ -32,14 +32,15 @@ const (
 	KindChdir      KernelKind = 106 // chdir: the new directory
 	KindChroot     KernelKind = 107 // chroot: the new root
 
-	KindUnlink      KernelKind = 110 // unlink: the path
-	KindRename      KernelKind = 111 // rename: old path; Target: new path
-	KindLink        KernelKind = 112 // link: existing path; Target: new path
-	KindSymlink     KernelKind = 113 // symlink: the new link; Target: its content
-	KindMkdir       KernelKind = 114 // mkdir: the path
-	KindRmdir       KernelKind = 115 // rmdir: the path
-	KindMknod       KernelKind = 116 // mknod: the path
-	KindTruncate    KernelKind = 117 // truncate: the path; Args: the new length, or fallocate's mode, offset, length (Call)
+	KindUnlink  KernelKind = 110 // unlink: the path
+	KindRename  KernelKind = 111 // rename: old path; Target: new path
+	KindLink    KernelKind = 112 // link: existing path; Target: new path
+	KindSymlink KernelKind = 113 // symlink: the new link; Target: its content
+	KindMkdir   KernelKind = 114 // mkdir: the path
+	KindRmdir   KernelKind = 115 // rmdir: the path
+	KindMknod   KernelKind = 116 // mknod: the path
+	// truncate: the path; Args: the new length, or fallocate's mode, offset, length (Call)
+	KindTruncate    KernelKind = 117
 	KindChmod       KernelKind = 118 // chmod: the path
 	KindChown       KernelKind = 119 // chown: the path; Args: uid, gid as passed
 	KindSetxattr    KernelKind = 120 // setxattr: the path; Target: attribute name
@@ -74,12 +75,14 @@ const (
 	KindIOUringOp     KernelKind = 159 // io_uring_op: a request's file; Target: the second; Args: opcode
 	KindCompatSyscall KernelKind = 160 // compat_syscall: a 32-bit or x32 call, not decoded; Call
 
-	KindSignal KernelKind = 161 // signal: to a process outside of the run: the signal's name; Args: the pid, the signal's number
+	// signal: to a process outside of the run: the signal's name; Args: the pid, the signal's number
+	KindSignal KernelKind = 161
 	// Any other call that changes what a process or the host may do; Call, Args. With
 	// Call kernel_helper, a file was written from which the kernel takes a program that
 	// it starts.
 	KindPrivileged KernelKind = 162 // privileged: the path where it takes one
-	KindSocket     KernelKind = 163 // socket: a socket of another family than unix and inet, or a raw one; Args: family, type, protocol
+	// socket: a socket of another family than unix and inet, or a raw one; Args: family, type, protocol
+	KindSocket KernelKind = 163
 )
 
 // String returns the kind's name, or event_<number> for a number that has none.
@@ -243,8 +246,10 @@ func (e *KernelEvent) touches() (value, target Access) {
 		return AccessRun, untouched
 	case KindConnect, KindSendto, KindConnectBlocked:
 		return AccessConnect, untouched
-	case KindFork, KindExit, KindJoin, KindLeave, KindThread, KindChdir, KindBind, KindListen, KindAccept, KindDNS, KindTLS, KindFlow,
-		KindConnectResult, KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindBPF, KindMemfd, KindModule, KindIOUring,
+	case KindFork, KindExit, KindJoin, KindLeave, KindThread, KindChdir, KindBind, KindListen, KindAccept, KindDNS,
+		KindTLS, KindFlow,
+		KindConnectResult, KindSetID, KindCapset, KindPtrace, KindMount, KindNamespace, KindBPF, KindMemfd, KindModule,
+		KindIOUring,
 		KindCompatSyscall, KindSignal, KindSocket:
 		return untouched, untouched
 	}

@@ -82,11 +82,13 @@ const (
 
 var memberNames = [numMembers]string{
 	mSchema: "schema", mRunID: "run_id", mSeq: "seq", mTNS: "t_ns", mPID: "pid", mTID: "tid", mExecID: "exec_id",
-	mEventType: "event_type", mKind: "kind", mValue: "value", mFlags: "flags", mMode: "mode", mResolve: "resolve", mCreated: "created",
+	mEventType: "event_type", mKind: "kind", mValue: "value", mFlags: "flags", mMode: "mode", mResolve: "resolve",
+	mCreated:     "created",
 	mReturnValue: "return_value", mAccessMode: "access_mode", mOperationFlags: "operation_flags", mStatus: "status",
 	mErrno: "errno", mClass: "class", mPathSource: "path_source", mCount: "count", mTFirstNS: "t_first_ns",
 	mTLastNS: "t_last_ns", mBytesOut: "bytes_out", mBytesIn: "bytes_in", mPPID: "ppid", mParentExecID: "parent_exec_id",
-	mCgroupID: "cgroup_id", mTarget: "target", mGiven: "given", mTargetGiven: "target_given", mArguments: "arguments", mExe: "exe", mCwd: "cwd", mArgv: "argv", mEnvKeys: "env_keys",
+	mCgroupID: "cgroup_id", mTarget: "target", mGiven: "given", mTargetGiven: "target_given", mArguments: "arguments",
+	mExe: "exe", mCwd: "cwd", mArgv: "argv", mEnvKeys: "env_keys",
 	mExitCode: "exit_code", mSignal: "signal", mCoreDumped: "core_dumped", mMarks: "marks",
 	mNetworkDestination: "network_destination", mNetworkPort: "network_port", mRuleID: "rule_id", mProtocol: "protocol",
 	mLocal: "local", mPeers: "peers", mRemote: "remote", mNames: "names", mDNS: "dns", mCall: "call", mArgs: "args",
@@ -115,7 +117,8 @@ func memberOf(key []byte, after member) (m member, ok bool) {
 
 const (
 	requiredMembers = members(1<<mSchema | 1<<mRunID | 1<<mSeq | 1<<mPID | 1<<mEventType | 1<<mKind | 1<<mValue)
-	v0Members       = requiredMembers | 1<<mFlags | 1<<mMode | 1<<mResolve | 1<<mReturnValue | 1<<mAccessMode | 1<<mOperationFlags |
+	v0Members       = requiredMembers | 1<<mFlags | 1<<mMode | 1<<mResolve | 1<<mReturnValue | 1<<mAccessMode |
+		1<<mOperationFlags |
 		1<<mStatus | 1<<mCgroupID | 1<<mNetworkDestination | 1<<mNetworkPort | 1<<mRuleID
 )
 

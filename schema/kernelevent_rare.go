@@ -8,10 +8,13 @@ import (
 
 // rare reports whether any field is set that most events leave out.
 func (e *KernelEvent) rare() bool {
-	return e.PPID != 0 || e.ParentExecID != 0 || e.CgroupID != 0 || e.Target != "" || e.Given != "" || e.TargetGiven != "" || e.Claimed || e.Truncated != 0 || e.Marks != 0 ||
-		e.Kind == KindExit || e.Kind == KindConnectBlocked || e.Protocol != "" || e.Local != "" || e.Peers != 0 || e.Remote != "" ||
+	return e.PPID != 0 || e.ParentExecID != 0 || e.CgroupID != 0 || e.Target != "" || e.Given != "" ||
+		e.TargetGiven != "" || e.Claimed || e.Truncated != 0 || e.Marks != 0 ||
+		e.Kind == KindExit || e.Kind == KindConnectBlocked || e.Protocol != "" || e.Local != "" || e.Peers != 0 ||
+		e.Remote != "" ||
 		e.Names != nil || e.DNS != nil || e.Exe != "" || e.Cwd != "" || e.Argv != nil || e.EnvKeys != nil ||
-		e.Call != "" || e.Args != nil || e.RuleID != 0 || e.ToolCallID != "" || e.BoundBy != "" || e.Check != "" || e.ContainerID != "" || e.Late
+		e.Call != "" || e.Args != nil || e.RuleID != 0 || e.ToolCallID != "" || e.BoundBy != "" || e.Check != "" ||
+		e.ContainerID != "" || e.Late
 }
 
 func appendRare(dst []byte, e *KernelEvent, valid bool) []byte {

@@ -64,7 +64,8 @@ func (d *kernelDecoder) presence() error {
 		return errors.New("count, t_first_ns and t_last_ns come together")
 	case has(mExitCode) && has(mSignal):
 		return errors.New("exit_code and signal do not come together")
-	case has(mCgroupID) && d.e.CgroupID == 0, has(mRuleID) && d.e.RuleID == 0, has(mNetworkDestination) && len(d.host) == 0:
+	case has(mCgroupID) && d.e.CgroupID == 0, has(mRuleID) && d.e.RuleID == 0, has(mNetworkDestination) &&
+		len(d.host) == 0:
 		return errors.New("cgroup_id, rule_id and network_destination are left out when there is none")
 	case has(mCoreDumped) && !has(mSignal):
 		return contradiction("core_dumped stands without a signal")

@@ -8,7 +8,8 @@ const hexDigits = "0123456789abcdef"
 var plain = [256]bool{
 	' ': true, '!': true, '#': true, '$': true, '%': true, '&': true, '\'': true, '(': true, ')': true, '*': true,
 	'+': true, ',': true, '-': true, '.': true, '/': true, ':': true, ';': true, '<': true, '=': true, '>': true,
-	'?': true, '@': true, '[': true, ']': true, '^': true, '_': true, '`': true, '{': true, '|': true, '}': true, '~': true,
+	'?': true, '@': true, '[': true, ']': true, '^': true, '_': true, '`': true, '{': true, '|': true, '}': true,
+	'~': true,
 	'0': true, '1': true, '2': true, '3': true, '4': true, '5': true, '6': true, '7': true, '8': true, '9': true,
 	'A': true, 'B': true, 'C': true, 'D': true, 'E': true, 'F': true, 'G': true, 'H': true, 'I': true, 'J': true,
 	'K': true, 'L': true, 'M': true, 'N': true, 'O': true, 'P': true, 'Q': true, 'R': true, 'S': true, 'T': true,

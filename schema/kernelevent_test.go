@@ -50,8 +50,9 @@ const (
 
 func openEvent() KernelEvent {
 	return KernelEvent{
-		RunID: "run_01JABCDEFGHJKMNPQRSTVWXYZ0", Seq: 123456, TNS: 1234567890, Kind: KindOpen, PID: 4321, TID: 4321, ExecID: 17,
-		Value: "/home/user/project/src/internal/module/file_0001.go", Flags: 0o2000000, HasResult: true, Result: 3,
+		RunID: "run_01JABCDEFGHJKMNPQRSTVWXYZ0", Seq: 123456, TNS: 1234567890, Kind: KindOpen, PID: 4321, TID: 4321,
+		ExecID: 17,
+		Value:  "/home/user/project/src/internal/module/file_0001.go", Flags: 0o2000000, HasResult: true, Result: 3,
 	}
 }
 
@@ -63,33 +64,45 @@ func cases() map[string]KernelEvent {
 		return KernelEvent{RunID: "run_1", Seq: 7, TNS: 5, Kind: k, PID: 9, TID: 9, ExecID: 2, Value: value}
 	}
 	m := map[string]KernelEvent{
-		"an open for reading":                 base,
-		"an open by another thread":           with(func(e *KernelEvent) { e.TID = 4322 }),
-		"an open that creates with mode 0":    with(func(e *KernelEvent) { e.Flags = 0o1101 }),
-		"an open that creates":                with(func(e *KernelEvent) { e.Flags, e.Mode = 0o3301, 0o644 }),
-		"an open with resolve flags":          with(func(e *KernelEvent) { e.Resolve = 8 }),
-		"a failed open from user memory":      with(func(e *KernelEvent) { e.Result, e.UserMemory = -2, true }),
-		"a failed open by the kernel's copy":  with(func(e *KernelEvent) { e.Result, e.KernelCopy = -2, true }),
-		"an unknown error number":             with(func(e *KernelEvent) { e.Result = -4000 }),
-		"an impossible access mode":           with(func(e *KernelEvent) { e.Flags = 3 }),
-		"an open without a result":            with(func(e *KernelEvent) { e.HasResult, e.Result = false, 0 }),
-		"an open of nothing":                  with(func(e *KernelEvent) { e.Value = "" }),
-		"coalesced repeats":                   with(func(e *KernelEvent) { e.Repeat, e.Count, e.TFirstNS, e.TLastNS = true, 300000, 5, 99 }),
-		"one coalesced repeat at time 0":      with(func(e *KernelEvent) { e.Repeat, e.Count = true, 1 }),
-		"loader noise":                        with(func(e *KernelEvent) { e.Class = ClassLoader }),
-		"a time before the run":               with(func(e *KernelEvent) { e.TNS = -5 }),
-		"quotes, newlines and escapes":        with(func(e *KernelEvent) { e.Value = "/a\"b\\c\nd\x1b[31m\x7f\u0085\u2028é😀" }),
-		"a path that is not UTF-8":            with(func(e *KernelEvent) { e.Value = "/a\xff\xfeb\xc3" }),
-		"a path with a real U+FFFD":           with(func(e *KernelEvent) { e.Value = "/a\uFFFDb" }),
-		"a truncated path":                    with(func(e *KernelEvent) { e.Truncated = FieldValue | FieldTarget }),
-		"a name that led elsewhere":           with(func(e *KernelEvent) { e.Given, e.TargetGiven, e.Marks = "a/../b", "l/\xff", MarkUnresolved }),
-		"an open that made the file":          with(func(e *KernelEvent) { e.Created = true }),
-		"a name that another could change":    with(func(e *KernelEvent) { e.Claimed = true }),
-		"a deleted file in memory":            with(func(e *KernelEvent) { e.Marks = MarkDeleted | MarkMemfd }),
-		"bound to a tool call, late":          with(func(e *KernelEvent) { e.ToolCallID, e.BoundBy, e.Late = "tc_1", "env", true }),
-		"an event of a check":                 with(func(e *KernelEvent) { e.Class = ClassCheck }),
-		"a kind nobody knows":                 kind(999, ""),
-		"a rename to a name that is not UTF8": func() KernelEvent { e := kind(KindRename, "/a"); e.Target = "/b\x80"; return e }(),
+		"an open for reading":                base,
+		"an open by another thread":          with(func(e *KernelEvent) { e.TID = 4322 }),
+		"an open that creates with mode 0":   with(func(e *KernelEvent) { e.Flags = 0o1101 }),
+		"an open that creates":               with(func(e *KernelEvent) { e.Flags, e.Mode = 0o3301, 0o644 }),
+		"an open with resolve flags":         with(func(e *KernelEvent) { e.Resolve = 8 }),
+		"a failed open from user memory":     with(func(e *KernelEvent) { e.Result, e.UserMemory = -2, true }),
+		"a failed open by the kernel's copy": with(func(e *KernelEvent) { e.Result, e.KernelCopy = -2, true }),
+		"an unknown error number":            with(func(e *KernelEvent) { e.Result = -4000 }),
+		"an impossible access mode":          with(func(e *KernelEvent) { e.Flags = 3 }),
+		"an open without a result":           with(func(e *KernelEvent) { e.HasResult, e.Result = false, 0 }),
+		"an open of nothing":                 with(func(e *KernelEvent) { e.Value = "" }),
+		"coalesced repeats": with(func(e *KernelEvent) {
+			e.Repeat, e.Count, e.TFirstNS, e.TLastNS = true, 300000, 5, 99
+		}),
+		"one coalesced repeat at time 0": with(func(e *KernelEvent) { e.Repeat, e.Count = true, 1 }),
+		"loader noise":                   with(func(e *KernelEvent) { e.Class = ClassLoader }),
+		"a time before the run":          with(func(e *KernelEvent) { e.TNS = -5 }),
+		"quotes, newlines and escapes": with(func(e *KernelEvent) {
+			e.Value = "/a\"b\\c\nd\x1b[31m\x7f\u0085\u2028é😀"
+		}),
+		"a path that is not UTF-8":  with(func(e *KernelEvent) { e.Value = "/a\xff\xfeb\xc3" }),
+		"a path with a real U+FFFD": with(func(e *KernelEvent) { e.Value = "/a\uFFFDb" }),
+		"a truncated path":          with(func(e *KernelEvent) { e.Truncated = FieldValue | FieldTarget }),
+		"a name that led elsewhere": with(func(e *KernelEvent) {
+			e.Given, e.TargetGiven, e.Marks = "a/../b", "l/\xff", MarkUnresolved
+		}),
+		"an open that made the file":       with(func(e *KernelEvent) { e.Created = true }),
+		"a name that another could change": with(func(e *KernelEvent) { e.Claimed = true }),
+		"a deleted file in memory":         with(func(e *KernelEvent) { e.Marks = MarkDeleted | MarkMemfd }),
+		"bound to a tool call, late": with(func(e *KernelEvent) {
+			e.ToolCallID, e.BoundBy, e.Late = "tc_1", "env", true
+		}),
+		"an event of a check": with(func(e *KernelEvent) { e.Class = ClassCheck }),
+		"a kind nobody knows": kind(999, ""),
+		"a rename to a name that is not UTF8": func() KernelEvent {
+			e := kind(KindRename, "/a")
+			e.Target = "/b\x80"
+			return e
+		}(),
 	}
 	e := kind(KindExec, "/usr/bin/env")
 	e.PPID, e.ParentExecID, e.CgroupID = 8, 1, 77
@@ -110,11 +123,14 @@ func cases() map[string]KernelEvent {
 	e.CgroupID, e.RuleID = 123456789, 7
 	m["a blocked connect"] = e
 	e = kind(KindFlow, "203.0.113.10:443")
-	e.Protocol, e.Local, e.Names, e.BytesIn, e.BytesOut = "tcp", "10.0.0.2:5555", []string{"a.example", "b.example"}, 10, 20
+	e.Protocol, e.Local, e.Names, e.BytesIn, e.BytesOut = "tcp", "10.0.0.2:5555", []string{"a.example", "b.example"},
+		10, 20
 	m["a flow"] = e
 	e = kind(KindDNS, "example.com")
 	e.Protocol, e.Remote = "udp", "10.0.0.1:53"
-	e.DNS = &DNSMessage{Type: "A", Response: true, RCode: "NOERROR", Answers: []DNSAnswer{{"example.com", "CNAME", "x.example"}, {"x.example", "A", "203.0.113.10"}, {"x", "TXT", ""}}}
+	e.DNS = &DNSMessage{Type: "A", Response: true, RCode: "NOERROR",
+		Answers: []DNSAnswer{{"example.com", "CNAME", "x.example"}, {"x.example", "A", "203.0.113.10"},
+			{"x", "TXT", ""}}}
 	m["a DNS answer"] = e
 	e = kind(KindSetID, "")
 	e.Call, e.Args, e.HasResult, e.Result = "setresuid", []uint64{0, 1<<64 - 1, 5}, true, -1
@@ -144,7 +160,9 @@ func TestKernelEventSurvivesTheLine(t *testing.T) {
 
 func TestLinesHoldNoControlCharacters(t *testing.T) {
 	for name, e := range cases() {
-		if i := bytes.IndexFunc(AppendJSON(nil, &e), func(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }); i >= 0 {
+		if i := bytes.IndexFunc(AppendJSON(nil, &e), func(r rune) bool {
+			return r < 0x20 || r >= 0x7f && r < 0xa0
+		}); i >= 0 {
 			t.Errorf("%s: one at %d", name, i)
 		}
 	}
@@ -164,7 +182,8 @@ func TestKindsAndNamesGoBothWays(t *testing.T) {
 			t.Errorf("errno %d is %q, which reads as %d, %v", n, errnoName(n), got, ok)
 		}
 	}
-	for k, want := range map[KernelKind]string{1: "openat", 2: "connect", 4: "exec", 10: "file_blocked", 20: "connect_blocked", 5: "event_5"} {
+	for k, want := range map[KernelKind]string{1: "openat", 2: "connect", 4: "exec", 10: "file_blocked",
+		20: "connect_blocked", 5: "event_5"} {
 		if k.String() != want {
 			t.Errorf("v0's kind %d is %q, want %q", k, k, want)
 		}
@@ -179,7 +198,9 @@ func TestKindsAndNamesGoBothWays(t *testing.T) {
 func TestAppendJSONAllocatesNothing(t *testing.T) {
 	buf := make([]byte, 0, 4096)
 	for name, e := range cases() {
-		if n := testing.AllocsPerRun(100, func() { buf = AppendJSON(buf[:0], &e) }); n > 0 && !strings.Contains(name, "nobody") && !strings.Contains(name, "real-time") {
+		if n := testing.AllocsPerRun(100, func() {
+			buf = AppendJSON(buf[:0], &e)
+		}); n > 0 && !strings.Contains(name, "nobody") && !strings.Contains(name, "real-time") {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
@@ -190,7 +211,8 @@ func FuzzKernelEventString(f *testing.F) {
 	f.Add("/etc/passwd", "x", int64(3), uint64(0))
 	f.Add("/a\xff\n\x00\u2028", "\xed\xa0\x80", int64(-2), uint64(577))
 	f.Fuzz(func(t *testing.T, value, arg string, result int64, flags uint64) {
-		want := KernelEvent{RunID: "r", Kind: KindOpen, Value: value, Argv: []string{arg, value}, Flags: flags, HasResult: true, Result: result}
+		want := KernelEvent{RunID: "r", Kind: KindOpen, Value: value, Argv: []string{arg, value}, Flags: flags,
+			HasResult: true, Result: result}
 		line := AppendJSON(nil, &want)
 		if bytes.IndexFunc(line, func(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }) >= 0 {
 			t.Fatalf("a control character in %q", line)

@@ -48,7 +48,8 @@ func plainIntegers(v any) any {
 	case json.Number:
 		_, signed := strconv.ParseInt(v.String(), 10, 64)
 		_, unsigned := strconv.ParseUint(v.String(), 10, 64)
-		if r, ok := new(big.Rat).SetString(v.String()); ok && r.IsInt() && (v == "-0" || signed != nil && unsigned != nil) {
+		if r, ok := new(big.Rat).SetString(v.String()); ok && r.IsInt() &&
+			(v == "-0" || signed != nil && unsigned != nil) {
 			return json.Number(map[bool]string{false: "0.5", true: "-0.5"}[r.Sign() < 0])
 		}
 	case []any:

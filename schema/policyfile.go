@@ -95,7 +95,8 @@ type OutcomeReport struct {
 // CutReason says in the health that values of turns were cut.
 func CutReason(values uint64) Reason {
 	return Reason{
-		Subject: "gateway", Code: "values_cut", Message: fmt.Sprintf("%d values in turns were cut; the member cut of a turn lists them", values),
-		Remedy: "let the tool write large results to files",
+		Subject: "gateway", Code: "values_cut",
+		Message: fmt.Sprintf("%d values in turns were cut; the member cut of a turn lists them", values),
+		Remedy:  "let the tool write large results to files",
 	}
 }

@@ -13,7 +13,8 @@ import (
 const smallSurface = `{"schema":"assay.runner.capability_surface.v0","run_id":"r_1","filesystem_paths":["/a","/b"],"network_endpoints":[],"process_execs":["/x"],"mcp_tools":[],"policy_decisions":[]}`
 
 func TestReadSurfaceGivesWhatTheDocumentHolds(t *testing.T) {
-	got := CapabilitySurface{Schema: CapabilitySurfaceV0, NetworkEndpoints: []string{}, MCPTools: []string{}, PolicyDecisions: []string{}}
+	got := CapabilitySurface{Schema: CapabilitySurfaceV0, NetworkEndpoints: []string{}, MCPTools: []string{},
+		PolicyDecisions: []string{}}
 	var err error
 	got.RunID, err = ReadSurface(strings.NewReader(smallSurface), func(list, value string) {
 		switch list {
@@ -36,7 +37,9 @@ func TestReadSurfaceGivesWhatTheDocumentHolds(t *testing.T) {
 
 func TestReadSurfaceNamesTheFault(t *testing.T) {
 	for doc, want := range map[string]error{
-		"": ErrSyntax, "[": ErrSyntax, `["a","a"`: ErrSyntax, `{"run_id":7,"a":1,"a":2}`: ErrDuplicateKey, "{}{}": ErrSyntax, "{": ErrSyntax, smallSurface + "1": ErrSyntax, "[]": ErrSchema, "7": ErrSchema, "{}": ErrSchema,
+		"": ErrSyntax, "[": ErrSyntax, `["a","a"`: ErrSyntax, `{"run_id":7,"a":1,"a":2}`: ErrDuplicateKey,
+		"{}{}": ErrSyntax, "{": ErrSyntax, smallSurface + "1": ErrSyntax, "[]": ErrSchema, "7": ErrSchema,
+		"{}": ErrSchema,
 		strings.Replace(smallSurface, `"/a"`, `"\xff"`, 1):                    ErrSyntax,
 		strings.Replace(smallSurface, `}`, `,"more":1e999999}`, 1):            ErrSyntax,
 		strings.Replace(smallSurface, `}`, `,"mcp_tools":[]}`, 1):             ErrDuplicateKey,
@@ -61,14 +64,16 @@ func TestReadSurfaceNamesTheFault(t *testing.T) {
 // FuzzReadSurface holds the reader against the JSON Schema.
 func FuzzReadSurface(f *testing.F) {
 	other := otherValidator(f, CapabilitySurfaceV0)
-	for _, s := range []string{smallSurface, strings.Replace(smallSurface, `"/b"`, `"/a"`, 1), strings.Replace(smallSurface, `"/a"`, `null`, 1), "{}", "[1]"} {
+	for _, s := range []string{smallSurface, strings.Replace(smallSurface, `"/b"`, `"/a"`, 1),
+		strings.Replace(smallSurface, `"/a"`, `null`, 1), "{}", "[1]"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		_, err := ReadSurface(bytes.NewReader(doc), nil)
 		var unsorted *UnsortedError
 		syntaxErr := checkSyntax(doc)
-		if errors.Is(syntaxErr, ErrSyntax) != errors.Is(err, ErrSyntax) || errors.Is(syntaxErr, ErrDuplicateKey) != errors.Is(err, ErrDuplicateKey) {
+		if errors.Is(syntaxErr, ErrSyntax) != errors.Is(err, ErrSyntax) ||
+			errors.Is(syntaxErr, ErrDuplicateKey) != errors.Is(err, ErrDuplicateKey) {
 			t.Errorf("%q: %v, and its syntax %v", doc, err, syntaxErr)
 		}
 		if schemaErr := other(doc); (err == nil) != (schemaErr == nil) && !errors.As(err, &unsorted) {

@@ -60,20 +60,22 @@ func TestValidateTellsItsErrorsApart(t *testing.T) {
 		id, doc string
 		want    error
 	}{
-		"an unknown schema":           {"assay.runner.nothing.v9", `{}`, ErrUnknownSchema},
-		"an empty document":           {SDKEventV0, ``, ErrSyntax},
-		"two documents":               {SDKEventV0, `{}{}`, ErrSyntax},
-		"half a document":             {SDKEventV0, `{"schema":`, ErrSyntax},
-		"invalid UTF-8":               {SDKEventV0, "{\"a\":\"\xff\"}", ErrSyntax},
-		"a number that fills memory":  {SDKEventV0, `{"seq":1e999999999}`, ErrSyntax},
-		"a number too long":           {SDKEventV0, `{"seq":-1` + strings.Repeat("0", 300) + `}`, ErrSyntax},
-		"the longest number":          {SDKEventV0, `{"seq":-1` + strings.Repeat("0", 299) + `}`, ErrSchema},
-		"a key that is there twice":   {SDKEventV0, `{"seq":0,"seq":1}`, ErrDuplicateKey},
-		"a key twice, deep down":      {SDKEventV0, `{"a":[{"b":0,"b":1}]}`, ErrDuplicateKey},
-		"a key twice, once escaped":   {SDKEventV0, `{"seq":0,"s\u0065q":1}`, ErrDuplicateKey},
-		"a missing property":          {SDKEventV0, `{"schema":"assay.runner.sdk_event.v0"}`, ErrSchema},
-		"an added key of a closed v0": {KernelEventV0, `{"schema":"assay.runner.kernel_event.v0","run_id":"r","seq":0,"pid":1,"event_type":4,"kind":"exec","value":"/x","more":1}`, ErrSchema},
-		"an added key of an open v0":  {SDKEventV0, `{"schema":"assay.runner.sdk_event.v0","run_id":"r","seq":0,"event_type":"x","source":"","sdk_name":"","sdk_version":"","more":1}`, nil},
+		"an unknown schema":          {"assay.runner.nothing.v9", `{}`, ErrUnknownSchema},
+		"an empty document":          {SDKEventV0, ``, ErrSyntax},
+		"two documents":              {SDKEventV0, `{}{}`, ErrSyntax},
+		"half a document":            {SDKEventV0, `{"schema":`, ErrSyntax},
+		"invalid UTF-8":              {SDKEventV0, "{\"a\":\"\xff\"}", ErrSyntax},
+		"a number that fills memory": {SDKEventV0, `{"seq":1e999999999}`, ErrSyntax},
+		"a number too long":          {SDKEventV0, `{"seq":-1` + strings.Repeat("0", 300) + `}`, ErrSyntax},
+		"the longest number":         {SDKEventV0, `{"seq":-1` + strings.Repeat("0", 299) + `}`, ErrSchema},
+		"a key that is there twice":  {SDKEventV0, `{"seq":0,"seq":1}`, ErrDuplicateKey},
+		"a key twice, deep down":     {SDKEventV0, `{"a":[{"b":0,"b":1}]}`, ErrDuplicateKey},
+		"a key twice, once escaped":  {SDKEventV0, `{"seq":0,"s\u0065q":1}`, ErrDuplicateKey},
+		"a missing property":         {SDKEventV0, `{"schema":"assay.runner.sdk_event.v0"}`, ErrSchema},
+		"an added key of a closed v0": {KernelEventV0,
+			`{"schema":"assay.runner.kernel_event.v0","run_id":"r","seq":0,"pid":1,"event_type":4,"kind":"exec","value":"/x","more":1}`, ErrSchema},
+		"an added key of an open v0": {SDKEventV0,
+			`{"schema":"assay.runner.sdk_event.v0","run_id":"r","seq":0,"event_type":"x","source":"","sdk_name":"","sdk_version":"","more":1}`, nil},
 	} {
 		if err := Validate(c.id, []byte(c.doc)); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
@@ -91,7 +93,8 @@ func TestIntegersArePlain(t *testing.T) {
 		integer bool
 	}{
 		{"2", true}, {"0", true}, {"-9223372036854775808", true}, {"18446744073709551615", true},
-		{"2.0", false}, {"2e0", false}, {"-0", false}, {"0.0", false}, {"-9223372036854775809", false}, {"18446744073709551616", false},
+		{"2.0", false}, {"2e0", false}, {"-0", false}, {"0.0", false}, {"-9223372036854775809", false},
+		{"18446744073709551616", false},
 		{"1e300", false}, {"1" + strings.Repeat("0", 50), false}, {"-2.0", false}, {"2.5", false},
 	} {
 		for place, l := range map[string]string{
@@ -100,7 +103,8 @@ func TestIntegersArePlain(t *testing.T) {
 			"a number":       fmt.Sprintf(line, strings.TrimPrefix(c.n, "-"), "2", "1", ""),
 			"a key not ours": fmt.Sprintf(line, "1", "2", "1", `,"more":`+c.n),
 		} {
-			want := place == "a number" || place == "a key not ours" || place == "an integer" && c.integer || place == "a constant" && c.n == "2"
+			want := place == "a number" || place == "a key not ours" || place == "an integer" && c.integer ||
+				place == "a constant" && c.n == "2"
 			if err := Validate(CallEventV2, []byte(l)); (err == nil) != want {
 				t.Errorf("%s %s: %v", place, c.n, err)
 			}
@@ -168,7 +172,8 @@ func TestRepeatedLinesTakeTheFastPath(t *testing.T) {
 		again := line
 		for old, other := range map[string]string{
 			`"pid":1`: `"pid":22`, `"t_start_ns":5`: `"t_start_ns":6`, `"duration_ms":0.25`: `"duration_ms":0.1234`,
-			`"call_id":"01J`: `"call_id":"01K`, `"parameters":{"prompt":`: `"parameters":{"n":[1.5,-2,{"x":null}],"other":`,
+			`"call_id":"01J`:          `"call_id":"01K`,
+			`"parameters":{"prompt":`: `"parameters":{"n":[1.5,-2,{"x":null}],"other":`,
 		} {
 			again = strings.Replace(again, old, other, 1)
 		}
@@ -201,13 +206,16 @@ func FuzzLine(f *testing.F) {
 		}
 	}
 	for _, s := range seeds {
-		for _, value := range []string{`{"a":1,"a":2}`, `{"a":{"b":1,"b":1}}`, `{"a":01}`, `{"a":1.}`, `{"a":.5}`, `{"a":-0.5,"b":[[],{}]}`, `{"a"}`, `{"a":1,}`, `[{"a":[1,]}]`, `{"\u0061":1,"a":2}`, `"x"`, `{`} {
+		for _, value := range []string{`{"a":1,"a":2}`, `{"a":{"b":1,"b":1}}`, `{"a":01}`, `{"a":1.}`, `{"a":.5}`,
+			`{"a":-0.5,"b":[[],{}]}`, `{"a"}`, `{"a":1,}`, `[{"a":[1,]}]`, `{"\u0061":1,"a":2}`, `"x"`, `{`} {
 			change(s, `{"prompt":"fix it"}`, value)
 		}
-		for _, value := range []string{"0.0", "0.250", "1.5", "-0.25", "1e-3", "123456789012345.5", "1.0", ".5", "5.", "00.5", `"x"`} {
+		for _, value := range []string{"0.0", "0.250", "1.5", "-0.25", "1e-3", "123456789012345.5", "1.0", ".5", "5.",
+			"00.5", `"x"`} {
 			change(s, `"duration_ms":0.25`, `"duration_ms":`+value)
 		}
-		for _, value := range []string{`"81JABCDEFGHJKMNPQRSTVWXYZ0"`, `"01jabcdefghjkmnpqrstvwxyz0"`, `""`, `"\u0030\u0031JABCDEFGHJKMNPQRSTVWXYZ0"`, "1", "null"} {
+		for _, value := range []string{`"81JABCDEFGHJKMNPQRSTVWXYZ0"`, `"01jabcdefghjkmnpqrstvwxyz0"`, `""`,
+			`"\u0030\u0031JABCDEFGHJKMNPQRSTVWXYZ0"`, "1", "null"} {
 			change(s, `"01JABCDEFGHJKMNPQRSTVWXYZ0"`, value)
 		}
 	}

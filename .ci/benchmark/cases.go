@@ -38,8 +38,12 @@ func cases(b *bench) []benchCase {
 		b.prepared("git clone", 15, 1.03, func(dir string) *exec.Cmd {
 			return exec.Command("git", "clone", "-q", "--no-local", b.repository(), filepath.Join(dir, "clone"))
 		}),
-		b.prepared("npm install, a server's 70 packages", 7, 0, b.npm(func() string { return `{"dependencies":{"express":"4"}}` })),
-		b.prepared("npm install, 300 packages on disk", 7, 1.03, b.npm(sync.OnceValue(func() string { return packages(b.dir) }))),
+		b.prepared("npm install, a server's 70 packages", 7, 0, b.npm(func() string {
+			return `{"dependencies":{"express":"4"}}`
+		})),
+		b.prepared("npm install, 300 packages on disk", 7, 1.03, b.npm(sync.OnceValue(func() string {
+			return packages(b.dir)
+		}))),
 		b.prepared("pytest", 9, 1.05, func(dir string) *exec.Cmd {
 			check(os.WriteFile(filepath.Join(dir, "test_it.py"), []byte(pytest), 0o644))
 			cmd := exec.Command("/usr/bin/python3", "-m", "pytest", "-q")
@@ -72,7 +76,8 @@ func (b *bench) paired(name string, rounds int, maxRatio float64, flags, args []
 	return benchCase{
 		name: name, rounds: rounds, maxRatio: maxRatio, whole: true, bare: bare(args...), ours: b.run(flags, args...),
 		others: map[string]func() *exec.Cmd{
-			"strace":   bare(append([]string{"strace", "-f", "-o", "/dev/null", "-e", "trace=open,openat,openat2,creat,execve,execveat"}, args...)...),
+			"strace": bare(append([]string{"strace", "-f", "-o", "/dev/null", "-e",
+				"trace=open,openat,openat2,creat,execve,execveat"}, args...)...),
 			"bpftrace": func() *exec.Cmd { return b.underBpftrace(args) },
 		},
 	}
@@ -109,5 +114,6 @@ tracepoint:syscalls:sys_enter_execve { printf("%d exec %s\n", pid, str(args->fil
 	file := filepath.Join(b.dir, "command.sh")
 	check(os.WriteFile(file, []byte("#!/bin/sh\nexec "+line+"\n"), 0o755))
 	// bpftrace looks for tracepoints in debugfs, which is mounted here for it alone.
-	return exec.Command("unshare", "--mount", "sh", "-c", `mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug && mountpoint -q /sys/kernel/tracing || mount -t tracefs none /sys/kernel/tracing && exec bpftrace -o /dev/null -e "$1" -c "/bin/sh $2"`, "sh", script, file)
+	return exec.Command("unshare", "--mount", "sh", "-c",
+		`mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug && mountpoint -q /sys/kernel/tracing || mount -t tracefs none /sys/kernel/tracing && exec bpftrace -o /dev/null -e "$1" -c "/bin/sh $2"`, "sh", script, file)
 }

@@ -20,12 +20,20 @@ func (b *bench) crowd(self string) []single {
 	over := sync.OnceValue(func() map[int]float64 { return b.unrelatedByRuns(self) })
 	cases := []single{}
 	for _, n := range []int{1, 10, 100} {
-		cases = append(cases, single{fmt.Sprintf("an unrelated getpid with %d idle runs, over one without", n), "ns", 120, func() float64 { return over()[n] }})
+		cases = append(cases, single{fmt.Sprintf("an unrelated getpid with %d idle runs, over one without", n), "ns",
+			120, func() float64 {
+				return over()[n]
+			}})
 	}
 	return append(cases,
-		single{"what 100 idle runs add to an unrelated getpid, over what 1 adds", "times", 1.15, func() float64 { return over()[100] / over()[1] }},
-		single{"an open of one file inside one of 100 runs, over inside of 1", "times", 1.10, func() float64 { return b.insideOf(self, 100) / b.insideOf(self, 1) }},
-		single{"memory of a run: what one more idle run adds, PSS of runner and guard, and its maps", "MiB", 16, b.idleMemory},
+		single{"what 100 idle runs add to an unrelated getpid, over what 1 adds", "times", 1.15, func() float64 {
+			return over()[100] / over()[1]
+		}},
+		single{"an open of one file inside one of 100 runs, over inside of 1", "times", 1.10, func() float64 {
+			return b.insideOf(self, 100) / b.insideOf(self, 1)
+		}},
+		single{"memory of a run: what one more idle run adds, PSS of runner and guard, and its maps", "MiB", 16,
+			b.idleMemory},
 		single{"100 idle runs started at once, all started", "s", 3, func() float64 { return b.hundred() }},
 	)
 }

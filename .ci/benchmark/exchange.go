@@ -40,7 +40,8 @@ func exchange(args []string) {
 		pass(webSocketWire{conn})
 	}))
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "ASSAY_RUN_SOCKET="+lines.Addr().String(), "ASSAY_RUN_URL=ws://"+frames.Addr().String())
+	cmd.Env = append(os.Environ(), "ASSAY_RUN_SOCKET="+lines.Addr().String(),
+		"ASSAY_RUN_URL=ws://"+frames.Addr().String())
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	check(cmd.Run())
 }

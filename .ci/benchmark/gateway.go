@@ -74,7 +74,8 @@ func connect(network string) wire {
 		check(err)
 		w = &unixWire{conn, bufio.NewReaderSize(conn, 1<<16)}
 	} else {
-		conn, _, err := websocket.Dial(context.Background(), os.Getenv("ASSAY_RUN_URL")+"/?token="+os.Getenv("ASSAY_RUN_TOKEN"), nil)
+		conn, _, err := websocket.Dial(context.Background(),
+			os.Getenv("ASSAY_RUN_URL")+"/?token="+os.Getenv("ASSAY_RUN_TOKEN"), nil)
 		check(err)
 		w = webSocketWire{conn}
 	}
@@ -128,7 +129,8 @@ func calls(args []string) {
 			for sent, got := 0, 0; got < n; {
 				for ; sent < n && sent-got < window; sent++ {
 					// Do not use the id of a call in flight again.
-					out = append(out, bytes.Replace([]byte(proposal), []byte(`"id":7`), fmt.Appendf(nil, `"id":%d`, 1000+sent%window), 1))
+					out = append(out, bytes.Replace([]byte(proposal), []byte(`"id":7`),
+						fmt.Appendf(nil, `"id":%d`, 1000+sent%window), 1))
 				}
 				if len(out) > 0 {
 					w.send(out...)
@@ -152,7 +154,8 @@ func calls(args []string) {
 func (b *bench) gateway(self, role, network string, n int) float64 {
 	var got []float64
 	for range b.rounds(5) {
-		got = append(got, b.printed(b.run([]string{"--kernel", "off", "--gateway", "ws"}, self, role, network, strconv.Itoa(n))()))
+		got = append(got, b.printed(b.run([]string{"--kernel", "off", "--gateway", "ws"}, self, role, network,
+			strconv.Itoa(n))()))
 	}
 	return median(got)
 }

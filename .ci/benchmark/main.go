@@ -48,7 +48,8 @@ func measure(args []string) {
 			continue
 		}
 		r := b.measure(c)
-		fmt.Fprintf(table, "%s\t%v\t%v\t%v\t%.3f\t%.3f\t%s\t%s\n", c.name, r.bare, r.ours, r.ours-r.bare, r.ratio, r.cpu, c.bound(), b.verdict(r.ok(c)))
+		fmt.Fprintf(table, "%s\t%v\t%v\t%v\t%.3f\t%.3f\t%s\t%s\n", c.name, r.bare, r.ours, r.ours-r.bare, r.ratio,
+			r.cpu, c.bound(), b.verdict(r.ok(c)))
 		if r.missing.runs > 0 {
 			fmt.Fprintf(table, "  not complete in %d runs, %d events dropped\n", r.missing.runs, r.missing.events)
 		}
@@ -184,7 +185,8 @@ func (b *bench) measure(c benchCase) figures {
 		}
 	}
 	m := medians(pairs)
-	f := figures{bare: median(bare), ours: median(ours), ratio: m.wall, cpu: m.cpu, others: map[string]ratios{}, missing: lacks}
+	f := figures{bare: median(bare), ours: median(ours), ratio: m.wall, cpu: m.cpu, others: map[string]ratios{},
+		missing: lacks}
 	for name, pairs := range others {
 		f.others[name] = medians(pairs)
 	}

@@ -44,9 +44,10 @@ func mcpServer(args []string) {
 		Path string `json:"path"`
 	}
 	text := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "package main"}}}
-	mcp.AddTool(s, &mcp.Tool{Name: "read_file"}, func(context.Context, *mcp.CallToolRequest, in) (*mcp.CallToolResult, any, error) {
-		return text, nil, nil
-	})
+	mcp.AddTool(s, &mcp.Tool{Name: "read_file"},
+		func(context.Context, *mcp.CallToolRequest, in) (*mcp.CallToolResult, any, error) {
+			return text, nil, nil
+		})
 	if len(args) == 0 {
 		s.Run(context.Background(), &mcp.StdioTransport{}) // until its input ends
 		return
@@ -130,7 +131,8 @@ func overHTTP(url string) func(message string, id int) {
 	call := func(message string, id int) {
 		req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(message))
 		check(err)
-		req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Mcp-Protocol-Version": {"2025-06-18"}}
+		req.Header = http.Header{"Content-Type": {"application/json"},
+			"Accept": {"application/json, text/event-stream"}, "Mcp-Protocol-Version": {"2025-06-18"}}
 		if session != "" {
 			req.Header.Set("Mcp-Session-Id", session)
 		}
@@ -195,11 +197,13 @@ func (b *bench) mcpCases(self string) (cases []single) {
 	// The gateway of a run, with the same policy.
 	for _, network := range []string{"unix", "ws"} {
 		for _, conns := range []int{1, 50} {
-			cases = append(cases, single{fmt.Sprintf("gateway, a call over %s with a policy, %d at once", network, conns), "us", noBound, func() float64 {
+			cases = append(cases, single{fmt.Sprintf("gateway, a call over %s with a policy, %d at once", network,
+				conns), "us", noBound, func() float64 {
 				check(os.WriteFile(policy, []byte(benchPolicy), 0o600))
 				var got []float64
 				for range b.rounds(5) {
-					run := b.run([]string{"--kernel", "off", "--gateway", "ws", "--policy", policy}, self, "turns", network, strconv.Itoa(conns), strconv.Itoa(20_000/conns))
+					run := b.run([]string{"--kernel", "off", "--gateway", "ws", "--policy", policy}, self, "turns",
+						network, strconv.Itoa(conns), strconv.Itoa(20_000/conns))
 					got = append(got, b.printed(run()))
 				}
 				return median(got)

@@ -20,8 +20,9 @@ func (b *bench) notify(c benchCase, maxRatio float64, maxTotal time.Duration) be
 		}
 	}
 	return benchCase{
-		name: "notify: " + c.name, rounds: c.rounds, maxRatio: maxRatio, maxTotal: maxTotal, bare: c.bare, below: strace,
-		ours: through(b.bin, "-q", "--kernel", "notify", "-o", filepath.Join(b.dir, "run.tar.gz"), "--"),
+		name: "notify: " + c.name, rounds: c.rounds, maxRatio: maxRatio, maxTotal: maxTotal, bare: c.bare,
+		below: strace,
+		ours:  through(b.bin, "-q", "--kernel", "notify", "-o", filepath.Join(b.dir, "run.tar.gz"), "--"),
 		others: map[string]func() *exec.Cmd{
 			strace: through("strace", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=file,process,network"),
 		},
@@ -44,10 +45,11 @@ func (b *bench) notified(all []benchCase) (list []benchCase) {
 	}
 	module, err := os.Getwd()
 	check(err)
-	build := b.prepared("go build of one package and the standard library, cold cache", 3, 0, func(dir string) *exec.Cmd {
-		cmd := exec.Command("go", "build", "./schema")
-		cmd.Dir, cmd.Env = module, append(os.Environ(), "GOCACHE="+filepath.Join(dir, "cache"))
-		return cmd
-	})
+	build := b.prepared("go build of one package and the standard library, cold cache", 3, 0,
+		func(dir string) *exec.Cmd {
+			cmd := exec.Command("go", "build", "./schema")
+			cmd.Dir, cmd.Env = module, append(os.Environ(), "GOCACHE="+filepath.Join(dir, "cache"))
+			return cmd
+		})
 	return append(list, b.notify(build, 1.25, 0))
 }

@@ -22,7 +22,8 @@ func packages(dir string) string {
 		name := fmt.Sprintf("dependency-%03d", i)
 		tree := filepath.Join(dir, name)
 		check(os.MkdirAll(filepath.Join(tree, "package", "lib"), 0o755))
-		check(os.WriteFile(filepath.Join(tree, "package", "package.json"), fmt.Appendf(nil, `{"name":%q,"version":"1.0.0","main":"lib/0.js"}`, name), 0o644))
+		check(os.WriteFile(filepath.Join(tree, "package", "package.json"),
+			fmt.Appendf(nil, `{"name":%q,"version":"1.0.0","main":"lib/0.js"}`, name), 0o644))
 		for n := range npmFiles {
 			text := strings.Repeat(fmt.Sprintf("exports.f%d = function () { return %d; };\n", n, i), 20*(n+1))
 			check(os.WriteFile(filepath.Join(tree, "package", "lib", fmt.Sprintf("%d.js", n)), []byte(text), 0o644))

@@ -22,4 +22,5 @@ func (b *bench) redaction(name string, rounds int, flags []string, args ...strin
 }
 
 // print1GB writes lines such as a build prints.
-var print1GB = []string{"sh", "-c", `yes "the quick brown fox jumps over the lazy dog 0123456789 /usr/lib/x.so" | head -c 1000000000`}
+var print1GB = []string{"sh", "-c",
+	`yes "the quick brown fox jumps over the lazy dog 0123456789 /usr/lib/x.so" | head -c 1000000000`}

@@ -22,7 +22,8 @@ const (
 func repository() string {
 	cache, err := os.UserCacheDir()
 	check(err)
-	dir := filepath.Join(cache, "assay-run-bench", fmt.Sprintf("repository-%d-%d-%d.git", repoFiles, repoCommits, repoTouched))
+	dir := filepath.Join(cache, "assay-run-bench",
+		fmt.Sprintf("repository-%d-%d-%d.git", repoFiles, repoCommits, repoTouched))
 	if _, err := os.Stat(dir); err == nil {
 		return dir
 	}
@@ -50,10 +51,12 @@ func repository() string {
 func writeHistory(w io.Writer) {
 	r := rand.New(rand.NewPCG(1, 2))
 	commit := func(n int, files func(yield func(int) bool)) {
-		fmt.Fprintf(w, "commit refs/heads/main\ncommitter A <a@example.com> %d +0000\ndata 6\nchange\n", 1600000000+n*3600)
+		fmt.Fprintf(w, "commit refs/heads/main\ncommitter A <a@example.com> %d +0000\ndata 6\nchange\n",
+			1600000000+n*3600)
 		for i := range files {
 			text := source(r, i)
-			fmt.Fprintf(w, "M 100644 inline src/part-%02d/unit-%02d/file-%04d.go\ndata %d\n%s\n", i%40, i%17, i, len(text), text)
+			fmt.Fprintf(w, "M 100644 inline src/part-%02d/unit-%02d/file-%04d.go\ndata %d\n%s\n", i%40, i%17, i,
+				len(text), text)
 		}
 	}
 	commit(0, func(yield func(int) bool) {
@@ -72,10 +75,12 @@ func writeHistory(w io.Writer) {
 
 // source is text of one to nine kilobytes that compresses as code does.
 func source(r *rand.Rand, i int) []byte {
-	words := []string{"func", "return", "value", "index", "range", "error", "string", "buffer", "if", "for", "nil", "len"}
+	words := []string{"func", "return", "value", "index", "range", "error", "string", "buffer", "if", "for", "nil",
+		"len"}
 	b := fmt.Appendf(nil, "package unit%02d\n\n", i%17)
 	for n := 1000 + r.IntN(8000); len(b) < n; {
-		b = fmt.Appendf(b, "\t%s %s%d = %s(%d)\n", words[r.IntN(len(words))], words[r.IntN(len(words))], r.IntN(100), words[r.IntN(len(words))], r.IntN(1000))
+		b = fmt.Appendf(b, "\t%s %s%d = %s(%d)\n", words[r.IntN(len(words))], words[r.IntN(len(words))], r.IntN(100),
+			words[r.IntN(len(words))], r.IntN(1000))
 	}
 	return b
 }

@@ -51,19 +51,39 @@ func singles(b *bench) []single {
 		{"verify RSS, 10 million lines", "MiB", 128, func() float64 { _, mib := verify(); return mib }},
 		{"inspect RSS, a million lines", "MiB", 128, func() float64 { return b.inspectRSS() }},
 		{"inspect --json RSS, a million lines", "MiB", 128, func() float64 { return b.inspectRSS("--json") }},
-		{"gateway, a call over the unix socket, over the bare exchange of its messages, on one CPU", "us", 50, func() float64 { return unixOne().over }},
-		{"gateway, a call over a WebSocket, over the bare exchange of its messages, on one CPU", "us", 50, func() float64 { return wsOne().over }},
-		{"gateway, a call over the unix socket, in all with client and sockets, on any CPU", "us", noBound, func() float64 { return unix().total }},
-		{"gateway, the bare exchange of its messages, on any CPU", "us", noBound, func() float64 { return unix().bare }},
-		{"gateway, a call over a WebSocket, in all with client and sockets, on any CPU", "us", noBound, func() float64 { return ws().total }},
-		{"gateway, the bare exchange of its messages over a WebSocket, on any CPU", "us", noBound, func() float64 { return ws().bare }},
-		{"gateway, a call of many over unix sockets (50 us are 20,000/s)", "us", 50, func() float64 { return b.gateway(self, "calls", "unix", 20_000) }},
-		{"gateway, a call of many over WebSockets", "us", 50, func() float64 { return b.gateway(self, "calls", "ws", 20_000) }},
+		{"gateway, a call over the unix socket, over the bare exchange of its messages, on one CPU", "us", 50,
+			func() float64 {
+				return unixOne().over
+			}},
+		{"gateway, a call over a WebSocket, over the bare exchange of its messages, on one CPU", "us", 50,
+			func() float64 {
+				return wsOne().over
+			}},
+		{"gateway, a call over the unix socket, in all with client and sockets, on any CPU", "us", noBound,
+			func() float64 {
+				return unix().total
+			}},
+		{"gateway, the bare exchange of its messages, on any CPU", "us", noBound, func() float64 {
+			return unix().bare
+		}},
+		{"gateway, a call over a WebSocket, in all with client and sockets, on any CPU", "us", noBound, func() float64 {
+			return ws().total
+		}},
+		{"gateway, the bare exchange of its messages over a WebSocket, on any CPU", "us", noBound, func() float64 {
+			return ws().bare
+		}},
+		{"gateway, a call of many over unix sockets (50 us are 20,000/s)", "us", 50, func() float64 {
+			return b.gateway(self, "calls", "unix", 20_000)
+		}},
+		{"gateway, a call of many over WebSockets", "us", 50, func() float64 {
+			return b.gateway(self, "calls", "ws", 20_000)
+		}},
 		{"bundle, git clone", "bytes/event", 35, func() float64 {
 			return b.bytesPerEvent("git", "clone", "-q", "--no-local", b.repository(), filepath.Join(b.dir, "clone"))
 		}},
 		{"bundle, go build with a cold cache", "bytes/event", 35, func() float64 {
-			return b.bytesPerEvent("env", "GOCACHE="+filepath.Join(b.dir, "cache"), "go", "build", "-o", filepath.Join(b.dir, "out"), "./cmd/assay-run")
+			return b.bytesPerEvent("env", "GOCACHE="+filepath.Join(b.dir, "cache"), "go", "build", "-o",
+				filepath.Join(b.dir, "out"), "./cmd/assay-run")
 		}},
 	})
 }
@@ -97,7 +117,8 @@ func (b *bench) drops(self string) float64 {
 // rss is the recorder's largest resident set while a child makes ten million opens of a
 // hundred thousand files.
 func (b *bench) rss(self string) float64 {
-	cmd := b.run(nil, "sh", "-c", fmt.Sprintf("for i in $(seq %d); do %s open-distinct %s 100000; done", b.rounds(100), self, b.files))()
+	cmd := b.run(nil, "sh", "-c",
+		fmt.Sprintf("for i in $(seq %d); do %s open-distinct %s 100000; done", b.rounds(100), self, b.files))()
 	cmd.Dir = b.dir
 	defer b.clean()
 	return largestSet(cmd)

@@ -17,9 +17,15 @@ func (b *bench) starts() []single {
 	over := sync.OnceValue(b.startsOverBwrap)
 	return []single{
 		{"what bwrap adds to the start of true", "ms", noBound, func() float64 { return over()["bwrap, ms"] }},
-		{"what a run of true adds, kernel layer off, over what bwrap adds", "times", 4, func() float64 { return over()["off"] }},
-		{"what a run of true adds, observer in place, over what bwrap adds", "times", 8, func() float64 { return over()["in place"] }},
-		{"what the first run of true on a host adds, over what bwrap adds", "times", 30, func() float64 { return over()["first"] }},
+		{"what a run of true adds, kernel layer off, over what bwrap adds", "times", 4, func() float64 {
+			return over()["off"]
+		}},
+		{"what a run of true adds, observer in place, over what bwrap adds", "times", 8, func() float64 {
+			return over()["in place"]
+		}},
+		{"what the first run of true on a host adds, over what bwrap adds", "times", 30, func() float64 {
+			return over()["first"]
+		}},
 	}
 }
 

@@ -44,16 +44,19 @@ func (b *bench) inspectRSS(flags ...string) float64 {
 // largeBundle seals a bundle with this many kernel lines, written as a run writes them.
 func (b *bench) largeBundle(lines int) string {
 	run := schema.Run{
-		RunID: "large", Platform: "linux", AgentShim: "none", Command: []string{"none"}, EnvKeys: []string{}, Workdir: "/",
-		Kernel: "auto", StartedAt: "2026-01-02T03:04:05Z", Recorder: "assay-run benchmark",
+		RunID: "large", Platform: "linux", AgentShim: "none", Command: []string{"none"}, EnvKeys: []string{},
+		Workdir: "/",
+		Kernel:  "auto", StartedAt: "2026-01-02T03:04:05Z", Recorder: "assay-run benchmark",
 		Output: filepath.Join(b.dir, "large.tar.gz"),
 	}
 	spool, err := archive.CreateSpool(filepath.Join(b.dir, "spool"), run)
 	check(err)
 	for i := range lines {
 		e := schema.KernelEvent{
-			RunID: run.RunID, TNS: int64(i) * 1700, PID: uint32(1000 + i/1000), TID: uint32(1000 + i/1000), ExecID: uint64(1 + i/1000),
-			Kind: schema.KindOpen, Value: fmt.Sprintf("/usr/lib/python3/package-%d/module_%d.py", i/977%5000, i%977), HasResult: true, Result: int64(i % 40),
+			RunID: run.RunID, TNS: int64(i) * 1700, PID: uint32(1000 + i/1000), TID: uint32(1000 + i/1000),
+			ExecID: uint64(1 + i/1000),
+			Kind:   schema.KindOpen, Value: fmt.Sprintf("/usr/lib/python3/package-%d/module_%d.py", i/977%5000, i%977),
+			HasResult: true, Result: int64(i % 40),
 		}
 		check(spool.Append(schema.KernelPath, func(dst []byte, seq uint64) []byte {
 			e.Seq = seq

@@ -18,9 +18,12 @@ func configure(t testing.TB, dir, more string) []string {
 		}
 		return path
 	}
-	write(Network+".conflist", fmt.Sprintf(`{"cniVersion": "0.4.0", "name": %q, "plugins": [{"type": "loopback"}]}`, Network))
+	write(Network+".conflist",
+		fmt.Sprintf(`{"cniVersion": "0.4.0", "name": %q, "plugins": [{"type": "loopback"}]}`, Network))
 	return []string{
-		"CONTAINERS_STORAGE_CONF=" + write("storage.conf", fmt.Sprintf("[storage]\ndriver = \"vfs\"\ngraphroot = %q\nrunroot = %q\n", dir+"/data", dir+"/run")),
+		"CONTAINERS_STORAGE_CONF=" +
+			write("storage.conf", fmt.Sprintf("[storage]\ndriver = \"vfs\"\ngraphroot = %q\nrunroot = %q\n",
+				dir+"/data", dir+"/run")),
 		"CONTAINERS_CONF=" + write("containers.conf", fmt.Sprintf(`[containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
 netns = "none"

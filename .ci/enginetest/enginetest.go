@@ -74,8 +74,10 @@ func DockerWith(t testing.TB, flags ...string) *Engine {
 			t.Fatal(err)
 		}
 		defer log.Close()
-		daemon := exec.Command("dockerd", append([]string{"--iptables=false", "--ip6tables=false", "--bridge=none", "--host=unix://" + e.Socket,
-			"--data-root=" + filepath.Join(dir, "data"), "--exec-root=" + filepath.Join(dir, "exec"), "--pidfile=" + filepath.Join(dir, "pid")}, flags...)...)
+		daemon := exec.Command("dockerd",
+			append([]string{"--iptables=false", "--ip6tables=false", "--bridge=none", "--host=unix://" + e.Socket,
+				"--data-root=" + filepath.Join(dir, "data"), "--exec-root=" + filepath.Join(dir, "exec"),
+				"--pidfile=" + filepath.Join(dir, "pid")}, flags...)...)
 		daemon.Stdout, daemon.Stderr = log, log
 		daemon.Env = append(os.Environ(), "TMPDIR="+dir) // containerd writes its stacks there when it is slow
 		if err := daemon.Start(); err != nil {
@@ -85,7 +87,8 @@ func DockerWith(t testing.TB, flags ...string) *Engine {
 	}
 	e.daemon = start()
 	answers := func() {
-		for deadline := time.Now().Add(time.Minute); e.command("version").Run() != nil; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); e.command("version").Run() != nil; time.Sleep(
+			50 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				log, _ := os.ReadFile(filepath.Join(dir, "log"))
 				t.Fatalf("dockerd does not answer:\n%s", log)
@@ -96,7 +99,8 @@ func DockerWith(t testing.TB, flags ...string) *Engine {
 		containerd, _ := os.ReadFile(filepath.Join(dir, "exec/containerd/containerd.pid"))
 		e.daemon.Process.Signal(signal)
 		e.daemon.Wait()
-		for pid, _ := strconv.Atoi(string(containerd)); pid > 0 && syscall.Kill(pid, 0) == nil; { // else the next daemon would wait for its socket
+		// else the next daemon would wait for its socket
+		for pid, _ := strconv.Atoi(string(containerd)); pid > 0 && syscall.Kill(pid, 0) == nil; {
 			time.Sleep(10 * time.Millisecond)
 		}
 		e.daemon = start()
@@ -213,7 +217,8 @@ func (e *Engine) Import(name string, files map[string]string) {
 		}
 		add(tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: mode}, nil)
 	}
-	add(tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000:agent:/work:/bin/sh\n"))
+	add(tar.Header{Name: "etc/passwd", Mode: 0o644},
+		[]byte("root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000:agent:/work:/bin/sh\n"))
 	add(tar.Header{Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\nagent:x:1000:\n"))
 	read := func(path string) []byte {
 		data, err := os.ReadFile(path)

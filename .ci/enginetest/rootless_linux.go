@@ -36,7 +36,8 @@ func Rootless(t testing.TB) *Engine {
 	}
 	// Else runc mounts every cgroup hierarchy in a container, also those that other tests
 	// mount where the user may not look.
-	e.Env = append(configure(t, dir, `volumes = ["/sys/fs/cgroup:/sys/fs/cgroup:ro"]`), "HOME="+dir, "XDG_CACHE_HOME="+dir+"/.cache", "TMPDIR="+dir, "XDG_RUNTIME_DIR="+runtime, "USER="+e.User)
+	e.Env = append(configure(t, dir, `volumes = ["/sys/fs/cgroup:/sys/fs/cgroup:ro"]`), "HOME="+dir,
+		"XDG_CACHE_HOME="+dir+"/.cache", "TMPDIR="+dir, "XDG_RUNTIME_DIR="+runtime, "USER="+e.User)
 	for _, path := range []string{dir, runtime} {
 		if err := os.Chown(path, uid, gid); err != nil {
 			t.Fatal(err)
@@ -139,7 +140,8 @@ func hierarchies(t testing.TB) map[string]bool {
 	found := map[string]bool{}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		words := strings.Fields(lines.Text())
-		if len(words) > 2 && (words[2] == "cgroup" || words[2] == "cgroup2") && strings.HasPrefix(words[1], "/sys/fs/cgroup") {
+		if len(words) > 2 && (words[2] == "cgroup" || words[2] == "cgroup2") &&
+			strings.HasPrefix(words[1], "/sys/fs/cgroup") {
 			found[words[1]] = words[2] == "cgroup2"
 		}
 	}

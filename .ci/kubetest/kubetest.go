@@ -87,7 +87,8 @@ func New(t *testing.T) *Server {
 // Env is the environment of a pod that this server is for.
 func (s *Server) Env() []string {
 	at, _ := url.Parse(s.URL)
-	return []string{"KUBERNETES_SERVICE_HOST=" + at.Hostname(), "KUBERNETES_SERVICE_PORT=" + at.Port(), "NODE_NAME=" + Node}
+	return []string{"KUBERNETES_SERVICE_HOST=" + at.Hostname(), "KUBERNETES_SERVICE_PORT=" + at.Port(),
+		"NODE_NAME=" + Node}
 }
 
 // Rotate gives the service account another token, and refuses the one from before.
@@ -214,9 +215,12 @@ func (p Pod) object(version int) map[string]any {
 	}
 	return map[string]any{
 		"kind": "Pod", "apiVersion": "v1",
-		"metadata": map[string]any{"name": p.Name, "namespace": "evals", "uid": p.UID, "labels": p.Labels, "resourceVersion": fmt.Sprint(version)},
-		"spec":     map[string]any{"nodeName": Node, "containers": []any{map[string]any{"name": "agent", "image": "registry.example/agent:1"}}},
-		"status":   map[string]any{"phase": p.Phase, "containerStatuses": []any{map[string]any{"name": "agent", "restartCount": 0, "state": state}}},
+		"metadata": map[string]any{"name": p.Name, "namespace": "evals", "uid": p.UID, "labels": p.Labels,
+			"resourceVersion": fmt.Sprint(version)},
+		"spec": map[string]any{"nodeName": Node,
+			"containers": []any{map[string]any{"name": "agent", "image": "registry.example/agent:1"}}},
+		"status": map[string]any{"phase": p.Phase,
+			"containerStatuses": []any{map[string]any{"name": "agent", "restartCount": 0, "state": state}}},
 	}
 }
 

@@ -44,7 +44,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q url.Values) {
 		http.Redirect(w, r, "/api/v1/namespaces/evals/pods", http.StatusFound)
 		return
 	case Forbid:
-		refuse(w, http.StatusForbidden, `pods is forbidden: User "system:serviceaccount:assay-run:assay-run" cannot watch resource "pods"`)
+		refuse(w, http.StatusForbidden,
+			`pods is forbidden: User "system:serviceaccount:assay-run:assay-run" cannot watch resource "pods"`)
 		return
 	}
 	w.WriteHeader(http.StatusOK)
@@ -81,7 +82,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q url.Values) {
 			if selected(c.pod, q) {
 				send(w, event(c.kind, c.pod.object(c.version)))
 			} else if q.Get("allowWatchBookmarks") == "true" {
-				send(w, event("BOOKMARK", map[string]any{"kind": "Pod", "metadata": map[string]any{"resourceVersion": fmt.Sprint(at)}}))
+				send(w, event("BOOKMARK",
+					map[string]any{"kind": "Pod", "metadata": map[string]any{"resourceVersion": fmt.Sprint(at)}}))
 			}
 		}
 		s.mu.Unlock()

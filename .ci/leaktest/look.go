@@ -22,7 +22,8 @@ func (c *checked) processes() (left []string) {
 		stat, err := os.ReadFile(path)
 		i := bytes.LastIndexByte(stat, ')')
 		f := strings.Fields(string(stat[i+1:]))
-		if err != nil || len(f) < 2 || f[0] == "X" || pid == strconv.Itoa(os.Getpid()) || pid == strconv.Itoa(os.Getppid()) {
+		if err != nil || len(f) < 2 || f[0] == "X" || pid == strconv.Itoa(os.Getpid()) ||
+			pid == strconv.Itoa(os.Getppid()) {
 			continue
 		}
 		// A zombie does not count. If no cgroup is writable, this process adopts the
@@ -30,7 +31,8 @@ func (c *checked) processes() (left []string) {
 		child := f[1] == strconv.Itoa(os.Getpid())
 		if f[0] != "Z" && (child || started(path) >= self && c.knows(dir)) {
 			cmdline, _ := os.ReadFile(dir + "/cmdline")
-			left = append(left, fmt.Sprintf("process %s %s: %.200q", pid, stat[:i+3], bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
+			left = append(left, fmt.Sprintf("process %s %s: %.200q", pid, stat[:i+3],
+				bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
 		}
 	}
 	return left
@@ -93,7 +95,8 @@ func descriptors() map[string]string {
 
 func (c *checked) descriptors() (left []string) {
 	for fd, to := range descriptors() {
-		if c.open[fd] != to && !strings.Contains(to, "[eventpoll]") && !strings.Contains(to, "[eventfd]") { // the poller's own
+		// the poller's own
+		if c.open[fd] != to && !strings.Contains(to, "[eventpoll]") && !strings.Contains(to, "[eventfd]") {
 			left = append(left, "descriptor "+fd+": "+to)
 		}
 	}

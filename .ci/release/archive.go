@@ -35,7 +35,8 @@ func writeTar(w interface{ Write([]byte) (int, error) }, prefix string, files []
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].path < all[j].path })
 	for _, f := range all {
-		h := &tar.Header{Name: f.path, Mode: f.mode, Size: int64(len(f.data)), ModTime: when, Format: tar.FormatUSTAR, Typeflag: tar.TypeReg}
+		h := &tar.Header{Name: f.path, Mode: f.mode, Size: int64(len(f.data)), ModTime: when, Format: tar.FormatUSTAR,
+			Typeflag: tar.TypeReg}
 		if strings.HasSuffix(f.path, "/") {
 			h.Typeflag = tar.TypeDir
 		}

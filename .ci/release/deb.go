@@ -50,7 +50,9 @@ Description: run a command, record what it did, seal the evidence
 	b.WriteString("!<arch>\n")
 	for _, m := range []file{
 		{path: "debian-binary", data: []byte("2.0\n")},
-		{path: "control.tar.gz", data: tarGz("", []file{{"control", 0o644, []byte(control)}, {"md5sums", 0o644, []byte(strings.Join(sums, ""))}}, when)},
+		{path: "control.tar.gz",
+			data: tarGz("", []file{{"control", 0o644, []byte(control)},
+				{"md5sums", 0o644, []byte(strings.Join(sums, ""))}}, when)},
 		{path: "data.tar.gz", data: tarGz("", data, when)},
 	} {
 		fmt.Fprintf(&b, "%-16s%-12d%-6d%-6d%-8s%-10d`\n", m.path, when.Unix(), 0, 0, "100644", len(m.data))

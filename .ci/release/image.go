@@ -27,7 +27,8 @@ func image(version, arch string, files []file, when time.Time) []byte {
 		"architecture": arch, "os": "linux", "created": created,
 		"config": map[string]any{
 			"Entrypoint": []string{"/bin/assay-run"}, "Env": []string{"PATH=/bin"}, "WorkingDir": "/",
-			"Labels": map[string]string{"org.opencontainers.image.title": "assay-run", "org.opencontainers.image.version": version, "org.opencontainers.image.created": created},
+			"Labels": map[string]string{"org.opencontainers.image.title": "assay-run",
+				"org.opencontainers.image.version": version, "org.opencontainers.image.created": created},
 		},
 		"rootfs":  map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + layerDigest}},
 		"history": []any{map[string]any{"created": created, "created_by": "make release"}},
@@ -42,13 +43,17 @@ func image(version, arch string, files []file, when time.Time) []byte {
 	})
 	reference := blob(manifest, "application/vnd.oci.image.manifest.v1+json")
 	reference["platform"] = map[string]string{"architecture": arch, "os": "linux"}
-	reference["annotations"] = map[string]string{"org.opencontainers.image.ref.name": version, "io.containerd.image.name": "assay-run:" + tag(version)}
+	reference["annotations"] = map[string]string{"org.opencontainers.image.ref.name": version,
+		"io.containerd.image.name": "assay-run:" + tag(version)}
 	path := func(data []byte) string { return "blobs/sha256/" + hexDigest(data) }
 	var out bytes.Buffer
 	writeTar(&out, "", []file{
 		{"oci-layout", 0o644, encode(map[string]string{"imageLayoutVersion": "1.0.0"})},
-		{"index.json", 0o644, encode(map[string]any{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []any{reference}})},
-		{"manifest.json", 0o644, encode([]any{map[string]any{"Config": path(config), "RepoTags": []string{"assay-run:" + tag(version)}, "Layers": []string{path(layer.Bytes())}}})},
+		{"index.json", 0o644, encode(map[string]any{"schemaVersion": 2,
+			"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []any{reference}})},
+		{"manifest.json", 0o644,
+			encode([]any{map[string]any{"Config": path(config), "RepoTags": []string{"assay-run:" + tag(version)},
+				"Layers": []string{path(layer.Bytes())}}})},
 		{path(config), 0o644, config}, {path(manifest), 0o644, manifest}, {path(layer.Bytes()), 0o644, layer.Bytes()},
 	}, when)
 	return out.Bytes()

@@ -124,7 +124,8 @@ func build(version, arch string) ([]file, error) {
 			flags += " -E=" + steps.Entry
 		}
 		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", dir+"/", "./cmd/"+p)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=-mod=readonly", "GOAMD64=v1", "GOARM64=v8.0")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=-mod=readonly",
+			"GOAMD64=v1", "GOARM64=v8.0")
 		cmd.Stderr = os.Stderr
 		if err := cmd.Run(); err != nil {
 			return nil, fmt.Errorf("build %s for %s: %w", p, arch, err)
@@ -152,7 +153,8 @@ func manPages(version string) ([]file, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	cmd := exec.Command("go", "run", "-trimpath", "-tags", "man", "-ldflags", "-X main.release="+version, "./cmd/assay-run", "man", dir)
+	cmd := exec.Command("go", "run", "-trimpath", "-tags", "man", "-ldflags", "-X main.release="+version,
+		"./cmd/assay-run", "man", dir)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
 	if err := cmd.Run(); err != nil {

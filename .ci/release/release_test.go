@@ -14,7 +14,8 @@ import (
 var when = time.Unix(1_700_000_000, 0).UTC()
 
 func sample() (files, man []file) {
-	return []file{{"bin/assay-run", 0o755, []byte("run")}, {"bin/assay-review", 0o755, []byte("review")}, {"LICENSE", 0o644, []byte("free")}, {"README.md", 0o644, []byte("read")}},
+	return []file{{"bin/assay-run", 0o755, []byte("run")}, {"bin/assay-review", 0o755, []byte("review")},
+			{"LICENSE", 0o644, []byte("free")}, {"README.md", 0o644, []byte("read")}},
 		[]file{{"man/man1/assay-run.1", 0o644, []byte(".TH")}}
 }
 
@@ -77,7 +78,8 @@ func TestDebianReadsThePackage(t *testing.T) {
 		}
 	}
 	contents := tool(t, "dpkg-deb", "--contents", deb)
-	for _, want := range []string{"-rwxr-xr-x 0/0", "usr/bin/assay-review", "usr/share/man/man1/assay-run.1", "usr/share/doc/assay-run/copyright"} {
+	for _, want := range []string{"-rwxr-xr-x 0/0", "usr/bin/assay-review", "usr/share/man/man1/assay-run.1",
+		"usr/share/doc/assay-run/copyright"} {
 		if !strings.Contains(contents, want) {
 			t.Errorf("no %q in\n%s", want, contents)
 		}

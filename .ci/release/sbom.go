@@ -38,8 +38,10 @@ func (m *materials) add(arch string, files []file) error {
 		ref := fmt.Sprintf("%s_linux_%s", name, arch)
 		m.components = append(m.components, map[string]any{
 			"type": "application", "bom-ref": ref, "name": name, "version": m.version,
-			"hashes":     []any{map[string]string{"alg": "SHA-256", "content": fmt.Sprintf("%x", sha256.Sum256(f.data))}},
-			"properties": []any{map[string]string{"name": "arch", "value": arch}, map[string]string{"name": "go", "value": info.GoVersion}},
+			"hashes": []any{map[string]string{"alg": "SHA-256",
+				"content": fmt.Sprintf("%x", sha256.Sum256(f.data))}},
+			"properties": []any{map[string]string{"name": "arch", "value": arch},
+				map[string]string{"name": "go", "value": info.GoVersion}},
 		})
 		on := []string{m.module("std", strings.TrimPrefix(info.GoVersion, "go"), "")}
 		for _, d := range info.Deps {
@@ -75,7 +77,9 @@ func (m *materials) document() ([]byte, error) {
 	})
 	data, err := json.MarshalIndent(map[string]any{
 		"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
-		"metadata":     map[string]any{"timestamp": m.when.Format(time.RFC3339), "component": map[string]any{"type": "application", "bom-ref": "assay-run", "name": "assay-run", "version": m.version}},
+		"metadata": map[string]any{"timestamp": m.when.Format(time.RFC3339),
+			"component": map[string]any{"type": "application", "bom-ref": "assay-run", "name": "assay-run",
+				"version": m.version}},
 		"components":   m.components,
 		"dependencies": m.depends,
 	}, "", "  ")

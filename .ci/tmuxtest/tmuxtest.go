@@ -40,7 +40,8 @@ func New(t testing.TB) *Terminal {
 // the test ends, the terminal and its processes are killed.
 func (x *Terminal) Start(env []string, argv ...string) {
 	x.t.Helper()
-	args := append([]string{"-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "env", "D=" + x.Dir, "LESS="}, env...)
+	args := append([]string{"-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "env", "D=" + x.Dir,
+		"LESS="}, env...)
 	x.Run(append(args, argv...)...)
 	x.t.Cleanup(func() { exec.Command("tmux", "-S", x.socket, "kill-server").Run() })
 }

@@ -21,7 +21,8 @@ func Kernel(series, arch string) (image string, err error) {
 	return unpacked(arch, filepath.Join("boot", name), func(apt apt) (string, error) {
 		pkg, err := apt.candidate("linux-image-"+series+".", "-cloud-"+arch)
 		if err != nil {
-			return "", fmt.Errorf("a kernel %s (Debian package linux-image-%s*-cloud-%s): %w", series, series, arch, err)
+			return "", fmt.Errorf("a kernel %s (Debian package linux-image-%s*-cloud-%s): %w", series, series, arch,
+				err)
 		}
 		return pkg, nil
 	})

@@ -19,7 +19,8 @@ var systemdPackages = []string{"systemd-sysv", "dbus-user-session", "libpam-syst
 // systemdFiles are files that the packages' own scripts would have made, and a service that
 // runs the machine's script and then powers off.
 var systemdFiles = map[string]string{
-	"etc/machine-id": "0123456789abcdef0123456789abcdef\n", // if empty, systemd takes this for the first boot, and enables every unit
+	// if empty, systemd takes this for the first boot, and enables every unit
+	"etc/machine-id": "0123456789abcdef0123456789abcdef\n",
 	"etc/passwd":     "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/tmp:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n",
 	"etc/group":      "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n",
 
@@ -83,7 +84,8 @@ func (a *archive) deb(name string) error {
 		case top == "bin" || top == "sbin" || top == "lib" || top == "lib64":
 			name = "usr/" + name
 		}
-		if strings.HasPrefix(name, "usr/share/doc/") || strings.HasPrefix(name, "usr/share/locale/") || strings.Contains(name, "/perl") {
+		if strings.HasPrefix(name, "usr/share/doc/") || strings.HasPrefix(name, "usr/share/locale/") ||
+			strings.Contains(name, "/perl") {
 			continue
 		}
 		data, mode := []byte(nil), uint32(h.Mode)&0o7777
@@ -115,10 +117,12 @@ func debs(arch, dir string, packages []string) ([]string, error) {
 		return nil, fmt.Errorf("%w: packages for %s: %w", ErrMissing, arch, err)
 	}
 	// apt sees an empty list of installed packages, so it names every package needed.
-	apt = append(apt, "-o", "Dir::State::status="+os.DevNull, "-o", "Dir::Cache::archives="+dir, "-o", "APT::Sandbox::User=", "-o", "Debug::NoLocking=1")
+	apt = append(apt, "-o", "Dir::State::status="+os.DevNull, "-o", "Dir::Cache::archives="+dir, "-o",
+		"APT::Sandbox::User=", "-o", "Debug::NoLocking=1")
 	args := append([]string{"install", "-q", "-y", "--no-install-recommends", "--download-only"}, packages...)
 	if out, err := apt.get(dir, args...); err != nil {
-		return nil, fmt.Errorf("%w: Debian packages %s: apt-get: %w: %s", ErrMissing, strings.Join(packages, " "), err, out)
+		return nil, fmt.Errorf("%w: Debian packages %s: apt-get: %w: %s", ErrMissing, strings.Join(packages, " "), err,
+			out)
 	}
 	return filepath.Glob(filepath.Join(dir, "*.deb"))
 }

@@ -89,10 +89,13 @@ func (m *Machine) Run(ctx context.Context) (output string, err error) {
 	cmdline := m.Cmdline
 	if m.Systemd {
 		// The masked units need files that the packages' scripts would have made.
-		cmdline += " systemd.wants=vmtest.service systemd.getty_auto=no systemd.mask=ldconfig.service systemd.mask=systemd-modules-load.service"
+		cmdline += " systemd.wants=vmtest.service systemd.getty_auto=no systemd.mask=ldconfig.service " +
+			"systemd.mask=systemd-modules-load.service"
 	}
-	cmd := exec.CommandContext(ctx, qemu, "-machine", p.machine, "-accel", "tcg", "-cpu", p.cpu, "-m", strconv.Itoa(memory),
-		"-kernel", m.Kernel, "-initrd", initrd, "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
+	cmd := exec.CommandContext(ctx, qemu, "-machine", p.machine, "-accel", "tcg", "-cpu", p.cpu, "-m",
+		strconv.Itoa(memory),
+		"-kernel", m.Kernel, "-initrd", initrd, "-nodefaults", "-no-user-config", "-display", "none", "-serial",
+		"stdio", "-no-reboot",
 		"-append", "console="+p.console+" quiet panic=-1 no_timer_check rdinit=/init mitigations=off "+cmdline)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
@@ -140,7 +143,8 @@ func (m *Machine) writeInitrd(path, busybox, arch string) (err error) {
 	} else {
 		a.parents("etc")
 		a.add("etc/passwd", 0o100644, []byte("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"))
-		init += "mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev; mount -t tmpfs -o mode=1777 none /tmp\n" +
+		init += "mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev; mount -t tmpfs -o " +
+			"mode=1777 none /tmp\n" +
 			"ip link set lo up\n/bin/sh /script\necho \"" + doneMark + "$?\"\npoweroff -f\n"
 	}
 	for _, d := range []string{"dev", "proc", "sys"} {

@@ -51,7 +51,8 @@ type ctrfTest struct {
 func WriteCTRF(w io.Writer, version string, suites []Suite) error {
 	r := ctrfResults{Tool: ctrfTool{"assay-run", version}, Tests: []ctrfTest{}}
 	r.Summary = ctrfSummary{
-		Passed: count(suites, Passed), Failed: count(suites, Failed), Skipped: count(suites, Skipped), Other: count(suites, Unknown), Suites: len(suites),
+		Passed: count(suites, Passed), Failed: count(suites, Failed), Skipped: count(suites, Skipped),
+		Other: count(suites, Unknown), Suites: len(suites),
 	}
 	for _, s := range suites {
 		if t, err := time.Parse(time.RFC3339Nano, s.Started); err == nil {
@@ -67,7 +68,8 @@ func WriteCTRF(w io.Writer, version string, suites []Suite) error {
 				status = "other"
 			}
 			t := ctrfTest{
-				Name: plain(c.Rule), Status: status, RawState: string(c.State), Duration: c.Milliseconds, Message: plain(c.Message), Trace: plain(c.details()),
+				Name: plain(c.Rule), Status: status, RawState: string(c.State), Duration: c.Milliseconds,
+				Message: plain(c.Message), Trace: plain(c.details()),
 				Extra: map[string]string{"run_id": plain(s.RunID), "identity": plain(s.Identity)},
 			}
 			if s.Name != "" {

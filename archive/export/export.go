@@ -49,7 +49,8 @@ func lines(write func(context.Context, io.Writer, string, *view.Bundle) ([]strin
 }
 
 // Formats are the formats there are.
-var Formats = map[string]Write{"otlp": lines(otlp), "perfetto": one(perfetto), "junit": junit, "ctrf": ctrf, "sarif": sarif, "in-toto": one(inToto)}
+var Formats = map[string]Write{"otlp": lines(otlp), "perfetto": one(perfetto), "junit": junit, "ctrf": ctrf,
+	"sarif": sarif, "in-toto": one(inToto)}
 
 // Names lists the formats.
 func Names() []string {
@@ -100,7 +101,8 @@ func readTrace(ctx context.Context, b *view.Bundle) (*trace, error) {
 			return nil, err
 		}
 		if m.Path != schema.KernelPath {
-			if m.Size > 0 && slices.Contains([]string{schema.StdoutPath, schema.StderrPath, schema.TerminalPath}, m.Path) {
+			if m.Size > 0 && slices.Contains([]string{schema.StdoutPath, schema.StderrPath, schema.TerminalPath},
+				m.Path) {
 				t.outputs = append(t.outputs, m.Path)
 			}
 			continue
@@ -138,7 +140,8 @@ func (t *trace) event(k *schema.KernelEvent) {
 		return
 	}
 	t.events = append(t.events, event{
-		tns: k.TNS, process: t.table.Of(k.ExecID), kind: k.Kind.String(), value: view.Cut(view.What(k), 400), failed: k.Failed(), denied: denied,
+		tns: k.TNS, process: t.table.Of(k.ExecID), kind: k.Kind.String(), value: view.Cut(view.What(k), 400),
+		failed: k.Failed(), denied: denied,
 		names: k.Names, call: k.ToolCallID,
 	})
 }
@@ -158,7 +161,8 @@ func (t *trace) left() []string {
 	for _, m := range t.outputs {
 		left = append(left, "the output in "+m)
 	}
-	return append(left, "the coverage and the account of the kernel layer (observation-health.json)", "the digests by which the bundle is verified")
+	return append(left, "the coverage and the account of the kernel layer (observation-health.json)",
+		"the digests by which the bundle is verified")
 }
 
 // at is a time of the run in nanoseconds since 1970.

@@ -19,12 +19,14 @@ const hostile = "x ]]> <script>alert(1)</script> \x1b[31m \x00 \xff \u202e | `co
 
 func sample() []Suite {
 	return []Suite{
-		{Name: "a b.tar.gz", RunID: "run_1", Identity: "sha256:00", Started: "2026-01-02T03:04:05.6Z", Seconds: 1.5, Cases: []Case{
-			{Rule: "good", State: Passed, Message: "nothing breaks the rule"},
-			{Rule: "bad", State: Failed, Message: "1 event breaks the rule", Details: []Detail{{Text: hostile, Layer: "layers/kernel.ndjson", Line: 7}}},
-			{Rule: hostile, State: Unknown, Message: hostile, Details: []Detail{{Text: "because"}}},
-			{Rule: "let go", State: Skipped, Message: "not known"},
-		}},
+		{Name: "a b.tar.gz", RunID: "run_1", Identity: "sha256:00", Started: "2026-01-02T03:04:05.6Z", Seconds: 1.5,
+			Cases: []Case{
+				{Rule: "good", State: Passed, Message: "nothing breaks the rule"},
+				{Rule: "bad", State: Failed, Message: "1 event breaks the rule",
+					Details: []Detail{{Text: hostile, Layer: "layers/kernel.ndjson", Line: 7}}},
+				{Rule: hostile, State: Unknown, Message: hostile, Details: []Detail{{Text: "because"}}},
+				{Rule: "let go", State: Skipped, Message: "not known"},
+			}},
 		{Name: "-", RunID: "run_2", Cases: []Case{{Rule: "good", State: Passed, Message: "fine"}}},
 	}
 }

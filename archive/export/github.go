@@ -31,10 +31,12 @@ func WriteAnnotations(w io.Writer, suites []Suite) error {
 				}
 				title, text := plain(c.Rule), plain(s.Name+": "+c.Message+"\n"+c.details())
 				if written == maxAnnotations-1 && total > maxAnnotations {
-					title, text = "more", fmt.Sprintf("%d more rules: %s; the job summary lists them", total-written, kind.state)
+					title, text = "more", fmt.Sprintf("%d more rules: %s; the job summary lists them", total-written,
+						kind.state)
 				}
 				written++
-				if _, err := fmt.Fprintf(w, "::%s title=%s::%s\n", kind.command, property(title), data(cut(strings.TrimSpace(text), maxAnnotation))); err != nil {
+				if _, err := fmt.Fprintf(w, "::%s title=%s::%s\n", kind.command, property(title),
+					data(cut(strings.TrimSpace(text), maxAnnotation))); err != nil {
 					return err
 				}
 			}
@@ -65,7 +67,8 @@ func WriteSummary(w io.Writer, suites []Suite, limit int) error {
 			break
 		}
 		one := []Suite{s}
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |\n", escape(s.Name), count(one, Passed), count(one, Failed), count(one, Unknown), count(one, Skipped))
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |\n", escape(s.Name), count(one, Passed), count(one, Failed),
+			count(one, Unknown), count(one, Skipped))
 	}
 	left := 0
 	for _, s := range suites {

@@ -97,16 +97,20 @@ func inToto(ctx context.Context, w io.Writer, _ string, b *view.Bundle) ([]strin
 		Type:          "https://in-toto.io/Statement/v1",
 		PredicateType: "https://in-toto.io/attestation/runtime-trace/v0.1",
 		// The identity is the digest of the manifest, which lists every member's.
-		Subject: []descriptor{{Name: "pkg:generic/assay-run-bundle@" + b.RunID() + "#" + schema.ManifestPath, Digest: map[string]string{"sha256": strings.TrimPrefix(b.Identity(), "sha256:")}}},
+		Subject: []descriptor{{Name: "pkg:generic/assay-run-bundle@" + b.RunID() + "#" + schema.ManifestPath,
+			Digest: map[string]string{"sha256": strings.TrimPrefix(b.Identity(), "sha256:")}}},
 		Predicate: runtimeTrace{
-			Monitor:          monitor{Type: "https://github.com/assay-run/assay-run/runtime-trace/v0", TracePolicy: tracePolicy{clean(d.Run.Recorder), d.Health.KernelLayer, len(gaps) == 0, gaps}},
-			MonitoredProcess: monitoredProcess{HostID: "urn:assay-run:host:unknown", Type: "https://github.com/assay-run/assay-run/run/v0", Event: b.RunID()},
-			MonitorLog:       monitorLog{Process: []processLog{}, Network: []networkLog{}, FileAccess: []descriptor{}},
-			Metadata:         metadata{StartedOn: d.Run.StartedAt},
+			Monitor: monitor{Type: "https://github.com/assay-run/assay-run/runtime-trace/v0",
+				TracePolicy: tracePolicy{clean(d.Run.Recorder), d.Health.KernelLayer, len(gaps) == 0, gaps}},
+			MonitoredProcess: monitoredProcess{HostID: "urn:assay-run:host:unknown",
+				Type: "https://github.com/assay-run/assay-run/run/v0", Event: b.RunID()},
+			MonitorLog: monitorLog{Process: []processLog{}, Network: []networkLog{}, FileAccess: []descriptor{}},
+			Metadata:   metadata{StartedOn: d.Run.StartedAt},
 		},
 	}
 	if start, err := time.Parse(time.RFC3339Nano, d.Run.StartedAt); err == nil && d.Result.Timings.ChildNS != nil {
-		s.Predicate.Metadata.FinishedOn = start.Add(time.Duration(*d.Result.Timings.ChildNS)).UTC().Format(time.RFC3339Nano)
+		s.Predicate.Metadata.FinishedOn = start.Add(time.Duration(*d.Result.Timings.ChildNS)).UTC().Format(
+			time.RFC3339Nano)
 	}
 	log := &s.Predicate.MonitorLog
 	for _, c := range sum.Commands.Items {
@@ -125,10 +129,12 @@ func inToto(ctx context.Context, w io.Writer, _ string, b *view.Bundle) ([]strin
 		}
 		log.FileAccess = append(log.FileAccess, descriptor{Name: clean(path)})
 	}
-	left := []string{"the order and the times of events", "the output of the run", "the digests of the files: they were not read"}
+	left := []string{"the order and the times of events", "the output of the run",
+		"the digests of the files: they were not read"}
 	for what, more := range map[string]uint64{
-		"commands": sum.Commands.Total - uint64(len(log.Process)) + sum.Commands.Beyond, "hosts": sum.Hosts.Total - uint64(len(log.Network)) + sum.Hosts.Beyond,
-		"files": uint64(len(d.Surface.FilesystemPaths) - len(log.FileAccess)),
+		"commands": sum.Commands.Total - uint64(len(log.Process)) + sum.Commands.Beyond,
+		"hosts":    sum.Hosts.Total - uint64(len(log.Network)) + sum.Hosts.Beyond,
+		"files":    uint64(len(d.Surface.FilesystemPaths) - len(log.FileAccess)),
 	} {
 		if more > 0 {
 			left = append(left, fmt.Sprintf("%d %s", more, what))

@@ -86,10 +86,12 @@ func calls(r *schema.CorrelationReport) []Case {
 	}
 	for i := range r.Bindings {
 		b := &r.Bindings[i]
-		c := Case{Rule: strings.TrimSpace("call/" + b.Tool + " " + b.ToolCallID), State: Passed, Message: "what it did is within what it claimed"}
+		c := Case{Rule: strings.TrimSpace("call/" + b.Tool + " " + b.ToolCallID), State: Passed,
+			Message: "what it did is within what it claimed"}
 		if u := over[b.ToolCallID]; u != nil {
 			c.State, c.Message = Failed, beyond[u.Code]
-			for verb, list := range map[string][]string{"wrote ": u.Written, "contacted ": u.Hosts, "ran ": u.Commands} {
+			for verb, list := range map[string][]string{"wrote ": u.Written, "contacted ": u.Hosts,
+				"ran ": u.Commands} {
 				for _, what := range list {
 					c.Details = append(c.Details, Detail{Text: verb + what, Layer: schema.CorrelationPath})
 				}
@@ -103,7 +105,8 @@ func calls(r *schema.CorrelationReport) []Case {
 	return cases
 }
 
-var notJudged = []string{"the events, processes and output themselves", "what was done outside of every tool call (correlation-report.json)", "resource use and limits"}
+var notJudged = []string{"the events, processes and output themselves",
+	"what was done outside of every tool call (correlation-report.json)", "resource use and limits"}
 
 func suites(bundles []*view.Bundle) []Suite {
 	var all []Suite

@@ -57,7 +57,8 @@ func WriteJUnit(w io.Writer, suites []Suite) error {
 	for _, s := range suites {
 		one := []Suite{s}
 		js := junitSuite{
-			Name: plain(s.Name), Tests: len(s.Cases), Failures: count(one, Failed), Errors: count(one, Unknown), Skipped: count(one, Skipped),
+			Name: plain(s.Name), Tests: len(s.Cases), Failures: count(one, Failed), Errors: count(one, Unknown),
+			Skipped:    count(one, Skipped),
 			Time:       fmt.Sprintf("%.3f", s.Seconds),
 			Properties: []junitProperty{{"run_id", plain(s.RunID)}, {"identity", plain(s.Identity)}},
 		}
@@ -65,7 +66,8 @@ func WriteJUnit(w io.Writer, suites []Suite) error {
 			js.Timestamp = t.UTC().Format("2006-01-02T15:04:05") // the schema's type has no zone
 		}
 		for _, c := range s.Cases {
-			jc := junitCase{Name: plain(c.Rule), Classname: plain(s.RunID), Time: fmt.Sprintf("%.3f", float64(c.Milliseconds)/1000)}
+			jc := junitCase{Name: plain(c.Rule), Classname: plain(s.RunID),
+				Time: fmt.Sprintf("%.3f", float64(c.Milliseconds)/1000)}
 			why := &junitReason{Message: plain(c.Message), Type: string(c.State), Text: plain(c.details())}
 			switch c.State {
 			case Failed:

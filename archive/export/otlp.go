@@ -45,11 +45,13 @@ func otlp(ctx context.Context, w io.Writer, version string, b *view.Bundle) ([]s
 	o.attach()
 	data := &tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{{
 		Resource: &resourcepb.Resource{Attributes: append([]*commonpb.KeyValue{
-			text("service.name", "assay-run"), text("assay.run.id", b.RunID()), text("assay.bundle.identity", b.Identity()),
+			text("service.name", "assay-run"), text("assay.run.id", b.RunID()),
+			text("assay.bundle.identity", b.Identity()),
 			texts("assay.not_exported", left),
 		}, labels(b.Docs.Run.Labels)...)},
-		ScopeSpans: []*tracepb.ScopeSpans{{Scope: &commonpb.InstrumentationScope{Name: "assay-run", Version: version}, Spans: o.spans}},
-		SchemaUrl:  "https://opentelemetry.io/schemas/1.37.0",
+		ScopeSpans: []*tracepb.ScopeSpans{{Scope: &commonpb.InstrumentationScope{Name: "assay-run", Version: version},
+			Spans: o.spans}},
+		SchemaUrl: "https://opentelemetry.io/schemas/1.37.0",
 	}}}
 	doc, err := protojson.Marshal(data)
 	if err != nil {
@@ -73,10 +75,13 @@ type otlpTrace struct {
 	tools map[string]*tracepb.Span // by the call's id
 }
 
-func (o *otlpTrace) span(kind string, key any, parent []byte, name string, from, to int64, attributes ...*commonpb.KeyValue) *tracepb.Span {
+func (o *otlpTrace) span(kind string, key any, parent []byte, name string, from, to int64,
+	attributes ...*commonpb.KeyValue) *tracepb.Span {
 	s := &tracepb.Span{
-		TraceId: o.id, SpanId: binary.BigEndian.AppendUint64(nil, o.trace.id(kind, key)), ParentSpanId: parent, Name: clean(name),
-		Kind: tracepb.Span_SPAN_KIND_INTERNAL, StartTimeUnixNano: o.at(from), EndTimeUnixNano: o.at(max(from, to)), Attributes: attributes,
+		TraceId: o.id, SpanId: binary.BigEndian.AppendUint64(nil, o.trace.id(kind, key)), ParentSpanId: parent,
+		Name: clean(name),
+		Kind: tracepb.Span_SPAN_KIND_INTERNAL, StartTimeUnixNano: o.at(from), EndTimeUnixNano: o.at(max(from, to)),
+		Attributes: attributes,
 	}
 	o.spans = append(o.spans, s)
 	return s
@@ -93,8 +98,10 @@ func (o *otlpTrace) run() {
 	if len(d.Run.Command) > 0 {
 		name += " " + path.Base(d.Run.Command[0])
 	}
-	s := o.span("run", 0, nil, name, 0, o.end, texts("process.command_args", d.Run.Command), text("process.working_directory", d.Run.Workdir),
-		text("assay.outcome", d.Result.Outcome), text("assay.health.kernel", schema.KernelState(d.Health.KernelLayer)), text("assay.correlation", d.Correlation.Status))
+	s := o.span("run", 0, nil, name, 0, o.end, texts("process.command_args", d.Run.Command),
+		text("process.working_directory", d.Run.Workdir),
+		text("assay.outcome", d.Result.Outcome), text("assay.health.kernel", schema.KernelState(d.Health.KernelLayer)),
+		text("assay.correlation", d.Correlation.Status))
 	if c := d.Result.ExitCode; c != nil {
 		s.Attributes = append(s.Attributes, number("process.exit.code", int64(*c)))
 	}
@@ -115,8 +122,10 @@ func (o *otlpTrace) calls() {
 			to = *c.TEndNS
 		}
 		s := o.span("call", c.ToolCallID, o.spans[0].SpanId, strings.TrimSpace("execute_tool "+c.Tool), from, to,
-			text("gen_ai.operation.name", "execute_tool"), text("gen_ai.tool.name", c.Tool), text("gen_ai.tool.call.id", c.ToolCallID),
-			number("assay.kernel_events", int64(c.KernelEventCount)), text("assay.bound_by", c.Method), texts("assay.written", c.Written), texts("assay.hosts", c.Hosts))
+			text("gen_ai.operation.name", "execute_tool"), text("gen_ai.tool.name", c.Tool),
+			text("gen_ai.tool.call.id", c.ToolCallID),
+			number("assay.kernel_events", int64(c.KernelEventCount)), text("assay.bound_by", c.Method),
+			texts("assay.written", c.Written), texts("assay.hosts", c.Hosts))
 		if c.PolicyDecision != "" {
 			s.Attributes = append(s.Attributes, text("assay.policy_decision", c.PolicyDecision))
 			if c.PolicyDecision == "deny" {
@@ -134,8 +143,10 @@ func (o *otlpTrace) processes() {
 		if p.Parent >= 0 {
 			parent = o.procs[p.Parent].SpanId
 		}
-		s := o.span("process", i, parent, path.Base(p.Exe), p.StartNS, o.ended(p), number("process.pid", int64(p.PID)), number("process.parent_pid", int64(p.PPID)),
-			text("process.executable.path", p.Exe), text("process.executable.name", path.Base(p.Exe)), texts("process.command_args", p.Argv), text("process.working_directory", p.Cwd))
+		s := o.span("process", i, parent, path.Base(p.Exe), p.StartNS, o.ended(p), number("process.pid", int64(p.PID)),
+			number("process.parent_pid", int64(p.PPID)),
+			text("process.executable.path", p.Exe), text("process.executable.name", path.Base(p.Exe)),
+			texts("process.command_args", p.Argv), text("process.working_directory", p.Cwd))
 		switch {
 		case p.Signal != "":
 			failed(s, p.Signal, "killed by "+p.Signal)
@@ -159,7 +170,8 @@ func (o *otlpTrace) attach() {
 		}
 		value, _, _ := strings.Cut(e.value, " ")
 		if ap, err := netip.ParseAddrPort(value); err == nil {
-			attributes = append(attributes, text("network.peer.address", ap.Addr().String()), number("network.peer.port", int64(ap.Port())))
+			attributes = append(attributes, text("network.peer.address", ap.Addr().String()),
+				number("network.peer.port", int64(ap.Port())))
 		}
 		if e.call != "" {
 			attributes = append(attributes, text("gen_ai.tool.call.id", e.call))
@@ -167,12 +179,14 @@ func (o *otlpTrace) attach() {
 		if e.denied {
 			attributes = append(attributes, text("error.type", "denied"))
 		}
-		s.Events = append(s.Events, &tracepb.Span_Event{TimeUnixNano: o.at(e.tns), Name: "assay." + e.kind, Attributes: attributes})
+		s.Events = append(s.Events,
+			&tracepb.Span_Event{TimeUnixNano: o.at(e.tns), Name: "assay." + e.kind, Attributes: attributes})
 	}
 }
 
 func text(key, value string) *commonpb.KeyValue {
-	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: clean(value)}}}
+	return &commonpb.KeyValue{Key: key,
+		Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: clean(value)}}}
 }
 
 func number(key string, value int64) *commonpb.KeyValue {
@@ -182,9 +196,11 @@ func number(key string, value int64) *commonpb.KeyValue {
 func texts(key string, values []string) *commonpb.KeyValue {
 	list := &commonpb.ArrayValue{}
 	for _, v := range values {
-		list.Values = append(list.Values, &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: clean(v)}})
+		list.Values = append(list.Values,
+			&commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: clean(v)}})
 	}
-	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: list}}}
+	return &commonpb.KeyValue{Key: key,
+		Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: list}}}
 }
 
 // clean is valid UTF-8, which protobuf asks for.

@@ -171,12 +171,14 @@ func (p *perfettoTrace) slices() {
 		if c.TEndNS != nil {
 			end = *c.TEndNS
 		}
-		add(*c.TStartNS, sliceBegin, p.id("call", i), "call", strings.TrimSpace(c.Tool+" "+c.ToolCallID), [2]string{"decision", c.PolicyDecision}, [2]string{"bound_by", c.Method})
+		add(*c.TStartNS, sliceBegin, p.id("call", i), "call", strings.TrimSpace(c.Tool+" "+c.ToolCallID),
+			[2]string{"decision", c.PolicyDecision}, [2]string{"bound_by", c.Method})
 		add(max(end, *c.TStartNS), sliceEnd, p.id("call", i), "", "")
 	}
 	for i := range p.table.All {
 		x := &p.table.All[i]
-		add(x.StartNS, sliceBegin, p.id("process", i), "process", path.Base(x.Exe), [2]string{"exe", x.Exe}, [2]string{"command", strings.Join(x.Argv, " ")}, [2]string{"signal", x.Signal})
+		add(x.StartNS, sliceBegin, p.id("process", i), "process", path.Base(x.Exe), [2]string{"exe", x.Exe},
+			[2]string{"command", strings.Join(x.Argv, " ")}, [2]string{"signal", x.Signal})
 		add(p.ended(x), sliceEnd, p.id("process", i), "", "")
 	}
 	for _, e := range p.events {

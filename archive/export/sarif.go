@@ -93,8 +93,10 @@ func WriteSARIF(w io.Writer, version string, suites []Suite) error {
 	log := sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{}}
 	for _, s := range suites {
 		run := sarifRun{
-			Tool: sarifTool{sarifDriver{Name: "assay-run", Version: version, Rules: []sarifRule{}}}, Automation: &sarifAutomation{plain(s.RunID)}, Results: []sarifResult{},
-			Artifacts: []sarifArtifact{{sarifURI{uri(s.Name)}, nil}}, Properties: map[string]string{"run_id": plain(s.RunID), "identity": plain(s.Identity)},
+			Tool:       sarifTool{sarifDriver{Name: "assay-run", Version: version, Rules: []sarifRule{}}},
+			Automation: &sarifAutomation{plain(s.RunID)}, Results: []sarifResult{},
+			Artifacts:  []sarifArtifact{{sarifURI{uri(s.Name)}, nil}},
+			Properties: map[string]string{"run_id": plain(s.RunID), "identity": plain(s.Identity)},
 		}
 		for _, c := range s.Cases {
 			run.add(s, &c)

@@ -97,8 +97,9 @@ func CapabilityOf(base, head *archive.Documents) *Capability {
 		Schema: CapabilityDiffV0, BaseRunID: base.Health.RunID, HeadRunID: head.Health.RunID,
 		Preconditions: Preconditions{
 			BaseHealthClean: healthClean(&base.Health), HeadHealthClean: healthClean(&head.Health),
-			BaseCorrelationClean: correlationClean(&base.Correlation), HeadCorrelationClean: correlationClean(&head.Correlation),
-			StableIDsRequired: true, StableIDsPresent: len(baseIDs) > 0 && len(headIDs) > 0,
+			BaseCorrelationClean: correlationClean(&base.Correlation),
+			HeadCorrelationClean: correlationClean(&head.Correlation),
+			StableIDsRequired:    true, StableIDsPresent: len(baseIDs) > 0 && len(headIDs) > 0,
 		},
 		Scope: Scope{Projection: "surface_set"},
 		Surface: Surface{
@@ -128,7 +129,8 @@ func CapabilityOf(base, head *archive.Documents) *Capability {
 	}
 	s := &c.Surface
 	same := len(c.Policy.Changed) == 0
-	for _, sets := range []*Sets{&s.FilesystemPaths, &s.NetworkEndpoints, &s.ProcessExecs, &s.MCPTools, &s.PolicyDecisions, &c.BindingIDs} {
+	for _, sets := range []*Sets{&s.FilesystemPaths, &s.NetworkEndpoints, &s.ProcessExecs, &s.MCPTools,
+		&s.PolicyDecisions, &c.BindingIDs} {
 		same = same && sets.Same()
 	}
 	if same && c.Status == "clean" {

@@ -16,8 +16,10 @@ import (
 func golden(t *testing.T) *archive.Documents {
 	t.Helper()
 	d := &archive.Documents{}
-	for name, into := range map[string]any{"capability-surface": &d.Surface, "correlation-report": &d.Correlation, "observation-health": &d.Health} {
-		data, err := os.ReadFile(filepath.Join("..", "..", "schema", "testdata", "golden", name+"-openai-agents-kernel-policy-v0.json"))
+	for name, into := range map[string]any{"capability-surface": &d.Surface, "correlation-report": &d.Correlation,
+		"observation-health": &d.Health} {
+		data, err := os.ReadFile(filepath.Join("..", "..", "schema", "testdata", "golden",
+			name+"-openai-agents-kernel-policy-v0.json"))
 		if err == nil {
 			err = json.Unmarshal(data, into)
 		}
@@ -47,11 +49,21 @@ func TestCapabilityDiffStatus(t *testing.T) {
 		change func(*archive.Documents)
 		want   string
 	}{
-		"lost events are no clean health":       {func(d *archive.Documents) { d.Health.RingbufDrops = 1 }, "partial:health"},
-		"an absent policy is no clean health":   {func(d *archive.Documents) { d.Health.PolicyLayer = schema.Absent }, "partial:health"},
-		"an ambiguity is no clean correlation":  {func(d *archive.Documents) { d.Correlation.Ambiguities = []string{"x"} }, "partial:correlation"},
-		"without calls there are no stable ids": {func(d *archive.Documents) { d.Correlation.Bindings = nil }, "partial:correlation"},
-		"a new path is a clean difference":      {func(d *archive.Documents) { d.Surface.FilesystemPaths = []string{"/new"} }, "clean"},
+		"lost events are no clean health": {func(d *archive.Documents) {
+			d.Health.RingbufDrops = 1
+		}, "partial:health"},
+		"an absent policy is no clean health": {func(d *archive.Documents) {
+			d.Health.PolicyLayer = schema.Absent
+		}, "partial:health"},
+		"an ambiguity is no clean correlation": {func(d *archive.Documents) {
+			d.Correlation.Ambiguities = []string{"x"}
+		}, "partial:correlation"},
+		"without calls there are no stable ids": {func(d *archive.Documents) {
+			d.Correlation.Bindings = nil
+		}, "partial:correlation"},
+		"a new path is a clean difference": {func(d *archive.Documents) {
+			d.Surface.FilesystemPaths = []string{"/new"}
+		}, "clean"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			head := golden(t)

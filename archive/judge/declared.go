@@ -82,7 +82,8 @@ func (m *maker) declaredActions(value ast.Node) (*rule, error) {
 	if v.Agent != "" {
 		ok := false
 		if d.program, ok = agents.Of(v.Agent); !ok {
-			return nil, fmt.Errorf("agent %q is not known; the agents are %s", v.Agent, strings.Join(agents.Names(), ", "))
+			return nil, fmt.Errorf("agent %q is not known; the agents are %s", v.Agent,
+				strings.Join(agents.Names(), ", "))
 		}
 	}
 	if d.program == nil {
@@ -101,7 +102,9 @@ func (m *maker) declaredActions(value ast.Node) (*rule, error) {
 	}
 	return &rule{
 		begin: func(s *subject) {
-			*d = declared{program: d.program, paths: d.paths, hosts: d.hosts, calls: s.Docs.Correlation.Bindings, workdir: s.Docs.Run.Workdir, logs: []string{s.Docs.Run.SDKEventLog, s.Docs.Run.PolicyDecisionLog}, procs: map[uint64]*actor{}}
+			*d = declared{program: d.program, paths: d.paths, hosts: d.hosts, calls: s.Docs.Correlation.Bindings,
+				workdir: s.Docs.Run.Workdir, logs: []string{s.Docs.Run.SDKEventLog, s.Docs.Run.PolicyDecisionLog},
+				procs: map[uint64]*actor{}}
 		},
 		event: func(k *schema.KernelEvent) bool { d.event(k); return false },
 		check: func(_ context.Context, s *subject) (Verdict, error) { return d.judge(s), nil },
@@ -119,17 +122,20 @@ func (d *declared) judge(s *subject) Verdict {
 		}
 	}
 	if v.State == Fail {
-		v.Message = fmt.Sprintf("%s neither reported nor the agent program's own", schema.Count(uint64(len(v.Evidence)+v.More+d.beyond), "action is", "actions are"))
+		v.Message = fmt.Sprintf("%s neither reported nor the agent program's own",
+			schema.Count(uint64(len(v.Evidence)+v.More+d.beyond), "action is", "actions are"))
 		return v
 	}
 	gaps := s.gaps(view.Programs, view.Files, view.Hosts, view.Calls)
 	if !d.claimed { // only the agent program itself could have changed a name: it is the one that reports
 		gaps = slices.DeleteFunc(gaps, func(g view.Gap) bool {
-			return strings.Contains(g.Text, "such events say arguments=claimed") || strings.Contains(g.Text, "such events say path_source=user_memory")
+			return strings.Contains(g.Text, "such events say arguments=claimed") ||
+				strings.Contains(g.Text, "such events say path_source=user_memory")
 		})
 	}
 	if d.beyond > 0 {
-		gaps = append(gaps, view.Gap{Text: fmt.Sprintf("%d actions before they could be told from those of a call are not kept", d.beyond), Remedy: "look at them with assay-run show"})
+		gaps = append(gaps, view.Gap{Text: fmt.Sprintf("%d actions before they could be told from those of a "+
+			"call are not kept", d.beyond), Remedy: "look at them with assay-run show"})
 	}
 	if len(gaps) > 0 {
 		v.unknown(gaps...)
@@ -156,7 +162,8 @@ func (d *declared) nearest(at int64) string {
 				gap = -gap
 			}
 			if gap >= 0 && (best < 0 || gap < best) {
-				best, text = gap, fmt.Sprintf(", %s %s call %s", time.Duration(gap).Round(time.Millisecond), edge.word, strings.TrimSpace(c.Tool+" "+c.ToolCallID))
+				best, text = gap, fmt.Sprintf(", %s %s call %s", time.Duration(gap).Round(time.Millisecond), edge.word,
+					strings.TrimSpace(c.Tool+" "+c.ToolCallID))
 			}
 		}
 	}
@@ -169,7 +176,8 @@ func (d *declared) event(k *schema.KernelEvent) {
 	if p != nil && k.ToolCallID != "" {
 		p.called = true
 	}
-	if k.ToolCallID != "" || k.Class != schema.ClassAgent || k.Failed() && k.Kind != schema.KindConnect || d.within(k.TNS) {
+	if k.ToolCallID != "" || k.Class != schema.ClassAgent || k.Failed() && k.Kind != schema.KindConnect ||
+		d.within(k.TNS) {
 		return
 	}
 	for name, how := range k.Touches() {
@@ -228,19 +236,24 @@ func (d *declared) within(at int64) bool {
 
 // leavesNothing reports whether what is written to is no file that lasts, or a log of the run.
 func (d *declared) leavesNothing(name string, k *schema.KernelEvent) bool {
-	return !strings.HasPrefix(name, "/") || k.Marks&(schema.MarkMemfd|schema.MarkDeleted) != 0 || matches(anybodys, name) || slices.Contains(d.logs, name)
+	return !strings.HasPrefix(name, "/") || k.Marks&(schema.MarkMemfd|schema.MarkDeleted) != 0 ||
+		matches(anybodys, name) || slices.Contains(d.logs, name)
 }
 
 // nameSockets are sockets over which programs ask for the address of a name.
-var nameSockets = []string{"unix:/run/nscd/socket", "unix:/var/run/nscd/socket", "unix:/run/systemd/resolve/io.systemd.Resolve"}
+var nameSockets = []string{"unix:/run/nscd/socket", "unix:/var/run/nscd/socket",
+	"unix:/run/systemd/resolve/io.systemd.Resolve"}
 
 // allowedHost reports whether an endpoint is one of the agent program's own. own: it is the program that
 // contacts it, which may then ask for names.
 func (d *declared) allowedHost(endpoint string, k *schema.KernelEvent, own bool) bool {
 	if file, ok := strings.CutPrefix(endpoint, "unix:"); ok {
-		return own && slices.Contains(nameSockets, endpoint) || d.program.Writes(file, d.workdir) || matches(d.paths, file)
+		return own && slices.Contains(nameSockets, endpoint) || d.program.Writes(file, d.workdir) ||
+			matches(d.paths, file)
 	}
-	if d.program.Contacts(k.Names) || matches(d.hosts, endpoint) || slices.ContainsFunc(k.Names, func(n string) bool { return matches(d.hosts, n) }) {
+	if d.program.Contacts(k.Names) || matches(d.hosts, endpoint) || slices.ContainsFunc(k.Names, func(n string) bool {
+		return matches(d.hosts, n)
+	}) {
 		return true
 	}
 	ap, err := netip.ParseAddrPort(endpoint)
@@ -255,5 +268,8 @@ func (d *declared) add(p *actor, k *schema.KernelEvent, verb, what string) {
 		d.beyond++
 		return
 	}
-	d.actions = append(d.actions, action{p, verb + " " + what, Evidence{Text: fmt.Sprintf("%s %s by process %d at %.3fs", verb, what, k.PID, float64(k.TNS)/1e9), Layer: schema.KernelPath, Line: k.Seq + 1}, k.TNS})
+	d.actions = append(d.actions,
+		action{p, verb + " " + what,
+			Evidence{Text: fmt.Sprintf("%s %s by process %d at %.3fs", verb, what, k.PID, float64(k.TNS)/1e9),
+				Layer: schema.KernelPath, Line: k.Seq + 1}, k.TNS})
 }

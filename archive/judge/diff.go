@@ -99,7 +99,8 @@ func Compare(ctx context.Context, base, head *view.Bundle) (*Diff, error) {
 	b.relative, h.relative = b.workdir != h.workdir, b.workdir != h.workdir
 	d := &Diff{
 		Schema: RunDiffV0, Base: side(base), Head: side(head),
-		Verdict: changes(verdict(base.Docs), verdict(head.Docs)), Observed: changes(observed(base.Docs), observed(head.Docs)),
+		Verdict:    changes(verdict(base.Docs), verdict(head.Docs)),
+		Observed:   changes(observed(base.Docs), observed(head.Docs)),
 		Capability: CapabilityOf(base.Docs, head.Docs),
 	}
 	for _, s := range []struct {
@@ -120,7 +121,8 @@ func Compare(ctx context.Context, base, head *view.Bundle) (*Diff, error) {
 	} {
 		inBase, allBase := s.get(b)
 		inHead, allHead := s.get(h)
-		sec := Section{Name: s.name, Sets: compare(inBase, inHead), BaseGaps: gaps(base.Docs, s.about, allBase), HeadGaps: gaps(head.Docs, s.about, allHead)}
+		sec := Section{Name: s.name, Sets: compare(inBase, inHead), BaseGaps: gaps(base.Docs, s.about, allBase),
+			HeadGaps: gaps(head.Docs, s.about, allHead)}
 		sec.Compared = s.about == view.Calls || !unobserved(base.Docs) && !unobserved(head.Docs)
 		if s.about == view.Calls && view.Nobody(base.Docs) && view.Nobody(head.Docs) {
 			sec.BaseGaps, sec.HeadGaps = nil, nil // neither run was one that reports calls
@@ -161,7 +163,8 @@ func gaps(d *archive.Documents, about view.Subject, all bool) []string {
 }
 
 func side(b *view.Bundle) Side {
-	return Side{Name: b.Name, RunID: b.RunID(), Identity: b.Identity(), Verified: b.Verified(), StartedAt: b.Docs.Run.StartedAt, Command: b.Docs.Run.Command}
+	return Side{Name: b.Name, RunID: b.RunID(), Identity: b.Identity(), Verified: b.Verified(),
+		StartedAt: b.Docs.Run.StartedAt, Command: b.Docs.Run.Command}
 }
 
 // changes pairs facts of the same name and keeps those that differ.
@@ -198,8 +201,10 @@ func verdict(d *archive.Documents) []Change {
 func observed(d *archive.Documents) []Change {
 	h := &d.Health
 	return []Change{
-		{What: "kernel layer", Base: schema.KernelState(h.KernelLayer)}, {What: "policy layer", Base: h.PolicyLayer}, {What: "sdk layer", Base: h.SDKLayer},
-		{What: "cgroup correlation", Base: h.CgroupCorrelation}, {What: "network coverage", Base: h.NetworkProtocolCoverage},
+		{What: "kernel layer", Base: schema.KernelState(h.KernelLayer)}, {What: "policy layer", Base: h.PolicyLayer},
+		{What: "sdk layer", Base: h.SDKLayer},
+		{What: "cgroup correlation", Base: h.CgroupCorrelation},
+		{What: "network coverage", Base: h.NetworkProtocolCoverage},
 		{What: "network endpoints", Base: h.NetworkEndpointClaimScope},
 	}
 }

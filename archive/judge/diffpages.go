@@ -23,7 +23,8 @@ var answerWords = map[State]string{
 // unobserved.
 func (d *Diff) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "base  %s  %s\nhead  %s  %s\n\n%s\n", view.Clean(d.Base.RunID), view.Clean(d.Base.Name), view.Clean(d.Head.RunID), view.Clean(d.Head.Name), answerWords[d.Answer])
+	fmt.Fprintf(&b, "base  %s  %s\nhead  %s  %s\n\n%s\n", view.Clean(d.Base.RunID), view.Clean(d.Base.Name),
+		view.Clean(d.Head.RunID), view.Clean(d.Head.Name), answerWords[d.Answer])
 	if news := d.news(); news != "" {
 		fmt.Fprintf(&b, "New in head: %s.\n", news)
 	}
@@ -37,7 +38,8 @@ func (d *Diff) WriteText(w io.Writer) error {
 			writeValues(&b, s.mark("-"), s.Removed)
 			writeValues(&b, s.mark("+"), s.Added)
 		} else {
-			fmt.Fprintf(&b, "  not compared: base has %d, head has %d\n", len(s.Removed)+len(s.Unchanged), len(s.Added)+len(s.Unchanged))
+			fmt.Fprintf(&b, "  not compared: base has %d, head has %d\n", len(s.Removed)+len(s.Unchanged),
+				len(s.Added)+len(s.Unchanged))
 		}
 		writeGaps(&b, "base", s.BaseGaps)
 		writeGaps(&b, "head", s.HeadGaps)
@@ -136,7 +138,8 @@ func (d *Diff) WriteMarkdown(w io.Writer) error {
 			sign   string
 			values []string
 		}{{"-", s.Removed}, {"+", s.Added}} {
-			word := map[string]string{" -": "only in base", " +": "only in head", "?-": "seen in base alone", "?+": "seen in head alone"}[s.mark(list.sign)]
+			word := map[string]string{" -": "only in base", " +": "only in head", "?-": "seen in base alone",
+				"?+": "seen in head alone"}[s.mark(list.sign)]
 			for i, v := range list.values {
 				if !s.Compared {
 					break

@@ -25,8 +25,9 @@ var needs = map[query.Subject][]view.Subject{
 // or runs uses.
 var varNeeds = map[string]view.Subject{
 	"path": view.Files, "target": view.Files, "writes": view.Files, "files": view.Files,
-	"host": view.Hosts, "endpoint": view.Hosts, "address": view.Hosts, "port": view.Hosts, "names": view.Hosts, "hosts": view.Hosts,
-	"exe": view.Programs, "argv": view.Programs, "command": view.Programs, "programs": view.Programs,
+	"host": view.Hosts, "endpoint": view.Hosts, "address": view.Hosts, "port": view.Hosts, "names": view.Hosts,
+	"hosts": view.Hosts,
+	"exe":   view.Programs, "argv": view.Programs, "command": view.Programs, "programs": view.Programs,
 	"tool_call": view.Calls, "bound_by": view.Calls, "tools": view.Calls, "decisions": view.Calls, "calls": view.Calls,
 }
 
@@ -103,7 +104,8 @@ func subjectsOf(of query.Subject, p *query.Program) []view.Subject {
 
 // find hands out what the expression is true for, or with not what it is false
 // for, and returns how many those are.
-func (s *subject) find(ctx context.Context, of query.Subject, p *query.Program, not bool, found func(Evidence)) (n int, err error) {
+func (s *subject) find(ctx context.Context, of query.Subject, p *query.Program, not bool, found func(Evidence)) (n int,
+	err error) {
 	if not {
 		p = p.Not()
 	}
@@ -121,15 +123,18 @@ func (s *subject) find(ctx context.Context, of query.Subject, p *query.Program, 
 		err = errors.Join(err, decoding)
 	case query.Processes:
 		err = query.FindProcesses(ctx, s.Bundle, p, func(x *query.Process) bool {
-			return hit(Evidence{Text: fmt.Sprintf("process %d %s", x.PID, view.Cut(view.QuoteArgs(x.Argv), 200)), Layer: schema.KernelPath})
+			return hit(Evidence{Text: fmt.Sprintf("process %d %s", x.PID, view.Cut(view.QuoteArgs(x.Argv), 200)),
+				Layer: schema.KernelPath})
 		})
 	case query.Calls:
 		err = query.FindCalls(s.Bundle, p, func(c *schema.Binding) bool {
-			return hit(Evidence{Text: strings.TrimSpace("call " + c.ToolCallID + " " + c.Tool), Layer: schema.CorrelationPath})
+			return hit(Evidence{Text: strings.TrimSpace("call " + c.ToolCallID + " " + c.Tool),
+				Layer: schema.CorrelationPath})
 		})
 	case query.Turns:
 		err = query.FindTurns(ctx, s.Bundle, p, func(t *schema.Turn, _ []byte) bool {
-			return hit(Evidence{Text: fmt.Sprintf("turn %d %s", t.Index, t.Tool), Layer: schema.TurnsPath, Line: t.Seq + 1})
+			return hit(Evidence{Text: fmt.Sprintf("turn %d %s", t.Index, t.Tool), Layer: schema.TurnsPath,
+				Line: t.Seq + 1})
 		})
 	case query.Runs:
 		var ok bool
@@ -141,5 +146,6 @@ func (s *subject) find(ctx context.Context, of query.Subject, p *query.Program, 
 }
 
 func eventEvidence(k *schema.KernelEvent) Evidence {
-	return Evidence{Text: fmt.Sprintf("%s %s by process %d at %.3fs", k.Kind, view.Cut(view.What(k), 240), k.PID, float64(k.TNS)/1e9), Layer: schema.KernelPath, Line: k.Seq + 1}
+	return Evidence{Text: fmt.Sprintf("%s %s by process %d at %.3fs", k.Kind, view.Cut(view.What(k), 240), k.PID,
+		float64(k.TNS)/1e9), Layer: schema.KernelPath, Line: k.Seq + 1}
 }

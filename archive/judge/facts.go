@@ -27,7 +27,8 @@ func gather(ctx context.Context, b *view.Bundle) (*facts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", b.Name, err)
 	}
-	f := &facts{Summary: s, surface: b.Docs.Surface.FilesystemPaths, workdir: b.Docs.Run.Workdir, chance: newChanceNames(b.Docs.Surface.FilesystemPaths)}
+	f := &facts{Summary: s, surface: b.Docs.Surface.FilesystemPaths, workdir: b.Docs.Run.Workdir,
+		chance: newChanceNames(b.Docs.Surface.FilesystemPaths)}
 	for _, c := range b.Docs.Correlation.Bindings {
 		tool := c.Tool
 		if tool == "" {

@@ -27,7 +27,8 @@ func InitialRules(ctx context.Context, b *view.Bundle) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules = append(rules, "only_programs: "+flow(programs), "only_hosts: "+flow(hosts), "only_workspace_writes: true", "no_privileged: true")
+	rules = append(rules, "only_programs: "+flow(programs), "only_hosts: "+flow(hosts), "only_workspace_writes: true",
+		"no_privileged: true")
 	if len(b.Docs.Correlation.Bindings) > 0 {
 		rules = append(rules, "no_undeclared_actions: true")
 	}
@@ -41,7 +42,8 @@ func InitialRules(ctx context.Context, b *view.Bundle) ([]byte, error) {
 		return nil, err
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "# Rules for assay-run gate, from the run %s.\n# Widen or narrow them; \"assay-run gate --help\" lists all rules.\nrules:\n", b.RunID())
+	fmt.Fprintf(&out, "# Rules for assay-run gate, from the run %s.\n# Widen or narrow them; \"assay-run gate "+
+		"--help\" lists all rules.\nrules:\n", b.RunID())
 	for i, v := range report.Judgements[0].Verdicts {
 		switch {
 		case v.State == Pass:

@@ -37,7 +37,8 @@ func LastGood(ctx context.Context, dir string, head *view.Bundle) (string, error
 			continue
 		}
 		docs, err := r.Documents(ctx)
-		if err != nil || !good(docs) || !maps.Equal(docs.Run.Labels, head.Docs.Run.Labels) || docs.Run.StartedAt >= head.Docs.Run.StartedAt {
+		if err != nil || !good(docs) || !maps.Equal(docs.Run.Labels, head.Docs.Run.Labels) ||
+			docs.Run.StartedAt >= head.Docs.Run.StartedAt {
 			continue
 		}
 		found = append(found, candidate{path, docs.Run.StartedAt})
@@ -63,5 +64,6 @@ func LastGood(ctx context.Context, dir string, head *view.Bundle) (string, error
 
 func good(d *archive.Documents) bool {
 	r := &d.Result
-	return r.Outcome == schema.OutcomeExited && r.ExitCode != nil && *r.ExitCode == 0 && (r.Contract == nil || *r.Contract == "passed")
+	return r.Outcome == schema.OutcomeExited && r.ExitCode != nil && *r.ExitCode == 0 &&
+		(r.Contract == nil || *r.Contract == "passed")
 }

@@ -29,7 +29,8 @@ func (r *Report) WriteText(w io.Writer) error {
 				fmt.Fprintf(&b, "           … and %d more\n", v.More)
 			}
 			if more := len(v.Gaps) - 1; more > 0 {
-				fmt.Fprintf(&b, "           … and for %s, which --format json lists\n", schema.Count(more, "more reason", "more reasons"))
+				fmt.Fprintf(&b, "           … and for %s, which --format json lists\n",
+					schema.Count(more, "more reason", "more reasons"))
 			}
 		}
 	}
@@ -46,7 +47,9 @@ func (r *Report) Suites(bundles []*view.Bundle) []export.Suite {
 			s.Seconds = float64(*ns) / 1e9
 		}
 		for _, v := range j.Verdicts {
-			c := export.Case{Rule: v.Rule, Message: v.Message, State: map[State]export.State{Pass: export.Passed, Fail: export.Failed, Unknown: export.Unknown}[v.State]}
+			c := export.Case{Rule: v.Rule, Message: v.Message,
+				State: map[State]export.State{Pass: export.Passed, Fail: export.Failed,
+					Unknown: export.Unknown}[v.State]}
 			if v.Allowed {
 				c.State = export.Skipped
 			}

@@ -129,7 +129,8 @@ func watching(about view.Subject, good, bad string, breaks func(*schema.KernelEv
 }
 
 // anybodys are files that programs write to without leaving anything.
-var anybodys = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/stdout", "/dev/stderr", "/dev/pts/*", "/dev/ptmx"}
+var anybodys = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/stdout", "/dev/stderr", "/dev/pts/*",
+	"/dev/ptmx"}
 
 func (m *maker) onlyWorkspaceWrites(value ast.Node) (*rule, error) {
 	var also []string
@@ -154,11 +155,13 @@ func (m *maker) onlyWorkspaceWrites(value ast.Node) (*rule, error) {
 		case schema.KindLink:
 			paths = []string{k.Target}
 		}
-		if k.Marks&(schema.MarkRelative|schema.MarkUnreachable|schema.MarkMountNamespace) != 0 || k.Truncated&(schema.FieldValue|schema.FieldTarget) != 0 {
+		if k.Marks&(schema.MarkRelative|schema.MarkUnreachable|schema.MarkMountNamespace) != 0 ||
+			k.Truncated&(schema.FieldValue|schema.FieldTarget) != 0 {
 			return true // where that is cannot be told
 		}
 		return slices.ContainsFunc(paths, func(p string) bool {
-			return strings.HasPrefix(p, "/") && !within(p, workdir) && !matches(anybodys, p) && !matches(also, p) && k.Marks&schema.MarkMemfd == 0
+			return strings.HasPrefix(p, "/") && !within(p, workdir) && !matches(anybodys, p) && !matches(also, p) &&
+				k.Marks&schema.MarkMemfd == 0
 		})
 	}
 	r := watching(view.Files, "only the workspace was written to", "written outside of the workspace", breaks)
@@ -184,20 +187,23 @@ func (m *maker) onlyHosts(value ast.Node) (*rule, error) {
 		}
 	}
 	allowed := func(name string) bool { return matches(hosts, name) }
-	return watching(view.Hosts, "only allowed hosts were contacted", "other hosts were contacted", func(k *schema.KernelEvent) bool {
-		if k.Kind == schema.KindDNS {
-			return slices.Contains(hosts, resolvers) && asks(k) && !allowed(k.Value)
-		}
-		ap, ok := endpointOf(k)
-		if !ok || ap.Port() == dnsPort && slices.Contains(hosts, resolvers) {
-			return false
-		}
-		addr := ap.Addr().Unmap()
-		if allowed(addr.String()) || allowed(k.Value) || slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) }) {
-			return false
-		}
-		return !slices.ContainsFunc(k.Names, allowed)
-	}), nil
+	return watching(view.Hosts, "only allowed hosts were contacted", "other hosts were contacted",
+		func(k *schema.KernelEvent) bool {
+			if k.Kind == schema.KindDNS {
+				return slices.Contains(hosts, resolvers) && asks(k) && !allowed(k.Value)
+			}
+			ap, ok := endpointOf(k)
+			if !ok || ap.Port() == dnsPort && slices.Contains(hosts, resolvers) {
+				return false
+			}
+			addr := ap.Addr().Unmap()
+			if allowed(addr.String()) || allowed(k.Value) || slices.ContainsFunc(prefixes, func(p netip.Prefix) bool {
+				return p.Contains(addr)
+			}) {
+				return false
+			}
+			return !slices.ContainsFunc(k.Names, allowed)
+		}), nil
 }
 
 // resolvers is the entry of only_hosts that allows DNS: any server on port 53, which may be
@@ -229,13 +235,14 @@ func (m *maker) onlyPrograms(value ast.Node) (*rule, error) {
 	}
 	names := slices.DeleteFunc(slices.Clone(programs), func(p string) bool { return strings.Contains(p, "/") })
 	var made *madeFiles
-	r := watching(view.Programs, "only allowed programs were executed", "other programs were executed", func(k *schema.KernelEvent) bool {
-		if k.Kind != schema.KindExec || matches(programs, k.Value) {
-			return false
-		}
-		// A name says which program it is only where the run did not choose what it holds.
-		return made.has(k) || !matches(names, path.Base(k.Value))
-	})
+	r := watching(view.Programs, "only allowed programs were executed", "other programs were executed",
+		func(k *schema.KernelEvent) bool {
+			if k.Kind != schema.KindExec || matches(programs, k.Value) {
+				return false
+			}
+			// A name says which program it is only where the run did not choose what it holds.
+			return made.has(k) || !matches(names, path.Base(k.Value))
+		})
 	r.begin = func(s *subject) { made = &s.made }
 	return r, nil
 }
@@ -276,13 +283,15 @@ func (m *madeFiles) has(k *schema.KernelEvent) bool {
 }
 
 func (m *maker) noPrivileged(value ast.Node) (*rule, error) {
-	return watching(view.Privilege, "nothing that needs privilege was done", "privileged system calls succeeded", func(k *schema.KernelEvent) bool {
-		switch k.Kind {
-		case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF, schema.KindModule, schema.KindChroot, schema.KindLeave:
-			return !k.Failed()
-		}
-		return false
-	}), on(value)
+	return watching(view.Privilege, "nothing that needs privilege was done", "privileged system calls succeeded",
+		func(k *schema.KernelEvent) bool {
+			switch k.Kind {
+			case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace,
+				schema.KindBPF, schema.KindModule, schema.KindChroot, schema.KindLeave:
+				return !k.Failed()
+			}
+			return false
+		}), on(value)
 }
 
 func (m *maker) contractPassed(value ast.Node) (*rule, error) {
@@ -294,9 +303,11 @@ func (m *maker) contractPassed(value ast.Node) (*rule, error) {
 		case *c == "passed":
 			return Verdict{State: Pass, Message: "the outcome contract passed"}, nil
 		case *c == "failed":
-			return Verdict{State: Fail, Message: "the outcome contract failed", Evidence: []Evidence{{Text: "contract " + *c, Layer: schema.ContractPath}}}, nil
+			return Verdict{State: Fail, Message: "the outcome contract failed",
+				Evidence: []Evidence{{Text: "contract " + *c, Layer: schema.ContractPath}}}, nil
 		}
-		return unknown(view.Gap{Text: "the outcome contract was " + *c + ": its checks could not all be run", Remedy: "assay-run inspect says which"}), nil
+		return unknown(view.Gap{Text: "the outcome contract was " + *c + ": its checks could not all be run",
+			Remedy: "assay-run inspect says which"}), nil
 	}}, on(value)
 }
 
@@ -312,7 +323,8 @@ func (m *maker) noUndeclaredActions(value ast.Node) (*rule, error) {
 			}
 			for verb, list := range map[string][]string{"wrote": u.Written, "contacted": u.Hosts, "ran": u.Commands} {
 				for _, what := range list {
-					v.found(Evidence{Text: strings.TrimSpace(fmt.Sprintf("%s %s: %s %s", u.Code, strings.Join(u.ToolCallIDs, " "), verb, what)), Layer: schema.CorrelationPath})
+					v.found(Evidence{Text: strings.TrimSpace(fmt.Sprintf("%s %s: %s %s", u.Code,
+						strings.Join(u.ToolCallIDs, " "), verb, what)), Layer: schema.CorrelationPath})
 				}
 			}
 		}
@@ -321,7 +333,8 @@ func (m *maker) noUndeclaredActions(value ast.Node) (*rule, error) {
 			v.Message = fmt.Sprintf("%d actions were not part of what was reported", len(v.Evidence)+v.More)
 			return v, nil
 		}
-		return s.clean(v, "everything that was done was part of what was reported", view.Programs, view.Files, view.Hosts, view.Calls), nil
+		return s.clean(v, "everything that was done was part of what was reported", view.Programs, view.Files,
+			view.Hosts, view.Calls), nil
 	}}, on(value)
 }
 
@@ -346,7 +359,8 @@ func (m *maker) noNewCapability(value ast.Node) (*rule, error) {
 			what string
 			sets Sets
 		}{
-			{"file", c.Surface.FilesystemPaths}, {"host", c.Surface.NetworkEndpoints}, {"program", c.Surface.ProcessExecs},
+			{"file", c.Surface.FilesystemPaths}, {"host", c.Surface.NetworkEndpoints},
+			{"program", c.Surface.ProcessExecs},
 			{"tool", c.Surface.MCPTools}, {"decision", c.Surface.PolicyDecisions},
 		} {
 			for _, added := range list.sets.Added {

@@ -108,7 +108,8 @@ func ParseRules(ctx context.Context, data []byte, dir string) (_ *Rules, err err
 		for kind, value := range item {
 			make, ok := kinds[kind]
 			if !ok {
-				return nil, fmt.Errorf("rule %d: %q is not a rule; the rules are %s", i+1, kind, strings.Join(Kinds(), ", "))
+				return nil, fmt.Errorf("rule %d: %q is not a rule; the rules are %s", i+1, kind,
+					strings.Join(Kinds(), ", "))
 			}
 			if value == nil { // what a key without a value is at the end of a file
 				value = ast.Null(token.New("null", "null", &token.Position{}))
@@ -121,7 +122,8 @@ func ParseRules(ctx context.Context, data []byte, dir string) (_ *Rules, err err
 				one.name = kind
 			}
 			if slices.ContainsFunc(r.list, func(o *rule) bool { return o.name == one.name }) {
-				return nil, fmt.Errorf("rule %d: the name %q is used twice; give an expr rule a name of its own", i+1, one.name)
+				return nil, fmt.Errorf("rule %d: the name %q is used twice; give an expr rule a name of its own", i+1,
+					one.name)
 			}
 			r.list = append(r.list, one)
 		}
@@ -230,7 +232,8 @@ func (m *maker) expr(value ast.Node) (*rule, error) {
 	}
 	var e exprRule
 	if err := yaml.NodeToValue(value, &e, yaml.Strict()); err != nil {
-		return nil, fmt.Errorf("its value must be an expression, or have the keys name, of, and one of never, always and some: %w", err)
+		return nil, fmt.Errorf("its value must be an expression, or have the keys name, of, and one of never, "+
+			"always and some: %w", err)
 	}
 	return m.compile(e)
 }

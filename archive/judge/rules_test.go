@@ -7,10 +7,11 @@ import (
 
 func TestBadRulesAreRefusedBeforeAnythingIsRead(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"nothing":               {"", `no "rules"`},
-		"an empty list":         {"rules: []", "would pass everything"},
-		"an unknown key":        {"rules: [{no_privileged: true}]\nrulez: 1", "rulez"},
-		"an unknown rule":       {"rules: [{no_priviledged: true}]", `"no_priviledged" is not a rule; the rules are contract_passed`},
+		"nothing":        {"", `no "rules"`},
+		"an empty list":  {"rules: []", "would pass everything"},
+		"an unknown key": {"rules: [{no_privileged: true}]\nrulez: 1", "rulez"},
+		"an unknown rule": {"rules: [{no_priviledged: true}]",
+			`"no_priviledged" is not a rule; the rules are contract_passed`},
 		"a key twice":           {"rules: [{no_privileged: true}]\nrules: []", "already defined"},
 		"two keys in a rule":    {"rules: [{no_privileged: true, contract_passed: true}]", "has 2 keys"},
 		"switched off":          {"rules: [{no_privileged: false}]", "omit the rule"},
@@ -21,11 +22,12 @@ func TestBadRulesAreRefusedBeforeAnythingIsRead(t *testing.T) {
 		"two questions":         {"rules: [{expr: {never: 'true', some: 'true'}}]", "want one"},
 		"an unknown subject":    {"rules: [{expr: {of: things, never: 'true'}}]", "want one of"},
 		"a name twice":          {"rules: [{no_privileged: true}, {no_privileged: true}]", "used twice"},
-		"unknown allowed":       {"rules: [{no_privileged: true}]\nallow_unknown: [only_hosts]", "is not one of the rules"},
-		"a base that is not":    {"rules: [{no_new_capability_against: nowhere.tar.gz}]", "cannot be read"},
-		"an alias":              {"rules: [&a {no_privileged: true}, *a]", "anchors and aliases"},
-		"two documents":         {"rules: [{no_privileged: true}]\n---\nrules: []", "more than one"},
-		"an endless value":      {"rules: [{expr: '" + strings.Repeat("!", 1<<15) + "true'}]", "at most"},
+		"unknown allowed": {"rules: [{no_privileged: true}]\nallow_unknown: [only_hosts]",
+			"is not one of the rules"},
+		"a base that is not": {"rules: [{no_new_capability_against: nowhere.tar.gz}]", "cannot be read"},
+		"an alias":           {"rules: [&a {no_privileged: true}, *a]", "anchors and aliases"},
+		"two documents":      {"rules: [{no_privileged: true}]\n---\nrules: []", "more than one"},
+		"an endless value":   {"rules: [{expr: '" + strings.Repeat("!", 1<<15) + "true'}]", "at most"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseRules(t.Context(), []byte(c.text), t.TempDir())
@@ -37,7 +39,8 @@ func TestBadRulesAreRefusedBeforeAnythingIsRead(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte("rules:\n- only_hosts: [a, b]\n- expr: {of: events, never: 'kind == \"exec\"'}\nallow_unknown: [only_hosts]\n"))
+	f.Add([]byte("rules:\n- only_hosts: [a, b]\n- expr: {of: events, never: 'kind == " +
+		"\"exec\"'}\nallow_unknown: [only_hosts]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 4096 {
 			return

@@ -58,13 +58,19 @@ func RunOf(b *view.Bundle) Run {
 	}
 	out := Run{}
 	for name, v := range map[string]any{
-		"run.id": run.RunID, "run.bundle": b.Name, "run.verified": b.Verified(), "run.command": list(run.Command), "run.workdir": run.Workdir,
-		"run.started": run.StartedAt, "run.labels": labels, "run.outcome": res.Outcome, "run.exit_code": exit, "run.signal": text(res.Signal),
-		"run.contract": text(res.Contract), "run.limits_hit": list(res.LimitsHit), "run.seconds": seconds, "run.cpu_seconds": cpu, "run.memory_bytes": memory,
-		"health.kernel": h.KernelLayer, "health.policy": h.PolicyLayer, "health.sdk": h.SDKLayer, "health.cgroup": h.CgroupCorrelation,
-		"health.network": h.NetworkProtocolCoverage, "health.endpoints": h.NetworkEndpointClaimScope, "health.drops": int64(h.RingbufDrops),
+		"run.id": run.RunID, "run.bundle": b.Name, "run.verified": b.Verified(), "run.command": list(run.Command),
+		"run.workdir": run.Workdir,
+		"run.started": run.StartedAt, "run.labels": labels, "run.outcome": res.Outcome, "run.exit_code": exit,
+		"run.signal":   text(res.Signal),
+		"run.contract": text(res.Contract), "run.limits_hit": list(res.LimitsHit), "run.seconds": seconds,
+		"run.cpu_seconds": cpu, "run.memory_bytes": memory,
+		"health.kernel": h.KernelLayer, "health.policy": h.PolicyLayer, "health.sdk": h.SDKLayer,
+		"health.cgroup":  h.CgroupCorrelation,
+		"health.network": h.NetworkProtocolCoverage, "health.endpoints": h.NetworkEndpointClaimScope,
+		"health.drops":       int64(h.RingbufDrops),
 		"health.correlation": b.Docs.Correlation.Status, "health.reasons": reasons,
-		"programs": list(s.ProcessExecs), "files": list(s.FilesystemPaths), "hosts": list(s.NetworkEndpoints), "tools": list(s.MCPTools),
+		"programs": list(s.ProcessExecs), "files": list(s.FilesystemPaths), "hosts": list(s.NetworkEndpoints),
+		"tools":     list(s.MCPTools),
 		"decisions": list(s.PolicyDecisions), "calls": int64(len(b.Docs.Correlation.Bindings)),
 	} {
 		out[name] = native(v)
@@ -200,7 +206,8 @@ func (e *Event) network(name string) ref.Val {
 // Endpoint is the peer that an event is about.
 func Endpoint(k *schema.KernelEvent) (string, bool) {
 	switch k.Kind {
-	case schema.KindConnect, schema.KindConnectBlocked, schema.KindAccept, schema.KindSendto, schema.KindFlow, schema.KindConnectResult:
+	case schema.KindConnect, schema.KindConnectBlocked, schema.KindAccept, schema.KindSendto, schema.KindFlow,
+		schema.KindConnectResult:
 		return k.Value, true
 	case schema.KindDNS, schema.KindTLS:
 		return k.Remote, true
@@ -265,8 +272,10 @@ func Writes(k *schema.KernelEvent) bool {
 	switch k.Kind {
 	case schema.KindOpen:
 		return k.Writes()
-	case schema.KindUnlink, schema.KindRename, schema.KindLink, schema.KindSymlink, schema.KindMkdir, schema.KindRmdir, schema.KindMknod,
-		schema.KindTruncate, schema.KindChmod, schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr, schema.KindWrite,
+	case schema.KindUnlink, schema.KindRename, schema.KindLink, schema.KindSymlink, schema.KindMkdir, schema.KindRmdir,
+		schema.KindMknod,
+		schema.KindTruncate, schema.KindChmod, schema.KindChown, schema.KindSetxattr, schema.KindRemovexattr,
+		schema.KindWrite,
 		schema.KindMmapShared, schema.KindUtime:
 		return true
 	}

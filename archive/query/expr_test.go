@@ -24,8 +24,11 @@ func TestEveryDocumentedVariableHasAValueOfItsType(t *testing.T) {
 			at := map[Subject]interface {
 				ResolveName(string) (any, bool)
 			}{
-				Events: &Event{Run: run, Table: table, K: &schema.KernelEvent{Kind: schema.KindConnect, Value: "192.0.2.1:443"}}, Processes: OfProcess(run, table, &table.All[0]),
-				Calls: OfCall(run, &schema.CorrelationReport{}, &call), Turns: OfTurn(run, &schema.Turn{}), Runs: run,
+				Events: &Event{Run: run, Table: table,
+					K: &schema.KernelEvent{Kind: schema.KindConnect, Value: "192.0.2.1:443"}},
+				Processes: OfProcess(run, table, &table.All[0]),
+				Calls:     OfCall(run, &schema.CorrelationReport{}, &call), Turns: OfTurn(run, &schema.Turn{}),
+				Runs: run,
 			}[s]
 			got, ok := at.ResolveName(v.Name)
 			if !ok {
@@ -48,11 +51,16 @@ func TestHostIsTheNameWhereOneIsKnown(t *testing.T) {
 		k    schema.KernelEvent
 		expr string
 	}{
-		"a connect with a name":    {schema.KernelEvent{Kind: schema.KindConnect, Value: "192.0.2.1:443", Names: []string{"a.example"}}, `host == "a.example" && port == 443 && address == "192.0.2.1"`},
-		"a connect without one":    {schema.KernelEvent{Kind: schema.KindConnect, Value: "[2001:db8::1]:80"}, `host == "2001:db8::1" && port == 80`},
-		"a unix socket":            {schema.KernelEvent{Kind: schema.KindConnect, Value: "unix:/run/x"}, `host == "unix:/run/x" && port == 0 && address == ""`},
-		"a question to DNS":        {schema.KernelEvent{Kind: schema.KindDNS, Value: "b.example", Remote: "192.0.2.53:53"}, `host == "b.example" && endpoint == "192.0.2.53:53"`},
-		"what is no network event": {schema.KernelEvent{Kind: schema.KindOpen, Value: "/x"}, `host == "" && port == 0 && path == "/x"`},
+		"a connect with a name": {schema.KernelEvent{Kind: schema.KindConnect, Value: "192.0.2.1:443",
+			Names: []string{"a.example"}}, `host == "a.example" && port == 443 && address == "192.0.2.1"`},
+		"a connect without one": {schema.KernelEvent{Kind: schema.KindConnect, Value: "[2001:db8::1]:80"},
+			`host == "2001:db8::1" && port == 80`},
+		"a unix socket": {schema.KernelEvent{Kind: schema.KindConnect, Value: "unix:/run/x"},
+			`host == "unix:/run/x" && port == 0 && address == ""`},
+		"a question to DNS": {schema.KernelEvent{Kind: schema.KindDNS, Value: "b.example",
+			Remote: "192.0.2.53:53"}, `host == "b.example" && endpoint == "192.0.2.53:53"`},
+		"what is no network event": {schema.KernelEvent{Kind: schema.KindOpen, Value: "/x"},
+			`host == "" && port == 0 && path == "/x"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := Compile(Events, c.expr)

@@ -95,7 +95,8 @@ func cut(ctx context.Context, b *view.Bundle, work, order chan<- *chunk) {
 		return true
 	}
 	next := func(line int) *chunk {
-		return &chunk{first: line, data: make([]byte, 0, 320*chunkLines), ends: make([]int, 0, chunkLines), ready: make(chan struct{})}
+		return &chunk{first: line, data: make([]byte, 0, 320*chunkLines), ends: make([]int, 0, chunkLines),
+			ready: make(chan struct{})}
 	}
 	n := 1
 	c := next(n)

@@ -9,13 +9,14 @@ import (
 
 // globFunction is TEXT.glob(PATTERN): ** crosses slashes, * does not.
 func globFunction() cel.EnvOption {
-	return cel.Function("glob", cel.MemberOverload("string_glob_string", []*cel.Type{cel.StringType, cel.StringType}, cel.BoolType,
-		cel.BinaryBinding(func(text, pattern ref.Val) ref.Val {
-			p := string(pattern.(types.String))
-			ok, err := doublestar.Match(p, string(text.(types.String)))
-			if err != nil {
-				return types.NewErr("%q is no glob", p)
-			}
-			return types.Bool(ok)
-		})))
+	return cel.Function("glob",
+		cel.MemberOverload("string_glob_string", []*cel.Type{cel.StringType, cel.StringType}, cel.BoolType,
+			cel.BinaryBinding(func(text, pattern ref.Val) ref.Val {
+				p := string(pattern.(types.String))
+				ok, err := doublestar.Match(p, string(text.(types.String)))
+				if err != nil {
+					return types.NewErr("%q is no glob", p)
+				}
+				return types.Bool(ok)
+			})))
 }

@@ -40,7 +40,8 @@ func FindProcesses(ctx context.Context, b *view.Bundle, p *Program, yield func(*
 		if !ok {
 			continue
 		}
-		out := &Process{RunID: b.RunID(), PID: x.PID, PPID: x.PPID, Exe: x.Exe, Argv: x.Argv, Cwd: x.Cwd, StartNS: x.StartNS, Signal: x.Signal}
+		out := &Process{RunID: b.RunID(), PID: x.PID, PPID: x.PPID, Exe: x.Exe, Argv: x.Argv, Cwd: x.Cwd,
+			StartNS: x.StartNS, Signal: x.Signal}
 		if x.Ended {
 			out.EndNS = &x.EndNS
 			if x.Signal == "" {

@@ -35,8 +35,10 @@ func OfProcess(run Run, t *view.Table, p *view.Process) interpreter.Activation {
 		parent = t.All[p.Parent].Exe
 	}
 	return within{run, map[string]any{
-		"pid": int64(p.PID), "ppid": int64(p.PPID), "exe": p.Exe, "argv": list(p.Argv), "command": strings.Join(p.Argv, " "), "cwd": p.Cwd,
-		"parent_exe": parent, "execs": int64(p.Execs), "start": float64(p.StartNS) / 1e9, "seconds": seconds, "exit_code": int64(p.ExitCode), "signal": p.Signal,
+		"pid": int64(p.PID), "ppid": int64(p.PPID), "exe": p.Exe, "argv": list(p.Argv),
+		"command": strings.Join(p.Argv, " "), "cwd": p.Cwd,
+		"parent_exe": parent, "execs": int64(p.Execs), "start": float64(p.StartNS) / 1e9, "seconds": seconds,
+		"exit_code": int64(p.ExitCode), "signal": p.Signal,
 	}}
 }
 
@@ -56,11 +58,14 @@ func OfCall(run Run, r *schema.CorrelationReport, c *schema.Binding) interpreter
 		}
 	}
 	beyond := slices.ContainsFunc(r.ObservedNotReported, func(u schema.Unreported) bool {
-		return (u.Code == "beyond_claim" || u.Code == "denied_call" || u.Code == "unknown_call") && slices.Contains(u.ToolCallIDs, c.ToolCallID)
+		return (u.Code == "beyond_claim" || u.Code == "denied_call" || u.Code == "unknown_call") &&
+			slices.Contains(u.ToolCallIDs, c.ToolCallID)
 	})
 	return within{run, map[string]any{
-		"id": c.ToolCallID, "tool": c.Tool, "decision": c.PolicyDecision, "method": c.Method, "events": int64(c.KernelEventCount), "start": start, "seconds": seconds,
-		"files": list(c.Files), "written": list(c.Written), "hosts": list(c.Hosts), "commands": list(c.Commands), "beyond": beyond, "unobserved": unobserved,
+		"id": c.ToolCallID, "tool": c.Tool, "decision": c.PolicyDecision, "method": c.Method,
+		"events": int64(c.KernelEventCount), "start": start, "seconds": seconds,
+		"files": list(c.Files), "written": list(c.Written), "hosts": list(c.Hosts), "commands": list(c.Commands),
+		"beyond": beyond, "unobserved": unobserved,
 	}}
 }
 
@@ -71,7 +76,8 @@ func OfTurn(run Run, t *schema.Turn) interpreter.Activation {
 		rule = t.PolicyRejected.Rule
 	}
 	return within{run, map[string]any{
-		"id": t.ToolCallID, "tool": t.Tool, "params": anything(t.Parameters), "output": anything(t.Output), "verdict": t.VerifierVerdict,
+		"id": t.ToolCallID, "tool": t.Tool, "params": anything(t.Parameters), "output": anything(t.Output),
+		"verdict":     t.VerifierVerdict,
 		"rejected_by": t.RejectedBy, "rule": rule, "error": t.Error, "source": t.Source,
 		"start": float64(t.TStartNS) / 1e9, "seconds": float64(t.TEndNS-t.TStartNS) / 1e9,
 	}}

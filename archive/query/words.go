@@ -28,10 +28,13 @@ var words = map[string][]string{
 	"health.sdk":         {schema.Present, schema.SelfReported, schema.Absent},
 	"health.cgroup":      {schema.Clean, schema.Partial, schema.Failed},
 	"health.correlation": {schema.Clean, schema.Partial, schema.Failed},
-	"health.network":     {schema.Unknown, schema.Absent, schema.ConnectOnly, schema.DatagramPeerObserved, schema.ConnectAndDatagram},
-	"health.endpoints":   {schema.Unknown, schema.NotApplicable, schema.DiagnosticOnly, schema.PeerSet},
-	"run.outcome": {schema.OutcomeExited, schema.OutcomeSignaled, schema.OutcomeTimeout, schema.OutcomeOOM, schema.OutcomeLimit, schema.OutcomeCancelled,
-		schema.OutcomePolicyKilled, schema.OutcomeInfraError, schema.OutcomeIncomplete, schema.OutcomeReported, schema.OutcomeDetached},
+	"health.network": {schema.Unknown, schema.Absent, schema.ConnectOnly, schema.DatagramPeerObserved,
+		schema.ConnectAndDatagram},
+	"health.endpoints": {schema.Unknown, schema.NotApplicable, schema.DiagnosticOnly, schema.PeerSet},
+	"run.outcome": {schema.OutcomeExited, schema.OutcomeSignaled, schema.OutcomeTimeout, schema.OutcomeOOM,
+		schema.OutcomeLimit, schema.OutcomeCancelled,
+		schema.OutcomePolicyKilled, schema.OutcomeInfraError, schema.OutcomeIncomplete, schema.OutcomeReported,
+		schema.OutcomeDetached},
 }
 
 func names[T fmt.Stringer](list []T) (all []string) {

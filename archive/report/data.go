@@ -145,7 +145,8 @@ type text struct {
 
 // Write writes a report about the bundles to w. With two it also tells what
 // differs. Stage is called before each bundle; nil for nobody.
-func Write(ctx context.Context, w io.Writer, generator string, bundles []*view.Bundle, stage func(i, n int, name string)) error {
+func Write(ctx context.Context, w io.Writer, generator string, bundles []*view.Bundle,
+	stage func(i, n int, name string)) error {
 	p := &page{Generator: generator}
 	for i, b := range bundles {
 		if stage != nil {
@@ -185,7 +186,8 @@ func cleanDiff(d *judge.Diff) *judge.Diff {
 	c.Capability = nil
 	c.Sections = nil
 	for _, s := range d.Sections {
-		s.Added, s.Removed, s.Unchanged = cleanAll(s.Added, maxDiffValues), cleanAll(s.Removed, maxDiffValues), []string{}
+		s.Added, s.Removed, s.Unchanged = cleanAll(s.Added, maxDiffValues), cleanAll(s.Removed, maxDiffValues),
+			[]string{}
 		s.BaseGaps, s.HeadGaps = cleanAll(s.BaseGaps, maxDiffValues), cleanAll(s.HeadGaps, maxDiffValues)
 		c.Sections = append(c.Sections, s)
 	}

@@ -21,12 +21,15 @@ const (
 // group tells which lane an event is in.
 func group(k *schema.KernelEvent) int {
 	switch k.Kind {
-	case schema.KindExec, schema.KindExecFailed, schema.KindFork, schema.KindExit, schema.KindJoin, schema.KindThread, schema.KindChdir:
+	case schema.KindExec, schema.KindExecFailed, schema.KindFork, schema.KindExit, schema.KindJoin, schema.KindThread,
+		schema.KindChdir:
 		return groupProcess
-	case schema.KindConnect, schema.KindConnectBlocked, schema.KindConnectResult, schema.KindAccept, schema.KindSendto, schema.KindDNS, schema.KindTLS,
+	case schema.KindConnect, schema.KindConnectBlocked, schema.KindConnectResult, schema.KindAccept, schema.KindSendto,
+		schema.KindDNS, schema.KindTLS,
 		schema.KindFlow, schema.KindBind, schema.KindListen:
 		return groupNetwork
-	case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF, schema.KindModule, schema.KindChroot, schema.KindLeave:
+	case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF,
+		schema.KindModule, schema.KindChroot, schema.KindLeave:
 		return groupPrivilege
 	}
 	switch {
@@ -176,7 +179,8 @@ func (g *gatherer) event(k *schema.KernelEvent) {
 		callIndex = i
 	}
 	g.sample.add(event{
-		tns: k.TNS, seq: k.Seq, count: k.Times(), pid: k.PID, kind: g.kinds.of(k.Kind.String()), proc: g.table.Of(k.ExecID), call: callIndex,
+		tns: k.TNS, seq: k.Seq, count: k.Times(), pid: k.PID, kind: g.kinds.of(k.Kind.String()),
+		proc: g.table.Of(k.ExecID), call: callIndex,
 		value: g.values.of(view.Cut(describe(k), 400)), result: res, group: lane, matters: matters,
 	})
 }

@@ -15,7 +15,8 @@ import (
 var web embed.FS
 
 // scripts are the front end's files in the order in which they need each other.
-var scripts = []string{"dom.js", "data.js", "list.js", "lanes.js", "events.js", "tree.js", "cast.js", "words.js", "runs.js", "diff.js", "main.js"}
+var scripts = []string{"dom.js", "data.js", "list.js", "lanes.js", "events.js", "tree.js", "cast.js", "words.js",
+	"runs.js", "diff.js", "main.js"}
 
 // emulator is the terminal emulator, which only a recording needs.
 const emulator = "vendor/xterm-headless.js"

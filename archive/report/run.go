@@ -72,7 +72,8 @@ func readRun(ctx context.Context, b *view.Bundle, most int) (*run, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", b.Name, m.Path, err)
 			}
-			r.Output = append(r.Output, text{strings.TrimPrefix(m.Path, "stdio/"), cleanLines(string(data)), m.Size, m.Size > maxStream})
+			r.Output = append(r.Output,
+				text{strings.TrimPrefix(m.Path, "stdio/"), cleanLines(string(data)), m.Size, m.Size > maxStream})
 		}
 	}
 	r.EndNS = max(r.EndNS, g.end)
@@ -94,11 +95,15 @@ func cleanLines(s string) string {
 func about(b *view.Bundle) *run {
 	d := b.Docs
 	r := &run{
-		Name: clean(b.Name), RunID: clean(b.RunID()), Identity: b.Identity(), Verified: b.Verified(), Problems: []string{},
-		Command: clean(view.QuoteArgs(d.Run.Command)), Workdir: clean(d.Run.Workdir), Started: clean(d.Run.StartedAt), Labels: map[string]string{},
-		Outcome: clean(d.Result.Outcome), ExitCode: d.Result.ExitCode, Kernel: schema.KernelState(d.Health.KernelLayer), Words: view.Sentences(d),
+		Name: clean(b.Name), RunID: clean(b.RunID()), Identity: b.Identity(), Verified: b.Verified(),
+		Problems: []string{},
+		Command:  clean(view.QuoteArgs(d.Run.Command)), Workdir: clean(d.Run.Workdir), Started: clean(d.Run.StartedAt),
+		Labels:  map[string]string{},
+		Outcome: clean(d.Result.Outcome), ExitCode: d.Result.ExitCode, Kernel: schema.KernelState(d.Health.KernelLayer),
+		Words: view.Sentences(d),
 		Calls: []call{}, Marks: []mark{}, Output: []text{}, Processes: []proc{},
-		Programs: len(d.Surface.ProcessExecs), Files: len(d.Surface.FilesystemPaths), Hosts: len(d.Surface.NetworkEndpoints),
+		Programs: len(d.Surface.ProcessExecs), Files: len(d.Surface.FilesystemPaths),
+		Hosts: len(d.Surface.NetworkEndpoints),
 	}
 	for i := range b.Report.Problems {
 		if i == 20 {
@@ -194,8 +199,10 @@ func (r *run) readCalls(b *view.Bundle) map[string]int {
 		}
 		index[x.ToolCallID] = len(r.Calls)
 		r.Calls = append(r.Calls, call{
-			ID: clean(x.ToolCallID), Tool: clean(x.Tool), Decision: clean(x.PolicyDecision), Method: clean(x.Method), Events: x.KernelEventCount, StartNS: start, EndNS: end, Turn: -1,
-			Written: cleanAll(x.Written, 50), Hosts: cleanAll(x.Hosts, 50), Commands: cleanAll(x.Commands, 50), Beyond: clean(beyond[x.ToolCallID]), Unseen: clean(unseen[x.ToolCallID]),
+			ID: clean(x.ToolCallID), Tool: clean(x.Tool), Decision: clean(x.PolicyDecision), Method: clean(x.Method),
+			Events: x.KernelEventCount, StartNS: start, EndNS: end, Turn: -1,
+			Written: cleanAll(x.Written, 50), Hosts: cleanAll(x.Hosts, 50), Commands: cleanAll(x.Commands, 50),
+			Beyond: clean(beyond[x.ToolCallID]), Unseen: clean(unseen[x.ToolCallID]),
 		})
 	}
 	return index
@@ -210,7 +217,8 @@ func (r *run) turn(t *schema.Turn, index map[string]int) {
 			return
 		}
 		i = len(r.Calls)
-		r.Calls = append(r.Calls, call{ID: clean(t.ToolCallID), Written: []string{}, Hosts: []string{}, Commands: []string{}})
+		r.Calls = append(r.Calls,
+			call{ID: clean(t.ToolCallID), Written: []string{}, Hosts: []string{}, Commands: []string{}})
 	}
 	c := &r.Calls[i]
 	c.Turn, c.Tool, c.StartNS, c.EndNS = int(t.Index), clean(t.Tool), t.TStartNS, t.TEndNS
@@ -250,7 +258,8 @@ func readCast(m io.Reader, began int64) (*cast, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cast{Cols: 80, Rows: 24, Times: []int64{}, Texts: []string{}, Resize: [][3]int{}, Cut: len(data) > maxRecording}
+	c := &cast{Cols: 80, Rows: 24, Times: []int64{}, Texts: []string{}, Resize: [][3]int{},
+		Cut: len(data) > maxRecording}
 	at := float64(began) / 1e9
 	for line := range bytes.Lines(data) {
 		if line[0] == '{' {

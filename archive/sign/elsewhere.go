@@ -38,7 +38,8 @@ func Agent(socket, fingerprint string) (Signer, error) {
 		var fit []ssh.PublicKey
 		for _, k := range held {
 			key, err := ssh.ParsePublicKey(k.Blob)
-			if err == nil && key.Type() == ssh.KeyAlgoED25519 && (fingerprint == "" || ssh.FingerprintSHA256(key) == fingerprint) {
+			if err == nil && key.Type() == ssh.KeyAlgoED25519 &&
+				(fingerprint == "" || ssh.FingerprintSHA256(key) == fingerprint) {
 				fit = append(fit, key)
 			}
 		}
@@ -125,7 +126,8 @@ func (c commandSigner) Sign(ctx context.Context, data []byte) ([]byte, error) {
 	}
 	signature, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(out)))
 	if err != nil || len(signature) != ed25519.SignatureSize {
-		return nil, fmt.Errorf("signing command %q printed %d bytes, which are not an ed25519 signature (64 bytes, raw or base64)", string(c), len(out))
+		return nil, fmt.Errorf("signing command %q printed %d bytes, which are not an ed25519 signature (64 "+
+			"bytes, raw or base64)", string(c), len(out))
 	}
 	return signature, nil
 }

@@ -39,13 +39,15 @@ func LoadKey(path string) (Signer, error) {
 		return nil, fmt.Errorf("%w: %s holds a public key: name the file of the private key", ErrKey, path)
 	}
 	if info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%w: %s has mode %04o, so other users can read it: run chmod 600 on it, and replace the key if others had access", ErrKey, path, info.Mode().Perm())
+		return nil, fmt.Errorf("%w: %s has mode %04o, so other users can read it: run chmod 600 on it, and replace "+
+			"the key if others had access", ErrKey, path, info.Mode().Perm())
 	}
 	raw, err := ssh.ParseRawPrivateKey(data)
 	var locked *ssh.PassphraseMissingError
 	switch {
 	case errors.As(err, &locked), encryptedPKCS8(data):
-		return nil, fmt.Errorf("%w: %s is encrypted: load it into an ssh-agent with ssh-add and sign with \"agent\"", ErrKey, path)
+		return nil, fmt.Errorf("%w: %s is encrypted: load it into an ssh-agent with ssh-add and sign with \"agent\"",
+			ErrKey, path)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %s is neither a PKCS#8 nor an OpenSSH private key: %v", ErrKey, path, err)
 	}
@@ -56,7 +58,8 @@ func LoadKey(path string) (Signer, error) {
 	case *ed25519.PrivateKey:
 		private = *key
 	default:
-		return nil, fmt.Errorf("%w: %s is a key of type %T, and only ed25519 is supported: make one with ssh-keygen -t ed25519", ErrKey, path, raw)
+		return nil, fmt.Errorf("%w: %s is a key of type %T, and only ed25519 is supported: make one with "+
+			"ssh-keygen -t ed25519", ErrKey, path, raw)
 	}
 	return keySigner(private), nil
 }

@@ -87,12 +87,14 @@ func TestAnAcceptedKeyCannotSayWhatTheBundleDoesNot(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, ErrContradicts) || !strings.HasSuffix(err.Error(), "differ in "+c.field) || origin != nil {
+			if !errors.Is(err, ErrContradicts) || !strings.HasSuffix(err.Error(), "differ in "+c.field) ||
+				origin != nil {
 				t.Errorf("Check: %v, %v; want ErrContradicts in %s", origin, err, c.field)
 			}
 		})
 	}
-	if _, err := Bundle(t.Context(), path, "sha256:"+strings.Repeat("0", 64), key); err == nil || !strings.Contains(err.Error(), "another bundle") {
+	if _, err := Bundle(t.Context(), path, "sha256:"+strings.Repeat("0", 64), key); err == nil ||
+		!strings.Contains(err.Error(), "another bundle") {
 		t.Errorf("signing under another identity: %v", err)
 	}
 	if _, err := Bundle(t.Context(), path, identity, key); err != nil {
@@ -165,7 +167,8 @@ func TestTimesOfValidity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := `a@b valid-after="20260301Z",valid-before="202603011200Z" ` + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
+	line := `a@b valid-after="20260301Z",valid-before="202603011200Z" ` +
+		strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 	s, use, err := allowedSigner(line)
 	if err != nil || !use {
 		t.Fatal(use, err)
@@ -201,7 +204,9 @@ func FuzzAllowedSigners(f *testing.F) {
 
 func FuzzEnvelopes(f *testing.F) {
 	f.Add([]byte(`{"payloadType":"application/vnd.in-toto+json","payload":"e30=","signatures":[{"keyid":"","sig":"AA=="}]}`))
-	f.Add([]byte(`{"payload":"` + base64.StdEncoding.EncodeToString([]byte(`{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha256":null}}]}`)) + `"}`))
+	f.Add([]byte(`{"payload":"` +
+		base64.StdEncoding.EncodeToString([]byte(
+			`{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha256":null}}]}`)) + `"}`))
 	public, _, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		f.Fatal(err)

@@ -80,7 +80,8 @@ func Describe(ctx context.Context, path string) (*Statement, error) {
 		RunnerExitCode: docs.Result.RunnerExitCode, Verdict: docs.Result.Contract, Recorder: docs.Run.Recorder,
 		Health: Health{
 			KernelLayer: docs.Health.KernelLayer, PolicyLayer: docs.Health.PolicyLayer, SDKLayer: docs.Health.SDKLayer,
-			CgroupCorrelation: docs.Health.CgroupCorrelation, RingbufDrops: docs.Health.RingbufDrops, Reasons: []string{},
+			CgroupCorrelation: docs.Health.CgroupCorrelation, RingbufDrops: docs.Health.RingbufDrops,
+			Reasons: []string{},
 		},
 	}
 	for _, reason := range docs.Health.Reasons {
@@ -94,14 +95,16 @@ func Describe(ctx context.Context, path string) (*Statement, error) {
 	}
 	return &Statement{
 		Type: StatementType, PredicateType: PredicateType, Predicate: p,
-		Subject: []Subject{{Name: filepath.Base(path), Digest: map[string]string{"sha256": strings.TrimPrefix(r.Identity(), "sha256:")}}},
+		Subject: []Subject{{Name: filepath.Base(path),
+			Digest: map[string]string{"sha256": strings.TrimPrefix(r.Identity(), "sha256:")}}},
 	}, nil
 }
 
 // about tells whether the statement's subject is the bundle of that identity.
 func (s *Statement) about(identity string) bool {
 	for _, subject := range s.Subject {
-		if hexDigest, ok := strings.CutPrefix(identity, "sha256:"); ok && strings.EqualFold(subject.Digest["sha256"], hexDigest) {
+		if hexDigest, ok := strings.CutPrefix(identity, "sha256:"); ok &&
+			strings.EqualFold(subject.Digest["sha256"], hexDigest) {
 			return true
 		}
 	}

@@ -83,7 +83,8 @@ func List(ctx context.Context, dir string) ([]Entry, error) {
 		if !ok || err != nil || !info.Mode().IsRegular() {
 			continue
 		}
-		e := Entry{RunID: id, Path: filepath.Join(dir, name), Bytes: info.Size(), StartedAt: info.ModTime(), Command: []string{}, Labels: map[string]string{}}
+		e := Entry{RunID: id, Path: filepath.Join(dir, name), Bytes: info.Size(), StartedAt: info.ModTime(),
+			Command: []string{}, Labels: map[string]string{}}
 		if err := e.read(ctx); err != nil {
 			e.Damage = err.Error()
 		}
@@ -92,7 +93,9 @@ func List(ctx context.Context, dir string) ([]Entry, error) {
 		}
 		all = append(all, e)
 	}
-	slices.SortFunc(all, func(a, b Entry) int { return cmp.Or(b.StartedAt.Compare(a.StartedAt), cmp.Compare(a.RunID, b.RunID)) })
+	slices.SortFunc(all, func(a, b Entry) int {
+		return cmp.Or(b.StartedAt.Compare(a.StartedAt), cmp.Compare(a.RunID, b.RunID))
+	})
 	return all, nil
 }
 
@@ -105,7 +108,8 @@ func (e *Entry) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.RunID, e.Identity, e.Command, e.Outcome, e.ExitCode = r.RunID(), r.Identity(), d.Run.Command, d.Result.Outcome, d.Result.ExitCode
+	e.RunID, e.Identity, e.Command, e.Outcome, e.ExitCode = r.RunID(), r.Identity(), d.Run.Command, d.Result.Outcome,
+		d.Result.ExitCode
 	if d.Run.Labels != nil {
 		e.Labels = d.Run.Labels
 	}
@@ -132,7 +136,8 @@ func Find(ctx context.Context, dir, id string) (*Entry, error) {
 		if e.RunID == id {
 			return e, nil
 		}
-		if id != "" && (strings.HasPrefix(e.RunID, id) || strings.HasPrefix(e.Identity, id) || strings.HasPrefix(strings.TrimPrefix(e.Identity, "sha256:"), id)) {
+		if id != "" && (strings.HasPrefix(e.RunID, id) || strings.HasPrefix(e.Identity, id) ||
+			strings.HasPrefix(strings.TrimPrefix(e.Identity, "sha256:"), id)) {
 			found = append(found, e)
 		}
 	}

@@ -71,7 +71,8 @@ type tail struct {
 // poll tells what is new, in the order of time.
 func (f *follower) poll(t *Teller) error {
 	s := sides{began: f.began}
-	for _, path := range []string{schema.EventsPath, schema.TurnsPath, schema.SDKPath, schema.PolicyPath, schema.TerminalPath} {
+	for _, path := range []string{schema.EventsPath, schema.TurnsPath, schema.SDKPath, schema.PolicyPath,
+		schema.TerminalPath} {
 		err := f.lines(path, func(line []byte) (err error) {
 			if path == schema.TerminalPath {
 				f.castAt, err = s.cast(line, f.castAt)

@@ -64,7 +64,8 @@ func describe(e *schema.KernelEvent, t *view.Table, opt *Options) (it item, ok b
 	if e.Failed() {
 		switch errno := e.Errno(); {
 		case errno == "EACCES" || errno == "EPERM":
-			it.kind, it.verb, it.object = trouble, "was refused", strings.TrimSpace(e.Kind.String()+" "+e.Value)+": "+errno
+			it.kind, it.verb, it.object = trouble, "was refused", strings.TrimSpace(e.Kind.String()+" "+e.Value)+": "+
+				errno
 			return it, true
 		case errno == "ENOENT" && strings.HasPrefix(e.Value, "unix:") && !opt.All: // a daemon that is not there
 		case e.Kind == schema.KindConnect, e.Kind == schema.KindConnectResult:
@@ -149,7 +150,8 @@ func verb(e *schema.KernelEvent, opt *Options) (verb, object string) {
 		}
 	case schema.KindLeave:
 		return "left the run for", e.Value
-	case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF, schema.KindModule, schema.KindChroot:
+	case schema.KindSetID, schema.KindCapset, schema.KindPtrace, schema.KindMount, schema.KindNamespace, schema.KindBPF,
+		schema.KindModule, schema.KindChroot:
 		what := e.Call
 		if what == "" {
 			what = e.Kind.String()

@@ -87,7 +87,8 @@ func event(line []byte) (pause float64, code, text string, ok bool) {
 	if json.Unmarshal(line, &fields) != nil || len(fields) != 3 {
 		return 0, "", "", false
 	}
-	err := errors.Join(json.Unmarshal(fields[0], &pause), json.Unmarshal(fields[1], &code), json.Unmarshal(fields[2], &text))
+	err := errors.Join(json.Unmarshal(fields[0], &pause), json.Unmarshal(fields[1], &code),
+		json.Unmarshal(fields[2], &text))
 	return pause, code, text, err == nil && pause >= 0
 }
 

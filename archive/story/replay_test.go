@@ -128,7 +128,10 @@ func FuzzPlay(f *testing.F) {
 	f.Add("{\"version\":3}\n[0,\"o\",\"\\u001b]0;x\\u0007\\u001b[6n\"]\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		var b strings.Builder
-		_, _ = Play(t.Context(), &b, strings.NewReader(text), Playback{Wait: func(context.Context, time.Duration) error { return nil }})
+		_, _ = Play(t.Context(), &b, strings.NewReader(text),
+			Playback{Wait: func(context.Context, time.Duration) error {
+				return nil
+			}})
 		out := b.String()
 		for _, bad := range []string{"\x1b]", "\x1bP", "\x1b_", "\x1b[c", "\x1b[6n", "\u009b"} {
 			if strings.Contains(out, bad) {

@@ -123,7 +123,8 @@ func draws(s string) bool {
 		case strings.IndexByte("hl", last) >= 0:
 			return slices.Contains(modes, params)
 		case strings.Trim(params, "0123456789;:") != "":
-			return params == "?" && last == 'J' || last == 'q' && strings.HasSuffix(params, " ") && strings.Trim(params, "0123456789 ") == ""
+			return params == "?" && last == 'J' || last == 'q' && strings.HasSuffix(params, " ") &&
+				strings.Trim(params, "0123456789 ") == ""
 		}
 		return strings.IndexByte("@ABCDEFGHIJKLMPSTXZ`abdefgmrsu", last) >= 0
 	case '(', ')':

@@ -81,7 +81,8 @@ func (s *sides) line(layer string, line []byte) error {
 		}
 		if strings.HasPrefix(e.EventType, "tool_call") {
 			s.add(e.TNS, func(t *Teller) {
-				t.Heading(e.TNS, strings.TrimSpace("the agent says: "+strings.ReplaceAll(e.EventType, "_", " ")+" "+e.Tool+" "+e.Call))
+				t.Heading(e.TNS, strings.TrimSpace("the agent says: "+strings.ReplaceAll(e.EventType, "_", " ")+" "+
+					e.Tool+" "+e.Call))
 			})
 		}
 	case schema.PolicyPath:
@@ -157,7 +158,8 @@ func Lifecycle(e *schema.Event) string {
 	case schema.LimitHit, schema.OOMKill:
 		return strings.TrimSpace(fmt.Sprintf("%s %s", strings.ReplaceAll(e.Type, "_", " "), e.Limit))
 	case schema.LeftoversKilled:
-		return schema.Count(e.Count, "process outlived the command and was ended", "processes outlived the command and were ended")
+		return schema.Count(e.Count, "process outlived the command and was ended",
+			"processes outlived the command and were ended")
 	case schema.StartFailed, schema.RecorderError:
 		return strings.ReplaceAll(e.Type, "_", " ") + ": " + e.Message
 	case schema.CheckCompleted:

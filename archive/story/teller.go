@@ -110,7 +110,8 @@ func (t *Teller) line(text string) {
 	case n.verb == "ran":
 		verb = t.paint(cyan, verb)
 	}
-	t.write(t.stamp(n.tns) + fmt.Sprintf("  %-14s ", view.Cut(view.Clean(n.actor), 14)) + verb + " " + text + call + "\n")
+	t.write(t.stamp(n.tns) + fmt.Sprintf("  %-14s ", view.Cut(view.Clean(n.actor), 14)) + verb + " " + text + call +
+		"\n")
 }
 
 // Heading writes a line that stands out.

@@ -18,9 +18,12 @@ import (
 // about takes over what the documents say of the run as a whole.
 func (s *Summary) about(docs *archive.Documents) {
 	run, res, h := docs.Run, docs.Result, docs.Health
-	s.RunID, s.Command, s.Workdir, s.StartedAt, s.Limits = run.RunID, run.Command, run.Workdir, run.StartedAt, res.Limits
-	s.Outcome, s.ExitCode, s.Signal, s.ChildNS, s.Error = res.Outcome, res.ExitCode, res.Signal, res.Timings.ChildNS, res.Error
-	s.Usage, s.Stdio, s.LimitsHit, s.Leftovers, s.Contract = res.Usage, res.Stdio, res.LimitsHit, res.Leftovers, res.Contract
+	s.RunID, s.Command, s.Workdir, s.StartedAt, s.Limits = run.RunID, run.Command, run.Workdir, run.StartedAt,
+		res.Limits
+	s.Outcome, s.ExitCode, s.Signal, s.ChildNS, s.Error = res.Outcome, res.ExitCode, res.Signal, res.Timings.ChildNS,
+		res.Error
+	s.Usage, s.Stdio, s.LimitsHit, s.Leftovers, s.Contract = res.Usage, res.Stdio, res.LimitsHit, res.Leftovers,
+		res.Contract
 	s.Ending, s.Checks, s.Labels, s.Recorder = res.Ending(&run), res.Checks, run.Labels, run.Recorder
 	if c := docs.Contract; c != nil {
 		s.Checks, s.Protected, s.StrictChecks = c.Summaries(), c.ProtectedChanges, c.StrictChecks
@@ -88,7 +91,8 @@ func (s *Summary) writeAbout(w io.Writer) {
 				reached = "; " + Clean(r.Code) + ": " + Clean(r.Message)
 			}
 		}
-		row("tamper", "resistance %s; processes held together by %s%s", Clean(s.Resistance), Clean(cmp.Or(s.Containment, "nothing")), reached)
+		row("tamper", "resistance %s; processes held together by %s%s", Clean(s.Resistance),
+			Clean(cmp.Or(s.Containment, "nothing")), reached)
 	}
 	s.writeSecrets(w)
 	for _, r := range s.Reasons {
@@ -123,7 +127,8 @@ func (s *Summary) writeCost(w io.Writer) {
 		row("limits", "%s not enforced", Clean(strings.Join(s.Limits.Unenforced, ", ")))
 	}
 	if s.Leftovers != nil && *s.Leftovers > 0 {
-		row("leftovers", "%s", schema.Count(*s.Leftovers, "process outlived the command and was ended", "processes outlived the command and were ended"))
+		row("leftovers", "%s", schema.Count(*s.Leftovers, "process outlived the command and was ended",
+			"processes outlived the command and were ended"))
 	}
 	row("output", "%s", s.output())
 	row("events", "%d%s", s.Events, counts(s.ByClass))
@@ -156,7 +161,8 @@ func checkDetail(c schema.CheckSummary) string {
 	case c.Result == schema.CheckFailed && c.ExitCode != nil:
 		detail = fmt.Sprintf(" (exit %d)", *c.ExitCode)
 	}
-	if n := len(c.Influences); n > 1 || n == 1 && c.Influences[schema.InfluenceSource] == 0 { // sources are what a check is for
+	// sources are what a check is for
+	if n := len(c.Influences); n > 1 || n == 1 && c.Influences[schema.InfluenceSource] == 0 {
 		var kinds []string
 		for _, kind := range slices.Sorted(maps.Keys(c.Influences)) {
 			kinds = append(kinds, fmt.Sprintf("%d %s", c.Influences[kind], Clean(kind)))
@@ -185,7 +191,8 @@ func (s *Summary) used() string {
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	u := s.Usage
 	if u.CPUUserNS != nil && u.CPUSystemNS != nil {
-		add("cpu %v user %v system", time.Duration(*u.CPUUserNS).Round(time.Millisecond), time.Duration(*u.CPUSystemNS).Round(time.Millisecond))
+		add("cpu %v user %v system", time.Duration(*u.CPUUserNS).Round(time.Millisecond),
+			time.Duration(*u.CPUSystemNS).Round(time.Millisecond))
 	}
 	if u.MemoryPeakBytes != nil {
 		add("memory %s", Size(uint64(*u.MemoryPeakBytes)))

@@ -103,13 +103,16 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 	switch h.KernelLayer {
 	case schema.Complete:
 	case schema.Absent:
-		add(remedy(h, "kernel"), "there is no kernel layer: what processes did was not observed%s", because(h, "kernel"))
+		add(remedy(h, "kernel"), "there is no kernel layer: what processes did was not observed%s",
+			because(h, "kernel"))
 		return gaps
 	default:
 		add(remedy(h, "kernel"), "the kernel layer is not complete%s", because(h, "kernel"))
 	}
 	if h.CgroupCorrelation != schema.Clean {
-		add(remedy(h, "cgroup"), "what belongs to the run is not certain: some of its processes were not kept in its cgroup%s", because(h, "cgroup"))
+		add(remedy(h, "cgroup"),
+			"what belongs to the run is not certain: some of its processes were not kept in its cgroup%s",
+			because(h, "cgroup"))
 	}
 	for _, r := range h.Reasons {
 		if r.Subject == "surface" {
@@ -118,14 +121,16 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 	}
 	for _, spot := range blindSpots(d, about) {
 		if spot.Exercised == nil {
-			add("look at what it did with assay-run show", "it is not known whether the run used what the recorder cannot see: %s", spot.Name)
+			add("look at what it did with assay-run show",
+				"it is not known whether the run used what the recorder cannot see: %s", spot.Name)
 		} else {
 			add("look at what it did with assay-run show", "the run used what the recorder cannot see: %s", spot.Name)
 		}
 		gaps[len(gaps)-1].Marked = strings.Contains(spot.Name, "such events say ")
 	}
 	if about == Hosts && h.NetworkEndpointClaimScope != schema.PeerSet {
-		add(remedy(h, "network"), "the list of hosts may not be whole: network coverage is %s, and endpoints are %s", spaced(h.NetworkProtocolCoverage), spaced(h.NetworkEndpointClaimScope))
+		add(remedy(h, "network"), "the list of hosts may not be whole: network coverage is %s, and endpoints are %s",
+			spaced(h.NetworkProtocolCoverage), spaced(h.NetworkEndpointClaimScope))
 	}
 	return gaps
 }
@@ -140,7 +145,8 @@ func blindSpots(d *archive.Documents, about Subject) []schema.BlindSpot {
 		}
 		for _, spot := range c.KnownBlindSpots {
 			used := spot.Exercised != nil && *spot.Exercised
-			possible := spot.Exercised == nil && !(about == Hosts && d.Health.NetworkEndpointClaimScope == schema.PeerSet)
+			possible := spot.Exercised == nil &&
+				!(about == Hosts && d.Health.NetworkEndpointClaimScope == schema.PeerSet)
 			if (used || possible) && !isHarmless(spot.Name, used) {
 				spots = append(spots, spot)
 			}
@@ -171,14 +177,17 @@ func callGaps(d *archive.Documents) []Gap {
 	var gaps []Gap
 	h, c := &d.Health, &d.Correlation
 	if Nobody(d) {
-		return append(gaps, Gap{Text: "nobody reported tool calls: what belongs to a call cannot be told", Remedy: "name the agent's log with --sdk-event-log, or use assay-run hook, mcp or serve"})
+		return append(gaps, Gap{Text: "nobody reported tool calls: what belongs to a call cannot be told",
+			Remedy: "name the agent's log with --sdk-event-log, or use assay-run hook, mcp or serve"})
 	}
 	if c.Status != schema.Clean {
-		gaps = append(gaps, Gap{Text: "calls and what was observed could not all be matched: correlation is " + c.Status, Remedy: remedy(h, "sdk")})
+		gaps = append(gaps, Gap{Text: "calls and what was observed could not all be matched: correlation is " +
+			c.Status, Remedy: remedy(h, "sdk")})
 	}
 	for _, name := range []string{"sdk", "policy", "turns", "audit"} {
 		if n := h.Layers[name].Dropped; n > 0 {
-			gaps = append(gaps, Gap{Text: fmt.Sprintf("%d lines of the %s layer were lost", n, name), Remedy: "make room on the disk that holds the spool"})
+			gaps = append(gaps, Gap{Text: fmt.Sprintf("%d lines of the %s layer were lost", n, name),
+				Remedy: "make room on the disk that holds the spool"})
 		}
 	}
 	return gaps

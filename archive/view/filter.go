@@ -231,7 +231,8 @@ func (m *matcher) pathMatches(p string) bool {
 func (m *matcher) host(e *schema.KernelEvent) bool {
 	ep := e.Value
 	switch e.Kind {
-	case schema.KindConnect, schema.KindConnectBlocked, schema.KindBind, schema.KindListen, schema.KindAccept, schema.KindSendto, schema.KindFlow, schema.KindConnectResult:
+	case schema.KindConnect, schema.KindConnectBlocked, schema.KindBind, schema.KindListen, schema.KindAccept,
+		schema.KindSendto, schema.KindFlow, schema.KindConnectResult:
 	case schema.KindDNS, schema.KindTLS:
 		if glob(m.Host, e.Value) {
 			return true

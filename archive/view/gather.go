@@ -29,9 +29,12 @@ type gatherer struct {
 
 func newGatherer(processes int, workspace string) *gatherer {
 	return &gatherer{
-		tree: newTree(processes), dir: workspace, missing: make(map[string]bool), containers: newTally[Container](), programs: newTally[Program](), kinds: make(map[schema.KernelKind]uint64), commands: newTally[Command](),
-		created: newTally[File](), written: newTally[File](), changed: newTally[File](), deleted: newTally[File](), read: newTally[File](),
-		hosts: newTally[Host](), lookups: newTally[Name](), denied: newTally[Failure](), failed: newTally[Failure](), privileged: newTally[Failure](),
+		tree: newTree(processes), dir: workspace, missing: make(map[string]bool), containers: newTally[Container](),
+		programs: newTally[Program](), kinds: make(map[schema.KernelKind]uint64), commands: newTally[Command](),
+		created: newTally[File](), written: newTally[File](), changed: newTally[File](), deleted: newTally[File](),
+		read:  newTally[File](),
+		hosts: newTally[Host](), lookups: newTally[Name](), denied: newTally[Failure](), failed: newTally[Failure](),
+		privileged: newTally[Failure](),
 	}
 }
 
@@ -102,7 +105,8 @@ func (g *gatherer) access(path string, how schema.Access, e *schema.KernelEvent,
 		access schema.Access
 		tally  *tally[File]
 	}{
-		{schema.AccessCreate, g.created}, {schema.AccessWrite, g.written}, {schema.AccessChange, g.changed}, {schema.AccessRemove, g.deleted},
+		{schema.AccessCreate, g.created}, {schema.AccessWrite, g.written}, {schema.AccessChange, g.changed},
+		{schema.AccessRemove, g.deleted},
 	} {
 		if how&f.access != 0 {
 			g.file(f.tally, path, e, n, e.BytesOut)
@@ -163,7 +167,8 @@ func (g *gatherer) file(t *tally[File], path string, e *schema.KernelEvent, n, b
 	if f := t.at(path, n); f != nil {
 		if f.Count == 0 {
 			f.Path, f.By = path, g.tree.exe(e)
-			f.Outside, f.Secret = g.dir == "" || !rooted(path, g.dir) || e.Marks&schema.MarkMountNamespace != 0, holdsSecrets(path)
+			f.Outside, f.Secret = g.dir == "" || !rooted(path, g.dir) || e.Marks&schema.MarkMountNamespace != 0,
+				holdsSecrets(path)
 		}
 		f.ByEach = used(f.ByEach, f.By, f.Count, g.tree.exe(e), n)
 		f.Count += n
@@ -254,7 +259,8 @@ func (g *gatherer) failure(e *schema.KernelEvent, n uint64) {
 }
 
 func (g *gatherer) summary(limit int) *Summary {
-	s := &Summary{Events: g.events, ByKind: make(map[string]uint64), ByClass: make(map[string]uint64), Processes: g.tree.done()}
+	s := &Summary{Events: g.events, ByKind: make(map[string]uint64), ByClass: make(map[string]uint64),
+		Processes: g.tree.done()}
 	for k, n := range g.kinds {
 		s.ByKind[k.String()] = n
 	}
@@ -282,7 +288,8 @@ func (g *gatherer) summary(limit int) *Summary {
 	}
 	s.Programs = g.programs.list(limit, func(p *Program) int { return programRank(p, g.dir) })
 	s.Commands = g.commands.list(limit, func(c *Command) int { return programRank(&Program{Exe: c.Exe}, g.dir) })
-	s.Created, s.Written, s.Changed, s.Deleted = g.created.list(limit, left), g.written.list(limit, left), g.changed.list(limit, left), g.deleted.list(limit, left)
+	s.Created, s.Written, s.Changed, s.Deleted = g.created.list(limit, left), g.written.list(limit, left),
+		g.changed.list(limit, left), g.deleted.list(limit, left)
 	s.Read = g.read.list(limit, func(f *File) int {
 		if g.created.has(f.Path) && !f.Secret {
 			return rankWorkspace // it is the run's own
@@ -291,6 +298,7 @@ func (g *gatherer) summary(limit int) *Summary {
 	})
 	s.Hosts = g.hosts.list(limit, func(h *Host) int { return hostRank(h.Endpoint) })
 	s.Lookups = g.lookups.list(limit, func(*Name) int { return 0 })
-	s.Denied, s.Failed, s.Privileged = g.denied.list(limit, first), g.failed.list(limit, first), g.privileged.list(limit, first)
+	s.Denied, s.Failed, s.Privileged = g.denied.list(limit, first), g.failed.list(limit, first),
+		g.privileged.list(limit, first)
 	return s
 }

@@ -24,7 +24,8 @@ func (s *Summary) WriteText(w io.Writer, look Page) error {
 		case look.Section != "":
 			i := slices.IndexFunc(sections, func(x section) bool { return x.name == look.Section })
 			if i < 0 {
-				return fmt.Errorf("%q is not a section; those of this bundle are %s", look.Section, strings.Join(sectionNames(sections), ", "))
+				return fmt.Errorf("%q is not a section; those of this bundle are %s", look.Section,
+					strings.Join(sectionNames(sections), ", "))
 			}
 			sections[i].write(b)
 		case look.All:
@@ -137,7 +138,8 @@ func cutRows(rows []string, most int) []string {
 	if len(rows) <= most || most < 2 {
 		return rows[:min(len(rows), max(most, 0))]
 	}
-	return append(slices.Clone(rows[:most-1]), fmt.Sprintf("  … and %s", schema.Count(len(rows)-most+1, "more line", "more lines")))
+	return append(slices.Clone(rows[:most-1]),
+		fmt.Sprintf("  … and %s", schema.Count(len(rows)-most+1, "more line", "more lines")))
 }
 
 // sections are all parts of the page that have something, in their order.
@@ -176,9 +178,12 @@ func (s *Summary) sections(limit int) []section {
 			return []string{times(p.Count), Clean(p.Exe), by(p.By), only(p.Made, "made in this run")}
 		}),
 		listed("containers", "containers", s.Containers, limit, false, func(c Container) []string {
-			return []string{times(c.Count), c.ID[:min(12, len(c.ID))], Clean(c.Name), Clean(c.Image), Clean(QuoteArgs(c.Argv))}
+			return []string{times(c.Count), c.ID[:min(12, len(c.ID))], Clean(c.Name), Clean(c.Image),
+				Clean(QuoteArgs(c.Argv))}
 		}),
-		listed("names", "names asked for", s.Lookups, limit, false, func(n Name) []string { return []string{times(n.Count), Clean(n.Name)} }),
+		listed("names", "names asked for", s.Lookups, limit, false, func(n Name) []string {
+			return []string{times(n.Count), Clean(n.Name)}
+		}),
 		listed("read-outside", "files read outside of the workspace", readOutside, limit, false, fileRow),
 		listed("created", "files created", made, limit, false, fileRow),
 		listed("written", "files written", wrote, limit, false, fileRow),

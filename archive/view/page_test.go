@@ -16,9 +16,11 @@ import (
 // reader is a run in /w that reads a hundred files of the system's and of its own many
 // times, and some others once.
 func reader(others ...string) *memory {
-	evs := []schema.KernelEvent{begin(schema.KindFork, 10, 1, 0, ""), begin(schema.KindExec, 10, 2, 1, "/usr/bin/cat", "cat")}
+	evs := []schema.KernelEvent{begin(schema.KindFork, 10, 1, 0, ""),
+		begin(schema.KindExec, 10, 2, 1, "/usr/bin/cat", "cat")}
 	read := func(name string) {
-		evs = append(evs, schema.KernelEvent{Kind: schema.KindOpen, PID: 10, TID: 10, ExecID: 2, Value: name, HasResult: true})
+		evs = append(evs, schema.KernelEvent{Kind: schema.KindOpen, PID: 10, TID: 10, ExecID: 2, Value: name,
+			HasResult: true})
 	}
 	for i := range 300 {
 		read(fmt.Sprintf("/usr/share/x/%d", i%100))
@@ -49,13 +51,15 @@ func TestOneSecretIsNotHiddenBehindManyFiles(t *testing.T) {
 
 func TestOnlyAFileThatDidNotExistIsCreated(t *testing.T) {
 	open := func(flags uint64) schema.KernelEvent {
-		return schema.KernelEvent{Kind: schema.KindOpen, PID: 10, TID: 10, ExecID: 2, Value: "/w/f", Flags: flags, HasResult: true}
+		return schema.KernelEvent{Kind: schema.KindOpen, PID: 10, TID: 10, ExecID: 2, Value: "/w/f", Flags: flags,
+			HasResult: true}
 	}
 	const read, create, excl = 0, 0o101, 0o301
 	made, missing := open(create), open(read)
 	made.Created, missing.Result = true, -2
 	rename := func(flags uint64) schema.KernelEvent {
-		return schema.KernelEvent{Kind: schema.KindRename, PID: 10, TID: 10, ExecID: 2, Value: "/w/tmp", Target: "/w/f", Flags: flags, HasResult: true}
+		return schema.KernelEvent{Kind: schema.KindRename, PID: 10, TID: 10, ExecID: 2, Value: "/w/tmp", Target: "/w/f",
+			Flags: flags, HasResult: true}
 	}
 	for name, c := range map[string]struct {
 		events           []schema.KernelEvent
@@ -66,10 +70,12 @@ func TestOnlyAFileThatDidNotExistIsCreated(t *testing.T) {
 		"opened to be made alone": {[]schema.KernelEvent{open(excl)}, 1, 1},
 		"existed":                 {[]schema.KernelEvent{open(create)}, 0, 1},
 		"not found before":        {[]schema.KernelEvent{missing, open(create), open(create)}, 1, 2},
-		"removed, then made":      {[]schema.KernelEvent{open(read), {Kind: schema.KindUnlink, PID: 10, TID: 10, ExecID: 2, Value: "/w/f", HasResult: true}, open(create)}, 1, 1},
-		"renamed onto":            {[]schema.KernelEvent{rename(0)}, 0, 1},
-		"renamed, not onto":       {[]schema.KernelEvent{rename(1)}, 1, 0},
-		"renamed to what missed":  {[]schema.KernelEvent{missing, rename(0)}, 1, 0},
+		"removed, then made": {[]schema.KernelEvent{open(read),
+			{Kind: schema.KindUnlink, PID: 10, TID: 10, ExecID: 2, Value: "/w/f", HasResult: true}, open(create)}, 1,
+			1},
+		"renamed onto":           {[]schema.KernelEvent{rename(0)}, 0, 1},
+		"renamed, not onto":      {[]schema.KernelEvent{rename(1)}, 1, 0},
+		"renamed to what missed": {[]schema.KernelEvent{missing, rename(0)}, 1, 0},
 	} {
 		s, err := Summarize(t.Context(), bundle(c.events...), 0)
 		if err != nil {
@@ -112,7 +118,8 @@ func TestAPageFitsItsWidth(t *testing.T) {
 	if words(plain.String()) != words(narrow.String()) {
 		t.Error("breaking lines loses or adds text")
 	}
-	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(coloured.String(), bold+"run        "+reset+"run_1") {
+	if strings.Contains(plain.String(), "\x1b") ||
+		!strings.Contains(coloured.String(), bold+"run        "+reset+"run_1") {
 		t.Errorf("colours: %q", coloured.String()[:200])
 	}
 }
@@ -120,7 +127,9 @@ func TestAPageFitsItsWidth(t *testing.T) {
 func TestPaintLastsWhereALineIsBroken(t *testing.T) {
 	var out bytes.Buffer
 	if err := (Page{Width: 20}).Write(&out, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "%s0.003s%s  said  %sred words that go on%s and plain\n%sthis fits 20 columns%s\nno end", bold, reset, red, reset, red, reset)
+		_, err := fmt.Fprintf(w,
+			"%s0.003s%s  said  %sred words that go on%s and plain\n%sthis fits 20 columns%s\nno end", bold, reset, red,
+			reset, red, reset)
 		return err
 	}); err != nil {
 		t.Fatal(err)

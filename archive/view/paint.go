@@ -77,5 +77,6 @@ var counted = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`
 
 // wrong begin lines of a page that say that something is wrong.
 var wrong = []string{
-	"contract   failed", "           failed ", "           not run ", "protected  ", "    ! ", "kernel     absent", "kernel     partial", "denied (", "files read that may hold secrets (", "outcome    timed out", "outcome    killed",
+	"contract   failed", "           failed ", "           not run ", "protected  ", "    ! ", "kernel     absent",
+	"kernel     partial", "denied (", "files read that may hold secrets (", "outcome    timed out", "outcome    killed",
 }

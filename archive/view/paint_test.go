@@ -20,7 +20,8 @@ func TestRowsShowWhatWasDeniedAndWhatFailed(t *testing.T) {
 		"    0.598086    20467  openat         ok         /a  1 2  openat blocked [claimed]",
 		"    0.598086    20467  connect        " + r + "EPERM" + end + "      192.0.2.1:443  " + y + "[claimed]" + end,
 		"run.tar.gz                   0.598152    20467  exit           " + r + "exit 1" + end,
-		"    0.598086        -  tool_call      policy     {\"tool\":\"shell\",\"decision\":\"" + r + "deny" + end + "\"}",
+		"    0.598086        -  tool_call      policy     {\"tool\":\"shell\",\"decision\":\"" + r + "deny" + end +
+			"\"}",
 		`    0.598086        -  tool_call      policy     {"tool":"\"decision\":\"deny\"","decision":"allow"}`,
 		"call_1                       shell                " + r + "deny" + end + "          3",
 		"call_1                       deny                 allow         3",

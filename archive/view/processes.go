@@ -129,7 +129,8 @@ func (t *Table) start(e *schema.KernelEvent) {
 		t.Beyond++
 		return
 	}
-	p := Process{PID: e.PID, PPID: e.PPID, Parent: -1, StartNS: e.TNS, ExitCode: -1, Joined: e.Kind == schema.KindJoin, Exe: e.Exe, Argv: e.Argv, Cwd: e.Cwd}
+	p := Process{PID: e.PID, PPID: e.PPID, Parent: -1, StartNS: e.TNS, ExitCode: -1, Joined: e.Kind == schema.KindJoin,
+		Exe: e.Exe, Argv: e.Argv, Cwd: e.Cwd}
 	if from, ok := t.instances[e.ParentExecID]; ok && e.Kind == schema.KindFork {
 		p.Parent, p.PPID = from.process, t.All[from.process].PID
 		p.Exe, p.Argv, p.Cwd = from.exe, from.argv, from.cwd

@@ -69,10 +69,12 @@ func begin(kind schema.KernelKind, pid uint32, id, from uint64, exe string, argv
 // sample is a shell that runs curl, which runs a helper, and then cat.
 func sample() *memory {
 	open := func(pid uint32, id uint64, path string, flags uint64, res int64) schema.KernelEvent {
-		return schema.KernelEvent{Kind: schema.KindOpen, PID: pid, TID: pid, ExecID: id, Value: path, Flags: flags, HasResult: true, Result: res}
+		return schema.KernelEvent{Kind: schema.KindOpen, PID: pid, TID: pid, ExecID: id, Value: path, Flags: flags,
+			HasResult: true, Result: res}
 	}
 	net := func(kind schema.KernelKind, pid uint32, id uint64, ep string) schema.KernelEvent {
-		return schema.KernelEvent{Kind: kind, PID: pid, TID: pid, ExecID: id, Value: ep, Protocol: "tcp", Names: []string{"api.example.com"}}
+		return schema.KernelEvent{Kind: kind, PID: pid, TID: pid, ExecID: id, Value: ep, Protocol: "tcp",
+			Names: []string{"api.example.com"}}
 	}
 	flow := net(schema.KindFlow, 11, 4, "203.0.113.1:443")
 	flow.BytesIn, flow.BytesOut = 5000, 100
@@ -80,15 +82,18 @@ func sample() *memory {
 	loader := open(10, 2, "/etc/ld.so.cache", 0, 3)
 	loader.Class = schema.ClassLoader
 	repeat := open(13, 8, "/w/in", 0, 3)
-	repeat.Repeat, repeat.Count, repeat.TFirstNS, repeat.TLastNS = true, 40, int64(30*time.Second), int64(40*time.Second)
+	repeat.Repeat, repeat.Count, repeat.TFirstNS, repeat.TLastNS = true, 40, int64(30*time.Second),
+		int64(40*time.Second)
 	bound := open(13, 8, "/w/out", 0o1101, 3)
 	bound.Created = true
 	bound.ToolCallID, bound.BoundBy, bound.Mode = "tc_1", "env", 0o644
 	rename := result(begin(schema.KindRename, 13, 8, 0, "/w/out"), 0)
 	rename.Target = "/w/final"
 	return bundle(
-		begin(schema.KindFork, 10, 1, 0, ""), begin(schema.KindExec, 10, 2, 1, "/usr/bin/dash", "sh", "-c", "x"), loader,
-		begin(schema.KindFork, 11, 3, 2, ""), begin(schema.KindExec, 11, 4, 3, "/usr/bin/curl", "curl", "https://api.example.com/a b"),
+		begin(schema.KindFork, 10, 1, 0, ""), begin(schema.KindExec, 10, 2, 1, "/usr/bin/dash", "sh", "-c", "x"),
+		loader,
+		begin(schema.KindFork, 11, 3, 2, ""),
+		begin(schema.KindExec, 11, 4, 3, "/usr/bin/curl", "curl", "https://api.example.com/a b"),
 		begin(schema.KindFork, 12, 5, 4, ""), begin(schema.KindExec, 12, 6, 5, "/usr/lib/helper", "helper"),
 		result(net(schema.KindConnect, 11, 4, "203.0.113.1:443"), 0), open(12, 6, "/etc/shadow", 0, -13), exit,
 		begin(schema.KindFork, 13, 7, 2, ""), begin(schema.KindExec, 13, 8, 7, "/usr/bin/cat", "cat", "/w/in"),
@@ -118,7 +123,8 @@ func TestFilters(t *testing.T) {
 		{"by kind", Filter{Kinds: []string{"exec"}}, "1:exec 4:exec 6:exec 11:exec"},
 		{"by pid", Filter{PIDs: []uint32{12}}, "5:fork 6:exec 8:openat"},
 		{"by exec_id", Filter{ExecIDs: []uint64{4}}, "4:exec 7:connect 9:exit 17:flow"},
-		{"by exec_id and what it started", Filter{ExecIDs: []uint64{4}, Descendants: true}, "4:exec 5:fork 6:exec 7:connect 8:openat 9:exit 17:flow"},
+		{"by exec_id and what it started", Filter{ExecIDs: []uint64{4}, Descendants: true},
+			"4:exec 5:fork 6:exec 7:connect 8:openat 9:exit 17:flow"},
 		{"by executable's name", Filter{Process: "cu*"}, "4:exec 7:connect 9:exit 17:flow"},
 		{"by executable's path", Filter{Process: "/usr/lib/**"}, "6:exec 8:openat"},
 		{"by arguments", Filter{Process: "curl *api.example.com/*"}, "4:exec 7:connect 9:exit 17:flow"},
@@ -137,7 +143,8 @@ func TestFilters(t *testing.T) {
 		{"by time", Filter{Since: 15 * time.Second, Until: 16 * time.Second}, "15:rename 16:openat"},
 		{"by a repeat's time", Filter{Since: 35 * time.Second, Until: 36 * time.Second}, "13:openat"},
 		{"by tool call", Filter{ToolCall: "tc_1"}, "14:openat"},
-		{"by all at once", Filter{Path: "/w/*", Kinds: []string{"openat"}, Result: "ok", Process: "cat"}, "12:openat 13:openat 14:openat"},
+		{"by all at once", Filter{Path: "/w/*", Kinds: []string{"openat"}, Result: "ok", Process: "cat"},
+			"12:openat 13:openat 14:openat"},
 	} {
 		if got := kindsOf(t, b, c.f); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
@@ -147,7 +154,8 @@ func TestFilters(t *testing.T) {
 
 func TestImpossibleFiltersAreRefused(t *testing.T) {
 	for _, f := range []Filter{
-		{Layers: []string{"colonel"}}, {Kinds: []string{"opn"}}, {Classes: []string{"noise"}}, {Result: "maybe"}, {Path: "/a[b"}, {Process: "{a"}, {Host: "[x"},
+		{Layers: []string{"colonel"}}, {Kinds: []string{"opn"}}, {Classes: []string{"noise"}}, {Result: "maybe"},
+		{Path: "/a[b"}, {Process: "{a"}, {Host: "[x"},
 		{Since: 5, Until: 3},
 	} {
 		for _, err := range Events(t.Context(), sample(), f) {
@@ -160,8 +168,10 @@ func TestImpossibleFiltersAreRefused(t *testing.T) {
 
 func TestOtherLayers(t *testing.T) {
 	b := sample()
-	b.layers[schema.EventsPath] = []string{`{"schema":"assay.runner.event.v0","type":"run_started","t_ns":1}`, `{"type":"timeout","t_ns":2000000000}`}
-	b.layers[schema.SDKPath] = []string{`{"event_type":"tool_call_started","tool_call_id":"tc_1","t_ns":5}`, `{"event_type":"tool_call_started","tool_call_id":"tc_2"}`}
+	b.layers[schema.EventsPath] = []string{`{"schema":"assay.runner.event.v0","type":"run_started","t_ns":1}`,
+		`{"type":"timeout","t_ns":2000000000}`}
+	b.layers[schema.SDKPath] = []string{`{"event_type":"tool_call_started","tool_call_id":"tc_1","t_ns":5}`,
+		`{"event_type":"tool_call_started","tool_call_id":"tc_2"}`}
 	for name, c := range map[string]struct {
 		f    Filter
 		want int
@@ -207,7 +217,8 @@ func TestNDJSONIsWhatTheBundleHolds(t *testing.T) {
 	if want := strings.Join(b.layers[schema.KernelPath], "\n") + "\n"; err != nil || n != 18 || out.String() != want {
 		t.Errorf("%d lines, %v: %s", n, err, cmp.Diff(want, out.String()))
 	}
-	b.layers[schema.KernelPath] = []string{strings.Replace(b.layers[schema.KernelPath][8], "shadow", "s\u009bh\x7fé", 1)}
+	b.layers[schema.KernelPath] = []string{strings.Replace(b.layers[schema.KernelPath][8], "shadow", "s\u009bh\x7fé",
+		1)}
 	out.Reset()
 	if _, err := WriteNDJSON(&out, Events(t.Context(), b, Filter{})); err != nil {
 		t.Fatal(err)
@@ -216,7 +227,8 @@ func TestNDJSONIsWhatTheBundleHolds(t *testing.T) {
 		t.Errorf("control characters pass: %q", &out)
 	}
 	var x, y any
-	if json.Unmarshal(out.Bytes(), &x); json.Unmarshal([]byte(b.layers[schema.KernelPath][0]), &y) != nil || !cmp.Equal(x, y) {
+	if json.Unmarshal(out.Bytes(), &x); json.Unmarshal([]byte(b.layers[schema.KernelPath][0]), &y) != nil ||
+		!cmp.Equal(x, y) {
 		t.Errorf("the JSON is another")
 	}
 }
@@ -229,8 +241,10 @@ func hostileEvents() []schema.KernelEvent {
 	for _, k := range append(schema.Kinds(), 999) {
 		e := result(ev(k, 1, hostile), -13)
 		e.Target, e.Call, e.Local, e.Remote, e.Protocol = hostile, hostile, hostile, hostile, hostile
-		e.Names, e.Argv, e.Exe, e.Cwd, e.ToolCallID = []string{hostile, hostile}, []string{hostile, hostile}, hostile, hostile, hostile
-		e.DNS = &schema.DNSMessage{Type: hostile, RCode: hostile, Answers: []schema.DNSAnswer{{Name: hostile, Type: hostile, Data: hostile}}}
+		e.Names, e.Argv, e.Exe, e.Cwd, e.ToolCallID = []string{hostile, hostile}, []string{hostile, hostile}, hostile,
+			hostile, hostile
+		e.DNS = &schema.DNSMessage{Type: hostile, RCode: hostile,
+			Answers: []schema.DNSAnswer{{Name: hostile, Type: hostile, Data: hostile}}}
 		evs = append(evs, e)
 		e.HasResult, e.ParentExecID = false, 1
 		evs = append(evs, e)
@@ -242,15 +256,18 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 	b := bundle(hostileEvents()...)
 	b.docs.Run.RunID, b.docs.Run.Command, b.docs.Result.Outcome = hostile, []string{hostile}, hostile
 	b.docs.Health.KernelLayer, b.docs.Health.Reasons = hostile, []schema.Reason{{Code: hostile, Message: hostile}}
-	effects := schema.Effects{Files: []string{hostile}, Written: []string{hostile}, Hosts: []string{hostile}, Commands: []string{hostile}}
+	effects := schema.Effects{Files: []string{hostile}, Written: []string{hostile}, Hosts: []string{hostile},
+		Commands: []string{hostile}}
 	b.docs.Correlation = schema.CorrelationReport{
 		Status: hostile, Ambiguities: []string{hostile},
 		Bindings: []schema.Binding{
-			{ToolCallID: hostile, Tool: hostile, PolicyDecision: hostile, Method: hostile, Effects: effects}, {ToolCallID: "unseen", Tool: hostile},
+			{ToolCallID: hostile, Tool: hostile, PolicyDecision: hostile, Method: hostile, Effects: effects},
+			{ToolCallID: "unseen", Tool: hostile},
 		},
 		ReportedNotObserved: []schema.Unobserved{{ToolCallID: "unseen", Code: hostile}},
 		ObservedNotReported: []schema.Unreported{
-			{Code: "beyond_claim", ToolCallIDs: []string{hostile}, Tool: hostile, Effects: effects}, {Code: "edge", ToolCallIDs: []string{hostile}, Effects: effects}, {Code: hostile},
+			{Code: "beyond_claim", ToolCallIDs: []string{hostile}, Tool: hostile, Effects: effects},
+			{Code: "edge", ToolCallIDs: []string{hostile}, Effects: effects}, {Code: hostile},
 		},
 	}
 	b.layers[schema.SDKPath] = []string{`{"event_type":"a\u001b[2J","x":"` + "\u009b" + `"}`}
@@ -285,7 +302,8 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
-	if _, err := WriteTable(&out, Events(t.Context(), sample(), Filter{Process: "curl", Descendants: true})); err != nil {
+	if _, err := WriteTable(&out,
+		Events(t.Context(), sample(), Filter{Process: "curl", Descendants: true})); err != nil {
 		t.Fatal(err)
 	}
 	want := `        TIME      PID  KIND           RESULT     WHAT
@@ -315,7 +333,8 @@ func TestMarksAreShown(t *testing.T) {
 	if _, err := WriteTable(&out, Events(t.Context(), b, Filter{Kinds: []string{"exec", "openat"}})); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"/tmp/a (deleted)  a\n", "/d/e (memfd,unreachable,truncated)  r\n", " (unreadable)  r\n"} {
+	for _, want := range []string{"/tmp/a (deleted)  a\n", "/d/e (memfd,unreachable,truncated)  r\n",
+		" (unreadable)  r\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}

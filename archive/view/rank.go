@@ -19,14 +19,18 @@ const (
 // secretNames are files and directories that hold secrets, by their last name.
 var secretNames = map[string]bool{
 	".ssh": true, ".gnupg": true, ".aws": true, ".azure": true, ".kube": true, ".password-store": true, "gcloud": true,
-	"shadow": true, "gshadow": true, "sudoers": true, "sudoers.d": true, ".netrc": true, "_netrc": true, ".pgpass": true, ".my.cnf": true,
-	".git-credentials": true, ".npmrc": true, ".pypirc": true, ".env": true, ".vault-token": true, "credentials": true, "credentials.json": true,
-	".credentials.json": true, "keyrings": true, "secrets": true, ".bash_history": true, ".zsh_history": true, "environ": true,
-	"id_rsa": true, "id_dsa": true, "id_ecdsa": true, "id_ed25519": true,
+	"shadow": true, "gshadow": true, "sudoers": true, "sudoers.d": true, ".netrc": true, "_netrc": true,
+	".pgpass": true, ".my.cnf": true,
+	".git-credentials": true, ".npmrc": true, ".pypirc": true, ".env": true, ".vault-token": true, "credentials": true,
+	"credentials.json":  true,
+	".credentials.json": true, "keyrings": true, "secrets": true, ".bash_history": true, ".zsh_history": true,
+	"environ": true,
+	"id_rsa":  true, "id_dsa": true, "id_ecdsa": true, "id_ed25519": true,
 }
 
 // secretPaths are others, by their end.
-var secretPaths = []string{".docker/config.json", ".config/gh/hosts.yml", ".cargo/credentials.toml", "/var/run/docker.sock", "/run/docker.sock"}
+var secretPaths = []string{".docker/config.json", ".config/gh/hosts.yml", ".cargo/credentials.toml",
+	"/var/run/docker.sock", "/run/docker.sock"}
 
 // holdsSecrets tells whether a path's name is one that secrets are kept under.
 func holdsSecrets(name string) bool {

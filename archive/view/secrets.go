@@ -36,7 +36,8 @@ func (s *Summary) writeSecrets(w io.Writer) {
 		}
 		fmt.Fprintf(w, "%-10s %d redacted %s%s\n", "", m.RedactedCount, when, counts(m.ByRule))
 		if len(m.Dropped) > 0 {
-			fmt.Fprintf(w, "%-10s dropped, because a secret could not be removed: %s\n", "", Clean(strings.Join(m.Dropped, ", ")))
+			fmt.Fprintf(w, "%-10s dropped, because a secret could not be removed: %s\n", "",
+				Clean(strings.Join(m.Dropped, ", ")))
 		}
 	}
 	if len(r.NotSearched) > 0 {

@@ -25,9 +25,12 @@ func Sentences(d *archive.Documents) []Sentence {
 		about      Subject
 		good, less string
 	}{
-		{Programs, "Every program that the run executed is listed.", "Programs may have been executed that are not listed."},
-		{Files, "Every file that the run opened or changed is listed, within the known blind spots.", "Files may have been opened or changed that are not listed."},
-		{Hosts, "Every host that the run talked to is listed.", "The run may have talked to hosts that are not listed."},
+		{Programs, "Every program that the run executed is listed.",
+			"Programs may have been executed that are not listed."},
+		{Files, "Every file that the run opened or changed is listed, within the known blind spots.",
+			"Files may have been opened or changed that are not listed."},
+		{Hosts, "Every host that the run talked to is listed.",
+			"The run may have talked to hosts that are not listed."},
 	} {
 		if gaps := Claim(d, s.about); len(gaps) > 0 {
 			all = append(all, Sentence{Text: s.less, Why: texts(gaps), Remedy: gaps[0].Remedy})
@@ -58,9 +61,11 @@ func calls(d *archive.Documents) Sentence {
 	case n == 0:
 		return Sentence{Text: "Tool calls are not known.", Why: texts(gaps), Remedy: gaps[0].Remedy}
 	case len(gaps) > 0:
-		return Sentence{Text: fmt.Sprintf("%d tool calls were reported; what each of them did is known in part.", n), Why: texts(gaps)}
+		return Sentence{Text: fmt.Sprintf("%d tool calls were reported; what each of them did is known in part.", n),
+			Why: texts(gaps)}
 	}
-	return Sentence{Good: true, Text: fmt.Sprintf("%d tool calls were reported, and what each of them did is known.", n)}
+	return Sentence{Good: true,
+		Text: fmt.Sprintf("%d tool calls were reported, and what each of them did is known.", n)}
 }
 
 func texts(gaps []Gap) (all []string) {

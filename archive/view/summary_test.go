@@ -15,21 +15,26 @@ import (
 func TestSummary(t *testing.T) {
 	b := sample()
 	code := 0
-	b.docs.Run.RunID, b.docs.Result.Outcome, b.docs.Result.ExitCode, b.docs.Result.Timings.ChildNS = "run_1", "exited", &code, new(int64(1500*time.Millisecond))
-	b.docs.Health.KernelLayer, b.docs.Health.NetworkProtocolCoverage, b.docs.Health.NetworkEndpointClaimScope = "complete", "connect_only", "diagnostic_only"
+	b.docs.Run.RunID, b.docs.Result.Outcome, b.docs.Result.ExitCode, b.docs.Result.Timings.ChildNS = "run_1", "exited",
+		&code, new(int64(1500*time.Millisecond))
+	b.docs.Health.KernelLayer, b.docs.Health.NetworkProtocolCoverage,
+		b.docs.Health.NetworkEndpointClaimScope = "complete", "connect_only", "diagnostic_only"
 	b.docs.Health.PolicyLayer, b.docs.Health.SDKLayer, b.docs.Health.CgroupCorrelation = "present", "absent", "clean"
 	b.docs.Health.Layers = map[string]schema.LayerCounts{"policy": {Seen: 3, Written: 3}}
 	b.docs.Correlation.Status = "partial"
 	b.docs.Run.StartedAt, b.docs.Run.Workdir = "2026-01-02T03:04:05Z", "/w"
 	ns, peak := int64(20*time.Millisecond), int64(3<<20)
 	b.docs.Result.Usage = schema.Usage{CPUUserNS: &ns, CPUSystemNS: &ns, MemoryPeakBytes: &peak}
-	b.docs.Result.Stdio = schema.Stdio{Mode: "pipe", Stdout: &schema.Stream{Bytes: 2048, Captured: 1024, Truncated: true}}
+	b.docs.Result.Stdio = schema.Stdio{Mode: "pipe",
+		Stdout: &schema.Stream{Bytes: 2048, Captured: 1024, Truncated: true}}
 	b.docs.Result.LimitsHit, b.docs.Result.Leftovers = []string{"pids"}, new(2)
 	b.docs.Run.Labels = map[string]string{"suite": "nightly"}
 	b.docs.Result.Contract = new("failed")
 	b.docs.Contract = &schema.Contract{
-		Results:          []schema.CheckResult{{Name: "builds", Ran: true, Passed: true}, {Name: "tests", Ran: true, ExitCode: new(1)}, {Name: "lint"}},
-		ProtectedChanges: []schema.ProtectedChange{{Path: "x_test.go", Change: "modified", During: "agent", Restored: true}},
+		Results: []schema.CheckResult{{Name: "builds", Ran: true, Passed: true},
+			{Name: "tests", Ran: true, ExitCode: new(1)}, {Name: "lint"}},
+		ProtectedChanges: []schema.ProtectedChange{{Path: "x_test.go", Change: "modified", During: "agent",
+			Restored: true}},
 	}
 	s, err := Summarize(t.Context(), b, 0)
 	if err != nil {
@@ -116,7 +121,8 @@ events     57 (agent 56, loader 1)
 		t.Fatal(err)
 	}
 	var back Summary
-	if err := json.Unmarshal(doc, &back); err != nil || back.Processes.Total != 4 || back.Read.Items[0].Count != 41 || back.ByKind["exec"] != 4 {
+	if err := json.Unmarshal(doc, &back); err != nil || back.Processes.Total != 4 || back.Read.Items[0].Count != 41 ||
+		back.ByKind["exec"] != 4 {
 		t.Errorf("%v: %s", err, doc)
 	}
 }
@@ -127,8 +133,10 @@ func storm(n int, argv func(int) string) *memory {
 	for i := range n {
 		id := uint64(3 + 2*i)
 		pid := uint32(100 + i)
-		evs = append(evs, begin(schema.KindFork, pid, id, 2, ""), begin(schema.KindExec, pid, id+1, id, "/bin/true", "true", argv(i)),
-			schema.KernelEvent{Kind: schema.KindOpen, PID: pid, TID: pid, ExecID: id + 1, Value: fmt.Sprint("/f/", i), HasResult: true},
+		evs = append(evs, begin(schema.KindFork, pid, id, 2, ""),
+			begin(schema.KindExec, pid, id+1, id, "/bin/true", "true", argv(i)),
+			schema.KernelEvent{Kind: schema.KindOpen, PID: pid, TID: pid, ExecID: id + 1, Value: fmt.Sprint("/f/", i),
+				HasResult: true},
 			schema.KernelEvent{Kind: schema.KindExit, PID: pid, TID: pid, ExecID: id + 1})
 	}
 	return bundle(evs...)
@@ -139,7 +147,8 @@ func TestEqualProcessesAreOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := s.Processes; p.Total != 5001 || p.Shown != 5001 || len(p.Roots) != 1 || len(p.Roots[0].Children) != 1 || p.Roots[0].Children[0].Count != 5000 {
+	if p := s.Processes; p.Total != 5001 || p.Shown != 5001 || len(p.Roots) != 1 || len(p.Roots[0].Children) != 1 ||
+		p.Roots[0].Children[0].Count != 5000 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -163,8 +172,10 @@ func TestSummaryIsBounded(t *testing.T) {
 		t.Errorf("%d bytes are held", grown)
 	}
 	s := g.summary(20)
-	if s.Processes.Total != 60_001 || s.Processes.Shown != 200 || len(s.Read.Items) != 20 || s.Read.Total != maxDistinct || s.Read.Beyond != 10_000 {
-		t.Errorf("%d processes, %d shown, %d files, %d beyond", s.Processes.Total, s.Processes.Shown, s.Read.Total, s.Read.Beyond)
+	if s.Processes.Total != 60_001 || s.Processes.Shown != 200 || len(s.Read.Items) != 20 ||
+		s.Read.Total != maxDistinct || s.Read.Beyond != 10_000 {
+		t.Errorf("%d processes, %d shown, %d files, %d beyond", s.Processes.Total, s.Processes.Shown, s.Read.Total,
+			s.Read.Beyond)
 	}
 	if len(g.tree.live) != 1 {
 		t.Errorf("%d processes are thought to live", len(g.tree.live))
@@ -189,15 +200,18 @@ func BenchmarkEvents(b *testing.B) {
 func TestServersAreListedOnce(t *testing.T) {
 	events := []schema.KernelEvent{begin(schema.KindFork, 10, 1, 0, "")}
 	for _, peer := range []string{"192.0.2.1:50001", "192.0.2.1:50002"} {
-		e := result(schema.KernelEvent{Kind: schema.KindAccept, PID: 10, TID: 10, ExecID: 1, Value: peer, Local: "192.0.2.9:80", Protocol: "tcp"}, 5)
+		e := result(schema.KernelEvent{Kind: schema.KindAccept, PID: 10, TID: 10, ExecID: 1, Value: peer,
+			Local: "192.0.2.9:80", Protocol: "tcp"}, 5)
 		events = append(events, e)
 	}
-	events = append(events, schema.KernelEvent{Kind: schema.KindFlow, Local: "192.0.2.9:80", Peers: 2, BytesIn: 10, BytesOut: 20, Protocol: "tcp"})
+	events = append(events, schema.KernelEvent{Kind: schema.KindFlow, Local: "192.0.2.9:80", Peers: 2, BytesIn: 10,
+		BytesOut: 20, Protocol: "tcp"})
 	s, err := Summarize(t.Context(), bundle(events...), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Host{{Endpoint: "192.0.2.9:80", Listening: true, Peers: 2, Protocol: "tcp", Count: 2, BytesIn: 10, BytesOut: 20}}
+	want := []Host{{Endpoint: "192.0.2.9:80", Listening: true, Peers: 2, Protocol: "tcp", Count: 2, BytesIn: 10,
+		BytesOut: 20}}
 	if d := cmp.Diff(want, s.Hosts.Items); d != "" {
 		t.Error(d)
 	}
@@ -206,7 +220,8 @@ func TestServersAreListedOnce(t *testing.T) {
 // What assay-run does to contain the command or a check is no action of the agent's.
 func TestWhatTheRunnerDoesIsNotPrivilegedOrDenied(t *testing.T) {
 	event := func(class schema.Class, result int64) *schema.KernelEvent {
-		return &schema.KernelEvent{Kind: schema.KindMount, Class: class, Value: "/" + class.String(), HasResult: true, Result: result}
+		return &schema.KernelEvent{Kind: schema.KindMount, Class: class, Value: "/" + class.String(), HasResult: true,
+			Result: result}
 	}
 	g := newGatherer(200, "/w")
 	for _, class := range []schema.Class{schema.ClassAgent, schema.ClassRunner, schema.ClassCheck, schema.ClassSetup} {

@@ -48,7 +48,8 @@ func QuoteArgs(args []string) string {
 			b.WriteByte(' ')
 		}
 		plain := a != "" && strings.IndexFunc(a, func(r rune) bool {
-			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./=:,+@%", r))
+			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+				strings.ContainsRune("-_./=:,+@%", r))
 		}) < 0
 		if plain {
 			b.WriteString(a)

@@ -54,7 +54,8 @@ func WriteTable(w io.Writer, events iter.Seq2[*Event, error]) (n int, err error)
 		}
 		n++
 		if ev.Kernel == nil {
-			_, err = fmt.Fprintf(b, "%12s %8s  %-14s %-10s %s\n", seconds(ev.TNS), "-", Cut(Clean(ev.Kind), 14), ev.Layer, Clean(string(ev.Line)))
+			_, err = fmt.Fprintf(b, "%12s %8s  %-14s %-10s %s\n", seconds(ev.TNS), "-", Cut(Clean(ev.Kind), 14),
+				ev.Layer, Clean(string(ev.Line)))
 		} else {
 			e := ev.Kernel
 			_, err = fmt.Fprintf(b, "%12s %8d  %-14s %-10s %s\n", seconds(e.TNS), e.PID, ev.Kind, Outcome(e), What(e))

@@ -103,6 +103,7 @@ func (handled *actions) restore() {
 
 // action is rt_sigaction(2).
 func action(sig int, set, was *[4]uint64) bool {
-	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(was)), 8, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(set)),
+		uintptr(unsafe.Pointer(was)), 8, 0, 0)
 	return errno == 0
 }

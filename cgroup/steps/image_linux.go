@@ -90,7 +90,8 @@ func (l *List) image() []byte {
 		}
 		return data + uint64(r)
 	}
-	*(*header)(unsafe.Pointer(&words[0])) = header{magic: magic, size: size, steps: n, pointers: uint64(len(l.pointers)), at: at, failures: failuresAt}
+	*(*header)(unsafe.Pointer(&words[0])) = header{magic: magic, size: size, steps: n,
+		pointers: uint64(len(l.pointers)), at: at, failures: failuresAt}
 	all := unsafe.Slice((*step)(unsafe.Pointer(&words[headerSize/8])), n)
 	for i := range l.steps {
 		e, s := &l.steps[i], &all[i]
@@ -128,7 +129,8 @@ func (l *List) File() (*os.File, error) {
 	}
 	f := os.NewFile(uintptr(fd), "steps")
 	if _, err = f.Write(l.image()); err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|
+			unix.F_SEAL_WRITE)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("list of steps: %w", err), f.Close())

@@ -84,7 +84,8 @@ func run(t *testing.T, l *List) (string, int) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: Args(3, "test"), ExtraFiles: []*os.File{f}, Env: []string{"VARIABLE=of the environment"}}
+	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: Args(3, "test"), ExtraFiles: []*os.File{f},
+		Env: []string{"VARIABLE=of the environment"}}
 	return outcome(cmd)
 }
 
@@ -161,7 +162,8 @@ func TestAListOfSteps(t *testing.T) {
 			l.At(not)
 		}, "", 5},
 		{"environment and arguments of a program", func(l *List) {
-			l.Call(unix.SYS_EXECVE, "/bin/sh", l.Strings([]string{"sh", "-c", `echo "$0, $VARIABLE"; exit 4`, "name"}), l.Environ())
+			l.Call(unix.SYS_EXECVE, "/bin/sh", l.Strings([]string{"sh", "-c", `echo "$0, $VARIABLE"; exit 4`, "name"}),
+				l.Environ())
 		}, "name, of the environment\n", 4},
 		{"a pointer in the data", func(l *List) {
 			iov := l.Space(16)
@@ -284,7 +286,8 @@ func TestTheEntryPoint(t *testing.T) {
 			program := filepath.Join(dir, "program")
 			link(t, program, arch)
 			start := func(args []string, list *os.File) *exec.Cmd {
-				cmd := &exec.Cmd{Path: program, Args: args, Env: []string{"VARIABLE=of the environment", entryOnly + "=1"}}
+				cmd := &exec.Cmd{Path: program, Args: args,
+					Env: []string{"VARIABLE=of the environment", entryOnly + "=1"}}
 				if under != nil {
 					cmd.Path, cmd.Args = under[0], append(append(under, program), args[1:]...)
 				}

@@ -79,7 +79,8 @@ func Open(path string) (_ *Tree, err error) {
 	if fs.Type != unix.CGROUP2_SUPER_MAGIC {
 		return nil, fmt.Errorf("open cgroup %s: %w", path, ErrNotCgroup2)
 	}
-	if own, ok := dirs.Of(os.Getpid()); ok && (own == path || strings.HasPrefix(own, strings.TrimSuffix(path, "/")+"/")) {
+	if own, ok := dirs.Of(os.Getpid()); ok &&
+		(own == path || strings.HasPrefix(own, strings.TrimSuffix(path, "/")+"/")) {
 		if _, err := os.Stat(filepath.Join(path, "cgroup.events")); err == nil {
 			return nil, fmt.Errorf("open cgroup %s: %w", path, ErrOurs)
 		}

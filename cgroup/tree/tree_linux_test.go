@@ -33,7 +33,8 @@ func TestWaitSeesWhoJustCame(t *testing.T) {
 	err = tree.Wait(ctx, func() bool {
 		if !came {
 			came = true
-			if err := os.WriteFile(filepath.Join(at, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+			if err := os.WriteFile(filepath.Join(at, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)),
+				0); err != nil {
 				t.Error(err)
 			}
 		}

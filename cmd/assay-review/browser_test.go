@@ -51,8 +51,10 @@ func browse(t *testing.T, bundles ...string) *tab {
 	}
 	t.Cleanup(func() { os.RemoveAll(temp) })
 	opts := []chromedp.ExecAllocatorOption{
-		chromedp.ExecPath(browser), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.UserDataDir(t.TempDir()),
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
+		chromedp.ExecPath(browser), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
+		chromedp.UserDataDir(t.TempDir()),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("disable-sync", true), chromedp.WindowSize(1400, 1800),
 		chromedp.Env("TMPDIR=" + temp),
 	}
@@ -126,7 +128,8 @@ func (tb *tab) is(expression string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			tb.Fatalf("%s is not so; the page says:\n%s", expression, value[string](tb, `document.body.innerText.slice(0, 3000)`))
+			tb.Fatalf("%s is not so; the page says:\n%s", expression,
+				value[string](tb, `document.body.innerText.slice(0, 3000)`))
 		}
 	}
 }
@@ -158,7 +161,8 @@ func record(t *testing.T, terminal bool, script string, flags ...string) string 
 	}
 	bundle := filepath.Join(t.TempDir(), "run.tar.gz")
 	work := t.TempDir()
-	args := append([]string{"-q", "--kernel", "require", "--spool-dir", t.TempDir(), "--workdir", work, "-o", bundle}, flags...)
+	args := append([]string{"-q", "--kernel", "require", "--spool-dir", t.TempDir(), "--workdir", work, "-o", bundle},
+		flags...)
 	cmd := exec.Command(filepath.Join(dir, "assay-run"), append(args, "--", "sh", "-c", script)...)
 	cmd.Env = append(os.Environ(), "ASSAY_TEST_PROGRAM="+filepath.Join(dir, "assay-run"))
 	var out []byte
@@ -256,7 +260,8 @@ echo '<b>bold</b> </pre><script>window.pwned=1</script>'
 	tb.is(`document.querySelectorAll('.events .row').length > 5`)
 	tb.is(`window.pwned === undefined && document.scripts.length === 2 && !document.querySelector('.row img, pre b')`)
 	tb.is(`document.querySelector('pre').textContent.includes('<b>bold</b> </pre><script>')`)
-	for _, want := range []string{`<script>window.pwned=1;<`, `<img src=x onerror=window.pwned=1>`, `turned\u202egpj.exe`, `red\x1b[31mred`, `c1\u009b3m`, `bytes\xff\xfe`} {
+	for _, want := range []string{`<script>window.pwned=1;<`, `<img src=x onerror=window.pwned=1>`,
+		`turned\u202egpj.exe`, `red\x1b[31mred`, `c1\u009b3m`, `bytes\xff\xfe`} {
 		tb.is(fmt.Sprintf(`page.runs[0].strings.some((s) => s.includes(%q))`, want))
 	}
 	tb.press("/")
@@ -266,7 +271,8 @@ echo '<b>bold</b> </pre><script>window.pwned=1</script>'
 }
 
 func TestReportPlaysTheTerminal(t *testing.T) {
-	tb := browse(t, record(t, true, `printf '\033[1;32mgreen\033[0m one\r\n'; sleep 0.4; printf 'two \342\200\256turned\r\n'; sleep 0.4; printf '\033[2J\033[Hthree'`))
+	tb := browse(t, record(t, true,
+		`printf '\033[1;32mgreen\033[0m one\r\n'; sleep 0.4; printf 'two \342\200\256turned\r\n'; sleep 0.4; printf '\033[2J\033[Hthree'`))
 	tb.is(`document.querySelector('.screen').textContent.includes('three') && !document.querySelector('.screen').textContent.includes('two')`)
 	tb.is(`current.cast.length > 700`)
 	tb.run(chromedp.Evaluate[chromedp.Void](`current.cast.seek(current.cast.cast.times.at(-1) - 1)`))
@@ -314,9 +320,12 @@ os.system("exit 3")'`
 	tb.press("e")
 	tb.press(kb.End)
 	tb.is(`document.querySelector('.events .row:last-child').getAttribute('aria-rowindex') === String(current.view.rows.length)`)
-	frames := value[[]float64](tb, `(async () => { const took = []; for (let i = 0; i < 40; i++) { current.view.window(i * current.view.end / 80, i * current.view.end / 80 + current.view.end / 2); await new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r))); took.push(current.lanes.took); } return took.sort((a, b) => a - b); })()`, chromedp.EvalAwaitPromise)
-	t.Logf("a frame of the lanes over half of the events: median %.1f ms, slowest %.1f ms", frames[len(frames)/2], frames[len(frames)-1])
-	filter := value[float64](tb, `(() => { const t = performance.now(); current.view.query = 'openat none/77'; current.view.filter(); return performance.now() - t; })()`)
+	frames := value[[]float64](tb,
+		`(async () => { const took = []; for (let i = 0; i < 40; i++) { current.view.window(i * current.view.end / 80, i * current.view.end / 80 + current.view.end / 2); await new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r))); took.push(current.lanes.took); } return took.sort((a, b) => a - b); })()`, chromedp.EvalAwaitPromise)
+	t.Logf("a frame of the lanes over half of the events: median %.1f ms, slowest %.1f ms", frames[len(frames)/2],
+		frames[len(frames)-1])
+	filter := value[float64](tb,
+		`(() => { const t = performance.now(); current.view.query = 'openat none/77'; current.view.filter(); return performance.now() - t; })()`)
 	t.Logf("a search through all: %.1f ms", filter)
 	tb.is(`current.view.rows.length > 100 && current.view.rows.length < 20000`)
 	tb.is(`[...current.view.rows].every((i) => page.runs[0].strings[page.runs[0].events.value[i]].startsWith('/tmp/none/77'))`)
@@ -331,16 +340,22 @@ func TestNothingScrollsSideways(t *testing.T) {
 		for _, width := range []int64{390, 1400} {
 			for _, scheme := range []string{"light", "dark"} {
 				tb.run(chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
-					_, err := chromedp.Call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 1800, DeviceScaleFactor: 1})
-					_, mediaErr := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+					_, err := chromedp.Call(ctx, emulation.SetDeviceMetricsOverride,
+						emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 1800, DeviceScaleFactor: 1})
+					_, mediaErr := chromedp.Call(ctx, emulation.SetEmulatedMedia,
+						emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+							{Name: "prefers-color-scheme", Value: scheme},
+						}})
 					return errors.Join(err, mediaErr)
 				}))
 				tb.is(fmt.Sprintf(`innerWidth === %d`, width))
 				tb.shoot(fmt.Sprintf("%s-%d-%s.png", name, width, scheme))
-				if got := value[string](tb, `JSON.stringify([...document.querySelectorAll('html, .wide, .grid')].map((e) => [e.tagName + '.' + e.className, e.scrollWidth - e.clientWidth]).filter(([, n]) => n > 0))`); got != "[]" {
+				if got := value[string](tb,
+					`JSON.stringify([...document.querySelectorAll('html, .wide, .grid')].map((e) => [e.tagName + '.' + e.className, e.scrollWidth - e.clientWidth]).filter(([, n]) => n > 0))`); got != "[]" {
 					t.Errorf("%s at %d px: scrolls sideways: %s", name, width, got)
 				}
-				if lines := value[float64](tb, `Math.max(0, ...[...document.querySelectorAll('h1.mono, td.command > span')].map((e) => e.getBoundingClientRect().height / parseFloat(getComputedStyle(e).lineHeight)))`); lines > 2 {
+				if lines := value[float64](tb,
+					`Math.max(0, ...[...document.querySelectorAll('h1.mono, td.command > span')].map((e) => e.getBoundingClientRect().height / parseFloat(getComputedStyle(e).lineHeight)))`); lines > 2 {
 					t.Errorf("%s at %d px: a command takes %.1f lines", name, width, lines)
 				}
 			}

@@ -54,7 +54,8 @@ left it: for programs that know only the v0 contracts.`,
 			case format == "":
 				return a.usage(cmd, errors.New("--format is missing: one of "+strings.Join(export.Names(), ", ")))
 			case export.Formats[format] == nil:
-				return a.usage(cmd, fmt.Errorf("--format is %q, want one of %s", format, strings.Join(export.Names(), ", ")))
+				return a.usage(cmd, fmt.Errorf("--format is %q, want one of %s", format,
+					strings.Join(export.Names(), ", ")))
 			}
 			return nil
 		},
@@ -111,7 +112,8 @@ func (a *app) exportV0(ctx context.Context, names []string, output string) error
 	toStdout := output == "" || output == "-"
 	if toStdout {
 		if console.Terminal(a.stdout) {
-			return console.WithHint(errors.New("export does not write a bundle to a terminal"), "name a file with -o, or redirect the output")
+			return console.WithHint(errors.New("export does not write a bundle to a terminal"),
+				"name a file with -o, or redirect the output")
 		}
 		dir, err := os.MkdirTemp("", "assay-review-*")
 		if err != nil {

@@ -22,7 +22,9 @@ import (
 func exported(t *testing.T, format string) []byte {
 	t.Helper()
 	contract := filepath.Join(t.TempDir(), "c.yaml")
-	if err := os.WriteFile(contract, []byte("description: x\nchecks: [{name: made, command: test -s made}, {name: missing, command: test -s missing}]\n"), 0o644); err != nil {
+	if err := os.WriteFile(contract,
+		[]byte("description: x\nchecks: [{name: made, command: test -s made}, {name: missing, command: "+
+			"test -s missing}]\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	work := t.TempDir()
@@ -34,9 +36,11 @@ line 1 completed
 setpriv --reuid 65534 --clear-groups cat /etc/shadow
 bash -c 'echo > /dev/tcp/127.0.0.1/9'
 printf 'bad\377name' | xargs -0 touch
-exit 0`, "--workdir", work, "--contract", contract, "--agent-shim", "openai-agents", "--sdk-event-log", filepath.Join(work, "sdk.ndjson"), "--label", "task=x")
+exit 0`, "--workdir", work, "--contract", contract, "--agent-shim", "openai-agents", "--sdk-event-log",
+		filepath.Join(work, "sdk.ndjson"), "--label", "task=x")
 	out := filepath.Join(t.TempDir(), "out")
-	if code := Main([]string{"export", "-q", "--format", format, "-o", out, bundle}, os.Stdin, os.Stdout, os.Stderr); code != 0 {
+	if code := Main([]string{"export", "-q", "--format", format, "-o", out, bundle}, os.Stdin, os.Stdout,
+		os.Stderr); code != 0 {
 		t.Fatalf("export exited with %d", code)
 	}
 	data, err := os.ReadFile(out)
@@ -69,7 +73,8 @@ func TestOTLPIsTheCollectorsProto(t *testing.T) {
 	spans := traces.ResourceSpans[0].ScopeSpans[0].Spans
 	byID := map[string]*tracepb.Span{}
 	for _, s := range spans {
-		if len(s.SpanId) != 8 || len(s.TraceId) != 16 || s.EndTimeUnixNano < s.StartTimeUnixNano || byID[string(s.SpanId)] != nil {
+		if len(s.SpanId) != 8 || len(s.TraceId) != 16 || s.EndTimeUnixNano < s.StartTimeUnixNano ||
+			byID[string(s.SpanId)] != nil {
 			t.Errorf("span %v", s)
 		}
 		byID[string(s.SpanId)] = s
@@ -83,10 +88,12 @@ func TestOTLPIsTheCollectorsProto(t *testing.T) {
 		for _, a := range s.Attributes {
 			attributes[a.Key] = a.Value.GetStringValue()
 		}
-		tool = tool || s.Name == "execute_tool read_file" && attributes["gen_ai.operation.name"] == "execute_tool" && attributes["gen_ai.tool.call.id"] == "tc_1"
+		tool = tool || s.Name == "execute_tool read_file" && attributes["gen_ai.operation.name"] == "execute_tool" &&
+			attributes["gen_ai.tool.call.id"] == "tc_1"
 		for _, e := range s.Events {
 			for _, a := range e.Attributes {
-				denied = denied || a.Key == "error.type" && strings.HasSuffix(attributes["process.executable.path"], "/cat")
+				denied = denied || a.Key == "error.type" &&
+					strings.HasSuffix(attributes["process.executable.path"], "/cat")
 				connected = connected || a.Key == "network.peer.port" && a.Value.GetIntValue() == 9
 			}
 		}
@@ -218,7 +225,8 @@ func TestInTotoStatementIsOne(t *testing.T) {
 func TestJudgementsOfABundleAreOfTheirSchemas(t *testing.T) {
 	for format, file := range map[string]string{"ctrf": "ctrf-schema-0.0.json", "sarif": "sarif-2.1.0-rtm.5.json"} {
 		doc := exported(t, format)
-		schema, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "..", "archive", "export", "testdata", file))
+		schema, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "..", "archive", "export", "testdata",
+			file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,7 +244,8 @@ func TestJudgementsOfABundleAreOfTheirSchemas(t *testing.T) {
 		}
 	}
 	doc := exported(t, "junit")
-	if !bytes.Contains(doc, []byte(`<testcase name="contract/missing"`)) || !bytes.Contains(doc, []byte(`<failure message="the check failed"`)) {
+	if !bytes.Contains(doc, []byte(`<testcase name="contract/missing"`)) ||
+		!bytes.Contains(doc, []byte(`<failure message="the check failed"`)) {
 		t.Errorf("%s", doc)
 	}
 }

@@ -82,7 +82,8 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 			}
 			rules, err := judge.LoadRules(ctx, rulesFile)
 			if err != nil {
-				return console.ExitError{Code: exitRules, Err: console.WithHint(err, "assay-run gate --help shows a rule file")}
+				return console.ExitError{Code: exitRules,
+					Err: console.WithHint(err, "assay-run gate --help shows a rule file")}
 			}
 			defer rules.Close()
 			set, err := a.open(ctx, args, !unverified)
@@ -109,13 +110,15 @@ are invalid; 4 a bundle cannot be read or does not verify.`,
 	fs.StringVar(&format, "format", "text", "write `FORMAT`: text, json, junit, ctrf, sarif, github")
 	fs.StringVarP(&output, "output", "o", "", "write to `FILE`, and the text form to stdout")
 	fs.BoolVar(&init, "init", false, "print rules that the run in BUNDLE passes, and judge nothing")
-	fs.BoolVar(&unverified, "unverified", false, "also judge bundles that do not verify; what they do not show is unknown")
+	fs.BoolVar(&unverified, "unverified", false,
+		"also judge bundles that do not verify; what they do not show is unknown")
 	console.Completes(cmd, map[string][]string{"format": slices.Sorted(maps.Keys(gateFormats))})
 	return cmd
 }
 
 // states colours what gate prints of a bundle and of each rule.
-var states = view.Colours(`^(?:  |\S.*: )(pass)(?:$| )`, `^(?:  |\S.*: )(unknown)(?:$|[ ,])`, `^(?:  |\S.*: )(fail)(?:$| )`)
+var states = view.Colours(`^(?:  |\S.*: )(pass)(?:$| )`, `^(?:  |\S.*: )(unknown)(?:$|[ ,])`,
+	`^(?:  |\S.*: )(fail)(?:$| )`)
 
 var gateFormats = map[string]func(io.Writer, *judge.Report, []export.Suite) error{
 	"text":  func(w io.Writer, r *judge.Report, _ []export.Suite) error { return r.WriteText(w) },
@@ -151,12 +154,16 @@ func (a *app) initRules(ctx context.Context, args []string) error {
 func (a *app) writeGate(r *judge.Report, bundles []*view.Bundle, format, output string) error {
 	suites := r.Suites(bundles)
 	if output != "" {
-		if err := console.WriteFile(output, func(w io.Writer) error { return gateFormats[format](w, r, suites) }); err != nil {
+		if err := console.WriteFile(output, func(w io.Writer) error {
+			return gateFormats[format](w, r, suites)
+		}); err != nil {
 			return err
 		}
 		format = "text"
 	}
-	if err := a.print(format, states, func(w io.Writer) error { return gateFormats[format](w, r, suites) }); err != nil {
+	if err := a.print(format, states, func(w io.Writer) error {
+		return gateFormats[format](w, r, suites)
+	}); err != nil {
 		return err
 	}
 	if os.Getenv("GITHUB_ACTIONS") != "true" {

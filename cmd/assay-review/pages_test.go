@@ -32,7 +32,8 @@ func TestPagesFitTheTerminal(t *testing.T) {
 	for _, word := range []string{"one", "two"} {
 		bundle := filepath.Join(dir, strings.Repeat(word+"-", 30)+".tar.gz")
 		long := "true " + strings.Repeat(word+" ", 30) + strings.Repeat(word, 30) + "; exit " + fmt.Sprint(len(bundles))
-		cmd := exec.Command(run, "-q", "--kernel", "notify", "--spool-dir", t.TempDir(), "--redaction-key", "ephemeral", "-o", bundle, "--", "sh", "-c", long)
+		cmd := exec.Command(run, "-q", "--kernel", "notify", "--spool-dir", t.TempDir(), "--redaction-key", "ephemeral",
+			"-o", bundle, "--", "sh", "-c", long)
 		if out, err := cmd.CombinedOutput(); err != nil && cmd.ProcessState.ExitCode() != len(bundles) {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -93,7 +94,9 @@ func TestPagesFitTheTerminal(t *testing.T) {
 				if coloured := shown != string(data); coloured != (page.colour && env == "NO_COLOR=") {
 					t.Errorf("%s with %s: coloured is %v:\n%q", name, env, coloured, data)
 				}
-				if words := func(s string) string { return strings.Join(strings.Fields(s), "") }; page.code >= 0 && words(shown) != words(string(piped)) {
+				if words := func(s string) string {
+					return strings.Join(strings.Fields(s), "")
+				}; page.code >= 0 && words(shown) != words(string(piped)) {
 					t.Errorf("%s: breaking lines loses or adds text:\n%s\nin a pipe:\n%s", name, shown, piped)
 				}
 			}

@@ -93,7 +93,8 @@ cannot be read or does not verify.`,
 	fs.Uint64Var(&limit, "limit", 0, "stop after `N` matches (default no limit)")
 	fs.BoolVar(&unverified, "unverified", false, "also search bundles that do not verify")
 	fs.BoolVar(&types, "types", false, "list the variables and their types, and search nothing")
-	console.Completes(cmd, map[string][]string{"of": {string(query.Events), string(query.Processes), string(query.Calls), string(query.Turns), string(query.Runs)}})
+	console.Completes(cmd, map[string][]string{"of": {string(query.Events), string(query.Processes),
+		string(query.Calls), string(query.Turns), string(query.Runs)}})
 	return cmd
 }
 
@@ -150,21 +151,24 @@ func (f *finder) bundle(ctx context.Context, b *view.Bundle, s query.Subject, p 
 			if f.err = schema.DecodeKernelEvent(line, &k); f.err != nil {
 				return false
 			}
-			return f.row(b, "%12.6f %8d  %-14s %-10s %s", float64(k.TNS)/1e9, k.PID, k.Kind, view.Outcome(&k), view.What(&k))
+			return f.row(b, "%12.6f %8d  %-14s %-10s %s", float64(k.TNS)/1e9, k.PID, k.Kind, view.Outcome(&k),
+				view.What(&k))
 		})
 	case query.Turns:
 		err = query.FindTurns(ctx, b, p, func(t *schema.Turn, line []byte) bool {
 			if !f.table {
 				return f.line(line)
 			}
-			return f.row(b, "%12.6f %-24s %-10s %s", float64(t.TStartNS)/1e9, view.Clean(t.Tool), view.Clean(t.RejectedBy), view.Clean(t.ToolCallID))
+			return f.row(b, "%12.6f %-24s %-10s %s", float64(t.TStartNS)/1e9, view.Clean(t.Tool),
+				view.Clean(t.RejectedBy), view.Clean(t.ToolCallID))
 		})
 	case query.Processes:
 		err = query.FindProcesses(ctx, b, p, func(x *query.Process) bool {
 			if !f.table {
 				return f.document(x)
 			}
-			return f.row(b, "%12.6f %8d %8d %s", float64(x.StartNS)/1e9, x.PID, x.PPID, view.Cut(view.QuoteArgs(x.Argv), 160))
+			return f.row(b, "%12.6f %8d %8d %s", float64(x.StartNS)/1e9, x.PID, x.PPID,
+				view.Cut(view.QuoteArgs(x.Argv), 160))
 		})
 	case query.Calls:
 		err = query.FindCalls(b, p, func(c *schema.Binding) bool {
@@ -174,14 +178,17 @@ func (f *finder) bundle(ctx context.Context, b *view.Bundle, s query.Subject, p 
 					*schema.Binding
 				}{b.RunID(), c})
 			}
-			return f.row(b, "%-28s %-20s %-8s %6d", view.Clean(c.ToolCallID), view.Clean(c.Tool), view.Clean(c.PolicyDecision), c.KernelEventCount)
+			return f.row(b, "%-28s %-20s %-8s %6d", view.Clean(c.ToolCallID), view.Clean(c.Tool),
+				view.Clean(c.PolicyDecision), c.KernelEventCount)
 		})
 	case query.Runs:
 		var ok bool
 		if ok, err = query.FindRun(b, p); ok && !f.table {
-			f.document(runRow{b.RunID(), b.Name, b.Identity(), b.Docs.Result.Outcome, b.Docs.Result.ExitCode, b.Docs.Run.Command})
+			f.document(runRow{b.RunID(), b.Name, b.Identity(), b.Docs.Result.Outcome, b.Docs.Result.ExitCode,
+				b.Docs.Run.Command})
 		} else if ok {
-			f.row(b, "%s %-12s %s", view.Clean(b.RunID()), view.Clean(b.Docs.Result.Outcome), view.Cut(view.QuoteArgs(b.Docs.Run.Command), 120))
+			f.row(b, "%s %-12s %s", view.Clean(b.RunID()), view.Clean(b.Docs.Result.Outcome),
+				view.Cut(view.QuoteArgs(b.Docs.Run.Command), 120))
 		}
 	}
 	return errors.Join(err, f.err)

@@ -52,7 +52,8 @@ terminal answer, or change its title or the clipboard.`,
 				return err
 			}
 			defer set.Close()
-			return a.replay(cmd.Context(), set.Bundles[0], story.Playback{Speed: speed, MaxPause: time.Duration(pause * float64(time.Second))})
+			return a.replay(cmd.Context(), set.Bundles[0],
+				story.Playback{Speed: speed, MaxPause: time.Duration(pause * float64(time.Second))})
 		},
 	}
 	fs := cmd.Flags()
@@ -91,7 +92,8 @@ func (a *app) replay(ctx context.Context, b *view.Bundle, o story.Playback) erro
 		}
 		return nil
 	}
-	return console.WithHint(fmt.Errorf("%s has no recording of a terminal", b.Name), "a run has one if it was started on a terminal; assay-run show prints what the command wrote")
+	return console.WithHint(fmt.Errorf("%s has no recording of a terminal", b.Name),
+		"a run has one if it was started on a terminal; assay-run show prints what the command wrote")
 }
 
 // fits warns once, if this terminal is smaller than the recorded one.
@@ -103,7 +105,8 @@ func (a *app) fits() func(cols, rows int) {
 			return
 		}
 		warned = true
-		a.say.Warning("the recorded terminal has %d columns and %d rows, this one %d and %d: lines may break in other places", cols, rows, width, height)
+		a.say.Warning("the recorded terminal has %d columns and %d rows, this one %d and %d: lines may "+
+			"break in other places", cols, rows, width, height)
 	}
 }
 

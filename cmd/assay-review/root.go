@@ -74,7 +74,8 @@ changes none. "assay-run show" and the other commands below start it.
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return a.usage(cmd, err)
 	})
-	root.AddCommand(a.showCommand(), a.replayCommand(), a.queryCommand(), a.diffCommand(), a.gateCommand(), a.reportCommand(), a.exportCommand(), a.storeCommand())
+	root.AddCommand(a.showCommand(), a.replayCommand(), a.queryCommand(), a.diffCommand(), a.gateCommand(),
+		a.reportCommand(), a.exportCommand(), a.storeCommand())
 	return root
 }
 
@@ -96,7 +97,8 @@ func (a *app) usage(cmd *cobra.Command, err error) error {
 // left empty.
 func (a *app) open(ctx context.Context, names []string, needVerified bool, without ...string) (*view.Set, error) {
 	ctx, bar := a.progress(ctx, "verifying", false)
-	set, err := view.Open(ctx, names, view.Options{Unverified: !needVerified, Without: without, Stdin: a.stdin, Stage: bar.Item})
+	set, err := view.Open(ctx, names,
+		view.Options{Unverified: !needVerified, Without: without, Stdin: a.stdin, Stage: bar.Item})
 	bar.Done()
 	if errors.Is(err, view.ErrUnverified) {
 		err = console.WithHint(err, view.UnverifiedHint)

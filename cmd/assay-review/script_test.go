@@ -55,7 +55,8 @@ func TestScripts(t *testing.T) {
 	}
 	kernel := sync.OnceValue(func() bool {
 		tmp := t.TempDir()
-		return exec.Command(filepath.Join(dir, "assay-run"), "-q", "--kernel", "require", "--spool-dir", tmp, "-o", filepath.Join(tmp, "x.tar.gz"), "--", "true").Run() == nil
+		return exec.Command(filepath.Join(dir, "assay-run"), "-q", "--kernel", "require", "--spool-dir", tmp, "-o",
+			filepath.Join(tmp, "x.tar.gz"), "--", "true").Run() == nil
 	})
 	testscript.Run(t, testscript.Params{
 		Dir:         filepath.Join("testdata", "script"),

@@ -76,7 +76,8 @@ On a terminal, show pages its output with $PAGER, or less.`,
 	fs.BoolVar(&opt.All, "all", false, "also show loaders, locales, runtimes and the runner itself")
 	fs.BoolVar(&unverified, "unverified", false, "also show bundles that do not verify")
 	fs.BoolVar(&noPager, "no-pager", false, "do not page on a terminal")
-	fs.StringVar(&spoolDir, "spool-dir", "", "look for the live run under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
+	fs.StringVar(&spoolDir, "spool-dir", "",
+		"look for the live run under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
 	return cmd
 }
 
@@ -91,9 +92,12 @@ func (a *app) follow(ctx context.Context, run, spoolDir string, opt story.Option
 		}
 		dir = filepath.Join(spoolDir, filepath.Base(run))
 	}
-	err := console.Page(a.stdout, nil).Write(a.stdout, func(w io.Writer) error { return story.Follow(ctx, w, dir, opt) })
+	err := console.Page(a.stdout, nil).Write(a.stdout, func(w io.Writer) error {
+		return story.Follow(ctx, w, dir, opt)
+	})
 	if errors.Is(err, os.ErrNotExist) {
-		return console.WithHint(fmt.Errorf("no run %s is alive", run), "if it has ended, show its bundle; assay-run recover lists interrupted runs")
+		return console.WithHint(fmt.Errorf("no run %s is alive", run),
+			"if it has ended, show its bundle; assay-run recover lists interrupted runs")
 	}
 	return err
 }

@@ -72,7 +72,8 @@ func writeEntries(w io.Writer, all []store.Entry) error {
 		if e.Damage != "" {
 			what, outcome = view.Clean(e.Damage), "damaged"
 		}
-		fmt.Fprintf(&b, "%-32s %s %10s  %-14s %s\n", view.Clean(e.RunID), e.StartedAt.Local().Format("2006-01-02 15:04:05"), view.Size(uint64(e.Bytes)), outcome, view.Cut(what, 80))
+		fmt.Fprintf(&b, "%-32s %s %10s  %-14s %s\n", view.Clean(e.RunID),
+			e.StartedAt.Local().Format("2006-01-02 15:04:05"), view.Size(uint64(e.Bytes)), outcome, view.Cut(what, 80))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -82,7 +83,8 @@ func (a *app) storeGet(where func() (string, error)) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use: "get ID", Short: "Print where the bundle of a run is, or copy it",
-		Long:    "get finds a bundle by its run id or identity, or a prefix of either, and prints its\npath. With -o it copies the bundle; \"-\" is stdout.",
+		Long: "get finds a bundle by its run id or identity, or a prefix of either, and prints its\npath. With " +
+			"-o it copies the bundle; \"-\" is stdout.",
 		Example: "  assay-run show \"$(assay-run store get run_01m7)\"\n  assay-run store get run_01m7 -o run.tar.gz",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {

@@ -35,7 +35,8 @@ var agentPrograms = map[string]struct {
 	model   func(request map[string]any) []any // server-sent events
 }{
 	"codex": {"codex", "window", func(t *testing.T, dir, home, model string) []string {
-		return append([]string{"bash", "-o", "pipefail", "-c", `"$@" < /dev/null | assay-run hook codex`, "bash"}, codex(t, home, model, "--json")...)
+		return append([]string{"bash", "-o", "pipefail", "-c", `"$@" < /dev/null | assay-run hook codex`, "bash"},
+			codex(t, home, model, "--json")...)
 	}, codexBesides, codexModel},
 	"codex's rollouts": {"codex", "window", func(t *testing.T, dir, home, model string) []string {
 		return append([]string{"assay-run", "hook", "codex", "--"}, codex(t, home, model)...)
@@ -52,21 +53,26 @@ var agentPrograms = map[string]struct {
 		if err != nil {
 			t.Fatal(err)
 		}
-		settings["security"] = map[string]any{"auth": map[string]any{"selectedType": "gemini-api-key"}, "folderTrust": map[string]any{"enabled": false}}
-		settings["privacy"], settings["general"] = map[string]any{"usageStatisticsEnabled": false}, map[string]any{"enableAutoUpdate": false}
+		settings["security"] = map[string]any{"auth": map[string]any{"selectedType": "gemini-api-key"},
+			"folderTrust": map[string]any{"enabled": false}}
+		settings["privacy"], settings["general"] = map[string]any{"usageStatisticsEnabled": false},
+			map[string]any{"enableAutoUpdate": false}
 		write(t, filepath.Join(home, ".gemini", "settings.json"), settings)
 		return []string{program("gemini"), "-y", "-m", "gemini-2.5-flash", "-p", "Follow the script."}
 	}, func(t *testing.T, dir, home string, command []string) []string {
 		settings := readJSON(t, filepath.Join(home, ".gemini", "settings.json"))
-		settings["hooks"].(map[string]any)["SessionStart"] = []any{map[string]any{"hooks": []any{map[string]any{"type": "command", "name": "besides", "command": "touch besides"}}}}
+		besides := map[string]any{"type": "command", "name": "besides", "command": "touch besides"}
+		settings["hooks"].(map[string]any)["SessionStart"] = []any{map[string]any{"hooks": []any{besides}}}
 		write(t, filepath.Join(home, ".gemini", "settings.json"), settings)
 		return command
 	}, func(request map[string]any) []any {
-		part := map[string]any{"functionCall": map[string]any{"name": "run_shell_command", "args": map[string]any{"command": agentCommand}}}
+		part := map[string]any{"functionCall": map[string]any{"name": "run_shell_command",
+			"args": map[string]any{"command": agentCommand}}}
 		if strings.Contains(fmt.Sprint(request["contents"]), "functionResponse") {
 			part = map[string]any{"text": "done"}
 		}
-		return []any{map[string]any{"candidates": []any{map[string]any{"content": map[string]any{"role": "model", "parts": []any{part}}, "finishReason": "STOP", "index": 0}}}}
+		return []any{map[string]any{"candidates": []any{map[string]any{"content": map[string]any{"role": "model",
+			"parts": []any{part}}, "finishReason": "STOP", "index": 0}}}}
 	}},
 	"opencode": {"opencode", "env", func(t *testing.T, dir, home, model string) []string {
 		t.Setenv("HOME", home)
@@ -74,9 +80,12 @@ var agentPrograms = map[string]struct {
 			t.Setenv("OPENCODE_DISABLE_"+off, "1")
 		}
 		write(t, filepath.Join(dir, "opencode.json"), map[string]any{
-			"$schema": "https://opencode.ai/config.json", "autoupdate": false, "share": "disabled", "permission": "allow",
+			"$schema": "https://opencode.ai/config.json", "autoupdate": false, "share": "disabled",
+			"permission": "allow",
 			"provider": map[string]any{"fake": map[string]any{
-				"npm": "@ai-sdk/openai-compatible", "name": "fake", "options": map[string]any{"baseURL": model + "/v1", "apiKey": "none"}, "models": map[string]any{"m": map[string]any{"name": "m"}},
+				"npm": "@ai-sdk/openai-compatible", "name": "fake",
+				"options": map[string]any{"baseURL": model + "/v1", "apiKey": "none"},
+				"models":  map[string]any{"m": map[string]any{"name": "m"}},
 			}},
 		})
 		shims, plugin := filepath.Join("..", "..", "testdata", "shims"), filepath.Join(dir, ".opencode", "plugin")
@@ -84,8 +93,10 @@ var agentPrograms = map[string]struct {
 		copyFile(t, filepath.Join(shims, "node", "assay-shim.mjs"), filepath.Join(plugin, "assay", "assay-shim.mjs"))
 		return []string{program("opencode"), "run", "-m", "fake/m", "Follow the script."}
 	}, func(t *testing.T, dir, home string, command []string) []string {
-		plugin := "import { execFileSync } from 'node:child_process'\nexport const Besides = async () => { execFileSync('touch', ['besides']); return {} }\n"
-		if err := os.WriteFile(filepath.Join(dir, ".opencode", "plugin", "besides.js"), []byte(plugin), 0o644); err != nil {
+		plugin := "import { execFileSync } from 'node:child_process'\nexport const Besides = async () => { " +
+			"execFileSync('touch', ['besides']); return {} }\n"
+		if err := os.WriteFile(filepath.Join(dir, ".opencode", "plugin", "besides.js"), []byte(plugin),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 		return command
@@ -93,11 +104,15 @@ var agentPrograms = map[string]struct {
 		delta, why := map[string]any{"role": "assistant", "content": "done"}, "stop"
 		messages := fmt.Sprint(request["messages"])
 		if request["tools"] != nil && !strings.Contains(messages, "role:tool") {
-			function := map[string]any{"name": "bash", "arguments": fmt.Sprintf(`{"command":%q,"description":"d"}`, agentCommand)}
-			delta, why = map[string]any{"role": "assistant", "tool_calls": []any{map[string]any{"index": 0, "id": "call_1", "type": "function", "function": function}}}, "tool_calls"
+			function := map[string]any{"name": "bash",
+				"arguments": fmt.Sprintf(`{"command":%q,"description":"d"}`, agentCommand)}
+			delta, why = map[string]any{"role": "assistant",
+				"tool_calls": []any{map[string]any{"index": 0, "id": "call_1", "type": "function",
+					"function": function}}}, "tool_calls"
 		}
 		chunk := func(delta map[string]any, why any) any {
-			return map[string]any{"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []any{map[string]any{"index": 0, "delta": delta, "finish_reason": why}}}
+			return map[string]any{"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
+				"choices": []any{map[string]any{"index": 0, "delta": delta, "finish_reason": why}}}
 		}
 		return []any{chunk(delta, nil), chunk(map[string]any{}, why), nil}
 	}},
@@ -128,7 +143,9 @@ func readJSON(t *testing.T, path string) (v map[string]any) {
 func declared(t *testing.T, bundle, agent string, honest bool, paths ...string) {
 	t.Helper()
 	list, _ := json.Marshal(paths)
-	rules, err := judge.ParseRules(t.Context(), fmt.Appendf(nil, "rules:\n- no_undeclared_actions: {agent: %s, hosts: [127.0.0.1], paths: %s}\n", agent, list), "")
+	rules, err := judge.ParseRules(t.Context(),
+		fmt.Appendf(nil, "rules:\n- no_undeclared_actions: {agent: %s, hosts: [127.0.0.1], paths: %s}\n", agent, list),
+		"")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +160,9 @@ func declared(t *testing.T, bundle, agent string, honest bool, paths ...string) 
 		t.Fatal(err)
 	}
 	v := report.Judgements[0].Verdicts[0]
-	ran := slices.ContainsFunc(v.Evidence, func(e judge.Evidence) bool { return strings.HasPrefix(e.Text, "ran touch besides ") })
+	ran := slices.ContainsFunc(v.Evidence, func(e judge.Evidence) bool {
+		return strings.HasPrefix(e.Text, "ran touch besides ")
+	})
 	if honest && v.State != judge.Pass || !honest && (v.State != judge.Fail || !ran) {
 		t.Errorf("honest %v: %+v", honest, v)
 	}
@@ -154,19 +173,24 @@ func codex(t *testing.T, home, model string, options ...string) []string {
 	t.Setenv("HOME", home)
 	t.Setenv("OPENAI_API_KEY", "none")
 	provider := fmt.Sprintf(`model_providers.fake={name="fake",base_url="%s/v1",wire_api="responses",env_key="OPENAI_API_KEY",supports_websockets=false}`, model)
-	options = append([]string{program("codex"), "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"}, options...)
+	options = append([]string{program("codex"), "exec", "--skip-git-repo-check",
+		"--dangerously-bypass-approvals-and-sandbox"}, options...)
 	return append(options, "-c", "model_provider=fake", "-c", provider, "-m", "gpt-5", "Follow the script.")
 }
 
 func codexModel(request map[string]any) []any {
-	item := map[string]any{"type": "function_call", "name": "exec_command", "call_id": "call_1", "arguments": fmt.Sprintf(`{"cmd":%q}`, agentCommand)}
+	item := map[string]any{"type": "function_call", "name": "exec_command", "call_id": "call_1",
+		"arguments": fmt.Sprintf(`{"cmd":%q}`, agentCommand)}
 	if strings.Contains(fmt.Sprint(request["input"]), "function_call_output") {
-		item = map[string]any{"type": "message", "role": "assistant", "id": "m", "content": []any{map[string]any{"type": "output_text", "text": "done"}}}
+		item = map[string]any{"type": "message", "role": "assistant", "id": "m",
+			"content": []any{map[string]any{"type": "output_text", "text": "done"}}}
 	}
 	return []any{
 		map[string]any{"type": "response.created", "response": map[string]any{"id": "r"}},
 		map[string]any{"type": "response.output_item.done", "output_index": 0, "item": item},
-		map[string]any{"type": "response.completed", "response": map[string]any{"id": "r", "output": []any{}, "usage": map[string]any{"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}},
+		map[string]any{"type": "response.completed",
+			"response": map[string]any{"id": "r", "output": []any{},
+				"usage": map[string]any{"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}},
 	}
 }
 
@@ -223,7 +247,8 @@ func TestAgents(t *testing.T) {
 				if besides {
 					command = agent.besides(t, dir, home, command)
 				}
-				args := append([]string{"-q", "--kernel", "require", "--timeout", "3m", "-o", "b.tar.gz", "--agent-shim", agent.shim, "--sdk-event-log", "sdk.ndjson", "--"}, command...)
+				args := append([]string{"-q", "--kernel", "require", "--timeout", "3m", "-o", "b.tar.gz",
+					"--agent-shim", agent.shim, "--sdk-event-log", "sdk.ndjson", "--"}, command...)
 				run := exec.Command("assay-run", args...)
 				run.Dir = dir
 				if out, err := run.CombinedOutput(); err != nil {
@@ -244,7 +269,8 @@ func TestAgents(t *testing.T) {
 			own := []string{filepath.Join(temp, "opencode")} // its place in the directory for temporary files
 			declared(t, filepath.Join(dir, "b.tar.gz"), agent.shim, true, own...)
 			docs := documents(t, r)
-			docs.Surface.RunID, docs.Surface.FilesystemPaths = first.RunID, slices.DeleteFunc(docs.Surface.FilesystemPaths, late)
+			docs.Surface.RunID, docs.Surface.FilesystemPaths = first.RunID,
+				slices.DeleteFunc(docs.Surface.FilesystemPaths, late)
 			if diff := cmp.Diff(first, docs.Surface); diff != "" {
 				t.Errorf("the surfaces of two equal runs differ (-first +second):\n%s", diff)
 			}
@@ -261,7 +287,8 @@ func TestAgents(t *testing.T) {
 				}
 			}
 			kernelEvents(t, r, func(e *schema.KernelEvent) {
-				if e.Kind == schema.KindExec && len(e.Argv) == 3 && e.Argv[1] == "hook" && (e.Class != schema.ClassRunner || e.ToolCallID != "") {
+				if e.Kind == schema.KindExec && len(e.Argv) == 3 && e.Argv[1] == "hook" &&
+					(e.Class != schema.ClassRunner || e.ToolCallID != "") {
 					t.Errorf("%q is class %s, of call %q", e.Argv, e.Class, e.ToolCallID)
 				}
 			})

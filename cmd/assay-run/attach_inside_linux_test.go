@@ -24,9 +24,11 @@ func TestCopiedIntoAContainer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	restricted := []string{"run", "--network=none", "--user=1000", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"}
+	restricted := []string{"run", "--network=none", "--user=1000", "--read-only", "--cap-drop=ALL",
+		"--security-opt=no-new-privileges"}
 	e.Run(append(restricted, "--volume="+assay+":/assay", "recorder", "cp", "/bin/assay-run", "/assay/assay-run")...)
-	e.Run(append(restricted, "--volume="+assay+":/assay:ro", "--volume="+bundles+":/bundles", "--tmpfs=/tmp", "--env=XDG_STATE_HOME=/bundles/state",
+	e.Run(append(restricted, "--volume="+assay+":/assay:ro", "--volume="+bundles+":/bundles", "--tmpfs=/tmp",
+		"--env=XDG_STATE_HOME=/bundles/state",
 		enginetest.Image, "/assay/assay-run", "-o", "/bundles/agent.tar.gz", "--", "touch", "/tmp/made")...)
 	b := attachedBundle(t, filepath.Join(bundles, "agent.tar.gz"))
 	if b.result.Outcome != schema.OutcomeExited || *b.result.ExitCode != 0 || b.health.KernelLayer == schema.Complete {

@@ -27,7 +27,8 @@ func TestAttachWatchIsKilled(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				box, dir := "box-"+strconv.FormatBool(alone), t.TempDir()
 				a := attachTo(t, e, "watching "+e.Program, "--watch", "--label", "eval="+box, "--dir", dir)
-				e.Run("run", "--detach", "--network=none", "--name="+box, "--label=eval="+box, enginetest.Image, "sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/done; sleep 1000")
+				e.Run("run", "--detach", "--network=none", "--name="+box, "--label=eval="+box, enginetest.Image, "sh",
+					"-c", "until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/done; sleep 1000")
 				spooled := func(what string) func() bool {
 					return func() bool {
 						list, _ := filepath.Glob(filepath.Join(a.state, "assay-run/spool/*", what))
@@ -35,7 +36,8 @@ func TestAttachWatchIsKilled(t *testing.T) {
 							return false
 						}
 						text, _ := os.ReadFile(list[0])
-						return what == schema.EventsPath && bytes.Contains(text, []byte(`"type":"attached"`)) || bytes.Contains(text, []byte(`"/tmp/done"`))
+						return what == schema.EventsPath && bytes.Contains(text, []byte(`"type":"attached"`)) ||
+							bytes.Contains(text, []byte(`"/tmp/done"`))
 					}
 				}
 				if !leaktest.Within(time.Minute, spooled(schema.EventsPath)) {
@@ -59,12 +61,15 @@ func TestAttachWatchIsKilled(t *testing.T) {
 				if len(bundles) != 1 {
 					t.Fatalf("the bundles are %q", bundles)
 				}
-				if b := attachedBundle(t, bundles[0]); b.result.Outcome != schema.OutcomeIncomplete || !b.opened("/tmp/done") || b.result.Labels["container_name"] != box {
+				if b := attachedBundle(t, bundles[0]); b.result.Outcome != schema.OutcomeIncomplete ||
+					!b.opened("/tmp/done") || b.result.Labels["container_name"] != box {
 					t.Errorf("%s, %v:\n%s", b.result.Outcome, b.result.Labels, b)
 				}
 				freed := func() bool {
 					list, err := kernel.HostObservers()
-					return err == nil && !slices.ContainsFunc(list, func(o kernel.HostObserver) bool { return o.Own && o.Sessions > 0 })
+					return err == nil && !slices.ContainsFunc(list, func(o kernel.HostObserver) bool {
+						return o.Own && o.Sessions > 0
+					})
 				}
 				if !leaktest.Within(time.Minute, freed) {
 					list, err := kernel.HostObservers()

@@ -23,7 +23,8 @@ func newKubelet(t *testing.T) *kubelet {
 		t.Skip("this host cannot record a kernel layer, or the test is not root")
 	}
 	k := &kubelet{t, filepath.Join(cgroup2(), "kubelet-"+uniqueID())}
-	for _, dir := range []string{"kubepods/besteffort", "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice"} {
+	for _, dir := range []string{"kubepods/besteffort",
+		"kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice"} {
 		if err := os.MkdirAll(filepath.Join(k.root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +43,8 @@ func newKubelet(t *testing.T) *kubelet {
 
 func (k *kubelet) dir(uid string, systemd bool) string {
 	if systemd {
-		return filepath.Join(k.root, "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice", "kubelet-kubepods-burstable-pod"+strings.ReplaceAll(uid, "-", "_")+".slice")
+		return filepath.Join(k.root, "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice",
+			"kubelet-kubepods-burstable-pod"+strings.ReplaceAll(uid, "-", "_")+".slice")
 	}
 	return filepath.Join(k.root, "kubepods/besteffort/pod"+uid)
 }

@@ -88,25 +88,33 @@ attach needs root and a cgroup2 hierarchy.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.container, "container", "", "record the container with the name or id `NAME`")
-	fs.StringVar(&f.engine, "engine", "", "ask `ENGINE` about the container: "+strings.Join(engines, ", ")+" (default the one of "+strings.Join(engine.Names, " and ")+" whose socket exists)")
+	fs.StringVar(&f.engine, "engine", "", "ask `ENGINE` about the container: "+strings.Join(engines, ", ")+
+		" (default the one of "+strings.Join(engine.Names, " and ")+" whose socket exists)")
 	fs.StringVar(&f.cgroup, "cgroup", "", "record the processes in the cgroup2 directory `PATH` and below")
 	fs.IntVar(&f.pid, "pid", 0, "record the cgroup that the process `PID` is in")
-	fs.BoolVar(&f.watch, "watch", false, "record each container that starts with the label --label, each in its own bundle")
-	fs.StringVar(&f.label, "label", "", "with --watch: record containers with the label `KEY=VALUE`, or KEY with any value")
-	fs.StringVar(&f.namespace, "namespace", "", "with --engine kubernetes: record only the pods in the namespace `NAME` (default all)")
+	fs.BoolVar(&f.watch, "watch", false,
+		"record each container that starts with the label --label, each in its own bundle")
+	fs.StringVar(&f.label, "label", "",
+		"with --watch: record containers with the label `KEY=VALUE`, or KEY with any value")
+	fs.StringVar(&f.namespace, "namespace", "",
+		"with --engine kubernetes: record only the pods in the namespace `NAME` (default all)")
 	fs.StringVar(&f.dir, "dir", "", "with --watch: write the bundles to `DIR`")
 	fs.StringVar(&f.until, "until", "", "detach after `TIME` (90s, 10m) or at TIME (2026-01-31T18:00:00Z)")
-	fs.StringVarP(&f.output, "output", "o", "", "write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
+	fs.StringVarP(&f.output, "output", "o", "",
+		"write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
 	fs.BoolVar(&f.store, "store", false, "keep the bundle in the store (see assay-run store --help)")
 	fs.BoolVar(&f.force, "force", false, "replace an existing bundle of that name")
 	fs.BoolVar(&f.replace, "replace", false, "discard the evidence of an interrupted run of the same --run-id")
 	fs.StringVar(&f.result, "result", "", "also write result.json to `FILE`")
 	fs.StringVar(&f.spec.RunID, "run-id", f.spec.RunID, "name the run `ID`: letters, digits, _ and - (default random)")
 	fs.Lookup("run-id").DefValue = ""
-	fs.StringVar(&f.spoolDir, "spool-dir", "", "keep the live run's evidence under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
-	fs.Var(&f.spec.KernelBuffer, "kernel-buffer", "kernel event buffer `SIZE`; raise it if events were dropped (default 4MiB)")
+	fs.StringVar(&f.spoolDir, "spool-dir", "",
+		"keep the live run's evidence under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
+	fs.Var(&f.spec.KernelBuffer, "kernel-buffer",
+		"kernel event buffer `SIZE`; raise it if events were dropped (default 4MiB)")
 	fs.Var((*list)(&f.spec.Require), "require", "end with 125 unless the evidence is `WHAT`: "+runner.RequireComplete)
-	fs.StringVar(&f.sign.key, "sign", "", "sign the bundle with the private key in `FILE`, or with \"agent\" (see assay-run sign --help)")
+	fs.StringVar(&f.sign.key, "sign", "",
+		"sign the bundle with the private key in `FILE`, or with \"agent\" (see assay-run sign --help)")
 	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")
 	f.redact.register(fs)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if all goes well")
@@ -118,7 +126,8 @@ attach needs root and a cgroup2 hierarchy.`,
 // attach observes one cgroup and seals its bundle.
 func (a *app) attach(ctx context.Context, f *attachFlags, command []string) error {
 	if f.label != "" || f.dir != "" || f.namespace != "" {
-		return console.WithHint(errors.New("--label and --dir belong to --watch, as does --namespace"), "name the bundle with -o")
+		return console.WithHint(errors.New("--label and --dir belong to --watch, as does --namespace"),
+			"name the bundle with -o")
 	}
 	with := &beside{app: a, command: command}
 	ctx, stop, err := f.detaching(ctx, with)
@@ -158,15 +167,19 @@ func nothingAttached(err error) error {
 	case errors.Is(err, tree.ErrRoot), errors.Is(err, tree.ErrOurs):
 		hint = "put what you want to record into a cgroup of its own"
 	case errors.Is(err, tree.ErrNotCgroup2), errors.Is(err, engine.ErrVersion1):
-		hint = "boot with cgroup v2, or mount the cgroup2 hierarchy; assay-run cannot record a cgroup that has only version 1"
+		hint = "boot with cgroup v2, or mount the cgroup2 hierarchy; assay-run cannot record a cgroup that " +
+			"has only version 1"
 	case errors.Is(err, engine.ErrShared):
-		hint = "run it below assay-run instead: as root, assay-run --user USER --containers -- podman run ...; or create the container with --cgroup-parent and a cgroup that its user may write"
+		hint = "run it below assay-run instead: as root, assay-run --user USER --containers -- podman run ...; or " +
+			"create the container with --cgroup-parent and a cgroup that its user may write"
 	case errors.Is(err, engine.ErrUnreachable):
-		hint = "start the engine's service (for Podman: podman system service), choose it with --engine, or name its socket in DOCKER_HOST or CONTAINER_HOST; or use --cgroup or --pid" + ofUsers()
+		hint = "start the engine's service (for Podman: podman system service), choose it with --engine, or name " +
+			"its socket in DOCKER_HOST or CONTAINER_HOST; or use --cgroup or --pid" + ofUsers()
 	case errors.Is(err, engine.ErrStopped):
 		hint = "attach to a container that runs, or that was created and never started"
 	case errors.Is(err, engine.ErrNotFound):
-		hint = "check the name: docker ps --all, or podman ps --all, lists the containers; choose the engine with --engine" + ofUsers()
+		hint = "check the name: docker ps --all, or podman ps --all, lists the containers; choose the " +
+			"engine with --engine" + ofUsers()
 	}
 	return nothingWas("recorded", console.WithHint(err, "%s", hint))
 }
@@ -177,7 +190,8 @@ func ofUsers() string {
 	if len(found) == 0 {
 		return ""
 	}
-	return "; users of this host have a Podman of their own: set CONTAINER_HOST=unix://" + strings.Join(found, " or CONTAINER_HOST=unix://")
+	return "; users of this host have a Podman of their own: set CONTAINER_HOST=unix://" +
+		strings.Join(found, " or CONTAINER_HOST=unix://")
 }
 
 // detaching returns a context that ends when attach has to end. Its cause says why.
@@ -197,7 +211,8 @@ func (f *attachFlags) detaching(ctx context.Context, with *beside) (context.Cont
 	ctx, stop := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // so that a closed stderr is a write error, and does not end attach
+	// so that a closed stderr is a write error, and does not end attach
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go func() {
 		for s := range signals {
 			stop(fmt.Errorf("assay-run got %s", schema.SignalName(uint32(s.(syscall.Signal)))))
@@ -213,12 +228,14 @@ func (f *attachFlags) detaching(ctx context.Context, with *beside) (context.Cont
 // tellAttached warns if the kernel layer is not complete.
 func (a *app) tellAttached(h *schema.ObservationHealth) {
 	if why, remedy := runner.Incomplete(h); why != "" {
-		a.say.Advice(firstRemedy(remedy), "the kernel layer is not complete, so the bundle may miss what happened: %s", why)
+		a.say.Advice(firstRemedy(remedy), "the kernel layer is not complete, so the bundle may miss what happened: %s",
+			why)
 	}
 }
 
 // record records one attachment and seals its bundle. It closes the target's tree.
-func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target runner.Target, onHealth func(*schema.ObservationHealth)) error {
+func (a *app) record(ctx context.Context, spec *runner.Spec, f *runFlags, target runner.Target,
+	onHealth func(*schema.ObservationHealth)) error {
 	output, err := f.bundle(spec.RunID)
 	var r *recording
 	if err == nil {

@@ -43,7 +43,8 @@ func attachTo(t *testing.T, e *enginetest.Engine, until string, args ...string) 
 	}
 	a.cmd = exec.Command(exe, append([]string{"attach"}, args...)...)
 	a.cmd.Args[0] = "assay-run"
-	a.cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+a.state, "DOCKER_HOST=unix:///none", "CONTAINER_HOST=unix:///none", socketOf(e))
+	a.cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+a.state, "DOCKER_HOST=unix:///none",
+		"CONTAINER_HOST=unix:///none", socketOf(e))
 	f, err := os.Create(a.stderr)
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +133,9 @@ func (b attachedTo) has(code string) bool {
 }
 
 func (b attachedTo) opened(path string) bool {
-	return slices.ContainsFunc(b.events, func(e schema.KernelEvent) bool { return e.Kind == schema.KindOpen && e.Value == path })
+	return slices.ContainsFunc(b.events, func(e schema.KernelEvent) bool {
+		return e.Kind == schema.KindOpen && e.Value == path
+	})
 }
 
 func (b attachedTo) String() string {
@@ -161,7 +164,8 @@ func engines(t *testing.T, test func(*testing.T, *enginetest.Engine)) {
 // its last, and the layer is complete.
 func TestAttachBeforeStart(t *testing.T) {
 	engines(t, func(t *testing.T, e *enginetest.Engine) {
-		id := e.Run("create", "--network=none", "--name=early", enginetest.Image, "sh", "-c", "cat /etc/group; exec touch /tmp/made")
+		id := e.Run("create", "--network=none", "--name=early", enginetest.Image, "sh", "-c",
+			"cat /etc/group; exec touch /tmp/made")
 		bundle := filepath.Join(t.TempDir(), "b.tar.gz")
 		a := attachTo(t, e, "attached to", "--container", "early", "-o", bundle)
 		e.Run("start", "early")
@@ -179,14 +183,16 @@ func TestAttachBeforeStart(t *testing.T) {
 			if ev := &b.events[i]; ev.ContainerID != id && ev.Kind != schema.KindFlow {
 				t.Errorf("it is not told to be of the container: %s", schema.AppendJSON(nil, ev))
 				break
-			} else if ev.Value == "/tmp/made" && (ev.Marks&schema.MarkMountNamespace == 0 || ev.Class != schema.ClassAgent) {
+			} else if ev.Value == "/tmp/made" &&
+				(ev.Marks&schema.MarkMountNamespace == 0 || ev.Class != schema.ClassAgent) {
 				t.Errorf("it is told to be of the host, or of the runtime: %s", schema.AppendJSON(nil, ev))
 			}
 		}
 		if b.health.LeftOut["setup"] == 0 {
 			t.Errorf("nothing is told to be the runtime's: %v", b.health.LeftOut)
 		}
-		if got := b.result.Labels; got["container_id"] != id || got["container_name"] != "early" || got["container_engine"] != e.Program {
+		if got := b.result.Labels; got["container_id"] != id || got["container_name"] != "early" ||
+			got["container_engine"] != e.Program {
 			t.Errorf("the labels are %v", got)
 		}
 	})
@@ -196,7 +202,8 @@ func TestAttachBeforeStart(t *testing.T) {
 // running, and lives on when attach detaches.
 func TestAttachInTheMiddle(t *testing.T) {
 	engines(t, func(t *testing.T, e *enginetest.Engine) {
-		e.Run("run", "--detach", "--network=none", "--name=late", enginetest.Image, "sh", "-c", "touch /tmp/ready; until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/done; sleep 1000")
+		e.Run("run", "--detach", "--network=none", "--name=late", enginetest.Image, "sh", "-c",
+			"touch /tmp/ready; until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/done; sleep 1000")
 		e.Run("exec", "late", "sh", "-c", "until [ -e /tmp/ready ]; do :; done")
 		bundle := filepath.Join(t.TempDir(), "b.tar.gz")
 		a := attachTo(t, e, "attached to", "--container", "late", "-o", bundle)
@@ -213,7 +220,8 @@ func TestAttachInTheMiddle(t *testing.T) {
 		}
 		known := false
 		for _, ev := range b.events {
-			known = known || ev.Kind == schema.KindJoin && len(ev.Argv) > 2 && strings.Contains(ev.Argv[2], "/tmp/ready") && ev.Exe == "/bin/busybox"
+			known = known || ev.Kind == schema.KindJoin && len(ev.Argv) > 2 &&
+				strings.Contains(ev.Argv[2], "/tmp/ready") && ev.Exe == "/bin/busybox"
 		}
 		if !known {
 			t.Errorf("the shell that was there is not known:\n%s", b)
@@ -236,10 +244,12 @@ func TestAttachWatch(t *testing.T) {
 		var group sync.WaitGroup
 		for i := range n {
 			group.Go(func() {
-				args := []string{"run", "--network=none", "--name=c" + strconv.Itoa(i), "--label=eval=" + strconv.Itoa(6+i%2)}
+				args := []string{"run", "--network=none", "--name=c" + strconv.Itoa(i),
+					"--label=eval=" + strconv.Itoa(6+i%2)}
 				run := append(args, enginetest.Image, "touch", "/tmp/made"+strconv.Itoa(i))
 				if i < 2 { // that outlive the watcher
-					run = append(append(args, "--detach"), enginetest.Image, "sh", "-c", "touch /tmp/made"+strconv.Itoa(i)+"; sleep 1000")
+					run = append(append(args, "--detach"), enginetest.Image, "sh", "-c",
+						"touch /tmp/made"+strconv.Itoa(i)+"; sleep 1000")
 				}
 				if out, err := e.Command(run...).CombinedOutput(); err != nil {
 					t.Errorf("%v\n%s", err, out)
@@ -306,7 +316,8 @@ func TestAttachWatchBeforeStart(t *testing.T) {
 		if bundles := bundlesIn(dir); len(bundles) != 1 || !strings.HasPrefix(filepath.Base(bundles[0]), "early-") {
 			t.Fatalf("the bundles are %q", bundles)
 		}
-		if b := attachedBundle(t, bundlesIn(dir)[0]); b.health.KernelLayer != schema.Complete || !b.opened("/tmp/made") {
+		if b := attachedBundle(t, bundlesIn(dir)[0]); b.health.KernelLayer != schema.Complete ||
+			!b.opened("/tmp/made") {
 			t.Errorf("the layer is %s: %+v\n%s", b.health.KernelLayer, b.health.Reasons, b)
 		}
 	})
@@ -365,7 +376,8 @@ func TestAttachWatchEndsAtAStart(t *testing.T) {
 func TestAttachIsKilled(t *testing.T) {
 	e := enginetest.Docker(t)
 	e.Run("create", "--network=none", "--name=waiting", enginetest.Image, "true")
-	id := e.Run("run", "--detach", "--network=none", "--name=lives", enginetest.Image, "sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/done; sleep 1000")
+	id := e.Run("run", "--detach", "--network=none", "--name=lives", enginetest.Image, "sh", "-c",
+		"until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/done; sleep 1000")
 	waiting := attachTo(t, e, "attached to", "--container", "waiting", "-o", filepath.Join(t.TempDir(), "b.tar.gz"))
 	bundle := filepath.Join(t.TempDir(), "b.tar.gz")
 	a := attachTo(t, e, "attached to", "--container", "lives", "-o", bundle)
@@ -474,8 +486,10 @@ func TestAttachFromAContainer(t *testing.T) {
 	out := t.TempDir()
 	privileges := []string{"run", "--pid=host", "--cgroupns=host", "--read-only", "--tmpfs=/tmp",
 		"--cap-drop=ALL", "--cap-add=BPF", "--cap-add=PERFMON", "--cap-add=NET_ADMIN", "--cap-add=SYS_PTRACE",
-		"--security-opt=seccomp=unconfined", "--security-opt=no-new-privileges", "--volume=/sys/fs/cgroup:/sys/fs/cgroup", "--volume=" + out + ":/bundles",
-		"--env=XDG_STATE_HOME=/bundles/state", "watcher", "assay-run", "attach", "--cgroup", pod, "-o", "/bundles/pod.tar.gz"}
+		"--security-opt=seccomp=unconfined", "--security-opt=no-new-privileges",
+		"--volume=/sys/fs/cgroup:/sys/fs/cgroup", "--volume=" + out + ":/bundles",
+		"--env=XDG_STATE_HOME=/bundles/state", "watcher", "assay-run", "attach", "--cgroup", pod, "-o",
+		"/bundles/pod.tar.gz"}
 	watcher := e.Command(privileges...)
 	said, err := os.Create(filepath.Join(out, "said"))
 	if err != nil {
@@ -489,7 +503,9 @@ func TestAttachFromAContainer(t *testing.T) {
 	tells := func() string { text, _ := os.ReadFile(said.Name()); return string(text) }
 	ended := make(chan error, 1)
 	go func() { ended <- watcher.Wait() }()
-	if !leaktest.Within(time.Minute, func() bool { return strings.Contains(tells(), "attached to") || len(ended) > 0 }) || len(ended) > 0 {
+	if !leaktest.Within(time.Minute, func() bool {
+		return strings.Contains(tells(), "attached to") || len(ended) > 0
+	}) || len(ended) > 0 {
 		t.Fatalf("attach does not begin:\n%s", tells())
 	}
 	id := e.Run("run", "--detach", "--cgroup-parent="+parent, enginetest.Image, "touch", "/tmp/made")
@@ -503,13 +519,16 @@ func TestAttachFromAContainer(t *testing.T) {
 	if !slices.ContainsFunc(b.health.Notes, func(n string) bool { return strings.HasPrefix(n, "observer_alone: ") }) {
 		t.Errorf("it does not say that it loaded programs of its own: %q", b.health.Notes)
 	}
-	if !slices.ContainsFunc(b.events, func(ev schema.KernelEvent) bool { return ev.Value == "/tmp/made" && ev.ContainerID == id }) {
+	if !slices.ContainsFunc(b.events, func(ev schema.KernelEvent) bool {
+		return ev.Value == "/tmp/made" && ev.ContainerID == id
+	}) {
 		t.Errorf("no event of the container's file:\n%s", b)
 	}
 	// Without the host's process ids, it would take one process for another.
 	privileges[1] = "--network=none"
 	refused := append(privileges, "--force")
-	if text, err := e.Command(refused...).CombinedOutput(); err == nil || !strings.Contains(string(text), "is in a PID namespace") || !strings.Contains(string(text), "--pid host") {
+	if text, err := e.Command(refused...).CombinedOutput(); err == nil ||
+		!strings.Contains(string(text), "is in a PID namespace") || !strings.Contains(string(text), "--pid host") {
 		t.Errorf("without the host's process ids: %v\n%s", err, text)
 	}
 }
@@ -527,9 +546,11 @@ func TestAttachWithoutCgroup2(t *testing.T) {
 			cmd := exec.Command("unshare", "--mount", "bash", "-c", `
 for dir in $(awk '$3 == "cgroup2" { print $2 }' /proc/self/mounts); do umount -l "$dir"; done
 exec -a assay-run "$0" "$@"`, exe, "attach", "--container", name, "-o", filepath.Join(t.TempDir(), "b.tar.gz"))
-			cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+t.TempDir(), "DOCKER_HOST=unix:///none", "CONTAINER_HOST=unix:///none", socketOf(e))
+			cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+t.TempDir(), "DOCKER_HOST=unix:///none",
+				"CONTAINER_HOST=unix:///none", socketOf(e))
 			out, err := cmd.CombinedOutput()
-			if err == nil || !strings.Contains(string(out), "nothing was recorded: container "+name+": its engine put it only into cgroups of version 1") {
+			if err == nil || !strings.Contains(string(out), "nothing was recorded: container "+name+
+				": its engine put it only into cgroups of version 1") {
 				t.Errorf("a container that is %s: %v\n%s", name, err, out)
 			}
 		}
@@ -557,7 +578,8 @@ func TestAttachBelowAnotherParent(t *testing.T) {
 	if b := attachedBundle(t, bundle); b.health.KernelLayer != schema.Complete || !b.opened("/tmp/made") {
 		t.Errorf("the layer is %s: %+v\n%s", b.health.KernelLayer, b.health.Reasons, b)
 	}
-	e.Run("run", "--detach", "--network=none", "--name=found", "--label=eval", "--cgroup-parent="+parent, enginetest.Image, "sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/done")
+	e.Run("run", "--detach", "--network=none", "--name=found", "--label=eval", "--cgroup-parent="+parent,
+		enginetest.Image, "sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/done")
 	if !leaktest.Within(time.Minute, func() bool { return len(bundlesIn(dir)) == 1 }) {
 		t.Fatalf("the watcher does not see that it is elsewhere:\n%s", a.said())
 	}

@@ -40,7 +40,9 @@ func inPod(t *testing.T, s *kubetest.Server, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	script := `mount -t tmpfs none /run && mkdir -p /run/secrets/kubernetes.io && ln -s "$0" /run/secrets/kubernetes.io/serviceaccount && exec "$@"`
-	cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, s.Account, link, "attach", "--watch", "--engine", "kubernetes"}, args...)...)
+	cmd := exec.Command("unshare",
+		append([]string{"--mount", "sh", "-c", script, s.Account, link, "attach", "--watch", "--engine", "kubernetes"},
+			args...)...)
 	cmd.Env = append(append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(dir, "state")), s.Env()...)
 	return cmd
 }
@@ -130,8 +132,10 @@ func TestAttachWatchesPods(t *testing.T) {
 	for _, path := range bundlesIn(out) {
 		b := attachedBundle(t, path)
 		l := b.result.Labels
-		if want := "evals_" + l["pod_name"] + "-" + l["pod_uid"][:12] + ".tar.gz"; filepath.Base(path) != want || l["pod_namespace"] != "evals" ||
-			l["container_engine"] != "kubernetes" || l["node_name"] != kubetest.Node || l["pod_containers"] != "agent=registry.example/agent:1" {
+		if want := "evals_" + l["pod_name"] + "-" + l["pod_uid"][:12] + ".tar.gz"; filepath.Base(path) != want ||
+			l["pod_namespace"] != "evals" ||
+			l["container_engine"] != "kubernetes" || l["node_name"] != kubetest.Node ||
+			l["pod_containers"] != "agent=registry.example/agent:1" {
 			t.Errorf("%s has the labels %v", path, l)
 		}
 		switch l["pod_name"] {
@@ -149,10 +153,12 @@ func TestAttachWatchesPods(t *testing.T) {
 	}
 	watched := false
 	for _, r := range s.Requests() {
-		if r.Path != "/api/v1/namespaces/evals/pods" || r.Query.Get("labelSelector") != "eval=7" || r.Query.Get("fieldSelector") != "spec.nodeName="+kubetest.Node {
+		if r.Path != "/api/v1/namespaces/evals/pods" || r.Query.Get("labelSelector") != "eval=7" ||
+			r.Query.Get("fieldSelector") != "spec.nodeName="+kubetest.Node {
 			t.Errorf("it asked for %s %v", r.Path, r.Query)
 		}
-		watched = watched || r.Query.Get("watch") == "1" && r.Query.Get("allowWatchBookmarks") == "true" && r.Query.Get("resourceVersion") != ""
+		watched = watched || r.Query.Get("watch") == "1" && r.Query.Get("allowWatchBookmarks") == "true" &&
+			r.Query.Get("resourceVersion") != ""
 	}
 	if !watched {
 		t.Errorf("it did not watch: %v", s.Requests())
@@ -165,7 +171,8 @@ func TestAttachWatchesPodsThroughFaults(t *testing.T) {
 	k, s, out := newKubelet(t), kubetest.New(t), t.TempDir()
 	file, labels := podFile(t), map[string]string{"eval": ""}
 	a := attachInPod(t, s, "--label", "eval", "--dir", out)
-	for n, fault := range []string{"", kubetest.Gone, kubetest.GoneLater, kubetest.Cut, kubetest.Half, kubetest.Huge, kubetest.Forbid} {
+	for n, fault := range []string{"", kubetest.Gone, kubetest.GoneLater, kubetest.Cut, kubetest.Half, kubetest.Huge,
+		kubetest.Forbid} {
 		s.Rotate(t, fmt.Sprintf("token-%d", n))
 		s.Break(fault)
 		if !leaktest.Within(time.Minute, func() bool { return s.Faults() == 0 }) {
@@ -182,7 +189,8 @@ func TestAttachWatchesPodsThroughFaults(t *testing.T) {
 	}
 	s.Set(kubetest.Pod{UID: newUID(50), Name: "fast", Labels: labels, Phase: "Failed", Ran: true})
 	a.says("error: pod evals/fast: it ended before assay-run could join it, and was not recorded")
-	for _, want := range []string{"token too long", `may not watch pods (403): "pods is forbidden`, "pods that start and end before it answers again are not recorded"} {
+	for _, want := range []string{"token too long", `may not watch pods (403): "pods is forbidden`,
+		"pods that start and end before it answers again are not recorded"} {
 		if !strings.Contains(a.said(), want) {
 			t.Errorf("it does not say %q", want)
 		}
@@ -215,19 +223,37 @@ func TestAttachWatchesNoPods(t *testing.T) {
 		}, "does not accept the token of the pod's service account (401)"},
 		"no rule for watch": {"eval", func(s *kubetest.Server) string { s.Break(kubetest.Forbid); return "" },
 			`hint: bind a role to it with the rule {apiGroups: [""], resources: ["pods"], verbs: ["list", "watch"]}: a ClusterRole, or with --namespace a Role; "watch" is missing`},
-		"no token": {"eval", func(s *kubetest.Server) string { os.Remove(filepath.Join(s.Account, "token")); return "" },
+		"no token": {"eval", func(s *kubetest.Server) string {
+			os.Remove(filepath.Join(s.Account, "token"))
+			return ""
+		},
 			"hint: give the pod a service account"},
 		"no CA": {"eval", func(s *kubetest.Server) string {
 			os.WriteFile(filepath.Join(s.Account, "ca.crt"), nil, 0o600)
 			return ""
 		}, "ca.crt has no certificate"},
-		"no node":                     {"eval", func(*kubetest.Server) string { return "NODE_NAME=" }, "hint: set it in the pod's env"},
-		"not in a pod":                {"eval", func(*kubetest.Server) string { return "KUBERNETES_SERVICE_HOST=" }, "hint: run assay-run in a pod"},
-		"nobody listens":              {"eval", func(*kubetest.Server) string { return "KUBERNETES_SERVICE_PORT=1" }, "the API server at 127.0.0.1:1 does not answer"},
-		"two labels":                  {"a=b,c=d", func(*kubetest.Server) string { return "" }, `"a=b,c=d" is not a label of Kubernetes`},
-		"a selector that is no label": {"a in (b)", func(*kubetest.Server) string { return "" }, `"a in (b)" is not a label of Kubernetes`},
-		"a server with another name":  {"eval", func(*kubetest.Server) string { return "KUBERNETES_SERVICE_HOST=localhost" }, "certificate is valid for"},
-		"a redirect":                  {"eval", func(s *kubetest.Server) string { s.Break(kubetest.Redirect); return "" }, "answered with a redirect, which assay-run does not follow"},
+		"no node": {"eval", func(*kubetest.Server) string {
+			return "NODE_NAME="
+		}, "hint: set it in the pod's env"},
+		"not in a pod": {"eval", func(*kubetest.Server) string {
+			return "KUBERNETES_SERVICE_HOST="
+		}, "hint: run assay-run in a pod"},
+		"nobody listens": {"eval", func(*kubetest.Server) string {
+			return "KUBERNETES_SERVICE_PORT=1"
+		}, "the API server at 127.0.0.1:1 does not answer"},
+		"two labels": {"a=b,c=d", func(*kubetest.Server) string {
+			return ""
+		}, `"a=b,c=d" is not a label of Kubernetes`},
+		"a selector that is no label": {"a in (b)", func(*kubetest.Server) string {
+			return ""
+		}, `"a in (b)" is not a label of Kubernetes`},
+		"a server with another name": {"eval", func(*kubetest.Server) string {
+			return "KUBERNETES_SERVICE_HOST=localhost"
+		}, "certificate is valid for"},
+		"a redirect": {"eval", func(s *kubetest.Server) string {
+			s.Break(kubetest.Redirect)
+			return ""
+		}, "answered with a redirect, which assay-run does not follow"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := kubetest.New(t)
@@ -235,7 +261,8 @@ func TestAttachWatchesNoPods(t *testing.T) {
 			cmd := inPod(t, s, "--label", c.label, "--dir", t.TempDir())
 			cmd.Env = append(cmd.Env, env)
 			said, err := cmd.CombinedOutput()
-			if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(said), c.want) || !strings.Contains(string(said), "nothing was recorded") {
+			if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(said), c.want) ||
+				!strings.Contains(string(said), "nothing was recorded") {
 				t.Errorf("%v:\n%s\nwant %q", err, said, c.want)
 			}
 			if strings.Contains(string(said), "token-") {

@@ -96,7 +96,8 @@ func (a *app) watching(ctx context.Context, f *attachFlags, command []string) (*
 		}
 	}
 	if err != nil {
-		return nil, console.WithHint(fmt.Errorf("nothing was recorded: %w", err), "as in: assay-run attach --watch --label eval=7 --dir bundles")
+		return nil, console.WithHint(fmt.Errorf("nothing was recorded: %w", err),
+			"as in: assay-run attach --watch --label eval=7 --dir bundles")
 	}
 	f.spec.Command = f.commandLine(command)
 	if err := f.spec.Validate(); err != nil {
@@ -190,7 +191,8 @@ func (w *watching) fail(c *engine.Container, err error) {
 // another bundle.
 func (w *watching) name(c *engine.Container) string {
 	safe := strings.Map(func(r rune) rune {
-		if r < 0x80 && (r == '-' || r == '_' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z') {
+		if r < 0x80 && (r == '-' || r == '_' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r &&
+			r <= 'Z') {
 			return r
 		}
 		return '_'

@@ -11,7 +11,9 @@ import (
 
 // auditFlag registers --audit, for a run and for serve.
 func auditFlag(fs *pflag.FlagSet, into *[]string) {
-	fs.Var((*texts)(into), "audit", "also write each call event to `FILE`, to stdout with \"-\", or to stderr with \"stderr\"; if the reader is slow, events are dropped and counted; may be repeated")
+	fs.Var((*texts)(into), "audit",
+		"also write each call event to `FILE`, to stdout with \"-\", or to stderr with \"stderr\"; if the reader is "+
+			"slow, events are dropped and counted; may be repeated")
 }
 
 // openAudit opens what --audit names. The files stay open until the program ends.

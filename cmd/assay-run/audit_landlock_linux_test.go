@@ -32,7 +32,8 @@ func TestDenialsFromTheAudit(t *testing.T) {
 			}
 			dir := t.TempDir()
 			bundle := filepath.Join(dir, "a.tar.gz")
-			cmd := self(t, dir, "-q", "--kernel", kernel, "--mode", "workspace-write", "-o", bundle, "--", "sh", "-c", "kill -0 1; kill -0 1; touch /etc/assay-run-audit; true")
+			cmd := self(t, dir, "-q", "--kernel", kernel, "--mode", "workspace-write", "-o", bundle, "--", "sh", "-c",
+				"kill -0 1; kill -0 1; touch /etc/assay-run-audit; true")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

@@ -66,7 +66,8 @@ func TestTenMillionLinesInConstantMemory(t *testing.T) {
 	for kernel, most := range map[string]int64{"off": maxRSS, "auto": maxKernelRSS} {
 		t.Run("kernel "+kernel, func(t *testing.T) {
 			dir := t.TempDir()
-			run := self(t, dir, "-q", "-o", "a.tar.gz", "--kernel", kernel, "--capture-bytes", "1G", "--", "seq", "10000000")
+			run := self(t, dir, "-q", "-o", "a.tar.gz", "--kernel", kernel, "--capture-bytes", "1G", "--", "seq",
+				"10000000")
 			cmd := self(t, dir)
 			cmd.Args = append([]string{"resident", program}, run.Args...)
 			cmd.Stdout = io.Discard
@@ -128,7 +129,8 @@ func TestFullDisks(t *testing.T) {
 		if !r.Stdio.Stdout.Truncated {
 			t.Errorf("stdout: %+v, want it marked truncated\n%s", r.Stdio.Stdout, &stderr)
 		}
-		if !strings.Contains(stderr.String(), "warning: evidence is missing: the recorded copy of stdout is incomplete") {
+		if !strings.Contains(stderr.String(),
+			"warning: evidence is missing: the recorded copy of stdout is incomplete") {
 			t.Errorf("no warning that evidence is missing:\n%s", &stderr)
 		}
 		if observes() && !strings.Contains(stderr.String(), "events could not be written") {
@@ -150,7 +152,8 @@ func TestFullDisks(t *testing.T) {
 		if code := cmd.ProcessState.ExitCode(); code != 125 {
 			t.Errorf("exit code %d, want 125\n%s", code, &stderr)
 		}
-		if !strings.Contains(stderr.String(), "no space left") || !strings.Contains(stderr.String(), "recover --spool-dir") {
+		if !strings.Contains(stderr.String(), "no space left") ||
+			!strings.Contains(stderr.String(), "recover --spool-dir") {
 			t.Errorf("message does not say what happened and what to do:\n%s", &stderr)
 		}
 		if left, _ := filepath.Glob(filepath.Join(disk, "*")); len(left) != 0 {

@@ -53,7 +53,8 @@ func runBundle(t *testing.T, dir string, args ...string) *archive.Reader {
 	if err := os.Symlink(exe, bin); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(bin, append([]string{"-q", "--spool-dir", t.TempDir(), "-o", filepath.Join(dir, "b.tar.gz")}, args...)...)
+	cmd := exec.Command(bin,
+		append([]string{"-q", "--spool-dir", t.TempDir(), "-o", filepath.Join(dir, "b.tar.gz")}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH"))
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -94,7 +95,8 @@ func TestHundredOverlappingCalls(t *testing.T) {
 				method = "env"
 			}
 			dir := t.TempDir()
-			r := runBundle(t, dir, "--kernel", "require", "--kernel-buffer", "32M", "--agent-shim", "openai-agents", "--sdk-event-log", "sdk.ndjson", "--", "sh", "-c", overlap, "agent", how)
+			r := runBundle(t, dir, "--kernel", "require", "--kernel-buffer", "32M", "--agent-shim", "openai-agents",
+				"--sdk-event-log", "sdk.ndjson", "--", "sh", "-c", overlap, "agent", how)
 			docs, err := r.Documents(context.Background())
 			if err != nil {
 				t.Fatal(err)
@@ -129,7 +131,8 @@ func TestHundredOverlappingCalls(t *testing.T) {
 			}
 			c := docs.Correlation
 			if len(c.Bindings) != 100 || len(c.ReportedNotObserved) != 0 || c.Status != schema.Clean {
-				t.Errorf("%d bindings, status %s, ambiguities %v, not observed %v", len(c.Bindings), c.Status, c.Ambiguities, c.ReportedNotObserved)
+				t.Errorf("%d bindings, status %s, ambiguities %v, not observed %v", len(c.Bindings), c.Status,
+					c.Ambiguities, c.ReportedNotObserved)
 			}
 			for _, b := range c.Bindings {
 				if b.Method != method || b.Tool != "touch" || how == "cgroup" && b.CgroupID == 0 {

@@ -15,7 +15,8 @@ import (
 // someBundles refuses a command line that names no bundle.
 func someBundles(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return console.WithHint(fmt.Errorf("%s takes one bundle or more, got none", cmd.Name()), "as in: %s run.tar.gz", cmd.CommandPath())
+		return console.WithHint(fmt.Errorf("%s takes one bundle or more, got none", cmd.Name()), "as in: %s run.tar.gz",
+			cmd.CommandPath())
 	}
 	return nil
 }
@@ -26,7 +27,8 @@ func one(what, example string) cobra.PositionalArgs {
 		if len(args) == 1 {
 			return nil
 		}
-		return console.WithHint(fmt.Errorf("%s takes %s, got %d arguments", cmd.CommandPath(), what, len(args)), "as in: %s %s", cmd.CommandPath(), example)
+		return console.WithHint(fmt.Errorf("%s takes %s, got %d arguments", cmd.CommandPath(), what, len(args)),
+			"as in: %s %s", cmd.CommandPath(), example)
 	}
 }
 
@@ -37,7 +39,9 @@ type reading struct{ titles, unverified bool }
 // eachBundle verifies the named bundles and calls read with one after another.
 func (a *app) eachBundle(ctx context.Context, names []string, how reading, read func(*view.Bundle) error) error {
 	verifying, bar := console.NewProgress(ctx, a.stderr, "verifying")
-	set, err := view.Open(verifying, names, view.Options{Unverified: how.unverified, Without: []string{schema.SurfacePath}, Stdin: a.stdin, Stage: bar.Item})
+	set, err := view.Open(verifying, names,
+		view.Options{Unverified: how.unverified, Without: []string{schema.SurfacePath}, Stdin: a.stdin,
+			Stage: bar.Item})
 	bar.Done()
 	if errors.Is(err, view.ErrUnverified) {
 		err = console.WithHint(err, view.UnverifiedHint)

@@ -31,10 +31,12 @@ executable; 127 not found.`,
 		Args:    a.commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := runner.CheckCallID(id); err != nil {
-				return console.WithHint(fmt.Errorf("--id: %w", err), "pass the id that the SDK or the model uses for the call")
+				return console.WithHint(fmt.Errorf("--id: %w", err),
+					"pass the id that the SDK or the model uses for the call")
 			}
 			if len(args) == 0 {
-				return console.WithHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run call --id call_123 -- ls")
+				return console.WithHint(runner.ErrEmptyCommand,
+					"write it after --, as in: assay-run call --id call_123 -- ls")
 			}
 			return call(id, args)
 		},

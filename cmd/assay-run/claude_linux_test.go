@@ -106,7 +106,8 @@ func claudeProject(t *testing.T) string {
 	if err := os.CopyFS(shims, os.DirFS(filepath.Join("..", "..", "testdata", "shims"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(filepath.Join(shims, "claude-code", "settings.json"), filepath.Join(dir, ".claude", "settings.json")); err != nil {
+	if err := os.Rename(filepath.Join(shims, "claude-code", "settings.json"),
+		filepath.Join(dir, ".claude", "settings.json")); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -146,14 +147,17 @@ func TestClaudeCodeHooks(t *testing.T) {
 			dir := claudeProject(t)
 			want := map[string]string{"child-3": "toolu_3 by window", "written-4": "toolu_4 by window"}
 			if shell {
-				t.Setenv("CLAUDE_CODE_SHELL_PREFIX", filepath.Join(dir, ".claude", "shims", "claude-code", "assay_shell"))
+				t.Setenv("CLAUDE_CODE_SHELL_PREFIX",
+					filepath.Join(dir, ".claude", "shims", "claude-code", "assay_shell"))
 				want = map[string]string{
-					"shell-1": "toolu_1 by env", "child-1": "toolu_1 by env", "shell-2": "toolu_2 by env", "child-2": "toolu_2 by env",
+					"shell-1": "toolu_1 by env", "child-1": "toolu_1 by env", "shell-2": "toolu_2 by env",
+					"child-2": "toolu_2 by env",
 					"child-3": "toolu_3 by env", "written-4": "toolu_4 by window",
 				}
 			}
 			spool := t.TempDir()
-			r := runBundle(t, dir, "--spool-dir", spool, "--agent-shim", "claude-code", "--sdk-event-log", "sdk.ndjson", "--", "python3", "-c", claude, spool, strconv.FormatBool(observes()))
+			r := runBundle(t, dir, "--spool-dir", spool, "--agent-shim", "claude-code", "--sdk-event-log", "sdk.ndjson",
+				"--", "python3", "-c", claude, spool, strconv.FormatBool(observes()))
 			docs, err := r.Documents(context.Background())
 			if err != nil {
 				t.Fatal(err)
@@ -164,7 +168,8 @@ func TestClaudeCodeHooks(t *testing.T) {
 			}
 			hooks := 0
 			kernelEvents(t, r, func(e *schema.KernelEvent) {
-				if e.Kind != schema.KindExec || !strings.Contains(strings.Join(e.Argv, " "), "assay-run hook claude-code") {
+				if e.Kind != schema.KindExec ||
+					!strings.Contains(strings.Join(e.Argv, " "), "assay-run hook claude-code") {
 					return
 				}
 				hooks++
@@ -204,7 +209,8 @@ func TestClaudeCode(t *testing.T) {
 	dir := claudeProject(t)
 	shim := filepath.Join(dir, ".claude", "shims", "claude-code")
 	for name, value := range map[string]string{
-		"CLAUDE_CODE_SHELL_PREFIX": filepath.Join(shim, "assay_shell"), "HOME": t.TempDir(), "CLAUDE_CODE_TMPDIR": t.TempDir(), "CLAUDE_CONFIG_DIR": "", "CLAUDECODE": "", "SHELL": "/bin/bash",
+		"CLAUDE_CODE_SHELL_PREFIX": filepath.Join(shim, "assay_shell"), "HOME": t.TempDir(),
+		"CLAUDE_CODE_TMPDIR": t.TempDir(), "CLAUDE_CONFIG_DIR": "", "CLAUDECODE": "", "SHELL": "/bin/bash",
 	} {
 		t.Setenv(name, value)
 	}
@@ -218,8 +224,10 @@ func TestClaudeCode(t *testing.T) {
 	session := func(bundle string) {
 		t.Helper()
 		cmd := exec.Command("python3", filepath.Join(shim, "model.py"), filepath.Join(shim, "turns.json"),
-			bin, "-q", "--kernel", "require", "--timeout", "60s", "-o", bundle, "--agent-shim", "claude-code", "--sdk-event-log", bundle+".ndjson",
-			"--", program, "-p", "Follow the script.", "--permission-mode", "acceptEdits", "--allowedTools", "Bash(cat:*)", "Bash(sleep:*)")
+			bin, "-q", "--kernel", "require", "--timeout", "60s", "-o", bundle, "--agent-shim", "claude-code",
+			"--sdk-event-log", bundle+".ndjson",
+			"--", program, "-p", "Follow the script.", "--permission-mode", "acceptEdits", "--allowedTools",
+			"Bash(cat:*)", "Bash(sleep:*)")
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "done\n" {
 			t.Fatalf("%v\n%s", err, out)
@@ -251,10 +259,12 @@ func TestClaudeCode(t *testing.T) {
 	}
 	reads := map[string]int{}
 	kernelEvents(t, r, func(e *schema.KernelEvent) {
-		if e.Kind == schema.KindExec && slices.Contains([]string{"toolu_read1", "toolu_read2"}, e.ToolCallID) && e.BoundBy == schema.BoundByEnv {
+		if e.Kind == schema.KindExec && slices.Contains([]string{"toolu_read1", "toolu_read2"}, e.ToolCallID) &&
+			e.BoundBy == schema.BoundByEnv {
 			reads[e.ToolCallID]++
 		}
-		if strings.HasPrefix(e.Value, filepath.Join(dir, "note.txt")) && e.Kind == schema.KindWrite && e.ToolCallID != "toolu_write" {
+		if strings.HasPrefix(e.Value, filepath.Join(dir, "note.txt")) && e.Kind == schema.KindWrite &&
+			e.ToolCallID != "toolu_write" {
 			t.Errorf("%s of %s is bound to %q", e.Kind, e.Value, e.ToolCallID)
 		}
 	})
@@ -263,7 +273,8 @@ func TestClaudeCode(t *testing.T) {
 	}
 
 	settings := readJSON(t, filepath.Join(dir, ".claude", "settings.json"))
-	settings["hooks"].(map[string]any)["SessionStart"] = []any{map[string]any{"hooks": []any{map[string]any{"type": "command", "command": "touch besides"}}}}
+	besides := map[string]any{"type": "command", "command": "touch besides"}
+	settings["hooks"].(map[string]any)["SessionStart"] = []any{map[string]any{"hooks": []any{besides}}}
 	write(t, filepath.Join(dir, ".claude", "settings.json"), settings)
 	for _, made := range []string{"shell.txt", "child.txt", "note.txt"} {
 		if err := os.RemoveAll(filepath.Join(dir, made)); err != nil {

@@ -70,7 +70,8 @@ func reviewed(cmd *cobra.Command, args []string, typed string) ([]string, cobra.
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	out, err := exec.Command(path, append(append([]string{cobra.ShellCompRequestCmd, cmd.Name()}, args...), typed)...).Output()
+	out, err := exec.Command(path,
+		append(append([]string{cobra.ShellCompRequestCmd, cmd.Name()}, args...), typed)...).Output()
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	last, found := strings.CutPrefix(lines[len(lines)-1], ":")
 	directive, bad := strconv.Atoi(last)

@@ -31,7 +31,8 @@ func TestCompose(t *testing.T) {
 	service := func(name, more string) string {
 		return "\n  " + name + `: {image: assay-test, network_mode: none, volumes: [".:/out"], command: [sh, -c, "grep ^0:: /proc/self/cgroup > /out/` + name + `"]` + more + "}"
 	}
-	file := "version: '2.4'\nservices:" + service("one", "") + service("two", "") + service("apart", ", cgroup_parent: "+own)
+	file := "version: '2.4'\nservices:" + service("one", "") + service("two", "") +
+		service("apart", ", cgroup_parent: "+own)
 	if err := os.WriteFile(filepath.Join(dir, "docker-compose.yml"), []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,8 @@ func TestPodmanCompose(t *testing.T) {
 	service := func(name, then string) string {
 		return "\n  " + name + `: {image: assay-test, volumes: [".:/out"], command: [sh, -c, "grep ^0:: /proc/self/cgroup > /out/.` + name + ` && mv /out/.` + name + ` /out/` + name + `; ` + then + `"]}`
 	}
-	file := "version: '2.4'\nnetworks: {default: {external: true, name: " + enginetest.Network + "}}\nservices:" + service("one", "exit 0") + service("two", "exec tail -f /dev/null")
+	file := "version: '2.4'\nnetworks: {default: {external: true, name: " + enginetest.Network + "}}\nservices:" +
+		service("one", "exit 0") + service("two", "exec tail -f /dev/null")
 	if err := os.WriteFile(filepath.Join(dir, "docker-compose.yml"), []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +120,8 @@ podman inspect --format '{{.Id}}' p_one_1 p_two_1 > ids
 			t.Errorf("no event of container %s opens /out/.%s", ids[i], name)
 		}
 	}
-	if ended := eventsOf(t, opened(t, dir), schema.ContainersEnded); len(ended) != 1 || len(ended[0].Containers) != 1 || ended[0].Containers[0].ID != ids[1] {
+	if ended := eventsOf(t, opened(t, dir), schema.ContainersEnded); len(ended) != 1 || len(ended[0].Containers) != 1 ||
+		ended[0].Containers[0].ID != ids[1] {
 		t.Errorf("ended: %+v, want %s", ended, ids[1])
 	}
 	nothingLeft(t, parent)

@@ -41,14 +41,18 @@ func attachOnAFullDisk(t *testing.T, e *enginetest.Engine) {
 	shared := t.TempDir()
 	start := func(name string, more ...string) {
 		args := append([]string{"run", "--detach", "--network=none", "--name=" + name, "-v", shared + ":/w"}, more...)
-		e.Run(append(args, enginetest.Image, "sh", "-c", "until [ -e /w/go-"+name+" ]; do sleep 0.05; done; "+opensMuch+"; echo > /w/done-"+name+"; exec tail -f /dev/null")...)
+		e.Run(append(args, enginetest.Image, "sh", "-c", "until [ -e /w/go-"+name+" ]; do sleep 0.05; done; "+opensMuch+
+			"; echo > /w/done-"+name+"; exec tail -f /dev/null")...)
 	}
 	opens := func(name string) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(shared, "go-"+name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if !leaktest.Within(time.Minute, func() bool { _, err := os.Stat(filepath.Join(shared, "done-"+name)); return err == nil }) {
+		if !leaktest.Within(time.Minute, func() bool {
+			_, err := os.Stat(filepath.Join(shared, "done-"+name))
+			return err == nil
+		}) {
 			t.Fatalf("container %s is held up", name)
 		}
 	}
@@ -140,8 +144,12 @@ func containersOnAFullDisk(t *testing.T, e *enginetest.Engine) {
 		whole bool // all of it is kept
 		says  []string
 	}{
-		"under the spool":  {func(disk string) []string { return []string{"--spool-dir", disk} }, "256k", false, []string{"evidence is missing", "no space left on device"}},
-		"under the output": {func(disk string) []string { return []string{"-o", filepath.Join(disk, "run.tar.gz")} }, "64k", true, []string{"no space left on device", "recover --spool-dir"}},
+		"under the spool": {func(disk string) []string {
+			return []string{"--spool-dir", disk}
+		}, "256k", false, []string{"evidence is missing", "no space left on device"}},
+		"under the output": {func(disk string) []string {
+			return []string{"-o", filepath.Join(disk, "run.tar.gz")}
+		}, "64k", true, []string{"no space left on device", "recover --spool-dir"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, disk := t.TempDir(), smallDisk(t, c.size)
@@ -175,7 +183,8 @@ $E run --rm --network=none $IMAGE sh -c '`+opensMuch+`; exit 4'
 					t.Fatalf("recover: %v\n%s", err, out)
 				}
 			}
-			if b := attachedBundle(t, bundle); !b.opened(filepath.Join(dir, "parent")) || b.opened("/tmp/file-1499") != c.whole {
+			if b := attachedBundle(t, bundle); !b.opened(filepath.Join(dir, "parent")) ||
+				b.opened("/tmp/file-1499") != c.whole {
 				t.Errorf("not what there was room for: %+v", b.health.Reasons)
 			}
 			if t.Failed() {

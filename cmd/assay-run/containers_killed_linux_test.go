@@ -119,7 +119,8 @@ until [ -e end ]; do sleep 0.05; done
 		}
 	}
 	b := attachedBundle(t, filepath.Join(dir, "run.tar.gz"))
-	if want := map[bool]string{true: schema.OutcomeIncomplete, false: schema.OutcomeExited}[runner]; b.result.Outcome != want {
+	if want := map[bool]string{true: schema.OutcomeIncomplete,
+		false: schema.OutcomeExited}[runner]; b.result.Outcome != want {
 		t.Errorf("the outcome is %s", b.result.Outcome)
 	}
 	if observes() {
@@ -146,7 +147,8 @@ func spooled(dir string, ids []string, path string) bool {
 	seen := map[string]bool{}
 	for line := range bytes.Lines(text) {
 		for _, id := range ids {
-			seen[id] = seen[id] || bytes.Contains(line, []byte(`"value":"`+path+`"`)) && bytes.Contains(line, []byte(`"container_id":"`+id+`"`))
+			seen[id] = seen[id] || bytes.Contains(line, []byte(`"value":"`+path+`"`)) &&
+				bytes.Contains(line, []byte(`"container_id":"`+id+`"`))
 		}
 	}
 	return !slices.ContainsFunc(ids, func(id string) bool { return !seen[id] })

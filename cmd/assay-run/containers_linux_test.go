@@ -20,13 +20,15 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-var runEngines = map[string]func(testing.TB) *enginetest.Engine{"docker": enginetest.Docker, "podman": enginetest.Podman}
+var runEngines = map[string]func(testing.TB) *enginetest.Engine{"docker": enginetest.Docker,
+	"podman": enginetest.Podman}
 
 // withEngine is assay-run with a bash script whose $E is the engine's client and
 // $IMAGE its image; the bundle is run.tar.gz in dir.
 func withEngine(t *testing.T, e *enginetest.Engine, dir, script string, flags ...string) *exec.Cmd {
 	t.Helper()
-	cmd := self(t, dir, append(append([]string{"-q", "-o", "run.tar.gz", "--run-id", uniqueID(), "--grace", "1s"}, flags...), "--", "bash", "-ec", script)...)
+	cmd := self(t, dir, append(append([]string{"-q", "-o", "run.tar.gz", "--run-id", uniqueID(), "--grace", "1s"},
+		flags...), "--", "bash", "-ec", script)...)
 	cmd.Env = append(append(cmd.Env, e.Env...), "E="+e.Program, "IMAGE="+enginetest.Image)
 	return cmd
 }
@@ -85,7 +87,8 @@ func TestDetachedContainersEndWithTheRun(t *testing.T) {
 			})
 			want := schema.Container{ID: sleeping, Engine: name}
 			if name == "docker" {
-				want.Image, want.Name = enginetest.Image, strings.TrimPrefix(e.Run("inspect", "--format={{.Name}}", sleeping), "/")
+				want.Image, want.Name = enginetest.Image,
+					strings.TrimPrefix(e.Run("inspect", "--format={{.Name}}", sleeping), "/")
 			}
 			found := false
 			for _, c := range ended {
@@ -114,7 +117,8 @@ echo $ASSAY_RUN_CGROUP_PARENT
 	checkEnded(t, e, strings.TrimSpace(string(out)))
 	named := false
 	layerLines(t, opened(t, dir), schema.EventsPath, func(line []byte) {
-		named = named || bytes.Contains(line, []byte(schema.ContainersEnded)) && bytes.Contains(line, []byte(enginetest.Image))
+		named = named || bytes.Contains(line, []byte(schema.ContainersEnded)) &&
+			bytes.Contains(line, []byte(enginetest.Image))
 	})
 	if !named {
 		t.Error("the container is not named")
@@ -165,10 +169,13 @@ $E ps --all --no-trunc --quiet
 				if ev.ContainerID != "" {
 					classes[ev.Class]++
 				}
-				if ev.Kind == schema.KindOpen && ev.Class == schema.ClassAgent && (ev.Value == "/tmp/inside" || ev.Value == "/etc/passwd" || ev.Value == filepath.Join(dir, "outside")) && !ev.Failed() {
+				if ev.Kind == schema.KindOpen && ev.Class == schema.ClassAgent &&
+					(ev.Value == "/tmp/inside" || ev.Value == "/etc/passwd" ||
+						ev.Value == filepath.Join(dir, "outside")) && !ev.Failed() {
 					seen[filepath.Base(ev.Value)+" "+ev.Marks.String()] += ev.ContainerID
 				}
-				if ev.Class == schema.ClassSetup && (ev.Kind == schema.KindOpen || ev.Kind == schema.KindExec) && strings.HasPrefix(ev.Value, "/tmp/inside") {
+				if ev.Class == schema.ClassSetup && (ev.Kind == schema.KindOpen || ev.Kind == schema.KindExec) &&
+					strings.HasPrefix(ev.Value, "/tmp/inside") {
 					t.Errorf("the program of the container is taken for its runtime: %+v", ev)
 				}
 			})
@@ -184,14 +191,16 @@ $E ps --all --no-trunc --quiet
 				t.Errorf("nothing is of the runtime: %v", classes)
 			}
 			page, err := self(t, dir, "inspect", "--all", "run.tar.gz").CombinedOutput()
-			if want := "containers (1)\n"; err != nil || !strings.Contains(string(page), want) || !regexp.MustCompile(`(?m)^ .*`+id[:12]+` +sh -c`).Match(page) {
+			if want := "containers (1)\n"; err != nil || !strings.Contains(string(page), want) ||
+				!regexp.MustCompile(`(?m)^ .*`+id[:12]+` +sh -c`).Match(page) {
 				t.Errorf("inspect: %v\n%s", err, page)
 			}
 			docs, err := r.Documents(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p := docs.Surface.ProcessExecs; !slices.Contains(p, "/bin/busybox (mount_namespace)") || slices.Contains(p, "/bin/busybox") {
+			if p := docs.Surface.ProcessExecs; !slices.Contains(p, "/bin/busybox (mount_namespace)") ||
+				slices.Contains(p, "/bin/busybox") {
 				t.Errorf("programs of the surface: %q", p)
 			}
 		})
@@ -231,7 +240,8 @@ if [ $E = docker ]; then echo ${DOCKER_HOST#unix://}; else command -v $E; fi
 					t.Errorf("a container is in %s, not below %s", lines[i], parent)
 				}
 			}
-			if lines[2] != "run create --cgroup-parent=x" || lines[3] != "exit 3" || lines[5] != "in" || lines[7] != "2" {
+			if lines[2] != "run create --cgroup-parent=x" || lines[3] != "exit 3" || lines[5] != "in" ||
+				lines[7] != "2" {
 				t.Errorf("printed:\n%s", out)
 			}
 			if !strings.HasPrefix(lines[6], "0::/own-") {
@@ -278,7 +288,8 @@ for id in $($E ps --all --quiet); do $E wait $id > /dev/null; done
 			}
 			kernelEvents(t, opened(t, dir), func(ev *schema.KernelEvent) {
 				what, i, ok := strings.Cut(strings.TrimPrefix(ev.Value, "/tmp/"), "-")
-				if ev.Kind != schema.KindOpen || !ok || what != "by" && what != "after" || ev.Value != "/tmp/"+what+"-"+i {
+				if ev.Kind != schema.KindOpen || !ok || what != "by" && what != "after" ||
+					ev.Value != "/tmp/"+what+"-"+i {
 					return
 				}
 				calls[what+i] = ev.ToolCallID + " " + ev.BoundBy

@@ -39,7 +39,8 @@ func TestAClientThatNamesTheDaemonIsNamed(t *testing.T) {
 				t.Fatal(err)
 			}
 			i := slices.IndexFunc(docs.Health.Reasons, func(r schema.Reason) bool { return r.Code == "engine_asked" })
-			if (i >= 0) != c.want || i >= 0 && !strings.Contains(docs.Health.Reasons[i].Message, filepath.Base(e.Socket)) {
+			if (i >= 0) != c.want || i >= 0 &&
+				!strings.Contains(docs.Health.Reasons[i].Message, filepath.Base(e.Socket)) {
 				t.Errorf("reasons: %+v", docs.Health.Reasons)
 			}
 		})

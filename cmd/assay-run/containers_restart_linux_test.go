@@ -46,7 +46,10 @@ $E run --rm --name=later --network=none $IMAGE touch /tmp/later
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-			if !leaktest.Within(time.Minute, func() bool { _, err := os.Stat(filepath.Join(dir, "started")); return err == nil }) {
+			if !leaktest.Within(time.Minute, func() bool {
+				_, err := os.Stat(filepath.Join(dir, "started"))
+				return err == nil
+			}) {
 				t.Fatalf("the container does not start:\n%s", out.String())
 			}
 			e.Crash()
@@ -62,7 +65,8 @@ $E run --rm --name=later --network=none $IMAGE touch /tmp/later
 			}
 			checkEnded(t, e, strings.TrimSpace(string(parent)))
 			r := opened(t, dir)
-			id, seen, ended := e.Run("inspect", "--format={{.Id}}", "stays"), map[string]string{}, eventsOf(t, r, schema.ContainersEnded)
+			id, seen, ended := e.Run("inspect", "--format={{.Id}}", "stays"), map[string]string{},
+				eventsOf(t, r, schema.ContainersEnded)
 			kernelEvents(t, r, func(ev *schema.KernelEvent) {
 				if ev.Kind == schema.KindOpen {
 					seen[ev.Value] = ev.ContainerID
@@ -98,7 +102,9 @@ until grep -q ') Z ' /proc/$DAEMON/stat; do sleep 0.05; done
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(docs.Health.Reasons, func(r schema.Reason) bool { return r.Code == "containers_may_restart" }) {
+	if !slices.ContainsFunc(docs.Health.Reasons, func(r schema.Reason) bool {
+		return r.Code == "containers_may_restart"
+	}) {
 		t.Errorf("the health does not say that the engine may start them again: %+v", docs.Health.Reasons)
 	}
 	if ended := eventsOf(t, r, schema.ContainersEnded); len(ended) != 1 || len(ended[0].Containers) != 1 {
@@ -136,7 +142,10 @@ func TestTheEngineRestartsDuringAttach(t *testing.T) {
 			e, shared := start(t), t.TempDir()
 			e.Run("run", "--detach", "--network=none", "--name=box", "-v", shared+":/w", enginetest.Image,
 				"sh", "-c", "echo > /w/ready; until [ -e /w/back ]; do sleep 0.05; done; cat /etc/group > /w/after")
-			if !leaktest.Within(time.Minute, func() bool { _, err := os.Stat(filepath.Join(shared, "ready")); return err == nil }) {
+			if !leaktest.Within(time.Minute, func() bool {
+				_, err := os.Stat(filepath.Join(shared, "ready"))
+				return err == nil
+			}) {
 				t.Fatal("the container does not start")
 			}
 			bundle := filepath.Join(t.TempDir(), "b.tar.gz")
@@ -147,7 +156,8 @@ func TestTheEngineRestartsDuringAttach(t *testing.T) {
 			}
 			a.ends(0)
 			b := attachedBundle(t, bundle)
-			if b.opened("/w/after") != (name == "with live-restore") || b.has("detached_early") || !b.has("attached_late") {
+			if b.opened("/w/after") != (name == "with live-restore") || b.has("detached_early") ||
+				!b.has("attached_late") {
 				t.Errorf("%+v\n%s", b.health.Reasons, b)
 			}
 		})

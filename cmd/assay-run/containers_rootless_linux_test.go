@@ -63,7 +63,8 @@ $E run --detach --network=none --env MARK=`+mark+` $IMAGE sh -c 'exec tail -f /d
 		t.Fatalf("%v\n%s", err, out)
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	if len(lines) != 2 || !strings.HasPrefix(lines[0], "0::/assay-run/") || !strings.HasSuffix(lines[0], "/agent") || lines[1] != "exit 3" {
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], "0::/assay-run/") || !strings.HasSuffix(lines[0], "/agent") ||
+		lines[1] != "exit 3" {
 		t.Errorf("printed:\n%s", out)
 	}
 	inside := false
@@ -90,7 +91,8 @@ func TestPodmanThatAsksSystemdForCgroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(conf, []byte(strings.Replace(string(text), `"cgroupfs"`, `"systemd"`, 1)), 0o600); err != nil {
+	if err := os.WriteFile(conf, []byte(strings.Replace(string(text), `"cgroupfs"`, `"systemd"`, 1)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, err := withEngine(t, e, dir, `
@@ -127,11 +129,13 @@ func TestRootlessContainersOfAUsersRun(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	if out, err := run("true", false); err == nil || !strings.Contains(out, `the run has no cgroup of its own; run it as root: sudo assay-run --user "$USER"`) {
+	if out, err := run("true", false); err == nil ||
+		!strings.Contains(out, `the run has no cgroup of its own; run it as root: sudo assay-run --user "$USER"`) {
 		t.Errorf("without a cgroup: %v\n%s", err, out)
 	}
 	hideHierarchy(t) // which would keep the run from removing its cgroups
-	out, err := run("echo $ASSAY_RUN_CGROUP_PARENT; podman run --rm --network=none $IMAGE grep ^0:: /proc/self/cgroup", true)
+	out, err := run("echo $ASSAY_RUN_CGROUP_PARENT; podman run --rm --network=none $IMAGE grep ^0:: /proc/self/cgroup",
+		true)
 	parent, _, _ := strings.Cut(out[strings.Index(out, "/"):], "\n")
 	if err != nil || !strings.Contains(out, "0::"+parent+"/libpod-") {
 		t.Errorf("in a delegated cgroup: %v\n%s", err, out)
@@ -168,9 +172,11 @@ func hideHierarchy(t *testing.T) {
 func TestAttachToARootlessContainer(t *testing.T) {
 	e := enginetest.Rootless(t)
 	e.Serve()
-	e.Run("run", "--detach", "--network=none", "--cgroup-parent="+e.Delegated, "--name=runs", enginetest.Image, "tail", "-f", "/dev/null")
+	e.Run("run", "--detach", "--network=none", "--cgroup-parent="+e.Delegated, "--name=runs", enginetest.Image, "tail",
+		"-f", "/dev/null")
 	t.Run("before its start", func(t *testing.T) {
-		id := e.Run("create", "--network=none", "--cgroup-parent="+e.Delegated, "--name=early", enginetest.Image, "sh", "-c", "cat /etc/group; exec touch /tmp/made")
+		id := e.Run("create", "--network=none", "--cgroup-parent="+e.Delegated, "--name=early", enginetest.Image, "sh",
+			"-c", "cat /etc/group; exec touch /tmp/made")
 		bundle := filepath.Join(t.TempDir(), "b.tar.gz")
 		a := attachTo(t, e, "attached to", "--container", "early", "--require", "complete", "-o", bundle)
 		e.Run("start", "--attach", "early")
@@ -185,12 +191,14 @@ func TestAttachToARootlessContainer(t *testing.T) {
 				break
 			}
 		}
-		if got := b.result.Labels; got["container_id"] != id || got["container_name"] != "early" || got["container_engine"] != "podman" {
+		if got := b.result.Labels; got["container_id"] != id || got["container_name"] != "early" ||
+			got["container_engine"] != "podman" {
 			t.Errorf("the labels are %v", got)
 		}
 	})
 	t.Run("in its middle", func(t *testing.T) {
-		e.Run("run", "--detach", "--network=none", "--cgroup-parent="+e.Delegated, "--name=late", enginetest.Image, "sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/done; exec tail -f /dev/null")
+		e.Run("run", "--detach", "--network=none", "--cgroup-parent="+e.Delegated, "--name=late", enginetest.Image,
+			"sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/done; exec tail -f /dev/null")
 		bundle := filepath.Join(t.TempDir(), "b.tar.gz")
 		a := attachTo(t, e, "attached to", "--container", "late", "-o", bundle)
 		e.Run("exec", "late", "sh", "-c", "touch /tmp/go; until [ -e /tmp/done ]; do :; done")

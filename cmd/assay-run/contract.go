@@ -41,8 +41,9 @@ func (a *app) contractValidateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE",
 		Short: "List everything that makes a contract prove nothing",
-		Long:  "validate lists all problems of a contract. Exit status: 0 no problems; 1 problems\nfound; 125 the file cannot be read as a contract.",
-		Args:  one("a contract file", "done.yaml"),
+		Long: "validate lists all problems of a contract. Exit status: 0 no problems; 1 problems\nfound; 125 the " +
+			"file cannot be read as a contract.",
+		Args: one("a contract file", "done.yaml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, digest, err := contract.Load(args[0])
 			if err != nil {
@@ -54,7 +55,8 @@ func (a *app) contractValidateCommand() *cobra.Command {
 				}
 				return console.ExitError{Code: 1}
 			}
-			_, err = fmt.Fprintf(a.stdout, "%s: valid, %s, %s\n", console.Printable(args[0]), count(len(c.Checks), "check"), digest)
+			_, err = fmt.Fprintf(a.stdout, "%s: valid, %s, %s\n", console.Printable(args[0]),
+				count(len(c.Checks), "check"), digest)
 			return err
 		},
 	}

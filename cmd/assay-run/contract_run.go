@@ -39,7 +39,8 @@ has problems, the next prompt lists what to fix.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if generator == "" {
-				return console.WithHint(errors.New("no generator given"), "give a command that reads a prompt and prints an answer: --generator 'llm --no-stream'")
+				return console.WithHint(errors.New("no generator given"),
+					"give a command that reads a prompt and prints an answer: --generator 'llm --no-stream'")
 			}
 			if o.MaxAttempts < 1 {
 				return console.WithHint(fmt.Errorf("--max-attempts is %d", o.MaxAttempts), "use 1 or more")
@@ -49,7 +50,8 @@ has problems, the next prompt lists what to fix.`,
 			o.Generator = contract.CommandGenerator(generator, a.stderr)
 			o.Failed = func(attempt int, err error) { a.say.Info("attempt %d: %v", attempt, err) }
 			o.Ignored = func(keys []string) {
-				a.say.Warning("the answer has keys that a contract does not have; they were left out: %s", strings.Join(keys, ", "))
+				a.say.Warning("the answer has keys that a contract does not have; they were left out: %s",
+					strings.Join(keys, ", "))
 			}
 			c, err := contract.Derive(ctx, o)
 			if errors.Is(err, context.Canceled) {
@@ -65,7 +67,8 @@ has problems, the next prompt lists what to fix.`,
 	f.StringVar(&generator, "generator", "", "shell command `CMD` that reads a prompt on stdin and prints an answer")
 	f.IntVar(&o.MaxAttempts, "max-attempts", contract.DefaultMaxAttempts, "ask the generator at most `N` times")
 	f.StringVar(&o.RepoDir, "repo", "", "summarise the top level of `DIR` in the prompt")
-	f.StringVarP(&output, "output", "o", "", "write to `FILE`, as YAML if it ends in .yaml or .yml, else as JSON (default stdout)")
+	f.StringVarP(&output, "output", "o", "",
+		"write to `FILE`, as YAML if it ends in .yaml or .yml, else as JSON (default stdout)")
 	return cmd
 }
 
@@ -108,8 +111,10 @@ run; 125 the contract cannot be evaluated at all.`,
 		},
 	}
 	cmd.Flags().StringVar(&spec.Workdir, "workdir", ".", "run the checks in `DIR`")
-	cmd.Flags().Var(&env, "env", "set the environment variable `K=V`; K alone takes the value it has here; may be repeated")
-	cmd.Flags().BoolVar(&spec.StrictChecks, "strict-checks", false, "give each check a fresh home, cache and temporary directory, a clean environment and no network")
+	cmd.Flags().Var(&env, "env",
+		"set the environment variable `K=V`; K alone takes the value it has here; may be repeated")
+	cmd.Flags().BoolVar(&spec.StrictChecks, "strict-checks", false,
+		"give each check a fresh home, cache and temporary directory, a clean environment and no network")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the results as JSON, in the form of a bundle's contract.json")
 	return cmd
 }

@@ -80,10 +80,15 @@ func TestInterruptsWhileChecking(t *testing.T) {
 		ran      []bool
 		tail     string
 	}{
-		"once, and the check dies of it":  {hang, false, []syscall.Signal{syscall.SIGINT}, 123, "exited", []bool{false, true}, "check failed to run: interrupted by SIGINT"},
-		"twice, as the check goes on":     {stubborn, false, []syscall.Signal{syscall.SIGINT, syscall.SIGINT}, 123, "cancelled", []bool{false, false}, "interrupted by SIGINT"},
-		"once with the end of a terminal": {hang, false, []syscall.Signal{syscall.SIGHUP}, 123, "exited", []bool{false, true}, "check failed to run: interrupted by SIGHUP"},
-		"once during the baseline":        {hang, true, []syscall.Signal{syscall.SIGTERM}, 143, "cancelled", []bool{false, false}, "check failed to run: the agent never ran: while the contract's baseline was evaluated: interrupted by SIGTERM"},
+		"once, and the check dies of it": {hang, false, []syscall.Signal{syscall.SIGINT}, 123, "exited",
+			[]bool{false, true}, "check failed to run: interrupted by SIGINT"},
+		"twice, as the check goes on": {stubborn, false, []syscall.Signal{syscall.SIGINT, syscall.SIGINT}, 123,
+			"cancelled", []bool{false, false}, "interrupted by SIGINT"},
+		"once with the end of a terminal": {hang, false, []syscall.Signal{syscall.SIGHUP}, 123, "exited",
+			[]bool{false, true}, "check failed to run: interrupted by SIGHUP"},
+		"once during the baseline": {hang, true, []syscall.Signal{syscall.SIGTERM}, 143, "cancelled",
+			[]bool{false, false}, "check failed to run: the agent never ran: while the contract's baseline was " +
+				"evaluated: interrupted by SIGTERM"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -127,7 +132,9 @@ func TestInterruptsWhileChecking(t *testing.T) {
 // ^Z stops the check with the runner, and fg lets both go on.
 func TestSuspendWhileChecking(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("description: d\nchecks: [{name: slow, command: 'echo >ready; while test ! -e go; do echo >>count; done'}]"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "c.yaml"),
+		[]byte("description: d\nchecks: [{name: slow, command: 'echo >ready; while test ! -e go; do "+
+			"echo >>count; done'}]"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	fifo(t, filepath.Join(dir, "ready"))
@@ -184,7 +191,9 @@ func TestRunnerKilledWhileChecking(t *testing.T) {
 			if phase == "baseline" {
 				flags = append(flags, "--contract-baseline")
 			}
-			cmd, _ := startGated(t, dir, "description: d\nchecks: [{name: before, command: 'echo before'}, {name: hang, command: '"+script+"'}]", flags...)
+			cmd, _ := startGated(t, dir,
+				"description: d\nchecks: [{name: before, command: 'echo before'}, {name: hang, command: '"+script+"'}]",
+				flags...)
 			heard(t, filepath.Join(dir, "ready"))
 			if n := len(alive(t, marker)); n < 2 {
 				t.Fatalf("%d processes of the check are alive", n)
@@ -206,12 +215,14 @@ func TestRunnerKilledWhileChecking(t *testing.T) {
 			}
 			res := decodeMember[schema.Result](t, dir, schema.ResultPath)
 			doc := decodeMember[schema.Contract](t, dir, schema.ContractPath)
-			if res.Outcome != schema.OutcomeIncomplete || res.Contract == nil || *res.Contract != schema.VerdictInconclusive ||
+			if res.Outcome != schema.OutcomeIncomplete || res.Contract == nil ||
+				*res.Contract != schema.VerdictInconclusive ||
 				doc.Verdict != schema.VerdictInconclusive || doc.FileAfter != "unknown" || doc.Results[0].Ran {
 				t.Errorf("result %+v, contract.json %+v", res, doc)
 			}
 			events, err := exec.Command("tar", "-xzOf", bundle, schema.EventsPath).Output()
-			if err != nil || !bytes.Contains(events, []byte(`"type":"check_completed"`)) || !bytes.Contains(events, []byte(`"check":"hang","phase":"`+phase)) {
+			if err != nil || !bytes.Contains(events, []byte(`"type":"check_completed"`)) ||
+				!bytes.Contains(events, []byte(`"check":"hang","phase":"`+phase)) {
 				t.Errorf("events %s, %v", events, err)
 			}
 		})
@@ -230,19 +241,23 @@ func TestChecksFillTheDisk(t *testing.T) {
 			dir, disk := t.TempDir(), smallDisk(t, "2m")
 			var list []string
 			for i := range checks {
-				list = append(list, fmt.Sprintf("{name: c%d, command: 'head -c 1000000 /dev/urandom | base64; test %d != 1'}", i, i))
+				list = append(list, fmt.Sprintf("{name: c%d, command: 'head -c 1000000 /dev/urandom | "+
+					"base64; test %d != 1'}", i, i))
 			}
-			if err := os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("description: d\nchecks: ["+strings.Join(list, ",\n ")+"]"), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "c.yaml"),
+				[]byte("description: d\nchecks: ["+strings.Join(list, ",\n ")+"]"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			out, _ := self(t, dir, "-q", "--spool-dir", disk, "--contract", "c.yaml", "-o", "run.tar.gz", "--", "true").CombinedOutput()
+			out, _ := self(t, dir, "-q", "--spool-dir", disk, "--contract", "c.yaml", "-o", "run.tar.gz", "--",
+				"true").CombinedOutput()
 			verifyBundle(t, filepath.Join(dir, "run.tar.gz"), 0)
 			doc := decodeMember[schema.Contract](t, dir, schema.ContractPath)
 			res := decodeMember[schema.Result](t, dir, schema.ResultPath)
 			if doc.Verdict != schema.VerdictFailed || res.Contract == nil || *res.Contract != schema.VerdictFailed {
 				t.Errorf("verdict %s, result %v\n%s", doc.Verdict, res.Contract, out)
 			}
-			if r := doc.Results[2]; !r.Passed || r.OutputError == "" || r.OutputBytes < 1000000 || r.OutputKept >= r.OutputBytes {
+			if r := doc.Results[2]; !r.Passed || r.OutputError == "" || r.OutputBytes < 1000000 ||
+				r.OutputKept >= r.OutputBytes {
 				t.Errorf("result %+v", r)
 			}
 		})

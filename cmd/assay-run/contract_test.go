@@ -32,7 +32,8 @@ func TestTheChecksSeeNothingOfTheAgentsProcesses(t *testing.T) {
 		}
 	}
 	write("work/answer", "41\n")
-	write("work/tests/run", "#!/bin/sh\nset -e\nrm -f answer.new\necho 41 >answer\nfor i in 1 2 3 4 5 6 7 8 9; do sleep 0.02; grep -qx 42 answer && exit 0; done\nexit 1\n")
+	write("work/tests/run", "#!/bin/sh\nset -e\nrm -f answer.new\necho 41 >answer\nfor i in 1 2 3 4 5 6 7 8 9; do "+
+		"sleep 0.02; grep -qx 42 answer && exit 0; done\nexit 1\n")
 	write("c.yaml", "description: d\nchecks: [{name: answer, command: tests/run}]\nprotected: [tests]\n")
 
 	session, err := newCheckSession()
@@ -80,7 +81,8 @@ while ! test -s up; do :; done`)
 	if doc.Verdict != schema.VerdictFailed || doc.FileAfter != "changed" || doc.Results[0].Name != "answer" {
 		t.Errorf("verdict %s, contract file %s, result %+v", doc.Verdict, doc.FileAfter, doc.Results[0])
 	}
-	if len(doc.ProtectedChanges) != 1 || doc.ProtectedChanges[0].Path != "tests/run" || !doc.ProtectedChanges[0].Restored {
+	if len(doc.ProtectedChanges) != 1 || doc.ProtectedChanges[0].Path != "tests/run" ||
+		!doc.ProtectedChanges[0].Restored {
 		t.Errorf("protected changes %+v", doc.ProtectedChanges)
 	}
 	if all := strings.Join(doc.Reasons, "\n"); !strings.Contains(all, "exit status 1") {

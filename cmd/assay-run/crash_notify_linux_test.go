@@ -23,7 +23,8 @@ func TestRunnerKilledWhileCallsWait(t *testing.T) {
 	}
 	dir := t.TempDir()
 	mark := fmt.Sprintf("assay-run-notify-test-%d", os.Getpid())
-	cmd := self(t, dir, "-q", "-o", "run.tar.gz", "--run-id", uniqueID(), "--kernel", "notify", "--", "/usr/bin/python3", "-c", `
+	cmd := self(t, dir, "-q", "-o", "run.tar.gz", "--run-id", uniqueID(), "--kernel", "notify", "--",
+		"/usr/bin/python3", "-c", `
 import threading, time
 def wait():
     while True:

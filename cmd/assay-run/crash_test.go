@@ -87,7 +87,8 @@ func crashMarker(i int) string { return fmt.Sprintf("assay-run-crash-test-%d-%d;
 // crashArgs is a run that starts a daemon, writes lines and ends by itself.
 func crashArgs(i int) []string {
 	script := fmt.Sprintf(`: %s setsid sh -c ': %[1]s sleep 600' & for n in 1 2 3 4 5 6 7 8 9 10; do echo line $n; sleep 0.005; done`, crashMarker(i))
-	return []string{"-q", "-o", "run.tar.gz", "--run-id", fmt.Sprintf("crash-%d-%d", os.Getpid(), i), "--grace", "50ms", "--", "sh", "-c", script}
+	return []string{"-q", "-o", "run.tar.gz", "--run-id", fmt.Sprintf("crash-%d-%d", os.Getpid(), i), "--grace", "50ms",
+		"--", "sh", "-c", script}
 }
 
 func killAt(t *testing.T, i int, after time.Duration) (end string) {

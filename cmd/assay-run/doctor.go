@@ -36,7 +36,9 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 			if asJSON {
 				err = a.printDocument(d)
 			} else {
-				err = console.Page(a.stdout, states).Write(a.stdout, func(w io.Writer) error { return writeDiagnosis(w, d) })
+				err = console.Page(a.stdout, states).Write(a.stdout, func(w io.Writer) error {
+					return writeDiagnosis(w, d)
+				})
 			}
 			if err == nil && !d.Works {
 				err = console.ExitError{Code: 1}
@@ -45,12 +47,14 @@ how to fix it. It changes nothing. Exit status: 0 a run would work, if only in p
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
-	cmd.Flags().BoolVar(&profile, "seccomp-profile", false, "print a seccomp profile for Docker and Podman under which all features work")
+	cmd.Flags().BoolVar(&profile, "seccomp-profile", false,
+		"print a seccomp profile for Docker and Podman under which all features work")
 	return cmd
 }
 
 // states colours what doctor prints.
-var states = view.Colours(`^(?:\S+ +\S+ +)?(ok|a run works here)(?:$| )`, `^\S+ +\S+ +(degraded)(?:$| )`, `^(?:\S+ +\S+ +)?(missing|a run would not work here)(?:$| )`)
+var states = view.Colours(`^(?:\S+ +\S+ +)?(ok|a run works here)(?:$| )`, `^\S+ +\S+ +(degraded)(?:$| )`,
+	`^(?:\S+ +\S+ +)?(missing|a run would not work here)(?:$| )`)
 
 func writeDiagnosis(out io.Writer, d runner.Diagnosis) error {
 	fmt.Fprintf(out, "This is %s.\n\n", d.Place)
@@ -62,7 +66,8 @@ func writeDiagnosis(out io.Writer, d runner.Diagnosis) error {
 		return err
 	}
 	for _, fix := range d.Fixes {
-		fmt.Fprintf(out, "\n%s (%s)\n  concerns: %s\n", console.Printable(fix.Message), strings.Join(fix.Codes, ", "), strings.Join(fix.Findings, ", "))
+		fmt.Fprintf(out, "\n%s (%s)\n  concerns: %s\n", console.Printable(fix.Message), strings.Join(fix.Codes, ", "),
+			strings.Join(fix.Findings, ", "))
 		if fix.Remedy != "" {
 			fmt.Fprintf(out, "  fix: %s\n", console.Printable(fix.Remedy))
 		}

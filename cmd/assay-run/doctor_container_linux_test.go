@@ -32,7 +32,9 @@ func TestDoctorsRemediesInPodman(t *testing.T) { testRemedies(t, enginetest.Podm
 func testRemedies(t *testing.T, engine *enginetest.Engine) {
 	exe := staticProgram(t)
 	noListener := filepath.Join(t.TempDir(), "profile.json")
-	if err := os.WriteFile(noListener, []byte(`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["seccomp"], "action": "SCMP_ACT_ERRNO"}]}`), 0o600); err != nil {
+	if err := os.WriteFile(noListener,
+		[]byte(`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["seccomp"], "action": "SCMP_ACT_ERRNO"}]}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -51,7 +53,8 @@ func testRemedies(t *testing.T, engine *enginetest.Engine) {
 		{"observation, where the image has another user", []string{"--user", "1000"}, "kernel/ebpf",
 			[]string{"cgroup/session", "kernel/ebpf"},
 			[]string{"--require", "complete", "--user", "1000", "--", "true"}},
-		{"notification, where a profile forbids it", []string{"--security-opt", "seccomp=" + noListener}, "kernel/notify",
+		{"notification, where a profile forbids it", []string{"--security-opt", "seccomp=" + noListener},
+			"kernel/notify",
 			[]string{"kernel/notify"}, nil},
 		{"the sandbox", nil, "sandbox/files",
 			[]string{"sandbox/namespaces", "sandbox/files", "sandbox/network"},
@@ -90,11 +93,14 @@ func TestDoctorNamesThePlace(t *testing.T) {
 	for _, c := range []struct{ env, place, remedy string }{
 		{"NOTHING=1", "a Docker container", "start the container with: docker run "},
 		{"KUBERNETES_SERVICE_HOST=10.0.0.1", "a Kubernetes pod", "give the pod's container securityContext: "},
-		{"GITHUB_ACTIONS=true", "a Docker container, GitHub Actions", "set jobs.JOB.container.options of the workflow to: "},
-		{"GITLAB_CI=true", "a Docker container, GitLab CI", "in the runner's config.toml set [runners.docker] privileged = true"},
+		{"GITHUB_ACTIONS=true", "a Docker container, GitHub Actions",
+			"set jobs.JOB.container.options of the workflow to: "},
+		{"GITLAB_CI=true", "a Docker container, GitLab CI",
+			"in the runner's config.toml set [runners.docker] privileged = true"},
 	} {
 		out, _ := in.run([]string{"--env", c.env}, "doctor")
-		if !regexp.MustCompile(`(?m)^This is `+c.place+`(, a virtual machine)?\.`).MatchString(out) || !strings.Contains(out, "fix: "+c.remedy) {
+		if !regexp.MustCompile(`(?m)^This is `+c.place+`(, a virtual machine)?\.`).MatchString(out) ||
+			!strings.Contains(out, "fix: "+c.remedy) {
 			t.Errorf("with %s:\n%s", c.env, out)
 		}
 		// One line for each capability, and each remedy once.
@@ -116,10 +122,14 @@ func TestDoctorNamesThePlace(t *testing.T) {
 func TestRunWarnsAsDoctorDoes(t *testing.T) {
 	in := container{t, enginetest.Docker(t), staticProgram(t)}
 	user := []string{"--user", "1000"}
-	i := slices.IndexFunc(in.doctor(user).Findings, func(f runner.Finding) bool { return f.Subject+"/"+f.Name == "kernel/ebpf" })
+	i := slices.IndexFunc(in.doctor(user).Findings, func(f runner.Finding) bool {
+		return f.Subject+"/"+f.Name == "kernel/ebpf"
+	})
 	reasons := in.doctor(user).Findings[i].Reasons
-	out, err := in.run(user, "--spool-dir", "/tmp/spool", "--redaction-key", "ephemeral", "-o", "/tmp/r.tar.gz", "--", "true")
-	if err != nil || !strings.Contains(out, reasons[0].Message) || !strings.Contains(out, "hint: "+firstRemedy(reasons[0].Remedy)) {
+	out, err := in.run(user, "--spool-dir", "/tmp/spool", "--redaction-key", "ephemeral", "-o", "/tmp/r.tar.gz", "--",
+		"true")
+	if err != nil || !strings.Contains(out, reasons[0].Message) ||
+		!strings.Contains(out, "hint: "+firstRemedy(reasons[0].Remedy)) {
 		t.Errorf("%v\n%s\ndoctor says %+v", err, out, reasons)
 	}
 }
@@ -143,7 +153,8 @@ func staticProgram(t *testing.T) string {
 
 // run is assay-run in a container with these flags, and all its output.
 func (c container) run(flags []string, args ...string) (string, error) {
-	line := slices.Concat([]string{"run", "--rm", "--network=none", "-v", c.exe + ":/bin/assay-run", "--workdir", "/tmp"}, flags, []string{enginetest.Image, "assay-run"}, args)
+	line := slices.Concat([]string{"run", "--rm", "--network=none", "-v", c.exe + ":/bin/assay-run", "--workdir",
+		"/tmp"}, flags, []string{enginetest.Image, "assay-run"}, args)
 	out, err := c.engine.Command(line...).CombinedOutput()
 	return string(out), err
 }
@@ -173,7 +184,8 @@ func (c container) remedied(flags []string, finding string) []string {
 		c.Fatalf("%d remedies for %s:\n%s", len(block), finding, out)
 	}
 	fix := block[0][1]
-	if write, start, ok := strings.Cut(fix, "assay-run-seccomp.json; "); ok && strings.Contains(write, "assay-run doctor --seccomp-profile > ") {
+	if write, start, ok := strings.Cut(fix, "assay-run-seccomp.json; "); ok &&
+		strings.Contains(write, "assay-run doctor --seccomp-profile > ") {
 		text, err := c.run(flags, "doctor", "--seccomp-profile")
 		profile := filepath.Join(c.TempDir(), "profile.json")
 		if err = errors.Join(err, os.WriteFile(profile, []byte(text), 0o600)); err != nil {

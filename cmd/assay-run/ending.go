@@ -47,7 +47,8 @@ var errEnded = errors.New("the sealing was interrupted")
 // attend calls f, and ends it after the grace when SIGTERM comes, and at once when a second SIGTERM or
 // SIGINT does. The run's timeout ends what comes after the sealing. abandoned reports that f did
 // not end; it may then be stuck for as long as this process lives.
-func (e *ending) attend(ctx context.Context, signals <-chan os.Signal, f func(context.Context) error) (abandoned bool, err error) {
+func (e *ending) attend(ctx context.Context, signals <-chan os.Signal, f func(context.Context) error) (abandoned bool,
+	err error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	done := make(chan error, 1)
@@ -94,7 +95,8 @@ func (e *ending) abandon() error {
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
-		e.say.Failure(console.WithHint(fmt.Errorf("%w, and did not end", errEnded), "the evidence is kept: seal it with assay-run recover"))
+		e.say.Failure(console.WithHint(fmt.Errorf("%w, and did not end", errEnded),
+			"the evidence is kept: seal it with assay-run recover"))
 	}()
 	select {
 	case <-said:

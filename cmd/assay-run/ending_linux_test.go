@@ -74,7 +74,8 @@ func frozen(_ *testing.T, r *heldRun) bool {
 		time.Sleep(5 * time.Millisecond)
 		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", r.cmd.Process.Pid))
 		for _, task := range tasks {
-			if stat, _ := os.ReadFile(task); bytes.Contains(stat, []byte(") R ")) || bytes.Contains(stat, []byte(") D ")) {
+			if stat, _ := os.ReadFile(task); bytes.Contains(stat, []byte(") R ")) ||
+				bytes.Contains(stat, []byte(") D ")) {
 				return false
 			}
 		}
@@ -143,7 +144,8 @@ func TestRunEndsWhenTold(t *testing.T) {
 					t.Skip("needs root, cgroup2 and a kernel layer")
 				}
 				if hold.stderr && (os.Geteuid() != 0 || !observes()) {
-					t.Skip("needs root and a kernel layer: a warning that there is none would find stderr full long before")
+					t.Skip("needs root and a kernel layer: a warning that there is none would find " +
+						"stderr full long before")
 				}
 				if how == "timeout" && hold.untimed != "" {
 					return // and nothing to assert: see untimed

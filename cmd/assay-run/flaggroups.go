@@ -16,13 +16,16 @@ var runFlagGroups = []struct {
 }{
 	{"Common flags", []string{"output", "timeout", "mode", "contract", "quiet"}},
 	{"Bundle", []string{"store", "force", "result", "label", "run-id", "replace", "spool-dir", "compat"}},
-	{"Command", []string{"spec", "dry-run", "workdir", "env", "env-file", "grace", "no-capture", "capture-bytes", "containers"}},
+	{"Command", []string{"spec", "dry-run", "workdir", "env", "env-file", "grace", "no-capture", "capture-bytes",
+		"containers"}},
 	{"Limits", []string{"memory", "pids", "cpus", "best-effort-limits"}},
 	{"Sandbox", []string{"policy", "profile", "isolate", "user"}},
 	{"Observation", []string{"kernel", "kernel-buffer", "keep-observer", "deny-io-uring", "require"}},
 	{"Contract", []string{"contract-baseline", "strict-checks"}},
-	{"Tool calls", []string{"agent-shim", "sdk-event-log", "policy-decision-log", "gateway", "audit", "cli-tool", "check-tool", "max-field", "max-turn"}},
-	{"Secrets and signing", []string{"secret-env", "secret-file", "redaction-key", "unsafe-disable-redaction", "sign", "sign-command"}},
+	{"Tool calls", []string{"agent-shim", "sdk-event-log", "policy-decision-log", "gateway", "audit", "cli-tool",
+		"check-tool", "max-field", "max-turn"}},
+	{"Secrets and signing", []string{"secret-env", "secret-file", "redaction-key", "unsafe-disable-redaction", "sign",
+		"sign-command"}},
 	{"Help", []string{"help", "version"}},
 }
 

@@ -38,57 +38,83 @@ type runFlags struct {
 // a field to [runner.Spec] and a line here.
 func specFlags(fs *pflag.FlagSet, s *runner.Spec) {
 	fs.StringVar(&s.RunID, "run-id", "", "name the run `ID`: letters, digits, _ and - (default random)")
-	fs.StringVar(&s.AgentShim, "agent-shim", s.AgentShim, "the `SDK` that writes --sdk-event-log: "+strings.Join(runner.Shims, ", "))
+	fs.StringVar(&s.AgentShim, "agent-shim", s.AgentShim, "the `SDK` that writes --sdk-event-log: "+
+		strings.Join(runner.Shims, ", "))
 	fs.StringVar(&s.Workdir, "workdir", "", "start the command in `DIR` (default the current directory)")
 	fs.Var((*duration)(&s.Timeout), "timeout", "end the run after `TIME`, such as 90s or 10m (default no limit)")
 	durationFlag(fs, &s.Grace, "grace", s.Grace, "at the end, wait `TIME` between SIGTERM and SIGKILL")
 	fs.Var(&s.Limits.Memory, "memory", "limit memory to `SIZE`, such as 512M or 2G (default no limit)")
 	fs.Var((*positive)(&s.Limits.Pids), "pids", "limit processes and threads to `N` (default no limit)")
 	fs.Var(&s.Limits.CPUs, "cpus", "limit CPU time to that of `N` CPUs, such as 0.5 or 2 (default no limit)")
-	fs.BoolVar(&s.Limits.BestEffort, "best-effort-limits", false, "run even if the host cannot enforce a limit, and record that")
-	boolFlag(fs, (*negated)(&s.Capture), "no-capture", "give the command assay-run's own standard streams and keep no copies")
+	fs.BoolVar(&s.Limits.BestEffort, "best-effort-limits", false,
+		"run even if the host cannot enforce a limit, and record that")
+	boolFlag(fs, (*negated)(&s.Capture), "no-capture",
+		"give the command assay-run's own standard streams and keep no copies")
 	fs.Var(&s.CaptureBytes, "capture-bytes", "keep at most `SIZE` of each output stream")
-	fs.StringVar(&s.Kernel, "kernel", s.Kernel, "`HOW` to observe: auto (the best way that changes nothing for the command), ebpf, notify (seccomp; needs no privilege), require (fail where eBPF cannot see everything), off")
-	fs.Var(&s.KernelBuffer, "kernel-buffer", "kernel event buffer `SIZE`; raise it if events were dropped (default 4MiB)")
-	fs.Var((*duration)(&s.KeepObserver), "keep-observer", "keep the shared observer for `TIME` after the last run, so that the next one starts faster (default 0)")
-	fs.BoolVar(&s.DenyIOUring, "deny-io-uring", false, "with --kernel notify, which cannot see io_uring's requests: refuse io_uring to the command")
-	fs.Var((*list)(&s.Require), "require", "end with 125 unless the evidence is `WHAT`: "+strings.Join(runner.Requirements, ", "))
+	fs.StringVar(&s.Kernel, "kernel", s.Kernel,
+		"`HOW` to observe: auto (the best way that changes nothing for the command), ebpf, notify (seccomp; needs "+
+			"no privilege), require (fail where eBPF cannot see everything), off")
+	fs.Var(&s.KernelBuffer, "kernel-buffer",
+		"kernel event buffer `SIZE`; raise it if events were dropped (default 4MiB)")
+	fs.Var((*duration)(&s.KeepObserver), "keep-observer",
+		"keep the shared observer for `TIME` after the last run, so that the next one starts faster (default 0)")
+	fs.BoolVar(&s.DenyIOUring, "deny-io-uring", false,
+		"with --kernel notify, which cannot see io_uring's requests: refuse io_uring to the command")
+	fs.Var((*list)(&s.Require), "require", "end with 125 unless the evidence is `WHAT`: "+
+		strings.Join(runner.Requirements, ", "))
 	fs.StringVar(&s.Contract, "contract", "", "evaluate the outcome contract in `FILE` after the command has ended")
-	fs.BoolVar(&s.ContractBaseline, "contract-baseline", false, "also evaluate the contract before the command starts: a check that passes then proves nothing")
-	fs.BoolVar(&s.StrictChecks, "strict-checks", false, "give each check a fresh home, cache and temporary directory, a clean environment and no network")
-	fs.StringVar(&s.Compat, "compat", "", "write the bundle's documents in the form of `VERSION`: v0 (see docs/compat.md)")
-	fs.StringVar(&s.SDKEventLog, "sdk-event-log", "", "import the events that the agent's SDK writes to `FILE`; needs --agent-shim")
+	fs.BoolVar(&s.ContractBaseline, "contract-baseline", false,
+		"also evaluate the contract before the command starts: a check that passes then proves nothing")
+	fs.BoolVar(&s.StrictChecks, "strict-checks", false,
+		"give each check a fresh home, cache and temporary directory, a clean environment and no network")
+	fs.StringVar(&s.Compat, "compat", "",
+		"write the bundle's documents in the form of `VERSION`: v0 (see docs/compat.md)")
+	fs.StringVar(&s.SDKEventLog, "sdk-event-log", "",
+		"import the events that the agent's SDK writes to `FILE`; needs --agent-shim")
 	fs.StringVar(&s.PolicyDecisionLog, "policy-decision-log", "", "import the decisions that a policy writes to `FILE`")
-	fs.StringVar(&s.Mode, "mode", "", "`MODE` of the sandbox: observe (no restriction), read-only, workspace-write (default the policy's, or observe)")
-	fs.StringVar(&s.Policy, "policy", "", "apply the policy in `FILE` to what the command touches and to its tool calls")
-	fs.Var((*texts)(&s.Profiles), "profile", "allow what the program `NAME` needs; may be repeated: "+strings.Join(sandbox.Builtins(), ", "))
+	fs.StringVar(&s.Mode, "mode", "",
+		"`MODE` of the sandbox: observe (no restriction), read-only, workspace-write "+
+			"(default the policy's, or observe)")
+	fs.StringVar(&s.Policy, "policy", "",
+		"apply the policy in `FILE` to what the command touches and to its tool calls")
+	fs.Var((*texts)(&s.Profiles), "profile", "allow what the program `NAME` needs; may be repeated: "+
+		strings.Join(sandbox.Builtins(), ", "))
 	fs.StringVar(&s.Isolate, "isolate", "", "`WHAT` to isolate in every mode: pid (give the command a PID namespace)")
-	fs.BoolVar(&s.Containers, "containers", false, "put containers that docker and podman make into the run; needs --mode observe")
+	fs.BoolVar(&s.Containers, "containers", false,
+		"put containers that docker and podman make into the run; needs --mode observe")
 	fs.StringVar(&s.User, "user", "", "run the command as `USER` (a name, a uid or uid:gid); needs root")
-	fs.StringVar(&s.Gateway, "gateway", s.Gateway, "`WHERE` the gateway listens: unix (a unix socket), ws (WebSockets as well)")
+	fs.StringVar(&s.Gateway, "gateway", s.Gateway,
+		"`WHERE` the gateway listens: unix (a unix socket), ws (WebSockets as well)")
 	turnFlags(fs, &s.Turns)
 }
 
 // turnFlags say how a gateway's calls become turns, in a run as in serve.
 func turnFlags(fs *pflag.FlagSet, t *runner.Turns) {
 	d := gateway.Turns{}.Effective()
-	fs.StringVar(&t.CLITool, "cli-tool", "", fmt.Sprintf("`NAME` of the tool whose output is classified by exit code (default %q)", d.CLITool))
-	fs.StringVar(&t.CheckTool, "check-tool", "", fmt.Sprintf("`NAME` of the tool whose output is a verdict (default %q)", d.CheckTool))
-	fs.Var((*someBytes)(&t.MaxField), "max-field", fmt.Sprintf("keep at most `SIZE` of one text in a turn (default %v)", runner.Bytes(d.FieldBytes)))
-	fs.Var((*someBytes)(&t.MaxTurn), "max-turn", fmt.Sprintf("keep at most `SIZE` of a turn's values in total (default %v)", runner.Bytes(d.TurnBytes)))
+	fs.StringVar(&t.CLITool, "cli-tool", "",
+		fmt.Sprintf("`NAME` of the tool whose output is classified by exit code (default %q)", d.CLITool))
+	fs.StringVar(&t.CheckTool, "check-tool", "",
+		fmt.Sprintf("`NAME` of the tool whose output is a verdict (default %q)", d.CheckTool))
+	fs.Var((*someBytes)(&t.MaxField), "max-field",
+		fmt.Sprintf("keep at most `SIZE` of one text in a turn (default %v)", runner.Bytes(d.FieldBytes)))
+	fs.Var((*someBytes)(&t.MaxTurn), "max-turn",
+		fmt.Sprintf("keep at most `SIZE` of a turn's values in total (default %v)", runner.Bytes(d.TurnBytes)))
 }
 
 func (f *runFlags) register(fs *pflag.FlagSet) {
 	f.spec = runner.New()
 	fs.SortFlags = false
-	fs.StringVarP(&f.output, "output", "o", "", "write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
+	fs.StringVarP(&f.output, "output", "o", "",
+		"write the bundle to `FILE`; .tar.zst chooses zstd (default assay-run-<run_id>.tar.gz)")
 	fs.BoolVar(&f.store, "store", false, "keep the bundle in the store (see assay-run store --help)")
 	fs.BoolVar(&f.force, "force", false, "replace an existing bundle of that name")
 	fs.BoolVar(&f.replace, "replace", false, "discard the evidence of an interrupted run of the same --run-id")
 	fs.StringVar(&f.result, "result", "", "also write result.json to `FILE`")
-	fs.StringVar(&f.sign.key, "sign", "", "sign the bundle with the private key in `FILE`, or with \"agent\" (see assay-run sign --help)")
+	fs.StringVar(&f.sign.key, "sign", "",
+		"sign the bundle with the private key in `FILE`, or with \"agent\" (see assay-run sign --help)")
 	fs.StringVar(&f.sign.command, "sign-command", "", "sign the bundle with the shell command `CMD`")
-	fs.StringVar(&f.spoolDir, "spool-dir", "", "keep the live run's evidence under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
+	fs.StringVar(&f.spoolDir, "spool-dir", "",
+		"keep the live run's evidence under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
 	fs.StringVar(&f.specFile, "spec", "", "read the run's options from `FILE` (YAML or JSON); flags override them")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "print the run as a spec file, with the values of --env, and run nothing")
 	f.ofSpec = pflag.NewFlagSet("", pflag.ContinueOnError)

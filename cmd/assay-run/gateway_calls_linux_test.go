@@ -30,7 +30,8 @@ func TestHiddenWriteBesideACallOfTheGateway(t *testing.T) {
 		t.Errorf("files opened, and the calls they are bound to (-want +got):\n%s", d)
 	}
 	insp, err := self(t, dir, "inspect", "--all", "run.tar.gz").CombinedOutput()
-	if err != nil || !regexp.MustCompile(`(?s)tc_1 read_file.*! its name says that it only reads, and it\s+! wrote +\S*/hidden\n`).Match(insp) {
+	if err != nil || !regexp.MustCompile(
+		`(?s)tc_1 read_file.*! its name says that it only reads, and it\s+! wrote +\S*/hidden\n`).Match(insp) {
 		t.Errorf("a hidden write does not stand out: %v\n%s", err, insp)
 	}
 	if !regexp.MustCompile(`(?s)while no call was open.*wrote +\S*/(after|before|between)\n`).Match(insp) {
@@ -75,7 +76,8 @@ func TestHundredOverlappingCallsOfTheGateway(t *testing.T) {
 	}
 	n := layerLines(t, r, schema.TurnsPath, func(line []byte) {
 		var turn schema.Turn
-		if err := json.Unmarshal(line, &turn); err != nil || turn.Prompt == nil || turn.CLIOutcome == nil || *turn.CLIOutcome.Code != 0 {
+		if err := json.Unmarshal(line, &turn); err != nil || turn.Prompt == nil || turn.CLIOutcome == nil ||
+			*turn.CLIOutcome.Code != 0 {
 			t.Errorf("%v: %s", err, line)
 		}
 	})
@@ -87,7 +89,8 @@ func TestHundredOverlappingCallsOfTheGateway(t *testing.T) {
 // TestLogsAndGatewayShareAClock: what came by a log and what came by the socket
 // is ordered by one clock.
 func TestLogsAndGatewayShareAClock(t *testing.T) {
-	_, r, _ := agent(t, []string{"--agent-shim", "openai-agents", "--sdk-event-log", "sdk.ndjson", "--policy-decision-log", "policy.ndjson"}, "logs")
+	_, r, _ := agent(t, []string{"--agent-shim", "openai-agents", "--sdk-event-log", "sdk.ndjson",
+		"--policy-decision-log", "policy.ndjson"}, "logs")
 	type span struct{ started, logged, decided, turnStart, turnEnd, completed int64 }
 	calls := map[string]*span{}
 	get := func(id string) *span {

@@ -30,7 +30,8 @@ func TestFloodsUnderARun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			began := time.Now()
-			_, r, out := agent(t, []string{"--kernel", "off"}, append([]string{"flood", strconv.Itoa(c.count)}, c.args...)...)
+			_, r, out := agent(t, []string{"--kernel", "off"},
+				append([]string{"flood", strconv.Itoa(c.count)}, c.args...)...)
 			var said struct {
 				Kinds map[string]uint64
 				Peak  int

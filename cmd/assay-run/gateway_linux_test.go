@@ -77,7 +77,8 @@ rules:
 		t.Fatal(err)
 	}
 	id := uniqueID()
-	cmd := underRun(t, dir, []string{"--run-id", id, "--gateway", "ws", "--policy", "policy.yaml", "--env", "RUN_ID=" + id},
+	cmd := underRun(t, dir, []string{"--run-id", id, "--gateway", "ws", "--policy", "policy.yaml", "--env",
+		"RUN_ID=" + id},
 		"../../runner/gateway/testdata/scenario.py")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -148,7 +149,8 @@ rules:
 		}
 	}
 	if len(docs.Surface.PolicyDecisions) != len(decisions) {
-		t.Errorf("the capability surface has %d decisions, the layer %d", len(docs.Surface.PolicyDecisions), len(decisions))
+		t.Errorf("the capability surface has %d decisions, the layer %d", len(docs.Surface.PolicyDecisions),
+			len(decisions))
 	}
 	for _, e := range docs.Surface.NetworkEndpoints {
 		if e != nameServiceCache {

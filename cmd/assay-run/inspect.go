@@ -31,24 +31,26 @@ never changed.
 			if asJSON && cmd.Flags().Changed("limit") {
 				most = limit
 			}
-			return a.eachBundle(cmd.Context(), args, reading{titles: !asJSON, unverified: unverified}, func(bundle *view.Bundle) error {
-				s, err := view.Summarize(cmd.Context(), bundle, most)
-				if err != nil {
-					return console.WithHint(err, "run assay-run verify %s", bundle.Name)
-				}
-				if asJSON {
-					return a.printDocument(s)
-				}
-				page := console.Page(a.stdout, view.Inspection)
-				page.Limit, page.Section = limit, section
-				page.All = all || cmd.Flags().Changed("limit")
-				return s.WriteText(a.stdout, page)
-			})
+			return a.eachBundle(cmd.Context(), args, reading{titles: !asJSON, unverified: unverified},
+				func(bundle *view.Bundle) error {
+					s, err := view.Summarize(cmd.Context(), bundle, most)
+					if err != nil {
+						return console.WithHint(err, "run assay-run verify %s", bundle.Name)
+					}
+					if asJSON {
+						return a.printDocument(s)
+					}
+					page := console.Page(a.stdout, view.Inspection)
+					page.Limit, page.Section = limit, section
+					page.All = all || cmd.Flags().Changed("limit")
+					return s.WriteText(a.stdout, page)
+				})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON")
 	cmd.Flags().BoolVar(&unverified, "unverified", false, "also print a bundle that does not verify, with a warning")
-	cmd.Flags().IntVar(&limit, "limit", view.DefaultLimit, "with --all, list at most `N` entries in each section; --json without --limit lists all")
+	cmd.Flags().IntVar(&limit, "limit", view.DefaultLimit,
+		"with --all, list at most `N` entries in each section; --json without --limit lists all")
 	cmd.Flags().BoolVar(&all, "all", false, "print every section whole")
 	cmd.Flags().StringVar(&section, "section", "", "print the section `NAME` only; the page ends with their names")
 	return cmd
@@ -78,33 +80,38 @@ events refuses it before it prints anything.
 			for _, id := range execIDs {
 				f.ExecIDs = append(f.ExecIDs, uint64(id))
 			}
-			return a.eachBundle(cmd.Context(), args, reading{titles: table, unverified: unverified}, func(bundle *view.Bundle) error {
-				events := view.Events(cmd.Context(), bundle, f)
-				if table {
-					return console.Page(a.stdout, view.Rows).Write(a.stdout, func(w io.Writer) error {
-						_, err := view.WriteTable(w, events)
-						return err
-					})
-				}
-				_, err := view.WriteNDJSON(a.stdout, events)
-				return err
-			})
+			return a.eachBundle(cmd.Context(), args, reading{titles: table, unverified: unverified},
+				func(bundle *view.Bundle) error {
+					events := view.Events(cmd.Context(), bundle, f)
+					if table {
+						return console.Page(a.stdout, view.Rows).Write(a.stdout, func(w io.Writer) error {
+							_, err := view.WriteTable(w, events)
+							return err
+						})
+					}
+					_, err := view.WriteNDJSON(a.stdout, events)
+					return err
+				})
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.BoolVar(&table, "table", false, "print a table for people")
 	fs.BoolVar(&unverified, "unverified", false, "also print a bundle that does not verify, with a warning")
-	fs.StringSliceVar(&f.Layers, "layer", nil, "only these `LAYERS`: lifecycle, kernel, policy, sdk, turns, audit (default kernel)")
+	fs.StringSliceVar(&f.Layers, "layer", nil,
+		"only these `LAYERS`: lifecycle, kernel, policy, sdk, turns, audit (default kernel)")
 	fs.StringSliceVar(&f.Kinds, "kind", nil, "only these `KINDS`: openat, exec, connect, run_started, ...")
 	fs.UintSliceVar(&pids, "pid", nil, "only processes with these `PIDS`")
 	fs.UintSliceVar(&execIDs, "exec-id", nil, "only process instances with these exec_id `IDS`")
 	fs.StringVar(&f.Process, "process", "", "only processes whose executable, name or arguments match `GLOB`")
-	fs.BoolVar(&f.Descendants, "descendants", false, "with --process, --pid or --exec-id, also the processes that they started")
+	fs.BoolVar(&f.Descendants, "descendants", false,
+		"with --process, --pid or --exec-id, also the processes that they started")
 	fs.StringVar(&f.Path, "path", "", "only events with a path that matches `GLOB` (** crosses directories)")
 	fs.StringVar(&f.Host, "host", "", "only events with the host `NAME`: a name, glob, address, prefix or address:port")
-	fs.StringVar(&f.Result, "result", "", "only events with this `RESULT`: ok, error, blocked, or an errno such as ENOENT")
-	fs.StringSliceVar(&f.Classes, "class", nil, "only these `CLASSES`: agent, loader, locale, runtime, introspection, lookup, check, runner, setup")
+	fs.StringVar(&f.Result, "result", "",
+		"only events with this `RESULT`: ok, error, blocked, or an errno such as ENOENT")
+	fs.StringSliceVar(&f.Classes, "class", nil,
+		"only these `CLASSES`: agent, loader, locale, runtime, introspection, lookup, check, runner, setup")
 	fs.Var((*duration)(&f.Since), "since", "only events at least `TIME` after the start, such as 1.5s")
 	fs.Var((*duration)(&f.Until), "until", "only events at most `TIME` after the start")
 	fs.StringVar(&f.ToolCall, "tool-call", "", "only events of the tool call `ID`")

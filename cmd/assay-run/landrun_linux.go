@@ -30,8 +30,9 @@ exits with 1. The command replaces the landrun process. To switch a script over,
 add "alias landrun='assay-run landrun'".
 
 The sandbox command restricts more, and needs no list of the files a program reads.`,
-		Example: "  assay-run landrun --rox /usr --ro /etc --rw . --connect-tcp 443 --env PATH -- curl https://example.org",
-		Args:    cobra.ArbitraryArgs,
+		Example: "  assay-run landrun --rox /usr --ro /etc --rw . --connect-tcp 443 --env PATH -- curl " +
+			"https://example.org",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := a.landrun(l, args, env, unixSockets, addExec, ldd, level); err != nil {
 				return console.ExitError{Code: 1, Err: err}
@@ -57,11 +58,16 @@ The sandbox command restricts more, and needs no list of the files a program rea
 	fs.BoolVar(&l.UnrestrictedNetwork, "unrestricted-network", false, "do not restrict TCP ports")
 	fs.BoolVar(&l.UnrestrictedScoped, "unrestricted-scoped", false, "do not restrict signals and abstract sockets")
 	fs.BoolVar(&l.IgnoreMissing, "ignore-missing", false, "ignore paths that do not exist")
-	fs.BoolVar(&l.BestEffort, "best-effort", false, "run the command even if this kernel's Landlock cannot enforce every restriction")
-	fs.BoolVar(&l.QuietOriginating, "log-disable-originating", false, "keep what is refused to the command itself out of the host's audit log")
-	fs.BoolVar(&l.LogSubprocesses, "log-enable-subprocesses", false, "also audit what is refused to programs that the command executes")
-	fs.BoolVar(&l.QuietSubdomains, "log-disable-subdomains", false, "keep what Landlock domains of the command's own refuse out of the audit log")
-	fs.StringVar(&level, "log-level", os.Getenv("LANDRUN_LOG_LEVEL"), "log at `LEVEL`: error, info or debug (default error)")
+	fs.BoolVar(&l.BestEffort, "best-effort", false,
+		"run the command even if this kernel's Landlock cannot enforce every restriction")
+	fs.BoolVar(&l.QuietOriginating, "log-disable-originating", false,
+		"keep what is refused to the command itself out of the host's audit log")
+	fs.BoolVar(&l.LogSubprocesses, "log-enable-subprocesses", false,
+		"also audit what is refused to programs that the command executes")
+	fs.BoolVar(&l.QuietSubdomains, "log-disable-subdomains", false,
+		"keep what Landlock domains of the command's own refuse out of the audit log")
+	fs.StringVar(&level, "log-level", os.Getenv("LANDRUN_LOG_LEVEL"),
+		"log at `LEVEL`: error, info or debug (default error)")
 	return cmd
 }
 
@@ -92,7 +98,8 @@ func (a *app) landrun(l *sandbox.Landrun, args, env, sockets []string, addExec, 
 		}
 	}
 	if level == "info" || level == "debug" {
-		a.say.Info("landrun: ro %q, rox %q, rw %q, rwx %q, bind %d, connect %d", l.RO, l.ROX, l.RW, l.RWX, l.BindTCP, l.ConnectTCP)
+		a.say.Info("landrun: ro %q, rox %q, rw %q, rwx %q, bind %d, connect %d", l.RO, l.ROX, l.RW, l.RWX, l.BindTCP,
+			l.ConnectTCP)
 	}
 	return l.Exec(path, args, passed)
 }

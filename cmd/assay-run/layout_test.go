@@ -49,9 +49,11 @@ func TestImportsPointOneWayAndPackagesAreDocumented(t *testing.T) {
 				name, err := strconv.Unquote(i.Path.Value)
 				if ours, ok := strings.CutPrefix(name, module); ok {
 					if strings.HasSuffix(ours, "/reexec") && f.Name.Name != "main" {
-						t.Errorf("%s imports %s, after which its users may never come to main; only a main package may", path, name)
+						t.Errorf("%s imports %s, after which its users may never come to main; only a main package may",
+							path, name)
 					}
-					if top, _, _ := strings.Cut(ours, "/"); top != folder && !slices.Contains(may, top) && !slices.Contains(may, ours) {
+					if top, _, _ := strings.Cut(ours, "/"); top != folder && !slices.Contains(may, top) &&
+						!slices.Contains(may, ours) {
 						t.Errorf("%s imports %s; %s may import %q", path, name, folder, may)
 					}
 				} else if err != nil {
@@ -127,7 +129,8 @@ func TestRunIDsOfTestsAreUnique(t *testing.T) {
 	root := filepath.Join("..", "..")
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		script := strings.HasSuffix(path, ".txtar")
-		if err != nil || d.IsDir() || !script && !strings.HasSuffix(path, "_test.go") || filepath.Base(path) == "layout_test.go" {
+		if err != nil || d.IsDir() || !script && !strings.HasSuffix(path, "_test.go") ||
+			filepath.Base(path) == "layout_test.go" {
 			return err
 		}
 		b, err := os.ReadFile(path)
@@ -138,7 +141,8 @@ func TestRunIDsOfTestsAreUnique(t *testing.T) {
 			line = refusedID.ReplaceAll(append(line, '\n'), nil)
 			for n, r := range fixedID {
 				if (script || n == 1 || n == 2) && r.Match(line) {
-					t.Errorf("%s:%d: the run id is the same in every test process; use $ID or uniqueID: %s", path, i+1, line)
+					t.Errorf("%s:%d: the run id is the same in every test process; use $ID or uniqueID: %s", path, i+1,
+						line)
 				}
 			}
 		}

@@ -61,9 +61,11 @@ the server's exit code.
 
 mcp wrap rewrites a configuration file so that every server in it goes
 through mcp.`,
-		Example: "  assay-run mcp --policy policy.yaml -- npx some-mcp-server\n  assay-run mcp --policy policy.yaml --url https://mcp.example.com/mcp\n  assay-run mcp --policy policy.yaml --listen 127.0.0.1:0 -- ./server\n  assay-run mcp wrap --policy policy.yaml .mcp.json",
-		Args:    a.commandAfterDash,
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.mcpRun(f, args) },
+		Example: "  assay-run mcp --policy policy.yaml -- npx some-mcp-server\n  assay-run mcp --policy policy.yaml " +
+			"--url https://mcp.example.com/mcp\n  assay-run mcp --policy policy.yaml --listen 127.0.0.1:0 -- " +
+			"./server\n  assay-run mcp wrap --policy policy.yaml .mcp.json",
+		Args: a.commandAfterDash,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.mcpRun(f, args) },
 
 		DisableFlagsInUseLine: true,
 	}
@@ -71,13 +73,16 @@ through mcp.`,
 	fs.SortFlags = false
 	fs.StringVar(&f.policy, "policy", "", "policy `FILE` in YAML or JSON, read once")
 	fs.StringVar(&f.url, "url", "", "`URL` of a remote server")
-	fs.StringArrayVar(&f.headers, "header", nil, "send `'NAME: VALUE'` to the remote server; ${VARIABLE} is expanded from the environment; may be repeated")
+	fs.StringArrayVar(&f.headers, "header", nil,
+		"send `'NAME: VALUE'` to the remote server; ${VARIABLE} is expanded from the environment; may be repeated")
 	fs.StringVar(&f.listen, "listen", "", "serve clients over HTTP at `HOST:PORT` instead of stdin and stdout")
 	fs.BoolVar(&f.noAuth, "no-auth", false, "require no token; only with --listen on a loopback address")
 	fs.StringVar(&f.config, "config", "", "take servers from `FILE`, in the mcpServers form")
 	fs.StringVar(&f.server, "server", "", "use only the server `NAME` of --config")
-	fs.StringVar(&f.decisionLog, "decision-log", "", "append each decision to `FILE` (default $"+runner.EnvDecisionLog+")")
-	fs.BoolVar(&f.changes, "allow-tool-changes", false, "allow calls of a tool that the server changed after it was first listed")
+	fs.StringVar(&f.decisionLog, "decision-log", "", "append each decision to `FILE` (default $"+runner.EnvDecisionLog+
+		")")
+	fs.BoolVar(&f.changes, "allow-tool-changes", false,
+		"allow calls of a tool that the server changed after it was first listed")
 	fs.StringVar(&f.source, "event-source", "assay-run:mcp", "`URI` that decisions name as their source")
 	cmd.AddCommand(a.mcpWrapCommand())
 	return cmd
@@ -93,7 +98,8 @@ func (a *app) mcpRun(f *mcpFlags, args []string) error {
 		return console.WithHint(errors.New("no policy given"), "name one with --policy FILE")
 	}
 	if f.source == agentlog.GatewaySource {
-		return console.WithHint(fmt.Errorf("--event-source %s is reserved for a run's gateway", f.source), "name another URI")
+		return console.WithHint(fmt.Errorf("--event-source %s is reserved for a run's gateway", f.source),
+			"name another URI")
 	}
 	cfg := mcp.Config{Source: f.source, Warn: func(m string) { a.say.Warning("%s", m) }}
 	file, err := a.loadPolicy(f.policy)
@@ -102,7 +108,8 @@ func (a *app) mcpRun(f *mcpFlags, args []string) error {
 	}
 	for _, r := range file.Rules {
 		if r.Rule == policy.RequireState && !slices.Contains(r.Value, "") {
-			a.say.Warning("%s: rule %q denies every call of %s: only a run knows its state, so it belongs in a run's policy", f.policy, r.Name, r.Target)
+			a.say.Warning("%s: rule %q denies every call of %s: only a run knows its state, so it belongs "+
+				"in a run's policy", f.policy, r.Name, r.Target)
 		}
 	}
 	if f.decisionLog == "" {
@@ -154,7 +161,9 @@ func (f *mcpFlags) servers(args []string, a *app) (map[string]startServer, error
 	}
 	switch {
 	case named == 0:
-		return nil, console.WithHint(runner.ErrEmptyCommand, "write the server after --, as in: assay-run mcp --policy policy.yaml -- ./server; or name one with --url or --config")
+		return nil, console.WithHint(runner.ErrEmptyCommand,
+			"write the server after --, as in: assay-run mcp --policy policy.yaml -- ./server; or name one with "+
+				"--url or --config")
 	case named > 1:
 		return nil, errors.New("more than one server given: use only one of --url, --config and a command after --")
 	case f.server != "" && f.config == "":
@@ -187,7 +196,8 @@ func (f *mcpFlags) servers(args []string, a *app) (map[string]startServer, error
 		return nil, fmt.Errorf("--config: %w", err)
 	}
 	if f.server == "" && f.listen == "" && len(entries) != 1 {
-		return nil, console.WithHint(fmt.Errorf("--config %s has %d servers", f.config, len(entries)), "name one with --server, or serve them all with --listen")
+		return nil, console.WithHint(fmt.Errorf("--config %s has %d servers", f.config, len(entries)),
+			"name one with --server, or serve them all with --listen")
 	}
 	starts := map[string]startServer{}
 	for name, e := range entries {
@@ -216,14 +226,17 @@ func (a *app) entry(e mcp.Entry) (startServer, error) {
 	}
 	if e.URL == "" {
 		return func(func() http.Header) (*mcp.Server, error) {
-			return mcp.Command{Args: append([]string{e.Command}, e.Args...), Env: e.Environ(), Dir: e.Dir, Stderr: a.stderr}.Start()
+			return mcp.Command{Args: append([]string{e.Command}, e.Args...), Env: e.Environ(), Dir: e.Dir,
+				Stderr: a.stderr}.Start()
 		}, nil
 	}
 	if !strings.HasPrefix(e.URL, "https://") && !strings.HasPrefix(e.URL, "http://") {
 		return nil, errors.New("a URL must begin with https:// or http://")
 	}
 	return func(forward func() http.Header) (*mcp.Server, error) {
-		return mcp.Remote{URL: e.URL, Header: e.Header(), Forward: forward, Warn: func(m string) { a.say.Warning("%s", m) }}.Start()
+		return mcp.Remote{URL: e.URL, Header: e.Header(), Forward: forward, Warn: func(m string) {
+			a.say.Warning("%s", m)
+		}}.Start()
 	}, nil
 }
 

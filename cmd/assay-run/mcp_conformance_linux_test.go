@@ -39,11 +39,13 @@ func newConformance(t *testing.T) *conformance {
 	}
 	npmInstall(t, filepath.Join(dir, "suite"))
 	const sdk = "github.com/modelcontextprotocol/go-sdk/conformance/"
-	if out, err := exec.Command("go", "build", "-o", dir, sdk+"everything-server", sdk+"everything-client").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", dir, sdk+"everything-server",
+		sdk+"everything-client").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	c := &conformance{
-		node: nodes[0], suite: filepath.Join(dir, "suite", "node_modules", "@modelcontextprotocol", "conformance", "dist", "index.js"),
+		node: nodes[0], suite: filepath.Join(dir, "suite", "node_modules", "@modelcontextprotocol", "conformance",
+			"dist", "index.js"),
 		server: filepath.Join(dir, "everything-server"), client: filepath.Join(dir, "everything-client"),
 		program: filepath.Join(dir, "assay-run"), dir: dir, // testscript.Main goes by the name
 	}
@@ -78,7 +80,8 @@ func (c *conformance) servers(t *testing.T, url string) []string {
 // mcp starts mcp in front of a server and returns where it listens.
 func (c *conformance) mcp(t *testing.T, args ...string) (url string) {
 	t.Helper()
-	cmd := exec.Command(c.program, append([]string{"mcp", "--policy", "policy.yaml", "--no-auth", "--listen", "127.0.0.1:0"}, args...)...)
+	cmd := exec.Command(c.program,
+		append([]string{"mcp", "--policy", "policy.yaml", "--no-auth", "--listen", "127.0.0.1:0"}, args...)...)
 	cmd.Dir = c.dir
 	return startAndRead(t, cmd, 1)[0]
 }
@@ -108,7 +111,9 @@ func TestMCPConformance(t *testing.T) {
 	}
 	url := "http://" + at + "/mcp"
 	direct := c.servers(t, url)
-	if failed := slices.DeleteFunc(slices.Clone(direct), func(v string) bool { return strings.HasSuffix(v, " 0 failed") }); len(failed) > 0 {
+	if failed := slices.DeleteFunc(slices.Clone(direct), func(v string) bool {
+		return strings.HasSuffix(v, " 0 failed")
+	}); len(failed) > 0 {
 		t.Fatalf("the SDK's own server fails: %q", failed)
 	}
 	for name, args := range map[string][]string{"a program": {"--", c.server}, "a remote server": {"--url", url}} {
@@ -135,13 +140,15 @@ exit $code
 		t.Fatal(err)
 	}
 	for scenario, want := range map[string]string{
-		"initialize": "Passed: 1/1, 0 failed", "tools_call": "Passed: 1/1, 0 failed", "elicitation-sep1034-client-defaults": "Passed: 5/5, 0 failed",
+		"initialize": "Passed: 1/1, 0 failed", "tools_call": "Passed: 1/1, 0 failed",
+		"elicitation-sep1034-client-defaults": "Passed: 5/5, 0 failed",
 		// The challenge reaches the client, which asks where it says. It goes no
 		// further: to RFC 9728 the resource has to be at the address that it called.
 		"auth/metadata-default": `prm-pathbased-requested *\] \S*SUCCESS`,
 	} {
 		t.Run(scenario, func(t *testing.T) {
-			cmd := exec.Command(c.node, c.suite, "client", "--command", through, "--scenario", scenario, "-o", t.TempDir())
+			cmd := exec.Command(c.node, c.suite, "client", "--command", through, "--scenario", scenario, "-o",
+				t.TempDir())
 			cmd.Dir = c.dir
 			out, _ := cmd.CombinedOutput()
 			if !regexp.MustCompile(want).Match(out) {

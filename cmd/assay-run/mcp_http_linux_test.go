@@ -49,7 +49,8 @@ func TestMCPOfTheTypeScriptSDK(t *testing.T) {
 		}
 	}
 	want := map[string]any{
-		"tools": []any{"echo", "slow", "ask"}, "resources": []any{"test://r"}, "echo": "echo", "read": "a resource", "slow": "slow",
+		"tools": []any{"echo", "slow", "ask"}, "resources": []any{"test://r"}, "echo": "echo", "read": "a resource",
+		"slow":     "slow",
 		"ask":      `{"type":"text","text":"sampled"}`,
 		"shell":    `error -32010: MCP error -32010: denied by policy rule "tools.deny": the tool is on the list of denied tools`,
 		"beside":   `error -32010: MCP error -32010: denied by policy rule "tools.deny": the tool is on the list of denied tools`,
@@ -81,10 +82,15 @@ func TestMCPOfTheTypeScriptSDK(t *testing.T) {
 		return append([]string{"stdio", program, "mcp", "--policy", "policy.yaml"}, args...)
 	}
 	t.Run("stdio to stdio", func(t *testing.T) { check(t, nil, mcp(append([]string{"--"}, server...)...)...) })
-	t.Run("stdio to HTTP, with a stream that breaks off", func(t *testing.T) { check(t, nil, mcp("--url", remoteURL)...) })
-	t.Run("a server of a configuration", func(t *testing.T) { check(t, nil, mcp("--config", "mcp.json", "--server", "remote")...) })
+	t.Run("stdio to HTTP, with a stream that breaks off", func(t *testing.T) {
+		check(t, nil, mcp("--url", remoteURL)...)
+	})
+	t.Run("a server of a configuration", func(t *testing.T) {
+		check(t, nil, mcp("--config", "mcp.json", "--server", "remote")...)
+	})
 	t.Run("HTTP to both servers of a configuration", func(t *testing.T) {
-		cmd := exec.Command(program, "mcp", "--policy", "policy.yaml", "--listen", "127.0.0.1:0", "--config", "mcp.json")
+		cmd := exec.Command(program, "mcp", "--policy", "policy.yaml", "--listen", "127.0.0.1:0", "--config",
+			"mcp.json")
 		cmd.Dir = dir
 		lines := startAndRead(t, cmd, 3)
 		for _, at := range lines[:2] {
@@ -121,7 +127,8 @@ func TestMCPOfTheTypeScriptSDK(t *testing.T) {
 				Args          []string
 			} `json:"mcpServers"`
 		}
-		if err := json.Unmarshal(text, &now); err != nil || now.Other != 1 || strings.Contains(string(text), remoteURL) {
+		if err := json.Unmarshal(text, &now); err != nil || now.Other != 1 ||
+			strings.Contains(string(text), remoteURL) {
 			t.Fatalf("%v: %s", err, text)
 		}
 		for name, s := range now.Servers {

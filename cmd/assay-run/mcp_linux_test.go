@@ -67,12 +67,15 @@ func TestMCPInARun(t *testing.T) {
 		got = append(got, e.ToolID+" "+e.ToolCallID+" "+e.Outcome.Kind+" "+e.CallerID)
 	})
 	want := []string{
-		"read_file 2 success urn:test", "write_file from_arguments success urn:test", "write_file from_params success urn:test",
+		"read_file 2 success urn:test", "write_file from_arguments success urn:test",
+		"write_file from_params success urn:test",
 		"read_file 11 success urn:test", "write_file 12 policy_denied urn:test", "write_file ü success urn:test",
 		// What the proxy denied, or the gateway could not look at.
-		"shell odd policy_denied urn:test", "shell odd policy_denied urn:test", "shell odd policy_denied urn:test", "shell odd policy_denied urn:test",
+		"shell odd policy_denied urn:test", "shell odd policy_denied urn:test", "shell odd policy_denied urn:test",
+		"shell odd policy_denied urn:test",
 		"shell 3 policy_denied urn:test", "read_file four policy_denied urn:test", "shell 10 policy_denied urn:test",
-		"write_file 13 policy_denied urn:test", "write_file 14 policy_denied urn:test", "write_file 15 policy_denied urn:test",
+		"write_file 13 policy_denied urn:test", "write_file 14 policy_denied urn:test",
+		"write_file 15 policy_denied urn:test",
 	}
 	slices.Sort(want) // calls that came together end in any order
 	slices.Sort(got)
@@ -94,14 +97,17 @@ func TestMCPOfTheSDKInARun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := self(t, dir, "-q", "-o", "run.tar.gz", "--policy", "run.yaml", "--policy-decision-log", "decisions.ndjson", "--", "mcp-agent")
-	cmd.Env = append(cmd.Env, "MCPGODEBUG=blockingcancelnotify=1") // or it tells of a cancelled call after the next has begun
+	cmd := self(t, dir, "-q", "-o", "run.tar.gz", "--policy", "run.yaml", "--policy-decision-log", "decisions.ndjson",
+		"--", "mcp-agent")
+	// or it tells of a cancelled call after the next has begun
+	cmd.Env = append(cmd.Env, "MCPGODEBUG=blockingcancelnotify=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, want := range []string{
-		"tool read_file\ntool touch\ntool wait\ntc_read done", "tc_touch done", `tc_mcp_denies error .*tools\.deny`, `tc_run_denies error .*of_the_run`,
+		"tool read_file\ntool touch\ntool wait\ntc_read done", "tc_touch done", `tc_mcp_denies error .*tools\.deny`,
+		`tc_run_denies error .*of_the_run`,
 		"tc_wait error .*cancel", "tc_again done",
 	} {
 		if !regexp.MustCompile(want).Match(out) {
@@ -118,8 +124,9 @@ func TestMCPOfTheSDKInARun(t *testing.T) {
 		outcomes[e.ToolCallID] += e.Outcome.Kind + e.Outcome.Code
 	})
 	want := map[string]string{
-		"tc_read": schema.CallSuccess, "tc_touch": schema.CallSuccess, "tc_mcp_denies": schema.CallPolicyDenied, "tc_run_denies": schema.CallPolicyDenied,
-		"tc_wait": schema.CallExecutionFailed + schema.FailCancelled, "tc_again": schema.CallSuccess,
+		"tc_read": schema.CallSuccess, "tc_touch": schema.CallSuccess, "tc_mcp_denies": schema.CallPolicyDenied,
+		"tc_run_denies": schema.CallPolicyDenied,
+		"tc_wait":       schema.CallExecutionFailed + schema.FailCancelled, "tc_again": schema.CallSuccess,
 	}
 	if d := cmp.Diff(want, outcomes); d != "" {
 		t.Errorf("call events (-want +got):\n%s", d)
@@ -136,8 +143,11 @@ func TestMCPOfTheSDKInARun(t *testing.T) {
 		decisions[e.Source+" "+e.Decision+" "+e.ToolCallID]++
 	})
 	wantDecisions := map[string]int{
-		"assay-run:mcp allow tc_read": 1, "assay-run:mcp allow tc_touch": 1, "assay-run:mcp deny tc_mcp_denies": 1, "assay-run:mcp allow tc_run_denies": 1, "assay-run:mcp allow tc_wait": 1, "assay-run:mcp allow tc_again": 1,
-		"assay-run:gateway allow tc_read": 1, "assay-run:gateway allow tc_touch": 1, "assay-run:gateway deny tc_run_denies": 1, "assay-run:gateway allow tc_wait": 1, "assay-run:gateway allow tc_again": 1,
+		"assay-run:mcp allow tc_read": 1, "assay-run:mcp allow tc_touch": 1, "assay-run:mcp deny tc_mcp_denies": 1,
+		"assay-run:mcp allow tc_run_denies": 1, "assay-run:mcp allow tc_wait": 1, "assay-run:mcp allow tc_again": 1,
+		"assay-run:gateway allow tc_read": 1, "assay-run:gateway allow tc_touch": 1,
+		"assay-run:gateway deny tc_run_denies": 1, "assay-run:gateway allow tc_wait": 1,
+		"assay-run:gateway allow tc_again": 1,
 	}
 	if d := cmp.Diff(wantDecisions, decisions); d != "" {
 		t.Errorf("policy layer (-want +got):\n%s", d)
@@ -147,14 +157,16 @@ func TestMCPOfTheSDKInARun(t *testing.T) {
 	}
 	bound := map[string]string{}
 	kernelEvents(t, r, func(e *schema.KernelEvent) {
-		if name := filepath.Base(e.Value); e.Kind == schema.KindOpen && filepath.Dir(e.Value) == dir && !strings.HasSuffix(name, ".ndjson") {
+		if name := filepath.Base(e.Value); e.Kind == schema.KindOpen && filepath.Dir(e.Value) == dir &&
+			!strings.HasSuffix(name, ".ndjson") {
 			bound[name] += strings.TrimSpace(e.ToolCallID+" "+e.BoundBy) + ";"
 		}
 	})
 	wantBound := map[string]string{
 		"mcp.yaml": ";", "in": "tc_read window;", "hidden": "tc_read window;", "by-touch": "tc_touch window;",
 		"by-wait": "tc_wait window;", "beside": ";", "beside-child": ";", "by-again": "tc_again window;",
-		"after-tc_read": ";", "after-tc_touch": ";", "after-tc_mcp_denies": ";", "after-tc_run_denies": ";", "after-tc_wait": ";", "after-tc_again": ";",
+		"after-tc_read": ";", "after-tc_touch": ";", "after-tc_mcp_denies": ";", "after-tc_run_denies": ";",
+		"after-tc_wait": ";", "after-tc_again": ";",
 	}
 	if d := cmp.Diff(wantBound, bound); d != "" {
 		t.Errorf("files opened, and the calls they are bound to (-want +got):\n%s", d)
@@ -164,7 +176,8 @@ func TestMCPOfTheSDKInARun(t *testing.T) {
 	if want := `(?s)\ndenied \(\d+\)(\n  1× tool_call +deny +(delete_all +rule tools.deny|touch +rule of_the_run)){2}\n.*\nprograms \(`; !regexp.MustCompile(want).Match(insp) {
 		t.Errorf("the denied calls are not the first denials:\n%s", insp)
 	}
-	if err != nil || !regexp.MustCompile(`(?s)tc_read read_file.*! its name says that it only reads, and it.*! wrote +\S*/hidden`).Match(insp) {
+	if err != nil || !regexp.MustCompile(
+		`(?s)tc_read read_file.*! its name says that it only reads, and it.*! wrote +\S*/hidden`).Match(insp) {
 		t.Errorf("a hidden write does not stand out: %v\n%s", err, insp)
 	}
 }
@@ -172,10 +185,12 @@ func TestMCPOfTheSDKInARun(t *testing.T) {
 // TestMCPDecidesAlone: in a run without a policy of its own each decision of the proxy
 // is one line of the policy layer, whether the run reads the proxy's log or not.
 func TestMCPDecidesAlone(t *testing.T) {
-	for name, flags := range map[string][]string{"read log": {"--policy-decision-log", "decisions.ndjson"}, "no log": nil} {
+	for name, flags := range map[string][]string{"read log": {"--policy-decision-log", "decisions.ndjson"},
+		"no log": nil} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := errors.Join(os.WriteFile(filepath.Join(dir, "mcp.yaml"), []byte("tools: {deny: [delete_all]}\n"), 0o600),
+			if err := errors.Join(os.WriteFile(filepath.Join(dir, "mcp.yaml"), []byte("tools: {deny: [delete_all]}\n"),
+				0o600),
 				os.WriteFile(filepath.Join(dir, "in"), nil, 0o600)); err != nil {
 				t.Fatal(err)
 			}
@@ -185,7 +200,8 @@ func TestMCPDecidesAlone(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			r, want, got := opened(t, dir), []string{}, []string{}
-			for _, id := range []string{"tc_read", "tc_touch", "tc_mcp_denies", "tc_run_denies", "tc_wait", "tc_again"} {
+			for _, id := range []string{"tc_read", "tc_touch", "tc_mcp_denies", "tc_run_denies", "tc_wait",
+				"tc_again"} {
 				decision := "allow"
 				if id == "tc_mcp_denies" {
 					decision = "deny"
@@ -212,7 +228,8 @@ func TestMCPDecidesAlone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff([]string{"allow:read_file", "allow:touch", "allow:wait", "deny:delete_all"}, docs.Surface.PolicyDecisions); d != "" {
+			if d := cmp.Diff([]string{"allow:read_file", "allow:touch", "allow:wait", "deny:delete_all"},
+				docs.Surface.PolicyDecisions); d != "" {
 				t.Errorf("decisions of the surface (-want +got):\n%s", d)
 			}
 			for _, b := range docs.Correlation.Bindings {
@@ -239,7 +256,8 @@ func TestMCPEndsItsServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			cmd := self(t, dir, "mcp", "--policy", "policy.yaml", "--", "sh", "-c",
-				"trap '' TERM; sleep 600 & setsid sleep 600 & sh -c 'sleep 600; true' & echo $$ $! >pids.new; pgrep -P $$ >>pids.new; mv pids.new pids; wait")
+				"trap '' TERM; sleep 600 & setsid sleep 600 & sh -c 'sleep 600; true' & echo $$ $! >pids.new; pgrep "+
+					"-P $$ >>pids.new; mv pids.new pids; wait")
 			in, err := cmd.StdinPipe()
 			if err != nil {
 				t.Fatal(err)

@@ -33,7 +33,8 @@ func (a *app) mcpListen(f *mcpFlags, cfg mcp.Config, file *policy.File, servers 
 	defer ln.Close()
 	front := &mcp.Front{Loopback: ln.Addr().(*net.TCPAddr).IP.IsLoopback(), Servers: map[string]mcp.Backend{}}
 	if f.noAuth && !front.Loopback {
-		return fmt.Errorf("--listen %s: without a token, only a loopback address is allowed, such as 127.0.0.1:0", f.listen)
+		return fmt.Errorf("--listen %s: without a token, only a loopback address is allowed, such as 127.0.0.1:0",
+			f.listen)
 	}
 	made := false
 	if !f.noAuth {

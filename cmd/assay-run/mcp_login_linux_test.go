@@ -31,14 +31,16 @@ const issuedToken = "k7-issued-token-q93vx"
 func startAuthorized(t *testing.T) *authorized {
 	a := &authorized{}
 	tools := mcp.NewServer(&mcp.Implementation{Name: "s", Version: "1"}, nil)
-	mcp.AddTool(tools, &mcp.Tool{Name: "echo"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "echo"}}}, nil, nil
-	})
+	mcp.AddTool(tools, &mcp.Tool{Name: "echo"},
+		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "echo"}}}, nil, nil
+		})
 	serve := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return tools }, nil)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+issuedToken {
-			w.Header().Set("WWW-Authenticate", `Bearer resource_metadata="`+a.base+`/.well-known/oauth-protected-resource/mcp"`)
+			w.Header().Set("WWW-Authenticate",
+				`Bearer resource_metadata="`+a.base+`/.well-known/oauth-protected-resource/mcp"`)
 			http.Error(w, "log in", http.StatusUnauthorized)
 			return
 		}
@@ -56,7 +58,8 @@ func startAuthorized(t *testing.T) *authorized {
 	})
 	answer("/.well-known/oauth-authorization-server", 200, func(*http.Request) map[string]any {
 		return map[string]any{
-			"issuer": a.base, "authorization_endpoint": a.base + "/authorize", "token_endpoint": a.base + "/token", "registration_endpoint": a.base + "/register",
+			"issuer": a.base, "authorization_endpoint": a.base + "/authorize", "token_endpoint": a.base + "/token",
+			"registration_endpoint":    a.base + "/register",
 			"response_types_supported": []string{"code"}, "code_challenge_methods_supported": []string{"S256"},
 		}
 	})
@@ -77,7 +80,8 @@ func startAuthorized(t *testing.T) *authorized {
 			json.NewEncoder(w).Encode(map[string]string{"error": "invalid_target"})
 			return
 		}
-		json.NewEncoder(w).Encode(map[string]any{"access_token": issuedToken, "token_type": "Bearer", "expires_in": 3600})
+		json.NewEncoder(w).Encode(map[string]any{"access_token": issuedToken, "token_type": "Bearer",
+			"expires_in": 3600})
 	})
 	s := httptest.NewServer(mux)
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
@@ -91,7 +95,8 @@ func startAuthorized(t *testing.T) *authorized {
 func login(t *testing.T, program, dir, sdk string) {
 	server := startAuthorized(t)
 	log := filepath.Join(t.TempDir(), "decisions.jsonl")
-	cmd := exec.Command(program, "mcp", "--policy", "policy.yaml", "--decision-log", log, "--listen", "127.0.0.1:0", "--url", server.base+"/mcp")
+	cmd := exec.Command(program, "mcp", "--policy", "policy.yaml", "--decision-log", log, "--listen", "127.0.0.1:0",
+		"--url", server.base+"/mcp")
 	cmd.Dir = dir
 	lines := startAndRead(t, cmd, 2)
 	through := lines[0] + "?token=" + strings.TrimPrefix(lines[1], "ASSAY_MCP_TOKEN=")
@@ -108,7 +113,8 @@ func login(t *testing.T, program, dir, sdk string) {
 	if got := said(through, server.base+"/mcp"); got != "echo" {
 		t.Errorf("a client that takes the server's URL: %s", got)
 	}
-	if got := said(through, ""); !strings.HasPrefix(got, "error: Protected resource "+server.base+"/mcp does not match expected ") {
+	if got := said(through, ""); !strings.HasPrefix(got, "error: Protected resource "+server.base+
+		"/mcp does not match expected ") {
 		t.Errorf("a client that takes mcp's URL only: %s", got)
 	}
 	if len(server.resources) != 2 {

@@ -19,21 +19,25 @@ func mcpFiles() {
 	}
 	done := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}
 	s := mcp.NewServer(&mcp.Implementation{Name: "files", Version: "1"}, nil)
-	mcp.AddTool(s, &mcp.Tool{Name: "read_file"}, func(_ context.Context, _ *mcp.CallToolRequest, in file) (*mcp.CallToolResult, any, error) {
-		_, err := os.ReadFile(in.Path)
-		return done, nil, errors.Join(err, os.WriteFile("hidden", nil, 0o600))
-	})
-	mcp.AddTool(s, &mcp.Tool{Name: "touch"}, func(_ context.Context, _ *mcp.CallToolRequest, in file) (*mcp.CallToolResult, any, error) {
-		return done, nil, exec.Command("touch", in.Path).Run()
-	})
-	mcp.AddTool(s, &mcp.Tool{Name: "wait"}, func(ctx context.Context, _ *mcp.CallToolRequest, in file) (*mcp.CallToolResult, any, error) {
-		os.WriteFile(in.Path, nil, 0o600)
-		<-ctx.Done()
-		return nil, nil, ctx.Err()
-	})
-	mcp.AddTool(s, &mcp.Tool{Name: "delete_all"}, func(context.Context, *mcp.CallToolRequest, file) (*mcp.CallToolResult, any, error) {
-		return done, nil, os.Remove("in")
-	})
+	mcp.AddTool(s, &mcp.Tool{Name: "read_file"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in file) (*mcp.CallToolResult, any, error) {
+			_, err := os.ReadFile(in.Path)
+			return done, nil, errors.Join(err, os.WriteFile("hidden", nil, 0o600))
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "touch"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in file) (*mcp.CallToolResult, any, error) {
+			return done, nil, exec.Command("touch", in.Path).Run()
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "wait"},
+		func(ctx context.Context, _ *mcp.CallToolRequest, in file) (*mcp.CallToolResult, any, error) {
+			os.WriteFile(in.Path, nil, 0o600)
+			<-ctx.Done()
+			return nil, nil, ctx.Err()
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "delete_all"},
+		func(context.Context, *mcp.CallToolRequest, file) (*mcp.CallToolResult, any, error) {
+			return done, nil, os.Remove("in")
+		})
 	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
@@ -49,7 +53,8 @@ func mcpAgent() {
 	ctx := context.Background()
 	proxy := exec.Command("assay-run", "mcp", "--policy", "mcp.yaml", "--", "mcp-files")
 	proxy.Stderr = os.Stderr
-	c, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(ctx, &mcp.CommandTransport{Command: proxy}, nil)
+	c, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(ctx,
+		&mcp.CommandTransport{Command: proxy}, nil)
 	check(err)
 	list, err := c.ListTools(ctx, nil)
 	check(err)
@@ -57,7 +62,9 @@ func mcpAgent() {
 		fmt.Println("tool", tool.Name)
 	}
 	call := func(ctx context.Context, id, tool, path string) {
-		res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: map[string]string{"path": path}, Meta: mcp.Meta{"tool_call_id": id}})
+		res, err := c.CallTool(ctx,
+			&mcp.CallToolParams{Name: tool, Arguments: map[string]string{"path": path},
+				Meta: mcp.Meta{"tool_call_id": id}})
 		switch {
 		case err != nil:
 			fmt.Println(id, "error", err)

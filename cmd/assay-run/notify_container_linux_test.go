@@ -26,7 +26,8 @@ func TestNotifyInPodman(t *testing.T) { testNotify(t, enginetest.Podman(t)) }
 func testNotify(t *testing.T, engine *enginetest.Engine) {
 	in := container{t, engine, staticProgram(t)}
 	refuses := filepath.Join(t.TempDir(), "refuses.json")
-	if err := os.WriteFile(refuses, []byte(`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["seccomp"], "action": "SCMP_ACT_ERRNO",
+	if err := os.WriteFile(refuses,
+		[]byte(`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["seccomp"], "action": "SCMP_ACT_ERRNO",
 		"args": [{"index": 1, "value": 8, "valueTwo": 8, "op": "SCMP_CMP_MASKED_EQ"}]}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -40,14 +41,20 @@ func testNotify(t *testing.T, engine *enginetest.Engine) {
 		never  string // and one that it must not
 	}{
 		{"the default, as root", nil, nil, "partial", "no_new_privs_set", ""},
-		{"root with SYS_ADMIN keeps its setuid programs", []string{"--cap-add", "SYS_ADMIN"}, nil, "partial", "seccomp_notify", "no_new_privs_set"},
+		{"root with SYS_ADMIN keeps its setuid programs", []string{"--cap-add", "SYS_ADMIN"}, nil, "partial",
+			"seccomp_notify", "no_new_privs_set"},
 		{"a user without any privilege", unprivileged, nil, "partial", "seccomp_notify", "no_new_privs_set"},
 		{"a user, not asked for", []string{"--user", "1000"}, nil, "absent", "", "seccomp_notify"},
-		{"a user, asked for", []string{"--user", "1000"}, []string{"--kernel", "notify"}, "partial", "no_new_privs_set", ""},
-		{"a read-only root without /tmp", append([]string{"--read-only", "--tmpfs", "/work:ro"}, unprivileged...), nil, "partial", "seccomp_notify", ""},
+		{"a user, asked for", []string{"--user", "1000"}, []string{"--kernel", "notify"}, "partial", "no_new_privs_set",
+			""},
+		{"a read-only root without /tmp", append([]string{"--read-only", "--tmpfs", "/work:ro"}, unprivileged...), nil,
+			"partial", "seccomp_notify", ""},
 		{"little memory", append([]string{"--memory", "512m"}, unprivileged...), nil, "partial", "seccomp_notify", ""},
-		{"a profile that refuses the listener", []string{"--security-opt", "seccomp=" + refuses}, nil, "absent", "seccomp_refused", "seccomp_notify"},
-		{"the sandbox on top", []string{"--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--security-opt", "apparmor=unconfined"}, []string{"--mode", "read-only", "--workdir", "/etc"}, "partial", "seccomp_notify", ""},
+		{"a profile that refuses the listener", []string{"--security-opt", "seccomp=" + refuses}, nil, "absent",
+			"seccomp_refused", "seccomp_notify"},
+		{"the sandbox on top", []string{"--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--security-opt",
+			"apparmor=unconfined"}, []string{"--mode", "read-only", "--workdir", "/etc"}, "partial", "seccomp_notify",
+			""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in.T = t
@@ -56,7 +63,8 @@ func testNotify(t *testing.T, engine *enginetest.Engine) {
 				t.Fatal(err)
 			}
 			flags := append([]string{"-v", out + ":/out"}, c.flags...)
-			args := slices.Concat([]string{"--spool-dir", "/out/spool", "--redaction-key", "ephemeral", "-o", "/out/b.tar.gz"}, c.args, []string{"--", "sh", "-c", agentInside})
+			args := slices.Concat([]string{"--spool-dir", "/out/spool", "--redaction-key", "ephemeral", "-o",
+				"/out/b.tar.gz"}, c.args, []string{"--", "sh", "-c", agentInside})
 			said, err := in.run(flags, args...)
 			if err != nil || !strings.Contains(said, "inside\n") {
 				t.Fatalf("%v\n%s", err, said)
@@ -75,7 +83,8 @@ func testNotify(t *testing.T, engine *enginetest.Engine) {
 				codes[r.Code] = true
 			}
 			if docs.Health.KernelState != c.state || !codes[c.reason] || c.never != "" && codes[c.never] {
-				t.Errorf("kernel_state is %s, want %s; reasons %v\n%s", docs.Health.KernelState, c.state, docs.Health.Reasons, said)
+				t.Errorf("kernel_state is %s, want %s; reasons %v\n%s", docs.Health.KernelState, c.state,
+					docs.Health.Reasons, said)
 			}
 			if c.state == "absent" {
 				return
@@ -93,7 +102,8 @@ func testNotify(t *testing.T, engine *enginetest.Engine) {
 					seen["exit 3"] = true
 				}
 			})
-			for _, want := range []string{"/etc/passwd", "/no/such/file", "exit 3", "/bin/busybox", "/etc/passwd by ", "/etc/group by tc_inside"} {
+			for _, want := range []string{"/etc/passwd", "/no/such/file", "exit 3", "/bin/busybox", "/etc/passwd by ",
+				"/etc/group by tc_inside"} {
 				if !seen[want] {
 					t.Errorf("%s is not in the layer: %v", want, seen)
 				}
@@ -103,10 +113,14 @@ func testNotify(t *testing.T, engine *enginetest.Engine) {
 	// Nothing works there, a bundle's output included.
 	t.Run("without /proc", func(t *testing.T) {
 		in.T = t
-		line := []string{"run", "--rm", "--network=none", "-v", in.exe + ":/bin/assay-run", "--cap-add", "SYS_ADMIN", "--security-opt", "apparmor=unconfined", enginetest.Image,
-			"sh", "-c", "umount -l /proc && assay-run --kernel notify --spool-dir /tmp/spool --redaction-key ephemeral -o /tmp/b.tar.gz -- touch /tmp/ran; echo $?; ls /tmp/ran"}
+		line := []string{"run", "--rm", "--network=none", "-v", in.exe + ":/bin/assay-run", "--cap-add", "SYS_ADMIN",
+			"--security-opt", "apparmor=unconfined", enginetest.Image,
+			"sh", "-c", "umount -l /proc && assay-run --kernel notify --spool-dir /tmp/spool --redaction-key " +
+				"ephemeral -o /tmp/b.tar.gz -- touch /tmp/ran; echo $?; ls /tmp/ran"}
 		said, _ := in.engine.Command(line...).CombinedOutput()
-		if !strings.Contains(string(said), "125\n") || !strings.Contains(string(said), "nothing was run: /proc is not mounted here") || strings.Contains(string(said), "\n/tmp/ran\n") {
+		if !strings.Contains(string(said), "125\n") ||
+			!strings.Contains(string(said), "nothing was run: /proc is not mounted here") ||
+			strings.Contains(string(said), "\n/tmp/ran\n") {
 			t.Errorf("a run without /proc is not refused by name:\n%s", said)
 		}
 	})
@@ -133,7 +147,8 @@ func TestContainerRecipes(t *testing.T) {
 	}
 	docker := engine.Command()
 	// The engine of the tests makes no networks.
-	shim := "#!/bin/sh\n[ \"$1\" = run ] && shift && set -- run --network=none \"$@\"\nexec '" + docker.Path + "' \"$@\"\n"
+	shim := "#!/bin/sh\n[ \"$1\" = run ] && shift && set -- run --network=none \"$@\"\nexec '" + docker.Path +
+		"' \"$@\"\n"
 	if err := os.WriteFile(filepath.Join(bin, "docker"), []byte(shim), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,8 @@ func TestNotifyFileSystemThatHangs(t *testing.T) {
 			if err := os.Mkdir(mount, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			out, err := self(t, dir, "-q", "--timeout", "2m", "-o", "run.tar.gz", "--run-id", uniqueID(), "--kernel", "notify", "--",
+			out, err := self(t, dir, "-q", "--timeout", "2m", "-o", "run.tar.gz", "--run-id", uniqueID(), "--kernel",
+				"notify", "--",
 				"/usr/bin/python3", script, mount, c.name).CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "went on") {
 				t.Fatalf("%v\n%s", err, out)

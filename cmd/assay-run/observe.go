@@ -21,9 +21,10 @@ loads and the last one removes. observe start loads them before any run and keep
 so that each run starts faster. observe stop removes them, at once or when the last run
 that uses them ends. To keep them for a limited time, use a run's --keep-observer.
 Needs root.`,
-		Example: "  assay-run observe start      load and keep the observer\n  assay-run observe status     show which observers are in place",
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: "  assay-run observe start      load and keep the observer\n  assay-run observe status     show " +
+			"which observers are in place",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var asJSON bool
 	status := &cobra.Command{

@@ -41,7 +41,8 @@ func startRun() (end func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(exe, "-q", "--spool-dir", dir, "-o", filepath.Join(dir, "x.tar.gz"), "--", "sh", "-c", "echo up; cat")
+	cmd := exec.Command(exe, "-q", "--spool-dir", dir, "-o", filepath.Join(dir, "x.tar.gz"), "--", "sh", "-c",
+		"echo up; cat")
 	cmd.Args[0] = "assay-run"
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

@@ -27,7 +27,8 @@ func (a *app) openOutputs(ctx context.Context, f *runFlags, bundle string) (_ *o
 		o.bundle, again, err = archive.OpenOutputAgain(ctx, bundle)
 	}
 	if again {
-		a.say.Info("%s is the bundle of a run whose command was not run: this run replaces it", console.Printable(bundle))
+		a.say.Info("%s is the bundle of a run whose command was not run: this run replaces it",
+			console.Printable(bundle))
 	}
 	if err == nil && f.result != "" {
 		o.result, err = archive.OpenOutput(archive.Follow(f.result), true)

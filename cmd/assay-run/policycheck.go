@@ -35,12 +35,14 @@ With --tool, check says whether the policy allows one tool call, without making 
 prints "allow" or "deny", and then what each rule that covers the call says about it.
 It exits with 1 if the call is denied. check assumes that this is the run's first call:
 rate limits have counted nothing, and the run has only the states that --state names.`,
-		Example: "  assay-run policy check policy.yaml\n  assay-run policy check --json ~/.srt-settings.json\n  assay-run policy check --tool read_file --arguments '{\"path\": \"/etc/passwd\"}' policy.yaml",
-		Args:    one("a policy file", "policy.yaml"),
+		Example: "  assay-run policy check policy.yaml\n  assay-run policy check --json ~/.srt-settings.json\n  " +
+			"assay-run policy check --tool read_file --arguments '{\"path\": \"/etc/passwd\"}' policy.yaml",
+		Args: one("a policy file", "policy.yaml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("tool") {
 				if f.arguments != "" || len(f.state) > 0 {
-					return console.WithHint(errors.New("--arguments and --state describe a tool call"), "name the tool with --tool")
+					return console.WithHint(errors.New("--arguments and --state describe a tool call"),
+						"name the tool with --tool")
 				}
 				return a.explainPolicy(args[0], f)
 			}
@@ -74,7 +76,8 @@ func (a *app) explainPolicy(path string, f *policyCheckFlags) error {
 	}
 	text := p.Explain()
 	if denials := file.Denials(); len(denials) > 0 {
-		text = strings.Replace(text, "nothing is restricted", "files and network are not restricted", 1) + strings.Join(denials, "\n") + "\n"
+		text = strings.Replace(text, "nothing is restricted", "files and network are not restricted", 1) +
+			strings.Join(denials, "\n") + "\n"
 	}
 	_, err = fmt.Fprint(a.stdout, text)
 	return err
@@ -86,7 +89,8 @@ func (a *app) explainCall(path string, f *policyCheckFlags) error {
 	case f.tool == "" || len(f.tool) > policy.MaxName:
 		return fmt.Errorf("--tool: a tool's name has 1 to %d bytes", policy.MaxName)
 	case f.arguments != "" && !arguments.IsValid():
-		return console.WithHint(errors.New("--arguments: not valid JSON, or a key is repeated"), `write an object in quotes, as in --arguments '{"path": "/tmp"}'`)
+		return console.WithHint(errors.New("--arguments: not valid JSON, or a key is repeated"),
+			`write an object in quotes, as in --arguments '{"path": "/tmp"}'`)
 	}
 	file, err := a.loadPolicy(path)
 	if err != nil {

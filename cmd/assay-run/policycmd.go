@@ -73,7 +73,8 @@ the run did, even if the run should not have done it.
 
 func learn(ctx context.Context, l *sandbox.Learner, b *view.Bundle) error {
 	if b.Docs.Health.KernelLayer == schema.Absent {
-		return console.WithHint(fmt.Errorf("%s has no kernel layer to learn from", b.Name), "record the run on a host where assay-run doctor reports kernel observation")
+		return console.WithHint(fmt.Errorf("%s has no kernel layer to learn from", b.Name),
+			"record the run on a host where assay-run doctor reports kernel observation")
 	}
 	l.Run(b.Docs.Run.Workdir)
 	for _, layer := range []struct {

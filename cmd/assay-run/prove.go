@@ -50,7 +50,8 @@ one proof each. "-" reads a bundle from standard input.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&layer, "layer", "kernel", "`LAYER` of the line: lifecycle, kernel, policy, sdk, turns or audit")
+	cmd.Flags().StringVar(&layer, "layer", "kernel",
+		"`LAYER` of the line: lifecycle, kernel, policy, sdk, turns or audit")
 	cmd.Flags().Int64Var(&seq, "seq", -1, "the line with seq `N`; the first line is 0")
 	cmd.Flags().Lookup("seq").DefValue = "0" // which the help leaves out
 	return cmd
@@ -59,7 +60,8 @@ one proof each. "-" reads a bundle from standard input.`,
 // verifyProof checks the proof in a file.
 func (a *app) verifyProof(name string, bundles []string) error {
 	if len(bundles) > 0 {
-		return console.WithHint(errors.New("--proof takes no bundle"), "compare the identity that it prints with the bundle's")
+		return console.WithHint(errors.New("--proof takes no bundle"),
+			"compare the identity that it prints with the bundle's")
 	}
 	f := a.stdin
 	if name != "-" {
@@ -76,6 +78,7 @@ func (a *app) verifyProof(name string, bundles []string) error {
 	if err != nil {
 		return console.ExitError{Code: runner.ExitRunner, Err: err}
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s: ok\nline %d of layer %s is in the bundle with the identity %s\n%s\n", console.Printable(name), p.Seq, console.Printable(p.Layer), p.Identity, console.Printable(p.Line))
+	_, err = fmt.Fprintf(a.stdout, "%s: ok\nline %d of layer %s is in the bundle with the identity %s\n%s\n",
+		console.Printable(name), p.Seq, console.Printable(p.Layer), p.Identity, console.Printable(p.Line))
 	return err
 }

@@ -44,7 +44,8 @@ func TestReadme(t *testing.T) {
 	for _, section := range strings.Split(string(page), "\n## ")[1:] {
 		title, text, _ := strings.Cut(section, "\n")
 		t.Run(title, func(t *testing.T) {
-			e := example{t: t, dir: t.TempDir(), env: append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+t.TempDir())}
+			e := example{t: t, dir: t.TempDir(),
+				env: append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+t.TempDir())}
 			for _, b := range blocks.FindAllStringSubmatch(text, -1) {
 				if f := named.FindStringSubmatch(b[2]); f != nil {
 					if err := os.WriteFile(filepath.Join(e.dir, f[1]), []byte(b[2]), 0o644); err != nil {
@@ -79,7 +80,8 @@ func (e *example) block(text string) {
 		command, ok := strings.CutPrefix(line, "$ ")
 		if !ok {
 			// Bundles, times and paths differ; messages and what is said of calls do not.
-			if regexp.MustCompile(`^(assay-run: (error|warning|hint): |denied|  call_|    ! its)`).MatchString(line) && !strings.Contains(e.said, line) {
+			if regexp.MustCompile(`^(assay-run: (error|warning|hint): |denied|  call_|    ! its)`).MatchString(line) &&
+				!strings.Contains(e.said, line) {
 				e.t.Errorf("%q is not among what the command said:\n%s", line, e.said)
 			}
 			continue

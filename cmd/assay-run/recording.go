@@ -136,21 +136,25 @@ func (r *recording) createSpool() (*archive.Spool, error) {
 		}
 		if berr == nil {
 			r.beside = beside
-			r.say.Info("the evidence is in %s until it is sealed, as %s cannot be written; if the run is killed, use: assay-run recover --spool-dir %s --all",
-				console.Printable(beside), console.Printable(cmp.Or(dir, "the home directory")), view.QuoteArgs([]string{beside}))
+			r.say.Info("the evidence is in %s until it is sealed, as %s cannot be written; if the run is killed, "+
+				"use: assay-run recover --spool-dir %s --all",
+				console.Printable(beside), console.Printable(cmp.Or(dir, "the home directory")),
+				view.QuoteArgs([]string{beside}))
 		}
 		return spool, berr
 	}
 	if err = errors.Join(unsafe...); err == nil {
 		err = errors.New("neither can one beside the bundle")
 	}
-	return nil, console.WithHint(fmt.Errorf("the spool directory %s cannot be written: %w", dir, err), "choose a directory with --spool-dir")
+	return nil, console.WithHint(fmt.Errorf("the spool directory %s cannot be written: %w", dir, err),
+		"choose a directory with --spool-dir")
 }
 
 // cannotBeMade reports whether err says that there can be no spool directory here,
 // whichever run asks.
 func cannotBeMade(err error) bool {
-	return errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOTDIR)
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EROFS) ||
+		errors.Is(err, syscall.ENOTDIR)
 }
 
 func spoolIn(dir string, f *runFlags, record schema.Run) (*archive.Spool, error) {
@@ -163,14 +167,17 @@ func spoolIn(dir string, f *runFlags, record schema.Run) (*archive.Spool, error)
 	spool, err := archive.StartSpool(dir, record)
 	switch {
 	case errors.Is(err, archive.ErrExists) && archive.Alive(filepath.Join(dir, record.RunID)):
-		return nil, console.WithHint(fmt.Errorf("run %s is still running", record.RunID), "choose another --run-id, or wait for that run")
+		return nil, console.WithHint(fmt.Errorf("run %s is still running", record.RunID),
+			"choose another --run-id, or wait for that run")
 	case errors.Is(err, archive.ErrExists):
 		named := ""
 		if f.spoolDir != "" {
 			named = "--spool-dir " + view.QuoteArgs([]string{f.spoolDir}) + " "
 		}
-		return nil, console.WithHint(fmt.Errorf("run %s was interrupted, and its evidence is not sealed yet", record.RunID),
-			"seal it with: assay-run recover %s%s; or discard it with --replace; or choose another --run-id", named, record.RunID)
+		return nil, console.WithHint(fmt.Errorf("run %s was interrupted, and its evidence is not sealed yet",
+			record.RunID),
+			"seal it with: assay-run recover %s%s; or discard it with --replace; or choose another --run-id", named,
+			record.RunID)
 	case err != nil:
 		return nil, console.WithHint(err, "choose another directory with --spool-dir")
 	}

@@ -35,7 +35,8 @@ For each run that it seals, recover prints a line with the run id, the bundle, a
 "complete" or "incomplete", separated by tabs. A run is complete if it had ended and
 only its sealing was interrupted.`,
 		ValidArgsFunction: interruptedRuns,
-		Example:           "  assay-run recover            list interrupted runs\n  assay-run recover --all      seal them all",
+		Example: "  assay-run recover            list interrupted runs\n  assay-run recover --all  " +
+			"    seal them all",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			if dir == "" {
 				var err error
@@ -54,7 +55,8 @@ only its sealing was interrupted.`,
 				ids = interrupted(spools, to.output == "")
 			}
 			if flag := to.single(); flag != "" && len(ids) != 1 {
-				return console.WithHint(fmt.Errorf("%s names one file, but there are %d runs to recover", flag, len(ids)), "recover them one at a time")
+				return console.WithHint(fmt.Errorf("%s names one file, but there are %d runs to recover", flag,
+					len(ids)), "recover them one at a time")
 			}
 			if err := archive.CheckName(to.output); err != nil {
 				return console.WithHint(err, "name a .tar.gz or .tar.zst with --output")
@@ -64,9 +66,11 @@ only its sealing was interrupted.`,
 			return a.recoverRuns(cmd.Context(), dir, ids, to, all)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "spool-dir", "", "look for interrupted runs under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
+	cmd.Flags().StringVar(&dir, "spool-dir", "",
+		"look for interrupted runs under `DIR` (default $XDG_STATE_HOME/assay-run/spool)")
 	cmd.Flags().StringVarP(&to.output, "output", "o", "", "write the bundle to `FILE` instead of the run's own output")
-	cmd.Flags().StringVar(&to.result, "result", "", "write result.json to `FILE` as well, instead of the run's own --result")
+	cmd.Flags().StringVar(&to.result, "result", "",
+		"write result.json to `FILE` as well, instead of the run's own --result")
 	cmd.Flags().BoolVar(&all, "all", false, "seal every interrupted run")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "list as JSON")
 	return cmd
@@ -91,9 +95,11 @@ func (a *app) tellSwept(swept []cgroup.Swept) {
 	for _, s := range swept {
 		switch {
 		case s.Stopped:
-			a.say.Warning("run %s was killed while its guard was stopped: the guard has now ended the processes that were left", console.Printable(s.RunID))
+			a.say.Warning("run %s was killed while its guard was stopped: the guard has now ended the "+
+				"processes that were left", console.Printable(s.RunID))
 		case s.Killed > 0:
-			a.say.Warning("run %s was killed; assay-run has now ended the processes that it left (%d)", console.Printable(s.RunID), s.Killed)
+			a.say.Warning("run %s was killed; assay-run has now ended the processes that it left (%d)",
+				console.Printable(s.RunID), s.Killed)
 		}
 	}
 }
@@ -153,7 +159,9 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, to reco
 	case err != nil:
 		return console.WithHint(err, "if the run's own output cannot be written, name another file with --output")
 	case tampered:
-		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(errors.New("evidence was changed after it was recorded: the bundles say where"), "do not rely on the members that changed")}
+		return console.ExitError{Code: runner.ExitRunner,
+			Err: console.WithHint(errors.New("evidence was changed after it was recorded: the bundles say where"),
+				"do not rely on the members that changed")}
 	}
 	return nil
 }
@@ -208,7 +216,8 @@ func (a *app) listSpools(spools []archive.Interrupted, asJSON bool) error {
 		case s.Damage != "":
 			state = "damaged: " + s.Damage
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", console.Printable(s.RunID), console.Printable(state), console.Printable(s.Output))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", console.Printable(s.RunID), console.Printable(state),
+			console.Printable(s.Output))
 	}
 	return w.Flush()
 }

@@ -32,9 +32,12 @@ type redactFlags struct {
 }
 
 func (f *redactFlags) register(fs *pflag.FlagSet) {
-	fs.Var((*texts)(&f.env), "secret-env", "also redact the value of the environment variable `NAME` (a glob); may be repeated")
+	fs.Var((*texts)(&f.env), "secret-env",
+		"also redact the value of the environment variable `NAME` (a glob); may be repeated")
 	fs.Var((*texts)(&f.files), "secret-file", "also redact the secret in `FILE`; may be repeated")
-	fs.StringVar(&f.key, "redaction-key", "", "tag redacted values with the key in `FILE`, or with a new key if FILE is \"ephemeral\" (default the host's key)")
+	fs.StringVar(&f.key, "redaction-key", "",
+		"tag redacted values with the key in `FILE`, or with a new key if FILE is \"ephemeral\" "+
+			"(default the host's key)")
 	fs.BoolVar(&f.disabled, "unsafe-disable-redaction", false, "record secrets unredacted, and mark the bundle")
 }
 
@@ -64,7 +67,8 @@ func (a *app) addFiles(r *redact.Redactor, files []string) error {
 			return console.WithHint(err, "name a file with one secret in it")
 		}
 		if !r.Add(redact.RuleGiven, value) {
-			a.say.Warning("%s holds fewer than %d bytes: too short to redact, since it would match ordinary text", file, redact.MinSecret)
+			a.say.Warning("%s holds fewer than %d bytes: too short to redact, since it would match ordinary text", file,
+				redact.MinSecret)
 		}
 	}
 	return nil
@@ -72,7 +76,8 @@ func (a *app) addFiles(r *redact.Redactor, files []string) error {
 
 func (a *app) tellShort(names []string) {
 	for _, name := range names {
-		a.say.Warning("the value of $%s has fewer than %d bytes: too short to redact, since it would match ordinary text", name, redact.MinSecret)
+		a.say.Warning("the value of $%s has fewer than %d bytes: too short to redact, since it would "+
+			"match ordinary text", name, redact.MinSecret)
 	}
 }
 
@@ -81,14 +86,17 @@ func (a *app) tellRemoved(removed *schema.Removal) {
 	if removed == nil {
 		return
 	}
-	a.say.Warning("the run recorded secrets before assay-run knew them: %s before the bundle was sealed; observation-health.json counts them", removedWords(removed))
+	a.say.Warning("the run recorded secrets before assay-run knew them: %s before the bundle was sealed; "+
+		"observation-health.json counts them", removedWords(removed))
 }
 
 // removedWords says what a removal took out.
 func removedWords(removed *schema.Removal) string {
-	words := fmt.Sprintf("%s removed from %s", count(int(removed.RedactedCount), "secret"), count(len(removed.ByField), "member"))
+	words := fmt.Sprintf("%s removed from %s", count(int(removed.RedactedCount), "secret"),
+		count(len(removed.ByField), "member"))
 	if len(removed.Dropped) > 0 {
-		words += fmt.Sprintf(", and %s dropped, which could not be redacted (%s)", count(len(removed.Dropped), "member"), strings.Join(removed.Dropped, ", "))
+		words += fmt.Sprintf(", and %s dropped, which could not be redacted (%s)",
+			count(len(removed.Dropped), "member"), strings.Join(removed.Dropped, ", "))
 	}
 	return words
 }

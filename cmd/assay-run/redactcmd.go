@@ -42,7 +42,8 @@ no group.`,
   assay-run redact run.tar.gz -o public.tar.gz --rule 'customer=cust-[0-9]{6}'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return console.WithHint(fmt.Errorf("redact needs one bundle"), "as in: assay-run redact run.tar.gz -o public.tar.gz")
+				return console.WithHint(fmt.Errorf("redact needs one bundle"),
+					"as in: assay-run redact run.tar.gz -o public.tar.gz")
 			}
 			return nil
 		},
@@ -59,8 +60,11 @@ no group.`,
 	fs.StringArrayVar(&f.rules, "rule", nil, "also redact what `NAME=PATTERN` matches; may be repeated")
 	fs.StringArrayVar(&f.files, "rule-file", nil, "also redact what the rules in `FILE` match; may be repeated")
 	fs.StringArrayVar(&f.redact.files, "secret-file", nil, "also redact the secret in `FILE`; may be repeated")
-	fs.StringArrayVar(&f.redact.env, "secret-env", nil, "also redact the value that the environment variable `NAME` (a glob) has now; may be repeated")
-	fs.StringVar(&f.redact.key, "redaction-key", "", "tag redacted values with the key in `FILE`, or with a new key if FILE is \"ephemeral\" (default the host's key)")
+	fs.StringArrayVar(&f.redact.env, "secret-env", nil,
+		"also redact the value that the environment variable `NAME` (a glob) has now; may be repeated")
+	fs.StringVar(&f.redact.key, "redaction-key", "",
+		"tag redacted values with the key in `FILE`, or with a new key if FILE is \"ephemeral\" "+
+			"(default the host's key)")
 	return cmd
 }
 
@@ -96,7 +100,8 @@ func (a *app) redactBundle(ctx context.Context, bundle string, f *laterFlags) er
 	case err != nil:
 		return err
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s: %s; identity %s, from %s\n", console.Printable(f.output), removedWords(sealed.Removed), sealed.Identity, sealed.Removed.From)
+	_, err = fmt.Fprintf(a.stdout, "%s: %s; identity %s, from %s\n", console.Printable(f.output),
+		removedWords(sealed.Removed), sealed.Identity, sealed.Removed.From)
 	return err
 }
 

@@ -55,8 +55,10 @@ func (a *app) reviewCommand(name, short string) *cobra.Command {
 func review(args []string) error {
 	path, err := findReviewer()
 	if err != nil {
-		return console.WithHint(fmt.Errorf("%q needs the program %s, which is not installed: %w", args[0], reviewer, err),
-			"put it beside %s or into a directory of PATH; releases contain both, and \"make build\" builds both", executable())
+		return console.WithHint(fmt.Errorf("%q needs the program %s, which is not installed: %w", args[0], reviewer,
+			err),
+			"put it beside %s or into a directory of PATH; releases contain both, and \"make build\" builds both",
+			executable())
 	}
 	return fmt.Errorf("run %s: %w", path, syscall.Exec(path, append([]string{reviewer}, args...), os.Environ()))
 }

@@ -55,7 +55,8 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	}
 	if spec.Contract != "" {
 		if _, _, err := contract.LoadValid(spec.Contract); err != nil {
-			return nothingRun(console.WithHint(err, "%s", fileHint(err, "fix the file; assay-run contract validate lists its problems")))
+			return nothingRun(console.WithHint(err, "%s",
+				fileHint(err, "fix the file; assay-run contract validate lists its problems")))
 		}
 	}
 	rules, err := a.loadPolicy(spec.Policy)
@@ -134,7 +135,8 @@ func (a *app) dryRun(spec *runner.Spec, rules *policy.File, output string) error
 		return nothingRun(nowhere(err))
 	}
 	if _, err := absolute.MarshalJSON(); err != nil {
-		return console.WithHint(fmt.Errorf("the run cannot be printed as a spec: %w", err), "a spec file is UTF-8 text: give other bytes on the command line")
+		return console.WithHint(fmt.Errorf("the run cannot be printed as a spec: %w", err),
+			"a spec file is UTF-8 text: give other bytes on the command line")
 	}
 	profile, err := spec.Profile(rules)
 	if err != nil {
@@ -150,7 +152,8 @@ func (a *app) dryRun(spec *runner.Spec, rules *policy.File, output string) error
 		}
 	}
 	if spec.Containers && !a.say.Quiet {
-		a.say.Info("containers that docker and podman make would be in the run, with $%s as their cgroup parent", runner.EnvCgroupParent)
+		a.say.Info("containers that docker and podman make would be in the run, with $%s as their cgroup parent",
+			runner.EnvCgroupParent)
 	}
 	return a.printDocument(absolute)
 }

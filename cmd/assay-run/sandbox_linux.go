@@ -47,7 +47,8 @@ that the policy needs is missing, 126 and 127 when the command cannot be run.`,
 		Args: a.commandAfterDash,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return console.WithHint(runner.ErrEmptyCommand, "write it after --, as in: assay-run sandbox -- make test")
+				return console.WithHint(runner.ErrEmptyCommand,
+					"write it after --, as in: assay-run sandbox -- make test")
 			}
 			return a.sandbox(f, args)
 		},
@@ -55,13 +56,17 @@ that the policy needs is missing, 126 and 127 when the command cannot be run.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.mode, "mode", "", "`MODE` of the sandbox: read-only or workspace-write (default the policy's, or workspace-write)")
-	fs.StringVar(&f.policy, "policy", "", "apply the policy, or the srt settings, in `FILE` to what the command touches")
-	fs.Var((*texts)(&f.profiles), "profile", "allow what the program `NAME` needs; may be repeated: "+strings.Join(sandbox.Builtins(), ", "))
+	fs.StringVar(&f.mode, "mode", "",
+		"`MODE` of the sandbox: read-only or workspace-write (default the policy's, or workspace-write)")
+	fs.StringVar(&f.policy, "policy", "",
+		"apply the policy, or the srt settings, in `FILE` to what the command touches")
+	fs.Var((*texts)(&f.profiles), "profile", "allow what the program `NAME` needs; may be repeated: "+
+		strings.Join(sandbox.Builtins(), ", "))
 	fs.StringVar(&f.user, "user", "", "run the command as `USER` (a name, a uid or uid:gid); needs root")
 	fs.StringVar(&f.workdir, "workdir", "", "start the command in `DIR`")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print the state of each layer")
-	console.Completes(cmd, map[string][]string{"mode": {sandbox.ReadOnly, sandbox.WorkspaceWrite}, "profile": sandbox.Builtins()})
+	console.Completes(cmd, map[string][]string{"mode": {sandbox.ReadOnly, sandbox.WorkspaceWrite},
+		"profile": sandbox.Builtins()})
 	return cmd
 }
 
@@ -93,7 +98,8 @@ func (a *app) sandboxProfile(f *sandboxFlags, env []string) (*sandbox.Profile, e
 	}
 	p, err := settings.Resolve(c)
 	if err != nil {
-		return nil, console.WithHint(fmt.Errorf("nothing was run: %w", err), "correct the policy; assay-run policy check explains it")
+		return nil, console.WithHint(fmt.Errorf("nothing was run: %w", err),
+			"correct the policy; assay-run policy check explains it")
 	}
 	return p, nil
 }
@@ -126,9 +132,11 @@ func (a *app) sandbox(f *sandboxFlags, args []string) error {
 	var port *sandbox.PortError
 	switch {
 	case errors.As(err, &port):
-		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", port.Remedy())}
+		return console.ExitError{Code: runner.ExitRunner,
+			Err: console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", port.Remedy())}
 	case errors.As(err, &missing):
-		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", missing.Remedy)}
+		return console.ExitError{Code: runner.ExitRunner,
+			Err: console.WithHint(fmt.Errorf("nothing was run: %w", err), "%s", missing.Remedy)}
 	case err != nil:
 		return cannotRun(args[0], err)
 	case st.Signaled():

@@ -23,13 +23,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(leaktest.Of(besideARun{m}), map[string]func(){"assay-run": main, "mcp-files": mcpFiles, "mcp-agent": mcpAgent, "resident": resident, "without-bpf": withoutBPF})
+	testscript.Main(leaktest.Of(besideARun{m}),
+		map[string]func(){"assay-run": main, "mcp-files": mcpFiles, "mcp-agent": mcpAgent, "resident": resident,
+			"without-bpf": withoutBPF})
 }
 
 // TestScripts runs every script of testdata/script: what a user sees, one
 // behaviour a file.
 //
-// Conditions: [root]; [linked] with the entry point of package steps; [cgroup] a session cgroup can be made; [kernel] a kernel
+// Conditions: [root]; [linked] with the entry point of package steps; [cgroup] a session cgroup can
+// be made; [kernel] a kernel
 // layer can be recorded; [limit:NAME] the host can enforce that limit; [v1:NAME] there is a
 // v1 hierarchy of that controller that can be written; [chattr]
 // files can be made immutable; [namespaces] a command can get namespaces of its own;
@@ -131,7 +134,8 @@ var observes = sync.OnceValue(func() bool {
 	if err != nil {
 		return false
 	}
-	cmd := exec.Command(exe, "-q", "--kernel", "require", "--spool-dir", dir, "-o", filepath.Join(dir, "x.tar.gz"), "--", "true")
+	cmd := exec.Command(exe, "-q", "--kernel", "require", "--spool-dir", dir, "-o", filepath.Join(dir, "x.tar.gz"),
+		"--", "true")
 	cmd.Args[0] = "assay-run"
 	return cmd.Run() == nil
 })

@@ -41,7 +41,8 @@ func (r *recording) seal(ctx context.Context, result *schema.Result, recorded er
 		if verdict := schema.VerdictInconclusive; result.Contract != nil {
 			result.Contract = &verdict
 		}
-		result.Error = &schema.ResultError{Code: archive.CodeTampered, Message: archive.TamperedMessage(sealed.Tampered), Hint: archive.TamperedRemedy}
+		result.Error = &schema.ResultError{Code: archive.CodeTampered,
+			Message: archive.TamperedMessage(sealed.Tampered), Hint: archive.TamperedRemedy}
 		unwritten = cmp.Or(unwritten, r.out.write(result, r.redactor))
 	}
 	if sealed.Removed != nil { // the copies of the output are of other lengths now
@@ -50,7 +51,8 @@ func (r *recording) seal(ctx context.Context, result *schema.Result, recorded er
 	}
 	if err == nil && r.signer != nil {
 		if _, serr := sign.Bundle(ctx, sealed.Path, sealed.Identity, r.signer); serr != nil {
-			err = console.WithHint(fmt.Errorf("the bundle is whole but not signed: %w", serr), "sign it with assay-run sign: %s", sealed.Path)
+			err = console.WithHint(fmt.Errorf("the bundle is whole but not signed: %w", serr),
+				"sign it with assay-run sign: %s", sealed.Path)
 		}
 	}
 	if err != nil {
@@ -62,15 +64,18 @@ func (r *recording) seal(ctx context.Context, result *schema.Result, recorded er
 	released(sealed.Path != "")
 	switch {
 	case err != nil && sealed.Path == "":
-		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(err, "the evidence is kept: %s", sealHint(err))}
+		return console.ExitError{Code: runner.ExitRunner,
+			Err: console.WithHint(err, "the evidence is kept: %s", sealHint(err))}
 	case err != nil:
 		return console.ExitError{Code: runner.ExitRunner, Err: err}
 	case len(sealed.Tampered) > 0:
 		return r.tampered(sealed)
 	case unwritten != nil:
-		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(unwritten, "the bundle is whole: %s", sealed.Path)}
+		return console.ExitError{Code: runner.ExitRunner,
+			Err: console.WithHint(unwritten, "the bundle is whole: %s", sealed.Path)}
 	case recorded != nil:
-		return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(fmt.Errorf("the bundle is incomplete: %w", recorded), "see %s", sealed.Path)}
+		return console.ExitError{Code: runner.ExitRunner,
+			Err: console.WithHint(fmt.Errorf("the bundle is incomplete: %w", recorded), "see %s", sealed.Path)}
 	}
 	if result.Error != nil {
 		err := fmt.Errorf("%s", result.Error.Message)

@@ -68,7 +68,8 @@ count against rate limits.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.dir, "dir", "", "write live records and bundles to `DIR`")
-	fs.StringArrayVar(&f.listen, "listen", nil, "`ADDRESS` to listen on, unix:PATH or ws:HOST:PORT (default ws:127.0.0.1:0); may be repeated")
+	fs.StringArrayVar(&f.listen, "listen", nil,
+		"`ADDRESS` to listen on, unix:PATH or ws:HOST:PORT (default ws:127.0.0.1:0); may be repeated")
 	fs.StringVar(&f.policy, "policy", "", "policy `FILE` in YAML or JSON, read once")
 	fs.BoolVar(&f.noAuth, "no-auth", false, "require no token; only on a loopback address")
 	fs.StringVar(&f.tokens, "token-file", "", "accept the agents listed in `FILE`, each with its own token")
@@ -86,7 +87,8 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 		return console.WithHint(err, "see assay-run serve --help")
 	}
 	if f.dir == "" {
-		return console.WithHint(errors.New("no directory given"), "name one with --dir; live records and bundles go there")
+		return console.WithHint(errors.New("no directory given"),
+			"name one with --dir; live records and bundles go there")
 	}
 	redactors := a.servedRedactors(&f.redact)
 	cfg, err := a.gatewayConfig(f, redactors)
@@ -102,7 +104,8 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 		return console.WithHint(err, "choose another directory with --dir")
 	}
 	cfg.Journal = filepath.Join(dir, journalName)
-	runs := serve.New(serve.Config{Dir: dir, Program: "assay-run " + version(), Turns: f.turns, Spool: servedSpools(spools), Redactor: redactors})
+	runs := serve.New(serve.Config{Dir: dir, Program: "assay-run " + version(), Turns: f.turns,
+		Spool: servedSpools(spools), Redactor: redactors})
 	runs.Bind(cfg)
 	g, err := gateway.New(*cfg)
 	if err != nil {
@@ -130,7 +133,8 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 		}
 		told, err := g.Listen(network, at)
 		if err != nil {
-			return console.WithHint(fmt.Errorf("--listen %s: %w", address, err), "write unix:PATH or ws:HOST:PORT, as in ws:127.0.0.1:0")
+			return console.WithHint(fmt.Errorf("--listen %s: %w", address, err),
+				"write unix:PATH or ws:HOST:PORT, as in ws:127.0.0.1:0")
 		}
 		if network == "unix" {
 			told = "unix:" + told

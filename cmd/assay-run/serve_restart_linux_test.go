@@ -36,7 +36,8 @@ func newServedAgent(t *testing.T, socket string) *servedAgent {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	a := &servedAgent{t: t, conn: conn, in: bufio.NewReader(conn), slow: make(chan struct{}), answers: make(chan map[string]json.RawMessage, 10)}
+	a := &servedAgent{t: t, conn: conn, in: bufio.NewReader(conn), slow: make(chan struct{}),
+		answers: make(chan map[string]json.RawMessage, 10)}
 	go func() {
 		defer close(a.answers)
 		for {
@@ -102,7 +103,8 @@ func (a *servedAgent) call(tool string) string {
 			Outcome schema.CallOutcome
 		}
 	}
-	if answer := a.ask("proposal.submit", proposal(tool)); json.Unmarshal([]byte(answer), &r) != nil || len(r.Actions) != 1 {
+	if answer := a.ask("proposal.submit", proposal(tool)); json.Unmarshal([]byte(answer), &r) != nil ||
+		len(r.Actions) != 1 {
 		a.t.Fatalf("call of %s: %s", tool, answer)
 	}
 	return strings.TrimSpace(r.Actions[0].Outcome.Kind + " " + r.Actions[0].Outcome.Rule)
@@ -127,7 +129,8 @@ func TestServeGoesOnAfterARestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			serve := func() *exec.Cmd {
-				cmd := self(t, dir, "serve", "--dir", runs, "--listen", "unix:"+socket, "--policy", "policy.yaml", "--grace", "5s")
+				cmd := self(t, dir, "serve", "--dir", runs, "--listen", "unix:"+socket, "--policy", "policy.yaml",
+					"--grace", "5s")
 				startAndRead(t, cmd, 1)
 				return cmd
 			}
@@ -153,7 +156,8 @@ func TestServeGoesOnAfterARestart(t *testing.T) {
 			server.Wait()
 			if sig == syscall.SIGTERM {
 				for _, run := range []string{id, left} {
-					if got := resultOf(t, filepath.Join(runs, "a", run+".tar.gz")); got.Outcome != schema.OutcomeIncomplete {
+					if got := resultOf(t, filepath.Join(runs, "a",
+						run+".tar.gz")); got.Outcome != schema.OutcomeIncomplete {
 						t.Errorf("after SIGTERM the bundle says %s", got.Outcome)
 					}
 				}
@@ -166,7 +170,8 @@ func TestServeGoesOnAfterARestart(t *testing.T) {
 				"runs.start":      `{"agent_id":"a","intent":"","idempotency_key":"done"}`,
 				"proposal.submit": `{"run_id":"` + done + `",` + proposal("ruled")[1:],
 			} {
-				if got := a.ask(method, params); !strings.Contains(got, "-32003") || !strings.Contains(got, done) || !strings.Contains(got, "is completed") {
+				if got := a.ask(method, params); !strings.Contains(got, "-32003") || !strings.Contains(got, done) ||
+					!strings.Contains(got, "is completed") {
 					t.Errorf("%s of a run that has ended: %s", method, got)
 				}
 			}
@@ -177,12 +182,14 @@ func TestServeGoesOnAfterARestart(t *testing.T) {
 			for _, tool := range []string{"ruled", "ruled", "own", "own", "once", "forbidden"} {
 				got = append(got, tool+" "+a.call(tool))
 			}
-			want := []string{"ruled success", "ruled policy_denied three", "own success", "own rate_limited", "once policy_denied first", "forbidden policy_denied mine"}
+			want := []string{"ruled success", "ruled policy_denied three", "own success", "own rate_limited",
+				"once policy_denied first", "forbidden policy_denied mine"}
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("calls (-want +got):\n%s", d)
 			}
 			var trace struct{ Turns []schema.Turn }
-			if err := json.Unmarshal([]byte(a.ask("runs.get_trace", "{}")), &trace); err != nil || len(trace.Turns) != 12 {
+			if err := json.Unmarshal([]byte(a.ask("runs.get_trace", "{}")), &trace); err != nil ||
+				len(trace.Turns) != 12 {
 				t.Errorf("%v, the trace has %d turns, want 12", err, len(trace.Turns))
 			}
 			if got := a.ask("runs.complete", `{"outcome":"success"}`); !strings.Contains(got, `"turns":12`) {
@@ -198,7 +205,8 @@ func TestServeGoesOnAfterARestart(t *testing.T) {
 			checkResumed(t, bundle)
 
 			// Nobody came back to the other one, and serve's end does not open it again.
-			for deadline := time.Now().Add(60 * time.Second); archive.Alive(filepath.Join(runs, ".spool", left)); time.Sleep(20 * time.Millisecond) {
+			for deadline := time.Now().Add(60 * time.Second); archive.Alive(filepath.Join(runs, ".spool",
+				left)); time.Sleep(20 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatal("the run that nobody came back to goes on")
 				}
@@ -208,7 +216,8 @@ func TestServeGoesOnAfterARestart(t *testing.T) {
 			serve()
 			c := newServedAgent(t, socket)
 			for key, state := range map[string]string{"k": "completed", "done": "completed", "left": "incomplete"} {
-				if got := c.ask("runs.start", `{"agent_id":"a","intent":"","idempotency_key":"`+key+`"}`); !strings.Contains(got, "is "+state) {
+				if got := c.ask("runs.start", `{"agent_id":"a","intent":"","idempotency_key":"`+key+
+					`"}`); !strings.Contains(got, "is "+state) {
 					t.Errorf("key %s: %s", key, got)
 				}
 			}
@@ -251,7 +260,8 @@ func checkResumed(t *testing.T, bundle string) {
 	}
 	lost := 0
 	for o, n := range outcomes {
-		if strings.HasPrefix(o, "slow execution_failed c") { // callback_lost, or cancelled by a serve that ended in order
+		// callback_lost, or cancelled by a serve that ended in order
+		if strings.HasPrefix(o, "slow execution_failed c") {
 			lost += n
 		}
 	}
@@ -273,7 +283,8 @@ func checkResumed(t *testing.T, bundle string) {
 		t.Errorf("tools of the surface (-want +got):\n%s", d)
 	}
 	var session schema.GatewaySession
-	if err := json.Unmarshal(member(schema.SessionPath), &session); err != nil || session.Turns != 12 || session.Intent != "work" {
+	if err := json.Unmarshal(member(schema.SessionPath), &session); err != nil || session.Turns != 12 ||
+		session.Intent != "work" {
 		t.Errorf("session %+v", session)
 	}
 }

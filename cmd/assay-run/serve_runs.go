@@ -84,7 +84,8 @@ const journalName = ".journal"
 
 // resumeServed goes on with the runs that an earlier serve left open, and seals those
 // that cannot go on.
-func resumeServed(ctx context.Context, dir string, runs *serve.Runs, g *gateway.Gateway, warn func(string, ...any)) error {
+func resumeServed(ctx context.Context, dir string, runs *serve.Runs, g *gateway.Gateway,
+	warn func(string, ...any)) error {
 	spools, err := archive.ListSpools(dir)
 	if err != nil {
 		return err
@@ -124,7 +125,8 @@ func sealSuspended(ctx context.Context, dir string, warn func(string, ...any)) e
 			err = errors.Join(err, rerr)
 			continue
 		}
-		warn("sealed the open run %s as incomplete: %s; it resumes if serve is started again with the same --dir", info.RunID, sealed.Path)
+		warn("sealed the open run %s as incomplete: %s; it resumes if serve is started again with the same --dir",
+			info.RunID, sealed.Path)
 	}
 	return err
 }

@@ -78,7 +78,8 @@ func writeTurns(t *testing.T, socket string, clients, perClient, runs int) *writ
 				} `json:"result"`
 			}
 			ask := func(method, params string) bool {
-				if _, err := fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`+"\n", method, params); err != nil {
+				if _, err := fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`+"\n", method,
+					params); err != nil {
 					return false
 				}
 				line, err := br.ReadBytes('\n')
@@ -201,7 +202,8 @@ func TestRunKilledKeepsTheTurnsItAcknowledged(t *testing.T) {
 	}
 	defer os.RemoveAll(runtime)
 	t.Setenv("XDG_RUNTIME_DIR", runtime)
-	run := self(t, dir, "-q", "-o", "run.tar.gz", "--", "sh", "-c", "echo $ASSAY_RUN_SOCKET > at.new; mv at.new at; sleep 600")
+	run := self(t, dir, "-q", "-o", "run.tar.gz", "--", "sh", "-c",
+		"echo $ASSAY_RUN_SOCKET > at.new; mv at.new at; sleep 600")
 	if err := run.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +231,8 @@ func TestRunKilledKeepsTheTurnsItAcknowledged(t *testing.T) {
 			t.Fatalf("recover: %v, %s", err, out)
 		}
 		verifyBundle(t, filepath.Join(dir, "run.tar.gz"), 0)
-		if out, err := exec.Command("tar", "-C", dir, "-xf", filepath.Join(dir, "run.tar.gz"), schema.TurnsPath, schema.SessionPath).CombinedOutput(); err != nil {
+		if out, err := exec.Command("tar", "-C", dir, "-xf", filepath.Join(dir, "run.tar.gz"), schema.TurnsPath,
+			schema.SessionPath).CombinedOutput(); err != nil {
 			t.Fatalf("tar: %v, %s", err, out)
 		}
 		checkLiveRecord(t, filepath.Join(dir, schema.TurnsPath), writers, w.acked)

@@ -58,7 +58,8 @@ func TestShimExamples(t *testing.T) {
 				}
 			}
 			t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
-			r := runBundle(t, dir, append(append([]string{"--agent-shim", c.shim, "--sdk-event-log", "sdk.ndjson", "--"}, command...), files...)...)
+			r := runBundle(t, dir, append(append([]string{"--agent-shim", c.shim, "--sdk-event-log", "sdk.ndjson",
+				"--"}, command...), files...)...)
 			docs, err := r.Documents(context.Background())
 			if err != nil {
 				t.Fatal(err)
@@ -74,12 +75,15 @@ func TestShimExamples(t *testing.T) {
 				if !id.MatchString(b.ToolCallID) || !strings.HasPrefix(b.Tool, "read_") {
 					t.Errorf("a call is %s of %s", b.ToolCallID, b.Tool)
 				}
-				if observes() && (b.Method != "env" || "cat -- "+strings.Join(b.Files, " ") != strings.Join(b.Commands, " ")) {
-					t.Errorf("%s: by %s, files %v, commands %v; want one file by env", b.ToolCallID, b.Method, b.Files, b.Commands)
+				if observes() && (b.Method != "env" ||
+					"cat -- "+strings.Join(b.Files, " ") != strings.Join(b.Commands, " ")) {
+					t.Errorf("%s: by %s, files %v, commands %v; want one file by env", b.ToolCallID, b.Method, b.Files,
+						b.Commands)
 				}
 				commands = append(commands, b.Commands...)
 			}
-			if slices.Sort(commands); observes() && !slices.Equal(commands, []string{"cat -- " + files[0], "cat -- " + files[1]}) {
+			if slices.Sort(commands); observes() &&
+				!slices.Equal(commands, []string{"cat -- " + files[0], "cat -- " + files[1]}) {
 				t.Errorf("the calls' commands are %v", commands)
 			}
 		})
@@ -134,7 +138,8 @@ func wantSDK(t *testing.T, docs *archive.Documents, events, calls int) {
 	t.Helper()
 	want := fmt.Sprintf("s5_sdk_capture: sdk_events=%d sdk_tool_calls=%d", events, calls)
 	if docs.Health.SDKLayer != schema.SelfReported || !strings.Contains(strings.Join(docs.Health.Notes, "\n"), want) {
-		t.Errorf("sdk layer %s, notes %v, reasons %v; want %s", docs.Health.SDKLayer, docs.Health.Notes, docs.Health.Reasons, want)
+		t.Errorf("sdk layer %s, notes %v, reasons %v; want %s", docs.Health.SDKLayer, docs.Health.Notes,
+			docs.Health.Reasons, want)
 	}
 	for _, b := range docs.Correlation.Bindings {
 		if b.TStartNS == nil || b.TEndNS == nil {
@@ -172,7 +177,8 @@ func pipInstall(t *testing.T, dir string) string {
 		t.Skipf("Python's venv is not installed: %v\n%.2000s", err, out)
 	}
 	python := filepath.Join(venv, "bin", "python3")
-	pip := exec.Command(python, "-m", "pip", "install", "-q", "--retries", "1", "-r", filepath.Join(dir, "requirements.txt"))
+	pip := exec.Command(python, "-m", "pip", "install", "-q", "--retries", "1", "-r",
+		filepath.Join(dir, "requirements.txt"))
 	if out, err := pip.CombinedOutput(); err != nil {
 		if !strings.Contains(string(out), "(from versions: none)") { // the registry answered
 			t.Fatalf("%v\n%s", err, out)

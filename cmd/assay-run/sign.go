@@ -68,7 +68,9 @@ func (a *app) sign(ctx context.Context, path string, signer sign.Signer) error {
 		return err
 	}
 	if !report.OK() {
-		return console.ExitError{Code: exitStatus[report.Class()], Err: console.WithHint(fmt.Errorf("%s does not verify and was not signed: %w", path, &report.Problems[0]), "assay-run verify %s lists every problem", path)}
+		return console.ExitError{Code: exitStatus[report.Class()],
+			Err: console.WithHint(fmt.Errorf("%s does not verify and was not signed: %w", path, &report.Problems[0]),
+				"assay-run verify %s lists every problem", path)}
 	}
 	file, err := sign.Bundle(ctx, path, report.Identity, signer)
 	if err != nil {
@@ -110,7 +112,8 @@ type origin struct{ key, allowed, principal, signature string }
 func (o *origin) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.key, "key", "", "require a signature by a public key in `FILE` (PEM or OpenSSH)")
-	f.StringVar(&o.allowed, "allowed-signers", "", "require a signature by someone in `FILE` (OpenSSH's allowed signers)")
+	f.StringVar(&o.allowed, "allowed-signers", "",
+		"require a signature by someone in `FILE` (OpenSSH's allowed signers)")
 	f.StringVar(&o.principal, "principal", "", "accept only allowed signers with the principal `NAME`")
 	f.StringVar(&o.signature, "signature", "", "read the signatures from `FILE` (default BUNDLE"+sign.Suffix+")")
 }
@@ -119,21 +122,25 @@ func (o *origin) flags(cmd *cobra.Command) {
 func (o *origin) trust() (*sign.Trust, error) {
 	switch {
 	case o.key != "" && o.allowed != "":
-		return nil, console.WithHint(fmt.Errorf("--key and --allowed-signers cannot be used together"), "add the key to the allowed signers' file")
+		return nil, console.WithHint(fmt.Errorf("--key and --allowed-signers cannot be used together"),
+			"add the key to the allowed signers' file")
 	case o.principal != "" && o.allowed == "":
-		return nil, console.WithHint(fmt.Errorf("--principal needs --allowed-signers"), "name the file that says which key the principal has")
+		return nil, console.WithHint(fmt.Errorf("--principal needs --allowed-signers"),
+			"name the file that says which key the principal has")
 	case o.key != "":
 		return sign.Keys(o.key)
 	case o.allowed != "":
 		return sign.AllowedSigners(o.allowed, o.principal)
 	case o.signature != "":
-		return nil, console.WithHint(fmt.Errorf("--signature needs --key or --allowed-signers"), "say whose signature to accept")
+		return nil, console.WithHint(fmt.Errorf("--signature needs --key or --allowed-signers"),
+			"say whose signature to accept")
 	}
 	return nil, nil
 }
 
 // check looks for who signed the bundle that was verified.
-func (o *origin) check(ctx context.Context, in archive.Input, identity string, trust *sign.Trust) (*sign.Origin, error) {
+func (o *origin) check(ctx context.Context, in archive.Input, identity string, trust *sign.Trust) (*sign.Origin,
+	error) {
 	if in.Name == "-" && o.signature == "" {
 		return nil, fmt.Errorf("-: %w: name the file of signatures with --signature", sign.ErrUnsigned)
 	}

@@ -40,7 +40,8 @@ func TestTheProgramStartsWithoutWhatOnlySomeCommandsNeed(t *testing.T) {
 	}
 	for _, s := range symbols {
 		if s.Name == "reflect.Value.MethodByName" || s.Name == "reflect.Value.Method" {
-			t.Errorf("something calls %s with a name that the linker does not know; go build -ldflags=-dumpdep tells what", s.Name)
+			t.Errorf("something calls %s with a name that the linker does not know; go build "+
+				"-ldflags=-dumpdep tells what", s.Name)
 		}
 	}
 
@@ -55,11 +56,13 @@ func TestTheProgramStartsWithoutWhatOnlySomeCommandsNeed(t *testing.T) {
 	for line := range strings.Lines(trace.String()) {
 		name, bytes := initialized(line)
 		if whole += bytes; bytes > packageStart && strings.HasPrefix(name, "github.com/assay-run/assay-run/") {
-			t.Errorf("%s allocates %d bytes when the program starts, want at most %d: make it where it is first needed (sync.OnceValue)", name, bytes, packageStart)
+			t.Errorf("%s allocates %d bytes when the program starts, want at most %d: make it where it is first "+
+				"needed (sync.OnceValue)", name, bytes, packageStart)
 		}
 	}
 	if whole == 0 || whole > wholeStart {
-		t.Errorf("all packages allocate %d bytes when the program starts, want 1 to %d:\n%s", whole, wholeStart, trace.String())
+		t.Errorf("all packages allocate %d bytes when the program starts, want 1 to %d:\n%s", whole, wholeStart,
+			trace.String())
 	}
 }
 

@@ -16,9 +16,11 @@ func TestOnlySubcommandsThatMayBeCalledAreMade(t *testing.T) {
 	}{
 		{"a run makes none, whatever its command is called", []string{"-q", "--", "verify", "sandbox"}, nil, true},
 		{"the version needs none", []string{"--version"}, nil, true},
-		{"a subcommand that comes first needs no other, and no flags of a run", []string{"verify", "--json", "a.tar.gz"}, []string{"verify"}, false},
+		{"a subcommand that comes first needs no other, and no flags of a run",
+			[]string{"verify", "--json", "a.tar.gz"}, []string{"verify"}, false},
 		{"a flag before a subcommand is one of a run", []string{"-q", "verify", "a.tar.gz"}, []string{"verify"}, true},
-		{"the value of a flag may be called like a subcommand", []string{"-o", "verify", "--", "true"}, []string{"verify"}, true},
+		{"the value of a flag may be called like a subcommand", []string{"-o", "verify", "--", "true"},
+			[]string{"verify"}, true},
 		{"a name that is only the beginning of one is no subcommand", []string{"ver"}, nil, true},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -43,7 +45,8 @@ func TestEverySubcommandHasItsNameInTheListAndNoOther(t *testing.T) {
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	for _, s := range a.subcommands() {
 		if made := s.command(); made.Name() != s.name || len(made.Aliases) > 0 {
-			t.Errorf("%q in the list is the command %q with the aliases %q, want the same name and no alias", s.name, made.Name(), made.Aliases)
+			t.Errorf("%q in the list is the command %q with the aliases %q, want the same name and no alias", s.name,
+				made.Name(), made.Aliases)
 		}
 	}
 	for _, args := range [][]string{{"help"}, {"completion", "bash"}, {"__complete", ""}} {

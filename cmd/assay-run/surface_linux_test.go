@@ -44,8 +44,10 @@ func runUnsealed(t *testing.T, dir string, args ...string) string {
 		t.Fatal(err)
 	}
 	command := append([]string{"sh", "-c", `rmdir "$0" && exec "$@"`, gone}, args...)
-	cmd := self(t, dir, append([]string{"-q", "--kernel", "require", "--run-id", id, "--spool-dir", state, "-o", filepath.Join(gone, "a.tar.gz"), "--"}, command...)...)
-	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(out), "the evidence is kept") {
+	cmd := self(t, dir, append([]string{"-q", "--kernel", "require", "--run-id", id, "--spool-dir", state, "-o",
+		filepath.Join(gone, "a.tar.gz"), "--"}, command...)...)
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 125 ||
+		!strings.Contains(string(out), "the evidence is kept") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return filepath.Join(state, id)
@@ -64,7 +66,8 @@ func TestRecoveredSurfaceIsTheLiveOne(t *testing.T) {
 	const surface = "capability-surface.json"
 	recovered := func(spool, name string) string {
 		bundle := filepath.Join(dir, name)
-		if out, err := self(t, dir, "recover", "--spool-dir", filepath.Dir(spool), "-o", bundle, filepath.Base(spool)).CombinedOutput(); err != nil {
+		if out, err := self(t, dir, "recover", "--spool-dir", filepath.Dir(spool), "-o", bundle,
+			filepath.Base(spool)).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		verifyBundle(t, bundle, 0)
@@ -79,7 +82,8 @@ func TestRecoveredSurfaceIsTheLiveOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	live := recovered(spool, "live.tar.gz")
-	for _, want := range []string{"/d/moved", "/d/missing", "/d/sym", "/d/fifo", "unix:", "bind 127.0.0.1:<ephemeral>", "[::1]:2", "127.0.0.1:1", "ls"} {
+	for _, want := range []string{"/d/moved", "/d/missing", "/d/sym", "/d/fifo", "unix:", "bind 127.0.0.1:<ephemeral>",
+		"[::1]:2", "127.0.0.1:1", "ls"} {
 		if !strings.Contains(live, want) {
 			t.Errorf("the live surface does not tell of %q:\n%s", want, live)
 		}
@@ -104,7 +108,8 @@ for i in range(%d):
     except OSError: pass
 `, paths)
 	bundle := filepath.Join(dir, "a.tar.gz")
-	cmd := self(t, dir, "-q", "--kernel", "require", "--kernel-buffer", "64M", "-o", bundle, "--", "python3", "-c", script)
+	cmd := self(t, dir, "-q", "--kernel", "require", "--kernel-buffer", "64M", "-o", bundle, "--", "python3", "-c",
+		script)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

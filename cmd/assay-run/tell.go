@@ -52,7 +52,8 @@ func (a *app) tellLimits(result *schema.Result) {
 	if a.say.Quiet || !slices.Contains(result.LimitsHit, "pids") {
 		return
 	}
-	a.say.Advice("raise --pids", "the command reached the limit of %d processes and threads, and could start no more", result.Limits.Pids)
+	a.say.Advice("raise --pids", "the command reached the limit of %d processes and threads, and could start no more",
+		result.Limits.Pids)
 }
 
 // losses tells what was not recorded: the first loss at once, and all others at the end.
@@ -95,7 +96,8 @@ func (l *losses) end() (told func(message string) bool) {
 func (a *app) tellSandbox(h *schema.ObservationHealth) {
 	for _, r := range h.Reasons {
 		switch {
-		case r.Subject != "user" && r.Subject != "sandbox", r.Code == "evidence_reachable", r.Code == "denials_unobserved", r.Code == "program_unusable":
+		case r.Subject != "user" && r.Subject != "sandbox", r.Code == "evidence_reachable",
+			r.Code == "denials_unobserved", r.Code == "program_unusable":
 		default:
 			a.say.Advice(firstRemedy(r.Remedy), "%s", r.Message)
 		}
@@ -111,12 +113,15 @@ func (a *app) tampered(sealed archive.Sealed) error {
 	for _, t := range sealed.Tampered {
 		a.say.Warning("%s", console.Printable(t.String()))
 	}
-	return console.ExitError{Code: runner.ExitRunner, Err: console.WithHint(fmt.Errorf("the evidence was tampered with during the run: the bundle %s says where", console.Printable(sealed.Path)), archive.TamperedRemedy)}
+	return console.ExitError{Code: runner.ExitRunner,
+		Err: console.WithHint(fmt.Errorf("the evidence was tampered with during the run: the bundle %s says where",
+			console.Printable(sealed.Path)), archive.TamperedRemedy)}
 }
 
 // tellOutput says why the command could not write any more.
 func (a *app) tellOutput(_ string, err error) {
-	a.say.Warning("%v: from now on the command cannot write there (EPIPE), and the recorded copy ends here; make room where its output goes", err)
+	a.say.Warning("%v: from now on the command cannot write there (EPIPE), and the recorded copy ends here; make "+
+		"room where its output goes", err)
 }
 
 // tellContract says what a reader of the verdict should know.

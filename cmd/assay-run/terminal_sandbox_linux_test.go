@@ -29,7 +29,8 @@ func TestTerminalInASandbox(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			x := prepareTmux(t)
 			x.bash()
-			x.file("counts", "n=0; trap 'n=$((n+1)); echo INT $n' INT; echo counting; for i in 1 2 3 4; do read -t 1 -n 1 x; done; echo n=$n; exit $n")
+			x.file("counts", "n=0; trap 'n=$((n+1)); echo INT $n' INT; echo counting; for i in 1 2 3 4; do read -t "+
+				"1 -n 1 x; done; echo n=$n; exit $n")
 			x.Line(`before=$(stty -g); clear; ` + c.command + ` bash --noprofile --norc -i`)
 			x.Expect(`bash-[0-9.]+[#$]`)
 			x.Line(`PS1='in $? > '; clear; tty`)

@@ -38,7 +38,8 @@ func TestFullScreenProgramInATerminal(t *testing.T) {
 	x.Key("q")
 	x.Expect("status 5")
 
-	if r := readResult(t, result); r.Stdio.Mode != "terminal" || r.Stdio.Terminal == nil || r.Stdio.Terminal.Bytes == 0 {
+	if r := readResult(t, result); r.Stdio.Mode != "terminal" || r.Stdio.Terminal == nil ||
+		r.Stdio.Terminal.Bytes == 0 {
 		t.Errorf("stdio: %+v", r.Stdio)
 	}
 	cast := readCast(t, bundle)
@@ -80,9 +81,22 @@ sys.exit(3)
 	}{
 		{"vim", "vim -u NONE text", `(?m)^7\n8\n9$`, `(?m)^7\n8\n9$`, func(x *tmux) { x.Line(":cq 4") }, "4"},
 		{"less", "less text", `(?m)^7\n8\n9$`, `(?m)^7\n8\n9$`, func(x *tmux) { x.Key("q") }, "0"},
-		{"a program that catches SIGTSTP", "python3 catcher.py", `(?m)^ready$`, `(?m)^back$`, func(x *tmux) { x.Line("hello"); x.Expect("<hello>"); x.Key("C-d") }, "3"},
-		{"one that does not", "bash -c 'echo ready; cat; exit 3'", `(?m)^ready$`, `(?m)^\./assay-run`, func(x *tmux) { x.Line("hello"); x.Expect(`(?m)^hello\nhello$`); x.Key("C-d") }, "3"},
-		{"a shell's pipeline", "bash -c 'echo ready; cat | cat; exit 3'", `(?m)^ready$`, `(?m)^\./assay-run`, func(x *tmux) { x.Line("hello"); x.Expect(`(?m)^hello\nhello$`); x.Key("C-d") }, "3"},
+		{"a program that catches SIGTSTP", "python3 catcher.py", `(?m)^ready$`, `(?m)^back$`, func(x *tmux) {
+			x.Line("hello")
+			x.Expect("<hello>")
+			x.Key("C-d")
+		}, "3"},
+		{"one that does not", "bash -c 'echo ready; cat; exit 3'", `(?m)^ready$`, `(?m)^\./assay-run`, func(x *tmux) {
+			x.Line("hello")
+			x.Expect(`(?m)^hello\nhello$`)
+			x.Key("C-d")
+		}, "3"},
+		{"a shell's pipeline", "bash -c 'echo ready; cat | cat; exit 3'", `(?m)^ready$`, `(?m)^\./assay-run`,
+			func(x *tmux) {
+				x.Line("hello")
+				x.Expect(`(?m)^hello\nhello$`)
+				x.Key("C-d")
+			}, "3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := prepareTmux(t)
@@ -147,7 +161,9 @@ func TestKilledRunnerRestoresTheTerminal(t *testing.T) {
 	for _, wrap := range []string{"%s", "sh -c '%s; sleep 0.3'"} {
 		x := prepareTmux(t)
 		x.bash()
-		x.Line(`before=$(stty -g); clear; ` + strings.Replace(wrap, "%s", `./assay-run -q -- sh -c "echo \$PPID \$\$ >pids; echo ready; exec sleep 1000"`, 1))
+		x.Line(`before=$(stty -g); clear; ` +
+			strings.Replace(wrap, "%s", `./assay-run -q -- sh -c "echo \$PPID \$\$ >pids; echo ready; exec sleep 1000"`,
+				1))
 		x.Expect(`(?m)^ready$`)
 		pids := pidsIn(t, x.Dir)
 		if err := syscall.Kill(parentOf(t, pids[0]), syscall.SIGKILL); err != nil {

@@ -43,7 +43,8 @@ except OSError as e:
 				x.Expect(`(?m)^pwned by the command$`)
 			}
 			for _, request := range []string{"0x5412", "0x1200005412", "0x541C"} {
-				x.Line(`clear; ` + c.command + ` -q --no-capture --force -o a.tar.gz -- python3 type.py ` + request + `; echo af""ter`)
+				x.Line(`clear; ` + c.command + ` -q --no-capture --force -o a.tar.gz -- python3 type.py ` + request +
+					`; echo af""ter`)
 				x.Expect(`(?m)^refused 1$`)
 				x.Expect(`(?m)^after$`)
 			}

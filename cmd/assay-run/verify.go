@@ -76,7 +76,8 @@ make one. --key or --allowed-signers requires a signature.
 	cmd.Flags().BoolVar(&v.asJSON, "json", false, "print a report of each bundle as JSON")
 	cmd.Flags().BoolVarP(&v.quiet, "quiet", "q", false, "print nothing if the bundles are valid")
 	cmd.Flags().BoolVar(&v.all, "all", false, "list up to 100 faults of each layer, not only the first")
-	cmd.Flags().BoolVar(&v.complete, "complete", false, "require that each run ended normally and was sealed by its own recorder")
+	cmd.Flags().BoolVar(&v.complete, "complete", false,
+		"require that each run ended normally and was sealed by its own recorder")
 	cmd.Flags().StringVar(&v.proof, "proof", "", "check the inclusion proof in `FILE`, instead of a bundle")
 	v.from.flags(cmd)
 	return cmd
@@ -98,7 +99,8 @@ const exitIncomplete = 5
 
 // verify checks one bundle and prints what it found. An error is a failure that has
 // no exit status of its own.
-func (a *app) verify(ctx context.Context, in archive.Input, v *verification, trust *sign.Trust) (status int, err error) {
+func (a *app) verify(ctx context.Context, in archive.Input, v *verification, trust *sign.Trust) (status int,
+	err error) {
 	ctx, bar := console.NewProgress(ctx, a.stderr, "verifying")
 	defer bar.Done()
 	check := archive.Verify
@@ -129,16 +131,19 @@ func (a *app) verify(ctx context.Context, in archive.Input, v *verification, tru
 		a.say.Warning("%d more problems are not listed", report.More)
 	}
 	if len(report.Unfinished) > 0 && !v.all {
-		a.say.Info("the check of %s stopped at its first fault; --all lists up to 100", strings.Join(report.Unfinished, ", "))
+		a.say.Info("the check of %s stopped at its first fault; --all lists up to 100",
+			strings.Join(report.Unfinished, ", "))
 	}
 	switch {
 	case !report.OK():
 		return exitStatus[report.Class()], nil
 	case unsigned != nil:
-		a.say.Failure(console.WithHint(unsigned, "the bundle is consistent, but nothing shows who made it: anyone can make a consistent bundle"))
+		a.say.Failure(console.WithHint(unsigned,
+			"the bundle is consistent, but nothing shows who made it: anyone can make a consistent bundle"))
 		return exitOrigin, nil
 	case v.complete && !report.Complete:
-		a.say.Failure(console.WithHint(fmt.Errorf("%s: the run is incomplete: its recorder ended before it", in.Name), "see why with assay-run inspect %s", in.Name))
+		a.say.Failure(console.WithHint(fmt.Errorf("%s: the run is incomplete: its recorder ended before it", in.Name),
+			"see why with assay-run inspect %s", in.Name))
 		return exitIncomplete, nil
 	}
 	if !v.asJSON && !v.quiet {
@@ -148,7 +153,8 @@ func (a *app) verify(ctx context.Context, in archive.Input, v *verification, tru
 		}
 		err = console.Page(a.stdout, verdicts).Write(a.stdout, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "%s: ok\nrun %s\nidentity %s\n%d members, %d lines\n%s%s\n",
-				console.Printable(in.Name), report.RunID, report.Identity, report.Members, lines(report), incomplete, originLine(result.Origin))
+				console.Printable(in.Name), report.RunID, report.Identity, report.Members, lines(report), incomplete,
+				originLine(result.Origin))
 			return err
 		})
 	}

@@ -12,14 +12,15 @@ import (
 func BenchmarkBuilderAndAppender(b *testing.B) {
 	var buf bytes.Buffer
 	line := make([]byte, 0, 4096)
-	bl := NewBuilder(Options{RunID: "run_01JABCDEFGHJKMNPQRSTVWXYZ0", Start: start, Surface: surface.New("r", b.TempDir()), Sink: func(e *schema.KernelEvent) error {
-		line = append(schema.AppendJSON(line[:0], e), '\n')
-		buf.Write(line)
-		if buf.Len() > 1<<20 {
-			buf.Reset()
-		}
-		return nil
-	}})
+	bl := NewBuilder(Options{RunID: "run_01JABCDEFGHJKMNPQRSTVWXYZ0", Start: start,
+		Surface: surface.New("r", b.TempDir()), Sink: func(e *schema.KernelEvent) error {
+			line = append(schema.AppendJSON(line[:0], e), '\n')
+			buf.Write(line)
+			if buf.Len() > 1<<20 {
+				buf.Reset()
+			}
+			return nil
+		}})
 	paths := make([][]byte, 20000)
 	for i := range paths {
 		paths[i] = fmt.Appendf(nil, "/home/user/project/node_modules/package-%d/lib/file_%d.js", i/50, i)

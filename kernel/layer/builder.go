@@ -160,7 +160,8 @@ func (b *Builder) Close() error {
 
 func (b *Builder) release(now uint64) error {
 	w := uint64(b.o.Window)
-	for b.win.len() > 0 && (b.win.len() > b.o.MaxHeld || b.win.bytes > maxHeldBytes || b.win.oldest().ev.Time+w <= now) {
+	for b.win.len() > 0 && (b.win.len() > b.o.MaxHeld || b.win.bytes > maxHeldBytes ||
+		b.win.oldest().ev.Time+w <= now) {
 		b.next()
 	}
 	return b.err
@@ -327,7 +328,8 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 				e.WaitStatus |= 0x80
 			}
 		}
-	case schema.KindConnect, schema.KindSendto, schema.KindBind, schema.KindListen, schema.KindAccept, schema.KindFlow, schema.KindConnectResult:
+	case schema.KindConnect, schema.KindSendto, schema.KindBind, schema.KindListen, schema.KindAccept, schema.KindFlow,
+		schema.KindConnectResult:
 		b.network(ev)
 	case schema.KindDNS:
 		b.dns(ev)
@@ -535,7 +537,8 @@ func (b *Builder) begin(ev *kernel.Event, p *process, late bool) {
 		b.out.ExecID, b.out.ToolCallID, b.out.BoundBy = p.execID, p.toolCall, p.boundBy
 	}
 	if ev.Repeat {
-		b.out.Repeat, b.out.Count, b.out.TFirstNS, b.out.TLastNS = true, max(ev.Count, 1), b.rel(ev.First), b.rel(ev.Last)
+		b.out.Repeat, b.out.Count, b.out.TFirstNS, b.out.TLastNS = true, max(ev.Count, 1), b.rel(ev.First),
+			b.rel(ev.Last)
 	}
 }
 
@@ -554,7 +557,8 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 	}
 	switch {
 	case p == nil || b.out.Class == schema.ClassCheck:
-	case p.starting && b.out.Kind != schema.KindFork && b.out.Kind != schema.KindExecFailed && b.out.Kind != schema.KindExit:
+	case p.starting && b.out.Kind != schema.KindFork && b.out.Kind != schema.KindExecFailed &&
+		b.out.Kind != schema.KindExit:
 		b.out.Class = schema.ClassRunner
 	case p.helper && b.out.Kind != schema.KindFork && b.o.Helped(&b.out):
 		b.out.Class = schema.ClassRunner
@@ -567,7 +571,8 @@ func (b *Builder) class(ev *kernel.Event, p *process) {
 		return
 	}
 	if first := b.procs.first.At(ev.Slot); first != nil {
-		*first = eventID{ev.ID, b.out.ExecID, b.out.Class, b.out.ToolCallID, b.out.BoundBy, b.elsewhere(p), b.out.ContainerID}
+		*first = eventID{ev.ID, b.out.ExecID, b.out.Class, b.out.ToolCallID, b.out.BoundBy, b.elsewhere(p),
+			b.out.ContainerID}
 	}
 }
 
@@ -576,7 +581,8 @@ func (b *Builder) finish(ev *kernel.Event, p *process) {
 	e := &b.out
 	if b.o.Bind != nil {
 		b.o.Bind(ev, e)
-		if p != nil && (e.Kind == schema.KindFork || e.Kind == schema.KindExec || e.Kind == schema.KindJoin) && e.BoundBy != schema.BoundByWindow {
+		if p != nil && (e.Kind == schema.KindFork || e.Kind == schema.KindExec || e.Kind == schema.KindJoin) &&
+			e.BoundBy != schema.BoundByWindow {
 			p.toolCall, p.boundBy = e.ToolCallID, e.BoundBy
 		}
 	}
@@ -879,7 +885,8 @@ func (b *Builder) Counts() schema.LayerCounts { return b.counts }
 // Stats returns the other counts so far.
 func (b *Builder) Stats() Stats {
 	s, t := b.stats, b.procs
-	s.Forks, s.Threads, s.Exits, s.Joins, s.MissedExits, s.Alive = t.forks, t.threads, t.exits, t.joins, t.missedExits, t.alive()
+	s.Forks, s.Threads, s.Exits, s.Joins, s.MissedExits, s.Alive = t.forks, t.threads, t.exits, t.joins, t.missedExits,
+		t.alive()
 	s.Resolved, s.ForgottenNames = b.names.size(), b.names.forgotten
 	s.UnnamedCgroups = b.cgroups.unknown
 	s.ByKind = make(map[schema.KernelKind]uint64)

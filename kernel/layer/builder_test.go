@@ -17,17 +17,21 @@ import (
 
 func TestBuilderKeepsTheProcessTable(t *testing.T) {
 	b, lines := collect(t, Options{})
-	failed := kernel.Event{Kind: schema.KindExecFailed, Syscall: "execve", Time: at(25), PID: 10, TID: 10, Start: 10, Path: []byte("/x"), Errno: 2, Ret: -2, PathSource: kernel.PathUserMemory}
-	push(t, b, forkEvent(10, 5, 10), execEvent(20, 10, "/bin/sh", "sh", "", "-c"), failed, forkEvent(30, 10, 11), execEvent(40, 11, "/bin/ls", "ls"),
+	failed := kernel.Event{Kind: schema.KindExecFailed, Syscall: "execve", Time: at(25), PID: 10, TID: 10, Start: 10,
+		Path: []byte("/x"), Errno: 2, Ret: -2, PathSource: kernel.PathUserMemory}
+	push(t, b, forkEvent(10, 5, 10), execEvent(20, 10, "/bin/sh", "sh", "", "-c"), failed, forkEvent(30, 10, 11),
+		execEvent(40, 11, "/bin/ls", "ls"),
 		exitEvent(50, 11, 3), execEvent(60, 10, "/bin/cat", "cat"), openEvent(61, 10, "/a", 0, 0), exitEvent(70, 10, 0),
 		// the pid of the first child comes back, in another process
-		kernel.Event{Kind: schema.KindOpen, Syscall: "open", Time: at(80), PID: 11, TID: 12, Start: 999, Path: []byte("/b"), PathSource: kernel.PathKernelObject})
+		kernel.Event{Kind: schema.KindOpen, Syscall: "open", Time: at(80), PID: 11, TID: 12, Start: 999,
+			Path: []byte("/b"), PathSource: kernel.PathKernelObject})
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for _, e := range *lines {
-		got = append(got, fmt.Sprintf("%d %s pid=%d ppid=%d id=%d from=%d %s %q", e.TNS, e.Kind, e.PID, e.PPID, e.ExecID, e.ParentExecID, e.Value, e.Argv))
+		got = append(got, fmt.Sprintf("%d %s pid=%d ppid=%d id=%d from=%d %s %q", e.TNS, e.Kind, e.PID, e.PPID,
+			e.ExecID, e.ParentExecID, e.Value, e.Argv))
 	}
 	want := []string{
 		`10 fork pid=10 ppid=5 id=1 from=0  []`,
@@ -73,7 +77,8 @@ func TestWhatTheRunnerDoesBeforeTheCommand(t *testing.T) {
 		got = append(got, fmt.Sprint(e.Kind, " ", e.Value, " ", e.Class))
 	}
 	want := []string{
-		"fork  agent", "chdir /srv runner", "exec /bin/assay-run runner", "openat /sys/fs/cgroup/pids/x/cgroup.procs runner",
+		"fork  agent", "chdir /srv runner", "exec /bin/assay-run runner",
+		"openat /sys/fs/cgroup/pids/x/cgroup.procs runner",
 		"exec /bin/sh agent", "openat /srv/a agent",
 		"exec /bin/assay-run agent", "openat /srv/b agent", // whoever pretends later is the agent
 	}
@@ -145,7 +150,8 @@ func TestBuilderCopiesWhatTheReaderReuses(t *testing.T) {
 	ev.Argv[0] = nil
 	b.Close()
 	e := (*lines)[1]
-	if e.Value != "/bin/sh" || e.Cwd != "/srv" || !slices.Equal(e.Argv, []string{"one", "two"}) || !slices.Equal(e.EnvKeys, []string{"HOME"}) {
+	if e.Value != "/bin/sh" || e.Cwd != "/srv" || !slices.Equal(e.Argv, []string{"one", "two"}) ||
+		!slices.Equal(e.EnvKeys, []string{"HOME"}) {
 		t.Errorf("the line is %+v", e)
 	}
 }
@@ -170,7 +176,8 @@ func TestRepeatsBelongToWhatTheyRepeat(t *testing.T) {
 	lib.Slot = 7
 	repeat := lib
 	repeat.Repeat, repeat.Time, repeat.Count, repeat.First, repeat.Last = true, at(500), 41, at(13), at(400)
-	push(t, b, forkEvent(0, 1, 10), execEvent(10, 10, "/bin/cat"), cache, lib, openEvent(20, 10, "/data", 0, 0), execEvent(30, 10, "/bin/dog"), repeat)
+	push(t, b, forkEvent(0, 1, 10), execEvent(10, 10, "/bin/cat"), cache, lib, openEvent(20, 10, "/data", 0, 0),
+		execEvent(30, 10, "/bin/dog"), repeat)
 	drained := repeat // at the end, when its own time is long past
 	drained.Time = at(14)
 	push(t, b, openEvent(600e6, 10, "/z", 0, 0), drained)
@@ -179,7 +186,8 @@ func TestRepeatsBelongToWhatTheyRepeat(t *testing.T) {
 		t.Errorf("the drained repeat is %+v", e)
 	}
 	e := (*lines)[len(*lines)-3]
-	if !e.Repeat || e.Count != 41 || e.TFirstNS != 13 || e.TLastNS != 400 || e.ExecID != 2 || e.Class != schema.ClassLoader {
+	if !e.Repeat || e.Count != 41 || e.TFirstNS != 13 || e.TLastNS != 400 || e.ExecID != 2 ||
+		e.Class != schema.ClassLoader {
 		t.Errorf("the repeat is %+v", e)
 	}
 	if c, want := b.Counts(), (schema.LayerCounts{Seen: 89, Written: 9, Coalesced: 80}); c != want {
@@ -219,7 +227,9 @@ func TestCountsAddUpWhateverHappensToALine(t *testing.T) {
 		}
 		repeat := openEvent(20, 10, "/x", 0, 0)
 		repeat.Repeat, repeat.Count, repeat.Time = true, 7, at(40)
-		for _, ev := range []kernel.Event{forkEvent(0, 1, 10), execEvent(1, 10, "/bin/x"), openEvent(5, 10, "/etc/ld.so.cache", cloexec, 0), openEvent(20, 10, "/x", 0, 0), repeat, openEvent(50, 77, "/y", 0, 0)} {
+		for _, ev := range []kernel.Event{forkEvent(0, 1, 10), execEvent(1, 10, "/bin/x"),
+			openEvent(5, 10, "/etc/ld.so.cache", cloexec, 0), openEvent(20, 10, "/x", 0, 0), repeat,
+			openEvent(50, 77, "/y", 0, 0)} {
 			if ev.Count == 0 {
 				ev.Count = 1
 			}
@@ -245,7 +255,8 @@ func TestToolCallsPassToDescendants(t *testing.T) {
 	b, lines := collect(t, Options{})
 	ex := execEvent(5, 10, "/bin/tool")
 	ex.ToolCallID = []byte("tc_1")
-	push(t, b, forkEvent(0, 1, 10), ex, forkEvent(6, 10, 11), openEvent(7, 11, "/x", 0, 0), execEvent(8, 11, "/bin/sub"))
+	push(t, b, forkEvent(0, 1, 10), ex, forkEvent(6, 10, 11), openEvent(7, 11, "/x", 0, 0),
+		execEvent(8, 11, "/bin/sub"))
 	b.Close()
 	for i, want := range []string{"", "env", "lineage", "lineage", "lineage"} {
 		if e := (*lines)[i]; e.BoundBy != want || (want != "") != (e.ToolCallID == "tc_1") {
@@ -272,7 +283,8 @@ func TestEndedProcessesAreForgotten(t *testing.T) {
 		t.Errorf("stats are %+v", s)
 	}
 	// Bytes of a connection whose process was forgotten still have a line.
-	ev := kernel.Event{Kind: schema.KindFlow, Time: at(9e9), PID: 12, Start: 2, Count: 1, Remote: netip.MustParseAddrPort("1.2.3.4:5"), Bytes: 9}
+	ev := kernel.Event{Kind: schema.KindFlow, Time: at(9e9), PID: 12, Start: 2, Count: 1,
+		Remote: netip.MustParseAddrPort("1.2.3.4:5"), Bytes: 9}
 	push(t, b, ev)
 	b.Close()
 	if b.out.ExecID != 0 || b.out.Kind != schema.KindFlow || b.out.BytesOut != 9 {
@@ -283,7 +295,8 @@ func TestEndedProcessesAreForgotten(t *testing.T) {
 func TestDevicesHaveTheirNumber(t *testing.T) {
 	b, lines := collect(t, Options{})
 	made := func(n uint64, mode uint32) kernel.Event {
-		return kernel.Event{Kind: schema.KindMknod, Syscall: "mknod", Time: at(n), PID: 10, TID: 10, Start: 10, Path: []byte("/x"), Mode: mode, Args: [6]uint64{0x103}}
+		return kernel.Event{Kind: schema.KindMknod, Syscall: "mknod", Time: at(n), PID: 10, TID: 10, Start: 10,
+			Path: []byte("/x"), Mode: mode, Args: [6]uint64{0x103}}
 	}
 	push(t, b, forkEvent(0, 1, 10), made(1, 0o20600), made(2, 0o60600), made(3, 0o10600))
 	b.Close()

@@ -71,11 +71,13 @@ func TestChecksAreToldFromTheAgent(t *testing.T) {
 	if _, err := listed.WriteTo(&out); err != nil {
 		t.Fatal(err)
 	}
-	if s := out.String(); strings.Contains(s, "final") || strings.Contains(s, "baseline") || !strings.Contains(s, "/agent-hiding") || strings.Contains(s, "/bin/true") {
+	if s := out.String(); strings.Contains(s, "final") || strings.Contains(s, "baseline") ||
+		!strings.Contains(s, "/agent-hiding") || strings.Contains(s, "/bin/true") {
 		t.Errorf("surface %s", s)
 	}
 	// Four forks, five opens or so: everything of the checks, and nothing else.
-	if s := b.Stats(); s.CheckForks != 4 || listed.LeftOut()["check"] != s.ByClass[schema.ClassCheck] || s.ByClass[schema.ClassCheck] != 10 {
+	if s := b.Stats(); s.CheckForks != 4 || listed.LeftOut()["check"] != s.ByClass[schema.ClassCheck] ||
+		s.ByClass[schema.ClassCheck] != 10 {
 		t.Errorf("%d forks of checks, %v left out, %v by class", s.CheckForks, listed.LeftOut(), s.ByClass)
 	}
 }

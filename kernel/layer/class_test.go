@@ -11,10 +11,12 @@ import (
 // executes.
 func TestClassDependsOnTheProgram(t *testing.T) {
 	b, lines := collect(t, Options{})
-	push(t, b, forkEvent(0, 1, 10), openEvent(1, 10, "/usr/lib/python3.13/os.py", cloexec, 0), execEvent(2, 10, "/usr/bin/python3.13"),
+	push(t, b, forkEvent(0, 1, 10), openEvent(1, 10, "/usr/lib/python3.13/os.py", cloexec, 0),
+		execEvent(2, 10, "/usr/bin/python3.13"),
 		openEvent(3, 10, "/usr/lib/python3.13/os.py", cloexec, 0))
 	b.Close()
-	if before, after := (*lines)[1].Class, (*lines)[3].Class; before != schema.ClassAgent || after != schema.ClassRuntime {
+	if before, after := (*lines)[1].Class, (*lines)[3].Class; before != schema.ClassAgent ||
+		after != schema.ClassRuntime {
 		t.Errorf("the class is %v before the exec and %v after it", before, after)
 	}
 }

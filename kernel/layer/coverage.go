@@ -13,8 +13,10 @@ func coverage(a Account) []schema.Coverage {
 	lost := map[string][]schema.BlindSpot{
 		"filesystem": {spot("the rest of paths longer than 4,096 bytes or 256 components", a.Stats.Cut > 0)},
 		"process": {
-			spot("arguments beyond 128 KiB and environment names beyond 8 KiB of an execution", a.Stats.CutArguments > 0),
-			spot("what programs do that the kernel starts itself for a helper that the run has set (core_pattern, modprobe, release_agent, ...); they are named", a.Stats.Reach.Helpers > 0),
+			spot("arguments beyond 128 KiB and environment names beyond 8 KiB of an execution",
+				a.Stats.CutArguments > 0),
+			spot("what programs do that the kernel starts itself for a helper that the run has set (core_pattern, "+
+				"modprobe, release_agent, ...); they are named", a.Stats.Reach.Helpers > 0),
 		},
 		"names": {
 			spot("messages that could not be parsed", a.Stats.Unparsed > 0),
@@ -27,12 +29,14 @@ func coverage(a Account) []schema.Coverage {
 		dimensions = kernel.CoverageNotify()
 	}
 	for _, d := range dimensions {
-		c := schema.Coverage{Dimension: d.Name, Method: d.Method, Observes: d.Observes, KnownBlindSpots: []schema.BlindSpot{}}
+		c := schema.Coverage{Dimension: d.Name, Method: d.Method, Observes: d.Observes,
+			KnownBlindSpots: []schema.BlindSpot{}}
 		if !watched(a.Report, d.Hooks) {
 			c.Method, c.Observes = "none", []string{}
 		}
 		for _, b := range d.BlindSpots {
-			c.KnownBlindSpots = append(c.KnownBlindSpots, schema.BlindSpot{Name: b.Text, Exercised: b.Exercised(a.Report)})
+			c.KnownBlindSpots = append(c.KnownBlindSpots,
+				schema.BlindSpot{Name: b.Text, Exercised: b.Exercised(a.Report)})
 		}
 		c.KnownBlindSpots = append(c.KnownBlindSpots, lost[d.Name]...)
 		out = append(out, c)

@@ -43,11 +43,13 @@ func push(t testing.TB, b *Builder, evs ...kernel.Event) {
 func at(t uint64) uint64 { return start + t }
 
 func forkEvent(t uint64, parent, child uint32) kernel.Event {
-	return kernel.Event{Kind: schema.KindFork, Time: at(t), PID: parent, TID: parent, Start: uint64(parent), ChildPID: child, ChildTID: child, ChildStart: uint64(child), ChildCgroupID: 7}
+	return kernel.Event{Kind: schema.KindFork, Time: at(t), PID: parent, TID: parent, Start: uint64(parent),
+		ChildPID: child, ChildTID: child, ChildStart: uint64(child), ChildCgroupID: 7}
 }
 
 func execEvent(t uint64, pid uint32, exe string, argv ...string) kernel.Event {
-	ev := kernel.Event{Kind: schema.KindExec, Time: at(t), PID: pid, TID: pid, PPID: 1, Start: uint64(pid), CgroupID: 7, Exe: []byte(exe), Filename: []byte(exe), Cwd: []byte("/srv")}
+	ev := kernel.Event{Kind: schema.KindExec, Time: at(t), PID: pid, TID: pid, PPID: 1, Start: uint64(pid), CgroupID: 7,
+		Exe: []byte(exe), Filename: []byte(exe), Cwd: []byte("/srv")}
 	for _, a := range argv {
 		ev.Argv = append(ev.Argv, []byte(a))
 	}
@@ -59,7 +61,8 @@ func exitEvent(t uint64, pid uint32, code int) kernel.Event {
 }
 
 func openEvent(t uint64, pid uint32, path string, flags uint64, errno int32) kernel.Event {
-	ev := kernel.Event{Kind: schema.KindOpen, Syscall: "openat", Time: at(t), PID: pid, TID: pid, Start: uint64(pid), Path: []byte(path), Flags: flags, PathSource: kernel.PathKernelObject, Ret: 3, ID: t + 1}
+	ev := kernel.Event{Kind: schema.KindOpen, Syscall: "openat", Time: at(t), PID: pid, TID: pid, Start: uint64(pid),
+		Path: []byte(path), Flags: flags, PathSource: kernel.PathKernelObject, Ret: 3, ID: t + 1}
 	if errno != 0 {
 		ev.Ret, ev.Errno, ev.PathSource = -errno, errno, kernel.PathUserMemory
 	}

@@ -81,16 +81,22 @@ func Health(h *schema.ObservationHealth, a Account) {
 	h.Kernel = account(h, a)
 	h.LeftOut = a.LeftOut
 	if r.Alone != "" {
-		h.Notes = append(h.Notes, "observer_alone: the run loaded its own eBPF programs, which slow down every process on the host: "+r.Alone)
+		h.Notes = append(h.Notes,
+			"observer_alone: the run loaded its own eBPF programs, which slow down every process on the host: "+r.Alone)
 	}
 	if n := a.Stats.UnnamedCgroups; n > 0 {
-		h.Notes = append(h.Notes, fmt.Sprintf("cgroups_unnamed: %s gone before assay-run read their names, so what happened in them has no container_id", schema.Count(n, "cgroup was", "cgroups were")))
+		h.Notes = append(h.Notes,
+			fmt.Sprintf("cgroups_unnamed: %s gone before assay-run read their names, so what happened in them "+
+				"has no container_id", schema.Count(n, "cgroup was", "cgroups were")))
 	}
 	if r.Shared {
-		h.Notes = append(h.Notes, "observer_shared: the run used the observer that all runs of this build on the host share")
+		h.Notes = append(h.Notes,
+			"observer_shared: the run used the observer that all runs of this build on the host share")
 	}
-	h.Notes = append(h.Notes, fmt.Sprintf("s2_kernel_capture: monitor_events=%d ringbuf_drops=%d network_protocol_coverage=%s network_endpoint_claim_scope=%s",
-		a.Counts.Written, h.RingbufDrops, h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope))
+	h.Notes = append(h.Notes,
+		fmt.Sprintf("s2_kernel_capture: monitor_events=%d ringbuf_drops=%d network_protocol_coverage=%s "+
+			"network_endpoint_claim_scope=%s",
+			a.Counts.Written, h.RingbufDrops, h.NetworkProtocolCoverage, h.NetworkEndpointClaimScope))
 }
 
 func absent(h *schema.ObservationHealth, why error) {
@@ -101,11 +107,14 @@ func absent(h *schema.ObservationHealth, why error) {
 	var u *kernel.Unavailable
 	switch {
 	case why == nil:
-		h.Reasons = append(h.Reasons, schema.Reason{Subject: "kernel", Code: CodeOff, Message: "kernel observation was switched off", Remedy: "run with --kernel auto or --kernel require"})
+		h.Reasons = append(h.Reasons,
+			schema.Reason{Subject: "kernel", Code: CodeOff, Message: "kernel observation was switched off",
+				Remedy: "run with --kernel auto or --kernel require"})
 	case errors.As(why, &u) && len(u.Reasons) > 0:
 		h.Reasons = append(h.Reasons, convertReasons(u.Reasons)...)
 	default:
-		h.Reasons = append(h.Reasons, schema.Reason{Subject: "kernel", Code: kernel.CodeLoadFailed, Message: why.Error()})
+		h.Reasons = append(h.Reasons,
+			schema.Reason{Subject: "kernel", Code: kernel.CodeLoadFailed, Message: why.Error()})
 	}
 }
 
@@ -124,32 +133,50 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	out := convertReasons(r.Reasons)
 	add := func(bad bool, code, remedy, format string, args ...any) {
 		if bad {
-			out = append(out, schema.Reason{Subject: "kernel", Code: code, Message: fmt.Sprintf(format, args...), Remedy: remedy})
+			out = append(out, schema.Reason{Subject: "kernel", Code: code, Message: fmt.Sprintf(format, args...),
+				Remedy: remedy})
 		}
 	}
 	s := a.Stats
 	add(r.SelfTestNS == 0, CodeNoSelfTest, again, "no self-test has shown that the hooks fire")
-	add(s.Dropped > 0, CodeLayerDropped, "make room on the disk that holds the spool", "%s could not be written", schema.Count(s.Dropped, "event", "events"))
-	add(s.MissedExits > 0, CodeMissedExits, again, "%s ended without being seen", schema.Count(s.MissedExits, "process", "processes"))
+	add(s.Dropped > 0, CodeLayerDropped, "make room on the disk that holds the spool", "%s could not be written",
+		schema.Count(s.Dropped, "event", "events"))
+	add(s.MissedExits > 0, CodeMissedExits, again, "%s ended without being seen",
+		schema.Count(s.MissedExits, "process", "processes"))
 	alive := schema.Count(s.Alive, "process", "processes")
-	add(s.Alive > 0 && a.Foreign, CodeDetachedEarly, "attach until they have ended: omit --until", "%s had not ended when assay-run detached, and what happened after that is not recorded", alive)
-	add(s.Alive > 0 && !a.Foreign, CodeStillAlive, "run the command as a user that cannot write to other cgroups", "%s had not ended when observation stopped, and what happened after that is not recorded", alive)
-	add(r.IOUringUnseen, CodeIOUring, "use Linux 6.4 or later", "the run used io_uring, and this kernel does not report io_uring requests")
-	add(len(r.IOUringUnfollowed) > 0, CodeIOUringUnknown, "use a newer assay-run", "the run used io_uring in ways that this build cannot follow: operation %s", operations(r.IOUringUnfollowed))
+	add(s.Alive > 0 && a.Foreign, CodeDetachedEarly, "attach until they have ended: omit --until",
+		"%s had not ended when assay-run detached, and what happened after that is not recorded", alive)
+	add(s.Alive > 0 && !a.Foreign, CodeStillAlive, "run the command as a user that cannot write to other cgroups",
+		"%s had not ended when observation stopped, and what happened after that is not recorded", alive)
+	add(r.IOUringUnseen, CodeIOUring, "use Linux 6.4 or later",
+		"the run used io_uring, and this kernel does not report io_uring requests")
+	add(len(r.IOUringUnfollowed) > 0, CodeIOUringUnknown, "use a newer assay-run",
+		"the run used io_uring in ways that this build cannot follow: operation %s", operations(r.IOUringUnfollowed))
 	x := s.Reach
-	add(x.Helpers > 0, CodeHelper, "run the command as a user that cannot write to it, or with --mode workspace-write", "the run wrote to %s, which names a program that the kernel starts outside the run, where nothing records it", x.Helper)
-	add(x.StartedTimes > 0, CodeHelperStarted, "look at that program; what it did is not recorded", "after that the kernel started %s outside the run, %s first", schema.Count(x.StartedTimes, "program", "programs"), x.Started)
-	add(x.TracedTimes > 0, CodeOutsideTraced, "run the command as another user, or with --mode workspace-write", "the run traced process %d, which is outside the run, or could write its memory", x.Traced)
-	add(x.RunnerSignals > 0, CodeRunnerSignalled, "run the command as another user, or with --mode workspace-write", "the run sent the recorder %s, %s first", schema.Count(x.RunnerSignals, "signal", "signals"), schema.SignalName(uint32(x.RunnerSignal)))
+	add(x.Helpers > 0, CodeHelper, "run the command as a user that cannot write to it, or with --mode workspace-write",
+		"the run wrote to %s, which names a program that the kernel starts outside the run, where nothing records it",
+		x.Helper)
+	add(x.StartedTimes > 0, CodeHelperStarted, "look at that program; what it did is not recorded",
+		"after that the kernel started %s outside the run, %s first",
+		schema.Count(x.StartedTimes, "program", "programs"), x.Started)
+	add(x.TracedTimes > 0, CodeOutsideTraced, "run the command as another user, or with --mode workspace-write",
+		"the run traced process %d, which is outside the run, or could write its memory", x.Traced)
+	add(x.RunnerSignals > 0, CodeRunnerSignalled, "run the command as another user, or with --mode workspace-write",
+		"the run sent the recorder %s, %s first", schema.Count(x.RunnerSignals, "signal", "signals"),
+		schema.SignalName(uint32(x.RunnerSignal)))
 	compat := s.ByKind[schema.KindCompatSyscall]
 	for _, k := range r.Hooks {
 		if k.Hook == kernel.HookCompat {
 			compat += k.Fired
 		}
 	}
-	add(compat > 0, CodeCompatSyscalls, "run 64-bit programs only", "%s not decoded", schema.Count(compat, "system call used another instruction set and was", "system calls used another instruction set and were"))
-	add(s.Received != r.Delivered, CodeAccount, again, "%s delivered, %d received", schema.Count(r.Delivered, "event was", "events were"), s.Received)
-	add(s.Received+s.Added != s.Written+s.Filtered+s.Coalesced+s.Dropped, CodeAccount, again, "%d events and %d added ones gave %d lines, %d filtered, %d coalesced, %d dropped",
+	add(compat > 0, CodeCompatSyscalls, "run 64-bit programs only", "%s not decoded",
+		schema.Count(compat, "system call used another instruction set and was",
+			"system calls used another instruction set and were"))
+	add(s.Received != r.Delivered, CodeAccount, again, "%s delivered, %d received",
+		schema.Count(r.Delivered, "event was", "events were"), s.Received)
+	add(s.Received+s.Added != s.Written+s.Filtered+s.Coalesced+s.Dropped, CodeAccount, again,
+		"%d events and %d added ones gave %d lines, %d filtered, %d coalesced, %d dropped",
 		s.Received, s.Added, s.Written, s.Filtered, s.Coalesced, s.Dropped)
 	return out
 }
@@ -169,7 +196,8 @@ func operations(ops []uint8) string {
 func hook(k kernel.HookStatus, r *kernel.Report) schema.Hook {
 	untestable := k.Attached && !k.SelfTested && r.SelfTestNS > 0
 	for _, reason := range r.Reasons {
-		if reason.Code == kernel.CodeHookSilent && strings.Contains(reason.Message, k.Name) || reason.Code == kernel.CodeSelfTest {
+		if reason.Code == kernel.CodeHookSilent && strings.Contains(reason.Message, k.Name) ||
+			reason.Code == kernel.CodeSelfTest {
 			untestable = false
 		}
 	}
@@ -183,9 +211,11 @@ func hook(k kernel.HookStatus, r *kernel.Report) schema.Hook {
 func account(h *schema.ObservationHealth, a Account) *schema.KernelAccount {
 	r, s := a.Report, a.Stats
 	k := &schema.KernelAccount{
-		Received: r.Received, Decoded: r.Decoded, Malformed: r.Malformed, Drained: r.FinalRepeats + r.Endpoints, Added: s.Added,
-		Written: s.Written, Filtered: s.Filtered, Coalesced: s.Coalesced, Dropped: s.Dropped, Parts: r.Joined, SelfTest: r.SelfTest,
-		Forks: r.Forks + r.JoinedCgroup, Exits: r.Exits, LeftCgroup: r.LeftCgroup,
+		Received: r.Received, Decoded: r.Decoded, Malformed: r.Malformed, Drained: r.FinalRepeats + r.Endpoints,
+		Added:   s.Added,
+		Written: s.Written, Filtered: s.Filtered, Coalesced: s.Coalesced, Dropped: s.Dropped, Parts: r.Joined,
+		SelfTest: r.SelfTest,
+		Forks:    r.Forks + r.JoinedCgroup, Exits: r.Exits, LeftCgroup: r.LeftCgroup,
 	}
 	for _, x := range h.Hooks {
 		k.Emitted += x.Emitted
@@ -225,7 +255,8 @@ func network(h *schema.ObservationHealth, a Account) (coverage, scope string) {
 	default:
 		return schema.Unknown, schema.Unknown
 	}
-	if connect && datagram && h.KernelLayer == schema.Complete && a.Stats.Reach.Carriers == 0 && !a.Report.DescriptorsReceived && a.Stats.Reach.Taken == 0 {
+	if connect && datagram && h.KernelLayer == schema.Complete && a.Stats.Reach.Carriers == 0 &&
+		!a.Report.DescriptorsReceived && a.Stats.Reach.Taken == 0 {
 		return coverage, schema.PeerSet
 	}
 	return coverage, schema.DiagnosticOnly

@@ -14,7 +14,8 @@ import (
 // earned is an account against which nothing can be said.
 func earned() Account {
 	hook := func(id kernel.HookID, n uint64) kernel.HookStatus {
-		return kernel.HookStatus{Hook: id, Name: id.String(), Required: true, Attached: true, SelfTested: true, Counts: kernel.Counts{Fired: n, Emitted: n}}
+		return kernel.HookStatus{Hook: id, Name: id.String(), Required: true, Attached: true, SelfTested: true,
+			Counts: kernel.Counts{Fired: n, Emitted: n}}
 	}
 	r := &kernel.Report{SelfTestNS: 1, Received: 4, Decoded: 4, Delivered: 4, Forks: 1, Exits: 1}
 	for id := kernel.HookExec; id <= kernel.HookCompat; id++ {
@@ -22,18 +23,22 @@ func earned() Account {
 	}
 	r.Hooks[kernel.HookOpen].Counts = kernel.Counts{Fired: 4, Emitted: 4}
 	return Account{Report: r, Counts: schema.LayerCounts{Seen: 4, Written: 4},
-		Stats: Stats{Received: 4, Written: 4, Forks: 1, Exits: 1, ByKind: map[schema.KernelKind]uint64{schema.KindOpen: 4}}, LeftOut: map[string]uint64{"loader": 2}}
+		Stats: Stats{Received: 4, Written: 4, Forks: 1, Exits: 1,
+			ByKind: map[schema.KernelKind]uint64{schema.KindOpen: 4}}, LeftOut: map[string]uint64{"loader": 2}}
 }
 
 func judge(a Account) schema.ObservationHealth {
-	h := schema.ObservationHealth{Schema: schema.ObservationHealthV0, RunID: "run_1", Platform: "linux", PolicyLayer: schema.Absent, SDKLayer: schema.Absent, CgroupCorrelation: schema.Clean}
+	h := schema.ObservationHealth{Schema: schema.ObservationHealthV0, RunID: "run_1", Platform: "linux",
+		PolicyLayer: schema.Absent, SDKLayer: schema.Absent, CgroupCorrelation: schema.Clean}
 	Health(&h, a)
 	return h
 }
 
 func TestCompleteIsEarned(t *testing.T) {
 	h := judge(earned())
-	if h.KernelLayer != schema.Complete || len(h.Reasons) != 0 || h.NetworkProtocolCoverage != schema.ConnectAndDatagram || h.NetworkEndpointClaimScope != schema.PeerSet || h.LeftOut["loader"] != 2 {
+	if h.KernelLayer != schema.Complete || len(h.Reasons) != 0 ||
+		h.NetworkProtocolCoverage != schema.ConnectAndDatagram || h.NetworkEndpointClaimScope != schema.PeerSet ||
+		h.LeftOut["loader"] != 2 {
 		t.Errorf("an account without fault gives %+v", h)
 	}
 	for name, c := range map[string]struct {
@@ -63,7 +68,9 @@ func TestCompleteIsEarned(t *testing.T) {
 		a := earned()
 		c.change(&a)
 		h := judge(a)
-		if h.KernelLayer != schema.PartialRingbufDrops || !slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool { return r.Code == c.code }) {
+		if h.KernelLayer != schema.PartialRingbufDrops || !slices.ContainsFunc(h.Reasons, func(r schema.Reason) bool {
+			return r.Code == c.code
+		}) {
 			t.Errorf("%s: %s, %+v", name, h.KernelLayer, h.Reasons)
 		}
 		for _, r := range h.Reasons {
@@ -104,7 +111,8 @@ func TestTheNoteIsWordedAsInTheContract(t *testing.T) {
 	a := earned()
 	a.Report.Hooks[kernel.HookSendmsg4].Attached = false
 	h := judge(a)
-	want := "s2_kernel_capture: monitor_events=4 ringbuf_drops=0 network_protocol_coverage=connect_only network_endpoint_claim_scope=diagnostic_only"
+	want := "s2_kernel_capture: monitor_events=4 ringbuf_drops=0 network_protocol_coverage=connect_only " +
+		"network_endpoint_claim_scope=diagnostic_only"
 	if !slices.Equal(h.Notes, []string{want}) {
 		t.Errorf("notes are %q, want %q", h.Notes, want)
 	}
@@ -114,7 +122,8 @@ func TestNetworkCoverageNeedsHooksThatFire(t *testing.T) {
 	for _, c := range []struct {
 		connect, datagram bool
 		want              string
-	}{{true, true, schema.ConnectAndDatagram}, {true, false, schema.ConnectOnly}, {false, true, schema.DatagramPeerObserved}, {false, false, schema.Unknown}} {
+	}{{true, true, schema.ConnectAndDatagram}, {true, false, schema.ConnectOnly},
+		{false, true, schema.DatagramPeerObserved}, {false, false, schema.Unknown}} {
 		a := earned()
 		a.Report.Hooks[kernel.HookConnect4].SelfTested = c.connect
 		a.Report.Hooks[kernel.HookSendmsg4].SelfTested = c.datagram
@@ -129,13 +138,17 @@ func TestAbsentSaysWhy(t *testing.T) {
 		err  error
 		code string
 	}{
-		"off":              {nil, CodeOff},
-		"no permission":    {fmt.Errorf("open: %w", &kernel.Unavailable{Reasons: []kernel.Reason{{Code: kernel.CodeNotPermitted, Message: "m", Remedy: "run as root"}}}), kernel.CodeNotPermitted},
+		"off": {nil, CodeOff},
+		"no permission": {fmt.Errorf("open: %w",
+			&kernel.Unavailable{Reasons: []kernel.Reason{{Code: kernel.CodeNotPermitted, Message: "m",
+				Remedy: "run as root"}}}), kernel.CodeNotPermitted},
 		"something else":   {errors.New("boom"), kernel.CodeLoadFailed},
 		"no reason at all": {&kernel.Unavailable{}, kernel.CodeLoadFailed},
 	} {
 		h := judge(Account{Unavailable: c.err})
-		if h.KernelLayer != schema.Absent || h.NetworkProtocolCoverage != schema.Absent || h.NetworkEndpointClaimScope != schema.NotApplicable || h.Kernel != nil || len(h.Reasons) != 1 || h.Reasons[0].Code != c.code || len(h.Notes) != 0 {
+		if h.KernelLayer != schema.Absent || h.NetworkProtocolCoverage != schema.Absent ||
+			h.NetworkEndpointClaimScope != schema.NotApplicable || h.Kernel != nil || len(h.Reasons) != 1 ||
+			h.Reasons[0].Code != c.code || len(h.Notes) != 0 {
 			t.Errorf("%s: %+v", name, h)
 		}
 	}

@@ -20,21 +20,24 @@ func TestPathsOfOtherMountsAreMarked(t *testing.T) {
 		return ev
 	}
 	enters := func(t uint64, pid, ns uint32) kernel.Event {
-		return kernel.Event{Kind: schema.KindNamespace, Syscall: "unshare", Time: at(t), PID: pid, TID: pid, Start: uint64(pid), MountNS: ns}
+		return kernel.Event{Kind: schema.KindNamespace, Syscall: "unshare", Time: at(t), PID: pid, TID: pid,
+			Start: uint64(pid), MountNS: ns}
 	}
 	open := func(t uint64, pid uint32, path string) kernel.Event { return openEvent(t, pid, path, cloexec, 0) }
 	again := open(15, 12, "/repeated")
 	again.Slot = 4
 	repeat := again
 	repeat.Time, repeat.Repeat, repeat.Count, repeat.First, repeat.Last = at(32), true, 2, at(15), at(15)
-	joined := kernel.Event{Kind: schema.KindJoin, Time: at(40), PID: 20, TID: 20, Start: 20, Name: []byte("/a/group"), MountNS: other}
+	joined := kernel.Event{Kind: schema.KindJoin, Time: at(40), PID: 20, TID: 20, Start: 20, Name: []byte("/a/group"),
+		MountNS: other}
 	runners := forkEvent(1, 0, 10)
 	runners.MountNS, runners.Start = host, 0
 	events := []kernel.Event{
 		runners, open(2, 10, "/starting"), enters(3, 10, own), execEvent(4, 10, "/bin/sh", "sh"), open(5, 10, "/own"),
 		fork(10, 10, 12, other), open(11, 12, "/cloned"), again,
 		fork(16, 12, 13, other), open(17, 13, "/inherited"),
-		fork(20, 10, 14, own), open(21, 14, "/not-yet"), enters(22, 14, other), open(23, 14, "/unshared"), enters(24, 14, own), open(25, 14, "/back"),
+		fork(20, 10, 14, own), open(21, 14, "/not-yet"), enters(22, 14, other), open(23, 14, "/unshared"),
+		enters(24, 14, own), open(25, 14, "/back"),
 		enters(30, 12, own), open(31, 12, "/came-back"), repeat,
 		joined, open(41, 20, "/container"), openEvent(42, 20, "/missing", cloexec, 2),
 	}
@@ -76,7 +79,8 @@ func TestFilesOfOtherMountsAreNeverNoise(t *testing.T) {
 	const host, other = 1, 2
 	python := "/usr/bin/python3.13"
 	paths := []string{
-		"/etc/ld.so.cache", "/usr/lib/libc.so.6", "/usr/share/zoneinfo/UTC", "/usr/lib/python3.13/os.py", "/proc/self/maps", "/dev/urandom",
+		"/etc/ld.so.cache", "/usr/lib/libc.so.6", "/usr/share/zoneinfo/UTC", "/usr/lib/python3.13/os.py",
+		"/proc/self/maps", "/dev/urandom",
 		"/opt/go/lib/python3.13/site-packages/x.pth",
 	}
 	for _, c := range []struct {

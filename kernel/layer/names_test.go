@@ -37,32 +37,40 @@ func answer(t testing.TB, question string, records ...string) []byte {
 }
 
 func dnsEvent(t uint64, p []byte, proto uint16, ingress bool) kernel.Event {
-	return kernel.Event{Kind: schema.KindDNS, Time: at(t), PID: 10, TID: 10, Start: 10, Family: 2, Proto: proto, Remote: netip.MustParseAddrPort("10.0.0.1:53"), Payload: p, Ingress: ingress}
+	return kernel.Event{Kind: schema.KindDNS, Time: at(t), PID: 10, TID: 10, Start: 10, Family: 2, Proto: proto,
+		Remote: netip.MustParseAddrPort("10.0.0.1:53"), Payload: p, Ingress: ingress}
 }
 
 func connectEvent(t uint64, remote string) kernel.Event {
-	return kernel.Event{Kind: schema.KindConnect, Syscall: "connect", Time: at(t), PID: 10, TID: 10, Start: 10, Family: 2, SockType: 1, Proto: 6, Remote: netip.MustParseAddrPort(remote)}
+	return kernel.Event{Kind: schema.KindConnect, Syscall: "connect", Time: at(t), PID: 10, TID: 10, Start: 10,
+		Family: 2, SockType: 1, Proto: 6, Remote: netip.MustParseAddrPort(remote)}
 }
 
 func TestNamesComeFromDNSAnswers(t *testing.T) {
 	b, lines := collect(t, Options{})
-	chain := answer(t, "WWW.Example.com.", "b.example. 1 A 203.0.113.2", "www.example.com. 1 CNAME a.example.", "a.example. 1 CNAME b.example.",
+	chain := answer(t, "WWW.Example.com.", "b.example. 1 A 203.0.113.2", "www.example.com. 1 CNAME a.example.",
+		"a.example. 1 CNAME b.example.",
 		"evil.example. 1 A 203.0.113.66", "b.example. 1 AAAA 2001:db8::2", "b.example. 1 TXT x")
 	tcp := answer(t, "tcp.example.", "tcp.example. 1 A 203.0.113.2")
 	tcp = append([]byte{byte(len(tcp) >> 8), byte(len(tcp))}, tcp...)
 	sent := answer(t, "forged.example.", "forged.example. 1 A 203.0.113.2")
-	push(t, b, forkEvent(0, 1, 10), dnsEvent(1, chain, 17, true), dnsEvent(2, tcp, 6, true), dnsEvent(3, sent, 17, false),
-		connectEvent(4, "203.0.113.2:443"), connectEvent(5, "203.0.113.66:443"), connectEvent(6, "[::ffff:203.0.113.2]:80"), connectEvent(7, "[2001:db8::2]:80"))
+	push(t, b, forkEvent(0, 1, 10), dnsEvent(1, chain, 17, true), dnsEvent(2, tcp, 6, true),
+		dnsEvent(3, sent, 17, false),
+		connectEvent(4, "203.0.113.2:443"), connectEvent(5, "203.0.113.66:443"),
+		connectEvent(6, "[::ffff:203.0.113.2]:80"), connectEvent(7, "[2001:db8::2]:80"))
 	b.Close()
 	got := *lines
-	if e := got[1]; e.Value != "www.example.com" || e.Protocol != "udp" || e.Remote != "10.0.0.1:53" || len(e.DNS.Answers) != 6 || e.DNS.RCode != "NOERROR" {
+	if e := got[1]; e.Value != "www.example.com" || e.Protocol != "udp" || e.Remote != "10.0.0.1:53" ||
+		len(e.DNS.Answers) != 6 || e.DNS.RCode != "NOERROR" {
 		t.Errorf("the answer is %+v, %+v", e, e.DNS)
 	}
-	want := []schema.DNSAnswer{{Name: "b.example", Type: "A", Data: "203.0.113.2"}, {Name: "www.example.com", Type: "CNAME", Data: "a.example"}}
+	want := []schema.DNSAnswer{{Name: "b.example", Type: "A", Data: "203.0.113.2"},
+		{Name: "www.example.com", Type: "CNAME", Data: "a.example"}}
 	if diff := cmp.Diff(want, got[1].DNS.Answers[:2]); diff != "" {
 		t.Error(diff)
 	}
-	for i, want := range map[int][]string{4: {"tcp.example", "www.example.com"}, 5: nil, 6: {"tcp.example", "www.example.com"}, 7: {"www.example.com"}} {
+	for i, want := range map[int][]string{4: {"tcp.example", "www.example.com"}, 5: nil,
+		6: {"tcp.example", "www.example.com"}, 7: {"www.example.com"}} {
 		if !slices.Equal(got[i].Names, want) {
 			t.Errorf("%s has the names %q, want %q", got[i].Value, got[i].Names, want)
 		}
@@ -139,7 +147,8 @@ func TestNamesAreBounded(t *testing.T) {
 	for i := range 100 {
 		learn(n, n.byAddr, a, string(rune('a'+i)))
 	}
-	if len(n.byAddr) != maxAddresses || len(n.byAddr[a]) != maxNamesEach || n.forgotten != 2*maxAddresses+99-(maxNamesEach-1) {
+	if len(n.byAddr) != maxAddresses || len(n.byAddr[a]) != maxNamesEach ||
+		n.forgotten != 2*maxAddresses+99-(maxNamesEach-1) {
 		t.Errorf("%d addresses, %d names, %d forgotten", len(n.byAddr), len(n.byAddr[a]), n.forgotten)
 	}
 }
@@ -192,10 +201,12 @@ func TestServerName(t *testing.T) {
 
 func TestServerNamesBelongToTheirEndpoint(t *testing.T) {
 	b, lines := collect(t, Options{})
-	ev := kernel.Event{Kind: schema.KindTLS, Time: at(1), PID: 10, TID: 10, Start: 10, Family: 2, Proto: 6, Remote: netip.MustParseAddrPort("203.0.113.2:443"), Payload: hello(t, "api.example.com")}
+	ev := kernel.Event{Kind: schema.KindTLS, Time: at(1), PID: 10, TID: 10, Start: 10, Family: 2, Proto: 6,
+		Remote: netip.MustParseAddrPort("203.0.113.2:443"), Payload: hello(t, "api.example.com")}
 	in := ev
 	in.Ingress, in.Time, in.Remote = true, at(2), netip.MustParseAddrPort("203.0.113.3:5555")
-	flow := kernel.Event{Kind: schema.KindFlow, Time: at(3), PID: 10, TID: 10, Start: 10, Family: 2, Proto: 6, Remote: ev.Remote, Bytes: 1, BytesIn: 2}
+	flow := kernel.Event{Kind: schema.KindFlow, Time: at(3), PID: 10, TID: 10, Start: 10, Family: 2, Proto: 6,
+		Remote: ev.Remote, Bytes: 1, BytesIn: 2}
 	other := flow
 	other.Time, other.Remote = at(4), in.Remote
 	push(t, b, forkEvent(0, 1, 10), ev, in, flow, other)

@@ -15,7 +15,8 @@ import (
 // nothing has come for a while. One whose fork was seen all the same is not doubled.
 func TestProcessesFromBefore(t *testing.T) {
 	b, lines := collect(t, Options{Foreign: true, Begin: at(0), Present: []kernel.Present{
-		{PID: 10, PPID: 1, Exe: "/bin/sh", Argv: []string{"sh"}, CgroupID: 7}, {PID: 11, PPID: 10, Exe: "/bin/sleep", CgroupID: 7},
+		{PID: 10, PPID: 1, Exe: "/bin/sh", Argv: []string{"sh"}, CgroupID: 7},
+		{PID: 11, PPID: 10, Exe: "/bin/sleep", CgroupID: 7},
 		{PID: 12, PPID: 10, CgroupID: 7}, {PID: 13, PPID: 12, Exe: "/bin/idle", CgroupID: 7},
 	}})
 	push(t, b, openEvent(100, 11, "/a", 0, 0), forkEvent(110, 10, 12), exitEvent(120, 11, 0))
@@ -25,13 +26,15 @@ func TestProcessesFromBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	push(t, b, kernel.Event{Kind: schema.KindOpen, Syscall: "open", Time: quiet + uint64(time.Second), PID: 13, TID: 13, Path: []byte("/b"), PathSource: kernel.PathKernelObject})
+	push(t, b, kernel.Event{Kind: schema.KindOpen, Syscall: "open", Time: quiet + uint64(time.Second), PID: 13, TID: 13,
+		Path: []byte("/b"), PathSource: kernel.PathKernelObject})
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for _, e := range *lines {
-		got = append(got, fmt.Sprintf("%s pid=%d ppid=%d id=%d from=%d %s%s %q late=%v", e.Kind, e.PID, e.PPID, e.ExecID, e.ParentExecID, e.Value, e.Exe, e.Argv, e.Late))
+		got = append(got, fmt.Sprintf("%s pid=%d ppid=%d id=%d from=%d %s%s %q late=%v", e.Kind, e.PID, e.PPID,
+			e.ExecID, e.ParentExecID, e.Value, e.Exe, e.Argv, e.Late))
 	}
 	want := []string{
 		`join pid=10 ppid=1 id=1 from=0 /bin/sh ["sh"] late=false`,
@@ -45,7 +48,8 @@ func TestProcessesFromBefore(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}
-	if s := b.Stats(); s.Joins != 3 || s.Added != 3 || s.Alive != 3 || s.MissedExits != 0 || s.ByClass[schema.ClassRunner] != 0 {
+	if s := b.Stats(); s.Joins != 3 || s.Added != 3 || s.Alive != 3 || s.MissedExits != 0 ||
+		s.ByClass[schema.ClassRunner] != 0 {
 		t.Errorf("stats are %+v", s)
 	}
 }

@@ -111,7 +111,8 @@ func (t *table) put(p *process) {
 // fork adds the child of a fork event; parent may be nil.
 func (t *table) fork(ev *kernel.Event, parent *process) *process {
 	t.forks++
-	p := &process{pid: ev.ChildPID, start: ev.ChildStart, execID: t.nextID(), starting: (ev.PID == 0 || parent != nil && parent.starting) && !t.foreign}
+	p := &process{pid: ev.ChildPID, start: ev.ChildStart, execID: t.nextID(),
+		starting: (ev.PID == 0 || parent != nil && parent.starting) && !t.foreign}
 	if parent != nil {
 		p.exe, p.toolCall, p.check = parent.exe, parent.toolCall, parent.check
 		p.setup, p.container, p.helper = parent.setup, parent.container, parent.helper

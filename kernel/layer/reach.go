@@ -73,10 +73,12 @@ func memoryOf(name string) (pid uint64, ok bool) {
 // it starts itself, outside of every cgroup.
 func helper(name string) bool {
 	switch name {
-	case "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hotplug", "/proc/sys/kernel/poweroff_cmd",
+	case "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hotplug",
+		"/proc/sys/kernel/poweroff_cmd",
 		"/sys/kernel/uevent_helper":
 		return true
 	}
-	return strings.HasPrefix(name, "/proc/sys/fs/binfmt_misc/") || strings.HasPrefix(name, "/proc/sys/kernel/usermodehelper/") ||
+	return strings.HasPrefix(name, "/proc/sys/fs/binfmt_misc/") ||
+		strings.HasPrefix(name, "/proc/sys/kernel/usermodehelper/") ||
 		path.Base(name) == "release_agent"
 }

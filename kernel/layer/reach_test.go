@@ -12,8 +12,9 @@ import (
 func TestEveryHelperOfTheKernelIsKnown(t *testing.T) {
 	for name, helper := range map[string]bool{
 		"/proc/sys/kernel/core_pattern": true, "/proc/sys/kernel/modprobe": true, "/proc/sys/kernel/hotplug": true,
-		"/proc/sys/kernel/poweroff_cmd": true, "/sys/kernel/uevent_helper": true, "/proc/sys/kernel/usermodehelper/bset": true,
-		"/proc/sys/fs/binfmt_misc/register": true, "/sys/fs/cgroup/pids/release_agent": true,
+		"/proc/sys/kernel/poweroff_cmd": true, "/sys/kernel/uevent_helper": true,
+		"/proc/sys/kernel/usermodehelper/bset": true,
+		"/proc/sys/fs/binfmt_misc/register":    true, "/sys/fs/cgroup/pids/release_agent": true,
 		"/proc/sys/kernel/modprobe.d": false, "/etc/modprobe.d/a.conf": false, "/srv/uevent_helper": false,
 	} {
 		const readOnly, writeOnly = 0, 1
@@ -32,8 +33,10 @@ func TestEveryHelperOfTheKernelIsKnown(t *testing.T) {
 				started = started || l.Call == "kernel_helper_started" && l.Value == "/tmp/handler"
 			}
 			want := helper && flags == writeOnly
-			if r := b.Stats().Reach; changed != want || started != want || (r.Helper == name) != want || (r.StartedTimes == 1) != want {
-				t.Errorf("%s, flags %d: a line %v, of what was started %v, %+v; want %v", name, flags, changed, started, r, want)
+			if r := b.Stats().Reach; changed != want || started != want || (r.Helper == name) != want ||
+				(r.StartedTimes == 1) != want {
+				t.Errorf("%s, flags %d: a line %v, of what was started %v, %+v; want %v", name, flags, changed, started,
+					r, want)
 			}
 		}
 	}

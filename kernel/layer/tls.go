@@ -45,7 +45,8 @@ func serverName(p []byte) (name string, ok bool) {
 		if typ != serverNameExtension {
 			continue
 		}
-		if !body.ReadUint16LengthPrefixed(&names) || !names.ReadUint8(&kind) || kind != hostName || !names.ReadUint16LengthPrefixed(&host) {
+		if !body.ReadUint16LengthPrefixed(&names) || !names.ReadUint8(&kind) || kind != hostName ||
+			!names.ReadUint16LengthPrefixed(&host) {
 			return "", false
 		}
 		return plainHost(host)

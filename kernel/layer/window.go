@@ -17,7 +17,8 @@ type held struct {
 // keep copies src with all it refers to.
 func (h *held) keep(src *kernel.Event) {
 	h.ev = *src
-	n := len(src.Path) + len(src.Path2) + len(src.Given) + len(src.Given2) + len(src.Name) + len(src.Exe) + len(src.Cwd) + len(src.Filename) +
+	n := len(src.Path) + len(src.Path2) + len(src.Given) + len(src.Given2) + len(src.Name) + len(src.Exe) +
+		len(src.Cwd) + len(src.Filename) +
 		len(src.Interp) + len(src.Place) + len(src.ToolCallID) + len(src.Traceparent) + len(src.Payload)
 	for _, a := range src.Argv {
 		n += len(a)
@@ -43,7 +44,8 @@ func (h *held) keep(src *kernel.Event) {
 	one(&e.Given)
 	one(&e.Place)
 	if src.Kind != schema.KindOpen {
-		for _, p := range []*[]byte{&e.Path2, &e.Given2, &e.Name, &e.Exe, &e.Cwd, &e.Filename, &e.Interp, &e.ToolCallID, &e.Traceparent, &e.Payload} {
+		for _, p := range []*[]byte{&e.Path2, &e.Given2, &e.Name, &e.Exe, &e.Cwd, &e.Filename, &e.Interp, &e.ToolCallID,
+			&e.Traceparent, &e.Payload} {
 			one(p)
 		}
 	}

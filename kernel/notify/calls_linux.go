@@ -14,7 +14,8 @@ var calls = sync.OnceValues(func() (native, compat map[uint32]*kernel.Call) {
 	native, compat = kernel.Calls()
 	exit := func() *kernel.Call {
 		return &kernel.Call{
-			Name: "exit_group", Kind: schema.KindExit, Hook: kernel.HookExit, FD: kernel.NoArg, Dirfd: kernel.NoArg, Path: kernel.NoArg,
+			Name: "exit_group", Kind: schema.KindExit, Hook: kernel.HookExit, FD: kernel.NoArg, Dirfd: kernel.NoArg,
+			Path:   kernel.NoArg,
 			Dirfd2: kernel.NoArg, Path2: kernel.NoArg, Text: kernel.NoArg,
 		}
 	}

@@ -25,7 +25,8 @@ const (
 const x32Bit = 0x40000000
 
 // Flags of clone(2) that make namespaces.
-const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
 // often are the calls that programs make most. The filter tests for them first.
 var often = []string{"openat", "open", "unlink", "unlinkat", "mkdir", "rename", "chdir", "connect", "execve"}
@@ -45,7 +46,8 @@ func filter() ([]unix.SockFilter, error) {
 	}
 	p = append(p, own...)
 	if compatArch != 0 {
-		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: compatArch, SkipTrue: 1}, notified, bpf.LoadAbsolute{Off: offNumber, Size: 4})
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: compatArch, SkipTrue: 1}, notified,
+			bpf.LoadAbsolute{Off: offNumber, Size: 4})
 		p = append(p, selected(compat)...)
 	} else {
 		p = append(p, notified)
@@ -90,7 +92,8 @@ func condition(name string) []bpf.Instruction {
 			allowed, notified,
 		}
 	case "clone":
-		return []bpf.Instruction{half(0, 0), bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: newNamespaces, SkipTrue: 1}, allowed, notified}
+		return []bpf.Instruction{half(0, 0), bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: newNamespaces, SkipTrue: 1},
+			allowed, notified}
 	case "prctl":
 		return among(0, privileging)
 	case "ioctl":
@@ -113,7 +116,8 @@ func condition(name string) []bpf.Instruction {
 // privileging are the options of prctl(2) that change privileges, dumpability or who
 // may trace, as in bpf/syscalls.h.
 var privileging = []uint32{
-	unix.PR_SET_DUMPABLE, unix.PR_SET_KEEPCAPS, unix.PR_SET_SECCOMP, unix.PR_CAPBSET_DROP, unix.PR_SET_SECUREBITS, unix.PR_SET_MM,
+	unix.PR_SET_DUMPABLE, unix.PR_SET_KEEPCAPS, unix.PR_SET_SECCOMP, unix.PR_CAPBSET_DROP, unix.PR_SET_SECUREBITS,
+	unix.PR_SET_MM,
 	unix.PR_SET_CHILD_SUBREAPER, unix.PR_SET_NO_NEW_PRIVS, unix.PR_CAP_AMBIENT, unix.PR_SET_PTRACER,
 }
 

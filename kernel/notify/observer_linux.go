@@ -99,7 +99,8 @@ func New(cfg Config) (*Observer, error) {
 	}
 	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
-		return nil, &kernel.Unavailable{Reasons: []kernel.Reason{{Code: CodeShim, Message: "eventfd: " + err.Error()}}, Err: err}
+		return nil, &kernel.Unavailable{Reasons: []kernel.Reason{{Code: CodeShim, Message: "eventfd: " + err.Error()}},
+			Err: err}
 	}
 	o := &Observer{
 		stopFD: stop,
@@ -144,7 +145,8 @@ func (o *Observer) emit(e *kernel.Event) {
 		if e.Thread {
 			o.threads++
 		}
-	case e.Kind == schema.KindPrivileged && e.Syscall == "seccomp" && e.Args[0] == unix.SECCOMP_SET_MODE_FILTER && e.Flags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER != 0:
+	case e.Kind == schema.KindPrivileged && e.Syscall == "seccomp" && e.Args[0] == unix.SECCOMP_SET_MODE_FILTER &&
+		e.Flags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER != 0:
 		o.nested++
 	}
 	how := o.queue.add(e)
@@ -442,7 +444,8 @@ func (o *Observer) executes(p *process, n *notification, call *kernel.Call, comp
 		dirfd, argv = int32(n.args[0]), n.args[2]
 	}
 	e.Path, e.Given = o.path(e, p, dirfd, n.args[call.Path], 0)
-	x := &execution{tid: n.pid, time: e.Time, syscall: call.Name, path: bytes.Clone(e.Path), filename: bytes.Clone(o.names[0]), given: bytes.Clone(e.Given), flags: e.Flags, marks: *e}
+	x := &execution{tid: n.pid, time: e.Time, syscall: call.Name, path: bytes.Clone(e.Path),
+		filename: bytes.Clone(o.names[0]), given: bytes.Clone(e.Given), flags: e.Flags, marks: *e}
 	if len(o.names[0]) == 0 && call.Dirfd != kernel.NoArg && e.Flags&unix.AT_EMPTY_PATH != 0 {
 		if name, ok := o.link(p, fdName(dirfd)); ok {
 			x.path = []byte(name)
@@ -735,7 +738,8 @@ func (o *Observer) serve() error {
 		return unix.ENOENT
 	}
 	o.n = notification{} // the kernel requires zeroes
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&o.n))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_RECV,
+		uintptr(unsafe.Pointer(&o.n))); errno != 0 {
 		switch errno {
 		case unix.EINTR:
 			return nil
@@ -758,7 +762,8 @@ func (o *Observer) serve() error {
 
 // answer lets a call go on, or fail. The error says that the listener serves no more.
 func (o *Observer) answer(r *response) error {
-	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(r)))
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(o.listener), unix.SECCOMP_IOCTL_NOTIF_SEND,
+		uintptr(unsafe.Pointer(r)))
 	if errno != 0 && errno != unix.ENOENT && errno != unix.EINTR { // ENOENT: the caller was killed
 		o.fail(errno)
 		return errno
@@ -917,7 +922,8 @@ func (o *Observer) look() {
 	var events [64]unix.EpollEvent
 	for {
 		// It does not wait, so the Go runtime need not know of it.
-		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(o.table.ends), uintptr(unsafe.Pointer(&events)), uintptr(len(events)), 0, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(o.table.ends), uintptr(unsafe.Pointer(&events)),
+			uintptr(len(events)), 0, 0, 0)
 		if errno != 0 || n == 0 {
 			return
 		}
@@ -956,7 +962,8 @@ func (o *Observer) Report() kernel.Report {
 	r := kernel.Report{Tier: kernel.TierNotify, Delivered: o.delivered, Threads: o.threads, SelfTestNS: 1}
 	attached := o.listener >= 0 || len(o.table.byPID) == 0
 	native, _ := calls()
-	present := map[kernel.HookID]bool{kernel.HookExec: true, kernel.HookFork: true, kernel.HookCompat: true, kernel.HookFlush: true}
+	present := map[kernel.HookID]bool{kernel.HookExec: true, kernel.HookFork: true, kernel.HookCompat: true,
+		kernel.HookFlush: true}
 	for _, c := range native {
 		present[c.Hook] = true
 	}
@@ -964,7 +971,8 @@ func (o *Observer) Report() kernel.Report {
 		if !present[h] {
 			continue
 		}
-		s := kernel.HookStatus{Hook: h, Name: "seccomp/" + hookNames[h], Attached: attached, SelfTested: h == kernel.HookExec}
+		s := kernel.HookStatus{Hook: h, Name: "seccomp/" + hookNames[h], Attached: attached,
+			SelfTested: h == kernel.HookExec}
 		s.Filtered, s.Coalesced, s.Emitted = o.filtered[h], o.coalesced[h], o.emitted[h]
 		s.Fired = s.Filtered + s.Coalesced + s.Emitted
 		r.Repeats += s.Coalesced
@@ -991,13 +999,23 @@ func (o *Observer) reasons(r *kernel.Report) (out []kernel.Reason) {
 		}
 	}
 	const better = "run where eBPF is allowed: assay-run doctor says what is missing"
-	add(true, CodeTier, better, "calls were observed by seccomp notification, before they were made: their results are unknown, and another thread may have changed their arguments")
-	add(o.hello.privilege, CodePrivileges, "run as root with CAP_SYS_ADMIN, or where eBPF is allowed", "no-new-privs was set for the command, so sudo and other setuid programs did not raise privileges")
-	add(o.broken != nil, CodeShim, "run the command again, and report a bug if it happens again", "the observer ended before the run, and calls failed from then on: %v", o.broken)
-	add(o.unreadable > 0, CodeUnread, better, "the arguments of %s could not be read", schema.Count(o.unreadable, "call", "calls"))
-	add(o.vanished > 0, CodeVanished, "", "%s", schema.Count(o.vanished, "call was of a task that was killed before the observer knew whose it was", "calls were of tasks that were killed before the observer knew whose they were"))
-	add(r.Kinds[schema.KindIOUring] > 0 && !o.cfg.DenyIOUring, CodeIOUring, "run with --deny-io-uring", "the run set up io_uring, whose requests are not observed")
-	add(o.nested > 0, CodeNested, "run that program outside of assay-run, or with --kernel ebpf", "a program of the run asked for a seccomp listener of its own %d times, which the kernel refuses in a notified run", o.nested)
+	add(true, CodeTier, better,
+		"calls were observed by seccomp notification, before they were made: their results are unknown, and another "+
+			"thread may have changed their arguments")
+	add(o.hello.privilege, CodePrivileges, "run as root with CAP_SYS_ADMIN, or where eBPF is allowed",
+		"no-new-privs was set for the command, so sudo and other setuid programs did not raise privileges")
+	add(o.broken != nil, CodeShim, "run the command again, and report a bug if it happens again",
+		"the observer ended before the run, and calls failed from then on: %v", o.broken)
+	add(o.unreadable > 0, CodeUnread, better, "the arguments of %s could not be read",
+		schema.Count(o.unreadable, "call", "calls"))
+	add(o.vanished > 0, CodeVanished, "", "%s",
+		schema.Count(o.vanished, "call was of a task that was killed before the observer knew whose it was",
+			"calls were of tasks that were killed before the observer knew whose they were"))
+	add(r.Kinds[schema.KindIOUring] > 0 && !o.cfg.DenyIOUring, CodeIOUring, "run with --deny-io-uring",
+		"the run set up io_uring, whose requests are not observed")
+	add(o.nested > 0, CodeNested, "run that program outside of assay-run, or with --kernel ebpf",
+		"a program of the run asked for a seccomp listener of its own %d times, which the kernel refuses "+
+			"in a notified run", o.nested)
 	return out
 }
 
@@ -1179,7 +1197,8 @@ func (o *Observer) Start(cmd *exec.Cmd, start func(*exec.Cmd) error) error {
 	theirs.Close()
 	h, fd, err := receive(fds[0])
 	if err != nil {
-		o.refuse(&kernel.Unavailable{Reasons: []kernel.Reason{{Code: CodeShim, Message: "the helper process ended before it could load the seccomp filter"}}, Err: err})
+		o.refuse(&kernel.Unavailable{Reasons: []kernel.Reason{{Code: CodeShim,
+			Message: "the helper process ended before it could load the seccomp filter"}}, Err: err})
 		return nil // the caller waits for the process and sees its end
 	}
 	if fd >= 0 {
@@ -1225,7 +1244,8 @@ func (o *Observer) watch() {
 func (o *Observer) takeOver() {
 	o.stuck++
 	// The read may still write to these.
-	o.names, o.text1, o.lineBuf, o.table.buf = [2][]byte{}, nil, make([]byte, maxArguments), make([]byte, len(o.table.buf))
+	o.names, o.text1, o.lineBuf, o.table.buf = [2][]byte{}, nil, make([]byte, maxArguments),
+		make([]byte, len(o.table.buf))
 	o.reads.refused = true
 	helper := o.settled
 	n := o.n
@@ -1298,14 +1318,18 @@ func fdName(fd int32) string { return "fd/" + strconv.Itoa(int(fd)) }
 
 // hookNames names the hooks that notifications are counted for.
 var hookNames = map[kernel.HookID]string{
-	kernel.HookExec: "exec", kernel.HookFork: "fork", kernel.HookExit: "exit", kernel.HookOpen: "open", kernel.HookExecFailed: "exec_failed",
-	kernel.HookRename: "rename", kernel.HookUnlink: "unlink", kernel.HookLink: "link", kernel.HookMkdir: "mkdir", kernel.HookTruncate: "truncate",
-	kernel.HookAttr: "attributes", kernel.HookChdir: "chdir", kernel.HookSocket: "socket", kernel.HookPrivilege: "privilege", kernel.HookCompat: "compat", kernel.HookFlush: "repeats",
+	kernel.HookExec: "exec", kernel.HookFork: "fork", kernel.HookExit: "exit", kernel.HookOpen: "open",
+	kernel.HookExecFailed: "exec_failed",
+	kernel.HookRename:     "rename", kernel.HookUnlink: "unlink", kernel.HookLink: "link", kernel.HookMkdir: "mkdir",
+	kernel.HookTruncate: "truncate",
+	kernel.HookAttr:     "attributes", kernel.HookChdir: "chdir", kernel.HookSocket: "socket",
+	kernel.HookPrivilege: "privilege", kernel.HookCompat: "compat", kernel.HookFlush: "repeats",
 }
 
 // ErrNoShim is returned by Observer.Start in a program that cannot start the helper
 // process.
-var ErrNoShim = errors.New(`this program cannot start the helper process that seccomp notification needs: import _ "github.com/assay-run/assay-run/kernel/reexec" in its main package`)
+var ErrNoShim = errors.New(
+	`this program cannot start the helper process that seccomp notification needs: import _ "github.com/assay-run/assay-run/kernel/reexec" in its main package`)
 
 // receive returns the shim's next message, and its descriptor or -1.
 func receive(socket int) (h hello, fd int, err error) {
@@ -1369,5 +1393,6 @@ func (x *execution) claim(e *kernel.Event) {
 	e.Time, e.First, e.Last, e.TID = x.time, x.time, x.time, x.tid
 	e.Syscall, e.Path, e.Given, e.Filename, e.Flags = x.syscall, x.path, x.given, x.filename, x.flags
 	e.Argv, e.ArgvTruncated = x.argv, x.cut
-	e.PathSource, e.Truncated, e.RelativePath, e.Unresolved, e.Unreadable = x.marks.PathSource, x.marks.Truncated, x.marks.RelativePath, x.marks.Unresolved, x.marks.Unreadable
+	e.PathSource, e.Truncated, e.RelativePath, e.Unresolved, e.Unreadable = x.marks.PathSource, x.marks.Truncated,
+		x.marks.RelativePath, x.marks.Unresolved, x.marks.Unreadable
 }

@@ -17,7 +17,8 @@ func New(Config) (*Observer, error) { return nil, Probe() }
 // Probe returns a [*kernel.Unavailable]: there is no seccomp on this system.
 func Probe() error {
 	return &kernel.Unavailable{Reasons: []kernel.Reason{{
-		Code: kernel.CodeNotLinux, Message: "there is no kernel observer for this system", Remedy: "run on Linux, x86-64 or arm64",
+		Code: kernel.CodeNotLinux, Message: "there is no kernel observer for this system",
+		Remedy: "run on Linux, x86-64 or arm64",
 	}}}
 }
 

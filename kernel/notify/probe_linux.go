@@ -33,7 +33,8 @@ const (
 func Probe() error {
 	if fd, err := unix.PidfdOpen(unix.Getpid(), 0); err != nil {
 		return &kernel.Unavailable{Reasons: []kernel.Reason{{
-			Code: CodeNoPidfd, Message: "pidfd_open is refused, and without it a process can be mistaken for a later one with the same pid: " + err.Error(),
+			Code: CodeNoPidfd, Message: "pidfd_open is refused, and without it a process can be mistaken for a " +
+				"later one with the same pid: " + err.Error(),
 			Remedy: "use Linux 5.5 or later, and allow pidfd_open in the container's seccomp profile",
 		}}, Err: err}
 	} else {
@@ -59,7 +60,8 @@ func Probe() error {
 // try loads a filter into this thread.
 func try() unix.Errno {
 	var sizes [3]uint16 // struct seccomp_notif_sizes
-	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_NOTIF_SIZES, 0, uintptr(unsafe.Pointer(&sizes))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_NOTIF_SIZES, 0,
+		uintptr(unsafe.Pointer(&sizes))); errno != 0 {
 		return errno
 	}
 	raw, err := bpf.Assemble([]bpf.Instruction{bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}})
@@ -81,10 +83,13 @@ func try() unix.Errno {
 
 // unavailable explains why the kernel refused the listener.
 func unavailable(errno unix.Errno) *kernel.Unavailable {
-	r := kernel.Reason{Code: CodeRefused, Message: "the kernel refuses a seccomp filter with a listener: " + errno.Error()}
+	r := kernel.Reason{Code: CodeRefused, Message: "the kernel refuses a seccomp filter with a listener: " +
+		errno.Error()}
 	switch errno {
 	case unix.EBUSY:
-		r.Code, r.Message = CodeTaken, "a seccomp filter with a listener is already in place, and there can be only one: this process runs inside a notified run, or inside a container engine that uses one"
+		r.Code, r.Message = CodeTaken,
+			"a seccomp filter with a listener is already in place, and there can be only one: this process runs "+
+				"inside a notified run, or inside a container engine that uses one"
 		r.Remedy = "run assay-run outside of it"
 	case unix.EPERM, unix.EACCES, unix.ENOSYS:
 		r.Remedy = "allow seccomp() in the container's seccomp profile"

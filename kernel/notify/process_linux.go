@@ -66,8 +66,9 @@ func newTable() (*table, error) {
 		return nil, err
 	}
 	return &table{
-		byPID: map[uint32]*process{}, threads: map[uint32]*process{}, changing: map[uint32]*process{}, pending: map[*process]bool{},
-		ends: ends, buf: make([]byte, 64<<10),
+		byPID: map[uint32]*process{}, threads: map[uint32]*process{}, changing: map[uint32]*process{},
+		pending: map[*process]bool{},
+		ends:    ends, buf: make([]byte, 64<<10),
 	}, nil
 }
 
@@ -180,7 +181,8 @@ func (p *process) vector(at uint64, compat bool) (argv [][]byte, cut bool) {
 			}
 			from := len(text)
 			var tooLong, ok bool
-			if text, tooLong, ok = p.text(text, pointer, maxArguments-from); !ok || tooLong || len(argv) >= maxArguments/8 {
+			if text, tooLong, ok = p.text(text, pointer, maxArguments-from); !ok || tooLong ||
+				len(argv) >= maxArguments/8 {
 				return argv, true
 			}
 			argv = append(argv, text[from:len(text):len(text)])

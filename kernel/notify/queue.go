@@ -66,7 +66,8 @@ func (q *queue) add(e *kernel.Event) (how int) {
 	q.base = len(q.events)
 	q.events = append(q.events, *e)
 	c := &q.events[q.base]
-	for _, p := range []*[]byte{&c.Path, &c.Path2, &c.Given, &c.Given2, &c.Name, &c.Exe, &c.Cwd, &c.Filename, &c.Interp, &c.ToolCallID, &c.Traceparent} {
+	for _, p := range []*[]byte{&c.Path, &c.Path2, &c.Given, &c.Given2, &c.Name, &c.Exe, &c.Cwd, &c.Filename, &c.Interp,
+		&c.ToolCallID, &c.Traceparent} {
 		q.keep(p)
 	}
 	c.Argv, c.EnvKeys = q.keepAll(c.Argv), q.keepAll(c.EnvKeys)
@@ -82,7 +83,8 @@ func (q *queue) add(e *kernel.Event) (how int) {
 // repeats reports whether e and base are the same: the same thread opens the same file in
 // the same way.
 func repeats(e, base *kernel.Event) bool {
-	return e.Kind == schema.KindOpen && base.Kind == schema.KindOpen && e.TID == base.TID && e.PID == base.PID && e.Start == base.Start &&
+	return e.Kind == schema.KindOpen && base.Kind == schema.KindOpen && e.TID == base.TID && e.PID == base.PID &&
+		e.Start == base.Start &&
 		e.Syscall == base.Syscall && e.Flags == base.Flags && e.Mode == base.Mode && e.Resolve == base.Resolve &&
 		e.PathSource == base.PathSource && e.Truncated == base.Truncated && e.RelativePath == base.RelativePath &&
 		e.Unresolved == base.Unresolved && e.Unreadable == base.Unreadable && e.Deleted == base.Deleted &&

@@ -14,7 +14,8 @@ func TestRepeatedOpensAreCounted(t *testing.T) {
 	now := uint64(0)
 	add := func(kind schema.KernelKind, tid uint32, path string) int {
 		now++
-		return q.add(&kernel.Event{Kind: kind, ID: now, Time: now, First: now, Last: now, Count: 1, PID: 1, TID: tid, Path: []byte(path)})
+		return q.add(&kernel.Event{Kind: kind, ID: now, Time: now, First: now, Last: now, Count: 1, PID: 1, TID: tid,
+			Path: []byte(path)})
 	}
 	for i, step := range []struct {
 		kind schema.KernelKind
@@ -41,7 +42,8 @@ func TestRepeatedOpensAreCounted(t *testing.T) {
 	if len(b.events) != 9 {
 		t.Fatalf("%d events, want 9", len(b.events))
 	}
-	if r := &b.events[1]; !r.Repeat || r.ID != 1 || r.Count != 2 || r.First != 2 || r.Last != 3 || string(r.Path) != "/a" {
+	if r := &b.events[1]; !r.Repeat || r.ID != 1 || r.Count != 2 || r.First != 2 || r.Last != 3 ||
+		string(r.Path) != "/a" {
 		t.Errorf("the repeat is %+v", r)
 	}
 	// What was taken is not repeated: its event is another's by now.

@@ -135,7 +135,8 @@ func install(code []unix.SockFilter, killable bool) (fd int, errno unix.Errno) {
 		flags |= unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	}
 	program := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
-	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
+	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
+		uintptr(unsafe.Pointer(&program)))
 	if errno != 0 {
 		return -1, errno
 	}

@@ -33,7 +33,8 @@ func inGroup(t *testing.T, dir, script string, env ...string) recording {
 	if top == "" {
 		t.Skip("no cgroup2 hierarchy is mounted")
 	}
-	return record(t, dir, append(env, "TOP="+top), "/bin/sh", "-ec", "CG=$TOP$(sed -n 's/^0:://p' /proc/self/cgroup); echo $CG\n"+script)
+	return record(t, dir, append(env, "TOP="+top), "/bin/sh", "-ec",
+		"CG=$TOP$(sed -n 's/^0:://p' /proc/self/cgroup); echo $CG\n"+script)
 }
 
 // about are the lines of a run's story that have text in them.
@@ -116,7 +117,8 @@ func TestJoiningLate(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	outsider := exec.CommandContext(t.Context(), "/bin/sh", "-ec", `mkdir early; read x < go; mkdir late; mkdir nope/late || true; echo > back`)
+	outsider := exec.CommandContext(t.Context(), "/bin/sh", "-ec",
+		`mkdir early; read x < go; mkdir late; mkdir nope/late || true; echo > back`)
 	outsider.Dir, outsider.Env, outsider.Stdout, outsider.Stderr = dir, environment(dir), &out, &out
 	if err := outsider.Start(); err != nil {
 		t.Fatal(err)
@@ -141,7 +143,8 @@ func TestJoiningLate(t *testing.T) {
 	if !joined {
 		t.Error("nobody joined")
 	}
-	if r.sum(dir, "mkdir W/late") != 1 || r.sum(dir, "mkdir W/nope/late ENOENT") != 1 || len(about(r, dir, "early")) != 0 {
+	if r.sum(dir, "mkdir W/late") != 1 || r.sum(dir, "mkdir W/nope/late ENOENT") != 1 ||
+		len(about(r, dir, "early")) != 0 {
 		t.Errorf("late: %q, early: %q", about(r, dir, "late"), about(r, dir, "early"))
 	}
 	if !blindSpot(t, r, movedTasks) {

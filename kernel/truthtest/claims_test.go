@@ -32,7 +32,8 @@ func TestNamesChangedDuringTheCall(t *testing.T) {
 					continue
 				}
 				if e.Claimed || !e.KernelCopy {
-					t.Errorf("an open of %s is claimed: %v, and not the kernel's copy: %v", e.Value, e.Claimed, !e.KernelCopy)
+					t.Errorf("an open of %s is claimed: %v, and not the kernel's copy: %v", e.Value, e.Claimed,
+						!e.KernelCopy)
 				}
 				opens[e.Value] += e.Times()
 			}
@@ -114,12 +115,14 @@ func TestPeers(t *testing.T) {
 		endpoints []string
 	}{
 		{"messages", []string{
-			"bind unix:W/first", "bind unix:W/second-is-longer", "bind unix:W/third", "bind unix:W/own", "connect unix:W/own",
+			"bind unix:W/first", "bind unix:W/second-is-longer", "bind unix:W/third", "bind unix:W/own",
+			"connect unix:W/own",
 			"sendto unix:W/first", "sendto unix:W/second-is-longer ×2", "sendto unix:W/third",
 			"sendto 127.0.0.1:9001 ×2", "sendto 127.0.0.1:9002", "sendto 127.0.0.1:9003",
 		}, []string{"127.0.0.1:9001", "127.0.0.1:9002", "127.0.0.1:9003"}},
 		{"bad-addresses", []string{
-			"connect  EINVAL", "connect  EFAULT", "connect 127.0.0.1:9009 EINVAL", "sendto  EINVAL", "bind  EINVAL", "bind  EFAULT",
+			"connect  EINVAL", "connect  EFAULT", "connect 127.0.0.1:9009 EINVAL", "sendto  EINVAL", "bind  EINVAL",
+			"bind  EFAULT",
 			"accept  EINVAL", "sendto unix: ENOTCONN", "connect 127.0.0.1:9009", "connect  ×3", "sendto  EDESTADDRREQ",
 		}, []string{"127.0.0.1:9009"}},
 	} {
@@ -131,7 +134,9 @@ func TestPeers(t *testing.T) {
 			if d := cmp.Diff(c.want, r.story(dir, dull...)); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
-			others := slices.DeleteFunc(r.surface.NetworkEndpoints, func(s string) bool { return strings.Contains(s, "unix:") })
+			others := slices.DeleteFunc(r.surface.NetworkEndpoints, func(s string) bool {
+				return strings.Contains(s, "unix:")
+			})
 			if d := cmp.Diff(c.endpoints, others); d != "" {
 				t.Errorf("endpoints (-want +got):\n%s", d)
 			}
@@ -161,7 +166,8 @@ func TestPassedDescriptors(t *testing.T) {
 			r.claims(t)
 			for _, d := range r.health.Coverage {
 				for _, b := range d.KnownBlindSpots {
-					if strings.HasPrefix(b.Name, "descriptors that are passed over a unix socket") && (b.Exercised == nil) != c.possible {
+					if strings.HasPrefix(b.Name, "descriptors that are passed over a unix socket") &&
+						(b.Exercised == nil) != c.possible {
 						t.Errorf("exercised: %v", b.Exercised)
 					}
 				}
@@ -175,7 +181,8 @@ func TestPassedDescriptors(t *testing.T) {
 func TestPeersOfDescriptorsFromElsewhere(t *testing.T) {
 	need(t)
 	for _, c := range []struct{ name, scope string }{
-		{"received", schema.DiagnosticOnly}, {"taken", schema.DiagnosticOnly}, {"passed", schema.PeerSet}, {"unpassed", schema.PeerSet},
+		{"received", schema.DiagnosticOnly}, {"taken", schema.DiagnosticOnly}, {"passed", schema.PeerSet},
+		{"unpassed", schema.PeerSet},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server, err := net.Listen("tcp", "127.0.0.1:0")
@@ -219,7 +226,8 @@ func TestServersAreListedByTheirPorts(t *testing.T) {
 	var flows []string
 	for i := range r.events {
 		if e := &r.events[i]; e.Kind == schema.KindFlow {
-			flows = append(flows, fmt.Sprintf("%s at %s, peers %d, out %d, in %d", e.Value, e.Local, e.Peers, e.BytesOut, e.BytesIn))
+			flows = append(flows, fmt.Sprintf("%s at %s, peers %d, out %d, in %d", e.Value, e.Local, e.Peers,
+				e.BytesOut, e.BytesIn))
 		}
 	}
 	slices.Sort(flows)
@@ -228,7 +236,8 @@ func TestServersAreListedByTheirPorts(t *testing.T) {
 	if d := cmp.Diff(want, flows); d != "" {
 		t.Errorf("flows (-want +got):\n%s", d)
 	}
-	if d := cmp.Diff([]string{"127.0.0.1:<ephemeral>", "bind 127.0.0.1:<ephemeral>"}, r.surface.NetworkEndpoints); d != "" {
+	if d := cmp.Diff([]string{"127.0.0.1:<ephemeral>", "bind 127.0.0.1:<ephemeral>"},
+		r.surface.NetworkEndpoints); d != "" {
 		t.Errorf("endpoints (-want +got):\n%s", d)
 	}
 }

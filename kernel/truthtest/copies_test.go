@@ -20,8 +20,10 @@ func TestNamesAreTheKernelsCopies(t *testing.T) {
 		calls map[string]schema.KernelKind
 	}{
 		{"flipped", map[string]schema.KernelKind{
-			"unlink": schema.KindUnlink, "rmdir": schema.KindRmdir, "mkdir": schema.KindMkdir, "mknod": schema.KindMknod,
-			"symlink": schema.KindSymlink, "link": schema.KindLink, "rename": schema.KindRename, "chmod": schema.KindChmod,
+			"unlink": schema.KindUnlink, "rmdir": schema.KindRmdir, "mkdir": schema.KindMkdir,
+			"mknod":   schema.KindMknod,
+			"symlink": schema.KindSymlink, "link": schema.KindLink, "rename": schema.KindRename,
+			"chmod": schema.KindChmod,
 		}},
 		{"read-into", map[string]schema.KernelKind{"mkdir": schema.KindMkdir, "unlink": schema.KindUnlink}},
 	} {
@@ -61,7 +63,8 @@ func TestNamesAreTheKernelsCopies(t *testing.T) {
 				}
 			}
 			if wrong+len(want)+read+claimed > 0 {
-				t.Errorf("%d names are wrong, %d missing, %d not the kernel's copy, %d claimed", wrong, len(want), read, claimed)
+				t.Errorf("%d names are wrong, %d missing, %d not the kernel's copy, %d claimed", wrong, len(want), read,
+					claimed)
 			}
 		})
 	}
@@ -78,7 +81,8 @@ func TestChangesThroughLinks(t *testing.T) {
 	for i := range r.events {
 		e := &r.events[i]
 		switch e.Kind {
-		case schema.KindChmod, schema.KindChown, schema.KindTruncate, schema.KindUtime, schema.KindSetxattr, schema.KindLink, schema.KindMount:
+		case schema.KindChmod, schema.KindChown, schema.KindTruncate, schema.KindUtime, schema.KindSetxattr,
+			schema.KindLink, schema.KindMount:
 			line := strings.TrimPrefix(e.Value, dir+"/")
 			if e.Given != "" {
 				line += " by " + e.Given
@@ -91,9 +95,12 @@ func TestChangesThroughLinks(t *testing.T) {
 	}
 	want := []string{
 		"chmod outside/chmod by l-chmod", "chmod outside/fchmodat by l-fchmodat", "chown outside/chown by l-chown",
-		"truncate outside/truncate by l-truncate", "utime outside/utimensat by l-utimensat", "utime outside/utime by l-utime",
-		"setxattr outside/setxattr by l-setxattr", "link outside/linkat by l-linkat", "chown inside/l-lchown", "link inside/l-link",
-		"chmod outside/magic by /proc/self/fd/3", "mount outside/d-mount by inside/l-mount", "mount outside/d-mount by inside/l-mount",
+		"truncate outside/truncate by l-truncate", "utime outside/utimensat by l-utimensat",
+		"utime outside/utime by l-utime",
+		"setxattr outside/setxattr by l-setxattr", "link outside/linkat by l-linkat", "chown inside/l-lchown",
+		"link inside/l-link",
+		"chmod outside/magic by /proc/self/fd/3", "mount outside/d-mount by inside/l-mount",
+		"mount outside/d-mount by inside/l-mount",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

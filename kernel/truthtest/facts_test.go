@@ -39,7 +39,8 @@ func (f facts) addTimes(n uint64, by who, kind string, words ...string) {
 
 // traceFacts says what the calls of a trace did. The first process starts in dir.
 func traceFacts(calls []*call, ends []ending, dir string) (facts, error) {
-	r := &resolver{group: map[int]int{}, cwd: map[int]*string{}, execs: map[int]int{}, links: map[string]string{}, files: map[int]map[int]string{}}
+	r := &resolver{group: map[int]int{}, cwd: map[int]*string{}, execs: map[int]int{}, links: map[string]string{},
+		files: map[int]map[int]string{}}
 	f := facts{}
 	// A child's calls may stand before the line that tells of its birth.
 	births := map[int]*call{}

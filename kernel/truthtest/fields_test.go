@@ -28,7 +28,8 @@ func TestCutArgumentsAreABlindSpotOfTheirOwn(t *testing.T) {
 		if marked != c.cut {
 			t.Errorf("%s words: the event says that argv was cut: %v", c.words, marked)
 		}
-		if got := blindSpot(t, r, "arguments beyond 128 KiB and environment names beyond 8 KiB of an execution"); got != c.cut {
+		if got := blindSpot(t, r,
+			"arguments beyond 128 KiB and environment names beyond 8 KiB of an execution"); got != c.cut {
 			t.Errorf("%s words: the blind spot of arguments is exercised: %v", c.words, got)
 		}
 		if blindSpot(t, r, "the rest of paths longer than 4,096 bytes or 256 components") {
@@ -42,7 +43,8 @@ func TestCutArgumentsAreABlindSpotOfTheirOwn(t *testing.T) {
 func TestEventsThroughALinkedDirectoryCanBeJoined(t *testing.T) {
 	need(t)
 	dir := t.TempDir()
-	r := record(t, dir, nil, "/bin/sh", "-ec", `mkdir run var; ln -s ../run var/run; echo > var/run/x; chmod 600 var/run/x; mv var/run/x run/y; rm var/run/y
+	r := record(t, dir, nil, "/bin/sh", "-ec",
+		`mkdir run var; ln -s ../run var/run; echo > var/run/x; chmod 600 var/run/x; mv var/run/x run/y; rm var/run/y
 mkdir here; echo > victim; ln -s ../run/sub here/link; mkdir run/sub; echo > run/victim; echo > here/victim; rm here/link/../victim; cat here/victim`)
 	r.claims(t)
 	var got []string
@@ -57,7 +59,8 @@ mkdir here; echo > victim; ln -s ../run/sub here/link; mkdir run/sub; echo > run
 			got = append(got, s)
 		}
 	}
-	want := []string{"chmod W/run/x, given var/run/x", "rename W/run/x -> W/run/y, given var/run/x", "unlink W/run/y, given var/run/y",
+	want := []string{"chmod W/run/x, given var/run/x", "rename W/run/x -> W/run/y, given var/run/x",
+		"unlink W/run/y, given var/run/y",
 		"unlink W/run/victim, given here/link/../victim"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

@@ -34,7 +34,8 @@ type recording struct {
 func environment(dir string) []string {
 	return []string{
 		"PATH=/usr/bin:/bin", "HOME=" + dir, "TMPDIR=" + dir, "LC_ALL=C", "TZ=UTC0", "PYTHONDONTWRITEBYTECODE=1",
-		"GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b",
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a",
+		"GIT_COMMITTER_EMAIL=a@b",
 		"GIT_AUTHOR_DATE=@1700000000 +0000", "GIT_COMMITTER_DATE=@1700000000 +0000",
 		// The runner's own name for a run would differ between two of them.
 		"ASSAY_RUNNER_RUN_ID=truth",
@@ -84,7 +85,8 @@ func (r *recording) claims(t *testing.T, reasons ...string) {
 	if d := cmp.Diff(reasons, got, cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("reasons (-want +got):\n%s\n%+v", d, r.health.Reasons)
 	}
-	if complete := r.health.KernelLayer == schema.Complete; complete != (len(reasons) == 0) || r.health.RingbufDrops != 0 {
+	if complete := r.health.KernelLayer == schema.Complete; complete != (len(reasons) == 0) ||
+		r.health.RingbufDrops != 0 {
 		t.Errorf("the kernel layer is %s, with %d drops", r.health.KernelLayer, r.health.RingbufDrops)
 	}
 }

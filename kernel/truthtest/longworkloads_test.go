@@ -42,15 +42,23 @@ javac A.java; java -XX:TieredStopAtLevel=1 A`,
 	},
 	{name: "archives", long: true, programs: []string{"zip", "xz", "zstd"}, script: `set -e
 seq 1 5000 > n; zip -q n.zip n; unzip -q -o n.zip -d out; xz -k n; xz -dc n.xz > m; zstd -q -k n; zstd -q -dc n.zst | cmp - n`},
-	{name: "dpkg", long: true, programs: []string{"dpkg"}, script: `set -e; dpkg -l > list; dpkg -L coreutils > files; dpkg -S /bin/ls > owner; dpkg-query -W -f '${Package}\n' bash > one`},
-	{name: "bwrap", long: true, programs: []string{"bwrap"}, script: `set -e; bwrap --ro-bind / / --dev /dev --proc /proc --bind "$PWD" "$PWD" --unshare-pid /bin/sh -c 'echo in > inside; cat inside > copy; rm inside'`},
-	{name: "jq", long: true, programs: []string{"jq"}, script: `set -e; seq 1 100 | jq -s 'map(. * 2) | add' > sum; echo '{"a":1}' > a.json; jq .a a.json > a; jq . none 2>/dev/null || true`},
-	{name: "busybox", long: true, programs: []string{"busybox"}, script: `mkdir d; echo x > d/a; busybox cp d/a d/b; busybox mv d/b d/c; busybox ln -s a d/l; busybox find d > list; busybox rm -r d`},
-	{name: "node 22", long: true, programs: []string{nodes + "22" + nodeIn}, script: `exec ` + nodes + "22" + nodeIn + ` "$SRC/testdata/work.js"`},
-	{name: "node 24", long: true, programs: []string{nodes + "24" + nodeIn}, script: `exec ` + nodes + "24" + nodeIn + ` "$SRC/testdata/work.js"`},
-	{name: "npm", long: true, programs: []string{"npm"}, script: `set -e; mkdir p; cd p; npm init -y > /dev/null; npm pkg set a=b; npm ls > /dev/null 2>&1 || true`},
+	{name: "dpkg", long: true, programs: []string{"dpkg"},
+		script: `set -e; dpkg -l > list; dpkg -L coreutils > files; dpkg -S /bin/ls > owner; dpkg-query -W -f '${Package}\n' bash > one`},
+	{name: "bwrap", long: true, programs: []string{"bwrap"},
+		script: `set -e; bwrap --ro-bind / / --dev /dev --proc /proc --bind "$PWD" "$PWD" --unshare-pid /bin/sh -c 'echo in > inside; cat inside > copy; rm inside'`},
+	{name: "jq", long: true, programs: []string{"jq"},
+		script: `set -e; seq 1 100 | jq -s 'map(. * 2) | add' > sum; echo '{"a":1}' > a.json; jq .a a.json > a; jq . none 2>/dev/null || true`},
+	{name: "busybox", long: true, programs: []string{"busybox"},
+		script: `mkdir d; echo x > d/a; busybox cp d/a d/b; busybox mv d/b d/c; busybox ln -s a d/l; busybox find d > list; busybox rm -r d`},
+	{name: "node 22", long: true, programs: []string{nodes + "22" + nodeIn}, script: `exec ` + nodes + "22" + nodeIn +
+		` "$SRC/testdata/work.js"`},
+	{name: "node 24", long: true, programs: []string{nodes + "24" + nodeIn}, script: `exec ` + nodes + "24" + nodeIn +
+		` "$SRC/testdata/work.js"`},
+	{name: "npm", long: true, programs: []string{"npm"},
+		script: `set -e; mkdir p; cd p; npm init -y > /dev/null; npm pkg set a=b; npm ls > /dev/null 2>&1 || true`},
 	{
-		name: "postgres", long: true, programs: []string{"setpriv", "/usr/lib/postgresql/15/bin/initdb"}, script: `set -e
+		name: "postgres", long: true, programs: []string{"setpriv", "/usr/lib/postgresql/15/bin/initdb"},
+		script: `set -e
 chmod 755 "$PWD" "$PWD/.." "$PWD/../.." "$PWD/../../.." 2>/dev/null || true; mkdir pg; chown nobody:nogroup pg; cd pg
 cat > run <<'END'
 set -e; PATH=/usr/lib/postgresql/15/bin:$PATH; export HOME=$PWD
@@ -62,7 +70,8 @@ END
 exec setpriv --reuid nobody --regid nogroup --clear-groups /bin/sh run`,
 	},
 	{
-		name: "nginx", long: true, programs: []string{"/usr/sbin/nginx", "ab"}, script: `set -e; chmod 755 .; PATH=/usr/sbin:$PATH; mkdir www tmp; echo page > www/page; seq 1 20000 > www/large
+		name: "nginx", long: true, programs: []string{"/usr/sbin/nginx", "ab"},
+		script: `set -e; chmod 755 .; PATH=/usr/sbin:$PATH; mkdir www tmp; echo page > www/page; seq 1 20000 > www/large
 cat > conf <<END
 daemon on; pid $PWD/pid; error_log $PWD/errors; worker_processes 2; user nobody nogroup;
 events { worker_connections 64; }
@@ -95,8 +104,10 @@ mvn -o -B -q -Dmaven.repo.local="$PWD/repo" validate > log 2>&1 || true; mvn -o 
 	{name: "ruby", long: true, programs: []string{"ruby"}, script: `set -e
 ruby -e 'require "fileutils"; require "json"; FileUtils.mkdir_p("a/b"); File.write("a/b/c", JSON.dump([1, 2])); FileUtils.cp_r("a", "z"); FileUtils.mv("z/b/c", "z/d"); FileUtils.rm_rf("a"); system("cat z/d > out")'
 ruby -rset -ropen3 -e 'o, s = Open3.capture2("sort", stdin_data: "b\na\n"); File.write("sorted", o)'`},
-	{name: "sudo", long: true, programs: []string{"sudo"}, script: `set -e; sudo -n -u nobody /bin/sh -c 'id > /dev/null; cat /etc/hostname' > name; sudo -n true; sudo -n -u nobody cat /etc/shadow 2>/dev/null || true`},
-	{name: "rsync", long: true, programs: []string{"rsync"}, script: `set -e; mkdir -p a/b; seq 1 3000 > a/f; seq 1 10 > a/b/g; ln -s f a/l; rsync -a a/ c/; echo x >> a/f; rm a/b/g; rsync -a --delete --checksum a/ c/; diff -r --no-dereference a c`},
+	{name: "sudo", long: true, programs: []string{"sudo"},
+		script: `set -e; sudo -n -u nobody /bin/sh -c 'id > /dev/null; cat /etc/hostname' > name; sudo -n true; sudo -n -u nobody cat /etc/shadow 2>/dev/null || true`},
+	{name: "rsync", long: true, programs: []string{"rsync"},
+		script: `set -e; mkdir -p a/b; seq 1 3000 > a/f; seq 1 10 > a/b/g; ln -s f a/l; rsync -a a/ c/; echo x >> a/f; rm a/b/g; rsync -a --delete --checksum a/ c/; diff -r --no-dereference a c`},
 	{name: "git worktrees", long: true, programs: []string{"git"}, script: `set -e
 git init -q -b main r; cd r; git config gc.auto 0; for i in 1 2 3 4 5 6; do mkdir d$i; echo $i > d$i/f; git add .; git commit -q -m c$i; done
 for i in 1 2 3; do git worktree add -q ../w$i -b b$i HEAD~$i; (cd ../w$i; echo x > new; git add new; git commit -q -m new); done

@@ -85,7 +85,8 @@ events:
 }
 
 // dull are the kinds that stories leave out unless they are about them.
-var dull = []schema.KernelKind{schema.KindFork, schema.KindThread, schema.KindExit, schema.KindWrite, schema.KindMmapShared, schema.KindFlow}
+var dull = []schema.KernelKind{schema.KindFork, schema.KindThread, schema.KindExit, schema.KindWrite,
+	schema.KindMmapShared, schema.KindFlow}
 
 // TestNasty runs one program for each case. Its whole story must be the expected
 // one: nothing is missing and nothing is there that did not happen.
@@ -97,7 +98,8 @@ func TestNasty(t *testing.T) {
 	}{
 		{"deleted-cwd", "names in a directory that is gone", []string{
 			"mkdir W/gone", "chdir W/gone", "rmdir W/gone",
-			"openat W/gone/file ENOENT (unreachable)", "openat W/gone (deleted)", "mkdir W/gone/dir ENOENT (unreachable)",
+			"openat W/gone/file ENOENT (unreachable)", "openat W/gone (deleted)",
+			"mkdir W/gone/dir ENOENT (unreachable)",
 			"unlink W/over ENOENT",
 		}},
 		{"chroot", ".. ends at the process's own root, absolute and relative", []string{
@@ -117,26 +119,33 @@ func TestNasty(t *testing.T) {
 			"mkdir W/shared", "chdir W/shared", "openat W/shared/by-child", "mkdir W/shared/by-parent",
 		}},
 		{"renamed", "the same file by other names", []string{
-			"mkdir W/a", "mkdir W/other", "openat W/a/f ×4", "rename W/a -> W/b", "openat W/b/f ×3", "rename W/b -> W/other",
-			"openat W/other/f ×9", "rename W/other/f -> W/other/g", "link W/other/g -> W/other/f", "openat W/other/g ×3",
+			"mkdir W/a", "mkdir W/other", "openat W/a/f ×4", "rename W/a -> W/b", "openat W/b/f ×3",
+			"rename W/b -> W/other",
+			"openat W/other/f ×9", "rename W/other/f -> W/other/g", "link W/other/g -> W/other/f",
+			"openat W/other/g ×3",
 			"unlink W/other/f ×3",
 		}},
 		{"rooted", "a directory as the root of one call, and a file by its handle", []string{
-			"openat W", "mkdir W/root", "openat W/root/file ×3", "openat W/root", "openat W/root/none ENOENT", "openat W/root/up ENOENT",
+			"openat W", "mkdir W/root", "openat W/root/file ×3", "openat W/root", "openat W/root/none ENOENT",
+			"openat W/root/up ENOENT",
 		}},
 		{"below-fd", "names below a descriptor in /proc/self/fd", []string{
 			"mkdir W/below", "openat W/below", "openat W/below/draft", "rename W/below/draft -> W/below/final",
-			"rename W/below/final -> /proc/self/fd/99999999999/x ENOENT (unresolved)", "rename /proc/self/fd/777/x -> W/below/final ENOENT (unresolved)",
-			"link W/below/final -> W/outside", "unlink W/outside", "unlink /proc/self/fd/3/final (unresolved)", "unlink /proc/self/fd/3 EPERM (unresolved)",
+			"rename W/below/final -> /proc/self/fd/99999999999/x ENOENT (unresolved)",
+			"rename /proc/self/fd/777/x -> W/below/final ENOENT (unresolved)",
+			"link W/below/final -> W/outside", "unlink W/outside", "unlink /proc/self/fd/3/final (unresolved)",
+			"unlink /proc/self/fd/3 EPERM (unresolved)",
 			"openat W/below/none ENOENT",
 		}},
 		{"detached", "below a mount that is nowhere any more", []string{
-			"namespace ", "mount / -> none", "mkdir W/top", "mount W/top -> none", "chdir W/top", "mkdir W/top/low", "mount /top (unreachable) (unresolved)",
+			"namespace ", "mount / -> none", "mkdir W/top", "mount W/top -> none", "chdir W/top", "mkdir W/top/low",
+			"mount /top (unreachable) (unresolved)",
 			"openat /low/file (unreachable)", "rename /low/file -> /file (unreachable)", "chdir /low (unreachable)",
 			"openat /nothing ENOENT (unreachable)", "unlink /file (unreachable)",
 		}},
 		{"uring", "requests through io_uring", []string{
-			"io_uring_setup ", "openat W/uring-file", "mkdir W/uring-dir", "openat W/uring-dir", "rename W/uring-file -> W/uring-dir/new",
+			"io_uring_setup ", "openat W/uring-file", "mkdir W/uring-dir", "openat W/uring-dir",
+			"rename W/uring-file -> W/uring-dir/new",
 			"unlink W/uring-dir/new",
 			"connect_result 127.0.0.1:1 ECONNREFUSED ×2", "connect 127.0.0.1:1 ECONNREFUSED ×2", "bind 127.0.0.1:1",
 		}},
@@ -145,10 +154,12 @@ func TestNasty(t *testing.T) {
 		}},
 		{"sqpoll", "requests that a kernel thread picks up", []string{
 			"io_uring_setup ", "openat W/polled-file", "mkdir W/polled-dir", "link W/polled-file -> W/polled-dir/link",
-			"rename W/polled-file -> W/polled-dir/new", "unlink W/polled-dir/link", "connect 127.0.0.1:9", "sendto 127.0.0.1:9",
+			"rename W/polled-file -> W/polled-dir/new", "unlink W/polled-dir/link", "connect 127.0.0.1:9",
+			"sendto 127.0.0.1:9",
 		}},
 		{"uring-linked", "requests that wait for each other, and one by a worker", []string{
-			"io_uring_setup ", "mkdir W/linked", "openat W/absent ENOENT", "mkdir W/never ECANCELED", "symlink W/by-worker -> linked",
+			"io_uring_setup ", "mkdir W/linked", "openat W/absent ENOENT", "mkdir W/never ECANCELED",
+			"symlink W/by-worker -> linked",
 			"link W/none -> W/linked/new ENOENT",
 		}},
 		{"uring-registered", "files that the ring knows by numbers of its own", []string{
@@ -160,10 +171,12 @@ func TestNasty(t *testing.T) {
 		{"uring-accept", "one request that accepts three times", []string{
 			"io_uring_setup ", "bind PORT", "listen PORT", "connect_result PORT ×3", "connect PORT", "accept PORT",
 		}},
-		{"uring-socket", "sockets whose peers no hook sees", []string{"io_uring_setup ", "socket  ×2", "socket  EPROTONOSUPPORT"}},
+		{"uring-socket", "sockets whose peers no hook sees",
+			[]string{"io_uring_setup ", "socket  ×2", "socket  EPROTONOSUPPORT"}},
 		{"uring-harmless", "operations that touch nothing", []string{"io_uring_setup "}},
 		{"uring-datagram", "peers of requests", []string{
-			"io_uring_setup ", "sendto 127.0.0.1:9", "connect unix:W/no-such-socket ENOENT", "connect 127.0.0.1:9", "connect_result 127.0.0.1:9 ECONNREFUSED",
+			"io_uring_setup ", "sendto 127.0.0.1:9", "connect unix:W/no-such-socket ENOENT", "connect 127.0.0.1:9",
+			"connect_result 127.0.0.1:9 ECONNREFUSED",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -286,7 +299,8 @@ func TestDeepAndLongPathsAreMarked(t *testing.T) {
 				cut := e.Truncated&schema.FieldValue != 0
 				fits := strings.Count(whole, "/") <= 256 && len(whole) <= 4096-256
 				if (e.Value != whole) != cut || cut && fits {
-					t.Fatalf("at depth %d: %d bytes and %d components of %d are kept, cut: %v", depth, len(e.Value), strings.Count(e.Value, "/"), len(whole), cut)
+					t.Fatalf("at depth %d: %d bytes and %d components of %d are kept, cut: %v", depth, len(e.Value),
+						strings.Count(e.Value, "/"), len(whole), cut)
 				}
 				if cut && (strings.HasPrefix(e.Value, "/") || !strings.HasSuffix(whole, e.Value)) {
 					t.Fatalf("at depth %d: what is kept of a path is not its end", depth)

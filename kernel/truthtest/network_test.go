@@ -109,13 +109,17 @@ func TestSockets(t *testing.T) {
 	want := []string{
 		"bind 127.0.0.1:any", "sendto 127.0.0.2:40001 out=3", "sendto 127.0.0.2:40001 out=6", "sendto 127.0.0.2:40001",
 		"connect 127.0.0.1:40002", "sendto 127.0.0.1:40002 out=4", "sendto [::1]:40003 out=3",
-		"sendto 127.0.53.53:53 out=28", "dns alias.test A  at 127.0.53.53:53", "dns alias.test A NOERROR " + real + " at 127.0.53.53:53",
-		"connect 127.0.53.53:53", "sendto 127.0.53.53:53 out=30", "dns missing.test AAAA  at 127.0.53.53:53", "dns missing.test AAAA NXDOMAIN at 127.0.53.53:53",
-		"connect 127.0.53.53:53", "dns tcp.test A  at 127.0.53.53:53", "dns tcp.test A NOERROR tcp.test=127.0.0.1 at 127.0.53.53:53",
+		"sendto 127.0.53.53:53 out=28", "dns alias.test A  at 127.0.53.53:53",
+		"dns alias.test A NOERROR " + real + " at 127.0.53.53:53",
+		"connect 127.0.53.53:53", "sendto 127.0.53.53:53 out=30", "dns missing.test AAAA  at 127.0.53.53:53",
+		"dns missing.test AAAA NXDOMAIN at 127.0.53.53:53",
+		"connect 127.0.53.53:53", "dns tcp.test A  at 127.0.53.53:53",
+		"dns tcp.test A NOERROR tcp.test=127.0.0.1 at 127.0.53.53:53",
 		"dns parts.test A  at 127.0.53.53:53", "dns parts.test A NXDOMAIN at 127.0.53.53:53",
 		"connect " + host + " alias alias.test,tcp.test",
 		"bind unix:W/sock", "listen unix:W/sock", "connect unix:W/sock", "accept unix:W/sock",
-		"bind unix:@truth-abstract", "listen unix:@truth-abstract", "connect unix:@truth-abstract", "accept unix:@truth-abstract",
+		"bind unix:@truth-abstract", "listen unix:@truth-abstract", "connect unix:@truth-abstract",
+		"accept unix:@truth-abstract",
 		"bind unix:W/gram", "sendto unix:W/gram out=5",
 	}
 	// The packets are seen on another processor than the calls, and repeats
@@ -149,7 +153,8 @@ openssl s_client -connect 127.0.0.1:$PORT -noservername </dev/null >out 2>&1; tr
 			got = append(got, fmt.Sprintf("%s: %s", exe[e.PID], sayNet(e, dir)))
 		}
 	}
-	want := []string{"/usr/bin/curl: tls curl.test at " + host, "/usr/bin/openssl: tls openssl.test at " + host, "/usr/bin/openssl: tls  at " + host}
+	want := []string{"/usr/bin/curl: tls curl.test at " + host, "/usr/bin/openssl: tls openssl.test at " + host,
+		"/usr/bin/openssl: tls  at " + host}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

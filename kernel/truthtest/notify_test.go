@@ -29,7 +29,8 @@ func (a attempt) String() string { return a.kind + " " + a.name }
 
 // is reports whether the layer's attempt is what strace saw.
 func (a attempt) is(layer attempt) bool {
-	return a.kind == layer.kind && (a.name == layer.name || a.end && (a.name == "" || strings.HasSuffix(layer.name, "/"+a.name)))
+	return a.kind == layer.kind &&
+		(a.name == layer.name || a.end && (a.name == "" || strings.HasSuffix(layer.name, "/"+a.name)))
 }
 
 // named are the calls that are compared, by name: their kind, and which arguments are
@@ -43,8 +44,9 @@ var named = map[string]struct {
 	"unlink": {"unlink", -1, 0}, "unlinkat": {"unlink", 0, 1}, "rmdir": {"rmdir", -1, 0},
 	"mkdir": {"mkdir", -1, 0}, "mkdirat": {"mkdir", 0, 1}, "link": {"link", -1, 0}, "linkat": {"link", 0, 1},
 	"symlink": {"symlink", -1, 1}, "symlinkat": {"symlink", 1, 2}, "truncate": {"truncate", -1, 0},
-	"chmod": {"chmod", -1, 0}, "fchmodat": {"chmod", 0, 1}, "chown": {"chown", -1, 0}, "lchown": {"chown", -1, 0}, "fchownat": {"chown", 0, 1},
-	"mknod": {"mknod", -1, 0}, "mknodat": {"mknod", 0, 1}, "chdir": {"chdir", -1, 0},
+	"chmod": {"chmod", -1, 0}, "fchmodat": {"chmod", 0, 1}, "chown": {"chown", -1, 0}, "lchown": {"chown", -1, 0},
+	"fchownat": {"chown", 0, 1},
+	"mknod":    {"mknod", -1, 0}, "mknodat": {"mknod", 0, 1}, "chdir": {"chdir", -1, 0},
 }
 
 // attempts are a trace's, by thread, in their order. A signal can interrupt a call that
@@ -148,10 +150,13 @@ func layerAttempts(events []schema.KernelEvent) map[int][]attempt {
 // thread.
 func TestNotifyAgainstStrace(t *testing.T) {
 	need(t, "strace")
-	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello from", r.URL.Path) }))
+	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "hello from", r.URL.Path)
+	}))
 	defer server.Close()
 	for _, w := range append(slices.Clone(workloads), longWorkloads...) {
-		if os.Getenv("TRUTH") != "all" && !slices.Contains([]string{"shell pipelines", "files", "odd names", "git", "make"}, w.name) {
+		if os.Getenv("TRUTH") != "all" &&
+			!slices.Contains([]string{"shell pipelines", "files", "odd names", "git", "make"}, w.name) {
 			continue // make truth runs it
 		}
 		t.Run(w.name, func(t *testing.T) {
@@ -179,10 +184,12 @@ func TestNotifyAgainstStrace(t *testing.T) {
 					same++
 				}
 				if len(list) != len(layer) {
-					t.Errorf("thread %d: strace saw %d attempts, the layer has %d: %v\n%v", tid, len(list), len(layer), list[min(len(layer), len(list)):], layer[min(len(layer), len(list)):])
+					t.Errorf("thread %d: strace saw %d attempts, the layer has %d: %v\n%v", tid, len(list), len(layer),
+						list[min(len(layer), len(list)):], layer[min(len(layer), len(list)):])
 				}
 			}
-			t.Logf("%d attempts by %d threads, recall %.4f, precision %.4f", n, len(want), float64(same)/float64(n), float64(same)/float64(had))
+			t.Logf("%d attempts by %d threads, recall %.4f, precision %.4f", n, len(want), float64(same)/float64(n),
+				float64(same)/float64(had))
 			if n < 20 {
 				t.Errorf("only %d attempts were compared", n)
 			}
@@ -197,11 +204,14 @@ func TestNotifiedCalls(t *testing.T) {
 	for name, want := range map[string][]string{
 		"every-call": {
 			"openat W/by-open", "openat W/by-openat", "openat W/by-openat2", "openat W/file", "openat W",
-			"link W/file -> W/linked", "link W/file -> W/linkedat", "symlink W/soft -> file", "symlink W/softat -> file",
+			"link W/file -> W/linked", "link W/file -> W/linkedat", "symlink W/soft -> file",
+			"symlink W/softat -> file",
 			"rename W/linked -> W/a", "rename W/a -> W/b", "rename W/b -> W/c", "unlink W/c", "unlink W/linkedat",
-			"mkdir W/d", "mkdir W/e", "rmdir W/d", "rmdir W/e", "mknod W/pipe", "mknod W/pipeat", "truncate W/file", "chmod W/file ×2",
+			"mkdir W/d", "mkdir W/e", "rmdir W/d", "rmdir W/e", "mknod W/pipe", "mknod W/pipeat", "truncate W/file",
+			"chmod W/file ×2",
 			"chown W/file", "chown W/soft", "chown W/softat",
-			"connect 127.0.0.1:40100", "connect unix:W/none", "bind 127.0.0.1:0", "sendto 127.0.0.1:40101", "sendto 127.0.0.1:40102",
+			"connect 127.0.0.1:40100", "connect unix:W/none", "bind 127.0.0.1:0", "sendto 127.0.0.1:40101",
+			"sendto 127.0.0.1:40102",
 			"sendto 127.0.0.1:40103", "sendto 127.0.0.1:40104", "connect 127.0.0.1:40105",
 			"openat /bin/true", "exec_failed W/none", "exec /usr/bin/true", "mount W/nowhere -> none", "ptrace ",
 		},
@@ -218,7 +228,8 @@ func TestNotifiedCalls(t *testing.T) {
 				switch e.Kind {
 				case schema.KindFork, schema.KindExec, schema.KindExit:
 				default:
-					if text := string(schema.AppendJSON(nil, e)); !strings.Contains(text, `"status":"attempted"`) || e.UserMemory && !strings.Contains(text, `"arguments":"claimed"`) {
+					if text := string(schema.AppendJSON(nil, e)); !strings.Contains(text, `"status":"attempted"`) ||
+						e.UserMemory && !strings.Contains(text, `"arguments":"claimed"`) {
 						t.Errorf("it is not told to be an attempt: %s", text)
 					}
 				}

@@ -161,7 +161,8 @@ func TestTwoRunsAtOnceNeverMix(t *testing.T) {
 	for i, r := range recs {
 		for n := range 150 {
 			name := fmt.Sprintf("W/own/%d-%d", i, n+1)
-			if opens, unlinks := r.sum(runs[i].dir, "openat "+name), r.sum(runs[i].dir, "unlink "+name); opens != 2 || unlinks != 1 {
+			if opens, unlinks := r.sum(runs[i].dir, "openat "+name), r.sum(runs[i].dir, "unlink "+name); opens != 2 ||
+				unlinks != 1 {
 				t.Errorf("run %d: %s was opened %d times and removed %d times", i, name, opens, unlinks)
 			}
 		}

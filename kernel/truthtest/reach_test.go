@@ -27,8 +27,10 @@ func reach(t *testing.T, name string, stdin ...*os.File) recording {
 	defer c.Wait()
 	defer c.Process.Kill()
 	dir := t.TempDir()
-	run, bundle := prepare(t, dir, nil, "/usr/bin/python3", "-S", source(t)+"/testdata/reach.py", name, strconv.Itoa(c.Process.Pid))
-	run.Args = slices.DeleteFunc(run.Args, func(a string) bool { return a == "--kernel" || a == "require" }) // a reason is no failure here
+	run, bundle := prepare(t, dir, nil, "/usr/bin/python3", "-S", source(t)+"/testdata/reach.py", name,
+		strconv.Itoa(c.Process.Pid))
+	// a reason is no failure here
+	run.Args = slices.DeleteFunc(run.Args, func(a string) bool { return a == "--kernel" || a == "require" })
 	for _, f := range stdin {
 		run.Stdin = f
 		run.Args = slices.Insert(run.Args, 1, "--no-capture") // or stdin is a copy
@@ -52,7 +54,8 @@ func TestReachingBeyondTheRun(t *testing.T) {
 	}{
 		{"helper", []string{"kernel_helper_changed"}, "privileged /proc/sys/kernel/core_pattern"},
 		{"memory", []string{"outside_process_traced"}, ""},
-		{"second_proc", []string{"kernel_helper_changed", "outside_process_traced"}, "privileged /proc/sys/kernel/core_pattern"},
+		{"second_proc", []string{"kernel_helper_changed", "outside_process_traced"},
+			"privileged /proc/sys/kernel/core_pattern"},
 		{"bound_helper", []string{"kernel_helper_changed"}, "privileged /proc/sys/kernel/core_pattern"},
 		{"other_root", []string{"kernel_helper_changed"}, "privileged /proc/sys/kernel/core_pattern"},
 		{"other_binfmt", []string{"kernel_helper_changed"}, "privileged /proc/sys/fs/binfmt_misc/register"},
@@ -65,7 +68,9 @@ func TestReachingBeyondTheRun(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := reach(t, c.name)
 			r.claims(t, c.reasons...)
-			if got := r.story("/nowhere", dull...); c.line != "" && !slices.ContainsFunc(got, func(l string) bool { return strings.HasPrefix(l, c.line) }) {
+			if got := r.story("/nowhere", dull...); c.line != "" && !slices.ContainsFunc(got, func(l string) bool {
+				return strings.HasPrefix(l, c.line)
+			}) {
 				t.Errorf("no line %q in %q", c.line, got)
 			}
 		})
@@ -89,7 +94,9 @@ func TestPeerSetNeedsEveryWayOut(t *testing.T) {
 			if got := r.health.NetworkEndpointClaimScope; got != c.scope {
 				t.Errorf("the scope is %s, want %s", got, c.scope)
 			}
-			if d := cmp.Diff(c.endpoints, slices.DeleteFunc(r.surface.NetworkEndpoints, func(s string) bool { return strings.HasPrefix(s, "unix:") })); len(c.endpoints)+len(r.surface.NetworkEndpoints) > 0 && d != "" {
+			if d := cmp.Diff(c.endpoints, slices.DeleteFunc(r.surface.NetworkEndpoints, func(s string) bool {
+				return strings.HasPrefix(s, "unix:")
+			})); len(c.endpoints)+len(r.surface.NetworkEndpoints) > 0 && d != "" {
 				t.Errorf("endpoints (-want +got):\n%s", d)
 			}
 		})
@@ -113,14 +120,16 @@ func TestPrivilegedCallsAreRecorded(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"sethostname", "prctl 4", "prctl 38", "perf_event_open", "keyctl", "seccomp", "acct", "swapoff", "swapon",
+	want := []string{"sethostname", "prctl 4", "prctl 38", "perf_event_open", "keyctl", "seccomp", "acct", "swapoff",
+		"swapon",
 		"setdomainname", "quotactl", "add_key", "request_key", "inotify_add_watch", "ioctl 21522", "ioctl 21532"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 
-const claimedSpot = "a name or address that another thread, process or mapping can change may have changed while the kernel used it; such events say arguments=claimed"
+const claimedSpot = "a name or address that another thread, process or mapping can change may have changed while " +
+	"the kernel used it; such events say arguments=claimed"
 
 // A name in memory that another thread shares is the kernel's copy all the same.
 func TestNamesInSharedMemory(t *testing.T) {

@@ -80,7 +80,8 @@ func (r *resolver) directory(name string, links int) string {
 		}
 		next := path.Join(at, part)
 		to, ok := r.links[next]
-		if st, err := os.Lstat(next); !ok && err == nil && st.Mode()&os.ModeSymlink != 0 && !strings.HasPrefix(next, "/proc/") {
+		if st, err := os.Lstat(next); !ok && err == nil && st.Mode()&os.ModeSymlink != 0 &&
+			!strings.HasPrefix(next, "/proc/") {
 			to, _ = os.Readlink(next)
 			ok = true
 		}

@@ -27,26 +27,35 @@ var equalWork = []struct {
 	differs, why string
 }{
 	{name: "shell pipelines"}, {name: "files"}, {name: "odd names"}, {name: "python"}, {name: "node"}, {name: "sqlite"},
-	{name: "tar"}, {name: "find"}, {name: "small files"}, {name: "curl"}, {name: "make"}, {name: "gpg"}, {name: "archives"}, {name: "ssh-keygen"},
+	{name: "tar"}, {name: "find"}, {name: "small files"}, {name: "curl"}, {name: "make"}, {name: "gpg"},
+	{name: "archives"}, {name: "ssh-keygen"},
 	{name: "git", programs: []string{"git"}, script: `set -e; git init -q -b main r; cd r; git config gc.auto 0
 for i in 1 2 3; do echo $i > f$i; git add f$i; git commit -q -m c$i; done
 echo z >> f1; git stash -q; git stash pop -q; echo new > u; git stash -q -u; git stash pop -q; git checkout -q -b side HEAD~1; git gc -q; cd ..; git clone -q r c`},
-	{name: "perl", programs: []string{"perl"}, script: `perl -e 'use File::Temp qw(tempfile tempdir); my ($f) = tempfile(UNLINK => 1); print $f 1;
+	{name: "perl", programs: []string{"perl"},
+		script: `perl -e 'use File::Temp qw(tempfile tempdir); my ($f) = tempfile(UNLINK => 1); print $f 1;
 my $d = tempdir(CLEANUP => 1); open(G, ">", "$d/x"); close G; tempfile("abXXXXXXXXXX", TMPDIR => 1, UNLINK => 1, SUFFIX => ".dat") for 1 .. 3; tempdir(CLEANUP => 1) for 1 .. 5'`},
-	{name: "ruby", programs: []string{"ruby"}, script: `ruby -rtmpdir -rtempfile -e 'Dir.mktmpdir { |d| File.write(d + "/x", 1) }; Dir.mktmpdir(["ab", ".d"]) {}; Tempfile.create("foo") { |f| f.write 1 }; Tempfile.new(["q", ".txt"]).close!'`},
-	{name: "node mkdtemp", programs: []string{"node"}, script: `node -e 'const fs = require("fs"); for (const p of ["a-", "foo-", "x."]) {
+	{name: "ruby", programs: []string{"ruby"},
+		script: `ruby -rtmpdir -rtempfile -e 'Dir.mktmpdir { |d| File.write(d + "/x", 1) }; Dir.mktmpdir(["ab", ".d"]) {}; Tempfile.create("foo") { |f| f.write 1 }; Tempfile.new(["q", ".txt"]).close!'`},
+	{name: "node mkdtemp", programs: []string{"node"},
+		script: `node -e 'const fs = require("fs"); for (const p of ["a-", "foo-", "x."]) {
 const d = fs.mkdtempSync(process.env.TMPDIR + "/" + p); fs.writeFileSync(d + "/f", "1"); fs.writeFileSync(d + ".sock", "1"); fs.renameSync(d + "/f", d + "/g"); fs.rmSync(d + ".sock"); fs.rmSync(d, {recursive: true}) }'`,
-		differs: `/(a-|foo-|x\.)([a-z]{6}|[A-Z]{6}|[A-Z][a-z]{5})[/.]?`, why: "six letters that may be a word, once in eighty times"},
-	{name: "cc", programs: []string{"cc"}, script: `set -e; printf 'int main(void) { return 0; }\n' > a.c; cc -O2 -o a a.c; ./a; cc -O1 -flto -o l a.c; cc -c a.c; ar rc l.a a.o`},
-	{name: "go", programs: []string{"go"}, script: `set -e; export PATH=$HOSTPATH GOCACHE=$PWD/cache GOPATH=$PWD/path GOFLAGS=-mod=mod GOTOOLCHAIN=local GOTELEMETRY=off
+		differs: `/(a-|foo-|x\.)([a-z]{6}|[A-Z]{6}|[A-Z][a-z]{5})[/.]?`,
+		why:     "six letters that may be a word, once in eighty times"},
+	{name: "cc", programs: []string{"cc"},
+		script: `set -e; printf 'int main(void) { return 0; }\n' > a.c; cc -O2 -o a a.c; ./a; cc -O1 -flto -o l a.c; cc -c a.c; ar rc l.a a.o`},
+	{name: "go", programs: []string{"go"},
+		script: `set -e; export PATH=$HOSTPATH GOCACHE=$PWD/cache GOPATH=$PWD/path GOFLAGS=-mod=mod GOTOOLCHAIN=local GOTELEMETRY=off
 mkdir m; cd m; printf 'module x\ngo 1.21\n' > go.mod; printf 'package main\nfunc main() { println(1) }\n' > main.go; go build -p 1 -o x . && go run . 2>/dev/null`,
 		differs: `^DIR/cache/[0-9a-f]{2}(/|$)`, why: "names in Go's build cache are hashes of the directory"},
-	{name: "cargo", programs: []string{"cargo"}, script: `set -e; export PATH=$HOSTPATH CARGO_HOME=$PWD/home RUSTUP_HOME=$HOSTHOME/.rustup HOME=$PWD
+	{name: "cargo", programs: []string{"cargo"},
+		script: `set -e; export PATH=$HOSTPATH CARGO_HOME=$PWD/home RUSTUP_HOME=$HOSTHOME/.rustup HOME=$PWD
 cargo -q init --vcs none --name x p; cd p; cargo -q build --offline -j 1; ./target/debug/x > out; echo "// x" >> src/main.rs; cargo -q build --offline -j 1`},
 	{name: "java", programs: []string{"javac", "java"}, script: `set -e
 printf 'class A { public static void main(String[] a) throws Exception { java.nio.file.Files.delete(java.nio.file.Files.createTempFile("x", ".y")); java.io.File.createTempFile("abc", null).delete(); } }\n' > A.java
 javac A.java; java -XX:TieredStopAtLevel=1 A`},
-	{name: "npm", programs: []string{"npm"}, script: `set -e; mkdir p q; cd q; npm init -y > /dev/null; cd ../p; npm init -y > /dev/null; npm install --no-audit --no-fund ../q > /dev/null; npm ls > /dev/null`},
+	{name: "npm", programs: []string{"npm"},
+		script: `set -e; mkdir p q; cd q; npm init -y > /dev/null; cd ../p; npm init -y > /dev/null; npm install --no-audit --no-fund ../q > /dev/null; npm ls > /dev/null`},
 	{name: "mktemp", script: `set -e; f=$(mktemp); echo 1 > $f; d=$(mktemp -d); cp $f $d/x; rm -r $f $d; seq 200000 | sort -S 1M -R > s; sed -i s/1/2/ s; bash -c 'cat <<< hello' > o; rm "$(mktemp)"`},
 }
 
@@ -155,7 +164,9 @@ func TestLookUpsThatMissAreNoLines(t *testing.T) {
 	need(t)
 	dir := t.TempDir()
 	path := []string{dir + "/a/bin", dir + "/b/bin", "/usr/local/sbin", "/usr/bin", "/bin"}
-	r := record(t, dir, []string{"PATH=" + strings.Join(path, ":")}, "/bin/sh", "-c", "true; env true; nohup true 2>/dev/null; xargs true < /dev/null; no-such-program-anywhere || true; env no-such-program-either || true")
+	r := record(t, dir, []string{"PATH=" + strings.Join(path, ":")}, "/bin/sh", "-c",
+		"true; env true; nohup true 2>/dev/null; xargs true < /dev/null; no-such-program-anywhere || true; env "+
+			"no-such-program-either || true")
 	r.claims(t)
 	for _, p := range append(r.surface.FilesystemPaths, r.surface.ProcessExecs...) {
 		if strings.Contains(p, "/a/bin/") || strings.Contains(p, "/b/bin/") || strings.Contains(p, "no-such-program") {

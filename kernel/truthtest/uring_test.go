@@ -33,7 +33,8 @@ func TestNodesThatUseIOUring(t *testing.T) {
 			if r.health.KernelState != schema.Complete {
 				t.Errorf("kernel_state is %s", r.health.KernelState)
 			}
-			want := []string{"mkdir W/d", "openat W/d/a", "openat W/d/none ENOENT", "rename W/d/a -> W/d/b", "link W/d/b -> W/d/hard", "symlink W/d/soft -> b",
+			want := []string{"mkdir W/d", "openat W/d/a", "openat W/d/none ENOENT", "rename W/d/a -> W/d/b",
+				"link W/d/b -> W/d/hard", "symlink W/d/soft -> b",
 				"unlink W/d/soft", "unlink W/d/hard", "unlink W/d/b", "rmdir W/d"}
 			for _, w := range want {
 				if n := r.sum(dir, w); n == 0 {
@@ -61,7 +62,8 @@ func TestNodesThatUseIOUring(t *testing.T) {
 // A socket that io_uring made is as good a way past the hooks as any other.
 func TestPeerSetCountsSocketsOfIOUring(t *testing.T) {
 	need(t)
-	for name, scope := range map[string]string{"uring-socket": schema.DiagnosticOnly, "uring-datagram": schema.PeerSet} {
+	for name, scope := range map[string]string{"uring-socket": schema.DiagnosticOnly,
+		"uring-datagram": schema.PeerSet} {
 		r := record(t, t.TempDir(), nil, helper, name)
 		if got := r.health.NetworkEndpointClaimScope; got != scope {
 			t.Errorf("%s: the scope is %s, want %s", name, got, scope)
@@ -83,11 +85,13 @@ func TestOperationOfALaterKernel(t *testing.T) {
 	}
 	tmp := t.TempDir()
 	older := filepath.Join(tmp, "uring.go")
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(filepath.Dir(source(t)), "uring.go"): older}})
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(filepath.Dir(source(t)),
+		"uring.go"): older}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, content := range map[string][]byte{older: append(table[:from:from], table[to+1:]...), filepath.Join(tmp, "overlay.json"): overlay} {
+	for path, content := range map[string][]byte{older: append(table[:from:from], table[to+1:]...),
+		filepath.Join(tmp, "overlay.json"): overlay} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +99,8 @@ func TestOperationOfALaterKernel(t *testing.T) {
 	now := program
 	t.Cleanup(func() { program = now })
 	program = filepath.Join(tmp, "older")
-	build := exec.Command("go", "build", "-overlay", filepath.Join(tmp, "overlay.json"), "-o", program, "../../cmd/assay-run")
+	build := exec.Command("go", "build", "-overlay", filepath.Join(tmp, "overlay.json"), "-o", program,
+		"../../cmd/assay-run")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -107,7 +112,9 @@ func TestOperationOfALaterKernel(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	r := readBundle(t, bundle)
-	why := slices.DeleteFunc(slices.Clone(r.health.Reasons), func(r schema.Reason) bool { return r.Subject != "kernel" })
+	why := slices.DeleteFunc(slices.Clone(r.health.Reasons), func(r schema.Reason) bool {
+		return r.Subject != "kernel"
+	})
 	if r.health.KernelState != schema.Partial || len(why) != 1 || !strings.Contains(why[0].Message, "operation 56") {
 		t.Errorf("kernel_state is %s: %+v", r.health.KernelState, why)
 	}

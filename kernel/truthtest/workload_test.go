@@ -21,19 +21,24 @@ import (
 // agreed is what a call must be to count: every fact of these kinds that strace
 // saw is in the layer and the reverse, by process, path, flags and result.
 var agreed = []string{
-	"open", "openat", "openat2", "creat", "execve", "execveat", "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir",
-	"mkdir", "mkdirat", "link", "linkat", "symlink", "symlinkat", "chmod", "fchmod", "fchmodat", "truncate", "ftruncate",
-	"mknod", "mknodat", "chown", "fchown", "lchown", "fchownat", "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr",
+	"open", "openat", "openat2", "creat", "execve", "execveat", "rename", "renameat", "renameat2", "unlink", "unlinkat",
+	"rmdir",
+	"mkdir", "mkdirat", "link", "linkat", "symlink", "symlinkat", "chmod", "fchmod", "fchmodat", "truncate",
+	"ftruncate",
+	"mknod", "mknodat", "chown", "fchown", "lchown", "fchownat", "setxattr", "lsetxattr", "fsetxattr", "removexattr",
+	"lremovexattr",
 	"fremovexattr", "utimensat", "fallocate", "connect", "bind", "chdir", "fchdir", "fork", "vfork", "clone", "clone3",
 }
 
 // outside is what the comparison leaves out of the agreed set, and why.
 var outside = []struct{ what, why string }{
-	{"addresses of other families than unix, IPv4 and IPv6 (netlink, packet, AF_UNSPEC)", "the layer names their family but has no form for the address"},
+	{"addresses of other families than unix, IPv4 and IPv6 (netlink, packet, AF_UNSPEC)",
+		"the layer names their family but has no form for the address"},
 	{"calls that a process was killed in", "strace cannot tell their result"},
 	{"a name in memory that cannot be read (EFAULT)", "neither side has a name to compare"},
 	{"threads", "the layer's coalescing counts per process; which thread it was is kept of the first occurrence only"},
-	{"reads, stats, directory listings and other calls that change nothing", "the layer does not record them (coverage: reads_and_queries)"},
+	{"reads, stats, directory listings and other calls that change nothing",
+		"the layer does not record them (coverage: reads_and_queries)"},
 }
 
 // workload is something real that is run twice: traced within a run, and alone in
@@ -67,7 +72,8 @@ var always = []replacement{
 func (w *workload) traced(t *testing.T, dir string) (facts, recording) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "trace")
-	r := record(t, dir, w.env(t), strace, "-f", "-q", "-v", "-s", "65536", "-yy", "-X", "raw", "--seccomp-bpf", "--pidns-translation",
+	r := record(t, dir, w.env(t), strace, "-f", "-q", "-v", "-s", "65536", "-yy", "-X", "raw", "--seccomp-bpf",
+		"--pidns-translation",
 		"-o", out, "-e", "trace="+strings.Join(agreed, ","), "--", "/bin/sh", "-c", w.script)
 	calls, ends, err := readTrace(out)
 	if err != nil {
@@ -85,7 +91,8 @@ func (w *workload) traced(t *testing.T, dir string) (facts, recording) {
 }
 
 func (w *workload) env(t *testing.T) []string {
-	return []string{"SERVER=" + server.URL, "SRC=" + source(t), "NASTY=" + helper, "HOSTPATH=" + os.Getenv("PATH"), "HOSTHOME=" + os.Getenv("HOME")}
+	return []string{"SERVER=" + server.URL, "SRC=" + source(t), "NASTY=" + helper, "HOSTPATH=" + os.Getenv("PATH"),
+		"HOSTHOME=" + os.Getenv("HOME")}
 }
 
 // alike makes the facts of one run comparable with those of another.
@@ -158,7 +165,8 @@ func TestGroundTruth(t *testing.T) {
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "workload\tfacts\trecall\tprecision\tkernel layer\tsurface lines\tthat differ in two runs")
 	for _, r := range table {
-		fmt.Fprintf(tw, "%s\t%d\t%.4f\t%.4f\t%s\t%d\t%d\n", r.name, r.facts, r.recall, r.precision, r.state, r.lines, r.differ)
+		fmt.Fprintf(tw, "%s\t%d\t%.4f\t%.4f\t%s\t%d\t%d\n", r.name, r.facts, r.recall, r.precision, r.state, r.lines,
+			r.differ)
 	}
 	tw.Flush()
 	t.Logf("\n%s", b.String())
@@ -211,9 +219,11 @@ func (w *workload) check(t *testing.T) (out row) {
 			t.Fatalf("%s: nothing to compare: %d facts of strace, %d of the layer", what, wanted, had)
 		}
 		if what == "observed" {
-			out = row{name: w.name, facts: wanted, recall: float64(both) / float64(wanted), precision: float64(both) / float64(had)}
+			out = row{name: w.name, facts: wanted, recall: float64(both) / float64(wanted),
+				precision: float64(both) / float64(had)}
 		}
-		t.Logf("%-9s %6d facts, recall %.3f %%, precision %.3f %%", what, wanted, 100*float64(both)/float64(wanted), 100*float64(both)/float64(had))
+		t.Logf("%-9s %6d facts, recall %.3f %%, precision %.3f %%", what, wanted, 100*float64(both)/float64(wanted),
+			100*float64(both)/float64(had))
 		const most = 40
 		for i, d := range diff {
 			if i == most {

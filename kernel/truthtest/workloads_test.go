@@ -61,8 +61,10 @@ git tag v1; git branch -d side 2>/dev/null >&2; git stash list; git log --onelin
 git repack -q -a -d; cd ..; git clone -q r clone; git clone -q --no-local r far
 cd far; git fetch -q; git diff HEAD~1 --stat > ../stat`,
 		varies: []replacement{
-			{`(open "[^"]*/w/r/)[a-z]\d?(" "flags=0x80000 mode=0" = ok)`, "${1}FILE$2", "which files it reads again, the same"},
-			{`/tmp_(obj|pack|idx|rev|mtimes)_[A-Za-z0-9]{6}`, "/tmp_$1_TMP", "git writes objects under temporary names"},
+			{`(open "[^"]*/w/r/)[a-z]\d?(" "flags=0x80000 mode=0" = ok)`, "${1}FILE$2",
+				"which files it reads again, the same"},
+			{`/tmp_(obj|pack|idx|rev|mtimes)_[A-Za-z0-9]{6}`, "/tmp_$1_TMP",
+				"git writes objects under temporary names"},
 			{`/info/(packs|refs)_[A-Za-z0-9]{6}`, "/info/$1_TMP", "git update-server-info makes temporary names"},
 			{`/\.git/t[A-Za-z0-9]{6}"`, `/.git/tTMP"`, "git init tries links under a temporary name"},
 			{`/\.tmp-\d+-pack`, "/.tmp-PID-pack", "git repack names packs by its pid"},
@@ -89,7 +91,8 @@ make -s -j2 && ./prog && touch f1.c && make -s && make -s -n && ar rc lib.a f1.o
 		script:   `exec /usr/bin/python3 "$SRC/testdata/work.py"`,
 		varies: []replacement{
 			{`/tmp[a-z0-9_]{8}`, "/tmpTMP", "tempfile makes random names"},
-			{`/w/[a-z0-9_]{8}" "flags=0xa00c2`, `/w/TMP" "flags=0xa00c2`, "tempfile tries a directory with a random name"},
+			{`/w/[a-z0-9_]{8}" "flags=0xa00c2`, `/w/TMP" "flags=0xa00c2`,
+				"tempfile tries a directory with a random name"},
 			{`(unlink "[^"]*/w/)[a-z0-9_]{8}"`, `${1}TMP"`, "and removes it"},
 			{`/sem\.mp-[a-z0-9_]{8}`, "/sem.mp-TMP", "multiprocessing names its semaphores at random"},
 			{`/sem\.[A-Za-z0-9]{6}"`, `/sem.TMP"`, "sem_open makes a temporary name"},
@@ -102,7 +105,8 @@ make -s -j2 && ./prog && touch f1.c && make -s && make -s -n && ar rc lib.a f1.o
 		script:   `exec node "$SRC/testdata/work.js"`,
 		varies: []replacement{
 			{`/t-[A-Za-z0-9]{6}`, "/t-TMP", "mkdtemp makes a random name"},
-			{`(/sys/fs/cgroup/[^"]*?)assay-run[^"/]*(/run_[a-z0-9]+)?`, "${1}SESSION", "node reads the limits of its cgroup, which is named after the run"},
+			{`(/sys/fs/cgroup/[^"]*?)assay-run[^"/]*(/run_[a-z0-9]+)?`, "${1}SESSION",
+				"node reads the limits of its cgroup, which is named after the run"},
 		},
 	},
 	{

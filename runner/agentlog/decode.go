@@ -99,7 +99,8 @@ func DecodeSDK(line []byte, runID string, e *schema.SDKEvent) error {
 		}
 	case l.Traceparent != nil:
 		if e.SpanID = Span(*l.Traceparent); e.SpanID == "" {
-			return errors.New("traceparent is not in the form of W3C Trace Context: 00-<32 hex digits>-<16 hex digits>-<2 hex digits>")
+			return errors.New("traceparent is not in the form of W3C Trace Context: 00-<32 hex digits>-<16 hex " +
+				"digits>-<2 hex digits>")
 		}
 	}
 	return nil
@@ -190,7 +191,8 @@ func timestamp(v jsontext.Value) string {
 // none.
 func Span(traceparent string) string {
 	p := strings.Split(strings.ToLower(strings.TrimSpace(traceparent)), "-")
-	if len(p) < 4 || len(p[0]) != 2 || !isHex(p[0]) || p[0] == "ff" || len(p[1]) != 32 || !isHex(p[1]) || !isSpan(p[2]) {
+	if len(p) < 4 || len(p[0]) != 2 || !isHex(p[0]) || p[0] == "ff" || len(p[1]) != 32 || !isHex(p[1]) ||
+		!isSpan(p[2]) {
 		return ""
 	}
 	return p[2]

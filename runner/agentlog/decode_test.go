@@ -16,7 +16,8 @@ const decisionLine = `{"specversion":"1.0","type":"assay.tool.decision","source"
 
 func TestDecodeSDK(t *testing.T) {
 	base := schema.SDKEvent{
-		Schema: schema.SDKEventV0, RunID: "run_1", Seq: 3, EventType: "tool_call_started", Source: "s", SDKName: "n", SDKVersion: "1", ToolCallID: "tc_1", Tool: "read_file",
+		Schema: schema.SDKEventV0, RunID: "run_1", Seq: 3, EventType: "tool_call_started", Source: "s", SDKName: "n",
+		SDKVersion: "1", ToolCallID: "tc_1", Tool: "read_file",
 	}
 	with := func(f func(*schema.SDKEvent)) *schema.SDKEvent { e := base; f(&e); return &e }
 	for _, c := range []struct {
@@ -26,31 +27,44 @@ func TestDecodeSDK(t *testing.T) {
 	}{
 		{"as it should be", "", "", &base, ""},
 		{"keys that are not known", `"seq":3`, `"seq":3,"arguments":{"path":"/etc"}`, &base, ""},
-		{"null for what may be missing", `"sdk_version":"1"`, `"sdk_version":null`, with(func(e *schema.SDKEvent) { e.SDKVersion = "" }), ""},
-		{"a timestamp", `"seq":3`, `"seq":3,"timestamp":"2026-01-01"`, with(func(e *schema.SDKEvent) { e.Timestamp = "2026-01-01" }), ""},
-		{"a timestamp that is a number", `"seq":3`, `"seq":3,"timestamp":17.5`, with(func(e *schema.SDKEvent) { e.Timestamp = "17.5" }), ""},
+		{"null for what may be missing", `"sdk_version":"1"`, `"sdk_version":null`, with(func(e *schema.SDKEvent) {
+			e.SDKVersion = ""
+		}), ""},
+		{"a timestamp", `"seq":3`, `"seq":3,"timestamp":"2026-01-01"`, with(func(e *schema.SDKEvent) {
+			e.Timestamp = "2026-01-01"
+		}), ""},
+		{"a timestamp that is a number", `"seq":3`, `"seq":3,"timestamp":17.5`, with(func(e *schema.SDKEvent) {
+			e.Timestamp = "17.5"
+		}), ""},
 		{"a timestamp that is a world", `"seq":3`, `"seq":3,"timestamp":{}`, &base, ""},
-		{"a span", `"seq":3`, `"seq":3,"span_id":"00F067aa0ba902b7"`, with(func(e *schema.SDKEvent) { e.SpanID = "00f067aa0ba902b7" }), ""},
+		{"a span", `"seq":3`, `"seq":3,"span_id":"00F067aa0ba902b7"`, with(func(e *schema.SDKEvent) {
+			e.SpanID = "00f067aa0ba902b7"
+		}), ""},
 		{"a traceparent", `"seq":3`, `"seq":3,"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"`,
 			with(func(e *schema.SDKEvent) { e.SpanID = "00f067aa0ba902b7" }), ""},
-		{"the end of a run without a call", `"tool_call_started","source":"s","sdk_name":"n","sdk_version":"1","tool_call_id":"tc_1","tool":"read_file"`, `"run_finished","source":"s"`,
-			&schema.SDKEvent{Schema: schema.SDKEventV0, RunID: "run_1", Seq: 3, EventType: "run_finished", Source: "s"}, ""},
+		{"the end of a run without a call",
+			`"tool_call_started","source":"s","sdk_name":"n","sdk_version":"1","tool_call_id":"tc_1","tool":"read_file"`, `"run_finished","source":"s"`,
+			&schema.SDKEvent{Schema: schema.SDKEventV0, RunID: "run_1", Seq: 3, EventType: "run_finished", Source: "s"},
+			""},
 
-		{"another schema", "sdk_event.v0", "sdk_event.v1", nil, `schema is "assay.runner.sdk_event.v1": want "assay.runner.sdk_event.v0"`},
+		{"another schema", "sdk_event.v0", "sdk_event.v1", nil,
+			`schema is "assay.runner.sdk_event.v1": want "assay.runner.sdk_event.v0"`},
 		{"no schema", `"schema":"assay.runner.sdk_event.v0",`, "", nil, "schema is missing"},
 		{"another run", "run_1", "run_2", nil, `run_id is "run_2": want "run_1"`},
 		{"no seq", `"seq":3,`, "", nil, "seq is missing"},
 		{"a negative seq", `"seq":3`, `"seq":-3`, nil, "not a JSON object of the expected form"},
 		{"a seq that is a string", `"seq":3`, `"seq":"3"`, nil, "not a JSON object of the expected form"},
 		{"a fractional seq", `"seq":3`, `"seq":3.5`, nil, "not a JSON object of the expected form"},
-		{"another event", "tool_call_started", "tool_call_paused", nil, `event_type is "tool_call_paused": want one of tool_call_started, tool_call_completed, run_finished, run_failed`},
+		{"another event", "tool_call_started", "tool_call_paused", nil,
+			`event_type is "tool_call_paused": want one of tool_call_started, tool_call_completed, run_finished, run_failed`},
 		{"no source", `"source":"s",`, "", nil, "source is missing"},
 		{"no call id", `"tool_call_id":"tc_1",`, "", nil, "tool_call_id is missing"},
 		{"a blank call id", `"tc_1"`, `" "`, nil, "tool_call_id is missing"},
 		{"a call id that is null", `"tc_1"`, `null`, nil, "tool_call_id is missing"},
 		{"a call id that is a number", `"tc_1"`, `1`, nil, "not a JSON object of the expected form"},
 		{"a call id with a NUL", `"tc_1"`, `"tc\u0000"`, nil, "tool_call_id contains a NUL byte"},
-		{"a call id that is too long", `"tc_1"`, `"` + strings.Repeat("x", 129) + `"`, nil, "tool_call_id has 129 bytes: at most 128 are allowed"},
+		{"a call id that is too long", `"tc_1"`, `"` + strings.Repeat("x", 129) + `"`, nil,
+			"tool_call_id has 129 bytes: at most 128 are allowed"},
 		{"no tool", `,"tool":"read_file"`, "", nil, "tool is missing"},
 		{"a key twice", `"seq":3`, `"seq":3,"seq":4`, nil, "duplicate"},
 		{"a key that is not known twice", `"seq":3`, `"seq":3,"x":1,"x":2`, nil, "duplicate"},
@@ -81,7 +95,8 @@ func TestDecodeSDK(t *testing.T) {
 
 func TestDecodeDecision(t *testing.T) {
 	base := schema.PolicyEvent{
-		Schema: schema.PolicyEventV0, RunID: "run_1", SourceEventType: "assay.tool.decision", Source: "assay://run", ToolCallID: "tc_1", Tool: "read_file", Decision: "allow",
+		Schema: schema.PolicyEventV0, RunID: "run_1", SourceEventType: "assay.tool.decision", Source: "assay://run",
+		ToolCallID: "tc_1", Tool: "read_file", Decision: "allow",
 	}
 	for _, c := range []struct{ name, from, to, err string }{
 		{"as it should be", "", "", ""},
@@ -98,7 +113,8 @@ func TestDecodeDecision(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var e schema.PolicyEvent
-			err := agentlog.DecodeDecision([]byte(strings.Replace(decisionLine, c.from, c.to, min(1, len(c.from)))), "run_1", &e)
+			err := agentlog.DecodeDecision([]byte(strings.Replace(decisionLine, c.from, c.to, min(1, len(c.from)))),
+				"run_1", &e)
 			check(t, err, c.err)
 			if c.err == "" {
 				if diff := cmp.Diff(&base, &e); diff != "" {

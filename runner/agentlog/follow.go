@@ -112,7 +112,8 @@ func (s *splitter) problem(code string, line int, format string, args ...any) {
 		s.account.More++
 		return
 	}
-	s.account.Problems = append(s.account.Problems, &Problem{Code: code, Path: s.path, Line: line, Message: fmt.Sprintf(format, args...)})
+	s.account.Problems = append(s.account.Problems,
+		&Problem{Code: code, Path: s.path, Line: line, Message: fmt.Sprintf(format, args...)})
 }
 
 // add takes what was read.

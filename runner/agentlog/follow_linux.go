@@ -75,7 +75,8 @@ func Follow(opt Options) (*Follower, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Follower{opt: opt, base: base, dir: -1, wake: -1, note: -1, file: -1, done: make(chan struct{}), buf: make([]byte, 64<<10)}
+	f := &Follower{opt: opt, base: base, dir: -1, wake: -1, note: -1, file: -1, done: make(chan struct{}),
+		buf: make([]byte, 64<<10)}
 	f.split = splitter{path: opt.Path, take: opt.Line, account: &f.account}
 	if f.dir, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, &os.PathError{Op: "open directory", Path: dir, Err: err}
@@ -95,7 +96,9 @@ func Follow(opt Options) (*Follower, error) {
 	for !f.look(true) {
 	}
 	if n := f.account.Lines + f.split.passed; n > 0 {
-		f.split.problem(CodeStale, 0, "it had %d lines before the command started, of which %d are of this run and were imported", n, f.account.Lines)
+		f.split.problem(CodeStale, 0,
+			"it had %d lines before the command started, of which %d are of this run and were imported", n,
+			f.account.Lines)
 	}
 	f.split.old, f.before = false, f.offset
 	f.mu.Unlock()

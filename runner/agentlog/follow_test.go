@@ -34,11 +34,19 @@ func TestHostileLogs(t *testing.T) {
 			func(t *testing.T, p string) { write(t, p, "a\nb") },
 			func(t *testing.T, p string) { write(t, p, "b\n\n  \nc\n") },
 		), []string{"1:a", "2:bb", "5:c"}, nil},
-		{"its last line has no newline", acts(func(t *testing.T, p string) { write(t, p, "a\nb") }), []string{"1:a", "2:b"}, nil},
+		{"its last line has no newline", acts(func(t *testing.T, p string) {
+			write(t, p, "a\nb")
+		}), []string{"1:a", "2:b"}, nil},
 		{"it is empty", acts(func(t *testing.T, p string) { write(t, p, "\n \n") }), nil, []string{"empty"}},
-		{"it has a bad line", acts(func(t *testing.T, p string) { write(t, p, "a\nbad\nc\n") }), []string{"1:a", "2:bad", "3:c"}, []string{"bad_line"}},
-		{"it has a line that is too long", acts(func(t *testing.T, p string) { write(t, p, "a\n"+long+"\nc\n") }), []string{"1:a", "3:c"}, []string{"bad_line"}},
-		{"its last line is too long", acts(func(t *testing.T, p string) { write(t, p, "a\n"+long) }), []string{"1:a"}, []string{"bad_line"}},
+		{"it has a bad line", acts(func(t *testing.T, p string) {
+			write(t, p, "a\nbad\nc\n")
+		}), []string{"1:a", "2:bad", "3:c"}, []string{"bad_line"}},
+		{"it has a line that is too long", acts(func(t *testing.T, p string) {
+			write(t, p, "a\n"+long+"\nc\n")
+		}), []string{"1:a", "3:c"}, []string{"bad_line"}},
+		{"its last line is too long", acts(func(t *testing.T, p string) {
+			write(t, p, "a\n"+long)
+		}), []string{"1:a"}, []string{"bad_line"}},
 		{"it is cut", acts(
 			func(t *testing.T, p string) { write(t, p, "a\nb\nto") },
 			func(t *testing.T, p string) {
@@ -158,7 +166,8 @@ func TestWhatWasThereBefore(t *testing.T) {
 		codes []string
 	}{
 		{"and is appended to", func(t *testing.T, p string) { write(t, p, "new\nbad\n") },
-			[]string{"1:bad of another run", "2:of this one", "3:bad", "4:new", "5:bad"}, []string{"stale", "bad_line"}},
+			[]string{"1:bad of another run", "2:of this one", "3:bad", "4:new", "5:bad"},
+			[]string{"stale", "bad_line"}},
 		{"and is cut first", func(t *testing.T, p string) { os.Truncate(p, 0); write(t, p, "new\n") },
 			[]string{"1:bad of another run", "2:of this one", "3:bad", "1:new"}, []string{"stale"}},
 		{"and is replaced", func(t *testing.T, p string) { os.Remove(p); write(t, p, "new\n") },
@@ -173,7 +182,8 @@ func TestWhatWasThereBefore(t *testing.T) {
 			if !slices.Equal(f.lines, c.lines) || !slices.Equal(codes(a), c.codes) {
 				t.Errorf("lines %q, problems %v; want %q and %v", f.lines, a.Problems, c.lines, c.codes)
 			}
-			if want := "it had 3 lines before the command started, of which 1 are of this run and were imported"; a.Problems[0].Message != want {
+			want := "it had 3 lines before the command started, of which 1 are of this run and were imported"
+			if a.Problems[0].Message != want {
 				t.Errorf("%q, want %q", a.Problems[0].Message, want)
 			}
 		})
@@ -208,12 +218,14 @@ func TestArrivals(t *testing.T) {
 	var widths []int64
 	for i, at := range f.at {
 		if at.After > after[i] || at.At < before[i] {
-			t.Errorf("line %d was written from %d to %d, and is said to come between %d and %d", i, before[i], after[i], at.After, at.At)
+			t.Errorf("line %d was written from %d to %d, and is said to come between %d and %d", i, before[i], after[i],
+				at.After, at.At)
 		}
 		widths = append(widths, at.At-at.After)
 	}
 	slices.Sort(widths)
-	t.Logf("arrivals are known within %v (median), %v (worst)", time.Duration(widths[len(widths)/2]), time.Duration(widths[len(widths)-1]))
+	t.Logf("arrivals are known within %v (median), %v (worst)", time.Duration(widths[len(widths)/2]),
+		time.Duration(widths[len(widths)-1]))
 }
 
 // TestKnownWhileItFloods: a log that never pauses cannot hold up its follower,

@@ -102,7 +102,8 @@ func (f *Follower) read() bool {
 	}
 	if err := unix.Fstat(f.file, &f.st); err == nil && f.st.Size < f.offset {
 		if f.offset > f.before {
-			f.split.problem(CodeTruncated, 0, "it was cut from %d to %d bytes after %d lines had been read", f.offset, f.st.Size, f.split.n)
+			f.split.problem(CodeTruncated, 0, "it was cut from %d to %d bytes after %d lines had been read", f.offset,
+				f.st.Size, f.split.n)
 		}
 		f.offset, f.before = 0, 0
 		f.split.restart()

@@ -135,11 +135,14 @@ func (c *call) beyondClaim() (schema.Effects, bool) {
 }
 
 var (
-	readWords = []string{"read", "get", "list", "ls", "view", "show", "search", "find", "grep", "glob", "stat", "cat", "head", "tail",
+	readWords = []string{"read", "get", "list", "ls", "view", "show", "search", "find", "grep", "glob", "stat", "cat",
+		"head", "tail",
 		"query", "describe", "lookup", "inspect", "fetch", "browse"}
 	networkWords = []string{"fetch", "browse", "web", "http", "url", "download", "internet", "online", "remote", "api"}
-	writeWords   = []string{"write", "edit", "create", "delete", "remove", "update", "patch", "move", "rename", "copy", "make", "save", "put", "post",
-		"set", "add", "append", "insert", "replace", "run", "exec", "execute", "shell", "bash", "command", "install", "build", "apply", "commit", "push",
+	writeWords   = []string{"write", "edit", "create", "delete", "remove", "update", "patch", "move", "rename", "copy",
+		"make", "save", "put", "post",
+		"set", "add", "append", "insert", "replace", "run", "exec", "execute", "shell", "bash", "command", "install",
+		"build", "apply", "commit", "push",
 		"download", "upload", "send", "mkdir", "touch", "notebook"}
 )
 

@@ -69,7 +69,8 @@ var countNames = append(methods[:], "edge", "overlap", "none")
 // New returns a Correlator that has heard of no call.
 func New(o Options) *Correlator {
 	return &Correlator{
-		known: o.Known, sdk: o.SDK, heard: o.Known != nil, budget: budget{left: maxEffects}, own: map[string]bool{}, logs: map[string]*written{},
+		known: o.Known, sdk: o.SDK, heard: o.Known != nil, budget: budget{left: maxEffects}, own: map[string]bool{},
+		logs:  map[string]*written{},
 		calls: map[string]*call{}, cgroups: map[uint64]*call{}, spans: map[string]*call{},
 	}
 }
@@ -138,7 +139,8 @@ func (c *Correlator) Bind(ev *kernel.Event, e *schema.KernelEvent) {
 	}
 	// What the runner's own program does, as for a hook, is no call's, and how the agent
 	// reports is none's either.
-	if reports || len(c.calls) == 0 && c.known == nil || e.Kind == schema.KindFlow || e.Class == schema.ClassRunner { // a flow's time is when it was counted
+	// a flow's time is when it was counted
+	if reports || len(c.calls) == 0 && c.known == nil || e.Kind == schema.KindFlow || e.Class == schema.ClassRunner {
 		c.counts[notAny] += e.Times()
 		return
 	}

@@ -24,9 +24,12 @@ func TestStrongerMethodsWin(t *testing.T) {
 		e         schema.KernelEvent
 		want, how string
 	}{
-		{"environment before window", kernel.Event{}, schema.KernelEvent{ToolCallID: "env", BoundBy: "env"}, "env", "env"},
-		{"cgroup before environment", kernel.Event{CgroupID: 77}, schema.KernelEvent{ToolCallID: "env", BoundBy: "env"}, "cgroup", "cgroup"},
-		{"the child's cgroup at a fork", kernel.Event{Kind: schema.KindFork, CgroupID: 1, ChildCgroupID: 77}, schema.KernelEvent{Kind: schema.KindFork}, "cgroup", "cgroup"},
+		{"environment before window", kernel.Event{}, schema.KernelEvent{ToolCallID: "env", BoundBy: "env"}, "env",
+			"env"},
+		{"cgroup before environment", kernel.Event{CgroupID: 77}, schema.KernelEvent{ToolCallID: "env", BoundBy: "env"},
+			"cgroup", "cgroup"},
+		{"the child's cgroup at a fork", kernel.Event{Kind: schema.KindFork, CgroupID: 1, ChildCgroupID: 77},
+			schema.KernelEvent{Kind: schema.KindFork}, "cgroup", "cgroup"},
 		{"else the window", kernel.Event{CgroupID: 1}, schema.KernelEvent{}, "window", "window"},
 	} {
 		c.e.TNS = 150
@@ -80,7 +83,8 @@ func TestCallsOfTheGateway(t *testing.T) {
 
 func TestTraceparentOfANamedSpan(t *testing.T) {
 	s := newScene()
-	s.SDK(&schema.SDKEvent{EventType: agentlog.ToolCallStarted, ToolCallID: "a", Tool: "x", SpanID: "00f067aa0ba902b7"}, agentlog.Arrival{After: 1, At: 2})
+	s.SDK(&schema.SDKEvent{EventType: agentlog.ToolCallStarted, ToolCallID: "a", Tool: "x", SpanID: "00f067aa0ba902b7"},
+		agentlog.Arrival{After: 1, At: 2})
 	s.start("b", "x", 1, 2)
 	for parent, want := range map[string]string{
 		"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01": "a",

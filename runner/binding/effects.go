@@ -82,7 +82,8 @@ func (f *effects) some() bool {
 
 func (f *effects) list() schema.Effects {
 	e := schema.Effects{
-		Files: sorted(f.files), Written: sorted(f.written), Hosts: sorted(f.hosts), Commands: sorted(f.commands), Beyond: f.beyond,
+		Files: sorted(f.files), Written: sorted(f.written), Hosts: sorted(f.hosts), Commands: sorted(f.commands),
+		Beyond: f.beyond,
 	}
 	if len(f.files) > 0 || len(f.written) > 0 {
 		e.Files = slices.Concat(e.Files, e.Written)

@@ -88,7 +88,8 @@ func (c *Correlator) compare(k *call, f Facts, r *schema.CorrelationReport) {
 		case k.edge > 0:
 			code = "edge"
 		}
-		r.ReportedNotObserved = append(r.ReportedNotObserved, schema.Unobserved{ToolCallID: k.id, Tool: k.tool, Code: code})
+		r.ReportedNotObserved = append(r.ReportedNotObserved,
+			schema.Unobserved{ToolCallID: k.id, Tool: k.tool, Code: code})
 	}
 	if e, yes := k.beyondClaim(); yes {
 		unreported("beyond_claim", k.events(), e)

@@ -24,7 +24,8 @@ func TestKnownAmbiguities(t *testing.T) {
 			s.start("a", "x", 1, 2)
 			s.end("a", "x", 3, 4)
 			s.decide("b", "x", "allow", 5)
-		}, binding.Facts{Correlation: schema.Clean, PolicyLines: 1, KernelLines: 1, Observed: true}, []string{schema.AmbiguousSDKWithoutPolicy + "a"}},
+		}, binding.Facts{Correlation: schema.Clean, PolicyLines: 1, KernelLines: 1, Observed: true},
+			[]string{schema.AmbiguousSDKWithoutPolicy + "a"}},
 		{"a call without a decision where there is no policy", func(s scene) {
 			s.start("a", "x", 1, 2)
 			s.end("a", "x", 3, 4)
@@ -43,8 +44,12 @@ func TestKnownAmbiguities(t *testing.T) {
 				s.Bind(&kernel.Event{}, &schema.KernelEvent{TNS: 40, ToolCallID: id, BoundBy: "env"})
 			}
 		}, binding.Facts{Correlation: schema.Clean, PolicyLines: 2, KernelLines: 1, Observed: true}, []string{}},
-		{"a call that never ended", func(s scene) { s.start("a", "x", 1, 2) }, binding.Facts{}, []string{schema.AmbiguousNeverEnded + "a"}},
-		{"a call that never began", func(s scene) { s.end("a", "x", 1, 2) }, binding.Facts{}, []string{schema.AmbiguousNeverStarted + "a"}},
+		{"a call that never ended", func(s scene) {
+			s.start("a", "x", 1, 2)
+		}, binding.Facts{}, []string{schema.AmbiguousNeverEnded + "a"}},
+		{"a call that never began", func(s scene) {
+			s.end("a", "x", 1, 2)
+		}, binding.Facts{}, []string{schema.AmbiguousNeverStarted + "a"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScene()
@@ -72,19 +77,27 @@ func TestDifferencesAreListedBothWays(t *testing.T) {
 	s.start("idle", "list_dir", 600, 610)
 	s.end("idle", "list_dir", 620, 630)
 	s.decide("denied", "write_file", "deny", 640)
-	s.Bind(&kernel.Event{}, &schema.KernelEvent{Kind: schema.KindUnlink, Value: "/w/anyway", TNS: 650, ToolCallID: "denied", BoundBy: "env"})
-	s.Bind(&kernel.Event{}, &schema.KernelEvent{Kind: schema.KindConnect, Value: "192.0.2.1:443", TNS: 660, ToolCallID: "ghost", BoundBy: "lineage"})
+	s.Bind(&kernel.Event{}, &schema.KernelEvent{Kind: schema.KindUnlink, Value: "/w/anyway", TNS: 650,
+		ToolCallID: "denied", BoundBy: "env"})
+	s.Bind(&kernel.Event{}, &schema.KernelEvent{Kind: schema.KindConnect, Value: "192.0.2.1:443", TNS: 660,
+		ToolCallID: "ghost", BoundBy: "lineage"})
 	r := s.report(binding.Facts{})
 
-	if diff := cmp.Diff([]schema.Unobserved{{ToolCallID: "idle", Tool: "list_dir", Code: "no_events"}}, r.ReportedNotObserved); diff != "" {
+	if diff := cmp.Diff([]schema.Unobserved{{ToolCallID: "idle", Tool: "list_dir", Code: "no_events"}},
+		r.ReportedNotObserved); diff != "" {
 		t.Errorf("reported, not observed (-want +got):\n%s", diff)
 	}
 	want := []schema.Unreported{
-		{Code: "beyond_claim", ToolCallIDs: []string{"reader"}, Tool: "read_file", KernelEventCount: 2, Effects: schema.Effects{Written: []string{"/w/hidden"}}},
-		{Code: "edge", ToolCallIDs: []string{"reader"}, Tool: "read_file", KernelEventCount: 1, Effects: schema.Effects{Files: []string{"/w/edge"}, Written: []string{"/w/edge"}}},
-		{Code: "denied_call", ToolCallIDs: []string{"denied"}, Tool: "write_file", KernelEventCount: 1, Effects: schema.Effects{Written: []string{"/w/anyway"}}},
-		{Code: "unknown_call", ToolCallIDs: []string{"ghost"}, KernelEventCount: 1, Effects: schema.Effects{Hosts: []string{"192.0.2.1:443"}}},
-		{Code: "outside", KernelEventCount: 2, Effects: schema.Effects{Files: []string{"/w/outside"}, Written: []string{"/w/outside"}}},
+		{Code: "beyond_claim", ToolCallIDs: []string{"reader"}, Tool: "read_file", KernelEventCount: 2,
+			Effects: schema.Effects{Written: []string{"/w/hidden"}}},
+		{Code: "edge", ToolCallIDs: []string{"reader"}, Tool: "read_file", KernelEventCount: 1,
+			Effects: schema.Effects{Files: []string{"/w/edge"}, Written: []string{"/w/edge"}}},
+		{Code: "denied_call", ToolCallIDs: []string{"denied"}, Tool: "write_file", KernelEventCount: 1,
+			Effects: schema.Effects{Written: []string{"/w/anyway"}}},
+		{Code: "unknown_call", ToolCallIDs: []string{"ghost"}, KernelEventCount: 1,
+			Effects: schema.Effects{Hosts: []string{"192.0.2.1:443"}}},
+		{Code: "outside", KernelEventCount: 2,
+			Effects: schema.Effects{Files: []string{"/w/outside"}, Written: []string{"/w/outside"}}},
 	}
 	if diff := cmp.Diff(want, r.ObservedNotReported); diff != "" {
 		t.Errorf("observed, not reported (-want +got):\n%s", diff)
@@ -98,7 +111,8 @@ func TestAPlainRunReportsNothing(t *testing.T) {
 	c := binding.New(binding.Options{})
 	c.Bind(&kernel.Event{}, &schema.KernelEvent{Kind: schema.KindUnlink, Value: "/w/x"})
 	r := c.Report(binding.Facts{RunID: "run_1", Correlation: schema.Clean, Observed: true, KernelLines: 1})
-	want := &schema.CorrelationReport{Schema: schema.CorrelationReportV0, RunID: "run_1", Status: schema.Clean, Bindings: []schema.Binding{}, Ambiguities: []string{}}
+	want := &schema.CorrelationReport{Schema: schema.CorrelationReportV0, RunID: "run_1", Status: schema.Clean,
+		Bindings: []schema.Binding{}, Ambiguities: []string{}}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

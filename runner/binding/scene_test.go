@@ -17,7 +17,8 @@ func newScene() scene {
 }
 
 func (s scene) sdk(kind, id, tool string, after, at int64) {
-	s.SDK(&schema.SDKEvent{EventType: kind, ToolCallID: id, Tool: tool, TNS: at}, agentlog.Arrival{After: after, At: at})
+	s.SDK(&schema.SDKEvent{EventType: kind, ToolCallID: id, Tool: tool, TNS: at},
+		agentlog.Arrival{After: after, At: at})
 }
 
 func (s scene) start(id, tool string, after, at int64) {
@@ -29,7 +30,8 @@ func (s scene) end(id, tool string, after, at int64) {
 }
 
 func (s scene) decide(id, tool, decision string, at int64) {
-	s.Decision(&schema.PolicyEvent{ToolCallID: id, Tool: tool, Decision: decision}, agentlog.Arrival{After: at - 1, At: at})
+	s.Decision(&schema.PolicyEvent{ToolCallID: id, Tool: tool, Decision: decision},
+		agentlog.Arrival{After: at - 1, At: at})
 }
 
 // open has the agent open a file; flags 1 is for writing.

@@ -121,7 +121,8 @@ func TestARepeatIsInAWindowAsAWhole(t *testing.T) {
 		first, last int64
 		want        string
 	}{{120, 180, "a"}, {120, 320, ""}, {120, 250, ""}, {320, 330, "b"}} {
-		e := &schema.KernelEvent{Kind: schema.KindOpen, Repeat: true, Count: 5, TFirstNS: c.first, TLastNS: c.last, TNS: 400}
+		e := &schema.KernelEvent{Kind: schema.KindOpen, Repeat: true, Count: 5, TFirstNS: c.first, TLastNS: c.last,
+			TNS: 400}
 		s.Bind(&kernel.Event{Kind: schema.KindOpen, Repeat: true}, e)
 		if e.ToolCallID != c.want {
 			t.Errorf("%d to %d: bound to %q, want %q", c.first, c.last, e.ToolCallID, c.want)
@@ -161,13 +162,19 @@ func TestALineIsStampedByItsWrite(t *testing.T) {
 		at     [2][2]int64
 		want   []string // of events at 90, 150, 250, 290
 	}{
-		"each line by its write":                             {[][4]int64{{10, 100, 100, 1}, {20, 200, 200, 1}}, [2][2]int64{{0, 300}, {0, 300}}, []string{"", "tc_1", "", ""}},
-		"a write that counts several ends the last line":     {[][4]int64{{10, 100, 100, 1}, {10, 190, 190, 1}, {10, 195, 200, 2}}, [2][2]int64{{0, 300}, {0, 300}}, []string{"", "tc_1", "", ""}},
-		"writes that came in another order":                  {[][4]int64{{20, 200, 200, 1}, {10, 100, 100, 1}}, [2][2]int64{{0, 300}, {0, 300}}, []string{"", "tc_1", "", ""}},
-		"a write outside of the line's times is not its":     {[][4]int64{{10, 5, 5, 1}, {20, 200, 200, 1}}, [2][2]int64{{80, 300}, {0, 300}}, []string{"", "", "", ""}},
-		"two writes that are counted together, of two lines": {[][4]int64{{30, 100, 200, 2}}, [2][2]int64{{0, 300}, {0, 300}}, []string{"", "tc_1", "", ""}},
-		"three writes of two lines tell no more than when":   {[][4]int64{{30, 100, 200, 3}}, [2][2]int64{{0, 300}, {0, 300}}, []string{"", "", "", ""}},
-		"without writes as before":                           {nil, [2][2]int64{{80, 100}, {200, 220}}, []string{"", "tc_1", "", ""}},
+		"each line by its write": {[][4]int64{{10, 100, 100, 1}, {20, 200, 200, 1}},
+			[2][2]int64{{0, 300}, {0, 300}}, []string{"", "tc_1", "", ""}},
+		"a write that counts several ends the last line": {[][4]int64{{10, 100, 100, 1}, {10, 190, 190, 1},
+			{10, 195, 200, 2}}, [2][2]int64{{0, 300}, {0, 300}}, []string{"", "tc_1", "", ""}},
+		"writes that came in another order": {[][4]int64{{20, 200, 200, 1}, {10, 100, 100, 1}},
+			[2][2]int64{{0, 300}, {0, 300}}, []string{"", "tc_1", "", ""}},
+		"a write outside of the line's times is not its": {[][4]int64{{10, 5, 5, 1}, {20, 200, 200, 1}},
+			[2][2]int64{{80, 300}, {0, 300}}, []string{"", "", "", ""}},
+		"two writes that are counted together, of two lines": {[][4]int64{{30, 100, 200, 2}},
+			[2][2]int64{{0, 300}, {0, 300}}, []string{"", "tc_1", "", ""}},
+		"three writes of two lines tell no more than when": {[][4]int64{{30, 100, 200, 3}},
+			[2][2]int64{{0, 300}, {0, 300}}, []string{"", "", "", ""}},
+		"without writes as before": {nil, [2][2]int64{{80, 100}, {200, 220}}, []string{"", "tc_1", "", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene()
@@ -177,7 +184,8 @@ func TestALineIsStampedByItsWrite(t *testing.T) {
 				s.Wrote([]byte("/w/other"), 1000, 1, w[1], w[2])
 			}
 			line := func(kind string, end int64, at [2]int64) {
-				s.SDK(&schema.SDKEvent{EventType: kind, ToolCallID: "tc_1", Tool: "t"}, agentlog.Arrival{After: at[0], At: at[1], Log: "/w/sdk.ndjson", End: end})
+				s.SDK(&schema.SDKEvent{EventType: kind, ToolCallID: "tc_1", Tool: "t"},
+					agentlog.Arrival{After: at[0], At: at[1], Log: "/w/sdk.ndjson", End: end})
 			}
 			line(agentlog.ToolCallStarted, 10, c.at[0])
 			line(agentlog.ToolCallCompleted, 30, c.at[1])
@@ -186,7 +194,8 @@ func TestALineIsStampedByItsWrite(t *testing.T) {
 					t.Errorf("the event at %d is bound to %q, want %q", at, got, c.want[i])
 				}
 			}
-			if n := s.report(binding.Facts{}).Events["edge"]; len(c.writes) == 2 && name != "a write outside of the line's times is not its" && n != 0 {
+			if n := s.report(binding.Facts{}).Events["edge"]; len(c.writes) == 2 &&
+				name != "a write outside of the line's times is not its" && n != 0 {
 				t.Errorf("%d events are at an edge", n)
 			}
 		})
@@ -198,7 +207,8 @@ func TestEventsWaitForTheWriteOfALine(t *testing.T) {
 	s := newScene()
 	s.Log("/w/sdk.ndjson", 0)
 	line := func(kind string, end, after, at int64) {
-		s.SDK(&schema.SDKEvent{EventType: kind, ToolCallID: "tc_1", Tool: "t"}, agentlog.Arrival{After: after, At: at, Log: "/w/sdk.ndjson", End: end})
+		s.SDK(&schema.SDKEvent{EventType: kind, ToolCallID: "tc_1", Tool: "t"},
+			agentlog.Arrival{After: after, At: at, Log: "/w/sdk.ndjson", End: end})
 	}
 	line(agentlog.ToolCallStarted, 10, 0, 300)
 	line(agentlog.ToolCallCompleted, 30, 150, 300)

@@ -35,7 +35,8 @@ checks:
 protected:
   - "**/*_test.go"
 `
-	for name, data := range map[string]string{"c.json": asJSON, "c.yaml": asYAML, "c.YML": asYAML, "contract": asYAML, "definition": asJSON} {
+	for name, data := range map[string]string{"c.json": asJSON, "c.yaml": asYAML, "c.YML": asYAML, "contract": asYAML,
+		"definition": asJSON} {
 		path := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(path, []byte(data), 0o644); err != nil {
 			t.Fatal(err)
@@ -73,16 +74,19 @@ func TestLoadRefuses(t *testing.T) {
 		"a directory":             {dir, "not a regular file"},
 		"a FIFO without a writer": {at("fifo.json"), "not a regular file"},
 		"a device":                {"/dev/zero", "not a regular file"},
-		"a huge file":             {write("huge.json", strings.Repeat(" ", MaxFileBytes+1)), "larger than 262144 bytes"},
-		"an unknown key":          {write("key.json", "{\n\"cheks\": []}"), "key.json: line 2: cheks: unknown key; allowed are description, checks, protected"},
-		"an unknown key in YAML":  {write("key.yaml", "checks:\n- name: a\n  comand: x\n"), "key.yaml: line 3: checks[0].comand: unknown key"},
-		"a key given twice":       {write("twice.json", `{"checks":[],"checks":[]}`), "checks: key given twice"},
-		"an alias bomb":           {write("bomb.yaml", "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n"), "line 1: a YAML anchor"},
-		"a torn file":             {write("torn.json", `{"description": "x", "chec`), "not valid JSON"},
-		"an empty file":           {write("empty.yaml", ""), "empty"},
-		"NUL bytes":               {write("nul.yaml", "checks: \"\x00\""), "nul.yaml"},
-		"NUL bytes in JSON":       {write("nul.json", "{\"description\": \"\x00\"}"), "not valid JSON"},
-		"invalid UTF-8":           {write("utf8.json", "{\"description\": \"\xff\"}"), "not valid JSON"},
+		"a huge file": {write("huge.json", strings.Repeat(" ", MaxFileBytes+1)),
+			"larger than 262144 bytes"},
+		"an unknown key": {write("key.json", "{\n\"cheks\": []}"),
+			"key.json: line 2: cheks: unknown key; allowed are description, checks, protected"},
+		"an unknown key in YAML": {write("key.yaml", "checks:\n- name: a\n  comand: x\n"),
+			"key.yaml: line 3: checks[0].comand: unknown key"},
+		"a key given twice": {write("twice.json", `{"checks":[],"checks":[]}`), "checks: key given twice"},
+		"an alias bomb":     {write("bomb.yaml", "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n"), "line 1: a YAML anchor"},
+		"a torn file":       {write("torn.json", `{"description": "x", "chec`), "not valid JSON"},
+		"an empty file":     {write("empty.yaml", ""), "empty"},
+		"NUL bytes":         {write("nul.yaml", "checks: \"\x00\""), "nul.yaml"},
+		"NUL bytes in JSON": {write("nul.json", "{\"description\": \"\x00\"}"), "not valid JSON"},
+		"invalid UTF-8":     {write("utf8.json", "{\"description\": \"\xff\"}"), "not valid JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			done := make(chan error, 1)
@@ -135,7 +139,8 @@ Restored to their state at the start before checking:
 
 func TestEncodeReadsBack(t *testing.T) {
 	c := &Contract{Description: "a: b\n#c", Protected: []string{"**/*_test.go", "!x", "- a"}, Checks: []Check{
-		check("tests", "set -e\ncd a\n\tgo test ./... # all\n"), expecting(check("yes", "printf 'null'"), "null"), unless0(expecting(check("1", "0x10"), "~")),
+		check("tests", "set -e\ncd a\n\tgo test ./... # all\n"), expecting(check("yes", "printf 'null'"), "null"),
+		unless0(expecting(check("1", "0x10"), "~")),
 	}}
 	for _, format := range []Format{JSON, YAML} {
 		data, err := Encode(c, format)
@@ -156,7 +161,8 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`{"description":"d","checks":[{"name":"a","command":"go test ./...","expect_exit_zero":false,"output_contains":"ok","timeout_secs":5}],"protected":["**/*_test.go"]}`,
 		"description: d\nchecks:\n- name: a\n  command: |\n    go test ./...\n  output_contains: null\n",
-		"a: &a [*a]", "{", "- - - -", "? x\n: y", "checks: [{name: a, name: b}]", "a: !!str b\n---\n...\n", "\xff", "\x00",
+		"a: &a [*a]", "{", "- - - -", "? x\n: y", "checks: [{name: a, name: b}]", "a: !!str b\n---\n...\n", "\xff",
+		"\x00",
 	} {
 		f.Add([]byte(seed), true)
 		f.Add([]byte(seed), false)

@@ -111,7 +111,8 @@ func (c *Contract) sayable() error {
 	if strings.TrimSpace(c.Description) == "" {
 		problems = append(
 			problems,
-			Problem{Check: -1, Code: "no_description", Message: `"description" is missing or empty; say in one sentence what is true when the task is done`},
+			Problem{Check: -1, Code: "no_description",
+				Message: `"description" is missing or empty; say in one sentence what is true when the task is done`},
 		)
 	}
 	if len(problems) > 0 {

@@ -58,7 +58,8 @@ func TestDeriveFromTheFirstAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(s.prompts) != 1 || len(c.Checks) != 1 || c.Checks[0].Name != "tests_pass" || !c.Checks[0].ExpectExitZero || c.Checks[0].TimeoutSecs != 120 {
+			if len(s.prompts) != 1 || len(c.Checks) != 1 || c.Checks[0].Name != "tests_pass" ||
+				!c.Checks[0].ExpectExitZero || c.Checks[0].TimeoutSecs != 120 {
 				t.Errorf("after %d prompts: %+v", len(s.prompts), c)
 			}
 		})
@@ -67,14 +68,19 @@ func TestDeriveFromTheFirstAnswer(t *testing.T) {
 
 func TestDeriveMends(t *testing.T) {
 	for name, c := range map[string]struct{ first, issue string }{
-		"a toolchain-only check":   {toolchainAnswer, `- check 1 (go_there): "go version" is a toolchain-only no-op: it proves that a tool is installed`},
-		"no object at all":         {"I cannot do that.", "- the answer contains no complete JSON object"},
-		"a torn object":            {goodAnswer[:40], "- the answer contains no complete JSON object"},
-		"an unknown key":           {strings.Replace(goodAnswer, "command", "cmd", 1), "- line 1: checks[0].cmd: unknown key; allowed are name, command"},
-		"a value of another type":  {strings.Replace(goodAnswer, `"d"`, `5`, 1), "- line 1: description: found a number, want a string"},
-		"a key given twice":        {strings.Replace(goodAnswer, `"description":"d"`, `"description":"d","description":"e"`, 1), "- line 1: description: key given twice"},
-		"no checks":                {`{"description":"d","checks":[]}`, "- no checks:"},
-		"the placeholder as name":  {strings.Replace(goodAnswer, "tests_pass", "unique_snake_case_label", 1), "- check 1 (unique_snake_case_label): the name is the placeholder name"},
+		"a toolchain-only check": {toolchainAnswer,
+			`- check 1 (go_there): "go version" is a toolchain-only no-op: it proves that a tool is installed`},
+		"no object at all": {"I cannot do that.", "- the answer contains no complete JSON object"},
+		"a torn object":    {goodAnswer[:40], "- the answer contains no complete JSON object"},
+		"an unknown key": {strings.Replace(goodAnswer, "command", "cmd", 1),
+			"- line 1: checks[0].cmd: unknown key; allowed are name, command"},
+		"a value of another type": {strings.Replace(goodAnswer, `"d"`, `5`, 1),
+			"- line 1: description: found a number, want a string"},
+		"a key given twice": {strings.Replace(goodAnswer, `"description":"d"`,
+			`"description":"d","description":"e"`, 1), "- line 1: description: key given twice"},
+		"no checks": {`{"description":"d","checks":[]}`, "- no checks:"},
+		"the placeholder as name": {strings.Replace(goodAnswer, "tests_pass", "unique_snake_case_label", 1),
+			"- check 1 (unique_snake_case_label): the name is the placeholder name"},
 		"an answer beyond bounds":  {goodAnswer + strings.Repeat(" ", MaxAnswerBytes), "- the answer is larger than"},
 		"several problems at once": {`{"description":"d","checks":[{"name":"a","command":""},{"name":"a","command":"make -v"}]}`, "- check 1 (a): empty command; write the shell command that must pass\n- check 2 (a): duplicate of the name of check 1; give each its own\n- check 2 (a): \"make -v\" is a toolchain-only no-op"},
 	} {
@@ -116,7 +122,8 @@ func TestDeriveGivesUp(t *testing.T) {
 	if !errors.As(err, &de) || de.Attempts != 3 || len(s.prompts) != 3 || !errors.As(err, &invalid) {
 		t.Fatalf("after %d prompts: %v", len(s.prompts), err)
 	}
-	for _, want := range []string{"3 attempts", "go_there", "is a toolchain-only no-op: it proves that a tool is installed"} {
+	for _, want := range []string{"3 attempts", "go_there",
+		"is a toolchain-only no-op: it proves that a tool is installed"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q lacks %q", err, want)
 		}
@@ -130,7 +137,8 @@ func TestAGeneratorThatFailsIsAskedAgainWithTheSamePrompt(t *testing.T) {
 		t.Errorf("%d prompts, error %v", len(s.prompts), err)
 	}
 	_, s, err = derive(t, toolchainAnswer, boom, goodAnswer)
-	if err != nil || len(s.prompts) != 3 || s.prompts[1] != s.prompts[2] || !strings.Contains(s.prompts[2], "go_there") {
+	if err != nil || len(s.prompts) != 3 || s.prompts[1] != s.prompts[2] ||
+		!strings.Contains(s.prompts[2], "go_there") {
 		t.Errorf("the issues are lost after a failure: %d prompts, error %v", len(s.prompts), err)
 	}
 	_, s, err = derive(t, boom)
@@ -154,7 +162,8 @@ func TestDeriveStopsWhenCancelled(t *testing.T) {
 }
 
 func TestDeriveNeedsAnIntent(t *testing.T) {
-	if _, err := Derive(t.Context(), DeriveOptions{Intent: " \n"}); err == nil || !strings.Contains(err.Error(), "intent is empty") {
+	if _, err := Derive(t.Context(), DeriveOptions{Intent: " \n"}); err == nil ||
+		!strings.Contains(err.Error(), "intent is empty") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -172,12 +181,14 @@ func TestThePromptCarriesTheRepository(t *testing.T) {
 		}
 	}
 	s := &script{replies: []any{goodAnswer}}
-	if _, err := Derive(t.Context(), DeriveOptions{Intent: "Mend the parser", Generator: s.generate, RepoDir: repo}); err != nil {
+	if _, err := Derive(t.Context(),
+		DeriveOptions{Intent: "Mend the parser", Generator: s.generate, RepoDir: repo}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		"Mend the parser", "- README.md\n", "- cmd/\n", "Build systems: Go, Make\n", `- "evil\n## Rules"` + "\n",
-		`"expect_exit_zero": true`, "non-interactive", "deterministic", "No network", "destructive", "real names", "CERTAIN will appear", "markdown fences", "toolchain",
+		`"expect_exit_zero": true`, "non-interactive", "deterministic", "No network", "destructive", "real names",
+		"CERTAIN will appear", "markdown fences", "toolchain",
 	} {
 		if !strings.Contains(s.prompts[0], want) {
 			t.Errorf("prompt lacks %q:\n%s", want, s.prompts[0])
@@ -186,7 +197,9 @@ func TestThePromptCarriesTheRepository(t *testing.T) {
 	if strings.Contains(s.prompts[0], ".git") {
 		t.Error("the prompt lists .git")
 	}
-	if _, err := Derive(t.Context(), DeriveOptions{Intent: "x", Generator: s.generate, RepoDir: filepath.Join(repo, "none")}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Derive(t.Context(),
+		DeriveOptions{Intent: "x", Generator: s.generate, RepoDir: filepath.Join(repo, "none")}); !errors.Is(err,
+		os.ErrNotExist) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -223,14 +236,16 @@ func TestCommandGenerator(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	if _, err := CommandGenerator("sleep 1000 | cat", nil)(ctx, ""); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > 5*time.Second {
+	if _, err := CommandGenerator("sleep 1000 | cat", nil)(ctx, ""); !errors.Is(err, context.DeadlineExceeded) ||
+		time.Since(begin) > 5*time.Second {
 		t.Errorf("error %v after %v", err, time.Since(begin))
 	}
 }
 
 // However an answer of the largest size is filled, the search ends in time.
 func TestExtractIsLinear(t *testing.T) {
-	for _, unit := range []string{"{", `{"`, `{"a":`, `{"a":[`, "{}", `{"{":"`, `{"a":1,`, "{[", `{"\`, `{"checks":`, `{"checks":[]}`, "{\"a\n", `{"a":{}},{`} {
+	for _, unit := range []string{"{", `{"`, `{"a":`, `{"a":[`, "{}", `{"{":"`, `{"a":1,`, "{[", `{"\`, `{"checks":`,
+		`{"checks":[]}`, "{\"a\n", `{"a":{}},{`} {
 		begin := time.Now()
 		c, _, err := extract(strings.Repeat(unit, MaxAnswerBytes/len(unit)))
 		took := time.Since(begin)
@@ -245,7 +260,8 @@ func TestExtractIsLinear(t *testing.T) {
 }
 
 func FuzzExtract(f *testing.F) {
-	for _, seed := range []string{goodAnswer, "```json\n" + goodAnswer + "\n```", "{} { \" " + goodAnswer, `{"contract":` + goodAnswer + "}", `{"a":"\"}`, "{[}]", `{"\`} {
+	for _, seed := range []string{goodAnswer, "```json\n" + goodAnswer + "\n```", "{} { \" " + goodAnswer,
+		`{"contract":` + goodAnswer + "}", `{"a":"\"}`, "{[}]", `{"\`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, answer string) {
@@ -270,7 +286,8 @@ func TestKeysOfAnAnswerThatAContractDoesNotHaveAreListed(t *testing.T) {
 	c, err := Derive(t.Context(), DeriveOptions{
 		Intent: "make it work", RepoSummary: "a folder with one file, MAKE.ME",
 		Generator: func(_ context.Context, prompt string) (string, error) {
-			for _, want := range []string{"one to five checks", "Never push, publish", "never use sudo", "test commands that the repository already has", "MAKE.ME"} {
+			for _, want := range []string{"one to five checks", "Never push, publish", "never use sudo",
+				"test commands that the repository already has", "MAKE.ME"} {
 				if !strings.Contains(prompt, want) {
 					t.Errorf("the prompt says nothing of %q", want)
 				}

@@ -68,21 +68,31 @@ func TestOneCheckInARealDirectory(t *testing.T) {
 		code    *int
 		tail    string
 	}{
-		"a passing check":                         {check("c", "cat answer"), "passed", code(0), "forty-two\n"},
-		"a failing check":                         {check("c", "echo no; exit 3"), "failed", code(3), "no\n"},
-		"a missing command":                       {check("c", "no-such-command-here"), "failed", code(127), "no-such-command-here"},
-		"a missing file":                          {check("c", "cat nothing"), "failed", code(1), "nothing"},
-		"output that contains the text":           {expecting(check("c", "cat answer"), "ty-tw"), "passed", code(0), "forty-two\n"},
-		"output without the text":                 {expecting(check("c", "cat answer"), "fifty"), "failed", code(0), "forty-two\n"},
-		"the text, but a bad exit":                {expecting(check("c", "cat answer; false"), "forty"), "failed", code(1), "forty-two\n"},
-		"the text, and no exit asked for":         {unless0(expecting(check("c", "cat answer; exit 9"), "forty")), "passed", code(9), "forty-two\n"},
-		"no exit asked for, and no text":          {unless0(expecting(check("c", "exit 9"), "forty")), "failed", code(9), ""},
-		"text on stderr":                          {expecting(check("c", "echo err >&2"), "err"), "passed", code(0), "err\n"},
-		"death by a signal":                       {check("c", "kill -SEGV $$"), "failed", nil, ""},
-		"standard input is empty":                 {check("c", "! read line"), "passed", code(0), ""},
-		"there is no terminal":                    {check("c", "! (: </dev/tty) && ! test -t 0 && ! test -t 1 && ! test -t 2"), "passed", code(0), "tty"},
-		"the directory is the working one":        {check("c", "test \"$PWD\" = \"$(pwd)\" && test -f answer"), "passed", code(0), ""},
-		"a command of several lines":              {check("c", "set -e\nx=forty\ngrep -q $x answer"), "passed", code(0), ""},
+		"a passing check": {check("c", "cat answer"), "passed", code(0), "forty-two\n"},
+		"a failing check": {check("c", "echo no; exit 3"), "failed", code(3), "no\n"},
+		"a missing command": {check("c", "no-such-command-here"), "failed", code(127),
+			"no-such-command-here"},
+		"a missing file": {check("c", "cat nothing"), "failed", code(1), "nothing"},
+		"output that contains the text": {expecting(check("c", "cat answer"), "ty-tw"), "passed", code(0),
+			"forty-two\n"},
+		"output without the text": {expecting(check("c", "cat answer"), "fifty"), "failed", code(0),
+			"forty-two\n"},
+		"the text, but a bad exit": {expecting(check("c", "cat answer; false"), "forty"), "failed",
+			code(1), "forty-two\n"},
+		"the text, and no exit asked for": {unless0(expecting(check("c", "cat answer; exit 9"), "forty")),
+			"passed", code(9), "forty-two\n"},
+		"no exit asked for, and no text": {unless0(expecting(check("c", "exit 9"), "forty")), "failed",
+			code(9), ""},
+		"text on stderr": {expecting(check("c", "echo err >&2"), "err"), "passed", code(0),
+			"err\n"},
+		"death by a signal":       {check("c", "kill -SEGV $$"), "failed", nil, ""},
+		"standard input is empty": {check("c", "! read line"), "passed", code(0), ""},
+		"there is no terminal": {check("c",
+			"! (: </dev/tty) && ! test -t 0 && ! test -t 1 && ! test -t 2"), "passed", code(0), "tty"},
+		"the directory is the working one": {check("c", "test \"$PWD\" = \"$(pwd)\" && test -f answer"),
+			"passed", code(0), ""},
+		"a command of several lines": {check("c", "set -e\nx=forty\ngrep -q $x answer"), "passed", code(0),
+			""},
 		"invalid UTF-8 in the output":             {check("c", "printf 'a\\377b'"), "passed", code(0), "a\uFFFDb"},
 		"a process left behind in the background": {check("c", "sleep 1000 & echo left"), "passed", code(0), "left\n"},
 	} {
@@ -140,7 +150,9 @@ func assertGone(t *testing.T, file string) {
 
 func TestAForkingCheckLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	r := evaluate(t, dir, Options{}, check("fork", "for i in 1 2 3 4 5 6 7 8; do (sleep 1000 & sleep 1000) & done; sleep 1000 & echo $! >child")).Results[0]
+	r := evaluate(t, dir, Options{},
+		check("fork", "for i in 1 2 3 4 5 6 7 8; do (sleep 1000 & sleep 1000) & done; "+
+			"sleep 1000 & echo $! >child")).Results[0]
 	if !r.Passed {
 		t.Errorf("result %+v", r)
 	}
@@ -150,7 +162,9 @@ func TestAForkingCheckLeavesNothing(t *testing.T) {
 func TestAProcessThatKeepsTheOutputOpenDoesNotHangTheCheck(t *testing.T) {
 	dir := t.TempDir()
 	begin := time.Now()
-	r := evaluate(t, dir, Options{}, check("escape", "setsid sh -c 'echo $$ >child; exec sleep 1000' & while ! test -s child; do :; done; echo done")).Results[0]
+	r := evaluate(t, dir, Options{},
+		check("escape", "setsid sh -c 'echo $$ >child; exec sleep 1000' & "+
+			"while ! test -s child; do :; done; echo done")).Results[0]
 	t.Cleanup(func() {
 		exec.Command("sh", "-c", `kill -9 "$(cat "$0")"`, filepath.Join(dir, "child")).Run()
 	})
@@ -208,10 +222,11 @@ func TestTheVerdictOfSeveralChecks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var started, completed []string
-			e, err := Evaluate(t.Context(), &Contract{Checks: c.checks}, brokenExecutor{map[string]bool{"broken": true}}, Options{
-				Started:   func(_ Phase, c Check) { started = append(started, c.Name) },
-				Completed: func(_ Phase, c Check, r schema.CheckResult) { completed = append(completed, r.Name) },
-			})
+			e, err := Evaluate(t.Context(), &Contract{Checks: c.checks},
+				brokenExecutor{map[string]bool{"broken": true}}, Options{
+					Started:   func(_ Phase, c Check) { started = append(started, c.Name) },
+					Completed: func(_ Phase, c Check, r schema.CheckResult) { completed = append(completed, r.Name) },
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -265,7 +280,8 @@ func TestRerunRunsTheCheckByHand(t *testing.T) {
 	r := evaluate(t, dir, Options{}, check("c", "echo \"it's $((1+1))\"; pwd; exit 5")).Results[0]
 	out, err := exec.Command("sh", "-c", r.Rerun).CombinedOutput()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 5 || string(out) != r.OutputTail || !strings.HasPrefix(string(out), "it's 2\n") {
+	if !errors.As(err, &exit) || exit.ExitCode() != 5 || string(out) != r.OutputTail ||
+		!strings.HasPrefix(string(out), "it's 2\n") {
 		t.Errorf("rerun gives %v and %q, the check gave %q", err, out, r.OutputTail)
 	}
 }

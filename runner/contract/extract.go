@@ -93,7 +93,8 @@ func prune(object string) (known []byte, ignored []string) {
 	var checks []map[string]jsontext.Value
 	if json.Unmarshal(contract["checks"], &checks) == nil && checks != nil {
 		for i, check := range checks {
-			drop(check, fmt.Sprintf("checks[%d].", i), "name", "command", "expect_exit_zero", "output_contains", "timeout_secs")
+			drop(check, fmt.Sprintf("checks[%d].", i), "name", "command", "expect_exit_zero", "output_contains",
+				"timeout_secs")
 		}
 		if data, err := json.Marshal(checks); err == nil {
 			contract["checks"] = data

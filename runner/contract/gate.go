@@ -208,7 +208,8 @@ func (g *Gate) noteFile(doc *schema.Contract) {
 	if doc.FileAfter != "unchanged" {
 		doc.Reasons = append(
 			doc.Reasons,
-			"the contract file was edited during the run (now "+doc.FileAfter+"); the one read at the start was evaluated",
+			"the contract file was edited during the run (now "+doc.FileAfter+
+				"); the one read at the start was evaluated",
 		)
 	}
 }

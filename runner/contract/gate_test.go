@@ -29,7 +29,8 @@ type workspace struct {
 func newWorkspace(t *testing.T) *workspace {
 	t.Helper()
 	top := t.TempDir()
-	w := &workspace{t: t, dir: filepath.Join(top, "work"), contract: filepath.Join(top, "contract.yaml"), temp: filepath.Join(top, "temp")}
+	w := &workspace{t: t, dir: filepath.Join(top, "work"), contract: filepath.Join(top, "contract.yaml"),
+		temp: filepath.Join(top, "temp")}
 	w.sh(top, `mkdir -p temp work/tests/data work/src/deep
 printf 'echo 41\n' >work/src/answer.sh
 printf '#!/bin/sh\ntest "$(sh src/answer.sh)" = 42\n' >work/tests/run.sh; chmod 755 work/tests/run.sh
@@ -43,7 +44,8 @@ printf 'outside' >outside`)
 
 func (w *workspace) write() {
 	w.t.Helper()
-	const text = "description: the answer is right\nchecks:\n- name: tests_pass\n  command: tests/run.sh\n- {name: exists, command: test -f src/answer.sh}\nprotected: [tests, \"src/**/*_test.txt\"]\n"
+	const text = "description: the answer is right\nchecks:\n- name: tests_pass\n  command: tests/run.sh\n- {name: " +
+		"exists, command: test -f src/answer.sh}\nprotected: [tests, \"src/**/*_test.txt\"]\n"
 	if err := os.WriteFile(w.contract, []byte(text), 0o644); err != nil {
 		w.t.Fatal(err)
 	}
@@ -61,7 +63,8 @@ func (w *workspace) sh(dir, script string) {
 // state is the workspace as ls and the content tell it.
 func (w *workspace) state() string {
 	w.t.Helper()
-	cmd := exec.Command("sh", "-c", `find . -printf '%p %y %m %l %n %U:%G\n' | grep -v '^\./* d.* [0-9]* [0-9]*:' ; find . -type d -printf '%p %m\n'; find . -type f -printf '%p %T@\n'; find . -type f | sort | xargs cksum`)
+	cmd := exec.Command("sh", "-c",
+		`find . -printf '%p %y %m %l %n %U:%G\n' | grep -v '^\./* d.* [0-9]* [0-9]*:' ; find . -type d -printf '%p %m\n'; find . -type f -printf '%p %T@\n'; find . -type f | sort | xargs cksum`)
 	cmd.Dir = w.dir
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -129,16 +132,20 @@ func TestAnAgentThatDoesItsWorkPasses(t *testing.T) {
 	w.sh(w.dir, "echo echo 42 >src/answer.sh")
 	before := w.state()
 	doc := w.settle(g)
-	if doc.Verdict != schema.VerdictPassed || doc.FileAfter != "unchanged" || doc.RunID != "run_1" || len(doc.ProtectedChanges) != 0 {
+	if doc.Verdict != schema.VerdictPassed || doc.FileAfter != "unchanged" || doc.RunID != "run_1" ||
+		len(doc.ProtectedChanges) != 0 {
 		t.Errorf("document %+v", doc)
 	}
-	if doc.Baseline[0].Passed || !doc.Baseline[1].Passed || *doc.Results[0].GatesNothing || !*doc.Results[1].GatesNothing {
+	if doc.Baseline[0].Passed || !doc.Baseline[1].Passed || *doc.Results[0].GatesNothing ||
+		!*doc.Results[1].GatesNothing {
 		t.Errorf("baseline %+v, results %+v", doc.Baseline, doc.Results)
 	}
-	if d := cmp.Diff([]string{"check exists proves nothing: it already passed before the agent started"}, doc.Reasons); d != "" {
+	if d := cmp.Diff([]string{"check exists proves nothing: it already passed before the agent started"},
+		doc.Reasons); d != "" {
 		t.Errorf("reasons (-want +got):\n%s", d)
 	}
-	want := []string{"baseline start tests_pass", "baseline end tests_pass", "baseline start exists", "baseline end exists",
+	want := []string{"baseline start tests_pass", "baseline end tests_pass", "baseline start exists",
+		"baseline end exists",
 		"final start tests_pass", "final end tests_pass", "final start exists", "final end exists"}
 	if d := cmp.Diff(want, events); d != "" {
 		t.Errorf("events (-want +got):\n%s", d)
@@ -154,7 +161,8 @@ func TestAnAgentThatDoesItsWorkPasses(t *testing.T) {
 func TestAnAgentThatDoesNothingFails(t *testing.T) {
 	w := newWorkspace(t)
 	doc := w.settle(w.prepare(PrepareOptions{}))
-	if doc.Verdict != schema.VerdictFailed || doc.Baseline != nil || doc.Results[0].GatesNothing != nil || !doc.Results[1].Passed {
+	if doc.Verdict != schema.VerdictFailed || doc.Baseline != nil || doc.Results[0].GatesNothing != nil ||
+		!doc.Results[1].Passed {
 		t.Errorf("document %+v", doc)
 	}
 	data, err := os.ReadFile(w.contract)
@@ -201,7 +209,8 @@ func TestTheBaselineLeavesProtectedPathsAlone(t *testing.T) {
 		t.Errorf("the agent would find %q", data)
 	}
 	doc := w.settle(g)
-	if c := doc.ProtectedChanges; len(c) != 2 || c[0].During != "baseline" || c[1].During != "check" || c[1].Check != "tests_pass" {
+	if c := doc.ProtectedChanges; len(c) != 2 || c[0].During != "baseline" || c[1].During != "check" ||
+		c[1].Check != "tests_pass" {
 		t.Errorf("changes %+v", c)
 	}
 }
@@ -211,11 +220,13 @@ func TestAnAgentThatNeverRanIsInconclusive(t *testing.T) {
 	g := w.prepare(PrepareOptions{Baseline: true})
 	pending := g.Pending("the runner ended")
 	w.valid(pending)
-	if pending.Verdict != schema.VerdictInconclusive || pending.FileAfter != "unknown" || pending.Reasons[0] != "the runner ended" || len(pending.Baseline) != 2 {
+	if pending.Verdict != schema.VerdictInconclusive || pending.FileAfter != "unknown" ||
+		pending.Reasons[0] != "the runner ended" || len(pending.Baseline) != 2 {
 		t.Errorf("pending %+v", pending)
 	}
 	doc, err := g.Settle(t.Context(), "the agent never ran: the command was not found")
-	if err != nil || doc.Verdict != schema.VerdictInconclusive || doc.Results[0].Ran || !strings.Contains(doc.Reasons[0], "never ran: the command was not found") {
+	if err != nil || doc.Verdict != schema.VerdictInconclusive || doc.Results[0].Ran ||
+		!strings.Contains(doc.Reasons[0], "never ran: the command was not found") {
 		t.Errorf("%+v, %v", doc, err)
 	}
 	w.valid(doc)
@@ -247,11 +258,15 @@ func TestPrepareRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		text, script, says string
 	}{
-		"a contract with problems":     {"description: d\nchecks: [{name: a, command: go version}, {name: a, command: x}]", ":", "proves that a tool is installed"},
-		"a contract that is not one":   {"chekcs: []", ":", "unknown key"},
-		"a protected FIFO":             {"description: d\nchecks: [{name: a, command: x}]\nprotected: [pipe]", "mkfifo pipe", "pipe is not a file, a directory or a link"},
-		"protected paths over the cap": {"description: d\nchecks: [{name: a, command: x}]\nprotected: [big]", "truncate -s 257M big", "more than 268435456 bytes"},
-		"a working directory missing":  {"description: d\nchecks: [{name: a, command: x}]\nprotected: [big]", "rmdir ../work 2>/dev/null || rm -r ../work", "no such file"},
+		"a contract with problems": {"description: d\nchecks: [{name: a, command: go version}, " +
+			"{name: a, command: x}]", ":", "proves that a tool is installed"},
+		"a contract that is not one": {"chekcs: []", ":", "unknown key"},
+		"a protected FIFO": {"description: d\nchecks: [{name: a, command: x}]\nprotected: [pipe]",
+			"mkfifo pipe", "pipe is not a file, a directory or a link"},
+		"protected paths over the cap": {"description: d\nchecks: [{name: a, command: x}]\nprotected: [big]",
+			"truncate -s 257M big", "more than 268435456 bytes"},
+		"a working directory missing": {"description: d\nchecks: [{name: a, command: x}]\nprotected: [big]",
+			"rmdir ../work 2>/dev/null || rm -r ../work", "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorkspace(t)
@@ -259,7 +274,8 @@ func TestPrepareRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.sh(w.dir, c.script)
-			_, err := prepared(t.Context(), PrepareOptions{Path: w.contract, Workdir: w.dir, TempDir: w.temp, Executor: Shell{Dir: w.dir}})
+			_, err := prepared(t.Context(),
+				PrepareOptions{Path: w.contract, Workdir: w.dir, TempDir: w.temp, Executor: Shell{Dir: w.dir}})
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("error %v, want %q", err, c.says)
 			}
@@ -283,8 +299,10 @@ func TestExitCode(t *testing.T) {
 		signaled bool
 		want     int
 	}{
-		{0, "passed", false, 0}, {0, "failed", false, 122}, {0, "inconclusive", false, 123}, {3, "failed", false, 3}, {137, "inconclusive", false, 137}, {1, "passed", false, 1},
-		{137, "failed", true, 122}, {137, "inconclusive", true, 137}, {137, "passed", true, 137}, {137, "failed", false, 137},
+		{0, "passed", false, 0}, {0, "failed", false, 122}, {0, "inconclusive", false, 123}, {3, "failed", false, 3},
+		{137, "inconclusive", false, 137}, {1, "passed", false, 1},
+		{137, "failed", true, 122}, {137, "inconclusive", true, 137}, {137, "passed", true, 137},
+		{137, "failed", false, 137},
 	} {
 		if got := ExitCode(c.agent, c.verdict, c.signaled); got != c.want {
 			t.Errorf("agent %d, %s, %t: %d, want %d", c.agent, c.verdict, c.signaled, got, c.want)

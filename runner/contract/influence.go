@@ -16,7 +16,8 @@ func InfluenceKind(path, workdir, home string) string {
 	switch {
 	case schema.InCache(path), strings.Contains(path, "/go/telemetry/"):
 		return schema.InfluenceCache
-	case strings.HasPrefix(base, "."), strings.HasSuffix(base, ".pth"), slices.Contains(configurations, base), below("/etc"), strings.Contains(path, "/.config/"):
+	case strings.HasPrefix(base, "."), strings.HasSuffix(base, ".pth"), slices.Contains(configurations, base),
+		below("/etc"), strings.Contains(path, "/.config/"):
 		return schema.InfluenceConfiguration
 	case below(workdir):
 		return schema.InfluenceSource

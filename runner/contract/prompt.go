@@ -32,7 +32,8 @@ const shape = `{
 const rules = `- Write one to five checks.
 - Prefer the test commands that the repository already has (in its Makefile, package.json, CI and the like).
 - A check must verify THE TASK ITSELF, not the toolchain: a command such as "rustc --version" proves nothing.
-- Use the real names of this repository and give each check a name of its own, never the literal placeholder ` + placeholder + `.
+- Use the real names of this repository and give each check a name of its own, never the literal placeholder ` +
+	placeholder + `.
 - Commands run non-interactively, and must be deterministic: same files, same verdict.
 - No network access and no destructive commands. Never push, publish or deploy anything, and never use sudo.
 - Each check must assert something: expect_exit_zero true, or a text in output_contains, or both.

@@ -75,7 +75,8 @@ func (r Restoration) reasons() (reasons []string) {
 		)
 	case schema.DuringCheck:
 		add(
-			len(names), "%s changed while check %s ran, so the check proves nothing: %s", protectedPaths(len(names)), r.check,
+			len(names), "%s changed while check %s ran, so the check proves nothing: %s", protectedPaths(len(names)),
+			r.check,
 			named,
 		)
 	}

@@ -22,33 +22,47 @@ func TestAnAgentThatEditsProtectedPaths(t *testing.T) {
 		script string
 		want   []string
 	}{
-		"nothing":                        {":", nil},
-		"an edited test":                 {"echo true >tests/run.sh", []string{"modified tests/run.sh"}},
-		"an edited test of equal size":   {"printf FIXTURE >tests/data/one", []string{"modified tests/data/one"}},
-		"a deleted test":                 {"rm tests/run.sh", []string{"deleted tests/run.sh"}},
-		"all tests deleted":              {"rm -r tests", []string{"deleted tests", "deleted tests/data", "deleted tests/data/one", "deleted tests/link", "deleted tests/run.sh"}},
-		"an added test":                  {"echo x >tests/data/two", []string{"added tests/data/two"}},
-		"an added folder":                {"mkdir -p tests/new/sub; echo x >tests/new/sub/x", []string{"added tests/new"}},
-		"an added folder that is closed": {"mkdir -p tests/x/y/z; echo x >tests/x/y/f; chmod 000 tests/x/y tests/x", []string{"added tests/x"}},
-		"an added link":                  {"ln -s / tests/root", []string{"added tests/root"}},
-		"an added match of a glob":       {"echo x >src/deep/b_test.txt", []string{"added src/deep/b_test.txt"}},
-		"permissions of a file":          {"chmod 000 tests/run.sh", []string{"permissions tests/run.sh"}},
-		"setuid":                         {"chmod 4755 tests/run.sh", []string{"permissions tests/run.sh"}},
-		"permissions of a folder":        {"chmod 000 tests/data", []string{"permissions tests/data"}},
-		"a folder hidden and edited":     {"echo x >tests/data/one; chmod 000 tests/data tests", []string{"modified tests/data/one", "permissions tests", "permissions tests/data"}},
-		"a file for a folder":            {"rm -r tests/data; echo x >tests/data", []string{"deleted tests/data/one", "replaced tests/data"}},
-		"a folder for a file":            {"rm tests/run.sh; mkdir -p tests/run.sh/x/y", []string{"replaced tests/run.sh"}},
-		"a FIFO for a file":              {"rm tests/run.sh; mkfifo tests/run.sh", []string{"replaced tests/run.sh"}},
-		"a link for a file":              {"rm tests/run.sh; ln -s /bin/true tests/run.sh", []string{"replaced tests/run.sh"}},
-		"a link to a file outside":       {"rm tests/run.sh; ln -s ../../outside tests/run.sh", []string{"replaced tests/run.sh"}},
-		"a hard link to a file outside":  {"ln -f ../outside tests/run.sh", []string{"linked tests/run.sh"}},
-		"a hard link of equal content":   {"cp -p tests/run.sh src/copy; ln -f src/copy tests/run.sh", []string{"linked tests/run.sh"}},
-		"another name for a test":        {"ln tests/run.sh src/other", []string{"linked tests/run.sh"}},
-		"a link for a folder":            {"mv tests/data src/moved; ln -s ../src/moved tests/data", []string{"deleted tests/data/one", "replaced tests/data"}},
-		"a link to a folder outside":     {"rm -r tests; ln -s ../temp tests", []string{"deleted tests/data", "deleted tests/data/one", "deleted tests/link", "deleted tests/run.sh", "replaced tests"}},
-		"a link moved elsewhere":         {"ln -sf run.sh tests/link", []string{"modified tests/link"}},
-		"a file for a link":              {"rm tests/link; echo x >tests/link", []string{"replaced tests/link"}},
-		"a parent replaced by a link":    {"mv src/deep src/far; ln -s far src/deep", []string{"added src/far/a_test.txt", "deleted src/deep/a_test.txt", "replaced src/deep"}},
+		"nothing":                      {":", nil},
+		"an edited test":               {"echo true >tests/run.sh", []string{"modified tests/run.sh"}},
+		"an edited test of equal size": {"printf FIXTURE >tests/data/one", []string{"modified tests/data/one"}},
+		"a deleted test":               {"rm tests/run.sh", []string{"deleted tests/run.sh"}},
+		"all tests deleted": {"rm -r tests",
+			[]string{"deleted tests", "deleted tests/data", "deleted tests/data/one", "deleted tests/link",
+				"deleted tests/run.sh"}},
+		"an added test": {"echo x >tests/data/two", []string{"added tests/data/two"}},
+		"an added folder": {"mkdir -p tests/new/sub; echo x >tests/new/sub/x",
+			[]string{"added tests/new"}},
+		"an added folder that is closed": {"mkdir -p tests/x/y/z; echo x >tests/x/y/f; chmod 000 tests/x/y tests/x",
+			[]string{"added tests/x"}},
+		"an added link":            {"ln -s / tests/root", []string{"added tests/root"}},
+		"an added match of a glob": {"echo x >src/deep/b_test.txt", []string{"added src/deep/b_test.txt"}},
+		"permissions of a file":    {"chmod 000 tests/run.sh", []string{"permissions tests/run.sh"}},
+		"setuid":                   {"chmod 4755 tests/run.sh", []string{"permissions tests/run.sh"}},
+		"permissions of a folder":  {"chmod 000 tests/data", []string{"permissions tests/data"}},
+		"a folder hidden and edited": {"echo x >tests/data/one; chmod 000 tests/data tests",
+			[]string{"modified tests/data/one", "permissions tests", "permissions tests/data"}},
+		"a file for a folder": {"rm -r tests/data; echo x >tests/data",
+			[]string{"deleted tests/data/one", "replaced tests/data"}},
+		"a folder for a file": {"rm tests/run.sh; mkdir -p tests/run.sh/x/y",
+			[]string{"replaced tests/run.sh"}},
+		"a FIFO for a file": {"rm tests/run.sh; mkfifo tests/run.sh", []string{"replaced tests/run.sh"}},
+		"a link for a file": {"rm tests/run.sh; ln -s /bin/true tests/run.sh",
+			[]string{"replaced tests/run.sh"}},
+		"a link to a file outside": {"rm tests/run.sh; ln -s ../../outside tests/run.sh",
+			[]string{"replaced tests/run.sh"}},
+		"a hard link to a file outside": {"ln -f ../outside tests/run.sh", []string{"linked tests/run.sh"}},
+		"a hard link of equal content": {"cp -p tests/run.sh src/copy; ln -f src/copy tests/run.sh",
+			[]string{"linked tests/run.sh"}},
+		"another name for a test": {"ln tests/run.sh src/other", []string{"linked tests/run.sh"}},
+		"a link for a folder": {"mv tests/data src/moved; ln -s ../src/moved tests/data",
+			[]string{"deleted tests/data/one", "replaced tests/data"}},
+		"a link to a folder outside": {"rm -r tests; ln -s ../temp tests",
+			[]string{"deleted tests/data", "deleted tests/data/one", "deleted tests/link", "deleted tests/run.sh",
+				"replaced tests"}},
+		"a link moved elsewhere": {"ln -sf run.sh tests/link", []string{"modified tests/link"}},
+		"a file for a link":      {"rm tests/link; echo x >tests/link", []string{"replaced tests/link"}},
+		"a parent replaced by a link": {"mv src/deep src/far; ln -s far src/deep",
+			[]string{"added src/far/a_test.txt", "deleted src/deep/a_test.txt", "replaced src/deep"}},
 		"a parent deleted":               {"rm -r src/deep", []string{"deleted src/deep/a_test.txt"}},
 		"a test rewritten as it was":     {"cp -p tests/run.sh x; mv x tests/run.sh", nil},
 		"changes to what is unprotected": {"echo x >src/deep/other; echo y >README", nil},
@@ -109,7 +123,8 @@ func TestWhatCannotBeRestoredMakesTheVerdictInconclusive(t *testing.T) {
 		g := w.prepare(PrepareOptions{})
 		w.sh(filepath.Dir(w.dir), "mv work elsewhere; ln -s temp work")
 		doc := w.settle(g)
-		if doc.Verdict != schema.VerdictInconclusive || len(doc.ProtectedChanges) != 1 || doc.ProtectedChanges[0].Restored {
+		if doc.Verdict != schema.VerdictInconclusive || len(doc.ProtectedChanges) != 1 ||
+			doc.ProtectedChanges[0].Restored {
 			t.Errorf("verdict %s, changes %+v", doc.Verdict, doc.ProtectedChanges)
 		}
 		if left, _ := os.ReadDir(w.temp); len(left) > 0 {
@@ -134,16 +149,18 @@ func TestWhatCannotBeRestoredMakesTheVerdictInconclusive(t *testing.T) {
 // say: it is no way to an inconclusive verdict. What it did is undone all the same.
 func TestAnImmutablePathIsTheAgentsFailure(t *testing.T) {
 	for name, c := range map[string]struct{ script, path, change string }{
-		"a changed file":        {"echo true >tests/run.sh; chattr +i tests/run.sh", "tests/run.sh", "modified"},
-		"an append-only file":   {"echo true >>tests/run.sh; chattr +a tests/run.sh", "tests/run.sh", "modified"},
-		"a directory":           {"rm tests/data/one; chattr +i tests/data", "tests/data", "deleted"},
-		"an added file":         {"mkdir tests/new; echo >tests/new/x; chattr +i tests/new/x tests/new", "tests/new", "added"},
+		"a changed file":      {"echo true >tests/run.sh; chattr +i tests/run.sh", "tests/run.sh", "modified"},
+		"an append-only file": {"echo true >>tests/run.sh; chattr +a tests/run.sh", "tests/run.sh", "modified"},
+		"a directory":         {"rm tests/data/one; chattr +i tests/data", "tests/data", "deleted"},
+		"an added file": {"mkdir tests/new; echo >tests/new/x; chattr +i tests/new/x tests/new", "tests/new",
+			"added"},
 		"the directory of work": {"mv tests gone; chattr +i .", ".", "deleted"},
 		"a directory above":     {"mv src/deep src/other; chattr +i src", "src", "deleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorkspace(t)
-			if out, err := exec.Command("sh", "-c", "chattr +i "+w.temp+" && chattr -i "+w.temp).CombinedOutput(); err != nil {
+			if out, err := exec.Command("sh", "-c", "chattr +i "+w.temp+" && chattr -i "+
+				w.temp).CombinedOutput(); err != nil {
 				t.Skipf("chattr +i: %s", out)
 			}
 			g := w.prepare(PrepareOptions{})
@@ -158,7 +175,8 @@ func TestAnImmutablePathIsTheAgentsFailure(t *testing.T) {
 				found[change.Change] = true
 				found[change.Change+" "+change.Path] = true
 			}
-			if doc.Verdict != schema.VerdictFailed || !doc.Results[0].Passed || !found["immutable "+c.path] || !found[c.change] {
+			if doc.Verdict != schema.VerdictFailed || !doc.Results[0].Passed || !found["immutable "+c.path] ||
+				!found[c.change] {
 				t.Errorf("verdict %s, changes %+v, reasons %q", doc.Verdict, doc.ProtectedChanges, doc.Reasons)
 			}
 			if again := g.snapshot.Restore("agent", ""); len(again.Changes) > 0 {
@@ -172,14 +190,17 @@ func TestAnImmutablePathIsTheAgentsFailure(t *testing.T) {
 // and no verdict holds, since the check may have turned its own result.
 func TestACheckThatChangesProtectedPaths(t *testing.T) {
 	for name, c := range map[string]struct{ does, change, verdict string }{
-		"rewrites what the next one tests": {"echo true >tests/run.sh", "modified tests/run.sh", schema.VerdictInconclusive},
-		"adds a file":                      {"echo >tests/conftest.py", "added tests/conftest.py", schema.VerdictInconclusive},
-		"removes a fixture":                {"rm tests/data/one", "deleted tests/data/one", schema.VerdictInconclusive},
-		"leaves a cache":                   {"mkdir tests/__pycache__", "added tests/__pycache__", schema.VerdictFailed},
+		"rewrites what the next one tests": {"echo true >tests/run.sh", "modified tests/run.sh",
+			schema.VerdictInconclusive},
+		"adds a file":       {"echo >tests/conftest.py", "added tests/conftest.py", schema.VerdictInconclusive},
+		"removes a fixture": {"rm tests/data/one", "deleted tests/data/one", schema.VerdictInconclusive},
+		"leaves a cache":    {"mkdir tests/__pycache__", "added tests/__pycache__", schema.VerdictFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorkspace(t)
-			text := "description: d\nchecks:\n- {name: first, command: '" + c.does + "'}\n- {name: second, command: tests/run.sh}\n- {name: last, command: 'test ! -e tests/conftest.py && " + c.does + "'}\nprotected: [tests]\n"
+			text := "description: d\nchecks:\n- {name: first, command: '" + c.does +
+				"'}\n- {name: second, command: tests/run.sh}\n" +
+				"- {name: last, command: 'test ! -e tests/conftest.py && " + c.does + "'}\nprotected: [tests]\n"
 			if err := os.WriteFile(w.contract, []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -196,7 +217,9 @@ func TestACheckThatChangesProtectedPaths(t *testing.T) {
 				t.Errorf("changes (-want +got):\n%s", d)
 			}
 			change, path, _ := strings.Cut(c.change, " ")
-			named := strings.Contains(strings.Join(doc.Reasons, "\n"), "1 protected path was changed while check first ran, so the check proves nothing: "+path+" ("+change+")")
+			named := strings.Contains(strings.Join(doc.Reasons, "\n"),
+				"1 protected path was changed while check first ran, so the check proves nothing: "+path+" ("+change+
+					")")
 			if named != (c.verdict == schema.VerdictInconclusive) {
 				t.Errorf("reasons %q", doc.Reasons)
 			}

@@ -11,7 +11,8 @@ import (
 func TestAFloodingCheckIsCappedOnDiskAndSearchedWhole(t *testing.T) {
 	kept := members{}
 	// 64 MiB of output; the text comes after the cap, the tail is the last 4 KiB.
-	flood := expecting(check("flood", "head -c 67108864 /dev/zero | tr '\\0' x; echo; echo the-needle; seq 1 2000"), "the-needle")
+	flood := expecting(check("flood", "head -c 67108864 /dev/zero | tr '\\0' x; echo; echo the-needle; seq 1 2000"),
+		"the-needle")
 	r := evaluate(t, t.TempDir(), Options{Output: kept.open, OutputCap: 1 << 20}, flood).Results[0]
 	if !r.Passed {
 		t.Errorf("not passed: %+v", r)
@@ -47,12 +48,16 @@ func (f *fullDisk) Write(p []byte) (int, error) {
 
 func TestOutputThatCannotBeKeptDoesNotFailTheCheck(t *testing.T) {
 	for name, open := range map[string]func(string) (io.WriteCloser, error){
-		"the disk fills up":         func(string) (io.WriteCloser, error) { return &fullDisk{left: 3}, nil },
-		"the member cannot be made": func(string) (io.WriteCloser, error) { return nil, errors.New("no space left on device") },
+		"the disk fills up": func(string) (io.WriteCloser, error) { return &fullDisk{left: 3}, nil },
+		"the member cannot be made": func(string) (io.WriteCloser, error) {
+			return nil, errors.New("no space left on device")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := evaluate(t, t.TempDir(), Options{Output: open}, expecting(check("c", "echo hello"), "hello")).Results[0]
-			if !r.Passed || r.OutputTail != "hello\n" || !strings.Contains(r.OutputError, "no space left") || r.OutputKept > 3 {
+			r := evaluate(t, t.TempDir(), Options{Output: open},
+				expecting(check("c", "echo hello"), "hello")).Results[0]
+			if !r.Passed || r.OutputTail != "hello\n" || !strings.Contains(r.OutputError, "no space left") ||
+				r.OutputKept > 3 {
 				t.Errorf("result %+v", r)
 			}
 		})

@@ -131,7 +131,8 @@ func (v *validation) command(command string) {
 	case toolchainOnly(command):
 		v.add(
 			"toolchain_only",
-			"%q is a toolchain-only no-op: it proves that a tool is installed, not that the task is done; run the tool on the result",
+			"%q is a toolchain-only no-op: it proves that a tool is installed, not that the task is done; run the "+
+				"tool on the result",
 			strings.TrimSpace(command),
 		)
 	}
@@ -140,13 +141,15 @@ func (v *validation) command(command string) {
 func (v *validation) expectations(c Check) {
 	if !c.ExpectExitZero && (c.OutputContains == nil || *c.OutputContains == "") {
 		v.add(
-			"asserts_nothing", "asserts nothing: expect_exit_zero is false and there is no output_contains; set one of them",
+			"asserts_nothing", "asserts nothing: expect_exit_zero is false and there is no "+
+				"output_contains; set one of them",
 		)
 	}
 	if c.OutputContains != nil {
 		switch text := *c.OutputContains; {
 		case len(text) > MaxContainsBytes:
-			v.add("bad_output_contains", "output_contains has %d bytes; at most %d are allowed", len(text), MaxContainsBytes)
+			v.add("bad_output_contains", "output_contains has %d bytes; at most %d are allowed", len(text),
+				MaxContainsBytes)
 		case !utf8.ValidString(text):
 			v.add("bad_output_contains", "output_contains is not valid UTF-8")
 		}
@@ -162,7 +165,8 @@ func (v *validation) protected(globs []string) {
 	}
 	for _, g := range globs {
 		switch {
-		case g == "" || strings.ContainsFunc(g, unicode.IsControl) || !utf8.ValidString(g) || !doublestar.ValidatePattern(g):
+		case g == "" || strings.ContainsFunc(g, unicode.IsControl) || !utf8.ValidString(g) ||
+			!doublestar.ValidatePattern(g):
 			v.add("bad_protected", "protected: %+q is not a glob", g)
 		case path.IsAbs(g) || slices.Contains(strings.Split(g, "/"), ".."):
 			v.add("bad_protected", "protected: %q leaves the working directory; name paths inside it", g)

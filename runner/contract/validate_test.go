@@ -23,40 +23,66 @@ func TestEveryProblemIsFound(t *testing.T) {
 		contract *Contract
 		codes    []string
 	}{
-		"a good check":                        {with(func(c *Check) {}), nil},
-		"no checks":                           {&Contract{Description: "x"}, []string{"no_checks"}},
-		"too many checks":                     {&Contract{Checks: numbered(MaxChecks + 1)}, []string{"too_many_checks"}},
-		"as many checks as are allowed":       {&Contract{Checks: numbered(MaxChecks)}, nil},
-		"an empty name":                       {with(func(c *Check) { c.Name = "" }), []string{"empty_name"}},
-		"a blank name":                        {with(func(c *Check) { c.Name = " \t" }), []string{"empty_name"}},
-		"a long name":                         {with(func(c *Check) { c.Name = strings.Repeat("n", 81) }), []string{"bad_name"}},
-		"a newline in a name":                 {with(func(c *Check) { c.Name = "a\nb" }), []string{"bad_name"}},
-		"a NUL in a name":                     {with(func(c *Check) { c.Name = "a\x00b" }), []string{"bad_name"}},
-		"a name that is a path":               {with(func(c *Check) { c.Name = "../../etc/passwd" }), nil},
-		"a name of several words":             {with(func(c *Check) { c.Name = "the tests pass" }), nil},
-		"the placeholder":                     {with(func(c *Check) { c.Name = " unique_snake_case_label " }), []string{"placeholder_name"}},
-		"a name like the placeholder":         {with(func(c *Check) { c.Name = "unique_snake_case_label_2" }), nil},
-		"an empty command":                    {with(func(c *Check) { c.Command = "" }), []string{"empty_command"}},
-		"a blank command":                     {with(func(c *Check) { c.Command = " \n\t" }), []string{"empty_command"}},
-		"a NUL in a command":                  {with(func(c *Check) { c.Command = "a\x00b" }), []string{"bad_command"}},
-		"a command of invalid UTF-8":          {with(func(c *Check) { c.Command = "a\xff" }), []string{"bad_command"}},
-		"a command that is too long":          {with(func(c *Check) { c.Command = strings.Repeat("x", MaxCommandBytes+1) }), []string{"bad_command"}},
-		"nothing is asserted":                 {with(func(c *Check) { c.ExpectExitZero = false }), []string{"asserts_nothing"}},
-		"only that the output contains \"\"":  {with(func(c *Check) { c.ExpectExitZero = false; c.OutputContains = &empty }), []string{"asserts_nothing"}},
-		"a text that is too long":             {with(func(c *Check) { c.OutputContains = &long }), []string{"bad_output_contains"}},
-		"no time at all":                      {with(func(c *Check) { c.TimeoutSecs = 0 }), []string{"bad_timeout"}},
-		"negative time":                       {with(func(c *Check) { c.TimeoutSecs = -1 }), []string{"bad_timeout"}},
-		"more than a day":                     {with(func(c *Check) { c.TimeoutSecs = MaxTimeoutSecs + 1 }), []string{"bad_timeout"}},
-		"a name twice":                        {&Contract{Checks: []Check{good, good}}, []string{"duplicate_name"}},
-		"a name twice but for spaces":         {&Contract{Checks: []Check{good, check(" tests_pass\t", "make check")}}, []string{"duplicate_name"}},
-		"names that differ in case":           {&Contract{Checks: []Check{good, check("Tests_pass", "make check")}}, nil},
-		"two empty names are not a duplicate": {&Contract{Checks: []Check{check("", "a b"), check("", "c d")}}, []string{"empty_name", "empty_name"}},
-		"a protected path outside":            {&Contract{Checks: []Check{good}, Protected: []string{"../x", "/etc/passwd", "a/../../b"}}, []string{"bad_protected", "bad_protected", "bad_protected"}},
-		"a protected glob that is none":       {&Contract{Checks: []Check{good}, Protected: []string{"", "a[", "a\x00"}}, []string{"bad_protected", "bad_protected", "bad_protected"}},
-		"good protected globs":                {&Contract{Checks: []Check{good}, Protected: []string{"tests", "**/*_test.go", "./fixtures/", "a..b"}}, nil},
+		"a good check": {with(func(c *Check) {}), nil},
+		"no checks":    {&Contract{Description: "x"}, []string{"no_checks"}},
+		"too many checks": {&Contract{Checks: numbered(MaxChecks + 1)},
+			[]string{"too_many_checks"}},
+		"as many checks as are allowed": {&Contract{Checks: numbered(MaxChecks)}, nil},
+		"an empty name":                 {with(func(c *Check) { c.Name = "" }), []string{"empty_name"}},
+		"a blank name":                  {with(func(c *Check) { c.Name = " \t" }), []string{"empty_name"}},
+		"a long name": {with(func(c *Check) {
+			c.Name = strings.Repeat("n", 81)
+		}), []string{"bad_name"}},
+		"a newline in a name":     {with(func(c *Check) { c.Name = "a\nb" }), []string{"bad_name"}},
+		"a NUL in a name":         {with(func(c *Check) { c.Name = "a\x00b" }), []string{"bad_name"}},
+		"a name that is a path":   {with(func(c *Check) { c.Name = "../../etc/passwd" }), nil},
+		"a name of several words": {with(func(c *Check) { c.Name = "the tests pass" }), nil},
+		"the placeholder": {with(func(c *Check) {
+			c.Name = " unique_snake_case_label "
+		}), []string{"placeholder_name"}},
+		"a name like the placeholder": {with(func(c *Check) { c.Name = "unique_snake_case_label_2" }), nil},
+		"an empty command":            {with(func(c *Check) { c.Command = "" }), []string{"empty_command"}},
+		"a blank command": {with(func(c *Check) {
+			c.Command = " \n\t"
+		}), []string{"empty_command"}},
+		"a NUL in a command":         {with(func(c *Check) { c.Command = "a\x00b" }), []string{"bad_command"}},
+		"a command of invalid UTF-8": {with(func(c *Check) { c.Command = "a\xff" }), []string{"bad_command"}},
+		"a command that is too long": {with(func(c *Check) {
+			c.Command = strings.Repeat("x", MaxCommandBytes+1)
+		}), []string{"bad_command"}},
+		"nothing is asserted": {with(func(c *Check) {
+			c.ExpectExitZero = false
+		}), []string{"asserts_nothing"}},
+		"only that the output contains \"\"": {with(func(c *Check) {
+			c.ExpectExitZero = false
+			c.OutputContains = &empty
+		}), []string{"asserts_nothing"}},
+		"a text that is too long": {with(func(c *Check) {
+			c.OutputContains = &long
+		}), []string{"bad_output_contains"}},
+		"no time at all": {with(func(c *Check) { c.TimeoutSecs = 0 }), []string{"bad_timeout"}},
+		"negative time":  {with(func(c *Check) { c.TimeoutSecs = -1 }), []string{"bad_timeout"}},
+		"more than a day": {with(func(c *Check) {
+			c.TimeoutSecs = MaxTimeoutSecs + 1
+		}), []string{"bad_timeout"}},
+		"a name twice": {&Contract{Checks: []Check{good, good}}, []string{"duplicate_name"}},
+		"a name twice but for spaces": {&Contract{Checks: []Check{good, check(" tests_pass\t", "make check")}},
+			[]string{"duplicate_name"}},
+		"names that differ in case": {&Contract{Checks: []Check{good, check("Tests_pass", "make check")}},
+			nil},
+		"two empty names are not a duplicate": {&Contract{Checks: []Check{check("", "a b"), check("", "c d")}},
+			[]string{"empty_name", "empty_name"}},
+		"a protected path outside": {&Contract{Checks: []Check{good},
+			Protected: []string{"../x", "/etc/passwd", "a/../../b"}},
+			[]string{"bad_protected", "bad_protected", "bad_protected"}},
+		"a protected glob that is none": {&Contract{Checks: []Check{good}, Protected: []string{"", "a[", "a\x00"}},
+			[]string{"bad_protected", "bad_protected", "bad_protected"}},
+		"good protected globs": {&Contract{Checks: []Check{good},
+			Protected: []string{"tests", "**/*_test.go", "./fixtures/", "a..b"}}, nil},
 		"everything at once, in order": {&Contract{Checks: []Check{
 			unless0(check("", " ")), check("a", "go version"), unless0(check("a", "true")),
-		}}, []string{"empty_name", "empty_command", "asserts_nothing", "toolchain_only", "duplicate_name", "asserts_nothing"}},
+		}}, []string{"empty_name", "empty_command", "asserts_nothing", "toolchain_only", "duplicate_name",
+			"asserts_nothing"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var codes []string
@@ -76,13 +102,15 @@ func TestEveryProblemIsFound(t *testing.T) {
 func numbered(n int) []Check {
 	var checks []Check
 	for i := range n {
-		checks = append(checks, check("c"+strings.Repeat("i", i%7)+string(rune('a'+i%26))+string(rune('a'+i/26)), "test -f a"))
+		checks = append(checks, check("c"+strings.Repeat("i", i%7)+string(rune('a'+i%26))+string(rune('a'+i/26)),
+			"test -f a"))
 	}
 	return checks
 }
 
 func TestToolchainOnly(t *testing.T) {
-	tools := strings.Fields("cargo rustc rustup node npm npx yarn pnpm python python3 pip pip3 go java javac ruby gem dotnet deno bun tsc gcc clang make cmake")
+	tools := strings.Fields("cargo rustc rustup node npm npx yarn pnpm python python3 pip pip3 go java javac ruby " +
+		"gem dotnet deno bun tsc gcc clang make cmake")
 	flags := strings.Fields("--version -V -v --help -h version")
 	for _, tool := range tools {
 		for _, flag := range flags {
@@ -154,7 +182,8 @@ func TestToolchainOnly(t *testing.T) {
 }
 
 func TestCheckOutputPathsAreSafeAndDistinct(t *testing.T) {
-	names := []string{"a", "A", "a b", "a/b", "a%2Fb", "../../etc/passwd", "..", ".", ".hidden", "a..b", "\\x", "é", "a:b", "%", "%25", "CON", strings.Repeat("/", MaxNameBytes)}
+	names := []string{"a", "A", "a b", "a/b", "a%2Fb", "../../etc/passwd", "..", ".", ".hidden", "a..b", "\\x", "é",
+		"a:b", "%", "%25", "CON", strings.Repeat("/", MaxNameBytes)}
 	seen := make(map[string]string)
 	for _, name := range names {
 		path := schema.CheckOutputPath(name)
@@ -163,7 +192,8 @@ func TestCheckOutputPathsAreSafeAndDistinct(t *testing.T) {
 		}
 		seen[path] = name
 		parts := strings.Split(path, "/")
-		if len(parts) != 3 || parts[0] != "checks" || parts[2] != "output" || strings.HasPrefix(parts[1], ".") || len(parts[1]) > 255 || filepath.Clean(path) != path {
+		if len(parts) != 3 || parts[0] != "checks" || parts[2] != "output" || strings.HasPrefix(parts[1], ".") ||
+			len(parts[1]) > 255 || filepath.Clean(path) != path {
 			t.Errorf("%q gives the path %q", name, path)
 		}
 	}

@@ -21,7 +21,8 @@ func Client(path string) string {
 	own, _ := os.Stat("/proc/self/exe")
 	for _, dir := range filepath.SplitList(path) {
 		at := filepath.Join(dir, Podman)
-		if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && !os.SameFile(info, own) {
+		if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 &&
+			!os.SameFile(info, own) {
 			return at
 		}
 	}
@@ -64,7 +65,8 @@ func beClient() {
 		fail(
 			125,
 			fmt.Errorf(
-				"podman compose has Podman's service start the containers, outside of the run: use podman-compose, or write cgroup_parent: ${%s} for each service in the compose file",
+				"podman compose has Podman's service start the containers, outside of the run: use podman-compose, "+
+					"or write cgroup_parent: ${%s} for each service in the compose file",
 				EnvCgroupParent,
 			),
 		)
@@ -83,8 +85,10 @@ func beClient() {
 
 // valued are the options before a command whose value is the next argument.
 var valued = []string{
-	"--cgroup-manager", "--config", "--conmon", "-c", "--connection", "--events-backend", "--hooks-dir", "--identity", "--imagestore",
-	"--log-level", "--module", "--network-cmd-path", "--network-config-dir", "--out", "--root", "--runroot", "--runtime", "--runtime-flag",
+	"--cgroup-manager", "--config", "--conmon", "-c", "--connection", "--events-backend", "--hooks-dir", "--identity",
+	"--imagestore",
+	"--log-level", "--module", "--network-cmd-path", "--network-config-dir", "--out", "--root", "--runroot",
+	"--runtime", "--runtime-flag",
 	"--ssh", "--storage-driver", "--storage-opt", "--tmpdir", "--url", "--volumepath",
 }
 

@@ -33,7 +33,8 @@ func TestWithParent(t *testing.T) {
 		}
 	}
 	for _, args := range []string{"compose -f x up", "compose run job"} {
-		if got, composes := withParent(strings.Fields(args), place{parent: "/p"}); !composes || strings.Join(got, " ") != args {
+		if got, composes := withParent(strings.Fields(args), place{parent: "/p"}); !composes ||
+			strings.Join(got, " ") != args {
 			t.Errorf("podman %s: %q, %v", args, got, composes)
 		}
 	}
@@ -44,8 +45,10 @@ func TestWithParent(t *testing.T) {
 func TestManager(t *testing.T) {
 	for _, c := range []struct{ args, env, want string }{
 		{"run image", "", "--cgroup-manager=systemd run --cgroup-parent=a.slice image"},
-		{"--syslog container create image", "", "--cgroup-manager=systemd --syslog container create --cgroup-parent=a.slice image"},
-		{"--cgroup-manager cgroupfs run image", "", "--cgroup-manager=systemd --cgroup-manager cgroupfs run --cgroup-parent=a.slice image"},
+		{"--syslog container create image", "",
+			"--cgroup-manager=systemd --syslog container create --cgroup-parent=a.slice image"},
+		{"--cgroup-manager cgroupfs run image", "",
+			"--cgroup-manager=systemd --cgroup-manager cgroupfs run --cgroup-parent=a.slice image"},
 		{"--remote run image", "", "--remote run --cgroup-parent=a.slice image"},
 		{"--url=unix:///s run image", "", "--url=unix:///s run --cgroup-parent=a.slice image"},
 		{"run image", "CONTAINER_HOST", "run --cgroup-parent=a.slice image"},

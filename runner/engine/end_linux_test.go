@@ -20,7 +20,8 @@ func TestEnd(t *testing.T) {
 	parent := "/assay-engine-test-" + strconv.Itoa(os.Getpid())
 	t.Cleanup(func() { e.RemoveGroups(parent) })
 	start := func(command string, args ...string) string {
-		return e.Run(append(append([]string{"run", "-d", "--network=none"}, args...), enginetest.Image, "sh", "-c", command)...)
+		return e.Run(append(append([]string{"run", "-d", "--network=none"}, args...), enginetest.Image, "sh", "-c",
+			command)...)
 	}
 	again := start("exit 1", "--restart=always", "--cgroup-parent", parent)
 	runs := start("exec sleep 600", "--name=job", "--label=a=b", "--cgroup-parent", parent)

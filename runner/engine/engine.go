@@ -116,7 +116,8 @@ func sockets(name string) ([]string, error) {
 	}
 	socket, ok := strings.CutPrefix(host, "unix://")
 	if !ok {
-		return nil, fmt.Errorf("%s is %q, but assay-run can use only an engine on this host, at unix://PATH", variable, host)
+		return nil, fmt.Errorf("%s is %q, but assay-run can use only an engine on this host, at unix://PATH", variable,
+			host)
 	}
 	return []string{socket}, nil
 }
@@ -248,7 +249,8 @@ func (e *Engine) Container(ctx context.Context, name string) (*Container, error)
 	}
 	return &Container{
 		asked: true, ID: c.ID, Name: strings.TrimPrefix(c.Name, "/"), Image: c.Config.Image, Labels: c.Config.Labels,
-		PID: c.State.Pid, New: c.State.Status == "created" || c.State.Status == "configured", parent: c.HostConfig.CgroupParent,
+		PID: c.State.Pid, New: c.State.Status == "created" || c.State.Status == "configured",
+		parent: c.HostConfig.CgroupParent,
 		active: c.State.Running || c.State.Restarting || cmp.Or(c.HostConfig.RestartPolicy.Name, "no") != "no",
 	}, nil
 }
@@ -431,7 +433,8 @@ func (e *Engine) Events(ctx context.Context, filter, value string, listening fun
 		if _, has := ev.Actor.Attributes[value]; keyOnly && !has {
 			continue
 		}
-		fn(Event{Action: ev.Action, ID: ev.Actor.ID, Name: ev.Actor.Attributes["name"], Image: ev.Actor.Attributes["image"]})
+		fn(Event{Action: ev.Action, ID: ev.Actor.ID, Name: ev.Actor.Attributes["name"],
+			Image: ev.Actor.Attributes["image"]})
 	}
 	err = lines.Err()
 	switch {
@@ -453,7 +456,8 @@ func (e *Engine) List(ctx context.Context, label string) (ids []string, err erro
 	var list []struct {
 		ID string `json:"Id"`
 	}
-	if err := e.get(ctx, "/containers/json", url.Values{"all": {"true"}, "filters": {string(text)}}, &list); err != nil {
+	if err := e.get(ctx, "/containers/json", url.Values{"all": {"true"}, "filters": {string(text)}},
+		&list); err != nil {
 		return nil, err
 	}
 	for _, c := range list {

@@ -67,8 +67,11 @@ func TestEventsEnd(t *testing.T) {
 	} {
 		var got []Event
 		listening := 0
-		err := answering(t, 200, body).Events(t.Context(), "label", "l", func() { listening++ }, func(e Event) { got = append(got, e) })
-		if !errors.Is(err, ErrUnreachable) || listening != 1 || len(got) != 1 || got[0] != (Event{"create", "1", "a", "i"}) {
+		err := answering(t, 200, body).Events(t.Context(), "label", "l", func() {
+			listening++
+		}, func(e Event) { got = append(got, e) })
+		if !errors.Is(err, ErrUnreachable) || listening != 1 || len(got) != 1 ||
+			got[0] != (Event{"create", "1", "a", "i"}) {
 			t.Errorf("%s: %v, %+v", name, err, got)
 		}
 	}

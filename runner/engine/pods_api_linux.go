@@ -122,7 +122,8 @@ func (a *apiServer) get(
 				verb,
 			),
 		}
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect,
+		http.StatusPermanentRedirect:
 		return nil, a.failed(
 			fmt.Errorf("the server at %s answered with a redirect, which assay-run does not follow", at.Host),
 		)

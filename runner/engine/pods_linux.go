@@ -127,8 +127,9 @@ func (o *podObject) container() Container {
 	}
 	image := strings.TrimPrefix(images.String(), " ")
 	return Container{
-		ID: o.Metadata.UID, Name: o.Metadata.Namespace + "/" + o.Metadata.Name, Image: image[:min(len(image), maxImages)],
-		New: !o.ended(),
+		ID: o.Metadata.UID, Name: o.Metadata.Namespace + "/" + o.Metadata.Name,
+		Image: image[:min(len(image), maxImages)],
+		New:   !o.ended(),
 	}
 }
 
@@ -149,7 +150,8 @@ func InPod(namespace string) (*Pods, error) {
 	switch {
 	case host == "":
 		return nil, &KubernetesError{
-			errors.New("KUBERNETES_SERVICE_HOST is not set"), "run assay-run in a pod, as docs/kubernetes/daemonset.yaml does",
+			errors.New("KUBERNETES_SERVICE_HOST is not set"),
+			"run assay-run in a pod, as docs/kubernetes/daemonset.yaml does",
 		}
 	case !nameForm().MatchString(node):
 		return nil, &KubernetesError{
@@ -167,7 +169,8 @@ func InPod(namespace string) (*Pods, error) {
 
 var (
 	labelKey = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
+		return regexp.MustCompile(
+			`^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 	})
 	labelValue = sync.OnceValue(
 		func() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$`) },
@@ -187,7 +190,8 @@ func (p *Pods) Watch(ctx context.Context, label string, w Watcher) error {
 func (p *Pods) Labels(c *Container) map[string]string {
 	namespace, name, _ := strings.Cut(c.Name, "/")
 	return map[string]string{
-		"container_engine": Kubernetes, "pod_uid": c.ID, "pod_namespace": namespace, "pod_name": name, "pod_containers": c.Image, "node_name": p.node,
+		"container_engine": Kubernetes, "pod_uid": c.ID, "pod_namespace": namespace, "pod_name": name,
+		"pod_containers": c.Image, "node_name": p.node,
 	}
 }
 
@@ -452,7 +456,8 @@ func (k *kubepods) dirs() []string {
 					return k.roots
 				}
 				switch {
-				case !e.IsDir(), name == "user.slice", strings.HasSuffix(name, ".service"), strings.HasSuffix(name, ".scope"):
+				case !e.IsDir(), name == "user.slice", strings.HasSuffix(name, ".service"),
+					strings.HasSuffix(name, ".scope"):
 				case name == "kubepods", name == "kubepods.slice", strings.HasSuffix(name, "-kubepods.slice"):
 					k.roots = append(k.roots, filepath.Join(dir, name))
 				default:

@@ -44,17 +44,30 @@ func TestRelayOfHostileClients(t *testing.T) {
 		answer        string
 		daemon        []string
 	}{
-		{"a client that ends its side", "GET /ping HTTP/1.1\r\nHost: x\r\n\r\n", true, "answer to /ping", []string{"GET /ping "}},
-		{"two requests at once", "GET /one HTTP/1.1\r\nHost: x\r\n\r\n" + plain(`{"Image":"i"}`), false, "answer to /v1.40/containers/create", []string{"GET /one ", made}},
-		{"a chunked body", create + "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\n{\"Ima\r\n8\r\nge\":\"i\"}\r\n0\r\n\r\n", false, "answer to", []string{made}},
-		{"two lengths", create + "Content-Length: 13\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\nd\r\n{\"Image\":\"i\"}\r\n0\r\n\r\n", false, "answer to", []string{made}},
-		{"a body after the question whether to send it", create + "Expect: 100-continue\r\nContent-Length: 13\r\nConnection: close\r\n\r\n{\"Image\":\"i\"}", false, "answer to", []string{made}},
-		{"an encoded path", strings.Replace(plain(`{"Image":"i"}`), "create", "%63reate", 1), false, "answer to", []string{made}},
+		{"a client that ends its side", "GET /ping HTTP/1.1\r\nHost: x\r\n\r\n", true, "answer to /ping",
+			[]string{"GET /ping "}},
+		{"two requests at once", "GET /one HTTP/1.1\r\nHost: x\r\n\r\n" + plain(`{"Image":"i"}`), false,
+			"answer to /v1.40/containers/create", []string{"GET /one ", made}},
+		{"a chunked body", create +
+			"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\n{\"Ima\r\n8\r\nge\":\"i\"}\r\n0\r\n\r\n",
+			false, "answer to", []string{made}},
+		{"two lengths", create +
+			"Content-Length: 13\r\nTransfer-Encoding: chunked\r\nConnection: " +
+			"close\r\n\r\nd\r\n{\"Image\":\"i\"}\r\n0\r\n\r\n", false, "answer to", []string{made}},
+		{"a body after the question whether to send it",
+			create + "Expect: 100-continue\r\nContent-Length: 13\r\nConnection: close\r\n\r\n{\"Image\":\"i\"}", false,
+			"answer to", []string{made}},
+		{"an encoded path", strings.Replace(plain(`{"Image":"i"}`), "create", "%63reate", 1), false, "answer to",
+			[]string{made}},
 		{"text after the description", plain(`{"Image":"i"}{"HostConfig":{}}`), false, "answer to", []string{made}},
-		{"two parents", plain(`{"HostConfig":{"CgroupParent":"/own","cgroupparent":""}}`), false, "HTTP/1.1 400 Bad Request", nil},
-		{"two descriptions", plain(`{"HostConfig":{"CgroupParent":"/own"},"hostCONFIG":{"CgroupParent":""}}`), false, "the key appears twice", nil},
-		{"a description without an end", plain(`{"Image":"` + strings.Repeat("i", maxRequest) + `"}`), false, "is longer than", nil},
-		{"a header without an end", "GET /ping HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 2*maxHeader), true, "", nil},
+		{"two parents", plain(`{"HostConfig":{"CgroupParent":"/own","cgroupparent":""}}`), false,
+			"HTTP/1.1 400 Bad Request", nil},
+		{"two descriptions", plain(`{"HostConfig":{"CgroupParent":"/own"},"hostCONFIG":{"CgroupParent":""}}`), false,
+			"the key appears twice", nil},
+		{"a description without an end", plain(`{"Image":"` + strings.Repeat("i", maxRequest) + `"}`), false,
+			"is longer than", nil},
+		{"a header without an end", "GET /ping HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 2*maxHeader), true, "",
+			nil},
 		{"no request", "\x00\x01\x02\r\n\r\n", true, "", nil},
 		{"half of a body", create + "Content-Length: 1000\r\n\r\n{", true, "unexpected EOF", nil},
 	} {

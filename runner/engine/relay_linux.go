@@ -199,7 +199,8 @@ func answer(from *bufio.Reader, req *http.Request) (*http.Response, error) {
 func raw(res *http.Response) bool {
 	return res.StatusCode == http.StatusSwitchingProtocols ||
 		res.StatusCode == http.StatusOK && res.Request.Method == http.MethodPost && res.ContentLength < 0 &&
-			strings.HasPrefix(res.Header.Get("Content-Type"), "application/vnd.docker.") && len(res.TransferEncoding) == 0
+			strings.HasPrefix(res.Header.Get("Content-Type"), "application/vnd.docker.") &&
+			len(res.TransferEncoding) == 0
 }
 
 // pass copies what both sides write, until both have ended. The client's bytes begin once
@@ -295,7 +296,8 @@ func refuse(client io.Writer, why error) {
 	if err == nil {
 		_, _ = fmt.Fprintf(
 			client,
-			"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+			"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: "+
+				"%d\r\nConnection: close\r\n\r\n%s",
 			len(body), body,
 		)
 	}

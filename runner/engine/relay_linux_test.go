@@ -64,7 +64,8 @@ func TestRelay(t *testing.T) {
 	check := func(what, got, want string, code, wantCode int) {
 		t.Helper()
 		if got != want || code != wantCode {
-			t.Errorf("%s: %d bytes %.200q, exit code %d, want %d bytes %.200q, exit code %d", what, len(got), got, code, len(want), want, wantCode)
+			t.Errorf("%s: %d bytes %.200q, exit code %d, want %d bytes %.200q, exit code %d", what, len(got), got, code,
+				len(want), want, wantCode)
 		}
 	}
 	large := make([]byte, 8<<20)
@@ -73,7 +74,8 @@ func TestRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	out, pid, code := docker(large, "run", "-i", "--name=pipe", "--network=none", enginetest.Image, "sh", "-c", "cat; exit 7")
+	out, pid, code := docker(large, "run", "-i", "--name=pipe", "--network=none", enginetest.Image, "sh", "-c",
+		"cat; exit 7")
 	check("streams", out, string(large), code, 7)
 	mu.Lock()
 	if asked["pipe"] != uint32(pid) {
@@ -84,7 +86,8 @@ func TestRelay(t *testing.T) {
 	if !strings.HasPrefix(out, "0::"+parent+"/") || code != 0 {
 		t.Errorf("the container is in %s", out)
 	}
-	docker(nil, "run", "-d", "--name=box", "--network=none", enginetest.Image, "sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait")
+	docker(nil, "run", "-d", "--name=box", "--network=none", enginetest.Image, "sh", "-c",
+		"trap 'exit 0' TERM; sleep 600 & wait")
 	out, _, code = docker([]byte("in"), "exec", "-i", "box", "sh", "-c", "cat; exit 4")
 	check("exec", out, "in", code, 4)
 	if _, _, code = docker(nil, "cp", "large", "box:/tmp/large"); code != 0 {

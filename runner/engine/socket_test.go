@@ -22,7 +22,8 @@ func TestSocket(t *testing.T) {
 		}
 	}
 	for name, host := range map[string]string{"rootless": "unix:///run/user/1000/docker.sock", "far": "ssh://far"} {
-		write(fmt.Sprintf("contexts/meta/%x/meta.json", sha256.Sum256([]byte(name))), `{"Name":"`+name+`","Endpoints":{"docker":{"Host":"`+host+`"}}}`)
+		write(fmt.Sprintf("contexts/meta/%x/meta.json", sha256.Sum256([]byte(name))),
+			`{"Name":"`+name+`","Endpoints":{"docker":{"Host":"`+host+`"}}}`)
 	}
 	home := "DOCKER_CONFIG=" + config
 	for _, c := range []struct {
@@ -35,8 +36,10 @@ func TestSocket(t *testing.T) {
 		{"a host elsewhere", "", []string{"DOCKER_HOST=tcp://far:2375"}, ""},
 		{"the context in use", `{"currentContext":"rootless"}`, []string{home}, "/run/user/1000/docker.sock"},
 		{"a context elsewhere", `{"currentContext":"far"}`, []string{home}, ""},
-		{"another context", `{"currentContext":"far"}`, []string{home, "DOCKER_CONTEXT=rootless"}, "/run/user/1000/docker.sock"},
-		{"the default context", `{"currentContext":"far"}`, []string{home, "DOCKER_CONTEXT=default"}, "/var/run/docker.sock"},
+		{"another context", `{"currentContext":"far"}`, []string{home, "DOCKER_CONTEXT=rootless"},
+			"/run/user/1000/docker.sock"},
+		{"the default context", `{"currentContext":"far"}`, []string{home, "DOCKER_CONTEXT=default"},
+			"/var/run/docker.sock"},
 		{"a context that is not there", `{"currentContext":"gone"}`, []string{home}, ""},
 		{"a torn configuration", `{"currentCon`, []string{home}, "/var/run/docker.sock"},
 	} {

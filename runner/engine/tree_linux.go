@@ -96,7 +96,8 @@ func directory(c *Container) (string, error) {
 	}
 	if _, ok := container.Of(path); ok {
 		return "", fmt.Errorf(
-			"container %s: the process %d that the engine names is not in it: the engine is in another PID namespace", c.Name,
+			"container %s: the process %d that the engine names is not in it: the engine is in another PID namespace",
+			c.Name,
 			c.PID,
 		)
 	}

@@ -15,7 +15,8 @@ func TestEndedSinceTheAnswer(t *testing.T) {
 	if err := gone.Run(); err != nil {
 		t.Fatal(err)
 	}
-	e := answering(t, 200, fmt.Sprintf(`{"Id":"0a","State":{"Status":"running","Running":true,"Pid":%d}}`+"\n", gone.Process.Pid))
+	e := answering(t, 200, fmt.Sprintf(`{"Id":"0a","State":{"Status":"running","Running":true,"Pid":%d}}`+"\n",
+		gone.Process.Pid))
 	c, err := e.Container(t.Context(), "0a")
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,8 @@ func benchClient(b *testing.B, f *fixture, startRun bool) *rawClient {
 	b.Cleanup(func() { conn.Close() })
 	c := &rawClient{conn, bufio.NewReaderSize(conn, 1<<16)}
 	if startRun {
-		c.send(b, []byte(`{"jsonrpc":"2.0","id":1,"method":"runs.start","params":{"agent_id":"bench","intent":""}}`+"\n"))
+		c.send(b, []byte(`{"jsonrpc":"2.0","id":1,"method":"runs.start","params":{"agent_id":"bench","intent":""}}`+
+			"\n"))
 		c.next(b)
 	}
 	c.send(b, []byte(`{"jsonrpc":"2.0","id":2,"method":"tools.register","params":[{"name":"read_file","description":"","parameters":{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}}]}`+"\n"))
@@ -47,7 +48,8 @@ func benchClient(b *testing.B, f *fixture, startRun bool) *rawClient {
 	return c
 }
 
-var benchProposal = []byte(`{"jsonrpc":"2.0","id":7,"method":"proposal.submit","params":{"proposal":{"id":"p1","source":"agent","actions":[{"id":"a1","type":"tool_call","tool":"read_file","parameters":{"path":"/home/user/project/main.go"}}]}}}` + "\n")
+var benchProposal = []byte(
+	`{"jsonrpc":"2.0","id":7,"method":"proposal.submit","params":{"proposal":{"id":"p1","source":"agent","actions":[{"id":"a1","type":"tool_call","tool":"read_file","parameters":{"path":"/home/user/project/main.go"}}]}}}` + "\n")
 
 // answerTo is the client's answer to a tools.execute line.
 func answerTo(line []byte) []byte {
@@ -139,7 +141,8 @@ func BenchmarkSustained(b *testing.B) {
 			for got < n {
 				for sent < n && sent-got < window {
 					// An id in flight is not used again.
-					out = append(out, bytes.Replace(benchProposal, []byte(`"id":7`), fmt.Appendf(nil, `"id":%d`, 1000+sent), 1)...)
+					out = append(out, bytes.Replace(benchProposal, []byte(`"id":7`),
+						fmt.Appendf(nil, `"id":%d`, 1000+sent), 1)...)
 					sent++
 				}
 				if len(out) > 0 {

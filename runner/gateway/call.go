@@ -105,7 +105,8 @@ func (c *call) check() bool {
 	}
 	now := c.began
 	if c.busy {
-		return reject(byRateLimit, "", schema.CallOutcome{Kind: schema.CallRateLimited, RetryAfterMS: schema.Some[int64](100)})
+		return reject(byRateLimit, "",
+			schema.CallOutcome{Kind: schema.CallRateLimited, RetryAfterMS: schema.Some[int64](100)})
 	}
 	if d := c.action.Denied; d != nil {
 		c.rule = d.Rule
@@ -208,7 +209,8 @@ func (c *call) record() error {
 	}
 	err := c.g.audit(c.run, &schema.CallEventBody{
 		CallID: c.id, ToolID: c.action.Tool, ToolCallID: c.action.ToolCallID, CallerID: c.params.Proposal.Source,
-		GrantedCapabilities: c.granted, DurationMS: float64((c.finished - c.began).Milliseconds()), DurationUS: (c.finished - c.began).Microseconds(),
+		GrantedCapabilities: c.granted, DurationMS: float64((c.finished - c.began).Milliseconds()),
+		DurationUS: (c.finished - c.began).Microseconds(),
 		CursorPage: c.pages(),
 		Outcome:    c.outcome, Tier: tier, DryRun: c.params.DryRun,
 	})

@@ -119,7 +119,8 @@ func toolFailure(failure jsontext.Value) schema.CallOutcome {
 	}
 	for _, s := range said {
 		var code string
-		if s.Code.Kind() == '"' && json.Unmarshal(s.Code, &code) == nil && code != "" && len(code) <= maxCode && o.Code == schema.FailToolError {
+		if s.Code.Kind() == '"' && json.Unmarshal(s.Code, &code) == nil && code != "" && len(code) <= maxCode &&
+			o.Code == schema.FailToolError {
 			o.Code = code
 		}
 		if k := s.Retryable.Kind(); k == 't' || k == 'f' {

@@ -131,13 +131,15 @@ func (c *client) runFor(id string, look bool) (*recording.Run, *jsonrpc.Error) {
 	run := c.runNow()
 	switch {
 	case id == "" && run == nil:
-		return nil, jsonrpc.Errorf(codeNoRun, "no run is open on this connection: open one with runs.start, or name one with run_id")
+		return nil, jsonrpc.Errorf(codeNoRun,
+			"no run is open on this connection: open one with runs.start, or name one with run_id")
 	case id == "" || run != nil && run.ID == id:
 		return run, nil
 	}
 	named := c.g.runs.named(id)
 	if named == nil {
-		if past, ended := c.g.runs.earlier(id); ended && !look && (c.conn.Identity() == "" || mark(c.conn.Identity()) == past.Agent) {
+		if past, ended := c.g.runs.earlier(id); ended && !look &&
+			(c.conn.Identity() == "" || mark(c.conn.Identity()) == past.Agent) {
 			return nil, jsonrpc.Errorf(codeRunState, "run %s is not open, it is %s", id, past.state())
 		}
 		return nil, jsonrpc.Errorf(codeNoRun, "run %.100q does not exist", id)
@@ -270,7 +272,8 @@ func (c *client) registerPolicy(r *rpc.Request) (any, *jsonrpc.Error) {
 		}
 		// On disk while the run goes on: a crash must not lose the rule.
 		if err := run.PutPolicy(); err != nil {
-			return nil, jsonrpc.Errorf(codeNotRecorded, "the rule is in force, but could not be recorded: %s", jsonrpc.Brief(err))
+			return nil, jsonrpc.Errorf(codeNotRecorded, "the rule is in force, but could not be recorded: %s",
+				jsonrpc.Brief(err))
 		}
 	}
 	return map[string]any{"registered": rule.Name}, nil
@@ -345,9 +348,11 @@ func (c *client) startRun(r *rpc.Request) (any, *jsonrpc.Error) {
 	}
 	switch {
 	case !agentName().MatchString(p.AgentID):
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/agent_id: must be 1 to 128 letters, digits, '.', '_' or '-', and not begin with '.' or '-'")
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
+			"params/agent_id: must be 1 to 128 letters, digits, '.', '_' or '-', and not begin with '.' or '-'")
 	case len(p.Intent) > maxText || len(p.OutcomeDescription) > maxText || len(p.IdempotencyKey) > maxIdentifier:
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params: a text must have at most %d bytes, an idempotency_key at most %d", maxText, maxIdentifier)
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
+			"params: a text must have at most %d bytes, an idempotency_key at most %d", maxText, maxIdentifier)
 	}
 	start := Start{AgentID: p.AgentID, Intent: p.Intent, OutcomeDescription: p.OutcomeDescription}
 	run, err := c.g.start(r.Context(), c, start, p.IdempotencyKey)
@@ -459,8 +464,9 @@ func (c *client) listRuns(r *rpc.Request) (any, *jsonrpc.Error) {
 			continue
 		}
 		runs = append(runs, runInfo{
-			RunID: run.ID, AgentID: i.AgentID, Intent: i.Intent, Expects: i.OutcomeDescription, State: i.State, Outcome: i.Outcome,
-			Turns: i.Turns, Clients: i.Clients, TStartNS: int64(i.TStart), TEndNS: int64(i.TEnd), Bundle: i.Bundle,
+			RunID: run.ID, AgentID: i.AgentID, Intent: i.Intent, Expects: i.OutcomeDescription, State: i.State,
+			Outcome: i.Outcome,
+			Turns:   i.Turns, Clients: i.Clients, TStartNS: int64(i.TStart), TEndNS: int64(i.TEnd), Bundle: i.Bundle,
 		})
 	}
 	return map[string]any{"runs": runs}, nil
@@ -495,7 +501,8 @@ func (c *client) getTrace(r *rpc.Request) (any, *jsonrpc.Error) {
 		return nil, unreadable(rerr)
 	}
 	i := run.Info()
-	res := map[string]any{"run_id": run.ID, "agent_id": i.AgentID, "state": i.State, "t_start_ns": int64(i.TStart), "turns": jsontext.Value(turns)}
+	res := map[string]any{"run_id": run.ID, "agent_id": i.AgentID, "state": i.State, "t_start_ns": int64(i.TStart),
+		"turns": jsontext.Value(turns)}
 	if i.TEnd > 0 {
 		res["t_end_ns"], res["outcome"] = int64(i.TEnd), i.Outcome
 	}
@@ -573,19 +580,22 @@ func (c *client) follow(ctx context.Context, r *rpc.Request, run *recording.Run,
 		r.Answer(nil, unreadable(err))
 		return
 	}
-	r.Answer(map[string]any{"subscription": id, "run_id": run.ID, "turns": jsontext.Value(turns), "next_index": t.Next}, nil)
+	r.Answer(map[string]any{"subscription": id, "run_id": run.ID, "turns": jsontext.Value(turns), "next_index": t.Next},
+		nil)
 	for t.More(ctx) {
 		turns, n, err := t.Page(math.MaxUint64)
 		if err != nil {
 			return
 		}
-		if n > 0 && !c.conn.Notify("runs.turns", map[string]any{"subscription": id, "run_id": run.ID, "turns": jsontext.Value(turns)}) {
+		if n > 0 && !c.conn.Notify("runs.turns",
+			map[string]any{"subscription": id, "run_id": run.ID, "turns": jsontext.Value(turns)}) {
 			return
 		}
 	}
 	if ctx.Err() == nil {
 		i := run.Info()
-		c.conn.Notify("runs.ended", map[string]any{"subscription": id, "run_id": run.ID, "state": i.State, "outcome": i.Outcome})
+		c.conn.Notify("runs.ended",
+			map[string]any{"subscription": id, "run_id": run.ID, "state": i.State, "outcome": i.Outcome})
 	}
 }
 
@@ -601,7 +611,8 @@ func (c *client) unsubscribe(r *rpc.Request) (any, *jsonrpc.Error) {
 	cancel := c.subs[p.Subscription]
 	c.mu.Unlock()
 	if cancel == nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/subscription: subscription %.40q does not exist", p.Subscription)
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/subscription: subscription %.40q does not exist",
+			p.Subscription)
 	}
 	cancel()
 	return map[string]any{"unsubscribed": p.Subscription}, nil
@@ -655,7 +666,8 @@ func (c *client) recordTurns(r *rpc.Request) (any, *jsonrpc.Error) {
 	case err != nil:
 		return nil, err
 	case len(p.Turns) == 0 || len(p.Turns) > c.g.cfg.Limits.Turns:
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/turns: must have 1 to %d turns, found %d", c.g.cfg.Limits.Turns, len(p.Turns))
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/turns: must have 1 to %d turns, found %d",
+			c.g.cfg.Limits.Turns, len(p.Turns))
 	}
 	turns := make([]schema.TurnBody, len(p.Turns))
 	now := int64(c.g.cfg.Now() - run.Zero)
@@ -687,7 +699,8 @@ func (t *reportedTurn) body(now int64) (schema.TurnBody, *jsonrpc.Error) {
 	b := schema.TurnBody{
 		Prompt: t.Prompt, Tool: t.Tool, Parameters: rawValue(t.Parameters), Output: rawValue(t.Output),
 		CLIOutcome: t.CLIOutcome, VerifierVerdict: t.VerifierVerdict, PolicyRejected: t.PolicyRejected,
-		Source: "reported", ToolCallID: t.ToolCallID, ClientID: t.ClientID, ProposalID: t.ProposalID, TStartNS: now, TEndNS: now,
+		Source: "reported", ToolCallID: t.ToolCallID, ClientID: t.ClientID, ProposalID: t.ProposalID, TStartNS: now,
+		TEndNS: now,
 	}
 	if b.VerifierVerdict == "" {
 		b.VerifierVerdict = schema.VerdictNotRun
@@ -698,17 +711,22 @@ func (t *reportedTurn) body(now int64) (schema.TurnBody, *jsonrpc.Error) {
 	o, p := t.CLIOutcome, t.PolicyRejected
 	switch v := b.VerifierVerdict; {
 	case len(t.Tool) > policy.MaxName || len(t.ToolCallID) > agentlog.MaxID:
-		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "tool must have at most %d bytes, tool_call_id at most %d", policy.MaxName, agentlog.MaxID)
+		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "tool must have at most %d bytes, tool_call_id at most %d",
+			policy.MaxName, agentlog.MaxID)
 	case len(t.ClientID) > maxIdentifier || len(t.ProposalID) > maxIdentifier:
-		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "client_id and proposal_id must have at most %d bytes", maxIdentifier)
+		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "client_id and proposal_id must have at most %d bytes",
+			maxIdentifier)
 	case v != schema.VerdictPass && v != schema.VerdictFail && v != schema.VerdictNotRun:
 		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "verifier_verdict: must be pass, fail or not_run")
 	case o != nil && !(o.Kind == "exited" && o.Code != nil || o.Kind == "timeout" && o.Code == nil):
-		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, `cli_outcome: {"kind":"exited","code":N} or {"kind":"timeout"}`)
+		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
+			`cli_outcome: {"kind":"exited","code":N} or {"kind":"timeout"}`)
 	case p != nil && !named(p):
-		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "policy_rejected: rule must have 1 to %d bytes, param at most as many", policy.MaxName)
+		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
+			"policy_rejected: rule must have 1 to %d bytes, param at most as many", policy.MaxName)
 	case p != nil && (o != nil || v != schema.VerdictNotRun || t.Output != nil):
-		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "policy_rejected: a rejected action must have no output, no cli_outcome, and the verdict not_run")
+		return b, jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
+			"policy_rejected: a rejected action must have no output, no cli_outcome, and the verdict not_run")
 	}
 	if p != nil {
 		b.RejectedBy = byPolicy

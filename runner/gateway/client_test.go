@@ -99,7 +99,8 @@ func dial(t testing.TB, path string) *tester {
 		t.Fatal(err)
 	}
 	c := &tester{
-		t: t, conn: conn, br: bufio.NewReaderSize(conn, 1<<16), waiting: map[string]chan frame{}, gone: make(chan struct{}),
+		t: t, conn: conn, br: bufio.NewReaderSize(conn, 1<<16), waiting: map[string]chan frame{},
+		gone: make(chan struct{}),
 		tool: func(toolsExecute) (string, string) { return `{"ok":true}`, "" },
 	}
 	t.Cleanup(func() { conn.Close(); <-c.gone })

@@ -23,17 +23,20 @@ func TestEachDecisionIsOneLine(t *testing.T) {
 		rule, tool, says string
 		want             []string
 	}{
-		"nobody has a policy":                        {"", "t", "", []string{"assay-run:gateway allow"}},
-		"a log without a decision":                   {"", "t", logged, []string{"assay-run:gateway allow"}},
-		"the client allows":                          {"", "t", allowed, []string{"proxy allow"}},
-		"the client allows, in its log":              {"", "t", allowed + logged, nil},
-		"the client denies":                          {"", "t", denied, []string{"proxy deny its"}},
-		"the client denies, in its log":              {"", "t", denied + logged, nil},
-		"the gateway allows":                         {rule, "t", "", []string{"assay-run:gateway allow"}},
-		"the gateway denies":                         {rule, "no", "", []string{"assay-run:gateway deny r"}},
-		"both allow":                                 {rule, "t", allowed, []string{"proxy allow", "assay-run:gateway allow"}},
-		"both allow, the client in its log":          {rule, "t", allowed + logged, []string{"assay-run:gateway allow"}},
-		"the client allows, the gateway denies":      {rule, "no", allowed, []string{"proxy allow", "assay-run:gateway deny r"}},
+		"nobody has a policy":           {"", "t", "", []string{"assay-run:gateway allow"}},
+		"a log without a decision":      {"", "t", logged, []string{"assay-run:gateway allow"}},
+		"the client allows":             {"", "t", allowed, []string{"proxy allow"}},
+		"the client allows, in its log": {"", "t", allowed + logged, nil},
+		"the client denies":             {"", "t", denied, []string{"proxy deny its"}},
+		"the client denies, in its log": {"", "t", denied + logged, nil},
+		"the gateway allows":            {rule, "t", "", []string{"assay-run:gateway allow"}},
+		"the gateway denies":            {rule, "no", "", []string{"assay-run:gateway deny r"}},
+		"both allow": {rule, "t", allowed,
+			[]string{"proxy allow", "assay-run:gateway allow"}},
+		"both allow, the client in its log": {rule, "t", allowed + logged,
+			[]string{"assay-run:gateway allow"}},
+		"the client allows, the gateway denies": {rule, "no", allowed,
+			[]string{"proxy allow", "assay-run:gateway deny r"}},
 		"the client denies, the gateway never looks": {rule, "no", denied, []string{"proxy deny its"}},
 		"the client allows an unknown tool":          {"", "unknown", allowed, []string{"proxy allow"}},
 	} {
@@ -61,7 +64,8 @@ func TestEachDecisionIsOneLine(t *testing.T) {
 				t.Error(d)
 			}
 			// An observer hears of every call that came to the policy, else its window would stay open.
-			if c.tool == "t" && !strings.Contains(c.says, "denied") && !strings.Contains(strings.Join(o.got, ";"), "decided tc t") {
+			if c.tool == "t" && !strings.Contains(c.says, "denied") &&
+				!strings.Contains(strings.Join(o.got, ";"), "decided tc t") {
 				t.Errorf("the observer heard %q", o.got)
 			}
 		})

@@ -88,7 +88,8 @@ func flood(t *testing.T, mayWait int, wantBusy bool) {
 	w := bufio.NewWriterSize(conn, 1<<16)
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":0,"method":"tools.register","params":[{"name":"t"}]}`+"\n")
 	for i := 1; i < calls; i++ {
-		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"method":"proposal.submit","params":%s}`+"\n", i, oneCall("t", `{"n":1}`))
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"method":"proposal.submit","params":%s}`+"\n", i,
+			oneCall("t", `{"n":1}`))
 	}
 	w.Flush()
 	go func() {

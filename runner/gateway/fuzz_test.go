@@ -41,7 +41,8 @@ func FuzzMessage(f *testing.F) {
 		`{"jsonrpc":"2.0","id":1,"method":"runs.subscribe","params":{}}`,
 		`{"jsonrpc":"2.0","id":1,"method":"runs.complete","params":{"outcome":"x"}}`,
 		`{"jsonrpc":"2.0","id":1,"result":{"a":1}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""}}`,
-		`[{"jsonrpc":"2.0","id":1,"method":"metrics.snapshot"},7]`, `{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}`,
+		`[{"jsonrpc":"2.0","id":1,"method":"metrics.snapshot"},7]`,
+		`{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -58,7 +59,8 @@ func FuzzMessage(f *testing.F) {
 			t.Fatal(err)
 		}
 		conn := &memConn{in: io.MultiReader(
-			strings.NewReader(`{"jsonrpc":"2.0","id":0,"method":"runs.start","params":{"agent_id":"a","intent":""}}`+"\n"),
+			strings.NewReader(`{"jsonrpc":"2.0","id":0,"method":"runs.start","params":{"agent_id":"a","intent":""}}`+
+				"\n"),
 			strings.NewReader(`{"jsonrpc":"2.0","id":0,"method":"tools.register","params":[{"name":"t","parameters":{"type":"object"}}]}`+"\n"),
 			bytes.NewReader(append(bytes.ReplaceAll(msg, []byte("\n"), []byte(" ")), '\n')),
 		)}

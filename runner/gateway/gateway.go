@@ -69,7 +69,8 @@ func New(cfg Config) (*Gateway, error) {
 			return nil, err
 		}
 	}
-	g.server = rpc.New(rpc.Config{Open: g.open, Authenticate: authenticate(cfg.Token, cfg.Agents), DropStopped: cfg.Open != nil, Limits: cfg.Limits.ConnLimits})
+	g.server = rpc.New(rpc.Config{Open: g.open, Authenticate: authenticate(cfg.Token, cfg.Agents),
+		DropStopped: cfg.Open != nil, Limits: cfg.Limits.ConnLimits})
 	if cfg.Run != nil {
 		g.run = g.newRun(*cfg.Run, 0, policy.NewSet(cfg.Policy))
 		g.runs.add(g.run, "")
@@ -119,7 +120,8 @@ func (g *Gateway) newRun(to Recording, zero time.Duration, rules *policy.Set) *r
 
 func (g *Gateway) options(zero time.Duration, rules *policy.Set) recording.Options {
 	return recording.Options{
-		Zero: zero, Rules: rules, Turns: g.cfg.Turns, BlobBytes: g.cfg.Limits.BlobBytes, BlobMin: g.cfg.Limits.BlobMin, Once: g.cfg.Run == nil,
+		Zero: zero, Rules: rules, Turns: g.cfg.Turns, BlobBytes: g.cfg.Limits.BlobBytes, BlobMin: g.cfg.Limits.BlobMin,
+		Once: g.cfg.Run == nil,
 	}
 }
 
@@ -291,8 +293,9 @@ func (g *Gateway) recordLost(run *recording.Run, l recording.Lost, now time.Dura
 	outcome := failedWith(schema.FailCallbackLost, true)
 	if !l.Turn {
 		_, err := run.Record([]schema.TurnBody{{
-			Tool: l.Tool, VerifierVerdict: schema.VerdictNotRun, Error: outcome.Code, Source: "gateway", ToolCallID: l.ToolCallID,
-			TStartNS: int64(l.TNS), TEndNS: int64(now),
+			Tool: l.Tool, VerifierVerdict: schema.VerdictNotRun, Error: outcome.Code, Source: "gateway",
+			ToolCallID: l.ToolCallID,
+			TStartNS:   int64(l.TNS), TEndNS: int64(now),
 		}})
 		if err != nil {
 			return err
@@ -301,7 +304,8 @@ func (g *Gateway) recordLost(run *recording.Run, l recording.Lost, now time.Dura
 	run.State.Set("last_tool", l.Tool)
 	run.State.Ended(l.Tool, &outcome, schema.VerdictNotRun)
 	return g.audit(run, &schema.CallEventBody{
-		CallID: schema.NewID(), ToolID: l.Tool, ToolCallID: l.ToolCallID, DurationMS: float64((now - l.TNS).Milliseconds()), DurationUS: (now - l.TNS).Microseconds(),
+		CallID: schema.NewID(), ToolID: l.Tool, ToolCallID: l.ToolCallID,
+		DurationMS: float64((now - l.TNS).Milliseconds()), DurationUS: (now - l.TNS).Microseconds(),
 		Outcome: outcome, Tier: schema.DefaultTier,
 	})
 }
@@ -469,7 +473,8 @@ func LoadTokens(path string) (agents map[string]string, err error) {
 		case len(words) != 2:
 			return nil, fmt.Errorf("%s: line %d: want an agent's id and its token", path, n)
 		case !agentName().MatchString(words[0]):
-			return nil, fmt.Errorf("%s: line %d: an agent's id must be 1 to 128 letters, digits, '.', '_' or '-'", path, n)
+			return nil, fmt.Errorf("%s: line %d: an agent's id must be 1 to 128 letters, digits, '.', '_' or '-'", path,
+				n)
 		case len(words[1]) < minToken:
 			return nil, fmt.Errorf("%s: line %d: a token must have at least %d bytes", path, n, minToken)
 		}

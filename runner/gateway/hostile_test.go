@@ -80,7 +80,8 @@ func TestASlowMessageEndsItsConnectionAndAPauseDoesNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ws.Close()
-	fmt.Fprintf(ws, "GET /?token=t HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+	fmt.Fprintf(ws, "GET /?token=t HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: "+
+		"Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 	wr := bufio.NewReader(ws)
 	for {
 		line, err := wr.ReadString('\n')
@@ -112,7 +113,8 @@ func TestMoreConnectionsThanAllowedAreToldSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "more than 2 connections") {
+	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil ||
+		!strings.Contains(line, "more than 2 connections") {
 		t.Errorf("answer %q, %v", line, err)
 	}
 	a.must("runs.list", "{}")

@@ -119,7 +119,8 @@ func (j *journal) write(n note, sync bool) {
 	}
 	if err != nil && !j.failed && !errors.Is(err, os.ErrClosed) {
 		j.failed = true
-		j.warn(fmt.Sprintf("%s cannot be written, so a restart will lose idempotency keys and rate limits: %v", j.path, err))
+		j.warn(fmt.Sprintf("%s cannot be written, so a restart will lose idempotency keys and rate limits: %v", j.path,
+			err))
 	}
 }
 

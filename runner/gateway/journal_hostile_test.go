@@ -61,7 +61,8 @@ func TestJournalLongLine(t *testing.T) {
 	note := func(id string) string {
 		return `{"run":"` + id + `","agent":"a","state":"` + recording.Open + `","at":1}` + "\n"
 	}
-	text := note("r1") + strings.Repeat("x", maxNote-1) + "\n" + strings.Repeat("x", 3*maxNote) + note("glued") + note("r2") + strings.Repeat("x", 2*maxNote)
+	text := note("r1") + strings.Repeat("x", maxNote-1) + "\n" + strings.Repeat("x", 3*maxNote) + note("glued") +
+		note("r2") + strings.Repeat("x", 2*maxNote)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

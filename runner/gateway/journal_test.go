@@ -51,7 +51,8 @@ func TestJournal(t *testing.T) {
 		}
 		j.close()
 		want := []note{
-			{Run: "r1", Agent: "a", Key: "k", State: recording.Completed}, {Run: "r2", Agent: "a", State: recording.Open},
+			{Run: "r1", Agent: "a", Key: "k", State: recording.Completed},
+			{Run: "r2", Agent: "a", State: recording.Open},
 			{Agent: "a", Limit: "l", Every: int64(time.Hour)}, {Agent: "a", Limit: "l", Every: int64(time.Hour)},
 		}
 		if d := cmp.Diff(want, notes, cmpopts.IgnoreFields(note{}, "At")); d != "" {

@@ -170,14 +170,18 @@ func (s *submission) place() *jsonrpc.Error {
 		// In serve, a call outside of a run would be in no bundle.
 		switch {
 		case s.run == nil:
-			return jsonrpc.Errorf(codeNoRun, "nothing was called: no run is open on this connection: open one with runs.start, or name one with run_id")
+			return jsonrpc.Errorf(codeNoRun,
+				"nothing was called: no run is open on this connection: open one with runs.start, or "+
+					"name one with run_id")
 		case !s.turns:
-			return jsonrpc.Errorf(codeRunState, "nothing was called: run %s is not open, it is %s", s.run.ID, s.run.Info().State)
+			return jsonrpc.Errorf(codeRunState, "nothing was called: run %s is not open, it is %s", s.run.ID,
+				s.run.Info().State)
 		}
 	}
 	if s.run != nil {
 		if broken := s.run.Failure(); broken != nil {
-			return jsonrpc.Errorf(codeNotRecorded, "nothing was called: the run can no longer be recorded: %s", jsonrpc.Brief(broken))
+			return jsonrpc.Errorf(codeNotRecorded, "nothing was called: the run can no longer be recorded: %s",
+				jsonrpc.Brief(broken))
 		}
 	}
 	return nil
@@ -190,30 +194,42 @@ func (p *proposalParams) check(l *Limits) *jsonrpc.Error {
 	pr := p.Proposal
 	switch {
 	case len(pr.ID) > maxIdentifier || len(pr.Source) > maxIdentifier:
-		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal: id and source must have at most %d bytes", maxIdentifier)
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal: id and source must have at most %d bytes",
+			maxIdentifier)
 	case len(pr.Actions) == 0 || len(pr.Actions) > l.Actions:
-		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions: must have 1 to %d actions, found %d", l.Actions, len(pr.Actions))
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions: must have 1 to %d actions, found %d",
+			l.Actions, len(pr.Actions))
 	case pr.Capabilities != nil && len(*pr.Capabilities) > maxCapabilities:
-		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/capabilities: must have at most %d", maxCapabilities)
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/capabilities: must have at most %d",
+			maxCapabilities)
 	}
 	seen := make(map[string]bool, len(pr.Actions))
 	for i := range pr.Actions {
 		a := &pr.Actions[i]
 		switch {
 		case a.ID == "" || len(a.ID) > maxIdentifier || len(a.ToolCallID) > agentlog.MaxID:
-			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions/%d: id must have 1 to %d bytes, tool_call_id at most %d", i, maxIdentifier, agentlog.MaxID)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
+				"params/proposal/actions/%d: id must have 1 to %d bytes, tool_call_id at most %d", i, maxIdentifier,
+				agentlog.MaxID)
 		case seen[a.ID]:
-			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions/%d: an earlier action has the same id", i)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
+				"params/proposal/actions/%d: an earlier action has the same id", i)
 		case a.Type != "tool_call":
 			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, `params/proposal/actions/%d/type: must be "tool_call"`, i)
 		case a.Tool == "" || len(a.Tool) > policy.MaxName:
-			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions/%d/tool: must have 1 to %d bytes", i, policy.MaxName)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions/%d/tool: must have 1 to %d bytes",
+				i, policy.MaxName)
 		case a.Denied != nil && !named(a.Denied):
-			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions/%d/denied: rule must have 1 to %d bytes, param at most as many", i, policy.MaxName)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
+				"params/proposal/actions/%d/denied: rule must have 1 to %d bytes, param at most as many", i,
+				policy.MaxName)
 		case a.Denied != nil && a.Allowed:
-			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions/%d: it is both allowed and denied", i)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
+				"params/proposal/actions/%d: it is both allowed and denied", i)
 		case a.decision() != "" && pr.Source == agentlog.GatewaySource:
-			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params/proposal/actions/%d: the source %s is the gateway's own name, and its decisions are its own", i, pr.Source)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
+				"params/proposal/actions/%d: the source %s is the gateway's own name, and its decisions are its own", i,
+				pr.Source)
 		}
 		seen[a.ID] = true
 		if a.Parameters == nil || a.Parameters.Kind() == 'n' {

@@ -29,7 +29,9 @@ func (r *rates) of(agent string) *policy.Rates {
 		who := mark(agent)
 		before := r.before[who]
 		delete(r.before, who)
-		r.agents[agent] = policy.NewRates(func(limit string) []time.Duration { return before[mark(limit)] }, func(limit string, every time.Duration, undo bool) {
+		r.agents[agent] = policy.NewRates(func(limit string) []time.Duration {
+			return before[mark(limit)]
+		}, func(limit string, every time.Duration, undo bool) {
 			r.journal.add(note{Agent: who, Limit: mark(limit), Every: int64(every), Undo: undo})
 		})
 	}

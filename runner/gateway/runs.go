@@ -105,11 +105,13 @@ func (g *Gateway) start(ctx context.Context, c *client, start Start, key string)
 	switch {
 	case key != "" && known != nil:
 		if state := known.Info().State; state != recording.Open {
-			return nil, jsonrpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", known.ID, state)
+			return nil, jsonrpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", known.ID,
+				state)
 		}
 		return known, nil
 	case key != "" && past.Run != "":
-		return nil, jsonrpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", past.Run, past.state())
+		return nil, jsonrpc.Errorf(codeRunState, "run %s, which this idempotency_key opened, is %s", past.Run,
+			past.state())
 	case open >= g.cfg.Limits.Runs:
 		return nil, jsonrpc.Errorf(CodeBusy, "%d runs are open, which is the limit; try again", open)
 	}
@@ -121,7 +123,8 @@ func (g *Gateway) start(ctx context.Context, c *client, start Start, key string)
 	run := g.newRun(made, now, c.rulesNow().Shared(g.rates.of(start.AgentID)))
 	err = errors.Join(run.Open(start, key, now), run.PutPolicy())
 	if err != nil {
-		g.cfg.Seal(ctx, made, schema.GatewaySession{Schema: schema.GatewaySessionV0, RunID: run.ID, State: recording.Incomplete, Calls: map[string]uint64{}})
+		g.cfg.Seal(ctx, made, schema.GatewaySession{Schema: schema.GatewaySessionV0, RunID: run.ID,
+			State: recording.Incomplete, Calls: map[string]uint64{}})
 		return nil, notRecorded(err)
 	}
 	g.runs.add(run, key)
@@ -165,7 +168,8 @@ func (g *Gateway) end(run *recording.Run, outcome recording.Outcome) *jsonrpc.Er
 	if err == nil {
 		return nil
 	}
-	return jsonrpc.Errorf(codeNotRecorded, "run %s has ended, but not everything could be recorded: %s", run.ID, jsonrpc.Brief(err))
+	return jsonrpc.Errorf(codeNotRecorded, "run %s has ended, but not everything could be recorded: %s", run.ID,
+		jsonrpc.Brief(err))
 }
 
 // seal makes the bundle of a run in serve, and forgets the oldest ended ones.

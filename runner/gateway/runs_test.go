@@ -70,7 +70,8 @@ func TestCloseTakesWhatDeadClientsSent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":1,"method":"runs.record_turns","params":{"turns":[{"tool":"x"}]}}`+"\n")
+			fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":1,"method":"runs.record_turns","params":{"turns":[{"tool":"x"}]}}`+
+				"\n")
 			conn.Close()
 		}
 		c.conn.Close()
@@ -117,7 +118,8 @@ func TestNothingIsCalledOnceItCannotBeRecorded(t *testing.T) {
 			i > 0 && !strings.Contains(err.Message, "nothing was called") {
 			t.Fatalf("error %v, want not recorded", err)
 		}
-		if _, err := c.call("runs.record_turns", `{"turns":[{"tool":"x"}]}`); err == nil || err.Code != codeNotRecorded {
+		if _, err := c.call("runs.record_turns", `{"turns":[{"tool":"x"}]}`); err == nil ||
+			err.Code != codeNotRecorded {
 			t.Fatalf("error %v, want not recorded", err)
 		}
 	}
@@ -174,7 +176,8 @@ func TestAnOutcomeMayBeAnObject(t *testing.T) {
 		`{"status":"x","summary":3}`:    "params/outcome: ",
 		`{"status":"x","timestamp":{}}`: "params/outcome/timestamp: must be a string or a number",
 	} {
-		if _, err := c.call("runs.complete", `{"outcome":`+bad+`}`); err == nil || !strings.Contains(err.Message, want) {
+		if _, err := c.call("runs.complete", `{"outcome":`+bad+`}`); err == nil ||
+			!strings.Contains(err.Message, want) {
 			t.Errorf("%s: %v, want %q", bad, err, want)
 		}
 	}
@@ -195,7 +198,8 @@ func TestAnOutcomeMayBeAnObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := s.OutcomeReport
-	if s.Outcome != "success" || r == nil || r.Summary != "all green" || !strings.Contains(string(r.Evidence), "a.log") || !strings.Contains(string(r.Metrics), "3") {
+	if s.Outcome != "success" || r == nil || r.Summary != "all green" ||
+		!strings.Contains(string(r.Evidence), "a.log") || !strings.Contains(string(r.Metrics), "3") {
 		t.Errorf("recorded %s", doc)
 	}
 }

@@ -101,7 +101,8 @@ func TestScriptedClient(t *testing.T) {
 			t.Errorf("no call ended as %s", kind)
 		}
 	}
-	for _, code := range []string{schema.FailToolError, schema.FailCallbackLost, schema.FailDeadline, schema.FailCancelled} {
+	for _, code := range []string{schema.FailToolError, schema.FailCallbackLost, schema.FailDeadline,
+		schema.FailCancelled} {
 		if codes[code] == 0 {
 			t.Errorf("no call failed with %s", code)
 		}
@@ -134,7 +135,8 @@ func TestScriptedClient(t *testing.T) {
 	if got := recordingtest.CheckLines(t, data, schema.CallEventV2); len(got) != len(audit) {
 		t.Errorf("the sink has %d lines, the layer %d", len(got), len(audit))
 	}
-	for path, id := range map[string]string{schema.PolicyFilePath: schema.PolicyV0, schema.SessionPath: schema.GatewaySessionV0} {
+	for path, id := range map[string]string{schema.PolicyFilePath: schema.PolicyV0,
+		schema.SessionPath: schema.GatewaySessionV0} {
 		doc, err := os.ReadFile(filepath.Join(f.rec.Dir, path))
 		if err != nil {
 			t.Fatal(err)
@@ -150,7 +152,8 @@ func TestScriptedClient(t *testing.T) {
 	}
 	var s schema.GatewaySession
 	readDocument(t, f.rec, schema.SessionPath, &s)
-	if s.AgentID != "agent-7" || s.Intent != "test it" || s.State != "completed" || s.Outcome != "success" || s.Turns != seen.Turns || !cmp.Equal(s.Calls, kinds) {
+	if s.AgentID != "agent-7" || s.Intent != "test it" || s.State != "completed" || s.Outcome != "success" ||
+		s.Turns != seen.Turns || !cmp.Equal(s.Calls, kinds) {
 		t.Errorf("session.json: %+v", s)
 	}
 }
@@ -181,7 +184,8 @@ func checkTurns(t *testing.T, lines []string) {
 		if err := json.Unmarshal([]byte(line), &turn); err != nil {
 			t.Fatal(err)
 		}
-		if turn.Index != uint64(i) || turn.TEndNS < turn.TStartNS || turn.TStartNS <= 0 || turn.ToolCallID == "" && turn.Source == "gateway" {
+		if turn.Index != uint64(i) || turn.TEndNS < turn.TStartNS || turn.TStartNS <= 0 || turn.ToolCallID == "" &&
+			turn.Source == "gateway" {
 			t.Errorf("turn %d: %.300s", i, line)
 		}
 		if len(line) > 300<<10 {
@@ -190,7 +194,8 @@ func checkTurns(t *testing.T, lines []string) {
 		if (turn.PolicyRejected != nil) != (turn.RejectedBy != "") {
 			t.Errorf("turn %d: %.300s", i, line)
 		}
-		if turn.PolicyRejected != nil && (turn.Output != nil || turn.CLIOutcome != nil || turn.VerifierVerdict != schema.VerdictNotRun) {
+		if turn.PolicyRejected != nil &&
+			(turn.Output != nil || turn.CLIOutcome != nil || turn.VerifierVerdict != schema.VerdictNotRun) {
 			t.Errorf("a rejected turn that did something: %.300s", line)
 		}
 		if turn.Tool == "drive_cli" {
@@ -230,7 +235,8 @@ func TestStateIsDecidedAtDispatch(t *testing.T) {
 		c.must("runs.start", `{"agent_id":"a","intent":""}`)
 		c.must("tools.register", `[{"name":"once"}]`)
 	}
-	clients[0].must("policy.register", `{"name":"first","rule":"require_state","target":"once","key":"tool:once","value":""}`)
+	clients[0].must("policy.register",
+		`{"name":"first","rule":"require_state","target":"once","key":"tool:once","value":""}`)
 	var waiting []<-chan frame
 	for range 10 {
 		for _, c := range clients {

@@ -88,7 +88,8 @@ func TestNoCallOutsideTheRecord(t *testing.T) {
 	c.must("tools.register", `[{"name":"t"}]`)
 	refused := func(code int, says, params string) {
 		t.Helper()
-		if _, err := c.call("proposal.submit", params); err == nil || err.Code != code || !strings.Contains(err.Message, says) {
+		if _, err := c.call("proposal.submit", params); err == nil || err.Code != code ||
+			!strings.Contains(err.Message, says) {
 			t.Errorf("%v, want %d that says %s", err, code, says)
 		}
 	}
@@ -101,10 +102,12 @@ func TestNoCallOutsideTheRecord(t *testing.T) {
 	refused(codeRunState, "it is completed", oneCall("t", "{}"))
 	other := dial(t, s.path)
 	other.must("tools.register", `[{"name":"t"}]`)
-	if _, err := other.call("proposal.submit", `{"run_id":"`+id+`",`+oneCall("t", "{}")[1:]); err == nil || err.Code != codeRunState {
+	if _, err := other.call("proposal.submit", `{"run_id":"`+id+`",`+oneCall("t", "{}")[1:]); err == nil ||
+		err.Code != codeRunState {
 		t.Errorf("another client on a completed run: %v", err)
 	}
-	if _, err := c.call("runs.start", `{"agent_id":"a","intent":"","idempotency_key":"k"}`); err == nil || err.Code != codeRunState || !strings.Contains(err.Message, "idempotency_key") {
+	if _, err := c.call("runs.start", `{"agent_id":"a","intent":"","idempotency_key":"k"}`); err == nil ||
+		err.Code != codeRunState || !strings.Contains(err.Message, "idempotency_key") {
 		t.Errorf("the key of a run that has ended: %v", err)
 	}
 	if ran != 1 {
@@ -131,7 +134,8 @@ func TestRunsBelongToTheirAgents(t *testing.T) {
 		}
 		t.Cleanup(func() { conn.CloseNow() })
 		return func(method, params string) string {
-			if err := conn.Write(t.Context(), websocket.MessageText, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)); err != nil {
+			if err := conn.Write(t.Context(), websocket.MessageText,
+				fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)); err != nil {
 				t.Fatal(err)
 			}
 			_, answer, err := conn.Read(t.Context())
@@ -153,7 +157,8 @@ func TestRunsBelongToTheirAgents(t *testing.T) {
 	}
 	named := `{"run_id":"run_0",`
 	for method, params := range map[string]string{
-		"runs.complete": named + `"outcome":"mine"}`, "runs.record_turns": named + `"turns":[{"tool":"x"}]}`, "runs.get_trace": named[:len(named)-1] + `}`,
+		"runs.complete": named + `"outcome":"mine"}`, "runs.record_turns": named + `"turns":[{"tool":"x"}]}`,
+		"runs.get_trace":  named[:len(named)-1] + `}`,
 		"proposal.submit": named + oneCall("t", "{}")[1:],
 	} {
 		if got := b(method, params); !strings.Contains(got, "-32007") {
@@ -170,7 +175,8 @@ func TestRunsBelongToTheirAgents(t *testing.T) {
 	x, y := dial(t, s.path), dial(t, s.path)
 	id := s.start(t, x, `{"agent_id":"x","intent":""}`)
 	s.start(t, y, `{"agent_id":"y","intent":""}`)
-	if _, err := y.call("runs.complete", `{"run_id":"`+id+`","outcome":"mine"}`); err == nil || err.Code != codeNotYours {
+	if _, err := y.call("runs.complete", `{"run_id":"`+id+`","outcome":"mine"}`); err == nil ||
+		err.Code != codeNotYours {
 		t.Errorf("y completed x's run: %v", err)
 	}
 }
@@ -209,10 +215,13 @@ func TestRateLimitsHoldAcrossConnections(t *testing.T) {
 
 // A WebSocket client that answers no ping is let go, and its run with it.
 func TestAClientThatIsNotThereIsNoticed(t *testing.T) {
-	s := serveRuns(t, func(c *Config) { c.Limits.PingEvery, c.Limits.Grace = 100*time.Millisecond, 100*time.Millisecond })
+	s := serveRuns(t, func(c *Config) {
+		c.Limits.PingEvery, c.Limits.Grace = 100*time.Millisecond, 100*time.Millisecond
+	})
 	conn := dialOver(t, s.Gateway)
 	// It says one thing, and from then on reads nothing: as if it were stopped.
-	if err := conn.Write(t.Context(), websocket.MessageText, []byte(`{"jsonrpc":"2.0","id":1,"method":"runs.start","params":{"agent_id":"a","intent":""}}`)); err != nil {
+	if err := conn.Write(t.Context(), websocket.MessageText,
+		[]byte(`{"jsonrpc":"2.0","id":1,"method":"runs.start","params":{"agent_id":"a","intent":""}}`)); err != nil {
 		t.Fatal(err)
 	}
 	watcher := dial(t, s.path)

@@ -24,7 +24,8 @@ func TestASinkDropsRatherThanWaitsAndDrainsOnClose(t *testing.T) {
 	}
 	close(release)
 	err := s.Close(context.Background())
-	if want := fmt.Sprintf("audit sink slow: %d of 3000 call events were not written: the sink is too slow", dropped); err == nil || err.Error() != want {
+	if want := fmt.Sprintf("audit sink slow: %d of 3000 call events were not written: the sink is too slow",
+		dropped); err == nil || err.Error() != want {
 		t.Errorf("it says %v, want %s", err, want)
 	}
 	written, dropped := s.Counts()
@@ -46,7 +47,9 @@ func TestASinkThatNeverTakesALineIsMissingIt(t *testing.T) {
 	<-taken // none is in the queue any more
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err, want := s.Close(ctx), "audit sink stuck: 1 of 1 call events were not written: the sink is too slow"; err == nil || err.Error() != want {
+	if err, want := s.Close(ctx),
+		"audit sink stuck: 1 of 1 call events were not written: the sink is too slow"; err == nil ||
+		err.Error() != want {
 		t.Errorf("it says %v, want %s", err, want)
 	}
 }
@@ -64,7 +67,8 @@ func TestASinkGoesOnAfterAnError(t *testing.T) {
 	for i := range 4 {
 		s.OnCall(schema.CallEvent{Seq: uint64(i)})
 	}
-	if err := s.Close(context.Background()); err == nil || !strings.Contains(err.Error(), "1 of 4 call events were not written: disk full") {
+	if err := s.Close(context.Background()); err == nil ||
+		!strings.Contains(err.Error(), "1 of 4 call events were not written: disk full") {
 		t.Errorf("it says %v", err)
 	}
 	if n := strings.Count(got.String(), "\n"); n != 3 || s.Drops() != 1 {

@@ -33,7 +33,9 @@ func init() {
 // A client of a unix socket that was stopped is let go, and its run with it; one that
 // only says nothing is not.
 func TestAStoppedClientIsNoticed(t *testing.T) {
-	s := serveRuns(t, func(c *Config) { c.Limits.PingEvery, c.Limits.Grace = 100*time.Millisecond, 100*time.Millisecond })
+	s := serveRuns(t, func(c *Config) {
+		c.Limits.PingEvery, c.Limits.Grace = 100*time.Millisecond, 100*time.Millisecond
+	})
 	quiet := dial(t, s.path)
 	s.start(t, quiet, `{"agent_id":"quiet","intent":""}`)
 	client := exec.Command(os.Args[0])

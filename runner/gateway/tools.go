@@ -53,9 +53,11 @@ type tool struct {
 // newTool checks a registration.
 func newTool(s *toolSpec, l *Limits) (*tool, *jsonrpc.Error) {
 	refuse := func(format string, args ...any) (*tool, *jsonrpc.Error) {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "tool %.*q: "+format, append([]any{policy.MaxName, s.Name}, args...)...)
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "tool %.*q: "+format,
+			append([]any{policy.MaxName, s.Name}, args...)...)
 	}
-	t := &tool{name: s.Name, caps: slices.Clone(s.Capabilities), tier: s.Tier, deadline: l.CallTimeout, most: s.MaxConcurrent}
+	t := &tool{name: s.Name, caps: slices.Clone(s.Capabilities), tier: s.Tier, deadline: l.CallTimeout,
+		most: s.MaxConcurrent}
 	slices.Sort(t.caps)
 	t.caps = slices.Compact(t.caps)
 	switch {
@@ -65,10 +67,13 @@ func newTool(s *toolSpec, l *Limits) (*tool, *jsonrpc.Error) {
 		return refuse("a description must have at most %d bytes", maxDescription)
 	case len(s.Parameters) > maxSchemaBytes:
 		return refuse("a schema must have at most %d bytes", maxSchemaBytes)
-	case len(s.Capabilities) > maxCapabilities || slices.ContainsFunc(t.caps, func(c string) bool { return c == "" || len(c) > policy.MaxName }):
+	case len(s.Capabilities) > maxCapabilities || slices.ContainsFunc(t.caps, func(c string) bool {
+		return c == "" || len(c) > policy.MaxName
+	}):
 		return refuse("must have at most %d capabilities of 1 to %d bytes", maxCapabilities, policy.MaxName)
 	case s.MaxConcurrent < 0 || s.RateLimitPerMin < 0 || s.RateLimitPerMin > maxPerMinute:
-		return refuse("max_concurrent must not be negative, rate_limit_per_min must be 0 (no limit) to %d", maxPerMinute)
+		return refuse("max_concurrent must not be negative, rate_limit_per_min must be 0 (no limit) to %d",
+			maxPerMinute)
 	case s.DeadlineMS < 0 || s.DeadlineMS > maxDeadline.Milliseconds():
 		return refuse("deadline_ms must be 0 (the default) to %d", maxDeadline.Milliseconds())
 	case len(s.Tier) > policy.MaxName:

@@ -45,7 +45,8 @@ func TestConcurrentBatchesAreContiguousAndFollowersSeeEachTurnOnce(t *testing.T)
 			for b := range batches {
 				var turns []string
 				for i := range size {
-					turns = append(turns, fmt.Sprintf(`{"tool":"w%d","parameters":{"b":%d,"i":%d},"index":%d}`, w, b, i, 7))
+					turns = append(turns, fmt.Sprintf(`{"tool":"w%d","parameters":{"b":%d,"i":%d},"index":%d}`, w, b, i,
+						7))
 				}
 				var r struct {
 					First uint64 `json:"first_index"`
@@ -95,11 +96,13 @@ func TestConcurrentBatchesAreContiguousAndFollowersSeeEachTurnOnce(t *testing.T)
 	f.end(t)
 	lines := f.rec.Lines(t, schema.TurnsPath, schema.TurnV0)
 	if len(lines) != clients*batches*size || f.rec.Writes(schema.TurnsPath) != clients*batches {
-		t.Fatalf("%d turns in %d writes, want %d in %d", len(lines), f.rec.Writes(schema.TurnsPath), clients*batches*size, clients*batches)
+		t.Fatalf("%d turns in %d writes, want %d in %d", len(lines), f.rec.Writes(schema.TurnsPath),
+			clients*batches*size, clients*batches)
 	}
 	for i, line := range lines {
 		want := fmt.Sprintf(`"i":%d}`, i%size)
-		if !strings.Contains(line, want) || !strings.Contains(line, fmt.Sprintf(`"index":%d,`, i)) || seen[i] != uint64(i) {
+		if !strings.Contains(line, want) || !strings.Contains(line, fmt.Sprintf(`"index":%d,`, i)) ||
+			seen[i] != uint64(i) {
 			t.Fatalf("turn %d, followed as %d: %s", i, seen[i], line)
 		}
 		if i%size > 0 && toolOf(line) != toolOf(lines[i-1]) {
@@ -117,8 +120,10 @@ func toolOf(line string) string {
 func TestWhatIsCutIsCounted(t *testing.T) {
 	f := start(t, func(c *Config) { c.Limits.BlobBytes = 1 })
 	c := dial(t, f.path)
-	leftOut := schema.ResultLeftOut + `"bytes":1,"data":{"code":"FS_NOT_FOUND","retryable":false},"head":"h","tail":"t"}`
-	answers := [][2]string{{`"` + strings.Repeat("x", 20_000) + `"`, ""}, {schema.ResultLeftOut + `"bytes":1}`, ""}, {`"short"`, ""}, {"", leftOut}}
+	leftOut := schema.ResultLeftOut +
+		`"bytes":1,"data":{"code":"FS_NOT_FOUND","retryable":false},"head":"h","tail":"t"}`
+	answers := [][2]string{{`"` + strings.Repeat("x", 20_000) + `"`, ""}, {schema.ResultLeftOut + `"bytes":1}`, ""},
+		{`"short"`, ""}, {"", leftOut}}
 	c.tool = func(toolsExecute) (string, string) {
 		answer := answers[0]
 		answers = answers[1:]
@@ -134,7 +139,8 @@ func TestWhatIsCutIsCounted(t *testing.T) {
 	}
 	f.end(t)
 	turns := f.rec.Lines(t, schema.TurnsPath, schema.TurnV0)
-	if last := turns[len(turns)-1]; !strings.Contains(last, `"error":"FS_NOT_FOUND"`) || !strings.Contains(last, leftOut) {
+	if last := turns[len(turns)-1]; !strings.Contains(last, `"error":"FS_NOT_FOUND"`) ||
+		!strings.Contains(last, leftOut) {
 		t.Errorf("the turn of an error that was left out is %s", last)
 	}
 	var session schema.GatewaySession

@@ -122,7 +122,8 @@ func TestAWebSocketThatBreaksTheRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: LOCALHOST.\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: LOCALHOST.\r\nUpgrade: websocket\r\nConnection: "+
+			"Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 		br := bufio.NewReader(conn)
 		for line := ""; line != "\r\n"; {
 			if line, err = br.ReadString('\n'); err != nil {
@@ -137,7 +138,8 @@ func TestAWebSocketThatBreaksTheRules(t *testing.T) {
 		}
 		conn.Close()
 	}
-	conn, resp, err := websocket.Dial(t.Context(), url, &websocket.DialOptions{CompressionMode: websocket.CompressionContextTakeover})
+	conn, resp, err := websocket.Dial(t.Context(), url,
+		&websocket.DialOptions{CompressionMode: websocket.CompressionContextTakeover})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,10 +158,12 @@ func TestAWebSocketThatBreaksTheRules(t *testing.T) {
 		}
 		return string(b)
 	}
-	if got := ask(`{"jsonrpc":"2.0","id":1,"method":"runs.list","params":{}}` + strings.Repeat(" ", 2000)); !strings.Contains(got, `"result"`) {
+	if got := ask(`{"jsonrpc":"2.0","id":1,"method":"runs.list","params":{}}` +
+		strings.Repeat(" ", 2000)); !strings.Contains(got, `"result"`) {
 		t.Errorf("a compressed message: %s", got)
 	}
-	if got := ask(`{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 1<<20) + `"}`); !strings.Contains(got, "too large") {
+	if got := ask(`{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 1<<20) + `"}`); !strings.Contains(got,
+		"too large") {
 		t.Errorf("a small message that unpacks to a mebibyte: %.200s", got)
 	}
 }

@@ -79,7 +79,8 @@ func replay(t *testing.T, numbers bool) {
 	if len(turns) != 3 {
 		t.Fatalf("%d turns: %s", len(turns), turns)
 	}
-	for i, part := range []string{`"client_id":"test","proposal_id":"p-drive"`, `"policy_rejected":{"rule":"no-destructive","param":"prompt"}`, `"source":"reported"`} {
+	for i, part := range []string{`"client_id":"test","proposal_id":"p-drive"`,
+		`"policy_rejected":{"rule":"no-destructive","param":"prompt"}`, `"source":"reported"`} {
 		if !strings.Contains(turns[i], part) || !strings.Contains(turns[i], `"record":"turn"`) {
 			t.Errorf("turn %d lacks %s: %s", i, part, turns[i])
 		}
@@ -127,10 +128,12 @@ func TestAuditLinesAsOthersReadThem(t *testing.T) {
 		return results[p.Tool], ""
 	}
 	c.must("runs.start", `{"agent_id":"a","intent":""}`)
-	c.must("tools.register", `[{"name":"page"},{"name":"broken"},{"name":"mcp"},{"name":"fails"},{"name":"denied"},{"name":"slow","max_concurrent":1,"rate_limit_per_min":1},{"name":"net","capabilities":["network"]}]`)
+	c.must("tools.register",
+		`[{"name":"page"},{"name":"broken"},{"name":"mcp"},{"name":"fails"},{"name":"denied"},{"name":"slow","max_concurrent":1,"rate_limit_per_min":1},{"name":"net","capabilities":["network"]}]`)
 	c.must("policy.register", `{"name":"r","rule":"deny_tool","target":"denied"}`)
 	for _, call := range []struct{ tool, params string }{
-		{"page", `{}`}, {"page", `{"cursor":"c2"}`}, {"page", `{"cursor":"unknown"}`}, {"broken", `{}`}, {"mcp", `{}`}, {"fails", `{}`}, {"denied", `{}`}, {"none", `{}`},
+		{"page", `{}`}, {"page", `{"cursor":"c2"}`}, {"page", `{"cursor":"unknown"}`}, {"broken", `{}`}, {"mcp", `{}`},
+		{"fails", `{}`}, {"denied", `{}`}, {"none", `{}`},
 	} {
 		c.submit(call.tool, call.params)
 	}
@@ -151,7 +154,8 @@ func TestAuditLinesAsOthersReadThem(t *testing.T) {
 		got = append(got, strings.TrimSpace(said))
 	}
 	want := []string{
-		"page success  page 1", "page success  page 2", "page success", "broken execution_failed FS_NOT_FOUND retryable", "mcp execution_failed tool_error",
+		"page success  page 1", "page success  page 2", "page success",
+		"broken execution_failed FS_NOT_FOUND retryable", "mcp execution_failed tool_error",
 		"fails execution_failed FS_NOT_FOUND", "denied execution_failed policy_denied", "none tool_not_found",
 	}
 	if d := cmp.Diff(want, got); d != "" {

@@ -34,7 +34,8 @@ const shellPrefix = "assay_shell"
 // These are compiled on first use, so that other commands need not wait for it.
 var (
 	agentVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^claude-code_(\d+)-(\d+)-(\d+)`) })
-	plainID      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`) }) // the ids that assay_shell accepts
+	// the ids that assay_shell accepts
+	plainID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`) })
 )
 
 // claudeCode reads one event of Claude Code's hooks.
@@ -64,7 +65,8 @@ func claudeCode(s *session) error {
 			for _, call := range e.Calls {
 				for _, o := range open {
 					if o.ToolCallID == call.ToolUseID {
-						ends = append(ends, event{EventType: agentlog.ToolCallCompleted, ToolCallID: call.ToolUseID, Tool: call.Tool})
+						ends = append(ends, event{EventType: agentlog.ToolCallCompleted, ToolCallID: call.ToolUseID,
+							Tool: call.Tool})
 					}
 				}
 			}

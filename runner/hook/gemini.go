@@ -42,7 +42,8 @@ func geminiCLI(s *session) error {
 	switch e.Name {
 	case "BeforeTool":
 		return s.report(func(open []event) []event {
-			return []event{{EventType: agentlog.ToolCallStarted, ToolCallID: call + "-" + strings.ToLower(rand.Text()[:8]), Tool: e.Tool}}
+			return []event{{EventType: agentlog.ToolCallStarted,
+				ToolCallID: call + "-" + strings.ToLower(rand.Text()[:8]), Tool: e.Tool}}
 		})
 	case "AfterTool":
 		return s.report(func(open []event) []event {
@@ -56,7 +57,8 @@ func geminiCLI(s *session) error {
 	case "AfterAgent": // the only end of a call that was refused
 		return s.report(func(open []event) (ends []event) {
 			for _, o := range open {
-				ends = append(ends, event{EventType: agentlog.ToolCallCompleted, ToolCallID: o.ToolCallID, Tool: o.Tool})
+				ends = append(ends, event{EventType: agentlog.ToolCallCompleted, ToolCallID: o.ToolCallID,
+					Tool: o.Tool})
 			}
 			return ends
 		})

@@ -27,7 +27,8 @@ type scene struct {
 func newScene(t *testing.T) *scene {
 	s := &scene{t: t, log: filepath.Join(t.TempDir(), "sdk.ndjson")}
 	s.env = map[string]string{
-		"ASSAY_RUNNER_SDK_EVENT_LOG": s.log, "ASSAY_RUNNER_SDK_EVENT_SCHEMA": "assay.runner.sdk_event.v0", "ASSAY_RUNNER_RUN_ID": "run_1",
+		"ASSAY_RUNNER_SDK_EVENT_LOG": s.log, "ASSAY_RUNNER_SDK_EVENT_SCHEMA": "assay.runner.sdk_event.v0",
+		"ASSAY_RUNNER_RUN_ID": "run_1",
 	}
 	return s
 }
@@ -65,7 +66,8 @@ func (s *scene) lines() (all []string) {
 			Tool           string
 			Seq            int
 		}
-		if err := json.Unmarshal(line, &e); err != nil || e.Schema != "assay.runner.sdk_event.v0" || e.RunID != "run_1" || e.Source != e.SDKName {
+		if err := json.Unmarshal(line, &e); err != nil || e.Schema != "assay.runner.sdk_event.v0" ||
+			e.RunID != "run_1" || e.Source != e.SDKName {
 			s.t.Errorf("%v: %s", err, line)
 		}
 		all = append(all, strings.TrimSpace(fmt.Sprintln(e.Seq, e.EventType, e.ID, e.Tool)))
@@ -79,7 +81,8 @@ func TestClaudeCode(t *testing.T) {
 	event := func(name, rest string) string {
 		return s.must("claude-code", fmt.Sprintf(`{"session_id":"s","hook_event_name":%q%s}`, name, rest))
 	}
-	if out := event("PreToolUse", `,"tool_name":"Bash","tool_use_id":"toolu_1","tool_input":{"command":"ls","timeout":5}`); out != "" {
+	if out := event("PreToolUse",
+		`,"tool_name":"Bash","tool_use_id":"toolu_1","tool_input":{"command":"ls","timeout":5}`); out != "" {
 		t.Errorf("without the shell the hook says %s", out)
 	}
 	event("PostToolUse", `,"tool_name":"Bash","tool_use_id":"toolu_1"`)
@@ -88,7 +91,8 @@ func TestClaudeCode(t *testing.T) {
 	if want := `{"hookSpecificOutput":{"hookEventName":"PreToolUse","updatedInput":{"command":"# ASSAY_TOOL_CALL_ID=toolu_2\nls","timeout":5}}}`; strings.TrimSpace(out) != want {
 		t.Errorf("the hook says %s", out)
 	}
-	if out := event("PreToolUse", `,"tool_name":"Bash","tool_use_id":"a b; rm","tool_input":{"command":"ls"}`); out != "" {
+	if out := event("PreToolUse",
+		`,"tool_name":"Bash","tool_use_id":"a b; rm","tool_input":{"command":"ls"}`); out != "" {
 		t.Errorf("an id that a shell would take apart comes into the command: %s", out)
 	}
 	event("PostToolBatch", `,"tool_calls":[{"tool_name":"Bash","tool_use_id":"toolu_2"},{"tool_name":"Bash","tool_use_id":"toolu_1"}]`)
@@ -101,7 +105,8 @@ func TestClaudeCode(t *testing.T) {
 	if diff := cmp.Diff(want, s.lines()); diff != "" {
 		t.Error(diff)
 	}
-	if data, _ := os.ReadFile(s.log); !bytes.Contains(data, []byte(`"sdk_name":"claude-code","sdk_version":"2.1.330"`)) {
+	if data, _ := os.ReadFile(s.log); !bytes.Contains(data,
+		[]byte(`"sdk_name":"claude-code","sdk_version":"2.1.330"`)) {
 		t.Errorf("%s", data)
 	}
 }
@@ -109,7 +114,9 @@ func TestClaudeCode(t *testing.T) {
 func TestGeminiCLI(t *testing.T) {
 	s := newScene(t)
 	event := func(name, tool, input string) {
-		if out := s.must("gemini-cli", fmt.Sprintf(`{"session_id":"s","hook_event_name":%q,"tool_name":%q,"tool_input":%s}`, name, tool, input)); out != "{}\n" {
+		if out := s.must("gemini-cli",
+			fmt.Sprintf(`{"session_id":"s","hook_event_name":%q,"tool_name":%q,"tool_input":%s}`, name, tool,
+				input)); out != "{}\n" {
 			t.Errorf("the hook says %q", out)
 		}
 	}
@@ -170,7 +177,8 @@ func TestCodex(t *testing.T) {
 }
 
 func TestOutsideOfARunNothingIsReported(t *testing.T) {
-	for agent, in := range map[string]string{"claude-code": `{"hook_event_name":"PreToolUse"}`, "gemini-cli": `{}`, "codex": codexEvents} {
+	for agent, in := range map[string]string{"claude-code": `{"hook_event_name":"PreToolUse"}`, "gemini-cli": `{}`,
+		"codex": codexEvents} {
 		s := newScene(t)
 		delete(s.env, "ASSAY_RUNNER_SDK_EVENT_LOG")
 		s.must(agent, in)
@@ -198,7 +206,8 @@ func TestAHostileLogIsNotFollowed(t *testing.T) {
 			t.Errorf("%q is an event", in)
 		}
 	}
-	if _, err := s.run("nobody", ""); err == nil || !strings.Contains(err.Error(), "known: claude-code, codex, gemini-cli") {
+	if _, err := s.run("nobody", ""); err == nil ||
+		!strings.Contains(err.Error(), "known: claude-code, codex, gemini-cli") {
 		t.Error(err)
 	}
 }
@@ -208,7 +217,8 @@ func TestManyHooksAtATimeCountOn(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 40 {
 		all.Go(func() {
-			if _, err := s.run("claude-code", fmt.Sprintf(`{"hook_event_name":"PreToolUse","tool_name":"T","tool_use_id":"%d"}`, i)); err != nil {
+			if _, err := s.run("claude-code",
+				fmt.Sprintf(`{"hook_event_name":"PreToolUse","tool_name":"T","tool_use_id":"%d"}`, i)); err != nil {
 				t.Error(err)
 			}
 		})

@@ -207,7 +207,8 @@ func (f *rollouts) line(r *rollout, line []byte) error {
 	case l.Type == "session_meta":
 		f.log.base.SDKVersion = p.Version
 	case l.Type == "response_item" && call:
-		start := event{EventType: agentlog.ToolCallStarted, ToolCallID: cmp.Or(p.CallID, p.ID), Tool: cmp.Or(p.Name, kind)}
+		start := event{EventType: agentlog.ToolCallStarted, ToolCallID: cmp.Or(p.CallID, p.ID),
+			Tool: cmp.Or(p.Name, kind)}
 		if start.ToolCallID == "" || r.told[start.ToolCallID] { // told: the file was written anew
 			return nil
 		}

@@ -30,7 +30,8 @@ func rolloutLines(at time.Time) string {
 		`"response_item","payload":{"type":"function_call","id":"fc_3","name":"exec_command","arguments":"{}","call_id":"call_3"}`,
 		`"event_msg","payload":{"type":"turn_aborted"}`,
 	} {
-		fmt.Fprintf(&b, `{"timestamp":%q,"ordinal":%d,"type":%s}`+"\n", at.UTC().Format("2006-01-02T15:04:05.000Z"), i, payload)
+		fmt.Fprintf(&b, `{"timestamp":%q,"ordinal":%d,"type":%s}`+"\n", at.UTC().Format("2006-01-02T15:04:05.000Z"), i,
+			payload)
 	}
 	return b.String()
 }
@@ -61,7 +62,8 @@ func TestCodexRollouts(t *testing.T) {
 	resumed := file(earlier.AddDate(0, -1, 0), "rollout-1.jsonl")
 	add(resumed, rolloutLines(now)) // all of it was there before
 	stop := hook.Follow(func(k string) string { return s.env[k] })
-	add(resumed, `{"timestamp":"`+now.UTC().Format(time.RFC3339)+`","type":"response_item","payload":{"type":"local_shell_call","call_id":"resumed"}}`+"\n")
+	add(resumed, `{"timestamp":"`+now.UTC().Format(time.RFC3339)+
+		`","type":"response_item","payload":{"type":"local_shell_call","call_id":"resumed"}}`+"\n")
 	lines := rolloutLines(now)
 	add(file(time.Now(), "rollout-2.jsonl"), rolloutLines(earlier)+lines[:700]) // it continues another session
 	add(file(time.Now(), "rollout-2.jsonl"), lines[700:])
@@ -82,13 +84,16 @@ func TestCodexRollouts(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]string{
-		"tool_call_started call_1 exec_command", "tool_call_completed call_1 exec_command", "tool_call_started call_2 apply_patch",
-		"tool_call_started ws_1 web_search", "tool_call_completed ws_1 web_search", "tool_call_completed call_2 apply_patch",
+		"tool_call_started call_1 exec_command", "tool_call_completed call_1 exec_command",
+		"tool_call_started call_2 apply_patch",
+		"tool_call_started ws_1 web_search", "tool_call_completed ws_1 web_search",
+		"tool_call_completed call_2 apply_patch",
 		"tool_call_started call_3 exec_command", "tool_call_completed call_3 exec_command",
 	}, of2); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"tool_call_started resumed local_shell", "tool_call_completed resumed local_shell", "run_finished"}, rest); diff != "" {
+	if diff := cmp.Diff([]string{"tool_call_started resumed local_shell", "tool_call_completed resumed local_shell",
+		"run_finished"}, rest); diff != "" {
 		t.Error(diff)
 	}
 	if data, _ := os.ReadFile(s.log); !bytes.Contains(data, []byte(`"sdk_version":"0.169.0"`)) {

@@ -17,7 +17,8 @@ import (
 
 // called is the line of a call that the model's service made.
 func called(id string) string {
-	return fmt.Sprintf(`{"timestamp":%q,"type":"response_item","payload":{"type":"web_search_call","id":%q}}`+"\n", time.Now().Add(time.Hour).UTC().Format(time.RFC3339), id)
+	return fmt.Sprintf(`{"timestamp":%q,"type":"response_item","payload":{"type":"web_search_call","id":%q}}`+"\n",
+		time.Now().Add(time.Hour).UTC().Format(time.RFC3339), id)
 }
 
 // What is wrong with a rollout file costs the calls in its damaged lines alone, and the
@@ -29,22 +30,29 @@ func TestDamagedRollouts(t *testing.T) {
 		want        []string
 		wrong       string
 	}{
-		"the last line has no newline":                {first: called("a"), then: strings.TrimSuffix(called("b"), "\n"), want: []string{"a", "b"}},
-		"the last line is torn":                       {first: called("a"), then: called("b")[:50], want: []string{"a"}, wrong: "a line is not JSON"},
-		"a resumed session goes on after a torn line": {first: called("a") + called("b")[:50], then: called("c") + called("d"), want: []string{"a", "d"}, wrong: "a line is not JSON"},
-		"a huge line": {first: called("a"), then: called("b"), want: []string{"a", "b"}, wrong: "a line is larger than 67108864 bytes, and was skipped", change: func(path, then string) error {
-			info, err := os.Stat(path)
-			return errors.Join(err, os.Truncate(path, info.Size()+80<<20), added(path, "\n"+then))
-		}},
-		"the file is replaced": {first: called("a") + called("b"), then: called("a") + called("b") + called("c"), want: []string{"a", "b", "c"}, change: func(path, then string) error {
-			return errors.Join(os.WriteFile(path+".new", []byte(then), 0o600), os.Rename(path+".new", path))
-		}},
-		"the file is replaced by a shorter one": {first: called("a") + called("b"), then: called("c"), want: []string{"a", "b", "c"}, change: func(path, then string) error {
-			return errors.Join(os.WriteFile(path+".new", []byte(then), 0o600), os.Rename(path+".new", path))
-		}},
-		"the file is written anew": {first: called("a") + called("b"), then: called("c"), want: []string{"a", "b", "c"}, change: func(path, then string) error {
-			return os.WriteFile(path, []byte(then), 0o600)
-		}},
+		"the last line has no newline": {first: called("a"), then: strings.TrimSuffix(called("b"), "\n"),
+			want: []string{"a", "b"}},
+		"the last line is torn": {first: called("a"), then: called("b")[:50], want: []string{"a"},
+			wrong: "a line is not JSON"},
+		"a resumed session goes on after a torn line": {first: called("a") + called("b")[:50],
+			then: called("c") + called("d"), want: []string{"a", "d"}, wrong: "a line is not JSON"},
+		"a huge line": {first: called("a"), then: called("b"), want: []string{"a", "b"},
+			wrong: "a line is larger than 67108864 bytes, and was skipped", change: func(path, then string) error {
+				info, err := os.Stat(path)
+				return errors.Join(err, os.Truncate(path, info.Size()+80<<20), added(path, "\n"+then))
+			}},
+		"the file is replaced": {first: called("a") + called("b"), then: called("a") + called("b") + called("c"),
+			want: []string{"a", "b", "c"}, change: func(path, then string) error {
+				return errors.Join(os.WriteFile(path+".new", []byte(then), 0o600), os.Rename(path+".new", path))
+			}},
+		"the file is replaced by a shorter one": {first: called("a") + called("b"), then: called("c"),
+			want: []string{"a", "b", "c"}, change: func(path, then string) error {
+				return errors.Join(os.WriteFile(path+".new", []byte(then), 0o600), os.Rename(path+".new", path))
+			}},
+		"the file is written anew": {first: called("a") + called("b"), then: called("c"), want: []string{"a", "b", "c"},
+			change: func(path, then string) error {
+				return os.WriteFile(path, []byte(then), 0o600)
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
@@ -70,7 +78,8 @@ func TestDamagedRollouts(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := stop()
-			if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), path+": "+c.wrong)) {
+			if c.wrong == "" && err != nil || c.wrong != "" &&
+				(err == nil || !strings.Contains(err.Error(), path+": "+c.wrong)) {
 				t.Errorf("%v, want %q", err, c.wrong)
 			}
 			var got []string

@@ -21,16 +21,19 @@ func (r *Rule) check() error {
 		errs = append(errs, fmt.Errorf("a rule needs a name of 1 to %d bytes", MaxName))
 	}
 	if !slices.Contains(Kinds, r.Rule) {
-		return errors.Join(append(errs, fmt.Errorf("unknown rule %.100q; the rules are %s", r.Rule, strings.Join(Kinds, ", ")))...)
+		return errors.Join(append(errs,
+			fmt.Errorf("unknown rule %.100q; the rules are %s", r.Rule, strings.Join(Kinds, ", ")))...)
 	}
 	if r.Rule != DenyKeyword {
 		errs = append(errs, needs("a target: a tool's name or \"*\"", r.Target != ""))
 	}
 	switch r.Rule {
 	case DenyToolParam:
-		errs = append(errs, needs("a key", r.Key != ""), needs("a value, a value_path or a pattern", len(r.Value)+len(r.ValuePath)+len(r.Pattern) > 0))
+		errs = append(errs, needs("a key", r.Key != ""),
+			needs("a value, a value_path or a pattern", len(r.Value)+len(r.ValuePath)+len(r.Pattern) > 0))
 	case AllowToolParam:
-		errs = append(errs, needs("a key", r.Key != ""), needs("a value or a value_path", len(r.Value)+len(r.ValuePath) > 0))
+		errs = append(errs, needs("a key", r.Key != ""),
+			needs("a value or a value_path", len(r.Value)+len(r.ValuePath) > 0))
 	case DenyToolParamMatching:
 		errs = append(errs, needs("a key", r.Key != ""), needs("a pattern", r.Pattern != ""))
 	case DenyKeyword:
@@ -56,7 +59,10 @@ func (r *Rule) check() error {
 	if r.Rule == DenyTool && (r.Key != "" || len(r.Value) > 0) {
 		errs = append(errs, fmt.Errorf("%s does not use key or value", r.Rule))
 	}
-	if len(r.Value)+len(r.ValuePath) > maxValues || slices.ContainsFunc(slices.Concat(r.Value, r.ValuePath), func(v string) bool { return len(v) > maxValue }) {
+	if len(r.Value)+len(r.ValuePath) > maxValues ||
+		slices.ContainsFunc(slices.Concat(r.Value, r.ValuePath), func(v string) bool {
+			return len(v) > maxValue
+		}) {
 		errs = append(errs, fmt.Errorf("a rule must have at most %d values of %d bytes each", maxValues, maxValue))
 	}
 	if len(r.Target) > MaxName || len(r.Key) > MaxName {

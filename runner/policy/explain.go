@@ -60,7 +60,8 @@ func (s *Set) Explain(c *Call) Explanation {
 	}
 	for _, r := range limits {
 		calls, every := r.rate.Limit()
-		add(Ruling{Rule: r.Name, Kind: r.Rule.Rule, Reason: fmt.Sprintf("at most %d calls in %v", calls, every)}, calls == 0)
+		add(Ruling{Rule: r.Name, Kind: r.Rule.Rule, Reason: fmt.Sprintf("at most %d calls in %v", calls, every)},
+			calls == 0)
 	}
 	return e
 }

@@ -139,13 +139,15 @@ func parse(data []byte, format strict.Format) (*File, error) {
 	}
 	sum := sha256.Sum256(data)
 	f := &File{
-		Sandbox: keys.Settings, Tools: keys.Tools, Resources: keys.Resources, Prompts: keys.Prompts, ServerRequests: keys.ServerRequests, Capabilities: keys.Capabilities, Rules: keys.Rules,
+		Sandbox: keys.Settings, Tools: keys.Tools, Resources: keys.Resources, Prompts: keys.Prompts,
+		ServerRequests: keys.ServerRequests, Capabilities: keys.Capabilities, Rules: keys.Rules,
 		Digest: "sha256:" + hex.EncodeToString(sum[:]),
 	}
 	if len(f.Rules) > MaxRules {
 		return nil, fmt.Errorf("rules: found %d, at most %d are allowed", len(f.Rules), MaxRules)
 	}
-	for name, list := range map[string]Tools{"tools": f.Tools, "resources": f.Resources, "prompts": f.Prompts, "server_requests": f.ServerRequests} {
+	for name, list := range map[string]Tools{"tools": f.Tools, "resources": f.Resources, "prompts": f.Prompts,
+		"server_requests": f.ServerRequests} {
 		if err := list.check(); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -164,10 +166,15 @@ func parse(data []byte, format strict.Format) (*File, error) {
 		}
 		seen[r.Name] = i
 		if c.broken != "" {
-			f.Warnings = append(f.Warnings, fmt.Sprintf("rule %q denies every call of %s: %s", r.Name, r.Target, c.broken))
+			f.Warnings = append(f.Warnings,
+				fmt.Sprintf("rule %q denies every call of %s: %s", r.Name, r.Target, c.broken))
 		}
-		if r.Rule == DenyToolParam && slices.ContainsFunc(r.Value, func(v string) bool { return strings.ContainsAny(v, "/ ") }) {
-			f.Warnings = append(f.Warnings, fmt.Sprintf("rule %q denies a parameter that equals its value: use pattern to deny a part of a text, value_path to deny what is below a path", r.Name))
+		if r.Rule == DenyToolParam && slices.ContainsFunc(r.Value, func(v string) bool {
+			return strings.ContainsAny(v, "/ ")
+		}) {
+			f.Warnings = append(f.Warnings,
+				fmt.Sprintf("rule %q denies a parameter that equals its value: use pattern to deny a part of a "+
+					"text, value_path to deny what is below a path", r.Name))
 		}
 		f.compiled = append(f.compiled, c)
 	}

@@ -73,7 +73,8 @@ func TestFile(t *testing.T) {
 	if err := schema.Validate(schema.PolicyV0, data); err != nil {
 		t.Errorf("%v\n%s", err, data)
 	}
-	if doc.Digest == nil || *doc.Digest != f.Digest || len(doc.Rules) != 3 || len(doc.ClientRules) != 1 || doc.Rules[1].Limit != 10 || doc.Rules[1].WindowMS != 30000 {
+	if doc.Digest == nil || *doc.Digest != f.Digest || len(doc.Rules) != 3 || len(doc.ClientRules) != 1 ||
+		doc.Rules[1].Limit != 10 || doc.Rules[1].WindowMS != 30000 {
 		t.Errorf("document %+v", doc)
 	}
 	// Sets of one file do not share what they count or what clients added.
@@ -92,16 +93,20 @@ func TestFileRefuses(t *testing.T) {
 		"a rule without a name":    {"rules: [{rule: deny_tool, target: x}]", "needs a name"},
 		"a rule without a target":  {"rules: [{name: a, rule: deny_tool}]", "needs a target"},
 		"a rule without a key":     {"rules: [{name: a, rule: allow_tool_param, target: x, value: 1}]", "needs a key"},
-		"an empty substring":       {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: ''}]", "not empty"},
-		"a rate that is none":      {"rules: [{name: a, rule: rate_limit_tool, target: x, value: often}]", "10/30s"},
-		"a rate of no time":        {"rules: [{name: a, rule: rate_limit_tool, target: x, value: 1/0s}]", "10/30s"},
-		"a name given twice":       {"rules: [{name: a, rule: deny_tool, target: x}, {name: a, rule: deny_tool, target: y}]", "rules[1]"},
-		"a reserved name":          {"rules: [{name: tools.deny, rule: deny_tool, target: x}]", "reserved"},
-		"an object as a value":     {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: {a: 1}}]", "line 1"},
-		"a list as a value's item": {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: [[1]]}]", "value: a list of values may hold only strings"},
-		"a tool without a name":    {"tools: {deny: ['']}", "a name must"},
-		"a useless pattern":        {"rules: [{name: a, rule: deny_tool, target: x, pattern: y}]", "does not use pattern"},
-		"an empty file":            {"", "empty"},
+		"an empty substring": {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: ''}]",
+			"not empty"},
+		"a rate that is none": {"rules: [{name: a, rule: rate_limit_tool, target: x, value: often}]", "10/30s"},
+		"a rate of no time":   {"rules: [{name: a, rule: rate_limit_tool, target: x, value: 1/0s}]", "10/30s"},
+		"a name given twice": {"rules: [{name: a, rule: deny_tool, target: x}, {name: a, rule: " +
+			"deny_tool, target: y}]", "rules[1]"},
+		"a reserved name": {"rules: [{name: tools.deny, rule: deny_tool, target: x}]", "reserved"},
+		"an object as a value": {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: {a: 1}}]",
+			"line 1"},
+		"a list as a value's item": {"rules: [{name: a, rule: deny_tool_param, target: x, key: k, value: [[1]]}]",
+			"value: a list of values may hold only strings"},
+		"a tool without a name": {"tools: {deny: ['']}", "a name must"},
+		"a useless pattern":     {"rules: [{name: a, rule: deny_tool, target: x, pattern: y}]", "does not use pattern"},
+		"an empty file":         {"", "empty"},
 	} {
 		_, err := ParseYAML([]byte(c.data))
 		if err == nil || !strings.Contains(err.Error(), c.says) {
@@ -119,7 +124,8 @@ func TestLoad(t *testing.T) {
 		}
 		return p
 	}
-	for _, p := range []string{write("p.yaml", example), write("flow.yaml", `{tools: {deny: [shell]}}`), write("p.json", `{"tools":{"deny":["shell"]}}`), write("p", ` {"tools":{"deny":["shell"]}}`)} {
+	for _, p := range []string{write("p.yaml", example), write("flow.yaml", `{tools: {deny: [shell]}}`),
+		write("p.json", `{"tools":{"deny":["shell"]}}`), write("p", ` {"tools":{"deny":["shell"]}}`)} {
 		f, err := Load(p)
 		if err != nil {
 			t.Fatal(err)
@@ -128,7 +134,8 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%s does not forbid shell", p)
 		}
 	}
-	for _, p := range []string{dir, filepath.Join(dir, "none"), write("big.yaml", strings.Repeat("#\n", MaxFileBytes)), write("dup.json", `{"tools":{},"tools":{}}`)} {
+	for _, p := range []string{dir, filepath.Join(dir, "none"), write("big.yaml", strings.Repeat("#\n", MaxFileBytes)),
+		write("dup.json", `{"tools":{},"tools":{}}`)} {
 		if _, err := Load(p); err == nil || !strings.Contains(err.Error(), p) {
 			t.Errorf("%s: error %v, want one that names it", p, err)
 		}

@@ -31,7 +31,9 @@ func (r Rule) denied() func(text any) bool {
 		}
 		path, _ := text.(string)
 		return containsAny(text, pattern) || len(r.ValuePath) > 0 && (climbs(path) ||
-			slices.ContainsFunc(r.ValuePath, func(dir string) bool { return below(path, dir) || below(composed(path), dir) }))
+			slices.ContainsFunc(r.ValuePath, func(dir string) bool {
+				return below(path, dir) || below(composed(path), dir)
+			}))
 	}
 }
 
@@ -40,7 +42,9 @@ func (r Rule) denied() func(text any) bool {
 // counts, since what is alike may still be something else.
 func (r Rule) allowed(v any) bool {
 	if text, ok := v.(string); ok {
-		return slices.ContainsFunc(r.Value, func(w string) bool { return norm.NFC.String(text) == norm.NFC.String(w) }) ||
+		return slices.ContainsFunc(r.Value, func(w string) bool {
+			return norm.NFC.String(text) == norm.NFC.String(w)
+		}) ||
 			slices.ContainsFunc(r.ValuePath, func(dir string) bool { return below(text, dir) })
 	}
 	text := string(v.(literal))
@@ -73,7 +77,8 @@ func compilePattern(pattern string) (*regexp.Regexp, error) {
 		return nil, fmt.Errorf("the pattern cannot be compiled: %w", err)
 	}
 	if len(prog.Inst) > maxProgram {
-		return nil, fmt.Errorf("the pattern compiles to %d instructions, at most %d are allowed: use smaller repeat counts", len(prog.Inst), maxProgram)
+		return nil, fmt.Errorf("the pattern compiles to %d instructions, at most %d are allowed: use "+
+			"smaller repeat counts", len(prog.Inst), maxProgram)
 	}
 	return regexp.Compile(pattern)
 }

@@ -106,9 +106,11 @@ func (s *Set) CheckName(kind Kind, name string) []Violation {
 	for _, form := range forms {
 		switch n.decide(form) {
 		case DenyList:
-			return []Violation{{Rule: string(kind) + ".deny", Kind: DenyTool, Reason: "it is on the list of what is denied"}}
+			return []Violation{{Rule: string(kind) + ".deny", Kind: DenyTool,
+				Reason: "it is on the list of what is denied"}}
 		case AllowList:
-			return []Violation{{Rule: string(kind) + ".allow", Kind: DenyTool, Reason: "it is not on the list of what is allowed"}}
+			return []Violation{{Rule: string(kind) + ".allow", Kind: DenyTool,
+				Reason: "it is not on the list of what is allowed"}}
 		}
 	}
 	return nil

@@ -20,7 +20,8 @@ type Rates struct {
 
 // NewRates has none yet. Its limits begin with the calls of before, in order, and tell
 // note of each call that they count or take back.
-func NewRates(before func(limit string) []time.Duration, note func(limit string, every time.Duration, undo bool)) *Rates {
+func NewRates(before func(limit string) []time.Duration,
+	note func(limit string, every time.Duration, undo bool)) *Rates {
 	return &Rates{note: note, limits: map[string]*RateLimit{}, before: before}
 }
 

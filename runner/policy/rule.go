@@ -21,7 +21,8 @@ const (
 )
 
 // Kinds lists the kinds of rules.
-var Kinds = []string{DenyTool, DenyToolParam, DenyToolParamMatching, AllowToolParam, DenyKeyword, RateLimitTool, RequireState}
+var Kinds = []string{DenyTool, DenyToolParam, DenyToolParamMatching, AllowToolParam, DenyKeyword, RateLimitTool,
+	RequireState}
 
 // AnyTool is the target that means every tool.
 const AnyTool = "*"
@@ -105,12 +106,16 @@ func compile(r Rule) (*rule, error) {
 		re, err := compilePattern(r.Pattern)
 		if err != nil {
 			c.broken = err.Error()
-			c.eval = func(*Call) (string, bool) { return "the rule's pattern cannot be used, so it denies every call", true }
+			c.eval = func(*Call) (string, bool) {
+				return "the rule's pattern cannot be used, so it denies every call", true
+			}
 			break
 		}
 		c.eval = func(call *Call) (string, bool) {
 			return "the parameter matches a denied pattern", call.params().anyText(r.Key, func(text any) bool {
-				return slices.ContainsFunc(forms(text), func(s string) bool { return re.MatchString(s) || re.MatchString(composed(s)) })
+				return slices.ContainsFunc(forms(text), func(s string) bool {
+					return re.MatchString(s) || re.MatchString(composed(s))
+				})
 			})
 		}
 	case AllowToolParam:

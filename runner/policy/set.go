@@ -155,7 +155,8 @@ func (s *Set) check(c *Call, found []Violation, covers func(*rule) bool) []Viola
 		wait, ok := r.rate.Take(c.Now, dry)
 		switch {
 		case !ok:
-			found = append(found, Violation{Rule: r.Name, Kind: r.Rule.Rule, Reason: "the tool was called too often", RetryAfter: wait})
+			found = append(found, Violation{Rule: r.Name, Kind: r.Rule.Rule, Reason: "the tool was called too often",
+				RetryAfter: wait})
 		case !dry:
 			taken = append(taken, r.rate)
 		}
@@ -211,7 +212,8 @@ func (s *Set) Document(runID string) (schema.Policy, bool) {
 		d.Digest = &s.file.Digest
 	}
 	d.Tools = *s.file.Tools.document()
-	for kind, at := range map[Kind]**schema.PolicyTools{Resources: &d.Resources, Prompts: &d.Prompts, ServerRequests: &d.ServerRequests} {
+	for kind, at := range map[Kind]**schema.PolicyTools{Resources: &d.Resources, Prompts: &d.Prompts,
+		ServerRequests: &d.ServerRequests} {
 		if s.Lists(kind) {
 			*at = s.list(kind).document()
 		}

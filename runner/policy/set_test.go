@@ -116,8 +116,10 @@ rules:
 	}
 	s := NewSet(f)
 	for _, name := range []string{
-		"delete_file", "Delete_File", "DELETE_FILE", " delete_file", "delete_file\t", "delete_file\u00a0", "delete\u200b_file",
-		"\ufeffdelete_file", "delete_file\x00", "delete_fi\u00adle", "DB_drop", " db_drop", "mixed", "MIXED", "PUSH", "push ",
+		"delete_file", "Delete_File", "DELETE_FILE", " delete_file", "delete_file\t", "delete_file\u00a0",
+		"delete\u200b_file",
+		"\ufeffdelete_file", "delete_file\x00", "delete_fi\u00adle", "DB_drop", " db_drop", "mixed", "MIXED", "PUSH",
+		"push ",
 	} {
 		if len(violated(s, Call{Tool: name})) == 0 || !s.Forbidden(name) {
 			t.Errorf("%q is allowed", name)

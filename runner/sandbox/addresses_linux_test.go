@@ -24,7 +24,8 @@ func TestProgramsOnTheCgroup(t *testing.T) {
 		blocked      []string
 	}{
 		{"with namespaces", false, 0, Enforced, []string{"connect 192.0.2.1:53", "connect 169.254.169.254:80"}},
-		{"without", true, 1, Degraded, []string{"connect 192.0.2.1:53", "connect 169.254.169.254:80", "bind 0.0.0.0:0"}},
+		{"without", true, 1, Degraded,
+			[]string{"connect 192.0.2.1:53", "connect 169.254.169.254:80", "bind 0.0.0.0:0"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			session, err := cgroup.Probe().NewSession(fmt.Sprintf("sandbox-test-%d", os.Getpid()), cgroup.Limits{})
@@ -36,7 +37,8 @@ func TestProgramsOnTheCgroup(t *testing.T) {
 			j.Env = []string{"ATTACK=" + attack(t, scratch(t))}
 			j.Settings.OnUnavailable, j.NoNamespaces, j.Cgroup = Degrade, c.noNamespaces, session.Agent().Path()
 			o := everybody[0].run(t, j)
-			if o.Err != "" || o.Code != c.code || o.layer(LayerCgroupBPF).State != Enforced || o.layer(LayerNetwork).State != c.network {
+			if o.Err != "" || o.Code != c.code || o.layer(LayerCgroupBPF).State != Enforced ||
+				o.layer(LayerNetwork).State != c.network {
 				t.Errorf("%+v\n%s", o, o.out)
 			}
 			if !slices.Equal(o.Blocked, c.blocked) {

@@ -49,19 +49,25 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	type object = map[string]any
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/responses"):
-		item := object{"type": "message", "id": "m", "role": "assistant", "content": []object{{"type": "output_text", "text": "done"}}}
+		item := object{"type": "message", "id": "m", "role": "assistant",
+			"content": []object{{"type": "output_text", "text": "done"}}}
 		if c, more := turn(`"function_call_output"`); more {
-			item = object{"type": "function_call", "id": "f", "call_id": "c" + fmt.Sprint(len(body)), "name": "exec_command", "arguments": text(object{"cmd": c})}
+			item = object{"type": "function_call", "id": "f", "call_id": "c" + fmt.Sprint(len(body)),
+				"name": "exec_command", "arguments": text(object{"cmd": c})}
 		}
 		send(text(object{"type": "response.created", "response": object{"id": "r"}}),
 			text(object{"type": "response.output_item.done", "output_index": 0, "item": item}),
-			text(object{"type": "response.completed", "response": object{"id": "r", "usage": object{"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}}))
+			text(object{"type": "response.completed",
+				"response": object{"id": "r",
+					"usage": object{"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}}))
 	case strings.Contains(r.URL.Path, "enerateContent"):
 		part := object{"text": "done"}
 		if c, more := turn(`"functionResponse"`); more {
 			part = object{"functionCall": object{"name": "run_shell_command", "args": object{"command": c}}}
 		}
-		answer := text(object{"candidates": []object{{"index": 0, "finishReason": "STOP", "content": object{"role": "model", "parts": []object{part}}}}, "usageMetadata": object{"totalTokenCount": 1}})
+		answer := text(object{"candidates": []object{{"index": 0, "finishReason": "STOP",
+			"content": object{"role": "model", "parts": []object{part}}}},
+			"usageMetadata": object{"totalTokenCount": 1}})
 		if strings.Contains(r.URL.Path, "stream") {
 			send(answer)
 		} else {
@@ -70,11 +76,14 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		delta, reason := object{"role": "assistant", "content": "done"}, "stop"
 		if c, more := turn(`"role":"tool"`); more {
-			delta, reason = object{"role": "assistant", "tool_calls": []object{{"index": 0, "id": "c" + fmt.Sprint(len(body)), "type": "function",
-				"function": object{"name": "bash", "arguments": text(object{"command": c, "description": "x"})}}}}, "tool_calls"
+			delta, reason = object{"role": "assistant",
+				"tool_calls": []object{{"index": 0, "id": "c" + fmt.Sprint(len(body)), "type": "function",
+					"function": object{"name": "bash", "arguments": text(object{"command": c, "description": "x"})}}}},
+				"tool_calls"
 		}
 		chunk := func(d object, reason any) string {
-			return text(object{"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "mock", "choices": []object{{"index": 0, "delta": d, "finish_reason": reason}}})
+			return text(object{"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "mock",
+				"choices": []object{{"index": 0, "delta": d, "finish_reason": reason}}})
 		}
 		send(chunk(delta, nil), chunk(object{}, reason), "[DONE]")
 	}
@@ -86,7 +95,8 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestAgentsWork(t *testing.T) {
 	dir := os.Getenv(agentsEnv)
 	if dir == "" {
-		t.Skipf("no agents are installed: npm install --prefix DIR @openai/codex @google/gemini-cli opencode-ai, and set %s=DIR", agentsEnv)
+		t.Skipf("no agents are installed: npm install --prefix DIR @openai/codex @google/gemini-cli "+
+			"opencode-ai, and set %s=DIR", agentsEnv)
 	}
 	for _, a := range []struct {
 		name  string
@@ -94,9 +104,13 @@ func TestAgentsWork(t *testing.T) {
 		files map[string]string // below the home directory; @SERVER@ is the server's
 		env   []string
 	}{
-		{name: "codex", args: []string{"exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "edit a file"},
-			files: map[string]string{".codex/config.toml": "model = \"mock\"\nmodel_provider = \"mock\"\n[model_providers.mock]\nname = \"mock\"\nbase_url = \"@SERVER@/v1\"\nwire_api = \"responses\"\n"}},
-		{name: "gemini", args: []string{"--yolo", "--skip-trust", "-m", "gemini-2.5-flash", "-p", "edit a file"}, env: []string{"GEMINI_API_KEY=x", "GOOGLE_GEMINI_BASE_URL=@SERVER@", "GEMINI_CLI_TRUST_WORKSPACE=true"},
+		{name: "codex", args: []string{"exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
+			"edit a file"},
+			files: map[string]string{".codex/config.toml": "model = \"mock\"\nmodel_provider = " +
+				"\"mock\"\n[model_providers.mock]\nname = \"mock\"\nbase_url = \"@SERVER@/v1\"\nwire_api " +
+				"= \"responses\"\n"}},
+		{name: "gemini", args: []string{"--yolo", "--skip-trust", "-m", "gemini-2.5-flash", "-p", "edit a file"},
+			env:   []string{"GEMINI_API_KEY=x", "GOOGLE_GEMINI_BASE_URL=@SERVER@", "GEMINI_CLI_TRUST_WORKSPACE=true"},
 			files: map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"}},"general":{"disableAutoUpdate":true}}`}},
 		{name: "opencode", args: []string{"run", "-m", "mock/mock", "edit a file"},
 			files: map[string]string{".config/opencode/opencode.json": `{"autoupdate":false,"permission":{"*":"allow","bash":"allow","external_directory":"allow"},"provider":{"mock":{"npm":"@ai-sdk/openai-compatible","name":"mock","options":{"baseURL":"@SERVER@/v1","apiKey":"x"},"models":{"mock":{"name":"mock"}}}}}`}},

@@ -67,7 +67,8 @@ var attacks = map[string]func(args []string) error{
 		return inThread(func() error { return syscall.Unshare(syscall.CLONE_NEWUSER | syscall.CLONE_FS) })
 	},
 	"clone userns": func([]string) error {
-		p, err := os.StartProcess("/bin/true", []string{"true"}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}})
+		p, err := os.StartProcess("/bin/true", []string{"true"},
+			&os.ProcAttr{Sys: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}})
 		if err == nil {
 			p.Wait()
 		}
@@ -170,7 +171,8 @@ var attacks = map[string]func(args []string) error{
 		if _, err := unix.Write(fd, data); err != nil {
 			return err
 		}
-		p, err := os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", fd), []string{"touch", args[0]}, &os.ProcAttr{Files: []*os.File{nil, os.Stdout, os.Stderr}})
+		p, err := os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", fd), []string{"touch", args[0]},
+			&os.ProcAttr{Files: []*os.File{nil, os.Stdout, os.Stderr}})
 		if err != nil {
 			return err
 		}
@@ -241,7 +243,8 @@ func reaches(number uint32) error {
 		return err
 	}
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&fprog)))
+	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&fprog)))
 	if errno != 0 {
 		return errno
 	}
@@ -254,7 +257,8 @@ func reaches(number uint32) error {
 		}
 		_, _, _ = unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&call)))
 		answer.id, answer.value = *(*uint64)(unsafe.Pointer(&call)), 4711
-		_, _, _ = unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer)))
+		_, _, _ = unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_SEND,
+			uintptr(unsafe.Pointer(&answer)))
 	}()
 	if got, _, errno := unix.Syscall(uintptr(number), 0, 0, 0); got != 4711 {
 		return errno

@@ -36,7 +36,8 @@ func Builtins() []string {
 func Builtin(name string) (*ProfileFile, error) {
 	data, err := profileFiles.ReadFile(path.Join("profiles", name+".yaml"))
 	if err != nil || strings.ContainsAny(name, "/.") {
-		return nil, fmt.Errorf("%q is not a built-in profile; the profiles are %s", name, strings.Join(Builtins(), ", "))
+		return nil, fmt.Errorf("%q is not a built-in profile; the profiles are %s", name,
+			strings.Join(Builtins(), ", "))
 	}
 	p := &ProfileFile{Name: name, Text: string(data)}
 	var file struct {
@@ -93,9 +94,11 @@ func composeNetwork(a, b *Network) *Network {
 		return either(a, b)
 	}
 	n := &Network{
-		Mode: a.Mode, AllowedDomains: slices.Concat(a.AllowedDomains, b.AllowedDomains), DeniedDomains: slices.Concat(a.DeniedDomains, b.DeniedDomains),
-		AllowLocalPorts: slices.Concat(a.AllowLocalPorts, b.AllowLocalPorts), AllowUnixSockets: slices.Concat(a.AllowUnixSockets, b.AllowUnixSockets),
-		reasons: map[string]string{},
+		Mode: a.Mode, AllowedDomains: slices.Concat(a.AllowedDomains, b.AllowedDomains),
+		DeniedDomains:    slices.Concat(a.DeniedDomains, b.DeniedDomains),
+		AllowLocalPorts:  slices.Concat(a.AllowLocalPorts, b.AllowLocalPorts),
+		AllowUnixSockets: slices.Concat(a.AllowUnixSockets, b.AllowUnixSockets),
+		reasons:          map[string]string{},
 	}
 	maps.Copy(n.reasons, a.reasons)
 	maps.Copy(n.reasons, b.reasons)

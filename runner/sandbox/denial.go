@@ -36,7 +36,8 @@ const (
 // Denies tells which rule of the profile forbids what failed, if any does.
 // If the file's mode forbids it too, it still counts as the policy's denial.
 func (p *Profile) Denies(a Attempt) (rule string, denied bool) {
-	refused := slices.Contains([]int{int(syscall.EACCES), int(syscall.EPERM), int(syscall.EROFS), int(syscall.EXDEV), int(syscall.EBUSY)}, a.Errno)
+	refused := slices.Contains([]int{int(syscall.EACCES), int(syscall.EPERM), int(syscall.EROFS), int(syscall.EXDEV),
+		int(syscall.EBUSY)}, a.Errno)
 	switch a.Op {
 	case OpConnect, OpBind:
 		return p.deniesEndpoint(a, refused)
@@ -78,7 +79,9 @@ func (p *Profile) deniesRead(path string, refused bool) (string, bool) {
 
 func (p *Profile) deniesEndpoint(a Attempt, refused bool) (string, bool) {
 	if path, ok := strings.CutPrefix(a.Target, "unix:"); ok {
-		hidden := slices.ContainsFunc(append(slices.Clone(p.sockets), p.Private...), func(s Path) bool { return Below(path, s.Path) })
+		hidden := slices.ContainsFunc(append(slices.Clone(p.sockets), p.Private...), func(s Path) bool {
+			return Below(path, s.Path)
+		})
 		if hidden && (refused || a.Errno == int(syscall.ENOENT) || a.Errno == int(syscall.ECONNREFUSED)) {
 			return "sockets", true
 		}
@@ -94,7 +97,8 @@ func (p *Profile) deniesEndpoint(a Attempt, refused bool) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	unreachable := a.Errno == int(syscall.ENETUNREACH) || a.Errno == int(syscall.EHOSTUNREACH) || a.Errno == int(syscall.EADDRNOTAVAIL)
+	unreachable := a.Errno == int(syscall.ENETUNREACH) || a.Errno == int(syscall.EHOSTUNREACH) ||
+		a.Errno == int(syscall.EADDRNOTAVAIL)
 	if !at.Addr().Unmap().IsLoopback() || p.Network.Mode == NetNone {
 		return RuleNetworkMode, refused || unreachable
 	}

@@ -25,7 +25,8 @@
 //
 // # Promises
 //
-// No layer fails silently. If a layer that the profile needs is not available, [Sandbox.Start] returns a [LayerError] and the command does not start.
+// No layer fails silently. If a layer that the profile needs is not available, [Sandbox.Start]
+// returns a [LayerError] and the command does not start.
 // With on_unavailable: degrade the command starts, and the layer's report says what
 // is missing.
 //

@@ -56,7 +56,8 @@ func faulty(t *testing.T) job {
 			t.Fatal(err)
 		}
 	}
-	j.Settings.Filesystem = &Filesystem{DenyRead: []string{"denied"}, AllowRead: []string{"denied/shown"}, PrivateTmp: true}
+	j.Settings.Filesystem = &Filesystem{DenyRead: []string{"denied"}, AllowRead: []string{"denied/shown"},
+		PrivateTmp: true}
 	j.Settings.Network = &Network{AllowedDomains: []string{"example.org"}}
 	if os.Geteuid() == 0 {
 		j.Settings.User = ""
@@ -78,7 +79,8 @@ func TestNamespacesThatCannotBeHad(t *testing.T) {
 	if _, err := os.Lstat(j.Dir + "/ran"); err != nil {
 		t.Errorf("the command did not run: %+v", o)
 	}
-	for layer, state := range map[string]string{LayerNamespaces: Unavailable, LayerFiles: Unavailable, LayerNetwork: Unavailable, LayerLandlock: Enforced, LayerSeccomp: Enforced, LayerPrivileges: Enforced} {
+	for layer, state := range map[string]string{LayerNamespaces: Unavailable, LayerFiles: Unavailable,
+		LayerNetwork: Unavailable, LayerLandlock: Enforced, LayerSeccomp: Enforced, LayerPrivileges: Enforced} {
 		if got := o.layer(layer); got.State != state {
 			t.Errorf("%s is %+v, want %s", layer, got, state)
 		}
@@ -93,28 +95,42 @@ func TestModes(t *testing.T) {
 				settings           func(*Settings)
 				code               int
 			}{
-				{"workspace-write writes its directory and /tmp", WorkspaceWrite, `echo x > a && mkdir b && mv a b/ && rm -r b && f=$(mktemp) && rm $f`, nil, 0},
+				{"workspace-write writes its directory and /tmp", WorkspaceWrite,
+					`echo x > a && mkdir b && mv a b/ && rm -r b && f=$(mktemp) && rm $f`, nil, 0},
 				{"workspace-write writes no other", WorkspaceWrite, `echo x > ../a`, nil, 1},
 				{"read-only writes nothing", ReadOnly, `echo x > a`, nil, 1},
 				{"read-only writes not even to /tmp", ReadOnly, `echo x > /tmp/sandbox-test-$$`, nil, 1},
 				{"read-only writes /dev/null and its streams", ReadOnly, `echo x > /dev/null && echo y >&2`, nil, 0},
 				{"read-only reads", ReadOnly, `cat /etc/passwd > /dev/null && ls / > /dev/null`, nil, 0},
-				{"the loopback device works", WorkspaceWrite, `python3 -c 'import socket;s=socket.create_server(("127.0.0.1",0));socket.create_connection(s.getsockname())'`, nil, 0},
-				{"none has no loopback", WorkspaceWrite, `! python3 -c 'import socket;s=socket.create_server(("127.0.0.1",0));socket.create_connection(s.getsockname())' 2>/dev/null`, func(s *Settings) { s.Network = &Network{Mode: NetNone} }, 0},
+				{"the loopback device works", WorkspaceWrite,
+					`python3 -c 'import socket;s=socket.create_server(("127.0.0.1",0));socket.create_connection(s.getsockname())'`, nil, 0},
+				{"none has no loopback", WorkspaceWrite,
+					`! python3 -c 'import socket;s=socket.create_server(("127.0.0.1",0));socket.create_connection(s.getsockname())' 2>/dev/null`, func(s *Settings) {
+						s.Network = &Network{Mode: NetNone}
+					}, 0},
 				{"the umask is kept", WorkspaceWrite, `[ "$(umask)" = 0022 ]`, nil, 0},
-				{"a private /tmp is empty", WorkspaceWrite, `[ -z "$(ls -A /tmp)" ] && touch /tmp/x`, func(s *Settings) { s.Filesystem = &Filesystem{PrivateTmp: true} }, 0},
-				{"terminals can be made", WorkspaceWrite, `python3 -c 'import pty,os;pid,fd=pty.fork();os._exit(0) if pid==0 else os.waitpid(pid,0)'`, nil, 0},
+				{"a private /tmp is empty", WorkspaceWrite, `[ -z "$(ls -A /tmp)" ] && touch /tmp/x`,
+					func(s *Settings) {
+						s.Filesystem = &Filesystem{PrivateTmp: true}
+					}, 0},
+				{"terminals can be made", WorkspaceWrite,
+					`python3 -c 'import pty,os;pid,fd=pty.fork();os._exit(0) if pid==0 else os.waitpid(pid,0)'`, nil,
+					0},
 				{"shared memory works", WorkspaceWrite, `echo x > /dev/shm/a && rm /dev/shm/a`, nil, 0},
 				{"a file cannot be executed: 126 is the caller's", WorkspaceWrite, `exec /etc/passwd`, nil, 126},
 				{"orphans are reaped", WorkspaceWrite, `(sleep 0.01 &) ; sleep 0.1; ! ps -eo stat | grep -q Z`, nil, 0},
-				{"git init works", WorkspaceWrite, `git init -q . && git -c user.name=a -c user.email=b commit -q --allow-empty -m x`, nil, 0},
-				{"what is allowed may be written", WorkspaceWrite, `echo x > ../extra`, func(s *Settings) { s.Filesystem = &Filesystem{AllowWrite: []string{"../extra"}} }, 0},
+				{"git init works", WorkspaceWrite,
+					`git init -q . && git -c user.name=a -c user.email=b commit -q --allow-empty -m x`, nil, 0},
+				{"what is allowed may be written", WorkspaceWrite, `echo x > ../extra`, func(s *Settings) {
+					s.Filesystem = &Filesystem{AllowWrite: []string{"../extra"}}
+				}, 0},
 				{"denyWrite beats allowWrite", WorkspaceWrite, `echo x > keep/a`, func(s *Settings) {
 					s.Filesystem = &Filesystem{AllowWrite: []string{"keep"}, DenyWrite: []string{"keep"}}
 				}, 1},
-				{"allowRead beats denyRead", WorkspaceWrite, `cat keep/open/f && ! cat keep/f && ! ls keep`, func(s *Settings) {
-					s.Filesystem = &Filesystem{DenyRead: []string{"keep"}, AllowRead: []string{"keep/open"}}
-				}, 0},
+				{"allowRead beats denyRead", WorkspaceWrite, `cat keep/open/f && ! cat keep/f && ! ls keep`,
+					func(s *Settings) {
+						s.Filesystem = &Filesystem{DenyRead: []string{"keep"}, AllowRead: []string{"keep/open"}}
+					}, 0},
 			} {
 				t.Run(c.name, func(t *testing.T) {
 					j := shell(t, c.script)

@@ -32,14 +32,16 @@ func FuzzSRT(f *testing.F) {
 		if s.EffectiveMode() != WorkspaceWrite || s.NetworkMode() != NetAllowlist {
 			t.Errorf("srt settings restrict less than srt: mode %s, network %s", s.EffectiveMode(), s.NetworkMode())
 		}
-		if _, err := newProxy(NetProfile{AllowedDomains: s.Network.AllowedDomains, DeniedDomains: s.Network.DeniedDomains}, nil, nil); err != nil {
+		if _, err := newProxy(NetProfile{AllowedDomains: s.Network.AllowedDomains,
+			DeniedDomains: s.Network.DeniedDomains}, nil, nil); err != nil {
 			t.Errorf("settings that were accepted make no proxy: %v", err)
 		}
 	})
 }
 
 func FuzzDomain(f *testing.F) {
-	for _, s := range [][2]string{{"example.org", "EXAMPLE.org."}, {"*.example.org:443", "a.example.org"}, {"127.0.0.1", "0x7f.1"}, {"[::1]:80", "::ffff:127.0.0.1"}, {"*.com", "a.com"}, {"localhost", "localhost"}} {
+	for _, s := range [][2]string{{"example.org", "EXAMPLE.org."}, {"*.example.org:443", "a.example.org"},
+		{"127.0.0.1", "0x7f.1"}, {"[::1]:80", "::ffff:127.0.0.1"}, {"*.com", "a.com"}, {"localhost", "localhost"}} {
 		f.Add(s[0], s[1])
 	}
 	f.Fuzz(func(t *testing.T, pattern, host string) {
@@ -55,7 +57,8 @@ func FuzzDomain(f *testing.F) {
 			}
 			return
 		}
-		if d.addr.IsValid() || plain != d.name && (!d.sub || !strings.HasSuffix(plain, "."+d.name) || !strings.Contains(d.name, ".")) {
+		if d.addr.IsValid() || plain != d.name &&
+			(!d.sub || !strings.HasSuffix(plain, "."+d.name) || !strings.Contains(d.name, ".")) {
 			t.Errorf("%q allows %q", pattern, host)
 		}
 	})
@@ -69,14 +72,16 @@ func FuzzProxy(f *testing.F) {
 		"GET http://a.example.net/x HTTP/1.1\r\nHost: evil.org\r\n\r\n",
 		"GET http://example.org@evil.org/ HTTP/1.1\r\nHost: x\r\n\r\n",
 		"CONNECT [::ffff:169.254.169.254]:80 HTTP/1.0\r\n\r\n",
-		"POST http://example.org/ HTTP/1.1\r\nHost: example.org\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\nGET http://evil.org/ HTTP/1.1\r\n\r\n",
+		"POST http://example.org/ HTTP/1.1\r\nHost: example.org\r\nTransfer-Encoding: chunked\r\nContent-Length: " +
+			"3\r\n\r\n0\r\n\r\nGET http://evil.org/ HTTP/1.1\r\n\r\n",
 		"GET / HTTP/1.1\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, said []byte) {
 		p, err := newProxy(NetProfile{AllowedDomains: []string{"example.org", "*.example.net:80"}}, func(d Decision) {
-			if d.Allowed && !strings.EqualFold(strings.TrimSuffix(d.Host, "."), "example.org") && !strings.HasSuffix(strings.ToLower(strings.TrimSuffix(d.Host, ".")), ".example.net") {
+			if d.Allowed && !strings.EqualFold(strings.TrimSuffix(d.Host, "."), "example.org") &&
+				!strings.HasSuffix(strings.ToLower(strings.TrimSuffix(d.Host, ".")), ".example.net") {
 				t.Errorf("allowed %+v", d)
 			}
 		}, nil)

@@ -63,7 +63,8 @@ func (l *Landrun) ruleset() (*shim.Ruleset, error) {
 	case err != nil:
 		return nil, fmt.Errorf("landlock is not available: %w", err)
 	case abi < landrunABI && !l.BestEffort:
-		return nil, fmt.Errorf("this kernel's Landlock cannot restrict %s; use --best-effort to run without that", lacking(abi))
+		return nil, fmt.Errorf("this kernel's Landlock cannot restrict %s; use --best-effort to run without that",
+			lacking(abi))
 	}
 	files, network, scoped := handled(abi)
 	r := &shim.Ruleset{Log: l.logs()}
@@ -72,7 +73,8 @@ func (l *Landrun) ruleset() (*shim.Ruleset, error) {
 	case l.BestEffort:
 		r.Log = 0
 	default:
-		return nil, errors.New("this kernel's Landlock logs nothing, so what it logs cannot be chosen; use --best-effort to run without that")
+		return nil, errors.New("this kernel's Landlock logs nothing, so what it logs cannot be chosen; use " +
+			"--best-effort to run without that")
 	}
 	if !l.UnrestrictedScoped {
 		r.Scoped = scoped

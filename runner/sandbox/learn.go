@@ -134,7 +134,8 @@ func (l *Learner) Text() string {
 			}
 		}
 	}
-	section("filesystem", []string{"allowWrite"}, outermost(keys(l.write)), []string{"allowRead"}, outermost(keys(l.read)))
+	section("filesystem", []string{"allowWrite"}, outermost(keys(l.write)), []string{"allowRead"},
+		outermost(keys(l.read)))
 	var domains []string
 	for _, d := range append(keys(l.domains), keys(l.direct)...) {
 		if _, err := ParseDomain(d, false); err == nil {
@@ -146,7 +147,8 @@ func (l *Learner) Text() string {
 	slices.Sort(domains)
 	section("network", []string{"allowedDomains"}, slices.Compact(domains))
 	if len(l.direct) > 0 {
-		b.WriteString("# Addresses above were reached without a name. Inside they are reached through\n# the proxy alone: by programs that honour HTTP_PROXY.\n")
+		b.WriteString("# Addresses above were reached without a name. Inside they are reached through\n# the proxy " +
+			"alone: by programs that honour HTTP_PROXY.\n")
 	}
 	for _, c := range keys(l.cannot) {
 		fmt.Fprintf(&b, "# no policy allows: %s\n", strconv.QuoteToASCII(c))

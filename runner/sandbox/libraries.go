@@ -63,7 +63,8 @@ func searched(f *elf.File, path string) []string {
 		paths, _ := f.DynString(tag)
 		for _, p := range paths {
 			for _, dir := range filepath.SplitList(p) {
-				dirs = append(dirs, strings.NewReplacer("$ORIGIN", filepath.Dir(path), "${ORIGIN}", filepath.Dir(path)).Replace(dir))
+				dirs = append(dirs, strings.NewReplacer("$ORIGIN", filepath.Dir(path), "${ORIGIN}",
+					filepath.Dir(path)).Replace(dir))
 			}
 		}
 	}

@@ -105,7 +105,8 @@ type who struct {
 	noUserns bool
 }
 
-var everybody = []who{{name: "root"}, {name: "user", uid: testUID}, {name: "user without namespaces", uid: testUID, noUserns: true}}
+var everybody = []who{{name: "root"}, {name: "user", uid: testUID},
+	{name: "user without namespaces", uid: testUID, noUserns: true}}
 
 // testUID is an ordinary user with no account.
 const testUID = 23456
@@ -265,11 +266,14 @@ func (j *job) perform(o *outcome) error {
 		j.Settings = *settings
 	}
 	env := os.Environ()
-	p, err := j.Settings.Resolve(Context{Dir: j.Dir, Home: j.Home, Env: env, Evidence: j.Evidence, Protect: j.Protect, Reach: j.Reach})
+	p, err := j.Settings.Resolve(Context{Dir: j.Dir, Home: j.Home, Env: env, Evidence: j.Evidence, Protect: j.Protect,
+		Reach: j.Reach})
 	if err != nil {
 		return err
 	}
-	s, err := New(p, Options{Cgroup: j.Cgroup, Audit: j.Audit, Blocked: func(b Blocked) { o.Blocked = append(o.Blocked, b.Op+" "+b.Addr.String()) }})
+	s, err := New(p, Options{Cgroup: j.Cgroup, Audit: j.Audit, Blocked: func(b Blocked) {
+		o.Blocked = append(o.Blocked, b.Op+" "+b.Addr.String())
+	}})
 	if err != nil {
 		return err
 	}
@@ -287,7 +291,8 @@ func (j *job) perform(o *outcome) error {
 	if err != nil {
 		return err
 	}
-	cmd := &exec.Cmd{Path: path, Args: j.Args, Env: append(s.Environ(env), fmt.Sprintf("RUNNER=%d", os.Getpid())), Dir: j.Dir, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	cmd := &exec.Cmd{Path: path, Args: j.Args, Env: append(s.Environ(env), fmt.Sprintf("RUNNER=%d", os.Getpid())),
+		Dir: j.Dir, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	cmd, err = s.Start(cmd, (*exec.Cmd).Start, false)
 	o.Layers, o.Ops = s.Layers(), s.ops
 	if err != nil {
@@ -323,7 +328,8 @@ func forbidNamespaces(flags uint32) error {
 	p := []bpf.Instruction{bpf.LoadAbsolute{Off: offNumber, Size: 4}}
 	p = append(p, on(unix.SYS_CLONE, bitsSet(0, flags))...)
 	p = append(p, on(unix.SYS_UNSHARE, bitsSet(0, flags))...)
-	return loadFilter(append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1}, deny(unix.ENOSYS), bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}))
+	return loadFilter(append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1},
+		deny(unix.ENOSYS), bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}))
 }
 
 // forbid makes system calls fail with EPERM, for this process and what it starts.
@@ -351,7 +357,8 @@ func loadFilter(p []bpf.Instruction) error {
 		return err
 	}
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog)))
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
+		uintptr(unsafe.Pointer(&fprog)))
 	if errno != 0 {
 		return fmt.Errorf("seccomp: %w", errno)
 	}
@@ -365,5 +372,6 @@ func shell(t *testing.T, script string) job {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return job{Settings: Settings{Mode: WorkspaceWrite}, Dir: dir, Home: "/nonexistent", Args: []string{"/bin/bash", "-c", script}}
+	return job{Settings: Settings{Mode: WorkspaceWrite}, Dir: dir, Home: "/nonexistent",
+		Args: []string{"/bin/bash", "-c", script}}
 }

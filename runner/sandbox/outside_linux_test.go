@@ -35,12 +35,14 @@ func newOutside(t *testing.T) *outside {
 		if o.netns, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 			return err
 		}
-		for name, addr := range map[string][]byte{"lo": {127, 0, 0, 1}, "lo:1": {169, 254, 169, 254}, "lo:2": {192, 0, 2, 1}} {
+		for name, addr := range map[string][]byte{"lo": {127, 0, 0, 1}, "lo:1": {169, 254, 169, 254},
+			"lo:2": {192, 0, 2, 1}} {
 			if err := address(name, addr); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		for _, at := range [][2]string{{"unix", o.dir + "/sock"}, {"unix", "@" + filepath.Base(o.dir)}, {"tcp", "127.0.0.1:0"}, {"tcp", "169.254.169.254:80"}} {
+		for _, at := range [][2]string{{"unix", o.dir + "/sock"}, {"unix", "@" + filepath.Base(o.dir)},
+			{"tcp", "127.0.0.1:0"}, {"tcp", "169.254.169.254:80"}} {
 			l, err := net.Listen(at[0], at[1])
 			if err != nil {
 				return err
@@ -123,7 +125,8 @@ func TestWhatIsOutside(t *testing.T) {
 		{"an IPv6-mapped address", "tcp [::ffff:169.254.169.254]:80", true, network, nil},
 		{"UDP", "udp 192.0.2.1:53", true, network, nil},
 		{"a question to a resolver", "dns 192.0.2.1:53", true, network, nil},
-		{"a question to a resolver past the proxy", "dns 192.0.2.1:53", true, network, &Network{AllowedDomains: []string{"*.example.org"}}},
+		{"a question to a resolver past the proxy", "dns 192.0.2.1:53", true, network,
+			&Network{AllowedDomains: []string{"*.example.org"}}},
 		{"ptrace of another", "ptrace $VICTIM", false, processes, nil},
 		{"another's memory", "mem $VICTIM", false, processes, nil},
 		{"a signal to another", "kill $VICTIM", false, processes, nil},
@@ -131,7 +134,8 @@ func TestWhatIsOutside(t *testing.T) {
 		try := func(t *testing.T, w who, without []string) *outcome {
 			t.Helper()
 			victim := exec.Command("sleep", "60")
-			victim.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.uid), Gid: uint32(w.uid)}}
+			victim.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.uid),
+				Gid: uint32(w.uid)}}
 			if err := victim.Start(); err != nil {
 				t.Fatal(err)
 			}

@@ -69,7 +69,8 @@ func (p *Profile) plan(namespaces bool) (shim.Plan, []Layer, error) {
 	case err != nil:
 		early = append(early, layerError(LayerLandlock, err))
 	case abi < bestABI:
-		early = append(early, Layer{Layer: LayerLandlock, State: Degraded, Reason: "this kernel's Landlock does not know " + lacking(abi)})
+		early = append(early, Layer{Layer: LayerLandlock, State: Degraded,
+			Reason: "this kernel's Landlock does not know " + lacking(abi)})
 	}
 	if err == nil {
 		plan.Landlock = p.ruleset(abi, namespaces)
@@ -93,14 +94,19 @@ func (p *Profile) mounts() *shim.Mounts {
 			m.Private = append(m.Private, d.Path)
 		}
 	}
-	write := outermost(slices.DeleteFunc(paths(p.Write), func(w string) bool { return slices.Contains(m.Temporary, w) }))
+	write := outermost(slices.DeleteFunc(paths(p.Write), func(w string) bool {
+		return slices.Contains(m.Temporary, w)
+	}))
 	m.All = p.open
 	m.Hidden, m.Sockets = outermost(paths(p.DenyRead)), paths(p.sockets)
 	hidden := func(path string) bool {
 		return slices.ContainsFunc(m.Hidden, func(h string) bool { return Below(path, h) })
 	}
 	covered := func(path string) bool {
-		return hidden(path) || Below(path, "/dev") || slices.ContainsFunc(append(slices.Clone(m.Private), m.Temporary...), func(d string) bool { return Below(path, d) })
+		return hidden(path) || Below(path, "/dev") ||
+			slices.ContainsFunc(append(slices.Clone(m.Private), m.Temporary...), func(d string) bool {
+				return Below(path, d)
+			})
 	}
 	for _, a := range p.AllowRead {
 		if a.Rule == ruleReach && !covered(a.Path) {
@@ -118,11 +124,16 @@ func (p *Profile) mounts() *shim.Mounts {
 	if below(p.Dir, m.Temporary) && !below(p.Dir, m.Writable) {
 		m.Shown = append(m.Shown, shim.Shown{Path: p.Dir})
 	}
-	m.Hidden = slices.DeleteFunc(m.Hidden, func(h string) bool { return below(h, m.Temporary) && !below(h, append(m.Writable, p.Dir)) })
+	m.Hidden = slices.DeleteFunc(m.Hidden, func(h string) bool {
+		return below(h, m.Temporary) && !below(h, append(m.Writable, p.Dir))
+	})
 	for _, a := range p.AllowRead {
-		evidence := slices.ContainsFunc(p.DenyRead, func(d Path) bool { return d.Rule == "evidence" && Below(a.Path, d.Path) })
+		evidence := slices.ContainsFunc(p.DenyRead, func(d Path) bool {
+			return d.Rule == "evidence" && Below(a.Path, d.Path)
+		})
 		if covered(a.Path) && !evidence && !slices.Contains(m.Hidden, a.Path) {
-			m.Shown = append(m.Shown, shim.Shown{Path: a.Path, Writable: a.Rule == "sockets" || a.Rule == ruleReach || p.writable(a.Path)})
+			m.Shown = append(m.Shown,
+				shim.Shown{Path: a.Path, Writable: a.Rule == "sockets" || a.Rule == ruleReach || p.writable(a.Path)})
 		}
 	}
 	for _, d := range p.DenyWrite {
@@ -163,7 +174,8 @@ func (p *Profile) freshen(m *shim.Mounts) {
 	var covered []string
 	for _, dir := range Temporary {
 		real, err := filepath.EvalSymlinks(dir)
-		if info, serr := os.Stat(real); err != nil || serr != nil || !info.IsDir() || real == p.Dir || Below(real, "/dev") && m.Devices {
+		if info, serr := os.Stat(real); err != nil || serr != nil || !info.IsDir() || real == p.Dir ||
+			Below(real, "/dev") && m.Devices {
 			continue
 		}
 		covered = append(covered, real)
@@ -190,7 +202,9 @@ func (p *Profile) freshen(m *shim.Mounts) {
 		}
 	}
 	gone := func(path string) bool {
-		return within(path) && !slices.ContainsFunc(append(slices.Clone(seen), shownPaths(m)...), func(s string) bool { return Below(path, s) })
+		return within(path) && !slices.ContainsFunc(append(slices.Clone(seen), shownPaths(m)...), func(s string) bool {
+			return Below(path, s)
+		})
 	}
 	m.Writable = slices.DeleteFunc(m.Writable, within)
 	for _, list := range []*[]string{&m.Pinned, &m.ReadOnly, &m.Hidden, &m.Sockets} {

@@ -15,12 +15,29 @@ func TestPrivateTmp(t *testing.T) {
 			inTmp        bool // the working directory is below /tmp
 			settings     func(s *Settings, top string)
 		}{
-			{"TMPDIR is an empty directory", `[ -z "$(ls -A "$TMPDIR")" ] && rm "$(mktemp -p "$TMPDIR")" && [ "$(ls -A "$TOP")" = tmpdir ]`, false, nil},
-			{"the working directory below it stays", `cat here && touch new && [ -z "$(ls -A "$TMPDIR")" ] && ! ls "$TOP/other" && ! cat "$TOP/secret"`, true, nil},
-			{"so it does where nothing may be written", `cat here && ! touch new && ! touch /tmp/new && ! cat "$TOP/secret"`, true, func(s *Settings, top string) { s.Mode = ReadOnly }},
-			{"what a policy names stays", `cat "$TOP/other/f" && touch "$TOP/other/g" && ! cat "$TOP/secret"`, false, func(s *Settings, top string) { s.Filesystem.AllowWrite = []string{top + "/other"} }},
-			{"what cannot be read is not there", `! cat "$TOP/other/f" && ! cat "$TOP/secret"`, false, func(s *Settings, top string) { s.Filesystem.DenyRead = []string{top + "/other"} }},
-			{"an exception in the working directory holds", `! cat sub/f && cat here`, true, func(s *Settings, top string) { s.Filesystem.DenyRead = []string{"sub"} }},
+			{"TMPDIR is an empty directory",
+				`[ -z "$(ls -A "$TMPDIR")" ] && rm "$(mktemp -p "$TMPDIR")" && [ "$(ls -A "$TOP")" = tmpdir ]`, false,
+				nil},
+			{"the working directory below it stays",
+				`cat here && touch new && [ -z "$(ls -A "$TMPDIR")" ] && ! ls "$TOP/other" && ! cat "$TOP/secret"`,
+				true, nil},
+			{"so it does where nothing may be written",
+				`cat here && ! touch new && ! touch /tmp/new && ! cat "$TOP/secret"`, true,
+				func(s *Settings, top string) {
+					s.Mode = ReadOnly
+				}},
+			{"what a policy names stays", `cat "$TOP/other/f" && touch "$TOP/other/g" && ! cat "$TOP/secret"`, false,
+				func(s *Settings, top string) {
+					s.Filesystem.AllowWrite = []string{top + "/other"}
+				}},
+			{"what cannot be read is not there", `! cat "$TOP/other/f" && ! cat "$TOP/secret"`, false,
+				func(s *Settings, top string) {
+					s.Filesystem.DenyRead = []string{top + "/other"}
+				}},
+			{"an exception in the working directory holds", `! cat sub/f && cat here`, true,
+				func(s *Settings, top string) {
+					s.Filesystem.DenyRead = []string{"sub"}
+				}},
 		} {
 			t.Run(w.name+"/"+c.name, func(t *testing.T) {
 				j := shell(t, c.script)
@@ -37,7 +54,8 @@ func TestPrivateTmp(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				for _, f := range []string{top + "/secret", top + "/tmpdir/f", top + "/other/f", j.Dir + "/here", j.Dir + "/sub/f"} {
+				for _, f := range []string{top + "/secret", top + "/tmpdir/f", top + "/other/f", j.Dir + "/here",
+					j.Dir + "/sub/f"} {
 					if err := os.WriteFile(f, nil, 0o644); err != nil {
 						t.Fatal(err)
 					}

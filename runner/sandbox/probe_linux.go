@@ -27,7 +27,8 @@ func Probe(cgroup string) ([]Layer, error) {
 	}
 	if layers := s.Layers(); len(layers) > 0 {
 		if cgroup == "" {
-			layers = append(layers, Layer{Layer: LayerCgroupBPF, State: Unavailable, Reason: "runs have no cgroup v2 here"})
+			layers = append(layers, Layer{Layer: LayerCgroupBPF, State: Unavailable,
+				Reason: "runs have no cgroup v2 here"})
 		}
 		return layers, nil
 	}

@@ -144,9 +144,11 @@ func (s *Settings) Resolve(c Context) (*Profile, error) {
 		return nil, fmt.Errorf("working directory %q: the path is not absolute", c.Dir)
 	}
 	p := &Profile{
-		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping, env: s.Env, open: s.unrestricted,
+		Mode: s.EffectiveMode(), OnUnavailable: s.OnUnavailable, Dir: c.Dir, PIDs: c.IsolatePID, NoTyping: c.NoTyping,
+		env: s.Env, open: s.unrestricted,
 		depth: cmp.Or(s.searchDepth, searchDepth),
-		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{}, Absent: []Path{},
+		Write: []Path{}, DenyWrite: []Path{}, DenyRead: []Path{}, AllowRead: []Path{}, Private: []Path{},
+		Absent: []Path{},
 	}
 	if p.OnUnavailable == "" {
 		p.OnUnavailable = Fail
@@ -239,13 +241,15 @@ func (p *Profile) files(s *Settings, c Context) error {
 			return err
 		}
 	} else if len(f.AllowWrite) > 0 {
-		return errors.New("filesystem.allowWrite: nothing is writable in mode read-only; omit it, or choose workspace-write")
+		return errors.New("filesystem.allowWrite: nothing is writable in mode read-only; omit it, or " +
+			"choose workspace-write")
 	}
 	for _, l := range []struct {
 		into  *[]Path
 		key   string
 		paths []string
-	}{{&p.DenyWrite, "denyWrite", f.DenyWrite}, {&p.DenyRead, "denyRead", f.DenyRead}, {&p.AllowRead, "allowRead", f.AllowRead}} {
+	}{{&p.DenyWrite, "denyWrite", f.DenyWrite}, {&p.DenyRead, "denyRead", f.DenyRead},
+		{&p.AllowRead, "allowRead", f.AllowRead}} {
 		var named []Path
 		for i, path := range l.paths {
 			named = append(named, Path{path, fmt.Sprintf("filesystem.%s[%d]", l.key, i)})
@@ -272,7 +276,8 @@ func (p *Profile) expand(into *[]Path, paths []Path, c Context) error {
 					return fmt.Errorf("%s: %q: %w", named.Rule, named.Path, err)
 				}
 				if len(found) > maxMatches {
-					return fmt.Errorf("%s: %q stands for %d files; at most %d are allowed", named.Rule, named.Path, len(found), maxMatches)
+					return fmt.Errorf("%s: %q stands for %d files; at most %d are allowed", named.Rule, named.Path,
+						len(found), maxMatches)
 				}
 				if len(found) == 0 {
 					p.Absent = append(p.Absent, Path{path, named.Rule})
@@ -287,7 +292,9 @@ func (p *Profile) expand(into *[]Path, paths []Path, c Context) error {
 			case err != nil:
 				return fmt.Errorf("%s: %w", named.Rule, err)
 			case real != f && p.swappable(f):
-				return fmt.Errorf("%s: %s is a symbolic link that the command could replace; name what it points to, %s", named.Rule, f, real)
+				return fmt.Errorf("%s: %s is a symbolic link that the command could replace; "+
+					"name what it points to, %s",
+					named.Rule, f, real)
 			default:
 				*into = append(*into, Path{real, named.Rule})
 			}
@@ -353,7 +360,8 @@ func outermost(paths []string) []string {
 var startupFiles = []string{
 	".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile",
 	".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout",
-	".kshrc", ".cshrc", ".tcshrc", ".login", ".config/fish/config.fish", ".ssh/authorized_keys", ".ssh/config", ".gitconfig",
+	".kshrc", ".cshrc", ".tcshrc", ".login", ".config/fish/config.fish", ".ssh/authorized_keys", ".ssh/config",
+	".gitconfig",
 }
 
 // searchDepth is how deep repositories are looked for below the working
@@ -474,12 +482,15 @@ func (p *Profile) Explain() string {
 		w.Flush()
 		return b.String()
 	}
-	fmt.Fprintf(w, "a missing layer\t%s\n", map[string]string{Fail: "keeps the command from starting", Degrade: "is reported, and the command starts without it"}[p.OnUnavailable])
+	fmt.Fprintf(w, "a missing layer\t%s\n",
+		map[string]string{Fail: "keeps the command from starting",
+			Degrade: "is reported, and the command starts without it"}[p.OnUnavailable])
 	for _, l := range []struct {
 		what  string
 		paths []Path
 	}{
-		{"may write", p.Write}, {"may not write", p.DenyWrite}, {"may not read", p.DenyRead}, {"may read, as an exception", p.AllowRead},
+		{"may write", p.Write}, {"may not write", p.DenyWrite}, {"may not read", p.DenyRead},
+		{"may read, as an exception", p.AllowRead},
 		{"has a private, empty", p.Private}, {"does not exist, so has no effect", p.Absent},
 	} {
 		for _, at := range l.paths {
@@ -487,7 +498,8 @@ func (p *Profile) Explain() string {
 		}
 	}
 	fmt.Fprintf(w, "network\t%s\n", map[string]string{
-		NetNone: "none", NetLoopback: "its own loopback device, nothing else", NetAllowlist: "through the proxy, to allowed domains", NetHost: "the host's, unrestricted",
+		NetNone: "none", NetLoopback: "its own loopback device, nothing else",
+		NetAllowlist: "through the proxy, to allowed domains", NetHost: "the host's, unrestricted",
 	}[p.Network.Mode])
 	for _, d := range p.Network.AllowedDomains {
 		row("may connect to", d, "network.allowedDomains")
@@ -540,7 +552,8 @@ func (p *Profile) private(s *Settings, c Context) error {
 	if s.sockets {
 		return nil
 	}
-	for _, dir := range []string{"/run", "/var/run", lookup(c.Env, "XDG_RUNTIME_DIR"), "/tmp/.X11-unix", "/tmp/.ICE-unix"} {
+	for _, dir := range []string{"/run", "/var/run", lookup(c.Env, "XDG_RUNTIME_DIR"), "/tmp/.X11-unix",
+		"/tmp/.ICE-unix"} {
 		p.addPrivate(dir, "sockets")
 	}
 	// Names are resolved there on many hosts.
@@ -560,7 +573,8 @@ func (p *Profile) private(s *Settings, c Context) error {
 			continue
 		}
 		inside := func(d Path) bool { return Below(real, d.Path) }
-		if Below(real, "/dev") || slices.ContainsFunc(p.Private, inside) || slices.ContainsFunc(p.DenyRead, inside) || slices.ContainsFunc(p.sockets, inside) {
+		if Below(real, "/dev") || slices.ContainsFunc(p.Private, inside) || slices.ContainsFunc(p.DenyRead, inside) ||
+			slices.ContainsFunc(p.sockets, inside) {
 			continue
 		}
 		p.sockets = append(p.sockets, Path{real, "sockets"})
@@ -594,7 +608,8 @@ func (p *Profile) privateTmp(c Context) error {
 		return fmt.Errorf("filesystem.privateTmp: %w", err)
 	}
 	if p.Dir == tmp {
-		return fmt.Errorf("filesystem.privateTmp: the working directory is %s; start the command in another directory", tmp)
+		return fmt.Errorf("filesystem.privateTmp: the working directory is %s; start the command in another directory",
+			tmp)
 	}
 	p.Private = append(p.Private, Path{tmp, rulePrivateTmp})
 	if t := lookup(c.Env, "TMPDIR"); filepath.IsAbs(t) {
@@ -639,7 +654,8 @@ func unescape(s string) string {
 // namedSockets are those that the environment leads to.
 func namedSockets(env []string) []string {
 	paths := []string{"/var/run/docker.sock", "/run/docker.sock"}
-	for _, name := range []string{"SSH_AUTH_SOCK", "DOCKER_HOST", "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS", "GPG_AGENT_INFO", "TMUX"} {
+	for _, name := range []string{"SSH_AUTH_SOCK", "DOCKER_HOST", "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS",
+		"GPG_AGENT_INFO", "TMUX"} {
 		v := lookup(env, name)
 		if _, rest, ok := strings.Cut(v, "path="); ok {
 			v = rest

@@ -20,7 +20,8 @@ func documented(t *testing.T, f *ProfileFile) map[string][]string {
 	said := map[string][]string{}
 	for line := range strings.Lines(f.Text) {
 		words := strings.Fields(strings.TrimPrefix(line, "#"))
-		if len(words) == 0 || !strings.HasPrefix(line, "# ") || !slices.Contains([]string{"writes", "hides", "connects"}, words[0]) {
+		if len(words) == 0 || !strings.HasPrefix(line, "# ") ||
+			!slices.Contains([]string{"writes", "hides", "connects"}, words[0]) {
 			continue
 		}
 		if len(words) < 3 {
@@ -68,10 +69,12 @@ func TestProfilesOpenWhatTheySay(t *testing.T) {
 				}
 			}
 			for i, path := range said["writes"] {
-				want.Write = append(want.Write, Path{filepath.Join(home, path[2:]), fmt.Sprintf("filesystem.allowWrite[%d]", i)})
+				want.Write = append(want.Write,
+					Path{filepath.Join(home, path[2:]), fmt.Sprintf("filesystem.allowWrite[%d]", i)})
 			}
 			for i, path := range said["hides"] {
-				want.DenyRead = append(want.DenyRead, Path{filepath.Join(home, path[2:]), fmt.Sprintf("filesystem.denyRead[%d]", i)})
+				want.DenyRead = append(want.DenyRead,
+					Path{filepath.Join(home, path[2:]), fmt.Sprintf("filesystem.denyRead[%d]", i)})
 			}
 			want.Network.AllowedDomains = said["connects"]
 			if diff := cmp.Diff(asJSON(t, want), asJSON(t, effective(t, f.Settings, dir, home))); diff != "" {
@@ -101,7 +104,8 @@ func besideAddresses(t *testing.T, f *ProfileFile, connects []string) {
 		}
 		_, parent, _ := strings.Cut(host, ".")
 		for _, beside := range []string{"x." + host, "x" + host, host + ".example", parent} {
-			if _, ok, _ := proxy.decide(beside, port); ok && !slices.Contains(connects, net.JoinHostPort(beside, text)) {
+			if _, ok, _ := proxy.decide(beside, port); ok &&
+				!slices.Contains(connects, net.JoinHostPort(beside, text)) {
 				t.Errorf("%s allows %s too", address, beside)
 			}
 		}

@@ -77,9 +77,10 @@ func (e *errRefused) Error() string { return e.why }
 // newProxy makes a proxy. inside connects to a port of the sandbox's own loopback
 // device; nil means that there is none.
 func newProxy(n NetProfile, decided func(Decision), inside func(port int) (net.Conn, error)) (*Proxy, error) {
-	p := &Proxy{decided: decided, inside: inside, reasons: n.reasons, resolve: func(ctx context.Context, host string) ([]netip.Addr, error) {
-		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	}}
+	p := &Proxy{decided: decided, inside: inside, reasons: n.reasons,
+		resolve: func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		}}
 	p.reach = new(net.Dialer).DialContext
 	if p.decided == nil {
 		p.decided = func(Decision) {}
@@ -97,12 +98,15 @@ func newProxy(n NetProfile, decided func(Decision), inside func(port int) (net.C
 			*l.into = append(*l.into, d)
 		}
 	}
-	p.server = &http.Server{Handler: http.HandlerFunc(p.handle), ReadHeaderTimeout: headerTimeout, ErrorLog: log.New(discard{}, "", 0)}
+	p.server = &http.Server{Handler: http.HandlerFunc(p.handle), ReadHeaderTimeout: headerTimeout,
+		ErrorLog: log.New(discard{}, "", 0)}
 	p.forward = &httputil.ReverseProxy{
 		Rewrite:      func(r *httputil.ProxyRequest) { r.Out.Host = r.In.Host },
 		ErrorHandler: p.explain, ErrorLog: p.server.ErrorLog,
 		Transport: &http.Transport{
-			DialContext:           func(ctx context.Context, _, addr string) (net.Conn, error) { return p.dialAddr(ctx, addr) },
+			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+				return p.dialAddr(ctx, addr)
+			},
 			ResponseHeaderTimeout: 0, MaxIdleConns: 32, IdleConnTimeout: headerTimeout, DisableCompression: true,
 		},
 	}
@@ -213,11 +217,14 @@ func (p *Proxy) close() {
 func (p *Proxy) env() []string {
 	at := "http://127.0.0.1:" + strconv.Itoa(proxyPort)
 	direct := slices.DeleteFunc([]string{"localhost", "127.0.0.1", "::1"}, func(name string) bool {
-		return slices.ContainsFunc(p.allowed, func(d Domain) bool { return (d.port == 0 || d.addr.Is6()) && d.Match(name, d.port) })
+		return slices.ContainsFunc(p.allowed, func(d Domain) bool {
+			return (d.port == 0 || d.addr.Is6()) && d.Match(name, d.port)
+		})
 	})
 	local := strings.Join(direct, ",")
 	return []string{
-		"HTTP_PROXY=" + at, "HTTPS_PROXY=" + at, "http_proxy=" + at, "https_proxy=" + at, "ALL_PROXY=" + at, "all_proxy=" + at,
+		"HTTP_PROXY=" + at, "HTTPS_PROXY=" + at, "http_proxy=" + at, "https_proxy=" + at, "ALL_PROXY=" + at,
+		"all_proxy=" + at,
 		"NO_PROXY=" + local, "no_proxy=" + local, "NODE_USE_ENV_PROXY=1",
 	}
 }
@@ -285,7 +292,8 @@ func splitTarget(target, usual string) (string, int, error) {
 func (p *Proxy) refuse(w http.ResponseWriter, host string, port int, rule, why string) {
 	p.decided(Decision{false, host, port, rule})
 	w.Header().Set("X-Assay-Rule", rule)
-	http.Error(w, fmt.Sprintf("assay-run: no connection to %s: %s (%s)", net.JoinHostPort(host, strconv.Itoa(port)), why, rule), http.StatusForbidden)
+	http.Error(w, fmt.Sprintf("assay-run: no connection to %s: %s (%s)", net.JoinHostPort(host, strconv.Itoa(port)),
+		why, rule), http.StatusForbidden)
 }
 
 // explain answers a request that could not be forwarded.
@@ -325,7 +333,8 @@ func (p *Proxy) dial(ctx context.Context, host string, port int) (net.Conn, erro
 	for _, a := range addrs {
 		a = a.Unmap()
 		if !p.unchecked && !public(a) && rule.addr != a && !(rule.name == "localhost" && a.IsLoopback()) {
-			last = &errRefused{RulePrivate, fmt.Sprintf("its address %s is not public; allow the address itself if that is meant", a)}
+			last = &errRefused{RulePrivate,
+				fmt.Sprintf("its address %s is not public; allow the address itself if that is meant", a)}
 			continue
 		}
 		c, err := p.reach(ctx, "tcp", netip.AddrPortFrom(a, uint16(port)).String())
@@ -439,7 +448,8 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request, host string, por
 	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
-	in := bufio.NewReaderSize(io.MultiReader(io.LimitReader(buffered.Reader, int64(buffered.Reader.Buffered())), conn), 16<<10)
+	in := bufio.NewReaderSize(io.MultiReader(io.LimitReader(buffered.Reader, int64(buffered.Reader.Buffered())), conn),
+		16<<10)
 	done := make(chan struct{})
 	speaksSSH := make(chan bool, 1)
 	var elsewhere atomic.Bool // the tunnel ended in the proxy itself

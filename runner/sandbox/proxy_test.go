@@ -48,7 +48,8 @@ func newProxied(t *testing.T, n NetProfile, names map[string]string) *proxied {
 	t.Cleanup(p.close)
 	c.addr = l.Addr().String()
 	at, _ := url.Parse("http://" + c.addr)
-	c.client = &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(at), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	c.client = &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(at),
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	t.Cleanup(c.client.CloseIdleConnections)
 	return c
 }
@@ -86,9 +87,11 @@ func TestProxyAllowsAndRefuses(t *testing.T) {
 		AllowedDomains: []string{"127.0.0.1", "localhost:" + port(web), "*.example.org", "rebound.example.com"},
 		DeniedDomains:  []string{"bad.example.org"},
 	}
-	names := map[string]string{"localhost": "127.0.0.1", "rebound.example.com": "169.254.169.254", "in.example.org": "10.0.0.1"}
+	names := map[string]string{"localhost": "127.0.0.1", "rebound.example.com": "169.254.169.254",
+		"in.example.org": "10.0.0.1"}
 	c := newProxied(t, profile, names)
-	for _, spelled := range []string{"other.net", "bad.example.org", "example.org", "2130706433", "0177.0.0.1", "127.1"} {
+	for _, spelled := range []string{"other.net", "bad.example.org", "example.org", "2130706433", "0177.0.0.1",
+		"127.1"} {
 		names[spelled] = "127.0.0.1" // as C libraries take the last three
 	}
 	open := newProxied(t, profile, names)
@@ -156,12 +159,14 @@ func TestProxyAllowsAndRefuses(t *testing.T) {
 
 // A name that is not allowed is not looked up: a query would carry data out.
 func TestNoTunnelThroughDNS(t *testing.T) {
-	c := newProxied(t, NetProfile{AllowedDomains: []string{"*.example.org"}, DeniedDomains: []string{"*.bad.example.org"}}, nil)
+	c := newProxied(t, NetProfile{AllowedDomains: []string{"*.example.org"},
+		DeniedDomains: []string{"*.bad.example.org"}}, nil)
 	c.proxy.resolve = func(_ context.Context, host string) ([]netip.Addr, error) {
 		t.Errorf("looked up %q", host)
 		return nil, errors.New("not here")
 	}
-	for _, url := range []string{"http://c2VjcmV0.evil.net/", "https://c2VjcmV0.evil.net/", "http://c2VjcmV0.bad.example.org/", "https://c2VjcmV0.evil.net:53/"} {
+	for _, url := range []string{"http://c2VjcmV0.evil.net/", "https://c2VjcmV0.evil.net/",
+		"http://c2VjcmV0.bad.example.org/", "https://c2VjcmV0.evil.net:53/"} {
 		if r, err := c.client.Get(url); err == nil {
 			r.Body.Close()
 			if r.StatusCode != http.StatusForbidden {
@@ -187,11 +192,14 @@ func TestNoTunnelThroughDNS(t *testing.T) {
 }
 
 func TestTunnelsAreForTheHostThatWasAskedFor(t *testing.T) {
-	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "secret of "+r.Host) }))
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "secret of "+r.Host)
+	}))
 	defer secure.Close()
 	at := secure.Listener.Addr().String()
 	_, port, _ := net.SplitHostPort(at)
-	c := newProxied(t, NetProfile{AllowedDomains: []string{"localhost:" + port, "127.0.0.1:" + port}}, map[string]string{"localhost": "127.0.0.1"})
+	c := newProxied(t, NetProfile{AllowedDomains: []string{"localhost:" + port, "127.0.0.1:" + port}},
+		map[string]string{"localhost": "127.0.0.1"})
 	tunnel := func(t *testing.T, target string) net.Conn {
 		t.Helper()
 		conn, err := net.Dial("tcp", c.addr)
@@ -217,7 +225,8 @@ func TestTunnelsAreForTheHostThatWasAskedFor(t *testing.T) {
 		"an address with a name":    {"127.0.0.1:" + port, "evil.example.org", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := tls.Client(tunnel(t, want.target), &tls.Config{ServerName: want.sni, InsecureSkipVerify: true}).Handshake()
+			err := tls.Client(tunnel(t, want.target),
+				&tls.Config{ServerName: want.sni, InsecureSkipVerify: true}).Handshake()
 			if (err == nil) != want.ok {
 				t.Errorf("handshake: %v", err)
 			}
@@ -229,18 +238,23 @@ func TestTunnelsAreForTheHostThatWasAskedFor(t *testing.T) {
 				defer func() { c = decided }()
 				c = newProxied(t, NetProfile{}, map[string]string{"localhost": "127.0.0.1"})
 				c.open(at)
-				if err := tls.Client(tunnel(t, want.target), &tls.Config{ServerName: want.sni, InsecureSkipVerify: true}).Handshake(); err != nil {
+				if err := tls.Client(tunnel(t, want.target),
+					&tls.Config{ServerName: want.sni, InsecureSkipVerify: true}).Handshake(); err != nil {
 					t.Errorf("is stopped by something else: %v", err)
 				}
 			}
 		})
 	}
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello "+r.Host) }))
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "hello "+r.Host)
+	}))
 	defer web.Close()
 	_, webPort, _ := net.SplitHostPort(web.Listener.Addr().String())
-	h := newProxied(t, NetProfile{AllowedDomains: []string{"localhost:" + webPort}}, map[string]string{"localhost": "127.0.0.1"})
+	h := newProxied(t, NetProfile{AllowedDomains: []string{"localhost:" + webPort}},
+		map[string]string{"localhost": "127.0.0.1"})
 	c = h
-	for host, want := range map[string]string{"localhost:" + webPort: "200", "evil.example.org": "403", "127.0.0.1:" + webPort: "403"} {
+	for host, want := range map[string]string{"localhost:" + webPort: "200", "evil.example.org": "403",
+		"127.0.0.1:" + webPort: "403"} {
 		t.Run("plain HTTP in a tunnel for "+host, func(t *testing.T) {
 			conn := tunnel(t, "localhost:"+webPort)
 			for range 2 { // the second request on a connection is judged as well
@@ -294,7 +308,8 @@ func TestNothingElseGoesThroughATunnel(t *testing.T) {
 				n, _ := conn.Read(buf)
 				got <- string(buf[:n])
 			}()
-			p := newProxied(t, NetProfile{AllowedDomains: []string{"localhost:" + port}}, map[string]string{"localhost": "127.0.0.1"})
+			p := newProxied(t, NetProfile{AllowedDomains: []string{"localhost:" + port}},
+				map[string]string{"localhost": "127.0.0.1"})
 			conn, err := net.Dial("tcp", p.addr)
 			if err != nil {
 				t.Fatal(err)
@@ -319,7 +334,8 @@ func TestNothingElseGoesThroughATunnel(t *testing.T) {
 }
 
 func TestDomains(t *testing.T) {
-	for _, bad := range []string{"", "*", "*.com", "com", "http://a.b", "a.b/c", "a.b:0", "a.b:65536", "a.b:01", "::1", "[::1", "[127.0.0.1]", "a..b", ".a.b", "a*.b.c", "*.*.a.b", "0177.0.0.1", "10.1", "a.b:x", "[::1]x"} {
+	for _, bad := range []string{"", "*", "*.com", "com", "http://a.b", "a.b/c", "a.b:0", "a.b:65536", "a.b:01", "::1",
+		"[::1", "[127.0.0.1]", "a..b", ".a.b", "a*.b.c", "*.*.a.b", "0177.0.0.1", "10.1", "a.b:x", "[::1]x"} {
 		if d, err := ParseDomain(bad, false); err == nil {
 			t.Errorf("%q is taken for %+v", bad, d)
 		}
@@ -329,9 +345,12 @@ func TestDomains(t *testing.T) {
 		port          int
 		want          bool
 	}{
-		{"a.b", "A.B.", 1, true}, {"a.b", "x.a.b", 1, false}, {"*.a.b", "x.y.a.b", 1, true}, {"*.a.b", "a.b", 1, false}, {"*.a.b", "xa.b", 1, false},
-		{"a.b:443", "a.b", 443, true}, {"a.b:443", "a.b", 80, false}, {"[::1]:80", "::1", 80, true}, {"[::1]", "0:0:0:0:0:0:0:1", 9, true},
-		{"127.0.0.1", "::ffff:127.0.0.1", 9, true}, {"127.0.0.1", "2130706433", 9, false}, {"localhost", "localhost", 1, true},
+		{"a.b", "A.B.", 1, true}, {"a.b", "x.a.b", 1, false}, {"*.a.b", "x.y.a.b", 1, true}, {"*.a.b", "a.b", 1, false},
+		{"*.a.b", "xa.b", 1, false},
+		{"a.b:443", "a.b", 443, true}, {"a.b:443", "a.b", 80, false}, {"[::1]:80", "::1", 80, true},
+		{"[::1]", "0:0:0:0:0:0:0:1", 9, true},
+		{"127.0.0.1", "::ffff:127.0.0.1", 9, true}, {"127.0.0.1", "2130706433", 9, false},
+		{"localhost", "localhost", 1, true},
 	} {
 		d, err := ParseDomain(c.pattern, false)
 		if err != nil {
@@ -341,7 +360,8 @@ func TestDomains(t *testing.T) {
 			t.Errorf("%s matches %s:%d: %v", c.pattern, c.host, c.port, got)
 		}
 	}
-	if d, err := ParseDomain("*:22", true); err != nil || !d.Match("any.thing", 22) || !d.Match("10.0.0.1", 22) || d.Match("any.thing", 23) {
+	if d, err := ParseDomain("*:22", true); err != nil || !d.Match("any.thing", 22) || !d.Match("10.0.0.1", 22) ||
+		d.Match("any.thing", 23) {
 		t.Errorf("%+v %v", d, err)
 	}
 }

@@ -35,7 +35,8 @@ func TestReady(t *testing.T) {
 				}
 				defer s.Close()
 				s.fail = fail
-				cmd, err := s.Start(&exec.Cmd{Path: j.Args[0], Args: j.Args, Dir: j.Dir, Stderr: os.Stderr}, (*exec.Cmd).Start, false)
+				cmd, err := s.Start(&exec.Cmd{Path: j.Args[0], Args: j.Args, Dir: j.Dir, Stderr: os.Stderr},
+					(*exec.Cmd).Start, false)
 				if cmd != nil {
 					_ = cmd.Wait()
 				}
@@ -44,7 +45,8 @@ func TestReady(t *testing.T) {
 			j := shell(t, "touch ran")
 			early := false
 			err := start(j, func(*Sandbox) {
-				time.Sleep(50 * time.Millisecond) // longer than the sandbox takes, so that a command that does not wait has run
+				// longer than the sandbox takes, so that a command that does not wait has run
+				time.Sleep(50 * time.Millisecond)
 				early = ran(j)
 			}, "")
 			if err != nil || early || !ran(j) {

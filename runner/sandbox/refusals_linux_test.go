@@ -29,7 +29,8 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer abstract.Close()
-	j := shell(t, fmt.Sprintf(`cat ../denied/key; cat '../denied/a key'; echo x > "$OUT/f"; echo x > "$OUT/new"; ../denied/run; "$ATTACK" abstract %s; "$ATTACK" kill %d; cat ../denied/key; true`, abstract.Addr().String()[1:], os.Getpid()))
+	j := shell(t, fmt.Sprintf(
+		`cat ../denied/key; cat '../denied/a key'; echo x > "$OUT/f"; echo x > "$OUT/new"; ../denied/run; "$ATTACK" abstract %s; "$ATTACK" kill %d; cat ../denied/key; true`, abstract.Addr().String()[1:], os.Getpid()))
 	top := filepath.Dir(j.Dir)
 	out := filepath.Join(top, "out")
 	for _, dir := range []string{out, top + "/denied"} {
@@ -58,8 +59,10 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"read " + top + "/denied/key", "read " + top + "/denied/a key", "write " + out + "/f", "write " + out + "/", "exec " + top + "/denied/run",
-		"connect unix:" + abstract.Addr().String(), fmt.Sprintf("signal process %d (%s)", os.Getpid(), strings.TrimSpace(string(comm))),
+		"read " + top + "/denied/key", "read " + top + "/denied/a key", "write " + out + "/f", "write " + out + "/",
+		"exec " + top + "/denied/run",
+		"connect unix:" + abstract.Addr().String(),
+		fmt.Sprintf("signal process %d (%s)", os.Getpid(), strings.TrimSpace(string(comm))),
 	} {
 		if times[want] != 1 {
 			t.Errorf("%s was told %d times of %v", want, times[want], times)

@@ -16,10 +16,13 @@ import (
 func TestTheKernelRefuses(t *testing.T) {
 	for name, call := range map[string]uint32{
 		"landlock_create_ruleset": unix.SYS_LANDLOCK_CREATE_RULESET, "landlock_add_rule": unix.SYS_LANDLOCK_ADD_RULE,
-		"landlock_restrict_self": unix.SYS_LANDLOCK_RESTRICT_SELF, "seccomp": unix.SYS_SECCOMP, "capset": unix.SYS_CAPSET,
-		"mount": unix.SYS_MOUNT, "open_tree": unix.SYS_OPEN_TREE, "move_mount": unix.SYS_MOVE_MOUNT, "mount_setattr": unix.SYS_MOUNT_SETATTR,
-		"close_range": unix.SYS_CLOSE_RANGE, "memfd_create": unix.SYS_MEMFD_CREATE, "socketpair": unix.SYS_SOCKETPAIR,
-		"prctl": unix.SYS_PRCTL, "bind": unix.SYS_BIND, "listen": unix.SYS_LISTEN, "sendmsg": unix.SYS_SENDMSG, "capget": unix.SYS_CAPGET,
+		"landlock_restrict_self": unix.SYS_LANDLOCK_RESTRICT_SELF, "seccomp": unix.SYS_SECCOMP,
+		"capset": unix.SYS_CAPSET,
+		"mount":  unix.SYS_MOUNT, "open_tree": unix.SYS_OPEN_TREE, "move_mount": unix.SYS_MOVE_MOUNT,
+		"mount_setattr": unix.SYS_MOUNT_SETATTR,
+		"close_range":   unix.SYS_CLOSE_RANGE, "memfd_create": unix.SYS_MEMFD_CREATE, "socketpair": unix.SYS_SOCKETPAIR,
+		"prctl": unix.SYS_PRCTL, "bind": unix.SYS_BIND, "listen": unix.SYS_LISTEN, "sendmsg": unix.SYS_SENDMSG,
+		"capget": unix.SYS_CAPGET,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, w := range everybody[:2] {
@@ -60,13 +63,15 @@ func TestEveryOperationIsFailed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, op := range regexp.MustCompile(`c\.(?:do\(\w+|operation\(Privileges), "([^"]+)"`).FindAllStringSubmatch(string(text), -1) {
+		for _, op := range regexp.MustCompile(`c\.(?:do\(\w+|operation\(Privileges), "([^"]+)"`).FindAllStringSubmatch(
+			string(text), -1) {
 			n++
 			if !slices.ContainsFunc(done, func(d string) bool { return strings.HasPrefix(d, op[1]) }) {
 				t.Errorf("%s: %q is never failed: %q", f, op[1], done)
 			}
 		}
-		if calls := strings.Count(string(text), "c.do("); calls != len(regexp.MustCompile(`c\.do\(\w+, "`).FindAllString(string(text), -1)) {
+		if calls := strings.Count(string(text),
+			"c.do("); calls != len(regexp.MustCompile(`c\.do\(\w+, "`).FindAllString(string(text), -1)) {
 			t.Errorf("%s: an operation has no name that can be read", f)
 		}
 	}

@@ -39,7 +39,8 @@ func (e *PortError) Unwrap() error { return e.Err }
 // Remedy is what to do about it.
 func (e *PortError) Remedy() string {
 	if errors.Is(e.Err, syscall.EADDRINUSE) {
-		return fmt.Sprintf("end the program that uses port %d of 127.0.0.1, or remove the port from network.allowLocalPorts", e.Port)
+		return fmt.Sprintf("end the program that uses port %d of 127.0.0.1, or remove the port from "+
+			"network.allowLocalPorts", e.Port)
 	}
 	return "choose a port that this user may listen on, or remove it from network.allowLocalPorts"
 }
@@ -61,7 +62,8 @@ func (p *Profile) Allowing(target, rule string) string {
 	case rule == RuleServerName:
 		return "have the program send only TLS or HTTP for the host that it asked the proxy for"
 	case strings.HasSuffix(target, ":53"):
-		return "list the hosts that the command needs in network.allowedDomains: the proxy looks names up, and the command cannot"
+		return "list the hosts that the command needs in network.allowedDomains: the proxy looks names up, and " +
+			"the command cannot"
 	case p.Network.Mode == NetAllowlist:
 		return fmt.Sprintf("add to the policy: network: {allowedDomains: [%q]}", target)
 	}
@@ -95,7 +97,8 @@ func namespaceRemedy(l Layer) string {
 	}
 	switch {
 	case read("kernel/apparmor_restrict_unprivileged_userns") == "1":
-		return "AppArmor forbids user namespaces: give assay-run a profile with the rule \"userns,\", or set kernel.apparmor_restrict_unprivileged_userns=0"
+		return "AppArmor forbids user namespaces: give assay-run a profile with the rule \"userns,\", or set " +
+			"kernel.apparmor_restrict_unprivileged_userns=0"
 	case read("kernel/unprivileged_userns_clone") == "0":
 		return "set kernel.unprivileged_userns_clone=1"
 	case read("user/max_user_namespaces") == "0" || l.Errno == int(syscall.ENOSPC):

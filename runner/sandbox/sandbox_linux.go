@@ -94,7 +94,8 @@ func New(p *Profile, opt Options) (*Sandbox, error) {
 	if err := shim.Available(); err != nil {
 		return nil, err
 	}
-	s := &Sandbox{profile: p, end: opt.EndWithCommand, wantAudit: opt.Audit, needs: opt.Needs, ready: opt.Ready, watch: watch{cgroup: opt.Cgroup, blocked: opt.Blocked}, pidfd: -1, dials: map[uint64]chan dialed{}}
+	s := &Sandbox{profile: p, end: opt.EndWithCommand, wantAudit: opt.Audit, needs: opt.Needs, ready: opt.Ready,
+		watch: watch{cgroup: opt.Cgroup, blocked: opt.Blocked}, pidfd: -1, dials: map[uint64]chan dialed{}}
 	if p.Network.Mode == NetAllowlist {
 		var err error
 		if s.proxy, err = newProxy(p.Network, opt.Decided, s.connectInside); err != nil {
@@ -232,7 +233,9 @@ func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached boo
 	}
 	lost := append(s.Layers(), s.withoutNamespaces(missing.Reason)...)
 	if s.proxy != nil { // its door would be in the network namespace
-		cmd.Env = slices.DeleteFunc(slices.Clone(cmd.Env), func(v string) bool { return slices.Contains(s.proxy.env(), v) })
+		cmd.Env = slices.DeleteFunc(slices.Clone(cmd.Env), func(v string) bool {
+			return slices.Contains(s.proxy.env(), v)
+		})
 	}
 	started, err = s.start(cmd, start, 0, detached)
 	s.mu.Lock()
@@ -241,7 +244,8 @@ func (s *Sandbox) Start(cmd *exec.Cmd, start func(*exec.Cmd) error, detached boo
 	if s.watch.guard != nil {
 		for i := range s.layers {
 			if l := &s.layers[i]; l.Layer == LayerNetwork {
-				l.State, l.Reason = Degraded, l.Reason+"; programs on the cgroup allow only loopback addresses, which are the host's"
+				l.State, l.Reason = Degraded,
+					l.Reason+"; programs on the cgroup allow only loopback addresses, which are the host's"
 			}
 		}
 	}
@@ -255,7 +259,8 @@ func (s *Sandbox) withoutNamespaces(why string) []Layer {
 	case NetNone: // Landlock and seccomp know no way out
 	case NetHost:
 	default:
-		layers = append(layers, Layer{Layer: LayerNetwork, State: Unavailable, Reason: "there is no network namespace: " + why})
+		layers = append(layers, Layer{Layer: LayerNetwork, State: Unavailable,
+			Reason: "there is no network namespace: " + why})
 	}
 	if s.profile.Mode == Observe {
 		layers = nil
@@ -388,7 +393,8 @@ func (s *Sandbox) cloneError(err error, flags uintptr) error {
 	}
 	switch errno {
 	case unix.EPERM, unix.EACCES, unix.ENOSPC, unix.EUSERS, unix.EINVAL, unix.ENOSYS:
-		return s.missing(Layer{Layer: LayerNamespaces, State: Unavailable, Reason: "clone: " + errno.Error(), Errno: int(errno)})
+		return s.missing(Layer{Layer: LayerNamespaces, State: Unavailable, Reason: "clone: " + errno.Error(),
+			Errno: int(errno)})
 	}
 	return err
 }

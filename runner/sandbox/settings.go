@@ -148,7 +148,8 @@ func (s *Settings) Check() error {
 		errs = append(errs, e.check())
 	}
 	if s.Mode == Observe && (s.Filesystem != nil || s.Network != nil) {
-		errs = append(errs, errors.New("mode: observe restricts nothing; omit filesystem and network, or choose another mode"))
+		errs = append(errs, errors.New("mode: observe restricts nothing; omit filesystem and network, or "+
+			"choose another mode"))
 	}
 	for _, err := range errs {
 		if err != nil {
@@ -170,7 +171,8 @@ func (f *Filesystem) check() error {
 			case strings.ContainsRune(p, 0):
 				return fmt.Errorf("filesystem.%s[%d]: the path has a NUL byte", list.key, i)
 			case strings.HasPrefix(p, "~") && p != "~" && !strings.HasPrefix(p, "~/"):
-				return fmt.Errorf("filesystem.%s[%d]: %q: only ~ and ~/ are known; write the other home directory out", list.key, i, p)
+				return fmt.Errorf("filesystem.%s[%d]: %q: only ~ and ~/ are known; write the other home directory out",
+					list.key, i, p)
 			}
 		}
 	}
@@ -229,7 +231,8 @@ func (e *Env) check() error {
 
 // Empty reports whether s says nothing.
 func (s *Settings) Empty() bool {
-	return s.Mode == "" && s.OnUnavailable == "" && s.Filesystem == nil && s.Network == nil && s.Env == nil && s.Limits == nil && s.User == ""
+	return s.Mode == "" && s.OnUnavailable == "" && s.Filesystem == nil && s.Network == nil && s.Env == nil &&
+		s.Limits == nil && s.User == ""
 }
 
 // EffectiveMode is the mode that s asks for: filesystem or network without a

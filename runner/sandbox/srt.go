@@ -85,11 +85,13 @@ func (p *srtPath) UnmarshalJSON(b []byte) error {
 		Path    string `json:"path"`
 		Literal bool   `json:"literal"`
 	}
-	if err := json.Unmarshal(b, &entry, json.RejectUnknownMembers(true)); err != nil || !entry.Literal || entry.Path == "" {
+	if err := json.Unmarshal(b, &entry, json.RejectUnknownMembers(true)); err != nil || !entry.Literal ||
+		entry.Path == "" {
 		return errors.New(`found neither a path nor {"path": "/a/path", "literal": true}`)
 	}
 	if strings.ContainsAny(entry.Path, "*?[{\\") {
-		return fmt.Errorf("assay-run does not support literal for a path with one of the characters *?[{\\: %q", entry.Path)
+		return fmt.Errorf("assay-run does not support literal for a path with one of the characters *?[{\\: %q",
+			entry.Path)
 	}
 	*p = srtPath(entry.Path)
 	return nil
@@ -139,7 +141,8 @@ func IsSRT(data []byte) bool {
 	if json.Unmarshal(data, &top) != nil {
 		return false
 	}
-	for _, key := range []string{"version", "mode", "on_unavailable", "tools", "rules", "env", "limits", "user", "capabilities"} {
+	for _, key := range []string{"version", "mode", "on_unavailable", "tools", "rules", "env", "limits", "user",
+		"capabilities"} {
 		if _, ours := top[key]; ours {
 			return false
 		}
@@ -164,7 +167,8 @@ func ParseSRT(data []byte) (*Settings, error) {
 	if err := f.unsupported(); err != nil {
 		return nil, err
 	}
-	s := &Settings{Mode: WorkspaceWrite, exact: true, gitConfig: f.Filesystem.AllowGitConfig, unrestricted: f.Filesystem.Disabled, sockets: f.Network.AllowAllUnixSockets}
+	s := &Settings{Mode: WorkspaceWrite, exact: true, gitConfig: f.Filesystem.AllowGitConfig,
+		unrestricted: f.Filesystem.Disabled, sockets: f.Network.AllowAllUnixSockets}
 	if f.SearchDepth != nil {
 		if s.searchDepth = *f.SearchDepth; s.searchDepth < 1 || s.searchDepth > 10 {
 			return nil, fmt.Errorf("mandatoryDenySearchDepth: found %d; allowed are 1 to 10", s.searchDepth)
@@ -175,7 +179,8 @@ func ParseSRT(data []byte) (*Settings, error) {
 	}
 	s.Filesystem = &Filesystem{
 		AllowWrite: append(plainPaths(f.Filesystem.AllowWrite), srtDefaultWrites...),
-		DenyWrite:  plainPaths(f.Filesystem.DenyWrite), DenyRead: plainPaths(f.Filesystem.DenyRead), AllowRead: plainPaths(f.Filesystem.AllowRead),
+		DenyWrite:  plainPaths(f.Filesystem.DenyWrite), DenyRead: plainPaths(f.Filesystem.DenyRead),
+		AllowRead: plainPaths(f.Filesystem.AllowRead),
 	}
 	s.Network = &Network{
 		Mode: NetAllowlist, AllowedDomains: f.Network.AllowedDomains, DeniedDomains: f.Network.DeniedDomains,
@@ -223,12 +228,14 @@ func (f *srtFile) unsupported() error {
 	if c := f.Credentials; c != nil {
 		for i, file := range c.Files {
 			if file.Mode != "deny" {
-				return fmt.Errorf("credentials.files[%d].mode: assay-run supports deny alone; %q would show a made-up value", i, file.Mode)
+				return fmt.Errorf("credentials.files[%d].mode: assay-run supports deny alone; %q would "+
+					"show a made-up value", i, file.Mode)
 			}
 		}
 		for i, v := range c.EnvVars {
 			if v.Mode != "deny" || strings.ContainsAny(v.Name, "*=") {
-				return fmt.Errorf("credentials.envVars[%d].mode: assay-run supports deny alone; %q would show a made-up value", i, v.Mode)
+				return fmt.Errorf("credentials.envVars[%d].mode: assay-run supports deny alone; %q would "+
+					"show a made-up value", i, v.Mode)
 			}
 		}
 	}

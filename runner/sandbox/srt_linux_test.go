@@ -57,49 +57,70 @@ const (
 
 var srtEffects = []srtEffect{
 	{key: "network.allowedDomains", value: `["127.0.0.1:@PORT@"]`, script: askServer, with: served, without: notListed},
-	{key: "network.deniedDomains", value: `["127.0.0.1"]`, beside: map[string]string{"network.allowedDomains": `["127.0.0.1:@PORT@"]`},
-		script: askServer, with: refusedBy + "the policy does not allow it (network.deniedDomains[0])", without: served},
-	{key: "network.deniedDomainReasons", value: `{"127.0.0.1": "use the mirror"}`, beside: map[string]string{"network.deniedDomains": `["127.0.0.1"]`},
-		script: askServer, with: refusedBy + "use the mirror (network.deniedDomains[0])", without: refusedBy + "the policy does not allow it (network.deniedDomains[0])"},
+	{key: "network.deniedDomains", value: `["127.0.0.1"]`,
+		beside: map[string]string{"network.allowedDomains": `["127.0.0.1:@PORT@"]`},
+		script: askServer, with: refusedBy + "the policy does not allow it (network.deniedDomains[0])",
+		without: served},
+	{key: "network.deniedDomainReasons", value: `{"127.0.0.1": "use the mirror"}`,
+		beside: map[string]string{"network.deniedDomains": `["127.0.0.1"]`},
+		script: askServer, with: refusedBy + "use the mirror (network.deniedDomains[0])",
+		without: refusedBy + "the policy does not allow it (network.deniedDomains[0])"},
 	{key: "network.strictAllowlist", value: `true`, script: askServer, with: notListed, without: notListed},
 	{key: "network.allowUnixSockets", value: `["@HOME@/socket"]`, script: connects, with: "yes", without: "no"},
 	{key: "network.allowAllUnixSockets", value: `true`, script: connects, with: "yes", without: "no"},
 	{key: "network.allowLocalBinding", value: `true`, script: listens, with: "yes", without: "yes"},
 	{key: "filesystem.disabled", value: `true`, script: writes, with: "yes", without: "no"},
 	{key: "filesystem.denyRead", value: `["@HOME@/d"]`, script: reads, with: "no", without: "secret"},
-	{key: "filesystem.denyRead", value: `[{"path": "@HOME@/d", "literal": true}]`, script: reads, with: "no", without: "secret"},
-	{key: "filesystem.allowRead", value: `["@HOME@/d/f"]`, beside: map[string]string{"filesystem.denyRead": `["@HOME@"]`}, script: reads, with: "secret", without: "no"},
+	{key: "filesystem.denyRead", value: `[{"path": "@HOME@/d", "literal": true}]`, script: reads, with: "no",
+		without: "secret"},
+	{key: "filesystem.allowRead", value: `["@HOME@/d/f"]`,
+		beside: map[string]string{"filesystem.denyRead": `["@HOME@"]`}, script: reads, with: "secret", without: "no"},
 	{key: "filesystem.allowWrite", value: `["@HOME@/d"]`, script: writes, with: "yes", without: "no"},
-	{key: "filesystem.denyWrite", value: `["@HOME@/d"]`, beside: map[string]string{"filesystem.allowWrite": `["@HOME@"]`}, script: writes, with: "no", without: "yes"},
-	{key: "filesystem.allowGitConfig", value: `true`, script: `echo '#' 2>/dev/null >>.git/config && echo yes || echo no`, with: "yes", without: "no"},
-	{key: "credentials.files", value: `[{"path": "@HOME@/d/f", "mode": "deny"}]`, script: reads, with: "no", without: "secret"},
-	{key: "credentials.envVars", value: `[{"name": "SRT_TOKEN", "mode": "deny"}]`, script: `echo ${SRT_TOKEN-no}`, with: "no", without: "secret"},
-	{key: "mandatoryDenySearchDepth", value: `6`, script: `echo '#' 2>/dev/null >>1/2/3/4/.git/config && echo yes || echo no`, with: "no", without: "yes"},
+	{key: "filesystem.denyWrite", value: `["@HOME@/d"]`,
+		beside: map[string]string{"filesystem.allowWrite": `["@HOME@"]`}, script: writes, with: "no", without: "yes"},
+	{key: "filesystem.allowGitConfig", value: `true`,
+		script: `echo '#' 2>/dev/null >>.git/config && echo yes || echo no`, with: "yes", without: "no"},
+	{key: "credentials.files", value: `[{"path": "@HOME@/d/f", "mode": "deny"}]`, script: reads, with: "no",
+		without: "secret"},
+	{key: "credentials.envVars", value: `[{"name": "SRT_TOKEN", "mode": "deny"}]`, script: `echo ${SRT_TOKEN-no}`,
+		with: "no", without: "secret"},
+	{key: "mandatoryDenySearchDepth", value: `6`,
+		script: `echo '#' 2>/dev/null >>1/2/3/4/.git/config && echo yes || echo no`, with: "no", without: "yes"},
 	{key: "enableWeakerNestedSandbox", value: `true`, script: `echo yes`, with: "yes", noNamespaces: true},
 }
 
 // srtInert are settings that change nothing: they are for another system, name
 // helper programs that assay-run does not have, or mask what it hides.
 var srtInert = [][2]string{
-	{"network.allowMachLookup", `["com.example.*"]`}, {"ignoreViolations", `{"*": ["/x"]}`}, {"enableWeakerNetworkIsolation", `true`},
+	{"network.allowMachLookup", `["com.example.*"]`}, {"ignoreViolations", `{"*": ["/x"]}`},
+	{"enableWeakerNetworkIsolation", `true`},
 	{"allowAppleEvents", `true`}, {"allowPty", `true`}, {"ripgrep", `{"command": "rg", "args": ["-x"], "argv0": "rg"}`},
-	{"seccomp", `{"applyPath": "/x", "argv0": "y"}`}, {"bwrapPath", `"/usr/bin/bwrap"`}, {"socatPath", `"/usr/bin/socat"`}, {"javaAgentJarPath", `"/x.jar"`},
+	{"seccomp", `{"applyPath": "/x", "argv0": "y"}`}, {"bwrapPath", `"/usr/bin/bwrap"`},
+	{"socatPath", `"/usr/bin/socat"`}, {"javaAgentJarPath", `"/x.jar"`},
 	{"windows", `{"backend": "x", "sandboxUser": "u", "sublayerGuid": "g", "wfpSublayerGuid": "g", "proxyPortRange": [1, 2], "srtWin": {"path": "p"}}`},
-	{"credentials.allowPlaintextInject", `true`}, {"credentials.awsPairs", `[]`}, {"allowNestedUserNamespaces", `false`}, {"network.requireHostMatch", `false`},
+	{"credentials.allowPlaintextInject", `true`}, {"credentials.awsPairs", `[]`},
+	{"allowNestedUserNamespaces", `false`}, {"network.requireHostMatch", `false`},
 }
 
 // srtRefused are settings that assay-run does not support, with the key that the
 // error names.
 var srtRefused = [][3]string{
-	{"network.deniedResolvedAddresses", `["10.0.0.0/8"]`}, {"network.httpProxyPort", `8080`}, {"network.socksProxyPort", `1080`},
-	{"network.mitmProxy", `{"socketPath": "/x", "domains": ["a.b"]}`}, {"network.filterRequest", `"x"`}, {"network.allowPlaintextHeaderSet", `true`},
-	{"network.stripResponseHeaders", `["set-cookie"]`}, {"network.refuseOpaqueTunnels", `true`}, {"network.requireHostMatch", `true`},
-	{"network.ambiguousRequestTarget", `"refuse"`}, {"network.tlsTerminate", `{}`}, {"network.parentProxy", `{"http": "http://proxy:3128"}`},
-	{"credentials.files", `[{"path": "/x", "mode": "mask"}]`, "credentials.files[0].mode"}, {"credentials.envVars", `[{"name": "T", "mode": "mask"}]`, "credentials.envVars[0].mode"},
-	{"credentials.awsPairs", `[{"accessKeyIdVar": "A", "secretAccessKeyVar": "B"}]`}, {"credentials.sigv4", `{"streaming": "deny"}`},
+	{"network.deniedResolvedAddresses", `["10.0.0.0/8"]`}, {"network.httpProxyPort", `8080`},
+	{"network.socksProxyPort", `1080`},
+	{"network.mitmProxy", `{"socketPath": "/x", "domains": ["a.b"]}`}, {"network.filterRequest", `"x"`},
+	{"network.allowPlaintextHeaderSet", `true`},
+	{"network.stripResponseHeaders", `["set-cookie"]`}, {"network.refuseOpaqueTunnels", `true`},
+	{"network.requireHostMatch", `true`},
+	{"network.ambiguousRequestTarget", `"refuse"`}, {"network.tlsTerminate", `{}`},
+	{"network.parentProxy", `{"http": "http://proxy:3128"}`},
+	{"credentials.files", `[{"path": "/x", "mode": "mask"}]`, "credentials.files[0].mode"},
+	{"credentials.envVars", `[{"name": "T", "mode": "mask"}]`, "credentials.envVars[0].mode"},
+	{"credentials.awsPairs", `[{"accessKeyIdVar": "A", "secretAccessKeyVar": "B"}]`},
+	{"credentials.sigv4", `{"streaming": "deny"}`},
 	{"allowNestedUserNamespaces", `true`}, {"git", `{"safeDirectories": ["/x"]}`}, {"mandatoryDenySearchDepth", `11`},
 	{"filesystem.denyRead", `[{"path": "/x*", "literal": true}]`, "filesystem.denyRead[0]"},
-	{"filesystem.denyRead", `[{"path": "/x", "literal": false}]`, "filesystem.denyRead[0]"}, {"network.newSetting", `true`}, {"newSetting", `true`},
+	{"filesystem.denyRead", `[{"path": "/x", "literal": false}]`, "filesystem.denyRead[0]"},
+	{"network.newSetting", `true`}, {"newSetting", `true`},
 }
 
 // srtMaskKeys say how a credential is masked, and nothing where its mode is deny.
@@ -109,8 +130,9 @@ const srtMaskKeys = `"extract": "(x)", "onExtractNoMatch": "deny", "decode": "jw
 func srtSettings(t *testing.T, set map[string]string) string {
 	t.Helper()
 	all := map[string]map[string]json.RawMessage{
-		"network":    {"allowedDomains": json.RawMessage(`[]`), "deniedDomains": json.RawMessage(`[]`)},
-		"filesystem": {"denyRead": json.RawMessage(`[]`), "allowWrite": json.RawMessage(`["."]`), "denyWrite": json.RawMessage(`[]`)},
+		"network": {"allowedDomains": json.RawMessage(`[]`), "deniedDomains": json.RawMessage(`[]`)},
+		"filesystem": {"denyRead": json.RawMessage(`[]`), "allowWrite": json.RawMessage(`["."]`),
+			"denyWrite": json.RawMessage(`[]`)},
 	}
 	top := map[string]any{"network": all["network"], "filesystem": all["filesystem"]}
 	for key, value := range set {
@@ -157,8 +179,10 @@ func TestSRTKeys(t *testing.T) {
 			t.Errorf("%s: %s changes the settings: %+v", in[0], in[1], s)
 		}
 	}
-	for _, credential := range [][2]string{{"credentials.files", `"path": "/x", "maskDuplicates": true`}, {"credentials.envVars", `"name": "T"`}} {
-		s, err := ParseSRT([]byte(srtSettings(t, map[string]string{credential[0]: `[{"mode": "deny", ` + credential[1] + `, ` + srtMaskKeys + `}]`})))
+	for _, credential := range [][2]string{{"credentials.files", `"path": "/x", "maskDuplicates": true`},
+		{"credentials.envVars", `"name": "T"`}} {
+		s, err := ParseSRT([]byte(srtSettings(t,
+			map[string]string{credential[0]: `[{"mode": "deny", ` + credential[1] + `, ` + srtMaskKeys + `}]`})))
 		if err != nil || len(s.Filesystem.DenyRead)+len(s.Env.Drop) != 1 {
 			t.Errorf("%s with keys that deny ignores: %v", credential[0], err)
 		}
@@ -169,7 +193,8 @@ func TestSRTKeys(t *testing.T) {
 		if name == "" {
 			name = r[0]
 		}
-		if _, err := ParseSRT([]byte(srtSettings(t, map[string]string{r[0]: r[1]}))); err == nil || !strings.Contains(err.Error(), name+": ") {
+		if _, err := ParseSRT([]byte(srtSettings(t, map[string]string{r[0]: r[1]}))); err == nil ||
+			!strings.Contains(err.Error(), name+": ") {
 			t.Errorf("%s: %s gives the error %v, which does not name %s", r[0], r[1], err, name)
 		}
 	}
@@ -183,7 +208,9 @@ func TestSRTKeys(t *testing.T) {
 
 // TestSRTEffects runs a script with each setting and without it.
 func TestSRTEffects(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello\n") }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "hello\n")
+	}))
 	defer server.Close()
 	root := everybody[0]
 	root.can(t)
@@ -194,7 +221,8 @@ func TestSRTEffects(t *testing.T) {
 			attack := filepath.Join(j.Home, "attack")
 			for path, text := range map[string]string{
 				filepath.Join(j.Dir, ".git/config"): "#", filepath.Join(j.Dir, "1/2/3/4/.git/config"): "#",
-				filepath.Join(j.Home, "d/f"): "secret", attack: "#!/bin/sh\nexec " + binary(t) + " " + roleAttack + " \"$@\"\n",
+				filepath.Join(j.Home, "d/f"): "secret", attack: "#!/bin/sh\nexec " + binary(t) + " " + roleAttack +
+					" \"$@\"\n",
 			} {
 				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 					t.Fatal(err)
@@ -222,8 +250,10 @@ func TestSRTEffects(t *testing.T) {
 				os.Remove(filepath.Join(j.Home, "d/new"))
 				j.SRT = srtSettings(t, settings)
 				o := root.run(t, j)
-				if got := strings.TrimSpace(o.out); got != fill(want) || want != "" && o.Err != "" || want == "" && o.Layer == "" {
-					t.Errorf("with %s set: %v: the output is\n%s\nwant\n%s\n%s", e.key, set, got, fill(want), fmt.Sprintf("%+v", o))
+				if got := strings.TrimSpace(o.out); got != fill(want) || want != "" && o.Err != "" || want == "" &&
+					o.Layer == "" {
+					t.Errorf("with %s set: %v: the output is\n%s\nwant\n%s\n%s", e.key, set, got, fill(want),
+						fmt.Sprintf("%+v", o))
 				}
 			}
 		})

@@ -24,7 +24,8 @@ func TestToolsWork(t *testing.T) {
 		{name: "git in a repository that was there", needs: "git", mounts: true, script: `
 			cd there && echo 2 > f && git -c user.name=a -c user.email=b commit -qam two && test -n "$(git log --oneline --grep=two)" &&
 			git switch -qc side && git worktree add -q wt && ! git config core.hooksPath /tmp 2>/dev/null && ! touch .git/hooks/x 2>/dev/null`},
-		{name: "git config where the policy names the file", needs: "git", mounts: true, settings: &Filesystem{AllowWrite: []string{"there/.git/config"}}, script: `
+		{name: "git config where the policy names the file", needs: "git", mounts: true,
+			settings: &Filesystem{AllowWrite: []string{"there/.git/config"}}, script: `
 			cd there && git config user.name a && git remote add origin /nowhere && test "$(git config user.name)" = a && ! touch .git/hooks/x 2>/dev/null`},
 		{name: "make and gcc", needs: "gcc", script: `
 			printf 'int main(void){return 0;}\n' > a.c && printf 'a: a.c\n\tgcc -o a a.c\n' > Makefile && make -s && ./a`},
@@ -54,7 +55,8 @@ func TestToolsWork(t *testing.T) {
 			}
 			if c.modules != "" {
 				if out, err := exec.Command(c.needs, "-c", "import "+c.modules).CombinedOutput(); err != nil {
-					t.Skipf("%s lacks one of the modules %s (python3-venv, python3-pytest): %s", c.needs, c.modules, out)
+					t.Skipf("%s lacks one of the modules %s (python3-venv, python3-pytest): %s", c.needs, c.modules,
+						out)
 				}
 			}
 			for _, w := range everybody {
@@ -63,7 +65,9 @@ func TestToolsWork(t *testing.T) {
 				}
 				t.Run(w.name, func(t *testing.T) {
 					j := shell(t, "set -o pipefail\n"+c.script)
-					there := exec.Command("sh", "-c", "git init -q there && cd there && echo 1 > f && git add f && git -c user.name=a -c user.email=b commit -qm one")
+					there := exec.Command("sh", "-c",
+						"git init -q there && cd there && echo 1 > f && git add f && git -c user.name=a -c "+
+							"user.email=b commit -qm one")
 					there.Dir = j.Dir
 					if out, err := there.CombinedOutput(); err != nil {
 						t.Fatalf("%v\n%s", err, out)

@@ -65,7 +65,8 @@ func New(cfg Config) *Runs { return &Runs{cfg: cfg, open: map[string]*run{}} }
 
 // Bind makes a gateway open and seal its runs here.
 func (r *Runs) Bind(cfg *gateway.Config) {
-	cfg.Open, cfg.Seal, cfg.Suspend, cfg.Observe, cfg.Turns = r.Open, r.Seal, r.suspend, r.observe, r.cfg.Turns.Gateway()
+	cfg.Open, cfg.Seal, cfg.Suspend, cfg.Observe, cfg.Turns = r.Open, r.Seal, r.suspend, r.observe,
+		r.cfg.Turns.Gateway()
 }
 
 // run is a served run that is open.
@@ -209,13 +210,15 @@ func (r *run) health(h *schema.ObservationHealth, cut uint64) {
 		h.Reasons = append(h.Reasons, schema.CutReason(cut))
 	}
 	h.Reasons = append(h.Reasons, schema.Reason{
-		Subject: "kernel", Code: "not_started_here", Message: "the agent was not started by assay-run, so nothing of it was observed",
-		Remedy: "start it with assay-run -- CMD",
+		Subject: "kernel", Code: "not_started_here",
+		Message: "the agent was not started by assay-run, so nothing of it was observed",
+		Remedy:  "start it with assay-run -- CMD",
 	})
 	if r.resumed {
 		h.Reasons = append(h.Reasons, schema.Reason{
 			Subject: "run", Code: "recorder_restarted",
-			Message: "assay-run serve ended and was started again while the run was open; calls in flight at that moment have the outcome callback_lost",
+			Message: "assay-run serve ended and was started again while the run was open; calls in flight at that " +
+				"moment have the outcome callback_lost",
 		})
 	}
 }
@@ -263,7 +266,8 @@ func (r *Runs) Resume(g *gateway.Gateway, spool Spool, record schema.Run) (err e
 	r.open[record.RunID] = &run{spool: spool, log: log, calls: calls, resumed: true}
 	r.mu.Unlock()
 	live := filepath.Join(filepath.Dir(record.Output), record.RunID+".jsonl")
-	return g.Resume(gateway.Recording{RunID: record.RunID, Recorder: log.Recorder, TurnsFile: live}, spool.Dir(), elapsed)
+	return g.Resume(gateway.Recording{RunID: record.RunID, Recorder: log.Recorder, TurnsFile: live}, spool.Dir(),
+		elapsed)
 }
 
 // retell tells of the calls that are on record.

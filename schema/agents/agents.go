@@ -3,7 +3,8 @@
 // the real programs keeps it true.
 //
 // In a pattern, "*" stands for anything, "<digits>" and "<hex>" for one or more of these, "~/" at the
-// beginning for a home directory, and "./" for the run's working directory. A pattern that ends in "/*" stands for the directory too.
+// beginning for a home directory, and "./" for the run's working directory. A pattern that ends in
+// "/*" stands for the directory too.
 package agents
 
 import (

@@ -125,7 +125,8 @@ func (r *Redactor) replace(limit int, p pass, b []byte) (out []byte, used int, n
 			}
 		}
 		if p.json && !number {
-			if f.end = text.clamp(f.start, f.end); f.end <= f.start || f.with == "" && r.words.have(string(b[f.start:f.end])) || isFormal(p.field, text.key(), text.whole()) {
+			if f.end = text.clamp(f.start, f.end); f.end <= f.start || f.with == "" &&
+				r.words.have(string(b[f.start:f.end])) || isFormal(p.field, text.key(), text.whole()) {
 				at = f.start + 1
 				continue
 			}

@@ -15,7 +15,8 @@ var (
 	// notSecret are flags that match and name a file, a kind or a place.
 	notSecret = lazy(`(?i:file|path|dir|stdin|prompt|type|name|store|env|id|helper|cache|url|endpoint|ttl|length|policy)(?:=.*)?$`)
 	// assignment is a variable set in front of or for a command.
-	assignment = lazy(`(?:^|[\s;&|(])(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=("[^"]{4,}"|'[^']{4,}'|[^\s"';&|()$` + "`" + `]{4,})`)
+	assignment = lazy(`(?:^|[\s;&|(])(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=("[^"]{4,}"|'[^']{4,}'|[^\s"';&|()$` + "`" +
+		`]{4,})`)
 	// flagInText is a secret flag inside of a command line in one word (sh -c).
 	flagInText = lazy(`(?:^|\s)--?(?i:[a-z0-9_-]*(?:token|password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|secret[_-]?key))[= ]("[^"]{4,}"|'[^']{4,}'|[^\s"'$-][^\s"'$]{3,})`)
 )
@@ -23,15 +24,17 @@ var (
 // attached are programs with a short flag for a password, and what it is: the
 // rest of the word.
 var attached = map[string]string{
-	"mysql": "-p", "mysqldump": "-p", "mysqladmin": "-p", "mariadb": "-p", "mariadb-dump": "-p", "sshpass": "-p", "redis-cli": "-a",
-	"7z": "-p", "7za": "-p", "unzip": "-P", "zip": "-P",
+	"mysql": "-p", "mysqldump": "-p", "mysqladmin": "-p", "mariadb": "-p", "mariadb-dump": "-p", "sshpass": "-p",
+	"redis-cli": "-a",
+	"7z":        "-p", "7za": "-p", "unzip": "-P", "zip": "-P",
 }
 
 // separate are programs with a short flag whose next word is a password, or
 // ends with one behind a colon.
 var separate = map[string]map[string]bool{
 	"sshpass": {"-p": true}, "redis-cli": {"-a": true}, "unzip": {"-P": true}, "zip": {"-P": true},
-	"curl": {"-u": true, "--user": true, "-U": true, "--proxy-user": true}, "docker": {"-p": true}, "podman": {"-p": true}, "ldapsearch": {"-w": true},
+	"curl": {"-u": true, "--user": true, "-U": true, "--proxy-user": true}, "docker": {"-p": true},
+	"podman": {"-p": true}, "ldapsearch": {"-w": true},
 }
 
 // shortestEverywhere is from how many bytes on a secret is taken out wherever it
@@ -55,7 +58,9 @@ func (r *Redactor) Arguments(field string, args []string) []string {
 	for i, arg := range args {
 		out[i] = arg
 		secrets := secretParts(program, arg, next && !strings.HasPrefix(arg, "-"), i)
-		next = i > 0 && (secretFlag().MatchString(arg) && !notSecret().MatchString(arg) && !strings.Contains(arg, "=") || separate[program][arg] && (program != "docker" && program != "podman" || len(args) > 1 && args[1] == "login"))
+		next = i > 0 && (secretFlag().MatchString(arg) && !notSecret().MatchString(arg) &&
+			!strings.Contains(arg, "=") || separate[program][arg] &&
+			(program != "docker" && program != "podman" || len(args) > 1 && args[1] == "login"))
 		for _, s := range secrets {
 			out[i] = strings.ReplaceAll(out[i], s, r.replacement(RuleArgument, s))
 			if at := strings.LastIndex(arg, s); len(s) < shortestEverywhere && len(secrets) == 1 {
@@ -80,7 +85,8 @@ func (r *Redactor) Arguments(field string, args []string) []string {
 func secretParts(program, arg string, isSecret bool, index int) []string {
 	var parts []string
 	add := func(s string) {
-		if s = strings.Trim(s, `"'`); s != "" && !plainWord(s) && !strings.HasPrefix(s, "$") && !strings.Contains(s, "<redacted:") {
+		if s = strings.Trim(s, `"'`); s != "" && !plainWord(s) && !strings.HasPrefix(s, "$") &&
+			!strings.Contains(s, "<redacted:") {
 			parts = append(parts, s)
 		}
 	}
@@ -94,11 +100,13 @@ func secretParts(program, arg string, isSecret bool, index int) []string {
 	case index == 0:
 		return nil
 	}
-	if m := secretFlag().FindStringSubmatch(arg); m != nil && m[1] != "" && !notSecret().MatchString(strings.SplitN(arg, "=", 2)[0]) {
+	if m := secretFlag().FindStringSubmatch(arg); m != nil && m[1] != "" &&
+		!notSecret().MatchString(strings.SplitN(arg, "=", 2)[0]) {
 		add(m[1])
 		return parts
 	}
-	if flag := attached[program]; flag != "" && len(arg) > len(flag) && strings.HasPrefix(arg, flag) && !strings.HasPrefix(arg, "--") {
+	if flag := attached[program]; flag != "" && len(arg) > len(flag) && strings.HasPrefix(arg, flag) &&
+		!strings.HasPrefix(arg, "--") {
 		add(arg[len(flag):])
 		return parts
 	}

@@ -13,7 +13,8 @@ func formsOf(value, with, rule string, words *vocabulary) []form {
 	var forms []form
 	all := encodings(value)
 	if len(value) <= maxTwice {
-		for _, once := range []string{inHex(value, hexDigits, "", nil), base64.StdEncoding.EncodeToString([]byte(value))} {
+		for _, once := range []string{inHex(value, hexDigits, "", nil),
+			base64.StdEncoding.EncodeToString([]byte(value))} {
 			all = append(all, encodings(once)...)
 		}
 	}
@@ -36,7 +37,8 @@ func formsOf(value, with, rule string, words *vocabulary) []form {
 func encodings(v string) []string {
 	once := escape(v, false)
 	all := []string{
-		once, escape(once, false), escape(v, true), strings.NewReplacer("&", `\u0026`, "<", `\u003c`, ">", `\u003e`).Replace(once),
+		once, escape(once, false), escape(v, true),
+		strings.NewReplacer("&", `\u0026`, "<", `\u003c`, ">", `\u003e`).Replace(once),
 	}
 	percent := percentPlain
 	if len(v) > maxPercent {
@@ -45,7 +47,8 @@ func encodings(v string) []string {
 	for _, digits := range []string{hexDigits, strings.ToUpper(hexDigits)} {
 		all = append(all, inHex(v, digits, "", nil), inHex(v, digits, "%", nil))
 		for _, plain := range percent {
-			all = append(all, inHex(v, digits, "%", plain), strings.ReplaceAll(inHex(v, digits, "%", plain), "%20", "+"))
+			all = append(all, inHex(v, digits, "%", plain),
+				strings.ReplaceAll(inHex(v, digits, "%", plain), "%20", "+"))
 		}
 	}
 	all = append(all, wrapped(inHex(v, hexDigits, "", nil), 60)...) // xxd -p
@@ -72,7 +75,8 @@ const hexDigits = "0123456789abcdef"
 // percentPlain are the bytes that percent-encodings leave as they are, beside letters
 // and digits: RFC 3986, with '/', as JavaScript does, as Go does in paths, and as HTML
 // forms do.
-var percentPlain = []func(byte) bool{among("-._~"), among("-._~/"), among("-._~!*'()"), among("-._~$&+=:@"), among("-._*")}
+var percentPlain = []func(byte) bool{among("-._~"), among("-._~/"), among("-._~!*'()"), among("-._~$&+=:@"),
+	among("-._*")}
 
 // maxTwice is up to how many bytes a secret is looked for in two encodings at once: in
 // any behind hex or base64.

@@ -36,7 +36,8 @@ const (
 
 // DefaultEnv are patterns, matched without regard to case, of the names of
 // environment variables whose values are secret.
-var DefaultEnv = []string{"*_KEY", "*_KEY_ID", "*APIKEY*", "*_TOKEN", "TOKEN", "*_SECRET", "SECRET", "*_SECRET_*", "*PASSWORD*", "*PASSWD*", "*_PASS", "*PASSPHRASE*", "*CREDENTIAL*", "*_PAT", "*_DSN"}
+var DefaultEnv = []string{"*_KEY", "*_KEY_ID", "*APIKEY*", "*_TOKEN", "TOKEN", "*_SECRET", "SECRET", "*_SECRET_*",
+	"*PASSWORD*", "*PASSWD*", "*_PASS", "*PASSPHRASE*", "*CREDENTIAL*", "*_PAT", "*_DSN"}
 
 // Redactor takes secrets out. Make one with [New].
 type Redactor struct {
@@ -84,7 +85,8 @@ func (r *Redactor) Add(rule, value string) bool {
 	values := []string{value}
 	for _, line := range strings.Split(value, "\n") {
 		// A PEM block's frame is no secret.
-		if line = strings.TrimSpace(line); line != value && len(line) >= 2*MinSecret && !strings.HasPrefix(line, "-----") {
+		if line = strings.TrimSpace(line); line != value && len(line) >= 2*MinSecret &&
+			!strings.HasPrefix(line, "-----") {
 			values = append(values, line)
 		}
 	}

@@ -20,7 +20,8 @@ func newTest() *Redactor { return New([]byte("a key of the tests")) }
 const aSecret = `hunter2-"correct"\horse`
 
 func TestAKnownSecretIsFoundInEveryForm(t *testing.T) {
-	for _, secret := range []string{"s3cr3t-value", aSecret, "pässwörter-sind-geheim", strings.Repeat("long ", 200) + "end", "exactly8"} {
+	for _, secret := range []string{"s3cr3t-value", aSecret, "pässwörter-sind-geheim",
+		strings.Repeat("long ", 200) + "end", "exactly8"} {
 		r := newTest()
 		if !r.Add(RuleGiven, secret) {
 			t.Fatalf("%q was refused", secret)
@@ -28,10 +29,14 @@ func TestAKnownSecretIsFoundInEveryForm(t *testing.T) {
 		quoted, _ := json.Marshal(secret)
 		twice, _ := json.Marshal(string(quoted))
 		forms := map[string]string{
-			"plain": secret, "JSON": string(quoted), "JSON in JSON": string(twice), "hex": hex.EncodeToString([]byte(secret)),
-			"HEX": strings.ToUpper(hex.EncodeToString([]byte(secret))), "query": url.QueryEscape(secret), "path": url.PathEscape(secret),
-			"base64": base64.StdEncoding.EncodeToString([]byte(secret)), "base64url": base64.RawURLEncoding.EncodeToString([]byte(secret)),
-			"basic auth": base64.StdEncoding.EncodeToString([]byte("user:" + secret)), "basic auth, longer": base64.StdEncoding.EncodeToString([]byte("user1:" + secret + "!!")),
+			"plain": secret, "JSON": string(quoted), "JSON in JSON": string(twice),
+			"hex": hex.EncodeToString([]byte(secret)),
+			"HEX": strings.ToUpper(hex.EncodeToString([]byte(secret))), "query": url.QueryEscape(secret),
+			"path":               url.PathEscape(secret),
+			"base64":             base64.StdEncoding.EncodeToString([]byte(secret)),
+			"base64url":          base64.RawURLEncoding.EncodeToString([]byte(secret)),
+			"basic auth":         base64.StdEncoding.EncodeToString([]byte("user:" + secret)),
+			"basic auth, longer": base64.StdEncoding.EncodeToString([]byte("user1:" + secret + "!!")),
 		}
 		for name, form := range forms {
 			// At every distance from the places that the search looks at.
@@ -52,7 +57,8 @@ func TestJSONStaysJSON(t *testing.T) {
 	r.Add(RuleEnv, `","b":"x`) // must not be found across strings
 	r.Add(RuleEnv, "two\nlines-of-a-secret")
 	doc := map[string]any{
-		"a": aSecret, "b": "x", "argv": []string{"curl", "-u", "me:open sesame", "https://u:pass1@h/?sig=abcdef&x=1", "-H", "Authorization: Bearer abcdefgh", `sh -c "x"`},
+		"a": aSecret, "b": "x", "argv": []string{"curl", "-u", "me:open sesame", "https://u:pass1@h/?sig=abcdef&x=1",
+			"-H", "Authorization: Bearer abcdefgh", `sh -c "x"`},
 		"pem": "-----BEGIN PRIVATE KEY-----\nMIIabc", "n": "two\nlines-of-a-secret", "deep": `{"k":"` + aSecret + `"}`,
 	}
 	b, err := json.Marshal(doc)
@@ -120,7 +126,8 @@ func TestEachShape(t *testing.T) {
 	}
 	covered := map[string]bool{}
 	for _, c := range cases {
-		for _, around := range [][2]string{{"", ""}, {"key=", "\n"}, {`"`, `"`}, {"a b ", ", next"}, {"https://h/", "/x"}} {
+		for _, around := range [][2]string{{"", ""}, {"key=", "\n"}, {`"`, `"`}, {"a b ", ", next"},
+			{"https://h/", "/x"}} {
 			r := newTest()
 			text := around[0] + c.is + around[1]
 			want := around[0] + "<redacted:" + c.rule + ":" + r.tag(c.is) + ">" + around[1]
@@ -157,7 +164,8 @@ func TestArguments(t *testing.T) {
 		{[]string{"curl", "-H", "Authorization: Bearer sesame99"}, nil}, // a header is found in the text
 		{[]string{"sshpass", "-p", "sesame99", "ssh", "h"}, []string{"sesame99"}},
 		{[]string{"env", "MY_TOKEN=sesame99", "x"}, []string{"sesame99"}},
-		{[]string{"sh", "-c", "export DB_PASSWORD='se same99'; run --secret=other999"}, []string{"se same99", "other999"}},
+		{[]string{"sh", "-c", "export DB_PASSWORD='se same99'; run --secret=other999"},
+			[]string{"se same99", "other999"}},
 		{[]string{"docker", "login", "-p", "sesame99"}, []string{"sesame99"}},
 		{[]string{"docker", "run", "-p", "8080:8080", "image"}, nil},
 		{[]string{"tar", "-p", "file"}, nil},
@@ -206,7 +214,8 @@ func TestURLsAndHeaders(t *testing.T) {
 	}
 	for _, in := range []string{
 		"https://example.org:8080/a?b=c&page=2", "ssh://git@example.org/x", "mailto:a@b.c", "see http://h/?q=signature",
-		"-----BEGIN CERTIFICATE-----\nMIIabc\n-----END CERTIFICATE-----\n", "authorization: none", "the authorization failed: bad",
+		"-----BEGIN CERTIFICATE-----\nMIIabc\n-----END CERTIFICATE-----\n", "authorization: none",
+		"the authorization failed: bad",
 		"-----BEGIN PUBLIC KEY-----\nMCow\n-----END PUBLIC KEY-----",
 	} {
 		r := newTest()
@@ -219,7 +228,8 @@ func TestURLsAndHeaders(t *testing.T) {
 // TestNothingElseIsHit holds that paths, digests, ids and hashes stay.
 func TestNothingElseIsHit(t *testing.T) {
 	var corpus bytes.Buffer
-	for _, argv := range [][]string{{"find", "/usr", "/etc", "-xdev"}, {"git", "log", "--format=%H %an %s"}, {"go", "list", "-m", "all"}} {
+	for _, argv := range [][]string{{"find", "/usr", "/etc", "-xdev"}, {"git", "log", "--format=%H %an %s"},
+		{"go", "list", "-m", "all"}} {
 		out, err := exec.Command(argv[0], argv[1:]...).Output()
 		if err == nil {
 			corpus.Write(out)
@@ -231,7 +241,8 @@ func TestNothingElseIsHit(t *testing.T) {
 		for i := range raw {
 			raw[i] = byte(rng.Uint32())
 		}
-		fmt.Fprintf(&corpus, "sha256:%x %x %s 01ARZ3NDEKTSV4RRFFQ69G5FAV %s\n", raw, raw[:20], base64.StdEncoding.EncodeToString(raw[:]), base64.RawURLEncoding.EncodeToString(raw[:]))
+		fmt.Fprintf(&corpus, "sha256:%x %x %s 01ARZ3NDEKTSV4RRFFQ69G5FAV %s\n", raw, raw[:20],
+			base64.StdEncoding.EncodeToString(raw[:]), base64.RawURLEncoding.EncodeToString(raw[:]))
 	}
 	r := newTest()
 	r.Add(RuleEnv, "s3cr3t-value")
@@ -257,7 +268,9 @@ func TestASecretSplitOverWrites(t *testing.T) {
 	token := "ghp_" + strings.Repeat("aB3", 12)
 	pem := "-----BEGIN RSA PRIVATE KEY-----\n" + strings.Repeat("MIIEabcd\n", 40) + "-----END RSA PRIVATE KEY-----\n"
 	huge := strings.Repeat("0123456789abcdef!", 1<<16)
-	text := "start " + aSecret + " mid " + token + "\n" + pem + "Authorization: Bearer sesame-99\nhttps://u:sesame11@h/ " + base64.StdEncoding.EncodeToString([]byte(aSecret)) + " end\n"
+	text := "start " + aSecret + " mid " + token + "\n" + pem +
+		"Authorization: Bearer sesame-99\nhttps://u:sesame11@h/ " + base64.StdEncoding.EncodeToString([]byte(aSecret)) +
+		" end\n"
 	for _, size := range []int{1, 2, 3, 7, 64, 1000} {
 		r := newTest()
 		r.Add(RuleGiven, aSecret)
@@ -300,7 +313,8 @@ func TestASecretSplitOverWrites(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	r := newTest()
-	short := r.AddEnv([]string{"OPENAI_API_KEY=abcdefghij", "HOME=/root/longer", "X_TOKEN=short", "GPG_KEY=/path/to/key", "CI_PASSWORD=true", "db_password=lower-case"}, DefaultEnv)
+	short := r.AddEnv([]string{"OPENAI_API_KEY=abcdefghij", "HOME=/root/longer", "X_TOKEN=short",
+		"GPG_KEY=/path/to/key", "CI_PASSWORD=true", "db_password=lower-case"}, DefaultEnv)
 	if fmt.Sprint(short) != "[X_TOKEN]" {
 		t.Errorf("too short: %v", short)
 	}
@@ -386,7 +400,8 @@ func FuzzStream(f *testing.F) {
 func BenchmarkStream(b *testing.B) {
 	r := newTest()
 	r.Add(RuleEnv, aSecret+"-of-24-bytes")
-	block := bytes.Repeat([]byte("the quick brown fox jumps over the lazy dog 0123456789 /usr/lib/x.so\n"), 1000)[:64<<10]
+	block := bytes.Repeat([]byte("the quick brown fox jumps over the lazy dog 0123456789 /usr/lib/x.so\n"),
+		1000)[:64<<10]
 	w := r.Writer("t", discard{})
 	b.SetBytes(int64(len(block)))
 	for b.Loop() {
@@ -428,7 +443,8 @@ func BenchmarkText(b *testing.B) {
 
 func TestNamesOfVariablesMatchAsGlobs(t *testing.T) {
 	names := []string{"", "KEY", "A_KEY", "a_key", "A_KEY_ID", "DIR/A_KEY", "KEYRING", "MY*KEY", `A\B`, "AB"}
-	patterns := []string{"*_KEY", "*KEY*", "KEY*", "*", "**", "", "A?KEY", "[AM]*KEY", `MY\*KEY`, "*[", `A\\B`, "A*B", "*KEY*ID"}
+	patterns := []string{"*_KEY", "*KEY*", "KEY*", "*", "**", "", "A?KEY", "[AM]*KEY", `MY\*KEY`, "*[", `A\\B`, "A*B",
+		"*KEY*ID"}
 	for _, pattern := range patterns {
 		for _, name := range names {
 			want, err := path.Match(strings.ToUpper(pattern), strings.ToUpper(name))

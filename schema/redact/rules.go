@@ -58,7 +58,8 @@ func ParseRule(name, pattern string) (Rule, error) {
 	case pattern == "":
 		return Rule{}, fmt.Errorf("%.40q is a name without a pattern", name)
 	case !isRule(name) || len(name) > maxRuleName:
-		return Rule{}, fmt.Errorf("the name %.40q is not 1 to %d lower-case letters, digits, '-' and '_'", name, maxRuleName)
+		return Rule{}, fmt.Errorf("the name %.40q is not 1 to %d lower-case letters, digits, '-' and '_'", name,
+			maxRuleName)
 	case len(pattern) > maxPattern:
 		return Rule{}, fmt.Errorf("the pattern has %d bytes, at most %d are allowed", len(pattern), maxPattern)
 	}

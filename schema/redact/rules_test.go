@@ -44,7 +44,8 @@ func TestRules(t *testing.T) {
 	r := newTest()
 	r.Use(rules)
 	out := string(r.JSON("t", []byte(`{"a":"cust-1234 ticket=abc","cust-1234":1}`)))
-	if want := fmt.Sprintf(`{"a":"<redacted:customer:%s> ticket=<redacted:ticket:%s>","<redacted:customer:%[1]s>":1}`, r.tag("cust-1234"), r.tag("abc")); out != want {
+	if want := fmt.Sprintf(`{"a":"<redacted:customer:%s> ticket=<redacted:ticket:%s>","<redacted:customer:%[1]s>":1}`,
+		r.tag("cust-1234"), r.tag("abc")); out != want {
 		t.Errorf("%s, want %s", out, want)
 	}
 	// Split over writes, up to the end of its line.
@@ -81,7 +82,9 @@ func TestTheFormatsOwnWords(t *testing.T) {
 	r := newTest()
 	r.Keep("01ARZ3NDEKTSV4RRFFQ69G5FAV")
 	sum := "sha256:" + strings.Repeat("ab", 32)
-	for _, word := range []string{"ETIMEDOUT", "SIGVTALRM", "kernel_layer_off", "01ARZ3NDEKTSV4RRFFQ69G5FAW", "window_elapsed_ms", "run_started", "assay.runner.event.v0", "01ARZ3NDEKTSV4RRFFQ69G5FAV", strings.Repeat("ab", 32), "2026-11-22T05:10:18.123Z", "00000000000"} {
+	for _, word := range []string{"ETIMEDOUT", "SIGVTALRM", "kernel_layer_off", "01ARZ3NDEKTSV4RRFFQ69G5FAW",
+		"window_elapsed_ms", "run_started", "assay.runner.event.v0", "01ARZ3NDEKTSV4RRFFQ69G5FAV",
+		strings.Repeat("ab", 32), "2026-11-22T05:10:18.123Z", "00000000000"} {
 		r.Add(RuleEnv, word)
 	}
 	line := []byte(`{"schema":"assay.runner.event.v0","run_id":"01ARZ3NDEKTSV4RRFFQ69G5FAV","t_ns":100000000000,"type":"run_started","window_elapsed_ms":3,"at":"2026-11-22T05:10:18.123Z","sum":"` + sum + `","errno":"ETIMEDOUT","signal": "SIGVTALRM","call_id":"01ARZ3NDEKTSV4RRFFQ69G5FAW","code":"kernel_layer_off"}`)
@@ -96,7 +99,8 @@ func TestTheFormatsOwnWords(t *testing.T) {
 	if out := string(r.Text("t", []byte("x window_elapsed_ms x"))); strings.Contains(out, "window") {
 		t.Errorf("%s", out)
 	}
-	if out := string(r.JSON("t", []byte(`{"code":"kernel_layer_off","b":"SIGVTALRM"}`))); strings.Contains(out, "kernel") || strings.Contains(out, "VTALRM") {
+	if out := string(r.JSON("t", []byte(`{"code":"kernel_layer_off","b":"SIGVTALRM"}`))); strings.Contains(out,
+		"kernel") || strings.Contains(out, "VTALRM") {
 		t.Errorf("%s", out)
 	}
 	if out := string(r.JSON("t", []byte(`{"a":"at 2026-11-22T05:10:18.123Z"}`))); strings.Contains(out, "2026") {
@@ -115,10 +119,15 @@ func TestMoreEncodings(t *testing.T) {
 	b64 := base64.StdEncoding.EncodeToString([]byte(secret))
 	dump := hex.EncodeToString([]byte(secret))
 	for name, form := range map[string]string{
-		"percent, each byte": all, "percent, lower case": "s3cr3t%2fvalue%2bof%20%c3%bcml%c3%a4ut%20%26%20more%2c%20long",
-		"JavaScript's": "s3cr3t%2Fvalue%2Bof%20%C3%BCml%C3%A4ut%20%26%20more%2C%20long%20enough%20to%20be%20wrapped%20by%20a%20program%20that%20breaks%20its%20lines%3A%200123456789",
-		"base64":       b64[:76] + "\n" + b64[76:], "openssl base64": b64[:64] + "\n" + b64[64:128] + "\n" + b64[128:], "xxd -p": dump[:60] + "\n" + dump[60:120] + "\n" + dump[120:180] + "\n" + dump[180:],
-		"base64 of hex": base64.StdEncoding.EncodeToString([]byte(dump)), "hex of base64": hex.EncodeToString([]byte(b64)), "base64 of base64": base64.StdEncoding.EncodeToString([]byte(b64)),
+		"percent, each byte":  all,
+		"percent, lower case": "s3cr3t%2fvalue%2bof%20%c3%bcml%c3%a4ut%20%26%20more%2c%20long",
+		"JavaScript's": "s3cr3t%2Fvalue%2Bof%20%C3%BCml%C3%A4ut%20%26%20more%2C%20long%20enough%20to%20be%20" +
+			"wrapped%20by%20a%20program%20that%20breaks%20its%20lines%3A%200123456789",
+		"base64": b64[:76] + "\n" + b64[76:], "openssl base64": b64[:64] + "\n" + b64[64:128] + "\n" +
+			b64[128:], "xxd -p": dump[:60] + "\n" + dump[60:120] + "\n" + dump[120:180] + "\n" + dump[180:],
+		"base64 of hex":    base64.StdEncoding.EncodeToString([]byte(dump)),
+		"hex of base64":    hex.EncodeToString([]byte(b64)),
+		"base64 of base64": base64.StdEncoding.EncodeToString([]byte(b64)),
 	} {
 		if name == "percent, lower case" {
 			form += "%20enough%20to%20be%20wrapped%20by%20a%20program%20that%20breaks%20its%20lines%3a%200123456789"
@@ -147,7 +156,9 @@ func TestWhatTheEvidenceMayTeach(t *testing.T) {
 	if got := string(r.Text("t", []byte("shown-secret-000001"))); strings.Contains(got, "shown") {
 		t.Errorf("%s is not known", got)
 	}
-	if len(r.have) > maxLearned || !slices.ContainsFunc(r.NotSearched(), func(s string) bool { return strings.Contains(s, "too many") }) {
+	if len(r.have) > maxLearned || !slices.ContainsFunc(r.NotSearched(), func(s string) bool {
+		return strings.Contains(s, "too many")
+	}) {
 		t.Errorf("%d are known; %v", len(r.have), r.NotSearched())
 	}
 	// Those that the caller names are known all the same.
@@ -159,7 +170,8 @@ func TestWhatTheEvidenceMayTeach(t *testing.T) {
 // TestTheEndOfWhatWasCut holds that the first part of a secret at a stream's end goes.
 func TestTheEndOfWhatWasCut(t *testing.T) {
 	for name, text := range map[string]string{
-		"a known secret": "x " + aSecret[:len(aSecret)-3], "a shape": "x ghp_aB3aB3aB3aB3", "a password in a URL": "x https://me:sesame-op",
+		"a known secret": "x " + aSecret[:len(aSecret)-3], "a shape": "x ghp_aB3aB3aB3aB3",
+		"a password in a URL": "x https://me:sesame-op",
 	} {
 		r := newTest()
 		r.Add(RuleGiven, aSecret)
@@ -167,7 +179,8 @@ func TestTheEndOfWhatWasCut(t *testing.T) {
 		w := r.Writer("t", &s)
 		fmt.Fprint(w, text)
 		w.Close()
-		if !strings.HasSuffix(s.String(), "<redacted:cut>") || strings.Contains(s.String(), "hunter2") || strings.Contains(s.String(), "aB3") || strings.Contains(s.String(), "sesame") {
+		if !strings.HasSuffix(s.String(), "<redacted:cut>") || strings.Contains(s.String(), "hunter2") ||
+			strings.Contains(s.String(), "aB3") || strings.Contains(s.String(), "sesame") {
 			t.Errorf("%s: %q", name, s.String())
 		}
 	}

@@ -65,36 +65,50 @@ var rules = [...]rule{
 
 	// libc: setlocale, gettext, iconv, time zones.
 	{class: schema.ClassLocale, cloexec: true, in: []string{"/usr/lib/locale/", "/usr/share/zoneinfo/"}},
-	{class: schema.ClassLocale, cloexec: true, is: []string{"/etc/localtime", "/etc/locale.alias", "/usr/share/locale/locale.alias"}},
-	{class: schema.ClassLocale, cloexec: true, in: libraryDirs, like: func(p string) bool { return strings.Contains(p, "/gconv/") }},
-	{class: schema.ClassLocale, in: libraryDirs, like: func(p string) bool { return strings.HasSuffix(p, "/gconv/gconv-modules.cache") }},
+	{class: schema.ClassLocale, cloexec: true,
+		is: []string{"/etc/localtime", "/etc/locale.alias", "/usr/share/locale/locale.alias"}},
+	{class: schema.ClassLocale, cloexec: true, in: libraryDirs, like: func(p string) bool {
+		return strings.Contains(p, "/gconv/")
+	}},
+	{class: schema.ClassLocale, in: libraryDirs, like: func(p string) bool {
+		return strings.HasSuffix(p, "/gconv/gconv-modules.cache")
+	}},
 	{class: schema.ClassLocale, in: []string{"/usr/share/locale/", "/usr/share/locale-langpack/"},
 		like: func(p string) bool { return strings.HasSuffix(p, ".mo") }},
 
 	// Interpreters and their standard libraries, as the distribution
 	// installed them. Packages of a project or a virtual environment are not.
-	{class: schema.ClassRuntime, exe: "python3", cloexec: true, in: []string{"/usr/lib/python3", "/usr/local/lib/python3"}},
+	{class: schema.ClassRuntime, exe: "python3", cloexec: true,
+		in: []string{"/usr/lib/python3", "/usr/local/lib/python3"}},
 	{class: schema.ClassRuntime, exe: "python3", like: isPythonConfig},
-	{class: schema.ClassRuntime, exe: "perl", cloexec: true, in: []string{"/usr/share/perl/", "/usr/share/perl5/", "/etc/perl/", "/usr/local/share/perl/", "/usr/local/lib/site_perl/"}},
+	{class: schema.ClassRuntime, exe: "perl", cloexec: true,
+		in: []string{"/usr/share/perl/", "/usr/share/perl5/", "/etc/perl/", "/usr/local/share/perl/",
+			"/usr/local/lib/site_perl/"}},
 	{class: schema.ClassRuntime, exe: "perl", cloexec: true, in: libraryDirs, like: func(p string) bool {
 		return strings.Contains(p, "/perl/") || strings.Contains(p, "/perl5/") || strings.Contains(p, "/perl-base/")
 	}},
 	{class: schema.ClassRuntime, exe: "node", in: []string{"/usr/share/nodejs/", "/usr/share/node_modules/"}},
-	{class: schema.ClassRuntime, is: []string{"/etc/ssl/openssl.cnf", "/usr/lib/ssl/openssl.cnf", "/dev/urandom", "/dev/random"}},
+	{class: schema.ClassRuntime,
+		is: []string{"/etc/ssl/openssl.cnf", "/usr/lib/ssl/openssl.cnf", "/dev/urandom", "/dev/random"}},
 
 	// A program asking about itself and the machine. environ, mem, root, cwd
 	// and the files behind fd/ are not in the list: they hold other things.
 	{class: schema.ClassIntrospection, in: []string{"/proc/self/"}, like: isOwnStatus},
-	{class: schema.ClassIntrospection, is: []string{"/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/version",
-		"/proc/loadavg", "/proc/uptime", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/cap_last_cap", "/proc/sys/kernel/ngroups_max",
-		"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/proc/sys/vm/overcommit_memory", "/proc/sys/net/core/somaxconn",
-		"/proc/sys/fs/pipe-max-size", "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"}},
+	{class: schema.ClassIntrospection,
+		is: []string{"/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/version",
+			"/proc/loadavg", "/proc/uptime", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/cap_last_cap",
+			"/proc/sys/kernel/ngroups_max",
+			"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/proc/sys/vm/overcommit_memory",
+			"/proc/sys/net/core/somaxconn",
+			"/proc/sys/fs/pipe-max-size", "/sys/kernel/mm/transparent_hugepage/enabled",
+			"/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"}},
 	{class: schema.ClassIntrospection, in: []string{"/sys/devices/system/cpu/", "/sys/devices/system/node/"}},
 	{class: schema.ClassIntrospection, in: []string{"/sys/fs/cgroup/"}, like: isCgroupLimit},
 }
 
 func isLoaderConfig(p string) bool {
-	return p == "/etc/ld.so.cache" || p == "/etc/ld.so.preload" || strings.HasPrefix(p, "/etc/ld-musl-") && strings.HasSuffix(p, ".path")
+	return p == "/etc/ld.so.cache" || p == "/etc/ld.so.preload" || strings.HasPrefix(p, "/etc/ld-musl-") &&
+		strings.HasSuffix(p, ".path")
 }
 
 // isLibrary reports whether the last part is NAME.so or NAME.so.VERSION.
@@ -110,7 +124,8 @@ func isPythonConfig(p string) bool {
 	dir, base := p[:strings.LastIndexByte(p, '/')], p[strings.LastIndexByte(p, '/')+1:]
 	switch dir {
 	case "/usr", "/usr/bin", "/usr/local", "/usr/local/bin":
-		return base == "pyvenv.cfg" || base == "pybuilddir.txt" || strings.HasPrefix(base, "python3") && strings.HasSuffix(base, "._pth")
+		return base == "pyvenv.cfg" || base == "pybuilddir.txt" || strings.HasPrefix(base, "python3") &&
+			strings.HasSuffix(base, "._pth")
 	}
 	return false
 }
@@ -118,7 +133,8 @@ func isPythonConfig(p string) bool {
 // isOwnStatus is asked about the process's own /proc/self/NAME.
 func isOwnStatus(p string) bool {
 	switch strings.TrimPrefix(p, "/proc/self/") {
-	case "maps", "stat", "statm", "status", "cgroup", "mountinfo", "mounts", "auxv", "limits", "cpuset", "comm", "cmdline",
+	case "maps", "stat", "statm", "status", "cgroup", "mountinfo", "mounts", "auxv", "limits", "cpuset", "comm",
+		"cmdline",
 		"oom_score_adj", "fd", "task", "uid_map", "gid_map", "setgroups", "coredump_filter":
 		return true
 	}
@@ -128,8 +144,10 @@ func isOwnStatus(p string) bool {
 // isCgroupLimit reports whether a file of a cgroup tells a limit or a use.
 func isCgroupLimit(p string) bool {
 	switch p[strings.LastIndexByte(p, '/')+1:] {
-	case "cpu.max", "cpu.stat", "cpu.weight", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpuset.cpus", "cpuset.cpus.effective",
-		"memory.max", "memory.high", "memory.current", "memory.stat", "memory.limit_in_bytes", "memory.soft_limit_in_bytes", "memory.usage_in_bytes",
+	case "cpu.max", "cpu.stat", "cpu.weight", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpuset.cpus",
+		"cpuset.cpus.effective",
+		"memory.max", "memory.high", "memory.current", "memory.stat", "memory.limit_in_bytes",
+		"memory.soft_limit_in_bytes", "memory.usage_in_bytes",
 		"memory.swap.max", "memory.use_hierarchy", "pids.max", "pids.current", "cgroup.controllers":
 		return true
 	}
@@ -179,7 +197,8 @@ func Classify(e *schema.KernelEvent, exe string) schema.Class {
 // shell or execvp(3) goes through PATH. One that was asked for by its path has a
 // slash in its arguments, where those are known.
 func isLookup(e *schema.KernelEvent) bool {
-	if !e.Attempted && (!e.HasResult || e.Result != enoent && e.Result != enotdir) || e.Truncated != 0 || len(e.Argv) > 0 && strings.Contains(e.Argv[0], "/") {
+	if !e.Attempted && (!e.HasResult || e.Result != enoent && e.Result != enotdir) || e.Truncated != 0 ||
+		len(e.Argv) > 0 && strings.Contains(e.Argv[0], "/") {
 		return false
 	}
 	dir, name := path.Split(e.Value)

@@ -64,7 +64,8 @@ func (b *Builder) Reasons() []schema.Reason {
 	for _, list := range slices.Sorted(maps.Keys(b.omitted)) {
 		reasons = append(reasons, schema.Reason{
 			Subject: "surface", Code: "surface_cut",
-			Message: fmt.Sprintf("%s is over %d MiB, so the last %d of its sorted entries are left out; the layers have them", list, b.room[list]>>20, b.omitted[list]),
+			Message: fmt.Sprintf("%s is over %d MiB, so the last %d of its sorted entries are left out; "+
+				"the layers have them", list, b.room[list]>>20, b.omitted[list]),
 		})
 	}
 	return reasons

@@ -182,7 +182,8 @@ func (b *Builder) strangers(e *schema.KernelEvent, path string) string {
 		return dir + name
 	}
 	if e.Kind == schema.KindOpen && e.Result == enoent {
-		if name := byMaker(base, true); name != "" && (e.Flags&openExcl != 0 || b.ours(base, name)) { // not even its directory is there
+		// not even its directory is there
+		if name := byMaker(base, true); name != "" && (e.Flags&openExcl != 0 || b.ours(base, name)) {
 			return dir + name
 		}
 		if below(temporaryDirs, path) {
@@ -253,7 +254,8 @@ func (b *Builder) put(s string, at int, gone bool) error {
 
 // tries reports whether e may be a part of Python's try of a directory.
 func (m *made) tries(e *schema.KernelEvent) bool {
-	return m.maker == e.ExecID && (e.Kind == schema.KindOpen || e.Kind == schema.KindWrite || e.Kind == schema.KindUnlink)
+	return m.maker == e.ExecID &&
+		(e.Kind == schema.KindOpen || e.Kind == schema.KindWrite || e.Kind == schema.KindUnlink)
 }
 
 // gone takes note that a path is no longer there.

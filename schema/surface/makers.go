@@ -44,7 +44,8 @@ var makers = []maker{
 	{"refs_", 6, alnum, []string{""}, true, "git update-server-info"},
 	{"packs_", 6, alnum, []string{""}, true, "git update-server-info"},
 	{".tmp-", 0, digits, []string{"-pack*"}, false, "git repack"},
-	{"cc", 6, alnum, []string{".s", ".o", ".c", ".i", ".ii", ".res", ".le", ".ld", ".ltrans_args", ".cdtor.c", ".cdtor.o", ".ltrans.out", ".ltrans0*"}, false, "gcc, collect2"},
+	{"cc", 6, alnum, []string{".s", ".o", ".c", ".i", ".ii", ".res", ".le", ".ld", ".ltrans_args", ".cdtor.c",
+		".cdtor.o", ".ltrans.out", ".ltrans0*"}, false, "gcc, collect2"},
 	{"sed", 6, alnum, []string{""}, true, "sed -i"},
 	{"sort", 6, alnum, []string{""}, true, "sort"},
 	{"sh-thd.", 6, alnum, []string{""}, false, "bash here-documents"},
@@ -88,7 +89,8 @@ func byMaker(base string, made bool) string {
 		}
 		for _, a := range m.after {
 			start, more := strings.CutSuffix(a, "*")
-			if rest[n:] == a || more && strings.HasPrefix(rest[n:], start) && strings.IndexAny(rest[n+len(start):], ".-") == 0 {
+			if rest[n:] == a || more && strings.HasPrefix(rest[n:], start) &&
+				strings.IndexAny(rest[n+len(start):], ".-") == 0 {
 				return m.prefix + "<random>" + rest[n:]
 			}
 		}
@@ -112,7 +114,8 @@ func byPlace(dir, base string, made bool) string {
 		}
 	case made && strings.HasSuffix(base, ".rcgu.o"): // rustc: CRATE.UNIT.PIECE.rcgu.o
 		unit := strings.TrimSuffix(base, ".rcgu.o")
-		if i := strings.LastIndexByte(unit, '.') + 1; i > 0 && len(unit)-i == 7 && strings.Trim(unit[i:], base36) == "" {
+		if i := strings.LastIndexByte(unit, '.') + 1; i > 0 && len(unit)-i == 7 &&
+			strings.Trim(unit[i:], base36) == "" {
 			return base[:i] + "<random>.rcgu.o"
 		}
 	case base[0] == 's' && strings.Contains(dir, "/incremental/"):
@@ -204,7 +207,8 @@ func madeByMkstemp(path string, perl bool, flags uint64, mode uint32) string {
 	if i := len(base) - len(".tmp1234567"); i > 0 && base[i:i+4] == ".tmp" && strings.Trim(base[i+4:], hex) == "" {
 		return base[:i] + ".tmp<random>" // LLVM
 	}
-	if piece, ok := strings.CutPrefix(path, "/dev/shm/sem."); ok && len(piece) == 6 && strings.Trim(piece, alnum) == "" {
+	if piece, ok := strings.CutPrefix(path, "/dev/shm/sem."); ok && len(piece) == 6 &&
+		strings.Trim(piece, alnum) == "" {
 		return "sem.<random>" // sem_open(3), which then links it to the name that it was asked for
 	}
 	if flags&3 == rdwr && mode == 0o600 {
@@ -358,7 +362,8 @@ func isULID(s string) bool {
 // moments are the forms of a date with a time of day, the longest first, and of the
 // milliseconds, microseconds and nanoseconds since 1970.
 var moments = []string{
-	"2ddd-dd-ddTdd-dd-dd-dddZ", "2ddd-dd-ddTdd_dd_dd_dddZ", "2ddd-dd-ddTdd-dd-dd", "2ddd-dd-ddTdd:dd:dd.dddZ", "2ddd-dd-ddTdd:dd:ddZ",
+	"2ddd-dd-ddTdd-dd-dd-dddZ", "2ddd-dd-ddTdd_dd_dd_dddZ", "2ddd-dd-ddTdd-dd-dd", "2ddd-dd-ddTdd:dd:dd.dddZ",
+	"2ddd-dd-ddTdd:dd:ddZ",
 	"2ddd-dd-ddTdd:dd:dd", "2ddd-dd-ddTdd-dd", "2ddd-dd-ddTdddddd", "2ddd-dd-dd_dd-dd-dd",
 	"2dddddddTddddddZ", "2dddddddTdddddd", "2ddddddd_dddddd", "2ddddddd-dddddd",
 	"1dddddddddddddddddd", "1ddddddddddddddd", "1dddddddddddd",
@@ -373,7 +378,8 @@ func moment(s string) int {
 			continue
 		}
 		rest, more := strings.CutPrefix(s[n:], "-")
-		if tail := len(rest) - len(strings.TrimLeft(rest, hex)); more && tail >= 8 && ends(rest[tail:]) && uniqueAt(rest, false) == 0 {
+		if tail := len(rest) - len(strings.TrimLeft(rest, hex)); more && tail >= 8 && ends(rest[tail:]) &&
+			uniqueAt(rest, false) == 0 {
 			n += 1 + tail
 		}
 		return n

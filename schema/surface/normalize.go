@@ -242,7 +242,8 @@ func isInode(path, prefix string) bool {
 // nameless returns the path of a file that may have been made with O_TMPFILE, as
 // one that has a name never is: the kernel calls it #N after its inode.
 func nameless(path string, marks schema.Marks) string {
-	if i := strings.LastIndexByte(path, '/') + 1; marks&(schema.MarkDeleted|schema.MarkUnreachable) != 0 && path[i:] != "" && path[i] == '#' && isDigits(path[i+1:]) {
+	if i := strings.LastIndexByte(path, '/') + 1; marks&(schema.MarkDeleted|schema.MarkUnreachable) != 0 &&
+		path[i:] != "" && path[i] == '#' && isDigits(path[i+1:]) {
 		return path[:i] + "#<random>"
 	}
 	return path

@@ -52,7 +52,9 @@ func New(runID, dir string) *Builder { return newBuilder(runID, dir, setMemory) 
 
 func newBuilder(runID, dir string, memory int) *Builder {
 	return &Builder{
-		runID: runID, room: listRoom, tools: make(map[string]struct{}), decisions: make(map[string]struct{}), temp: make(map[string]made), past: make(map[string]string), words: make(map[string]struct{}), pieces: make(map[string]struct{}), perls: make(map[uint64]struct{}),
+		runID: runID, room: listRoom, tools: make(map[string]struct{}), decisions: make(map[string]struct{}),
+		temp: make(map[string]made), past: make(map[string]string), words: make(map[string]struct{}),
+		pieces: make(map[string]struct{}), perls: make(map[uint64]struct{}),
 		paths: newSet(dir, ".surface-paths", memory),
 		hosts: newSet(dir, ".surface-hosts", memory),
 		execs: newSet(dir, ".surface-execs", memory),
@@ -150,7 +152,8 @@ func (b *Builder) Add(e *schema.KernelEvent) error {
 // program takes note of who executes Perl, which makes names of its own kind.
 func (b *Builder) program(e *schema.KernelEvent) {
 	_, perl := b.perls[e.ParentExecID]
-	if e.Kind == schema.KindExec && isProgram(e.Value, "perl") || e.Kind == schema.KindFork && perl && len(b.perls) < maxMade {
+	if e.Kind == schema.KindExec && isProgram(e.Value, "perl") || e.Kind == schema.KindFork && perl &&
+		len(b.perls) < maxMade {
 		b.perls[e.ExecID] = struct{}{}
 	}
 }

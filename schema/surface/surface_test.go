@@ -52,21 +52,29 @@ func TestSurfaceListsWhatTheAgentDid(t *testing.T) {
 	alien := netEvent(schema.KindTLS, "other.example", "tcp")
 	alien.Remote = "203.0.113.99:443"
 	got := surfaceOf(t,
-		noise, fileEvent(schema.KindOpen, "/b", ""), fileEvent(schema.KindOpen, "/b", ""), fileEvent(schema.KindRename, "/a", "/c"),
-		fileEvent(schema.KindSymlink, "/link", "content is no path"), fileEvent(schema.KindChdir, "/no", ""), fileEvent(schema.KindOpen, "", ""),
-		fileEvent(schema.KindOpen, "/bad\xff", ""), fileEvent(schema.KindExec, "/bin/sh", ""), fileEvent(schema.KindExecFailed, "/bin/nosh", ""),
-		netEvent(schema.KindConnect, "203.0.113.1:443", "tcp", "a.example"), tls, alien, netEvent(schema.KindFlow, "203.0.113.1:443", "tcp", "late.example"),
+		noise, fileEvent(schema.KindOpen, "/b", ""), fileEvent(schema.KindOpen, "/b", ""),
+		fileEvent(schema.KindRename, "/a", "/c"),
+		fileEvent(schema.KindSymlink, "/link", "content is no path"), fileEvent(schema.KindChdir, "/no", ""),
+		fileEvent(schema.KindOpen, "", ""),
+		fileEvent(schema.KindOpen, "/bad\xff", ""), fileEvent(schema.KindExec, "/bin/sh", ""),
+		fileEvent(schema.KindExecFailed, "/bin/nosh", ""),
+		netEvent(schema.KindConnect, "203.0.113.1:443", "tcp", "a.example"), tls, alien,
+		netEvent(schema.KindFlow, "203.0.113.1:443", "tcp", "late.example"),
 		netEvent(schema.KindFlow, "198.51.100.1:4000", "tcp"), netEvent(schema.KindAccept, "198.51.100.1:4000", "tcp"),
-		netEvent(schema.KindSendto, "10.0.0.1:53", "udp"), netEvent(schema.KindConnect, "unix:@a\x00b", "unix"), netEvent(schema.KindConnect, "unix:", "unix"),
-		netEvent(schema.KindBind, "127.0.0.1:8080", "tcp"), netEvent(schema.KindListen, "127.0.0.1:8080", "tcp"), netEvent(schema.KindConnect, "127.0.0.1:8080", "tcp"),
-		netEvent(schema.KindBind, "0.0.0.0:41234", "tcp"), netEvent(schema.KindBind, "", "netlink"), netEvent(schema.KindConnect, "127.0.0.1:41234", "tcp"),
+		netEvent(schema.KindSendto, "10.0.0.1:53", "udp"), netEvent(schema.KindConnect, "unix:@a\x00b", "unix"),
+		netEvent(schema.KindConnect, "unix:", "unix"),
+		netEvent(schema.KindBind, "127.0.0.1:8080", "tcp"), netEvent(schema.KindListen, "127.0.0.1:8080", "tcp"),
+		netEvent(schema.KindConnect, "127.0.0.1:8080", "tcp"),
+		netEvent(schema.KindBind, "0.0.0.0:41234", "tcp"), netEvent(schema.KindBind, "", "netlink"),
+		netEvent(schema.KindConnect, "127.0.0.1:41234", "tcp"),
 		netEvent(schema.KindConnect, "127.0.0.1:45555", "tcp"), netEvent(schema.KindSendto, "[::1]:50000", "udp"),
 	)
 	want := schema.CapabilitySurface{
 		Schema: schema.CapabilitySurfaceV0, RunID: "run_1",
 		FilesystemPaths: []string{"/a", "/b", `/bad\xff`, "/bin/nosh", "/c", "/link"},
 		NetworkEndpoints: []string{"10.0.0.1:53", "127.0.0.1:45555", "127.0.0.1:8080", "127.0.0.1:<ephemeral>",
-			"203.0.113.1:443 (a.example,late.example,tls.example)", "[::1]:<ephemeral>", "bind 0.0.0.0:<ephemeral>", "bind 127.0.0.1:8080", `unix:@a\x00b`},
+			"203.0.113.1:443 (a.example,late.example,tls.example)", "[::1]:<ephemeral>", "bind 0.0.0.0:<ephemeral>",
+			"bind 127.0.0.1:8080", `unix:@a\x00b`},
 		ProcessExecs: []string{"/bin/sh"}, MCPTools: []string{}, PolicyDecisions: []string{},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -77,7 +85,8 @@ func TestSurfaceListsWhatTheAgentDid(t *testing.T) {
 func TestSurfaceCountsWhatItLeavesOut(t *testing.T) {
 	s := New("r", "")
 	for _, c := range []schema.Class{schema.ClassLoader, schema.ClassLoader, schema.ClassLocale, schema.ClassAgent} {
-		s.Add(&schema.KernelEvent{Kind: schema.KindOpen, Value: "/x", Class: c, Repeat: c == schema.ClassLocale, Count: 5})
+		s.Add(&schema.KernelEvent{Kind: schema.KindOpen, Value: "/x", Class: c, Repeat: c == schema.ClassLocale,
+			Count: 5})
 	}
 	if diff := cmp.Diff(map[string]uint64{"loader": 2, "locale": 5}, s.LeftOut()); diff != "" {
 		t.Error(diff)
@@ -88,7 +97,9 @@ func TestSurfaceCountsWhatItLeavesOut(t *testing.T) {
 // however often the sets were spilled and in whatever order they were filled.
 func TestSurfaceIsCanonicalHoweverItWasSpilled(t *testing.T) {
 	const n = 5000
-	want := schema.CapabilitySurface{Schema: schema.CapabilitySurfaceV0, RunID: "run_1", FilesystemPaths: []string{}, NetworkEndpoints: []string{}, ProcessExecs: []string{}, MCPTools: []string{"t"}, PolicyDecisions: []string{"allow:t"}}
+	want := schema.CapabilitySurface{Schema: schema.CapabilitySurfaceV0, RunID: "run_1", FilesystemPaths: []string{},
+		NetworkEndpoints: []string{}, ProcessExecs: []string{}, MCPTools: []string{"t"},
+		PolicyDecisions: []string{"allow:t"}}
 	for i := range n {
 		want.FilesystemPaths = append(want.FilesystemPaths, fmt.Sprintf("/dir/<&\"é>/%05d", i))
 	}
@@ -157,21 +168,29 @@ func TestSurfaceNoticesADamagedRun(t *testing.T) {
 
 func TestFilesOfMkstempLoseTheirRandomPart(t *testing.T) {
 	made := func(path string, flags uint64, mode uint32) *schema.KernelEvent {
-		return &schema.KernelEvent{Kind: schema.KindOpen, Value: path, Flags: flags, Mode: mode, HasResult: true, Result: 3}
+		return &schema.KernelEvent{Kind: schema.KindOpen, Value: path, Flags: flags, Mode: mode, HasResult: true,
+			Result: 3}
 	}
 	gone := func(path string) *schema.KernelEvent { return fileEvent(schema.KindUnlink, path, "") }
 	nofollow := uint64(0o400000)
 	if runtime.GOARCH == "arm64" {
 		nofollow = 0o100000
 	}
-	got := surfaceOf(t, made("/tmp/a7_x9q2z", 0o2000302|nofollow, 0o600), fileEvent(schema.KindWrite, "/tmp/a7_x9q2z", ""), gone("/tmp/a7_x9q2z"),
+	got := surfaceOf(t, made("/tmp/a7_x9q2z", 0o2000302|nofollow, 0o600),
+		fileEvent(schema.KindWrite, "/tmp/a7_x9q2z", ""), gone("/tmp/a7_x9q2z"),
 		fileEvent(schema.KindOpen, "/tmp/a7_x9q2z", ""), // now somebody else's
-		made("/tmp/fooAbCdEf", 0o302, 0o600), gone("/tmp/fooAbCdEf"), made("/tmp/barAbCdEf.txt", 0o302, 0o600), gone("/tmp/barAbCdEf.txt"), made("/tmp/leftAbCdEf", 0o302, 0o600),
-		made("/tmp/chosen", 0o302, 0o644), gone("/tmp/chosen"), made("/home/chosen", 0o302, 0o600), gone("/home/chosen"), made("/tmp/ab", 0o302, 0o600), gone("/tmp/ab"),
-		made("/home/sedAbCdEf", 0o302, 0o600), fileEvent(schema.KindRename, "/home/sedAbCdEf", "/home/f"), made("/home/sedAbCdEg", 0o302, 0o644),
-		made("/home/x.tmpf624c00", 0o302, 0o666), gone("/home/x.tmpf624c00"), made("/home/y.tmpf624c00", 0o102, 0o666), gone("/home/y.tmpf624c00"))
-	want := []string{"/home/chosen", "/home/f", "/home/sed<random>", "/home/sedAbCdEg", "/home/x.tmp<random>", "/home/y.tmpf624c00",
-		"/tmp/<random>", "/tmp/a7_x9q2z", "/tmp/ab", "/tmp/bar<random>.txt", "/tmp/chosen", "/tmp/foo<random>", "/tmp/leftAbCdEf"}
+		made("/tmp/fooAbCdEf", 0o302, 0o600), gone("/tmp/fooAbCdEf"), made("/tmp/barAbCdEf.txt", 0o302, 0o600),
+		gone("/tmp/barAbCdEf.txt"), made("/tmp/leftAbCdEf", 0o302, 0o600),
+		made("/tmp/chosen", 0o302, 0o644), gone("/tmp/chosen"), made("/home/chosen", 0o302, 0o600),
+		gone("/home/chosen"), made("/tmp/ab", 0o302, 0o600), gone("/tmp/ab"),
+		made("/home/sedAbCdEf", 0o302, 0o600), fileEvent(schema.KindRename, "/home/sedAbCdEf", "/home/f"),
+		made("/home/sedAbCdEg", 0o302, 0o644),
+		made("/home/x.tmpf624c00", 0o302, 0o666), gone("/home/x.tmpf624c00"), made("/home/y.tmpf624c00", 0o102, 0o666),
+		gone("/home/y.tmpf624c00"))
+	want := []string{"/home/chosen", "/home/f", "/home/sed<random>", "/home/sedAbCdEg", "/home/x.tmp<random>",
+		"/home/y.tmpf624c00",
+		"/tmp/<random>", "/tmp/a7_x9q2z", "/tmp/ab", "/tmp/bar<random>.txt", "/tmp/chosen", "/tmp/foo<random>",
+		"/tmp/leftAbCdEf"}
 	if diff := cmp.Diff(want, got.FilesystemPaths); diff != "" {
 		t.Error(diff)
 	}
@@ -186,7 +205,8 @@ func TestWordsAreNotRandom(t *testing.T) {
 		return e
 	}
 	for _, path := range []string{"/tmp/passwd", "/tmp/shadow", "/tmp/id_rsa_backup", "/tmp/README.txt"} {
-		if got := surfaceOf(t, made(path), fileEvent(schema.KindUnlink, path, "")).FilesystemPaths; len(got) != 1 || got[0] != path {
+		if got := surfaceOf(t, made(path), fileEvent(schema.KindUnlink, path, "")).FilesystemPaths; len(got) != 1 ||
+			got[0] != path {
 			t.Errorf("%s is %q", path, got)
 		}
 	}
@@ -225,13 +245,17 @@ func TestWhatHappensToAFileTellsAWordFromChance(t *testing.T) {
 		then []*schema.KernelEvent
 		want []string
 	}{
-		"tried":         {[]*schema.KernelEvent{event(schema.KindWrite, 1), event(schema.KindUnlink, 1)}, []string{"/tmp/<random>"}},
-		"left":          {[]*schema.KernelEvent{event(schema.KindWrite, 1)}, []string{path}},
-		"read":          {[]*schema.KernelEvent{event(schema.KindOpen, 2), event(schema.KindUnlink, 1)}, []string{path}},
-		"removed":       {[]*schema.KernelEvent{event(schema.KindUnlink, 2)}, []string{path}},
-		"renamed":       {[]*schema.KernelEvent{renamed}, []string{path, "/tmp/x"}},
-		"chmod":         {[]*schema.KernelEvent{event(schema.KindChmod, 1), event(schema.KindUnlink, 1)}, []string{path}},
-		"somebody else": {[]*schema.KernelEvent{event(schema.KindUnlink, 1), event(schema.KindOpen, 2)}, []string{"/tmp/<random>", path}},
+		"tried": {[]*schema.KernelEvent{event(schema.KindWrite, 1), event(schema.KindUnlink, 1)},
+			[]string{"/tmp/<random>"}},
+		"left": {[]*schema.KernelEvent{event(schema.KindWrite, 1)}, []string{path}},
+		"read": {[]*schema.KernelEvent{event(schema.KindOpen, 2), event(schema.KindUnlink, 1)},
+			[]string{path}},
+		"removed": {[]*schema.KernelEvent{event(schema.KindUnlink, 2)}, []string{path}},
+		"renamed": {[]*schema.KernelEvent{renamed}, []string{path, "/tmp/x"}},
+		"chmod": {[]*schema.KernelEvent{event(schema.KindChmod, 1), event(schema.KindUnlink, 1)},
+			[]string{path}},
+		"somebody else": {[]*schema.KernelEvent{event(schema.KindUnlink, 1), event(schema.KindOpen, 2)},
+			[]string{"/tmp/<random>", path}},
 	} {
 		got := surfaceOf(t, append([]*schema.KernelEvent{opened}, c.then...)...)
 		if diff := cmp.Diff(c.want, got.FilesystemPaths); diff != "" {
@@ -247,7 +271,8 @@ func TestNamesThatComeAndGo(t *testing.T) {
 		return &schema.KernelEvent{Kind: schema.KindMkdir, PID: 4321, Value: path, Mode: mode, HasResult: true}
 	}
 	file := func(path string) *schema.KernelEvent {
-		return &schema.KernelEvent{Kind: schema.KindOpen, PID: 4321, Value: path, Flags: 0o302, Mode: 0o600, HasResult: true, Result: 3}
+		return &schema.KernelEvent{Kind: schema.KindOpen, PID: 4321, Value: path, Flags: 0o302, Mode: 0o600,
+			HasResult: true, Result: 3}
 	}
 	event := func(kind schema.KernelKind, path, target string) *schema.KernelEvent {
 		e := fileEvent(kind, path, target)
@@ -261,44 +286,100 @@ func TestNamesThatComeAndGo(t *testing.T) {
 	}
 	late := event(schema.KindWrite, "/w/st3hJZn1", "")
 	late.Repeat, late.Count = true, 2
-	argument := &schema.KernelEvent{Kind: schema.KindExec, PID: 4321, Value: "/bin/make", Argv: []string{"make", "key=/w/id.Prod01"}}
+	argument := &schema.KernelEvent{Kind: schema.KindExec, PID: 4321, Value: "/bin/make",
+		Argv: []string{"make", "key=/w/id.Prod01"}}
 	for name, c := range map[string]struct {
 		events []*schema.KernelEvent
 		want   []string
 	}{
-		"renamed":                {[]*schema.KernelEvent{file("/w/.f.3hJZn1"), event(schema.KindWrite, "/w/.f.3hJZn1", ""), event(schema.KindRename, "/w/.f.3hJZn1", "/w/f")}, []string{"/w/.f.<random>", "/w/f"}},
-		"rsync's":                {[]*schema.KernelEvent{ofRsync, event(schema.KindChmod, "/w/.f.C8yNRv", ""), event(schema.KindRename, "/w/.f.C8yNRv", "/w/f")}, []string{"/w/.f.<random>", "/w/f"}},
-		"after a dot":            {[]*schema.KernelEvent{file("/w/a-b.MWDYk2"), event(schema.KindUnlink, "/w/a-b.MWDYk2", "")}, []string{"/w/a-b.<random>"}},
-		"a repeat told late":     {[]*schema.KernelEvent{file("/w/st3hJZn1"), event(schema.KindUnlink, "/w/st3hJZn1", ""), late}, []string{"/w/st<random>"}},
-		"left":                   {[]*schema.KernelEvent{file("/w/key.Prod01"), event(schema.KindWrite, "/w/key.Prod01", "")}, []string{"/w/key.Prod01"}},
-		"spelled":                {[]*schema.KernelEvent{argument, file("/w/id.Prod01"), event(schema.KindUnlink, "/w/id.Prod01", "")}, []string{"/w/id.Prod01"}},
-		"a directory":            {[]*schema.KernelEvent{mkdir("/w/deb.OHHk1b", 0o700), event(schema.KindOpen, "/w/deb.OHHk1b/control", ""), event(schema.KindRmdir, "/w/deb.OHHk1b", ""), event(schema.KindOpen, "/w/deb.OHHk1b/x", "")}, []string{"/w/deb.<random>", "/w/deb.<random>/control", "/w/deb.OHHk1b/x"}},
-		"a directory that stays": {[]*schema.KernelEvent{mkdir("/w/deb.OHHk1b", 0o700), event(schema.KindOpen, "/w/deb.OHHk1b/control", "")}, []string{"/w/deb.OHHk1b", "/w/deb.OHHk1b/control"}},
-		"in a directory of its own": {[]*schema.KernelEvent{mkdir("/w/d.OHHk1b", 0o700), mkdir("/w/d.OHHk1b/e.WQ7k1b", 0o700), file("/w/d.OHHk1b/e.WQ7k1b/ccAb1Cdu.s"), event(schema.KindUnlink, "/w/d.OHHk1b/e.WQ7k1b/ccAb1Cdu.s", ""), event(schema.KindRmdir, "/w/d.OHHk1b/e.WQ7k1b", ""), event(schema.KindRmdir, "/w/d.OHHk1b", "")},
+		"renamed": {[]*schema.KernelEvent{file("/w/.f.3hJZn1"),
+			event(schema.KindWrite, "/w/.f.3hJZn1", ""), event(schema.KindRename, "/w/.f.3hJZn1", "/w/f")},
+			[]string{"/w/.f.<random>", "/w/f"}},
+		"rsync's": {[]*schema.KernelEvent{ofRsync, event(schema.KindChmod, "/w/.f.C8yNRv", ""),
+			event(schema.KindRename, "/w/.f.C8yNRv", "/w/f")}, []string{"/w/.f.<random>", "/w/f"}},
+		"after a dot": {[]*schema.KernelEvent{file("/w/a-b.MWDYk2"),
+			event(schema.KindUnlink, "/w/a-b.MWDYk2", "")}, []string{"/w/a-b.<random>"}},
+		"a repeat told late": {[]*schema.KernelEvent{file("/w/st3hJZn1"),
+			event(schema.KindUnlink, "/w/st3hJZn1", ""), late}, []string{"/w/st<random>"}},
+		"left": {[]*schema.KernelEvent{file("/w/key.Prod01"),
+			event(schema.KindWrite, "/w/key.Prod01", "")}, []string{"/w/key.Prod01"}},
+		"spelled": {[]*schema.KernelEvent{argument, file("/w/id.Prod01"),
+			event(schema.KindUnlink, "/w/id.Prod01", "")}, []string{"/w/id.Prod01"}},
+		"a directory": {[]*schema.KernelEvent{mkdir("/w/deb.OHHk1b", 0o700),
+			event(schema.KindOpen, "/w/deb.OHHk1b/control", ""), event(schema.KindRmdir, "/w/deb.OHHk1b", ""),
+			event(schema.KindOpen, "/w/deb.OHHk1b/x", "")},
+			[]string{"/w/deb.<random>", "/w/deb.<random>/control", "/w/deb.OHHk1b/x"}},
+		"a directory that stays": {[]*schema.KernelEvent{mkdir("/w/deb.OHHk1b", 0o700),
+			event(schema.KindOpen, "/w/deb.OHHk1b/control", "")}, []string{"/w/deb.OHHk1b", "/w/deb.OHHk1b/control"}},
+		"in a directory of its own": {[]*schema.KernelEvent{mkdir("/w/d.OHHk1b", 0o700),
+			mkdir("/w/d.OHHk1b/e.WQ7k1b", 0o700), file("/w/d.OHHk1b/e.WQ7k1b/ccAb1Cdu.s"),
+			event(schema.KindUnlink, "/w/d.OHHk1b/e.WQ7k1b/ccAb1Cdu.s", ""),
+			event(schema.KindRmdir, "/w/d.OHHk1b/e.WQ7k1b", ""), event(schema.KindRmdir, "/w/d.OHHk1b", "")},
 			[]string{"/w/d.<random>", "/w/d.<random>/e.<random>", "/w/d.<random>/e.<random>/cc<random>.s"}},
-		"in one that stays":      {[]*schema.KernelEvent{mkdir("/w/d.OHHk1b", 0o700), file("/w/d.OHHk1b/f.WQ7k1b"), event(schema.KindUnlink, "/w/d.OHHk1b/f.WQ7k1b", "")}, []string{"/w/d.OHHk1b", "/w/d.OHHk1b/f.<random>"}},
-		"in one with a new name": {[]*schema.KernelEvent{mkdir("/w/d.OHHk1b", 0o700), file("/w/d.OHHk1b/f.WQ7k1b"), event(schema.KindRename, "/w/d.OHHk1b", "/w/kept")}, []string{"/w/d.<random>", "/w/d.<random>/f.WQ7k1b", "/w/kept"}},
-		"rustc's": {[]*schema.KernelEvent{mkdir("/w/incremental/x-34d/s-hoe6-1yy6rr1-working", 0o777), event(schema.KindOpen, "/w/incremental/x-34d/s-hoe6-1yy6rr1-working/dep", ""), event(schema.KindRename, "/w/incremental/x-34d/s-hoe6-1yy6rr1-working", "/w/incremental/x-34d/s-hoe6-1yy6rr1-9dw")},
-			[]string{"/w/incremental/x-34d/s-<random>", "/w/incremental/x-34d/s-<random>-working", "/w/incremental/x-34d/s-<random>-working/dep"}},
-		"a repeat in one with a new name": {[]*schema.KernelEvent{mkdir("/w/d.OHHk1b", 0o700), event(schema.KindWrite, "/w/d.OHHk1b/x", ""), event(schema.KindRename, "/w/d.OHHk1b", "/w/kept"), {Kind: schema.KindWrite, PID: 9, Value: "/w/d.OHHk1b/x", Repeat: true, Count: 2}}, []string{"/w/d.<random>", "/w/d.<random>/x", "/w/kept"}},
-		"in one with a new name below another that stays": {[]*schema.KernelEvent{mkdir("/w/x-60uhtr", 0o700), mkdir("/w/x-60uhtr/d.OHHk1b", 0o700), file("/w/x-60uhtr/d.OHHk1b/f.WQ7k1b"), event(schema.KindRename, "/w/x-60uhtr/d.OHHk1b", "/w/kept")},
+		"in one that stays": {[]*schema.KernelEvent{mkdir("/w/d.OHHk1b", 0o700), file("/w/d.OHHk1b/f.WQ7k1b"),
+			event(schema.KindUnlink, "/w/d.OHHk1b/f.WQ7k1b", "")}, []string{"/w/d.OHHk1b", "/w/d.OHHk1b/f.<random>"}},
+		"in one with a new name": {[]*schema.KernelEvent{mkdir("/w/d.OHHk1b", 0o700), file("/w/d.OHHk1b/f.WQ7k1b"),
+			event(schema.KindRename, "/w/d.OHHk1b", "/w/kept")},
+			[]string{"/w/d.<random>", "/w/d.<random>/f.WQ7k1b", "/w/kept"}},
+		"rustc's": {[]*schema.KernelEvent{mkdir("/w/incremental/x-34d/s-hoe6-1yy6rr1-working", 0o777),
+			event(schema.KindOpen, "/w/incremental/x-34d/s-hoe6-1yy6rr1-working/dep", ""),
+			event(schema.KindRename, "/w/incremental/x-34d/s-hoe6-1yy6rr1-working",
+				"/w/incremental/x-34d/s-hoe6-1yy6rr1-9dw")},
+			[]string{"/w/incremental/x-34d/s-<random>", "/w/incremental/x-34d/s-<random>-working",
+				"/w/incremental/x-34d/s-<random>-working/dep"}},
+		"a repeat in one with a new name": {[]*schema.KernelEvent{mkdir("/w/d.OHHk1b", 0o700),
+			event(schema.KindWrite, "/w/d.OHHk1b/x", ""), event(schema.KindRename, "/w/d.OHHk1b", "/w/kept"),
+			{Kind: schema.KindWrite, PID: 9, Value: "/w/d.OHHk1b/x", Repeat: true, Count: 2}},
+			[]string{"/w/d.<random>", "/w/d.<random>/x", "/w/kept"}},
+		"in one with a new name below another that stays": {[]*schema.KernelEvent{mkdir("/w/x-60uhtr", 0o700),
+			mkdir("/w/x-60uhtr/d.OHHk1b", 0o700), file("/w/x-60uhtr/d.OHHk1b/f.WQ7k1b"),
+			event(schema.KindRename, "/w/x-60uhtr/d.OHHk1b", "/w/kept")},
 			[]string{"/w/kept", "/w/x-60uhtr", "/w/x-60uhtr/d.<random>", "/w/x-60uhtr/d.<random>/f.WQ7k1b"}},
-		"a long number":            {[]*schema.KernelEvent{mkdir("/w/go-build1234567890", 0o700), event(schema.KindRmdir, "/w/go-build1234567890", "")}, []string{"/w/go-build<random>"}},
-		"a link":                   {[]*schema.KernelEvent{event(schema.KindLink, "/dev/shm/x", "/dev/shm/sem.mp-ogdnqnzn"), event(schema.KindUnlink, "/dev/shm/sem.mp-ogdnqnzn", "")}, []string{"/dev/shm/sem.mp-<random>", "/dev/shm/x"}},
-		"rustc's objects":          {[]*schema.KernelEvent{{Kind: schema.KindOpen, PID: 9, Value: "/w/x-3146.2bk6.0pg8mjs.rcgu.o", Flags: 0o1101, Created: true, HasResult: true}, event(schema.KindUnlink, "/w/x-3146.2bk6.0pg8mjs.rcgu.o", "")}, []string{"/w/x-3146.2bk6.<random>.rcgu.o"}},
-		"an object that was there": {[]*schema.KernelEvent{{Kind: schema.KindOpen, PID: 9, Value: "/w/x-3146.2bk6.0pg8mjs.rcgu.o", Flags: 0o1101, HasResult: true}, event(schema.KindUnlink, "/w/x-3146.2bk6.0pg8mjs.rcgu.o", "")}, []string{"/w/x-3146.2bk6.0pg8mjs.rcgu.o"}},
-		"spelled after it was made": {[]*schema.KernelEvent{file("/w/ccOSDTPX.res"), {Kind: schema.KindExec, PID: 9, Value: "/bin/as", Argv: []string{"as", "/w/ccOSDTPX.ltrans0.o"}}, {Kind: schema.KindOpen, PID: 9, Value: "/w/ccOSDTPX.ltrans0.o", Flags: 0o1102, Created: true, HasResult: true},
-			event(schema.KindUnlink, "/w/ccOSDTPX.ltrans0.o", ""), event(schema.KindUnlink, "/w/ccOSDTPX.res", "")}, []string{"/w/cc<random>.ltrans0.o", "/w/cc<random>.res"}},
-		"in no directory":           {[]*schema.KernelEvent{{Kind: schema.KindOpen, PID: 9, Value: "/w/61/tmp_obj_sfvifs", Flags: 0o302, HasResult: true, Result: enoent}}, []string{"/w/61/tmp_obj_<random>"}},
-		"a semaphore":               {[]*schema.KernelEvent{file("/dev/shm/sem.EDFOTT"), event(schema.KindLink, "/dev/shm/sem.EDFOTT", "/dev/shm/sem.worker"), event(schema.KindUnlink, "/dev/shm/sem.EDFOTT", ""), event(schema.KindUnlink, "/dev/shm/sem.worker", "")}, []string{"/dev/shm/sem.<random>", "/dev/shm/sem.worker"}},
-		"written after it was gone": {[]*schema.KernelEvent{file("/w/deb.kUMv75"), event(schema.KindUnlink, "/w/deb.kUMv75", ""), {Kind: schema.KindWrite, PID: 9, Value: "/w/deb.kUMv75", Marks: schema.MarkDeleted}}, []string{"/w/deb.<random>"}},
-		"a pid in a hash":           {[]*schema.KernelEvent{event(schema.KindOpen, "/w/0c/fbf08886fca9a91cb4321ec8734c84fcbe52c9f1", "")}, []string{"/w/0c/fbf08886fca9a91cb4321ec8734c84fcbe52c9f1"}},
-		"a pid":                     {[]*schema.KernelEvent{file("/w/temp-4321.rdb"), fileEvent(schema.KindOpen, "/w/temp-4321.rdb", "")}, []string{"/w/temp-<pid>.rdb"}},
-		"a number with a pid":       {[]*schema.KernelEvent{file("/w/temp-43210.rdb"), event(schema.KindOpen, "/w/4321/x", "")}, []string{"/w/4321/x", "/w/temp-43210.rdb"}},
-		"a lock of GnuPG's":         {[]*schema.KernelEvent{event(schema.KindLink, "/h/.#lk0x000055c051b3b400.vm.4321", "/h/.#lk0x000055c051b3b400.vm.4321x")}, []string{"/h/.#lk0x<address>.vm.<pid>", "/h/.#lk0x<address>.vm.<pid>x"}},
-		"cgroups of mcp in it":      {[]*schema.KernelEvent{event(schema.KindOpen, "/sys/fs/cgroup/a/assay-run/run_01m80w/agent/assay-run/mcp-01M81BYMH6K7BQ3B5VGK3ATX6K/agent/x", "")}, []string{"/sys/fs/cgroup/a/assay-run/<run>/agent/assay-run/<mcp>/agent/x"}},
-		"one that is named so":      {[]*schema.KernelEvent{event(schema.KindOpen, "/home/assay-run/mcp-notes/x", "")}, []string{"/home/assay-run/mcp-notes/x"}},
-		"a run's cgroup":            {[]*schema.KernelEvent{event(schema.KindOpen, "/sys/fs/cgroup/a/assay-run/run_01m80w/agent/x", "")}, []string{"/sys/fs/cgroup/a/assay-run/<run>/agent/x"}},
+		"a long number": {[]*schema.KernelEvent{mkdir("/w/go-build1234567890", 0o700),
+			event(schema.KindRmdir, "/w/go-build1234567890", "")}, []string{"/w/go-build<random>"}},
+		"a link": {[]*schema.KernelEvent{event(schema.KindLink, "/dev/shm/x",
+			"/dev/shm/sem.mp-ogdnqnzn"), event(schema.KindUnlink, "/dev/shm/sem.mp-ogdnqnzn", "")},
+			[]string{"/dev/shm/sem.mp-<random>", "/dev/shm/x"}},
+		"rustc's objects": {[]*schema.KernelEvent{{Kind: schema.KindOpen, PID: 9,
+			Value: "/w/x-3146.2bk6.0pg8mjs.rcgu.o", Flags: 0o1101, Created: true, HasResult: true},
+			event(schema.KindUnlink, "/w/x-3146.2bk6.0pg8mjs.rcgu.o", "")}, []string{"/w/x-3146.2bk6.<random>.rcgu.o"}},
+		"an object that was there": {[]*schema.KernelEvent{{Kind: schema.KindOpen, PID: 9,
+			Value: "/w/x-3146.2bk6.0pg8mjs.rcgu.o", Flags: 0o1101, HasResult: true},
+			event(schema.KindUnlink, "/w/x-3146.2bk6.0pg8mjs.rcgu.o", "")}, []string{"/w/x-3146.2bk6.0pg8mjs.rcgu.o"}},
+		"spelled after it was made": {[]*schema.KernelEvent{file("/w/ccOSDTPX.res"),
+			{Kind: schema.KindExec, PID: 9, Value: "/bin/as", Argv: []string{"as", "/w/ccOSDTPX.ltrans0.o"}},
+			{Kind: schema.KindOpen, PID: 9, Value: "/w/ccOSDTPX.ltrans0.o", Flags: 0o1102, Created: true,
+				HasResult: true},
+			event(schema.KindUnlink, "/w/ccOSDTPX.ltrans0.o", ""), event(schema.KindUnlink, "/w/ccOSDTPX.res", "")},
+			[]string{"/w/cc<random>.ltrans0.o", "/w/cc<random>.res"}},
+		"in no directory": {[]*schema.KernelEvent{{Kind: schema.KindOpen, PID: 9,
+			Value: "/w/61/tmp_obj_sfvifs", Flags: 0o302, HasResult: true, Result: enoent}},
+			[]string{"/w/61/tmp_obj_<random>"}},
+		"a semaphore": {[]*schema.KernelEvent{file("/dev/shm/sem.EDFOTT"),
+			event(schema.KindLink, "/dev/shm/sem.EDFOTT", "/dev/shm/sem.worker"),
+			event(schema.KindUnlink, "/dev/shm/sem.EDFOTT", ""), event(schema.KindUnlink, "/dev/shm/sem.worker", "")},
+			[]string{"/dev/shm/sem.<random>", "/dev/shm/sem.worker"}},
+		"written after it was gone": {[]*schema.KernelEvent{file("/w/deb.kUMv75"),
+			event(schema.KindUnlink, "/w/deb.kUMv75", ""),
+			{Kind: schema.KindWrite, PID: 9, Value: "/w/deb.kUMv75", Marks: schema.MarkDeleted}},
+			[]string{"/w/deb.<random>"}},
+		"a pid in a hash": {[]*schema.KernelEvent{event(schema.KindOpen,
+			"/w/0c/fbf08886fca9a91cb4321ec8734c84fcbe52c9f1", "")},
+			[]string{"/w/0c/fbf08886fca9a91cb4321ec8734c84fcbe52c9f1"}},
+		"a pid": {[]*schema.KernelEvent{file("/w/temp-4321.rdb"),
+			fileEvent(schema.KindOpen, "/w/temp-4321.rdb", "")}, []string{"/w/temp-<pid>.rdb"}},
+		"a number with a pid": {[]*schema.KernelEvent{file("/w/temp-43210.rdb"),
+			event(schema.KindOpen, "/w/4321/x", "")}, []string{"/w/4321/x", "/w/temp-43210.rdb"}},
+		"a lock of GnuPG's": {[]*schema.KernelEvent{event(schema.KindLink, "/h/.#lk0x000055c051b3b400.vm.4321",
+			"/h/.#lk0x000055c051b3b400.vm.4321x")},
+			[]string{"/h/.#lk0x<address>.vm.<pid>", "/h/.#lk0x<address>.vm.<pid>x"}},
+		"cgroups of mcp in it": {[]*schema.KernelEvent{event(schema.KindOpen,
+			"/sys/fs/cgroup/a/assay-run/run_01m80w/agent/assay-run/mcp-01M81BYMH6K7BQ3B5VGK3ATX6K/agent/x", "")},
+			[]string{"/sys/fs/cgroup/a/assay-run/<run>/agent/assay-run/<mcp>/agent/x"}},
+		"one that is named so": {[]*schema.KernelEvent{event(schema.KindOpen, "/home/assay-run/mcp-notes/x", "")},
+			[]string{"/home/assay-run/mcp-notes/x"}},
+		"a run's cgroup": {[]*schema.KernelEvent{event(schema.KindOpen, "/sys/fs/cgroup/a/assay-run/run_01m80w/agent/x",
+			"")}, []string{"/sys/fs/cgroup/a/assay-run/<run>/agent/x"}},
 	} {
 		if diff := cmp.Diff(c.want, surfaceOf(t, c.events...).FilesystemPaths); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -337,10 +418,14 @@ func TestFilesWithoutNames(t *testing.T) {
 	}
 	linked := marked(schema.KindLink, "/w/#3", schema.MarkUnreachable)
 	linked.Target = "/w/named"
-	got := surfaceOf(t, marked(schema.KindOpen, "/w/#1", schema.MarkDeleted), marked(schema.KindWrite, "/w/#2", schema.MarkDeleted), linked,
-		marked(schema.KindOpen, "/w/#4", 0), marked(schema.KindUnlink, "/w/#5", 0), marked(schema.KindOpen, "/w/#6#", schema.MarkDeleted),
-		marked(schema.KindOpen, "/w/a#7", schema.MarkDeleted), marked(schema.KindOpen, "/w/", schema.MarkDeleted), marked(schema.KindExec, "/w/#8", schema.MarkDeleted))
-	if diff := cmp.Diff([]string{"/w/", "/w/#4", "/w/#5", "/w/#6#", "/w/#<random>", "/w/a#7", "/w/named"}, got.FilesystemPaths); diff != "" {
+	got := surfaceOf(t, marked(schema.KindOpen, "/w/#1", schema.MarkDeleted),
+		marked(schema.KindWrite, "/w/#2", schema.MarkDeleted), linked,
+		marked(schema.KindOpen, "/w/#4", 0), marked(schema.KindUnlink, "/w/#5", 0),
+		marked(schema.KindOpen, "/w/#6#", schema.MarkDeleted),
+		marked(schema.KindOpen, "/w/a#7", schema.MarkDeleted), marked(schema.KindOpen, "/w/", schema.MarkDeleted),
+		marked(schema.KindExec, "/w/#8", schema.MarkDeleted))
+	if diff := cmp.Diff([]string{"/w/", "/w/#4", "/w/#5", "/w/#6#", "/w/#<random>", "/w/a#7", "/w/named"},
+		got.FilesystemPaths); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"/w/#<random>"}, got.ProcessExecs); diff != "" {
@@ -349,6 +434,10 @@ func TestFilesWithoutNames(t *testing.T) {
 }
 
 func TestNormalizedPaths(t *testing.T) {
+	const (
+		object   = "/w/.git/objects/1a/496d8482142c84ebb60214d3cc5897d1234567"
+		goOutput = "/tmp/cache/5c/5c496d8482142c84ebb60214d3cc58971234567-d"
+	)
 	for path, want := range map[string]string{
 		"/proc/10/status":                       "/proc/self/status",
 		"/proc/11/status":                       "/proc/<pid>/status",
@@ -384,8 +473,8 @@ func TestNormalizedPaths(t *testing.T) {
 		"socket:[5767729]":                 "socket:[<n>]",
 		"pipe:[1]/../chosen":               "pipe:[1]/../chosen",
 		// hashes, whose end is digits by chance
-		"/w/.git/objects/1a/496d8482142c84ebb60214d3cc5897d1234567": "/w/.git/objects/1a/496d8482142c84ebb60214d3cc5897d1234567",
-		"/tmp/cache/5c/5c496d8482142c84ebb60214d3cc58971234567-d":   "/tmp/cache/5c/5c496d8482142c84ebb60214d3cc58971234567-d",
+		object:   object,
+		goOutput: goOutput,
 	} {
 		if got := normalizePath(path, 10); got != want {
 			t.Errorf("%s becomes %s, want %s", path, got, want)
@@ -418,7 +507,8 @@ func BenchmarkAdd(b *testing.B) {
 		b.Run(dir, func(b *testing.B) {
 			bl := New("r", b.TempDir())
 			defer bl.Close()
-			e := schema.KernelEvent{Kind: schema.KindOpen, PID: 12345, HasResult: true, Result: 3, Class: schema.ClassAgent}
+			e := schema.KernelEvent{Kind: schema.KindOpen, PID: 12345, HasResult: true, Result: 3,
+				Class: schema.ClassAgent}
 			names := make([]string, 300_000)
 			for i := range names {
 				names[i] = dir + strconv.Itoa(i)

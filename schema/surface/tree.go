@@ -54,7 +54,8 @@ func inOwnTree(exe, file string) bool {
 			return false
 		}
 		in := file[at+1:]
-		return (t.root == nil || holds(exe[:at+1], t.root)) && (below(t.in, in) || strings.HasPrefix(in, "lib/") && isLibrary(in))
+		return (t.root == nil || holds(exe[:at+1], t.root)) &&
+			(below(t.in, in) || strings.HasPrefix(in, "lib/") && isLibrary(in))
 	}
 	return false
 }
@@ -64,7 +65,8 @@ func inOwnTree(exe, file string) bool {
 func findsItself(file string) bool {
 	dir, base := path.Split(file)
 	switch {
-	case base == "pyvenv.cfg", base == "pybuilddir.txt", strings.HasPrefix(base, "python") && strings.HasSuffix(base, "._pth"):
+	case base == "pyvenv.cfg", base == "pybuilddir.txt", strings.HasPrefix(base, "python") &&
+		strings.HasSuffix(base, "._pth"):
 		return true
 	case strings.HasSuffix(base, ".pth"):
 		dir, base = path.Split(path.Clean(dir))

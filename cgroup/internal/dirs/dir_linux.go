@@ -166,15 +166,19 @@ func notMade(path string, err error) error {
 	case nil:
 		return nil
 	case unix.EAGAIN:
-		e := &procs.FullError{Path: path, Err: err, Reason: "a cgroup above has a limit for cgroups below it that is reached",
-			Remedy: "raise cgroup.max.descendants and cgroup.max.depth of the cgroups above " + filepath.Dir(path) + ", outside of this container"}
+		e := &procs.FullError{Path: path, Err: err,
+			Reason: "a cgroup above has a limit for cgroups below it that is reached",
+			Remedy: "raise cgroup.max.descendants and cgroup.max.depth of the cgroups above " + filepath.Dir(path) +
+				", outside of this container"}
 		if file, most := limitAbove(path); file != "" {
-			e.Reason, e.Remedy = fmt.Sprintf("the limit in %s is reached (%d)", file, most), "raise it: echo max > "+file
+			e.Reason, e.Remedy = fmt.Sprintf("the limit in %s is reached (%d)", file, most),
+				"raise it: echo max > "+file
 		}
 		return e
 	case unix.ENOSPC:
 		return &procs.FullError{Path: path, Err: err, Reason: "the kernel has no id left for another cgroup",
-			Remedy: "remove cgroups that nobody uses (/proc/cgroups counts them); removed ones keep their ids while files that they read are cached: echo 3 > /proc/sys/vm/drop_caches"}
+			Remedy: "remove cgroups that nobody uses (/proc/cgroups counts them); removed ones keep their ids while " +
+				"files that they read are cached: echo 3 > /proc/sys/vm/drop_caches"}
 	}
 	return &os.PathError{Op: "create cgroup", Path: path, Err: err}
 }
@@ -220,7 +224,8 @@ func freeze(dirs []dir, on bool) (done bool) {
 	for _, d := range dirs {
 		switch {
 		case d.v2:
-			done = write(filepath.Join(d.path, "cgroup.freeze"), map[bool]string{true: "1", false: "0"}[on]) == nil || done
+			done = write(filepath.Join(d.path, "cgroup.freeze"), map[bool]string{true: "1", false: "0"}[on]) == nil ||
+				done
 		case d.freezer:
 			if on {
 				done = write(filepath.Join(d.path, "freezer.state"), "FROZEN") == nil || done

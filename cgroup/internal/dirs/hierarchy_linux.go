@@ -64,7 +64,8 @@ func hierarchies() (v2 *hierarchy, v1 []*hierarchy, all []mount, err error) {
 		case "cgroup2":
 			own, ok := within(dir, root, self.unified)
 			if v2 == nil && ok {
-				v2 = &hierarchy{v2: true, mount: dir, own: own, controllers: words(filepath.Join(own, "cgroup.controllers"))}
+				v2 = &hierarchy{v2: true, mount: dir, own: own,
+					controllers: words(filepath.Join(own, "cgroup.controllers"))}
 			}
 		case "cgroup":
 			var cs []string
@@ -223,14 +224,17 @@ func (l *hierarchy) source(kind string) (source, error) {
 	}
 	for dir := own; dir != l.mount; {
 		if limited(dir) {
-			return source{}, fmt.Errorf("cgroup %s has other processes in it, so it cannot hand out controllers, and sets limits of its own", dir)
+			return source{}, fmt.Errorf("cgroup %s has other processes in it, so it cannot hand out controllers, "+
+				"and sets limits of its own", dir)
 		}
 		dir = filepath.Dir(dir)
-		if l.hands(dir, kind) && unix.Access(dir, unix.W_OK) == nil && unix.Access(filepath.Join(dir, "cgroup.procs"), unix.W_OK) == nil {
+		if l.hands(dir, kind) && unix.Access(dir, unix.W_OK) == nil &&
+			unix.Access(filepath.Join(dir, "cgroup.procs"), unix.W_OK) == nil {
 			return source{base: dir}, nil
 		}
 	}
-	return source{}, fmt.Errorf("cgroup %s has other processes in it, so it cannot hand out controllers, and no writable cgroup above it does", own)
+	return source{}, fmt.Errorf("cgroup %s has other processes in it, so it cannot hand out controllers, and no "+
+		"writable cgroup above it does", own)
 }
 
 func (l *hierarchy) hands(dir, kind string) bool {
@@ -317,7 +321,8 @@ func (l *hierarchy) delegable(kind string) bool {
 	dir := l.unit(l.own)
 	for dir != "" && dir != l.mount {
 		dir = filepath.Dir(dir)
-		if slices.Contains(words(filepath.Join(dir, "cgroup.controllers")), kind) && unix.Access(dir, unix.W_OK) == nil {
+		if slices.Contains(words(filepath.Join(dir, "cgroup.controllers")), kind) &&
+			unix.Access(dir, unix.W_OK) == nil {
 			return true
 		}
 	}
@@ -340,5 +345,6 @@ func (l *hierarchy) oomStops(base string) string {
 			return ""
 		}
 	}
-	return fmt.Sprintf("systemd does not delegate the unit %s: by default it stops the unit, and the run with it, when the kernel kills a process at the memory limit", unit)
+	return fmt.Sprintf("systemd does not delegate the unit %s: by default it stops the unit, and the run with it, "+
+		"when the kernel kills a process at the memory limit", unit)
 }

@@ -91,7 +91,9 @@ func ProbeForSession() *Host {
 	}
 	if h.v2 != nil {
 		if h.clone = cloneIntoCgroup(); h.clone != nil {
-			h.because("clone_into_cgroup_unavailable", fmt.Sprintf("clone3 with CLONE_INTO_CGROUP fails: %v; commands are started by way of a re-exec", h.clone),
+			h.because("clone_into_cgroup_unavailable",
+				fmt.Sprintf("clone3 with CLONE_INTO_CGROUP fails: %v; commands are started by way of a re-exec",
+					h.clone),
 				"use kernel 5.7 or later and a seccomp profile that allows clone3")
 		}
 	}
@@ -149,9 +151,11 @@ func (h *Host) controller(kind string) Controller {
 		return Controller{Name: kind, Available: true, Hierarchy: "v1"}
 	}
 	c.Reason = "no writable hierarchy carries it"
-	c.Remedy = "run as root; for an ordinary user: systemctl edit user@.service, [Service] Delegate=cpu cpuset io memory pids"
+	c.Remedy = "run as root; for an ordinary user: systemctl edit user@.service, [Service] Delegate=cpu " +
+		"cpuset io memory pids"
 	if os.Geteuid() == 0 {
-		c.Remedy = "enable it in cgroup.subtree_control of the cgroups above this container or service; if the host has it on cgroup v1, boot the host with systemd.unified_cgroup_hierarchy=1"
+		c.Remedy = "enable it in cgroup.subtree_control of the cgroups above this container or service; if the host " +
+			"has it on cgroup v1, boot the host with systemd.unified_cgroup_hierarchy=1"
 	}
 	if h.v2 != nil && len(h.v1) == 0 {
 		c.Reason = fmt.Sprintf("%s does not list it in cgroup.controllers", h.v2.own)
@@ -308,7 +312,8 @@ func (s *Session) plan(l Limits) ([]place, error) {
 		case value == 0 && c.Hierarchy == "v1" && kind != "cpu":
 			on(h.onV1(kind)) // to count
 		case value == 0:
-		case l.Slice && slices.Contains(words(filepath.Join(h.v2.mount, "cgroup.controllers")), kind): // systemd hands it out
+		// systemd hands it out
+		case l.Slice && slices.Contains(words(filepath.Join(h.v2.mount, "cgroup.controllers")), kind):
 			v2.limits = append(v2.limits, kind)
 		case !c.Available:
 			if !l.BestEffort {
@@ -327,7 +332,8 @@ func (s *Session) plan(l Limits) ([]place, error) {
 			if how.base != v2.base && len(v2.limits) > 0 { // found further up: that must do for all
 				for _, k := range v2.limits {
 					if !h.v2.hands(how.base, k) {
-						return nil, &LimitError{Limit: k, Controller: k, Reason: "no single cgroup hands out all controllers needed", Remedy: c.Remedy}
+						return nil, &LimitError{Limit: k, Controller: k,
+							Reason: "no single cgroup hands out all controllers needed", Remedy: c.Remedy}
 					}
 				}
 			}
@@ -363,7 +369,8 @@ func (p place) limit(path string, l Limits) error {
 				err = set("memory.swap.max", 0)
 			}
 		case kind == "memory":
-			if err = set("memory.limit_in_bytes", l.MemoryBytes); err == nil && exists(filepath.Join(path, "memory.memsw.limit_in_bytes")) {
+			if err = set("memory.limit_in_bytes", l.MemoryBytes); err == nil &&
+				exists(filepath.Join(path, "memory.memsw.limit_in_bytes")) {
 				err = set("memory.memsw.limit_in_bytes", l.MemoryBytes)
 			}
 		case kind == "cpu" && p.h.v2:
@@ -571,7 +578,8 @@ func sliceRunID(name string) string {
 // containersPath is the directory for containers of the session in a directory.
 func containersPath(session dir) string {
 	if session.slice {
-		return filepath.Join(session.path, strings.TrimSuffix(filepath.Base(session.path), sliceSuffix)+containersSuffix)
+		return filepath.Join(session.path, strings.TrimSuffix(filepath.Base(session.path), sliceSuffix)+
+			containersSuffix)
 	}
 	return filepath.Join(session.path, containersName)
 }
@@ -579,7 +587,8 @@ func containersPath(session dir) string {
 // Slices reports whether a session can be a slice of the systemd that has the hierarchy
 // that is seen here, and whose process 1 is in init.scope.
 func (h *Host) Slices() bool {
-	return h.mode == Unified && os.Geteuid() == 0 && exists("/run/systemd/system") && exists(filepath.Join(h.v2.mount, "init.scope"))
+	return h.mode == Unified && os.Geteuid() == 0 && exists("/run/systemd/system") &&
+		exists(filepath.Join(h.v2.mount, "init.scope"))
 }
 
 // createSlice makes and locks a slice that is the session, with its limits: systemd sets

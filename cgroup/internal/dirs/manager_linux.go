@@ -53,7 +53,8 @@ func (m *manager) close() {
 // call calls a method of the manager for a unit, and stores its answer in into, if that is
 // not nil.
 func (m *manager) call(into any, method, unit string, args ...any) error {
-	answer := m.bus.Object(systemdName, "/org/freedesktop/systemd1").CallWithContext(m.ctx, managerName+method, 0, append([]any{unit}, args...)...)
+	answer := m.bus.Object(systemdName, "/org/freedesktop/systemd1").CallWithContext(m.ctx, managerName+method, 0,
+		append([]any{unit}, args...)...)
 	err := answer.Err
 	if err == nil && into != nil {
 		err = answer.Store(into)
@@ -72,7 +73,8 @@ func (m *manager) property(unit, name string) (value string, ok bool, err error)
 	} else if err != nil {
 		return "", false, err
 	}
-	err = m.bus.Object(systemdName, at).CallWithContext(m.ctx, "org.freedesktop.DBus.Properties.Get", 0, systemdName+".Unit", name).Store(&value)
+	err = m.bus.Object(systemdName, at).CallWithContext(m.ctx, "org.freedesktop.DBus.Properties.Get", 0,
+		systemdName+".Unit", name).Store(&value)
 	if is(err, noSuchUnit) || is(err, "org.freedesktop.DBus.Error.UnknownObject") { // it went meanwhile
 		return "", false, nil
 	}
@@ -143,7 +145,8 @@ func startSlice(path, runID string, l Limits) error {
 		Name       string
 		Properties []setting
 	}{}
-	if err := m.call(nil, "StartTransientUnit", filepath.Base(path), "replace", properties, auxiliary); is(err, unitExists) {
+	if err := m.call(nil, "StartTransientUnit", filepath.Base(path), "replace", properties, auxiliary); is(err,
+		unitExists) {
 		return fmt.Errorf("%w: %w", err, procs.ErrInUse)
 	} else if err != nil {
 		return err

@@ -117,11 +117,13 @@ func (s *Session) Frozen() bool {
 	for _, d := range s.dirs {
 		switch {
 		case d.v2:
-			if events, _ := procs.ReadFile(filepath.Join(d.path, "cgroup.events")); bytes.Contains(events, []byte("frozen 1")) {
+			if events, _ := procs.ReadFile(filepath.Join(d.path, "cgroup.events")); bytes.Contains(events,
+				[]byte("frozen 1")) {
 				return true
 			}
 		case d.freezer:
-			if state, _ := procs.ReadFile(filepath.Join(d.path, "freezer.state")); bytes.HasPrefix(state, []byte("FR")) {
+			if state, _ := procs.ReadFile(filepath.Join(d.path, "freezer.state")); bytes.HasPrefix(state,
+				[]byte("FR")) {
 				return true // FREEZING or FROZEN
 			}
 		}
@@ -237,7 +239,9 @@ func (s *Session) claimOutskirts() {
 	for _, m := range s.host.mounts {
 		path := filepath.Join(m.dir, below(s.mount, s.Path()))
 		h := &hierarchy{mount: m.dir, v2: m.v2, controllers: m.controllers}
-		if h.v2 || !h.useful(false) || !slices.ContainsFunc(s.outskirts.dirs, func(d dir) bool { return d.path == path }) {
+		if h.v2 || !h.useful(false) || !slices.ContainsFunc(s.outskirts.dirs, func(d dir) bool {
+			return d.path == path
+		}) {
 			continue
 		}
 		base := filepath.Dir(filepath.Dir(path))
@@ -557,7 +561,8 @@ func NewWard(args []string) *Ward {
 			w.above = append(w.above, path)
 		default:
 			kind, outskirt := strings.CutPrefix(kind, argOutskirt)
-			d := dir{path: path, v2: kind == argV2 || kind == argSlice, slice: kind == argSlice, freezer: kind == argFreezer}
+			d := dir{path: path, v2: kind == argV2 || kind == argSlice, slice: kind == argSlice,
+				freezer: kind == argFreezer}
 			if outskirt {
 				w.outskirts = append(w.outskirts, d)
 			} else {

@@ -15,7 +15,9 @@ func TestSliceNames(t *testing.T) {
 			t.Errorf("%s: the slice %s is that of %s", id, name, sliceRunID(name))
 		}
 		at := containersPath(dir{path: "/top/" + name, slice: true})
-		if base := filepath.Base(at); filepath.Dir(at) != "/top/"+name || !strings.HasPrefix(base, strings.TrimSuffix(name, sliceSuffix)+"-") || strings.Count(base, "-") != 1 || len(base) > 255 {
+		if base := filepath.Base(at); filepath.Dir(at) != "/top/"+name ||
+			!strings.HasPrefix(base, strings.TrimSuffix(name, sliceSuffix)+"-") || strings.Count(base, "-") != 1 ||
+			len(base) > 255 {
 			t.Errorf("%s: containers in %s", id, at)
 		}
 	}

@@ -31,17 +31,20 @@ func TestSweepLeavesWhatALiveSessionsEngineMade(t *testing.T) {
 		defer remove([]dir{{path: top}})
 	}
 	defer cmd.Process.Kill()
-	if err := errors.Join(os.MkdirAll(session, 0o755), os.MkdirAll(container, 0o755), write(filepath.Join(container, "cgroup.procs"), fmt.Sprint(cmd.Process.Pid))); err != nil {
+	if err := errors.Join(os.MkdirAll(session, 0o755), os.MkdirAll(container, 0o755),
+		write(filepath.Join(container, "cgroup.procs"), fmt.Sprint(cmd.Process.Pid))); err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]*Swept{}
-	if err := h.sweep(&l, parent, found, nil); err != nil || len(found) > 0 || len(pids([]dir{{path: container}})) != 1 {
+	if err := h.sweep(&l, parent, found, nil); err != nil || len(found) > 0 ||
+		len(pids([]dir{{path: container}})) != 1 {
 		t.Errorf("sweeping while the session lives: %v, found %v", err, found)
 	}
 	if err := os.Remove(session); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.sweep(&l, parent, found, nil); err != nil || found["live"] == nil || found["live"].Killed != 1 || exists(parent) {
+	if err := h.sweep(&l, parent, found, nil); err != nil || found["live"] == nil || found["live"].Killed != 1 ||
+		exists(parent) {
 		t.Errorf("sweeping once it is gone: %v, found %v; it is there: %v", err, found["live"], exists(parent))
 	}
 	if err := cmd.Wait(); err == nil || err.Error() != "signal: killed" {

@@ -26,4 +26,5 @@ package helper
 import "errors"
 
 // ErrNone is what package cgroup's ErrNoHelper is.
-var ErrNone = errors.New(`this program cannot start the helper process that this needs: import _ "github.com/assay-run/assay-run/cgroup/reexec" in its main package`)
+var ErrNone = errors.New(
+	`this program cannot start the helper process that this needs: import _ "github.com/assay-run/assay-run/cgroup/reexec" in its main package`)

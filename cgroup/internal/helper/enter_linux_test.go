@@ -35,7 +35,8 @@ func TestImportingTheLibraryIsNoRole(t *testing.T) {
 
 // What needs a helper says what is missing, and leaves nothing behind.
 func TestWithoutTheEntryHelpersAreAnError(t *testing.T) {
-	s, err := cgroup.Probe().NewSession(fmt.Sprintf("no-helper-%d", os.Getpid()), cgroup.Limits{Pids: 100, BestEffort: true})
+	s, err := cgroup.Probe().NewSession(fmt.Sprintf("no-helper-%d", os.Getpid()),
+		cgroup.Limits{Pids: 100, BestEffort: true})
 	if err != nil {
 		t.Fatal(err)
 	}

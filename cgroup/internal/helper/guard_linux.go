@@ -172,7 +172,8 @@ func elsewhereMain(args []string) int {
 		}
 		files = append(files, uintptr(fd))
 	}
-	pid, err := syscall.ForkExec("/proc/self/exe", args[3:], &syscall.ProcAttr{Dir: "/", Env: exactEnviron(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	pid, err := syscall.ForkExec("/proc/self/exe", args[3:],
+		&syscall.ProcAttr{Dir: "/", Env: exactEnviron(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
 		return 125
 	}
@@ -449,7 +450,8 @@ func (t *terminal) restore() {
 	}
 	now, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
 	// Line speeds and the like are the driver's to adjust.
-	if err == nil && now.Iflag == t.set.Iflag && now.Oflag == t.set.Oflag && now.Lflag == t.set.Lflag && now.Cc == t.set.Cc {
+	if err == nil && now.Iflag == t.set.Iflag && now.Oflag == t.set.Oflag && now.Lflag == t.set.Lflag &&
+		now.Cc == t.set.Cc {
 		_ = unix.IoctlSetTermios(t.fd, unix.TCSETS, &t.own)
 	}
 }

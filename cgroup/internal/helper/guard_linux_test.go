@@ -51,7 +51,9 @@ func TestAFullPipeStopsNobody(t *testing.T) {
 	if released(int(r.Fd()), -1, left.hear) {
 		t.Error("the guard heard a release")
 	}
-	if n := len(left.dirs); n < 10 || n > 16 || slices.ContainsFunc(left.dirs, func(d string) bool { return d != dir }) {
+	if n := len(left.dirs); n < 10 || n > 16 || slices.ContainsFunc(left.dirs, func(d string) bool {
+		return d != dir
+	}) {
 		t.Errorf("heard %d directories", n)
 	}
 }

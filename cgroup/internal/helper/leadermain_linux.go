@@ -87,7 +87,8 @@ func forkIn(join, home []int, path string, argv []string, attr *syscall.SysProcA
 			return 0, err
 		}
 	}
-	pid, err = syscall.ForkExec(path, argv, &syscall.ProcAttr{Env: exactEnviron(), Files: []uintptr{0, 1, 2}, Sys: attr})
+	pid, err = syscall.ForkExec(path, argv,
+		&syscall.ProcAttr{Env: exactEnviron(), Files: []uintptr{0, 1, 2}, Sys: attr})
 	for _, fd := range home {
 		if _, herr := unix.Write(fd, []byte("0")); herr != nil && err == nil {
 			// The group could never become empty with this thread in it.

@@ -33,7 +33,8 @@ func shownSocket() *os.File {
 func show(socket *os.File, pid int) error {
 	var own [8]byte
 	_, _ = unix.Getrandom(own[:], 0)
-	return unix.Bind(int(socket.Fd()), &unix.SockaddrUnix{Name: "@" + shownAs + strconv.Itoa(pid) + "-" + hex.EncodeToString(own[:])})
+	return unix.Bind(int(socket.Fd()),
+		&unix.SockaddrUnix{Name: "@" + shownAs + strconv.Itoa(pid) + "-" + hex.EncodeToString(own[:])})
 }
 
 // shown returns the processes in this network namespace that have such a socket.

@@ -83,7 +83,8 @@ func trusted(pid int) bool {
 // guards reports whether the runner of a guard is alive: it holds the other end of
 // the guard's pipe. False where that cannot be seen.
 func guards(pid int) bool {
-	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/fd/"+strconv.Itoa(guardPipe), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/fd/"+strconv.Itoa(guardPipe),
+		unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}

@@ -41,7 +41,8 @@ func TestAnotherUsersGuardIsNotBelieved(t *testing.T) {
 			cmd := exec.Command("bash", "-c", `exec -a assay-run yes "$@"`, "-", arg, id)
 			cmd.Stdout = w
 			if os.Getuid() == 0 {
-				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(c.uid), Gid: uint32(c.uid)}}
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(c.uid),
+					Gid: uint32(c.uid)}}
 			}
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)

@@ -165,7 +165,8 @@ func children() (dead int, any bool) {
 		_ [128]byte
 	}
 	for {
-		err := unix.Waitid(unix.P_ALL, 0, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
+		err := unix.Waitid(unix.P_ALL, 0, (*unix.Siginfo)(unsafe.Pointer(&info)),
+			unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
 		if !errors.Is(err, unix.EINTR) {
 			return int(info.child.pid), !errors.Is(err, unix.ECHILD)
 		}
@@ -373,7 +374,8 @@ func (g *Group) execute(st procs.Stat) (first bool) {
 		return false
 	default:
 		defer unix.Close(fd)
-		if now, ok := procs.Read(st.PID); !ok || now.Start != st.Start || unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
+		if now, ok := procs.Read(st.PID); !ok || now.Start != st.Start ||
+			unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
 			return false
 		}
 	}
@@ -441,11 +443,13 @@ func (g *Group) scan(adopted func(procs.Stat) bool) []int {
 	for changed := true; changed; {
 		changed = false
 		for _, st := range order {
-			if _, ok := g.known[st.PID]; ok || st.PID == g.runner.PID || st.PID == os.Getpid() || helpers.pids[st.PID] || st.Start < g.runner.Start {
+			if _, ok := g.known[st.PID]; ok || st.PID == g.runner.PID || st.PID == os.Getpid() ||
+				helpers.pids[st.PID] || st.Start < g.runner.Start {
 				continue
 			}
 			_, child := g.known[st.PPID]
-			if child || g.sids[st.SID] || !g.belongsToAnother(st, all) && (g.marked(st) || st.SID != g.runner.SID && adopted(st)) {
+			if child || g.sids[st.SID] || !g.belongsToAnother(st, all) &&
+				(g.marked(st) || st.SID != g.runner.SID && adopted(st)) {
 				g.known[st.PID] = st.Start
 				if st.SID != g.runner.SID {
 					g.sids[st.SID] = true

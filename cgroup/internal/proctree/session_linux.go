@@ -33,7 +33,8 @@ type Session struct {
 // strangers would be taken for the session's and killed.
 func Usable() error {
 	if self, _ := os.Readlink("/proc/self"); self != strconv.Itoa(os.Getpid()) {
-		return fmt.Errorf("no cgroup is writable, and /proc is not mounted or of another pid namespace: %w", procs.ErrNotSupported)
+		return fmt.Errorf("no cgroup is writable, and /proc is not mounted or of another pid namespace: %w",
+			procs.ErrNotSupported)
 	}
 	return nil
 }

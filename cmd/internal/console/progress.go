@@ -76,7 +76,8 @@ func (p *Progress) Step(done, total int64) {
 	}
 	const width = 24
 	n := int(part * width)
-	fmt.Fprintf(p.w, "\r\x1b[K%s [%s%s] %3.0f%% %s", p.what, strings.Repeat("#", n), strings.Repeat(".", width-n), part*100, p.name)
+	fmt.Fprintf(p.w, "\r\x1b[K%s [%s%s] %3.0f%% %s", p.what, strings.Repeat("#", n), strings.Repeat(".", width-n),
+		part*100, p.name)
 }
 
 // Done takes the bar away. It may be called again.

@@ -37,7 +37,8 @@ func TestABarIsDrawnOnATerminalAlone(t *testing.T) {
 	w.Close()
 	out, _ := io.ReadAll(terminal) // EIO at its end
 	got := string(out)
-	for _, want := range []string{"[######..................]  25%", "[##################......]  75%", "[########################] 100%", `a\x1b[2J.tar.gz`} {
+	for _, want := range []string{"[######..................]  25%", "[##################......]  75%",
+		"[########################] 100%", `a\x1b[2J.tar.gz`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in %q", want, got)
 		}

@@ -16,7 +16,8 @@ func passedOn() []os.Signal {
 	var all []os.Signal
 	for n := syscall.Signal(1); n <= 64; n++ {
 		switch n {
-		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE:
+		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGTTIN, syscall.SIGTTOU,
+			syscall.SIGPIPE:
 		default:
 			all = append(all, n)
 		}

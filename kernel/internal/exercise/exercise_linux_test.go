@@ -20,7 +20,8 @@ func TestWithoutAList(t *testing.T) {
 	defer null.Close()
 	var lacks [2]int
 	for i, args := range [][]string{arguments(false), arguments(true)} {
-		cmd := &exec.Cmd{Path: "/proc/self/exe", Args: args, ExtraFiles: []*os.File{Threads - 3: null, Exercise - 3: list}}
+		cmd := &exec.Cmd{Path: "/proc/self/exe", Args: args,
+			ExtraFiles: []*os.File{Threads - 3: null, Exercise - 3: list}}
 		out, _ := cmd.CombinedOutput()
 		lacks[i] = cmd.ProcessState.ExitCode()
 		if len(out) > 0 || lacks[i]&^(NoIPv6|NoTCP) != 0 {

@@ -83,7 +83,8 @@ func (e Entry) check() error {
 	case (e.Command == "") == (e.URL == ""):
 		return errors.New("a server needs a command or a url")
 	case e.Type == "sse":
-		return errors.New("the transport sse of earlier versions is not supported: use the server's Streamable HTTP address")
+		return errors.New("the transport sse of earlier versions is not supported: use the server's " +
+			"Streamable HTTP address")
 	}
 	return nil
 }

@@ -28,28 +28,35 @@ func server(steps chan struct{}) *sdk.Server {
 		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}}
 	}
 	for _, name := range []string{"echo", "shell"} {
-		sdk.AddTool(s, &sdk.Tool{Name: name}, func(_ context.Context, _ *sdk.CallToolRequest, p in) (*sdk.CallToolResult, any, error) {
-			return say(name + " " + p.Text), nil, nil
-		})
+		sdk.AddTool(s, &sdk.Tool{Name: name},
+			func(_ context.Context, _ *sdk.CallToolRequest, p in) (*sdk.CallToolResult, any, error) {
+				return say(name + " " + p.Text), nil, nil
+			})
 	}
-	sdk.AddTool(s, &sdk.Tool{Name: "slow"}, func(ctx context.Context, r *sdk.CallToolRequest, _ in) (*sdk.CallToolResult, any, error) {
-		for i := range 3 {
-			r.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1)})
-			<-steps
-		}
-		return say("slow is done"), nil, nil
-	})
-	sdk.AddTool(s, &sdk.Tool{Name: "ask"}, func(ctx context.Context, r *sdk.CallToolRequest, _ in) (*sdk.CallToolResult, any, error) {
-		//lint:ignore SA1019 clients of earlier versions still have roots
-		roots, err := r.Session.ListRoots(ctx, nil)
-		if err != nil {
-			return nil, nil, err
-		}
-		return say(roots.Roots[0].URI), nil, nil
-	})
-	s.AddResource(&sdk.Resource{Name: "r", URI: "test://r"}, func(context.Context, *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
-		return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: "test://r", Text: "a resource"}}}, nil
-	})
+	sdk.AddTool(s, &sdk.Tool{Name: "slow"},
+		func(ctx context.Context, r *sdk.CallToolRequest, _ in) (*sdk.CallToolResult, any, error) {
+			for i := range 3 {
+				r.Session.NotifyProgress(ctx,
+					&sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(),
+						Progress: float64(i + 1)})
+				<-steps
+			}
+			return say("slow is done"), nil, nil
+		})
+	sdk.AddTool(s, &sdk.Tool{Name: "ask"},
+		func(ctx context.Context, r *sdk.CallToolRequest, _ in) (*sdk.CallToolResult, any, error) {
+			//lint:ignore SA1019 clients of earlier versions still have roots
+			roots, err := r.Session.ListRoots(ctx, nil)
+			if err != nil {
+				return nil, nil, err
+			}
+			return say(roots.Roots[0].URI), nil, nil
+		})
+	s.AddResource(&sdk.Resource{Name: "r", URI: "test://r"},
+		func(context.Context, *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+			return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: "test://r", Text: "a resource"}}},
+				nil
+		})
 	return s
 }
 
@@ -119,7 +126,8 @@ func overPipes(t *testing.T, steps chan struct{}) *Server {
 }
 
 // front serves a backend and returns its address.
-func front(t *testing.T, f *Front, cfg Config, start func(func() http.Header) (*Server, error)) (url string, c *cutter) {
+func front(t *testing.T, f *Front, cfg Config, start func(func() http.Header) (*Server, error)) (url string,
+	c *cutter) {
 	f.Loopback, f.Servers = true, map[string]Backend{"/mcp": {Proxy: cfg, Start: start}}
 	url, c = serveBy(t, f.HTTPServer())
 	t.Cleanup(f.Close)
@@ -152,14 +160,17 @@ func TestOfficialSDK(t *testing.T) {
 			return way{&sdk.IOTransport{Reader: out, Writer: inW}, c.cut}
 		},
 		"HTTP to stdio": func(t *testing.T, steps chan struct{}) way {
-			url, c := front(t, &Front{}, Config{Rules: rules(t, policy)}, func(func() http.Header) (*Server, error) { return overPipes(t, steps), nil })
+			url, c := front(t, &Front{}, Config{Rules: rules(t, policy)}, func(func() http.Header) (*Server, error) {
+				return overPipes(t, steps), nil
+			})
 			return way{&sdk.StreamableClientTransport{Endpoint: url}, c.cut}
 		},
 		"HTTP to HTTP": func(t *testing.T, steps chan struct{}) way {
 			upstream, _ := overHTTP(t, steps, nil)
-			url, c := front(t, &Front{}, Config{Rules: rules(t, policy)}, func(forward func() http.Header) (*Server, error) {
-				return Remote{URL: upstream, Forward: forward}.Start()
-			})
+			url, c := front(t, &Front{}, Config{Rules: rules(t, policy)},
+				func(forward func() http.Header) (*Server, error) {
+					return Remote{URL: upstream, Forward: forward}.Start()
+				})
 			return way{&sdk.StreamableClientTransport{Endpoint: url}, c.cut}
 		},
 	} {
@@ -168,7 +179,9 @@ func TestOfficialSDK(t *testing.T) {
 			w := build(t, steps)
 			progress := make(chan float64, 10)
 			client := sdk.NewClient(&sdk.Implementation{Name: "c", Version: "1"}, &sdk.ClientOptions{
-				ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { progress <- r.Params.Progress },
+				ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+					progress <- r.Params.Progress
+				},
 			})
 			//lint:ignore SA1019 servers of earlier versions still ask for them
 			client.AddRoots(&sdk.Root{URI: "file:///work"})
@@ -210,7 +223,8 @@ func TestOfficialSDK(t *testing.T) {
 			if got := call("ask"); got != "file:///work" {
 				t.Errorf("the server asked for roots and got %s", got)
 			}
-			if res, err := c.ReadResource(ctx, &sdk.ReadResourceParams{URI: "test://r"}); err != nil || res.Contents[0].Text != "a resource" {
+			if res, err := c.ReadResource(ctx, &sdk.ReadResourceParams{URI: "test://r"}); err != nil ||
+				res.Contents[0].Text != "a resource" {
 				t.Errorf("the resource: %v", err)
 			}
 			done := make(chan string)
@@ -249,7 +263,10 @@ func TestLoginPassesThrough(t *testing.T) {
 	})
 	var log bytes.Buffer
 	var warned []string
-	url, _ := front(t, &Front{Token: "ours"}, Config{Rules: rules(t, "tools: {deny: [shell]}"), Decisions: &log, Warn: func(m string) { warned = append(warned, m) }},
+	url, _ := front(t, &Front{Token: "ours"},
+		Config{Rules: rules(t, "tools: {deny: [shell]}"), Decisions: &log, Warn: func(m string) {
+			warned = append(warned, m)
+		}},
 		func(forward func() http.Header) (*Server, error) {
 			return Remote{URL: upstream, Forward: forward}.Start()
 		})
@@ -303,24 +320,29 @@ func ask(t *testing.T, url, body string, header http.Header) *http.Response {
 // without the token, and sessions that are not there.
 func TestAFrontLetsNoStrangerIn(t *testing.T) {
 	steps := make(chan struct{})
-	url, _ := front(t, &Front{Token: "ours"}, Config{}, func(func() http.Header) (*Server, error) { return overPipes(t, steps), nil })
+	url, _ := front(t, &Front{Token: "ours"}, Config{}, func(func() http.Header) (*Server, error) {
+		return overPipes(t, steps), nil
+	})
 	own := "Bearer ours"
 	for name, c := range map[string]struct {
 		header http.Header
 		body   string
 		want   int
 	}{
-		"the token":               {http.Header{"Authorization": {own}}, hello, 200},
-		"no token":                {nil, hello, 401},
-		"another token":           {http.Header{"Authorization": {"Bearer x"}}, hello, 401},
-		"a page elsewhere":        {http.Header{"Authorization": {own}, "Origin": {"https://evil.example"}}, hello, 403},
-		"a page of this host":     {http.Header{"Authorization": {own}, "Origin": {"http://LOCALHOST.:5173"}}, hello, 200},
-		"a name of another's":     {http.Header{"Authorization": {own}, "Host": {"evil.example"}}, hello, 403},
-		"an unknown session":      {http.Header{"Authorization": {own}, headerSession: {"x"}}, call7, 404},
-		"no session":              {http.Header{"Authorization": {own}}, call7, 400},
-		"no JSON":                 {http.Header{"Authorization": {own}}, "{", 400},
-		"an empty batch":          {http.Header{"Authorization": {own}}, "[]", 400},
-		"a message with two keys": {http.Header{"Authorization": {own}}, `{"jsonrpc":"2.0","id":9,"id":9,"method":"initialize"}`, 400},
+		"the token":     {http.Header{"Authorization": {own}}, hello, 200},
+		"no token":      {nil, hello, 401},
+		"another token": {http.Header{"Authorization": {"Bearer x"}}, hello, 401},
+		"a page elsewhere": {http.Header{"Authorization": {own}, "Origin": {"https://evil.example"}}, hello,
+			403},
+		"a page of this host": {http.Header{"Authorization": {own}, "Origin": {"http://LOCALHOST.:5173"}}, hello,
+			200},
+		"a name of another's": {http.Header{"Authorization": {own}, "Host": {"evil.example"}}, hello, 403},
+		"an unknown session":  {http.Header{"Authorization": {own}, headerSession: {"x"}}, call7, 404},
+		"no session":          {http.Header{"Authorization": {own}}, call7, 400},
+		"no JSON":             {http.Header{"Authorization": {own}}, "{", 400},
+		"an empty batch":      {http.Header{"Authorization": {own}}, "[]", 400},
+		"a message with two keys": {http.Header{"Authorization": {own}},
+			`{"jsonrpc":"2.0","id":9,"id":9,"method":"initialize"}`, 400},
 	} {
 		if resp := ask(t, url, c.body, c.header); resp.StatusCode != c.want {
 			t.Errorf("%s: %s, want %d", name, resp.Status, c.want)
@@ -362,7 +384,9 @@ func TestManyClientsOneAfterTheOtherAreServed(t *testing.T) {
 	steps := make(chan struct{})
 	times := usualWaits
 	times.least = 500 * time.Millisecond
-	url, _ := front(t, &Front{waits: times}, Config{}, func(func() http.Header) (*Server, error) { return overPipes(t, steps), nil })
+	url, _ := front(t, &Front{waits: times}, Config{}, func(func() http.Header) (*Server, error) {
+		return overPipes(t, steps), nil
+	})
 	for i := range 200 {
 		if status, _ := greet(t, url, false); status != http.StatusOK {
 			t.Fatalf("client %d: status %d", i+1, status)
@@ -377,7 +401,9 @@ func TestAClientWithoutAPlaceWaits(t *testing.T) {
 	full := func(place time.Duration) (url, last string) {
 		times := usualWaits
 		times.place = place
-		url, _ = front(t, &Front{waits: times}, Config{}, func(func() http.Header) (*Server, error) { return overPipes(t, steps), nil })
+		url, _ = front(t, &Front{waits: times}, Config{}, func(func() http.Header) (*Server, error) {
+			return overPipes(t, steps), nil
+		})
 		for i := range maxSessions {
 			status, header := greet(t, url, true)
 			if status != http.StatusOK {
@@ -388,7 +414,8 @@ func TestAClientWithoutAPlaceWaits(t *testing.T) {
 		return url, last
 	}
 	url, _ := full(time.Millisecond)
-	if status, header := greet(t, url, true); status != http.StatusServiceUnavailable || header.Get("Retry-After") != "30" {
+	if status, header := greet(t, url, true); status != http.StatusServiceUnavailable ||
+		header.Get("Retry-After") != "30" {
 		t.Errorf("without a place: status %d, Retry-After %q", status, header.Get("Retry-After"))
 	}
 

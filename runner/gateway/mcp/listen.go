@@ -257,7 +257,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-var errToken = errors.New("the bearer token is missing or wrong: send ASSAY_MCP_TOKEN in the Authorization header or as the token query parameter")
+var errToken = errors.New("the bearer token is missing or wrong: send ASSAY_MCP_TOKEN in the Authorization header " +
+	"or as the token query parameter")
 
 // admit refuses requests that none of our clients sends. own says that the
 // Authorization header was for the front and is not sent on.
@@ -300,7 +301,8 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backe
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxLine))
 	http.NewResponseController(w).SetReadDeadline(time.Time{})
 	if err != nil {
-		http.Error(w, fmt.Sprintf("the message cannot be read: it must have at most %d bytes and arrive within %v", MaxLine, readTimeout), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("the message cannot be read: it must have at most %d bytes and arrive within %v",
+			MaxLine, readTimeout), http.StatusBadRequest)
 		return
 	}
 	line := oneLine(body)
@@ -311,7 +313,8 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backe
 		return
 	}
 	if batch && len(list) == 0 {
-		respondJSON(w, http.StatusBadRequest, errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: a batch must not be empty", nil))
+		respondJSON(w, http.StatusBadRequest,
+			errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: a batch must not be empty", nil))
 		return
 	}
 	begins, first := false, jsontext.Value(nil) // the id of what begins a session
@@ -326,7 +329,9 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, s *session, b Backe
 	fresh := s == nil
 	if fresh {
 		if !begins {
-			respondJSON(w, http.StatusBadRequest, errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: the "+headerSession+" header is missing: initialize first", nil))
+			respondJSON(w, http.StatusBadRequest,
+				errorResponse(nil, jsonrpc.CodeInvalidRequest,
+					"assay-run: the "+headerSession+" header is missing: initialize first", nil))
 			return
 		}
 		if s, err = f.start(r, b, auth); err != nil {

@@ -100,7 +100,8 @@ func denial(id jsontext.Value, found []policy.Violation) []byte {
 	if err != nil {
 		data = nil
 	}
-	return errorResponse(id, codeDenied, fmt.Sprintf("denied by policy rule %q: %s", found[0].Rule, found[0].Reason), data)
+	return errorResponse(id, codeDenied, fmt.Sprintf("denied by policy rule %q: %s", found[0].Rule, found[0].Reason),
+		data)
 }
 
 // errorResponse is a JSON-RPC error response.

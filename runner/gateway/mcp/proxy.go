@@ -90,7 +90,8 @@ func (p *Proxy) relay(clientIn io.Reader, server *Server) error {
 	go func() {
 		if err := eachLine(clientIn, p.clientLine); err != nil {
 			p.warn("read from the client: " + err.Error())
-			p.toClient.line(errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: "+err.Error(), nil)) // if it is still there
+			// if it is still there
+			p.toClient.line(errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: "+err.Error(), nil))
 		}
 		server.In.Close()
 		for quiet := false; !quiet; {
@@ -130,7 +131,8 @@ func (p *Proxy) clientLine(line []byte) error {
 // fromClient handles the messages of one line of the client.
 func (p *Proxy) fromClient(line []byte, list []incoming, batch bool) error {
 	if batch && len(list) == 0 {
-		return p.toClient.line(errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: a batch must not be empty", nil))
+		return p.toClient.line(errorResponse(nil, jsonrpc.CodeInvalidRequest, "assay-run: a batch must not be empty",
+			nil))
 	}
 	b := &answers{}
 	var kept []jsontext.Value
@@ -278,7 +280,8 @@ func (p *Proxy) garbled(raw []byte, why error) error {
 	id, response := jsonrpc.IDOf(raw)
 	if id != nil && response {
 		if r := p.answered(id); r != nil {
-			failure := errorResponse(r.id, jsonrpc.CodeInternal, "assay-run: the MCP server's answer cannot be read: "+why.Error(), nil)
+			failure := errorResponse(r.id, jsonrpc.CodeInternal, "assay-run: the MCP server's answer cannot be read: "+
+				why.Error(), nil)
 			if r.ticket != nil {
 				m, _ := jsonrpc.Decode(failure)
 				p.cfg.Run.finished(r.ticket, m)
@@ -373,7 +376,8 @@ func (p *Proxy) inputs(id, result jsontext.Value) (answer []byte, pass bool) {
 		Inputs jsontext.Value `json:"inputRequests"`
 	}
 	var asked map[string]jsontext.Value
-	if jsonrpc.ExactKeys(result, "inputRequests") != nil || json.Unmarshal(result, &r) != nil || r.Inputs.Kind() == '{' && json.Unmarshal(r.Inputs, &asked) != nil {
+	if jsonrpc.ExactKeys(result, "inputRequests") != nil || json.Unmarshal(result, &r) != nil ||
+		r.Inputs.Kind() == '{' && json.Unmarshal(r.Inputs, &asked) != nil {
 		return unreadableInputs(id), false
 	}
 	for _, key := range slices.Sorted(maps.Keys(asked)) {
@@ -391,7 +395,8 @@ func (p *Proxy) inputs(id, result jsontext.Value) (answer []byte, pass bool) {
 }
 
 func unreadableInputs(id jsontext.Value) []byte {
-	return errorResponse(id, codeDenied, "assay-run: what the MCP server asks for in its result cannot be read, so it is denied", nil)
+	return errorResponse(id, codeDenied,
+		"assay-run: what the MCP server asks for in its result cannot be read, so it is denied", nil)
 }
 
 func (p *Proxy) decide(m *jsonrpc.Message, kind policy.Kind, name string) (answer []byte, pass bool) {
@@ -405,7 +410,8 @@ func (p *Proxy) decide(m *jsonrpc.Message, kind policy.Kind, name string) (answe
 	}
 	if err := p.logDecision(c, found); err != nil {
 		p.warn(err.Error())
-		return errorResponse(m.ID, codeDenied, "assay-run: the decision about this request could not be recorded, so it is denied", nil), false
+		return errorResponse(m.ID, codeDenied,
+			"assay-run: the decision about this request could not be recorded, so it is denied", nil), false
 	}
 	if len(found) > 0 {
 		if m.ID == nil {
@@ -431,7 +437,8 @@ func (p *Proxy) call(m *jsonrpc.Message, r *pending) (answer []byte, pass bool) 
 	}
 	if err := p.logDecision(c, found); err != nil {
 		p.warn(err.Error())
-		return errorResponse(m.ID, codeDenied, "assay-run: the decision about this call could not be recorded, so it is denied", nil), false
+		return errorResponse(m.ID, codeDenied,
+			"assay-run: the decision about this call could not be recorded, so it is denied", nil), false
 	}
 	if len(found) > 0 {
 		p.cfg.Run.denied(c, found[0])
@@ -533,7 +540,8 @@ func (p *Proxy) listed(method string, item jsontext.Value) bool {
 	}
 	same, news := p.rules.pins.list(i.Name, item)
 	if news {
-		p.warn("the MCP server changed the tool " + i.Name + " after it was first listed: calls of it are denied (--allow-tool-changes allows them)")
+		p.warn("the MCP server changed the tool " + i.Name +
+			" after it was first listed: calls of it are denied (--allow-tool-changes allows them)")
 	}
 	return same && !p.rules.set.Forbidden(i.Name)
 }
@@ -610,10 +618,12 @@ func (p *Proxy) expect(m *jsonrpc.Message, r *pending) (answer []byte, ok bool) 
 	defer p.mu.Unlock()
 	key := jsonrpc.IDKey(m.ID)
 	if _, twice := p.pending[key]; twice {
-		return errorResponse(m.ID, jsonrpc.CodeInvalidRequest, "assay-run: another request with this id is in flight", nil), false
+		return errorResponse(m.ID, jsonrpc.CodeInvalidRequest, "assay-run: another request with this id is in flight",
+			nil), false
 	}
 	if len(p.pending) >= maxPending {
-		return errorResponse(m.ID, codeDenied, fmt.Sprintf("assay-run: more than %d requests in flight", maxPending), nil), false
+		return errorResponse(m.ID, codeDenied, fmt.Sprintf("assay-run: more than %d requests in flight", maxPending),
+			nil), false
 	}
 	r.id = m.ID.Clone()
 	p.pending[key] = r

@@ -15,7 +15,8 @@ import (
 func TestAMessageTooLarge(t *testing.T) {
 	serverOut, closed := io.Pipe()
 	var told, got bytes.Buffer
-	text := io.MultiReader(strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n"+`"`), io.LimitReader(endless{}, MaxLine))
+	text := io.MultiReader(strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n"+`"`),
+		io.LimitReader(endless{}, MaxLine))
 	if err := New(Config{}).Relay(text, &told, &Server{In: in{&got, closed}, Out: serverOut}); err != nil {
 		t.Error(err)
 	}
@@ -100,7 +101,8 @@ func TestNobodyHangs(t *testing.T) {
 		},
 		"half a surrogate in a server's answer": {
 			client: []string{call7}, server: []string{`{"jsonrpc":"2.0","id":7,"result":{"content":"\ud800"}}`},
-			wantClient: `"id":7,"error":{"code":-32603,"message":"assay-run: the MCP server's answer cannot be read`, wantServer: call7,
+			wantClient: `"id":7,"error":{"code":-32603,"message":"assay-run: the MCP server's answer cannot be read`,
+			wantServer: call7,
 		},
 		"a key twice in a server's answer": {
 			client: []string{call7}, server: []string{`{"jsonrpc":"2.0","id":7,"result":{"a":1},"result":{"b":1}}`},
@@ -111,7 +113,8 @@ func TestNobodyHangs(t *testing.T) {
 			wantServer: `"id":3,"error":{"code":-32700`,
 		},
 		"an answer with its id as a string": {
-			client: []string{list7}, server: []string{`{"jsonrpc":"2.0","id":"7","result":{"tools":[{"name":"shell"},{"name":"t"}]}}`},
+			client:     []string{list7},
+			server:     []string{`{"jsonrpc":"2.0","id":"7","result":{"tools":[{"name":"shell"},{"name":"t"}]}}`},
 			wantClient: `{"jsonrpc":"2.0","id":7,"result":{"tools":[{"name":"t"}]}}`, wantServer: list7,
 		},
 		"an answer with its id as a number": {
@@ -120,11 +123,14 @@ func TestNobodyHangs(t *testing.T) {
 			wantClient: `{"jsonrpc":"2.0","id":"7","result":{"tools":[]}}`, wantServer: `"id":"7"`,
 		},
 		"a second answer": {
-			client: []string{list7}, server: []string{`{"jsonrpc":"2.0","id":7,"result":{"tools":[]}}`, `{"jsonrpc":"2.0","id":7,"result":{"tools":[{"name":"shell"}]}}`},
+			client: []string{list7},
+			server: []string{`{"jsonrpc":"2.0","id":7,"result":{"tools":[]}}`,
+				`{"jsonrpc":"2.0","id":7,"result":{"tools":[{"name":"shell"}]}}`},
 			wantClient: `{"jsonrpc":"2.0","id":7,"result":{"tools":[]}}`, wantServer: list7,
 		},
 		"an answer that a lax client reads as another's": {
-			client: []string{list7}, server: []string{`{"jsonrpc":"2.0","id":"7.0","result":{"tools":[{"name":"shell"}]}}`},
+			client:     []string{list7},
+			server:     []string{`{"jsonrpc":"2.0","id":"7.0","result":{"tools":[{"name":"shell"}]}}`},
 			wantServer: list7,
 		},
 		"an answer without an id": {
@@ -132,19 +138,25 @@ func TestNobodyHangs(t *testing.T) {
 			wantServer: list7,
 		},
 		"an error without an id": {
-			server: []string{`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}`}, wantClient: `"id":null,"error"`,
+			server:     []string{`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}`},
+			wantClient: `"id":null,"error"`,
 		},
 		"noise of a server": {server: []string{`starting up...`}},
 		"an empty batch":    {client: []string{`[]`}, wantClient: `"id":null,"error":{"code":-32600`},
 		"an id in flight": {
-			client:     []string{`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `{"jsonrpc":"2.0","id":1.0,"method":"tools/list"}`},
-			wantClient: `"id":1.0,"error":{"code":-32600,"message":"assay-run: another request with this id`, wantServer: `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`,
+			client: []string{`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`,
+				`{"jsonrpc":"2.0","id":1.0,"method":"tools/list"}`},
+			wantClient: `"id":1.0,"error":{"code":-32600,"message":"assay-run: another request with this id`,
+			wantServer: `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, server := exchange(t, Config{Rules: rules(t, "tools: {deny: [shell]}")}, c.client, c.server)
-			for _, got := range []struct{ side, got, want string }{{"client", client, c.wantClient}, {"server", server, c.wantServer}} {
-				if !strings.Contains(got.got, got.want) || got.want == "" && got.got != "" || strings.Count(got.got, "\n") > 1 {
+			for _, got := range []struct {
+				side, got, want string
+			}{{"client", client, c.wantClient}, {"server", server, c.wantServer}} {
+				if !strings.Contains(got.got, got.want) || got.want == "" && got.got != "" ||
+					strings.Count(got.got, "\n") > 1 {
 					t.Errorf("the %s got %q, want %q", got.side, got.got, got.want)
 				}
 			}
@@ -164,7 +176,8 @@ func rules(t *testing.T, text string) *Rules {
 // What is denied of a batch is answered in the batch's answer.
 func TestDenialsOfABatchComeInItsAnswer(t *testing.T) {
 	batch := `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"shell"}},{"jsonrpc":"2.0","id":2,"method":"ping"}]`
-	client, server := exchange(t, Config{Rules: rules(t, "tools: {deny: [shell]}")}, []string{batch}, []string{`[{"jsonrpc":"2.0","id":2,"result":{}}]`})
+	client, server := exchange(t, Config{Rules: rules(t, "tools: {deny: [shell]}")}, []string{batch},
+		[]string{`[{"jsonrpc":"2.0","id":2,"result":{}}]`})
 	var list []struct{ ID int }
 	if err := json.Unmarshal([]byte(client), &list); err != nil || len(list) != 2 || list[0].ID+list[1].ID != 3 {
 		t.Errorf("the client got %s: %v", client, err)
@@ -173,7 +186,8 @@ func TestDenialsOfABatchComeInItsAnswer(t *testing.T) {
 		t.Errorf("the server got %s", server)
 	}
 	all := `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"shell"}},{"jsonrpc":"2.0","method":"x"}]`
-	if client, _ := exchange(t, Config{Rules: rules(t, "tools: {deny: [shell]}")}, []string{all}, nil); !strings.HasPrefix(client, `[{"jsonrpc":"2.0","id":1,"error"`) {
+	if client, _ := exchange(t, Config{Rules: rules(t, "tools: {deny: [shell]}")}, []string{all},
+		nil); !strings.HasPrefix(client, `[{"jsonrpc":"2.0","id":1,"error"`) {
 		t.Errorf("the client got %s", client)
 	}
 }
@@ -211,7 +225,8 @@ tools: {deny: ["fs_*"]}
 	if strings.Count(server, `"method"`) != 3 || !strings.Contains(server, `"id":"s","error":{"code":-32010`) {
 		t.Errorf("the server got %s", server)
 	}
-	if strings.Contains(client, "sampling") || !strings.Contains(client, `"method":"roots/list"`) || !strings.Contains(client, `{"prompts":[{"name":"safe_one"}]}`) {
+	if strings.Contains(client, "sampling") || !strings.Contains(client, `"method":"roots/list"`) ||
+		!strings.Contains(client, `{"prompts":[{"name":"safe_one"}]}`) {
 		t.Errorf("the client got %s", client)
 	}
 	if n := strings.Count(log.String(), `"decision":"deny"`); n != 7 {
@@ -224,7 +239,8 @@ tools: {deny: ["fs_*"]}
 func TestAToolThatChanges(t *testing.T) {
 	list := `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 	tools := func(description string) string {
-		return `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"description":"` + description + `","name":"t"},{"name":"u"}]}}`
+		return `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"description":"` + description +
+			`","name":"t"},{"name":"u"}]}}`
 	}
 	for _, allowed := range []bool{false, true} {
 		r := NewRules(nil, allowed)
@@ -232,7 +248,8 @@ func TestAToolThatChanges(t *testing.T) {
 		cfg := Config{Rules: r, Warn: func(string) { warned++ }}
 		exchange(t, cfg, []string{list}, []string{tools("reads a file")})
 		// The same, written in another way, is no change.
-		exchange(t, cfg, []string{list}, []string{`{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"t", "description":"reads\u0020a file"}]}}`})
+		exchange(t, cfg, []string{list},
+			[]string{`{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"t", "description":"reads\u0020a file"}]}}`})
 		if client, _ := exchange(t, cfg, []string{call7}, nil); client != "" {
 			t.Errorf("a tool that did not change is denied: %s", client)
 		}
@@ -245,7 +262,8 @@ func TestAToolThatChanges(t *testing.T) {
 			t.Errorf("allowed %v: the call's answer is %q after %d warnings", allowed, client, warned)
 		}
 		// A server may take this name for the same tool.
-		client, _ = exchange(t, cfg, []string{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":" T"}}`}, nil)
+		client, _ = exchange(t, cfg, []string{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":" T"}}`},
+			nil)
 		if strings.Contains(client, "tools.changed") == allowed {
 			t.Errorf("allowed %v: the answer to a call in other letters is %q", allowed, client)
 		}

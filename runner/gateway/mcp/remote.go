@@ -43,7 +43,9 @@ func (r Remote) Start() (*Server, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	out, w := io.Pipe()
 	c.out = w
-	return &Server{In: c, Out: out, Accepted: func(f func(jsontext.Value)) { c.accepted = f }, Signal: func(s syscall.Signal) {
+	return &Server{In: c, Out: out, Accepted: func(f func(jsontext.Value)) {
+		c.accepted = f
+	}, Signal: func(s syscall.Signal) {
 		if s == syscall.SIGTERM || s == syscall.SIGINT || s == syscall.SIGHUP {
 			c.end()
 		}
@@ -115,7 +117,9 @@ func (a *asked) answered(text []byte) bool {
 	list, _, _ := jsonrpc.Split(text)
 	for _, one := range list {
 		if m, err := jsonrpc.Decode(one); err == nil && m.Method == "" && m.ID != nil {
-			a.ids = slices.DeleteFunc(a.ids, func(id jsontext.Value) bool { return jsonrpc.IDText(id) == jsonrpc.IDText(m.ID) })
+			a.ids = slices.DeleteFunc(a.ids, func(id jsontext.Value) bool {
+				return jsonrpc.IDText(id) == jsonrpc.IDText(m.ID)
+			})
 		}
 	}
 	return len(a.ids) == 0

@@ -58,7 +58,9 @@ func TestARemoteServerThatIsGone(t *testing.T) {
 		t.Error(err)
 	}
 	remote.Close()
-	if got := told.String(); !strings.Contains(got, `"id":7,"error":{"code":-32603`) || !strings.Contains(got, "connection refused") || strings.Contains(got, "s3cret") || strings.Contains(got, "pa55") {
+	if got := told.String(); !strings.Contains(got, `"id":7,"error":{"code":-32603`) ||
+		!strings.Contains(got, "connection refused") || strings.Contains(got, "s3cret") ||
+		strings.Contains(got, "pa55") {
 		t.Errorf("the client was told %s", got)
 	}
 }
@@ -78,7 +80,8 @@ func TestALoginFollowsNoRedirectElsewhere(t *testing.T) {
 			http.Redirect(w, r, other, http.StatusTemporaryRedirect)
 		}
 	}))
-	for path, want := range map[string]string{"/here": `"login":"Bearer s3cret"`, "/away": "it answered 307 Temporary Redirect"} {
+	for path, want := range map[string]string{"/here": `"login":"Bearer s3cret"`,
+		"/away": "it answered 307 Temporary Redirect"} {
 		say, hear := upstream(t, Remote{URL: moved + path, Header: http.Header{"Authorization": {"Bearer s3cret"}}})
 		say(call7)
 		if got := hear(); !strings.Contains(got, want) {
@@ -97,7 +100,8 @@ func TestABatchThatTheServerRefuses(t *testing.T) {
 	}))
 	say, hear := upstream(t, Remote{URL: url})
 	say(`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":"two","method":"ping"}]`)
-	if got := hear() + hear(); !strings.Contains(got, `"id":1,"error"`) || !strings.Contains(got, `"id":"two","error"`) {
+	if got := hear() + hear(); !strings.Contains(got, `"id":1,"error"`) ||
+		!strings.Contains(got, `"id":"two","error"`) {
 		t.Errorf("the client was told %s", got)
 	}
 }

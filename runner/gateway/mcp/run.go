@@ -47,7 +47,8 @@ func Dial(socket, source string) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the run's gateway: %w", err)
 	}
-	r := &Run{source: source, conn: conn, known: map[string]bool{}, waiting: map[string]chan *jsonrpc.Message{}, gone: make(chan struct{})}
+	r := &Run{source: source, conn: conn, known: map[string]bool{}, waiting: map[string]chan *jsonrpc.Message{},
+		gone: make(chan struct{})}
 	go r.read()
 	r.own()
 	return r, nil
@@ -350,7 +351,8 @@ func leftOut(result []byte) []byte {
 	}
 	_ = json.Unmarshal(result, &says)
 	data, _ := json.Marshal(says.Data.or(says.errorCode))
-	return fmt.Appendf(nil, schema.ResultLeftOut+`"bytes":%d,"isError":%t,"data":%s,"head":%s,"tail":%s}`, len(result), says.IsError, data, part(head), part(tail))
+	return fmt.Appendf(nil, schema.ResultLeftOut+`"bytes":%d,"isError":%t,"data":%s,"head":%s,"tail":%s}`, len(result),
+		says.IsError, data, part(head), part(tail))
 }
 
 // errorCode has an error's own code, and whether the call may be retried.

@@ -27,29 +27,33 @@ server_requests: {deny: ["sampling/*", "elicitation/create"]}
 				return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}}
 			}
 			tool := func(name, description string, asks sdk.InputRequest) {
-				sdk.AddTool(s, &sdk.Tool{Name: name, Description: description}, func(_ context.Context, r *sdk.CallToolRequest, _ struct{}) (*sdk.CallToolResult, any, error) {
-					if asks != nil && len(r.Params.InputResponses) == 0 {
-						return &sdk.CallToolResult{InputRequests: sdk.InputRequestMap{"q": asks}}, nil, nil
-					}
-					return text(name + " ran"), nil, nil
-				})
+				sdk.AddTool(s, &sdk.Tool{Name: name, Description: description},
+					func(_ context.Context, r *sdk.CallToolRequest, _ struct{}) (*sdk.CallToolResult, any, error) {
+						if asks != nil && len(r.Params.InputResponses) == 0 {
+							return &sdk.CallToolResult{InputRequests: sdk.InputRequestMap{"q": asks}}, nil, nil
+						}
+						return text(name + " ran"), nil, nil
+					})
 			}
 			tool("steady", "as it is", nil)
 			tool("shifty", "adds numbers", nil)
 			//lint:ignore SA1019 servers still sample
 			tool("samples", "", &sdk.CreateMessageParams{MaxTokens: 1})
-			tool("elicits", "", &sdk.ElicitParams{Message: "your password?", RequestedSchema: map[string]any{"type": "object"}})
+			tool("elicits", "", &sdk.ElicitParams{Message: "your password?",
+				RequestedSchema: map[string]any{"type": "object"}})
 			//lint:ignore SA1019 and ask for roots
 			tool("roots", "", &sdk.ListRootsParams{})
 			for _, uri := range []string{"test://open/a", "test://secret/a"} {
-				s.AddResource(&sdk.Resource{Name: uri, URI: uri}, func(context.Context, *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
-					return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: uri, Text: "read"}}}, nil
-				})
+				s.AddResource(&sdk.Resource{Name: uri, URI: uri},
+					func(context.Context, *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+						return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: uri, Text: "read"}}}, nil
+					})
 			}
 			for _, name := range []string{"ok_one", "other"} {
-				s.AddPrompt(&sdk.Prompt{Name: name}, func(context.Context, *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {
-					return &sdk.GetPromptResult{Description: name}, nil
-				})
+				s.AddPrompt(&sdk.Prompt{Name: name},
+					func(context.Context, *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {
+						return &sdk.GetPromptResult{Description: name}, nil
+					})
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 			defer cancel()
@@ -62,12 +66,17 @@ server_requests: {deny: ["sampling/*", "elicitation/create"]}
 			r.pins.off = changes
 			done := make(chan error, 1)
 			go func() {
-				done <- New(Config{Rules: r}).Relay(clientIn, clientOut, &Server{In: inW, Out: out, Close: func() error { outW.Close(); return nil }})
+				done <- New(Config{Rules: r}).Relay(clientIn, clientOut,
+					&Server{In: inW, Out: out, Close: func() error {
+						outW.Close()
+						return nil
+					}})
 			}()
 			asked := 0
 			client := sdk.NewClient(&sdk.Implementation{Name: "c", Version: "1"}, &sdk.ClientOptions{
 				//lint:ignore SA1019 servers still sample
-				CreateMessageHandler: func(context.Context, *sdk.CreateMessageRequest) (*sdk.CreateMessageResult, error) {
+				CreateMessageHandler: func(context.Context, *sdk.CreateMessageRequest) (*sdk.CreateMessageResult,
+					error) {
 					asked++
 					//lint:ignore SA1019 servers still sample
 					return &sdk.CreateMessageResult{Model: "m", Role: "assistant", Content: &sdk.TextContent{}}, nil
@@ -124,14 +133,16 @@ server_requests: {deny: ["sampling/*", "elicitation/create"]}
 			if _, err := c.ReadResource(ctx, &sdk.ReadResourceParams{URI: "test://open/a"}); err != nil {
 				t.Error(err)
 			}
-			if _, err := c.ReadResource(ctx, &sdk.ReadResourceParams{URI: "test://secret/a"}); err == nil || !strings.Contains(err.Error(), "resources.deny") {
+			if _, err := c.ReadResource(ctx, &sdk.ReadResourceParams{URI: "test://secret/a"}); err == nil ||
+				!strings.Contains(err.Error(), "resources.deny") {
 				t.Errorf("a denied resource: %v", err)
 			}
 			prompts, err := c.ListPrompts(ctx, nil)
 			if err != nil || len(prompts.Prompts) != 1 || prompts.Prompts[0].Name != "ok_one" {
 				t.Errorf("prompts: %v, %v", prompts, err)
 			}
-			if _, err := c.GetPrompt(ctx, &sdk.GetPromptParams{Name: "other"}); err == nil || !strings.Contains(err.Error(), "prompts.allow") {
+			if _, err := c.GetPrompt(ctx, &sdk.GetPromptParams{Name: "other"}); err == nil ||
+				!strings.Contains(err.Error(), "prompts.allow") {
 				t.Errorf("a prompt that is not allowed: %v", err)
 			}
 			c.Close()

@@ -49,7 +49,8 @@ type session struct {
 func newSession(id, path string) *session {
 	s := &session{
 		id: id, path: path, done: make(chan struct{}), conns: map[net.Conn]bool{},
-		streams: map[string]*stream{"0": newStream("0")}, requests: map[string]*stream{}, progress: map[string]*stream{},
+		streams: map[string]*stream{"0": newStream("0")}, requests: map[string]*stream{},
+		progress: map[string]*stream{},
 	}
 	s.idle = time.AfterFunc(idleTimeout, s.end)
 	return s
@@ -148,7 +149,9 @@ func (s *session) post(w http.ResponseWriter, r *http.Request, line []byte, list
 	if len(requests) > 0 {
 		for _, key := range requests {
 			if s.busy(key) {
-				respondJSON(w, http.StatusBadRequest, errorResponse(unkey(key), jsonrpc.CodeInvalidRequest, "assay-run: another request with this id is in flight", nil))
+				respondJSON(w, http.StatusBadRequest,
+					errorResponse(unkey(key), jsonrpc.CodeInvalidRequest,
+						"assay-run: another request with this id is in flight", nil))
 				return
 			}
 		}

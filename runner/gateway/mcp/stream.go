@@ -66,7 +66,8 @@ func (st *stream) add(message []byte) (dropped bool) {
 	st.size += len(message)
 	for len(st.kept) > 1 {
 		given := st.first <= st.sent
-		if given && len(st.kept) <= maxGiven && st.size <= maxGivenLen || !given && len(st.kept) <= maxKept && st.size <= maxKeptLen {
+		if given && len(st.kept) <= maxGiven && st.size <= maxGivenLen || !given && len(st.kept) <= maxKept &&
+			st.size <= maxKeptLen {
 			break
 		}
 		if !given && !st.dropped {
@@ -145,7 +146,8 @@ func (st *stream) status() *httpStatus {
 	}
 	var s httpStatus
 	messages, _, _ := st.after(0)
-	if len(messages) != 1 || json.Unmarshal(messages[0], &m) != nil || m.Error.Data.Kind() != '{' || json.Unmarshal(m.Error.Data, &s) != nil {
+	if len(messages) != 1 || json.Unmarshal(messages[0], &m) != nil || m.Error.Data.Kind() != '{' ||
+		json.Unmarshal(m.Error.Data, &s) != nil {
 		return nil
 	}
 	if s.Status != http.StatusUnauthorized && s.Status != http.StatusForbidden {

@@ -37,7 +37,8 @@ func Wrap(path, program string, args []string) (wrapped []string, err error) {
 			continue
 		}
 		kept.Servers[name] = file.Servers[name]
-		entry, err := wrapEntry(file.Servers[name], program, append(slices.Clone(args), "--config", backup, "--server", name))
+		entry, err := wrapEntry(file.Servers[name], program,
+			append(slices.Clone(args), "--config", backup, "--server", name))
 		if err != nil {
 			return nil, fmt.Errorf("%s: mcpServers.%s: %w", path, name, err)
 		}

@@ -172,7 +172,8 @@ func (b *blobStore) text(t *schema.TurnBody, path, text string) string {
 	for tail < len(text) && !utf8.RuneStart(text[tail]) {
 		tail++
 	}
-	t.Cut = append(t.Cut, schema.Cut{Path: path, Bytes: len(text), Kept: head, Tail: len(text) - tail, SHA256: digest(sum)})
+	t.Cut = append(t.Cut, schema.Cut{Path: path, Bytes: len(text), Kept: head, Tail: len(text) - tail,
+		SHA256: digest(sum)})
 	return fmt.Sprintf("%s\n[… %d bytes left out …]\n%s", text[:head], tail-head, text[tail:])
 }
 

@@ -22,15 +22,17 @@ func TestATurnStaysUnderItsCapsWhateverItHolds(t *testing.T) {
 	o := Options{Turns: Turns{}.Effective(), BlobBytes: 1 << 30, BlobMin: 4 << 10}
 	long := strings.Repeat("k", 100_000)
 	for name, value := range map[string]string{
-		"one long text":               `"` + strings.Repeat("é", 100_000) + `"`,
-		"texts under long keys":       `{"` + long + `":[` + strings.Repeat(`"`+strings.Repeat("x", 5000)+`",`, 700) + `1]}`,
+		"one long text": `"` + strings.Repeat("é", 100_000) + `"`,
+		"texts under long keys": `{"` + long + `":[` + strings.Repeat(`"`+strings.Repeat("x", 5000)+`",`, 700) +
+			`1]}`,
 		"many numbers":                "[" + strings.Repeat("1,", 500_000) + "1]",
 		"many texts of one kind":      "[" + strings.Repeat(`"`+strings.Repeat("a", 17_000)+`",`, 200) + "1]",
 		"texts of control characters": `["` + strings.Repeat(`\u0001`, 100_000) + `"]`,
 	} {
 		r := New(Recording{RunID: "run_1", Recorder: rec}, o)
 		for range 3 {
-			turns := []schema.TurnBody{{Tool: "t", Parameters: []byte(value), Output: []byte(value), VerifierVerdict: "not_run", Source: "gateway", Prompt: &long}}
+			turns := []schema.TurnBody{{Tool: "t", Parameters: []byte(value), Output: []byte(value),
+				VerifierVerdict: "not_run", Source: "gateway", Prompt: &long}}
 			if _, err := r.Record(turns); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -58,7 +60,8 @@ func TestAValueThatIsCutAsAWhole(t *testing.T) {
 	o := Options{Turns: Turns{FieldBytes: 64, TurnBytes: 200}.Effective(), BlobBytes: 1, BlobMin: 4 << 10}
 	long := strings.Repeat("x", 5000)
 	for name, value := range map[string]string{
-		"cut texts":     `{"a":"` + long + `","b":"` + long[:100] + `","c":"` + long[:100] + `","d":"` + long[:100] + `"}`,
+		"cut texts": `{"a":"` + long + `","b":"` + long[:100] + `","c":"` + long[:100] + `","d":"` + long[:100] +
+			`"}`,
 		"too many":      "[" + strings.Repeat(`"`+long+`",`, 300) + "1]",
 		"a long key":    `{"` + long + `":"` + long + `"}`,
 		"one long text": `"` + long + `"`,
@@ -70,7 +73,8 @@ func TestAValueThatIsCutAsAWhole(t *testing.T) {
 			said := map[string]bool{}
 			for _, c := range body.Cut {
 				if c.Path == "/parameters" && string(body.Parameters) == "null" {
-					if sum := sha256.Sum256([]byte(value)); c.Bytes != len(value) || c.Kept != 0 || c.SHA256 != digest(sum) {
+					if sum := sha256.Sum256([]byte(value)); c.Bytes != len(value) || c.Kept != 0 ||
+						c.SHA256 != digest(sum) {
 						t.Errorf("%s: %+v is not about the value of %d bytes", name, c, len(value))
 					}
 				}
@@ -137,8 +141,10 @@ func TestLargeTextsAreKeptWhole(t *testing.T) {
 		t.Fatalf("%v, %d values cut, %d counted", err, len(body.Cut), blobs.cut)
 	}
 	c := body.Cut[0]
-	if head, tail := text[:c.Kept], text[len(text)-c.Tail:]; c.Kept+c.Tail > o.Turns.FieldBytes || c.Kept+c.Tail < o.Turns.FieldBytes-8 ||
-		!strings.HasPrefix(large, head) || !strings.HasSuffix(large, tail) || !strings.HasSuffix(tail, "error: the end") || !strings.Contains(text, "bytes left out") {
+	if head, tail := text[:c.Kept], text[len(text)-c.Tail:]; c.Kept+c.Tail > o.Turns.FieldBytes ||
+		c.Kept+c.Tail < o.Turns.FieldBytes-8 ||
+		!strings.HasPrefix(large, head) || !strings.HasSuffix(large, tail) ||
+		!strings.HasSuffix(tail, "error: the end") || !strings.Contains(text, "bytes left out") {
 		t.Errorf("%+v: %.40s … %s", c, text, text[len(text)-20:])
 	}
 }

@@ -99,7 +99,8 @@ type Run struct {
 // New makes a run that is ready to be opened.
 func New(to Recording, o Options) *Run {
 	return &Run{
-		ID: to.RunID, Zero: o.Zero, Rules: o.Rules, State: policy.NewState(), To: to, blobs: newBlobStore(to.Recorder, &o), once: o.Once,
+		ID: to.RunID, Zero: o.Zero, Rules: o.Rules, State: policy.NewState(), To: to,
+		blobs: newBlobStore(to.Recorder, &o), once: o.Once,
 		state: Ready, calls: map[string]uint64{}, appended: make(chan struct{}),
 	}
 }
@@ -172,7 +173,8 @@ type Outcome struct {
 // the calls in flight, writes session.json, and then calls seal, which makes the
 // run's bundle if it is its own. Ending it twice is a *[StateError]; other errors
 // tell what could not be recorded, and the run has ended all the same.
-func (r *Run) End(outcome Outcome, now func() time.Duration, seal func(schema.GatewaySession) (bundle string, err error)) error {
+func (r *Run) End(outcome Outcome, now func() time.Duration,
+	seal func(schema.GatewaySession) (bundle string, err error)) error {
 	if err := r.close(); err != nil {
 		return err
 	}
@@ -501,7 +503,8 @@ func Resume(to Recording, o Options, key, dir string) (_ *Run, lost []Lost, err 
 			if len(open[e.ToolCallID]) == 0 {
 				order = append(order, e.ToolCallID)
 			}
-			open[e.ToolCallID] = append(open[e.ToolCallID], Lost{Tool: e.Tool, ToolCallID: e.ToolCallID, TNS: time.Duration(e.TNS)})
+			open[e.ToolCallID] = append(open[e.ToolCallID],
+				Lost{Tool: e.Tool, ToolCallID: e.ToolCallID, TNS: time.Duration(e.TNS)})
 		}
 		return err
 	})
@@ -585,7 +588,8 @@ func (r *Run) resumeRules(dir string) error {
 	}
 	for _, c := range was.ClientRules {
 		rule := policy.Rule{
-			Name: c.Name, Rule: c.Rule, Target: c.Target, Key: c.Key, Pattern: c.Pattern, Value: c.Values, ValuePath: c.Paths,
+			Name: c.Name, Rule: c.Rule, Target: c.Target, Key: c.Key, Pattern: c.Pattern, Value: c.Values,
+			ValuePath: c.Paths,
 		}
 		if err := r.Rules.Add(rule, time.Duration(c.TNS)); err != nil {
 			return fmt.Errorf("%s: %w", schema.PolicyFilePath, err)

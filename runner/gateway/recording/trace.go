@@ -54,7 +54,8 @@ func (r *Run) Read(index uint64) (*Reader, error) {
 	for t.Next < index {
 		if _, n, err := t.page(1<<16, index-t.Next); err != nil || n == 0 {
 			t.Close()
-			return nil, fmt.Errorf("the trace of run %s ends at turn %d: %w", r.ID, t.Next, errors.Join(err, io.ErrUnexpectedEOF))
+			return nil, fmt.Errorf("the trace of run %s ends at turn %d: %w", r.ID, t.Next,
+				errors.Join(err, io.ErrUnexpectedEOF))
 		}
 	}
 	return t, nil

@@ -75,7 +75,8 @@ func (c *Calls) surface(s *surface.Builder) {
 func (c *Calls) report(l *Log, f Findings) *schema.CorrelationReport {
 	return c.Report(binding.Facts{
 		RunID: l.RunID, Correlation: f.Correlation, Observed: f.Observed,
-		KernelLines: l.Recorder.Counts(schema.KernelPath).Written, PolicyLines: l.Recorder.Counts(schema.PolicyPath).Written,
+		KernelLines: l.Recorder.Counts(schema.KernelPath).Written,
+		PolicyLines: l.Recorder.Counts(schema.PolicyPath).Written,
 	})
 }
 
@@ -95,7 +96,8 @@ func (c *Calls) health(h *schema.ObservationHealth) {
 		h.Reasons = append(h.Reasons, schema.Reason{
 			Subject: "surface", Code: "too_many_names",
 			Message: fmt.Sprintf(
-				"only the first %d tools and decisions are in the capability surface; the layers have them all", maxNames,
+				"only the first %d tools and decisions are in the capability surface; the layers have them all",
+				maxNames,
 			),
 			Remedy: "read them with assay-run events --layer policy",
 		})

@@ -35,7 +35,8 @@ func (d *documents) Put(path string, data []byte) error {
 // What is known late is in observation-health.json, and is judged; a run that has a
 // result.json has all that comes before it.
 func TestWhatIsKnownLateIsInTheHealth(t *testing.T) {
-	for name, late := range map[string][]schema.Reason{"nothing": nil, "a reason": {{Subject: "cgroup", Code: "cgroup_left"}}} {
+	for name, late := range map[string][]schema.Reason{"nothing": nil,
+		"a reason": {{Subject: "cgroup", Code: "cgroup_left"}}} {
 		t.Run(name, func(t *testing.T) {
 			d := &documents{last: map[string]string{}}
 			l := New(Config{RunID: "r", Recorder: d, Clock: func() time.Duration { return 0 }})
@@ -56,7 +57,8 @@ func TestWhatIsKnownLateIsInTheHealth(t *testing.T) {
 			if d.order[len(d.order)-1] != schema.ResultPath {
 				t.Errorf("the result is not the last document: %v", d.order)
 			}
-			if len(judged) != len(late) || strings.Contains(d.last[schema.HealthPath], `"cgroup_left"`) != (len(late) > 0) {
+			if len(judged) != len(late) ||
+				strings.Contains(d.last[schema.HealthPath], `"cgroup_left"`) != (len(late) > 0) {
 				t.Errorf("judged: %v; written:\n%s", judged, d.last[schema.HealthPath])
 			}
 		})

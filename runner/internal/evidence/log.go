@@ -144,15 +144,18 @@ func (l *Log) health() *schema.ObservationHealth {
 	h := &schema.ObservationHealth{
 		Schema: schema.ObservationHealthV0, RunID: l.RunID, Platform: runtime.GOOS,
 		KernelLayer: schema.Absent, KernelState: schema.Absent, PolicyLayer: schema.Absent, SDKLayer: schema.Absent,
-		CgroupCorrelation: schema.Partial, NetworkProtocolCoverage: schema.Absent, NetworkEndpointClaimScope: schema.NotApplicable,
-		Notes: []string{}, Reasons: []schema.Reason{}, Hooks: []schema.Hook{}, Coverage: []schema.Coverage{},
-		Layers: map[string]schema.LayerCounts{}, Redaction: receipt(l.Redactor),
+		CgroupCorrelation: schema.Partial, NetworkProtocolCoverage: schema.Absent,
+		NetworkEndpointClaimScope: schema.NotApplicable,
+		Notes:                     []string{}, Reasons: []schema.Reason{}, Hooks: []schema.Hook{},
+		Coverage: []schema.Coverage{},
+		Layers:   map[string]schema.LayerCounts{}, Redaction: receipt(l.Redactor),
 	}
 	if err := l.Redactor.Unkept(); err != nil {
 		h.Reasons = append(h.Reasons, schema.Reason{
 			Subject: "redaction", Code: "redaction_key_ephemeral",
 			Message: fmt.Sprintf(
-				"the tags of redacted secrets cannot be compared with those in other bundles, as the key was made for this run alone: %v",
+				"the tags of redacted secrets cannot be compared with those in other bundles, as the key was made "+
+					"for this run alone: %v",
 				err,
 			),
 			Remedy: "set XDG_STATE_HOME to a directory that can be written, or name a key file with --redaction-key",
@@ -196,7 +199,8 @@ type Findings struct {
 // Prepare lets the JSON encoder learn the types of the documents, which it otherwise
 // does when the first of each is written, between the command's end and ours.
 func Prepare() {
-	for _, empty := range []any{&schema.Result{}, &schema.CorrelationReport{}, &schema.ObservationHealth{}, &schema.CapabilitySurface{}, &schema.Manifest{}} {
+	for _, empty := range []any{&schema.Result{}, &schema.CorrelationReport{}, &schema.ObservationHealth{},
+		&schema.CapabilitySurface{}, &schema.Manifest{}} {
 		_, _ = schema.Document(empty)
 	}
 }
@@ -220,7 +224,8 @@ func (l *Log) Finish(f Findings) error {
 	if f.Settle != nil {
 		f.Settle(h, missing)
 	}
-	unwritten := errors.Join(uncorrelated, health, l.Put(schema.ResultPath, f.Result)) // the last: a run with a result had come to its end
+	// the last: a run with a result had come to its end
+	unwritten := errors.Join(uncorrelated, health, l.Put(schema.ResultPath, f.Result))
 	if unwritten != nil && f.Settle != nil {
 		f.Settle(h, unwritten)
 		_ = l.Put(schema.ResultPath, f.Result) // where it can be, it says so

@@ -96,7 +96,8 @@ func (r redacted) RedactJSON(path string, b []byte) []byte { return r.r.Value(pa
 // receipt is what observation-health.json says of the redaction.
 func receipt(r *redact.Redactor) *schema.Redaction {
 	if r == nil {
-		return &schema.Redaction{Mode: schema.RedactionDisabled, ByRule: map[string]uint64{}, ByField: map[string]uint64{}}
+		return &schema.Redaction{Mode: schema.RedactionDisabled, ByRule: map[string]uint64{},
+			ByField: map[string]uint64{}}
 	}
 	total, rules, fields := r.Counts()
 	scope, id := r.Key()

@@ -91,7 +91,8 @@ func (f files) container(env func(string) string) string {
 // which have these numbers (PROC_PID_INIT_INO and so on, include/linux/proc_ns.h).
 // Even a container that shares some with the host has one of its own.
 func (f files) initial() bool {
-	for name, first := range map[string]string{"pid": "pid:[4026531836]", "uts": "uts:[4026531838]", "ipc": "ipc:[4026531839]"} {
+	for name, first := range map[string]string{"pid": "pid:[4026531836]", "uts": "uts:[4026531838]",
+		"ipc": "ipc:[4026531839]"} {
 		if ns, _ := os.Readlink(filepath.Join(string(f), "/proc/self/ns", name)); ns != first {
 			return false
 		}
@@ -114,7 +115,8 @@ func ci(env func(string) string) string {
 func (f files) machine() string {
 	release := f.read("/proc/sys/kernel/osrelease")
 	switch {
-	case strings.Contains(release, "gvisor"), strings.Contains(f.read("/proc/version"), "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016"):
+	case strings.Contains(release, "gvisor"),
+		strings.Contains(f.read("/proc/version"), "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016"):
 		return GVisor
 	case strings.Contains(release, "WSL2"), strings.Contains(release, "microsoft-standard"):
 		return WSL2
@@ -224,7 +226,8 @@ func (p Place) Cgroups() string {
 	case p.Container == Kubernetes: // who is not privileged has a cgroup namespace of its own
 		return p.pod("securityContext: {runAsUser: 0, privileged: true}")
 	case p.Root:
-		return "mount a cgroup2 that this process can write: mount -t cgroup2 none /sys/fs/cgroup, or mount -o remount,rw /sys/fs/cgroup"
+		return "mount a cgroup2 that this process can write: mount -t cgroup2 none /sys/fs/cgroup, or mount -o " +
+			"remount,rw /sys/fs/cgroup"
 	}
 	if p.CI != "" {
 		return p.sudo()
@@ -245,7 +248,8 @@ func (p Place) Observe() string {
 		}
 		fix := p.start(p.user() + flagsBPF + " " + seccomp + flagsCgroup)
 		if p.Container == Docker && p.CI == "" {
-			fix += "; for Docker before version 23, which does not know BPF: " + p.user() + "--cap-add SYS_ADMIN " + flagsCgroup
+			fix += "; for Docker before version 23, which does not know BPF: " + p.user() + "--cap-add SYS_ADMIN " +
+				flagsCgroup
 		}
 		return fix
 	case p.Container == Kubernetes:
@@ -258,7 +262,8 @@ func (p Place) Observe() string {
 	if p.CI != "" {
 		return p.sudo()
 	}
-	return p.sudo() + "; or grant the program CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (setcap cap_bpf,cap_perfmon,cap_net_admin+ep) and start it in a delegated cgroup"
+	return p.sudo() + "; or grant the program CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (setcap " +
+		"cap_bpf,cap_perfmon,cap_net_admin+ep) and start it in a delegated cgroup"
 }
 
 // Attach is Observe for assay-run attach, which has no --user.
@@ -302,7 +307,8 @@ func (p Place) Namespaces(none bool) string {
 		return p.start(strings.Join(flags, " "))
 	case p.Container == Kubernetes:
 		if p.CI == "" {
-			return "give the pod hostUsers: false, and its container securityContext: {seccompProfile: {type: Unconfined}, procMount: Unmasked}"
+			return "give the pod hostUsers: false, and its container securityContext: {seccompProfile: {type: " +
+				"Unconfined}, procMount: Unmasked}"
 		}
 		return p.pod("")
 	}
@@ -318,7 +324,8 @@ func (p Place) Loopback() string {
 	return "give this process CAP_NET_ADMIN"
 }
 
-const remedyGVisor = "gVisor's kernel does not have it: use the host's kernel (docker run --runtime runc, or a pod without gVisor's runtimeClassName)"
+const remedyGVisor = "gVisor's kernel does not have it: use the host's kernel (docker run --runtime runc, or a pod " +
+	"without gVisor's runtimeClassName)"
 
 // engine: whoever starts the container gives flags of docker run.
 func (p Place) engine() bool { return p.Container == Docker || p.Container == Podman }
@@ -339,7 +346,8 @@ func (p Place) start(flags string) string {
 	}
 	where := "start the container with: " + p.Container + " run " + flags
 	if strings.Contains(flags, profileName) {
-		where = "on the host, write a seccomp profile with: assay-run doctor --seccomp-profile > " + profileName + "; " + where
+		where = "on the host, write a seccomp profile with: assay-run doctor --seccomp-profile > " + profileName +
+			"; " + where
 	}
 	if p.CI == GitHubActions {
 		where = "set jobs.JOB.container.options of the workflow to: " + flags

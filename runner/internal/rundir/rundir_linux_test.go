@@ -176,7 +176,8 @@ func TestNotedCgroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Mkdir(group, 0o755), os.Mkdir(inner, 0o755), os.Mkdir(plain, 0o755), d.NoteCgroups([]string{group, inner, plain, ""})); err != nil {
+	if err := errors.Join(os.Mkdir(group, 0o755), os.Mkdir(inner, 0o755), os.Mkdir(plain, 0o755),
+		d.NoteCgroups([]string{group, inner, plain, ""})); err != nil {
 		t.Fatal(err)
 	}
 	Sweep()

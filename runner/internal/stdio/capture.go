@@ -80,5 +80,6 @@ func (c *capture) finish(n int64) *schema.Stream {
 		}
 		c.w = nil
 	}
-	return &schema.Stream{Bytes: n, Captured: c.kept + redacted, RedactedBytes: redacted, Truncated: c.done || c.kept < n}
+	return &schema.Stream{Bytes: n, Captured: c.kept + redacted, RedactedBytes: redacted, Truncated: c.done ||
+		c.kept < n}
 }

@@ -99,7 +99,8 @@ func TestCastJoinsCharactersAndAddsUp(t *testing.T) {
 		if p.Output != text || p.Exit != "3" || p.Cols != 80 || !cmp.Equal(p.Resizes, []string{"100x30"}) {
 			t.Errorf("chunks of %d: %+v", size, p)
 		}
-		if total := p.Times[len(p.Times)-1]; total-now.Sub(start).Seconds() > 2e-6 || now.Sub(start).Seconds()-total > 2e-6 {
+		if total := p.Times[len(p.Times)-1]; total-now.Sub(start).Seconds() > 2e-6 ||
+			now.Sub(start).Seconds()-total > 2e-6 {
 			t.Errorf("intervals add up to %v, not %v", total, now.Sub(start))
 		}
 		if st.Bytes != int64(len(text)) || st.Captured != st.Bytes || st.Truncated {

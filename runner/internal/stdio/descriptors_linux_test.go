@@ -32,7 +32,8 @@ func TestStdinIsNotConsumed(t *testing.T) {
 }
 
 func TestStdinEnds(t *testing.T) {
-	out, err := runShell(t, t.TempDir(), `head -c 10000000 /dev/zero | "$R" wc -c; "$R" cat </dev/null; "$R" sh -c 'cat; echo closed' <&-`)
+	out, err := runShell(t, t.TempDir(),
+		`head -c 10000000 /dev/zero | "$R" wc -c; "$R" cat </dev/null; "$R" sh -c 'cat; echo closed' <&-`)
 	if err != nil || strings.TrimSpace(out) != "10000000\nclosed" {
 		t.Errorf("%q %v", out, err)
 	}
@@ -71,7 +72,8 @@ func TestSameFileKeepsOrder(t *testing.T) {
 
 func TestPassthroughLeavesTheDescriptorsAlone(t *testing.T) {
 	dir := t.TempDir()
-	out, err := runShell(t, dir, `export STDIO_TEST_NO_CAPTURE=1; readlink /proc/self/fd/2 >&2; "$R" readlink /proc/self/fd/1 >$D/out 2>&1 </dev/null; cat $D/out; ls $D`)
+	out, err := runShell(t, dir,
+		`export STDIO_TEST_NO_CAPTURE=1; readlink /proc/self/fd/2 >&2; "$R" readlink /proc/self/fd/1 >$D/out 2>&1 </dev/null; cat $D/out; ls $D`)
 	if err != nil || !strings.Contains(out, filepath.Join(dir, "out")) {
 		t.Errorf("%q %v", out, err)
 	}

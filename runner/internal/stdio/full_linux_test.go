@@ -80,7 +80,8 @@ func TestOutputIsFull(t *testing.T) {
 			t.Errorf("%s: exit code %d", what, code)
 		}
 		f.Close()
-		if r := readReport(t, dir); len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "output failed: write stdout: no space left") {
+		if r := readReport(t, dir); len(r.Errors) != 1 ||
+			!strings.Contains(r.Errors[0], "output failed: write stdout: no space left") {
 			t.Errorf("%s: %q", what, r.Errors)
 		}
 	}

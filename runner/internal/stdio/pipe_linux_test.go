@@ -103,7 +103,8 @@ func TestBinaryDataIsKeptWhole(t *testing.T) {
 	if out.Len() != 3000000 || errs.String() != out.String()+"\x00\xff\n" {
 		t.Errorf("%d and %d bytes came out", out.Len(), errs.Len())
 	}
-	if !bytes.Equal(member(t, dir, schema.StdoutPath), out.Bytes()) || !bytes.Equal(member(t, dir, schema.StderrPath), errs.Bytes()) {
+	if !bytes.Equal(member(t, dir, schema.StdoutPath), out.Bytes()) ||
+		!bytes.Equal(member(t, dir, schema.StderrPath), errs.Bytes()) {
 		t.Error("the copies differ")
 	}
 	want := schema.Stdio{

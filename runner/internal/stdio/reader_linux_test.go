@@ -23,7 +23,8 @@ func TestReaderLeaves(t *testing.T) {
 	if err != nil || out != "y\n141 0\n" {
 		t.Errorf("%q %v", out, err)
 	}
-	out, err = runShell(t, t.TempDir(), `"$R" bash -c 'trap "" PIPE; for i in {1..1000}; do echo x 2>/dev/null || exit 9; sleep 0.01; done' | true; echo "${PIPESTATUS[@]}"`)
+	out, err = runShell(t, t.TempDir(),
+		`"$R" bash -c 'trap "" PIPE; for i in {1..1000}; do echo x 2>/dev/null || exit 9; sleep 0.01; done' | true; echo "${PIPESTATUS[@]}"`)
 	if err != nil || out != "9 0\n" {
 		t.Errorf("%q %v", out, err)
 	}
@@ -35,7 +36,8 @@ func TestReaderLeavesWhileTheChildIsQuiet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd, dir := runner(t, nil, "bash", "-c", `readlink /proc/$$/fd/1 >"$0.new"; mv "$0.new" "$0"; read; trap "" PIPE; echo x || exit 9`)
+	cmd, dir := runner(t, nil, "bash", "-c",
+		`readlink /proc/$$/fd/1 >"$0.new"; mv "$0.new" "$0"; read; trap "" PIPE; echo x || exit 9`)
 	named := filepath.Join(dir, "pipe") // the child's stdout
 	cmd.Args = append(cmd.Args, named)
 	cmd.Stdout = w

@@ -15,7 +15,8 @@ import (
 )
 
 func TestTerminalIsOneToTheChild(t *testing.T) {
-	o := onTerminal(t, nil, "sh", "-c", `stty size; test -t 0 && test -t 1 && test -t 2 && echo three; tty >/dev/tty; stty -a | grep -o "[-]*onlcr"; read l; echo "got $l"; exit 7`)
+	o := onTerminal(t, nil, "sh", "-c",
+		`stty size; test -t 0 && test -t 1 && test -t 2 && echo three; tty >/dev/tty; stty -a | grep -o "[-]*onlcr"; read l; echo "got $l"; exit 7`)
 	o.expect("onlcr\r\n")
 	if tio := o.settings(); tio.Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != 0 || tio.Oflag&unix.OPOST != 0 {
 		t.Errorf("our terminal is not raw: %+v", tio)
@@ -48,7 +49,8 @@ func TestTerminalIsRestored(t *testing.T) {
 		`"$R" /nonexistent`,
 		`STDIO_TEST_NO_CAPTURE=1 "$R" true`,
 	} {
-		o, _ := shellOnTerminal(t, `stty rows 24 -echo min 3; before=$(stty -g); `+script+`; [ "$(stty -g)" = "$before" ] && echo same`)
+		o, _ := shellOnTerminal(t, `stty rows 24 -echo min 3; before=$(stty -g); `+script+
+			`; [ "$(stty -g)" = "$before" ] && echo same`)
 		o.wait()
 		if !strings.Contains(o.output(), "same\r\n") {
 			t.Errorf("%s: %q", script, o.output())
@@ -174,16 +176,19 @@ func TestMixedStreams(t *testing.T) {
 		want         schema.Stdio
 	}{
 		{"stdout into a pipe", `"$R" ` + probe + ` | cat`, "0\n2\n", schema.Stdio{
-			Mode: ModeTerminal, Stdout: &schema.Stream{Bytes: 4, Captured: 4}, Terminal: &schema.Stream{Bytes: 5, Captured: 5}}},
+			Mode: ModeTerminal, Stdout: &schema.Stream{Bytes: 4, Captured: 4},
+			Terminal: &schema.Stream{Bytes: 5, Captured: 5}}},
 		{"stdin from a pipe", `echo x | "$R" ` + probe, "1\n2\n", schema.Stdio{
 			Mode: ModeTerminal, Terminal: &schema.Stream{Bytes: 10, Captured: 10}}},
 		{"stderr into a file", `"$R" ` + probe + ` 2>$D/e`, "0\n1\n", schema.Stdio{
-			Mode: ModeTerminal, Stderr: &schema.Stream{Bytes: 4, Captured: 4}, Terminal: &schema.Stream{Bytes: 10, Captured: 10}}},
+			Mode: ModeTerminal, Stderr: &schema.Stream{Bytes: 4, Captured: 4},
+			Terminal: &schema.Stream{Bytes: 10, Captured: 10}}},
 		{"only stdin", `"$R" ` + probe + ` 2>&1 | cat`, "0\n", schema.Stdio{
 			Mode: ModePipe, StderrInStdout: true, Stdout: &schema.Stream{Bytes: 8, Captured: 8}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o, dir := shellOnTerminal(t, `stty -echo; before=$(stty -g); `+c.script+`; [ "$(stty -g)" = "$before" ] && echo same`)
+			o, dir := shellOnTerminal(t, `stty -echo; before=$(stty -g); `+c.script+
+				`; [ "$(stty -g)" = "$before" ] && echo same`)
 			o.wait()
 			for _, want := range []string{"out\r", "tty\r", "same\r"} {
 				if !strings.Contains(o.output(), want) {
@@ -202,7 +207,8 @@ func TestMixedStreams(t *testing.T) {
 
 // A pipeline's neighbour keeps the keyboard, and /dev/tty works for the child.
 func TestNeighboursKeepTheKeyboard(t *testing.T) {
-	o, _ := shellOnTerminal(t, `head -1 | "$R" sh -c 'read l; echo "child $l"; echo ready; read k </dev/tty; echo "tty $k"'`)
+	o, _ := shellOnTerminal(t,
+		`head -1 | "$R" sh -c 'read l; echo "child $l"; echo ready; read k </dev/tty; echo "tty $k"'`)
 	o.keys("one\n")
 	o.expect("ready\r\n")
 	o.keys("two\n")

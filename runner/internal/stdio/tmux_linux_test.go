@@ -33,7 +33,8 @@ func TestTUIInTmux(t *testing.T) {
 	x.Key("q")
 	x.Expect(`(?m)^same$`)
 	p, err := play(member(t, x.Dir, schema.TerminalPath))
-	if err != nil || !strings.Contains(p.Output, "777") || len(p.Resizes) != 1 || p.Resizes[0] != "100x40" || p.Exit != "0" {
+	if err != nil || !strings.Contains(p.Output, "777") || len(p.Resizes) != 1 || p.Resizes[0] != "100x40" ||
+		p.Exit != "0" {
 		t.Errorf("%v %v %q", err, p.Resizes, p.Exit)
 	}
 }

@@ -138,7 +138,8 @@ func explain(err error, into reflect.Type, lineOf func(jsontext.Pointer, int64) 
 // ownWords reports whether a type reads its values itself, and so tells best what
 // is wrong with them.
 func ownWords(t reflect.Type) bool {
-	return t.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) || t.Implements(reflect.TypeFor[json.Unmarshaler]())
+	return t.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) ||
+		t.Implements(reflect.TypeFor[json.Unmarshaler]())
 }
 
 func orAny(t reflect.Type) reflect.Type {

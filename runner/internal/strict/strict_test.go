@@ -23,10 +23,12 @@ type list struct {
 
 func TestBothFormatsGiveTheSameValue(t *testing.T) {
 	yes, text, secs := true, "a\nb\n", int64(7)
-	want := list{Title: "t: #1", Items: []item{{Name: "one", Flag: &yes, Text: &text, Secs: &secs}, {Name: "two"}}, Globs: []string{"a/**"}}
+	want := list{Title: "t: #1", Items: []item{{Name: "one", Flag: &yes, Text: &text, Secs: &secs}, {Name: "two"}},
+		Globs: []string{"a/**"}}
 	for format, data := range map[Format]string{
 		JSON: `{"title":"t: #1","items":[{"name":"one","flag":true,"text":"a\nb\n","secs":7},{"name":"two","text":null}],"globs":["a/**"]}`,
-		YAML: "# a comment\ntitle: 't: #1'\nitems:\n- name: one\n  flag: true\n  text: |\n    a\n    b\n  secs: 7\n- {name: \"two\", text: null}\nglobs:\n  - a/**\n",
+		YAML: "# a comment\ntitle: 't: #1'\nitems:\n- name: one\n  flag: true\n  text: |\n    a\n    b\n  secs: " +
+			"7\n- {name: \"two\", text: null}\nglobs:\n  - a/**\n",
 	} {
 		var got list
 		if err := Decode([]byte(data), format, &got); err != nil {
@@ -46,27 +48,32 @@ func TestDecodeRefuses(t *testing.T) {
 		key    string
 		says   string
 	}{
-		"an unknown key, listing the known ones": {JSON, "{\"title\":\"\",\n\"items\":[{\"nmae\":\"x\"}]}", 2, "items[0].nmae", "allowed are name, flag, text, secs"},
-		"a key in the wrong case":                {JSON, `{"Title":""}`, 1, "Title", "unknown key"},
-		"a key given twice":                      {JSON, "{\"title\":\"a\",\n\n\"title\":\"b\"}", 3, "title", "twice"},
-		"a number for a string":                  {JSON, `{"title":5}`, 1, "title", "found a number, want a string"},
-		"a string for a number":                  {JSON, `{"items":[{"secs":"5"}]}`, 1, "items[0].secs", "want a whole number"},
-		"a fraction for a whole number":          {JSON, `{"items":[{"secs":1.5}]}`, 1, "items[0].secs", "want a whole number"},
-		"a number beyond 64 bits":                {JSON, `{"items":[{"secs":99999999999999999999}]}`, 1, "items[0].secs", "want a whole number"},
-		"an object for a list":                   {JSON, `{"items":{}}`, 1, "items", "want a list"},
-		"text after the value":                   {JSON, "{}\nx", 2, "", "not valid JSON"},
-		"a torn file":                            {JSON, `{"title":"a`, 1, "title", "not valid JSON"},
-		"nothing":                                {JSON, ``, 1, "", "not valid JSON"},
-		"invalid UTF-8":                          {JSON, "{\"title\":\"\xff\"}", 1, "title", "not valid JSON"},
-		"nesting that never ends":                {JSON, strings.Repeat(`{"items":[`, 60000), 1, "", ""},
+		"an unknown key, listing the known ones": {JSON, "{\"title\":\"\",\n\"items\":[{\"nmae\":\"x\"}]}", 2,
+			"items[0].nmae", "allowed are name, flag, text, secs"},
+		"a key in the wrong case":       {JSON, `{"Title":""}`, 1, "Title", "unknown key"},
+		"a key given twice":             {JSON, "{\"title\":\"a\",\n\n\"title\":\"b\"}", 3, "title", "twice"},
+		"a number for a string":         {JSON, `{"title":5}`, 1, "title", "found a number, want a string"},
+		"a string for a number":         {JSON, `{"items":[{"secs":"5"}]}`, 1, "items[0].secs", "want a whole number"},
+		"a fraction for a whole number": {JSON, `{"items":[{"secs":1.5}]}`, 1, "items[0].secs", "want a whole number"},
+		"a number beyond 64 bits": {JSON, `{"items":[{"secs":99999999999999999999}]}`, 1, "items[0].secs",
+			"want a whole number"},
+		"an object for a list":    {JSON, `{"items":{}}`, 1, "items", "want a list"},
+		"text after the value":    {JSON, "{}\nx", 2, "", "not valid JSON"},
+		"a torn file":             {JSON, `{"title":"a`, 1, "title", "not valid JSON"},
+		"nothing":                 {JSON, ``, 1, "", "not valid JSON"},
+		"invalid UTF-8":           {JSON, "{\"title\":\"\xff\"}", 1, "title", "not valid JSON"},
+		"nesting that never ends": {JSON, strings.Repeat(`{"items":[`, 60000), 1, "", ""},
 
-		"yaml: an unknown key":               {YAML, "title: a\nitems:\n- name: x\n  nmae: y\n", 4, "items[0].nmae", "allowed are name"},
-		"yaml: a key given twice":            {YAML, "title: a\nglobs: []\ntitle: b\n", 3, "", "already defined"},
-		"yaml: a key given twice in quotes":  {YAML, "title: a\n\"title\": b\n", 2, "", "already defined"},
-		"yaml: a number for a string":        {YAML, "title: 5\n", 1, "title", "want a string (quote it)"},
-		"yaml: yes for true":                 {YAML, "items:\n- flag: yes\n", 2, "items[0].flag", "want true or false"},
-		"yaml: a quoted number":              {YAML, "items:\n- secs: '5'\n", 2, "items[0].secs", "want a whole number"},
-		"yaml: a fraction":                   {YAML, "items:\n- secs: 1.5\n", 2, "items[0].secs", "want a whole number"},
+		"yaml: an unknown key": {YAML, "title: a\nitems:\n- name: x\n  nmae: y\n", 4, "items[0].nmae",
+			"allowed are name"},
+		"yaml: a key given twice":           {YAML, "title: a\nglobs: []\ntitle: b\n", 3, "", "already defined"},
+		"yaml: a key given twice in quotes": {YAML, "title: a\n\"title\": b\n", 2, "", "already defined"},
+		"yaml: a number for a string":       {YAML, "title: 5\n", 1, "title", "want a string (quote it)"},
+		"yaml: yes for true":                {YAML, "items:\n- flag: yes\n", 2, "items[0].flag", "want true or false"},
+		"yaml: a quoted number": {YAML, "items:\n- secs: '5'\n", 2, "items[0].secs",
+			"want a whole number"},
+		"yaml: a fraction": {YAML, "items:\n- secs: 1.5\n", 2, "items[0].secs",
+			"want a whole number"},
 		"yaml: not a number":                 {YAML, "items:\n- secs: .nan\n", 2, "items[0].secs", "not allowed"},
 		"yaml: a second document":            {YAML, "title: a\n---\ntitle: b\n", 3, "", "second YAML document"},
 		"yaml: an empty file":                {YAML, "# nothing\n", 0, "", "empty"},

@@ -190,7 +190,8 @@ func (d *document) value(n ast.Node, p jsontext.Pointer, depth int) error {
 	case *ast.FloatNode:
 		d.json = strconv.AppendFloat(d.json, n.Value, 'g', -1, 64)
 	default:
-		return &Error{Line: lineOfNode(n), Key: keyPath(p), Problem: "a YAML " + n.Type().YAMLName() + " is not allowed here"}
+		return &Error{Line: lineOfNode(n), Key: keyPath(p), Problem: "a YAML " + n.Type().YAMLName() +
+			" is not allowed here"}
 	}
 	return nil
 }

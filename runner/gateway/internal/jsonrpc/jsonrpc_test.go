@@ -56,7 +56,8 @@ func TestSpellingsOfOneID(t *testing.T) {
 			}
 		}
 	}
-	if one, text := jsontext.Value(`1`), jsontext.Value(`"1"`); IDKey(one) == IDKey(text) || OtherKey(one) != IDKey(text) || OtherKey(text) != IDKey(one) {
+	if one, text := jsontext.Value(`1`), jsontext.Value(`"1"`); IDKey(one) == IDKey(text) ||
+		OtherKey(one) != IDKey(text) || OtherKey(text) != IDKey(one) {
 		t.Errorf("the keys of 1 and \"1\" are %q and %q", IDKey(one), IDKey(text))
 	}
 }
@@ -90,7 +91,8 @@ func FuzzDecode(f *testing.F) {
 		if !jsontext.Value(b).IsValid() {
 			t.Fatalf("%q is accepted and not valid JSON", b)
 		}
-		if id, response := IDOf(b); m.ID != nil && m.ID.Kind() != 'n' && (string(id) != string(m.ID) || response == m.IsRequest()) {
+		if id, response := IDOf(b); m.ID != nil && m.ID.Kind() != 'n' &&
+			(string(id) != string(m.ID) || response == m.IsRequest()) {
 			t.Fatalf("%q: IDOf says %s, %t", b, id, response)
 		}
 	})

@@ -63,7 +63,8 @@ func Decode(raw jsontext.Value) (*Message, error) {
 	m := &Message{}
 	var version, method jsontext.Value
 	err := Members(raw, map[string]*jsontext.Value{
-		"jsonrpc": &version, "id": &m.ID, "method": &method, "params": &m.Params, "result": &m.Result, "error": &m.Error,
+		"jsonrpc": &version, "id": &m.ID, "method": &method, "params": &m.Params, "result": &m.Result,
+		"error": &m.Error,
 	})
 	switch m.ID.Kind() {
 	case 0, '"', '0', 'n':

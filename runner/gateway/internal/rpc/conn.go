@@ -47,7 +47,8 @@ type Conn struct {
 // serve runs a connection until its end. It returns when nothing of it is left.
 func (s *Server) serve(w wire, identity string) {
 	c := &Conn{
-		server: s, identity: identity, wire: w, out: newOutbox(w, s.limits.Outbox), ctx: s.ctx, over: make(chan string, 1), takeOver: make(chan struct{}),
+		server: s, identity: identity, wire: w, out: newOutbox(w, s.limits.Outbox), ctx: s.ctx,
+		over: make(chan string, 1), takeOver: make(chan struct{}),
 		pending: map[uint64]*pending{}, inflight: map[string]*Request{},
 	}
 	c.lost, c.lose = context.WithCancel(s.ctx)
@@ -225,7 +226,8 @@ func (c *Conn) handle(m message, by *reader) {
 		m.respond(nil)
 		return
 	}
-	r := &Request{Method: f.Method, Params: f.Params, conn: c, id: f.ID, size: len(m.raw), respond: m.respond, reader: by}
+	r := &Request{Method: f.Method, Params: f.Params, conn: c, id: f.ID, size: len(m.raw), respond: m.respond,
+		reader: by}
 	switch {
 	case c.ctx.Err() != nil:
 		r.Answer(nil, jsonrpc.Errorf(CodeClosing, "the gateway is closing"))
@@ -272,7 +274,8 @@ func (r *Request) Call(ctx context.Context, method string, params any, deadline 
 		ended()
 		return Answer{Err: ErrGone}
 	}
-	msg, err := jsonrpc.AppendRequest(nil, jsontext.Value(strconv.AppendQuote(nil, strconv.FormatUint(id, 10))), method, params)
+	msg, err := jsonrpc.AppendRequest(nil, jsontext.Value(strconv.AppendQuote(nil, strconv.FormatUint(id, 10))), method,
+		params)
 	if err == nil {
 		err = c.out.send(msg)
 	}
@@ -414,7 +417,9 @@ func (r *Request) Busy() { r.Answer(nil, r.conn.server.noRoom()) }
 func (r *Request) Context() context.Context { return r.conn.ctx }
 
 func (s *Server) noRoom() *jsonrpc.Error {
-	return jsonrpc.Errorf(CodeBusy, "too many requests in flight: at most %d bytes per connection and %d in all; try again", s.limits.InFlightBytes, s.limits.HeldBytes)
+	return jsonrpc.Errorf(CodeBusy,
+		"too many requests in flight: at most %d bytes per connection and %d in all; try again", s.limits.InFlightBytes,
+		s.limits.HeldBytes)
 }
 
 func (r *Request) cost() int { return requestCopies*r.size + requestOverhead }
@@ -552,7 +557,8 @@ func (c *Conn) unpack(b []byte) []message {
 	} else if list, _, err = jsonrpc.Split(b); err != nil {
 		failure = jsonrpc.Errorf(jsonrpc.CodeParse, "%v", err)
 	} else if len(list) == 0 || len(list) > maxBatch {
-		failure = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "a batch must have 1 to %d messages, this one has %d", maxBatch, len(list))
+		failure = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "a batch must have 1 to %d messages, this one has %d",
+			maxBatch, len(list))
 	}
 	if failure != nil {
 		c.server.refused.Add(1)

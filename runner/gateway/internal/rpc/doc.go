@@ -10,6 +10,7 @@
 // request that need not wait costs no goroutine.
 //
 // [Request.Go] starts requests that may wait. It bounds how many run at once and how
-// many bytes they hold. The rest wait in a queue, without a goroutine. Memory is bounded whatever a client sends, does not read, or never
+// many bytes they hold. The rest wait in a queue, without a goroutine. Memory is bounded whatever a
+// client sends, does not read, or never
 // answers.
 package rpc

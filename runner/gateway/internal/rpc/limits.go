@@ -28,7 +28,8 @@ type Limits struct {
 func (l *Limits) setDefaults() {
 	for at, value := range map[*int]int{
 		&l.Connections: 256, &l.Message: jsonrpc.DefaultMessage, &l.Depth: jsonrpc.DefaultDepth,
-		&l.InFlight: 1024, &l.InFlightAll: 8192, &l.InFlightBytes: 96 << 20, &l.HeldBytes: 128 << 20, &l.Outbox: 1 << 20,
+		&l.InFlight: 1024, &l.InFlightAll: 8192, &l.InFlightBytes: 96 << 20, &l.HeldBytes: 128 << 20,
+		&l.Outbox: 1 << 20,
 	} {
 		if *at == 0 {
 			*at = value

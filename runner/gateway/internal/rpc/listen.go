@@ -109,7 +109,8 @@ func (l *listener) listenWS(address string) error {
 		return fmt.Errorf("listen on %q: %w", address, err)
 	}
 	if l.server.cfg.Authenticate == nil && !IsLoopback(host) {
-		return fmt.Errorf("listen on %q: without a token, only a loopback address is allowed, such as 127.0.0.1:0", address)
+		return fmt.Errorf("listen on %q: without a token, only a loopback address is allowed, such as 127.0.0.1:0",
+			address)
 	}
 	if l.ln, err = net.Listen("tcp", address); err != nil {
 		return fmt.Errorf("listen on %q: %w", address, err)

@@ -20,7 +20,9 @@ func untilStopped(conn net.Conn, every time.Duration, gone func()) (stop func())
 		return none
 	}
 	var peer *unix.Ucred
-	cerr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	cerr := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
 	if cerr != nil || err != nil || peer.Pid <= 0 {
 		return none
 	}

@@ -57,7 +57,8 @@ func broken(err error) error {
 	var system *net.OpError
 	switch {
 	case err == nil, errors.Is(err, errTooLarge), errors.Is(err, errNoRoom):
-	case websocket.CloseStatus(err) != -1, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &system):
+	case websocket.CloseStatus(err) != -1, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, net.ErrClosed), errors.As(err, &system):
 	default:
 		return errProtocol
 	}
@@ -163,7 +164,8 @@ func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request) {
 	defer s.leave()
 	// Accept refuses a browser's request from another origin. What a compressed
 	// message unpacks to is bounded as any other, by readAll.
-	conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionNoContextTakeover})
+	conn, err := websocket.Accept(rw, r,
+		&websocket.AcceptOptions{CompressionMode: websocket.CompressionNoContextTakeover})
 	if err != nil {
 		return // it has answered
 	}
@@ -211,7 +213,8 @@ func (s *Server) admit(r *http.Request) (identity string, err error) {
 	}
 	identity, ok := s.cfg.Authenticate(token)
 	if !ok {
-		return "", errors.New("the bearer token is missing or wrong: send ASSAY_RUN_TOKEN in the Authorization header or as the token query parameter")
+		return "", errors.New("the bearer token is missing or wrong: send ASSAY_RUN_TOKEN in the Authorization " +
+			"header or as the token query parameter")
 	}
 	return identity, nil
 }

@@ -19,7 +19,8 @@ func FuzzSchema(f *testing.F) {
 	f.Add([]byte(`{"prefixItems":[true,{"const":1.0}],"items":{"enum":[null]},"uniqueItems":true,"contains":{"multipleOf":0.1}}`), []byte(`[1,1,null]`))
 	f.Add([]byte(`{"patternProperties":{"^a":{"not":{}}},"propertyNames":{"maxLength":3},"dependentSchemas":{"b":{"minProperties":2}}}`), []byte(`{"b":1}`))
 	f.Fuzz(func(t *testing.T, raw, params []byte) {
-		if jsonrpc.CheckMessage(raw) != nil || jsonrpc.CheckMessage(params) != nil || !jsontext.Value(raw).IsValid() || !jsontext.Value(params).IsValid() {
+		if jsonrpc.CheckMessage(raw) != nil || jsonrpc.CheckMessage(params) != nil || !jsontext.Value(raw).IsValid() ||
+			!jsontext.Value(params).IsValid() {
 			return
 		}
 		began := time.Now()

@@ -53,7 +53,8 @@ func screen(v any, depth int) error {
 		for k, e := range v {
 			_, text := e.(string)
 			switch {
-			case k == "$dynamicRef", k == "$dynamicAnchor", k == "$recursiveRef", k == "$recursiveAnchor", k == "$vocabulary":
+			case k == "$dynamicRef", k == "$dynamicAnchor", k == "$recursiveRef", k == "$recursiveAnchor",
+				k == "$vocabulary":
 				return fmt.Errorf("%s is not supported", k)
 			case k == "$id" && text && depth > 0:
 				return errors.New("$id is supported at the top only")
@@ -96,8 +97,9 @@ var keywords = sync.OnceValue(func() map[string]reach {
 
 // single are the keywords whose object is one schema and not a map of them.
 var single = map[string]bool{
-	"not": true, "if": true, "then": true, "else": true, "additionalItems": true, "contains": true, "additionalProperties": true,
-	"propertyNames": true, "unevaluatedItems": true, "unevaluatedProperties": true, "items": true,
+	"not": true, "if": true, "then": true, "else": true, "additionalItems": true, "contains": true,
+	"additionalProperties": true,
+	"propertyNames":        true, "unevaluatedItems": true, "unevaluatedProperties": true, "items": true,
 }
 
 // each calls f for every subschema of s, which is at pointer p.

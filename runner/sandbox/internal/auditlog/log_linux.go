@@ -101,7 +101,8 @@ func (l *Log) listen() {
 		case err != nil:
 			return
 		case n > headerSize:
-			if kind := binary.NativeEndian.Uint16(buf[4:]); kind == unix.AUDIT_LANDLOCK_ACCESS || kind == unix.AUDIT_LANDLOCK_DOMAIN {
+			if kind := binary.NativeEndian.Uint16(buf[4:]); kind == unix.AUDIT_LANDLOCK_ACCESS ||
+				kind == unix.AUDIT_LANDLOCK_DOMAIN {
 				if r, ok := parse(string(buf[headerSize:n])); ok {
 					l.take(r)
 				}

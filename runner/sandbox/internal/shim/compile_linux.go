@@ -410,7 +410,8 @@ func (c *compiler) finishDevices(m *Mounts) {
 
 func (c *compiler) proc() {
 	c.do(Files, "mount /proc", func() {
-		c.call("mount proc /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, 0)
+		c.call("mount proc /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+			0)
 	})
 	c.do(Files, "make /proc/sys read-only", func() {
 		for _, name := range procReadOnly {
@@ -688,7 +689,8 @@ func (c *compiler) dropBounding() {
 	n := c.l.Word(1)
 	c.l.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, 0, 0, 0, 0)
 	c.l.At(one)
-	c.l.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, steps.Value(n), 0, 0, 0).On(done, unix.EINVAL) // the kernel has no more
+	// the kernel has no more
+	c.l.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, steps.Value(n), 0, 0, 0).On(done, unix.EINVAL)
 	c.l.Make(n, steps.Value(n), 0, all, 1)
 	c.l.Goto(one)
 	c.l.At(done)
@@ -796,7 +798,8 @@ func (c *compiler) rules() {
 	c.l.Put(attr+8, r.Net)
 	c.l.Put(attr+16, r.Scoped)
 	c.do(Landlock, "landlock_create_ruleset", func() {
-		c.l.Call(unix.SYS_LANDLOCK_CREATE_RULESET, attr, int(unsafe.Sizeof(unix.LandlockRulesetAttr{})), 0).Into(c.ruleset)
+		c.l.Call(unix.SYS_LANDLOCK_CREATE_RULESET, attr, int(unsafe.Sizeof(unix.LandlockRulesetAttr{})),
+			0).Into(c.ruleset)
 	})
 	none := c.l.Label()
 	c.l.If(steps.Value(c.ruleset), negative, negative, none)
@@ -836,7 +839,8 @@ func (c *compiler) restrict() {
 const landlockRuleNetPort = 2 // LANDLOCK_RULE_NET_PORT
 
 // fileAccess are the rights that a file, rather than a directory, can have.
-const fileAccess = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
+const fileAccess = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+	unix.LANDLOCK_ACCESS_FS_READ_FILE |
 	unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 
 func (c *compiler) addPath(p PathRule) {

@@ -46,7 +46,8 @@ func (c *compiler) again() {
 		}
 		// It stops with the command when the terminal says so, and ends after it.
 		ignore := c.structure(32, 1) // struct sigaction with SIG_IGN
-		for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2} {
+		for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE,
+			unix.SIGUSR1, unix.SIGUSR2} {
 			l.Call(unix.SYS_RT_SIGACTION, sig, ignore, 0, 8)
 		}
 		l.Call(unix.SYS_WAIT4, steps.Value(pid), status, 0, 0)
@@ -57,9 +58,11 @@ func (c *compiler) again() {
 		l.OnError(c.giveUp)
 		if c.plan.Clone&unix.CLONE_NEWUSER != 0 {
 			uid, gid := os.Geteuid(), os.Getegid()
-			for _, f := range [][2]string{{"uid_map", fmt.Sprintf("%d %d 1", uid, uid)}, {"setgroups", "deny"}, {"gid_map", fmt.Sprintf("%d %d 1", gid, gid)}} {
+			for _, f := range [][2]string{{"uid_map", fmt.Sprintf("%d %d 1", uid, uid)}, {"setgroups", "deny"},
+				{"gid_map", fmt.Sprintf("%d %d 1", gid, gid)}} {
 				fd := l.Word(0)
-				c.call("open "+f[0], unix.SYS_OPENAT, unix.AT_FDCWD, "/proc/self/"+f[0], unix.O_WRONLY|unix.O_CLOEXEC, 0).Into(fd)
+				c.call("open "+f[0], unix.SYS_OPENAT, unix.AT_FDCWD, "/proc/self/"+f[0], unix.O_WRONLY|unix.O_CLOEXEC,
+					0).Into(fd)
 				c.call("write "+f[0], unix.SYS_WRITE, steps.Value(fd), f[1], len(f[1]))
 				c.close(fd)
 			}
@@ -185,7 +188,8 @@ func (c *compiler) dial(gone steps.Label) {
 	refused, refusedOpen, done := l.Label(), l.Label(), l.Label()
 	question, size := l.Space(dialSize), l.Word(0)
 	m := c.message(KindDialed)
-	l.Call(unix.SYS_RECVFROM, c.control, question, dialSize, unix.MSG_DONTWAIT, 0, 0).Into(size).On(done, unix.EAGAIN).On(
+	l.Call(unix.SYS_RECVFROM, c.control, question, dialSize, unix.MSG_DONTWAIT, 0, 0).Into(size).On(done,
+		unix.EAGAIN).On(
 		gone, steps.AnyErrno,
 	)
 	l.If(steps.Value(size), all, 0, gone)

@@ -102,7 +102,8 @@ func load(rules Rules, setErrno bool) (*ebpf.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, set := range map[string]bool{programsVarLoopback: rules.Loopback, programsVarBindAny: rules.BindAny, programsVarSetErrno: setErrno} {
+	for name, set := range map[string]bool{programsVarLoopback: rules.Loopback, programsVarBindAny: rules.BindAny,
+		programsVarSetErrno: setErrno} {
 		if err := spec.Variables[name].Set(set); err != nil {
 			return nil, err
 		}

@@ -122,7 +122,8 @@ func TestRules(t *testing.T) {
 		for _, as := range []struct {
 			name, want string
 			rules      Rules
-		}{{"strict", c.strict, Rules{}}, {"loopback", c.lo, Rules{Loopback: true}}, {"loopback and every bind", c.lb, Rules{true, true}}} {
+		}{{"strict", c.strict, Rules{}}, {"loopback", c.lo, Rules{Loopback: true}},
+			{"loopback and every bind", c.lb, Rules{true, true}}} {
 			t.Run(as.name+"/"+c.call, func(t *testing.T) {
 				s := session(t)
 				var mu sync.Mutex
@@ -142,7 +143,8 @@ func TestRules(t *testing.T) {
 				}
 				op, addr, _ := strings.Cut(c.call, " ")
 				want := netip.MustParseAddrPort(addr)
-				if len(told) != 1 || told[0].Addr.Addr().Unmap() != want.Addr().Unmap() || told[0].Addr.Port() != want.Port() || told[0].Bind != (op == "bind") || sum != (Tally{Denied: 1}) {
+				if len(told) != 1 || told[0].Addr.Addr().Unmap() != want.Addr().Unmap() ||
+					told[0].Addr.Port() != want.Port() || told[0].Bind != (op == "bind") || sum != (Tally{Denied: 1}) {
 					t.Errorf("told %+v, counted %+v", told, sum)
 				}
 				if now := bootTime(); len(told) == 1 && (told[0].Time > now || now-told[0].Time > uint64(time.Minute)) {
