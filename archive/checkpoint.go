@@ -1,14 +1,12 @@
 package archive
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"hash"
 	"slices"
 
-	"github.com/go-json-experiment/json"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/assay-run/assay-run/schema"
@@ -22,16 +20,8 @@ type checkpoints struct {
 	checked map[string]bool // the outputs of checks that were started
 }
 
-// line takes a line of the lifecycle layer.
-func (c *checkpoints) line(line []byte) {
-	if !bytes.Contains(line, []byte(`"`+schema.CheckpointMade+`"`)) &&
-		!bytes.Contains(line, []byte(`"`+schema.CheckStarted+`"`)) {
-		return
-	}
-	var e schema.Event
-	if json.Unmarshal(line, &e) != nil {
-		return
-	}
+// add takes what a line of the lifecycle layer says.
+func (c *checkpoints) add(e *schema.Event) {
 	if e.Type == schema.CheckStarted {
 		if c.checked == nil {
 			c.checked = map[string]bool{}
@@ -56,7 +46,8 @@ func (c *checkpoints) line(line []byte) {
 	}
 }
 
-func (c *checkpoints) add(more checkpoints) {
+// merge takes what others hold.
+func (c *checkpoints) merge(more checkpoints) {
 	if c.layers == nil {
 		c.layers, c.members = map[string][]schema.LayerTree{}, map[string][]schema.MemberBytes{}
 	}

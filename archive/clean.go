@@ -62,7 +62,13 @@ func (c *cleaner) clean(sources []source) ([]source, schema.Removal, error) {
 		return nil, schema.Removal{}, fmt.Errorf("take secrets out of %w", err)
 	}
 	i := slices.IndexFunc(sources, func(src source) bool { return src.path == schema.EventsPath })
-	err := c.lines(sources[i], func(line []byte, _ bool) error { c.points.line(line); return nil })
+	decoder := schema.NewLineDecoder(schema.EventsPath)
+	err := c.lines(sources[i], func(line []byte, _ bool) error {
+		if l, err := decoder.Decode(line); err == nil {
+			c.points.add(l.Event)
+		}
+		return nil
+	})
 	if err != nil {
 		return fail(err)
 	}
@@ -434,10 +440,7 @@ const CodeSecretDropped = "secret_dropped"
 // layer cleans the lines of a layer. Where a line would not be valid without a secret,
 // the whole layer is emptied.
 func (c *cleaner) layer(src source) (source, error) {
-	check, err := schema.NewLineChecker(lineSchemas(src.path)...)
-	if err != nil {
-		return source{}, err
-	}
+	decoder := schema.NewLineDecoder(src.path)
 	due := map[uint64]bool{}
 	for _, t := range c.points.layers[src.path] {
 		due[t.Lines] = true
@@ -464,8 +467,8 @@ func (c *cleaner) layer(src source) (source, error) {
 				after = redact.Shorten(after)
 			}
 			if !bytes.Equal(after, line) {
-				if _, err := check.Check(after); err != nil {
-					_, was := check.Check(before)
+				if _, err := decoder.Decode(after); err != nil {
+					_, was := decoder.Decode(before)
 					spoiled = spoiled || was == nil
 				}
 			}

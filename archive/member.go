@@ -87,23 +87,6 @@ func documentSchema(p string) string {
 	return ""
 }
 
-// lineSchemas are the schemas that the lines of a layer may have.
-func lineSchemas(layer string) []string {
-	switch layer {
-	case schema.EventsPath:
-		return []string{schema.EventV0}
-	case schema.KernelPath:
-		return []string{schema.KernelEventV1, schema.KernelEventV0}
-	case schema.PolicyPath:
-		return []string{schema.PolicyEventV0}
-	case schema.SDKPath:
-		return []string{schema.SDKEventV0}
-	case schema.TurnsPath:
-		return []string{schema.TurnV0}
-	}
-	return []string{schema.CallEventV2}
-}
-
 // isStream tells a member of what passed through the command's stdio.
 func isStream(p string) bool { return strings.HasPrefix(p, "stdio/") }
 

@@ -315,17 +315,10 @@ func (r *Reader) Tolerate() { r.tolerant = true }
 // invalid. Behind too many of these it ends.
 func (m *Member) validLines() iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		checker, err := schema.NewLineChecker(lineSchemas(m.Path)...)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
+		decoder := schema.NewLineDecoder(m.Path)
 		invalid := 0
 		valid := func(line []byte) bool {
-			_, err := checker.Check(line)
-			if err == nil && m.Path == schema.EventsPath {
-				err = json.Unmarshal(line, new(schema.Event)) // numbers that fit
-			}
+			_, err := decoder.Decode(line)
 			return err == nil
 		}
 		for line, err := range m.lines() {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/go-json-experiment/json"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/assay-run/assay-run/schema"
@@ -52,21 +51,17 @@ func scanLayer(name, path, runID string, points *checkpoints) (*layerScan, error
 	if err != nil {
 		return nil, err
 	}
-	check, err := schema.NewLineChecker(lineSchemas(path)...)
-	if err != nil {
-		return nil, err
-	}
+	decoder := schema.NewLineDecoder(path)
 	var leaves []tlog.Hash // of the lifecycle, whose checkpoints are in it
 	grown := newTreeCheck(points.layers[path])
 	err = eachLine(name, info.Size(), func(line []byte) {
 		leaf := tlog.RecordHash(line)
 		if path == schema.EventsPath {
 			leaves = append(leaves, leaf)
-			points.line(line)
 		} else {
 			grown.add(leaf)
 		}
-		got, err := check.Check(line)
+		got, err := decoder.Decode(line)
 		switch {
 		case err == nil && got.Seq != s.lines:
 			err = fmt.Errorf("seq is %d, want %d", got.Seq, s.lines)
@@ -82,7 +77,10 @@ func scanLayer(name, path, runID string, points *checkpoints) (*layerScan, error
 		s.size += int64(len(line)) + 1
 		if path == schema.EventsPath {
 			s.last = schema.Event{}
-			json.Unmarshal(line, &s.last)
+			if got.Event != nil {
+				s.last = *got.Event
+				points.add(got.Event)
+			}
 		}
 	})
 	if path == schema.EventsPath {

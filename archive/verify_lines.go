@@ -3,7 +3,6 @@ package archive
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"io"
 	"math"
 	"runtime"
@@ -11,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/go-json-experiment/json"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/assay-run/assay-run/schema"
@@ -227,25 +225,22 @@ type chunk struct {
 	data  []byte
 }
 
-// worker checks chunks. Its checkers live as long as it does.
+// worker checks chunks. Its decoders live as long as it does.
 func (v *lineVerifier) worker() {
-	checkers := map[string]*schema.LineChecker{}
+	decoders := map[string]*schema.LineDecoder{}
 	for c := range v.work {
-		k := checkers[c.layer]
-		if k == nil {
-			var err error
-			if k, err = schema.NewLineChecker(lineSchemas(c.layer)...); err != nil {
-				panic(fmt.Sprintf("embedded schemas: %v", err))
-			}
-			checkers[c.layer] = k
+		d := decoders[c.layer]
+		if d == nil {
+			d = schema.NewLineDecoder(c.layer)
+			decoders[c.layer] = d
 		}
-		v.chunk(c, k)
+		v.chunk(c, d)
 		v.free <- c.data
 		v.busy.Done()
 	}
 }
 
-func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
+func (v *lineVerifier) chunk(c chunk, d *schema.LineDecoder) {
 	kinds := map[string]uint64{}
 	var leaves []tlog.Hash
 	var points checkpoints
@@ -261,31 +256,31 @@ func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 				n)
 			continue
 		}
-		info, err := k.Check(line)
+		l, err := d.Decode(line)
 		if err != nil {
 			v.problem(problem(schemaCode(err), c.layer, "%v", err), n)
 			continue
 		}
-		if c.layer == schema.EventsPath {
-			points.line(line)
+		kinds[l.Schema]++
+		if l.Seq-n != shift {
+			shift = l.Seq - n
+			v.problem(problem(CodeSeq, c.layer, "seq is %d, want %d", l.Seq, n), n)
 		}
-		kinds[info.Schema]++
-		if info.Seq-n != shift {
-			shift = info.Seq - n
-			v.problem(problem(CodeSeq, c.layer, "seq is %d, want %d", info.Seq, n), n)
+		if l.RunID != v.runID {
+			v.problem(problem(CodeRunID, c.layer, "run_id is %.128q, the manifest says %q", l.RunID, v.runID), n)
 		}
-		if c.layer == schema.TurnsPath && !isIndexed(line, info.Seq) {
-			v.problem(problem(CodeSeq, c.layer, "index is not seq, %d", info.Seq), n)
+		if l.Turn != nil && l.Turn.Index != l.Seq {
+			v.problem(problem(CodeSeq, c.layer, "index is not seq, %d", l.Seq), n)
 		}
-		if info.RunID != v.runID {
-			v.problem(problem(CodeRunID, c.layer, "run_id is %.128q, the manifest says %q", info.RunID, v.runID), n)
-		}
-		if c.layer == schema.EventsPath && (string(info.Type) == schema.RunStarted) != (n == 0) {
-			v.problem(problem(CodeLifecycle, c.layer, "type is %.64q: the first line, and no other, is %s", info.Type,
-				schema.RunStarted), n)
-		}
-		if c.layer == schema.EventsPath && ended == 0 && string(info.Type) == schema.RunFinished {
-			ended = n + 1
+		if e := l.Event; e != nil {
+			points.add(e)
+			if (e.Type == schema.RunStarted) != (n == 0) {
+				v.problem(problem(CodeLifecycle, c.layer, "type is %.64q: the first line, and no other, is %s", e.Type,
+					schema.RunStarted), n)
+			}
+			if ended == 0 && e.Type == schema.RunFinished {
+				ended = n + 1
+			}
 		}
 	}
 	v.mu.Lock()
@@ -294,7 +289,7 @@ func (v *lineVerifier) chunk(c chunk, k *schema.LineChecker) {
 		v.kinds[id] += n
 	}
 	v.grow(c, leaves)
-	v.points.add(points)
+	v.points.merge(points)
 	if ended > 0 && (v.ended == 0 || ended < v.ended) {
 		v.ended = ended
 	}
@@ -319,12 +314,4 @@ func (v *lineVerifier) grow(c chunk, leaves []tlog.Hash) {
 			v.tree.add(leaf)
 		}
 	}
-}
-
-// isIndexed tells that a turn's index is its seq.
-func isIndexed(turn []byte, seq uint64) bool {
-	var t struct {
-		Index uint64 `json:"index"`
-	}
-	return json.Unmarshal(turn, &t) == nil && t.Index == seq
 }

@@ -1,9 +1,12 @@
 package schema
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 
 	jsonv2 "github.com/go-json-experiment/json"
 )
@@ -183,4 +186,110 @@ func knownOutcome(kind string) bool {
 		return true
 	}
 	return false
+}
+
+var (
+	timePattern   = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z$`)
+	callIDPattern = regexp.MustCompile(`^[0-7][0-9A-HJKMNP-TV-Z]{25}$`)
+)
+
+func (e *CallEvent) read(d lineReader) error {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "schema":
+			e.Schema, err = d.oneOf(CallEventV2)
+		case "run_id":
+			e.RunID, err = d.matching(runIDPattern)
+		case "seq":
+			e.Seq, err = d.count()
+		case "ts":
+			e.TS, err = d.matching(timePattern)
+		case "call_id":
+			e.CallID, err = d.matching(callIDPattern)
+		case "tool_id":
+			e.ToolID, err = d.text()
+		case "tool_call_id":
+			e.ToolCallID, err = d.text()
+		case "caller_id":
+			e.CallerID, err = d.text()
+		case "granted_capabilities":
+			e.GrantedCapabilities, err = d.texts()
+		case "duration_ms":
+			e.DurationMS, err = d.duration()
+		case "duration_us":
+			e.DurationUS, err = d.natural()
+		case "outcome":
+			e.Outcome, err = d.callOutcome()
+		case "tier":
+			e.Tier, err = d.text()
+		case "dry_run":
+			e.DryRun, err = d.boolean()
+		case "schema_version":
+			if e.SchemaVersion, err = d.int(); err == nil && e.SchemaVersion != 2 {
+				err = errors.New("is not 2")
+			}
+		case "secrets_resolved":
+			e.SecretsResolved, err = d.secrets()
+		case "cursor_page":
+			e.CursorPage, err = pointer(d.int())
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return cmp.Or(err, have.need("schema", "run_id", "seq", "ts", "call_id", "tool_id", "granted_capabilities",
+		"duration_ms",
+		"outcome", "tier", "dry_run", "schema_version", "secrets_resolved"))
+}
+
+// duration reads any number from 0.
+func (d lineReader) duration() (float64, error) {
+	n, err := d.number()
+	if err == nil {
+		err = checkNumber(n)
+	}
+	if err != nil {
+		return 0, err
+	}
+	v, _ := strconv.ParseFloat(n, 64) // infinite if it is beyond any
+	if v < 0 {
+		return 0, errors.New("is below 0")
+	}
+	return v, nil
+}
+
+func (d lineReader) secrets() (Secrets, error) {
+	if d.PeekKind() == '[' {
+		names, err := d.texts()
+		return len(names) > 0, err
+	}
+	given, err := d.boolean()
+	return Secrets(given), err
+}
+
+func (d lineReader) callOutcome() (o CallOutcome, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "kind":
+			if o.Kind, err = d.text(); err == nil && !knownOutcome(o.Kind) {
+				err = fmt.Errorf("is %.100q, which is not a kind of outcome", o.Kind)
+			}
+		case "code":
+			o.Code, err = d.text()
+		case "retryable":
+			o.Retryable, err = pointer(d.boolean())
+		case "message":
+			o.Message, err = d.text()
+		case "missing":
+			o.Missing, err = d.texts()
+		case "retry_after_ms":
+			o.RetryAfterMS, err = nullable(d, d.natural)
+		case "rule":
+			o.Rule, err = d.text()
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return o, cmp.Or(err, have.need("kind"))
 }

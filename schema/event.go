@@ -1,6 +1,10 @@
 package schema
 
-import "encoding/json"
+import (
+	"cmp"
+	"encoding/json"
+	"regexp"
+)
 
 // Lifecycle event types, the "type" key of an [Event]. RunStarted is first and
 // RunFinished last in every run that was not interrupted.
@@ -139,3 +143,180 @@ func Some[T any](v T) *Nullable[T] { return &Nullable[T]{Value: v, Valid: true} 
 
 // None is a Nullable that is written as null.
 func None[T any]() *Nullable[T] { return &Nullable[T]{} }
+
+var lifecyclePattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+
+func (e *Event) read(d lineReader) error {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "schema":
+			e.Schema, err = d.oneOf(EventV0)
+		case "run_id":
+			e.RunID, err = d.matching(runIDPattern)
+		case "seq":
+			e.Seq, err = d.count()
+		case "type":
+			e.Type, err = d.matching(lifecyclePattern)
+		case "t_ns":
+			e.TNS, err = d.integer()
+		case "agent_shim":
+			e.AgentShim, err = pointer(d.text())
+		case "command":
+			e.Command, err = d.texts()
+		case "env_keys":
+			e.EnvKeys, err = d.texts()
+		case "exit_code":
+			e.ExitCode, err = nullable(d, d.int)
+		case "signal":
+			e.Signal, err = nullable(d, d.signalNumber)
+		case "success":
+			e.Success, err = pointer(d.boolean())
+		case "window_elapsed_ms":
+			if !d.null() {
+				e.WindowElapsedMS, err = pointer(d.integer())
+			}
+		case "pid":
+			e.PID, err = d.size()
+		case "signal_name":
+			e.SignalName, err = d.text()
+		case "limit":
+			e.Limit, err = d.text()
+		case "count":
+			e.Count, err = d.natural()
+		case "processes":
+			e.Processes, err = list(d, 64, d.leftover)
+		case "containers":
+			e.Containers, err = list(d, 64, d.container)
+		case "stream":
+			e.Stream, err = d.text()
+		case "bytes":
+			e.Bytes, err = d.natural()
+		case "cgroup":
+			e.Cgroup, err = d.text()
+		case "code":
+			e.Code, err = d.text()
+		case "message":
+			e.Message, err = d.text()
+		case "check":
+			e.Check, err = d.text()
+		case "phase":
+			e.Phase, err = d.oneOf("baseline", "final")
+		case "passed":
+			e.Passed, err = pointer(d.boolean())
+		case "duration_ms":
+			e.DurationMS, err = pointer(d.natural())
+		case "output_tail":
+			e.OutputTail, err = d.text()
+		case "checkpoint":
+			e.Checkpoint, err = pointer(d.checkpoint())
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	if err == nil {
+		err = have.need("schema", "run_id", "seq", "type")
+	}
+	if err != nil {
+		return err
+	}
+	switch e.Type {
+	case RunStarted:
+		return have.need("agent_shim", "command", "env_keys", "window_elapsed_ms")
+	case RunFinished:
+		return have.need("exit_code", "signal", "success", "window_elapsed_ms")
+	case CheckpointMade:
+		return have.need("checkpoint")
+	}
+	return nil
+}
+
+func (d lineReader) signalNumber() (s SignalNumber, err error) {
+	if d.PeekKind() == '"' {
+		s.Name, err = d.text()
+	} else {
+		s.Number, err = d.int()
+	}
+	return s, err
+}
+
+func (d lineReader) leftover() (l Leftover, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "pid":
+			l.PID, err = d.size()
+		case "name":
+			l.Name, err = d.text()
+		case "container_id":
+			l.ContainerID, err = d.matching(containerIDPattern)
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return l, cmp.Or(err, have.need("pid", "name"))
+}
+
+func (d lineReader) container() (c Container, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "id":
+			c.ID, err = d.matching(containerIDPattern)
+		case "engine":
+			c.Engine, err = d.text()
+		case "name":
+			c.Name, err = d.text()
+		case "image":
+			c.Image, err = d.text()
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return c, cmp.Or(err, have.need("id"))
+}
+
+func (d lineReader) checkpoint() (c Checkpoint, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "layers":
+			c.Layers, err = records(d, d.layerTree)
+		case "members":
+			c.Members, err = records(d, d.memberBytes)
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return c, cmp.Or(err, have.need("layers"))
+}
+
+func (d lineReader) layerTree() (t LayerTree, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "lines":
+			t.Lines, err = d.count()
+		case "root":
+			t.Root, err = d.matching(digestPattern)
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return t, cmp.Or(err, have.need("lines", "root"))
+}
+
+func (d lineReader) memberBytes() (m MemberBytes, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "bytes":
+			m.Bytes, err = d.natural()
+		case "sha256":
+			m.SHA256, err = d.matching(digestPattern)
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return m, cmp.Or(err, have.need("bytes", "sha256"))
+}

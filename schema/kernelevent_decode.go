@@ -163,6 +163,11 @@ func (d *kernelDecoder) int64() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	return signed(n)
+}
+
+// signed reads plain digits, with a minus sign if the number is below 0.
+func signed(n []byte) (int64, error) {
 	digits, minus := bytes.CutPrefix(n, []byte{'-'})
 	v, ok := natural(digits)
 	switch {
@@ -173,7 +178,7 @@ func (d *kernelDecoder) int64() (int64, error) {
 	case ok && !minus:
 		return 0, fmt.Errorf("%w: %s, at most %d", errRange, n, int64(math.MaxInt64))
 	}
-	return 0, fmt.Errorf("%.40s is not a whole number of 64 bits", n)
+	return 0, fmt.Errorf("%.40s is not a whole number in plain digits of 64 bits", n)
 }
 
 // natural reads plain digits; ok is false for anything else, and beyond 64 bits.

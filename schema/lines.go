@@ -1,110 +1,330 @@
 package schema
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"math"
+	"regexp"
 	"slices"
 
-	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// LineInfo is what every layer line has. It is empty when the line was refused.
-type LineInfo struct {
+// Record is a line of a layer, decoded. Of its pointers one is set, by the line's schema; what it
+// points to is valid until the next line, or until the bytes of the line change.
+type Record struct {
 	Schema string
 	RunID  string
 	Seq    uint64
-	// Type is the "type" of a lifecycle event, else empty. It points into the line.
-	Type []byte
+	Event  *Event
+	Kernel *KernelEvent
+	Policy *PolicyEvent
+	SDK    *SDKEvent
+	Turn   *Turn
+	Call   *CallEvent
 }
 
-// LineChecker checks the lines of one layer. It is made for one goroutine. Its
-// answers are those of [DecodeKernelEvent] for the kernel layer, and of [Validate]
-// for any other.
+// LineDecoder decodes the lines of one layer. It is made for one goroutine.
 //
-// Validate takes 0.1 ms for a line. The checker is fast because lines repeat: two lines that differ only in values that
-// no schema keyword looks into (any string where a string is asked for) are
-// accepted or refused alike. So a line is reduced to its shape, and only a
-// shape that is new goes through the schema.
-type LineChecker struct {
-	kernel   *KernelEvent // nil for the other layers
-	profiles []*profile
-	cur      *profile // of the line before
-	run      string   // run_id of the line before: one string for all lines
-	sig      []byte
+// It accepts what [Validate] accepts, but of kernel events what [DecodeKernelEvent] does.
+// An integer above 2^63-1 is decoded as 2^63-1, except in seq, index and lines.
+type LineDecoder struct {
+	id     string
+	kernel KernelEvent
 }
 
-// NewLineChecker makes a checker for a layer whose lines are of one of the
-// given schemas.
-func NewLineChecker(ids ...string) (*LineChecker, error) {
-	c := &LineChecker{}
-	if slices.Contains(ids, KernelEventV1) {
-		c.kernel = &KernelEvent{}
-		return c, nil
+// NewLineDecoder makes a decoder for the layer at a path, such as [TurnsPath].
+func NewLineDecoder(layer string) *LineDecoder { return &LineDecoder{id: lineSchemas[layer]} }
+
+// lineSchemas are the schemas of the layers' lines. Kernel events of version 0 are
+// accepted where those of version 1 are.
+var lineSchemas = map[string]string{
+	EventsPath: EventV0, KernelPath: KernelEventV1, PolicyPath: PolicyEventV0, SDKPath: SDKEventV0, TurnsPath: TurnV0,
+	AuditPath: CallEventV2,
+}
+
+// Decode decodes one line without its newline. Errors wrap [ErrSyntax], [ErrDuplicateKey],
+// [ErrSchema] or, where the path was not that of a layer, [ErrUnknownSchema].
+func (d *LineDecoder) Decode(line []byte) (Record, error) {
+	l := Record{Schema: d.id}
+	var err error
+	in := lineReader{jsontext.NewDecoder(bytes.NewBuffer(line))}
+	switch d.id {
+	case KernelEventV1:
+		l.Kernel = &d.kernel
+		if err := DecodeKernelEvent(line, &d.kernel); err != nil {
+			return Record{}, err
+		}
+		if l.RunID, l.Seq = d.kernel.RunID, d.kernel.Seq; d.kernel.V0 {
+			l.Schema = KernelEventV0
+		}
+		return l, nil
+	case EventV0:
+		l.Event = &Event{}
+		err = l.Event.read(in)
+		l.RunID, l.Seq = l.Event.RunID, l.Event.Seq
+	case PolicyEventV0:
+		l.Policy = &PolicyEvent{}
+		err = l.Policy.read(in)
+		l.RunID, l.Seq = l.Policy.RunID, l.Policy.Seq
+	case SDKEventV0:
+		l.SDK = &SDKEvent{}
+		err = l.SDK.read(in)
+		l.RunID, l.Seq = l.SDK.RunID, l.SDK.Seq
+	case TurnV0:
+		l.Turn = &Turn{}
+		err = l.Turn.read(in)
+		l.RunID, l.Seq = l.Turn.RunID, l.Turn.Seq
+	case CallEventV2:
+		l.Call = &CallEvent{}
+		err = l.Call.read(in)
+		l.RunID, l.Seq = l.Call.RunID, l.Call.Seq
+	default:
+		return Record{}, ErrUnknownSchema
 	}
-	for _, id := range ids {
-		p, err := newProfile(id)
+	if err == nil {
+		if _, err = in.ReadToken(); err == io.EOF {
+			return l, nil
+		}
+	}
+	if serr := checkSyntax(line); serr != nil {
+		return Record{}, serr
+	}
+	return Record{}, fmt.Errorf("%w: %s", ErrSchema, oneLine(err.Error()))
+}
+
+// lineReader reads the values of a line. Its errors say what the schema refuses; they
+// say nothing useful of a line that is not JSON, which [checkSyntax] finds.
+type lineReader struct{ *jsontext.Decoder }
+
+// object reads an object, calls value at the value of each key, and returns the keys.
+func (d lineReader) object(value func(key string) error) (keys, error) {
+	if d.PeekKind() != '{' {
+		return nil, errors.New("is not an object")
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return nil, err
+	}
+	have := make(keys, 0, 16)
+	for d.PeekKind() != '}' {
+		key, err := d.ReadToken()
 		if err != nil {
 			return nil, err
 		}
-		c.profiles = append(c.profiles, p)
+		name := key.String()
+		if err := value(name); err != nil {
+			return nil, fmt.Errorf("%.100s: %w", name, err)
+		}
+		have = append(have, name)
 	}
-	c.cur = c.profiles[0]
-	return c, nil
+	_, err := d.ReadToken()
+	return have, err
 }
 
-// Check checks one line without its newline.
-func (c *LineChecker) Check(line []byte) (LineInfo, error) {
-	if e := c.kernel; e != nil {
-		if err := DecodeKernelEvent(line, e); err != nil {
-			return LineInfo{}, err
+// keys are the keys of an object.
+type keys []string
+
+// need is the error that one of some keys is missing.
+func (k keys) need(names ...string) error {
+	for _, name := range names {
+		if !slices.Contains(k, name) {
+			return fmt.Errorf("%s is missing", name)
 		}
-		info := LineInfo{Schema: KernelEventV1, RunID: e.RunID, Seq: e.Seq}
-		if e.V0 {
-			info.Schema = KernelEventV0
-		}
-		return info, nil
 	}
-	if info, ok := c.fast(line); ok {
-		return info, nil
-	}
-	return c.full(line)
+	return nil
 }
 
-// fast accepts a line whose shape the schema accepted before.
-func (c *LineChecker) fast(line []byte) (LineInfo, bool) {
-	info, ok := c.scan(line)
-	return info, ok && c.cur.accepted(c.sig)
+// list reads an array of at most most items; item reads one. It is not nil.
+func list[T any](d lineReader, most int, item func() (T, error)) ([]T, error) {
+	if d.PeekKind() != '[' {
+		return nil, errors.New("is not an array")
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return nil, err
+	}
+	items := []T{}
+	for d.PeekKind() != ']' {
+		v, err := item()
+		if err != nil {
+			return nil, fmt.Errorf("item %d: %w", len(items), err)
+		}
+		if len(items) == most {
+			return nil, fmt.Errorf("has more than %d items", most)
+		}
+		items = append(items, v)
+	}
+	_, err := d.ReadToken()
+	return items, err
 }
 
-func (c *LineChecker) full(line []byte) (LineInfo, error) {
-	var head struct {
-		Schema string `json:"schema"`
+// unbounded is for arrays that may have any number of items.
+const unbounded = -1
+
+func (d lineReader) texts() ([]string, error) { return list(d, unbounded, d.text) }
+
+// records reads an object whose values are objects of one kind.
+func records[T any](d lineReader, record func() (T, error)) (map[string]T, error) {
+	all := map[string]T{}
+	_, err := d.object(func(key string) (err error) {
+		all[key], err = record()
+		return err
+	})
+	return all, err
+}
+
+// null reads a null, and reports whether there was one.
+func (d lineReader) null() bool {
+	if d.PeekKind() != 'n' {
+		return false
 	}
-	json.Unmarshal(line, &head) // its errors are validate's to report
-	i := slices.IndexFunc(c.profiles, func(p *profile) bool { return p.id == head.Schema })
-	if i < 0 {
-		if err := checkSyntax(line); err != nil {
-			return LineInfo{}, err
-		}
-		return LineInfo{}, fmt.Errorf("%w: schema %.100q is not one of this layer", ErrSchema, head.Schema)
+	_, err := d.ReadToken()
+	return err == nil
+}
+
+func (d lineReader) text() (string, error) {
+	if d.PeekKind() != '"' {
+		return "", errors.New("is not a string")
 	}
-	c.cur = c.profiles[i]
-	m, err := check(c.cur.schema, line)
+	t, err := d.ReadToken()
 	if err != nil {
-		return LineInfo{}, err
+		return "", err
 	}
-	var seq uint64
-	switch n := m["seq"].(type) {
-	case int64:
-		seq = uint64(n) // the schemas refuse negative ones
-	case uint64:
-		seq = n
-	default:
-		return LineInfo{}, fmt.Errorf("%w: seq %v is not a plain 64-bit number", ErrSchema, n)
+	return t.String(), nil
+}
+
+func (d lineReader) textOrNull() (string, error) {
+	if d.null() {
+		return "", nil
 	}
-	runID, _ := m["run_id"].(string)
-	kind, _ := m["type"].(string)
-	if _, ok := c.scan(line); ok {
-		c.cur.remember(c.sig)
+	return d.text()
+}
+
+// notEmpty reads a text that is not empty.
+func (d lineReader) notEmpty() (string, error) {
+	s, err := d.text()
+	if err == nil && s == "" {
+		err = errors.New("is empty")
 	}
-	return LineInfo{Schema: c.cur.id, RunID: runID, Seq: seq, Type: []byte(kind)}, nil
+	return s, err
+}
+
+// oneOf reads one of some texts.
+func (d lineReader) oneOf(texts ...string) (string, error) {
+	s, err := d.text()
+	if err == nil && !slices.Contains(texts, s) {
+		err = fmt.Errorf("is %.100q, want one of %q", s, texts)
+	}
+	return s, err
+}
+
+// matching reads a text that matches a pattern.
+func (d lineReader) matching(pattern *regexp.Regexp) (string, error) {
+	s, err := d.text()
+	if err == nil && !pattern.MatchString(s) {
+		err = fmt.Errorf("is %.100q, which does not match %s", s, pattern)
+	}
+	return s, err
+}
+
+// The patterns of the schemas.
+var (
+	runIDPattern       = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+	digestPattern      = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	containerIDPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+func (d lineReader) boolean() (bool, error) {
+	if k := d.PeekKind(); k != 't' && k != 'f' {
+		return false, errors.New("is not true or false")
+	}
+	t, err := d.ReadToken()
+	return err == nil && t.Bool(), err
+}
+
+// number reads the text of a number.
+func (d lineReader) number() (string, error) {
+	if d.PeekKind() != '0' {
+		return "", errors.New("is not a number")
+	}
+	t, err := d.ReadToken()
+	if err != nil {
+		return "", err
+	}
+	return t.String(), nil
+}
+
+// integer reads an integer. One that is above those of int64 becomes the largest of them.
+func (d lineReader) integer() (int64, error) {
+	n, err := d.number()
+	if err != nil {
+		return 0, err
+	}
+	v, err := signed([]byte(n))
+	if _, fits := natural([]byte(n)); fits && errors.Is(err, errRange) {
+		return math.MaxInt64, nil
+	}
+	return v, err
+}
+
+// int reads an integer that fits Go's.
+func (d lineReader) int() (int, error) {
+	v, err := d.integer()
+	return int(v), err
+}
+
+// size is int from 0.
+func (d lineReader) size() (int, error) {
+	v, err := d.natural()
+	return int(v), err
+}
+
+// natural reads an integer that is not below 0.
+func (d lineReader) natural() (int64, error) {
+	v, err := d.integer()
+	if err == nil && v < 0 {
+		err = errors.New("is below 0")
+	}
+	return v, err
+}
+
+// count reads an integer of 64 bits that is not below 0.
+func (d lineReader) count() (uint64, error) {
+	n, err := d.number()
+	if err != nil {
+		return 0, err
+	}
+	v, ok := natural([]byte(n))
+	if !ok {
+		return 0, fmt.Errorf("%.40s is not a whole number from 0 in plain digits of 64 bits", n)
+	}
+	return v, nil
+}
+
+// raw reads any value. What it returns is a part of the line.
+func (d lineReader) raw() (jsontext.Value, error) {
+	v, err := d.ReadValue()
+	if err == nil {
+		err = checkSyntax(v) // its numbers
+	}
+	return v, err
+}
+
+// skip reads a value that no field is for.
+func (d lineReader) skip() error {
+	_, err := d.raw()
+	return err
+}
+
+// pointer makes the result of a read fit an optional field.
+func pointer[T any](v T, err error) (*T, error) { return &v, err }
+
+// nullable reads a value or null.
+func nullable[T any](d lineReader, value func() (T, error)) (*Nullable[T], error) {
+	if d.null() {
+		return None[T](), nil
+	}
+	v, err := value()
+	return Some(v), err
 }

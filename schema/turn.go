@@ -1,6 +1,11 @@
 package schema
 
-import "encoding/json"
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"slices"
+)
 
 // Verifier verdicts of a turn.
 const (
@@ -108,4 +113,175 @@ type BlobRef struct {
 	Bytes  int    `json:"bytes"`
 	SHA256 string `json:"sha256"`
 	JSON   bool   `json:"json,omitzero"`
+}
+
+func (t *Turn) read(d lineReader) error {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "schema":
+			t.Schema, err = d.oneOf(TurnV0)
+		case "run_id":
+			t.RunID, err = d.matching(runIDPattern)
+		case "seq":
+			t.Seq, err = d.count()
+		case "index":
+			t.Index, err = d.count()
+		case "record":
+			t.Record, err = d.oneOf("turn")
+		case "prompt":
+			t.Prompt, err = pointer(d.text())
+		case "tool":
+			t.Tool, err = d.text()
+		case "parameters":
+			t.Parameters, err = d.rawMessage()
+		case "output":
+			t.Output, err = d.rawMessage()
+		case "cli_outcome":
+			t.CLIOutcome, err = pointer(d.cliOutcome())
+		case "verifier_verdict":
+			t.VerifierVerdict, err = d.oneOf(VerdictPass, VerdictFail, VerdictNotRun)
+		case "policy_rejected":
+			t.PolicyRejected, err = pointer(d.policyRejected())
+		case "rejected_by":
+			t.RejectedBy, err = d.oneOf("tool", "schema", "capability", "policy", "rate_limit")
+		case "error":
+			t.Error, err = d.text()
+		case "dry_run":
+			t.DryRun, err = d.boolean()
+		case "source":
+			t.Source, err = d.oneOf("gateway", "reported")
+		case "client_id":
+			t.ClientID, err = d.text()
+		case "proposal_id":
+			t.ProposalID, err = d.text()
+		case "action_id":
+			t.ActionID, err = d.text()
+		case "tool_call_id":
+			t.ToolCallID, err = d.text()
+		case "t_start_ns":
+			t.TStartNS, err = d.integer()
+		case "t_end_ns":
+			t.TEndNS, err = d.integer()
+		case "reported":
+			t.Reported, err = pointer(d.reportedTimes())
+		case "cut":
+			t.Cut, err = list(d, unbounded, d.cut)
+		case "blobs":
+			t.Blobs, err = list(d, unbounded, d.blobRef)
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	if err == nil {
+		err = have.need("schema", "run_id", "seq", "index", "tool", "verifier_verdict", "source", "tool_call_id",
+			"t_start_ns", "t_end_ns")
+	}
+	switch {
+	case err != nil:
+		return err
+	case t.PolicyRejected == nil && t.RejectedBy != "":
+		return errors.New("has rejected_by without policy_rejected")
+	case t.PolicyRejected == nil:
+		return nil
+	case t.RejectedBy == "":
+		return errors.New("has policy_rejected without rejected_by")
+	case t.VerifierVerdict != VerdictNotRun:
+		return errors.New("was rejected, and has a verdict")
+	case slices.Contains(have, "output") || t.CLIOutcome != nil:
+		return errors.New("was rejected, and has an outcome")
+	}
+	return nil
+}
+
+func (d lineReader) rawMessage() (json.RawMessage, error) {
+	v, err := d.raw()
+	return json.RawMessage(v), err
+}
+
+func (d lineReader) cliOutcome() (o CLIOutcome, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "kind":
+			o.Kind, err = d.oneOf("exited", "timeout")
+		case "code":
+			o.Code, err = pointer(d.integer())
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return o, cmp.Or(err, have.need("kind"))
+}
+
+func (d lineReader) policyRejected() (p PolicyRejected, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "rule":
+			p.Rule, err = d.notEmpty()
+		case "param":
+			p.Param, err = d.text()
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return p, cmp.Or(err, have.need("rule"))
+}
+
+func (d lineReader) reportedTimes() (t ReportedTimes, err error) {
+	_, err = d.object(func(key string) (err error) {
+		switch key {
+		case "t_start_ns":
+			t.TStartNS, err = pointer(d.integer())
+		case "t_end_ns":
+			t.TEndNS, err = pointer(d.integer())
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return t, err
+}
+
+func (d lineReader) cut() (c Cut, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "path":
+			c.Path, err = d.text()
+		case "bytes":
+			c.Bytes, err = d.size()
+		case "kept":
+			c.Kept, err = d.size()
+		case "tail":
+			c.Tail, err = d.size()
+		case "sha256":
+			c.SHA256, err = d.matching(digestPattern)
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return c, cmp.Or(err, have.need("path", "bytes", "kept", "sha256"))
+}
+
+func (d lineReader) blobRef() (b BlobRef, err error) {
+	have, err := d.object(func(key string) (err error) {
+		switch key {
+		case "path":
+			b.Path, err = d.text()
+		case "bytes":
+			b.Bytes, err = d.size()
+		case "sha256":
+			b.SHA256, err = d.matching(digestPattern)
+		case "json":
+			if b.JSON, err = d.boolean(); err == nil && !b.JSON {
+				err = errors.New("is not true")
+			}
+		default:
+			err = d.skip()
+		}
+		return err
+	})
+	return b, cmp.Or(err, have.need("path", "bytes", "sha256"))
 }

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestGoldenContractsAreValid(t *testing.T) {
@@ -87,7 +90,7 @@ func TestValidateTellsItsErrorsApart(t *testing.T) {
 // to the schema, in a document, in a line, and behind lines that were accepted.
 func TestIntegersArePlain(t *testing.T) {
 	const line = `{"schema":"assay.runner.call_event.v2","run_id":"r","seq":0,"ts":"2026-01-02T03:04:05Z","call_id":"01JABCDEFGHJKMNPQRSTVWXYZ0","tool_id":"x","granted_capabilities":[],"duration_ms":%s,"outcome":{"kind":"success"},"tier":"t","dry_run":false,"schema_version":%s,"secrets_resolved":[],"cursor_page":%s%s}`
-	k := newLineChecker(t)
+	decoder := NewLineDecoder(AuditPath)
 	for _, c := range []struct {
 		n       string
 		integer bool
@@ -108,7 +111,7 @@ func TestIntegersArePlain(t *testing.T) {
 			if err := Validate(CallEventV2, []byte(l)); (err == nil) != want {
 				t.Errorf("%s %s: %v", place, c.n, err)
 			}
-			if _, err := k.Check([]byte(l)); (err == nil) != want {
+			if _, err := decoder.Decode([]byte(l)); (err == nil) != want {
 				t.Errorf("%s %s of a line: %v", place, c.n, err)
 			}
 		}
@@ -152,46 +155,15 @@ func lineSeeds() []string {
 	return lines
 }
 
-var lineIDs = []string{EventV0, SDKEventV0, PolicyEventV0, TurnV0, CallEventV2}
-
-func newLineChecker(t testing.TB) *LineChecker {
-	c, err := NewLineChecker(lineIDs...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func TestRepeatedLinesTakeTheFastPath(t *testing.T) {
-	for _, line := range lineSeeds() {
-		c := newLineChecker(t)
-		_, err := c.Check([]byte(line))
-		if err != nil || strings.Contains(line, `\u`) {
-			continue
-		}
-		again := line
-		for old, other := range map[string]string{
-			`"pid":1`: `"pid":22`, `"t_start_ns":5`: `"t_start_ns":6`, `"duration_ms":0.25`: `"duration_ms":0.1234`,
-			`"call_id":"01J`:          `"call_id":"01K`,
-			`"parameters":{"prompt":`: `"parameters":{"n":[1.5,-2,{"x":null}],"other":`,
-		} {
-			again = strings.Replace(again, old, other, 1)
-		}
-		if _, ok := c.fast([]byte(again)); !ok {
-			t.Errorf("slow: %s", again)
-		}
-	}
-}
-
-// FuzzLine holds that the fast path accepts nothing that the schema refuses,
-// and that both read the same out of a line. The checker has seen the seeds, so
-// that its shapes are there to be abused.
+// FuzzLine holds that lines are decoded as their schema and the JSON library read them: what
+// the schema refuses is refused, what it accepts is accepted, and the values are the same
+// where they fit.
 func FuzzLine(f *testing.F) {
 	seeds := lineSeeds()
 	for _, s := range seeds {
 		f.Add([]byte(s))
 	}
-	// Lines of an accepted shape that are not JSON, or not what the schema asks.
+	// Lines that are not JSON, or not what the schema asks.
 	for _, value := range []string{
 		"\"\xff\"", "\"\xed\xa0\x80\"", "\"a\x01\"", `"\x"`, `"\u00g0"`, `"\ud800"`, "\"a", "nul", "[]", "1", "{}",
 	} {
@@ -219,45 +191,73 @@ func FuzzLine(f *testing.F) {
 			change(s, `"01JABCDEFGHJKMNPQRSTVWXYZ0"`, value)
 		}
 	}
-	c := newLineChecker(f)
-	for _, s := range seeds {
-		c.Check([]byte(s))
-	}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		for _, p := range c.profiles {
-			c.cur = p
-			info, ok := c.fast(line)
-			if !ok {
+		for layer, id := range lineSchemas {
+			if layer == KernelPath {
+				continue // FuzzDecodeKernelEvent
+			}
+			got, err := NewLineDecoder(layer).Decode(line)
+			want := Validate(id, line)
+			if (err == nil) != (want == nil) || errors.Is(err, ErrSyntax) != errors.Is(want, ErrSyntax) ||
+				errors.Is(err, ErrDuplicateKey) != errors.Is(want, ErrDuplicateKey) {
+				t.Fatalf("%s: %q: decoded with %v, the schema says %v", layer, line, err, want)
+			}
+			if err != nil {
 				continue
 			}
-			if err := Validate(p.id, line); err != nil {
-				t.Fatalf("fast path accepts %q: %v", line, err)
+			var other Record
+			var value any
+			switch layer {
+			case EventsPath:
+				other.Event = &Event{}
+				value = other.Event
+			case PolicyPath:
+				other.Policy = &PolicyEvent{}
+				value = other.Policy
+			case SDKPath:
+				other.SDK = &SDKEvent{}
+				value = other.SDK
+			case TurnsPath:
+				other.Turn = &Turn{}
+				value = other.Turn
+			case AuditPath:
+				other.Call = &CallEvent{}
+				value = other.Call
 			}
-			full, err := c.full(line)
-			if err != nil || full.Seq != info.Seq || full.RunID != info.RunID || full.Schema != info.Schema {
-				t.Fatalf("%q: fast %+v, full %+v, %v", line, info, full, err)
+			if jsonv2.Unmarshal(line, value) != nil {
+				continue // a number that does not fit
+			}
+			other.Schema, other.RunID, other.Seq = got.Schema, got.RunID, got.Seq
+			if diff := cmp.Diff(other, got, orNil[int](), orNil[SignalNumber](), orNil[int64]()); diff != "" {
+				t.Fatalf("%s: %q (-library +decoder):\n%s", layer, line, diff)
 			}
 		}
-		c.Check(line)
 	})
 }
 
-func BenchmarkLineCheck(b *testing.B) {
-	c := newLineChecker(b)
-	line := []byte(lineSeeds()[4])
-	b.SetBytes(int64(len(line)))
-	for b.Loop() {
-		if _, err := c.Check(line); err != nil {
-			b.Fatal(err)
+// orNil makes a null what the library makes of it behind a pointer: nil.
+func orNil[T any]() cmp.Option {
+	return cmp.Transformer("orNil", func(n *Nullable[T]) *T {
+		if n == nil || !n.Valid {
+			return nil
 		}
-	}
+		return &n.Value
+	})
 }
 
-func BenchmarkLineFull(b *testing.B) {
-	line := []byte(lineSeeds()[4])
-	for b.Loop() {
-		if err := Validate(PolicyEventV0, line); err != nil {
-			b.Fatal(err)
+func BenchmarkLine(b *testing.B) {
+	for _, line := range lineSeeds() {
+		for layer := range lineSchemas {
+			d := NewLineDecoder(layer)
+			if _, err := d.Decode([]byte(line)); err != nil {
+				continue
+			}
+			b.Run(LayerName(layer), func(b *testing.B) {
+				b.SetBytes(int64(len(line)))
+				for b.Loop() {
+					d.Decode([]byte(line))
+				}
+			})
 		}
 	}
 }

@@ -256,12 +256,9 @@ func checkLiveRecord(t *testing.T, path string, writers, acked []int) {
 		data = data[:end+1]
 	}
 	next := map[int]int{}
-	check, err := schema.NewLineChecker(schema.TurnV0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check := schema.NewLineDecoder(schema.TurnsPath)
 	for i, line := range bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n")) {
-		if _, err := check.Check(line); err != nil {
+		if _, err := check.Decode(line); err != nil {
 			t.Fatalf("%s: line %d: %v", path, i, err)
 		}
 		var turn struct {

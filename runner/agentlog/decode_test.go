@@ -146,10 +146,7 @@ func check(t *testing.T, err error, want string) {
 func FuzzDecodeSDK(f *testing.F) {
 	f.Add([]byte(sdkLine))
 	f.Add([]byte(`{"seq":18446744073709551615}`))
-	layer, err := schema.NewLineChecker(schema.SDKEventV0)
-	if err != nil {
-		f.Fatal(err)
-	}
+	layer := schema.NewLineDecoder(schema.SDKPath)
 	f.Fuzz(func(t *testing.T, line []byte) {
 		var e schema.SDKEvent
 		if agentlog.DecodeSDK(line, "run_1", &e) == nil {
@@ -161,10 +158,7 @@ func FuzzDecodeSDK(f *testing.F) {
 
 func FuzzDecodeDecision(f *testing.F) {
 	f.Add([]byte(decisionLine))
-	layer, err := schema.NewLineChecker(schema.PolicyEventV0)
-	if err != nil {
-		f.Fatal(err)
-	}
+	layer := schema.NewLineDecoder(schema.PolicyPath)
 	f.Fuzz(func(t *testing.T, line []byte) {
 		var e schema.PolicyEvent
 		if agentlog.DecodeDecision(line, "run_1", &e) == nil {
@@ -173,10 +167,10 @@ func FuzzDecodeDecision(f *testing.F) {
 	})
 }
 
-func written(t *testing.T, layer *schema.LineChecker, e any) {
+func written(t *testing.T, layer *schema.LineDecoder, e any) {
 	line, err := schema.Line(e)
 	if err == nil {
-		_, err = layer.Check(line[:len(line)-1])
+		_, err = layer.Decode(line[:len(line)-1])
 	}
 	if err != nil {
 		t.Errorf("accepted, and then %v", err)

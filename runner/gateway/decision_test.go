@@ -53,7 +53,7 @@ func TestEachDecisionIsOneLine(t *testing.T) {
 				`{"proposal":{"id":"p","source":"proxy","actions":[{"id":"a","type":"tool_call","tool_call_id":"tc","tool":%q,"parameters":{}%s}]}}`, c.tool, c.says))
 			f.end(t)
 			var got []string
-			for _, line := range f.rec.Lines(t, schema.PolicyPath, schema.PolicyEventV0) {
+			for _, line := range f.rec.Lines(t, schema.PolicyPath) {
 				var e schema.PolicyEvent
 				if err := json.Unmarshal([]byte(line), &e); err != nil {
 					t.Fatal(err)

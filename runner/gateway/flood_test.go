@@ -106,7 +106,7 @@ func flood(t *testing.T, mayWait int, wantBusy bool) {
 	close(stop)
 	watch.Wait()
 	f.end(t)
-	audit := f.rec.Lines(t, schema.AuditPath, schema.CallEventV2)
+	audit := f.rec.Lines(t, schema.AuditPath)
 	if answers != calls || len(audit) != calls-1 || fates[schema.CallSuccess]+fates[schema.CallRateLimited] != calls-1 {
 		t.Errorf("%d answers, fates %v, %d lines", answers, fates, len(audit))
 	}
@@ -143,7 +143,7 @@ func TestAClientThatNeverReadsIsCutOff(t *testing.T) {
 	c.must("runs.list", "{}")
 	f.end(t)
 	m := f.Metrics()
-	if audit := f.rec.Lines(t, schema.AuditPath, schema.CallEventV2); uint64(len(audit)) != m.Calls || m.Calls == 0 {
+	if audit := f.rec.Lines(t, schema.AuditPath); uint64(len(audit)) != m.Calls || m.Calls == 0 {
 		t.Errorf("%d lines, metrics %+v", len(audit), m)
 	}
 }

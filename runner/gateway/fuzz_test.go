@@ -73,9 +73,9 @@ func FuzzMessage(f *testing.F) {
 				t.Fatalf("an answer that is not JSON: %q", line)
 			}
 		}
-		rec.Lines(t, schema.TurnsPath, schema.TurnV0)
-		rec.Lines(t, schema.PolicyPath, schema.PolicyEventV0)
-		if n := len(rec.Lines(t, schema.AuditPath, schema.CallEventV2)); uint64(n) != g.Metrics().Calls {
+		rec.Lines(t, schema.TurnsPath)
+		rec.Lines(t, schema.PolicyPath)
+		if n := len(rec.Lines(t, schema.AuditPath)); uint64(n) != g.Metrics().Calls {
 			t.Fatalf("%d lines, %d calls", n, g.Metrics().Calls)
 		}
 	})

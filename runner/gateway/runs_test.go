@@ -76,7 +76,7 @@ func TestCloseTakesWhatDeadClientsSent(t *testing.T) {
 		}
 		c.conn.Close()
 		f.end(t)
-		if got := f.rec.Lines(t, schema.TurnsPath, schema.TurnV0); len(got) != 20 {
+		if got := f.rec.Lines(t, schema.TurnsPath); len(got) != 20 {
 			t.Fatalf("%d turns, want 20", len(got))
 		}
 	}
@@ -96,7 +96,7 @@ func TestCloseCancelsCallsAndTellsTheirClients(t *testing.T) {
 	if err != nil || c.outcome(r).Outcome.Code != schema.FailCancelled {
 		t.Errorf("%s, %v", r, err)
 	}
-	if got := f.rec.Lines(t, schema.TurnsPath, schema.TurnV0); len(got) != 1 {
+	if got := f.rec.Lines(t, schema.TurnsPath); len(got) != 1 {
 		t.Errorf("%d turns, want 1", len(got))
 	}
 	if _, err := net.Dial("unix", f.path); err == nil {
@@ -154,7 +154,7 @@ func TestCompletingWaitsForTheCallsInFlight(t *testing.T) {
 	if r, err := c.wait(end); err != nil || !strings.Contains(r, `"turns":1`) {
 		t.Errorf("runs.complete: %s, %v", r, err)
 	}
-	if got := f.rec.Lines(t, schema.TurnsPath, schema.TurnV0); len(got) != 1 {
+	if got := f.rec.Lines(t, schema.TurnsPath); len(got) != 1 {
 		t.Errorf("%d turns", len(got))
 	}
 }

@@ -66,9 +66,9 @@ func TestScriptedClient(t *testing.T) {
 	}
 	f.end(t)
 
-	turns := f.rec.Lines(t, schema.TurnsPath, schema.TurnV0)
-	audit := f.rec.Lines(t, schema.AuditPath, schema.CallEventV2)
-	decisions := f.rec.Lines(t, schema.PolicyPath, schema.PolicyEventV0)
+	turns := f.rec.Lines(t, schema.TurnsPath)
+	audit := f.rec.Lines(t, schema.AuditPath)
+	decisions := f.rec.Lines(t, schema.PolicyPath)
 	if uint64(len(turns)) != seen.Turns || len(seen.Seen) != len(turns) {
 		t.Errorf("%d turns on disk, the client counted %d and was told %d", len(turns), seen.Turns, len(seen.Seen))
 	}
@@ -132,7 +132,7 @@ func TestScriptedClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := recordingtest.CheckLines(t, data, schema.CallEventV2); len(got) != len(audit) {
+	if got := recordingtest.CheckLines(t, data, schema.AuditPath); len(got) != len(audit) {
 		t.Errorf("the sink has %d lines, the layer %d", len(got), len(audit))
 	}
 	for path, id := range map[string]string{schema.PolicyFilePath: schema.PolicyV0,

@@ -113,7 +113,7 @@ func TestNoCallOutsideTheRecord(t *testing.T) {
 	if ran != 1 {
 		t.Errorf("the tool ran %d times", ran)
 	}
-	if n := len(s.recs[id].Lines(t, schema.AuditPath, schema.CallEventV2)); n != 1 || s.Metrics().Unrecorded != 0 {
+	if n := len(s.recs[id].Lines(t, schema.AuditPath)); n != 1 || s.Metrics().Unrecorded != 0 {
 		t.Errorf("%d call events, metrics %+v", n, s.Metrics())
 	}
 }

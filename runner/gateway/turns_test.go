@@ -94,7 +94,7 @@ func TestConcurrentBatchesAreContiguousAndFollowersSeeEachTurnOnce(t *testing.T)
 		t.Error("the follower did not see all turns")
 	}
 	f.end(t)
-	lines := f.rec.Lines(t, schema.TurnsPath, schema.TurnV0)
+	lines := f.rec.Lines(t, schema.TurnsPath)
 	if len(lines) != clients*batches*size || f.rec.Writes(schema.TurnsPath) != clients*batches {
 		t.Fatalf("%d turns in %d writes, want %d in %d", len(lines), f.rec.Writes(schema.TurnsPath),
 			clients*batches*size, clients*batches)
@@ -138,7 +138,7 @@ func TestWhatIsCutIsCounted(t *testing.T) {
 		t.Errorf("%d values are not whole, want 3", n)
 	}
 	f.end(t)
-	turns := f.rec.Lines(t, schema.TurnsPath, schema.TurnV0)
+	turns := f.rec.Lines(t, schema.TurnsPath)
 	if last := turns[len(turns)-1]; !strings.Contains(last, `"error":"FS_NOT_FOUND"`) ||
 		!strings.Contains(last, leftOut) {
 		t.Errorf("the turn of an error that was left out is %s", last)

@@ -75,7 +75,7 @@ func replay(t *testing.T, numbers bool) {
 	}
 	conn.Close(websocket.StatusNormalClosure, "")
 	f.end(t)
-	turns := f.rec.Lines(t, schema.TurnsPath, schema.TurnV0)
+	turns := f.rec.Lines(t, schema.TurnsPath)
 	if len(turns) != 3 {
 		t.Fatalf("%d turns: %s", len(turns), turns)
 	}
@@ -139,7 +139,7 @@ func TestAuditLinesAsOthersReadThem(t *testing.T) {
 	}
 	f.end(t)
 	var got []string
-	for _, line := range f.rec.Lines(t, schema.AuditPath, schema.CallEventV2) {
+	for _, line := range f.rec.Lines(t, schema.AuditPath) {
 		var e theirs
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatalf("%v: %s", err, line)
@@ -161,7 +161,7 @@ func TestAuditLinesAsOthersReadThem(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	turns := f.rec.Lines(t, schema.TurnsPath, schema.TurnV0)
+	turns := f.rec.Lines(t, schema.TurnsPath)
 	if !strings.Contains(turns[3], "no such file") || !strings.Contains(turns[3], `"error":"FS_NOT_FOUND"`) {
 		t.Errorf("what the tool said is not in its turn: %s", turns[3])
 	}

@@ -45,7 +45,7 @@ func TestATurnStaysUnderItsCapsWhateverItHolds(t *testing.T) {
 			}
 		}
 	}
-	for _, line := range rec.Lines(t, schema.TurnsPath, schema.TurnV0) {
+	for _, line := range rec.Lines(t, schema.TurnsPath) {
 		if len(line) > 512<<10 {
 			t.Errorf("a line of %d bytes", len(line))
 		}

@@ -98,17 +98,17 @@ func (r *Recorder) Close() {
 }
 
 // Lines reads a layer and checks what holds for every line of every layer.
-func (r *Recorder) Lines(t testing.TB, layer, id string) []string {
+func (r *Recorder) Lines(t testing.TB, layer string) []string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(r.Dir, layer))
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	return CheckLines(t, data, id)
+	return CheckLines(t, data, layer)
 }
 
 // CheckLines splits a layer, and checks what holds for every line of every layer.
-func CheckLines(t testing.TB, data []byte, id string) []string {
+func CheckLines(t testing.TB, data []byte, layer string) []string {
 	t.Helper()
 	if len(data) == 0 {
 		return nil
@@ -117,17 +117,14 @@ func CheckLines(t testing.TB, data []byte, id string) []string {
 		t.Errorf("the layer ends in half a line")
 	}
 	lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
-	c, err := schema.NewLineChecker(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	decoder := schema.NewLineDecoder(layer)
 	for i, line := range lines {
-		info, err := c.Check([]byte(line))
+		record, err := decoder.Decode([]byte(line))
 		if err != nil {
 			t.Fatalf("line %d: %v\n%.500s", i, err, line)
 		}
-		if info.Seq != uint64(i) {
-			t.Fatalf("line %d has seq %d", i, info.Seq)
+		if record.Seq != uint64(i) {
+			t.Fatalf("line %d has seq %d", i, record.Seq)
 		}
 		if !jsontext.Value(line).IsValid() {
 			t.Fatalf("line %d is not valid JSON: %.500s", i, line)
