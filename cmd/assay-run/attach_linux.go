@@ -77,6 +77,7 @@ attach needs root and a cgroup2 hierarchy.`,
 			if err := runner.CheckHost(); err != nil {
 				return noRuns(err)
 			}
+			defer a.queueMessages().end()
 			if f.watch {
 				return a.attachWatch(cmd.Context(), f, args)
 			}

@@ -21,8 +21,12 @@ type ending struct {
 	result  *schema.Result
 	grace   time.Duration
 	timeout time.Duration // what is left of the run's; 0: it has none
-	state   atomic.Pointer[runner.State]
-	code    int // what to exit with, once the state is StateReleasing
+
+	messages *messageQueue
+	signals  <-chan os.Signal
+	told     time.Time // when a signal told the run to end, before its sealing; zero: none did
+	state    atomic.Pointer[runner.State]
+	code     int // what to exit with, once the state is StateReleasing
 }
 
 // released notes that the bundle is sealed, or cannot be.
@@ -40,15 +44,18 @@ const (
 	endTime = time.Second
 	// tellTime bounds how long somebody who may not read stderr is told why.
 	tellTime = 500 * time.Millisecond
+	// sealTime is what the sealing has after the grace of a run that was told to end before.
+	sealTime = time.Second
 )
 
 var errEnded = errors.New("the sealing was interrupted")
 
 // attend calls f, and ends it after the grace when SIGTERM comes, and at once when a second SIGTERM or
-// SIGINT does. The run's timeout ends what comes after the sealing. abandoned reports that f did
-// not end; it may then be stuck for as long as this process lives.
-func (e *ending) attend(ctx context.Context, signals <-chan os.Signal, f func(context.Context) error) (abandoned bool,
-	err error) {
+// SIGINT does. A run that was told to end before has what is left of the grace, and sealTime. The run's
+// timeout ends what comes after the sealing. It does not end the sealing: it limits the command, and the
+// evidence of a command that ran out of time is worth the wait. abandoned reports that f did not end; it may
+// then be stuck for as long as this process lives.
+func (e *ending) attend(ctx context.Context, f func(context.Context) error) (abandoned bool, err error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	done := make(chan error, 1)
@@ -57,12 +64,17 @@ func (e *ending) attend(ctx context.Context, signals <-chan os.Signal, f func(co
 	if e.timeout != 0 {
 		timeout = time.After(max(0, e.timeout) + e.grace + endTime)
 	}
+	lastTime := endTime
 	interrupted := false
+	if !e.told.IsZero() { // the command has used some of the time
+		interrupted, soft = true, time.After(time.Until(e.told.Add(e.grace+sealTime)))
+		lastTime /= 2
+	}
 	for {
 		select {
 		case err := <-done:
 			return false, err
-		case sig := <-signals:
+		case sig := <-e.signals:
 			switch {
 			case sig != syscall.SIGTERM && sig != syscall.SIGINT:
 			case interrupted:
@@ -74,7 +86,7 @@ func (e *ending) attend(ctx context.Context, signals <-chan os.Signal, f func(co
 			}
 		case <-soft:
 			cancel(errEnded)
-			hard = time.After(endTime)
+			hard = time.After(lastTime)
 		case <-timeout:
 			if e.releasing() {
 				return true, console.ExitError{Code: e.code}
@@ -92,17 +104,42 @@ func (e *ending) abandon() error {
 	if e.releasing() {
 		return console.ExitError{Code: e.code}
 	}
-	said := make(chan struct{})
+	e.say.Failure(console.WithHint(fmt.Errorf("%w, and did not end", errEnded),
+		"the evidence is kept: seal it with assay-run recover"))
+	e.messages.flushSoon()
+	return console.ExitError{Code: runner.ExitRunner}
+}
+
+// messageQueue is where the messages of a run go, so that no run waits for whoever reads stderr.
+type messageQueue struct {
+	*console.Queue
+	app *app
+}
+
+// queueMessages makes a run's messages wait for whoever reads stderr instead of the run.
+func (a *app) queueMessages() *messageQueue {
+	q := &messageQueue{console.NewQueue(a.stderr), a}
+	a.say.W = q
+	return q
+}
+
+// end waits until all messages are written. Messages go to stderr from then on.
+func (q *messageQueue) end() {
+	q.Flush()
+	q.app.say.W = q.app.stderr
+}
+
+// flushSoon waits for the messages, and not for long.
+func (q *messageQueue) flushSoon() {
+	flushed := make(chan struct{})
 	go func() {
-		defer close(said)
-		e.say.Failure(console.WithHint(fmt.Errorf("%w, and did not end", errEnded),
-			"the evidence is kept: seal it with assay-run recover"))
+		q.Flush()
+		close(flushed)
 	}()
 	select {
-	case <-said:
+	case <-flushed:
 	case <-time.After(tellTime):
 	}
-	return console.ExitError{Code: runner.ExitRunner}
 }
 
 // tell tells the user of an error, and returns the exit code that is left of it.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -143,16 +144,33 @@ func TestRunEndsWhenTold(t *testing.T) {
 				if hold.freeze && (os.Geteuid() != 0 || cgroup2() == "" || !observes()) {
 					t.Skip("needs root, cgroup2 and a kernel layer")
 				}
-				if hold.stderr && (os.Geteuid() != 0 || !observes()) {
-					t.Skip("needs root and a kernel layer: a warning that there is none would find " +
-						"stderr full long before")
-				}
 				if how == "timeout" && hold.untimed != "" {
 					return // and nothing to assert: see untimed
 				}
 				hold.end(t, how, hold.want[i])
 			})
 		}
+	}
+}
+
+// TestASealingEndsAsTheRunWasTold has a run told to end before its sealing, which then does not end by itself.
+func TestASealingEndsAsTheRunWasTold(t *testing.T) {
+	end := &ending{grace: time.Millisecond, told: time.Now()}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := end.attend(t.Context(), func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, errEnded) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it goes on")
 	}
 }
 

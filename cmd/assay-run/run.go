@@ -71,6 +71,13 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		return nothingRun(console.WithHint(err, "name a file that can be written"))
 	}
 	opt := runner.Options{Policy: rules, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
+	abandoned := false // what is still in use is left to the end of this process
+	messages := a.queueMessages()
+	defer func() {
+		if !abandoned {
+			messages.end()
+		}
+	}()
 	if spec.Kernel != runner.KernelOff {
 		expectEvents()
 	}
@@ -78,7 +85,6 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 		return nothingRun(descriptorHint(err))
 	}
 	opt.Contained = runner.Contain(spec, opt) // beside what waits for the disk
-	abandoned := false                        // what is still in use is left to the end of this process
 	defer func() {
 		if !abandoned {
 			opt.Contained.Close()
@@ -95,6 +101,7 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	}()
 	caught := signals.Catch()
 	if err := r.start(); err != nil {
+		caught.Stop()
 		return nothingRun(err)
 	}
 	opt.Contained.Begin()
@@ -114,12 +121,14 @@ func (a *app) run(ctx context.Context, spec *runner.Spec, f *runFlags) error {
 	refused := &deniedConnections{say: a.say, terminal: console.Terminal(a.stderr)}
 	opt.OnDenied = refused.add
 	result, recording := runner.Run(ctx, spec, opt)
-	end := &ending{app: a, result: result, grace: spec.Grace}
+	end := &ending{app: a, result: result, grace: spec.Grace, messages: messages, signals: caught.C,
+		told: caught.Ended()}
 	if spec.Timeout > 0 {
 		end.timeout = time.Until(began.Add(spec.Timeout))
 	}
-	abandoned, err = end.attend(ctx, caught.C, func(ctx context.Context) error {
+	abandoned, err = end.attend(ctx, func(ctx context.Context) error {
 		defer freeing.Wait()
+		defer messages.Flush()
 		a.tellHealth(health, result, lost.end())
 		a.tellLimits(result)
 		refused.end()

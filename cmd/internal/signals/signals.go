@@ -3,12 +3,18 @@ package signals
 import (
 	"os"
 	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
 )
 
 // Caught are the signals that can be passed on to the command.
 type Caught struct {
 	C     chan os.Signal
 	ready chan struct{}
+
+	interrupts atomic.Int32              // how many SIGINT came
+	ended      atomic.Pointer[time.Time] // see Ended; nil: not yet
 }
 
 // Catch starts to deliver to C every signal that can be passed on. After Wait has returned, all of them are
@@ -41,6 +47,9 @@ func (s *Caught) catch(n os.Signal) {
 	signal.Notify(own, n)
 	go func() {
 		for n := range own {
+			if n == syscall.SIGTERM || n == syscall.SIGINT && s.interrupts.Add(1) == 2 {
+				s.ended.CompareAndSwap(nil, new(time.Now()))
+			}
 			s.C <- n
 		}
 	}()
@@ -48,3 +57,18 @@ func (s *Caught) catch(n os.Signal) {
 
 // Wait waits until all signals are delivered.
 func (s *Caught) Wait() { <-s.ready }
+
+// Stop gives all signals their usual effect again.
+func (s *Caught) Stop() {
+	s.Wait()
+	signal.Reset()
+}
+
+// Ended returns when a signal first told the run to end: SIGTERM, or the second SIGINT. It is zero if none
+// did. It is safe for concurrent use.
+func (s *Caught) Ended() time.Time {
+	if at := s.ended.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}

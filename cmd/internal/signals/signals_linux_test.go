@@ -18,6 +18,7 @@ const child = "ASSAY_TEST_SIGNALS"
 
 func TestMain(m *testing.M) {
 	if list := os.Getenv(child); list != "" {
+		began := time.Now()
 		caught := Catch()
 		caught.Wait()
 		if list == flood {
@@ -34,6 +35,9 @@ func TestMain(m *testing.M) {
 			case <-time.After(200 * time.Millisecond):
 				fmt.Printf("(%d) ", int(n))
 			}
+		}
+		if caught.Ended().After(began) {
+			fmt.Print("ended ")
 		}
 		os.Exit(0)
 	}
@@ -73,6 +77,17 @@ func TestAFloodHidesNoOtherSignal(t *testing.T) {
 	}
 }
 
+// TestEnded tells what ends a run from what its command may want to hear.
+func TestEnded(t *testing.T) {
+	for signals, want := range map[string]string{
+		"15": "15 ended", "2": "2", "2 2": "2 2 ended", "1 3 10 2": "1 3 10 2", "2 15": "2 15 ended",
+	} {
+		if got := sent(t, signals); got != want {
+			t.Errorf("after %s: %q, want %q", signals, got, want)
+		}
+	}
+}
+
 // sent is what a child says of the signals that it sends itself: those that do not come are in
 // parentheses.
 func sent(t *testing.T, all string) string {
@@ -91,8 +106,8 @@ func TestEverySignalThatCanBePassedOnComes(t *testing.T) {
 	for n := 35; n <= 64; n++ {
 		all += fmt.Sprint(" ", n)
 	}
-	if got := sent(t, all); got != all {
-		t.Errorf("sent %s\n got %s", all, got)
+	if got, want := sent(t, all), all+" ended"; got != want { // SIGTERM is one of them
+		t.Errorf("got %s\nwant %s", got, want)
 	}
 }
 

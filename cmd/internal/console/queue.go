@@ -1,0 +1,67 @@
+package console
+
+import (
+	"io"
+	"sync"
+)
+
+// Queue writes to a file in the background, in order. Write never waits for whoever reads the file, which
+// may be a pipe that nobody reads: a program that has work to do goes on with it. Make one with NewQueue.
+// It is safe for concurrent use.
+type Queue struct {
+	w io.Writer
+
+	mu      sync.Mutex
+	written sync.Cond // writing is false
+	waiting []byte
+	writing bool
+}
+
+// maxWaiting bounds what waits for the reader, in bytes. What comes then is dropped.
+const maxWaiting = 1 << 20
+
+// NewQueue makes a Queue that writes to w.
+func NewQueue(w io.Writer) *Queue {
+	q := &Queue{w: w}
+	q.written.L = &q.mu
+	return q
+}
+
+// Write queues p. It never fails.
+func (q *Queue) Write(p []byte) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting)+len(p) > maxWaiting {
+		return len(p), nil
+	}
+	q.waiting = append(q.waiting, p...)
+	if !q.writing {
+		q.writing = true
+		go q.write()
+	}
+	return len(p), nil
+}
+
+// write writes all that waits.
+func (q *Queue) write() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.waiting) > 0 {
+		p := q.waiting
+		q.waiting = nil
+		q.mu.Unlock()
+		_, _ = q.w.Write(p)
+		q.mu.Lock()
+	}
+	q.writing = false
+	q.written.Broadcast()
+}
+
+// Flush waits until everything is written, or could not be.
+func (q *Queue) Flush() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.writing {
+		q.written.Wait()
+	}
+}
