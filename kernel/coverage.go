@@ -16,8 +16,9 @@ type Dimension struct {
 
 // A BlindSpot is something this tier cannot see.
 type BlindSpot struct {
+	ID   string // stable; readers decide by it what the blind spot can hide
 	Text string // one sentence, stable
-	// exercised tells whether the run did it; nil where nothing can tell.
+	// exercised reports whether the run did it; nil where nothing can tell.
 	exercised func(*Report) *bool
 }
 
@@ -61,45 +62,67 @@ var coverage = []Dimension{
 		Hooks: []HookID{HookOpen, HookWrite, HookMmap, HookRename, HookUnlink, HookLink, HookMkdir, HookTruncate,
 			HookAttr, HookChdir},
 		BlindSpots: []BlindSpot{
-			{"io_uring requests on a kernel that does not report them, and operations that this build does not know",
+			{"io_uring_unseen",
+				"io_uring requests on a kernel that does not report them, and operations that this build does not know",
 				exactly(func(r *Report) bool { return r.IOUringUnseen || len(r.IOUringUnfollowed) > 0 })},
-			{"io_uring commands to devices are seen, but not what they do",
+			{"io_uring_commands",
+				"io_uring commands to devices are seen, but not what they do",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindIOUringOp] > 0 })},
-			{"how many bytes an io_uring write wrote, when it completes without reporting a result",
+			{"io_uring_bytes",
+				"how many bytes an io_uring write wrote, when it completes without reporting a result",
 				onlyIf(func(r *Report) bool { return r.IOUringUsed })},
-			{"a name that the kernel's copy could not be had of is read from the caller's memory after the call; " +
-				"such events say path_source=user_memory",
+			{"user_memory",
+				"a name that the kernel's copy could not be had of is read from the caller's memory after the call; " +
+					"such events say path_source=user_memory",
 				exactly(func(r *Report) bool { return r.UserNamed > 0 })},
-			{"a symbolic link as the last part of a name is not followed where the call failed",
+			{"failed_links",
+				"a symbolic link as the last part of a name is not followed where the call failed",
 				onlyIf(func(r *Report) bool { return r.Errors > 0 })},
-			{"a descriptor that another thread closed and reused before the call had returned names the wrong file",
+			{"reused_descriptors",
+				"a descriptor that another thread closed and reused before the call had returned names the wrong file",
 				onlyIf(func(r *Report) bool { return r.Threads+r.SharedFiles > 0 })},
-			{"a name or address that another thread, process or mapping can change may have changed while the " +
-				"kernel used it; such events say arguments=claimed",
+			{"claimed",
+				"a name or address that another thread, process or mapping can change may have changed while the " +
+					"kernel used it; such events say arguments=claimed",
 				exactly(func(r *Report) bool { return r.Claimed > 0 })},
-			{"a process that writes the memory of another (ptrace, process_vm_writev, /proc/PID/mem) may have " +
-				"changed a name during the call; arguments does not show this",
+			{"foreign_writes",
+				"a process that writes the memory of another (ptrace, process_vm_writev, /proc/PID/mem) may have " +
+					"changed a name during the call; arguments does not show this",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindPtrace]+r.MemoryOpened > 0 })},
-			{"a name in a private mapping of a file that another process wrote to and closed during the call; " +
-				"arguments does not show this", nil},
-			{"bytes written through a shared mapping are not counted, only that the mapping was made",
+			{"private_mapping",
+				"a name in a private mapping of a file that another process wrote to and closed during the call; " +
+					"arguments does not show this", nil},
+			{"mapped_bytes",
+				"bytes written through a shared mapping are not counted, only that the mapping was made",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindMmapShared] > 0 })},
-			{"a shared mapping made read-only and made writable later", nil},
-			{"paths are those of the mount namespace that a process is in: what a container calls /etc " +
-				"is not the host's",
+			{"remapped",
+				"a shared mapping made read-only and made writable later", nil},
+			{"mount_namespace",
+				"paths are those of the mount namespace that a process is in: what a container calls /etc " +
+					"is not the host's",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindNamespace] > 0 })},
-			{"the results of writes by io_submit, the size of vectored ones, and the original of a request that is " +
-				"changed before the observer reads it, after the call", nil},
-			{"bytes written to character devices and pipes", nil},
-			{"the opening of files that were opened before the run or received over a socket; writes to them are seen",
+			{"io_submit",
+				"the results of writes by io_submit, the size of vectored ones, and the original of a request " +
+					"that is " +
+					"changed before the observer reads it, after the call", nil},
+			{"device_bytes",
+				"bytes written to character devices and pipes", nil},
+			{"handed_files",
+				"the opening of files that were opened before the run or received over a socket; " +
+					"writes to them are seen",
 				nil},
-			{"reads, stat, access, readlink and directory listings are not recorded", nil},
-			{"which times a file was given",
+			{"reads",
+				"reads, stat, access, readlink and directory listings are not recorded", nil},
+			{"times",
+				"which times a file was given",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindUtime] > 0 })},
-			{"FICLONE and other ioctls that change a file, and file_setattr", nil},
-			{"POSIX message queues and System V shared memory", nil},
-			{"a repeat of an event keeps the first one's path when a process outside the run renames a " +
-				"directory above it", nil},
+			{"file_ioctls",
+				"FICLONE and other ioctls that change a file, and file_setattr", nil},
+			{"ipc",
+				"POSIX message queues and System V shared memory", nil},
+			{"repeated_path",
+				"a repeat of an event keeps the first one's path when a process outside the run renames a " +
+					"directory above it", nil},
 		},
 	},
 	{
@@ -109,22 +132,29 @@ var coverage = []Dimension{
 			"tasks leaving and joining the session"},
 		Hooks: []HookID{HookExec, HookExecFailed, HookFork, HookExit, HookMoved, HookExecArgs},
 		BlindSpots: []BlindSpot{
-			{"system calls of x32 programs, and all calls of 32-bit programs on arm64, are counted but not decoded",
+			{"compat_calls",
+				"system calls of x32 programs, and all calls of 32-bit programs on arm64, are counted but not decoded",
 				exactly(func(r *Report) bool {
 					return int(HookCompat) < len(r.Hooks) && r.Hooks[HookCompat].Fired > 0
 				})},
-			{"the observer was loaded by an earlier process of root, which is trusted: assay-run observe status " +
-				"compares its programs with this build",
+			{"found_observer",
+				"the observer was loaded by an earlier process of root, which is trusted: assay-run observe status " +
+					"compares its programs with this build",
 				exactly(func(r *Report) bool { return r.Found })},
-			{"pids are those of the initial pid namespace, not those that processes in a container see",
+			{"pid_namespace",
+				"pids are those of the initial pid namespace, not those that processes in a container see",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindNamespace] > 0 })},
-			{"what tasks do before they are moved into the session, and after they are moved out",
+			{"moved_tasks",
+				"what tasks do before they are moved into the session, and after they are moved out",
 				exactly(func(r *Report) bool { return r.LeftCgroup+r.JoinedCgroup > 0 })},
-			{"what processes outside do for the run when it asks them over a socket, as a container daemon does",
+			{"outside_help",
+				"what processes outside do for the run when it asks them over a socket, as a container daemon does",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindConnect]+r.Kinds[schema.KindSendto] > 0 })},
-			{"code brought in by ptrace or a shared mapping rather than exec",
+			{"injected_code",
+				"code brought in by ptrace or a shared mapping rather than exec",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindPtrace]+r.Kinds[schema.KindMmapShared] > 0 })},
-			{"a program that overwrites its own argv after exec", nil},
+			{"own_argv",
+				"a program that overwrites its own argv after exec", nil},
 		},
 	},
 	{
@@ -136,27 +166,36 @@ var coverage = []Dimension{
 		Hooks: []HookID{HookSocket, HookConnect4, HookConnect6, HookSendmsg4, HookSendmsg6, HookBind4, HookBind6,
 			HookTCP},
 		BlindSpots: []BlindSpot{
-			{"how connections in the background ended among more than 2,000 sockets of the run, and those of MPTCP",
+			{"background_connections",
+				"how connections in the background ended among more than 2,000 sockets of the run, and those of MPTCP",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindConnect] > 0 })},
-			{"results of connections, binds and datagrams made by an io_uring worker, or that complete without " +
-				"reporting a result; the address is seen",
+			{"io_uring_connections",
+				"results of connections, binds and datagrams made by an io_uring worker, or that complete without " +
+					"reporting a result; the address is seen",
 				onlyIf(func(r *Report) bool { return r.IOUringUsed })},
-			{"the peers of connections that io_uring accepts into its own file table",
+			{"io_uring_accepts",
+				"the peers of connections that io_uring accepts into its own file table",
 				onlyIf(func(r *Report) bool { return r.IOUringUsed && r.Kinds[schema.KindAccept] > 0 })},
-			{"the address of a bind or connect that failed before the kernel read it is read from the caller's " +
-				"memory after the call",
+			{"failed_addresses",
+				"the address of a bind or connect that failed before the kernel read it is read from the caller's " +
+					"memory after the call",
 				onlyIf(func(r *Report) bool {
 					return r.Kinds[schema.KindBind]+r.Kinds[schema.KindConnect] > 0 && r.Errors > 0
 				})},
-			{"packets of sockets that were made before the run or handed to it belong to their maker's cgroup", nil},
-			{"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a " +
-				"tunnel; the creation of the socket is seen",
+			{"handed_sockets",
+				"packets of sockets that were made before the run or handed to it belong to their maker's cgroup", nil},
+			{"other_sockets",
+				"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a " +
+					"tunnel; the creation of the socket is seen",
 				exactly(func(r *Report) bool { return r.Carriers > 0 })},
-			{"descriptors that are passed over a unix socket to or from a process outside",
+			{"passed_descriptors",
+				"descriptors that are passed over a unix socket to or from a process outside",
 				onlyIf(func(r *Report) bool { return r.DescriptorsPassed || r.IOUringUsed })},
-			{"bytes are counted per remote endpoint, not per process",
+			{"endpoint_bytes",
+				"bytes are counted per remote endpoint, not per process",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindFlow] > 0 })},
-			{"traffic with more than 8,192 remote endpoints: the rest are not counted",
+			{"many_endpoints",
+				"traffic with more than 8,192 remote endpoints: the rest are not counted",
 				exactly(func(r *Report) bool {
 					return len(r.Hooks) > int(HookSkbOut) &&
 						r.Hooks[HookSkbIn].FailedReads+r.Hooks[HookSkbOut].FailedReads > 0
@@ -168,18 +207,23 @@ var coverage = []Dimension{
 		Observes: []string{"DNS questions and answers", "TLS server names"},
 		Hooks:    []HookID{HookSkbIn, HookSkbOut},
 		BlindSpots: []BlindSpot{
-			{"server names inside QUIC", exactly(func(r *Report) bool { return r.QUICPeers > 0 })},
-			{"DNS queries over TLS or HTTPS, or on a port other than 53",
+			{"quic_names",
+				"server names inside QUIC", exactly(func(r *Report) bool { return r.QUICPeers > 0 })},
+			{"encrypted_dns",
+				"DNS queries over TLS or HTTPS, or on a port other than 53",
 				onlyIf(func(r *Report) bool {
 					return r.Kinds[schema.KindTLS]+r.Kinds[schema.KindConnect]+r.Kinds[schema.KindSendto] > 0
 				})},
-			{"DNS queries to a local daemon over a unix socket",
+			{"daemon_dns",
+				"DNS queries to a local daemon over a unix socket",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindConnect] > 0 })},
-			{"the part of a ClientHello or DNS message after the first TCP segment or 2,048 bytes (the event is " +
-				"marked as truncated), and a message whose first segment has less than 12 bytes", nil},
-			{"the true name in an encrypted ClientHello", onlyIf(func(r *Report) bool {
-				return r.Kinds[schema.KindTLS] > 0
-			})},
+			{"cut_messages",
+				"the part of a ClientHello or DNS message after the first TCP segment or 2,048 bytes (the event is " +
+					"marked as truncated), and a message whose first segment has less than 12 bytes", nil},
+			{"encrypted_hello",
+				"the true name in an encrypted ClientHello", onlyIf(func(r *Report) bool {
+					return r.Kinds[schema.KindTLS] > 0
+				})},
 		},
 	},
 	{
@@ -191,13 +235,16 @@ var coverage = []Dimension{
 			"io_uring"},
 		Hooks: []HookID{HookPrivilege},
 		BlindSpots: []BlindSpot{
-			{"the data that the pointer arguments of capset, ptrace and bpf refer to",
+			{"pointed_data",
+				"the data that the pointer arguments of capset, ptrace and bpf refer to",
 				exactly(func(r *Report) bool {
 					return r.Kinds[schema.KindCapset]+r.Kinds[schema.KindPtrace]+r.Kinds[schema.KindBPF] > 0
 				})},
-			{"what a process that may use bpf() does to the observer's own maps",
+			{"observer_maps",
+				"what a process that may use bpf() does to the observer's own maps",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindBPF] > 0 })},
-			{"a change of identity by executing a set-user-id file is seen as an execution only",
+			{"set_user_id",
+				"a change of identity by executing a set-user-id file is seen as an execution only",
 				onlyIf(func(r *Report) bool { return r.Kinds[schema.KindExec] > 0 })},
 		},
 	},
@@ -232,24 +279,32 @@ var coverageNotify = []Dimension{
 			"attempts to change attributes and times", "attempts to change directory and root"},
 		Hooks: []HookID{HookOpen, HookRename, HookUnlink, HookLink, HookMkdir, HookTruncate, HookAttr, HookChdir},
 		BlindSpots: []BlindSpot{
-			{claimedSpot, onlyIf(func(r *Report) bool { return r.Threads+r.Kinds[schema.KindOpen] > 0 })},
-			{attemptedSpot, always},
-			{"symbolic links in paths are not followed: " +
-				"a path is what the program asked for, in its root and directory",
-				claimable(schema.KindOpen, schema.KindRename, schema.KindUnlink, schema.KindLink, schema.KindSymlink,
-					schema.KindMkdir)},
-			{"arguments of processes that the observer may not read; such events are marked unreadable",
+			{"claimed", claimedSpot, onlyIf(func(r *Report) bool { return r.Threads+r.Kinds[schema.KindOpen] > 0 })},
+			{"attempted", attemptedSpot, always},
+			{"links",
+				"symbolic links in paths are not followed: a path is what the program asked for, in its " +
+					"root and directory", claimable(schema.KindOpen, schema.KindRename, schema.KindUnlink,
+					schema.KindLink, schema.KindSymlink, schema.KindMkdir)},
+			{"unreadable",
+				"arguments of processes that the observer may not read; such events are marked unreadable",
 				exactly(func(r *Report) bool {
 					return r.Unreadable > 0
 				})},
-			{"requests of io_uring", exactly(func(r *Report) bool { return r.Kinds[schema.KindIOUring] > 0 })},
-			{"writes, and shared writable mappings", nil},
-			{"reads, stat, access, readlink and directory listings are not recorded", nil},
-			{"the opening of files that were opened before the run or received over a socket", nil},
-			{"paths are those of the mount namespace that a process is in: what a container calls /etc " +
-				"is not the host's", claimable(schema.KindNamespace, schema.KindMount)},
-			{"ioctls that change a file, and file_setattr", nil},
-			{"POSIX message queues and System V shared memory", nil},
+			{"io_uring_unseen",
+				"requests of io_uring", exactly(func(r *Report) bool { return r.Kinds[schema.KindIOUring] > 0 })},
+			{"writes",
+				"writes, and shared writable mappings", nil},
+			{"reads",
+				"reads, stat, access, readlink and directory listings are not recorded", nil},
+			{"handed_files",
+				"the opening of files that were opened before the run or received over a socket", nil},
+			{"mount_namespace",
+				"paths are those of the mount namespace that a process is in: what a container calls /etc " +
+					"is not the host's", claimable(schema.KindNamespace, schema.KindMount)},
+			{"file_ioctls",
+				"ioctls that change a file, and file_setattr", nil},
+			{"ipc",
+				"POSIX message queues and System V shared memory", nil},
 		},
 	},
 	{
@@ -259,21 +314,31 @@ var coverageNotify = []Dimension{
 			"exit codes and signals"},
 		Hooks: []HookID{HookExec, HookFork, HookExit, HookExecFailed},
 		BlindSpots: []BlindSpot{
-			{"x32 calls, and the calls of 32-bit programs on arm64, are counted but not decoded",
+			{"compat_calls",
+				"x32 calls, and the calls of 32-bit programs on arm64, are counted but not decoded",
 				exactly(func(r *Report) bool { return r.Kinds[schema.KindCompatSyscall] > 0 })},
-			{"processes that are killed before they make a call", nil},
-			{"an execution whose process is killed before its next call says status=attempted",
+			{"killed_early",
+				"processes that are killed before they make a call", nil},
+			{"execution_killed",
+				"an execution whose process is killed before its next call says status=attempted",
 				claimable(schema.KindExec)},
-			{"the parent of a process whose parent was killed before the process made a call",
+			{"lost_parent",
+				"the parent of a process whose parent was killed before the process made a call",
 				claimable(schema.KindFork)},
-			{"how a process ended, on Linux before 6.15, when it is waited for before the observer looks",
+			{"lost_status",
+				"how a process ended, on Linux before 6.15, when it is waited for before the observer looks",
 				claimable(schema.KindExit)},
-			{"threads that make no call", nil},
-			{"what processes outside do for the run when it asks them over a socket, as a container daemon does",
+			{"quiet_threads",
+				"threads that make no call", nil},
+			{"outside_help",
+				"what processes outside do for the run when it asks them over a socket, as a container daemon does",
 				claimable(schema.KindConnect, schema.KindSendto)},
-			{"code brought in by ptrace or a shared mapping rather than exec", claimable(schema.KindPtrace)},
-			{"a program that overwrites its own argv before its first call", nil},
-			{"the checks of an outcome contract", nil},
+			{"injected_code",
+				"code brought in by ptrace or a shared mapping rather than exec", claimable(schema.KindPtrace)},
+			{"own_argv",
+				"a program that overwrites its own argv before its first call", nil},
+			{"checks",
+				"the checks of an outcome contract", nil},
 		},
 	},
 	{
@@ -282,25 +347,31 @@ var coverageNotify = []Dimension{
 			"unix sockets by path"},
 		Hooks: []HookID{HookSocket},
 		BlindSpots: []BlindSpot{
-			{claimedSpot, claimable(schema.KindConnect, schema.KindBind, schema.KindSendto)},
-			{attemptedSpot, claimable(schema.KindConnect, schema.KindBind, schema.KindSendto)},
-			{"the protocol of a socket", claimable(schema.KindConnect, schema.KindBind, schema.KindSendto)},
-			{"accepted connections, and bytes sent and received", onlyIf(func(r *Report) bool {
-				return r.DescriptorsPassed ||
-					r.Kinds[schema.KindListen]+r.Kinds[schema.KindConnect]+r.Kinds[schema.KindSendto] > 0
-			})},
-			{"the address of a listening socket that the run did not bind", claimable(schema.KindListen)},
-			{"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a " +
-				"tunnel; the creation of the socket is seen",
+			{"claimed", claimedSpot, claimable(schema.KindConnect, schema.KindBind, schema.KindSendto)},
+			{"attempted", attemptedSpot, claimable(schema.KindConnect, schema.KindBind, schema.KindSendto)},
+			{"protocol",
+				"the protocol of a socket", claimable(schema.KindConnect, schema.KindBind, schema.KindSendto)},
+			{"accepted",
+				"accepted connections, and bytes sent and received", onlyIf(func(r *Report) bool {
+					return r.DescriptorsPassed ||
+						r.Kinds[schema.KindListen]+r.Kinds[schema.KindConnect]+r.Kinds[schema.KindSendto] > 0
+				})},
+			{"listening_address",
+				"the address of a listening socket that the run did not bind", claimable(schema.KindListen)},
+			{"other_sockets",
+				"peers of sockets other than unix, inet and vsock (packet, netlink, raw), and traffic through a " +
+					"tunnel; the creation of the socket is seen",
 				exactly(func(r *Report) bool { return r.Carriers > 0 })},
-			{"descriptors that are passed over a unix socket to or from a process outside",
+			{"passed_descriptors",
+				"descriptors that are passed over a unix socket to or from a process outside",
 				claimable(schema.KindConnect, schema.KindSendto)},
-			{"the addressees of one sendmmsg after its 64th message", claimable(schema.KindSendto)},
+			{"many_messages",
+				"the addressees of one sendmmsg after its 64th message", claimable(schema.KindSendto)},
 		},
 	},
 	{
 		Name: "names", Method: "none",
-		BlindSpots: []BlindSpot{{"DNS and TLS server names", nil}},
+		BlindSpots: []BlindSpot{{"names", "DNS and TLS server names", nil}},
 		Observes:   []string{},
 	},
 	{
@@ -310,10 +381,13 @@ var coverageNotify = []Dimension{
 			"ioctl that types into a terminal or makes a tunnel", "sockets of other families"},
 		Hooks: []HookID{HookPrivilege},
 		BlindSpots: []BlindSpot{
-			{attemptedSpot, claimable(schema.KindSetID, schema.KindPtrace, schema.KindMount, schema.KindNamespace,
-				schema.KindBPF)},
-			{"signals to processes outside of the run", nil},
-			{"a change of identity by executing a set-user-id file is seen as an execution only",
+			{"attempted", attemptedSpot,
+				claimable(schema.KindSetID, schema.KindPtrace, schema.KindMount, schema.KindNamespace,
+					schema.KindBPF)},
+			{"outside_signals",
+				"signals to processes outside of the run", nil},
+			{"set_user_id",
+				"a change of identity by executing a set-user-id file is seen as an execution only",
 				claimable(schema.KindExec)},
 		},
 	},

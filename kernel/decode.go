@@ -410,6 +410,10 @@ func (d *decoder) named(r *record, name, base []byte) bool {
 	if len(name) == 0 && len(base) == 0 {
 		return false
 	}
+	if len(name) == 0 && e.Kind == schema.KindUtime && !e.Claimed {
+		e.PathSource = PathKernelObject // futimens(3) gives no name: the file is the descriptor's
+		return true
+	}
 	e.PathSource = nameSource(r.u32(offBits))
 	return true
 }

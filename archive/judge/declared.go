@@ -128,10 +128,7 @@ func (d *declared) judge(s *subject) Verdict {
 	}
 	gaps := s.gaps(view.Programs, view.Files, view.Hosts, view.Calls)
 	if !d.claimed { // only the agent program itself could have changed a name: it is the one that reports
-		gaps = slices.DeleteFunc(gaps, func(g view.Gap) bool {
-			return strings.Contains(g.Text, "such events say arguments=claimed") ||
-				strings.Contains(g.Text, "such events say path_source=user_memory")
-		})
+		gaps = slices.DeleteFunc(gaps, func(g view.Gap) bool { return g.Spot == "doubtful_changes" })
 	}
 	if d.beyond > 0 {
 		gaps = append(gaps, view.Gap{Text: fmt.Sprintf("%d actions before they could be told from those of a "+

@@ -25,27 +25,11 @@ type subject struct {
 	run   query.Run
 	found map[*rule]*Verdict
 	made  madeFiles
-	// doubtful are the subjects of which an event says that its name may be wrong.
-	doubtful map[view.Subject]bool
-}
-
-// concerns reports whether an event can break a rule about the subject.
-func concerns(k *schema.KernelEvent, about view.Subject) bool {
-	switch about {
-	case view.Files:
-		return query.Writes(k) && !k.Failed()
-	case view.Hosts:
-		_, ok := endpointOf(k)
-		return ok
-	case view.Programs:
-		return k.Kind == schema.KindExec
-	}
-	return true
 }
 
 // read reads the kernel layer once for all rules that look at events.
 func (s *subject) read(ctx context.Context, rules []*rule) error {
-	s.found, s.doubtful = map[*rule]*Verdict{}, map[view.Subject]bool{}
+	s.found = map[*rule]*Verdict{}
 	var looking []*rule
 	for _, r := range rules {
 		if r.event != nil {
@@ -67,11 +51,6 @@ func (s *subject) read(ctx context.Context, rules []*rule) error {
 			continue // our own doing
 		}
 		s.made.event(k)
-		if k.Claimed || k.UserMemory {
-			for _, about := range []view.Subject{view.Files, view.Hosts, view.Programs, view.Privilege} {
-				s.doubtful[about] = s.doubtful[about] || concerns(k, about)
-			}
-		}
 		for _, r := range looking {
 			if r.event(k) {
 				s.found[r].found(eventEvidence(k))
@@ -117,13 +96,7 @@ func watching(about view.Subject, good, bad string, breaks func(*schema.KernelEv
 			v.Message = fmt.Sprintf("%d events: %s", len(v.Evidence)+v.More, bad)
 			return v, nil
 		}
-		gaps := slices.DeleteFunc(s.gaps(about), func(g view.Gap) bool { return g.Marked && !s.doubtful[about] })
-		if len(gaps) > 0 {
-			v.unknown(gaps...)
-			return v, nil
-		}
-		v.State, v.Message = Pass, good
-		return v, nil
+		return s.clean(v, good, about), nil
 	}
 	return r
 }

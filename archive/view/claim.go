@@ -22,46 +22,113 @@ const (
 	Verdict   Subject = "verdict"   // how the run ended
 )
 
-// dimensions are the entries of the health's coverage that concern a subject.
-var dimensions = map[Subject][]string{
-	Programs: {"process"}, Files: {"filesystem"}, Hosts: {"network"}, Privilege: {"privilege"},
+// spot is what a blind spot can hide: names or acts of some subjects, or none, for the reason given.
+type spot struct {
+	hides []Subject
+	why   string
 }
 
-// harmless are the beginnings of the names of blind spots that can hide no name and no
-// act of a subject, with the reason. A spot that is not among them counts as used
-// unless the bundle says that it was not.
-var harmless = []struct{ spot, why string }{
-	// They hide how much, or which number, and never whether.
-	{"bytes are counted", "an amount"},
-	{"bytes written through", "an amount"},
-	{"how many bytes", "an amount"},
-	{"the results of writes by io_submit", "an amount"},
-	{"bytes written to character devices", "an amount"},
-	{"traffic with more than", "an amount"},
-	{"which times", "a time"},
-	{"pids are those", "a number"},
-	// The act is recorded by what comes before or after it.
-	{"a shared mapping made read-only", "the open for writing is recorded"},
-	{"FICLONE", "the open for writing is recorded"},
-	{"the opening of files that were opened before", "the writes are recorded"},
-	{"how connections in the background ended", "their beginning is recorded"},
-	{"results of connections, binds", "the address is recorded"},
-	{"the address of a bind or connect that failed", "it reached nobody"},
-	{"a symbolic link as the last part of a name is not followed where the call failed", "it changed nothing"},
-	{"a change of identity by executing", "the execution and what the program then does are recorded"},
-	{"code brought in by ptrace or a shared mapping", "it is executed by a program that is recorded"},
-	{"a program that overwrites its own argv", "it was executed by then"},
-	{"reads, stat, access", "they are not part of any claim"},
-	{"POSIX message queues", "they are not files"},
-	// It was done by a process that is not of the run.
-	{"what processes outside do for the run", "no act of the run"},
-	{"the observer was loaded by an earlier process of root", "root is trusted"},
-	{"a repeat of an event keeps the first one's path", "a process outside has to rename the directory"},
-	// Events that may be wrong for this reason say so themselves.
-	{"names of failed opens, renames", "arguments: claimed"},
-	{"a descriptor that another thread closed", "arguments: claimed"},
-	{"a name in a private mapping", "arguments: claimed"},
-	{"paths are those of the mount namespace", "the events are marked"},
+var (
+	everything = []Subject{Programs, Files, Hosts, Privilege}
+	fileNames  = spot{hides: []Subject{Files}}
+	programs   = spot{hides: []Subject{Programs}}
+	hosts      = spot{hides: []Subject{Hosts}}
+	privilege  = spot{hides: []Subject{Privilege}}
+	acts       = spot{hides: everything}
+)
+
+// spots says of each blind spot, by its id, what it can hide.
+var spots = map[string]spot{
+	// Files.
+	"io_uring_unseen":   {hides: []Subject{Files, Hosts}},
+	"io_uring_commands": fileNames,
+	"io_uring_bytes":    {why: "an amount"},
+	"user_memory":       {why: "doubtful_changes says whether a change has such a name"},
+	"claimed": {why: "doubtful_changes says whether a change has such a name; flows have " +
+		"the peers' addresses"},
+	"foreign_writes": {why: "doubtful_changes has each change whose name is neither the kernel's " +
+		"object nor its copy"},
+	"private_mapping": {why: "doubtful_changes has each change whose name is neither the kernel's " +
+		"object nor its copy"},
+	"doubtful_changes":   fileNames,
+	"long_paths":         fileNames,
+	"failed_links":       {why: "it changed nothing"},
+	"reused_descriptors": {why: "such events are marked"},
+	"mapped_bytes":       {why: "an amount"},
+	"remapped":           {why: "the open for writing is recorded"},
+	"mount_namespace":    {why: "the events are marked"},
+	"io_submit":          {why: "the open for writing is recorded"},
+	"device_bytes":       {why: "an amount"},
+	"handed_files":       {why: "the writes are recorded"},
+	"reads":              {why: "they are not part of any claim"},
+	"times":              {why: "a time"},
+	"file_ioctls":        {why: "the open for writing is recorded"},
+	"ipc":                {why: "they are not files"},
+	"repeated_path":      {why: "a process outside of the run has to rename the directory"},
+	"links":              fileNames,
+	"unreadable":         fileNames,
+	"writes":             fileNames,
+
+	// Programs.
+	"compat_calls":     acts,
+	"moved_tasks":      acts,
+	"kernel_helpers":   acts,
+	"long_arguments":   programs,
+	"killed_early":     programs,
+	"execution_killed": {why: "the execution is recorded"},
+	"found_observer":   {why: "root is trusted"},
+	"pid_namespace":    {why: "a number"},
+	"outside_help":     {why: "no act of the run; a container engine that was asked is a reason of its own"},
+	"injected_code":    {why: "it is executed by a program that is recorded"},
+	"own_argv":         {why: "it was executed by then"},
+	"lost_parent":      {why: "the process is recorded"},
+	"lost_status":      {why: "the process is recorded"},
+	"quiet_threads":    {why: "they did nothing"},
+	"checks":           {why: "no act of the command"},
+
+	// Hosts. The scope of the endpoints says whether sockets and descriptors came from elsewhere.
+	"many_endpoints":         hosts,
+	"io_uring_accepts":       hosts,
+	"handed_sockets":         {why: "the scope of the endpoints"},
+	"other_sockets":          hosts,
+	"passed_descriptors":     {why: "the scope of the endpoints"},
+	"background_connections": {why: "their beginning is recorded"},
+	"io_uring_connections":   {why: "the address is recorded"},
+	"failed_addresses":       {why: "it reached nobody"},
+	"endpoint_bytes":         {why: "an amount"},
+	"protocol":               hosts,
+	"accepted":               hosts,
+	"listening_address":      hosts,
+	"many_messages":          hosts,
+	"attempted":              acts,
+
+	// Names prove nothing about whom the run talked to, so that no claim rests on them.
+	"quic_names":      {why: "a name"},
+	"encrypted_dns":   {why: "a name"},
+	"daemon_dns":      {why: "a name"},
+	"cut_messages":    {why: "a name"},
+	"encrypted_hello": {why: "a name"},
+	"unparsed":        {why: "a name"},
+	"forgotten_names": {why: "a name"},
+	"names":           {why: "a name"},
+
+	// Privilege.
+	"pointed_data":    {why: "the call is recorded"},
+	"observer_maps":   acts,
+	"set_user_id":     {why: "the execution and what the program then does are recorded"},
+	"outside_signals": privilege,
+}
+
+// dimensions are the subjects that a blind spot without a known id can hide: those of its dimension.
+var dimensions = map[string]Subject{"process": Programs, "filesystem": Files, "network": Hosts, "privilege": Privilege}
+
+// Hides reports whether a blind spot of a dimension can hide something of the subject, and whether
+// that was decided for this blind spot, by its id, or is assumed of all unknown ones.
+func Hides(s schema.BlindSpot, dimension string, about Subject) (hides, decided bool) {
+	if known, ok := spots[s.ID]; ok {
+		return slices.Contains(known.hides, about), true
+	}
+	return dimensions[dimension] == about, false
 }
 
 // Gap is one reason why a bundle does not tell everything about a subject, and what
@@ -69,9 +136,8 @@ var harmless = []struct{ spot, why string }{
 type Gap struct {
 	Text   string
 	Remedy string // empty where nothing is known to help
-	// Marked says that it is about single events, which say so themselves (arguments,
-	// path_source): none that does not is concerned.
-	Marked bool
+	// Spot is the id of the blind spot that is the reason, empty for another reason.
+	Spot string
 }
 
 // String is the gap with its remedy, in one line.
@@ -119,14 +185,18 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 			add(r.Remedy, "%s", r.Message)
 		}
 	}
-	for _, spot := range blindSpots(d, about) {
-		if spot.Exercised == nil {
-			add("look at what it did with assay-run show",
-				"it is not known whether the run used what the recorder cannot see: %s", spot.Name)
-		} else {
-			add("look at what it did with assay-run show", "the run used what the recorder cannot see: %s", spot.Name)
+	for _, r := range h.Reasons {
+		if r.Code == "engine_asked" {
+			add(r.Remedy, "%s", r.Message)
 		}
-		gaps[len(gaps)-1].Marked = strings.Contains(spot.Name, "such events say ")
+	}
+	for _, spot := range blindSpots(d, about) {
+		what := "the run used what the recorder cannot see"
+		if spot.Exercised == nil {
+			what = "it is not known whether the run used what the recorder cannot see"
+		}
+		add("look at what it did with assay-run show", "%s: %s", what, spot.Name)
+		gaps[len(gaps)-1].Spot = spot.ID
 	}
 	if about == Hosts && h.NetworkEndpointClaimScope != schema.PeerSet {
 		add(remedy(h, "network"), "the list of hosts may not be whole: network coverage is %s, and endpoints are %s",
@@ -135,25 +205,21 @@ func Claim(d *archive.Documents, about Subject) []Gap {
 	return gaps
 }
 
-// blindSpots are those that can hide something of the subject and that the run used, or
-// may have used. Of hosts the scope of the endpoints says whether it may have.
+// blindSpots are those that can hide something of the subject and that the run used, or may have used.
 func blindSpots(d *archive.Documents, about Subject) []schema.BlindSpot {
-	var spots []schema.BlindSpot
+	var all []schema.BlindSpot
 	for _, c := range d.Health.Coverage {
-		if !slices.Contains(dimensions[about], c.Dimension) {
-			continue
-		}
-		for _, spot := range c.KnownBlindSpots {
-			used := spot.Exercised != nil && *spot.Exercised
-			possible := spot.Exercised == nil &&
-				!(about == Hosts && d.Health.NetworkEndpointClaimScope == schema.PeerSet)
-			if (used || possible) && !isHarmless(spot.Name, used) {
-				spots = append(spots, spot)
+		for _, s := range c.KnownBlindSpots {
+			if s.Exercised != nil && !*s.Exercised {
+				continue
+			}
+			if hides, _ := Hides(s, c.Dimension, about); hides {
+				all = append(all, s)
 			}
 		}
 	}
 	// Those that were used stand before those that may have been.
-	slices.SortStableFunc(spots, func(a, b schema.BlindSpot) int {
+	slices.SortStableFunc(all, func(a, b schema.BlindSpot) int {
 		if (a.Exercised == nil) == (b.Exercised == nil) {
 			return 0
 		} else if a.Exercised == nil {
@@ -161,16 +227,7 @@ func blindSpots(d *archive.Documents, about Subject) []schema.BlindSpot {
 		}
 		return -1
 	})
-	return spots
-}
-
-func isHarmless(name string, used bool) bool {
-	for _, h := range harmless {
-		if strings.HasPrefix(name, h.spot) {
-			return !used || !strings.HasPrefix(h.why, "arguments")
-		}
-	}
-	return false
+	return all
 }
 
 func callGaps(d *archive.Documents) []Gap {

@@ -1,10 +1,13 @@
 package view
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/kernel"
+	"github.com/assay-run/assay-run/kernel/layer"
 	"github.com/assay-run/assay-run/schema"
 )
 
@@ -14,15 +17,15 @@ func TestABlindSpotCountsUnlessTheBundleSaysThatItWasNotUsed(t *testing.T) {
 		spot schema.BlindSpot
 		want string // of the first gap; empty for none
 	}{
-		"not used":  {schema.BlindSpot{Name: "something new", Exercised: &no}, ""},
-		"used":      {schema.BlindSpot{Name: "something new", Exercised: &yes}, "the run used"},
-		"not known": {schema.BlindSpot{Name: "something new"}, "it is not known whether"},
-		"an amount": {schema.BlindSpot{Name: "bytes written to character devices and pipes",
-			Exercised: &yes}, ""},
-		"recorded elsewhere": {schema.BlindSpot{Name: "FICLONE and other ioctls that change a file"}, ""},
-		"marked, not known":  {schema.BlindSpot{Name: "a name in a private mapping of a file"}, ""},
-		"marked, and was used": {schema.BlindSpot{Name: "a name in a private mapping of a file", Exercised: &yes},
-			"the run used"},
+		"not used":  {schema.BlindSpot{ID: "new", Name: "something new", Exercised: &no}, ""},
+		"used":      {schema.BlindSpot{ID: "new", Name: "something new", Exercised: &yes}, "the run used"},
+		"not known": {schema.BlindSpot{ID: "new", Name: "something new"}, "it is not known whether"},
+		"of an older build": {schema.BlindSpot{Name: "bytes written to character devices and pipes"},
+			"it is not known whether"},
+		"an amount":        {schema.BlindSpot{ID: "device_bytes", Exercised: &yes}, ""},
+		"recorded":         {schema.BlindSpot{ID: "file_ioctls"}, ""},
+		"hides everything": {schema.BlindSpot{ID: "kernel_helpers", Exercised: &yes}, "the run used"},
+		"hides hosts":      {schema.BlindSpot{ID: "many_endpoints", Exercised: &yes}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &archive.Documents{}
@@ -35,5 +38,39 @@ func TestABlindSpotCountsUnlessTheBundleSaysThatItWasNotUsed(t *testing.T) {
 				t.Errorf("gaps %q, want %q", gaps, c.want)
 			}
 		})
+	}
+}
+
+// The recorder and the readers agree on the blind spots by their ids: each that a health has is judged
+// here, and each that is judged is in a health.
+func TestEachBlindSpotIsJudged(t *testing.T) {
+	rest := maps.Clone(spots)
+	for _, tier := range []kernel.Tier{kernel.TierEBPF, kernel.TierNotify} {
+		var h schema.ObservationHealth
+		layer.Health(&h, layer.Account{Report: &kernel.Report{Tier: tier}})
+		if len(h.Coverage) < 5 {
+			t.Errorf("%v: %d dimensions", tier, len(h.Coverage))
+		}
+		for _, c := range h.Coverage {
+			if _, ok := dimensions[c.Dimension]; !ok && c.Dimension != "names" {
+				t.Errorf("dimension %s has no subject", c.Dimension)
+			}
+			seen := map[string]bool{}
+			for _, s := range c.KnownBlindSpots {
+				delete(rest, s.ID)
+				if _, decided := Hides(s, c.Dimension, Files); !decided || seen[s.ID] {
+					t.Errorf("%s: nothing, or two things, are known of %q: %s", c.Dimension, s.ID, s.Name)
+				}
+				seen[s.ID] = true
+			}
+		}
+	}
+	for id := range rest {
+		t.Errorf("no health has %q", id)
+	}
+	for id, s := range spots {
+		if (len(s.hides) == 0) == (s.why == "") {
+			t.Errorf("%q needs subjects, or the reason for none", id)
+		}
 	}
 }

@@ -600,6 +600,14 @@ func (b *Builder) finish(ev *kernel.Event, p *process) {
 	if e.UserMemory && e.Kind == schema.KindOpen && e.Result >= 0 && !e.Attempted {
 		b.stats.UserPaths++
 	}
+	if (e.UserMemory || e.Claimed) && e.Class == schema.ClassAgent && !e.Failed() {
+		for _, how := range e.Touches() {
+			if how&schema.AccessModify != 0 {
+				b.stats.DoubtfulChanges++
+				break
+			}
+		}
+	}
 	if b.o.Surface != nil {
 		if err := b.o.Surface.Add(e); err != nil && b.err == nil {
 			b.err = err

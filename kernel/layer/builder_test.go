@@ -308,3 +308,36 @@ func TestDevicesHaveTheirNumber(t *testing.T) {
 		t.Errorf("arguments: %v, want one of the two devices and none of the pipe", got)
 	}
 }
+
+// Only a change that happened makes the record of changes doubtful.
+func TestDoubtfulChanges(t *testing.T) {
+	unlink := func(name string, change func(*kernel.Event)) kernel.Event {
+		e := kernel.Event{Kind: schema.KindUnlink, Syscall: "unlink", Time: at(30), PID: 10, TID: 10, Start: 10,
+			Path: []byte(name), PathSource: kernel.PathKernelCopy}
+		change(&e)
+		return e
+	}
+	for name, c := range map[string]struct {
+		change func(*kernel.Event)
+		want   uint64
+	}{
+		"the kernel's copy":   {func(*kernel.Event) {}, 0},
+		"the caller's memory": {func(e *kernel.Event) { e.PathSource = kernel.PathUserMemory }, 1},
+		"claimed":             {func(e *kernel.Event) { e.Claimed = true }, 1},
+		"claimed, and failed": {func(e *kernel.Event) { e.Claimed, e.Errno, e.Ret = true, 2, -2 }, 0},
+		"claimed, and an open for reading": {func(e *kernel.Event) {
+			e.Claimed, e.Kind, e.Syscall = true, schema.KindOpen, "open"
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := collect(t, Options{})
+			push(t, b, forkEvent(10, 5, 10), execEvent(20, 10, "/bin/rm", "rm"), unlink("/f", c.change))
+			if err := b.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.Stats().DoubtfulChanges; got != c.want {
+				t.Errorf("%d, want %d", got, c.want)
+			}
+		})
+	}
+}

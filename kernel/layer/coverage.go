@@ -5,22 +5,27 @@ import (
 	"github.com/assay-run/assay-run/schema"
 )
 
-// coverage tells, dimension by dimension, what the observer watches and what it
+// coverage says, dimension by dimension, what the observer watches and what it
 // cannot see, as package kernel says it, and what was lost on the way from there
 // to the layer. A dimension whose hooks are not all attached, or of which none
 // is known to fire, says so in its method and observes nothing.
 func coverage(a Account) []schema.Coverage {
+	s := &a.Stats
 	lost := map[string][]schema.BlindSpot{
-		"filesystem": {spot("the rest of paths longer than 4,096 bytes or 256 components", a.Stats.Cut > 0)},
+		"filesystem": {
+			spot("long_paths", "the rest of paths longer than 4,096 bytes or 256 components", s.Cut > 0),
+			spot("doubtful_changes", "which file was changed where the change says path_source=user_memory or "+
+				"arguments=claimed", s.DoubtfulChanges > 0),
+		},
 		"process": {
-			spot("arguments beyond 128 KiB and environment names beyond 8 KiB of an execution",
-				a.Stats.CutArguments > 0),
-			spot("what programs do that the kernel starts itself for a helper that the run has set (core_pattern, "+
-				"modprobe, release_agent, ...); they are named", a.Stats.Reach.Helpers > 0),
+			spot("long_arguments", "arguments beyond 128 KiB and environment names beyond 8 KiB of an execution",
+				s.CutArguments > 0),
+			spot("kernel_helpers", "what programs do that the kernel starts itself for a helper that the run has set "+
+				"(core_pattern, modprobe, release_agent, ...); they are named", s.Reach.Helpers > 0),
 		},
 		"names": {
-			spot("messages that could not be parsed", a.Stats.Unparsed > 0),
-			spot("names beyond the number remembered", a.Stats.ForgottenNames > 0),
+			spot("unparsed", "messages that could not be parsed", s.Unparsed > 0),
+			spot("forgotten_names", "names beyond the number remembered", s.ForgottenNames > 0),
 		},
 	}
 	var out []schema.Coverage
@@ -36,7 +41,7 @@ func coverage(a Account) []schema.Coverage {
 		}
 		for _, b := range d.BlindSpots {
 			c.KnownBlindSpots = append(c.KnownBlindSpots,
-				schema.BlindSpot{Name: b.Text, Exercised: b.Exercised(a.Report)})
+				schema.BlindSpot{ID: b.ID, Name: b.Text, Exercised: b.Exercised(a.Report)})
 		}
 		c.KnownBlindSpots = append(c.KnownBlindSpots, lost[d.Name]...)
 		out = append(out, c)
@@ -44,8 +49,8 @@ func coverage(a Account) []schema.Coverage {
 	return out
 }
 
-func spot(name string, exercised bool) schema.BlindSpot {
-	return schema.BlindSpot{Name: name, Exercised: &exercised}
+func spot(id, name string, exercised bool) schema.BlindSpot {
+	return schema.BlindSpot{ID: id, Name: name, Exercised: &exercised}
 }
 
 func watched(r *kernel.Report, hooks []kernel.HookID) bool {

@@ -24,6 +24,9 @@ type Stats struct {
 	// from the caller's memory, Cut lines with a path that was cut, CutArguments
 	// those with arguments or environment names that were.
 	UserPaths, Cut, CutArguments uint64
+	// DoubtfulChanges counts changes of files that happened, and whose name was read from the
+	// caller's memory or could be changed while the kernel read it.
+	DoubtfulChanges uint64
 	// Reach is what reached beyond the run.
 	Reach Reach
 	// DatagramPeers counts sendto events with a remote endpoint, Connects
