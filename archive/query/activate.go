@@ -1,14 +1,20 @@
 package query
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"strings"
 
+	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/interpreter"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/assay-run/assay-run/archive"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/schema"
 )
@@ -28,7 +34,23 @@ func (r Run) Parent() interpreter.Activation { return nil }
 
 // RunOf reads a bundle's documents.
 func RunOf(b *view.Bundle) Run {
-	run, res, h, s := &b.Docs.Run, &b.Docs.Result, &b.Docs.Health, &b.Docs.Surface
+	run := newRun(b.Name, b.Verified())
+	for _, values := range []map[string]any{factsOf(b.Docs), listsOf(b.Docs)} {
+		for name, v := range values {
+			run[name] = native(v)
+		}
+	}
+	return run
+}
+
+// newRun has the variables that are not of the bundle's documents.
+func newRun(name string, verified bool) Run {
+	return Run{"run.bundle": native(name), "run.verified": native(verified)}
+}
+
+// factsOf are the values of the variables that are never large.
+func factsOf(d *archive.Documents) map[string]any {
+	run, res, h := &d.Run, &d.Result, &d.Health
 	exit, seconds, cpu, memory := int64(-1), 0.0, 0.0, int64(0)
 	if res.ExitCode != nil {
 		exit = int64(*res.ExitCode)
@@ -56,27 +78,86 @@ func RunOf(b *view.Bundle) Run {
 		}
 		return *p
 	}
-	out := Run{}
-	for name, v := range map[string]any{
-		"run.id": run.RunID, "run.bundle": b.Name, "run.verified": b.Verified(), "run.command": list(run.Command),
-		"run.workdir": run.Workdir,
-		"run.started": run.StartedAt, "run.labels": labels, "run.outcome": res.Outcome, "run.exit_code": exit,
-		"run.signal":   text(res.Signal),
+	return map[string]any{
+		"run.id": run.RunID, "run.command": list(run.Command), "run.workdir": run.Workdir, "run.started": run.StartedAt,
+		"run.labels": labels, "run.outcome": res.Outcome, "run.exit_code": exit, "run.signal": text(res.Signal),
 		"run.contract": text(res.Contract), "run.limits_hit": list(res.LimitsHit), "run.seconds": seconds,
 		"run.cpu_seconds": cpu, "run.memory_bytes": memory,
 		"health.kernel": h.KernelLayer, "health.policy": h.PolicyLayer, "health.sdk": h.SDKLayer,
-		"health.cgroup":  h.CgroupCorrelation,
-		"health.network": h.NetworkProtocolCoverage, "health.endpoints": h.NetworkEndpointClaimScope,
-		"health.drops":       int64(h.RingbufDrops),
-		"health.correlation": b.Docs.Correlation.Status, "health.reasons": reasons,
-		"programs": list(s.ProcessExecs), "files": list(s.FilesystemPaths), "hosts": list(s.NetworkEndpoints),
-		"tools":     list(s.MCPTools),
-		"decisions": list(s.PolicyDecisions), "calls": int64(len(b.Docs.Correlation.Bindings)),
-	} {
-		out[name] = native(v)
+		"health.cgroup": h.CgroupCorrelation, "health.network": h.NetworkProtocolCoverage,
+		"health.endpoints": h.NetworkEndpointClaimScope, "health.drops": int64(h.RingbufDrops),
+		"health.correlation": d.Correlation.Status, "health.reasons": reasons,
+		"calls": int64(len(d.Correlation.Bindings)),
 	}
-	return out
 }
+
+// listsOf are the values of ListVars.
+func listsOf(d *archive.Documents) map[string]any {
+	s := &d.Surface
+	return map[string]any{
+		"programs": list(s.ProcessExecs), "files": list(s.FilesystemPaths), "hosts": list(s.NetworkEndpoints),
+		"tools": list(s.MCPTools), "decisions": list(s.PolicyDecisions),
+	}
+}
+
+// ListVars are the variables of a run that may be large: a run can have touched a million files.
+var ListVars = []string{"programs", "files", "hosts", "tools", "decisions"}
+
+// Facts are the values of a run's variables, so that they can be kept: those that are small,
+// and those of ListVars.
+type Facts struct{ Small, Lists []byte }
+
+// FactsOf is what a bundle's documents tell.
+func FactsOf(d *archive.Documents) (f Facts, err error) {
+	if f.Small, err = json.Marshal(factsOf(d)); err != nil {
+		return f, err
+	}
+	f.Lists, err = json.Marshal(listsOf(d))
+	return f, err
+}
+
+// Run is the variables that a program uses, of a bundle that was verified. The error says that
+// a value is missing or of another type.
+func (f Facts) Run(name string, p *Program) (Run, error) {
+	run := newRun(name, true)
+	given := map[string]jsontext.Value{}
+	for _, values := range [][]byte{f.Small, f.Lists} {
+		if len(values) == 0 {
+			continue
+		}
+		if err := json.Unmarshal(values, &given); err != nil {
+			return nil, err
+		}
+	}
+	for _, v := range Vars(Runs) {
+		if _, ok := run[v.Name]; ok || !p.Uses(v.Name) {
+			continue
+		}
+		value, err := decode(given[v.Name], v.Type)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", v.Name, err)
+		}
+		run[v.Name] = native(value)
+	}
+	return run, nil
+}
+
+// decode is a value of a variable's type.
+func decode(from jsontext.Value, t *cel.Type) (any, error) {
+	switch t {
+	case cel.IntType:
+		return decodeAs[int64](from)
+	case cel.DoubleType:
+		return decodeAs[float64](from)
+	case texts:
+		return decodeAs[[]string](from)
+	case labels:
+		return decodeAs[map[string]string](from)
+	}
+	return decodeAs[string](from)
+}
+
+func decodeAs[T any](from jsontext.Value) (v T, err error) { return v, json.Unmarshal(from, &v) }
 
 func list(l []string) []string {
 	if l == nil {

@@ -1,8 +1,9 @@
 // Package store is the folder in which a host keeps its bundles: one file for
 // each run, named by its id.
 //
-// It is a plain folder: what others put there or take away is seen at once, and
-// there is no index that could differ from it.
+// It is a plain folder: what others put there or take away is seen at once. An index
+// beside the bundles (package index) remembers what was read of them; it is rebuilt from
+// the bundles where it is missing, and a bundle whose file has changed is read again.
 package store
 
 import (
@@ -10,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +19,7 @@ import (
 	"time"
 
 	"github.com/assay-run/assay-run/archive"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // Environment is the variable that makes the store the default place of
@@ -65,33 +68,100 @@ type Entry struct {
 	Damage    string            `json:"damage,omitempty"`
 }
 
-// List reads the store, the newest run first. A missing folder holds none.
-// Files that are not bundles are passed over.
-func List(ctx context.Context, dir string) ([]Entry, error) {
+// Index remembers what was read of the bundles of one store. One that fails costs time, and
+// changes no answer.
+type Index interface {
+	// Entries is what it remembers, by the names of the files.
+	Entries(ctx context.Context) (map[string]Indexed, error)
+	// Update remembers what was read, and forgets files that are gone.
+	Update(ctx context.Context, read map[string]Indexed, gone []string) error
+}
+
+// Indexed is an entry, and the Stamp of its file when it was read.
+type Indexed struct {
+	Stamp string
+	Entry Entry
+}
+
+// Options say how a store is read. The zero value reads every bundle.
+type Options struct {
+	Index Index
+	// Stage is called before bundle i of the n that the index lacks is read; nil for nobody.
+	Stage func(i, n int, name string)
+}
+
+// Files lists the bundles of a store by the names of their files, sorted. A missing folder
+// holds none. Files whose names are not those of bundles are passed over.
+func Files(dir string) ([]os.FileInfo, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read the store: %w", err)
 	}
-	all := []Entry{}
+	var all []os.FileInfo
 	for _, f := range files {
-		name := f.Name()
-		id, ok := strings.CutSuffix(name, ".tar.gz")
-		if !ok {
-			id, ok = strings.CutSuffix(name, ".tar.zst")
-		}
-		info, err := f.Info()
-		if !ok || err != nil || !info.Mode().IsRegular() {
+		if _, ok := idOf(f.Name()); !ok {
 			continue
 		}
-		e := Entry{RunID: id, Path: filepath.Join(dir, name), Bytes: info.Size(), StartedAt: info.ModTime(),
-			Command: []string{}, Labels: map[string]string{}}
+		if info, err := f.Info(); err == nil && info.Mode().IsRegular() {
+			all = append(all, info)
+		}
+	}
+	return all, nil
+}
+
+// idOf is the run that the name of a bundle's file names.
+func idOf(name string) (string, bool) {
+	id, ok := strings.CutSuffix(name, ".tar.gz")
+	if !ok {
+		id, ok = strings.CutSuffix(name, ".tar.zst")
+	}
+	return id, ok
+}
+
+// List lists the bundles of the store, the newest run first.
+func List(ctx context.Context, dir string, opt Options) ([]Entry, error) {
+	files, err := Files(dir)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]Indexed{}
+	if opt.Index != nil {
+		if known, err = opt.Index.Entries(ctx); err != nil {
+			known = nil
+		}
+	}
+	all, missing := []Entry{}, []os.FileInfo{}
+	for _, f := range files {
+		k, ok := known[f.Name()]
+		delete(known, f.Name())
+		if !ok || k.Stamp != Stamp(f) {
+			missing = append(missing, f)
+			continue
+		}
+		k.Entry.Path = filepath.Join(dir, f.Name())
+		all = append(all, k.Entry)
+	}
+	read := map[string]Indexed{}
+	for i, f := range missing {
+		if opt.Stage != nil {
+			opt.Stage(i, len(missing), f.Name())
+		}
+		e := newEntry(dir, f)
 		if err := e.read(ctx); err != nil {
 			e.Damage = err.Error()
 		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
+		if ctx.Err() != nil {
+			break
 		}
 		all = append(all, e)
+		read[f.Name()] = Indexed{Stamp(f), e}
+	}
+	if opt.Index != nil && len(read)+len(known) > 0 {
+		// What was read until an interrupt is remembered too.
+		_ = opt.Index.Update(context.WithoutCancel(ctx), read, slices.Collect(maps.Keys(known)))
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(all, func(a, b Entry) int {
 		return cmp.Or(b.StartedAt.Compare(a.StartedAt), cmp.Compare(a.RunID, b.RunID))
@@ -99,15 +169,30 @@ func List(ctx context.Context, dir string) ([]Entry, error) {
 	return all, nil
 }
 
+// newEntry is what a bundle's file tells without being read.
+func newEntry(dir string, f os.FileInfo) Entry {
+	id, _ := idOf(f.Name())
+	return Entry{
+		RunID: id, Path: filepath.Join(dir, f.Name()), Bytes: f.Size(), StartedAt: f.ModTime(),
+		Command: []string{}, Labels: map[string]string{},
+	}
+}
+
 func (e *Entry) read(ctx context.Context) error {
 	r, err := archive.Open(e.Path)
 	if err != nil {
 		return err
 	}
-	d, err := r.Documents(ctx)
+	d, err := r.Documents(ctx, schema.SurfacePath, schema.HealthPath, schema.CorrelationPath)
 	if err != nil {
 		return err
 	}
+	e.of(r, d)
+	return nil
+}
+
+// of takes what the bundle's documents tell.
+func (e *Entry) of(r *archive.Reader, d *archive.Documents) {
 	e.RunID, e.Identity, e.Command, e.Outcome, e.ExitCode = r.RunID(), r.Identity(), d.Run.Command, d.Result.Outcome,
 		d.Result.ExitCode
 	if d.Run.Labels != nil {
@@ -116,28 +201,30 @@ func (e *Entry) read(ctx context.Context) error {
 	if t, err := time.Parse(time.RFC3339Nano, d.Run.StartedAt); err == nil {
 		e.StartedAt = t
 	}
-	return nil
+}
+
+// EntryOf is the entry of a bundle that was opened already.
+func EntryOf(dir string, f os.FileInfo, r *archive.Reader, d *archive.Documents) Entry {
+	e := newEntry(dir, f)
+	e.of(r, d)
+	return e
 }
 
 // ErrNone is wrapped by the error of Find when no bundle, or more than one, has
 // the id.
 var ErrNone = errors.New("no such run in the store")
 
-// Find is the bundle of a run: by its id, or by the beginning of its id or of
-// its identity where that is one bundle's alone.
-func Find(ctx context.Context, dir, id string) (*Entry, error) {
-	all, err := List(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
+// Find is the bundle of a run among those of a store: by its id, or by the beginning of its id
+// or of its identity where that is one bundle's alone.
+func Find(all []Entry, id string) (*Entry, error) {
 	var found []*Entry
 	for i := range all {
 		e := &all[i]
 		if e.RunID == id {
 			return e, nil
 		}
-		if id != "" && (strings.HasPrefix(e.RunID, id) || strings.HasPrefix(e.Identity, id) ||
-			strings.HasPrefix(strings.TrimPrefix(e.Identity, "sha256:"), id)) {
+		begins := func(s string) bool { return strings.HasPrefix(s, id) }
+		if id != "" && (begins(e.RunID) || begins(e.Identity) || begins(strings.TrimPrefix(e.Identity, "sha256:"))) {
 			found = append(found, e)
 		}
 	}

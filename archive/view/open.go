@@ -52,31 +52,55 @@ type Options struct {
 	Stage func(i, n int, name string)
 }
 
-// Set is the bundles of one review, in the order of their names on the command
-// line.
-type Set struct {
-	Bundles []*Bundle
-	inputs  *archive.Inputs
+// Opener opens the bundles of one review one after another.
+type Opener struct {
+	// Inputs are the bundles in the order of their names on the command line.
+	Inputs []archive.Input
+
+	inputs *archive.Inputs
+	opt    Options
 }
 
-// Close removes what Open made.
-func (s *Set) Close() error { return s.inputs.Close() }
-
-// Open verifies and opens bundles. The error names the bundle and wraps
-// ErrUnverified or ErrUnreadable; nothing is left open then.
-func Open(ctx context.Context, names []string, opt Options) (_ *Set, err error) {
+// NewOpener finds the bundles behind names. Close it.
+func NewOpener(ctx context.Context, names []string, opt Options) (*Opener, error) {
 	inputs, err := archive.OpenInputs(ctx, names, opt.Stdin)
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{inputs: inputs}
-	for i, in := range inputs.All {
-		if opt.Stage != nil {
-			opt.Stage(i, len(names), in.Name)
-		}
-		b, err := open(ctx, in, opt)
+	return &Opener{Inputs: inputs.All, inputs: inputs, opt: opt}, nil
+}
+
+// Close removes what NewOpener made. The bundles cannot be read any more.
+func (o *Opener) Close() error { return o.inputs.Close() }
+
+// Open verifies and opens bundle i. The error names the bundle and wraps ErrUnverified or
+// ErrUnreadable.
+func (o *Opener) Open(ctx context.Context, i int) (*Bundle, error) {
+	if o.opt.Stage != nil {
+		o.opt.Stage(i, len(o.Inputs), o.Inputs[i].Name)
+	}
+	return open(ctx, o.Inputs[i], o.opt)
+}
+
+// Set is the bundles of one review, in the order of their names on the command
+// line.
+type Set struct {
+	Bundles []*Bundle
+	*Opener
+}
+
+// Open verifies and opens bundles. The error names the bundle and wraps
+// ErrUnverified or ErrUnreadable; nothing is left open then.
+func Open(ctx context.Context, names []string, opt Options) (_ *Set, err error) {
+	o, err := NewOpener(ctx, names, opt)
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{Opener: o}
+	for i := range o.Inputs {
+		b, err := o.Open(ctx, i)
 		if err != nil {
-			s.Close()
+			o.Close()
 			return nil, err
 		}
 		s.Bundles = append(s.Bundles, b)

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive/query"
+	"github.com/assay-run/assay-run/archive/store"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/schema"
@@ -32,6 +35,9 @@ true, in one bundle or in many. The expression is CEL (cel.dev) over the variabl
 that --types lists; query checks it before it reads any bundle. Besides CEL's own
 functions there is TEXT.glob("/etc/**").
 
+A directory as BUNDLE stands for all bundles in it. There, --of runs answers from an index
+(DIR/.index.sqlite): it verifies each bundle once, and again when its file has changed.
+
 Events and turns are printed exactly as in the bundle, everything else as one JSON
 object per line.
 
@@ -41,6 +47,7 @@ cannot be read or does not verify.`,
   assay-run query --table 'writes && !path.startsWith(run.workdir)' *.tar.gz
   assay-run query --of calls 'beyond || decision == "deny"' run.tar.gz
   assay-run query --of runs 'run.exit_code != 0 && health.kernel == "complete"' *.tar.gz
+  assay-run query --of runs 'run.outcome == "timeout"' ~/.local/state/assay-run/store
   assay-run query --types --of processes`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if !types && len(args) < 2 {
@@ -60,17 +67,16 @@ cannot be read or does not verify.`,
 			if err != nil {
 				return console.WithHint(err, "assay-run query --types --of %s lists the variables", of)
 			}
-			var without []string
+			opt := view.Options{Unverified: unverified, Stdin: a.stdin}
 			if subject != query.Runs { // the others have no variable of it
-				without = []string{schema.SurfacePath}
+				opt.Without = []string{schema.SurfacePath}
 			}
-			set, err := a.open(cmd.Context(), args[1:], !unverified, without...)
+			names, err := inDirectories(args[1:])
 			if err != nil {
-				return err
+				return console.ExitError{Code: view.ExitBundle, Err: err}
 			}
-			defer set.Close()
-			f := &finder{app: a, table: table, quiet: count, limit: limit, many: len(set.Bundles) > 1}
-			search := func(w io.Writer) error { return f.search(cmd.Context(), w, set, subject, p) }
+			f := &finder{app: a, subject: subject, p: p, table: table, quiet: count, limit: limit, many: len(names) > 1}
+			search := func(w io.Writer) error { return f.search(cmd.Context(), w, names, opt) }
 			if table {
 				err = console.Page(a.stdout, view.Rows).Write(a.stdout, search)
 			} else {
@@ -109,39 +115,82 @@ func (a *app) printTypes(s query.Subject) error {
 	})
 }
 
+// inDirectories is names, with the bundles of a directory in its place.
+func inDirectories(names []string) (all []string, err error) {
+	for _, name := range names {
+		if info, err := os.Stat(name); err != nil || !info.IsDir() {
+			all = append(all, name)
+			continue
+		}
+		files, err := store.Files(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			all = append(all, filepath.Join(name, f.Name()))
+		}
+	}
+	return all, nil
+}
+
 // finder prints what was found.
 type finder struct {
 	*app
+	subject            query.Subject
+	p                  *query.Program
 	out                *bufio.Writer
 	table, quiet, many bool
 	limit, found       uint64
 	err                error // of printing
 }
 
-// search prints what it finds in all bundles to w.
-func (f *finder) search(ctx context.Context, w io.Writer, set *view.Set, s query.Subject, p *query.Program) error {
+// search prints what it finds in all bundles to w. It opens one after another.
+func (f *finder) search(ctx context.Context, w io.Writer, names []string, opt view.Options) error {
 	f.out = bufio.NewWriterSize(w, 64<<10)
 	ctx, bar := f.progress(ctx, "searching", !f.quiet)
 	defer bar.Done()
-	for i, b := range set.Bundles {
-		bar.Item(i, len(set.Bundles), b.Name)
-		if err := f.bundle(ctx, b, s, p); err != nil {
-			f.out.Flush()
+	opt.Stage = bar.Item
+	known := newKnownRuns(ctx, f, names)
+	err := f.each(ctx, names, opt, known)
+	known.close(ctx)
+	bar.Done()
+	if f.quiet && err == nil {
+		fmt.Fprintln(f.out, f.found)
+	}
+	return errors.Join(err, f.out.Flush())
+}
+
+func (f *finder) each(ctx context.Context, names []string, opt view.Options, known *knownRuns) error {
+	bundles, err := view.NewOpener(ctx, names, opt)
+	if err != nil {
+		return unopened(err)
+	}
+	defer bundles.Close()
+	for i, name := range names {
+		if f.err != nil || f.limit > 0 && f.found >= f.limit {
+			break
+		}
+		if known, err := known.find(name); err != nil {
+			return err
+		} else if known {
+			continue
+		}
+		b, err := bundles.Open(ctx, i)
+		if err != nil {
+			return unopened(err)
+		}
+		f.warn(b)
+		known.add(ctx, b)
+		if err := f.bundle(ctx, b); err != nil {
 			return err
 		}
 	}
-	bar.Done()
-	if f.quiet {
-		fmt.Fprintln(f.out, f.found)
-	}
-	return f.out.Flush()
+	return f.err
 }
 
-func (f *finder) bundle(ctx context.Context, b *view.Bundle, s query.Subject, p *query.Program) (err error) {
-	if f.limit > 0 && f.found >= f.limit {
-		return nil
-	}
-	switch s {
+func (f *finder) bundle(ctx context.Context, b *view.Bundle) (err error) {
+	p := f.p
+	switch f.subject {
 	case query.Events:
 		var k schema.KernelEvent
 		err = query.FindEvents(ctx, b, p, func(line []byte) bool {
@@ -151,7 +200,7 @@ func (f *finder) bundle(ctx context.Context, b *view.Bundle, s query.Subject, p 
 			if f.err = schema.DecodeKernelEvent(line, &k); f.err != nil {
 				return false
 			}
-			return f.row(b, "%12.6f %8d  %-14s %-10s %s", float64(k.TNS)/1e9, k.PID, k.Kind, view.Outcome(&k),
+			return f.row(b.Name, "%12.6f %8d  %-14s %-10s %s", float64(k.TNS)/1e9, k.PID, k.Kind, view.Outcome(&k),
 				view.What(&k))
 		})
 	case query.Turns:
@@ -159,7 +208,7 @@ func (f *finder) bundle(ctx context.Context, b *view.Bundle, s query.Subject, p 
 			if !f.table {
 				return f.line(line)
 			}
-			return f.row(b, "%12.6f %-24s %-10s %s", float64(t.TStartNS)/1e9, view.Clean(t.Tool),
+			return f.row(b.Name, "%12.6f %-24s %-10s %s", float64(t.TStartNS)/1e9, view.Clean(t.Tool),
 				view.Clean(t.RejectedBy), view.Clean(t.ToolCallID))
 		})
 	case query.Processes:
@@ -167,7 +216,7 @@ func (f *finder) bundle(ctx context.Context, b *view.Bundle, s query.Subject, p 
 			if !f.table {
 				return f.document(x)
 			}
-			return f.row(b, "%12.6f %8d %8d %s", float64(x.StartNS)/1e9, x.PID, x.PPID,
+			return f.row(b.Name, "%12.6f %8d %8d %s", float64(x.StartNS)/1e9, x.PID, x.PPID,
 				view.Cut(view.QuoteArgs(x.Argv), 160))
 		})
 	case query.Calls:
@@ -178,17 +227,14 @@ func (f *finder) bundle(ctx context.Context, b *view.Bundle, s query.Subject, p 
 					*schema.Binding
 				}{b.RunID(), c})
 			}
-			return f.row(b, "%-28s %-20s %-8s %6d", view.Clean(c.ToolCallID), view.Clean(c.Tool),
+			return f.row(b.Name, "%-28s %-20s %-8s %6d", view.Clean(c.ToolCallID), view.Clean(c.Tool),
 				view.Clean(c.PolicyDecision), c.KernelEventCount)
 		})
 	case query.Runs:
 		var ok bool
-		if ok, err = query.FindRun(b, p); ok && !f.table {
-			f.document(runRow{b.RunID(), b.Name, b.Identity(), b.Docs.Result.Outcome, b.Docs.Result.ExitCode,
+		if ok, err = query.FindRun(b, p); ok {
+			f.run(runRow{b.RunID(), b.Name, b.Identity(), b.Docs.Result.Outcome, b.Docs.Result.ExitCode,
 				b.Docs.Run.Command})
-		} else if ok {
-			f.row(b, "%s %-12s %s", view.Clean(b.RunID()), view.Clean(b.Docs.Result.Outcome),
-				view.Cut(view.QuoteArgs(b.Docs.Run.Command), 120))
 		}
 	}
 	return errors.Join(err, f.err)
@@ -202,6 +248,15 @@ type runRow struct {
 	Outcome  string   `json:"outcome"`
 	ExitCode *int     `json:"exit_code"`
 	Command  []string `json:"command"`
+}
+
+// run prints a run.
+func (f *finder) run(r runRow) {
+	if !f.table {
+		f.document(r)
+		return
+	}
+	f.row(r.Bundle, "%s %-12s %s", view.Clean(r.RunID), view.Clean(r.Outcome), view.Cut(view.QuoteArgs(r.Command), 120))
 }
 
 // more counts something that was found and reports whether to go on after it.
@@ -228,12 +283,12 @@ func (f *finder) document(v any) bool {
 }
 
 // row prints a row of a table, with the bundle's name where there are several.
-func (f *finder) row(b *view.Bundle, format string, args ...any) bool {
+func (f *finder) row(bundle, format string, args ...any) bool {
 	if f.quiet {
 		return f.more()
 	}
 	if f.many {
-		fmt.Fprintf(f.out, "%-24s ", view.Cut(view.Clean(b.Name), 24))
+		fmt.Fprintf(f.out, "%-24s ", view.Cut(view.Clean(bundle), 24))
 	}
 	_, f.err = fmt.Fprintln(f.out, strings.TrimRight(fmt.Sprintf(format, args...), " "))
 	return f.more()

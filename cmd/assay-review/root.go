@@ -100,18 +100,28 @@ func (a *app) open(ctx context.Context, names []string, needVerified bool, witho
 	set, err := view.Open(ctx, names,
 		view.Options{Unverified: !needVerified, Without: without, Stdin: a.stdin, Stage: bar.Item})
 	bar.Done()
+	if err != nil {
+		return nil, unopened(err)
+	}
+	for _, b := range set.Bundles {
+		a.warn(b)
+	}
+	return set, nil
+}
+
+// unopened is the error for a bundle that could not be opened.
+func unopened(err error) error {
 	if errors.Is(err, view.ErrUnverified) {
 		err = console.WithHint(err, view.UnverifiedHint)
 	}
-	if err != nil {
-		return nil, console.ExitError{Code: view.ExitBundle, Err: err}
+	return console.ExitError{Code: view.ExitBundle, Err: err}
+}
+
+// warn says that a bundle does not verify, if so.
+func (a *app) warn(b *view.Bundle) {
+	if !b.Verified() {
+		a.say.Unverified(b.Name, &b.Report.Problems[0])
 	}
-	for _, b := range set.Bundles {
-		if !b.Verified() {
-			a.say.Unverified(b.Name, &b.Report.Problems[0])
-		}
-	}
-	return set, nil
 }
 
 func version() string { return console.Version(release) }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/assay-run/assay-run/archive/store"
+	"github.com/assay-run/assay-run/archive/store/index"
 	"github.com/assay-run/assay-run/archive/view"
 	"github.com/assay-run/assay-run/cmd/internal/console"
 	"github.com/assay-run/assay-run/schema"
@@ -24,7 +26,8 @@ func (a *app) storeCommand() *cobra.Command {
 		Short: "List, fetch and prune stored bundles",
 		Long: `The store is a directory with one bundle per run: $ASSAY_RUN_STORE if that is an
 absolute path, else $XDG_STATE_HOME/assay-run/store. "assay-run --store -- CMD" puts
-its bundle there, and so does every run if ASSAY_RUN_STORE is set.`,
+its bundle there, and so does every run if ASSAY_RUN_STORE is set. What was read of the
+bundles is kept beside them, in .index.sqlite; it can be removed at any time.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -39,6 +42,18 @@ its bundle there, and so does every run if ASSAY_RUN_STORE is set.`,
 	return cmd
 }
 
+// list lists the store in dir, with the help of its index.
+func (a *app) list(ctx context.Context, dir string) ([]store.Entry, error) {
+	ctx, bar := console.NewProgress(ctx, a.stderr, "reading")
+	defer bar.Done()
+	opt := store.Options{Stage: bar.Item}
+	if x, err := index.Open(ctx, dir); err == nil {
+		defer x.Close()
+		opt.Index = x
+	}
+	return store.List(ctx, dir, opt)
+}
+
 func (a *app) storeList(where func() (string, error)) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -48,7 +63,7 @@ func (a *app) storeList(where func() (string, error)) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := store.List(cmd.Context(), dir)
+			all, err := a.list(cmd.Context(), dir)
 			if err != nil {
 				return err
 			}
@@ -97,7 +112,11 @@ func (a *app) storeGet(where func() (string, error)) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			e, err := store.Find(cmd.Context(), dir, args[0])
+			all, err := a.list(cmd.Context(), dir)
+			if err != nil {
+				return err
+			}
+			e, err := store.Find(all, args[0])
 			if errors.Is(err, store.ErrNone) {
 				return console.WithHint(err, "assay-run store ls lists them")
 			}
@@ -149,7 +168,7 @@ flags, it removes the rest.`,
 			if err != nil {
 				return err
 			}
-			all, err := store.List(cmd.Context(), dir)
+			all, err := a.list(cmd.Context(), dir)
 			if err != nil {
 				return err
 			}
