@@ -133,7 +133,8 @@ type AssaySession struct {
 	Left       uint64
 	Asleep     uint64
 	Passed     uint64
-	Pad        [6]uint64
+	Asked      uint64
+	Pad        [5]uint64
 }
 
 type AssaySlot struct {

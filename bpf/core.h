@@ -156,6 +156,7 @@ struct inode {
 	unsigned long i_ino;
 	struct super_block *i_sb;
 	u32 i_generation;
+	void *i_private;
 	const char *i_link; /* a symbolic link's content, where it is at hand */
 };
 
@@ -200,6 +201,21 @@ struct file {
 	unsigned int f_flags;
 };
 
+enum pid_type { PIDTYPE_PID };
+
+struct fown_struct {
+	struct pid *pid;
+	enum pid_type pid_type;
+};
+
+struct file___owner { /* since Linux 6.12 */
+	struct fown_struct *f_owner;
+};
+
+struct file___owned { /* before */
+	struct fown_struct f_owner;
+};
+
 struct fdtable {
 	unsigned int max_fds;
 	struct file **fd;
@@ -230,10 +246,34 @@ struct hlist_head {
 	struct hlist_node *first;
 };
 
+struct upid {
+	int nr;
+	struct pid_namespace *ns;
+};
+
 struct pid {
 	unsigned int level;
-	struct hlist_head tasks[4];
+	struct hlist_head tasks[4]; /* by enum pid_type */
+	struct upid numbers[0];     /* of each level */
 };
+
+struct xarray {
+	void *xa_head;
+};
+
+struct xa_node {
+	unsigned char shift;
+	void *slots[64];
+};
+
+struct idr {
+	struct xarray idr_rt;
+};
+
+struct pid_namespace {
+	struct idr idr; /* of struct pid, by their numbers there */
+};
+
 
 struct proc_inode {
 	struct pid *pid;

@@ -272,8 +272,14 @@ int BPF_PROG(moved, struct cgroup *dst, const char *path, struct task_struct *ta
 	return 0;
 }
 
-/* A signal that a process of a session sends to one outside of it. Kernel's own
- * (a child's end, a terminal's) are none of its doing. */
+/* Whether the kernel sent the signal of its own accord. */
+static __always_inline int by_kernel(struct kernel_siginfo *info)
+{
+	return (u64)info < 4096 || BPF_CORE_READ(info, si_code) > 0;
+}
+
+/* A signal that a process of a session sends to one outside of it. Those that the kernel
+ * sends (a child's end, a terminal's) are none of its doing, unless it asked for some. */
 SEC("raw_tp/signal_generate")
 int BPF_PROG(signalled, int sig, struct kernel_siginfo *info, struct task_struct *to)
 {
@@ -281,9 +287,12 @@ int BPF_PROG(signalled, int sig, struct kernel_siginfo *info, struct task_struct
 	struct cgroup *cg;
 	struct scratch *s;
 	struct counter *c;
-	u32 i;
+	u32 i, by;
 
-	if (!e || !e->n || (u64)info < 4096 || BPF_CORE_READ(info, si_code) > 0)
+	if (!e || !e->n)
+		return 0;
+	by = by_kernel(info);
+	if (by && sig == 17 /* SIGCHLD */)
 		return 0;
 	from = *e;
 	cg = BPF_CORE_READ(to, cgroups, dfl_cgrp);
@@ -293,8 +302,11 @@ int BPF_PROG(signalled, int sig, struct kernel_siginfo *info, struct task_struct
 	if (!(s = scratch(CTX_TASK)))
 		return 0;
 	for (i = 0; i < DEPTH && i < from.n; i++) {
+		struct session *own;
+
 		s->session = number(&from, i);
-		if (!(c = cell(s->session, H_SIGNAL)))
+		own = session(s->session);
+		if (!own || (by && !own->asked) || !(c = cell(s->session, H_SIGNAL)))
 			continue;
 		c->fired++;
 		if (holds(&there, from.handle[i])) {
@@ -303,7 +315,7 @@ int BPF_PROG(signalled, int sig, struct kernel_siginfo *info, struct task_struct
 		}
 		s->kind = K_SIGNAL;
 		s->hook = H_SIGNAL;
-		s->nr = s->is32 = s->bits = s->bytes = 0;
+		s->nr = s->is32 = s->bits = s->bytes = s->about = 0;
 		s->ret = 0;
 		s->arg[0] = BPF_CORE_READ(to, tgid);
 		s->arg[1] = sig;

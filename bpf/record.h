@@ -125,7 +125,8 @@ struct session {
 	u64 left; /* CLOCK_BOOTTIME at which the session that had this place before ended */
 	u64 asleep; /* the reader waits for the next record, however small it is */
 	u64 passed; /* descriptors went over a unix socket: see enum passed */
-	u64 pad[6];
+	u64 asked;  /* the run asked that a process be told of files by signals */
+	u64 pad[5];
 };
 
 enum passed { PASSED_OUT = 1, PASSED_IN = 2 };
@@ -176,7 +177,7 @@ enum follow {
 
 enum prog {
 	P_NONE, P_OPEN, P_PATH, P_FD, P_CWD, P_WRITE, P_ARGS, P_SOCKET, P_MMAP, P_CLONE, P_PACKED, P_AIO, P_URING,
-	P_PRCTL, P_IOCTL, P_FAMILY, P_BPF, P_RECEIVE,
+	P_PRCTL, P_IOCTL, P_FAMILY, P_BPF, P_RECEIVE, P_PROCESS, P_FCNTL,
 	P_COUNT,
 };
 

@@ -37,7 +37,7 @@ __noinline int enter(struct scratch *s)
 	s->hook = row(s)->hook;
 	if (count_fired(s->session, s->hook))
 		return -1;
-	s->bits = s->name = s->bytes = s->copied = s->read = 0;
+	s->bits = s->name = s->bytes = s->copied = s->read = s->about = 0;
 	/* The upper halves of ints are whatever the register held, and so is all of
 	 * a mode where nothing is made. */
 	if (s->nr == OPENAT2)
@@ -102,10 +102,7 @@ __noinline int report_args(struct scratch *s)
 	if (coalesce(s))
 		return 0;
 	begin_call(s);
-	if (s->kind == K_PTRACE) /* how deep the pid namespace is that the pid is of */
-		s->r.mode = BPF_CORE_READ(bpf_get_current_task_btf(), thread_pid, level);
-	if (s->kind == K_NAMESPACE)
-		s->r.mode = mounts;
+	s->r.mode = s->kind == K_NAMESPACE ? mounts : s->about;
 	emit_keyed(s, 0);
 	return 0;
 }
@@ -131,6 +128,22 @@ __noinline u32 place_of_file(u64 dentry)
 	return PL_NONE;
 }
 
+#define PIDTYPES 4
+
+/* The process of a task that a struct pid is the id of, in the first pid namespace, 0 for none. */
+__noinline u32 process_with(u64 id, u32 type)
+{
+	struct pid *pid = (void *)id;
+	u64 first = 0;
+	struct task_struct *t;
+
+	type &= PIDTYPES - 1;
+	if (!pid || bpf_probe_read_kernel(&first, sizeof(first), (void *)pid + bpf_core_field_offset(struct pid, tasks) + type * 8) || !first)
+		return 0;
+	t = (void *)(first - bpf_core_field_offset(struct task_struct, pid_links) - type * 16);
+	return BPF_CORE_READ(t, tgid);
+}
+
 /* The process that a file of proc is about, in the first pid namespace, 0 for none. */
 __noinline u32 process_of(u64 dentry)
 {
@@ -138,16 +151,8 @@ __noinline u32 process_of(u64 dentry)
 	struct inode *i = BPF_CORE_READ(d, d_inode);
 	struct proc_inode *p = (void *)i - bpf_core_field_offset(struct proc_inode, vfs_inode);
 	struct pid *pid = BPF_CORE_READ(p, pid);
-	struct hlist_node *first;
-	struct task_struct *t;
 
-	if (!pid)
-		return 0;
-	first = BPF_CORE_READ(pid, tasks[0].first);
-	if (!first)
-		return 0;
-	t = (void *)first - bpf_core_field_offset(struct task_struct, pid_links);
-	return BPF_CORE_READ(t, tgid);
+	return process_with((u64)pid, 0);
 }
 
 /* Whether the call in s can change the file that it is about. */

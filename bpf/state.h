@@ -112,6 +112,7 @@ struct scratch {
 	u64 how;   /* what else tells repeats apart: see key_who */
 	u64 bytes; /* that this occurrence adds */
 	u32 name;  /* length of a further string at NAME_AT */
+	u32 about; /* the process that the call is about, in the first pid namespace */
 	u32 nr, cpu, prog;
 	u32 made; /* the call as the task made it, see call_of in names.h */
 	u32 copied, read; /* how many of its names are the kernel's copies, and how many are not */

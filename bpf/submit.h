@@ -83,7 +83,7 @@ static __always_inline struct scratch *begin_uring(void)
 	if (!s)
 		return 0;
 	s->hook = H_IOURING;
-	s->nr = s->is32 = s->name = 0;
+	s->nr = s->is32 = s->name = s->about = 0;
 	s->ret = 0;
 	s->how = s->bytes = 0;
 	s->bits = B_URING;

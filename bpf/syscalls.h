@@ -8,6 +8,7 @@
 #include "bpfcall.h"
 #include "sessions.h"
 #include "socket.h"
+#include "tasks.h"
 
 #define SOCKETCALL 102
 #define NEW_NAMESPACES 0x7E020080ULL /* the CLONE_NEW* flags */
@@ -188,6 +189,8 @@ __noinline int report_call(struct scratch *s)
 	case P_PRCTL:
 		return changes_privilege(s->arg[0]) ? report_args(s) : filter(s);
 	case P_IOCTL:
+		if ((u32)s->arg[1] == FIOSETOWN || (u32)s->arg[1] == SIOCSPGRP)
+			return on_owner(s);
 		return injects(s->arg[1]) ? on_fd(s) : filter(s);
 	case P_FAMILY:
 		return ordinary(s->arg[0], s->arg[1]) ? filter(s) : report_args(s);
@@ -195,6 +198,10 @@ __noinline int report_call(struct scratch *s)
 		return on_bpf(s);
 	case P_RECEIVE:
 		return on_receive(s);
+	case P_PROCESS:
+		return on_process(s);
+	case P_FCNTL:
+		return on_owner(s);
 	}
 	return report_args(s); /* P_ARGS: the arguments say it all */
 }
@@ -208,7 +215,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	struct scope *in;
 	struct scratch *s;
 	u32 is32 = 0, sel, i;
-	u64 nr;
+	u64 nr, second;
 
 #if defined(__TARGET_ARCH_x86)
 	nr = (u32)regs->orig_ax;
@@ -232,6 +239,13 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 	asm volatile("" : "+r"(sel)); /* or the compiler proves the mask away */
 	d = &syscalls[sel & (2 * NSYS - 1)];
 	if (!d->prog)
+		return 0;
+#if defined(__TARGET_ARCH_x86)
+	second = is32 ? (u32)regs->cx : regs->si;
+#else
+	second = regs->regs[1];
+#endif
+	if (d->prog == P_FCNTL && (u32)second != F_SETOWN && (u32)second != F_SETSIG && (u32)second != F_SETOWN_EX)
 		return 0;
 	in = scope_here();
 	if (!in || !in->n)

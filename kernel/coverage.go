@@ -231,6 +231,8 @@ var coverage = []Dimension{
 		Observes: []string{"signals to processes outside of the run", "sockets of other families",
 			"host name, swap, accounting, quotas, keys, performance events, watches, seccomp, prctl that changes " +
 				"privileges, injection into terminals",
+			"who is told of files by signals, and changes of the limits, the scheduling and the memory " +
+				"of other processes",
 			"changes of user and group", "capset", "ptrace", "mounts", "namespaces", "bpf", "memfd", "kernel modules",
 			"io_uring"},
 		Hooks: []HookID{HookPrivilege},
@@ -385,7 +387,7 @@ var coverageNotify = []Dimension{
 				claimable(schema.KindSetID, schema.KindPtrace, schema.KindMount, schema.KindNamespace,
 					schema.KindBPF)},
 			{"outside_signals",
-				"signals to processes outside of the run", nil},
+				"signals to processes outside of the run, and changes of their limits, scheduling and memory", nil},
 			{"set_user_id",
 				"a change of identity by executing a set-user-id file is seen as an execution only",
 				claimable(schema.KindExec)},

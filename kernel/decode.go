@@ -237,8 +237,11 @@ func (d *decoder) arguments(r *record, call *sysCall) {
 		e.BPF = bpfObject(args[1])
 	case schema.KindMmapShared:
 		e.BPF = bpfObject(args[0])
-	case schema.KindPtrace:
-		e.PidLevel, e.FileMode = e.FileMode, 0
+	}
+	const fioSetOwn, sioCsPgrp = 0x8901, 0x8902 // linux/sockios.h
+	if call.prog == progProcess || call.prog == progFcntl || call.prog == progIoctl &&
+		(args[1] == fioSetOwn || args[1] == sioCsPgrp) {
+		e.About, e.FileMode = e.FileMode, 0
 	}
 }
 

@@ -237,9 +237,9 @@ type Event struct {
 	// Claimed: what was read from the caller's memory could have been changed by
 	// another that shares it while the kernel used it.
 	Claimed bool
-	// PidLevel is how many pid namespaces deep the caller of a schema.KindPtrace is: 0 where
-	// the pid in Args is one of the initial namespace.
-	PidLevel uint32
+	// About is the process that a call on a process is about, in the initial pid namespace: Args
+	// have the number that the caller has for it. 0 is none, or not known.
+	About uint32
 	// FromUser marks a Remote that was read from user memory rather than the kernel's copy.
 	FromUser bool
 

@@ -21,6 +21,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"github.com/assay-run/assay-run/kernel/internal/exercise"
@@ -532,6 +534,11 @@ func (o *Observer) reasons(r *Report) []Reason {
 		add(CodeFailedReads, "give the host more memory, or run the command again", "%s a field that could not be read",
 			schema.Count(unread, "event lacks", "events lack"))
 	}
+	if Self() == 0 {
+		add(CodeProcessIDs, "start assay-run with the host's process ids, or as root",
+			"assay-run does not know its own process id in the first PID namespace, so it cannot tell what "+
+				"the run does to it")
+	}
 	if r.Malformed > 0 {
 		add(CodeMalformed, again, "%s could not be decoded", schema.Count(r.Malformed, "record", "records"))
 	}
@@ -749,6 +756,29 @@ func HostPIDs() bool {
 	var st unix.Stat_t
 	return unix.Stat("/proc/self/ns/pid", &st) == nil && st.Ino == 0xEFFFFFFC
 }
+
+// Self is this process's id in the first PID namespace, as events have it, and 0 where that cannot
+// be found out. It is what the kernel says, since files of proc have the number of its mount.
+var Self = sync.OnceValue(func() uint32 {
+	if HostPIDs() {
+		return uint32(os.Getpid())
+	}
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Syscall, Flags: unix.BPF_F_SLEEPABLE, License: "GPL",
+		Instructions: asm.Instructions{
+			asm.FnGetCurrentPidTgid.Call(),
+			asm.RSh.Imm(asm.R0, 32),
+			asm.Return(),
+		}})
+	if err != nil {
+		return 0
+	}
+	defer prog.Close()
+	id, err := prog.Run(&ebpf.RunOptions{})
+	if err != nil {
+		return 0
+	}
+	return id
+})
 
 // usedBefore reports whether anything has ever run in a cgroup: the CPU time of all
 // that was in it or below, as far as the kernel tells that.

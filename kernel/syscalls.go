@@ -30,6 +30,8 @@ const (
 	progFamily
 	progBPF
 	progReceive
+	progProcess
+	progFcntl
 )
 
 // noArg is NOARG of bpf/record.h.
@@ -42,6 +44,8 @@ const noArg = 7
 // calls p is a sockaddr, followed by its length, and P a msghdr. Behind l is no
 // index but when a symbolic link that p ends in is followed: 1 always, 2 unless f
 // has AT_SYMLINK_NOFOLLOW, 3 only if f has AT_SYMLINK_FOLLOW, 4 unless f has UMOUNT_NOFOLLOW.
+// Of calls on a process (progProcess) F is its id, d a descriptor of it, p what only a call
+// that changes something has, and l the first argument where F is the id of a process.
 type sysRow struct {
 	name string
 	prog uint8
@@ -150,10 +154,10 @@ var sysRows = []sysRow{
 	{"setfsgid", progArgs, schema.KindSetID, HookPrivilege, "k0", "123 139,216 152"},
 	{"setgroups", progArgs, schema.KindSetID, HookPrivilege, "k0", "116 81,206 159"},
 	{"capset", progArgs, schema.KindCapset, HookPrivilege, "", "126 185 91"},
-	{"ptrace", progArgs, schema.KindPtrace, HookPrivilege, "k0k1", "101 26 117"},
-	{"process_vm_readv", progArgs, schema.KindPtrace, HookPrivilege, "k0", "310 347 270"},
-	{"process_vm_writev", progArgs, schema.KindPtrace, HookPrivilege, "k0", "311 348 271"},
-	{"pidfd_getfd", progArgs, schema.KindPtrace, HookPrivilege, "k0k1", "438 438 438"},
+	{"ptrace", progProcess, schema.KindPtrace, HookPrivilege, "k0F1k1", "101 26 117"},
+	{"process_vm_readv", progProcess, schema.KindPtrace, HookPrivilege, "F0k0", "310 347 270"},
+	{"process_vm_writev", progProcess, schema.KindPtrace, HookPrivilege, "F0k0", "311 348 271"},
+	{"pidfd_getfd", progProcess, schema.KindPtrace, HookPrivilege, "d0k0k1", "438 438 438"},
 	{"mount", progPath, schema.KindMount, HookPrivilege, "n0p1f3l1", "165 21 40"},
 	{"umount", progPath, schema.KindMount, HookPrivilege, "p0l1", "- 22 -"}, // 32-bit only
 	{"umount2", progPath, schema.KindMount, HookPrivilege, "p0f1l4", "166 52 39"},
@@ -174,7 +178,18 @@ var sysRows = []sysRow{
 	{"quotactl", progPath, schema.KindPrivileged, HookPrivilege, "k0p1k2", "179 131 60"},
 	{"quotactl_fd", progFD, schema.KindPrivileged, HookPrivilege, "F0k1k2", "443 443 443"},
 	{"kcmp", progArgs, schema.KindPrivileged, HookPrivilege, "k0k1k2", "312 349 272"},
-	{"process_madvise", progArgs, schema.KindPrivileged, HookPrivilege, "k0k3", "440 440 440"},
+	{"process_madvise", progProcess, schema.KindPrivileged, HookPrivilege, "d0k0k3", "440 440 440"},
+	{"process_mrelease", progProcess, schema.KindPrivileged, HookPrivilege, "d0k0", "448 448 448"},
+	{"prlimit64", progProcess, schema.KindPrivileged, HookPrivilege, "F0k0k1p2", "302 340 261"},
+	{"sched_setparam", progProcess, schema.KindPrivileged, HookPrivilege, "F0k0", "142 154 118"},
+	{"sched_setscheduler", progProcess, schema.KindPrivileged, HookPrivilege, "F0k0k1", "144 156 119"},
+	{"sched_setaffinity", progProcess, schema.KindPrivileged, HookPrivilege, "F0k0", "203 241 122"},
+	{"sched_setattr", progProcess, schema.KindPrivileged, HookPrivilege, "F0k0", "314 351 274"},
+	{"setpriority", progProcess, schema.KindPrivileged, HookPrivilege, "k0F1k1k2l0", "141 97 140"},
+	{"ioprio_set", progProcess, schema.KindPrivileged, HookPrivilege, "k0F1k1k2l1", "251 289 30"},
+	{"migrate_pages", progProcess, schema.KindPrivileged, HookPrivilege, "F0k0", "256 294 238"},
+	{"move_pages", progProcess, schema.KindPrivileged, HookPrivilege, "F0k0", "279 317 239"},
+	{"fcntl", progFcntl, schema.KindPrivileged, HookPrivilege, "k0k1k2", "72 55,221 25"}, // only who is told by signals
 	{"clock_adjtime", progArgs, schema.KindPrivileged, HookPrivilege, "k0", "305 343,405 266"},
 	{"perf_event_open", progArgs, schema.KindPrivileged, HookPrivilege, "k1k2k3f4", "298 336 241"},
 	{"add_key", progPath, schema.KindPrivileged, HookPrivilege, "n0k4", "248 286 217"},
@@ -306,6 +321,15 @@ func (t *sysTable) calls() map[uint32]*Call {
 		switch row.prog {
 		case progOpen, progPath, progFD, progCwd, progArgs, progSocket, progPacked, progClone, progFamily, progBPF,
 			progPrctl, progIoctl:
+		case progProcess:
+			if row.kind == uint8(schema.KindPrivileged) { // most are about the caller itself
+				continue
+			}
+			calls[uint32(nr)] = &Call{
+				Name: row.name, Kind: schema.KernelKind(row.kind), Hook: HookID(row.hook),
+				FD: noArg, Dirfd: noArg, Path: noArg, Dirfd2: noArg, Path2: noArg, Text: noArg, row: row,
+			}
+			continue
 		default:
 			continue
 		}

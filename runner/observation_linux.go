@@ -125,11 +125,11 @@ func (o *observation) open(ctx context.Context) error {
 	o.builder = layer.NewBuilder(layer.Options{
 		MovedV1: o.session.movedV1,
 		Foreign: o.foreign, Present: observer.Present(), Begin: uint64(bootTime()),
-		CgroupDir: o.containers(), MountNS: mountNamespace(), RunID: o.log.RunID, Start: uint64(o.log.Start()),
-		Surface: o.log.Surface,
-		Sink:    o.sink(), Checks: o.checks, Bind: o.bind, Wrote: o.wrote, Starter: o.starter,
-		Helper: o.helpers.executed, Helped: o.helpers.did,
-		Shim: func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
+		CgroupDir: o.containers(), MountNS: mountNamespace(), Recorder: kernel.Self(), RunID: o.log.RunID,
+		Start: uint64(o.log.Start()), Surface: o.log.Surface,
+		Sink: o.sink(), Checks: o.checks, Bind: o.bind, Wrote: o.wrote, Starter: o.starter, Helper: o.helpers.executed,
+		Helped: o.helpers.did,
+		Shim:   func(argv []string) bool { return cgroup.IsShim(argv) || sandbox.IsShim(argv) },
 	})
 	go func() {
 		readErr := observer.Read(func(ev *kernel.Event) error {
@@ -456,9 +456,21 @@ func (o *observation) atLarge() int {
 }
 
 // alive reports whether a process is there and no zombie, by its start time, which
-// tells it from another that got its number. See proc_pid_stat(5).
+// tells it from another that got its number. See proc_pid_stat(5). In a PID namespace it
+// has another number here, so whoever started with it counts.
 func alive(s layer.Survivor) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID))
+	if kernel.HostPIDs() {
+		return aliveAs(strconv.Itoa(s.PID), s)
+	}
+	entries, _ := os.ReadDir("/proc")
+	return slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		_, err := strconv.Atoi(e.Name())
+		return err == nil && aliveAs(e.Name(), s)
+	})
+}
+
+func aliveAs(pid string, s layer.Survivor) bool {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return false
 	}

@@ -2,7 +2,6 @@ package layer
 
 import (
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -58,6 +57,8 @@ type Options struct {
 	// Paths of processes in another one are marked, unless it is the one that the runner
 	// made for the command. 0 marks none.
 	MountNS uint32
+	// Recorder is the recorder's own process, in the initial pid namespace; 0 is unknown.
+	Recorder uint32
 	// CgroupDir is the session's directory in the cgroup2 hierarchy, by which events
 	// are told to be of a container; empty for none. Container is the id of the
 	// container that all of them are of, if they are.
@@ -765,15 +766,15 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 	r, n := &b.stats.Reach, max(ev.Count, 1)
 	switch ev.Kind {
 	case schema.KindSignal:
-		if ev.Args[0] == uint64(os.Getpid()) {
+		if ev.Args[0] == uint64(b.o.Recorder) {
 			if r.RunnerSignals == 0 {
 				r.RunnerSignal = ev.Args[1]
 			}
 			r.RunnerSignals += n
 		}
 	case schema.KindPtrace:
-		if pid, ok := traced(ev); ok && !ev.Attempted { // mostly refused: not known to have reached anybody
-			b.touchProcess(pid, n)
+		if traces(ev) && !ev.Attempted { // mostly refused: not known to have reached anybody
+			b.touchProcess(uint64(ev.About), n)
 		}
 		if ev.Syscall == "pidfd_getfd" && ev.Errno == 0 {
 			r.Taken += n
@@ -785,6 +786,13 @@ func (b *Builder) reach(ev *kernel.Event) (changed string) {
 	case schema.KindPrivileged:
 		if ev.Syscall == "ioctl" && ev.Errno == 0 && uint32(ev.Args[1]) == tunSetIff {
 			r.Carriers += n
+		}
+		if ev.Errno == 0 && ev.About == b.o.Recorder && ev.About != 0 {
+			if r.RunnerActs == 0 {
+				r.RunnerAct = ev.Syscall
+			}
+			r.RunnerActs += n
+			r.RunnerAsked = r.RunnerAsked || signals(ev)
 		}
 	case schema.KindOpen, schema.KindWrite:
 		if ev.Errno != 0 || ev.Kind == schema.KindOpen && !b.out.Writes() {
@@ -832,7 +840,7 @@ func (b *Builder) touchProcess(pid, times uint64) {
 		r.Traced = pid
 	}
 	r.TracedTimes += times
-	if pid == uint64(os.Getpid()) {
+	if pid == uint64(b.o.Recorder) {
 		r.RecorderTraced += times
 	}
 }

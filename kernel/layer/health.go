@@ -38,6 +38,7 @@ const (
 	CodeHelperStarted   = "kernel_helper_started"
 	CodeOutsideTraced   = "outside_process_traced"
 	CodeRunnerSignalled = "runner_signalled"
+	CodeRunnerChanged   = "runner_changed"
 	CodeCompatSyscalls  = "compat_syscalls_used"
 	CodeAccount         = "account_does_not_add_up"
 )
@@ -164,6 +165,15 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 	add(x.RunnerSignals > 0, CodeRunnerSignalled, "run the command as another user, or with --mode workspace-write",
 		"the run sent the recorder %s, %s first", schema.Count(x.RunnerSignals, "signal", "signals"),
 		schema.SignalName(uint32(x.RunnerSignal)))
+	if x.RunnerActs > 0 {
+		code, what := CodeRunnerChanged, "changed the limits or the scheduling of the recorder"
+		if x.RunnerAsked {
+			code, what = CodeRunnerSignalled, "made the kernel send signals to the recorder, or changed its limits"
+		}
+		add(true, code, "run the command as another user, or with --mode workspace-write",
+			"the run %s, by %s, first %s", what,
+			schema.Count(x.RunnerActs, "call", "calls"), x.RunnerAct)
+	}
 	compat := s.ByKind[schema.KindCompatSyscall]
 	for _, k := range r.Hooks {
 		if k.Hook == kernel.HookCompat {

@@ -35,6 +35,11 @@ type Reach struct {
 	// the first one's number.
 	RunnerSignals uint64
 	RunnerSignal  uint64
+	// RunnerActs counts other calls that changed the recorder's own process, as its limits or its
+	// priority; RunnerAct is the first one. RunnerAsked: one made the kernel send it signals.
+	RunnerActs  uint64
+	RunnerAct   string
+	RunnerAsked bool
 	// Carriers counts sockets and tunnels that can carry data whose peer no hook
 	// sees.
 	Carriers uint64
@@ -43,19 +48,29 @@ type Reach struct {
 // tunSetIff is the ioctl that makes a tunnel of a descriptor, TUNSETIFF of linux/if_tun.h.
 const tunSetIff = 0x400454ca
 
-// traced is the process that a successful ptrace or process_vm call was aimed at;
-// ok is false where none is, or where its pid is one of a pid namespace.
-func traced(ev *kernel.Event) (pid uint64, ok bool) {
-	if ev.Errno != 0 || ev.PidLevel > 0 {
-		return 0, false
-	}
+// traces reports whether a call was a successful ptrace of another process, or reached into its memory.
+func traces(ev *kernel.Event) bool {
 	switch ev.Syscall {
 	case "process_vm_readv", "process_vm_writev":
-		pid = ev.Args[0]
 	case "ptrace":
-		pid = ev.Args[1]
+		if ev.Args[0] == 0 { // PTRACE_TRACEME
+			return false
+		}
+	default:
+		return false
 	}
-	return uint64(uint32(pid)), pid != 0
+	return ev.Errno == 0 && ev.About != 0
+}
+
+// signals reports whether a call made the kernel send signals to the process that it is about.
+func signals(ev *kernel.Event) bool {
+	switch ev.Syscall {
+	case "fcntl", "ioctl":
+		return true
+	case "prlimit64":
+		return ev.Args[1] <= 1 // RLIMIT_CPU, RLIMIT_FSIZE
+	}
+	return false
 }
 
 // memoryOf is the process whose memory the file is.
