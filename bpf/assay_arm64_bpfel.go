@@ -192,6 +192,7 @@ const (
 	AssayMapCounters       = "counters"
 	AssayMapEndpoints      = "endpoints"
 	AssayMapEpochs         = "epochs"
+	AssayMapHelpers        = "helpers"
 	AssayMapHomes          = "homes"
 	AssayMapMembers        = "members"
 	AssayMapNotes          = "notes"
@@ -317,6 +318,7 @@ type AssayMapSpecs struct {
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
 	Epochs         *ebpf.MapSpec `ebpf:"epochs"`
+	Helpers        *ebpf.MapSpec `ebpf:"helpers"`
 	Homes          *ebpf.MapSpec `ebpf:"homes"`
 	Members        *ebpf.MapSpec `ebpf:"members"`
 	Notes          *ebpf.MapSpec `ebpf:"notes"`
@@ -380,6 +382,7 @@ type AssayMaps struct {
 	Counters       *ebpf.Map `ebpf:"counters"`
 	Endpoints      *ebpf.Map `ebpf:"endpoints"`
 	Epochs         *ebpf.Map `ebpf:"epochs"`
+	Helpers        *ebpf.Map `ebpf:"helpers"`
 	Homes          *ebpf.Map `ebpf:"homes"`
 	Members        *ebpf.Map `ebpf:"members"`
 	Notes          *ebpf.Map `ebpf:"notes"`
@@ -402,6 +405,7 @@ func (m *AssayMaps) Close() error {
 		m.Counters,
 		m.Endpoints,
 		m.Epochs,
+		m.Helpers,
 		m.Homes,
 		m.Members,
 		m.Notes,

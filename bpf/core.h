@@ -164,6 +164,39 @@ struct list_head {
 	struct list_head *next;
 };
 
+struct swait_queue_head {
+	struct list_head task_list;
+};
+
+struct swait_queue {
+	struct task_struct *task;
+	struct list_head task_list;
+};
+
+struct completion {
+	struct swait_queue_head wait;
+};
+
+struct work_struct {
+	struct list_head entry;
+};
+
+/* A program that the kernel is to start, include/linux/umh.h. */
+struct subprocess_info {
+	struct work_struct work;
+	struct completion *complete; /* what whoever asked for it waits for */
+	const char *path;
+};
+
+/* What a task of a workqueue is at. */
+struct worker {
+	struct work_struct *current_work;
+};
+
+struct kthread {
+	void *data;
+};
+
 struct hlist_bl_node {
 	struct hlist_bl_node *next, **pprev;
 };
@@ -235,6 +268,7 @@ struct mm_struct {
 	unsigned long arg_start, arg_end, env_start, env_end;
 	struct file *exe_file;
 	atomic_t mm_users;
+	struct core_state *core_state;
 };
 
 
@@ -280,10 +314,19 @@ struct proc_inode {
 	struct inode vfs_inode;
 };
 
+struct core_thread {
+	struct task_struct *task;
+};
+
+struct core_state {
+	struct core_thread dumper;
+};
+
 struct signal_struct {
 	atomic_t live;
 	unsigned int flags;
 	int group_exit_code;
+	struct core_state *core_state; /* while a core dump is written; in mm_struct before Linux 5.16 */
 };
 
 struct vm_area_struct {
@@ -307,6 +350,8 @@ struct task_struct {
 	struct thread_info thread_info;
 	unsigned int flags;
 	struct mm_struct *mm;
+	void *worker_private; /* of a kernel thread: its struct kthread, before Linux 5.17 in set_child_tid */
+	int *set_child_tid;
 	int exit_code;
 	int pid;
 	int tgid;

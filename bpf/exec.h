@@ -230,25 +230,138 @@ __noinline int report_exec(struct scratch *s, u64 task, u32 old_pid, u64 binprm)
 	return 0;
 }
 
+#define WQ_WORKER 0x20 /* PF_WQ_WORKER */
+
+/* A program that the kernel starts by itself, between the fork of its process and its
+ * execution: for which sessions' task, as far as that is known. */
+struct helper {
+	u64 info; /* the struct subprocess_info */
+	u32 known; /* who waits for it */
+	u32 ran;
+	struct scope in;
+	struct owner who;
+};
+
+/* By tid. One whose execution failed stays until the room is needed. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, struct helper);
+} helpers SEC(".maps");
+
+/* The program that a task of a workqueue is about to start, 0 for none. */
+static __always_inline u64 work_of(struct task_struct *t)
+{
+	struct kthread *k;
+	struct worker *w;
+
+	if (bpf_core_field_exists(t->worker_private))
+		k = BPF_CORE_READ(t, worker_private);
+	else
+		k = (void *)BPF_CORE_READ(t, set_child_tid);
+	w = BPF_CORE_READ(k, data);
+	return (u64)BPF_CORE_READ(w, current_work) - bpf_core_field_offset(struct subprocess_info, work);
+}
+
+/* Finds out which task waits for the program to be started, or to end, if there is one. */
+__noinline int find_asker(struct helper *h)
+{
+	struct subprocess_info *info;
+	struct completion *done;
+	struct task_struct *t;
+	struct list_head *at;
+	struct cgroup *cg;
+	struct scope *in;
+
+	if (!h)
+		return 0;
+	info = (void *)h->info;
+	done = BPF_CORE_READ(info, complete);
+	if (!done)
+		return 0;
+	at = BPF_CORE_READ(done, wait.task_list.next);
+	if (!at || (u64)at == (u64)done + bpf_core_field_offset(struct completion, wait.task_list))
+		return 0;
+	t = BPF_CORE_READ((struct swait_queue *)((void *)at - bpf_core_field_offset(struct swait_queue, task_list)), task);
+	cg = BPF_CORE_READ(t, cgroups, dfl_cgrp);
+	if (!cg)
+		return 0;
+	h->known = 1;
+	h->who.start = BPF_CORE_READ(t, group_leader, start_boottime);
+	h->who.cgroup = BPF_CORE_READ(cg, kn, id);
+	h->who.tgid = BPF_CORE_READ(t, tgid);
+	h->who.tid = BPF_CORE_READ(t, pid);
+	h->who.ppid = BPF_CORE_READ(t, real_parent, tgid);
+	in = scope_of(h->who.cgroup, (u64)cg);
+	if (in)
+		h->in = *in;
+	return 0;
+}
+
+/* Keeps who asked for the program that a task of a workqueue forks a process for. */
+__noinline int note_helper(u64 worker, u32 child)
+{
+	struct helper h = {.info = work_of((void *)worker)};
+
+	find_asker(&h);
+	bpf_map_update_elem(&helpers, &child, &h, BPF_ANY);
+	return 0;
+}
+
+enum asked { ASKED_NOT, ASKED, ASKED_MAYBE };
+
 /* Tells session i of a program that the kernel starts by itself, outside of every
- * session: somebody may have told it to. */
+ * session. Whether a task of the session waits for it is in arg[0], as enum asked. */
 static long kernel_exec(u32 i, void *arg)
 {
 	struct scratch *s = *(struct scratch **)arg;
 	struct session *own = session(i);
+	u32 asked = s->asked_known ? ASKED_NOT : ASKED_MAYBE, j;
 
 	s->session = i;
 	if (!own || !own->cgroup || count_fired(i, H_EXEC))
 		return 0;
+#pragma unroll
+	for (j = 0; j < DEPTH; j++)
+		if (s->asked[j] && s->asked[j] == own->handle)
+			asked = ASKED;
+	s->is_other = asked == ASKED;
 	begin(s, CTX_TASK, K_KERNEL_EXEC, H_EXEC);
+	s->is_other = 0;
+	s->r.arg[0] = asked;
 	emit(s, kernel_str(s, 0, S_NAME, s->kernel_exec));
 	return 0;
 }
 
+/* Reports the program that the current task is, which the kernel started, at its execution,
+ * or at its end where it was not known before who waits for that. */
 __noinline int report_kernel_exec(struct scratch *s, u64 filename)
 {
-	if (!s)
+	u32 tid = bpf_get_current_task_btf()->pid, i;
+	struct helper *h = bpf_map_lookup_elem(&helpers, &tid);
+	struct subprocess_info *info;
+
+	if (!s || (!filename && (!h || !h->ran)))
 		return 0;
+	s->asked_known = 0;
+	__builtin_memset(s->asked, 0, sizeof(s->asked));
+	if (h) {
+		find_asker(h);
+		if (filename && !h->known && BPF_CORE_READ(bpf_get_current_task_btf(), real_parent, flags) & WQ_WORKER) {
+			h->ran = 1; /* whoever asked for it has not begun to wait, and waits for its end */
+			return 0;
+		}
+		info = (void *)h->info;
+		if (!filename)
+			filename = (u64)BPF_CORE_READ(info, path);
+		s->asked_known = h->known;
+		s->who = h->who;
+#pragma unroll
+		for (i = 0; i < DEPTH; i++)
+			s->asked[i] = i < h->in.n ? h->in.handle[i] : 0;
+		bpf_map_delete_elem(&helpers, &tid);
+	}
 	s->kernel_exec = filename;
 	bpf_loop(1 << SESSION_BITS, kernel_exec, &s, 0);
 	return 0;

@@ -61,6 +61,23 @@ struct {
 	__type(value, struct notes);
 } notes SEC(".maps");
 
+/* In notes.call, what no call is: the note is the name of the core dump that the kernel
+ * wrote, or tried to. */
+#define DUMPED 0xffffffff
+
+/* Whether the kernel is writing the core dump of the task's process, in its name. */
+static __always_inline int dumps(struct task_struct *t)
+{
+	struct signal_struct *sig = FIELD(t, struct task_struct, signal);
+	struct core_state *core;
+
+	if (bpf_core_field_exists(sig->core_state))
+		core = FIELD(sig, struct signal_struct, core_state);
+	else
+		core = BPF_CORE_READ(t, mm, core_state);
+	return core && FIELD(core, struct core_state, dumper.task) == t;
+}
+
 /* Which call a task is in. Every exit of one that takes names forgets its notes, so that
  * those of the same call are this one's. */
 static __always_inline u32 call_of(u32 nr, u32 is32)
@@ -131,10 +148,17 @@ __noinline int take_note(u64 object)
 	struct filename *f = (void *)object;
 	struct notes *kept;
 	struct note *to;
-	u32 is32 = 0, nr, sel, prog;
+	u32 is32 = 0, nr, sel, prog, call;
 	u64 from;
 	long n;
 
+	if (!embedded(f) || refs_of(f) > 1)
+		return 0;
+	from = (u64)FIELD(f, struct filename, uptr);
+	if (!from && dumps(t)) {
+		call = DUMPED;
+		goto keep;
+	}
 #if defined(__TARGET_ARCH_x86)
 	nr = (u32)FIELD(regs, struct pt_regs, orig_ax);
 	is32 = t->thread_info.status >> 1 & 1; /* TS_COMPAT */
@@ -146,16 +170,17 @@ __noinline int take_note(u64 object)
 		return 0;
 	asm volatile("" : "+r"(sel));
 	prog = syscalls[sel & (2 * NSYS - 1)].prog;
-	if (!takes_names(prog) || !embedded(f) || refs_of(f) > 1)
+	if (!takes_names(prog))
 		return 0;
-	from = (u64)FIELD(f, struct filename, uptr);
 	if (!from && prog != P_SOCKET && prog != P_PACKED) /* the kernel's own name of something */
 		return 0;
+	call = call_of(nr, is32);
+keep:
 	kept = bpf_task_storage_get(&notes, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!kept)
 		return 0;
-	if (kept->call != call_of(nr, is32)) {
-		kept->call = call_of(nr, is32);
+	if (kept->call != call || call == DUMPED) {
+		kept->call = call;
 		kept->n = kept->differ = 0;
 	}
 	if (kept->n++ >= KEPT)

@@ -115,6 +115,8 @@ int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 	struct member to = {}, *parent_is;
 	struct scratch *s;
 
+	if (FIELD(parent, struct task_struct, flags) & WQ_WORKER)
+		return note_helper((u64)parent, tid);
 	/* The child's cgroup counts: CLONE_INTO_CGROUP starts a run. It also leads
 	 * out of one, without a move. */
 	e = scope_here();
@@ -177,22 +179,65 @@ __noinline int report_exit(struct scratch *s, u32 last)
 	return 0;
 }
 
+#define MADE 0302 /* O_RDWR | O_CREAT | O_EXCL, as fs/coredump.c has them at least */
+
+/* Reports the core dump of the current task to the session at hand. */
+__noinline int report_dump(struct scratch *s, struct notes *kept)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct given a = {.at = IN_AT, .from = IN_AT}, b = {};
+	u32 end;
+
+	if (!s || !kept || count_fired(s->session, H_OPEN))
+		return 0;
+	s->kind = K_OPENAT;
+	s->hook = H_OPEN;
+	s->nr = s->is32 = s->name = s->has_slot = 0;
+	s->ret = 0;
+	s->bits = B_COPIED | B_CREATED | B_CORE;
+	if (!(BPF_CORE_READ(t, signal, group_exit_code) & 0x80))
+		s->bits |= B_NO_RESULT; /* none that is whole */
+	__builtin_memset(s->arg, 0, sizeof(s->arg));
+	s->arg[2] = MADE;
+	a.len = kept->note[0].len & 4095;
+	bpf_probe_read_kernel(&s->data[IN_AT], a.len + 1, kept->note[0].name);
+	root_of(t, &a.root);
+	if (s->data[IN_AT] == '/')
+		a.base = a.root;
+	else
+		here(t, &a.base);
+	begin_call(s);
+	end = put_given(s, 0, S_PATH, ROOM_AT, &a);
+	send_names(s, end, &a, &b);
+	return 0;
+}
+
 SEC("raw_tp/sched_process_exit")
 int BPF_PROG(exited)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct scope *in = scope_here();
+	struct notes *kept;
 	struct scratch *s;
 	u32 tgid, last, i;
 
-	if (!in || !in->n || !(s = scratch(CTX_TASK)))
+	if (!in || !(s = scratch(CTX_TASK)))
 		return 0;
+	if (!in->n && FIELD(FIELD(p, struct task_struct, real_parent), struct task_struct, flags) & WQ_WORKER)
+		return report_kernel_exec(s, 0);
+	if (!in->n)
+		return 0;
+	kept = bpf_task_storage_get(&notes, p, 0, 0);
+	if (kept && (kept->call != DUMPED || !kept->n))
+		kept = 0;
 	/* A process ends with its last thread. Two that go at the same time may both
 	 * find nobody left: whoever takes the process out of members was the last. */
 	tgid = p->tgid;
 	last = !BPF_CORE_READ(p, signal, live.counter) && !bpf_map_delete_elem(&members, &tgid);
 	for (i = 0; i < DEPTH && i < in->n; i++) {
 		s->session = number(in, i);
+		if (kept)
+			report_dump(s, kept);
 		report_exit(s, last);
 	}
 	return 0;

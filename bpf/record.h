@@ -61,6 +61,7 @@ enum {
 	B_CLAIMED = 1 << 21, /* another could have changed what was read from user memory */
 	B_CREATED = 1 << 22, /* an open made the file */
 	B_COPIED = 1 << 23,  /* the names are the kernel's copies */
+	B_CORE = 1 << 24,    /* the kernel wrote the file itself, as the process's core dump */
 	B_UNRESOLVED = 1 << 17, /* a name's directory could not be told from the kernel's objects */
 	B_NO_BASE = 1 << 14, /* a directory that a name is relative to could not be found */
 };

@@ -127,6 +127,8 @@ struct scratch {
 	u32 slot;     /* to fill after emission */
 	u32 has_slot;
 	u64 kernel_exec; /* the name of a program that the kernel starts */
+	u32 asked[DEPTH]; /* the sessions of who waits for it */
+	u32 asked_known;  /* who that is */
 	u64 seq;
 	u64 t; /* now, for the next record */
 	struct record r;

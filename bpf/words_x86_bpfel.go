@@ -20,6 +20,7 @@ const (
 	WordsMapCounters       = "counters"
 	WordsMapEndpoints      = "endpoints"
 	WordsMapEpochs         = "epochs"
+	WordsMapHelpers        = "helpers"
 	WordsMapHomes          = "homes"
 	WordsMapMembers        = "members"
 	WordsMapNotes          = "notes"
@@ -146,6 +147,7 @@ type WordsMapSpecs struct {
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
 	Epochs         *ebpf.MapSpec `ebpf:"epochs"`
+	Helpers        *ebpf.MapSpec `ebpf:"helpers"`
 	Homes          *ebpf.MapSpec `ebpf:"homes"`
 	Members        *ebpf.MapSpec `ebpf:"members"`
 	Notes          *ebpf.MapSpec `ebpf:"notes"`
@@ -210,6 +212,7 @@ type WordsMaps struct {
 	Counters       *ebpf.Map `ebpf:"counters"`
 	Endpoints      *ebpf.Map `ebpf:"endpoints"`
 	Epochs         *ebpf.Map `ebpf:"epochs"`
+	Helpers        *ebpf.Map `ebpf:"helpers"`
 	Homes          *ebpf.Map `ebpf:"homes"`
 	Members        *ebpf.Map `ebpf:"members"`
 	Notes          *ebpf.Map `ebpf:"notes"`
@@ -232,6 +235,7 @@ func (m *WordsMaps) Close() error {
 		m.Counters,
 		m.Endpoints,
 		m.Epochs,
+		m.Helpers,
 		m.Homes,
 		m.Members,
 		m.Notes,

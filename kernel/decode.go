@@ -158,7 +158,7 @@ func (d *decoder) fill(r *record) {
 	case KindMovedV1:
 		e.Args[0], e.Args[1], e.Name = r.arg(0), r.arg(1), r.seg[segName]
 	case KindKernelExec:
-		e.Name = r.seg[segName]
+		e.Args[0], e.Name = r.arg(0), r.seg[segName]
 	case schema.KindSignal:
 		e.Args[0], e.Args[1] = r.arg(0), r.arg(1)
 	case schema.KindConnect, schema.KindBind, schema.KindListen, schema.KindAccept, schema.KindSendto,
@@ -172,6 +172,9 @@ func (d *decoder) fill(r *record) {
 	}
 	if bits&bitURing != 0 {
 		d.request(r)
+	}
+	if bits&bitCore != 0 {
+		e.Syscall, e.Flags = coreDump, r.arg(2)
 	}
 	if e.RelativePath && (len(e.Path) == 0 || e.Path[0] == '/') && (len(e.Path2) == 0 || e.Path2[0] == '/') {
 		e.RelativePath = false // the directory did not matter
@@ -631,6 +634,7 @@ const (
 	bitClaimed         = 1 << 21
 	bitCreated         = 1 << 22
 	bitCopied          = 1 << 23
+	bitCore            = 1 << 24
 
 	segPath  = 0
 	segBase  = 1

@@ -331,7 +331,8 @@ const (
 	// hierarchy's id, the cgroup's; Name: its path.
 	KindMovedV1 schema.KernelKind = 240 + iota
 	// KindKernelExec: the kernel itself started a program, outside of every session; Name:
-	// as it was told to.
+	// as it was told to; Args: whether it did so for a task of the session, one of the
+	// Asked constants. PID is then that task's.
 	KindKernelExec
 	kindExecArgs    // part of an exec's argv; joined by the decoder
 	kindExecEnv     // an exec's environment keys; joined by the decoder
@@ -340,6 +341,17 @@ const (
 
 	kindCount = 256 // K_COUNT
 )
+
+// Whom the kernel started a program for, in the order of enum asked in bpf/exec.h.
+const (
+	AskedNot   = iota // for somebody outside of the session
+	Asked             // a task of the session waited for it
+	AskedMaybe        // nobody waited for it
+)
+
+// coreDump is the Syscall of a KindOpen by which the kernel itself wrote the core dump of
+// the process, which is no call. NoResult: the dump is not known to be whole.
+const coreDump = "core_dump"
 
 // urgent are the kinds whose records go to a ring that a flood of files cannot fill.
 var urgent = []schema.KernelKind{

@@ -295,7 +295,7 @@ func (b *Builder) convert(ev *kernel.Event, p *process) {
 			e.Result = -int64(ev.Errno)
 		}
 	}
-	if ev.Syscall == "io_uring" {
+	if ev.Syscall == "io_uring" || ev.Syscall == "core_dump" {
 		e.Call = ev.Syscall
 	}
 	switch ev.Kind {
@@ -854,19 +854,27 @@ func (b *Builder) helperLine(ev *kernel.Event, p *process, name string, late boo
 	b.finish(ev, p)
 }
 
+// startedFor says for whom the kernel started a program, by the Asked constants.
+var startedFor = [...]string{
+	kernel.AskedNot: "after that", kernel.Asked: "for a call of the run", kernel.AskedMaybe: "perhaps for the run",
+}
+
 // beside makes a line of what happened to a run beside its processes' own doing: a
-// move in a v1 hierarchy that leads out of its cgroup there, and a program that the
-// kernel started once the run had changed a helper. Other such events are filtered.
+// move in a v1 hierarchy that leads out of its cgroup there, and a program that the kernel
+// started for the run, or once the run had changed a helper. Other such events are filtered.
 func (b *Builder) beside(ev *kernel.Event, late bool) {
 	r, name := &b.stats.Reach, string(ev.Name)
 	var p *process
 	var call, target string
 	switch {
-	case ev.Kind == kernel.KindKernelExec && r.Helpers > 0:
+	case ev.Kind == kernel.KindKernelExec && (r.Helpers > 0 || ev.Args[0] != kernel.AskedNot):
 		if r.StartedTimes == 0 {
-			r.Started = name
+			r.Started, r.StartedFor = name, startedFor[ev.Args[0]%uint64(len(startedFor))]
 		}
 		r.StartedTimes++
+		if ev.Args[0] == kernel.Asked {
+			p = b.procs.find(ev)
+		}
 		call = "kernel_helper_started"
 	case ev.Kind == kernel.KindMovedV1 && b.o.MovedV1 != nil:
 		controllers, left := b.o.MovedV1(ev.Args[0], ev.Args[1], name)

@@ -20,8 +20,9 @@ func coverage(a Account) []schema.Coverage {
 		"process": {
 			spot("long_arguments", "arguments beyond 128 KiB and environment names beyond 8 KiB of an execution",
 				s.CutArguments > 0),
-			spot("kernel_helpers", "what programs do that the kernel starts itself for a helper that the run has set "+
-				"(core_pattern, modprobe, release_agent, ...); they are named", s.Reach.Helpers > 0),
+			spot("kernel_helpers", "what programs do that the kernel starts itself, for a call of the run or because "+
+				"the run has named them (request-key, modprobe, core_pattern, release_agent, ...); they are named",
+				s.Reach.Helpers+s.Reach.StartedTimes > 0),
 		},
 		"names": {
 			spot("unparsed", "messages that could not be parsed", s.Unparsed > 0),

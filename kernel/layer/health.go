@@ -158,8 +158,8 @@ func observed(r *kernel.Report, a Account) []schema.Reason {
 		"the run wrote to %s, which names a program that the kernel starts outside the run, where nothing records it",
 		x.Helper)
 	add(x.StartedTimes > 0, CodeHelperStarted, "look at that program; what it did is not recorded",
-		"after that the kernel started %s outside the run, %s first",
-		schema.Count(x.StartedTimes, "program", "programs"), x.Started)
+		"%s the kernel started %s outside the run, %s first",
+		x.StartedFor, schema.Count(x.StartedTimes, "program", "programs"), x.Started)
 	add(x.TracedTimes > 0, CodeOutsideTraced, "run the command as another user, or with --mode workspace-write",
 		"the run traced process %d, which is outside the run, or could write its memory", x.Traced)
 	add(x.RunnerSignals > 0, CodeRunnerSignalled, "run the command as another user, or with --mode workspace-write",

@@ -15,10 +15,10 @@ type Reach struct {
 	// which the kernel takes a program that it starts; Helpers counts.
 	Helper  string
 	Helpers uint64
-	// Started is the first program that the kernel started by itself after that, and
-	// StartedTimes counts them.
-	Started      string
-	StartedTimes uint64
+	// Started is the first program that the kernel started by itself after that, or for a
+	// call of the run, or for nobody knows whom, as StartedFor says. StartedTimes counts them.
+	Started, StartedFor string
+	StartedTimes        uint64
 	// LeftV1 are the controllers of v1 hierarchies that tasks of the run left its
 	// cgroup in, and LeftV1To where the first went.
 	LeftV1   []string

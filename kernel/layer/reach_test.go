@@ -41,3 +41,28 @@ func TestEveryHelperOfTheKernelIsKnown(t *testing.T) {
 		}
 	}
 }
+
+// What the kernel starts is told where it is for the run, or may be, and is then a reason
+// against the layer.
+func TestProgramsThatTheKernelStartsForTheRun(t *testing.T) {
+	for asked, want := range map[uint64]bool{kernel.AskedNot: false, kernel.Asked: true, kernel.AskedMaybe: true} {
+		b, lines := collect(t, Options{})
+		started := kernel.Event{Kind: kernel.KindKernelExec, Time: at(3), PID: 10, TID: 10}
+		started.Name = []byte("/sbin/modprobe")
+		started.Args[0] = asked
+		push(t, b, forkEvent(1, 9, 10), execEvent(2, 10, "/bin/sh", "sh"), started)
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		last := (*lines)[len(*lines)-1]
+		if told := last.Call == "kernel_helper_started" && last.Value == "/sbin/modprobe"; told != want {
+			t.Errorf("asked %d: the last line is %s %s %s", asked, last.Kind, last.Call, last.Value)
+		}
+		if by := last.ExecID != 0; want && by != (asked == kernel.Asked) {
+			t.Errorf("asked %d: it has a program that asked: %v", asked, by)
+		}
+		if r := b.Stats().Reach; (r.StartedTimes == 1) != want {
+			t.Errorf("asked %d: %+v", asked, r)
+		}
+	}
+}
