@@ -48,6 +48,7 @@ type containers struct {
 	own     func(...string) // see binding.Correlator
 
 	parent  string
+	outside askedOutside
 	direct  []string // sockets of engines that the run connected to; the observation's goroutine writes
 	outlive []schema.Container
 	reasons []schema.Reason
@@ -121,7 +122,8 @@ func (c *containers) standIn() error {
 			"DOCKER_HOST=unix://... to its socket")
 	}
 	at := c.dockerSocket()
-	if c.relay, err = engine.NewRelay(engine.New(engine.Docker, c.socket), at, c.parent, c.asked.ask); err != nil {
+	watch := engine.Watch{Starting: c.asked.ask, Outside: c.outside.add}
+	if c.relay, err = engine.NewRelay(engine.New(engine.Docker, c.socket), at, c.parent, watch); err != nil {
 		return err
 	}
 	c.own("unix:" + at)
@@ -251,13 +253,22 @@ func (c *containers) health(h *schema.ObservationHealth) {
 			Remedy: "run with --containers, and let clients find Docker by DOCKER_HOST and podman by PATH",
 		})
 	}
+	if lines, n := c.outside.named(); n > 0 {
+		c.reasons = append(c.reasons, schema.Reason{
+			Subject: "containers", Code: "engine_asked",
+			Message: fmt.Sprintf("processes of the run asked the container engine %d times for what may be done "+
+				"outside of the run, which the record does not show: %s", n, strings.Join(lines, ", ")),
+			Remedy: "make containers without a cgroup parent of their own, and use none that the run did not make; " +
+				"pull and build images before the run",
+		})
+	}
 	h.Reasons = append(h.Reasons, c.reasons...)
 }
 
 // engineSockets are the names of the sockets of engines, wherever they are.
 var engineSockets = []string{"docker.sock", "podman.sock", "containerd.sock", "crio.sock", "buildkitd.sock"}
 
-// maxDirect bounds the sockets that are named.
+// maxDirect bounds the sockets, and the requests, that are named.
 const maxDirect = 8
 
 // bind looks at the events that next binds.
@@ -276,6 +287,29 @@ func (c *containers) bind(next func(*kernel.Event, *schema.KernelEvent)) func(*k
 			c.direct = append(c.direct, socket)
 		}
 	}
+}
+
+// askedOutside are the requests to the engine for what is not in the run's containers.
+type askedOutside struct {
+	mu    sync.Mutex
+	lines []string // each once, up to maxDirect
+	n     int
+}
+
+func (a *askedOutside) add(_ uint32, line string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.n++
+	if len(a.lines) < maxDirect && !slices.Contains(a.lines, line) {
+		a.lines = append(a.lines, line)
+	}
+}
+
+// named are the first of the requests, and how many there were.
+func (a *askedOutside) named() ([]string, int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.lines), a.n
 }
 
 // inContainer is the id of the container that a process of the session is in. It is empty

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,6 +43,65 @@ func TestAClientThatNamesTheDaemonIsNamed(t *testing.T) {
 			if (i >= 0) != c.want || i >= 0 &&
 				!strings.Contains(docs.Health.Reasons[i].Message, filepath.Base(e.Socket)) {
 				t.Errorf("reasons: %+v", docs.Health.Reasons)
+			}
+		})
+	}
+}
+
+// What the daemon does for the run outside of the run's containers is named, by the request. A
+// path that the daemon's router has not is refused.
+func TestWhatTheDaemonDoesElsewhereIsNamed(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("there is no curl")
+	}
+	e := enginetest.Docker(t)
+	e.Run("run", "-d", "--name=foreign", "--network=none", "-v", "/data", enginetest.Image, "sleep", "600")
+	curl := func(socket string) string {
+		return `curl -s -o /dev/null -w '%{http_code}' --path-as-is --unix-socket "` + socket + `" -X POST http://d`
+	}
+	const relay = `${DOCKER_HOST#unix://}`
+	for _, c := range []struct{ name, script, want string }{
+		{"what is in the run", `
+			$E run --rm --network=none --name=inside $IMAGE true
+			$E run -d --name=box --network=none $IMAGE sleep 600
+			$E exec box true; $E cp /etc/hostname box:/tmp/x; $E rm -f box
+			$E ps; $E inspect foreign; $E rm -f nowhere || true`, ""},
+		{"a cgroup parent of its own", `
+			$E run --rm --network=none --cgroup-parent=/assay-own-$$ $IMAGE true
+			rmdir /sys/fs/cgroup/*/assay-own-$$ 2>/dev/null || true`, "/containers/create"},
+		{"a command in a foreign container", `$E exec foreign true`, "/containers/foreign/exec, POST /v"},
+		{"the start of a foreign container", `$E restart -t 0 foreign`, "/containers/foreign/restart"},
+		{"volumes of a foreign container", `
+			$E run --rm --network=none --volumes-from foreign $IMAGE true`, "/containers/create"},
+		{"a build", `
+			mkdir -p b; printf 'FROM scratch\nCOPY x /x\n' >b/Dockerfile; touch b/x
+			DOCKER_BUILDKIT=0 $E build -q b`, "/build"},
+		{"a service", `$E service create $IMAGE true || true`, "/services/create"},
+		{"paths of Podman", `test "$(` + curl(relay) + `/v4.0.0/libpod/containers/create)" = 404`,
+			"POST /v4.0.0/libpod/containers/create"},
+		{"two slashes", `test "$(` + curl(relay) + `//containers/create)" = 400
+			test "$(` + curl(e.Socket) + `//containers/create)" = 301`, ""},
+		{"dots", `test "$(` + curl(relay) + `/v1.43/x/../containers/create)" = 400
+			test "$(` + curl(e.Socket) + `/v1.43/x/../containers/create)" = 301`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := withEngine(t, e, dir, c.script, "--containers", "--kernel", "off")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			docs, err := opened(t, dir).Documents(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := ""
+			for _, r := range docs.Health.Reasons {
+				if r.Code == "engine_asked" {
+					said = r.Message
+				}
+			}
+			if (said != "") != (c.want != "") || !strings.Contains(said, c.want) {
+				t.Errorf("engine_asked: %q", said)
 			}
 		})
 	}

@@ -255,6 +255,16 @@ func (e *Engine) Container(ctx context.Context, name string) (*Container, error)
 	}, nil
 }
 
+// execIn is the id of the container in which a command of docker exec is to be executed.
+func (e *Engine) execIn(ctx context.Context, id string) (string, error) {
+	if id == "" || strings.ContainsAny(id, "/?#%") {
+		return "", fmt.Errorf("%q is not the id of a command", id)
+	}
+	var exec struct{ ContainerID string }
+	err := e.get(ctx, "/exec/"+id+"/json", nil, &exec)
+	return exec.ContainerID, err
+}
+
 // Cgroup is the path in the cgroup2 hierarchy where the engine will put a container. ok is
 // false if that is not known before the start, as with the systemd driver. The error is
 // ErrShared if the engine will make no cgroup for it.

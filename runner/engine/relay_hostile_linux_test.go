@@ -31,7 +31,7 @@ func TestRelayOfHostileClients(t *testing.T) {
 	})}
 	go s.Serve(l)
 	defer s.Close()
-	socket := relayed(t, New(Docker, daemon), "/p", nil)
+	socket := relayed(t, New(Docker, daemon), "/p", Watch{})
 
 	const create = "POST /v1.40/containers/create HTTP/1.1\r\nHost: x\r\n"
 	plain := func(body string) string {

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"regexp"
 	"strings"
 	"sync"
@@ -24,11 +25,11 @@ import (
 
 // Relay is a second socket of a Docker daemon, for the command of a run. Containers that
 // are made through it get a cgroup parent, unless the request names another one. Relay
-// changes nothing else.
+// changes nothing else. It refuses what the daemon's router does not take as it stands.
 type Relay struct {
 	daemon *Engine
 	parent string
-	asked  func(pid uint32, c *Container)
+	watch  Watch
 	socket *net.UnixListener
 
 	mu     sync.Mutex
@@ -36,24 +37,32 @@ type Relay struct {
 	served sync.WaitGroup
 }
 
-// NewRelay listens at path. Whoever may use the daemon's socket may use this one too.
-// When a process asks to start a container with that parent, NewRelay first calls asked,
-// which must be safe for concurrent use. A pid of 0 is an unknown process.
-func NewRelay(daemon *Engine, path, parent string, asked func(pid uint32, c *Container)) (*Relay, error) {
+// Watch is told what a Relay is asked for, before the daemon is. Its functions must be safe for
+// concurrent use. A pid of 0 is an unknown process.
+type Watch struct {
+	// Starting is told of a container with the Relay's cgroup parent that is to start.
+	Starting func(pid uint32, c *Container)
+	// Outside is told of a request that may make or start something without that parent:
+	// its method and its target.
+	Outside func(pid uint32, line string)
+}
+
+// NewRelay listens at the path at. Whoever may use the daemon's socket may use this one too.
+func NewRelay(daemon *Engine, at, parent string, watch Watch) (*Relay, error) {
 	info, err := os.Stat(daemon.Socket)
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: at, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
-	r := &Relay{daemon: daemon, parent: parent, asked: asked, socket: l, open: map[*net.UnixConn]bool{}}
+	r := &Relay{daemon: daemon, parent: parent, watch: watch, socket: l, open: map[*net.UnixConn]bool{}}
 	mode := info.Mode().Perm()
-	if st := info.Sys().(*syscall.Stat_t); os.Chown(path, int(st.Uid), int(st.Gid)) != nil {
+	if st := info.Sys().(*syscall.Stat_t); os.Chown(at, int(st.Uid), int(st.Gid)) != nil {
 		mode &= 0o700 // not root: only this user may use the socket
 	}
-	if err := os.Chmod(path, mode); err != nil {
+	if err := os.Chmod(at, mode); err != nil {
 		l.Close()
 		return nil, err
 	}
@@ -250,12 +259,12 @@ const maxRequest = 1 << 20
 // lookTime bounds how long the relay asks the daemon about a container before its start.
 const lookTime = 10 * time.Second
 
-var (
-	creates = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/create$`) })
-	starts  = sync.OnceValue(
-		func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/([^/]+)/(start|restart)$`) },
-	)
-)
+// request is one of those that the relay knows, by its path.
+type request struct{ kind, name, verb string }
+
+var requests = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:/v[0-9.]+)?/([a-z]+)(?:/([^/]+))?(?:/(.+))?$`)
+})
 
 // errAmbiguous: the daemon may understand a description otherwise than we do.
 var errAmbiguous = errors.New("the key appears twice")
@@ -263,31 +272,141 @@ var errAmbiguous = errors.New("the key appears twice")
 // look sees what a request asks for, and gives a container that is to be made its
 // cgroup parent. The error says why the request cannot be passed on.
 func (r *Relay) look(req *http.Request, pid uint32) error {
-	if req.Method != http.MethodPost {
-		return nil
+	if p := req.URL.Path; p != "" && p != "*" && path.Clean(p) != strings.TrimSuffix(p, "/") && p != "/" {
+		return fmt.Errorf("the engine has no path with //, . or .. in it, such as %q", p)
 	}
-	if creates().MatchString(req.URL.Path) {
-		body, err := io.ReadAll(io.LimitReader(req.Body, maxRequest+1))
-		if err != nil {
-			return err
-		}
-		if len(body) > maxRequest {
-			return fmt.Errorf("the description of the container is longer than %d bytes", maxRequest)
-		}
-		if body, err = withCgroupParent(body, r.parent); err != nil {
-			return fmt.Errorf("the description of the container is ambiguous: %w", err)
-		}
-		req.Body, req.ContentLength, req.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
-		return nil
+	var is request
+	if m := requests().FindStringSubmatch(req.URL.Path); m != nil {
+		is = request{m[1], m[2], m[3]}
 	}
-	if m := starts().FindStringSubmatch(req.URL.Path); m != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), lookTime)
-		defer cancel()
-		if c, err := r.daemon.Container(ctx, m[2]); err == nil && c.parent == r.parent {
-			r.asked(pid, c)
-		}
+	if is == (request{"containers", "create", ""}) && req.Method == http.MethodPost {
+		return r.create(req, pid)
+	}
+	if !r.within(req, is, pid) && r.watch.Outside != nil {
+		r.watch.Outside(pid, line(req))
 	}
 	return nil
+}
+
+// create sees the description of a container that is to be made.
+func (r *Relay) create(req *http.Request, pid uint32) error {
+	body, err := io.ReadAll(io.LimitReader(req.Body, maxRequest+1))
+	if err != nil {
+		return err
+	}
+	if len(body) > maxRequest {
+		return fmt.Errorf("the description of the container is longer than %d bytes", maxRequest)
+	}
+	if body, err = withCgroupParent(body, r.parent); err != nil {
+		return fmt.Errorf("the description of the container is ambiguous: %w", err)
+	}
+	if !r.describesOurs(body) && r.watch.Outside != nil {
+		r.watch.Outside(pid, line(req))
+	}
+	req.Body, req.ContentLength, req.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+	return nil
+}
+
+// maxLine bounds what is told of a request, in bytes.
+const maxLine = 300
+
+func line(req *http.Request) string {
+	l := req.Method + " " + req.URL.RequestURI()
+	if len(l) > maxLine {
+		l = l[:maxLine] + "…"
+	}
+	return l
+}
+
+// within reports whether a request makes and starts nothing but what is in containers of the
+// relay's cgroup parent. What it does not know may do anything.
+func (r *Relay) within(req *http.Request, is request, pid uint32) bool {
+	switch req.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		// Such requests read, but for an input to a container.
+		return is.kind != "containers" || is.verb != "attach/ws" || r.isOurs(is.name)
+	case http.MethodPost, http.MethodPut, http.MethodDelete:
+	default:
+		return false
+	}
+	switch is.kind {
+	case "auth":
+		return true
+	case "networks": // which has no processes
+		return true
+	case "volumes":
+		return req.Method == http.MethodDelete && is.name != "prune"
+	case "images":
+		return req.Method == http.MethodDelete || is.verb == "tag" || strings.HasSuffix(is.verb, "/tag")
+	case "exec":
+		return is.verb == "resize" || is.verb == "start" && r.isOursExec(is.name)
+	case "containers":
+		switch is.verb {
+		case "wait", "resize": // of a terminal
+			return true
+		case "start", "restart":
+			return r.starting(is.name, pid)
+		}
+		return is.name != "prune" && r.isOurs(is.name)
+	}
+	return false
+}
+
+// starting tells of a container that is to start, and reports whether it is the relay's.
+func (r *Relay) starting(name string, pid uint32) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	c, err := r.daemon.Container(ctx, name)
+	if err != nil || c.parent != r.parent {
+		return errors.Is(err, ErrNotFound)
+	}
+	r.watch.Starting(pid, c)
+	return true
+}
+
+// isOurs reports whether a container has the relay's cgroup parent, or does not exist.
+func (r *Relay) isOurs(name string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	c, err := r.daemon.Container(ctx, name)
+	return err == nil && c.parent == r.parent || errors.Is(err, ErrNotFound)
+}
+
+// isOursExec reports whether a command is to be executed in a container of the relay's, or does
+// not exist.
+func (r *Relay) isOursExec(id string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	name, err := r.daemon.execIn(ctx, id)
+	return err == nil && r.isOurs(name) || errors.Is(err, ErrNotFound)
+}
+
+// describesOurs reports whether the container of a description has the relay's cgroup parent,
+// and nothing of a container that has another.
+func (r *Relay) describesOurs(body []byte) bool {
+	var c struct {
+		HostConfig struct {
+			CgroupParent, NetworkMode, PidMode, IpcMode, UTSMode, Cgroup string
+			VolumesFrom                                                  []string
+		}
+	}
+	// The daemon too takes the first value.
+	if err := json.NewDecoder(bytes.NewReader(body)).Decode(&c); err != nil || c.HostConfig.CgroupParent != r.parent {
+		return false
+	}
+	h := &c.HostConfig
+	for _, from := range h.VolumesFrom {
+		name, _, _ := strings.Cut(from, ":")
+		if !r.isOurs(name) {
+			return false
+		}
+	}
+	for _, mode := range []string{h.NetworkMode, h.PidMode, h.IpcMode, h.UTSMode, h.Cgroup} {
+		if name, ok := strings.CutPrefix(mode, "container:"); ok && !r.isOurs(name) {
+			return false
+		}
+	}
+	return true
 }
 
 // refuse answers a request that is not passed on, as the daemon does.

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,10 +22,10 @@ import (
 )
 
 // relayed makes a relay to a daemon.
-func relayed(t *testing.T, daemon *Engine, parent string, asked func(uint32, *Container)) (socket string) {
+func relayed(t *testing.T, daemon *Engine, parent string, watch Watch) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
-	r, err := NewRelay(daemon, socket, parent, asked)
+	r, err := NewRelay(daemon, socket, parent, watch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,11 +41,11 @@ func TestRelay(t *testing.T) {
 	t.Cleanup(func() { e.RemoveGroups(parent) })
 	var mu sync.Mutex
 	asked := map[string]uint32{}
-	socket := relayed(t, New(Docker, e.Socket), parent, func(pid uint32, c *Container) {
+	socket := relayed(t, New(Docker, e.Socket), parent, Watch{Starting: func(pid uint32, c *Container) {
 		mu.Lock()
 		defer mu.Unlock()
 		asked[c.Name] = pid
-	})
+	}})
 	dir := t.TempDir()
 	docker := func(in []byte, args ...string) (out string, pid int, code int) {
 		t.Helper()
@@ -117,6 +119,139 @@ func TestRelay(t *testing.T) {
 	check("wait", <-wait, "0\n", 0, 0)
 }
 
+// What the daemon may do outside of the relay's cgroup parent is told, with the request's line,
+// and all else is not.
+func TestWhatTheRelayTells(t *testing.T) {
+	daemon := filepath.Join(t.TempDir(), "d")
+	l, err := net.Listen("unix", daemon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]string{
+		"/v1.40/containers/mine/json":    `{"Id":"1","HostConfig":{"CgroupParent":"/p"}}`,
+		"/v1.40/containers/foreign/json": `{"Id":"2","HostConfig":{"CgroupParent":""}}`,
+		"/v1.40/exec/e1/json":            `{"ContainerID":"mine"}`,
+		"/v1.40/exec/e2/json":            `{"ContainerID":"foreign"}`,
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if answer, ok := known[r.URL.Path]; ok {
+			io.WriteString(w, answer)
+		} else if strings.HasSuffix(r.URL.Path, "/json") {
+			http.Error(w, `{"message":"no such container"}`, http.StatusNotFound)
+		}
+	})}
+	go s.Serve(l)
+	defer s.Close()
+	var mu sync.Mutex
+	var told []string
+	socket := relayed(t, New(Docker, daemon), "/p", Watch{
+		Starting: func(uint32, *Container) {},
+		Outside: func(_ uint32, line string) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, line)
+		},
+	})
+	client := &http.Client{Transport: &http.Transport{DialContext: func(
+		ctx context.Context, _, _ string,
+	) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	defer client.CloseIdleConnections()
+	for request, want := range map[string]bool{
+		"GET /v1.43/containers/foreign/json":                                 false,
+		"HEAD /_ping":                                                        false,
+		"GET /containers/foreign/attach/ws":                                  true,
+		"GET /containers/mine/attach/ws":                                     false,
+		"POST /v1.43/build?t=x":                                              true,
+		"POST /session":                                                      true,
+		"POST /v1.43/images/create?fromImage=x":                              true,
+		"POST /v1.43/images/a/b/push":                                        true,
+		"POST /v1.43/images/a/b/tag?repo=c":                                  false,
+		"DELETE /images/a/b":                                                 false,
+		"POST /v1.43/services/create":                                        true,
+		"POST /swarm/init":                                                   true,
+		"POST /plugins/x/enable":                                             true,
+		"POST /commit?container=mine":                                        true,
+		"POST /v4.0.0/libpod/containers/create":                              true,
+		"POST /libpod/pods/x/start":                                          true,
+		"POST /containers/foreign/start":                                     true,
+		"POST /containers/foreign/restart":                                   true,
+		"POST /containers/foreign/exec":                                      true,
+		"POST /containers/foreign/update":                                    true,
+		"PUT /containers/foreign/archive?path=/":                             true,
+		"DELETE /containers/foreign":                                         true,
+		"POST /containers/prune":                                             true,
+		"POST /volumes/prune":                                                true,
+		"POST /volumes/create":                                               true,
+		"POST /exec/e2/start":                                                true,
+		"PATCH /anything":                                                    true,
+		"post /containers/create":                                            true,
+		"POST /containers/mine/start":                                        false,
+		"POST /v1.43/containers/mine/exec":                                   false,
+		"PUT /containers/mine/archive?path=/":                                false,
+		"DELETE /v1.43/containers/mine?force=1":                              false,
+		"POST /containers/nowhere/start":                                     false,
+		"POST /exec/e1/start":                                                false,
+		"POST /containers/foreign/wait":                                      false,
+		"POST /networks/create":                                              false,
+		`POST /containers/create {"Image":"i"}`:                              false,
+		`POST /containers/create {"HostConfig":7}`:                           true,
+		`POST /v1.43/containers/create [{}]`:                                 true,
+		`POST /containers/create {"Image":"i"`:                               true,
+		`POST /containers/create {"HostConfig":{"CgroupParent":"/own"}}`:     true,
+		`POST /containers/create {"hostconfig":{"cgroupparent":"/own"}}`:     true,
+		`POST /containers/create {"HostConfig":{"CgroupParent":"/p"}}`:       false,
+		`POST /containers/create {"HostConfig":{"VolumesFrom":["mine:ro"]}}`: false,
+		`POST /containers/create {"HostConfig":{"VolumesFrom":["mine","foreign:ro"]}}`: true,
+		`POST /containers/create {"HostConfig":{"volumesfrom":["foreign"]}}`:           true,
+		`POST /containers/create {"HostConfig":{"NetworkMode":"container:mine"}}`:      false,
+		`POST /containers/create {"HostConfig":{"PidMode":"container:foreign"}}`:       true,
+		`POST /containers/create {"HostConfig":{"Cgroup":"container:foreign"}}`:        true,
+	} {
+		t.Run(request, func(t *testing.T) {
+			mu.Lock()
+			told = nil
+			mu.Unlock()
+			line, body, _ := strings.Cut(request, " {")
+			if body != "" {
+				body = "{" + body
+			} else if l, b, ok := strings.Cut(request, " ["); ok {
+				line, body = l, "["+b
+			}
+			method, target, _ := strings.Cut(line, " ")
+			req, err := http.NewRequest(method, "http://docker"+target, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			mu.Lock()
+			defer mu.Unlock()
+			if got := strings.Join(told, ","); got != line && want || got != "" && !want {
+				t.Errorf("told of %q", got)
+			}
+		})
+	}
+	for _, target := range []string{
+		"//containers/create", "/v1.43//containers/create", "/containers/../build",
+		"/containers/x/./start", "/a/..", "/..",
+	} {
+		req := &http.Request{Method: http.MethodPost, URL: &url.URL{Scheme: "http", Host: "docker", Path: target}}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: answered with %s", target, res.Status)
+		}
+	}
+}
+
 // TestRelayEnds: when a client goes, the daemon learns that, and ends its work for it.
 // When the daemon goes, so does the client's connection. Nothing is left of either.
 func TestRelayEnds(t *testing.T) {
@@ -134,7 +269,7 @@ func TestRelayEnds(t *testing.T) {
 	})}
 	go s.Serve(l)
 	defer s.Close()
-	socket := relayed(t, New(Docker, daemon), "/p", nil)
+	socket := relayed(t, New(Docker, daemon), "/p", Watch{})
 	ask := func() net.Conn {
 		c, err := net.Dial("unix", socket)
 		if err != nil {
