@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -28,6 +29,7 @@ import (
 	"github.com/assay-run/assay-run/runner/policy"
 	"github.com/assay-run/assay-run/runner/sandbox"
 	"github.com/assay-run/assay-run/schema"
+	"github.com/assay-run/assay-run/schema/agents"
 	"github.com/assay-run/assay-run/schema/redact"
 )
 
@@ -658,6 +660,7 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 	return schema.Run{
 		Schema: schema.RunV0, RunID: s.RunID, Platform: cmp.Or(s.Platform, runtime.GOOS), AgentShim: s.AgentShim,
 		Command: s.Command, CommandRaw: rawArgs(s.Command), EnvKeys: sortedKeys(s.Env), Workdir: at.Workdir,
+		Homes:     s.homes(),
 		TimeoutMS: s.Timeout.Milliseconds(), GraceMS: s.Grace.Milliseconds(),
 		Limits: schema.Limits{MemoryBytes: int64(s.Limits.Memory), Pids: s.Limits.Pids,
 			CPUMilli: int64(s.Limits.CPUs)},
@@ -672,6 +675,30 @@ func (s *Spec) Record(startedAt time.Time, recorder, output string) (schema.Run,
 		Spec:      spec,
 		StartedAt: startedAt.UTC().Format(time.RFC3339Nano), Recorder: recorder, Output: output,
 	}, nil
+}
+
+// homes are the directories where the command, and the agents that are known, keep their own files.
+func (s *Spec) homes() map[string]string {
+	homes := map[string]string{}
+	for _, kv := range s.environ() {
+		name, dir, _ := strings.Cut(kv, "=")
+		if slices.Contains(agents.Variables(), name) && filepath.IsAbs(dir) && utf8.ValidString(dir) {
+			homes[name] = filepath.Clean(dir)
+		}
+	}
+	if s.User == "" || s.Env["HOME"] != "" {
+		return homes
+	}
+	delete(homes, "HOME") // it is that of another user
+	name, _, _ := strings.Cut(s.User, ":")
+	u, err := user.Lookup(name)
+	if err != nil {
+		u, err = user.LookupId(name)
+	}
+	if err == nil && filepath.IsAbs(u.HomeDir) {
+		homes["HOME"] = filepath.Clean(u.HomeDir)
+	}
+	return homes
 }
 
 // rawArgs are the arguments that JSON cannot hold.

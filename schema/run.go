@@ -3,7 +3,7 @@ package schema
 import "encoding/json"
 
 // Run is run.json: the effective spec as it was when the run began.
-// Environment values are never part of it.
+// Environment values are never part of it, but for those in Homes.
 type Run struct {
 	Schema string `json:"schema"` // RunV0
 	RunID  string `json:"run_id"`
@@ -18,6 +18,10 @@ type Run struct {
 	EnvKeys []string `json:"env_keys"`
 	// Workdir is the absolute directory the child starts in.
 	Workdir string `json:"workdir"`
+	// Homes are the directories that HOME, TMPDIR and the variables of known agents (CODEX_HOME)
+	// named for the command, by variable: the only values of the environment that are kept. Absent
+	// in older bundles, and where somebody else started the command.
+	Homes map[string]string `json:"homes,omitempty"`
 	// TimeoutMS is the wall clock budget in milliseconds; 0 means none.
 	TimeoutMS int64 `json:"timeout_ms"`
 	// GraceMS is the time between SIGTERM and SIGKILL in milliseconds.

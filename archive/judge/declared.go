@@ -28,14 +28,16 @@ type declared struct {
 	program      *agents.Program // nil without an agent
 	paths, hosts []string        // globs
 	calls        []schema.Binding
-	workdir      string
-	logs         []string // of the run, which the agent reports to
+	place        agents.Place
+	made         *madeFiles // by the run: no such program is the agent's
+	logs         []string   // of the run, which the agent reports to
 
 	procs   map[uint64]*actor // by exec id
 	begun   bool              // something was executed
 	actions []action
-	beyond  int  // actions that there was no room for
-	claimed bool // another than the agent program changed something whose name may be wrong
+	beyond  int    // actions that there was no room for
+	guessed string // a file of the program's own, if the bundle does not say where its home is
+	claimed bool   // another than the agent program changed something whose name may be wrong
 }
 
 // maxActions bounds the actions that wait for what becomes of their processes.
@@ -103,7 +105,7 @@ func (m *maker) declaredActions(value ast.Node) (*rule, error) {
 	return &rule{
 		begin: func(s *subject) {
 			*d = declared{program: d.program, paths: d.paths, hosts: d.hosts, calls: s.Docs.Correlation.Bindings,
-				workdir: s.Docs.Run.Workdir, logs: []string{s.Docs.Run.SDKEventLog, s.Docs.Run.PolicyDecisionLog},
+				made: &s.made, place: agents.Place{Workdir: s.Docs.Run.Workdir, Homes: s.Docs.Run.Homes}, logs: []string{s.Docs.Run.SDKEventLog, s.Docs.Run.PolicyDecisionLog},
 				procs: map[uint64]*actor{}}
 		},
 		event: func(k *schema.KernelEvent) bool { d.event(k); return false },
@@ -129,6 +131,12 @@ func (d *declared) judge(s *subject) Verdict {
 	gaps := s.gaps(view.Programs, view.Files, view.Hosts, view.Calls)
 	if !d.claimed { // only the agent program itself could have changed a name: it is the one that reports
 		gaps = slices.DeleteFunc(gaps, func(g view.Gap) bool { return g.Spot == "doubtful_changes" })
+	}
+	if d.guessed != "" {
+		gaps = append(gaps, view.Gap{
+			Text:   fmt.Sprintf("the bundle does not say where the agent's home is, so that %s may be another's", view.Clean(d.guessed)),
+			Remedy: "name the agent's own directories with paths",
+		})
 	}
 	if d.beyond > 0 {
 		gaps = append(gaps, view.Gap{Text: fmt.Sprintf("%d actions before they could be told from those of a "+
@@ -194,11 +202,22 @@ func (d *declared) event(k *schema.KernelEvent) {
 			if (k.Claimed || k.UserMemory) && (p == nil || !p.own) {
 				d.claimed = true
 			}
-			if !d.program.Writes(name, d.workdir) && !matches(d.paths, name) {
+			if !matches(d.paths, name) && !d.owns(name) {
 				d.add(p, k, "wrote", name)
 			}
 		}
 	}
+}
+
+// owns reports whether a file is the agent program's own, and notes where that is a guess.
+func (d *declared) owns(file string) bool {
+	if !d.program.Writes(file, d.place) {
+		return false
+	}
+	if d.place.Homes == nil && d.guessed == "" {
+		d.guessed = strings.Clone(file)
+	}
+	return true
 }
 
 // process finds or makes the instance of an event.
@@ -214,7 +233,9 @@ func (d *declared) process(k *schema.KernelEvent) *actor {
 	case schema.KindExec:
 		p := &actor{parent: parent}
 		switch {
-		case d.program.Is(k.Value, k.Argv) && !d.program.Runs(k.Argv), !d.begun: // the run's command
+		case !d.begun: // the run's command
+			p.own = true
+		case d.program.Is(k.Value, k.Argv) && !d.program.Runs(k.Argv) && !d.made.any(k):
 			p.own = true
 		case parent != nil && (parent.helper || parent.own && d.program.Runs(k.Argv)):
 			p.helper = true
@@ -245,7 +266,7 @@ var nameSockets = []string{"unix:/run/nscd/socket", "unix:/var/run/nscd/socket",
 // contacts it, which may then ask for names.
 func (d *declared) allowedHost(endpoint string, k *schema.KernelEvent, own bool) bool {
 	if file, ok := strings.CutPrefix(endpoint, "unix:"); ok {
-		return own && slices.Contains(nameSockets, endpoint) || d.program.Writes(file, d.workdir) ||
+		return own && slices.Contains(nameSockets, endpoint) || d.owns(file) ||
 			matches(d.paths, file)
 	}
 	if d.program.Contacts(k.Names) || matches(d.hosts, endpoint) || slices.ContainsFunc(k.Names, func(n string) bool {

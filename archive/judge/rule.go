@@ -250,6 +250,16 @@ func (m *madeFiles) event(k *schema.KernelEvent) {
 	}
 }
 
+// any reports whether the run may have made the program that k executes, or a file that it is given to execute.
+func (m *madeFiles) any(k *schema.KernelEvent) bool {
+	return m.has(k) || slices.ContainsFunc(k.Argv, func(arg string) bool {
+		if !path.IsAbs(arg) {
+			arg = path.Join(k.Cwd, arg)
+		}
+		return m.paths[path.Clean(arg)]
+	})
+}
+
 // has reports whether the run may have made the program that k executes.
 func (m *madeFiles) has(k *schema.KernelEvent) bool {
 	return m.full || m.paths[k.Value] || k.Marks&schema.MarkMemfd != 0

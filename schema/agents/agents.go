@@ -8,6 +8,7 @@
 package agents
 
 import (
+	"cmp"
 	_ "embed"
 	"maps"
 	"path"
@@ -24,6 +25,8 @@ type Program struct {
 	// Ran are patterns of command lines, arguments joined by spaces. What such a command starts
 	// belongs to it.
 	Ran []string `json:"ran"`
+	// Homes are the variables by which a directory below "~/" is somewhere else.
+	Homes map[string]string `json:"homes"`
 	// Wrote are patterns of paths that it makes, changes and removes.
 	Wrote []string `json:"wrote"`
 	// Hosts are names of servers.
@@ -72,31 +75,50 @@ func (p *Program) Runs(argv []string) bool {
 	return slices.ContainsFunc(p.Ran, func(pattern string) bool { return match(pattern, line) })
 }
 
-// Writes reports whether the path is one of the program's own. What is in the run's working directory is
-// the project's, unless that is a home directory itself, or a pattern begins with "./".
-func (p *Program) Writes(file, workdir string) bool {
-	for _, pattern := range p.Wrote {
-		if inProject, ok := strings.CutPrefix(pattern, "./"); ok {
-			if workdir != "" && match(workdir+"/"+inProject, file) {
-				return true
-			}
-			continue
-		}
-		inHome, ok := strings.CutPrefix(pattern, "~/")
-		if ok && workdir != "" && !isHome(workdir) && match(workdir+"/"+inHome, file) {
-			continue
-		}
-		if ok {
-			pattern = "*/" + inHome
-		}
-		if match(pattern, file) {
-			return true
+// Variables are those that say where the agents that are known have their homes: [schema.Run] keeps their values.
+func Variables() []string {
+	names := map[string]bool{"HOME": true, "TMPDIR": true}
+	for _, p := range programs {
+		for name := range p.Homes {
+			names[name] = true
 		}
 	}
-	return false
+	return slices.Sorted(maps.Keys(names))
 }
 
-func isHome(dir string) bool { return dir == "/root" || path.Dir(dir) == "/home" }
+// Place is where the command of a run has its directories.
+type Place struct {
+	Workdir string
+	// Homes are the values of [Variables]. Nil is not known: then any directory may be a home.
+	Homes map[string]string
+}
+
+// Writes reports whether the path is one of the program's own. What is in the run's working directory is
+// the project's, unless that is the home directory itself, or a pattern begins with "./".
+func (p *Program) Writes(file string, at Place) bool {
+	return slices.ContainsFunc(p.Wrote, func(pattern string) bool {
+		if inProject, ok := strings.CutPrefix(pattern, "./"); ok {
+			return at.Workdir != "" && match(at.Workdir+"/"+inProject, file)
+		}
+		if name, ok := strings.CutPrefix(pattern, "$TMPDIR/"); ok {
+			return match(cmp.Or(at.Homes["TMPDIR"], "/tmp")+"/"+name, file)
+		}
+		inHome, ok := strings.CutPrefix(pattern, "~/")
+		if !ok {
+			return match(pattern, file)
+		}
+		if at.Homes == nil {
+			return match("*/"+inHome, file) && !(at.Workdir != "" && match(at.Workdir+"/"+inHome, file))
+		}
+		for name, usual := range p.Homes {
+			rest, ok := strings.CutPrefix(pattern, usual)
+			if value := at.Homes[name]; ok && value != "" && (rest == "" || rest[0] == '/') {
+				return match(value+rest, file)
+			}
+		}
+		return at.Homes["HOME"] != "" && match(at.Homes["HOME"]+"/"+inHome, file)
+	})
+}
 
 // Contacts reports whether a server that has one of these names is the program's own.
 func (p *Program) Contacts(names []string) bool {

@@ -23,16 +23,38 @@ func TestWhatIsAnAgentsOwn(t *testing.T) {
 	if !ok {
 		t.Fatal("codex is not known")
 	}
-	for file, want := range map[string]bool{
-		"/home/me/.codex/state.sqlite": true, "/root/.codex": true, "/w/.codex/config.toml": false,
-		"/root/.ssh/config": false, "/root/.codexx": false,
+	home := map[string]string{"HOME": "/home/me", "TMPDIR": "/var/tmp"}
+	alone := map[string]string{"HOME": "/h"}
+	with := func(name, dir string) map[string]string { return map[string]string{"HOME": "/h", name: dir} }
+	for name, c := range map[string]struct {
+		agent, file, workdir string
+		homes                map[string]string
+		want                 bool
+	}{
+		"its home":                            {"codex", "/home/me/.codex/state.sqlite", "/w", home, true},
+		"its home itself":                     {"codex", "/home/me/.codex", "/w", home, true},
+		"another's home":                      {"codex", "/home/you/.codex/x", "/w", home, false},
+		"a directory of that name":            {"codex", "/etc/.codex/x", "/w", home, false},
+		"one in the project":                  {"codex", "/w/.codex/config.toml", "/w", home, false},
+		"one in the project, that is home":    {"codex", "/home/me/.codex/x", "/home/me", home, true},
+		"one whose name is longer":            {"codex", "/home/me/.codexx", "/w", home, false},
+		"another directory of its home":       {"codex", "/home/me/.ssh/config", "/w", home, false},
+		"no home is known":                    {"codex", "/anywhere/.codex/x", "/w", nil, true},
+		"the project, no home is known":       {"codex", "/w/.codex/x", "/w", nil, false},
+		"there is no home":                    {"codex", "/.codex/x", "/w", map[string]string{}, false},
+		"CODEX_HOME":                          {"codex", "/c/x", "/w", with("CODEX_HOME", "/c"), true},
+		"the usual place beside CODEX_HOME":   {"codex", "/h/.codex/x", "/w", with("CODEX_HOME", "/c"), false},
+		"CLAUDE_CONFIG_DIR":                   {"claude-code", "/c/x", "/w", with("CLAUDE_CONFIG_DIR", "/c"), true},
+		"a file beside it":                    {"claude-code", "/h/.claude.json", "/w", alone, true},
+		"XDG_DATA_HOME":                       {"opencode", "/d/opencode/x", "/w", with("XDG_DATA_HOME", "/d"), true},
+		"temporary files":                     {"claude-code", "/var/tmp/claude-1-cwd", "/w", home, true},
+		"temporary files elsewhere":           {"claude-code", "/etc/cron.d/claude-1-cwd", "/w", home, false},
+		"temporary files, without a variable": {"claude-code", "/tmp/claude-1-cwd", "/w", alone, true},
 	} {
-		if got := p.Writes(file, "/w"); got != want {
-			t.Errorf("%s: %v", file, got)
+		p, _ := Of(c.agent)
+		if got := p.Writes(c.file, Place{c.workdir, c.homes}); got != c.want {
+			t.Errorf("%s: %v", name, got)
 		}
-	}
-	if !p.Writes("/root/.codex/x", "/root") {
-		t.Error("a home that is the working directory is none")
 	}
 	if !p.Is("/usr/bin/node", []string{"node", "/n/node_modules/.bin/codex", "exec"}) ||
 		p.Is("/usr/bin/node", []string{"node", "-e", "x", "/n/codex"}) ||
