@@ -104,9 +104,10 @@ func (m *maker) declaredActions(value ast.Node) (*rule, error) {
 	}
 	return &rule{
 		begin: func(s *subject) {
+			run := &s.Docs.Run
 			*d = declared{program: d.program, paths: d.paths, hosts: d.hosts, calls: s.Docs.Correlation.Bindings,
-				made: &s.made, place: agents.Place{Workdir: s.Docs.Run.Workdir, Homes: s.Docs.Run.Homes}, logs: []string{s.Docs.Run.SDKEventLog, s.Docs.Run.PolicyDecisionLog},
-				procs: map[uint64]*actor{}}
+				made: &s.made, place: agents.Place{Workdir: run.Workdir, Homes: run.Homes},
+				logs: []string{run.SDKEventLog, run.PolicyDecisionLog}, procs: map[uint64]*actor{}}
 		},
 		event: func(k *schema.KernelEvent) bool { d.event(k); return false },
 		check: func(_ context.Context, s *subject) (Verdict, error) { return d.judge(s), nil },
@@ -134,7 +135,8 @@ func (d *declared) judge(s *subject) Verdict {
 	}
 	if d.guessed != "" {
 		gaps = append(gaps, view.Gap{
-			Text:   fmt.Sprintf("the bundle does not say where the agent's home is, so that %s may be another's", view.Clean(d.guessed)),
+			Text: fmt.Sprintf("the bundle does not say where the agent's home is, so that %s may be another's",
+				view.Clean(d.guessed)),
 			Remedy: "name the agent's own directories with paths",
 		})
 	}

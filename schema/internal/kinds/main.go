@@ -115,10 +115,14 @@ func table(path string) (rows []kind, err error) {
 				continue
 			}
 			value, ok := row.Values[0].(*ast.BasicLit)
-			if !ok || row.Comment == nil {
+			comment := row.Comment
+			if comment == nil { // it is too long for the line
+				comment = row.Doc
+			}
+			if !ok || comment == nil {
 				return nil, fmt.Errorf("%s: %s has no number or no comment", path, row.Names[0])
 			}
-			name := rowComment.FindStringSubmatch(row.Comment.List[0].Text)
+			name := rowComment.FindStringSubmatch(comment.List[0].Text)
 			if name == nil {
 				return nil, fmt.Errorf("%s: the comment of %s does not begin with its name and a colon", path,
 					row.Names[0])
