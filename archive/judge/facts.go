@@ -100,13 +100,20 @@ func (c chanceNames) of(path string) string {
 	return path
 }
 
-// arguments are those of a command, with the surface's names of the paths that they end with.
+// inArgument finds the paths in an argument.
+var inArgument = regexp.MustCompile(`[^\s=<>;:,'"]*/[^\s=<>;:,'"]+`)
+
+// arguments are those of a command, with the surface's names of the paths in them.
 func (c chanceNames) arguments(argv []string) []string {
 	out := slices.Clone(argv)
 	for i, arg := range argv {
-		if at := strings.IndexByte(arg, '/'); at >= 0 {
-			out[i] = arg[:at] + c.of(arg[at:])
-		}
+		out[i] = inArgument.ReplaceAllStringFunc(arg, func(p string) string {
+			at := strings.IndexByte(p, '/') // what is before it may be an option, or a directory
+			if name := strings.TrimPrefix(surface.Path("/"+p), "/"); at > 0 && name != p {
+				return name
+			}
+			return p[:at] + surface.Path(c.of(p[at:]))
+		})
 	}
 	return out
 }
@@ -128,7 +135,7 @@ func listed[T any](f *facts, l view.List[T], text func(T) string) ([]string, boo
 }
 
 func (f *facts) programs() ([]string, bool) {
-	return listed(f, f.Commands, func(c view.Command) string { return c.Exe })
+	return listed(f, f.Commands, func(c view.Command) string { return surface.Path(c.Exe) })
 }
 
 func (f *facts) commands() ([]string, bool) {

@@ -88,7 +88,7 @@ func (b *Builder) generated(e *schema.KernelEvent, path string) (name string) {
 	if e.Kind == schema.KindOpen {
 		name = madeByMkstemp(path, perl, e.Flags, e.Mode)
 	} else {
-		name = madeByMkdtemp(path, perl)
+		name = madeByMkdtemp(path, perl, e.Mode)
 	}
 	if name == "" {
 		return ""

@@ -43,7 +43,7 @@ var makers = []maker{
 	{"tmp_objdir-incoming-", 6, alnum, []string{""}, false, "git receive-pack"},
 	{"refs_", 6, alnum, []string{""}, true, "git update-server-info"},
 	{"packs_", 6, alnum, []string{""}, true, "git update-server-info"},
-	{".tmp-", 0, digits, []string{"-pack*"}, false, "git repack"},
+	{".tmp-", 0, digits, []string{"-pack", "-pack*"}, false, "git repack"},
 	{"cc", 6, alnum, []string{".s", ".o", ".c", ".i", ".ii", ".res", ".le", ".ld", ".ltrans_args", ".cdtor.c",
 		".cdtor.o", ".ltrans.out", ".ltrans0*"}, false, "gcc, collect2"},
 	{"sed", 6, alnum, []string{""}, true, "sed -i"},
@@ -100,7 +100,7 @@ func byMaker(base string, made bool) string {
 
 // hasPlace reports whether byPlace may know a part of path.
 func hasPlace(path string) bool {
-	return holds(path, []string{"/_logs/", "/incremental/", "/hsperfdata_", ".git/"})
+	return holds(path, []string{"/_logs/", "/incremental/", "/s-", "/hsperfdata_", ".git/"})
 }
 
 // byPlace does the same for makers that are known by the directory as well, wherever that is.
@@ -118,8 +118,8 @@ func byPlace(dir, base string, made bool) string {
 			strings.Trim(unit[i:], base36) == "" {
 			return base[:i] + "<random>.rcgu.o"
 		}
-	case base[0] == 's' && strings.Contains(dir, "/incremental/"):
-		return byRustc(base)
+	case strings.HasPrefix(base, "s-"):
+		return byRustc(base, strings.Contains(dir, "/incremental/"))
 	case strings.HasSuffix(dir, ".git/"):
 		if pid, ok := strings.CutPrefix(strings.TrimSuffix(base, ".lock"), "index.stash."); ok && isDigits(pid) {
 			return "index.stash.<pid>" + base[len("index.stash.")+len(pid):] // git stash
@@ -134,8 +134,8 @@ func byPlace(dir, base string, made bool) string {
 }
 
 // byRustc is the directory or lock of a session of rustc's: s-TIME-CHANCE-working, s-TIME-CHANCE-HASH,
-// s-TIME-CHANCE.lock.
-func byRustc(base string) string {
+// s-TIME-CHANCE.lock. In another directory than Cargo's, TIME and CHANCE have the lengths of today.
+func byRustc(base string, cargo bool) string {
 	name, locks := strings.CutSuffix(base, ".lock")
 	parts := strings.Split(name, "-")
 	for _, p := range parts {
@@ -144,7 +144,7 @@ func byRustc(base string) string {
 		}
 	}
 	switch {
-	case parts[0] != "s":
+	case parts[0] != "s" || !cargo && (len(parts) < 3 || len(parts[1]) != 10 || len(parts[2]) != 7):
 	case locks && len(parts) == 3:
 		return "s-<random>.lock"
 	case !locks && len(parts) == 4 && parts[3] == "working":
@@ -177,13 +177,18 @@ func byPID(base, pid string) string {
 
 // madeByMkdtemp returns the last part of path, which a mkdir or a link made, without what
 // a generator may have put there, or "".
-func madeByMkdtemp(path string, perl bool) string {
+func madeByMkdtemp(path string, perl bool, mode uint32) string {
 	_, base := cutLast(path)
 	if name := byMaker(base, true); name != "" {
 		return name
 	}
 	if name := byPerl(base, perl); name != "" {
 		return name
+	}
+	if mode == 0o700 { // Python puts eight characters where the C library puts six
+		if name := randomPart(base, 8, lower); name != "" {
+			return name
+		}
 	}
 	if name := randomPart(base, 6, alnum); name != "" {
 		return name
@@ -206,6 +211,9 @@ func madeByMkstemp(path string, perl bool, flags uint64, mode uint32) string {
 	}
 	if i := len(base) - len(".tmp1234567"); i > 0 && base[i:i+4] == ".tmp" && strings.Trim(base[i+4:], hex) == "" {
 		return base[:i] + ".tmp<random>" // LLVM
+	}
+	if i := strings.LastIndex(base, ".pyc."); i > 0 && isDigits(base[i+5:]) {
+		return base[:i] + ".pyc.<random>" // Python, until it is whole
 	}
 	if piece, ok := strings.CutPrefix(path, "/dev/shm/sem."); ok && len(piece) == 6 &&
 		strings.Trim(piece, alnum) == "" {

@@ -27,6 +27,11 @@ func TestWhatCountsAsRandom(t *testing.T) {
 	excl := func(path string) *schema.KernelEvent { return file(path, 0o2000302, 0o600) }
 	read := func(path string) *schema.KernelEvent { return event(schema.KindOpen, path) }
 	mkdir := func(path string) *schema.KernelEvent { return event(schema.KindMkdir, path) }
+	private := func(path string) *schema.KernelEvent {
+		e := mkdir(path)
+		e.Mode = 0o700
+		return e
+	}
 	gone := func(path string) *schema.KernelEvent { return event(schema.KindUnlink, path) }
 	rmdir := func(path string) *schema.KernelEvent { return event(schema.KindRmdir, path) }
 	rename := func(from, to string) *schema.KernelEvent {
@@ -80,6 +85,18 @@ func TestWhatCountsAsRandom(t *testing.T) {
 			[]string{"/data/report-4321.csv"}},
 		"its own pid, gone": {[]*schema.KernelEvent{mkdir("/tmp/GMfifo4321"),
 			rmdir("/tmp/GMfifo4321")}, []string{"/tmp/GMfifo<pid>"}},
+		"Python's directory": {[]*schema.KernelEvent{private("/tmp/x_ddfv3_4v"), rmdir("/tmp/x_ddfv3_4v"),
+			private("/tmp/x_baseline"), rmdir("/tmp/x_baseline")}, []string{"/tmp/x_<random>", "/tmp/x_baseline"}},
+		"what Python compiled": {[]*schema.KernelEvent{file("/w/__pycache__/m.cpython-311.pyc.139833414606064", 0o301,
+			0o644), rename("/w/__pycache__/m.cpython-311.pyc.139833414606064", "/w/__pycache__/m.cpython-311.pyc")},
+			[]string{"/w/__pycache__/m.cpython-311.pyc", "/w/__pycache__/m.cpython-311.pyc.<random>"}},
+		"what was called so": {[]*schema.KernelEvent{read("/w/m.pyc.139833414606064")},
+			[]string{"/w/m.pyc.139833414606064"}},
+		"rustc's session": {[]*schema.KernelEvent{read("/w/inc/m-3o9wsa7jpx311/s-hoftz1bi0m-16vfixd.lock"),
+			read("/w/inc/m-3o9wsa7jpx311/s-hoftz1bi0m-16vfixd-48kdv9cgd7sqzkj3tcrwexb9w/dep-graph.bin")},
+			[]string{"/w/inc/m-3o9wsa7jpx311/s-<random>.lock", "/w/inc/m-3o9wsa7jpx311/s-<random>/dep-graph.bin"}},
+		"no session": {[]*schema.KernelEvent{read("/w/s-2026-01-17"), read("/w/s-one-two.lock")},
+			[]string{"/w/s-2026-01-17", "/w/s-one-two.lock"}},
 		"Ruby's mktmpdir": {[]*schema.KernelEvent{mkdir("/tmp/d20260117-4321-1ab2c3"),
 			excl("/tmp/d20260117-4321-1ab2c3/f"), gone("/tmp/d20260117-4321-1ab2c3/f"),
 			rmdir("/tmp/d20260117-4321-1ab2c3")}, []string{"/tmp/d<random>", "/tmp/d<random>/f"}},
