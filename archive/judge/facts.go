@@ -103,10 +103,15 @@ func (c chanceNames) of(path string) string {
 // inArgument finds the paths in an argument.
 var inArgument = regexp.MustCompile(`[^\s=<>;:,'"]*/[^\s=<>;:,'"]+`)
 
-// arguments are those of a command, with the surface's names of the paths in them.
-func (c chanceNames) arguments(argv []string) []string {
+// arguments are those of a command, with the surface's names of the paths in them; relative ones are taken to be
+// below workdir.
+func (c chanceNames) arguments(argv []string, workdir string) []string {
 	out := slices.Clone(argv)
 	for i, arg := range argv {
+		if file := workdir + "/" + arg; len(c) > 0 && !strings.HasPrefix(arg, "/") && c.of(file) != file {
+			out[i] = strings.TrimPrefix(c.of(file), workdir+"/")
+			continue
+		}
 		out[i] = inArgument.ReplaceAllStringFunc(arg, func(p string) string {
 			at := strings.IndexByte(p, '/') // what is before it may be an option, or a directory
 			if name := strings.TrimPrefix(surface.Path("/"+p), "/"); at > 0 && name != p {
@@ -139,7 +144,9 @@ func (f *facts) programs() ([]string, bool) {
 }
 
 func (f *facts) commands() ([]string, bool) {
-	return listed(f, f.Commands, func(c view.Command) string { return view.QuoteArgs(f.chance.arguments(c.Argv)) })
+	return listed(f, f.Commands, func(c view.Command) string {
+		return view.QuoteArgs(f.chance.arguments(c.Argv, f.workdir))
+	})
 }
 
 // hosts are by name where a name is known, since addresses change.

@@ -7,12 +7,23 @@ import (
 )
 
 func TestArgumentsWithoutChance(t *testing.T) {
-	c := newChanceNames([]string{"/tmp/x<random>", "/tmp/kept"})
-	in := []string{"gcc", "/tmp/xAb12Cd", "-o/tmp/xAb12Cd", "/w=>w;/tmp/go-build4251417300/b001=>", "--to=/tmp/kept/1234567890",
-		".git/objects/pack/.tmp-25952-pack", "https://example.com/tmp/xAb12Cd", "https://example.com/a", "a/b", "/", "text"}
-	want := []string{"gcc", "/tmp/x<random>", "-o/tmp/x<random>", "/w=>w;/tmp/go-build<random>/b001=>", "--to=/tmp/kept/1234567890",
-		".git/objects/pack/.tmp-<random>-pack", "https://example.com/tmp/xAb12Cd", "https://example.com/a", "a/b", "/", "text"}
-	if diff := cmp.Diff(want, c.arguments(in)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+	c := newChanceNames([]string{"/tmp/x<random>", "/tmp/kept", "/w/m.cgu.<random>.rcgu.o"})
+	for arg, want := range map[string]string{
+		"/tmp/xAb12Cd":                         "/tmp/x<random>",
+		"-o/tmp/xAb12Cd":                       "-o/tmp/x<random>",
+		"/w=>w;/tmp/go-build4251417300/b001=>": "/w=>w;/tmp/go-build<random>/b001=>",
+		"--to=/tmp/kept/1234567890":            "--to=/tmp/kept/1234567890",
+		".git/objects/pack/.tmp-25952-pack":    ".git/objects/pack/.tmp-<random>-pack",
+		"https://example.com/objects/a.git":    "https://example.com/objects/a.git",
+		"m.cgu.0j72uz6.rcgu.o":                 "m.cgu.<random>.rcgu.o",
+		"n.cgu.0j72uz6.rcgu.o":                 "n.cgu.0j72uz6.rcgu.o",
+		"a/b":                                  "a/b",
+		"/":                                    "/",
+		"text":                                 "text",
+		"":                                     "",
+	} {
+		if diff := cmp.Diff([]string{want}, c.arguments([]string{arg}, "/w")); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", arg, diff)
+		}
 	}
 }
