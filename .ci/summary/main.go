@@ -1,16 +1,22 @@
-// Command summary reads the output of go test -json. It prints the reasons of skips, the
-// output of failures, and last how many tests passed, failed and were skipped. It exits
-// with 1 if a test failed.
+// Command summary reads the output of go test -json. It prints the slowest tests, the
+// reasons of skips, the output of failures, and last how many tests passed, failed and were
+// skipped. It exits with 1 if a test failed.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 )
+
+// slowest is how many tests are listed with their time, subtests and what they are part of
+// alike.
+const slowest = 40
 
 type event struct {
 	Action, Package, Test, Output string
@@ -21,6 +27,7 @@ func main() {
 	counts := map[string]int{}
 	output := map[string]*strings.Builder{}
 	var failed, skipped []string
+	var ended []event
 	broken := false
 
 	in := bufio.NewScanner(os.Stdin)
@@ -51,6 +58,7 @@ func main() {
 				continue
 			}
 			counts[e.Action]++
+			ended = append(ended, e)
 			if e.Action == "fail" {
 				failed = append(failed, key)
 			}
@@ -61,6 +69,10 @@ func main() {
 				delete(output, key)
 			}
 		}
+	}
+	slices.SortFunc(ended, func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
+	for _, e := range ended[:min(slowest, len(ended))] {
+		fmt.Printf("slow: %.1fs %s %s\n", e.Elapsed, e.Package, e.Test)
 	}
 	sort.Strings(skipped)
 	for _, key := range skipped {
