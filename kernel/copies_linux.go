@@ -26,18 +26,18 @@ func (s *set) learnCopies() error {
 	if prog == nil || s.links["freed"] == nil {
 		return errors.New("program freed is not attached")
 	}
-	dir, err := os.MkdirTemp("", "assay-run-") // some places are those of calls that succeed
+	home, release, err := lessonDir()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer release()
 	learned := make(chan error)
 	go func() {
 		// The thread has a working directory of its own, and ends with this.
 		runtime.LockOSThread()
 		err := os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_FS))
 		if err == nil {
-			err = giveLesson(prog, dir)
+			err = giveLesson(prog, home)
 		}
 		learned <- err
 	}()
@@ -57,17 +57,39 @@ func (s *set) learnCopies() error {
 	return nil
 }
 
-// giveLesson makes calls that take names, in an empty directory: with a name that is
+// lessonDir opens an empty directory for the calls that succeed. It is the root of a tmpfs
+// that is mounted nowhere, and that goes with this process however that ends. Without
+// CAP_SYS_ADMIN it is a temporary directory.
+func lessonDir() (dir int, release func(), err error) {
+	if fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC); err == nil {
+		defer unix.Close(fs)
+		if err := unix.FsconfigCreate(fs); err != nil {
+			return 0, nil, os.NewSyscallError("fsconfig", err)
+		}
+		dir, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+		return dir, func() { unix.Close(dir) }, os.NewSyscallError("fsmount", err)
+	}
+	name, err := os.MkdirTemp("", "assay-run-")
+	if err != nil {
+		return 0, nil, err
+	}
+	dir, err = unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		os.RemoveAll(name)
+		return 0, nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return dir, func() {
+		unix.Close(dir)
+		os.RemoveAll(name)
+	}, nil
+}
+
+// giveLesson makes calls that take names, in the empty directory home: with a name that is
 // nowhere, with one in a directory that is nowhere, and with one that is there. It changes
 // the thread's working directory.
-func giveLesson(prog *ebpf.Program, dir string) error {
-	home, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: dir, Err: err}
-	}
-	defer unix.Close(home)
+func giveLesson(prog *ebpf.Program, home int) error {
 	if err := unix.Fchdir(home); err != nil {
-		return &os.PathError{Op: "chdir", Path: dir, Err: err}
+		return os.NewSyscallError("fchdir", err)
 	}
 	unique := rand.Text()
 	// LESSON of bpf/names.h

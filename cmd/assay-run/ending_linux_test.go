@@ -18,6 +18,7 @@ import (
 
 	"github.com/assay-run/assay-run/.ci/leaktest"
 	"github.com/assay-run/assay-run/runner"
+	"github.com/assay-run/assay-run/schema"
 )
 
 // endGrace is --grace in TestRunEndsWhenTold, and endLimit is what a run may take after it was told to end.
@@ -55,6 +56,15 @@ func (r *heldRun) exists(name string) bool {
 	_, err := os.Stat(filepath.Join(r.dir, name))
 	return err == nil
 }
+
+// recorded reports whether the lifecycle layer has an event of the type.
+func (r *heldRun) recorded(event string) bool {
+	events, _ := os.ReadFile(filepath.Join(r.spool(), schema.EventsPath))
+	return bytes.Contains(events, []byte(`"`+event+`"`))
+}
+
+// started reports whether the run's command has started.
+func (r *heldRun) started() bool { return r.recorded(schema.ProcessStarted) }
 
 func (r *heldRun) spool() string { return filepath.Join(r.dir, ".state", "assay-run", "spool", r.id) }
 
@@ -104,10 +114,7 @@ var holds = map[runner.State]holdCase{
 	},
 	runner.StateDraining: {
 		command: []string{"head", "-c", "100000", "/dev/zero"}, stdout: true,
-		held: func(_ *testing.T, r *heldRun) bool {
-			events, _ := os.ReadFile(filepath.Join(r.spool(), "events.ndjson"))
-			return bytes.Contains(events, []byte(`"process_exited"`))
-		},
+		held: func(_ *testing.T, r *heldRun) bool { return r.recorded(schema.ProcessExited) },
 		want: [3]int{0, 0, 0}, // the command had ended
 	},
 	runner.StateChecking: {
@@ -174,8 +181,10 @@ func TestASealingEndsAsTheRunWasTold(t *testing.T) {
 	}
 }
 
-func (h holdCase) end(t *testing.T, how string, want int) {
-	r := &heldRun{dir: t.TempDir(), id: "end-" + uniqueID()}
+// hold starts a run and waits until it is in the state. ended is closed when it has ended.
+func (h holdCase) hold(t *testing.T, how string) (r *heldRun, ended chan struct{}) {
+	t.Helper()
+	r = &heldRun{dir: t.TempDir(), id: "end-" + uniqueID()}
 	if err := os.WriteFile(filepath.Join(r.dir, "c.yaml"), []byte(hangingCheck), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +203,7 @@ func (h holdCase) end(t *testing.T, how string, want int) {
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
+	ended = make(chan struct{})
 	go func() {
 		_ = r.cmd.Wait()
 		close(ended)
@@ -212,6 +221,15 @@ func (h holdCase) end(t *testing.T, how string, want int) {
 			t.Fatalf("it ended before it was told to: %v\n%s", r.cmd.ProcessState, r.stderr.String())
 		case <-time.After(time.Millisecond):
 		}
+	}
+	return r, ended
+}
+
+// end tells a run that is held in the state to end.
+func (h holdCase) end(t *testing.T, how string, want int) {
+	r, ended := h.hold(t, how)
+	for h.freeze && r.started() { // it was frozen too late
+		r, ended = h.hold(t, how)
 	}
 	limit := endLimit
 	switch how {
