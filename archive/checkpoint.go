@@ -18,6 +18,7 @@ type checkpoints struct {
 	layers  map[string][]schema.LayerTree // by path
 	members map[string][]schema.MemberBytes
 	checked map[string]bool // the outputs of checks that were started
+	runs    []string        // digests of run.json, of which there is one if nobody changed it
 }
 
 // add takes what a line of the lifecycle layer says.
@@ -33,6 +34,9 @@ func (c *checkpoints) add(e *schema.Event) {
 	}
 	if c.layers == nil {
 		c.layers, c.members = map[string][]schema.LayerTree{}, map[string][]schema.MemberBytes{}
+	}
+	if d := e.Checkpoint.Run; d != "" && !slices.Contains(c.runs, d) {
+		c.runs = append(c.runs, d)
 	}
 	for _, p := range schema.Layers {
 		if t, ok := e.Checkpoint.Layers[schema.LayerName(p)]; ok {

@@ -60,6 +60,9 @@ func readJournal(dir string) map[string][]byte {
 		return nil
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || otherNames(journalName, info) {
+		return nil
+	}
 	documents := map[string][]byte{}
 	for r := bufio.NewReader(f); ; {
 		path, data, err := readJournaled(r)

@@ -6,12 +6,21 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+
+	"github.com/assay-run/assay-run/schema"
 )
 
 // onlyOurs tells whether a file is this process's own, by one name only.
 func onlyOurs(info os.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return !ok || int(st.Uid) == os.Geteuid() && st.Nlink == 1
+}
+
+// otherNames reports whether a file of a spool has a second name, somewhere else, by which
+// somebody may have made or changed it. A serve makes one for the turns.
+func otherNames(path string, info os.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Nlink > 1 && path != schema.TurnsPath
 }
 
 // foreign is why a process that is root leaves a spool alone: somebody else can

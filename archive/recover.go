@@ -22,6 +22,11 @@ import (
 // that records the run still lives, or another recover is at work on it.
 var ErrAlive = errors.New("the run is alive, or is being recovered by another process")
 
+// ErrPlanted is returned by [Recover], wrapped with the run id, without an output of its
+// own: somebody changed run.json, so that the place of the bundle in it is not the run's.
+var ErrPlanted = fmt.Errorf("%s was changed after the run began, or has a second name elsewhere (a hard link): "+
+	"the output in it may not be the run's", schema.RunPath)
+
 // ErrNoSpool is returned by [Recover], wrapped, when no run of the id left a spool,
 // or it was sealed meanwhile. It is os.ErrNotExist too.
 var ErrNoSpool = fmt.Errorf("there is no interrupted run of this id: %w", os.ErrNotExist)
@@ -105,11 +110,25 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 			err = fmt.Errorf("recover run %s: %w", runID, err)
 		}
 	}()
-	spool, lock, run, err := takeSpool(dir, runID)
+	spool, lock, run, sum, err := takeSpool(dir, runID)
 	if err != nil {
 		return Sealed{}, err
 	}
 	defer lock.Close()
+	scans, points, err := scanLayers(spool, runID)
+	if err != nil {
+		return Sealed{}, err
+	}
+	planted := linked(spool)
+	if slices.ContainsFunc(points.runs, func(d string) bool { return d != sum }) {
+		planted = append(planted, Tampered{schema.RunPath, "was changed after the run began"})
+	}
+	if slices.ContainsFunc(planted, func(t Tampered) bool { return t.Path == schema.RunPath }) {
+		if opt.Output == "" {
+			return Sealed{}, ErrPlanted
+		}
+		run.ResultOutput = ""
+	}
 	var moved string
 	if opt.Output != "" {
 		if run.Output, err = filepath.Abs(opt.Output); err != nil {
@@ -119,10 +138,6 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		moved = fmt.Sprintf("%s is the bundle of another run and stays: the recovered bundle is %s", run.Output, beside)
 		run.Output = beside
 	}
-	scans, points, err := scanLayers(spool, runID)
-	if err != nil {
-		return Sealed{}, err
-	}
 	sizes := map[string]int64{}
 	for p, s := range scans {
 		sizes[p] = s.size
@@ -131,7 +146,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	if err != nil {
 		return Sealed{}, err
 	}
-	sources, planted := genuine(spool, run, sources, points.checked)
+	sources, unmade := genuine(spool, run, sources, points.checked)
 	sources, notes, err := complete(spool, run, sources, scans)
 	if err != nil {
 		return Sealed{}, err
@@ -140,7 +155,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 	if err != nil {
 		return Sealed{}, err
 	}
-	sources, found = append(sources, integrity), append(found, planted...)
+	sources, found = append(sources, integrity), slices.Concat(found, planted, unmade)
 	out, err := OpenOutput(run.Output, true)
 	if err != nil {
 		return Sealed{}, err
@@ -178,6 +193,7 @@ func Recover(ctx context.Context, dir, runID string, opt RecoverOptions) (_ Seal
 		notes = append(notes, moved)
 	}
 	sealed.Notes, sealed.Tampered, sealed.Removed, sealed.ResultOutput = notes, found, removed, run.ResultOutput
+	sealed.Unchecked = len(points.runs) == 0
 	if opt.Keep {
 		return sealed, nil
 	}
@@ -320,6 +336,9 @@ func readDocument[T any](dir string, run schema.Run, path string) *T {
 	data, ok := readJournal(dir)[path]
 	var err error
 	if !ok {
+		if info, serr := os.Lstat(layerFile(dir, path)); serr != nil || otherNames(path, info) {
+			return nil
+		}
 		data, err = os.ReadFile(layerFile(dir, path))
 	}
 	if err != nil || schema.Validate(documentSchema(path), data) != nil {
@@ -346,6 +365,9 @@ func hasSurface(dir string, run schema.Run) bool {
 		return false
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || otherNames(schema.SurfacePath, info) {
+		return false
+	}
 	runID, err := schema.ReadSurface(io.LimitReader(f, maxDocument), nil)
 	return err == nil && runID == run.RunID
 }
@@ -418,6 +440,8 @@ func pointer[T any](n *schema.Nullable[T]) *T {
 	return &n.Value
 }
 
+const uncheckedWords = "the recorder had made no checkpoint, so nothing shows whether its files were changed"
+
 func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schema.ObservationHealth {
 	h := r.health
 	if h == nil {
@@ -462,9 +486,12 @@ func (r *rebuild) incompleteHealth(notes []string, about []schema.Reason) *schem
 		Message: "the recorder ended before the run was sealed: what was not yet written is lost and not counted",
 	}
 	h.Reasons = slices.DeleteFunc(h.Reasons, func(x schema.Reason) bool {
-		return x.Code == reason.Code || x.Code == "spool_damaged"
+		return x.Code == reason.Code || x.Code == "spool_unchecked" || x.Code == "spool_damaged"
 	})
 	h.Reasons = append(h.Reasons, reason)
+	if !r.scans[schema.EventsPath].checkpoints {
+		h.Reasons = append(h.Reasons, schema.Reason{Subject: "spool", Code: "spool_unchecked", Message: uncheckedWords})
+	}
 	for _, n := range notes[:len(notes)-1] {
 		h.Reasons = append(h.Reasons, schema.Reason{Subject: "spool", Code: "spool_damaged", Message: n})
 	}

@@ -25,6 +25,8 @@ type layerScan struct {
 	notes []string
 	tree  schema.LayerTree // of the whole lines
 	fault string           // how they are not what checkpoints say
+	// checkpoints is whether the lifecycle has one.
+	checkpoints bool
 }
 
 // scanLayers reads all layers of a spool. Missing ones are empty.
@@ -50,6 +52,10 @@ func scanLayer(name, path, runID string, points *checkpoints) (*layerScan, error
 	}
 	if err != nil {
 		return nil, err
+	}
+	if otherNames(path, info) {
+		s.fault = newTreeCheck(points.layers[path]).fault()
+		return s, nil
 	}
 	decoder := schema.NewLineDecoder(path)
 	var leaves []tlog.Hash // of the lifecycle, whose checkpoints are in it
@@ -80,6 +86,7 @@ func scanLayer(name, path, runID string, points *checkpoints) (*layerScan, error
 			if got.Event != nil {
 				s.last = *got.Event
 				points.add(got.Event)
+				s.checkpoints = s.checkpoints || got.Event.Type == schema.CheckpointMade
 			}
 		}
 	})

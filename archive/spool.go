@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +47,7 @@ const (
 type Spool struct {
 	dir  string // <spool dir>/<run id>
 	run  schema.Run
+	sum  string   // the digest of run.json
 	lock *os.File // run.json, locked while this process lives
 	out  *Output  // where to seal to; nil: by the run's output
 
@@ -368,6 +370,7 @@ func StartSpool(dir string, run schema.Run) (_ *Spool, err error) {
 		return nil, fmt.Errorf("create spool of %s: %w", run.RunID, err)
 	}
 	s := emptySpool(final, run, lock)
+	s.sum = digest(sha256.Sum256(doc))
 	s.reserve = reserved
 	s.done.Go(s.flusher)
 	s.disk.Go(func() {
@@ -443,11 +446,12 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
-	spool, lock, run, err := takeSpool(dir, runID)
+	spool, lock, run, sum, err := takeSpool(dir, runID)
 	if err != nil {
 		return nil, err
 	}
 	s := emptySpool(spool, run, lock)
+	s.sum = sum
 	defer func() {
 		if err != nil {
 			s.release()
@@ -459,9 +463,12 @@ func ResumeSpool(dir, runID string) (_ *Spool, err error) {
 	} else if info.Mode().Perm() == lossyMode {
 		return nil, fmt.Errorf("%w: not all of it could be written", ErrNotResumable)
 	}
-	scans, _, err := scanLayers(s.dir, runID)
+	scans, points, err := scanLayers(s.dir, runID)
 	if err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(points.runs, func(d string) bool { return d != sum }) {
+		return nil, fmt.Errorf("%w: %s was changed after it was written", ErrNotResumable, schema.RunPath)
 	}
 	if scans[schema.EventsPath].last.Type == schema.RunFinished || len(readJournal(s.dir)) > 0 {
 		return nil, fmt.Errorf("%w: the run had already ended", ErrNotResumable)
@@ -556,21 +563,23 @@ func (s *Spool) resumeDocuments() error {
 
 // takeSpool locks the spool of a run that nobody records any more, and reads what the
 // run is.
-func takeSpool(dir, runID string) (spool string, lock *os.File, run schema.Run, err error) {
+func takeSpool(dir, runID string) (spool string, lock *os.File, run schema.Run, sum string, err error) {
 	spool, lock, err = lockSpool(dir, runID)
 	if err != nil {
-		return "", nil, run, err
+		return "", nil, run, "", err
 	}
-	run, err = readRun(lock)
+	h := sha256.New()
+	run, err = readRun(io.TeeReader(lock, h))
+	sum = digest([sha256.Size]byte(h.Sum(nil)))
 	if err == nil && run.RunID != runID {
 		err = fmt.Errorf("it is of run %s", run.RunID)
 	}
 	if err != nil {
 		lock.Close()
-		return "", nil, run, fmt.Errorf("%s: %w (the run had not begun, or its spool was damaged; "+
+		return "", nil, run, "", fmt.Errorf("%s: %w (the run had not begun, or its spool was damaged; "+
 			"remove %s to forget it)", filepath.Join(spool, schema.RunPath), err, spool)
 	}
-	return spool, lock, run, nil
+	return spool, lock, run, sum, nil
 }
 
 // flockSoon waits for a lock that listings hold in passing, until the last of them
@@ -832,6 +841,7 @@ func (s *Spool) makeCheckpoint(last map[string]uint64) {
 		return
 	}
 	c.Layers[schema.LayerName(schema.EventsPath)] = t
+	c.Run = s.sum
 	last[schema.EventsPath] = t.Lines + 1 // the checkpoint's own line
 	f(c)
 }
@@ -926,6 +936,9 @@ type Sealed struct {
 	// ResultOutput is where a recovered run's result.json was meant to go as well;
 	// empty for nowhere else.
 	ResultOutput string
+	// Unchecked reports, of a recovered run, that no checkpoint covers run.json: the recorder
+	// was killed before its first, or was of an earlier build.
+	Unchecked bool
 	// Tampered is what was found changed by others; the bundle says so too.
 	Tampered []Tampered
 	// Removed is what the last search before sealing took out; nil: nothing.
@@ -1175,6 +1188,7 @@ const maxTampered = 32
 
 // spoolSources lists the members in a spool: every regular file with a
 // member's path, except run.json, and the documents in its journal. sizes says how much of a layer to take.
+// Files that otherNames tells of are left out.
 func spoolSources(dir string, sizes map[string]int64) ([]source, error) {
 	var sources []source
 	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
@@ -1193,6 +1207,9 @@ func spoolSources(dir string, sizes map[string]int64) ([]source, error) {
 		info, err := d.Info()
 		if err != nil {
 			return err
+		}
+		if otherNames(path, info) {
+			return nil
 		}
 		src := source{path: path, size: info.Size(), file: name}
 		if size, ok := sizes[path]; ok {

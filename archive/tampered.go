@@ -3,6 +3,8 @@ package archive
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -135,6 +137,29 @@ func genuine(dir string, run schema.Run, sources []source, checked map[string]bo
 		}
 	}
 	return kept, bounded(found)
+}
+
+// linked tells of the files of a spool that otherNames tells of. None of them is evidence.
+func linked(dir string) (found []Tampered) {
+	_ = filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil // what cannot be read is an error elsewhere
+		}
+		rel, err := filepath.Rel(dir, name)
+		if err != nil {
+			return nil
+		}
+		path := filepath.ToSlash(rel)
+		what := "has a second name elsewhere (a hard link), by which it may have been planted"
+		if path != schema.RunPath {
+			what += "; it is not in the bundle"
+		}
+		if info, err := d.Info(); err == nil && otherNames(path, info) {
+			found = append(found, Tampered{path, what})
+		}
+		return nil
+	})
+	return bounded(found)
 }
 
 // recorded are members that a recorder may make besides documents and layers.

@@ -291,6 +291,78 @@ func TestRecoveryComparesWithCheckpoints(t *testing.T) {
 	}
 }
 
+// Of a spool whose recorder died, only what a checkpoint covers and has no other name is believed.
+func TestRecoveryBelievesWhatCheckpointsCover(t *testing.T) {
+	link := func(path string) func(*testing.T, string) {
+		return func(t *testing.T, dir string) {
+			if err := os.Link(filepath.Join(dir, path), filepath.Join(filepath.Dir(dir), ".second")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const second = " has a second name elsewhere (a hard link)"
+	for name, c := range map[string]struct {
+		attack  func(t *testing.T, dir string)
+		planted bool // the output that the run named is not believed
+		want    []string
+	}{
+		"nothing": {func(*testing.T, string) {}, false, nil},
+		"run.json": {func(t *testing.T, dir string) {
+			overwrite(t, filepath.Join(dir, schema.RunPath), ".tar.gz", "-tar.gz")
+		}, true, []string{"run.json was changed after the run began"}},
+		"run.json by a link": {link(schema.RunPath), true, []string{"run.json" + second}},
+		"a stream by a link": {link(schema.StdoutPath), false, []string{
+			"stdio/stdout has 0 bytes", "stdio/stdout" + second,
+		}},
+		"a layer by a link": {link(schema.PolicyPath), false, []string{
+			"layers/policy.ndjson has 0 lines", "layers/policy.ndjson" + second,
+		}},
+		"the end by a link":   {link(journalName), false, []string{journalName + second}},
+		"the turns by a link": {link(schema.TurnsPath), false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := testRun(t)
+			s, dir := newSpool(t, run)
+			if err := s.Begin(schema.TurnsPath); err != nil {
+				t.Fatal(err)
+			}
+			points := make(chan schema.Checkpoint, 1)
+			s.OnCheckpoint(func(c schema.Checkpoint) {
+				select {
+				case points <- c:
+				default:
+				}
+			})
+			record(t, s, 3)
+			point := <-points
+			appendEvent(t, s, schema.Event{Type: schema.CheckpointMade, Checkpoint: &point})
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			c.attack(t, s.Dir())
+			sealed, err := Recover(context.Background(), dir, run.RunID, RecoverOptions{})
+			if errors.Is(err, ErrPlanted) != c.planted || err != nil && !c.planted {
+				t.Fatalf("without an output: %v", err)
+			}
+			if c.planted {
+				elsewhere := filepath.Join(t.TempDir(), "b.tar.gz")
+				opt := RecoverOptions{Output: elsewhere}
+				if sealed, err = Recover(context.Background(), dir, run.RunID, opt); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(sealed.Tampered) != len(c.want) || sealed.Unchecked {
+				t.Fatalf("found %q, unchecked %t", sealed.Tampered, sealed.Unchecked)
+			}
+			for i, w := range c.want {
+				if got := sealed.Tampered[i].String(); !strings.HasPrefix(got, w) {
+					t.Errorf("found %q, want %q", got, w)
+				}
+			}
+		})
+	}
+}
+
 // plant makes members in a spool whose recorder has died, and returns what recovery says
 // of them.
 func plant(t *testing.T, run schema.Run, before func(*Spool), paths ...string) (found []string) {

@@ -283,6 +283,8 @@ func (d lineReader) checkpoint() (c Checkpoint, err error) {
 			c.Layers, err = records(d, d.layerTree)
 		case "members":
 			c.Members, err = records(d, d.memberBytes)
+		case "run":
+			c.Run, err = d.matching(digestPattern)
 		default:
 			err = d.skip()
 		}

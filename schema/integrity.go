@@ -16,6 +16,9 @@ type Checkpoint struct {
 	Layers map[string]LayerTree `json:"layers"`
 	// Members has the bytes below stdio/, by path.
 	Members map[string]MemberBytes `json:"members,omitempty"`
+	// Run is the digest of run.json as it is in the spool, "sha256:" and 64 hex digits. It is
+	// in lifecycle events alone.
+	Run string `json:"run,omitempty"`
 }
 
 // LayerTree is the Merkle tree (RFC 6962, section 2.1) of the first lines of a

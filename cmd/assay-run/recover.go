@@ -137,6 +137,9 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, to reco
 		for _, note := range sealed.Notes {
 			a.say.Info("%s: %s", id, note)
 		}
+		if sealed.Unchecked {
+			a.say.Info("%s: no checkpoint covers run.json: nothing shows whether its output was changed", id)
+		}
 		if sealed.Removed != nil {
 			a.say.Warning("%s: %s", id, removedWords(sealed.Removed))
 		}
@@ -154,6 +157,9 @@ func (a *app) recoverRuns(ctx context.Context, dir string, ids []string, to reco
 	switch {
 	case errors.Is(err, archive.ErrAlive):
 		return console.WithHint(err, "end the run or wait for it: a run that ends seals its own bundle")
+	case errors.Is(err, archive.ErrPlanted):
+		return console.WithHint(err,
+			"seal that run with: assay-run recover --output FILE RUN_ID; do not rely on its command")
 	case errors.Is(err, archive.ErrNoSpool):
 		return console.WithHint(err, "assay-run recover lists the interrupted runs")
 	case err != nil:
